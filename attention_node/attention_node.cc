@@ -40,19 +40,22 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
       options_(options),
       io_(io),
       kv_(KvShape(config, options.slots, options.context, options.kv_chunks), options.node),
-      scores_(kernels::Gemm::Make(options.isa,
-                                  kernels::GemmShape{.panel = {kv_.shape().blocks, kernels::kKeyPanel},
-                                                     .x_stride_bytes = ActRowBytes(kv_.shape().blocks),
-                                                     .y_stride_bytes = kChunkStride * sizeof(float)},
-                                  options.tuning)) {
+      scores_(
+          kernels::Gemm::Make(options.isa,
+                              kernels::GemmShape{.panel = {kv_.shape().blocks, kernels::kKeyPanel},
+                                                 .x_stride_bytes = ActRowBytes(kv_.shape().blocks),
+                                                 .y_stride_bytes = kChunkStride * sizeof(float)},
+                              options.tuning)) {
   const size_t blocks = kv_.shape().blocks;
   if (options.tuning.tile_queries > kMaxTileQueries) {
-    throw Error("attention: tiles of {} queries; at most {}", options.tuning.tile_queries, kMaxTileQueries);
+    throw Error("attention: tiles of {} queries; at most {}", options.tuning.tile_queries,
+                kMaxTileQueries);
   }
   const size_t tile_queries = std::max(options.tuning.tile_queries, config.group());
   if (config.head_size > kMaxHeadSize || tile_queries > kMaxTileQueries) {
-    throw Error("{}: {} query heads a KV head of {} elements; this build handles up to {} of up to {}",
-                config.name, config.group(), config.head_size, kMaxTileQueries, kMaxHeadSize);
+    throw Error(
+        "{}: {} query heads a KV head of {} elements; this build handles up to {} of up to {}",
+        config.name, config.group(), config.head_size, kMaxTileQueries, kMaxHeadSize);
   }
   const std::vector<float> rope = SplitTable(config.layer.rotary, options.context);
   const std::pair<std::vector<const float*>*, model::TensorRole> norms[] = {
@@ -63,7 +66,8 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
     if (config.layer.Has(role))
       norm_bytes += config.layers * RoundUp(config.head_size * sizeof(float), kCacheLineBytes);
   }
-  tables_ = topology::Arena(rope.size() * sizeof(float) + norm_bytes + kCacheLineBytes, options.node);
+  tables_ =
+      topology::Arena(rope.size() * sizeof(float) + norm_bytes + kCacheLineBytes, options.node);
   auto table = tables_.AllocateArray<float>(rope.size());
   std::copy(rope.begin(), rope.end(), table.begin());
   for (const auto& [norm, role] : norms) {
@@ -78,7 +82,8 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
   values_.push_back(nullptr);
   for (size_t n = 1; n <= max_queries; ++n) {
     values_.push_back(kernels::MakeValues(
-        options.isa, {.blocks = blocks, .queries = n, .w_stride = kChunkStride, .o_stride = blocks * kBlock},
+        options.isa,
+        {.blocks = blocks, .queries = n, .w_stride = kChunkStride, .o_stride = blocks * kBlock},
         options.tuning));
   }
   shape_ = AttentionShape{.head_size = config.head_size,
@@ -97,8 +102,8 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
                           .tile_queries = tile_queries,
                           .kv = &kv_};
 
-  // The scratch of all threads is in one arena; the first layout pass counts bytes, the second assigns
-  // addresses.
+  // The scratch of all threads is in one arena; the first layout pass counts bytes, the second
+  // assigns addresses.
   scratch_.resize(options.threads);
   halves_.resize(options.halves);
   for (Half& half : halves_) {
@@ -111,7 +116,8 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
       s.act = reinterpret_cast<kernels::ActBlock*>(take(blocks * sizeof(kernels::ActBlock)));
       s.queries = reinterpret_cast<uint8_t*>(take(tile_queries * ActRowBytes(blocks)));
       s.scores = reinterpret_cast<float*>(take(tile_queries * kChunkStride * sizeof(float)));
-      s.weights = reinterpret_cast<float*>(take(tile_queries * blocks * kChunkStride * sizeof(float)));
+      s.weights =
+          reinterpret_cast<float*>(take(tile_queries * blocks * kChunkStride * sizeof(float)));
       s.chunk = reinterpret_cast<float*>(take(tile_queries * blocks * kBlock * sizeof(float)));
       s.running = reinterpret_cast<float*>(take(tile_queries * blocks * kBlock * sizeof(float)));
       s.max = reinterpret_cast<float*>(take(tile_queries * sizeof(float)));
@@ -120,10 +126,11 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
     }
     for (Half& half : halves_) {
       for (size_t t = 0; t < options.threads; ++t) {
-        // Where a thread's work always begins with a head, it never goes on with another thread's row.
+        // Where a thread's work always begins with a head, it never goes on with another thread's
+        // row.
         if (t * config.kv_heads % options.threads == 0) continue;
-        half.parts[t] =
-            reinterpret_cast<float*>(take(kv_.shape().chunks * shape_.part_floats() * sizeof(float)));
+        half.parts[t] = reinterpret_cast<float*>(
+            take(kv_.shape().chunks * shape_.part_floats() * sizeof(float)));
       }
     }
   };
@@ -133,8 +140,9 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
     return nullptr;
   });
   scratch_arena_ = topology::Arena(bytes, options.node);
-  lay_out(
-      [&](size_t n) { return scratch_arena_.Allocate(RoundUp(n, kFalseSharingBytes), kFalseSharingBytes); });
+  lay_out([&](size_t n) {
+    return scratch_arena_.Allocate(RoundUp(n, kFalseSharingBytes), kFalseSharingBytes);
+  });
 }
 
 void AttentionNode::AddHead(size_t thread, size_t layer, size_t kv_head, size_t half,

@@ -1,6 +1,6 @@
-// AttentionNode: one socket's KV cache and the steps that use it. Built once. Per layer and KV head, one
-// thread appends keys and values, and the threads that share the head's work (attention_share.h) attend; each
-// waits only for the flags of the rows that it needs.
+// AttentionNode: one socket's KV cache and the steps that use it. Built once. Per layer and KV
+// head, one thread appends keys and values, and the threads that share the head's work
+// (attention_share.h) attend; each waits only for the flags of the rows that it needs.
 #pragma once
 
 #include <deque>
@@ -30,13 +30,14 @@ struct AttentionNodeOptions {
   size_t kv_chunks = 0;   // of all slots together; 0: a full context for each
   NumaNodeId node;
   size_t halves = 1;  // parts of a micro-batch that are in work at once, each with flags of its own
-  // How those wait that the steps signal: this socket's own threads, and the ones that `done` flags are for.
+  // How those wait that the steps signal: this socket's own threads, and the ones that `done` flags
+  // are for.
   sync::WaitPolicy::Mode own_waiters = sync::WaitPolicy::Mode::kAdaptive;
   sync::WaitPolicy::Mode done_waiters = sync::WaitPolicy::Mode::kAdaptive;
 };
 
-// The qkv and attention-output rows that steps read and write, in the layout of the weight socket (or a
-// link).
+// The qkv and attention-output rows that steps read and write, in the layout of the weight socket
+// (or a link).
 struct AttentionIo {
   float* qkv;
   size_t qkv_stride;    // floats
@@ -55,9 +56,10 @@ class AttentionNode {
     return attention_node::OwnersOf(kv_head, config_.kv_heads, options_.threads);
   }
 
-  // Adds the steps of `thread` for one layer and half. projected(kv_head): the other threads' flags that
-  // announce the head's q, k and v rows; the span must live as long as the steps. done(kv_head): the flag to
-  // signal when this thread has attended its part of the head, or null if a barrier follows.
+  // Adds the steps of `thread` for one layer and half. projected(kv_head): the other threads' flags
+  // that announce the head's q, k and v rows; the span must live as long as the steps.
+  // done(kv_head): the flag to signal when this thread has attended its part of the head, or null
+  // if a barrier follows.
   template <typename Projected, typename Done>
   void AddLayer(size_t thread, size_t layer, size_t half, std::vector<threadpool::Step>& steps,
                 Projected projected, Done done) {
@@ -68,18 +70,21 @@ class AttentionNode {
   }
 
   const KvRegion& kv() const { return kv_; }
-  // Makes the micro-batch's changes to the KV table; before its steps. Each must have passed KvRegion::Check.
+  // Makes the micro-batch's changes to the KV table; before its steps. Each must have passed
+  // KvRegion::Check.
   void Map(const model::BatchRows& batch);
 
  private:
   // What a half's threads share.
   struct Half {
-    std::unique_ptr<sync::EpochFlag[]> appended;  // [kv_head]: its keys and values are in the KV region
+    std::unique_ptr<sync::EpochFlag[]> appended;  // [kv_head]: its keys and values are in the KV
+                                                  // region
     std::unique_ptr<sync::EpochFlag[]> attended;  // [thread]: its parts of split rows are written
     std::vector<float*> parts;                    // AttentionOperand::parts
   };
-  void AddHead(size_t thread, size_t layer, size_t kv_head, size_t half, std::vector<threadpool::Step>&,
-               std::span<sync::EpochFlag* const> projected, sync::EpochFlag* done);
+  void AddHead(size_t thread, size_t layer, size_t kv_head, size_t half,
+               std::vector<threadpool::Step>&, std::span<sync::EpochFlag* const> projected,
+               sync::EpochFlag* done);
 
   const model::ModelConfig config_;
   const AttentionNodeOptions options_;

@@ -1,5 +1,6 @@
-// Attention against its definition in double precision, over the same quantised queries, keys and values; and
-// the same bits however rows are split into micro-batches, for all thread counts and instruction sets.
+// Attention against its definition in double precision, over the same quantised queries, keys and
+// values; and the same bits however rows are split into micro-batches, for all thread counts and
+// instruction sets.
 #include "attention_node/attention_node.h"
 
 #include <gtest/gtest.h>
@@ -54,8 +55,8 @@ class AttentionNodeTest : public testing::Test {
     auto operator<=>(const Row&) const = default;
   };
 
-  // The attention outputs of rows that come in these micro-batches, in the rows' order; of the first
-  // `appended_` micro-batches only keys and values are kept.
+  // The attention outputs of rows that come in these micro-batches, in the rows' order; of the
+  // first `appended_` micro-batches only keys and values are kept.
   std::vector<std::vector<float>> Run(const std::vector<std::vector<Row>>& batches, size_t threads,
                                       kernels::Isa isa) {
     return Run(batches, threads, isa, kernels::DefaultTuning(isa));
@@ -79,9 +80,9 @@ class AttentionNodeTest : public testing::Test {
                         .group_stride = group_columns_,
                         .out = out.data(),
                         .out_stride = config_.q_rows()});
-    // The steps of all threads, all appends first, then all attention, then all merges of split rows: an
-    // order that flags allow between running threads, but for the merges, which follow their thread's
-    // attention.
+    // The steps of all threads, all appends first, then all attention, then all merges of split
+    // rows: an order that flags allow between running threads, but for the merges, which follow
+    // their thread's attention.
     std::vector<std::vector<threadpool::Step>> steps(threads);
     for (size_t t = 0; t < threads; ++t) {
       node.AddLayer(
@@ -95,7 +96,8 @@ class AttentionNodeTest : public testing::Test {
       for (size_t m = 0; m < batch.size(); ++m) {
         slots.push_back(batch[m].slot);
         positions.push_back(batch[m].position);
-        std::copy_n(&qkv_[batch[m].slot.index()][batch[m].position * columns_], columns_, &qkv[m * columns_]);
+        std::copy_n(&qkv_[batch[m].slot.index()][batch[m].position * columns_], columns_,
+                    &qkv[m * columns_]);
       }
       model::BatchRows rows;
       rows.rows = static_cast<uint32_t>(batch.size());
@@ -120,7 +122,8 @@ class AttentionNodeTest : public testing::Test {
       }
       if (!attends) continue;
       for (size_t m = 0; m < batch.size(); ++m) {
-        outputs.emplace_back(&out[m * config_.q_rows()], &out[m * config_.q_rows()] + config_.q_rows());
+        outputs.emplace_back(&out[m * config_.q_rows()],
+                             &out[m * config_.q_rows()] + config_.q_rows());
       }
     }
     return outputs;
@@ -158,8 +161,9 @@ class AttentionNodeTest : public testing::Test {
     const auto head_of = [&](uint32_t position, size_t head) {
       return &slot[position * columns_ + group * group_columns_ + head * n];
     };
-    const std::vector<double> q = Quantised(head_of(row.position, query_head % config_.group()), true,
-                                            1 / std::sqrt(static_cast<double>(n)), row.position, false);
+    const std::vector<double> q =
+        Quantised(head_of(row.position, query_head % config_.group()), true,
+                  1 / std::sqrt(static_cast<double>(n)), row.position, false);
     std::vector<double> out(n, 0.0);
     std::vector<double> scores;
     for (uint32_t p = 0; p <= row.position; ++p) {
@@ -208,17 +212,17 @@ TEST_F(AttentionNodeTest, IsItsDefinition) {
   std::vector<Row> rows;
   for (const auto& batch : batches) rows.insert(rows.end(), batch.begin(), batch.end());
   ASSERT_EQ(outputs.size(), rows.size());
-  for (const Row& row :
-       {At(1, 0), At(1, 15), At(1, 16), At(1, 89), At(0, 6), At(1, 255), At(1, 256), At(0, 7), At(1, 258)}) {
+  for (const Row& row : {At(1, 0), At(1, 15), At(1, 16), At(1, 89), At(0, 6), At(1, 255),
+                         At(1, 256), At(0, 7), At(1, 258)}) {
     const auto at = static_cast<size_t>(std::find(rows.begin(), rows.end(), row) - rows.begin());
     for (size_t head = 0; head < config_.heads; ++head) {
       const std::vector<double> expected = Definition(row, head);
       for (size_t i = 0; i < config_.head_size; ++i) {
-        // The remaining differences: float32 sums, and a query or key whose rounding goes the other way
-        // (1/127 of its largest element, about 0.03 here, times the softmax's slope).
+        // The remaining differences: float32 sums, and a query or key whose rounding goes the other
+        // way (1/127 of its largest element, about 0.03 here, times the softmax's slope).
         EXPECT_NEAR(outputs[at][head * config_.head_size + i], expected[i], 0.03)
-            << "slot " << row.slot.value << " position " << row.position << " head " << head << " element "
-            << i;
+            << "slot " << row.slot.value << " position " << row.position << " head " << head
+            << " element " << i;
       }
     }
   }
@@ -229,15 +233,18 @@ TEST_F(AttentionNodeTest, SameBitsHoweverRowsThreadsAndInstructionSetsAreCut) {
   const auto expected = Run({all}, 1, kernels::Isa::kScalar);
   for (const kernels::Isa isa : {kernels::Isa::kScalar, kernels::BestIsa()}) {
     for (const size_t threads : {1, 2, 3, 5}) {
-      EXPECT_TRUE(Run({all}, threads, isa) == expected) << threads << " threads, " << kernels::IsaName(isa);
+      EXPECT_TRUE(Run({all}, threads, isa) == expected)
+          << threads << " threads, " << kernels::IsaName(isa);
       std::vector<std::vector<Row>> pieces;
       for (size_t begin = 0, size = 1; begin < all.size();
            begin += pieces.back().size(), size = size * 5 % 67) {
-        pieces.emplace_back(all.begin() + static_cast<ptrdiff_t>(begin),
-                            all.begin() + static_cast<ptrdiff_t>(std::min(all.size(), begin + size)));
+        pieces.emplace_back(
+            all.begin() + static_cast<ptrdiff_t>(begin),
+            all.begin() + static_cast<ptrdiff_t>(std::min(all.size(), begin + size)));
       }
       EXPECT_TRUE(Run(pieces, threads, isa) == expected)
-          << pieces.size() << " micro-batches, " << threads << " threads, " << kernels::IsaName(isa);
+          << pieces.size() << " micro-batches, " << threads << " threads, "
+          << kernels::IsaName(isa);
     }
   }
 }
@@ -257,19 +264,22 @@ TEST_F(AttentionNodeTest, SameBitsWhateverTheTiles) {
   EXPECT_THROW(Run({all}, 1, isa, huge), Error);
 }
 
-// A context is split over threads at chunks; with two heads and up to nine threads a row has up to six parts.
+// A context is split over threads at chunks; with two heads and up to nine threads a row has up to
+// six parts.
 TEST_F(AttentionNodeTest, SameBitsHoweverContextsAreSplit) {
-  const std::vector<std::vector<Row>> batches = {Both(Positions(0, 0, 600), Positions(1, 0, 1276)),
-                                                 {At(0, 600)},
-                                                 {At(1, 1276)},
-                                                 {At(0, 601), At(1, 1277)},
-                                                 Both(Positions(0, 602, 606), {At(1, 1278), At(1, 1279)})};
+  const std::vector<std::vector<Row>> batches = {
+      Both(Positions(0, 0, 600), Positions(1, 0, 1276)),
+      {At(0, 600)},
+      {At(1, 1276)},
+      {At(0, 601), At(1, 1277)},
+      Both(Positions(0, 602, 606), {At(1, 1278), At(1, 1279)})};
   appended_ = 1;
   for (const kernels::Isa isa : {kernels::Isa::kScalar, kernels::BestIsa()}) {
     const auto expected = Run(batches, 1, isa);
     ASSERT_EQ(expected.size(), 10u);
     for (const size_t threads : {2, 3, 4, 5, 7, 9})
-      EXPECT_TRUE(Run(batches, threads, isa) == expected) << threads << ", " << kernels::IsaName(isa);
+      EXPECT_TRUE(Run(batches, threads, isa) == expected)
+          << threads << ", " << kernels::IsaName(isa);
   }
   EXPECT_GT(merges_, 50);
 }
@@ -285,17 +295,20 @@ TEST_F(AttentionNodeTest, SameBitsWhereverChunksLie) {
   do {
     std::vector<std::vector<model::KvUpdate>> updates(1);
     for (uint32_t i = 0; i < chunks.size(); ++i)
-      updates[0].push_back({SlotId(static_cast<int32_t>(i / kChunks)), i % uint32_t{kChunks}, chunks[i]});
-    ASSERT_TRUE(Run({all}, 2, isa, kernels::DefaultTuning(isa), updates, kContextOfTable) == expected);
+      updates[0].push_back(
+          {SlotId(static_cast<int32_t>(i / kChunks)), i % uint32_t{kChunks}, chunks[i]});
+    ASSERT_TRUE(Run({all}, 2, isa, kernels::DefaultTuning(isa), updates, kContextOfTable) ==
+                expected);
   } while (std::next_permutation(chunks.begin(), chunks.end()));
 }
 
-// A sequence that begins with another one's chunks, the last of them copied, attends as if it had computed
-// them itself, and does not disturb the other one.
+// A sequence that begins with another one's chunks, the last of them copied, attends as if it had
+// computed them itself, and does not disturb the other one.
 TEST_F(AttentionNodeTest, SharedAndCopiedChunksAreTheSequencesOwn) {
   constexpr uint32_t kShared = 256 + 77;  // the second chunk is copied: its last page is half full
   qkv_[1] = qkv_[0];
-  const std::vector<Row> first = Positions(0, 0, kShared + 5), second = Positions(1, kShared, kShared + 40),
+  const std::vector<Row> first = Positions(0, 0, kShared + 5),
+                         second = Positions(1, kShared, kShared + 40),
                          on = Positions(0, kShared + 5, kShared + 12);
   // Other keys from the seam on: what the first sequence has there must not be seen by the second.
   for (size_t i = kShared * columns_; i < qkv_[1].size(); ++i) qkv_[1][i] = -qkv_[1][i];
@@ -305,7 +318,8 @@ TEST_F(AttentionNodeTest, SharedAndCopiedChunksAreTheSequencesOwn) {
       const auto other = Run({first, on}, threads, isa);
       const std::vector<std::vector<model::KvUpdate>> updates = {
           {}, {{SlotId(1), 0, 0, 0, 0}, {SlotId(1), 1, 7, 1, 77}}};
-      const auto shared = Run({first, Both(second, on)}, threads, isa, kernels::DefaultTuning(isa), updates);
+      const auto shared =
+          Run({first, Both(second, on)}, threads, isa, kernels::DefaultTuning(isa), updates);
       ASSERT_EQ(shared.size(), first.size() + second.size() + on.size());
       for (size_t i = 0; i < second.size(); ++i)
         ASSERT_TRUE(shared[first.size() + i] == alone[kShared + i]) << i;
@@ -329,7 +343,8 @@ TEST(KvRegion, ChunksFillTheRegionAndDoNotOverlap) {
     const KvRegion region(shape, NumaNodeId(0));
     std::vector<bool> taken(shape.bytes(), false);
     const auto take = [&](const uint8_t* begin, size_t bytes) {
-      const auto first = static_cast<size_t>(begin - reinterpret_cast<const uint8_t*>(region.arena().data()));
+      const auto first =
+          static_cast<size_t>(begin - reinterpret_cast<const uint8_t*>(region.arena().data()));
       for (size_t i = first; i < first + bytes; ++i) {
         ASSERT_FALSE(taken.at(i));
         taken[i] = true;
@@ -373,7 +388,9 @@ TEST(KvShape, PoolsAreSharesOfTheTokens) {
 
 TEST(WorkBegin, PartsCoverAllWorkInOrderAndAreEqual) {
   std::mt19937 random(3);
-  const auto below = [&](uint32_t n) { return std::uniform_int_distribution<uint32_t>(0, n - 1)(random); };
+  const auto below = [&](uint32_t n) {
+    return std::uniform_int_distribution<uint32_t>(0, n - 1)(random);
+  };
   for (int i = 0; i < 3000; ++i) {
     const size_t heads = 1 + below(9), threads = 1 + below(24);
     std::vector<uint32_t> positions(1 + below(i % 2 == 0 ? 4 : 40));
@@ -392,7 +409,8 @@ TEST(WorkBegin, PartsCoverAllWorkInOrderAndAreEqual) {
       return static_cast<double>(chunks);
     };
     EXPECT_EQ(WorkBegin(rows, heads, 0, threads), WorkPoint{});
-    EXPECT_EQ(WorkBegin(rows, heads, threads, threads), (WorkPoint{static_cast<uint32_t>(heads), 0, 0}));
+    EXPECT_EQ(WorkBegin(rows, heads, threads, threads),
+              (WorkPoint{static_cast<uint32_t>(heads), 0, 0}));
     const double equal = static_cast<double>(heads * in_head) / static_cast<double>(threads);
     const bool splits = equal < 8.0 * longest;
     for (size_t t = 0; t < threads; ++t) {
@@ -404,10 +422,13 @@ TEST(WorkBegin, PartsCoverAllWorkInOrderAndAreEqual) {
         ASSERT_LT(begin.chunk, ContextChunks(rows, begin.row));
       }
       ASSERT_TRUE(splits || begin.chunk == 0);
-      // An end lies at most one chunk, or half a row, from where it would be with parts of any size.
-      EXPECT_NEAR(chunks_before(begin), equal * static_cast<double>(t), splits ? 1 : 0.5 * longest + 1);
+      // An end lies at most one chunk, or half a row, from where it would be with parts of any
+      // size.
+      EXPECT_NEAR(chunks_before(begin), equal * static_cast<double>(t),
+                  splits ? 1 : 0.5 * longest + 1);
       for (uint32_t head = 0; head < heads; ++head) {
-        const bool works = begin < WorkPoint{head + 1, 0, 0} && WorkPoint{head, 0, 0} < end && begin < end;
+        const bool works =
+            begin < WorkPoint{head + 1, 0, 0} && WorkPoint{head, 0, 0} < end && begin < end;
         ASSERT_TRUE(!works || OwnersOf(head, heads, threads).contains(t));
       }
     }

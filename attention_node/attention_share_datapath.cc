@@ -7,8 +7,9 @@
 namespace larder::attention_node {
 namespace {
 
-// A row is split only if a thread's part is less than this many times the longest row: with more rows a
-// thread, whole rows balance to within 1/16, and several rows of a slot in one tile read its keys once.
+// A row is split only if a thread's part is less than this many times the longest row: with more
+// rows a thread, whole rows balance to within 1/16, and several rows of a slot in one tile read its
+// keys once.
 constexpr uint64_t kRowsThatBalance = 8;
 
 }  // namespace
@@ -29,7 +30,8 @@ WorkPoint WorkBegin(const model::BatchRows& rows, size_t kv_heads, size_t thread
   }
   uint64_t before = chunks * in_head / threads;
   uint32_t row = 0;
-  while (row < rows.rows && before >= ContextChunks(rows, row)) before -= ContextChunks(rows, row++);
+  while (row < rows.rows && before >= ContextChunks(rows, row))
+    before -= ContextChunks(rows, row++);
   if (row < rows.rows && before > 0 && chunks * kv_heads >= threads * longest * kRowsThatBalance) {
     row += 2 * before >= ContextChunks(rows, row);
     before = 0;

@@ -1,6 +1,6 @@
 // The steps of an attention socket and their operands, fixed at set-up. Their argument `batch` is a
-// model::BatchRows. Rows of qkv are in weight_node's QKV order: per KV head its query heads, its key and its
-// value, with `group_stride` floats between KV heads.
+// model::BatchRows. Rows of qkv are in weight_node's QKV order: per KV head its query heads, its
+// key and its value, with `group_stride` floats between KV heads.
 #pragma once
 
 #include <cstddef>
@@ -30,8 +30,8 @@ struct AttentionShape {
   const kernels::ValuesFn* values;  // [max_values_queries + 1]
   size_t tile_queries;              // the most queries of one tile: rows * group
   const KvRegion* kv;
-  // Floats of one chunk's result for a row that is split over threads: per query of the group its weighted
-  // values [32 * blocks], then all maxima, then all sums.
+  // Floats of one chunk's result for a row that is split over threads: per query of the group its
+  // weighted values [32 * blocks], then all maxima, then all sums.
   size_t part_floats() const { return group * (kernels::kBlock * blocks + 2); }
 };
 
@@ -48,8 +48,8 @@ struct AttentionScratch {
   float* query;            // [32 * blocks]
 };
 
-// Makes the copies of the micro-batch's KvUpdates for one KV head, then appends the keys and values of all
-// its rows: (norm), rotate, quantise, store in the KV region.
+// Makes the copies of the micro-batch's KvUpdates for one KV head, then appends the keys and values
+// of all its rows: (norm), rotate, quantise, store in the KV region.
 struct AppendOperand {
   const AttentionShape* shape;
   AttentionScratch scratch;
@@ -60,10 +60,11 @@ struct AppendOperand {
 };
 void AppendStep(const void* operand, void* batch);
 
-// Attention for this thread's part of the micro-batch (attention_share.h), cut to the query heads of one KV
-// head. For each tile of consecutive rows of one slot, chunk by chunk (kChunkPositions): softmax over scores,
-// then weighted values, merged in ascending order (flash attention's recurrence). Of a row that begins on
-// another thread, each chunk's result goes to parts[thread], for that thread's MergeStep.
+// Attention for this thread's part of the micro-batch (attention_share.h), cut to the query heads
+// of one KV head. For each tile of consecutive rows of one slot, chunk by chunk (kChunkPositions):
+// softmax over scores, then weighted values, merged in ascending order (flash attention's
+// recurrence). Of a row that begins on another thread, each chunk's result goes to parts[thread],
+// for that thread's MergeStep.
 struct AttentionOperand {
   const AttentionShape* shape;
   AttentionScratch scratch;
@@ -74,12 +75,13 @@ struct AttentionOperand {
   float* out;  // [row][out_stride]: first column of this group's heads
   size_t out_stride;
   uint32_t thread, threads;
-  float* const* parts;  // [threads]: [chunks of a slot][part_floats()]; null for threads that never need it
+  float* const* parts;  // [threads]: [chunks of a slot][part_floats()]; null for threads that never
+                        // need it
 };
 void AttentionStep(const void* operand, void* batch);
 
-// Merges the row that this thread's AttentionStep of the head has begun and other threads have gone on with,
-// in ascending order of chunks, and finishes it. Right after that step, and after theirs.
+// Merges the row that this thread's AttentionStep of the head has begun and other threads have gone
+// on with, in ascending order of chunks, and finishes it. Right after that step, and after theirs.
 void MergeStep(const void* operand, void* batch);
 // Whether this micro-batch has such a row.
 bool NeedsMerge(const void* operand, const void* batch);

@@ -19,7 +19,8 @@ using model::StepKind;
 using threadpool::EndLap;
 
 // Quantises a head's elements to Q8_0 blocks with an f16 scale, the format of the KV cache.
-inline void QuantizeHead(const AttentionShape& shape, const float* x, ActBlock* act, model::Q8Block* out) {
+inline void QuantizeHead(const AttentionShape& shape, const float* x, ActBlock* act,
+                         model::Q8Block* out) {
   shape.elementwise->quantize(x, act, shape.head_size);
   for (size_t b = 0; b < shape.blocks; ++b) {
     out[b].d = model::F32ToF16(act[b].d);
@@ -27,8 +28,8 @@ inline void QuantizeHead(const AttentionShape& shape, const float* x, ActBlock* 
   }
 }
 
-// Consecutive positions of one slot. shared_row is their first row in the shared buffers. A row that is split
-// over threads is a tile of its own, and the tile has only some of its chunks.
+// Consecutive positions of one slot. shared_row is their first row in the shared buffers. A row
+// that is split over threads is a tile of its own, and the tile has only some of its chunks.
 struct Tile {
   size_t shared_row, rows;
   SlotId slot;
@@ -60,27 +61,29 @@ void QuantizeQueries(const AttentionOperand& op, const Tile& tile) {
 }
 
 // Merges one chunk's result for queries [begin, end) of the tile into the running state.
-void MergeChunk(const AttentionOperand& op, size_t begin, size_t end, const float* weighted, const float* max,
-                const float* sum) {
+void MergeChunk(const AttentionOperand& op, size_t begin, size_t end, const float* weighted,
+                const float* max, const float* sum) {
   const AttentionShape& shape = *op.shape;
   const size_t padded_head = shape.blocks * kBlock;
   for (size_t q = begin; q < end; ++q) {
-    shape.elementwise->merge(op.scratch.running + q * padded_head, &op.scratch.max[q], &op.scratch.sum[q],
-                             weighted + q * padded_head, max[q], sum[q], shape.head_size);
+    shape.elementwise->merge(op.scratch.running + q * padded_head, &op.scratch.max[q],
+                             &op.scratch.sum[q], weighted + q * padded_head, max[q], sum[q],
+                             shape.head_size);
   }
 }
 
 void Finish(const AttentionOperand& op, size_t shared_row, size_t queries) {
   const AttentionShape& shape = *op.shape;
   for (size_t q = 0; q < queries; ++q) {
-    float* out = op.out + (shared_row + q / shape.group) * op.out_stride + q % shape.group * shape.head_size;
-    shape.elementwise->finish(op.scratch.running + q * shape.blocks * kBlock, op.scratch.sum[q], out,
-                              shape.head_size);
+    float* out =
+        op.out + (shared_row + q / shape.group) * op.out_stride + q % shape.group * shape.head_size;
+    shape.elementwise->finish(op.scratch.running + q * shape.blocks * kBlock, op.scratch.sum[q],
+                              out, shape.head_size);
   }
 }
 
-// Attention for one tile: finished, if the tile has all chunks; left in the running state, if it begins with
-// chunk 0; else chunk by chunk in this thread's parts.
+// Attention for one tile: finished, if the tile has all chunks; left in the running state, if it
+// begins with chunk 0; else chunk by chunk in this thread's parts.
 void RunTile(const AttentionOperand& op, const Tile& tile) {
   const AttentionShape& shape = *op.shape;
   const AttentionScratch& scratch = op.scratch;
@@ -100,10 +103,12 @@ void RunTile(const AttentionOperand& op, const Tile& tile) {
     // Rows before this chunk's start do not see it; the tile's later rows do.
     const size_t first_row = chunk > tile.position ? chunk - tile.position : 0;
     const size_t first_query = first_row * shape.group;
-    shape.scores->Run(kv.keys, reinterpret_cast<const ActBlock*>(scratch.queries + first_query * query_bytes),
-                      scratch.scores + first_query * shape.chunk_stride, pages, queries - first_query);
+    shape.scores->Run(
+        kv.keys, reinterpret_cast<const ActBlock*>(scratch.queries + first_query * query_bytes),
+        scratch.scores + first_query * shape.chunk_stride, pages, queries - first_query);
     EndLap(StepKind::kScores);
-    // The first chunk sets the running state, later chunks are merged into it; parts are merged later.
+    // The first chunk sets the running state, later chunks are merged into it; parts are merged
+    // later.
     float chunk_max[kMaxTileQueries], chunk_sum[kMaxTileQueries];
     float *weighted = scratch.chunk, *max = chunk_max, *sum = chunk_sum;
     if (c == 0) {
@@ -117,13 +122,13 @@ void RunTile(const AttentionOperand& op, const Tile& tile) {
     }
     for (size_t r = first_row; r < tile.rows; ++r) {  // the queries of a row see as many positions
       const size_t visible = std::min(in_chunk, tile.position + r + 1 - chunk), q = r * shape.group;
-      elementwise.softmax_chunk(scratch.scores + q * shape.chunk_stride, shape.chunk_stride, shape.group,
-                                visible, padded, &max[q], &sum[q]);
+      elementwise.softmax_chunk(scratch.scores + q * shape.chunk_stride, shape.chunk_stride,
+                                shape.group, visible, padded, &max[q], &sum[q]);
     }
     EndLap(StepKind::kSoftmax);
     elementwise.scale_weights(scratch.scores + first_query * shape.chunk_stride, kv.values,
-                              scratch.weights + first_query * shape.blocks * shape.chunk_stride, shape.blocks,
-                              padded, shape.chunk_stride, queries - first_query);
+                              scratch.weights + first_query * shape.blocks * shape.chunk_stride,
+                              shape.blocks, padded, shape.chunk_stride, queries - first_query);
     // While this chunk's values are summed, the next one is fetched.
     const KvChunk next =
         c + 1 == tile.end_chunk ? kv : shape.kv->chunk(tile.slot, c + 1, op.layer, op.kv_head);
@@ -150,15 +155,18 @@ void AppendStep(const void* operand, void* batch) {
   const AttentionShape& shape = *op.shape;
   const KvShape& kv = shape.kv->shape();
   for (uint32_t i = 0; i < rows.kv_updates; ++i) {
-    if (rows.kv_update[i].copied_positions > 0) shape.kv->Copy(rows.kv_update[i], op.layer, op.kv_head);
+    if (rows.kv_update[i].copied_positions > 0)
+      shape.kv->Copy(rows.kv_update[i], op.layer, op.kv_head);
   }
   model::Q8Block blocks[kMaxHeadBlocks];
   for (uint32_t m = 0; m < rows.rows; ++m) {
     float* k = op.qkv + (rows.first_row + m) * op.qkv_stride + shape.group * shape.head_size;
     const float* v = k + shape.head_size;
     const size_t position = rows.position[m];
-    const size_t page = position % kChunkPositions / kPagePositions, in_page = position % kPagePositions;
-    const KvChunk at = shape.kv->chunk(rows.slot[m], position / kChunkPositions, op.layer, op.kv_head);
+    const size_t page = position % kChunkPositions / kPagePositions,
+                 in_page = position % kPagePositions;
+    const KvChunk at =
+        shape.kv->chunk(rows.slot[m], position / kChunkPositions, op.layer, op.kv_head);
     if (op.k_norm) shape.elementwise->rms_norm(k, op.k_norm, k, shape.head_size, shape.epsilon);
     shape.elementwise->rope(k, shape.rope + position * shape.rotary_dim, shape.rotary_dim / 2);
     QuantizeHead(shape, k, op.scratch.act, blocks);
@@ -175,8 +183,8 @@ void AttentionStep(const void* operand, void* batch) {
   const auto head = static_cast<uint32_t>(op.kv_head);
   const WorkPoint begin =
       std::max(WorkPoint{head, 0, 0}, WorkBegin(rows, shape.kv_heads, op.thread, op.threads));
-  const WorkPoint end =
-      std::min(WorkPoint{head + 1, 0, 0}, WorkBegin(rows, shape.kv_heads, op.thread + 1, op.threads));
+  const WorkPoint end = std::min(WorkPoint{head + 1, 0, 0},
+                                 WorkBegin(rows, shape.kv_heads, op.thread + 1, op.threads));
   const size_t tile_rows = std::max<size_t>(1, shape.tile_queries / shape.group);
   for (WorkPoint at = begin; at < end && at.row < rows.rows;) {
     const uint32_t m = at.row, chunks = ContextChunks(rows, m);
@@ -189,7 +197,8 @@ void AttentionStep(const void* operand, void* batch) {
               .end_chunk = ends_here ? end.chunk : chunks};
     if (!tile.split()) {
       const uint32_t whole_rows = end.head == head ? end.row : rows.rows;
-      while (tile.rows < tile_rows && m + tile.rows < whole_rows && rows.slot[m + tile.rows] == tile.slot)
+      while (tile.rows < tile_rows && m + tile.rows < whole_rows &&
+             rows.slot[m + tile.rows] == tile.slot)
         ++tile.rows;
       tile.end_chunk = tile.chunks();
     }
@@ -217,7 +226,8 @@ void MergeStep(const void* operand, void* batch) {
     const WorkPoint end = WorkBegin(rows, shape.kv_heads, thread + 1, op.threads);
     const bool ends_here = end.head == op.kv_head && end.row == row;
     const float* part = op.parts[thread];
-    for (uint32_t c = begin.chunk; c < (ends_here ? end.chunk : chunks); ++c, part += shape.part_floats()) {
+    for (uint32_t c = begin.chunk; c < (ends_here ? end.chunk : chunks);
+         ++c, part += shape.part_floats()) {
       const float* max = part + shape.group * shape.blocks * kBlock;
       MergeChunk(op, 0, shape.group, part, max, max + shape.group);
     }

@@ -1,8 +1,9 @@
-// KvRegion: the KV cache of one attention socket, INT8: a pool of chunks of kChunkPositions positions, the
-// unit that attention works on, and a table of the chunks that each slot is a list of. Several slots may list
-// the same chunk: the common beginning of their sequences, which nobody writes any more. A chunk holds for
-// each layer and KV head its key pages, then its value pages (kernels/formats/kv_page.h). The thread that
-// appends for a head touches its pages first, so a chunk that was never used takes no memory.
+// KvRegion: the KV cache of one attention socket, INT8: a pool of chunks of kChunkPositions
+// positions, the unit that attention works on, and a table of the chunks that each slot is a list
+// of. Several slots may list the same chunk: the common beginning of their sequences, which nobody
+// writes any more. A chunk holds for each layer and KV head its key pages, then its value pages
+// (kernels/formats/kv_page.h). The thread that appends for a head touches its pages first, so a
+// chunk that was never used takes no memory.
 #pragma once
 
 #include <algorithm>
@@ -26,19 +27,22 @@ struct KvShape {
     return std::clamp<size_t>(config.trained_context, 1, 4096);
   }
 
-  // The chunks for `slots` of all the `all_slots`, if there are kv_tokens tokens for these (0: full contexts)
-  // and cached_tokens for sequences that have ended: their share, at least one full context.
+  // The chunks for `slots` of all the `all_slots`, if there are kv_tokens tokens for these (0: full
+  // contexts) and cached_tokens for sequences that have ended: their share, at least one full
+  // context.
   static size_t PoolChunks(size_t slots, size_t all_slots, size_t context, size_t kv_tokens,
                            size_t cached_tokens = 0) {
     const auto share = [&](size_t tokens) {
       return CeilDiv(CeilDiv(tokens * slots, all_slots), kernels::kChunkPositions);
     };
     const size_t chunks = CeilDiv(context, kernels::kChunkPositions);
-    return (kv_tokens == 0 ? slots * chunks : std::max(share(kv_tokens), chunks)) + share(cached_tokens);
+    return (kv_tokens == 0 ? slots * chunks : std::max(share(kv_tokens), chunks)) +
+           share(cached_tokens);
   }
 
   // pool: chunks of all slots together; 0: a full context for each.
-  KvShape(const model::ModelConfig& config, size_t slot_count, size_t context_tokens, size_t pool_chunks = 0)
+  KvShape(const model::ModelConfig& config, size_t slot_count, size_t context_tokens,
+          size_t pool_chunks = 0)
       : layers(config.layers),
         kv_heads(config.kv_heads),
         blocks(CeilDiv(config.head_size, kernels::kBlock)),
@@ -69,7 +73,8 @@ struct KvChunk {
 
 class KvRegion {
  public:
-  // Until they are mapped, the slots list the pool's chunks in order, each slot its own if there are enough.
+  // Until they are mapped, the slots list the pool's chunks in order, each slot its own if there
+  // are enough.
   KvRegion(const KvShape&, NumaNodeId node);
   const KvShape& shape() const { return shape_; }
   // index: position / kChunkPositions.
@@ -92,8 +97,8 @@ class KvRegion {
 
  private:
   KvChunk At(uint32_t chunk, size_t layer, size_t kv_head) const {
-    uint8_t* keys =
-        base_ + chunk * shape_.chunk_bytes() + (layer * shape_.kv_heads + kv_head) * shape_.head_bytes;
+    uint8_t* keys = base_ + chunk * shape_.chunk_bytes() +
+                    (layer * shape_.kv_heads + kv_head) * shape_.head_bytes;
     return {keys, keys + shape_.pages * shape_.key_page_bytes};
   }
 

@@ -52,7 +52,8 @@ TEST(Fnv1a, IsThePublishedHash) {
 TEST(Memory, Rounding) {
   static_assert(RoundUp(0, 64) == 0 && RoundUp(1, 64) == 64 && RoundUp(64, 64) == 64 &&
                 RoundUp(65, 64) == 128);
-  static_assert(CeilDiv(0, 3) == 0 && CeilDiv(1, 3) == 1 && CeilDiv(3, 3) == 1 && CeilDiv(4, 3) == 2);
+  static_assert(CeilDiv(0, 3) == 0 && CeilDiv(1, 3) == 1 && CeilDiv(3, 3) == 1 &&
+                CeilDiv(4, 3) == 2);
 }
 
 TEST(Pulse, CountsAndRests) {

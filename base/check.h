@@ -1,6 +1,7 @@
-// LARDER_CHECK(condition, "text {}", args...) states what only a bug in Larder can make false. If the
-// condition is false, it prints file, line, condition and text, and aborts; release builds check too.
-// The cost is one predicted branch, so it may stand in set-up code and at the borders of the data path.
+// LARDER_CHECK(condition, "text {}", args...) states what only a bug in Larder can make false. If
+// the condition is false, it prints file, line, condition and text, and aborts; release builds
+// check too. The cost is one predicted branch, so it may stand in set-up code and at the borders of
+// the data path.
 #pragma once
 
 #include <fmt/format.h>

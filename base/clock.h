@@ -1,4 +1,5 @@
-// Monotonic time. NowNs() is a vDSO call (about 25 ns): allowed at frame borders, not inside a step.
+// Monotonic time. NowNs() is a vDSO call (about 25 ns): allowed at frame borders, not inside a
+// step.
 #pragma once
 
 #include <chrono>
@@ -23,6 +24,8 @@ class Clock {
   virtual void SleepMs(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
 };
 
-inline double SecondsSince(int64_t start_ns) { return static_cast<double>(NowNs() - start_ns) * 1e-9; }
+inline double SecondsSince(int64_t start_ns) {
+  return static_cast<double>(NowNs() - start_ns) * 1e-9;
+}
 
 }  // namespace larder

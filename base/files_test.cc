@@ -40,7 +40,8 @@ TEST(Descriptor, ClosesItself) {
 }
 
 TEST(Descriptor, MovesAndGivesAway) {
-  Descriptor first(open("/dev/null", O_RDWR | O_CLOEXEC)), second(open("/dev/null", O_RDWR | O_CLOEXEC));
+  Descriptor first(open("/dev/null", O_RDWR | O_CLOEXEC)),
+      second(open("/dev/null", O_RDWR | O_CLOEXEC));
   const int of_first = first.get(), of_second = second.get();
   first = std::move(second);
   EXPECT_FALSE(IsOpen(of_first)) << "what it had before is closed";

@@ -27,7 +27,8 @@ inline void WriteAll(const Descriptor& file, std::string_view bytes, const std::
   }
 }
 
-// A file that is called PATH.tmp until Commit() renames it; without Commit() the destructor removes it.
+// A file that is called PATH.tmp until Commit() renames it; without Commit() the destructor removes
+// it.
 class NewFile {
  public:
   explicit NewFile(const std::string& path) : path_(path), temporary_(path + ".tmp") {
@@ -45,8 +46,8 @@ class NewFile {
     if (fd_) ::unlink(temporary_.c_str());
   }
   void Write(const char* data, size_t bytes) { WriteAll(fd_, {data, bytes}, temporary_); }
-  // The file gets its name after its bytes are on the disk, and the name is on the disk when this returns. So
-  // a power cut leaves a complete file or none, never a file of zeros.
+  // The file gets its name after its bytes are on the disk, and the name is on the disk when this
+  // returns. So a power cut leaves a complete file or none, never a file of zeros.
   void Commit() {
     int cause = ::fdatasync(fd_.get()) == 0 ? 0 : errno;
     if (::close(fd_.Take()) != 0 && cause == 0) cause = errno;
@@ -63,8 +64,8 @@ class NewFile {
     const size_t slash = path_.rfind('/');
     const std::string folder = slash == std::string::npos ? "." : path_.substr(0, slash + 1);
     const Descriptor fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    // Some file systems cannot sync a folder (EINVAL), and a folder may be writable but not readable. The
-    // file is complete in both cases.
+    // Some file systems cannot sync a folder (EINVAL), and a folder may be writable but not
+    // readable. The file is complete in both cases.
     const bool failed = fd && ::fsync(fd.get()) != 0 && errno == EIO;
     if (failed) throw Error("{}: can't write the folder it is in: {}", path_, std::strerror(EIO));
   }

@@ -1,5 +1,5 @@
-// Range: consecutive indices. All ranges in the program are half-open; only what people write and read (the
-// manifest's `layers`, messages) names the last index.
+// Range: consecutive indices. All ranges in the program are half-open; only what people write and
+// read (the manifest's `layers`, messages) names the last index.
 #pragma once
 
 namespace larder {

@@ -1,5 +1,6 @@
-// SocketCounters: what a socket of the Plan counts about itself, as plain numbers that are read once and
-// passed on whole: from its atomics (pipeline/stage/socket_status.h) through frames to metrics and status.
+// SocketCounters: what a socket of the Plan counts about itself, as plain numbers that are read
+// once and passed on whole: from its atomics (pipeline/stage/socket_status.h) through frames to
+// metrics and status.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +19,7 @@ struct SocketCounters {
   uint64_t resident_bytes = 0;  // of weight_bytes, re-read at the speed of L3
   uint64_t round_trip_ns = 0;   // the last measured on its link; 0: not measured
 };
-static_assert(sizeof(SocketCounters) == 64 && std::is_trivially_copyable_v<SocketCounters>);  // in frames
+static_assert(sizeof(SocketCounters) == 64 &&
+              std::is_trivially_copyable_v<SocketCounters>);  // in frames
 
 }  // namespace larder

@@ -1,7 +1,7 @@
-// Test support: files that are not in the tree (published vocabularies, templates, dumps of real machines).
-// They lie below LARDER_TEST_DATA, by default ../shared/data beside the repository. A test that needs a
-// missing file is skipped with one fixed wording, by which scripts/count_tests.py groups. Included by tests
-// only.
+// Test support: files that are not in the tree (published vocabularies, templates, dumps of real
+// machines). They lie below LARDER_TEST_DATA, by default ../shared/data beside the repository. A
+// test that needs a missing file is skipped with one fixed wording, by which scripts/count_tests.py
+// groups. Included by tests only.
 #pragma once
 
 #include <gtest/gtest.h>

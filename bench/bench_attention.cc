@@ -1,8 +1,10 @@
-// Attention's parts, apart: what a position costs one KV head and its query heads in scores, softmax, value
-// scales and weighted values, against the instructions that each needs on the two vector ports. The ports'
-// rate is the peak of integer multiply-adds in the same alternating rounds; the best round counts.
+// Attention's parts, apart: what a position costs one KV head and its query heads in scores,
+// softmax, value scales and weighted values, against the instructions that each needs on the two
+// vector ports. The ports' rate is the peak of integer multiply-adds in the same alternating
+// rounds; the best round counts.
 //   bench_attention [--isa NAME] [--head N] [--group N] [--rows N] [--mb N] [--rounds N] [--cpu N]
-// --head: elements; --group: query heads per KV head; --rows: tokens that attend together (a prompt's tile);
+// --head: elements; --group: query heads per KV head; --rows: tokens that attend together (a
+// prompt's tile);
 // --mb: size of the KV cache that is walked (below L2, or in L3).
 #include <fmt/format.h>
 
@@ -70,7 +72,8 @@ class Attention {
     for (size_t n = 1; n <= most_; ++n) {
       values_.push_back(kernels::MakeValues(
           options.isa,
-          {.blocks = blocks_, .queries = n, .w_stride = kChunkStride, .o_stride = blocks_ * kBlock}, tuning));
+          {.blocks = blocks_, .queries = n, .w_stride = kChunkStride, .o_stride = blocks_ * kBlock},
+          tuning));
     }
     Fill();
   }
@@ -108,7 +111,8 @@ class Attention {
 
   void Fill() {
     keys_ = reinterpret_cast<uint8_t*>(arena_.Allocate(chunks_ * key_chunk_, kCacheLineBytes));
-    value_pages_ = reinterpret_cast<uint8_t*>(arena_.Allocate(chunks_ * value_chunk_, kCacheLineBytes));
+    value_pages_ =
+        reinterpret_cast<uint8_t*>(arena_.Allocate(chunks_ * value_chunk_, kCacheLineBytes));
     x_ = reinterpret_cast<uint8_t*>(
         arena_.Allocate(queries_ * kernels::ActRowBytes(blocks_), kCacheLineBytes));
     p_ = arena_.AllocateArray<float>(queries_ * kChunkStride).data();
@@ -130,7 +134,8 @@ class Attention {
           block.d = model::F32ToF16(0.01f);
           for (int8_t& v : block.q) v = static_cast<int8_t>(random() % 255) - 127;
         }
-        kernels::PackKey(row.data(), blocks_, t % kPagePositions, keys_ + t / kPagePositions * key_page_);
+        kernels::PackKey(row.data(), blocks_, t % kPagePositions,
+                         keys_ + t / kPagePositions * key_page_);
         kernels::PackValue({blocks_}, row.data(), t % kPagePositions,
                            value_pages_ + t / kPagePositions * value_page_);
       }
@@ -151,8 +156,8 @@ class Attention {
   }
   void Softmax(size_t) {
     for (size_t q = 0; q < queries_; q += options_.group)
-      elementwise_.softmax_chunk(p_ + q * kChunkStride, kChunkStride, options_.group, kChunkPositions,
-                                 kChunkPositions, &max_[q], &max_[queries_ + q]);
+      elementwise_.softmax_chunk(p_ + q * kChunkStride, kChunkStride, options_.group,
+                                 kChunkPositions, kChunkPositions, &max_[q], &max_[queries_ + q]);
   }
   void Scales(size_t c) {
     elementwise_.scale_weights(p_, values(c), w_, blocks_, kChunkPositions, kChunkStride, queries_);
@@ -161,13 +166,14 @@ class Attention {
     const size_t next = c + 1 < chunks_ ? c + 1 : c;
     for (size_t q = 0; q < queries_; q += most_)
       values_[std::min(most_, queries_ - q)](values(c), w_ + q * blocks_ * kChunkStride,
-                                             chunk_ + q * blocks_ * kBlock, kChunkPositions, keys(next),
-                                             values(next));
+                                             chunk_ + q * blocks_ * kBlock, kChunkPositions,
+                                             keys(next), values(next));
   }
   void Merge(size_t) {
     for (size_t q = 0; q < queries_; ++q)
-      elementwise_.merge(running_ + q * blocks_ * kBlock, &max_[2 * queries_ + q], &max_[3 * queries_ + q],
-                         chunk_ + q * blocks_ * kBlock, max_[q], max_[queries_ + q], options_.head);
+      elementwise_.merge(running_ + q * blocks_ * kBlock, &max_[2 * queries_ + q],
+                         &max_[3 * queries_ + q], chunk_ + q * blocks_ * kBlock, max_[q],
+                         max_[queries_ + q], options_.head);
   }
 
   const Options options_;
@@ -191,15 +197,17 @@ void Measure(const Options& options) {
     for (Part& part : parts) {
       const int64_t start = NowNs();
       for (size_t c = 0; c < attention.chunks(); ++c) part.run(c);
-      part.best_ns = std::min(part.best_ns, SecondsSince(start) * 1e9 /
-                                                static_cast<double>(attention.chunks() * kChunkPositions));
+      part.best_ns =
+          std::min(part.best_ns, SecondsSince(start) * 1e9 /
+                                     static_cast<double>(attention.chunks() * kChunkPositions));
     }
   }
   const double lanes = options.isa == Isa::kAvx512Vnni ? 64 : 32;
   const double ops_per_ns = peak / (2 * lanes);
   double bound = 0, sum = 0;
   fmt::print(
-      "{}, {}: {:.2f} vector instructions per ns; head {}, {} query heads x {} rows, {:.1f} MB of KV\n",
+      "{}, {}: {:.2f} vector instructions per ns; head {}, {} query heads x {} rows, {:.1f} MB of "
+      "KV\n",
       topology::CpuName(), kernels::IsaName(options.isa), ops_per_ns, options.head, options.group,
       options.rows, static_cast<double>(attention.chunks() * attention.chunk_bytes()) / (1 << 20));
   fmt::print("| part | ns per position | by count | ratio |\n|---|--:|--:|--:|\n");

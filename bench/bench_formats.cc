@@ -1,5 +1,6 @@
-// Every panel format beside Q8_0: the speed of products of the same number of weights, from a cache and with
-// a number of rows, as a ratio to Q8_0's. The rounds of all formats alternate; the best round of each counts.
+// Every panel format beside Q8_0: the speed of products of the same number of weights, from a cache
+// and with a number of rows, as a ratio to Q8_0's. The rounds of all formats alternate; the best
+// round of each counts.
 //   bench_formats [--isa NAME] [--rounds N] [--thousands N] [--cpu N]
 #include <fmt/format.h>
 
@@ -22,16 +23,18 @@ using kernels::Isa;
 using kernels::PanelFormat;
 
 constexpr size_t kInputs = 2048;
-constexpr double kRoundSeconds = 200e-6;  // long against a clock reading, short against a time slice
+constexpr double kRoundSeconds = 200e-6;  // long against a clock reading, short against a time
+                                          // slice
 constexpr size_t kRowCounts[] = {1, 2, 4, 8, 32, 256};
 
 // The products of one format: `thousands` of 1,000 weights, again and again.
 class FormatRun {
  public:
   FormatRun(Isa isa, const PanelFormat& format, size_t thousands)
-      : panels_({kInputs / kernels::kBlock, format}, std::max<size_t>(1, thousands * 1000 / kPanelWeights),
-                1),
-        rows_(*std::max_element(std::begin(kRowCounts), std::end(kRowCounts)), panels_.blocks(), Outputs()) {
+      : panels_({kInputs / kernels::kBlock, format},
+                std::max<size_t>(1, thousands * 1000 / kPanelWeights), 1),
+        rows_(*std::max_element(std::begin(kRowCounts), std::end(kRowCounts)), panels_.blocks(),
+              Outputs()) {
     gemm_ = kernels::Gemm::Make(isa,
                                 {.panel = panels_.shape(),
                                  .x_stride_bytes = kernels::ActRowBytes(panels_.blocks()),
@@ -74,13 +77,15 @@ class FormatRun {
 
 void Measure(Isa isa, size_t rounds, size_t thousands) {
   std::vector<FormatRun> runs;
-  for (const PanelFormat* format : kernels::kPanelFormats) runs.emplace_back(isa, *format, thousands);
+  for (const PanelFormat* format : kernels::kPanelFormats)
+    runs.emplace_back(isa, *format, thousands);
   for (size_t round = 0; round < rounds; ++round) {
     for (FormatRun& run : runs) run.Round();
   }
-  fmt::print("{}, {}: {} inputs, {:.2f} MB of Q8_0; speed against Q8_0, best of {} alternating rounds\n",
-             topology::CpuName(), kernels::IsaName(isa), kInputs, static_cast<double>(runs[0].bytes()) / 1e6,
-             rounds);
+  fmt::print(
+      "{}, {}: {} inputs, {:.2f} MB of Q8_0; speed against Q8_0, best of {} alternating rounds\n",
+      topology::CpuName(), kernels::IsaName(isa), kInputs,
+      static_cast<double>(runs[0].bytes()) / 1e6, rounds);
   fmt::print("| format | bits a weight |");
   for (const size_t m : kRowCounts) fmt::print(" {} row{} |", m, m == 1 ? "" : "s");
   fmt::print("\n|---|--:|");
@@ -92,8 +97,10 @@ void Measure(Isa isa, size_t rounds, size_t thousands) {
   fmt::print("\n");
   for (const FormatRun& run : runs) {
     if (&run == &runs[0]) continue;
-    const double weights = static_cast<double>(runs[0].bytes()) / (kernels::kQ8Panel.group_bytes() / 1024.0);
-    fmt::print("| {} | {:.3g} |", run.format().name, 8 * static_cast<double>(run.bytes()) / weights);
+    const double weights =
+        static_cast<double>(runs[0].bytes()) / (kernels::kQ8Panel.group_bytes() / 1024.0);
+    fmt::print("| {} | {:.3g} |", run.format().name,
+               8 * static_cast<double>(run.bytes()) / weights);
     for (size_t i = 0; i < std::size(kRowCounts); ++i)
       fmt::print(" {:.2f} |", runs[0].best_seconds(i) / run.best_seconds(i));
     fmt::print("\n");

@@ -1,6 +1,6 @@
-// Matrix products over packed panels on one pinned core: GEMV and GEMM over a shard that stays in the cache
-// and over shards read from DRAM, for every instruction set of the host. Limits: plain reads of the same
-// shard, and the core's peak rate of integer multiply-adds.
+// Matrix products over packed panels on one pinned core: GEMV and GEMM over a shard that stays in
+// the cache and over shards read from DRAM, for every instruction set of the host. Limits: plain
+// reads of the same shard, and the core's peak rate of integer multiply-adds.
 #include <benchmark/benchmark.h>
 
 #include <memory>
@@ -30,23 +30,25 @@ size_t PanelCount(size_t k, size_t shard_mb) {
 }
 
 kernels::Gemm MakeGemm(Isa isa, const Panels& panels) {
-  return kernels::Gemm::Make(isa,
-                             {.panel = panels.shape(),
-                              .x_stride_bytes = kernels::ActRowBytes(panels.blocks()),
-                              .y_stride_bytes = panels.n_panels() * kernels::kPanelRows * sizeof(float),
-                              .accumulate = false},
-                             kernels::DefaultTuning(isa));
+  return kernels::Gemm::Make(
+      isa,
+      {.panel = panels.shape(),
+       .x_stride_bytes = kernels::ActRowBytes(panels.blocks()),
+       .y_stride_bytes = panels.n_panels() * kernels::kPanelRows * sizeof(float),
+       .accumulate = false},
+      kernels::DefaultTuning(isa));
 }
 
-// The size of a region larger than all caches: 512 MB, or four times a large L3, limited by available memory.
+// The size of a region larger than all caches: 512 MB, or four times a large L3, limited by
+// available memory.
 size_t EvictedMb() {
   const size_t wanted = std::max<size_t>(512, 4 * Machine().total_l3_bytes() / kMb);
   const size_t allowed = topology::AvailableMemoryBytes().value_or(size_t{4} << 30) / kMb / 4;
   return std::min(wanted, allowed);
 }
 
-// One region at a time, reused between rows, since making it takes longer than a row. Its read bandwidth
-// takes several seconds for all access patterns and is measured once.
+// One region at a time, reused between rows, since making it takes longer than a row. Its read
+// bandwidth takes several seconds for all access patterns and is measured once.
 struct Evicted {
   std::unique_ptr<Panels> panels;
   double read_gbps = 0;
@@ -63,8 +65,8 @@ const Evicted& EvictedPanels(size_t k) {
 }
 
 void SetOps(State& state, const Stopwatch& watch, const Panels& panels, size_t m, double peak) {
-  const double ops = 2.0 * static_cast<double>(panels.n_panels() * kernels::kPanelRows * panels.blocks() *
-                                               kernels::kBlock * m);
+  const double ops = 2.0 * static_cast<double>(panels.n_panels() * kernels::kPanelRows *
+                                               panels.blocks() * kernels::kBlock * m);
   SetRate(state, watch, "GOP/s", ops, peak, "of peak");
 }
 
@@ -103,12 +105,15 @@ void Evict(State& state, Isa isa, size_t k, size_t m) {
     watch.Time([&] { gemm.Run(shard, rows.x(), rows.y(), panels.n_panels(), m); });
     benchmark::ClobberMemory();
   }
-  SetRate(state, watch, "GB/s", static_cast<double>(panels.shard_bytes()), evicted.read_gbps, "of read");
+  SetRate(state, watch, "GB/s", static_cast<double>(panels.shard_bytes()), evicted.read_gbps,
+          "of read");
   if (m > 1) SetOps(state, watch, panels, m, peak);
 }
 
 benchmark::internal::Benchmark* Row(const std::string& name, void (*run)(State&, Isa), Isa isa) {
-  return benchmark::RegisterBenchmark(name.c_str(), run, isa)->UseManualTime()->Unit(benchmark::kMicrosecond);
+  return benchmark::RegisterBenchmark(name.c_str(), run, isa)
+      ->UseManualTime()
+      ->Unit(benchmark::kMicrosecond);
 }
 
 void RegisterAll() {
@@ -118,7 +123,8 @@ void RegisterAll() {
     const bool fast = isa != Isa::kScalar;  // the scalar oracle has only a few rows, for scale
     const std::vector<int64_t> depths =
         fast ? std::vector<int64_t>{1024, 2048, 2816, 4096, 8192} : std::vector<int64_t>{2048};
-    const std::vector<int64_t> shards = fast ? std::vector<int64_t>{3, 7, 12} : std::vector<int64_t>{3};
+    const std::vector<int64_t> shards =
+        fast ? std::vector<int64_t>{3, 7, 12} : std::vector<int64_t>{3};
     Row(
         "gemv/resident/" + name,
         [](State& s, Isa i) {
@@ -130,21 +136,23 @@ void RegisterAll() {
     Row(
         "gemm/resident/" + name,
         [](State& s, Isa i) {
-          Resident(s, i, static_cast<size_t>(s.range(0)), kEvictedShardMb, static_cast<size_t>(s.range(1)));
+          Resident(s, i, static_cast<size_t>(s.range(0)), kEvictedShardMb,
+                   static_cast<size_t>(s.range(1)));
         },
         isa)
         ->ArgNames({"K", "m"})
-        ->ArgsProduct(
-            {fast ? std::vector<int64_t>{1024, 2816} : std::vector<int64_t>{1024},
-             fast ? std::vector<int64_t>{2, 3, 4, 6, 8, 12, 16, 24, 32, 128} : std::vector<int64_t>{8}});
+        ->ArgsProduct({fast ? std::vector<int64_t>{1024, 2816} : std::vector<int64_t>{1024},
+                       fast ? std::vector<int64_t>{2, 3, 4, 6, 8, 12, 16, 24, 32, 128}
+                            : std::vector<int64_t>{8}});
     if (!fast) continue;
     Row(
-        "gemv/evicted/" + name, [](State& s, Isa i) { Evict(s, i, static_cast<size_t>(s.range(0)), 1); }, isa)
+        "gemv/evicted/" + name,
+        [](State& s, Isa i) { Evict(s, i, static_cast<size_t>(s.range(0)), 1); }, isa)
         ->ArgNames({"K"})
         ->ArgsProduct({{2048, 8192}});
     Row(
-        "gemm/evicted/" + name, [](State& s, Isa i) { Evict(s, i, 2048, static_cast<size_t>(s.range(0))); },
-        isa)
+        "gemm/evicted/" + name,
+        [](State& s, Isa i) { Evict(s, i, 2048, static_cast<size_t>(s.range(0))); }, isa)
         ->ArgNames({"m"})
         ->ArgsProduct({{8, 32, 128}});
   }

@@ -1,7 +1,8 @@
-// Constrained decoding: what compiling a schema takes, and the mask of a token, over a vocabulary of 128,256
-// tokens (LARDER_BENCH_VOCAB names a GGUF file with one; without it a made-up vocabulary of the same size). A
-// random text of each schema is followed token by token; masks are timed for states that were never seen
-// (cold) and again (warm). The baseline is the least that a mask could take: writing its bits.
+// Constrained decoding: what compiling a schema takes, and the mask of a token, over a vocabulary
+// of 128,256 tokens (LARDER_BENCH_VOCAB names a GGUF file with one; without it a made-up vocabulary
+// of the same size). A random text of each schema is followed token by token; masks are timed for
+// states that were never seen (cold) and again (warm). The baseline is the least that a mask could
+// take: writing its bits.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -178,8 +179,9 @@ void RegisterAll() {
     benchmark::RegisterBenchmark((std::string("compile/") + named.name).c_str(), CompileTime, named)
         ->Unit(benchmark::kMicrosecond);
     for (const bool warm : {false, true}) {
-      benchmark::RegisterBenchmark((std::string(warm ? "mask_warm/" : "mask_cold/") + named.name).c_str(),
-                                   MaskTime, named, warm)
+      benchmark::RegisterBenchmark(
+          (std::string(warm ? "mask_warm/" : "mask_cold/") + named.name).c_str(), MaskTime, named,
+          warm)
           ->UseManualTime()
           ->Iterations(10)
           ->Unit(benchmark::kMillisecond);

@@ -1,11 +1,15 @@
-// Round trips over links, each as a ratio to the minimum of its transport, measured alternately with it:
-//   bench_link shm                         against a cache line's round trip and the copies between the cores
-//   bench_link tcp [--sleep]               against a bare TCP_NODELAY ping-pong of the same size
-//   bench_link verbs-server --host A --port P [--sleep]     and, on another machine or the same one,
-//   bench_link verbs-client --host A --port P [--sleep]     half round trips; bench/link_against_perftest
-//   compares
-// Options: --bytes N,N (4096,12288), --slots N, --rounds N per repetition, --repetitions N. --sleep:
-// completion events and poll(), for shared cores; otherwise both ends spin on cores of their own.
+// Round trips over links, each as a ratio to the minimum of its transport, measured alternately
+// with it:
+//   bench_link shm
+//     against a cache line's round trip and the copies between the cores
+//   bench_link tcp [--sleep]
+//     against a bare TCP_NODELAY ping-pong of the same size
+//   bench_link verbs-server --host A --port P [--sleep], and on another machine or the same one
+//   bench_link verbs-client --host A --port P [--sleep]
+//     half round trips; bench/link_against_perftest compares
+// Options: --bytes N,N (4096,12288), --slots N, --rounds N per repetition, --repetitions N.
+// --sleep: completion events and poll(), for shared cores; otherwise both ends spin on cores of
+// their own.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -51,7 +55,8 @@ struct Options {
   int repetitions = 21;
   bool sleep = false;
   WaitPolicy Wait() const {
-    return sleep ? WaitPolicy{WaitPolicy::Mode::kAdaptive, 0} : WaitPolicy{WaitPolicy::Mode::kSpin, 0};
+    return sleep ? WaitPolicy{WaitPolicy::Mode::kAdaptive, 0}
+                 : WaitPolicy{WaitPolicy::Mode::kSpin, 0};
   }
 };
 
@@ -59,8 +64,9 @@ struct Duplex {
   FrameLink out, in;
 };
 
-// What both sides do with a frame. Over shared memory they copy it from and to private memory, which its
-// limit includes; other transports use it in place, as the programs that they are compared with do.
+// What both sides do with a frame. Over shared memory they copy it from and to private memory,
+// which its limit includes; other transports use it in place, as the programs that they are
+// compared with do.
 bool Send(FrameLink& link, const std::vector<std::byte>& frame, const WaitPolicy& wait) {
   if (!link.WaitSend(wait)) return false;
   if (link.transport() == Transport::kSharedMemory) {
@@ -79,14 +85,17 @@ bool Receive(FrameLink& link, std::vector<std::byte>& frame, const WaitPolicy& w
   return true;
 }
 
-double Best(const std::vector<double>& values) { return *std::min_element(values.begin(), values.end()); }
+double Best(const std::vector<double>& values) {
+  return *std::min_element(values.begin(), values.end());
+}
 double Median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values.at(values.size() / 2);
 }
 
-// The median time of a round in ns, with `ping` on the calling thread and `pong` on another, both pinned,
-// after a warm-up. The median, since a few rounds take a scheduler's time slice if other programs run.
+// The median time of a round in ns, with `ping` on the calling thread and `pong` on another, both
+// pinned, after a warm-up. The median, since a few rounds take a scheduler's time slice if other
+// programs run.
 double RoundNs(int rounds, const std::function<void()>& ping, const std::function<void()>& pong) {
   const std::vector<CpuId> cpus = Cpus(2);
   const Pinned pinned(cpus[0]);
@@ -133,8 +142,8 @@ struct LocalLinks {
   Duplex a, b;
 };
 
-// The same copies through two plain buffers with one flag each: a shared-memory link's data movement without
-// the link.
+// The same copies through two plain buffers with one flag each: a shared-memory link's data
+// movement without the link.
 double BareSharedNs(int rounds, size_t bytes) {
   struct Box {
     std::atomic<uint32_t>* full;
@@ -142,8 +151,8 @@ double BareSharedNs(int rounds, size_t bytes) {
   };
   const size_t box_bytes = kFalseSharingBytes + RoundUp(bytes, kFalseSharingBytes);
   std::vector<std::byte> memory(2 * box_bytes + kFalseSharingBytes);
-  auto* start =
-      reinterpret_cast<std::byte*>(RoundUp(reinterpret_cast<uintptr_t>(memory.data()), kFalseSharingBytes));
+  auto* start = reinterpret_cast<std::byte*>(
+      RoundUp(reinterpret_cast<uintptr_t>(memory.data()), kFalseSharingBytes));
   const auto box_at = [](std::byte* at) {
     return Box{new (at) std::atomic<uint32_t>(0), at + kFalseSharingBytes};
   };
@@ -207,8 +216,10 @@ void BenchShared(const Options& options) {
     }
     const double least_ns = Median(line) + Median(copy);
     fmt::print(
-        "shm   {:6} bytes  round trip {:7.0f} ns  cache line {:5.0f} + copies {:5.0f} ns: ratio {:.2f} "
-        "(target 2; best of each {:.2f})  two bare buffers {:7.0f} ns: ratio {:.2f} (best {:.2f})\n",
+        "shm   {:6} bytes  round trip {:7.0f} ns  cache line {:5.0f} + copies {:5.0f} ns: ratio "
+        "{:.2f} "
+        "(target 2; best of each {:.2f})  two bare buffers {:7.0f} ns: ratio {:.2f} (best "
+        "{:.2f})\n",
         bytes, Median(link), Median(line), Median(copy), Median(link) / least_ns,
         Best(link) / (Best(line) + Best(copy)), Median(bare), Median(link) / Median(bare),
         Best(link) / Best(bare));
@@ -281,15 +292,16 @@ void BenchTcp(const Options& options) {
       link.push_back(links.RoundNs(options.rounds, bytes, options.Wait()));
     }
     fmt::print(
-        "tcp   {:6} bytes  round trip {:7.1f} us  bare {:7.1f} us: ratio {:.2f} (target 1.3; best of "
+        "tcp   {:6} bytes  round trip {:7.1f} us  bare {:7.1f} us: ratio {:.2f} (target 1.3; best "
+        "of "
         "each {:.2f})\n",
         bytes, Median(link) / 1e3, Median(bare_ns) / 1e3, Median(link) / Median(bare_ns),
         Best(link) / Best(bare_ns));
   }
 }
 
-// The server's port carries frames to the server, the next port those to the client. One size after the
-// other.
+// The server's port carries frames to the server, the next port those to the client. One size after
+// the other.
 void BenchVerbs(const Options& options, bool server) {
   LinkEndpoint to_server;
   to_server.transport = Transport::kVerbs;
@@ -302,8 +314,8 @@ void BenchVerbs(const Options& options, bool server) {
   for (const size_t bytes : options.bytes) {
     const rdma::LinkShape shape = {bytes, options.slots};
     Duplex links;
-    // A link carries frames from its connector to its listener, so the way back is a second link, whose
-    // listener is the client.
+    // A link carries frames from its connector to its listener, so the way back is a second link,
+    // whose listener is the client.
     if (server) {
       rdma::LinkListener listener(to_server);
       links.in = listener.Accept(shape, identity, kTimeoutMs);
@@ -332,8 +344,9 @@ void BenchVerbs(const Options& options, bool server) {
       continue;
     }
     std::sort(half_us.begin(), half_us.end());
-    fmt::print("verbs {:6} bytes  half round trip us: min {:.2f} median {:.2f} p99 {:.2f}  ({})\n", bytes,
-               half_us.front(), Median(half_us), half_us[half_us.size() * 99 / 100], links.out.description());
+    fmt::print("verbs {:6} bytes  half round trip us: min {:.2f} median {:.2f} p99 {:.2f}  ({})\n",
+               bytes, half_us.front(), Median(half_us), half_us[half_us.size() * 99 / 100],
+               links.out.description());
     std::fflush(stdout);
   }
 }

@@ -1,7 +1,8 @@
-// What the ports of this CPU allow: every tile of the matrix product that fits the registers, on data in L1,
-// against the core's peak of integer multiply-adds in the same run. The rounds of all tiles and of the peak
-// alternate, and the best round of each counts: neighbours slow down single rounds, not all of them. A bound
-// for bench_gemm, which has memory besides, and for the engine, which has everything.
+// What the ports of this CPU allow: every tile of the matrix product that fits the registers, on
+// data in L1, against the core's peak of integer multiply-adds in the same run. The rounds of all
+// tiles and of the peak alternate, and the best round of each counts: neighbours slow down single
+// rounds, not all of them. A bound for bench_gemm, which has memory besides, and for the engine,
+// which has everything.
 //   bench_ports [--isa NAME] [--rounds N] [--cpu N]
 #include <fmt/format.h>
 #include <unistd.h>
@@ -39,11 +40,12 @@ class TileRun {
         rows_(tile.rows, panels_.blocks(), tile.panels * kernels::kPanelRows) {
     KernelTuning tuning = kernels::DefaultTuning(isa);
     tuning.products.Fill({tile, {}});
-    gemm_ = kernels::Gemm::Make(isa,
-                                {.panel = panels_.shape(),
-                                 .x_stride_bytes = kernels::ActRowBytes(panels_.blocks()),
-                                 .y_stride_bytes = tile.panels * kernels::kPanelRows * sizeof(float)},
-                                tuning);
+    gemm_ =
+        kernels::Gemm::Make(isa,
+                            {.panel = panels_.shape(),
+                             .x_stride_bytes = kernels::ActRowBytes(panels_.blocks()),
+                             .y_stride_bytes = tile.panels * kernels::kPanelRows * sizeof(float)},
+                            tuning);
     while (Seconds() < kRoundSeconds) turns_ *= 2;
   }
 
@@ -93,11 +95,13 @@ void Measure(Isa isa, size_t rounds) {
   fmt::print("{}, {}: peak {:.0f} GOP/s; data in L1 ({} KB), best of {} alternating rounds\n",
              topology::CpuName(), kernels::IsaName(isa), peak, l1 / 1024, rounds);
   fmt::print("| rows x panels | activations | blocks | GOP/s | of peak |\n|---|---|--:|--:|--:|\n");
-  std::stable_sort(runs.begin(), runs.end(),
-                   [](const TileRun& a, const TileRun& b) { return a.best_gops() > b.best_gops(); });
+  std::stable_sort(runs.begin(), runs.end(), [](const TileRun& a, const TileRun& b) {
+    return a.best_gops() > b.best_gops();
+  });
   for (const TileRun& run : runs) {
     fmt::print("| {} x {} | {} | {} | {:.0f} | {:.1f} % |\n", run.tile().rows, run.tile().panels,
-               kernels::Name(run.tile().load), run.blocks(), run.best_gops(), 100 * run.best_gops() / peak);
+               kernels::Name(run.tile().load), run.blocks(), run.best_gops(),
+               100 * run.best_gops() / peak);
   }
 }
 
@@ -106,6 +110,7 @@ void Measure(Isa isa, size_t rounds) {
 
 int main(int argc, char** argv) {
   size_t rounds = 300;
-  return larder::bench::RunTable(argc, argv, {{"--rounds", &rounds, 1, 1'000'000}},
-                                 [&](larder::kernels::Isa isa) { larder::bench::Measure(isa, rounds); });
+  return larder::bench::RunTable(
+      argc, argv, {{"--rounds", &rounds, 1, 1'000'000}},
+      [&](larder::kernels::Isa isa) { larder::bench::Measure(isa, rounds); });
 }

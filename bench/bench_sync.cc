@@ -1,6 +1,6 @@
-// The cost of waiting: one hand-over of a cache line, an epoch flag, and barriers (two-level, flat, GNU
-// OpenMP's), by number of threads and relation of their cores. The baseline of a barrier is two hand-overs,
-// the least in which two threads can synchronize.
+// The cost of waiting: one hand-over of a cache line, an epoch flag, and barriers (two-level, flat,
+// GNU OpenMP's), by number of threads and relation of their cores. The baseline of a barrier is two
+// hand-overs, the least in which two threads can synchronize.
 #include <benchmark/benchmark.h>
 
 #include <map>
@@ -37,8 +37,8 @@ threadpool::PoolOptions CrewOptions(const std::vector<CpuId>& cpus) {
   return {cpus, {}, {WaitPolicy::Mode::kAdaptive, sync::SpinIterationsFor(20'000)}};
 }
 
-// The seconds that thread 0 takes for `rounds` calls of meet(thread), while all other threads of the crew
-// make as many.
+// The seconds that thread 0 takes for `rounds` calls of meet(thread), while all other threads of
+// the crew make as many.
 template <typename Meet>
 double CrewSeconds(threadpool::Pool& crew, uint64_t rounds, Meet& meet) {
   struct Context {
@@ -49,7 +49,8 @@ double CrewSeconds(threadpool::Pool& crew, uint64_t rounds, Meet& meet) {
   crew.ForEach(
       [](void* raw, int thread) {
         auto& c = *static_cast<Context*>(raw);
-        for (uint64_t i = 0; i < c.rounds / 10 + 1; ++i) c.meet(thread);  // until all threads are awake
+        for (uint64_t i = 0; i < c.rounds / 10 + 1; ++i)
+          c.meet(thread);  // until all threads are awake
         const int64_t start = NowNs();
         for (uint64_t i = 0; i < c.rounds; ++i) c.meet(thread);
         if (thread == 0) c.seconds = SecondsSince(start);
@@ -58,8 +59,8 @@ double CrewSeconds(threadpool::Pool& crew, uint64_t rounds, Meet& meet) {
   return context.seconds;
 }
 
-// The longest hand-over between neighbours of a crew, the lower limit of a barrier among them. Measured once
-// per pair.
+// The longest hand-over between neighbours of a crew, the lower limit of a barrier among them.
+// Measured once per pair.
 double HandOver(const std::vector<CpuId>& cpus) {
   static std::map<std::pair<CpuId, CpuId>, double> known;
   double longest = 0;
@@ -92,14 +93,15 @@ void TimeCrew(State& state, const std::vector<CpuId>& cpus, Meet meet) {
   Report(state, watch, cpus, rounds);
 }
 
-// groups: 0: the machine's; otherwise the threads are divided into that many, to show the cost of the second
-// level on a machine with a single L3.
+// groups: 0: the machine's; otherwise the threads are divided into that many, to show the cost of
+// the second level on a machine with a single L3.
 void TwoLevel(State& state) {
   const auto threads = static_cast<size_t>(state.range(0));
   const std::vector<CpuId> cpus = Cpus(threads);
   std::vector<int> group = Machine().GroupsOf(Machine().PickCores(threads));
   const auto groups = static_cast<size_t>(state.range(1));
-  for (size_t t = 0; groups != 0 && t < threads; ++t) group[t] = static_cast<int>(t * groups / threads);
+  for (size_t t = 0; groups != 0 && t < threads; ++t)
+    group[t] = static_cast<int>(t * groups / threads);
   sync::TwoLevelBarrier barrier(group, PolicyOf(threads));
   TimeCrew(state, cpus, [&barrier](int thread) { barrier.Wait(thread); });
 }
@@ -111,7 +113,8 @@ void Flat(State& state) {
 }
 
 #ifdef _OPENMP
-// GNU OpenMP's own threads, pinned like ours, with its default waiting (the user may set OMP_WAIT_POLICY).
+// GNU OpenMP's own threads, pinned like ours, with its default waiting (the user may set
+// OMP_WAIT_POLICY).
 void OpenMp(State& state) {
   const auto threads = static_cast<int>(state.range(0));
   const std::vector<CpuId> cpus = Cpus(static_cast<size_t>(threads));
@@ -201,12 +204,18 @@ void RegisterAll() {
     auto* two_level = benchmark::RegisterBenchmark("barrier/two_level", TwoLevel);
     two_level->ArgNames({"threads", "groups"})->Args({threads, 0})->UseManualTime();
     if (threads >= 4) two_level->Args({threads, 2});
-    benchmark::RegisterBenchmark("barrier/flat", Flat)->ArgName("threads")->Arg(threads)->UseManualTime();
+    benchmark::RegisterBenchmark("barrier/flat", Flat)
+        ->ArgName("threads")
+        ->Arg(threads)
+        ->UseManualTime();
   }
 #ifdef _OPENMP
   // registered last, since its threads spin for a while after a region has ended
   for (const int64_t threads : counts)
-    benchmark::RegisterBenchmark("barrier/openmp", OpenMp)->ArgName("threads")->Arg(threads)->UseManualTime();
+    benchmark::RegisterBenchmark("barrier/openmp", OpenMp)
+        ->ArgName("threads")
+        ->Arg(threads)
+        ->UseManualTime();
 #endif
   RegisterPool();
 }

@@ -5,8 +5,8 @@
 //   fast start:  slices grown from the smallest, no single steps
 //   full:        `larder tune`
 //   exhaustive:  every tile, every way to fetch ahead, and a grid of slices
-// and by windows of 5 to 20 row classes. All schedules of a row are timed in alternating rounds, best of
-// each.
+// and by windows of 5 to 20 row classes. All schedules of a row are timed in alternating rounds,
+// best of each.
 //   bench_tune [--inputs N] [--panels N] [--mb N] [--rounds N] [--seconds N] [--isa NAME] [--cpu N]
 #include <fmt/format.h>
 
@@ -48,9 +48,11 @@ class Ablation {
   }
 
   void Run() {
-    fmt::print("{}, {}: {} inputs, {} panels a product, {} MB of weights; best of {} alternating rounds\n\n",
-               topology::CpuName(), kernels::IsaName(isa_), options_.inputs, options_.panels, options_.mb,
-               options_.rounds);
+    fmt::print(
+        "{}, {}: {} inputs, {} panels a product, {} MB of weights; best of {} alternating "
+        "rounds\n\n",
+        topology::CpuName(), kernels::IsaName(isa_), options_.inputs, options_.panels, options_.mb,
+        options_.rounds);
     ScheduleTable fixed;
     fixed.Fill({kernels::TilesFor(isa_, kernels::TileSpec::kMaxRows).back(), {}});
     Add("fixed", fixed);
@@ -73,18 +75,21 @@ class Ablation {
   };
 
   double Seconds() const { return SecondsSince(start_ns_); }
-  void Add(const std::string& name, const ScheduleTable& table) { entries_.push_back({name, table}); }
+  void Add(const std::string& name, const ScheduleTable& table) {
+    entries_.push_back({name, table});
+  }
   void Search(const std::string& name, SearchOptions::Depth depth, size_t window,
               std::vector<size_t> classes) {
     SearchOptions options;
     options.depth = depth;
     options.window = window;
     options.row_classes = std::move(classes);
-    options.seconds =
-        static_cast<double>(options_.seconds) * (depth == SearchOptions::Depth::kExhaustive ? 4 : 1);
+    options.seconds = static_cast<double>(options_.seconds) *
+                      (depth == SearchOptions::Depth::kExhaustive ? 4 : 1);
     options.clock = [this] { return Seconds(); };
     const double before = Seconds();
-    const kernels::SearchResult result = kernels::SearchSchedules(isa_, size_, analytic_, timer_, options);
+    const kernels::SearchResult result =
+        kernels::SearchSchedules(isa_, size_, analytic_, timer_, options);
     Entry entry{name + (result.out_of_time ? " (out of time)" : ""), result.table};
     for (const auto& of : result.classes) entry.rounds += of.rounds;
     entry.seconds = Seconds() - before;
@@ -108,7 +113,8 @@ class Ablation {
     fmt::print(" mean | regret |\n|---|--:|--:|");
     for (size_t i = 0; i < kRows.size() + 2; ++i) fmt::print("--:|");
     fmt::print("\n");
-    // Speeds relative to the analytic schedules; regret against the fastest of a row, whoever found it.
+    // Speeds relative to the analytic schedules; regret against the fastest of a row, whoever found
+    // it.
     for (size_t e = 0; e < entries_.size(); ++e) {
       fmt::print("| {} | {:.1f} | {} |", entries_[e].name, entries_[e].seconds, entries_[e].rounds);
       double log_speed = 0, log_regret = 0;
@@ -120,7 +126,8 @@ class Ablation {
         log_regret += std::log(best[e][r] / fastest);
       }
       const auto n = static_cast<double>(kRows.size());
-      fmt::print(" {:.3f} | {:.1f} % |\n", std::exp(log_speed / n), 100 * (std::exp(log_regret / n) - 1));
+      fmt::print(" {:.3f} | {:.1f} % |\n", std::exp(log_speed / n),
+                 100 * (std::exp(log_regret / n) - 1));
     }
   }
 

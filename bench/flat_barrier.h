@@ -1,6 +1,6 @@
-// The textbook barrier, for comparison: all threads increment a counter in one cache line, and the last to
-// arrive releases the others by a second line. It waits as sync/'s barrier does, with the same policy, so
-// only the structure differs.
+// The textbook barrier, for comparison: all threads increment a counter in one cache line, and the
+// last to arrive releases the others by a second line. It waits as sync/'s barrier does, with the
+// same policy, so only the structure differs.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,8 @@ class FlatBarrier {
     const uint32_t round = round_.load(std::memory_order_acquire);
     // acq_rel: the last to arrive has seen all others' writes and passes them on through round_
     if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads_) {
-      arrived_.store(0, std::memory_order_relaxed);  // Publish orders it before the next round's counts
+      arrived_.store(0, std::memory_order_relaxed);  // Publish orders it before the next round's
+                                                     // counts
       sync::Publish(round_, sleepers_, round + 1);
       return;
     }

@@ -23,7 +23,10 @@ class Panels {
   Panels(size_t k, size_t n_panels, size_t shards)
       : Panels(kernels::PanelShape{k / kernels::kBlock}, n_panels, shards) {}
   Panels(const kernels::PanelShape& panel, size_t n_panels, size_t shards)
-      : panel_(panel), n_panels_(n_panels), shards_(shards), arena_(shards * shard_bytes(), Node()) {
+      : panel_(panel),
+        n_panels_(n_panels),
+        shards_(shards),
+        arena_(shards * shard_bytes(), Node()) {
     kernels::FillPanels(panel_, shards_ * n_panels_, reinterpret_cast<uint8_t*>(arena_.data()));
   }
 

@@ -1,6 +1,7 @@
-// Helpers of the benchmarks: a pinned thread, the machine, and the ratio of a rate to its limit. Every row
-// reports a share of a limit that was measured in the same run, before and after its loop, on the same
-// buffers. Absolute figures from a shared machine cannot be compared; ratios of one run can.
+// Helpers of the benchmarks: a pinned thread, the machine, and the ratio of a rate to its limit.
+// Every row reports a share of a limit that was measured in the same run, before and after its
+// loop, on the same buffers. Absolute figures from a shared machine cannot be compared; ratios of
+// one run can.
 #pragma once
 
 #include <benchmark/benchmark.h>
@@ -25,8 +26,11 @@ inline const topology::Topology& Machine() {
   return topology;
 }
 
-// A CPU for each of `threads` threads: one per core, starting again from the first core when all are used.
-inline std::vector<CpuId> Cpus(size_t threads) { return Machine().CpusOf(Machine().PickCores(threads)); }
+// A CPU for each of `threads` threads: one per core, starting again from the first core when all
+// are used.
+inline std::vector<CpuId> Cpus(size_t threads) {
+  return Machine().CpusOf(Machine().PickCores(threads));
+}
 inline size_t Cores() { return Machine().cores().size(); }
 
 // from, 2 from, 4 from ... and the number of cores (or `from`, if that is larger).
@@ -54,9 +58,10 @@ class Pinned {
   const bool pinned_;
 };
 
-// Times one piece of work per iteration of a loop with UseManualTime. Reading the clock takes 25 ns, so the
-// work should take 10 us or more. It keeps the best iteration as well as the mean that Google Benchmark
-// reports, since a limit that is a best of many must be compared with a best of many.
+// Times one piece of work per iteration of a loop with UseManualTime. Reading the clock takes 25
+// ns, so the work should take 10 us or more. It keeps the best iteration as well as the mean that
+// Google Benchmark reports, since a limit that is a best of many must be compared with a best of
+// many.
 class Stopwatch {
  public:
   explicit Stopwatch(benchmark::State& state) : state_(state) {}
@@ -82,10 +87,10 @@ class Stopwatch {
   double best_s_ = std::numeric_limits<double>::infinity();
 };
 
-// Sets the counters of a row: the rate `name`, in billions of units per second with `units` per iteration,
-// and its ratio to `limit`, in the same unit. limit <= 0: no ratio.
-inline void SetRate(benchmark::State& state, const Stopwatch& watch, const std::string& name, double units,
-                    double limit, const std::string& of_limit) {
+// Sets the counters of a row: the rate `name`, in billions of units per second with `units` per
+// iteration, and its ratio to `limit`, in the same unit. limit <= 0: no ratio.
+inline void SetRate(benchmark::State& state, const Stopwatch& watch, const std::string& name,
+                    double units, double limit, const std::string& of_limit) {
   const double rate = units * 1e-9 / watch.mean_s();
   state.counters[name] = rate;
   if (limit <= 0) return;

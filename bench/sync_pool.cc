@@ -1,6 +1,7 @@
-// The static thread pool against OpenMP: a program of operators, each a fixed small piece of work for every
-// thread followed by a barrier, as Larder runs it (one Execute with barriers inside) and as most engines do
-// (one parallel region per operator). The limit is the same work on one thread without waiting.
+// The static thread pool against OpenMP: a program of operators, each a fixed small piece of work
+// for every thread followed by a barrier, as Larder runs it (one Execute with barriers inside) and
+// as most engines do (one parallel region per operator). The limit is the same work on one thread
+// without waiting.
 #include "bench/sync_pool.h"
 
 #include <benchmark/benchmark.h>

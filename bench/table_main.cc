@@ -27,7 +27,8 @@ size_t ParseSize(const char* option, const char* text, size_t least, size_t most
 Isa ParseIsa(const char* text) {
   const std::optional<Isa> named = kernels::IsaByName(text);
   if (!named || *named == Isa::kScalar)
-    throw Error("--isa {}: expected avx512-vnni, avx-vnni or avx2; the scalar set is a reference", text);
+    throw Error("--isa {}: expected avx512-vnni, avx-vnni or avx2; the scalar set is a reference",
+                text);
   return *named;
 }
 

@@ -1,5 +1,5 @@
-// The main() of the benchmarks that print a table of their own: everything in it was measured in alternating
-// rounds on one pinned core.
+// The main() of the benchmarks that print a table of their own: everything in it was measured in
+// alternating rounds on one pinned core.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@ struct SizeOption {
   size_t least, most;
 };
 
-// Parses `options`, --isa NAME (the host's best) and --cpu N (the first of the topology), pins this thread
-// and calls measure(isa). An Error is printed as one line. Returns main's exit status.
+// Parses `options`, --isa NAME (the host's best) and --cpu N (the first of the topology), pins this
+// thread and calls measure(isa). An Error is printed as one line. Returns main's exit status.
 int RunTable(int argc, char** argv, std::initializer_list<SizeOption> options,
              const std::function<void(kernels::Isa)>& measure);
 

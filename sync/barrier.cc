@@ -7,11 +7,12 @@
 
 namespace larder::sync {
 
-TwoLevelBarrier::TwoLevelBarrier(std::span<const int> group_of_thread, WaitPolicy policy) : policy_(policy) {
+TwoLevelBarrier::TwoLevelBarrier(std::span<const int> group_of_thread, WaitPolicy policy)
+    : policy_(policy) {
   const size_t threads = group_of_thread.size();
   if (threads == 0) throw Error("barrier: no threads; expected at least 1");
 
-  std::vector<int> names;                    // the groups' numbers by first appearance: group 0 has thread 0
+  std::vector<int> names;  // the groups' numbers by first appearance: group 0 has thread 0
   std::vector<std::vector<size_t>> members;  // [group][i]; members[g][0] is the representative
   for (size_t t = 0; t < threads; ++t) {
     const size_t g = std::find(names.begin(), names.end(), group_of_thread[t]) - names.begin();

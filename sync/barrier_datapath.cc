@@ -1,13 +1,13 @@
-// The data path of the barrier. The flags alone carry visibility: each Signal releases what its thread wrote
-// and what that thread has itself acquired, and each wait acquires. By transitivity, every thread sees what
-// all threads wrote.
+// The data path of the barrier. The flags alone carry visibility: each Signal releases what its
+// thread wrote and what that thread has itself acquired, and each wait acquires. By transitivity,
+// every thread sees what all threads wrote.
 #include "sync/barrier.h"
 
 namespace larder::sync {
 
 void TwoLevelBarrier::WaitAll(EpochFlag* const* flags, uint32_t count, uint32_t epoch) {
-  // One round loads all flags independently, so that their cache misses overlap. Polling them one after the
-  // other would pay a full hand-over for each.
+  // One round loads all flags independently, so that their cache misses overlap. Polling them one
+  // after the other would pay a full hand-over for each.
   const bool spin = policy_.mode == WaitPolicy::Mode::kSpin;
   for (uint32_t i = 0; spin || i < HostMachine::kEagerPolls + policy_.spin_iterations; ++i) {
     bool all = true;
@@ -24,8 +24,9 @@ void TwoLevelBarrier::Wait(int thread) {
   Seat& seat = seats_[static_cast<size_t>(thread)];
   const uint32_t epoch = ++seat.epoch;
   if (seat.exchange) {
-    // A neighbour may already be one epoch ahead and have overwritten its flag; the test is "at least", so it
-    // still holds. A neighbour cannot be two epochs ahead, since it needs this thread's flag for that.
+    // A neighbour may already be one epoch ahead and have overwritten its flag; the test is "at
+    // least", so it still holds. A neighbour cannot be two epochs ahead, since it needs this
+    // thread's flag for that.
     seat.arrive->Signal(epoch, policy_.mode);
     WaitAll(seat.fan_in, seat.fan_in_count, epoch);
     return;

@@ -15,9 +15,9 @@
 namespace larder::sync {
 namespace {
 
-// Every thread writes its cell, meets the others, and checks that it sees every cell of this round. A barrier
-// that lets a thread through early shows it a stale cell (and ThreadSanitizer reports a race). Returns the
-// number of stale cells.
+// Every thread writes its cell, meets the others, and checks that it sees every cell of this round.
+// A barrier that lets a thread through early shows it a stale cell (and ThreadSanitizer reports a
+// race). Returns the number of stale cells.
 int RunRounds(const std::vector<int>& groups, const WaitPolicy& policy, int rounds) {
   const int threads = static_cast<int>(groups.size());
   TwoLevelBarrier barrier(groups, policy);
@@ -77,7 +77,9 @@ struct Shape {
 };
 void PrintTo(const Shape& shape, std::ostream* out) { *out << shape.name; }
 class BarrierShapes : public testing::TestWithParam<Shape> {};
-TEST_P(BarrierShapes, NoStaleCellShortSpin) { EXPECT_EQ(RunRounds(GetParam().groups, kShortSpin, 300), 0); }
+TEST_P(BarrierShapes, NoStaleCellShortSpin) {
+  EXPECT_EQ(RunRounds(GetParam().groups, kShortSpin, 300), 0);
+}
 TEST_P(BarrierShapes, NoStaleCellSleepAtOnce) {
   EXPECT_EQ(RunRounds(GetParam().groups, kSleepAtOnce, 100), 0);
 }
@@ -86,7 +88,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Shape{"exchange3", {0, 0, 0}}, Shape{"exchange4", {0, 0, 0, 0}},
                     Shape{"flat5", {0, 0, 0, 0, 0}}, Shape{"flat8", {1, 1, 1, 1, 1, 1, 1, 1}},
                     Shape{"even2x4", {0, 0, 0, 0, 1, 1, 1, 1}},
-                    Shape{"interleaved", {0, 1, 2, 0, 1, 2, 0, 1}}, Shape{"uneven", {5, 3, 3, 3, 3, 3, 9, 9}},
+                    Shape{"interleaved", {0, 1, 2, 0, 1, 2, 0, 1}},
+                    Shape{"uneven", {5, 3, 3, 3, 3, 3, 9, 9}},
                     Shape{"eachAlone", {0, 1, 2, 3, 4, 5, 6, 7}}, Shape{"twoGroupsOfOne", {0, 1}}),
     [](const auto& shape) { return shape.param.name; });
 

@@ -39,8 +39,9 @@ TEST(EpochFlag, FieldsOfDifferentWritersLieApart) {
   EXPECT_EQ(reinterpret_cast<uintptr_t>(&flags[0]) % 128, 0u);
 }
 
-// One producer hands over a plain (not atomic) payload with the flag, seven consumers check it; the counter
-// wraps on the way. ThreadSanitizer reports a missing acquire or release as a race on the payload.
+// One producer hands over a plain (not atomic) payload with the flag, seven consumers check it; the
+// counter wraps on the way. ThreadSanitizer reports a missing acquire or release as a race on the
+// payload.
 void Broadcast(const WaitPolicy& policy) {
   constexpr uint32_t kStart = 0xffffff00u;
   constexpr uint32_t kRounds = 600;
@@ -72,8 +73,8 @@ void Broadcast(const WaitPolicy& policy) {
 TEST(EpochFlagStress, OvercommittedSleepAtOnce) { Broadcast(kSleepAtOnce); }
 TEST(EpochFlagStress, OvercommittedShortSpin) { Broadcast(kShortSpin); }
 
-// The window in which a wake can be lost is a few instructions wide. Two threads ping-pong without any spin,
-// so that each hand-over passes through it.
+// The window in which a wake can be lost is a few instructions wide. Two threads ping-pong without
+// any spin, so that each hand-over passes through it.
 TEST(EpochFlagStress, PingPongLosesNoWake) {
   constexpr uint32_t kRounds = 20000;
   EpochFlag ping, pong;

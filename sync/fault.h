@@ -1,5 +1,6 @@
-// FaultFlag: how the data path, which cannot throw, reports that something went wrong. The first fault wins
-// and stays. The thread that drives the steps reads the flag at the end of a step or frame and stops.
+// FaultFlag: how the data path, which cannot throw, reports that something went wrong. The first
+// fault wins and stays. The thread that drives the steps reads the flag at the end of a step or
+// frame and stops.
 #pragma once
 
 #include <atomic>
@@ -16,7 +17,8 @@ enum class FaultCode : uint32_t {  // the numbers travel between servers
   kTimeout = 4,    // a frame took longer than its limit
   kInternal = 6,   // a check of the data path failed
   kMalformed = 7,  // what came over a link cannot be a frame
-  kRankLost = 8,   // a socket of the chain other than this link's two ends was lost: detail is its rank
+  kRankLost = 8,   // a socket of the chain other than this link's two ends was lost: detail is its
+                   // rank
 };
 constexpr const char* FaultName(FaultCode code) {
   switch (code) {
@@ -46,11 +48,12 @@ struct Fault {
 
 class alignas(kFalseSharingBytes) FaultFlag {
  public:
-  // Any thread may call it. Returns true if this was the first fault. Success is a release: what the raiser
-  // wrote before (a dump of its state) is visible to a reader that sees the fault.
+  // Any thread may call it. Returns true if this was the first fault. Success is a release: what
+  // the raiser wrote before (a dump of its state) is visible to a reader that sees the fault.
   bool Raise(FaultCode code, uint32_t detail = 0) {
     uint64_t none = 0;
-    return packed_.compare_exchange_strong(none, uint64_t{static_cast<uint32_t>(code)} << 32 | detail,
+    return packed_.compare_exchange_strong(none,
+                                           uint64_t{static_cast<uint32_t>(code)} << 32 | detail,
                                            std::memory_order_release, std::memory_order_relaxed);
   }
   // acquire: pairs with the exchange in Raise

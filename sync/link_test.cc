@@ -60,7 +60,8 @@ TEST(LoopbackLink, AFrameNotEndedIsNotReceived) {
   EXPECT_TRUE(link.BeginSend());
 }
 
-// Sequence numbers are there to detect a sender that writes past its frame into the next slot's number.
+// Sequence numbers are there to detect a sender that writes past its frame into the next slot's
+// number.
 TEST(LoopbackLink, AWrongSequenceNumberIsAStickyFault) {
   LoopbackLink link(64, 2);
   SendSlot first = link.BeginSend();

@@ -1,5 +1,5 @@
-// LoopbackLink: a Link whose two ends are two threads (or one) of the same process. The slots are allocated
-// at construction. It is the plainest example of the contract in link.h.
+// LoopbackLink: a Link whose two ends are two threads (or one) of the same process. The slots are
+// allocated at construction. It is the plainest example of the contract in link.h.
 #pragma once
 
 #include <atomic>
@@ -20,12 +20,13 @@ class LoopbackLink {
       : frame_bytes_(frame_bytes),
         slots_(slots),
         stride_(RoundUp(kHeaderBytes + frame_bytes, kFalseSharingBytes)) {
-    if (frame_bytes == 0 || frame_bytes > (size_t{1} << 30) || slots == 0 || slots > (size_t{1} << 16)) {
-      throw Error("loopback link: {} slots of {} bytes: expected 1..65536 slots of 1 byte to 1 GiB", slots,
-                  frame_bytes);
+    if (frame_bytes == 0 || frame_bytes > (size_t{1} << 30) || slots == 0 ||
+        slots > (size_t{1} << 16)) {
+      throw Error("loopback link: {} slots of {} bytes: expected 1..65536 slots of 1 byte to 1 GiB",
+                  slots, frame_bytes);
     }
-    memory_.reset(
-        static_cast<std::byte*>(::operator new (stride_* slots, std::align_val_t{kFalseSharingBytes})));
+    memory_.reset(static_cast<std::byte*>(
+        ::operator new (stride_* slots, std::align_val_t{kFalseSharingBytes})));
   }
 
   size_t frame_bytes() const { return frame_bytes_; }
@@ -35,7 +36,8 @@ class LoopbackLink {
   SendSlot BeginSend() {
     if (fault_.raised()) return {};
     const uint32_t sent = sent_.load(std::memory_order_relaxed);  // only the sender writes it
-    // acquire: pairs with the release in EndReceive; the receiver no longer reads the slot's old bytes
+    // acquire: pairs with the release in EndReceive; the receiver no longer reads the slot's old
+    // bytes
     if (sent - received_.load(std::memory_order_acquire) == slots_) return {};
     return {Slot(send_slot_) + kHeaderBytes, sent};
   }
@@ -50,7 +52,8 @@ class LoopbackLink {
 
   ReceivedFrame BeginReceive() {
     if (fault_.raised()) return {};
-    const uint32_t received = received_.load(std::memory_order_relaxed);  // only the receiver writes it
+    // only the receiver writes it
+    const uint32_t received = received_.load(std::memory_order_relaxed);
     // acquire: pairs with the release in EndSend; the frame's bytes and its number are visible
     if (sent_.load(std::memory_order_acquire) == received) return {};
     const std::byte* slot = Slot(receive_slot_);
@@ -75,7 +78,9 @@ class LoopbackLink {
   static constexpr size_t kHeaderBytes = kCacheLineBytes;  // keeps the frame line-aligned
   static_assert(sizeof(Header) <= kHeaderBytes);
   struct Free {
-    void operator()(std::byte* p) const { ::operator delete (p, std::align_val_t{kFalseSharingBytes}); }
+    void operator()(std::byte* p) const {
+      ::operator delete (p, std::align_val_t{kFalseSharingBytes});
+    }
   };
   std::byte* Slot(size_t index) { return memory_.get() + index * stride_; }
 

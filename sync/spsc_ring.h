@@ -1,6 +1,6 @@
-// SpscRing<T>: a bounded queue of values from one producer thread to one consumer thread. It has no lock and
-// neither thread ever waits. Only the constructor allocates. Values are moved; a cell that was popped keeps
-// nothing of what it held. Each of the two indices has a cache line of its own.
+// SpscRing<T>: a bounded queue of values from one producer thread to one consumer thread. It has no
+// lock and neither thread ever waits. Only the constructor allocates. Values are moved; a cell that
+// was popped keeps nothing of what it held. Each of the two indices has a cache line of its own.
 #pragma once
 
 #include <atomic>

@@ -14,10 +14,10 @@
 namespace larder::sync {
 namespace internal {
 
-// The futexes are not FUTEX_PRIVATE, because flags also lie in memory that two processes share, and one kind
-// of futex keeps one kind of flag. The price is a look-up of the page's identity, paid only by a thread that
-// sleeps or wakes a sleeper. Both calls may fail (EAGAIN, EINTR, no sleeper); the result is not needed, since
-// the waiter looks at the word again.
+// The futexes are not FUTEX_PRIVATE, because flags also lie in memory that two processes share, and
+// one kind of futex keeps one kind of flag. The price is a look-up of the page's identity, paid
+// only by a thread that sleeps or wakes a sleeper. Both calls may fail (EAGAIN, EINTR, no sleeper);
+// the result is not needed, since the waiter looks at the word again.
 void FutexWait(const std::atomic<uint32_t>& word, uint32_t seen) {
   syscall(SYS_futex, &word, FUTEX_WAIT, seen, nullptr, nullptr, 0);
 }
@@ -32,7 +32,8 @@ uint32_t SpinIterationsFor(uint64_t ns) {
   static const double pause_ns = [] {
     constexpr int kPauses = 500;
     double best = 1e9;
-    for (int round = 0; round < 8; ++round) {  // the best of 8: a preempted round measures the scheduler
+    for (int round = 0; round < 8; ++round) {  // the best of 8: a preempted round measures the
+                                               // scheduler
       const int64_t start = NowNs();
       for (int i = 0; i < kPauses; ++i) CpuPause();
       best = std::min(best, static_cast<double>(NowNs() - start) / kPauses);

@@ -1,17 +1,19 @@
-// Test support: runs threads that are written against sync/wait.h and sync/epoch_flag.h in every order that
-// an x86 processor and the futex permit, and finds an order in which a thread waits for ever. Included by
-// tests only.
+// Test support: runs threads that are written against sync/wait.h and sync/epoch_flag.h in every
+// order that an x86 processor and the futex permit, and finds an order in which a thread waits for
+// ever. Included by tests only.
 //
-// The threads are ordinary functions over ModelMachine. Its words hold no value: each operation asks the
-// search for its result. A thread's next operation depends only on the results of the operations before it.
-// So a thread is replayed from its start with the results so far, until it asks for one that is not known;
-// that operation is its next step. A state of the search consists of each thread's results, the memory, the
-// store buffers and the set of sleeping threads; every state is visited once.
+// The threads are ordinary functions over ModelMachine. Its words hold no value: each operation
+// asks the search for its result. A thread's next operation depends only on the results of the
+// operations before it. So a thread is replayed from its start with the results so far, until it
+// asks for one that is not known; that operation is its next step. A state of the search consists
+// of each thread's results, the memory, the store buffers and the set of sleeping threads; every
+// state is visited once.
 //
-// The processor is x86-TSO (Owens, Sarkar, Sewell 2009): each thread's plain stores wait in a first-in
-// first-out buffer that only it reads, and reach memory at any later time; what is compiled to a locked
-// instruction (read-modify-write, seq_cst store) and system calls wait until the buffer is empty. FUTEX_WAIT
-// compares and sleeps in one step, as futex(2) says, and may return for no reason.
+// The processor is x86-TSO (Owens, Sarkar, Sewell 2009): each thread's plain stores wait in a
+// first-in first-out buffer that only it reads, and reach memory at any later time; what is
+// compiled to a locked instruction (read-modify-write, seq_cst store) and system calls wait until
+// the buffer is empty. FUTEX_WAIT compares and sleeps in one step, as futex(2) says, and may return
+// for no reason.
 #pragma once
 
 #include <atomic>
@@ -65,7 +67,8 @@ class ModelReplay {
   ModelOp next_;  // kDone: the thread has ended
 };
 
-// In place of std::atomic<uint32_t>; starts as 0. Words are numbered as they are made; see ModelSearch.
+// In place of std::atomic<uint32_t>; starts as 0. Words are numbered as they are made; see
+// ModelSearch.
 template <Weakness kWeakness>
 class ModelWord {
  public:
@@ -81,7 +84,9 @@ class ModelWord {
   uint32_t fetch_add(uint32_t value, std::memory_order) {
     return ModelReplay::Ask({ModelOp::kAdd, number_, value});
   }
-  uint32_t fetch_sub(uint32_t value, std::memory_order order) { return fetch_add(0u - value, order); }
+  uint32_t fetch_sub(uint32_t value, std::memory_order order) {
+    return fetch_add(0u - value, order);
+  }
   size_t number() const { return number_; }
 
   static inline size_t count = 0;
@@ -97,7 +102,8 @@ struct ModelMachine {
   static void Pause() { ModelReplay::Ask({ModelOp::kPause, 0, 0}); }
   static void Sleep(const Word& word, uint32_t seen) {
     const bool compare = kWeakness != Weakness::kSleepWithoutComparing;
-    ModelReplay::Ask({ModelOp::kSleep, compare ? word.number() : word.number() + kNotCompared, seen});
+    ModelReplay::Ask(
+        {ModelOp::kSleep, compare ? word.number() : word.number() + kNotCompared, seen});
   }
   static void WakeAll(const Word& word) { ModelReplay::Ask({ModelOp::kWake, word.number(), 0}); }
   static constexpr size_t kNotCompared = 1000;
@@ -110,19 +116,20 @@ inline void ModelRequire(bool holds) {
 
 struct ModelThread {
   std::function<void()> run;
-  // How it waits. A spinning thread is not followed while its loads give the same values again and again.
+  // How it waits. A spinning thread is not followed while its loads give the same values again and
+  // again.
   WaitPolicy::Mode mode;
 };
 
 struct ModelResult {
   size_t states = 0, ends = 0;
-  // The steps that led to a thread that waits for ever, or to a ModelRequire that is false. Empty if neither
-  // exists.
+  // The steps that led to a thread that waits for ever, or to a ModelRequire that is false. Empty
+  // if neither exists.
   std::string stuck;
 };
 
-// All orders of the threads' operations on `words` words, numbered from 0 (zero ModelWord::count before
-// making them), each sleep ending up to `spurious` times for no reason.
+// All orders of the threads' operations on `words` words, numbered from 0 (zero ModelWord::count
+// before making them), each sleep ending up to `spurious` times for no reason.
 class ModelSearch {
  public:
   ModelSearch(std::vector<ModelThread> threads, size_t words, uint32_t spurious = 0)
@@ -185,7 +192,8 @@ inline std::string ModelSearch::State::Key() const {
   return key;
 }
 
-inline size_t ModelSearch::LogOf(size_t before, size_t thread, const std::vector<uint32_t>& results) {
+inline size_t ModelSearch::LogOf(size_t before, size_t thread,
+                                 const std::vector<uint32_t>& results) {
   logs_.push_back({before, thread, results, ModelReplay::Next(threads_[thread].run, results)});
   return logs_.size() - 1;
 }
@@ -230,8 +238,8 @@ inline bool ModelSearch::Operate(size_t from, size_t thread) {
       return true;
     case ModelOp::kPause:
       if (threads_[thread].mode == WaitPolicy::Mode::kSpin) {
-        // A spinning thread only loads, once or more, before it pauses. It goes on when one of the loaded
-        // words has changed.
+        // A spinning thread only loads, once or more, before it pauses. It goes on when one of the
+        // loaded words has changed.
         bool changed = false;
         for (size_t log = logs_[one.log].before; logs_[log].next.kind == ModelOp::kLoad;
              log = logs_[log].before) {
@@ -267,7 +275,8 @@ inline bool ModelSearch::Operate(size_t from, size_t thread) {
   } else {
     one.log = After(one.log, 0);
     for (One& other : state.threads) {
-      if (!other.asleep || logs_[other.log].next.word % ModelMachine<>::kNotCompared != op.word) continue;
+      if (!other.asleep || logs_[other.log].next.word % ModelMachine<>::kNotCompared != op.word)
+        continue;
       other.asleep = false;
       other.log = After(other.log, 0);
     }
@@ -276,8 +285,8 @@ inline bool ModelSearch::Operate(size_t from, size_t thread) {
   return true;
 }
 
-// Operations that no other thread can see, and that commute with all that the others do, need not be tried in
-// every order: pauses, and stores into the thread's own buffer (not out of it).
+// Operations that no other thread can see, and that commute with all that the others do, need not
+// be tried in every order: pauses, and stores into the thread's own buffer (not out of it).
 inline bool ModelSearch::OperateUnseen(size_t from) {
   for (size_t t = 0; t < threads_.size(); ++t) {
     const One& one = steps_[from].state.threads[t];
@@ -292,8 +301,8 @@ inline std::string ModelSearch::Trace(size_t step) const {
   std::string text;
   for (; step != 0; step = steps_[step].before) {
     const Step& s = steps_[step];
-    text = "\n  thread " + std::to_string(s.thread) + " " + s.what + " word " + std::to_string(s.op.word) +
-           ", " + std::to_string(s.op.value) + text;
+    text = "\n  thread " + std::to_string(s.thread) + " " + s.what + " word " +
+           std::to_string(s.op.word) + ", " + std::to_string(s.op.value) + text;
   }
   return text;
 }
@@ -322,7 +331,8 @@ inline ModelResult ModelSearch::Run() {
       wrong |= op.kind == ModelOp::kWrong;
       if (!one.asleep) {
         goes_on |= Operate(s, t);
-      } else if (one.spurious < spurious_) {  // a spurious wake is possible, but cannot be relied on
+      } else if (one.spurious < spurious_) {  // a spurious wake is possible, but cannot be relied
+                                              // on
         State state = steps_[s].state;
         state.threads[t].asleep = false;
         ++state.threads[t].spurious;

@@ -1,5 +1,6 @@
-// Tries every order of the operations of WaitUntil, Publish and EpochFlag on an x86, for each pair of
-// policies: no thread sleeps for ever. The same search must find a thread that does when a part is missing.
+// Tries every order of the operations of WaitUntil, Publish and EpochFlag on an x86, for each pair
+// of policies: no thread sleeps for ever. The same search must find a thread that does when a part
+// is missing.
 #include "sync/wait_model.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +20,8 @@ constexpr WaitPolicy kSpinThenSleep{Mode::kAdaptive, 1};
 constexpr WaitPolicy kPolicies[] = {kSpin, kSleepAtOnce, kSpinThenSleep};
 
 std::string Name(const WaitPolicy& policy) {
-  return policy.mode == Mode::kSpin ? "spin" : "sleep after " + std::to_string(policy.spin_iterations);
+  return policy.mode == Mode::kSpin ? "spin"
+                                    : "sleep after " + std::to_string(policy.spin_iterations);
 }
 
 // Called before the words of a search are made: they are numbered from 0.
@@ -50,7 +52,8 @@ ModelThread Signaller(Flags<kWeakness>& flags, Mode waiters, uint32_t epochs) {
 }
 // Waits for each of the epochs, and checks that what was written before is visible.
 template <Weakness kWeakness>
-ModelThread Waiter(Flags<kWeakness>& flags, const WaitPolicy& policy, std::vector<uint32_t> epochs) {
+ModelThread Waiter(Flags<kWeakness>& flags, const WaitPolicy& policy,
+                   std::vector<uint32_t> epochs) {
   return {[&flags, policy, epochs] {
             for (const uint32_t epoch : epochs) {
               flags.there.Wait(epoch, policy);
@@ -64,8 +67,8 @@ template <Weakness kWeakness = Weakness::kNone>
 ModelResult OneWaiter(const WaitPolicy& policy, Mode told, const std::vector<uint32_t>& epochs,
                       uint32_t spurious = 0) {
   Flags<kWeakness> flags;
-  return ModelSearch({Signaller(flags, told, epochs.back()), Waiter(flags, policy, epochs)}, flags.kWords,
-                     spurious)
+  return ModelSearch({Signaller(flags, told, epochs.back()), Waiter(flags, policy, epochs)},
+                     flags.kWords, spurious)
       .Run();
 }
 
@@ -99,17 +102,19 @@ TEST(WaitModel, TwoWaiters) {
   for (const WaitPolicy& one : kPolicies) {
     for (const WaitPolicy& other : {kSpin, kSleepAtOnce}) {
       Flags<> flags;
-      const ModelResult result = ModelSearch({Signaller(flags, Mode::kAdaptive, 2),
-                                              Waiter(flags, one, {1, 2}), Waiter(flags, other, {2})},
-                                             flags.kWords)
-                                     .Run();
+      const ModelResult result =
+          ModelSearch({Signaller(flags, Mode::kAdaptive, 2), Waiter(flags, one, {1, 2}),
+                       Waiter(flags, other, {2})},
+                      flags.kWords)
+              .Run();
       EXPECT_EQ(result.stuck, "") << Name(one) << ", " << Name(other);
     }
   }
 }
 
-// A weight and an attention socket: each signals the other and waits for it. The policy that counts is the
-// waiter's. If each signalled by its own policy, a spinning socket would never wake a sleeping one.
+// A weight and an attention socket: each signals the other and waits for it. The policy that counts
+// is the waiter's. If each signalled by its own policy, a spinning socket would never wake a
+// sleeping one.
 TEST(WaitModel, TwoSidesOfTwoPoliciesSignalAsTheOtherWaits) {
   const auto run = [](const WaitPolicy& a, const WaitPolicy& b, Mode told_a, Mode told_b) {
     Flags<> flags;
@@ -134,13 +139,14 @@ TEST(WaitModel, TwoSidesOfTwoPoliciesSignalAsTheOtherWaits) {
   for (const WaitPolicy& a : kPolicies) {
     for (const WaitPolicy& b : kPolicies) {
       EXPECT_EQ(run(a, b, b.mode, a.mode).stuck, "") << Name(a) << ", " << Name(b);
-      EXPECT_EQ(run(a, b, a.mode, b.mode).stuck != "", a.mode != b.mode) << Name(a) << ", " << Name(b);
+      EXPECT_EQ(run(a, b, a.mode, b.mode).stuck != "", a.mode != b.mode)
+          << Name(a) << ", " << Name(b);
     }
   }
 }
 
-// rdma::ShmLink::Fail: the fault is raised, then a monitor's thread moves a counter that its owner may be
-// moving too. The waiter reads the fault after the counter; nothing else orders the two.
+// rdma::ShmLink::Fail: the fault is raised, then a monitor's thread moves a counter that its owner
+// may be moving too. The waiter reads the fault after the counter; nothing else orders the two.
 TEST(WaitModel, AFaultEndsTheWaitForACounterThatMayMove) {
   constexpr uint32_t kMoved = 0x8000'0000u;
   for (const WaitPolicy& policy : {kSpin, kSleepAtOnce}) {
@@ -158,12 +164,13 @@ TEST(WaitModel, AFaultEndsTheWaitForACounterThatMayMove) {
                                                                sent.load(Order::relaxed) ^ kMoved);
                                      },
                                      Mode::kAdaptive};
-        const ModelThread waiter = {[&] {
-                                      WaitUntil<ModelMachine<>>(sent, sleepers, policy, [&](uint32_t value) {
-                                        return value != position || fault.load(Order::relaxed) != 0;
-                                      });
-                                    },
-                                    policy.mode};
+        const ModelThread waiter = {
+            [&] {
+              WaitUntil<ModelMachine<>>(sent, sleepers, policy, [&](uint32_t value) {
+                return value != position || fault.load(Order::relaxed) != 0;
+              });
+            },
+            policy.mode};
         EXPECT_EQ(ModelSearch({sender, monitor, waiter}, 3, 1).Run().stuck, "")
             << Name(policy) << ", position " << position << (moves ? ", a sender" : "");
       }
@@ -175,7 +182,8 @@ TEST(WaitModel, AFaultEndsTheWaitForACounterThatMayMove) {
 
 TEST(WaitModelFinds, AStoreWithoutAFence) {
   EXPECT_EQ(OneWaiter(kSleepAtOnce, Mode::kAdaptive, {1}).stuck, "");
-  const std::string stuck = OneWaiter<Weakness::kBufferedStore>(kSleepAtOnce, Mode::kAdaptive, {1}).stuck;
+  const std::string stuck =
+      OneWaiter<Weakness::kBufferedStore>(kSleepAtOnce, Mode::kAdaptive, {1}).stuck;
   EXPECT_NE(stuck.find("stores into its buffer"), std::string::npos) << stuck;
   EXPECT_NE(stuck.find("sleeps on"), std::string::npos) << stuck;
   EXPECT_EQ(OneWaiter<Weakness::kBufferedStore>(kSpin, Mode::kAdaptive, {1}).stuck, "")
@@ -183,7 +191,8 @@ TEST(WaitModelFinds, AStoreWithoutAFence) {
 }
 
 TEST(WaitModelFinds, ASleepThatDoesNotCompare) {
-  EXPECT_NE(OneWaiter<Weakness::kSleepWithoutComparing>(kSleepAtOnce, Mode::kAdaptive, {1}).stuck, "");
+  EXPECT_NE(OneWaiter<Weakness::kSleepWithoutComparing>(kSleepAtOnce, Mode::kAdaptive, {1}).stuck,
+            "");
 }
 
 TEST(WaitModelFinds, ASignallerThatLooksForSleepersFirst) {
@@ -196,8 +205,9 @@ TEST(WaitModelFinds, ASignallerThatLooksForSleepersFirst) {
                                  },
                                  Mode::kAdaptive};
   const ModelThread waiter = {[&] {
-                                WaitUntil<ModelMachine<>>(word, sleepers, kSleepAtOnce,
-                                                          [](uint32_t value) { return value == 1; });
+                                WaitUntil<ModelMachine<>>(
+                                    word, sleepers, kSleepAtOnce,
+                                    [](uint32_t value) { return value == 1; });
                               },
                               Mode::kAdaptive};
   EXPECT_NE(ModelSearch({signaller, waiter}, 2).Run().stuck, "");
@@ -206,7 +216,8 @@ TEST(WaitModelFinds, ASignallerThatLooksForSleepersFirst) {
 TEST(WaitModelFinds, AWaiterThatDoesNotRegister) {
   const Words<Weakness::kNone> from_0;
   ModelWord<Weakness::kNone> word, sleepers;
-  const ModelThread signaller = {[&] { Publish<ModelMachine<>>(word, sleepers, 1); }, Mode::kAdaptive};
+  const ModelThread signaller = {[&] { Publish<ModelMachine<>>(word, sleepers, 1); },
+                                 Mode::kAdaptive};
   const ModelThread waiter = {[&] {
                                 for (uint32_t seen = 0; (seen = word.load(Order::seq_cst)) != 1;)
                                   ModelMachine<>::Sleep(word, seen);
@@ -215,7 +226,8 @@ TEST(WaitModelFinds, AWaiterThatDoesNotRegister) {
   EXPECT_NE(ModelSearch({signaller, waiter}, 2).Run().stuck, "");
 }
 
-// A plain write must be visible when the flag is. Here it is done after the signal, which must be found.
+// A plain write must be visible when the flag is. Here it is done after the signal, which must be
+// found.
 TEST(WaitModelFinds, DataThatComesAfterItsFlag) {
   Flags<> flags;
   const ModelThread signaller = {[&] {

@@ -18,8 +18,8 @@ TEST(WaitUntil, ReturnsAtOnceWhenReady) {
   EXPECT_EQ(sleepers.load(), 0u);
 }
 
-// The waiter is asleep, or about to be, when Publish comes: only a wake, or the kernel's comparison of the
-// word, lets it return. A Publish without the wake makes this test hang.
+// The waiter is asleep, or about to be, when Publish comes: only a wake, or the kernel's comparison
+// of the word, lets it return. A Publish without the wake makes this test hang.
 TEST(WaitUntil, ASleeperIsWoken) {
   std::atomic<uint32_t> word{0}, sleepers{0};
   std::atomic<bool> returned{false};

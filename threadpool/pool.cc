@@ -50,8 +50,8 @@ Pool::Pool(PoolOptions options) {
       return true;
     }
     shared.warnings.push_back(
-        fmt::format("thread {} is not pinned to CPU {}: {} (is the CPU in this process's cpuset?)", number,
-                    cpu.value, std::strerror(error)));
+        fmt::format("thread {} is not pinned to CPU {}: {} (is the CPU in this process's cpuset?)",
+                    number, cpu.value, std::strerror(error)));
     return false;
   };
   for (size_t t = 1; t < threads; ++t) {
@@ -59,8 +59,8 @@ Pool::Pool(PoolOptions options) {
       shared.threads.emplace_back([&shared, t] { shared.WorkerLoop(static_cast<int>(t)); });
     } catch (const std::system_error& error) {
       Stop();
-      throw Error("thread pool: thread {} of {} cannot start: {}; look at `ulimit -u`", t + 1, threads,
-                  error.what());
+      throw Error("thread pool: thread {} of {} cannot start: {}; look at `ulimit -u`", t + 1,
+                  threads, error.what());
     }
     pthread_setname_np(shared.threads.back().native_handle(), fmt::format("larder-{}", t).c_str());
     pin(shared.threads.back().native_handle(), t);
@@ -85,12 +85,13 @@ std::vector<std::string> Pool::LostPins() const {
     const CpuId cpu = shared_->pinned[t];
     if (!cpu.valid()) continue;
     const auto now = topology::GetAffinity(
-        t == 0 ? shared_->owner : const_cast<std::thread&>(shared_->threads[t - 1]).native_handle());
+        t == 0 ? shared_->owner
+               : const_cast<std::thread&>(shared_->threads[t - 1]).native_handle());
     if (now.size() == 1 && now[0] == cpu) continue;
-    lost.push_back(
-        fmt::format("thread {} was pinned to CPU {} and may now run on {} CPUs (its cpuset was changed, "
-                    "or the CPU went off-line)",
-                    t, cpu.value, now.size()));
+    lost.push_back(fmt::format(
+        "thread {} was pinned to CPU {} and may now run on {} CPUs (its cpuset was changed, "
+        "or the CPU went off-line)",
+        t, cpu.value, now.size()));
   }
   return lost;
 }

@@ -56,19 +56,23 @@ void Pool::Shared::WorkerLoop(int thread) {
   sync::EpochFlag& my_go = go[go_of_thread[static_cast<size_t>(thread)]];
   for (uint32_t epoch = 1;; ++epoch) {
     my_go.Wait(epoch, wait);
-    // A copy: thread 0 may leave the join and write the next command while this thread is still inside it.
+    // A copy: thread 0 may leave the join and write the next command while this thread is still
+    // inside it.
     const Command now = command;
     if (now.kind == Command::Kind::kStop) return;
     Run(now, thread);
   }
 }
 
-void Pool::Execute(std::span<const Program> per_thread, std::span<void* const> frames, uint32_t epochs) {
+void Pool::Execute(std::span<const Program> per_thread, std::span<void* const> frames,
+                   uint32_t epochs) {
   Shared& shared = *shared_;
-  LARDER_CHECK(per_thread.size() == shared.workers.size(), "{} programs, {} threads", per_thread.size(),
-               shared.workers.size());
-  LARDER_CHECK(pthread_equal(shared.owner, pthread_self()), "only the thread that made the pool executes");
-  const Command command{Command::Kind::kExecute, shared.base_epoch, per_thread, frames, nullptr, nullptr};
+  LARDER_CHECK(per_thread.size() == shared.workers.size(), "{} programs, {} threads",
+               per_thread.size(), shared.workers.size());
+  LARDER_CHECK(pthread_equal(shared.owner, pthread_self()),
+               "only the thread that made the pool executes");
+  const Command command{
+      Command::Kind::kExecute, shared.base_epoch, per_thread, frames, nullptr, nullptr};
   shared.Publish(command);
   shared.Run(command, 0);
   shared.base_epoch += epochs;

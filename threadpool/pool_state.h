@@ -1,4 +1,5 @@
-// State that the pool's set-up (pool.cc) and data path (pool_datapath.cc) share. Not for other folders.
+// State that the pool's set-up (pool.cc) and data path (pool_datapath.cc) share. Not for other
+// folders.
 #pragma once
 
 #include <pthread.h>
@@ -16,8 +17,9 @@
 
 namespace larder::threadpool {
 
-// The command that all threads carry out next. Thread 0 writes it, then signals the go flags (release); the
-// others read it after their wait (acquire). It is not written again before all have met in the join.
+// The command that all threads carry out next. Thread 0 writes it, then signals the go flags
+// (release); the others read it after their wait (acquire). It is not written again before all have
+// met in the join.
 struct Command {
   enum class Kind : uint32_t { kExecute, kCall, kStop };
   Kind kind = Kind::kStop;
@@ -49,7 +51,8 @@ struct Pool::Shared {
   sync::TwoLevelBarrier barrier;  // for steps with `barrier`, and for the join at a command's end
   std::vector<Worker> workers;
   std::vector<uint32_t> go_of_thread;     // index into go
-  std::unique_ptr<sync::EpochFlag[]> go;  // one per L3 group, so that a command crosses to each group once
+  std::unique_ptr<sync::EpochFlag[]> go;  // one per L3 group, so that a command crosses to each
+                                          // group once
   uint32_t go_count = 0;
   Command command;
   uint32_t command_epoch = 0;  // thread 0's

@@ -27,9 +27,9 @@ PoolOptions Unpinned(size_t threads, const WaitPolicy& wait, std::vector<int> gr
   return {std::vector<CpuId>(threads), std::move(groups), wait};
 }
 
-// A pipeline over plain (not atomic) cells: in each frame thread t waits for thread t-1's flag, adds one to
-// what that thread wrote, writes its own cell, and signals. A missed wait gives a wrong cell (and a race for
-// TSan).
+// A pipeline over plain (not atomic) cells: in each frame thread t waits for thread t-1's flag,
+// adds one to what that thread wrote, writes its own cell, and signals. A missed wait gives a wrong
+// cell (and a race for TSan).
 struct Chain {
   struct Link {
     Chain* chain;
@@ -77,15 +77,16 @@ struct Chain {
   std::vector<Program> programs;
 };
 
-// With one lap a frame the flags alone order the chain; with more laps a barrier keeps thread t-1 from
-// overwriting its cell before t has read it.
+// With one lap a frame the flags alone order the chain; with more laps a barrier keeps thread t-1
+// from overwriting its cell before t has read it.
 void RunChain(Pool& pool, int frames, uint32_t laps) {
   Chain chain(pool.threads(), laps, laps > 1);
   for (int t = 0; t < pool.threads(); ++t) chain.flags[t].Signal(pool.next_base_epoch());
   for (uint64_t frame = 0; frame < static_cast<uint64_t>(frames); ++frame) {
     pool.Execute(chain.programs, &frame, laps);
     for (int t = 0; t < pool.threads(); ++t) {
-      ASSERT_EQ(chain.cells[t], (frame * laps + laps - 1) * 1000 + t) << "frame " << frame << " thread " << t;
+      ASSERT_EQ(chain.cells[t], (frame * laps + laps - 1) * 1000 + t)
+          << "frame " << frame << " thread " << t;
     }
   }
 }
@@ -106,14 +107,15 @@ TEST_P(PoolShapes, BarriersSeparateTheLaps) {
   Pool pool(Unpinned(GetParam().threads, GetParam().wait, GetParam().groups));
   RunChain(pool, 60, 3);
 }
-INSTANTIATE_TEST_SUITE_P(Overcommitted, PoolShapes,
-                         testing::Values(Case{"one", 1, {}, kShortSpin}, Case{"two", 2, {}, kShortSpin},
-                                         Case{"twoSpinning", 2, {}, {WaitPolicy::Mode::kSpin, 0}},
-                                         Case{"five", 5, {}, kShortSpin}, Case{"eight", 8, {}, kShortSpin},
-                                         Case{"eightSleeping", 8, {}, kSleepAtOnce},
-                                         Case{"eightInThreeGroups", 8, {0, 0, 0, 1, 1, 1, 2, 2}, kShortSpin},
-                                         Case{"eightInterleaved", 8, {4, 2, 4, 2, 4, 2, 4, 2}, kSleepAtOnce}),
-                         [](const auto& shape) { return shape.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Overcommitted, PoolShapes,
+    testing::Values(Case{"one", 1, {}, kShortSpin}, Case{"two", 2, {}, kShortSpin},
+                    Case{"twoSpinning", 2, {}, {WaitPolicy::Mode::kSpin, 0}},
+                    Case{"five", 5, {}, kShortSpin}, Case{"eight", 8, {}, kShortSpin},
+                    Case{"eightSleeping", 8, {}, kSleepAtOnce},
+                    Case{"eightInThreeGroups", 8, {0, 0, 0, 1, 1, 1, 2, 2}, kShortSpin},
+                    Case{"eightInterleaved", 8, {4, 2, 4, 2, 4, 2, 4, 2}, kSleepAtOnce}),
+    [](const auto& shape) { return shape.param.name; });
 
 TEST(Pool, BaseEpochGrowsByEpochsAndNullKernelsSignal) {
   Pool pool(Unpinned(2, kShortSpin));
@@ -255,7 +257,8 @@ TEST(Pool, TimelineRecordsStepsInOrderUpToItsCapacity) {
   EXPECT_GT(Pool::TicksPerSecond(), 1e6);
 }
 
-// The kernel gives the thread other CPUs, as it does after a changed cpuset or a CPU that went off-line.
+// The kernel gives the thread other CPUs, as it does after a changed cpuset or a CPU that went
+// off-line.
 TEST(PoolTest, ALostPinIsSeen) {
   const auto machine = topology::Topology::Detect();
   if (machine.cores().size() < 2) GTEST_SKIP() << "needs two cores";
@@ -271,7 +274,8 @@ TEST(PoolTest, ALostPinIsSeen) {
   std::vector<std::string> lost;
   std::thread([&] { lost = pool.LostPins(); }).join();
   ASSERT_EQ(lost.size(), 1u);
-  EXPECT_NE(lost[0].find(fmt::format("thread 0 was pinned to CPU {} and may now run on 2 CPUs", first.value)),
+  EXPECT_NE(lost[0].find(fmt::format("thread 0 was pinned to CPU {} and may now run on 2 CPUs",
+                                     first.value)),
             std::string::npos)
       << lost[0];
 }

@@ -1,5 +1,5 @@
-// Timelines: when the steps of a Program ran, and the parts of a step. A kernel that does several kinds of
-// work calls EndLap where each ends; without a timeline that costs a load and a branch.
+// Timelines: when the steps of a Program ran, and the parts of a step. A kernel that does several
+// kinds of work calls EndLap where each ends; without a timeline that costs a load and a branch.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,8 @@ namespace larder::threadpool {
 // A cycle counter of constant rate: Pool::TicksPerSecond().
 inline uint64_t ReadTicks() { return __builtin_ia32_rdtsc(); }
 
-// A step or, where its kernel has laps, a part of one. The first start of a step is after its waits, so start
+// A step or, where its kernel has laps, a part of one. The first start of a step is after its
+// waits, so start
 // - the previous end is the time spent waiting (flags and barrier).
 struct StepTime {
   uint64_t start_ticks = 0;
@@ -25,8 +26,8 @@ struct StepTime {
 // One thread's record; only that thread writes it while frames run.
 class StepTimeline {
  public:
-  // Room for `capacity` entries, which are written, so that no frame touches a page first. 0: records
-  // nothing.
+  // Room for `capacity` entries, which are written, so that no frame touches a page first. 0:
+  // records nothing.
   void Reset(size_t capacity) {
     entries_.assign(capacity, StepTime{});
     if (capacity == 0) entries_.shrink_to_fit();

@@ -9,11 +9,12 @@
 namespace larder::threadpool {
 namespace {
 
-// Longer than the waits inside a layer (a few us) and the gap between two tokens on one machine (tens of us);
-// far shorter than a time slice (3 ms), which is what a spinning thread costs a preempted partner.
+// Longer than the waits inside a layer (a few us) and the gap between two tokens on one machine
+// (tens of us); far shorter than a time slice (3 ms), which is what a spinning thread costs a
+// preempted partner.
 constexpr uint64_t kSharedSpinNs = 50'000;
-// With more threads than cores, a spinning thread keeps the awaited thread from running. The time of two
-// polls is left for a partner that happens to run at this moment.
+// With more threads than cores, a spinning thread keeps the awaited thread from running. The time
+// of two polls is left for a partner that happens to run at this moment.
 constexpr uint64_t kOvercommittedSpinNs = 500;
 
 }  // namespace
@@ -23,12 +24,14 @@ sync::WaitPolicy ChooseWaitPolicy(const topology::Topology& topology, std::span<
   using Mode = sync::WaitPolicy::Mode;
   const auto core_of = [&](CpuId cpu) {
     for (const topology::Core& core : topology.cores()) {
-      if (std::find(core.cpus.begin(), core.cpus.end(), cpu) != core.cpus.end()) return core.id.value;
+      if (std::find(core.cpus.begin(), core.cpus.end(), cpu) != core.cpus.end())
+        return core.id.value;
     }
     return -1 - cpu.value;  // a CPU the snapshot does not know counts as a core of its own
   };
-  // Two threads on one core, be it one CPU or two SMT siblings, are over-committed; so is an unpinned thread
-  // beyond the number of cores. Threads outside this pool that share a core with each other do not matter.
+  // Two threads on one core, be it one CPU or two SMT siblings, are over-committed; so is an
+  // unpinned thread beyond the number of cores. Threads outside this pool that share a core with
+  // each other do not matter.
   std::set<int32_t> cores, all;
   size_t unpinned = 0;
   bool shared_core = false;
@@ -61,7 +64,8 @@ sync::WaitPolicy ChooseWaitPolicy(const topology::Topology& topology, std::span<
 
 std::string Describe(const sync::WaitPolicy& policy) {
   if (policy.mode == sync::WaitPolicy::Mode::kSpin) return "spin: the cores are ours";
-  const double us = 1e3 * policy.spin_iterations / std::max<uint32_t>(1, sync::SpinIterationsFor(1'000'000));
+  const double us =
+      1e3 * policy.spin_iterations / std::max<uint32_t>(1, sync::SpinIterationsFor(1'000'000));
   return fmt::format("adaptive: {:.3g} us of spinning, then sleep", us);
 }
 

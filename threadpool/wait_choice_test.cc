@@ -15,10 +15,13 @@ class WaitChoice : public testing::Test {
   const std::vector<CpuId> own_ = machine_.CpusOf(machine_.PickCores(1));
 };
 
-TEST_F(WaitChoice, IsolatedCoresSpin) { EXPECT_EQ(ChooseWaitPolicy(machine_, own_, true).mode, Mode::kSpin); }
+TEST_F(WaitChoice, IsolatedCoresSpin) {
+  EXPECT_EQ(ChooseWaitPolicy(machine_, own_, true).mode, Mode::kSpin);
+}
 
 TEST_F(WaitChoice, SharedCoresSpinALittleThenSleep) {
-  if (!topology::IsolatedCpus().empty()) GTEST_SKIP() << "this machine has isolated CPUs, which spin";
+  if (!topology::IsolatedCpus().empty())
+    GTEST_SKIP() << "this machine has isolated CPUs, which spin";
   const sync::WaitPolicy policy = ChooseWaitPolicy(machine_, own_, false);
   EXPECT_EQ(policy.mode, Mode::kAdaptive);
   EXPECT_GT(policy.spin_iterations, 0u);

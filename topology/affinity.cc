@@ -39,7 +39,8 @@ int SetAffinity(pthread_t thread, std::span<const CpuId> cpus) {
 std::vector<CpuId> GetAffinity(pthread_t thread) {
   std::vector<CpuId> cpus;
   const CpuMask mask;
-  if (mask.get() == nullptr || pthread_getaffinity_np(thread, mask.bytes(), mask.get()) != 0) return cpus;
+  if (mask.get() == nullptr || pthread_getaffinity_np(thread, mask.bytes(), mask.get()) != 0)
+    return cpus;
   for (int cpu = 0; cpu < kMaxCpus; ++cpu) {
     if (CPU_ISSET_S(static_cast<size_t>(cpu), mask.bytes(), mask.get())) cpus.push_back(CpuId(cpu));
   }

@@ -1,4 +1,5 @@
-// The CPUs that a thread may run on. All code of the program that pins a thread uses these functions.
+// The CPUs that a thread may run on. All code of the program that pins a thread uses these
+// functions.
 #pragma once
 
 #include <pthread.h>

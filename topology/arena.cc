@@ -22,11 +22,13 @@ constexpr int kHugeTlb2Mb = 21 << 26;  // log2(2 MB) << MAP_HUGE_SHIFT
 // In 2^20 bytes, as page sizes are counted.
 double BinaryMb(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
-std::string NodeDir(NumaNodeId node) { return fmt::format("/sys/devices/system/node/node{}", node.value); }
+std::string NodeDir(NumaNodeId node) {
+  return fmt::format("/sys/devices/system/node/node{}", node.value);
+}
 
-// Memory that the node could give: its free memory and its page cache. nullopt on a machine of one node: the
-// machine's figure is then the same, and it is right even where the node's leaves out hot-plugged memory
-// (seen in a guest).
+// Memory that the node could give: its free memory and its page cache. nullopt on a machine of one
+// node: the machine's figure is then the same, and it is right even where the node's leaves out
+// hot-plugged memory (seen in a guest).
 std::optional<uint64_t> NodeBytes(NumaNodeId node) {
   if (ReadLine("/sys/devices/system/node/online").find_first_of(",-") == std::string::npos)
     return std::nullopt;
@@ -50,7 +52,8 @@ void CheckThereIsMemory(size_t bytes, NumaNodeId node) {
   const auto on_node = NodeBytes(node);
   if (on_node && bytes > *on_node) {
     throw Error(
-        "arena: {:.0f} MB needed on NUMA node {}, {:.0f} MB free there; free memory on that node, or spread "
+        "arena: {:.0f} MB needed on NUMA node {}, {:.0f} MB free there; free memory on that node, "
+        "or spread "
         "the "
         "model over more cores",
         BinaryMb(bytes), node.value, BinaryMb(*on_node));
@@ -60,7 +63,8 @@ void CheckThereIsMemory(size_t bytes, NumaNodeId node) {
 // Maps memory that starts on a huge-page border: maps one huge page more and unmaps the ends.
 std::byte* MapAligned(size_t bytes) {
   const size_t span = bytes + kHugePageBytes;
-  void* map = mmap(nullptr, span, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* map = mmap(nullptr, span, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (map == MAP_FAILED) return nullptr;
   const uintptr_t start = reinterpret_cast<uintptr_t>(map);
   const uintptr_t aligned = RoundUp(start, kHugePageBytes);
@@ -79,7 +83,9 @@ bool BindTo(void* data, size_t bytes, NumaNodeId node, int mode) {
   return mbind(data, bytes, mode, mask, kMaxNodes, 0) == 0;
 }
 
-void Append(std::string* notes, const std::string& text) { *notes += (notes->empty() ? "" : "; ") + text; }
+void Append(std::string* notes, const std::string& text) {
+  *notes += (notes->empty() ? "" : "; ") + text;
+}
 
 }  // namespace
 
@@ -149,9 +155,11 @@ Arena::Arena(size_t bytes, NumaNodeId node) : node_(node) {
       throw Error("arena: mapping {:.0f} MB: {}; look at `ulimit -v` and vm.overcommit_memory",
                   BinaryMb(bytes_), std::strerror(errno));
     }
-    const std::string thp = BracketedChoice(ReadLine("/sys/kernel/mm/transparent_hugepage/enabled"));
+    const std::string thp =
+        BracketedChoice(ReadLine("/sys/kernel/mm/transparent_hugepage/enabled"));
     if (thp != "always" && thp != "madvise") {
-      Append(&notes_, fmt::format("transparent huge pages: {}", thp.empty() ? "not in this kernel" : thp));
+      Append(&notes_,
+             fmt::format("transparent huge pages: {}", thp.empty() ? "not in this kernel" : thp));
     } else if (madvise(data_, bytes_, MADV_HUGEPAGE) != 0) {
       Append(&notes_, fmt::format("transparent huge pages refused: {}", std::strerror(errno)));
     } else {
@@ -159,13 +167,16 @@ Arena::Arena(size_t bytes, NumaNodeId node) : node_(node) {
     }
   }
   if (node.valid()) {
-    // The kernel reserves pages for the machine, not for a node. With a strict binding, a touch after another
-    // process took the node's pages would be a SIGBUS. A preference gives the same pages without that risk.
-    bound_ = BindTo(data_, bytes_, node, backing_ == Backing::kHugeTlb ? MPOL_PREFERRED : MPOL_BIND);
+    // The kernel reserves pages for the machine, not for a node. With a strict binding, a touch
+    // after another process took the node's pages would be a SIGBUS. A preference gives the same
+    // pages without that risk.
+    bound_ =
+        BindTo(data_, bytes_, node, backing_ == Backing::kHugeTlb ? MPOL_PREFERRED : MPOL_BIND);
     if (!bound_) {
-      Append(&notes_,
-             fmt::format("not bound to node {}: {} (containers may forbid mbind); first touch decides",
-                         node.value, std::strerror(errno)));
+      Append(
+          &notes_,
+          fmt::format("not bound to node {}: {} (containers may forbid mbind); first touch decides",
+                      node.value, std::strerror(errno)));
     }
   }
 }
@@ -202,10 +213,12 @@ size_t Arena::CheckedBytes(size_t count, size_t size) {
 }
 
 std::byte* Arena::Allocate(size_t bytes, size_t align) {
-  LARDER_CHECK(align != 0 && (align & (align - 1)) == 0 && align <= kHugePageBytes, "alignment {}", align);
+  LARDER_CHECK(align != 0 && (align & (align - 1)) == 0 && align <= kHugePageBytes, "alignment {}",
+               align);
   const size_t start = RoundUp(used_bytes_, align);
   if (start > bytes_ || bytes > bytes_ - start) {
-    throw Error("arena: {} bytes asked for, {} of {} left", bytes, bytes_ - std::min(bytes_, start), bytes_);
+    throw Error("arena: {} bytes asked for, {} of {} left", bytes, bytes_ - std::min(bytes_, start),
+                bytes_);
   }
   used_bytes_ = start + bytes;
   return data_ + start;

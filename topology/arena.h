@@ -1,6 +1,7 @@
-// Arena: one region of memory on one NUMA node, on huge pages where the machine has them. It is mapped once
-// at set-up and unmapped by the destructor. Creating it touches no page: the thread that will read a part
-// touches it first. Allocate() is not thread-safe; its bytes are the caller's until the arena is destroyed.
+// Arena: one region of memory on one NUMA node, on huge pages where the machine has them. It is
+// mapped once at set-up and unmapped by the destructor. Creating it touches no page: the thread
+// that will read a part touches it first. Allocate() is not thread-safe; its bytes are the caller's
+// until the arena is destroyed.
 #pragma once
 
 #include <cstddef>
@@ -22,21 +23,23 @@ const char* BackingName(Backing backing);
 
 // The following functions are for memory that is not an Arena (shared with another process).
 
-// Bytes in free 2 MB pages of the reserved pool, of the node, or of the machine if `node` is invalid.
+// Bytes in free 2 MB pages of the reserved pool, of the node, or of the machine if `node` is
+// invalid.
 uint64_t FreeReservedBytes(NumaNodeId node);
 NumaNodeId NodeOfThisThread();  // where it runs at this moment; invalid if the kernel does not say
-// Takes pages from this node as long as it has any. Returns false, with errno, if that is not allowed.
+// Takes pages from this node as long as it has any. Returns false, with errno, if that is not
+// allowed.
 bool PreferNode(void* data, size_t bytes, NumaNodeId node);
-// Gives every page its memory now. Without enough memory it returns false, with errno, and the first touch is
-// not a SIGBUS. Returns true also where the kernel cannot do it (before 5.14).
+// Gives every page its memory now. Without enough memory it returns false, with errno, and the
+// first touch is not a SIGBUS. Returns true also where the kernel cannot do it (before 5.14).
 bool TouchAll(void* data, size_t bytes);
 
 class Arena {
  public:
   Arena() = default;  // no memory
-  // `bytes` is rounded up to huge pages. An invalid `node` binds to no node. Throws Error, with numbers, if
-  // there is not enough memory. On a machine that refuses huge pages or binding the arena is plain and
-  // notes() says so.
+  // `bytes` is rounded up to huge pages. An invalid `node` binds to no node. Throws Error, with
+  // numbers, if there is not enough memory. On a machine that refuses huge pages or binding the
+  // arena is plain and notes() says so.
   explicit Arena(size_t bytes, NumaNodeId node = NumaNodeId{});
   ~Arena();
   Arena(Arena&& other) noexcept;
@@ -49,8 +52,8 @@ class Arena {
   bool bound() const { return bound_; }
   const std::string& notes() const { return notes_; }  // what the machine refused; empty: nothing
 
-  // `bytes` bytes at a multiple of align (a power of two, at most a huge page), zero when first touched.
-  // Throws Error if the arena is too small: its size was computed wrongly.
+  // `bytes` bytes at a multiple of align (a power of two, at most a huge page), zero when first
+  // touched. Throws Error if the arena is too small: its size was computed wrongly.
   std::byte* Allocate(size_t bytes, size_t align = kCacheLineBytes);
   template <typename T>
   std::span<T> AllocateArray(size_t count, size_t align = kCacheLineBytes) {

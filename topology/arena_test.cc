@@ -31,7 +31,8 @@ TEST(Arena, IsWholeHugePagesOnAHugePageBorder) {
 
 TEST(Arena, IsNotTouchedByItsCreation) {
   Arena arena(64 << 20);
-  if (arena.backing() == Backing::kHugeTlb) GTEST_SKIP() << "mincore says nothing about reserved pages";
+  if (arena.backing() == Backing::kHugeTlb)
+    GTEST_SKIP() << "mincore says nothing about reserved pages";
   EXPECT_EQ(ResidentPages(arena), 0u);
   arena.data()[10 << 20] = std::byte{1};
   EXPECT_GE(ResidentPages(arena), 1u);
@@ -108,7 +109,8 @@ TEST(Arena, ANodeThatIsNotThereIsANoteNotAnError) {
   std::memset(arena.data(), 1, arena.bytes());
 }
 
-// A mapping of more reserved pages than there are, which the kernel has not promised (MAP_NORESERVE).
+// A mapping of more reserved pages than there are, which the kernel has not promised
+// (MAP_NORESERVE).
 TEST(TouchAllTest, AShortageIsAnAnswerAndNoSignal) {
   const size_t bytes = FreeReservedBytes({}) + 2 * kHugePageBytes;
   void* map = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,

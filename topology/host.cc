@@ -42,23 +42,25 @@ Finding CpuModel(const std::string& root) {
 
 Finding L3(const Topology& topology) {
   if (topology.total_l3_bytes() == 0) {
-    return {
-        "L3", "none described", Verdict::kUnknown,
-        "residency cannot be planned without the caches' sizes; in a virtual machine, pass the host's caches "
-        "through"};
+    return {"L3", "none described", Verdict::kUnknown,
+            "residency cannot be planned without the caches' sizes; in a virtual machine, pass the "
+            "host's caches "
+            "through"};
   }
-  return {
-      "L3",
-      fmt::format("{} group(s), {} MB in all", topology.l3_groups().size(), topology.total_l3_bytes() >> 20),
-      Verdict::kGood, ""};
+  return {"L3",
+          fmt::format("{} group(s), {} MB in all", topology.l3_groups().size(),
+                      topology.total_l3_bytes() >> 20),
+          Verdict::kGood, ""};
 }
 
 Finding TransparentHugePages(const std::string& root) {
   const std::string what = "transparent huge pages";
-  const std::string choice = BracketedChoice(ReadLine(root + "/sys/kernel/mm/transparent_hugepage/enabled"));
+  const std::string choice =
+      BracketedChoice(ReadLine(root + "/sys/kernel/mm/transparent_hugepage/enabled"));
   if (choice.empty()) return {what, "unknown", Verdict::kUnknown, ""};
   if (choice == "madvise" || choice == "always") return {what, choice, Verdict::kGood, ""};
-  return {what, choice, Verdict::kBad, "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"};
+  return {what, choice, Verdict::kBad,
+          "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"};
 }
 
 Finding ReservedHugePages(const std::string& root) {
@@ -67,10 +69,10 @@ Finding ReservedHugePages(const std::string& root) {
   if (!free) return {what, "unknown", Verdict::kUnknown, ""};
   const std::string value = fmt::format("{} ({} MB)", *free, *free * 2);
   if (*free > 0) return {what, value, Verdict::kGood, ""};
-  return {
-      what, value, Verdict::kUnknown,
-      "not needed where transparent huge pages work; to be sure of huge pages: sysctl vm.nr_hugepages=N with "
-      "N x 2 MB above the model's size"};
+  return {what, value, Verdict::kUnknown,
+          "not needed where transparent huge pages work; to be sure of huge pages: sysctl "
+          "vm.nr_hugepages=N with "
+          "N x 2 MB above the model's size"};
 }
 
 Finding Governor(const Topology& topology, const std::string& root) {
@@ -91,7 +93,8 @@ Finding Isolation(const std::string& root) {
   const std::string text = ReadLine(root + "/sys/devices/system/cpu/isolated");
   if (ParseCpuList(text).empty()) {
     return {"isolated CPUs", "none", Verdict::kUnknown,
-            "for a machine of Larder's own: boot with isolcpus=... nohz_full=..., or pass --isolated if "
+            "for a machine of Larder's own: boot with isolcpus=... nohz_full=..., or pass "
+            "--isolated if "
             "nothing else runs"};
   }
   return {"isolated CPUs", text, Verdict::kGood, ""};
@@ -102,22 +105,25 @@ Finding MemLock() {
   const std::string what = "locked memory limit";
   if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0) return {what, "unknown", Verdict::kUnknown, ""};
   if (limit.rlim_cur == RLIM_INFINITY) return {what, "unlimited", Verdict::kGood, ""};
-  return {what, fmt::format("{} MB", limit.rlim_cur >> 20), Verdict::kBad,
-          "ulimit -l unlimited (systemd: LimitMEMLOCK=infinity), so that no weight is ever paged out"};
+  return {
+      what, fmt::format("{} MB", limit.rlim_cur >> 20), Verdict::kBad,
+      "ulimit -l unlimited (systemd: LimitMEMLOCK=infinity), so that no weight is ever paged out"};
 }
 
 Finding Swap(const std::string& root) {
   const auto total = FindBytes(ReadWhole(root + "/proc/meminfo"), "SwapTotal");
   if (!total) return {"swap", "unknown", Verdict::kUnknown, ""};
   if (*total == 0) return {"swap", "none", Verdict::kGood, ""};
-  return {"swap", fmt::format("{} MB", *total >> 20), Verdict::kBad, "swapoff -a, or lock the memory"};
+  return {"swap", fmt::format("{} MB", *total >> 20), Verdict::kBad,
+          "swapoff -a, or lock the memory"};
 }
 
 Finding Smt(const Topology& topology) {
   const size_t cores = topology.cores().size();
-  if (topology.cpu_count() == cores) return {"SMT", "off, or siblings not ours", Verdict::kGood, ""};
-  return {"SMT", fmt::format("on: {} CPUs on {} cores", topology.cpu_count(), cores), Verdict::kUnknown,
-          "Larder leaves the siblings idle; keep other work off them"};
+  if (topology.cpu_count() == cores)
+    return {"SMT", "off, or siblings not ours", Verdict::kGood, ""};
+  return {"SMT", fmt::format("on: {} CPUs on {} cores", topology.cpu_count(), cores),
+          Verdict::kUnknown, "Larder leaves the siblings idle; keep other work off them"};
 }
 
 Finding Virtualisation(const std::string& root) {
@@ -125,9 +131,10 @@ Finding Virtualisation(const std::string& root) {
   if (flags.empty()) return {"virtualisation", "unknown", Verdict::kUnknown, ""};
   if (!HasWord(flags, "hypervisor")) return {"virtualisation", "none", Verdict::kGood, ""};
   std::string product = ReadLine(root + "/sys/class/dmi/id/product_name");
-  return {"virtualisation", "virtual machine" + (product.empty() ? "" : " (" + product + ")"),
-          Verdict::kUnknown,
-          "neighbours may share the L3 and the memory: trust the measured bandwidths, not the sizes"};
+  return {
+      "virtualisation", "virtual machine" + (product.empty() ? "" : " (" + product + ")"),
+      Verdict::kUnknown,
+      "neighbours may share the L3 and the memory: trust the measured bandwidths, not the sizes"};
 }
 
 Finding Busy(const Topology& topology, const std::string& root) {
@@ -136,8 +143,10 @@ Finding Busy(const Topology& topology, const std::string& root) {
   if (!(line >> load) || load < 0) return {"load", "unknown", Verdict::kUnknown, ""};
   const size_t cpus = topology.cpu_count();
   const std::string value = fmt::format("{:.2f} over the last minute, on {} CPUs", load, cpus);
-  // Bad if an eighth of the machine, or half a CPU of a small one, is busy: the slowest thread sets the pace.
-  if (load <= std::max(0.5, 0.125 * static_cast<double>(cpus))) return {"load", value, Verdict::kGood, ""};
+  // Bad if an eighth of the machine, or half a CPU of a small one, is busy: the slowest thread sets
+  // the pace.
+  if (load <= std::max(0.5, 0.125 * static_cast<double>(cpus)))
+    return {"load", value, Verdict::kGood, ""};
   return {"load", value, Verdict::kBad,
           "other processes are busy: stop them, or give Larder fewer threads (-t)"};
 }
@@ -185,8 +194,8 @@ std::string CpuName(const std::string& root) {
   const std::string family = CpuInfo(text, "cpu family"), model = CpuInfo(text, "model\t"),
                     stepping = CpuInfo(text, "stepping");
   if (!family.empty() && !model.empty())
-    name +=
-        fmt::format(", family {} model {}{}", family, model, stepping.empty() ? "" : " stepping " + stepping);
+    name += fmt::format(", family {} model {}{}", family, model,
+                        stepping.empty() ? "" : " stepping " + stepping);
   return name;
 }
 

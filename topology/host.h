@@ -1,5 +1,6 @@
-// What the machine's settings mean for Larder, for `larder doctor`. Each setting is a finding with advice.
-// The functions only read /proc and /sys; a setting that cannot be read is "unknown", never an error.
+// What the machine's settings mean for Larder, for `larder doctor`. Each setting is a finding with
+// advice. The functions only read /proc and /sys; a setting that cannot be read is "unknown", never
+// an error.
 #pragma once
 
 #include <string>
@@ -22,8 +23,8 @@ struct Finding {
 // Reads /proc and /sys below `root`, which only tests set.
 std::vector<Finding> InspectHost(const Topology& topology, const std::string& root = "");
 
-// "Intel(R) Xeon(R) Processor @ 2.50GHz, family 6 model 85 stepping 7". The numbers are there because brand
-// names hide the microarchitecture. "unknown" if /proc does not say.
+// "Intel(R) Xeon(R) Processor @ 2.50GHz, family 6 model 85 stepping 7". The numbers are there
+// because brand names hide the microarchitecture. "unknown" if /proc does not say.
 std::string CpuName(const std::string& root = "");
 
 // The CPU numbers in a kernel list such as "0-3,8,10-11"; empty if `text` is not such a list.

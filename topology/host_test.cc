@@ -24,7 +24,8 @@ TEST(ParseCpuList, ReadsTheKernelsForm) {
 }
 
 TEST(ParseCpuList, AnythingElseIsNoList) {
-  for (const char* text : {"", "\n", "none", "3-1", "-4", "1-", "1,x", "1 2", "0-99999999", "1--2"}) {
+  for (const char* text :
+       {"", "\n", "none", "3-1", "-4", "1-", "1,x", "1 2", "0-99999999", "1--2"}) {
     EXPECT_TRUE(ParseCpuList(text).empty()) << "'" << text << "'";
   }
 }
@@ -82,12 +83,14 @@ TEST_F(FakeHost, SettingsAreJudged) {
   Write("/sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]");
   Write("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "512");
   for (const Core& core : topology_.cores()) {
-    Write("/sys/devices/system/cpu/cpu" + std::to_string(core.cpus[0].value) + "/cpufreq/scaling_governor",
+    Write("/sys/devices/system/cpu/cpu" + std::to_string(core.cpus[0].value) +
+              "/cpufreq/scaling_governor",
           "powersave");
   }
   Write("/sys/devices/system/cpu/isolated", "2-3");
   Write("/proc/meminfo", "SwapTotal: 2097152 kB");
-  Write("/proc/cpuinfo", "processor : 0\nmodel name\t: Test CPU 9000\nflags\t\t: fpu hypervisor avx2");
+  Write("/proc/cpuinfo",
+        "processor : 0\nmodel name\t: Test CPU 9000\nflags\t\t: fpu hypervisor avx2");
   Write("/proc/loadavg", "9999.5 1 1 1/2 3");
 
   const Finding thp = Find("transparent huge pages");
@@ -101,9 +104,10 @@ TEST_F(FakeHost, SettingsAreJudged) {
   EXPECT_EQ(Find("swap").value, "2048 MB");
   EXPECT_EQ(Find("swap").verdict, Verdict::kBad);
   EXPECT_EQ(Find("CPU").value, "Test CPU 9000");
-  Write("/proc/cpuinfo",
-        "processor\t: 0\ncpu family\t: 26\nmodel\t\t: 2\nmodel name\t: Test CPU 9000\nstepping\t: 1\n"
-        "flags\t\t: fpu hypervisor avx2");
+  Write(
+      "/proc/cpuinfo",
+      "processor\t: 0\ncpu family\t: 26\nmodel\t\t: 2\nmodel name\t: Test CPU 9000\nstepping\t: 1\n"
+      "flags\t\t: fpu hypervisor avx2");
   EXPECT_EQ(Find("CPU").value, "Test CPU 9000, family 26 model 2 stepping 1");
   EXPECT_EQ(Find("virtualisation").value, "virtual machine");
   EXPECT_EQ(Find("load").verdict, Verdict::kBad);

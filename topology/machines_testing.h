@@ -1,5 +1,6 @@
-// Test support: the shapes of real machines, so that tests about them need no file. Each has hwloc's
-// synthetic description, and the name of its dump in the folder of test data (LARDER_TEST_DATA, by default
+// Test support: the shapes of real machines, so that tests about them need no file. Each has
+// hwloc's synthetic description, and the name of its dump in the folder of test data
+// (LARDER_TEST_DATA, by default
 // ../shared/data beside the repository); where the dump is present it is tested against the same
 // expectations. Included by tests only.
 #pragma once
@@ -38,7 +39,8 @@ inline const KnownMachine kKnownMachines[] = {
      "package:2 [numa(memory=128GiB)] l3:16(size=16MiB) l2:4(size=512kiB) core:1 pu:2"},
     {"amd-rome-2xEPYC-7H12-nps4-mel0001",
      "package:2 numa:4(memory=32GiB) l3:4(size=16MiB) l2:4(size=512kiB) core:1 pu:2"},
-    {"arm-kunpeng920-2x64", "package:2 numa:2(memory=32GiB) l3:1(size=32MiB) l2:32(size=512kiB) core:1 pu:1"},
+    {"arm-kunpeng920-2x64",
+     "package:2 numa:2(memory=32GiB) l3:1(size=32MiB) l2:32(size=512kiB) core:1 pu:1"},
     {"arm-nvidia-gh200", "package:1 [numa(memory=480GiB)] l2:72(size=1MiB) core:1 pu:1"},
     {"arm-thunderx2-2x32core-smt4-hwloc1",
      "package:2 [numa(memory=128GiB)] l3:1(size=32MiB) l2:32(size=256kiB) core:1 pu:4"},
@@ -49,18 +51,23 @@ inline const KnownMachine kKnownMachines[] = {
      "package:2 [numa(memory=64GiB)] l3:1(size=45MiB) l2:18(size=256kiB) core:1 pu:2"},
     // Two nodes below one L3, numbered across the packages.
     {"intel-cascadelake-2xXeon6230-optane-memorysidecache",
-     "package:2 l3:1(size=28160kiB) numa:2(memory=96GiB indexes=0,2,1,3) l2:10(size=1MiB) core:1 pu:2"},
+     "package:2 l3:1(size=28160kiB) numa:2(memory=96GiB indexes=0,2,1,3) l2:10(size=1MiB) core:1 "
+     "pu:2"},
 };
 
 inline Topology ByDescription(const std::string& name) {
-  const auto* known = std::find_if(std::begin(kKnownMachines), std::end(kKnownMachines),
-                                   [&](const KnownMachine& machine) { return machine.name == name; });
-  return Topology::FromSynthetic(known == std::end(kKnownMachines) ? name : known->description,
-                                 known == std::end(kKnownMachines) ? std::set<int>{} : known->hidden);
+  const auto* known =
+      std::find_if(std::begin(kKnownMachines), std::end(kKnownMachines),
+                   [&](const KnownMachine& machine) { return machine.name == name; });
+  return Topology::FromSynthetic(
+      known == std::end(kKnownMachines) ? name : known->description,
+      known == std::end(kKnownMachines) ? std::set<int>{} : known->hidden);
 }
 
 inline std::string DumpFolder() { return TestData("topologies"); }
-inline std::string DumpOf(const std::string& name) { return TestData("topologies/" + name + ".xml"); }
+inline std::string DumpOf(const std::string& name) {
+  return TestData("topologies/" + name + ".xml");
+}
 
 // As a part of a test's name.
 inline std::string TestName(std::string name) {

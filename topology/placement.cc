@@ -44,7 +44,8 @@ std::vector<int> Topology::GroupsOf(std::span<const CoreId> cores) const {
   std::map<L3GroupId, int> dense;
   std::vector<int> groups;
   for (CoreId id : cores) {
-    groups.push_back(dense.try_emplace(core(id).l3_group, static_cast<int>(dense.size())).first->second);
+    groups.push_back(
+        dense.try_emplace(core(id).l3_group, static_cast<int>(dense.size())).first->second);
   }
   return groups;
 }
@@ -73,18 +74,19 @@ const char* Plural(size_t n) { return n == 1 ? "" : "s"; }
 std::string Topology::Describe() const {
   size_t memory = 0;
   for (const NumaNode& node : numa_nodes_) memory += node.memory_bytes;
-  std::string text =
-      fmt::format("{}: {} package{}, {} L3 group{} with {} in all, {} core{} ({} CPU{}), {} memory\n",
-                  source_, packages_.size(), Plural(packages_.size()), l3_groups_.size(),
-                  Plural(l3_groups_.size()), Size(total_l3_bytes()), cores_.size(), Plural(cores_.size()),
-                  cpu_count(), Plural(cpu_count()), memory != 0 ? Size(memory) : "unknown");
+  std::string text = fmt::format(
+      "{}: {} package{}, {} L3 group{} with {} in all, {} core{} ({} CPU{}), {} memory\n", source_,
+      packages_.size(), Plural(packages_.size()), l3_groups_.size(), Plural(l3_groups_.size()),
+      Size(total_l3_bytes()), cores_.size(), Plural(cores_.size()), cpu_count(),
+      Plural(cpu_count()), memory != 0 ? Size(memory) : "unknown");
   for (size_t p = 0; p < packages_.size(); ++p) {
     text += fmt::format("package {}{}{}\n", p, packages_[p].cpu_model.empty() ? "" : "  ",
                         packages_[p].cpu_model);
     std::vector<NumaNodeId> shown;
     for (L3GroupId id : packages_[p].l3_groups) {
       const L3Group& group = l3_group(id);
-      for (const NumaNode& node : numa_nodes_) {  // usually one; an L3 over several nodes is Intel's SNC
+      for (const NumaNode& node : numa_nodes_) {  // usually one; an L3 over several nodes is
+                                                  // Intel's SNC
         const bool holds = std::any_of(group.cores.begin(), group.cores.end(),
                                        [&](CoreId c) { return core(c).numa_node == node.id; });
         if (!holds || std::find(shown.begin(), shown.end(), node.id) != shown.end()) continue;
@@ -92,7 +94,8 @@ std::string Topology::Describe() const {
         text += fmt::format("  node {}  {}\n", node.id.value,
                             node.memory_bytes != 0 ? Size(node.memory_bytes) : "memory unknown");
       }
-      text += fmt::format("    L3 {:<3} {:>7}  [", id.value, group.bytes != 0 ? Size(group.bytes) : "none");
+      text += fmt::format("    L3 {:<3} {:>7}  [", id.value,
+                          group.bytes != 0 ? Size(group.bytes) : "none");
       for (size_t i = 0; i < group.cores.size(); ++i) {
         text += fmt::format("{}{}", i == 0 ? "" : " ", Cpus(core(group.cores[i])));
       }

@@ -22,16 +22,19 @@ namespace {
 
 constexpr size_t kMb = size_t{1} << 20;
 constexpr double kGiga = 1e9;
-// A sample shorter than this measures the clock (25 ns per reading) and interrupts rather than the memory.
+// A sample shorter than this measures the clock (25 ns per reading) and interrupts rather than the
+// memory.
 constexpr double kSampleSeconds = 50e-6;
 
-// Threads meet here between samples. It spins with a yield, so that a probe on a busy machine still ends.
+// Threads meet here between samples. It spins with a yield, so that a probe on a busy machine still
+// ends.
 class Gate {
  public:
   explicit Gate(int threads) : threads_(threads) {}
   void Meet() {
     const int round = round_.load(std::memory_order_acquire);
-    // acq_rel: the last thread to arrive has seen what all others wrote, and passes it on through round_
+    // acq_rel: the last thread to arrive has seen what all others wrote, and passes it on through
+    // round_
     if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads_) {
       arrived_.store(0, std::memory_order_relaxed);
       round_.store(round + 1, std::memory_order_release);
@@ -55,7 +58,8 @@ struct Sample {
 
 NumaNodeId NodeOf(const Topology& topology, CpuId cpu) {
   for (const Core& core : topology.cores()) {
-    if (std::find(core.cpus.begin(), core.cpus.end(), cpu) != core.cpus.end()) return core.numa_node;
+    if (std::find(core.cpus.begin(), core.cpus.end(), cpu) != core.cpus.end())
+      return core.numa_node;
   }
   return NumaNodeId{};
 }
@@ -68,11 +72,11 @@ struct Together {
   std::string arena_notes;
 };
 
-// One pinned thread per CPU, each with a buffer on its own node that it touched first. They read at the same
-// time. A sample is all threads' bytes divided by the time from the first start to the last end, so moments
-// in which fewer threads read make it lower, never higher.
-Together ReadTogether(const Topology& topology, std::span<const CpuId> cpus, size_t bytes, bool flush,
-                      double budget_s) {
+// One pinned thread per CPU, each with a buffer on its own node that it touched first. They read at
+// the same time. A sample is all threads' bytes divided by the time from the first start to the
+// last end, so moments in which fewer threads read make it lower, never higher.
+Together ReadTogether(const Topology& topology, std::span<const CpuId> cpus, size_t bytes,
+                      bool flush, double budget_s) {
   const size_t threads = cpus.size();
   const std::span<const ReadPattern> patterns = ReadPatterns();
   Together result;
@@ -192,7 +196,8 @@ double ReadBandwidthGbps(std::span<const std::byte> region, double seconds_budge
     const ReadPattern& pattern = patterns[i % patterns.size()];
     start = NowNs();
     for (size_t pass = 0; pass < passes; ++pass) pattern.read(region.data(), bytes);
-    const double gbps = static_cast<double>(passes * bytes) / std::max(SecondsSince(start), 1e-9) / kGiga;
+    const double gbps =
+        static_cast<double>(passes * bytes) / std::max(SecondsSince(start), 1e-9) / kGiga;
     if (gbps > best) {
       best = gbps;
       if (pattern_name != nullptr) *pattern_name = pattern.name;
@@ -212,8 +217,8 @@ MachineBandwidth MeasureBandwidth(const Topology& topology, std::span<const CpuI
   out.threads = cpus.size();
   const CacheShare share = ShareOf(topology, cpus);
 
-  // The L3 buffer is half of a thread's share, at most 12 MB (an L3 shared with neighbours, as in a cloud,
-  // does not keep more), and well above L2, so that little of each pass comes from L2.
+  // The L3 buffer is half of a thread's share, at most 12 MB (an L3 shared with neighbours, as in a
+  // cloud, does not keep more), and well above L2, so that little of each pass comes from L2.
   if (l3_bytes_per_thread == 0) {
     l3_bytes_per_thread = std::min(share.l3_share_bytes / 2, 12 * kMb);
     if (l3_bytes_per_thread == 0) {
@@ -225,30 +230,31 @@ MachineBandwidth MeasureBandwidth(const Topology& topology, std::span<const CpuI
   l3_bytes_per_thread = RoundUp(std::max(l3_bytes_per_thread, kPageBytes), kPageBytes);
   out.l3_bytes_used = l3_bytes_per_thread;
   if (l3_bytes_per_thread < 2 * share.l2_bytes) {
-    out.notes.push_back(
-        fmt::format("the L3 buffer ({} KB per thread) is not well above the L2 ({} KB): part of it is "
-                    "read from L2",
-                    l3_bytes_per_thread >> 10, share.l2_bytes >> 10));
+    out.notes.push_back(fmt::format(
+        "the L3 buffer ({} KB per thread) is not well above the L2 ({} KB): part of it is "
+        "read from L2",
+        l3_bytes_per_thread >> 10, share.l2_bytes >> 10));
   }
 
-  // The DRAM buffers are four times the L3 in all, so that even a cache that keeps a part of a stream
-  // contributes little. If that is more than 512 MB, or more than an eighth of the free memory, they are
-  // smaller and are flushed before each pass.
+  // The DRAM buffers are four times the L3 in all, so that even a cache that keeps a part of a
+  // stream contributes little. If that is more than 512 MB, or more than an eighth of the free
+  // memory, they are smaller and are flushed before each pass.
   const size_t cap = std::min<size_t>(512 * kMb, AvailableMemoryBytes().value_or(SIZE_MAX) / 8);
   const size_t wanted = std::max(4 * share.l3_total_bytes, 64 * kMb * cpus.size());
   const bool flush = share.l3_total_bytes == 0 || wanted > cap;
   const size_t dram_bytes = flush ? std::min(cap / cpus.size(), 64 * kMb) : wanted / cpus.size();
   out.dram_bytes_used = RoundUp(std::max(dram_bytes, 4 * kMb), kHugePageBytes);
   if (flush) {
-    out.notes.push_back(
-        fmt::format("four times the L3 ({} MB) is too much for the DRAM probe: it reads {} MB per thread, "
-                    "flushed from the caches before each pass",
-                    share.l3_total_bytes / kMb, out.dram_bytes_used / kMb));
+    out.notes.push_back(fmt::format(
+        "four times the L3 ({} MB) is too much for the DRAM probe: it reads {} MB per thread, "
+        "flushed from the caches before each pass",
+        share.l3_total_bytes / kMb, out.dram_bytes_used / kMb));
   }
 
   const double part_s = budget_s / 4;
   auto note = [&out](const Together& result) {
-    if (!result.pinned) out.notes.push_back("threads could not be pinned: the figures may mix cores");
+    if (!result.pinned)
+      out.notes.push_back("threads could not be pinned: the figures may mix cores");
     if (!result.flushed)
       out.notes.push_back("this CPU's caches cannot be flushed: DRAM figures may be too high");
   };
@@ -268,9 +274,11 @@ MachineBandwidth MeasureBandwidth(const Topology& topology, std::span<const CpuI
   out.l3_one_gbps = ReadTogether(topology, cpus.first(1), l3_bytes_per_thread, false, part_s).gbps;
   // alone, one thread's buffer may fit the L3 even if all threads' together do not
   const bool flush_one = flush || out.dram_bytes_used < 4 * share.l3_total_bytes;
-  out.dram_one_gbps = ReadTogether(topology, cpus.first(1), out.dram_bytes_used, flush_one, part_s).gbps;
+  out.dram_one_gbps =
+      ReadTogether(topology, cpus.first(1), out.dram_bytes_used, flush_one, part_s).gbps;
   if (out.l3_all_gbps < out.l3_one_gbps || out.dram_all_gbps < out.dram_one_gbps) {
-    out.notes.push_back("all threads together read less than one alone: other work disturbed the probe");
+    out.notes.push_back(
+        "all threads together read less than one alone: other work disturbed the probe");
   }
   return out;
 }
@@ -280,7 +288,8 @@ double HandOverNs(CpuId from, CpuId to) {
   constexpr uint32_t kRounds = 200;  // hand-overs there and back in one sample
   constexpr size_t kSamples = 51;
   constexpr uint32_t kEnd = UINT32_MAX;
-  // On a CPU that is busy with other work a hand-over costs a time slice; fewer samples must then be enough.
+  // On a CPU that is busy with other work a hand-over costs a time slice; fewer samples must then
+  // be enough.
   constexpr double kLimitSeconds = 0.2;
   struct alignas(kFalseSharingBytes) Word {
     std::atomic<uint32_t> value{0};
@@ -317,7 +326,8 @@ double HandOverNs(CpuId from, CpuId to) {
   caller.join();
   echo.join();
   if (pinned.load() != 2) return 0;
-  std::nth_element(samples.begin(), samples.begin() + static_cast<long>(samples.size() / 2), samples.end());
+  std::nth_element(samples.begin(), samples.begin() + static_cast<long>(samples.size() / 2),
+                   samples.end());
   return samples[samples.size() / 2];
 }
 

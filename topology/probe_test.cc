@@ -15,8 +15,9 @@
 namespace larder::topology {
 namespace {
 
-// A kernel that skipped lines would report a bandwidth that does not exist. Fresh pages show which were read:
-// each page is untouched before, and the kernel must have touched every one, for any size.
+// A kernel that skipped lines would report a bandwidth that does not exist. Fresh pages show which
+// were read: each page is untouched before, and the kernel must have touched every one, for any
+// size.
 TEST(ReadKernels, ReadEveryPageOfTheRegion) {
   for (const ReadPattern& pattern : ReadPatterns()) {
     for (size_t pages : {1u, 2u, 7u, 64u, 129u}) {

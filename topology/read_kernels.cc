@@ -15,17 +15,18 @@ namespace {
 constexpr size_t kBlockLines = 4;  // lines of one stream before the next stream's turn
 constexpr size_t kBlockBytes = kBlockLines * kCacheLineBytes;
 
-// Loads one cache line. The empty asm takes each vector as an operand, so the load must happen and no other
-// code is made. volatile keeps the loads in order; none can be merged or dropped.
+// Loads one cache line. The empty asm takes each vector as an operand, so the load must happen and
+// no other code is made. volatile keeps the loads in order; none can be merged or dropped.
 #define LARDER_LOAD_LINE(p, VECTOR, CONSTRAINT)                           \
   for (size_t part = 0; part < kCacheLineBytes; part += sizeof(VECTOR)) { \
     const VECTOR loaded = *reinterpret_cast<const VECTOR*>((p) + part);   \
     __asm__ __volatile__("" : : CONSTRAINT(loaded));                      \
   }
 
-// kStreams parts of the region are read side by side, kBlockLines lines of each in turn. The line kAhead
-// bytes ahead of each stream is prefetched (0: never). Prefetches run past the end of the region; they do not
-// fault. This is a macro because a target attribute cannot be a template parameter.
+// kStreams parts of the region are read side by side, kBlockLines lines of each in turn. The line
+// kAhead bytes ahead of each stream is prefetched (0: never). Prefetches run past the end of the
+// region; they do not fault. This is a macro because a target attribute cannot be a template
+// parameter.
 #define LARDER_READ_KERNEL(NAME, TARGET, VECTOR, CONSTRAINT)                        \
   template <size_t kStreams, size_t kAhead>                                         \
   TARGET void NAME(const std::byte* data, size_t bytes) {                           \

@@ -1,6 +1,7 @@
-// Loops that only read memory, as fast as the machine can; the bandwidth probes time them. They use plain
-// loads of the widest vectors that the CPU has, in several access patterns, since no single pattern is the
-// fastest everywhere (one stream reaches 33 of 56 GB/s from DRAM on two Zen 4 cores).
+// Loops that only read memory, as fast as the machine can; the bandwidth probes time them. They use
+// plain loads of the widest vectors that the CPU has, in several access patterns, since no single
+// pattern is the fastest everywhere (one stream reaches 33 of 56 GB/s from DRAM on two Zen 4
+// cores).
 #pragma once
 
 #include <cstddef>

@@ -56,11 +56,12 @@ namespace {
 
 // What a memory cgroup still gives; nullopt if it has no limit of its own.
 std::optional<uint64_t> LeftInGroup(const std::string& group) {
-  const std::optional<uint64_t> limit = ReadNumber(group + "/memory.max");  // "max" is not a number: no limit
+  // "max" is not a number: no limit
+  const std::optional<uint64_t> limit = ReadNumber(group + "/memory.max");
   const std::optional<uint64_t> used = ReadNumber(group + "/memory.current");
   if (!limit || !used) return std::nullopt;
-  const uint64_t files =
-      FindBytes(ReadWhole(group + "/memory.stat"), "file").value_or(0);  // the kernel can drop it
+  // the kernel can drop it
+  const uint64_t files = FindBytes(ReadWhole(group + "/memory.stat"), "file").value_or(0);
   const uint64_t kept = *used - std::min(*used, files);
   return *limit - std::min(*limit, kept);
 }
@@ -69,8 +70,8 @@ std::optional<uint64_t> LeftInGroup(const std::string& group) {
 
 std::optional<uint64_t> AvailableMemoryBytes(const std::string& root) {
   std::optional<uint64_t> available = FindBytes(ReadWhole(root + "/proc/meminfo"), "MemAvailable");
-  // cgroup 2: the line "0::/path" names our group under /sys/fs/cgroup; limits of the groups above it hold
-  // too
+  // cgroup 2: the line "0::/path" names our group under /sys/fs/cgroup; limits of the groups above
+  // it hold too
   std::istringstream groups(ReadWhole(root + "/proc/self/cgroup"));
   std::string line;
   while (std::getline(groups, line)) {

@@ -1,4 +1,5 @@
-// Small readers of /proc and /sys. What cannot be read is returned as empty: no setting there is essential.
+// Small readers of /proc and /sys. What cannot be read is returned as empty: no setting there is
+// essential.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +13,13 @@ std::string ReadLine(const std::string& path);
 std::string ReadWhole(const std::string& path);
 // The leading unsigned number of the first line.
 std::optional<uint64_t> ReadNumber(const std::string& path);
-// The value of "key: 123 kB" (also "Node 0 key: 123 kB", and "key 123" in bytes as in memory.stat), in bytes.
+// The value of "key: 123 kB" (also "Node 0 key: 123 kB", and "key 123" in bytes as in memory.stat),
+// in bytes.
 std::optional<uint64_t> FindBytes(const std::string& text, const std::string& key);
 // "always [madvise] never" -> "madvise"; a text without brackets is returned as it is.
 std::string BracketedChoice(const std::string& text);
-// Memory that this process could still get: the least that the machine, its memory cgroup and the cgroups
-// above that one still give.
+// Memory that this process could still get: the least that the machine, its memory cgroup and the
+// cgroups above that one still give.
 std::optional<uint64_t> AvailableMemoryBytes(const std::string& root = "");
 
 }  // namespace larder::topology

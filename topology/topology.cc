@@ -23,7 +23,8 @@ using Tree = std::unique_ptr<hwloc_topology, void (*)(hwloc_topology_t)>;
 
 Tree NewTree() {
   hwloc_topology_t tree = nullptr;
-  if (hwloc_topology_init(&tree) != 0) throw Error("topology: hwloc cannot start; is memory exhausted?");
+  if (hwloc_topology_init(&tree) != 0)
+    throw Error("topology: hwloc cannot start; is memory exhausted?");
   return Tree(tree, hwloc_topology_destroy);
 }
 
@@ -59,7 +60,8 @@ class TopologyBuilder {
     }
     for (hwloc_obj_t o = nullptr; (o = hwloc_get_next_obj_by_type(tree_, type, o)) != nullptr;)
       AddCore(o, allowed);
-    if (t_.cores_.empty()) throw Error("topology: {}: no CPU that this process may use", t_.source_);
+    if (t_.cores_.empty())
+      throw Error("topology: {}: no CPU that this process may use", t_.source_);
     WarnAboutGaps();
     return std::move(t_);
   }
@@ -79,16 +81,16 @@ class TopologyBuilder {
       t_.numa_nodes_.push_back({NumaNodeId(0), 0, {}});
       Warn("no NUMA nodes are described; one node 0 is assumed");
     }
-    // With one node, the machine's figure is the node's, and it is right even where the node's leaves out
-    // hot-plugged memory.
+    // With one node, the machine's figure is the node's, and it is right even where the node's
+    // leaves out hot-plugged memory.
     if (t_.numa_nodes_.size() == 1 && !t_.from_xml_) {
       if (const auto total = FindBytes(ReadWhole("/proc/meminfo"), "MemTotal"))
         t_.numa_nodes_[0].memory_bytes = *total;
     }
   }
 
-  // hwloc orders a core's nodeset by number; the lowest with memory is the ordinary one (DDR before HBM,
-  // CXL).
+  // hwloc orders a core's nodeset by number; the lowest with memory is the ordinary one (DDR before
+  // HBM, CXL).
   NumaNode& NodeOf(hwloc_obj_t core) {
     NumaNode* without_memory = nullptr;
     for (NumaNode& node : t_.numa_nodes_) {
@@ -103,10 +105,12 @@ class TopologyBuilder {
 
   int PackageOf(hwloc_obj_t core) {
     hwloc_obj_t object = hwloc_get_ancestor_obj_by_type(tree_, HWLOC_OBJ_PACKAGE, core);
-    const auto [it, fresh] = package_index_.try_emplace(object, static_cast<int>(t_.packages_.size()));
+    const auto [it, fresh] =
+        package_index_.try_emplace(object, static_cast<int>(t_.packages_.size()));
     if (fresh) {
       Package package;
-      if (const char* model = Info(object != nullptr ? object : core, "CPUModel")) package.cpu_model = model;
+      if (const char* model = Info(object != nullptr ? object : core, "CPUModel"))
+        package.cpu_model = model;
       while (!package.cpu_model.empty() && package.cpu_model.back() == ' ')
         package.cpu_model.pop_back();  // AMD pads
       t_.packages_.push_back(std::move(package));
@@ -120,7 +124,8 @@ class TopologyBuilder {
         group_index_.try_emplace({package, cache}, static_cast<int32_t>(t_.l3_groups_.size()));
     const L3GroupId id(it->second);
     if (fresh) {
-      t_.l3_groups_.push_back({id, cache != nullptr ? cache->attr->cache.size : 0, package, node, {}});
+      t_.l3_groups_.push_back(
+          {id, cache != nullptr ? cache->attr->cache.size : 0, package, node, {}});
       t_.packages_[static_cast<size_t>(package)].l3_groups.push_back(id);
     }
     return id;
@@ -152,17 +157,19 @@ class TopologyBuilder {
   void WarnAboutGaps() {
     for (const L3Group& group : t_.l3_groups_) {
       if (group.bytes != 0) continue;
-      Warn(fmt::format(
-          "package {}: no L3 cache is described; its {} cores are taken as one group with 0 bytes of L3",
-          group.package, group.cores.size()));
+      Warn(
+          fmt::format("package {}: no L3 cache is described; its {} cores are taken as one group "
+                      "with 0 bytes of L3",
+                      group.package, group.cores.size()));
     }
     for (const NumaNode& node : t_.numa_nodes_) {
       if (node.memory_bytes == 0)
         Warn(fmt::format("NUMA node {}: the size of its memory is not known", node.id.value));
     }
     if (t_.numa_nodes_.size() == 1 && t_.packages_.size() > 1) {
-      Warn(fmt::format("one NUMA node for {} packages: memory is taken as equally far from all cores",
-                       t_.packages_.size()));
+      Warn(fmt::format(
+          "one NUMA node for {} packages: memory is taken as equally far from all cores",
+          t_.packages_.size()));
     }
   }
 
@@ -174,7 +181,8 @@ class TopologyBuilder {
 
 Topology Topology::Detect(Scope scope) {
   Tree tree = NewTree();
-  if (scope == Scope::kAll) hwloc_topology_set_flags(tree.get(), HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
+  if (scope == Scope::kAll)
+    hwloc_topology_set_flags(tree.get(), HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
   if (hwloc_topology_load(tree.get()) != 0) {
     throw Error("topology: hwloc cannot read this machine: {}; are /proc and /sys mounted?",
                 std::strerror(errno));
@@ -193,9 +201,11 @@ Topology Topology::FromXml(const std::string& path) {
                 std::strerror(errno));
   }
   Tree tree = NewTree();
-  if (hwloc_topology_set_xml(tree.get(), path.c_str()) != 0 || hwloc_topology_load(tree.get()) != 0) {
-    throw Error("topology: {}: hwloc {} cannot read it; expected an XML file written by `lstopo FILE.xml`",
-                path, HWLOC_VERSION);
+  if (hwloc_topology_set_xml(tree.get(), path.c_str()) != 0 ||
+      hwloc_topology_load(tree.get()) != 0) {
+    throw Error(
+        "topology: {}: hwloc {} cannot read it; expected an XML file written by `lstopo FILE.xml`",
+        path, HWLOC_VERSION);
   }
   return TopologyBuilder(tree.get(), path, true).Build({});
 }
@@ -205,11 +215,13 @@ Topology Topology::FromSynthetic(const std::string& description, const std::set<
   if (hwloc_topology_set_synthetic(tree.get(), description.c_str()) != 0 ||
       hwloc_topology_load(tree.get()) != 0) {
     throw Error(
-        "topology: '{}': hwloc {} does not understand it; expected a description as for `lstopo --input`",
+        "topology: '{}': hwloc {} does not understand it; expected a description as for `lstopo "
+        "--input`",
         description, HWLOC_VERSION);
   }
   std::set<int> seen;
-  for (hwloc_obj_t o = nullptr; (o = hwloc_get_next_obj_by_type(tree.get(), HWLOC_OBJ_PU, o)) != nullptr;) {
+  for (hwloc_obj_t o = nullptr;
+       (o = hwloc_get_next_obj_by_type(tree.get(), HWLOC_OBJ_PU, o)) != nullptr;) {
     if (const int cpu = static_cast<int>(o->os_index); !hidden.contains(cpu)) seen.insert(cpu);
   }
   if (seen.empty()) throw Error("topology: '{}': all of its CPUs are hidden", description);

@@ -1,5 +1,6 @@
-// Topology: an immutable snapshot of a machine's packages, L3 groups, cores and NUMA nodes. It is taken once
-// at start (or from an hwloc XML file, to plan another machine). Any thread may read it; it can be copied.
+// Topology: an immutable snapshot of a machine's packages, L3 groups, cores and NUMA nodes. It is
+// taken once at start (or from an hwloc XML file, to plan another machine). Any thread may read it;
+// it can be copied.
 #pragma once
 
 #include <cstddef>
@@ -44,16 +45,16 @@ struct NumaNode {
 
 class Topology {
  public:
-  // The machine we run on. kAllowed: only the CPUs that this process may use (affinity mask, cpuset cgroup).
-  // kAll: all CPUs, the same for every process of the machine, however each is confined; what several
-  // processes must agree on (a Plan) is computed from it.
+  // The machine we run on. kAllowed: only the CPUs that this process may use (affinity mask, cpuset
+  // cgroup). kAll: all CPUs, the same for every process of the machine, however each is confined;
+  // what several processes must agree on (a Plan) is computed from it.
   enum class Scope { kAllowed, kAll };
   static Topology Detect(Scope scope = Scope::kAllowed);
   // A file written by `lstopo file.xml` (hwloc 1.x or 2.x). Error if it cannot be read.
   static Topology FromXml(const std::string& path);
-  // A machine from hwloc's description, as in `lstopo --input "package:2 l3:12(size=96MiB) core:8 pu:2"`,
-  // without the hidden CPUs (those that a hypervisor keeps for itself). Error if hwloc does not understand
-  // it.
+  // A machine from hwloc's description, as in `lstopo --input "package:2 l3:12(size=96MiB) core:8
+  // pu:2"`, without the hidden CPUs (those that a hypervisor keeps for itself). Error if hwloc does
+  // not understand it.
   static Topology FromSynthetic(const std::string& description, const std::set<int>& hidden = {});
 
   std::span<const Core> cores() const { return cores_; }
@@ -64,18 +65,21 @@ class Topology {
   const L3Group& l3_group(L3GroupId id) const;
   size_t cpu_count() const;  // all cores' cpus, SMT siblings included
   size_t total_l3_bytes() const;
-  const std::string& source() const { return source_; }  // "this machine", the file's path or a description
+  const std::string& source() const {
+    return source_;
+  }  // "this machine", the file's path or a description
   // From an XML file or a description. The CpuIds are then another machine's: never pin to them.
   bool from_xml() const { return from_xml_; }
   // One line for each thing that is not known, with what was assumed instead.
   std::span<const std::string> warnings() const { return warnings_; }
 
-  // n cores for one thread each; SMT siblings stay unused. Takes the first packages, as few as hold n cores,
-  // spreads the threads evenly over their L3 groups (so that each has as much L3 as possible), and sorts by
-  // L3 group. If n is greater than the number of cores, it starts again from the first. n >= 1.
+  // n cores for one thread each; SMT siblings stay unused. Takes the first packages, as few as hold
+  // n cores, spreads the threads evenly over their L3 groups (so that each has as much L3 as
+  // possible), and sorts by L3 group. If n is greater than the number of cores, it starts again
+  // from the first. n >= 1.
   std::vector<CoreId> PickCores(size_t n) const;
-  // The two operands of a thread pool: for each core its first CPU, and for each core the number of its L3
-  // group, counted from 0 in order of appearance.
+  // The two operands of a thread pool: for each core its first CPU, and for each core the number of
+  // its L3 group, counted from 0 in order of appearance.
   std::vector<CpuId> CpusOf(std::span<const CoreId> cores) const;
   std::vector<int> GroupsOf(std::span<const CoreId> cores) const;
 

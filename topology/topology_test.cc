@@ -17,7 +17,8 @@
 namespace larder::topology {
 namespace {
 
-// Invariants of every snapshot: ids are indices, the lists agree with each other, no CPU is in two cores.
+// Invariants of every snapshot: ids are indices, the lists agree with each other, no CPU is in two
+// cores.
 void ExpectConsistent(const Topology& t) {
   ASSERT_FALSE(t.cores().empty());
   std::set<int> cpus;
@@ -91,8 +92,8 @@ void ExpectCounts(const Topology& t, const Expected& e) {
 
 void ExpectEvenPicks(const Topology& t) {
   const size_t of_first = t.packages()[0].cores.size();
-  for (size_t n :
-       {size_t{1}, size_t{2}, t.packages()[0].l3_groups.size(), of_first / 2, of_first, t.cores().size()}) {
+  for (size_t n : {size_t{1}, size_t{2}, t.packages()[0].l3_groups.size(), of_first / 2, of_first,
+                   t.cores().size()}) {
     const std::vector<CoreId> picked = t.PickCores(n);
     ASSERT_EQ(picked.size(), n);
     EXPECT_EQ(std::set<CoreId>(picked.begin(), picked.end()).size(), n) << "a core twice";
@@ -125,7 +126,9 @@ void ExpectEvenPicks(const Topology& t) {
 
 class KnownMachineTest : public testing::TestWithParam<Expected> {};
 
-TEST_P(KnownMachineTest, HasItsCounts) { ExpectCounts(ByDescription(GetParam().machine), GetParam()); }
+TEST_P(KnownMachineTest, HasItsCounts) {
+  ExpectCounts(ByDescription(GetParam().machine), GetParam());
+}
 
 TEST_P(KnownMachineTest, PicksCoresEvenly) { ExpectEvenPicks(ByDescription(GetParam().machine)); }
 
@@ -161,7 +164,9 @@ std::string ErrorOf(const std::string& path) {
 
 class BadXml : public testing::Test {
  protected:
-  void SetUp() override { path_ = testing::TempDir() + "/bad-topology-" + std::to_string(getpid()) + ".xml"; }
+  void SetUp() override {
+    path_ = testing::TempDir() + "/bad-topology-" + std::to_string(getpid()) + ".xml";
+  }
   void TearDown() override { std::filesystem::remove(path_); }
   std::string path_;
 };
@@ -176,7 +181,8 @@ TEST_F(BadXml, WhatIsNotATopologyIsRefused) {
                               "<?xml version=\"1.0\"?><topology version=\"2.0\"></topology>"}) {
     std::ofstream(path_, std::ios::trunc) << content;
     const std::string text = ErrorOf(path_);
-    EXPECT_NE(text.find("lstopo FILE.xml"), std::string::npos) << "'" << content << "' gave '" << text << "'";
+    EXPECT_NE(text.find("lstopo FILE.xml"), std::string::npos)
+        << "'" << content << "' gave '" << text << "'";
   }
 }
 

@@ -14,19 +14,23 @@ size_t OddStride(size_t floats) { return OddLines(floats * sizeof(float)) / size
 
 }  // namespace
 
-size_t QkvStride(const LayerShape& shape) { return OddStride(shape.qkv_panels * kernels::kPanelRows); }
+size_t QkvStride(const LayerShape& shape) {
+  return OddStride(shape.qkv_panels * kernels::kPanelRows);
+}
 size_t AttnStride(const model::ModelConfig& config) { return OddStride(config.q_rows()); }
 
 size_t OwnNormRows(const model::ModelConfig& config, size_t n_threads) {
   constexpr size_t kMost = 32;
-  // Nanoseconds. Norm and quantisation of an input: 0.25 (Zen 5) to 0.77 (Cascade Lake). A barrier takes 120
-  // to 300 ns by itself; in a step it also costs what one thread is later than the others: 8 rows of dim 384
-  // on two threads lost 2 to 5 us for each one more. A level more of the tree of cores is another hand-over.
+  // Nanoseconds. Norm and quantisation of an input: 0.25 (Zen 5) to 0.77 (Cascade Lake). A barrier
+  // takes 120 to 300 ns by itself; in a step it also costs what one thread is later than the
+  // others: 8 rows of dim 384 on two threads lost 2 to 5 us for each one more. A level more of the
+  // tree of cores is another hand-over.
   constexpr double kInputNs = 0.5, kBarrierNs = 2000, kHandOverNs = 150;
   // Per layer, two norms and the attention output; the latter is quantised only.
-  const double row_ns =
-      kInputNs * (2.0 * static_cast<double>(config.dim) + 0.5 * static_cast<double>(config.q_rows()));
-  const double barriers_ns = 3 * (kBarrierNs + kHandOverNs * std::log2(static_cast<double>(n_threads)));
+  const double row_ns = kInputNs * (2.0 * static_cast<double>(config.dim) +
+                                    0.5 * static_cast<double>(config.q_rows()));
+  const double barriers_ns =
+      3 * (kBarrierNs + kHandOverNs * std::log2(static_cast<double>(n_threads)));
   for (size_t rows = 2; rows <= kMost; ++rows) {
     const double own = row_ns * static_cast<double>(rows);
     if (own > row_ns * static_cast<double>(CeilDiv(rows, n_threads)) + barriers_ns) return rows - 1;
@@ -34,8 +38,8 @@ size_t OwnNormRows(const model::ModelConfig& config, size_t n_threads) {
   return kMost;
 }
 
-Activations::Activations(const model::ModelConfig& config, const LayerShape& shape, size_t n_threads,
-                         size_t few, size_t most, size_t logit, NumaNodeId node,
+Activations::Activations(const model::ModelConfig& config, const LayerShape& shape,
+                         size_t n_threads, size_t few, size_t most, size_t logit, NumaNodeId node,
                          const AttentionIoRows* shared)
     : few_rows(few), max_batch_tokens(most), logit_rows(logit) {
   // Lays out the same list twice: the first pass counts bytes, the second assigns addresses.
@@ -65,7 +69,8 @@ Activations::Activations(const model::ModelConfig& config, const LayerShape& sha
       acts(thread.dim, shape.dim_blocks, few);
       acts(thread.q, shape.q_blocks, few);
       floats(thread.ffn_tile, 4 * kernels::kPanelRows, most);
-      thread.scratch = reinterpret_cast<float*>(take(shape.dim_blocks * kernels::kBlock * sizeof(float)));
+      thread.scratch =
+          reinterpret_cast<float*>(take(shape.dim_blocks * kernels::kBlock * sizeof(float)));
     }
   };
   size_t bytes = 0;
@@ -74,7 +79,9 @@ Activations::Activations(const model::ModelConfig& config, const LayerShape& sha
     return nullptr;
   });
   arena_ = topology::Arena(bytes, node);
-  lay_out([&](size_t n) { return arena_.Allocate(RoundUp(n, kFalseSharingBytes), kFalseSharingBytes); });
+  lay_out([&](size_t n) {
+    return arena_.Allocate(RoundUp(n, kFalseSharingBytes), kFalseSharingBytes);
+  });
 }
 
 }  // namespace larder::weight_node

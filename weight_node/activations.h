@@ -1,6 +1,6 @@
-// Activations: the buffers of one socket: those that its threads share while a micro-batch runs, and those
-// that each thread has for itself. Allocated once; no micro-batch may have more rows than the constructor was
-// given. The steps' flags and barriers order all accesses (weight_steps.h).
+// Activations: the buffers of one socket: those that its threads share while a micro-batch runs,
+// and those that each thread has for itself. Allocated once; no micro-batch may have more rows than
+// the constructor was given. The steps' flags and barriers order all accesses (weight_steps.h).
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,8 @@
 
 namespace larder::weight_node {
 
-// Floats, [rows][stride]. Strides are an odd number of cache lines, so that rows do not share an L1 set.
+// Floats, [rows][stride]. Strides are an odd number of cache lines, so that rows do not share an L1
+// set.
 struct FloatRows {
   float* data = nullptr;
   size_t stride = 0;
@@ -35,8 +36,8 @@ struct ThreadActivations {
   float* scratch;      // [dim], padded to blocks
 };
 
-// The rows that weights and attention exchange. Colocated, Activations allocates them; separated, they lie in
-// memory that both sockets map (pipeline/stage/exchange.h), with the same strides.
+// The rows that weights and attention exchange. Colocated, Activations allocates them; separated,
+// they lie in memory that both sockets map (pipeline/stage/exchange.h), with the same strides.
 struct AttentionIoRows {
   FloatRows qkv;   // [kv_heads][group_panels * 16], in LayerShape's order
   FloatRows attn;  // attention output, [heads * head_size]
@@ -44,19 +45,20 @@ struct AttentionIoRows {
 size_t QkvStride(const LayerShape&);           // floats
 size_t AttnStride(const model::ModelConfig&);  // floats
 
-// The most rows for which it pays that each of n threads normalises and quantises all of them for itself:
-// with one more, sharing the rows is faster in spite of a barrier after each norm, so that others may read
-// them. A model of the costs, in a pure function, because all processes of a stage must agree: see
-// activations.cc.
+// The most rows for which it pays that each of n threads normalises and quantises all of them for
+// itself: with one more, sharing the rows is faster in spite of a barrier after each norm, so that
+// others may read them. A model of the costs, in a pure function, because all processes of a stage
+// must agree: see activations.cc.
 size_t OwnNormRows(const model::ModelConfig&, size_t n_threads);
 
 class Activations {
  public:
-  // few_rows: up to this number of rows every thread quantises for itself; max_batch_tokens: the most rows
-  // of a micro-batch; logit_rows: the most rows with logits; shared: qkv and attn if they lie elsewhere, else
-  // null.
+  // few_rows: up to this number of rows every thread quantises for itself; max_batch_tokens: the
+  // most rows of a micro-batch; logit_rows: the most rows with logits; shared: qkv and attn if they
+  // lie elsewhere, else null.
   Activations(const model::ModelConfig&, const LayerShape&, size_t threads, size_t few_rows,
-              size_t max_batch_tokens, size_t logit_rows, NumaNodeId node, const AttentionIoRows* shared);
+              size_t max_batch_tokens, size_t logit_rows, NumaNodeId node,
+              const AttentionIoRows* shared);
 
   FloatRows x;                   // residual, [dim]
   FloatRows qkv;                 // [kv_heads][group_panels * 16], in LayerShape's order

@@ -12,8 +12,8 @@
 
 namespace larder::weight_node {
 
-// The model of `options` (whose type is Q8_0) with other types for some matrices: type_of(name) is one that
-// has a panel of its own. Their weights are random.
+// The model of `options` (whose type is Q8_0) with other types for some matrices: type_of(name) is
+// one that has a panel of its own. Their weights are random.
 class MixedModel {
  public:
   template <typename TypeOf>
@@ -45,8 +45,10 @@ class MixedModel {
   };
   static void Rows(void* context, size_t row0, size_t n, void* dst) {
     const Source& source = *static_cast<const Source*>(context);
-    if (source.type == source.tensor->type) return source.from->ReadRows(*source.tensor, row0, n, dst);
-    const kernels::PanelShape row{source.tensor->cols / kernels::kBlock, kernels::PanelFormatOf(source.type)};
+    if (source.type == source.tensor->type)
+      return source.from->ReadRows(*source.tensor, row0, n, dst);
+    const kernels::PanelShape row{source.tensor->cols / kernels::kBlock,
+                                  kernels::PanelFormatOf(source.type)};
     for (size_t r = 0; r < n; ++r)
       kernels::FillRandomRow(row, *source.random, static_cast<uint8_t*>(dst) + r * row.row_bytes());
   }
@@ -55,18 +57,23 @@ class MixedModel {
   std::shared_ptr<const model::GgufFile> file_;
 };
 
-// Names of matrices and their types, as quantisers mix them: layer 0 has other types than the others, value
-// heads other types than query heads, gate another than up in layer 1.
+// Names of matrices and their types, as quantisers mix them: layer 0 has other types than the
+// others, value heads other types than query heads, gate another than up in layer 1.
 inline model::TensorType MixedType(const std::string& name) {
   using model::TensorType;
   const bool first = name.starts_with("blk.0.");
   if (name == "output.weight") return TensorType::kQ8_0;
   if (name == "token_embd.weight") return TensorType::kIQ4_NL;
-  if (name.find("attn_v") != std::string::npos) return first ? TensorType::kQ6_K : TensorType::kQ4_0;
-  if (name.find("attn_k") != std::string::npos) return first ? TensorType::kQ4_K : TensorType::kIQ4_NL;
-  if (name.find("ffn_up") != std::string::npos) return first ? TensorType::kQ4_K : TensorType::kQ4_0;
-  if (name.find("ffn_down") != std::string::npos) return first ? TensorType::kQ6_K : TensorType::kQ5_K;
-  if (name.find("attn_output") != std::string::npos) return first ? TensorType::kMXFP4 : TensorType::kIQ4_XS;
+  if (name.find("attn_v") != std::string::npos)
+    return first ? TensorType::kQ6_K : TensorType::kQ4_0;
+  if (name.find("attn_k") != std::string::npos)
+    return first ? TensorType::kQ4_K : TensorType::kIQ4_NL;
+  if (name.find("ffn_up") != std::string::npos)
+    return first ? TensorType::kQ4_K : TensorType::kQ4_0;
+  if (name.find("ffn_down") != std::string::npos)
+    return first ? TensorType::kQ6_K : TensorType::kQ5_K;
+  if (name.find("attn_output") != std::string::npos)
+    return first ? TensorType::kMXFP4 : TensorType::kIQ4_XS;
   return TensorType::kQ4_K;
 }
 

@@ -17,7 +17,8 @@ std::array<std::vector<ThreadWork>, kProgramForms> OwnPanels(const ShardPlan& ho
 }
 
 // Appends the range, split where homes change.
-void Cut(const ShardPlan& homes, PanelMatrix matrix, PanelRange range, std::vector<PanelExtent>& extents) {
+void Cut(const ShardPlan& homes, PanelMatrix matrix, PanelRange range,
+         std::vector<PanelExtent>& extents) {
   for (size_t home = 0; home < homes.threads.size(); ++home) {
     const PanelRange own = homes.threads[home].of(matrix);
     const uint32_t begin = std::max(range.begin, own.begin), end = std::min(range.end, own.end);
@@ -41,8 +42,8 @@ void CheckWhole(const ShardPlan& homes, const std::vector<ThreadWork>& work, Pan
                  static_cast<int>(matrix));
     next = range.end;
   }
-  LARDER_CHECK(homes.threads.empty() || next == homes.threads.back().of(matrix).end, "{} panels of {}", next,
-               homes.threads.back().of(matrix).end);
+  LARDER_CHECK(homes.threads.empty() || next == homes.threads.back().of(matrix).end,
+               "{} panels of {}", next, homes.threads.back().of(matrix).end);
 }
 
 }  // namespace
@@ -52,7 +53,8 @@ std::vector<QkvPart> QkvParts(const LayerShape& shape, std::span<const PanelExte
   for (const PanelExtent& extent : extents) {
     for (uint32_t panel = extent.panels.begin; panel < extent.panels.end;) {
       const size_t group = panel / shape.group_panels;
-      const auto end = std::min(extent.panels.end, static_cast<uint32_t>((group + 1) * shape.group_panels));
+      const auto end =
+          std::min(extent.panels.end, static_cast<uint32_t>((group + 1) * shape.group_panels));
       parts.push_back({group, {extent.home, {panel, end}}});
       panel = end;
     }
@@ -62,10 +64,13 @@ std::vector<QkvPart> QkvParts(const LayerShape& shape, std::span<const PanelExte
 
 std::vector<QkvPart> QkvParts(const LayerShape& shape, std::span<const PanelExtent> extents,
                               const LayerPanels& panels) {
-  const auto format = [&](uint32_t panel) { return panels.of(PanelMatrix::kQkv, panel).format.type; };
+  const auto format = [&](uint32_t panel) {
+    return panels.of(PanelMatrix::kQkv, panel).format.type;
+  };
   std::vector<QkvPart> parts;
   for (const auto& [group, extent] : QkvParts(shape, extents)) {
-    for (uint32_t begin = extent.panels.begin, end = begin; begin < extent.panels.end; begin = end) {
+    for (uint32_t begin = extent.panels.begin, end = begin; begin < extent.panels.end;
+         begin = end) {
       while (end < extent.panels.end && format(end) == format(begin)) ++end;
       parts.push_back({group, {extent.home, {begin, end}}});
     }
@@ -75,10 +80,12 @@ std::vector<QkvPart> QkvParts(const LayerShape& shape, std::span<const PanelExte
 
 PanelMap::PanelMap(const ShardPlan& homes) : PanelMap(homes, OwnPanels(homes)) {}
 
-PanelMap::PanelMap(const ShardPlan& homes, const std::array<std::vector<ThreadWork>, kProgramForms>& work) {
+PanelMap::PanelMap(const ShardPlan& homes,
+                   const std::array<std::vector<ThreadWork>, kProgramForms>& work) {
   for (size_t form = 0; form < kProgramForms; ++form) {
     const size_t threads = homes.threads.size();
-    LARDER_CHECK(work[form].size() == threads, "work of {} threads of {}", work[form].size(), threads);
+    LARDER_CHECK(work[form].size() == threads, "work of {} threads of {}", work[form].size(),
+                 threads);
     work_[form].resize(threads);
     for (size_t m = 0; m < kPanelMatrices; ++m) {
       const auto matrix = static_cast<PanelMatrix>(m);

@@ -1,7 +1,7 @@
-// PanelMap: who stores and who computes each panel. A panel's home is the thread in whose arena it lies
-// (ShardPlan). Its work is done by the thread that computes it, which may be another one and may differ
-// between the forms of a Program; the bits are the same whichever thread that is. Programs are built from the
-// map. Plain data, made at set-up.
+// PanelMap: who stores and who computes each panel. A panel's home is the thread in whose arena it
+// lies (ShardPlan). Its work is done by the thread that computes it, which may be another one and
+// may differ between the forms of a Program; the bits are the same whichever thread that is.
+// Programs are built from the map. Plain data, made at set-up.
 #pragma once
 
 #include <array>
@@ -14,8 +14,8 @@
 
 namespace larder::weight_node {
 
-// The two Programs of a layer. Micro-batches of up to few_rows rows: each thread normalises all rows for
-// itself, which saves a barrier. More rows: each thread normalises its share of them.
+// The two Programs of a layer. Micro-batches of up to few_rows rows: each thread normalises all
+// rows for itself, which saves a barrier. More rows: each thread normalises its share of them.
 enum class ProgramForm : uint8_t { kFewRows, kManyRows };
 inline constexpr size_t kProgramForms = 2;
 
@@ -44,8 +44,8 @@ class PanelMap {
   // work[form][thread]; each panel is computed exactly once in each form.
   PanelMap(const ShardPlan& homes, const std::array<std::vector<ThreadWork>, kProgramForms>& work);
 
-  // A thread's panels of a matrix, ascending, split where homes change. There is at least one extent, even an
-  // empty one, because a thread without work still takes part in the barriers.
+  // A thread's panels of a matrix, ascending, split where homes change. There is at least one
+  // extent, even an empty one, because a thread without work still takes part in the barriers.
   std::span<const PanelExtent> Work(ProgramForm form, size_t thread, PanelMatrix matrix) const {
     return work_[static_cast<size_t>(form)][thread][static_cast<size_t>(matrix)];
   }

@@ -1,5 +1,5 @@
-// Panels computed by other threads than they lie with: maps are complete, and Programs built from any of them
-// give the same bits.
+// Panels computed by other threads than they lie with: maps are complete, and Programs built from
+// any of them give the same bits.
 #include "weight_node/panel_map.h"
 
 #include <gtest/gtest.h>
@@ -22,10 +22,13 @@ namespace {
 using Work = std::array<std::vector<ThreadWork>, kProgramForms>;
 
 std::vector<PanelMatrix> Matrices() {
-  return {PanelMatrix::kQkv, PanelMatrix::kO, PanelMatrix::kFfn, PanelMatrix::kDown, PanelMatrix::kLmHead};
+  return {PanelMatrix::kQkv, PanelMatrix::kO, PanelMatrix::kFfn, PanelMatrix::kDown,
+          PanelMatrix::kLmHead};
 }
 
-uint32_t PanelsOf(const ShardPlan& homes, PanelMatrix matrix) { return homes.threads.back().of(matrix).end; }
+uint32_t PanelsOf(const ShardPlan& homes, PanelMatrix matrix) {
+  return homes.threads.back().of(matrix).end;
+}
 
 // Assigns each panel to the thread that owner(form, matrix, panel) returns.
 template <typename Owner>
@@ -49,8 +52,8 @@ Work WorkOf(const ShardPlan& homes, Owner owner) {
 
 void RunFakeAttention(const void* operand, void* batch);
 
-// A weight node without a thread pool: between barriers, the steps of the threads run one thread after
-// another.
+// A weight node without a thread pool: between barriers, the steps of the threads run one thread
+// after another.
 class PanelMapTest : public testing::Test {
  protected:
   static constexpr size_t kDecodeRows = 8, kRows = 20;
@@ -144,7 +147,8 @@ void RunFakeAttention(const void* operand, void* batch) {
   constexpr size_t kQkvColumns = 320, kAttnColumns = 160;  // those of the shape above
   for (uint32_t m = 0; m < rows.rows; ++m) {
     for (size_t i = 0; i < kAttnColumns; ++i)
-      activations.attn.row(m)[i] = activations.qkv.row(m)[i] - activations.qkv.row(m)[kQkvColumns - 1 - i];
+      activations.attn.row(m)[i] =
+          activations.qkv.row(m)[i] - activations.qkv.row(m)[kQkvColumns - 1 - i];
   }
 }
 
@@ -160,7 +164,8 @@ TEST(QkvParts, AreWithinTheirGroup) {
     std::vector<size_t> owners(shape.qkv_panels, 0);
     const PanelMap map(MakeShardPlan(config, threads));
     for (size_t t = 0; t < threads; ++t) {
-      for (const QkvPart& part : QkvParts(shape, map.Work(ProgramForm::kFewRows, t, PanelMatrix::kQkv))) {
+      for (const QkvPart& part :
+           QkvParts(shape, map.Work(ProgramForm::kFewRows, t, PanelMatrix::kQkv))) {
         EXPECT_GE(part.extent.panels.begin, part.group * shape.group_panels);
         EXPECT_LE(part.extent.panels.end, (part.group + 1) * shape.group_panels);
         for (uint32_t panel = part.extent.panels.begin; panel < part.extent.panels.end; ++panel)
@@ -212,7 +217,8 @@ TEST_F(PanelMapTest, APanelWithoutWorkerOrWithTwoIsABug) {
   EXPECT_DEATH(PanelMap(homes, work), "computed twice or never");
 }
 
-// Thread 0 computes all panels: its parts of a group lie in three arenas, and only the last one signals.
+// Thread 0 computes all panels: its parts of a group lie in three arenas, and only the last one
+// signals.
 TEST_F(PanelMapTest, AGroupIsSignalledOnceAndColumnsAreSentByWhoeverComputedThem) {
   const ShardPlan homes = MakeShardPlan(config_, 3);
   WeightNode node(
@@ -228,11 +234,13 @@ TEST_F(PanelMapTest, AGroupIsSignalledOnceAndColumnsAreSentByWhoeverComputedThem
   node.Finish();
   std::vector<sync::EpochFlag> flags(config_.kv_heads);
   WeightNode::Steps steps;
-  node.AddBeforeAttention(0, 0, ProgramForm::kFewRows, steps, [&](size_t group) { return &flags[group]; });
+  node.AddBeforeAttention(0, 0, ProgramForm::kFewRows, steps,
+                          [&](size_t group) { return &flags[group]; });
   std::vector<const sync::EpochFlag*> signals;
   for (const threadpool::Step& step : steps) signals.push_back(step.signal);
   // The norm; group 0 in arenas 0 and 1, group 1 in arenas 1 and 2.
-  EXPECT_EQ(signals, (std::vector<const sync::EpochFlag*>{nullptr, nullptr, &flags[0], nullptr, &flags[1]}));
+  EXPECT_EQ(signals,
+            (std::vector<const sync::EpochFlag*>{nullptr, nullptr, &flags[0], nullptr, &flags[1]}));
 
   size_t columns = 0;
   for (size_t t = 0; t < 3; ++t) {
@@ -270,7 +278,8 @@ TEST_F(PanelMapTest, SameBitsWhoeverComputesAPanel) {
     });
     expect_same("all on thread 2 in prefill, at home in decode",
                 [&](size_t form, PanelMatrix matrix, uint32_t panel) {
-                  return form == static_cast<size_t>(ProgramForm::kManyRows) ? 2 : home(matrix, panel);
+                  return form == static_cast<size_t>(ProgramForm::kManyRows) ? 2
+                                                                             : home(matrix, panel);
                 });
     expect_same("anywhere", [&](size_t, PanelMatrix, uint32_t) { return random() % 3; });
   }

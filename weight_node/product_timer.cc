@@ -11,8 +11,8 @@ namespace larder::weight_node {
 namespace {
 
 constexpr size_t kMostRows = kernels::ScheduleTable::Rows(kernels::ScheduleTable::kRowClasses - 1);
-// A round is long against a clock reading and short against a time slice. The estimate only has to be right
-// within a factor of a few.
+// A round is long against a clock reading and short against a time slice. The estimate only has to
+// be right within a factor of a few.
 constexpr double kRoundSeconds = 60e-6, kOpsPerSecond = 300e9;
 
 size_t ShardBytes(const kernels::ProductSize& size) { return size.n_panels * size.panel.bytes(); }
@@ -28,7 +28,8 @@ ProductTimer::ProductTimer(kernels::Isa isa, const kernels::ProductSize& size, s
       size_(size),
       shards_(std::max<size_t>(1, weight_bytes / ShardBytes(size))),
       arena_(shards_ * ShardBytes(size) +
-                 kMostRows * (kernels::ActRowBytes(size.panel.blocks) + RowBytes(size)) + kPageBytes,
+                 kMostRows * (kernels::ActRowBytes(size.panel.blocks) + RowBytes(size)) +
+                 kPageBytes,
              node),
       panels_(reinterpret_cast<uint8_t*>(arena_.Allocate(shards_ * ShardBytes(size)))),
       x_(reinterpret_cast<kernels::ActBlock*>(
@@ -57,9 +58,10 @@ kernels::Gemm& ProductTimer::GemmOf(const kernels::Schedule& schedule) {
 
 double ProductTimer::Round(const kernels::Schedule& schedule, size_t rows) {
   const kernels::Gemm& gemm = GemmOf(schedule);
-  const double ops = 2.0 * static_cast<double>(size_.n_panels * kernels::kPanelRows * size_.panel.blocks *
-                                               kernels::kBlock * rows);
-  const auto turns = static_cast<size_t>(std::clamp(kRoundSeconds * kOpsPerSecond / ops, 1.0, 1000.0));
+  const double ops = 2.0 * static_cast<double>(size_.n_panels * kernels::kPanelRows *
+                                               size_.panel.blocks * kernels::kBlock * rows);
+  const auto turns =
+      static_cast<size_t>(std::clamp(kRoundSeconds * kOpsPerSecond / ops, 1.0, 1000.0));
   const int64_t start = NowNs();
   for (size_t i = 0; i < turns; ++i) {
     const uint8_t* shard = panels_ + next_shard_ * ShardBytes(size_);

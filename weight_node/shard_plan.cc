@@ -48,15 +48,18 @@ LayerShape::LayerShape(const model::ModelConfig& config)
 LayerPanels::LayerPanels(const model::ModelConfig& config, size_t layer) {
   const LayerShape shape(config);
   const auto narrow = [](size_t n) { return static_cast<uint32_t>(n); };
-  const auto format = [&](TensorRole role) { return kernels::PanelFormatOf(config.TypeOf(layer, role)); };
+  const auto format = [&](TensorRole role) {
+    return kernels::PanelFormatOf(config.TypeOf(layer, role));
+  };
   const auto same = [&](TensorRole a, TensorRole b) { return format(a).type == format(b).type; };
   group_panels_ = narrow(shape.group_panels);
   qkv_panels_ = narrow(shape.qkv_panels);
   o_panels_ = narrow(shape.o_panels);
   ffn_units_ = narrow(shape.ffn_units);
   down_panels_ = narrow(shape.down_panels);
-  const bool qkv_apart = config.head_size % kPanelRows == 0 ||
-                         (same(TensorRole::kQ, TensorRole::kK) && same(TensorRole::kQ, TensorRole::kV));
+  const bool qkv_apart =
+      config.head_size % kPanelRows == 0 ||
+      (same(TensorRole::kQ, TensorRole::kK) && same(TensorRole::kQ, TensorRole::kV));
   const bool gate_is_as_up = same(TensorRole::kGate, TensorRole::kUp);
   mixed_ = !qkv_apart || !gate_is_as_up;
   const auto qkv = [&](TensorRole role) {
@@ -161,7 +164,8 @@ kernels::PanelShape HeadPanel(const model::ModelConfig& config) {
 model::TensorType EmbeddingType(const model::ModelConfig& config) {
   using model::TensorType;
   const TensorType type = config.types.embedding;
-  const bool floats = type == TensorType::kF32 || type == TensorType::kF16 || type == TensorType::kBF16;
+  const bool floats =
+      type == TensorType::kF32 || type == TensorType::kF16 || type == TensorType::kBF16;
   return floats ? TensorType::kQ8_0 : type;
 }
 
@@ -251,7 +255,8 @@ uint64_t ShardPlan::CriticalBytes(const model::ModelConfig& config) const {
 }
 
 double ShardPlan::Balance(const model::ModelConfig& config) const {
-  const uint64_t bytes = LayerBytes(config, 0, config.layers) + lm_head_panels * HeadPanel(config).bytes();
+  const uint64_t bytes =
+      LayerBytes(config, 0, config.layers) + lm_head_panels * HeadPanel(config).bytes();
   return static_cast<double>(bytes) / static_cast<double>(threads.size() * CriticalBytes(config));
 }
 
@@ -270,8 +275,10 @@ BetterThreads FindBetterThreads(const model::ModelConfig& config, size_t threads
 std::string BalanceText(const model::ModelConfig& config, size_t threads) {
   const double balance = MakeShardPlan(config, threads).Balance(config);
   const BetterThreads better = FindBetterThreads(config, threads);
-  std::string out = fmt::format("{:.1f} %: the fullest thread of each matrix is waited for", 100 * balance);
-  if (better.fewest_as_fast < threads) out += fmt::format("; {} threads are as fast", better.fewest_as_fast);
+  std::string out =
+      fmt::format("{:.1f} %: the fullest thread of each matrix is waited for", 100 * balance);
+  if (better.fewest_as_fast < threads)
+    out += fmt::format("; {} threads are as fast", better.fewest_as_fast);
   if (balance < kGoodBalance && better.next_balanced != 0)
     out += fmt::format("; {} are the next good number", better.next_balanced);
   return out;

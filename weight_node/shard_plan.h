@@ -1,6 +1,6 @@
-// ShardPlan: which thread holds which panels of which matrix. A pure function of the model's shape and the
-// number of threads, so `larder plan` computes it for machines that are not at hand. Matrices are split by
-// rows, never by columns: each output is computed whole by one thread.
+// ShardPlan: which thread holds which panels of which matrix. A pure function of the model's shape
+// and the number of threads, so `larder plan` computes it for machines that are not at hand.
+// Matrices are split by rows, never by columns: each output is computed whole by one thread.
 #pragma once
 
 #include <cstddef>
@@ -16,12 +16,14 @@ namespace larder::weight_node {
 
 using PanelRange = Range<uint32_t>;
 
-// The matrices of a layer, in the order in which a token passes through them. Their panels are numbered from
-// 0:
-//  QKV      by KV head ("group"): the group's query heads, its key head, its value head, padded to whole
-//           panels, so that a group's rows are adjacent and one thread usually projects whole groups;
-//  gate/up  in units of 4 panels: 32 rows of gate (2 panels) and the same 32 rows of up, so that a thread
-//           computes, gates and quantises whole blocks of the FFN activation without other threads;
+// The matrices of a layer, in the order in which a token passes through them. Their panels are
+// numbered from 0:
+//  QKV      by KV head ("group"): the group's query heads, its key head, its value head, padded to
+//           whole panels, so that a group's rows are adjacent and one thread usually projects whole
+//           groups;
+//  gate/up  in units of 4 panels: 32 rows of gate (2 panels) and the same 32 rows of up, so that a
+//           thread computes, gates and quantises whole blocks of the FFN activation without other
+//           threads;
 //  O, down, lm_head   rows in order.
 struct LayerShape {
   explicit LayerShape(const model::ModelConfig& config);
@@ -35,9 +37,10 @@ struct LayerShape {
 enum class PanelMatrix : uint8_t { kQkv, kO, kFfn, kDown, kLmHead };
 inline constexpr size_t kPanelMatrices = 5;
 
-// The panels of one layer's matrices, whose formats follow the types in the file. A panel has one format:
-// where a panel's rows come from several matrices (gate and up share a product; query, key and value heads
-// whose rows are no multiple of 16), it is the format of all of them or else kQ8Panel.
+// The panels of one layer's matrices, whose formats follow the types in the file. A panel has one
+// format: where a panel's rows come from several matrices (gate and up share a product; query, key
+// and value heads whose rows are no multiple of 16), it is the format of all of them or else
+// kQ8Panel.
 class LayerPanels {
  public:
   LayerPanels(const model::ModelConfig&, size_t layer);
@@ -56,7 +59,8 @@ class LayerPanels {
  private:
   uint64_t QkvBytesBefore(uint32_t panel) const;
 
-  // Of a KV head's group: the panels up to key_begin are of query heads, up to value_begin of the key head.
+  // Of a KV head's group: the panels up to key_begin are of query heads, up to value_begin of the
+  // key head.
   uint32_t group_panels_, key_begin_, value_begin_;
   uint32_t qkv_panels_, o_panels_, ffn_units_, down_panels_;
   kernels::PanelShape query_, key_, value_, o_, ffn_, down_;
@@ -74,18 +78,18 @@ struct ShardPlan {
   // Packed bytes of one thread's layers and its part of lm_head.
   uint64_t ThreadBytes(const model::ModelConfig&, size_t thread) const;
   uint64_t MostThreadBytes(const model::ModelConfig&) const;  // of the fullest thread
-  // Packed bytes that a token waits for: a barrier follows each matrix, so of each the fullest thread's
-  // count.
+  // Packed bytes that a token waits for: a barrier follows each matrix, so of each the fullest
+  // thread's count.
   uint64_t CriticalBytes(const model::ModelConfig&) const;
-  // How much of the threads' time is work where bytes are time: mean ThreadBytes() / CriticalBytes(); 1 is
-  // the best.
+  // How much of the threads' time is work where bytes are time: mean ThreadBytes() /
+  // CriticalBytes(); 1 is the best.
   double Balance(const model::ModelConfig&) const;
 };
 
 // The shape of an lm_head panel.
 kernels::PanelShape HeadPanel(const model::ModelConfig&);
-// The type in which the embedding's rows are kept unless lm_head has them too: the file's, or Q8_0 for
-// floats.
+// The type in which the embedding's rows are kept unless lm_head has them too: the file's, or Q8_0
+// for floats.
 model::TensorType EmbeddingType(const model::ModelConfig&);
 uint64_t EmbeddingBytes(const model::ModelConfig&);
 // Packed bytes of a matrix of all layers, or of lm_head; of layers [first, first + count).
@@ -96,11 +100,14 @@ ShardPlan MakeShardPlan(const model::ModelConfig&, size_t threads);
 
 // Numbers of threads that suit a model better than the one at hand.
 struct BetterThreads {
-  size_t fewest_as_fast = 0;  // the fewest with at most the same CriticalBytes; at most the number at hand
-  size_t next_balanced = 0;   // the fewest above it with a Balance of kGoodBalance; 0: none up to 4 times it
+  size_t fewest_as_fast = 0;  // the fewest with at most the same CriticalBytes; at most the number
+                              // at hand
+  size_t next_balanced = 0;   // the fewest above it with a Balance of kGoodBalance; 0: none up to 4
+                              // times it
 };
 inline constexpr double kGoodBalance = 0.97;
 BetterThreads FindBetterThreads(const model::ModelConfig&, size_t threads);
-std::string BalanceText(const model::ModelConfig&, size_t threads);  // all of this for people, in a line
+// all of this for people, in a line
+std::string BalanceText(const model::ModelConfig&, size_t threads);
 
 }  // namespace larder::weight_node

@@ -45,8 +45,8 @@ TEST(ShardPlan, EachPanelHasOneOwner) {
       ExpectWhole(plan, &ThreadShard::head, plan.lm_head_panels);
       uint64_t bytes = 0;
       for (size_t t = 0; t < threads; ++t) bytes += plan.ThreadBytes(config, t);
-      EXPECT_EQ(bytes,
-                LayerBytes(config, 0, config.layers) + plan.lm_head_panels * HeadPanel(config).bytes());
+      EXPECT_EQ(bytes, LayerBytes(config, 0, config.layers) +
+                           plan.lm_head_panels * HeadPanel(config).bytes());
       uint64_t matrices = 0;
       for (size_t m = 0; m < kPanelMatrices; ++m)
         matrices += MatrixBytes(config, static_cast<PanelMatrix>(m));
@@ -61,7 +61,8 @@ TEST(ShardPlan, APartWithoutEndsHasNoHead) {
   EXPECT_EQ(plan.threads[1].head.count(), 0u);
 }
 
-// Counted by hand: a barrier follows each matrix, so one panel too many for one thread is waited for by all.
+// Counted by hand: a barrier follows each matrix, so one panel too many for one thread is waited
+// for by all.
 TEST(ShardPlan, BalanceIsWhatTheFullestThreadsLeave) {
   const auto config = Config(8, 4, 32);
   const LayerShape shape(config);
@@ -71,25 +72,28 @@ TEST(ShardPlan, BalanceIsWhatTheFullestThreadsLeave) {
   const auto parts = [](size_t count, size_t threads) { return CeilDiv(count, threads); };
   for (const size_t threads : {2, 3, 5, 64}) {
     const ShardPlan plan = MakeShardPlan(config, threads);
-    const uint64_t waited = config.layers * (parts(shape.qkv_panels, threads) * bytes(PanelMatrix::kQkv) +
-                                             parts(shape.o_panels, threads) * bytes(PanelMatrix::kO) +
-                                             parts(shape.ffn_units, threads) * panels.unit_bytes() +
-                                             parts(shape.down_panels, threads) * bytes(PanelMatrix::kDown)) +
-                            parts(plan.lm_head_panels, threads) * HeadPanel(config).bytes();
+    const uint64_t waited =
+        config.layers * (parts(shape.qkv_panels, threads) * bytes(PanelMatrix::kQkv) +
+                         parts(shape.o_panels, threads) * bytes(PanelMatrix::kO) +
+                         parts(shape.ffn_units, threads) * panels.unit_bytes() +
+                         parts(shape.down_panels, threads) * bytes(PanelMatrix::kDown)) +
+        parts(plan.lm_head_panels, threads) * HeadPanel(config).bytes();
     EXPECT_EQ(plan.CriticalBytes(config), waited) << threads;
     const uint64_t all =
         LayerBytes(config, 0, config.layers) + plan.lm_head_panels * HeadPanel(config).bytes();
-    EXPECT_DOUBLE_EQ(plan.Balance(config), static_cast<double>(all) / static_cast<double>(threads * waited));
+    EXPECT_DOUBLE_EQ(plan.Balance(config),
+                     static_cast<double>(all) / static_cast<double>(threads * waited));
   }
 }
 
-// Q4_K, with query, key and value heads of three formats in one layer: each panel's bytes are counted once,
-// wherever a range begins.
+// Q4_K, with query, key and value heads of three formats in one layer: each panel's bytes are
+// counted once, wherever a range begins.
 TEST(ShardPlan, LayersOfSeveralTypes) {
   auto config = Config(8, 4, 32);
   config.dim = 256;
   config.ffn = 512;
-  config.layer = model::MakeLayerSpec(model::FamilyOf(config.architecture), config.sizes(), false, {});
+  config.layer =
+      model::MakeLayerSpec(model::FamilyOf(config.architecture), config.sizes(), false, {});
   using model::TensorRole;
   using model::TensorType;
   config.types.layers.resize(config.layers);
@@ -124,7 +128,8 @@ TEST(ShardPlan, LayersOfSeveralTypes) {
     const ShardPlan plan = MakeShardPlan(config, threads);
     uint64_t bytes = 0;
     for (size_t t = 0; t < threads; ++t) bytes += plan.ThreadBytes(config, t);
-    EXPECT_EQ(bytes, LayerBytes(config, 0, config.layers) + plan.lm_head_panels * HeadPanel(config).bytes());
+    EXPECT_EQ(bytes, LayerBytes(config, 0, config.layers) +
+                         plan.lm_head_panels * HeadPanel(config).bytes());
     EXPECT_LE(plan.Balance(config), 1.0);
   }
   // Heads that are no whole panels: one format for all rows.

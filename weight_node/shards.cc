@@ -26,8 +26,8 @@ class Packer {
   Packer(const model::GgufFile& file, size_t thread, PackedByteCounter& progress)
       : file_(file), thread_(thread), progress_(progress) {}
 
-  // rows.size() is a multiple of 16; all tensors have panel.blocks blocks per row. Returns the end of the
-  // output.
+  // rows.size() is a multiple of 16; all tensors have panel.blocks blocks per row. Returns the end
+  // of the output.
   uint8_t* Pack(std::span<const RowSource> rows, const PanelShape& panel, uint8_t* out) {
     for (size_t begin = 0; begin < rows.size(); begin += kBatchRows) {
       out = PackBatch(rows.subspan(begin, std::min(kBatchRows, rows.size() - begin)), panel, out);
@@ -36,8 +36,8 @@ class Packer {
   }
 
  private:
-  // Enough for whole heads (their rows may be in another order than in the file, but together they are one
-  // run), and small enough for L2.
+  // Enough for whole heads (their rows may be in another order than in the file, but together they
+  // are one run), and small enough for L2.
   static constexpr size_t kBatchRows = 256;
 
   uint8_t* PackBatch(std::span<const RowSource> rows, const PanelShape& panel, uint8_t* out) {
@@ -85,8 +85,8 @@ std::vector<RowSource> PlainRows(const model::TensorInfo& tensor, PanelRange pan
   return rows;
 }
 
-// The source of row `row` in QKV order (see LayerShape). `bias` gets the position in the matching bias
-// vector.
+// The source of row `row` in QKV order (see LayerShape). `bias` gets the position in the matching
+// bias vector.
 RowSource QkvRow(const model::ModelConfig& config, const LayerShape& shape,
                  const std::array<const model::TensorInfo*, 3>& qkv, size_t row) {
   const size_t group = row / (shape.group_panels * kPanelRows);
@@ -104,7 +104,8 @@ float* AllocateFloats(topology::Arena& arena, size_t n) {
   return reinterpret_cast<float*>(arena.Allocate(n * sizeof(float)));
 }
 
-const float* ReadVector(const model::GgufFile& file, const std::string& name, topology::Arena& arena) {
+const float* ReadVector(const model::GgufFile& file, const std::string& name,
+                        topology::Arena& arena) {
   const model::TensorInfo& tensor = file.Tensor(name);
   float* out = AllocateFloats(arena, tensor.cols);
   file.ReadRowsF32(tensor, 0, 1, out);
@@ -114,19 +115,25 @@ const float* ReadVector(const model::GgufFile& file, const std::string& name, to
 }  // namespace
 
 size_t HeadRow(const model::ModelConfig& config, size_t r) {
-  if (config.layer.rotary.pairing == model::RopePairing::kHalves || r >= config.layer.rotary.dim) return r;
+  if (config.layer.rotary.pairing == model::RopePairing::kHalves || r >= config.layer.rotary.dim)
+    return r;
   const size_t half = config.layer.rotary.dim / 2;
   return r < half ? 2 * r : 2 * (r - half) + 1;
 }
 
-Shards::Shards(const model::ModelConfig& config, const ShardPlan& plan, size_t thread, NumaNodeId node)
-    : config_(config), plan_(plan), thread_(thread), weight_bytes_(plan.ThreadBytes(config, thread)) {
+Shards::Shards(const model::ModelConfig& config, const ShardPlan& plan, size_t thread,
+               NumaNodeId node)
+    : config_(config),
+      plan_(plan),
+      thread_(thread),
+      weight_bytes_(plan.ThreadBytes(config, thread)) {
   const size_t bias =
       config.layer.Has(TensorRole::kQBias)
           ? RoundUp(plan.threads[thread].qkv.count() * kPanelRows * sizeof(float), kCacheLineBytes)
           : 0;
   const size_t norm = RoundUp(config.dim * sizeof(float), kCacheLineBytes);
-  arena_ = topology::Arena(weight_bytes_ + config.layers * (bias + config.layer.norms() * norm) + norm, node);
+  arena_ = topology::Arena(
+      weight_bytes_ + config.layers * (bias + config.layer.norms() * norm) + norm, node);
   layers_.resize(config.layers);
 }
 
@@ -158,8 +165,8 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
     auto tensor = [&](TensorRole role) -> const model::TensorInfo& {
       return file.Tensor(config_.TensorName(layer, role));
     };
-    const std::array<const model::TensorInfo*, 3> qkv = {&tensor(TensorRole::kQ), &tensor(TensorRole::kK),
-                                                         &tensor(TensorRole::kV)};
+    const std::array<const model::TensorInfo*, 3> qkv = {
+        &tensor(TensorRole::kQ), &tensor(TensorRole::kK), &tensor(TensorRole::kV)};
     to.qkv = out;
     std::vector<RowSource> rows;
     const PanelExtent own{thread_, shard.qkv};
@@ -170,7 +177,8 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
       out = packer.Pack(rows, panels.of(PanelMatrix::kQkv, part.panels.begin), out);
     }
     to.o = out;
-    out = packer.Pack(PlainRows(tensor(TensorRole::kO), shard.o), panels.of(PanelMatrix::kO, 0), out);
+    out =
+        packer.Pack(PlainRows(tensor(TensorRole::kO), shard.o), panels.of(PanelMatrix::kO, 0), out);
     to.ffn = out;
     const model::TensorInfo &gate = tensor(TensorRole::kGate), &up = tensor(TensorRole::kUp);
     rows.clear();
@@ -184,8 +192,8 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
     }
     out = packer.Pack(rows, panels.of(PanelMatrix::kFfn, 0), out);
     to.down = out;
-    out =
-        packer.Pack(PlainRows(tensor(TensorRole::kDown), shard.down), panels.of(PanelMatrix::kDown, 0), out);
+    out = packer.Pack(PlainRows(tensor(TensorRole::kDown), shard.down),
+                      panels.of(PanelMatrix::kDown, 0), out);
   }
   head_ = out;
   if (config_.ends) {
@@ -198,7 +206,8 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
     LayerShard& to = layers_[layer];
     for (const model::LayerOp& op : config_.layer.ops) {
       if (op.kind == model::OpKind::kRmsNorm)
-        to.norm[static_cast<size_t>(op.norm)] = ReadVector(file, config_.TensorName(layer, op.norm), arena_);
+        to.norm[static_cast<size_t>(op.norm)] =
+            ReadVector(file, config_.TensorName(layer, op.norm), arena_);
     }
     if (!config_.layer.Has(TensorRole::kQBias)) continue;
     std::array<const model::TensorInfo*, 3> qkv;

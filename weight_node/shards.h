@@ -1,5 +1,5 @@
-// Shards: one thread's packed weights, in an arena on its NUMA node. The thread packs them itself, so that it
-// touches their pages first. Read-only afterwards.
+// Shards: one thread's packed weights, in an arena on its NUMA node. The thread packs them itself,
+// so that it touches their pages first. Read-only afterwards.
 #pragma once
 
 #include <array>
@@ -27,8 +27,8 @@ struct PackedByteCounter {
   uint64_t all_bytes = 0;
   LoadProgress report;  // may be empty
   void Add(size_t thread, uint64_t bytes) {
-    const uint64_t now =
-        packed_bytes.fetch_add(bytes, std::memory_order_relaxed) + bytes;  // relaxed: only displayed
+    // relaxed: only displayed
+    const uint64_t now = packed_bytes.fetch_add(bytes, std::memory_order_relaxed) + bytes;
     if (thread == 0 && report) report(now, all_bytes);
   }
 };
@@ -39,7 +39,8 @@ struct LayerShard {
   const uint8_t* o = nullptr;
   const uint8_t* ffn = nullptr;  // units of gate and up
   const uint8_t* down = nullptr;
-  std::array<const float*, model::kTensorRoles> norm{};  // [dim], by role; each thread has its own copy
+  std::array<const float*, model::kTensorRoles> norm{};  // [dim], by role; each thread has its own
+                                                         // copy
 };
 
 class Shards {
@@ -51,13 +52,15 @@ class Shards {
   void Pack(const model::GgufFile&, PackedByteCounter&);
 
   std::span<const LayerShard> layers() const { return layers_; }
-  // The address of a panel (kFfn: unit) of the matrix, which must be one of this thread's. kLmHead ignores
-  // layer.
+  // The address of a panel (kFfn: unit) of the matrix, which must be one of this thread's. kLmHead
+  // ignores layer.
   const uint8_t* Panel(PanelMatrix, size_t layer, uint32_t panel) const;
   const float* QkvBias(size_t layer, uint32_t panel) const;  // the panel's 16 biases, or null
   const uint8_t* head() const { return head_; }
   const float* output_norm() const { return output_norm_; }
-  uint64_t weight_bytes() const { return weight_bytes_; }  // packed panels only: read for every token
+  uint64_t weight_bytes() const {
+    return weight_bytes_;
+  }  // packed panels only: read for every token
   std::span<const std::byte> weights() const { return {arena_.data(), weight_bytes_}; }
   const topology::Arena& arena() const { return arena_; }
 
@@ -72,9 +75,9 @@ class Shards {
   const float* output_norm_ = nullptr;
 };
 
-// Rows of rotary heads are stored so that the two of a pair lie half a rotary_dim apart, whatever the file's
-// order: query·key products remain the same sums of the same products. Row `r` of a packed head is row
-// HeadRow(config, r) of the file's head.
+// Rows of rotary heads are stored so that the two of a pair lie half a rotary_dim apart, whatever
+// the file's order: query·key products remain the same sums of the same products. Row `r` of a
+// packed head is row HeadRow(config, r) of the file's head.
 size_t HeadRow(const model::ModelConfig&, size_t r);
 
 }  // namespace larder::weight_node

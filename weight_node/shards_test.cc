@@ -1,4 +1,5 @@
-// The contents of packed panels, row by row, against the file: which row of which tensor lies where.
+// The contents of packed panels, row by row, against the file: which row of which tensor lies
+// where.
 #include "weight_node/shards.h"
 
 #include <gtest/gtest.h>
@@ -36,8 +37,8 @@ class ShardsOf : public testing::TestWithParam<model::Architecture> {
     config_ = model::ReadModelConfig(*file_);
   }
 
-  // A head's rows in packed order: the two of a rotary pair lie half a rotary dimension apart. In files of
-  // the llama architecture they are adjacent.
+  // A head's rows in packed order: the two of a rotary pair lie half a rotary dimension apart. In
+  // files of the llama architecture they are adjacent.
   std::vector<size_t> HeadOrder(bool rotates) const {
     std::vector<size_t> order;
     const bool side_by_side = GetParam() == model::Architecture::kLlama;
@@ -57,7 +58,8 @@ class ShardsOf : public testing::TestWithParam<model::Architecture> {
         rows.push_back({{model::LayerTensor(layer, suffix), head * config_.head_size + r}});
     };
     for (size_t kv = 0; kv < config_.kv_heads; ++kv) {
-      for (size_t q = 0; q < config_.group(); ++q) add("attn_q.weight", kv * config_.group() + q, true);
+      for (size_t q = 0; q < config_.group(); ++q)
+        add("attn_q.weight", kv * config_.group() + q, true);
       add("attn_k.weight", kv, true);
       add("attn_v.weight", kv, false);
       while (rows.size() % kernels::kPanelRows != 0) rows.push_back({});
@@ -87,8 +89,8 @@ class ShardsOf : public testing::TestWithParam<model::Architecture> {
               const kernels::PanelShape& panel, const uint8_t* packed) const {
     std::vector<float> here(panel.blocks * kernels::kBlock), there(panel.blocks * kernels::kBlock);
     for (size_t i = 0; i < panels * kernels::kPanelRows; ++i) {
-      kernels::UnpackRow(panel, packed + i / kernels::kPanelRows * panel.bytes(), i % kernels::kPanelRows,
-                         here.data());
+      kernels::UnpackRow(panel, packed + i / kernels::kPanelRows * panel.bytes(),
+                         i % kernels::kPanelRows, here.data());
       std::fill(there.begin(), there.end(), 0.0f);
       const Row& row = rows.at(first_panel * kernels::kPanelRows + i);
       if (row) file_->ReadRowsF32(file_->Tensor(row->first), row->second, 1, there.data());
@@ -131,8 +133,8 @@ void ShardsOf::ExpectAllRows() const {
         Expect(Plain(model::LayerTensor(layer, "ffn_down.weight"), config_.dim), shard.down.begin,
                shard.down.count(), panels.of(PanelMatrix::kDown, 0), packed.down);
       }
-      Expect(Plain("output.weight", config_.vocab), shard.head.begin, shard.head.count(), HeadPanel(config_),
-             shards.head());
+      Expect(Plain("output.weight", config_.vocab), shard.head.begin, shard.head.count(),
+             HeadPanel(config_), shards.head());
     }
   }
 }
@@ -141,7 +143,8 @@ TEST_P(ShardsOf, EachPackedRowIsTheRightOne) { ExpectAllRows(); }
 
 // 4-bit panels keep the file's values exactly, in layers of several types.
 class ShardsOfMixedTypes : public ShardsOf {};
-INSTANTIATE_TEST_SUITE_P(Architectures, ShardsOfMixedTypes, testing::Values(model::Architecture::kLlama));
+INSTANTIATE_TEST_SUITE_P(Architectures, ShardsOfMixedTypes,
+                         testing::Values(model::Architecture::kLlama));
 
 TEST_P(ShardsOfMixedTypes, EachPackedRowIsTheRightOne) {
   // Gate and up of one type each: two types become Q8_0, rounded.
@@ -156,7 +159,8 @@ TEST_P(ShardsOfMixedTypes, EachPackedRowIsTheRightOne) {
 }
 
 class ShardsWithBiases : public ShardsOf {};
-INSTANTIATE_TEST_SUITE_P(Architectures, ShardsWithBiases, testing::Values(model::Architecture::kQwen2));
+INSTANTIATE_TEST_SUITE_P(Architectures, ShardsWithBiases,
+                         testing::Values(model::Architecture::kQwen2));
 
 TEST_P(ShardsWithBiases, FollowTheirRows) {
   ASSERT_TRUE(config_.layer.Has(model::TensorRole::kQBias));
@@ -171,7 +175,8 @@ TEST_P(ShardsWithBiases, FollowTheirRows) {
       const Row& row = rows.at(range.begin * kernels::kPanelRows + i);
       float expected = 0;
       if (row) {
-        const std::string name = row->first.substr(0, row->first.size() - std::string("weight").size());
+        const std::string name =
+            row->first.substr(0, row->first.size() - std::string("weight").size());
         const model::TensorInfo& bias = file_->Tensor(name + "bias");
         std::vector<float> all(bias.cols);
         file_->ReadRowsF32(bias, 0, 1, all.data());

@@ -15,8 +15,8 @@ using threadpool::Step;
 
 namespace {
 
-Step MakeStep(threadpool::Kernel kernel, const void* operand, StepKind kind, size_t layer, bool barrier,
-              sync::EpochFlag* signal = nullptr) {
+Step MakeStep(threadpool::Kernel kernel, const void* operand, StepKind kind, size_t layer,
+              bool barrier, sync::EpochFlag* signal = nullptr) {
   Step step;
   step.kernel = kernel;
   step.operand = operand;
@@ -60,13 +60,14 @@ void WeightNode::MakeProducts(const WeightNodeOptions& options) {
   const auto make = [&](PanelMatrix matrix, const kernels::PanelShape& panel, const FloatRows& y) {
     if (FindGemm(matrix, panel) != nullptr) return;
     const bool residual = matrix == PanelMatrix::kO || matrix == PanelMatrix::kDown;
-    products_of_.push_back({matrix, Gemm::Make(options.isa,
-                                               GemmShape{.panel = panel,
-                                                         .x_stride_bytes = kernels::ActRowBytes(panel.blocks),
-                                                         .y_stride_bytes = y.stride_bytes(),
-                                                         .accumulate = residual,
-                                                         .weight_bytes = weight_bytes},
-                                               options.tuning)});
+    products_of_.push_back(
+        {matrix, Gemm::Make(options.isa,
+                            GemmShape{.panel = panel,
+                                      .x_stride_bytes = kernels::ActRowBytes(panel.blocks),
+                                      .y_stride_bytes = y.stride_bytes(),
+                                      .accumulate = residual,
+                                      .weight_bytes = weight_bytes},
+                            options.tuning)});
   };
   for (const LayerPanels& panels : layer_panels_) {
     for (uint32_t panel = 0; panel < shape_.group_panels; ++panel)
@@ -127,7 +128,8 @@ void WeightNode::AddEmbed(size_t thread, Steps& steps) {
   const EmbedOperand* operand =
       Keep(embeds_,
            EmbedOperand{
-               .table = config_.tied_embeddings ? nullptr : reinterpret_cast<const char*>(embedding_.data()),
+               .table = config_.tied_embeddings ? nullptr
+                                                : reinterpret_cast<const char*>(embedding_.data()),
                .table_type = EmbeddingType(config_),
                .lm_head_panels = head_panels_.data(),
                .head_first_panel = head_first_panel_.data(),
@@ -140,8 +142,9 @@ void WeightNode::AddEmbed(size_t thread, Steps& steps) {
 }
 
 // Transfers the columns of the residual that the thread's down panels write.
-void WeightNode::AddTransfer(size_t thread, ProgramForm form, threadpool::Kernel kernel, StepKind kind,
-                             size_t layer, bool barrier, bool logit_rows, Steps& steps) {
+void WeightNode::AddTransfer(size_t thread, ProgramForm form, threadpool::Kernel kernel,
+                             StepKind kind, size_t layer, bool barrier, bool logit_rows,
+                             Steps& steps) {
   const auto extents = panels_.Work(form, thread, PanelMatrix::kDown);
   for (const PanelExtent& extent : extents) {
     const Range<size_t> columns = ColumnsOf(extent);
@@ -156,27 +159,29 @@ void WeightNode::AddTransfer(size_t thread, ProgramForm form, threadpool::Kernel
 
 void WeightNode::AddReceive(size_t thread, Steps& steps) {
   // A barrier follows, so any division of the columns works.
-  AddTransfer(thread, ProgramForm::kFewRows, ReceiveStep, StepKind::kReceive, 0, true, false, steps);
+  AddTransfer(thread, ProgramForm::kFewRows, ReceiveStep, StepKind::kReceive, 0, true, false,
+              steps);
 }
 
 void WeightNode::AddSend(size_t thread, ProgramForm form, bool logit_rows, Steps& steps) {
-  AddTransfer(thread, form, SendStep, StepKind::kSend, std::max<size_t>(1, config_.layers) - 1, false,
-              logit_rows, steps);
+  AddTransfer(thread, form, SendStep, StepKind::kSend, std::max<size_t>(1, config_.layers) - 1,
+              false, logit_rows, steps);
 }
 
-void WeightNode::AddNorm(size_t thread, size_t layer, ProgramForm form, const float* weight, StepKind kind,
-                         bool logit_rows, Steps& steps) {
+void WeightNode::AddNorm(size_t thread, size_t layer, ProgramForm form, const float* weight,
+                         StepKind kind, bool logit_rows, Steps& steps) {
   const bool shared = form == ProgramForm::kManyRows;
   const NormOperand* operand =
-      Keep(norms_, NormOperand{.elementwise = &elementwise_,
-                               .x = activations_.x,
-                               .weight = weight,
-                               .n = config_.dim,
-                               .epsilon = config_.norm_epsilon,
-                               .scratch = activations_.threads[thread].scratch,
-                               .out = shared ? activations_.shared_dim : activations_.threads[thread].dim,
-                               .share = ShareOf(thread, form),
-                               .logit_rows = logit_rows});
+      Keep(norms_,
+           NormOperand{.elementwise = &elementwise_,
+                       .x = activations_.x,
+                       .weight = weight,
+                       .n = config_.dim,
+                       .epsilon = config_.norm_epsilon,
+                       .scratch = activations_.threads[thread].scratch,
+                       .out = shared ? activations_.shared_dim : activations_.threads[thread].dim,
+                       .share = ShareOf(thread, form),
+                       .logit_rows = logit_rows});
   steps.push_back(MakeStep(NormStep, operand, kind, layer, shared));
 }
 
@@ -202,24 +207,27 @@ void WeightNode::AddQkvPart(size_t thread, size_t layer, ProgramForm form, const
       form == ProgramForm::kManyRows ? activations_.shared_dim : activations_.threads[thread].dim;
   ProductOperand operand = OperandOf(part, PanelMatrix::kQkv, layer, x, activations_.qkv);
   operand.bias = shards_[part.home]->QkvBias(layer, part.panels.begin);
-  steps.push_back(MakeStep(ProductStep, Keep(products_, operand), StepKind::kQkv, layer, false, ready));
+  steps.push_back(
+      MakeStep(ProductStep, Keep(products_, operand), StepKind::kQkv, layer, false, ready));
 }
 
 void WeightNode::AddKeep(size_t thread, size_t layer, ProgramForm form, Steps& steps) {
-  // The columns of the residual that the thread's O panels write: no other thread reads or writes them
-  // before.
+  // The columns of the residual that the thread's O panels write: no other thread reads or writes
+  // them before.
   for (const PanelExtent& extent : panels_.Work(form, thread, PanelMatrix::kO)) {
     const Range<size_t> columns = ColumnsOf(extent);
-    const KeepOperand* operand =
-        Keep(keeps_, KeepOperand{.x = activations_.x, .first = columns.begin, .count = columns.count()});
+    const KeepOperand* operand = Keep(
+        keeps_, KeepOperand{.x = activations_.x, .first = columns.begin, .count = columns.count()});
     steps.push_back(MakeStep(KeepStep, operand, StepKind::kQuantize, layer, false));
   }
   AddQuantizeAttended(thread, layer, form, true, steps);
 }
 
-void WeightNode::AddAfterAttention(size_t thread, size_t layer, ProgramForm form, bool kept, Steps& steps) {
+void WeightNode::AddAfterAttention(size_t thread, size_t layer, ProgramForm form, bool kept,
+                                   Steps& steps) {
   for (const model::LayerOp& op : config_.layer.AfterAttention()) {
-    if (op.kind == model::OpKind::kO && !kept) AddQuantizeAttended(thread, layer, form, false, steps);
+    if (op.kind == model::OpKind::kO && !kept)
+      AddQuantizeAttended(thread, layer, form, false, steps);
     AddOp(thread, layer, form, op, steps);
   }
 }
@@ -234,14 +242,16 @@ void WeightNode::AddOp(size_t thread, size_t layer, ProgramForm form, const mode
   const LayerShard& shard = shards_[thread]->layers()[layer];
   switch (op.kind) {
     case model::OpKind::kRmsNorm:
-      return AddNorm(thread, layer, form, shard.norm[static_cast<size_t>(op.norm)], StepKind::kNorm, false,
-                     steps);
+      return AddNorm(thread, layer, form, shard.norm[static_cast<size_t>(op.norm)], StepKind::kNorm,
+                     false, steps);
     case model::OpKind::kO:
-      return AddResidual(thread, layer, form, PanelMatrix::kO, AttendedOf(thread, form), StepKind::kO, steps);
+      return AddResidual(thread, layer, form, PanelMatrix::kO, AttendedOf(thread, form),
+                         StepKind::kO, steps);
     case model::OpKind::kSiluGate:
       return AddSiluGate(thread, layer, form, steps);
     case model::OpKind::kDown:
-      return AddResidual(thread, layer, form, PanelMatrix::kDown, activations_.ffn, StepKind::kDown, steps);
+      return AddResidual(thread, layer, form, PanelMatrix::kDown, activations_.ffn, StepKind::kDown,
+                         steps);
     case model::OpKind::kQkv:        // needs the caller's flags: AddBeforeAttention
     case model::OpKind::kAttention:  // is attention_node's
       break;
@@ -253,7 +263,8 @@ void WeightNode::AddResidual(size_t thread, size_t layer, ProgramForm form, Pane
                              const ActRows& in, StepKind kind, Steps& steps) {
   const auto extents = panels_.Work(form, thread, matrix);
   for (const PanelExtent& extent : extents) {
-    const ProductOperand* operand = Keep(products_, OperandOf(extent, matrix, layer, in, activations_.x));
+    const ProductOperand* operand =
+        Keep(products_, OperandOf(extent, matrix, layer, in, activations_.x));
     steps.push_back(MakeStep(ProductStep, operand, kind, layer, &extent == &extents.back()));
   }
 }
@@ -264,12 +275,13 @@ ActRows WeightNode::AttendedOf(size_t thread, ProgramForm form) const {
 
 void WeightNode::AddQuantizeAttended(size_t thread, size_t layer, ProgramForm form, bool logit_rows,
                                      Steps& steps) {
-  const QuantizeOperand* quantize = Keep(quantizes_, QuantizeOperand{.elementwise = &elementwise_,
-                                                                     .x = activations_.attn,
-                                                                     .n = config_.q_rows(),
-                                                                     .out = AttendedOf(thread, form),
-                                                                     .share = ShareOf(thread, form),
-                                                                     .logit_rows = logit_rows});
+  const QuantizeOperand* quantize =
+      Keep(quantizes_, QuantizeOperand{.elementwise = &elementwise_,
+                                       .x = activations_.attn,
+                                       .n = config_.q_rows(),
+                                       .out = AttendedOf(thread, form),
+                                       .share = ShareOf(thread, form),
+                                       .logit_rows = logit_rows});
   const bool shared = form == ProgramForm::kManyRows;
   steps.push_back(MakeStep(QuantizeStep, quantize, StepKind::kQuantize, layer, shared));
 }
@@ -280,14 +292,16 @@ void WeightNode::AddSiluGate(size_t thread, size_t layer, ProgramForm form, Step
     ActRows out = activations_.ffn;
     out.data += extent.panels.begin * sizeof(kernels::ActBlock);
     const FfnOperand* ffn = Keep(
-        ffns_, FfnOperand{.gemm = FindGemm(PanelMatrix::kFfn, layer_panels_[layer].of(PanelMatrix::kFfn, 0)),
-                          .elementwise = &elementwise_,
-                          .units = shards_[extent.home]->Panel(PanelMatrix::kFfn, layer, extent.panels.begin),
-                          .n_units = extent.panels.count(),
-                          .x = form == ProgramForm::kManyRows ? activations_.shared_dim
-                                                              : activations_.threads[thread].dim,
-                          .tile = activations_.threads[thread].ffn_tile,
-                          .out = out});
+        ffns_,
+        FfnOperand{
+            .gemm = FindGemm(PanelMatrix::kFfn, layer_panels_[layer].of(PanelMatrix::kFfn, 0)),
+            .elementwise = &elementwise_,
+            .units = shards_[extent.home]->Panel(PanelMatrix::kFfn, layer, extent.panels.begin),
+            .n_units = extent.panels.count(),
+            .x = form == ProgramForm::kManyRows ? activations_.shared_dim
+                                                : activations_.threads[thread].dim,
+            .tile = activations_.threads[thread].ffn_tile,
+            .out = out});
     steps.push_back(MakeStep(FfnStep, ffn, StepKind::kGateUp, layer, &extent == &extents.back()));
   }
 }
@@ -300,7 +314,8 @@ void WeightNode::AddLmHead(size_t thread, ProgramForm form, Steps& steps) {
   for (const PanelExtent& extent : panels_.Work(form, thread, PanelMatrix::kLmHead)) {
     ProductOperand operand = OperandOf(extent, PanelMatrix::kLmHead, 0, x, activations_.logits);
     operand.logit_rows = true;
-    steps.push_back(MakeStep(ProductStep, Keep(products_, operand), StepKind::kLmHead, layer, false));
+    steps.push_back(
+        MakeStep(ProductStep, Keep(products_, operand), StepKind::kLmHead, layer, false));
   }
 }
 

@@ -1,14 +1,14 @@
-// WeightNode: one socket's weights and the steps that use them. It owns everything that the steps' operands
-// point to. Built once; the pipeline asks it for the steps of each thread and puts the attention steps
-// between them. Per layer, for thread t (DESIGN.md, "One token's way"; B is a barrier of the socket's
-// threads):
+// WeightNode: one socket's weights and the steps that use them. It owns everything that the steps'
+// operands point to. Built once; the pipeline asks it for the steps of each thread and puts the
+// attention steps between them. Per layer, for thread t (DESIGN.md, "One token's way"; B is a
+// barrier of the socket's threads):
 //   norm+quantise (all rows, into its own buffer) | QKV panels, group by group, each signalled
 //   ... attention ... B
 //   quantise | O panels += residual, B
 //   norm+quantise | FFN units -> quantised, B
 //   down panels += residual, B
-// In micro-batches of more than few_rows rows the threads share norm+quantise too (one more barrier after
-// each); the bits are the same.
+// In micro-batches of more than few_rows rows the threads share norm+quantise too (one more barrier
+// after each); the bits are the same.
 #pragma once
 
 #include <deque>
@@ -38,16 +38,17 @@ struct WeightNodeOptions {
   size_t max_batch_tokens = 128;
   size_t logit_rows = 32;
   std::vector<NumaNodeId> node_of_thread;
-  const AttentionIoRows* shared_io = nullptr;  // separated: rows that the attention sockets read and write
-  std::optional<PanelMap> panels;              // who computes which panels; nullopt: each thread its own
+  const AttentionIoRows* shared_io = nullptr;  // separated: rows that the attention sockets read
+                                               // and write
+  std::optional<PanelMap> panels;  // who computes which panels; nullopt: each thread its own
 };
 
 class WeightNode {
  public:
   WeightNode(const model::ModelConfig&, const ShardPlan&, const WeightNodeOptions&);
 
-  // Reads thread t's shard, and its share of the embedding rows unless lm_head is the same matrix. Call it on
-  // thread t.
+  // Reads thread t's shard, and its share of the embedding rows unless lm_head is the same matrix.
+  // Call it on thread t.
   void Pack(const model::GgufFile&, size_t thread, PackedByteCounter&);
   // Call after all threads have packed: fills the tables that steps point to.
   void Finish();
@@ -55,13 +56,14 @@ class WeightNode {
   using Steps = std::vector<threadpool::Step>;
   void AddEmbed(size_t thread, Steps&);  // needs the ends (embedding, lm_head)
   void AddReceive(size_t thread, Steps&);
-  // Goes after the thread's own down panels, or after a barrier if the rows come from the embedding.
-  // logit_rows: send only the rows that the process with lm_head needs.
+  // Goes after the thread's own down panels, or after a barrier if the rows come from the
+  // embedding. logit_rows: send only the rows that the process with lm_head needs.
   void AddSend(size_t thread, ProgramForm, bool logit_rows, Steps&);
-  // Adds the layer's operations (model::LayerSpec) up to attention. ready(group) returns the flag to signal
-  // when this thread's rows of that KV head's group are done, or null.
+  // Adds the layer's operations (model::LayerSpec) up to attention. ready(group) returns the flag
+  // to signal when this thread's rows of that KV head's group are done, or null.
   template <typename Ready>
-  void AddBeforeAttention(size_t thread, size_t layer, ProgramForm form, Steps& steps, Ready ready) {
+  void AddBeforeAttention(size_t thread, size_t layer, ProgramForm form, Steps& steps,
+                          Ready ready) {
     for (const model::LayerOp& op : config_.layer.BeforeAttention()) {
       if (op.kind != model::OpKind::kQkv) {
         AddOp(thread, layer, form, op, steps);
@@ -71,18 +73,20 @@ class WeightNode {
           QkvParts(shape_, panels_.Work(form, thread, PanelMatrix::kQkv), layer_panels_[layer]);
       for (size_t i = 0; i < parts.size(); ++i) {
         const bool last = i + 1 == parts.size() || parts[i + 1].group != parts[i].group;
-        AddQkvPart(thread, layer, form, parts[i].extent, last ? ready(parts[i].group) : nullptr, steps);
+        AddQkvPart(thread, layer, form, parts[i].extent, last ? ready(parts[i].group) : nullptr,
+                   steps);
       }
     }
   }
-  // For the last layer, whose residual is wanted of the logit rows only: moves these to the beginning of the
-  // buffers. What follows takes a BatchRows of these rows alone. Goes before AddAfterAttention(kept).
+  // For the last layer, whose residual is wanted of the logit rows only: moves these to the
+  // beginning of the buffers. What follows takes a BatchRows of these rows alone. Goes before
+  // AddAfterAttention(kept).
   void AddKeep(size_t thread, size_t layer, ProgramForm, Steps&);
   void AddAfterAttention(size_t thread, size_t layer, ProgramForm, bool kept, Steps&);
   void AddLmHead(size_t thread, ProgramForm, Steps&);
 
-  // The final norm of a row of the residual, to the bits that AddLmHead's steps quantise; x and hidden are
-  // [dim].
+  // The final norm of a row of the residual, to the bits that AddLmHead's steps quantise; x and
+  // hidden are [dim].
   void FinalNorm(const float* x, float* hidden) const {
     elementwise_.rms_norm(x, shards_[0]->output_norm(), hidden, config_.dim, config_.norm_epsilon);
   }
@@ -104,15 +108,15 @@ class WeightNode {
   Range<size_t> ColumnsOf(const PanelExtent&) const;  // of the residual, that the panels write
   void AddSiluGate(size_t thread, size_t layer, ProgramForm, Steps&);
   // x += panels * in, for this thread's panels of O or down.
-  void AddResidual(size_t thread, size_t layer, ProgramForm, PanelMatrix, const ActRows& in, model::StepKind,
-                   Steps&);
+  void AddResidual(size_t thread, size_t layer, ProgramForm, PanelMatrix, const ActRows& in,
+                   model::StepKind, Steps&);
   // The operand of a product for one extent of panels of one format; y's columns are the extent's.
   ProductOperand OperandOf(const PanelExtent&, PanelMatrix, size_t layer, const ActRows& x,
                            FloatRows y) const;
   void AddNorm(size_t thread, size_t layer, ProgramForm, const float* weight, model::StepKind,
                bool logit_rows, Steps&);
-  void AddQkvPart(size_t thread, size_t layer, ProgramForm, const PanelExtent&, sync::EpochFlag* ready,
-                  Steps&);
+  void AddQkvPart(size_t thread, size_t layer, ProgramForm, const PanelExtent&,
+                  sync::EpochFlag* ready, Steps&);
   RowShare ShareOf(size_t thread, ProgramForm form) const;
   void AddTransfer(size_t thread, ProgramForm, threadpool::Kernel, model::StepKind, size_t layer,
                    bool barrier, bool logit_rows, Steps&);

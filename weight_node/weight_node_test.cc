@@ -1,5 +1,5 @@
-// The steps that a WeightNode makes: their kinds in order, their barriers, and which of them take the logit
-// rows alone. What they compute is compared in panel_map_test.cc and in pipeline/engine/.
+// The steps that a WeightNode makes: their kinds in order, their barriers, and which of them take
+// the logit rows alone. What they compute is compared in panel_map_test.cc and in pipeline/engine/.
 #include "weight_node/weight_node.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,8 @@ constexpr size_t kThreads = 2;
 
 class WeightNodeTest : public testing::TestWithParam<ProgramForm> {
  protected:
-  WeightNodeTest() : model_(MixedShape(), MixedType), config_(model::ReadModelConfig(*model_.file())) {
+  WeightNodeTest()
+      : model_(MixedShape(), MixedType), config_(model::ReadModelConfig(*model_.file())) {
     node_ = std::make_unique<WeightNode>(
         config_, MakeShardPlan(config_, kThreads),
         WeightNodeOptions{.isa = kernels::BestIsa(),
@@ -69,8 +70,9 @@ INSTANTIATE_TEST_SUITE_P(Forms, WeightNodeTest,
 // Kinds in order, a run of one kind (a thread's parts of QKV) as one.
 std::vector<StepKind> KindsOf(const Steps& steps) {
   std::vector<StepKind> kinds;
-  std::ranges::transform(steps, std::back_inserter(kinds),
-                         [](const threadpool::Step& step) { return static_cast<StepKind>(step.kind); });
+  std::ranges::transform(steps, std::back_inserter(kinds), [](const threadpool::Step& step) {
+    return static_cast<StepKind>(step.kind);
+  });
   kinds.erase(std::unique(kinds.begin(), kinds.end()), kinds.end());
   return kinds;
 }
@@ -85,16 +87,19 @@ TEST_P(WeightNodeTest, KindsAreInTheOrderOfALayer) {
     EXPECT_EQ(KindsOf(Embed(t)), std::vector{kEmbed});
     for (size_t layer = 0; layer < config_.layers; ++layer) {
       EXPECT_EQ(KindsOf(Before(t, layer)), (std::vector{kNorm, kQkv}));
-      EXPECT_EQ(KindsOf(After(t, layer, false)), (std::vector{kQuantize, kO, kNorm, kGateUp, kDown}));
+      EXPECT_EQ(KindsOf(After(t, layer, false)),
+                (std::vector{kQuantize, kO, kNorm, kGateUp, kDown}));
     }
     EXPECT_EQ(KindsOf(LmHead(t)), (std::vector{kLmHeadNorm, kLmHead}));
   }
 }
 
-// Of a layer's barriers the caller makes one, before O. The others are after O, after the FFN units and after
-// down; in micro-batches of many rows also after each row-wise step that threads then share.
+// Of a layer's barriers the caller makes one, before O. The others are after O, after the FFN units
+// and after down; in micro-batches of many rows also after each row-wise step that threads then
+// share.
 TEST_P(WeightNodeTest, ALayerHasFourBarriersAndThreeMoreForManyRows) {
-  constexpr size_t kOfTheCaller = 1, kShared = 3;  // two norms, and the quantisation of what attention gives
+  constexpr size_t kOfTheCaller = 1, kShared = 3;  // two norms, and the quantisation of what
+                                                   // attention gives
   for (size_t t = 0; t < kThreads; ++t) {
     for (size_t layer = 0; layer < config_.layers; ++layer) {
       EXPECT_EQ(kOfTheCaller + BarriersOf(Before(t, layer)) + BarriersOf(After(t, layer, false)),
@@ -116,21 +121,26 @@ TEST_P(WeightNodeTest, AllThreadsMeetAfterTheSameKinds) {
   using enum StepKind;
   for (size_t t = 0; t < kThreads; ++t) {
     EXPECT_EQ(met_after(Before(t, 0)), many_rows() ? std::vector{kNorm} : std::vector<StepKind>());
-    EXPECT_EQ(met_after(After(t, 0, false)), many_rows() ? (std::vector{kQuantize, kO, kNorm, kGateUp, kDown})
-                                                         : (std::vector{kO, kGateUp, kDown}));
+    EXPECT_EQ(met_after(After(t, 0, false)),
+              many_rows() ? (std::vector{kQuantize, kO, kNorm, kGateUp, kDown})
+                          : (std::vector{kO, kGateUp, kDown}));
   }
 }
 
-// AddKeep's steps are the last of a frame that know all rows: they pick the logit rows, and the steps behind
-// them take a batch of these alone, so they pick no more. Without AddKeep nothing before lm_head picks rows.
+// AddKeep's steps are the last of a frame that know all rows: they pick the logit rows, and the
+// steps behind them take a batch of these alone, so they pick no more. Without AddKeep nothing
+// before lm_head picks rows.
 TEST_P(WeightNodeTest, OnlyWhatIsBehindTheLastAttentionPicksLogitRows) {
   const auto picks = [](const Steps& steps) {
     size_t count = 0;
     for (const threadpool::Step& step : steps) {
       if (step.kernel == KeepStep) ++count;
-      if (step.kernel == NormStep) count += static_cast<const NormOperand*>(step.operand)->logit_rows;
-      if (step.kernel == QuantizeStep) count += static_cast<const QuantizeOperand*>(step.operand)->logit_rows;
-      if (step.kernel == ProductStep) count += static_cast<const ProductOperand*>(step.operand)->logit_rows;
+      if (step.kernel == NormStep)
+        count += static_cast<const NormOperand*>(step.operand)->logit_rows;
+      if (step.kernel == QuantizeStep)
+        count += static_cast<const QuantizeOperand*>(step.operand)->logit_rows;
+      if (step.kernel == ProductStep)
+        count += static_cast<const ProductOperand*>(step.operand)->logit_rows;
     }
     return count;
   };
@@ -150,7 +160,8 @@ TEST_P(WeightNodeTest, OnlyWhatIsBehindTheLastAttentionPicksLogitRows) {
   }
 }
 
-// Where the residual goes to another stage, its last one sends the rows that the ends need, others all.
+// Where the residual goes to another stage, its last one sends the rows that the ends need, others
+// all.
 TEST_P(WeightNodeTest, SendsAllRowsOrTheLogitRows) {
   for (const bool logit_rows : {false, true}) {
     Steps steps;

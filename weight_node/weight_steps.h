@@ -1,7 +1,7 @@
-// The steps of a weight socket: the operands of a Program's kernels, fixed at set-up. All addresses stay
-// valid as long as the Program. The kernels are in weight_steps_datapath.cc. Their argument `batch` is a
-// model::BatchRows, either a whole micro-batch (embedding, logits) or a part of one: row m of it is row
-// first_row + m of every buffer.
+// The steps of a weight socket: the operands of a Program's kernels, fixed at set-up. All addresses
+// stay valid as long as the Program. The kernels are in weight_steps_datapath.cc. Their argument
+// `batch` is a model::BatchRows, either a whole micro-batch (embedding, logits) or a part of one:
+// row m of it is row first_row + m of every buffer.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +20,8 @@ struct RowShare {
   uint32_t threads = 1;
 };
 
-// x[m] = the embedding of token[m]. Its rows are blocks as the file has them, or (tied embeddings) lie in
-// lm_head's panels, which are spread over the threads' shards.
+// x[m] = the embedding of token[m]. Its rows are blocks as the file has them, or (tied embeddings)
+// lie in lm_head's panels, which are spread over the threads' shards.
 struct EmbedOperand {
   const char* table;                     // [vocab] rows of table_type, or null
   model::TensorType table_type;          // quantised
@@ -35,8 +35,8 @@ struct EmbedOperand {
 };
 void EmbedStep(const void* operand, void* batch);
 
-// Copies the residual from the previous stage or to the next one: columns [first, first + count) of all rows.
-// logit_rows: only the rows whose logits are wanted are sent, in their order.
+// Copies the residual from the previous stage or to the next one: columns [first, first + count) of
+// all rows. logit_rows: only the rows whose logits are wanted are sent, in their order.
 struct TransferOperand {
   FloatRows x;
   size_t dim;
@@ -46,7 +46,8 @@ struct TransferOperand {
 void ReceiveStep(const void* operand, void* batch);
 void SendStep(const void* operand, void* batch);
 
-// out[m] = quantise(rms_norm(x[m])). logit_rows: only the rows whose logits are wanted, not all rows.
+// out[m] = quantise(rms_norm(x[m])). logit_rows: only the rows whose logits are wanted, not all
+// rows.
 struct NormOperand {
   const kernels::Elementwise* elementwise;
   FloatRows x;
@@ -91,7 +92,8 @@ struct ProductOperand {
 };
 void ProductStep(const void* operand, void* batch);
 
-// out[m][block] = quantise(silu(gate) * up) for this thread's units. out.data points at its first block.
+// out[m][block] = quantise(silu(gate) * up) for this thread's units. out.data points at its first
+// block.
 struct FfnOperand {
   const kernels::Gemm* gemm;
   const kernels::Elementwise* elementwise;

@@ -17,11 +17,15 @@ using model::BatchRows;
 using model::StepKind;
 using threadpool::EndLap;
 
-inline ActBlock* ActRow(const ActRows& rows, size_t m) { return reinterpret_cast<ActBlock*>(rows.row(m)); }
+inline ActBlock* ActRow(const ActRows& rows, size_t m) {
+  return reinterpret_cast<ActBlock*>(rows.row(m));
+}
 
-// Logits, and the rows that lead to them, start at the buffers' beginning, whichever part of a micro-batch
-// runs.
-inline uint32_t FirstRow(const BatchRows& rows, bool logit_rows) { return logit_rows ? 0 : rows.first_row; }
+// Logits, and the rows that lead to them, start at the buffers' beginning, whichever part of a
+// micro-batch runs.
+inline uint32_t FirstRow(const BatchRows& rows, bool logit_rows) {
+  return logit_rows ? 0 : rows.first_row;
+}
 
 inline Range<uint32_t> RowsOf(uint32_t rows, const RowShare& share) {
   return threadpool::ShareOf(rows, share.thread, share.threads);
@@ -122,10 +126,12 @@ void FfnStep(const void* operand, void* batch) {
   if (rows.rows == 0) return;
   const size_t unit_bytes = 4 * op.gemm->shape().panel.bytes();
   for (size_t unit = 0; unit < op.n_units; ++unit) {
-    op.gemm->Run(op.units + unit * unit_bytes, ActRow(op.x, rows.first_row), op.tile.data, 4, rows.rows);
+    op.gemm->Run(op.units + unit * unit_bytes, ActRow(op.x, rows.first_row), op.tile.data, 4,
+                 rows.rows);
     EndLap(StepKind::kGateUp);
     op.elementwise->swiglu_quantize(op.tile.data, op.tile.data + model::kBlock, op.tile.stride,
-                                    ActRow(op.out, rows.first_row) + unit, op.out.stride_bytes, rows.rows);
+                                    ActRow(op.out, rows.first_row) + unit, op.out.stride_bytes,
+                                    rows.rows);
     EndLap(StepKind::kActivation);
   }
 }

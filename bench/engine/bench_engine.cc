@@ -1,6 +1,7 @@
-// The whole engine on one machine: decode by batch, prefill, evicted weights, loading, and the cost of
-// waiting. Limits of the same run: all threads re-reading their own shards at once (from L3, or wherever the
-// shards are), reading DRAM for evicted weights, and the integer peak of all threads at once.
+// The whole engine on one machine: decode by batch, prefill, evicted weights, loading, and the cost
+// of waiting. Limits of the same run: all threads re-reading their own shards at once (from L3, or
+// wherever the shards are), reading DRAM for evicted weights, and the integer peak of all threads
+// at once.
 #include <benchmark/benchmark.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -88,12 +89,14 @@ double DramLimitGbps(Engine& engine) {
   return gbps;
 }
 
-// Decodes `batch` sequences in parallel, step by step, from an empty context to kBenchGenerate tokens, then
-// starts again.
+// Decodes `batch` sequences in parallel, step by step, from an empty context to kBenchGenerate
+// tokens, then starts again.
 class Decoder {
  public:
   Decoder(Engine& engine, size_t batch)
-      : engine_(engine), rows_(batch), tokens_(Tokens(batch * kBenchGenerate, engine.plan().config.vocab)) {}
+      : engine_(engine),
+        rows_(batch),
+        tokens_(Tokens(batch * kBenchGenerate, engine.plan().config.vocab)) {}
   void Step() {
     for (size_t s = 0; s < rows_.size(); ++s) {
       rows_[s] = {tokens_[position_ * rows_.size() + s], SlotId(static_cast<int32_t>(s)),
@@ -116,8 +119,9 @@ bool InBlock(uint16_t kind) {
          step != model::StepKind::kLmHead;
 }
 
-// The share of the transformer blocks' time in which threads run no step: waiting for flags and barriers or a
-// slower thread, and the timeline's own two clock readings per step (about 2 x 10 ns).
+// The share of the transformer blocks' time in which threads run no step: waiting for flags and
+// barriers or a slower thread, and the timeline's own two clock readings per step (about 2 x 10
+// ns).
 double WaitingShare(Engine& engine, Decoder& decoder) {
   threadpool::Pool& pool = engine.packed().pool();
   const size_t steps = engine.stage().steps(weight_node::ProgramForm::kFewRows, 0).size();
@@ -141,13 +145,14 @@ double WaitingShare(Engine& engine, Decoder& decoder) {
   return total == 0 ? 0 : 1 - busy / (total * pool.threads());
 }
 
-void ReportDecode(State& state, const Stopwatch& watch, Engine& engine, size_t batch, double read_gbps,
-                  double peak_gops) {
+void ReportDecode(State& state, const Stopwatch& watch, Engine& engine, size_t batch,
+                  double read_gbps, double peak_gops) {
   const auto rows = static_cast<double>(batch);
   state.counters["tokens/s"] = rows / watch.mean_s();
   state.counters["best tokens/s"] = rows / watch.best_s();
   state.counters["bytes/token"] = static_cast<double>(engine.plan().weight_bytes) / rows;
-  SetRate(state, watch, "GB/s", static_cast<double>(engine.plan().weight_bytes), read_gbps, "of read");
+  SetRate(state, watch, "GB/s", static_cast<double>(engine.plan().weight_bytes), read_gbps,
+          "of read");
   SetRate(state, watch, "GOP/s", 2 * WeightsPerToken(engine.plan()) * rows, peak_gops, "of peak");
 }
 
@@ -177,7 +182,8 @@ void DecodeEvicted(State& state) {
   auto evict = [](void* raw, int thread) {
     auto& c = *static_cast<Context*>(raw);
     const auto weights = c.engine->packed().weights().shards(static_cast<size_t>(thread)).weights();
-    if (!topology::FlushFromCaches(weights.data(), weights.size()) && thread == 0) c.flushed = false;
+    if (!topology::FlushFromCaches(weights.data(), weights.size()) && thread == 0)
+      c.flushed = false;
   };
   Decoder decoder(engine, batch);
   decoder.Step();
@@ -186,7 +192,8 @@ void DecodeEvicted(State& state) {
     engine.packed().pool().ForEach(evict, &context);
     watch.Time([&] { decoder.Step(); });
   }
-  if (!context.flushed) return state.SkipWithError("this CPU has no clflushopt: weights cannot be evicted");
+  if (!context.flushed)
+    return state.SkipWithError("this CPU has no clflushopt: weights cannot be evicted");
   ReportDecode(state, watch, engine, batch, read, peak);
 }
 
@@ -215,7 +222,8 @@ void Prefill(State& state) {
 
 void RegisterAll() {
   const std::vector<int64_t> threads = ThreadCounts(1);
-  auto add = [&](const char* name, void (*run)(State&), const char* arg, std::vector<int64_t> values) {
+  auto add = [&](const char* name, void (*run)(State&), const char* arg,
+                 std::vector<int64_t> values) {
     benchmark::RegisterBenchmark(name, run)
         ->ArgNames({"threads", arg})
         ->ArgsProduct({threads, values})
@@ -279,7 +287,8 @@ std::unique_ptr<Engine> MakeBenchEngine(size_t threads, size_t slots) {
   options.threads = threads;
   options.slots = slots;
   options.context = kBenchContext;
-  const pipeline::StagePlan plan = pipeline::MakeStagePlan(model::ReadModelConfig(*file), Machine(), options);
+  const pipeline::StagePlan plan =
+      pipeline::MakeStagePlan(model::ReadModelConfig(*file), Machine(), options);
   pipeline::ChainOptions stage;
   stage.wait = threadpool::ChooseWaitPolicy(Machine(), Cpus(threads), g_options.isolated);
   return std::make_unique<Engine>(file, plan, stage);

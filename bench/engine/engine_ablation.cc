@@ -1,6 +1,7 @@
 // One decode step with the same kernels and operands and different ways to wait between them:
 //   heads      as the Stage runs it: attention of a head starts when that head's rows are there
-//   operators  a barrier of all threads after QKV, and one after appending, instead of the heads' flags
+//   operators  a barrier of all threads after QKV, and one after appending, instead of the heads'
+//              flags
 //   openmp     as `heads`, with a parallel region of GNU OpenMP in place of each barrier
 // All else is as in the row `decode`, so the differences are the cost of waiting.
 #include <benchmark/benchmark.h>
@@ -30,9 +31,9 @@ Step WithoutFlags(Step step) {
   return step;
 }
 
-// The steps of one thread without flags. Where a layer's attention begins there is a barrier, then the
-// layer's appends, then a barrier. Every thread has a step of kind kAttention in every layer, even if it is
-// only the barrier at the layer's end.
+// The steps of one thread without flags. Where a layer's attention begins there is a barrier, then
+// the layer's appends, then a barrier. Every thread has a step of kind kAttention in every layer,
+// even if it is only the barrier at the layer's end.
 Steps OperatorSteps(std::span<const Step> from) {
   Step meet;
   meet.barrier = true;
@@ -71,8 +72,8 @@ struct DecodeFrame {
 void FillContext(pipeline::Engine& engine) {
   std::vector<pipeline::TokenRow> rows(kContext);
   for (size_t i = 0; i < kContext; ++i)
-    rows[i] = {static_cast<int32_t>(i % engine.plan().config.vocab), SlotId(0), static_cast<uint32_t>(i),
-               i + 1 == kContext};
+    rows[i] = {static_cast<int32_t>(i % engine.plan().config.vocab), SlotId(0),
+               static_cast<uint32_t>(i), i + 1 == kContext};
   engine.Run(rows);
 }
 
@@ -94,13 +95,15 @@ double HeadsSeconds(pipeline::Engine& engine, DecodeFrame& frame) {
   return best;
 }
 
-// For comparison: if another way of waiting gives other bits, it does not wait for all that it needs.
+// For comparison: if another way of waiting gives other bits, it does not wait for all that it
+// needs.
 std::vector<float> Logits(pipeline::Engine& engine) {
   const auto logits = engine.packed().logits(0);
   return {logits.begin(), logits.end()};
 }
 void CheckLogits(State& state, pipeline::Engine& engine, const std::vector<float>& expected) {
-  if (Logits(engine) != expected) state.SkipWithError("other logits than the Stage's own steps give");
+  if (Logits(engine) != expected)
+    state.SkipWithError("other logits than the Stage's own steps give");
 }
 
 void Heads(State& state) {
@@ -136,7 +139,8 @@ void Operators(State& state) {
 }
 
 #ifdef _OPENMP
-// Runs a thread's steps from its cursor to its next barrier. Returns false at the end of its program.
+// Runs a thread's steps from its cursor to its next barrier. Returns false at the end of its
+// program.
 bool WalkSegment(std::span<const Step> steps, size_t& cursor, uint32_t base_epoch, void* frame) {
   const sync::WaitPolicy wait{sync::WaitPolicy::Mode::kAdaptive, 1000};
   while (cursor < steps.size()) {
@@ -152,7 +156,8 @@ bool WalkSegment(std::span<const Step> steps, size_t& cursor, uint32_t base_epoc
 
 void OpenMpRegions(State& state) {
   const auto threads = static_cast<int>(state.range(0));
-  // A separate engine: the regions signal ahead of its pool's epochs, so its pool must not run again.
+  // A separate engine: the regions signal ahead of its pool's epochs, so its pool must not run
+  // again.
   DropBenchEngine();
   const std::unique_ptr<pipeline::Engine> engine = MakeBenchEngine(static_cast<size_t>(threads));
   FillContext(*engine);
@@ -164,7 +169,8 @@ void OpenMpRegions(State& state) {
   for (int t = 0; t < threads; ++t) topology::PinThisThread(cpus[static_cast<size_t>(t)].cpu);
   std::vector<std::span<const Step>> steps;
   for (int t = 0; t < threads; ++t)
-    steps.push_back(engine->stage().steps(weight_node::ProgramForm::kFewRows, static_cast<size_t>(t)));
+    steps.push_back(
+        engine->stage().steps(weight_node::ProgramForm::kFewRows, static_cast<size_t>(t)));
   model::BatchRows rows = frame.rows();
   uint32_t base_epoch = engine->packed().pool().next_base_epoch();
   struct alignas(kFalseSharingBytes) Cursor {

@@ -1,5 +1,6 @@
-// Decode with a busy process on each of the engine's CPUs. The scheduler's fair share is half; any further
-// loss is waiting for a thread that is not running. The target is a third of the quiet speed.
+// Decode with a busy process on each of the engine's CPUs. The scheduler's fair share is half; any
+// further loss is waiting for a thread that is not running. The target is a third of the quiet
+// speed.
 #include <benchmark/benchmark.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -51,7 +52,8 @@ class OneSequence {
  public:
   explicit OneSequence(pipeline::Engine& engine) : engine_(engine) {}
   void Step() {
-    row_ = {static_cast<int32_t>(position_ % engine_.plan().config.vocab), SlotId(0), position_, true};
+    row_ = {static_cast<int32_t>(position_ % engine_.plan().config.vocab), SlotId(0), position_,
+            true};
     engine_.Run({&row_, 1});
     position_ = (position_ + 1) % kBenchGenerate;
   }
@@ -68,8 +70,8 @@ class OneSequence {
   uint32_t position_ = 0;
 };
 
-// Other work on the machine would lower the quiet speed and improve the ratio, so the quiet speed is the
-// better of before and after.
+// Other work on the machine would lower the quiet speed and improve the ratio, so the quiet speed
+// is the better of before and after.
 void Busy(State& state) {
   const auto threads = static_cast<size_t>(state.range(0));
   OneSequence sequence(BenchEngine(threads));

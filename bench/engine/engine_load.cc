@@ -1,6 +1,6 @@
-// Loading: its time against reading the file from the page cache, and the process's peak memory against the
-// model and its KV cache. Measured in a separate process (this program started again) from main() on,
-// including kernel generation and its checks, as a user experiences it.
+// Loading: its time against reading the file from the page cache, and the process's peak memory
+// against the model and its KV cache. Measured in a separate process (this program started again)
+// from main() on, including kernel generation and its checks, as a user experiences it.
 #include <benchmark/benchmark.h>
 #include <fcntl.h>
 #include <sys/wait.h>
@@ -22,8 +22,9 @@ namespace {
 
 using benchmark::State;
 
-// The seconds that one thread takes to read the model's files once into a small buffer, as `cat FILE >
-// /dev/null` does, without a second copy or new memory. The best of three; the first fills the page cache.
+// The seconds that one thread takes to read the model's files once into a small buffer, as `cat
+// FILE > /dev/null` does, without a second copy or new memory. The best of three; the first fills
+// the page cache.
 double ReadFileSeconds(const std::string& model) {
   const auto file = model::GgufFile::Open(model);
   std::vector<char> buffer(size_t{1} << 20);
@@ -62,7 +63,8 @@ nlohmann::json RunChild(size_t threads) {
   if (child == 0) {
     dup2(out[1], STDOUT_FILENO);
     close(out[0]);
-    execl(self, self, "--measure-load", BenchModelPath().c_str(), count.c_str(), static_cast<char*>(nullptr));
+    execl(self, self, "--measure-load", BenchModelPath().c_str(), count.c_str(),
+          static_cast<char*>(nullptr));
     _exit(127);
   }
   close(out[1]);
@@ -89,7 +91,8 @@ void Load(State& state) {
     watch.Add(child.at("load_s").get<double>());
   }
   read_s = std::min(read_s, ReadFileSeconds(BenchModelPath()));
-  const double model = child.at("model_bytes"), kv = child.at("kv_bytes"), peak = child.at("peak_bytes");
+  const double model = child.at("model_bytes"), kv = child.at("kv_bytes"),
+               peak = child.at("peak_bytes");
   state.counters["load s"] = watch.best_s();
   state.counters["read file s"] = read_s;
   state.counters["load / read"] = watch.best_s() / read_s;
@@ -112,8 +115,8 @@ int MeasureLoad(const std::string& model, size_t threads) {
     // Fills the one slot, so that the whole KV cache has been touched when the peak is read.
     std::vector<pipeline::TokenRow> rows(kBenchContext);
     for (size_t i = 0; i < rows.size(); ++i)
-      rows[i] = {static_cast<int32_t>(i % engine->plan().config.vocab), SlotId(0), static_cast<uint32_t>(i),
-                 i + 1 == rows.size()};
+      rows[i] = {static_cast<int32_t>(i % engine->plan().config.vocab), SlotId(0),
+                 static_cast<uint32_t>(i), i + 1 == rows.size()};
     engine->Run(rows);
     const nlohmann::json result = {{"load_s", load_s},
                                    {"model_bytes", model::GgufFile::Open(model)->file_bytes()},

@@ -1,7 +1,8 @@
-// Separated weights and attention: decode with a weight socket and an attention socket of one core each, over
-// context and batch, against two colocated forms: one socket of one core, so that separation adds a socket
-// (the comparison of the cache-resident paper, section 6.5, Figure 9), and one socket of the same two cores.
-// Separation starts to pay where the KV cache would evict the weights from the cache. Its table shows where.
+// Separated weights and attention: decode with a weight socket and an attention socket of one core
+// each, over context and batch, against two colocated forms: one socket of one core, so that
+// separation adds a socket (the comparison of the cache-resident paper, section 6.5, Figure 9), and
+// one socket of the same two cores. Separation starts to pay where the KV cache would evict the
+// weights from the cache. Its table shows where.
 #include <benchmark/benchmark.h>
 
 #include <map>
@@ -42,14 +43,16 @@ std::unique_ptr<Engine> Make(Form form, int64_t batch) {
   options.cores = form == Form::kTwoCores ? cores : std::vector<CoreId>{cores[0]};
   options.threads = options.cores.size();
   if (form == Form::kSeparated)
-    options.attention = {{.name = "attention", .cores = {cores[1]}, .cpus = {}, .slots = options.slots}};
+    options.attention = {
+        {.name = "attention", .cores = {cores[1]}, .cpus = {}, .slots = options.slots}};
   pipeline::ChainOptions stage;
   stage.wait = threadpool::ChooseWaitPolicy(Machine(), Cpus(2), GetEngineBenchOptions().isolated);
   return std::make_unique<Engine>(
       file, pipeline::MakeStagePlan(model::ReadModelConfig(*file), Machine(), options), stage);
 }
 
-// One engine at a time; its slots are filled to the longest context that its rows have needed so far.
+// One engine at a time; its slots are filled to the longest context that its rows have needed so
+// far.
 Engine& Filled(Form form, int64_t batch, int64_t context) {
   static std::unique_ptr<Engine> engine;
   static std::pair<Form, int64_t> made_for;
@@ -63,8 +66,8 @@ Engine& Filled(Form form, int64_t batch, int64_t context) {
   for (SlotId slot(0); slot.value < batch; ++slot) {
     rows.clear();
     for (size_t i = engine->length(slot); i < static_cast<size_t>(context); ++i)
-      rows.push_back(
-          {static_cast<int32_t>(i % engine->plan().config.vocab), slot, static_cast<uint32_t>(i), false});
+      rows.push_back({static_cast<int32_t>(i % engine->plan().config.vocab), slot,
+                      static_cast<uint32_t>(i), false});
     if (!rows.empty()) engine->Run(rows);
   }
   return *engine;
@@ -83,15 +86,16 @@ void Decode(State& state, Form form) {
   const pipeline::StagePlan& plan = engine.plan();
   state.counters["tokens/s"] = n / watch.mean_s();
   state.counters["best tokens/s"] = n / watch.best_s();
-  state.counters["KV MB"] = static_cast<double>(plan.kv_slot_bytes) * n * static_cast<double>(context) /
+  state.counters["KV MB"] = static_cast<double>(plan.kv_slot_bytes) * n *
+                            static_cast<double>(context) /
                             static_cast<double>(plan.options.context) * 1e-6;
   // Rows of one socket run before separated ones.
   static std::map<std::tuple<Form, int64_t, int64_t>, double> best_s;
   double& best = best_s.try_emplace({form, batch, context}, watch.best_s()).first->second;
   best = std::min(best, watch.best_s());
   if (form != Form::kSeparated) return;
-  for (const auto& [other, name] :
-       {std::pair(Form::kOneCore, "best / one core"), std::pair(Form::kTwoCores, "best / two cores")}) {
+  for (const auto& [other, name] : {std::pair(Form::kOneCore, "best / one core"),
+                                    std::pair(Form::kTwoCores, "best / two cores")}) {
     if (const auto it = best_s.find({other, batch, context}); it != best_s.end())
       state.counters[name] = it->second / watch.best_s();
   }
@@ -103,9 +107,9 @@ void RegisterSeparation() {
   if (Cores() < 2) return;
   // Ordered by batch, since the engine of one batch is filled further from row to row.
   for (const int64_t batch : kBatches) {
-    for (const auto& [form, name] :
-         {std::pair(Form::kOneCore, "sockets/one_core"), std::pair(Form::kTwoCores, "sockets/two_cores"),
-          std::pair(Form::kSeparated, "sockets/separated")}) {
+    for (const auto& [form, name] : {std::pair(Form::kOneCore, "sockets/one_core"),
+                                     std::pair(Form::kTwoCores, "sockets/two_cores"),
+                                     std::pair(Form::kSeparated, "sockets/separated")}) {
       auto* row = benchmark::RegisterBenchmark(name, Decode, form);
       row->ArgNames({"batch", "context"})->UseManualTime()->Unit(benchmark::kMicrosecond);
       for (const int64_t context : kContexts)

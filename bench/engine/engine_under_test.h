@@ -1,5 +1,5 @@
-// The engine that the rows of bench_engine measure, on a model from the command line or a synthetic one.
-// There is one at a time, since its pool pins the thread that made it.
+// The engine that the rows of bench_engine measure, on a model from the command line or a synthetic
+// one. There is one at a time, since its pool pins the thread that made it.
 #pragma once
 
 #include <memory>
@@ -33,7 +33,8 @@ std::unique_ptr<pipeline::Engine> MakeBenchEngine(size_t threads, size_t slots =
 pipeline::Engine& BenchEngine(size_t threads);
 void DropBenchEngine();
 
-// Multiply-adds of one token outside attention: the weights of all matrices but the embedding table.
+// Multiply-adds of one token outside attention: the weights of all matrices but the embedding
+// table.
 double WeightsPerToken(const pipeline::StagePlan& plan);
 
 // engine_load.cc: loading, in a separate process.

@@ -1,6 +1,6 @@
-// llama_logits: our program on the public API of the user's llama.cpp. It runs token ids as one sequence and
-// writes the logits of every position, [ids][vocab] float32. It is not part of the build: bench/compare
-// compiles it against the headers that the user names.
+// llama_logits: our program on the public API of the user's llama.cpp. It runs token ids as one
+// sequence and writes the logits of every position, [ids][vocab] float32. It is not part of the
+// build: bench/compare compiles it against the headers that the user names.
 //   llama_logits MODEL IDS LOGITS THREADS KV      KV: f16, or q8_0 (with flash attention)
 #include <ggml.h>
 #include <llama.h>
@@ -20,8 +20,8 @@ namespace {
   std::exit(1);
 }
 
-// The field's name and type changed over time: a bool flash_attn, then an enum flash_attn_type (0 is off, 1
-// is on). A template, so that only the existing field is compiled.
+// The field's name and type changed over time: a bool flash_attn, then an enum flash_attn_type (0
+// is off, 1 is on). A template, so that only the existing field is compiled.
 template <typename Params>
 void SetFlashAttention(Params& params, bool on) {
   if constexpr (requires { params.flash_attn; }) {
@@ -39,7 +39,8 @@ int main(int argc, char** argv) {
   if (kv != "f16" && kv != "q8_0") Fail("KV is f16 or q8_0, not " + kv);
   std::ifstream ids_file(argv[2]);
   std::vector<llama_token> ids{std::istream_iterator<llama_token>(ids_file), {}};
-  if (ids.empty() || !ids_file.eof()) Fail(std::string(argv[2]) + ": expected numbers and spaces only");
+  if (ids.empty() || !ids_file.eof())
+    Fail(std::string(argv[2]) + ": expected numbers and spaces only");
 
   llama_backend_init();
   llama_model_params model_params = llama_model_default_params();
@@ -76,5 +77,6 @@ int main(int argc, char** argv) {
   if (!out.flush()) Fail(std::string(argv[3]) + ": cannot be written");
   llama_batch_free(batch);
   llama_free(context);
-  return 0;  // the process's end frees the model, since the function to free it was renamed over time
+  return 0;  // the process's end frees the model, since the function to free it was renamed over
+             // time
 }

@@ -1,5 +1,6 @@
-// reference_logits: the scalar float32 reference's logits of token ids, teacher-forced, and the distance of
-// other engines' logits from them and from each other. Part of bench/compare; not a benchmark.
+// reference_logits: the scalar float32 reference's logits of token ids, teacher-forced, and the
+// distance of other engines' logits from them and from each other. Part of bench/compare; not a
+// benchmark.
 //   reference_logits --model M --make-ids 160                            ids for --ids, to stdout
 //   reference_logits --model M --ids F [--logits OUT] [--with NAME=LOGITS]...   JSON to stdout
 // An ids file has decimal numbers separated by spaces. Logits files are [ids][vocab] float32.
@@ -43,9 +44,11 @@ Options Parse(int argc, char** argv) {
     } else if (flag == "--make-ids") {
       options.make_ids = std::stoul(value);
     } else if (flag == "--with" && value.find('=') != std::string::npos) {
-      options.with.emplace_back(value.substr(0, value.find('=')), value.substr(value.find('=') + 1));
+      options.with.emplace_back(value.substr(0, value.find('=')),
+                                value.substr(value.find('=') + 1));
     } else {
-      throw Error("{} {}: expected --model, --ids, --logits, --make-ids or --with NAME=FILE", flag, value);
+      throw Error("{} {}: expected --model, --ids, --logits, --make-ids or --with NAME=FILE", flag,
+                  value);
     }
   }
   if (options.model.empty()) throw Error("--model FILE is missing");
@@ -82,8 +85,9 @@ std::vector<float> ReadLogits(const std::string& path, size_t count) {
   if (!file) throw Error("{}: cannot be read", path);
   const auto bytes = static_cast<size_t>(file.tellg());
   if (bytes != count * sizeof(float)) {
-    throw Error("{}: {} bytes, expected {} ({} float32 logits, one row of the vocabulary for each id)", path,
-                bytes, count * sizeof(float), count);
+    throw Error(
+        "{}: {} bytes, expected {} ({} float32 logits, one row of the vocabulary for each id)",
+        path, bytes, count * sizeof(float), count);
   }
   std::vector<float> logits(count);
   file.seekg(0);
@@ -99,7 +103,8 @@ void WriteLogits(const std::string& path, const std::vector<float>& logits) {
   if (!file.flush()) throw Error("{}: cannot be written", path);
 }
 
-nlohmann::json Row(const std::string& truth, const std::string& other, const model::Divergence& divergence) {
+nlohmann::json Row(const std::string& truth, const std::string& other,
+                   const model::Divergence& divergence) {
   return {{"truth", truth},
           {"other", other},
           {"mean_kl", divergence.mean_kl},
@@ -119,17 +124,20 @@ int Run(const Options& options) {
   std::vector<std::pair<std::string, std::vector<float>>> engines;
   for (const auto& [name, path] : options.with)
     engines.emplace_back(name, ReadLogits(path, ids.size() * vocab));
-  engines.emplace(engines.begin(), "float32 reference", model::ReferenceModel::Make(file).TeacherForced(ids));
+  engines.emplace(engines.begin(), "float32 reference",
+                  model::ReferenceModel::Make(file).TeacherForced(ids));
   if (!options.logits.empty()) WriteLogits(options.logits, engines[0].second);
   nlohmann::json rows = nlohmann::json::array();
   for (size_t truth = 0; truth < engines.size(); ++truth) {
     for (size_t other = truth + 1; other < engines.size(); ++other) {
-      rows.push_back(Row(engines[truth].first, engines[other].first,
-                         model::CompareLogits(engines[truth].second, engines[other].second, vocab)));
+      rows.push_back(
+          Row(engines[truth].first, engines[other].first,
+              model::CompareLogits(engines[truth].second, engines[other].second, vocab)));
     }
   }
-  std::printf("%s\n",
-              nlohmann::json({{"vocab", vocab}, {"ids", ids.size()}, {"divergence", rows}}).dump(1).c_str());
+  std::printf("%s\n", nlohmann::json({{"vocab", vocab}, {"ids", ids.size()}, {"divergence", rows}})
+                          .dump(1)
+                          .c_str());
   return 0;
 }
 

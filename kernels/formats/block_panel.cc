@@ -1,5 +1,5 @@
-// Panels of types whose blocks are 32 weights of 4 or 5 bits: packing and unpacking. A block of the file is a
-// block of the panel, row by row.
+// Panels of types whose blocks are 32 weights of 4 or 5 bits: packing and unpacking. A block of the
+// file is a block of the panel, row by row.
 #include <array>
 #include <bit>
 #include <cstring>
@@ -26,19 +26,21 @@ uint32_t CodesOf(const Block& block, size_t j) {
   return low | fifth << 4;
 }
 
-// Calls write_scales(block, to) for each block of each row, where `to` is where the panel has the row's
-// scale. Rows that are missing are blocks of zeros, whose scales are zero.
+// Calls write_scales(block, to) for each block of each row, where `to` is where the panel has the
+// row's scale. Rows that are missing are blocks of zeros, whose scales are zero.
 template <typename Block, typename WriteScales>
-void Pack(const PanelFormat& format, const void* const rows[kPanelRows], size_t blocks, uint8_t* panel,
-          WriteScales write_scales) {
+void Pack(const PanelFormat& format, const void* const rows[kPanelRows], size_t blocks,
+          uint8_t* panel, WriteScales write_scales) {
   static constexpr Block kZero{};
   for (size_t b = 0; b < blocks; ++b) {
     uint8_t *scales = panel + format.scale_offset(b), *codes = panel + format.weight_offset(b);
     for (size_t r = 0; r < kPanelRows; ++r) {
       const Block& block = rows[r] ? static_cast<const Block*>(rows[r])[b] : kZero;
       uint8_t *scale = scales + r * sizeof(uint16_t), *code = codes + r * kVectorInputs;
-      rows[r] ? write_scales(block, scale) : static_cast<void>(std::memset(scale, 0, sizeof(uint16_t)));
-      if (!rows[r] && format.has_minimum()) std::memset(scale + kMinimumOffset, 0, sizeof(uint16_t));
+      rows[r] ? write_scales(block, scale)
+              : static_cast<void>(std::memset(scale, 0, sizeof(uint16_t)));
+      if (!rows[r] && format.has_minimum())
+        std::memset(scale + kMinimumOffset, 0, sizeof(uint16_t));
       if constexpr (requires { block.fifth; }) {
         std::array<uint32_t, kBlockVectors> words;
         for (size_t j = 0; j < kBlockVectors; ++j) words[j] = CodesOf(block, j);
@@ -58,7 +60,8 @@ void PackHalves(const PanelFormat& format, const void* const rows[kPanelRows], s
                 uint8_t* panel) {
   Pack<Block>(format, rows, blocks, panel, [](const Block& block, uint8_t* to) {
     std::memcpy(to, &block.d, sizeof(block.d));
-    if constexpr (requires { block.m; }) std::memcpy(to + kMinimumOffset, &block.m, sizeof(block.m));
+    if constexpr (requires { block.m; })
+      std::memcpy(to + kMinimumOffset, &block.m, sizeof(block.m));
   });
 }
 
@@ -70,8 +73,8 @@ uint16_t LoadHalf(const uint8_t* at) {
 
 // value(code) is the integer of a code.
 template <typename Value>
-void Unpack(const PanelFormat& format, const uint8_t* panel, size_t block, size_t row, PanelBlock* out,
-            Value value) {
+void Unpack(const PanelFormat& format, const uint8_t* panel, size_t block, size_t row,
+            PanelBlock* out, Value value) {
   const uint8_t* scale = panel + format.scale_offset(block) + row * sizeof(uint16_t);
   const uint16_t half = LoadHalf(scale);
   out->scale[0] = out->scale[1] =
@@ -101,30 +104,35 @@ void PackIq4Nl(const void* const rows[kPanelRows], size_t blocks, uint8_t* panel
   PackHalves<model::Q4Block>(kIq4NlPanel, rows, blocks, panel);
 }
 void PackMxfp4(const void* const rows[kPanelRows], size_t blocks, uint8_t* panel) {
-  Pack<model::Mxfp4Block>(kMxfp4Panel, rows, blocks, panel, [](const model::Mxfp4Block& block, uint8_t* to) {
-    const auto scale =
-        static_cast<uint16_t>(std::bit_cast<uint32_t>(model::Mxfp4Scale(block.e)) >> 16);  // exact
-    std::memcpy(to, &scale, sizeof(scale));
-  });
+  Pack<model::Mxfp4Block>(
+      kMxfp4Panel, rows, blocks, panel, [](const model::Mxfp4Block& block, uint8_t* to) {
+        const auto scale = static_cast<uint16_t>(
+            std::bit_cast<uint32_t>(model::Mxfp4Scale(block.e)) >> 16);  // exact
+        std::memcpy(to, &scale, sizeof(scale));
+      });
 }
 
 void UnpackQ4_0(const uint8_t* panel, size_t block, size_t row, PanelBlock* out) {
-  Unpack(kQ4_0Panel, panel, block, row, out, [](unsigned code) { return static_cast<int>(code) - 8; });
+  Unpack(kQ4_0Panel, panel, block, row, out,
+         [](unsigned code) { return static_cast<int>(code) - 8; });
 }
 void UnpackQ4_1(const uint8_t* panel, size_t block, size_t row, PanelBlock* out) {
   Unpack(kQ4_1Panel, panel, block, row, out, [](unsigned code) { return code; });
 }
 void UnpackQ5_0(const uint8_t* panel, size_t block, size_t row, PanelBlock* out) {
-  Unpack(kQ5_0Panel, panel, block, row, out, [](unsigned code) { return static_cast<int>(code) - 16; });
+  Unpack(kQ5_0Panel, panel, block, row, out,
+         [](unsigned code) { return static_cast<int>(code) - 16; });
 }
 void UnpackQ5_1(const uint8_t* panel, size_t block, size_t row, PanelBlock* out) {
   Unpack(kQ5_1Panel, panel, block, row, out, [](unsigned code) { return code; });
 }
 void UnpackIq4Nl(const uint8_t* panel, size_t block, size_t row, PanelBlock* out) {
-  Unpack(kIq4NlPanel, panel, block, row, out, [](unsigned code) { return model::kIq4Values[code]; });
+  Unpack(kIq4NlPanel, panel, block, row, out,
+         [](unsigned code) { return model::kIq4Values[code]; });
 }
 void UnpackMxfp4(const uint8_t* panel, size_t block, size_t row, PanelBlock* out) {
-  Unpack(kMxfp4Panel, panel, block, row, out, [](unsigned code) { return model::kMxfp4Values[code]; });
+  Unpack(kMxfp4Panel, panel, block, row, out,
+         [](unsigned code) { return model::kMxfp4Values[code]; });
 }
 
 }  // namespace larder::kernels::formats::block_panel

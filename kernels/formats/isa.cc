@@ -27,7 +27,8 @@ std::optional<Isa> IsaByName(std::string_view name) {
 }
 
 bool HostHas(Isa isa) {
-  // asmjit reports AVX and AVX-512 only if XCR0 shows that the operating system saves their registers.
+  // asmjit reports AVX and AVX-512 only if XCR0 shows that the operating system saves their
+  // registers.
   const auto& cpu = asmjit::CpuInfo::host().features().x86();
   const bool avx2 = cpu.hasAVX2() && cpu.hasFMA() && cpu.hasF16C();
   switch (isa) {
@@ -38,8 +39,8 @@ bool HostHas(Isa isa) {
     case Isa::kAvxVnni:
       return avx2 && CpuHasAvxVnni();
     case Isa::kAvx512Vnni:
-      return avx2 && cpu.hasAVX512_F() && cpu.hasAVX512_BW() && cpu.hasAVX512_DQ() && cpu.hasAVX512_VL() &&
-             cpu.hasAVX512_VNNI();
+      return avx2 && cpu.hasAVX512_F() && cpu.hasAVX512_BW() && cpu.hasAVX512_DQ() &&
+             cpu.hasAVX512_VL() && cpu.hasAVX512_VNNI();
   }
   return false;
 }

@@ -1,4 +1,5 @@
-// The instruction sets that kernels are generated for. kScalar is plain C++, the reference for all others.
+// The instruction sets that kernels are generated for. kScalar is plain C++, the reference for all
+// others.
 #pragma once
 
 #include <optional>

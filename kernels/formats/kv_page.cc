@@ -4,7 +4,8 @@
 
 namespace larder::kernels::inline formats {
 
-void PackValue(const ValuePage& layout, const model::Q8Block* value, size_t position_in_page, uint8_t* page) {
+void PackValue(const ValuePage& layout, const model::Q8Block* value, size_t position_in_page,
+               uint8_t* page) {
   uint8_t* bytes = page + layout.value_offset(position_in_page);
   for (size_t b = 0; b < layout.blocks; ++b) {
     std::memcpy(page + layout.scale_offset(b, position_in_page), &value[b].d, sizeof(value[b].d));

@@ -22,7 +22,8 @@ TEST(ValuePage, APositionLiesWhereThePageSays) {
     model::Q8Block value[3];
     for (size_t b = 0; b < 3; ++b) {
       value[b].d = static_cast<uint16_t>(100 * b + position);
-      for (size_t i = 0; i < kBlock; ++i) value[b].q[i] = static_cast<int8_t>(position * 7 + b * 32 + i);
+      for (size_t i = 0; i < kBlock; ++i)
+        value[b].q[i] = static_cast<int8_t>(position * 7 + b * 32 + i);
     }
     PackValue(layout, value, position, page.data());
   }

@@ -1,6 +1,6 @@
-// The arithmetic that every instruction set repeats bit for bit, in plain C++: Exp, Sum16 and the constants
-// of quantisation. kernels/rows/elementwise.h states the formulas; the generated kernels take their constants
-// from this file. Pure functions, any thread.
+// The arithmetic that every instruction set repeats bit for bit, in plain C++: Exp, Sum16 and the
+// constants of quantisation. kernels/rows/elementwise.h states the formulas; the generated kernels
+// take their constants from this file. Pure functions, any thread.
 #pragma once
 
 #include <bit>
@@ -11,9 +11,9 @@
 
 namespace larder::kernels::inline formats {
 
-// Grows whenever the bits of a result change. Part of the Plan's hash, so that processes which would disagree
-// refuse each other. 2: products are summed in chunks of 1,024 inputs (kSumBlocks). 3: weights of Q6_K, Q4_1
-// and MXFP4 are no longer rounded to Q8_0.
+// Grows whenever the bits of a result change. Part of the Plan's hash, so that processes which
+// would disagree refuse each other. 2: products are summed in chunks of 1,024 inputs (kSumBlocks).
+// 3: weights of Q6_K, Q4_1 and MXFP4 are no longer rounded to Q8_0.
 inline constexpr uint32_t kArithmeticVersion = 3;
 
 namespace numerics {
@@ -22,13 +22,14 @@ namespace numerics {
 inline constexpr float kExpLow = -87.33654f;
 inline constexpr float kExpHigh = 88.0f;
 inline constexpr float kLog2E = 0x1.715476p+0f;
-// ln 2 in two parts; the first has 11 trailing zero bits, so that its products with |n| <= 127 are exact.
+// ln 2 in two parts; the first has 11 trailing zero bits, so that its products with |n| <= 127 are
+// exact.
 inline constexpr float kLn2High = 0x1.62e400p-1f;
 inline constexpr float kLn2Low = 0x1.7f7d1cp-20f;
-// exp(r) = 1 + r + c2 r^2 + ... + c6 r^6 on |r| <= ln(2)/2. The first two coefficients are fixed at 1; the
-// others minimise the largest relative error (Lawson's iteration in 40 digits): 3.1e-9 before rounding to
-// float32, so that the roundings of Horner's scheme dominate. Taylor's coefficients give 1.2e-7 before any
-// rounding.
+// exp(r) = 1 + r + c2 r^2 + ... + c6 r^6 on |r| <= ln(2)/2. The first two coefficients are fixed at
+// 1; the others minimise the largest relative error (Lawson's iteration in 40 digits): 3.1e-9
+// before rounding to float32, so that the roundings of Horner's scheme dominate. Taylor's
+// coefficients give 1.2e-7 before any rounding.
 inline constexpr float kExpC2 = 0x1.fffffcp-2f;
 inline constexpr float kExpC3 = 0x1.555490p-3f;
 inline constexpr float kExpC4 = 0x1.5558f4p-5f;
@@ -37,7 +38,8 @@ inline constexpr float kExpC6 = 0x1.6a2360p-10f;
 
 // Quantisation: the two lowest mantissa bits of d are cleared (act_block.h says why).
 inline constexpr uint32_t kScaleMask = ~uint32_t{3};
-inline constexpr float kQuantZero = 0x1p-100f;  // a block whose largest magnitude is smaller becomes all zero
+inline constexpr float kQuantZero = 0x1p-100f;  // a block whose largest magnitude is smaller
+                                                // becomes all zero
 inline constexpr float kQuantMax = 127.0f;
 
 }  // namespace numerics
@@ -50,7 +52,8 @@ inline float Exp(float x) {
   float r = std::fma(n, -numerics::kLn2High, x);
   r = std::fma(n, -numerics::kLn2Low, r);
   float p = numerics::kExpC6;
-  for (const float c : {numerics::kExpC5, numerics::kExpC4, numerics::kExpC3, numerics::kExpC2, 1.0f, 1.0f})
+  for (const float c :
+       {numerics::kExpC5, numerics::kExpC4, numerics::kExpC3, numerics::kExpC2, 1.0f, 1.0f})
     p = std::fma(p, r, c);
   const auto shift = static_cast<uint32_t>(static_cast<int32_t>(n)) << 23;
   return std::bit_cast<float>(std::bit_cast<uint32_t>(p) + shift);

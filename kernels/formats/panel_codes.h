@@ -1,5 +1,5 @@
-// Internal to kernels/formats/: one row's codes in a block of a panel (PanelCodes). `codes` is where the
-// block's vectors have that row; words have four codes, a byte each, of inputs 4j..4j+3.
+// Internal to kernels/formats/: one row's codes in a block of a panel (PanelCodes). `codes` is
+// where the block's vectors have that row; words have four codes, a byte each, of inputs 4j..4j+3.
 #pragma once
 
 #include <array>
@@ -10,7 +10,8 @@
 
 namespace larder::kernels::inline formats {
 
-inline constexpr uint32_t kLow4 = 0x0F0F0F0Fu, kLow3 = 0x07070707u, kLow2 = 0x03030303u, kLow1 = 0x01010101u;
+inline constexpr uint32_t kLow4 = 0x0F0F0F0Fu, kLow3 = 0x07070707u, kLow2 = 0x03030303u,
+                          kLow1 = 0x01010101u;
 
 inline uint32_t LoadWord(const uint8_t* at) {
   uint32_t word;
@@ -28,13 +29,17 @@ inline unsigned NibbleAt(const uint8_t* codes, size_t input) {
 
 inline void PackFiveBits(const std::array<uint32_t, kBlockVectors>& words, uint8_t* codes) {
   const uint32_t f = words[5], g = words[6], h = words[7];
-  const uint32_t rest[kFiveVectors] = {f >> 2 & kLow3, (f & kLow2) << 1 | (h >> 1 & kLow1), g >> 2 & kLow3,
-                                       (g & kLow2) << 1 | (h & kLow1), h >> 2 & kLow3};
-  for (size_t k = 0; k < kFiveVectors; ++k) StoreWord(words[k] << 3 | rest[k], codes + k * kVectorBytes);
+  const uint32_t rest[kFiveVectors] = {f >> 2 & kLow3, (f & kLow2) << 1 | (h >> 1 & kLow1),
+                                       g >> 2 & kLow3, (g & kLow2) << 1 | (h & kLow1),
+                                       h >> 2 & kLow3};
+  for (size_t k = 0; k < kFiveVectors; ++k)
+    StoreWord(words[k] << 3 | rest[k], codes + k * kVectorBytes);
 }
 inline unsigned FiveBitsAt(const uint8_t* codes, size_t input) {
   const size_t vector = input / kVectorInputs;
-  const auto byte = [&](size_t k) { return unsigned{codes[k * kVectorBytes + input % kVectorInputs]}; };
+  const auto byte = [&](size_t k) {
+    return unsigned{codes[k * kVectorBytes + input % kVectorInputs]};
+  };
   if (vector < kFiveVectors) return byte(vector) >> 3;
   if (vector == 7) return (byte(4) & 7) << 2 | (byte(1) & 1) << 1 | (byte(3) & 1);
   const size_t first = (vector - kFiveVectors) * 2;
@@ -49,7 +54,9 @@ inline void PackSixBits(const std::array<uint32_t, kBlockVectors / 2>& words, ui
 }
 inline unsigned SixBitsAt(const uint8_t* codes, size_t input) {
   const size_t vector = input / kVectorInputs;
-  const auto byte = [&](size_t k) { return unsigned{codes[k * kVectorBytes + input % kVectorInputs]}; };
+  const auto byte = [&](size_t k) {
+    return unsigned{codes[k * kVectorBytes + input % kVectorInputs]};
+  };
   if (vector < kTripleVectors) return byte(vector) >> 2;
   return (byte(0) & 3) << 4 | (byte(1) & 3) << 2 | (byte(2) & 3);
 }

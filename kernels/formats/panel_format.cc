@@ -17,7 +17,8 @@ void UnpackRow(const PanelShape& shape, const uint8_t* panel, size_t row, float*
     PanelBlock block;
     shape.format.unpack(panel, b, row, &block);
     for (size_t i = 0; i < kBlock; ++i)
-      out[b * kBlock + i] = block.scale[i / (kBlock / 2)] * static_cast<float>(block.q[i]) - block.minimum;
+      out[b * kBlock + i] =
+          block.scale[i / (kBlock / 2)] * static_cast<float>(block.q[i]) - block.minimum;
   }
 }
 
@@ -25,7 +26,8 @@ void FillRandomRow(const PanelShape& shape, std::minstd_rand& random, uint8_t* r
   const size_t row_bytes = shape.row_bytes();
   for (size_t i = 0; i < row_bytes; ++i) row[i] = static_cast<uint8_t>(random() >> 8);
   const std::span<const size_t> halves = model::F16Offsets(shape.format.type);
-  const size_t block_bytes = model::LayoutOfGgufType(static_cast<uint32_t>(shape.format.type)).bytes;
+  const size_t block_bytes =
+      model::LayoutOfGgufType(static_cast<uint32_t>(shape.format.type)).bytes;
   for (size_t at = 0; at < row_bytes; at += block_bytes) {
     for (const size_t half : halves) {
       const auto scale = static_cast<uint16_t>(0x1C00 + (random() >> 8) % 0x800);

@@ -1,7 +1,8 @@
-// PanelFormat: the memory layout of a weight matrix. A matrix is a sequence of panels of 16 rows; a tile of a
-// matrix product reads a panel from front to back. All offsets and sizes within panels come from this file.
-// A format is a type of GGUF's weights, rearranged: it adds a constant to kPanelFormats and its functions (as
-// q8_panel.cc). Where its codes or scales are of a new kind, tiles learn to load these (kernels/gemm/).
+// PanelFormat: the memory layout of a weight matrix. A matrix is a sequence of panels of 16 rows; a
+// tile of a matrix product reads a panel from front to back. All offsets and sizes within panels
+// come from this file. A format is a type of GGUF's weights, rearranged: it adds a constant to
+// kPanelFormats and its functions (as q8_panel.cc). Where its codes or scales are of a new kind,
+// tiles learn to load these (kernels/gemm/).
 #pragma once
 
 #include <algorithm>
@@ -17,17 +18,17 @@ namespace larder::kernels::inline formats {
 
 using model::kBlock;
 
-// The same for every format, because a kernel's vector has 16 outputs and an integer dot product adds 4
-// inputs: rows per panel; inputs per weight vector; bytes per weight vector, with weights as bytes; vectors
-// per block.
+// The same for every format, because a kernel's vector has 16 outputs and an integer dot product
+// adds 4 inputs: rows per panel; inputs per weight vector; bytes per weight vector, with weights as
+// bytes; vectors per block.
 inline constexpr size_t kPanelRows = 16;
 inline constexpr size_t kVectorInputs = 4;
 inline constexpr size_t kVectorBytes = kPanelRows * kVectorInputs;
 inline constexpr size_t kBlockVectors = kBlock / kVectorInputs;
 
-// A product's inputs are summed in chunks of this many blocks (1,024 inputs), and chunks are added in
-// ascending order, whoever computes them: so neither slices of the inputs nor threads that share them change
-// a bit.
+// A product's inputs are summed in chunks of this many blocks (1,024 inputs), and chunks are added
+// in ascending order, whoever computes them: so neither slices of the inputs nor threads that share
+// them change a bit.
 inline constexpr size_t kSumBlocks = 32;
 
 // One block of a row, as the products take it: weight[i] = scale[i / 16] * q[i] - minimum.
@@ -37,21 +38,25 @@ struct PanelBlock {
   int8_t q[kBlock] = {};
 };
 
-// How a format stores its weights, and how its scales. A tile has code for each of these, not for formats.
+// How a format stores its weights, and how its scales. A tile has code for each of these, not for
+// formats.
 enum class PanelCodes : uint8_t {
-  kBytes,     // 8 vectors; vector j holds inputs 4j..4j+3 of rows 0..15: byte 4 * row + i = q + 128, unsigned
-  kNibbles,   // 4 vectors; vector j holds the codes of vector j in the low halves of its bytes and those of
-              // vector j + 4 in the high halves; q = code - 8, or with minimums q = code
-  kTable,     // as kNibbles; q = table[code]
-  kFiveBits,  // 5 vectors: the codes of vectors 0 to 4 in the bits 3 to 7 of their bytes. The code of vector
-              // 5 has its highest three bits in the bits 0 to 2 of the first, its lowest two in the bits 1
-              // and 2 of the second; that of vector 6 likewise in the third and fourth; that of vector 7 has
-              // its highest three in the fifth, and then the bit 0 of the second and of the fourth. q = code
+  kBytes,    // 8 vectors; vector j holds inputs 4j..4j+3 of rows 0..15: byte 4 * row + i = q + 128,
+             // unsigned
+  kNibbles,  // 4 vectors; vector j holds the codes of vector j in the low halves of its bytes and
+             // those of vector j + 4 in the high halves; q = code - 8, or with minimums q = code
+  kTable,    // as kNibbles; q = table[code]
+  kFiveBits,  // 5 vectors: the codes of vectors 0 to 4 in the bits 3 to 7 of their bytes. The code
+              // of vector 5 has its highest three bits in the bits 0 to 2 of the first, its lowest
+              // two in the bits 1 and 2 of the second; that of vector 6 likewise in the third and
+              // fourth; that of vector 7 has its highest three in the fifth, and then the bit 0 of
+              // the second and of the fourth. q = code
               // - 16, or with minimums q = code
-  kSixBits,   // 6 vectors, 3 of each half of the block: the codes of vectors 0, 1, 2 of the half in the bits
-             // 2 to 7 of their bytes; the code of vector 3 in their bits 0 and 1, its highest two bits in the
-             // first; q = code - 32
-  kUnpacked,  // 8 vectors as the tiles of an instruction set multiply them; of slices, never of panels
+  kSixBits,   // 6 vectors, 3 of each half of the block: the codes of vectors 0, 1, 2 of the half in
+              // the bits 2 to 7 of their bytes; the code of vector 3 in their bits 0 and 1, its
+              // highest two bits in the first; q = code - 32
+  kUnpacked,  // 8 vectors as the tiles of an instruction set multiply them; of slices, never of
+              // panels
 };
 // Vectors of a block in kNibbles and kTable, of a block in kFiveBits, of half a block in kSixBits.
 inline constexpr size_t kNibbleVectors = kBlockVectors / 2, kFiveVectors = 5, kTripleVectors = 3;
@@ -62,8 +67,8 @@ enum class PanelScales : uint8_t {
   kSixBitWords,    // in the group's header, scales and minimums (namespace six_bit_words)
   kInt8,           // in the group's header, of each block (namespace int8_scales)
   kInt8Halves,     // the same, of each half of each block
-  // Of kUnpacked, per block: float32 [16 rows]; the same of each half; the same, then minimums with their
-  // sign changed.
+  // Of kUnpacked, per block: float32 [16 rows]; the same of each half; the same, then minimums with
+  // their sign changed.
   kF32,
   kF32Halves,
   kF32AndMinimum,
@@ -71,16 +76,16 @@ enum class PanelScales : uint8_t {
 
 // A panel of `blocks` blocks of 32 inputs, in groups of group_blocks blocks:
 //   header; scales of each block of the group; weights of each block of the group.
-// So scales fill whole cache lines. A last group of fewer blocks is stored without the weights that it lacks
-// (their scales are there, zero). Panels are 64-byte aligned, and so are each block's weights. Rows after the
-// matrix's last have weight and scale 0.
+// So scales fill whole cache lines. A last group of fewer blocks is stored without the weights that
+// it lacks (their scales are there, zero). Panels are 64-byte aligned, and so are each block's
+// weights. Rows after the matrix's last have weight and scale 0.
 struct PanelFormat {
-  model::TensorType
-      type;  // a type has one format; pack takes its rows; its blocks hold whole groups or one block
+  model::TensorType type;  // a type has one format; pack takes its rows; its blocks hold whole
+                           // groups or one block
   std::string_view name;
   PanelCodes codes;
-  // Of a code as it may be multiplied unsigned: less the half of their range unless there are minimums, codes
-  // are the weights. 8 of kBytes; of kTable, what its values need.
+  // Of a code as it may be multiplied unsigned: less the half of their range unless there are
+  // minimums, codes are the weights. 8 of kBytes; of kTable, what its values need.
   size_t code_bits;
   PanelScales scales;
   const std::array<int8_t, 16>* table;  // of kTable
@@ -89,8 +94,8 @@ struct PanelFormat {
   size_t scale_bytes;                   // per block: the scales of its 16 rows
   size_t weight_bytes;                  // per block: the weights of its 16 rows
 
-  // Writes a whole panel, bytes(blocks) at `panel`. rows[r] points to the `blocks` blocks of row r in the
-  // format's `type`, or is null for a row of zeros.
+  // Writes a whole panel, bytes(blocks) at `panel`. rows[r] points to the `blocks` blocks of row r
+  // in the format's `type`, or is null for a row of zeros.
   void (*pack)(const void* const rows[kPanelRows], size_t blocks, uint8_t* panel);
   // Reads back a block of a row: exactly the values that the kernels compute with.
   void (*unpack)(const uint8_t* panel, size_t block, size_t row, PanelBlock* out);
@@ -105,10 +110,13 @@ struct PanelFormat {
     return scales == PanelScales::kInt8Halves || scales == PanelScales::kF32Halves;
   }
 
-  constexpr size_t group_bytes() const { return header_bytes + group_blocks * (scale_bytes + weight_bytes); }
+  constexpr size_t group_bytes() const {
+    return header_bytes + group_blocks * (scale_bytes + weight_bytes);
+  }
   constexpr size_t bytes(size_t blocks) const {
     const size_t rest = blocks % group_blocks;
-    const size_t last = rest > 0 ? header_bytes + group_blocks * scale_bytes + rest * weight_bytes : 0;
+    const size_t last =
+        rest > 0 ? header_bytes + group_blocks * scale_bytes + rest * weight_bytes : 0;
     return blocks / group_blocks * group_bytes() + last;
   }
   // The offsets within a panel of a block's group, scales, and weights.
@@ -121,7 +129,9 @@ struct PanelFormat {
     return scale_offset(block) + half * kPanelRows * sizeof(float);
   }
   // Of kF16AndMinimum and kF32AndMinimum, the block's minimums.
-  constexpr size_t minimum_offset(size_t block) const { return scale_offset(block) + scale_bytes / 2; }
+  constexpr size_t minimum_offset(size_t block) const {
+    return scale_offset(block) + scale_bytes / 2;
+  }
   // Of kInt8 and kInt8Halves, the integer scales of half `half` of the block.
   constexpr size_t int8_offset(size_t block, size_t half) const;
   constexpr size_t weight_offset(size_t block) const {
@@ -181,8 +191,8 @@ inline constexpr PanelFormat kQ8Panel{.type = model::TensorType::kQ8_0,
                                       .pack = q8_panel::Pack,
                                       .unpack = q8_panel::Unpack};
 
-// The products of weights in kQ4_0Panel, kQ5_0Panel, kIq4NlPanel and kMxfp4Panel have the bits of the same
-// weights in kQ8Panel.
+// The products of weights in kQ4_0Panel, kQ5_0Panel, kIq4NlPanel and kMxfp4Panel have the bits of
+// the same weights in kQ8Panel.
 inline constexpr PanelFormat kQ4_0Panel = [] {
   PanelFormat format = kQ8Panel;
   format.type = model::TensorType::kQ4_0;
@@ -216,8 +226,8 @@ inline constexpr PanelFormat kIq4NlPanel = [] {
   format.unpack = block_panel::UnpackIq4Nl;
   return format;
 }();
-// Its scales are powers of two, which a bfloat16 holds whatever their exponent: a quarter of a bit more a
-// weight than in the file.
+// Its scales are powers of two, which a bfloat16 holds whatever their exponent: a quarter of a bit
+// more a weight than in the file.
 inline constexpr PanelFormat kMxfp4Panel = [] {
   PanelFormat format = kIq4NlPanel;
   format.type = model::TensorType::kMXFP4;
@@ -253,11 +263,11 @@ inline constexpr PanelFormat kQ5_1Panel = [] {
   return format;
 }();
 
-// The scales and minimums of 8 blocks, as many bytes as in the file: f16 d [16 rows], f16 dmin [16 rows],
-// then 3 vectors of a 32-bit word for each row with 6-bit numbers: word w has numbers 5w..5w+4 in its bits
-// 0..29, of the scales of blocks 0..7 and the minimums of blocks 0..6; the minimum of block 7 is in the bits
-// 30 and 31 of the words, lowest bits first. weight = (d * scale) * code - dmin * minimum, both products
-// exact in float32.
+// The scales and minimums of 8 blocks, as many bytes as in the file: f16 d [16 rows], f16 dmin [16
+// rows], then 3 vectors of a 32-bit word for each row with 6-bit numbers: word w has numbers
+// 5w..5w+4 in its bits 0..29, of the scales of blocks 0..7 and the minimums of blocks 0..6; the
+// minimum of block 7 is in the bits 30 and 31 of the words, lowest bits first.
+// weight = (d * scale) * code - dmin * minimum, both products exact in float32.
 namespace six_bit_words {
 inline constexpr size_t kDOffset = 0, kDminOffset = 32, kWordOffset = 64;
 inline constexpr size_t kWords = 3, kWordNumbers = 5, kNumberBits = 6;
@@ -289,9 +299,9 @@ inline constexpr PanelFormat kQ5KPanel = [] {
   return format;
 }();
 
-// The scales of 8 blocks: float32 d [16 rows], then int8 scale [16 rows] of each block or half block; a
-// weight's scale is their product, exact in float32. A sixteenth of a bit more a weight than in the file
-// (IQ4_XS, whose scales have 6 bits there: an eighth).
+// The scales of 8 blocks: float32 d [16 rows], then int8 scale [16 rows] of each block or half
+// block; a weight's scale is their product, exact in float32. A sixteenth of a bit more a weight
+// than in the file (IQ4_XS, whose scales have 6 bits there: an eighth).
 namespace int8_scales {
 inline constexpr size_t kDOffset = 0, kScaleOffset = 64;
 // Of kSixBits: tiles multiply codes of so many times their value, and d is that much smaller.
@@ -333,8 +343,8 @@ inline constexpr std::array kPanelFormats = {&kQ8Panel,   &kQ4_0Panel,  &kQ4_1Pa
                                              &kQ5_1Panel, &kIq4NlPanel, &kMxfp4Panel, &kQ4KPanel,
                                              &kQ5KPanel,  &kQ6KPanel,   &kIq4XsPanel};
 
-// How a slice of the format's panels is kept for a product of many rows, so that its weights are unpacked
-// once and not for each tile. It has no pack and no unpack.
+// How a slice of the format's panels is kept for a product of many rows, so that its weights are
+// unpacked once and not for each tile. It has no pack and no unpack.
 constexpr PanelFormat UnpackedFormat(const PanelFormat& packed) {
   PanelFormat format = kQ8Panel;
   format.type = packed.type;
@@ -350,8 +360,8 @@ constexpr PanelFormat UnpackedFormat(const PanelFormat& packed) {
   return format;
 }
 
-// The format that holds weights of a GGUF type as they are, or kQ8Panel, for which others are converted to
-// Q8_0 (GgufFile::ReadRowsQ8_0).
+// The format that holds weights of a GGUF type as they are, or kQ8Panel, for which others are
+// converted to Q8_0 (GgufFile::ReadRowsQ8_0).
 const PanelFormat& PanelFormatOf(model::TensorType type);
 
 // The panels of one matrix. blocks: per row, ceil(inputs / 32).
@@ -366,12 +376,12 @@ struct PanelShape {
   }
 };
 
-// Converts row `row` of a panel to 32 * blocks floats: scale * q - minimum, the product and the difference
-// rounded.
+// Converts row `row` of a panel to 32 * blocks floats: scale * q - minimum, the product and the
+// difference rounded.
 void UnpackRow(const PanelShape&, const uint8_t* panel, size_t row, float* out);
 
-// For checks and measurements: a row of random weights in the format's type, `row_bytes()` at `row`, whose
-// scales are in [2^-8, 2^-6).
+// For checks and measurements: a row of random weights in the format's type, `row_bytes()` at
+// `row`, whose scales are in [2^-8, 2^-6).
 void FillRandomRow(const PanelShape&, std::minstd_rand& random, uint8_t* row);
 
 }  // namespace larder::kernels::formats

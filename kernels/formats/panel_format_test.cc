@@ -13,7 +13,8 @@
 namespace larder::kernels::inline formats {
 namespace {
 
-// A pair is a cache line of scales and twice 512 bytes of weights; an odd last block keeps the whole line.
+// A pair is a cache line of scales and twice 512 bytes of weights; an odd last block keeps the
+// whole line.
 static_assert(kQ8Panel.group_bytes() == 64 + 2 * 512);
 static_assert(kQ8Panel.bytes(1) == 64 + 512);
 static_assert(kQ8Panel.bytes(2) == 1088);
@@ -50,8 +51,8 @@ std::vector<model::Q8Block> RandomBlocks(size_t n) {
   return blocks;
 }
 
-std::vector<uint8_t> Pack(const PanelFormat& format, const std::vector<model::Q8Block>& rows, size_t blocks,
-                          size_t n_rows) {
+std::vector<uint8_t> Pack(const PanelFormat& format, const std::vector<model::Q8Block>& rows,
+                          size_t blocks, size_t n_rows) {
   std::vector<uint8_t> panel(format.bytes(blocks) + kCacheLineBytes, kUntouched);
   const void* at[kPanelRows] = {};  // rows after n_rows: zeros
   for (size_t r = 0; r < n_rows; ++r) at[r] = &rows[r * blocks];
@@ -71,7 +72,8 @@ TEST(PanelFormat, EachByteIsWhereTheFormatSays) {
       EXPECT_EQ(scale, block.d);
       for (size_t k = 0; k < kBlock; ++k) {
         const uint8_t* vector = &panel[kQ8Panel.weight_offset(b) + k / 4 * 64];
-        ASSERT_EQ(vector[4 * r + k % 4], block.q[k] + 128) << "row " << r << ", input " << b * kBlock + k;
+        ASSERT_EQ(vector[4 * r + k % 4], block.q[k] + 128)
+            << "row " << r << ", input " << b * kBlock + k;
       }
     }
   }
@@ -81,12 +83,14 @@ TEST(PanelFormat, WritesAllItsBytesAndNoOther) {
   for (const size_t blocks : {1, 2, 3, 6}) {
     const auto panel = Pack(kQ8Panel, RandomBlocks(kPanelRows * blocks), blocks, 0);
     const size_t bytes = kQ8Panel.bytes(blocks);
-    for (size_t b = 0; b < blocks + blocks % 2;
-         ++b) {  // also the scales of the block that an odd number lacks
-      for (size_t i = 0; i < kQ8Panel.scale_bytes; ++i) EXPECT_EQ(panel[kQ8Panel.scale_offset(b) + i], 0);
+    for (size_t b = 0; b < blocks + blocks % 2; ++b) {  // also the scales of the block that an odd
+                                                        // number lacks
+      for (size_t i = 0; i < kQ8Panel.scale_bytes; ++i)
+        EXPECT_EQ(panel[kQ8Panel.scale_offset(b) + i], 0);
     }
     for (size_t b = 0; b < blocks; ++b) {
-      for (size_t i = 0; i < kQ8Panel.weight_bytes; ++i) EXPECT_EQ(panel[kQ8Panel.weight_offset(b) + i], 128);
+      for (size_t i = 0; i < kQ8Panel.weight_bytes; ++i)
+        EXPECT_EQ(panel[kQ8Panel.weight_offset(b) + i], 128);
     }
     for (size_t i = bytes; i < panel.size(); ++i) EXPECT_EQ(panel[i], kUntouched);
   }
@@ -104,7 +108,8 @@ TEST(PanelFormat, RowsComeBackExactly) {
         const model::Q8Block want = r < n_rows ? rows[r * blocks + b] : model::Q8Block{};
         PanelBlock block;
         shape.format.unpack(panel.data(), b, r, &block);
-        EXPECT_EQ(std::memcmp(block.q, want.q, sizeof(want.q)), 0) << blocks << " blocks, row " << r;
+        EXPECT_EQ(std::memcmp(block.q, want.q, sizeof(want.q)), 0)
+            << blocks << " blocks, row " << r;
         EXPECT_EQ(block.scale[0], model::F16ToF32(want.d));
         EXPECT_EQ(block.minimum, 0.0f);
       }
@@ -150,7 +155,8 @@ TEST(PanelFormat, EachFormatKeepsTheValuesOfItsType) {
       for (size_t r = 0; r < kPanelRows; ++r) {
         std::fill(expected.begin(), expected.end(), 0.0f);
         if (r < n_rows && format->type == model::TensorType::kQ8_0) {
-          model::DequantizeQ8_0(reinterpret_cast<const model::Q8Block*>(&rows[r * row_bytes]), expected);
+          model::DequantizeQ8_0(reinterpret_cast<const model::Q8Block*>(&rows[r * row_bytes]),
+                                expected);
         } else if (r < n_rows) {
           model::DequantizeQuants(format->type, reinterpret_cast<const char*>(&rows[r * row_bytes]),
                                   expected);

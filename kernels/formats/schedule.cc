@@ -31,9 +31,9 @@ size_t RowsInL2(const CoreShape& core) {
   return (core.l2_bytes ? core.l2_bytes : kL2Bytes) / 2 / ActRowBytes(kSumBlocks);
 }
 
-// A slice for a product of several tiles. The weights of one tile's panels and one tile's activations fill
-// three quarters of L1, so that the weights are there for the next tile; the slice's activations fill half of
-// L2.
+// A slice for a product of several tiles. The weights of one tile's panels and one tile's
+// activations fill three quarters of L1, so that the weights are there for the next tile; the
+// slice's activations fill half of L2.
 SliceSpec SliceFor(const TileSpec& tile, const CoreShape& core) {
   const size_t l1 = core.l1_bytes ? core.l1_bytes : kL1Bytes;
   const size_t block_bytes =
@@ -58,9 +58,10 @@ void UnpackForManyRows(ScheduleTable& table) {
   }
 }
 
-// 32 registers: a tile of rows x panels needs 2 * rows * panels + 2 * panels + 1 of them. 6 x 2 is the best
-// for data in L1; but where all rows fit one tile, its panels are read once from the last-level cache and
-// never again, and one pass of a tile of one panel is faster than two of better ones.
+// 32 registers: a tile of rows x panels needs 2 * rows * panels + 2 * panels + 1 of them. 6 x 2 is
+// the best for data in L1; but where all rows fit one tile, its panels are read once from the
+// last-level cache and never again, and one pass of a tile of one panel is faster than two of
+// better ones.
 ScheduleTable Avx512(const CoreShape& core) {
   ScheduleTable table;
   const auto tile = [&](size_t rows, size_t panels) {
@@ -83,10 +84,10 @@ ScheduleTable Avx512(const CoreShape& core) {
   return table;
 }
 
-// Where each instruction takes two turns on the ports (Zen 4), loads are no limit: all tiles of 3 rows or
-// more run at the same 76 to 79 % of the peak in L1. Then one panel is best: its weights are one stream,
-// which the CPU's own prefetchers follow. For one or two rows these do better alone; with more there is time
-// between two lines, and it pays to fetch far ahead, into L2.
+// Where each instruction takes two turns on the ports (Zen 4), loads are no limit: all tiles of 3
+// rows or more run at the same 76 to 79 % of the peak in L1. Then one panel is best: its weights
+// are one stream, which the CPU's own prefetchers follow. For one or two rows these do better
+// alone; with more there is time between two lines, and it pays to fetch far ahead, into L2.
 ScheduleTable Avx512InHalves(const CoreShape& core) {
   ScheduleTable table;
   const auto tile = [](size_t rows) {
@@ -120,8 +121,10 @@ bool TileFits(Isa isa, const TileSpec& tile) {
       tile.panels > TileSpec::kMaxPanels || tile.prefetch_bytes > TileSpec::kMaxPrefetchBytes) {
     return false;
   }
-  if (tile.load > ActLoad::kEmbedded || (tile.load == ActLoad::kEmbedded && tile.panels > 1)) return false;
-  if (tile.prefetch > Prefetch::kNta || (tile.prefetch == Prefetch::kNone) != (tile.prefetch_bytes == 0))
+  if (tile.load > ActLoad::kEmbedded || (tile.load == ActLoad::kEmbedded && tile.panels > 1))
+    return false;
+  if (tile.prefetch > Prefetch::kNta ||
+      (tile.prefetch == Prefetch::kNone) != (tile.prefetch_bytes == 0))
     return false;
   switch (isa) {
     case Isa::kAvx512Vnni:
@@ -139,8 +142,9 @@ bool TileFits(Isa isa, const TileSpec& tile) {
 bool ScheduleFits(Isa isa, const Schedule& schedule) {
   const auto& [tile, slice] = schedule;
   if (!TileFits(isa, tile)) return false;
-  if (slice.blocks < 2 || slice.blocks % 2 || slice.blocks > kSumBlocks || slice.panels % tile.panels ||
-      slice.rows < tile.rows || (slice.unpacked && tile.panels > SliceSpec::kMaxUnpackedPanels)) {
+  if (slice.blocks < 2 || slice.blocks % 2 || slice.blocks > kSumBlocks ||
+      slice.panels % tile.panels || slice.rows < tile.rows ||
+      (slice.unpacked && tile.panels > SliceSpec::kMaxUnpackedPanels)) {
     return false;
   }
   if (slice.blocks == kSumBlocks) return true;

@@ -1,8 +1,8 @@
-// Schedules: how a matrix product is divided into slices and tiles. A Schedule is data: a generator makes a
-// tile's code from a TileSpec (kernels/gemm/), a tuner searches among those that ScheduleFits allows, and a
-// file keeps what it found. No schedule changes a bit of any result. The terms are those of sandwich-kernel
-// (Sandwich: Separating Prefill-Decode Compilation for Efficient CPU LLM Serving, section 6): a micro-kernel
-// is a tile here.
+// Schedules: how a matrix product is divided into slices and tiles. A Schedule is data: a generator
+// makes a tile's code from a TileSpec (kernels/gemm/), a tuner searches among those that
+// ScheduleFits allows, and a file keeps what it found. No schedule changes a bit of any result. The
+// terms are those of sandwich-kernel (Sandwich: Separating Prefill-Decode Compilation for Efficient
+// CPU LLM Serving, section 6): a micro-kernel is a tile here.
 #pragma once
 
 #include <array>
@@ -15,7 +15,8 @@
 
 namespace larder::kernels::inline formats {
 
-// Of the code that tiles have. Raised when it changes enough that schedules tuned before are no longer good.
+// Of the code that tiles have. Raised when it changes enough that schedules tuned before are no
+// longer good.
 inline constexpr uint32_t kGeneratorVersion = 3;
 
 // How a tile gets the activations of a row, 4 inputs in every lane of a vector.
@@ -26,11 +27,14 @@ enum class ActLoad : uint8_t {
 inline constexpr std::array<std::string_view, 2> kActLoadNames = {"broadcast", "embedded"};
 constexpr std::string_view Name(ActLoad load) { return kActLoadNames[static_cast<size_t>(load)]; }
 
-// The instruction by which the first tile of a slice fetches weights ahead; the others find them in the
-// cache. kNone leaves it to the CPU, whose prefetchers lose a panel's stream where the next panel begins.
+// The instruction by which the first tile of a slice fetches weights ahead; the others find them in
+// the cache. kNone leaves it to the CPU, whose prefetchers lose a panel's stream where the next
+// panel begins.
 enum class Prefetch : uint8_t { kNone, kT0, kT1, kNta };
 inline constexpr std::array<std::string_view, 4> kPrefetchNames = {"none", "t0", "t1", "nta"};
-constexpr std::string_view Name(Prefetch prefetch) { return kPrefetchNames[static_cast<size_t>(prefetch)]; }
+constexpr std::string_view Name(Prefetch prefetch) {
+  return kPrefetchNames[static_cast<size_t>(prefetch)];
+}
 
 // A micro-kernel: rows of activations times panels of weights, whose sums all stay in registers.
 struct TileSpec {
@@ -51,19 +55,20 @@ struct TileSpec {
   TileSpec WithoutPrefetch() const { return Fetching(Prefetch::kNone, 0); }
 };
 
-// What all tiles of a product pass over before they go on: some of the panels, then of the rows, then of the
-// inputs. The sums of a chunk of kSumBlocks blocks that is cut are kept in memory between its slices, as the
-// float32 values that they are.
+// What all tiles of a product pass over before they go on: some of the panels, then of the rows,
+// then of the inputs. The sums of a chunk of kSumBlocks blocks that is cut are kept in memory
+// between its slices, as the float32 values that they are.
 struct SliceSpec {
   // Bytes of sums that Gemm::Run keeps on its stack.
   static constexpr size_t kMaxSumsBytes = 32 * 1024;
 
   size_t blocks = kSumBlocks;  // of 32 inputs; even, at most kSumBlocks
-  size_t panels =
-      0;  // a multiple of the tile's; 0: all of a product whose inputs are not cut, else the tile's
+  size_t panels = 0;  // a multiple of the tile's; 0: all of a product whose inputs are not cut,
+                      // else the tile's
   size_t rows = SIZE_MAX;  // at least the tile's
-  // Weights that tiles do not multiply as they are (TakesUnpacking) are unpacked once for all rows of the
-  // slice, not by each tile; then it has at most kMaxUnpackedPanels panels, whatever `panels` says.
+  // Weights that tiles do not multiply as they are (TakesUnpacking) are unpacked once for all rows
+  // of the slice, not by each tile; then it has at most kMaxUnpackedPanels panels, whatever
+  // `panels` says.
   bool unpacked = false;
   static constexpr size_t kMaxUnpackedPanels = 2;
   bool operator==(const SliceSpec&) const = default;
@@ -80,8 +85,8 @@ struct Schedule {
   bool operator==(const Schedule&) const = default;
 };
 
-// Whether a tile's sums, and what it multiplies, fit the registers. The scalar set, which makes no tiles,
-// takes any within the limits of TileSpec.
+// Whether a tile's sums, and what it multiplies, fit the registers. The scalar set, which makes no
+// tiles, takes any within the limits of TileSpec.
 bool TileFits(Isa, const TileSpec&);
 // TileFits, and the slice keeps its own rules.
 bool ScheduleFits(Isa, const Schedule&);
@@ -108,12 +113,13 @@ struct ScheduleTable {
 // The core that schedules are made for. 0: not known.
 struct CoreShape {
   size_t l1_bytes = 0, l2_bytes = 0;
-  size_t vector_bytes = 0;  // of its vector units: 32 where an instruction of 64 bytes runs in two halves
+  size_t vector_bytes = 0;  // of its vector units: 32 where an instruction of 64 bytes runs in two
+                            // halves
 };
 CoreShape HostCore();
 
-// Good schedules with no tuning: tiles by what the registers hold and the ports allow, slices by what fits
-// the core's caches.
+// Good schedules with no tuning: tiles by what the registers hold and the ports allow, slices by
+// what fits the core's caches.
 ScheduleTable AnalyticSchedules(Isa, const CoreShape&);
 
 }  // namespace larder::kernels::formats

@@ -1,5 +1,5 @@
-// Panels of types with super-blocks: packing and unpacking. A super-block of the file is a group of the
-// panel, row by row.
+// Panels of types with super-blocks: packing and unpacking. A super-block of the file is a group of
+// the panel, row by row.
 #include <array>
 #include <cstring>
 
@@ -15,10 +15,11 @@ constexpr size_t kPairBytes = 2 * kBlock / 2;  // of the file: nibbles of two bl
 constexpr size_t kHalves = 2 * kSuperBlocks;   // of blocks, in a group
 constexpr size_t kHalfInputs = kBlock / 2, kHalfVectors = kBlockVectors / 2;
 
-// Calls pack_group(super-block, row, group) for all of them. Rows that are missing are super-blocks of zeros.
+// Calls pack_group(super-block, row, group) for all of them. Rows that are missing are super-blocks
+// of zeros.
 template <typename Block, typename PackGroup>
-void Pack(const PanelFormat& format, const void* const rows[kPanelRows], size_t blocks, uint8_t* panel,
-          PackGroup pack_group) {
+void Pack(const PanelFormat& format, const void* const rows[kPanelRows], size_t blocks,
+          uint8_t* panel, PackGroup pack_group) {
   static constexpr Block kZero{};
   for (size_t g = 0; g < blocks / kSuperBlocks; ++g) {
     for (size_t r = 0; r < kPanelRows; ++r)
@@ -68,21 +69,23 @@ void PackWords(const Block& from, size_t row, uint8_t* group) {
   std::memcpy(group + kDOffset + row * sizeof(from.d), &from.d, sizeof(from.d));
   std::memcpy(group + kDminOffset + row * sizeof(from.dmin), &from.dmin, sizeof(from.dmin));
   const Words words = WordsOf(from.scales);
-  for (size_t w = 0; w < kWords; ++w) StoreWord(words[w], group + word_offset(w) + row * sizeof(uint32_t));
+  for (size_t w = 0; w < kWords; ++w)
+    StoreWord(words[w], group + word_offset(w) + row * sizeof(uint32_t));
 }
 
 void UnpackWords(const uint8_t* group, size_t block, size_t row, PanelBlock* out) {
   using namespace six_bit_words;
   Words words;
-  for (size_t w = 0; w < kWords; ++w) words[w] = LoadWord(group + word_offset(w) + row * sizeof(uint32_t));
+  for (size_t w = 0; w < kWords; ++w)
+    words[w] = LoadWord(group + word_offset(w) + row * sizeof(uint32_t));
   out->scale[0] = out->scale[1] = LoadHalf(group + kDOffset + row * sizeof(uint16_t)) *
                                   static_cast<float>(NumberAt(words, block % kSuperBlocks));
   out->minimum = LoadHalf(group + kDminOffset + row * sizeof(uint16_t)) *
                  static_cast<float>(NumberAt(words, kSuperBlocks + block % kSuperBlocks));
 }
 
-// In the file, the low halves of 32 bytes belong to an even block and the high ones to the odd one after it.
-// The nibbles of inputs 4j..4j+3 of block b, a byte each.
+// In the file, the low halves of 32 bytes belong to an even block and the high ones to the odd one
+// after it. The nibbles of inputs 4j..4j+3 of block b, a byte each.
 uint32_t NibblesOf(const uint8_t* q, size_t b, size_t j) {
   return LoadWord(q + b / 2 * kPairBytes + j * kVectorInputs) >> b % 2 * 4 & kLow4;
 }
@@ -94,18 +97,22 @@ void PackD(uint16_t half, float times, size_t row, uint8_t* group) {
   std::memcpy(group + int8_scales::kDOffset + row * sizeof(d), &d, sizeof(d));
 }
 void PackScale(int8_t scale, uint8_t* at) { std::memcpy(at, &scale, sizeof(scale)); }
-float ScaleAt(const PanelFormat& format, const uint8_t* panel, size_t block, size_t half, size_t row) {
+float ScaleAt(const PanelFormat& format, const uint8_t* panel, size_t block, size_t half,
+              size_t row) {
   float d;
   int8_t scale;
-  std::memcpy(&d, panel + format.group_offset(block) + int8_scales::kDOffset + row * sizeof(d), sizeof(d));
+  std::memcpy(&d, panel + format.group_offset(block) + int8_scales::kDOffset + row * sizeof(d),
+              sizeof(d));
   std::memcpy(&scale, panel + format.int8_offset(block, half) + row, sizeof(scale));
   return d * static_cast<float>(scale);
 }
 
 // The codes of inputs 4j..4j+3 of a half block, a byte each.
 uint32_t SixBitCodes(const model::Q6KBlock& from, size_t half, size_t j) {
-  const size_t part = half / 8, quarter = half % 8 / 2, first = half % 2 * kHalfInputs + j * kVectorInputs;
-  const uint32_t low = LoadWord(from.low + part * 64 + quarter % 2 * 32 + first) >> quarter / 2 * 4 & kLow4;
+  const size_t part = half / 8, quarter = half % 8 / 2,
+               first = half % 2 * kHalfInputs + j * kVectorInputs;
+  const uint32_t low =
+      LoadWord(from.low + part * 64 + quarter % 2 * 32 + first) >> quarter / 2 * 4 & kLow4;
   const uint32_t high = LoadWord(from.high + part * 32 + first) >> quarter * 2 & kLow2;
   return low | high << 4;
 }
@@ -138,7 +145,8 @@ void PackQ5K(const void* const rows[kPanelRows], size_t blocks, uint8_t* panel) 
         for (size_t b = 0; b < kSuperBlocks; ++b) {
           std::array<uint32_t, kBlockVectors> words;
           for (size_t j = 0; j < kBlockVectors; ++j)
-            words[j] = NibblesOf(from.q, b, j) | (LoadWord(from.fifth + j * kVectorInputs) >> b & kLow1) << 4;
+            words[j] = NibblesOf(from.q, b, j) |
+                       (LoadWord(from.fifth + j * kVectorInputs) >> b & kLow1) << 4;
           PackFiveBits(words, group + kQ5KPanel.weight_offset(b) + row * kVectorInputs);
         }
       });
@@ -176,11 +184,14 @@ void UnpackQ6K(const uint8_t* panel, size_t block, size_t row, PanelBlock* out) 
 
 void PackIq4Xs(const void* const rows[kPanelRows], size_t blocks, uint8_t* panel) {
   Pack<model::Iq4XsBlock>(
-      kIq4XsPanel, rows, blocks, panel, [](const model::Iq4XsBlock& from, size_t row, uint8_t* group) {
+      kIq4XsPanel, rows, blocks, panel,
+      [](const model::Iq4XsBlock& from, size_t row, uint8_t* group) {
         PackD(from.d, 1, row, group);
         for (size_t b = 0; b < kSuperBlocks; ++b) {
-          const int low = from.scales_low[b / 2] >> b % 2 * 4 & 15, high = from.scales_high >> 2 * b & 3;
-          PackScale(static_cast<int8_t>((low | high << 4) - 32), group + kIq4XsPanel.int8_offset(b, 0) + row);
+          const int low = from.scales_low[b / 2] >> b % 2 * 4 & 15,
+                    high = from.scales_high >> 2 * b & 3;
+          PackScale(static_cast<int8_t>((low | high << 4) - 32),
+                    group + kIq4XsPanel.int8_offset(b, 0) + row);
           uint8_t* to = group + kIq4XsPanel.weight_offset(b) + row * kVectorInputs;
           for (size_t j = 0; j < kNibbleVectors; ++j)
             std::memcpy(to + j * kVectorBytes, from.q[b] + j * kVectorInputs, kVectorInputs);

@@ -8,11 +8,13 @@ namespace larder::kernels::inline formats {
 namespace {
 
 double Ratio(size_t a, size_t b) {
-  return static_cast<double>(std::max(a, b)) / static_cast<double>(std::max<size_t>(1, std::min(a, b)));
+  return static_cast<double>(std::max(a, b)) /
+         static_cast<double>(std::max<size_t>(1, std::min(a, b)));
 }
 
 double BytesRatio(size_t a, size_t b) {
-  return Ratio(std::min(a, KernelTuning::kMostTunedBytes), std::min(b, KernelTuning::kMostTunedBytes));
+  return Ratio(std::min(a, KernelTuning::kMostTunedBytes),
+               std::min(b, KernelTuning::kMostTunedBytes));
 }
 
 }  // namespace
@@ -25,10 +27,12 @@ bool KernelTuning::Tuned::IsFor(const PanelShape& of, size_t of_bytes) const {
 const ScheduleTable& KernelTuning::For(const PanelShape& panel, size_t weight_bytes) const {
   const Tuned* nearest = nullptr;
   const auto distance = [&](const Tuned& of) {
-    return std::pair(Ratio(of.panel.blocks, panel.blocks), BytesRatio(of.weight_bytes, weight_bytes));
+    return std::pair(Ratio(of.panel.blocks, panel.blocks),
+                     BytesRatio(of.weight_bytes, weight_bytes));
   };
   for (const Tuned& of : tuned) {
-    if (of.IsFor(panel, weight_bytes) && (!nearest || distance(of) < distance(*nearest))) nearest = &of;
+    if (of.IsFor(panel, weight_bytes) && (!nearest || distance(of) < distance(*nearest)))
+      nearest = &of;
   }
   if (nearest) return nearest->products;
   return weight_bytes > 0 && weight_bytes <= in_l2_bytes ? products_in_l2 : products;
@@ -38,16 +42,16 @@ KernelTuning DefaultTuning(Isa isa) {
   const CoreShape core = HostCore();
   KernelTuning tuning{.products = AnalyticSchedules(isa, core)};
   tuning.products_in_l2 = tuning.products;
-  // A quarter of L2 is for activations and the KV cache. Fetching ahead costs a load for each line: on a Xeon
-  // with 2 MB of L2, 5 % of the speed of decoding a model of 2.5 MB with two threads.
+  // A quarter of L2 is for activations and the KV cache. Fetching ahead costs a load for each line:
+  // on a Xeon with 2 MB of L2, 5 % of the speed of decoding a model of 2.5 MB with two threads.
   tuning.in_l2_bytes = core.l2_bytes / 4 * 3;
   for (size_t of = 0; of < ScheduleTable::kRowClasses; ++of) {
     auto& [tile, slice] = tuning.products_in_l2.of[of];
     if (ScheduleTable::Rows(of) <= tile.rows) tile = tile.WithoutPrefetch();
   }
-  // 24 of 32 registers hold sums of values, the others the values being added; of 16 registers 6 x 2 hold
-  // sums, two a value and one a broadcast weight. 28 queries are two tiles of 14 in the score product; with 2
-  // blocks per head their scores and weights take about 90 KB of L2.
+  // 24 of 32 registers hold sums of values, the others the values being added; of 16 registers 6 x
+  // 2 hold sums, two a value and one a broadcast weight. 28 queries are two tiles of 14 in the
+  // score product; with 2 blocks per head their scores and weights take about 90 KB of L2.
   switch (isa) {
     case Isa::kAvx512Vnni:
       tuning.value_sums = 24;

@@ -1,5 +1,6 @@
-// KernelTuning: how kernels divide their work. No value changes a bit of any result, so the two ends of a
-// link may use different ones. Chosen at set-up and passed to the functions that make kernels.
+// KernelTuning: how kernels divide their work. No value changes a bit of any result, so the two
+// ends of a link may use different ones. Chosen at set-up and passed to the functions that make
+// kernels.
 #pragma once
 
 #include <cstddef>
@@ -12,11 +13,11 @@
 namespace larder::kernels::inline formats {
 
 struct KernelTuning {
-  // Matrix products (kernels/gemm/). Gemm::Make refuses schedules that do not fit. `tuned` are those found
-  // for products of a number of blocks of inputs in one format, on a thread that reads weight_bytes of
-  // weights in turn: how far ahead to fetch depends on the cache that these come from. They are used for
-  // products of that format, of up to four times as many or few blocks and up to twice as many or few bytes;
-  // `products` are for the others.
+  // Matrix products (kernels/gemm/). Gemm::Make refuses schedules that do not fit. `tuned` are
+  // those found for products of a number of blocks of inputs in one format, on a thread that reads
+  // weight_bytes of weights in turn: how far ahead to fetch depends on the cache that these come
+  // from. They are used for products of that format, of up to four times as many or few blocks and
+  // up to twice as many or few bytes; `products` are for the others.
   ScheduleTable products;
   struct Tuned {
     PanelShape panel;
@@ -27,8 +28,8 @@ struct KernelTuning {
   };
   static constexpr size_t kMostTunedBytes = size_t{32} << 20;  // larger than any share of a cache
   std::vector<Tuned> tuned;
-  // The same as `products`, but for products of weights that stay in the core's L2, which need no fetching
-  // ahead: those of threads that read at most in_l2_bytes.
+  // The same as `products`, but for products of weights that stay in the core's L2, which need no
+  // fetching ahead: those of threads that read at most in_l2_bytes.
   ScheduleTable products_in_l2;
   size_t in_l2_bytes = 0;
   // weight_bytes 0: products of something else than weights, `products`.
@@ -36,7 +37,8 @@ struct KernelTuning {
 
   // Weighted sums of values (MakeValues). More sums than registers are correct but slow.
   size_t value_sums = 1;     // 16-lane sums kept in registers during a pass over a chunk
-  size_t value_queries = 1;  // the most queries per kernel, at most value_sums, so that one sum of each fits
+  size_t value_queries = 1;  // the most queries per kernel, at most value_sums, so that one sum of
+                             // each fits
 
   // Attention: queries (rows x heads of a group) per pass over a chunk; at least those of one row.
   size_t tile_queries = 28;

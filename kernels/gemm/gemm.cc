@@ -17,7 +17,8 @@ namespace larder::kernels::inline gemm {
 namespace {
 
 GemmFn GenerateTile(Isa isa, const TileShape& tile) {
-  return isa == Isa::kAvx512Vnni ? GenerateGemmAvx512(tile) : GenerateGemmAvx2(tile, isa == Isa::kAvxVnni);
+  return isa == Isa::kAvx512Vnni ? GenerateGemmAvx512(tile)
+                                 : GenerateGemmAvx2(tile, isa == Isa::kAvxVnni);
 }
 
 UnpackFn GenerateUnpack(Isa isa, const TileShape& tile, const PanelShape& unpacked) {
@@ -28,14 +29,17 @@ UnpackFn GenerateUnpack(Isa isa, const TileShape& tile, const PanelShape& unpack
 }  // namespace
 
 Gemm Gemm::Make(Isa isa, const GemmShape& shape, const KernelTuning& tuning) {
-  LARDER_CHECK(shape.panel.blocks > 0 && shape.x_stride_bytes % 16 == 0 && shape.y_stride_bytes % 4 == 0);
-  if (!HostHas(isa)) throw Error("kernels: this CPU has no {}; it has {}", IsaName(isa), IsaName(BestIsa()));
+  LARDER_CHECK(shape.panel.blocks > 0 && shape.x_stride_bytes % 16 == 0 &&
+               shape.y_stride_bytes % 4 == 0);
+  if (!HostHas(isa))
+    throw Error("kernels: this CPU has no {}; it has {}", IsaName(isa), IsaName(BestIsa()));
   const ScheduleTable& table = tuning.For(shape.panel, shape.weight_bytes);
   for (size_t of = 0; of < ScheduleTable::kRowClasses; ++of) {
     const auto& [tile, slice] = table.of[of];
     if (ScheduleFits(isa, table.of[of])) continue;
     throw Error(
-        "kernels: a tile of {} rows x {} panels in slices of {} rows x {} panels x {} blocks, for products "
+        "kernels: a tile of {} rows x {} panels in slices of {} rows x {} panels x {} blocks, for "
+        "products "
         "of "
         "{} rows, does not fit the registers of {} or the limits of a slice",
         tile.rows, tile.panels, slice.rows, slice.panels, slice.blocks, ScheduleTable::Rows(of),
@@ -45,9 +49,11 @@ Gemm Gemm::Make(Isa isa, const GemmShape& shape, const KernelTuning& tuning) {
   gemm.shape_ = shape;
   gemm.panel_bytes_ = shape.panel.bytes();
   gemm.unpacked_ = shape;
-  // A chunk; the slices of an odd number of blocks include one of an odd number, which tiles must expect.
+  // A chunk; the slices of an odd number of blocks include one of an odd number, which tiles must
+  // expect.
   const size_t blocks = shape.panel.blocks, whole = kSumBlocks + blocks % 2;
-  gemm.unpacked_.panel = {.blocks = std::min(blocks, whole), .format = UnpackedFormat(shape.panel.format)};
+  gemm.unpacked_.panel = {.blocks = std::min(blocks, whole),
+                          .format = UnpackedFormat(shape.panel.format)};
   gemm.unpacked_bytes_ = gemm.unpacked_.panel.bytes();
   LARDER_CHECK(SliceSpec::kMaxUnpackedPanels * gemm.unpacked_bytes_ <= kMaxUnpackedBytes);
   if (isa == Isa::kScalar) return gemm;  // no tiles: Run calls the reference
@@ -105,16 +111,21 @@ void Gemm::Generate(Isa isa, const ScheduleTable& table) {
     const Schedule& schedule = table.of[of];
     size_t at = 0;
     while (at < walks_.size() && !(walks_[at].schedule == schedule)) ++at;
-    if (at == walks_.size()) walks_.push_back({.schedule = schedule, .steps = Steps(schedule.slice)});
+    if (at == walks_.size())
+      walks_.push_back({.schedule = schedule, .steps = Steps(schedule.slice)});
     walk_of_[of] = static_cast<uint8_t>(at);
     Walk& walk = walks_[at];
     const bool unpacked = schedule.slice.unpacked && TakesUnpacking(isa, shape_.panel.format);
     if (unpacked) {
-      const TileSpec one = TileSpec{}.Fetching(schedule.tile.prefetch, schedule.tile.prefetch_bytes);
-      walk.unpack = once(unpacks, one, [&] { return GenerateUnpack(isa, {shape_, one}, unpacked_.panel); });
+      const TileSpec one =
+          TileSpec{}.Fetching(schedule.tile.prefetch, schedule.tile.prefetch_bytes);
+      walk.unpack = once(unpacks, one, [&] {
+        return GenerateUnpack(isa, {shape_, one}, unpacked_.panel);
+      });
     }
-    // Every number of rows that a tile may get, and every number of panels that may be left over. The last
-    // class has no end, but the more rows a product has, the closer are its tiles to the largest.
+    // Every number of rows that a tile may get, and every number of panels that may be left over.
+    // The last class has no end, but the more rows a product has, the closer are its tiles to the
+    // largest.
     const bool last = of + 1 == ScheduleTable::kRowClasses;
     for (const size_t end = ScheduleTable::Rows(of) * (last ? 2 : 1); m <= end; ++m) {
       const size_t n_tiles = CeilDiv(m, schedule.tile.rows);
@@ -135,9 +146,10 @@ void Gemm::Generate(Isa isa, const ScheduleTable& table) {
 
 void Gemm::CheckAgainstReference(Isa isa) const {
   const GemmShape& shape = shape_;
-  // 7 panels: of the tiles that take up to 4, each runs and each number of panels is left over; or as many as
-  // the caller's rows of y have room for.
-  const size_t n_panels = std::clamp<size_t>(shape.y_stride_bytes / (kPanelRows * sizeof(float)), 1, 7);
+  // 7 panels: of the tiles that take up to 4, each runs and each number of panels is left over; or
+  // as many as the caller's rows of y have room for.
+  const size_t n_panels =
+      std::clamp<size_t>(shape.y_stride_bytes / (kPanelRows * sizeof(float)), 1, 7);
   constexpr size_t max_rows = TileSpec::kMaxRows;
   const size_t blocks = shape.panel.blocks, panel_bytes = shape.panel.bytes();
   std::minstd_rand random(20260101);
@@ -164,7 +176,8 @@ void Gemm::CheckAgainstReference(Isa isa) const {
       int32_t sums[2] = {};
       for (size_t k = 0; k < kBlock; ++k) {
         int8_t& q = block.q[k];
-        // Mostly random, but some blocks are at the extremes, so that a saturating accumulator would show.
+        // Mostly random, but some blocks are at the extremes, so that a saturating accumulator
+        // would show.
         q = b % 3 == 0 ? (m % 2 ? int8_t{127} : int8_t{-127})
                        : static_cast<int8_t>((random() >> 8) % 255 - 127);
         sums[k / (kBlock / 2)] += q;
@@ -181,7 +194,8 @@ void Gemm::CheckAgainstReference(Isa isa) const {
   const auto* acts = reinterpret_cast<const ActBlock*>(x.get());
   // An output does not depend on the number of rows or panels, so one reference serves all tiles.
   constexpr float kUntouched = 0.25f;
-  std::vector<float> reference(y_floats, kUntouched), got(y_floats), sums(max_rows * n_panels * kPanelRows);
+  std::vector<float> reference(y_floats, kUntouched), got(y_floats),
+      sums(max_rows * n_panels * kPanelRows);
   GemmReference(shape, panels.get(), acts, reference.data(), n_panels, max_rows);
   auto unpacked = allocate(n_panels * unpacked_bytes_);
   const auto check = [&](const Walk& walk, const Tiles& tiles, size_t rows, size_t tile_panels) {
@@ -195,19 +209,23 @@ void Gemm::CheckAgainstReference(Isa isa) const {
         from = unpacked.get();
       }
       RunTile(tiles, from, walk.unpack ? unpacked_bytes_ : panel_bytes_,
-              reinterpret_cast<const ActBlock*>(x.get() + step.x_offset), got.data(), n_panels, rows,
-              tile_panels, slice);
+              reinterpret_cast<const ActBlock*>(x.get() + step.x_offset), got.data(), n_panels,
+              rows, tile_panels, slice);
     }
     for (size_t m = 0; m < max_rows; ++m) {
       for (size_t i = 0; i < n_panels * kPanelRows; ++i) {
         const size_t at = m * shape.y_stride_bytes / sizeof(float) + i;
         const float expected = m < rows ? reference[at] : kUntouched;
-        if (__builtin_bit_cast(uint32_t, expected) == __builtin_bit_cast(uint32_t, got[at])) continue;
+        if (__builtin_bit_cast(uint32_t, expected) == __builtin_bit_cast(uint32_t, got[at]))
+          continue;
         throw Error(
-            "kernels: the generated {} product of {} blocks with tiles of {} rows x {} panels, in slices of "
-            "{} blocks, differs from its reference: row {}, output {} is {:a}, expected {:a}; run with --isa "
+            "kernels: the generated {} product of {} blocks with tiles of {} rows x {} panels, in "
+            "slices of "
+            "{} blocks, differs from its reference: row {}, output {} is {:a}, expected {:a}; run "
+            "with --isa "
             "scalar and report this CPU",
-            IsaName(isa), blocks, rows, tile_panels, walk.schedule.slice.blocks, m, i, got[at], expected);
+            IsaName(isa), blocks, rows, tile_panels, walk.schedule.slice.blocks, m, i, got[at],
+            expected);
       }
     }
   };

@@ -1,9 +1,10 @@
-// Matrix products over panels of weights (PanelFormat): y[m][row] = sum over blocks of (float(isum) *
-// d_activation) * d_weight, where isum is the exact integer dot product of 32 weights and 32 activations. The
-// order, for every instruction set, batch and split: for each chunk of kSumBlocks blocks, ascending,
+// Matrix products over panels of weights (PanelFormat): y[m][row] = sum over blocks of (float(isum)
+// * d_activation) * d_weight, where isum is the exact integer dot product of 32 weights and 32
+// activations. The order, for every instruction set, batch and split: for each chunk of kSumBlocks
+// blocks, ascending,
 //   acc = +0; for each block b ascending: acc = fma(float(isum_b) * x[m][b].d, scale_b,row, acc);
-//     if the format has a scale for each half of a block, isum is of a half, and this is done for both, the
-//     first one first;
+//     if the format has a scale for each half of a block, isum is of a half, and this is done for
+//     both, the first one first;
 //     and if the format has minimums: acc = fma(-minimum_b,row, x[m][b].d_sum, acc);
 //   y = y + acc, but y = acc for the first chunk unless `accumulate`.
 #pragma once
@@ -25,7 +26,8 @@ struct GemmShape {
   size_t x_stride_bytes = 0;  // between rows of activations; usually ActRowBytes(blocks)
   size_t y_stride_bytes = 0;  // between rows of y
   bool accumulate = false;
-  size_t weight_bytes = 0;  // that a thread reads in turn, these panels among them (KernelTuning::For)
+  size_t weight_bytes = 0;  // that a thread reads in turn, these panels among them
+                            // (KernelTuning::For)
 };
 
 // A slice of the inputs, as the function of a tile reads it.
@@ -42,25 +44,27 @@ struct InputSlice {
   bool keeps_sums() const { return resumes != 0 || end == End::kKeep; }
 };
 
-// rows of a tile times n_panels consecutive panels, a multiple of the tile's; y[m] gets 16 * n_panels floats.
+// rows of a tile times n_panels consecutive panels, a multiple of the tile's; y[m] gets 16 *
+// n_panels floats.
 using GemmFn = void (*)(const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels,
                         const InputSlice* slice);
 
 // All tiles of one shape. Made at set-up, then immutable; Run is on the data path.
 class Gemm {
  public:
-  // Generates the tiles of the schedules for this shape and checks each against the scalar reference on
-  // random data. Throws Error if one differs, if the host lacks `isa`, or if a schedule does not fit
-  // (ScheduleFits).
+  // Generates the tiles of the schedules for this shape and checks each against the scalar
+  // reference on random data. Throws Error if one differs, if the host lacks `isa`, or if a
+  // schedule does not fit (ScheduleFits).
   static Gemm Make(Isa, const GemmShape&, const KernelTuning&);
 
-  // Any m >= 1. The schedule of m rows cuts the product into slices: for each slice of the panels, for each
-  // of the rows, for each of the inputs, all tiles pass over it before the next one. So each panel is read
-  // from the last-level cache once.
+  // Any m >= 1. The schedule of m rows cuts the product into slices: for each slice of the panels,
+  // for each of the rows, for each of the inputs, all tiles pass over it before the next one. So
+  // each panel is read from the last-level cache once.
   void Run(const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels, size_t m) const;
 
-  // For measurements: gives all products the same slices from now on. The tiles stay as they are. Requires
-  // that the schedules with these slices fit, and are unpacked if they were before. Set-up only.
+  // For measurements: gives all products the same slices from now on. The tiles stay as they are.
+  // Requires that the schedules with these slices fit, and are unpacked if they were before. Set-up
+  // only.
   void Reslice(const SliceSpec& slice);
 
   const GemmShape& shape() const { return shape_; }
@@ -69,7 +73,8 @@ class Gemm {
   // A slice has at most kMaxUnpackedBytes.
   static constexpr size_t kMaxUnpackedBytes =
       SliceSpec::kMaxUnpackedPanels * (kSumBlocks + 2) * UnpackedFormat(kQ4KPanel).bytes(2) / 2;
-  using UnpackFn = void (*)(const uint8_t* panels, uint8_t* unpacked, size_t n_panels, size_t blocks);
+  using UnpackFn = void (*)(const uint8_t* panels, uint8_t* unpacked, size_t n_panels,
+                            size_t blocks);
 
  private:
   using Tiles = std::array<std::array<GemmFn, TileSpec::kMaxPanels + 1>, TileSpec::kMaxRows + 1>;
@@ -90,8 +95,9 @@ class Gemm {
   std::vector<Step> Steps(const SliceSpec&) const;
   void Generate(Isa, const ScheduleTable&);
   void CheckAgainstReference(Isa) const;
-  static void RunTile(const Tiles&, const uint8_t* panels, size_t panel_bytes, const ActBlock* x, float* y,
-                      size_t n_panels, size_t rows, size_t tile_panels, const InputSlice&);
+  static void RunTile(const Tiles&, const uint8_t* panels, size_t panel_bytes, const ActBlock* x,
+                      float* y, size_t n_panels, size_t rows, size_t tile_panels,
+                      const InputSlice&);
   void RunSlices(const Walk&, const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels,
                  size_t m) const;
 
@@ -102,7 +108,7 @@ class Gemm {
 };
 
 // The scalar reference.
-void GemmReference(const GemmShape&, const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels,
-                   size_t m);
+void GemmReference(const GemmShape&, const uint8_t* panels, const ActBlock* x, float* y,
+                   size_t n_panels, size_t m);
 
 }  // namespace larder::kernels::gemm

@@ -1,13 +1,13 @@
-// The AVX2 generator of matrix products, with VNNI on 256 bits (AVX-VNNI) or without. One panel at a time:
-// its 16 outputs are two halves of 8 lanes, so a tile of `rows` rows (3 with VNNI, 2 without) holds 2*rows
-// integer and 2*rows float accumulators in 16 registers.
+// The AVX2 generator of matrix products, with VNNI on 256 bits (AVX-VNNI) or without. One panel at
+// a time: its 16 outputs are two halves of 8 lanes, so a tile of `rows` rows (3 with VNNI, 2
+// without) holds 2*rows integer and 2*rows float accumulators in 16 registers.
 //
-// Without VNNI, weights of 8 bits become signed again (xor 0x80), then |w| * sign(a, w) by vpmaddubsw, which
-// cannot saturate (2 * 128 * 127 < 2^15), widened by vpmaddwd. The unsigned weights with signed activations
-// would saturate (2 * 255 * 127 > 2^15). Codes of 4, 5 and 6 bits are multiplied as they are, unsigned, and
-// sums of 8, 4 and 2 of their products fit 16 bits (8 * 2 * 15 * 127 < 2^15): two instructions for each
-// vector and row instead of four. What the codes are too large by is subtracted from the block's sum
-// (ActBlock::start).
+// Without VNNI, weights of 8 bits become signed again (xor 0x80), then |w| * sign(a, w) by
+// vpmaddubsw, which cannot saturate (2 * 128 * 127 < 2^15), widened by vpmaddwd. The unsigned
+// weights with signed activations would saturate (2 * 255 * 127 > 2^15). Codes of 4, 5 and 6 bits
+// are multiplied as they are, unsigned, and sums of 8, 4 and 2 of their products fit 16 bits
+// (8 * 2 * 15 * 127 < 2^15): two instructions for each vector and row instead of four. What the
+// codes are too large by is subtracted from the block's sum (ActBlock::start).
 #include <asmjit/x86.h>
 
 #include <algorithm>
@@ -26,7 +26,8 @@ constexpr int kHalves = 2;
 
 class Avx2Tile final : public GemmTile {
  public:
-  Avx2Tile(x86::Assembler& a, const TileShape& tile, bool avx_vnni) : GemmTile(a, tile), vnni_(avx_vnni) {}
+  Avx2Tile(x86::Assembler& a, const TileShape& tile, bool avx_vnni)
+      : GemmTile(a, tile), vnni_(avx_vnni) {}
 
  private:
   x86::Ymm Int(int h, int m) const { return x86::ymm(h * rows_ + m); }
@@ -61,10 +62,10 @@ class Avx2Tile final : public GemmTile {
   }
 
   // Loads half h of weight vector j of block b into `to`. VNNI: as unsigned bytes weight + 128
-  // (ActBlock::start subtracts the 128) or a multiple of that: 16 * (weight + 8) of kNibbles, 8 * (weight +
-  // 16) of kFiveBits, 4 * (weight + 32) of kSixBits; of formats with minimums the code, of kFiveBits 8 times
-  // the code. Else the code if narrow(), or the weight as a signed byte; of kBytes that takes 0x80 in each
-  // byte of `flip`. Uses `other`.
+  // (ActBlock::start subtracts the 128) or a multiple of that: 16 * (weight + 8) of kNibbles, 8 *
+  // (weight + 16) of kFiveBits, 4 * (weight + 32) of kSixBits; of formats with minimums the code,
+  // of kFiveBits 8 times the code. Else the code if narrow(), or the weight as a signed byte; of
+  // kBytes that takes 0x80 in each byte of `flip`. Uses `other`.
   void LoadWeights(const x86::Ymm& to, const x86::Ymm& other, size_t b, size_t j, int h,
                    const x86::Ymm* flip = nullptr) {
     const bool high = j >= kNibbleVectors;
@@ -97,7 +98,8 @@ class Avx2Tile final : public GemmTile {
         if (high) a_.vpsrlw(to, to, 4);
         a_.vpand(to, to, Repeated(0x0F0F0F0Fu));
         if (narrow()) {
-          a_.vmovdqu(other, Table(*format().table, static_cast<uint8_t>(1u << (format().code_bits - 1))));
+          a_.vmovdqu(other,
+                     Table(*format().table, static_cast<uint8_t>(1u << (format().code_bits - 1))));
           a_.vpshufb(to, other, to);
         } else {
           a_.vpshufb(to, Unpacking(), to);
@@ -125,7 +127,8 @@ class Avx2Tile final : public GemmTile {
         const size_t half_vectors = kBlockVectors / 2;
         const size_t triple = j / half_vectors * kTripleVectors, i = j % half_vectors;
         if (i < kTripleVectors) {
-          narrow() ? a_.vmovdqa(to, vector(triple + i)) : a_.vpand(to, Unpacking(), vector(triple + i));
+          narrow() ? a_.vmovdqa(to, vector(triple + i))
+                   : a_.vpand(to, Unpacking(), vector(triple + i));
         } else {
           shifted(to, triple, 6, 0xC0C0C0C0u);
           shifted(other, triple + 1, 4, 0x30303030u);
@@ -198,7 +201,8 @@ class Avx2Tile final : public GemmTile {
   // to = half h of number n of the group's words times d or dmin.
   void LoadNumber(const x86::Ymm& to, const x86::Ymm& other, size_t n, size_t factor, int h) {
     const auto word = [&](size_t w) {
-      return Panel(0, six_bit_words::word_offset(w) + static_cast<size_t>(h) * (kVectorBytes / kHalves));
+      return Panel(
+          0, six_bit_words::word_offset(w) + static_cast<size_t>(h) * (kVectorBytes / kHalves));
     };
     if (n + 1 == six_bit_words::kNumbers) {
       a_.vmovdqa(to, word(2));
@@ -211,12 +215,14 @@ class Avx2Tile final : public GemmTile {
       }
     } else {
       a_.vmovdqa(to, word(n / six_bit_words::kWordNumbers));
-      a_.vpsrld(to, to, static_cast<uint32_t>(n % six_bit_words::kWordNumbers * six_bit_words::kNumberBits));
+      a_.vpsrld(
+          to, to,
+          static_cast<uint32_t>(n % six_bit_words::kWordNumbers * six_bit_words::kNumberBits));
       a_.vpand(to, to, Repeated(63));
     }
     a_.vcvtdq2ps(to, to);
-    a_.vcvtph2ps(other,
-                 Panel(0, factor + static_cast<size_t>(h) * (kPanelRows / kHalves * sizeof(uint16_t))));
+    a_.vcvtph2ps(other, Panel(0, factor + static_cast<size_t>(h) *
+                                              (kPanelRows / kHalves * sizeof(uint16_t))));
     if (factor == six_bit_words::kDOffset) Reduce(other);
     a_.vmulps(to, to, other);
   }
@@ -236,7 +242,8 @@ class Avx2Tile final : public GemmTile {
       if (format().has_minimum()) {  // its codes are unsigned by nature
         a_.vmovdqu(Int(0, m), Repeated(std::bit_cast<uint32_t>(kMagicBits)));
       } else if (format().half_scales()) {
-        a_.vpbroadcastd(Int(0, m), Act(m, b, offsetof(ActBlock, half_starts) + part * sizeof(int32_t)));
+        a_.vpbroadcastd(Int(0, m),
+                        Act(m, b, offsetof(ActBlock, half_starts) + part * sizeof(int32_t)));
       } else {
         a_.vpbroadcastd(Int(0, m), Act(m, b, offsetof(ActBlock, start)));
       }
@@ -274,7 +281,8 @@ class Avx2Tile final : public GemmTile {
   }
 
   void DotAvx2(size_t b, size_t begin, size_t end) {
-    const x86::Ymm signed_w = Scratch(0), abs_w = Scratch(1), product = Scratch(2), ones = Scratch(3);
+    const x86::Ymm signed_w = Scratch(0), abs_w = Scratch(1), product = Scratch(2),
+                   ones = Scratch(3);
     const x86::Ymm flip = MakeFlip();
     a_.vpcmpeqb(ones, ones, ones);
     a_.vpsrlw(ones, ones, 15);  // 1 in each 16-bit lane
@@ -300,8 +308,11 @@ class Avx2Tile final : public GemmTile {
   void DotNarrow(size_t b, size_t part, size_t begin, size_t end) {
     const size_t in_16_bits = size_t{8} >> (format().code_bits - 4);  // vectors whose products fit
     const bool at_once = end - begin <= in_16_bits;
-    const x86::Ymm weights[kHalves] = {Scratch(0), Scratch(1)}, act = Scratch(2), product = Scratch(3);
-    const auto short_sum = [&](int h, int m) { return at_once ? Int(h, m) : Scratch(4 + h * rows_ + m); };
+    const x86::Ymm weights[kHalves] = {Scratch(0), Scratch(1)}, act = Scratch(2),
+                   product = Scratch(3);
+    const auto short_sum = [&](int h, int m) {
+      return at_once ? Int(h, m) : Scratch(4 + h * rows_ + m);
+    };
     const x86::Mem ones = Repeated(0x00010001u);
     for (size_t first = begin; first < end; first += in_16_bits) {
       const size_t stop = std::min(first + in_16_bits, end);
@@ -325,10 +336,12 @@ class Avx2Tile final : public GemmTile {
       }
     }
     if (format().has_minimum()) return;
-    // start - kMagicBits = -128 times the sum of activations; a code is half its range more than the weight.
+    // start - kMagicBits = -128 times the sum of activations; a code is half its range more than
+    // the weight.
     const auto shift = static_cast<uint32_t>(8 - format().code_bits);
-    const size_t field = format().half_scales() ? offsetof(ActBlock, half_starts) + part * sizeof(int32_t)
-                                                : offsetof(ActBlock, start);
+    const size_t field = format().half_scales()
+                             ? offsetof(ActBlock, half_starts) + part * sizeof(int32_t)
+                             : offsetof(ActBlock, start);
     for (int m = 0; m < rows_; ++m) {
       a_.vpbroadcastd(act, Act(m, b, field));
       a_.vpsubd(act, act, Repeated(std::bit_cast<uint32_t>(kMagicBits)));
@@ -354,8 +367,8 @@ class Avx2Tile final : public GemmTile {
         for (int m = 0; m < rows_; ++m) {
           a_.vbroadcastss(broadcast, Act(m, b, offsetof(ActBlock, d)));
           if (vnni_) {
-            // The accumulator's bits, read as a float, are kMagic + isum; the difference is exact (see
-            // ActBlock).
+            // The accumulator's bits, read as a float, are kMagic + isum; the difference is exact
+            // (see ActBlock).
             a_.vpbroadcastd(Magic(), Act(m, b, offsetof(ActBlock, minus_md)));
             a_.vfmadd132ps(Int(h, m), Magic(), broadcast);
           } else {
@@ -385,7 +398,8 @@ class Avx2Tile final : public GemmTile {
     for (size_t j = 0; j < kBlockVectors; ++j) {
       for (int h = 0; h < kHalves; ++h) {
         LoadWeights(vector, other, b, j, h, flips ? &flip : nullptr);
-        a_.vmovdqa(Unpacked(unpacked().vector_offset(b, j) + static_cast<size_t>(h) * half_bytes), vector);
+        a_.vmovdqa(Unpacked(unpacked().vector_offset(b, j) + static_cast<size_t>(h) * half_bytes),
+                   vector);
       }
     }
     const size_t parts = format().half_scales() ? 2 : 1;
@@ -397,7 +411,8 @@ class Avx2Tile final : public GemmTile {
       }
       if (!format().has_minimum()) continue;
       LoadMinimums(vector, other, b, h);
-      if (format().scales == PanelScales::kSixBitWords) a_.vxorps(vector, vector, Repeated(1u << 31));
+      if (format().scales == PanelScales::kSixBitWords)
+        a_.vxorps(vector, vector, Repeated(1u << 31));
       a_.vmovaps(Unpacked(unpacked().minimum_offset(b) + at), vector);
     }
   }

@@ -1,15 +1,16 @@
 // The AVX-512 VNNI generator of matrix products.
 //
 // A tile is `rows` activation rows x `panels` panels of 16 outputs. Registers: an int32 and a float
-// accumulator for each (row, panel), a weight vector and a scale vector for each panel, one for broadcasts:
-// 2*rows*panels + 2*panels + 1 <= 32. That is odd, so there is always one more. Tiles of few rows have
-// several, for what their format needs (Prepare).
+// accumulator for each (row, panel), a weight vector and a scale vector for each panel, one for
+// broadcasts: 2*rows*panels + 2*panels + 1 <= 32. That is odd, so there is always one more. Tiles
+// of few rows have several, for what their format needs (Prepare).
 //
-// Work per block of 32 inputs, row and panel: 8 vpdpbusd and 2 fused multiply-adds on the two 512-bit ports
-// (the integer accumulator is read as a float, see ActBlock): at most 8/10 of the VNNI peak. A conversion and
-// a separate multiplication would make that 8/11. With one panel the broadcasts are memory operands of
-// vpdpbusd (ActLoad::kEmbedded): 11 loads per 10 arithmetic instructions, so the two load ports are the
-// limit. With two panels one broadcast load serves two vpdpbusd.
+// Work per block of 32 inputs, row and panel: 8 vpdpbusd and 2 fused multiply-adds on the two
+// 512-bit ports (the integer accumulator is read as a float, see ActBlock): at most 8/10 of the
+// VNNI peak. A conversion and a separate multiplication would make that 8/11. With one panel the
+// broadcasts are memory operands of vpdpbusd (ActLoad::kEmbedded): 11 loads per 10 arithmetic
+// instructions, so the two load ports are the limit. With two panels one broadcast load serves two
+// vpdpbusd.
 #include <asmjit/x86.h>
 
 #include <array>
@@ -90,12 +91,12 @@ class Avx512Tile final : public GemmTile {
     a_.emit(x86::Inst::kIdVpternlogd, to, other, Word(word), asmjit::Imm(0xE4));
   }
 
-  // Vectors of a panel's codes from which one after the other weights are unpacked: loaded once, if there are
-  // registers.
+  // Vectors of a panel's codes from which one after the other weights are unpacked: loaded once, if
+  // there are registers.
   int CodeVectors() const { return kCodeVectorsOf[static_cast<size_t>(format().codes)]; }
 
-  // Whether codes in the high halves of bytes have accumulators of their own, 16 times as large as the
-  // others: of one or two rows this saves more shifts than it adds.
+  // Whether codes in the high halves of bytes have accumulators of their own, 16 times as large as
+  // the others: of one or two rows this saves more shifts than it adds.
   bool Splits() const {
     return !unpacks() && format().codes == PanelCodes::kNibbles && rows_ <= 2 &&
            HasSpare(2 + panels_ + panels_ * rows_);
@@ -150,14 +151,14 @@ class Avx512Tile final : public GemmTile {
         Fill(Int(0, m), static_cast<uint32_t>(kMagicBits));
         if (splits_) a_.vpxord(High(0, m), High(0, m), High(0, m));
       } else if (splits_) {
-        // Codes are 8 more than the weights: a sixteenth of the start, which High() becomes, subtracts 8
-        // times the sum of activations.
+        // Codes are 8 more than the weights: a sixteenth of the start, which High() becomes,
+        // subtracts 8 times the sum of activations.
         a_.vpbroadcastd(High(0, m), Act(m, b, offsetof(ActBlock, start)));
         Fill(Int(0, m), static_cast<uint32_t>(kMagicBits - kSixteenth));
       } else if (format().half_scales()) {
-        a_.vpbroadcastd(
-            Int(0, m),
-            Act(m, b, offsetof(ActBlock, half_starts) + static_cast<size_t>(half) * sizeof(int32_t)));
+        a_.vpbroadcastd(Int(0, m), Act(m, b,
+                                       offsetof(ActBlock, half_starts) +
+                                           static_cast<size_t>(half) * sizeof(int32_t)));
       } else {
         a_.vpbroadcastd(Int(0, m), Act(m, b, offsetof(ActBlock, start)));
       }
@@ -178,9 +179,9 @@ class Avx512Tile final : public GemmTile {
   }
 
   // Loads weight vector j of block b of each panel into Weight(p), as unsigned bytes: weight + 128
-  // (ActBlock::start subtracts the 128) or a multiple of that: 16 * (weight + 8) of kNibbles, 8 * (weight +
-  // 16) of kFiveBits, 4 * (weight + 32) of kSixBits. Of formats with minimums, the code, of kFiveBits 8 times
-  // the code. Vectors must be loaded in the order of InOrder.
+  // (ActBlock::start subtracts the 128) or a multiple of that: 16 * (weight + 8) of kNibbles, 8 *
+  // (weight + 16) of kFiveBits, 4 * (weight + 32) of kSixBits. Of formats with minimums, the code,
+  // of kFiveBits 8 times the code. Vectors must be loaded in the order of InOrder.
   void LoadWeights(size_t b, size_t j) {
     const bool high = j >= kNibbleVectors;
     for (int p = 0; p < panels_; ++p) {
@@ -289,8 +290,10 @@ class Avx512Tile final : public GemmTile {
   void Reduce(const x86::Zmm& scales) {
     float part = 1;
     if (format().codes == PanelCodes::kFiveBits) part = 0x1p-3f;
-    if (format().codes == PanelCodes::kNibbles && !format().has_minimum() && !splits_) part = 0x1p-4f;
-    if (part != 1) a_.vmulps(scales, scales, Dword(Repeated(std::bit_cast<uint32_t>(part)))._1to16());
+    if (format().codes == PanelCodes::kNibbles && !format().has_minimum() && !splits_)
+      part = 0x1p-4f;
+    if (part != 1)
+      a_.vmulps(scales, scales, Dword(Repeated(std::bit_cast<uint32_t>(part)))._1to16());
   }
 
   // Scale(p) = the scale that Int's sums are to be multiplied with.
@@ -344,7 +347,8 @@ class Avx512Tile final : public GemmTile {
         a_.vpord(number, number, other);
       }
     } else {
-      const auto shift = static_cast<uint32_t>(n % six_bit_words::kWordNumbers * six_bit_words::kNumberBits);
+      const auto shift =
+          static_cast<uint32_t>(n % six_bit_words::kWordNumbers * six_bit_words::kNumberBits);
       a_.vpsrld(number, word(n / six_bit_words::kWordNumbers), shift);
       And(number, number, kNumberMask);
     }
@@ -352,7 +356,8 @@ class Avx512Tile final : public GemmTile {
     if (HoldsFactors()) {
       a_.vmulps(number, number, Factor(p, factor));
     } else {
-      a_.vcvtph2ps(other, Panel(p, factor == 0 ? six_bit_words::kDOffset : six_bit_words::kDminOffset));
+      a_.vcvtph2ps(other,
+                   Panel(p, factor == 0 ? six_bit_words::kDOffset : six_bit_words::kDminOffset));
       if (factor == 0) Reduce(other);
       a_.vmulps(number, number, other);
     }
@@ -389,7 +394,8 @@ class Avx512Tile final : public GemmTile {
     for (int m = 0; m < rows_; ++m) {
       for (int p = 0; p < panels_; ++p) {
         const auto d_sum = Act(m, b, offsetof(ActBlock, d_sum))._1to16();
-        negated ? a_.vfmadd231ps(Sum(p, m), Scale(p), d_sum) : a_.vfnmadd231ps(Sum(p, m), Scale(p), d_sum);
+        negated ? a_.vfmadd231ps(Sum(p, m), Scale(p), d_sum)
+                : a_.vfnmadd231ps(Sum(p, m), Scale(p), d_sum);
       }
     }
   }
@@ -471,8 +477,9 @@ GemmFn GenerateGemmAvx512(const TileShape& tile) {
 }
 
 UnpackFn GenerateUnpackAvx512(const TileShape& tile, const PanelShape& unpacked) {
-  return Jit::Generate<UnpackFn>(UnpackName(tile, Isa::kAvx512Vnni),
-                                 [&](x86::Assembler& a) { Avx512Tile(a, tile).EmitUnpack(unpacked); });
+  return Jit::Generate<UnpackFn>(UnpackName(tile, Isa::kAvx512Vnni), [&](x86::Assembler& a) {
+    Avx512Tile(a, tile).EmitUnpack(unpacked);
+  });
 }
 
 }  // namespace larder::kernels::gemm

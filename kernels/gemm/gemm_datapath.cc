@@ -4,10 +4,12 @@
 
 namespace larder::kernels::inline gemm {
 
-void Gemm::RunTile(const Tiles& tiles, const uint8_t* panels, size_t panel_bytes, const ActBlock* x, float* y,
-                   size_t n_panels, size_t rows, size_t tile_panels, const InputSlice& slice) {
+void Gemm::RunTile(const Tiles& tiles, const uint8_t* panels, size_t panel_bytes, const ActBlock* x,
+                   float* y, size_t n_panels, size_t rows, size_t tile_panels,
+                   const InputSlice& slice) {
   const auto& of_rows = tiles[rows];
-  // In 32 bits: a division of 64 takes three times as long, and a product of one row may take 100 ns.
+  // In 32 bits: a division of 64 takes three times as long, and a product of one row may take 100
+  // ns.
   const size_t rest = static_cast<uint32_t>(n_panels) % static_cast<uint32_t>(tile_panels);
   const size_t whole = n_panels - rest;
   if (whole > 0) of_rows[tile_panels](panels, x, y, whole, &slice);
@@ -23,17 +25,21 @@ void Gemm::RunTile(const Tiles& tiles, const uint8_t* panels, size_t panel_bytes
   }
 }
 
-void Gemm::RunSlices(const Walk& walk, const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels,
-                     size_t m) const {
-  alignas(kCacheLineBytes) float sums[SliceSpec::kMaxSumsBytes / sizeof(float)];  // of chunks that are cut
+void Gemm::RunSlices(const Walk& walk, const uint8_t* panels, const ActBlock* x, float* y,
+                     size_t n_panels, size_t m) const {
+  // of chunks that are cut
+  alignas(kCacheLineBytes) float sums[SliceSpec::kMaxSumsBytes / sizeof(float)];
   alignas(kCacheLineBytes) uint8_t unpacked[kMaxUnpackedBytes];
   const auto& [tile, slice] = walk.schedule;
   // Tiles of nearly equal size: 9 rows are 3 + 3 + 3, not 4 + 4 + 1.
-  const size_t n_tiles = CeilDiv(m, tile.rows), small_rows = m / n_tiles, larger_tiles = m % n_tiles;
+  const size_t n_tiles = CeilDiv(m, tile.rows), small_rows = m / n_tiles,
+               larger_tiles = m % n_tiles;
   // Row slices of nearly equal size, too.
   const size_t most_tiles = std::min(slice.rows / tile.rows, n_tiles);
   const size_t slice_tiles = CeilDiv(n_tiles, CeilDiv(n_tiles, most_tiles));
-  const size_t whole = slice.panels > 0 ? slice.panels : walk.steps.size() == 1 ? n_panels : tile.panels;
+  const size_t whole = slice.panels > 0         ? slice.panels
+                       : walk.steps.size() == 1 ? n_panels
+                                                : tile.panels;
   const size_t group = walk.unpack ? std::min(whole, SliceSpec::kMaxUnpackedPanels) : whole;
   const size_t panel_bytes = walk.unpack ? unpacked_bytes_ : panel_bytes_;
   for (size_t p = 0; p < n_panels; p += group) {
@@ -57,8 +63,8 @@ void Gemm::RunSlices(const Walk& walk, const uint8_t* panels, const ActBlock* x,
           inputs.sums = inputs.keeps_sums() ? &sums[done * n * kPanelRows] : nullptr;
           RunTile(t == first ? walk.first : walk.next, step_panels, panel_bytes,
                   reinterpret_cast<const ActBlock*>(step_x + at * shape_.x_stride_bytes),
-                  reinterpret_cast<float*>(step_y + at * shape_.y_stride_bytes), n, rows, tile.panels,
-                  inputs);
+                  reinterpret_cast<float*>(step_y + at * shape_.y_stride_bytes), n, rows,
+                  tile.panels, inputs);
           done += rows;
         }
       }
@@ -67,7 +73,8 @@ void Gemm::RunSlices(const Walk& walk, const uint8_t* panels, const ActBlock* x,
   }
 }
 
-void Gemm::Run(const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels, size_t m) const {
+void Gemm::Run(const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels,
+               size_t m) const {
   if (walks_.empty()) {
     GemmReference(shape_, panels, x, y, n_panels, m);
     return;

@@ -7,14 +7,15 @@
 
 namespace larder::kernels::inline gemm {
 
-// What one generated function computes: exactly spec.rows rows, a number of panels that spec.panels divides.
+// What one generated function computes: exactly spec.rows rows, a number of panels that spec.panels
+// divides.
 struct TileShape {
   const GemmShape& gemm;
   TileSpec spec;
 };
 
-// A tile's name for perf: larder::gemm.q8.32blocks.6x2.avx512-vnni; .ahead before the instruction set says
-// that it prefetches.
+// A tile's name for perf: larder::gemm.q8.32blocks.6x2.avx512-vnni; .ahead before the instruction
+// set says that it prefetches.
 std::string TileName(const TileShape&, Isa);
 std::string UnpackName(const TileShape&, Isa);
 
@@ -24,8 +25,8 @@ using UnpackFn = Gemm::UnpackFn;
 GemmFn GenerateGemmAvx512(const TileShape&);
 // avx_vnni: vpdpbusd on 256 bits; otherwise AVX2's vpsignb, vpmaddubsw and vpmaddwd.
 GemmFn GenerateGemmAvx2(const TileShape&, bool avx_vnni);
-// As the tiles of the same instruction set take them. Of the spec, which has one row and one panel, only the
-// prefetch counts. unpacked: of the UnpackedFormat.
+// As the tiles of the same instruction set take them. Of the spec, which has one row and one panel,
+// only the prefetch counts. unpacked: of the UnpackedFormat.
 UnpackFn GenerateUnpackAvx512(const TileShape&, const PanelShape& unpacked);
 UnpackFn GenerateUnpackAvx2(const TileShape&, const PanelShape& unpacked, bool avx_vnni);
 

@@ -11,10 +11,11 @@ void GemmReference(const GemmShape& shape, const uint8_t* panels, const ActBlock
   for (size_t p = 0; p < n_panels; ++p) {
     const uint8_t* panel = panels + p * shape.panel.bytes();
     for (size_t m = 0; m < m_rows; ++m) {
-      const auto* row =
-          reinterpret_cast<const ActBlock*>(reinterpret_cast<const uint8_t*>(x) + m * shape.x_stride_bytes);
+      const auto* row = reinterpret_cast<const ActBlock*>(reinterpret_cast<const uint8_t*>(x) +
+                                                          m * shape.x_stride_bytes);
       float* out =
-          reinterpret_cast<float*>(reinterpret_cast<uint8_t*>(y) + m * shape.y_stride_bytes) + p * kPanelRows;
+          reinterpret_cast<float*>(reinterpret_cast<uint8_t*>(y) + m * shape.y_stride_bytes) +
+          p * kPanelRows;
       for (size_t r = 0; r < kPanelRows; ++r) {
         for (size_t chunk = 0; chunk < shape.panel.blocks; chunk += kSumBlocks) {
           float acc = 0;
@@ -28,9 +29,11 @@ void GemmReference(const GemmShape& shape, const uint8_t* panels, const ActBlock
               for (size_t h = 0; h < 2; ++h)
                 acc = std::fma(static_cast<float>(isums[h]) * row[b].d, weights.scale[h], acc);
             } else {
-              acc = std::fma(static_cast<float>(isums[0] + isums[1]) * row[b].d, weights.scale[0], acc);
+              acc = std::fma(static_cast<float>(isums[0] + isums[1]) * row[b].d, weights.scale[0],
+                             acc);
             }
-            if (shape.panel.format.has_minimum()) acc = std::fma(-weights.minimum, row[b].d_sum, acc);
+            if (shape.panel.format.has_minimum())
+              acc = std::fma(-weights.minimum, row[b].d_sum, acc);
           }
           out[r] = chunk > 0 || shape.accumulate ? out[r] + acc : acc;
         }

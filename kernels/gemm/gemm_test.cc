@@ -1,5 +1,5 @@
-// Matrix products: every instruction set of this host against the scalar reference, bit for bit, on shapes
-// that are not multiples of any tile.
+// Matrix products: every instruction set of this host against the scalar reference, bit for bit, on
+// shapes that are not multiples of any tile.
 #include "kernels/gemm/gemm.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,8 @@ namespace larder::kernels::inline gemm {
 namespace {
 
 struct AlignedBytes {
-  explicit AlignedBytes(size_t n) : data(static_cast<uint8_t*>(std::aligned_alloc(64, RoundUp(n, 64)))) {
+  explicit AlignedBytes(size_t n)
+      : data(static_cast<uint8_t*>(std::aligned_alloc(64, RoundUp(n, 64)))) {
     std::memset(data, 0, n);
   }
   ~AlignedBytes() { std::free(data); }
@@ -35,10 +36,13 @@ struct AlignedBytes {
   uint8_t* data;
 };
 
-// A matrix of n_panels * 16 rows without the last 3, of normally distributed values as Q8_0, and its panels.
+// A matrix of n_panels * 16 rows without the last 3, of normally distributed values as Q8_0, and
+// its panels.
 struct Matrix {
   Matrix(size_t n_blocks, size_t n_panels, uint32_t seed)
-      : blocks(n_blocks), rows(n_panels * kPanelRows - 3), packed(n_panels * kQ8Panel.bytes(n_blocks)) {
+      : blocks(n_blocks),
+        rows(n_panels * kPanelRows - 3),
+        packed(n_panels * kQ8Panel.bytes(n_blocks)) {
     std::mt19937 random(seed);
     std::normal_distribution<float> normal;
     values.resize(rows * blocks * kBlock);
@@ -85,8 +89,10 @@ void ExpectReference(Isa isa, const KernelTuning& tuning, size_t blocks, size_t 
   std::vector<float> values(blocks * kBlock);
   for (float& v : values) v = normal(random);
   for (const bool accumulate : {false, true}) {
-    const GemmShape shape{
-        {blocks, format}, ActRowBytes(blocks), (n_panels * kPanelRows + 16) * sizeof(float), accumulate};
+    const GemmShape shape{{blocks, format},
+                          ActRowBytes(blocks),
+                          (n_panels * kPanelRows + 16) * sizeof(float),
+                          accumulate};
     const Gemm gemm = Gemm::Make(isa, shape, tuning);
     // The reference takes its time: the most rows with a few blocks only.
     const size_t most_rows = blocks == 5 ? 130 : 33;
@@ -95,7 +101,8 @@ void ExpectReference(Isa isa, const KernelTuning& tuning, size_t blocks, size_t 
       std::vector<float> row = values;
       for (float& v : row) v *= static_cast<float>(i) - 6.5f;
       GetElementwise(Isa::kScalar)
-          .quantize(row.data(), reinterpret_cast<ActBlock*>(x.data + i * shape.x_stride_bytes), row.size());
+          .quantize(row.data(), reinterpret_cast<ActBlock*>(x.data + i * shape.x_stride_bytes),
+                    row.size());
     }
     const auto* acts = reinterpret_cast<const ActBlock*>(x.data);
     const size_t row_floats = shape.y_stride_bytes / sizeof(float);
@@ -108,8 +115,8 @@ void ExpectReference(Isa isa, const KernelTuning& tuning, size_t blocks, size_t 
       std::copy_n(reference.begin(), m * row_floats, expected.begin());
       gemm.Run(panels.data, acts, got.data(), n_panels, m);
       ASSERT_EQ(std::memcmp(expected.data(), got.data(), got.size() * sizeof(float)), 0)
-          << IsaName(isa) << ", " << format.name << ", " << blocks << " blocks, " << n_panels << " panels, "
-          << m << " rows";
+          << IsaName(isa) << ", " << format.name << ", " << blocks << " blocks, " << n_panels
+          << " panels, " << m << " rows";
     }
   }
 }
@@ -120,10 +127,11 @@ TEST(Gemm, EqualsItsReferenceToTheBit) {
       std::printf("skipped: this CPU has no %s\n", std::string(IsaName(isa)).c_str());
       continue;
     }
-    // From 33 blocks on, several chunks of kSumBlocks: of whole ones, and with a last one of an odd or even
-    // number.
+    // From 33 blocks on, several chunks of kSumBlocks: of whole ones, and with a last one of an odd
+    // or even number.
     for (const size_t blocks : {1, 2, 5, 32, 33, 66, 96}) {
-      for (const size_t n_panels : {1, 2, 7}) ExpectReference(isa, DefaultTuning(isa), blocks, n_panels);
+      for (const size_t n_panels : {1, 2, 7})
+        ExpectReference(isa, DefaultTuning(isa), blocks, n_panels);
     }
   }
 }
@@ -133,7 +141,8 @@ TEST(Gemm, EveryFormatEqualsItsReferenceToTheBit) {
   for (const Isa isa : {Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni}) {
     if (!HostHas(isa)) continue;
     KernelTuning cut = DefaultTuning(isa);
-    for (Schedule& of : cut.products.of) of.slice = {.blocks = 10, .panels = 3 * of.tile.panels, .rows = 16};
+    for (Schedule& of : cut.products.of)
+      of.slice = {.blocks = 10, .panels = 3 * of.tile.panels, .rows = 16};
     // Weights unpacked once a slice, also of few rows: in whole chunks, and cut.
     KernelTuning unpacked = DefaultTuning(isa), unpacked_cut = cut;
     for (Schedule& of : unpacked.products.of) {
@@ -189,7 +198,8 @@ TEST(Gemm, CodesHaveTheBitsOfTheirIntegers) {
       if (!HostHas(isa)) continue;
       const auto product = [&](const PanelShape& shape, const AlignedBytes& from) {
         std::vector<float> y(3 * kPanelRows);
-        Gemm::Make(isa, {shape, ActRowBytes(kBlocks), kPanelRows * sizeof(float), false}, DefaultTuning(isa))
+        Gemm::Make(isa, {shape, ActRowBytes(kBlocks), kPanelRows * sizeof(float), false},
+                   DefaultTuning(isa))
             .Run(from.data, reinterpret_cast<const ActBlock*>(x.data), y.data(), 1, 3);
         return y;
       };
@@ -226,8 +236,8 @@ std::pair<size_t, size_t> CodeBytes(model::TensorType type) {
   }
 }
 
-// The largest sums that codes and activations can make, which must not leave 16 bits where they are kept in
-// 16 bits: all codes alike, for each byte of codes, and all activations 127 or -127.
+// The largest sums that codes and activations can make, which must not leave 16 bits where they are
+// kept in 16 bits: all codes alike, for each byte of codes, and all activations 127 or -127.
 TEST(Gemm, TheLargestSumsAreExact) {
   for (const PanelFormat* format : kPanelFormats) {
     const size_t blocks = std::max<size_t>(format->group_blocks, 4);
@@ -270,8 +280,8 @@ TEST(Gemm, TheLargestSumsAreExact) {
   }
 }
 
-// Schedules other than the default: fewer rows; fewer and more panels; inputs, rows and panels cut into the
-// smallest slices and into larger ones; every load form and prefetch.
+// Schedules other than the default: fewer rows; fewer and more panels; inputs, rows and panels cut
+// into the smallest slices and into larger ones; every load form and prefetch.
 TEST(Gemm, OtherSchedulesGiveTheSameBits) {
   for (const Isa isa : {Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni}) {
     if (!HostHas(isa)) continue;
@@ -307,8 +317,8 @@ TEST(Gemm, OtherSchedulesGiveTheSameBits) {
   }
 }
 
-// Every tile that fits the registers, in every load form and with every prefetch, for every number of rows,
-// and with chunks that are cut in any way: Make compares each with the reference.
+// Every tile that fits the registers, in every load form and with every prefetch, for every number
+// of rows, and with chunks that are cut in any way: Make compares each with the reference.
 TEST(Gemm, EveryTileGivesTheSameBits) {
   const Isa isa = BestIsa();
   if (isa == Isa::kScalar) GTEST_SKIP() << "no generated kernels on this CPU";
@@ -322,11 +332,14 @@ TEST(Gemm, EveryTileGivesTheSameBits) {
         if (!TileFits(isa, tile)) continue;
         KernelTuning tuning = DefaultTuning(isa);
         const bool unpacked = fit % 3 == 0 && panels <= SliceSpec::kMaxUnpackedPanels;
-        tuning.products.Fill({tile, {.blocks = cut, .panels = 0, .rows = 32, .unpacked = unpacked}});
+        tuning.products.Fill(
+            {tile, {.blocks = cut, .panels = 0, .rows = 32, .unpacked = unpacked}});
         EXPECT_NO_THROW(Gemm::Make(isa, shape, tuning)) << rows << " x " << panels;
         for (const PanelFormat* format : kPanelFormats) {
-          const GemmShape small{{8, *format}, ActRowBytes(8), 8 * kPanelRows * sizeof(float), false};
-          EXPECT_NO_THROW(Gemm::Make(isa, small, tuning)) << format->name << ", " << rows << " x " << panels;
+          const GemmShape small{
+              {8, *format}, ActRowBytes(8), 8 * kPanelRows * sizeof(float), false};
+          EXPECT_NO_THROW(Gemm::Make(isa, small, tuning))
+              << format->name << ", " << rows << " x " << panels;
         }
         ++fit;
         cut = cut % kSumBlocks + 2;
@@ -365,22 +378,26 @@ TEST(Gemm, RefusesSchedulesThatDoNotFit) {
     refused(isa, 15, [](Schedule& s) { s.slice.blocks = kSumBlocks + 2; });
     refused(isa, 15, [](Schedule& s) { s.slice.rows = s.tile.rows - 1; });
     refused(isa, 15, [](Schedule& s) { s.slice = {.blocks = 4, .panels = 0, .rows = SIZE_MAX}; });
-    refused(isa, 15, [](Schedule& s) { s.slice = {.blocks = 4, .panels = SIZE_MAX / 8 * 8, .rows = 16}; });
+    refused(isa, 15,
+            [](Schedule& s) { s.slice = {.blocks = 4, .panels = SIZE_MAX / 8 * 8, .rows = 16}; });
     refused(isa, 15, [](Schedule& s) { s.slice = {.blocks = 4, .panels = 8, .rows = 65}; });
   }
   if (!HostHas(Isa::kAvx512Vnni)) return;
-  refused(Isa::kAvx512Vnni, 2, [](Schedule& s) { s.tile.load = ActLoad::kEmbedded; });  // of several panels
+  // of several panels
+  refused(Isa::kAvx512Vnni, 2, [](Schedule& s) { s.tile.load = ActLoad::kEmbedded; });
   refused(Isa::kAvx512Vnni, 2, [](Schedule& s) {
     s.tile.panels = SliceSpec::kMaxUnpackedPanels + 1;
     s.slice.unpacked = true;
   });
 }
 
-// Analytic schedules fit whatever the caches, also those that a CPU does not state or states wrongly.
+// Analytic schedules fit whatever the caches, also those that a CPU does not state or states
+// wrongly.
 TEST(Gemm, AnalyticSchedulesFitAnyCaches) {
-  for (const size_t l1 :
-       {size_t{0}, size_t{1}, size_t{16} << 10, size_t{32} << 10, size_t{48} << 10, size_t{1} << 40}) {
-    for (const size_t l2 : {size_t{0}, size_t{1}, size_t{256} << 10, size_t{2} << 20, size_t{1} << 40}) {
+  for (const size_t l1 : {size_t{0}, size_t{1}, size_t{16} << 10, size_t{32} << 10,
+                          size_t{48} << 10, size_t{1} << 40}) {
+    for (const size_t l2 :
+         {size_t{0}, size_t{1}, size_t{256} << 10, size_t{2} << 20, size_t{1} << 40}) {
       for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni}) {
         for (const size_t vector : {0, 32, 64}) {
           for (const Schedule& schedule : AnalyticSchedules(isa, {l1, l2, vector}).of)
@@ -399,8 +416,8 @@ TEST(Gemm, AnalyticSchedulesFitAnyCaches) {
   EXPECT_FALSE(halves[8].slice.unpacked || avx2[2].slice.unpacked);
 }
 
-// The reference itself, against a product in double: d * q of both sides is exact there, so that only float
-// accumulation differs.
+// The reference itself, against a product in double: d * q of both sides is exact there, so that
+// only float accumulation differs.
 TEST(Gemm, TheReferenceIsAProduct) {
   const Matrix matrix(5, 2, 3);
   const GemmShape shape{{5}, ActRowBytes(5), 2 * kPanelRows * sizeof(float), false};
@@ -413,12 +430,13 @@ TEST(Gemm, TheReferenceIsAProduct) {
     double sum = 0, magnitude = 0;
     for (size_t i = 0; i < 5 * kBlock; ++i) {
       const model::Q8Block& w = matrix.quantised[row * 5 + i / kBlock];
-      const double term = static_cast<double>(model::F16ToF32(w.d)) * w.q[i % kBlock] * acts[i / kBlock].d *
-                          acts[i / kBlock].q[i % kBlock];
+      const double term = static_cast<double>(model::F16ToF32(w.d)) * w.q[i % kBlock] *
+                          acts[i / kBlock].d * acts[i / kBlock].q[i % kBlock];
       sum += term;
       magnitude += std::abs(term);
     }
-    // 5 blocks with a product and a fused multiply-add each, whose relative error is 2^-24 of the sum so far.
+    // 5 blocks with a product and a fused multiply-add each, whose relative error is 2^-24 of the
+    // sum so far.
     EXPECT_NEAR(y[row], sum, magnitude * 10 * 0x1p-24) << row;
   }
   for (size_t row = matrix.rows; row < y.size(); ++row) EXPECT_EQ(y[row], 0.0f);
@@ -443,9 +461,9 @@ TEST(Gemm, TilesHaveNamesForPerf) {
   for (size_t m = 1; m <= 14; ++m) {
     const TileSpec& spec = tuning.products[m].tile;
     const size_t rows = CeilDiv(m, CeilDiv(m, spec.rows));
-    const std::string tile = "larder::gemm.q8_0.3blocks." + std::to_string(rows) + "x" +
-                             std::to_string(spec.panels) +
-                             (spec.prefetch == Prefetch::kNone ? "." : ".ahead.") + std::string(IsaName(isa));
+    const std::string tile =
+        "larder::gemm.q8_0.3blocks." + std::to_string(rows) + "x" + std::to_string(spec.panels) +
+        (spec.prefetch == Prefetch::kNone ? "." : ".ahead.") + std::string(IsaName(isa));
     ASSERT_TRUE(functions.contains(tile)) << tile;
     const auto [at, bytes] = functions[tile];
     ASSERT_GT(bytes, 100u) << tile;
@@ -457,9 +475,10 @@ TEST(Gemm, TilesHaveNamesForPerf) {
 // Rows of y closer together than the check's panels are wide, as in small models.
 TEST(Gemm, NarrowOutputs) {
   for (const size_t n_panels : {1, 2, 3}) {
-    if (!HostHas(BestIsa()) || BestIsa() == Isa::kScalar) GTEST_SKIP() << "no generated kernels on this CPU";
-    EXPECT_NO_THROW(
-        Gemm::Make(BestIsa(), GemmShape{{2}, ActRowBytes(2), n_panels * 64, false}, DefaultTuning(BestIsa())))
+    if (!HostHas(BestIsa()) || BestIsa() == Isa::kScalar)
+      GTEST_SKIP() << "no generated kernels on this CPU";
+    EXPECT_NO_THROW(Gemm::Make(BestIsa(), GemmShape{{2}, ActRowBytes(2), n_panels * 64, false},
+                               DefaultTuning(BestIsa())))
         << n_panels;
   }
 }

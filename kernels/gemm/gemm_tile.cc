@@ -12,14 +12,15 @@ namespace x86 = asmjit::x86;
 std::string TileName(const TileShape& tile, Isa isa) {
   const PanelFormat& format = tile.gemm.panel.format;
   return fmt::format("larder::gemm.{}{}.{}blocks.{}x{}{}.{}", format.name,
-                     format.codes == PanelCodes::kUnpacked ? ".unpacked" : "", tile.gemm.panel.blocks,
-                     tile.spec.rows, tile.spec.panels, tile.spec.prefetch == Prefetch::kNone ? "" : ".ahead",
-                     IsaName(isa));
+                     format.codes == PanelCodes::kUnpacked ? ".unpacked" : "",
+                     tile.gemm.panel.blocks, tile.spec.rows, tile.spec.panels,
+                     tile.spec.prefetch == Prefetch::kNone ? "" : ".ahead", IsaName(isa));
 }
 
 std::string UnpackName(const TileShape& tile, Isa isa) {
-  return fmt::format("larder::unpack.{}.{}blocks{}.{}", tile.gemm.panel.format.name, tile.gemm.panel.blocks,
-                     tile.spec.prefetch == Prefetch::kNone ? "" : ".ahead", IsaName(isa));
+  return fmt::format("larder::unpack.{}.{}blocks{}.{}", tile.gemm.panel.format.name,
+                     tile.gemm.panel.blocks, tile.spec.prefetch == Prefetch::kNone ? "" : ".ahead",
+                     IsaName(isa));
 }
 
 x86::Mem GemmTile::Out(int m, int i) const {
@@ -34,7 +35,8 @@ x86::Mem GemmTile::Kept(int m, int i) const {
 
 void GemmTile::PrefetchWeights(size_t block_in_group) {
   if (tile_.spec.prefetch == Prefetch::kNone) return;
-  const size_t weights = format().weight_offset(block_in_group), end = weights + format().weight_bytes;
+  const size_t weights = format().weight_offset(block_in_group),
+               end = weights + format().weight_bytes;
   for (int p = 0; p < panels_; ++p) {
     for (size_t at = block_in_group == 0 ? 0 : weights; at < end; at += kCacheLineBytes) {
       const x86::Mem line = Panel(p, at + tile_.spec.prefetch_bytes);
@@ -68,7 +70,8 @@ x86::Mem GemmTile::AddressOf(const Constant& constant) {
 
 x86::Mem GemmTile::Repeated(uint32_t word) {
   Constant constant;
-  for (size_t i = 0; i < constant.size(); i += sizeof(word)) std::memcpy(&constant[i], &word, sizeof(word));
+  for (size_t i = 0; i < constant.size(); i += sizeof(word))
+    std::memcpy(&constant[i], &word, sizeof(word));
   return AddressOf(constant);
 }
 

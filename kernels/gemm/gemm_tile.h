@@ -1,6 +1,6 @@
-// Internal to kernels/: the common part of the generators of matrix products: registers of the System V
-// calling convention, addresses of operands, and the loops over panels and groups of blocks around a tile's
-// own instructions.
+// Internal to kernels/: the common part of the generators of matrix products: registers of the
+// System V calling convention, addresses of operands, and the loops over panels and groups of
+// blocks around a tile's own instructions.
 #pragma once
 
 #include <asmjit/x86.h>
@@ -23,8 +23,8 @@ class GemmTile {
         panels_(static_cast<int>(tile.spec.panels)) {}
   virtual ~GemmTile() = default;
 
-  // Emits the whole function: for each group of `panels` panels Zero or the sums so far, Block for each
-  // block, and the sums are stored or kept; then the constants that it reads.
+  // Emits the whole function: for each group of `panels` panels Zero or the sums so far, Block for
+  // each block, and the sums are stored or kept; then the constants that it reads.
   void Emit();
   // Emits an UnpackFn: UnpackBlock for each block of each panel.
   void EmitUnpack(const PanelShape& unpacked);
@@ -40,22 +40,24 @@ class GemmTile {
 
   // The address of a field (4 bytes) of row m's ActBlock in the current block.
   asmjit::x86::Mem Act(int m, size_t block_in_group, size_t field) const {
-    return asmjit::x86::dword_ptr(block_x_, static_cast<int32_t>(m * shape_.x_stride_bytes +
-                                                                 block_in_group * sizeof(ActBlock) + field));
+    return asmjit::x86::dword_ptr(block_x_,
+                                  static_cast<int32_t>(m * shape_.x_stride_bytes +
+                                                       block_in_group * sizeof(ActBlock) + field));
   }
   // The address `offset` bytes into panel p's current group of blocks.
   asmjit::x86::Mem Panel(int p, size_t offset) const {
     return asmjit::x86::ptr(panel_, static_cast<int32_t>(p * shape_.panel.bytes() + offset));
   }
   const PanelFormat& format() const { return shape_.panel.format; }
-  // In UnpackBlock: the format to unpack to, and the address `offset` bytes into its current blocks.
+  // In UnpackBlock: the format to unpack to, and the address `offset` bytes into its current
+  // blocks.
   bool unpacks() const { return unpacked_ != nullptr; }
   const PanelFormat& unpacked() const { return unpacked_->format; }
   asmjit::x86::Mem Unpacked(size_t offset) const {
     return asmjit::x86::ptr(block_x_, static_cast<int32_t>(offset));
   }
-  // The address of a constant of 32 bytes that lies behind the code: one 32-bit word repeated, or the bytes
-  // of a table twice.
+  // The address of a constant of 32 bytes that lies behind the code: one 32-bit word repeated, or
+  // the bytes of a table twice.
   asmjit::x86::Mem Repeated(uint32_t word);
   asmjit::x86::Mem Table(const std::array<int8_t, 16>& bytes, uint8_t plus);
 
@@ -65,8 +67,8 @@ class GemmTile {
   const int rows_, panels_;
 
  private:
-  // Fetches the cache lines of a block's weights, with the first block of a group those of the group's
-  // scales, ahead.
+  // Fetches the cache lines of a block's weights, with the first block of a group those of the
+  // group's scales, ahead.
   void PrefetchWeights(size_t block_in_group);
   void EmitBlock(size_t block_in_group);
   void EmitConstants();
@@ -87,8 +89,8 @@ class GemmTile {
   // Arguments: panels, x, y, n_panels, slice; then caller-saved scratch registers.
   const asmjit::x86::Gp group_ = asmjit::x86::rdi, x_ = asmjit::x86::rsi, y_ = asmjit::x86::rdx,
                         count_ = asmjit::x86::rcx, slice_ = asmjit::x86::r8;
-  const asmjit::x86::Gp block_x_ = asmjit::x86::rax, groups_ = asmjit::x86::r9, panel_ = asmjit::x86::r10,
-                        sums_ = asmjit::x86::r11;
+  const asmjit::x86::Gp block_x_ = asmjit::x86::rax, groups_ = asmjit::x86::r9,
+                        panel_ = asmjit::x86::r10, sums_ = asmjit::x86::r11;
 };
 
 }  // namespace larder::kernels::gemm

@@ -1,5 +1,5 @@
-// Jit: turns generator code into functions that live as long as the process. Internal to kernels/; set-up
-// only.
+// Jit: turns generator code into functions that live as long as the process. Internal to kernels/;
+// set-up only.
 #pragma once
 
 #include <asmjit/x86.h>
@@ -12,8 +12,9 @@ namespace larder::kernels::inline jit {
 
 class Jit {
  public:
-  // emit(asmjit::x86::Assembler&) writes a whole System V function, including its return. perf shows it under
-  // `name` (perf_map.h). Throws Error if asmjit refuses an instruction or no executable memory can be had.
+  // emit(asmjit::x86::Assembler&) writes a whole System V function, including its return. perf
+  // shows it under `name` (perf_map.h). Throws Error if asmjit refuses an instruction or no
+  // executable memory can be had.
   template <typename Function, typename Emit>
   static Function Generate(std::string_view name, Emit&& emit) {
     asmjit::CodeHolder code;
@@ -25,7 +26,8 @@ class Jit {
     return reinterpret_cast<Function>(Finish(code, name));
   }
 
-  // The same with asmjit's Compiler (virtual registers): emit(asmjit::x86::Compiler&) adds one function.
+  // The same with asmjit's Compiler (virtual registers): emit(asmjit::x86::Compiler&) adds one
+  // function.
   template <typename Function, typename Emit>
   static Function Compile(std::string_view name, Emit&& emit) {
     asmjit::CodeHolder code;

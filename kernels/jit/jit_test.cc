@@ -15,7 +15,8 @@ TEST(Jit, AssemblerAndCompilerGiveFunctions) {
   });
   EXPECT_EQ(assembled(40), 42);
   const auto compiled = Jit::Compile<Function>("times3", [](x86::Compiler& cc) {
-    asmjit::FuncNode* function = cc.addFunc(asmjit::FuncSignatureT<int, int>(asmjit::CallConvId::kCDecl));
+    asmjit::FuncNode* function =
+        cc.addFunc(asmjit::FuncSignatureT<int, int>(asmjit::CallConvId::kCDecl));
     const x86::Gp x = cc.newInt32();
     function->setArg(0, x);
     cc.imul(x, 3);
@@ -26,12 +27,15 @@ TEST(Jit, AssemblerAndCompilerGiveFunctions) {
 }
 
 TEST(Jit, ARefusedInstructionIsAnError) {
-  const auto bad = [](auto& emitter) { emitter.emit(x86::Inst::kIdVaddps, x86::eax, x86::zmm1, x86::zmm2); };
+  const auto bad = [](auto& emitter) {
+    emitter.emit(x86::Inst::kIdVaddps, x86::eax, x86::zmm1, x86::zmm2);
+  };
   EXPECT_THROW(Jit::Generate<Function>("bad", bad), Error);
 }
 
 TEST(Jit, AnUnboundLabelIsAnError) {
-  EXPECT_THROW(Jit::Generate<Function>("unbound", [](x86::Assembler& a) { a.jmp(a.newLabel()); }), Error);
+  EXPECT_THROW(Jit::Generate<Function>("unbound", [](x86::Assembler& a) { a.jmp(a.newLabel()); }),
+               Error);
 }
 
 }  // namespace

@@ -30,8 +30,10 @@ void AddToPerfMap(const void* code, size_t bytes, std::string_view name) {
   const std::lock_guard lock(mutex);
   const std::string path = fmt::format("/tmp/perf-{}.map", getpid());
   // O_NOFOLLOW: another user may have left a symbolic link of this name in /tmp.
-  if (file < 0) file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
-  const std::string line = fmt::format("{:x} {:x} {}\n", reinterpret_cast<uintptr_t>(code), bytes, name);
+  if (file < 0)
+    file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
+  const std::string line =
+      fmt::format("{:x} {:x} {}\n", reinterpret_cast<uintptr_t>(code), bytes, name);
   if (file < 0 || write(file, line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
     throw Error("LARDER_PERF_MAP: cannot write {}: {}", path, std::strerror(errno));
   }

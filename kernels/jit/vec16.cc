@@ -21,7 +21,9 @@ using ConstantTable = std::array<Lanes, static_cast<size_t>(Const::kCount)>;
 // Static, because the generated code contains its address.
 constinit const ConstantTable kConstants = [] {
   ConstantTable table = {};
-  const auto set_bits = [&](Const c, uint32_t bits) { table[static_cast<size_t>(c)].bits.fill(bits); };
+  const auto set_bits = [&](Const c, uint32_t bits) {
+    table[static_cast<size_t>(c)].bits.fill(bits);
+  };
   const auto set = [&](Const c, float value) { set_bits(c, std::bit_cast<uint32_t>(value)); };
   set(Const::kOne, 1.0f);
   set(Const::kLog2E, numerics::kLog2E);
@@ -44,9 +46,9 @@ constinit const ConstantTable kConstants = [] {
   set_bits(Const::kMagicInt, kMagicBits);
   set_bits(Const::kByte128, 0x80808080);
   set_bits(Const::kInt2048, 2048);
-  // Where packing leaves the dword (4 bytes) of elements 4i..4i+3 of a block. Two ymm packs: the 128-bit part
-  // is the parity of i. One zmm pack: the part is i mod 4, and elements 16.. come second; the upper half is
-  // an unused copy.
+  // Where packing leaves the dword (4 bytes) of elements 4i..4i+3 of a block. Two ymm packs: the
+  // 128-bit part is the parity of i. One zmm pack: the part is i mod 4, and elements 16.. come
+  // second; the upper half is an unused copy.
   for (uint32_t i = 0; i < 8; ++i) {
     table[static_cast<size_t>(Const::kPackOrder256)].bits[i] = i % 2 * 4 + i / 2;
     table[static_cast<size_t>(Const::kPackOrder512)].bits[i] = i % 4 * 4 + i / 4;
@@ -61,7 +63,8 @@ constexpr std::array<int32_t, 32> kMaskLanes = [] {
   return lanes;
 }();
 
-constexpr int kNearestEven = 8;    // vroundps, vrndscaleps: to nearest even, precision exceptions suppressed
+constexpr int kNearestEven = 8;    // vroundps, vrndscaleps: to nearest even, precision exceptions
+                                   // suppressed
 constexpr int kGreaterEqual = 13;  // vcmpps: GE_OS, false for NaN
 
 }  // namespace
@@ -194,7 +197,9 @@ void Vec16Emitter::Exp(std::span<const Vec16> xs) {
   };
   each([&](const Lane& l) { Op(I::kIdVminps, l.x, l.x, Constant(Const::kExpHigh)); });
   each([&](const Lane& l) { Op(I::kIdVmulps, l.n, l.x, Constant(Const::kLog2E)); });
-  each([&](const Lane& l) { OpImm(avx512_ ? I::kIdVrndscaleps : I::kIdVroundps, l.n, l.n, kNearestEven); });
+  each([&](const Lane& l) {
+    OpImm(avx512_ ? I::kIdVrndscaleps : I::kIdVroundps, l.n, l.n, kNearestEven);
+  });
   each([&](const Lane& l) { Op(I::kIdVfmadd231ps, l.x, l.n, Constant(Const::kNegLn2High)); });
   each([&](const Lane& l) { Op(I::kIdVfmadd231ps, l.x, l.n, Constant(Const::kNegLn2Low)); });
   each([&](const Lane& l) { Op(I::kIdVmovups, l.p, Constant(Const::kExpC6)); });

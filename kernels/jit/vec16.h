@@ -1,6 +1,6 @@
-// 16 float lanes as one type, so that each elementwise kernel is written once: one zmm register with AVX-512,
-// two ymm with AVX2. A wrapper of asmjit's Compiler (virtual registers). Internal to kernels/; set-up only. A
-// Vec16Emitter lives while one function is generated.
+// 16 float lanes as one type, so that each elementwise kernel is written once: one zmm register
+// with AVX-512, two ymm with AVX2. A wrapper of asmjit's Compiler (virtual registers). Internal to
+// kernels/; set-up only. A Vec16Emitter lives while one function is generated.
 #pragma once
 
 #include <asmjit/x86.h>
@@ -30,8 +30,8 @@ struct Mask16 {
   Vec16 v;
 };
 
-// Constants in memory, each repeated 16 times (except kPackOrder..., which are dword indices for vpermd).
-// kNeg... have the sign that an fma needs.
+// Constants in memory, each repeated 16 times (except kPackOrder..., which are dword indices for
+// vpermd). kNeg... have the sign that an fma needs.
 enum class Const {
   kOne,
   kLog2E,
@@ -59,11 +59,11 @@ enum class Const {
   kCount
 };
 
-// The last operand of an instruction: a Vec16, 16 consecutive floats, or one operand used for all parts (a
-// constant, a broadcast).
+// The last operand of an instruction: a Vec16, 16 consecutive floats, or one operand used for all
+// parts (a constant, a broadcast).
 class Arg {
  public:
-  Arg(const Vec16& v) : parts_{v.part[0], v.part[1]} {}                      // NOLINT: implicit on purpose
+  Arg(const Vec16& v) : parts_{v.part[0], v.part[1]} {}  // NOLINT: implicit on purpose
   Arg(const x86::Mem& floats) : parts_{floats, floats.cloneAdjusted(32)} {}  // NOLINT
   static Arg Same(const asmjit::Operand_& o) { return Arg(o, o); }
   const asmjit::Operand_& part(int i) const { return parts_[i]; }
@@ -99,16 +99,18 @@ class Vec16Emitter {
   void Op(Id id, const Vec16& d, const Vec16& a, const Arg& b);
   void Op(Id id, const Vec16& d, const Arg& a);
   void OpImm(Id id, const Vec16& d, const Arg& a, int immediate);
-  Vec16 Load(const x86::Mem& floats, const Mask16* mask = nullptr);  // lanes outside the mask are +0
+  // lanes outside the mask are +0
+  Vec16 Load(const x86::Mem& floats, const Mask16* mask = nullptr);
   void Store(const x86::Mem& floats, const Vec16& v, const Mask16* mask = nullptr);
   void Select(const Vec16& v, const Mask16& mask,
               const Arg& otherwise);  // lanes outside the mask are taken from `otherwise`
   Vec16 Broadcast(const x86::Xmm& scalar);
   Vec16 BroadcastPair(const x86::Xmm& two_floats);
-  // In place; kernels/formats/numerics.h. Each instruction is emitted for all of them before the next one.
+  // In place; kernels/formats/numerics.h. Each instruction is emitted for all of them before the
+  // next one.
   void Exp(std::span<const Vec16> xs);
-  // An operand for fma with the float at `scalar` in every lane: a broadcast within the instruction, or a ymm
-  // that is loaded here.
+  // An operand for fma with the float at `scalar` in every lane: a broadcast within the
+  // instruction, or a ymm that is loaded here.
   Arg BroadcastOperand(const x86::Mem& scalar);
   Vec16 BytesToFloats(const x86::Mem& bytes);    // 16 int8
   Vec16 HalvesToFloats(const x86::Mem& halves);  // 16 f16
@@ -118,8 +120,8 @@ class Vec16Emitter {
 
   Mask16 FirstLanes(const x86::Gp& count);  // count in [0, 16]
 
-  // Calls body(offset, mask) for each 16 floats of `n`; offset is a register, in bytes. If n is not a
-  // multiple of 16, the last call has a mask.
+  // Calls body(offset, mask) for each 16 floats of `n`; offset is a register, in bytes. If n is not
+  // a multiple of 16, the last call has a mask.
   template <typename Body>
   void Sweep(const x86::Gp& n, Body body) {
     x86::Gp offset = cc.newUIntPtr(), end = cc.newUIntPtr(), rest = cc.newUIntPtr();
@@ -151,7 +153,8 @@ class Vec16Emitter {
   x86::Gp constants_;
 };
 
-// Generates one function through emit(Vec16Emitter&) into *function. perf shows it as larder::name.isa.
+// Generates one function through emit(Vec16Emitter&) into *function. perf shows it as
+// larder::name.isa.
 template <typename... Args, typename Emit>
 void GenerateVec16(std::string_view name, Isa isa, void (**function)(Args...), Emit emit) {
   const std::string full_name = fmt::format("larder::{}.{}", name, IsaName(isa));

@@ -11,8 +11,8 @@ constexpr size_t kCheckedSizes[] = {1, 7, 15, 16, 17, 31, 32, 33, 64, 100, 172};
 
 Elementwise MakeChecked(Isa isa) {
   if (!HostHas(isa)) {
-    throw Error("kernels: this CPU (or its operating system) lacks {}; choose {} or less", IsaName(isa),
-                IsaName(BestIsa()));
+    throw Error("kernels: this CPU (or its operating system) lacks {}; choose {} or less",
+                IsaName(isa), IsaName(BestIsa()));
   }
   const Elementwise set = GenerateElementwise(isa);
   const Elementwise reference = ScalarElementwise();
@@ -33,8 +33,8 @@ Elementwise AvxVnni() {
 }  // namespace
 
 const Elementwise& GetElementwise(Isa isa) {
-  // One static per set: the first caller makes it while others wait; if that throws, the next call tries
-  // again.
+  // One static per set: the first caller makes it while others wait; if that throws, the next call
+  // tries again.
   switch (isa) {
     case Isa::kScalar:
       break;

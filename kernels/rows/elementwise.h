@@ -1,13 +1,16 @@
-// Elementwise kernels and the parts of attention: all arithmetic except matrix products. There is one struct
-// of function pointers per instruction set; all sets give the same bits. The scalar set (reference.cc)
-// defines them: each formula below is IEEE binary32, evaluated as written, with fma() only where it says fma,
-// and nothing contracted or reassociated.
+// Elementwise kernels and the parts of attention: all arithmetic except matrix products. There is
+// one struct of function pointers per instruction set; all sets give the same bits. The scalar set
+// (reference.cc) defines them: each formula below is IEEE binary32, evaluated as written, with
+// fma() only where it says fma, and nothing contracted or reassociated.
 //
-// Exp(x), x <= 88: if x < -87.33654f the result is +0; else n = rint(x * 0x1.715476p+0f) (to nearest even),
-//   r = fma(n, -0x1.62e400p-1f, x), r = fma(n, -0x1.7f7d1cp-20f, r), p = a polynomial of degree 6 in r
-//   (Horner, fma; coefficients in kernels/formats/numerics.h), result = p * 2^n by adding n << 23 to p's
-//   bits. x > 88 is clamped to 88. Relative error below 2e-7 (7.4e-8 measured).
-// Sum16(v): 16 lane sums reduced as t[j] = v[j] + v[j+8]; u[j] = t[j] + t[j+4]; w[j] = u[j] + u[j+2];
+// Exp(x), x <= 88: if x < -87.33654f the result is +0; else n = rint(x * 0x1.715476p+0f) (to
+// nearest even),
+//   r = fma(n, -0x1.62e400p-1f, x), r = fma(n, -0x1.7f7d1cp-20f, r),
+//   p = a polynomial of degree 6 in r (Horner, fma; coefficients in kernels/formats/numerics.h),
+//   result = p * 2^n by adding n << 23 to p's bits. x > 88 is clamped to 88.
+//   Relative error below 2e-7 (7.4e-8 measured).
+// Sum16(v): 16 lane sums reduced as t[j] = v[j] + v[j+8]; u[j] = t[j] + t[j+4]; w[j] = u[j] +
+// u[j+2];
 //   the result is w[0] + w[1].
 #pragma once
 
@@ -24,62 +27,64 @@ namespace larder::kernels::inline rows {
 struct Elementwise {
   Isa isa;
 
-  // y[n] = (x[n] * r) * w[n], r = 1 / sqrt(Sum16(lane j: s_j = fma(x_i, x_i, s_j) over i = j mod 16,
-  // ascending) / n + epsilon). Any n >= 1. y may be x.
+  // y[n] = (x[n] * r) * w[n], r = 1 / sqrt(Sum16(lane j: s_j = fma(x_i, x_i, s_j) over i = j mod
+  // 16, ascending) / n + epsilon). Any n >= 1. y may be x.
   void (*rms_norm)(const float* x, const float* w, float* y, size_t n, float epsilon);
 
-  // x[n] -> ceil(n/32) blocks; elements past n are 0. amax = max |x|; amax < 2^-100: all zero. Otherwise d =
-  // amax / 127 with the two lowest mantissa bits cleared, q = rint(x * (1 / d)) to nearest even, clamped to
+  // x[n] -> ceil(n/32) blocks; elements past n are 0. amax = max |x|; amax < 2^-100: all zero.
+  // Otherwise d = amax / 127 with the two lowest mantissa bits cleared, q = rint(x * (1 / d)) to
+  // nearest even, clamped to
   // [-127, 127] (since d was truncated, 127.00001 may occur).
   void (*quantize)(const float* x, ActBlock* out, size_t n);
 
-  // One block of each of `rows` rows: out = quantize(h), h[32] = (gate / (1 + Exp(-gate))) * up. A row's gate
-  // and up are `stride` floats after the last one's, its block `out_stride` bytes.
-  void (*swiglu_quantize)(const float* gate, const float* up, size_t stride, ActBlock* out, size_t out_stride,
-                          size_t rows);
+  // One block of each of `rows` rows: out = quantize(h), h[32] = (gate / (1 + Exp(-gate))) * up. A
+  // row's gate and up are `stride` floats after the last one's, its block `out_stride` bytes.
+  void (*swiglu_quantize)(const float* gate, const float* up, size_t stride, ActBlock* out,
+                          size_t out_stride, size_t rows);
 
-  // Rotates x[2 * half] in place: pairs (i, i + half): a = x0*c, x0' = fma(-x1, s, a); b = x1*c, x1' =
-  // fma(x0, s, b). cos_sin: cos[half], then sin[half]. Any half >= 1.
+  // Rotates x[2 * half] in place: pairs (i, i + half): a = x0*c, x0' = fma(-x1, s, a); b = x1*c,
+  // x1' = fma(x0, s, b). cos_sin: cos[half], then sin[half]. Any half >= 1.
   void (*rope)(float* x, const float* cos_sin, size_t half);
 
   // y[n] = y[n] + b[n].
   void (*add)(float* y, const float* b, size_t n);
 
-  // Softmax numerators of `queries` queries over one chunk, in place; a query's scores are `stride` floats
-  // after the last one's. scores[0, valid) are scaled scores; [valid, padded) may hold anything and becomes
-  // 0. m = max
-  // + 0 (so never -0); scores[i] = Exp(scores[i] - m); sum[q] = Sum16(lane sums, ascending); max[q] = m.
-  // padded is a multiple of 16; valid >= 1.
-  void (*softmax_chunk)(float* scores, size_t stride, size_t queries, size_t valid, size_t padded, float* max,
-                        float* sum);
+  // Softmax numerators of `queries` queries over one chunk, in place; a query's scores are `stride`
+  // floats after the last one's. scores[0, valid) are scaled scores; [valid, padded) may hold
+  // anything and becomes 0. m = max + 0 (so never -0); scores[i] = Exp(scores[i] - m); sum[q] =
+  // Sum16(lane sums, ascending); max[q] = m. padded is a multiple of 16; valid >= 1.
+  void (*softmax_chunk)(float* scores, size_t stride, size_t queries, size_t valid, size_t padded,
+                        float* max, float* sum);
 
-  // Weights of values: out[(q * blocks + b) * stride + i] = p[q * stride + i] * F16ToF32(scale of block b,
-  // position i), for the value pages of one chunk that start at `pages` (ValuePage{blocks}.bytes() apart).
-  // padded is a multiple of 16. Each scale is converted once for all queries.
-  void (*scale_weights)(const float* p, const uint8_t* pages, float* out, size_t blocks, size_t padded,
-                        size_t stride, size_t queries);
+  // Weights of values: out[(q * blocks + b) * stride + i] = p[q * stride + i] * F16ToF32(scale of
+  // block b, position i), for the value pages of one chunk that start at `pages`
+  // (ValuePage{blocks}.bytes() apart). padded is a multiple of 16. Each scale is converted once for
+  // all queries.
+  void (*scale_weights)(const float* p, const uint8_t* pages, float* out, size_t blocks,
+                        size_t padded, size_t stride, size_t queries);
 
-  // Merges a chunk into a running attention state of one query: (o, m, l) <- (o, m, l) + (oc, mc, lc): mn =
-  // max(m, mc) + 0, a = Exp(m - mn), b = Exp(mc - mn), o[i] = fma(o[i], a, oc[i] * b), l = fma(l, a, lc * b),
-  // m = mn. Any n.
+  // Merges a chunk into a running attention state of one query: (o, m, l) <- (o, m, l) + (oc, mc,
+  // lc): mn = max(m, mc) + 0, a = Exp(m - mn), b = Exp(mc - mn), o[i] = fma(o[i], a, oc[i] * b),
+  // l = fma(l, a, lc * b), m = mn. Any n.
   void (*merge)(float* o, float* m, float* l, const float* oc, float mc, float lc, size_t n);
 
   // out[n] = o[n] * (1 / l).
   void (*finish)(const float* o, float l, float* out, size_t n);
 };
 
-// The set for `isa`, generated once per process, with each kernel checked against the scalar set before it is
-// returned. Throws Error if one differs (with the kernel, the input and both values), or if the host lacks
-// the instruction set.
+// The set for `isa`, generated once per process, with each kernel checked against the scalar set
+// before it is returned. Throws Error if one differs (with the kernel, the input and both values),
+// or if the host lacks the instruction set.
 const Elementwise& GetElementwise(Isa);
 
-// Weighted sum of values for `queries` query heads of one KV head over the first `positions` positions of a
-// chunk (ascending order):
+// Weighted sum of values for `queries` query heads of one KV head over the first `positions`
+// positions of a chunk (ascending order):
 //   o[m][32 * blocks] (row stride o_stride floats) starts at 0;
 //   for each position t: o[m][i] = fma(w[m][i / 32][t], float(value[t][i]), o[m][i]).
-// w: [queries][blocks][w_stride floats], as scale_weights writes it. Each value is converted once for all
-// queries. Meanwhile the chunk of keys at next_keys and that of values at next_values are fetched into L2, as
-// many pages of each as this one has: the sums keep the vector ports busy, and nothing else needs the memory.
+// w: [queries][blocks][w_stride floats], as scale_weights writes it. Each value is converted once
+// for all queries. Meanwhile the chunk of keys at next_keys and that of values at next_values are
+// fetched into L2, as many pages of each as this one has: the sums keep the vector ports busy, and
+// nothing else needs the memory.
 using ValuesFn = void (*)(const uint8_t* pages, const float* w, float* o, size_t positions,
                           const uint8_t* next_keys, const uint8_t* next_values);
 struct ValuesShape {
@@ -89,9 +94,10 @@ struct ValuesShape {
   size_t o_stride;  // floats between queries of o
 };
 // The scalar reference.
-void ValuesReference(const ValuesShape&, const uint8_t* pages, const float* w, float* o, size_t positions);
-// Generates a kernel (set-up only; its memory lives as long as the process) and checks it against the
-// reference. Throws Error if the host lacks `isa` or the tuning has more queries than sums.
+void ValuesReference(const ValuesShape&, const uint8_t* pages, const float* w, float* o,
+                     size_t positions);
+// Generates a kernel (set-up only; its memory lives as long as the process) and checks it against
+// the reference. Throws Error if the host lacks `isa` or the tuning has more queries than sums.
 ValuesFn MakeValues(Isa, const ValuesShape&, const KernelTuning&);
 
 }  // namespace larder::kernels::rows

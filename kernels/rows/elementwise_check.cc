@@ -74,7 +74,8 @@ class Comparison {
     for (const size_t apart : {1, 3}) {  // blocks between rows of the output
       Compare("swiglu_quantize", [&](const Elementwise& set) {
         std::vector<ActBlock> out(apart * rows + 1, ActBlock{});
-        set.swiglu_quantize(x_.data(), w_.data(), kBlock, out.data(), apart * sizeof(ActBlock), rows);
+        set.swiglu_quantize(x_.data(), w_.data(), kBlock, out.data(), apart * sizeof(ActBlock),
+                            rows);
         return out;
       });
     }
@@ -179,7 +180,8 @@ std::vector<float> MakeInput(Pattern pattern, size_t n, uint32_t seed) {
         v = std::ldexp(v, static_cast<int>(choice) - 60);
         break;
       case Pattern::kTiny:
-        v = choice < 20 ? std::copysign(0.0f, v) : std::ldexp(v, -120 - static_cast<int>(choice % 30));
+        v = choice < 20 ? std::copysign(0.0f, v)
+                        : std::ldexp(v, -120 - static_cast<int>(choice % 30));
         break;
       case Pattern::kHuge:
         if (choice < 9) v = std::copysign(1e30f, v);
@@ -197,7 +199,8 @@ std::vector<float> MakeInput(Pattern pattern, size_t n, uint32_t seed) {
 
 size_t FirstDifference(const void* a, const void* b, size_t words) {
   for (size_t i = 0; i < words; ++i) {
-    if (std::memcmp(static_cast<const char*>(a) + 4 * i, static_cast<const char*>(b) + 4 * i, 4) != 0)
+    if (std::memcmp(static_cast<const char*>(a) + 4 * i, static_cast<const char*>(b) + 4 * i, 4) !=
+        0)
       return i;
   }
   return words;
@@ -211,13 +214,15 @@ void RequireSameBits(Isa isa, const char* kernel, const char* pattern, size_t n,
   std::memcpy(&g, static_cast<const char*>(got) + 4 * at, 4);
   std::memcpy(&w, static_cast<const char*>(want) + 4 * at, 4);
   throw Error(
-      "kernels: {} for {} differs from the scalar reference: {} input of {}, word {} is {:#010x} ({}), not "
+      "kernels: {} for {} differs from the scalar reference: {} input of {}, word {} is {:#010x} "
+      "({}), not "
       "{:#010x} ({}); "
       "please report it with your CPU model",
       kernel, IsaName(isa), pattern, n, at, g, std::bit_cast<float>(g), w, std::bit_cast<float>(w));
 }
 
-void CheckElementwise(const Elementwise& candidate, const Elementwise& reference, Pattern pattern, size_t n) {
+void CheckElementwise(const Elementwise& candidate, const Elementwise& reference, Pattern pattern,
+                      size_t n) {
   Comparison(candidate, reference, pattern, n).Run();
 }
 

@@ -1,5 +1,5 @@
-// The elementwise kernels for AVX2 and AVX-512, each written once for 16 lanes (kernels/jit/vec16.h).
-// reference.cc says what they compute.
+// The elementwise kernels for AVX2 and AVX-512, each written once for 16 lanes
+// (kernels/jit/vec16.h). reference.cc says what they compute.
 #include <algorithm>
 #include <cstddef>
 #include <vector>
@@ -18,7 +18,8 @@ void RmsNorm(Vec16Emitter& e) {
   const Vec16 squares = e.Zero();
   e.Sweep(n, [&](const x86::Gp& at, const Mask16* mask) {
     const Vec16 v = e.Load(x86::ptr(x, at), mask);
-    e.Op(I::kIdVfmadd231ps, squares, v, v);  // fma(0, 0, s) is s: lanes outside the mask keep their bits
+    e.Op(I::kIdVfmadd231ps, squares, v, v);  // fma(0, 0, s) is s: lanes outside the mask keep their
+                                             // bits
   });
   const x86::Xmm r = e.Reduce(I::kIdVaddps, squares), count = e.cc.newXmm();
   e.cc.vxorps(count, count, count);
@@ -46,11 +47,13 @@ struct FloatBlock {
   Vec16 low, high;
   x86::Gp out;
   int32_t offset = 0;
-  x86::Mem at(size_t member = 0) const { return x86::ptr(out, offset + static_cast<int32_t>(member)); }
+  x86::Mem at(size_t member = 0) const {
+    return x86::ptr(out, offset + static_cast<int32_t>(member));
+  }
 };
 
-// Quantises the blocks, whose floats it overwrites. A block is one long chain of latencies: each instruction
-// is emitted for all of them before the next one.
+// Quantises the blocks, whose floats it overwrites. A block is one long chain of latencies: each
+// instruction is emitted for all of them before the next one.
 void QuantizeBlocks(Vec16Emitter& e, const std::vector<FloatBlock>& blocks) {
   x86::Compiler& cc = e.cc;
   struct Scales {
@@ -95,9 +98,9 @@ void QuantizeBlocks(Vec16Emitter& e, const std::vector<FloatBlock>& blocks) {
       e.Op(I::kIdVcvtps2dq, *v, *v);
     }
   }
-  // To bytes. |x * inverse| < 127.001, so nothing saturates and no clamping is needed. The packs work within
-  // 128-bit parts; a permutation of dwords puts the bytes in order. (With AVX-512, two vpmovsdb and an
-  // insertion take five uops of the only shuffle port; this takes three.)
+  // To bytes. |x * inverse| < 127.001, so nothing saturates and no clamping is needed. The packs
+  // work within 128-bit parts; a permutation of dwords puts the bytes in order. (With AVX-512, two
+  // vpmovsdb and an insertion take five uops of the only shuffle port; this takes three.)
   std::vector<x86::Ymm> bytes(blocks.size());
   for (size_t i = 0; i < blocks.size(); ++i) {
     const Vec16 &low = blocks[i].low, &high = blocks[i].high;
@@ -119,8 +122,8 @@ void QuantizeBlocks(Vec16Emitter& e, const std::vector<FloatBlock>& blocks) {
     }
     cc.vmovups(blocks[i].at(), q);
   }
-  // The sum of 16 q is that of q + 128, less 2048; the sum of unsigned bytes is a sum of absolute differences
-  // from 0.
+  // The sum of 16 q is that of q + 128, less 2048; the sum of unsigned bytes is a sum of absolute
+  // differences from 0.
   for (size_t i = 0; i < blocks.size(); ++i) {
     const x86::Ymm q = bytes[i], zero = cc.newYmm();
     const x86::Ymm pairs = cc.newYmm();
@@ -158,8 +161,9 @@ void QuantizeBlocks(Vec16Emitter& e, const std::vector<FloatBlock>& blocks) {
   }
 }
 
-// Emits loops over the items that `left` counts, `unit` to an item: body(n) emits the work on n of them at
-// once, the chains of latencies of which run side by side. AVX2 has no registers for more than one.
+// Emits loops over the items that `left` counts, `unit` to an item: body(n) emits the work on n of
+// them at once, the chains of latencies of which run side by side. AVX2 has no registers for more
+// than one.
 template <typename Body>
 void SeveralAtOnce(Vec16Emitter& e, const x86::Gp& left, size_t unit, Body body) {
   for (size_t n = e.avx512() ? 4 : 1; n > 0; n /= 2) {
@@ -221,7 +225,8 @@ void SwigluQuantize(Vec16Emitter& e) {
       cc.add(gate, stride);
     }
     // AVX2 has no registers for more than one of them at a time.
-    for (size_t i = 0, some = e.avx512() ? std::min<size_t>(4, t.size()) : 1; i < t.size(); i += some)
+    for (size_t i = 0, some = e.avx512() ? std::min<size_t>(4, t.size()) : 1; i < t.size();
+         i += some)
       e.Exp({t.data() + i, some});
     for (size_t i = 0; i < count; ++i) {
       for (const size_t half : {0, 1}) {
@@ -268,7 +273,8 @@ void Add(Vec16Emitter& e) {
   });
 }
 
-// The rows of `count` queries at once: a row's two reductions are latency, in which another's vectors fit.
+// The rows of `count` queries at once: a row's two reductions are latency, in which another's
+// vectors fit.
 void SoftmaxRows(Vec16Emitter& e, size_t count, const x86::Gp& scores, const x86::Gp& stride,
                  const x86::Gp& valid, const x86::Gp& padded, const x86::Gp& max_out,
                  const x86::Gp& sum_out) {
@@ -298,7 +304,8 @@ void SoftmaxRows(Vec16Emitter& e, size_t count, const x86::Gp& scores, const x86
   cc.vxorps(zero, zero, zero);
   for (size_t i = 0; i < count; ++i) {
     const x86::Xmm max = e.Reduce(I::kIdVmaxps, rows[i].largest);
-    cc.vaddss(max, max, zero);  // which of two zeros is the maximum depends on the order: make it +0
+    cc.vaddss(max, max, zero);  // which of two zeros is the maximum depends on the order: make it
+                                // +0
     cc.vmovss(x86::ptr(max_out, static_cast<int32_t>(i * sizeof(float))), max);
     rows[i].max = e.Broadcast(max);
   }
@@ -355,8 +362,8 @@ void ScaleWeights(Vec16Emitter& e) {
   const auto blocks = e.PointerArg(3), padded = e.PointerArg(4), stride = e.PointerArg(5);
   const auto queries = e.PointerArg(6);
   const x86::Gp page_bytes = cc.newUIntPtr(), query_bytes = cc.newUIntPtr(), t = cc.newUIntPtr();
-  // Computes ValuePage{blocks}.bytes(), since blocks is known only at run time: 32 bytes of scales per block,
-  // rounded up to 64, then 512 bytes of values per block.
+  // Computes ValuePage{blocks}.bytes(), since blocks is known only at run time: 32 bytes of scales
+  // per block, rounded up to 64, then 512 bytes of values per block.
   static_assert(ValuePage{3}.bytes() == 128 + 3 * 512 && ValuePage{4}.bytes() == 128 + 4 * 512);
   cc.mov(t, blocks);
   cc.shl(t, 5);
@@ -370,7 +377,8 @@ void ScaleWeights(Vec16Emitter& e) {
   cc.imul(query_bytes, blocks);
   e.Sweep(padded, [&](const x86::Gp& at, const Mask16* mask) {
     if (mask != nullptr) return;  // never happens: padded is a multiple of 16
-    const x86::Gp block_to = cc.newUIntPtr(), scales = cc.newUIntPtr(), blocks_left = cc.newUIntPtr();
+    const x86::Gp block_to = cc.newUIntPtr(), scales = cc.newUIntPtr(),
+                  blocks_left = cc.newUIntPtr();
     const x86::Gp from = cc.newUIntPtr(), to = cc.newUIntPtr(), left = cc.newUIntPtr();
     const asmjit::Label block_loop = cc.newLabel(), done = cc.newLabel();
     cc.lea(block_to, x86::ptr(out, at));
@@ -410,7 +418,8 @@ void ScaleWeights(Vec16Emitter& e) {
 
 void Merge(Vec16Emitter& e) {
   x86::Compiler& cc = e.cc;
-  const auto o = e.PointerArg(0), m_at = e.PointerArg(1), l_at = e.PointerArg(2), oc = e.PointerArg(3);
+  const auto o = e.PointerArg(0), m_at = e.PointerArg(1), l_at = e.PointerArg(2),
+             oc = e.PointerArg(3);
   const auto mc = e.FloatArg(4), lc = e.FloatArg(5);
   const auto n = e.PointerArg(6);
   const x86::Xmm m = cc.newXmm(), mn = cc.newXmm(), zero = cc.newXmm(), pair = cc.newXmm();

@@ -52,20 +52,22 @@ TEST(Isa, MissingInstructionSetIsAnError) {
     if (HostHas(isa)) continue;
     any = true;
     EXPECT_THROW(GetElementwise(isa), Error);
-    EXPECT_THROW(
-        MakeValues(isa, {.blocks = 1, .queries = 1, .w_stride = 16, .o_stride = 32}, DefaultTuning(isa)),
-        Error);
+    EXPECT_THROW(MakeValues(isa, {.blocks = 1, .queries = 1, .w_stride = 16, .o_stride = 32},
+                            DefaultTuning(isa)),
+                 Error);
   }
   if (!any) GTEST_SKIP() << "this host has every instruction set";
 }
 
-// The comparison must detect differences of either sign, of one bit, of NaN and of the sign of zero.
+// The comparison must detect differences of either sign, of one bit, of NaN and of the sign of
+// zero.
 TEST(Comparator, SeesPlantedDifferences) {
   for (const float value : {1.5f, -1.5f, 0.0f, 1e-42f, -1e30f}) {
     const std::vector<float> want(20, value);
     EXPECT_EQ(FirstDifference(want.data(), want.data(), 20), 20u);
     for (const size_t at : {size_t{0}, size_t{7}, size_t{19}}) {
-      for (const float wrong : {std::nextafter(value, 1e38f), std::nextafter(value, -1e38f), -value, kNan}) {
+      for (const float wrong :
+           {std::nextafter(value, 1e38f), std::nextafter(value, -1e38f), -value, kNan}) {
         auto got = want;
         got[at] = wrong;
         EXPECT_EQ(FirstDifference(got.data(), want.data(), 20), at) << value << " " << wrong;
@@ -77,8 +79,8 @@ TEST(Comparator, SeesPlantedDifferences) {
   }
 }
 
-// Each kernel in turn is replaced by one whose last element is off by one unit in the last place; the error
-// must name it.
+// Each kernel in turn is replaced by one whose last element is off by one unit in the last place;
+// the error must name it.
 template <typename Plant>
 void ExpectNamed(const char* kernel, Plant plant) {
   Elementwise broken = ScalarElementwise();
@@ -130,8 +132,8 @@ TEST(CheckElementwise, NamesABrokenKernel) {
     };
   });
   ExpectNamed("scale_weights", [](Elementwise& e) {
-    e.scale_weights = [](const float* p, const uint8_t* pages, float* out, size_t blocks, size_t padded,
-                         size_t stride, size_t queries) {
+    e.scale_weights = [](const float* p, const uint8_t* pages, float* out, size_t blocks,
+                         size_t padded, size_t stride, size_t queries) {
       good.scale_weights(p, pages, out, blocks, padded, stride, queries);
       Nudge(out[(queries * blocks - 1) * stride + padded - 1]);
     };
@@ -156,7 +158,8 @@ class ElementwiseOf : public testing::TestWithParam<Isa> {
     if (!HostHas(GetParam())) GTEST_SKIP() << "this host lacks " << IsaName(GetParam());
   }
 };
-INSTANTIATE_TEST_SUITE_P(Isas, ElementwiseOf, testing::Values(Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni),
+INSTANTIATE_TEST_SUITE_P(Isas, ElementwiseOf,
+                         testing::Values(Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni),
                          [](const auto& param) {
                            std::string name(IsaName(param.param));
                            std::erase(name, '-');
@@ -175,8 +178,8 @@ TEST_P(ElementwiseOf, SameBitsAsScalar) {
   }
 }
 
-// Exp over its range and beyond, in steps of float bits, through softmax_chunk, whose maximum is the leading
-// 0.
+// Exp over its range and beyond, in steps of float bits, through softmax_chunk, whose maximum is
+// the leading 0.
 TEST_P(ElementwiseOf, ExpHasTheBitsOfNumericsH) {
   const Elementwise& set = GetElementwise(GetParam());
   for (uint32_t bits = 0; bits < 0x7F800000; bits += 16 * 997) {

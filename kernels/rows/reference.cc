@@ -25,8 +25,8 @@ ActBlock QuantizeBlock(const float (&x)[kBlock]) {
   int32_t sums[2] = {};
   for (const float v : x) amax = std::max(amax, std::fabs(v));
   if (amax >= numerics::kQuantZero) {
-    block.d =
-        std::bit_cast<float>(std::bit_cast<uint32_t>(amax / numerics::kQuantMax) & numerics::kScaleMask);
+    block.d = std::bit_cast<float>(std::bit_cast<uint32_t>(amax / numerics::kQuantMax) &
+                                   numerics::kScaleMask);
     const float inverse = 1.0f / block.d;
     for (size_t i = 0; i < kBlock; ++i) {
       // This order turns NaN into a number, so that the conversion is always defined.
@@ -51,15 +51,16 @@ void Quantize(const float* x, ActBlock* out, size_t n) {
   }
 }
 
-void SwigluQuantize(const float* gate, const float* up, size_t stride, ActBlock* out, size_t out_stride,
-                    size_t rows) {
+void SwigluQuantize(const float* gate, const float* up, size_t stride, ActBlock* out,
+                    size_t out_stride, size_t rows) {
   for (size_t m = 0; m < rows; ++m) {
     float h[kBlock];
     for (size_t i = 0; i < kBlock; ++i) {
       const float g = gate[m * stride + i];
       h[i] = (g / (1.0f + Exp(-g))) * up[m * stride + i];
     }
-    *reinterpret_cast<ActBlock*>(reinterpret_cast<uint8_t*>(out) + m * out_stride) = QuantizeBlock(h);
+    *reinterpret_cast<ActBlock*>(reinterpret_cast<uint8_t*>(out) + m * out_stride) =
+        QuantizeBlock(h);
   }
 }
 
@@ -75,8 +76,8 @@ void Add(float* y, const float* b, size_t n) {
   for (size_t i = 0; i < n; ++i) y[i] = y[i] + b[i];
 }
 
-void SoftmaxChunk(float* scores, size_t stride, size_t queries, size_t valid, size_t padded, float* max,
-                  float* sum) {
+void SoftmaxChunk(float* scores, size_t stride, size_t queries, size_t valid, size_t padded,
+                  float* max, float* sum) {
   for (size_t q = 0; q < queries; ++q, scores += stride) {
     const float m = *std::max_element(scores, scores + valid) + 0.0f;
     float s[kLanes] = {};
@@ -141,8 +142,8 @@ void ValuesReference(const ValuesShape& shape, const uint8_t* pages, const float
     float* om = o + m * shape.o_stride;
     std::fill(om, om + width, 0.0f);
     for (size_t t = 0; t < positions; ++t) {
-      const auto* value = reinterpret_cast<const int8_t*>(pages + t / kPagePositions * layout.bytes() +
-                                                          layout.value_offset(t % kPagePositions));
+      const auto* value = reinterpret_cast<const int8_t*>(
+          pages + t / kPagePositions * layout.bytes() + layout.value_offset(t % kPagePositions));
       for (size_t i = 0; i < width; ++i) {
         const float weight = w[(m * shape.blocks + i / kBlock) * shape.w_stride + t];
         om[i] = std::fma(weight, static_cast<float>(value[i]), om[i]);

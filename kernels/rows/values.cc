@@ -1,6 +1,6 @@
-// The weighted sum of values: sums of 16 columns stay in registers over all positions of a chunk. If a head
-// has more sums than registers, there are several passes over its columns, so that each sum adds its
-// positions in ascending order and each value is converted once.
+// The weighted sum of values: sums of 16 columns stay in registers over all positions of a chunk.
+// If a head has more sums than registers, there are several passes over its columns, so that each
+// sum adds its positions in ascending order and each value is converted once.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -29,10 +29,11 @@ struct Ahead {
   size_t lines() const { return CeilDiv(page_bytes, kCacheLineBytes); }
 };
 
-// One pass over columns [16 * first, 16 * (first + count)). Fetches a page of each `ahead` per page of
-// values, evenly over its positions: in bursts, the fetches would wait for each other.
-void Pass(Vec16Emitter& e, const ValuesShape& shape, size_t first, size_t count, const x86::Gp& pages,
-          const x86::Gp& weights, const x86::Gp& o, const x86::Gp& positions, std::span<const Ahead> ahead) {
+// One pass over columns [16 * first, 16 * (first + count)). Fetches a page of each `ahead` per page
+// of values, evenly over its positions: in bursts, the fetches would wait for each other.
+void Pass(Vec16Emitter& e, const ValuesShape& shape, size_t first, size_t count,
+          const x86::Gp& pages, const x86::Gp& weights, const x86::Gp& o, const x86::Gp& positions,
+          std::span<const Ahead> ahead) {
   x86::Compiler& cc = e.cc;
   const ValuePage layout{shape.blocks};
   const auto offset = [](size_t bytes) { return static_cast<int32_t>(bytes); };
@@ -40,7 +41,8 @@ void Pass(Vec16Emitter& e, const ValuesShape& shape, size_t first, size_t count,
   for (Vec16& sum : sums) sum = e.Zero();
   const x86::Gp page = cc.newUIntPtr(), value = cc.newUIntPtr(), w = cc.newUIntPtr();
   const x86::Gp left = cc.newUIntPtr(), in_page = cc.newUIntPtr(), page_positions = cc.newUIntPtr();
-  const asmjit::Label page_loop = cc.newLabel(), position_loop = cc.newLabel(), store = cc.newLabel();
+  const asmjit::Label page_loop = cc.newLabel(), position_loop = cc.newLabel(),
+                      store = cc.newLabel();
   cc.lea(page, x86::ptr(pages, offset(layout.value_offset(0))));
   cc.mov(w, weights);
   cc.mov(page_positions, kPagePositions);
@@ -99,7 +101,8 @@ ValuesFn GenerateValues(Isa isa, const ValuesShape& shape, size_t sums) {
   ValuesFn values = nullptr;
   const std::string name = fmt::format("values.{}blocks.{}queries", shape.blocks, shape.queries);
   GenerateVec16(name, isa, &values, [&](Vec16Emitter& e) {
-    const auto pages = e.PointerArg(0), w = e.PointerArg(1), o = e.PointerArg(2), positions = e.PointerArg(3);
+    const auto pages = e.PointerArg(0), w = e.PointerArg(1), o = e.PointerArg(2),
+               positions = e.PointerArg(3);
     const Ahead ahead[] = {{e.PointerArg(4), kKeyPanel.bytes(shape.blocks)},
                            {e.PointerArg(5), ValuePage{shape.blocks}.bytes()}};
     const size_t units = shape.blocks * kBlock / kLanes;
@@ -122,7 +125,8 @@ void CallReference(const uint8_t* pages, const float* w, float* o, size_t positi
 // The reference as a ValuesFn: a stub that passes the shape as fifth argument.
 ValuesFn ScalarValues(const ValuesShape& shape) {
   static std::mutex mutex;
-  static auto* shapes = new std::deque<ValuesShape>;  // never destroyed, because stubs point into it
+  static auto* shapes = new std::deque<ValuesShape>;  // never destroyed, because stubs point into
+                                                      // it
   const std::lock_guard lock(mutex);
   const ValuesShape* kept = &shapes->emplace_back(shape);
   return Jit::Generate<ValuesFn>("larder::values.scalar", [&](x86::Assembler& a) {
@@ -136,7 +140,8 @@ ValuesFn ScalarValues(const ValuesShape& shape) {
 
 ValuesFn MakeValues(Isa isa, const ValuesShape& shape, const KernelTuning& tuning) {
   if (tuning.value_queries > tuning.value_sums) {
-    throw Error("kernels: {} queries of values, but {} sums", tuning.value_queries, tuning.value_sums);
+    throw Error("kernels: {} queries of values, but {} sums", tuning.value_queries,
+                tuning.value_sums);
   }
   LARDER_CHECK(shape.blocks >= 1 && shape.queries >= 1 && shape.queries <= tuning.value_queries,
                "{} blocks, {} queries for {}", shape.blocks, shape.queries, IsaName(isa));
@@ -145,8 +150,8 @@ ValuesFn MakeValues(Isa isa, const ValuesShape& shape, const KernelTuning& tunin
                "strides {} and {} do not fit an instruction", shape.w_stride, shape.o_stride);
   if (isa == Isa::kScalar) return ScalarValues(shape);
   if (!HostHas(isa)) {
-    throw Error("kernels: this CPU (or its operating system) lacks {}; choose {} or less", IsaName(isa),
-                IsaName(BestIsa()));
+    throw Error("kernels: this CPU (or its operating system) lacks {}; choose {} or less",
+                IsaName(isa), IsaName(BestIsa()));
   }
   const ValuesFn values = GenerateValues(isa, shape, tuning.value_sums);
   for (const size_t positions : {1, 16, 37}) {

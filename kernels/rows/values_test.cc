@@ -39,7 +39,8 @@ TEST(Values, SameBitsAsReference) {
         const ValuesFn values = MakeValues(isa, shape, DefaultTuning(isa));
         for (const size_t positions : {0, 1, 15, 16, 17, 33, 80}) {
           ASSERT_EQ(CheckText(isa, values, shape, positions), "")
-              << IsaName(isa) << " blocks " << blocks << " queries " << queries << " positions " << positions;
+              << IsaName(isa) << " blocks " << blocks << " queries " << queries << " positions "
+              << positions;
         }
       }
     }
@@ -54,8 +55,10 @@ TEST(Values, OtherPassesGiveTheSameBits) {
       tuning.value_sums = sums;
       tuning.value_queries = std::min<size_t>(sums, 4);
       for (const size_t blocks : {1, 3, 8}) {
-        const ValuesShape shape = {
-            .blocks = blocks, .queries = tuning.value_queries, .w_stride = 48, .o_stride = blocks * kBlock};
+        const ValuesShape shape = {.blocks = blocks,
+                                   .queries = tuning.value_queries,
+                                   .w_stride = 48,
+                                   .o_stride = blocks * kBlock};
         ASSERT_EQ(CheckText(isa, MakeValues(isa, shape, tuning), shape, 33), "")
             << IsaName(isa) << ", " << sums << " sums, " << blocks << " blocks";
       }
@@ -71,8 +74,9 @@ TEST(Values, EveryQueryHasASum) {
   }
   KernelTuning tuning = DefaultTuning(Isa::kScalar);
   tuning.value_queries = tuning.value_sums + 1;
-  EXPECT_THROW(MakeValues(Isa::kScalar, {.blocks = 1, .queries = 1, .w_stride = 16, .o_stride = 32}, tuning),
-               Error);
+  EXPECT_THROW(
+      MakeValues(Isa::kScalar, {.blocks = 1, .queries = 1, .w_stride = 16, .o_stride = 32}, tuning),
+      Error);
 }
 
 // The reference itself, on exact values: position t of block b holds t + b, scale 0.5, weight 2.
@@ -85,8 +89,8 @@ TEST(Values, WeightedSum) {
     for (size_t b = 0; b < blocks; ++b) {
       const uint16_t half = model::F32ToF16(0.5f);
       std::memcpy(page + layout.scale_offset(b, t % kPagePositions), &half, 2);
-      std::memset(page + layout.value_offset(t % kPagePositions) + b * kBlock, static_cast<int>(t + b),
-                  kBlock);
+      std::memset(page + layout.value_offset(t % kPagePositions) + b * kBlock,
+                  static_cast<int>(t + b), kBlock);
     }
   }
   const std::vector<float> p(padded, 2.0f);
@@ -94,10 +98,12 @@ TEST(Values, WeightedSum) {
   for (const Isa isa : kIsas) {
     if (!HostHas(isa)) continue;
     GetElementwise(isa).scale_weights(p.data(), pages.data(), w.data(), blocks, padded, padded, 1);
-    const ValuesShape shape = {.blocks = blocks, .queries = 1, .w_stride = padded, .o_stride = o.size()};
-    MakeValues(isa, shape, DefaultTuning(isa))(pages.data(), w.data(), o.data(), positions, pages.data(),
-                                               pages.data());
-    for (size_t i = 0; i < o.size(); ++i) EXPECT_EQ(o[i], i < kBlock ? 190.0f : 210.0f) << IsaName(isa) << i;
+    const ValuesShape shape = {
+        .blocks = blocks, .queries = 1, .w_stride = padded, .o_stride = o.size()};
+    MakeValues(isa, shape, DefaultTuning(isa))(pages.data(), w.data(), o.data(), positions,
+                                               pages.data(), pages.data());
+    for (size_t i = 0; i < o.size(); ++i)
+      EXPECT_EQ(o[i], i < kBlock ? 190.0f : 210.0f) << IsaName(isa) << i;
   }
 }
 
@@ -105,15 +111,16 @@ TEST(Values, WeightedSum) {
 TEST(Values, CheckNoticesABrokenKernel) {
   static constexpr ValuesShape kShape = {.blocks = 2, .queries = 2, .w_stride = 32, .o_stride = 70};
   const ValuesFn off_by_one = [](const uint8_t* pages, const float* w, float* o, size_t positions,
-                                 const uint8_t*,
-                                 const uint8_t*) { ValuesReference(kShape, pages, w, o, positions - 1); };
+                                 const uint8_t*, const uint8_t*) {
+    ValuesReference(kShape, pages, w, o, positions - 1);
+  };
   const ValuesFn negated = [](const uint8_t* pages, const float* w, float* o, size_t positions,
                               const uint8_t*, const uint8_t*) {
     ValuesReference(kShape, pages, w, o, positions);
     o[70 + 63] = -o[70 + 63];
   };
-  const ValuesFn beyond = [](const uint8_t* pages, const float* w, float* o, size_t positions, const uint8_t*,
-                             const uint8_t*) {
+  const ValuesFn beyond = [](const uint8_t* pages, const float* w, float* o, size_t positions,
+                             const uint8_t*, const uint8_t*) {
     ValuesReference(kShape, pages, w, o, positions);
     o[64] = 0;
   };

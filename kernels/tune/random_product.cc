@@ -22,7 +22,8 @@ void FillPanels(const PanelShape& shape, size_t n_panels, uint8_t* panels) {
       std::memcpy(panel, panels + p % kDistinct * shape.bytes(), shape.bytes());
       continue;
     }
-    for (size_t r = 0; r < kPanelRows; ++r) FillRandomRow(shape, random, &rows[r * shape.row_bytes()]);
+    for (size_t r = 0; r < kPanelRows; ++r)
+      FillRandomRow(shape, random, &rows[r * shape.row_bytes()]);
     shape.format.pack(row, shape.blocks, panel);
   }
 }
@@ -35,7 +36,8 @@ void FillRows(size_t m, size_t blocks, ActBlock* x) {
   for (size_t i = 0; i < m; ++i) {
     for (float& value : row) value = normal(random);
     GetElementwise(Isa::kScalar)
-        .quantize(row.data(), reinterpret_cast<ActBlock*>(to + i * ActRowBytes(blocks)), row.size());
+        .quantize(row.data(), reinterpret_cast<ActBlock*>(to + i * ActRowBytes(blocks)),
+                  row.size());
   }
 }
 

@@ -1,5 +1,6 @@
-// Random operands of matrix products, for measurements. Scales are ordinary numbers, since a product with a
-// subnormal one would be slow; otherwise a kernel's time does not depend on the values.
+// Random operands of matrix products, for measurements. Scales are ordinary numbers, since a
+// product with a subnormal one would be slow; otherwise a kernel's time does not depend on the
+// values.
 #pragma once
 
 #include <cstddef>

@@ -10,8 +10,8 @@
 namespace larder::kernels::inline tune {
 namespace {
 
-// How much slower a schedule may be after a first look and stay in a comparison, and in the window. Three
-// rounds: a neighbour that disturbs a third of them disturbs all three once in 27 looks.
+// How much slower a schedule may be after a first look and stay in a comparison, and in the window.
+// Three rounds: a neighbour that disturbs a third of them disturbs all three once in 27 looks.
 constexpr double kHopeless = 1.15, kOutOfWindow = 1.3;
 constexpr size_t kFirstLook = 3;
 constexpr size_t kFinalists = 3;       // that are finetuned
@@ -29,15 +29,17 @@ constexpr AheadOf kAhead[] = {{Prefetch::kNone, 0},  {Prefetch::kT0, 256},  {Pre
                               {Prefetch::kT1, 2048}, {Prefetch::kT1, 4096}, {Prefetch::kNta, 1024}};
 constexpr AheadOf kUsual = {Prefetch::kT0, 1024};
 
-TileSpec With(const TileSpec& tile, const AheadOf& ahead) { return tile.Fetching(ahead.kind, ahead.bytes); }
+TileSpec With(const TileSpec& tile, const AheadOf& ahead) {
+  return tile.Fetching(ahead.kind, ahead.bytes);
+}
 
 enum Dimension : size_t { kBlocks, kPanels, kRows, kDimensions };
 
 // The search for one number of rows.
 class RowSearch {
  public:
-  RowSearch(Isa isa, const ProductSize& size, size_t rows, RoundTimer& timer, const SearchOptions& options,
-            double until)
+  RowSearch(Isa isa, const ProductSize& size, size_t rows, RoundTimer& timer,
+            const SearchOptions& options, double until)
       : isa_(isa), size_(size), rows_(rows), timer_(timer), options_(options), until_(until) {}
 
   Schedule Find(const Schedule& start, const std::vector<TileSpec>& window) {
@@ -88,8 +90,8 @@ class RowSearch {
             .rows = tile.rows,
             .unpacked = false};
   }
-  // The slice, `steps` units larger (or smaller) along d; nullopt at the end of the dimension, and where the
-  // schedule would not fit.
+  // The slice, `steps` units larger (or smaller) along d; nullopt at the end of the dimension, and
+  // where the schedule would not fit.
   std::optional<Schedule> Moved(const Schedule& from, Dimension d, ptrdiff_t steps) const {
     Schedule to = from;
     const size_t unit = Unit(from.tile, d);
@@ -108,7 +110,8 @@ class RowSearch {
     return to;
   }
 
-  // Slow start as of TCP: each success along a dimension doubles the next step there, a failure ends it.
+  // Slow start as of TCP: each success along a dimension doubles the next step there, a failure
+  // ends it.
   Schedule FastStart(const TileSpec& tile) {
     Schedule best{tile, Smallest(tile)};
     std::array<ptrdiff_t, kDimensions> step{};
@@ -206,8 +209,9 @@ class RowSearch {
               if (!TimeLeft()) return best;
               for (const bool unpacked : {false, true}) {
                 if (unpacked && !TakesUnpacking(isa_, size_.panel.format)) continue;
-                const Schedule at{With(tile, ahead),
-                                  {.blocks = blocks, .panels = panels, .rows = rows, .unpacked = unpacked}};
+                const Schedule at{
+                    With(tile, ahead),
+                    {.blocks = blocks, .panels = panels, .rows = rows, .unpacked = unpacked}};
                 if (ScheduleFits(isa_, at) && Faster(best, at)) best = at;
               }
             }
@@ -230,7 +234,8 @@ class RowSearch {
 
 }  // namespace
 
-double CompareRounds(RoundTimer& timer, const Schedule& a, const Schedule& b, size_t rows, size_t rounds) {
+double CompareRounds(RoundTimer& timer, const Schedule& a, const Schedule& b, size_t rows,
+                     size_t rounds) {
   double best_a = std::numeric_limits<double>::infinity(), best_b = best_a;
   for (size_t i = 0; i < rounds; ++i) {
     best_a = std::min(best_a, timer.Round(a, rows));
@@ -253,8 +258,8 @@ std::vector<TileSpec> TilesFor(Isa isa, size_t rows) {
   return tiles;
 }
 
-SearchResult SearchSchedules(Isa isa, const ProductSize& size, const ScheduleTable& start, RoundTimer& timer,
-                             const SearchOptions& options) {
+SearchResult SearchSchedules(Isa isa, const ProductSize& size, const ScheduleTable& start,
+                             RoundTimer& timer, const SearchOptions& options) {
   LARDER_CHECK(size.panel.blocks > 0 && size.n_panels > 0 && options.clock);
   SearchResult result{.table = start, .classes = {}};
   std::vector<size_t> classes = options.row_classes;
@@ -266,10 +271,10 @@ SearchResult SearchSchedules(Isa isa, const ProductSize& size, const ScheduleTab
     const size_t of = classes[i], rows = ScheduleTable::Rows(of);
     SearchResult::Class entry{.rows = rows};
     Schedule& schedule = result.table.of[of];
-    const bool settled = of > kReuseFrom && winners.size() >= 2 && options.row_classes.empty() &&
-                         options.depth != SearchOptions::Depth::kExhaustive &&
-                         winners[i - 1] == winners[i - 2] &&
-                         result.table.of[of - 1].slice.blocks == result.table.of[of - 2].slice.blocks;
+    const bool settled =
+        of > kReuseFrom && winners.size() >= 2 && options.row_classes.empty() &&
+        options.depth != SearchOptions::Depth::kExhaustive && winners[i - 1] == winners[i - 2] &&
+        result.table.of[of - 1].slice.blocks == result.table.of[of - 2].slice.blocks;
     Schedule found;
     // Those of few rows have the most tiles to try, and later classes may reuse what they find.
     const double now = options.clock();
@@ -283,7 +288,8 @@ SearchResult SearchSchedules(Isa isa, const ProductSize& size, const ScheduleTab
       if (i < options.window) {
         window = TilesFor(isa, rows);
       } else {
-        for (size_t w = winners.size() - std::min(options.window, winners.size()); w < winners.size(); ++w) {
+        for (size_t w = winners.size() - std::min(options.window, winners.size());
+             w < winners.size(); ++w) {
           if (std::find(window.begin(), window.end(), winners[w]) == window.end())
             window.push_back(winners[w]);
         }

@@ -1,13 +1,14 @@
-// The search for schedules: sandwich-kernel (Sandwich: Separating Prefill-Decode Compilation for Efficient
-// CPU LLM Serving, sections 6 and 7.1) over Larder's tiles and slices. For products of more and more rows,
-// each tile of a window is started with the smallest slice and grows it dimension by dimension, twice as far
-// at each success (fast start); the best of them are then moved by single steps (finetune). The window holds
-// all tiles for the first numbers of rows and then those that won lately; when the same schedule wins again,
-// it is kept for all larger numbers (reuse).
+// The search for schedules: sandwich-kernel (Sandwich: Separating Prefill-Decode Compilation for
+// Efficient CPU LLM Serving, sections 6 and 7.1) over Larder's tiles and slices. For products of
+// more and more rows, each tile of a window is started with the smallest slice and grows it
+// dimension by dimension, twice as far at each success (fast start); the best of them are then
+// moved by single steps (finetune). The window holds all tiles for the first numbers of rows and
+// then those that won lately; when the same schedule wins again, it is kept for all larger numbers
+// (reuse).
 //
-// Differences from the paper, because a neighbour may double a time: two schedules are compared by the best
-// of alternating rounds, never by times taken at different moments; and a schedule is taken only if it beats
-// the one that the search began with in a longer comparison.
+// Differences from the paper, because a neighbour may double a time: two schedules are compared by
+// the best of alternating rounds, never by times taken at different moments; and a schedule is
+// taken only if it beats the one that the search began with in a longer comparison.
 #pragma once
 
 #include <array>
@@ -55,7 +56,8 @@ struct SearchResult {
   struct Class {
     size_t rows = 0;  // tuned for
     size_t rounds = 0;
-    double gain = 1;  // time of the start's schedule / time of the one found, in the last comparison
+    double gain = 1;  // time of the start's schedule / time of the one found, in the last
+                      // comparison
     bool reused = false;
   };
   std::vector<Class> classes;
@@ -69,8 +71,8 @@ std::vector<TileSpec> TilesFor(Isa, size_t rows);
 SearchResult SearchSchedules(Isa, const ProductSize&, const ScheduleTable& start, RoundTimer&,
                              const SearchOptions&);
 
-// The time of b over the time of a: the best of `rounds` alternating rounds of each. Ends early if b is
-// clearly slower.
+// The time of b over the time of a: the best of `rounds` alternating rounds of each. Ends early if
+// b is clearly slower.
 double CompareRounds(RoundTimer&, const Schedule& a, const Schedule& b, size_t rows, size_t rounds);
 
 }  // namespace larder::kernels::tune

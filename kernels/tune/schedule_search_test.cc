@@ -1,6 +1,6 @@
-// The search for schedules over planted costs: it finds the optimum or comes close, with far fewer rounds
-// than an exhaustive search, also when many rounds are disturbed; and it keeps its promises about time and
-// reuse.
+// The search for schedules over planted costs: it finds the optimum or comes close, with far fewer
+// rounds than an exhaustive search, also when many rounds are disturbed; and it keeps its promises
+// about time and reuse.
 #include "kernels/tune/schedule_search.h"
 
 #include <gtest/gtest.h>
@@ -19,8 +19,8 @@ constexpr ProductSize kSize{.panel = {96}, .n_panels = 40};
 
 double Octaves(double a, double b) { return std::abs(std::log2(a / b)); }
 
-// Seconds with one best schedule for each number of rows: the further a schedule is from it, the slower.
-// `disturbed`: the share of rounds that a neighbour makes longer, by up to twice.
+// Seconds with one best schedule for each number of rows: the further a schedule is from it, the
+// slower. `disturbed`: the share of rounds that a neighbour makes longer, by up to twice.
 class Planted final : public RoundTimer {
  public:
   explicit Planted(double disturbed = 0) : disturbed_(disturbed) {}
@@ -38,11 +38,11 @@ class Planted final : public RoundTimer {
   double Cost(const Schedule& schedule, size_t rows) const {
     const auto& [tile, slice] = schedule;
     const double tiles = std::ceil(static_cast<double>(rows) / static_cast<double>(tile.rows));
-    // Products with more sums in registers are faster, as far as registers go; a tile for more rows than
-    // there are wastes some.
+    // Products with more sums in registers are faster, as far as registers go; a tile for more rows
+    // than there are wastes some.
     const auto sums = static_cast<double>(tile.rows * tile.panels);
-    double cost =
-        static_cast<double>(rows) * 1e-6 * (1 + 2 / sums + (tile.load == ActLoad::kEmbedded ? 0.1 : 0));
+    double cost = static_cast<double>(rows) * 1e-6 *
+                  (1 + 2 / sums + (tile.load == ActLoad::kEmbedded ? 0.1 : 0));
     if (tiles > 1) {
       cost *= 1 + 0.03 * Octaves(static_cast<double>(slice.blocks), 16);
       cost *= 1 + 0.02 * Octaves(static_cast<double>(std::max<size_t>(slice.panels, 1)), 4);
@@ -66,7 +66,8 @@ SearchResult Search(Planted& timer, SearchOptions options) {
   return SearchSchedules(kIsa, kSize, AnalyticSchedules(kIsa, {}), timer, options);
 }
 
-SearchOptions Classes(std::vector<size_t> rows, SearchOptions::Depth depth = SearchOptions::Depth::kFull) {
+SearchOptions Classes(std::vector<size_t> rows,
+                      SearchOptions::Depth depth = SearchOptions::Depth::kFull) {
   SearchOptions options{.depth = depth, .seconds = 1e9};
   for (const size_t of : rows) options.row_classes.push_back(ScheduleTable::Class(of));
   return options;
@@ -89,7 +90,8 @@ TEST(ScheduleSearch, FindsWhatAnExhaustiveSearchFinds) {
 TEST(ScheduleSearch, FindsItBesideBusyNeighbours) {
   for (const size_t rows : {2, 13, 128}) {
     Planted calm;
-    const Schedule best = Search(calm, Classes({rows}, SearchOptions::Depth::kExhaustive)).table[rows];
+    const Schedule best =
+        Search(calm, Classes({rows}, SearchOptions::Depth::kExhaustive)).table[rows];
     Planted noisy(0.3);
     const SearchResult found = Search(noisy, Classes({rows}));
     EXPECT_LE(calm.Cost(found.table[rows], rows), 1.03 * calm.Cost(best, rows)) << rows << " rows";
@@ -114,8 +116,8 @@ TEST(ScheduleSearch, KeepsWhatItCannotBeat) {
   EXPECT_EQ(SearchSchedules(kIsa, kSize, best, second, options).table, best);
 }
 
-// Beyond the window only tiles that won lately are tried; a schedule that wins twice is kept for all larger
-// products.
+// Beyond the window only tiles that won lately are tried; a schedule that wins twice is kept for
+// all larger products.
 TEST(ScheduleSearch, TheWindowSlidesAndSchedulesAreReused) {
   Planted narrow, wide;
   SearchOptions options{.window = 5, .seconds = 1e9};

@@ -15,8 +15,8 @@ constexpr uint64_t kTurns = 200'000;
 
 #if defined(__x86_64__)
 
-// Only zmm16 and above are used: the compiler, which generates code for baseline x86-64, does not know them,
-// and they leave no dirty upper halves that would slow SSE code.
+// Only zmm16 and above are used: the compiler, which generates code for baseline x86-64, does not
+// know them, and they leave no dirty upper halves that would slow SSE code.
 void TurnsAvx512(uint64_t turns) {
   __asm__ volatile(
       "vpxord %%zmm16, %%zmm16, %%zmm16\n"
@@ -44,9 +44,9 @@ void TurnsAvx512(uint64_t turns) {
       : "cc");
 }
 
-#define LARDER_YMM_CLOBBERS                                                                               \
-  "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", \
-      "xmm12", "xmm13", "xmm14", "xmm15"
+#define LARDER_YMM_CLOBBERS                                                                      \
+  "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", \
+      "xmm11", "xmm12", "xmm13", "xmm14", "xmm15"
 
 void TurnsAvxVnni(uint64_t turns) {
   __asm__ volatile(
@@ -143,7 +143,8 @@ double PeakGops(Isa isa, double seconds) {
   do {
     const int64_t start = NowNs();
     loop.run(kTurns);
-    best = std::max(best, static_cast<double>(kTurns) * loop.ops_per_turn / SecondsSince(start) * 1e-9);
+    best = std::max(best,
+                    static_cast<double>(kTurns) * loop.ops_per_turn / SecondsSince(start) * 1e-9);
   } while (SecondsSince(begin) < seconds);
   return best;
 }

@@ -1,5 +1,6 @@
-// Chat formats that people name, for models whose file has no template: our own Jinja texts of them. Those
-// for which models were trained to call tools list the tools; the others leave them out.
+// Chat formats that people name, for models whose file has no template: our own Jinja texts of
+// them. Those for which models were trained to call tools list the tools; the others leave them
+// out.
 #include "model/chat/builtin_templates.h"
 
 #include "model/chat/chat_template.h"
@@ -217,9 +218,11 @@ std::string_view BuiltInTemplate(std::string_view name) {
       {"llama2", Join({kInTurn, kLlama2})},
       {"llama3", Join({kLlama3Turn, kLlama3Head, kLlama3})},
       {"llama3.0", Join({kLlama3Turn, kLlama3})},
-      {"qwen2", Join({WithDefault("You are a helpful assistant."), kQwenHead, kQwenCalls, kQwenTurns})},
-      {"qwen2.5", Join({WithDefault("You are Qwen, created by Alibaba Cloud. You are a helpful assistant."),
-                        kQwenHead, kQwenCalls, kQwenTurns})},
+      {"qwen2",
+       Join({WithDefault("You are a helpful assistant."), kQwenHead, kQwenCalls, kQwenTurns})},
+      {"qwen2.5",
+       Join({WithDefault("You are Qwen, created by Alibaba Cloud. You are a helpful assistant."),
+             kQwenHead, kQwenCalls, kQwenTurns})},
       {"qwen3", Join({WithDefault(""), kQwenHead, kQwenCalls, kQwen3Turns})},
       {"mistral", Join({kInTurn, kMistral})},
       {"gemma", std::string(kGemma)},

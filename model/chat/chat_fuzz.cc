@@ -1,6 +1,6 @@
-// Arbitrary messages in any built-in format are rendered or refused, and no word of theirs becomes a control
-// token. An input is a byte for the format and one for the options, then messages, each ended by a line feed,
-// with the role as its first byte. The rest is a chat template of its own.
+// Arbitrary messages in any built-in format are rendered or refused, and no word of theirs becomes
+// a control token. An input is a byte for the format and one for the options, then messages, each
+// ended by a line feed, with the role as its first byte. The rest is a chat template of its own.
 #include <algorithm>
 #include <cstdint>
 #include <string_view>
@@ -34,28 +34,30 @@ const std::vector<std::shared_ptr<const ChatTemplate>>& BuiltIns() {
   static const auto* const templates = [] {
     auto* const all = new std::vector<std::shared_ptr<const ChatTemplate>>;
     for (const std::string_view name : BuiltInTemplateNames())
-      all->push_back(
-          ChatTemplate::Parse(std::string(BuiltInTemplate(name)), std::string(name), "<s>", "</s>"));
+      all->push_back(ChatTemplate::Parse(std::string(BuiltInTemplate(name)), std::string(name),
+                                         "<s>", "</s>"));
     return all;
   }();
   return *templates;
 }
 
 size_t Controls(const Tokenizer& tokenizer, const std::vector<TokenId>& tokens) {
-  return static_cast<size_t>(
-      std::count_if(tokens.begin(), tokens.end(), [&](TokenId id) { return tokenizer.IsControl(id); }));
+  return static_cast<size_t>(std::count_if(tokens.begin(), tokens.end(),
+                                           [&](TokenId id) { return tokenizer.IsControl(id); }));
 }
 
 void CheckTokens(const std::vector<TextPiece>& pieces) {
-  static const std::shared_ptr<const Tokenizer> tokenizers[] = {Tokenizer::FromData(TinySpm()),
-                                                                Tokenizer::FromData(TinyBpe("qwen2"))};
+  static const std::shared_ptr<const Tokenizer> tokenizers[] = {
+      Tokenizer::FromData(TinySpm()), Tokenizer::FromData(TinyBpe("qwen2"))};
   for (const auto& tokenizer : tokenizers) {
     size_t trusted = 0;
     for (const TextPiece& piece : pieces) {
-      if (piece.trusted) trusted += Controls(*tokenizer, tokenizer->Encode(piece.text, false, true));
+      if (piece.trusted)
+        trusted += Controls(*tokenizer, tokenizer->Encode(piece.text, false, true));
     }
     const size_t controls = Controls(*tokenizer, tokenizer->EncodePieces(pieces, false));
-    LARDER_CHECK(controls == trusted, "{} control tokens, of which {} are the template's", controls, trusted);
+    LARDER_CHECK(controls == trusted, "{} control tokens, of which {} are the template's", controls,
+                 trusted);
   }
 }
 
@@ -70,7 +72,8 @@ void Check(std::string_view input) {
   for (size_t end; said.messages.size() < 64 && (end = input.find('\n')) != input.npos;
        input.remove_prefix(end + 1)) {
     if (end > 0)
-      said.messages.push_back({{"role", Role(input[0])}, {"content", std::string(input.substr(1, end - 1))}});
+      said.messages.push_back(
+          {{"role", Role(input[0])}, {"content", std::string(input.substr(1, end - 1))}});
   }
   const auto render = [&](const ChatTemplate& one) {
     try {

@@ -1,5 +1,5 @@
-// The published chat templates against python3-jinja2, set up as transformers does it: equal to the byte, or
-// both fail.
+// The published chat templates against python3-jinja2, set up as transformers does it: equal to the
+// byte, or both fail.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -22,7 +22,8 @@ std::string ReadFile(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// All that transformers passes, for each conversation with and without tools, a prompt, and thoughts.
+// All that transformers passes, for each conversation with and without tools, a prompt, and
+// thoughts.
 std::vector<Json> AllVariables() {
   std::vector<Json> all;
   const Json conversations = Json::parse(kConversations), tools = Json::parse(kTools);
@@ -52,7 +53,8 @@ std::vector<Json> AllVariables() {
   return all;
 }
 
-std::optional<std::string> Ours(const JinjaTemplate& jinja, const Json& variables, std::string* error) {
+std::optional<std::string> Ours(const JinjaTemplate& jinja, const Json& variables,
+                                std::string* error) {
   JinjaVariables in;
   in.now_s = kOracleNow;
   for (const auto& [name, value] : variables.items()) in.data.emplace_back(name, &value);
@@ -64,7 +66,8 @@ std::optional<std::string> Ours(const JinjaTemplate& jinja, const Json& variable
   }
 }
 
-void ExpectAsOracle(const std::string& source, const std::string& name, const std::vector<Json>& all) {
+void ExpectAsOracle(const std::string& source, const std::string& name,
+                    const std::vector<Json>& all) {
   std::vector<OracleCase> cases;
   for (const Json& variables : all) cases.push_back({source, variables});
   const std::vector<OracleResult> expected = RunOracle(cases);
@@ -80,17 +83,20 @@ void ExpectAsOracle(const std::string& source, const std::string& name, const st
     std::string error = syntax_error;
     const auto text = jinja == nullptr ? std::nullopt : Ours(*jinja, all[i], &error);
     texts += expected[i].text.has_value();
-    // A filter that transformers lacks, too: there the whole template fails, here only where it is reached.
+    // A filter that transformers lacks, too: there the whole template fails, here only where it is
+    // reached.
     if (expected[i].error.find("No filter named") != std::string::npos) {
       ++without_filter;
       continue;
     }
-    // llama.cpp's own template for DeepSeek-R1 writes what `map` gives as JSON, which only its interpreter
-    // can.
-    if (expected[i].error.find("Object of type generator is not JSON serializable") != std::string::npos)
+    // llama.cpp's own template for DeepSeek-R1 writes what `map` gives as JSON, which only its
+    // interpreter can.
+    if (expected[i].error.find("Object of type generator is not JSON serializable") !=
+        std::string::npos)
       continue;
     if (text == expected[i].text || ++failures > 3) continue;
-    ADD_FAILURE() << name << ", case " << i << ": " << all[i].dump().substr(0, 1500) << "\n--- ours:\n"
+    ADD_FAILURE() << name << ", case " << i << ": " << all[i].dump().substr(0, 1500)
+                  << "\n--- ours:\n"
                   << text.value_or("FAILS: " + error) << "\n--- jinja2:\n"
                   << expected[i].text.value_or("FAILS: " + expected[i].error);
   }

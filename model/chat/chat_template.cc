@@ -16,14 +16,17 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr uint64_t kProbeSteps = 200'000;  // some ten milliseconds; real templates take some thousand
+constexpr uint64_t kProbeSteps = 200'000;  // some ten milliseconds; real templates take some
+                                           // thousand
 
 constexpr std::string_view kRoles[] = {"system", "developer", "user",   "assistant",
                                        "tool",   "function",  "ipython"};
 
-// A role is one of a few words, and templates write it between control tokens or inside one ("<|user|>").
+// A role is one of a few words, and templates write it between control tokens or inside one
+// ("<|user|>").
 bool IsTrusted(std::string_view key, std::string_view value) {
-  return key == "role" && std::find(std::begin(kRoles), std::end(kRoles), value) != std::end(kRoles);
+  return key == "role" &&
+         std::find(std::begin(kRoles), std::end(kRoles), value) != std::end(kRoles);
 }
 
 std::string_view Stripped(std::string_view text) {
@@ -63,7 +66,8 @@ void AdaptArguments(Json& message, bool objects) {
     if (!holder->contains("arguments")) continue;
     Json& arguments = (*holder)["arguments"];
     if (objects && arguments.is_string()) {
-      Json parsed = Json::parse(arguments.get_ref<const std::string&>(), nullptr, /*allow_exceptions=*/false);
+      Json parsed =
+          Json::parse(arguments.get_ref<const std::string&>(), nullptr, /*allow_exceptions=*/false);
       if (parsed.is_object()) arguments = std::move(parsed);
     } else if (!objects && arguments.is_object()) {
       arguments = arguments.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -86,8 +90,8 @@ void MergeSystem(Json& messages) {
   messages[0]["content"] = system.empty() ? user : system + "\n\n" + user;
 }
 
-// Cuts what the template writes behind the content of the last message, which only data can be: what the
-// template itself writes never counts as the content, however short that is.
+// Cuts what the template writes behind the content of the last message, which only data can be:
+// what the template itself writes never counts as the content, however short that is.
 void CutBehind(std::vector<TextPiece>& pieces, std::string_view content, const std::string& name) {
   const std::string_view wanted = Stripped(content);
   const std::string_view trailing =
@@ -107,7 +111,8 @@ void CutBehind(std::vector<TextPiece>& pieces, std::string_view content, const s
     pieces.pop_back();
   }
   throw Error(
-      "{}: the template does not write the assistant's last message, which the answer should go on from",
+      "{}: the template does not write the assistant's last message, which the answer should go on "
+      "from",
       name);
 }
 
@@ -119,7 +124,9 @@ std::string Day(int64_t now_s) {
   return {text, std::strftime(text, sizeof text, "%b %d %Y", &local)};
 }
 
-Json Message(const char* role, Json content) { return {{"role", role}, {"content", std::move(content)}}; }
+Json Message(const char* role, Json content) {
+  return {{"role", role}, {"content", std::move(content)}};
+}
 
 Json CallMessage(Json content, Json arguments) {
   Json message = Message("assistant", std::move(content));
@@ -158,12 +165,15 @@ void Describe(Json& tool) {
   for (Json& one : *properties) describe(one);
 }
 
-bool Has(std::string_view text, std::string_view what) { return text.find(what) != std::string_view::npos; }
+bool Has(std::string_view text, std::string_view what) {
+  return text.find(what) != std::string_view::npos;
+}
 
 }  // namespace
 
-std::shared_ptr<const ChatTemplate> ChatTemplate::Parse(std::string source, std::string name, std::string bos,
-                                                        std::string eos, std::string tool_use) {
+std::shared_ptr<const ChatTemplate> ChatTemplate::Parse(std::string source, std::string name,
+                                                        std::string bos, std::string eos,
+                                                        std::string tool_use) {
   std::shared_ptr<ChatTemplate> out(new ChatTemplate);
   out->name_ = name;
   out->bos_ = std::move(bos);
@@ -186,7 +196,8 @@ std::shared_ptr<const ChatTemplate> ChatTemplate::OfModel(const Tokenizer& token
                std::string(tokenizer.tool_use_template()));
 }
 
-std::shared_ptr<const ChatTemplate> ChatTemplate::Named(const std::string& name, const Tokenizer& tokenizer) {
+std::shared_ptr<const ChatTemplate> ChatTemplate::Named(const std::string& name,
+                                                        const Tokenizer& tokenizer) {
   std::string text(BuiltInTemplate(name));
   const std::string bos = tokenizer.Piece(tokenizer.bos(), true),
                     eos = tokenizer.Piece(tokenizer.eos(), true);
@@ -216,7 +227,8 @@ std::vector<TextPiece> ChatTemplate::RenderWith(const JinjaTemplate& jinja, cons
   // Fireworks' names, which transformers does not give: the tools' text and the day.
   Json functions, datetime;
   if (jinja.Mentions("functions")) {
-    functions = input.tools.empty() ? "" : input.tools.dump(2, ' ', false, Json::error_handler_t::replace);
+    functions =
+        input.tools.empty() ? "" : input.tools.dump(2, ' ', false, Json::error_handler_t::replace);
     variables.data.emplace_back("functions", &functions);
   }
   if (jinja.Mentions("datetime")) {
@@ -319,20 +331,25 @@ ChatTemplate::Caps ChatTemplate::Probe(const JinjaTemplate& jinja) const {
   // A list that is printed as such is no support for it.
   const std::string typed = render({typed_text});
   caps.typed_content = Has(typed, "probe-user") && !Has(typed, "'text'") && !Has(typed, "\"text\"");
-  const Json user = Message("user", caps.text_content || !caps.typed_content ? Json("probe-user") : parts);
-  const Json system = Message("system", caps.text_content || !caps.typed_content
-                                            ? Json("probe-system")
-                                            : Json::array({{{"type", "text"}, {"text", "probe-system"}}}));
-  // A template that shows not even the user's words (the demo model's) needs no help with the system's.
-  caps.system = Has(render({system, user}), "probe-system") || (!caps.text_content && !caps.typed_content);
+  const Json user =
+      Message("user", caps.text_content || !caps.typed_content ? Json("probe-user") : parts);
+  const Json system =
+      Message("system", caps.text_content || !caps.typed_content
+                            ? Json("probe-system")
+                            : Json::array({{{"type", "text"}, {"text", "probe-system"}}}));
+  // A template that shows not even the user's words (the demo model's) needs no help with the
+  // system's.
+  caps.system =
+      Has(render({system, user}), "probe-system") || (!caps.text_content && !caps.typed_content);
 
   const Json object = {{"probe_argument", "probe-value"}};
   const std::string as_object = render({user, CallMessage("", object)});
   const std::string as_text = render({user, CallMessage("", object.dump())});
-  // Objects where text fails, or is quoted once more, or is shown without its names; text where an object is
-  // printed as Python does, or fails.
+  // Objects where text fails, or is quoted once more, or is shown without its names; text where an
+  // object is printed as Python does, or fails.
   const auto clean = [](std::string_view text) {
-    return Has(text, "probe_argument") && !Has(text, "'probe_argument'") && !Has(text, "\\\"probe_argument");
+    return Has(text, "probe_argument") && !Has(text, "'probe_argument'") &&
+           !Has(text, "\\\"probe_argument");
   };
   caps.object_arguments = clean(as_object) && !clean(as_text);
   if (clean(as_object) && clean(as_text)) caps.object_arguments = as_object == as_text;
@@ -352,8 +369,8 @@ ChatTemplate::Caps ChatTemplate::Probe(const JinjaTemplate& jinja) const {
   }
   input.tools = nullptr;
 
-  caps.thinking =
-      jinja.Mentions("enable_thinking") || jinja.Mentions("thinking") || jinja.Mentions("reasoning_effort");
+  caps.thinking = jinja.Mentions("enable_thinking") || jinja.Mentions("thinking") ||
+                  jinja.Mentions("reasoning_effort");
   if (!caps.thinking) {
     Json thought = CallMessage("probe-answer", object);
     thought["reasoning_content"] = "probe-thought";
@@ -368,7 +385,8 @@ void ChatTemplate::ProbeCalls(const JinjaTemplate& jinja, Caps& caps) const {
   const auto call = [](const char* id, const char* value) -> Json {
     return {{"id", id},
             {"type", "function"},
-            {"function", {{"name", "probe_call"}, {"arguments", Json{{"probe_argument", value}}.dump()}}}};
+            {"function",
+             {{"name", "probe_call"}, {"arguments", Json{{"probe_argument", value}}.dump()}}}};
   };
   const auto result = [](const char* id, const char* content) -> Json {
     return {{"role", "tool"}, {"content", content}, {"tool_call_id", id}, {"name", "probe_call"}};
@@ -398,11 +416,13 @@ void ChatTemplate::ProbeCalls(const JinjaTemplate& jinja, Caps& caps) const {
   caps.results = Has(answered, "probe-result");
   caps.parallel_calls = false;
   if (!caps.calls) return;
-  caps.short_ids = !answered.empty() &&
-                   render(Json::array({call(kLong, "probe-value")}), {result(kLong, "probe-result")}).empty();
+  caps.short_ids =
+      !answered.empty() &&
+      render(Json::array({call(kLong, "probe-value")}), {result(kLong, "probe-result")}).empty();
   caps.parallel_calls = true;
-  const std::string both = render(Json::array({call(kShort, "probe-value"), call(kOther, "probe-other")}),
-                                  {result(kShort, "probe-result"), result(kOther, "probe-result")});
+  const std::string both =
+      render(Json::array({call(kShort, "probe-value"), call(kOther, "probe-other")}),
+             {result(kShort, "probe-result"), result(kOther, "probe-result")});
   caps.parallel_calls = Has(both, "probe-value") && Has(both, "probe-other");
 }
 

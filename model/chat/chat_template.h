@@ -1,10 +1,11 @@
-// ChatTemplate: makes the prompt of a conversation, as the model's own Jinja template writes it. Parsed once,
-// immutable, thread-safe.
+// ChatTemplate: makes the prompt of a conversation, as the model's own Jinja template writes it.
+// Parsed once, immutable, thread-safe.
 //
-// Templates differ in what they take: arguments of calls as objects or as JSON text, contents as text or as
-// parts, a system message or none, several calls in a message or one, ids of any form or Mistral's. What this
-// one takes is found by rendering small conversations when it is parsed, and Render gives it that form. A
-// conversation that it refuses is rendered once more with its user's messages merged: some want turns.
+// Templates differ in what they take: arguments of calls as objects or as JSON text, contents as
+// text or as parts, a system message or none, several calls in a message or one, ids of any form or
+// Mistral's. What this one takes is found by rendering small conversations when it is parsed, and
+// Render gives it that form. A conversation that it refuses is rendered once more with its user's
+// messages merged: some want turns.
 #pragma once
 
 #include <cstdint>
@@ -22,41 +23,49 @@
 namespace larder::model::inline chat {
 
 struct ChatInput {
-  // OpenAI's form: role, content (string, parts or null), tool_calls, tool_call_id, name, reasoning_content.
+  // OpenAI's form: role, content (string, parts or null), tool_calls, tool_call_id, name,
+  // reasoning_content.
   nlohmann::ordered_json messages = nlohmann::ordered_json::array();
   nlohmann::ordered_json tools;  // OpenAI's form, an array; null: none
   // chat_template_kwargs: further variables (enable_thinking, reasoning_effort, documents...)
   nlohmann::ordered_json kwargs = nlohmann::ordered_json::object();
   bool add_generation_prompt = true;
-  bool continue_last = false;  // the last message is the assistant's and is not closed: the answer goes on
+  bool continue_last = false;  // the last message is the assistant's and is not closed: the answer
+                               // goes on
   int64_t now_s = 0;           // what strftime_now prints
 };
 
 class ChatTemplate {
  public:
-  // `name` is for messages: "tokenizer.chat_template of FILE", "--chat-template X". `bos` and `eos`: the
-  // texts of these tokens. `tool_use`: another template for chats with tools, or empty. Throws Error: one
-  // line, with the line of the template.
-  static std::shared_ptr<const ChatTemplate> Parse(std::string source, std::string name, std::string bos,
-                                                   std::string eos, std::string tool_use = {});
+  // `name` is for messages: "tokenizer.chat_template of FILE", "--chat-template X". `bos` and
+  // `eos`: the texts of these tokens. `tool_use`: another template for chats with tools, or empty.
+  // Throws Error: one line, with the line of the template.
+  static std::shared_ptr<const ChatTemplate> Parse(std::string source, std::string name,
+                                                   std::string bos, std::string eos,
+                                                   std::string tool_use = {});
   // The template of the model's file; null: it has none.
-  static std::shared_ptr<const ChatTemplate> OfModel(const Tokenizer& tokenizer, const std::string& file);
+  static std::shared_ptr<const ChatTemplate> OfModel(const Tokenizer& tokenizer,
+                                                     const std::string& file);
   // A built-in one by its name, or the text of a file. Throws Error if there is neither.
   static std::shared_ptr<const ChatTemplate> Named(const std::string& name_or_file,
                                                    const Tokenizer& tokenizer);
   // For models without a template: lines of "role: content".
   static std::shared_ptr<const ChatTemplate> Plain(const Tokenizer& tokenizer);
 
-  // The prompt, for Tokenizer::EncodePieces. Throws Error: the text of raise_exception, limits, wrong types.
+  // The prompt, for Tokenizer::EncodePieces. Throws Error: the text of raise_exception, limits,
+  // wrong types.
   std::vector<TextPiece> Render(const ChatInput&) const;
 
   const std::string& source() const { return main_->source(); }
   const std::string& name() const { return name_; }
   bool supports_tools() const { return caps_.tools; }
-  bool supports_thinking() const { return caps_.thinking; }  // it has a switch or writes earlier thoughts
+  bool supports_thinking() const {
+    return caps_.thinking;
+  }  // it has a switch or writes earlier thoughts
   bool supports_system() const { return caps_.system; }
-  // Of the template for chats with tools, or without them: whether an earlier call is in the prompt, whether
-  // a result is, and whether the template takes several calls in a message (else Render splits them).
+  // Of the template for chats with tools, or without them: whether an earlier call is in the
+  // prompt, whether a result is, and whether the template takes several calls in a message (else
+  // Render splits them).
   bool writes_calls(bool with_tools) const { return CapsFor(with_tools).calls; }
   bool writes_results(bool with_tools) const { return CapsFor(with_tools).results; }
   bool writes_parallel_calls(bool with_tools) const { return CapsFor(with_tools).parallel_calls; }
@@ -71,8 +80,8 @@ class ChatTemplate {
     bool calls = false, results = false;  // earlier ones are in the prompt
     bool parallel_calls = false;          // several calls of one message are
     bool short_ids = false;               // of calls: nine letters or digits
-    bool unset_tools = false;             // without tools the variable must not be there, rather than be none
-    bool descriptions = false;            // functions and parameters must have one
+    bool unset_tools = false;   // without tools the variable must not be there, rather than be none
+    bool descriptions = false;  // functions and parameters must have one
   };
 
   ChatTemplate() = default;
@@ -81,7 +90,8 @@ class ChatTemplate {
   }
   Caps Probe(const JinjaTemplate&) const;
   void ProbeCalls(const JinjaTemplate&, Caps&) const;
-  std::string TryRender(const JinjaTemplate&, const Caps&, const ChatInput&) const;  // "" where it fails
+  // "" where it fails
+  std::string TryRender(const JinjaTemplate&, const Caps&, const ChatInput&) const;
   std::vector<TextPiece> RenderWith(const JinjaTemplate&, const Caps&, const ChatInput&,
                                     uint64_t most_steps = 0) const;
   std::vector<TextPiece> RenderAdapted(const JinjaTemplate&, const Caps&, const ChatInput&) const;

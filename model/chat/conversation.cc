@@ -59,7 +59,8 @@ bool IsShort(std::string_view id) {
 
 std::string ShortId(std::string_view id) {
   if (IsShort(id)) return std::string(id);
-  constexpr std::string_view kDigits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+  constexpr std::string_view kDigits =
+      "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
   uint64_t hash = Fnv1a(id);
   std::string digits;
   for (; digits.size() < 9; hash /= kDigits.size()) digits += kDigits[hash % kDigits.size()];
@@ -106,7 +107,8 @@ Json SplitCalls(const Json& messages) {
       if (results[call]) split.push_back(messages[*results[call]]);
     }
     for (size_t rest = i + 1; rest < end; ++rest) {
-      if (std::find(results.begin(), results.end(), rest) == results.end()) split.push_back(messages[rest]);
+      if (std::find(results.begin(), results.end(), rest) == results.end())
+        split.push_back(messages[rest]);
     }
     i = end - 1;
   }
@@ -142,8 +144,8 @@ bool MergeUsers(Json& messages) {
     if (!merged.empty() && TextOf(message, "role") == "user" && message.contains("content")) {
       Json& last = merged.back();
       const std::string_view before = TextOf(last, "role");
-      if ((before == "user" || before == "tool") && last.contains("content") && Joins(last["content"]) &&
-          Joins(message["content"])) {
+      if ((before == "user" || before == "tool") && last.contains("content") &&
+          Joins(last["content"]) && Joins(message["content"])) {
         Append(last["content"], message["content"]);
         continue;
       }

@@ -1,7 +1,8 @@
-// A tokenizer from a hostile model file is made or refused; one that is made encodes and decodes any text. An
-// input is a GGUF file, or text that is turned into one, so that mutations reach the tokenizer:
-//   m MODEL    p PRE    t TYPE SCORE TOKEN    g MERGE    KEY ID (bos, eos, eot, eom, unk)    x TEXT to be
-//   encoded
+// A tokenizer from a hostile model file is made or refused; one that is made encodes and decodes
+// any text. An input is a GGUF file, or text that is turned into one, so that mutations reach the
+// tokenizer:
+//   m MODEL    p PRE    t TYPE SCORE TOKEN    g MERGE    KEY ID (bos, eos, eot, eom, unk)
+//   x TEXT to be encoded
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -53,8 +54,9 @@ std::string FileOf(std::string_view input, std::string* text) {
     }
     if (what == "g") merges += RawText(line), ++merge_count;
     if (what == "x") *text += line;
-    for (const auto& [name, key] : {std::pair("bos", "bos"), std::pair("eos", "eos"), std::pair("eot", "eot"),
-                                    std::pair("eom", "eom"), std::pair("unk", "unknown")}) {
+    for (const auto& [name, key] :
+         {std::pair("bos", "bos"), std::pair("eos", "eos"), std::pair("eot", "eot"),
+          std::pair("eom", "eom"), std::pair("unk", "unknown")}) {
       if (what == name)
         file.SetU32(fmt::format("tokenizer.ggml.{}_token_id", key),
                     static_cast<uint32_t>(std::strtoll(std::string(line).c_str(), nullptr, 10)));
@@ -62,7 +64,8 @@ std::string FileOf(std::string_view input, std::string* text) {
     if (what == "flags") {  // add_bos, add_eos, add_space_prefix
       for (size_t i = 0; i < 3 && i < line.size(); ++i) {
         constexpr const char* kFlags[] = {"add_bos_token", "add_eos_token", "add_space_prefix"};
-        file.Set(fmt::format("tokenizer.ggml.{}", kFlags[i]), Type::kBool, Raw(uint8_t{line[i] == '1'}));
+        file.Set(fmt::format("tokenizer.ggml.{}", kFlags[i]), Type::kBool,
+                 Raw(uint8_t{line[i] == '1'}));
       }
     }
   }
@@ -94,7 +97,8 @@ void Use(const std::shared_ptr<const Tokenizer>& tokenizer, std::string text) {
     for (const TokenId id : ids) decoder.Add(id);
     decoder.Finish();
   }
-  for (const TokenId id : {-1, 0, static_cast<TokenId>(tokenizer->size())}) tokenizer->Piece(id, true);
+  for (const TokenId id : {-1, 0, static_cast<TokenId>(tokenizer->size())})
+    tokenizer->Piece(id, true);
 }
 
 void Check(std::string_view input) {

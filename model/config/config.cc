@@ -10,7 +10,8 @@
 namespace larder::model::inline config {
 namespace {
 
-// Larger than any known model; these keep every product of two or three dimensions far below 64 bits.
+// Larger than any known model; these keep every product of two or three dimensions far below 64
+// bits.
 constexpr uint64_t kMaxLayers = 1024;
 constexpr uint64_t kMaxDim = 1 << 17;
 constexpr uint64_t kMaxFfn = 1 << 20;
@@ -69,8 +70,8 @@ class ConfigReader {
       config_.architecture_name = name;
       const std::string& path = file_.path();
       const auto own_name = file_.FindString("general.name");
-      config_.name =
-          own_name && !own_name->empty() ? std::string(*own_name) : path.substr(path.rfind('/') + 1);
+      config_.name = own_name && !own_name->empty() ? std::string(*own_name)
+                                                    : path.substr(path.rfind('/') + 1);
       return;
     }
     throw Error("{}: key 'general.architecture' is {}, expected {}", file_.path(), Quoted(name),
@@ -99,27 +100,32 @@ class ConfigReader {
     }
     const std::string eps_key = Key("attention.layer_norm_rms_epsilon");
     if (!file_.Has(eps_key)) file_.GetFloat(eps_key);  // throws the error for a missing key
-    config_.norm_epsilon = static_cast<float>(PositiveOr("attention.layer_norm_rms_epsilon", 0, 1e-12, 0.1));
+    config_.norm_epsilon =
+        static_cast<float>(PositiveOr("attention.layer_norm_rms_epsilon", 0, 1e-12, 0.1));
     ReadHeadSize();
   }
 
   void ReadHeadSize() {
     const auto explicit_size = file_.FindUnsigned(Key("attention.key_length"));
     if (!explicit_size && config_.dim % config_.heads != 0) {
-      throw Error("{}: key '{}' is {}, expected a multiple of '{}', which is {} (or an explicit '{}')",
-                  file_.path(), Key("embedding_length"), config_.dim, Key("attention.head_count"),
-                  config_.heads, Key("attention.key_length"));
+      throw Error(
+          "{}: key '{}' is {}, expected a multiple of '{}', which is {} (or an explicit '{}')",
+          file_.path(), Key("embedding_length"), config_.dim, Key("attention.head_count"),
+          config_.heads, Key("attention.key_length"));
     }
     config_.head_size = CountOr("attention.key_length", config_.dim / config_.heads, kMaxHeadSize);
     if (config_.head_size > kMaxHeadSize || config_.head_size % 2 != 0) {
-      throw Error("{}: the head size ('{}', or '{}' / '{}') is {}, expected an even number up to {}",
-                  file_.path(), Key("attention.key_length"), Key("embedding_length"),
-                  Key("attention.head_count"), config_.head_size, kMaxHeadSize);
+      throw Error(
+          "{}: the head size ('{}', or '{}' / '{}') is {}, expected an even number up to {}",
+          file_.path(), Key("attention.key_length"), Key("embedding_length"),
+          Key("attention.head_count"), config_.head_size, kMaxHeadSize);
     }
-    const size_t value_size = CountOr("attention.value_length", config_.dim / config_.heads, kMaxHeadSize);
+    const size_t value_size =
+        CountOr("attention.value_length", config_.dim / config_.heads, kMaxHeadSize);
     if (value_size != config_.head_size) {
-      throw Error("{}: key '{}' says {} and '{}' {}: Larder needs keys and values of one size", file_.path(),
-                  Key("attention.key_length"), config_.head_size, Key("attention.value_length"), value_size);
+      throw Error("{}: key '{}' says {} and '{}' {}: Larder needs keys and values of one size",
+                  file_.path(), Key("attention.key_length"), config_.head_size,
+                  Key("attention.value_length"), value_size);
     }
   }
 
@@ -130,12 +136,14 @@ class ConfigReader {
       throw Error("{}: key '{}' is {}: Larder does not run mixtures of experts", file_.path(),
                   Key("expert_count"), *experts);
     }
-    // A window no smaller than the context hides nothing (Mistral 7B v0.2 and later have such keys).
+    // A window no smaller than the context hides nothing (Mistral 7B v0.2 and later have such
+    // keys).
     const auto window = file_.FindUnsigned(Key("attention.sliding_window"));
     if (window.value_or(0) != 0 && *window < config_.trained_context) {
-      throw Error("{}: key '{}' is {}, less than '{}' {}: Larder does not run sliding-window attention",
-                  file_.path(), Key("attention.sliding_window"), *window, Key("context_length"),
-                  config_.trained_context);
+      throw Error(
+          "{}: key '{}' is {}, less than '{}' {}: Larder does not run sliding-window attention",
+          file_.path(), Key("attention.sliding_window"), *window, Key("context_length"),
+          config_.trained_context);
     }
     const auto causal = file_.FindBool(Key("attention.causal"));
     if (!causal.value_or(true)) {
@@ -147,12 +155,14 @@ class ConfigReader {
   void ReadRope() {
     config_.layer.rotary.dim = CountOr("rope.dimension_count", config_.head_size, kMaxHeadSize);
     if (config_.layer.rotary.dim > config_.head_size || config_.layer.rotary.dim % 2 != 0) {
-      throw Error("{}: key '{}' is {}, expected an even number up to the head size {}", file_.path(),
-                  Key("rope.dimension_count"), config_.layer.rotary.dim, config_.head_size);
+      throw Error("{}: key '{}' is {}, expected an even number up to the head size {}",
+                  file_.path(), Key("rope.dimension_count"), config_.layer.rotary.dim,
+                  config_.head_size);
     }
     config_.layer.rotary.base = PositiveOr("rope.freq_base", 10000.0, 1.0 + 1e-6, 1e12);
     // Files from before scaling types have `rope.scale_linear`; a factor without a type is linear.
-    const bool is_old = !file_.Has(Key("rope.scaling.factor")) && file_.Has(Key("rope.scale_linear"));
+    const bool is_old =
+        !file_.Has(Key("rope.scaling.factor")) && file_.Has(Key("rope.scale_linear"));
     double factor = PositiveOr(is_old ? "rope.scale_linear" : "rope.scaling.factor", 1.0, 0.0, 1e6);
     if (factor == 0.0) factor = 1.0;
     if (factor < 1e-3) {
@@ -165,21 +175,25 @@ class ConfigReader {
     } else if (type == "linear") {
       config_.layer.rotary.scaling = factor != 1.0 ? RopeScaling::kLinear : RopeScaling::kNone;
     } else if (type != "none") {
-      throw Error("{}: key '{}' is {}, expected none, linear or yarn", file_.path(), Key("rope.scaling.type"),
-                  Quoted(type));
+      throw Error("{}: key '{}' is {}, expected none, linear or yarn", file_.path(),
+                  Key("rope.scaling.type"), Quoted(type));
     }
-    config_.layer.rotary.scale_factor = config_.layer.rotary.scaling == RopeScaling::kNone ? 1.0 : factor;
+    config_.layer.rotary.scale_factor =
+        config_.layer.rotary.scaling == RopeScaling::kNone ? 1.0 : factor;
     config_.layer.rotary.original_context =
         CountOr("rope.scaling.original_context_length", config_.trained_context, kMaxContext);
     if (config_.layer.rotary.scaling == RopeScaling::kYarn) ReadYarn();
   }
 
   void ReadYarn() {
-    config_.layer.rotary.yarn_ext_factor = PositiveOr("rope.scaling.yarn_ext_factor", 1.0, 0.0, 1.0);
-    const char* attn_key = file_.Has(Key("rope.scaling.yarn_attn_factor")) ? "rope.scaling.yarn_attn_factor"
-                                                                           : "rope.scaling.attn_factor";
+    config_.layer.rotary.yarn_ext_factor =
+        PositiveOr("rope.scaling.yarn_ext_factor", 1.0, 0.0, 1.0);
+    const char* attn_key = file_.Has(Key("rope.scaling.yarn_attn_factor"))
+                               ? "rope.scaling.yarn_attn_factor"
+                               : "rope.scaling.attn_factor";
     config_.layer.rotary.yarn_attn_factor = PositiveOr(attn_key, 1.0, 1e-3, 1e3);
-    config_.layer.rotary.yarn_beta_fast = PositiveOr("rope.scaling.yarn_beta_fast", 32.0, 1e-3, 1e6);
+    config_.layer.rotary.yarn_beta_fast =
+        PositiveOr("rope.scaling.yarn_beta_fast", 32.0, 1e-3, 1e6);
     config_.layer.rotary.yarn_beta_slow = PositiveOr("rope.scaling.yarn_beta_slow", 1.0, 1e-3, 1e6);
     if (PositiveOr("rope.scaling.yarn_log_multiplier", 0.0, -1e3, 1e3) != 0.0) {
       throw Error("{}: key '{}': this variant of YaRN is not supported", file_.path(),
@@ -187,13 +201,13 @@ class ConfigReader {
     }
   }
 
-  // Fewer tokens than rows are common (rows padded to a round number); more tokens than rows would be ids
-  // without an embedding.
+  // Fewer tokens than rows are common (rows padded to a round number); more tokens than rows would
+  // be ids without an embedding.
   void ReadVocabKeys() const {
     const uint64_t said = file_.FindUnsigned(Key("vocab_size")).value_or(0);
     if (said > config_.vocab) {
-      throw Error("{}: key '{}' is {}, but tensor '{}' has {} rows", file_.path(), Key("vocab_size"), said,
-                  kEmbeddingTensor, config_.vocab);
+      throw Error("{}: key '{}' is {}, but tensor '{}' has {} rows", file_.path(),
+                  Key("vocab_size"), said, kEmbeddingTensor, config_.vocab);
     }
     for (const GgufFile::Entry& entry : file_.entries()) {
       if (entry.key == "tokenizer.ggml.tokens" && entry.count > config_.vocab) {
@@ -202,8 +216,8 @@ class ConfigReader {
       }
     }
     if (config_.vocab > kMaxVocab) {
-      throw Error("{}: tensor '{}' has {} rows, expected at most {}", file_.path(), kEmbeddingTensor,
-                  config_.vocab, kMaxVocab);
+      throw Error("{}: tensor '{}' has {} rows, expected at most {}", file_.path(),
+                  kEmbeddingTensor, config_.vocab, kMaxVocab);
     }
   }
 

@@ -1,5 +1,5 @@
-// ModelConfig: what the rest of Larder needs to know about a model, read from a GGUF file's metadata and
-// checked against its tensors.
+// ModelConfig: what the rest of Larder needs to know about a model, read from a GGUF file's
+// metadata and checked against its tensors.
 #pragma once
 
 #include <array>
@@ -20,7 +20,8 @@ struct TensorTypes {
   TensorType head = TensorType::kQ8_0;  // with tied embeddings the same
 };
 
-// The part of a model that its file holds: all, or what `larder split` put there (model/config/split.h).
+// The part of a model that its file holds: all, or what `larder split` put there
+// (model/config/split.h).
 struct ModelPart {
   enum class Kind { kWhole, kStage, kServing };
   Kind kind = Kind::kWhole;
@@ -40,14 +41,16 @@ struct ModelConfig {
   std::string architecture_name;  // "llama"
   std::string name;               // general.name, or the file's name
   size_t layers = 0;
-  size_t first_layer = 0;  // the model's number of this config's layer 0; not 0 in a later part of a model
+  size_t first_layer = 0;  // the model's number of this config's layer 0; not 0 in a later part of
+                           // a model
   bool ends = true;        // it includes the embedding, output norm and lm_head
   size_t dim = 0;          // embedding length
   size_t ffn = 0;          // feed-forward length
   size_t heads = 0;        // query heads
   size_t kv_heads = 0;     // key/value heads; heads % kv_heads == 0
-  size_t head_size = 0;    // explicit (attention.key_length) or dim / heads; key and value sizes are equal
-  size_t vocab = 0;        // rows of the embedding table
+  size_t head_size = 0;  // explicit (attention.key_length) or dim / heads; key and value sizes are
+                         // equal
+  size_t vocab = 0;      // rows of the embedding table
   size_t trained_context = 0;
   float norm_epsilon = 1e-5f;
   bool tied_embeddings = false;  // no output.weight: lm_head is the embedding table
@@ -72,22 +75,22 @@ struct ModelConfig {
   }
 };
 
-// Throws Error for an unsupported architecture (the message lists the supported ones), missing or invalid
-// keys, missing tensors or tensors whose shape contradicts the keys, unsupported tensor types, sliding
-// windows and experts. If `larder split` wrote the file, only its part's tensors are expected; the config is
-// still the whole model's.
+// Throws Error for an unsupported architecture (the message lists the supported ones), missing or
+// invalid keys, missing tensors or tensors whose shape contradicts the keys, unsupported tensor
+// types, sliding windows and experts. If `larder split` wrote the file, only its part's tensors are
+// expected; the config is still the whole model's.
 ModelConfig ReadModelConfig(const GgufFile&);
 
-// Parts of a model, as stages and the serving socket hold them: LayersOf has `count` layers from `first` on,
-// without the ends; EndsOf has the ends without layers.
+// Parts of a model, as stages and the serving socket hold them: LayersOf has `count` layers from
+// `first` on, without the ends; EndsOf has the ends without layers.
 ModelConfig LayersOf(ModelConfig, size_t first, size_t count);
 ModelConfig EndsOf(ModelConfig);
 
 // cos and sin of every rotation: for position p and pair i of dim/2:
 //   angle = p * inv_freq(i), table[p * dim + 2 * i] = cos * m, [... + 1] = sin * m,
-// where inv_freq and the magnitude m follow the scaling (linear: Chen 2023; YaRN: Peng 2023 section 3;
-// rope_freqs: divides by the factor). Computed once, at set-up, in double; the kernels and the scalar
-// reference use the same table.
+// where inv_freq and the magnitude m follow the scaling (linear: Chen 2023; YaRN: Peng 2023 section
+// 3; rope_freqs: divides by the factor). Computed once, at set-up, in double; the kernels and the
+// scalar reference use the same table.
 std::vector<float> RopeTable(const RotarySpec&, size_t positions);
 
 }  // namespace larder::model::config

@@ -36,22 +36,26 @@ class TensorChecker {
 
   void ReadTypesOfEnds() {
     config_.types.embedding = file_.Tensor(kEmbeddingTensor).type;
-    config_.types.head = config_.tied_embeddings ? config_.types.embedding : file_.Tensor(kHeadTensor).type;
+    config_.types.head =
+        config_.tied_embeddings ? config_.types.embedding : file_.Tensor(kHeadTensor).type;
   }
 
-  // A part states the types of tensors that it does not have: rows must be whole blocks of them, too.
+  // A part states the types of tensors that it does not have: rows must be whole blocks of them,
+  // too.
   void CheckTypes() const {
     const auto check = [&](TensorType type, size_t cols) {
       const size_t elements = LayoutOfGgufType(static_cast<uint32_t>(type)).elements;
       if (cols % elements == 0) return;
-      throw Error("{}: key 'larder.split.types': {} for rows of {} elements, expected a multiple of {}",
-                  file_.path(), GgufTypeName(static_cast<uint32_t>(type)), cols, elements);
+      throw Error(
+          "{}: key 'larder.split.types': {} for rows of {} elements, expected a multiple of {}",
+          file_.path(), GgufTypeName(static_cast<uint32_t>(type)), cols, elements);
     };
     check(config_.types.embedding, config_.dim);
     check(config_.types.head, config_.dim);
     for (const TensorTypes::OfLayer& types : config_.types.layers) {
       for (const TensorSpec& tensor : config_.layer.tensors)
-        if (tensor.kind == TensorKind::kMatrix) check(types[static_cast<size_t>(tensor.role)], tensor.cols);
+        if (tensor.kind == TensorKind::kMatrix)
+          check(types[static_cast<size_t>(tensor.role)], tensor.cols);
     }
   }
 
@@ -67,7 +71,8 @@ class TensorChecker {
       if (!config_.tied_embeddings) CheckHead();
       ReadTypesOfEnds();
     }
-    for (size_t layer = part.first_layer; layer < part.first_layer + part.layers; ++layer) CheckLayer(layer);
+    for (size_t layer = part.first_layer; layer < part.first_layer + part.layers; ++layer)
+      CheckLayer(layer);
   }
 
   void DescribeLayer(bool biases_in_file) {
@@ -76,13 +81,16 @@ class TensorChecker {
   }
 
   void CheckEnds() {
-    // The embedding's rows are the vocabulary, the only dimension that a whole model's keys need not give.
+    // The embedding's rows are the vocabulary, the only dimension that a whole model's keys need
+    // not give.
     const TensorInfo& embedding = file_.Tensor(kEmbeddingTensor);
     if (config_.vocab == 0) config_.vocab = embedding.rows;
     Expect(embedding.name, config_.vocab, config_.dim, "vocabulary x embedding_length");
     Expect(kOutputNormTensor, 1, config_.dim, "embedding_length");
   }
-  void CheckHead() { Expect(kHeadTensor, config_.vocab, config_.dim, "vocabulary x embedding_length"); }
+  void CheckHead() {
+    Expect(kHeadTensor, config_.vocab, config_.dim, "vocabulary x embedding_length");
+  }
 
   void CheckLayer(size_t layer) {
     for (const TensorSpec& tensor : config_.layer.tensors) {
@@ -91,7 +99,8 @@ class TensorChecker {
     }
   }
 
-  const TensorInfo& Expect(const std::string& name, size_t rows, size_t cols, std::string_view meaning) {
+  const TensorInfo& Expect(const std::string& name, size_t rows, size_t cols,
+                           std::string_view meaning) {
     const TensorInfo* tensor = file_.FindTensor(name);
     if (tensor == nullptr) {
       throw Error("{}: tensor '{}' is missing, expected one of {} ({})", file_.path(), name,
@@ -118,8 +127,8 @@ class TensorChecker {
     file_.ReadRowsF32(*tensor, 0, 1, config_.layer.rotary.freq_factors.data());
     for (size_t i = 0; i < tensor->cols; ++i) {
       if (config_.layer.rotary.freq_factors[i] > 0.0f) continue;
-      throw Error("{}: tensor '{}': factor {} is {}, expected more than 0", file_.path(), tensor->name, i,
-                  config_.layer.rotary.freq_factors[i]);
+      throw Error("{}: tensor '{}': factor {} is {}, expected more than 0", file_.path(),
+                  tensor->name, i, config_.layer.rotary.freq_factors[i]);
     }
   }
 
@@ -127,13 +136,14 @@ class TensorChecker {
   void RefuseOthers() const {
     for (const TensorInfo& tensor : file_.tensors()) {
       // Some old converters stored the inverse frequencies, which the keys already give.
+      // ReadRankHead checks those of a rank head.
       const bool is_harmless = tensor.name.ends_with(".attn_rot_embd.weight") ||
                                tensor.name.ends_with(".attn.rot_embd") ||
                                tensor.name.ends_with("rotary_emb.inv_freq") ||
-                               tensor.name.starts_with(kRankHeadPrefix);  // ReadRankHead checks them
+                               tensor.name.starts_with(kRankHeadPrefix);
       if (used_.contains(&tensor) || is_harmless) continue;
-      throw Error("{}: tensor {} is not part of a {} model of {} layers as Larder knows it", file_.path(),
-                  Quoted(tensor.name), config_.architecture_name, config_.layers);
+      throw Error("{}: tensor {} is not part of a {} model of {} layers as Larder knows it",
+                  file_.path(), Quoted(tensor.name), config_.architecture_name, config_.layers);
     }
   }
 

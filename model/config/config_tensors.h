@@ -5,9 +5,9 @@
 
 namespace larder::model::inline config {
 
-// Fills vocab, tied_embeddings and the layer of `config`, whose other fields come from the keys. Throws Error
-// for a tensor that is missing, has the wrong shape, has an unsupported type, or belongs to no model of this
-// architecture.
+// Fills vocab, tied_embeddings and the layer of `config`, whose other fields come from the keys.
+// Throws Error for a tensor that is missing, has the wrong shape, has an unsupported type, or
+// belongs to no model of this architecture.
 void ReadTensors(const GgufFile& file, ModelConfig& config);
 
 }  // namespace larder::model::config

@@ -1,5 +1,5 @@
-// libFuzzer target: any bytes as a model file, opened and read as a program does. Built by -DLARDER_FUZZ=ON
-// with clang; the corpus is fuzz/gguf/ (written by fuzz/make_gguf_corpus.py).
+// libFuzzer target: any bytes as a model file, opened and read as a program does. Built by
+// -DLARDER_FUZZ=ON with clang; the corpus is fuzz/gguf/ (written by fuzz/make_gguf_corpus.py).
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -38,8 +38,8 @@ void ReadEverything(const std::string& path) {
   }
   for (const TensorInfo& tensor : file->tensors()) {
     const size_t rows = std::min<size_t>(tensor.rows, 4);
-    std::vector<Q8Block> blocks(rows *
-                                larder::CeilDiv(std::min<size_t>(tensor.cols, file->file_bytes()), kBlock));
+    std::vector<Q8Block> blocks(
+        rows * larder::CeilDiv(std::min<size_t>(tensor.cols, file->file_bytes()), kBlock));
     if (!IsReadableType(tensor.gguf_type)) continue;
     try {
       std::vector<char> raw(rows * RowBytes(tensor.type, tensor.cols));
@@ -52,7 +52,8 @@ void ReadEverything(const std::string& path) {
     }
   }
   const ModelConfig config = ReadModelConfig(*file);
-  LARDER_CHECK(config.heads % config.kv_heads == 0 && config.layer.rotary.dim <= config.head_size, "config");
+  LARDER_CHECK(config.heads % config.kv_heads == 0 && config.layer.rotary.dim <= config.head_size,
+               "config");
   LARDER_CHECK(config.part.first_layer + config.part.layers <= config.layers, "part");
   Describe(config.part);
   Fingerprint(*file);
@@ -64,10 +65,12 @@ void ReadEverything(const std::string& path) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const int fd = ::memfd_create("gguf_fuzz", MFD_CLOEXEC);
   static const std::string path = "/proc/self/fd/" + std::to_string(fd);
-  LARDER_CHECK(::ftruncate(fd, 0) == 0 && ::pwrite(fd, data, size, 0) == static_cast<ssize_t>(size), "memfd");
+  LARDER_CHECK(::ftruncate(fd, 0) == 0 && ::pwrite(fd, data, size, 0) == static_cast<ssize_t>(size),
+               "memfd");
   try {
     ReadEverything(path);
-  } catch (const larder::Error&) {  // the expected reaction to a bad file; anything else is a finding
+  } catch (const larder::Error&) {  // the expected reaction to a bad file; anything else is a
+                                    // finding
   }
   return 0;
 }

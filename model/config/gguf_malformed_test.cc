@@ -1,5 +1,5 @@
-// Malformed files, each made from a good one by one named mutation. Each must give a one-line error with the
-// file and the field.
+// Malformed files, each made from a good one by one named mutation. Each must give a one-line error
+// with the file and the field.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -22,7 +22,8 @@ using testing::RawText;
 using testing::TempFile;
 using Type = GgufValueType;
 
-// Does everything that a program does with a model file before it computes. Returns "" if there is no error.
+// Does everything that a program does with a model file before it computes. Returns "" if there is
+// no error.
 std::string LoadError(const std::string& path) {
   try {
     const auto file = GgufFile::Open(path);
@@ -66,11 +67,14 @@ const std::vector<Malformed>& Table() {
       {"big-endian", "big-endian", [](RawGguf& f) { f.version = 3u << 24; }},
       {"tensor count huge", "tensor count is 4611686018427387904",
        [](RawGguf& f) { f.tensor_count = kHuge; }},
-      {"tensor count beyond the file", "tensor count is 200", [](RawGguf& f) { f.tensor_count = 200; }},
-      {"one tensor more than there is", "the name of tensor 12", [](RawGguf& f) { f.tensor_count = 13; }},
+      {"tensor count beyond the file", "tensor count is 200",
+       [](RawGguf& f) { f.tensor_count = 200; }},
+      {"one tensor more than there is", "the name of tensor 12",
+       [](RawGguf& f) { f.tensor_count = 13; }},
       {"tensor count all ones", "tensor count is 18446744073709551615",
        [](RawGguf& f) { f.tensor_count = ~0ull; }},
-      {"key count huge", "key count is 4611686018427387904", [](RawGguf& f) { f.key_count = kHuge; }},
+      {"key count huge", "key count is 4611686018427387904",
+       [](RawGguf& f) { f.key_count = kHuge; }},
       {"one key more than there is", "the name of tensor 0",
        [](RawGguf& f) { f.key_count = f.keys.size() + 1; }},
       {"cut in a key's name", "the name of key 0 at byte 32 needs 20 bytes",
@@ -91,10 +95,14 @@ const std::vector<Malformed>& Table() {
       {"key name over the format's limit", "at most 65535",
        [](RawGguf& f) { f.keys[1].name = std::string(70000, 'k'); }},
       {"empty key name", "the name of key 1 is empty", [](RawGguf& f) { f.keys[1].name = ""; }},
-      {"duplicate key", "duplicate key 'general.name'", [](RawGguf& f) { f.keys.push_back(f.keys[1]); }},
-      {"value type 13", "key 'general.name' has value type 13", [](RawGguf& f) { f.keys[1].type = 13; }},
-      {"value type all ones", "has value type 4294967295", [](RawGguf& f) { f.keys[1].type = ~0u; }},
-      {"string of length 2^64-1", "key 'general.name'", [](RawGguf& f) { f.keys[1].value = Raw(~0ull); }},
+      {"duplicate key", "duplicate key 'general.name'",
+       [](RawGguf& f) { f.keys.push_back(f.keys[1]); }},
+      {"value type 13", "key 'general.name' has value type 13",
+       [](RawGguf& f) { f.keys[1].type = 13; }},
+      {"value type all ones", "has value type 4294967295",
+       [](RawGguf& f) { f.keys[1].type = ~0u; }},
+      {"string of length 2^64-1", "key 'general.name'",
+       [](RawGguf& f) { f.keys[1].value = Raw(~0ull); }},
       {"string longer than the file", "key 'general.name'",
        [](RawGguf& f) { f.keys[1].value = Raw(uint64_t{1} << 20); }},
       {"bool of 2", "key 'tokenizer.ggml.add_bos_token': a bool holds 2",
@@ -110,7 +118,9 @@ const std::vector<Malformed>& Table() {
       {"array of more strings than fit", "key 'x': length 100000 of string values",
        [](RawGguf& f) { f.Set("x", Type::kArray, RawArray(Type::kString, 100000, "")); }},
       {"a huge string in an array", "key 'x'",
-       [](RawGguf& f) { f.Set("x", Type::kArray, RawArray(Type::kString, 2, RawText("a") + Raw(kHuge))); }},
+       [](RawGguf& f) {
+         f.Set("x", Type::kArray, RawArray(Type::kString, 2, RawText("a") + Raw(kHuge)));
+       }},
       {"nested array of impossible length", "key 'x': length 4611686018427387904 of u8 values",
        [](RawGguf& f) {
          f.Set("x", Type::kArray, RawArray(Type::kArray, 1, RawArray(Type::kU8, kHuge, "")));
@@ -123,7 +133,8 @@ const std::vector<Malformed>& Table() {
        }},
       {"alignment of another type", "'general.alignment' is a string",
        [](RawGguf& f) { f.SetText("general.alignment", "32"); }},
-      {"alignment 0", "'general.alignment' is 0", [](RawGguf& f) { f.SetU32("general.alignment", 0); }},
+      {"alignment 0", "'general.alignment' is 0",
+       [](RawGguf& f) { f.SetU32("general.alignment", 0); }},
       {"alignment 24", "'general.alignment' is 24, expected a power of two",
        [](RawGguf& f) { f.SetU32("general.alignment", 24); }},
       {"alignment 2^31", "'general.alignment' is 2147483648",
@@ -133,7 +144,8 @@ const std::vector<Malformed>& Table() {
        [](std::string& b) { b.replace(b.find("token_embd.weight") - 8, 8, Raw(kHuge)); }},
       {"tensor name too long", "the name of tensor 1",
        [](RawGguf& f) { f.tensors[1].name = std::string(300, 't'); }},
-      {"empty tensor name", "the name of tensor 1 is empty", [](RawGguf& f) { f.tensors[1].name = ""; }},
+      {"empty tensor name", "the name of tensor 1 is empty",
+       [](RawGguf& f) { f.tensors[1].name = ""; }},
       {"duplicate tensor", "duplicate tensor 'output.weight'",
        [](RawGguf& f) { f.tensors[0].name = "output.weight"; }},
       {"no dimensions", "tensor 'output.weight' has 0 dimensions",
@@ -157,7 +169,8 @@ const std::vector<Malformed>& Table() {
        [](RawGguf& f) {
          f.Find("output.weight").dims = {4, uint64_t{1} << 32, uint64_t{1} << 32, 2};
        }},
-      {"bytes overflow", "overflow 64 bits", [](RawGguf& f) { f.Find("output.weight").dims = {kHuge}; }},
+      {"bytes overflow", "overflow 64 bits",
+       [](RawGguf& f) { f.Find("output.weight").dims = {kHuge}; }},
       {"an impossible tensor type", "tensor 'output.weight' has type 1000",
        [](RawGguf& f) { f.Find("output.weight").type = 1000; }},
       {"Q8_0 rows of 31",
@@ -169,13 +182,15 @@ const std::vector<Malformed>& Table() {
        [](RawGguf& f) { f.Find("output.weight").offset = 97; }},
       {"offset beyond the file", "tensor 'output.weight': 48 bytes at offset 1048576 lie beyond",
        [](RawGguf& f) { f.Find("output.weight").offset = 1 << 20; }},
-      {"offset that wraps around", "tensor 'output.weight': 48 bytes at offset 18446744073709551584",
+      {"offset that wraps around",
+       "tensor 'output.weight': 48 bytes at offset 18446744073709551584",
        [](RawGguf& f) { f.Find("output.weight").offset = ~uint64_t{31}; }},
       {"data cut short", "tensor 'blk.0.ffn_down.weight': 136 bytes", nullptr,
        [](std::string& b) { b.resize(b.size() - 32); }},
       {"all data gone", "tensor 'token_embd.weight': 48 bytes at offset 0 lie beyond",
        [](RawGguf& f) { f.data.clear(); }},
-      {"two tensors in one place", "overlaps tensor", [](RawGguf& f) { f.Find("output.weight").offset = 0; }},
+      {"two tensors in one place", "overlaps tensor",
+       [](RawGguf& f) { f.Find("output.weight").offset = 0; }},
       {"a tensor reaching into the next", "overlaps tensor 'token_embd.weight'",
        [](RawGguf& f) {
          f.Find("token_embd.weight").dims = {4, 5};
@@ -189,20 +204,23 @@ const std::vector<Malformed>& Table() {
        [](RawGguf& f) { f.Patch("output_norm.weight", 8, Raw(std::nanf(""))); }},
       {"NaN weight in F16", "'blk.0.attn_q.weight': the weight at row 3, column 3 is NaN",
        [](RawGguf& f) { f.Patch("blk.0.attn_q.weight", 30, Raw(uint16_t{0x7c01})); }},
-      {"infinite weight in BF16", "'blk.0.ffn_up.weight': the weight at row 0, column 1 is infinite",
+      {"infinite weight in BF16",
+       "'blk.0.ffn_up.weight': the weight at row 0, column 1 is infinite",
        [](RawGguf& f) { f.Patch("blk.0.ffn_up.weight", 2, Raw(uint16_t{0x7f80})); }},
       // Keys of the model.
       {"no architecture", "key 'general.architecture' is missing",
        [](RawGguf& f) { f.EraseKey("general.architecture"); }},
       {"architecture is a number", "key 'general.architecture' is a u32",
        [](RawGguf& f) { f.SetU32("general.architecture", 1); }},
-      {"unknown architecture", "key 'general.architecture' is 'mamba', expected llama, qwen2 or qwen3",
+      {"unknown architecture",
+       "key 'general.architecture' is 'mamba', expected llama, qwen2 or qwen3",
        [](RawGguf& f) { f.SetText("general.architecture", "mamba"); }},
       {"architecture with control characters", "is 'a\\nb\\x1b[31m'",
        [](RawGguf& f) { f.SetText("general.architecture", "a\nb\x1b[31m"); }},
       {"no block_count", "key 'llama.block_count' is missing",
        [](RawGguf& f) { f.EraseKey("llama.block_count"); }},
-      {"block_count 0", "key 'llama.block_count' is 0", [](RawGguf& f) { f.SetU32("llama.block_count", 0); }},
+      {"block_count 0", "key 'llama.block_count' is 0",
+       [](RawGguf& f) { f.SetU32("llama.block_count", 0); }},
       {"block_count of 2^32-1", "key 'llama.block_count' is 4294967295",
        [](RawGguf& f) { f.SetU32("llama.block_count", ~0u); }},
       {"block_count is a string", "key 'llama.block_count' is a string",
@@ -243,7 +261,8 @@ const std::vector<Malformed>& Table() {
        [](RawGguf& f) { f.SetF32("llama.attention.layer_norm_rms_epsilon", std::nanf("")); }},
       {"norm epsilon negative", "key 'llama.attention.layer_norm_rms_epsilon' is -1",
        [](RawGguf& f) { f.SetF32("llama.attention.layer_norm_rms_epsilon", -1.0f); }},
-      {"norm epsilon an integer", "key 'llama.attention.layer_norm_rms_epsilon' is a u32, expected a float",
+      {"norm epsilon an integer",
+       "key 'llama.attention.layer_norm_rms_epsilon' is a u32, expected a float",
        [](RawGguf& f) { f.SetU32("llama.attention.layer_norm_rms_epsilon", 1); }},
       {"more rotary dimensions than a head has", "key 'llama.rope.dimension_count' is 4",
        [](RawGguf& f) { f.SetU32("llama.rope.dimension_count", 4); }},
@@ -255,12 +274,15 @@ const std::vector<Malformed>& Table() {
        [](RawGguf& f) { f.SetText("llama.rope.scaling.type", "longrope"); }},
       {"rope factor negative", "key 'llama.rope.scaling.factor' is -2",
        [](RawGguf& f) { f.SetF32("llama.rope.scaling.factor", -2.0f); }},
-      {"rope frequencies of another length", "tensor 'rope_freqs.weight' is 2 elements, expected 1 elements",
+      {"rope frequencies of another length",
+       "tensor 'rope_freqs.weight' is 2 elements, expected 1 elements",
        [](RawGguf& f) { f.AddF32("rope_freqs.weight", {2}); }},
       {"rope frequency of 0", "tensor 'rope_freqs.weight': factor 0 is 0",
        [](RawGguf& f) { f.AddF32("rope_freqs.weight", {1}, 0.0f); }},
-      {"experts", "key 'llama.expert_count' is 8", [](RawGguf& f) { f.SetU32("llama.expert_count", 8); }},
-      {"sliding window", "key 'llama.attention.sliding_window' is 32, less than 'llama.context_length' 64",
+      {"experts", "key 'llama.expert_count' is 8",
+       [](RawGguf& f) { f.SetU32("llama.expert_count", 8); }},
+      {"sliding window",
+       "key 'llama.attention.sliding_window' is 32, less than 'llama.context_length' 64",
        [](RawGguf& f) { f.SetU32("llama.attention.sliding_window", 32); }},
       {"not causal", "key 'llama.attention.causal' is false",
        [](RawGguf& f) { f.Set("llama.attention.causal", Type::kBool, Raw(uint8_t{0})); }},
@@ -268,21 +290,24 @@ const std::vector<Malformed>& Table() {
        [](RawGguf& f) { f.SetU32("llama.vocab_size", 4); }},
       {"more tokens than embeddings", "key 'tokenizer.ggml.tokens' has 4 tokens",
        [](RawGguf& f) {
-         f.Set("tokenizer.ggml.tokens", Type::kArray,
-               RawArray(Type::kString, 4, RawText("a") + RawText("b") + RawText("c") + RawText("d")));
+         f.Set(
+             "tokenizer.ggml.tokens", Type::kArray,
+             RawArray(Type::kString, 4, RawText("a") + RawText("b") + RawText("c") + RawText("d")));
        }},
       // Tensors of the model.
       {"no embedding", "tensor 'token_embd.weight' is missing",
        [](RawGguf& f) { f.EraseTensor("token_embd.weight"); }},
       {"no output norm", "tensor 'output_norm.weight' is missing",
        [](RawGguf& f) { f.EraseTensor("output_norm.weight"); }},
-      {"no down projection", "tensor 'blk.0.ffn_down.weight' is missing, expected one of 4 rows of 32",
+      {"no down projection",
+       "tensor 'blk.0.ffn_down.weight' is missing, expected one of 4 rows of 32",
        [](RawGguf& f) { f.EraseTensor("blk.0.ffn_down.weight"); }},
       {"transposed tensor", "tensor 'blk.0.ffn_gate.weight' is 4 rows of 32, expected 32 rows of 4",
        [](RawGguf& f) {
          f.Find("blk.0.ffn_gate.weight").dims = {32, 4};
        }},
-      {"norm of another length", "tensor 'blk.0.ffn_norm.weight' is 3 elements, expected 4 elements",
+      {"norm of another length",
+       "tensor 'blk.0.ffn_norm.weight' is 3 elements, expected 4 elements",
        [](RawGguf& f) { f.Find("blk.0.ffn_norm.weight").dims = {3}; }},
       {"a type that Larder does not read",
        "tensor 'blk.0.ffn_down.weight' is I8 (type 24), expected F32, F16, BF16, Q8_0, Q4_0, ",
@@ -297,7 +322,8 @@ const std::vector<Malformed>& Table() {
        [](RawGguf& f) { f.EraseTensor("blk.0.attn_v.bias"); }, nullptr, "qwen2"},
       {"qwen3 without a norm", "tensor 'blk.0.attn_k_norm.weight' is missing",
        [](RawGguf& f) { f.EraseTensor("blk.0.attn_k_norm.weight"); }, nullptr, "qwen3"},
-      {"qwen3 norm of another length", "tensor 'blk.0.attn_q_norm.weight' is 1 elements, expected 2 elements",
+      {"qwen3 norm of another length",
+       "tensor 'blk.0.attn_q_norm.weight' is 1 elements, expected 2 elements",
        [](RawGguf& f) { f.Find("blk.0.attn_q_norm.weight").dims = {1}; }, nullptr, "qwen3"},
   };
   return table;
@@ -321,7 +347,8 @@ TEST(GgufMalformed, EveryMutationIsNamed) {
     EXPECT_NE(bytes, GoodModel(malformed.arch).Bytes()) << "the mutation changes nothing";
     const TempFile temp(bytes);
     const std::string error = LoadError(temp.path());
-    EXPECT_EQ(error.rfind(temp.path() + ": ", 0), 0u) << "does not begin with the file's name: " << error;
+    EXPECT_EQ(error.rfind(temp.path() + ": ", 0), 0u)
+        << "does not begin with the file's name: " << error;
     EXPECT_NE(error.find(malformed.expected), std::string::npos) << error;
     EXPECT_EQ(error.find('\n'), std::string::npos) << error;
     EXPECT_LT(error.size(), 400u) << error;
@@ -329,9 +356,9 @@ TEST(GgufMalformed, EveryMutationIsNamed) {
   EXPECT_GE(names.size(), 60u);
 }
 
-// A sparse file of gigabytes, nearly all of it one array, is refused before it is read into memory. Otherwise
-// a machine with enough memory would allocate and touch it, and on one with slightly less the kernel would
-// kill the process.
+// A sparse file of gigabytes, nearly all of it one array, is refused before it is read into memory.
+// Otherwise a machine with enough memory would allocate and touch it, and on one with slightly less
+// the kernel would kill the process.
 TEST(GgufMalformed, HeadersThatNoModelHasAreRefused) {
   const auto bomb = [](const std::string& value, uint64_t file_bytes) {
     RawGguf raw;
@@ -341,15 +368,17 @@ TEST(GgufMalformed, HeadersThatNoModelHasAreRefused) {
     return LoadError(temp.path());
   };
   const uint64_t many = uint64_t{24} << 30;
-  EXPECT_NE(
-      bomb(RawArray(Type::kU8, many, ""), many + 4096).find("keys and tensor names take more than 512 MB"),
-      std::string::npos);
-  EXPECT_NE(bomb(RawArray(Type::kString, 2, RawText("a") + Raw(many)), many + 4096).find("more than 512 MB"),
+  EXPECT_NE(bomb(RawArray(Type::kU8, many, ""), many + 4096)
+                .find("keys and tensor names take more than 512 MB"),
+            std::string::npos);
+  EXPECT_NE(bomb(RawArray(Type::kString, 2, RawText("a") + Raw(many)), many + 4096)
+                .find("more than 512 MB"),
             std::string::npos);
   RawGguf raw;
   raw.key_count = (1 << 16) + 1;
   const TempFile keys(raw.Bytes() + std::string(2 << 20, '\0'));
-  EXPECT_NE(LoadError(keys.path()).find("key count is 65537, expected at most 65536"), std::string::npos);
+  EXPECT_NE(LoadError(keys.path()).find("key count is 65537, expected at most 65536"),
+            std::string::npos);
   raw.key_count = 0;
   raw.tensor_count = (1 << 20) + 1;
   const TempFile tensors(raw.Bytes());
@@ -360,7 +389,8 @@ TEST(GgufMalformed, HeadersThatNoModelHasAreRefused) {
 
 TEST(GgufMalformed, NoPrefixOfAFileLoads) {
   const std::string bytes = GoodModel().Bytes();
-  const size_t last_data = bytes.size() - (RoundUp(136, 32) - 136);  // the bytes after it are padding
+  // the bytes after it are padding
+  const size_t last_data = bytes.size() - (RoundUp(136, 32) - 136);
   for (size_t size = 0; size < last_data; ++size) {
     ASSERT_NE(LoadError(TempFile(bytes.substr(0, size)).path()), "") << size;
   }

@@ -19,8 +19,8 @@ Pooling ReadPooling(const GgufFile& file) {
   const std::string key = std::string(file.GetString("general.architecture")) + ".pooling_type";
   const uint64_t number = file.FindUnsigned(key).value_or(0);
   if (number >= kNames.size()) {
-    throw Error("{}: key '{}' is {}, expected 0 (none), 1 (mean), 2 (cls), 3 (last) or 4 (rank)", file.path(),
-                key, number);
+    throw Error("{}: key '{}' is {}, expected 0 (none), 1 (mean), 2 (cls), 3 (last) or 4 (rank)",
+                file.path(), key, number);
   }
   return static_cast<Pooling>(number);
 }
@@ -63,8 +63,8 @@ std::shared_ptr<const RankHead> ReadRankHead(const GgufFile& file, size_t dim) {
   file.ReadRowsF32(*weights, 0, weights->rows, head->weights.data());
   if (const TensorInfo* bias = file.FindTensor(kBias)) {
     if (bias->rows * bias->cols != head->outputs)
-      throw Error("{}: tensor '{}' has {} values, expected {}", file.path(), kBias, bias->rows * bias->cols,
-                  head->outputs);
+      throw Error("{}: tensor '{}' has {} values, expected {}", file.path(), kBias,
+                  bias->rows * bias->cols, head->outputs);
     head->bias.resize(head->outputs);
     file.ReadRowsF32(*bias, 0, bias->rows, head->bias.data());
   }

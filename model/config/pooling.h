@@ -1,5 +1,5 @@
-// Pooling: how a model that makes embeddings or relevance scores turns the hidden states of a text into one
-// vector, as GGUF files say it (ARCHITECTURE.pooling_type, cls.output).
+// Pooling: how a model that makes embeddings or relevance scores turns the hidden states of a text
+// into one vector, as GGUF files say it (ARCHITECTURE.pooling_type, cls.output).
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ Pooling ReadPooling(const GgufFile&);
 std::optional<Pooling> PoolingByName(std::string_view);  // none, mean, cls, last, rank
 std::string_view PoolingName(Pooling);
 
-// cls.output: hidden state [dim] to the logits of its classes, [outputs]. With one output that is the score;
-// with more, the first one's probability is ("yes", of Qwen3-Reranker).
+// cls.output: hidden state [dim] to the logits of its classes, [outputs]. With one output that is
+// the score; with more, the first one's probability is ("yes", of Qwen3-Reranker).
 struct RankHead {
   size_t outputs = 0, dim = 0;
   std::vector<float> weights;  // [outputs][dim]

@@ -39,8 +39,9 @@ TEST(PoolingTest, IsOfTheFilesArchitecture) {
   EXPECT_EQ(ReadPooling(*Open(raw)), Pooling::kLast);
   raw.SetU32("qwen3.pooling_type", 5);
   const auto file = Open(raw);
-  EXPECT_NE(ErrorOf([&] { ReadPooling(*file); }).find("'qwen3.pooling_type' is 5, expected 0 (none)"),
-            std::string::npos);
+  EXPECT_NE(
+      ErrorOf([&] { ReadPooling(*file); }).find("'qwen3.pooling_type' is 5, expected 0 (none)"),
+      std::string::npos);
 }
 
 TEST(PoolingTest, NamesAndBack) {
@@ -65,7 +66,8 @@ TEST(PoolingTest, ARankHeadIsPartOfAModel) {
   const std::vector<float> hidden = {1, 1, 2, 2};  // logits 2.25 and 2.25
   EXPECT_FLOAT_EQ(head->Score(hidden), 0.5f);
   EXPECT_FLOAT_EQ(head->Score(std::vector<float>{3, 0, 0, 0}), 1 / (1 + std::exp(-3.0f)));
-  EXPECT_NE(ErrorOf([&] { ReadRankHead(*file, 8); }).find("expected 1 to 1024 rows of 8"), std::string::npos);
+  EXPECT_NE(ErrorOf([&] { ReadRankHead(*file, 8); }).find("expected 1 to 1024 rows of 8"),
+            std::string::npos);
 }
 
 TEST(PoolingTest, OneOutputIsTheScore) {

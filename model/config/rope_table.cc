@@ -1,6 +1,6 @@
-// The rotation angles: plain, linear (Chen 2023, arXiv 2306.15595), llama3 (per-frequency factors from the
-// file) and YaRN (Peng 2023, arXiv 2309.00071, sections 3.2 and 3.4), with the constants and roundings that
-// GGUF files are made for.
+// The rotation angles: plain, linear (Chen 2023, arXiv 2306.15595), llama3 (per-frequency factors
+// from the file) and YaRN (Peng 2023, arXiv 2309.00071, sections 3.2 and 3.4), with the constants
+// and roundings that GGUF files are made for.
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -11,12 +11,13 @@
 namespace larder::model::inline config {
 namespace {
 
-// The (fractional) pair that makes `turns` rotations over the original context: base^(2i/d) = context / (2 pi
-// turns).
+// The (fractional) pair that makes `turns` rotations over the original context: base^(2i/d) =
+// context / (2 pi turns).
 double PairOfTurns(const RotarySpec& rotary, double turns) {
   const double rotary_dim = static_cast<double>(rotary.dim);
   const double context = static_cast<double>(rotary.original_context);
-  return rotary_dim * std::log(context / (turns * 2.0 * std::numbers::pi)) / (2.0 * std::log(rotary.base));
+  return rotary_dim * std::log(context / (turns * 2.0 * std::numbers::pi)) /
+         (2.0 * std::log(rotary.base));
 }
 
 struct Rotation {
@@ -38,7 +39,8 @@ Rotation MakeRotation(const RotarySpec& rotary) {
     high = std::min(static_cast<double>(rotary.dim) - 1.0,
                     std::ceil(PairOfTurns(rotary, rotary.yarn_beta_slow)));
     rotation.magnitude = rotary.yarn_attn_factor;
-    if (rotary.yarn_ext_factor != 0.0) rotation.magnitude *= 1.0 + 0.1 * std::log(rotary.scale_factor);
+    if (rotary.yarn_ext_factor != 0.0)
+      rotation.magnitude *= 1.0 + 0.1 * std::log(rotary.scale_factor);
   }
   for (size_t i = 0; i < pairs; ++i) {
     const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(rotary.dim);

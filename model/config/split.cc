@@ -48,10 +48,11 @@ bool OfServing(const std::string& name) {
          name == kRopeFactorsTensor;
 }
 
-// The whole model's types, which each part's Plan counts with: embedding, head, then layer by layer in the
-// order of TensorRole.
+// The whole model's types, which each part's Plan counts with: embedding, head, then layer by layer
+// in the order of TensorRole.
 std::vector<int32_t> NumbersOf(const TensorTypes& types) {
-  std::vector<int32_t> numbers = {static_cast<int32_t>(types.embedding), static_cast<int32_t>(types.head)};
+  std::vector<int32_t> numbers = {static_cast<int32_t>(types.embedding),
+                                  static_cast<int32_t>(types.head)};
   for (const TensorTypes::OfLayer& layer : types.layers) {
     for (const TensorType type : layer) numbers.push_back(static_cast<int32_t>(type));
   }
@@ -68,7 +69,8 @@ TensorTypes ReadTypes(const GgufFile& file, size_t layers) {
   const auto take = [&] {
     const int32_t number = (*numbers)[next++];
     if (number < 0 || !IsReadableType(static_cast<uint32_t>(number)))
-      throw Error("{}: key '{}' has type {}, expected {}", file.path(), kTypes, number, kReadableTypes);
+      throw Error("{}: key '{}' has type {}, expected {}", file.path(), kTypes, number,
+                  kReadableTypes);
     return static_cast<TensorType>(number);
   };
   TensorTypes types;
@@ -91,11 +93,12 @@ void Copy(void* context, size_t row0, size_t n, void* dst) {
 }
 
 template <typename Wanted>
-void WritePart(const GgufFile& file, const ModelConfig& config, const ModelPart& part, uint64_t fingerprint,
-               const std::string& path, const Wanted& wanted, const WriteProgress& progress) {
+void WritePart(const GgufFile& file, const ModelConfig& config, const ModelPart& part,
+               uint64_t fingerprint, const std::string& path, const Wanted& wanted,
+               const WriteProgress& progress) {
   GgufWriter writer;
-  // Skips the alignment, because the writer uses GGUF's default, and what gguf-split says of its own parts,
-  // because a stage's file is one file.
+  // Skips the alignment, because the writer uses GGUF's default, and what gguf-split says of its
+  // own parts, because a stage's file is one file.
   for (const GgufFile::Entry& entry : file.entries()) {
     if (entry.key != "general.alignment" && !IsPartsKey(entry.key)) writer.Copy(file, entry);
   }
@@ -142,7 +145,8 @@ std::optional<ModelPart> ReadPart(const GgufFile& file, size_t layers) {
 }
 
 std::string Describe(const ModelPart& part) {
-  if (part.kind == ModelPart::Kind::kServing) return fmt::format("serving, of {} stages", part.count);
+  if (part.kind == ModelPart::Kind::kServing)
+    return fmt::format("serving, of {} stages", part.count);
   if (part.kind == ModelPart::Kind::kWhole) return "a whole model";
   return fmt::format("stage {} of {}: layers {}-{}", part.index, part.count, part.first_layer,
                      part.first_layer + part.layers - 1);
@@ -153,14 +157,16 @@ void CheckHolds(const GgufFile& file, const ModelConfig& config, size_t first_la
   const ModelPart& part = config.part;
   if (part.kind == ModelPart::Kind::kWhole) return;
   if (serving && part.kind != ModelPart::Kind::kServing) {
-    throw Error("{}: is {}; expected the serving part, or the whole model, for embedding and lm_head",
-                file.path(), Describe(part));
+    throw Error(
+        "{}: is {}; expected the serving part, or the whole model, for embedding and lm_head",
+        file.path(), Describe(part));
   }
   const bool has = part.kind == ModelPart::Kind::kStage && first_layer >= part.first_layer &&
                    first_layer + layers <= part.first_layer + part.layers;
   if (layers == 0 || has) return;
   throw Error(
-      "{}: is {}; expected a file with layers {}-{}: split the model again with the manifest that is in use",
+      "{}: is {}; expected a file with layers {}-{}: split the model again with the manifest that "
+      "is in use",
       file.path(), Describe(part), first_layer, first_layer + layers - 1);
 }
 
@@ -170,12 +176,14 @@ uint64_t Fingerprint(const GgufFile& file) {
   for (const TensorInfo& tensor : file.tensors()) {
     if (IsReadableType(tensor.gguf_type)) tensors.push_back(&tensor);
   }
-  std::ranges::sort(tensors, {}, [](const TensorInfo* tensor) -> const std::string& { return tensor->name; });
+  std::ranges::sort(tensors, {},
+                    [](const TensorInfo* tensor) -> const std::string& { return tensor->name; });
   uint64_t hash = kFnvStart;
   std::string row;
   for (const TensorInfo* tensor : tensors) {
-    hash =
-        Fnv1a(fmt::format("{}:{}:{}:{};", tensor->name, tensor->gguf_type, tensor->rows, tensor->cols), hash);
+    hash = Fnv1a(
+        fmt::format("{}:{}:{}:{};", tensor->name, tensor->gguf_type, tensor->rows, tensor->cols),
+        hash);
     row.resize(RowBytes(tensor->type, tensor->cols));
     // Rows from the first to the last, evenly spread; all rows of a short tensor.
     const size_t rows = std::min(tensor->rows, kFingerprintRows);
@@ -187,14 +195,15 @@ uint64_t Fingerprint(const GgufFile& file) {
   return hash;
 }
 
-void WriteSplit(const GgufFile& file, const std::vector<SplitStage>& stages, const std::string& serving_path,
-                const WriteProgress& progress) {
+void WriteSplit(const GgufFile& file, const std::vector<SplitStage>& stages,
+                const std::string& serving_path, const WriteProgress& progress) {
   const ModelConfig config = ReadModelConfig(file);
   if (config.part.kind != ModelPart::Kind::kWhole)
     throw Error("{}: is {} already; expected a whole model", file.path(), Describe(config.part));
   for (const GgufFile::Entry& entry : file.entries()) {
     if (entry.key.starts_with(kPrefix))
-      throw Error("{}: key {}: a whole model has no keys {}*", file.path(), Quoted(entry.key), kPrefix);
+      throw Error("{}: key {}: a whole model has no keys {}*", file.path(), Quoted(entry.key),
+                  kPrefix);
   }
   size_t next = 0;
   for (const SplitStage& stage : stages) {

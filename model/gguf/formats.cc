@@ -13,8 +13,8 @@ struct NamedLayout {
   GgufTypeLayout layout;
 };
 
-// By GGUF type number. Numbers 4, 5, 31-33 and 36-38 were withdrawn by the format; the last two groups were
-// repacked variants of Q4_0 and IQ4_NL.
+// By GGUF type number. Numbers 4, 5, 31-33 and 36-38 were withdrawn by the format; the last two
+// groups were repacked variants of Q4_0 and IQ4_NL.
 constexpr std::array<NamedLayout, 41> kTypes = {{
     {"F32", {1, 4}},        {"F16", {1, 2}},        {"Q4_0", {32, 18}},     {"Q4_1", {32, 20}},
     {"Q4_2", {0, 0}},       {"Q4_3", {0, 0}},       {"Q5_0", {32, 22}},     {"Q5_1", {32, 24}},
@@ -67,9 +67,9 @@ bool IsReadableType(uint32_t gguf_type) {
   return false;
 }
 
-// Both cases are computed and one is selected, so that loops over rows vectorise. The subnormal case uses an
-// integer conversion, not a multiplication of a float32 subnormal, so it is right on a thread that flushes
-// subnormals to zero.
+// Both cases are computed and one is selected, so that loops over rows vectorise. The subnormal
+// case uses an integer conversion, not a multiplication of a float32 subnormal, so it is right on a
+// thread that flushes subnormals to zero.
 float F16ToF32(uint16_t h) {
   const uint32_t sign = static_cast<uint32_t>(h & 0x8000) << 16;
   const uint32_t magnitude = h & 0x7fff;
@@ -83,11 +83,13 @@ float F16ToF32(uint16_t h) {
 uint16_t F32ToF16(float f) {
   const uint32_t sign = (Bits(f) >> 16) & 0x8000;
   uint32_t magnitude = Bits(f) & 0x7fffffff;
-  if (magnitude > kExponentMask) return static_cast<uint16_t>(sign | 0x7e00 | ((magnitude >> 13) & 0x1ff));
+  if (magnitude > kExponentMask)
+    return static_cast<uint16_t>(sign | 0x7e00 | ((magnitude >> 13) & 0x1ff));
   if (magnitude >= 0x477ff000)
     return static_cast<uint16_t>(sign | 0x7c00);  // from 65520 on: nearest is infinity
   if (magnitude < 0x38800000) {
-    // Below 2^-14: one unit of the result is 2^-24, the last place of 0.5f, so this addition rounds to it.
+    // Below 2^-14: one unit of the result is 2^-24, the last place of 0.5f, so this addition rounds
+    // to it.
     return static_cast<uint16_t>(sign | (Bits(FromBits(magnitude) + 0.5f) - Bits(0.5f)));
   }
   magnitude += 0x0fff + ((magnitude >> 13) & 1);
@@ -96,7 +98,8 @@ uint16_t F32ToF16(float f) {
 
 uint16_t F32ToBf16(float f) {
   const uint32_t u = Bits(f);
-  if ((u & 0x7fffffff) > kExponentMask) return static_cast<uint16_t>((u >> 16) | 0x40);  // stays a NaN
+  if ((u & 0x7fffffff) > kExponentMask)
+    return static_cast<uint16_t>((u >> 16) | 0x40);  // stays a NaN
   return static_cast<uint16_t>((u + 0x7fff + ((u >> 16) & 1)) >> 16);
 }
 
@@ -119,7 +122,8 @@ namespace {
 
 void QuantizeBlock(const float* x, Q8Block& block) {
   int32_t top = 0;
-  for (size_t i = 0; i < kBlock; ++i) top = std::max(top, static_cast<int32_t>(Bits(x[i]) & 0x7fffffff));
+  for (size_t i = 0; i < kBlock; ++i)
+    top = std::max(top, static_cast<int32_t>(Bits(x[i]) & 0x7fffffff));
   const float scale = FromBits(static_cast<uint32_t>(top)) / 127.0f;
   block.d = F32ToF16(scale);
   if (block.d == 0) {  // 1 / scale could overflow, and every q stands for zero
@@ -127,7 +131,8 @@ void QuantizeBlock(const float* x, Q8Block& block) {
     return;
   }
   const float inverse = 1.0f / scale;
-  // Adding 1.5 * 2^23 leaves the integer nearest to the float (ties to even) in the low bits of its mantissa.
+  // Adding 1.5 * 2^23 leaves the integer nearest to the float (ties to even) in the low bits of its
+  // mantissa.
   for (size_t i = 0; i < kBlock; ++i)
     block.q[i] = static_cast<int8_t>(Bits(x[i] * inverse + 0x1.8p23f) & 0xff);
 }
@@ -155,8 +160,8 @@ void DequantizeQ8_0(const Q8Block* blocks, std::span<float> x) {
 
 size_t RowBytes(TensorType type, size_t cols) {
   const GgufTypeLayout layout = LayoutOfGgufType(static_cast<uint32_t>(type));
-  LARDER_CHECK(layout.elements != 0 && cols % layout.elements == 0, "row of {} elements of type {}", cols,
-               static_cast<uint32_t>(type));
+  LARDER_CHECK(layout.elements != 0 && cols % layout.elements == 0, "row of {} elements of type {}",
+               cols, static_cast<uint32_t>(type));
   return cols / layout.elements * layout.bytes;
 }
 

@@ -46,8 +46,8 @@ struct Q8Block {
 };
 static_assert(sizeof(Q8Block) == 34 && alignof(Q8Block) == 2);
 
-// GGUF's Q4_0 and IQ4_NL: value[i] = F16ToF32(d) * v, with v = code - 8 or kIq4Values[code]. The codes of
-// weights i and i + 16 are the low and the high half of q[i].
+// GGUF's Q4_0 and IQ4_NL: value[i] = F16ToF32(d) * v, with v = code - 8 or kIq4Values[code]. The
+// codes of weights i and i + 16 are the low and the high half of q[i].
 struct Q4Block {
   uint16_t d;
   uint8_t q[kBlock / 2];
@@ -67,8 +67,9 @@ static_assert(sizeof(Mxfp4Block) == 17);
 // What a code stands for: a float of 4 bits (E2M1), doubled.
 inline constexpr std::array<int8_t, 16> kMxfp4Values = {0, 1,  2,  3,  4,  6,  8,  12,
                                                         0, -1, -2, -3, -4, -6, -8, -12};
-// 2^(e - 128), half of what the exponent says, since the values are doubled; the two smallest are subnormal.
-// With an exponent above kMaxMxfp4Exponent the largest weight, 12 times the scale, is infinite.
+// 2^(e - 128), half of what the exponent says, since the values are doubled; the two smallest are
+// subnormal. With an exponent above kMaxMxfp4Exponent the largest weight, 12 times the scale, is
+// infinite.
 inline constexpr uint8_t kMaxMxfp4Exponent = 252;
 inline float Mxfp4Scale(uint8_t e) {
   return __builtin_bit_cast(float, e < 2 ? 0x00200000u << e : (e - 1u) << 23);
@@ -81,7 +82,8 @@ struct Q4_1Block {
 };
 static_assert(sizeof(Q4_1Block) == 20);
 
-// GGUF's Q5_0 and Q5_1: as Q4_0 with v = code - 16, and as Q4_1; the fifth bit of code i is bit i of `fifth`.
+// GGUF's Q5_0 and Q5_1: as Q4_0 with v = code - 16, and as Q4_1; the fifth bit of code i is bit i
+// of `fifth`.
 struct Q5Block {
   uint16_t d;
   uint8_t fifth[4];
@@ -95,9 +97,9 @@ struct Q5_1Block {
 };
 static_assert(sizeof(Q5_1Block) == 24);
 
-// GGUF's Q4_K: 8 sub-blocks of 32 weights; value = d * scale * code - dmin * min, with the scale and the min
-// of the weight's sub-block. q[32 * t + i] holds weight i of sub-block 2t in its low half and of sub-block
-// 2t + 1 in its high half.
+// GGUF's Q4_K: 8 sub-blocks of 32 weights; value = d * scale * code - dmin * min, with the scale
+// and the min of the weight's sub-block. q[32 * t + i] holds weight i of sub-block 2t in its low
+// half and of sub-block 2t + 1 in its high half.
 inline constexpr size_t kSuperBlocks = 8;
 struct Q4KBlock {
   uint16_t d, dmin;
@@ -106,7 +108,8 @@ struct Q4KBlock {
 };
 static_assert(sizeof(Q4KBlock) == 144);
 
-// GGUF's Q5_K: the same with codes of five bits; bit s of fifth[i] is the highest of weight i of sub-block s.
+// GGUF's Q5_K: the same with codes of five bits; bit s of fifth[i] is the highest of weight i of
+// sub-block s.
 struct Q5KBlock {
   uint16_t d, dmin;
   uint8_t scales[12];  // SixBits
@@ -115,9 +118,9 @@ struct Q5KBlock {
 };
 static_assert(sizeof(Q5KBlock) == 176);
 
-// GGUF's IQ4_XS: 8 sub-blocks of 32 weights; value = d * (scale - 32) * kIq4Values[code], with the codes of a
-// sub-block as in Q4Block. Scale s has its low four bits in half s of scales_low, its high two in the bits 2s
-// and 2s + 1 of scales_high.
+// GGUF's IQ4_XS: 8 sub-blocks of 32 weights; value = d * (scale - 32) * kIq4Values[code], with the
+// codes of a sub-block as in Q4Block. Scale s has its low four bits in half s of scales_low, its
+// high two in the bits 2s and 2s + 1 of scales_high.
 struct Iq4XsBlock {
   uint16_t d, scales_high;
   uint8_t scales_low[kSuperBlocks / 2];
@@ -125,9 +128,9 @@ struct Iq4XsBlock {
 };
 static_assert(sizeof(Iq4XsBlock) == 136);
 
-// GGUF's Q6_K: 16 sub-blocks of 16 weights; value = d * scale * (code - 32). Sub-block 8h + 2t + i has the
-// low halves of its codes in low[64h + 32 (t % 2) + 16i ..], in the low halves of the bytes if t < 2, else in
-// the high ones, and their two high bits in high[32h + 16i ..], from bit 2t on.
+// GGUF's Q6_K: 16 sub-blocks of 16 weights; value = d * scale * (code - 32). Sub-block 8h + 2t + i
+// has the low halves of its codes in low[64h + 32 (t % 2) + 16i ..], in the low halves of the bytes
+// if t < 2, else in the high ones, and their two high bits in high[32h + 16i ..], from bit 2t on.
 struct Q6KBlock {
   uint8_t low[128];
   uint8_t high[64];
@@ -141,7 +144,8 @@ struct ScaleAndMin {
   uint8_t scale, min;
 };
 inline ScaleAndMin SixBits(const uint8_t packed[12], size_t sub) {
-  if (sub < 4) return {static_cast<uint8_t>(packed[sub] & 63), static_cast<uint8_t>(packed[sub + 4] & 63)};
+  if (sub < 4)
+    return {static_cast<uint8_t>(packed[sub] & 63), static_cast<uint8_t>(packed[sub + 4] & 63)};
   return {static_cast<uint8_t>((packed[sub + 4] & 15) | (packed[sub - 4] >> 6) << 4),
           static_cast<uint8_t>(packed[sub + 4] >> 4 | (packed[sub] >> 6) << 4)};
 }
@@ -159,16 +163,17 @@ void F16ToF32(std::span<const uint16_t> h, float* f);
 void F32ToF16(std::span<const float> f, uint16_t* h);
 
 // x[n] -> ceil(n/32) blocks, the last one padded with zeros. d = amax/127 rounded to f16,
-// q = round-to-nearest-even(x / d'), where d' is amax/127 before rounding (as llama.cpp does; the division is
-// a multiplication by the float32 1/d'). A d that rounds to zero makes a block of zeros; an amax beyond 127 *
-// 65504 makes d infinite. x must be free of NaN and infinities: see AllFinite.
+// q = round-to-nearest-even(x / d'), where d' is amax/127 before rounding (as llama.cpp does; the
+// division is a multiplication by the float32 1/d'). A d that rounds to zero makes a block of
+// zeros; an amax beyond 127 * 65504 makes d infinite. x must be free of NaN and infinities: see
+// AllFinite.
 void QuantizeQ8_0(std::span<const float> x, Q8Block* blocks);
 void DequantizeQ8_0(const Q8Block* blocks, std::span<float> x);
 
 bool AllFinite(std::span<const float> x);
 
-// How a GGUF type is stored: `elements` weights in `bytes` bytes. {0, 0} for type numbers whose layout Larder
-// does not know.
+// How a GGUF type is stored: `elements` weights in `bytes` bytes. {0, 0} for type numbers whose
+// layout Larder does not know.
 struct GgufTypeLayout {
   size_t elements = 0;
   size_t bytes = 0;
@@ -179,7 +184,8 @@ std::span<const size_t> F16Offsets(TensorType type);
 // Whether ReadRows, ReadRowsF32 and ReadRowsQ8_0 can read it: it is one of TensorType.
 bool IsReadableType(uint32_t gguf_type);
 
-// Bytes of one row of `cols` elements. Rows hold whole blocks: cols is a multiple of the type's elements.
+// Bytes of one row of `cols` elements. Rows hold whole blocks: cols is a multiple of the type's
+// elements.
 size_t RowBytes(TensorType type, size_t cols);
 
 }  // namespace larder::model::gguf

@@ -19,7 +19,8 @@ double F16ByDefinition(uint16_t h) {
   const int exponent = (h >> 10) & 31, mantissa = h & 1023;
   const double sign = (h & 0x8000) != 0 ? -1.0 : 1.0;
   if (exponent == 31) return mantissa != 0 ? std::nan("") : sign * kInfinity;
-  return sign * (exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25));
+  return sign *
+         (exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25));
 }
 
 TEST(F16, AllValuesMatchTheDefinitionAndRoundTrip) {
@@ -105,7 +106,8 @@ TEST(Q8, QuantisesAsDefined) {
       for (size_t i = 0; i < kBlock; ++i) {
         const size_t at = b * kBlock + i;
         const float value = at < n ? x[at] : 0.0f;
-        ASSERT_EQ(blocks[b].q[i], static_cast<int>(std::nearbyint(value * (1.0f / d)))) << n << " " << at;
+        ASSERT_EQ(blocks[b].q[i], static_cast<int>(std::nearbyint(value * (1.0f / d))))
+            << n << " " << at;
       }
     }
     std::vector<float> back(n);

@@ -1,12 +1,13 @@
-// GgufFile: a reader of GGUF v2 and v3 that does not trust the file. Open() checks the whole header (counts,
-// lengths, products, offsets, alignment, duplicates, types, that all tensor data lies in the file) before it
-// allocates memory by the header's numbers. Every failure is one larder::Error line that names the file, the
-// field and what was expected. Data is read with pread, not mapped: a file that shrinks meanwhile is an
-// Error, not a SIGBUS, and the page cache's copy does not count as this process's memory. After Open() the
-// object is immutable; reads are thread-safe.
+// GgufFile: a reader of GGUF v2 and v3 that does not trust the file. Open() checks the whole header
+// (counts, lengths, products, offsets, alignment, duplicates, types, that all tensor data lies in
+// the file) before it allocates memory by the header's numbers. Every failure is one larder::Error
+// line that names the file, the field and what was expected. Data is read with pread, not mapped: a
+// file that shrinks meanwhile is an Error, not a SIGBUS, and the page cache's copy does not count
+// as this process's memory. After Open() the object is immutable; reads are thread-safe.
 //
-// A model may be in several files, as llama.cpp's gguf-split writes them: NAME-00001-of-00003.gguf with all
-// of the metadata, and further parts of tensors. The first one's path opens all of them as one GgufFile.
+// A model may be in several files, as llama.cpp's gguf-split writes them: NAME-00001-of-00003.gguf
+// with all of the metadata, and further parts of tensors. The first one's path opens all of them as
+// one GgufFile.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +23,13 @@
 
 namespace larder::model::inline gguf {
 
-// A weight tensor as a matrix: `rows` outputs of `cols` inputs, with a row's columns contiguous. GGUF's
-// dimension 0 is cols. One-dimensional tensors (norms, biases) have rows == 1.
+// A weight tensor as a matrix: `rows` outputs of `cols` inputs, with a row's columns contiguous.
+// GGUF's dimension 0 is cols. One-dimensional tensors (norms, biases) have rows == 1.
 struct TensorInfo {
   std::string name;
-  TensorType type = TensorType::kF32;  // one of TensorType's names only if IsReadableType(gguf_type)
-  uint32_t gguf_type = 0;              // the file's number, also of types that Larder lists but does not read
+  TensorType type = TensorType::kF32;  // one of TensorType's names only if
+                                       // IsReadableType(gguf_type)
+  uint32_t gguf_type = 0;  // the file's number, also of types that Larder lists but does not read
   size_t rows = 0;
   size_t cols = 0;
   uint64_t file_offset_bytes = 0;  // absolute, in the part's file
@@ -54,10 +56,11 @@ enum class GgufValueType : uint32_t {
 
 class GgufFile {
  public:
-  // Throws Error. `path` is kept for messages; a descriptor N is opened as /proc/self/fd/N. Files without
-  // tensors (vocabularies) can be opened, and so can files with tensors of types that Larder does not read;
-  // only reading such a tensor throws. If split.count says that the model is in several files, `path` must be
-  // the first one's, under the name that gguf-split gave it; the others are opened from the same folder.
+  // Throws Error. `path` is kept for messages; a descriptor N is opened as /proc/self/fd/N. Files
+  // without tensors (vocabularies) can be opened, and so can files with tensors of types that
+  // Larder does not read; only reading such a tensor throws. If split.count says that the model is
+  // in several files, `path` must be the first one's, under the name that gguf-split gave it; the
+  // others are opened from the same folder.
   static std::shared_ptr<const GgufFile> Open(const std::string& path);
   ~GgufFile();
   GgufFile(const GgufFile&) = delete;
@@ -82,9 +85,10 @@ class GgufFile {
   const TensorInfo* FindTensor(std::string_view name) const;  // null if absent
   const TensorInfo& Tensor(std::string_view name) const;      // throws Error if absent
 
-  // Metadata. Get* throws Error if the key is absent or of a wrong type ("file: key 'x' is a string, expected
-  // an unsigned integer"). Find* returns nullopt if the key is absent, and throws if its type is wrong.
-  // Unsigned accepts every integer type whose value is in range; Float accepts F32 and F64.
+  // Metadata. Get* throws Error if the key is absent or of a wrong type ("file: key 'x' is a
+  // string, expected an unsigned integer"). Find* returns nullopt if the key is absent, and throws
+  // if its type is wrong. Unsigned accepts every integer type whose value is in range; Float
+  // accepts F32 and F64.
   struct Entry {
     std::string key;
     GgufValueType type;
@@ -107,22 +111,25 @@ class GgufFile {
   std::optional<bool> FindBool(std::string_view key) const;
   std::optional<std::string_view> FindString(std::string_view key) const;
   std::optional<std::vector<std::string_view>> FindStrings(std::string_view key) const;
-  std::optional<std::vector<int32_t>> FindInts(std::string_view key) const;  // any integer type in range
+  // any integer type in range
+  std::optional<std::vector<int32_t>> FindInts(std::string_view key) const;
   std::optional<std::vector<float>> FindFloats(std::string_view key) const;
 
-  // Throws Error for a type that Larder does not read; it names tensor and type and says what to convert to.
+  // Throws Error for a type that Larder does not read; it names tensor and type and says what to
+  // convert to.
   void CheckReadable(const TensorInfo&) const;
 
-  // Reads rows [row0, row0 + n) in the file's format: n * RowBytes(type, cols) bytes into `dst`. Thread-safe.
-  // All four functions begin with CheckReadable.
+  // Reads rows [row0, row0 + n) in the file's format: n * RowBytes(type, cols) bytes into `dst`.
+  // Thread-safe. All four functions begin with CheckReadable.
   void ReadRows(const TensorInfo&, size_t row0, size_t n, void* dst) const;
-  // The same as float32, n * cols floats. Throws Error on NaN and infinities (names tensor, row and column).
+  // The same as float32, n * cols floats. Throws Error on NaN and infinities (names tensor, row and
+  // column).
   void ReadRowsF32(const TensorInfo&, size_t row0, size_t n, float* dst) const;
-  // The same as Q8_0, n * ceil(cols / 32) blocks; other types are quantised. Throws Error on a scale that
-  // is NaN or infinite (names tensor, row and block), likewise on NaN/inf weights.
+  // The same as Q8_0, n * ceil(cols / 32) blocks; other types are quantised. Throws Error on a
+  // scale that is NaN or infinite (names tensor, row and block), likewise on NaN/inf weights.
   void ReadRowsQ8_0(const TensorInfo&, size_t row0, size_t n, Q8Block* dst) const;
-  // The same in `type`, which is the tensor's or Q8_0: n * RowBytes(type, cols) bytes. Throws Error on a
-  // scale that is NaN or infinite.
+  // The same in `type`, which is the tensor's or Q8_0: n * RowBytes(type, cols) bytes. Throws Error
+  // on a scale that is NaN or infinite.
   void ReadRowsAs(TensorType type, const TensorInfo&, size_t row0, size_t n, void* dst) const;
 
  private:
@@ -135,11 +142,12 @@ class GgufFile {
   std::unique_ptr<Impl> impl_;
 };
 
-// Called with the bytes of a file written so far, and its final size. An exception from it ends the writing.
+// Called with the bytes of a file written so far, and its final size. An exception from it ends the
+// writing.
 using WriteProgress = std::function<void(uint64_t done_bytes, uint64_t all_bytes)>;
 
-// GgufWriter: writes v3 files, for synth, tests and the table of malformed files. Add metadata first, then
-// tensors.
+// GgufWriter: writes v3 files, for synth, tests and the table of malformed files. Add metadata
+// first, then tensors.
 class GgufWriter {
  public:
   GgufWriter();
@@ -157,9 +165,11 @@ class GgufWriter {
   void Add(std::string key, const std::vector<float>& values);
   // Adds an unchanged entry of another file.
   void Copy(const GgufFile& file, const GgufFile::Entry& entry);
-  // `fill(row0, n, dst)` is called in row order while Write() runs, so that a large file needs little memory.
+  // `fill(row0, n, dst)` is called in row order while Write() runs, so that a large file needs
+  // little memory.
   using Fill = void (*)(void* context, size_t row0, size_t n, void* dst);
-  void AddTensor(std::string name, TensorType type, size_t rows, size_t cols, Fill fill, void* context);
+  void AddTensor(std::string name, TensorType type, size_t rows, size_t cols, Fill fill,
+                 void* context);
   // Adds a one-dimensional F32 tensor; the values are copied.
   void AddVector(std::string name, std::vector<float> values);
   // Writes `path`.tmp and renames it; removes an unfinished file.

@@ -1,6 +1,6 @@
-// The contents of an open GgufFile. gguf_parse.cc fills it, gguf_values.cc and gguf_read.cc read it. Private
-// to model/. Metadata values stay as the file's bytes in one buffer: a vocabulary of 128k tokens is one
-// allocation, not 128k.
+// The contents of an open GgufFile. gguf_parse.cc fills it, gguf_values.cc and gguf_read.cc read
+// it. Private to model/. Metadata values stay as the file's bytes in one buffer: a vocabulary of
+// 128k tokens is one allocation, not 128k.
 #pragma once
 
 #include <cstdint>
@@ -44,19 +44,19 @@ struct GgufFile::Impl {
   }
   const std::string& path_of(const TensorInfo& tensor) const { return parts[tensor.part].path; }
 
-  // Opens and parses the file `path`, without further parts (gguf_parse.cc). `why` ends the message if it
-  // can't be opened.
+  // Opens and parses the file `path`, without further parts (gguf_parse.cc). `why` ends the message
+  // if it can't be opened.
   void OpenFile(const std::string& path, std::string_view why = {});
 
-  // Steps of OpenFile (gguf_place.cc), after `tensors` is parsed with offsets relative to the data. They
-  // throw Error for duplicate names and for tensors that are not aligned, not wholly in the file, or
-  // overlapping. Afterwards offsets are absolute.
+  // Steps of OpenFile (gguf_place.cc), after `tensors` is parsed with offsets relative to the data.
+  // They throw Error for duplicate names and for tensors that are not aligned, not wholly in the
+  // file, or overlapping. Afterwards offsets are absolute.
   void IndexTensors();
   void PlaceTensors(uint64_t header_bytes, uint64_t alignment);
 };
 
-// The most tensors of a model: each takes some 100 bytes of memory for its 33 bytes or more in the file. Real
-// files have some thousand.
+// The most tensors of a model: each takes some 100 bytes of memory for its 33 bytes or more in the
+// file. Real files have some thousand.
 constexpr uint64_t kMaxTensors = 1 << 20;
 
 // Bytes of one value; 0 for strings and arrays, whose length is in the file.
@@ -66,8 +66,8 @@ std::string_view GgufValueTypeName(GgufValueType type);  // "string", "u32" ...
 // Whether gguf-split wrote the key, to say which part of a model the file is.
 bool IsPartsKey(std::string_view key);
 
-// Quotes text from a file for an error line: in single quotes, cut after max_bytes, control characters
-// escaped.
+// Quotes text from a file for an error line: in single quotes, cut after max_bytes, control
+// characters escaped.
 std::string Quoted(std::string_view text, size_t max_bytes = 80);
 
 // A little-endian load from any place in the header, whose bytes are not aligned.
@@ -79,7 +79,7 @@ T LoadAt(const char* at) {
 }
 
 // Reads exactly `bytes` at `offset` into `dst`, or throws Error naming `what`.
-void ReadExactly(int fd, const std::string& path, std::string_view what, uint64_t offset, uint64_t bytes,
-                 void* dst);
+void ReadExactly(int fd, const std::string& path, std::string_view what, uint64_t offset,
+                 uint64_t bytes, void* dst);
 
 }  // namespace larder::model::gguf

@@ -1,5 +1,5 @@
-// GgufFile::Open: reads and checks one file's header. A number in the file determines an allocation only
-// after it has been checked against the bytes that the file really has.
+// GgufFile::Open: reads and checks one file's header. A number in the file determines an allocation
+// only after it has been checked against the bytes that the file really has.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -17,10 +17,11 @@ namespace {
 
 constexpr std::string_view kMagic = "GGUF";
 constexpr size_t kFirstReadBytes = 64 << 10;
-// The most bytes of a header that are kept in memory, whatever a (sparse) file claims. A vocabulary of
-// 256,000 tokens with its merges and a chat template takes some 20 MB.
+// The most bytes of a header that are kept in memory, whatever a (sparse) file claims. A vocabulary
+// of 256,000 tokens with its merges and a chat template takes some 20 MB.
 constexpr uint64_t kMaxHeaderBytes = uint64_t{512} << 20;
-// Each takes some 100 bytes of memory for its 14 bytes or more in the file. Real files have a hundred keys.
+// Each takes some 100 bytes of memory for its 14 bytes or more in the file. Real files have a
+// hundred keys.
 constexpr uint64_t kMaxEntries = 1 << 16;
 constexpr uint64_t kMaxKeyBytes = 65535;       // the format's own limit
 constexpr uint64_t kMaxTensorNameBytes = 255;  // the format says 64
@@ -28,8 +29,9 @@ constexpr uint64_t kMaxAlignment = 1 << 20;
 constexpr uint32_t kMaxTensorTypes = 256;  // room for future types, which are listed but never read
 constexpr int kMaxArrayDepth = 4;
 // The fewest bytes that an item takes in the file, for checks of counts.
-constexpr uint64_t kMinEntryBytes = 8 + 1 + 4 + 1;           // name length, name, type, value
-constexpr uint64_t kMinTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;  // name length, name, dims, one dim, type, offset
+constexpr uint64_t kMinEntryBytes = 8 + 1 + 4 + 1;  // name length, name, type, value
+// name length, name, dims, one dim, type, offset
+constexpr uint64_t kMinTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;
 
 }  // namespace
 
@@ -56,22 +58,25 @@ class GgufHeaderParser {
   void Need(uint64_t bytes, std::string_view what) {
     if (bytes > file_.file_bytes - at_) {
       throw Error(
-          "{}: {} at byte {} needs {} bytes, but the file ends after {} bytes: it is cut short or damaged",
+          "{}: {} at byte {} needs {} bytes, but the file ends after {} bytes: it is cut short or "
+          "damaged",
           file_.path, what, at_, bytes, file_.file_bytes);
     }
     const uint64_t have = file_.header.size();
     if (at_ + bytes <= have) return;
     if (bytes > kMaxHeaderBytes - at_) {
       throw Error(
-          "{}: {} at byte {} needs {} bytes: keys and tensor names take more than {} MB in all, no model's "
+          "{}: {} at byte {} needs {} bytes: keys and tensor names take more than {} MB in all, no "
+          "model's "
           "do; the file "
           "is damaged or means harm",
           file_.path, what, at_, bytes, kMaxHeaderBytes >> 20);
     }
-    const uint64_t want = std::min(
-        {file_.file_bytes, kMaxHeaderBytes, std::max<uint64_t>({at_ + bytes, 2 * have, kFirstReadBytes})});
+    const uint64_t want = std::min({file_.file_bytes, kMaxHeaderBytes,
+                                    std::max<uint64_t>({at_ + bytes, 2 * have, kFirstReadBytes})});
     file_.header.resize(want);
-    ReadExactly(file_.fd.get(), file_.path, "the header", have, want - have, file_.header.data() + have);
+    ReadExactly(file_.fd.get(), file_.path, "the header", have, want - have,
+                file_.header.data() + have);
   }
 
   template <typename T>
@@ -86,8 +91,8 @@ class GgufHeaderParser {
   std::string_view TakeString(std::string_view what, uint64_t max_bytes) {
     const uint64_t bytes = Take<uint64_t>(what);
     if (bytes > max_bytes) {
-      throw Error("{}: {} at byte {} is a string of {} bytes, expected at most {}", file_.path, what, at_ - 8,
-                  bytes, max_bytes);
+      throw Error("{}: {} at byte {} is a string of {} bytes, expected at most {}", file_.path,
+                  what, at_ - 8, bytes, max_bytes);
     }
     Need(bytes, what);
     const std::string_view text(file_.header.data() + at_, bytes);
@@ -98,7 +103,8 @@ class GgufHeaderParser {
   void ParsePreamble() {
     if (file_.file_bytes < 24) {
       throw Error(
-          "{}: is {} bytes long, too short for a GGUF file (its header alone is 24): the download is "
+          "{}: is {} bytes long, too short for a GGUF file (its header alone is 24): the download "
+          "is "
           "incomplete "
           "or this is another kind of file",
           file_.path, file_.file_bytes);
@@ -107,19 +113,22 @@ class GgufHeaderParser {
     const std::string magic(file_.header.data(), 4);
     if (magic != kMagic) {
       throw Error(
-          "{}: starts with the magic {}, expected 'GGUF': this is another kind of file (convert the model to "
+          "{}: starts with the magic {}, expected 'GGUF': this is another kind of file (convert "
+          "the model to "
           "GGUF)",
           file_.path, Quoted(magic));
     }
     at_ = 4;
     file_.version = Take<uint32_t>("the version");
     if (file_.version != 0 && (file_.version & 0xffff) == 0) {
-      throw Error("{}: version {:#x} is that of a big-endian GGUF file; convert it to little-endian",
-                  file_.path, file_.version);
+      throw Error(
+          "{}: version {:#x} is that of a big-endian GGUF file; convert it to little-endian",
+          file_.path, file_.version);
     }
     if (file_.version == 1) {
-      throw Error("{}: version is 1, expected 2 or 3; convert the model again with a current converter",
-                  file_.path);
+      throw Error(
+          "{}: version is 1, expected 2 or 3; convert the model again with a current converter",
+          file_.path);
     }
     if (file_.version != 2 && file_.version != 3) {
       throw Error("{}: version is {}, expected 2 or 3", file_.path, file_.version);
@@ -135,10 +144,12 @@ class GgufHeaderParser {
                   uint64_t rest) const {
     if (count > rest / min_bytes) {
       throw Error(
-          "{}: {} is {}, but the {} bytes that follow hold at most {}: the file is cut short or damaged",
+          "{}: {} is {}, but the {} bytes that follow hold at most {}: the file is cut short or "
+          "damaged",
           file_.path, what, count, rest, rest / min_bytes);
     }
-    if (count > most) throw Error("{}: {} is {}, expected at most {}", file_.path, what, count, most);
+    if (count > most)
+      throw Error("{}: {} is {}, expected at most {}", file_.path, what, count, most);
   }
 
   Type CheckedType(uint32_t number, std::string_view what) const {
@@ -171,15 +182,16 @@ class GgufHeaderParser {
     file_.entries.push_back(std::move(entry));
   }
 
-  // Skips `count` values of key what_ and checks them. Every iteration consumes bytes of the file, so the
-  // time is bounded by the file's size, whatever `count` says.
+  // Skips `count` values of key what_ and checks them. Every iteration consumes bytes of the file,
+  // so the time is bounded by the file's size, whatever `count` says.
   void SkipElements(Type type, uint64_t count, int depth) {
     const uint64_t rest = file_.file_bytes - at_;
     const size_t fixed = GgufValueBytes(type);
     const uint64_t min_bytes = fixed != 0 ? fixed : type == Type::kString ? 8 : 12;
     if (count > rest / min_bytes) {
       throw Error(
-          "{}: {}: length {} of {} values, but the {} bytes that follow hold at most {}: the file is cut "
+          "{}: {}: length {} of {} values, but the {} bytes that follow hold at most {}: the file "
+          "is cut "
           "short "
           "or damaged",
           file_.path, what_, count, GgufValueTypeName(type), rest, rest / min_bytes);
@@ -203,7 +215,8 @@ class GgufHeaderParser {
     if (type == Type::kBool) {
       for (uint64_t i = 0; i < count; ++i) {
         const auto value = static_cast<unsigned char>(file_.header[at_ + i]);
-        if (value > 1) throw Error("{}: {}: a bool holds {}, expected 0 or 1", file_.path, what_, value);
+        if (value > 1)
+          throw Error("{}: {}: a bool holds {}, expected 0 or 1", file_.path, what_, value);
       }
     }
     at_ += count * fixed;
@@ -216,7 +229,8 @@ class GgufHeaderParser {
     const auto key = [&](uint32_t i) -> const std::string& { return file_.entries[i].key; };
     std::ranges::sort(file_.by_key, {}, key);
     const auto twin = std::ranges::adjacent_find(file_.by_key, {}, key);
-    if (twin != file_.by_key.end()) throw Error("{}: duplicate key {}", file_.path, Quoted(key(*twin)));
+    if (twin != file_.by_key.end())
+      throw Error("{}: duplicate key {}", file_.path, Quoted(key(*twin)));
   }
 
   void ReadAlignment() {
@@ -252,7 +266,8 @@ class GgufHeaderParser {
     tensor.gguf_type = Take<uint32_t>(what_);
     tensor.type = static_cast<TensorType>(tensor.gguf_type);
     if (tensor.gguf_type >= kMaxTensorTypes) {
-      throw Error("{}: {} has type {}, which is no GGUF tensor type", file_.path, what_, tensor.gguf_type);
+      throw Error("{}: {} has type {}, which is no GGUF tensor type", file_.path, what_,
+                  tensor.gguf_type);
     }
     tensor.file_offset_bytes = Take<uint64_t>(what_);  // relative to the data until PlaceTensors
     SetSize(tensor, shape);
@@ -267,14 +282,14 @@ class GgufHeaderParser {
     overflow |= __builtin_mul_overflow(rows, shape[0], &elements);
     if (layout.elements != 0) {
       if (shape[0] % layout.elements != 0) {
-        throw Error("{}: {} is {} with rows of {} elements, expected a multiple of {}", file_.path, what_,
-                    GgufTypeName(tensor.gguf_type), shape[0], layout.elements);
+        throw Error("{}: {} is {} with rows of {} elements, expected a multiple of {}", file_.path,
+                    what_, GgufTypeName(tensor.gguf_type), shape[0], layout.elements);
       }
       overflow |= __builtin_mul_overflow(elements / layout.elements, layout.bytes, &bytes);
     }
     if (overflow) {
-      throw Error("{}: {}: dimensions {} x {} x {} x {} overflow 64 bits", file_.path, what_, shape[0],
-                  shape[1], shape[2], shape[3]);
+      throw Error("{}: {}: dimensions {} x {} x {} x {} overflow 64 bits", file_.path, what_,
+                  shape[0], shape[1], shape[2], shape[3]);
     }
     tensor.rows = rows;
     tensor.cols = shape[0];
@@ -291,12 +306,14 @@ class GgufHeaderParser {
 
 void GgufFile::Impl::OpenFile(const std::string& file_path, std::string_view why) {
   path = file_path;
-  fd = Descriptor(
-      ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // NONBLOCK: a FIFO must not hang us
+  // NONBLOCK: a FIFO must not hang us
+  fd = Descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd) throw Error("{}: can't open: {}{}", path, std::strerror(errno), why);
   struct stat status {};
-  if (::fstat(fd.get(), &status) != 0) throw Error("{}: can't stat: {}", path, std::strerror(errno));
-  if (!S_ISREG(status.st_mode)) throw Error("{}: is not a regular file, expected a GGUF file", path);
+  if (::fstat(fd.get(), &status) != 0)
+    throw Error("{}: can't stat: {}", path, std::strerror(errno));
+  if (!S_ISREG(status.st_mode))
+    throw Error("{}: is not a regular file, expected a GGUF file", path);
   file_bytes = static_cast<uint64_t>(status.st_size);
   GgufHeaderParser(*this).Parse();
   parts = {{path, file_bytes, tensors.size()}};

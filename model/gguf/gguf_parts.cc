@@ -1,6 +1,6 @@
-// The last step of GgufFile::Open: a model in several files, as llama.cpp's gguf-split writes them. The paths
-// of the further parts are the given path with another number, so that no file's content chooses what is
-// opened.
+// The last step of GgufFile::Open: a model in several files, as llama.cpp's gguf-split writes them.
+// The paths of the further parts are the given path with another number, so that no file's content
+// chooses what is opened.
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
@@ -13,7 +13,8 @@
 namespace larder::model::inline gguf {
 namespace {
 
-constexpr const char *kNumber = "split.no", *kCount = "split.count", *kTensors = "split.tensors.count";
+constexpr const char *kNumber = "split.no", *kCount = "split.count",
+                     *kTensors = "split.tensors.count";
 
 constexpr std::string_view kSuffix = "-00000-of-00000.gguf";
 constexpr size_t kNumberAt = 1, kCountAt = 10, kDigits = 5;  // places in kSuffix
@@ -24,7 +25,9 @@ struct PartPath {
   uint32_t number = 0;
   uint32_t count = 0;
 
-  std::string Of(uint32_t other) const { return fmt::format("{}-{:05}-of-{:05}.gguf", stem, other, count); }
+  std::string Of(uint32_t other) const {
+    return fmt::format("{}-{:05}-of-{:05}.gguf", stem, other, count);
+  }
 };
 
 std::optional<PartPath> ParsePartPath(const std::string& path) {
@@ -37,7 +40,8 @@ std::optional<PartPath> ParsePartPath(const std::string& path) {
   };
   if (!parse(kNumberAt, parsed.number) || !parse(kCountAt, parsed.count)) return {};
   // Written again, the numbers must give the same path: this checks all other characters.
-  if (parsed.Of(parsed.number) != path || parsed.number < 1 || parsed.number > parsed.count) return {};
+  if (parsed.Of(parsed.number) != path || parsed.number < 1 || parsed.number > parsed.count)
+    return {};
   return parsed;
 }
 
@@ -48,8 +52,8 @@ void CheckNumbers(const GgufFile& file, const PartPath& said) {
                 said.count);
   }
   if (const uint64_t number = file.GetUnsigned(kNumber); number != said.number - 1) {
-    throw Error("{}: key '{}' is {} (from 0), expected {} for part {} as in the file's name", file.path(),
-                kNumber, number, said.number - 1, said.number);
+    throw Error("{}: key '{}' is {} (from 0), expected {} for part {} as in the file's name",
+                file.path(), kNumber, number, said.number - 1, said.number);
   }
 }
 
@@ -63,33 +67,36 @@ void GgufFile::OpenParts() {
   std::optional<PartPath> said = ParsePartPath(path());
   if (!said) {
     throw Error(
-        "{}: key '{}' is {}: a part of a model, but its name does not say which; expected a name that ends "
+        "{}: key '{}' is {}: a part of a model, but its name does not say which; expected a name "
+        "that ends "
         "in -00001-of-{:05}.gguf: give the parts the names that they had",
         path(), kCount, count, count);
   }
   CheckNumbers(*this, *said);
   if (said->number != 1) {
-    throw Error("{}: is part {} of {} of a model, expected the first: give {}", path(), said->number, count,
-                said->Of(1));
+    throw Error("{}: is part {} of {} of a model, expected the first: give {}", path(),
+                said->number, count, said->Of(1));
   }
   const uint64_t expected = GetUnsigned(kTensors);
   std::vector<TensorInfo>& tensors = impl_->tensors;
   const auto wrong_total = [&] {
     return Error(
-        "{}: key '{}' is {}, but parts 1 to {} of {} have {} tensors: expected the parts of one model",
+        "{}: key '{}' is {}, but parts 1 to {} of {} have {} tensors: expected the parts of one "
+        "model",
         path(), kTensors, expected, said->number, count, tensors.size());
   };
   if (expected > kMaxTensors)
     throw Error("{}: key '{}' is {}, expected at most {}", path(), kTensors, expected, kMaxTensors);
-  const std::string why = fmt::format("; the model is in {} files, expected all in one folder", count);
+  const std::string why =
+      fmt::format("; the model is in {} files, expected all in one folder", count);
   while (said->number < said->count) {
     ++said->number;
     GgufFile part;
     part.impl_->OpenFile(said->Of(said->number), why);
     CheckNumbers(part, *said);
     if (const auto total = part.FindUnsigned(kTensors); total && *total != expected) {
-      throw Error("{}: key '{}' is {}, expected {} as in {}", part.path(), kTensors, *total, expected,
-                  path());
+      throw Error("{}: key '{}' is {}, expected {} as in {}", part.path(), kTensors, *total,
+                  expected, path());
     }
     for (TensorInfo& tensor : part.impl_->tensors) tensor.part = said->number - 1;
     std::ranges::move(part.impl_->tensors, std::back_inserter(tensors));

@@ -55,7 +55,8 @@ void ExpectSameModel(const GgufFile& whole, const GgufFile& split) {
 
 TEST(GgufParts, ReadAsTheWholeFile) {
   const TemporaryFolder folder;
-  // Every tensor has bytes of its own, so that reading another part's file at the same place is noticed.
+  // Every tensor has bytes of its own, so that reading another part's file at the same place is
+  // noticed.
   RawGguf model = GoodModel();
   for (size_t i = 0; i < model.tensors.size(); ++i)
     model.data[model.tensors[i].offset] = static_cast<char>(i + 1);
@@ -96,7 +97,8 @@ TEST(GgufParts, RelativePathsAndOwnAlignments) {
   second.alignment = 64;
   second.SetU32("general.alignment", 64);
   for (const RawGguf::Tensor& tensor : aligned[1].tensors)
-    second.AddTensor(tensor.name, tensor.dims, tensor.type, aligned[1].data.substr(tensor.offset, 512));
+    second.AddTensor(tensor.name, tensor.dims, tensor.type,
+                     aligned[1].data.substr(tensor.offset, 512));
   WriteParts(folder / "m", parts);
   std::ofstream(folder / "whole.gguf", std::ios::binary) << model.Bytes();
   const fs::path before = fs::current_path();
@@ -134,13 +136,14 @@ TEST(GgufParts, APartOtherThanTheFirstNamesTheFirst) {
 TEST(GgufParts, ANameThatDoesNotSayWhichPart) {
   const TemporaryFolder folder;
   const std::string bytes = PartsOf(GoodModel(), {6, 6})[0].Bytes();
-  for (const char* name :
-       {"model.gguf", "m-00000-of-00002.gguf", "m-00003-of-00002.gguf", "m-0001-of-00002.gguf",
-        "m-00001_of_00002.gguf", "m-+0001-of-00002.gguf", "m-00001-of-00002.GGUF", "m-0000a-of-00002.gguf"}) {
+  for (const char* name : {"model.gguf", "m-00000-of-00002.gguf", "m-00003-of-00002.gguf",
+                           "m-0001-of-00002.gguf", "m-00001_of_00002.gguf", "m-+0001-of-00002.gguf",
+                           "m-00001-of-00002.GGUF", "m-0000a-of-00002.gguf"}) {
     const std::string path = folder / name;
     std::ofstream(path, std::ios::binary) << bytes;
     ExpectError(OpenError(path), path,
-                "key 'split.count' is 2: a part of a model, but its name does not say which; expected a name "
+                "key 'split.count' is 2: a part of a model, but its name does not say which; "
+                "expected a name "
                 "that ends in -00001-of-00002.gguf");
   }
 }
@@ -164,22 +167,26 @@ const std::vector<Malformed>& Table() {
   using Bytes = std::vector<std::string>;
   static const std::vector<Malformed> table = {
       {"a missing part", 1,
-       "can't open: No such file or directory; the model is in 3 files, expected all in one folder", nullptr,
-       [](Bytes& b) { b[1].clear(); }},
-      {"the last part missing", 2, "can't open: No such file", nullptr, [](Bytes& b) { b[2].clear(); }},
+       "can't open: No such file or directory; the model is in 3 files, expected all in one folder",
+       nullptr, [](Bytes& b) { b[1].clear(); }},
+      {"the last part missing", 2, "can't open: No such file", nullptr,
+       [](Bytes& b) { b[2].clear(); }},
       {"two parts swapped", 1, "key 'split.no' is 2 (from 0), expected 1 for part 2", nullptr,
        [](Bytes& b) { std::swap(b[1], b[2]); }},
       {"the first part twice", 1, "key 'split.no' is 0 (from 0), expected 1", nullptr,
        [](Bytes& b) { b[1] = b[0]; }},
-      {"another file as the first part", 0, "key 'split.no' is 1 (from 0), expected 0 for part 1", nullptr,
-       [](Bytes& b) { b[0] = b[1]; }},
-      {"split.no in the first", 0, "key 'split.no' is 7", [](Parts& p) { u16(p[0], "split.no", 7); }},
+      {"another file as the first part", 0, "key 'split.no' is 1 (from 0), expected 0 for part 1",
+       nullptr, [](Bytes& b) { b[0] = b[1]; }},
+      {"split.no in the first", 0, "key 'split.no' is 7",
+       [](Parts& p) { u16(p[0], "split.no", 7); }},
       {"no split.no in the first", 0, "key 'split.no' is missing",
        [](Parts& p) { p[0].EraseKey("split.no"); }},
-      {"no split.no in a part", 2, "key 'split.no' is missing", [](Parts& p) { p[2].EraseKey("split.no"); }},
+      {"no split.no in a part", 2, "key 'split.no' is missing",
+       [](Parts& p) { p[2].EraseKey("split.no"); }},
       {"split.no is a string", 1, "key 'split.no' is a string",
        [](Parts& p) { p[1].SetText("split.no", "1"); }},
-      {"split.no is negative", 1, "key 'split.no' is -1", [](Parts& p) { i32(p[1], "split.no", -1); }},
+      {"split.no is negative", 1, "key 'split.no' is -1",
+       [](Parts& p) { i32(p[1], "split.no", -1); }},
       {"split.count too large", 0, "key 'split.count' is 65535, expected 3 as in the file's name",
        [](Parts& p) { u16(p[0], "split.count", 65535); }},
       {"split.count of 64 bits", 0, "key 'split.count' is 18446744073709551615, expected 3",
@@ -190,7 +197,8 @@ const std::vector<Malformed>& Table() {
        [](Parts& p) { u16(p[0], "split.count", 2); }},
       {"split.count of a part", 1, "key 'split.count' is 4, expected 3 as in the file's name",
        [](Parts& p) { u16(p[1], "split.count", 4); }},
-      {"a whole file as a part", 2, "key 'split.count' is missing", [](Parts& p) { p[2].keys.clear(); }},
+      {"a whole file as a part", 2, "key 'split.count' is missing",
+       [](Parts& p) { p[2].keys.clear(); }},
       {"no total", 0, "key 'split.tensors.count' is missing",
        [](Parts& p) { p[0].EraseKey("split.tensors.count"); }},
       {"a negative total", 0, "key 'split.tensors.count' is -1, expected an unsigned integer",
@@ -199,11 +207,14 @@ const std::vector<Malformed>& Table() {
        [](Parts& p) { i32(p[0], "split.tensors.count", 2147483647); }},
       {"another total in a part", 2, "key 'split.tensors.count' is 11, expected 12 as in ",
        [](Parts& p) { i32(p[2], "split.tensors.count", 11); }},
-      {"too few tensors", 0, "key 'split.tensors.count' is 12, but parts 1 to 3 of 3 have 11 tensors",
+      {"too few tensors", 0,
+       "key 'split.tensors.count' is 12, but parts 1 to 3 of 3 have 11 tensors",
        [](Parts& p) { p[2].tensors.pop_back(); }},
-      {"too many tensors", 0, "key 'split.tensors.count' is 12, but parts 1 to 3 of 3 have 13 tensors",
+      {"too many tensors", 0,
+       "key 'split.tensors.count' is 12, but parts 1 to 3 of 3 have 13 tensors",
        [](Parts& p) { p[2].AddF32("more", {4}); }},
-      {"too many tensors already", 0, "key 'split.tensors.count' is 5, but parts 1 to 2 of 3 have 6 tensors",
+      {"too many tensors already", 0,
+       "key 'split.tensors.count' is 5, but parts 1 to 2 of 3 have 6 tensors",
        [](Parts& p) {
          for (RawGguf& part : p) i32(part, "split.tensors.count", 5);
        }},
@@ -213,12 +224,14 @@ const std::vector<Malformed>& Table() {
        [](Parts& p) { p[2].tensors[0].name = "output_norm.weight"; }},
       {"a tensor twice in a part", 1, "duplicate tensor 'output_norm.weight'",
        [](Parts& p) { p[1].tensors[1].name = "output_norm.weight"; }},
-      {"a part of another kind", 1, "starts with the magic 'GGML'", [](Parts& p) { p[1].magic = "GGML"; }},
+      {"a part of another kind", 1, "starts with the magic 'GGML'",
+       [](Parts& p) { p[1].magic = "GGML"; }},
       {"a part cut short", 2, "tensor 'blk.0.ffn_down.weight': 136 bytes at offset", nullptr,
        [](Bytes& b) { b[2].resize(b[2].size() - 64); }},
       {"tensor count of a part", 1, "tensor count is 4611686018427387904",
        [](Parts& p) { p[1].tensor_count = uint64_t{1} << 62; }},
-      {"a tensor beyond its part", 1, "tensor 'output.weight': 48 bytes at offset 1048576 lie beyond",
+      {"a tensor beyond its part", 1,
+       "tensor 'output.weight': 48 bytes at offset 1048576 lie beyond",
        [](Parts& p) { p[1].Find("output.weight").offset = 1 << 20; }},
   };
   return table;
@@ -268,7 +281,8 @@ TEST(GgufParts, ErrorsOfRowsNameTheirPart) {
     return "";
   };
   ExpectError(error_of("blk.0.attn_q.weight"), second, "the weight at row 1, column 1 is NaN");
-  ExpectError(error_of("blk.0.ffn_down.weight"), second, "the scale of block 0 of row 2 is infinite");
+  ExpectError(error_of("blk.0.ffn_down.weight"), second,
+              "the scale of block 0 of row 2 is infinite");
   ExpectError(error_of("blk.0.ffn_up.weight"), second, "is I8 (type 24)");
   EXPECT_EQ(error_of("token_embd.weight"), "");
   fs::resize_file(second, 512);

@@ -28,12 +28,13 @@ void GgufFile::Impl::PlaceTensors(uint64_t header_bytes, uint64_t alignment) {
   for (TensorInfo& tensor : tensors) {
     const uint64_t offset = tensor.file_offset_bytes;
     if (offset % alignment != 0) {
-      throw Error("{}: tensor {}: offset {} is not a multiple of the alignment {}", path, Quoted(tensor.name),
-                  offset, alignment);
+      throw Error("{}: tensor {}: offset {} is not a multiple of the alignment {}", path,
+                  Quoted(tensor.name), offset, alignment);
     }
     if (offset > data_bytes || tensor.size_bytes > data_bytes - offset) {
       throw Error(
-          "{}: tensor {}: {} bytes at offset {} lie beyond the file's {} bytes of data: it is cut short or "
+          "{}: tensor {}: {} bytes at offset {} lie beyond the file's {} bytes of data: it is cut "
+          "short or "
           "damaged",
           path, Quoted(tensor.name), tensor.size_bytes, offset, data_bytes);
     }
@@ -46,7 +47,8 @@ void GgufFile::Impl::PlaceTensors(uint64_t header_bytes, uint64_t alignment) {
     const TensorInfo& tensor = tensors[i];
     if (tensor.size_bytes == 0) continue;
     if (last != nullptr && tensor.file_offset_bytes < last->file_offset_bytes + last->size_bytes) {
-      throw Error("{}: tensor {} overlaps tensor {}", path, Quoted(tensor.name), Quoted(last->name));
+      throw Error("{}: tensor {} overlaps tensor {}", path, Quoted(tensor.name),
+                  Quoted(last->name));
     }
     last = &tensor;
   }

@@ -30,14 +30,15 @@ bool AllScalesFinite(const Q8Block* blocks, size_t n) {
 }
 
 // `blocks` are the rows from row0 on of `tensor`, row_blocks blocks per row.
-void CheckScales(const std::string& path, const TensorInfo& tensor, size_t row0, const Q8Block* blocks,
-                 size_t rows, size_t row_blocks) {
+void CheckScales(const std::string& path, const TensorInfo& tensor, size_t row0,
+                 const Q8Block* blocks, size_t rows, size_t row_blocks) {
   const size_t n = rows * row_blocks;
   if (AllScalesFinite(blocks, n)) return;
   for (size_t i = 0; i < n; ++i) {
     if (IsFiniteScale(blocks[i].d)) continue;
     throw Error(
-        "{}: tensor {}: the scale of block {} of row {} is {}, expected a finite number: the file is damaged "
+        "{}: tensor {}: the scale of block {} of row {} is {}, expected a finite number: the file "
+        "is damaged "
         "or its weights overflow",
         path, Quoted(tensor.name), i % row_blocks, row0 + i / row_blocks,
         (blocks[i].d & 0x3ff) != 0 ? "NaN" : "infinite");
@@ -45,13 +46,14 @@ void CheckScales(const std::string& path, const TensorInfo& tensor, size_t row0,
 }
 
 // The same for rows of any type, as the file stores them.
-void CheckBlockScales(const std::string& path, const TensorInfo& tensor, size_t row0, const char* bytes,
-                      size_t rows) {
+void CheckBlockScales(const std::string& path, const TensorInfo& tensor, size_t row0,
+                      const char* bytes, size_t rows) {
   const size_t at = FindBadScale(tensor.type, bytes, rows * RowBytes(tensor.type, tensor.cols));
   if (at == SIZE_MAX) return;
   const size_t row_blocks = tensor.cols / LayoutOfGgufType(tensor.gguf_type).elements;
   throw Error(
-      "{}: tensor {}: a scale of block {} of row {} is not a finite number: the file is damaged or its "
+      "{}: tensor {}: a scale of block {} of row {} is not a finite number: the file is damaged or "
+      "its "
       "weights "
       "overflow",
       path, Quoted(tensor.name), at % row_blocks, row0 + at / row_blocks);
@@ -63,15 +65,16 @@ void CheckFinite(const std::string& path, const TensorInfo& tensor, size_t row0,
   for (size_t i = 0; i < values.size(); ++i) {
     if (AllFinite(values.subspan(i, 1))) continue;
     throw Error(
-        "{}: tensor {}: the weight at row {}, column {} is {}, expected a finite number: the file is damaged",
+        "{}: tensor {}: the weight at row {}, column {} is {}, expected a finite number: the file "
+        "is damaged",
         path, Quoted(tensor.name), row0 + i / tensor.cols, i % tensor.cols,
         values[i] != values[i] ? "NaN" : "infinite");
   }
 }
 
 void CheckRange(const TensorInfo& tensor, size_t row0, size_t n) {
-  LARDER_CHECK(row0 <= tensor.rows && n <= tensor.rows - row0, "rows {} + {} of tensor {}, which has {}",
-               row0, n, tensor.name, tensor.rows);
+  LARDER_CHECK(row0 <= tensor.rows && n <= tensor.rows - row0,
+               "rows {} + {} of tensor {}, which has {}", row0, n, tensor.name, tensor.rows);
 }
 
 // Converts rows in the file's format to float32. `raw` has the alignment of heap memory.
@@ -84,7 +87,8 @@ void ToF32(TensorType type, const char* raw, std::span<float> values) {
       F16ToF32({reinterpret_cast<const uint16_t*>(raw), values.size()}, values.data());
       return;
     case TensorType::kBF16:
-      for (size_t i = 0; i < values.size(); ++i) values[i] = Bf16ToF32(LoadAt<uint16_t>(raw + 2 * i));
+      for (size_t i = 0; i < values.size(); ++i)
+        values[i] = Bf16ToF32(LoadAt<uint16_t>(raw + 2 * i));
       return;
     case TensorType::kQ8_0:
       DequantizeQ8_0(reinterpret_cast<const Q8Block*>(raw), values);
@@ -99,16 +103,18 @@ void ToF32(TensorType type, const char* raw, std::span<float> values) {
 GgufFile::GgufFile() : impl_(std::make_unique<Impl>()) {}
 GgufFile::~GgufFile() = default;
 
-void ReadExactly(int fd, const std::string& path, std::string_view what, uint64_t offset, uint64_t bytes,
-                 void* dst) {
+void ReadExactly(int fd, const std::string& path, std::string_view what, uint64_t offset,
+                 uint64_t bytes, void* dst) {
   auto* out = static_cast<char*>(dst);
   while (bytes > 0) {
     const ssize_t got = ::pread(fd, out, bytes, static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw Error("{}: can't read {} at byte {}: {}", path, what, offset, std::strerror(errno));
+    if (got < 0)
+      throw Error("{}: can't read {} at byte {}: {}", path, what, offset, std::strerror(errno));
     if (got == 0) {
-      throw Error("{}: {} ends at byte {}, expected {} more bytes: the file has shrunk since it was opened",
-                  path, what, offset, bytes);
+      throw Error(
+          "{}: {} ends at byte {}, expected {} more bytes: the file has shrunk since it was opened",
+          path, what, offset, bytes);
     }
     out += got;
     offset += static_cast<uint64_t>(got);
@@ -137,14 +143,16 @@ const TensorInfo* GgufFile::FindTensor(std::string_view name) const {
 const TensorInfo& GgufFile::Tensor(std::string_view name) const {
   if (const TensorInfo* tensor = FindTensor(name)) return *tensor;
   throw Error("{}: tensor {} is missing{}", impl_->path, Quoted(name),
-              Has("larder.split.part") ? ": the file is a part of a model (larder inspect says which)" : "");
+              Has("larder.split.part")
+                  ? ": the file is a part of a model (larder inspect says which)"
+                  : "");
 }
 
 void GgufFile::CheckReadable(const TensorInfo& tensor) const {
   if (IsReadableType(tensor.gguf_type)) return;
   throw Error("{}: tensor {} is {} (type {}), expected {}: convert the model to one of these",
-              impl_->path_of(tensor), Quoted(tensor.name), GgufTypeName(tensor.gguf_type), tensor.gguf_type,
-              kReadableTypes);
+              impl_->path_of(tensor), Quoted(tensor.name), GgufTypeName(tensor.gguf_type),
+              tensor.gguf_type, kReadableTypes);
 }
 
 void GgufFile::ReadRows(const TensorInfo& tensor, size_t row0, size_t n, void* dst) const {
@@ -171,7 +179,8 @@ void GgufFile::ReadRowsF32(const TensorInfo& tensor, size_t row0, size_t n, floa
   }
 }
 
-void GgufFile::ReadRowsAs(TensorType type, const TensorInfo& tensor, size_t row0, size_t n, void* dst) const {
+void GgufFile::ReadRowsAs(TensorType type, const TensorInfo& tensor, size_t row0, size_t n,
+                          void* dst) const {
   if (type == TensorType::kQ8_0) return ReadRowsQ8_0(tensor, row0, n, static_cast<Q8Block*>(dst));
   CheckReadable(tensor);
   LARDER_CHECK(type == tensor.type, "tensor {} of type {} as type {}", tensor.name,

@@ -93,7 +93,8 @@ TEST(Gguf, ReadsWhatTheWriterWrote) {
   file->ReadRowsF32(file->Tensor("vector"), 0, 1, vector.data());
   EXPECT_EQ(vector, (std::vector<float>{1.0f, 2.0f, 3.0f}));
   EXPECT_EQ(file->FindTensor("nothing"), nullptr);
-  ExpectContains(ErrorOf([&] { file->Tensor("nothing"); }), temp.path() + ": tensor 'nothing' is missing");
+  ExpectContains(ErrorOf([&] { file->Tensor("nothing"); }),
+                 temp.path() + ": tensor 'nothing' is missing");
 }
 
 TEST(Gguf, WriterThatFailsLeavesNothing) {
@@ -102,7 +103,8 @@ TEST(Gguf, WriterThatFailsLeavesNothing) {
                  "/nowhere/at/all.gguf.tmp: can't create");
   const TempFile temp;
   writer.AddTensor(
-      "t", TensorType::kF32, 1, 1, [](void*, size_t, size_t, void*) { throw Error("stop"); }, nullptr);
+      "t", TensorType::kF32, 1, 1, [](void*, size_t, size_t, void*) { throw Error("stop"); },
+      nullptr);
   EXPECT_EQ(ErrorOf([&] { writer.Write(temp.path()); }), "stop");
   EXPECT_FALSE(std::filesystem::exists(temp.path()));
   EXPECT_FALSE(std::filesystem::exists(temp.path() + ".tmp"));
@@ -118,7 +120,8 @@ TEST(Gguf, NumbersOfEveryWidth) {
   raw.Set("i64", Type::kI64, Raw(int64_t{-1}));
   raw.Set("u64", Type::kU64, Raw(~uint64_t{0}));
   raw.Set("f64", Type::kF64, Raw(0.1));
-  raw.Set("u64s", Type::kArray, RawArray(Type::kU64, 2, Raw(uint64_t{1}) + Raw(uint64_t{0x80000000})));
+  raw.Set("u64s", Type::kArray,
+          RawArray(Type::kU64, 2, Raw(uint64_t{1}) + Raw(uint64_t{0x80000000})));
   raw.Set("i8s", Type::kArray, RawArray(Type::kI8, 3, "\xff\x01\x02"));
   raw.Set("nested", Type::kArray,
           RawArray(Type::kArray, 2,
@@ -137,14 +140,17 @@ TEST(Gguf, NumbersOfEveryWidth) {
   EXPECT_EQ(file->Describe(file->entries()[10], 1), "[[1, ... 2 in all], ... 2 in all]");
   EXPECT_EQ(file->Describe(file->entries()[10], 9), "[[1, 2], ['s']]");
   EXPECT_EQ(file->Describe(file->entries()[5], 9), "-1");
-  ExpectContains(ErrorOf([&] { file->GetUnsigned("i64"); }), "key 'i64' is -1, expected an unsigned integer");
+  ExpectContains(ErrorOf([&] { file->GetUnsigned("i64"); }),
+                 "key 'i64' is -1, expected an unsigned integer");
   ExpectContains(ErrorOf([&] { file->FindSigned("u64"); }),
                  "key 'u64' is 18446744073709551615, expected a signed");
   ExpectContains(ErrorOf([&] { file->FindInts("u64s"); }), "key 'u64s': value 1 does not fit");
   ExpectContains(ErrorOf([&] { file->FindStrings("u64s"); }),
                  "key 'u64s' is an array of u64 values, expected an array");
-  ExpectContains(ErrorOf([&] { file->FindFloats("u8"); }), "key 'u8' is a u8, expected an array of floats");
-  ExpectContains(ErrorOf([&] { file->FindInts("nested"); }), "key 'nested' is an array of array values");
+  ExpectContains(ErrorOf([&] { file->FindFloats("u8"); }),
+                 "key 'u8' is a u8, expected an array of floats");
+  ExpectContains(ErrorOf([&] { file->FindInts("nested"); }),
+                 "key 'nested' is an array of array values");
   ExpectContains(ErrorOf([&] { file->GetFloat("u8"); }), "key 'u8' is a u8, expected a float");
   ExpectContains(ErrorOf([&] { file->FindBool("u8"); }), "key 'u8' is a u8, expected a bool");
   ExpectContains(ErrorOf([&] { file->GetString("f64"); }), "key 'f64' is a f64, expected a string");
@@ -166,7 +172,8 @@ TEST(Gguf, EveryTypeReadsAsF32AndQ8) {
     file->ReadRowsQ8_0(tensor, 0, tensor.rows, blocks.data());
     for (size_t i = 0; i < values.size(); ++i) {
       const Q8Block& block = blocks[i / tensor.cols * row_blocks + i % tensor.cols / kBlock];
-      ASSERT_NEAR(F16ToF32(block.d) * block.q[i % tensor.cols % kBlock], 0.5f, 0.001f) << tensor.name;
+      ASSERT_NEAR(F16ToF32(block.d) * block.q[i % tensor.cols % kBlock], 0.5f, 0.001f)
+          << tensor.name;
     }
   }
 }
@@ -187,7 +194,8 @@ TEST(Gguf, Q8ReadsAreTheFilesBytesAndAgreeInPieces) {
   file->ReadRowsQ8_0(tensor, 0, kRows, blocks.data());
   EXPECT_EQ(std::memcmp(blocks.data(), bytes.data(), bytes.size()), 0);
   file->ReadRowsQ8_0(tensor, 1234, 7, piece.data());
-  EXPECT_EQ(std::memcmp(piece.data(), bytes.data() + 1234 * RowBytes(TensorType::kQ8_0, kCols), 7 * 5 * 34),
+  EXPECT_EQ(std::memcmp(piece.data(), bytes.data() + 1234 * RowBytes(TensorType::kQ8_0, kCols),
+                        7 * 5 * 34),
             0);
 }
 
@@ -207,15 +215,18 @@ TEST(Gguf, BadWeightsAreNamed) {
   };
   ExpectContains(q8("blk.0.ffn_down.weight"),
                  "'blk.0.ffn_down.weight': the scale of block 0 of row 2 is infinite");
-  ExpectContains(q8("blk.0.attn_q.weight"), "'blk.0.attn_q.weight': the weight at row 1, column 1 is NaN");
-  ExpectContains(q8("token_embd.weight"), "'token_embd.weight': the weight at row 2, column 3 is infinite");
+  ExpectContains(q8("blk.0.attn_q.weight"),
+                 "'blk.0.attn_q.weight': the weight at row 1, column 1 is NaN");
+  ExpectContains(q8("token_embd.weight"),
+                 "'token_embd.weight': the weight at row 2, column 3 is infinite");
   ExpectContains(q8("output.weight"), "'output.weight': the scale of block 0 of row 1 is infinite");
 }
 
 constexpr TensorType kQuantisedTypes[] = {
-    TensorType::kQ4_0,   TensorType::kQ4_1,   TensorType::kQ5_0, TensorType::kQ5_1, TensorType::kQ8_0,
-    TensorType::kQ2_K,   TensorType::kQ3_K,   TensorType::kQ4_K, TensorType::kQ5_K, TensorType::kQ6_K,
-    TensorType::kIQ4_NL, TensorType::kIQ4_XS, TensorType::kMXFP4};
+    TensorType::kQ4_0, TensorType::kQ4_1, TensorType::kQ5_0,   TensorType::kQ5_1,
+    TensorType::kQ8_0, TensorType::kQ2_K, TensorType::kQ3_K,   TensorType::kQ4_K,
+    TensorType::kQ5_K, TensorType::kQ6_K, TensorType::kIQ4_NL, TensorType::kIQ4_XS,
+    TensorType::kMXFP4};
 
 // A block whose scale is no number is named, by its row, however the rows are read.
 TEST(Gguf, BadBlocksOfEveryTypeAreNamed) {
@@ -241,8 +252,9 @@ TEST(Gguf, BadBlocksOfEveryTypeAreNamed) {
       ExpectContains(ErrorOf([&] { file->ReadRowsAs(type, w, 0, 3, rows.data()); }),
                      " scale of block 1 of row 2 is ");
       if (type == TensorType::kMXFP4) continue;  // its codes are zeros here, and so are its weights
-      ExpectContains(ErrorOf([&] { file->ReadRowsQ8_0(w, 0, 3, reinterpret_cast<Q8Block*>(rows.data())); }),
-                     "row 2");
+      ExpectContains(
+          ErrorOf([&] { file->ReadRowsQ8_0(w, 0, 3, reinterpret_cast<Q8Block*>(rows.data())); }),
+          "row 2");
     }
   }
 }
@@ -261,9 +273,10 @@ TEST(Gguf, TensorsOfEveryTypeHaveTheirBytes) {
     };
     EXPECT_EQ(open(layout.elements, 2 * layout.bytes), "no error");
     ExpectContains(open(layout.elements, 2 * layout.bytes - 1), "lie beyond");
-    ExpectContains(open(layout.elements / 2, 2 * layout.bytes),
-                   fmt::format("tensor 'w' is {} with rows of {} elements, expected a multiple of {}",
-                               GgufTypeName(number), layout.elements / 2, layout.elements));
+    ExpectContains(
+        open(layout.elements / 2, 2 * layout.bytes),
+        fmt::format("tensor 'w' is {} with rows of {} elements, expected a multiple of {}",
+                    GgufTypeName(number), layout.elements / 2, layout.elements));
     ExpectContains(open(layout.elements << 40, 2 * layout.bytes), "lie beyond");
   }
 }
@@ -282,8 +295,9 @@ TEST(Gguf, OtherTypesAreListedButNotRead) {
   const std::string error = ErrorOf([&] { file->ReadRows(tensor, 0, 1, buffer.data()); });
   ExpectContains(error, "tensor 'extra_iq2' is IQ2_XXS (type 16)");
   ExpectContains(error, "IQ4_XS or MXFP4: convert the model to one of these");
-  EXPECT_EQ(ErrorOf([&] { file->ReadRowsQ8_0(tensor, 0, 1, reinterpret_cast<Q8Block*>(buffer.data())); }),
-            error);
+  EXPECT_EQ(
+      ErrorOf([&] { file->ReadRowsQ8_0(tensor, 0, 1, reinterpret_cast<Q8Block*>(buffer.data())); }),
+      error);
 }
 
 TEST(Gguf, VersionTwoAndFilesWithoutTensorsOpen) {

@@ -1,5 +1,5 @@
-// Test support: GGUF files that are put together part by part, so that each part can be made wrong, and
-// temporary files. Included by tests only.
+// Test support: GGUF files that are put together part by part, so that each part can be made wrong,
+// and temporary files. Included by tests only.
 #pragma once
 
 #include <unistd.h>
@@ -27,7 +27,8 @@ class TempFile {
     path_ = fmt::format("{}/larder_model_test_{}_{}.gguf", P_tmpdir, ::getpid(), count++);
   }
   explicit TempFile(std::string_view bytes) : TempFile() {
-    std::ofstream(path_, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    std::ofstream(path_, std::ios::binary)
+        .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   }
   TempFile(const TempFile&) = delete;
   TempFile& operator=(const TempFile&) = delete;
@@ -42,7 +43,9 @@ template <typename T>
 std::string Raw(T value) {
   return std::string(reinterpret_cast<const char*>(&value), sizeof value);
 }
-inline std::string RawText(std::string_view text) { return Raw(uint64_t{text.size()}) + std::string(text); }
+inline std::string RawText(std::string_view text) {
+  return Raw(uint64_t{text.size()}) + std::string(text);
+}
 inline std::string RawArray(GgufValueType element, uint64_t count, const std::string& values) {
   return Raw(static_cast<uint32_t>(element)) + Raw(count) + values;
 }
@@ -62,7 +65,8 @@ struct RawGguf {
   };
   std::string magic = "GGUF";
   uint32_t version = 3;
-  std::optional<uint64_t> tensor_count, key_count;  // the counts written to the file, if they are to be wrong
+  std::optional<uint64_t> tensor_count, key_count;  // the counts written to the file, if they are
+                                                    // to be wrong
   std::vector<Key> keys;
   std::vector<Tensor> tensors;
   std::string data;
@@ -73,7 +77,8 @@ struct RawGguf {
                       Raw(key_count.value_or(keys.size()));
     for (const Key& key : keys) out += RawText(key.name) + Raw(key.type) + key.value;
     for (const Tensor& tensor : tensors) {
-      out += RawText(tensor.name) + Raw(tensor.said_dims.value_or(static_cast<uint32_t>(tensor.dims.size())));
+      out += RawText(tensor.name) +
+             Raw(tensor.said_dims.value_or(static_cast<uint32_t>(tensor.dims.size())));
       for (const uint64_t dim : tensor.dims) out += Raw(dim);
       out += Raw(tensor.type) + Raw(tensor.offset);
     }
@@ -96,7 +101,8 @@ struct RawGguf {
   }
 
   // Adds a tensor at the end of the data, which is `bytes` padded to the alignment.
-  void AddTensor(std::string_view name, std::vector<uint64_t> dims, uint32_t type, std::string bytes) {
+  void AddTensor(std::string_view name, std::vector<uint64_t> dims, uint32_t type,
+                 std::string bytes) {
     tensors.push_back({std::string(name), std::move(dims), type, data.size(), {}});
     data += bytes;
     data.resize(RoundUp(data.size(), alignment), '\0');
@@ -139,8 +145,8 @@ inline RawGguf RawOf(const GgufFile& file) {
   return raw;
 }
 
-// The model in parts as llama.cpp's gguf-split makes them: all keys are in the first, part i has counts[i]
-// tensors.
+// The model in parts as llama.cpp's gguf-split makes them: all keys are in the first, part i has
+// counts[i] tensors.
 inline std::vector<RawGguf> PartsOf(const RawGguf& model, const std::vector<size_t>& counts) {
   std::vector<RawGguf> parts(counts.size());
   parts.front().keys = model.keys;
@@ -150,7 +156,8 @@ inline std::vector<RawGguf> PartsOf(const RawGguf& model, const std::vector<size
     part.alignment = model.alignment;
     part.Set("split.no", GgufValueType::kU16, Raw(static_cast<uint16_t>(i)));
     part.Set("split.count", GgufValueType::kU16, Raw(static_cast<uint16_t>(parts.size())));
-    part.Set("split.tensors.count", GgufValueType::kI32, Raw(static_cast<int32_t>(model.tensors.size())));
+    part.Set("split.tensors.count", GgufValueType::kI32,
+             Raw(static_cast<int32_t>(model.tensors.size())));
     for (const size_t end = next + counts[i]; next < end; ++next) {
       const RawGguf::Tensor& tensor = model.tensors.at(next);
       const uint64_t data_end =
@@ -159,7 +166,8 @@ inline std::vector<RawGguf> PartsOf(const RawGguf& model, const std::vector<size
                      model.data.substr(tensor.offset, data_end - tensor.offset));
     }
   }
-  LARDER_CHECK(next == model.tensors.size(), "parts have {} of {} tensors", next, model.tensors.size());
+  LARDER_CHECK(next == model.tensors.size(), "parts have {} of {} tensors", next,
+               model.tensors.size());
   return parts;
 }
 
@@ -183,8 +191,8 @@ inline std::string WriteParts(const std::string& stem, const std::vector<RawGguf
   return WriteParts(stem, bytes);
 }
 
-// A complete model of one layer: dim 4, ffn 32, 2 heads of size 2, 1 KV head, vocabulary 3. It has tensors of
-// all four types.
+// A complete model of one layer: dim 4, ffn 32, 2 heads of size 2, 1 KV head, vocabulary 3. It has
+// tensors of all four types.
 inline RawGguf GoodModel(const std::string& arch = "llama") {
   RawGguf file;
   const auto key = [&](const char* suffix) { return arch + "." + suffix; };
@@ -204,7 +212,8 @@ inline RawGguf GoodModel(const std::string& arch = "llama") {
            RawArray(GgufValueType::kString, 3, RawText("<unk>") + RawText("<s>") + RawText("a")));
   file.Set("tokenizer.ggml.add_bos_token", GgufValueType::kBool, Raw(uint8_t{1}));
 
-  const auto add16 = [&](const char* name, uint64_t rows, uint64_t cols, uint32_t type, uint16_t value) {
+  const auto add16 = [&](const char* name, uint64_t rows, uint64_t cols, uint32_t type,
+                         uint16_t value) {
     std::string bytes;
     for (uint64_t i = 0; i < rows * cols; ++i) bytes += Raw(value);
     file.AddTensor(name, {cols, rows}, type, bytes);

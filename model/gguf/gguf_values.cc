@@ -57,13 +57,14 @@ std::string_view LoadString(const char*& at) {
                             std::string_view expected) {
   const std::string_view element = GgufValueTypeName(entry.element_type);
   if (entry.type == Type::kArray) {
-    throw Error("{}: key {} is an array of {} values, expected {}", path, Quoted(entry.key), element,
-                expected);
+    throw Error("{}: key {} is an array of {} values, expected {}", path, Quoted(entry.key),
+                element, expected);
   }
   throw Error("{}: key {} is a {}, expected {}", path, Quoted(entry.key), element, expected);
 }
 
-[[noreturn]] void Missing(const std::string& path, std::string_view key, std::string_view expected) {
+[[noreturn]] void Missing(const std::string& path, std::string_view key,
+                          std::string_view expected) {
   throw Error("{}: key {} is missing, expected {}", path, Quoted(key), expected);
 }
 
@@ -106,7 +107,8 @@ std::string_view GgufValueTypeName(GgufValueType type) {
 
 std::string Quoted(std::string_view text, size_t max_bytes) {
   size_t end = std::min(text.size(), max_bytes);
-  while (end < text.size() && end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  while (end < text.size() && end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80)
+    --end;
   std::string out = "'";
   for (const char c : text.substr(0, end)) {
     const auto u = static_cast<unsigned char>(c);
@@ -155,8 +157,10 @@ std::optional<int64_t> GgufFile::FindSigned(std::string_view key) const {
   if (i < 0) return std::nullopt;
   const auto value = LoadInteger(impl_->entries[i].type, impl_->header.data() + impl_->payloads[i]);
   if (!value) WrongType(impl_->path, impl_->entries[i], "an integer");
-  if (!value->negative && value->bits > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-    throw Error("{}: key {} is {}, expected a signed 64-bit integer", impl_->path, Quoted(key), value->bits);
+  if (!value->negative &&
+      value->bits > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+    throw Error("{}: key {} is {}, expected a signed 64-bit integer", impl_->path, Quoted(key),
+                value->bits);
   }
   return static_cast<int64_t>(value->bits);
 }
@@ -206,13 +210,14 @@ std::optional<std::vector<int32_t>> GgufFile::FindInts(std::string_view key) con
   const size_t bytes = GgufValueBytes(entry.element_type);
   const bool is_integer = bytes != 0 && entry.element_type != Type::kF32 &&
                           entry.element_type != Type::kF64 && entry.element_type != Type::kBool;
-  if (entry.type != Type::kArray || !is_integer) WrongType(impl_->path, entry, "an array of integers");
+  if (entry.type != Type::kArray || !is_integer)
+    WrongType(impl_->path, entry, "an array of integers");
   std::vector<int32_t> values(entry.count);
   for (size_t k = 0; k < values.size(); ++k) {
     const Integer value = *LoadInteger(entry.element_type, at + k * bytes);
     const auto as_signed = static_cast<int64_t>(value.bits);
-    if (as_signed < std::numeric_limits<int32_t>::min() || as_signed > std::numeric_limits<int32_t>::max() ||
-        (as_signed < 0 && !value.negative)) {
+    if (as_signed < std::numeric_limits<int32_t>::min() ||
+        as_signed > std::numeric_limits<int32_t>::max() || (as_signed < 0 && !value.negative)) {
       throw Error("{}: key {}: value {} does not fit 32 signed bits", impl_->path, Quoted(key), k);
     }
     values[k] = static_cast<int32_t>(as_signed);
@@ -225,7 +230,8 @@ std::optional<std::vector<float>> GgufFile::FindFloats(std::string_view key) con
   if (i < 0) return std::nullopt;
   const Entry& entry = impl_->entries[i];
   const char* at = impl_->header.data() + impl_->payloads[i];
-  if (entry.type != Type::kArray || (entry.element_type != Type::kF32 && entry.element_type != Type::kF64)) {
+  if (entry.type != Type::kArray ||
+      (entry.element_type != Type::kF32 && entry.element_type != Type::kF64)) {
     WrongType(impl_->path, entry, "an array of floats");
   }
   std::vector<float> values(entry.count);
@@ -259,9 +265,11 @@ std::string Text(Type type, const char*& at, size_t max_items);
 std::string ArrayText(Type element, uint64_t count, const char*& at, size_t max_items) {
   std::string out = "[";
   uint64_t i = 0;
-  for (; i < count && i < max_items; ++i) out += (i == 0 ? "" : ", ") + Text(element, at, max_items);
+  for (; i < count && i < max_items; ++i)
+    out += (i == 0 ? "" : ", ") + Text(element, at, max_items);
   if (i < count) out += fmt::format("{}... {} in all", i == 0 ? "" : ", ", count);
-  // Elements that are not printed must be skipped, because a later value of an outer array may be printed.
+  // Elements that are not printed must be skipped, because a later value of an outer array may be
+  // printed.
   for (; i < count; ++i) {
     if (const size_t bytes = GgufValueBytes(element); bytes != 0) {
       at += (count - i) * bytes;

@@ -11,7 +11,8 @@ namespace larder::model::inline gguf {
 namespace {
 
 constexpr size_t kAlignment = 32;       // GGUF's default: no general.alignment key needed
-constexpr size_t kFillBytes = 1 << 20;  // bytes that one call of a tensor's Fill makes, at least one row
+constexpr size_t kFillBytes = 1 << 20;  // bytes that one call of a tensor's Fill makes, at least
+                                        // one row
 
 template <typename T>
 void Append(std::string& out, T value) {
@@ -80,9 +81,15 @@ struct GgufWriter::Impl {
 GgufWriter::GgufWriter() : impl_(std::make_unique<Impl>()) {}
 GgufWriter::~GgufWriter() = default;
 
-void GgufWriter::Add(std::string key, uint32_t value) { impl_->AddScalar(key, GgufValueType::kU32, value); }
-void GgufWriter::Add(std::string key, uint64_t value) { impl_->AddScalar(key, GgufValueType::kU64, value); }
-void GgufWriter::Add(std::string key, float value) { impl_->AddScalar(key, GgufValueType::kF32, value); }
+void GgufWriter::Add(std::string key, uint32_t value) {
+  impl_->AddScalar(key, GgufValueType::kU32, value);
+}
+void GgufWriter::Add(std::string key, uint64_t value) {
+  impl_->AddScalar(key, GgufValueType::kU64, value);
+}
+void GgufWriter::Add(std::string key, float value) {
+  impl_->AddScalar(key, GgufValueType::kF32, value);
+}
 void GgufWriter::Add(std::string key, bool value) {
   impl_->AddScalar(key, GgufValueType::kBool, static_cast<uint8_t>(value));
 }
@@ -90,7 +97,9 @@ void GgufWriter::Add(std::string key, std::string value) {
   AppendType(impl_->NewEntry(key), GgufValueType::kString);
   AppendText(impl_->entries, value);
 }
-void GgufWriter::Add(std::string key, const char* value) { Add(std::move(key), std::string(value)); }
+void GgufWriter::Add(std::string key, const char* value) {
+  Add(std::move(key), std::string(value));
+}
 void GgufWriter::Add(std::string key, const std::vector<std::string>& values) {
   impl_->AddArray(key, GgufValueType::kString, values.size());
   for (const std::string& value : values) AppendText(impl_->entries, value);
@@ -118,12 +127,14 @@ void GgufWriter::AddTensor(std::string name, TensorType type, size_t rows, size_
 void GgufWriter::AddVector(std::string name, std::vector<float> values) {
   LARDER_CHECK(!values.empty(), "tensor {}", name);
   const size_t cols = values.size();
-  impl_->tensors.push_back({std::move(name), TensorType::kF32, 1, cols, nullptr, nullptr, std::move(values)});
+  impl_->tensors.push_back(
+      {std::move(name), TensorType::kF32, 1, cols, nullptr, nullptr, std::move(values)});
 }
 
 void GgufWriter::Write(const std::string& path, const WriteProgress& progress) const {
   uint64_t all_bytes = 0, done_bytes = 0;
-  for (const Impl::Tensor& tensor : impl_->tensors) all_bytes += RoundUp(tensor.Bytes(), kAlignment);
+  for (const Impl::Tensor& tensor : impl_->tensors)
+    all_bytes += RoundUp(tensor.Bytes(), kAlignment);
   NewFile file(path);
   const std::string header = impl_->Header();
   file.Write(header.data(), header.size());

@@ -62,10 +62,11 @@ void Q4_1(const uint8_t* block, float* x) {  // f16 scale, f16 minimum, 16 bytes
   ScaledFrom(Nibbles(block + 4, [](int q, size_t) { return q; }), Half(block), Half(block + 2), x);
 }
 
-void Q5_1(const uint8_t* block, float* x) {  // f16 scale, f16 minimum, 4 bytes of fifth bits, 16 bytes
+void Q5_1(const uint8_t* block, float* x) {  // f16 scale, f16 minimum, 4 bytes of fifth bits, 16
+                                             // bytes
   const auto fifth = Load<uint32_t>(block + 4);
-  ScaledFrom(Nibbles(block + 8, [&](int q, size_t j) { return q | FifthBit(fifth, j); }), Half(block),
-             Half(block + 2), x);
+  ScaledFrom(Nibbles(block + 8, [&](int q, size_t j) { return q | FifthBit(fifth, j); }),
+             Half(block), Half(block + 2), x);
 }
 
 void Mxfp4(const uint8_t* block, float* x) {  // E8M0 exponent, 16 bytes
@@ -73,8 +74,8 @@ void Mxfp4(const uint8_t* block, float* x) {  // E8M0 exponent, 16 bytes
          Mxfp4Scale(block[0]), x);
 }
 
-// 16 scales of 4 bits and 16 minima of 4 bits, 64 bytes of four weights each, f16 scale of the scales and of
-// the minima. A sub-block has 16 weights.
+// 16 scales of 4 bits and 16 minima of 4 bits, 64 bytes of four weights each, f16 scale of the
+// scales and of the minima. A sub-block has 16 weights.
 void Q2K(const uint8_t* block, float* x) {
   const uint8_t* quads = block + 16;
   const float d = Half(block + 80), dmin = Half(block + 82);
@@ -87,8 +88,8 @@ void Q2K(const uint8_t* block, float* x) {
   }
 }
 
-// 32 bytes of inverted third bits, 64 bytes of four weights' two low bits each, 16 scales of 6 bits in 12
-// bytes, f16 scale of the scales. A sub-block has 16 weights.
+// 32 bytes of inverted third bits, 64 bytes of four weights' two low bits each, 16 scales of 6 bits
+// in 12 bytes, f16 scale of the scales. A sub-block has 16 weights.
 void Q3K(const uint8_t* block, float* x) {
   const uint8_t *third = block, *quads = block + 32, *scales = block + 96;
   const float d = Half(block + 108);
@@ -107,8 +108,8 @@ void Q3K(const uint8_t* block, float* x) {
   }
 }
 
-// Q4_K and Q5_K: f16 scale of the scales and of the minima, 12 bytes of both, in Q5_K 32 bytes of fifth bits,
-// then 128 bytes of two weights each. A sub-block has 32 weights; two share 32 bytes.
+// Q4_K and Q5_K: f16 scale of the scales and of the minima, 12 bytes of both, in Q5_K 32 bytes of
+// fifth bits, then 128 bytes of two weights each. A sub-block has 32 weights; two share 32 bytes.
 template <bool kFifth>
 void Q4OrQ5K(const uint8_t* block, float* x) {
   const float d = Half(block), dmin = Half(block + 2);
@@ -126,8 +127,8 @@ void Q4OrQ5K(const uint8_t* block, float* x) {
   }
 }
 
-// 128 bytes of two weights' four low bits each, 64 bytes of four weights' two high bits each, 16 scales of 8
-// bits, f16 scale of the scales. A sub-block has 16 weights.
+// 128 bytes of two weights' four low bits each, 64 bytes of four weights' two high bits each, 16
+// scales of 8 bits, f16 scale of the scales. A sub-block has 16 weights.
 void Q6K(const uint8_t* block, float* x) {
   const float d = Half(block + 208);
   for (size_t sub = 0; sub < 16; ++sub) {
@@ -142,15 +143,16 @@ void Q6K(const uint8_t* block, float* x) {
   }
 }
 
-// f16 scale, 8 scales of 6 bits (two high bits in 2 bytes, four low bits in 4), 128 bytes of two weights
-// each.
+// f16 scale, 8 scales of 6 bits (two high bits in 2 bytes, four low bits in 4), 128 bytes of two
+// weights each.
 void Iq4Xs(const uint8_t* block, float* x) {
   const float d = Half(block);
   const auto high = Load<uint16_t>(block + 2);
   for (size_t sub = 0; sub < 8; ++sub) {
     const int low = block[4 + sub / 2] >> (sub % 2 * 4) & 15;
     const float scale = d * static_cast<float>((low | (high >> (sub * 2) & 3) << 4) - 32);
-    Scaled(Nibbles(block + 8 + sub * 16, [](int q, size_t) { return kIq4Values[static_cast<size_t>(q)]; }),
+    Scaled(Nibbles(block + 8 + sub * 16,
+                   [](int q, size_t) { return kIq4Values[static_cast<size_t>(q)]; }),
            scale, x + sub * kBlock);
   }
 }
@@ -210,10 +212,11 @@ DequantizeFn DequantizationOf(TensorType type) {
 void DequantizeQuants(TensorType type, const char* blocks, std::span<float> x) {
   const DequantizeFn dequantize = DequantizationOf(type);
   const auto [elements, bytes] = LayoutOfGgufType(static_cast<uint32_t>(type));
-  LARDER_CHECK(dequantize != nullptr && x.size() % elements == 0, "{} elements of type {}", x.size(),
-               static_cast<uint32_t>(type));
+  LARDER_CHECK(dequantize != nullptr && x.size() % elements == 0, "{} elements of type {}",
+               x.size(), static_cast<uint32_t>(type));
   const auto* block = reinterpret_cast<const uint8_t*>(blocks);
-  for (size_t at = 0; at < x.size(); at += elements, block += bytes) dequantize(block, x.data() + at);
+  for (size_t at = 0; at < x.size(); at += elements, block += bytes)
+    dequantize(block, x.data() + at);
 }
 
 void DequantizeBlocks(TensorType type, const char* blocks, std::span<float> x) {
@@ -227,7 +230,8 @@ size_t FindBadScale(TensorType type, const char* blocks, size_t bytes) {
   if (halves.empty() && !exponents) return SIZE_MAX;
   const size_t block_bytes = LayoutOfGgufType(static_cast<uint32_t>(type)).bytes;
   for (size_t block = 0; block * block_bytes < bytes; ++block) {
-    if (exponents && static_cast<uint8_t>(blocks[block * block_bytes]) > kMaxMxfp4Exponent) return block;
+    if (exponents && static_cast<uint8_t>(blocks[block * block_bytes]) > kMaxMxfp4Exponent)
+      return block;
     for (const size_t at : halves) {
       uint16_t scale;
       std::memcpy(&scale, blocks + block * block_bytes + at, sizeof(scale));

@@ -1,5 +1,6 @@
-// Quantised types against another engine's reading of the same files (../shared/data/quants) and, where these
-// are missing, against checksums of random blocks that this reader gave when it agreed with that engine.
+// Quantised types against another engine's reading of the same files (../shared/data/quants) and,
+// where these are missing, against checksums of random blocks that this reader gave when it agreed
+// with that engine.
 #include "model/gguf/quants.h"
 
 #include <gtest/gtest.h>
@@ -102,7 +103,8 @@ TEST(Quants, FilesReadAsAnotherEngineReadsThem) {
   const std::string archive = TestData("quants/dequantised-f32.tar.xz");
   LARDER_NEEDS_TEST_DATA(archive);
   const TemporaryFolder folder;
-  ASSERT_EQ(std::system(("tar -xJf '" + archive + "' -C '" + std::string(folder / "") + "'").c_str()), 0);
+  ASSERT_EQ(
+      std::system(("tar -xJf '" + archive + "' -C '" + std::string(folder / "") + "'").c_str()), 0);
   size_t files = 0;
   std::vector<bool> seen(64, false);
   for (const auto& entry : std::filesystem::directory_iterator(TestData("quants"))) {

@@ -1,5 +1,5 @@
-// Python's methods of dict, list and tuple. Those that change a value change only this rendering's copy of
-// it.
+// Python's methods of dict, list and tuple. Those that change a value change only this rendering's
+// copy of it.
 #include <algorithm>
 
 #include "model/jinja/functions.h"
@@ -80,7 +80,8 @@ Value Update(Rendering& r, const Value& self, CallArgs& args) {
       entries.emplace_back(Key(r, pair[0]), pair[1]);
     }
   }
-  for (const auto& [name, value] : args.named) entries.emplace_back(r.Bytes(std::string(name), true), value);
+  for (const auto& [name, value] : args.named)
+    entries.emplace_back(r.Bytes(std::string(name), true), value);
   for (const auto& [key, value] : entries) {
     r.heap().Step(1 + self.dict->entries.size() / 16);
     r.heap().Charge(kEntryBytes);
@@ -177,7 +178,9 @@ Value ReverseInPlace(Rendering& r, const Value& self, CallArgs&) {
   return Value::None();
 }
 
-Value CopyList(Rendering& r, const Value& self, CallArgs&) { return r.heap().NewList(self.list->items); }
+Value CopyList(Rendering& r, const Value& self, CallArgs&) {
+  return r.heap().NewList(self.list->items);
+}
 
 Value ClearList(Rendering&, const Value& self, CallArgs&) {
   self.list->items.clear();

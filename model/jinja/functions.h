@@ -32,9 +32,12 @@ std::span<const NamedBuiltin> LoopMethods();
 // "a.b.0" of a value, as the filters' `attribute` arguments name it; an int is an element.
 Value AttributePath(Rendering&, const Value& object, const Value& path);
 // str.strip and its halves: bytes [begin, end) that stay. `chars` none: white space.
-void StripRange(std::string_view text, const Value& chars, bool left, bool right, size_t* begin, size_t* end);
-Text MapChars(const Text&, uint32_t (*map)(uint32_t));  // German sharp s becomes SS where map is UpperChar
-Text Replaced(Rendering&, const Text&, const Text& from, const Text& to, int64_t times);  // times < 0: all
+void StripRange(std::string_view text, const Value& chars, bool left, bool right, size_t* begin,
+                size_t* end);
+Text MapChars(const Text&, uint32_t (*map)(uint32_t));  // German sharp s becomes SS where map is
+                                                        // UpperChar
+// times < 0: all
+Text Replaced(Rendering&, const Text&, const Text& from, const Text& to, int64_t times);
 Text Centered(Rendering&, const Text&, int64_t width, std::string_view fill,
               int align);  // -1: left, 0, 1: right
 std::vector<Text> SplitLines(const Text&, bool keep_ends);

@@ -7,16 +7,19 @@ namespace larder::model::inline jinja {
 namespace {
 
 Value Range(Rendering& r, const Value&, CallArgs& args) {
-  if (args.positional.empty() || args.positional.size() > 3) r.FailText("range expected 1 to 3 arguments");
+  if (args.positional.empty() || args.positional.size() > 3)
+    r.FailText("range expected 1 to 3 arguments");
   std::vector<int64_t> bounds;
   for (const Value& v : args.positional) bounds.push_back(r.NeedInt(v, "range's argument"));
-  const int64_t begin = bounds.size() > 1 ? bounds[0] : 0, end = bounds.size() > 1 ? bounds[1] : bounds[0];
+  const int64_t begin = bounds.size() > 1 ? bounds[0] : 0,
+                end = bounds.size() > 1 ? bounds[1] : bounds[0];
   const int64_t step = bounds.size() > 2 ? bounds[2] : 1;
   if (step == 0) r.FailText("range() arg 3 must not be zero");
   std::vector<Value> items;
   for (int64_t at = begin; step > 0 ? at < end : at > end;) {
     if (items.size() >= r.heap().limits().range_items)
-      r.Fail("Range too big. The sandbox blocks ranges larger than {}.", r.heap().limits().range_items);
+      r.Fail("Range too big. The sandbox blocks ranges larger than {}.",
+             r.heap().limits().range_items);
     items.push_back(Value::Int(at));
     if (__builtin_add_overflow(at, step, &at)) break;
   }
@@ -73,7 +76,8 @@ Value StrftimeNow(Rendering& r, const Value&, CallArgs& args) {
   return r.Bytes(bytes > 0 ? std::string(buffer + 1, bytes - 1) : std::string(), true);
 }
 
-// joiner(", ") is empty when it is called first: its state is a list of the separator, and later a mark.
+// joiner(", ") is empty when it is called first: its state is a list of the separator, and later a
+// mark.
 Value JoinerCall(Rendering& r, const Value& self, CallArgs&) {
   if (self.list->items.size() > 1) return self.list->items[0];
   self.list->items.push_back(Value::None());

@@ -1,5 +1,6 @@
-// Any text is a template that is parsed and rendered, or refused with one line; what is trusted never comes
-// from the data. An input is a template, and behind a zero byte JSON variables, if they are JSON.
+// Any text is a template that is parsed and rendered, or refused with one line; what is trusted
+// never comes from the data. An input is a template, and behind a zero byte JSON variables, if they
+// are JSON.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -13,7 +14,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr char kVariables[] = R"({"messages": [{"role": "system", "content": "\u0001sys"}, {"role": "user",
+constexpr char kVariables[] =
+    R"({"messages": [{"role": "system", "content": "\u0001sys"}, {"role": "user",
   "content": "\u0001hi \u00fc", "tool_calls": [{"function": {"name": "\u0001f", "arguments": {"a": [1, 2.5, null, true]}}}]}],
   "tools": [{"function": {"name": "\u0001f", "parameters": {"properties": {"x": {"type": "string"}}}}}],
   "s": "\u0001a,b c", "n": -3, "f": 0.5, "l": [3, 1, 2], "d": {"k": "\u0001v"}})";
@@ -46,8 +48,9 @@ void Check(std::string_view input) {
     const std::string source(input.substr(0, zero));
     const auto pieces = JinjaTemplate::Parse(source, "fuzz", limits)->Render(in);
     // \x01 is only in the data, unless the template can make one.
-    const bool makes = source.find('\1') != std::string::npos || source.find('\\') != std::string::npos ||
-                       source.find('%') != std::string::npos || source.find("format") != std::string::npos;
+    const bool makes =
+        source.find('\1') != std::string::npos || source.find('\\') != std::string::npos ||
+        source.find('%') != std::string::npos || source.find("format") != std::string::npos;
     for (size_t i = 0; i < pieces.size(); ++i) {
       LARDER_CHECK(!pieces[i].text.empty(), "an empty piece");
       LARDER_CHECK(i == 0 || pieces[i].trusted != pieces[i - 1].trusted, "pieces alternate");

@@ -41,7 +41,8 @@ void ExpectRefused(const std::string& source, const char* says, JinjaLimits limi
   const std::string outcome = Outcome(source, Json::object(), limits);
   EXPECT_TRUE(outcome.starts_with("hostile: line "))
       << source.substr(0, 80) << ": " << outcome.substr(0, 200);
-  EXPECT_NE(outcome.find(says), std::string::npos) << source.substr(0, 80) << ": " << outcome.substr(0, 200);
+  EXPECT_NE(outcome.find(says), std::string::npos)
+      << source.substr(0, 80) << ": " << outcome.substr(0, 200);
 }
 
 TEST(JinjaLimits, NestingInTheSource) {
@@ -55,20 +56,24 @@ TEST(JinjaLimits, NestingInTheSource) {
   ExpectRefused("{{ 1" + Times(" + 1", 5000) + " }}", "nested too deeply");
   ExpectRefused("{{ x" + Times(".a", 5000) + " }}", "nested too deeply");
   ExpectRefused("{{ x" + Times("|f", 5000) + " }}", "nested too deeply");
-  EXPECT_EQ(Outcome("{{ 1" + Times(" ~ 1", 5000) + " }}").size(), 5001u) << "a list of operands is not deep";
+  EXPECT_EQ(Outcome("{{ 1" + Times(" ~ 1", 5000) + " }}").size(), 5001u)
+      << "a list of operands is not deep";
   EXPECT_EQ(Outcome("{% if 0 %}" + Times("{% elif 0 %}", 5000) + "{% else %}x{% endif %}"), "x");
 }
 
 TEST(JinjaLimits, StepsAndRecursion) {
   ExpectRefused(
-      "\n{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{% endfor %}{% "
+      "\n{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{% "
+      "endfor %}{% "
       "endfor %}{% endfor %}",
       "steps");
   ExpectRefused("{% macro m() %}\n{{ m() }}{% endmacro %}{{ m() }}", "nested too deeply");
-  ExpectRefused("{% macro a() %}{{ b() }}{% endmacro %}{% macro b() %}{{ a() }}{% endmacro %}{{ a() }}",
-                "nested too deeply");
-  ExpectRefused("{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(40) }}",
-                "steps");
+  ExpectRefused(
+      "{% macro a() %}{{ b() }}{% endmacro %}{% macro b() %}{{ a() }}{% endmacro %}{{ a() }}",
+      "nested too deeply");
+  ExpectRefused(
+      "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(40) }}",
+      "steps");
   ExpectRefused("{{ range(10000000) }}", "Range too big");
 }
 
@@ -76,12 +81,16 @@ TEST(JinjaLimits, Memory) {
   ExpectRefused("{{ 'ab' * 9000000000 }}", "too large");
   ExpectRefused("{{ [1] * 9000000000 }}", "too large");
   ExpectRefused(
-      "{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(99) %}{% set ns.x = ns.x + ns.x %}{% endfor "
+      "{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(99) %}{% set ns.x = ns.x + ns.x "
+      "%}{% endfor "
       "%}",
       "");
   ExpectRefused(
-      "{% set ns = namespace(x=[1]) %}{% for i in range(99) %}{% set ns.x = ns.x + ns.x %}{% endfor %}", "");
-  ExpectRefused("{% set x = 'a' * 1000000 %}{% for i in range(1000) %}{{ x }}{% endfor %}", "steps");
+      "{% set ns = namespace(x=[1]) %}{% for i in range(99) %}{% set ns.x = ns.x + ns.x %}{% "
+      "endfor %}",
+      "");
+  ExpectRefused("{% set x = 'a' * 1000000 %}{% for i in range(1000) %}{{ x }}{% endfor %}",
+                "steps");
   ExpectRefused("{{ ('a' * 100000)|replace('a', 'b' * 100000) }}", "too long");
   ExpectRefused("{{ ('a' * 1000000).join(range(100000)|map('string')|list) }}", "steps");
   ExpectRefused("{{ '%999999999d' % 1 }}", "format");
@@ -89,18 +98,22 @@ TEST(JinjaLimits, Memory) {
   ExpectRefused("{{ 'x'.center(99999999999) }}", "too large");
   ExpectRefused("{{ 'x'|indent(99999999999) }}", "too large");
   ExpectRefused("{{ [1]|tojson(indent=99999999999) }}", "too large");
-  ExpectRefused("{% set x %}{% for i in range(99999) %}{{ 'a' * 100000 }}{% endfor %}{% endset %}", "");
+  ExpectRefused("{% set x %}{% for i in range(99999) %}{{ 'a' * 100000 }}{% endfor %}{% endset %}",
+                "");
 }
 
 TEST(JinjaLimits, ValuesThatHoldThemselves) {
   ExpectRefused("{% set l = [1] %}{% set _ = l.append(l) %}{{ l }}", "nested too deeply");
   ExpectRefused("{% set l = [1] %}{% set _ = l.append(l) %}{{ l|tojson }}", "nested too deeply");
   ExpectRefused(
-      "{% set a = [1] %}{% set _ = a.append(a) %}{% set b = [1] %}{% set _ = b.append(b) %}{{ a == b }}",
+      "{% set a = [1] %}{% set _ = a.append(a) %}{% set b = [1] %}{% set _ = b.append(b) %}{{ a == "
+      "b }}",
       "nested too deeply");
   ExpectRefused("{% set ns = namespace() %}{% set ns.ns = ns %}{{ ns }}", "nested too deeply");
-  EXPECT_EQ(Outcome("{% set l = [1] %}{% for x in l %}{% set _ = l.append(x) %}{% endfor %}{{ l|length }}"),
-            "2");
+  EXPECT_EQ(
+      Outcome(
+          "{% set l = [1] %}{% for x in l %}{% set _ = l.append(x) %}{% endfor %}{{ l|length }}"),
+      "2");
 }
 
 TEST(JinjaLimits, Numbers) {
@@ -127,7 +140,8 @@ TEST(JinjaLimits, SmallLimitsAreKept) {
   ExpectRefused("12345\n678901", "longer than 10 bytes", limits);
   limits = {};
   limits.source_bytes = 3;
-  EXPECT_EQ(Outcome("1234", Json::object(), limits), "hostile: the template has 4 bytes, expected at most 3");
+  EXPECT_EQ(Outcome("1234", Json::object(), limits),
+            "hostile: the template has 4 bytes, expected at most 3");
 }
 
 TEST(JinjaLimits, AnErrorNamesTheLineAndIsOneLine) {
@@ -149,7 +163,8 @@ TEST(JinjaLimits, AnAgentsPromptTakesMilliseconds) {
   const auto jinja = JinjaTemplate::Parse(
       "{% for t in tools %}{{ t|tojson }}\n{% endfor %}{% for m in messages %}<|{{ m.role }}|>{{ "
       "m.content|trim }}"
-      "{% if '</think>' in m.content %}{{ m.content.split('</think>')[-1] }}{% endif %}\n{% endfor %}",
+      "{% if '</think>' in m.content %}{{ m.content.split('</think>')[-1] }}{% endif %}\n{% endfor "
+      "%}",
       "agent");
   const auto begin = std::chrono::steady_clock::now();
   const auto pieces = jinja->Render(in);

@@ -11,7 +11,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::optional<std::string> Render(const std::string& source, const Json& variables, std::string* error) {
+std::optional<std::string> Render(const std::string& source, const Json& variables,
+                                  std::string* error) {
   JinjaVariables in;
   in.now_s = kOracleNow;
   for (const auto& [name, value] : variables.items()) in.data.emplace_back(name, &value);

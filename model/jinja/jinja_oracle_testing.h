@@ -1,5 +1,5 @@
-// Test support: renders templates with python3-jinja2, set up as transformers does it, in one process for all
-// cases. Included by tests only.
+// Test support: renders templates with python3-jinja2, set up as transformers does it, in one
+// process for all cases. Included by tests only.
 #pragma once
 
 #include <fmt/format.h>
@@ -100,7 +100,8 @@ inline std::vector<OracleResult> RunOracle(const std::vector<OracleCase>& cases)
   {
     std::ofstream in(base + ".in");
     for (const OracleCase& one : cases)
-      in << nlohmann::ordered_json{{"source", one.source}, {"variables", one.variables}}.dump() << '\n';
+      in << nlohmann::ordered_json{{"source", one.source}, {"variables", one.variables}}.dump()
+         << '\n';
   }
   std::vector<OracleResult> results;
   const std::string command = "python3 '" + base + ".py' '" + base + ".in' > '" + base + ".out'";

@@ -49,7 +49,8 @@ class Converter {
         dict.dict->entries.reserve(json.size());
         // The keys of a JSON object differ, so that none must be looked for.
         for (const auto& [name, value] : json.items())
-          dict.dict->entries.emplace_back(heap.String(name, false), Convert(value, name, depth + 1));
+          dict.dict->entries.emplace_back(heap.String(name, false),
+                                          Convert(value, name, depth + 1));
         return dict;
       }
       default:
@@ -111,6 +112,8 @@ std::vector<TextPiece> JinjaTemplate::Render(const JinjaVariables& variables) co
   return pieces;
 }
 
-bool JinjaTemplate::Mentions(std::string_view name) const { return parsed_->FindName(name) != nullptr; }
+bool JinjaTemplate::Mentions(std::string_view name) const {
+  return parsed_->FindName(name) != nullptr;
+}
 
 }  // namespace larder::model::jinja

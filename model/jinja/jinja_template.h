@@ -1,6 +1,7 @@
 // JinjaTemplate: a chat template's Jinja, parsed once, rendered with JSON variables. Immutable and
-// thread-safe. It speaks the part of Jinja2 that chat templates use, as transformers sets it up; README.md
-// says what that is. Templates come from model files, which may be hostile: JinjaLimits bounds what they use.
+// thread-safe. It speaks the part of Jinja2 that chat templates use, as transformers sets it up;
+// README.md says what that is. Templates come from model files, which may be hostile: JinjaLimits
+// bounds what they use.
 #pragma once
 
 #include <memory>
@@ -18,7 +19,8 @@ namespace larder::model::inline jinja {
 struct JinjaVariables {
   std::vector<std::pair<std::string, const nlohmann::ordered_json*>> data;  // must outlive the call
   std::vector<std::pair<std::string, std::string>> trusted;  // text of the model itself (bos_token)
-  // Strings of the data that count as the template's: for (key of the object that they are in, string).
+  // Strings of the data that count as the template's: for (key of the object that they are in,
+  // string).
   bool (*is_trusted)(std::string_view key, std::string_view value) = nullptr;
   int64_t now_s = 0;        // what strftime_now prints, in the local time zone
   uint64_t most_steps = 0;  // fewer than the template's limit; 0: that
@@ -33,7 +35,8 @@ class JinjaTemplate {
   JinjaTemplate(const JinjaTemplate&) = delete;
   JinjaTemplate& operator=(const JinjaTemplate&) = delete;
 
-  // Pieces of alternating origin. Throws Error, as Parse: the text of raise_exception, wrong types, limits.
+  // Pieces of alternating origin. Throws Error, as Parse: the text of raise_exception, wrong types,
+  // limits.
   std::vector<TextPiece> Render(const JinjaVariables&) const;
 
   const std::string& source() const { return source_; }

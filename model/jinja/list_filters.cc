@@ -77,7 +77,9 @@ Value Last(Rendering& r, const Value& value, CallArgs&) {
   return items.empty() ? Value() : items.back();
 }
 
-Value ListOf(Rendering& r, const Value& value, CallArgs&) { return r.heap().NewList(r.Items(value)); }
+Value ListOf(Rendering& r, const Value& value, CallArgs&) {
+  return r.heap().NewList(r.Items(value));
+}
 
 Value Join(Rendering& r, const Value& value, CallArgs& args) {
   const Text separator = r.ToText(args.Get(0, "d", r.Bytes("", true)));
@@ -89,7 +91,8 @@ Value Join(Rendering& r, const Value& value, CallArgs& args) {
     if (!first) out.Append(separator);
     first = false;
     out.Append(r.ToText(attribute.none() ? item : AttributePath(r, item, attribute)));
-    if (out.size() > r.heap().limits().memory_bytes) throw LimitReached{"a string becomes too long"};
+    if (out.size() > r.heap().limits().memory_bytes)
+      throw LimitReached{"a string becomes too long"};
   }
   return r.heap().String(std::move(out));
 }
@@ -97,7 +100,8 @@ Value Join(Rendering& r, const Value& value, CallArgs& args) {
 CallArgs Rest(const CallArgs& args, size_t from) {
   CallArgs rest;
   if (args.positional.size() > from)
-    rest.positional.assign(args.positional.begin() + static_cast<ptrdiff_t>(from), args.positional.end());
+    rest.positional.assign(args.positional.begin() + static_cast<ptrdiff_t>(from),
+                           args.positional.end());
   rest.named = args.named;
   return rest;
 }
@@ -143,9 +147,15 @@ Value SelectItems(Rendering& r, const Value& value, CallArgs& args, bool attribu
   return r.heap().NewList(std::move(out));
 }
 
-Value Select(Rendering& r, const Value& v, CallArgs& args) { return SelectItems(r, v, args, false, true); }
-Value Reject(Rendering& r, const Value& v, CallArgs& args) { return SelectItems(r, v, args, false, false); }
-Value SelectAttr(Rendering& r, const Value& v, CallArgs& args) { return SelectItems(r, v, args, true, true); }
+Value Select(Rendering& r, const Value& v, CallArgs& args) {
+  return SelectItems(r, v, args, false, true);
+}
+Value Reject(Rendering& r, const Value& v, CallArgs& args) {
+  return SelectItems(r, v, args, false, false);
+}
+Value SelectAttr(Rendering& r, const Value& v, CallArgs& args) {
+  return SelectItems(r, v, args, true, true);
+}
 Value RejectAttr(Rendering& r, const Value& v, CallArgs& args) {
   return SelectItems(r, v, args, true, false);
 }
@@ -154,7 +164,8 @@ Value ItemPairs(Rendering& r, const Value& value, CallArgs&) {
   if (value.undefined()) return r.heap().NewList({});
   if (!value.mapping()) r.FailText("Can only get item pairs from a mapping.");
   std::vector<Value> out;
-  for (const auto& [key, v] : value.dict->entries) out.push_back(r.heap().NewList({key, v}, Kind::kTuple));
+  for (const auto& [key, v] : value.dict->entries)
+    out.push_back(r.heap().NewList({key, v}, Kind::kTuple));
   return r.heap().NewList(std::move(out));
 }
 
@@ -164,7 +175,8 @@ Value DictSort(Rendering& r, const Value& value, CallArgs& args) {
   const bool case_sensitive = Truth(args.Get(0, "case_sensitive", Value::Bool(false)));
   const Value by = args.Get(1, "by", r.Bytes("key", true));
   const bool by_key = r.NeedText(by, "dictsort's 'by'").view() == "key";
-  if (!by_key && by.view() != "value") r.FailText("You can only sort by either \"key\" or \"value\"");
+  if (!by_key && by.view() != "value")
+    r.FailText("You can only sort by either \"key\" or \"value\"");
   std::vector<Value> keys, out;
   for (const auto& [key, v] : value.dict->entries)
     keys.push_back(Lowered(r, by_key ? key : v, case_sensitive));
@@ -189,7 +201,8 @@ Value Sort(Rendering& r, const Value& value, CallArgs& args) {
     std::vector<Value> parts;
     for (std::string_view rest = attribute.view();;) {
       const size_t comma = std::min(rest.find(','), rest.size());
-      parts.push_back(KeyOf(r, item, r.Bytes(std::string(rest.substr(0, comma)), true), case_sensitive));
+      parts.push_back(
+          KeyOf(r, item, r.Bytes(std::string(rest.substr(0, comma)), true), case_sensitive));
       if (comma == rest.size()) break;
       rest.remove_prefix(comma + 1);
     }
@@ -208,7 +221,8 @@ Value Unique(Rendering& r, const Value& value, CallArgs& args) {
     const Value key = KeyOf(r, item, attribute, case_sensitive);
     if (!Hashable(key)) r.Fail("unhashable type: '{}'", TypeName(key));
     r.heap().Step(1 + seen.size() / 8);
-    if (std::any_of(seen.begin(), seen.end(), [&](const Value& old) { return Equal(old, key); })) continue;
+    if (std::any_of(seen.begin(), seen.end(), [&](const Value& old) { return Equal(old, key); }))
+      continue;
     seen.push_back(key);
     out.push_back(item);
   }
@@ -255,7 +269,8 @@ Value Batch(Rendering& r, const Value& value, CallArgs& args) {
   if (count > int64_t{1} << 20) throw LimitReached{"batch: the size is too large"};
   std::vector<Value> out, row;
   for (const Value& item : r.Items(value)) {
-    if (static_cast<int64_t>(row.size()) == count) out.push_back(r.heap().NewList(std::exchange(row, {})));
+    if (static_cast<int64_t>(row.size()) == count)
+      out.push_back(r.heap().NewList(std::exchange(row, {})));
     row.push_back(item);
   }
   if (!row.empty()) {
@@ -292,13 +307,15 @@ Value GroupBy(Rendering& r, const Value& value, CallArgs& args) {
   const bool case_sensitive = Truth(args.Get(2, "case_sensitive", Value::Bool(false)));
   const std::vector<Value> items = r.Items(value);
   std::vector<Value> keys, out, group;
-  for (const Value& item : items) keys.push_back(KeyOf(r, item, attribute, case_sensitive, otherwise));
+  for (const Value& item : items)
+    keys.push_back(KeyOf(r, item, attribute, case_sensitive, otherwise));
   const std::vector<size_t> order = SortedOrder(r, keys, false);
   for (size_t i = 0; i < order.size(); ++i) {
     group.push_back(items[order[i]]);
     if (i + 1 < order.size() && Equal(keys[order[i]], keys[order[i + 1]])) continue;
     const Value key = KeyOf(r, group[0], attribute, true, otherwise);
-    out.push_back(r.heap().NewList({key, r.heap().NewList(std::exchange(group, {}))}, Kind::kTuple));
+    out.push_back(
+        r.heap().NewList({key, r.heap().NewList(std::exchange(group, {}))}, Kind::kTuple));
   }
   return r.heap().NewList(std::move(out));
 }
@@ -329,7 +346,8 @@ Value Round(Rendering& r, const Value& value, CallArgs& args) {
   if (!value.number()) r.Fail("type {} doesn't define __round__ method", TypeName(value));
   if (how == "common") {
     if (value.integral() && precision >= 0) return Value::Int(value.AsInt());
-    if (value.integral()) return Value::Int(static_cast<int64_t>(RoundTo(value.AsFloat(), precision)));
+    if (value.integral())
+      return Value::Int(static_cast<int64_t>(RoundTo(value.AsFloat(), precision)));
     return Value::Float(RoundTo(value.real, precision));
   }
   if (how != "ceil" && how != "floor") r.FailText("method must be common, ceil or floor");
@@ -340,7 +358,8 @@ Value Round(Rendering& r, const Value& value, CallArgs& args) {
 
 // Python's int() and float() of strings: white space around, underscores between digits.
 std::string NumberText(std::string_view text) {
-  const size_t begin = SkipSpace(text, 0, text.size()), end = SkipSpaceBack(text, begin, text.size());
+  const size_t begin = SkipSpace(text, 0, text.size()),
+               end = SkipSpaceBack(text, begin, text.size());
   std::string out;
   for (size_t i = begin; i < end; ++i) {
     if (text[i] == '_' && i > begin && i + 1 < end && text[i - 1] != '_') continue;
@@ -396,7 +415,8 @@ Value Int(Rendering& r, const Value& value, CallArgs& args) {
   } else if (value.string()) {
     int64_t number = 0;
     double real = 0;
-    if (ParseInt(value.view(), r.NeedInt(args.Get(1, "base", Value::Int(10)), "int's base"), &number))
+    if (ParseInt(value.view(), r.NeedInt(args.Get(1, "base", Value::Int(10)), "int's base"),
+                 &number))
       return Value::Int(number);
     if (ParseFloat(value.view(), &real)) FloatToInt(real, &out);
   }

@@ -62,7 +62,8 @@ Text Replaced(Rendering& r, const Text& text, const Text& from, const Text& to, 
   size_t done = 0;
   const auto check = [&] {
     r.heap().Step();
-    if (out.size() > r.heap().limits().memory_bytes) throw LimitReached{"a string becomes too long"};
+    if (out.size() > r.heap().limits().memory_bytes)
+      throw LimitReached{"a string becomes too long"};
   };
   if (from.empty()) {
     for (size_t at = 0; times != 0; --times) {
@@ -132,9 +133,15 @@ Value Strip(Rendering& r, const Value& self, CallArgs& args, bool left, bool rig
   if (begin == 0 && end == self.text->size()) return self;
   return r.heap().String(self.text->Slice(begin, end));
 }
-Value StripBoth(Rendering& r, const Value& v, CallArgs& args) { return Strip(r, v, args, true, true); }
-Value StripLeft(Rendering& r, const Value& v, CallArgs& args) { return Strip(r, v, args, true, false); }
-Value StripRight(Rendering& r, const Value& v, CallArgs& args) { return Strip(r, v, args, false, true); }
+Value StripBoth(Rendering& r, const Value& v, CallArgs& args) {
+  return Strip(r, v, args, true, true);
+}
+Value StripLeft(Rendering& r, const Value& v, CallArgs& args) {
+  return Strip(r, v, args, true, false);
+}
+Value StripRight(Rendering& r, const Value& v, CallArgs& args) {
+  return Strip(r, v, args, false, true);
+}
 
 Value TextList(Rendering& r, std::vector<Text> texts, Kind kind = Kind::kList) {
   std::vector<Value> items;
@@ -154,7 +161,8 @@ std::vector<Text> SplitWords(const Text& text, int64_t most) {
       break;
     }
     size_t end = at;
-    while (end < view.size() && SkipSpace(view, end, view.size()) == end) end += CharBytes(view, end);
+    while (end < view.size() && SkipSpace(view, end, view.size()) == end)
+      end += CharBytes(view, end);
     parts.push_back(text.Slice(at, end));
     at = SkipSpace(view, end, view.size());
   }
@@ -189,7 +197,8 @@ Value Split(Rendering& r, const Value& self, CallArgs& args) {
   if (by.empty()) r.FailText("empty separator");
   std::vector<Text> parts;
   size_t done = 0;
-  for (size_t at; static_cast<int64_t>(parts.size()) != most && (at = view.find(by, done)) != view.npos;) {
+  for (size_t at;
+       static_cast<int64_t>(parts.size()) != most && (at = view.find(by, done)) != view.npos;) {
     parts.push_back(self.text->Slice(done, at));
     done = at + by.size();
     r.heap().Step(1 + self.text->borders() / 16);
@@ -202,7 +211,8 @@ Value SplitBack(Rendering& r, const Value& self, CallArgs& args) {
   const Value separator = args.Get(0, "sep", Value::None());
   const int64_t most = r.NeedInt(args.Get(1, "maxsplit", Value::Int(-1)), "rsplit's maxsplit");
   if (separator.none()) return TextList(r, SplitWordsBack(*self.text, most));
-  const std::string_view by = r.NeedText(separator, "rsplit's separator").view(), view = self.view();
+  const std::string_view by = r.NeedText(separator, "rsplit's separator").view(),
+                         view = self.view();
   if (by.empty()) r.FailText("empty separator");
   std::vector<Text> parts;
   size_t end = view.size();
@@ -237,14 +247,18 @@ Value Partition(Rendering& r, const Value& self, CallArgs& args, bool back) {
   }
   return TextList(r, std::move(parts), Kind::kTuple);
 }
-Value PartitionFront(Rendering& r, const Value& v, CallArgs& args) { return Partition(r, v, args, false); }
-Value PartitionBack(Rendering& r, const Value& v, CallArgs& args) { return Partition(r, v, args, true); }
+Value PartitionFront(Rendering& r, const Value& v, CallArgs& args) {
+  return Partition(r, v, args, false);
+}
+Value PartitionBack(Rendering& r, const Value& v, CallArgs& args) {
+  return Partition(r, v, args, true);
+}
 
 Value ReplaceMethod(Rendering& r, const Value& self, CallArgs& args) {
   const Text &from = r.NeedText(args.Get(0, "old"), "replace's first argument"),
              &to = r.NeedText(args.Get(1, "new"), "replace's second argument");
-  return r.heap().String(
-      Replaced(r, *self.text, from, to, r.NeedInt(args.Get(2, "count", Value::Int(-1)), "replace's count")));
+  return r.heap().String(Replaced(
+      r, *self.text, from, to, r.NeedInt(args.Get(2, "count", Value::Int(-1)), "replace's count")));
 }
 
 Value UpperMethod(Rendering& r, const Value& v, CallArgs&) {
@@ -264,8 +278,8 @@ Value TitleMethod(Rendering& r, const Value& self, CallArgs&) {
   self.text->ForEachPart(0, self.text->size(), [&](std::string_view part, bool trusted) {
     for (size_t at = 0, bytes = 0; at < part.size(); at += bytes) {
       const uint32_t c = CharAt(part, at, &bytes);
-      out.Append(
-          MapChars(Text(std::string(part.substr(at, bytes)), trusted), inside ? LowerChar : UpperChar));
+      out.Append(MapChars(Text(std::string(part.substr(at, bytes)), trusted),
+                          inside ? LowerChar : UpperChar));
       inside = IsUpperChar(c) || IsLowerChar(c);
     }
   });
@@ -290,7 +304,8 @@ Value JoinMethod(Rendering& r, const Value& self, CallArgs& args) {
     if (!first) out.Append(*self.text);
     first = false;
     out.Append(r.NeedText(item, "an item that join gets"));
-    if (out.size() > r.heap().limits().memory_bytes) throw LimitReached{"a string becomes too long"};
+    if (out.size() > r.heap().limits().memory_bytes)
+      throw LimitReached{"a string becomes too long"};
   }
   return r.heap().String(std::move(out));
 }
@@ -320,12 +335,15 @@ Value ZeroFill(Rendering& r, const Value& self, CallArgs& args) {
 }
 
 Value RemovePrefix(Rendering& r, const Value& self, CallArgs& args) {
-  const std::string_view prefix = r.NeedText(args.Get(0, "prefix"), "removeprefix's argument").view();
-  return self.view().starts_with(prefix) ? r.heap().String(self.text->Slice(prefix.size(), self.text->size()))
-                                         : self;
+  const std::string_view prefix =
+      r.NeedText(args.Get(0, "prefix"), "removeprefix's argument").view();
+  return self.view().starts_with(prefix)
+             ? r.heap().String(self.text->Slice(prefix.size(), self.text->size()))
+             : self;
 }
 Value RemoveSuffix(Rendering& r, const Value& self, CallArgs& args) {
-  const std::string_view suffix = r.NeedText(args.Get(0, "suffix"), "removesuffix's argument").view();
+  const std::string_view suffix =
+      r.NeedText(args.Get(0, "suffix"), "removesuffix's argument").view();
   return self.view().ends_with(suffix)
              ? r.heap().String(self.text->Slice(0, self.text->size() - suffix.size()))
              : self;

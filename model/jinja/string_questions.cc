@@ -49,10 +49,18 @@ Value Position(Rendering& r, const Value& self, CallArgs& args, bool back, bool 
   }
   return Value::Int(static_cast<int64_t>(CharCount(self.view().substr(0, offset + at))));
 }
-Value FindFront(Rendering& r, const Value& v, CallArgs& args) { return Position(r, v, args, false, false); }
-Value FindBack(Rendering& r, const Value& v, CallArgs& args) { return Position(r, v, args, true, false); }
-Value IndexFront(Rendering& r, const Value& v, CallArgs& args) { return Position(r, v, args, false, true); }
-Value IndexBack(Rendering& r, const Value& v, CallArgs& args) { return Position(r, v, args, true, true); }
+Value FindFront(Rendering& r, const Value& v, CallArgs& args) {
+  return Position(r, v, args, false, false);
+}
+Value FindBack(Rendering& r, const Value& v, CallArgs& args) {
+  return Position(r, v, args, true, false);
+}
+Value IndexFront(Rendering& r, const Value& v, CallArgs& args) {
+  return Position(r, v, args, false, true);
+}
+Value IndexBack(Rendering& r, const Value& v, CallArgs& args) {
+  return Position(r, v, args, true, true);
+}
 
 Value CountIn(Rendering& r, const Value& self, CallArgs& args) {
   size_t offset = 0;
@@ -61,7 +69,8 @@ Value CountIn(Rendering& r, const Value& self, CallArgs& args) {
   r.heap().Step(text.size() / 64);
   if (what.empty()) return Value::Int(static_cast<int64_t>(CharCount(text)) + 1);
   int64_t count = 0;
-  for (size_t at = text.find(what); at != text.npos; at = text.find(what, at + what.size())) ++count;
+  for (size_t at = text.find(what); at != text.npos; at = text.find(what, at + what.size()))
+    ++count;
   return Value::Int(count);
 }
 
@@ -84,7 +93,9 @@ Value IsDigit(Rendering&, const Value& v, CallArgs&) { return NonEmptyAll(v, IsD
 Value IsAlpha(Rendering&, const Value& v, CallArgs&) { return NonEmptyAll(v, IsAlphaChar); }
 Value IsAlnum(Rendering&, const Value& v, CallArgs&) { return NonEmptyAll(v, IsAlnumChar); }
 Value IsSpace(Rendering&, const Value& v, CallArgs&) { return NonEmptyAll(v, IsSpaceChar); }
-Value IsAscii(Rendering&, const Value& v, CallArgs&) { return Value::Bool(All(*v.text, IsAsciiChar)); }
+Value IsAscii(Rendering&, const Value& v, CallArgs&) {
+  return Value::Bool(All(*v.text, IsAsciiChar));
+}
 Value IsPrintable(Rendering&, const Value& v, CallArgs&) {
   return Value::Bool(All(*v.text, IsPrintableChar));
 }
@@ -102,11 +113,12 @@ Value IsUpper(Rendering&, const Value& v, CallArgs&) { return Cased(v, IsUpperCh
 Value IsLower(Rendering&, const Value& v, CallArgs&) { return Cased(v, IsLowerChar, IsUpperChar); }
 
 constexpr NamedBuiltin kQuestions[] = {
-    {"count", CountIn},         {"endswith", EndsWith}, {"find", FindFront},    {"index", IndexFront},
-    {"isalnum", IsAlnum},       {"isalpha", IsAlpha},   {"isascii", IsAscii},   {"isdecimal", IsDigit},
-    {"isdigit", IsDigit},       {"islower", IsLower},   {"isnumeric", IsDigit}, {"isprintable", IsPrintable},
-    {"isspace", IsSpace},       {"isupper", IsUpper},   {"rfind", FindBack},    {"rindex", IndexBack},
-    {"startswith", StartsWith},
+    {"count", CountIn},    {"endswith", EndsWith},     {"find", FindFront},
+    {"index", IndexFront}, {"isalnum", IsAlnum},       {"isalpha", IsAlpha},
+    {"isascii", IsAscii},  {"isdecimal", IsDigit},     {"isdigit", IsDigit},
+    {"islower", IsLower},  {"isnumeric", IsDigit},     {"isprintable", IsPrintable},
+    {"isspace", IsSpace},  {"isupper", IsUpper},       {"rfind", FindBack},
+    {"rindex", IndexBack}, {"startswith", StartsWith},
 };
 
 }  // namespace

@@ -25,7 +25,9 @@ Value IsIterable(Rendering&, const Value& v, CallArgs&) {
 }
 Value IsTrue(Rendering&, const Value& v, CallArgs&) { return Is(v.Is(Kind::kBool) && v.boolean); }
 Value IsFalse(Rendering&, const Value& v, CallArgs&) { return Is(v.Is(Kind::kBool) && !v.boolean); }
-Value IsCallable(Rendering&, const Value& v, CallArgs&) { return Is(v.Is(Kind::kCallable) || v.undefined()); }
+Value IsCallable(Rendering&, const Value& v, CallArgs&) {
+  return Is(v.Is(Kind::kCallable) || v.undefined());
+}
 Value IsEscaped(Rendering&, const Value& v, CallArgs&) { return Is(v.string() && v.markup); }
 
 Value Other(Rendering& r, CallArgs& args) {
@@ -35,10 +37,18 @@ Value Other(Rendering& r, CallArgs& args) {
 
 Value Eq(Rendering& r, const Value& v, CallArgs& args) { return Is(Equal(v, Other(r, args))); }
 Value Ne(Rendering& r, const Value& v, CallArgs& args) { return Is(!Equal(v, Other(r, args))); }
-Value Lt(Rendering& r, const Value& v, CallArgs& args) { return Is(r.Order(v, Other(r, args)) < 0); }
-Value Le(Rendering& r, const Value& v, CallArgs& args) { return Is(r.Order(v, Other(r, args)) <= 0); }
-Value Gt(Rendering& r, const Value& v, CallArgs& args) { return Is(r.Order(v, Other(r, args)) > 0); }
-Value Ge(Rendering& r, const Value& v, CallArgs& args) { return Is(r.Order(v, Other(r, args)) >= 0); }
+Value Lt(Rendering& r, const Value& v, CallArgs& args) {
+  return Is(r.Order(v, Other(r, args)) < 0);
+}
+Value Le(Rendering& r, const Value& v, CallArgs& args) {
+  return Is(r.Order(v, Other(r, args)) <= 0);
+}
+Value Gt(Rendering& r, const Value& v, CallArgs& args) {
+  return Is(r.Order(v, Other(r, args)) > 0);
+}
+Value Ge(Rendering& r, const Value& v, CallArgs& args) {
+  return Is(r.Order(v, Other(r, args)) >= 0);
+}
 Value In(Rendering& r, const Value& v, CallArgs& args) { return Is(r.Contains(Other(r, args), v)); }
 
 Value SameAs(Rendering& r, const Value& v, CallArgs& args) {

@@ -26,8 +26,12 @@ Value Like(Rendering& r, const Value& value, Text text) {
   return out;
 }
 
-Value Upper(Rendering& r, const Value& v, CallArgs&) { return Like(r, v, MapChars(r.ToText(v), UpperChar)); }
-Value Lower(Rendering& r, const Value& v, CallArgs&) { return Like(r, v, MapChars(r.ToText(v), LowerChar)); }
+Value Upper(Rendering& r, const Value& v, CallArgs&) {
+  return Like(r, v, MapChars(r.ToText(v), UpperChar));
+}
+Value Lower(Rendering& r, const Value& v, CallArgs&) {
+  return Like(r, v, MapChars(r.ToText(v), LowerChar));
+}
 
 Value Trim(Rendering& r, const Value& value, CallArgs& args) {
   const Text text = r.ToText(value);
@@ -47,9 +51,10 @@ Value Title(Rendering& r, const Value& value, CallArgs&) {
     for (size_t at = 0, bytes = 0; at < part.size(); at += bytes) {
       const uint32_t c = CharAt(part, at, &bytes);
       const bool border =
-          IsSpaceChar(c) ||
-          (c < 0x80 && std::string_view("-({[<").find(static_cast<char>(c)) != std::string_view::npos);
-      out.Append(MapChars(Text(std::string(part.substr(at, bytes)), trusted), first ? UpperChar : LowerChar));
+          IsSpaceChar(c) || (c < 0x80 && std::string_view("-({[<").find(static_cast<char>(c)) !=
+                                             std::string_view::npos);
+      out.Append(MapChars(Text(std::string(part.substr(at, bytes)), trusted),
+                          first ? UpperChar : LowerChar));
       first = border;
     }
   });
@@ -117,11 +122,13 @@ Value Truncate(Rendering& r, const Value& value, CallArgs& args) {
   const Text text = r.ToText(value);
   const int64_t length = r.NeedInt(args.Get(0, "length", Value::Int(255)), "truncate's length");
   const bool kill = Truth(args.Get(1, "killwords", Value::Bool(false)));
-  const Value end = args.Get(2, "end", r.Bytes("...", true)), leeway = args.Get(3, "leeway", Value::None());
+  const Value end = args.Get(2, "end", r.Bytes("...", true)),
+              leeway = args.Get(3, "leeway", Value::None());
   const Text& tail = r.NeedText(end, "truncate's end");
   const int64_t extra = leeway.none() ? 5 : r.NeedInt(leeway, "truncate's leeway");
   const auto tail_chars = static_cast<int64_t>(CharCount(tail.view()));
-  if (length < tail_chars || extra < 0) r.Fail("truncate: expected length >= {} and leeway >= 0", tail_chars);
+  if (length < tail_chars || extra < 0)
+    r.Fail("truncate: expected length >= {} and leeway >= 0", tail_chars);
   if (static_cast<int64_t>(CharCount(text.view())) - length <= extra) return Like(r, value, text);
   size_t cut = CharOffset(text.view(), static_cast<size_t>(length - tail_chars));
   if (!kill) {
@@ -135,8 +142,8 @@ Value Truncate(Rendering& r, const Value& value, CallArgs& args) {
 
 Value Center(Rendering& r, const Value& value, CallArgs& args) {
   return Like(r, value,
-              Centered(r, r.ToText(value), r.NeedInt(args.Get(0, "width", Value::Int(80)), "center's width"),
-                       " ", 0));
+              Centered(r, r.ToText(value),
+                       r.NeedInt(args.Get(0, "width", Value::Int(80)), "center's width"), " ", 0));
 }
 
 Value Format(Rendering& r, const Value& value, CallArgs& args) {

@@ -1,5 +1,5 @@
-// A parsed template: nodes that point to each other, constants and names. Immutable after parsing; any number
-// of threads may render it.
+// A parsed template: nodes that point to each other, constants and names. Immutable after parsing;
+// any number of threads may render it.
 #pragma once
 
 #include <deque>
@@ -56,19 +56,29 @@ enum class Op : uint8_t {
   kContinue,
 };
 
-enum class CompareOp : uint8_t { kEqual, kNotEqual, kLess, kLessEqual, kGreater, kGreaterEqual, kIn, kNotIn };
+enum class CompareOp : uint8_t {
+  kEqual,
+  kNotEqual,
+  kLess,
+  kLessEqual,
+  kGreater,
+  kGreaterEqual,
+  kIn,
+  kNotIn
+};
 
 struct Node {
   Op op = Op::kConst;
   uint32_t line = 0;
-  uint32_t depth = 1;                                                   // of the nodes below it, with it
+  uint32_t depth = 1;  // of the nodes below it, with it
   bool uses_varargs = false, uses_kwargs = false, uses_caller = false;  // kMacro, kCallBlock
   Value value;
   const Text* name = nullptr;
   Builtin function = nullptr;  // kFilter, kTest; null: there is none of that name
   Node *a = nullptr, *b = nullptr, *c = nullptr;
   std::vector<Node*> items;
-  std::vector<std::pair<const Text*, Node*>> named;  // keyword arguments; kMacro: parameters, default or null
+  std::vector<std::pair<const Text*, Node*>> named;  // keyword arguments; kMacro: parameters,
+                                                     // default or null
   std::vector<CompareOp> compares;
   Node* target = nullptr;  // kName, kTuple of targets, or kAttribute (namespace attribute)
   std::vector<Node*> body, otherwise;
@@ -87,7 +97,8 @@ struct ParsedTemplate {
   const Builtins* builtins = nullptr;
   std::deque<Node> nodes;
   std::deque<Text> texts;
-  std::map<std::string, const Text*, std::less<>> names;  // one Text for each: names are compared by address
+  std::map<std::string, const Text*, std::less<>> names;  // one Text for each: names are compared
+                                                          // by address
   std::vector<Node*> body;
 
   const Text* FindName(std::string_view name) const {

@@ -1,5 +1,5 @@
-// ExpressionParser: the half of the parser that reads expressions; parser.cc, which alone includes it, adds
-// the statements.
+// ExpressionParser: the half of the parser that reads expressions; parser.cc, which alone includes
+// it, adds the statements.
 #pragma once
 
 #include <algorithm>
@@ -15,14 +15,16 @@
 
 namespace larder::model::inline jinja_language {
 
-// Of expressions in expressions and blocks in blocks, so that no template exhausts the stack (a level takes a
-// dozen calls here, one or two when rendered). A chain of operators is deep, too, but is parsed in a loop.
+// Of expressions in expressions and blocks in blocks, so that no template exhausts the stack (a
+// level takes a dozen calls here, one or two when rendered). A chain of operators is deep, too, but
+// is parsed in a loop.
 inline constexpr size_t kMaxNesting = 100;
 inline constexpr uint32_t kMaxNodeDepth = 400;
 
 class ExpressionParser {
  protected:
-  ExpressionParser(std::string_view source, ParsedTemplate& out) : out_(out), tokens_(Lex(source)) {}
+  ExpressionParser(std::string_view source, ParsedTemplate& out)
+      : out_(out), tokens_(Lex(source)) {}
 
   struct Uses {
     bool varargs = false, kwargs = false, caller = false;
@@ -31,7 +33,8 @@ class ExpressionParser {
   class Nested {
    public:
     explicit Nested(ExpressionParser& parser) : parser_(parser) {
-      if (++parser_.nesting_ > kMaxNesting) parser_.Fail("expressions or blocks are nested too deeply");
+      if (++parser_.nesting_ > kMaxNesting)
+        parser_.Fail("expressions or blocks are nested too deeply");
     }
     ~Nested() { --parser_.nesting_; }
     Nested(const Nested&) = delete;
@@ -44,7 +47,9 @@ class ExpressionParser {
   // ---- Tokens
 
   const Token& Current() const { return tokens_[at_]; }
-  const Token& Ahead(size_t by = 1) const { return tokens_[std::min(at_ + by, tokens_.size() - 1)]; }
+  const Token& Ahead(size_t by = 1) const {
+    return tokens_[std::min(at_ + by, tokens_.size() - 1)];
+  }
   void Next() {
     if (at_ + 1 < tokens_.size()) ++at_;
   }
@@ -82,7 +87,9 @@ class ExpressionParser {
         return "'" + token.text.substr(0, 40) + "'";
     }
   }
-  [[noreturn]] void Fail(std::string text) const { throw SyntaxError{Current().line, std::move(text)}; }
+  [[noreturn]] void Fail(std::string text) const {
+    throw SyntaxError{Current().line, std::move(text)};
+  }
   [[noreturn]] void FailAt(std::string_view expected) const {
     Fail("found " + Describe(Current()) + ", expected " + std::string(expected));
   }
@@ -212,8 +219,9 @@ class ExpressionParser {
 
   bool TakeCompare(CompareOp* op) {
     constexpr std::pair<const char*, CompareOp> kOperators[] = {
-        {"==", CompareOp::kEqual},     {"!=", CompareOp::kNotEqual}, {"<", CompareOp::kLess},
-        {"<=", CompareOp::kLessEqual}, {">", CompareOp::kGreater},   {">=", CompareOp::kGreaterEqual}};
+        {"==", CompareOp::kEqual},  {"!=", CompareOp::kNotEqual},
+        {"<", CompareOp::kLess},    {"<=", CompareOp::kLessEqual},
+        {">", CompareOp::kGreater}, {">=", CompareOp::kGreaterEqual}};
     for (const auto& [text, known] : kOperators) {
       if (TakeOperator(text)) {
         *op = known;
@@ -310,8 +318,10 @@ class ExpressionParser {
     const Token token = Current();
     switch (token.kind) {
       case TokenKind::kName:
-        if (token.text == "true" || token.text == "True") return Next(), Constant(Value::Bool(true));
-        if (token.text == "false" || token.text == "False") return Next(), Constant(Value::Bool(false));
+        if (token.text == "true" || token.text == "True")
+          return Next(), Constant(Value::Bool(true));
+        if (token.text == "false" || token.text == "False")
+          return Next(), Constant(Value::Bool(false));
         if (token.text == "none" || token.text == "None") return Next(), Constant(Value::None());
         return NameNode();
       case TokenKind::kString: {
@@ -503,7 +513,8 @@ class ExpressionParser {
       Arguments(test);
     } else if (token.kind == TokenKind::kString || token.kind == TokenKind::kInteger ||
                token.kind == TokenKind::kFloat || IsOperator("[") || IsOperator("{") ||
-               (token.kind == TokenKind::kName && !IsName("else") && !IsName("or") && !IsName("and"))) {
+               (token.kind == TokenKind::kName && !IsName("else") && !IsName("or") &&
+                !IsName("and"))) {
       if (IsName("is")) Fail("tests cannot be chained with 'is'");
       test->items.push_back(Postfix(Primary()));
     }

@@ -31,7 +31,8 @@ std::string Grouped(std::string digits, char separator) {
 
 // Digits of a number without its sign.
 std::string Digits(Rendering& r, const Value& v, const Spec& spec) {
-  const auto precision = static_cast<int>(spec.precision < 0 ? 6 : std::min<int64_t>(spec.precision, 500));
+  const auto precision =
+      static_cast<int>(spec.precision < 0 ? 6 : std::min<int64_t>(spec.precision, 500));
   const double d = std::fabs(v.AsFloat());
   const auto real = [&](double value, char type) -> std::string {
     const bool upper = type == 'E' || type == 'F' || type == 'G';
@@ -129,7 +130,8 @@ Text FormatNumber(Rendering& r, const Value& v, const Spec& spec) {
 }
 
 Text FormatText(Rendering& r, Text text, const Spec& spec, char align) {
-  if (spec.precision >= 0) text = text.Slice(0, CharOffset(text.view(), static_cast<size_t>(spec.precision)));
+  if (spec.precision >= 0)
+    text = text.Slice(0, CharOffset(text.view(), static_cast<size_t>(spec.precision)));
   return Padded(r, std::move(text), spec, align);
 }
 
@@ -170,7 +172,8 @@ Value FormatPercent(Rendering& r, const Text& format, const Value& args) {
       named = by_name = true;
       at = close + 1;
     }
-    for (; at < text.size() && std::string_view("-+ #0").find(text[at]) != std::string_view::npos; ++at) {
+    for (; at < text.size() && std::string_view("-+ #0").find(text[at]) != std::string_view::npos;
+         ++at) {
       if (text[at] == '-') spec.align = '<';
       if (text[at] == '0') spec.zero = true;
       if (text[at] == '#') spec.alternate = true;
@@ -197,16 +200,18 @@ Value FormatPercent(Rendering& r, const Text& format, const Value& args) {
     if (!named) value = take();
     if (type == 's' || type == 'r' || type == 'a') {
       spec.zero = false;
-      out.Append(FormatText(r, type == 's' ? r.ToText(value) : Text(Repr(value), false), spec, '>'));
+      out.Append(
+          FormatText(r, type == 's' ? r.ToText(value) : Text(Repr(value), false), spec, '>'));
     } else if (type == 'c') {
       std::string one;
       if (value.integral())
         AppendChar(one, static_cast<uint32_t>(std::clamp<int64_t>(value.AsInt(), 0, 0x10FFFF)));
-      out.Append(
-          FormatText(r, value.integral() ? Text(one, true) : r.NeedText(value, "what %c prints"), spec, '>'));
+      out.Append(FormatText(
+          r, value.integral() ? Text(one, true) : r.NeedText(value, "what %c prints"), spec, '>'));
     } else {
       r.NeedDefined(value);
-      if (!value.number()) r.Fail("%{} format: a real number is required, not {}", type, TypeName(value));
+      if (!value.number())
+        r.Fail("%{} format: a real number is required, not {}", type, TypeName(value));
       spec.type = type == 'i' || type == 'u' ? 'd' : type;
       if (std::string_view("dxXo").find(spec.type) != std::string_view::npos && !value.integral()) {
         if (spec.type != 'd') r.Fail("%{} format: an integer is required, not float", type);
@@ -217,10 +222,12 @@ Value FormatPercent(Rendering& r, const Text& format, const Value& args) {
       if (spec.align == '<') spec.zero = false;
       out.Append(FormatNumber(r, value, spec));
     }
-    if (out.size() > r.heap().limits().memory_bytes) throw LimitReached{"a string becomes too long"};
+    if (out.size() > r.heap().limits().memory_bytes)
+      throw LimitReached{"a string becomes too long"};
   }
   out.Append(format, done, format.size());
-  if (!by_name && !args.mapping() && (tuple ? next < args.list->items.size() : next == 0 && !args.sequence()))
+  if (!by_name && !args.mapping() &&
+      (tuple ? next < args.list->items.size() : next == 0 && !args.sequence()))
     r.FailText("not all arguments converted during string formatting");
   return r.heap().String(std::move(out));
 }
@@ -254,7 +261,8 @@ class BraceFormatter {
       }
       out.Append(Field(format.Slice(brace + 1, end - 1), depth));
       at = end;
-      if (out.size() > r_.heap().limits().memory_bytes) throw LimitReached{"a string becomes too long"};
+      if (out.size() > r_.heap().limits().memory_bytes)
+        throw LimitReached{"a string becomes too long"};
     }
     return out;
   }
@@ -278,8 +286,8 @@ class BraceFormatter {
     const Spec spec = ReadSpec(spec_text.view());
     const bool as_bool = value.Is(Kind::kBool) && spec.type == 0;
     if (value.number() && !as_bool) {
-      if (value.Is(Kind::kFloat) && std::string_view("bcdoxX").find(spec.type) != std::string_view::npos &&
-          spec.type != 0)
+      if (value.Is(Kind::kFloat) &&
+          std::string_view("bcdoxX").find(spec.type) != std::string_view::npos && spec.type != 0)
         r_.Fail("Unknown format code '{}' for object of type 'float'", spec.type);
       return FormatNumber(r_, value, spec);
     }

@@ -57,8 +57,9 @@ class Writer {
     std::vector<const std::pair<Value, Value>*> entries;
     for (const auto& entry : v.dict->entries) entries.push_back(&entry);
     if (style_.sort_keys) {
-      std::stable_sort(entries.begin(), entries.end(),
-                       [](const auto* a, const auto* b) { return Compare(a->first, b->first) < 0; });
+      std::stable_sort(entries.begin(), entries.end(), [](const auto* a, const auto* b) {
+        return Compare(a->first, b->first) < 0;
+      });
     }
     Sequence('{', '}', entries.size(), depth, [&](size_t i) {
       Key(entries[i]->first);
@@ -80,7 +81,8 @@ class Writer {
       case Kind::kFloat:
         return String(Number(key.real));
       default:
-        throw TypeMismatch{fmt::format("keys must be str, int, float, bool or None, not {}", TypeName(key))};
+        throw TypeMismatch{
+            fmt::format("keys must be str, int, float, bool or None, not {}", TypeName(key))};
     }
   }
 

@@ -11,7 +11,8 @@ namespace {
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 bool IsNameStart(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || static_cast<uint8_t>(c) >= 0x80;
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
+         static_cast<uint8_t>(c) >= 0x80;
 }
 bool IsNameChar(char c) { return IsNameStart(c) || IsDigit(c); }
 
@@ -152,7 +153,8 @@ class Lexer {
     std::string brackets;
     while (true) {
       SkipSpaceHere();
-      if (at_ >= text_.size()) Fail(block ? "a tag '{%' is not closed" : "a tag '{{' is not closed");
+      if (at_ >= text_.size())
+        Fail(block ? "a tag '{%' is not closed" : "a tag '{{' is not closed");
       if (brackets.empty()) {
         const bool sign = text_[at_] == '-' || (block && text_[at_] == '+');
         if (text_.substr(at_ + (sign ? 1 : 0)).starts_with(block ? "%}" : "}}")) {
@@ -202,8 +204,9 @@ class Lexer {
   }
 
   size_t Digits(size_t from) const {
-    while (from < text_.size() && (IsDigit(text_[from]) || (text_[from] == '_' && from + 1 < text_.size() &&
-                                                            IsDigit(text_[from + 1]))))
+    while (from < text_.size() &&
+           (IsDigit(text_[from]) ||
+            (text_[from] == '_' && from + 1 < text_.size() && IsDigit(text_[from + 1]))))
       ++from;
     return from;
   }
@@ -216,7 +219,8 @@ class Lexer {
     const bool index = at_ > 0 && text_[at_ - 1] == '.';
     if (to == at_ + 1 && text_[at_] == '0' && to + 1 < text_.size() &&
         std::string_view("xXoObB").find(text_[to]) != std::string_view::npos) {
-      for (++to; to < text_.size() && (std::isxdigit(static_cast<uint8_t>(text_[to])) || text_[to] == '_');)
+      for (++to; to < text_.size() &&
+                 (std::isxdigit(static_cast<uint8_t>(text_[to])) || text_[to] == '_');)
         ++to;
     } else if (!index) {
       if (to + 1 < text_.size() && text_[to] == '.' && IsDigit(text_[to + 1])) {
@@ -225,7 +229,8 @@ class Lexer {
       }
       if (to < text_.size() && (text_[to] == 'e' || text_[to] == 'E')) {
         size_t exponent = to + 1;
-        if (exponent < text_.size() && (text_[exponent] == '+' || text_[exponent] == '-')) ++exponent;
+        if (exponent < text_.size() && (text_[exponent] == '+' || text_[exponent] == '-'))
+          ++exponent;
         if (exponent < text_.size() && IsDigit(text_[exponent])) {
           to = Digits(exponent);
           real = true;
@@ -276,7 +281,8 @@ class Lexer {
       } else if (c >= '0' && c <= '7') {
         uint32_t code = 0;
         size_t digits = 0;
-        for (; digits < 3 && i + digits < raw.size() && raw[i + digits] >= '0' && raw[i + digits] <= '7';
+        for (; digits < 3 && i + digits < raw.size() && raw[i + digits] >= '0' &&
+               raw[i + digits] <= '7';
              ++digits)
           code = code * 8 + static_cast<uint32_t>(raw[i + digits] - '0');
         AppendChar(out, code);

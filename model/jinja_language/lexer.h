@@ -1,5 +1,6 @@
-// Cuts a template's source into tokens, with the white space around tags removed as Jinja2 does it with
-// trim_blocks and lstrip_blocks (so transformers sets them) and for "{%-", "-%}", "{%+", "+%}".
+// Cuts a template's source into tokens, with the white space around tags removed as Jinja2 does it
+// with trim_blocks and lstrip_blocks (so transformers sets them) and for "{%-", "-%}", "{%+",
+// "+%}".
 #pragma once
 
 #include <cstdint>

@@ -37,10 +37,11 @@ TEST(Lexer, KindsAndLines) {
 
 TEST(Parser, WrongTemplatesNameTheirLine) {
   static const Builtin none = nullptr;
-  const Builtins builtins{[](std::string_view) { return none; }, [](std::string_view) { return none; },
-                          [](std::string_view) { return none; }, [](Kind, std::string_view) { return none; }};
-  for (const char* wrong :
-       {"a\n{% if %}", "a\n{{ 'x }}", "a\n{% endfor %}", "a\n{{ (1 }}", "a\n{% for x in %}{% endfor %}"}) {
+  const Builtins builtins{
+      [](std::string_view) { return none; }, [](std::string_view) { return none; },
+      [](std::string_view) { return none; }, [](Kind, std::string_view) { return none; }};
+  for (const char* wrong : {"a\n{% if %}", "a\n{{ 'x }}", "a\n{% endfor %}", "a\n{{ (1 }}",
+                            "a\n{% for x in %}{% endfor %}"}) {
     ParsedTemplate parsed;
     try {
       ParseTemplate(wrong, builtins, parsed);

@@ -9,7 +9,7 @@ namespace larder::model::inline jinja_language {
 struct JinjaLimits {
   size_t source_bytes = 1 << 20;  // real templates have up to 20 KB
   uint64_t steps = 10'000'000;    // evaluated nodes and elements; a second or so
-  size_t depth = 1000;            // of nested expressions, statements and calls; some 300 bytes of stack each
+  size_t depth = 1000;  // of nested expressions, statements and calls; some 300 bytes of stack each
   size_t output_bytes = 64 << 20;   // the whole text
   size_t memory_bytes = 256 << 20;  // strings, lists and so on that are made, the freed ones too
   size_t range_items = 100'000;     // as Jinja's sandbox has it

@@ -9,7 +9,8 @@ namespace {
 
 Value LoopAttribute(Rendering& rendering, const Value& value, const Text* name) {
   const Loop& loop = *value.loop;
-  const auto index = static_cast<int64_t>(loop.index), count = static_cast<int64_t>(loop.items.size());
+  const auto index = static_cast<int64_t>(loop.index),
+             count = static_cast<int64_t>(loop.items.size());
   const std::string_view n = name->view();
   if (n == "index") return Value::Int(index + 1);
   if (n == "index0") return Value::Int(index);
@@ -21,7 +22,8 @@ Value LoopAttribute(Rendering& rendering, const Value& value, const Text* name) 
   if (n == "depth") return Value::Int(1);
   if (n == "depth0") return Value::Int(0);
   if (n == "previtem") return index > 0 ? loop.items[loop.index - 1] : Value::Undefined(name);
-  if (n == "nextitem") return index + 1 < count ? loop.items[loop.index + 1] : Value::Undefined(name);
+  if (n == "nextitem")
+    return index + 1 < count ? loop.items[loop.index + 1] : Value::Undefined(name);
   if (const Builtin method = rendering.builtins().method(Kind::kLoop, n)) {
     Callable callable;
     callable.builtin = method;
@@ -139,7 +141,8 @@ bool Rendering::Contains(const Value& container, const Value& value) {
   switch (container.kind) {
     case Kind::kString:
       NeedDefined(value);
-      if (!value.string()) Fail("'in <string>' requires string as left operand, not {}", TypeName(value));
+      if (!value.string())
+        Fail("'in <string>' requires string as left operand, not {}", TypeName(value));
       heap_.Step(container.text->size() / 64);
       return container.view().find(value.view()) != std::string_view::npos;
     case Kind::kDict:
@@ -188,8 +191,8 @@ Value EscapeHtml(Rendering& r, const Value& value) {
   return escaped;
 }
 
-std::vector<size_t> SliceIndices(Rendering& rendering, size_t count, const Value& begin, const Value& end,
-                                 const Value& step) {
+std::vector<size_t> SliceIndices(Rendering& rendering, size_t count, const Value& begin,
+                                 const Value& end, const Value& step) {
   const auto size = static_cast<int64_t>(count);
   const int64_t by = step.none() ? 1 : rendering.NeedInt(step, "a slice's step");
   if (by == 0) rendering.FailText("slice step cannot be zero");
@@ -223,7 +226,8 @@ Value Rendering::EvalSlice(const Node& node) {
   if (object.sequence()) {
     std::vector<Value> items;
     heap_.Step(object.list->items.size() / 8);
-    for (const size_t i : SliceIndices(*this, object.list->items.size(), bounds[0], bounds[1], bounds[2]))
+    for (const size_t i :
+         SliceIndices(*this, object.list->items.size(), bounds[0], bounds[1], bounds[2]))
       items.push_back(object.list->items[i]);
     return heap_.NewList(std::move(items), object.kind);
   }
@@ -231,11 +235,13 @@ Value Rendering::EvalSlice(const Node& node) {
   const std::string_view text = object.view();
   heap_.Step(text.size() / 8);
   CheckSize(text.size(), sizeof(size_t));
-  const std::vector<size_t> indices = SliceIndices(*this, CharCount(text), bounds[0], bounds[1], bounds[2]);
+  const std::vector<size_t> indices =
+      SliceIndices(*this, CharCount(text), bounds[0], bounds[1], bounds[2]);
   if (indices.empty()) return Bytes("", true);
   if (indices.back() - indices.front() + 1 == indices.size()) {
     const size_t begin = CharOffset(text, indices.front());
-    return heap_.String(object.text->Slice(begin, begin + CharOffset(text.substr(begin), indices.size())));
+    return heap_.String(
+        object.text->Slice(begin, begin + CharOffset(text.substr(begin), indices.size())));
   }
   std::vector<size_t> offsets;
   for (size_t at = 0; at < text.size(); at += CharBytes(text, at)) offsets.push_back(at);
@@ -304,7 +310,8 @@ Value Rendering::EvalArithmetic(const Node& node) {
     NeedDefined(a);
     const bool negative = node.op == Op::kNegative;
     if (a.Is(Kind::kFloat)) return Value::Float(negative ? -a.real : a.real);
-    if (!a.integral()) Fail("bad operand type for unary {}: '{}'", negative ? '-' : '+', TypeName(a));
+    if (!a.integral())
+      Fail("bad operand type for unary {}: '{}'", negative ? '-' : '+', TypeName(a));
     return negative ? IntArithmetic(Op::kSubtract, 0, a.AsInt()) : Value::Int(a.AsInt());
   }
   const Value b = Eval(*node.b);

@@ -25,7 +25,8 @@ class Parser : public ExpressionParser {
       switch (Current().kind) {
         case TokenKind::kEnd:
           if (ends.size() > 0)
-            Fail("the template ends inside a block, expected '" + std::string(*(ends.end() - 1)) + "'");
+            Fail("the template ends inside a block, expected '" + std::string(*(ends.end() - 1)) +
+                 "'");
           return body;
         case TokenKind::kData: {
           Node* node = New(Op::kData);

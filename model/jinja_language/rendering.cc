@@ -47,7 +47,11 @@ void Scope::Set(const Text* name, const Value& value) {
 
 Rendering::Rendering(const ParsedTemplate& parsed, const JinjaLimits& limits, std::string_view name,
                      int64_t now_s)
-    : parsed_(parsed), name_(name), now_s_(now_s), heap_(limits), loop_name_(parsed.FindName("loop")) {
+    : parsed_(parsed),
+      name_(name),
+      now_s_(now_s),
+      heap_(limits),
+      loop_name_(parsed.FindName("loop")) {
   scope_ = NewScope(nullptr);
 }
 
@@ -55,12 +59,15 @@ void Rendering::SetVariable(std::string_view name, const Value& value) {
   if (const Text* known = parsed_.FindName(name)) scope_->Set(known, value);
 }
 
-void Rendering::FailText(std::string_view text) const { throw Error("{}: line {}: {}", name_, line_, text); }
+void Rendering::FailText(std::string_view text) const {
+  throw Error("{}: line {}: {}", name_, line_, text);
+}
 
 Text Rendering::Run() {
   Text out;
   out_ = &out;
-  scope_ = NewScope(scope_);  // so that what the template sets does not hide its variables from macros
+  scope_ = NewScope(scope_);  // so that what the template sets does not hide its variables from
+                              // macros
   try {
     Exec(parsed_.body);
   } catch (const LimitReached& limit) {
@@ -95,7 +102,8 @@ const Text& Rendering::NeedText(const Value& value, std::string_view what) const
 }
 
 void Rendering::CheckSize(size_t count, size_t each) {
-  if (each > 0 && count > heap_.limits().memory_bytes / each) throw LimitReached{"a value becomes too large"};
+  if (each > 0 && count > heap_.limits().memory_bytes / each)
+    throw LimitReached{"a value becomes too large"};
 }
 
 // ---- Statements
@@ -280,8 +288,8 @@ void Rendering::Emit(const Value& value) {
 
 void Rendering::Emitted() {
   if (out_->size() > heap_.limits().output_bytes)
-    throw LimitReached{"the text becomes longer than " + std::to_string(heap_.limits().output_bytes) +
-                       " bytes"};
+    throw LimitReached{"the text becomes longer than " +
+                       std::to_string(heap_.limits().output_bytes) + " bytes"};
 }
 
 // ---- Macros and calls
@@ -302,7 +310,8 @@ void Rendering::Arguments(const Node& node, CallArgs& args) {
   for (const auto& [name, value] : node.named) args.named.emplace_back(name->view(), Eval(*value));
   if (node.c != nullptr) {
     const Value named = Eval(*node.c);
-    if (!named.mapping()) Fail("the argument after ** is of type {}, expected dict", TypeName(named));
+    if (!named.mapping())
+      Fail("the argument after ** is of type {}, expected dict", TypeName(named));
     for (const auto& [key, value] : named.dict->entries)
       args.named.emplace_back(NeedText(key, "a keyword").view(), value);
   }
@@ -352,7 +361,8 @@ Value Rendering::CallMacro(const Callable& macro, CallArgs& args) {
   }
   if (node.uses_kwargs) {
     const Value dict = heap_.NewDict();
-    for (const auto& [name, value] : args.named) dict.dict->Set(Bytes(std::string(name), true), value);
+    for (const auto& [name, value] : args.named)
+      dict.dict->Set(Bytes(std::string(name), true), value);
     scope_->Set(parsed_.FindName("kwargs"), dict);
   } else if (!args.named.empty()) {
     Fail("macro '{}' takes no keyword argument '{}'", macro.name, args.named[0].first);

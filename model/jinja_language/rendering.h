@@ -1,5 +1,5 @@
-// Rendering: one run of a parsed template, on one thread. It owns all values that the run makes; filters,
-// tests and methods get it as their first argument.
+// Rendering: one run of a parsed template, on one thread. It owns all values that the run makes;
+// filters, tests and methods get it as their first argument.
 #pragma once
 
 #include <fmt/format.h>
@@ -25,7 +25,8 @@ struct Scope {
 class Rendering {
  public:
   // `name`: of the template, for messages.
-  Rendering(const ParsedTemplate& parsed, const JinjaLimits& limits, std::string_view name, int64_t now_s);
+  Rendering(const ParsedTemplate& parsed, const JinjaLimits& limits, std::string_view name,
+            int64_t now_s);
 
   void SetVariable(std::string_view name, const Value& value);
   Text Run();
@@ -40,7 +41,8 @@ class Rendering {
     FailText(fmt::format(format, std::forward<Args>(args)...));
   }
   [[noreturn]] void FailText(std::string_view text) const;
-  // Errors that leave the functions of value.h as LimitReached and TypeMismatch become messages with a line.
+  // Errors that leave the functions of value.h as LimitReached and TypeMismatch become messages
+  // with a line.
   Value Call(const Value& callee, CallArgs& args);
   Value ApplyFilter(const Value& name, const Value& value, CallArgs& args);
   bool ApplyTest(const Value& name, const Value& value, CallArgs& args);

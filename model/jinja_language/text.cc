@@ -8,7 +8,8 @@ namespace {
 
 bool IsContinuation(char c) { return (static_cast<uint8_t>(c) & 0xC0) == 0x80; }
 
-// Characters beyond ASCII as glibc's C.UTF-8 knows them; null (then they have no case) without that locale.
+// Characters beyond ASCII as glibc's C.UTF-8 knows them; null (then they have no case) without that
+// locale.
 locale_t Unicode() {
   static const locale_t locale = newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
   return locale;
@@ -70,7 +71,8 @@ uint32_t CharAt(std::string_view text, size_t at, size_t* bytes) {
   const auto lead = static_cast<uint8_t>(text[at]);
   if (*bytes == 1) return lead;
   uint32_t code = lead & (0xFFu >> (*bytes + 1));
-  for (size_t i = 1; i < *bytes; ++i) code = code << 6 | (static_cast<uint8_t>(text[at + i]) & 0x3F);
+  for (size_t i = 1; i < *bytes; ++i)
+    code = code << 6 | (static_cast<uint8_t>(text[at + i]) & 0x3F);
   return code;
 }
 
@@ -94,9 +96,9 @@ void AppendChar(std::string& out, uint32_t c) {
 }
 
 bool IsSpaceChar(uint32_t c) {
-  return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
-         c == 0x3000;
+  return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 ||
+         c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F ||
+         c == 0x205F || c == 0x3000;
 }
 
 size_t SkipSpace(std::string_view text, size_t begin, size_t end) {
@@ -123,11 +125,15 @@ size_t SkipSpaceBack(std::string_view text, size_t begin, size_t end) {
 
 uint32_t UpperChar(uint32_t c) {
   if (c < 0x80) return c >= 'a' && c <= 'z' ? c - 32 : c;
-  return Unicode() == nullptr ? c : static_cast<uint32_t>(towupper_l(static_cast<wint_t>(c), Unicode()));
+  return Unicode() == nullptr
+             ? c
+             : static_cast<uint32_t>(towupper_l(static_cast<wint_t>(c), Unicode()));
 }
 uint32_t LowerChar(uint32_t c) {
   if (c < 0x80) return c >= 'A' && c <= 'Z' ? c + 32 : c;
-  return Unicode() == nullptr ? c : static_cast<uint32_t>(towlower_l(static_cast<wint_t>(c), Unicode()));
+  return Unicode() == nullptr
+             ? c
+             : static_cast<uint32_t>(towlower_l(static_cast<wint_t>(c), Unicode()));
 }
 bool IsAlphaChar(uint32_t c) {
   if (c < 0x80) return (c | 32) >= 'a' && (c | 32) <= 'z';

@@ -1,6 +1,6 @@
-// Text: a string of a template that knows which of its bytes come from the template (trusted) and which from
-// data (messages, tools). Every operation on strings keeps that, byte by byte. Positions are in bytes; where
-// Python counts characters, CharOffset() translates.
+// Text: a string of a template that knows which of its bytes come from the template (trusted) and
+// which from data (messages, tools). Every operation on strings keeps that, byte by byte. Positions
+// are in bytes; where Python counts characters, CharOffset() translates.
 #pragma once
 
 #include <cstdint>
@@ -51,13 +51,13 @@ class Text {
 // UTF-8 as Python sees it: bytes that are no UTF-8 count as characters of one byte.
 size_t CharBytes(std::string_view text, size_t at);  // of the character at `at`
 size_t CharCount(std::string_view text);
-size_t CharOffset(std::string_view text, size_t index);            // byte offset, text.size() behind the end
+size_t CharOffset(std::string_view text, size_t index);  // byte offset, text.size() behind the end
 uint32_t CharAt(std::string_view text, size_t at, size_t* bytes);  // code point
 void AppendChar(std::string& out, uint32_t code_point);
-bool IsSpaceChar(uint32_t code_point);                                                   // str.isspace
-std::string_view::size_type SkipSpace(std::string_view text, size_t begin, size_t end);  // first that is none
-std::string_view::size_type SkipSpaceBack(std::string_view text, size_t begin,
-                                          size_t end);  // end of the last
+bool IsSpaceChar(uint32_t code_point);  // str.isspace
+// The first that is no space, and the end of the last that is none.
+std::string_view::size_type SkipSpace(std::string_view text, size_t begin, size_t end);
+std::string_view::size_type SkipSpaceBack(std::string_view text, size_t begin, size_t end);
 
 // str.upper and so on, character by character (no change of length but for German sharp s).
 uint32_t UpperChar(uint32_t code_point);

@@ -80,8 +80,8 @@ bool Dict::Erase(const Value& key) {
 void Heap::Charge(size_t bytes) {
   bytes_ += bytes;
   if (bytes_ > limits_.memory_bytes)
-    throw LimitReached{
-        fmt::format("the template makes more than {} bytes of strings and lists", limits_.memory_bytes)};
+    throw LimitReached{fmt::format("the template makes more than {} bytes of strings and lists",
+                                   limits_.memory_bytes)};
 }
 
 void Heap::OutOfSteps() const {
@@ -191,7 +191,8 @@ bool Equal(const Value& a, const Value& b, size_t depth) {
 int Compare(const Value& a, const Value& b, size_t depth) {
   CheckDepth(depth);
   if (a.number() && b.number()) {
-    return a.integral() && b.integral() ? Order(a.AsInt(), b.AsInt()) : Order(a.AsFloat(), b.AsFloat());
+    return a.integral() && b.integral() ? Order(a.AsInt(), b.AsInt())
+                                        : Order(a.AsFloat(), b.AsFloat());
   }
   if (a.string() && b.string()) return Order(a.view(), b.view());
   if (a.sequence() && a.kind == b.kind) {
@@ -270,7 +271,8 @@ std::string PrintFloat(double d) {
   if (std::isnan(d)) return "nan";
   if (std::isinf(d)) return d < 0 ? "-inf" : "inf";
   char buffer[40];
-  char* const end = std::to_chars(buffer, buffer + sizeof buffer - 1, d, std::chars_format::scientific).ptr;
+  char* const end =
+      std::to_chars(buffer, buffer + sizeof buffer - 1, d, std::chars_format::scientific).ptr;
   *end = '\0';
   // [-]d[.ddd]e[+-]xx: Python writes it without exponent where that is from -4 to 15.
   std::string_view text(buffer, static_cast<size_t>(end - buffer));
@@ -293,7 +295,8 @@ std::string PrintFloat(double d) {
     if (magnitude < 10) out += '0';
     return out + std::to_string(magnitude);
   }
-  if (exponent < 0) return out + "0." + std::string(static_cast<size_t>(-exponent - 1), '0') + digits;
+  if (exponent < 0)
+    return out + "0." + std::string(static_cast<size_t>(-exponent - 1), '0') + digits;
   if (size <= exponent + 1)
     return out + digits + std::string(static_cast<size_t>(exponent + 1 - size), '0') + ".0";
   const size_t point = static_cast<size_t>(exponent) + 1;

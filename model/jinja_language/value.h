@@ -1,6 +1,7 @@
-// Values of a running template, with Python's rules for truth, equality, order and printing. A Value is 16
-// bytes; what it points to belongs to the Heap of one rendering, or (constants) to the parsed template.
-// Nothing is freed before the rendering ends: no reference counts, and lists that hold themselves do no harm.
+// Values of a running template, with Python's rules for truth, equality, order and printing. A
+// Value is 16 bytes; what it points to belongs to the Heap of one rendering, or (constants) to the
+// parsed template. Nothing is freed before the rendering ends: no reference counts, and lists that
+// hold themselves do no harm.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +37,8 @@ struct Loop;
 
 struct Value {
   Kind kind = Kind::kUndefined;
-  Kind owner = Kind::kUndefined;  // kUndefined: what has no such attribute; kUndefined itself: a variable
+  Kind owner = Kind::kUndefined;  // kUndefined: what has no such attribute; kUndefined itself: a
+                                  // variable
   bool element = false;           // kUndefined: it was looked up as an element
   bool markup = false;            // kString: escaped HTML (the filters safe and escape make it)
   union {
@@ -103,7 +105,8 @@ struct List {
   std::vector<Value> items;
 };
 
-// In order of insertion. Look-ups go through the entries one after another: the dicts of chats are small.
+// In order of insertion. Look-ups go through the entries one after another: the dicts of chats are
+// small.
 struct Dict {
   std::vector<std::pair<Value, Value>> entries;
 
@@ -119,7 +122,8 @@ struct Node;
 
 struct CallArgs {
   std::vector<Value> positional;
-  std::vector<std::pair<std::string_view, Value>> named;  // names belong to the template or to the heap
+  std::vector<std::pair<std::string_view, Value>> named;  // names belong to the template or to the
+                                                          // heap
 
   // Argument `at`, or the one of that name, or `otherwise`.
   Value Get(size_t at, std::string_view name, Value otherwise = {}) const;
@@ -127,7 +131,8 @@ struct CallArgs {
 };
 using Builtin = Value (*)(Rendering&, const Value& self, CallArgs&);
 
-// A method with the value it was taken from, a global function, or a macro with the scope it was defined in.
+// A method with the value it was taken from, a global function, or a macro with the scope it was
+// defined in.
 struct Callable {
   Builtin builtin = nullptr;
   Value self;

@@ -33,8 +33,10 @@ constexpr std::array<Row, kTensorRoles> kTensors = {{
     {TensorRole::kQBias, TensorKind::kBias, "attn_q.bias", Length::kOne, Length::kQ, If::kQkvBias},
     {TensorRole::kKBias, TensorKind::kBias, "attn_k.bias", Length::kOne, Length::kKv, If::kQkvBias},
     {TensorRole::kVBias, TensorKind::kBias, "attn_v.bias", Length::kOne, Length::kKv, If::kQkvBias},
-    {TensorRole::kQNorm, TensorKind::kNorm, "attn_q_norm.weight", Length::kOne, Length::kHead, If::kQkNorm},
-    {TensorRole::kKNorm, TensorKind::kNorm, "attn_k_norm.weight", Length::kOne, Length::kHead, If::kQkNorm},
+    {TensorRole::kQNorm, TensorKind::kNorm, "attn_q_norm.weight", Length::kOne, Length::kHead,
+     If::kQkNorm},
+    {TensorRole::kKNorm, TensorKind::kNorm, "attn_k_norm.weight", Length::kOne, Length::kHead,
+     If::kQkNorm},
     {TensorRole::kO, TensorKind::kMatrix, "attn_output.weight", Length::kDim, Length::kQ},
     {TensorRole::kFfnNorm, TensorKind::kNorm, "ffn_norm.weight", Length::kOne, Length::kDim},
     {TensorRole::kGate, TensorKind::kMatrix, "ffn_gate.weight", Length::kFfn, Length::kDim},
@@ -60,7 +62,8 @@ constexpr std::array<LayerOp, 7> kPreNorm = {{{OpKind::kRmsNorm, TensorRole::kAt
 using QkvBias = Family::QkvBias;
 constexpr std::array<Family, 3> kFamilies = {{
     // name, architecture, rotary pairing, biases of q, k, v, norms of q, k, operations
-    {"llama", Architecture::kLlama, RopePairing::kInterleaved, QkvBias::kWhereInFile, false, kPreNorm},
+    {"llama", Architecture::kLlama, RopePairing::kInterleaved, QkvBias::kWhereInFile, false,
+     kPreNorm},
     {"qwen2", Architecture::kQwen2, RopePairing::kHalves, QkvBias::kAlways, false, kPreNorm},
     {"qwen3", Architecture::kQwen3, RopePairing::kHalves, QkvBias::kWhereInFile, true, kPreNorm},
 }};
@@ -118,14 +121,15 @@ LayerSpec MakeLayerSpec(const Family& family, const LayerSizes& sizes, bool bias
   for (const Row& row : kTensors) {
     if (row.present == If::kQkvBias && !qkv_bias) continue;
     if (row.present == If::kQkNorm && !family.qk_norm) continue;
-    spec.tensors.push_back({.role = row.role,
-                            .kind = row.kind,
-                            .suffix = row.suffix,
-                            .rows = ElementsOf(row.rows, sizes),
-                            .cols = ElementsOf(row.cols, sizes),
-                            .meaning = row.rows == Length::kOne
-                                           ? KeysOf(row.cols)
-                                           : fmt::format("{} x {}", KeysOf(row.rows), KeysOf(row.cols))});
+    spec.tensors.push_back(
+        {.role = row.role,
+         .kind = row.kind,
+         .suffix = row.suffix,
+         .rows = ElementsOf(row.rows, sizes),
+         .cols = ElementsOf(row.cols, sizes),
+         .meaning = row.rows == Length::kOne
+                        ? KeysOf(row.cols)
+                        : fmt::format("{} x {}", KeysOf(row.rows), KeysOf(row.cols))});
   }
   spec.ops = family.ops;
   spec.rotary = std::move(rotary);
@@ -166,6 +170,8 @@ size_t LayerSpec::norms() const {
 
 const char* SuffixOf(TensorRole role) { return kTensors[static_cast<size_t>(role)].suffix; }
 
-std::string LayerTensor(size_t layer, const char* suffix) { return fmt::format("blk.{}.{}", layer, suffix); }
+std::string LayerTensor(size_t layer, const char* suffix) {
+  return fmt::format("blk.{}.{}", layer, suffix);
+}
 
 }  // namespace larder::model::layer

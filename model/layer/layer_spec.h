@@ -1,9 +1,9 @@
-// LayerSpec: a layer as data: its tensors with names and shapes, its operations in the order in which a
-// token passes through them, and its rotation. ReadModelConfig makes it from a file's metadata. The check of
-// tensors, the reference, the Programs and synthetic models iterate over it; none of them has a tensor's
-// name or the order of operations in its own code. The sizes of a shard (weight_node/shard_plan.h) follow
-// its five matrices. A family of models is an entry of Families(). Plain data, made at set-up, constant
-// afterwards.
+// LayerSpec: a layer as data: its tensors with names and shapes, its operations in the order in
+// which a token passes through them, and its rotation. ReadModelConfig makes it from a file's
+// metadata. The check of tensors, the reference, the Programs and synthetic models iterate over it;
+// none of them has a tensor's name or the order of operations in its own code. The sizes of a shard
+// (weight_node/shard_plan.h) follow its five matrices. A family of models is an entry of
+// Families(). Plain data, made at set-up, constant afterwards.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,8 @@ namespace larder::model::inline layer {
 // The tensors outside layers, by their names in a GGUF file.
 inline constexpr const char* kEmbeddingTensor = "token_embd.weight";
 inline constexpr const char* kOutputNormTensor = "output_norm.weight";
-inline constexpr const char* kHeadTensor = "output.weight";  // missing: lm_head is the embedding table
+// missing: lm_head is the embedding table
+inline constexpr const char* kHeadTensor = "output.weight";
 inline constexpr const char* kRopeFactorsTensor = "rope_freqs.weight";
 
 // The purpose of a tensor in a layer.
@@ -50,7 +51,8 @@ struct TensorSpec {
   std::string meaning;  // the shape in terms of a file's keys: "head_count * head size x ..."
 };
 
-// The operations of a layer. x is the residual; in and hidden are results that the next operation uses.
+// The operations of a layer. x is the residual; in and hidden are results that the next operation
+// uses.
 enum class OpKind : uint8_t {
   kRmsNorm,    // in = x / rms(x) * weight
   kQkv,        // q, k, v = their matrices * in, plus biases if there are any
@@ -67,15 +69,20 @@ struct LayerOp {
 
 enum class Architecture : uint8_t { kLlama, kQwen2, kQwen3 };
 
-// Which elements of a head form a pair in rotary embedding. kInterleaved: (2i, 2i+1), in GGUF's `llama`
-// files. kHalves: (i, i + dim/2), in `qwen2` and `qwen3` ("NeoX").
+// Which elements of a head form a pair in rotary embedding. kInterleaved: (2i, 2i+1), in GGUF's
+// `llama` files. kHalves: (i, i + dim/2), in `qwen2` and `qwen3` ("NeoX").
 enum class RopePairing : uint8_t { kInterleaved, kHalves };
 
-enum class RopeScaling : uint8_t { kNone, kLinear, kYarn };  // llama3 scaling is in the rope_freqs tensor
+enum class RopeScaling : uint8_t {
+  kNone,
+  kLinear,
+  kYarn
+};  // llama3 scaling is in the rope_freqs tensor
 
 struct RotarySpec {
   RopePairing pairing = RopePairing::kInterleaved;
-  size_t dim = 0;  // the first elements of a head, which rotate: all, unless rope.dimension_count is smaller
+  size_t dim = 0;  // the first elements of a head, which rotate: all, unless rope.dimension_count
+                   // is smaller
   double base = 10000.0;
   RopeScaling scaling = RopeScaling::kNone;
   double scale_factor = 1.0;
@@ -117,8 +124,8 @@ struct LayerSpec {
   std::span<const LayerOp> AfterAttention() const;
   size_t norms() const;  // number of kRmsNorm operations
 };
-// biases_in_file: whether q, k and v have biases there; matters only for families in which biases are
-// optional. The pairing is the family's; the other fields of the rotation are kept.
+// biases_in_file: whether q, k and v have biases there; matters only for families in which biases
+// are optional. The pairing is the family's; the other fields of the rotation are kept.
 LayerSpec MakeLayerSpec(const Family&, const LayerSizes&, bool biases_in_file, RotarySpec);
 
 const char* SuffixOf(TensorRole);

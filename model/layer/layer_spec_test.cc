@@ -20,9 +20,9 @@ std::vector<std::string> Suffixes(const LayerSpec& spec) {
 TEST(LayerSpec, OfEachFamily) {
   const LayerSpec llama = MakeLayerSpec(FamilyOf(Architecture::kLlama), kSizes, false, {});
   EXPECT_EQ(Suffixes(llama),
-            (std::vector<std::string>{"attn_norm.weight", "attn_q.weight", "attn_k.weight", "attn_v.weight",
-                                      "attn_output.weight", "ffn_norm.weight", "ffn_gate.weight",
-                                      "ffn_up.weight", "ffn_down.weight"}));
+            (std::vector<std::string>{"attn_norm.weight", "attn_q.weight", "attn_k.weight",
+                                      "attn_v.weight", "attn_output.weight", "ffn_norm.weight",
+                                      "ffn_gate.weight", "ffn_up.weight", "ffn_down.weight"}));
   EXPECT_EQ(llama.rotary.pairing, RopePairing::kInterleaved);
   const LayerSpec with_biases = MakeLayerSpec(FamilyOf(Architecture::kLlama), kSizes, true, {});
   EXPECT_TRUE(with_biases.Has(TensorRole::kQBias) && with_biases.Has(TensorRole::kVBias));
@@ -77,8 +77,8 @@ TEST(LayerSpec, OperationsFindTheirTensors) {
 // A family is one entry: another order of operations and other tensors need no other code.
 TEST(LayerSpec, AFamilyIsAnEntry) {
   constexpr LayerOp kOps[] = {{OpKind::kQkv}, {OpKind::kAttention}, {OpKind::kO}};
-  const Family family{"new", Architecture::kLlama, RopePairing::kHalves, Family::QkvBias::kAlways, true,
-                      kOps};
+  const Family family{
+      "new", Architecture::kLlama, RopePairing::kHalves, Family::QkvBias::kAlways, true, kOps};
   RotarySpec rotary;
   rotary.dim = 20;
   const LayerSpec spec = MakeLayerSpec(family, kSizes, false, rotary);

@@ -15,9 +15,9 @@
 namespace larder::model::inline pretokenizer {
 namespace {
 
-// The model families' expressions as published, except for white space. Their engines' \s is Unicode's
-// White_Space; PCRE2's \s also has U+180E. So it is spelt out: categories Z, tab to carriage return, next
-// line.
+// The model families' expressions as published, except for white space. Their engines' \s is
+// Unicode's White_Space; PCRE2's \s also has U+180E. So it is spelt out: categories Z, tab to
+// carriage return, next line.
 #define SPACE "\\p{Z}\\t-\\r\\x{85}"
 #define WORDS_WITH_NUMBERS(number)                                                   \
   "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" number "| ?[^" SPACE \
@@ -51,8 +51,8 @@ struct MatchState {
         data(pcre2_match_data_create_from_pattern(code, nullptr)) {
     LARDER_CHECK(context != nullptr && data != nullptr);
     pcre2_jit_stack_assign(context, nullptr, jit_stack);
-    // The expressions take linear time for the texts they see, but megabytes of white space would exceed the
-    // default limit.
+    // The expressions take linear time for the texts they see, but megabytes of white space would
+    // exceed the default limit.
     pcre2_set_match_limit(context, std::numeric_limits<uint32_t>::max());
   }
   ~MatchState() {
@@ -97,7 +97,8 @@ PreTokenizer::PreTokenizer(std::string_view name, std::string_view source) {
   }
   if (family == nullptr) {
     throw Error(
-        "{}: key 'tokenizer.ggml.pre' is '{}', supported are 'llama-bpe' (also 'llama3', 'llama-v3') and "
+        "{}: key 'tokenizer.ggml.pre' is '{}', supported are 'llama-bpe' (also 'llama3', "
+        "'llama-v3') and "
         "'qwen2' (also "
         "'deepseek-r1-qwen')",
         source, name);
@@ -107,17 +108,20 @@ PreTokenizer::PreTokenizer(std::string_view name, std::string_view source) {
   auto regex = std::make_unique<Regex>();
   int error = 0;
   PCRE2_SIZE offset = 0;
-  regex->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(family->expression), PCRE2_ZERO_TERMINATED,
-                              PCRE2_UTF | PCRE2_UCP, &error, &offset, nullptr);
+  regex->code =
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(family->expression), PCRE2_ZERO_TERMINATED,
+                    PCRE2_UTF | PCRE2_UCP, &error, &offset, nullptr);
   LARDER_CHECK(regex->code != nullptr);
-  // Without a JIT (hardened kernels forbid it) pcre2_match interprets: it is slower and gives the same words.
+  // Without a JIT (hardened kernels forbid it) pcre2_match interprets: it is slower and gives the
+  // same words.
   (void)pcre2_jit_compile(regex->code, PCRE2_JIT_COMPLETE);
   regex_ = std::move(regex);
 }
 
 PreTokenizer::~PreTokenizer() = default;
 
-void PreTokenizer::Split(std::string_view text, const std::function<void(std::string_view)>& word) const {
+void PreTokenizer::Split(std::string_view text,
+                         const std::function<void(std::string_view)>& word) const {
   MatchState state(regex_->code);
   while (!text.empty()) {
     const size_t valid = RunLength(text, true);
@@ -133,14 +137,16 @@ void PreTokenizer::Regex::Split(std::string_view text, MatchState& state,
                                 const std::function<void(std::string_view)>& word) const {
   size_t done = 0;
   while (done < text.size()) {
-    // NO_UTF_CHECK: the caller has checked the text; PCRE2 would check the whole rest again for each word.
-    const int matched = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), done,
-                                    PCRE2_NO_UTF_CHECK, state.data, state.context);
+    // NO_UTF_CHECK: the caller has checked the text; PCRE2 would check the whole rest again for
+    // each word.
+    const int matched = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
+                                    done, PCRE2_NO_UTF_CHECK, state.data, state.context);
     if (matched < 0 && matched != PCRE2_ERROR_NOMATCH) {
       throw Error("tokenizer: PCRE2 gave up at byte {} of the text: {}; split the text", done,
                   Pcre2Message(matched));
     }
-    // Every character matches one of the alternatives, so a match begins at `done` and is not empty.
+    // Every character matches one of the alternatives, so a match begins at `done` and is not
+    // empty.
     const PCRE2_SIZE* range = pcre2_get_ovector_pointer(state.data);
     LARDER_CHECK(matched > 0 && range[0] == done && range[1] > done);
     word(text.substr(done, range[1] - done));

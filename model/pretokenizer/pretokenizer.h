@@ -1,5 +1,5 @@
-// PreTokenizer: cuts text into the words that BPE merges within, by the regular expression that a model
-// family publishes. Immutable, thread-safe.
+// PreTokenizer: cuts text into the words that BPE merges within, by the regular expression that a
+// model family publishes. Immutable, thread-safe.
 #pragma once
 
 #include <functional>
@@ -14,9 +14,9 @@ class PreTokenizer {
   PreTokenizer(std::string_view name, std::string_view source);
   ~PreTokenizer();
 
-  // Calls `word` for each word; the words together are `text`, byte for byte. A run of bytes that are not
-  // UTF-8 is a word of its own; the text before it is split as if it ended there, the text after it as if it
-  // began there.
+  // Calls `word` for each word; the words together are `text`, byte for byte. A run of bytes that
+  // are not UTF-8 is a word of its own; the text before it is split as if it ended there, the text
+  // after it as if it began there.
   void Split(std::string_view text, const std::function<void(std::string_view)>& word) const;
 
   // Whether a word that is in the vocabulary becomes that token, whatever the merges say.

@@ -61,9 +61,10 @@ TEST(PreTokenizer, NamesWhatItSupports) {
     PreTokenizer("gpt-2", "model.gguf");
     FAIL();
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what())
-                  .find("model.gguf: key 'tokenizer.ggml.pre' is 'gpt-2', supported are 'llama-bpe'"),
-              std::string::npos);
+    EXPECT_NE(
+        std::string(error.what())
+            .find("model.gguf: key 'tokenizer.ggml.pre' is 'gpt-2', supported are 'llama-bpe'"),
+        std::string::npos);
   }
 }
 

@@ -11,8 +11,8 @@ Utf8Step NextUtf8(std::string_view text) {
   if (lead < 0xC2 || lead > 0xF4) return {Utf8Kind::kInvalid, 1, 0};
 
   const size_t length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-  // The second byte's range is narrower after four lead bytes, which excludes overlong forms, surrogates and
-  // codes beyond Unicode.
+  // The second byte's range is narrower after four lead bytes, which excludes overlong forms,
+  // surrogates and codes beyond Unicode.
   const uint8_t low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
   const uint8_t high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
   char32_t code = lead & (0x7F >> length);

@@ -1,5 +1,5 @@
-// Decodes UTF-8 one character at a time, as strictly as Unicode's table 3-7: no surrogates, no overlong
-// forms, nothing above U+10FFFF.
+// Decodes UTF-8 one character at a time, as strictly as Unicode's table 3-7: no surrogates, no
+// overlong forms, nothing above U+10FFFF.
 #pragma once
 
 #include <cstddef>
@@ -12,13 +12,14 @@ enum class Utf8Kind { kCharacter, kInvalid, kIncomplete };
 
 struct Utf8Step {
   Utf8Kind kind;
-  // Length in bytes. kInvalid: of the longest valid start of a character, which one U+FFFD replaces.
+  // Length in bytes. kInvalid: of the longest valid start of a character, which one U+FFFD
+  // replaces.
   size_t bytes;
   char32_t code;  // kCharacter only
 };
 
-// Decodes the first character of `text`, which is not empty. kIncomplete: all of `text` is the start of a
-// character.
+// Decodes the first character of `text`, which is not empty. kIncomplete: all of `text` is the
+// start of a character.
 Utf8Step NextUtf8(std::string_view text);
 
 // Appends `code`, which is below 0x110000.

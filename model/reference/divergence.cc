@@ -15,13 +15,16 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 bool HasSoftmax(std::span<const float> logits) {
   const bool below_infinity =
       std::all_of(logits.begin(), logits.end(), [](float v) { return v < kInfinity; });
-  const bool some = std::any_of(logits.begin(), logits.end(), [](float v) { return v > -kInfinity; });
+  const bool some =
+      std::any_of(logits.begin(), logits.end(), [](float v) { return v > -kInfinity; });
   return below_infinity && some;
 }
 
-// log(sum exp(v - max)), stored separately from max: their sum would lose digits of logits far from 0.
+// log(sum exp(v - max)), stored separately from max: their sum would lose digits of logits far from
+// 0.
 struct Normaliser {
-  explicit Normaliser(std::span<const float> logits) : max(*std::max_element(logits.begin(), logits.end())) {
+  explicit Normaliser(std::span<const float> logits)
+      : max(*std::max_element(logits.begin(), logits.end())) {
     double sum = 0;
     for (const float v : logits) sum += std::exp(v - max);
     log_sum = std::log(sum);
@@ -42,7 +45,8 @@ std::vector<double> LogSoftmax(std::span<const float> logits) {
 }
 
 double KlDivergence(std::span<const float> p_logits, std::span<const float> q_logits) {
-  LARDER_CHECK(p_logits.size() == q_logits.size(), "{} against {} logits", p_logits.size(), q_logits.size());
+  LARDER_CHECK(p_logits.size() == q_logits.size(), "{} against {} logits", p_logits.size(),
+               q_logits.size());
   if (!HasSoftmax(p_logits) || !HasSoftmax(q_logits)) return kInfinity;
   const std::vector<double> log_p = LogSoftmax(p_logits), log_q = LogSoftmax(q_logits);
   double sum = 0;
@@ -65,8 +69,9 @@ TokenId Top1(std::span<const float> logits) {
 }
 
 Divergence CompareLogits(std::span<const float> truth, std::span<const float> other, size_t vocab) {
-  LARDER_CHECK(vocab > 0 && !truth.empty() && truth.size() == other.size() && truth.size() % vocab == 0,
-               "{} and {} logits in rows of {}", truth.size(), other.size(), vocab);
+  LARDER_CHECK(
+      vocab > 0 && !truth.empty() && truth.size() == other.size() && truth.size() % vocab == 0,
+      "{} and {} logits in rows of {}", truth.size(), other.size(), vocab);
   Divergence d;
   d.rows = truth.size() / vocab;
   for (size_t row = 0; row < d.rows; ++row) {

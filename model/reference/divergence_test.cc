@@ -39,8 +39,8 @@ TEST(KlDivergence, ZeroProbabilities) {
 
 TEST(KlDivergence, WhatHasNoSoftmaxIsInfinitelyFar) {
   const Logits good = {0, 1};
-  for (const Logits& bad : {Logits{std::nanf(""), 0}, Logits{0, std::nanf("")}, Logits{kInfinity, 0},
-                            Logits{-kInfinity, -kInfinity}}) {
+  for (const Logits& bad : {Logits{std::nanf(""), 0}, Logits{0, std::nanf("")},
+                            Logits{kInfinity, 0}, Logits{-kInfinity, -kInfinity}}) {
     EXPECT_EQ(KlDivergence(good, bad), kInfinity);
     EXPECT_EQ(KlDivergence(bad, good), kInfinity);
     EXPECT_EQ(KlDivergence(bad, bad), kInfinity);

@@ -12,8 +12,8 @@
 namespace larder::model::inline reference {
 namespace {
 
-// Four sums hide the latency of the addition, which matters because all tests of correctness run this. In
-// double the order of additions makes no difference that matters here.
+// Four sums hide the latency of the addition, which matters because all tests of correctness run
+// this. In double the order of additions makes no difference that matters here.
 double Dot(const float* a, const float* b, size_t n) {
   double sum[4] = {};
   size_t i = 0;
@@ -25,13 +25,15 @@ double Dot(const float* a, const float* b, size_t n) {
 }
 
 // y = x / rms(x) * w (Zhang & Sennrich 2019, eq. 4). y may be x.
-void RmsNorm(std::span<const float> x, std::span<const float> w, float epsilon, std::span<float> y) {
+void RmsNorm(std::span<const float> x, std::span<const float> w, float epsilon,
+             std::span<float> y) {
   const double mean_square = Dot(x.data(), x.data(), x.size()) / static_cast<double>(x.size());
   const double r = 1.0 / std::sqrt(mean_square + epsilon);
   for (size_t i = 0; i < x.size(); ++i) y[i] = static_cast<float>(x[i] * r * w[i]);
 }
 
-std::vector<float> RmsNorm(const std::vector<float>& x, const std::vector<float>& w, float epsilon) {
+std::vector<float> RmsNorm(const std::vector<float>& x, const std::vector<float>& w,
+                           float epsilon) {
   std::vector<float> y(x.size());
   RmsNorm(x, w, epsilon, y);
   return y;
@@ -45,7 +47,8 @@ void NormHeads(std::span<float> heads, const std::vector<float>& w, float epsilo
 }
 
 void RoundHeads(std::span<float> heads, size_t head_size, Scale scale) {
-  for (size_t i = 0; i < heads.size(); i += head_size) RoundThroughQ8(heads.subspan(i, head_size), scale);
+  for (size_t i = 0; i < heads.size(); i += head_size)
+    RoundThroughQ8(heads.subspan(i, head_size), scale);
 }
 
 void Add(std::vector<float>& y, const std::vector<float>& x) {
@@ -72,7 +75,8 @@ void RoundThroughQ8(std::span<float> x, Scale scale) {
   }
 }
 
-ReferenceModel::Matrix ReferenceModel::ReadMatrix(const GgufFile& file, const std::string& name) const {
+ReferenceModel::Matrix ReferenceModel::ReadMatrix(const GgufFile& file,
+                                                  const std::string& name) const {
   const TensorInfo& tensor = file.Tensor(name);
   Matrix m{std::vector<float>(tensor.rows * tensor.cols), tensor.rows, tensor.cols};
   if (!options_.weights_as_q8_0) {
@@ -87,7 +91,8 @@ ReferenceModel::Matrix ReferenceModel::ReadMatrix(const GgufFile& file, const st
   return m;
 }
 
-ReferenceModel ReferenceModel::Make(std::shared_ptr<const GgufFile> file, ReferenceOptions options) {
+ReferenceModel ReferenceModel::Make(std::shared_ptr<const GgufFile> file,
+                                    ReferenceOptions options) {
   ReferenceModel model;
   model.config_ = ReadModelConfig(*file);
   model.options_ = options;
@@ -99,8 +104,9 @@ ReferenceModel ReferenceModel::Make(std::shared_ptr<const GgufFile> file, Refere
     for (const TensorSpec& tensor : model.config_.layer.tensors) {
       const std::string name = LayerTensor(i, tensor.suffix);
       layer.tensors[static_cast<size_t>(tensor.role)] =
-          tensor.kind == TensorKind::kMatrix ? model.ReadMatrix(*file, name)
-                                             : Matrix{ReadVector(*file, name), tensor.rows, tensor.cols};
+          tensor.kind == TensorKind::kMatrix
+              ? model.ReadMatrix(*file, name)
+              : Matrix{ReadVector(*file, name), tensor.rows, tensor.cols};
     }
   }
   return model;
@@ -110,7 +116,8 @@ std::vector<float> ReferenceModel::Product(const Matrix& m, std::vector<float> x
   LARDER_CHECK(x.size() == m.cols, "{} values into {} columns", x.size(), m.cols);
   if (options_.activations_q8) RoundThroughQ8(x, Scale::kF32);
   std::vector<float> y(m.rows);
-  for (size_t r = 0; r < m.rows; ++r) y[r] = static_cast<float>(Dot(&m.values[r * m.cols], x.data(), m.cols));
+  for (size_t r = 0; r < m.rows; ++r)
+    y[r] = static_cast<float>(Dot(&m.values[r * m.cols], x.data(), m.cols));
   return y;
 }
 
@@ -188,23 +195,26 @@ void ReferenceModel::Attend(Layer& layer, State& s) const {
   for (size_t h = 0; h < config_.heads; ++h) {
     const size_t kv = h / config_.group() * head_size;
     for (size_t t = 0; t <= s.position; ++t) {
-      weights[t] =
-          Dot(&s.q[h * head_size], &layer.keys[t * stride + kv], head_size) / config_.layer.attention_divisor;
+      weights[t] = Dot(&s.q[h * head_size], &layer.keys[t * stride + kv], head_size) /
+                   config_.layer.attention_divisor;
     }
     const double max = *std::max_element(weights.begin(), weights.end());
     double all = 0;
     for (double& w : weights) all += w = std::exp(w - max);
     std::fill(sums.begin(), sums.end(), 0.0);
     for (size_t t = 0; t <= s.position; ++t) {
-      for (size_t i = 0; i < head_size; ++i) sums[i] += weights[t] * layer.values[t * stride + kv + i];
+      for (size_t i = 0; i < head_size; ++i)
+        sums[i] += weights[t] * layer.values[t * stride + kv + i];
     }
-    for (size_t i = 0; i < head_size; ++i) s.attended[h * head_size + i] = static_cast<float>(sums[i] / all);
+    for (size_t i = 0; i < head_size; ++i)
+      s.attended[h * head_size + i] = static_cast<float>(sums[i] / all);
   }
 }
 
 std::vector<float> ReferenceModel::Forward(TokenId token, size_t position) {
   if (token < 0 || static_cast<size_t>(token) >= config_.vocab) {
-    throw Error("token {} is outside the model's vocabulary: expected 0 to {}", token, config_.vocab - 1);
+    throw Error("token {} is outside the model's vocabulary: expected 0 to {}", token,
+                config_.vocab - 1);
   }
   LARDER_CHECK(position <= positions_, "position {} after {} positions", position, positions_);
   if (position >= rope_positions_) {

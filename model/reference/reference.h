@@ -1,7 +1,8 @@
-// ReferenceModel: the forward pass in plain loops, as the papers write it. It is the oracle for the real
-// kernels' logits. Weights and state are float32 and sums are in double, so that its own rounding is far
-// smaller than the differences that it judges. One sequence, one thread, slow. Each option quantises one
-// thing, so that a divergence can be attributed to weights, activations or KV cache.
+// ReferenceModel: the forward pass in plain loops, as the papers write it. It is the oracle for the
+// real kernels' logits. Weights and state are float32 and sums are in double, so that its own
+// rounding is far smaller than the differences that it judges. One sequence, one thread, slow. Each
+// option quantises one thing, so that a divergence can be attributed to weights, activations or KV
+// cache.
 #pragma once
 
 #include <array>
@@ -17,8 +18,10 @@
 namespace larder::model::inline reference {
 
 struct ReferenceOptions {
-  bool weights_as_q8_0 = false;  // all matrices, also the embedding table and lm_head, as in a Q8_0 file
-  bool activations_q8 = false;   // inputs of matrix products, and rotated queries: blocks of 32, float scale
+  bool weights_as_q8_0 = false;  // all matrices, also the embedding table and lm_head, as in a Q8_0
+                                 // file
+  bool activations_q8 = false;   // inputs of matrix products, and rotated queries: blocks of 32,
+                                 // float scale
   bool kv_q8 = false;            // keys (rotated) and values: blocks of 32 within a head, f16 scale
 };
 
@@ -30,8 +33,9 @@ class ReferenceModel {
   const ModelConfig& config() const { return config_; }
   size_t positions() const { return positions_; }  // positions in the KV cache
 
-  // Logits[vocab] after `token` at `position`. Positions must come in order from 0; a position below
-  // positions() first rewinds the sequence to it. Throws Error for a token outside the vocabulary.
+  // Logits[vocab] after `token` at `position`. Positions must come in order from 0; a position
+  // below positions() first rewinds the sequence to it. Throws Error for a token outside the
+  // vocabulary.
   std::vector<float> Forward(TokenId token, size_t position);
 
   // Starts a new sequence and runs Forward for each token: [tokens][vocab].
@@ -46,7 +50,8 @@ class ReferenceModel {
     size_t cols = 0;
   };
   struct Layer {
-    std::array<Matrix, kTensorRoles> tensors;  // by role; a norm or a bias has one row; empty: no such tensor
+    std::array<Matrix, kTensorRoles> tensors;  // by role; a norm or a bias has one row; empty: no
+                                               // such tensor
     std::vector<float> keys, values;           // [positions][kv_rows]
     const std::vector<float>& of(TensorRole role) const { return matrix(role).values; }
     const Matrix& matrix(TensorRole role) const { return tensors[static_cast<size_t>(role)]; }
@@ -74,8 +79,8 @@ class ReferenceModel {
   size_t positions_ = 0;
 };
 
-// Rounds x as INT8 does: blocks of 32 (the last may be shorter), d = amax / 127 in float, q = x / d rounded
-// to nearest even; x = q * d, or q * (d rounded to f16) for Scale::kF16.
+// Rounds x as INT8 does: blocks of 32 (the last may be shorter), d = amax / 127 in float, q = x / d
+// rounded to nearest even; x = q * d, or q * (d rounded to f16) for Scale::kF16.
 enum class Scale { kF32, kF16 };
 void RoundThroughQ8(std::span<float> x, Scale);
 

@@ -30,8 +30,8 @@ const TinyShape kQwen2 = {"qwen2", 12, 20, 3, 1, 4, 4, 1e4f, true};
 const TinyShape kQwen3 = {"qwen3", 12, 20, 4, 4, 10, 10, 1e6f, true};
 const std::vector<TokenId> kTokens = {1, 5, 3, 12, 0, 7};
 
-// Expected values: printed by reference_golden.py to 6 places. 1e-5: a few float32 roundings of values below
-// 8.
+// Expected values: printed by reference_golden.py to 6 places. 1e-5: a few float32 roundings of
+// values below 8.
 void ExpectLastRow(const std::vector<float>& logits, const std::vector<float>& expected) {
   ASSERT_EQ(logits.size(), expected.size() * kTokens.size());
   for (size_t i = 0; i < expected.size(); ++i) {
@@ -39,22 +39,24 @@ void ExpectLastRow(const std::vector<float>& logits, const std::vector<float>& e
   }
 }
 
-TEST(Reference, LlamaEqualsTheGolden) {  // grouped heads, partial rotation, rope_freqs, separate lm_head
+TEST(Reference, LlamaEqualsTheGolden) {  // grouped heads, partial rotation, rope_freqs, separate
+                                         // lm_head
   ExpectLastRow(LogitsOf(TinyModel(kLlama, TensorType::kF32, {1.0f, 2.5f}), kTokens),
-                {-1.122523f, -1.143198f, 0.674788f, -0.645017f, -2.253985f, -2.487876f, -4.642059f, 2.042997f,
-                 -3.551308f, -2.679433f, -0.906044f, -1.777650f, 0.754994f});
+                {-1.122523f, -1.143198f, 0.674788f, -0.645017f, -2.253985f, -2.487876f, -4.642059f,
+                 2.042997f, -3.551308f, -2.679433f, -0.906044f, -1.777650f, 0.754994f});
 }
 
-TEST(Reference, Qwen2EqualsTheGolden) {  // biases, one key/value head, linear rope scaling, tied embeddings
+TEST(Reference, Qwen2EqualsTheGolden) {  // biases, one key/value head, linear rope scaling, tied
+                                         // embeddings
   ExpectLastRow(LogitsOf(TinyModel(kQwen2, TensorType::kF32, {}, 4), kTokens),
-                {2.634534f, -0.801836f, -0.458276f, 2.181618f, -2.770606f, -0.358963f, 0.713293f, -2.010589f,
-                 0.172160f, 1.676209f, 0.788671f, -4.749719f, -1.206293f});
+                {2.634534f, -0.801836f, -0.458276f, 2.181618f, -2.770606f, -0.358963f, 0.713293f,
+                 -2.010589f, 0.172160f, 1.676209f, 0.788671f, -4.749719f, -1.206293f});
 }
 
 TEST(Reference, Qwen3EqualsTheGolden) {  // norms per head, heads * head_size != dim
   ExpectLastRow(LogitsOf(TinyModel(kQwen3), kTokens),
-                {-3.722863f, -3.064761f, 1.679183f, -0.746587f, 0.012694f, -1.917000f, 0.932993f, -1.661376f,
-                 -2.844086f, -0.114438f, 0.116494f, 0.926730f, 0.357614f});
+                {-3.722863f, -3.064761f, 1.679183f, -0.746587f, 0.012694f, -1.917000f, 0.932993f,
+                 -1.661376f, -2.844086f, -0.114438f, 0.116494f, 0.926730f, 0.357614f});
 }
 
 TEST(Reference, RewindsAndResets) {
@@ -64,7 +66,8 @@ TEST(Reference, RewindsAndResets) {
   EXPECT_EQ(model.positions(), 3u);
   for (size_t i = 2; i < kTokens.size(); ++i) {
     const std::vector<float> row = model.Forward(kTokens[i], i);
-    EXPECT_TRUE(std::equal(row.begin(), row.end(), all.begin() + static_cast<ptrdiff_t>(i * row.size())))
+    EXPECT_TRUE(
+        std::equal(row.begin(), row.end(), all.begin() + static_cast<ptrdiff_t>(i * row.size())))
         << i;
   }
   EXPECT_EQ(model.TeacherForced(kTokens), all);
@@ -93,7 +96,8 @@ TEST(RoundThroughQ8, RoundsToNearestEvenInUnitsOfTheLargest) {
   x[32] = -254, x[33] = 3.1f;  // d = 2
   RoundThroughQ8(x, Scale::kF32);
   EXPECT_EQ(x[0], 127);
-  EXPECT_EQ((std::vector<float>(x.begin() + 1, x.begin() + 7)), (std::vector<float>{0, 2, 2, -2, 0, 0}));
+  EXPECT_EQ((std::vector<float>(x.begin() + 1, x.begin() + 7)),
+            (std::vector<float>{0, 2, 2, -2, 0, 0}));
   EXPECT_EQ(x[32], -254);
   EXPECT_EQ(x[33], 4);
 }
@@ -132,7 +136,8 @@ std::string Text(const GgufFile& file, const std::vector<TokenId>& ids) {
   return text;
 }
 
-std::vector<TokenId> Greedy(ReferenceModel& model, std::vector<TokenId> ids, size_t more, TokenId eos = -1) {
+std::vector<TokenId> Greedy(ReferenceModel& model, std::vector<TokenId> ids, size_t more,
+                            TokenId eos = -1) {
   std::vector<float> logits = model.TeacherForced(ids);
   logits.erase(logits.begin(), logits.end() - static_cast<ptrdiff_t>(model.config().vocab));
   for (size_t i = 0; i < more; ++i) {
@@ -153,15 +158,16 @@ TEST(Reference, Stories260KTellsTheKnownStory) {
   ids.erase(ids.begin());
   const std::string text = Text(*file, ids);
   // The greedy continuation that another engine made with the F32 model.
-  EXPECT_EQ(
-      text,
-      " Once upon a time, there was a little girl named Lily. She loved to play outside in the park. One "
-      "day, she saw a big, red ball. She wanted to play with it, but it was too high.\nLily's mom said, "
-      "\"Lily, let's go to the park.\" Lily was sad and didn't know what to do");
+  EXPECT_EQ(text,
+            " Once upon a time, there was a little girl named Lily. She loved to play outside in "
+            "the park. One "
+            "day, she saw a big, red ball. She wanted to play with it, but it was too "
+            "high.\nLily's mom said, "
+            "\"Lily, let's go to the park.\" Lily was sad and didn't know what to do");
 }
 
-// Each quantisation's share of the divergence from the unquantised computation, on a trained model. The
-// bounds are about 3 times the known shares.
+// Each quantisation's share of the divergence from the unquantised computation, on a trained model.
+// The bounds are about 3 times the known shares.
 struct Shares {
   double weights, activations, kv, all;
 };
@@ -176,8 +182,8 @@ Shares SharesOf(const std::string& path) {
   };
   const Shares shares = {mean_kl({.weights_as_q8_0 = true}), mean_kl({.activations_q8 = true}),
                          mean_kl({.kv_q8 = true}), mean_kl({true, true, true})};
-  std::printf("mean KL over %zu tokens: weights %.6f, activations %.6f, KV %.6f, all %.6f\n", ids.size(),
-              shares.weights, shares.activations, shares.kv, shares.all);
+  std::printf("mean KL over %zu tokens: weights %.6f, activations %.6f, KV %.6f, all %.6f\n",
+              ids.size(), shares.weights, shares.activations, shares.kv, shares.all);
   return shares;
 }
 
@@ -214,7 +220,8 @@ TEST(Reference, DemoModelTellsTheStoriesOfItsOwnChecker) {
     std::vector<TokenId> expected = story.at("prompt_ids");
     const auto prompt = expected;
     for (const auto& id : story.at("greedy_ids")) expected.push_back(id);
-    EXPECT_EQ(Greedy(model, prompt, expected.size() - prompt.size(), eos), expected) << story.at("prompt");
+    EXPECT_EQ(Greedy(model, prompt, expected.size() - prompt.size(), eos), expected)
+        << story.at("prompt");
   }
 }
 

@@ -65,7 +65,8 @@ TEST(Split, PartsHaveEveryTensorOnceBitForBit) {
       }
     }
     EXPECT_EQ(names.size(), whole->tensors().size());
-    for (const TensorInfo& tensor : whole->tensors()) EXPECT_EQ(names.count(tensor.name), 1u) << tensor.name;
+    for (const TensorInfo& tensor : whole->tensors())
+      EXPECT_EQ(names.count(tensor.name), 1u) << tensor.name;
     EXPECT_NE(parts.files[0]->FindTensor("blk.1.attn_q.weight"), nullptr);
     EXPECT_EQ(parts.files[0]->FindTensor("blk.2.attn_q.weight"), nullptr);
     EXPECT_NE(parts.files[1]->FindTensor("blk.2.attn_q.weight"), nullptr);
@@ -90,7 +91,8 @@ TEST(Split, PartsHaveAllMetadataBitForBit) {
   raw.Set("test.empty", GgufValueType::kArray, RawArray(GgufValueType::kF64, 0, ""));
   for (size_t i = 0; i < good.tensors.size(); ++i) {
     const auto& tensor = good.tensors[i];
-    const uint64_t end = i + 1 < good.tensors.size() ? good.tensors[i + 1].offset : good.data.size();
+    const uint64_t end =
+        i + 1 < good.tensors.size() ? good.tensors[i + 1].offset : good.data.size();
     raw.AddTensor(tensor.name, tensor.dims, tensor.type,
                   good.data.substr(tensor.offset, end - tensor.offset));
   }
@@ -103,8 +105,8 @@ TEST(Split, PartsHaveAllMetadataBitForBit) {
     size_t copied = 0;
     for (const GgufFile::Entry& entry : whole->entries()) {
       if (entry.key == "general.alignment") continue;
-      const auto same =
-          std::ranges::find_if(part->entries(), [&](const GgufFile::Entry& e) { return e.key == entry.key; });
+      const auto same = std::ranges::find_if(
+          part->entries(), [&](const GgufFile::Entry& e) { return e.key == entry.key; });
       ASSERT_NE(same, part->entries().end()) << entry.key;
       EXPECT_EQ(part->RawValue(*same), whole->RawValue(entry)) << entry.key;
       ++copied;
@@ -130,7 +132,8 @@ TEST(Split, AShapeIsTheWholeModels) {
         EXPECT_EQ(part.tied_embeddings, tied);
         EXPECT_EQ(part.layer.Has(TensorRole::kQBias), config.layer.Has(TensorRole::kQBias));
         EXPECT_EQ(part.layer.Has(TensorRole::kQNorm), config.layer.Has(TensorRole::kQNorm));
-        EXPECT_EQ(part.layer.rotary.freq_factors, config.layer.rotary.freq_factors) << "every stage rotates";
+        EXPECT_EQ(part.layer.rotary.freq_factors, config.layer.rotary.freq_factors)
+            << "every stage rotates";
         EXPECT_EQ(part.parameters(), config.parameters());
         EXPECT_EQ(part.types.layers, config.types.layers);
         EXPECT_EQ(part.types.embedding, config.types.embedding);
@@ -145,15 +148,16 @@ TEST(Split, AShapeIsTheWholeModels) {
   }
 }
 
-// Stages agree whether a model's machine has it whole or in several files, as gguf-split writes them.
+// Stages agree whether a model's machine has it whole or in several files, as gguf-split writes
+// them.
 TEST(Split, AModelInSeveralFilesHasTheSameFingerprint) {
   const TinyModel model(Shape("llama", true));
   const auto whole = GgufFile::Open(model.path());
   const testing::RawGguf raw = testing::RawOf(*whole);
   const TemporaryFolder folder;
   for (const size_t first : {size_t{0}, size_t{1}, raw.tensors.size() / 2}) {
-    const auto split = GgufFile::Open(
-        testing::WriteParts(folder / "m", testing::PartsOf(raw, {first, raw.tensors.size() - first})));
+    const auto split = GgufFile::Open(testing::WriteParts(
+        folder / "m", testing::PartsOf(raw, {first, raw.tensors.size() - first})));
     EXPECT_EQ(Fingerprint(*split), Fingerprint(*whole));
     const Parts of_split(*split), of_whole(*whole);
     for (size_t i = 0; i < of_whole.files.size(); ++i) {
@@ -173,7 +177,8 @@ TEST(Split, OtherWeightsOtherFingerprint) {
     const TensorInfo& tensor = whole->Tensor("blk.3.ffn_up.weight");
     std::string with = bytes;
     const size_t row_bytes = RowBytes(tensor.type, tensor.cols);
-    for (size_t row = row0; row < row0 + rows; ++row) with[tensor.file_offset_bytes + row * row_bytes] ^= 1;
+    for (size_t row = row0; row < row0 + rows; ++row)
+      with[tensor.file_offset_bytes + row * row_bytes] ^= 1;
     return Fingerprint(*GgufFile::Open(TempFile(with).path())) != Fingerprint(*whole);
   };
   const size_t rows = whole->Tensor("blk.3.ffn_up.weight").rows;
@@ -201,15 +206,17 @@ TEST(Split, SaysWhatAPartLacks) {
               check(*parts.files[0], 2, 3, false);
             }).find("is stage 0 of 2: layers 0-1; expected a file with layers 2-4"),
             std::string::npos);
-  EXPECT_NE(ErrorOf([&] { check(*parts.files[0], 1, 2, false); }).find("expected a file with layers 1-2"),
-            std::string::npos);
+  EXPECT_NE(
+      ErrorOf([&] { check(*parts.files[0], 1, 2, false); }).find("expected a file with layers 1-2"),
+      std::string::npos);
   EXPECT_NE(ErrorOf([&] { check(*parts.files[2], 0, 1, false); }).find("is serving, of 2 stages"),
             std::string::npos);
   EXPECT_NE(ErrorOf([&] { check(*parts.files[1], 0, 0, true); }).find("expected the serving part"),
             std::string::npos);
-  EXPECT_NE(
-      ErrorOf([&] { parts.files[0]->Tensor("token_embd.weight"); }).find("the file is a part of a model"),
-      std::string::npos);
+  EXPECT_NE(ErrorOf([&] {
+              parts.files[0]->Tensor("token_embd.weight");
+            }).find("the file is a part of a model"),
+            std::string::npos);
   TempFile a, b;
   EXPECT_NE(ErrorOf([&] {
               WriteSplit(*parts.files[0], {{a.path(), 0, 5}}, b.path());
@@ -268,21 +275,23 @@ TEST(Split, WrongPartsAreRefusedInOneLine) {
   expect(with("part", 4, Raw(uint32_t{1})), "larder.split.part");
   expect(with("count", 4, Raw(uint32_t{0})), "'larder.split.count' is 0, expected 1 to 1024");
   expect(with("index", 4, Raw(uint32_t{1})), "'larder.split.index' is 1, expected 0 to 0");
-  expect(with("first_layer", 4, Raw(uint32_t{1})), "'larder.split.first_layer' is 1, expected 0 to 0");
+  expect(with("first_layer", 4, Raw(uint32_t{1})),
+         "'larder.split.first_layer' is 1, expected 0 to 0");
   expect(with("layers", 4, Raw(uint32_t{2})), "'larder.split.layers' is 2, expected 1 to 1");
   expect(with("layers", 4, Raw(~uint32_t{0})), "expected 1 to 1");
   expect(with("layers", 4, Raw(uint32_t{0})), "expected 1 to 1");
   expect(with("vocab", 4, Raw(~uint32_t{0})), "'larder.split.vocab' is 4294967295, expected 1 to");
   expect(with("tied", 4, Raw(uint32_t{1})), "larder.split.tied");
-  for (const char* key :
-       {"index", "count", "first_layer", "layers", "vocab", "tied", "qkv_bias", "fingerprint", "types"})
+  for (const char* key : {"index", "count", "first_layer", "layers", "vocab", "tied", "qkv_bias",
+                          "fingerprint", "types"})
     expect(without(key), fmt::format("larder.split.{}", key));
   const auto array = static_cast<uint32_t>(GgufValueType::kArray);
   expect(with("types", array, testing::RawArray(GgufValueType::kI32, 1, Raw(int32_t{0}))),
          "'larder.split.types' has 1 numbers, expected 2 + 1 layers x 14: split the model again");
   expect(with("types", array, Types(-1)), "'larder.split.types' has type -1, expected F32");
   expect(with("types", array, Types(4)), "'larder.split.types' has type 4, expected F32");
-  expect(with("types", array, Types(12)), "Q4_K for rows of 4 elements, expected a multiple of 256");
+  expect(with("types", array, Types(12)),
+         "Q4_K for rows of 4 elements, expected a multiple of 256");
   // Its own tensors must exist, and those of other parts must not.
   testing::RawGguf raw = GoodStage();
   raw.EraseTensor("blk.0.ffn_up.weight");
@@ -296,7 +305,8 @@ TEST(Split, WrongPartsAreRefusedInOneLine) {
   std::erase_if(raw.tensors, [](const auto& tensor) { return tensor.name.starts_with("blk."); });
   raw.SetText("larder.split.part", "serving");
   raw.SetU32("larder.split.vocab", 4);
-  expect(ErrorOf([&] { read(raw); }), "tensor 'token_embd.weight' is 3 rows of 4, expected 4 rows of 4");
+  expect(ErrorOf([&] { read(raw); }),
+         "tensor 'token_embd.weight' is 3 rows of 4, expected 4 rows of 4");
 }
 
 TEST(Split, LeavesNothingHalf) {

@@ -1,6 +1,6 @@
-// TinyModel, for tests: a GGUF file of a given small shape. Its weights are in [-1, 1), each a hash of the
-// tensor's name and the element's index, as in reference_golden.py. The file is in the temporary folder and
-// is removed with the object.
+// TinyModel, for tests: a GGUF file of a given small shape. Its weights are in [-1, 1), each a hash
+// of the tensor's name and the element's index, as in reference_golden.py. The file is in the
+// temporary folder and is removed with the object.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// KvUpdate: a change to an attention socket's table of KV chunks (attention_node/kv_region.h), which comes
-// with the first micro-batch whose rows need it.
+// KvUpdate: a change to an attention socket's table of KV chunks (attention_node/kv_region.h),
+// which comes with the first micro-batch whose rows need it.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +11,10 @@
 
 namespace larder::model::inline step {
 
-// From this micro-batch on, `chunk` of the stage's (or, sent to an attention socket, of its own) is number
-// `index` of the slot's list. If
-// copied_positions > 0, the keys and values of so many positions of chunk `copied_from` are copied to it
-// before the micro-batch's own are appended; the copies of a micro-batch are made in its updates' order.
+// From this micro-batch on, `chunk` of the stage's (or, sent to an attention socket, of its own) is
+// number `index` of the slot's list. If copied_positions > 0, the keys and values of so many
+// positions of chunk `copied_from` are copied to it before the micro-batch's own are appended; the
+// copies of a micro-batch are made in its updates' order.
 struct KvUpdate {
   SlotId slot;
   uint32_t index = 0;
@@ -23,7 +23,8 @@ struct KvUpdate {
   uint32_t copied_positions = 0;
   bool operator==(const KvUpdate&) const = default;
 
-  // Null, or what is wrong with it where there are so many slots, chunks of a slot, and chunks for this slot.
+  // Null, or what is wrong with it where there are so many slots, chunks of a slot, and chunks for
+  // this slot.
   const char* Problem(size_t slots, size_t slot_chunks, Range<size_t> chunks) const {
     if (slot.index() >= slots) return "KV for a slot that does not exist";
     if (index >= slot_chunks) return "KV beyond the context";
@@ -34,8 +35,8 @@ struct KvUpdate {
 };
 static_assert(sizeof(KvUpdate) == 20 && std::is_trivially_copyable_v<KvUpdate>);
 
-// The most updates of a micro-batch: one for each row, and those of sequences that begin with chunks of
-// others (512 chunks are 131,072 tokens).
+// The most updates of a micro-batch: one for each row, and those of sequences that begin with
+// chunks of others (512 chunks are 131,072 tokens).
 constexpr size_t MaxKvUpdates(size_t max_rows) { return max_rows + 512; }
 
 }  // namespace larder::model::step

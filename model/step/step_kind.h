@@ -1,13 +1,14 @@
-// StepKind: the steps of a layer and of a model's ends, in the order in which a token passes through them.
+// StepKind: the steps of a layer and of a model's ends, in the order in which a token passes
+// through them.
 #pragma once
 
 #include <cstdint>
 
 namespace larder::model::inline step {
 
-// The kind of a step, for timelines, traces and the test that counts synchronisation points. Some occur only
-// as a part of a step (threadpool/timeline.h): the queries' rotation and quantisation, and what follows it in
-// kAttention; the activation, in kGateUp.
+// The kind of a step, for timelines, traces and the test that counts synchronisation points. Some
+// occur only as a part of a step (threadpool/timeline.h): the queries' rotation and quantisation,
+// and what follows it in kAttention; the activation, in kGateUp.
 enum class StepKind : uint16_t {
   kEmbed,
   kReceive,

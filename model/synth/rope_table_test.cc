@@ -60,9 +60,10 @@ TEST(RopeTable, FactorsDivide) {
   ExpectAngle(At(config, 10, 3), 0.00125);
 }
 
-// Qwen2.5's published setting: base 1e6, heads of 128, factor 4, original context 32768. By hand: a wave
-// turns 32 times at pair 64 ln(32768 / (64 pi)) / ln(1e6) = 23.6 and once at 39.65: up to pair 23 as trained,
-// from 40 on interpolated, between in seventeenths; sines grow by 1 + 0.1 ln 4 = 1.1386294.
+// Qwen2.5's published setting: base 1e6, heads of 128, factor 4, original context 32768. By hand: a
+// wave turns 32 times at pair 64 ln(32768 / (64 pi)) / ln(1e6) = 23.6 and once at 39.65: up to pair
+// 23 as trained, from 40 on interpolated, between in seventeenths; sines grow by
+// 1 + 0.1 ln 4 = 1.1386294.
 TEST(RopeTable, Yarn) {
   ModelConfig config = Config(128, 1e6);
   config.layer.rotary.scaling = RopeScaling::kYarn;
@@ -73,7 +74,8 @@ TEST(RopeTable, Yarn) {
   ExpectAngle(At(config, 0, 5), 0.0, kMagnitude);
   ExpectAngle(At(config, 100, 0), 100.0, kMagnitude);
   ExpectAngle(At(config, 100, 23), 100.0 * frequency(23), kMagnitude);
-  ExpectAngle(At(config, 1000, 24), 1000.0 * frequency(24) * (16.0 / 17 + 1.0 / 17 / 4), kMagnitude);
+  ExpectAngle(At(config, 1000, 24), 1000.0 * frequency(24) * (16.0 / 17 + 1.0 / 17 / 4),
+              kMagnitude);
   ExpectAngle(At(config, 1000, 31), 1000.0 * frequency(31) * (9.0 / 17 + 8.0 / 17 / 4), kMagnitude);
   ExpectAngle(At(config, 5000, 40), 5000.0 * frequency(40) / 4, kMagnitude);
   ExpectAngle(At(config, 5000, 63), 5000.0 * frequency(63) / 4, kMagnitude);
@@ -84,14 +86,15 @@ TEST(RopeTable, Yarn) {
   ExpectAngle(At(config, 100, 0), 25.0);
 }
 
-// Llama 3.1: base 500000, heads of 128, factor 8, original context 8192. Waves up to 2048 positions stay,
-// those from 8192 on are 8 times as long. By hand for pair 30: wave 2 pi 500000^(30/64) = 2948.4, 2.7785
-// turns, smooth 0.59282, 1 / (0.40718 / 8 + 0.59282) = 1.5534.
+// Llama 3.1: base 500000, heads of 128, factor 8, original context 8192. Waves up to 2048 positions
+// stay, those from 8192 on are 8 times as long. By hand for pair 30: wave 2 pi 500000^(30/64) =
+// 2948.4, 2.7785 turns, smooth 0.59282, 1 / (0.40718 / 8 + 0.59282) = 1.5534.
 TEST(RopeTable, Llama3Factors) {
   const std::vector<float> factors = Llama3FreqFactors(128, 500000.0, 8.0);
   ASSERT_EQ(factors.size(), 64u);
-  for (size_t i = 0; i <= 28; ++i) EXPECT_EQ(factors[i], 1.0f) << i;  // 500000^(28/64) 2 pi = 1956.6
-  EXPECT_GT(factors[29], 1.0f);                                       // 2401.6
+  for (size_t i = 0; i <= 28; ++i)
+    EXPECT_EQ(factors[i], 1.0f) << i;  // 500000^(28/64) 2 pi = 1956.6
+  EXPECT_GT(factors[29], 1.0f);        // 2401.6
   EXPECT_NEAR(factors[30], 1.5534, 2e-4);
   EXPECT_LT(factors[34], 8.0f);                                       // 6695
   for (size_t i = 35; i < 64; ++i) EXPECT_EQ(factors[i], 8.0f) << i;  // 8218

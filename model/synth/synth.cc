@@ -21,7 +21,8 @@ constexpr float kBiasDeviation = 0.1f;
 constexpr int32_t kNormal = 1, kUnknown = 2, kControl = 3, kByte = 6;
 constexpr const char* kSpace = "\u2581";  // SPM's visible space
 
-// An SPM vocabulary: the special and byte tokens, single characters, then syllables and words of them.
+// An SPM vocabulary: the special and byte tokens, single characters, then syllables and words of
+// them.
 class Vocabulary {
  public:
   explicit Vocabulary(size_t size) : size_(size) {
@@ -35,8 +36,8 @@ class Vocabulary {
     for (const char consonant : std::string_view("tnshrdlcmfpgwybvkjxqz")) {
       for (const char vowel : std::string_view("eaoiu")) syllables.push_back({consonant, vowel});
     }
-    // Words of one, two, three... syllables. Each is an earlier word plus a syllable, so that SPM's pairwise
-    // merges reach it.
+    // Words of one, two, three... syllables. Each is an earlier word plus a syllable, so that SPM's
+    // pairwise merges reach it.
     std::vector<std::string> words = {""};
     while (tokens.size() < size_) {
       std::vector<std::string> longer;
@@ -63,13 +64,15 @@ class Vocabulary {
     types.push_back(type);
   }
   void AddPiece(const std::string& text) {
-    if (tokens.size() < size_) AddToken(text, -static_cast<float>(tokens.size() - kMinSynthVocab), kNormal);
+    if (tokens.size() < size_)
+      AddToken(text, -static_cast<float>(tokens.size() - kMinSynthVocab), kNormal);
   }
   size_t size_;
 };
 
 void Check(const ModelShape& shape) {
-  const auto require = [](bool good, std::string_view what, size_t value, std::string_view expected) {
+  const auto require = [](bool good, std::string_view what, size_t value,
+                          std::string_view expected) {
     if (!good) throw Error("synth: {} is {}, expected {}", what, value, expected);
   };
   require(shape.layers >= 1 && shape.layers <= 1024, "layers", shape.layers, "1 to 1024");
@@ -80,7 +83,8 @@ void Check(const ModelShape& shape) {
           "a divisor of heads");
   require(shape.head_size >= 2 && shape.head_size <= 1024 && shape.head_size % 2 == 0, "head_size",
           shape.head_size, "an even number from 2 to 1024");
-  require(shape.vocab >= kMinSynthVocab && shape.vocab <= (1 << 22), "vocab", shape.vocab, "259 to 4194304");
+  require(shape.vocab >= kMinSynthVocab && shape.vocab <= (1 << 22), "vocab", shape.vocab,
+          "259 to 4194304");
   require(shape.context >= 1 && shape.context <= (size_t{1} << 31), "context", shape.context,
           "1 to 2147483648");
 }
@@ -147,7 +151,8 @@ class Synthesis {
     const ModelConfig config = ConfigOfShape(shape_, options_.name, options_.type);
     AddMatrix(kEmbeddingTensor, config.types.embedding, config.vocab, config.dim);
     AddNorm(kOutputNormTensor, config.dim);
-    if (!config.tied_embeddings) AddMatrix(kHeadTensor, config.types.head, config.vocab, config.dim);
+    if (!config.tied_embeddings)
+      AddMatrix(kHeadTensor, config.types.head, config.vocab, config.dim);
     const std::vector<float>& factors = config.layer.rotary.freq_factors;
     if (!factors.empty()) writer_.AddVector(kRopeFactorsTensor, factors);
     for (size_t layer = 0; layer < config.layers; ++layer) {
@@ -169,9 +174,11 @@ class Synthesis {
   }
 
   void AddMatrix(const std::string& name, TensorType type, size_t rows, size_t cols) {
-    const float deviation = options_.standard_deviation > 0.0f ? options_.standard_deviation
-                                                               : 1.0f / std::sqrt(static_cast<float>(cols));
-    sources_.push_back({&table_, QuantsOf(type), HashText(options_.seed, name), type, cols, deviation});
+    const float deviation = options_.standard_deviation > 0.0f
+                                ? options_.standard_deviation
+                                : 1.0f / std::sqrt(static_cast<float>(cols));
+    sources_.push_back(
+        {&table_, QuantsOf(type), HashText(options_.seed, name), type, cols, deviation});
     writer_.AddTensor(name, type, rows, cols, &Fill, &sources_.back());
   }
 
@@ -231,13 +238,14 @@ class Synthesis {
   const ModelShape& shape_;
   NormalTable table_;
   std::map<TensorType, QuantBlocks> quants_;  // those that a matrix has, by reference from sources_
-  std::deque<Source> sources_;                // a deque, because the writer keeps pointers to its elements
+  std::deque<Source> sources_;  // a deque, because the writer keeps pointers to its elements
   GgufWriter writer_;
 };
 
 }  // namespace
 
-void WriteSynth(const SynthOptions& options, const std::string& path, const WriteProgress& progress) {
+void WriteSynth(const SynthOptions& options, const std::string& path,
+                const WriteProgress& progress) {
   Check(options.shape);
   Synthesis(options).Write(path, progress);
 }

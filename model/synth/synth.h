@@ -1,5 +1,6 @@
-// Synthetic models: GGUF files of any shape with random weights, so that a machine can be measured and every
-// command tried without a real model's weights. The same options give the same file. Set-up code, one thread.
+// Synthetic models: GGUF files of any shape with random weights, so that a machine can be measured
+// and every command tried without a real model's weights. The same options give the same file.
+// Set-up code, one thread.
 #pragma once
 
 #include <cstdint>
@@ -43,14 +44,15 @@ const std::vector<NamedShape>& NamedShapes();
 // Case does not matter. Throws Error that lists the names.
 ModelShape ShapeByName(std::string_view name);
 
-// The ModelConfig that ReadModelConfig would read from a synthetic file of this shape and with these types,
-// without the file. For plans.
+// The ModelConfig that ReadModelConfig would read from a synthetic file of this shape and with
+// these types, without the file. For plans.
 ModelConfig ConfigOfShape(const ModelShape& shape, const std::string& name,
                           const MatrixTypes& types = TensorType::kQ8_0);
 
 struct SynthOptions {
   ModelShape shape;
-  // Of the matrices; rows that are not whole blocks have their FallbackType, as llama-quantize writes them.
+  // Of the matrices; rows that are not whole blocks have their FallbackType, as llama-quantize
+  // writes them.
   MatrixTypes type = TensorType::kQ8_0;
   uint64_t seed = 1;
   // Of the matrices' weights; 0: 1 / sqrt(cols), which keeps the size of activations.
@@ -59,11 +61,12 @@ struct SynthOptions {
 };
 
 // Throws Error for a shape that ReadModelConfig would refuse, or if the file cannot be written.
-void WriteSynth(const SynthOptions& options, const std::string& path, const WriteProgress& progress = {});
+void WriteSynth(const SynthOptions& options, const std::string& path,
+                const WriteProgress& progress = {});
 
 // The rotary_dim / 2 factors of Llama 3.1's "llama3" rope scaling: `factor` for wavelengths above
-// original_context / low_freq_factor, 1 for those below original_context / high_freq_factor, and a smooth
-// transition between.
+// original_context / low_freq_factor, 1 for those below original_context / high_freq_factor, and a
+// smooth transition between.
 std::vector<float> Llama3FreqFactors(size_t rotary_dim, double rope_base, double factor,
                                      double low_freq_factor = 1.0, double high_freq_factor = 4.0,
                                      double original_context = 8192.0);

@@ -4,7 +4,8 @@
 
 namespace larder::model::inline synth {
 
-ModelConfig ConfigOfShape(const ModelShape& shape, const std::string& name, const MatrixTypes& types) {
+ModelConfig ConfigOfShape(const ModelShape& shape, const std::string& name,
+                          const MatrixTypes& types) {
   ModelConfig config;
   config.architecture = shape.architecture;
   const Family& family = FamilyOf(shape.architecture);
@@ -24,7 +25,8 @@ ModelConfig ConfigOfShape(const ModelShape& shape, const std::string& name, cons
   rotary.dim = shape.head_size;
   rotary.base = shape.rope_base;
   if (shape.llama3_rope_factor > 0)
-    rotary.freq_factors = Llama3FreqFactors(shape.head_size, shape.rope_base, shape.llama3_rope_factor);
+    rotary.freq_factors =
+        Llama3FreqFactors(shape.head_size, shape.rope_base, shape.llama3_rope_factor);
   config.layer = MakeLayerSpec(family, config.sizes(), shape.qkv_bias, std::move(rotary));
   config.types.embedding = FallbackType(types.OfEmbedding(config.tied_embeddings), config.dim);
   config.types.head =

@@ -16,16 +16,17 @@ namespace {
 constexpr size_t kMaxElements = 256;
 constexpr size_t kMaxSubBlocks = 16;
 
-// Eight weights' codes from a hash, one hash for the block's scales, and four sub-blocks' integers from a
-// hash.
+// Eight weights' codes from a hash, one hash for the block's scales, and four sub-blocks' integers
+// from a hash.
 constexpr size_t kCodesPerHash = 8;
 constexpr size_t kIntegersPerHash = 4;
+// The most that a type needs.
 constexpr size_t kHashesPerBlock =
-    kMaxElements / kCodesPerHash + 1 + 2 * kMaxSubBlocks / kIntegersPerHash;  // the most that a type needs
+    kMaxElements / kCodesPerHash + 1 + 2 * kMaxSubBlocks / kIntegersPerHash;
 
-// The outermost codes stand for +-this many standard deviations and more. Quantisers map a group's largest
-// weight there, that is one of 16 or 32; beyond 1.8 deviations there is one of 14. With more, some of Q6_K's
-// 64 codes would get none of the table's 256 slots.
+// The outermost codes stand for +-this many standard deviations and more. Quantisers map a group's
+// largest weight there, that is one of 16 or 32; beyond 1.8 deviations there is one of 14. With
+// more, some of Q6_K's 64 codes would get none of the table's 256 slots.
 constexpr double kOutermost = 1.8;
 
 }  // namespace
@@ -42,14 +43,15 @@ namespace {
 
 void Store(uint16_t value, uint8_t* at) { std::memcpy(at, &value, sizeof value); }
 
-// out[i] gets kWidth bits, from bit kFrom on, of the codes i, i + kStride, i + 2 * kStride...: of as many as
-// fill a byte, the first one lowest. All layouts consist of such planes.
+// out[i] gets kWidth bits, from bit kFrom on, of the codes i, i + kStride, i + 2 * kStride...: of
+// as many as fill a byte, the first one lowest. All layouts consist of such planes.
 template <size_t kFrom, size_t kWidth, size_t kStride>
 void PackPlane(const uint8_t* codes, uint8_t* out) {
   constexpr unsigned kMask = (1u << kWidth) - 1;
   for (size_t i = 0; i < kStride; ++i) {
     unsigned byte = 0;
-    for (size_t k = 0; k < 8 / kWidth; ++k) byte |= (codes[k * kStride + i] >> kFrom & kMask) << (k * kWidth);
+    for (size_t k = 0; k < 8 / kWidth; ++k)
+      byte |= (codes[k * kStride + i] >> kFrom & kMask) << (k * kWidth);
     out[i] = static_cast<uint8_t>(byte);
   }
 }
@@ -92,7 +94,8 @@ void PackMxfp4(const Numbers& n, uint8_t* block) {
 }
 
 void PackQ2K(const Numbers& n, uint8_t* block) {
-  for (size_t sub = 0; sub < 16; ++sub) block[sub] = static_cast<uint8_t>(n.scales[sub] | n.minima[sub] << 4);
+  for (size_t sub = 0; sub < 16; ++sub)
+    block[sub] = static_cast<uint8_t>(n.scales[sub] | n.minima[sub] << 4);
   for (size_t half = 0; half < 2; ++half)
     PackPlane<0, 2, 32>(n.codes.data() + half * 128, block + 16 + half * 32);
   Store(n.d, block + 80);
@@ -142,16 +145,19 @@ void PackIq4Xs(const Numbers& n, uint8_t* block) {
   Store(n.d, block);
   PackPlane<4, 2, 1>(n.scales.data(), block + 2);
   PackPlane<4, 2, 1>(n.scales.data() + 4, block + 3);
-  for (size_t pair = 0; pair < 4; ++pair) PackPlane<0, 4, 1>(n.scales.data() + 2 * pair, block + 4 + pair);
-  for (size_t sub = 0; sub < 8; ++sub) PackPlane<0, 4, 16>(n.codes.data() + sub * 32, block + 8 + sub * 16);
+  for (size_t pair = 0; pair < 4; ++pair)
+    PackPlane<0, 4, 1>(n.scales.data() + 2 * pair, block + 4 + pair);
+  for (size_t sub = 0; sub < 8; ++sub)
+    PackPlane<0, 4, 16>(n.codes.data() + sub * 32, block + 8 + sub * 16);
 }
 
 }  // namespace
 
 struct QuantForm {
   TensorType type;
-  size_t codes;       // different ones
-  bool minimum;       // codes are from 0 on and a minimum is subtracted; otherwise scales have a random sign
+  size_t codes;  // different ones
+  bool minimum;  // codes are from 0 on and a minimum is subtracted; otherwise scales have a random
+                 // sign
   size_t sub_blocks;  // with integer scales (and minima); 0: the block's f16 is all
   int middle;         // of the sub-blocks' integers: all their bits change in middle +- middle / 4
   int zero;           // the stored scale that means 0
@@ -193,19 +199,22 @@ double ValueOf(const QuantForm& form, size_t code, size_t elements) {
   std::array<uint8_t, kMaxElements> block{};  // no type needs more than a byte per weight
   form.pack(numbers, block.data());
   std::array<float, kMaxElements> x;
-  DequantizeQuants(form.type, reinterpret_cast<const char*>(block.data()), std::span(x).first(elements));
+  DequantizeQuants(form.type, reinterpret_cast<const char*>(block.data()),
+                   std::span(x).first(elements));
   return x[0];
 }
 
-// A sub-block's integer: uniform in middle +- middle / 4, from 15 random bits, and a sign from one more.
+// A sub-block's integer: uniform in middle +- middle / 4, from 15 random bits, and a sign from one
+// more.
 int SubBlockInteger(uint64_t bits, int middle, bool is_signed) {
   const int spread = middle / 4;
-  const int magnitude = middle - spread + (static_cast<int>(bits >> 1 & 0x7fff) * (2 * spread + 1) >> 15);
+  const int magnitude =
+      middle - spread + (static_cast<int>(bits >> 1 & 0x7fff) * (2 * spread + 1) >> 15);
   return is_signed && (bits & 1) != 0 ? -magnitude : magnitude;
 }
 
-// E8M0 exponents whose scales' mean square is `scale`^2: 2^e is taken with 1 - p and 2^(e + 1) with p, so
-// 4^e * (1 + 3 p) = scale^2.
+// E8M0 exponents whose scales' mean square is `scale`^2: 2^e is taken with 1 - p and 2^(e + 1) with
+// p, so 4^e * (1 + 3 p) = scale^2.
 class Exponents {
  public:
   explicit Exponents(double scale) {
@@ -214,7 +223,8 @@ class Exponents {
     lower_ = static_cast<int>(std::clamp(e + kExponentOfOne, 0.0, 253.0));
   }
   uint8_t Pick(float uniform) const {
-    return static_cast<uint8_t>(lower_ + (0.5 * (1.0 + static_cast<double>(uniform)) < share_ ? 1 : 0));
+    return static_cast<uint8_t>(lower_ +
+                                (0.5 * (1.0 + static_cast<double>(uniform)) < share_ ? 1 : 0));
   }
 
  private:
@@ -230,15 +240,16 @@ QuantBlocks::QuantBlocks(TensorType type) : form_(FormOf(type)) {
   bytes_ = layout.bytes;
   FillTable();
 
-  // A weight is a * (s * q - mean * m), or a * s * q without a minimum, where q is a code's value, and a (of
-  // the block), s and m (of the sub-block, in units of their middles) are independent with mean 1. So the
-  // mean is 0, in types without a minimum by the signs; and the variance
+  // A weight is a * (s * q - mean * m), or a * s * q without a minimum, where q is a code's value,
+  // and a (of the block), s and m (of the sub-block, in units of their middles) are independent
+  // with mean 1. So the mean is 0, in types without a minimum by the signs; and the variance
   //   E[a^2] * (E[s^2] * E[q^2] - 2 * mean^2 + E[m^2] * mean^2), or E[a^2] * E[s^2] * E[q^2].
   if (type == TensorType::kMXFP4) {
     deviation_ = std::sqrt(square_);
     return;
   }
-  const double uniform = 1.0 + kScaleSpread * kScaleSpread / 3.0;  // mean squares of the random factors
+  // mean squares of the random factors
+  const double uniform = 1.0 + kScaleSpread * kScaleSpread / 3.0;
   const int spread = form_.middle / 4;
   const double integer = 1.0 + spread * (spread + 1.0) / 3.0 / (form_.middle * form_.middle);
   const bool has_integers = form_.sub_blocks != 0;
@@ -247,8 +258,8 @@ QuantBlocks::QuantBlocks(TensorType type) : form_(FormOf(type)) {
   deviation_ = std::sqrt(uniform * variance);
 }
 
-// Gives each code its share of a normal distribution in the middle of the codes' values (around 0 if there is
-// no minimum to subtract), cut halfway between neighbours.
+// Gives each code its share of a normal distribution in the middle of the codes' values (around 0
+// if there is no minimum to subtract), cut halfway between neighbours.
 void QuantBlocks::FillTable() {
   std::vector<double> values(form_.codes);
   for (size_t code = 0; code < form_.codes; ++code) values[code] = ValueOf(form_, code, elements_);
@@ -273,7 +284,8 @@ void QuantBlocks::FillTable() {
   }
 }
 
-void QuantBlocks::Fill(uint64_t key, uint64_t first_block, size_t blocks, float deviation, char* out) const {
+void QuantBlocks::Fill(uint64_t key, uint64_t first_block, size_t blocks, float deviation,
+                       char* out) const {
   const double scale = deviation / deviation_;
   const Exponents exponents(scale);
   const bool is_signed = !form_.minimum;
@@ -285,14 +297,16 @@ void QuantBlocks::Fill(uint64_t key, uint64_t first_block, size_t blocks, float 
     uint64_t counter = (first_block + b) * kHashesPerBlock;
     for (size_t at = 0; at < elements_; at += kCodesPerHash) {
       const uint64_t bits = HashBits(key, counter++);
-      for (size_t k = 0; k < kCodesPerHash; ++k) n.codes[at + k] = codes_[bits >> (8 * k) & (kSlots - 1)];
+      for (size_t k = 0; k < kCodesPerHash; ++k)
+        n.codes[at + k] = codes_[bits >> (8 * k) & (kSlots - 1)];
     }
     const uint64_t bits = HashBits(key, counter++);  // 24 bits, 24 bits and a sign
     const float factor = 1.0f + kScaleSpread * UniformOf(bits);
     const float sign = is_signed && (bits & 1) != 0 ? -1.0f : 1.0f;
     n.d = F32ToF16(unit * factor * sign);
     if (form_.minimum) {
-      const float of_minimum = form_.sub_blocks == 0 ? 1.0f + kScaleSpread * UniformOf(bits << 24) : 1.0f;
+      const float of_minimum =
+          form_.sub_blocks == 0 ? 1.0f + kScaleSpread * UniformOf(bits << 24) : 1.0f;
       n.dmin = F32ToF16(unit_of_minimum * factor * of_minimum);
     }
     n.exponent = exponents.Pick(UniformOf(bits));
@@ -302,7 +316,8 @@ void QuantBlocks::Fill(uint64_t key, uint64_t first_block, size_t blocks, float 
       for (size_t k = 0; k < kIntegersPerHash; ++k) {
         const int integer = SubBlockInteger(of_scales >> (16 * k), form_.middle, is_signed);
         n.scales[sub + k] = static_cast<uint8_t>(form_.zero + integer);
-        n.minima[sub + k] = static_cast<uint8_t>(SubBlockInteger(of_minima >> (16 * k), form_.middle, false));
+        n.minima[sub + k] =
+            static_cast<uint8_t>(SubBlockInteger(of_minima >> (16 * k), form_.middle, false));
       }
     }
     form_.pack(n, block);

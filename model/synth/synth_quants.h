@@ -1,6 +1,6 @@
-// Random blocks of the types of model/gguf/quants.h for synth.cc. They are drawn as blocks: integers from a
-// table, scales and minima around those that give the wanted deviation, so that no Gaussian has to be
-// quantised. Like synth_random.h's they are counter-based. Private to model/.
+// Random blocks of the types of model/gguf/quants.h for synth.cc. They are drawn as blocks:
+// integers from a table, scales and minima around those that give the wanted deviation, so that no
+// Gaussian has to be quantised. Like synth_random.h's they are counter-based. Private to model/.
 #pragma once
 
 #include <array>
@@ -19,14 +19,15 @@ class QuantBlocks {
   // `type` is one of those that DequantizeQuants reads.
   explicit QuantBlocks(TensorType type);
 
-  // Writes `blocks` blocks of the tensor with key `key`, from block `first_block` on. The weights' mean is 0
-  // and their standard deviation `deviation` (> 0), both in expectation: scales and minima are drawn too.
-  // Scales that an f16 can't hold (a deviation below about 1e-5) become coarse, then 0.
+  // Writes `blocks` blocks of the tensor with key `key`, from block `first_block` on. The weights'
+  // mean is 0 and their standard deviation `deviation` (> 0), both in expectation: scales and
+  // minima are drawn too. Scales that an f16 can't hold (a deviation below about 1e-5) become
+  // coarse, then 0.
   void Fill(uint64_t key, uint64_t first_block, size_t blocks, float deviation, char* out) const;
 
  private:
-  // Eight random bits look a code up, that is, an integer as its bits are stored. 256 slots are enough for
-  // each of 64 codes to have one.
+  // Eight random bits look a code up, that is, an integer as its bits are stored. 256 slots are
+  // enough for each of 64 codes to have one.
   static constexpr size_t kSlots = 256;
 
   void FillTable();

@@ -58,7 +58,8 @@ TEST(SynthQuants, WeightsHaveMeanZeroAndTheRightDeviation) {
       ASSERT_EQ(tensor.type, named.types.finer);
       std::vector<float> values(tensor.rows * tensor.cols);
       file->ReadRowsF32(tensor, 0, tensor.rows, values.data());
-      const double deviation = asked > 0.0f ? asked : 1.0 / std::sqrt(static_cast<double>(tensor.cols));
+      const double deviation =
+          asked > 0.0f ? asked : 1.0 / std::sqrt(static_cast<double>(tensor.cols));
       std::vector<double> means, squares;
       for (size_t at = 0; at < values.size(); at += kSuperBlock) {
         double sum = 0, sum_of_squares = 0;
@@ -74,9 +75,9 @@ TEST(SynthQuants, WeightsHaveMeanZeroAndTheRightDeviation) {
       const Estimate mean = EstimateOf(means), square = EstimateOf(squares);
       EXPECT_NEAR(mean.value, 0.0, 4 * mean.error) << named.name;
       EXPECT_NEAR(square.value, 1.0, 4 * square.error) << named.name;
-      // 4096 super-blocks. The mean's error would be 0.001 for a million independent weights; a minimum is
-      // common to its sub-block. The square's is at least 0.0045, because a scale's square varies by 29 %
-      // (2 * 0.25 / sqrt(3)).
+      // 4096 super-blocks. The mean's error would be 0.001 for a million independent weights; a
+      // minimum is common to its sub-block. The square's is at least 0.0045, because a scale's
+      // square varies by 29 % (2 * 0.25 / sqrt(3)).
       EXPECT_LT(mean.error, 0.003) << named.name;
       EXPECT_LT(square.error, 0.006) << named.name;
     }
@@ -134,7 +135,8 @@ TEST(SynthQuants, BlocksDoNotDependOnWhatIsMadeWithThem) {
     const size_t bytes = LayoutOfGgufType(static_cast<uint32_t>(type)).bytes;
     std::string at_once(8 * bytes, '\0'), single(8 * bytes, '\0'), other_key(8 * bytes, '\0');
     quants.Fill(7, 100, 8, 0.02f, at_once.data());
-    for (size_t b = 0; b < 8; ++b) QuantBlocks(type).Fill(7, 100 + b, 1, 0.02f, single.data() + b * bytes);
+    for (size_t b = 0; b < 8; ++b)
+      QuantBlocks(type).Fill(7, 100 + b, 1, 0.02f, single.data() + b * bytes);
     EXPECT_EQ(at_once, single) << GgufTypeName(static_cast<uint32_t>(type));
     quants.Fill(8, 100, 8, 0.02f, other_key.data());
     for (size_t b = 0; b < 8; ++b) {

@@ -36,7 +36,8 @@ void NormalTable::FillQ8_0(uint64_t key, uint64_t first_block, size_t blocks, fl
                            Q8Block* out) const {
   const float unit = deviation / (sigma_ * std::sqrt(1.0f + kScaleSpread * kScaleSpread / 3.0f));
   for (size_t b = 0; b < blocks; ++b) {
-    const uint64_t counter = (first_block + b) * 9;  // eight hashes for four weights each, one for the scale
+    const uint64_t counter = (first_block + b) * 9;  // eight hashes for four weights each, one for
+                                                     // the scale
     Q8Block& block = out[b];
     block.d = F32ToF16(unit * (1.0f + kScaleSpread * UniformOf(HashBits(key, counter + 8))));
     for (size_t h = 0; h < kBlock / 4; ++h) {
@@ -46,9 +47,10 @@ void NormalTable::FillQ8_0(uint64_t key, uint64_t first_block, size_t blocks, fl
   }
 }
 
-void NormalTable::FillF32(uint64_t key, uint64_t first, size_t n, float deviation, float* out) const {
-  // A uniform fraction of a step is added to the INT8 value, which makes the distribution continuous. Its
-  // variance is 1/12.
+void NormalTable::FillF32(uint64_t key, uint64_t first, size_t n, float deviation,
+                          float* out) const {
+  // A uniform fraction of a step is added to the INT8 value, which makes the distribution
+  // continuous. Its variance is 1/12.
   const float unit = deviation / std::sqrt(sigma_ * sigma_ + 1.0f / 12.0f);
   for (size_t i = 0; i < n; ++i) {
     const uint64_t bits = HashBits(key, first + i);

@@ -1,5 +1,5 @@
-// Random weights for synth.cc. They are counter-based, so that any row of any tensor can be made alone.
-// Private to model/.
+// Random weights for synth.cc. They are counter-based, so that any row of any tensor can be made
+// alone. Private to model/.
 #pragma once
 
 #include <array>
@@ -25,12 +25,12 @@ inline float UniformOf(uint64_t bits) { return static_cast<float>(bits >> 40) * 
 // The standard normal distribution's share below x.
 double NormalCdf(double x);
 
-// Blocks' scales differ by up to this share, as in real models. They are uniform in 1 +- it, whose mean
-// square is 1 + kScaleSpread^2 / 3.
+// Blocks' scales differ by up to this share, as in real models. They are uniform in 1 +- it, whose
+// mean square is 1 + kScaleSpread^2 / 3.
 inline constexpr float kScaleSpread = 0.25f;
 
-// Normal variates directly as INT8: 12 hash bits look up the quantile. So one 64-bit hash makes four weights
-// of a Q8_0 block, and no Gaussian has to be quantised.
+// Normal variates directly as INT8: 12 hash bits look up the quantile. So one 64-bit hash makes
+// four weights of a Q8_0 block, and no Gaussian has to be quantised.
 class NormalTable {
  public:
   NormalTable();
@@ -38,7 +38,8 @@ class NormalTable {
   float sigma() const { return sigma_; }  // standard deviation of Pick over uniform bits, exact
 
   // Make the values of the tensor with key `key`, from block `first_block` or element `first` on.
-  void FillQ8_0(uint64_t key, uint64_t first_block, size_t blocks, float deviation, Q8Block* out) const;
+  void FillQ8_0(uint64_t key, uint64_t first_block, size_t blocks, float deviation,
+                Q8Block* out) const;
   void FillF32(uint64_t key, uint64_t first, size_t n, float deviation, float* out) const;
 
  private:

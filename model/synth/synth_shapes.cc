@@ -13,8 +13,8 @@ constexpr Architecture kQwen2 = Architecture::kQwen2;
 constexpr Architecture kQwen3 = Architecture::kQwen3;
 
 ModelShape Shape(Architecture architecture, size_t layers, size_t dim, size_t ffn, size_t heads,
-                 size_t kv_heads, size_t head_size, size_t vocab, size_t context, bool tied, double rope_base,
-                 double llama3_rope_factor = 0.0) {
+                 size_t kv_heads, size_t head_size, size_t vocab, size_t context, bool tied,
+                 double rope_base, double llama3_rope_factor = 0.0) {
   ModelShape shape;
   shape.architecture = architecture;
   shape.layers = layers;
@@ -39,7 +39,8 @@ char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + '
 
 const std::vector<NamedShape>& NamedShapes() {
   static const std::vector<NamedShape> shapes = {
-      // name, layers, dim, ffn, heads, kv heads, head size, vocab, context, tied, rope base, llama3 factor
+      // name, layers, dim, ffn, heads, kv heads, head size, vocab, context, tied, rope base, llama3
+      // factor
       {"bench-24m", Shape(kLlama, 2, 1024, 2816, 16, 4, 64, 512, 4096, false, 1e4)},
       {"bench-1b", Shape(kLlama, 16, 2048, 8192, 32, 8, 64, 32000, 4096, false, 1e4)},
       {"tinyllama-1.1b", Shape(kLlama, 22, 2048, 5632, 32, 4, 64, 32000, 2048, false, 1e4)},

@@ -17,7 +17,8 @@ namespace {
 using testing::TempFile;
 
 struct Moments {
-  double mean = 0, deviation = 0, fourth = 0;  // the last: E[x^4] / deviation^4, 3 for a normal distribution
+  double mean = 0, deviation = 0, fourth = 0;  // the last: E[x^4] / deviation^4, 3 for a normal
+                                               // distribution
 };
 Moments MomentsOf(const GgufFile& file, const TensorInfo& tensor) {
   std::vector<float> values(tensor.rows * tensor.cols);
@@ -33,7 +34,8 @@ Moments MomentsOf(const GgufFile& file, const TensorInfo& tensor) {
 }
 
 TEST(Synth, EveryArchitectureAndTypeIsAWholeModel) {
-  for (const Architecture arch : {Architecture::kLlama, Architecture::kQwen2, Architecture::kQwen3}) {
+  for (const Architecture arch :
+       {Architecture::kLlama, Architecture::kQwen2, Architecture::kQwen3}) {
     for (const NamedMatrixTypes& named : AllMatrixTypes()) {
       for (const bool tied : {false, true}) {
         SynthOptions options;
@@ -87,7 +89,8 @@ TEST(Synth, TheSameSeedGivesTheSameFile) {
 }
 
 TEST(Synth, WeightsAreNormalWithTheRightDeviation) {
-  for (const TensorType type : {TensorType::kF32, TensorType::kF16, TensorType::kBF16, TensorType::kQ8_0}) {
+  for (const TensorType type :
+       {TensorType::kF32, TensorType::kF16, TensorType::kBF16, TensorType::kQ8_0}) {
     SynthOptions options;
     options.type = type;
     const TempFile temp;
@@ -97,8 +100,8 @@ TEST(Synth, WeightsAreNormalWithTheRightDeviation) {
       const TensorInfo& tensor = file->Tensor(name);
       const Moments moments = MomentsOf(*file, tensor);
       const double deviation = 1.0 / std::sqrt(static_cast<double>(tensor.cols));
-      // 65536 values and more: the mean's own deviation is 0.004, the deviation's 0.003, that of the fourth
-      // moment 0.02.
+      // 65536 values and more: the mean's own deviation is 0.004, the deviation's 0.003, that of
+      // the fourth moment 0.02.
       EXPECT_NEAR(moments.mean / deviation, 0.0, 0.025) << name;
       EXPECT_NEAR(moments.deviation / deviation, 1.0, 0.02) << name;
       EXPECT_NEAR(moments.fourth, type == TensorType::kQ8_0 ? 3.1 : 2.95, 0.2) << name;
@@ -130,7 +133,8 @@ TEST(Synth, TensorsDiffer) {
 }
 
 TEST(Synth, VocabularyIsWholeAndUnique) {
-  for (const size_t vocab : {size_t{259}, size_t{300}, size_t{512}, size_t{32000}, size_t{128256}}) {
+  for (const size_t vocab :
+       {size_t{259}, size_t{300}, size_t{512}, size_t{32000}, size_t{128256}}) {
     SynthOptions options;
     options.shape.layers = 1;
     options.shape.dim = 32;
@@ -181,7 +185,8 @@ TEST(Synth, ErrorsNameTheField) {
     }
     return "no error";
   };
-  EXPECT_EQ(error([](ModelShape& s) { s.vocab = 100; }), "synth: vocab is 100, expected 259 to 4194304");
+  EXPECT_EQ(error([](ModelShape& s) { s.vocab = 100; }),
+            "synth: vocab is 100, expected 259 to 4194304");
   EXPECT_EQ(error([](ModelShape& s) { s.layers = 0; }), "synth: layers is 0, expected 1 to 1024");
   EXPECT_EQ(error([](ModelShape& s) { s.kv_heads = 3; }),
             "synth: kv_heads is 3, expected a divisor of heads");

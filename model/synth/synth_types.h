@@ -1,5 +1,5 @@
-// Which type each matrix of a synthetic file has: one type for all, or a mixture as llama-quantize writes it.
-// Set-up code, one thread.
+// Which type each matrix of a synthetic file has: one type for all, or a mixture as llama-quantize
+// writes it. Set-up code, one thread.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +21,8 @@ struct MatrixTypes {
       : most(most_matrices), finer(finer_matrices) {}
 
   TensorType most;
-  // Of the matrices that llama-quantize's _M mixtures give more bits: the lm_head (the embedding table if it
-  // is both), and v and down in half of the layers.
+  // Of the matrices that llama-quantize's _M mixtures give more bits: the lm_head (the embedding
+  // table if it is both), and v and down in half of the layers.
   TensorType finer;
 
   // The type of a layer's matrix; `layer` counts from 0 to layers - 1.
@@ -38,8 +38,8 @@ inline constexpr MatrixTypes kQ4_K_M{TensorType::kQ4_K, TensorType::kQ6_K},
 struct NamedMatrixTypes {
   std::string_view name;  // "q4_k_m", for command lines
   MatrixTypes types;
-  // GGUF's general.file_type of such a file, by llama.cpp's numbers; of the variants that it has of Q3_K,
-  // Q4_K and Q5_K the small one, which is nearest to one type for all.
+  // GGUF's general.file_type of such a file, by llama.cpp's numbers; of the variants that it has of
+  // Q3_K, Q4_K and Q5_K the small one, which is nearest to one type for all.
   uint32_t file_type;
 };
 // Every readable type, then the mixtures.
@@ -51,9 +51,9 @@ MatrixTypes MatrixTypesByName(std::string_view name);
 // general.file_type; that of types.most for a mixture without a name.
 uint32_t FileTypeOf(const MatrixTypes& types);
 
-// What llama-quantize writes instead of `type` for rows of `cols` weights that are not whole blocks: for
-// super-blocks of 256 a type of the same or more bits in blocks of 32, and F16 if the rows aren't whole
-// blocks of 32 either. `type` itself if they are whole blocks.
+// What llama-quantize writes instead of `type` for rows of `cols` weights that are not whole
+// blocks: for super-blocks of 256 a type of the same or more bits in blocks of 32, and F16 if the
+// rows aren't whole blocks of 32 either. `type` itself if they are whole blocks.
 TensorType FallbackType(TensorType type, size_t cols);
 
 }  // namespace larder::model::synth

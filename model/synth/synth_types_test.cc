@@ -16,8 +16,8 @@ namespace {
 
 using testing::TempFile;
 
-// The formats' definition of Q4_K_M, as llama-quantize lays it out: 16 layers have 2 at each end and then
-// every third.
+// The formats' definition of Q4_K_M, as llama-quantize lays it out: 16 layers have 2 at each end
+// and then every third.
 TEST(SynthTypes, Q4KMIsAMixture) {
   SynthOptions options;
   options.shape.layers = 16;
@@ -71,10 +71,12 @@ TEST(SynthTypes, RowsThatAreNotWholeBlocksHaveAnotherType) {
   };
   using enum TensorType;
   const Case cases[] = {
-      {kF32, kF32, kF32},     {kF16, kF16, kF16},       {kBF16, kBF16, kBF16},    {kQ8_0, kQ8_0, kF16},
-      {kQ4_0, kQ4_0, kF16},   {kQ4_1, kQ4_1, kF16},     {kQ5_0, kQ5_0, kF16},     {kQ5_1, kQ5_1, kF16},
-      {kQ2_K, kIQ4_NL, kF16}, {kQ3_K, kIQ4_NL, kF16},   {kQ4_K, kQ5_0, kF16},     {kQ5_K, kQ5_1, kF16},
-      {kQ6_K, kQ8_0, kF16},   {kIQ4_NL, kIQ4_NL, kF16}, {kIQ4_XS, kIQ4_NL, kF16}, {kMXFP4, kMXFP4, kF16},
+      {kF32, kF32, kF32},     {kF16, kF16, kF16},       {kBF16, kBF16, kBF16},
+      {kQ8_0, kQ8_0, kF16},   {kQ4_0, kQ4_0, kF16},     {kQ4_1, kQ4_1, kF16},
+      {kQ5_0, kQ5_0, kF16},   {kQ5_1, kQ5_1, kF16},     {kQ2_K, kIQ4_NL, kF16},
+      {kQ3_K, kIQ4_NL, kF16}, {kQ4_K, kQ5_0, kF16},     {kQ5_K, kQ5_1, kF16},
+      {kQ6_K, kQ8_0, kF16},   {kIQ4_NL, kIQ4_NL, kF16}, {kIQ4_XS, kIQ4_NL, kF16},
+      {kMXFP4, kMXFP4, kF16},
   };
   for (const Case& c : cases) {
     EXPECT_EQ(FallbackType(c.type, 512), c.type);
@@ -122,7 +124,8 @@ TEST(SynthTypes, TypesHaveNames) {
     MatrixTypesByName("q4_k_x");
     ADD_FAILURE();
   } catch (const Error& e) {
-    EXPECT_NE(std::string_view(e.what()).find("'q4_k_x', expected one of: f32, f16"), std::string_view::npos);
+    EXPECT_NE(std::string_view(e.what()).find("'q4_k_x', expected one of: f32, f16"),
+              std::string_view::npos);
     EXPECT_NE(std::string_view(e.what()).find("q4_k_m"), std::string_view::npos);
   }
 }

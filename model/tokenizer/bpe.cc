@@ -13,7 +13,8 @@ constexpr uint64_t PairKey(TokenId left, TokenId right) {
 }
 
 constexpr bool IsPrintable(int byte) {
-  return (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || (byte >= 0xAE && byte <= 0xFF);
+  return (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) ||
+         (byte >= 0xAE && byte <= 0xFF);
 }
 
 // Printable Latin-1 bytes are written as themselves, the 68 others as U+0100 onwards in byte order.
@@ -33,7 +34,8 @@ struct Alphabet {
 constexpr Alphabet kAlphabet;
 
 bool IsWrittenAsIs(TokenType type) {
-  return type == TokenType::kControl || type == TokenType::kUnknown || type == TokenType::kUserDefined;
+  return type == TokenType::kControl || type == TokenType::kUnknown ||
+         type == TokenType::kUserDefined;
 }
 
 }  // namespace
@@ -80,7 +82,8 @@ BpeModel::BpeModel(const TokenizerData& data, const std::vector<std::string>& pi
     : pre_tokenizer_(data.pre, data.source), size_(static_cast<TokenId>(data.tokens.size())) {
   ids_.reserve(pieces.size());
   for (size_t i = 0; i < pieces.size(); ++i) {
-    if (!IsWrittenAsIs(data.types[i]) && !pieces[i].empty()) ids_[pieces[i]] = static_cast<TokenId>(i);
+    if (!IsWrittenAsIs(data.types[i]) && !pieces[i].empty())
+      ids_[pieces[i]] = static_cast<TokenId>(i);
   }
   for (int b = 0; b < 256; ++b) {
     const char byte = static_cast<char>(b);
@@ -88,7 +91,8 @@ BpeModel::BpeModel(const TokenizerData& data, const std::vector<std::string>& pi
     byte_ids_[b] = byte_symbols_[b] < size_ ? byte_symbols_[b] : data.unk;
     if (byte_ids_[b] < 0) {
       throw Error(
-          "{}: the vocabulary has no token '{}' for byte 0x{:02X} and no unknown token; convert the model "
+          "{}: the vocabulary has no token '{}' for byte 0x{:02X} and no unknown token; convert "
+          "the model "
           "again",
           data.source, AlphabetFromBytes({&byte, 1}), b);
     }
@@ -99,8 +103,10 @@ BpeModel::BpeModel(const TokenizerData& data, const std::vector<std::string>& pi
     const std::string_view merge = data.merges[rank];
     const size_t space = merge.find(' ', 1);
     if (space == std::string_view::npos || space + 1 == merge.size()) {
-      throw Error("{}: key 'tokenizer.ggml.merges' has '{}' at {}, expected two symbols with a space between",
-                  data.source, merge, rank);
+      throw Error(
+          "{}: key 'tokenizer.ggml.merges' has '{}' at {}, expected two symbols with a space "
+          "between",
+          data.source, merge, rank);
     }
     const std::string left = BytesFromAlphabet(merge.substr(0, space));
     const std::string right = BytesFromAlphabet(merge.substr(space + 1));
@@ -109,7 +115,8 @@ BpeModel::BpeModel(const TokenizerData& data, const std::vector<std::string>& pi
   }
 }
 
-void BpeModel::Encode(std::string_view text, bool /*after_special*/, std::vector<TokenId>& out) const {
+void BpeModel::Encode(std::string_view text, bool /*after_special*/,
+                      std::vector<TokenId>& out) const {
   const auto find = [&](const Merger::Symbol& left,
                         const Merger::Symbol& right) -> std::optional<Merger::Merge> {
     const auto it = merges_.find(PairKey(left.id, right.id));

@@ -1,6 +1,6 @@
-// BPE: byte-level byte-pair encoding (tokenizer.ggml.model "gpt2"). A regular expression cuts the text into
-// words, then each word's bytes are merged by rank. Vocabularies write bytes as printable characters (GPT-2's
-// alphabet: a space is U+0120).
+// BPE: byte-level byte-pair encoding (tokenizer.ggml.model "gpt2"). A regular expression cuts the
+// text into words, then each word's bytes are merged by rank. Vocabularies write bytes as printable
+// characters (GPT-2's alphabet: a space is U+0120).
 #pragma once
 
 #include <array>
@@ -18,9 +18,9 @@ namespace larder::model::inline tokenizer {
 
 class BpeModel final : public TextModel {
  public:
-  // `data` must be checked (CheckTokenizerData) and `pieces` be BpePieces(data); both must outlive this.
-  // Throws Error for an unknown pre-tokenizer, a malformed merge, or a byte without a token if there is no
-  // unknown token.
+  // `data` must be checked (CheckTokenizerData) and `pieces` be BpePieces(data); both must outlive
+  // this. Throws Error for an unknown pre-tokenizer, a malformed merge, or a byte without a token
+  // if there is no unknown token.
   BpeModel(const TokenizerData& data, const std::vector<std::string>& pieces);
 
   void Encode(std::string_view text, bool after_special, std::vector<TokenId>& out) const override;
@@ -34,8 +34,8 @@ class BpeModel final : public TextModel {
   std::array<TokenId, 256> byte_symbols_;              // where merging starts
   std::array<TokenId, 256> byte_ids_;  // written for the bytes of a symbol that is not a token
   std::unordered_map<uint64_t, Merger::Merge> merges_;
-  // Symbols that merges name but the vocabulary lacks. Their ids start at size_; if they remain after merging
-  // they are written as bytes.
+  // Symbols that merges name but the vocabulary lacks. Their ids start at size_; if they remain
+  // after merging they are written as bytes.
   std::deque<std::string> extra_;
 };
 

@@ -57,7 +57,8 @@ SpmModel::SpmModel(const TokenizerData& data) : data_(data) {
     if (type == TokenType::kByte) {
       const std::optional<uint8_t> byte = ByteOf(token);
       if (!byte)
-        throw Error("{}: byte token {} is '{}', expected '<0x00>' to '<0xFF>'", data.source, i, token);
+        throw Error("{}: byte token {} is '{}', expected '<0x00>' to '<0xFF>'", data.source, i,
+                    token);
       byte_ids_[*byte] = static_cast<TokenId>(i);
     }
     if (type == TokenType::kByte || type == TokenType::kControl || type == TokenType::kUnknown ||
@@ -76,19 +77,22 @@ SpmModel::SpmModel(const TokenizerData& data) : data_(data) {
     if (byte_ids_[byte] < 0) byte_ids_[byte] = data.unk;
     if (byte_ids_[byte] < 0) {
       throw Error(
-          "{}: the vocabulary has no token '<0x{:02X}>' and no unknown token; convert the model again",
+          "{}: the vocabulary has no token '<0x{:02X}>' and no unknown token; convert the model "
+          "again",
           data.source, byte);
     }
   }
 }
 
 void SpmModel::Encode(std::string_view text, bool after_special, std::vector<TokenId>& out) const {
-  std::string escaped = after_special && *data_.add_space_prefix ? std::string(kSpace) : std::string();
+  std::string escaped =
+      after_special && *data_.add_space_prefix ? std::string(kSpace) : std::string();
   escaped += Replace(text, " ", kSpace);
 
   const auto find = [&](const Merger::Symbol& left,
                         const Merger::Symbol& right) -> std::optional<Merger::Merge> {
-    const auto it = ids_.find(std::string_view(left.text.data(), left.text.size() + right.text.size()));
+    const auto it =
+        ids_.find(std::string_view(left.text.data(), left.text.size() + right.text.size()));
     if (it == ids_.end()) return std::nullopt;
     return Merger::Merge{-static_cast<double>(data_.scores[it->second]), it->second};
   };

@@ -1,5 +1,5 @@
-// SPM: SentencePiece's BPE (tokenizer.ggml.model "llama"). Spaces are U+2581. Characters are merged by score;
-// characters that the vocabulary lacks become byte tokens <0xXX>.
+// SPM: SentencePiece's BPE (tokenizer.ggml.model "llama"). Spaces are U+2581. Characters are merged
+// by score; characters that the vocabulary lacks become byte tokens <0xXX>.
 #pragma once
 
 #include <array>
@@ -15,20 +15,20 @@ namespace larder::model::inline tokenizer {
 
 class SpmModel final : public TextModel {
  public:
-  // `data` must be checked (CheckTokenizerData) and outlive this. Throws Error if a byte has no token and
-  // there is no unknown token.
+  // `data` must be checked (CheckTokenizerData) and outlive this. Throws Error if a byte has no
+  // token and there is no unknown token.
   explicit SpmModel(const TokenizerData& data);
 
   void Encode(std::string_view text, bool after_special, std::vector<TokenId>& out) const override;
 
  private:
   const TokenizerData& data_;
-  std::unordered_map<std::string_view, TokenId>
-      ids_;  // what merging may make: no control, unknown or byte tokens
+  std::unordered_map<std::string_view, TokenId> ids_;  // what merging may make: no control, unknown
+                                                       // or byte tokens
   std::array<TokenId, 256> byte_ids_;
-  // Pairs of neighbouring characters that occur inside a token. Between other characters no merge is
-  // possible, so the text is cut there first and each piece is merged alone. The result is the same, with a
-  // heap of the size of a word instead of the text.
+  // Pairs of neighbouring characters that occur inside a token. Between other characters no merge
+  // is possible, so the text is cut there first and each piece is merged alone. The result is the
+  // same, with a heap of the size of a word instead of the text.
   std::unordered_set<uint64_t> joined_;
 };
 

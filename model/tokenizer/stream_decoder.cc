@@ -8,7 +8,8 @@ constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
 }  // namespace
 
-StreamDecoder::StreamDecoder(std::shared_ptr<const Tokenizer> tokenizer, bool special, bool continues)
+StreamDecoder::StreamDecoder(std::shared_ptr<const Tokenizer> tokenizer, bool special,
+                             bool continues)
     : tokenizer_(std::move(tokenizer)),
       special_(special),
       first_(!continues && tokenizer_->drops_leading_space()) {}

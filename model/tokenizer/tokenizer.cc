@@ -39,8 +39,8 @@ bool HasLlama3PreTokenizer(const TokenizerData& data) {
   return data.pre == "llama-bpe" || data.pre == "llama3" || data.pre == "llama-v3";
 }
 
-constexpr size_t kMaxTextBytes =
-    size_t{1} << 29;  // symbols are counted in int32, and SPM's escaped spaces are 3 bytes each
+constexpr size_t kMaxTextBytes = size_t{1} << 29;  // symbols are counted in int32, and SPM's
+                                                   // escaped spaces are 3 bytes each
 
 }  // namespace
 
@@ -64,8 +64,8 @@ Tokenizer::Impl::Impl(TokenizerData d) : data(Checked(std::move(d))), specials(d
   }
 }
 
-bool Tokenizer::Impl::Append(const std::vector<SpecialTokens::Fragment>& fragments, bool after_special,
-                             std::vector<TokenId>& out) const {
+bool Tokenizer::Impl::Append(const std::vector<SpecialTokens::Fragment>& fragments,
+                             bool after_special, std::vector<TokenId>& out) const {
   for (const SpecialTokens::Fragment& fragment : fragments) {
     if (fragment.id >= 0) {
       out.push_back(fragment.id);
@@ -91,14 +91,15 @@ namespace {
 
 void CheckTextSize(size_t bytes) {
   if (bytes > kMaxTextBytes) {
-    throw Error("tokenizer: the text has {} bytes, at most {} can be tokenised at once; split it", bytes,
-                kMaxTextBytes);
+    throw Error("tokenizer: the text has {} bytes, at most {} can be tokenised at once; split it",
+                bytes, kMaxTextBytes);
   }
 }
 
 }  // namespace
 
-std::vector<TokenId> Tokenizer::Encode(std::string_view text, bool add_bos, bool parse_special) const {
+std::vector<TokenId> Tokenizer::Encode(std::string_view text, bool add_bos,
+                                       bool parse_special) const {
   CheckTextSize(text.size());
   std::vector<TokenId> out;
   if (add_bos && bos() >= 0) out.push_back(bos());
@@ -107,7 +108,8 @@ std::vector<TokenId> Tokenizer::Encode(std::string_view text, bool add_bos, bool
   return out;
 }
 
-std::vector<TokenId> Tokenizer::EncodePieces(std::span<const TextPiece> pieces, bool add_bos) const {
+std::vector<TokenId> Tokenizer::EncodePieces(std::span<const TextPiece> pieces,
+                                             bool add_bos) const {
   size_t bytes = 0;
   for (const TextPiece& piece : pieces) {
     bytes += piece.text.size();
@@ -115,8 +117,8 @@ std::vector<TokenId> Tokenizer::EncodePieces(std::span<const TextPiece> pieces, 
   }
   const std::string text = JoinPieces(pieces);
   std::vector<TokenId> out;
-  // Between control tokens lies text of both origins; `begin` is where the one that is not encoded yet
-  // begins.
+  // Between control tokens lies text of both origins; `begin` is where the one that is not encoded
+  // yet begins.
   size_t begin = 0, at = 0;
   bool after_special = true;
   const auto plain_until = [&](size_t end) {
@@ -129,7 +131,8 @@ std::vector<TokenId> Tokenizer::EncodePieces(std::span<const TextPiece> pieces, 
     const bool trusted = pieces[i].trusted;
     for (; i < pieces.size() && pieces[i].trusted == trusted; ++i) end += pieces[i].text.size();
     if (trusted) {
-      for (const auto& fragment : impl_->specials.Split(std::string_view(text).substr(at, end - at), true)) {
+      for (const auto& fragment :
+           impl_->specials.Split(std::string_view(text).substr(at, end - at), true)) {
         const auto offset = static_cast<size_t>(fragment.text.data() - text.data());
         if (fragment.id < 0 || impl_->data.types[fragment.id] == TokenType::kUserDefined) continue;
         plain_until(offset);
@@ -141,7 +144,8 @@ std::vector<TokenId> Tokenizer::EncodePieces(std::span<const TextPiece> pieces, 
     at = end;
   }
   plain_until(text.size());
-  if (add_bos && bos() >= 0 && (out.empty() || out.front() != bos())) out.insert(out.begin(), bos());
+  if (add_bos && bos() >= 0 && (out.empty() || out.front() != bos()))
+    out.insert(out.begin(), bos());
   if (add_bos && *impl_->data.add_eos && eos() >= 0) out.push_back(eos());
   return out;
 }
@@ -172,7 +176,9 @@ TokenId Tokenizer::bos() const { return impl_->data.bos; }
 TokenId Tokenizer::eos() const { return impl_->data.eos; }
 bool Tokenizer::wants_bos() const { return *impl_->data.add_bos && bos() >= 0; }
 bool Tokenizer::wants_eos() const { return *impl_->data.add_eos && eos() >= 0; }
-bool Tokenizer::IsEndOfGeneration(TokenId id) const { return impl_->Has(id) && impl_->ends_generation[id]; }
+bool Tokenizer::IsEndOfGeneration(TokenId id) const {
+  return impl_->Has(id) && impl_->ends_generation[id];
+}
 bool Tokenizer::IsControl(TokenId id) const {
   return impl_->Has(id) && impl_->data.types[id] == TokenType::kControl;
 }

@@ -1,6 +1,6 @@
-// Tokenizer: text <-> token ids, as the model's GGUF file defines it (tokenizer.ggml.*): SPM (`llama`) and
-// byte-level BPE (`gpt2` with pre-tokenizer `llama-bpe` or `qwen2`). Immutable after construction;
-// thread-safe.
+// Tokenizer: text <-> token ids, as the model's GGUF file defines it (tokenizer.ggml.*): SPM
+// (`llama`) and byte-level BPE (`gpt2` with pre-tokenizer `llama-bpe` or `qwen2`). Immutable after
+// construction; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -27,22 +27,23 @@ struct FimTokens {
 
 class Tokenizer {
  public:
-  // Throws Error for an unknown tokenizer model or pre-tokenizer (it names those supported), a missing
-  // vocabulary, or ids out of range.
+  // Throws Error for an unknown tokenizer model or pre-tokenizer (it names those supported), a
+  // missing vocabulary, or ids out of range.
   static std::shared_ptr<const Tokenizer> FromGguf(const GgufFile&);
   static std::shared_ptr<const Tokenizer> FromData(TokenizerData);  // the same, from plain data
   virtual ~Tokenizer() = default;
 
-  // parse_special: special tokens that the text spells out ("<|eot_id|>") become their ids; without it they
-  // are plain text. add_bos adds BOS in front, and EOS at the end if the file's add_eos_token is true;
-  // wants_bos() (the file's add_bos_token) says whether a prompt should have it. Any bytes are accepted;
-  // those that are not UTF-8 become byte tokens. Plain text never becomes a control token, even where merges
-  // could spell one.
+  // parse_special: special tokens that the text spells out ("<|eot_id|>") become their ids; without
+  // it they are plain text. add_bos adds BOS in front, and EOS at the end if the file's
+  // add_eos_token is true; wants_bos() (the file's add_bos_token) says whether a prompt should have
+  // it. Any bytes are accepted; those that are not UTF-8 become byte tokens. Plain text never
+  // becomes a control token, even where merges could spell one.
   std::vector<TokenId> Encode(std::string_view text, bool add_bos, bool parse_special) const;
 
-  // The same for a text of pieces: control tokens are found only where one piece that is trusted, or several
-  // that adjoin, spell them wholly. What untrusted text spells is plain text. Everything else is as for the
-  // whole text: words run across the pieces. With add_bos, a text that begins with BOS gets no second one.
+  // The same for a text of pieces: control tokens are found only where one piece that is trusted,
+  // or several that adjoin, spell them wholly. What untrusted text spells is plain text. Everything
+  // else is as for the whole text: words run across the pieces. With add_bos, a text that begins
+  // with BOS gets no second one.
   std::vector<TokenId> EncodePieces(std::span<const TextPiece>, bool add_bos) const;
 
   // The bytes of one token (byte tokens give one byte; control tokens nothing unless `special`).
@@ -53,12 +54,14 @@ class Tokenizer {
   size_t size() const;
   TokenId bos() const;  // -1: none
   TokenId eos() const;
-  const FimTokens& fim() const;  // by the file's fim_* keys, else by the names that families give them
+  const FimTokens& fim() const;  // by the file's fim_* keys, else by the names that families give
+                                 // them
   bool wants_bos() const;
-  bool wants_eos() const;                 // behind a text that is embedded (the file's add_eos_token)
+  bool wants_eos() const;  // behind a text that is embedded (the file's add_eos_token)
   bool IsEndOfGeneration(TokenId) const;  // eos, eot, <|eot_id|>, <|im_end|>, <|end|> ...
   bool IsControl(TokenId) const;
-  bool drops_leading_space() const;  // SPM: Encode puts a space before the text, Decode removes it again
+  bool drops_leading_space() const;  // SPM: Encode puts a space before the text, Decode removes it
+                                     // again
   TokenId Find(std::string_view token_text) const;  // exact vocabulary entry, -1 if none
   std::string_view chat_template() const;           // tokenizer.chat_template or empty
   std::string_view tool_use_template() const;       // tokenizer.chat_template.tool_use or empty
@@ -70,13 +73,14 @@ class Tokenizer {
   std::shared_ptr<const Impl> impl_;
 };
 
-// StreamDecoder: bytes go in token by token, whole UTF-8 characters come out. An incomplete character is held
-// until it is complete; bytes that cannot become a character come out as U+FFFD. One per sequence. SPM drops
-// the leading space of a text's first token; to stream text that continues a prompt ("Once upon" -> " a
-// time"), set `continues`.
+// StreamDecoder: bytes go in token by token, whole UTF-8 characters come out. An incomplete
+// character is held until it is complete; bytes that cannot become a character come out as U+FFFD.
+// One per sequence. SPM drops the leading space of a text's first token; to stream text that
+// continues a prompt ("Once upon" -> " a time"), set `continues`.
 class StreamDecoder {
  public:
-  explicit StreamDecoder(std::shared_ptr<const Tokenizer>, bool special = false, bool continues = false);
+  explicit StreamDecoder(std::shared_ptr<const Tokenizer>, bool special = false,
+                         bool continues = false);
   std::string Add(TokenId);
   std::string Finish();  // returns U+FFFD for an incomplete character
 

@@ -16,8 +16,8 @@ constexpr std::string_view kEndOfTurnTexts[] = {"<|eot_id|>",    "<|eom_id|>", "
                                                 "<|im_end|>",    "<|end|>",    "<|endoftext|>",
                                                 "<end_of_turn>", "<|eot|>",    "<|end_of_turn|>"};
 
-// The key of a fill-in-the-middle token, the older one, and the names that Qwen, CodeLlama, StarCoder,
-// CodeGemma, DeepSeek, Granite and Codestral give it.
+// The key of a fill-in-the-middle token, the older one, and the names that Qwen, CodeLlama,
+// StarCoder, CodeGemma, DeepSeek, Granite and Codestral give it.
 struct FimName {
   TokenId FimTokens::*field;
   std::string_view key, older_key;
@@ -36,7 +36,10 @@ const FimName kFimNames[] = {
      "fim_mid_token_id",
      "middle_token_id",
      {"<|fim_middle|>", "\u2581<MID>", "<MID>", "<fim_middle>", "<fim-middle>", "<｜fim▁end｜>"}},
-    {&FimTokens::repository, "fim_rep_token_id", "", {"<|repo_name|>", "<reponame>", "<repo_name>"}},
+    {&FimTokens::repository,
+     "fim_rep_token_id",
+     "",
+     {"<|repo_name|>", "<reponame>", "<repo_name>"}},
     {&FimTokens::file, "fim_sep_token_id", "", {"<|file_sep|>", "<file_sep>", "<filename>"}},
 };
 
@@ -45,8 +48,9 @@ TokenId FindId(const GgufFile& file, std::string_view key) {
   const std::optional<int64_t> id = file.FindSigned(key);
   if (!id || *id == -1 || *id == std::numeric_limits<uint32_t>::max()) return -1;
   if (*id < 0 || *id > std::numeric_limits<TokenId>::max()) {
-    throw Error("{}: key '{}' is {}, expected a token id of the vocabulary; convert the model again",
-                file.path(), key, *id);
+    throw Error(
+        "{}: key '{}' is {}, expected a token id of the vocabulary; convert the model again",
+        file.path(), key, *id);
   }
   return static_cast<TokenId>(*id);
 }
@@ -66,7 +70,8 @@ void CheckId(const TokenizerData& data, std::string_view key, TokenId id) {
 // SentencePiece's ids, for files that leave them out.
 void DefaultSpmIds(TokenizerData& data) {
   const auto fill = [&](TokenId& field, TokenId id, TokenType type) {
-    if (field < 0 && static_cast<size_t>(id) < data.types.size() && data.types[id] == type) field = id;
+    if (field < 0 && static_cast<size_t>(id) < data.types.size() && data.types[id] == type)
+      field = id;
   };
   fill(data.unk, 0, TokenType::kUnknown);
   fill(data.bos, 1, TokenType::kControl);
@@ -115,33 +120,35 @@ void CheckTokenizerData(TokenizerData& data) {
   const bool spm = data.model == "llama";
   if (!spm && data.model != "gpt2") {
     throw Error(
-        "{}: key 'tokenizer.ggml.model' is '{}', supported are 'llama' (SPM) and 'gpt2' (byte-level BPE)",
+        "{}: key 'tokenizer.ggml.model' is '{}', supported are 'llama' (SPM) and 'gpt2' "
+        "(byte-level BPE)",
         data.source, data.model);
   }
   const size_t size = data.tokens.size();
   if (size == 0 || size > std::numeric_limits<TokenId>::max()) {
-    throw Error("{}: key 'tokenizer.ggml.tokens' has {} tokens, expected a vocabulary", data.source, size);
+    throw Error("{}: key 'tokenizer.ggml.tokens' has {} tokens, expected a vocabulary", data.source,
+                size);
   }
   if (data.types.empty()) data.types.assign(size, TokenType::kNormal);
   if (data.types.size() != size) {
-    throw Error("{}: key 'tokenizer.ggml.token_type' has {} entries, expected one per token, {}", data.source,
-                data.types.size(), size);
+    throw Error("{}: key 'tokenizer.ggml.token_type' has {} entries, expected one per token, {}",
+                data.source, data.types.size(), size);
   }
   for (size_t i = 0; i < size; ++i) {
     const auto type = static_cast<int32_t>(data.types[i]);
     // 0 is "undefined"; llama.cpp treats it as a normal token.
     if (type == 0) data.types[i] = TokenType::kNormal;
     if (type < 0 || type > static_cast<int32_t>(TokenType::kByte)) {
-      throw Error("{}: key 'tokenizer.ggml.token_type' is {} for token {}, expected 1 to 6", data.source,
-                  type, i);
+      throw Error("{}: key 'tokenizer.ggml.token_type' is {} for token {}, expected 1 to 6",
+                  data.source, type, i);
     }
     if (data.types[i] == TokenType::kNormal && IsEndOfTurnText(data.tokens[i]))
       data.types[i] = TokenType::kControl;
   }
   if (spm) {
     if (data.scores.size() != size) {
-      throw Error("{}: key 'tokenizer.ggml.scores' has {} entries, expected one per token, {}", data.source,
-                  data.scores.size(), size);
+      throw Error("{}: key 'tokenizer.ggml.scores' has {} entries, expected one per token, {}",
+                  data.source, data.scores.size(), size);
     }
     for (size_t i = 0; i < size; ++i) {
       if (std::isnan(data.scores[i]))

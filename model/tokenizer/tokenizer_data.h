@@ -1,5 +1,5 @@
-// TokenizerData: what a GGUF file says about its tokenizer (tokenizer.*), as plain values. Tests also make it
-// by hand.
+// TokenizerData: what a GGUF file says about its tokenizer (tokenizer.*), as plain values. Tests
+// also make it by hand.
 #pragma once
 
 #include <cstdint>
@@ -33,15 +33,16 @@ struct TokenizerData {
   std::optional<bool> add_eos;           // unset: false
   std::optional<bool> add_space_prefix;  // unset: true for SPM; BPE never has one
   std::string chat_template;
-  std::string tool_use_template;  // tokenizer.chat_template.tool_use: another one for chats with tools
+  std::string tool_use_template;  // tokenizer.chat_template.tool_use: another one for chats with
+                                  // tools
 };
 
 // Throws the Errors of Tokenizer::FromGguf for keys that are missing or of a wrong type.
 TokenizerData ReadTokenizerData(const GgufFile&);
 
-// Throws Error if lengths differ, a type or a score is invalid, or an id is outside the vocabulary. Fills the
-// unset fields. Turns well-known end-of-turn tokens, which some converters write as normal tokens, into
-// control tokens.
+// Throws Error if lengths differ, a type or a score is invalid, or an id is outside the vocabulary.
+// Fills the unset fields. Turns well-known end-of-turn tokens, which some converters write as
+// normal tokens, into control tokens.
 void CheckTokenizerData(TokenizerData&);
 
 // Tokens that end a turn or a text in the model families we know, by their text.

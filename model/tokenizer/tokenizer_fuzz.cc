@@ -1,5 +1,6 @@
-// Arbitrary bytes in every tokenizer: encoding never fails, decoding returns the bytes, streaming returns
-// whole characters. The first input byte chooses the vocabulary and whether special tokens are parsed.
+// Arbitrary bytes in every tokenizer: encoding never fails, decoding returns the bytes, streaming
+// returns whole characters. The first input byte chooses the vocabulary and whether special tokens
+// are parsed.
 #include <cstdint>
 
 #include "base/check.h"
@@ -22,19 +23,19 @@ void CheckStream(std::shared_ptr<const Tokenizer> tokenizer, const std::vector<T
 }
 
 void Check(uint8_t choice, std::string_view text) {
-  static const std::shared_ptr<const Tokenizer> kTokenizers[] = {Tokenizer::FromData(TinySpm()),
-                                                                 Tokenizer::FromData(TinyBpe("llama-bpe")),
-                                                                 Tokenizer::FromData(TinyBpe("qwen2"))};
+  static const std::shared_ptr<const Tokenizer> kTokenizers[] = {
+      Tokenizer::FromData(TinySpm()), Tokenizer::FromData(TinyBpe("llama-bpe")),
+      Tokenizer::FromData(TinyBpe("qwen2"))};
   const auto& tokenizer = kTokenizers[choice % 3];
   const bool parse_special = choice & 0x80;
   const std::vector<TokenId> ids = tokenizer->Encode(text, false, parse_special);
   for (const TokenId id : ids) LARDER_CHECK(id >= 0 && static_cast<size_t>(id) < tokenizer->size());
   CheckStream(tokenizer, ids);
-  // SPM does not always return the same text: it treats U+2581 as a space, and adds a space after a special
-  // token.
-  const bool exact =
-      tokenizer->model_name() == "gpt2" ||
-      (!parse_special && text.find("\xE2\x96\x81") == text.npos && text.find("<tool>") == text.npos);
+  // SPM does not always return the same text: it treats U+2581 as a space, and adds a space after a
+  // special token.
+  const bool exact = tokenizer->model_name() == "gpt2" ||
+                     (!parse_special && text.find("\xE2\x96\x81") == text.npos &&
+                      text.find("<tool>") == text.npos);
   if (exact) LARDER_CHECK(tokenizer->Decode(ids, true) == text);
 }
 

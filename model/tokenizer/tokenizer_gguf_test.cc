@@ -1,5 +1,5 @@
-// From a GGUF file's keys to a tokenizer: which keys are read, which defaults hold for missing keys, and what
-// is refused.
+// From a GGUF file's keys to a tokenizer: which keys are read, which defaults hold for missing
+// keys, and what is refused.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -102,7 +102,8 @@ TEST_F(TokenizerGguf, RefusesIdsOutsideTheVocabulary) {
   for (const uint32_t id : {5000u, 3000000000u}) {
     const std::string path =
         Write([&](GgufWriter& writer) { writer.Add("tokenizer.ggml.bos_token_id", id); });
-    EXPECT_NE(ErrorOf(path).find("'tokenizer.ggml.bos_token_id' is " + std::to_string(id)), std::string::npos)
+    EXPECT_NE(ErrorOf(path).find("'tokenizer.ggml.bos_token_id' is " + std::to_string(id)),
+              std::string::npos)
         << ErrorOf(path);
     EXPECT_EQ(ErrorOf(path).rfind(path, 0), 0u);
   }
@@ -110,7 +111,8 @@ TEST_F(TokenizerGguf, RefusesIdsOutsideTheVocabulary) {
 
 TEST_F(TokenizerGguf, RefusesAFileWithoutScores) {
   const std::string path = Write([](GgufWriter&) {}, false);
-  EXPECT_NE(ErrorOf(path).find("'tokenizer.ggml.scores' has 0 entries"), std::string::npos) << ErrorOf(path);
+  EXPECT_NE(ErrorOf(path).find("'tokenizer.ggml.scores' has 0 entries"), std::string::npos)
+      << ErrorOf(path);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
-// Merger: the merge loop of SPM and BPE. It joins a word's symbols pair by pair, always the pair that is
-// first in order (the leftmost of equals), until no known pair is left. A heap of candidates makes it n log
-// n; candidates that an earlier merge has made invalid are dropped when they are popped. It is scratch
-// memory: one per call of Encode, reused from word to word.
+// Merger: the merge loop of SPM and BPE. It joins a word's symbols pair by pair, always the pair
+// that is first in order (the leftmost of equals), until no known pair is left. A heap of
+// candidates makes it n log n; candidates that an earlier merge has made invalid are dropped when
+// they are popped. It is scratch memory: one per call of Encode, reused from word to word.
 #pragma once
 
 #include <algorithm>
@@ -37,8 +37,8 @@ class Merger {
     symbols_.push_back({text, id, i - 1, -1});
   }
 
-  // Calls find(left, right) -> std::optional<Merge> for pairs, then emit(symbol) for each symbol that
-  // remains.
+  // Calls find(left, right) -> std::optional<Merge> for pairs, then emit(symbol) for each symbol
+  // that remains.
   template <typename Find, typename Emit>
   void Run(Find&& find, Emit&& emit) {
     heap_.clear();
@@ -50,9 +50,10 @@ class Merger {
       heap_.pop_back();
       Symbol& left = symbols_[top.left];
       Symbol& right = symbols_[top.right];
-      // Sizes only grow, and a symbol that was merged away is empty, so an equal sum means the same two
-      // symbols.
-      if (left.text.empty() || right.text.empty() || left.text.size() + right.text.size() != top.bytes)
+      // Sizes only grow, and a symbol that was merged away is empty, so an equal sum means the same
+      // two symbols.
+      if (left.text.empty() || right.text.empty() ||
+          left.text.size() + right.text.size() != top.bytes)
         continue;
       left = {{left.text.data(), top.bytes}, top.id, left.prev, right.next};
       right.text = {};

@@ -12,21 +12,25 @@ SpecialTokens::SpecialTokens(const TokenizerData& data) : data_(data) {
   size_t all_bytes = 0;
   for (size_t i = 0; i < data.tokens.size(); ++i) {
     const TokenType type = data.types[i];
-    if (type != TokenType::kUserDefined && type != TokenType::kControl && type != TokenType::kUnknown)
+    if (type != TokenType::kUserDefined && type != TokenType::kControl &&
+        type != TokenType::kUnknown)
       continue;
     const size_t bytes = data.tokens[i].size();
     if (bytes == 0) continue;
     all_bytes += bytes;
     if (bytes > kMaxBytes || all_bytes > kMaxAllBytes) {
       throw Error(
-          "{}: key 'tokenizer.ggml.tokens': special token {} has {} bytes, with those before it {}; expected "
+          "{}: key 'tokenizer.ggml.tokens': special token {} has {} bytes, with those before it "
+          "{}; expected "
           "at "
           "most {} each and {} in all",
           data.source, i, bytes, all_bytes, kMaxBytes, kMaxAllBytes);
     }
     specials.push_back(static_cast<TokenId>(i));
   }
-  const auto text_of = [&](TokenId id) -> const std::string& { return data.tokens[static_cast<size_t>(id)]; };
+  const auto text_of = [&](TokenId id) -> const std::string& {
+    return data.tokens[static_cast<size_t>(id)];
+  };
   std::stable_sort(specials.begin(), specials.end(), [&](TokenId a, TokenId b) {
     return std::lexicographical_compare(
         text_of(a).rbegin(), text_of(a).rend(), text_of(b).rbegin(), text_of(b).rend(),
@@ -53,7 +57,8 @@ SpecialTokens::SpecialTokens(const TokenizerData& data) : data_(data) {
     }
     while (begin < end) {
       const auto byte_of = [&](size_t i) {
-        return static_cast<uint8_t>(*(text_of(specials[i]).rbegin() + static_cast<ptrdiff_t>(depth)));
+        return static_cast<uint8_t>(
+            *(text_of(specials[i]).rbegin() + static_cast<ptrdiff_t>(depth)));
       };
       const uint8_t byte = byte_of(begin);
       size_t same = begin + 1;
@@ -103,8 +108,8 @@ std::vector<SpecialTokens::Fragment> SpecialTokens::Split(std::string_view text,
   for (size_t i = text.size(); i-- > 0;) {
     const auto byte = static_cast<uint8_t>(text[i]);
     uint32_t child = Child(node, byte);
-    // Each iteration makes the node less deep, and each byte makes it at most one deeper. So there are no
-    // more iterations in all than bytes.
+    // Each iteration makes the node less deep, and each byte makes it at most one deeper. So there
+    // are no more iterations in all than bytes.
     for (; child == kNone && node != 0; ++work) {
       node = nodes_[node].fail;
       child = Child(node, byte);

@@ -27,9 +27,10 @@ TokenizerData Data(std::initializer_list<std::pair<const char*, TokenType>> toke
 }
 
 TEST(TokenizerSpecials, FindsTheLongestFirst) {
-  const auto data =
-      Data({{"<a>", TokenType::kControl}, {"<a><b>", TokenType::kControl}, {"x", TokenType::kNormal}});
-  EXPECT_EQ(Split(data, "x<a><b>y<a>", true), (Fragments{{"x", -1}, {"<a><b>", 1}, {"y", -1}, {"<a>", 0}}));
+  const auto data = Data(
+      {{"<a>", TokenType::kControl}, {"<a><b>", TokenType::kControl}, {"x", TokenType::kNormal}});
+  EXPECT_EQ(Split(data, "x<a><b>y<a>", true),
+            (Fragments{{"x", -1}, {"<a><b>", 1}, {"y", -1}, {"<a>", 0}}));
   EXPECT_EQ(Split(data, "x<a><b>", false), (Fragments{{"x<a><b>", -1}}));
   EXPECT_EQ(Split(data, "", true), Fragments{});
 }
@@ -82,18 +83,19 @@ TEST(TokenizerSpecials, EqualsCuttingPlaceByPlace) {
   }
 }
 
-// Runs of spaces as user-defined tokens, as Gemma's vocabulary has them: the longest first from the left.
+// Runs of spaces as user-defined tokens, as Gemma's vocabulary has them: the longest first from the
+// left.
 TEST(TokenizerSpecials, RunsOfSpaces) {
   TokenizerData data;
   for (size_t n = 2; n <= 31; ++n) AddToken(data, std::string(n, ' '), TokenType::kUserDefined);
-  EXPECT_EQ(
-      Split(data, std::string(73, ' ') + "x ", false),
-      (Fragments{
-          {std::string(31, ' '), 29}, {std::string(31, ' '), 29}, {std::string(11, ' '), 9}, {"x ", -1}}));
+  EXPECT_EQ(Split(data, std::string(73, ' ') + "x ", false), (Fragments{{std::string(31, ' '), 29},
+                                                                        {std::string(31, ' '), 29},
+                                                                        {std::string(11, ' '), 9},
+                                                                        {"x ", -1}}));
 }
 
-// A malicious model file: each place of the text begins a thousand tokens, or almost a token of a thousand
-// bytes. Steps are counted, not seconds.
+// A malicious model file: each place of the text begins a thousand tokens, or almost a token of a
+// thousand bytes. Steps are counted, not seconds.
 TEST(TokenizerSpecials, WorkIsLinearInTheText) {
   TokenizerData nested, nearly, both;
   for (size_t n = 1; n <= SpecialTokens::kMaxBytes; ++n)
@@ -131,10 +133,11 @@ TEST(TokenizerSpecials, TokensThatNoModelHasAreRefused) {
   AddToken(data, std::string(1 << 20, 'a'), TokenType::kNormal);  // is not a special token
   EXPECT_EQ(error(data), "");
   AddToken(data, std::string(SpecialTokens::kMaxBytes + 1, 'a'), TokenType::kControl);
-  EXPECT_EQ(error(data),
-            "bad.gguf: key 'tokenizer.ggml.tokens': special token 2 has 1025 bytes, with those before it "
-            "2049; expected "
-            "at most 1024 each and 4194304 in all");
+  EXPECT_EQ(
+      error(data),
+      "bad.gguf: key 'tokenizer.ggml.tokens': special token 2 has 1025 bytes, with those before it "
+      "2049; expected "
+      "at most 1024 each and 4194304 in all");
   data.tokens.back().pop_back();
   EXPECT_EQ(error(data), "");
   while (data.tokens.size() < 4096 + 1) AddToken(data, data.tokens[0], TokenType::kUserDefined);

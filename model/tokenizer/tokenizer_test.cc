@@ -1,4 +1,5 @@
-// The tokenizers on made-up vocabularies: the effect of each rule, and every way a vocabulary can be wrong.
+// The tokenizers on made-up vocabularies: the effect of each rule, and every way a vocabulary can
+// be wrong.
 #include "model/tokenizer/tokenizer.h"
 
 #include <gtest/gtest.h>
@@ -17,13 +18,16 @@ namespace {
 using Texts = std::vector<std::string>;
 
 std::shared_ptr<const Tokenizer> Spm() { return Tokenizer::FromData(TinySpm()); }
-std::shared_ptr<const Tokenizer> Bpe(std::string pre) { return Tokenizer::FromData(TinyBpe(std::move(pre))); }
+std::shared_ptr<const Tokenizer> Bpe(std::string pre) {
+  return Tokenizer::FromData(TinyBpe(std::move(pre)));
+}
 
 // The tokens as the vocabulary writes them.
 Texts Split(const Tokenizer& tokenizer, const TokenizerData& data, std::string_view text,
             bool parse_special = false, bool add_bos = false) {
   Texts texts;
-  for (const TokenId id : tokenizer.Encode(text, add_bos, parse_special)) texts.push_back(data.tokens[id]);
+  for (const TokenId id : tokenizer.Encode(text, add_bos, parse_special))
+    texts.push_back(data.tokens[id]);
   return texts;
 }
 Texts SplitSpm(std::string_view text, bool parse_special = false, bool add_bos = false) {
@@ -52,8 +56,8 @@ TEST(TokenizerSpm, MergesByScore) {
   EXPECT_EQ(SplitSpm("hello"), (Texts{"▁hello"}));
   EXPECT_EQ(SplitSpm("hello hello"), (Texts{"▁hello", "▁hello"}));
   EXPECT_EQ(SplitSpm("hell"), (Texts{"▁", "hell"}));
-  EXPECT_EQ(SplitSpm("world"),
-            (Texts{"▁w", "or", "ld"}));  // "world" is known, but no two of its parts are adjacent
+  // "world" is known, but no two of its parts are adjacent
+  EXPECT_EQ(SplitSpm("world"), (Texts{"▁w", "or", "ld"}));
   EXPECT_EQ(SplitSpm("  hello"), (Texts{"▁▁", "▁hello"}));
   EXPECT_EQ(SplitSpm(""), Texts{});
 }
@@ -140,7 +144,8 @@ TEST(TokenizerBpe, Llama3TakesWholeWordsWithoutMerges) {
 }
 
 TEST(TokenizerBpe, SpecialTokens) {
-  EXPECT_EQ(SplitBpe("hello<|eot_id|>hello", "qwen2", true), (Texts{"hello", "<|eot_id|>", "hello"}));
+  EXPECT_EQ(SplitBpe("hello<|eot_id|>hello", "qwen2", true),
+            (Texts{"hello", "<|eot_id|>", "hello"}));
   EXPECT_EQ(SplitBpe("<|eot_id|>").front(), "<");
   EXPECT_EQ(SplitBpe("a<tool>"), (Texts{"a", "<tool>"}));
   const auto tokenizer = Bpe("llama-bpe");
@@ -174,8 +179,8 @@ TEST(TokenizerBpe, WritesBytesForMergedSymbolsThatAreNoTokens) {
   EXPECT_EQ(Split(*Tokenizer::FromData(data), data, "xyz"), (Texts{"xyz"}));
 }
 
-// The quadratic definition: join the pair that is first in order, the leftmost of equals, until there is
-// none.
+// The quadratic definition: join the pair that is first in order, the leftmost of equals, until
+// there is none.
 template <typename Order>
 Texts JoinNaively(Texts symbols, Order&& order) {
   for (;;) {
@@ -206,7 +211,8 @@ TEST(TokenizerSpm, EqualsTheQuadraticDefinition) {
     for (int i = 0; i < 25; ++i) {
       const std::string word = RandomWord(random, "aabbc", 2 + random() % 4);
       if (std::count(data.tokens.begin(), data.tokens.end(), word) > 0) continue;
-      AddToken(data, word, TokenType::kNormal, -static_cast<float>(random() % 8));  // with equal scores
+      // with equal scores
+      AddToken(data, word, TokenType::kNormal, -static_cast<float>(random() % 8));
     }
     const auto tokenizer = Tokenizer::FromData(data);
     for (int i = 0; i < 40; ++i) {
@@ -229,7 +235,8 @@ TEST(TokenizerBpe, EqualsTheQuadraticDefinition) {
     Texts known = {"a", "b", "c"};
     data.merges.clear();
     for (int i = 0; i < 25; ++i) {
-      const std::string left = known[random() % known.size()], right = known[random() % known.size()];
+      const std::string left = known[random() % known.size()],
+                        right = known[random() % known.size()];
       if (std::count(known.begin(), known.end(), left + right) > 0) continue;
       known.push_back(left + right);
       data.merges.push_back(left + " " + right);
@@ -278,7 +285,9 @@ TEST(TokenizerErrors, NameTheFieldAndWhatWasExpected) {
       {"'tokenizer.ggml.unknown_token_id' is 284", [](TokenizerData& d) { d.unk = 284; }},
       {"byte token 3 is '<0xG0>'", [](TokenizerData& d) { d.tokens[3] = "<0xG0>"; }},
       {"no token '<0x01>'",
-       [](TokenizerData& d) { d.tokens[4] = "<0x00>", d.types[0] = TokenType::kNormal, d.unk = -1; }},
+       [](TokenizerData& d) {
+         d.tokens[4] = "<0x00>", d.types[0] = TokenType::kNormal, d.unk = -1;
+       }},
   };
   for (const Case& c : spm_cases) {
     TokenizerData data = TinySpm();

@@ -1,6 +1,6 @@
 // The real vocabularies: published texts and their ids must match exactly. The files are read from
-// LARDER_TEST_DATA (by default ../shared/data beside the repository); without them the tests are skipped.
-// Tests that need no published results are in tokenizer_test.cc.
+// LARDER_TEST_DATA (by default ../shared/data beside the repository); without them the tests are
+// skipped. Tests that need no published results are in tokenizer_test.cc.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -35,12 +35,14 @@ std::vector<TokenId> Ids(const std::string& line) {
 }
 
 void ExpectPublishedIds(const Tokenizer& tokenizer, const std::string& base) {
-  const std::vector<std::string> texts = SplitAt(ReadFile(base + ".inp"), "\n__ggml_vocab_test__\n");
+  const std::vector<std::string> texts =
+      SplitAt(ReadFile(base + ".inp"), "\n__ggml_vocab_test__\n");
   const std::vector<std::string> lines = SplitAt(ReadFile(base + ".out"), "\n");
   ASSERT_GT(texts.size(), 40u);
   ASSERT_GE(lines.size(), texts.size());
   for (size_t i = 0; i < texts.size(); ++i) {
-    EXPECT_EQ(tokenizer.Encode(texts[i], false, false), Ids(lines[i])) << "text " << i << ": " << texts[i];
+    EXPECT_EQ(tokenizer.Encode(texts[i], false, false), Ids(lines[i]))
+        << "text " << i << ": " << texts[i];
     EXPECT_EQ(tokenizer.Decode(Ids(lines[i])), texts[i]);
   }
 }
@@ -68,8 +70,9 @@ void ExpectItKnowsTheEnd(const Tokenizer& tokenizer) {
 }
 
 void ExpectLlama3ChatTokens(const Tokenizer& tokenizer) {
-  EXPECT_EQ(tokenizer.Encode("<|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>", true, true),
-            (std::vector<TokenId>{128000, 128006, 882, 128007, 271, 13347, 128009}));
+  EXPECT_EQ(
+      tokenizer.Encode("<|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>", true, true),
+      (std::vector<TokenId>{128000, 128006, 882, 128007, 271, 13347, 128009}));
   EXPECT_TRUE(tokenizer.wants_bos());
   EXPECT_TRUE(tokenizer.IsEndOfGeneration(128001));
   EXPECT_TRUE(tokenizer.IsEndOfGeneration(128008));
@@ -89,7 +92,8 @@ TEST_P(TokenizerVocab, MatchesThePublishedIds) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, TokenizerVocab,
-                         testing::Values("vocab-llama-spm", "vocab-phi3", "vocab-llama3", "vocab-qwen2"),
+                         testing::Values("vocab-llama-spm", "vocab-phi3", "vocab-llama3",
+                                         "vocab-qwen2"),
                          [](const auto& param) {
                            std::string name = param.param;
                            std::replace(name.begin(), name.end(), '-', '_');

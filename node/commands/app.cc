@@ -23,7 +23,8 @@
 namespace larder::node::inline commands {
 namespace {
 
-// llama.cpp's options with several letters after one dash, which CLI11 would read as one-letter options.
+// llama.cpp's options with several letters after one dash, which CLI11 would read as one-letter
+// options.
 struct Spelling {
   std::string_view short_form, long_form;
 };
@@ -32,8 +33,9 @@ constexpr Spelling kSpellings[] = {{"-cnv", "--conversation"}, {"-no-cnv", "--no
                                    {"-np", "--parallel"},      {"-l", "--logit-bias"}};
 
 // Options of llama.cpp that Larder does not have. CLI11 would read "-hf" as "-h".
-constexpr std::string_view kForeign[] = {"-hf",  "-hfr", "-hff", "-fa", "-ngl",  "-mg", "-sm", "-ts",
-                                         "-ctk", "-ctv", "-dt",  "-lv", "-nkvo", "-tb", "-mu", "-cb"};
+constexpr std::string_view kForeign[] = {"-hf",   "-hfr", "-hff", "-fa",  "-ngl", "-mg",
+                                         "-sm",   "-ts",  "-ctk", "-ctv", "-dt",  "-lv",
+                                         "-nkvo", "-tb",  "-mu",  "-cb"};
 
 std::vector<std::string> Arguments(int argc, char** argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
@@ -45,7 +47,8 @@ std::vector<std::string> Arguments(int argc, char** argv) {
   return arguments;
 }
 
-// What a message quotes (a path, a key of a file) may contain line ends; the error still has to be one line.
+// What a message quotes (a path, a key of a file) may contain line ends; the error still has to be
+// one line.
 void Complain(const char* kind, std::string text) {
   std::fflush(stdout);
   std::replace_if(
@@ -60,7 +63,8 @@ void Complain(const char* kind, std::string text) {
 int Usage(const std::string& text, const CLI::App* command) {
   Complain("usage", text);
   if (!LogsAreJson())
-    fmt::print(stderr, "try: larder {}--help\n", command == nullptr ? "" : command->get_name() + " ");
+    fmt::print(stderr, "try: larder {}--help\n",
+               command == nullptr ? "" : command->get_name() + " ");
   return kUsage;
 }
 
@@ -84,20 +88,23 @@ std::string ConversionText(const std::string& text) {
                      text.substr(between + kBetween.size()));
 }
 
-// CLI11 reports a missing option before an unknown one, but the unknown one may be the missing one mistyped.
+// CLI11 reports a missing option before an unknown one, but the unknown one may be the missing one
+// mistyped.
 std::string UsageText(const CLI::ParseError& error, const CLI::App& command) {
   const std::vector<std::string> unknown = command.remaining();
   if (unknown.empty()) return ConversionText(error.what());
   const bool option = unknown[0].starts_with('-');
-  return option ? fmt::format("larder {} has no option '{}'", command.get_name(), unknown[0])
-                : fmt::format("larder {}: unexpected argument '{}'", command.get_name(), unknown[0]);
+  return option
+             ? fmt::format("larder {} has no option '{}'", command.get_name(), unknown[0])
+             : fmt::format("larder {}: unexpected argument '{}'", command.get_name(), unknown[0]);
 }
 
 int Run(const Command& command, const OptionSources& sources) {
   try {
     const int code = command.run();
     // A full disk or a closed pipe is detected only here.
-    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) throw Error("can't write to standard output");
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+      throw Error("can't write to standard output");
     return code;
   } catch (const CLI::ParseError& error) {
     return Usage(sources.Reword(error.what()), command.options);
@@ -112,8 +119,9 @@ int Run(const Command& command, const OptionSources& sources) {
 }
 
 bool AsksForHelp(const std::vector<std::string>& arguments) {
-  return std::any_of(arguments.begin(), arguments.end(),
-                     [](const std::string& argument) { return argument == "--help" || argument == "-h"; });
+  return std::any_of(arguments.begin(), arguments.end(), [](const std::string& argument) {
+    return argument == "--help" || argument == "-h";
+  });
 }
 
 // How log lines are written; options of every command.
@@ -124,11 +132,14 @@ struct LogOptions {
 
 void AddLogOptions(CLI::App& command, LogOptions& options) {
   const char* group = "Settings";
-  command.add_option("--log-format", options.format, "text, or json: one object a line (default: text)")
+  command
+      .add_option("--log-format", options.format,
+                  "text, or json: one object a line (default: text)")
       ->type_name("NAME")
       ->check(
           [](const std::string& text) {
-            return text == "text" || text == "json" ? "" : fmt::format("'{}' is not text or json", text);
+            return text == "text" || text == "json" ? ""
+                                                    : fmt::format("'{}' is not text or json", text);
           },
           "")
       ->group(group);
@@ -136,7 +147,9 @@ void AddLogOptions(CLI::App& command, LogOptions& options) {
       ->type_name("NAME")
       ->check(
           [](const std::string& text) {
-            return LogLevelByName(text) ? "" : fmt::format("'{}' is not error, warn, info or debug", text);
+            return LogLevelByName(text)
+                       ? ""
+                       : fmt::format("'{}' is not error, warn, info or debug", text);
           },
           "")
       ->group(group);
@@ -186,17 +199,20 @@ int Main(int argc, char** argv) {
     fmt::print(stderr, "{}", program.help());
     return kUsage;
   }
-  const bool known = std::any_of(commands.begin(), commands.end(),
-                                 [&](const Command& c) { return c.options->get_name() == arguments[0]; });
+  const bool known = std::any_of(commands.begin(), commands.end(), [&](const Command& c) {
+    return c.options->get_name() == arguments[0];
+  });
   if (!arguments[0].starts_with('-') && !known) {
     std::string names;
     for (const Command& c : commands) names += (names.empty() ? "" : ", ") + c.options->get_name();
-    return Usage(fmt::format("unknown command '{}'; the commands are {}", arguments[0], names), nullptr);
+    return Usage(fmt::format("unknown command '{}'; the commands are {}", arguments[0], names),
+                 nullptr);
   }
   for (size_t i = 1; i < arguments.size(); ++i) {
-    const bool is_text =
-        arguments[i - 1] == "-p" || arguments[i - 1] == "--prompt" || arguments[i - 1] == "--system";
-    if (is_text || std::find(std::begin(kForeign), std::end(kForeign), arguments[i]) == std::end(kForeign))
+    const bool is_text = arguments[i - 1] == "-p" || arguments[i - 1] == "--prompt" ||
+                         arguments[i - 1] == "--system";
+    if (is_text ||
+        std::find(std::begin(kForeign), std::end(kForeign), arguments[i]) == std::end(kForeign))
       continue;
     return Usage(fmt::format("larder has no option '{}' (llama.cpp has)", arguments[i]), nullptr);
   }
@@ -224,7 +240,8 @@ int Main(int argc, char** argv) {
     if (dynamic_cast<const CLI::CallForVersion*>(&wanted) != nullptr) {
       fmt::print("{}\n", wanted.what());
     } else {
-      fmt::print("{}", command == commands.end() ? program.help() : command->options->help("larder"));
+      fmt::print("{}",
+                 command == commands.end() ? program.help() : command->options->help("larder"));
     }
     return 0;
   } catch (const CLI::ParseError& error) {

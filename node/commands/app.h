@@ -1,5 +1,5 @@
-// The program `larder`: finds the command and runs it. An error that leaves the command becomes one line on
-// stderr and an exit code.
+// The program `larder`: finds the command and runs it. An error that leaves the command becomes one
+// line on stderr and an exit code.
 #pragma once
 
 namespace larder::node::inline commands {

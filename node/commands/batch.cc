@@ -1,5 +1,5 @@
-// `larder batch`: answers a file of requests, by its own engine or by running servers. A job that was killed
-// goes on with --resume, to the same bytes.
+// `larder batch`: answers a file of requests, by its own engine or by running servers. A job that
+// was killed goes on with --resume, to the same bytes.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
@@ -50,19 +50,25 @@ void Describe(CLI::App& command, BatchOptions& o) {
   const char* job = "Job";
   command
       .add_option("-i,--input", o.input,
-                  "requests, one a line: {\"custom_id\", \"url\", \"body\"}, as OpenAI's batch API has them")
+                  "requests, one a line: {\"custom_id\", \"url\", \"body\"}, as OpenAI's batch API "
+                  "has them")
       ->type_name("FILE")
       ->required()
       ->group(job);
-  command.add_option("-o,--output", o.output, "answers, one a line, in the order in which they are complete")
+  command
+      .add_option("-o,--output", o.output,
+                  "answers, one a line, in the order in which they are complete")
       ->type_name("FILE")
       ->required()
       ->group(job);
-  command.add_flag("--resume", o.resume, "go on with a job that was interrupted or killed")->group(job);
-  command.add_flag("--restart", o.restart, "begin the job anew: removes what it has written")->group(job);
+  command.add_flag("--resume", o.resume, "go on with a job that was interrupted or killed")
+      ->group(job);
+  command.add_flag("--restart", o.restart, "begin the job anew: removes what it has written")
+      ->group(job);
   command
       .add_option("--server", o.servers,
-                  "URL of a running server that answers instead of an own engine, such as http://host:8080; "
+                  "URL of a running server that answers instead of an own engine, such as "
+                  "http://host:8080; "
                   "several times: they share the job. With --manifest: which server of it this is")
       ->type_name("URL")
       ->allow_extra_args(false)
@@ -78,14 +84,15 @@ void Describe(CLI::App& command, BatchOptions& o) {
   command.add_option("--api-key-file", o.key_file, "file with the servers' key in its first line")
       ->type_name("FILE")
       ->group(job);
-  AddCount(command, "--slots,--parallel", o.model.slots, "requests at once (also -np; default: 16)", 1)
+  AddCount(command, "--slots,--parallel", o.model.slots, "requests at once (also -np; default: 16)",
+           1)
       ->group(job);
   AddKvOptions(command, o.model, job);
   command
-      .add_option(
-          "--patience", o.patience_s,
-          "seconds that the job waits for a lost socket of the cluster, or for any server; then it ends, and "
-          "--resume goes on (default: 600)")
+      .add_option("--patience", o.patience_s,
+                  "seconds that the job waits for a lost socket of the cluster, or for any server; "
+                  "then it ends, and "
+                  "--resume goes on (default: 600)")
       ->type_name("S")
       ->check(NotFinite)
       ->check(CLI::Range(0.0, 86400.0).description(""))
@@ -101,17 +108,20 @@ std::string OptionsText(const BatchOptions& o, const serving::ServedModel& serve
   std::string bias;
   for (const std::string& one : o.sampling.logit_bias) bias += " " + one;
   return fmt::format(
-      "temp {} top-k {} top-p {} min-p {} repeat {} last {} presence {} frequency {} bias{} ignore-eos {} "
+      "temp {} top-k {} top-p {} min-p {} repeat {} last {} presence {} frequency {} bias{} "
+      "ignore-eos {} "
       "n {} context {} chat {}{}",
-      p.temperature, p.top_k, p.top_p, p.min_p, p.repeat_penalty, p.repeat_last_n, p.presence_penalty,
-      p.frequency_penalty, bias, o.sampling.ignore_eos, o.answers.max_tokens, served.context,
-      served.chat_template, SamplersText(o.sampling));
+      p.temperature, p.top_k, p.top_p, p.min_p, p.repeat_penalty, p.repeat_last_n,
+      p.presence_penalty, p.frequency_penalty, bias, o.sampling.ignore_eos, o.answers.max_tokens,
+      served.context, served.chat_template, SamplersText(o.sampling));
 }
 
-// For running servers: the ids inside a response are the server's, so they would differ from run to run.
+// For running servers: the ids inside a response are the server's, so they would differ from run to
+// run.
 void CheckRemoteLine(const serving::BatchLine& line, const serving::CompletionDefaults& defaults) {
   if (line.dialect == serving::Dialect::kResponses)
-    throw Error("url is /v1/responses: with --server expected /v1/completions or /v1/chat/completions");
+    throw Error(
+        "url is /v1/responses: with --server expected /v1/completions or /v1/chat/completions");
   serving::CheckBatchLine(line, defaults);
 }
 
@@ -127,14 +137,15 @@ std::unique_ptr<serving::BatchInput> CheckedInput(const BatchOptions& o,
 }
 
 // The job's file and its output, new or as they were left.
-serving::BatchOutput OpenJob(const BatchOptions& o, const serving::BatchInput& input, serving::BatchJob& job,
-                             std::vector<bool>& done) {
+serving::BatchOutput OpenJob(const BatchOptions& o, const serving::BatchInput& input,
+                             serving::BatchJob& job, std::vector<bool>& done) {
   const std::string path = o.output + ".job";
   std::error_code error;
   if (std::filesystem::equivalent(o.input, o.output, error))
     throw Error("{}: is the input; expected another file for the output", o.output);
   bool begun = std::filesystem::exists(path);
-  if (o.restart && begun) {  // the job's own file goes last: without it the output is a file like any other
+  if (o.restart && begun) {  // the job's own file goes last: without it the output is a file like
+                             // any other
     error.clear();
     std::filesystem::remove(o.output, error);
     if (!error) std::filesystem::remove(path, error);
@@ -146,8 +157,9 @@ serving::BatchOutput OpenJob(const BatchOptions& o, const serving::BatchInput& i
   }
   if (!begun) {
     if (std::filesystem::exists(o.output))
-      throw Error("{}: exists, and is not of a job (there is no {}); choose another name, or remove it",
-                  o.output, path);
+      throw Error(
+          "{}: exists, and is not of a job (there is no {}); choose another name, or remove it",
+          o.output, path);
     job.Save(path);
     return serving::BatchOutput::Create(o.output);
   }
@@ -156,7 +168,8 @@ serving::BatchOutput OpenJob(const BatchOptions& o, const serving::BatchInput& i
   if (!differs.empty())
     throw Error("{}: can't go on with this job: {}; --restart begins anew", path, differs);
   if (o.sampling.seed != "-1" && job.seed != before.seed)
-    throw Error("{}: can't go on with this job: --seed is another one; --restart begins anew", path);
+    throw Error("{}: can't go on with this job: --seed is another one; --restart begins anew",
+                path);
   job.seed = before.seed;
   job.created = before.created;
   return serving::BatchOutput::Resume(o.output, input, done);
@@ -190,7 +203,8 @@ int Answer(OpenedJob& opened, const std::function<void(serving::BatchWork&)>& an
   const int64_t start_ns = NowNs();
   auto progress = std::make_unique<Progress>("answering");
   serving::BatchWork work(
-      opened.job, *opened.input, opened.output, std::move(opened.done), [] { return Interrupts() > 0; },
+      opened.job, *opened.input, opened.output, std::move(opened.done),
+      [] { return Interrupts() > 0; },
       [&](const serving::BatchProgress& now) {
         progress->Update(now.done, opened.input->requests(), false);
       });
@@ -201,7 +215,8 @@ int Answer(OpenedJob& opened, const std::function<void(serving::BatchWork&)>& an
   const double seconds = SecondsSince(start_ns);
   fmt::print(
       stderr,
-      "requests   {} of {} answered{}\ntokens     {} of prompts, {} generated in {:.2f} s: {:.1f} a second\n",
+      "requests   {} of {} answered{}\ntokens     {} of prompts, {} generated in {:.2f} s: {:.1f} "
+      "a second\n",
       made.done, opened.input->requests(),
       made.failed > 0 ? fmt::format(", {} of this run with an error", made.failed) : std::string(),
       made.prompt_tokens, made.generated_tokens, seconds,
@@ -268,17 +283,20 @@ int RunOn(const BatchOptions& o) {
   OpenedJob opened(o, served, defaults);
   return Answer(opened, [&](serving::BatchWork& work) {
     RunOnServers(pool, served, work, [&](const serving::BatchLine& line) {
-      return serving::RemoteBody(line, defaults, serving::SeedOf(opened.job, line), o.sampling.ignore_eos);
+      return serving::RemoteBody(line, defaults, serving::SeedOf(opened.job, line),
+                                 o.sampling.ignore_eos);
     });
   });
 }
 
 int Run(BatchOptions o) {
-  if (o.resume && o.restart) throw CLI::ValidationError("batch", "give either --resume or --restart");
+  if (o.resume && o.restart)
+    throw CLI::ValidationError("batch", "give either --resume or --restart");
   const bool on_servers = std::any_of(o.servers.begin(), o.servers.end(), IsUrl);
   if (on_servers) {
     if (!o.model.model.empty() || !o.model.manifest.empty())
-      throw CLI::ValidationError("--server", "the servers have the model: give no --model or --manifest");
+      throw CLI::ValidationError("--server",
+                                 "the servers have the model: give no --model or --manifest");
     return RunOn(o);
   }
   if (o.concurrency > 0 || !o.api_keys.empty() || !o.key_file.empty())

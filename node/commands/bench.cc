@@ -21,7 +21,8 @@ namespace {
 
 struct BenchOptions {
   ModelOptions model;
-  std::string prompts = "512", generates = "128", batches = "1", threads, depths = "0", format = "md";
+  std::string prompts = "512", generates = "128", batches = "1", threads, depths = "0",
+              format = "md";
   size_t repetitions = 5;
   double probe_s = 1.0;
   bool breakdown = false;
@@ -37,7 +38,8 @@ std::vector<size_t> ParseList(const char* option, const std::string& text, size_
     const auto [end, failed] = std::from_chars(text.data() + at, text.data() + comma, value);
     if (failed != std::errc() || end != text.data() + comma || value < least) {
       throw CLI::ValidationError(
-          option, fmt::format("'{}' is not a list of numbers of at least {}, such as 1,8,32", text, least));
+          option,
+          fmt::format("'{}' is not a list of numbers of at least {}, such as 1,8,32", text, least));
     }
     values.push_back(value);
     at = comma + 1;
@@ -51,15 +53,18 @@ std::vector<BenchTest> Tests(const BenchOptions& o) {
   const auto batches = ParseList("-b", o.batches, 1);
   for (const size_t depth : depths) {
     for (const size_t tokens : ParseList("-p", o.prompts, 0)) {
-      if (tokens > 0) tests.push_back({.decode = false, .tokens = tokens, .batch = 1, .depth = depth});
+      if (tokens > 0)
+        tests.push_back({.decode = false, .tokens = tokens, .batch = 1, .depth = depth});
     }
     for (const size_t batch : batches) {
       for (const size_t tokens : ParseList("-n", o.generates, 0)) {
-        if (tokens > 0) tests.push_back({.decode = true, .tokens = tokens, .batch = batch, .depth = depth});
+        if (tokens > 0)
+          tests.push_back({.decode = true, .tokens = tokens, .batch = batch, .depth = depth});
       }
     }
   }
-  if (tests.empty()) throw CLI::ValidationError("bench", "nothing to measure: both -p and -n are 0");
+  if (tests.empty())
+    throw CLI::ValidationError("bench", "nothing to measure: both -p and -n are 0");
   return tests;
 }
 
@@ -69,8 +74,10 @@ struct ThreadsRun {
   std::vector<Breakdown> breakdowns;
 };
 
-// The bandwidths are measured first: a thread pool that existed already would wait on the same cores.
-ThreadsRun MeasureWithThreads(const BenchOptions& o, const BenchSpec& spec, const topology::Topology& machine,
+// The bandwidths are measured first: a thread pool that existed already would wait on the same
+// cores.
+ThreadsRun MeasureWithThreads(const BenchOptions& o, const BenchSpec& spec,
+                              const topology::Topology& machine,
                               const std::shared_ptr<const model::GgufFile>& file,
                               const std::optional<ManifestAndServer>& where, size_t threads) {
   ThreadsRun run;
@@ -90,7 +97,8 @@ ThreadsRun MeasureWithThreads(const BenchOptions& o, const BenchSpec& spec, cons
   const auto engine = LoadEngine(file, planned, o.model);
   if (plan.slots > engine->slots()) {
     throw Error(
-        "-b {}: the cluster of {} has only {} slots; raise slots under [model] in it, or measure fewer "
+        "-b {}: the cluster of {} has only {} slots; raise slots under [model] in it, or measure "
+        "fewer "
         "sequences",
         plan.slots, o.model.manifest, engine->slots());
   }
@@ -120,7 +128,8 @@ void Print(const BenchOptions& o, const BenchModel& model, std::vector<ThreadsRu
   }
   std::vector<std::pair<size_t, std::vector<Breakdown>>> breakdowns;
   breakdowns.reserve(runs.size());
-  for (ThreadsRun& run : runs) breakdowns.emplace_back(run.speeds.threads, std::move(run.breakdowns));
+  for (ThreadsRun& run : runs)
+    breakdowns.emplace_back(run.speeds.threads, std::move(run.breakdowns));
   if (json) {
     fmt::print("{}", BreakdownJson(model, breakdowns));
     return;
@@ -176,14 +185,16 @@ Command AddBench(CLI::App& program) {
            "repetitions of each test, after one that is not counted (default: 5)", 1)
       ->group(group);
   command
-      ->add_option("--probe-seconds", o->probe_s, "seconds to measure the machine's bandwidths (default: 1)")
+      ->add_option("--probe-seconds", o->probe_s,
+                   "seconds to measure the machine's bandwidths (default: 1)")
       ->type_name("S")
       ->check(NotFinite)
       ->check(CLI::Range(0.01, 60.0).description(""))
       ->group(group);
   command
       ->add_flag("--breakdown", o->breakdown,
-                 "show where the time of a step goes (products, norms, attention, waiting) instead of speeds")
+                 "show where the time of a step goes (products, norms, attention, waiting) instead "
+                 "of speeds")
       ->group(group);
   command->add_option("-o,--output", o->format, "md or json (default: md)")
       ->check(CLI::IsMember({"md", "json"}).description(""))

@@ -1,5 +1,5 @@
-// `larder bench-serve`: sends load to an OpenAI-compatible HTTP server, Larder's or another, or to Larder's
-// text stream, and measures its speed. Option names are those of vLLM's `bench serve`.
+// `larder bench-serve`: sends load to an OpenAI-compatible HTTP server, Larder's or another, or to
+// Larder's text stream, and measures its speed. Option names are those of vLLM's `bench serve`.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -33,19 +33,24 @@ struct BenchServeOptions {
 };
 
 void SetEndpoint(const BenchServeOptions& o, ServeTarget& target) {
-  target.path = !o.endpoint.empty() ? o.endpoint : o.agents ? "/v1/chat/completions" : "/v1/completions";
+  target.path = !o.endpoint.empty() ? o.endpoint
+                : o.agents          ? "/v1/chat/completions"
+                                    : "/v1/completions";
   if (target.path == "text") {
     target.kind = EndpointKind::kText;
-  } else if (target.path.starts_with('/') && target.path.find_first_of(" \r\n") == std::string::npos) {
-    target.kind =
-        target.path.ends_with("/chat/completions") ? EndpointKind::kChat : EndpointKind::kCompletions;
+  } else if (target.path.starts_with('/') &&
+             target.path.find_first_of(" \r\n") == std::string::npos) {
+    target.kind = target.path.ends_with("/chat/completions") ? EndpointKind::kChat
+                                                             : EndpointKind::kCompletions;
   } else {
-    throw CLI::ValidationError("--endpoint", "expected /v1/completions, /v1/chat/completions or text");
+    throw CLI::ValidationError("--endpoint",
+                               "expected /v1/completions, /v1/chat/completions or text");
   }
   if (o.agents && target.kind != EndpointKind::kChat)
     throw CLI::ValidationError("--endpoint", "agents speak to /v1/chat/completions");
   if (o.port > 65535)
-    throw CLI::ValidationError("--port", fmt::format("{} is not a port; expected at most 65535", o.port));
+    throw CLI::ValidationError("--port",
+                               fmt::format("{} is not a port; expected at most 65535", o.port));
   target.port = static_cast<uint16_t>(o.port != 0                          ? o.port
                                       : target.kind == EndpointKind::kText ? 7070
                                                                            : 8080);
@@ -61,7 +66,8 @@ double Rate(const std::string& text) {
   return rate;
 }
 
-// Requests that are not counted: a server's first tokens are slow, and an error should show at once.
+// Requests that are not counted: a server's first tokens are slow, and an error should show at
+// once.
 void WarmUp(const BenchServeOptions& o, LoadSpec load) {
   load.requests = RandomPrompts(o.warmups, o.input_words, o.output_tokens, ~load.seed);
   load.requests_per_s = INFINITY;
@@ -70,7 +76,8 @@ void WarmUp(const BenchServeOptions& o, LoadSpec load) {
   const LoadRun run = RunLoad(load, [](size_t) { return Interrupts() == 0; });
   for (const RequestResult& result : run.results) {
     if (!result.ok && Interrupts() == 0) {
-      throw Error("the first request to {}:{} failed: {}", load.target.host, load.target.port, result.error);
+      throw Error("the first request to {}:{} failed: {}", load.target.host, load.target.port,
+                  result.error);
     }
   }
 }
@@ -88,8 +95,9 @@ void AddRequests(const BenchServeOptions& o, LoadSpec& load) {
       return AgentTurn(agent, ended, result);
     };
   } else {
-    load.requests = o.prompt_file.empty() ? RandomPrompts(count, o.input_words, o.output_tokens, load.seed)
-                                          : PromptsOfFile(o.prompt_file, count, o.output_tokens);
+    load.requests = o.prompt_file.empty()
+                        ? RandomPrompts(count, o.input_words, o.output_tokens, load.seed)
+                        : PromptsOfFile(o.prompt_file, count, o.output_tokens);
   }
 }
 
@@ -116,15 +124,18 @@ int Run(const BenchServeOptions& o) {
     });
   }
   const ServeReport report = MakeServeReport(run, goodput);
-  fmt::print("{}{}", o.format == "json" ? ServeJson(load, goodput, report) : ServeText(load, goodput, report),
-             o.format == "json" ? "\n" : "");
+  fmt::print(
+      "{}{}",
+      o.format == "json" ? ServeJson(load, goodput, report) : ServeText(load, goodput, report),
+      o.format == "json" ? "\n" : "");
   if (Interrupts() > 0) return InterruptExitCode();
   return report.completed > 0 ? 0 : 1;
 }
 
 void AddLoadOptions(CLI::App& command, BenchServeOptions& o) {
   const char* const group = "Load";
-  AddCount(command, "--num-prompts", o.prompts, "requests, or conversations (default: 100, or 4)", 1)
+  AddCount(command, "--num-prompts", o.prompts, "requests, or conversations (default: 100, or 4)",
+           1)
       ->group(group);
   command
       .add_option("--request-rate", o.rate,
@@ -137,14 +148,16 @@ void AddLoadOptions(CLI::App& command, BenchServeOptions& o) {
   AddCount(command, "--input-len", o.input_words,
            "random words per prompt, or per tool's result; about one token each (default: 128)", 1)
       ->group(group);
-  AddCount(command, "--output-len", o.output_tokens, "most tokens to generate per request (default: 128)", 1)
+  AddCount(command, "--output-len", o.output_tokens,
+           "most tokens to generate per request (default: 128)", 1)
       ->group(group);
   command
       .add_option("--prompt-file", o.prompt_file,
                   "prompts, one a line: text, or JSON with \"prompt\" and \"output_len\"")
       ->type_name("FILE")
       ->group(group);
-  command.add_flag("--ignore-eos", o.load.sampling.ignore_eos, "keep generating after the end of text")
+  command
+      .add_flag("--ignore-eos", o.load.sampling.ignore_eos, "keep generating after the end of text")
       ->group(group);
   command
       .add_option("--temperature", o.load.sampling.temperature,
@@ -153,8 +166,9 @@ void AddLoadOptions(CLI::App& command, BenchServeOptions& o) {
       ->check(NotFinite)
       ->group(group);
   AddCount(command, "--seed", o.seed, "seed of arrivals and prompts (default: 0)")->group(group);
-  CLI::Option* agents = command.add_flag(
-      "--agent", o.agents, "conversations of an agent: a long system prompt with tools, many turns");
+  CLI::Option* agents =
+      command.add_flag("--agent", o.agents,
+                       "conversations of an agent: a long system prompt with tools, many turns");
   agents->excludes("--prompt-file")->group(group);
   AddCount(command, "--turns", o.agent.turns,
            "requests of a conversation, each with all before it (default: 10)", 1)
@@ -164,23 +178,26 @@ void AddLoadOptions(CLI::App& command, BenchServeOptions& o) {
            "words of the agents' system prompt and tools, about one token each (default: 16000)", 1)
       ->needs(agents)
       ->group(group);
-  AddCount(command, "--num-warmups", o.warmups, "warm-up requests, not counted (default: 1)")->group(group);
+  AddCount(command, "--num-warmups", o.warmups, "warm-up requests, not counted (default: 1)")
+      ->group(group);
 }
 
 }  // namespace
 
 Command AddBenchServe(CLI::App& program) {
   auto o = std::make_shared<BenchServeOptions>();
-  CLI::App* command = program.add_subcommand("bench-serve", "load a server and measure what its clients see");
+  CLI::App* command =
+      program.add_subcommand("bench-serve", "load a server and measure what its clients see");
   const char* const server = "Server";
   command->add_option("--host", o->load.target.host, "name or address (default: 127.0.0.1)")
       ->type_name("HOST")
       ->group(server);
-  AddCount(*command, "--port", o->port, "port (default: 8080; for the text stream 7070)", 1)->group(server);
+  AddCount(*command, "--port", o->port, "port (default: 8080; for the text stream 7070)", 1)
+      ->group(server);
   command
-      ->add_option(
-          "--endpoint", o->endpoint,
-          "/v1/completions, /v1/chat/completions, or text (default: /v1/completions; of agents chat)")
+      ->add_option("--endpoint", o->endpoint,
+                   "/v1/completions, /v1/chat/completions, or text (default: /v1/completions; of "
+                   "agents chat)")
       ->type_name("PATH")
       ->group(server);
   command

@@ -1,5 +1,5 @@
-// Commands of the built program on a model in several files, as llama.cpp's gguf-split writes them: they do
-// what they do with the whole file.
+// Commands of the built program on a model in several files, as llama.cpp's gguf-split writes them:
+// they do what they do with the whole file.
 #include <nlohmann/json.hpp>
 
 #include "model/gguf/gguf_testing.h"
@@ -12,8 +12,8 @@ using model::testing::PartPath;
 
 class CliGgufParts : public Cli {
  protected:
-  // The demo model in three files of which the first has no tensors, as `gguf-split --no-tensor-first-split`
-  // makes them. Returns the first one's path.
+  // The demo model in three files of which the first has no tensors, as `gguf-split
+  // --no-tensor-first-split` makes them. Returns the first one's path.
   static std::string Split() {
     const std::string path = PartPath(Path("story"), 0, 3);
     if (!fs::exists(path)) {
@@ -53,8 +53,8 @@ TEST_F(CliGgufParts, HaveTheWholeFilesPlan) {
   };
   EXPECT_EQ(plan(Split()), plan(Demo()));
   const auto bench = [](const std::string& model) {
-    const Outcome got = Run({"bench", "-m", model, "-p", "4", "-n", "2", "-b", "1", "-r", "1", "-t", "1",
-                             "-o", "json", "--probe-seconds", "0.02"});
+    const Outcome got = Run({"bench", "-m", model, "-p", "4", "-n", "2", "-b", "1", "-r", "1", "-t",
+                             "1", "-o", "json", "--probe-seconds", "0.02"});
     EXPECT_EQ(got.code, 0) << got.err;
     return nlohmann::json::parse(got.out)[0];
   };
@@ -67,7 +67,8 @@ TEST_F(CliGgufParts, HaveTheWholeFilesPlan) {
 
 // The stages' files, and so their fingerprint, do not depend on how the model came.
 TEST_F(CliGgufParts, SplitIntoTheSameStages) {
-  for (const auto& [model, folder] : {std::pair{Demo(), "of-whole"}, std::pair{Split(), "of-parts"}}) {
+  for (const auto& [model, folder] :
+       {std::pair{Demo(), "of-whole"}, std::pair{Split(), "of-parts"}}) {
     const Outcome got = Run({"split", "-m", model, "--stages", "2", "-o", Path(folder)});
     ASSERT_EQ(got.code, 0) << got.err;
   }
@@ -91,7 +92,8 @@ TEST_F(CliGgufParts, AreListed) {
   }
   EXPECT_EQ(json["bytes"], bytes);
   EXPECT_EQ(json["files"][1]["tensors"], 20);
-  EXPECT_FALSE(nlohmann::json::parse(Run({"inspect", "-m", Demo(), "--json"}).out).contains("files"));
+  EXPECT_FALSE(
+      nlohmann::json::parse(Run({"inspect", "-m", Demo(), "--json"}).out).contains("files"));
 }
 
 TEST_F(CliGgufParts, GivenWrongAreRefused) {
@@ -104,9 +106,9 @@ TEST_F(CliGgufParts, GivenWrongAreRefused) {
   }
   const std::string alone = PartPath(Path("alone"), 0, 3);
   fs::copy_file(Split(), alone);
-  ExpectError(
-      Run({"run", "-m", alone, "-p", "x"}),
-      PartPath(Path("alone"), 1, 3) + ": can't open: No such file or directory; the model is in 3 files");
+  ExpectError(Run({"run", "-m", alone, "-p", "x"}),
+              PartPath(Path("alone"), 1, 3) +
+                  ": can't open: No such file or directory; the model is in 3 files");
 }
 
 }  // namespace

@@ -53,16 +53,19 @@ TEST_F(Cli, SynthWritesTheTypeThatIsAsked) {
     const std::string name(named.name), path = Path("of_a_type.gguf");
     // Lines of the help are broken at blanks only.
     EXPECT_NE(help.find(name), std::string::npos) << help;
-    const Outcome made = Run({"synth", "--layers", "1", "--dim", "256", "--heads", "4", "--ffn", "96",
-                              "--vocab", "300", "--type", name, "-o", path});
+    const Outcome made = Run({"synth", "--layers", "1", "--dim", "256", "--heads", "4", "--ffn",
+                              "96", "--vocab", "300", "--type", name, "-o", path});
     EXPECT_EQ(made.code, 0) << made.err;
     const auto file = model::GgufFile::Open(path);
     EXPECT_EQ(file->Tensor("blk.0.attn_q.weight").type, named.types.most) << name;
     EXPECT_EQ(file->Tensor("output.weight").type, named.types.finer) << name;
-    EXPECT_EQ(file->Tensor("blk.0.ffn_down.weight").type, model::FallbackType(named.types.finer, 96)) << name;
+    EXPECT_EQ(file->Tensor("blk.0.ffn_down.weight").type,
+              model::FallbackType(named.types.finer, 96))
+        << name;
     const Outcome shown = Run({"inspect", "-m", path});
     EXPECT_EQ(shown.code, 0) << shown.err;
-    EXPECT_NE(shown.out.find(model::GgufTypeName(static_cast<uint32_t>(named.types.most))), std::string::npos)
+    EXPECT_NE(shown.out.find(model::GgufTypeName(static_cast<uint32_t>(named.types.most))),
+              std::string::npos)
         << shown.out;
   }
 }
@@ -70,7 +73,8 @@ TEST_F(Cli, SynthWritesTheTypeThatIsAsked) {
 // An empty key would admit everybody, and a short one can be guessed.
 TEST_F(Cli, KeysThatAreNoneAreWrongUsage) {
   const auto serve = [](const std::vector<std::string>& options) {
-    std::vector<std::string> arguments = {"serve", "-m", Tiny(), "--port", "0", "--text-port", "-1"};
+    std::vector<std::string> arguments = {"serve", "-m",          Tiny(), "--port",
+                                          "0",     "--text-port", "-1"};
     arguments.insert(arguments.end(), options.begin(), options.end());
     return Run(arguments);
   };
@@ -117,19 +121,23 @@ TEST_F(Cli, WrongValuesNameTheOption) {
   }
   ExpectUsage(Run({"run", "-m", Tiny(), "-p", "x", "--logit-bias", "300+1"}),
               "--logit-bias: there is no token 300");
-  ExpectUsage(Run({"run", "-m", Tiny(), "-p", "x", "--logit-bias", "3+1e9"}), "--logit-bias: '3+1e9'");
+  ExpectUsage(Run({"run", "-m", Tiny(), "-p", "x", "--logit-bias", "3+1e9"}),
+              "--logit-bias: '3+1e9'");
 }
 
 TEST_F(Cli, SamplersChangeTheText) {
   const auto text = [](const std::vector<std::string>& options) {
-    std::vector<std::string> all = {"run", "-m", Tiny(), "-p", "Hello", "-t", "1", "-n", "24", "--seed", "5"};
+    std::vector<std::string> all = {"run", "-m", Tiny(), "-p",     "Hello", "-t",
+                                    "1",   "-n", "24",   "--seed", "5"};
     all.insert(all.end(), options.begin(), options.end());
     const Outcome got = Run(all);
     EXPECT_EQ(got.code, 0) << got.err;
     return got.out;
   };
   const std::string usual = text({});
-  EXPECT_EQ(text({"--samplers", "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature"}), usual);
+  EXPECT_EQ(
+      text({"--samplers", "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature"}),
+      usual);
   for (const std::vector<std::string>& options :
        std::vector<std::vector<std::string>>{{"--samplers", "temperature"},
                                              {"--typical", "0.3"},
@@ -143,7 +151,8 @@ TEST_F(Cli, SamplersChangeTheText) {
 }
 
 TEST_F(Cli, ADrawnSeedIsPrintedAndRepeatsTheText) {
-  const std::vector<std::string> common = {"run", "-m", Tiny(), "-p", "Hello", "-t", "1", "-n", "24"};
+  const std::vector<std::string> common = {"run", "-m", Tiny(), "-p", "Hello",
+                                           "-t",  "1",  "-n",   "24"};
   auto with = [&](const std::string& seed) {
     std::vector<std::string> all = common;
     all.insert(all.end(), {"--seed", seed});
@@ -167,7 +176,9 @@ TEST_F(Cli, ADrawnSeedIsPrintedAndRepeatsTheText) {
 // A variable of the environment, which children inherit.
 class Variable {
  public:
-  Variable(const char* name, const std::string& value) : name_(name) { setenv(name, value.c_str(), 1); }
+  Variable(const char* name, const std::string& value) : name_(name) {
+    setenv(name, value.c_str(), 1);
+  }
   ~Variable() { unsetenv(name_); }
 
  private:
@@ -266,9 +277,11 @@ TEST_F(Cli, LogsMayBeJson) {
   const auto line = nlohmann::json::parse(got.err);
   EXPECT_EQ(line["level"], "error");
   EXPECT_NE(line["message"].get<std::string>().find("none.gguf"), std::string::npos);
-  EXPECT_EQ(line["time"].get<std::string>().size(), std::string("2026-11-24T21:00:00.000000Z").size());
+  EXPECT_EQ(line["time"].get<std::string>().size(),
+            std::string("2026-11-24T21:00:00.000000Z").size());
   ExpectUsage(Run({"run", "-m", Tiny(), "--log-format", "xml"}), "'xml' is not text or json");
-  ExpectUsage(Run({"run", "-m", Tiny(), "--log-level", "loud"}), "'loud' is not error, warn, info or debug");
+  ExpectUsage(Run({"run", "-m", Tiny(), "--log-level", "loud"}),
+              "'loud' is not error, warn, info or debug");
 }
 
 TEST_F(Cli, NoTokensAskedForHaveNoSpeed) {
@@ -281,16 +294,18 @@ TEST_F(Cli, NoTokensAskedForHaveNoSpeed) {
 }
 
 TEST_F(Cli, AChatOnAPipeHasItsStatistics) {
-  const Outcome got =
-      Run({"run", "-m", Tiny(), "-cnv", "--chat-template", "chatml", "-t", "1", "-n", "4", "--temp", "0"},
-          "Hello\n");
+  const Outcome got = Run({"run", "-m", Tiny(), "-cnv", "--chat-template", "chatml", "-t", "1",
+                           "-n", "4", "--temp", "0"},
+                          "Hello\n");
   EXPECT_EQ(got.code, 0) << got.err;
   EXPECT_NE(got.err.find("TTFT"), std::string::npos) << got.err;
 }
 
 TEST_F(Cli, TheL3FractionCountsWhereAModelIsLoaded) {
-  // This model fits a hundredth of any L3; the test only checks that the option exists and refuses nonsense.
-  EXPECT_EQ(Run({"run", "-m", Tiny(), "-p", "x", "-n", "1", "-t", "1", "--l3-fraction", "0.5"}).code, 0);
+  // This model fits a hundredth of any L3; the test only checks that the option exists and refuses
+  // nonsense.
+  EXPECT_EQ(
+      Run({"run", "-m", Tiny(), "-p", "x", "-n", "1", "-t", "1", "--l3-fraction", "0.5"}).code, 0);
   ExpectUsage(Run({"bench", "-m", Tiny(), "--l3-fraction", "2"}), "--l3-fraction");
 }
 

@@ -10,8 +10,8 @@
 namespace larder::node::inline commands {
 namespace {
 
-// The parts of a step add up to it where one repetition gives both, and are within it where each part is the
-// fastest of several; those that every step has took time.
+// The parts of a step add up to it where one repetition gives both, and are within it where each
+// part is the fastest of several; those that every step has took time.
 TEST_F(Cli, BenchBreakdown) {
   const std::vector<std::string> tests = {"bench", "-m", Tiny(), "--breakdown", "-p", "16",
                                           "-n",    "4",  "-b",   "1,3",         "-t", "1,2"};
@@ -35,15 +35,16 @@ TEST_F(Cli, BenchBreakdown) {
         EXPECT_NEAR(sum, step, 1e-3 * sum) << row;
       }
       for (const char* part :
-           {"norm", "product q, k, v", "rope and append", "scores", "softmax", "values", "product gate, up",
-            "activation, quantise", "product down", "product lm_head"}) {
+           {"norm", "product q, k, v", "rope and append", "scores", "softmax", "values",
+            "product gate, up", "activation, quantise", "product down", "product lm_head"}) {
         EXPECT_GT(row["parts_us"][part].get<double>(), 0) << part << row;
       }
-      // Weights read for the lm_head: 19 panels of 16 rows of 3 blocks, once a step of a few rows or more.
+      // Weights read for the lm_head: 19 panels of 16 rows of 3 blocks, once a step of a few rows
+      // or more.
       const double lm_head_bytes = 19 * (2 * (32 + 512) + 2 * 32 + 512);
       EXPECT_EQ(row["limits_us"].size(), 5u) << row;
-      const double bytes =
-          row["limits_us"]["product lm_head"].get<double>() * row["reread_gbps"].get<double>() * 1e3;
+      const double bytes = row["limits_us"]["product lm_head"].get<double>() *
+                           row["reread_gbps"].get<double>() * 1e3;
       // At one row reading is what limits.
       if (row["test"] == "tg4") {
         EXPECT_NEAR(bytes, lm_head_bytes, 1) << row;
@@ -58,7 +59,8 @@ TEST_F(Cli, BenchBreakdown) {
     EXPECT_NE(table.out.find(text), std::string::npos) << text;
 }
 
-// What tune finds is read by the others, changes no token, and is refused if it is not for this machine.
+// What tune finds is read by the others, changes no token, and is refused if it is not for this
+// machine.
 TEST_F(Cli, TuneKeepsItsSchedules) {
   const std::string file = Path("schedules.json");
   const Outcome tuned = Run({"tune", "-m", Tiny(), "--seconds", "0.5", "-o", file});
@@ -78,19 +80,21 @@ TEST_F(Cli, TuneKeepsItsSchedules) {
   const Outcome plain = Run(run), scheduled = Run(with);
   ASSERT_EQ(scheduled.code, 0) << scheduled.err;
   EXPECT_EQ(scheduled.out, plain.out);
-  EXPECT_NE(Run({"doctor", "--seconds", "0.01", "--schedules", file}).out.find("tuned for 96 inputs of "),
-            std::string::npos);
+  EXPECT_NE(
+      Run({"doctor", "--seconds", "0.01", "--schedules", file}).out.find("tuned for 96 inputs of "),
+      std::string::npos);
 
   std::ofstream(file) << "{}";
   const Outcome bad = Run(with);
   EXPECT_EQ(bad.code, 1);
   EXPECT_EQ(Lines(bad.err), 1u);
-  EXPECT_NE(bad.err.find("schedules.json: not a file of `larder tune`"), std::string::npos) << bad.err;
+  EXPECT_NE(bad.err.find("schedules.json: not a file of `larder tune`"), std::string::npos)
+      << bad.err;
 }
 
 TEST_F(Cli, BenchJson) {
-  const Outcome got = Run({"bench", "-m", Tiny(), "-p", "16", "-n", "4", "-b", "1,3", "-t", "1,2", "-r", "2",
-                           "-o", "json", "--probe-seconds", "0.02"});
+  const Outcome got = Run({"bench", "-m", Tiny(), "-p", "16", "-n", "4", "-b", "1,3", "-t", "1,2",
+                           "-r", "2", "-o", "json", "--probe-seconds", "0.02"});
   ASSERT_EQ(got.code, 0) << got.err;
   const auto rows = nlohmann::json::parse(got.out);
   ASSERT_EQ(rows.size(), 6u);  // two thread counts x (pp16, tg4, tg4 b3)
@@ -116,8 +120,8 @@ TEST_F(Cli, BenchJson) {
   EXPECT_EQ(rows[2]["test"], "tg4 b3");
   EXPECT_EQ(rows[5]["n_threads"], 2);
 
-  const Outcome table =
-      Run({"bench", "-m", Tiny(), "-p", "16", "-n", "4", "-t", "1", "-r", "1", "--probe-seconds", "0.02"});
+  const Outcome table = Run({"bench", "-m", Tiny(), "-p", "16", "-n", "4", "-t", "1", "-r", "1",
+                             "--probe-seconds", "0.02"});
   EXPECT_EQ(table.code, 0) << table.err;
   std::istringstream lines(table.out);
   for (std::string line; std::getline(lines, line);) {
@@ -170,7 +174,9 @@ TEST_F(Cli, InspectsAVocabularyFile) {
   EXPECT_EQ(got.code, 0) << got.err;
   EXPECT_NE(got.out.find("tensors (0)"), std::string::npos) << got.out;
   EXPECT_NE(got.out.find("vocabulary only: 3 tokens"), std::string::npos) << got.out;
-  EXPECT_EQ(nlohmann::json::parse(Run({"inspect", "-m", vocabulary, "--json"}).out)["vocabulary_only"], true);
+  EXPECT_EQ(
+      nlohmann::json::parse(Run({"inspect", "-m", vocabulary, "--json"}).out)["vocabulary_only"],
+      true);
   ExpectError(Run({"run", "-m", vocabulary, "-p", "x"}), "words.gguf");
 }
 
@@ -180,11 +186,12 @@ TEST_F(Cli, PlanOfANamedShape) {
   const auto plan = nlohmann::json::parse(got.out);
   EXPECT_EQ(plan["model"]["layers"], 28);
   EXPECT_EQ(plan["stages"][0]["threads"].size(), 2u);
-  const Outcome four =
-      Run({"plan", "--shape", "llama-3.2-3b", "--type", "q4_k_m", "-t", "2", "-c", "512", "--json"});
+  const Outcome four = Run(
+      {"plan", "--shape", "llama-3.2-3b", "--type", "q4_k_m", "-t", "2", "-c", "512", "--json"});
   ASSERT_EQ(four.code, 0) << four.err;
   const auto bytes = [](const nlohmann::json& json) { return json["weight_bytes"].get<double>(); };
-  EXPECT_NEAR(bytes(nlohmann::json::parse(four.out)) / bytes(plan), 0.59, 0.01);  // 5.0 bits for 8.5
+  // 5.0 bits for 8.5
+  EXPECT_NEAR(bytes(nlohmann::json::parse(four.out)) / bytes(plan), 0.59, 0.01);
   ExpectUsage(Run({"plan", "-m", Tiny(), "--type", "q4_k"}), "--type is for --shape");
   const std::string machine = LARDER_SOURCE_DIR "/pipeline/manifest/testdata/two-packages.xml";
   const Outcome other = Run({"plan", "--shape", "bench-24m", "--topology", machine});
@@ -193,22 +200,24 @@ TEST_F(Cli, PlanOfANamedShape) {
 }
 
 TEST_F(Cli, PlanOfSocketsThatNobodyHasYet) {
-  const Outcome got =
-      Run({"plan", "--shape", "Llama-3.2-3B", "--socket-cores", "96", "--socket-l3", "1152M", "--json"});
+  const Outcome got = Run({"plan", "--shape", "Llama-3.2-3B", "--socket-cores", "96", "--socket-l3",
+                           "1152M", "--json"});
   ASSERT_EQ(got.code, 0) << got.err;
   const auto plan = nlohmann::json::parse(got.out);
   EXPECT_EQ(plan["sockets"], 4);
   EXPECT_EQ(plan["stages"][3]["layers"], 7);
   const auto tpot_ms = [&](const char* option, const char* value) {
-    const Outcome other = Run({"plan", "--shape", "llama-3.2-3b", "--socket-cores", "96", "--socket-l3",
-                               "1152M", "--json", option, value});
-    return nlohmann::json::parse(other.out)["prediction"]["points"][0]["tpot_alone_ms"].get<double>();
+    const Outcome other = Run({"plan", "--shape", "llama-3.2-3b", "--socket-cores", "96",
+                               "--socket-l3", "1152M", "--json", option, value});
+    return nlohmann::json::parse(other.out)["prediction"]["points"][0]["tpot_alone_ms"]
+        .get<double>();
   };
   const double base = tpot_ms("--link-us", "10");
   EXPECT_NEAR(tpot_ms("--link-us", "110"), base + 0.5, 1e-6) << "five links";
   EXPECT_LT(tpot_ms("--l3-gbps", "60"), base);
   ExpectUsage(Run({"plan", "--shape", "llama-3.2-3b", "--socket-l3", "1152X"}), "'1152X'");
-  ExpectUsage(Run({"plan", "--shape", "llama-3.2-3b", "--socket-l3", "99999999999G"}), "99999999999G");
+  ExpectUsage(Run({"plan", "--shape", "llama-3.2-3b", "--socket-l3", "99999999999G"}),
+              "99999999999G");
   ExpectUsage(Run({"plan", "--shape", "llama-3.2-3b", "--link-us", "nan"}), "nan");
   ExpectError(Run({"plan", "--shape", "llama-9"}), "llama-3.2-3b");
 }
@@ -216,8 +225,8 @@ TEST_F(Cli, PlanOfSocketsThatNobodyHasYet) {
 TEST_F(Cli, BenchOfAChain) {
   const std::string manifest = std::string(LARDER_SOURCE_DIR) + "/deploy/examples/two-stage.toml";
   const auto bench = [&](const char* batches) {
-    return Run({"bench", "-m", Tiny(), "--manifest", manifest, "-p", "8", "-n", "4", "-b", batches, "-r", "1",
-                "-o", "json", "--probe-seconds", "0.02"});
+    return Run({"bench", "-m", Tiny(), "--manifest", manifest, "-p", "8", "-n", "4", "-b", batches,
+                "-r", "1", "-o", "json", "--probe-seconds", "0.02"});
   };
   const Outcome got = bench("1,3");
   if (got.err.find("this process may use") != std::string::npos)
@@ -225,8 +234,9 @@ TEST_F(Cli, BenchOfAChain) {
   ASSERT_EQ(got.code, 0) << got.err;
   EXPECT_EQ(nlohmann::json::parse(got.out).size(), 3u);
   ExpectError(bench("4"), "has only 3 slots");
-  ExpectError(Run({"bench", "-m", Tiny(), "--manifest", manifest, "-p", "8", "-n", "4", "--breakdown"}),
-              "expected one socket that does everything");
+  ExpectError(
+      Run({"bench", "-m", Tiny(), "--manifest", manifest, "-p", "8", "-n", "4", "--breakdown"}),
+      "expected one socket that does everything");
 }
 
 TEST_F(Cli, SplitsAModelForACluster) {
@@ -239,20 +249,25 @@ TEST_F(Cli, SplitsAModelForACluster) {
   EXPECT_EQ(plan["stages"].size(), 2u);
   const Outcome got = Run({"split", "-m", Tiny(), "--manifest", manifest, "-o", Path("parts")});
   ASSERT_EQ(got.code, 0) << got.err;
-  for (const char* line : {"first.gguf: stage 0 of 2: layers 0-0", "second.gguf: stage 1 of 2: layers 1-1",
-                           "serving.gguf: serving, of 2 stages"})
+  for (const char* line :
+       {"first.gguf: stage 0 of 2: layers 0-0", "second.gguf: stage 1 of 2: layers 1-1",
+        "serving.gguf: serving, of 2 stages"})
     EXPECT_NE(got.out.find(line), std::string::npos) << got.out;
   const Outcome inspected = Run({"inspect", "-m", Path("parts/second.gguf")});
-  EXPECT_NE(inspected.out.find("part       stage 1 of 2: layers 1-1"), std::string::npos) << inspected.out;
+  EXPECT_NE(inspected.out.find("part       stage 1 of 2: layers 1-1"), std::string::npos)
+      << inspected.out;
   EXPECT_EQ(inspected.out.find("blk.0."), std::string::npos);
-  ExpectError(Run({"run", "-m", Path("parts/second.gguf"), "-p", "x"}), "the file is a part of a model");
+  ExpectError(Run({"run", "-m", Path("parts/second.gguf"), "-p", "x"}),
+              "the file is a part of a model");
   // A folder of parts works as the model: any part has the model's shape, so the plan is the same.
   const Outcome again = Run({"plan", "-m", Path("parts"), "--manifest", manifest, "--json"});
   ASSERT_EQ(again.code, 0) << again.err;
   EXPECT_EQ(nlohmann::json::parse(again.out)["hash"], plan["hash"]);
   EXPECT_EQ(Run({"split", "-m", Tiny(), "--stages", "1", "-o", Path("one")}).code, 0);
-  ExpectError(Run({"split", "-m", Path("one/stage-0.gguf"), "--stages", "1", "-o", Path("two")}), "already");
-  ExpectError(Run({"split", "-m", Tiny(), "--stages", "3", "-o", Path("two")}), "2 layers for 3 sockets");
+  ExpectError(Run({"split", "-m", Path("one/stage-0.gguf"), "--stages", "1", "-o", Path("two")}),
+              "already");
+  ExpectError(Run({"split", "-m", Tiny(), "--stages", "3", "-o", Path("two")}),
+              "2 layers for 3 sockets");
   ExpectUsage(Run({"split", "-m", Tiny(), "-o", Path("two")}), "--stages");
 }
 
@@ -286,8 +301,8 @@ TEST_F(Cli, DoctorSaysWhatItFound) {
 }
 
 TEST_F(Cli, BenchAddsUpRepeatedLists) {
-  const Outcome got = Run({"bench", "-m", Tiny(), "-p", "16", "-p", "8,4", "-n", "0", "-t", "1", "-r", "1",
-                           "-o", "json", "--probe-seconds", "0.02"});
+  const Outcome got = Run({"bench", "-m", Tiny(), "-p", "16", "-p", "8,4", "-n", "0", "-t", "1",
+                           "-r", "1", "-o", "json", "--probe-seconds", "0.02"});
   ASSERT_EQ(got.code, 0) << got.err;
   const auto rows = nlohmann::json::parse(got.out);
   ASSERT_EQ(rows.size(), 3u) << got.out;

@@ -33,8 +33,8 @@ TEST_F(Cli, AModelWithoutATemplateChatsInPlainLinesAndSaysSo) {
   EXPECT_EQ(got.err.find("has no chat template", at + 1), std::string::npos) << got.err;
 }
 
-// Changes the type of the first Q8_0 matrix to IQ2_XXS (256 weights in 66 bytes): the file is valid, but
-// Larder does not support the type.
+// Changes the type of the first Q8_0 matrix to IQ2_XXS (256 weights in 66 bytes): the file is
+// valid, but Larder does not support the type.
 TEST_F(Cli, UnsupportedTypeIsNamed) {
   std::string bytes = Slurp(Tiny());
   const std::string name = "blk.0.ffn_down.weight";
@@ -67,8 +67,8 @@ TEST_F(Cli, LongPromptSaysTheNumbers) {
 }
 
 TEST_F(Cli, FullContextIsNoError) {
-  const Outcome got =
-      Run({"run", "-m", Tiny(), "-c", "32", "-p", "Hello", "-t", "1", "--ignore-eos", "--seed", "1"});
+  const Outcome got = Run(
+      {"run", "-m", Tiny(), "-c", "32", "-p", "Hello", "-t", "1", "--ignore-eos", "--seed", "1"});
   EXPECT_EQ(got.code, 0);
   EXPECT_NE(got.err.find("the context of 32 tokens is full"), std::string::npos) << got.err;
 }
@@ -82,19 +82,21 @@ TEST_F(Cli, DemoModelTellsAStory) {
   EXPECT_GT(got.out.size(), std::string("Once upon a time").size() + 24) << got.out;
   for (const char* part : {"TTFT", "TPOT", "tok/s", "stopped"})
     EXPECT_NE(got.err.find(part), std::string::npos) << got.err;
-  const Outcome bare = Run({"run", "-m", Demo(), "-p", "Once upon a time", "-n", "24", "--temp", "0", "-t",
-                            "1", "--no-display-prompt"});
+  const Outcome bare = Run({"run", "-m", Demo(), "-p", "Once upon a time", "-n", "24", "--temp",
+                            "0", "-t", "1", "--no-display-prompt"});
   EXPECT_EQ("Once upon a time" + bare.out, got.out);
 
   // The line end at the end of a prompt file is not part of the prompt.
   std::ofstream(Path("prompt.txt")) << "Once upon a time\n";
-  EXPECT_EQ(Run({"run", "-m", Demo(), "-f", Path("prompt.txt"), "-n", "24", "--temp", "0", "-t", "1"}).out,
-            got.out);
+  EXPECT_EQ(
+      Run({"run", "-m", Demo(), "-f", Path("prompt.txt"), "-n", "24", "--temp", "0", "-t", "1"})
+          .out,
+      got.out);
 
   // The same story ends before a stop string that occurs in it.
   const std::string word = got.out.substr(30, 6);
-  const Outcome cut = Run(
-      {"run", "-m", Demo(), "-p", "Once upon a time", "-n", "24", "--temp", "0", "-t", "1", "--stop", word});
+  const Outcome cut = Run({"run", "-m", Demo(), "-p", "Once upon a time", "-n", "24", "--temp", "0",
+                           "-t", "1", "--stop", word});
   EXPECT_EQ(cut.code, 0) << cut.err;
   EXPECT_EQ(cut.out, got.out.substr(0, got.out.find(word, 16)) + "\n");
 }
@@ -111,7 +113,8 @@ TEST_F(Cli, SameTextForEveryThreadCountAndInstructionSet) {
   };
   const std::string expected = with({"-t", "1", "--isa", "scalar"});
   EXPECT_GT(expected.size(), 24u);
-  for (const char* threads : {"2", "5"}) EXPECT_EQ(with({"-t", threads}), expected) << threads << " threads";
+  for (const char* threads : {"2", "5"})
+    EXPECT_EQ(with({"-t", threads}), expected) << threads << " threads";
   for (const auto& [name, isa] :
        {std::pair{"avx2", kernels::Isa::kAvx2}, {"avx512", kernels::Isa::kAvx512Vnni}}) {
     if (kernels::HostHas(isa)) {
@@ -125,8 +128,8 @@ TEST_F(Cli, SameTextForEveryThreadCountAndInstructionSet) {
 }
 
 TEST_F(Cli, ChatKeepsItsCacheAndClears) {
-  const Outcome got = Run({"run", "-m", Tiny(), "-cnv", "--chat-template", "chatml", "-t", "1", "-n", "8",
-                           "--temp", "0", "-sys", "Be brief."},
+  const Outcome got = Run({"run", "-m", Tiny(), "-cnv", "--chat-template", "chatml", "-t", "1",
+                           "-n", "8", "--temp", "0", "-sys", "Be brief."},
                           "Hello\n/clear\nHello\n/exit\nnot read\n");
   EXPECT_EQ(got.code, 0) << got.err;
   // The same question after /clear gets the same answer.
@@ -141,7 +144,8 @@ TEST_F(Cli, PerplexityOfIdsWritesEveryLogit) {
   for (size_t i = 0; i < kTokens; ++i) ids << (i * 7 + 3) % kVocab << (i % 5 == 4 ? "\n" : " ");
   ids.close();
   const std::vector<std::string> arguments = {
-      "perplexity", "-m", Tiny(), "--ids", Path("ids.txt"), "--logits", Path("logits.f32"), "-t", "1"};
+      "perplexity",       "-m", Tiny(), "--ids", Path("ids.txt"), "--logits",
+      Path("logits.f32"), "-t", "1"};
   const Outcome got = Run(arguments);
   ASSERT_EQ(got.code, 0) << got.err;
   EXPECT_NE(got.out.find("PPL = "), std::string::npos) << got.out;
@@ -161,19 +165,20 @@ TEST_F(Cli, PerplexityOfIdsWritesEveryLogit) {
 
 TEST_F(Cli, PerplexityOfText) {
   std::ofstream(Path("text.txt")) << std::string(400, 'a');
-  const Outcome got =
-      Run({"perplexity", "-m", Tiny(), "-f", Path("text.txt"), "-c", "64", "--chunks", "2", "-t", "1"});
+  const Outcome got = Run(
+      {"perplexity", "-m", Tiny(), "-f", Path("text.txt"), "-c", "64", "--chunks", "2", "-t", "1"});
   EXPECT_EQ(got.code, 0) << got.err;
   EXPECT_NE(got.out.find("[2]"), std::string::npos) << got.out;
   // 64 / 2 - 1 predictions in each of the two chunks.
   EXPECT_NE(got.out.find("over 62 tokens"), std::string::npos) << got.out;
-  ExpectError(Run({"perplexity", "-m", Tiny(), "-f", Path("text.txt"), "-c", "4000", "-t", "1"}), "too few");
+  ExpectError(Run({"perplexity", "-m", Tiny(), "-f", Path("text.txt"), "-c", "4000", "-t", "1"}),
+              "too few");
 }
 
 TEST_F(Cli, InterruptEndsARunWithItsStatistics) {
-  const pid_t child = Start(
-      {"run", "-m", Tiny(), "-p", "Hello", "-t", "1", "--isa", "scalar", "-c", "1048576", "--ignore-eos"}, "",
-      "signal");
+  const pid_t child = Start({"run", "-m", Tiny(), "-p", "Hello", "-t", "1", "--isa", "scalar", "-c",
+                             "1048576", "--ignore-eos"},
+                            "", "signal");
   // Text on standard output shows that it is generating.
   const int64_t start = NowNs();
   while (Slurp(Path("signal.out")).size() < 10 && SecondsSince(start) < 60) usleep(2000);

@@ -1,5 +1,5 @@
-// Test support: runs the built program as a user would, on a tiny model of random weights. Included by tests
-// only.
+// Test support: runs the built program as a user would, on a tiny model of random weights. Included
+// by tests only.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -44,7 +44,8 @@ class Cli : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     folder_ = std::make_unique<TemporaryFolder>();
-    // Random weights rarely end a text early. Three KV heads do not divide evenly between two threads.
+    // Random weights rarely end a text early. Three KV heads do not divide evenly between two
+    // threads.
     model::SynthOptions synth;
     synth.shape.layers = 2;
     synth.shape.dim = 96;
@@ -62,8 +63,10 @@ class Cli : public testing::Test {
   static std::string Tiny() { return Path("tiny.gguf"); }
   static std::string Demo() { return LARDER_SOURCE_DIR "/model/demo/larder-stories.gguf"; }
 
-  // Starts the program with files for its input and output, so that neither process waits for the other.
-  static pid_t Start(std::vector<std::string> arguments, const std::string& input, const std::string& tag) {
+  // Starts the program with files for its input and output, so that neither process waits for the
+  // other.
+  static pid_t Start(std::vector<std::string> arguments, const std::string& input,
+                     const std::string& tag) {
     const std::string in = Path(tag + ".in"), out = Path(tag + ".out"), err = Path(tag + ".err");
     std::ofstream(in, std::ios::binary) << input;
     arguments.insert(arguments.begin(), LARDER_PROGRAM);

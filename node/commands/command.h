@@ -1,5 +1,5 @@
-// The commands of the program, one file each: commands/NAME.cc. Add*() describes a command's options to CLI11
-// and returns the Command, which does nothing before run() is called.
+// The commands of the program, one file each: commands/NAME.cc. Add*() describes a command's
+// options to CLI11 and returns the Command, which does nothing before run() is called.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,8 @@ namespace larder::node::inline commands {
 
 struct Command {
   CLI::App* options = nullptr;  // owned by the program's CLI::App
-  std::function<int()> run;  // returns the exit code; throws Error, or CLI::ValidationError for wrong usage
+  std::function<int()> run;     // returns the exit code; throws Error, or CLI::ValidationError for
+                                // wrong usage
 };
 
 Command AddRun(CLI::App& program);

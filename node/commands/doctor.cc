@@ -20,27 +20,31 @@ struct DoctorOptions {
   bool json = false;
 };
 
-Diagnosis DiagnoseResidency(const DoctorOptions& o, const topology::Topology& machine, std::string& table) {
+Diagnosis DiagnoseResidency(const DoctorOptions& o, const topology::Topology& machine,
+                            std::string& table) {
   ModelOptions options = o.model;
   options.residency = false;  // this command prints the report itself
   options.measure_residency = true;
   const auto file = model::GgufFile::Open(options.model);
-  const PlannedModel planned = PlanModel(*file, std::nullopt, machine, ToPlanOptions(options), options);
+  const PlannedModel planned =
+      PlanModel(*file, std::nullopt, machine, ToPlanOptions(options), options);
   const auto engine = LoadEngine(file, planned, options);
   const pipeline::Residency& result = engine->packed().residency();
   table = result.Text();
   const double share = result.resident_share();
   const bool fits = engine->plan().resident();
-  return {share >= 0.9 ? Health::kOk : Health::kWarn,
-          "residency of " + options.model,
-          fmt::format("{:.0f} % of {:.1f} MB of weights re-read at L3 speed, {:.1f} GB/s", 100 * share,
-                      static_cast<double>(engine->plan().weight_bytes) * 1e-6, result.reread_gbps()),
-          share >= 0.9 ? ""
-          : fits       ? "they fit the plan's budget, so other work uses the cache; isolate the cores"
-                 : "the weights exceed the L3 budget: `larder plan` says how many L3 groups would hold them",
-          {{"resident_percent", 100 * share},
-           {"weight_bytes", static_cast<double>(engine->plan().weight_bytes)},
-           {"reread_gbps", result.reread_gbps()}}};
+  return {
+      share >= 0.9 ? Health::kOk : Health::kWarn,
+      "residency of " + options.model,
+      fmt::format("{:.0f} % of {:.1f} MB of weights re-read at L3 speed, {:.1f} GB/s", 100 * share,
+                  static_cast<double>(engine->plan().weight_bytes) * 1e-6, result.reread_gbps()),
+      share >= 0.9 ? ""
+      : fits       ? "they fit the plan's budget, so other work uses the cache; isolate the cores"
+             : "the weights exceed the L3 budget: `larder plan` says how many L3 groups would hold "
+               "them",
+      {{"resident_percent", 100 * share},
+       {"weight_bytes", static_cast<double>(engine->plan().weight_bytes)},
+       {"reread_gbps", result.reread_gbps()}}};
 }
 
 int Run(const DoctorOptions& o) {
@@ -59,14 +63,14 @@ int Run(const DoctorOptions& o) {
     }
     std::fflush(stdout);
   };
-  for (const auto isa :
-       {kernels::Isa::kScalar, kernels::Isa::kAvx2, kernels::Isa::kAvxVnni, kernels::Isa::kAvx512Vnni}) {
+  for (const auto isa : {kernels::Isa::kScalar, kernels::Isa::kAvx2, kernels::Isa::kAvxVnni,
+                         kernels::Isa::kAvx512Vnni}) {
     report({DiagnoseKernels(isa)});
   }
   report({DiagnoseSchedules(ResolveIsa(o.model.isa), o.model.schedules)});
   if (machine.from_xml()) {
-    report(
-        {{Health::kNote, "machine", "read from " + machine.source() + ": nothing can be measured here", ""}});
+    report({{Health::kNote, "machine",
+             "read from " + machine.source() + ": nothing can be measured here", ""}});
   } else {
     report(DiagnoseHost(machine));
     report(DiagnoseBandwidth(machine, o.seconds));
@@ -82,8 +86,10 @@ int Run(const DoctorOptions& o) {
                            {"topology", machine.Describe()},
                            {"findings", nlohmann::json::array()}};
     for (const Diagnosis& d : all) {
-      json["findings"].push_back(
-          {{"health", HealthName(d.health)}, {"what", d.what}, {"value", d.value}, {"advice", d.advice}});
+      json["findings"].push_back({{"health", HealthName(d.health)},
+                                  {"what", d.what},
+                                  {"value", d.value},
+                                  {"advice", d.advice}});
       for (const auto& [name, figure] : d.figures) json["findings"].back()[name] = figure;
     }
     fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));

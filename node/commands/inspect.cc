@@ -44,7 +44,8 @@ std::map<std::string, Totals> TotalsByType(const model::GgufFile& file) {
 // What becomes of the tensors of a type; vectors (norms, biases) are float32 in any case.
 std::string_view Becomes(const Totals& of) {
   const auto type = static_cast<model::TensorType>(of.gguf_type);
-  if (!model::IsReadableType(of.gguf_type)) return "not read by Larder: convert to a type that it reads";
+  if (!model::IsReadableType(of.gguf_type))
+    return "not read by Larder: convert to a type that it reads";
   if (of.matrices == 0) return "as float32";
   if (kernels::PanelFormatOf(type).type == type) return "as it is";
   return "rounded to Q8_0";
@@ -78,7 +79,8 @@ void PrintJson(const model::GgufFile& file) {
               {"metadata", json::array()},  {"tensors", json::array()}};
   if (file.parts().size() > 1) {
     for (const auto& part : file.parts())
-      out["files"].push_back({{"file", part.path}, {"bytes", part.file_bytes}, {"tensors", part.tensors}});
+      out["files"].push_back(
+          {{"file", part.path}, {"bytes", part.file_bytes}, {"tensors", part.tensors}});
   }
   const ConfigOrReason found = TryConfig(file);
   if (found.config) {
@@ -126,7 +128,8 @@ void PrintJson(const model::GgufFile& file) {
 
 void PrintConfig(const model::GgufFile& file, const ConfigOrReason& found) {
   if (const uint64_t tokens = VocabularyOnly(file)) {
-    fmt::print("model      vocabulary only: {} tokens, no weights; `larder tokenize` can use it\n", tokens);
+    fmt::print("model      vocabulary only: {} tokens, no weights; `larder tokenize` can use it\n",
+               tokens);
     return;
   }
   if (!found.config) {
@@ -138,10 +141,11 @@ void PrintConfig(const model::GgufFile& file, const ConfigOrReason& found) {
     fmt::print("part       {} (of model {:016x})\n", model::Describe(c.part), c.part.fingerprint);
   fmt::print("model      {} ({}), {:.2f} M parameters\n", c.name, c.architecture_name,
              static_cast<double>(c.parameters()) * 1e-6);
-  fmt::print("shape      {} layers, dim {}, ffn {}, {} heads / {} KV heads of {}, vocab {}, context {}\n",
-             c.layers, c.dim, c.ffn, c.heads, c.kv_heads, c.head_size, c.vocab, c.trained_context);
-  fmt::print("details    rope base {:g} over {} elements, norm epsilon {:g}{}{}{}\n", c.layer.rotary.base,
-             c.layer.rotary.dim, c.norm_epsilon,
+  fmt::print(
+      "shape      {} layers, dim {}, ffn {}, {} heads / {} KV heads of {}, vocab {}, context {}\n",
+      c.layers, c.dim, c.ffn, c.heads, c.kv_heads, c.head_size, c.vocab, c.trained_context);
+  fmt::print("details    rope base {:g} over {} elements, norm epsilon {:g}{}{}{}\n",
+             c.layer.rotary.base, c.layer.rotary.dim, c.norm_epsilon,
              c.layer.Has(model::TensorRole::kQBias) ? ", biases on q, k, v" : "",
              c.layer.Has(model::TensorRole::kQNorm) ? ", norms on q, k" : "",
              c.tied_embeddings ? ", embeddings tied" : "");
@@ -163,10 +167,12 @@ void PrintText(const model::GgufFile& file) {
     fmt::print("  {:<40} {}\n", entry.key, file.Describe(entry, kShownItems));
   fmt::print("\ntensors ({})\n", file.tensors().size());
   for (const auto& tensor : file.tensors()) {
-    const std::string shape =
-        tensor.rows == 1 ? fmt::format("{}", tensor.cols) : fmt::format("{} x {}", tensor.rows, tensor.cols);
-    fmt::print("  {:<36} {:<8} {:>16} {:>12}{}\n", tensor.name, model::GgufTypeName(tensor.gguf_type), shape,
-               tensor.size_bytes == 0 ? "size unknown" : HumanBytes(static_cast<double>(tensor.size_bytes)),
+    const std::string shape = tensor.rows == 1 ? fmt::format("{}", tensor.cols)
+                                               : fmt::format("{} x {}", tensor.rows, tensor.cols);
+    fmt::print("  {:<36} {:<8} {:>16} {:>12}{}\n", tensor.name,
+               model::GgufTypeName(tensor.gguf_type), shape,
+               tensor.size_bytes == 0 ? "size unknown"
+                                      : HumanBytes(static_cast<double>(tensor.size_bytes)),
                model::IsReadableType(tensor.gguf_type) ? "" : "  (not read by Larder)");
   }
   fmt::print("\ntotals\n");
@@ -179,8 +185,10 @@ void PrintText(const model::GgufFile& file) {
   for (size_t layer = 0; layer < found.config->layers; ++layer)
     mixed += weight_node::LayerPanels(*found.config, layer).mixed();
   if (mixed > 0)
-    fmt::print("In {} layer{} gate and up, or query, key and value, have several types: these become Q8_0.\n",
-               mixed, mixed == 1 ? "" : "s");
+    fmt::print(
+        "In {} layer{} gate and up, or query, key and value, have several types: these become "
+        "Q8_0.\n",
+        mixed, mixed == 1 ? "" : "s");
 }
 
 }  // namespace
@@ -191,7 +199,8 @@ Command AddInspect(CLI::App& program) {
     bool as_json = false;
   };
   auto o = std::make_shared<Options>();
-  CLI::App* command = program.add_subcommand("inspect", "show a GGUF file's config, metadata and tensors");
+  CLI::App* command =
+      program.add_subcommand("inspect", "show a GGUF file's config, metadata and tensors");
   command->add_option("-m,--model", o->model, "GGUF file")->type_name("FILE")->required();
   command->add_flag("--json", o->as_json, "print JSON");
   return {command, [o] {

@@ -1,7 +1,8 @@
-// `larder node`: one socket of a manifest as a process. An attention socket waits for its weight socket's
-// process, serves it until it says goodbye, and waits for the next one; a stage of a cluster
-// (node/tasks/stage_node.h) serves chains; a serving socket runs `larder serve` for the cluster. If a process
-// that this one needs dies, it logs that and exits with status 75, so that its supervisor starts it again.
+// `larder node`: one socket of a manifest as a process. An attention socket waits for its weight
+// socket's process, serves it until it says goodbye, and waits for the next one; a stage of a
+// cluster (node/tasks/stage_node.h) serves chains; a serving socket runs `larder serve` for the
+// cluster. If a process that this one needs dies, it logs that and exits with status 75, so that
+// its supervisor starts it again.
 #include <signal.h>
 #include <spdlog/spdlog.h>
 
@@ -30,23 +31,26 @@ struct NodeOptions {
   ModelOptions model;
   std::string socket;
   bool once = false;
-  const CLI::App* command =
-      nullptr;  // has the remaining arguments: a serving socket's options of `larder serve`
+  const CLI::App* command = nullptr;  // has the remaining arguments: a serving socket's options of
+                                      // `larder serve`
 };
 
-// A serving socket's process runs `larder serve` for the cluster, with the manifest's options followed by
-// those of the command line.
-int RunServing(const NodeOptions& o, const std::string& server, const std::vector<std::string>& options) {
+// A serving socket's process runs `larder serve` for the cluster, with the manifest's options
+// followed by those of the command line.
+int RunServing(const NodeOptions& o, const std::string& server,
+               const std::vector<std::string>& options) {
   CLI::App program;
   const Command serve = AddServe(program);
   std::vector<std::string> arguments = {"--manifest", o.model.manifest, "--server", server,
                                         "--socket",   o.socket,         "--join"};
   if (!o.model.model.empty()) arguments.insert(arguments.end(), {"-m", o.model.model});
-  if (!o.model.link_key.empty()) arguments.insert(arguments.end(), {"--link-key", o.model.link_key});
+  if (!o.model.link_key.empty())
+    arguments.insert(arguments.end(), {"--link-key", o.model.link_key});
   if (o.model.open_links) arguments.push_back("--open-links");
   if (o.model.isolated) arguments.push_back("--isolated");
   if (o.model.verbose) arguments.push_back("--verbose");
-  arguments.insert(arguments.end(), {"--frame-timeout", fmt::format("{}", o.model.frame_timeout_s)});
+  arguments.insert(arguments.end(),
+                   {"--frame-timeout", fmt::format("{}", o.model.frame_timeout_s)});
   arguments.insert(arguments.end(), options.begin(), options.end());
   for (const std::string& extra : o.command->remaining()) arguments.push_back(extra);
   const CLI::Option* config = o.command->get_option_no_throw("--config");
@@ -95,24 +99,29 @@ int Run(const NodeOptions& o) {
                           .slots = socket.slots,
                           .kv_bytes = socket.kv_bytes},
                          status);
-  const auto watch = [&monitor](const pipeline::AttentionSocket& attention) -> ServiceMonitor::Guard {
+  const auto watch =
+      [&monitor](const pipeline::AttentionSocket& attention) -> ServiceMonitor::Guard {
     return std::make_shared<std::pair<ServiceMonitor::Guard, ServiceMonitor::Guard>>(
-        monitor.Excuse([&attention] { return !attention.Hangs(); }),  // it waits for its weight socket
+        // it waits for its weight socket
+        monitor.Excuse([&attention] { return !attention.Hangs(); }),
         monitor.WatchPins([&attention] { return attention.pool().LostPins(); }));
   };
   monitor.Describe("mapping the KV cache");
   pipeline::DryRunAttention(plan, index, *file, waits);
   do {
-    // A new listener for each weight process. A second process that connects while the first is served is
-    // refused, and told which process is connected.
+    // A new listener for each weight process. A second process that connects while the first is
+    // served is refused, and told which process is connected.
     rdma::ControlListener listener(pipeline::ControlName(cluster, o.socket));
-    status.state.store(static_cast<uint32_t>(pipeline::SocketState::kConnecting), std::memory_order_relaxed);
+    status.state.store(static_cast<uint32_t>(pipeline::SocketState::kConnecting),
+                       std::memory_order_relaxed);
     monitor.Ready(fmt::format("{} slots of {} tokens, {:.1f} MB; listening for the weight socket",
                               socket.slots, plan.options.context,
                               static_cast<double>(socket.kv_bytes) * 1e-6));
     spdlog::info(
-        "attention socket {}: {} slots of {} tokens ({:.1f} MB); waiting for the weight socket of cluster {}",
-        o.socket, socket.slots, plan.options.context, static_cast<double>(socket.kv_bytes) * 1e-6, cluster);
+        "attention socket {}: {} slots of {} tokens ({:.1f} MB); waiting for the weight socket of "
+        "cluster {}",
+        o.socket, socket.slots, plan.options.context, static_cast<double>(socket.kv_bytes) * 1e-6,
+        cluster);
     try {
       pipeline::ServeAttentionProcess(plan, index, *file, listener, waits, &status, key, watch);
       spdlog::info("attention socket {}: the weight socket has ended", o.socket);
@@ -130,10 +139,13 @@ Command AddNode(CLI::App& program) {
   auto o = std::make_shared<NodeOptions>();
   o->model.whole_machine = true;
   CLI::App* command = program.add_subcommand(
-      "node", "run one socket of a manifest as a process; a serving socket also takes serve's options");
+      "node",
+      "run one socket of a manifest as a process; a serving socket also takes serve's options");
   command->allow_extras();
   o->command = command;
-  command->add_option("--socket", o->socket, "its name in the manifest")->type_name("NAME")->required();
+  command->add_option("--socket", o->socket, "its name in the manifest")
+      ->type_name("NAME")
+      ->required();
   command->add_flag("--once", o->once, "end when the weight socket's process has ended");
   ModelOptionSet set;
   set.threads = false;

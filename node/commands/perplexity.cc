@@ -1,6 +1,6 @@
-// `larder perplexity`: how well a model predicts a text, by llama.cpp's method: the text is split into chunks
-// of one context each, and the second half of each chunk is scored. --ids and --logits take one sequence from
-// position 0 and score all of it.
+// `larder perplexity`: how well a model predicts a text, by llama.cpp's method: the text is split
+// into chunks of one context each, and the second half of each chunk is scored. --ids and --logits
+// take one sequence from position 0 and score all of it.
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <charconv>
@@ -49,8 +49,9 @@ std::vector<TokenId> ParseIds(const std::string& text, const std::string& path) 
     TokenId id = 0;
     const auto [stop, failed] = std::from_chars(at, end, id);
     if (failed != std::errc() || (stop != end && !IsSeparator(*stop))) {
-      throw Error("{}: after {} token ids comes something else; expected only numbers separated by spaces",
-                  path, ids.size());
+      throw Error(
+          "{}: after {} token ids comes something else; expected only numbers separated by spaces",
+          path, ids.size());
     }
     ids.push_back(id);
     at = stop;
@@ -70,7 +71,8 @@ class LogitsFile {
   LogitsFile(const LogitsFile&) = delete;
   LogitsFile& operator=(const LogitsFile&) = delete;
   void Write(std::span<const float> row) {
-    if (file_ != nullptr && std::fwrite(row.data(), sizeof(float), row.size(), file_) != row.size()) Fail();
+    if (file_ != nullptr && std::fwrite(row.data(), sizeof(float), row.size(), file_) != row.size())
+      Fail();
   }
   void Close() {
     if (file_ != nullptr && std::fclose(std::exchange(file_, nullptr)) != 0) Fail();
@@ -101,8 +103,8 @@ struct Score {
   }
 };
 
-// Runs `tokens` from position 0 of slot 0 and passes the logits of positions >= first to `take`. False if
-// interrupted.
+// Runs `tokens` from position 0 of slot 0 and passes the logits of positions >= first to `take`.
+// False if interrupted.
 bool RunSequence(pipeline::Engine& engine, std::span<const TokenId> tokens, size_t first,
                  const std::function<void(size_t position, std::span<const float> logits)>& take) {
   engine.Reset(SlotId(0));
@@ -124,8 +126,8 @@ bool RunSequence(pipeline::Engine& engine, std::span<const TokenId> tokens, size
 
 int PrintFinal(const Score& score, bool finished) {
   if (score.count == 0) return finished ? 0 : InterruptExitCode();
-  fmt::print("Final estimate: PPL = {:.4f} +/- {:.5f} over {} tokens{}\n", score.perplexity(), score.error(),
-             score.count, finished ? "" : " (interrupted)");
+  fmt::print("Final estimate: PPL = {:.4f} +/- {:.5f} over {} tokens{}\n", score.perplexity(),
+             score.error(), score.count, finished ? "" : " (interrupted)");
   return finished ? 0 : InterruptExitCode();
 }
 
@@ -134,11 +136,13 @@ int ScoreOneSequence(pipeline::Engine& engine, std::span<const TokenId> tokens,
   LogitsFile logits_file(logits_path);
   Score score;
   Progress progress("scoring");
-  const bool finished = RunSequence(engine, tokens, 0, [&](size_t position, std::span<const float> logits) {
-    logits_file.Write(logits);
-    if (position + 1 < tokens.size()) score.Add(model::NegativeLogLikelihood(logits, tokens[position + 1]));
-    progress.Update(position + 1, tokens.size(), false);
-  });
+  const bool finished =
+      RunSequence(engine, tokens, 0, [&](size_t position, std::span<const float> logits) {
+        logits_file.Write(logits);
+        if (position + 1 < tokens.size())
+          score.Add(model::NegativeLogLikelihood(logits, tokens[position + 1]));
+        progress.Update(position + 1, tokens.size(), false);
+      });
   logits_file.Close();
   return PrintFinal(score, finished);
 }
@@ -151,9 +155,11 @@ int ScoreChunks(pipeline::Engine& engine, std::vector<TokenId> tokens, size_t ch
     const std::span<TokenId> part(tokens.data() + c * chunk, chunk);
     if (bos >= 0) part[0] = bos;  // every chunk begins like a text
     // The last position predicts a token of the next chunk, so it is not scored.
-    finished = RunSequence(engine, part, chunk / 2, [&](size_t position, std::span<const float> logits) {
-      if (position + 1 < chunk) score.Add(model::NegativeLogLikelihood(logits, part[position + 1]));
-    });
+    finished =
+        RunSequence(engine, part, chunk / 2, [&](size_t position, std::span<const float> logits) {
+          if (position + 1 < chunk)
+            score.Add(model::NegativeLogLikelihood(logits, part[position + 1]));
+        });
     if (!finished) break;
     fmt::print("[{}]{:.4f},", c + 1, score.perplexity());
     std::fflush(stdout);
@@ -174,23 +180,27 @@ int Run(PerplexityOptions& o) {
   } else {
     const auto tokenizer = model::Tokenizer::FromGguf(*file);
     if (tokenizer->wants_bos()) bos = tokenizer->bos();
-    tokens = tokenizer->Encode(ReadFile(o.text_file), tokenizer->wants_bos(), /*parse_special=*/false);
+    tokens =
+        tokenizer->Encode(ReadFile(o.text_file), tokenizer->wants_bos(), /*parse_special=*/false);
   }
   const std::string& source = o.ids_file.empty() ? o.text_file : o.ids_file;
   const bool one_sequence = !o.ids_file.empty() || !o.logits_file.empty();
   if (one_sequence) {
     if (tokens.empty()) throw Error("{}: it contains no tokens", source);
     if (o.model.context != 0 && o.model.context < tokens.size()) {
-      throw Error("{}: its {} tokens do not fit the context of {} tokens; leave -c out or use -c {}", source,
-                  tokens.size(), o.model.context, tokens.size());
+      throw Error(
+          "{}: its {} tokens do not fit the context of {} tokens; leave -c out or use -c {}",
+          source, tokens.size(), o.model.context, tokens.size());
     }
     o.model.context = std::max(o.model.context, tokens.size());
   } else {
     if (o.model.context == 0) o.model.context = kDefaultChunk;
-    if (o.model.context < 4) throw CLI::ValidationError("-c", "a chunk of at least 4 tokens is needed");
+    if (o.model.context < 4)
+      throw CLI::ValidationError("-c", "a chunk of at least 4 tokens is needed");
     if (tokens.size() < 2 * o.model.context) {
-      throw Error("{}: {} tokens are too few for a context of {}; at least {} are needed, or a smaller -c",
-                  source, tokens.size(), o.model.context, 2 * o.model.context);
+      throw Error(
+          "{}: {} tokens are too few for a context of {}; at least {} are needed, or a smaller -c",
+          source, tokens.size(), o.model.context, 2 * o.model.context);
     }
   }
   const PlannedModel planned =
@@ -213,9 +223,12 @@ Command AddPerplexity(CLI::App& program) {
   command->add_option("-f,--file", o->text_file, "the text (-: standard input)")->type_name("FILE");
   command->add_option("--ids", o->ids_file, "token ids separated by spaces, run as one sequence")
       ->type_name("FILE");
-  command->add_option("--logits", o->logits_file, "write float32 logits, [position][vocab], of one sequence")
+  command
+      ->add_option("--logits", o->logits_file,
+                   "write float32 logits, [position][vocab], of one sequence")
       ->type_name("FILE");
-  AddCount(*command, "--chunks", o->chunks, "score only this many chunks of -c tokens (default: all)");
+  AddCount(*command, "--chunks", o->chunks,
+           "score only this many chunks of -c tokens (default: all)");
   AddModelOptions(*command, o->model, {});
   command->get_option("--ctx-size")
       ->description("tokens per chunk (default: 512; with --ids or --logits: all)");

@@ -37,14 +37,16 @@ void Print(const nlohmann::json& object) {
   fmt::print("{}\n", object.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
-// The inputs of a prediction: values from flags take precedence over those that --measure finds here.
+// The inputs of a prediction: values from flags take precedence over those that --measure finds
+// here.
 pipeline::Speeds SpeedsOf(const PlanCommandOptions& o, const topology::Topology& machine) {
   if (!o.measure) return o.speeds;
   pipeline::Speeds speeds = o.speeds;
   const pipeline::Speeds defaults;
   std::vector<CoreId> cores;
   for (const topology::Core& core : machine.cores()) cores.push_back(core.id);
-  const auto measured = topology::MeasureBandwidth(machine, machine.CpusOf(cores), 0, kMeasureSeconds);
+  const auto measured =
+      topology::MeasureBandwidth(machine, machine.CpusOf(cores), 0, kMeasureSeconds);
   const auto take = [](double& value, double otherwise, double found) {
     if (value == otherwise && found > 0) value = found;
   };
@@ -55,10 +57,12 @@ pipeline::Speeds SpeedsOf(const PlanCommandOptions& o, const topology::Topology&
   return speeds;
 }
 
-// The shape of the sockets to plan for: as the flags describe them, else as this machine's first package.
+// The shape of the sockets to plan for: as the flags describe them, else as this machine's first
+// package.
 pipeline::SocketShape SocketOf(const PlanCommandOptions& o, const topology::Topology& machine) {
   pipeline::SocketShape socket{machine.packages()[0].cores.size(), 0};
-  for (const L3GroupId id : machine.packages()[0].l3_groups) socket.l3_bytes += machine.l3_group(id).bytes;
+  for (const L3GroupId id : machine.packages()[0].l3_groups)
+    socket.l3_bytes += machine.l3_group(id).bytes;
   if (o.socket_cores != 0) socket.cores = o.socket_cores;
   if (!o.socket_l3.empty()) socket.l3_bytes = ParseBytes(o.socket_l3);
   return socket;
@@ -73,30 +77,35 @@ int PlanSockets(const PlanCommandOptions& o, const model::ModelConfig& config,
     Print(plan.Json());
   } else {
     fmt::print("socket     {} cores, {:.1f} MB of L3, {:.0f} % of it for weights\n{}", socket.cores,
-               static_cast<double>(socket.l3_bytes) * 1e-6, 100 * o.model.l3_fraction, plan.Table());
+               static_cast<double>(socket.l3_bytes) * 1e-6, 100 * o.model.l3_fraction,
+               plan.Table());
   }
   return 0;
 }
 
-int PlanServers(const PlanCommandOptions& o, const pipeline::Manifest& manifest, const model::GgufFile* file,
-                const model::ModelConfig& config, const topology::Topology& machine) {
+int PlanServers(const PlanCommandOptions& o, const pipeline::Manifest& manifest,
+                const model::GgufFile* file, const model::ModelConfig& config,
+                const topology::Topology& machine) {
   const auto machines = pipeline::LoadTopologies(manifest, machine);
-  auto plan = pipeline::MakePlan(manifest, config, ToPlanOptions(o.model), machines, SpeedsOf(o, machine));
+  auto plan =
+      pipeline::MakePlan(manifest, config, ToPlanOptions(o.model), machines, SpeedsOf(o, machine));
   if (file != nullptr) plan.fingerprint = model::Fingerprint(*file);
   std::string alike;
   for (const pipeline::ServerSpec& server : manifest.servers) {
     if (!server.topology) alike += fmt::format("{}{}", alike.empty() ? "" : ", ", server.name);
   }
   if (manifest.servers.size() > 1 && !alike.empty()) {
-    plan.notes.push_back(fmt::format("no topology of server {} (key topology): planned with that of {}",
-                                     alike, machine.source()));
+    plan.notes.push_back(
+        fmt::format("no topology of server {} (key topology): planned with that of {}", alike,
+                    machine.source()));
   }
   if (o.json) {
     Print(plan.Json());
     return 0;
   }
   fmt::print("{}", plan.Table());
-  for (const pipeline::PlacedStage& stage : plan.stages) {  // threads and shards of this server's stages
+  // threads and shards of this server's stages
+  for (const pipeline::PlacedStage& stage : plan.stages) {
     if (stage.server != o.model.server) continue;
     fmt::print("\nsocket {} (layers {}-{})\n{}", stage.socket, stage.first_layer,
                stage.first_layer + stage.layers - 1, stage.plan.Table());
@@ -105,18 +114,20 @@ int PlanServers(const PlanCommandOptions& o, const pipeline::Manifest& manifest,
 }
 
 // The plan of one server; manifest may be null.
-int PlanHere(const PlanCommandOptions& o, const pipeline::Manifest* manifest, const model::GgufFile* file,
-             const model::ModelConfig& config, const topology::Topology& machine) {
+int PlanHere(const PlanCommandOptions& o, const pipeline::Manifest* manifest,
+             const model::GgufFile* file, const model::ModelConfig& config,
+             const topology::Topology& machine) {
   const pipeline::PlanOptions options = ToPlanOptions(o.model);
-  pipeline::Plan whole =
-      manifest == nullptr
-          ? pipeline::MakePlan(config, machine, options)
-          : pipeline::MakePlan(*manifest, config, options, pipeline::LoadTopologies(*manifest, machine));
+  pipeline::Plan whole = manifest == nullptr
+                             ? pipeline::MakePlan(config, machine, options)
+                             : pipeline::MakePlan(*manifest, config, options,
+                                                  pipeline::LoadTopologies(*manifest, machine));
   if (file != nullptr) whole.fingerprint = model::Fingerprint(*file);
   const pipeline::StagePlan& plan = whole.stages.front().plan;
   std::string table = plan.Table();
   if (manifest != nullptr) table = whole.SocketTable() + table;
-  for (const std::string& warning : whole.notes_of_sockets()) table += fmt::format("\nwarning: {}", warning);
+  for (const std::string& warning : whole.notes_of_sockets())
+    table += fmt::format("\nwarning: {}", warning);
   if (whole.socket_notes > 0) table += '\n';
   if (o.json) {
     pipeline::Predict(whole, SpeedsOf(o, machine));
@@ -135,9 +146,11 @@ int PlanHere(const PlanCommandOptions& o, const pipeline::Manifest* manifest, co
   const auto cluster = pipeline::PlanUniformCluster(config, socket, options, o.speeds);
   if (cluster.resident()) {
     fmt::print(
-        "\n{}+1 such sockets ({} cores, {:.1f} MB of L3) would hold the model in L3; --socket-cores {} says "
+        "\n{}+1 such sockets ({} cores, {:.1f} MB of L3) would hold the model in L3; "
+        "--socket-cores {} says "
         "more\n",
-        cluster.stages.size(), socket.cores, static_cast<double>(socket.l3_bytes) * 1e-6, socket.cores);
+        cluster.stages.size(), socket.cores, static_cast<double>(socket.l3_bytes) * 1e-6,
+        socket.cores);
   }
   return 0;
 }
@@ -159,7 +172,8 @@ int Run(const PlanCommandOptions& o) {
   const auto machine = ResolveTopology(o.model);
   const bool sockets_given = o.socket_cores != 0 || !o.socket_l3.empty();
   if (sockets_given && !o.model.manifest.empty())
-    throw CLI::ValidationError("plan", "--socket-cores and --socket-l3 are for plans without a manifest");
+    throw CLI::ValidationError("plan",
+                               "--socket-cores and --socket-l3 are for plans without a manifest");
   if (sockets_given) return PlanSockets(o, config, machine);
   if (!where) return PlanHere(o, nullptr, file.get(), config, machine);
   const pipeline::Manifest& manifest = where->manifest;
@@ -180,9 +194,9 @@ Command AddPlan(CLI::App& program) {
       ->type_name("NAME");
   const std::vector<std::string> types = model::MatrixTypeNames();
   command
-      ->add_option(
-          "--type", o->type,
-          fmt::format("with --shape, the type of its matrices: {} (default: q8_0)", fmt::join(types, ", ")))
+      ->add_option("--type", o->type,
+                   fmt::format("with --shape, the type of its matrices: {} (default: q8_0)",
+                               fmt::join(types, ", ")))
       ->check(CLI::IsMember(types).description(""))
       ->type_name("NAME");
   command->add_flag("--json", o->json, "print JSON");
@@ -197,7 +211,8 @@ Command AddPlan(CLI::App& program) {
       ->check([](const std::string& text) { return NotBytes(text); }, "")
       ->group(sockets);
   const char* speeds = "Inputs of the prediction";
-  command->add_flag("--measure", o->measure, "measure this machine's bandwidths first (some seconds)")
+  command
+      ->add_flag("--measure", o->measure, "measure this machine's bandwidths first (some seconds)")
       ->group(speeds);
   const auto speed = [&](const char* name, double& value, const std::string& text) {
     command->add_option(name, value, fmt::format("{} (default: {:g})", text, value))

@@ -47,8 +47,9 @@ void Describe(CLI::App& command, RunOptions& o) {
       ->type_name("FILE")
       ->group(text);
   command
-      .add_option("-n,--predict,--n-predict", o.max_tokens,
-                  "tokens to generate; -1: until the text ends or the context is full (default: -1)")
+      .add_option(
+          "-n,--predict,--n-predict", o.max_tokens,
+          "tokens to generate; -1: until the text ends or the context is full (default: -1)")
       ->type_name("N")
       ->check(WholeNumberFrom(-2, int64_t{1} << 40), "")
       ->group(text);
@@ -58,14 +59,18 @@ void Describe(CLI::App& command, RunOptions& o) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->group(text);
   command
-      .add_flag("-e,--escape,!--no-escape", o.escapes,
-                "interpret escapes such as \\n, \\t and \\\" in -p, --system and --stop (default: on)")
+      .add_flag(
+          "-e,--escape,!--no-escape", o.escapes,
+          "interpret escapes such as \\n, \\t and \\\" in -p, --system and --stop (default: on)")
       ->group(text);
-  command.add_flag("!--no-display-prompt", o.show_prompt, "print only the generated text")->group(text);
+  command.add_flag("!--no-display-prompt", o.show_prompt, "print only the generated text")
+      ->group(text);
   command.add_flag("--verbose-prompt", o.verbose_prompt, "print the prompt's token ids to stderr")
       ->group(text);
   command.add_flag("--special", o.special, "print control tokens too")->group(text);
-  command.add_option("--grammar-file,--grammar", o.grammar_file, "a GBNF file that the text must match")
+  command
+      .add_option("--grammar-file,--grammar", o.grammar_file,
+                  "a GBNF file that the text must match")
       ->type_name("FILE")
       ->group(text);
   command.add_option("-j,--json-schema", o.schema, "a JSON schema that the text must be valid by")
@@ -75,29 +80,35 @@ void Describe(CLI::App& command, RunOptions& o) {
       ->type_name("FILE")
       ->group(text);
   const char* chat = "Chat";
-  command.add_flag("-i,--interactive,--conversation,!--no-conversation", o.chat, "chat (also -cnv)")
-      ->group(chat);
-  command.add_option("--system", o.system, "the system prompt (also -sys)")->type_name("TEXT")->group(chat);
   command
-      .add_option(
-          "--chat-template", o.chat_template,
-          fmt::format("a Jinja file, or one of {} (default: the model's)", model::BuiltInTemplateList()))
+      .add_flag("-i,--interactive,--conversation,!--no-conversation", o.chat, "chat (also -cnv)")
+      ->group(chat);
+  command.add_option("--system", o.system, "the system prompt (also -sys)")
+      ->type_name("TEXT")
+      ->group(chat);
+  command
+      .add_option("--chat-template", o.chat_template,
+                  fmt::format("a Jinja file, or one of {} (default: the model's)",
+                              model::BuiltInTemplateList()))
       ->type_name("NAME|FILE")
       ->group(chat);
   command.add_flag("--jinja")
       ->description("templates are always Jinja: accepted, changes nothing")
       ->group(chat);
   command
-      .add_flag("--think,!--no-think", o.think, "let models that can think before they answer (default: on)")
+      .add_flag("--think,!--no-think", o.think,
+                "let models that can think before they answer (default: on)")
       ->group(chat);
   AddSamplingOptions(command, o.sampling, "a new one each time, which is printed");
   AddModelOptions(command, o.model, {});
 }
 
 std::shared_ptr<const serving::Grammar> ChooseGrammar(const RunOptions& o) {
-  const bool gbnf = !o.grammar_file.empty(), file = !o.schema_file.empty(), text = !o.schema.empty();
+  const bool gbnf = !o.grammar_file.empty(), file = !o.schema_file.empty(),
+             text = !o.schema.empty();
   if (gbnf + file + text > 1)
-    throw CLI::ValidationError("--grammar", "give one of --grammar, --json-schema and --json-schema-file");
+    throw CLI::ValidationError("--grammar",
+                               "give one of --grammar, --json-schema and --json-schema-file");
   if (gbnf) return serving::Grammar::FromGbnf(ReadFile(o.grammar_file));
   if (!file && !text) return nullptr;
   const std::string schema = file ? ReadFile(o.schema_file) : o.schema;
@@ -114,7 +125,8 @@ std::string Prompt(const RunOptions& o) {
 
 void PrintTokens(const model::Tokenizer& tokenizer, std::span<const model::TokenId> tokens) {
   fmt::print(stderr, "prompt: {} tokens\n", tokens.size());
-  for (const auto token : tokens) fmt::print(stderr, "{:>6} -> '{}'\n", token, tokenizer.Piece(token, true));
+  for (const auto token : tokens)
+    fmt::print(stderr, "{:>6} -> '{}'\n", token, tokenizer.Piece(token, true));
 }
 
 int Complete(Generator& generator, const model::Tokenizer& tokenizer, const std::string& prompt,
@@ -140,7 +152,8 @@ int Run(const RunOptions& o) {
   GenerateOptions generate;
   generate.max_tokens = o.max_tokens;
   generate.special = o.special;
-  for (const std::string& stop : o.stops) generate.stops.push_back(o.escapes ? Unescape(stop) : stop);
+  for (const std::string& stop : o.stops)
+    generate.stops.push_back(o.escapes ? Unescape(stop) : stop);
   generate.grammar = ChooseGrammar(o);
   serving::StopStrings check(generate.stops);  // refuses an empty one before the model is loaded
 
@@ -164,8 +177,8 @@ int Run(const RunOptions& o) {
   Generator generator(*engine, tokenizer, params);
   const InterruptGuard guard;
   generate.continues = !o.chat && !prompt.empty();
-  const int code =
-      o.chat ? RunChat(generator, *tokenizer, chat) : Complete(generator, *tokenizer, prompt, generate, o);
+  const int code = o.chat ? RunChat(generator, *tokenizer, chat)
+                          : Complete(generator, *tokenizer, prompt, generate, o);
   if (o.sampling.draws_seed()) fmt::print(stderr, "seed       {}\n", params.seed);
   return code;
 }

@@ -1,5 +1,5 @@
-// `larder serve`: the text stream and HTTP for many clients at once. The main thread loads the model and then
-// runs the scheduler; one thread handles the connections, another waits for signals.
+// `larder serve`: the text stream and HTTP for many clients at once. The main thread loads the
+// model and then runs the scheduler; one thread handles the connections, another waits for signals.
 #include <malloc.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
@@ -40,8 +40,8 @@
 namespace larder::node::inline commands {
 namespace {
 
-// Freed memory of this size or more goes back to the system at once, so that the peak of large requests is
-// not kept.
+// Freed memory of this size or more goes back to the system at once, so that the peak of large
+// requests is not kept.
 constexpr int kLargeBytes = 256 << 10;
 
 struct ServeOptions {
@@ -68,7 +68,8 @@ void Describe(CLI::App& command, ServeOptions& o) {
       ->type_name("ADDRESS")
       ->group(network);
   command
-      .add_option("--port", o.server.port, "HTTP port; 0 picks a free port, -1 disables HTTP (default: 8080)")
+      .add_option("--port", o.server.port,
+                  "HTTP port; 0 picks a free port, -1 disables HTTP (default: 8080)")
       ->type_name("N")
       ->check(port)
       ->group(network);
@@ -102,19 +103,21 @@ void Describe(CLI::App& command, ServeOptions& o) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->expected(1)
       ->group(network);
-  AddCount(command, "--max-connections", o.server.connections.connections,
-           "connections open at once on each port; one more replaces the longest idle (default: 1024)", 1)
-      ->group(network);
   AddCount(
-      command, "--max-connections-per-peer", o.server.admission.connections.peer,
-      "connections per address (IPv6: per /64), both ports together; on loopback only if given (default: 64)",
+      command, "--max-connections", o.server.connections.connections,
+      "connections open at once on each port; one more replaces the longest idle (default: 1024)",
       1)
+      ->group(network);
+  AddCount(command, "--max-connections-per-peer", o.server.admission.connections.peer,
+           "connections per address (IPv6: per /64), both ports together; on loopback only if "
+           "given (default: 64)",
+           1)
       ->each([&o](const std::string&) { o.server.admission.loopback_is_a_peer = true; })
       ->group(network);
   command
-      .add_option(
-          "--timeout", o.server.connections.receive_s,
-          "seconds that a client may take to send a request, or pause in reading its answer (default: 20)")
+      .add_option("--timeout", o.server.connections.receive_s,
+                  "seconds that a client may take to send a request, or pause in reading its "
+                  "answer (default: 20)")
       ->type_name("S")
       ->check(NotFinite)
       ->check(CLI::Range(0.1, 1e6).description(""))
@@ -132,13 +135,15 @@ void Describe(CLI::App& command, ServeOptions& o) {
       ->group(requests);
   AddKvOptions(command, o.model, requests);
   command
-      .add_option("--cache-dir", o.cache_folder,
-                  "folder in which the KV of ended requests outlives this process; one process's at a time")
+      .add_option(
+          "--cache-dir", o.cache_folder,
+          "folder in which the KV of ended requests outlives this process; one process's at a time")
       ->type_name("DIR")
       ->group(requests);
   command
-      .add_option("--slot-save-path", o.slot_folder,
-                  "folder in which POST /slots/N?action=save and restore keep the KV cache of slots")
+      .add_option(
+          "--slot-save-path", o.slot_folder,
+          "folder in which POST /slots/N?action=save and restore keep the KV cache of slots")
       ->type_name("FOLDER")
       ->group(requests);
   command
@@ -152,29 +157,31 @@ void Describe(CLI::App& command, ServeOptions& o) {
       ->group(requests);
   command
       .add_option("--patience", o.patience_s,
-                  "seconds that requests, running ones too, wait for a lost socket of the cluster; then 503 "
+                  "seconds that requests, running ones too, wait for a lost socket of the cluster; "
+                  "then 503 "
                   "(default: 5)")
       ->type_name("S")
       ->check(NotFinite)
       ->check(CLI::Range(0.0, 86400.0).description(""))
       ->group(requests);
-  AddCount(
-      command, "--max-requests-per-peer", o.server.admission.requests.peer,
-      "requests per address, answered or waiting; more get 429; on loopback only if given (default: 128)", 1)
+  AddCount(command, "--max-requests-per-peer", o.server.admission.requests.peer,
+           "requests per address, answered or waiting; more get 429; on loopback only if given "
+           "(default: 128)",
+           1)
       ->each([&o](const std::string&) { o.server.admission.loopback_is_a_peer = true; })
       ->group(requests);
   command
-      .add_option(
-          "--max-held", o.held,
-          "most bytes of clients' requests and answers held; per address a quarter of it (default: 256M)")
+      .add_option("--max-held", o.held,
+                  "most bytes of clients' requests and answers held; per address a quarter of it "
+                  "(default: 256M)")
       ->type_name("BYTES")
       ->check(NotBytes)
       ->group(requests);
   command
-      .add_option(
-          "--max-stall-ms", o.max_stall_ms,
-          "how long prompts may keep an answer's next token waiting; 0: without limit (default: 200; of "
-          "decode_first and phases 0)")
+      .add_option("--max-stall-ms", o.max_stall_ms,
+                  "how long prompts may keep an answer's next token waiting; 0: without limit "
+                  "(default: 200; of "
+                  "decode_first and phases 0)")
       ->type_name("MS")
       ->check(NotFinite)
       ->check(CLI::Range(0.0, 3.6e6).description(""))
@@ -188,8 +195,9 @@ void Describe(CLI::App& command, ServeOptions& o) {
       ->group(requests);
   AddAnswerOptions(command, o.answers, requests);
   command
-      .add_option("--socket", o.socket,
-                  "run as the manifest's serving socket of this name, as `larder node` does (with --join)")
+      .add_option(
+          "--socket", o.socket,
+          "run as the manifest's serving socket of this name, as `larder node` does (with --join)")
       ->type_name("NAME")
       ->group(network);
   AddSamplingOptions(command, o.sampling, "a new one for each request without one");
@@ -206,13 +214,13 @@ void AllowManyDescriptors(size_t connections) {
   limit.rlim_cur = std::min(wanted, limit.rlim_max);
   setrlimit(RLIMIT_NOFILE, &limit);
   if (limit.rlim_cur < wanted)
-    spdlog::warn("at most {} files may be open: too few for {} connections on two ports", limit.rlim_cur,
-                 connections);
+    spdlog::warn("at most {} files may be open: too few for {} connections on two ports",
+                 limit.rlim_cur, connections);
 }
 
-// The first SIGTERM or SIGINT drains the server, the second ends the process at once. `look` is called every
-// second, and at once after SIGHUP if that is handled. The signals are blocked in all threads that are
-// created later, so this object must be made before them.
+// The first SIGTERM or SIGINT drains the server, the second ends the process at once. `look` is
+// called every second, and at once after SIGHUP if that is handled. The signals are blocked in all
+// threads that are created later, so this object must be made before them.
 class Signals {
  public:
   Signals(std::function<void(int)> first, std::function<void(bool asked)> look, bool take_hangup)
@@ -248,7 +256,8 @@ class Signals {
   std::thread thread_;
 };
 
-// CPUs for the I/O thread that no thread of the plan runs on: those of idle cores, else SMT siblings.
+// CPUs for the I/O thread that no thread of the plan runs on: those of idle cores, else SMT
+// siblings.
 std::vector<CpuId> HousekeepingCpus(const topology::Topology& machine,
                                     const std::vector<const pipeline::StagePlan*>& plans) {
   std::set<int> cores, cpus;
@@ -292,8 +301,8 @@ void PrintAddresses(const serving::Server& server, const ServeOptions& o) {
   std::fflush(stdout);
 }
 
-// Reports to `larder status` and systemd. Null for a server that is neither a manifest's socket nor a systemd
-// unit.
+// Reports to `larder status` and systemd. Null for a server that is neither a manifest's socket nor
+// a systemd unit.
 std::unique_ptr<ServiceMonitor> MakeMonitor(const ServeOptions& o,
                                             const std::optional<ManifestAndServer>& where,
                                             const pipeline::SocketStatus& status) {
@@ -308,11 +317,11 @@ std::unique_ptr<ServiceMonitor> MakeMonitor(const ServeOptions& o,
   } else if (!o.socket.empty()) {
     throw CLI::ValidationError("--socket", "needs --manifest");
   }
-  auto monitor =
-      std::make_unique<ServiceMonitor>(SocketFacts{.cluster = cluster,
-                                                   .socket = o.socket.empty() ? "serving" : o.socket,
-                                                   .role = pipeline::RoleName(pipeline::Role::kServing)},
-                                       status);
+  auto monitor = std::make_unique<ServiceMonitor>(
+      SocketFacts{.cluster = cluster,
+                  .socket = o.socket.empty() ? "serving" : o.socket,
+                  .role = pipeline::RoleName(pipeline::Role::kServing)},
+      status);
   monitor->Describe("loading");
   return monitor;
 }
@@ -321,14 +330,16 @@ std::unique_ptr<ServiceMonitor> MakeMonitor(const ServeOptions& o,
 void WarnOfOpenDoors(const serving::ServerOptions& o) {
   if (o.api_keys.empty() && !serving::IsLoopback(o.host))
     spdlog::warn(
-        "--host {} without a key: anyone who reaches this machine may use the model; add --api-key-file",
+        "--host {} without a key: anyone who reaches this machine may use the model; add "
+        "--api-key-file",
         o.host);
   if (std::find(o.cors_origins.begin(), o.cors_origins.end(), "*") != o.cors_origins.end())
     spdlog::warn("--cors-origin *: every web page that somebody opens may use the model{}",
                  o.api_keys.empty() ? "" : " if it has a key");
 }
 
-// Gives other threads access to the server only while it is ready and all that it calls still exists.
+// Gives other threads access to the server only while it is ready and all that it calls still
+// exists.
 class OpenServer {
  public:
   void Open(serving::Server& server) {
@@ -351,8 +362,8 @@ class OpenServer {
   serving::Server* server_ = nullptr;
 };
 
-// Ends the server's threads, which call the engine and the scheduler, before these are destroyed, also when
-// an exception is thrown.
+// Ends the server's threads, which call the engine and the scheduler, before these are destroyed,
+// also when an exception is thrown.
 struct ClosesFirst {
   ~ClosesFirst() {
     open.Close();
@@ -372,7 +383,8 @@ std::vector<ServiceMonitor::Guard> WatchAll(ServiceMonitor& monitor, const servi
     watched.push_back(monitor.Watch(loop.name, *loop.pulse, loop.patience));
   if (others_are_processes) {
     watched.push_back(monitor.Excuse([&engine] { return engine.HungAttention().has_value(); }));
-  } else if (const auto* stages = engine.client() != nullptr ? engine.client()->stage_threads() : nullptr) {
+  } else if (const auto* stages =
+                 engine.client() != nullptr ? engine.client()->stage_threads() : nullptr) {
     for (size_t i = 0; i < stages->chain().stages.size(); ++i)
       watched.push_back(monitor.Watch(stages->chain().stages[i].socket, stages->status(i)));
   }
@@ -383,7 +395,8 @@ std::vector<ServiceMonitor::Guard> WatchAll(ServiceMonitor& monitor, const servi
 struct KvCache {
   explicit KvCache(const pipeline::KvFilesOptions& options)
       : files(options),
-        mover(files, {.on_problem = [](const std::string& problem) { spdlog::warn("{}", problem); }}) {}
+        mover(files,
+              {.on_problem = [](const std::string& problem) { spdlog::warn("{}", problem); }}) {}
   pipeline::KvFiles files;
   pipeline::KvMover mover;
 };
@@ -393,12 +406,14 @@ size_t ChunkBytesHere(pipeline::Engine& engine, const char* option, const std::s
   const size_t bytes = engine.kv_memory(0).size();
   if (bytes > 0) return bytes;
   throw Error(
-      "{} {}: the KV cache is in other processes or in several stages; expected one stage in this process: "
+      "{} {}: the KV cache is in other processes or in several stages; expected one stage in this "
+      "process: "
       "without --join, and without a chain in the manifest",
       option, folder);
 }
 
-pipeline::SlotFileOptions SlotFilesOf(const ServeOptions& o, pipeline::Engine& engine, uint64_t fingerprint) {
+pipeline::SlotFileOptions SlotFilesOf(const ServeOptions& o, pipeline::Engine& engine,
+                                      uint64_t fingerprint) {
   return {.model = fingerprint,
           .context = engine.kv().shape().context,
           .chunk_positions = engine.kv().shape().chunk_positions,
@@ -406,7 +421,8 @@ pipeline::SlotFileOptions SlotFilesOf(const ServeOptions& o, pipeline::Engine& e
 }
 
 // Null without --cache-dir.
-std::unique_ptr<KvCache> OpenCache(const ServeOptions& o, pipeline::Engine& engine, uint64_t fingerprint) {
+std::unique_ptr<KvCache> OpenCache(const ServeOptions& o, pipeline::Engine& engine,
+                                   uint64_t fingerprint) {
   if (o.cache_folder.empty()) return nullptr;
   const size_t chunk_bytes = ChunkBytesHere(engine, "--cache-dir", o.cache_folder);
   auto cache = std::make_unique<KvCache>(
@@ -445,17 +461,21 @@ int Serve(ServeOptions o) {
       if (monitor) monitor->Stopping("draining");
       server.Drain();
     });
-    if (!drains) _exit(number == SIGTERM ? 0 : 128 + number);  // nothing has begun, or everything is done
+    if (!drains)
+      _exit(number == SIGTERM ? 0 : 128 + number);  // nothing has begun, or everything is done
   };
   const auto look = [&](bool asked) {
     open.Use([&](serving::Server& server) {
       if (auto changed = keys.Changed(asked)) server.SetKeys(std::move(*changed));
     });
   };
-  // SIGHUP from a closed terminal ends the server, unless it has a key file to read again or a supervisor.
-  const Signals signals(drain, look, !o.key_file.empty() || std::getenv("NOTIFY_SOCKET") != nullptr);
+  // SIGHUP from a closed terminal ends the server, unless it has a key file to read again or a
+  // supervisor.
+  const Signals signals(drain, look,
+                        !o.key_file.empty() || std::getenv("NOTIFY_SOCKET") != nullptr);
   const auto where = LoadManifest(o.model, o.socket);
-  monitor = MakeMonitor(o, where, status);  // after Signals, so that its threads have the signals blocked
+  monitor = MakeMonitor(o, where, status);  // after Signals, so that its threads have the signals
+                                            // blocked
   const auto file = model::GgufFile::Open(ModelPath(o.model, where));
   const auto tokenizer = model::Tokenizer::FromGguf(*file);
   serving::ReadyServer about;
@@ -469,16 +489,18 @@ int Serve(ServeOptions o) {
   const auto engine = LoadEngine(
       file, planned, o.model,
       [&](uint64_t done, uint64_t all) {
-        server.Loading("packing weights", all > 0 ? static_cast<double>(done) / static_cast<double>(all) : 0);
+        server.Loading("packing weights",
+                       all > 0 ? static_cast<double>(done) / static_cast<double>(all) : 0);
       },
       &status);
   const std::unique_ptr<KvCache> cache = OpenCache(o, *engine, planned.plan.fingerprint);
-  pipeline::Scheduler scheduler(*engine, {.policy = {.policy = *pipeline::PolicyByName(o.answers.policy),
-                                                     .max_stall_ms = o.max_stall_ms,
-                                                     .prompt_rows = o.prefill_budget},
-                                          .reuse_prefixes = o.reuse,
-                                          .patience_ms = static_cast<int>(o.patience_s * 1000),
-                                          .mover = cache ? &cache->mover : nullptr});
+  pipeline::Scheduler scheduler(*engine,
+                                {.policy = {.policy = *pipeline::PolicyByName(o.answers.policy),
+                                            .max_stall_ms = o.max_stall_ms,
+                                            .prompt_rows = o.prefill_budget},
+                                 .reuse_prefixes = o.reuse,
+                                 .patience_ms = static_cast<int>(o.patience_s * 1000),
+                                 .mover = cache ? &cache->mover : nullptr});
   const ServeView view(planned, *engine, scheduler, about.defaults.chat_template->name());
   about.defaults.context = planned.plan.context;
   about.defaults.fingerprint = planned.plan.fingerprint;
@@ -492,8 +514,9 @@ int Serve(ServeOptions o) {
   about.fill_status = [&](serving::StatusView& status_now) { view.FillStatus(status_now); };
   about.fill_metrics = [&](serving::ServingMetrics& metrics) { view.FillMetrics(metrics); };
   if (!o.slot_folder.empty()) {
-    about.slot_action = MakeSlotActions(o.slot_folder, SlotFilesOf(o, *engine, planned.plan.fingerprint),
-                                        scheduler, [&server] { server.Nudge(); });
+    about.slot_action =
+        MakeSlotActions(o.slot_folder, SlotFilesOf(o, *engine, planned.plan.fingerprint), scheduler,
+                        [&server] { server.Nudge(); });
   }
   const std::vector<CpuId> housekeeping = HousekeepingCpus(machine, planned.plans_here(o.model));
   if (!housekeeping.empty()) {  // a failure does no harm
@@ -508,7 +531,8 @@ int Serve(ServeOptions o) {
   open.Open(server);
   PrintAddresses(server, o);
   if (monitor)
-    monitor->Ready(fmt::format("HTTP on port {}, text stream on port {}", server.port(), server.text_port()));
+    monitor->Ready(
+        fmt::format("HTTP on port {}, text stream on port {}", server.port(), server.text_port()));
   scheduler.Run(intake);
   return 0;
 }

@@ -27,26 +27,30 @@ struct SplitOptions {
 };
 
 // The layers of each stage and its file's name, which is the socket's name or a number.
-std::vector<model::SplitStage> StagesFor(const SplitOptions& o, const std::optional<ManifestAndServer>& where,
+std::vector<model::SplitStage> StagesFor(const SplitOptions& o,
+                                         const std::optional<ManifestAndServer>& where,
                                          const model::ModelConfig& config, std::string* serving) {
   std::vector<model::SplitStage> stages;
   *serving = "serving";
   if (!where) {
     size_t next = 0;
-    for (const size_t layers : pipeline::ShareLayers(config.layers, std::vector<uint64_t>(o.stages, 1))) {
+    for (const size_t layers :
+         pipeline::ShareLayers(config.layers, std::vector<uint64_t>(o.stages, 1))) {
       stages.push_back({fmt::format("stage-{}", stages.size()), next, layers});
       next += layers;
     }
     return stages;
   }
   const pipeline::Manifest& manifest = where->manifest;
-  const auto plan = pipeline::MakePlan(manifest, config, ToPlanOptions(o.model),
-                                       pipeline::LoadTopologies(manifest, ResolveTopology(o.model)));
+  const auto plan =
+      pipeline::MakePlan(manifest, config, ToPlanOptions(o.model),
+                         pipeline::LoadTopologies(manifest, ResolveTopology(o.model)));
   if (!plan.serving_socket.empty()) *serving = plan.serving_socket;
   for (const pipeline::PlacedStage& stage : plan.stages) {
     if (stage.socket == *serving)
       throw Error(
-          "{}: a socket with layers is called '{}', which is the name of the serving file; expected another "
+          "{}: a socket with layers is called '{}', which is the name of the serving file; "
+          "expected another "
           "name",
           manifest.path, stage.socket);
     stages.push_back({stage.socket, stage.first_layer, stage.layers});
@@ -97,8 +101,8 @@ int Run(const SplitOptions& o) {
 
 Command AddSplit(CLI::App& program) {
   auto o = std::make_shared<SplitOptions>();
-  CLI::App* command =
-      program.add_subcommand("split", "write a file for each stage of a cluster and one for serving");
+  CLI::App* command = program.add_subcommand(
+      "split", "write a file for each stage of a cluster and one for serving");
   command
       ->add_option("-o,--output", o->folder,
                    "folder for the files: SOCKET.gguf, or stage-N.gguf; serving.gguf")

@@ -26,7 +26,8 @@ struct Asked {
   std::string name, cluster, socket, role;  // socket and role as the manifest has them
 };
 
-// Without a manifest: all sockets that listen. With one: its sockets on this server, running or not.
+// Without a manifest: all sockets that listen. With one: its sockets on this server, running or
+// not.
 std::vector<Asked> ToAsk(const StatusOptions& o) {
   std::vector<Asked> sockets;
   const auto where = LoadManifest(o.model);
@@ -42,12 +43,13 @@ std::vector<Asked> ToAsk(const StatusOptions& o) {
   return sockets;
 }
 
-// A field for a table. Another process may send anything: control characters are replaced, so that the
-// terminal gets plain text.
+// A field for a table. Another process may send anything: control characters are replaced, so that
+// the terminal gets plain text.
 std::string Field(const nlohmann::json& row, const char* key, int decimals = -1) {
   if (!row.contains(key)) return "";
   const nlohmann::json& value = row[key];
-  if (value.is_number_float()) return fmt::format("{:.{}f}", value.get<double>(), std::max(0, decimals));
+  if (value.is_number_float())
+    return fmt::format("{:.{}f}", value.get<double>(), std::max(0, decimals));
   if (value.is_number()) return value.dump();
   if (!value.is_string()) return "?";
   std::string text = value.get<std::string>().substr(0, 100);
@@ -63,16 +65,17 @@ std::string Percent(const nlohmann::json& row, const char* key) {
 
 void PrintTable(const std::vector<nlohmann::json>& rows) {
   std::vector<std::vector<std::string>> table = {
-      {"CLUSTER", "SOCKET", "ROLE", "LAYERS", "SLOTS", "WEIGHTS MB", "KV MB", "STATE", "FRAMES", "ROWS",
-       "STEP us", "WAIT us", "LINK us", "WAITING", "WRONG", "UP s", "PID", "VERSION"}};
+      {"CLUSTER", "SOCKET", "ROLE", "LAYERS", "SLOTS", "WEIGHTS MB", "KV MB", "STATE", "FRAMES",
+       "ROWS", "STEP us", "WAIT us", "LINK us", "WAITING", "WRONG", "UP s", "PID", "VERSION"}};
   for (const auto& row : rows) {
     const bool answered = !row.contains("error");
     const std::string slots = Field(row, "slots");
-    table.push_back({Field(row, "cluster"), Field(row, "socket"), Field(row, "role"), Field(row, "layers"),
-                     slots == "0" ? "" : slots, Field(row, "weight_mb", 1), Field(row, "kv_mb", 1),
-                     answered ? Field(row, "state") : Field(row, "error"), Field(row, "frames"),
-                     Field(row, "rows"), Field(row, "step_us", 1), Field(row, "wait_us", 1),
-                     Field(row, "link_us", 1), Percent(row, "waiting_share"), Field(row, "wrong_frames"),
+    table.push_back({Field(row, "cluster"), Field(row, "socket"), Field(row, "role"),
+                     Field(row, "layers"), slots == "0" ? "" : slots, Field(row, "weight_mb", 1),
+                     Field(row, "kv_mb", 1), answered ? Field(row, "state") : Field(row, "error"),
+                     Field(row, "frames"), Field(row, "rows"), Field(row, "step_us", 1),
+                     Field(row, "wait_us", 1), Field(row, "link_us", 1),
+                     Percent(row, "waiting_share"), Field(row, "wrong_frames"),
                      Field(row, "uptime_s", 0), Field(row, "pid"), Field(row, "version")});
   }
   std::vector<size_t> widths(table[0].size(), 0);
@@ -95,8 +98,10 @@ int Run(const StatusOptions& o) {
     auto answer = AskStatus(asked.name, kTimeoutMs, &problem);
     if (!answer) {
       all_answer = false;
-      answer = {
-          {"cluster", asked.cluster}, {"socket", asked.socket}, {"role", asked.role}, {"error", problem}};
+      answer = {{"cluster", asked.cluster},
+                {"socket", asked.socket},
+                {"role", asked.role},
+                {"error", problem}};
     }
     rows.push_back(std::move(*answer));
   }
@@ -115,7 +120,8 @@ int Run(const StatusOptions& o) {
 
 Command AddStatus(CLI::App& program) {
   auto o = std::make_shared<StatusOptions>();
-  CLI::App* command = program.add_subcommand("status", "show what the sockets on this server are doing");
+  CLI::App* command =
+      program.add_subcommand("status", "show what the sockets on this server are doing");
   command
       ->add_option("--manifest", o->model.manifest,
                    "ask this manifest's sockets (default: the sockets that are running)")

@@ -18,7 +18,8 @@ namespace {
 struct SynthCommandOptions {
   std::string shape, output, type = "q8_0", architecture;
   // 0: the named shape's value
-  size_t layers = 0, dim = 0, ffn = 0, heads = 0, kv_heads = 0, head_size = 0, vocab = 0, context = 0;
+  size_t layers = 0, dim = 0, ffn = 0, heads = 0, kv_heads = 0, head_size = 0, vocab = 0,
+         context = 0;
   bool tied = false;
   size_t seed = 1;
   bool list = false;
@@ -28,9 +29,11 @@ int List() {
   fmt::print("{:<16} {:>6} {:>6} {:>6} {:>12} {:>8} {:>10} {:>9}\n", "name", "layers", "dim", "ffn",
              "heads / KV", "vocab", "parameters", "Q8_0");
   for (const auto& [name, shape] : model::NamedShapes()) {
-    const auto parameters = static_cast<double>(model::ConfigOfShape(shape, std::string(name)).parameters());
-    fmt::print("{:<16} {:>6} {:>6} {:>6} {:>12} {:>8} {:>8.1f} M {:>9}\n", name, shape.layers, shape.dim,
-               shape.ffn, fmt::format("{} / {}", shape.heads, shape.kv_heads), shape.vocab, parameters * 1e-6,
+    const auto parameters =
+        static_cast<double>(model::ConfigOfShape(shape, std::string(name)).parameters());
+    fmt::print("{:<16} {:>6} {:>6} {:>6} {:>12} {:>8} {:>8.1f} M {:>9}\n", name, shape.layers,
+               shape.dim, shape.ffn, fmt::format("{} / {}", shape.heads, shape.kv_heads),
+               shape.vocab, parameters * 1e-6,
                HumanBytes(parameters * 34 / 32));  // a Q8_0 block has 34 bytes for 32 weights
   }
   return 0;
@@ -85,7 +88,8 @@ int Run(const SynthCommandOptions& o, bool dimensions_given) {
     }
   }
   const auto config = model::ReadModelConfig(*model::GgufFile::Open(o.output));
-  fmt::print("{}: {:.1f} M parameters, {}\n", o.output, static_cast<double>(config.parameters()) * 1e-6,
+  fmt::print("{}: {:.1f} M parameters, {}\n", o.output,
+             static_cast<double>(config.parameters()) * 1e-6,
              HumanBytes(static_cast<double>(std::filesystem::file_size(o.output))));
   return 0;
 }
@@ -94,7 +98,8 @@ int Run(const SynthCommandOptions& o, bool dimensions_given) {
 
 Command AddSynth(CLI::App& program) {
   auto o = std::make_shared<SynthCommandOptions>();
-  CLI::App* command = program.add_subcommand("synth", "write a GGUF file of any shape with random weights");
+  CLI::App* command =
+      program.add_subcommand("synth", "write a GGUF file of any shape with random weights");
   command->add_option("--shape", o->shape, "a well-known model's shape; --list names them")
       ->type_name("NAME");
   command->add_flag("--list", o->list, "list the named shapes");

@@ -30,7 +30,8 @@ int Run(const TokenizeOptions& o, bool text_given) {
     fmt::print("[{}]\n", fmt::join(tokens, ", "));
     return 0;
   }
-  for (const auto token : tokens) fmt::print("{:>6} -> '{}'\n", token, tokenizer->Piece(token, true));
+  for (const auto token : tokens)
+    fmt::print("{:>6} -> '{}'\n", token, tokenizer->Piece(token, true));
   return 0;
 }
 
@@ -46,7 +47,8 @@ Command AddTokenize(CLI::App& program) {
   command->add_option("-f,--file", o->file, "read the text from a file (-: standard input)")
       ->type_name("FILE");
   command->add_flag("--ids", o->ids_only, "print only the ids, as [1, 2, 3]");
-  command->add_flag("!--no-bos", o->bos, "do not put the model's begin-of-text token before the text");
+  command->add_flag("!--no-bos", o->bos,
+                    "do not put the model's begin-of-text token before the text");
   command->add_flag("!--no-parse-special", o->parse_special,
                     "treat special tokens in the text as plain text");
   return {command, [o, text] { return Run(*o, text->count() > 0); }};

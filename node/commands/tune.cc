@@ -1,4 +1,5 @@
-// `larder tune`: finds the schedules of matrix products that are fastest on this CPU, and keeps them.
+// `larder tune`: finds the schedules of matrix products that are fastest on this CPU, and keeps
+// them.
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
@@ -43,13 +44,15 @@ int Run(const TuneCommandOptions& o) {
   const kernels::Isa isa = ResolveIsa(o.model.isa);
   if (isa == kernels::Isa::kScalar) throw Error("the scalar set has no kernels to tune");
   const std::string path = o.output.empty() ? UserSchedules() : o.output;
-  if (path.empty()) throw Error("neither XDG_CACHE_HOME nor HOME is set; name the file with -o FILE");
+  if (path.empty())
+    throw Error("neither XDG_CACHE_HOME nor HOME is set; name the file with -o FILE");
   const topology::Topology machine = ResolveTopology(o.model);
   if (machine.from_xml()) throw Error("--topology: another machine cannot be tuned from here");
   const size_t threads = o.model.threads ? o.model.threads : machine.cores().size();
-  TuneWork work = o.model.model.empty()
-                      ? UsualWork()
-                      : WorkOf(model::ReadModelConfig(*model::GgufFile::Open(o.model.model)), threads);
+  TuneWork work =
+      o.model.model.empty()
+          ? UsualWork()
+          : WorkOf(model::ReadModelConfig(*model::GgufFile::Open(o.model.model)), threads);
   const topology::Core& core = machine.core(machine.PickCores(1)[0]);
   std::vector<Tuned> found;
   {
@@ -58,13 +61,15 @@ int Run(const TuneCommandOptions& o) {
                  [&](size_t done, size_t all) { progress.Update(done, all, false); });
   }
   fmt::print("{}\n\n{}", ScheduleMachine(isa), TuneText(found, work.weight_bytes));
-  ScheduleFile file{.machine = ScheduleMachine(isa),
-                    .tuned_at = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))),
-                    .products = Kept(path, isa)};
+  ScheduleFile file{
+      .machine = ScheduleMachine(isa),
+      .tuned_at = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))),
+      .products = Kept(path, isa)};
   for (const Tuned& tuned : found) {
     const kernels::PanelShape& panel = tuned.product.panel;
-    std::erase_if(file.products,
-                  [&](const auto& old) { return old.panel == panel && old.IsFor(panel, work.weight_bytes); });
+    std::erase_if(file.products, [&](const auto& old) {
+      return old.panel == panel && old.IsFor(panel, work.weight_bytes);
+    });
     file.products.push_back({panel, work.weight_bytes, tuned.result.table});
   }
   if (file.products.size() > kMaxScheduleTables) {  // the oldest go
@@ -73,8 +78,9 @@ int Run(const TuneCommandOptions& o) {
   }
   WriteSchedules(path, file);
   fmt::print("{}: written. {}\n", path,
-             o.output.empty() ? "run, serve, node and bench use it from now on; --schedules none does without"
-                              : "Give it to run, serve, node and bench with --schedules");
+             o.output.empty()
+                 ? "run, serve, node and bench use it from now on; --schedules none does without"
+                 : "Give it to run, serve, node and bench with --schedules");
   return 0;
 }
 
@@ -89,8 +95,9 @@ Command AddTune(CLI::App& program) {
       ->check(NotFinite)
       ->check(CLI::Range(0.1, 3600.0).description(""));
   command
-      ->add_option("-o,--output", o->output,
-                   "file to keep them in (default: larder/schedules.json in $XDG_CACHE_HOME or ~/.cache)")
+      ->add_option(
+          "-o,--output", o->output,
+          "file to keep them in (default: larder/schedules.json in $XDG_CACHE_HOME or ~/.cache)")
       ->type_name("FILE");
   ModelOptionSet set;
   set.model_required = false;

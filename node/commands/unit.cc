@@ -25,9 +25,9 @@ struct UnitOptions {
   std::string socket;
 };
 
-// A weight socket connects to its attention sockets, which become ready without it. No other socket may wait
-// for another's READY: stages and the serving socket form a ring, in which none is ready before all have
-// started.
+// A weight socket connects to its attention sockets, which become ready without it. No other socket
+// may wait for another's READY: stages and the serving socket form a ring, in which none is ready
+// before all have started.
 bool StartsBefore(const ResolvedSocket& socket, const ResolvedSocket& other) {
   return socket.role == pipeline::Role::kAttention && other.role == pipeline::Role::kWeight;
 }
@@ -43,7 +43,8 @@ using BytesOfSocket = std::map<std::string, uint64_t>;
 // Assigns the weights to their socket, with the KV cache if it is colocated; else the KV cache to
 // attention's.
 void Count(const pipeline::StagePlan& plan, const std::string& weights, BytesOfSocket* bytes) {
-  (*bytes)[weights] += plan.weight_bytes + plan.embedding_bytes + (plan.separated() ? 0 : plan.kv_bytes);
+  (*bytes)[weights] +=
+      plan.weight_bytes + plan.embedding_bytes + (plan.separated() ? 0 : plan.kv_bytes);
   for (const auto& attention : plan.attention) (*bytes)[attention.name] += attention.kv_bytes;
 }
 
@@ -66,14 +67,16 @@ int Run(const UnitOptions& o) {
   const pipeline::Manifest& manifest = where->manifest;
   const pipeline::ServerSpec& server = manifest.server_of_socket(o.socket);
   // The manifest's topology file takes precedence: the drop-in may be for another machine.
-  const auto machine = server.topology ? pipeline::LoadTopology(manifest, server) : ResolveTopology(o.model);
-  std::optional<model::ModelConfig> config;  // needed for roles "auto" and the bytes, and for nothing else
+  const auto machine =
+      server.topology ? pipeline::LoadTopology(manifest, server) : ResolveTopology(o.model);
+  std::optional<model::ModelConfig> config;  // needed for roles "auto" and the bytes, and for
+                                             // nothing else
   if (!o.model.model.empty() || manifest.model)
     config = model::ReadModelConfig(*model::GgufFile::Open(ModelPath(o.model, where)));
   const std::vector<ResolvedSocket> sockets =
       pipeline::Resolve(manifest, server, machine, config ? &*config : nullptr, nullptr);
-  const auto found =
-      std::find_if(sockets.begin(), sockets.end(), [&](const auto& s) { return s.name == o.socket; });
+  const auto found = std::find_if(sockets.begin(), sockets.end(),
+                                  [&](const auto& s) { return s.name == o.socket; });
   if (found == sockets.end()) {
     throw Error("{}: socket \"{}\" has role auto and became part of another socket; give it a role",
                 o.model.manifest, o.socket);
@@ -120,7 +123,9 @@ Command AddUnit(CLI::App& program) {
   o->model.whole_machine = true;
   CLI::App* command = program.add_subcommand(
       "unit", "print the systemd drop-in of a socket: its CPUs, NUMA nodes, addresses and ports");
-  command->add_option("--socket", o->socket, "its name in the manifest")->type_name("NAME")->required();
+  command->add_option("--socket", o->socket, "its name in the manifest")
+      ->type_name("NAME")
+      ->required();
   ModelOptionSet set;
   set.threads = false;
   set.engine = false;

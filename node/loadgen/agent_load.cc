@@ -20,7 +20,8 @@ constexpr const char* kTools[] = {"read_file",   "write_file",    "edit_file",  
                                   "search_text", "run_command",   "fetch_page", "search_web",
                                   "ask_user",    "make_plan",     "read_notes", "write_note",
                                   "start_task",  "wait_for_task", "show_diff",  "run_tests"};
-constexpr size_t kWordsOfForm = 60;  // what a tool takes without its description, in about as many tokens
+constexpr size_t kWordsOfForm = 60;  // what a tool takes without its description, in about as many
+                                     // tokens
 
 json MakeTool(std::string_view name, std::mt19937_64& random, size_t words) {
   const auto field = [&](const char* type, size_t n) {
@@ -51,7 +52,8 @@ json Message(const char* role, std::string content) {
   return {{"role", role}, {"content", std::move(content)}};
 }
 
-// The model's message, as a client sends it back. Arguments that were cut at the limit of tokens are none.
+// The model's message, as a client sends it back. Arguments that were cut at the limit of tokens
+// are none.
 json Repeated(const ReplyMessage& said) {
   json message = Message("assistant", said.content);
   for (const ReplyMessage::Call& call : said.calls) {
@@ -69,17 +71,20 @@ json Repeated(const ReplyMessage& said) {
 std::vector<LoadRequest> AgentTasks(const AgentSpec& spec) {
   std::mt19937_64 random(spec.seed);
   const json tools = MakeTools(random, spec.system_words);
-  const json system = Message("system", RandomWords(random, spec.system_words - spec.system_words / 4));
+  const json system =
+      Message("system", RandomWords(random, spec.system_words - spec.system_words / 4));
   std::vector<LoadRequest> requests(spec.conversations);
   for (LoadRequest& request : requests) {
     request.output_tokens = spec.output_tokens;
     request.tools = tools;
-    request.messages = json::array({system, Message("user", RandomWords(random, spec.message_words))});
+    request.messages =
+        json::array({system, Message("user", RandomWords(random, spec.message_words))});
   }
   return requests;
 }
 
-std::optional<LoadRequest> AgentTurn(const AgentSpec& spec, LoadRequest& ended, const RequestResult& result) {
+std::optional<LoadRequest> AgentTurn(const AgentSpec& spec, LoadRequest& ended,
+                                     const RequestResult& result) {
   if (ended.turn + 1 >= spec.turns) return std::nullopt;
   // The words differ between conversations and turns: the task's text is the conversation's own.
   const auto& task = ended.messages[1]["content"].get_ref<const std::string&>();

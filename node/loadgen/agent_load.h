@@ -1,6 +1,6 @@
-// What agents send: conversations of many turns that all begin with one long system prompt and its tools.
-// Each turn repeats the conversation so far, what the model said included, and adds a tool's result. A server
-// that keeps the KV of prompts reads little but that result.
+// What agents send: conversations of many turns that all begin with one long system prompt and its
+// tools. Each turn repeats the conversation so far, what the model said included, and adds a tool's
+// result. A server that keeps the KV of prompts reads little but that result.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +24,8 @@ struct AgentSpec {
 // The first request of each conversation. The same seed gives the same.
 std::vector<LoadRequest> AgentTasks(const AgentSpec&);
 
-// The request that follows: the model's calls get results; if it made none, the user gives the result and
-// asks to go on. nullopt behind the last turn. Takes `ended`'s messages and tools.
+// The request that follows: the model's calls get results; if it made none, the user gives the
+// result and asks to go on. nullopt behind the last turn. Takes `ended`'s messages and tools.
 std::optional<LoadRequest> AgentTurn(const AgentSpec&, LoadRequest& ended, const RequestResult&);
 
 }  // namespace larder::node::loadgen

@@ -1,4 +1,5 @@
-// An agent's load: what each turn sends, how a reply with calls becomes the next, and the report by turn.
+// An agent's load: what each turn sends, how a reply with calls becomes the next, and the report by
+// turn.
 #include "node/loadgen/agent_load.h"
 
 #include <gtest/gtest.h>
@@ -59,7 +60,8 @@ TEST(AgentLoadTest, CallsGetResultsAndTextGetsTheUser) {
   LoadRequest first = AgentTasks(spec)[0];
   RequestResult result;
   result.message.content = "I read.";
-  result.message.calls = {{"call_1", "read_file", R"({"target":"a"})"}, {"call_2", "read_file", R"({"targ)"}};
+  result.message.calls = {{"call_1", "read_file", R"({"target":"a"})"},
+                          {"call_2", "read_file", R"({"targ)"}};
   auto second = AgentTurn(spec, first, result);
   ASSERT_TRUE(second);
   EXPECT_EQ(second->turn, 1u);
@@ -96,30 +98,36 @@ TEST(AgentLoadTest, RunsConversationsToTheirEnds) {
     std::string stream =
         Delta({{"role", "assistant"}, {"content", ""}}) + Delta({{"reasoning_content", "hm"}});
     if (size == 2) {  // the first turn calls, in pieces
-      const auto call = [](json piece) { return Delta({{"tool_calls", json::array({std::move(piece)})}}); };
-      stream += call({{"index", 0}, {"id", "c"}, {"function", {{"name", "run_tests"}, {"arguments", ""}}}}) +
+      const auto call = [](json piece) {
+        return Delta({{"tool_calls", json::array({std::move(piece)})}});
+      };
+      stream += call({{"index", 0},
+                      {"id", "c"},
+                      {"function", {{"name", "run_tests"}, {"arguments", ""}}}}) +
                 call({{"index", 0}, {"function", {{"arguments", R"({"target":)"}}}}) +
                 call({{"index", 0}, {"function", {{"arguments", R"("all"})"}}}}) +
                 Delta(json::object(), "tool_calls");
     } else {
       if (size > 2) {
-        EXPECT_EQ(body["messages"][2]["tool_calls"][0]["function"]["arguments"], R"({"target":"all"})");
+        EXPECT_EQ(body["messages"][2]["tool_calls"][0]["function"]["arguments"],
+                  R"({"target":"all"})");
         EXPECT_EQ(body["messages"][3]["tool_call_id"], "c");
       }
       if (size > 4) {
         EXPECT_EQ(body["messages"][4]["content"], "All is well.");
       }
-      stream += Delta({{"content", "All"}}) + Delta({{"content", " is"}}) + Delta({{"content", " well."}}) +
-                Delta(json::object(), "stop");
+      stream += Delta({{"content", "All"}}) + Delta({{"content", " is"}}) +
+                Delta({{"content", " well."}}) + Delta(json::object(), "stop");
     }
-    send(kHead + Chunk(stream + CachedUsage(100 * size, 100 * (size - 2))) + Chunk("data: [DONE]\n\n") +
-         "0\r\n\r\n");
+    send(kHead + Chunk(stream + CachedUsage(100 * size, 100 * (size - 2))) +
+         Chunk("data: [DONE]\n\n") + "0\r\n\r\n");
     return true;
   });
   const AgentSpec agent = Small();
   LoadSpec spec;
-  spec.target = {
-      .port = server.port(), .kind = EndpointKind::kChat, .path = std::string("/v1/chat/completions")};
+  spec.target = {.port = server.port(),
+                 .kind = EndpointKind::kChat,
+                 .path = std::string("/v1/chat/completions")};
   spec.requests = AgentTasks(agent);
   spec.max_concurrency = 2;
   spec.timeout_s = 20;
@@ -157,8 +165,9 @@ TEST(AgentLoadTest, AFailedTurnEndsItsConversationOnly) {
   });
   const AgentSpec agent = Small();
   LoadSpec spec;
-  spec.target = {
-      .port = server.port(), .kind = EndpointKind::kChat, .path = std::string("/v1/chat/completions")};
+  spec.target = {.port = server.port(),
+                 .kind = EndpointKind::kChat,
+                 .path = std::string("/v1/chat/completions")};
   spec.requests = AgentTasks(agent);
   spec.timeout_s = 20;
   spec.next = [&](LoadRequest& ended, const RequestResult& result) {

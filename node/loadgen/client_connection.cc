@@ -24,7 +24,8 @@ Descriptor NewSocket(const Address& address, int flags) {
 }
 
 bool StartConnect(const Descriptor& fd, const Address& address) {
-  return connect(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length) == 0;
+  return connect(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length) ==
+         0;
 }
 
 }  // namespace

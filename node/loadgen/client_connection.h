@@ -17,9 +17,11 @@ struct Address {
 // Throws Error if the name has no address.
 Address Resolve(const std::string& host, uint16_t port);
 
-// A non-blocking connection in progress (EPOLLOUT reports when it is made), with TCP_NODELAY. Throws Error.
+// A non-blocking connection in progress (EPOLLOUT reports when it is made), with TCP_NODELAY.
+// Throws Error.
 Descriptor Connect(const Address& address);
-// A blocking connection; timeout_s limits this call and each later send and recv. Throws Error if it fails.
+// A blocking connection; timeout_s limits this call and each later send and recv. Throws Error if
+// it fails.
 Descriptor ConnectAndWait(const Address& address, double timeout_s);
 
 }  // namespace larder::node::loadgen

@@ -32,7 +32,8 @@ HttpAnswer HttpGet(const ServeTarget& target, std::string_view path, double time
   while (!reply.done()) {
     char bytes[4096];
     const ssize_t n = recv(connection.get(), bytes, sizeof bytes, 0);
-    if (n < 0) throw Error("no reply from {}:{}: {}", target.host, target.port, std::strerror(errno));
+    if (n < 0)
+      throw Error("no reply from {}:{}: {}", target.host, target.port, std::strerror(errno));
     n > 0 ? reply.Feed({bytes, static_cast<size_t>(n)}, answer.body) : reply.Close();
     if (answer.body.size() > kMostBytes)
       throw Error("the answer of {}:{} to GET {} has no end", target.host, target.port, path);

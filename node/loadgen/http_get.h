@@ -19,8 +19,8 @@ class NoConnection : public Error {
   using Error::Error;
 };
 
-// timeout_s limits the attempt to connect, and each wait for bytes. Throws NoConnection, or Error if the
-// answer is none.
+// timeout_s limits the attempt to connect, and each wait for bytes. Throws NoConnection, or Error
+// if the answer is none.
 HttpAnswer HttpGet(const ServeTarget& target, std::string_view path, double timeout_s);
 
 }  // namespace larder::node::loadgen

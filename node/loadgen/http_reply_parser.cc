@@ -12,8 +12,9 @@ namespace {
 constexpr size_t kMaxHeaderBytes = 64 << 10;
 
 bool SameName(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](unsigned char x, unsigned char y) {
+    return std::tolower(x) == std::tolower(y);
+  });
 }
 
 // Parses the number at the start of `text`. Throws Error if there is none, or if it exceeds 2^62.
@@ -101,12 +102,14 @@ void HttpReplyParser::Header(std::string_view line) {
     left_ = Number(value, 10, "content length");
     has_length_ = true;
   } else if (SameName(name, "transfer-encoding")) {
-    if (!SameName(value, "chunked")) throw Error("the server's transfer encoding '{}' is not known", value);
+    if (!SameName(value, "chunked"))
+      throw Error("the server's transfer encoding '{}' is not known", value);
     chunked_ = true;
   } else if (SameName(name, "connection")) {
     if (SameName(value, "close")) keep_alive_ = false;
     if (SameName(value, "keep-alive")) keep_alive_ = true;
-  } else if (SameName(name, "retry-after") && !value.empty() && value[0] >= '0' && value[0] <= '9') {
+  } else if (SameName(name, "retry-after") && !value.empty() && value[0] >= '0' &&
+             value[0] <= '9') {
     retry_after_s_ = static_cast<int>(std::min<size_t>(Number(value, 10, "Retry-After"), 3600));
   }
 }

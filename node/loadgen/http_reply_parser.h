@@ -1,5 +1,5 @@
-// A parser of HTTP/1.1 replies for the clients in this program, fed with bytes as they arrive. It parses one
-// reply at a time, and bounds everything that a server may send without end.
+// A parser of HTTP/1.1 replies for the clients in this program, fed with bytes as they arrive. It
+// parses one reply at a time, and bounds everything that a server may send without end.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,8 @@ namespace larder::node::inline loadgen {
 
 class HttpReplyParser {
  public:
-  // Takes all of `bytes` and appends their part of the body to `body`. Throws Error if they are not HTTP/1.1.
+  // Takes all of `bytes` and appends their part of the body to `body`. Throws Error if they are not
+  // HTTP/1.1.
   void Feed(std::string_view bytes, std::string& body);
   // The connection has closed. Throws Error if the reply is incomplete.
   void Close();
@@ -23,7 +24,17 @@ class HttpReplyParser {
   void Reset() { *this = HttpReplyParser(); }
 
  private:
-  enum class State { kStatus, kHeaders, kLength, kToClose, kChunkSize, kChunk, kChunkEnd, kTrailers, kDone };
+  enum class State {
+    kStatus,
+    kHeaders,
+    kLength,
+    kToClose,
+    kChunkSize,
+    kChunk,
+    kChunkEnd,
+    kTrailers,
+    kDone
+  };
 
   void Line(std::string_view line);
   void Header(std::string_view line);

@@ -21,20 +21,25 @@
 
 namespace larder::node::inline loadgen {
 
-inline std::string Sse(const nlohmann::json& event) { return fmt::format("data: {}\n\n", event.dump()); }
-inline std::string Chunk(const std::string& text) { return fmt::format("{:x}\r\n{}\r\n", text.size(), text); }
+inline std::string Sse(const nlohmann::json& event) {
+  return fmt::format("data: {}\n\n", event.dump());
+}
+inline std::string Chunk(const std::string& text) {
+  return fmt::format("{:x}\r\n{}\r\n", text.size(), text);
+}
 inline const std::string kHead =
     "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
 
-// A server that accepts on one thread and answers each connection on a thread of its own. `answer` gets the
-// request's bytes (headers and body) and a function that sends; it returns whether to keep the connection
-// open.
+// A server that accepts on one thread and answers each connection on a thread of its own. `answer`
+// gets the request's bytes (headers and body) and a function that sends; it returns whether to keep
+// the connection open.
 class Server {
  public:
   using Send = std::function<void(const std::string&)>;
   using Answer = std::function<bool(const std::string& request, const Send& send)>;
 
-  explicit Server(Answer answer) : answer_(std::move(answer)), listener_(socket(AF_INET, SOCK_STREAM, 0)) {
+  explicit Server(Answer answer)
+      : answer_(std::move(answer)), listener_(socket(AF_INET, SOCK_STREAM, 0)) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);

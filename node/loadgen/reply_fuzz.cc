@@ -1,6 +1,6 @@
-// Fuzzes the client of `larder bench-serve` with any bytes as the server's reply: they are understood or
-// refused, and the outcome is the same in one piece or several. An input begins with a byte for the kind of
-// endpoint and how the connection ends, and one for the sizes of the pieces.
+// Fuzzes the client of `larder bench-serve` with any bytes as the server's reply: they are
+// understood or refused, and the outcome is the same in one piece or several. An input begins with
+// a byte for the kind of endpoint and how the connection ends, and one for the sizes of the pieces.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -43,12 +43,13 @@ void CheckReader(EndpointKind kind, std::string_view bytes, size_t piece, bool c
   const Outcome pieces = Read(kind, bytes, piece, closes);
   // Bytes after the reply's end are noticed only if they arrive in one piece with it.
   if (whole.threw || pieces.threw) return;
-  LARDER_CHECK(
-      whole.done == pieces.done && whole.result.ok == pieces.result.ok &&
-          whole.result.error == pieces.result.error && whole.result.text_bytes == pieces.result.text_bytes &&
-          whole.result.output_tokens == pieces.result.output_tokens &&
-          whole.result.prompt_tokens == pieces.result.prompt_tokens && whole.keep_alive == pieces.keep_alive,
-      "pieces of {} bytes are understood otherwise", piece);
+  LARDER_CHECK(whole.done == pieces.done && whole.result.ok == pieces.result.ok &&
+                   whole.result.error == pieces.result.error &&
+                   whole.result.text_bytes == pieces.result.text_bytes &&
+                   whole.result.output_tokens == pieces.result.output_tokens &&
+                   whole.result.prompt_tokens == pieces.result.prompt_tokens &&
+                   whole.keep_alive == pieces.keep_alive,
+               "pieces of {} bytes are understood otherwise", piece);
 }
 
 void CheckHttp(std::string_view bytes, size_t piece) {
@@ -61,7 +62,8 @@ void CheckHttp(std::string_view bytes, size_t piece) {
     threw = true;
   }
   try {
-    for (std::string_view rest = bytes; !rest.empty(); rest.remove_prefix(std::min(piece, rest.size())))
+    for (std::string_view rest = bytes; !rest.empty();
+         rest.remove_prefix(std::min(piece, rest.size())))
       pieces.Feed(rest.substr(0, piece), pieces_body);
     LARDER_CHECK(!threw, "refused at once, taken in pieces");
   } catch (const Error&) {
@@ -76,7 +78,8 @@ void Check(std::string_view input) {
   const auto choice = static_cast<uint8_t>(input[0]);
   const size_t piece = 1 + static_cast<uint8_t>(input[1]);
   input.remove_prefix(2);
-  constexpr EndpointKind kKinds[] = {EndpointKind::kCompletions, EndpointKind::kChat, EndpointKind::kText};
+  constexpr EndpointKind kKinds[] = {EndpointKind::kCompletions, EndpointKind::kChat,
+                                     EndpointKind::kText};
   CheckReader(kKinds[choice % 3], input, piece, (choice & 0x80) == 0);
   CheckHttp(input, piece);
 }

@@ -37,7 +37,8 @@ struct Client {
   Descriptor fd;
   size_t request = 0;
   bool busy = false;
-  bool used_before = false;  // the connection has carried a reply, so the server may have closed it since
+  bool used_before = false;  // the connection has carried a reply, so the server may have closed it
+                             // since
   std::string out;
   size_t sent = 0;
   std::optional<ReplyReader> reader;
@@ -125,7 +126,8 @@ class Load {
       if (!client.fd) {
         client.fd = Connect(address_);
         client.used_before = false;
-        epoll_event event{.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data = {.u64 = client.index}};
+        epoll_event event{.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
+                          .data = {.u64 = client.index}};
         epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, client.fd.get(), &event);
         return;  // EPOLLOUT reports when it is connected
       }
@@ -147,7 +149,8 @@ class Load {
   }
 
   void WaitAndServe() {
-    // The timer goes off at the next arrival, to the microsecond; it is set only when that time changes.
+    // The timer goes off at the next arrival, to the microsecond; it is set only when that time
+    // changes.
     const bool waits = next_ < arrivals_ns_.size() && !full();
     const int64_t until_ns = waits ? arrivals_ns_[next_] : 0;
     if (until_ns != timer_ns_) {
@@ -162,7 +165,8 @@ class Load {
       const uint64_t index = events[i].data.u64;
       if (index == kTimer) {
         uint64_t ticks = 0;
-        if (read(timer_.get(), &ticks, sizeof ticks) < 0) continue;  // it was set anew before it went off
+        if (read(timer_.get(), &ticks, sizeof ticks) < 0)
+          continue;  // it was set anew before it went off
       } else {
         Serve(*clients_[index], (events[i].events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0);
       }
@@ -194,7 +198,8 @@ class Load {
         const std::string_view piece(bytes, static_cast<size_t>(n));
         if (n > 0 ? client.reader->Feed(piece, now_ns, result) : client.reader->Close(result))
           End(client, "");
-        if (n > 0 && static_cast<size_t>(n) < sizeof bytes && !closing) return;  // another edge will come
+        if (n > 0 && static_cast<size_t>(n) < sizeof bytes && !closing)
+          return;  // another edge will come
       }
     } catch (const Error& error) {
       client.busy ? End(client, error.what()) : client.fd.Reset();
@@ -265,12 +270,14 @@ std::string FirstModel(const ServeTarget& target, double timeout_s) {
   try {
     answer = HttpGet(target, "/v1/models", timeout_s);
   } catch (const NoConnection& error) {
-    throw Error("no server at {}:{}: {}; start one with `larder serve -m MODEL`, or give --host and --port",
-                target.host, target.port, error.what());
+    throw Error(
+        "no server at {}:{}: {}; start one with `larder serve -m MODEL`, or give --host and --port",
+        target.host, target.port, error.what());
   }
   const auto models = nlohmann::json::parse(answer.body, nullptr, false);
   const auto id = nlohmann::json::json_pointer("/data/0/id");
-  if (answer.status != 200 || !models.is_object() || !models.contains(id) || !models[id].is_string()) {
+  if (answer.status != 200 || !models.is_object() || !models.contains(id) ||
+      !models[id].is_string()) {
     throw Error("GET /v1/models of {}:{} answered status {} without a model; name one with --model",
                 target.host, target.port, answer.status);
   }

@@ -1,6 +1,6 @@
-// The load of `larder bench-serve`: requests are sent as a Poisson process or as fast as a number of clients
-// allows. One thread with one epoll reads all replies. A client keeps its connection as long as the server
-// does.
+// The load of `larder bench-serve`: requests are sent as a Poisson process or as fast as a number
+// of clients allows. One thread with one epoll reads all replies. A client keeps its connection as
+// long as the server does.
 #pragma once
 
 #include <cstddef>
@@ -19,26 +19,29 @@ struct LoadSpec {
   ServeTarget target;
   LoadSampling sampling;
   std::vector<LoadRequest> requests;
-  double requests_per_s = std::numeric_limits<double>::infinity();  // Poisson arrivals; infinity: all at once
-  size_t max_concurrency = 0;                                       // 0: no limit
-  uint64_t seed = 0;                                                // seed of the arrivals
-  double timeout_s = 600;  // limit for a request, from its start to its end
-  // Conversations: the request that follows one that has ended well, sent at once; nullopt: none does. It may
-  // take the ended request's messages. Called on RunLoad's thread.
+  // Poisson arrivals; infinity: all at once
+  double requests_per_s = std::numeric_limits<double>::infinity();
+  size_t max_concurrency = 0;  // 0: no limit
+  uint64_t seed = 0;           // seed of the arrivals
+  double timeout_s = 600;      // limit for a request, from its start to its end
+  // Conversations: the request that follows one that has ended well, sent at once; nullopt: none
+  // does. It may take the ended request's messages. Called on RunLoad's thread.
   std::function<std::optional<LoadRequest>(LoadRequest& ended, const RequestResult&)> next;
 };
 
 struct LoadRun {
-  std::vector<RequestResult> results;  // in the requests' order, then those that followed; no unsent ones
+  std::vector<RequestResult> results;  // in the requests' order, then those that followed; no
+                                       // unsent ones
   double duration_s = 0;               // from the first request to the end of the last
   size_t most_in_flight = 0;
 };
 
-// Calls `go_on(done)` at least every 0.1 s; false ends the run, and the requests in flight count as failed.
-// Throws Error if the host's name has no address.
+// Calls `go_on(done)` at least every 0.1 s; false ends the run, and the requests in flight count as
+// failed. Throws Error if the host's name has no address.
 LoadRun RunLoad(const LoadSpec& spec, const std::function<bool(size_t done)>& go_on);
 
-// The first model of GET /v1/models. Throws Error if the server can't be reached or its reply names none.
+// The first model of GET /v1/models. Throws Error if the server can't be reached or its reply names
+// none.
 std::string FirstModel(const ServeTarget& target, double timeout_s);
 
 }  // namespace larder::node::loadgen

@@ -1,4 +1,5 @@
-// bench-serve: how it reads replies, its statistics, and its load on a server whose replies the test chooses.
+// bench-serve: how it reads replies, its statistics, and its load on a server whose replies the
+// test chooses.
 #include "node/loadgen/serve_load.h"
 
 #include <fmt/format.h>
@@ -28,7 +29,8 @@ using nlohmann::json;
 std::string Text(const std::string& text) {
   return Sse({{"choices", json::array({{{"text", text}, {"finish_reason", nullptr}}})}});
 }
-const std::string kStop = Sse({{"choices", json::array({{{"text", ""}, {"finish_reason", "stop"}}})}});
+const std::string kStop =
+    Sse({{"choices", json::array({{{"text", ""}, {"finish_reason", "stop"}}})}});
 std::string Usage(size_t prompt, size_t completion) {
   return Sse({{"choices", json::array()},
               {"usage", {{"prompt_tokens", prompt}, {"completion_tokens", completion}}}});
@@ -36,7 +38,8 @@ std::string Usage(size_t prompt, size_t completion) {
 LoadSpec SpecFor(const Server& server, size_t requests) {
   LoadSpec spec;
   // std::string around the literals: without it GCC 12 reports overlapping copies (-Wrestrict).
-  spec.target = {.port = server.port(), .path = std::string("/v1/completions"), .model = std::string("m")};
+  spec.target = {
+      .port = server.port(), .path = std::string("/v1/completions"), .model = std::string("m")};
   spec.requests = RandomPrompts(requests, 5, 16, 1);
   spec.timeout_s = 20;
   return spec;
@@ -111,7 +114,8 @@ TEST(ReplyReaderTest, TimesThePiecesAndTakesTheServersCount) {
 TEST(AlikeObjectsTest, GivesThePieceOfObjectsThatAreAlikeOnly) {
   AlikeObjects alike;
   const auto object = [](const char* id, const std::string& text, const json& end) {
-    return json({{"id", id}, {"choices", json::array({{{"text", text}, {"finish_reason", end}}})}}).dump();
+    return json({{"id", id}, {"choices", json::array({{{"text", text}, {"finish_reason", end}}})}})
+        .dump();
   };
   EXPECT_FALSE(alike.Piece(object("x", " one", nullptr)));
   alike.Learn(object("id", "id", nullptr), "id");  // occurs twice
@@ -146,8 +150,9 @@ TEST(ReplyReaderTest, CountsWhateverThePiecesHold) {
     bytes += piece.size();
   }
   EXPECT_TRUE(http.Feed(Chunk(kStop) + Chunk("data: [DONE]\n\n") + "0\r\n\r\n", now_ns, of_http));
-  EXPECT_TRUE(text.Feed(json({{"content", "z"}, {"stop", true}, {"tokens_predicted", 9}}).dump() + "\n",
-                        now_ns, of_text));
+  EXPECT_TRUE(
+      text.Feed(json({{"content", "z"}, {"stop", true}, {"tokens_predicted", 9}}).dump() + "\n",
+                now_ns, of_text));
   EXPECT_EQ(of_http.text_bytes, bytes);
   EXPECT_EQ(of_text.text_bytes, bytes + 1);
   EXPECT_EQ(of_http.output_tokens, pieces.size());
@@ -163,8 +168,10 @@ TEST(ReplyReaderTest, SaysWhatWentWrong) {
     EXPECT_FALSE(result.ok);
     return result.error;
   };
-  EXPECT_EQ(error("HTTP/1.1 400 Bad\r\nContent-Length: 33\r\n\r\n{\"error\":{\"message\":\"too long\"}} "),
-            "status 400: too long");
+  EXPECT_EQ(
+      error(
+          "HTTP/1.1 400 Bad\r\nContent-Length: 33\r\n\r\n{\"error\":{\"message\":\"too long\"}} "),
+      "status 400: too long");
   EXPECT_EQ(error("HTTP/1.1 502 Bad\r\nContent-Length: 4\r\n\r\nnope"), "status 502: nope");
   EXPECT_EQ(error(kHead + Chunk(Sse({{"error", {{"message", "lost"}}}})) + "0\r\n\r\n"), "lost");
   EXPECT_EQ(error(kHead + "0\r\n\r\n"), "the stream ended without a finish reason");
@@ -176,11 +183,13 @@ TEST(ReplyReaderTest, SaysWhatWentWrong) {
 TEST(ReplyReaderTest, UnderstandsTheTextStream) {
   ReplyReader reader(EndpointKind::kText);
   RequestResult result;
-  EXPECT_FALSE(reader.Feed("{\"id\":0,\"content\":\"a\",\"stop\":false}\n{\"content\":", 10, result));
+  EXPECT_FALSE(
+      reader.Feed("{\"id\":0,\"content\":\"a\",\"stop\":false}\n{\"content\":", 10, result));
   EXPECT_FALSE(reader.Feed("\"b\",\"stop\":false}\n", 25, result));
-  EXPECT_TRUE(reader.Feed(
-      "{\"content\":\"\",\"stop\":true,\"tokens_predicted\":3,\"tokens_evaluated\":9,\"timings\":{}}\n", 40,
-      result));
+  EXPECT_TRUE(
+      reader.Feed("{\"content\":\"\",\"stop\":true,\"tokens_predicted\":3,\"tokens_evaluated\":9,"
+                  "\"timings\":{}}\n",
+                  40, result));
   EXPECT_TRUE(result.ok) << result.error;
   EXPECT_EQ(result.gaps_ns, std::vector<int64_t>{15});
   EXPECT_EQ(result.output_tokens, 3u);
@@ -271,7 +280,8 @@ TEST(ServeLoadTest, AConnectionThatTheServerGaveUpIsMadeAgain) {
   });
   LoadSpec spec = SpecFor(server, 6);
   spec.max_concurrency = 1;
-  for (const RequestResult& result : RunLoad(spec, Always).results) EXPECT_TRUE(result.ok) << result.error;
+  for (const RequestResult& result : RunLoad(spec, Always).results)
+    EXPECT_TRUE(result.ok) << result.error;
 }
 
 TEST(ServeLoadTest, EndsLateRequestsAndInterruptedOnes) {
@@ -313,7 +323,8 @@ TEST(ServeLoadTest, PoissonArrivalsHaveTheWantedRate) {
   LoadSpec spec = SpecFor(server, 200);
   spec.requests_per_s = 1000;
   const LoadRun run = RunLoad(spec, Always);
-  // 199 gaps with a mean of 1 ms. The last request cannot be early: that bound holds on any machine.
+  // 199 gaps with a mean of 1 ms. The last request cannot be early: that bound holds on any
+  // machine.
   const double planned_s =
       static_cast<double>(run.results.back().start_ns - run.results.front().start_ns) * 1e-9;
   EXPECT_GT(planned_s, 0.13);

@@ -13,14 +13,16 @@ namespace larder::node::inline loadgen {
 namespace {
 
 constexpr const char* kWords[] = {
-    "the",   "a",   "of",   "to",    "and",   "in",    "is",   "was",   "he",   "for",  "it",    "with",
-    "as",    "his", "on",   "be",    "at",    "by",    "had",  "not",   "are",  "but",  "from",  "or",
-    "have",  "an",  "they", "which", "one",   "you",   "were", "all",   "her",  "she",  "there", "would",
-    "their", "we",  "him",  "been",  "has",   "when",  "who",  "will",  "no",   "more", "if",    "out",
-    "so",    "up",  "said", "what",  "its",   "about", "than", "into",  "them", "can",  "only",  "other",
-    "time",  "new", "some", "could", "these", "two",   "may",  "first", "then", "do"};
+    "the",  "a",    "of",   "to",    "and",   "in",    "is",    "was",   "he",   "for",
+    "it",   "with", "as",   "his",   "on",    "be",    "at",    "by",    "had",  "not",
+    "are",  "but",  "from", "or",    "have",  "an",    "they",  "which", "one",  "you",
+    "were", "all",  "her",  "she",   "there", "would", "their", "we",    "him",  "been",
+    "has",  "when", "who",  "will",  "no",    "more",  "if",    "out",   "so",   "up",
+    "said", "what", "its",  "about", "than",  "into",  "them",  "can",   "only", "other",
+    "time", "new",  "some", "could", "these", "two",   "may",   "first", "then", "do"};
 
-LoadRequest OfLine(const std::string& line, size_t number, const std::string& path, size_t output_tokens) {
+LoadRequest OfLine(const std::string& line, size_t number, const std::string& path,
+                   size_t output_tokens) {
   LoadRequest request;
   request.output_tokens = output_tokens;
   if (!line.starts_with('{')) {
@@ -52,7 +54,8 @@ std::string RandomWords(std::mt19937_64& random, size_t words) {
   return text;
 }
 
-std::vector<LoadRequest> RandomPrompts(size_t count, size_t words, size_t output_tokens, uint64_t seed) {
+std::vector<LoadRequest> RandomPrompts(size_t count, size_t words, size_t output_tokens,
+                                       uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<LoadRequest> requests;
   for (size_t i = 0; i < count; ++i) {
@@ -63,7 +66,8 @@ std::vector<LoadRequest> RandomPrompts(size_t count, size_t words, size_t output
   return requests;
 }
 
-std::vector<LoadRequest> PromptsOfFile(const std::string& path, size_t count, size_t output_tokens) {
+std::vector<LoadRequest> PromptsOfFile(const std::string& path, size_t count,
+                                       size_t output_tokens) {
   std::ifstream file(path);
   if (!file) throw Error("can't read the prompts of '{}': {}", path, std::strerror(errno));
   std::vector<LoadRequest> requests;

@@ -44,7 +44,8 @@ const char* KindName(EndpointKind kind) {
 std::string Limits(const Goodput& goodput) {
   std::string out;
   const auto add = [&](const char* name, double limit) {
-    if (std::isfinite(limit)) out += fmt::format("{}{} <= {} ms", out.empty() ? "" : ", ", name, limit);
+    if (std::isfinite(limit))
+      out += fmt::format("{}{} <= {} ms", out.empty() ? "" : ", ", name, limit);
   };
   add("TTFT", goodput.ttft_ms);
   add("TPOT", goodput.tpot_ms);
@@ -53,13 +54,14 @@ std::string Limits(const Goodput& goodput) {
 }
 
 std::string TurnsText(const ServeReport& report) {
-  std::string out = fmt::format("\n{:<8}{:>10}{:>12}{:>12}{:>12}{:>12}{:>12}\n", "turn", "answers", "tokens",
-                                "cached", "TTFT ms", "median", "P99");
+  std::string out = fmt::format("\n{:<8}{:>10}{:>12}{:>12}{:>12}{:>12}{:>12}\n", "turn", "answers",
+                                "tokens", "cached", "TTFT ms", "median", "P99");
   for (size_t i = 0; i < report.turns.size(); ++i) {
     const TurnReport& turn = report.turns[i];
-    out += fmt::format("{:<8}{:>10}{:>12}{:>10.1f} %{:>12.3f}{:>12.3f}{:>12.3f}\n", i + 1, turn.ttft.count,
-                       turn.prompt_tokens, 100 * Share(turn.cached_tokens, turn.prompt_tokens),
-                       turn.ttft.mean, turn.ttft.median, turn.ttft.p99);
+    out += fmt::format("{:<8}{:>10}{:>12}{:>10.1f} %{:>12.3f}{:>12.3f}{:>12.3f}\n", i + 1,
+                       turn.ttft.count, turn.prompt_tokens,
+                       100 * Share(turn.cached_tokens, turn.prompt_tokens), turn.ttft.mean,
+                       turn.ttft.median, turn.ttft.p99);
   }
   return out;
 }
@@ -76,9 +78,11 @@ void Goodput::Add(std::string_view limit) {
   const std::string_view number = colon == std::string_view::npos ? "" : limit.substr(colon + 1);
   double value = 0;
   const auto [end, failed] = std::from_chars(number.data(), number.data() + number.size(), value);
-  if (place == nullptr || failed != std::errc() || end != number.data() + number.size() || !(value > 0)) {
+  if (place == nullptr || failed != std::errc() || end != number.data() + number.size() ||
+      !(value > 0)) {
     throw Error(
-        "'{}' is not a goodput limit; expected ttft:, tpot: or e2el: and milliseconds, such as ttft:100",
+        "'{}' is not a goodput limit; expected ttft:, tpot: or e2el: and milliseconds, such as "
+        "ttft:100",
         limit);
   }
   *place = value;
@@ -143,31 +147,37 @@ ServeReport MakeServeReport(const LoadRun& run, const Goodput& goodput) {
 
 std::string ServeText(const LoadSpec& spec, const Goodput& goodput, const ServeReport& report) {
   std::string out = fmt::format(
-      "endpoint     {}:{} {}, {}, {}\n", spec.target.host, spec.target.port, KindName(spec.target.kind),
-      std::isfinite(spec.requests_per_s) ? fmt::format("Poisson arrivals, {} requests/s", spec.requests_per_s)
-                                         : std::string("as fast as possible"),
+      "endpoint     {}:{} {}, {}, {}\n", spec.target.host, spec.target.port,
+      KindName(spec.target.kind),
+      std::isfinite(spec.requests_per_s)
+          ? fmt::format("Poisson arrivals, {} requests/s", spec.requests_per_s)
+          : std::string("as fast as possible"),
       spec.max_concurrency > 0 ? fmt::format("at most {} at a time", spec.max_concurrency)
                                : std::string("any number at a time"));
   out += fmt::format("requests     {} completed, {} failed in {:.2f} s; at most {} in flight\n",
                      report.completed, report.failed, report.duration_s, report.most_in_flight);
   if (report.failed > 0) out += fmt::format("first error  {}\n", report.first_error);
-  out += fmt::format("tokens       {} of prompts, {} generated\n", report.input_tokens, report.output_tokens);
+  out += fmt::format("tokens       {} of prompts, {} generated\n", report.input_tokens,
+                     report.output_tokens);
   if (report.cached_tokens > 0) {
-    out += fmt::format("cache        held {} of the prompts' tokens ({:.1f} %)\n", report.cached_tokens,
-                       100 * Share(report.cached_tokens, report.input_tokens));
+    out +=
+        fmt::format("cache        held {} of the prompts' tokens ({:.1f} %)\n",
+                    report.cached_tokens, 100 * Share(report.cached_tokens, report.input_tokens));
   }
-  out += fmt::format("throughput   {:.2f} requests/s, {:.1f} generated tokens/s, {:.1f} tokens/s in all\n",
-                     PerSecond(report.completed, report), PerSecond(report.output_tokens, report),
-                     PerSecond(report.input_tokens + report.output_tokens, report));
+  out += fmt::format(
+      "throughput   {:.2f} requests/s, {:.1f} generated tokens/s, {:.1f} tokens/s in all\n",
+      PerSecond(report.completed, report), PerSecond(report.output_tokens, report),
+      PerSecond(report.input_tokens + report.output_tokens, report));
   if (goodput.any) {
-    out += fmt::format("goodput      {:.2f} requests/s ({} of {}) with {}\n", PerSecond(report.good, report),
-                       report.good, report.completed, Limits(goodput));
+    out +=
+        fmt::format("goodput      {:.2f} requests/s ({} of {}) with {}\n",
+                    PerSecond(report.good, report), report.good, report.completed, Limits(goodput));
   }
-  out +=
-      fmt::format("\n{:<8}{:>10}{:>12}{:>12}{:>12}{:>12}\n", "ms", "count", "mean", "median", "P90", "P99");
+  out += fmt::format("\n{:<8}{:>10}{:>12}{:>12}{:>12}{:>12}\n", "ms", "count", "mean", "median",
+                     "P90", "P99");
   const auto row = [&](const char* name, const Distribution& d) {
-    out += fmt::format("{:<8}{:>10}{:>12.3f}{:>12.3f}{:>12.3f}{:>12.3f}\n", name, d.count, d.mean, d.median,
-                       d.p90, d.p99);
+    out += fmt::format("{:<8}{:>10}{:>12.3f}{:>12.3f}{:>12.3f}{:>12.3f}\n", name, d.count, d.mean,
+                       d.median, d.p90, d.p99);
   };
   row("TTFT", report.ttft);
   row("TPOT", report.tpot);
@@ -178,25 +188,27 @@ std::string ServeText(const LoadSpec& spec, const Goodput& goodput, const ServeR
 }
 
 std::string ServeJson(const LoadSpec& spec, const Goodput& goodput, const ServeReport& report) {
-  json out = {{"endpoint", KindName(spec.target.kind)},
-              {"host", spec.target.host},
-              {"port", spec.target.port},
-              {"model_id", spec.target.model},
-              {"num_prompts", spec.requests.size()},
-              {"request_rate", std::isfinite(spec.requests_per_s) ? json(spec.requests_per_s) : json("inf")},
-              {"max_concurrency", spec.max_concurrency > 0 ? json(spec.max_concurrency) : json(nullptr)},
-              {"max_in_flight", report.most_in_flight},
-              {"duration", report.duration_s},
-              {"completed", report.completed},
-              {"failed", report.failed},
-              {"total_input_tokens", report.input_tokens},
-              {"total_output_tokens", report.output_tokens},
-              {"total_cached_tokens", report.cached_tokens},
-              {"request_throughput", PerSecond(report.completed, report)},
-              {"request_goodput", goodput.any ? json(PerSecond(report.good, report)) : json(nullptr)},
-              {"output_throughput", PerSecond(report.output_tokens, report)},
-              {"total_token_throughput", PerSecond(report.input_tokens + report.output_tokens, report)},
-              {"first_error", report.first_error.empty() ? json(nullptr) : json(report.first_error)}};
+  json out = {
+      {"endpoint", KindName(spec.target.kind)},
+      {"host", spec.target.host},
+      {"port", spec.target.port},
+      {"model_id", spec.target.model},
+      {"num_prompts", spec.requests.size()},
+      {"request_rate",
+       std::isfinite(spec.requests_per_s) ? json(spec.requests_per_s) : json("inf")},
+      {"max_concurrency", spec.max_concurrency > 0 ? json(spec.max_concurrency) : json(nullptr)},
+      {"max_in_flight", report.most_in_flight},
+      {"duration", report.duration_s},
+      {"completed", report.completed},
+      {"failed", report.failed},
+      {"total_input_tokens", report.input_tokens},
+      {"total_output_tokens", report.output_tokens},
+      {"total_cached_tokens", report.cached_tokens},
+      {"request_throughput", PerSecond(report.completed, report)},
+      {"request_goodput", goodput.any ? json(PerSecond(report.good, report)) : json(nullptr)},
+      {"output_throughput", PerSecond(report.output_tokens, report)},
+      {"total_token_throughput", PerSecond(report.input_tokens + report.output_tokens, report)},
+      {"first_error", report.first_error.empty() ? json(nullptr) : json(report.first_error)}};
   const auto add = [&](const std::string& name, const Distribution& d) {
     out["mean_" + name + "_ms"] = d.mean;
     out["median_" + name + "_ms"] = d.median;

@@ -40,8 +40,8 @@ struct ServeReport {
   size_t cached_tokens = 0;  // of the input tokens, those that the server had in its cache
   size_t most_in_flight = 0;
   double duration_s = 0;
-  // Milliseconds, over completed requests. TPOT is the time after the first token per further token, over
-  // requests with two or more.
+  // Milliseconds, over completed requests. TPOT is the time after the first token per further
+  // token, over requests with two or more.
   Distribution ttft, tpot, itl, e2el;
   std::vector<TurnReport> turns;  // by turn; one: there were no conversations
   std::string first_error;

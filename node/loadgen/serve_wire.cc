@@ -41,8 +41,9 @@ std::string ErrorText(const json& error) {
 std::string HttpBytes(const ServeTarget& target, const char* method, std::string_view path,
                       const std::string& body) {
   const bool ipv6 = target.host.find(':') != std::string::npos;
-  std::string out = fmt::format("{} {} HTTP/1.1\r\nHost: {}:{}\r\nUser-Agent: larder\r\n", method, path,
-                                ipv6 ? fmt::format("[{}]", target.host) : target.host, target.port);
+  std::string out =
+      fmt::format("{} {} HTTP/1.1\r\nHost: {}:{}\r\nUser-Agent: larder\r\n", method, path,
+                  ipv6 ? fmt::format("[{}]", target.host) : target.host, target.port);
   if (!target.api_key.empty()) out += fmt::format("Authorization: Bearer {}\r\n", target.api_key);
   if (!body.empty())
     out += fmt::format("Content-Type: application/json\r\nContent-Length: {}\r\n", body.size());
@@ -71,7 +72,8 @@ std::string RequestBytes(const ServeTarget& target, const LoadRequest& request,
   } else {
     body["prompt"] = request.prompt;
   }
-  return HttpBytes(target, "POST", target.path, body.dump(-1, ' ', false, json::error_handler_t::replace));
+  return HttpBytes(target, "POST", target.path,
+                   body.dump(-1, ' ', false, json::error_handler_t::replace));
 }
 
 std::optional<std::string_view> AlikeObjects::Piece(std::string_view object) const {
@@ -105,7 +107,8 @@ bool ReplyReader::Feed(std::string_view bytes, int64_t now_ns, RequestResult& re
   bool done = false;
   const bool lines = kind_ == EndpointKind::kText || http_.status() == 200;
   size_t at = 0;
-  for (size_t end; lines && !done && (end = rest_.find('\n', at)) != std::string::npos; at = end + 1) {
+  for (size_t end; lines && !done && (end = rest_.find('\n', at)) != std::string::npos;
+       at = end + 1) {
     std::string_view line(rest_.data() + at, end - at);
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (kind_ == EndpointKind::kText) {
@@ -160,7 +163,8 @@ void ReplyReader::Event(std::string_view text, int64_t now_ns, RequestResult& re
   const json& choice = choices[0];
   if (!At(choice, "finish_reason").is_null()) ended_ = true;
   if (kind_ == EndpointKind::kChat) ChatDelta(At(choice, "delta"), now_ns, result);
-  const json& piece = kind_ == EndpointKind::kChat ? At(At(choice, "delta"), "content") : At(choice, "text");
+  const json& piece =
+      kind_ == EndpointKind::kChat ? At(At(choice, "delta"), "content") : At(choice, "text");
   if (!piece.is_string()) return;
   const auto& string = piece.get_ref<const std::string&>();
   if (keep_) result.message.content += string;
@@ -176,7 +180,8 @@ void ReplyReader::ChatDelta(const json& delta, int64_t now_ns, RequestResult& re
   if (!calls.is_array()) return;
   for (const json& call : calls) {
     const size_t index = Count(At(call, "index"));
-    if (index > result.message.calls.size()) throw Error("tool call {} came before the one before it", index);
+    if (index > result.message.calls.size())
+      throw Error("tool call {} came before the one before it", index);
     const auto add = [&](const json& text, std::string& kept) {
       if (!text.is_string()) return;
       kept += text.get_ref<const std::string&>();

@@ -28,7 +28,8 @@ struct ServeTarget {
 struct LoadRequest {
   std::string prompt;
   size_t output_tokens = 128;  // upper limit
-  // Of chat, in OpenAI's form: null messages are one of the user's, the prompt; null tools are none.
+  // Of chat, in OpenAI's form: null messages are one of the user's, the prompt; null tools are
+  // none.
   nlohmann::json messages, tools;
   size_t turn = 0;  // how many requests of the same conversation came before
 };
@@ -65,17 +66,19 @@ struct RequestResult {
 };
 
 // An HTTP request to the target's host, with its key.
-std::string HttpBytes(const ServeTarget&, const char* method, std::string_view path, const std::string& body);
+std::string HttpBytes(const ServeTarget&, const char* method, std::string_view path,
+                      const std::string& body);
 std::string RequestBytes(const ServeTarget&, const LoadRequest&, const LoadSampling&);
 
-// Extracts the text from a stream's JSON objects, which differ only in a piece of text: what surrounds it
-// is compared, not parsed. A client that parses every object takes as much CPU time as the server's part
-// in making it.
+// Extracts the text from a stream's JSON objects, which differ only in a piece of text: what
+// surrounds it is compared, not parsed. A client that parses every object takes as much CPU time as
+// the server's part in making it.
 class AlikeObjects {
  public:
   // The piece, if `object` otherwise equals the learnt one; nullopt if it must be parsed.
   std::optional<std::string_view> Piece(std::string_view object) const;
-  // Learns from an object that holds `piece` as a string, if it occurs there unescaped and exactly once.
+  // Learns from an object that holds `piece` as a string, if it occurs there unescaped and exactly
+  // once.
   void Learn(std::string_view object, std::string_view piece);
 
  private:

@@ -1,4 +1,5 @@
-// The options of commands that answer requests, `serve` and `batch`, whose names and meanings are the same.
+// The options of commands that answer requests, `serve` and `batch`, whose names and meanings are
+// the same.
 #pragma once
 
 #include <cstdint>

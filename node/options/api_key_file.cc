@@ -26,7 +26,8 @@ std::vector<std::string> ApiKeyFile::Read() {
   if (path_.empty()) return keys;
   read_ = seen_ = Look();
   std::ifstream file(path_);
-  if (!file) throw Error("{}: can't be read; give --api-key-file a file with one key a line", path_);
+  if (!file)
+    throw Error("{}: can't be read; give --api-key-file a file with one key a line", path_);
   size_t number = 0;
   for (std::string line; std::getline(file, line);) {
     ++number;

@@ -1,5 +1,5 @@
-// ApiKeyFile: the API keys of `larder serve`, from the command line and from a file that may change while the
-// server runs. For one thread at a time.
+// ApiKeyFile: the API keys of `larder serve`, from the command line and from a file that may change
+// while the server runs. For one thread at a time.
 #pragma once
 
 #include <sys/types.h>
@@ -14,10 +14,11 @@ class ApiKeyFile {
  public:
   // `path` may be empty: there is no file.
   ApiKeyFile(std::vector<std::string> given, std::string path);
-  // All keys. Throws Error if the file can't be read, CLI::ValidationError (wrong usage) for an invalid key.
+  // All keys. Throws Error if the file can't be read, CLI::ValidationError (wrong usage) for an
+  // invalid key.
   std::vector<std::string> Read();
-  // All keys if the file has changed since the last Read, or if `asked` (SIGHUP came). A file with an error
-  // is logged, and the keys stay as they are.
+  // All keys if the file has changed since the last Read, or if `asked` (SIGHUP came). A file with
+  // an error is logged, and the keys stay as they are.
   std::optional<std::vector<std::string>> Changed(bool asked);
 
  private:

@@ -9,8 +9,8 @@
 
 namespace larder::node::inline options {
 
-CLI::Option* AddCount(CLI::App& command, const std::string& name, size_t& value, const std::string& text,
-                      size_t least) {
+CLI::Option* AddCount(CLI::App& command, const std::string& name, size_t& value,
+                      const std::string& text, size_t least) {
   const auto check = [least](const std::string& given) {
     size_t number = 0;
     const char* end = given.data() + given.size();
@@ -27,7 +27,8 @@ std::function<std::string(const std::string&)> NumberFrom(double least, double m
     const char* end = given.data() + given.size();
     const auto [stop, failed] = std::from_chars(given.data(), end, number);
     // NaN fails this check: it is in no range.
-    if (failed == std::errc() && stop == end && number >= least && number <= most) return std::string();
+    if (failed == std::errc() && stop == end && number >= least && number <= most)
+      return std::string();
     return fmt::format("'{}' is not a number from {} to {}", given, least, most);
   };
 }
@@ -37,7 +38,8 @@ std::function<std::string(const std::string&)> WholeNumberFrom(int64_t least, in
     int64_t number = 0;
     const char* end = given.data() + given.size();
     const auto [stop, failed] = std::from_chars(given.data(), end, number);
-    if (failed == std::errc() && stop == end && number >= least && number <= most) return std::string();
+    if (failed == std::errc() && stop == end && number >= least && number <= most)
+      return std::string();
     return fmt::format("'{}' is not a whole number of at least {}", given, least) +
            (most < std::numeric_limits<int32_t>::max() ? fmt::format(", {} at most", most) : "");
   };
@@ -50,7 +52,8 @@ std::string NotFinite(const std::string& text) {
 }
 
 std::string NotBytes(const std::string& text) {
-  return ParseBytes(text) != 0 ? "" : fmt::format("'{}' is not a size such as 1152M or 32768K", text);
+  return ParseBytes(text) != 0 ? ""
+                               : fmt::format("'{}' is not a size such as 1152M or 32768K", text);
 }
 
 uint64_t ParseBytes(const std::string& text) {

@@ -23,10 +23,13 @@ void SetLinkKey(const ModelOptions& options, pipeline::ChainPlan& chain) {
   chain.link_key = LoadLinkKey(options);
   if (chain.link_key || options.open_links) return;
   const auto check = [&](const rdma::LinkEndpoint& endpoint) {
-    if (endpoint.transport == rdma::Transport::kSharedMemory || rdma::IsLoopback(endpoint.host)) return;
+    if (endpoint.transport == rdma::Transport::kSharedMemory || rdma::IsLoopback(endpoint.host))
+      return;
     throw Error(
-        "{}: its link to {} over {} needs the cluster's key: give it --link-key FILE (`larder-cluster key` "
-        "makes one, or `openssl rand -hex 32 > link.key; chmod 600 link.key`, the same on all servers), or "
+        "{}: its link to {} over {} needs the cluster's key: give it --link-key FILE "
+        "(`larder-cluster key` "
+        "makes one, or `openssl rand -hex 32 > link.key; chmod 600 link.key`, the same on all "
+        "servers), or "
         "--open-links if nobody else can reach that network",
         options.manifest, endpoint.host, rdma::TransportName(endpoint.transport));
   };

@@ -9,8 +9,8 @@
 
 namespace larder::node::inline options {
 
-// The key from --link-key, else from systemd's credential link.key; null if there is neither. Error if it
-// can't be used.
+// The key from --link-key, else from systemd's credential link.key; null if there is neither. Error
+// if it can't be used.
 std::shared_ptr<const rdma::LinkKey> LoadLinkKey(const ModelOptions& options);
 
 // Gives the chain's links their key. Error if a link leaves this server, there is no key, and

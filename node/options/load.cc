@@ -31,8 +31,8 @@ void Unpin(pipeline::StagePlan& plan) {
   }
 }
 
-// How the threads of these plans, all in one process, wait. isolated: --isolated was given; without it they
-// spin if the manifest says of all their sockets that nothing else runs on their cores.
+// How the threads of these plans, all in one process, wait. isolated: --isolated was given; without
+// it they spin if the manifest says of all their sockets that nothing else runs on their cores.
 sync::WaitPolicy WaitPolicyFor(const topology::Topology& machine,
                                std::span<const pipeline::StagePlan* const> plans, bool isolated) {
   std::vector<CpuId> cpus;
@@ -40,7 +40,8 @@ sync::WaitPolicy WaitPolicyFor(const topology::Topology& machine,
   for (const pipeline::StagePlan* plan : plans) {
     all_isolated = all_isolated && plan->options.isolated;
     for (const auto& thread : plan->threads) cpus.push_back(thread.cpu);
-    for (const auto& socket : plan->options.attention) all_isolated = all_isolated && socket.isolated;
+    for (const auto& socket : plan->options.attention)
+      all_isolated = all_isolated && socket.isolated;
     for (const auto& socket : plan->attention) {
       for (const auto& thread : socket.threads) cpus.push_back(thread.cpu);
     }
@@ -49,14 +50,16 @@ sync::WaitPolicy WaitPolicyFor(const topology::Topology& machine,
 }
 
 std::unique_ptr<pipeline::Engine> LoadStage(std::shared_ptr<const model::GgufFile> file,
-                                            const PlannedModel& planned, const ModelOptions& options,
+                                            const PlannedModel& planned,
+                                            const ModelOptions& options,
                                             pipeline::ChainOptions stage) {
   const pipeline::PlacedStage& only = planned.plan.stages.front();
   const pipeline::StagePlan& plan = only.plan;
   const topology::Topology& machine = planned.machine_of(only);
   if (planned.where && planned.where->server().name != only.server) {
     throw Error(
-        "{}: socket '{}' holds the weights and belongs to server '{}', but this is server '{}'; start it "
+        "{}: socket '{}' holds the weights and belongs to server '{}', but this is server '{}'; "
+        "start it "
         "there",
         options.manifest, only.socket, only.server, planned.where->server().name);
   }
@@ -71,8 +74,8 @@ std::unique_ptr<pipeline::Engine> LoadStage(std::shared_ptr<const model::GgufFil
   stage.wait = waits.weight;
   stage.attention_waits = waits.attention;
   if (plan.options.threads > machine.cores().size()) {
-    spdlog::warn("{} threads on {} cores: they share them and wait for each other", plan.options.threads,
-                 machine.cores().size());
+    spdlog::warn("{} threads on {} cores: they share them and wait for each other",
+                 plan.options.threads, machine.cores().size());
   }
   if (options.verbose) {
     fmt::print(stderr, "{}", plan.Table());
@@ -82,28 +85,32 @@ std::unique_ptr<pipeline::Engine> LoadStage(std::shared_ptr<const model::GgufFil
 }
 
 std::unique_ptr<pipeline::Engine> LoadChain(std::shared_ptr<const model::GgufFile> file,
-                                            const PlannedModel& planned, const ModelOptions& options,
+                                            const PlannedModel& planned,
+                                            const ModelOptions& options,
                                             pipeline::ChainOptions stage) {
   if (options.verbose) fmt::print(stderr, "{}", planned.plan.Table());
   std::vector<pipeline::StagePlan> stages;
   if (!options.join) {
     if (planned.machines.size() > 1) {
       throw Error(
-          "{}: its {} servers cannot run as threads of one process; run `larder node --socket NAME` for each "
+          "{}: its {} servers cannot run as threads of one process; run `larder node --socket "
+          "NAME` for each "
           "socket and add --join here",
           options.manifest, planned.machines.size());
     }
     for (const pipeline::PlacedStage& placed : planned.plan.stages) stages.push_back(placed.plan);
   }
-  stage.wait = WaitPolicyFor(planned.serving_machine(), planned.plans_here(options), options.isolated);
+  stage.wait =
+      WaitPolicyFor(planned.serving_machine(), planned.plans_here(options), options.isolated);
   stage.connect_timeout_ms = kConnectTimeoutMs;
   stage.frame_limit_ms = static_cast<int>(options.frame_timeout_s * 1000);
   stage.on_lost = [](const pipeline::LostPeer& peer) {
-    LogLostPeer(peer, fmt::format("lost socket {}: {}; its requests wait until it is back", peer.socket,
-                                  peer.reason));
+    LogLostPeer(peer, fmt::format("lost socket {}: {}; its requests wait until it is back",
+                                  peer.socket, peer.reason));
   };
   if (options.verbose) spdlog::info("threads wait: {}", threadpool::Describe(stage.wait));
-  return std::make_unique<pipeline::Engine>(std::move(file), ChainOf(planned, options, options.join),
+  return std::make_unique<pipeline::Engine>(std::move(file),
+                                            ChainOf(planned, options, options.join),
                                             planned.plan.ends, std::move(stages), stage);
 }
 
@@ -116,7 +123,8 @@ const topology::Topology& PlannedModel::serving_machine() const {
   return machine_of(plan.stages.front());
 }
 
-std::vector<const pipeline::StagePlan*> PlannedModel::plans_here(const ModelOptions& options) const {
+std::vector<const pipeline::StagePlan*> PlannedModel::plans_here(
+    const ModelOptions& options) const {
   std::vector<const pipeline::StagePlan*> here;
   if (plan.single() || !options.join) {
     for (const pipeline::PlacedStage& stage : plan.stages) here.push_back(&stage.plan);
@@ -153,7 +161,8 @@ PlannedModel PlanModel(const model::GgufFile& file, std::optional<ManifestAndSer
       spdlog::warn("{}", note);
   }
   planned.plan.fingerprint = model::Fingerprint(file);
-  for (pipeline::PlacedStage& stage : planned.plan.stages) stage.plan.fingerprint = planned.plan.fingerprint;
+  for (pipeline::PlacedStage& stage : planned.plan.stages)
+    stage.plan.fingerprint = planned.plan.fingerprint;
   if (machine.from_xml()) {
     Unpin(planned.plan.ends);
     for (pipeline::PlacedStage& stage : planned.plan.stages) Unpin(stage.plan);
@@ -178,7 +187,8 @@ std::function<pipeline::ResidencyBaseline(const pipeline::StagePlan&)> BaselineO
 }
 
 std::unique_ptr<pipeline::Engine> LoadEngine(std::shared_ptr<const model::GgufFile> file,
-                                             const PlannedModel& planned, const ModelOptions& options,
+                                             const PlannedModel& planned,
+                                             const ModelOptions& options,
                                              const weight_node::LoadProgress& report,
                                              pipeline::SocketStatus* status) {
   if (options.verbose) SetLogLevel(spdlog::level::info);
@@ -199,7 +209,8 @@ std::unique_ptr<pipeline::Engine> LoadEngine(std::shared_ptr<const model::GgufFi
   if (!planned.plan.single()) return engine;
   const pipeline::StagePlan& plan = engine->plan();
   spdlog::info("packed {:.1f} MB in {:.2f} s",
-               static_cast<double>(plan.weight_bytes + plan.embedding_bytes) * 1e-6, SecondsSince(start));
+               static_cast<double>(plan.weight_bytes + plan.embedding_bytes) * 1e-6,
+               SecondsSince(start));
   for (const std::string& warning : engine->packed().pool().warnings()) spdlog::info("{}", warning);
   if (options.residency) fmt::print(stderr, "{}", engine->packed().residency().Text());
   return engine;

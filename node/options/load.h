@@ -1,4 +1,5 @@
-// From the command line to an engine: the Plan, which is made once, and the model that is loaded by it.
+// From the command line to an engine: the Plan, which is made once, and the model that is loaded by
+// it.
 #pragma once
 
 #include <functional>
@@ -27,26 +28,31 @@ struct PlannedModel {
   }
   // The machine of the serving socket, or of the only stage.
   const topology::Topology& serving_machine() const;
-  // The plans of this process's threads: the serving socket's, and those of all stages that are threads of
-  // it.
+  // The plans of this process's threads: the serving socket's, and those of all stages that are
+  // threads of it.
   std::vector<const pipeline::StagePlan*> plans_here(const ModelOptions& options) const;
 };
 
-// Plans by the options of the command line; if the stages are running already (options.join), by those of the
-// manifest, as the stages do. Logs notes about the manifest's sockets. `machine`: this one, or another that
+// Plans by the options of the command line; if the stages are running already (options.join), by
+// those of the manifest, as the stages do. Logs notes about the manifest's sockets. `machine`: this
+// one, or another that
 // --topology describes. Throws Error if there is no such plan, or if this version cannot run it.
 PlannedModel PlanModel(const model::GgufFile& file, std::optional<ManifestAndServer> where,
                        const topology::Topology& machine, const pipeline::PlanOptions& plan_options,
                        const ModelOptions& options);
 
-// The chain that all processes of the Plan must agree on, with its links' key if they are between processes.
-pipeline::ChainPlan ChainOf(const PlannedModel& planned, const ModelOptions& options, bool between_processes);
+// The chain that all processes of the Plan must agree on, with its links' key if they are between
+// processes.
+pipeline::ChainPlan ChainOf(const PlannedModel& planned, const ModelOptions& options,
+                            bool between_processes);
 
 // Loads and packs with a progress bar, and logs the plan and the wait policy if verbose; with
-// options.residency prints the residency report to stderr. Stages and attention sockets are processes that
-// this one connects to (options.join) or threads of this one. progress and status: see ChainOptions.
+// options.residency prints the residency report to stderr. Stages and attention sockets are
+// processes that this one connects to (options.join) or threads of this one. progress and status:
+// see ChainOptions.
 std::unique_ptr<pipeline::Engine> LoadEngine(std::shared_ptr<const model::GgufFile> file,
-                                             const PlannedModel& planned, const ModelOptions& options,
+                                             const PlannedModel& planned,
+                                             const ModelOptions& options,
                                              const weight_node::LoadProgress& progress = {},
                                              pipeline::SocketStatus* status = nullptr);
 

@@ -12,7 +12,8 @@ namespace larder::node::inline options {
 
 void AddModelOptions(CLI::App& command, ModelOptions& options, const ModelOptionSet& set) {
   const char* group = "Model and machine";
-  auto* model = command.add_option("-m,--model", options.model, "GGUF file")->type_name("FILE")->group(group);
+  auto* model =
+      command.add_option("-m,--model", options.model, "GGUF file")->type_name("FILE")->group(group);
   if (set.model_required && !set.manifest) model->required();
   if (set.manifest) {
     command
@@ -29,28 +30,30 @@ void AddModelOptions(CLI::App& command, ModelOptions& options, const ModelOption
     }
     if (set.engine) {
       command
-          .add_option("--frame-timeout", options.frame_timeout_s,
-                      "seconds that a stage may compute one frame before it counts as hung; 0: no limit "
-                      "(default: 10)")
+          .add_option(
+              "--frame-timeout", options.frame_timeout_s,
+              "seconds that a stage may compute one frame before it counts as hung; 0: no limit "
+              "(default: 10)")
           ->type_name("S")
           ->check(NotFinite)
           ->check(CLI::Range(0.0, 86400.0).description(""))
           ->group(group);
       command
-          .add_flag(
-              "--join", options.join,
-              "connect to the manifest's sockets, which run as processes (larder node), not as threads here")
+          .add_flag("--join", options.join,
+                    "connect to the manifest's sockets, which run as processes (larder node), not "
+                    "as threads here")
           ->group(group);
       command
-          .add_option("--link-key", options.link_key,
-                      "file with the cluster's key, the same for all its sockets (default: link.key of "
-                      "$CREDENTIALS_DIRECTORY, if it exists)")
+          .add_option(
+              "--link-key", options.link_key,
+              "file with the cluster's key, the same for all its sockets (default: link.key of "
+              "$CREDENTIALS_DIRECTORY, if it exists)")
           ->type_name("FILE")
           ->group(group);
       command
-          .add_flag(
-              "--open-links", options.open_links,
-              "links to other servers without a key: anyone on their network can join or stop the cluster")
+          .add_flag("--open-links", options.open_links,
+                    "links to other servers without a key: anyone on their network can join or "
+                    "stop the cluster")
           ->group(group);
     }
   }
@@ -64,7 +67,8 @@ void AddModelOptions(CLI::App& command, ModelOptions& options, const ModelOption
         ->group(group);
   }
   if (set.slots) {
-    AddCount(command, "--slots", options.slots, "sequences with a place in the KV cache (default: 1)")
+    AddCount(command, "--slots", options.slots,
+             "sequences with a place in the KV cache (default: 1)")
         ->group(group);
     AddKvOptions(command, options, group);
   }
@@ -75,7 +79,8 @@ void AddModelOptions(CLI::App& command, ModelOptions& options, const ModelOption
   }
   if (set.engine) {
     command
-        .add_flag("--isolated", options.isolated, "the cores run nothing else: threads spin and never sleep")
+        .add_flag("--isolated", options.isolated,
+                  "the cores run nothing else: threads spin and never sleep")
         ->group(group);
     command
         .add_flag("--residency", options.residency,
@@ -84,8 +89,9 @@ void AddModelOptions(CLI::App& command, ModelOptions& options, const ModelOption
   }
   if (set.engine || set.schedules) {
     command
-        .add_option("--schedules", options.schedules,
-                    "file of `larder tune`, or none (default: the user's or the system's, if there is one)")
+        .add_option(
+            "--schedules", options.schedules,
+            "file of `larder tune`, or none (default: the user's or the system's, if there is one)")
         ->type_name("FILE")
         ->group(group);
   }
@@ -99,9 +105,9 @@ void AddModelOptions(CLI::App& command, ModelOptions& options, const ModelOption
         ->group(group);
   }
   command
-      .add_option(
-          "--isa", options.isa,
-          "instruction set: auto (this machine's best), scalar, avx2, avx-vnni, avx512-vnni (default: auto)")
+      .add_option("--isa", options.isa,
+                  "instruction set: auto (this machine's best), scalar, avx2, avx-vnni, "
+                  "avx512-vnni (default: auto)")
       ->type_name("NAME")
       ->group(group);
   command
@@ -118,8 +124,9 @@ kernels::Isa ResolveIsa(const std::string& name) {
   if (!isa)
     throw CLI::ValidationError(
         "--isa",
-        fmt::format("unknown instruction set '{}'; expected auto, scalar, avx2, avx-vnni or avx512-vnni",
-                    name));
+        fmt::format(
+            "unknown instruction set '{}'; expected auto, scalar, avx2, avx-vnni or avx512-vnni",
+            name));
   if (!kernels::HostHas(*isa)) {
     throw Error("--isa {}: not supported by this machine, whose best is {}", name,
                 kernels::IsaName(kernels::BestIsa()));
@@ -131,7 +138,8 @@ topology::Topology ResolveTopology(const ModelOptions& options) {
   using topology::Topology;
   const auto scope =
       options.whole_machine || options.join ? Topology::Scope::kAll : Topology::Scope::kAllowed;
-  auto machine = options.topology.empty() ? Topology::Detect(scope) : Topology::FromXml(options.topology);
+  auto machine =
+      options.topology.empty() ? Topology::Detect(scope) : Topology::FromXml(options.topology);
   for (const std::string& warning : machine.warnings()) {
     if (options.verbose) spdlog::warn("topology: {}", warning);
   }
@@ -139,10 +147,11 @@ topology::Topology ResolveTopology(const ModelOptions& options) {
 }
 
 void AddKvOptions(CLI::App& command, ModelOptions& options, const char* group) {
-  AddCount(command, "--kv-tokens", options.kv_tokens,
-           "tokens that the KV cache holds for all slots together; when it is full, ended requests are "
-           "shortened, then the youngest running ones pause (default: a full context for each slot)",
-           1)
+  AddCount(
+      command, "--kv-tokens", options.kv_tokens,
+      "tokens that the KV cache holds for all slots together; when it is full, ended requests are "
+      "shortened, then the youngest running ones pause (default: a full context for each slot)",
+      1)
       ->group(group);
   AddCount(command, "--cache-ram", options.cache_ram_mib,
            "MiB of memory more, for the KV of ended requests that others may begin as (default: 0)")
@@ -169,7 +178,8 @@ std::optional<ManifestAndServer> ReadManifest(const ModelOptions& options) {
   return ManifestAndServer{pipeline::Manifest::Load(options.manifest), 0};
 }
 
-std::optional<ManifestAndServer> LoadManifest(const ModelOptions& options, const std::string& socket) {
+std::optional<ManifestAndServer> LoadManifest(const ModelOptions& options,
+                                              const std::string& socket) {
   auto result = ReadManifest(options);
   if (!result) return result;
   const auto& servers = result->manifest.servers;
@@ -202,7 +212,8 @@ std::string ModelPath(const ModelOptions& options, const std::optional<ManifestA
   if (options.model.empty() && !manifest.model)
     throw Error("{}: has no model (key model.path); add one or give -m FILE", options.manifest);
   return pipeline::ModelFileOf(
-      manifest, options.model.empty() ? manifest.ResolvePath(*manifest.model) : options.model, socket);
+      manifest, options.model.empty() ? manifest.ResolvePath(*manifest.model) : options.model,
+      socket);
 }
 
 }  // namespace larder::node::options

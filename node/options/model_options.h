@@ -1,5 +1,5 @@
-// The options that most commands need: a model file, a machine and how to use it. They are described to CLI11
-// in one place, so that they mean the same everywhere.
+// The options that most commands need: a model file, a machine and how to use it. They are
+// described to CLI11 in one place, so that they mean the same everywhere.
 #pragma once
 
 #include <optional>
@@ -21,10 +21,12 @@ struct ModelOptions {
   std::string topology;  // hwloc XML of another machine; empty: this machine
   std::string isa;       // empty: the best that the host has
   std::string manifest;  // TOML: which cores are which socket; empty: one socket has all
-  std::string server;    // a name in the manifest; empty: its only server, or the one with this host's name
+  std::string server;    // a name in the manifest; empty: its only server, or the one with this
+                         // host's name
   double frame_timeout_s = 10;  // limit for a micro-batch on a cluster's stages; 0: none
-  bool join = false;            // the manifest's other sockets are processes (`larder node`), not threads
-  std::string link_key;  // file with the cluster's key; empty: systemd's credential link.key, if there is one
+  bool join = false;     // the manifest's other sockets are processes (`larder node`), not threads
+  std::string link_key;  // file with the cluster's key; empty: systemd's credential link.key, if
+                         // there is one
   bool open_links = false;  // allows links to other servers without a key
   size_t threads = 0;
   size_t context = 0;
@@ -38,19 +40,19 @@ struct ModelOptions {
   bool residency = false;          // measured and printed
   bool measure_residency = false;  // measured for the metrics and the status page; quicker
   bool verbose = false;
-  // Plan for all CPUs of the machine, not only those that this process may use: processes that are confined
-  // to different CPUs must compute the same Plan. --join implies it.
+  // Plan for all CPUs of the machine, not only those that this process may use: processes that are
+  // confined to different CPUs must compute the same Plan. --join implies it.
   bool whole_machine = false;
 };
 
 // Which of the shared options a command takes, besides -m, -t, --isa, --topology and -v.
 struct ModelOptionSet {
   bool model_required = true;
-  bool threads = true;     // bench has its own list
-  bool context = true;     // -c
-  bool slots = false;      // --slots
-  bool engine = true;      // -ub, --l3-fraction, --isolated, --residency: commands that load the model
-  bool budget = false;     // --l3-fraction and -ub where `engine` is false
+  bool threads = true;  // bench has its own list
+  bool context = true;  // -c
+  bool slots = false;   // --slots
+  bool engine = true;   // -ub, --l3-fraction, --isolated, --residency: commands that load the model
+  bool budget = false;  // --l3-fraction and -ub where `engine` is false
   bool schedules = false;  // --schedules where `engine` is false
   bool manifest = true;    // --manifest, --server; with `engine` also --join
   bool server = true;      // --server; batch has one of its own
@@ -70,16 +72,18 @@ struct ManifestAndServer {
   const pipeline::ServerSpec& server() const { return manifest.servers[index]; }
   size_t index = 0;
 };
-// Reads the manifest; nullopt if none was given. The server is --server, else the one that has the socket of
-// that name, else the only one or the one with this host's name. Error if there is none.
-std::optional<ManifestAndServer> LoadManifest(const ModelOptions& options, const std::string& socket = "");
+// Reads the manifest; nullopt if none was given. The server is --server, else the one that has the
+// socket of that name, else the only one or the one with this host's name. Error if there is none.
+std::optional<ManifestAndServer> LoadManifest(const ModelOptions& options,
+                                              const std::string& socket = "");
 // The same for commands that run anywhere and look at all servers: the server is the first.
 std::optional<ManifestAndServer> ReadManifest(const ModelOptions& options);
 
 // Whether a manifest describes a chain of stages: several, or one and a serving socket.
 bool IsCluster(const pipeline::Manifest& manifest);
 
-// The model of the command line, else the manifest's. Error if neither names one. In a folder of parts
+// The model of the command line, else the manifest's. Error if neither names one. In a folder of
+// parts
 // (`larder split`) it is the part of this socket; "" stands for the serving part.
 std::string ModelPath(const ModelOptions& options, const std::optional<ManifestAndServer>& where,
                       const std::string& socket = "");

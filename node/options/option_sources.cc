@@ -36,8 +36,10 @@ const CLI::Option* FindOption(const CLI::App& command, const std::string& name) 
   return command.get_option_no_throw("--" + name);
 }
 
-// The options that the arguments name. As CLI11, it takes any text that looks like an option for one.
-std::set<const CLI::Option*> OptionsIn(const CLI::App& command, const std::vector<std::string>& arguments) {
+// The options that the arguments name. As CLI11, it takes any text that looks like an option for
+// one.
+std::set<const CLI::Option*> OptionsIn(const CLI::App& command,
+                                       const std::vector<std::string>& arguments) {
   std::set<const CLI::Option*> found;
   for (const std::string& argument : arguments) {
     if (argument == "--") break;
@@ -66,7 +68,8 @@ std::string ConfigPath(const std::vector<std::string>& arguments) {
 }
 
 std::optional<bool> ParseFlag(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return std::tolower(c); });
   for (const char* yes : {"1", "true", "yes", "on"})
     if (text == yes) return true;
   for (const char* no : {"0", "false", "no", "off"})
@@ -101,7 +104,8 @@ std::vector<OptionSources::Given> FromEnvironment(const CLI::App& command) {
         if (!flag) throw Error("{} is '{}': expected true or false", variable, text);
         text = *flag ? "true" : "false";
       }
-      all.push_back({option, name, variable, TakesSeveral(*option) ? LinesOf(text) : std::vector{text}});
+      all.push_back(
+          {option, name, variable, TakesSeveral(*option) ? LinesOf(text) : std::vector{text}});
       break;
     }
   }
@@ -122,8 +126,9 @@ std::vector<std::string> ValuesOf(const toml::node& node, const CLI::Option& opt
     if (const auto* text = value.as_string()) return text->get();
     if (const auto* number = value.as_integer()) return fmt::format("{}", number->get());
     if (const auto* number = value.as_floating_point()) return fmt::format("{}", number->get());
-    throw Error("{}: expected a text or a number{}", place,
-                TakesSeveral(option) || option.get_delimiter() != '\0' ? ", or an array of these" : "");
+    throw Error(
+        "{}: expected a text or a number{}", place,
+        TakesSeveral(option) || option.get_delimiter() != '\0' ? ", or an array of these" : "");
   };
   const toml::array* array = node.as_array();
   if (array == nullptr) return {text_of(node)};
@@ -145,7 +150,8 @@ toml::table ParseConfig(const std::string& path) {
   if (!file.is_open() || file.bad())
     throw Error("--config {}: can't read it: {}", path, std::strerror(errno));
   if (text.size() > kMostConfigBytes)
-    throw Error("--config {}: more than {} bytes: expected a TOML file of options", path, kMostConfigBytes);
+    throw Error("--config {}: more than {} bytes: expected a TOML file of options", path,
+                kMostConfigBytes);
   try {
     return toml::parse(text, path);
   } catch (const toml::parse_error& error) {
@@ -163,7 +169,8 @@ std::vector<OptionSources::Given> FromFile(const std::string& path, const CLI::A
                                            std::span<const CLI::App* const> all) {
   const toml::table root = ParseConfig(path);
   std::vector<OptionSources::Given> section, top;
-  const auto take = [&](const toml::table& table, const CLI::App& of, std::vector<OptionSources::Given>* to) {
+  const auto take = [&](const toml::table& table, const CLI::App& of,
+                        std::vector<OptionSources::Given>* to) {
     for (const auto& [key, node] : table) {
       if (to == &top && node.is_table()) continue;
       const std::string place = fmt::format("{}:{}: {}", path, LineOf(node), key.str());
@@ -173,10 +180,11 @@ std::vector<OptionSources::Given> FromFile(const std::string& path, const CLI::A
       if (option != nullptr) {
         if (to != nullptr) to->push_back({option, name, place, ValuesOf(node, *option, place)});
       } else if (to == &top && !all.empty() && !AnyHas(all, name)) {
-        throw Error("{}: no command has an option --{}; expected the long name of one", place, name);
-      } else if (to != &top) {
-        throw Error("{}: `larder {}` has no option --{}; expected the long name of one", place, of.get_name(),
+        throw Error("{}: no command has an option --{}; expected the long name of one", place,
                     name);
+      } else if (to != &top) {
+        throw Error("{}: `larder {}` has no option --{}; expected the long name of one", place,
+                    of.get_name(), name);
       }
     }
   };
@@ -188,14 +196,15 @@ std::vector<OptionSources::Given> FromFile(const std::string& path, const CLI::A
       take(*table, command, &section);
       continue;
     }
-    const auto other =
-        std::find_if(all.begin(), all.end(), [&](const CLI::App* c) { return c->get_name() == name; });
+    const auto other = std::find_if(all.begin(), all.end(),
+                                    [&](const CLI::App* c) { return c->get_name() == name; });
     if (other != all.end()) {
       take(*table, **other, nullptr);
     } else if (!all.empty()) {
       std::string names;
       for (const CLI::App* c : all) names += (names.empty() ? "" : ", ") + c->get_name();
-      throw Error("{}:{}: [{}]: there is no such command; expected {}", path, LineOf(node), name, names);
+      throw Error("{}:{}: [{}]: there is no such command; expected {}", path, LineOf(node), name,
+                  names);
     }
   }
   take(root, command, &top);
@@ -220,7 +229,8 @@ void OptionSources::Describe(CLI::App& command) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
       ->group(kGroup);
   command.footer(
-      "\nEvery option may also be a variable, such as LARDER_LOG_LEVEL for --log-level, or be in the file of "
+      "\nEvery option may also be a variable, such as LARDER_LOG_LEVEL for --log-level, or be in "
+      "the file of "
       "--config.");
 }
 
@@ -236,7 +246,8 @@ std::vector<std::string> OptionSources::Complete(const CLI::App& command,
   std::vector<std::string> complete;
   for (Given& given : found) {
     if (!have.insert(given.option).second) continue;
-    for (const std::string& value : given.values) complete.push_back("--" + given.name + "=" + value);
+    for (const std::string& value : given.values)
+      complete.push_back("--" + given.name + "=" + value);
     given_.push_back(std::move(given));
   }
   std::move(arguments.begin(), arguments.end(), std::back_inserter(complete));

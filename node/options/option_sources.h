@@ -1,6 +1,6 @@
-// Options that are not on the command line: each option of each command may also be a variable of the
-// environment (--max-stall-ms: LARDER_MAX_STALL_MS) or a key of a TOML file (--config FILE, LARDER_CONFIG).
-// The command line beats the environment, and that the file. For the main thread.
+// Options that are not on the command line: each option of each command may also be a variable of
+// the environment (--max-stall-ms: LARDER_MAX_STALL_MS) or a key of a TOML file (--config FILE,
+// LARDER_CONFIG). The command line beats the environment, and that the file. For the main thread.
 #pragma once
 
 #include <span>
@@ -20,14 +20,15 @@ class OptionSources {
   // Adds --config and a line of help.
   static void Describe(CLI::App& command);
 
-  // The arguments of `command` (without its name), behind those for options that only the environment or the
-  // file has. `all`: every command, to tell keys of other commands from mistakes; empty: keys are not
-  // checked. Throws Error: a variable, a file or a key of it is wrong.
+  // The arguments of `command` (without its name), behind those for options that only the
+  // environment or the file has. `all`: every command, to tell keys of other commands from
+  // mistakes; empty: keys are not checked. Throws Error: a variable, a file or a key of it is
+  // wrong.
   std::vector<std::string> Complete(const CLI::App& command, std::span<const CLI::App* const> all,
                                     std::vector<std::string> arguments);
 
-  // A message about an option ("--timeout: ...") with the place where its value is from, if it is not from
-  // the command line ("LARDER_TIMEOUT: ...", "FILE:3: timeout: ...").
+  // A message about an option ("--timeout: ...") with the place where its value is from, if it is
+  // not from the command line ("LARDER_TIMEOUT: ...", "FILE:3: timeout: ...").
   std::string Reword(std::string message) const;
 
   struct Given {

@@ -47,10 +47,11 @@ void Progress::Update(uint64_t done, uint64_t all, bool unit_bytes) {
   const std::string amount =
       unit_bytes
           ? fmt::format("{} of {}, {}/s", HumanBytes(static_cast<double>(done)),
-                        HumanBytes(static_cast<double>(all)), HumanBytes(static_cast<double>(done) / seconds))
+                        HumanBytes(static_cast<double>(all)),
+                        HumanBytes(static_cast<double>(done) / seconds))
           : fmt::format("{} of {}{}", done, all, TimeLeft(seconds, done - begun_at_, all - done));
-  fmt::print(stderr, "\r{} [{:#<{}}{:.<{}}] {:3.0f} %  {}\033[K", what_, "", full, "", kBarCells - full,
-             100 * share, amount);
+  fmt::print(stderr, "\r{} [{:#<{}}{:.<{}}] {:3.0f} %  {}\033[K", what_, "", full, "",
+             kBarCells - full, 100 * share, amount);
   std::fflush(stderr);
 }
 

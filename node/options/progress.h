@@ -1,4 +1,5 @@
-// A progress bar on stderr for long operations; it draws nothing if stderr is no terminal. For one thread.
+// A progress bar on stderr for long operations; it draws nothing if stderr is no terminal. For one
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +14,8 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // Draws at most 20 times a second. `unit_bytes`: show the numbers as bytes, otherwise as counts, with the
-  // time that is left at the speed so far.
+  // Draws at most 20 times a second. `unit_bytes`: show the numbers as bytes, otherwise as counts,
+  // with the time that is left at the speed so far.
   void Update(uint64_t done, uint64_t all, bool unit_bytes = true);
   // Replaces `what`, the name of the operation.
   void Rename(std::string what);

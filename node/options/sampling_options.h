@@ -37,10 +37,11 @@ std::string SamplersText(const SamplingOptions& options);
 // Parses "15043-1.5", "15043+2", "15043-inf". Throws CLI::ValidationError.
 std::pair<model::TokenId, float> ParseLogitBias(const std::string& text);
 
-// Draws the seed if needed. Throws CLI::ValidationError for a bias on a token id outside the vocabulary.
+// Draws the seed if needed. Throws CLI::ValidationError for a bias on a token id outside the
+// vocabulary.
 serving::SamplingParams ResolveSampling(const SamplingOptions& options, size_t vocab);
 // The same, and bans the end-of-generation tokens for --ignore-eos.
-serving::SamplingParams ResolveSampling(const SamplingOptions& options, const model::Tokenizer& tokenizer,
-                                        size_t vocab);
+serving::SamplingParams ResolveSampling(const SamplingOptions& options,
+                                        const model::Tokenizer& tokenizer, size_t vocab);
 
 }  // namespace larder::node::options

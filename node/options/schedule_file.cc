@@ -46,7 +46,8 @@ bool Bool(const json& object, const char* key) {
 }
 
 template <size_t kNames>
-size_t OneOf(const json& object, const char* key, const std::array<std::string_view, kNames>& names) {
+size_t OneOf(const json& object, const char* key,
+             const std::array<std::string_view, kNames>& names) {
   const auto at = object.find(key);
   if (at != object.end() && at->is_string()) {
     const auto found = std::find(names.begin(), names.end(), at->get_ref<const std::string&>());
@@ -58,7 +59,8 @@ size_t OneOf(const json& object, const char* key, const std::array<std::string_v
 void ExpectKeys(const json& object, std::initializer_list<std::string_view> keys) {
   if (!object.is_object()) throw Error("expected an object");
   for (const auto& [key, value] : object.items()) {
-    if (std::find(keys.begin(), keys.end(), key) == keys.end()) throw Error("unknown key '{}'", key);
+    if (std::find(keys.begin(), keys.end(), key) == keys.end())
+      throw Error("unknown key '{}'", key);
   }
 }
 
@@ -76,8 +78,8 @@ json ToJson(const Schedule& s, size_t rows) {
 }
 
 Schedule FromJson(const json& object, kernels::Isa isa, size_t rows) {
-  ExpectKeys(object, {"for_rows", "rows", "panels", "load", "prefetch", "prefetch_bytes", "slice_blocks",
-                      "slice_panels", "slice_rows", "slice_unpacked"});
+  ExpectKeys(object, {"for_rows", "rows", "panels", "load", "prefetch", "prefetch_bytes",
+                      "slice_blocks", "slice_panels", "slice_rows", "slice_unpacked"});
   constexpr size_t kLargest = 1 << 20;
   if (Number(object, "for_rows", kLargest) != rows) throw Error("'for_rows' is not {}", rows);
   Schedule s;
@@ -129,9 +131,9 @@ std::string Text(const json& object, const char* key) {
 std::string ScheduleMachine(kernels::Isa isa) {
   static const std::string cpu = topology::CpuName();  // a long file on a large machine
   const kernels::CoreShape core = kernels::HostCore();
-  return fmt::format("{}; L1 {} bytes, L2 {} bytes; {}, arithmetic {}, generator {}", cpu, core.l1_bytes,
-                     core.l2_bytes, kernels::IsaName(isa), kernels::kArithmeticVersion,
-                     kernels::kGeneratorVersion);
+  return fmt::format("{}; L1 {} bytes, L2 {} bytes; {}, arithmetic {}, generator {}", cpu,
+                     core.l1_bytes, core.l2_bytes, kernels::IsaName(isa),
+                     kernels::kArithmeticVersion, kernels::kGeneratorVersion);
 }
 
 std::string FormatSchedules(const ScheduleFile& file) {
@@ -160,7 +162,8 @@ ScheduleFile ParseSchedules(std::string_view text, kernels::Isa isa, const std::
     ExpectKeys(all, {"larder_schedules", "machine", "tuned_at", "products"});
     if (Number(all, "larder_schedules", SIZE_MAX) != kFileVersion)
       throw Error("'larder_schedules' is not {}", kFileVersion);
-    ScheduleFile file{.machine = Text(all, "machine"), .tuned_at = Text(all, "tuned_at"), .products = {}};
+    ScheduleFile file{
+        .machine = Text(all, "machine"), .tuned_at = Text(all, "tuned_at"), .products = {}};
     const auto products = all.find("products");
     if (products == all.end() || !products->is_array() || products->size() > kMaxScheduleTables)
       throw Error("'products' is no list of up to {}", kMaxScheduleTables);
@@ -204,7 +207,8 @@ ScheduleFile ReadSchedules(const std::string& path, kernels::Isa isa) {
   std::ifstream file(path, std::ios::binary);
   std::string text(kMaxFileBytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!file.is_open() || file.bad()) throw Error("{}: can't be read: {}", path, std::strerror(errno));
+  if (!file.is_open() || file.bad())
+    throw Error("{}: can't be read: {}", path, std::strerror(errno));
   text.resize(static_cast<size_t>(file.gcount()));
   if (text.size() > kMaxFileBytes)
     throw Error("{}: more than {} bytes; not a file of `larder tune`", path, kMaxFileBytes);
@@ -232,8 +236,8 @@ kernels::KernelTuning TuningWith(kernels::Isa isa, const std::string& given) {
     if (file.machine == ScheduleMachine(isa)) {
       tuning.tuned = std::move(file.products);
     } else if (named) {
-      throw Error("{}: tuned for '{}', but this is '{}'; run `larder tune -o {}`", path, file.machine,
-                  ScheduleMachine(isa), path);
+      throw Error("{}: tuned for '{}', but this is '{}'; run `larder tune -o {}`", path,
+                  file.machine, ScheduleMachine(isa), path);
     } else {
       spdlog::info("{}: of another CPU, instruction set or version; not used", path);
     }

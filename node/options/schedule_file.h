@@ -1,6 +1,6 @@
-// The file that keeps what `larder tune` found: schedules of matrix products for one CPU and one version of
-// the code that generates kernels. It is untrusted input: a file that does not fit changes nothing but speed,
-// and every kernel is checked against the reference before use anyway.
+// The file that keeps what `larder tune` found: schedules of matrix products for one CPU and one
+// version of the code that generates kernels. It is untrusted input: a file that does not fit
+// changes nothing but speed, and every kernel is checked against the reference before use anyway.
 #pragma once
 
 #include <string>
@@ -15,8 +15,8 @@ namespace larder::node::inline options {
 inline constexpr size_t kMaxScheduleTables = 64;  // of a file
 
 struct ScheduleFile {
-  // What the schedules are for: CPU with family, model and stepping, caches of a core, instruction set, and
-  // the versions of arithmetic and generator.
+  // What the schedules are for: CPU with family, model and stepping, caches of a core, instruction
+  // set, and the versions of arithmetic and generator.
   std::string machine;
   std::string tuned_at;  // "2026-11-23T02:00:00Z"
   std::vector<kernels::KernelTuning::Tuned> products;
@@ -26,24 +26,27 @@ struct ScheduleFile {
 std::string ScheduleMachine(kernels::Isa);
 
 std::string FormatSchedules(const ScheduleFile&);
-// Throws Error: not what FormatSchedules writes, or schedules that do not fit `isa`. `name`: for messages.
+// Throws Error: not what FormatSchedules writes, or schedules that do not fit `isa`. `name`: for
+// messages.
 ScheduleFile ParseSchedules(std::string_view text, kernels::Isa isa, const std::string& name);
 
-// Where schedules are kept if nobody names a file: larder/schedules.json in $XDG_CACHE_HOME or ~/.cache;
-// empty if there is no such folder's name. Services, which have no home, read kSystemSchedules.
+// Where schedules are kept if nobody names a file: larder/schedules.json in $XDG_CACHE_HOME or
+// ~/.cache; empty if there is no such folder's name. Services, which have no home, read
+// kSystemSchedules.
 std::string UserSchedules();
 inline constexpr std::string_view kSystemSchedules = "/var/cache/larder/schedules.json";
 
-// Which file a process uses: `given` (--schedules), else the user's, else the system's, whichever exists;
-// empty: none. "none" is none.
+// Which file a process uses: `given` (--schedules), else the user's, else the system's, whichever
+// exists; empty: none. "none" is none.
 std::string ChooseSchedules(const std::string& given);
 // Throws Error: not readable, larger than any such file, or as ParseSchedules.
 ScheduleFile ReadSchedules(const std::string& path, kernels::Isa isa);
 // Replaces the file as a whole; makes its folder. Throws Error.
 void WriteSchedules(const std::string& path, const ScheduleFile&);
 
-// DefaultTuning with the schedules of the file that ChooseSchedules names. A file that is invalid or of
-// another machine is ignored with one warning; one that was named with --schedules is an Error.
+// DefaultTuning with the schedules of the file that ChooseSchedules names. A file that is invalid
+// or of another machine is ignored with one warning; one that was named with --schedules is an
+// Error.
 kernels::KernelTuning TuningWith(kernels::Isa isa, const std::string& given);
 
 }  // namespace larder::node::options

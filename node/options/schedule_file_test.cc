@@ -1,4 +1,5 @@
-// The file of schedules: what is written is read; anything else is refused in one line and changes nothing.
+// The file of schedules: what is written is read; anything else is refused in one line and changes
+// nothing.
 #include "node/options/schedule_file.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +23,8 @@ using nlohmann::json;
 constexpr Isa kIsa = Isa::kAvx2;
 
 ScheduleFile Example() {
-  ScheduleFile file{.machine = ScheduleMachine(kIsa), .tuned_at = "2026-11-23T02:00:00Z", .products = {}};
+  ScheduleFile file{
+      .machine = ScheduleMachine(kIsa), .tuned_at = "2026-11-23T02:00:00Z", .products = {}};
   for (const size_t blocks : {32, 88}) {
     kernels::ScheduleTable table = kernels::AnalyticSchedules(kIsa, {});
     table[1].tile.prefetch = kernels::Prefetch::kNta;
@@ -36,7 +38,8 @@ ScheduleFile Example() {
 class ScheduleFileTest : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ = std::filesystem::temp_directory_path() / ("larder-schedules-" + std::to_string(getpid()));
+    folder_ =
+        std::filesystem::temp_directory_path() / ("larder-schedules-" + std::to_string(getpid()));
     setenv("XDG_CACHE_HOME", folder_.c_str(), 1);
   }
   void TearDown() override {
@@ -130,7 +133,8 @@ TEST_F(ScheduleFileTest, MutatedFilesAreRefusedOrFit) {
   size_t read = 0;
   for (int i = 0; i < 300; ++i) {
     std::string text = good;
-    const bool one_digit = i % 2 == 0;  // many of these fit, whatever this machine's name makes of the rest
+    const bool one_digit = i % 2 == 0;  // many of these fit, whatever this machine's name makes of
+                                        // the rest
     for (size_t n = one_digit ? 2 : random() % 3; n < 3; ++n) {
       const size_t at = random() % text.size();
       switch (one_digit ? 3 : random() % 4) {

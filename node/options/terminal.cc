@@ -29,7 +29,8 @@ std::optional<std::string> ReadInputLine(bool* interrupted) {
   *interrupted = false;
   std::string line;
   for (;;) {
-    // One byte at a time, so that what follows the line stays in the pipe. A person types slower than this.
+    // One byte at a time, so that what follows the line stays in the pipe. A person types slower
+    // than this.
     char c = 0;
     const ssize_t n = read(STDIN_FILENO, &c, 1);
     if (n < 0 && errno == EINTR) {

@@ -10,8 +10,9 @@ bool StderrIsTerminal();
 bool StdinIsTerminal();
 bool StdoutIsTerminal();
 
-// One line of standard input without its line end; nullopt at the end of input. If a signal handler ran
-// during the wait, `interrupted` becomes true and the line is empty. Line editing is the terminal's own.
+// One line of standard input without its line end; nullopt at the end of input. If a signal handler
+// ran during the wait, `interrupted` becomes true and the line is empty. Line editing is the
+// terminal's own.
 std::optional<std::string> ReadInputLine(bool* interrupted);
 
 // Reads a whole file ("-": standard input). Throws Error.

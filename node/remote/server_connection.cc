@@ -88,7 +88,8 @@ bool ServerConnection::Advance() {
       }
       if (n < 0) throw Error("can't read: {}", std::strerror(errno));
       n > 0 ? reply_.Feed({bytes, static_cast<size_t>(n)}, body_) : reply_.Close();
-      if (body_.size() > kMostReplyBytes) throw Error("its reply has more than {} bytes", kMostReplyBytes);
+      if (body_.size() > kMostReplyBytes)
+        throw Error("its reply has more than {} bytes", kMostReplyBytes);
       if (!reply_.done()) continue;
       busy_ = false;
       if (!reply_.keep_alive() || sent_ < out_.size()) fd_.Reset();

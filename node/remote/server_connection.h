@@ -1,5 +1,5 @@
-// ServerConnection: one HTTP connection to a server, non-blocking, with one request at a time, which is kept
-// as long as the server does. One thread, with an epoll of the owner's.
+// ServerConnection: one HTTP connection to a server, non-blocking, with one request at a time,
+// which is kept as long as the server does. One thread, with an epoll of the owner's.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,9 @@ class ServerConnection {
 
   // Sends a request, over a new connection if there is none. Only if it is not busy. Throws Error.
   void Send(const Address& address, std::string request);
-  // To be called for every event. True: the reply is complete, and the connection is free. Throws Error if
-  // the connection was lost; it is closed then. A server may close one without a request: that is no error.
+  // To be called for every event. True: the reply is complete, and the connection is free. Throws
+  // Error if the connection was lost; it is closed then. A server may close one without a request:
+  // that is no error.
   bool Advance();
   void Close();  // also ends what the server does for the request
 

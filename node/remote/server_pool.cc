@@ -29,9 +29,10 @@ using serving::ServedModel;
 constexpr const char* kPlanPath = "/v1/larder/plan";
 constexpr double kAskTimeoutS = 10, kAskAgainS = 0.5;
 constexpr double kFirstPauseS = 0.25, kLongestPauseS = 5;
-constexpr double kLookEveryS = 5, kSilentS = 30;  // a server whose process hangs still has its connections
+constexpr double kLookEveryS = 5, kSilentS = 30;  // a server whose process hangs still has its
+                                                  // connections
 constexpr size_t kMostLosses = 25;                // of one request: it may be what ends the servers
-constexpr double kAtWorkS = 2;                    // a request that is with a server for so long is computed
+constexpr double kAtWorkS = 2;  // a request that is with a server for so long is computed
 
 int64_t After(double seconds) { return NowNs() + static_cast<int64_t>(seconds * 1e9); }
 
@@ -62,7 +63,11 @@ class Pool {
  public:
   Pool(const ServerPoolOptions& options, const ServedModel& model, serving::BatchWork& work,
        const std::function<std::string(const BatchLine&)>& body)
-      : options_(options), model_(model), work_(work), body_(body), epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+      : options_(options),
+        model_(model),
+        work_(work),
+        body_(body),
+        epoll_(epoll_create1(EPOLL_CLOEXEC)) {
     if (!epoll_) throw Error("can't create an epoll: {}", std::strerror(errno));
     for (size_t i = 0; i < options.servers.size(); ++i) {
       servers_.push_back(std::make_unique<Server>(Server{.named = options.servers[i]}));
@@ -133,9 +138,10 @@ class Pool {
     link.asking = false;
     link.since_ns = NowNs();
     try {
-      link.connection.Send(*server.address,
-                           HttpBytes(target, "POST", target.path + serving::RouteOf(link.line->line.dialect),
-                                     body_(link.line->line)));
+      link.connection.Send(
+          *server.address,
+          HttpBytes(target, "POST", target.path + serving::RouteOf(link.line->line.dialect),
+                    body_(link.line->line)));
     } catch (const Error& error) {
       Lose(server, error.what());
     }
@@ -171,7 +177,8 @@ class Pool {
       any = false;
       for (size_t i = 0; i < servers_.size(); ++i) {
         Server& server = *servers_[i];
-        if (!server.up || server.running >= RoomOf(server) || NowNs() < server.paused_until_ns) continue;
+        if (!server.up || server.running >= RoomOf(server) || NowNs() < server.paused_until_ns)
+          continue;
         auto line = NextLine();
         if (!line) return;
         any = true;
@@ -182,8 +189,9 @@ class Pool {
 
   void Begin(size_t at, std::unique_ptr<Line> line) {
     Server& server = *servers_[at];
-    auto link = std::find_if(server.links.begin() + 1, server.links.end(),
-                             [](const Link& one) { return one.line == nullptr && !one.connection.busy(); });
+    auto link = std::find_if(server.links.begin() + 1, server.links.end(), [](const Link& one) {
+      return one.line == nullptr && !one.connection.busy();
+    });
     Link& chosen = link == server.links.end() ? AddConnection(at) : *link;
     chosen.line = std::move(line);
     ++server.running;
@@ -205,8 +213,8 @@ class Pool {
 
   void GiveBack(std::unique_ptr<Line> line, bool lost) {
     if (lost && ++line->losses > kMostLosses) {
-      work_.Fail(fmt::format("line {} was lost {} times with the server that computed it", line->line.number,
-                             line->losses));
+      work_.Fail(fmt::format("line {} was lost {} times with the server that computed it",
+                             line->line.number, line->losses));
     }
     waiting_.push_back(std::move(line));
   }
@@ -221,8 +229,9 @@ class Pool {
       if (auto line = TakeBack(server, link)) GiveBack(std::move(line), computed);
     }
     if (server.up || server.problem != why) {
-      spdlog::warn("{}: {}{}", server.named.url, why,
-                   running > 0 ? fmt::format("; its {} requests go to others", running) : std::string());
+      spdlog::warn(
+          "{}: {}{}", server.named.url, why,
+          running > 0 ? fmt::format("; its {} requests go to others", running) : std::string());
     }
     server.problem = why;
     server.was_lost = true;
@@ -234,7 +243,8 @@ class Pool {
 
   // Nothing is wrong with the server, but it wants to be left alone for a while.
   void Pause(Server& server, int asked_s) {
-    server.paused_until_ns = After(std::max(server.pause_s, std::min<double>(asked_s, kLongestPauseS)));
+    server.paused_until_ns =
+        After(std::max(server.pause_s, std::min<double>(asked_s, kLongestPauseS)));
     server.pause_s = std::min(2 * server.pause_s, kLongestPauseS);
   }
 
@@ -247,7 +257,8 @@ class Pool {
       differs = model_.Differs(served);
       server.slots = std::min<size_t>(served.slots, 4096);
     } catch (const Error& error) {
-      if (IsDenied(status)) return work_.Fail(fmt::format("{}: {}", server.named.url, error.what()));
+      if (IsDenied(status))
+        return work_.Fail(fmt::format("{}: {}", server.named.url, error.what()));
       return Lose(server, error.what());
     }
     if (!differs.empty()) {
@@ -272,7 +283,8 @@ class Pool {
     json body = json::parse(link.connection.body(), nullptr, /*allow_exceptions=*/false);
     if (IsDenied(status) || !body.is_object()) {
       GiveBack(std::move(line), true);
-      if (IsDenied(status)) return work_.Fail(fmt::format("{}: status {}", server.named.url, status));
+      if (IsDenied(status))
+        return work_.Fail(fmt::format("{}: status {}", server.named.url, status));
       return Lose(server, fmt::format("status {} with an answer that is no JSON object", status));
     }
     server.pause_s = kFirstPauseS;
@@ -294,8 +306,8 @@ class Pool {
         return;
       }
     } catch (const Error& error) {
-      // Servers close connections that were idle. One that only does this, or does not answer at all, is
-      // lost.
+      // Servers close connections that were idle. One that only does this, or does not answer at
+      // all, is lost.
       if (!asking && !begun && ++server.closed <= server.links.size()) {
         link.known = false;
         if (auto line = TakeBack(server, link)) GiveBack(std::move(line), true);
@@ -354,9 +366,11 @@ ServedModel AskServers(const ServerPoolOptions& options) {
       if (options.stopped()) throw Error("interrupted");
       ServedModel served;
       try {
-        const HttpAnswer answer = HttpGet(server.target, server.target.path + kPlanPath, kAskTimeoutS);
+        const HttpAnswer answer =
+            HttpGet(server.target, server.target.path + kPlanPath, kAskTimeoutS);
         if (IsDenied(answer.status))
-          throw Error("{}: status {}: expected a key of this server (--api-key)", server.url, answer.status);
+          throw Error("{}: status {}: expected a key of this server (--api-key)", server.url,
+                      answer.status);
         try {
           served = ModelOf(answer.status, answer.body);
         } catch (const Error& error) {
@@ -387,7 +401,8 @@ ServedModel AskServers(const ServerPoolOptions& options) {
   }
 }
 
-void RunOnServers(const ServerPoolOptions& options, const ServedModel& model, serving::BatchWork& work,
+void RunOnServers(const ServerPoolOptions& options, const ServedModel& model,
+                  serving::BatchWork& work,
                   const std::function<std::string(const BatchLine&)>& body) {
   Pool(options, model, work, body).Run();
 }

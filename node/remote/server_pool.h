@@ -1,6 +1,7 @@
-// A batch job over several running servers. Each gets as many requests at once as it has room for; what was
-// with a server that is lost goes to the others, and it is left out until it is back. A connection first asks
-// what is served, so that no answer of another model is ever taken. One thread, the caller's.
+// A batch job over several running servers. Each gets as many requests at once as it has room for;
+// what was with a server that is lost goes to the others, and it is left out until it is back. A
+// connection first asks what is served, so that no answer of another model is ever taken. One
+// thread, the caller's.
 #pragma once
 
 #include <cstdint>
@@ -26,12 +27,13 @@ struct ServerPoolOptions {
   std::function<bool()> stopped;
 };
 
-// What the servers serve, which must be the same for all; waits until one answers. Those that don't answer
-// are left out for now. Throws Error: two differ, one refuses the key, nobody answers in time, it was
-// stopped.
+// What the servers serve, which must be the same for all; waits until one answers. Those that don't
+// answer are left out for now. Throws Error: two differ, one refuses the key, nobody answers in
+// time, it was stopped.
 serving::ServedModel AskServers(const ServerPoolOptions& options);
 
-// Answers the requests of `work` until there are none, or until it ends. body: what is sent for a request.
+// Answers the requests of `work` until there are none, or until it ends. body: what is sent for a
+// request.
 void RunOnServers(const ServerPoolOptions& options, const serving::ServedModel& model,
                   serving::BatchWork& work,
                   const std::function<std::string(const serving::BatchLine&)>& body);

@@ -21,7 +21,8 @@ ServeTarget ParseServerUrl(const std::string& url) {
   if (url.starts_with("https://")) throw wrong("Larder speaks no TLS; let a proxy do it");
   if (!url.starts_with(kScheme)) throw wrong("not a URL");
   for (const char c : url) {  // what would end a line or a field of a header
-    if (static_cast<unsigned char>(c) <= ' ' || c == 0x7f) throw wrong("has a space or control character");
+    if (static_cast<unsigned char>(c) <= ' ' || c == 0x7f)
+      throw wrong("has a space or control character");
   }
   std::string_view rest = std::string_view(url).substr(kScheme.size());
   ServeTarget target;

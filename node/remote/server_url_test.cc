@@ -24,9 +24,10 @@ TEST(ServerUrlTest, ReadsHostPortAndPath) {
 
 TEST(ServerUrlTest, SaysWhatIsWrong) {
   for (const char* url :
-       {"https://host", "host:8080", "ftp://host", "http://", "http://:80", "http://host:", "http://host:x",
-        "http://host:0", "http://host:65536", "http://host:80x", "http://[::1", "http://[::1]x",
-        "http://user:secret@host", "http://host/a?b", "http://ho st", "http://host/a\r\nX: y"})
+       {"https://host", "host:8080", "ftp://host", "http://", "http://:80",
+        "http://host:", "http://host:x", "http://host:0", "http://host:65536", "http://host:80x",
+        "http://[::1", "http://[::1]x", "http://user:secret@host", "http://host/a?b",
+        "http://ho st", "http://host/a\r\nX: y"})
     EXPECT_THROW(ParseServerUrl(url), Error) << url;
   EXPECT_TRUE(IsUrl("https://host"));
   EXPECT_FALSE(IsUrl("server-1"));

@@ -1,4 +1,5 @@
-// The exit codes of `larder`, for scripts and for systemd (docs/cluster.md has the table for operators).
+// The exit codes of `larder`, for scripts and for systemd (docs/cluster.md has the table for
+// operators).
 #pragma once
 
 #include "rdma/control/peer_monitor.h"
@@ -7,7 +8,8 @@ namespace larder::node::inline service {
 
 enum ExitCode : int {
   kDone = 0,
-  kFailed = 1,  // a set-up or input error, one line on stderr; `larder status`: a socket does not answer
+  kFailed = 1,  // a set-up or input error, one line on stderr; `larder status`: a socket does not
+                // answer
   kUsage = 2,   // wrong usage: a restart changes nothing
   kPeerLost = rdma::kPeerLostExitCode,  // another socket's process is gone: a restart helps
   kInterrupted = 130,                   // by SIGINT

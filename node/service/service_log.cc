@@ -46,7 +46,8 @@ void SendToJournal(int priority, std::string_view message, const Fields& own, co
   const Fields first = {fmt::format("MESSAGE={}", message), fmt::format("PRIORITY={}", priority)};
   std::vector<iovec> entry;
   for (const Fields* fields : {&first, &own, &more}) {
-    for (const std::string& field : *fields) entry.push_back({const_cast<char*>(field.data()), field.size()});
+    for (const std::string& field : *fields)
+      entry.push_back({const_cast<char*>(field.data()), field.size()});
   }
   sd_journal_sendv(entry.data(), static_cast<int>(entry.size()));
 }
@@ -57,7 +58,8 @@ class JournalSink : public spdlog::sinks::base_sink<std::mutex> {
 
  protected:
   void sink_it_(const spdlog::details::log_msg& message) override {
-    SendToJournal(Priority(message.level), {message.payload.data(), message.payload.size()}, fields_, {});
+    SendToJournal(Priority(message.level), {message.payload.data(), message.payload.size()},
+                  fields_, {});
   }
   void flush_() override {}
 
@@ -77,8 +79,8 @@ void AddMembers(const Fields& fields, nlohmann::ordered_json* to) {
   }
 }
 
-std::string Json(std::chrono::system_clock::time_point time, std::string_view level, std::string_view message,
-                 const Fields* own, const Fields& more) {
+std::string Json(std::chrono::system_clock::time_point time, std::string_view level,
+                 std::string_view message, const Fields* own, const Fields& more) {
   const auto since = time.time_since_epoch();
   const auto us = std::chrono::duration_cast<std::chrono::microseconds>(since).count();
   nlohmann::ordered_json line;
@@ -107,15 +109,16 @@ std::string_view LevelName(spdlog::level::level_enum level) {
 
 std::atomic<bool> logs_are_json{false}, level_is_fixed{false};
 
-// The fields of this process's socket; never freed, because threads may still log at exit. Null if stderr is
-// no journal.
+// The fields of this process's socket; never freed, because threads may still log at exit. Null if
+// stderr is no journal.
 std::atomic<const Fields*> socket_fields{nullptr};
 
 class JsonSink : public spdlog::sinks::base_sink<std::mutex> {
  protected:
   void sink_it_(const spdlog::details::log_msg& message) override {
-    const std::string line = Json(message.time, LevelName(message.level),
-                                  {message.payload.data(), message.payload.size()}, socket_fields.load(), {});
+    const std::string line =
+        Json(message.time, LevelName(message.level),
+             {message.payload.data(), message.payload.size()}, socket_fields.load(), {});
     fmt::print(stderr, "{}\n", line);
   }
   void flush_() override {}
@@ -133,7 +136,8 @@ void LogLostPeer(const pipeline::LostPeer& peer, const std::string& line) {
     const Fields more = {"LARDER_PEER=" + peer.socket, "LARDER_REASON=" + peer.reason};
     fmt::print(stderr, "{}\n", Json(std::chrono::system_clock::now(), "error", line, fields, more));
   } else if (fields != nullptr) {
-    SendToJournal(LOG_ERR, line, *fields, {"LARDER_PEER=" + peer.socket, "LARDER_REASON=" + peer.reason});
+    SendToJournal(LOG_ERR, line, *fields,
+                  {"LARDER_PEER=" + peer.socket, "LARDER_REASON=" + peer.reason});
   } else {
     spdlog::error("{}", line);
   }
@@ -142,7 +146,8 @@ void LogLostPeer(const pipeline::LostPeer& peer, const std::string& line) {
 void LogAsJson() {
   logs_are_json.store(true);
   const auto level = spdlog::get_level();
-  spdlog::set_default_logger(std::make_shared<spdlog::logger>("larder-json", std::make_shared<JsonSink>()));
+  spdlog::set_default_logger(
+      std::make_shared<spdlog::logger>("larder-json", std::make_shared<JsonSink>()));
   spdlog::set_level(level);
 }
 

@@ -1,4 +1,5 @@
-// Log lines: as text on stderr, as JSON (--log-format json), or as journal entries with fields. Any thread.
+// Log lines: as text on stderr, as JSON (--log-format json), or as journal entries with fields. Any
+// thread.
 #pragma once
 
 #include <spdlog/common.h>
@@ -9,9 +10,9 @@
 
 namespace larder::node::inline service {
 
-// One JSON object a line on stderr from now on: time (RFC 3339, UTC), level, message, and the fields that a
-// journal would get, once the process is a socket of a cluster: cluster, socket, role; of lost peers also
-// peer and reason. It stays so if stderr is the journal.
+// One JSON object a line on stderr from now on: time (RFC 3339, UTC), level, message, and the
+// fields that a journal would get, once the process is a socket of a cluster: cluster, socket,
+// role; of lost peers also peer and reason. It stays so if stderr is the journal.
 void LogAsJson();
 bool LogsAreJson();
 // A line as LogAsJson writes it, without the line end.

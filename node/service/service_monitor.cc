@@ -16,7 +16,8 @@ namespace {
 
 // Pings and progress checks share one timer: a ping is late by at most a quarter of the interval.
 constexpr int64_t kPingsPerInterval = 4;
-constexpr int64_t kUsualIntervalNs = 30'000'000'000;  // WatchdogSec of our units; without one, for the log
+constexpr int64_t kUsualIntervalNs = 30'000'000'000;  // WatchdogSec of our units; without one, for
+                                                      // the log
 
 // The notification protocol is line-based: a text with line ends could forge READY=1.
 std::string OneLine(std::string text) {
@@ -26,11 +27,14 @@ std::string OneLine(std::string text) {
   return text;
 }
 
-void Notify(const std::string& lines) { sd_notify(0, lines.c_str()); }  // does nothing without NOTIFY_SOCKET
+void Notify(const std::string& lines) {
+  sd_notify(0, lines.c_str());
+}  // does nothing without NOTIFY_SOCKET
 
 }  // namespace
 
-ServiceMonitor::ServiceMonitor(SocketFacts facts, const pipeline::SocketStatus& status) : status_(status) {
+ServiceMonitor::ServiceMonitor(SocketFacts facts, const pipeline::SocketStatus& status)
+    : status_(status) {
   LogToJournal(facts);
   try {
     status_endpoint_ = std::make_unique<StatusEndpoint>(std::move(facts), status);
@@ -42,8 +46,8 @@ ServiceMonitor::ServiceMonitor(SocketFacts facts, const pipeline::SocketStatus& 
   uint64_t interval_us = 0;
   pings_ = sd_watchdog_enabled(0, &interval_us) > 0;
   interval_ns_ = pings_ ? static_cast<int64_t>(interval_us) * 1000 : kUsualIntervalNs;
-  // A micro-batch that this socket's thread only waits for does not count as hung, nor does one that Excuse()
-  // attributes to another socket.
+  // A micro-batch that this socket's thread only waits for does not count as hung, nor does one
+  // that Excuse() attributes to another socket.
   loops_.push_back(
       {.name = "data path, with a frame in flight",
        .alive = [this, watch = pipeline::ProgressWatch(interval_ns_ / 2)](int64_t now_ns) mutable {
@@ -67,7 +71,9 @@ ServiceMonitor::~ServiceMonitor() {
 void ServiceMonitor::Ready(const std::string& text) {
   Notify(fmt::format("READY=1\nSTATUS={}", OneLine(text)));
 }
-void ServiceMonitor::Describe(const std::string& text) { Notify(fmt::format("STATUS={}", OneLine(text))); }
+void ServiceMonitor::Describe(const std::string& text) {
+  Notify(fmt::format("STATUS={}", OneLine(text)));
+}
 void ServiceMonitor::Stopping(const std::string& text) {
   Notify(fmt::format("STOPPING=1\nSTATUS={}", OneLine(text)));
 }
@@ -87,11 +93,11 @@ ServiceMonitor::Guard ServiceMonitor::Watch(std::string name, const Pulse& pulse
                            int64_t now_ns) mutable { return watch.Alive(pulse, now_ns); }});
 }
 
-ServiceMonitor::Guard ServiceMonitor::Watch(std::string name, const pipeline::SocketStatus& frames) {
+ServiceMonitor::Guard ServiceMonitor::Watch(std::string name,
+                                            const pipeline::SocketStatus& frames) {
   return Add({.name = std::move(name),
-              .alive = [&frames, watch = pipeline::ProgressWatch(interval_ns_ / 2)](int64_t now_ns) mutable {
-                return watch.Alive(frames, now_ns);
-              }});
+              .alive = [&frames, watch = pipeline::ProgressWatch(interval_ns_ / 2)](
+                           int64_t now_ns) mutable { return watch.Alive(frames, now_ns); }});
 }
 
 ServiceMonitor::Guard ServiceMonitor::Excuse(std::function<bool()> others_hold_it) {
@@ -103,7 +109,8 @@ ServiceMonitor::Guard ServiceMonitor::Excuse(std::function<bool()> others_hold_i
           }};
 }
 
-ServiceMonitor::Guard ServiceMonitor::WatchPins(std::function<std::vector<std::string>()> lost_pins) {
+ServiceMonitor::Guard ServiceMonitor::WatchPins(
+    std::function<std::vector<std::string>()> lost_pins) {
   const std::lock_guard lock(mutex_);
   lost_pins_ = std::move(lost_pins);
   return {nullptr, [this](void*) {
@@ -118,7 +125,8 @@ bool ServiceMonitor::Look(int64_t now_ns) {
   for (Loop& loop : loops_) {
     const bool alive = loop.alive(now_ns);
     if (loop.was_alive && !alive)
-      spdlog::error("{}: no progress for {} s or more", loop.name, static_cast<double>(interval_ns_) / 2e9);
+      spdlog::error("{}: no progress for {} s or more", loop.name,
+                    static_cast<double>(interval_ns_) / 2e9);
     if (!loop.was_alive && alive) spdlog::warn("{}: makes progress again", loop.name);
     loop.was_alive = alive;
     all = all && alive;
@@ -135,12 +143,13 @@ void ServiceMonitor::LookAtPins() {
   known_lost_pins_ = std::move(lost);
 }
 
-// A micro-batch may take WatchdogSec: pings stop when one has been in flight for half of it. Systemd then
-// waits for another whole interval after the last ping.
+// A micro-batch may take WatchdogSec: pings stop when one has been in flight for half of it.
+// Systemd then waits for another whole interval after the last ping.
 void ServiceMonitor::Watchdog() {
   const int64_t tick_ns = std::min<int64_t>(interval_ns_ / kPingsPerInterval, 1'000'000'000);
   int64_t next_ping_ns = 0;
-  for (std::unique_lock lock(mutex_); !stop_; wake_.wait_for(lock, std::chrono::nanoseconds(tick_ns))) {
+  for (std::unique_lock lock(mutex_); !stop_;
+       wake_.wait_for(lock, std::chrono::nanoseconds(tick_ns))) {
     const int64_t now_ns = NowNs();
     LookAtPins();
     if (!Look(now_ns) || !pings_ || now_ns < next_ping_ns) continue;

@@ -1,10 +1,10 @@
-// ServiceMonitor: reports the state of a long-running `larder` process. To systemd: READY, STATUS, STOPPING
-// and watchdog pings, if the process is a unit of Type=notify. To `larder status`: the socket's numbers, on a
-// Unix socket. To the journal: log lines with fields, if stderr is a journal stream.
-// It watches the socket's micro-batches and the loops registered with Watch: one that hangs is logged by
-// name, and pings stop until it moves again. It has two threads, which mostly sleep; a watched thread only
-// increments a counter (pipeline/stage/socket_status.h, base/pulse.h). There is one ServiceMonitor per
-// process, made by the main thread before anything is loaded.
+// ServiceMonitor: reports the state of a long-running `larder` process. To systemd: READY, STATUS,
+// STOPPING and watchdog pings, if the process is a unit of Type=notify. To `larder status`: the
+// socket's numbers, on a Unix socket. To the journal: log lines with fields, if stderr is a journal
+// stream. It watches the socket's micro-batches and the loops registered with Watch: one that hangs
+// is logged by name, and pings stop until it moves again. It has two threads, which mostly sleep; a
+// watched thread only increments a counter (pipeline/stage/socket_status.h, base/pulse.h). There is
+// one ServiceMonitor per process, made by the main thread before anything is loaded.
 #pragma once
 
 #include <condition_variable>
@@ -28,33 +28,35 @@ namespace larder::node::inline service {
 
 class ServiceMonitor {
  public:
-  // status: outlives this object. If another process of this user holds the status name (it runs this
-  // socket), a warning is logged; the socket's own links will refuse to start. Error if another user's
-  // process holds it, which by rdma/common/local_endpoint.h can happen only for processes started by hand.
+  // status: outlives this object. If another process of this user holds the status name (it runs
+  // this socket), a warning is logged; the socket's own links will refuse to start. Error if
+  // another user's process holds it, which by rdma/common/local_endpoint.h can happen only for
+  // processes started by hand.
   ServiceMonitor(SocketFacts facts, const pipeline::SocketStatus& status);
   ~ServiceMonitor();  // STOPPING=1
   ServiceMonitor(const ServiceMonitor&) = delete;
   ServiceMonitor& operator=(const ServiceMonitor&) = delete;
 
-  // READY=1: weights or KV region are resident and peers can connect. Call again with another text after a
-  // change; `text` is what `systemctl status` and `larder-cluster up` show.
+  // READY=1: weights or KV region are resident and peers can connect. Call again with another text
+  // after a change; `text` is what `systemctl status` and `larder-cluster up` show.
   void Ready(const std::string& text);
   void Describe(const std::string& text);  // STATUS= only: loading, connecting
-  void Stopping(const std::string& text);  // STOPPING=1: draining; the stop timeout runs from the SIGTERM
+  void Stopping(const std::string& text);  // STOPPING=1: draining; the stop timeout runs from the
+                                           // SIGTERM
 
-  // A registration that lasts as long as the result lives. Destroy it before what it watches, and before this
-  // object.
+  // A registration that lasts as long as the result lives. Destroy it before what it watches, and
+  // before this object.
   using Guard = std::shared_ptr<void>;
-  // Watches a loop that must advance or be at rest. patience: how many times as long as a micro-batch it may
-  // take.
+  // Watches a loop that must advance or be at rest. patience: how many times as long as a
+  // micro-batch it may take.
   [[nodiscard]] Guard Watch(std::string name, const Pulse& pulse, int patience = 1);
-  [[nodiscard]] Guard Watch(std::string name,
-                            const pipeline::SocketStatus& frames);  // of a stage that is a thread here
-  // Called on the watching thread about micro-batches that do not end: returns true if other sockets hold
-  // them, so that this socket is not at fault.
+  // The same of a stage that is a thread here.
+  [[nodiscard]] Guard Watch(std::string name, const pipeline::SocketStatus& frames);
+  // Called on the watching thread about micro-batches that do not end: returns true if other
+  // sockets hold them, so that this socket is not at fault.
   [[nodiscard]] Guard Excuse(std::function<bool()> others_hold_it);
-  // Called on the watching thread once a second: returns a line for each thread that has lost its pin. New
-  // lines are logged.
+  // Called on the watching thread once a second: returns a line for each thread that has lost its
+  // pin. New lines are logged.
   [[nodiscard]] Guard WatchPins(std::function<std::vector<std::string>()> lost_pins);
 
  private:
@@ -82,11 +84,12 @@ class ServiceMonitor {
   std::thread watchdog_;  // last: it uses the others
 };
 
-// Sends log lines to the journal with fields (MESSAGE, PRIORITY, LARDER_CLUSTER, LARDER_SOCKET, LARDER_ROLE)
-// and returns true if stderr is a journal stream; otherwise leaves the log as it is. Once per process.
+// Sends log lines to the journal with fields (MESSAGE, PRIORITY, LARDER_CLUSTER, LARDER_SOCKET,
+// LARDER_ROLE) and returns true if stderr is a journal stream; otherwise leaves the log as it is.
+// Once per process.
 bool LogToJournal(const SocketFacts& facts);
-// Logs an error line, in the journal also with the fields LARDER_PEER and LARDER_REASON. Any thread; takes no
-// lock.
+// Logs an error line, in the journal also with the fields LARDER_PEER and LARDER_REASON. Any
+// thread; takes no lock.
 void LogLostPeer(const pipeline::LostPeer& peer, const std::string& line);
 // Whether stderr is the stream that systemd announced in JOURNAL_STREAM ("device:inode").
 bool StderrIsJournal();

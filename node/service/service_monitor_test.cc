@@ -1,5 +1,5 @@
-// What a process tells systemd and `larder status`, tested without systemd: the test owns the notification
-// socket.
+// What a process tells systemd and `larder status`, tested without systemd: the test owns the
+// notification socket.
 #include "node/service/service_monitor.h"
 
 #include <fcntl.h>
@@ -82,7 +82,8 @@ class Notified : public testing::Test {
     const timeval limit{seconds, 0};
     setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
   }
-  // Pings that were due before the watch's patience ended may still arrive; after those there must be none.
+  // Pings that were due before the watch's patience ended may still arrive; after those there must
+  // be none.
   void ExpectThatPingsStop() {
     PatienceFor(1);
     int pings = 0;
@@ -207,8 +208,9 @@ TEST_F(Notified, AServerThatIsToldToStopDrains) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    execl(LARDER_PROGRAM, LARDER_PROGRAM, "serve", "-m", LARDER_SOURCE_DIR "/model/demo/larder-stories.gguf",
-          "-t", "1", "--port", "0", "--text-port", "0", static_cast<char*>(nullptr));
+    execl(LARDER_PROGRAM, LARDER_PROGRAM, "serve", "-m",
+          LARDER_SOURCE_DIR "/model/demo/larder-stories.gguf", "-t", "1", "--port", "0",
+          "--text-port", "0", static_cast<char*>(nullptr));
     _exit(127);
   }
   std::string said;
@@ -289,8 +291,9 @@ class Stranger {
 TEST(AskStatus, RefusesWhatIsNoStatus) {
   int number = 0;
   for (const std::string& says :
-       {std::string(), std::string("hello\n"), std::string("[1, 2]"), std::string("{\"socket\": 7}"),
-        std::string("{\"socket\": \"half"), "{\"socket\": \"" + std::string(1 << 20, 'x') + "\"}"}) {
+       {std::string(), std::string("hello\n"), std::string("[1, 2]"),
+        std::string("{\"socket\": 7}"), std::string("{\"socket\": \"half"),
+        "{\"socket\": \"" + std::string(1 << 20, 'x') + "\"}"}) {
     const std::string name = Unique("larder-status/stranger-") + "/" + std::to_string(++number);
     const Stranger stranger(name, says);
     std::string problem;
@@ -299,14 +302,15 @@ TEST(AskStatus, RefusesWhatIsNoStatus) {
   }
 }
 
-// In the units' folder no other user can listen. For processes started by hand another user may hold the name
-// first, and is neither believed nor ignored.
+// In the units' folder no other user can listen. For processes started by hand another user may
+// hold the name first, and is neither believed nor ignored.
 TEST(AskStatus, AnotherUserIsNotBelieved) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can be another user";
   SocketStatus status;
   const SocketFacts facts = Facts("squatted");
   const std::string name = StatusName(facts.cluster, facts.socket);
-  const rdma::Squatter squatter(name, SOCK_STREAM, "{\"socket\": \"squatted\", \"state\": \"fine\"}\n");
+  const rdma::Squatter squatter(name, SOCK_STREAM,
+                                "{\"socket\": \"squatted\", \"state\": \"fine\"}\n");
   ASSERT_TRUE(squatter.listens());
   std::string problem;
   EXPECT_FALSE(AskStatus(name, 20000, &problem));
@@ -343,12 +347,13 @@ TEST(StatusNames, FindsListenersInTheKernelsList) {
       "0000000000000000: 00000002 00000000 00010000 0005 01 103 @larder/a/x\n"
       "0000000000000000: 00000002 00000000 00010000 0001 01 104 /run/larder-status/a\n"
       "0000000000000000: 00000002 00000000 00010000 0001 01 106 /run/larder/larder-status+c+y%20z\n"
-      "0000000000000000: 00000003 00000000 00000000 0001 03 107 /run/larder/larder-status+c+connected\n"
+      "0000000000000000: 00000003 00000000 00000000 0001 03 107 "
+      "/run/larder/larder-status+c+connected\n"
       "0000000000000000: 00000002 00000000 00010000 0005 01 108 /run/larder/larder+c+y\n"
       "0000000000000000: 00000002 00000000 00000000 0002 01 105\n";
-  EXPECT_EQ(
-      StatusNames(text, "/run/larder"),
-      (std::vector<std::string>{"larder-status/a/x", "larder-status/b/two words", "larder-status/c/y z"}));
+  EXPECT_EQ(StatusNames(text, "/run/larder"),
+            (std::vector<std::string>{"larder-status/a/x", "larder-status/b/two words",
+                                      "larder-status/c/y z"}));
   EXPECT_TRUE(StatusNames("", "/run/larder").empty());
 }
 
@@ -359,9 +364,11 @@ TEST(Journal, IsUsedOnlyIfStderrIsItsStream) {
   const std::string saved = before == nullptr ? "" : before;
   unsetenv("JOURNAL_STREAM");
   EXPECT_FALSE(StderrIsJournal());
-  setenv("JOURNAL_STREAM", (std::to_string(file.st_dev) + ":" + std::to_string(file.st_ino)).c_str(), 1);
+  setenv("JOURNAL_STREAM",
+         (std::to_string(file.st_dev) + ":" + std::to_string(file.st_ino)).c_str(), 1);
   EXPECT_TRUE(StderrIsJournal());
-  setenv("JOURNAL_STREAM", (std::to_string(file.st_dev) + ":" + std::to_string(file.st_ino + 1)).c_str(), 1);
+  setenv("JOURNAL_STREAM",
+         (std::to_string(file.st_dev) + ":" + std::to_string(file.st_ino + 1)).c_str(), 1);
   EXPECT_FALSE(StderrIsJournal());
   if (saved.empty()) {
     unsetenv("JOURNAL_STREAM");
@@ -370,8 +377,8 @@ TEST(Journal, IsUsedOnlyIfStderrIsItsStream) {
   }
 }
 
-// Runs in a child with namespaces of its own, so that the test owns the journal's socket; the child's stderr
-// is what the journal would have given it.
+// Runs in a child with namespaces of its own, so that the test owns the journal's socket; the
+// child's stderr is what the journal would have given it.
 TEST(Journal, ALostPeerIsALineWithFields) {
   int answer[2];
   ASSERT_EQ(pipe2(answer, O_CLOEXEC), 0);
@@ -380,7 +387,8 @@ TEST(Journal, ALostPeerIsALineWithFields) {
   if (child == 0) {
     constexpr int kCannot = 77;
     if (unshare(CLONE_NEWNS) != 0) {  // not root: try again within a user namespace
-      const std::string users = fmt::format("0 {} 1", getuid()), groups = fmt::format("0 {} 1", getgid());
+      const std::string users = fmt::format("0 {} 1", getuid()),
+                        groups = fmt::format("0 {} 1", getgid());
       if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) _exit(kCannot);
       std::ofstream("/proc/self/setgroups") << "deny";
       std::ofstream("/proc/self/uid_map") << users;
@@ -397,7 +405,8 @@ TEST(Journal, ALostPeerIsALineWithFields) {
     fstat(STDERR_FILENO, &file);
     setenv("JOURNAL_STREAM", fmt::format("{}:{}", file.st_dev, file.st_ino).c_str(), 1);
     LogToJournal(Facts("here"));
-    LogLostPeer({"b-weight", "link down: silent"}, "stage here: lost socket b-weight: link down: silent");
+    LogLostPeer({"b-weight", "link down: silent"},
+                "stage here: lost socket b-weight: link down: silent");
     char entry[4096];
     const timeval limit{20, 0};
     setsockopt(journal, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
@@ -413,13 +422,15 @@ TEST(Journal, ALostPeerIsALineWithFields) {
   close(answer[0]);
   int status = 0;
   waitpid(child, &status, 0);
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) GTEST_SKIP() << "no mount namespace to be had";
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+    GTEST_SKIP() << "no mount namespace to be had";
   ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
-  for (const std::string field :
-       {"MESSAGE=stage here: lost socket b-weight: link down: silent", "PRIORITY=3", "LARDER_SOCKET=here",
-        "LARDER_ROLE=weight", "LARDER_PEER=b-weight", "LARDER_REASON=link down: silent"})
-    EXPECT_NE(("\n" + entry).find("\n" + field + "\n"), std::string::npos) << field << " is not in:\n"
-                                                                           << entry;
+  for (const std::string field : {"MESSAGE=stage here: lost socket b-weight: link down: silent",
+                                  "PRIORITY=3", "LARDER_SOCKET=here", "LARDER_ROLE=weight",
+                                  "LARDER_PEER=b-weight", "LARDER_REASON=link down: silent"})
+    EXPECT_NE(("\n" + entry).find("\n" + field + "\n"), std::string::npos)
+        << field << " is not in:\n"
+        << entry;
 }
 
 TEST(JsonLog, HasTimeLevelAndMessage) {

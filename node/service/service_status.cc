@@ -30,8 +30,8 @@ struct Place {
   uid_t user;
 };
 
-// Only the runtime folder's owner can listen in it: root believes that owner, and other users have no access.
-// Abstract names come last, because any user may have taken one.
+// Only the runtime folder's owner can listen in it: root believes that owner, and other users have
+// no access. Abstract names come last, because any user may have taken one.
 std::vector<Place> Places() {
   std::vector<Place> places;
   const std::string own = rdma::RuntimeFolder();
@@ -45,7 +45,9 @@ std::vector<Place> Places() {
   return places;
 }
 
-Descriptor NewSocket() { return Descriptor(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)); }
+Descriptor NewSocket() {
+  return Descriptor(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
 
 // Connects to the first place where a process listens; without one, *problem says why.
 Descriptor ConnectStatus(const std::string& name, std::string* problem) {
@@ -81,7 +83,9 @@ Descriptor ConnectStatus(const std::string& name, std::string* problem) {
   }
   *problem = "does not answer: not running";
   if (shut_out)
-    *problem = "does not answer this user: units answer only root and the user larder (sudo larder status)";
+    *problem =
+        "does not answer this user: units answer only root and the user larder (sudo larder "
+        "status)";
   return {};
 }
 
@@ -109,32 +113,36 @@ std::string StatusName(const std::string& cluster, const std::string& socket) {
 
 nlohmann::json SocketStatusJson(const SocketFacts& facts, const pipeline::SocketStatus& status,
                                 int64_t started_ns) {
-  auto load = [](const std::atomic<uint64_t>& counter) { return counter.load(std::memory_order_relaxed); };
+  auto load = [](const std::atomic<uint64_t>& counter) {
+    return counter.load(std::memory_order_relaxed);
+  };
   const SocketCounters now = pipeline::LoadCounters(status);
-  const auto state = static_cast<pipeline::SocketState>(status.state.load(std::memory_order_relaxed));
+  const auto state =
+      static_cast<pipeline::SocketState>(status.state.load(std::memory_order_relaxed));
   std::string layers;
   if (facts.layers != 0)
     layers = fmt::format("{}-{}", facts.first_layer, facts.first_layer + facts.layers - 1);
-  return {{"cluster", facts.cluster},
-          {"socket", facts.socket},
-          {"role", facts.role},
-          {"layers", layers},
-          {"slots", facts.slots},
-          {"weight_mb", static_cast<double>(std::max(facts.weight_bytes, now.weight_bytes)) * 1e-6},
-          {"kv_mb", static_cast<double>(facts.kv_bytes) * 1e-6},
-          {"state", pipeline::SocketStateName(state)},
-          {"frames_started", load(status.frames_started)},
-          {"frames", now.frames},
-          {"rows", now.rows},
-          {"step_us", Ratio(now.step_ns, now.frames) * 1e-3},
-          {"wait_us", Ratio(now.wait_ns, now.frames) * 1e-3},
-          {"link_us", Ratio(now.link_ns, now.frames) * 1e-3},
-          {"waiting_share", Ratio(now.wait_ns + now.link_ns, now.step_ns + now.wait_ns + now.link_ns)},
-          {"wrong_frames", load(status.wrong_frames)},
-          {"reconnects", load(status.reconnects)},
-          {"uptime_s", SecondsSince(started_ns)},
-          {"pid", getpid()},
-          {"version", LARDER_VERSION}};
+  return {
+      {"cluster", facts.cluster},
+      {"socket", facts.socket},
+      {"role", facts.role},
+      {"layers", layers},
+      {"slots", facts.slots},
+      {"weight_mb", static_cast<double>(std::max(facts.weight_bytes, now.weight_bytes)) * 1e-6},
+      {"kv_mb", static_cast<double>(facts.kv_bytes) * 1e-6},
+      {"state", pipeline::SocketStateName(state)},
+      {"frames_started", load(status.frames_started)},
+      {"frames", now.frames},
+      {"rows", now.rows},
+      {"step_us", Ratio(now.step_ns, now.frames) * 1e-3},
+      {"wait_us", Ratio(now.wait_ns, now.frames) * 1e-3},
+      {"link_us", Ratio(now.link_ns, now.frames) * 1e-3},
+      {"waiting_share", Ratio(now.wait_ns + now.link_ns, now.step_ns + now.wait_ns + now.link_ns)},
+      {"wrong_frames", load(status.wrong_frames)},
+      {"reconnects", load(status.reconnects)},
+      {"uptime_s", SecondsSince(started_ns)},
+      {"pid", getpid()},
+      {"version", LARDER_VERSION}};
 }
 
 StatusEndpoint::StatusEndpoint(SocketFacts facts, const pipeline::SocketStatus& status)
@@ -149,7 +157,8 @@ StatusEndpoint::StatusEndpoint(SocketFacts facts, const pipeline::SocketStatus& 
     const ucred holder = rdma::PeerOf(fd.get());
     if (holder.uid == geteuid() || holder.uid == 0) throw;
     throw StatusNameTaken(
-        "status socket {}: pid {} of user {} has its name, which is not this process's user: stop it, or "
+        "status socket {}: pid {} of user {} has its name, which is not this process's user: stop "
+        "it, or "
         "set RUNTIME_DIRECTORY to a folder of yours with mode 0700",
         name, holder.pid, holder.uid);
   }
@@ -178,7 +187,8 @@ std::vector<std::string> StatusNames(const std::string& proc_net_unix, const std
   std::set<std::string> names;
   std::istringstream lines(proc_net_unix);
   for (std::string line; std::getline(lines, line);) {
-    // Fields: number: references protocol flags type state inode path; flags 00010000: a listening socket.
+    // Fields: number: references protocol flags type state inode path; flags 00010000: a listening
+    // socket.
     std::istringstream fields(line);
     std::string number, references, protocol, flags, type, state, inode, path;
     fields >> number >> references >> protocol >> flags >> type >> state >> inode >> std::ws;
@@ -197,7 +207,8 @@ std::vector<std::string> StatusNames() {
   return StatusNames(text.str(), Places().front().folder);
 }
 
-std::optional<nlohmann::json> AskStatus(const std::string& name, int timeout_ms, std::string* problem) {
+std::optional<nlohmann::json> AskStatus(const std::string& name, int timeout_ms,
+                                        std::string* problem) {
   const int64_t deadline_ns = NowNs() + int64_t{timeout_ms} * 1'000'000;
   const Descriptor fd = ConnectStatus(name, problem);
   if (!fd) return std::nullopt;
@@ -211,7 +222,8 @@ std::optional<nlohmann::json> AskStatus(const std::string& name, int timeout_ms,
       break;
     } else if (errno == EAGAIN) {
       if (WaitFor(fd.get(), POLLIN, deadline_ns)) continue;
-      *problem = fmt::format("did not answer within {} ms: it is stopped or overloaded", timeout_ms);
+      *problem =
+          fmt::format("did not answer within {} ms: it is stopped or overloaded", timeout_ms);
       return std::nullopt;
     } else if (errno != EINTR) {
       *problem = std::strerror(errno);

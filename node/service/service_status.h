@@ -1,7 +1,7 @@
 // `larder status` and the sockets that answer it. The answer is one line of JSON on the Unix socket
-// "larder-status/CLUSTER/SOCKET" (SOCK_STREAM; rdma/common/local_endpoint.h says where it lies), then the end
-// of the stream. The client sends nothing. It believes an answer from this user, from root and, in the units'
-// folder, from the folder's owner.
+// "larder-status/CLUSTER/SOCKET" (SOCK_STREAM; rdma/common/local_endpoint.h says where it lies),
+// then the end of the stream. The client sends nothing. It believes an answer from this user, from
+// root and, in the units' folder, from the folder's owner.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,8 @@ namespace larder::node::inline service {
 // What the Plan says about a socket; does not change while it runs.
 struct SocketFacts {
   std::string cluster, socket, role;
-  size_t first_layer = 0, layers = 0;  // layers == 0: it holds none (an attention socket serves all layers)
+  size_t first_layer = 0, layers = 0;  // layers == 0: it holds none (an attention socket serves all
+                                       // layers)
   size_t slots = 0;
   uint64_t weight_bytes = 0;
   uint64_t kv_bytes = 0;
@@ -42,8 +43,8 @@ class StatusNameTaken : public Error {
 
 class StatusEndpoint {
  public:
-  // Answers from now on, on a thread of its own. Error if the name is too long or another process of this
-  // user holds it; StatusNameTaken if another user's process does.
+  // Answers from now on, on a thread of its own. Error if the name is too long or another process
+  // of this user holds it; StatusNameTaken if another user's process does.
   StatusEndpoint(SocketFacts facts, const pipeline::SocketStatus& status);
 
  private:
@@ -56,13 +57,14 @@ class StatusEndpoint {
   std::unique_ptr<rdma::FdWatch> watch_;  // last: its thread uses the others
 };
 
-// The status names that have a listener, from the text of /proc/net/unix, sorted: abstract names and those in
-// `folder`.
+// The status names that have a listener, from the text of /proc/net/unix, sorted: abstract names
+// and those in `folder`.
 std::vector<std::string> StatusNames(const std::string& proc_net_unix, const std::string& folder);
 std::vector<std::string> StatusNames();  // those of this server
 
-// Asks one socket. nullopt if there is no valid answer within timeout_ms; *problem then says why. An answer
-// is a JSON object of at most 64 KB with a string "socket".
-std::optional<nlohmann::json> AskStatus(const std::string& name, int timeout_ms, std::string* problem);
+// Asks one socket. nullopt if there is no valid answer within timeout_ms; *problem then says why.
+// An answer is a JSON object of at most 64 KB with a string "socket".
+std::optional<nlohmann::json> AskStatus(const std::string& name, int timeout_ms,
+                                        std::string* problem);
 
 }  // namespace larder::node::service

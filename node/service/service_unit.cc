@@ -9,8 +9,8 @@
 namespace larder::node::inline service {
 namespace {
 
-// Below this size the kernel finds transparent huge pages easily, and a reservation that outlives the process
-// costs more than it gains.
+// Below this size the kernel finds transparent huge pages easily, and a reservation that outlives
+// the process costs more than it gains.
 constexpr uint64_t kWorthReservingBytes = uint64_t{256} << 20;
 
 template <typename Id>
@@ -20,27 +20,33 @@ std::string Ranges(const std::vector<Id>& ids) {
   return RangeList(std::move(numbers));
 }
 
-std::string Megabytes(uint64_t bytes) { return fmt::format("{:.1f} MB", static_cast<double>(bytes) * 1e-6); }
+std::string Megabytes(uint64_t bytes) {
+  return fmt::format("{:.1f} MB", static_cast<double>(bytes) * 1e-6);
+}
 
-// Reserves the pages of all sockets of the node, so that it does not matter which of them starts first; never
-// lowers an existing reservation.
+// Reserves the pages of all sockets of the node, so that it does not matter which of them starts
+// first; never lowers an existing reservation.
 std::string ReservePages(int32_t node, uint64_t pages) {
   const std::string file =
       fmt::format("/sys/devices/system/node/node{}/hugepages/hugepages-2048kB/nr_hugepages", node);
-  return fmt::format("ExecStartPre=-+/bin/sh -c '[ \"$(cat {0})\" -ge {1} ] || echo {1} >{0}'\n", file,
-                     pages);
+  return fmt::format("ExecStartPre=-+/bin/sh -c '[ \"$(cat {0})\" -ge {1} ] || echo {1} >{0}'\n",
+                     file, pages);
 }
 
 std::string HugePages(const UnitFacts& facts) {
   std::string out;
   for (const auto& [node, memory] : facts.node_memory) {
-    if (facts.resident_bytes < kWorthReservingBytes || memory.resident_bytes > memory.memory_bytes / 2)
+    if (facts.resident_bytes < kWorthReservingBytes ||
+        memory.resident_bytes > memory.memory_bytes / 2)
       continue;
-    const uint64_t pages = CeilDiv(memory.resident_bytes + memory.resident_bytes / 64, kHugePageBytes);
+    const uint64_t pages =
+        CeilDiv(memory.resident_bytes + memory.resident_bytes / 64, kHugePageBytes);
     out += fmt::format(
-        "# {} of this server's sockets lie on node {}; they are reserved as 2 MB pages before the memory is "
+        "# {} of this server's sockets lie on node {}; they are reserved as 2 MB pages before the "
+        "memory is "
         "fragmented, since each\n"
-        "# TLB miss stalls a core. \"+\": as root. \"-\": if too few are left, transparent huge pages "
+        "# TLB miss stalls a core. \"+\": as root. \"-\": if too few are left, transparent huge "
+        "pages "
         "do.\n{}",
         Megabytes(memory.resident_bytes), node, ReservePages(node, pages));
   }
@@ -66,13 +72,16 @@ std::string RangeList(std::vector<int32_t> numbers) {
 std::string UnitDropIn(const UnitFacts& facts) {
   const std::string cpus = Ranges(facts.cpus), nodes = Ranges(facts.nodes);
   std::string out = fmt::format(
-      "# Drop-in of larder@{0}.service on server {1}, computed by `larder unit --manifest {2} --socket "
+      "# Drop-in of larder@{0}.service on server {1}, computed by `larder unit --manifest {2} "
+      "--socket "
       "{0}`.\n"
-      "# `larder-cluster push` rewrites it when the manifest, the model or the machine has changed.\n",
+      "# `larder-cluster push` rewrites it when the manifest, the model or the machine has "
+      "changed.\n",
       facts.socket, facts.server, facts.manifest);
   if (!facts.before.empty()) {
     out +=
-        "\n[Unit]\n# It connects to these sockets of its server; they start before it and stop after "
+        "\n[Unit]\n# It connects to these sockets of its server; they start before it and stop "
+        "after "
         "it.\nAfter=";
     for (const std::string& name : facts.before)
       out += fmt::format("{}larder@{}.service", &name == &facts.before[0] ? "" : " ", name);
@@ -80,7 +89,8 @@ std::string UnitDropIn(const UnitFacts& facts) {
   }
   out += fmt::format(
       "\n[Service]\n"
-      "# Role {}, cores = \"{}\": {} threads. No thread of this socket ever runs on another socket's cores, "
+      "# Role {}, cores = \"{}\": {} threads. No thread of this socket ever runs on another "
+      "socket's cores, "
       "and its memory\n"
       "# is placed by those that are pinned here.\n"
       "AllowedCPUs={}\n"
@@ -89,11 +99,13 @@ std::string UnitDropIn(const UnitFacts& facts) {
       facts.role, facts.cores, facts.cpus.size(), cpus, cpus);
   if (!nodes.empty()) {
     out += fmt::format(
-        "# Its memory{} must be near these cores: memory of another node costs twice the time, and failing "
+        "# Its memory{} must be near these cores: memory of another node costs twice the time, and "
+        "failing "
         "at start beats\n"
         "# that.\n"
         "NUMAPolicy=bind\nNUMAMask={}\n",
-        facts.resident_bytes != 0 ? fmt::format(" ({})", Megabytes(facts.resident_bytes)) : "", nodes);
+        facts.resident_bytes != 0 ? fmt::format(" ({})", Megabytes(facts.resident_bytes)) : "",
+        nodes);
   }
   if (facts.role == pipeline::RoleName(pipeline::Role::kServing)) {
     out +=

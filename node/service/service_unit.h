@@ -1,5 +1,6 @@
-// The systemd drop-in of one socket: what larder@.service cannot know because it depends on the machine and
-// the Plan. A pure function from facts to text, so that it can be tested for machines that are not at hand.
+// The systemd drop-in of one socket: what larder@.service cannot know because it depends on the
+// machine and the Plan. A pure function from facts to text, so that it can be tested for machines
+// that are not at hand.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,8 @@ struct UnitFacts {
   std::string cores;                // as the manifest writes them
   std::vector<CpuId> cpus;          // one thread each
   std::vector<NumaNodeId> nodes;    // of those CPUs and of what the threads share; ascending
-  std::vector<std::string> before;  // sockets of this server that this one connects to: they start first
+  std::vector<std::string> before;  // sockets of this server that this one connects to: they start
+                                    // first
   uint64_t resident_bytes = 0;      // weights or KV cache of this socket; 0: unknown
   // For each of `nodes`: what all sockets of this server will keep there, and the node's memory.
   struct NodeMemory {

@@ -51,7 +51,8 @@ TEST(UnitDropIn, ReservesHugePagesWhereItPays) {
   UnitFacts facts = Facts();
   facts.resident_bytes = uint64_t{640} << 20;
   facts.node_memory[0] = {uint64_t{640} << 20, uint64_t{64} << 30};
-  facts.node_memory[1] = {uint64_t{640} << 20, uint64_t{1} << 30};  // more than half of the node: none
+  // more than half of the node: none
+  facts.node_memory[1] = {uint64_t{640} << 20, uint64_t{1} << 30};
   const std::string text = UnitDropIn(facts);
   // 320 pages and 1/64 for rounding up each arena.
   EXPECT_NE(text.find("-ge 325 ] || echo 325 >/sys/devices/system/node/node0/"), text.npos) << text;
@@ -75,7 +76,8 @@ TEST(UnitDropIn, EachSettingHasItsReason) {
       EXPECT_TRUE(reason) << line;
       ++settings;
       // These belong to the line before them.
-      reason = line == "NUMAPolicy=bind" || line == "IPAddressDeny=any" || line.starts_with("SocketBind");
+      reason = line == "NUMAPolicy=bind" || line == "IPAddressDeny=any" ||
+               line.starts_with("SocketBind");
     }
   }
   EXPECT_EQ(settings, 9);
@@ -104,8 +106,8 @@ TEST(UnitNetwork, AStageHearsItsNeighboursOnly) {
   EXPECT_TRUE(Has(first, "IPAddressAllow=localhost 10.0.0.1 fd00::2")) << first;
   EXPECT_TRUE(Has(first, "SocketBindDeny=any")) << first;
   EXPECT_TRUE(Has(first, "SocketBindAllow=tcp:7171")) << first;
-  EXPECT_TRUE(
-      Has(Lines("b0", pipeline::Role::kColocated), "IPAddressAllow=localhost 10.0.0.1 10.0.0.3 fd00::2"));
+  EXPECT_TRUE(Has(Lines("b0", pipeline::Role::kColocated),
+                  "IPAddressAllow=localhost 10.0.0.1 10.0.0.3 fd00::2"));
   EXPECT_TRUE(Has(Lines("b0", pipeline::Role::kColocated), "SocketBindAllow=tcp:7000"));
   const std::string last = Lines("c0", pipeline::Role::kColocated);
   EXPECT_TRUE(Has(last, "IPAddressAllow=localhost 10.0.0.1 10.0.0.3 fd00::2")) << last;
@@ -134,18 +136,21 @@ TEST(UnitNetwork, AServingSocketHearsClients) {
   for (const char* port : {"7070", "7173", "8080"})
     EXPECT_TRUE(Has(local, std::string("SocketBindAllow=tcp:") + port)) << local;
   EXPECT_TRUE(Has(local, "TimeoutStopSec=60")) << local;
-  const std::string open = Lines("front", pipeline::Role::kServing, role,
-                                 role +
-                                     "\noptions = \"--host 0.0.0.0 --port 80 --text-port=-1 --queue 5 "
-                                     "--drain-timeout 99.5 --no-cache-prompt\"");
+  const std::string open =
+      Lines("front", pipeline::Role::kServing, role,
+            role +
+                "\noptions = \"--host 0.0.0.0 --port 80 --text-port=-1 --queue 5 "
+                "--drain-timeout 99.5 --no-cache-prompt\"");
   EXPECT_EQ(open.find("\nIPAddress"), open.npos) << open;
   EXPECT_NE(open.find("# No IPAddressDeny=: clients reach it on 0.0.0.0"), open.npos) << open;
   EXPECT_TRUE(Has(open, "SocketBindAllow=tcp:80")) << open;
   EXPECT_EQ(open.find("7070"), open.npos) << open;
   EXPECT_TRUE(Has(open, "TimeoutStopSec=130")) << open;
-  const std::string any = Lines("front", pipeline::Role::kServing, role, role + "\noptions = \"--port 0\"");
+  const std::string any =
+      Lines("front", pipeline::Role::kServing, role, role + "\noptions = \"--port 0\"");
   EXPECT_EQ(any.find("\nSocketBind"), any.npos) << any;
-  EXPECT_THROW(Lines("front", pipeline::Role::kServing, role, role + "\noptions = \"--port x\""), Error);
+  EXPECT_THROW(Lines("front", pipeline::Role::kServing, role, role + "\noptions = \"--port x\""),
+               Error);
 }
 
 TEST(UnitNetwork, NamesCannotBeFiltered) {
@@ -153,7 +158,8 @@ TEST(UnitNetwork, NamesCannotBeFiltered) {
   EXPECT_EQ(text.find("\nIPAddress"), text.npos) << text;
   EXPECT_NE(text.find("names (node-c.rack)"), text.npos) << text;
   EXPECT_TRUE(Has(text, "SocketBindAllow=tcp:7000")) << text;
-  EXPECT_TRUE(Has(Lines("a0", pipeline::Role::kWeight, "10.0.0.3", "node-c.rack"), "IPAddressDeny=any"))
+  EXPECT_TRUE(
+      Has(Lines("a0", pipeline::Role::kWeight, "10.0.0.3", "node-c.rack"), "IPAddressDeny=any"))
       << "no neighbour of the first";
 }
 

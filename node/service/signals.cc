@@ -17,7 +17,8 @@ static_assert(std::atomic<int>::is_always_lock_free, "the signal handler may not
 
 extern "C" void OnSignal(int signal_number) {
   if (signal_number == SIGTERM) terminated.store(true, std::memory_order_relaxed);
-  if (interrupts.fetch_add(1, std::memory_order_relaxed) + 1 >= kPatience) _exit(128 + signal_number);
+  if (interrupts.fetch_add(1, std::memory_order_relaxed) + 1 >= kPatience)
+    _exit(128 + signal_number);
 }
 
 void Handle(void (*handler)(int)) {

@@ -1,12 +1,13 @@
-// Ctrl-C and SIGTERM as requests that the main thread checks between micro-batches, so that a run ends with
-// its statistics and a chat only ends its turn. A third signal ends the process at once.
+// Ctrl-C and SIGTERM as requests that the main thread checks between micro-batches, so that a run
+// ends with its statistics and a chat only ends its turn. A third signal ends the process at once.
 #pragma once
 
 #include "base/error.h"
 
 namespace larder::node::inline service {
 
-// Catches SIGINT and SIGTERM while it lives. Blocking system calls (reading a line) return with EINTR.
+// Catches SIGINT and SIGTERM while it lives. Blocking system calls (reading a line) return with
+// EINTR.
 class InterruptGuard {
  public:
   InterruptGuard();

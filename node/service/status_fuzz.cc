@@ -1,6 +1,6 @@
-// Fuzzes the client of `larder status`: any bytes as the answer of a process that holds a status name give a
-// socket's status or an error line. Fuzzes also the parser of /proc/net/unix, whose names other processes
-// choose.
+// Fuzzes the client of `larder status`: any bytes as the answer of a process that holds a status
+// name give a socket's status or an error line. Fuzzes also the parser of /proc/net/unix, whose
+// names other processes choose.
 #include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/un.h>

@@ -21,8 +21,9 @@ using pipeline::Manifest;
 std::string AddressOf(const std::string& host) {
   const std::string address = host.substr(0, host.find('%'));
   in6_addr bytes;
-  const bool good = inet_pton(AF_INET, address.c_str(), &bytes) == 1 ||
-                    (host.find(':') != host.npos && inet_pton(AF_INET6, address.c_str(), &bytes) == 1);
+  const bool good =
+      inet_pton(AF_INET, address.c_str(), &bytes) == 1 ||
+      (host.find(':') != host.npos && inet_pton(AF_INET6, address.c_str(), &bytes) == 1);
   return good ? address : "";
 }
 
@@ -31,15 +32,16 @@ bool IsLoopback(const std::string& host) {
          (host.starts_with("127.") && !AddressOf(host).empty());
 }
 
-// The chain in order: the stages, then the serving socket. Without one, the joining process on the first
-// stage's server stands in for it.
+// The chain in order: the stages, then the serving socket. Without one, the joining process on the
+// first stage's server stands in for it.
 std::vector<std::pair<std::string, std::string>> SocketsAndHosts(const Manifest& manifest) {
   std::vector<std::pair<std::string, std::string>> loop;
   for (const pipeline::StageSpec& stage : pipeline::StagesOf(manifest))
     loop.emplace_back(stage.socket->name, EndpointOf(manifest, *stage.server, *stage.socket).host);
   const pipeline::ServingSpec serving = pipeline::ServingOf(manifest);
   if (serving.socket != nullptr) {
-    loop.emplace_back(serving.socket->name, EndpointOf(manifest, *serving.server, *serving.socket).host);
+    loop.emplace_back(serving.socket->name,
+                      EndpointOf(manifest, *serving.server, *serving.socket).host);
   } else if (!loop.empty()) {
     loop.emplace_back("", loop.front().second);
   }
@@ -56,7 +58,8 @@ serving::ServerOptions ReadOptions(const pipeline::SocketSpec& socket) {
   program.add_option("--port", options.port);
   program.add_option("--text-port", options.text_port);
   program.add_option("--drain-timeout", options.drain_s);
-  std::vector<std::string> words(socket.options.rbegin(), socket.options.rend());  // reversed for CLI11
+  // reversed for CLI11
+  std::vector<std::string> words(socket.options.rbegin(), socket.options.rend());
   try {
     program.parse(std::move(words));
   } catch (const CLI::ParseError& error) {
@@ -69,7 +72,8 @@ serving::ServerOptions ReadOptions(const pipeline::SocketSpec& socket) {
 
 NetworkFacts NetworkOf(const Manifest& manifest, const std::string& socket, pipeline::Role role) {
   NetworkFacts facts;
-  if (role == pipeline::Role::kAttention) return facts;  // it has no network connections, only shared memory
+  if (role == pipeline::Role::kAttention)
+    return facts;  // it has no network connections, only shared memory
   const pipeline::ServerSpec& server = manifest.server_of_socket(socket);
   const auto spec = std::find_if(server.sockets.begin(), server.sockets.end(),
                                  [&](const pipeline::SocketSpec& s) { return s.name == socket; });
@@ -105,13 +109,15 @@ std::string NetworkLines(const NetworkFacts& facts) {
   std::string out;
   if (!facts.clients_host.empty()) {
     out += fmt::format(
-        "# No IPAddressDeny=: clients reach it on {}, and a filter of addresses is one for all of its ports. "
+        "# No IPAddressDeny=: clients reach it on {}, and a filter of addresses is one for all of "
+        "its ports. "
         "Its link is\n"
         "# guarded by the cluster's key; a firewall can keep strangers from port {}.\n",
         facts.clients_host, facts.link_port);
   } else if (!facts.names.empty()) {
-    out += fmt::format("# No IPAddressDeny=: the manifest has names ({}), and filters know addresses only.\n",
-                       fmt::join(facts.names, ", "));
+    out += fmt::format(
+        "# No IPAddressDeny=: the manifest has names ({}), and filters know addresses only.\n",
+        fmt::join(facts.names, ", "));
   } else {
     out += fmt::format(
         "# The kernel drops packets from hosts that are {}. RDMA goes past this filter.\n"
@@ -124,7 +130,8 @@ std::string NetworkLines(const NetworkFacts& facts) {
     out += "# No SocketBindDeny=: one of its ports is 0, which the system chooses.\n";
   } else {
     out += fmt::format(
-        "# It listens {}, whatever takes it over. Where `systemctl --version` says -BPF_FRAMEWORK, as Debian "
+        "# It listens {}, whatever takes it over. Where `systemctl --version` says -BPF_FRAMEWORK, "
+        "as Debian "
         "12's does,\n"
         "# nothing comes of it.\n"
         "SocketBindDeny=any\n",
@@ -133,7 +140,8 @@ std::string NetworkLines(const NetworkFacts& facts) {
   }
   if (facts.drain_s > 0) {
     out += fmt::format(
-        "# Its answers get {:.0f} s after SIGTERM (--drain-timeout); what is left then has half a minute to "
+        "# Its answers get {:.0f} s after SIGTERM (--drain-timeout); what is left then has half a "
+        "minute to "
         "end by itself.\n"
         "TimeoutStopSec={:.0f}\n",
         facts.drain_s, std::ceil(facts.drain_s) + 30);

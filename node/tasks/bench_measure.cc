@@ -30,8 +30,8 @@ constexpr size_t kTimelineSteps = size_t{1} << 20;  // per thread; 32 MB
 class RandomText : public pipeline::Sequence {
  public:
   // tokens: how many calls of Next it wants.
-  RandomText(std::vector<int32_t> prompt, uint64_t tenant, size_t tokens, size_t vocab, std::mt19937& random,
-             std::string& error)
+  RandomText(std::vector<int32_t> prompt, uint64_t tenant, size_t tokens, size_t vocab,
+             std::mt19937& random, std::string& error)
       : prompt_(std::move(prompt)),
         tenant_(tenant),
         tokens_(tokens),
@@ -48,7 +48,8 @@ class RandomText : public pipeline::Sequence {
     return static_cast<int32_t>(random_() % vocab_);
   }
   void Ended(pipeline::SequenceEnd end, const std::string& why) override {
-    if (end != pipeline::SequenceEnd::kComplete && end != pipeline::SequenceEnd::kCancelled) error_ = why;
+    if (end != pipeline::SequenceEnd::kComplete && end != pipeline::SequenceEnd::kCancelled)
+      error_ = why;
   }
 
  private:
@@ -60,8 +61,9 @@ class RandomText : public pipeline::Sequence {
   std::string& error_;
 };
 
-// Tests as requests to a scheduler: what is measured is the loop that `run` and `serve` decode with. The
-// first `depth` tokens of a prompt are in its slot's KV cache already, and are reused as any prefix is.
+// Tests as requests to a scheduler: what is measured is the loop that `run` and `serve` decode
+// with. The first `depth` tokens of a prompt are in its slot's KV cache already, and are reused as
+// any prefix is.
 class Bench {
  public:
   explicit Bench(pipeline::Engine& engine)
@@ -93,8 +95,8 @@ class Bench {
     GivenSequences sequences;
     std::string error;
     for (const auto& prefix : prefixes_) {
-      sequences.Add(
-          std::make_unique<RandomText>(RandomTokens(prefix, more), tenant_, steps, vocab_, random_, error));
+      sequences.Add(std::make_unique<RandomText>(RandomTokens(prefix, more), tenant_, steps, vocab_,
+                                                 random_, error));
     }
     const int64_t start = NowNs();
     scheduler_.Run(sequences);
@@ -110,21 +112,22 @@ class Bench {
   std::vector<std::vector<int32_t>> prefixes_;  // [sequence]
 };
 
-// Bytes read by a decode step: the weights once per micro-batch, and the keys and values of every sequence at
-// the middle of the run.
+// Bytes read by a decode step: the weights once per micro-batch, and the keys and values of every
+// sequence at the middle of the run.
 double BytesPerStep(pipeline::Engine& engine, const BenchTest& test) {
   const pipeline::StagePlan& plan = engine.plan();
   const size_t frame = std::min(engine.max_logits(), engine.max_batch_tokens());
   const auto frames = static_cast<double>(CeilDiv(test.batch, frame));
   const double token_bytes =
       static_cast<double>(plan.kv_slot_bytes) / static_cast<double>(plan.options.context);
-  const double mean_length = static_cast<double>(test.depth) + (static_cast<double>(test.tokens) + 1) / 2;
+  const double mean_length =
+      static_cast<double>(test.depth) + (static_cast<double>(test.tokens) + 1) / 2;
   return static_cast<double>(plan.weight_bytes) * frames +
          static_cast<double>(test.batch) * mean_length * token_bytes;
 }
 
-// 2 operations per weight that a token is multiplied with. The embedding table is looked up, and in prefill
-// the lm_head runs for the last token only: neither counts.
+// 2 operations per weight that a token is multiplied with. The embedding table is looked up, and in
+// prefill the lm_head runs for the last token only: neither counts.
 double OperationsPerToken(const model::ModelConfig& config, const BenchTest& test) {
   const auto table = static_cast<double>(config.vocab * config.dim);
   double weights = static_cast<double>(config.parameters());
@@ -143,24 +146,26 @@ struct PartKinds {
 };
 const std::vector<PartKinds>& PartsOfAStep() {
   using enum model::StepKind;
-  static const std::vector<PartKinds> parts = {{"embedding, frame in and out", {kEmbed, kReceive, kSend}},
-                                               {"norm", {kNorm, kLmHeadNorm}},
-                                               {"quantise", {kQuantize}},
-                                               {"product q, k, v", {kQkv}},
-                                               {"rope and append", {kAppend, kQueries}},
-                                               {"scores", {kScores}},
-                                               {"softmax", {kSoftmax}},
-                                               {"values", {kValues}},
-                                               {"merge and finish", {kMerge, kAttention}},
-                                               {"product o", {kO}},
-                                               {"product gate, up", {kGateUp}},
-                                               {"activation, quantise", {kActivation}},
-                                               {"product down", {kDown}},
-                                               {"product lm_head", {kLmHead}}};
+  static const std::vector<PartKinds> parts = {
+      {"embedding, frame in and out", {kEmbed, kReceive, kSend}},
+      {"norm", {kNorm, kLmHeadNorm}},
+      {"quantise", {kQuantize}},
+      {"product q, k, v", {kQkv}},
+      {"rope and append", {kAppend, kQueries}},
+      {"scores", {kScores}},
+      {"softmax", {kSoftmax}},
+      {"values", {kValues}},
+      {"merge and finish", {kMerge, kAttention}},
+      {"product o", {kO}},
+      {"product gate, up", {kGateUp}},
+      {"activation, quantise", {kActivation}},
+      {"product down", {kDown}},
+      {"product lm_head", {kLmHead}}};
   return parts;
 }
 
-// Microseconds of a step: each part's, the mean over the threads, and at the end what of the step is left.
+// Microseconds of a step: each part's, the mean over the threads, and at the end what of the step
+// is left.
 struct StepParts {
   double step_us = 0;
   std::vector<double> part_us;  // [part], and waiting
@@ -246,7 +251,8 @@ double PeakOfThreads(threadpool::Pool& pool, kernels::Isa isa) {
 }
 
 // Sets the limits of the products.
-void SetLimits(const model::ModelConfig& config, double peak_gops, double reread_gbps, Breakdown& breakdown) {
+void SetLimits(const model::ModelConfig& config, double peak_gops, double reread_gbps,
+               Breakdown& breakdown) {
   breakdown.peak_gops = peak_gops;
   breakdown.reread_gbps = reread_gbps;
   const BenchTest& test = breakdown.test;
@@ -258,22 +264,26 @@ void SetLimits(const model::ModelConfig& config, double peak_gops, double reread
                behind = (layers - 1) * rows / layers + logit_rows / layers;
   // A step without logits reads no lm_head, and nothing behind the last attention.
   const double reads = std::min(1.0, logit_rows), reads_behind = (layers - 1 + reads) / layers;
-  const auto set = [&](const char* name, weight_node::PanelMatrix matrix, size_t weights, double of_rows,
-                       double of_reads) {
+  const auto set = [&](const char* name, weight_node::PanelMatrix matrix, size_t weights,
+                       double of_rows, double of_reads) {
     for (Breakdown::Part& part : breakdown.parts) {
       if (part.name != name) continue;
-      if (peak_gops > 0) part.limit_us = 2 * static_cast<double>(weights) * of_rows / peak_gops * 1e-3;
+      if (peak_gops > 0)
+        part.limit_us = 2 * static_cast<double>(weights) * of_rows / peak_gops * 1e-3;
       const auto bytes = static_cast<double>(weight_node::MatrixBytes(config, matrix));
-      if (reread_gbps > 0) part.limit_us = std::max(part.limit_us, bytes * of_reads / reread_gbps * 1e-3);
+      if (reread_gbps > 0)
+        part.limit_us = std::max(part.limit_us, bytes * of_reads / reread_gbps * 1e-3);
     }
   };
   using weight_node::PanelMatrix;
   set("product q, k, v", PanelMatrix::kQkv,
       config.layers * config.dim * (config.q_rows() + 2 * config.kv_rows()), rows, 1);
-  set("product o", PanelMatrix::kO, config.layers * config.dim * config.q_rows(), behind, reads_behind);
+  set("product o", PanelMatrix::kO, config.layers * config.dim * config.q_rows(), behind,
+      reads_behind);
   set("product gate, up", PanelMatrix::kFfn, config.layers * config.dim * 2 * config.ffn, behind,
       reads_behind);
-  set("product down", PanelMatrix::kDown, config.layers * config.dim * config.ffn, behind, reads_behind);
+  set("product down", PanelMatrix::kDown, config.layers * config.dim * config.ffn, behind,
+      reads_behind);
   set("product lm_head", PanelMatrix::kLmHead, config.dim * config.vocab, logit_rows, reads);
 }
 
@@ -354,7 +364,8 @@ void MeasureBench(pipeline::Engine& engine, const BenchSpec& spec, BenchRun& run
     run.results.push_back(std::move(result));
   }
   if (engine.client()) return;
-  for (const auto& shard : engine.packed().ProbeResidency(kShardBudgetS)) run.shard_gbps += shard.reread_gbps;
+  for (const auto& shard : engine.packed().ProbeResidency(kShardBudgetS))
+    run.shard_gbps += shard.reread_gbps;
 }
 
 std::vector<Breakdown> MeasureBreakdown(
@@ -362,13 +373,15 @@ std::vector<Breakdown> MeasureBreakdown(
     const std::function<bool(const BenchTest&, size_t repetition)>& go_on) {
   if (engine.client() || !engine.plan().attention.empty()) {
     throw Error(
-        "--breakdown: the model's layers or its attention run in other sockets, whose time is not in this "
+        "--breakdown: the model's layers or its attention run in other sockets, whose time is not "
+        "in this "
         "process; expected one socket that does everything: leave out --manifest");
   }
   threadpool::Pool& pool = engine.packed().pool();
   const double peak_gops = PeakOfThreads(pool, engine.plan().options.isa);
   double reread_gbps = 0;
-  for (const auto& shard : engine.packed().ProbeResidency(kShardBudgetS)) reread_gbps += shard.reread_gbps;
+  for (const auto& shard : engine.packed().ProbeResidency(kShardBudgetS))
+    reread_gbps += shard.reread_gbps;
   Bench bench(engine);
   std::vector<Breakdown> results;
   for (const BenchTest& test : spec.tests) {
@@ -382,8 +395,8 @@ std::vector<Breakdown> MeasureBreakdown(
       if (Interrupts() > 0) break;  // interrupted: the repetition does not count
       for (int t = 0; t < pool.threads(); ++t) {
         if (pool.Timeline(t).size() < kTimelineSteps) continue;
-        throw Error("--breakdown: {} has more than {} parts to time; measure fewer tokens", test.name(),
-                    kTimelineSteps);
+        throw Error("--breakdown: {} has more than {} parts to time; measure fewer tokens",
+                    test.name(), kTimelineSteps);
       }
       KeepFastest(best, RecordedSteps(pool));
     }

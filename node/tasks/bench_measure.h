@@ -1,7 +1,7 @@
-// The measurements of `larder bench`: prefill (pp) and decode (tg) as llama-bench defines them, that is with
-// random token ids, no sampling, and a warm-up run that is not counted. The scheduler of `run` and `serve`
-// drives the engine here too, so its time is in each figure. The machine's read bandwidths are measured in
-// the same run on the same CPUs, as the limits to compare with.
+// The measurements of `larder bench`: prefill (pp) and decode (tg) as llama-bench defines them,
+// that is with random token ids, no sampling, and a warm-up run that is not counted. The scheduler
+// of `run` and `serve` drives the engine here too, so its time is in each figure. The machine's
+// read bandwidths are measured in the same run on the same CPUs, as the limits to compare with.
 #pragma once
 
 #include <cstdint>
@@ -52,24 +52,28 @@ struct BenchSpec {
   double probe_budget_s = 1.0;
 };
 
-// If `go_on` returns false, the bench ends after the current repetition. `engine` must have the slots and the
-// context that the tests need. Fills run.results and run.shard_gbps.
+// If `go_on` returns false, the bench ends after the current repetition. `engine` must have the
+// slots and the context that the tests need. Fills run.results and run.shard_gbps.
 void MeasureBench(pipeline::Engine& engine, const BenchSpec& spec, BenchRun& run,
                   const std::function<bool(const BenchTest&, size_t repetition)>& go_on);
 
-// Where the time of a step goes, measured with a timeline (which costs some 20 ns per part and unit of work).
-// Of each part of each step the fastest of the repetitions counts, so that a machine that is taken away for a
-// moment does not show up in the part that it was taken from; the figures are the means over the steps.
+// Where the time of a step goes, measured with a timeline (which costs some 20 ns per part and unit
+// of work). Of each part of each step the fastest of the repetitions counts, so that a machine that
+// is taken away for a moment does not show up in the part that it was taken from; the figures are
+// the means over the steps.
 struct Breakdown {
   struct Part {
     std::string name;
     double us = 0;        // per step, mean over the threads
-    double limit_us = 0;  // products: the least that multiplying, or reading the weights once, takes; else 0
+    double limit_us = 0;  // products: the least that multiplying, or reading the weights once,
+                          // takes; else 0
   };
   BenchTest test;
   size_t steps = 0;    // of a repetition: a decode step, or a micro-batch of the prompt
-  double step_us = 0;  // from the first thread's begin to the last one's end; at least the sum of the parts
-  double peak_gops = 0, reread_gbps = 0;  // what limit_us is of: all threads at once, in the same run
+  double step_us = 0;  // from the first thread's begin to the last one's end; at least the sum of
+                       // the parts
+  double peak_gops = 0, reread_gbps = 0;  // what limit_us is of: all threads at once, in the same
+                                          // run
   std::vector<Part> parts;  // in a token's order; the last one is waiting: what of a step is left
   double sum_us() const;    // of the parts
   double products_us() const, products_limit_us() const;

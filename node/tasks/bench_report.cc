@@ -21,16 +21,17 @@ std::string SpeedTable(const BenchModel& model, const std::vector<BenchRun>& run
   std::string out = fmt::format(
       "| {:<{}} | {:>9} | {:>9} | {:>7} | {:>14} | {:>20} "
       "|\n|{:-<{}}|{:->11}|{:->11}|{:->9}|{:->16}|{:->22}|\n",
-      "model", kNameWidth, "size", "params", "threads", "test", "t/s", "", kNameWidth + 2, ":", ":", ":", ":",
-      ":");
+      "model", kNameWidth, "size", "params", "threads", "test", "t/s", "", kNameWidth + 2, ":", ":",
+      ":", ":", ":");
   for (const BenchRun& run : runs) {
     for (const BenchResult& result : run.results) {
-      out += fmt::format("| {:<{}} | {:>9} | {:>9} | {:>7} | {:>14} | {:>20} |\n",
-                         model.config.name.substr(0, kNameWidth), kNameWidth,
-                         HumanBytes(static_cast<double>(model.tensor_bytes)),
-                         fmt::format("{:.2f} M", static_cast<double>(model.config.parameters()) * 1e-6),
-                         run.threads, result.test.name(),
-                         fmt::format("{:.2f} ± {:.2f}", result.median(), Deviation(result.tokens_per_s)));
+      out += fmt::format(
+          "| {:<{}} | {:>9} | {:>9} | {:>7} | {:>14} | {:>20} |\n",
+          model.config.name.substr(0, kNameWidth), kNameWidth,
+          HumanBytes(static_cast<double>(model.tensor_bytes)),
+          fmt::format("{:.2f} M", static_cast<double>(model.config.parameters()) * 1e-6),
+          run.threads, result.test.name(),
+          fmt::format("{:.2f} ± {:.2f}", result.median(), Deviation(result.tokens_per_s)));
     }
   }
   return out;
@@ -40,21 +41,21 @@ std::string LimitTable(const std::vector<BenchRun>& runs) {
   std::string out = fmt::format(
       "| {:>7} | {:>16} | {:>8} | {:>8} | {:>10} | {:>8} | {:>9} | {:>8} "
       "|\n|{:->9}|{:->18}|{:->10}|{:->10}|{:->12}|{:->10}|{:->11}|{:->10}|\n",
-      "threads", "test", "MB/step", "GB/s", "of re-read", "of L3", "of memory", "GOP/s", ":", ":", ":", ":",
-      ":", ":", ":", ":");
+      "threads", "test", "MB/step", "GB/s", "of re-read", "of L3", "of memory", "GOP/s", ":", ":",
+      ":", ":", ":", ":", ":", ":");
   for (const BenchRun& run : runs) {
     for (const BenchResult& result : run.results) {
       const bool decode = result.test.decode;
       auto when_decoding = [&](const std::string& text) {
         return decode && result.bytes_per_step > 0 ? text : std::string("-");
       };
-      out +=
-          fmt::format("| {:>7} | {:>16} | {:>8} | {:>8} | {:>10} | {:>8} | {:>9} | {:>8.1f} |\n", run.threads,
-                      result.test.name(), when_decoding(fmt::format("{:.2f}", result.bytes_per_step * 1e-6)),
-                      when_decoding(fmt::format("{:.1f}", result.gbps())),
-                      when_decoding(Percent(result.gbps(), run.shard_gbps)),
-                      when_decoding(Percent(result.gbps(), run.machine.l3_all_gbps)),
-                      when_decoding(Percent(result.gbps(), run.machine.dram_all_gbps)), result.gops());
+      out += fmt::format(
+          "| {:>7} | {:>16} | {:>8} | {:>8} | {:>10} | {:>8} | {:>9} | {:>8.1f} |\n", run.threads,
+          result.test.name(), when_decoding(fmt::format("{:.2f}", result.bytes_per_step * 1e-6)),
+          when_decoding(fmt::format("{:.1f}", result.gbps())),
+          when_decoding(Percent(result.gbps(), run.shard_gbps)),
+          when_decoding(Percent(result.gbps(), run.machine.l3_all_gbps)),
+          when_decoding(Percent(result.gbps(), run.machine.dram_all_gbps)), result.gops());
     }
   }
   return out;
@@ -65,15 +66,18 @@ std::string LimitTable(const std::vector<BenchRun>& runs) {
 std::string BenchMarkdown(const BenchModel& model, const std::vector<BenchRun>& runs) {
   std::string out = SpeedTable(model, runs);
   out += fmt::format(
-      "\n{} kernels on {}.\nt/s: median ± standard deviation. Against what this machine read at in the same "
+      "\n{} kernels on {}.\nt/s: median ± standard deviation. Against what this machine read at in "
+      "the same "
       "run:\n\n",
       model.isa, model.cpu);
   out += LimitTable(runs);
   for (const BenchRun& run : runs) {
     out += fmt::format(
-        "\n{} thread(s): {}buffers of {:.1f} MB a thread in L3 at {:.1f} GB/s; memory at {:.1f} GB/s",
+        "\n{} thread(s): {}buffers of {:.1f} MB a thread in L3 at {:.1f} GB/s; memory at {:.1f} "
+        "GB/s",
         run.threads,
-        run.shard_gbps > 0 ? fmt::format("weights re-read at {:.1f} GB/s; ", run.shard_gbps) : std::string(),
+        run.shard_gbps > 0 ? fmt::format("weights re-read at {:.1f} GB/s; ", run.shard_gbps)
+                           : std::string(),
         static_cast<double>(run.machine.l3_bytes_used) * 1e-6, run.machine.l3_all_gbps,
         run.machine.dram_all_gbps);
   }
@@ -110,7 +114,8 @@ std::string BenchJson(const BenchModel& model, const std::vector<BenchRun>& runs
                   {"shard_reread_gbps", run.shard_gbps},
                   {"l3_read_gbps", run.machine.l3_all_gbps},
                   {"memory_read_gbps", run.machine.dram_all_gbps}};
-      for (const double seconds : result.seconds) row["samples_ns"].push_back(std::llround(seconds * 1e9));
+      for (const double seconds : result.seconds)
+        row["samples_ns"].push_back(std::llround(seconds * 1e9));
       if (test.decode) {
         row["bytes_per_step"] = result.bytes_per_step;
         row["gbps"] = result.gbps();
@@ -127,13 +132,16 @@ std::string BenchJson(const BenchModel& model, const std::vector<BenchRun>& runs
   return out.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
-std::string BreakdownMarkdown(const BenchModel& model, size_t threads, const std::vector<Breakdown>& tests) {
+std::string BreakdownMarkdown(const BenchModel& model, size_t threads,
+                              const std::vector<Breakdown>& tests) {
   constexpr size_t kPartWidth = 28, kCellWidth = 18;
   std::string out = fmt::format(
-      "{}, {} thread(s), {} kernels on {}.\nMicroseconds per step, and their share; of each part the fastest "
+      "{}, {} thread(s), {} kernels on {}.\nMicroseconds per step, and their share; of each part "
+      "the fastest "
       "seen.\n\n",
       model.config.name, threads, model.isa, model.cpu);
-  std::string header = fmt::format("| {:<{}} |", "part of a step", kPartWidth), rule(kPartWidth + 2, '-');
+  std::string header = fmt::format("| {:<{}} |", "part of a step", kPartWidth),
+              rule(kPartWidth + 2, '-');
   rule = "|" + rule + "|";
   for (const Breakdown& test : tests) {
     header += fmt::format(" {:>{}} |", test.test.name(), kCellWidth);
@@ -147,16 +155,19 @@ std::string BreakdownMarkdown(const BenchModel& model, size_t threads, const std
   };
   for (size_t p = 0; !tests.empty() && p < tests.front().parts.size(); ++p) {
     row(tests.front().parts[p].name, [&](const Breakdown& test) {
-      return fmt::format("{:.1f} ({:>2.0f} %)", test.parts[p].us, 100 * test.parts[p].us / test.sum_us());
+      return fmt::format("{:.1f} ({:>2.0f} %)", test.parts[p].us,
+                         100 * test.parts[p].us / test.sum_us());
     });
   }
   row("sum", [](const Breakdown& test) { return fmt::format("{:.1f}        ", test.sum_us()); });
-  row("a step as a whole", [](const Breakdown& test) { return fmt::format("{:.1f}        ", test.step_us); });
+  row("a step as a whole",
+      [](const Breakdown& test) { return fmt::format("{:.1f}        ", test.step_us); });
   row("steps", [](const Breakdown& test) { return fmt::format("{}        ", test.steps); });
   const auto limit_row = [&](const std::string& name, auto limit_us, auto us) {
     row("limit of " + name, [&](const Breakdown& test) {
       const double limit = limit_us(test);
-      return limit > 0 ? fmt::format("{:.1f} ({:>2.0f} %)", limit, 100 * limit / us(test)) : std::string("-");
+      return limit > 0 ? fmt::format("{:.1f} ({:>2.0f} %)", limit, 100 * limit / us(test))
+                       : std::string("-");
     });
   };
   for (size_t p = 0; !tests.empty() && p < tests.front().parts.size(); ++p) {
@@ -165,12 +176,15 @@ std::string BreakdownMarkdown(const BenchModel& model, size_t threads, const std
         tests.front().parts[p].name, [&](const Breakdown& test) { return test.parts[p].limit_us; },
         [&](const Breakdown& test) { return test.parts[p].us; });
   }
-  limit_row("all products", std::mem_fn(&Breakdown::products_limit_us), std::mem_fn(&Breakdown::products_us));
+  limit_row("all products", std::mem_fn(&Breakdown::products_limit_us),
+            std::mem_fn(&Breakdown::products_us));
   if (!tests.empty() && tests.front().products_limit_us() > 0) {
     out += fmt::format(
-        "\nThe limit of a product: multiplying at the peak, {:.0f} GOP/s, or reading its weights once at "
+        "\nThe limit of a product: multiplying at the peak, {:.0f} GOP/s, or reading its weights "
+        "once at "
         "{:.0f} "
-        "GB/s,\nboth measured in this run with all threads. In brackets how much of it is reached.\n",
+        "GB/s,\nboth measured in this run with all threads. In brackets how much of it is "
+        "reached.\n",
         tests.front().peak_gops, tests.front().reread_gbps);
   }
   return out;

@@ -19,15 +19,17 @@ struct BenchModel {
   std::string cpu;  // from topology::CpuName()
 };
 
-// Two tables, at most 110 columns wide: speeds, and decode against the machine's limits of the same run.
+// Two tables, at most 110 columns wide: speeds, and decode against the machine's limits of the same
+// run.
 std::string BenchMarkdown(const BenchModel& model, const std::vector<BenchRun>& runs);
-// An array with an object per test; n_prompt, n_gen, n_threads, avg_*, stddev_*, samples_* and the model_
-// fields are llama-bench's, the others are Larder's.
+// An array with an object per test; n_prompt, n_gen, n_threads, avg_*, stddev_*, samples_* and the
+// model_ fields are llama-bench's, the others are Larder's.
 std::string BenchJson(const BenchModel& model, const std::vector<BenchRun>& runs);
 
-// A row per part of a step, a column per test: microseconds per step and their share. One table per number of
-// threads.
-std::string BreakdownMarkdown(const BenchModel& model, size_t threads, const std::vector<Breakdown>& tests);
+// A row per part of a step, a column per test: microseconds per step and their share. One table per
+// number of threads.
+std::string BreakdownMarkdown(const BenchModel& model, size_t threads,
+                              const std::vector<Breakdown>& tests);
 // An array with an object per number of threads and test.
 std::string BreakdownJson(const BenchModel& model,
                           const std::vector<std::pair<size_t, std::vector<Breakdown>>>& runs);

@@ -11,7 +11,8 @@ namespace larder::node::inline tasks {
 namespace {
 
 BenchModel Model() {
-  BenchModel model{.path = "m.gguf", .tensor_bytes = 1 << 20, .isa = "avx512", .cpu = "a CPU, family 25"};
+  BenchModel model{
+      .path = "m.gguf", .tensor_bytes = 1 << 20, .isa = "avx512", .cpu = "a CPU, family 25"};
   model.config.name = "tiny";
   return model;
 }
@@ -37,7 +38,8 @@ BenchRun TwoTests() {
 TEST(BenchTestName, IsLlamaBenchs) {
   EXPECT_EQ((BenchTest{.tokens = 512}).name(), "pp512");
   EXPECT_EQ((BenchTest{.decode = true, .tokens = 128}).name(), "tg128");
-  EXPECT_EQ((BenchTest{.decode = true, .tokens = 128, .batch = 8, .depth = 512}).name(), "tg128 b8 @ d512");
+  EXPECT_EQ((BenchTest{.decode = true, .tokens = 128, .batch = 8, .depth = 512}).name(),
+            "tg128 b8 @ d512");
 }
 
 TEST(BenchResultTest, SpeedsAreMediansOverTheRepetitions) {

@@ -37,7 +37,8 @@ class Chat {
         tokenizer_.EncodePieces(options_.chat_template->Render(input_), tokenizer_.wants_bos());
     if (prompt.size() >= generator_.context()) {
       fmt::print(stderr,
-                 "the conversation's {} tokens fill the context of {}: /clear starts anew, or start with a "
+                 "the conversation's {} tokens fill the context of {}: /clear starts anew, or "
+                 "start with a "
                  "larger -c\n",
                  prompt.size(), generator_.context());
       input_.messages.erase(input_.messages.size() - 1);
@@ -45,21 +46,24 @@ class Chat {
     }
     ClearInterrupts();
     std::string answer;
-    const GeneratorStats stats = generator_.Run(prompt, options_.generate, [&](std::string_view piece) {
-      answer += piece;
-      fmt::print("{}", piece);
-      std::fflush(stdout);
-    });
+    const GeneratorStats stats =
+        generator_.Run(prompt, options_.generate, [&](std::string_view piece) {
+          answer += piece;
+          fmt::print("{}", piece);
+          std::fflush(stdout);
+        });
     fmt::print("\n");
     std::fflush(stdout);
     Add("assistant", answer);
     if (stats.reason == serving::FinishReason::kContextFull) {
-      fmt::print(stderr, "the context of {} tokens is full: /clear starts anew, or start with a larger -c\n",
-                 generator_.context());
+      fmt::print(
+          stderr,
+          "the context of {} tokens is full: /clear starts anew, or start with a larger -c\n",
+          generator_.context());
     }
     fmt::print(stderr, "[{} + {} tokens, TTFT {:.1f} ms, {:.1f} tok/s]\n",
-               stats.prompt_tokens - stats.cached_tokens, stats.generated_tokens, 1e3 * stats.ttft_s,
-               stats.decode_tokens_per_s());
+               stats.prompt_tokens - stats.cached_tokens, stats.generated_tokens,
+               1e3 * stats.ttft_s, stats.decode_tokens_per_s());
     return Interrupts() < 2 && !Terminated();
   }
 
@@ -76,10 +80,12 @@ class Chat {
 
 }  // namespace
 
-int RunChat(Generator& generator, const model::Tokenizer& tokenizer, const ChatSessionOptions& options) {
+int RunChat(Generator& generator, const model::Tokenizer& tokenizer,
+            const ChatSessionOptions& options) {
   Chat chat(generator, tokenizer, options);
   Hint("/exit or Ctrl-D ends, /clear starts anew, Ctrl-C ends an answer.");
-  if (!options.first_message.empty() && !chat.Answer(options.first_message)) return InterruptExitCode();
+  if (!options.first_message.empty() && !chat.Answer(options.first_message))
+    return InterruptExitCode();
   ClearInterrupts();
   for (;;) {
     if (StdinIsTerminal()) {

@@ -1,6 +1,6 @@
-// A conversation at the terminal: reads a line, renders the whole conversation in the model's chat format,
-// and runs what the KV cache does not hold yet. That is only the new turn, as long as the format keeps
-// earlier turns unchanged.
+// A conversation at the terminal: reads a line, renders the whole conversation in the model's chat
+// format, and runs what the KV cache does not hold yet. That is only the new turn, as long as the
+// format keeps earlier turns unchanged.
 #pragma once
 
 #include <string>
@@ -18,8 +18,9 @@ struct ChatSessionOptions {
   GenerateOptions generate;
 };
 
-// Runs until /exit, the end of input, or Ctrl-C twice, and returns the exit code. /clear starts a new
-// conversation; Ctrl-C during an answer ends the answer.
-int RunChat(Generator& generator, const model::Tokenizer& tokenizer, const ChatSessionOptions& options);
+// Runs until /exit, the end of input, or Ctrl-C twice, and returns the exit code. /clear starts a
+// new conversation; Ctrl-C during an answer ends the answer.
+int RunChat(Generator& generator, const model::Tokenizer& tokenizer,
+            const ChatSessionOptions& options);
 
 }  // namespace larder::node::tasks

@@ -16,7 +16,8 @@
 namespace larder::node::inline tasks {
 namespace {
 
-serving::AnswerFormat ChooseAnswers(const std::string& name, const serving::CompletionDefaults& defaults) {
+serving::AnswerFormat ChooseAnswers(const std::string& name,
+                                    const serving::CompletionDefaults& defaults) {
   if (name.empty()) return serving::DetectAnswerFormat(defaults.chat_template->source());
   if (const auto format = serving::AnswerFormatByName(name)) return *format;
   throw CLI::ValidationError("--tool-parser",
@@ -26,13 +27,16 @@ serving::AnswerFormat ChooseAnswers(const std::string& name, const serving::Comp
 }  // namespace
 
 // A template of the file that Larder cannot parse must not keep the model from being served.
-std::shared_ptr<const model::ChatTemplate> ChooseTemplate(const std::string& name, const std::string& file,
+std::shared_ptr<const model::ChatTemplate> ChooseTemplate(const std::string& name,
+                                                          const std::string& file,
                                                           const model::Tokenizer& tokenizer) {
   if (!name.empty()) return model::ChatTemplate::Named(name, tokenizer);
   try {
     if (auto of_model = model::ChatTemplate::OfModel(tokenizer, file)) return of_model;
     spdlog::warn(
-        "{} has no chat template: chats are lines of \"role: content\"; --chat-template names another", file);
+        "{} has no chat template: chats are lines of \"role: content\"; --chat-template names "
+        "another",
+        file);
   } catch (const Error& error) {
     spdlog::warn("{}; chats are lines of \"role: content\" instead; --chat-template names another",
                  error.what());
@@ -42,12 +46,13 @@ std::shared_ptr<const model::ChatTemplate> ChooseTemplate(const std::string& nam
 
 serving::CompletionDefaults DefaultsOf(const model::GgufFile& file,
                                        std::shared_ptr<const model::Tokenizer> tokenizer,
-                                       const SamplingOptions& sampling, const AnswerOptions& answers) {
+                                       const SamplingOptions& sampling,
+                                       const AnswerOptions& answers) {
   const model::ModelConfig config = model::ReadModelConfig(file);
   const std::string stem = file.stem();
   serving::CompletionDefaults defaults;
-  defaults.chat_template = ChooseTemplate(answers.chat_template,
-                                          std::filesystem::path(file.path()).filename().string(), *tokenizer);
+  defaults.chat_template = ChooseTemplate(
+      answers.chat_template, std::filesystem::path(file.path()).filename().string(), *tokenizer);
   defaults.answer_format = ChooseAnswers(answers.tool_parser, defaults);
   defaults.sampling = ResolveSampling(sampling, *tokenizer, config.vocab);
   if (sampling.seed != "-1") defaults.seed = defaults.sampling.seed;
@@ -55,7 +60,8 @@ serving::CompletionDefaults DefaultsOf(const model::GgufFile& file,
   defaults.vocab = config.vocab;
   defaults.longest_token_bytes = serving::LongestTokenBytes(*tokenizer);
   defaults.model = answers.alias.empty() ? stem : answers.alias;
-  defaults.aliases = {stem, config.name, std::filesystem::path(file.path()).filename().string(), file.path()};
+  defaults.aliases = {stem, config.name, std::filesystem::path(file.path()).filename().string(),
+                      file.path()};
   defaults.architecture = config.architecture_name;
   defaults.parameters = config.parameters();
   defaults.file_bytes = file.file_bytes();
@@ -64,16 +70,18 @@ serving::CompletionDefaults DefaultsOf(const model::GgufFile& file,
   defaults.rank_head = model::ReadRankHead(file, config.dim);
   defaults.pooling =
       answers.pooling.empty() ? model::ReadPooling(file) : *model::PoolingByName(answers.pooling);
-  defaults.rank_template = std::string(file.FindString("tokenizer.chat_template.rerank").value_or(""));
+  defaults.rank_template =
+      std::string(file.FindString("tokenizer.chat_template.rerank").value_or(""));
   defaults.tokenizer = std::move(tokenizer);
   return defaults;
 }
 
-serving::ServedModel ServedModelOf(const serving::CompletionDefaults& defaults, const AnswerOptions& answers,
-                                   size_t slots) {
+serving::ServedModel ServedModelOf(const serving::CompletionDefaults& defaults,
+                                   const AnswerOptions& answers, size_t slots) {
   return {.name = defaults.model,
           .fingerprint = defaults.fingerprint,
-          .engine = fmt::format("larder {}, arithmetic {}", LARDER_VERSION, kernels::kArithmeticVersion),
+          .engine =
+              fmt::format("larder {}, arithmetic {}", LARDER_VERSION, kernels::kArithmeticVersion),
           .chat_template = answers.chat_template.empty() ? "auto" : answers.chat_template,
           .context = defaults.context,
           .vocab = defaults.vocab,

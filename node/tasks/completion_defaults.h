@@ -14,19 +14,21 @@
 
 namespace larder::node::inline tasks {
 
-// The template of that name, or the model's, or "role: content" lines, which is logged. Throws Error if none
-// has the name. `file`: for messages.
-std::shared_ptr<const model::ChatTemplate> ChooseTemplate(const std::string& name, const std::string& file,
+// The template of that name, or the model's, or "role: content" lines, which is logged. Throws
+// Error if none has the name. `file`: for messages.
+std::shared_ptr<const model::ChatTemplate> ChooseTemplate(const std::string& name,
+                                                          const std::string& file,
                                                           const model::Tokenizer&);
 
-// Without an alias the model's name is the file's. The context and the fingerprint are not known before the
-// model is planned. Throws CLI::ValidationError.
+// Without an alias the model's name is the file's. The context and the fingerprint are not known
+// before the model is planned. Throws CLI::ValidationError.
 serving::CompletionDefaults DefaultsOf(const model::GgufFile& file,
                                        std::shared_ptr<const model::Tokenizer> tokenizer,
-                                       const SamplingOptions& sampling, const AnswerOptions& answers);
+                                       const SamplingOptions& sampling,
+                                       const AnswerOptions& answers);
 
 // What these answers depend on besides requests. The context must be known.
-serving::ServedModel ServedModelOf(const serving::CompletionDefaults& defaults, const AnswerOptions& answers,
-                                   size_t slots);
+serving::ServedModel ServedModelOf(const serving::CompletionDefaults& defaults,
+                                   const AnswerOptions& answers, size_t slots);
 
 }  // namespace larder::node::tasks

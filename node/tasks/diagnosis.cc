@@ -17,14 +17,14 @@ namespace larder::node::inline tasks {
 namespace {
 
 constexpr std::array<std::string_view, 4> kHealthNames = {"ok", "note", "warn", "bad"};
-// A slower hand-over between cores of one package means that something else runs there, or that the cores are
-// virtual ones which do not run at the same time.
+// A slower hand-over between cores of one package means that something else runs there, or that the
+// cores are virtual ones which do not run at the same time.
 constexpr double kSlowHandOverNs = 1000;
 
 // The first core of `cores`, other than `from`, for which wanted() holds.
 template <typename Wanted>
-std::optional<topology::Core> FirstOther(const topology::Topology& machine, const topology::Core& from,
-                                         Wanted wanted) {
+std::optional<topology::Core> FirstOther(const topology::Topology& machine,
+                                         const topology::Core& from, Wanted wanted) {
   for (const topology::Core& core : machine.cores()) {
     if (core.id != from.id && wanted(core)) return core;
   }
@@ -41,10 +41,10 @@ std::vector<Diagnosis> DiagnoseHost(const topology::Topology& machine) {
     out.push_back({Health::kWarn, "topology", warning, ""});
   for (const topology::Finding& finding : topology::InspectHost(machine)) {
     // "unknown" with advice deserves a warning; without advice there is nothing to do.
-    const Health health = finding.verdict == topology::Verdict::kBad ? Health::kBad
-                          : finding.verdict == topology::Verdict::kUnknown && !finding.advice.empty()
-                              ? Health::kWarn
-                              : Health::kOk;
+    const Health health =
+        finding.verdict == topology::Verdict::kBad                                  ? Health::kBad
+        : finding.verdict == topology::Verdict::kUnknown && !finding.advice.empty() ? Health::kWarn
+                                                                                    : Health::kOk;
     out.push_back({health, finding.what, finding.value, finding.advice});
   }
   return out;
@@ -55,27 +55,30 @@ std::vector<Diagnosis> DiagnoseBandwidth(const topology::Topology& machine, doub
   const topology::MachineBandwidth found = topology::MeasureBandwidth(machine, cpus, 0, seconds);
   std::vector<Diagnosis> out;
   const bool caches_help = found.l3_all_gbps > found.dram_all_gbps;
-  out.push_back({caches_help ? Health::kOk : Health::kWarn,
-                 "L3 read",
-                 fmt::format("{:.1f} GB/s with one thread, {:.1f} GB/s with {} ({:.1f} MB a thread, {})",
-                             found.l3_one_gbps, found.l3_all_gbps, found.threads,
-                             static_cast<double>(found.l3_bytes_used) * 1e-6, found.l3_pattern),
-                 caches_help ? ""
-                             : "no faster than memory: other work shares the cache or the cores; measure "
-                               "again when it is quiet",
-                 {{"threads", static_cast<double>(found.threads)},
-                  {"one_thread_gbps", found.l3_one_gbps},
-                  {"all_threads_gbps", found.l3_all_gbps},
-                  {"thread_bytes", static_cast<double>(found.l3_bytes_used)}}});
-  out.push_back({Health::kOk,
-                 "memory read",
-                 fmt::format("{:.1f} GB/s with one thread, {:.1f} GB/s with {} ({})", found.dram_one_gbps,
-                             found.dram_all_gbps, found.threads, found.dram_pattern),
-                 "",
-                 {{"threads", static_cast<double>(found.threads)},
-                  {"one_thread_gbps", found.dram_one_gbps},
-                  {"all_threads_gbps", found.dram_all_gbps}}});
-  for (const std::string& note : found.notes) out.push_back({Health::kNote, "bandwidth probe", note, ""});
+  out.push_back(
+      {caches_help ? Health::kOk : Health::kWarn,
+       "L3 read",
+       fmt::format("{:.1f} GB/s with one thread, {:.1f} GB/s with {} ({:.1f} MB a thread, {})",
+                   found.l3_one_gbps, found.l3_all_gbps, found.threads,
+                   static_cast<double>(found.l3_bytes_used) * 1e-6, found.l3_pattern),
+       caches_help ? ""
+                   : "no faster than memory: other work shares the cache or the cores; measure "
+                     "again when it is quiet",
+       {{"threads", static_cast<double>(found.threads)},
+        {"one_thread_gbps", found.l3_one_gbps},
+        {"all_threads_gbps", found.l3_all_gbps},
+        {"thread_bytes", static_cast<double>(found.l3_bytes_used)}}});
+  out.push_back(
+      {Health::kOk,
+       "memory read",
+       fmt::format("{:.1f} GB/s with one thread, {:.1f} GB/s with {} ({})", found.dram_one_gbps,
+                   found.dram_all_gbps, found.threads, found.dram_pattern),
+       "",
+       {{"threads", static_cast<double>(found.threads)},
+        {"one_thread_gbps", found.dram_one_gbps},
+        {"all_threads_gbps", found.dram_all_gbps}}});
+  for (const std::string& note : found.notes)
+    out.push_back({Health::kNote, "bandwidth probe", note, ""});
   return out;
 }
 
@@ -86,13 +89,14 @@ std::vector<Diagnosis> DiagnoseHandOver(const topology::Topology& machine) {
     if (!to) return;
     const double ns = topology::HandOverNs(from.cpus.front(), to->cpus.front());
     const bool good = ns > 0 && ns < kSlowHandOverNs;
-    out.push_back({good ? Health::kOk : Health::kWarn, what,
-                   ns > 0 ? fmt::format("{:.0f} ns from CPU {} to CPU {}", ns, from.cpus.front().value,
-                                        to->cpus.front().value)
-                          : std::string("not measured: the threads could not be pinned"),
-                   good ? ""
-                        : "other work runs on these cores, or a container forbids pinning; see the advice on "
-                          "isolation"});
+    out.push_back(
+        {good ? Health::kOk : Health::kWarn, what,
+         ns > 0 ? fmt::format("{:.0f} ns from CPU {} to CPU {}", ns, from.cpus.front().value,
+                              to->cpus.front().value)
+                : std::string("not measured: the threads could not be pinned"),
+         good ? ""
+              : "other work runs on these cores, or a container forbids pinning; see the advice on "
+                "isolation"});
     if (ns > 0) out.back().figures = {{"hand_over_ns", ns}};
   };
   measure("hand-over inside an L3 group",
@@ -115,11 +119,13 @@ Diagnosis DiagnoseKernels(kernels::Isa isa) {
     for (const size_t blocks : {size_t{4}, size_t{7}}) {
       for (const bool accumulate : {false, true}) {
         kernels::Gemm::Make(
-            isa, {{blocks}, kernels::ActRowBytes(blocks), 64 * kernels::kPanelRows, accumulate}, tuning);
+            isa, {{blocks}, kernels::ActRowBytes(blocks), 64 * kernels::kPanelRows, accumulate},
+            tuning);
       }
     }
     const size_t blocks = 2, queries = std::min<size_t>(4, tuning.value_queries);
-    kernels::MakeValues(isa, {blocks, queries, kernels::kChunkPositions, blocks * kernels::kBlock}, tuning);
+    kernels::MakeValues(isa, {blocks, queries, kernels::kChunkPositions, blocks * kernels::kBlock},
+                        tuning);
   } catch (const Error& error) {
     return {Health::kBad, what, error.what(),
             "report this with the CPU's model; --isa chooses another set meanwhile"};
@@ -134,18 +140,20 @@ Diagnosis DiagnoseSchedules(kernels::Isa isa, const std::string& given) {
   const std::string what = "schedules of products";
   const std::string tune = "`larder tune -m FILE` finds those that are fastest here, in a minute";
   const std::string path = ChooseSchedules(given);
-  if (path.empty()) return {Health::kNote, what, "not tuned: chosen by the sizes of the caches", tune};
+  if (path.empty())
+    return {Health::kNote, what, "not tuned: chosen by the sizes of the caches", tune};
   try {
     const ScheduleFile file = ReadSchedules(path, isa);
     if (file.machine != ScheduleMachine(isa))
-      return {Health::kWarn, what, fmt::format("not used: {} is for '{}'", path, file.machine), tune};
+      return {Health::kWarn, what, fmt::format("not used: {} is for '{}'", path, file.machine),
+              tune};
     std::string inputs;
     for (const auto& tuned : file.products)
       inputs += fmt::format("{}{} inputs of {:.1f} MB {}", inputs.empty() ? "" : ", ",
                             tuned.panel.blocks * kernels::kBlock,
                             static_cast<double>(tuned.weight_bytes) / 1e6, tuned.panel.format.name);
-    return {Health::kOk, what, fmt::format("tuned for {} a thread ({}, {})", inputs, path, file.tuned_at),
-            ""};
+    return {Health::kOk, what,
+            fmt::format("tuned for {} a thread ({}, {})", inputs, path, file.tuned_at), ""};
   } catch (const Error& error) {
     return {Health::kWarn, what, error.what(), ""};
   }

@@ -1,6 +1,6 @@
-// The checks of `larder doctor`: settings of the host, measured bandwidths and hand-over times, the kernels'
-// self-checks, and with a model the residency of its weights. Findings are plain data, printed by
-// node/commands/doctor.cc.
+// The checks of `larder doctor`: settings of the host, measured bandwidths and hand-over times, the
+// kernels' self-checks, and with a model the residency of its weights. Findings are plain data,
+// printed by node/commands/doctor.cc.
 #pragma once
 
 #include <string>
@@ -27,7 +27,8 @@ std::vector<Diagnosis> DiagnoseHost(const topology::Topology& machine);
 // Takes about `seconds`.
 std::vector<Diagnosis> DiagnoseBandwidth(const topology::Topology& machine, double seconds);
 std::vector<Diagnosis> DiagnoseHandOver(const topology::Topology& machine);
-// Makes every kind of kernel for the instruction set; making one checks it against the scalar reference.
+// Makes every kind of kernel for the instruction set; making one checks it against the scalar
+// reference.
 Diagnosis DiagnoseKernels(kernels::Isa isa);
 // Whether there are schedules for this CPU, in the file that a process would use (--schedules).
 Diagnosis DiagnoseSchedules(kernels::Isa isa, const std::string& given);

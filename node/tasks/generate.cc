@@ -12,7 +12,9 @@ namespace {
 
 using serving::FinishReason;
 
-double PerSecond(size_t n, double seconds) { return seconds > 0 ? static_cast<double>(n) / seconds : 0; }
+double PerSecond(size_t n, double seconds) {
+  return seconds > 0 ? static_cast<double>(n) / seconds : 0;
+}
 
 std::string ReasonText(const GeneratorStats& stats, size_t context) {
   switch (stats.reason) {
@@ -45,15 +47,17 @@ double GeneratorStats::tpot_ms() const {
 }
 
 std::string Describe(const GeneratorStats& stats, size_t context) {
-  std::string out =
-      fmt::format("prompt     {:>6} tokens{}", stats.prompt_tokens,
-                  stats.cached_tokens > 0 ? fmt::format(" ({} in the KV cache)", stats.cached_tokens) : "");
-  // No speed for what was not done: a prompt that was interrupted or not run, a first token without a second.
+  std::string out = fmt::format(
+      "prompt     {:>6} tokens{}", stats.prompt_tokens,
+      stats.cached_tokens > 0 ? fmt::format(" ({} in the KV cache)", stats.cached_tokens) : "");
+  // No speed for what was not done: a prompt that was interrupted or not run, a first token without
+  // a second.
   if (stats.prefill_s > 0) out += fmt::format("  {:>10.1f} tok/s", stats.prompt_tokens_per_s());
   if (stats.generated_tokens > 0) out += fmt::format("   TTFT {:.2f} ms", 1e3 * stats.ttft_s);
   out += fmt::format("\ngenerated  {:>6} tokens", stats.generated_tokens);
   if (stats.decode_steps > 0) {
-    out += fmt::format("  {:>10.1f} tok/s   TPOT {:.3f} ms", stats.decode_tokens_per_s(), stats.tpot_ms());
+    out += fmt::format("  {:>10.1f} tok/s   TPOT {:.3f} ms", stats.decode_tokens_per_s(),
+                       stats.tpot_ms());
   }
   out += fmt::format("\nstopped    {}\n", ReasonText(stats, context));
   return out;
@@ -193,7 +197,8 @@ void Generator::Clear() {
   sampler_ = serving::Sampler(params_, engine_.plan().config.vocab, tokenizer_.get());
 }
 
-GeneratorStats Generator::Run(std::span<const model::TokenId> prompt, const GenerateOptions& options,
+GeneratorStats Generator::Run(std::span<const model::TokenId> prompt,
+                              const GenerateOptions& options,
                               const std::function<void(std::string_view)>& write) {
   std::string error = pipeline::PromptProblem(prompt.size(), context());
   if (!error.empty()) throw Error("{}", error);
@@ -201,11 +206,12 @@ GeneratorStats Generator::Run(std::span<const model::TokenId> prompt, const Gene
   GivenSequences one;
   std::unique_ptr<serving::MaskedSequence> masked;
   if (options.grammar != nullptr) {
-    if (masks_ == nullptr) masks_ = serving::MaskThread::Start(tokenizer_, engine_.plan().config.vocab, 1);
+    if (masks_ == nullptr)
+      masks_ = serving::MaskThread::Start(tokenizer_, engine_.plan().config.vocab, 1);
     masked = masks_->Open(options.grammar, {});
   }
-  one.Add(std::make_unique<Text>(prompt, *scheduler_, tokenizer_, sampler_, options, write, stats, error,
-                                 std::move(masked)));
+  one.Add(std::make_unique<Text>(prompt, *scheduler_, tokenizer_, sampler_, options, write, stats,
+                                 error, std::move(masked)));
   scheduler_->Run(one);
   if (!error.empty()) throw Error("{}", error);
   return stats;

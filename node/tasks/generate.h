@@ -1,6 +1,6 @@
-// Generator: runs one sequence at a time, with the same Scheduler as a server. It runs only the part of the
-// prompt that the KV cache does not hold yet, and samples until there is a reason to stop. For one thread,
-// the engine's.
+// Generator: runs one sequence at a time, with the same Scheduler as a server. It runs only the
+// part of the prompt that the KV cache does not hold yet, and samples until there is a reason to
+// stop. For one thread, the engine's.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct GeneratorStats {
   double ttft_s = 0;  // time to the first sampled token
   double decode_s = 0;
   serving::FinishReason reason = serving::FinishReason::kLength;  // no failure: those are thrown
-  std::string stop_string;                                        // the stop string that ended the text
+  std::string stop_string;  // the stop string that ended the text
 
   double prompt_tokens_per_s() const;
   double decode_tokens_per_s() const;
@@ -53,9 +53,9 @@ class Generator {
   Generator(pipeline::Engine& engine, std::shared_ptr<const model::Tokenizer> tokenizer,
             serving::SamplingParams params);
 
-  // Calls `write` with whole UTF-8 characters. Ends early when Interrupts() (node/service/signals.h) is not
-  // 0. Throws Error if the prompt is empty or longer than the context, if the model's output is not finite,
-  // or if a socket of the chain was lost.
+  // Calls `write` with whole UTF-8 characters. Ends early when Interrupts()
+  // (node/service/signals.h) is not 0. Throws Error if the prompt is empty or longer than the
+  // context, if the model's output is not finite, or if a socket of the chain was lost.
   GeneratorStats Run(std::span<const model::TokenId> prompt, const GenerateOptions& options,
                      const std::function<void(std::string_view)>& write);
   // Forgets the sequence and resets the sampler.

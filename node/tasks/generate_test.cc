@@ -1,4 +1,5 @@
-// One sequence after another on the demo model: where a text ends, what is kept between texts, what is said.
+// One sequence after another on the demo model: where a text ends, what is kept between texts, what
+// is said.
 #include "node/tasks/generate.h"
 
 #include <gtest/gtest.h>
@@ -59,7 +60,8 @@ TEST_F(GeneratorTest, NoTokensOnlyReadThePrompt) {
   EXPECT_EQ(stats.generated_tokens, 0u);
   EXPECT_GT(stats.prefill_s, 0);
   EXPECT_EQ(text_, "");
-  EXPECT_EQ(Describe(stats, kContext).find("TTFT"), std::string::npos) << "there was no first token";
+  EXPECT_EQ(Describe(stats, kContext).find("TTFT"), std::string::npos)
+      << "there was no first token";
 }
 
 TEST_F(GeneratorTest, EndsWhenTheContextIsFull) {
@@ -67,7 +69,8 @@ TEST_F(GeneratorTest, EndsWhenTheContextIsFull) {
   serving::SamplingParams params = Greedy();
   for (size_t id = 0; id < tokenizer_->size(); ++id) {
     if (tokenizer_->IsEndOfGeneration(static_cast<TokenId>(id)))
-      params.logit_bias.emplace_back(static_cast<TokenId>(id), -std::numeric_limits<float>::infinity());
+      params.logit_bias.emplace_back(static_cast<TokenId>(id),
+                                     -std::numeric_limits<float>::infinity());
   }
   Generator endless(*engine_, tokenizer_, params);
   const GeneratorStats stats = endless.Run(prompt, {}, [](std::string_view) {});
@@ -83,7 +86,8 @@ TEST_F(GeneratorTest, AStopStringIsNotPartOfTheText) {
   ASSERT_GT(whole.size(), 8u);
   const std::string stop = whole.substr(5, 3);
   generator_.Clear();
-  const GeneratorStats stats = Run(prompt, {.max_tokens = 12, .continues = true, .stops = {"@@", stop}});
+  const GeneratorStats stats =
+      Run(prompt, {.max_tokens = 12, .continues = true, .stops = {"@@", stop}});
   EXPECT_EQ(stats.reason, FinishReason::kStopString);
   EXPECT_EQ(stats.stop_string, stop);
   EXPECT_EQ(text_, whole.substr(0, whole.find(stop)));

@@ -1,5 +1,5 @@
-// Sequences that are all known beforehand, for commands that use the scheduler by themselves: its Run ends
-// when they have ended.
+// Sequences that are all known beforehand, for commands that use the scheduler by themselves: its
+// Run ends when they have ended.
 #pragma once
 
 #include <deque>
@@ -12,7 +12,9 @@ namespace larder::node::inline tasks {
 
 class GivenSequences : public pipeline::Intake {
  public:
-  void Add(std::unique_ptr<pipeline::Sequence> sequence) { waiting_.push_back(std::move(sequence)); }
+  void Add(std::unique_ptr<pipeline::Sequence> sequence) {
+    waiting_.push_back(std::move(sequence));
+  }
 
   std::unique_ptr<pipeline::Sequence> Take() override {
     if (waiting_.empty()) return nullptr;

@@ -66,7 +66,8 @@ void ServeView::AddSocket(SocketPlace place, Reader now) {
   now_.push_back(std::move(now));
 }
 
-// Adds the stage's weight or colocated socket and, if it is separated, its attention sockets and their links.
+// Adds the stage's weight or colocated socket and, if it is separated, its attention sockets and
+// their links.
 void ServeView::AddStage(const pipeline::PlacedStage& stage, const topology::Topology& machine,
                          SocketPlace first, Reader now,
                          const std::function<Reader(AttentionId)>& attention_now) {
@@ -104,7 +105,8 @@ void ServeView::AddChain(const PlannedModel& planned) {
   for (size_t i = 0; i < plan.stages.size(); ++i) {
     const pipeline::PlacedStage& stage = plan.stages[i];
     AddStage(
-        stage, planned.machine_of(stage), {.name = stage.socket, .role = "", .server = stage.server},
+        stage, planned.machine_of(stage),
+        {.name = stage.socket, .role = "", .server = stage.server},
         [&chain, i] { return ViewOf(chain.stage_status(i)); },
         [&chain, i](AttentionId k) -> Reader {
           return [&chain, i, k] { return ViewOf(chain.attention_status(i, k)); };
@@ -163,9 +165,10 @@ std::vector<std::string> ServeView::SocketNames() const {
 
 void ServeView::FillStatus(serving::StatusView& view) const {
   for (const auto& slot : scheduler_.slots()) {
-    view.slots.push_back({.state = StateOf(slot),
-                          .cached_tokens = slot.cached_tokens.load(std::memory_order_relaxed),
-                          .generated_tokens = slot.generated_tokens.load(std::memory_order_relaxed)});
+    view.slots.push_back(
+        {.state = StateOf(slot),
+         .cached_tokens = slot.cached_tokens.load(std::memory_order_relaxed),
+         .generated_tokens = slot.generated_tokens.load(std::memory_order_relaxed)});
   }
   const pipeline::SchedulerStatus& status = scheduler_.status();
   view.kv_chunks = status.kv_chunks.load(std::memory_order_relaxed);

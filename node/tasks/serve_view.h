@@ -1,5 +1,5 @@
-// What a server shows of its machine, or of all machines of its cluster: the Plan and the sockets' counters,
-// in the form of serving/metrics/status.h.
+// What a server shows of its machine, or of all machines of its cluster: the Plan and the sockets'
+// counters, in the form of serving/metrics/status.h.
 #pragma once
 
 #include <functional>

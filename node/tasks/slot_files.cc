@@ -13,13 +13,15 @@ constexpr int kMostWaitMs = 5000;  // for a moment between steps
 
 }  // namespace
 
-serving::SlotActions MakeSlotActions(const std::string& folder, const pipeline::SlotFileOptions& options,
+serving::SlotActions MakeSlotActions(const std::string& folder,
+                                     const pipeline::SlotFileOptions& options,
                                      pipeline::Scheduler& scheduler, std::function<void()> nudge) {
   std::error_code error;
   if (!std::filesystem::is_directory(folder, error))
     throw Error("--slot-save-path {}: expected a folder that exists", folder);
   return [folder, options, &scheduler, nudge = std::move(nudge)](
-             SlotId slot, const std::string& action, const std::string& name) -> serving::SlotActionResult {
+             SlotId slot, const std::string& action,
+             const std::string& name) -> serving::SlotActionResult {
     using Kind = pipeline::SlotOrder::Kind;
     pipeline::SlotOrder order = {.kind = action == "save"      ? Kind::kSave
                                          : action == "restore" ? Kind::kRestore
@@ -28,9 +30,9 @@ serving::SlotActions MakeSlotActions(const std::string& folder, const pipeline::
                                  .contents = {},
                                  .error = {}};
     if (slot.index() >= scheduler.slots().size())
-      return {
-          .status = 400,
-          .error = fmt::format("there is no slot {}; there are {}", slot.value, scheduler.slots().size())};
+      return {.status = 400,
+              .error = fmt::format("there is no slot {}; there are {}", slot.value,
+                                   scheduler.slots().size())};
     const std::string path = folder + "/" + name;
     if (order.kind != Kind::kErase) {
       if (const std::string why = pipeline::WhyNotFileName(name); !why.empty())

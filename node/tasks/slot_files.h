@@ -1,5 +1,6 @@
-// `larder serve --slot-save-path`: saves, restores and erases what slots have in the KV cache, for a server's
-// clients, in files of one folder. Called by one thread at a time, which is not the compute thread.
+// `larder serve --slot-save-path`: saves, restores and erases what slots have in the KV cache, for
+// a server's clients, in files of one folder. Called by one thread at a time, which is not the
+// compute thread.
 #pragma once
 
 #include <functional>
@@ -11,9 +12,10 @@
 
 namespace larder::node::inline tasks {
 
-// nudge: ends the wait of the scheduler's intake. The scheduler must outlive the result. Throws Error: there
-// is no such folder.
-serving::SlotActions MakeSlotActions(const std::string& folder, const pipeline::SlotFileOptions& options,
+// nudge: ends the wait of the scheduler's intake. The scheduler must outlive the result. Throws
+// Error: there is no such folder.
+serving::SlotActions MakeSlotActions(const std::string& folder,
+                                     const pipeline::SlotFileOptions& options,
                                      pipeline::Scheduler& scheduler, std::function<void()> nudge);
 
 }  // namespace larder::node::tasks

@@ -34,25 +34,28 @@ int RunStage(std::shared_ptr<const model::GgufFile> file, const PlannedModel& pl
   stage.socket = socket;
   stage.link_key = chain.link_key;
   pipeline::SocketStatus status;
-  ServiceMonitor monitor(
-      {.cluster = planned.plan.cluster,
-       .socket = socket,
-       .role = pipeline::RoleName(plan.separated() ? pipeline::Role::kWeight : pipeline::Role::kColocated),
-       .first_layer = part.first_layer,
-       .layers = part.layers,
-       .slots = plan.options.slots,
-       .weight_bytes = plan.weight_bytes,
-       .kv_bytes = plan.separated() ? 0 : plan.kv_bytes},
-      status);
+  ServiceMonitor monitor({.cluster = planned.plan.cluster,
+                          .socket = socket,
+                          .role = pipeline::RoleName(plan.separated() ? pipeline::Role::kWeight
+                                                                      : pipeline::Role::kColocated),
+                          .first_layer = part.first_layer,
+                          .layers = part.layers,
+                          .slots = plan.options.slots,
+                          .weight_bytes = plan.weight_bytes,
+                          .kv_bytes = plan.separated() ? 0 : plan.kv_bytes},
+                         status);
   monitor.Describe("packing weights");
   std::unique_ptr<pipeline::StageSocket> stage_socket;
   {
     Progress progress("packing");
     stage.progress = [&](uint64_t done, uint64_t all) { progress.Update(done, all); };
-    stage_socket = std::make_unique<pipeline::StageSocket>(chain, index, plan, *file, stage, status);
+    stage_socket =
+        std::make_unique<pipeline::StageSocket>(chain, index, plan, *file, stage, status);
   }
-  const auto excuse = monitor.Excuse([&] { return stage_socket->stage().HungAttention().has_value(); });
-  const auto pins = monitor.WatchPins([&] { return stage_socket->stage().packed().pool().LostPins(); });
+  const auto excuse =
+      monitor.Excuse([&] { return stage_socket->stage().HungAttention().has_value(); });
+  const auto pins =
+      monitor.WatchPins([&] { return stage_socket->stage().packed().pool().LostPins(); });
   monitor.Ready(fmt::format("layers {}-{}, {:.1f} MB of weights", part.first_layer,
                             part.first_layer + part.layers - 1,
                             static_cast<double>(plan.weight_bytes) * 1e-6));

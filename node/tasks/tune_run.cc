@@ -24,10 +24,13 @@ std::string Ahead(const kernels::TileSpec& tile) {
 }
 
 std::string SliceText(const kernels::SliceSpec& slice) {
-  const auto part = [](size_t n, bool all) { return all ? std::string("all") : fmt::format("{}", n); };
-  return fmt::format(
-      "{} x {} x {}{}", part(slice.rows, slice.rows == SIZE_MAX), part(slice.panels, slice.panels == 0),
-      part(slice.blocks, slice.blocks == kernels::kSumBlocks), slice.unpacked ? ", unpacked" : "");
+  const auto part = [](size_t n, bool all) {
+    return all ? std::string("all") : fmt::format("{}", n);
+  };
+  return fmt::format("{} x {} x {}{}", part(slice.rows, slice.rows == SIZE_MAX),
+                     part(slice.panels, slice.panels == 0),
+                     part(slice.blocks, slice.blocks == kernels::kSumBlocks),
+                     slice.unpacked ? ", unpacked" : "");
 }
 
 }  // namespace
@@ -65,8 +68,8 @@ TuneWork UsualWork() {
   return work;
 }
 
-std::vector<Tuned> Tune(kernels::Isa isa, const TuneWork& work, double seconds, CpuId cpu, NumaNodeId node,
-                        const std::function<void(size_t, size_t)>& report) {
+std::vector<Tuned> Tune(kernels::Isa isa, const TuneWork& work, double seconds, CpuId cpu,
+                        NumaNodeId node, const std::function<void(size_t, size_t)>& report) {
   topology::PinThisThread(cpu);
   const int64_t start = NowNs();
   const kernels::ScheduleTable analytic = kernels::AnalyticSchedules(isa, kernels::HostCore());
@@ -76,7 +79,8 @@ std::vector<Tuned> Tune(kernels::Isa isa, const TuneWork& work, double seconds, 
     weight_node::ProductTimer timer(isa, product, work.weight_bytes, node);
     kernels::SearchOptions options;
     options.clock = [&] { return SecondsSince(start); };
-    options.seconds = (seconds - options.clock()) / static_cast<double>(work.products.size() - all.size());
+    options.seconds =
+        (seconds - options.clock()) / static_cast<double>(work.products.size() - all.size());
     all.push_back({product, kernels::SearchSchedules(isa, product, analytic, timer, options)});
   }
   return all;
@@ -85,12 +89,13 @@ std::vector<Tuned> Tune(kernels::Isa isa, const TuneWork& work, double seconds, 
 std::string TuneText(const std::vector<Tuned>& all, size_t weight_bytes) {
   std::string text;
   for (const auto& [product, result] : all) {
-    text += fmt::format("{}, {} inputs, {} panels of {:.1f} MB a thread:\n", product.panel.format.name,
-                        product.panel.blocks * kernels::kBlock, product.n_panels,
-                        static_cast<double>(weight_bytes) / 1e6);
-    text += fmt::format("| {:>4} | {:>6} | {:<9} | {:>32} | {:<9} | {:>6} |\n", "rows", "tile", "loads",
-                        "rows x panels x blocks", "ahead", "gain");
-    text += "|-----:|-------:|-----------|---------------------------------:|-----------|-------:|\n";
+    text += fmt::format("{}, {} inputs, {} panels of {:.1f} MB a thread:\n",
+                        product.panel.format.name, product.panel.blocks * kernels::kBlock,
+                        product.n_panels, static_cast<double>(weight_bytes) / 1e6);
+    text += fmt::format("| {:>4} | {:>6} | {:<9} | {:>32} | {:<9} | {:>6} |\n", "rows", "tile",
+                        "loads", "rows x panels x blocks", "ahead", "gain");
+    text +=
+        "|-----:|-------:|-----------|---------------------------------:|-----------|-------:|\n";
     for (const auto& of : result.classes) {
       const auto& [tile, slice] = result.table[of.rows];
       text += fmt::format("| {:>4} | {:>6} | {:<9} | {:>32} | {:<9} | {:>6} |\n", of.rows,
@@ -98,7 +103,8 @@ std::string TuneText(const std::vector<Tuned>& all, size_t weight_bytes) {
                           SliceText(slice), Ahead(tile),
                           of.gain == 1 ? "-" : fmt::format("{:.1f} %", 100 * (of.gain - 1)));
     }
-    if (result.out_of_time) text += "The time was too short to look at all of them; give more --seconds.\n";
+    if (result.out_of_time)
+      text += "The time was too short to look at all of them; give more --seconds.\n";
     text += "\n";
   }
   return text;

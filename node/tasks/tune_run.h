@@ -14,8 +14,8 @@
 
 namespace larder::node::inline tasks {
 
-// The products to tune: one for each format and number of inputs, with the panels that one of `threads`
-// threads has.
+// The products to tune: one for each format and number of inputs, with the panels that one of
+// `threads` threads has.
 struct TuneWork {
   std::vector<kernels::ProductSize> products;
   size_t weight_bytes = 0;  // of one thread, up to KernelTuning::kMostTunedBytes

@@ -1,12 +1,13 @@
-// Chain: what an Engine drives: the stages that a micro-batch passes through, one after the other, and the
-// end that computes logits from the result. Only the thread that constructed it may use it.
+// Chain: what an Engine drives: the stages that a micro-batch passes through, one after the other,
+// and the end that computes logits from the result. Only the thread that constructed it may use it.
 //
 // There are two kinds. A LocalChain is one stage with the whole model on this thread's own pool; a
-// ChainClient sends micro-batches around stages that run on other threads or in other processes. A single
-// stage needs no frame, link or second pool, because its own thread already has the data; so its
-// micro-batches do not cross a loopback link: Submit keeps one, Collect computes it. Measured (bench_link
-// shm, two spinning cores of a Cascade Lake): one row's round trip takes 1.4 us at dim 384 and 2.3 us at dim
-// 1024, which would be 4.6 % of the fastest step of a model in L2 and 1.2 % of one of 7 MB.
+// ChainClient sends micro-batches around stages that run on other threads or in other processes. A
+// single stage needs no frame, link or second pool, because its own thread already has the data; so
+// its micro-batches do not cross a loopback link: Submit keeps one, Collect computes it. Measured
+// (bench_link shm, two spinning cores of a Cascade Lake): one row's round trip takes 1.4 us at dim
+// 384 and 2.3 us at dim 1024, which would be 4.6 % of the fastest step of a model in L2 and 1.2 %
+// of one of 7 MB.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +21,8 @@
 
 namespace larder::pipeline::inline chain {
 
-// A socket or a link of the chain was lost. No micro-batch is in flight any more and every slot is empty:
-// the caller must repeat its requests from the start, or refuse them.
+// A socket or a link of the chain was lost. No micro-batch is in flight any more and every slot is
+// empty: the caller must repeat its requests from the start, or refuse them.
 class ChainLostError : public Error {
  public:
   using Error::Error;
@@ -31,25 +32,26 @@ class Chain {
  public:
   virtual ~Chain() = default;
 
-  // Submits a micro-batch of 1 to packed().max_batch_tokens() rows, whose arrays stay as they are until its
-  // Collect. At most max_in_flight() micro-batches may await theirs. first_half: see Stage::Execute. Throws
-  // ChainLostError.
+  // Submits a micro-batch of 1 to packed().max_batch_tokens() rows, whose arrays stay as they are
+  // until its Collect. At most max_in_flight() micro-batches may await theirs. first_half: see
+  // Stage::Execute. Throws ChainLostError.
   virtual void Submit(model::BatchRows& batch, uint32_t first_half) = 0;
-  // Completes the oldest micro-batch. The logits of its logit rows are at packed().logits(i) until the next
-  // Collect. Throws ChainLostError.
+  // Completes the oldest micro-batch. The logits of its logit rows are at packed().logits(i) until
+  // the next Collect. Throws ChainLostError.
   virtual void Collect() = 0;
-  // Checks the chain while nothing is submitted: throws ChainLostError if a stage or a link has been lost. If
-  // it was already reported lost, tries to connect again, for a second or two. Submit does the same.
+  // Checks the chain while nothing is submitted: throws ChainLostError if a stage or a link has
+  // been lost. If it was already reported lost, tries to connect again, for a second or two. Submit
+  // does the same.
   virtual void Reconnect() = 0;
 
   virtual size_t max_in_flight() const = 0;
   // Whether the chain includes other threads or processes, which can be lost and come back.
   virtual bool can_be_lost() const = 0;
-  // For a micro-batch that does not end: the attention socket of this process's stage that all others wait
-  // for, if it is one. Any thread.
+  // For a micro-batch that does not end: the attention socket of this process's stage that all
+  // others wait for, if it is one. Any thread.
   virtual std::optional<AttentionId> HungAttention() const = 0;
-  // The keys and values of a chunk of all layers (attention_node/kv_region.h); empty: they are not in this
-  // process, or not in one piece.
+  // The keys and values of a chunk of all layers (attention_node/kv_region.h); empty: they are not
+  // in this process, or not in one piece.
   virtual std::span<uint8_t> KvMemory(uint32_t chunk) = 0;
   // The threads and weights of the end that computes logits.
   virtual PackedWeights& packed() = 0;

@@ -10,12 +10,13 @@
 namespace larder::pipeline::inline chain {
 namespace {
 
-// The duration of one attempt to connect; the caller decides how often it tries. Attempts get longer, since
-// an emulated adapter may need more time.
+// The duration of one attempt to connect; the caller decides how often it tries. Attempts get
+// longer, since an emulated adapter may need more time.
 constexpr int kReconnectMs = 1000, kLongestReconnectMs = 4000;
 
-// The stage that holds a frame reports it when its limit is exceeded. This end allows for the time of that
-// report and for a frame's time in the other stages, each of which may need nearly all of its limit.
+// The stage that holds a frame reports it when its limit is exceeded. This end allows for the time
+// of that report and for a frame's time in the other stages, each of which may need nearly all of
+// its limit.
 int64_t WholeLimitNs(int frame_limit_ms, size_t stages) {
   constexpr int64_t kNewsMs = 2000;  // five beats of a LinkMonitor, in case the first is lost
   if (frame_limit_ms == 0) return 0;
@@ -29,10 +30,12 @@ uint64_t NewSession() {
 
 }  // namespace
 
-ChainClient::ChainClient(const ChainPlan& chain, const StagePlan& ends, std::vector<StagePlan> stages,
-                         const model::GgufFile& file, const ChainOptions& options, SocketStatus& status)
-    : threads_(stages.empty() ? nullptr
-                              : std::make_unique<StageThreads>(chain, std::move(stages), file, options)),
+ChainClient::ChainClient(const ChainPlan& chain, const StagePlan& ends,
+                         std::vector<StagePlan> stages, const model::GgufFile& file,
+                         const ChainOptions& options, SocketStatus& status)
+    : threads_(stages.empty()
+                   ? nullptr
+                   : std::make_unique<StageThreads>(chain, std::move(stages), file, options)),
       chain_(threads_ ? threads_->chain() : chain),
       shape_(chain_.frame_shape()),
       frame_(shape_),
@@ -54,20 +57,21 @@ ChainClient::ChainClient(const ChainPlan& chain, const StagePlan& ends, std::vec
 ChainClient::~ChainClient() {
   if (!connected_) return;
   // All frames in flight return before the stop message does; then the links may be closed.
-  if (!SendFrame({.kind = StageFrameHeader::Kind::kStop, .plan_hash = shape_.plan_hash}, nullptr)) return;
+  if (!SendFrame({.kind = StageFrameHeader::Kind::kStop, .plan_hash = shape_.plan_hash}, nullptr))
+    return;
   while (in_.WaitReceive(wait_)) {
     const sync::ReceivedFrame frame = in_.BeginReceive();
     if (!frame || frame.size_bytes < sizeof(StageFrameHeader)) return;
-    const bool stop =
-        reinterpret_cast<const StageFrameHeader*>(frame.bytes)->kind == StageFrameHeader::Kind::kStop;
+    const bool stop = reinterpret_cast<const StageFrameHeader*>(frame.bytes)->kind ==
+                      StageFrameHeader::Kind::kStop;
     in_.EndReceive();
     if (stop) return;
   }
 }
 
-// Connects to the first stage, unless an earlier call did, and waits for the last stage to connect. At the
-// timeout the first link stays, for the next call: otherwise stages that need longer to connect to each other
-// would start again from the first one each time.
+// Connects to the first stage, unless an earlier call did, and waits for the last stage to connect.
+// At the timeout the first link stays, for the next call: otherwise stages that need longer to
+// connect to each other would start again from the first one each time.
 void ChainClient::Connect(int timeout_ms) {
   const Pulse::Rest rest(status_.pulse);
   const int64_t deadline = NowNs() + int64_t{timeout_ms} * 1'000'000;
@@ -81,7 +85,8 @@ void ChainClient::Connect(int timeout_ms) {
   const auto left_ms = static_cast<int>(std::max<int64_t>(1000, (deadline - NowNs()) / 1'000'000));
   CheckFirstLink();
   try {
-    in_ = listener_.Accept(chain_.link_shape(), chain_.identity(chain_.serving_socket, session_), left_ms);
+    in_ = listener_.Accept(chain_.link_shape(), chain_.identity(chain_.serving_socket, session_),
+                           left_ms);
   } catch (const Error&) {
     CheckFirstLink();
     throw;
@@ -93,8 +98,9 @@ void ChainClient::Connect(int timeout_ms) {
       [this](uint32_t rank, const std::string& why) {
         if (on_lost_) on_lost_({chain_.socket_of_rank(rank), why});
       },
-      FrameLimit{
-          .status = &status_, .limit_ns = WholeLimitNs(frame_limit_ms_, chain_.stages.size()), .holder = {}});
+      FrameLimit{.status = &status_,
+                 .limit_ns = WholeLimitNs(frame_limit_ms_, chain_.stages.size()),
+                 .holder = {}});
   status_.state.store(static_cast<uint32_t>(SocketState::kServing), std::memory_order_relaxed);
   SetStates(SocketState::kServing);
 }
@@ -104,7 +110,8 @@ void ChainClient::CheckFirstLink() {
   if (!fault) return;
   const std::string why = out_.FaultText();
   CloseLinks();
-  if (fault.code == sync::FaultCode::kRankLost && fault.detail > 0 && fault.detail <= chain_.stages.size()) {
+  if (fault.code == sync::FaultCode::kRankLost && fault.detail > 0 &&
+      fault.detail <= chain_.stages.size()) {
     throw Error("the chain is broken at stage {} (socket {}): {}", fault.detail,
                 chain_.stages[fault.detail - 1].socket, why);
   }
@@ -138,8 +145,8 @@ void ChainClient::Lost() {
   const std::string why = watch_->Lost(&rank);
   Disconnect();
   if (rank > 0 && rank <= chain_.stages.size()) {
-    shown_[(rank - 1) * shape_.reports_per_stage()].state.store(static_cast<uint32_t>(SocketState::kFailed),
-                                                                std::memory_order_relaxed);
+    shown_[(rank - 1) * shape_.reports_per_stage()].state.store(
+        static_cast<uint32_t>(SocketState::kFailed), std::memory_order_relaxed);
     throw ChainLostError("lost stage {} of {} (socket {}): {}", rank, chain_.stages.size(),
                          chain_.stages[rank - 1].socket, why);
   }

@@ -1,5 +1,6 @@
-// ChainClient: the serving socket's side of a chain. It embeds a micro-batch and sends it to the first stage;
-// it receives the residuals of the rows that want logits from the last stage and computes the logits.
+// ChainClient: the serving socket's side of a chain. It embeds a micro-batch and sends it to the
+// first stage; it receives the residuals of the rows that want logits from the last stage and
+// computes the logits.
 #pragma once
 
 #include <functional>
@@ -20,12 +21,12 @@ namespace larder::pipeline::inline chain {
 
 class ChainClient final : public Chain {
  public:
-  // stages: the Plans of the chain's stages if they are to be threads of this process; empty: they are
-  // processes (`larder node`) that run, or will within options.connect_timeout_ms. ends: the Plan of
-  // model::EndsOf. options.on_lost is called from another thread as soon as a stage or link is lost, even
-  // with nothing in flight. If a frame does not return and no stage reports within options.frame_limit_ms
-  // that it holds it, the client reports a fault shortly afterwards. `file` and `status` must outlive this
-  // object; a lost frame counts as finished. Throws Error.
+  // stages: the Plans of the chain's stages if they are to be threads of this process; empty: they
+  // are processes (`larder node`) that run, or will within options.connect_timeout_ms. ends: the
+  // Plan of model::EndsOf. options.on_lost is called from another thread as soon as a stage or link
+  // is lost, even with nothing in flight. If a frame does not return and no stage reports within
+  // options.frame_limit_ms that it holds it, the client reports a fault shortly afterwards. `file`
+  // and `status` must outlive this object; a lost frame counts as finished. Throws Error.
   ChainClient(const ChainPlan& chain, const StagePlan& ends, std::vector<StagePlan> stages,
               const model::GgufFile& file, const ChainOptions& options, SocketStatus& status);
   ~ChainClient() override;  // stops the chain; its stages then wait for the next one
@@ -40,7 +41,9 @@ class ChainClient final : public Chain {
   PackedWeights& packed() override { return ends_.packed(); }
 
   // The stages' reports from the latest frame. Any thread.
-  const SocketStatus& stage_status(size_t stage) const { return shown_[stage * shape_.reports_per_stage()]; }
+  const SocketStatus& stage_status(size_t stage) const {
+    return shown_[stage * shape_.reports_per_stage()];
+  }
   const SocketStatus& attention_status(size_t stage, AttentionId attention) const {
     return shown_[stage * shape_.reports_per_stage() + 1 + attention.index()];
   }
@@ -64,7 +67,8 @@ class ChainClient final : public Chain {
     uint32_t rows, logit_rows;
     bool lm_head;
   };
-  const std::unique_ptr<StageThreads> threads_;  // destroyed after ~ChainClient() has stopped the chain
+  const std::unique_ptr<StageThreads> threads_;  // destroyed after ~ChainClient() has stopped the
+                                                 // chain
   const ChainPlan chain_;
   const StageFrameShape shape_;
   FrameCopy frame_;  // the last one received
@@ -73,12 +77,12 @@ class ChainClient final : public Chain {
   const int frame_limit_ms_;
   SocketStatus& status_;
   std::unique_ptr<SocketStatus[]> shown_;  // [report of a frame]
-  uint64_t alone_since_ns_ = 0;            // when the only frame in flight was sent; 0: several are in flight
+  uint64_t alone_since_ns_ = 0;  // when the only frame in flight was sent; 0: several are in flight
   rdma::LinkListener listener_;
   const std::function<void(const LostPeer&)> on_lost_;
-  // The session of the links that are connected or connecting; 0: none. It travels from here along the chain,
-  // and the last stage connects with it, so that a remnant of an earlier chain is not taken for the current
-  // one.
+  // The session of the links that are connected or connecting; 0: none. It travels from here along
+  // the chain, and the last stage connects with it, so that a remnant of an earlier chain is not
+  // taken for the current one.
   uint64_t session_ = 0;
   rdma::FrameLink out_, in_;
   std::unique_ptr<LinkWatch> watch_;  // while connected; declared after the links, which it uses

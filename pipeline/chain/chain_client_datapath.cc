@@ -67,8 +67,8 @@ bool ChainClient::SendFrame(StageFrameHeader header, model::BatchRows* batch) {
   return true;
 }
 
-// Stores the stages' reports and, if the frame was alone in the chain, the links' round trip: the frame's
-// time minus its time in the stages.
+// Stores the stages' reports and, if the frame was alone in the chain, the links' round trip: the
+// frame's time minus its time in the stages.
 void ChainClient::ShowReports(const SocketReport* reports, uint64_t came_ns) {
   uint64_t stages_ns = 0;
   for (size_t i = 0; i < shape_.reports(); ++i) {

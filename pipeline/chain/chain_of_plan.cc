@@ -11,7 +11,8 @@ std::string HostOf(const Endpoint& at) { return at.host.empty() ? "127.0.0.1" : 
 
 // here: the link keys of the end that uses the endpoint.
 rdma::LinkEndpoint EndpointFor(const std::string& cluster, const std::string& listener,
-                               rdma::Transport transport, const Endpoint& at, const LinkSpec& here) {
+                               rdma::Transport transport, const Endpoint& at,
+                               const LinkSpec& here) {
   return {.transport = transport,
           .name = fmt::format("larder/{}/{}/frames", cluster, listener),
           .host = HostOf(at),
@@ -59,8 +60,8 @@ ChainPlan ChainOf(const Manifest& manifest, const Plan& cluster) {
   }
   auto receiving = [&](size_t i, size_t user) {
     const size_t link = i == 0 ? stages : i - 1;  // links[k] leads from rank k to the next
-    rdma::LinkEndpoint endpoint =
-        EndpointFor(chain.cluster, loop[i].name, cluster.links[link].transport, loop[i].at, loop[user].link);
+    rdma::LinkEndpoint endpoint = EndpointFor(
+        chain.cluster, loop[i].name, cluster.links[link].transport, loop[i].at, loop[user].link);
     if (user == i) {
       endpoint.peer_host = HostOf(loop[link].at);  // links[k] comes from rank k
     } else {

@@ -1,4 +1,5 @@
-// The options of a chain, of each of its stages, and of the engine that drives it, besides the Plan.
+// The options of a chain, of each of its stages, and of the engine that drives it, besides the
+// Plan.
 #pragma once
 
 #include <functional>

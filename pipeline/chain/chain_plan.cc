@@ -39,12 +39,14 @@ void ChainPlan::DivideLike(const StagePlan& plan) {
 
 void ChainPlan::CheckStage(const StagePlan& plan) const {
   if (plan.options.slots != slots) {
-    throw Error("stage with {} slots in a chain of {}: all sockets that hold KV need the same (key slots)",
-                plan.options.slots, slots);
+    throw Error(
+        "stage with {} slots in a chain of {}: all sockets that hold KV need the same (key slots)",
+        plan.options.slots, slots);
   }
   if (plan.kv_chunks != chunk_ends.back()) {
     throw Error(
-        "stage with {} KV chunks in a chain of {}: all sockets that hold KV need the same (key kv_tokens)",
+        "stage with {} KV chunks in a chain of {}: all sockets that hold KV need the same (key "
+        "kv_tokens)",
         plan.kv_chunks, chunk_ends.back());
   }
   if (!plan.separated()) return;
@@ -52,8 +54,10 @@ void ChainPlan::CheckStage(const StagePlan& plan) const {
   own.DivideLike(plan);
   if (own.slot_ends != slot_ends || own.chunk_ends != chunk_ends) {
     throw Error(
-        "the stage of attention socket '{}' divides the slots among its attention sockets differently from "
-        "the other stages; expected as many attention sockets with the same slots (key slots) in each stage",
+        "the stage of attention socket '{}' divides the slots among its attention sockets "
+        "differently from "
+        "the other stages; expected as many attention sockets with the same slots (key slots) in "
+        "each stage",
         plan.attention.front().name);
   }
 }

@@ -1,6 +1,6 @@
-// ChainPlan: what all processes of a chain of stages agree on: each socket's layers, their endpoints, and the
-// sizes of a frame. Each process adds the StagePlan of its own socket (pipeline/plan/stage_plan.h), which
-// depends on its machine. The processes form a loop:
+// ChainPlan: what all processes of a chain of stages agree on: each socket's layers, their
+// endpoints, and the sizes of a frame. Each process adds the StagePlan of its own socket
+// (pipeline/plan/stage_plan.h), which depends on its machine. The processes form a loop:
 //   serving socket --> stage 0 --> stage 1 ... --> stage P-1 --> serving socket
 // Each of them listens for the one before it.
 #pragma once
@@ -26,7 +26,7 @@ struct ChainStage {
   size_t first_layer = 0;
   size_t layers = 0;
   rdma::LinkEndpoint endpoint;  // where it receives
-  rdma::LinkEndpoint next;      // where it sends: the next one's endpoint, with this one's own device
+  rdma::LinkEndpoint next;  // where it sends: the next one's endpoint, with this one's own device
 };
 
 struct ChainPlan {
@@ -41,7 +41,8 @@ struct ChainPlan {
   size_t slots = 1;
   size_t max_batch_tokens = 128;
   size_t max_in_flight = 1;  // micro-batches
-  // Where the slots of each attention socket end, the same for all separated stages; empty: all colocated.
+  // Where the slots of each attention socket end, the same for all separated stages; empty: all
+  // colocated.
   std::vector<SlotId> slot_ends;
   // Where their KV chunks end (attention_node/kv_region.h); all colocated: one end.
   std::vector<size_t> chunk_ends;
@@ -54,8 +55,8 @@ struct ChainPlan {
     return {plan_hash, socket, cluster, session, link_key};
   }
 
-  // The name of the socket of this rank, a socket's number in the chain: 0 is the serving socket, the stages
-  // are numbered from 1.
+  // The name of the socket of this rank, a socket's number in the chain: 0 is the serving socket,
+  // the stages are numbered from 1.
   const std::string& socket_of_rank(uint32_t rank) const {
     return rank > 0 && rank <= stages.size() ? stages[rank - 1].socket : serving_socket;
   }
@@ -66,8 +67,8 @@ struct ChainPlan {
   void CheckStage(const StagePlan& plan) const;
 };
 
-// The ChainPlan of a Plan with several stages or a serving socket. Without a serving socket in the manifest,
-// the serving process receives on the first stage's server, one port below that stage's.
+// The ChainPlan of a Plan with several stages or a serving socket. Without a serving socket in the
+// manifest, the serving process receives on the first stage's server, one port below that stage's.
 ChainPlan ChainOf(const Manifest&, const Plan&);
 
 }  // namespace larder::pipeline::chain

@@ -14,7 +14,8 @@ TEST(ChainPlanTest, EndsOfLinksAreOfTheirSocketsDevice) {
       std::string(kThree).insert(std::string(kThree).find("[[server]]"),
                                  "[link]\ndevice = \"rxe0\"\ntransport = \"verbs\"\nmtu = 4096\n") +
       "device = \"rxe1\"\ndevice_port = 2\ngid_index = 3\nmtu = 1024\n";
-  const ChainPlan chain = ChainOf(Manifest::Parse(text, "m.toml"), PlanOf(text, TenLayers(), "two-packages"));
+  const ChainPlan chain =
+      ChainOf(Manifest::Parse(text, "m.toml"), PlanOf(text, TenLayers(), "two-packages"));
   ASSERT_EQ(chain.stages.size(), 3u);
   EXPECT_EQ(chain.plan_hash, PlanOf(text, TenLayers(), "two-packages").hash()) << "one hash";
   for (const rdma::LinkEndpoint* end : {&chain.stages[2].endpoint, &chain.stages[2].next}) {

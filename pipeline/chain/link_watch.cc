@@ -18,8 +18,8 @@ std::string TextOf(const HungAt& hung) {
     return "a frame did not come back in time and no stage reports holding it: a link lost it";
   const std::string who =
       hung.attention == 0 ? "it" : fmt::format("its attention socket number {}", hung.attention);
-  return fmt::format("{} has not finished a frame in time: it hangs, or is too slow for --frame-timeout",
-                     who);
+  return fmt::format(
+      "{} has not finished a frame in time: it hangs, or is too slow for --frame-timeout", who);
 }
 
 }  // namespace
@@ -46,7 +46,8 @@ LinkWatch::~LinkWatch() {
 std::string LinkWatch::Lost(uint32_t* rank) {
   const std::lock_guard lock(mutex_);
   if (text_.empty()) {
-    // A fault that a neighbour passes on names the lost socket; any other fault is the neighbour's own.
+    // A fault that a neighbour passes on names the lost socket; any other fault is the neighbour's
+    // own.
     auto look = [&](rdma::FrameLink& link, uint32_t neighbour, rdma::FrameLink& other) {
       const sync::Fault fault = link.fault();
       if (!fault) return false;

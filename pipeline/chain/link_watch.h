@@ -1,8 +1,8 @@
-// LinkWatch: a thread that watches the two links of a socket of a chain, whether frames are in flight or not.
-// When one link has a fault, it fails the other with the rank of the lost socket (ChainPlan::socket_of_rank),
-// so that the fault travels around the chain even if no socket sends. In the same way it reports a frame of
-// its own socket that does not end, since the computing thread cannot do so. The thread sleeps between
-// checks; the data path is not involved.
+// LinkWatch: a thread that watches the two links of a socket of a chain, whether frames are in
+// flight or not. When one link has a fault, it fails the other with the rank of the lost socket
+// (ChainPlan::socket_of_rank), so that the fault travels around the chain even if no socket sends.
+// In the same way it reports a frame of its own socket that does not end, since the computing
+// thread cannot do so. The thread sleeps between checks; the data path is not involved.
 #pragma once
 
 #include <condition_variable>
@@ -17,8 +17,8 @@
 
 namespace larder::pipeline::inline chain {
 
-// The socket that holds a frame that does not end: the detail of a sync::FaultCode::kTimeout, which is passed
-// around the chain.
+// The socket that holds a frame that does not end: the detail of a sync::FaultCode::kTimeout, which
+// is passed around the chain.
 struct HungAt {
   uint32_t rank = 0;       // of a stage; 0: no stage reports that it has the frame
   uint32_t attention = 0;  // one of its attention sockets, from 1; 0: the stage itself
@@ -35,15 +35,18 @@ struct FrameLimit {
 
 class LinkWatch {
  public:
-  // before, next: the ranks of the neighbours in the chain. on_lost may be empty; it is called at most once,
-  // on the watching thread, with what Lost() returns. The links and frames.status must outlive this object.
+  // before, next: the ranks of the neighbours in the chain. on_lost may be empty; it is called at
+  // most once, on the watching thread, with what Lost() returns. The links and frames.status must
+  // outlive this object.
   LinkWatch(rdma::FrameLink& in, uint32_t before, rdma::FrameLink& out, uint32_t next,
-            std::function<void(uint32_t rank, const std::string& why)> on_lost, FrameLimit frames = {});
+            std::function<void(uint32_t rank, const std::string& why)> on_lost,
+            FrameLimit frames = {});
   ~LinkWatch();
   LinkWatch(const LinkWatch&) = delete;
   LinkWatch& operator=(const LinkWatch&) = delete;
 
-  // Checks the links now. Returns what was lost and why, or "". *rank, if not null: the lost socket's.
+  // Checks the links now. Returns what was lost and why, or "". *rank, if not null: the lost
+  // socket's.
   std::string Lost(uint32_t* rank = nullptr);
 
  private:

@@ -1,5 +1,6 @@
-// LocalChain: one stage with the whole model, on a weight socket of this process and, if it is separated, its
-// attention sockets. One micro-batch at a time, since the next tokens of its sequences depend on its logits.
+// LocalChain: one stage with the whole model, on a weight socket of this process and, if it is
+// separated, its attention sockets. One micro-batch at a time, since the next tokens of its
+// sequences depend on its logits.
 #pragma once
 
 #include "model/gguf/gguf.h"

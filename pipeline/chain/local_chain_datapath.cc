@@ -21,7 +21,8 @@ void LocalChain::Collect() {
   const uint64_t inside_ns = std::min(stage_.waited_ns() - waited_ns, took_ns);
   SocketStatus::Add(status_.rows, batch_.rows);
   SocketStatus::Add(status_.step_ns, took_ns - inside_ns);
-  SocketStatus::Add(status_.wait_ns, inside_ns + (last_ended_ns != 0 ? began_ns - last_ended_ns : 0));
+  SocketStatus::Add(status_.wait_ns,
+                    inside_ns + (last_ended_ns != 0 ? began_ns - last_ended_ns : 0));
 }
 
 }  // namespace larder::pipeline::chain

@@ -1,9 +1,10 @@
-// StageFrame: the message between two stages of a chain: a header, the rows' slots and positions, the list of
-// those that want logits, each socket's report about itself, the rows' residuals in float32, so that
-// splitting a model changes no bit, and at its end the changes to the tables of KV chunks. The sizes follow
-// from the chain's shape, which both ends know; no pointer, shape or type is sent. A frame comes from another
-// machine, which may still write to the received memory. So FrameCopy copies all that is used as an index or
-// a size, checks every field of the copy against the shape, and its users read only the copy.
+// StageFrame: the message between two stages of a chain: a header, the rows' slots and positions,
+// the list of those that want logits, each socket's report about itself, the rows' residuals in
+// float32, so that splitting a model changes no bit, and at its end the changes to the tables of KV
+// chunks. The sizes follow from the chain's shape, which both ends know; no pointer, shape or type
+// is sent. A frame comes from another machine, which may still write to the received memory. So
+// FrameCopy copies all that is used as an index or a size, checks every field of the copy against
+// the shape, and its users read only the copy.
 #pragma once
 
 #include <cstddef>
@@ -42,7 +43,8 @@ static_assert(sizeof(StageFrameHeader) == 56 && std::is_trivially_copyable_v<Sta
 // What each socket of the chain adds to a frame. Only counters; none is used as an index or a size.
 struct SocketReport {
   SocketCounters counters;
-  uint64_t here_ns = 0;  // this frame's time in the stage; the rest of its round trip is the links' time
+  uint64_t here_ns = 0;  // this frame's time in the stage; the rest of its round trip is the links'
+                         // time
   uint64_t reserved[7] = {};
 };
 static_assert(sizeof(SocketReport) == 128 && std::is_trivially_copyable_v<SocketReport>);
@@ -53,7 +55,8 @@ struct StageFrameShape {
   size_t max_batch_tokens = 0, max_logit_rows = 0, dim = 0;
   size_t slots = 0, context = 0, max_in_flight = 1;
   size_t stages = 0;
-  // Where the slots of each attention socket end; rows of a half are in this order. Empty: any order.
+  // Where the slots of each attention socket end; rows of a half are in this order. Empty: any
+  // order.
   std::vector<SlotId> slot_ends;
   size_t slot_chunks = 1;          // KV chunks of a slot
   std::vector<size_t> chunk_ends;  // ChainPlan::chunk_ends
@@ -69,7 +72,9 @@ struct StageFrameShape {
   }
   size_t slot_offset() const { return sizeof(StageFrameHeader); }
   size_t position_offset() const { return slot_offset() + max_batch_tokens * sizeof(SlotId); }
-  size_t logit_row_offset() const { return position_offset() + max_batch_tokens * sizeof(uint32_t); }
+  size_t logit_row_offset() const {
+    return position_offset() + max_batch_tokens * sizeof(uint32_t);
+  }
   size_t report_offset() const {
     return RoundUp(logit_row_offset() + max_batch_tokens * sizeof(uint32_t), kCacheLineBytes);
   }
@@ -103,23 +108,26 @@ class StageFrameView {
   As<model::KvUpdate>* kv_update(size_t residual_rows) const {
     return reinterpret_cast<As<model::KvUpdate>*>(bytes_ + shape_.kv_update_offset(residual_rows));
   }
-  As<float>* residual() const { return reinterpret_cast<As<float>*>(bytes_ + shape_.residual_offset()); }
+  As<float>* residual() const {
+    return reinterpret_cast<As<float>*>(bytes_ + shape_.residual_offset());
+  }
 
  private:
   Byte* bytes_;
   const StageFrameShape& shape_;
 };
 
-// A received frame as it is used: header, rows and reports in private memory, allocated at set-up, which no
-// other process can write. The residuals stay in the link's memory: they are floats that index nothing, so
-// any bits are safe.
+// A received frame as it is used: header, rows and reports in private memory, allocated at set-up,
+// which no other process can write. The residuals stay in the link's memory: they are floats that
+// index nothing, so any bits are safe.
 class FrameCopy {
  public:
   explicit FrameCopy(const StageFrameShape& shape);  // `shape` must outlive it
 
-  // Copies a frame, then checks the copy. Returns null, or why the frame must not be used. frame: the
-  // received bytes. step: the step of the expected frame. from_last: the frame comes from the last stage,
-  // with the residuals of logit rows only. For a stop message only the header is copied.
+  // Copies a frame, then checks the copy. Returns null, or why the frame must not be used. frame:
+  // the received bytes. step: the step of the expected frame. from_last: the frame comes from the
+  // last stage, with the residuals of logit rows only. For a stop message only the header is
+  // copied.
   const char* Take(std::span<const std::byte> frame, uint64_t step, bool from_last);
 
   // The parts of the last frame that Take() accepted.

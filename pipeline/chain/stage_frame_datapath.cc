@@ -9,8 +9,8 @@ namespace {
 
 using View = StageFrameView<const std::byte>;
 
-// Checks the rows of a half, [begin, end): slots and positions exist, adjacent rows of one slot have no gap,
-// and the order is that of attention sockets.
+// Checks the rows of a half, [begin, end): slots and positions exist, adjacent rows of one slot
+// have no gap, and the order is that of attention sockets.
 const char* CheckRows(const View& view, const StageFrameShape& shape, size_t begin, size_t end) {
   AttentionId socket(0);
   for (size_t m = begin; m < end; ++m) {
@@ -27,8 +27,8 @@ const char* CheckRows(const View& view, const StageFrameShape& shape, size_t beg
   return nullptr;
 }
 
-const char* CheckHeader(const StageFrameHeader& header, size_t frame_bytes, const StageFrameShape& shape,
-                        uint64_t step, bool from_last) {
+const char* CheckHeader(const StageFrameHeader& header, size_t frame_bytes,
+                        const StageFrameShape& shape, uint64_t step, bool from_last) {
   if (header.magic != kStageFrameMagic) return "not a stage's frame (wrong magic number)";
   if (header.version != kStageFrameVersion) return "another frame version";
   if (header.plan_hash != shape.plan_hash) return "another plan's frame";
@@ -36,10 +36,12 @@ const char* CheckHeader(const StageFrameHeader& header, size_t frame_bytes, cons
   if (header.kind != StageFrameHeader::Kind::kRows) return "an unknown kind";
   if (header.step != step || header.micro_batch != step % shape.max_in_flight)
     return "not the step that was expected";
-  if (header.rows == 0 || header.rows > shape.max_batch_tokens) return "an impossible number of rows";
+  if (header.rows == 0 || header.rows > shape.max_batch_tokens)
+    return "an impossible number of rows";
   if (header.first_half >= header.rows) return "a first half that leaves nothing for the second";
   if (header.logit_rows > header.rows) return "more rows with logits than rows";
-  if (header.logit_rows > shape.max_logit_rows) return "more rows with logits than there is room for";
+  if (header.logit_rows > shape.max_logit_rows)
+    return "more rows with logits than there is room for";
   if (header.residual_rows != (from_last ? header.logit_rows : header.rows))
     return "residuals of rows other than those it names";
   if (header.kv_updates > (from_last ? 0 : shape.max_kv_updates()))
@@ -82,7 +84,8 @@ const char* FrameCopy::Take(std::span<const std::byte> frame, uint64_t step, boo
   if (frame.size() < shape_.bytes(0, 0) || frame.size() > shape_.bytes())
     return "a size that no frame can have";
   CopyField(frame, 0, sizeof(StageFrameHeader));
-  if (const char* wrong = CheckHeader(header(), frame.size(), shape_, step, from_last)) return wrong;
+  if (const char* wrong = CheckHeader(header(), frame.size(), shape_, step, from_last))
+    return wrong;
   if (header().kind == StageFrameHeader::Kind::kStop) return nullptr;
   // Copies only the used part of each field, which has room for max_batch_tokens.
   CopyField(frame, shape_.slot_offset(), header().rows * sizeof(SlotId));
@@ -93,7 +96,8 @@ const char* FrameCopy::Take(std::span<const std::byte> frame, uint64_t step, boo
   residual_ = sent.residual();
   sync::CopyOnce(kv_update_.data(), sent.kv_update(header().residual_rows),
                  header().kv_updates * sizeof(model::KvUpdate));
-  if (const char* wrong = CheckKvUpdates({kv_update_.data(), header().kv_updates}, shape_)) return wrong;
+  if (const char* wrong = CheckKvUpdates({kv_update_.data(), header().kv_updates}, shape_))
+    return wrong;
   if (const char* wrong = CheckLogitRows(view())) return wrong;
   if (const char* wrong = CheckRows(view(), shape_, 0, header().first_half)) return wrong;
   return CheckRows(view(), shape_, header().first_half, header().rows);

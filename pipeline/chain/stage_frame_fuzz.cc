@@ -1,4 +1,5 @@
-// Overwrites a valid frame with any bytes: it is refused, or every index that a stage would use is in range.
+// Overwrites a valid frame with any bytes: it is refused, or every index that a stage would use is
+// in range.
 #include <algorithm>
 #include <cstdint>
 
@@ -11,7 +12,8 @@ namespace {
 void Check(const uint8_t* data, size_t size) {
   TestFrame frame(TestFrameShape());
   if (size > 0) frame.bytes.resize(std::min(frame.bytes.size(), size_t{40} + 8 * data[0]));
-  for (size_t i = 1; i < size && i <= frame.bytes.size(); ++i) frame.bytes[i - 1] ^= std::byte{data[i]};
+  for (size_t i = 1; i < size && i <= frame.bytes.size(); ++i)
+    frame.bytes[i - 1] ^= std::byte{data[i]};
   const StageFrameShape& shape = frame.shape;
   for (const bool from_last : {false, true}) {
     std::vector<std::byte> came = frame.bytes;
@@ -28,7 +30,8 @@ void Check(const uint8_t* data, size_t size) {
     for (uint32_t m = 0; m < header.rows; ++m) {
       LARDER_CHECK(copy.slot()[m].index() < shape.slots && copy.position()[m] < shape.context);
     }
-    for (uint32_t i = 0; i < header.logit_rows; ++i) LARDER_CHECK(copy.logit_row()[i] < header.rows);
+    for (uint32_t i = 0; i < header.logit_rows; ++i)
+      LARDER_CHECK(copy.logit_row()[i] < header.rows);
     for (uint32_t i = 0; i < header.kv_updates; ++i) {
       const model::KvUpdate& update = copy.kv_update()[i];
       const size_t first = update.slot < shape.slot_ends[0] ? 0 : 6, end = first == 0 ? 6 : 15;

@@ -34,8 +34,10 @@ TEST(StageFrameTest, EachWrongFieldIsRefusedByName) {
   const std::vector<std::pair<const char*, Spoil>> table = {
       {"a size that no frame can have", [](TestFrame& f) { f.bytes.resize(10); }},
       {"a size that no frame can have", [](TestFrame& f) { f.bytes.resize(f.bytes.size() + 1); }},
-      {"fewer bytes than its rows need", [](TestFrame& f) { f.bytes.resize(f.shape.bytes(6, 2) - 1); }},
-      {"not a stage's frame (wrong magic number)", [](TestFrame& f) { f.view().header().magic ^= 1; }},
+      {"fewer bytes than its rows need",
+       [](TestFrame& f) { f.bytes.resize(f.shape.bytes(6, 2) - 1); }},
+      {"not a stage's frame (wrong magic number)",
+       [](TestFrame& f) { f.view().header().magic ^= 1; }},
       {"another frame version", [](TestFrame& f) { f.view().header().version = 1; }},
       {"another plan's frame", [](TestFrame& f) { f.view().header().plan_hash ^= 1; }},
       {"an unknown kind",
@@ -63,14 +65,18 @@ TEST(StageFrameTest, EachWrongFieldIsRefusedByName) {
       {"a gap in the positions of a slot", [](TestFrame& f) { f.view().position()[1] = 12; }},
       {"more changes to the KV table than there is room for",
        [](TestFrame& f) { f.view().header().kv_updates = 521; }},
-      {"KV for a slot that does not exist", [](TestFrame& f) { f.view().kv_update(6)[1].slot = SlotId(5); }},
-      {"KV for a slot that does not exist", [](TestFrame& f) { f.view().kv_update(6)[1].slot = SlotId(-2); }},
+      {"KV for a slot that does not exist",
+       [](TestFrame& f) { f.view().kv_update(6)[1].slot = SlotId(5); }},
+      {"KV for a slot that does not exist",
+       [](TestFrame& f) { f.view().kv_update(6)[1].slot = SlotId(-2); }},
       {"KV beyond the context", [](TestFrame& f) { f.view().kv_update(6)[0].index = 3; }},
       {"a KV chunk that does not exist", [](TestFrame& f) { f.view().kv_update(6)[1].chunk = 15; }},
       {"a KV chunk that does not exist",
        [](TestFrame& f) { f.view().kv_update(6)[0].chunk = 6; }},  // another's
-      {"a KV chunk that does not exist", [](TestFrame& f) { f.view().kv_update(6)[1].copied_from = 5; }},
-      {"rows out of the attention sockets' order", [](TestFrame& f) { f.view().slot()[3] = SlotId(0); }},
+      {"a KV chunk that does not exist",
+       [](TestFrame& f) { f.view().kv_update(6)[1].copied_from = 5; }},
+      {"rows out of the attention sockets' order",
+       [](TestFrame& f) { f.view().slot()[3] = SlotId(0); }},
   };
   for (const auto& [expected, spoil] : table) {
     TestFrame frame(TestFrameShape());
@@ -94,7 +100,8 @@ TEST(StageFrameTest, WhatWasTakenDoesNotChange) {
   EXPECT_EQ(copy.logit_row()[1], 5u);
   EXPECT_EQ(copy.report()[1].here_ns, 77u);
   EXPECT_EQ(copy.kv_update()[1], (model::KvUpdate{SlotId(3), 0, 6, 14, 9}));
-  EXPECT_EQ(static_cast<const void*>(copy.residual()), frame.view().residual()) << "read where it came";
+  EXPECT_EQ(static_cast<const void*>(copy.residual()), frame.view().residual())
+      << "read where it came";
 }
 
 TEST(StageFrameTest, WithoutAttentionSocketsAnyOrderWillDo) {
@@ -116,8 +123,10 @@ TEST(StageFrameTest, FieldsDoNotOverlap) {
   EXPECT_EQ(shape.report_offset() % alignof(SocketReport), 0u);
   EXPECT_LE(shape.logit_row_offset() + shape.max_batch_tokens * 4, shape.report_offset());
   EXPECT_EQ(shape.reports(), 2 * (1 + 2u));  // two stages, each with two attention sockets
-  EXPECT_LE(shape.report_offset() + shape.reports() * sizeof(SocketReport), shape.residual_offset());
-  EXPECT_EQ(shape.kv_update_offset(8), shape.residual_offset() + shape.max_batch_tokens * shape.dim * 4);
+  EXPECT_LE(shape.report_offset() + shape.reports() * sizeof(SocketReport),
+            shape.residual_offset());
+  EXPECT_EQ(shape.kv_update_offset(8),
+            shape.residual_offset() + shape.max_batch_tokens * shape.dim * 4);
   EXPECT_EQ(shape.bytes(), shape.kv_update_offset(8) + 520 * sizeof(model::KvUpdate));
 }
 

@@ -23,7 +23,8 @@ inline StageFrameShape TestFrameShape() {
 
 struct TestFrame {
   // Step 7: six rows, cut after four; two of slot 1, one of slots 3, 4, then 0, 2.
-  explicit TestFrame(const StageFrameShape& frame_shape) : shape(frame_shape), bytes(shape.bytes()) {
+  explicit TestFrame(const StageFrameShape& frame_shape)
+      : shape(frame_shape), bytes(shape.bytes()) {
     view().header() = {.plan_hash = shape.plan_hash,
                        .step = 7,
                        .micro_batch = 1,
@@ -44,7 +45,9 @@ struct TestFrame {
     view().kv_update(6)[1] = {SlotId(3), 0, 6, 14, 9};
   }
   StageFrameView<std::byte> view() { return {bytes.data(), shape}; }
-  const char* Check(bool from_last = false) const { return FrameCopy(shape).Take(bytes, 7, from_last); }
+  const char* Check(bool from_last = false) const {
+    return FrameCopy(shape).Take(bytes, 7, from_last);
+  }
 
   const StageFrameShape shape;
   std::vector<std::byte> bytes;

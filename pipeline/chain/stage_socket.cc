@@ -17,7 +17,8 @@ void SetState(SocketStatus& status, SocketState state) {
 }  // namespace
 
 StageSocket::StageSocket(const ChainPlan& chain, size_t index, const StagePlan& plan,
-                         const model::GgufFile& file, const ChainOptions& options, SocketStatus& status)
+                         const model::GgufFile& file, const ChainOptions& options,
+                         SocketStatus& status)
     : chain_(chain),
       index_(index),
       shape_(chain.frame_shape()),
@@ -32,8 +33,10 @@ StageSocket::StageSocket(const ChainPlan& chain, size_t index, const StagePlan& 
   LARDER_CHECK(stage_.max_batch_tokens() >= shape_.max_batch_tokens &&
                stage_.max_logit_rows() >= shape_.max_logit_rows);
   status_.weight_bytes.store(plan.weight_bytes, std::memory_order_relaxed);
-  status_.resident_bytes.store(stage_.packed().residency().resident_bytes(), std::memory_order_relaxed);
-  threadpool::Pool::TicksPerSecond();  // the first call measures it, so it is made before there are frames
+  status_.resident_bytes.store(stage_.packed().residency().resident_bytes(),
+                               std::memory_order_relaxed);
+  threadpool::Pool::TicksPerSecond();  // the first call measures it, so it is made before there are
+                                       // frames
 }
 
 void StageSocket::Serve(const std::function<void(const std::string&)>& log) {
@@ -55,17 +58,19 @@ void StageSocket::Serve(const std::function<void(const std::string&)>& log) {
   const auto holder = [&] {
     const auto attention = stage_.HungAttention();
     if (attention)
-      log(fmt::format("stage {}: attention socket {} hangs", name, stage_.AttentionName(*attention)));
+      log(fmt::format("stage {}: attention socket {} hangs", name,
+                      stage_.AttentionName(*attention)));
     return HungAt{here_rank, attention ? static_cast<uint32_t>(attention->index()) + 1 : 0};
   };
-  LinkWatch watch(in, here_rank - 1, out, last ? 0 : here_rank + 1, on_lost,
-                  {.status = &status_, .limit_ns = int64_t{frame_limit_ms_} * 1'000'000, .holder = holder});
+  LinkWatch watch(
+      in, here_rank - 1, out, last ? 0 : here_rank + 1, on_lost,
+      {.status = &status_, .limit_ns = int64_t{frame_limit_ms_} * 1'000'000, .holder = holder});
   const char* wrong = nullptr;
   const Outcome outcome = Run(in, out, &wrong);
   SetState(status_, SocketState::kConnecting);
   if (outcome == Outcome::kStopped) {
-    // The chain is closed from its beginning: the next stage must read what this stage has sent before the
-    // link closes.
+    // The chain is closed from its beginning: the next stage must read what this stage has sent
+    // before the link closes.
     WaitForClose(in);
     return;
   }
@@ -80,28 +85,31 @@ void StageSocket::Serve(const std::function<void(const std::string&)>& log) {
   throw PeerLostError({chain_.socket_of_rank(lost_rank), why}, name);
 }
 
-// The next stage may be absent for long. If the previous one gives up meanwhile, this stage must be listening
-// when it connects again.
+// The next stage may be absent for long. If the previous one gives up meanwhile, this stage must be
+// listening when it connects again.
 rdma::FrameLink StageSocket::ConnectNext(rdma::FrameLink& in) {
   const std::string& name = chain_.stages[index_].socket;
   const rdma::LinkEndpoint& next = chain_.stages[index_].next;
   const int attempt_ms = next.transport == rdma::Transport::kVerbs ? 2000 : 500;
   const auto before_is_there = [&] {
     if (in.fault())
-      throw PeerLostError({chain_.socket_of_rank(static_cast<uint32_t>(index_)), in.FaultText()}, name);
+      throw PeerLostError({chain_.socket_of_rank(static_cast<uint32_t>(index_)), in.FaultText()},
+                          name);
   };
   for (int left_ms = connect_timeout_ms_;; left_ms -= attempt_ms) {
     const int64_t began_ns = NowNs();
     try {
-      rdma::FrameLink out = rdma::ConnectLink(next, chain_.link_shape(), chain_.identity(name, in.session()),
-                                              std::min(left_ms, attempt_ms));
+      rdma::FrameLink out =
+          rdma::ConnectLink(next, chain_.link_shape(), chain_.identity(name, in.session()),
+                            std::min(left_ms, attempt_ms));
       before_is_there();
       return out;
     } catch (const PeerLostError&) {
       throw;
     } catch (const Error&) {
       before_is_there();
-      // If the next stage refused at once, for example because of another Plan, retrying is useless.
+      // If the next stage refused at once, for example because of another Plan, retrying is
+      // useless.
       const bool refused = NowNs() - began_ns < int64_t{attempt_ms} * 1'000'000;
       if (left_ms > attempt_ms && !refused) continue;
       const bool last = index_ + 1 == chain_.stages.size();

@@ -1,7 +1,7 @@
-// StageSocket: one stage of a chain: receives frames, computes its layers, and sends the frames on. One
-// thread constructs it, calls Serve() and becomes thread 0 of its pool: a std::thread of the serving process,
-// or the main thread of `larder node`. When a neighbour is lost, it tells the other neighbour and waits for a
-// new chain, with its weights still loaded.
+// StageSocket: one stage of a chain: receives frames, computes its layers, and sends the frames on.
+// One thread constructs it, calls Serve() and becomes thread 0 of its pool: a std::thread of the
+// serving process, or the main thread of `larder node`. When a neighbour is lost, it tells the
+// other neighbour and waits for a new chain, with its weights still loaded.
 #pragma once
 
 #include <functional>
@@ -31,16 +31,17 @@ class PeerLostError : public Error {
 class StageSocket {
  public:
   // Loads the weights and listens. All arguments must outlive it. Throws Error.
-  StageSocket(const ChainPlan& chain, size_t index, const StagePlan& plan, const model::GgufFile& file,
-              const ChainOptions& options, SocketStatus& status);
+  StageSocket(const ChainPlan& chain, size_t index, const StagePlan& plan,
+              const model::GgufFile& file, const ChainOptions& options, SocketStatus& status);
 
-  // Waits for the previous stage, connects to the next (for at most connect_timeout_ms), and executes frames
-  // until the serving socket sends stop. Throws PeerLostError if a socket of the chain is lost, Error if a
-  // connection is refused or a frame is invalid; the next call joins a new chain. log: gets messages for the
-  // operator, one line each.
+  // Waits for the previous stage, connects to the next (for at most connect_timeout_ms), and
+  // executes frames until the serving socket sends stop. Throws PeerLostError if a socket of the
+  // chain is lost, Error if a connection is refused or a frame is invalid; the next call joins a
+  // new chain. log: gets messages for the operator, one line each.
   void Serve(const std::function<void(const std::string&)>& log);
 
-  // Makes a Serve() that waits for the previous stage, and all later calls, throw Error. Any thread.
+  // Makes a Serve() that waits for the previous stage, and all later calls, throw Error. Any
+  // thread.
   void StopListening() { listener_.Stop(); }
 
   Stage& stage() { return stage_; }

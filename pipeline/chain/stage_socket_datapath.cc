@@ -5,7 +5,8 @@
 #include "pipeline/chain/stage_socket.h"
 
 namespace larder::pipeline::inline chain {
-StageSocket::Outcome StageSocket::Run(rdma::FrameLink& in, rdma::FrameLink& out, const char** wrong) {
+StageSocket::Outcome StageSocket::Run(rdma::FrameLink& in, rdma::FrameLink& out,
+                                      const char** wrong) {
   const bool last = index_ + 1 == chain_.stages.size();
   uint64_t before = CounterNs();
   for (uint64_t step = 0;; ++step) {
@@ -53,7 +54,8 @@ StageSocket::Outcome StageSocket::Run(rdma::FrameLink& in, rdma::FrameLink& out,
     to.header().kv_updates = kv_updates;
     std::copy_n(frame_.kv_update(), kv_updates, to.kv_update(residual_rows));
     const uint64_t done = CounterNs();
-    // Time spent waiting for attention sockets, layer by layer, does not count as this socket's computing.
+    // Time spent waiting for attention sockets, layer by layer, does not count as this socket's
+    // computing.
     const uint64_t inside_ns = std::min(stage_.waited_ns() - waited_ns, done - started);
     SocketStatus::Add(status_.frames_finished, 1);
     SocketStatus::Add(status_.rows, header.rows);

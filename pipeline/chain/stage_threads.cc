@@ -12,21 +12,24 @@
 
 namespace larder::pipeline::inline chain {
 
-StageThreads::StageThreads(ChainPlan chain, std::vector<StagePlan> plans, const model::GgufFile& file,
-                           const ChainOptions& options)
+StageThreads::StageThreads(ChainPlan chain, std::vector<StagePlan> plans,
+                           const model::GgufFile& file, const ChainOptions& options)
     : chain_(std::move(chain)) {
   static std::atomic<int> count{0};  // relaxed would be enough: only distinct values matter
   const std::string run = fmt::format("larder/{}/{}", getpid(), count++);
   auto endpoint = [&](const std::string& socket) {
-    return rdma::LinkEndpoint{.transport = rdma::Transport::kSharedMemory, .name = run + "/" + socket};
+    return rdma::LinkEndpoint{.transport = rdma::Transport::kSharedMemory,
+                              .name = run + "/" + socket};
   };
   for (ChainStage& stage : chain_.stages) stage.endpoint = endpoint(stage.socket);
   chain_.serving = endpoint("serving");
   chain_.first = chain_.stages.front().endpoint;
   for (size_t i = 0; i < chain_.stages.size(); ++i)
-    chain_.stages[i].next = i + 1 == chain_.stages.size() ? chain_.serving : chain_.stages[i + 1].endpoint;
+    chain_.stages[i].next =
+        i + 1 == chain_.stages.size() ? chain_.serving : chain_.stages[i + 1].endpoint;
 
-  // Stages load one after the other, since each packs with all of its cores and stages may share cores.
+  // Stages load one after the other, since each packs with all of its cores and stages may share
+  // cores.
   for (size_t i = 0; i < chain_.stages.size(); ++i) {
     auto& stage = *stages_.emplace_back(std::make_unique<OneStage>());
     stage.plan = std::move(plans.at(i));
@@ -49,8 +52,8 @@ StageThreads::StageThreads(ChainPlan chain, std::vector<StagePlan> plans, const 
       try {
         socket->Serve([](const std::string&) {});
       } catch (const std::exception&) {
-        // An Error, or a link's helper thread could not start. The neighbours notice it, and the serving
-        // socket reports what was lost.
+        // An Error, or a link's helper thread could not start. The neighbours notice it, and the
+        // serving socket reports what was lost.
       }
       show(nullptr);
     };

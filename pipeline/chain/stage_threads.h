@@ -1,5 +1,5 @@
-// StageThreads: the stages of a chain as threads of this process, as `--manifest` without `--join` runs them.
-// Sockets and links are the same as between processes, over shared memory.
+// StageThreads: the stages of a chain as threads of this process, as `--manifest` without `--join`
+// runs them. Sockets and links are the same as between processes, over shared memory.
 #pragma once
 
 #include <memory>

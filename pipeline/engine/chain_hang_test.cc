@@ -1,5 +1,5 @@
-// A stage whose data path hangs while its process lives: the chain fails with the stage's name, the requests
-// end, and the serving socket keeps running.
+// A stage whose data path hangs while its process lives: the chain fails with the stage's name, the
+// requests end, and the serving socket keeps running.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -126,7 +126,8 @@ class GatedStages {
   // The serving socket's side.
   std::unique_ptr<Engine> Connect(const TestModel& model, ChainOptions options) const {
     options.wait = kTestWait;
-    return std::make_unique<Engine>(model.file(), test_.chain, test_.ends, std::vector<StagePlan>(), options);
+    return std::make_unique<Engine>(model.file(), test_.chain, test_.ends, std::vector<StagePlan>(),
+                                    options);
   }
   std::string log() {
     const std::lock_guard lock(mutex_);
@@ -145,9 +146,11 @@ class GatedStages {
   std::vector<std::thread> threads_;
 };
 
-// The limit is some hundred times a frame's current time, so that a slow machine does not reach it without a
-// hang.
-int LimitMs(int64_t frame_ns) { return static_cast<int>(std::max<int64_t>(2000, 500 * frame_ns / kMs)); }
+// The limit is some hundred times a frame's current time, so that a slow machine does not reach it
+// without a hang.
+int LimitMs(int64_t frame_ns) {
+  return static_cast<int>(std::max<int64_t>(2000, 500 * frame_ns / kMs));
+}
 
 class ChainHangTest : public testing::Test {
  protected:
@@ -193,8 +196,10 @@ TEST_F(ChainHangTest, AStageThatHangsFaultsTheChainByName) {
     while (stages.log().find("stage stage2: it has not finished") == std::string::npos &&
            SecondsSince(start) < 20)
       std::this_thread::yield();
-    EXPECT_NE(stages.log().find("stage stage2: it has not finished"), std::string::npos) << stages.log();
-    // The frames of the serving socket and of the other stage have ended, so no watchdog reports them.
+    EXPECT_NE(stages.log().find("stage stage2: it has not finished"), std::string::npos)
+        << stages.log();
+    // The frames of the serving socket and of the other stage have ended, so no watchdog reports
+    // them.
     for (const SocketStatus* healthy : {&engine->status(), &std::as_const(stages.status[0])}) {
       ProgressWatch watch(1);
       EXPECT_TRUE(watch.Alive(*healthy, 0));
@@ -221,8 +226,8 @@ TEST_F(ChainHangTest, NoLimitNoFault) {
   opener.join();
 }
 
-// While the serving socket waits for a frame, its pulse rests: the stages have to finish it, however long
-// that takes.
+// While the serving socket waits for a frame, its pulse rests: the stages have to finish it,
+// however long that takes.
 TEST_F(ChainHangTest, WhoWaitsForAFrameRests) {
   GatedStages stages(model_, 0);
   ChainOptions options;
@@ -242,15 +247,15 @@ TEST_F(ChainHangTest, WhoWaitsForAFrameRests) {
   EXPECT_FALSE(engine->status().pulse.resting());
 }
 
-// Finds the socket that holds a frame that does not end, from the flags of weight and attention threads,
-// which no longer change.
+// Finds the socket that holds a frame that does not end, from the flags of weight and attention
+// threads, which no longer change.
 TEST(HungAttentionTest, IsTheSocketThatTheOthersWaitFor) {
   const TestModel model(FourLayers());
-  const StagePlan plan =
-      MakeTestPlan(*model.file(), {.threads = 2,
-                                   .slots = 2,
-                                   .context = 64,
-                                   .attention = {{.threads = 1, .slots = 1}, {.threads = 1, .slots = 1}}});
+  const StagePlan plan = MakeTestPlan(
+      *model.file(), {.threads = 2,
+                      .slots = 2,
+                      .context = 64,
+                      .attention = {{.threads = 1, .slots = 1}, {.threads = 1, .slots = 1}}});
   const SegmentShape shape(plan);
   const auto memory = rdma::SharedMemory::Create(shape.bytes(), "larder-hung");
   const Exchange exchange(shape.exchange, memory.data());
@@ -258,7 +263,8 @@ TEST(HungAttentionTest, IsTheSocketThatTheOthersWaitFor) {
   const uint32_t base = 40;
   const auto project = [&](size_t half, uint32_t layer) {
     for (size_t head = 0; head < plan.config.kv_heads; ++head) {
-      for (const size_t t : projectors[head]) exchange.projected(half, t, head)->Signal(base + layer + 1);
+      for (const size_t t : projectors[head])
+        exchange.projected(half, t, head)->Signal(base + layer + 1);
     }
   };
   const auto attend = [&](size_t half, int32_t socket, uint32_t layer) {

@@ -10,13 +10,14 @@ namespace {
 
 class ChainProcessTest : public testing::TestWithParam<rdma::Transport> {
  protected:
-  ChainProcessTest() : model_(FourLayers()), tokens_(TestTokens(90, 301)), stages_(model_, 1, GetParam()) {
+  ChainProcessTest()
+      : model_(FourLayers()), tokens_(TestTokens(90, 301)), stages_(model_, 1, GetParam()) {
     auto engine = MakeEngine(model_.file(), {});
     baseline_ = RunChunks(*engine, tokens_, 30);
   }
 
-  // Runs until the chain is lost. The first run must notice it, since no run completes without all stages; or
-  // the second, if the signal had not arrived yet.
+  // Runs until the chain is lost. The first run must notice it, since no run completes without all
+  // stages; or the second, if the signal had not arrived yet.
   std::string RunUntilLost(Engine& engine) {
     for (int run = 0; run < 2; ++run) {
       try {
@@ -77,7 +78,9 @@ TEST_P(ChainProcessTest, OneServingProcessAfterTheOther) {
 
 INSTANTIATE_TEST_SUITE_P(Links, ChainProcessTest,
                          testing::Values(rdma::Transport::kSharedMemory, rdma::Transport::kTcp),
-                         [](const auto& transport) { return rdma::TransportName(transport.param); });
+                         [](const auto& transport) {
+                           return rdma::TransportName(transport.param);
+                         });
 
 }  // namespace
 }  // namespace larder::pipeline::engine

@@ -1,5 +1,5 @@
-// Test support: the two stages of a chain as separate processes, which can be killed and stopped. They are
-// forked before the test has threads. Included by tests only.
+// Test support: the two stages of a chain as separate processes, which can be killed and stopped.
+// They are forked before the test has threads. Included by tests only.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,8 +18,8 @@
 
 namespace larder::pipeline::inline engine {
 
-// A port that is reserved while this object lives: the kernel does not choose it for a socket that asks for
-// any port, but listeners that name it with SO_REUSEADDR, as ours do, may listen on it.
+// A port that is reserved while this object lives: the kernel does not choose it for a socket that
+// asks for any port, but listeners that name it with SO_REUSEADDR, as ours do, may listen on it.
 class ReservedPort {
  public:
   ReservedPort() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {

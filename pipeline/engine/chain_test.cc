@@ -48,8 +48,8 @@ TEST_F(ChainTest, StagesOfAnySizeAndForm) {
   }
 }
 
-// Each slot is a separate micro-batch, and all are in flight at once. Slots start one after the other, so
-// that different positions are in flight together.
+// Each slot is a separate micro-batch, and all are in flight at once. Slots start one after the
+// other, so that different positions are in flight together.
 TEST_F(ChainTest, MicroBatchesInFlight) {
   const std::vector<TestStage> stages = {{2, 1, {{1, 2}, {1, 1}}}, {2, 1, {{2, 2}, {1, 1}}}};
   const TestChain test = MakeTestChain(*model_.file(), stages, 3, 3);
@@ -60,7 +60,8 @@ TEST_F(ChainTest, MicroBatchesInFlight) {
   };
   std::deque<Sequence> in_flight;
   auto submit = [&](Sequence sequence) {
-    const TokenRow row{tokens_[sequence.next], sequence.slot, static_cast<uint32_t>(sequence.next), true};
+    const TokenRow row{tokens_[sequence.next], sequence.slot, static_cast<uint32_t>(sequence.next),
+                       true};
     engine->Submit({&row, 1});
     in_flight.push_back(sequence);
   };
@@ -87,18 +88,21 @@ TEST_F(ChainTest, BatchesAndRowsWithoutLogits) {
     for (const int32_t slot : order)
       rows.push_back({tokens_[i], SlotId(slot), static_cast<uint32_t>(i), slot % 2 == 0});
     engine->Run(rows);
-    for (size_t k = 0; k < 3; ++k) ASSERT_EQ(FirstDifference(Logits(*engine, k), Baseline(i)), "") << i;
+    for (size_t k = 0; k < 3; ++k)
+      ASSERT_EQ(FirstDifference(Logits(*engine, k), Baseline(i)), "") << i;
   }
 }
 
 TEST_F(ChainTest, StagesMustAgreeOnSlots) {
-  TestChain test = MakeTestChain(*model_.file(), {{2, 1, {{1, 2}, {1, 1}}}, {2, 1, {{1, 1}, {1, 2}}}}, 3, 2);
+  TestChain test =
+      MakeTestChain(*model_.file(), {{2, 1, {{1, 2}, {1, 1}}}, {2, 1, {{1, 1}, {1, 2}}}}, 3, 2);
   try {
     MakeChainEngine(model_.file(), test);
     ADD_FAILURE() << "was accepted";
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("divides the slots among its attention sockets differently"),
-              std::string::npos)
+    EXPECT_NE(
+        std::string(error.what()).find("divides the slots among its attention sockets differently"),
+        std::string::npos)
         << error.what();
   }
 }

@@ -60,7 +60,8 @@ inline TestChain MakeTestChain(const model::GgufFile& file, const std::vector<Te
                                    .cpus = {},
                                    .slots = socket.slots});
     }
-    test.stages.push_back(MakeStagePlan(model::LayersOf(config, first, stage.layers), machine, options));
+    test.stages.push_back(
+        MakeStagePlan(model::LayersOf(config, first, stage.layers), machine, options));
     test.chain.DivideLike(test.stages.back());
     test.chain.stages.push_back({fmt::format("stage{}", first), first, stage.layers, {}});
     first += stage.layers;

@@ -31,15 +31,17 @@ Engine::Engine(std::shared_ptr<const model::GgufFile> file, const StagePlan& pla
   Begin(std::move(local), division.chunk_ends);
 }
 
-Engine::Engine(std::shared_ptr<const model::GgufFile> file, const ChainPlan& chain, const StagePlan& ends,
-               std::vector<StagePlan> stages, const ChainOptions& options)
+Engine::Engine(std::shared_ptr<const model::GgufFile> file, const ChainPlan& chain,
+               const StagePlan& ends, std::vector<StagePlan> stages, const ChainOptions& options)
     : status_(options.status != nullptr ? *options.status : own_status_),
       plan_(ends),
       file_(std::move(file)),
       limits_{.slots = chain.slots, .attention_slot_ends = chain.slot_ends},
       weight_bytes_(weight_node::LayerBytes(chain.config, 0, chain.config.layers)),
-      kv_token_bytes_(attention_node::KvShape(chain.config, 1, chain.context).slot_bytes() / chain.context) {
-  auto client = std::make_unique<ChainClient>(chain, plan_, std::move(stages), *file_, options, status_);
+      kv_token_bytes_(attention_node::KvShape(chain.config, 1, chain.context).slot_bytes() /
+                      chain.context) {
+  auto client =
+      std::make_unique<ChainClient>(chain, plan_, std::move(stages), *file_, options, status_);
   client_ = client.get();
   Begin(std::move(client), chain.chunk_ends);
 }
@@ -47,13 +49,14 @@ Engine::Engine(std::shared_ptr<const model::GgufFile> file, const ChainPlan& cha
 void Engine::Begin(std::unique_ptr<Chain> chain, std::vector<size_t> chunk_ends) {
   chain_ = std::move(chain);
   seen_.resize(limits_.slots);
-  kv_ = std::make_unique<KvChunks>(KvChunksShape{.slots = limits_.slots,
-                                                 .context = plan_.options.context,
-                                                 .chunk_positions = kernels::kChunkPositions,
-                                                 .slot_ends = limits_.attention_slot_ends,
-                                                 .chunk_ends = std::move(chunk_ends),
-                                                 .max_updates = model::MaxKvUpdates(max_batch_tokens()),
-                                                 .kept = kKeptSequences});
+  kv_ = std::make_unique<KvChunks>(
+      KvChunksShape{.slots = limits_.slots,
+                    .context = plan_.options.context,
+                    .chunk_positions = kernels::kChunkPositions,
+                    .slot_ends = limits_.attention_slot_ends,
+                    .chunk_ends = std::move(chunk_ends),
+                    .max_updates = model::MaxKvUpdates(max_batch_tokens()),
+                    .kept = kKeptSequences});
   batches_.assign(chain_->max_in_flight(), MicroBatch(max_batch_tokens()));
   for (auto* of_rows : {&order_, &rank_, &half_of_, &socket_of_, &logit_at_})
     of_rows->resize(max_batch_tokens());
@@ -71,8 +74,9 @@ void Engine::Begin(std::unique_ptr<Chain> chain, std::vector<size_t> chunk_ends)
   status_.weight_bytes.store(plan_.weight_bytes, std::memory_order_relaxed);
   status_.resident_bytes.store(packed().residency().resident_bytes(), std::memory_order_relaxed);
   status_.state.store(static_cast<uint32_t>(SocketState::kServing), std::memory_order_relaxed);
-  // Warm-up with one token: it touches pages, fetches generated code and wakes the threads, so that the first
-  // request does not wait for that (12 ms on a model of 2 MB). A model that overflows fails here.
+  // Warm-up with one token: it touches pages, fetches generated code and wakes the threads, so that
+  // the first request does not wait for that (12 ms on a model of 2 MB). A model that overflows
+  // fails here.
   const TokenRow warm_up{0, SlotId(0), 0, true};
   Run({&warm_up, 1});
   Reset(SlotId(0));
@@ -85,25 +89,27 @@ LocalChain& Engine::local() const {
 
 void Engine::ThrowWrongRow(std::span<const TokenRow> rows, size_t i) const {
   if (i == rows.size())
-    throw Error("more than {} rows want logits in one call; expected at most that many", max_logits());
+    throw Error("more than {} rows want logits in one call; expected at most that many",
+                max_logits());
   const TokenRow& row = rows[i];
   if (row.token < 0 || static_cast<size_t>(row.token) >= plan_.config.vocab) {
-    throw Error("token id {} is outside the vocabulary of {} ({} tokens)", row.token, plan_.config.name,
-                plan_.config.vocab);
+    throw Error("token id {} is outside the vocabulary of {} ({} tokens)", row.token,
+                plan_.config.name, plan_.config.vocab);
   }
   if (row.slot.index() >= slots())
     throw Error("slot {} does not exist; the plan has {}", row.slot.value, slots());
   if (row.position >= plan_.options.context) {
-    throw Error("position {} is beyond the context of {} tokens; start with a larger -c", row.position,
-                plan_.options.context);
+    throw Error("position {} is beyond the context of {} tokens; start with a larger -c",
+                row.position, plan_.options.context);
   }
-  throw Error("position {} of slot {} leaves a gap: its sequence ends at {}", row.position, row.slot.value,
-              EndBefore(rows, i));
+  throw Error("position {} of slot {} leaves a gap: its sequence ends at {}", row.position,
+              row.slot.value, EndBefore(rows, i));
 }
 
 void Engine::ThrowNoRoom(const TokenRow& row) const {
   throw Error(
-      "no room in the KV cache for position {} of slot {}: its socket's {} chunks of {} tokens are all "
+      "no room in the KV cache for position {} of slot {}: its socket's {} chunks of {} tokens are "
+      "all "
       "taken; "
       "start with a larger --kv-tokens, or fewer slots",
       row.position, row.slot.value, kv_->pool(kv_->socket_of(row.slot)), kernels::kChunkPositions);
@@ -156,7 +162,8 @@ void Engine::Run(std::span<const TokenRow> rows) {
     kept_.resize(wanted * vocab);
     for (size_t i = 0; i < n; ++i) {
       const auto from = packed().logits(logit_at_[i]);
-      std::copy(from.begin(), from.end(), kept_.begin() + static_cast<std::ptrdiff_t>((kept + i) * vocab));
+      std::copy(from.begin(), from.end(),
+                kept_.begin() + static_cast<std::ptrdiff_t>((kept + i) * vocab));
     }
     kept += n;
   }
@@ -170,7 +177,8 @@ void Engine::DescribeFaults(const MicroBatch& batch) {
     if (faulty_[i] == 0) continue;
     const uint32_t row = batch.logit_row[batch.logit_at[i]];
     faults_[i] = fmt::format(
-        "{}: the model's residual is not finite at position {} of slot {} (token {}): its weights or "
+        "{}: the model's residual is not finite at position {} of slot {} (token {}): its weights "
+        "or "
         "activations overflow; check the file with `larder inspect`, or convert it again",
         plan_.config.name, batch.position[row], batch.slot[row].value, batch.token[row]);
   }

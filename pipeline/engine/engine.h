@@ -1,6 +1,6 @@
-// Engine: a loaded model that turns tokens into logits; called by node/ and the scheduler. It keeps each
-// slot's length, splits rows into micro-batches and drives them through a chain of stages, with as many in
-// flight as the chain allows. Only the thread that constructed it may use it.
+// Engine: a loaded model that turns tokens into logits; called by node/ and the scheduler. It keeps
+// each slot's length, splits rows into micro-batches and drives them through a chain of stages,
+// with as many in flight as the chain allows. Only the thread that constructed it may use it.
 #pragma once
 
 #include <cstdint>
@@ -26,17 +26,18 @@ namespace larder::pipeline::inline engine {
 
 class Engine final : public TokenEngine {
  public:
-  // One stage with the whole model: on one socket, or on a weight socket and its attention sockets. Throws
-  // Error.
+  // One stage with the whole model: on one socket, or on a weight socket and its attention sockets.
+  // Throws Error.
   Engine(std::shared_ptr<const model::GgufFile>, const StagePlan&, const ChainOptions&);
   // The serving socket of a chain of stages; see ChainClient.
   Engine(std::shared_ptr<const model::GgufFile>, const ChainPlan&, const StagePlan& ends,
          std::vector<StagePlan> stages, const ChainOptions&);
 
-  // Rows of one slot must be adjacent and in ascending, gapless positions that continue the slot's sequence
-  // (or rewrite its end: the sequence is cut there). At most max_logits() of the rows may want logits. Throws
-  // Error for a token outside the vocabulary, a position beyond the context, or a gap; no state has changed
-  // then. Runs any number of rows to completion; nothing may be in flight.
+  // Rows of one slot must be adjacent and in ascending, gapless positions that continue the slot's
+  // sequence (or rewrite its end: the sequence is cut there). At most max_logits() of the rows may
+  // want logits. Throws Error for a token outside the vocabulary, a position beyond the context, or
+  // a gap; no state has changed then. Runs any number of rows to completion; nothing may be in
+  // flight.
   void Run(std::span<const TokenRow> rows);
 
   // The same in steps: see TokenEngine.
@@ -50,7 +51,8 @@ class Engine final : public TokenEngine {
   size_t max_batch_tokens() const { return packed().max_batch_tokens(); }
   size_t slots() const { return limits_.slots; }
 
-  // Logits, [vocab], of the i-th row that wanted them in the last Run or Collect; valid until the next one.
+  // Logits, [vocab], of the i-th row that wanted them in the last Run or Collect; valid until the
+  // next one.
   std::span<const float> logits(size_t i) const override;
   // The hidden state, [dim], of the i-th wanted row of the last Collect; valid until the next call.
   std::span<const float> hidden(size_t i) override;
@@ -66,7 +68,8 @@ class Engine final : public TokenEngine {
   const SocketStatus& status() const { return status_; }  // this socket's; any thread
   // The pulse of the calling thread: its loop beats it, and rests it where it waits between calls.
   Pulse& pulse() override { return status_.pulse; }
-  // The threads and weights of the end that computes logits: the single stage, or the serving socket.
+  // The threads and weights of the end that computes logits: the single stage, or the serving
+  // socket.
   PackedWeights& packed() { return chain_->packed(); }
   const PackedWeights& packed() const { return chain_->packed(); }
   std::optional<AttentionId> HungAttention() const { return chain_->HungAttention(); }  // see Chain
@@ -77,7 +80,8 @@ class Engine final : public TokenEngine {
   const ChainClient* client() const { return client_; }  // null: a single stage
 
  private:
-  // Rows in the order of computation: by half, then by attention socket. Capacity: max_batch_tokens().
+  // Rows in the order of computation: by half, then by attention socket. Capacity:
+  // max_batch_tokens().
   struct MicroBatch {
     explicit MicroBatch(size_t max_batch_tokens)
         : token(max_batch_tokens),
@@ -99,7 +103,8 @@ class Engine final : public TokenEngine {
 
   LocalChain& local() const;
   void Begin(std::unique_ptr<Chain> chain, std::vector<size_t> chunk_ends);
-  // Calls `call`. If it throws ChainLostError, forgets what was in flight, empties every slot, and rethrows.
+  // Calls `call`. If it throws ChainLostError, forgets what was in flight, empties every slot, and
+  // rethrows.
   template <typename Call>
   void OverChain(Call call);
   // What Submit and Collect call that may throw: wrong rows, no KV chunk left, a lost chain.
@@ -131,9 +136,10 @@ class Engine final : public TokenEngine {
   uint64_t checks_ = 0;
   std::vector<MicroBatch> batches_;  // a ring: in_flight_ entries from oldest_ on
   size_t oldest_ = 0, in_flight_ = 0;
-  std::vector<uint32_t> order_, rank_, half_of_, socket_of_;  // for the rows of the current micro-batch
-  std::vector<uint32_t> left_;                                // [attention socket]
-  std::vector<uint32_t> logit_at_;                            // the last Collect's, logits_ entries
+  // for the rows of the current micro-batch
+  std::vector<uint32_t> order_, rank_, half_of_, socket_of_;
+  std::vector<uint32_t> left_;      // [attention socket]
+  std::vector<uint32_t> logit_at_;  // the last Collect's, logits_ entries
   size_t logits_ = 0;
   std::vector<uint8_t> faulty_;  // for the same rows
   std::vector<float> hidden_;    // [dim]

@@ -1,5 +1,5 @@
-// The guarantee: a sequence's logits have the same bits in every mode. Each mode is compared with one
-// baseline.
+// The guarantee: a sequence's logits have the same bits in every mode. Each mode is compared with
+// one baseline.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -53,7 +53,8 @@ TEST_F(EngineBitsTest, PrefillChunksDoNotMatter) {
   auto engine = MakeEngine(model_.file(), {.threads = 2});
   for (const size_t chunk : {1, 7, 64, 128}) {
     ASSERT_LE(chunk, engine->max_logits());
-    EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, chunk), baseline_), "") << "chunks of " << chunk;
+    EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, chunk), baseline_), "")
+        << "chunks of " << chunk;
   }
   // All at once, logits of the last row only.
   engine->Reset(SlotId(0));
@@ -62,12 +63,14 @@ TEST_F(EngineBitsTest, PrefillChunksDoNotMatter) {
     rows.push_back({tokens_[i], SlotId(0), static_cast<uint32_t>(i), i + 1 == tokens_.size()});
   engine->Run(rows);
   const auto last = engine->logits(0);
-  EXPECT_EQ(FirstDifference({last.begin(), last.end()},
-                            {baseline_.end() - static_cast<std::ptrdiff_t>(last.size()), baseline_.end()}),
+  EXPECT_EQ(FirstDifference(
+                {last.begin(), last.end()},
+                {baseline_.end() - static_cast<std::ptrdiff_t>(last.size()), baseline_.end()}),
             "");
 }
 
-// Behind the last attention only the rows go on whose logits are wanted: none, some, the first, the last.
+// Behind the last attention only the rows go on whose logits are wanted: none, some, the first, the
+// last.
 TEST_F(EngineBitsTest, WhichRowsWantLogitsDoesNotMatter) {
   const size_t vocab = baseline_.size() / tokens_.size();
   for (const TestEngineOptions& options :
@@ -75,8 +78,9 @@ TEST_F(EngineBitsTest, WhichRowsWantLogitsDoesNotMatter) {
         TestEngineOptions{.threads = 2, .attention = {{.threads = 1, .slots = 1}}}}) {
     auto engine = MakeEngine(model_.file(), options);
     size_t done = 0;
-    for (const std::vector<size_t>& wanted : std::vector<std::vector<size_t>>{
-             {}, {0}, {19}, {0, 7, 8, 19}, {3, 4, 18}, {1}}) {  // of 20 rows, then of 50
+    for (const std::vector<size_t>& wanted :
+         // of 20 rows, then of 50
+         std::vector<std::vector<size_t>>{{}, {0}, {19}, {0, 7, 8, 19}, {3, 4, 18}, {1}}) {
       const size_t n = std::min<size_t>(done < 80 ? 20 : 50, tokens_.size() - done);
       std::vector<TokenRow> rows;
       for (size_t i = 0; i < n; ++i) {
@@ -87,9 +91,9 @@ TEST_F(EngineBitsTest, WhichRowsWantLogitsDoesNotMatter) {
       for (size_t i = 0; i < wanted.size(); ++i) {
         const auto logits = engine->logits(i);
         const auto at = baseline_.begin() + static_cast<std::ptrdiff_t>((done + wanted[i]) * vocab);
-        EXPECT_EQ(
-            FirstDifference({logits.begin(), logits.end()}, {at, at + static_cast<std::ptrdiff_t>(vocab)}),
-            "")
+        EXPECT_EQ(FirstDifference({logits.begin(), logits.end()},
+                                  {at, at + static_cast<std::ptrdiff_t>(vocab)}),
+                  "")
             << options.threads << " threads, row " << wanted[i] << " of " << n << " from " << done;
         EXPECT_EQ(engine->fault(i), "");
       }
@@ -99,11 +103,13 @@ TEST_F(EngineBitsTest, WhichRowsWantLogitsDoesNotMatter) {
   }
 }
 
-// Submit submits and Collect collects, for one stage as for a chain: what was collected last stays readable
-// until the next Collect, and the caller's rows are not needed after Submit.
+// Submit submits and Collect collects, for one stage as for a chain: what was collected last stays
+// readable until the next Collect, and the caller's rows are not needed after Submit.
 TEST_F(EngineBitsTest, LogitsStayUntilTheNextCollect) {
   auto engine = MakeEngine(model_.file(), {.threads = 2});
-  const auto logits = [&] { return std::vector<float>(engine->logits(0).begin(), engine->logits(0).end()); };
+  const auto logits = [&] {
+    return std::vector<float>(engine->logits(0).begin(), engine->logits(0).end());
+  };
   const auto of_baseline = [&](size_t row) {
     const auto begin = baseline_.begin() + static_cast<std::ptrdiff_t>(row * logits().size());
     return std::vector<float>(begin, begin + static_cast<std::ptrdiff_t>(logits().size()));
@@ -120,8 +126,9 @@ TEST_F(EngineBitsTest, LogitsStayUntilTheNextCollect) {
 
 TEST_F(EngineBitsTest, FrameSizesDoNotMatter) {
   for (const size_t rows : {1, 5, 48}) {
-    auto engine = MakeEngine(model_.file(),
-                             {.threads = 2, .max_batch_tokens = rows, .few_rows = std::min<size_t>(rows, 4)});
+    auto engine =
+        MakeEngine(model_.file(),
+                   {.threads = 2, .max_batch_tokens = rows, .few_rows = std::min<size_t>(rows, 4)});
     EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, engine->max_logits()), baseline_), "")
         << "frames of " << rows;
   }
@@ -174,7 +181,8 @@ TEST_F(EngineBitsTest, NeighboursInABatchDoNotMatter) {
     engine->Run(rows);
     const auto logits = engine->logits(3);
     const auto at = baseline_.begin() + static_cast<std::ptrdiff_t>(i * vocab);
-    ASSERT_EQ(FirstDifference({logits.begin(), logits.end()}, {at, at + static_cast<std::ptrdiff_t>(vocab)}),
+    ASSERT_EQ(FirstDifference({logits.begin(), logits.end()},
+                              {at, at + static_cast<std::ptrdiff_t>(vocab)}),
               "")
         << "position " << i;
   }
@@ -209,13 +217,15 @@ TEST(EngineArchitectureBitsTest, AllAgree) {
         auto engine = MakeEngine(model.file(), {.threads = threads, .isa = isa});
         const auto logits = RunChunks(*engine, tokens, threads == 1 ? 80 : 3);
         if (baseline.empty()) baseline = logits;
-        EXPECT_EQ(FirstDifference(logits, baseline), "") << IsaName(isa) << ", " << threads << " threads";
+        EXPECT_EQ(FirstDifference(logits, baseline), "")
+            << IsaName(isa) << ", " << threads << " threads";
       }
     }
   }
 }
 
-// Layers of several quantised types: every instruction set, threads, chunks, attention apart, and a chain.
+// Layers of several quantised types: every instruction set, threads, chunks, attention apart, and a
+// chain.
 TEST(EngineTypesBitsTest, AllAgree) {
   const weight_node::MixedModel model(weight_node::MixedShape(), weight_node::MixedType);
   const auto tokens = TestTokens(80, 300);
@@ -226,12 +236,15 @@ TEST(EngineTypesBitsTest, AllAgree) {
       auto engine = MakeEngine(model.file(), {.threads = threads, .isa = isa});
       const auto logits = RunChunks(*engine, tokens, threads == 1 ? 80 : 3);
       if (baseline.empty()) baseline = logits;
-      EXPECT_EQ(FirstDifference(logits, baseline), "") << IsaName(isa) << ", " << threads << " threads";
+      EXPECT_EQ(FirstDifference(logits, baseline), "")
+          << IsaName(isa) << ", " << threads << " threads";
     }
   }
-  auto separated = MakeEngine(model.file(), {.threads = 2, .attention = {{.threads = 1, .slots = 1}}});
+  auto separated =
+      MakeEngine(model.file(), {.threads = 2, .attention = {{.threads = 1, .slots = 1}}});
   EXPECT_EQ(FirstDifference(RunChunks(*separated, tokens, 7), baseline), "") << "attention apart";
-  const TestChain chain = MakeTestChain(*model.file(), {{1, 2}, {1, 1, {{.threads = 1, .slots = 1}}}}, 1, 2);
+  const TestChain chain =
+      MakeTestChain(*model.file(), {{1, 2}, {1, 1, {{.threads = 1, .slots = 1}}}}, 1, 2);
   auto stages = MakeChainEngine(model.file(), chain);
   EXPECT_EQ(FirstDifference(RunChunks(*stages, tokens, 7), baseline), "") << "two stages";
 }

@@ -62,10 +62,10 @@ void Engine::Reserve(std::span<const TokenRow> rows) {
   }
 }
 
-// Halves let weight and attention sockets compute at the same time, but each half reads all weights. That
-// costs little if the rows are bound by arithmetic anyway, and pays if attention takes long enough to be
-// worth overlapping. The two bounds are from bench_engine's sockets/* rows (docs/engine.md); the results'
-// bits do not depend on them.
+// Halves let weight and attention sockets compute at the same time, but each half reads all
+// weights. That costs little if the rows are bound by arithmetic anyway, and pays if attention
+// takes long enough to be worth overlapping. The two bounds are from bench_engine's sockets/* rows
+// (docs/engine.md); the results' bits do not depend on them.
 bool Engine::PaysInHalves(std::span<const TokenRow> rows) const {
   constexpr size_t kComputeBoundRows = 64;
   if (rows.size() < 2) return false;
@@ -75,8 +75,8 @@ bool Engine::PaysInHalves(std::span<const TokenRow> rows) const {
   return 2 * tokens * kv_token_bytes_ >= weight_bytes_;
 }
 
-// Sorts order_ by half and attention socket; returns the rows of the first half. Each socket's rows are cut
-// in the middle, so that all sockets have work in both halves.
+// Sorts order_ by half and attention socket; returns the rows of the first half. Each socket's rows
+// are cut in the middle, so that all sockets have work in both halves.
 uint32_t Engine::OrderForSockets(std::span<const TokenRow> rows, bool in_halves) {
   const std::span<const SlotId> ends = limits_.attention_slot_ends;
   std::fill(left_.begin(), left_.end(), 0);  // [socket]: rows that still go to the first half
@@ -102,7 +102,8 @@ uint32_t Engine::OrderForSockets(std::span<const TokenRow> rows, bool in_halves)
 
 void Engine::Fill(std::span<const TokenRow> rows, MicroBatch& batch) {
   std::iota(order_.begin(), order_.begin() + static_cast<std::ptrdiff_t>(rows.size()), 0u);
-  batch.first_half = !limits_.attention_slot_ends.empty() ? OrderForSockets(rows, PaysInHalves(rows)) : 0;
+  batch.first_half =
+      !limits_.attention_slot_ends.empty() ? OrderForSockets(rows, PaysInHalves(rows)) : 0;
   batch.rows = static_cast<uint32_t>(rows.size());
   batch.logit_rows = 0;
   batch.lm_head = false;

@@ -22,17 +22,19 @@ TEST(EngineErrorsTest, EachNamesWhatIsWrongAndLosesNothing) {
   engine->Run(std::vector<TokenRow>{{5, SlotId(0), 0, false}, {6, SlotId(0), 1, true}});
   EXPECT_NE(ErrorOf(*engine, {{301, SlotId(0), 2, true}}).find("token id 301"), std::string::npos);
   EXPECT_NE(ErrorOf(*engine, {{-1, SlotId(0), 2, true}}).find("token id -1"), std::string::npos);
-  EXPECT_NE(ErrorOf(*engine, {{1, SlotId(2), 0, true}}).find("slot 2 does not exist"), std::string::npos);
+  EXPECT_NE(ErrorOf(*engine, {{1, SlotId(2), 0, true}}).find("slot 2 does not exist"),
+            std::string::npos);
   EXPECT_NE(ErrorOf(*engine, {{1, SlotId(0), 64, true}}).find("context of 64"), std::string::npos);
   EXPECT_NE(ErrorOf(*engine, {{1, SlotId(0), 3, true}}).find("leaves a gap"), std::string::npos);
-  EXPECT_NE(ErrorOf(*engine, {{1, SlotId(1), 0, true}, {1, SlotId(1), 2, true}}).find("leaves a gap"),
-            std::string::npos);
+  EXPECT_NE(
+      ErrorOf(*engine, {{1, SlotId(1), 0, true}, {1, SlotId(1), 2, true}}).find("leaves a gap"),
+      std::string::npos);
   EXPECT_EQ(engine->length(SlotId(0)), 2u);
   engine->Run(std::vector<TokenRow>{{7, SlotId(0), 2, true}});
   const std::vector<float> after(engine->logits(0).begin(), engine->logits(0).end());
   auto fresh = MakeEngine(model.file(), {.context = 64});
-  fresh->Run(
-      std::vector<TokenRow>{{5, SlotId(0), 0, false}, {6, SlotId(0), 1, false}, {7, SlotId(0), 2, true}});
+  fresh->Run(std::vector<TokenRow>{
+      {5, SlotId(0), 0, false}, {6, SlotId(0), 1, false}, {7, SlotId(0), 2, true}});
   EXPECT_EQ(FirstDifference(after, {fresh->logits(0).begin(), fresh->logits(0).end()}), "");
 }
 

@@ -1,5 +1,5 @@
-// Hidden states: what lm_head makes logits from, with the same bits in all modes, whether or not logits are
-// wanted beside them.
+// Hidden states: what lm_head makes logits from, with the same bits in all modes, whether or not
+// logits are wanted beside them.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,8 +14,8 @@ struct HiddenTest : testing::Test {
   static constexpr size_t kTokens = 90;
   HiddenTest() : model(FourLayers()), tokens(TestTokens(kTokens, 301)) {}
 
-  // The hidden states of all positions, `chunk` rows at a time; every `logits_every`-th row wants logits as
-  // well (0: none).
+  // The hidden states of all positions, `chunk` rows at a time; every `logits_every`-th row wants
+  // logits as well (0: none).
   std::vector<float> Run(Engine& engine, size_t chunk, size_t logits_every) const {
     std::vector<float> all;
     for (size_t begin = 0; begin < kTokens; begin += chunk) {
@@ -39,8 +39,8 @@ struct HiddenTest : testing::Test {
   std::vector<int32_t> tokens;
 };
 
-// The error of a product of two vectors that are rounded to INT8 blocks of 32, each to half of its block's
-// step of amax / 127; one percent more for the float sums and the scales' own rounding.
+// The error of a product of two vectors that are rounded to INT8 blocks of 32, each to half of its
+// block's step of amax / 127; one percent more for the float sums and the scales' own rounding.
 double MostError(std::span<const float> w, std::span<const float> x) {
   double most = 0;
   for (size_t begin = 0; begin < w.size(); begin += 32) {

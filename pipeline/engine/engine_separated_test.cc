@@ -1,4 +1,5 @@
-// Separated weights and attention give the same bits as colocated ones, for all combinations of sockets.
+// Separated weights and attention give the same bits as colocated ones, for all combinations of
+// sockets.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -24,8 +25,8 @@ class EngineSeparatedTest : public testing::Test {
 TEST_F(EngineSeparatedTest, OneAttentionSocket) {
   for (const size_t weight_threads : {1, 2, 3}) {
     for (const size_t attention_threads : {1, 2, 3, 5}) {
-      auto engine =
-          MakeEngine(model_.file(), {.threads = weight_threads, .attention = {{attention_threads, 1}}});
+      auto engine = MakeEngine(model_.file(),
+                               {.threads = weight_threads, .attention = {{attention_threads, 1}}});
       EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, 100), baseline_), "")
           << weight_threads << " weight threads, " << attention_threads << " attention threads";
       EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, 7), baseline_), "");
@@ -46,8 +47,9 @@ TEST_F(EngineSeparatedTest, SequencesLiveOnTheirSockets) {
     const auto at = baseline_.begin() + static_cast<std::ptrdiff_t>(i * vocab);
     for (size_t k = 0; k < 3; ++k) {  // slots 4, 0, 2 wanted logits
       const auto logits = engine->logits(k);
-      ASSERT_EQ(
-          FirstDifference({logits.begin(), logits.end()}, {at, at + static_cast<std::ptrdiff_t>(vocab)}), "")
+      ASSERT_EQ(FirstDifference({logits.begin(), logits.end()},
+                                {at, at + static_cast<std::ptrdiff_t>(vocab)}),
+                "")
           << i << " " << k;
     }
   }
@@ -68,7 +70,8 @@ TEST_F(EngineSeparatedTest, WeightThreadsMeetThreeTimesALayer) {
   for (size_t t = 0; t < 2; ++t) {
     for (size_t halves = 1; halves <= kHalves; ++halves) {
       std::map<std::pair<int, int>, int> barriers, waits;  // [half, layer]; 0: not cut
-      for (const auto& step : engine->stage().steps(weight_node::ProgramForm::kFewRows, t, halves)) {
+      for (const auto& step :
+           engine->stage().steps(weight_node::ProgramForm::kFewRows, t, halves)) {
         if (step.kind == static_cast<uint16_t>(model::StepKind::kEmbed)) continue;
         if (step.kind == static_cast<uint16_t>(model::StepKind::kLmHead)) continue;
         const std::pair<int, int> at(halves == 1 ? 0 : step.part, step.layer);
@@ -80,7 +83,8 @@ TEST_F(EngineSeparatedTest, WeightThreadsMeetThreeTimesALayer) {
         if (halves == 2 && half_and_layer.first == 0) continue;  // the lm_head's norm
         ++seen;
         EXPECT_EQ(n, 3);                         // O, gate/up, down
-        EXPECT_EQ(waits.at(half_and_layer), 1);  // the returning heads, the fourth synchronization point
+        EXPECT_EQ(waits.at(half_and_layer), 1);  // the returning heads, the fourth synchronization
+                                                 // point
       }
       EXPECT_EQ(seen, 2 * halves);
     }
@@ -89,9 +93,10 @@ TEST_F(EngineSeparatedTest, WeightThreadsMeetThreeTimesALayer) {
 
 // Frames in two halves: different splits, several attention sockets, a slot's rows in both halves.
 TEST_F(EngineSeparatedTest, HalvesGiveTheSameBits) {
-  for (const TestEngineOptions& options : {TestEngineOptions{.threads = 1, .attention = {{1, 1}}},
-                                           TestEngineOptions{.threads = 3, .attention = {{2, 1}}},
-                                           TestEngineOptions{.threads = 2, .attention = {{5, 1}, {1, 1}}}}) {
+  for (const TestEngineOptions& options :
+       {TestEngineOptions{.threads = 1, .attention = {{1, 1}}},
+        TestEngineOptions{.threads = 3, .attention = {{2, 1}}},
+        TestEngineOptions{.threads = 2, .attention = {{5, 1}, {1, 1}}}}) {
     auto engine = MakeEngine(model_.file(), options);
     Stage& stage = engine->stage();
     const std::vector<SlotId> slots(tokens_.size(), SlotId(0));
@@ -123,7 +128,8 @@ TEST_F(EngineSeparatedTest, HalvesGiveTheSameBits) {
 TEST_F(EngineSeparatedTest, OneProcessForEachSocket) {
   const TestEngineOptions options{
       .threads = 2, .attention = {{1, 1}, {2, 1}}, .processes = fmt::format("test-{}", getpid())};
-  AttentionProcesses processes(*model_.file(), options.processes, MakeTestPlan(*model_.file(), options),
+  AttentionProcesses processes(*model_.file(), options.processes,
+                               MakeTestPlan(*model_.file(), options),
                                {kTestWait, {kTestWait, kTestWait}});
   {
     auto engine = MakeEngine(model_.file(), options);

@@ -50,7 +50,8 @@ struct TestEngineOptions {
     size_t slots = 1;
   };
   std::vector<Attention> attention = {};
-  std::string processes = {};  // the cluster's name if attention sockets are processes; empty: threads
+  std::string processes = {};  // the cluster's name if attention sockets are processes; empty:
+                               // threads
 };
 
 inline StagePlan MakeTestPlan(const model::GgufFile& file, const TestEngineOptions& options) {
@@ -73,8 +74,8 @@ inline StagePlan MakeTestPlan(const model::GgufFile& file, const TestEngineOptio
   return MakeStagePlan(model::ReadModelConfig(file), topology, plan);
 }
 
-inline constexpr sync::WaitPolicy kTestWait{sync::WaitPolicy::Mode::kAdaptive,
-                                            100};  // tests share their cores
+// tests share their cores
+inline constexpr sync::WaitPolicy kTestWait{sync::WaitPolicy::Mode::kAdaptive, 100};
 
 inline std::unique_ptr<Engine> MakeEngine(const std::shared_ptr<const model::GgufFile>& file,
                                           const TestEngineOptions& options) {
@@ -95,8 +96,8 @@ inline std::vector<int32_t> TestTokens(size_t n, size_t vocab, uint32_t seed = 1
 }
 
 // Logits of every position of `tokens` in `slot`, run `chunk` rows at a time: [tokens][vocab].
-inline std::vector<float> RunChunks(Engine& engine, const std::vector<int32_t>& tokens, size_t chunk,
-                                    SlotId slot = SlotId(0)) {
+inline std::vector<float> RunChunks(Engine& engine, const std::vector<int32_t>& tokens,
+                                    size_t chunk, SlotId slot = SlotId(0)) {
   const size_t vocab = engine.plan().config.vocab;
   std::vector<float> all;
   engine.Reset(slot);
@@ -114,8 +115,8 @@ inline std::vector<float> RunChunks(Engine& engine, const std::vector<int32_t>& 
   return all;
 }
 
-// Describes the first element whose bits differ; "" if none does. Equal NaN bits are equal; -0 differs from
-// 0.
+// Describes the first element whose bits differ; "" if none does. Equal NaN bits are equal; -0
+// differs from 0.
 inline std::string FirstDifference(const std::vector<float>& a, const std::vector<float>& b) {
   if (a.size() != b.size()) return fmt::format("{} and {} values", a.size(), b.size());
   for (size_t i = 0; i < a.size(); ++i) {
@@ -125,8 +126,8 @@ inline std::string FirstDifference(const std::vector<float>& a, const std::vecto
   return "";
 }
 
-// An awkward shape: 3 query heads per KV head, ffn and vocab not multiples of 32 or 16, F32 rows that end in
-// a partial block.
+// An awkward shape: 3 query heads per KV head, ffn and vocab not multiples of 32 or 16, F32 rows
+// that end in a partial block.
 inline model::SynthOptions AwkwardModel() {
   model::SynthOptions options;
   options.shape = {.architecture = model::Architecture::kLlama,

@@ -1,5 +1,5 @@
-// The engine, which computes in INT8, against the scalar float32 reference: mean KL divergence of the
-// next-token distribution, teacher-forced.
+// The engine, which computes in INT8, against the scalar float32 reference: mean KL divergence of
+// the next-token distribution, teacher-forced.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -19,15 +19,15 @@ struct Truth {
   model::Divergence weights, activations, kv;  // the reference with only this part quantised
 };
 
-Truth Measure(const std::shared_ptr<const model::GgufFile>& file, const std::vector<int32_t>& tokens,
-              bool shares) {
+Truth Measure(const std::shared_ptr<const model::GgufFile>& file,
+              const std::vector<int32_t>& tokens, bool shares) {
   auto engine = MakeEngine(file, {.threads = 2});
   const size_t vocab = engine->plan().config.vocab;
   const std::vector<float> logits = RunChunks(*engine, tokens, engine->max_logits());
   const std::vector<float> truth = model::ReferenceModel::Make(file).TeacherForced(tokens);
   auto with = [&](model::ReferenceOptions options) {
-    return model::CompareLogits(truth, model::ReferenceModel::Make(file, options).TeacherForced(tokens),
-                                vocab);
+    return model::CompareLogits(
+        truth, model::ReferenceModel::Make(file, options).TeacherForced(tokens), vocab);
   };
   Truth result;
   result.all = model::CompareLogits(truth, logits, vocab);
@@ -35,16 +35,16 @@ Truth Measure(const std::shared_ptr<const model::GgufFile>& file, const std::vec
     result.weights = with({.weights_as_q8_0 = true});
     result.activations = with({.activations_q8 = true});
     result.kv = with({.kv_q8 = true});
-    std::printf("  weights alone %.5f, activations alone %.5f, KV cache alone %.5f\n", result.weights.mean_kl,
-                result.activations.mean_kl, result.kv.mean_kl);
+    std::printf("  weights alone %.5f, activations alone %.5f, KV cache alone %.5f\n",
+                result.weights.mean_kl, result.activations.mean_kl, result.kv.mean_kl);
   }
-  std::printf("  mean KL %.5f, largest %.5f, same top token %.1f %%\n", result.all.mean_kl, result.all.max_kl,
-              100 * result.all.top1_agreement);
+  std::printf("  mean KL %.5f, largest %.5f, same top token %.1f %%\n", result.all.mean_kl,
+              result.all.max_kl, 100 * result.all.top1_agreement);
   return result;
 }
 
-// The bound is llama.cpp's divergence with Q8_0 weights and Q8_0 KV cache on a model of this shape: 0.0049
-// (its activations alone: 0.0033).
+// The bound is llama.cpp's divergence with Q8_0 weights and Q8_0 KV cache on a model of this shape:
+// 0.0049 (its activations alone: 0.0033).
 TEST(EngineTruthTest, RandomModelOf24MParameters) {
   model::SynthOptions options;
   options.shape = model::ShapeByName("bench-24m");
@@ -55,8 +55,8 @@ TEST(EngineTruthTest, RandomModelOf24MParameters) {
   EXPECT_GE(truth.all.top1_agreement, 0.9);
 }
 
-// A trained model on its own greedy text. The bound is llama.cpp's divergence, with Q8_0 weights and KV
-// cache, on a trained story model.
+// A trained model on its own greedy text. The bound is llama.cpp's divergence, with Q8_0 weights
+// and KV cache, on a trained story model.
 TEST(EngineTruthTest, DemoModel) {
   const auto file = model::GgufFile::Open(LARDER_SOURCE_DIR "/model/demo/larder-stories.gguf");
   std::ifstream in(LARDER_SOURCE_DIR "/model/demo/greedy.json");
@@ -72,16 +72,21 @@ TEST(EngineTruthTest, DemoModel) {
   EXPECT_LE(worst, 0.0019);
 }
 
-// Every architecture and rope scaling: a wrong pairing, or a missing bias or norm, gives a divergence larger
-// by orders of magnitude.
+// Every architecture and rope scaling: a wrong pairing, or a missing bias or norm, gives a
+// divergence larger by orders of magnitude.
 TEST(EngineTruthTest, EveryArchitecture) {
   struct Case {
     const char* name;
     model::ModelShape shape;
     model::TensorType type;
   };
-  const model::ModelShape small{
-      .layers = 3, .dim = 256, .ffn = 512, .heads = 8, .kv_heads = 4, .head_size = 32, .vocab = 512};
+  const model::ModelShape small{.layers = 3,
+                                .dim = 256,
+                                .ffn = 512,
+                                .heads = 8,
+                                .kv_heads = 4,
+                                .head_size = 32,
+                                .vocab = 512};
   auto with = [&](auto change) {
     model::ModelShape shape = small;
     change(shape);

@@ -1,4 +1,5 @@
-// Sockets that wait in different ways, and flags over a long time: the bits are the same, and nothing hangs.
+// Sockets that wait in different ways, and flags over a long time: the bits are the same, and
+// nothing hangs.
 #include <gtest/gtest.h>
 #include <pthread.h>
 
@@ -25,8 +26,9 @@ class StageWaitsTest : public testing::Test {
   std::vector<float> baseline_;
 };
 
-// Each socket is woken in its own way of waiting, independent of the other's. Two cores have a thread each,
-// which spins or sleeps at once. (A spinning thread that shares its core would wait for the scheduler.)
+// Each socket is woken in its own way of waiting, independent of the other's. Two cores have a
+// thread each, which spins or sleeps at once. (A spinning thread that shares its core would wait
+// for the scheduler.)
 constexpr sync::WaitPolicy kSpin{sync::WaitPolicy::Mode::kSpin, 0};
 constexpr sync::WaitPolicy kSleepAtOnce{sync::WaitPolicy::Mode::kAdaptive, 0};
 
@@ -56,7 +58,8 @@ class SocketWaitsTest : public StageWaitsTest, public testing::WithParamInterfac
     Engine engine(model_.file(), plan_, options);
     EXPECT_EQ(FirstDifference(RunChunks(engine, tokens_, 100), baseline_), "");  // in halves
     const std::vector<int32_t> few(tokens_.begin(), tokens_.begin() + 40);
-    EXPECT_EQ(FirstDifference(RunChunks(engine, few, 1), {baseline_.begin(), baseline_.begin() + 40 * 301}),
+    EXPECT_EQ(FirstDifference(RunChunks(engine, few, 1),
+                              {baseline_.begin(), baseline_.begin() + 40 * 301}),
               "");
   }
   StagePlan plan_;
@@ -66,13 +69,14 @@ TEST_P(SocketWaitsTest, AsThreads) { ExpectSameBits(""); }
 
 TEST_P(SocketWaitsTest, AsProcesses) {
   const std::string cluster = fmt::format("test-{}", getpid());
-  AttentionProcesses processes(*model_.file(), cluster, plan_, {GetParam().weight, {GetParam().attention}});
+  AttentionProcesses processes(*model_.file(), cluster, plan_,
+                               {GetParam().weight, {GetParam().attention}});
   ExpectSameBits(cluster);
   EXPECT_EQ(processes.Statuses(), std::vector<int>{0});
 }
 
-// A weight socket that disagrees with an attention socket about how either's threads wait is refused, by
-// name; one that agrees is served afterwards.
+// A weight socket that disagrees with an attention socket about how either's threads wait is
+// refused, by name; one that agrees is served afterwards.
 TEST_P(SocketWaitsTest, ADifferenceIsRefusedByName) {
   const std::string cluster = fmt::format("test-{}", getpid());
   const auto other = [](const sync::WaitPolicy& wait) {
@@ -103,15 +107,16 @@ INSTANTIATE_TEST_SUITE_P(Policies, SocketWaitsTest,
                                          WaitPair{"BothSpin", kSpin, kSpin}),
                          [](const auto& pair) { return pair.param.name; });
 
-// Simulates hours of short frames between frames that are cut: the epochs of both pools jump by 2^30, twice,
-// and the flags of the second half, which only cut frames signal, must not count as reached.
+// Simulates hours of short frames between frames that are cut: the epochs of both pools jump by
+// 2^30, twice, and the flags of the second half, which only cut frames signal, must not count as
+// reached.
 TEST_F(StageWaitsTest, FlagsOfTheSecondHalfDoNotGetOld) {
   PlanOptions options{.threads = 1, .context = 768, .max_batch_tokens = 128};
-  options.attention.push_back(
-      {.name = "attention",
-       .cores = topology::Topology::Detect().PickCores(2),  // two threads, so that appended rows have flags
-       .cpus = {},
-       .slots = 1});
+  options.attention.push_back({.name = "attention",
+                               // two threads, so that appended rows have flags
+                               .cores = topology::Topology::Detect().PickCores(2),
+                               .cpus = {},
+                               .slots = 1});
   const StagePlan plan =
       MakeStagePlan(model::ReadModelConfig(*model_.file()), topology::Topology::Detect(), options);
   ChainOptions stage_options;
@@ -143,7 +148,8 @@ TEST_F(StageWaitsTest, FlagsOfTheSecondHalfDoNotGetOld) {
   for (int round = 0; round < 2; ++round) {
     StageTesting::SkipEpochs(stage, kJump);
     run(10, 0);
-    // Whether a thread that passes too early reads wrong rows depends on timing; this check does not.
+    // Whether a thread that passes too early reads wrong rows depends on timing; this check does
+    // not.
     EXPECT_LT(StageTesting::OldestFlag(stage), 1u << 28);
     StageTesting::SkipEpochs(stage, kJump);
     run(60, 30);
@@ -171,7 +177,8 @@ TEST_F(StageWaitsTest, AThreadThatCannotStartIsAnError) {
   ChainOptions options;
   options.wait = kTestWait;
   const NoThreads none;
-  EXPECT_THROW(AttentionClient::StartThreads(plan, *model_.file(), {kTestWait, {kTestWait}}), Error);
+  EXPECT_THROW(AttentionClient::StartThreads(plan, *model_.file(), {kTestWait, {kTestWait}}),
+               Error);
   EXPECT_THROW(StageThreads(chain.chain, chain.stages, *model_.file(), options), Error);
 }
 

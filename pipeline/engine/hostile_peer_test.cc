@@ -1,6 +1,6 @@
-// A peer that writes to frames after it has sent them, as an RDMA peer or a process that maps the same memory
-// can. Whatever it writes and whenever, a frame is computed or refused, and no index is out of range. The
-// test is strongest under AddressSanitizer.
+// A peer that writes to frames after it has sent them, as an RDMA peer or a process that maps the
+// same memory can. Whatever it writes and whenever, a frame is computed or refused, and no index is
+// out of range. The test is strongest under AddressSanitizer.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -20,7 +20,8 @@ class Flipper {
     void* address;
     uint32_t valid, hostile;
   };
-  explicit Flipper(std::vector<Word> words) : words_(std::move(words)), thread_([this] { Run(); }) {}
+  explicit Flipper(std::vector<Word> words)
+      : words_(std::move(words)), thread_([this] { Run(); }) {}
   ~Flipper() {
     stop_.store(true);
     thread_.join();
@@ -28,7 +29,8 @@ class Flipper {
 
  private:
   void Run() {
-    // The valid value stays longer, so that frames often pass their checks before they are corrupted.
+    // The valid value stays longer, so that frames often pass their checks before they are
+    // corrupted.
     for (uint32_t turn = 0; !stop_.load(std::memory_order_relaxed); ++turn) {
       const Word& word = words_[turn % words_.size()];
       auto& value = *static_cast<std::atomic<uint32_t>*>(word.address);
@@ -49,7 +51,8 @@ constexpr uint32_t kHostile[] = {0x7fff'fff0, 4096, 0x8000'0000, 0xffff'ffff, 65
 class HostileChain : public testing::Test {
  protected:
   static constexpr uint32_t kRows = 8, kLogitRows = 3;
-  explicit HostileChain(const model::SynthOptions& synth = FourLayers(), size_t max_batch_tokens = 64)
+  explicit HostileChain(const model::SynthOptions& synth = FourLayers(),
+                        size_t max_batch_tokens = 64)
       : model_(synth), test_(MakeTestChain(*model_.file(), {{4, 1}}, 2, 2, max_batch_tokens)) {
     ChainPlan& chain = test_.chain;
     const std::string run = fmt::format("larder-hostile-{}/", getpid());
@@ -101,15 +104,17 @@ class HostileChain : public testing::Test {
       view.residual()[i] = static_cast<float>(i % 97) / 97.0f - 0.5f;
   }
 
-  // Sends up to `frames` frames and flips words of each while it is read; stops when one is refused. Returns
-  // the residuals of the last frame that came back.
-  std::vector<float> Talk(int frames, const std::function<std::vector<Flipper::Word>(std::byte*)>& words) {
+  // Sends up to `frames` frames and flips words of each while it is read; stops when one is
+  // refused. Returns the residuals of the last frame that came back.
+  std::vector<float> Talk(int frames,
+                          const std::function<std::vector<Flipper::Word>(std::byte*)>& words) {
     const ChainPlan& chain = test_.chain;
     const StageFrameShape shape = chain.frame_shape();
     std::vector<float> result;
     rdma::FrameLink out, in;
     const uint64_t session = ++session_;
-    out = rdma::ConnectLink(chain.first, chain.link_shape(), chain.identity("serving", session), 20000);
+    out = rdma::ConnectLink(chain.first, chain.link_shape(), chain.identity("serving", session),
+                            20000);
     in = listener_->Accept(chain.link_shape(), chain.identity("serving", session), 20000);
     for (int step = 0; step < frames; ++step) {
       if (!out.WaitSend(kTestWait)) break;
@@ -181,8 +186,9 @@ TEST_F(HostileChain, AStageUsesNothingThatThePeerCanStillChange) {
   EXPECT_EQ(FirstDifference(Talk(3, {}), before), "") << "and it still computes";
 }
 
-// A vocabulary so large that the logits of all rows of a frame do not fit: frames have 256 rows, and there is
-// room for the logits of 239. Regression: more were accepted, and an internal check ended the process.
+// A vocabulary so large that the logits of all rows of a frame do not fit: frames have 256 rows,
+// and there is room for the logits of 239. Regression: more were accepted, and an internal check
+// ended the process.
 class HostileChainOfManyLogits : public HostileChain {
  protected:
   HostileChainOfManyLogits() : HostileChain(ManyLogits(), 256) {}
@@ -228,14 +234,16 @@ class HostileWeights {
                                             .attention = {{.threads = 1, .slots = 2}}})),
         shape_(plan_) {}
 
-  // Runs an attention socket for up to `frames` frames, with the words flipped meanwhile. Returns the text of
-  // its Error, or "ended".
-  std::string Talk(int frames, const std::function<std::vector<Flipper::Word>(FrameMessage&)>& words) {
+  // Runs an attention socket for up to `frames` frames, with the words flipped meanwhile. Returns
+  // the text of its Error, or "ended".
+  std::string Talk(int frames,
+                   const std::function<std::vector<Flipper::Word>(FrameMessage&)>& words) {
     const auto memory = rdma::SharedMemory::Create(shape_.bytes(), "larder-hostile");
     const Exchange exchange(shape_.exchange, memory.data());
-    const auto region =
-        memory.span().subspan(shape_.link_offset(AttentionId(0)), rdma::ShmLink::RegionBytes(shape_.link));
-    auto& report = *reinterpret_cast<AttentionReport*>(memory.data() + shape_.report_offset(AttentionId(0)));
+    const auto region = memory.span().subspan(shape_.link_offset(AttentionId(0)),
+                                              rdma::ShmLink::RegionBytes(shape_.link));
+    auto& report =
+        *reinterpret_cast<AttentionReport*>(memory.data() + shape_.report_offset(AttentionId(0)));
     rdma::ShmLink::Format(region, shape_.link);
     rdma::ShmLink sender(region, shape_.link, rdma::LinkSide::kSend);
     rdma::ShmLink receiver(region, shape_.link, rdma::LinkSide::kReceive);
@@ -335,20 +343,25 @@ TEST(HostileWeightSocket, AWrongMessageIsAnErrorAndNoAbort) {
       {"an impossible number of halves", [](FrameMessage& m) { m.halves = 3; }},
       {"another epoch than expected", [](FrameMessage& m) { ++m.base_epoch; }},
       {"more rows than there is room for", [=](FrameMessage& m) { m.half[0].rows = rows + 1; }},
-      {"more rows than there is room for", [=](FrameMessage& m) { m.half[0].first_row = rows - 5; }},
+      {"more rows than there is room for",
+       [=](FrameMessage& m) { m.half[0].first_row = rows - 5; }},
       {"a slot that does not exist", [](FrameMessage& m) { m.slot()[1] = SlotId(2); }},
       {"a slot that does not exist", [](FrameMessage& m) { m.slot()[1] = SlotId(-1); }},
-      {"a position beyond the context", [=](FrameMessage& m) { m.position(max_batch_tokens)[3] = 1u << 30; }},
+      {"a position beyond the context",
+       [=](FrameMessage& m) { m.position(max_batch_tokens)[3] = 1u << 30; }},
       // A tile of three rows would take these positions to be `context` and beyond.
       {"a gap in the positions of a slot",
        [=](FrameMessage& m) { m.position(max_batch_tokens)[0] = context - 1; }},
-      {"more changes to the KV table than there is room for", [](FrameMessage& m) { m.kv_updates = 10'000; }},
+      {"more changes to the KV table than there is room for",
+       [](FrameMessage& m) { m.kv_updates = 10'000; }},
       {"a KV chunk that does not exist",
        [=](FrameMessage& m) { m.kv_update(max_batch_tokens)[0].chunk = 2; }},
       {"a KV chunk that does not exist",
        [=](FrameMessage& m) { m.kv_update(max_batch_tokens)[1].copied_from = 2; }},
-      {"KV beyond the context", [=](FrameMessage& m) { m.kv_update(max_batch_tokens)[1].index = 1; }},
-      {"a message of an unknown kind", [](FrameMessage& m) { m.kind = static_cast<FrameMessage::Kind>(9); }},
+      {"KV beyond the context",
+       [=](FrameMessage& m) { m.kv_update(max_batch_tokens)[1].index = 1; }},
+      {"a message of an unknown kind",
+       [](FrameMessage& m) { m.kind = static_cast<FrameMessage::Kind>(9); }},
   };
   for (const auto& [expected, spoil] : table) {
     const std::string said =

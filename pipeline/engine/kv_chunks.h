@@ -1,9 +1,9 @@
-// KvChunks: which chunks of the attention sockets' KV caches (attention_node/kv_region.h) each slot lists.
-// One object decides for all sockets of a chain: it hands out chunks as sequences grow, lets sequences with a
-// common beginning list the same ones, and says what has changed, as KvUpdates for the next micro-batch. A
-// chunk that several slots list is not written: who would write into it gets a copy. Plain bookkeeping,
-// without the keys and values themselves. Only the engine's thread uses it; it allocates nothing after its
-// construction.
+// KvChunks: which chunks of the attention sockets' KV caches (attention_node/kv_region.h) each slot
+// lists. One object decides for all sockets of a chain: it hands out chunks as sequences grow, lets
+// sequences with a common beginning list the same ones, and says what has changed, as KvUpdates for
+// the next micro-batch. A chunk that several slots list is not written: who would write into it
+// gets a copy. Plain bookkeeping, without the keys and values themselves. Only the engine's thread
+// uses it; it allocates nothing after its construction.
 #pragma once
 
 #include <cstddef>
@@ -19,9 +19,11 @@ namespace larder::pipeline::inline engine {
 struct KvChunksShape {
   size_t slots = 1, context = 1;
   size_t chunk_positions = 1;
-  // Where the slots of each attention socket end; empty: attention is colocated, one socket has all.
+  // Where the slots of each attention socket end; empty: attention is colocated, one socket has
+  // all.
   std::vector<SlotId> slot_ends;
-  std::vector<size_t> chunk_ends;  // of each socket; each has at least the chunks of one full context
+  std::vector<size_t> chunk_ends;  // of each socket; each has at least the chunks of one full
+                                   // context
   size_t max_updates = 1;          // of a micro-batch
   size_t kept = 0;                 // sequences without a slot
 
@@ -33,27 +35,31 @@ class KvChunks {
   explicit KvChunks(const KvChunksShape& shape);
   const KvChunksShape& shape() const { return shape_; }
 
-  // Ids from shape().slots on, `kept` of them, are of sequences that are kept for others to begin with: no
-  // micro-batch has rows of them, and no socket knows of them. They come by Keep, and go by Reset.
+  // Ids from shape().slots on, `kept` of them, are of sequences that are kept for others to begin
+  // with: no micro-batch has rows of them, and no socket knows of them. They come by Keep, and go
+  // by Reset.
   size_t lists() const { return lengths_.size(); }
 
   // The positions of the slot's sequence, [0, length).
   size_t length(SlotId slot) const { return lengths_[slot.index()]; }
-  // Makes room for positions up to `end`, where the sequence goes on from `begin` <= length: it is cut there.
-  // Returns how far there is room: `end`, or less if no chunk is free.
+  // Makes room for positions up to `end`, where the sequence goes on from `begin` <= length: it is
+  // cut there. Returns how far there is room: `end`, or less if no chunk is free.
   size_t Reserve(SlotId slot, size_t begin, size_t end);
   // Positions up to `end`, for which there is room, have been submitted.
   void Extend(SlotId slot, size_t end) { lengths_[slot.index()] = end; }
-  // Makes `to` a sequence with the first `positions` of `from`, another slot; `to` loses what it had. Returns
-  // how many it has: fewer if chunks or updates run out, none of another socket's slot.
+  // Makes `to` a sequence with the first `positions` of `from`, another slot; `to` loses what it
+  // had. Returns how many it has: fewer if chunks or updates run out, none of another socket's
+  // slot.
   size_t Fork(SlotId to, SlotId from, size_t positions);
-  // Gives the kept sequence `kept`, which loses what it had, what the slot has; the slot is empty then.
+  // Gives the kept sequence `kept`, which loses what it had, what the slot has; the slot is empty
+  // then.
   void Keep(SlotId kept, SlotId slot);
-  // The opposite. Returns whether it is done: the next micro-batch may have no room for so many updates.
+  // The opposite. Returns whether it is done: the next micro-batch may have no room for so many
+  // updates.
   bool Restore(SlotId slot, SlotId kept);
-  // Lists free chunks until the slot, whose sequence ends with a chunk, has `chunks`, for keys and values
-  // that are not computed but copied to them before Extend. Returns how many it has: fewer if chunks or
-  // updates run out.
+  // Lists free chunks until the slot, whose sequence ends with a chunk, has `chunks`, for keys and
+  // values that are not computed but copied to them before Extend. Returns how many it has: fewer
+  // if chunks or updates run out.
   size_t Grow(SlotId slot, size_t chunks);
   // The chunk at `index` of its list.
   uint32_t chunk(SlotId slot, size_t index) const { return entry(slot, index); }
@@ -85,7 +91,9 @@ class KvChunks {
     size_t free = 0;
   };
   uint32_t& entry(SlotId slot, size_t index) { return table_[slot.index() * slot_chunks_ + index]; }
-  uint32_t entry(SlotId slot, size_t index) const { return table_[slot.index() * slot_chunks_ + index]; }
+  uint32_t entry(SlotId slot, size_t index) const {
+    return table_[slot.index() * slot_chunks_ + index];
+  }
   Pool& pool_of(SlotId slot) { return pools_[socket_[slot.index()]]; }
   // The most updates of forks: those that the next micro-batch's rows need are left free.
   size_t MostForks() const { return updates_.size() / 2; }

@@ -9,7 +9,8 @@ namespace larder::pipeline::inline engine {
 
 size_t KvChunks::Reserve(SlotId slot, size_t begin, size_t end) {
   size_t& length = lengths_[slot.index()];
-  LARDER_CHECK(slot.index() < shape_.slots && begin <= length && begin <= end && end <= shape_.context);
+  LARDER_CHECK(slot.index() < shape_.slots && begin <= length && begin <= end &&
+               end <= shape_.context);
   const size_t in_chunk = begin % shape_.chunk_positions;  // positions of the last chunk that stay
   if (begin < length) {
     Cut(slot, CeilDiv(begin, shape_.chunk_positions));
@@ -38,7 +39,8 @@ size_t KvChunks::Fork(SlotId to, SlotId from, size_t positions) {
   LARDER_CHECK(to.index() < shape_.slots && to != from && positions <= length(from));
   Reset(to);
   if (socket_of(to) != socket_of(from)) return 0;
-  const size_t whole = positions / shape_.chunk_positions, rest = positions % shape_.chunk_positions;
+  const size_t whole = positions / shape_.chunk_positions,
+               rest = positions % shape_.chunk_positions;
   size_t& length = lengths_[to.index()];
   const size_t most = MostForks();
   for (size_t i = 0; i < whole && updates_count_ < most; ++i) {

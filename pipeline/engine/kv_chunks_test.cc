@@ -1,5 +1,5 @@
-// Chunks are handed out, shared, copied and given back: against sequences that each have a memory of their
-// own.
+// Chunks are handed out, shared, copied and given back: against sequences that each have a memory
+// of their own.
 #include "pipeline/engine/kv_chunks.h"
 
 #include <gtest/gtest.h>
@@ -125,7 +125,8 @@ TEST(KvChunks, NothingIsSharedBetweenSockets) {
   EXPECT_EQ(kv.free(AttentionId(1)), 13u);
   Write(kv, SlotId(0), 0, 50);
   Write(kv, SlotId(3), 0, 20);
-  for (const model::KvUpdate& update : kv.updates()) EXPECT_EQ(update.chunk < 7, update.slot == SlotId(0));
+  for (const model::KvUpdate& update : kv.updates())
+    EXPECT_EQ(update.chunk < 7, update.slot == SlotId(0));
   EXPECT_EQ(kv.Fork(SlotId(1), SlotId(0), 40), 0u);
   EXPECT_EQ(kv.length(SlotId(1)), 0u);
   EXPECT_EQ(kv.Fork(SlotId(2), SlotId(3), 17), 17u);
@@ -160,8 +161,8 @@ TEST(KvChunks, AForkLeavesUpdatesForTheRows) {
   EXPECT_EQ(kv.Reserve(SlotId(1), 32, 64), 64u);
 }
 
-// Random sequences, cut, continued, forked, forgotten; each position has a value that only its own sequence
-// could have written.
+// Random sequences, cut, continued, forked, forgotten; each position has a value that only its own
+// sequence could have written.
 TEST(KvChunks, EverySequenceHasItsOwnValues) {
   std::mt19937 random(5);
   const auto below = [&](size_t n) { return random() % n; };
@@ -206,7 +207,8 @@ TEST(KvChunks, EverySequenceHasItsOwnValues) {
         if (room == begin) continue;
         kv.Extend(slot, room);
         for (size_t p = begin; p < room; ++p) mine.push_back(next++);
-        memory.Apply(kv.updates());  // rows and the changes before them go together, as in a micro-batch
+        memory.Apply(kv.updates());  // rows and the changes before them go together, as in a
+                                     // micro-batch
         kv.ClearUpdates();
         for (size_t p = begin; p < room; ++p) memory.at(slot, p) = mine[p];
       }
@@ -216,7 +218,8 @@ TEST(KvChunks, EverySequenceHasItsOwnValues) {
       kv.ClearUpdates();
       for (SlotId id(0); id.index() < shape.slots; ++id) {
         for (size_t p = 0; p < expected[id.index()].size(); ++p)
-          ASSERT_EQ(memory.at(id, p), expected[id.index()][p]) << "slot " << id.value << " position " << p;
+          ASSERT_EQ(memory.at(id, p), expected[id.index()][p])
+              << "slot " << id.value << " position " << p;
       }
     }
     kv.ResetAll();

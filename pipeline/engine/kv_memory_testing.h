@@ -1,5 +1,5 @@
-// Test support: what attention sockets do with KvUpdates, with numbers for keys and values. Included by tests
-// only.
+// Test support: what attention sockets do with KvUpdates, with numbers for keys and values.
+// Included by tests only.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ class KvMemory {
   void Apply(std::span<const model::KvUpdate> updates) {
     LARDER_CHECK(updates.size() <= shape_.max_updates);
     for (const model::KvUpdate& update : updates) {
-      LARDER_CHECK(update.Problem(shape_.slots, shape_.slot_chunks(), {0, shape_.chunk_ends.back()}) ==
-                   nullptr);
+      LARDER_CHECK(update.Problem(shape_.slots, shape_.slot_chunks(),
+                                  {0, shape_.chunk_ends.back()}) == nullptr);
       table_[update.slot.index() * shape_.slot_chunks() + update.index] = update.chunk;
       LARDER_CHECK(update.copied_positions < shape_.chunk_positions);
       for (size_t i = 0; i < update.copied_positions; ++i) {
@@ -36,7 +36,8 @@ class KvMemory {
   }
   size_t chunk_bytes() const { return shape_.chunk_positions * sizeof(uint64_t); }
   uint64_t& at(SlotId slot, size_t position) {
-    const uint32_t chunk = table_[slot.index() * shape_.slot_chunks() + position / shape_.chunk_positions];
+    const uint32_t chunk =
+        table_[slot.index() * shape_.slot_chunks() + position / shape_.chunk_positions];
     return values_.at(chunk * shape_.chunk_positions + position % shape_.chunk_positions);
   }
 

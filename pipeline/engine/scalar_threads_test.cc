@@ -1,6 +1,6 @@
 // The engine's threads on the scalar kernels, which are compiled, not generated: only then can
-// ThreadSanitizer see which data the threads share and whether flags and barriers order it. .ci/run runs
-// these tests under it. Eight threads are more than a small machine has cores.
+// ThreadSanitizer see which data the threads share and whether flags and barriers order it. .ci/run
+// runs these tests under it. Eight threads are more than a small machine has cores.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -31,7 +31,8 @@ class ScalarThreadsTest : public testing::Test {
           << "slot " << slot.value;
     }
     EXPECT_EQ(
-        FirstDifference(RunChunks(*engine, tokens_, 1, SlotId(static_cast<int32_t>(slots) - 1)), baseline_),
+        FirstDifference(RunChunks(*engine, tokens_, 1, SlotId(static_cast<int32_t>(slots) - 1)),
+                        baseline_),
         "");
   }
 
@@ -42,7 +43,9 @@ class ScalarThreadsTest : public testing::Test {
 
 TEST_F(ScalarThreadsTest, Colocated) { ExpectSameBits({.threads = 8}, 1); }
 
-TEST_F(ScalarThreadsTest, OneAttentionSocket) { ExpectSameBits({.threads = 5, .attention = {{3, 1}}}, 1); }
+TEST_F(ScalarThreadsTest, OneAttentionSocket) {
+  ExpectSameBits({.threads = 5, .attention = {{3, 1}}}, 1);
+}
 
 TEST_F(ScalarThreadsTest, SeveralAttentionSockets) {
   ExpectSameBits({.threads = 3, .attention = {{2, 1}, {2, 1}, {1, 1}}}, 3);
@@ -58,7 +61,8 @@ TEST_F(ScalarThreadsTest, SequencesOfAllSocketsInOneFrame) {
     const auto at = baseline_.begin() + static_cast<std::ptrdiff_t>(i * 301);
     for (size_t slot = 0; slot < 4; ++slot) {
       const auto logits = engine->logits(slot);
-      ASSERT_EQ(FirstDifference({logits.begin(), logits.end()}, {at, at + 301}), "") << i << " " << slot;
+      ASSERT_EQ(FirstDifference({logits.begin(), logits.end()}, {at, at + 301}), "")
+          << i << " " << slot;
     }
   }
 }

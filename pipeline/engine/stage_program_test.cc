@@ -11,8 +11,13 @@ namespace {
 
 model::SynthOptions SmallModel(size_t kv_heads) {
   model::SynthOptions options;
-  options.shape = {
-      .layers = 3, .dim = 128, .ffn = 256, .heads = 8, .kv_heads = kv_heads, .head_size = 16, .vocab = 320};
+  options.shape = {.layers = 3,
+                   .dim = 128,
+                   .ffn = 256,
+                   .heads = 8,
+                   .kv_heads = kv_heads,
+                   .head_size = 16,
+                   .vocab = 320};
   return options;
 }
 
@@ -20,7 +25,8 @@ model::SynthOptions SmallModel(size_t kv_heads) {
 std::map<int, int> Barriers(std::span<const threadpool::Step> steps) {
   std::map<int, int> barriers;
   for (const auto& step : steps) {
-    if (step.barrier && step.kind != static_cast<uint16_t>(model::StepKind::kEmbed)) ++barriers[step.layer];
+    if (step.barrier && step.kind != static_cast<uint16_t>(model::StepKind::kEmbed))
+      ++barriers[step.layer];
   }
   return barriers;
 }
@@ -36,14 +42,14 @@ TEST(StageProgramTest, AtMostFourSynchronisationPointsALayer) {
         ASSERT_EQ(barriers.size(), 3u);
         for (const auto& [layer, n] : barriers)
           EXPECT_EQ(n, 4) << "layer " << layer << ", thread " << t << " of " << threads;
-        // Between barriers a thread waits only for a head's producers, for the thread that appends the head's
-        // rows and, in frames in which it shares a row with others, for these.
+        // Between barriers a thread waits only for a head's producers, for the thread that appends
+        // the head's rows and, in frames in which it shares a row with others, for these.
         for (const auto& step : steps) {
           if (step.wait_count == 0) continue;
-          EXPECT_TRUE(
-              step.kind == static_cast<uint16_t>(model::StepKind::kAppend) ||
-              step.kind == static_cast<uint16_t>(model::StepKind::kAttention) ||
-              (step.kind == static_cast<uint16_t>(model::StepKind::kMerge) && step.needed != nullptr));
+          EXPECT_TRUE(step.kind == static_cast<uint16_t>(model::StepKind::kAppend) ||
+                      step.kind == static_cast<uint16_t>(model::StepKind::kAttention) ||
+                      (step.kind == static_cast<uint16_t>(model::StepKind::kMerge) &&
+                       step.needed != nullptr));
           EXPECT_LE(step.wait_count, CeilDiv(threads, kv_heads) + 2);
         }
       }
@@ -54,12 +60,13 @@ TEST(StageProgramTest, AtMostFourSynchronisationPointsALayer) {
 TEST(StageProgramTest, BarriersMatchOnAllThreads) {
   const TestModel model(SmallModel(2));
   auto engine = MakeEngine(model.file(), {.threads = 5});
-  for (const auto form : {weight_node::ProgramForm::kFewRows, weight_node::ProgramForm::kManyRows}) {
+  for (const auto form :
+       {weight_node::ProgramForm::kFewRows, weight_node::ProgramForm::kManyRows}) {
     std::vector<size_t> barriers;
     for (size_t t = 0; t < 5; ++t) {
       const auto steps = engine->stage().steps(form, t);
-      barriers.push_back(static_cast<size_t>(
-          std::count_if(steps.begin(), steps.end(), [](const auto& step) { return step.barrier; })));
+      barriers.push_back(static_cast<size_t>(std::count_if(
+          steps.begin(), steps.end(), [](const auto& step) { return step.barrier; })));
     }
     EXPECT_EQ(std::count(barriers.begin(), barriers.end(), barriers[0]), 5);
   }

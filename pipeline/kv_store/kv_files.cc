@@ -41,7 +41,8 @@ struct Header {
 static_assert(sizeof(Header) == 56);
 
 uint64_t ChecksumOf(std::span<const int32_t> tokens, std::span<const uint8_t> chunk) {
-  return XXH3_64bits_withSeed(chunk.data(), chunk.size(), XXH3_64bits(tokens.data(), tokens.size_bytes()));
+  return XXH3_64bits_withSeed(chunk.data(), chunk.size(),
+                              XXH3_64bits(tokens.data(), tokens.size_bytes()));
 }
 
 }  // namespace
@@ -50,7 +51,8 @@ class KvFiles::Keys {
  public:
   Keys(const KvFilesOptions& options, std::span<const int32_t> tokens, uint64_t tenant)
       : tokens_(tokens), positions_(options.chunk_positions) {
-    const uint64_t of[] = {kVersion, options.model, tenant, options.chunk_positions, options.chunk_bytes};
+    const uint64_t of[] = {kVersion, options.model, tenant, options.chunk_positions,
+                           options.chunk_bytes};
     XXH3_128bits_reset(&state_);
     XXH3_128bits_update(&state_, of, sizeof of);
   }
@@ -88,7 +90,8 @@ KvFiles::KvFiles(const KvFilesOptions& options) : options_(options) {
     throw Error("{}: can't open the folder: {}", options_.folder, std::strerror(errno));
   if (about.st_uid != ::geteuid() || (about.st_mode & 022) != 0) {
     throw Error(
-        "{}: the folder is of user {} with mode {:o}; expected one of user {} that nobody else may write to: "
+        "{}: the folder is of user {} with mode {:o}; expected one of user {} that nobody else may "
+        "write to: "
         "who can change its files can change answers",
         options_.folder, about.st_uid, about.st_mode & 0777, ::geteuid());
   }
@@ -108,11 +111,13 @@ void KvFiles::Scan() {
   };
   std::vector<Found> found;
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(options_.folder.c_str()), &::closedir);
-  if (folder == nullptr) throw Error("{}: can't read the folder: {}", options_.folder, std::strerror(errno));
+  if (folder == nullptr)
+    throw Error("{}: can't read the folder: {}", options_.folder, std::strerror(errno));
   while (const dirent* entry = ::readdir(folder.get())) {
     const std::string name = entry->d_name;
     const bool whole = name.size() == kNameBytes + std::strlen(kSuffix) && name.ends_with(kSuffix);
-    const bool rest = name.size() == kNameBytes + std::strlen(kSuffix) + 4 && name.ends_with(".kv.tmp");
+    const bool rest =
+        name.size() == kNameBytes + std::strlen(kSuffix) + 4 && name.ends_with(".kv.tmp");
     if (!whole && !rest) continue;  // not ours
     if (name.find_first_not_of("0123456789abcdef") != kNameBytes) continue;
     if (rest) {
@@ -126,7 +131,8 @@ void KvFiles::Scan() {
                      std::stoull(name.substr(16, 16), nullptr, 16)};
     found.push_back({about.st_mtim, {key, static_cast<uint64_t>(about.st_size)}});
   }
-  // Of those used together the longer, which are later parts of a sequence, come first: they go first.
+  // Of those used together the longer, which are later parts of a sequence, come first: they go
+  // first.
   std::ranges::sort(found, {}, [](const Found& of) {
     return std::tuple(of.used.tv_sec, of.used.tv_nsec, ~of.file.bytes, of.file.key);
   });
@@ -182,8 +188,8 @@ void KvFiles::MakeRoom(uint64_t bytes) {
   }
 }
 
-void KvFiles::Write(std::span<const int32_t> tokens, uint64_t tenant, std::span<const uint8_t> chunk,
-                    const Pace& pace) {
+void KvFiles::Write(std::span<const int32_t> tokens, uint64_t tenant,
+                    std::span<const uint8_t> chunk, const Pace& pace) {
   LARDER_CHECK(!tokens.empty() && tokens.size() % options_.chunk_positions == 0 &&
                chunk.size() == options_.chunk_bytes);
   const Key key = Keys(options_, tokens, tenant).Last();
@@ -220,12 +226,13 @@ std::string KvFiles::Problem(int fd, std::span<const int32_t> tokens, uint64_t t
                              std::span<uint8_t> chunk) const {
   Header header, expected;
   if (!ReadAll(fd, &header, sizeof header)) return "it is too short";
-  if (std::memcmp(header.magic, expected.magic, sizeof header.magic) != 0) return "it is no KV chunk";
+  if (std::memcmp(header.magic, expected.magic, sizeof header.magic) != 0)
+    return "it is no KV chunk";
   if (header.version != kVersion)
     return fmt::format("it is of format {}; this larder reads {}", header.version, kVersion);
   if (header.model != options_.model) return "it is another model's";
-  if (header.tenant != tenant || header.tokens != tokens.size() || header.chunk_bytes != chunk.size() ||
-      header.chunk_positions != options_.chunk_positions)
+  if (header.tenant != tenant || header.tokens != tokens.size() ||
+      header.chunk_bytes != chunk.size() || header.chunk_positions != options_.chunk_positions)
     return "it is another sequence's";
   std::vector<int32_t> of(tokens.size());
   if (!ReadAll(fd, of.data(), tokens.size_bytes())) return "it is too short";

@@ -1,10 +1,11 @@
-// KvFiles: KV chunks in the files of a folder. A chunk's keys and values are a function of the model and of
-// all tokens up to its end, so a file has these tokens, and the chunk is used only where they are equal; the
-// file's name is their hash, which finds it. A file that is not what it should be (another model's, another
-// version's, cut short, changed) is never used, and removed when it is met: then the tokens are computed.
+// KvFiles: KV chunks in the files of a folder. A chunk's keys and values are a function of the
+// model and of all tokens up to its end, so a file has these tokens, and the chunk is used only
+// where they are equal; the file's name is their hash, which finds it. A file that is not what it
+// should be (another model's, another version's, cut short, changed) is never used, and removed
+// when it is met: then the tokens are computed.
 //
-// The folder belongs to one process at a time. Files are written under another name, synced and renamed; the
-// ones unused for longest are removed as far as the limit demands.
+// The folder belongs to one process at a time. Files are written under another name, synced and
+// renamed; the ones unused for longest are removed as far as the limit demands.
 #pragma once
 
 #include <array>
@@ -34,13 +35,14 @@ struct KvFilesOptions {
 struct KvFilesStatus {
   std::atomic<uint64_t> bytes{0}, files{0};     // that there are
   std::atomic<uint64_t> written{0}, read{0};    // chunks
-  std::atomic<uint64_t> refused{0}, failed{0};  // files that were not what they should be; writes that failed
+  std::atomic<uint64_t> refused{0}, failed{0};  // files that were not what they should be; writes
+                                                // that failed
 };
 
 class KvFiles {
  public:
-  // Looks at the folder's files, and removes those beyond the limit. Throws Error: it cannot be made, is
-  // another user's, is open to others, or is in use.
+  // Looks at the folder's files, and removes those beyond the limit. Throws Error: it cannot be
+  // made, is another user's, is open to others, or is in use.
   explicit KvFiles(const KvFilesOptions&);
 
   const KvFilesOptions& options() const { return options_; }
@@ -53,12 +55,12 @@ class KvFiles {
 
   // Called between pieces of a file, with the bytes since the last call: may sleep.
   using Pace = std::function<void(size_t bytes)>;
-  // Writes the last chunk of `tokens`, which are whole chunks. Does nothing if it is there or larger than the
-  // limit. Throws Error; then there is no file of it.
+  // Writes the last chunk of `tokens`, which are whole chunks. Does nothing if it is there or
+  // larger than the limit. Throws Error; then there is no file of it.
   void Write(std::span<const int32_t> tokens, uint64_t tenant, std::span<const uint8_t> chunk,
              const Pace& pace = {});
-  // Reads the last chunk of `tokens`. Returns false if it is not there any more. Throws Error, which names
-  // the file and says what was wrong: it is removed. `chunk` has any bytes then.
+  // Reads the last chunk of `tokens`. Returns false if it is not there any more. Throws Error,
+  // which names the file and says what was wrong: it is removed. `chunk` has any bytes then.
   bool Read(std::span<const int32_t> tokens, uint64_t tenant, std::span<uint8_t> chunk);
   // All chunks of `tokens` have been used, the first ones last: so these are removed last.
   void Touch(std::span<const int32_t> tokens, uint64_t tenant);

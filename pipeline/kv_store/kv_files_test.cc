@@ -1,4 +1,5 @@
-// What is written is read again, by this process and the next; what is not what it should be is not used.
+// What is written is read again, by this process and the next; what is not what it should be is not
+// used.
 #include "pipeline/kv_store/kv_files.h"
 
 #include <gtest/gtest.h>
@@ -42,12 +43,15 @@ class KvFilesTest : public testing::Test {
             .chunk_bytes = kBytes};
   }
   // The chunks of a sequence, one after the other.
-  static void WriteAll(KvFiles& files, const std::vector<int32_t>& tokens, uint64_t tenant, uint32_t seed) {
+  static void WriteAll(KvFiles& files, const std::vector<int32_t>& tokens, uint64_t tenant,
+                       uint32_t seed) {
     for (size_t i = 1; i * kPositions <= tokens.size(); ++i)
-      files.Write(std::span(tokens).first(i * kPositions), tenant, Bytes(seed + static_cast<uint32_t>(i)));
+      files.Write(std::span(tokens).first(i * kPositions), tenant,
+                  Bytes(seed + static_cast<uint32_t>(i)));
     files.Touch(tokens, tenant);
   }
-  static std::vector<uint8_t> Read(KvFiles& files, std::span<const int32_t> tokens, uint64_t tenant) {
+  static std::vector<uint8_t> Read(KvFiles& files, std::span<const int32_t> tokens,
+                                   uint64_t tenant) {
     std::vector<uint8_t> bytes(kBytes);
     if (!files.Read(tokens, tenant, bytes)) bytes.clear();
     return bytes;
@@ -132,13 +136,15 @@ TEST_F(KvFilesTest, ACutOrLongerFileIsRefused) {
     WriteAll(files, tokens, 0, 1);
     const auto path = Files().at(0);
     std::filesystem::resize_file(
-        path, static_cast<uintmax_t>(static_cast<intmax_t>(std::filesystem::file_size(path)) + more));
+        path,
+        static_cast<uintmax_t>(static_cast<intmax_t>(std::filesystem::file_size(path)) + more));
     EXPECT_THROW(Read(files, tokens, 0), Error);
     EXPECT_TRUE(Files().empty());
   }
 }
 
-// Of a sequence the end goes first, and of several the one unused for longest; across a restart, too.
+// Of a sequence the end goes first, and of several the one unused for longest; across a restart,
+// too.
 TEST_F(KvFilesTest, NeverMoreThanTheLimit) {
   const std::vector<int32_t> a = Tokens(3, 1000), b = Tokens(3, 2000);
   {
@@ -156,7 +162,8 @@ TEST_F(KvFilesTest, NeverMoreThanTheLimit) {
   EXPECT_GT(files.Find(b, 0), 0u);
   std::mt19937 random(1);
   for (int i = 0; i < 200; ++i) {
-    WriteAll(files, Tokens(1 + random() % 3, static_cast<int32_t>(random() % 9) * 100), random() % 2, 5);
+    WriteAll(files, Tokens(1 + random() % 3, static_cast<int32_t>(random() % 9) * 100),
+             random() % 2, 5);
     ASSERT_LE(files.status().bytes.load(), limit);
     uint64_t bytes = 0;
     for (const auto& path : Files()) bytes += std::filesystem::file_size(path);

@@ -107,7 +107,8 @@ void KvMover::Move(KvJob& job) {
   };
   try {
     for (; job.done < job.chunks.size(); ++job.done) {
-      const auto tokens = std::span<const int32_t>(job.tokens).first((job.first + job.done + 1) * positions);
+      const auto tokens =
+          std::span<const int32_t>(job.tokens).first((job.first + job.done + 1) * positions);
       const std::span<uint8_t> chunk = job.memory[job.done];
       if (job.kind == KvJob::Kind::kStore) {
         files_.Write(tokens, job.tenant, chunk, pace);

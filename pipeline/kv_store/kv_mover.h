@@ -1,7 +1,8 @@
-// KvMover: the thread that moves KV chunks between the KV cache and files (kv_files.h), so that the compute
-// threads need not wait for a disk. One thread, the scheduler's, gives it jobs and takes them back when they
-// are done; the chunks of a job are the mover's in between. Reading goes before writing. It runs with low
-// priority and writes at a limited rate, since it may share its CPU with compute threads.
+// KvMover: the thread that moves KV chunks between the KV cache and files (kv_files.h), so that the
+// compute threads need not wait for a disk. One thread, the scheduler's, gives it jobs and takes
+// them back when they are done; the chunks of a job are the mover's in between. Reading goes before
+// writing. It runs with low priority and writes at a limited rate, since it may share its CPU with
+// compute threads.
 #pragma once
 
 #include <atomic>
@@ -27,7 +28,8 @@ struct KvJob {
   enum class Kind { kStore, kLoad };
   Kind kind = Kind::kStore;
   SlotId slot;                  // for the caller
-  std::vector<int32_t> tokens;  // whole chunks, from the sequence's beginning to the end of the last chunk
+  std::vector<int32_t> tokens;  // whole chunks, from the sequence's beginning to the end of the
+                                // last chunk
   uint64_t tenant = 0;
   size_t first = 0;
   std::vector<uint32_t> chunks;            // for the caller: their numbers
@@ -39,7 +41,8 @@ class KvMover {
  public:
   struct Options {
     uint64_t write_bytes_per_s = 256 << 20;
-    // Called on the mover's thread with a line for people: a file that was refused, a disk that is full.
+    // Called on the mover's thread with a line for people: a file that was refused, a disk that is
+    // full.
     std::function<void(const std::string&)> on_problem = [](const std::string&) {};
   };
   // files: used by no one else from then on.
@@ -47,7 +50,9 @@ class KvMover {
   ~KvMover();  // drops what has not begun
 
   // The number of whole chunks at the beginning of the tokens that there are.
-  size_t Find(std::span<const int32_t> tokens, uint64_t tenant) const { return files_.Find(tokens, tenant); }
+  size_t Find(std::span<const int32_t> tokens, uint64_t tenant) const {
+    return files_.Find(tokens, tenant);
+  }
   const KvFilesStatus& status() const { return files_.status(); }  // any thread
   size_t chunk_positions() const { return files_.options().chunk_positions; }
 
@@ -58,7 +63,8 @@ class KvMover {
   std::optional<KvJob> Drop();
   size_t jobs() const { return jobs_; }                // started and not given back
   size_t chunks_to_store() const { return storing_; }  // of those
-  // Waits until a job is done, for at most `ms` (negative: without limit). At once if there are no jobs.
+  // Waits until a job is done, for at most `ms` (negative: without limit). At once if there are no
+  // jobs.
   void Wait(int ms);
 
  private:

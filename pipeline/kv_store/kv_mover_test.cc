@@ -37,7 +37,8 @@ class KvMoverTest : public testing::Test {
     }
   }
   void Fill(uint8_t with) {
-    for (size_t i = 0; i < memory_.size(); ++i) std::ranges::fill(memory_[i], static_cast<uint8_t>(with + i));
+    for (size_t i = 0; i < memory_.size(); ++i)
+      std::ranges::fill(memory_[i], static_cast<uint8_t>(with + i));
   }
 
   TemporaryFolder folder_;
@@ -73,7 +74,8 @@ TEST_F(KvMoverTest, StoresAndLoads) {
 
 TEST_F(KvMoverTest, ALoadEndsAtTheFirstFileThatIsNotGood) {
   std::vector<std::string> problems;
-  KvMover mover(files_, {.on_problem = [&](const std::string& problem) { problems.push_back(problem); }});
+  KvMover mover(files_,
+                {.on_problem = [&](const std::string& problem) { problems.push_back(problem); }});
   KvJob store = Job(KvJob::Kind::kStore, 3);
   Fill(5);
   mover.Start(std::move(store));
@@ -120,7 +122,8 @@ TEST_F(KvMoverTest, WhatHasNotBegunCanBeTakenBack) {
 
 TEST_F(KvMoverTest, AWriteThatFailsIsSaidOnce) {
   std::vector<std::string> problems;
-  KvMover mover(files_, {.on_problem = [&](const std::string& problem) { problems.push_back(problem); }});
+  KvMover mover(files_,
+                {.on_problem = [&](const std::string& problem) { problems.push_back(problem); }});
   std::filesystem::remove_all(folder_ / "kv");
   for (int32_t i = 0; i < 3; ++i) {
     mover.Start(Job(KvJob::Kind::kStore, 1, 100 * i));

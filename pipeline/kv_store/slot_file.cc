@@ -49,11 +49,13 @@ std::string WhyNotFileName(const std::string& name) {
                     });
   if (good) return "";
   return fmt::format(
-      "expected 1 to {} printable ASCII characters without spaces, slashes and colons, the first no dot",
+      "expected 1 to {} printable ASCII characters without spaces, slashes and colons, the first "
+      "no dot",
       kMostNameBytes);
 }
 
-size_t WriteSlotFile(const std::string& path, const SlotFileOptions& options, const SlotContents& contents) {
+size_t WriteSlotFile(const std::string& path, const SlotFileOptions& options,
+                     const SlotContents& contents) {
   LARDER_CHECK(contents.bytes.size() ==
                CeilDiv(contents.tokens.size(), options.chunk_positions) * options.chunk_bytes);
   SlotHeader header = {.chunk_positions = static_cast<uint32_t>(options.chunk_positions),
@@ -85,14 +87,16 @@ SlotContents ReadSlotFile(const std::string& path, const SlotFileOptions& option
   if (header.version != kSlotVersion)
     throw Error("{}: it is of format {}; this larder reads {}", path, header.version, kSlotVersion);
   if (header.model != options.model) throw Error("{}: it is another model's", path);
-  if (header.chunk_positions != options.chunk_positions || header.chunk_bytes != options.chunk_bytes)
+  if (header.chunk_positions != options.chunk_positions ||
+      header.chunk_bytes != options.chunk_bytes)
     throw Error("{}: its KV cache is laid out otherwise", path);
   if (header.tokens == 0 || header.tokens > options.context)
     throw Error("{}: its {} tokens do not fit the context of {} tokens", path, header.tokens,
                 options.context);
   const size_t chunk_bytes = CeilDiv(header.tokens, options.chunk_positions) * options.chunk_bytes;
   // Before memory is taken for what it says that it has.
-  if (static_cast<uint64_t>(about.st_size) != sizeof header + header.tokens * sizeof(int32_t) + chunk_bytes)
+  if (static_cast<uint64_t>(about.st_size) !=
+      sizeof header + header.tokens * sizeof(int32_t) + chunk_bytes)
     throw Error("{}: its length is wrong", path);
   SlotContents contents;
   contents.tenant = header.tenant;
@@ -100,7 +104,8 @@ SlotContents ReadSlotFile(const std::string& path, const SlotFileOptions& option
   contents.bytes.resize(chunk_bytes);
   read_all(contents.tokens.data(), header.tokens * sizeof(int32_t));
   read_all(contents.bytes.data(), chunk_bytes);
-  if (header.checksum != SlotChecksumOf(header, contents)) throw Error("{}: its checksum is wrong", path);
+  if (header.checksum != SlotChecksumOf(header, contents))
+    throw Error("{}: its checksum is wrong", path);
   return contents;
 }
 

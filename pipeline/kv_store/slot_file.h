@@ -1,5 +1,5 @@
-// One sequence's KV cache in a file of a name that a user gives: its tokens and all of its chunks. Useless to
-// another model, refused when it is damaged, complete or not there. Any thread.
+// One sequence's KV cache in a file of a name that a user gives: its tokens and all of its chunks.
+// Useless to another model, refused when it is damaged, complete or not there. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,8 @@ struct SlotFileOptions {
 };
 
 // Returns the bytes of the file. Throws Error; then a file of that name is as it was.
-size_t WriteSlotFile(const std::string& path, const SlotFileOptions& options, const SlotContents& contents);
+size_t WriteSlotFile(const std::string& path, const SlotFileOptions& options,
+                     const SlotContents& contents);
 // Throws Error: there is none, or it is not what it should be.
 SlotContents ReadSlotFile(const std::string& path, const SlotFileOptions& options);
 // Empty, or why a name is not one of a file in the folder: it must not lead out of it.

@@ -12,14 +12,16 @@
 namespace larder::pipeline::inline kv_store {
 namespace {
 
-const SlotFileOptions kOptions = {.model = 7, .context = 64, .chunk_positions = 16, .chunk_bytes = 100};
+const SlotFileOptions kOptions = {
+    .model = 7, .context = 64, .chunk_positions = 16, .chunk_bytes = 100};
 
 SlotContents Contents(size_t tokens) {
   SlotContents contents;
   contents.tenant = 5;
   for (size_t i = 0; i < tokens; ++i) contents.tokens.push_back(static_cast<int32_t>(i * 3));
   contents.bytes.resize((tokens + 15) / 16 * 100);
-  for (size_t i = 0; i < contents.bytes.size(); ++i) contents.bytes[i] = static_cast<uint8_t>(i * 7);
+  for (size_t i = 0; i < contents.bytes.size(); ++i)
+    contents.bytes[i] = static_cast<uint8_t>(i * 7);
   return contents;
 }
 
@@ -78,9 +80,10 @@ TEST(SlotFileTest, OfAnotherModelOrServerIsRefused) {
 }
 
 TEST(SlotFileTest, NamesStayInTheFolder) {
-  for (const char* name : {"a", "chat-1.bin", "x..y", "(1)"}) EXPECT_EQ(WhyNotFileName(name), "") << name;
-  for (const char* name :
-       {"", ".", "..", "../a", "a/b", "/etc/passwd", ".hidden", "a b", "a\n", "a\\b", "C:x", "\xc3\xa4"})
+  for (const char* name : {"a", "chat-1.bin", "x..y", "(1)"})
+    EXPECT_EQ(WhyNotFileName(name), "") << name;
+  for (const char* name : {"", ".", "..", "../a", "a/b", "/etc/passwd", ".hidden", "a b", "a\n",
+                           "a\\b", "C:x", "\xc3\xa4"})
     EXPECT_NE(WhyNotFileName(name), "") << name;
   EXPECT_NE(WhyNotFileName(std::string(201, 'a')), "");
 }

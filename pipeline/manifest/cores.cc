@@ -47,7 +47,8 @@ const char* NameOf(CoreSet::Kind kind) {
 std::optional<int> Number(std::string_view text) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || text.front() == '-' || error != std::errc() || end != text.data() + text.size())
+  if (text.empty() || text.front() == '-' || error != std::errc() ||
+      end != text.data() + text.size())
     return {};
   if (value > kMaxNumber) return {};
   return value;
@@ -86,7 +87,8 @@ int NumberOf(const Core& core, CoreSet::Kind kind) {
   }
 }
 
-std::string Missing(int number, CoreSet::Kind kind, const std::set<int>& there, const Topology& topology) {
+std::string Missing(int number, CoreSet::Kind kind, const std::set<int>& there,
+                    const Topology& topology) {
   return fmt::format("{} has no {} {} with cores that this process may use; expected some of {}",
                      topology.source(), NameOf(kind), number, List(there));
 }
@@ -109,9 +111,9 @@ bool PickCpus(const CoreSet& set, bool smt, const Topology& topology,
     }
     std::vector<CpuId>& cpus = (*picked)[core->second];
     if (!cpus.empty() && !smt) {
-      *problem =
-          fmt::format("CPUs {} and {} are SMT siblings of one core; expected one of them, or smt = true",
-                      cpus.front().value, number);
+      *problem = fmt::format(
+          "CPUs {} and {} are SMT siblings of one core; expected one of them, or smt = true",
+          cpus.front().value, number);
       return false;
     }
     cpus.push_back(CpuId(number));
@@ -147,8 +149,8 @@ std::optional<CoreSet> ParseCoreSet(std::string_view text, std::string* problem)
   if (text == "all") return set;
   const size_t colon = text.find(':');
   const std::string_view kind = text.substr(0, colon);
-  const auto* known =
-      std::find_if(std::begin(kKinds), std::end(kKinds), [&](const KindName& k) { return k.name == kind; });
+  const auto* known = std::find_if(std::begin(kKinds), std::end(kKinds),
+                                   [&](const KindName& k) { return k.name == kind; });
   if (colon == text.npos || known == std::end(kKinds)) {
     *problem = "not a set of cores";
     return {};
@@ -190,8 +192,9 @@ std::optional<CoreSet> ParseCoreSet(std::string_view text, std::string* problem)
 std::optional<PickedCores> PickCoreSet(const CoreSet& set, bool smt, const Topology& topology,
                                        std::string* problem) {
   std::map<CoreId, std::vector<CpuId>> picked;
-  const bool found = set.kind == CoreSet::Kind::kCpus ? PickCpus(set, smt, topology, &picked, problem)
-                                                      : PickWhole(set, smt, topology, &picked, problem);
+  const bool found = set.kind == CoreSet::Kind::kCpus
+                         ? PickCpus(set, smt, topology, &picked, problem)
+                         : PickWhole(set, smt, topology, &picked, problem);
   if (!found) return {};
   PickedCores result;
   for (const auto& [core, cpus] : picked) result.cores.push_back(core);

@@ -1,5 +1,5 @@
-// Sets of cores as a manifest writes them: "package:0", "l3:0-11", "numa:1", "cores:0-5,8", "cpus:0,2",
-// "all". Numbers are lists of n and n-m. Used by the manifest's files only.
+// Sets of cores as a manifest writes them: "package:0", "l3:0-11", "numa:1", "cores:0-5,8",
+// "cpus:0,2", "all". Numbers are lists of n and n-m. Used by the manifest's files only.
 #pragma once
 
 #include <optional>
@@ -31,9 +31,9 @@ struct PickedCores {
   std::vector<CpuId> cpus;
 };
 
-// Returns nullopt if the machine lacks a part of the set or the set is empty; *problem then says what is
-// missing and what the machine has.
-std::optional<PickedCores> PickCoreSet(const CoreSet& set, bool smt, const topology::Topology& topology,
-                                       std::string* problem);
+// Returns nullopt if the machine lacks a part of the set or the set is empty; *problem then says
+// what is missing and what the machine has.
+std::optional<PickedCores> PickCoreSet(const CoreSet& set, bool smt,
+                                       const topology::Topology& topology, std::string* problem);
 
 }  // namespace larder::pipeline::manifest

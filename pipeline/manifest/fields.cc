@@ -87,7 +87,8 @@ std::optional<std::string> Fields::String(std::string_view key, const char* expe
 std::optional<bool> Fields::Bool(std::string_view key) {
   const toml::node* node = Find(key);
   if (node == nullptr) return {};
-  if (!node->is_boolean()) Fail(key, fmt::format("is {}; expected true or false", TypeName(node->type())));
+  if (!node->is_boolean())
+    Fail(key, fmt::format("is {}; expected true or false", TypeName(node->type())));
   return node->as_boolean()->get();
 }
 
@@ -97,7 +98,8 @@ std::optional<int64_t> Fields::Integer(std::string_view key, int64_t low, int64_
   if (node == nullptr) return {};
   const auto* number = node->as_integer();
   if (number == nullptr)
-    Fail(key, fmt::format("is {}; expected {}, {} to {}", TypeName(node->type()), expected, low, high));
+    Fail(key,
+         fmt::format("is {}; expected {}, {} to {}", TypeName(node->type()), expected, low, high));
   if (number->get() < low || number->get() > high)
     Fail(key, fmt::format("out of range; expected {}, {} to {}", expected, low, high));
   return number->get();
@@ -107,15 +109,18 @@ std::optional<double> Fields::Fraction(std::string_view key) {
   const toml::node* node = Find(key);
   if (node == nullptr) return {};
   const std::optional<double> value = node->is_number() ? node->value<double>() : std::nullopt;
-  if (!value) Fail(key, fmt::format("is {}; expected a number above 0 and up to 1", TypeName(node->type())));
-  if (!(*value > 0 && *value <= 1)) Fail(key, "out of range; expected a number above 0 and up to 1");
+  if (!value)
+    Fail(key, fmt::format("is {}; expected a number above 0 and up to 1", TypeName(node->type())));
+  if (!(*value > 0 && *value <= 1))
+    Fail(key, "out of range; expected a number above 0 and up to 1");
   return value;
 }
 
 const toml::table* Fields::Table(std::string_view key) {
   const toml::node* node = Find(key);
   if (node == nullptr) return nullptr;
-  if (!node->is_table()) Fail(key, fmt::format("is {}; expected a table, [{}]", TypeName(node->type()), key));
+  if (!node->is_table())
+    Fail(key, fmt::format("is {}; expected a table, [{}]", TypeName(node->type()), key));
   return node->as_table();
 }
 
@@ -123,8 +128,10 @@ const toml::array* Fields::Tables(std::string_view key) {
   const toml::node* node = Find(key);
   if (node == nullptr) return nullptr;
   const std::string header = fmt::format("[[{}{}]]", key == "socket" ? "server." : "", key);
-  if (node->is_table()) Fail(key, fmt::format("is one table; expected {}, with two brackets", header));
-  if (!node->is_array()) Fail(key, fmt::format("is {}; expected {}", TypeName(node->type()), header));
+  if (node->is_table())
+    Fail(key, fmt::format("is one table; expected {}, with two brackets", header));
+  if (!node->is_array())
+    Fail(key, fmt::format("is {}; expected {}", TypeName(node->type()), header));
   const toml::array* array = node->as_array();
   for (const toml::node& element : *array) {
     if (!element.is_table())
@@ -137,9 +144,10 @@ void Fields::Done() const {
   for (const auto& [key, node] : table_) {
     if (std::find(asked_.begin(), asked_.end(), key.str()) != asked_.end()) continue;
     const std::string shown = Shown(key.str());
-    const auto nearest = std::min_element(
-        asked_.begin(), asked_.end(),
-        [&shown](const auto& a, const auto& b) { return EditDistance(shown, a) < EditDistance(shown, b); });
+    const auto nearest =
+        std::min_element(asked_.begin(), asked_.end(), [&shown](const auto& a, const auto& b) {
+          return EditDistance(shown, a) < EditDistance(shown, b);
+        });
     std::string known;
     for (const std::string& name : asked_) known += (known.empty() ? "" : ", ") + name;
     const bool close = EditDistance(shown, *nearest) <= 2;

@@ -1,5 +1,5 @@
-// Fields: reads the keys of one TOML table and checks their types. Done() throws an Error if the table has a
-// key that was not asked for. Used by the manifest's files only.
+// Fields: reads the keys of one TOML table and checks their types. Done() throws an Error if the
+// table has a key that was not asked for. Used by the manifest's files only.
 #pragma once
 
 #include <toml++/toml.h>
@@ -24,7 +24,8 @@ class Fields {
   std::optional<std::string> String(std::string_view key, const char* expected);
   std::optional<bool> Bool(std::string_view key);
   // An integer in [low, high].
-  std::optional<int64_t> Integer(std::string_view key, int64_t low, int64_t high, const char* expected);
+  std::optional<int64_t> Integer(std::string_view key, int64_t low, int64_t high,
+                                 const char* expected);
   // A number in (0, 1].
   std::optional<double> Fraction(std::string_view key);
   const toml::table* Table(std::string_view key);

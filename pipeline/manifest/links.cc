@@ -22,7 +22,8 @@ std::optional<SplitAddress> Split(std::string_view text, bool* bracketed) {
   const size_t end = *bracketed ? text.find(']') : text.find(':');
   if (*bracketed && end == text.npos) return {};
   SplitAddress split{*bracketed ? text.substr(1, end - 1) : text.substr(0, end), {}};
-  std::string_view rest = end == text.npos ? std::string_view() : text.substr(end + (*bracketed ? 1 : 0));
+  std::string_view rest =
+      end == text.npos ? std::string_view() : text.substr(end + (*bracketed ? 1 : 0));
   if (rest.empty()) return split;
   if (rest.front() != ':' || rest.size() == 1) return {};
   split.port = rest.substr(1);
@@ -31,7 +32,8 @@ std::optional<SplitAddress> Split(std::string_view text, bool* bracketed) {
 
 constexpr bool IsNameByte(char c) { return IsAlnum(c) || c == '-' || c == '_' || c == '.'; }
 
-// HOST[:PORT] or [IPV6][:PORT]; alias: the host may be a name from ssh's configuration, which may contain
+// HOST[:PORT] or [IPV6][:PORT]; alias: the host may be a name from ssh's configuration, which may
+// contain
 // '_'.
 bool IsTarget(std::string_view text, bool alias) {
   bool bracketed = false;
@@ -43,7 +45,8 @@ bool IsTarget(std::string_view text, bool alias) {
     if (bracketed) return IsAlnum(c) || c == '.' || c == ':' || c == '%';
     return IsNameByte(c) && (alias || c != '_');
   });
-  return begins && host && (split->port.empty() || ParseNumber(split->port, kMaxPort).value_or(0) > 0);
+  return begins && host &&
+         (split->port.empty() || ParseNumber(split->port, kMaxPort).value_or(0) > 0);
 }
 
 const char* ChoiceName(TransportChoice choice) {
@@ -91,8 +94,8 @@ void ReadPort(Fields& fields, std::optional<uint16_t>* port) {
 void ReadLink(Fields& fields, LinkSpec* link) {
   constexpr const char* kTransports = "\"auto\", \"shm\", \"tcp\" or \"verbs\"";
   if (const auto text = fields.String("transport", kTransports)) {
-    for (const TransportChoice choice :
-         {TransportChoice::kAuto, TransportChoice::kShm, TransportChoice::kTcp, TransportChoice::kVerbs}) {
+    for (const TransportChoice choice : {TransportChoice::kAuto, TransportChoice::kShm,
+                                         TransportChoice::kTcp, TransportChoice::kVerbs}) {
       if (*text == ChoiceName(choice)) link->transport = choice;
     }
     if (!link->transport)
@@ -100,10 +103,11 @@ void ReadLink(Fields& fields, LinkSpec* link) {
   }
   constexpr const char* kDevice = "an RDMA device as `ibv_devices` names it, such as \"mlx5_0\"";
   link->device = fields.String("device", kDevice);
-  const bool good = !link->device || (link->device->size() < 64 && IsAlnum(link->device->front()) &&
-                                      std::all_of(link->device->begin(), link->device->end(), [](char c) {
-                                        return IsAlnum(c) || c == '_' || c == '-' || c == '.';
-                                      }));
+  const bool good =
+      !link->device || (link->device->size() < 64 && IsAlnum(link->device->front()) &&
+                        std::all_of(link->device->begin(), link->device->end(), [](char c) {
+                          return IsAlnum(c) || c == '_' || c == '-' || c == '.';
+                        }));
   if (!good) fields.Fail("device", fmt::format("not a device's name; expected {}", kDevice));
   const auto number = [&](const char* key, int64_t low, int64_t high, const char* expected) {
     const auto value = fields.Integer(key, low, high, expected);
@@ -127,7 +131,8 @@ Endpoint EndpointOf(const Manifest& manifest, const ServerSpec& server, const So
   port = socket.port ? *socket.port : port + static_cast<int>(&socket - server.sockets.data());
   if (port > kMaxPort) {
     throw Error(
-        "{}: its port would be {}, the server's first port plus the socket's index; expected port = with a "
+        "{}: its port would be {}, the server's first port plus the socket's index; expected port "
+        "= with a "
         "free port up to {}",
         AtSocket(manifest, server, socket), port, kMaxPort);
   }
@@ -138,21 +143,24 @@ Endpoint EndpointOf(const Manifest& manifest, const ServerSpec& server, const So
 LinkSpec LinkOf(const Manifest& manifest, const SocketSpec& socket) {
   const LinkSpec &own = socket.link, &all = manifest.link;
   return {own.transport ? own.transport : all.transport, own.device ? own.device : all.device,
-          own.device_port ? own.device_port : all.device_port, own.gid_index ? own.gid_index : all.gid_index,
-          own.mtu ? own.mtu : all.mtu};
+          own.device_port ? own.device_port : all.device_port,
+          own.gid_index ? own.gid_index : all.gid_index, own.mtu ? own.mtu : all.mtu};
 }
 
 rdma::Transport ChooseTransport(const LinkSpec& one, const LinkSpec& other, bool same_server) {
   using enum TransportChoice;
   const TransportChoice a = one.transport.value_or(kAuto), b = other.transport.value_or(kAuto);
   if (a != kAuto && b != kAuto && a != b) {
-    throw Error("one end of the link has transport \"{}\", the other \"{}\"; expected the same, or auto",
-                ChoiceName(a), ChoiceName(b));
+    throw Error(
+        "one end of the link has transport \"{}\", the other \"{}\"; expected the same, or auto",
+        ChoiceName(a), ChoiceName(b));
   }
   switch (a != kAuto ? a : b) {
     case kShm:
       if (same_server) return rdma::Transport::kSharedMemory;
-      throw Error("transport \"shm\" is for sockets of one server; expected \"tcp\", \"verbs\" or \"auto\"");
+      throw Error(
+          "transport \"shm\" is for sockets of one server; expected \"tcp\", \"verbs\" or "
+          "\"auto\"");
     case kTcp:
       return rdma::Transport::kTcp;
     case kVerbs:
@@ -171,8 +179,9 @@ void CheckLinks(const Manifest& manifest) {
       const Endpoint at = EndpointOf(manifest, server, socket);
       const auto [place, fresh] = places.try_emplace({at.host, at.port}, &socket);
       if (!fresh) {
-        throw Error("{}: it would listen on port {}, which socket \"{}\" has; expected port = with another",
-                    AtSocket(manifest, server, socket), at.port, place->second->name);
+        throw Error(
+            "{}: it would listen on port {}, which socket \"{}\" has; expected port = with another",
+            AtSocket(manifest, server, socket), at.port, place->second->name);
       }
     }
   }
@@ -185,10 +194,11 @@ void CheckLinks(const Manifest& manifest) {
     const ServingSpec &from = loop[i], &to = loop[(i + 1) % loop.size()];
     if (i + 1 == loop.size() && ServingOf(manifest).socket == nullptr) break;
     try {
-      ChooseTransport(LinkOf(manifest, *from.socket), LinkOf(manifest, *to.socket), from.server == to.server);
+      ChooseTransport(LinkOf(manifest, *from.socket), LinkOf(manifest, *to.socket),
+                      from.server == to.server);
     } catch (const Error& error) {
-      throw Error("{}: transport: link to socket \"{}\": {}", AtSocket(manifest, *from.server, *from.socket),
-                  to.socket->name, error.what());
+      throw Error("{}: transport: link to socket \"{}\": {}",
+                  AtSocket(manifest, *from.server, *from.socket), to.socket->name, error.what());
     }
   }
 }

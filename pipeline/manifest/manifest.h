@@ -1,8 +1,8 @@
-// Manifest: the operator's description of servers and sockets, a TOML file (deploy/README.md has every key,
-// with examples beside it). Parse checks all that can be checked without a machine; Resolve then checks one
-// server's sockets against its topology and returns what a Plan needs: cores, CPUs, NUMA node, role. Set-up
-// code for one thread; the types are values and share nothing. Every mistake is an Error of one line: file,
-// line, server, socket, key, value, expected.
+// Manifest: the operator's description of servers and sockets, a TOML file (deploy/README.md has
+// every key, with examples beside it). Parse checks all that can be checked without a machine;
+// Resolve then checks one server's sockets against its topology and returns what a Plan needs:
+// cores, CPUs, NUMA node, role. Set-up code for one thread; the types are values and share nothing.
+// Every mistake is an Error of one line: file, line, server, socket, key, value, expected.
 #pragma once
 
 #include <cstddef>
@@ -21,16 +21,16 @@
 namespace larder::pipeline::inline manifest {
 
 // weight: norm, QKV, O and FFN, never the KV cache. attention: the KV slots and attention. serving:
-// embedding, lm_head and clients (without a chain the weight socket has them). colocated: weight and
-// attention in one. auto: Resolve decides and gives the reason.
+// embedding, lm_head and clients (without a chain the weight socket has them). colocated: weight
+// and attention in one. auto: Resolve decides and gives the reason.
 enum class Role { kWeight, kAttention, kServing, kColocated, kAuto };
 const char* RoleName(Role role);
 constexpr bool HoldsWeights(Role role) { return role == Role::kWeight || role == Role::kColocated; }
 constexpr bool HoldsKv(Role role) { return role == Role::kAttention || role == Role::kColocated; }
 
-// The key `transport`: what may carry frames between two stages. auto: shared memory on one server, else
-// verbs if both ends name a device, else TCP. ChooseTransport makes an rdma::Transport of the choices of two
-// ends.
+// The key `transport`: what may carry frames between two stages. auto: shared memory on one server,
+// else verbs if both ends name a device, else TCP. ChooseTransport makes an rdma::Transport of the
+// choices of two ends.
 enum class TransportChoice { kAuto, kShm, kTcp, kVerbs };
 
 // How other stages reach a socket. A socket's own keys take precedence over those of [link].
@@ -51,8 +51,10 @@ struct SocketSpec {
   std::optional<double> l3_fraction;    // default: the model's
   std::optional<size_t> slots;          // default: an even share of the model's
   bool smt = false;                     // one thread per SMT sibling, too
-  std::optional<Range<size_t>> layers;  // written with both ends; default: in proportion to the L3 budgets
-  std::string for_socket;        // key `for`: the weight socket whose KV cache this attention socket holds
+  std::optional<Range<size_t>> layers;  // written with both ends; default: in proportion to the L3
+                                        // budgets
+  std::string for_socket;  // key `for`: the weight socket whose KV cache this attention socket
+                           // holds
   std::optional<uint16_t> port;  // default: see EndpointOf
   LinkSpec link;
   std::vector<std::string> options;  // for a serving socket: options of `larder serve`
@@ -73,14 +75,15 @@ struct Manifest {
   std::string name;
   std::optional<std::string> model;  // GGUF file, as written; -m on the command line overrides it
   size_t context = 0;                // tokens per slot; 0: PlanOptions chooses
-  size_t slots = 0;            // over all sockets that hold KV; 0: the sum of theirs, by default one each
-  size_t kv_tokens = 0;        // of all slots together; 0: a full context for each
+  size_t slots = 0;      // over all sockets that hold KV; 0: the sum of theirs, by default one each
+  size_t kv_tokens = 0;  // of all slots together; 0: a full context for each
   uint64_t cache_ram_mib = 0;  // memory for KV of sequences that have ended, of all stages together
   std::optional<kernels::Isa> isa;  // default: the host's best
   double l3_fraction = 0.75;        // the share of each L3 for weights
-  bool require_resident = false;    // weights that exceed their L3 budget are an Error, not a warning
-  LinkSpec link;                    // for all sockets that do not say otherwise
-  uint16_t port = 7171;  // the port of each server's first socket; a port in the address overrides it
+  bool require_resident = false;  // weights that exceed their L3 budget are an Error, not a warning
+  LinkSpec link;                  // for all sockets that do not say otherwise
+  uint16_t port = 7171;  // the port of each server's first socket; a port in the address overrides
+                         // it
   std::vector<ServerSpec> servers;  // at least one, each with at least one socket
 
   static Manifest Load(const std::string& path);
@@ -97,49 +100,50 @@ struct ResolvedSocket {
   std::string name;
   Role role = Role::kColocated;  // never kAuto
   std::vector<CoreId> cores;     // sorted by L3 group, then number; no core twice
-  NumaNodeId node;               // where memory that the socket's threads share lies (KV slots, links)
-  bool isolated = false;         // its cores run no other work: waiting threads may spin
+  NumaNodeId node;        // where memory that the socket's threads share lies (KV slots, links)
+  bool isolated = false;  // its cores run no other work: waiting threads may spin
   double l3_fraction = 0.75;
   size_t l3_sharers = 1;  // sockets with weights on the same L3 groups, including itself
   size_t slots = 0;       // 0 unless it holds KV
 
   bool smt = false;
-  std::vector<CpuId> cpus;          // one thread per CPU, core by core; with smt siblings are adjacent
-  std::string reason;               // why this role, for `larder plan`
+  std::vector<CpuId> cpus;  // one thread per CPU, core by core; with smt siblings are adjacent
+  std::string reason;       // why this role, for `larder plan`
   std::vector<std::string> joined;  // sockets of role auto whose cores became part of this one
 };
 
-// The sockets that compute a range of consecutive layers, by the text alone: one socket that holds weights
-// and, if it is a weight socket, the attention sockets of its server that hold its KV cache.
+// The sockets that compute a range of consecutive layers, by the text alone: one socket that holds
+// weights and, if it is a weight socket, the attention sockets of its server that hold its KV
+// cache.
 struct StageSpec {
   const ServerSpec* server = nullptr;
   const SocketSpec* socket = nullptr;
   std::vector<const SocketSpec*> attention;
 };
-// The stages in the order of their layers: by the `layers` keys if there are any, else in the manifest's
-// order. (Sockets that Resolve joins are one stage, under the name of the first.) They point into the
-// manifest.
+// The stages in the order of their layers: by the `layers` keys if there are any, else in the
+// manifest's order. (Sockets that Resolve joins are one stage, under the name of the first.) They
+// point into the manifest.
 std::vector<StageSpec> StagesOf(const Manifest& manifest);
 
 // The most micro-batches in flight: one per stage and one for the serving socket, which computes
-// like the stages. While it holds a micro-batch (norm, lm_head, sampler, two links), P micro-batches
-// would leave one of the P stages idle. Cache-Resident LLM Inference keeps P (section 6.2) because its
-// embedding and argmax are short; with vocabularies of 128 thousand tokens and more, reading the lm_head
-// takes as long as reading several layers. With fewer sequences fewer are in flight; no step waits to fill
-// the last one. A single stage that serves itself has one micro-batch: its next step needs the tokens of the
-// last one.
+// like the stages. While it holds a micro-batch (norm, lm_head, sampler, two links), P
+// micro-batches would leave one of the P stages idle. Cache-Resident LLM Inference keeps P
+// (section 6.2) because its embedding and argmax are short; with vocabularies of 128 thousand
+// tokens and more, reading the lm_head takes as long as reading several layers. With fewer
+// sequences fewer are in flight; no step waits to fill the last one. A single stage that serves
+// itself has one micro-batch: its next step needs the tokens of the last one.
 constexpr size_t MaxInFlight(size_t stages) { return stages + 1; }
 
-// The socket of role serving and its server. Null if there is none: then a process that joins the cluster
-// serves (`larder run --join`).
+// The socket of role serving and its server. Null if there is none: then a process that joins the
+// cluster serves (`larder run --join`).
 struct ServingSpec {
   const ServerSpec* server = nullptr;
   const SocketSpec* socket = nullptr;
 };
 ServingSpec ServingOf(const Manifest& manifest);
 
-// Where a socket listens: the host of its server's address (empty if it has none) and its own port, or the
-// port of the address, else of [link], plus the socket's index on its server, from 0.
+// Where a socket listens: the host of its server's address (empty if it has none) and its own port,
+// or the port of the address, else of [link], plus the socket's index on its server, from 0.
 struct Endpoint {
   std::string host;  // without brackets
   uint16_t port = 0;
@@ -151,23 +155,26 @@ LinkSpec LinkOf(const Manifest& manifest, const SocketSpec& socket);
 // Throws Error if the two ends ask for different transports, or for shared memory between servers.
 rdma::Transport ChooseTransport(const LinkSpec& one, const LinkSpec& other, bool same_server);
 
-// Resolves the sockets of `server`, one of the manifest's. config: the model's shape, for what depends on
-// bytes (auto roles, L3 budgets); null: not known. Warnings, one line each, are appended unless `warnings` is
-// null: cores in two sockets, a NUMA node other than the cores' own, weights larger than their L3 budget. The
-// rules for role "auto" are in roles.cc.
+// Resolves the sockets of `server`, one of the manifest's. config: the model's shape, for what
+// depends on bytes (auto roles, L3 budgets); null: not known. Warnings, one line each, are appended
+// unless `warnings` is null: cores in two sockets, a NUMA node other than the cores' own, weights
+// larger than their L3 budget. The rules for role "auto" are in roles.cc.
 std::vector<ResolvedSocket> Resolve(const Manifest& manifest, const ServerSpec& server,
-                                    const topology::Topology& topology, const model::ModelConfig* config,
+                                    const topology::Topology& topology,
+                                    const model::ModelConfig* config,
                                     std::vector<std::string>* warnings);
 
-// What the manifest asks for that this version can plan but not run, one line each; empty: it can run.
+// What the manifest asks for that this version can plan but not run, one line each; empty: it can
+// run.
 std::vector<std::string> NotYetSupported(const Manifest& manifest);
 
 // The topology of the server's own XML file, or of this machine.
 topology::Topology LoadTopology(const Manifest& manifest, const ServerSpec& server);
 
-// The file that a socket loads: `model` itself or, if that is a folder of parts (`larder split`), the part of
-// its stage; for a serving socket and for "" the serving part.
-std::string ModelFileOf(const Manifest& manifest, const std::string& model, std::string_view socket);
+// The file that a socket loads: `model` itself or, if that is a folder of parts (`larder split`),
+// the part of its stage; for a serving socket and for "" the serving part.
+std::string ModelFileOf(const Manifest& manifest, const std::string& model,
+                        std::string_view socket);
 
 // Throws Error unless NotYetSupported() is empty.
 void CheckRunnable(const Manifest&);

@@ -11,8 +11,8 @@
 namespace larder::pipeline::inline manifest {
 namespace {
 
-// A good manifest, of which each case replaces a part. Line numbers in expectations count from its first
-// line.
+// A good manifest, of which each case replaces a part. Line numbers in expectations count from its
+// first line.
 constexpr const char* kGood =
     "name = \"test\"\n"            // 1
     "[model]\n"                    // 2
@@ -37,13 +37,16 @@ std::string Replaced(std::string text, const std::string& from, const std::strin
 TEST(ManifestTest, ReadsEveryKey) {
   const Manifest m = Manifest::Parse(
       "name = \"all keys\"\n"
-      "[model]\npath = \"m.gguf\"\ncontext = 2048\nslots = 12\nisa = \"scalar\"\nl3_fraction = 0.5\n"
+      "[model]\npath = \"m.gguf\"\ncontext = 2048\nslots = 12\nisa = \"scalar\"\nl3_fraction = "
+      "0.5\n"
       "require_resident = true\n"
       "[[server]]\nname = \"a\"\naddress = \"10.0.0.1:7070\"\ntopology = \"a.xml\"\n"
-      "[[server.socket]]\nname = \"w\"\nrole = \"weight\"\ncores = \"l3:0-1\"\nnuma_node = 1\nisolated = "
+      "[[server.socket]]\nname = \"w\"\nrole = \"weight\"\ncores = \"l3:0-1\"\nnuma_node = "
+      "1\nisolated = "
       "true\n"
       "l3_fraction = 1\nsmt = true\n"
-      "[[server.socket]]\nname = \"kv\"\nrole = \"attention\"\ncores = \"numa:1\"\nslots = 12\nisolated = "
+      "[[server.socket]]\nname = \"kv\"\nrole = \"attention\"\ncores = \"numa:1\"\nslots = "
+      "12\nisolated = "
       "false\n"
       "[[server]]\nname = \"b\"\naddress = \"[fe80::1]:80\"\n"
       "[[server.socket]]\nname = \"s\"\nrole = \"serving\"\ncores = \"all\"\n"
@@ -79,8 +82,10 @@ TEST(ManifestTest, ReadsEveryKey) {
   EXPECT_FALSE(m.servers[0].sockets[1].smt);
   EXPECT_EQ(m.server("b").sockets[0].role, Role::kServing);
   EXPECT_EQ(m.server_of_socket("kv").name, "a");
-  EXPECT_NE(ErrorOf([&] { m.server("c"); }).find("no server \"c\"; expected one of a, b"), std::string::npos);
-  EXPECT_NE(ErrorOf([&] { m.server_of_socket("x"); }).find("expected one of w, kv, s"), std::string::npos);
+  EXPECT_NE(ErrorOf([&] { m.server("c"); }).find("no server \"c\"; expected one of a, b"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf([&] { m.server_of_socket("x"); }).find("expected one of w, kv, s"),
+            std::string::npos);
 }
 
 TEST(ManifestTest, DefaultsLeaveChoicesOpen) {
@@ -123,16 +128,22 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Bad{"empty", "", "", {"no servers; expected at least one [[server]]"}},
         Bad{"not_toml", "", "name = ", {"bad.toml:1", "not TOML"}},
-        Bad{"not_toml_line", "cores = \"package:0\"", "cores = package:0", {"bad.toml:9", "not TOML"}},
+        Bad{"not_toml_line",
+            "cores = \"package:0\"",
+            "cores = package:0",
+            {"bad.toml:9", "not TOML"}},
         Bad{"key_twice", "name = \"w\"", "name = \"w\"\nname = \"v\"", {"bad.toml:8", "not TOML"}},
         Bad{"invalid_utf8", "\"test\"", "\"\xff\"", {"bad.toml:1", "not TOML"}},
         Bad{"deep",
             "\"test\"",
-            "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[["
+            "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[["
+            "[[[[[[[[[["
             "[[[[[[[[[[[[[["
-            "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[["
+            "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[["
+            "[[[[[[[[[["
             "[[[[[[[[[[[[[["
-            "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[["
+            "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[["
+            "[[[[[[[[[["
             "[[[[[[[[[[[[[[",
             {"not TOML"}},
         Bad{"unknown_key",
@@ -150,7 +161,8 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"unknown_socket_key",
             "cores = \"package:0\"",
             "cores = \"package:0\"\nhue = 1",
-            {"bad.toml:10: server \"a\", socket \"w\": unknown key 'hue'; expected name, role, cores"}},
+            {"bad.toml:10: server \"a\", socket \"w\": unknown key 'hue'; expected name, role, "
+             "cores"}},
         Bad{"name_type", "\"test\"", "7", {"bad.toml:1: name = 7: is an integer; expected a name"}},
         Bad{"model_type",
             "[model]\ncontext = 512",
@@ -165,17 +177,27 @@ INSTANTIATE_TEST_SUITE_P(
             "server = [1, 2]\n",
             {"bad.toml:1", "holds an integer; expected [[server]]"}},
         Bad{"server_empty", "", "server = []\n", {"no servers"}},
-        Bad{"no_sockets", "", kServerA, {"bad.toml:1: server \"a\": no sockets", "[[server.socket]]"}},
+        Bad{"no_sockets",
+            "",
+            kServerA,
+            {"bad.toml:1: server \"a\": no sockets", "[[server.socket]]"}},
         Bad{"socket_one_bracket",
             "",
             "[[server]]\nname = \"a\"\n[server.socket]\nname = \"w\"\n",
-            {"bad.toml:3", "server \"a\": socket = a table", "[[server.socket]], with two brackets"}},
-        Bad{"context_zero", "512", "0", {"bad.toml:3: [model]: context = 0: out of range", "1 to 1048576"}},
+            {"bad.toml:3", "server \"a\": socket = a table",
+             "[[server.socket]], with two brackets"}},
+        Bad{"context_zero",
+            "512",
+            "0",
+            {"bad.toml:3: [model]: context = 0: out of range", "1 to 1048576"}},
         Bad{"context_huge",
             "512",
             "9223372036854775807",
             {"bad.toml:3", "context = 9223372036854775807", "out of range"}},
-        Bad{"context_float", "512", "512.0", {"bad.toml:3", "is a float; expected tokens of a slot"}},
+        Bad{"context_float",
+            "512",
+            "512.0",
+            {"bad.toml:3", "is a float; expected tokens of a slot"}},
         Bad{"context_date", "512", "2024-01-01", {"bad.toml:3", "is a date or time"}},
         Bad{"model_slots",
             "context = 512",
@@ -189,7 +211,10 @@ INSTANTIATE_TEST_SUITE_P(
             "context = 512",
             "l3_fraction = 1.5",
             {"l3_fraction = 1.5: out of range", "up to 1"}},
-        Bad{"model_fraction_nan", "context = 512", "l3_fraction = nan", {"l3_fraction = nan: out of range"}},
+        Bad{"model_fraction_nan",
+            "context = 512",
+            "l3_fraction = nan",
+            {"l3_fraction = nan: out of range"}},
         Bad{"resident_type",
             "context = 512",
             "require_resident = 1",
@@ -203,8 +228,14 @@ INSTANTIATE_TEST_SUITE_P(
             "path = \"a\\u0007b\"",
             {"path = \"a?b\": contains a control character"}},
         Bad{"server_no_name", "name = \"a\"\n", "", {"bad.toml:4: a server: no name"}},
-        Bad{"server_bad_name", "\"a\"", "\"a/b\"", {"bad.toml:5: a server: name = \"a/b\": not a name"}},
-        Bad{"socket_no_name", "name = \"w\"\n", "", {"bad.toml:6: server \"a\", a socket: no name"}},
+        Bad{"server_bad_name",
+            "\"a\"",
+            "\"a/b\"",
+            {"bad.toml:5: a server: name = \"a/b\": not a name"}},
+        Bad{"socket_no_name",
+            "name = \"w\"\n",
+            "",
+            {"bad.toml:6: server \"a\", a socket: no name"}},
         Bad{"socket_long_name",
             "\"w\"",
             "\"a23456789012345678901234567890123\"",
@@ -238,9 +269,15 @@ INSTANTIATE_TEST_SUITE_P(
             "\"package:0\"",
             "\"0-3\"",
             {"bad.toml:9", "not a set of cores; expected \"all\", \"package:0\""}},
-        Bad{"cores_empty_set", "\"package:0\"", "\"cores:\"", {"bad.toml:9", "a number is missing"}},
+        Bad{"cores_empty_set",
+            "\"package:0\"",
+            "\"cores:\"",
+            {"bad.toml:9", "a number is missing"}},
         Bad{"cores_comma", "\"package:0\"", "\"cores:1,,2\"", {"bad.toml:9", "a comma too many"}},
-        Bad{"cores_negative", "\"package:0\"", "\"cores:-1\"", {"bad.toml:9", "'-1' is neither a number"}},
+        Bad{"cores_negative",
+            "\"package:0\"",
+            "\"cores:-1\"",
+            {"bad.toml:9", "'-1' is neither a number"}},
         Bad{"cores_backwards",
             "\"package:0\"",
             "\"cores:5-2\"",
@@ -267,7 +304,8 @@ INSTANTIATE_TEST_SUITE_P(
             "cores = \"cores:4",
             "l3_fraction = 0.5\ncores = \"cores:4",
             {"bad.toml:13",
-             "socket \"kv\": l3_fraction = 0.5: it is for weights, and a socket of role attention holds "
+             "socket \"kv\": l3_fraction = 0.5: it is for weights, and a socket of role attention "
+             "holds "
              "none"}},
         Bad{"attention_alone",
             "role = \"weight\"",
@@ -287,12 +325,14 @@ INSTANTIATE_TEST_SUITE_P(
             {"bad.toml:10", "role = \"attention\"", "socket \"w\" of this server is colocated"}},
         Bad{"serving_alone",
             "",
-            "[[server]]\nname = \"a\"\n[[server.socket]]\nname = \"s\"\nrole = \"serving\"\ncores = "
+            "[[server]]\nname = \"a\"\n[[server.socket]]\nname = \"s\"\nrole = \"serving\"\ncores "
+            "= "
             "\"all\"\n",
             {"bad.toml:3", "role = \"serving\": no socket has the layers"}},
         Bad{"serving_twice",
             "",
-            "[[server]]\nname = \"a\"\n[[server.socket]]\nname = \"s\"\nrole = \"serving\"\ncores = \"all\"\n"
+            "[[server]]\nname = \"a\"\n[[server.socket]]\nname = \"s\"\nrole = \"serving\"\ncores "
+            "= \"all\"\n"
             "[[server.socket]]\nname = \"t\"\nrole = \"serving\"\ncores = \"all\"\n",
             {"bad.toml:7", "line 3 already has one"}},
         Bad{"address",
@@ -321,12 +361,16 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"ssh",
             "name = \"a\"",
             "name = \"a\"\nssh = \"-oProxyCommand=x\"",
-            {"bad.toml:6: server \"a\": ssh = \"-oProxyCommand=x\": not a target; expected a target of ssh"}},
+            {"bad.toml:6: server \"a\": ssh = \"-oProxyCommand=x\": not a target; expected a "
+             "target of ssh"}},
         Bad{"ssh_port",
             "name = \"a\"",
             "name = \"a\"\nssh = \"root@a:65536\"",
             {"bad.toml:6", "expected a target of ssh: HOST or USER@HOST, with :PORT"}},
-        Bad{"ssh_space", "name = \"a\"", "name = \"a\"\nssh = \"root@a b\"", {"bad.toml:6", "not a target"}},
+        Bad{"ssh_space",
+            "name = \"a\"",
+            "name = \"a\"\nssh = \"root@a b\"",
+            {"bad.toml:6", "not a target"}},
         Bad{"port",
             "cores = \"package:0\"",
             "cores = \"all\"\nport = 65536",
@@ -334,7 +378,8 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"port_beyond",
             "cores = \"cores:4",
             "port = 7171\ncores = \"cores:4",
-            {"bad.toml:10: server \"a\", socket \"kv\": it would listen on port 7171, which socket \"w\" "
+            {"bad.toml:10: server \"a\", socket \"kv\": it would listen on port 7171, which socket "
+             "\"w\" "
              "has"}},
         Bad{"port_too_many",
             "[model]",
@@ -347,7 +392,8 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"transport",
             "[model]",
             "[link]\ntransport = \"rdma\"\n[model]",
-            {"bad.toml:3: [link]: transport = \"rdma\": no such transport; expected \"auto\", \"shm\""}},
+            {"bad.toml:3: [link]: transport = \"rdma\": no such transport; expected \"auto\", "
+             "\"shm\""}},
         Bad{"device",
             "[model]",
             "[link]\ndevice = \"/dev/x\"\n[model]",
@@ -356,7 +402,10 @@ INSTANTIATE_TEST_SUITE_P(
             "[model]",
             "[link]\nmtu = 1500\n[model]",
             {"bad.toml:3: [link]: mtu = 1500: no MTU of RDMA"}},
-        Bad{"gid_index", "[model]", "[link]\ngid_index = -1\n[model]", {"bad.toml:3", "out of range"}},
+        Bad{"gid_index",
+            "[model]",
+            "[link]\ngid_index = -1\n[model]",
+            {"bad.toml:3", "out of range"}},
         Bad{"layers_form",
             "cores = \"package:0\"",
             "cores = \"all\"\nlayers = \"0..3\"",
@@ -368,7 +417,8 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"layers_not_from_0",
             "cores = \"package:0\"",
             "cores = \"all\"\nlayers = \"1-3\"",
-            {"bad.toml:6: server \"a\", socket \"w\": layers = \"1-3\": expected it to begin with layer 0"}},
+            {"bad.toml:6: server \"a\", socket \"w\": layers = \"1-3\": expected it to begin with "
+             "layer 0"}},
         Bad{"layers_of_attention",
             "cores = \"cores:4",
             "layers = \"0-3\"\ncores = \"cores:4",
@@ -391,26 +441,33 @@ INSTANTIATE_TEST_SUITE_P(
             "[[server.socket]]\nname = \"kv\"",
             "[[server.socket]]\nname = \"w2\"\nrole = \"weight\"\ncores = \"all\"\n"
             "[[server.socket]]\nname = \"kv\"\nfor = \"w2\"",
-            {"bad.toml:6: server \"a\", socket \"w\": role = \"weight\": no socket has the KV cache"}},
+            {"bad.toml:6: server \"a\", socket \"w\": role = \"weight\": no socket has the KV "
+             "cache"}},
         Bad{"layers_of_one_only",
             "[[server.socket]]\nname = \"kv\"",
-            "layers = \"0-3\"\n[[server.socket]]\nname = \"w2\"\nrole = \"weight\"\ncores = \"all\"\n"
-            "[[server.socket]]\nname = \"k2\"\nrole = \"attention\"\ncores = \"all\"\nfor = \"w2\"\n"
+            "layers = \"0-3\"\n[[server.socket]]\nname = \"w2\"\nrole = \"weight\"\ncores = "
+            "\"all\"\n"
+            "[[server.socket]]\nname = \"k2\"\nrole = \"attention\"\ncores = \"all\"\nfor = "
+            "\"w2\"\n"
             "[[server.socket]]\nfor = \"w\"\nname = \"kv\"",
             {"bad.toml:11", "no layers, but socket \"w\" sets its own"}},
         Bad{"shm_far",
             "",
-            "[link]\ntransport = \"shm\"\n[[server]]\nname = \"a\"\naddress = \"a\"\n[[server.socket]]\nname "
+            "[link]\ntransport = \"shm\"\n[[server]]\nname = \"a\"\naddress = "
+            "\"a\"\n[[server.socket]]\nname "
             "= "
-            "\"x\"\nrole = \"colocated\"\ncores = \"all\"\n[[server]]\nname = \"b\"\naddress = \"b\"\n"
+            "\"x\"\nrole = \"colocated\"\ncores = \"all\"\n[[server]]\nname = \"b\"\naddress = "
+            "\"b\"\n"
             "[[server.socket]]\nname = \"y\"\nrole = \"colocated\"\ncores = \"all\"\n",
-            {"bad.toml:6: server \"a\", socket \"x\": transport: link to socket \"y\": transport \"shm\" is "
+            {"bad.toml:6: server \"a\", socket \"x\": transport: link to socket \"y\": transport "
+             "\"shm\" is "
              "for"}}),
     [](const auto& param_info) { return std::string(param_info.param.name); });
 
 TEST(ManifestTest, RefusesFilesThatAreNone) {
-  EXPECT_NE(ErrorOf([] { Manifest::Load("/nowhere/m.toml"); }).find("/nowhere/m.toml: cannot be read"),
-            std::string::npos);
+  EXPECT_NE(
+      ErrorOf([] { Manifest::Load("/nowhere/m.toml"); }).find("/nowhere/m.toml: cannot be read"),
+      std::string::npos);
   EXPECT_NE(ErrorOf([] { Manifest::Load("/tmp"); }).find("is a folder"), std::string::npos);
   const std::string big((size_t{1} << 20) + 1, '#');
   EXPECT_NE(ErrorOf([&] { Manifest::Parse(big, "big"); }).find("larger than 1048576 bytes"),
@@ -420,23 +477,26 @@ TEST(ManifestTest, RefusesFilesThatAreNone) {
 TEST(ManifestTest, BoundsServersAndSockets) {
   std::string sockets = "[[server]]\nname = \"a\"\n", servers;
   for (int i = 0; i < 65; ++i)
-    sockets += fmt::format("[[server.socket]]\nname = \"s{}\"\nrole = \"auto\"\ncores = \"all\"\n", i);
+    sockets +=
+        fmt::format("[[server.socket]]\nname = \"s{}\"\nrole = \"auto\"\ncores = \"all\"\n", i);
   EXPECT_NE(ErrorOf([&] { Manifest::Parse(sockets, "x"); }).find("65 sockets; expected at most 64"),
             std::string::npos);
   for (int i = 0; i < 1025; ++i) servers += fmt::format("[[server]]\nname = \"a{}\"\n", i);
-  EXPECT_NE(ErrorOf([&] { Manifest::Parse(servers, "x"); }).find("1025 servers; expected at most 1024"),
-            std::string::npos);
+  EXPECT_NE(
+      ErrorOf([&] { Manifest::Parse(servers, "x"); }).find("1025 servers; expected at most 1024"),
+      std::string::npos);
 }
 
 TEST(ManifestTest, SaysWhatItCannotRunYet) {
-  const std::string far = std::string(kGood) +
-                          "[[server]]\nname = \"b\"\naddress = \"b\"\n"
-                          "[[server.socket]]\nname = \"kv2\"\nrole = \"attention\"\ncores = \"all\"\n";
+  const std::string far =
+      std::string(kGood) +
+      "[[server]]\nname = \"b\"\naddress = \"b\"\n"
+      "[[server.socket]]\nname = \"kv2\"\nrole = \"attention\"\ncores = \"all\"\n";
   const auto lines = NotYetSupported(
       Manifest::Parse(Replaced(far, "name = \"a\"", "name = \"a\"\naddress = \"a\""), "s.toml"));
   ASSERT_EQ(lines.size(), 1u);
-  EXPECT_NE(lines[0].find(
-                "s.toml:18: server \"b\", socket \"kv2\": role attention: its weights are on another server"),
+  EXPECT_NE(lines[0].find("s.toml:18: server \"b\", socket \"kv2\": role attention: its weights "
+                          "are on another server"),
             std::string::npos)
       << lines[0];
 }
@@ -452,7 +512,8 @@ TEST(ManifestTest, StagesOfTheText) {
       "[[server]]\nname = \"b\"\naddress = \"10.0.0.2:7000\"\n"
       "[[server.socket]]\nname = \"c\"\nrole = \"colocated\"\ncores = \"cores:0\"\nlayers = \"6\"\n"
       "gid_index = 3\ndevice_port = 2\ndevice = \"rxe0\"\n"
-      "[[server.socket]]\nname = \"s\"\nrole = \"serving\"\ncores = \"cores:1\"\ntransport = \"tcp\"\nport = "
+      "[[server.socket]]\nname = \"s\"\nrole = \"serving\"\ncores = \"cores:1\"\ntransport = "
+      "\"tcp\"\nport = "
       "80\n",
       "m.toml");
   const std::vector<StageSpec> stages = StagesOf(m);
@@ -496,8 +557,9 @@ TEST(ManifestTest, TransportsOfLinks) {
   EXPECT_EQ(ChooseTransport(device, none, false), rdma::Transport::kTcp);
   EXPECT_EQ(ChooseTransport(tcp, none, true), rdma::Transport::kTcp);
   EXPECT_EQ(ChooseTransport(none, verbs, false), rdma::Transport::kVerbs);
-  EXPECT_NE(ErrorOf([&] { ChooseTransport(tcp, verbs, false); }).find("\"tcp\", the other \"verbs\""),
-            std::string::npos);
+  EXPECT_NE(
+      ErrorOf([&] { ChooseTransport(tcp, verbs, false); }).find("\"tcp\", the other \"verbs\""),
+      std::string::npos);
   EXPECT_NE(ErrorOf([&] { ChooseTransport(none, shm, false); }).find("sockets of one server"),
             std::string::npos);
 }
@@ -509,14 +571,16 @@ TEST(ManifestExamples, ParseAndResolve) {
     size_t servers;
   };
   size_t checked = 0;
-  for (const Example& e : {Example{"one-machine", "two-packages", {Role::kColocated}, 1},
-                           Example{"two-core-separated", "two-cores", {Role::kWeight, Role::kAttention}, 1},
-                           Example{"two-socket-server", "two-packages", {Role::kWeight, Role::kAttention}, 1},
-                           Example{"two-stage", "two-cores", {Role::kColocated, Role::kColocated}, 1},
-                           Example{"two-servers", "two-packages", {Role::kWeight, Role::kAttention}, 2},
-                           Example{"rack-4", "two-packages", {Role::kWeight, Role::kAttention}, 4}}) {
+  for (const Example& e :
+       {Example{"one-machine", "two-packages", {Role::kColocated}, 1},
+        Example{"two-core-separated", "two-cores", {Role::kWeight, Role::kAttention}, 1},
+        Example{"two-socket-server", "two-packages", {Role::kWeight, Role::kAttention}, 1},
+        Example{"two-stage", "two-cores", {Role::kColocated, Role::kColocated}, 1},
+        Example{"two-servers", "two-packages", {Role::kWeight, Role::kAttention}, 2},
+        Example{"rack-4", "two-packages", {Role::kWeight, Role::kAttention}, 4}}) {
     SCOPED_TRACE(e.file);
-    const Manifest m = Manifest::Load(std::string(LARDER_SOURCE_DIR "/deploy/examples/") + e.file + ".toml");
+    const Manifest m =
+        Manifest::Load(std::string(LARDER_SOURCE_DIR "/deploy/examples/") + e.file + ".toml");
     EXPECT_EQ(m.name, e.file);
     EXPECT_EQ(m.servers.size(), e.servers);
     EXPECT_TRUE(NotYetSupported(m).empty());

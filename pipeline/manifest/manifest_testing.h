@@ -1,5 +1,5 @@
-// Test support: machines to check manifests against, made with hwloc's synthetic topologies, and model
-// shapes. Included by tests only.
+// Test support: machines to check manifests against, made with hwloc's synthetic topologies, and
+// model shapes. Included by tests only.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,11 +13,11 @@
 
 namespace larder::pipeline::inline manifest {
 
-// "two-packages": 2 packages and NUMA nodes, 4 L3 groups of 32 MB, 8 cores of 2 CPUs (2i and 2i + 1).
-// "two-cores": one L3 of 32 MB, 2 cores. "no-l3": 4 cores, no L3 described.
+// "two-packages": 2 packages and NUMA nodes, 4 L3 groups of 32 MB, 8 cores of 2 CPUs (2i and 2i +
+// 1). "two-cores": one L3 of 32 MB, 2 cores. "no-l3": 4 cores, no L3 described.
 inline topology::Topology TestMachine(const std::string& name) {
-  return topology::Topology::FromXml(std::string(LARDER_SOURCE_DIR "/pipeline/manifest/testdata/") + name +
-                                     ".xml");
+  return topology::Topology::FromXml(std::string(LARDER_SOURCE_DIR "/pipeline/manifest/testdata/") +
+                                     name + ".xml");
 }
 
 // The text of the Error that `run` throws. If it throws none, the test fails and the text is empty.

@@ -27,7 +27,11 @@ class Resolver {
  public:
   Resolver(const Manifest& manifest, const ServerSpec& server, const Topology& topology,
            const model::ModelConfig* config, std::vector<std::string>* warnings)
-      : manifest_(manifest), server_(server), topology_(topology), config_(config), warnings_(warnings) {}
+      : manifest_(manifest),
+        server_(server),
+        topology_(topology),
+        config_(config),
+        warnings_(warnings) {}
 
   std::vector<ResolvedSocket> Run() {
     const std::vector<size_t> slots = DecideSlots(manifest_, server_);
@@ -39,8 +43,9 @@ class Resolver {
       socket.reason = std::move(choice.reason);
       socket.slots = slots[i];
       if (spec.slots && !HoldsKv(socket.role) && !MayJoin(manifest_))
-        Warn(fmt::format("{}: slots = {}: auto made it a {} socket, which has none; they are ignored",
-                         AtSocket(manifest_, server_, spec), *spec.slots, RoleName(socket.role)));
+        Warn(fmt::format(
+            "{}: slots = {}: auto made it a {} socket, which has none; they are ignored",
+            AtSocket(manifest_, server_, spec), *spec.slots, RoleName(socket.role)));
       sockets_.push_back(std::move(socket));
     }
     CheckOverlaps();
@@ -65,7 +70,8 @@ class Resolver {
     std::string problem;
     const auto set = ParseCoreSet(spec.cores, &problem);
     if (!set)
-      throw Error("{}: cores = \"{}\": {}; expected {}", at, Shown(spec.cores), problem, kCoreSetExpected);
+      throw Error("{}: cores = \"{}\": {}; expected {}", at, Shown(spec.cores), problem,
+                  kCoreSetExpected);
     auto picked = PickCoreSet(*set, spec.smt, topology_, &problem);
     if (!picked) throw Error("{}: cores = \"{}\": {}", at, Shown(spec.cores), problem);
     socket.cores = std::move(picked->cores);
@@ -97,10 +103,11 @@ class Resolver {
     for (const topology::NumaNode& node : topology_.numa_nodes()) {
       if (node.id == wanted) {
         if (counts.count(wanted) == 0)
-          Warn(fmt::format(
-              "{}: numa_node = {}: none of its cores is near this node (most are near node {}): its "
-              "memory will be slower",
-              at, wanted.value, nearest.value));
+          Warn(
+              fmt::format("{}: numa_node = {}: none of its cores is near this node (most are near "
+                          "node {}): its "
+                          "memory will be slower",
+                          at, wanted.value, nearest.value));
         return wanted;
       }
       known.push_back(fmt::format("{}", node.id.value));
@@ -115,7 +122,8 @@ class Resolver {
         std::vector<CoreId> mine = sockets_[a].cores, other = sockets_[b].cores, both;
         std::sort(mine.begin(), mine.end());
         std::sort(other.begin(), other.end());
-        std::set_intersection(mine.begin(), mine.end(), other.begin(), other.end(), std::back_inserter(both));
+        std::set_intersection(mine.begin(), mine.end(), other.begin(), other.end(),
+                              std::back_inserter(both));
         if (both.empty()) continue;
         const std::string text = fmt::format(
             "{}: cores = \"{}\": {} core{} (first: core {}) also in socket \"{}\"",
@@ -124,7 +132,8 @@ class Resolver {
         for (const ResolvedSocket* socket : {&sockets_[a], &sockets_[b]}) {
           if (!socket->isolated) continue;
           throw Error(
-              "{}, but isolated = true for \"{}\" makes its threads spin there; expected cores of its own, "
+              "{}, but isolated = true for \"{}\" makes its threads spin there; expected cores of "
+              "its own, "
               "or "
               "isolated = false",
               text, socket->name);
@@ -200,17 +209,19 @@ class Resolver {
     size_t context = manifest_.context;
     if (context == 0) context = attention_node::KvShape::DefaultContext(*config_);
     const size_t slots = TotalSlots();
-    const uint64_t kv = attention_node::KvShape(
-                            *config_, slots, context,
-                            attention_node::KvShape::PoolChunks(slots, slots, context, manifest_.kv_tokens))
+    const uint64_t kv = attention_node::KvShape(*config_, slots, context,
+                                                attention_node::KvShape::PoolChunks(
+                                                    slots, slots, context, manifest_.kv_tokens))
                             .bytes();
     const std::string figures = fmt::format(
-        "{:.1f} MB of weights, {:.1f} MB of KV cache ({} slot{} of {} tokens), L3 budget {:.1f} MB of this "
+        "{:.1f} MB of weights, {:.1f} MB of KV cache ({} slot{} of {} tokens), L3 budget {:.1f} MB "
+        "of this "
         "socket, {:.1f} MB of all",
         Mb(weights), Mb(kv), slots, slots == 1 ? "" : "s", context, Mb(first_budget), Mb(budget));
     if (weights <= first_budget && weights + kv > budget) {
       for (ResolvedSocket& socket : sockets_)
-        socket.reason = fmt::format("separated: the KV cache would push the weights out ({})", figures);
+        socket.reason =
+            fmt::format("separated: the KV cache would push the weights out ({})", figures);
       return;
     }
     JoinAll(fmt::format("joined: {} ({})",
@@ -285,24 +296,26 @@ class Resolver {
       }
     }
     if (unknown != 0) {
-      Complain(fmt::format(
-          "{}: cores = \"{}\": the size of its L3 is not known, so nothing says that the weights stay "
-          "in it",
-          at, spec.cores));
+      Complain(
+          fmt::format("{}: cores = \"{}\": the size of its L3 is not known, so nothing says that "
+                      "the weights stay "
+                      "in it",
+                      at, spec.cores));
     }
     if (too_small == 0) return;
-    Complain(
-        fmt::format("{}: l3_fraction = {:g}: L3 group {} would hold {:.1f} MB of weights, {:.1f} MB more "
-                    "than its budget of {:.1f} MB "
-                    "({} of {} groups are too small): they will stream from memory; expected more L3 groups, "
-                    "a smaller model or "
-                    "more weight sockets",
-                    at, socket.l3_fraction, worst.value, Mb(bytes.at(worst)), Mb(worst_over),
-                    Mb(Budget(worst, socket.l3_fraction)), too_small, bytes.size()));
+    Complain(fmt::format(
+        "{}: l3_fraction = {:g}: L3 group {} would hold {:.1f} MB of weights, {:.1f} MB more "
+        "than its budget of {:.1f} MB "
+        "({} of {} groups are too small): they will stream from memory; expected more L3 groups, "
+        "a smaller model or "
+        "more weight sockets",
+        at, socket.l3_fraction, worst.value, Mb(bytes.at(worst)), Mb(worst_over),
+        Mb(Budget(worst, socket.l3_fraction)), too_small, bytes.size()));
   }
 
   void Complain(std::string text) {
-    if (manifest_.require_resident) throw Error("{}; [model] require_resident = true forbids that", text);
+    if (manifest_.require_resident)
+      throw Error("{}; [model] require_resident = true forbids that", text);
     Warn(std::move(text));
   }
 
@@ -324,9 +337,10 @@ class Resolver {
       }
       if (sockets.size() > 1 && promised > 1) {
         Warn(fmt::format(
-            "{}: l3_fraction: sockets {} take {:.0f} % of L3 group {} together; expected at most 100 %",
-            At(manifest_.path, server_.line, fmt::format("server \"{}\"", server_.name)), Join(names),
-            100 * promised, group.value));
+            "{}: l3_fraction: sockets {} take {:.0f} % of L3 group {} together; expected at most "
+            "100 %",
+            At(manifest_.path, server_.line, fmt::format("server \"{}\"", server_.name)),
+            Join(names), 100 * promised, group.value));
       }
     }
   }
@@ -348,7 +362,8 @@ std::vector<ResolvedSocket> Resolve(const Manifest& manifest, const ServerSpec& 
 }
 
 Topology LoadTopology(const Manifest& manifest, const ServerSpec& server) {
-  return server.topology ? Topology::FromXml(manifest.ResolvePath(*server.topology)) : Topology::Detect();
+  return server.topology ? Topology::FromXml(manifest.ResolvePath(*server.topology))
+                         : Topology::Detect();
 }
 
 }  // namespace larder::pipeline::manifest

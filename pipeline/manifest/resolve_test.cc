@@ -21,8 +21,8 @@ struct Socket {
 Manifest Make(const std::vector<Socket>& sockets, const std::string& model = "") {
   std::string text = "[model]\n" + model + "\n[[server]]\nname = \"a\"\n";
   for (const Socket& s : sockets) {
-    text += fmt::format("[[server.socket]]\nname = \"{}\"\nrole = \"{}\"\ncores = \"{}\"\n{}\n", s.name,
-                        s.role, s.cores, s.more);
+    text += fmt::format("[[server.socket]]\nname = \"{}\"\nrole = \"{}\"\ncores = \"{}\"\n{}\n",
+                        s.name, s.role, s.cores, s.more);
   }
   return Manifest::Parse(text, "m.toml");
 }
@@ -52,15 +52,15 @@ TEST(ManifestResolve, EveryKindOfCoreSet) {
     Ints cores_of, cpus;
     int node;
   };
-  for (const Case& c :
-       {Case{"all", "", {0, 1, 2, 3, 4, 5, 6, 7}, {0, 2, 4, 6, 8, 10, 12, 14}, 0},
-        Case{"package:1", "", {4, 5, 6, 7}, {8, 10, 12, 14}, 1},
-        Case{"l3:1-2", "", {2, 3, 4, 5}, {4, 6, 8, 10}, 0},
-        Case{"l3:3,2", "", {4, 5, 6, 7}, {8, 10, 12, 14}, 1},
-        Case{"numa:1", "", {4, 5, 6, 7}, {8, 10, 12, 14}, 1},
-        Case{"cores: 7 , 0-1", "", {0, 1, 7}, {0, 2, 14}, 0}, Case{"cpus:3,8", "", {1, 4}, {3, 8}, 0},
-        Case{"cores:1,4", "smt = true", {1, 4}, {2, 3, 8, 9}, 0},
-        Case{"cpus:2-3", "smt = true", {1}, {2, 3}, 0}}) {
+  for (const Case& c : {Case{"all", "", {0, 1, 2, 3, 4, 5, 6, 7}, {0, 2, 4, 6, 8, 10, 12, 14}, 0},
+                        Case{"package:1", "", {4, 5, 6, 7}, {8, 10, 12, 14}, 1},
+                        Case{"l3:1-2", "", {2, 3, 4, 5}, {4, 6, 8, 10}, 0},
+                        Case{"l3:3,2", "", {4, 5, 6, 7}, {8, 10, 12, 14}, 1},
+                        Case{"numa:1", "", {4, 5, 6, 7}, {8, 10, 12, 14}, 1},
+                        Case{"cores: 7 , 0-1", "", {0, 1, 7}, {0, 2, 14}, 0},
+                        Case{"cpus:3,8", "", {1, 4}, {3, 8}, 0},
+                        Case{"cores:1,4", "smt = true", {1, 4}, {2, 3, 8, 9}, 0},
+                        Case{"cpus:2-3", "smt = true", {1}, {2, 3}, 0}}) {
     SCOPED_TRACE(c.cores);
     std::vector<std::string> warnings;
     const auto sockets = ResolveOn(machine, Make({{"w", "colocated", c.cores, c.more}}), &warnings);
@@ -91,7 +91,8 @@ TEST(ManifestResolve, RefusesWhatTheMachineLacks) {
              "no CPU 16 with cores that this process may use; expected some of 0-15"},
         Case{{"w", "colocated", "cpus:2-3"}, "CPUs 2 and 3 are SMT siblings of one core"},
         Case{{"w", "colocated", "all", "numa_node = 5"}, "numa_node = 5: "},
-        Case{{"w", "colocated", "all", "numa_node = 5"}, "has no such node; expected one of 0, 1"}}) {
+        Case{{"w", "colocated", "all", "numa_node = 5"},
+             "has no such node; expected one of 0, 1"}}) {
     const std::string message = ErrorOf([&] { ResolveOn(machine, Make({c.socket})); });
     EXPECT_EQ(message.rfind("m.toml:5: server \"a\", socket \"w\": ", 0), 0u) << message;
     EXPECT_NE(message.find(c.part), std::string::npos) << message;
@@ -102,26 +103,29 @@ TEST(ManifestResolve, RefusesWhatTheMachineLacks) {
 TEST(ManifestResolve, WarnsOfOverlapsAndFarMemory) {
   const Topology machine = TestMachine("two-packages");
   std::vector<std::string> warnings;
-  auto sockets =
-      ResolveOn(machine, Make({{"w", "weight", "cores:0-3"}, {"kv", "attention", "cores:2-5"}}), &warnings);
+  auto sockets = ResolveOn(
+      machine, Make({{"w", "weight", "cores:0-3"}, {"kv", "attention", "cores:2-5"}}), &warnings);
   EXPECT_EQ(sockets.size(), 2u);
   ASSERT_EQ(warnings.size(), 1u);
-  EXPECT_NE(warnings[0].find(
-                "m.toml:10: server \"a\", socket \"kv\": cores = \"cores:2-5\": 2 cores are (first: core 2) "
-                "also in socket \"w\": they will take turns"),
+  EXPECT_NE(warnings[0].find("m.toml:10: server \"a\", socket \"kv\": cores = \"cores:2-5\": 2 "
+                             "cores are (first: core 2) "
+                             "also in socket \"w\": they will take turns"),
             std::string::npos)
       << warnings[0];
 
   const std::string message = ErrorOf([&] {
-    ResolveOn(machine, Make({{"w", "weight", "cores:0", "isolated = true"}, {"kv", "attention", "cores:0"}}));
+    ResolveOn(machine, Make({{"w", "weight", "cores:0", "isolated = true"},
+                             {"kv", "attention", "cores:0"}}));
   });
-  EXPECT_NE(message.find("1 core is (first: core 0) also in socket \"w\", but isolated = true for \"w\""),
-            std::string::npos)
+  EXPECT_NE(
+      message.find("1 core is (first: core 0) also in socket \"w\", but isolated = true for \"w\""),
+      std::string::npos)
       << message;
 
   warnings.clear();
-  sockets = ResolveOn(machine, Make({{"w", "colocated", "package:0", "numa_node = 1\nisolated = true"}}),
-                      &warnings);
+  sockets =
+      ResolveOn(machine, Make({{"w", "colocated", "package:0", "numa_node = 1\nisolated = true"}}),
+                &warnings);
   EXPECT_EQ(sockets[0].node, NumaNodeId(1));
   EXPECT_TRUE(sockets[0].isolated);
   ASSERT_EQ(warnings.size(), 1u);
@@ -150,7 +154,8 @@ TEST(ManifestResolve, SharesOutSlots) {
             std::string::npos);
   const std::string message = ErrorOf([&] {
     ResolveOn(machine,
-              Make({{"w", "weight", "cores:0"}, {"k", "attention", "cores:1", "slots = 3"}}, "slots = 4"));
+              Make({{"w", "weight", "cores:0"}, {"k", "attention", "cores:1", "slots = 3"}},
+                   "slots = 4"));
   });
   EXPECT_NE(message.find("slots = 4: the sockets with the KV cache of \"w\" ask for 3; expected 3"),
             std::string::npos)
@@ -158,7 +163,9 @@ TEST(ManifestResolve, SharesOutSlots) {
 }
 
 // 24 MB of weights, and 24 MB of KV cache per thousand tokens.
-model::ModelConfig Bench24m() { return model::ConfigOfShape(model::ShapeByName("bench-24m"), "test"); }
+model::ModelConfig Bench24m() {
+  return model::ConfigOfShape(model::ShapeByName("bench-24m"), "test");
+}
 
 TEST(ManifestResolve, AutoByTheTextAlone) {
   const Topology machine = TestMachine("two-packages");
@@ -184,12 +191,13 @@ TEST(ManifestResolve, AutoByTheTextAlone) {
 }
 
 TEST(ManifestResolve, AutoSeparatesWhenTheKvCacheWouldPushTheWeightsOut) {
-  const Topology machine = TestMachine("two-packages");  // 2 x 64 MB of L3, 48 MB of each for weights
+  const Topology machine = TestMachine("two-packages");  // 2 x 64 MB of L3, 48 MB of each for
+                                                         // weights
   const model::ModelConfig config = Bench24m();
   const std::vector<Socket> autos = {{"x", "auto", "package:0"}, {"y", "auto", "package:1"}};
   auto run = [&](size_t context, size_t slots) {
-    return ResolveOn(machine, Make(autos, fmt::format("context = {}\nslots = {}", context, slots)), nullptr,
-                     &config);
+    return ResolveOn(machine, Make(autos, fmt::format("context = {}\nslots = {}", context, slots)),
+                     nullptr, &config);
   };
   const uint64_t kv_token = attention_node::KvShape(config, 1, 4096).bytes() / 4096;
   ASSERT_GT(kv_token, 512u);
@@ -201,7 +209,8 @@ TEST(ManifestResolve, AutoSeparatesWhenTheKvCacheWouldPushTheWeightsOut) {
   EXPECT_EQ(Numbers(joined[0].cores), (Ints{0, 1, 2, 3, 4, 5, 6, 7}));
   EXPECT_EQ(Numbers(joined[0].cpus), (Ints{0, 2, 4, 6, 8, 10, 12, 14}));
   EXPECT_EQ(joined[0].slots, 1u);
-  EXPECT_NE(joined[0].reason.find("fit the L3 budget together"), std::string::npos) << joined[0].reason;
+  EXPECT_NE(joined[0].reason.find("fit the L3 budget together"), std::string::npos)
+      << joined[0].reason;
 
   const size_t slots = (100u << 20) / (kv_token * 4096) + 2;  // more than 100 MB of KV cache
   const auto separated = run(4096, slots);
@@ -209,14 +218,16 @@ TEST(ManifestResolve, AutoSeparatesWhenTheKvCacheWouldPushTheWeightsOut) {
   EXPECT_EQ(separated[0].role, Role::kWeight);
   EXPECT_EQ(separated[1].role, Role::kAttention);
   EXPECT_EQ(separated[1].slots, slots);
-  EXPECT_NE(separated[0].reason.find("would push the weights out"), std::string::npos) << separated[0].reason;
+  EXPECT_NE(separated[0].reason.find("would push the weights out"), std::string::npos)
+      << separated[0].reason;
 
   // weights that one socket cannot hold anyway: all cores get them
   const model::ModelConfig big = model::ConfigOfShape(model::ShapeByName("llama-3.2-1b"), "test");
   std::vector<std::string> warnings;
   const auto all = ResolveOn(machine, Make(autos), &warnings, &big);
   ASSERT_EQ(all.size(), 1u);
-  EXPECT_NE(all[0].reason.find("exceed one socket's L3 budget"), std::string::npos) << all[0].reason;
+  EXPECT_NE(all[0].reason.find("exceed one socket's L3 budget"), std::string::npos)
+      << all[0].reason;
   ASSERT_EQ(warnings.size(), 1u);
   EXPECT_NE(warnings[0].find("they will stream from memory"), std::string::npos) << warnings[0];
 }
@@ -224,7 +235,8 @@ TEST(ManifestResolve, AutoSeparatesWhenTheKvCacheWouldPushTheWeightsOut) {
 TEST(ManifestResolve, ChecksTheL3Budget) {
   const Topology machine = TestMachine("two-packages");
   const model::ModelConfig config = Bench24m();
-  auto message = [&](const Topology& on, const char* cores, const std::string& model, const char* more = "") {
+  auto message = [&](const Topology& on, const char* cores, const std::string& model,
+                     const char* more = "") {
     std::vector<std::string> warnings;
     ResolveOn(on, Make({{"w", "colocated", cores, more}}, model), &warnings, &config);
     return warnings.empty() ? std::string() : warnings[0];
@@ -232,9 +244,12 @@ TEST(ManifestResolve, ChecksTheL3Budget) {
   EXPECT_EQ(message(machine, "package:0", ""), "");
   const std::string small = message(machine, "l3:0", "", "l3_fraction = 0.5");  // 24 MB of weights
   EXPECT_EQ(
-      small.rfind("m.toml:5: server \"a\", socket \"w\": l3_fraction = 0.5: L3 group 0 would hold 2", 0), 0u)
+      small.rfind(
+          "m.toml:5: server \"a\", socket \"w\": l3_fraction = 0.5: L3 group 0 would hold 2", 0),
+      0u)
       << small;
-  EXPECT_NE(small.find("budget of 16.8 MB (1 of 1 groups are too small)"), std::string::npos) << small;
+  EXPECT_NE(small.find("budget of 16.8 MB (1 of 1 groups are too small)"), std::string::npos)
+      << small;
   EXPECT_EQ(message(machine, "l3:0", "", "l3_fraction = 1"), "");
   EXPECT_NE(message(TestMachine("no-l3"), "all", "").find("the size of its L3 is not known"),
             std::string::npos);
@@ -247,8 +262,8 @@ TEST(ManifestResolve, ChecksTheL3Budget) {
             }).find("require_resident"),
             std::string::npos);
   std::vector<std::string> warnings;
-  // Two stages in one L3: by default each gets half of the fraction; together they exceed it only by explicit
-  // keys.
+  // Two stages in one L3: by default each gets half of the fraction; together they exceed it only
+  // by explicit keys.
   const auto two_stages = [&](const char* more) {
     warnings.clear();
     return ResolveOn(machine,
@@ -263,7 +278,8 @@ TEST(ManifestResolve, ChecksTheL3Budget) {
   EXPECT_EQ(warnings.size(), 0u) << warnings[0];
   EXPECT_EQ(two_stages("l3_fraction = 0.75")[1].l3_fraction, 0.75);
   ASSERT_EQ(warnings.size(), 1u);
-  EXPECT_NE(warnings[0].find("sockets \"w1\", \"w2\" take 150 % of L3 group 0 together"), std::string::npos)
+  EXPECT_NE(warnings[0].find("sockets \"w1\", \"w2\" take 150 % of L3 group 0 together"),
+            std::string::npos)
       << warnings[0];
 }
 

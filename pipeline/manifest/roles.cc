@@ -1,12 +1,12 @@
 // The rules for role "auto":
-//  1. There is one server with several sockets, all auto, and the model's shape and all L3 sizes are known:
-//     Resolve separates them (rule 2) if the weights fit the first socket's L3 budget but weights and KV
-//     together exceed the budget of all, since the KV cache would then evict the weights. Otherwise it
-//     joins them to one colocated socket with all their cores, since separation would gain too little to
-//     pay for exchanging activations.
-//  2. Otherwise the text alone decides, so that all processes of a cluster agree. On a server whose sockets
-//     hold no weights yet, the first auto socket takes them: as weight if another socket of this server can
-//     hold the KV cache, else as colocated. All further ones are attention.
+//  1. There is one server with several sockets, all auto, and the model's shape and all L3 sizes
+//     are known: Resolve separates them (rule 2) if the weights fit the first socket's L3 budget
+//     but weights and KV together exceed the budget of all, since the KV cache would then evict the
+//     weights. Otherwise it joins them to one colocated socket with all their cores, since
+//     separation would gain too little to pay for exchanging activations.
+//  2. Otherwise the text alone decides, so that all processes of a cluster agree. On a server whose
+//     sockets hold no weights yet, the first auto socket takes them: as weight if another socket of
+//     this server can hold the KV cache, else as colocated. All further ones are attention.
 #include "pipeline/manifest/roles.h"
 
 #include <fmt/format.h>
@@ -32,7 +32,8 @@ std::string Where(const ServerSpec& server, const SocketSpec& socket) {
 
 namespace {
 
-// Key `for`: the weight socket of its server that an attention socket serves; required if there are several.
+// Key `for`: the weight socket of its server that an attention socket serves; required if there are
+// several.
 void CheckFor(const Manifest& manifest, const ServerSpec& server) {
   std::vector<const SocketSpec*> weights;
   std::string names;
@@ -59,18 +60,22 @@ void CheckFor(const Manifest& manifest, const ServerSpec& server) {
                     Shown(socket.for_socket), names.empty() ? "one with role weight" : names);
       }
     } else if (role == Role::kAttention && weights.size() > 1) {
-      throw Error("{}: role {}: several weight sockets share this server; expected for = with one of {}", at,
-                  RoleName(socket.role), names);
+      throw Error(
+          "{}: role {}: several weight sockets share this server; expected for = with one of {}",
+          at, RoleName(socket.role), names);
     }
   }
 }
 
-// A weight socket's KV cache must be on its own server, since heads are exchanged through shared memory.
+// A weight socket's KV cache must be on its own server, since heads are exchanged through shared
+// memory.
 void CheckWeightsHaveKv(const Manifest& manifest) {
   for (const StageSpec& stage : StagesOf(manifest)) {
-    if (DecideRole(*stage.server, *stage.socket).role != Role::kWeight || !stage.attention.empty()) continue;
+    if (DecideRole(*stage.server, *stage.socket).role != Role::kWeight || !stage.attention.empty())
+      continue;
     throw Error(
-        "{}: role = \"{}\": no socket has the KV cache; expected one of its server with role attention or "
+        "{}: role = \"{}\": no socket has the KV cache; expected one of its server with role "
+        "attention or "
         "auto, or colocated here",
         At(manifest.path, stage.socket->line, Where(*stage.server, *stage.socket)),
         RoleName(stage.socket->role));
@@ -95,28 +100,34 @@ void CheckRoles(const Manifest& manifest) {
       if (socket.role != Role::kServing) continue;
       if (serving != nullptr) {
         throw Error(
-            "{}: role = \"serving\": line {} already has one; expected one serving socket in the manifest",
-            At(manifest.path, socket.line, fmt::format("socket \"{}\"", socket.name)), serving->line);
+            "{}: role = \"serving\": line {} already has one; expected one serving socket in the "
+            "manifest",
+            At(manifest.path, socket.line, fmt::format("socket \"{}\"", socket.name)),
+            serving->line);
       }
       serving = &socket;
     }
     if (colocated != nullptr && misfit != nullptr) {
       throw Error(
-          "{}: role = \"{}\": socket \"{}\" of this server is colocated, so it has the weights and the KV "
-          "cache; expected weight sockets with attention sockets of their own, or colocated ones only",
-          At(manifest.path, misfit->line, fmt::format("socket \"{}\"", misfit->name)), RoleName(misfit->role),
-          colocated->name);
+          "{}: role = \"{}\": socket \"{}\" of this server is colocated, so it has the weights and "
+          "the KV "
+          "cache; expected weight sockets with attention sockets of their own, or colocated ones "
+          "only",
+          At(manifest.path, misfit->line, fmt::format("socket \"{}\"", misfit->name)),
+          RoleName(misfit->role), colocated->name);
     }
   }
   if (attention != nullptr && !weights_anywhere) {
     throw Error(
-        "{}: role = \"attention\": no socket has the weights; expected one with role weight or auto, or "
+        "{}: role = \"attention\": no socket has the weights; expected one with role weight or "
+        "auto, or "
         "colocated here",
         At(manifest.path, attention->line, fmt::format("socket \"{}\"", attention->name)));
   }
   if (serving != nullptr && !weights_anywhere) {
     throw Error(
-        "{}: role = \"serving\": no socket has the layers; expected weight and attention, colocated or auto "
+        "{}: role = \"serving\": no socket has the layers; expected weight and attention, "
+        "colocated or auto "
         "sockets beside it",
         At(manifest.path, serving->line, fmt::format("socket \"{}\"", serving->name)));
   }
@@ -133,10 +144,12 @@ RoleChoice DecideRole(const ServerSpec& server, const SocketSpec& socket) {
   if (&*first != &socket)
     return {Role::kAttention,
             fmt::format("socket \"{}\" is the first auto one and has the weights", first->name)};
-  const bool others = std::any_of(server.sockets.begin(), server.sockets.end(), [&](const SocketSpec& s) {
-    return &s != &socket && (s.role == Role::kAttention || s.role == Role::kAuto);
-  });
-  if (others) return {Role::kWeight, "the first auto socket of its server; the others have the KV cache"};
+  const bool others =
+      std::any_of(server.sockets.begin(), server.sockets.end(), [&](const SocketSpec& s) {
+        return &s != &socket && (s.role == Role::kAttention || s.role == Role::kAuto);
+      });
+  if (others)
+    return {Role::kWeight, "the first auto socket of its server; the others have the KV cache"};
   return {Role::kColocated, "alone on its server, and no socket is there for attention"};
 }
 
@@ -151,14 +164,15 @@ std::vector<std::string> NotYetSupported(const Manifest& manifest) {
   std::vector<std::string> lines;
   const std::vector<StageSpec> stages = StagesOf(manifest);
   for (const ServerSpec& server : manifest.servers) {
-    const bool weights_here = std::any_of(stages.begin(), stages.end(),
-                                          [&](const StageSpec& stage) { return stage.server == &server; });
+    const bool weights_here =
+        std::any_of(stages.begin(), stages.end(),
+                    [&](const StageSpec& stage) { return stage.server == &server; });
     for (const SocketSpec& socket : server.sockets) {
       if (DecideRole(server, socket).role != Role::kAttention || weights_here) continue;
-      lines.push_back(
-          fmt::format("{}: role attention: its weights are on another server; this version links a weight "
-                      "socket with attention sockets of its own server only",
-                      At(manifest.path, socket.line, Where(server, socket))));
+      lines.push_back(fmt::format(
+          "{}: role attention: its weights are on another server; this version links a weight "
+          "socket with attention sockets of its own server only",
+          At(manifest.path, socket.line, Where(server, socket))));
     }
   }
   return lines;

@@ -1,4 +1,5 @@
-// Roles and slots of a manifest's sockets, decided by its text alone. Used by the manifest's files only.
+// Roles and slots of a manifest's sockets, decided by its text alone. Used by the manifest's files
+// only.
 #pragma once
 
 #include <string>
@@ -7,8 +8,8 @@
 
 namespace larder::pipeline::inline manifest {
 
-// Throws Error for combinations of roles that can never work. Those that are sound but not supported yet are
-// left to NotYetSupported().
+// Throws Error for combinations of roles that can never work. Those that are sound but not
+// supported yet are left to NotYetSupported().
 void CheckRoles(const Manifest& manifest);
 
 struct RoleChoice {
@@ -21,11 +22,13 @@ RoleChoice DecideRole(const ServerSpec& server, const SocketSpec& socket);
 // Throws Error if only some stages have `layers` keys, or if the ranges leave a gap or overlap.
 void CheckLayers(const Manifest& manifest);
 
-// Slots of each of the server's sockets, in order. A sequence has its KV cache in every stage, so the sockets
-// of each stage together have all slots. Throws Error if the model's slots and the sockets' own do not agree.
+// Slots of each of the server's sockets, in order. A sequence has its KV cache in every stage, so
+// the sockets of each stage together have all slots. Throws Error if the model's slots and the
+// sockets' own do not agree.
 std::vector<size_t> DecideSlots(const Manifest& manifest, const ServerSpec& server);
 
-// Whether Resolve may join the sockets into one: there is one server, with several sockets, all of role auto.
+// Whether Resolve may join the sockets into one: there is one server, with several sockets, all of
+// role auto.
 bool MayJoin(const Manifest& manifest);
 
 }  // namespace larder::pipeline::manifest

@@ -1,5 +1,5 @@
-// The stages of a manifest by its text alone: the sockets that hold layers, in order, their attention sockets
-// and slots.
+// The stages of a manifest by its text alone: the sockets that hold layers, in order, their
+// attention sockets and slots.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -34,8 +34,8 @@ SlotWishes WishesOf(const StageSpec& stage) {
   return wishes;
 }
 
-// The slots of the whole cluster: the model's key, else the most that one stage's sockets ask for, one each
-// by default. A pipeline without any such key gets one slot per micro-batch in flight.
+// The slots of the whole cluster: the model's key, else the most that one stage's sockets ask for,
+// one each by default. A pipeline without any such key gets one slot per micro-batch in flight.
 size_t TotalSlots(const Manifest& manifest, const std::vector<StageSpec>& stages) {
   if (manifest.slots != 0) return manifest.slots;
   size_t total = 1;
@@ -54,7 +54,8 @@ std::vector<StageSpec> StagesOf(const Manifest& manifest) {
   std::vector<StageSpec> stages;
   for (const ServerSpec& server : manifest.servers) {
     std::vector<Role> roles;
-    for (const SocketSpec& socket : server.sockets) roles.push_back(DecideRole(server, socket).role);
+    for (const SocketSpec& socket : server.sockets)
+      roles.push_back(DecideRole(server, socket).role);
     const bool one_weight_socket = std::count(roles.begin(), roles.end(), Role::kWeight) == 1;
     for (size_t i = 0; i < roles.size(); ++i) {
       if (!HoldsWeights(roles[i])) continue;
@@ -91,7 +92,8 @@ void CheckLayers(const Manifest& manifest) {
   if (with == nullptr) return;
   if (without != nullptr) {
     throw Error(
-        "{}: no layers, but socket \"{}\" sets its own; expected layers = for every socket that holds "
+        "{}: no layers, but socket \"{}\" sets its own; expected layers = for every socket that "
+        "holds "
         "weights, or for none",
         AtStage(manifest, *without), with->socket->name);
   }
@@ -100,7 +102,8 @@ void CheckLayers(const Manifest& manifest) {
     const Range<size_t> layers = *stage.socket->layers;
     if (layers.begin != next) {
       throw Error(
-          "{}: layers = \"{}-{}\": expected it to begin with layer {}, after those of the stage before",
+          "{}: layers = \"{}-{}\": expected it to begin with layer {}, after those of the stage "
+          "before",
           AtStage(manifest, stage), layers.begin, layers.end - 1, next);
     }
     next = layers.end;
@@ -118,10 +121,11 @@ std::vector<size_t> DecideSlots(const Manifest& manifest, const ServerSpec& serv
   for (const StageSpec& stage : stages) {
     const auto [given, open] = WishesOf(stage);
     if (total < given + open || (open == 0 && total != given)) {
-      throw Error("{}: slots = {}: the sockets with the KV cache of \"{}\" ask for {}{}; expected {}",
-                  At(manifest.path, 0, "[model]"), total, stage.socket->name, given,
-                  open != 0 ? fmt::format(" and {} of them take the rest, at least one each", open) : "",
-                  open != 0 ? fmt::format("at least {}", given + open) : fmt::format("{}", given));
+      throw Error(
+          "{}: slots = {}: the sockets with the KV cache of \"{}\" ask for {}{}; expected {}",
+          At(manifest.path, 0, "[model]"), total, stage.socket->name, given,
+          open != 0 ? fmt::format(" and {} of them take the rest, at least one each", open) : "",
+          open != 0 ? fmt::format("at least {}", given + open) : fmt::format("{}", given));
     }
     if (stage.server != &server) continue;
     size_t index = 0;  // even shares of the rest; the first sockets get the remainder
@@ -134,14 +138,15 @@ std::vector<size_t> DecideSlots(const Manifest& manifest, const ServerSpec& serv
   return slots;
 }
 
-std::string ModelFileOf(const Manifest& manifest, const std::string& model, std::string_view socket) {
+std::string ModelFileOf(const Manifest& manifest, const std::string& model,
+                        std::string_view socket) {
   const std::filesystem::path folder(model);
   std::error_code ignored;
   if (!std::filesystem::is_directory(folder, ignored)) return model;
   for (const StageSpec& stage : StagesOf(manifest)) {
-    const bool mine =
-        stage.socket->name == socket || std::any_of(stage.attention.begin(), stage.attention.end(),
-                                                    [&](const SocketSpec* s) { return s->name == socket; });
+    const bool mine = stage.socket->name == socket ||
+                      std::any_of(stage.attention.begin(), stage.attention.end(),
+                                  [&](const SocketSpec* s) { return s->name == socket; });
     if (mine) return folder / (stage.socket->name + ".gguf");
   }
   const ServingSpec serving = ServingOf(manifest);

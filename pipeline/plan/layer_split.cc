@@ -10,7 +10,8 @@ namespace larder::pipeline::inline plan {
 std::vector<size_t> ShareLayers(size_t layers, std::span<const uint64_t> weights) {
   if (weights.empty() || layers < weights.size()) {
     throw Error(
-        "plan: {} layers for {} sockets that hold weights; expected at least one layer per socket: leave "
+        "plan: {} layers for {} sockets that hold weights; expected at least one layer per socket: "
+        "leave "
         "sockets out",
         layers, weights.size());
   }
@@ -18,9 +19,12 @@ std::vector<size_t> ShareLayers(size_t layers, std::span<const uint64_t> weights
   for (size_t placed = weights.size(); placed < layers; ++placed) {
     size_t best = 0;
     for (size_t i = 1; i < weights.size(); ++i) {
-      // (share[i] + 1) / weights[i] < (share[best] + 1) / weights[best]; 128 bits, since budgets have 40
-      const auto mine = static_cast<unsigned __int128>(share[i] + 1) * std::max<uint64_t>(1, weights[best]);
-      const auto other = static_cast<unsigned __int128>(share[best] + 1) * std::max<uint64_t>(1, weights[i]);
+      // (share[i] + 1) / weights[i] < (share[best] + 1) / weights[best]; 128 bits, since budgets
+      // have 40
+      const auto mine =
+          static_cast<unsigned __int128>(share[i] + 1) * std::max<uint64_t>(1, weights[best]);
+      const auto other =
+          static_cast<unsigned __int128>(share[best] + 1) * std::max<uint64_t>(1, weights[i]);
       if (mine < other) best = i;
     }
     ++share[best];

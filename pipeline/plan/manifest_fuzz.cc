@@ -1,5 +1,5 @@
-// Parses any bytes as a manifest and resolves it on a small and a large machine. Each step succeeds or throws
-// an Error of one line.
+// Parses any bytes as a manifest and resolves it on a small and a large machine. Each step succeeds
+// or throws an Error of one line.
 #include <cstdint>
 
 #include "base/check.h"
@@ -25,13 +25,15 @@ model::ModelConfig SmallModel() {
   config.head_size = 64;
   config.vocab = 512;
   config.trained_context = 4096;
-  config.layer = model::MakeLayerSpec(model::FamilyOf(config.architecture), config.sizes(), false, {});
+  config.layer =
+      model::MakeLayerSpec(model::FamilyOf(config.architecture), config.sizes(), false, {});
   return config;
 }
 
 void CheckResolved(const ResolvedSocket& socket, const topology::Topology& machine) {
   LARDER_CHECK(!socket.name.empty() && !socket.reason.empty() && socket.role != Role::kAuto);
-  LARDER_CHECK(!socket.cores.empty() && socket.cpus.size() >= socket.cores.size() && socket.node.valid());
+  LARDER_CHECK(!socket.cores.empty() && socket.cpus.size() >= socket.cores.size() &&
+               socket.node.valid());
   LARDER_CHECK(socket.l3_fraction > 0 && socket.l3_fraction <= 1);
   LARDER_CHECK(HoldsKv(socket.role) == (socket.slots > 0));
   for (const CoreId core : socket.cores) machine.core(core);
@@ -59,13 +61,15 @@ void CheckCluster(const Manifest& manifest, const topology::Topology& machine,
 void Check(std::string_view text) {
   static const topology::Topology kMachines[] = {
       topology::Topology::FromXml(LARDER_SOURCE_DIR "/pipeline/manifest/testdata/two-cores.xml"),
-      topology::Topology::FromXml(LARDER_SOURCE_DIR "/pipeline/manifest/testdata/two-packages.xml")};
+      topology::Topology::FromXml(LARDER_SOURCE_DIR
+                                  "/pipeline/manifest/testdata/two-packages.xml")};
   static const model::ModelConfig kModel = SmallModel();
   try {
     const Manifest manifest = Manifest::Parse(text, "m.toml");
     for (const std::string& line : NotYetSupported(manifest)) CheckLine(line);
     for (const topology::Topology& machine : kMachines) {
-      for (const model::ModelConfig* model : {static_cast<const model::ModelConfig*>(nullptr), &kModel}) {
+      for (const model::ModelConfig* model :
+           {static_cast<const model::ModelConfig*>(nullptr), &kModel}) {
         std::vector<std::string> warnings;
         const auto sockets = Resolve(manifest, manifest.servers.front(), machine, model, &warnings);
         LARDER_CHECK(!sockets.empty());

@@ -16,7 +16,8 @@ namespace {
 
 using topology::Topology;
 
-uint64_t L3Bytes(const Topology& machine, std::span<const CoreId> cores, std::set<L3GroupId>* groups) {
+uint64_t L3Bytes(const Topology& machine, std::span<const CoreId> cores,
+                 std::set<L3GroupId>* groups) {
   for (const CoreId core : cores) groups->insert(machine.core(core).l3_group);
   uint64_t bytes = 0;
   for (const L3GroupId group : *groups) {
@@ -26,7 +27,8 @@ uint64_t L3Bytes(const Topology& machine, std::span<const CoreId> cores, std::se
   return bytes;
 }
 
-// The core of each of the socket's CPUs: with SMT threads a core is listed once for each of its CPUs.
+// The core of each of the socket's CPUs: with SMT threads a core is listed once for each of its
+// CPUs.
 std::vector<CoreId> CoresOf(const ResolvedSocket& socket, const Topology& topology) {
   std::vector<CoreId> cores;
   for (const CpuId cpu : socket.cpus) {
@@ -67,7 +69,8 @@ class Planner {
       throw Error("{}: no socket holds weights; expected one with role weight, colocated or auto",
                   manifest_.path);
     const ServingSpec serving = ServingOf(manifest_);
-    plan_.serving_server = serving.server != nullptr ? serving.server->name : specs_[0].server->name;
+    plan_.serving_server =
+        serving.server != nullptr ? serving.server->name : specs_[0].server->name;
     plan_.serving_socket = serving.socket != nullptr ? serving.socket->name : "";
     ResolveSockets();
     for (const StageSpec& spec : specs_) AddStage(spec);
@@ -96,10 +99,12 @@ class Planner {
   }
 
   void ResolveSockets() {
-    // With several stages a socket's layers are not known yet; PlanStages checks them against the L3.
+    // With several stages a socket's layers are not known yet; PlanStages checks them against the
+    // L3.
     const model::ModelConfig* config = specs_.size() == 1 ? &plan_.config : nullptr;
     for (size_t i = 0; i < manifest_.servers.size(); ++i) {
-      plan_.sockets.push_back(Resolve(manifest_, manifest_.servers[i], machines_[i], config, &plan_.notes));
+      plan_.sockets.push_back(
+          Resolve(manifest_, manifest_.servers[i], machines_[i], config, &plan_.notes));
     }
     plan_.socket_notes = plan_.notes.size();
   }
@@ -125,8 +130,8 @@ class Planner {
     if (manifest_.isa) options.isa = *manifest_.isa;
     std::set<L3GroupId> groups, kv_groups;
     stage.l3_bytes = L3Bytes(machine, socket.cores, &groups) / socket.l3_sharers;
-    stage.l3_budget_bytes =
-        static_cast<uint64_t>(static_cast<double>(stage.l3_bytes * socket.l3_sharers) * socket.l3_fraction);
+    stage.l3_budget_bytes = static_cast<uint64_t>(
+        static_cast<double>(stage.l3_bytes * socket.l3_sharers) * socket.l3_fraction);
     uint64_t kv_l3_bytes = 0;
     for (const SocketSpec* wanted : spec.attention) {
       const ResolvedSocket* attention = Find(*spec.server, wanted->name);
@@ -139,7 +144,8 @@ class Planner {
     }
     if (socket.role == Role::kWeight && stage.attention.empty()) {
       throw Error(
-          "{}: socket '{}' has role weight, but server '{}' has no attention socket to hold its KV cache; "
+          "{}: socket '{}' has role weight, but server '{}' has no attention socket to hold its KV "
+          "cache; "
           "add one, or make it colocated",
           manifest_.path, socket.name, spec.server->name);
     }
@@ -160,9 +166,11 @@ class Planner {
       const Range<size_t> last = *specs_.back().socket->layers;
       if (last.end != layers) {
         throw Error(
-            "{}: layers = \"{}-{}\" of socket \"{}\": the model has {} layers; expected the last stage to "
+            "{}: layers = \"{}-{}\" of socket \"{}\": the model has {} layers; expected the last "
+            "stage to "
             "end with layer {}",
-            manifest_.path, last.begin, last.end - 1, specs_.back().socket->name, layers, layers - 1);
+            manifest_.path, last.begin, last.end - 1, specs_.back().socket->name, layers,
+            layers - 1);
       }
       for (size_t i = 0; i < specs_.size(); ++i) {
         const Range<size_t> range = *specs_[i].socket->layers;
@@ -194,7 +202,8 @@ class Planner {
       PlacedStage& stage = plan_.stages[i];
       SetPlan(stage, MakeStagePlan(ConfigOf(stage), machines_[stage.machine], stage_options_[i]));
       const StagePlan& own = stage.plan;
-      if (kv_beside_weights_[i]) stage.kv_room_bytes -= std::min(stage.kv_room_bytes, stage.weight_bytes);
+      if (kv_beside_weights_[i])
+        stage.kv_room_bytes -= std::min(stage.kv_room_bytes, stage.weight_bytes);
       max_batch_tokens = std::min(max_batch_tokens, own.options.max_batch_tokens);
       for (const std::string& note : own.notes) stage_notes_[note].push_back(stage.socket);
       plan_.context = own.options.context;
@@ -203,10 +212,11 @@ class Planner {
       plan_.cached_tokens = own.options.cached_tokens;
       if (!stage.resident && manifest_.require_resident) {
         throw Error(
-            "{}: socket '{}': {:.1f} MB of weights ({} layers) exceed its L3 budget of {:.1f} MB; [model] "
+            "{}: socket '{}': {:.1f} MB of weights ({} layers) exceed its L3 budget of {:.1f} MB; "
+            "[model] "
             "require_resident = true forbids that",
-            manifest_.path, stage.socket, static_cast<double>(stage.weight_bytes) * 1e-6, stage.layers,
-            static_cast<double>(stage.l3_budget_bytes) * 1e-6);
+            manifest_.path, stage.socket, static_cast<double>(stage.weight_bytes) * 1e-6,
+            stage.layers, static_cast<double>(stage.l3_budget_bytes) * 1e-6);
       }
     }
     // A micro-batch passes through every stage, so the smallest L2 limits its rows.
@@ -215,8 +225,8 @@ class Planner {
     ShareKvChunks();
   }
 
-  // A chunk of a sequence has one number in all stages, so a colocated stage has as many as the attention
-  // sockets of the others together.
+  // A chunk of a sequence has one number in all stages, so a colocated stage has as many as the
+  // attention sockets of the others together.
   void ShareKvChunks() {
     size_t chunks = 0;
     for (const PlacedStage& stage : plan_.stages) {
@@ -234,8 +244,8 @@ class Planner {
                                : model::LayersOf(plan_.config, stage.first_layer, stage.layers);
   }
 
-  // A micro-batch's rows are grouped by attention socket once for all stages, so their attention sockets must
-  // agree.
+  // A micro-batch's rows are grouped by attention socket once for all stages, so their attention
+  // sockets must agree.
   void CheckAttention() const {
     const PlacedStage* first = nullptr;
     for (const PlacedStage& stage : plan_.stages) {
@@ -243,11 +253,13 @@ class Planner {
       if (first == nullptr) first = &stage;
       const auto& mine = stage_options_[plan_.index_of(stage)].attention;
       const auto& other = stage_options_[plan_.index_of(*first)].attention;
-      const bool alike = std::equal(mine.begin(), mine.end(), other.begin(), other.end(),
-                                    [](const auto& a, const auto& b) { return a.slots == b.slots; });
+      const bool alike =
+          std::equal(mine.begin(), mine.end(), other.begin(), other.end(),
+                     [](const auto& a, const auto& b) { return a.slots == b.slots; });
       if (alike) continue;
       throw Error(
-          "{}: the attention sockets of '{}' and of '{}' differ in their slots; expected as many attention "
+          "{}: the attention sockets of '{}' and of '{}' differ in their slots; expected as many "
+          "attention "
           "sockets with the same slots for each weight socket",
           manifest_.path, stage.socket, first->socket);
     }
@@ -268,10 +280,11 @@ class Planner {
     plan_.serving_resident = static_cast<double>(plan_.lm_head_bytes) <= budget;
   }
 
-  // Plans the ends on the serving socket's cores or, if a process joins to serve, on some cores of its
-  // server, not pinned.
+  // Plans the ends on the serving socket's cores or, if a process joins to serve, on some cores of
+  // its server, not pinned.
   void PlanEnds(const ServingSpec& spec) {
-    const Topology& machine = machines_[IndexOf(spec.server != nullptr ? *spec.server : *specs_[0].server)];
+    const Topology& machine =
+        machines_[IndexOf(spec.server != nullptr ? *spec.server : *specs_[0].server)];
     PlanOptions options = stage_options_[0];
     options.attention.clear();
     options.context = plan_.context;
@@ -298,9 +311,10 @@ class Planner {
       const SocketSpec* socket;  // null: the process that joins to serve
     };
     std::vector<End> loop;
-    loop.push_back({plan_.serving_socket, serving.server != nullptr ? serving.server : specs_[0].server,
-                    serving.socket});
-    for (const StageSpec& spec : specs_) loop.push_back({spec.socket->name, spec.server, spec.socket});
+    loop.push_back({plan_.serving_socket,
+                    serving.server != nullptr ? serving.server : specs_[0].server, serving.socket});
+    for (const StageSpec& spec : specs_)
+      loop.push_back({spec.socket->name, spec.server, spec.socket});
     const auto spec_of = [&](const End& end) {
       return end.socket != nullptr ? LinkOf(manifest_, *end.socket) : manifest_.link;
     };
@@ -328,10 +342,10 @@ class Planner {
     }
     for (const std::string& line : NotYetSupported(manifest_)) plan_.notes.push_back(line);
     if (plan_.slots < plan_.max_in_flight) {
-      plan_.notes.push_back(
-          fmt::format("{} slot{} for {} micro-batches in flight: the pipeline is never full; [model] slots = "
-                      "{} would fill it",
-                      plan_.slots, plan_.slots == 1 ? "" : "s", plan_.max_in_flight, plan_.max_in_flight));
+      plan_.notes.push_back(fmt::format(
+          "{} slot{} for {} micro-batches in flight: the pipeline is never full; [model] slots = "
+          "{} would fill it",
+          plan_.slots, plan_.slots == 1 ? "" : "s", plan_.max_in_flight, plan_.max_in_flight));
     }
   }
 
@@ -348,13 +362,15 @@ class Planner {
 
 }  // namespace
 
-Plan MakePlan(const Manifest& manifest, const model::ModelConfig& config, const PlanOptions& options,
-              std::span<const Topology> machines, const Speeds& speeds) {
+Plan MakePlan(const Manifest& manifest, const model::ModelConfig& config,
+              const PlanOptions& options, std::span<const Topology> machines,
+              const Speeds& speeds) {
   LARDER_CHECK(machines.size() == manifest.servers.size(), "{} machines", machines.size());
   return Planner(manifest, config, options, machines).Run(speeds);
 }
 
-Plan MakePlan(const model::ModelConfig& config, const Topology& machine, const PlanOptions& wanted) {
+Plan MakePlan(const model::ModelConfig& config, const Topology& machine,
+              const PlanOptions& wanted) {
   PlanOptions options = wanted;
   options.cached_tokens = options.cache_ram_bytes / KvTokenBytes(config);
   Plan plan;

@@ -1,7 +1,8 @@
-// Plan: which server's sockets compute which layers, on which threads, which links connect them and what
-// speed to expect. A pure function of the manifest, the model's shape, the options and each server's
-// topology. It is made once per process, before any allocation, and passed on: to the engine, links, status,
-// metrics and the page. Each process of a cluster makes it for itself; links compare the hashes.
+// Plan: which server's sockets compute which layers, on which threads, which links connect them and
+// what speed to expect. A pure function of the manifest, the model's shape, the options and each
+// server's topology. It is made once per process, before any allocation, and passed on: to the
+// engine, links, status, metrics and the page. Each process of a cluster makes it for itself; links
+// compare the hashes.
 #pragma once
 
 #include <cstdint>
@@ -29,25 +30,25 @@ struct PlacedStage {
   size_t first_layer = 0, layers = 0;  // [first_layer, first_layer + layers)
   size_t cores = 0;                    // the weight or colocated socket's
   size_t attention_cores = 0;
-  bool holds_lm_head = false;                  // it is a single stage that serves itself
-  uint64_t weight_bytes = 0;                   // packed, of its layers (and of the lm_head if it holds it)
+  bool holds_lm_head = false;  // it is a single stage that serves itself
+  uint64_t weight_bytes = 0;   // packed, of its layers (and of the lm_head if it holds it)
   uint64_t l3_bytes = 0, l3_budget_bytes = 0;  // of all its L3 groups together; 0: not known
   uint64_t kv_slot_bytes = 0;                  // a sequence at full context, in its layers
-  uint64_t kv_room_bytes = 0;                  // L3 for KV: beside the weights, or of its attention sockets
-  bool resident = false;                       // each L3 group has room for its threads' weights
-  StagePlan plan;  // what its threads do; no threads for sockets that do not exist yet
+  uint64_t kv_room_bytes = 0;  // L3 for KV: beside the weights, or of its attention sockets
+  bool resident = false;       // each L3 group has room for its threads' weights
+  StagePlan plan;              // what its threads do; no threads for sockets that do not exist yet
 
   // The id of an attention socket. Throws an Error that lists their names.
   AttentionId attention_id(std::string_view socket) const;
 };
 
-// A connection of the loop serving -> stage 0 -> ... -> serving. Names are sockets; "" is the serving process
-// if the manifest has no serving socket.
+// A connection of the loop serving -> stage 0 -> ... -> serving. Names are sockets; "" is the
+// serving process if the manifest has no serving socket.
 struct LinkPlan {
   std::string from, to;
   rdma::Transport transport = rdma::Transport::kSharedMemory;
-  // The endpoint of `to`. Without a serving socket the serving process listens on the first stage's server,
-  // one port below the stage's.
+  // The endpoint of `to`. Without a serving socket the serving process listens on the first stage's
+  // server, one port below the stage's.
   Endpoint listener;
 };
 
@@ -59,8 +60,9 @@ struct Plan {
   std::vector<PlacedStage> stages;  // at least one
   StagePlan ends;  // what the serving socket computes: embedding and lm_head; empty if single()
   std::vector<std::vector<ResolvedSocket>> sockets;  // [server of the manifest]
-  // Where embedding, final norm, lm_head and sampler run: on the first stage's server unless the manifest has
-  // a serving socket. An empty socket name: a process that joins (`larder run --join`).
+  // Where embedding, final norm, lm_head and sampler run: on the first stage's server unless the
+  // manifest has a serving socket. An empty socket name: a process that joins (`larder run
+  // --join`).
   std::string serving_server, serving_socket;
   size_t serving_cores = 0;       // 0: not known
   bool serving_resident = false;  // the lm_head fits the L3 budget there
@@ -75,37 +77,43 @@ struct Plan {
   size_t socket_notes = 0;  // the first notes, of this number, are about the manifest's sockets
   Prediction prediction;
 
-  std::span<const std::string> notes_of_sockets() const { return std::span(notes).first(socket_notes); }
+  std::span<const std::string> notes_of_sockets() const {
+    return std::span(notes).first(socket_notes);
+  }
   // A single stage that serves itself, as without a cluster: no frames leave its server.
   bool single() const { return stages.size() == 1 && serving_socket.empty(); }
   bool resident() const;
-  // The stage that the socket belongs to, as its weight socket or one of its attention sockets. Throws an
-  // Error that lists the sockets or, for a socket that was joined, says where its cores went.
+  // The stage that the socket belongs to, as its weight socket or one of its attention sockets.
+  // Throws an Error that lists the sockets or, for a socket that was joined, says where its cores
+  // went.
   const PlacedStage& stage_of_socket(std::string_view socket) const;
-  size_t index_of(const PlacedStage& stage) const { return static_cast<size_t>(&stage - stages.data()); }
+  size_t index_of(const PlacedStage& stage) const {
+    return static_cast<size_t>(&stage - stages.data());
+  }
   uint64_t weight_bytes() const;   // all stages and the lm_head
   uint64_t kv_slot_bytes() const;  // all stages
   uint64_t kv_bytes() const;       // all stages and slots
-  // A hash of what all processes must agree on: the model, context, slots, frames, and each socket's layers
-  // and slots. Links between stages compare it. Cores are not part of it: each server knows its own.
+  // A hash of what all processes must agree on: the model, context, slots, frames, and each
+  // socket's layers and slots. Links between stages compare it. Cores are not part of it: each
+  // server knows its own.
   uint64_t hash() const;
   std::string Table() const;
   // The sockets of the manifest's servers, one line each: role, CPUs, and the reason for the role.
   std::string SocketTable() const;
-  // What `larder plan --json` prints, of any plan. A stage has the keys of StagePlan::Json() where its
-  // sockets exist.
+  // What `larder plan --json` prints, of any plan. A stage has the keys of StagePlan::Json() where
+  // its sockets exist.
   nlohmann::json Json() const;
 };
 
 // The Plan of one machine that runs the whole model, in one stage whose socket is called "socket".
 Plan MakePlan(const model::ModelConfig&, const topology::Topology& machine, const PlanOptions&);
 
-// machines: the topology of each of the manifest's servers, in order (LoadTopologies). Layers are split in
-// proportion to the L3 budgets (Cache-Resident LLM Inference in GB-Scale Last-Level Caches, section 5, table
-// 1) unless the manifest says `layers`. options.threads is for the serving part if the manifest has no
-// serving socket; these threads are not pinned, since stages may have the cores. Throws Error if the sockets
-// do not form a pipeline, if there are too few layers, and for weights beyond their budget where the manifest
-// forbids that.
+// machines: the topology of each of the manifest's servers, in order (LoadTopologies). Layers are
+// split in proportion to the L3 budgets (Cache-Resident LLM Inference in GB-Scale Last-Level
+// Caches, section 5, table 1) unless the manifest says `layers`. options.threads is for the serving
+// part if the manifest has no serving socket; these threads are not pinned, since stages may have
+// the cores. Throws Error if the sockets do not form a pipeline, if there are too few layers, and
+// for weights beyond their budget where the manifest forbids that.
 Plan MakePlan(const Manifest&, const model::ModelConfig&, const PlanOptions&,
               std::span<const topology::Topology> machines, const Speeds& = {});
 
@@ -118,12 +126,14 @@ struct SocketShape {
   uint64_t l3_bytes = 0;  // all its L3 groups together
 };
 // The Plan of as many such sockets as hold the model, and one more that serves.
-Plan PlanUniformCluster(const model::ModelConfig&, const SocketShape&, const PlanOptions&, const Speeds&);
+Plan PlanUniformCluster(const model::ModelConfig&, const SocketShape&, const PlanOptions&,
+                        const Speeds&);
 
 // Fills `prediction` from the rest of the plan.
 void Predict(Plan& plan, const Speeds& speeds);
 // Packed bytes of one layer, of the lm_head, and of the embedding table.
-uint64_t LayerBytes(const model::ModelConfig& config);  // the mean: layers may differ in their types
+uint64_t LayerBytes(const model::ModelConfig& config);  // the mean: layers may differ in their
+                                                        // types
 uint64_t LmHeadBytes(const model::ModelConfig& config);
 uint64_t EmbeddingBytes(const model::ModelConfig& config);
 

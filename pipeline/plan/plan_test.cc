@@ -14,7 +14,9 @@ using Sizes = std::vector<size_t>;
 
 constexpr uint64_t kMb = 1000 * 1000;
 
-Sizes Share(size_t layers, const std::vector<uint64_t>& weights) { return ShareLayers(layers, weights); }
+Sizes Share(size_t layers, const std::vector<uint64_t>& weights) {
+  return ShareLayers(layers, weights);
+}
 
 TEST(ClusterLayers, InProportion) {
   EXPECT_EQ(Share(28, {1, 1, 1, 1}), (Sizes{7, 7, 7, 7}));
@@ -25,7 +27,10 @@ TEST(ClusterLayers, InProportion) {
   EXPECT_EQ(Share(80, std::vector<uint64_t>(80, 7)), Sizes(80, 1));
   EXPECT_EQ(Share(5, {0, 0}), (Sizes{3, 2})) << "nothing known";
   EXPECT_EQ(Share(1000, {uint64_t{1} << 50, uint64_t{1} << 50}), (Sizes{500, 500}));
-  EXPECT_NE(ErrorOf([] { Share(3, {1, 1, 1, 1}); }).find("3 layers for 4 sockets"), std::string::npos);
+  EXPECT_NE(ErrorOf([] {
+              Share(3, {1, 1, 1, 1});
+            }).find("3 layers for 4 sockets"),
+            std::string::npos);
   EXPECT_NE(ErrorOf([] { Share(3, {}); }).find("3 layers for 0 sockets"), std::string::npos);
 }
 
@@ -47,7 +52,8 @@ TEST(ClusterLayers, TheFullestStageIsAsEmptyAsItCanBe) {
   }
 }
 
-// The paper's table 1: EPYC 9684X sockets, 96 cores and 1152 MB of L3, three quarters of it for weights.
+// The paper's table 1: EPYC 9684X sockets, 96 cores and 1152 MB of L3, three quarters of it for
+// weights.
 TEST(ClusterShape, TheSocketsOfTheLiterature) {
   struct Row {
     const char* name;
@@ -69,9 +75,9 @@ TEST(ClusterShape, TheSocketsOfTheLiterature) {
                 fmt::format("{:.2f}", row.int8_gb));
       EXPECT_EQ(plan.max_in_flight, row.sockets + 1);
       const std::string table = plan.Table();
-      EXPECT_NE(
-          table.find(fmt::format("{}+1: {} with {} layer", row.sockets, row.sockets, row.layers_per_socket)),
-          std::string::npos)
+      EXPECT_NE(table.find(fmt::format("{}+1: {} with {} layer", row.sockets, row.sockets,
+                                       row.layers_per_socket)),
+                std::string::npos)
           << table;
       EXPECT_NE(table.find(fmt::format("{:.2f} GB at one byte per parameter", row.int8_gb)),
                 std::string::npos)
@@ -88,7 +94,8 @@ TEST(ClusterShape, SaysWhenALayerIsMoreThanASocketsBudget) {
   const Plan large = PlanUniformCluster(Shape("llama-2-70b"), {96, 1000 * kMb}, {}, {});
   EXPECT_FALSE(large.resident());
   ASSERT_EQ(large.notes.size(), 1u);
-  EXPECT_NE(large.notes[0].find("it fits the L3 with less room"), std::string::npos) << large.notes[0];
+  EXPECT_NE(large.notes[0].find("it fits the L3 with less room"), std::string::npos)
+      << large.notes[0];
   const Plan small = PlanUniformCluster(Shape("llama-2-70b"), {96, 100 * kMb}, {}, {});
   EXPECT_NE(small.notes[0].find("it streams from memory"), std::string::npos) << small.notes[0];
   EXPECT_GT(small.prediction.Point(1).tpot_ms, 2 * large.prediction.Point(1).tpot_ms);
@@ -119,7 +126,8 @@ TEST(ClusterPrediction, IsTheFormulaThatItPrints) {
                              .kv_room_bytes = 12 * kMb};
   PredictedStage far = stage;
   far.weights_in_l3 = false;  // 200 us at 50 GB/s
-  p.stages = {stage, far, {.name = "s", .cores = 10, .weight_bytes = 2 * kMb, .weights_in_l3 = true}};
+  p.stages = {
+      stage, far, {.name = "s", .cores = 10, .weight_bytes = 2 * kMb, .weights_in_l3 = true}};
   const PredictedTimes one = p.Times(stage, 1);
   EXPECT_NEAR(one.weights_us, 100, 1e-9);
   EXPECT_NEAR(one.attention_us, 10, 1e-9);
@@ -130,9 +138,11 @@ TEST(ClusterPrediction, IsTheFormulaThatItPrints) {
   EXPECT_NEAR(p.LinkUs(1), 5 + 1, 1e-9);
   const double path_us = 226 + 426 + 20 + 3 * 6;
   EXPECT_NEAR(p.Point(1).alone_ms, path_us * 1e-3, 1e-9);
-  EXPECT_NEAR(p.Point(1).tpot_ms, 3 * 426 * 1e-3, 1e-9) << "three in flight wait for the slowest stage";
+  EXPECT_NEAR(p.Point(1).tpot_ms, 3 * 426 * 1e-3, 1e-9)
+      << "three in flight wait for the slowest stage";
   EXPECT_NEAR(p.Point(1).tokens_per_s, 3 / (3 * 426e-6), 1e-6);
-  // Large batches are bound by arithmetic, 2 x 64 x 9 M at 10000 GOP/s, and their KV no longer fits.
+  // Large batches are bound by arithmetic, 2 x 64 x 9 M at 10000 GOP/s, and their KV no longer
+  // fits.
   const PredictedTimes many = p.Times(stage, 64);
   EXPECT_TRUE(many.compute_bound);
   EXPECT_NEAR(many.weights_us, 2 * 64 * 9e6 / 1e13 * 1e6, 1e-9);
@@ -140,7 +150,8 @@ TEST(ClusterPrediction, IsTheFormulaThatItPrints) {
   EXPECT_NEAR(many.attention_us, 64 * 20, 1e-9);
   const std::string text = p.Text();
   for (const char* part :
-       {"(the test)", "2 layers x (weights 10.00 MB / 100 GB/s L3 + attention 1.00 MB / 100 GB/s L3",
+       {"(the test)",
+        "2 layers x (weights 10.00 MB / 100 GB/s L3 + attention 1.00 MB / 100 GB/s L3",
         "2 x (100.0 + 10.0 + 3.0 us) = 226.0 us", "10.00 MB / 50 GB/s memory",
         "head 2.00 MB / 100 GB/s L3 = 20.0 us", "5 us + 1.0 KB / 1 GB/s = 6.0 us, 3 a token",
         "226.0 + 426.0 + 20.0 + 3 x 6.0 us = 0.690 ms", "3 x slowest) = 1.278 ms"})
@@ -269,7 +280,8 @@ TEST(PlanTest, LayersAsTheManifestSays) {
     return fmt::format(
         "[[server]]\nname = \"a\"\n[[server.socket]]\nname = \"x\"\nrole = \"colocated\"\ncores = "
         "\"cores:0\"\n"
-        "layers = \"{}\"\n[[server.socket]]\nname = \"y\"\nrole = \"colocated\"\ncores = \"cores:1\"\n"
+        "layers = \"{}\"\n[[server.socket]]\nname = \"y\"\nrole = \"colocated\"\ncores = "
+        "\"cores:1\"\n"
         "layers = \"{}\"\n",
         first, second);
   };
@@ -296,12 +308,13 @@ TEST(PlanTest, ServingSocketAndOneStage) {
   uint64_t l3_bytes = 0;
   for (const PlanL3Group& l3 : alone.stages[0].plan.l3_groups) l3_bytes += l3.l3_bytes;
   EXPECT_EQ(alone.stages[0].l3_bytes, l3_bytes);
-  EXPECT_EQ(alone.stages[0].kv_room_bytes, l3_bytes - std::min(l3_bytes, alone.stages[0].weight_bytes));
+  EXPECT_EQ(alone.stages[0].kv_room_bytes,
+            l3_bytes - std::min(l3_bytes, alone.stages[0].weight_bytes));
   EXPECT_TRUE(alone.stages[0].holds_lm_head);
   EXPECT_EQ(alone.weight_bytes(), config.layers * LayerBytes(config) + LmHeadBytes(config));
   const Plan served =
-      PlanOf(one + "[[server.socket]]\nname = \"s\"\nrole = \"serving\"\ncores = \"package:1\"\n", config,
-             "two-packages");
+      PlanOf(one + "[[server.socket]]\nname = \"s\"\nrole = \"serving\"\ncores = \"package:1\"\n",
+             config, "two-packages");
   EXPECT_FALSE(served.single());
   EXPECT_EQ(served.serving_socket, "s");
   EXPECT_EQ(served.serving_cores, 4u);
@@ -316,9 +329,10 @@ TEST(PlanTest, RefusesAndNotes) {
   EXPECT_FALSE(PlanOf(kThree, big, "two-packages").resident());
   std::string strict = kThree;
   strict.replace(strict.find("[model]\n"), 8, "[model]\nrequire_resident = true\n");
-  EXPECT_NE(
-      ErrorOf([&] { PlanOf(strict, big, "two-packages"); }).find("require_resident = true forbids that"),
-      std::string::npos);
+  EXPECT_NE(ErrorOf([&] {
+              PlanOf(strict, big, "two-packages");
+            }).find("require_resident = true forbids that"),
+            std::string::npos);
   EXPECT_EQ(PlanOf(strict, TenLayers(), "two-packages").stages.size(), 3u) << "fits";
   model::ModelConfig two = TenLayers();
   two.layers = 2;
@@ -334,16 +348,18 @@ TEST(PlanTest, RefusesAndNotes) {
 
 TEST(PlanTest, SocketsThatWereJoined) {
   const std::string text =
-      "[[server]]\nname = \"a\"\n[[server.socket]]\nname = \"x\"\nrole = \"auto\"\ncores = \"package:0\"\n"
+      "[[server]]\nname = \"a\"\n[[server.socket]]\nname = \"x\"\nrole = \"auto\"\ncores = "
+      "\"package:0\"\n"
       "[[server.socket]]\nname = \"y\"\nrole = \"auto\"\ncores = \"package:1\"\n";
   const Plan plan = PlanOf(text, Shape("bench-24m"), "two-packages");
   ASSERT_TRUE(plan.single());
   EXPECT_EQ(plan.stages[0].cores, 8u);
   EXPECT_TRUE(plan.stages[0].attention.empty());
-  const std::string message =
-      ErrorOf([&] { plan.stage_of_socket("y"); });  // the message of `larder node --socket y`
-  EXPECT_NE(message.find("socket 'y' has role auto and its cores became part of socket 'x' (joined: "),
-            std::string::npos)
+  // the message of `larder node --socket y`
+  const std::string message = ErrorOf([&] { plan.stage_of_socket("y"); });
+  EXPECT_NE(
+      message.find("socket 'y' has role auto and its cores became part of socket 'x' (joined: "),
+      std::string::npos)
       << message;
 }
 
@@ -361,12 +377,16 @@ TEST(PlanTest, SlotsOfAttentionSocketsAreAlikeInEveryStage) {
         "[model]\nslots = 3\n[[server]]\nname = \"a\"\n"
         "[[server.socket]]\nname = \"w1\"\nrole = \"weight\"\ncores = \"cores:0\"\n"
         "[[server.socket]]\nname = \"w2\"\nrole = \"weight\"\ncores = \"cores:1\"\n"
-        "[[server.socket]]\nname = \"k1\"\nrole = \"attention\"\ncores = \"cores:2\"\nfor = \"w1\"\nslots = "
+        "[[server.socket]]\nname = \"k1\"\nrole = \"attention\"\ncores = \"cores:2\"\nfor = "
+        "\"w1\"\nslots = "
         "1\n"
-        "[[server.socket]]\nname = \"k2\"\nrole = \"attention\"\ncores = \"cores:3\"\nfor = \"w1\"\n"
-        "[[server.socket]]\nname = \"k3\"\nrole = \"attention\"\ncores = \"cores:4\"\nfor = \"w2\"\nslots = "
+        "[[server.socket]]\nname = \"k2\"\nrole = \"attention\"\ncores = \"cores:3\"\nfor = "
+        "\"w1\"\n"
+        "[[server.socket]]\nname = \"k3\"\nrole = \"attention\"\ncores = \"cores:4\"\nfor = "
+        "\"w2\"\nslots = "
         "{}\n"
-        "[[server.socket]]\nname = \"k4\"\nrole = \"attention\"\ncores = \"cores:5\"\nfor = \"w2\"\n",
+        "[[server.socket]]\nname = \"k4\"\nrole = \"attention\"\ncores = \"cores:5\"\nfor = "
+        "\"w2\"\n",
         slots);
   };
   EXPECT_EQ(PlanOf(text(1), TenLayers(), "two-packages").stages.size(), 2u);

@@ -1,4 +1,5 @@
-// Test support: Plans of manifests for machines described by topology files. Included by tests only.
+// Test support: Plans of manifests for machines described by topology files. Included by tests
+// only.
 #pragma once
 
 #include <string>
@@ -13,7 +14,8 @@ inline model::ModelConfig Shape(const char* name) {
   return model::ConfigOfShape(model::ShapeByName(name), name);
 }
 
-// Two servers of two packages with 64 MB of L3 each; three stages, one of them colocated with half of the L3.
+// Two servers of two packages with 64 MB of L3 each; three stages, one of them colocated with half
+// of the L3.
 inline constexpr const char* kThree =
     "name = \"three\"\n[model]\ncontext = 256\nslots = 5\n"
     "[[server]]\nname = \"a\"\naddress = \"10.0.0.1\"\n"

@@ -17,12 +17,14 @@ constexpr size_t kMostStagesShown = 24;  // in a table; JSON has all
 
 double Gb(uint64_t bytes) { return static_cast<double>(bytes) * 1e-9; }
 
-std::string Name(const std::string& socket) { return socket.empty() ? "(the serving process)" : socket; }
+std::string Name(const std::string& socket) {
+  return socket.empty() ? "(the serving process)" : socket;
+}
 
 std::string Layers(const Plan& plan) {
-  const auto [least, most] =
-      std::minmax_element(plan.stages.begin(), plan.stages.end(),
-                          [](const PlacedStage& a, const PlacedStage& b) { return a.layers < b.layers; });
+  const auto [least, most] = std::minmax_element(
+      plan.stages.begin(), plan.stages.end(),
+      [](const PlacedStage& a, const PlacedStage& b) { return a.layers < b.layers; });
   return least->layers == most->layers ? fmt::format("{}", most->layers)
                                        : fmt::format("{} to {}", least->layers, most->layers);
 }
@@ -35,7 +37,8 @@ struct KvCapacity {
 std::vector<KvCapacity> KvCapacities(const Plan& plan) {
   std::vector<KvCapacity> capacities;
   std::vector<size_t> contexts = {plan.context};
-  for (size_t context = 1024; context <= std::max<size_t>(plan.config.trained_context, 4096); context *= 4)
+  for (size_t context = 1024; context <= std::max<size_t>(plan.config.trained_context, 4096);
+       context *= 4)
     contexts.push_back(context);
   std::sort(contexts.begin(), contexts.end());
   contexts.erase(std::unique(contexts.begin(), contexts.end()), contexts.end());
@@ -55,7 +58,8 @@ std::vector<KvCapacity> KvCapacities(const Plan& plan) {
 
 std::string StageTable(const Plan& plan) {
   std::string out =
-      "\n  stage  socket                    layers   cores  weights MB  L3 budget MB  resident  attention\n";
+      "\n  stage  socket                    layers   cores  weights MB  L3 budget MB  resident  "
+      "attention\n";
   for (size_t i = 0; i < plan.stages.size(); ++i) {
     if (plan.stages.size() > kMostStagesShown && i == kMostStagesShown - 2) {
       out += fmt::format("    ...  {} more\n", plan.stages.size() - i - 1);
@@ -65,11 +69,12 @@ std::string StageTable(const Plan& plan) {
     std::string attention;
     for (const std::string& name : stage.attention)
       attention += fmt::format("{}{}", attention.empty() ? "" : ", ", name);
-    out += fmt::format("  {:>5}  {:<22} {:>9} {:>7} {:>11.2f} {:>13.1f}  {:<8}  {}\n", i,
-                       fmt::format("{}{}{}", stage.server, stage.server.empty() ? "" : "/", stage.socket),
-                       fmt::format("{}-{}", stage.first_layer, stage.first_layer + stage.layers - 1),
-                       stage.cores, Mb(stage.weight_bytes), Mb(stage.l3_budget_bytes),
-                       stage.resident ? "yes" : "no", attention.empty() ? "colocated" : attention);
+    out += fmt::format(
+        "  {:>5}  {:<22} {:>9} {:>7} {:>11.2f} {:>13.1f}  {:<8}  {}\n", i,
+        fmt::format("{}{}{}", stage.server, stage.server.empty() ? "" : "/", stage.socket),
+        fmt::format("{}-{}", stage.first_layer, stage.first_layer + stage.layers - 1), stage.cores,
+        Mb(stage.weight_bytes), Mb(stage.l3_budget_bytes), stage.resident ? "yes" : "no",
+        attention.empty() ? "colocated" : attention);
   }
   return out;
 }
@@ -77,7 +82,8 @@ std::string StageTable(const Plan& plan) {
 // Of the stage whose threads wait the most for each other.
 std::string BalanceLine(const Plan& plan) {
   const auto config_of = [&](const PlacedStage& stage) {
-    return plan.single() ? plan.config : model::LayersOf(plan.config, stage.first_layer, stage.layers);
+    return plan.single() ? plan.config
+                         : model::LayersOf(plan.config, stage.first_layer, stage.layers);
   };
   const auto balance_of = [&](const PlacedStage& stage) {
     const model::ModelConfig config = config_of(stage);
@@ -98,26 +104,33 @@ std::string Plan::Table() const {
   if (!cluster.empty()) out += fmt::format("cluster    {}\n", cluster);
   out += fmt::format("plan       {:016x}\n", hash());
   out += fmt::format(
-      "model      {} ({}): {} layers, dim {}, ffn {}, {} heads / {} KV heads of {}, vocab {}, {:.1f} M "
+      "model      {} ({}): {} layers, dim {}, ffn {}, {} heads / {} KV heads of {}, vocab {}, "
+      "{:.1f} M "
       "parameters\n",
-      c.name, c.architecture_name, c.layers, c.dim, c.ffn, c.heads, c.kv_heads, c.head_size, c.vocab,
-      static_cast<double>(c.parameters()) * 1e-6);
+      c.name, c.architecture_name, c.layers, c.dim, c.ffn, c.heads, c.kv_heads, c.head_size,
+      c.vocab, static_cast<double>(c.parameters()) * 1e-6);
   out += fmt::format(
-      "weights    {:.2f} GB in the caches, head {:.2f} GB of it ({:.2f} GB at one byte per parameter)\n",
+      "weights    {:.2f} GB in the caches, head {:.2f} GB of it ({:.2f} GB at one byte per "
+      "parameter)\n",
       Gb(weight_bytes()), Gb(lm_head_bytes), Gb(c.parameters()));
   out += single() ? fmt::format("sockets    1 that holds weights and serves itself\n")
                   : fmt::format(
-                        "sockets    {}+1: {} with {} layer{} each, and 1 that serves (embedding, norm, head, "
+                        "sockets    {}+1: {} with {} layer{} each, and 1 that serves (embedding, "
+                        "norm, head, "
                         "sampler)\n",
-                        stages.size(), stages.size(), Layers(*this), stages.size() == c.layers ? "" : "s");
-  out += fmt::format("in flight  {} micro-batch{} of up to {} rows ({:.1f} KB each over a link){}\n",
-                     max_in_flight, max_in_flight == 1 ? "" : "es", max_batch_tokens,
-                     static_cast<double>(max_batch_tokens * c.dim * sizeof(float)) * 1e-3,
-                     single() ? "" : ": one per stage and one at the serving socket");
+                        stages.size(), stages.size(), Layers(*this),
+                        stages.size() == c.layers ? "" : "s");
+  out +=
+      fmt::format("in flight  {} micro-batch{} of up to {} rows ({:.1f} KB each over a link){}\n",
+                  max_in_flight, max_in_flight == 1 ? "" : "es", max_batch_tokens,
+                  static_cast<double>(max_batch_tokens * c.dim * sizeof(float)) * 1e-3,
+                  single() ? "" : ": one per stage and one at the serving socket");
   out += fmt::format("KV cache   {} slot{} x {} tokens{} = {:.2f} MB in all stages, INT8\n", slots,
-                     slots == 1 ? "" : "s", context, KvTokensText(kv_tokens, cached_tokens), Mb(kv_bytes()));
-  out += fmt::format("residency  {}\n", resident() ? "all stages' weights fit their L3 budgets"
-                                                   : "not all stages' weights fit their L3 budgets");
+                     slots == 1 ? "" : "s", context, KvTokensText(kv_tokens, cached_tokens),
+                     Mb(kv_bytes()));
+  out +=
+      fmt::format("residency  {}\n", resident() ? "all stages' weights fit their L3 budgets"
+                                                : "not all stages' weights fit their L3 budgets");
   out += BalanceLine(*this);
   out += StageTable(*this);
   if (!links.empty()) {
@@ -128,9 +141,10 @@ std::string Plan::Table() const {
         i = links.size() - 1;
       }
       const LinkPlan& link = links[i];
-      out += fmt::format("  {:<50}  {:<9}  {}:{}\n", fmt::format("{} -> {}", Name(link.from), Name(link.to)),
-                         rdma::TransportName(link.transport),
-                         link.listener.host.empty() ? "this server" : link.listener.host, link.listener.port);
+      out += fmt::format(
+          "  {:<50}  {:<9}  {}:{}\n", fmt::format("{} -> {}", Name(link.from), Name(link.to)),
+          rdma::TransportName(link.transport),
+          link.listener.host.empty() ? "this server" : link.listener.host, link.listener.port);
     }
   }
   out += "\n  context  KV MB per sequence    sequences whose KV fits L3 beside the weights\n";
@@ -147,11 +161,13 @@ std::string Plan::SocketTable() const {
   for (const auto& of_server : sockets) {
     for (const ResolvedSocket& socket : of_server) {
       std::string cpus;
-      for (const CpuId cpu : socket.cpus) cpus += fmt::format("{}{}", cpus.empty() ? "" : ",", cpu.value);
-      out += fmt::format("socket     {}: {} on cpus {} (NUMA node {}{}){}{}\n", socket.name,
-                         RoleName(socket.role), cpus, socket.node.value, socket.isolated ? ", isolated" : "",
-                         socket.slots ? fmt::format(", {} slots", socket.slots) : std::string(),
-                         socket.reason.empty() ? std::string() : fmt::format(": {}", socket.reason));
+      for (const CpuId cpu : socket.cpus)
+        cpus += fmt::format("{}{}", cpus.empty() ? "" : ",", cpu.value);
+      out += fmt::format(
+          "socket     {}: {} on cpus {} (NUMA node {}{}){}{}\n", socket.name, RoleName(socket.role),
+          cpus, socket.node.value, socket.isolated ? ", isolated" : "",
+          socket.slots ? fmt::format(", {} slots", socket.slots) : std::string(),
+          socket.reason.empty() ? std::string() : fmt::format(": {}", socket.reason));
     }
   }
   return out;
@@ -205,7 +221,8 @@ nlohmann::json Plan::Json() const {
                                {"l3_budget_bytes", stage.l3_budget_bytes},
                                {"kv_bytes_per_slot", stage.kv_slot_bytes},
                                {"resident", stage.resident}};
-    for (const std::string& name : stage.attention) of_stage["attention_sockets"].push_back({{"name", name}});
+    for (const std::string& name : stage.attention)
+      of_stage["attention_sockets"].push_back({{"name", name}});
     if (!stage.plan.threads.empty()) of_stage.update(stage.plan.Json());
     json["stages"].push_back(std::move(of_stage));
   }
@@ -217,8 +234,9 @@ nlohmann::json Plan::Json() const {
                              {"port", link.listener.port}});
   }
   for (const KvCapacity& kv : KvCapacities(*this)) {
-    json["kv_capacity"].push_back(
-        {{"context", kv.context}, {"bytes_per_slot", kv.slot_bytes}, {"slots_in_l3", kv.slots_in_l3}});
+    json["kv_capacity"].push_back({{"context", kv.context},
+                                   {"bytes_per_slot", kv.slot_bytes},
+                                   {"slots_in_l3", kv.slots_in_l3}});
   }
   const Speeds& speeds = prediction.speeds;
   json["prediction"] = {{"source", speeds.source},

@@ -14,23 +14,24 @@ double Us(double bytes, double gbps) { return gbps > 0 ? bytes / gbps * 1e-3 : 0
 
 }  // namespace
 
-// weights: reading them once for all rows, or the arithmetic for each row, whichever takes longer. attention:
-// each sequence reads its own KV cache.
+// weights: reading them once for all rows, or the arithmetic for each row, whichever takes longer.
+// attention: each sequence reads its own KV cache.
 PredictedTimes Prediction::Times(const PredictedStage& stage, size_t batch) const {
   PredictedTimes times;
   const auto rows = static_cast<double>(batch);
   const double l3_gbps = speeds.l3_core_gbps * static_cast<double>(stage.cores);
-  const double read =
-      Us(static_cast<double>(stage.weight_bytes), stage.weights_in_l3 ? l3_gbps : speeds.dram_socket_gbps);
+  const double read = Us(static_cast<double>(stage.weight_bytes),
+                         stage.weights_in_l3 ? l3_gbps : speeds.dram_socket_gbps);
   const double compute = Us(2 * rows * static_cast<double>(stage.weight_parameters),
                             speeds.core_gops * static_cast<double>(stage.cores));
   times.weights_us = std::max(read, compute);
   times.compute_bound = compute > read;
-  // All sequences in flight keep their KV of this stage's layers (Cache-Resident LLM Inference, section 2.3).
+  // All sequences in flight keep their KV of this stage's layers (Cache-Resident LLM Inference,
+  // section 2.3).
   const double kv_all = rows * static_cast<double>(stage.kv_bytes * stage.layers * max_in_flight);
   times.kv_in_l3 = kv_all <= static_cast<double>(stage.kv_room_bytes);
-  const double kv_gbps =
-      times.kv_in_l3 ? speeds.l3_core_gbps * static_cast<double>(stage.kv_cores) : speeds.dram_socket_gbps;
+  const double kv_gbps = times.kv_in_l3 ? speeds.l3_core_gbps * static_cast<double>(stage.kv_cores)
+                                        : speeds.dram_socket_gbps;
   times.attention_us = Us(rows * static_cast<double>(stage.kv_bytes), kv_gbps);
   times.sync_us = stage.layers != 0 ? speeds.layer_sync_us : 0;
   times.stage_us = static_cast<double>(std::max<size_t>(1, stage.layers)) *
@@ -40,7 +41,8 @@ PredictedTimes Prediction::Times(const PredictedStage& stage, size_t batch) cons
 
 double Prediction::LinkUs(size_t batch) const {
   return links == 0 ? 0
-                    : speeds.link_latency_us + Us(static_cast<double>(batch * row_bytes), speeds.link_gbps);
+                    : speeds.link_latency_us +
+                          Us(static_cast<double>(batch * row_bytes), speeds.link_gbps);
 }
 
 PredictedPoint Prediction::Point(size_t batch) const {
@@ -61,7 +63,8 @@ PredictedPoint Prediction::Point(size_t batch) const {
 
 std::string Prediction::Text() const {
   std::string out = fmt::format(
-      "prediction context {}, from ({}): L3 {:g} GB/s and {:g} GOP/s per core, memory {:g} GB/s per socket,\n"
+      "prediction context {}, from ({}): L3 {:g} GB/s and {:g} GOP/s per core, memory {:g} GB/s "
+      "per socket,\n"
       "           {:g} us of barriers per layer, links {:g} us + {:g} GB/s\n",
       context, speeds.source, speeds.l3_core_gbps, speeds.core_gops, speeds.dram_socket_gbps,
       speeds.layer_sync_us, speeds.link_latency_us, speeds.link_gbps);
@@ -88,42 +91,45 @@ std::string Prediction::Text() const {
   std::string sum;
   for (const auto& [stage, count] : lines) {
     const PredictedTimes t = Times(*stage, batch);
-    const double gbps = stage->weights_in_l3 ? speeds.l3_core_gbps * static_cast<double>(stage->cores)
-                                             : speeds.dram_socket_gbps;
-    const std::string weights = fmt::format("{:.2f} MB / {:g} GB/s {}", Mb(stage->weight_bytes), gbps,
-                                            stage->weights_in_l3 ? "L3" : "memory");
+    const double gbps = stage->weights_in_l3
+                            ? speeds.l3_core_gbps * static_cast<double>(stage->cores)
+                            : speeds.dram_socket_gbps;
+    const std::string weights = fmt::format("{:.2f} MB / {:g} GB/s {}", Mb(stage->weight_bytes),
+                                            gbps, stage->weights_in_l3 ? "L3" : "memory");
     if (stage->layers == 0) {
       out += fmt::format("  serving  = head {} = {:.1f} us\n", weights, t.stage_us);
     } else {
-      const double kv_gbps =
-          t.kv_in_l3 ? speeds.l3_core_gbps * static_cast<double>(stage->kv_cores) : speeds.dram_socket_gbps;
+      const double kv_gbps = t.kv_in_l3 ? speeds.l3_core_gbps * static_cast<double>(stage->kv_cores)
+                                        : speeds.dram_socket_gbps;
       out += fmt::format(
-          "  stage    = {} layers x (weights {} + attention {:.2f} MB / {:g} GB/s {} + barriers {:g} us)\n"
+          "  stage    = {} layers x (weights {} + attention {:.2f} MB / {:g} GB/s {} + barriers "
+          "{:g} us)\n"
           "           = {} x ({:.1f} + {:.1f} + {:.1f} us) = {:.1f} us{}\n",
-          stage->layers, weights, Mb(stage->kv_bytes), kv_gbps, t.kv_in_l3 ? "L3" : "memory", t.sync_us,
-          stage->layers, t.weights_us, t.attention_us, t.sync_us, t.stage_us,
+          stage->layers, weights, Mb(stage->kv_bytes), kv_gbps, t.kv_in_l3 ? "L3" : "memory",
+          t.sync_us, stage->layers, t.weights_us, t.attention_us, t.sync_us, t.stage_us,
           count > 1 ? fmt::format(", {} such stages", count) : "");
     }
-    sum += fmt::format("{}{}{:.1f}", sum.empty() ? "" : " + ", count > 1 ? fmt::format("{} x ", count) : "",
-                       t.stage_us);
+    sum += fmt::format("{}{}{:.1f}", sum.empty() ? "" : " + ",
+                       count > 1 ? fmt::format("{} x ", count) : "", t.stage_us);
   }
   const PredictedPoint one = Point(batch);
   if (links != 0) {
     out += fmt::format("  link     = {:g} us + {:.1f} KB / {:g} GB/s = {:.1f} us, {} a token\n",
-                       speeds.link_latency_us, static_cast<double>(row_bytes) * 1e-3, speeds.link_gbps,
-                       LinkUs(batch), links);
+                       speeds.link_latency_us, static_cast<double>(row_bytes) * 1e-3,
+                       speeds.link_gbps, LinkUs(batch), links);
     sum += fmt::format(" + {} x {:.1f}", links, LinkUs(batch));
   }
-  out += fmt::format("  TPOT     = {} us = {:.3f} ms with one micro-batch of one sequence in flight\n", sum,
-                     one.alone_ms);
+  out +=
+      fmt::format("  TPOT     = {} us = {:.3f} ms with one micro-batch of one sequence in flight\n",
+                  sum, one.alone_ms);
   if (max_in_flight > 1) {
-    out += fmt::format("           = max(that, {} x slowest) = {:.3f} ms with {} in flight\n", max_in_flight,
-                       one.tpot_ms, max_in_flight);
+    out += fmt::format("           = max(that, {} x slowest) = {:.3f} ms with {} in flight\n",
+                       max_in_flight, one.tpot_ms, max_in_flight);
   }
   out += "\n  batch   TPOT ms, one in flight   TPOT ms, all in flight   tokens/s, all in flight\n";
   for (const PredictedPoint& point : points) {
-    out += fmt::format("  {:>5} {:>24.3f} {:>24.3f} {:>25.0f}\n", point.batch, point.alone_ms, point.tpot_ms,
-                       point.tokens_per_s);
+    out += fmt::format("  {:>5} {:>24.3f} {:>24.3f} {:>25.0f}\n", point.batch, point.alone_ms,
+                       point.tpot_ms, point.tokens_per_s);
   }
   return out;
 }

@@ -1,8 +1,8 @@
-// SocketWaits: how the threads of a stage's sockets wait for each other. The thread that signals a flag must
-// know whether a waiting thread may sleep on it, and that thread may be in another process. So each process
-// of a stage derives the policies of all of the stage's sockets from the Plan, in the same way. Weight and
-// attention sockets compare them when they connect (rdma::Hello), and each flag is signalled in the way that
-// its waiting threads need.
+// SocketWaits: how the threads of a stage's sockets wait for each other. The thread that signals a
+// flag must know whether a waiting thread may sleep on it, and that thread may be in another
+// process. So each process of a stage derives the policies of all of the stage's sockets from the
+// Plan, in the same way. Weight and attention sockets compare them when they connect (rdma::Hello),
+// and each flag is signalled in the way that its waiting threads need.
 #pragma once
 
 #include <vector>
@@ -16,7 +16,8 @@ namespace larder::pipeline::inline plan {
 struct SocketWaits {
   sync::WaitPolicy weight;                  // the weight (or colocated) socket's threads
   std::vector<sync::WaitPolicy> attention;  // each attention socket's threads
-  // The mode of all attention sockets together, since each of them reads what the weight socket signals.
+  // The mode of all attention sockets together, since each of them reads what the weight socket
+  // signals.
   sync::WaitPolicy::Mode attention_mode() const {
     for (const sync::WaitPolicy& wait : attention) {
       if (wait.mode != sync::WaitPolicy::Mode::kSpin) return sync::WaitPolicy::Mode::kAdaptive;
@@ -25,8 +26,8 @@ struct SocketWaits {
   }
 };
 
-// A socket spins if its cores are its own, by the Plan (isolated) or the kernel (isolcpus), and no other
-// thread of the stage runs on one of them. Asks only this machine's kernel.
+// A socket spins if its cores are its own, by the Plan (isolated) or the kernel (isolcpus), and no
+// other thread of the stage runs on one of them. Asks only this machine's kernel.
 SocketWaits WaitsOf(const StagePlan& plan, const topology::Topology& machine);
 
 }  // namespace larder::pipeline::plan

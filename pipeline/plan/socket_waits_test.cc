@@ -11,7 +11,8 @@
 namespace larder::pipeline::inline plan {
 namespace {
 
-// The manifest's keys and --isolated determine each socket's way of waiting, equally in all processes.
+// The manifest's keys and --isolated determine each socket's way of waiting, equally in all
+// processes.
 TEST(SocketWaits, IsolatedCoresSpinUnlessTheyAreShared) {
   using Mode = sync::WaitPolicy::Mode;
   const auto machine = topology::Topology::Detect();

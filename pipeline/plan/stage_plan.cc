@@ -16,11 +16,12 @@ namespace {
 constexpr size_t kMaxThreads = 1024;
 constexpr size_t kMaxBatchTokens = 4096;
 
-// Rows of a prefill micro-batch: their quantised FFN activations, the widest ones, should stay in one core's
-// L2 beside a panel.
+// Rows of a prefill micro-batch: their quantised FFN activations, the widest ones, should stay in
+// one core's L2 beside a panel.
 size_t MaxBatchTokens(const model::ModelConfig& config, const topology::Topology& topology) {
   const size_t l2 = topology.cores()[0].l2_bytes ? topology.cores()[0].l2_bytes : size_t{1} << 20;
-  const size_t row_bytes = kernels::ActRowBytes(CeilDiv(std::max(config.ffn, config.dim), kernels::kBlock));
+  const size_t row_bytes =
+      kernels::ActRowBytes(CeilDiv(std::max(config.ffn, config.dim), kernels::kBlock));
   return std::clamp<size_t>(l2 / row_bytes / 32 * 32, 64, 256);
 }
 
@@ -33,24 +34,28 @@ void CheckMemory(const StagePlan& plan, const topology::Topology& topology) {
   const uint64_t left = memory > weights ? memory - weights : 0;
   if (left == 0) {
     throw Error(
-        "plan: the weights need {:.2f} GB, but the machine has {:.2f} GB of memory; split the model over "
+        "plan: the weights need {:.2f} GB, but the machine has {:.2f} GB of memory; split the "
+        "model over "
         "several servers (larder plan --manifest, docs/cluster.md)",
         weights * 1e-9, memory * 1e-9);
   }
   const uint64_t chunk_bytes = std::max<uint64_t>(1, plan.kv_bytes / plan.kv_chunks);
   const uint64_t fits = left / chunk_bytes / plan.options.slots * kernels::kChunkPositions;
   throw Error(
-      "plan: {} slots of {} tokens need {:.2f} GB of KV cache beside {:.2f} GB of weights, but the machine "
+      "plan: {} slots of {} tokens need {:.2f} GB of KV cache beside {:.2f} GB of weights, but the "
+      "machine "
       "has {:.2f} GB; {}",
       plan.options.slots, plan.options.context, plan.kv_bytes * 1e-9, weights * 1e-9, memory * 1e-9,
       fits > 0
           ? fmt::format("the largest context that fits is {} (-c {})", fits, fits)
-          : std::string("not even one chunk of 256 tokens per slot fits: use fewer slots (-np, or slots in "
-                        "the manifest), or let them share fewer tokens (--kv-tokens)"));
+          : std::string(
+                "not even one chunk of 256 tokens per slot fits: use fewer slots (-np, or slots in "
+                "the manifest), or let them share fewer tokens (--kv-tokens)"));
 }
 
 void PlanAttention(StagePlan& plan, const topology::Topology& topology) {
-  const uint64_t chunk_bytes = attention_node::KvShape(plan.config, 1, plan.options.context).chunk_bytes();
+  const uint64_t chunk_bytes =
+      attention_node::KvShape(plan.config, 1, plan.options.context).chunk_bytes();
   SlotId first_slot(0);
   for (const PlanOptions::Attention& socket : plan.options.attention) {
     if (socket.slots == 0 || socket.cores.empty())
@@ -87,19 +92,20 @@ void NoteResidency(StagePlan& plan) {
     }
   }
   if (unknown > 0) {
-    plan.notes.push_back(fmt::format(
-        "{} of {} L3 groups: size unknown, residency can't be planned; the residency report measures it",
-        unknown, plan.l3_groups.size()));
+    plan.notes.push_back(
+        fmt::format("{} of {} L3 groups: size unknown, residency can't be planned; the residency "
+                    "report measures it",
+                    unknown, plan.l3_groups.size()));
   }
   if (small > 0) {
-    plan.notes.push_back(
-        fmt::format("{} of {} L3 groups: their weights (up to {:.1f} MB) exceed their budget (group {}: "
-                    "{:.1f} MB, {:.0f} % of {:.1f} MB): they will "
-                    "stream from memory; {} such groups would hold the model",
-                    small, plan.l3_groups.size(), static_cast<double>(worst->weight_bytes) * 1e-6,
-                    worst->id.value, static_cast<double>(worst->budget_bytes) * 1e-6,
-                    100 * plan.options.l3_fraction, static_cast<double>(worst->l3_bytes) * 1e-6,
-                    CeilDiv(plan.weight_bytes, std::max<uint64_t>(1, worst->budget_bytes))));
+    plan.notes.push_back(fmt::format(
+        "{} of {} L3 groups: their weights (up to {:.1f} MB) exceed their budget (group {}: "
+        "{:.1f} MB, {:.0f} % of {:.1f} MB): they will "
+        "stream from memory; {} such groups would hold the model",
+        small, plan.l3_groups.size(), static_cast<double>(worst->weight_bytes) * 1e-6,
+        worst->id.value, static_cast<double>(worst->budget_bytes) * 1e-6,
+        100 * plan.options.l3_fraction, static_cast<double>(worst->l3_bytes) * 1e-6,
+        CeilDiv(plan.weight_bytes, std::max<uint64_t>(1, worst->budget_bytes))));
   }
 }
 
@@ -113,10 +119,12 @@ StagePlan MakeStagePlan(const model::ModelConfig& config, const topology::Topolo
   PlanOptions& o = plan.options;
   if (!o.cores.empty()) o.threads = o.cores.size();
   if (o.threads == 0) o.threads = topology.cores().size();
-  const size_t most_threads = std::min(kMaxThreads, std::max<size_t>(16, 4 * topology.cores().size()));
+  const size_t most_threads =
+      std::min(kMaxThreads, std::max<size_t>(16, 4 * topology.cores().size()));
   if (o.threads > most_threads) {
-    throw Error("plan: {} threads (-t) on {} cores; expected at most {}: more would wait for each other",
-                o.threads, topology.cores().size(), most_threads);
+    throw Error(
+        "plan: {} threads (-t) on {} cores; expected at most {}: more would wait for each other",
+        o.threads, topology.cores().size(), most_threads);
   }
   if (o.max_batch_tokens > kMaxBatchTokens) {
     throw Error("plan: micro-batches of {} rows (-ub); expected at most {}", o.max_batch_tokens,
@@ -128,8 +136,8 @@ StagePlan MakeStagePlan(const model::ModelConfig& config, const topology::Topolo
                 attention_node::KvShape::kMaxContext);
   if (o.context > config.trained_context && config.trained_context != 0) {
     plan.notes.push_back(
-        fmt::format("context {} is longer than the {} tokens that the model was trained with", o.context,
-                    config.trained_context));
+        fmt::format("context {} is longer than the {} tokens that the model was trained with",
+                    o.context, config.trained_context));
   }
   if (!o.attention.empty()) {
     o.slots = 0;
@@ -159,16 +167,18 @@ StagePlan MakeStagePlan(const model::ModelConfig& config, const topology::Topolo
     plan.threads.push_back({core.id, cpus[t], core.numa_node, groups[t], bytes});
   }
   if (o.threads > topology.cores().size()) {
-    plan.notes.push_back(fmt::format("{} threads on {} cores: they will share them, and wait for each other",
-                                     o.threads, topology.cores().size()));
+    plan.notes.push_back(
+        fmt::format("{} threads on {} cores: they will share them, and wait for each other",
+                    o.threads, topology.cores().size()));
   }
-  plan.embedding_bytes = config.tied_embeddings || !config.ends ? 0 : weight_node::EmbeddingBytes(config);
+  plan.embedding_bytes =
+      config.tied_embeddings || !config.ends ? 0 : weight_node::EmbeddingBytes(config);
   const attention_node::KvShape kv(config, o.slots, o.context);
   plan.kv_slot_bytes = kv.slot_bytes();
   PlanAttention(plan, topology);
   if (!plan.separated())
-    plan.kv_chunks =
-        attention_node::KvShape::PoolChunks(o.slots, o.slots, o.context, o.kv_tokens, o.cached_tokens);
+    plan.kv_chunks = attention_node::KvShape::PoolChunks(o.slots, o.slots, o.context, o.kv_tokens,
+                                                         o.cached_tokens);
   plan.kv_bytes = plan.kv_chunks * kv.chunk_bytes();
   NoteResidency(plan);
   if (topology.from_xml()) {
@@ -187,7 +197,8 @@ size_t LogitRows(const model::ModelConfig& config, size_t max_batch_tokens) {
 }
 
 bool StagePlan::resident() const {
-  return std::all_of(l3_groups.begin(), l3_groups.end(), [](const PlanL3Group& l3) { return l3.resident(); });
+  return std::all_of(l3_groups.begin(), l3_groups.end(),
+                     [](const PlanL3Group& l3) { return l3.resident(); });
 }
 
 uint64_t HashOf(const nlohmann::json& key) { return Fnv1a(key.dump()); }
@@ -219,8 +230,8 @@ nlohmann::json KeyOf(const model::ModelConfig& config) {
 uint64_t StagePlan::ExchangeHash() const {
   // The key: what defines the computation and the frames. Names of the machine are not part of it.
   nlohmann::json key = KeyOf(config);
-  key.push_back({options.context, options.slots, options.max_batch_tokens, options.few_rows, threads.size(),
-                 config.first_layer, config.ends, fingerprint});
+  key.push_back({options.context, options.slots, options.max_batch_tokens, options.few_rows,
+                 threads.size(), config.first_layer, config.ends, fingerprint});
   for (const PlanAttentionSocket& socket : attention)
     key.push_back({socket.name, socket.threads.size(), socket.slots, socket.kv_chunks});
   return HashOf(key);
@@ -236,50 +247,56 @@ std::string KvTokensText(size_t kv_tokens, size_t cached_tokens) {
 std::string StagePlan::Table() const {
   const auto& c = config;
   std::string out = fmt::format(
-      "model      {} ({}): {} layers, dim {}, ffn {}, {} heads / {} KV heads of {}, vocab {}, {:.1f} M "
+      "model      {} ({}): {} layers, dim {}, ffn {}, {} heads / {} KV heads of {}, vocab {}, "
+      "{:.1f} M "
       "parameters\n",
-      c.name, c.architecture_name, c.layers, c.dim, c.ffn, c.heads, c.kv_heads, c.head_size, c.vocab,
-      c.parameters() * 1e-6);
-  out +=
-      fmt::format("weights    {:.2f} MB read per token{}\n", weight_bytes * 1e-6,
-                  embedding_bytes ? fmt::format(", {:.2f} MB of embeddings looked up", embedding_bytes * 1e-6)
-                                  : std::string(" (embeddings tied)"));
+      c.name, c.architecture_name, c.layers, c.dim, c.ffn, c.heads, c.kv_heads, c.head_size,
+      c.vocab, c.parameters() * 1e-6);
+  out += fmt::format(
+      "weights    {:.2f} MB read per token{}\n", weight_bytes * 1e-6,
+      embedding_bytes ? fmt::format(", {:.2f} MB of embeddings looked up", embedding_bytes * 1e-6)
+                      : std::string(" (embeddings tied)"));
   out += fmt::format("KV cache   {} slot{} x {} tokens{} = {:.2f} MB, INT8 ({} bytes a token)\n",
                      options.slots, options.slots == 1 ? "" : "s", options.context,
                      KvTokensText(options.kv_tokens, options.cached_tokens), kv_bytes * 1e-6,
                      kv_slot_bytes / options.context);
-  out +=
-      fmt::format("kernels    {}; frames of up to {} rows\n", IsaName(options.isa), options.max_batch_tokens);
-  out += fmt::format("residency  {}\n",
-                     resident() ? "all weights fit their L3 budget" : "not all weights fit their L3 budget");
+  out += fmt::format("kernels    {}; frames of up to {} rows\n", IsaName(options.isa),
+                     options.max_batch_tokens);
+  out += fmt::format("residency  {}\n", resident() ? "all weights fit their L3 budget"
+                                                   : "not all weights fit their L3 budget");
   out += fmt::format("balance    {}\n", weight_node::BalanceText(config, threads.size()));
   out += "\n  L3 group      size MB   budget MB  weights MB  threads\n";
   for (size_t g = 0; g < l3_groups.size(); ++g) {
     const PlanL3Group& l3 = l3_groups[g];
-    const auto n = std::count_if(threads.begin(), threads.end(),
-                                 [&](const PlanThread& t) { return t.l3_group == static_cast<int>(g); });
-    out += fmt::format("  {:>8}  {:>11.1f} {:>11.1f} {:>11.2f}  {:>7}\n", l3.id.value, l3.l3_bytes * 1e-6,
-                       l3.budget_bytes * 1e-6, l3.weight_bytes * 1e-6, n);
+    const auto n = std::count_if(threads.begin(), threads.end(), [&](const PlanThread& t) {
+      return t.l3_group == static_cast<int>(g);
+    });
+    out += fmt::format("  {:>8}  {:>11.1f} {:>11.1f} {:>11.2f}  {:>7}\n", l3.id.value,
+                       l3.l3_bytes * 1e-6, l3.budget_bytes * 1e-6, l3.weight_bytes * 1e-6, n);
   }
   out +=
-      "\n  thread  core  cpu  node  L3   QKV panels     O panels    FFN units  down panels      lm_head  "
+      "\n  thread  core  cpu  node  L3   QKV panels     O panels    FFN units  down panels      "
+      "lm_head  "
       "weights MB\n";
   for (size_t t = 0; t < threads.size(); ++t) {
     const weight_node::ThreadShard& s = shards.threads[t];
-    const auto range = [](const weight_node::PanelRange& r) {  // first to last, as layers are printed
+    // first to last, as layers are printed
+    const auto range = [](const weight_node::PanelRange& r) {
       return r.count() > 0 ? fmt::format("{}-{}", r.begin, r.end - 1) : "-";
     };
-    out += fmt::format("  {:>6} {:>5} {:>4} {:>5} {:>3} {:>12} {:>12} {:>12} {:>12} {:>12} {:>11.2f}\n", t,
-                       threads[t].core.value, threads[t].cpu.value, threads[t].numa_node.value,
-                       threads[t].l3_group, range(s.qkv), range(s.o), range(s.ffn_units), range(s.down),
-                       range(s.head), threads[t].weight_bytes * 1e-6);
+    out += fmt::format(
+        "  {:>6} {:>5} {:>4} {:>5} {:>3} {:>12} {:>12} {:>12} {:>12} {:>12} {:>11.2f}\n", t,
+        threads[t].core.value, threads[t].cpu.value, threads[t].numa_node.value,
+        threads[t].l3_group, range(s.qkv), range(s.o), range(s.ffn_units), range(s.down),
+        range(s.head), threads[t].weight_bytes * 1e-6);
   }
   for (const PlanAttentionSocket& socket : attention) {
     std::string cpus;
     for (const PlanThread& thread : socket.threads)
       cpus += fmt::format("{}{}", cpus.empty() ? "" : ",", thread.cpu.value);
-    out += fmt::format("\n  attention socket {}: cpus {}, slots {}-{}, {:.2f} MB of KV cache\n", socket.name,
-                       cpus, socket.first_slot.value, socket.end_slot().value - 1, socket.kv_bytes * 1e-6);
+    out += fmt::format("\n  attention socket {}: cpus {}, slots {}-{}, {:.2f} MB of KV cache\n",
+                       socket.name, cpus, socket.first_slot.value, socket.end_slot().value - 1,
+                       socket.kv_bytes * 1e-6);
   }
   for (const std::string& note : notes) out += fmt::format("\nnote: {}", note);
   if (!notes.empty()) out += '\n';

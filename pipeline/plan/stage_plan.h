@@ -1,6 +1,6 @@
-// StagePlan: what each thread of a stage computes; a pure function of the model's shape, the machine's
-// topology and the options, made before any allocation. It prints as a table and as JSON and has a hash. All
-// later set-up follows it.
+// StagePlan: what each thread of a stage computes; a pure function of the model's shape, the
+// machine's topology and the options, made before any allocation. It prints as a table and as JSON
+// and has a hash. All later set-up follows it.
 #pragma once
 
 #include <cstdint>
@@ -22,15 +22,16 @@ struct PlanOptions {
   size_t threads = 0;  // 0: one per physical core that this process may use
   size_t context = 0;  // positions per slot; 0: the model's trained context, at most 4096
   size_t slots = 1;    // sequences that the KV cache holds
-  // Tokens that the KV caches hold, of all slots together and of sequences that have ended, for prompts that
-  // go on from them. Sequences that outgrow them wait, and are computed again. 0: a full context for each
-  // slot.
+  // Tokens that the KV caches hold, of all slots together and of sequences that have ended, for
+  // prompts that go on from them. Sequences that outgrow them wait, and are computed again. 0: a
+  // full context for each slot.
   size_t kv_tokens = 0;
-  // Memory for KV of sequences that have ended, beyond that, of all stages together; and its tokens.
+  // Memory for KV of sequences that have ended, beyond that, of all stages together; and its
+  // tokens.
   uint64_t cache_ram_bytes = 0;
   size_t cached_tokens = 0;
-  // In a micro-batch of at most so many rows, each thread normalises all rows for itself; 0: as many as
-  // weight_node::OwnNormRows says.
+  // In a micro-batch of at most so many rows, each thread normalises all rows for itself; 0: as
+  // many as weight_node::OwnNormRows says.
   size_t few_rows = 0;
   // The most rows of a micro-batch; 0: as many as fit in L2 with their FFN activations, 64 to 256.
   size_t max_batch_tokens = 0;
@@ -39,13 +40,13 @@ struct PlanOptions {
   std::optional<kernels::KernelTuning> tuning;  // nullopt: isa's default; never part of the hash
   // Cores of the weight (or colocated) socket, one thread each. Empty: `threads` cores are picked.
   std::vector<CoreId> cores;
-  // The CPU of each thread; empty: the first CPU of its core. (With SMT threads `cores` lists a core once for
-  // each of its CPUs.)
+  // The CPU of each thread; empty: the first CPU of its core. (With SMT threads `cores` lists a
+  // core once for each of its CPUs.)
   std::vector<CpuId> cpus;
   bool isolated = false;  // those cores run no other work: waiting threads may spin (SocketWaits)
 
-  // Attention sockets. Empty: colocated, attention runs on the weight socket's cores. Otherwise `slots` is
-  // the sum of theirs.
+  // Attention sockets. Empty: colocated, attention runs on the weight socket's cores. Otherwise
+  // `slots` is the sum of theirs.
   struct Attention {
     std::string name;
     std::vector<CoreId> cores;
@@ -77,8 +78,8 @@ struct PlanAttentionSocket {
   std::vector<PlanThread> threads;
   SlotId first_slot{0};  // it holds slots [first_slot, end_slot())
   size_t slots = 0;
-  // The pool of these slots (attention_node/kv_region.h): chunks [first_chunk, first_chunk + kv_chunks) of
-  // the stage's.
+  // The pool of these slots (attention_node/kv_region.h): chunks [first_chunk, first_chunk +
+  // kv_chunks) of the stage's.
   size_t first_chunk = 0, kv_chunks = 0;
   uint64_t kv_bytes = 0;
   SlotId end_slot() const { return SlotId(first_slot.value + static_cast<int32_t>(slots)); }
@@ -91,8 +92,8 @@ struct StagePlan {
   std::vector<PlanL3Group> l3_groups;
   weight_node::ShardPlan shards;
   std::vector<PlanAttentionSocket> attention;  // empty: colocated
-  // Of the file's weights (model/config/split.h), set by the code that opened it, because an attention socket
-  // reads norms and rotation from a file of its own. 0: not known.
+  // Of the file's weights (model/config/split.h), set by the code that opened it, because an
+  // attention socket reads norms and rotation from a file of its own. 0: not known.
   uint64_t fingerprint = 0;
   uint64_t weight_bytes = 0;     // packed, read for each token (layers and lm_head)
   uint64_t embedding_bytes = 0;  // looked up, not read in full (untied embeddings)
@@ -104,8 +105,8 @@ struct StagePlan {
 
   bool resident() const;
   bool separated() const { return !attention.empty(); }
-  // Of what a weight socket and its attention sockets must agree on beyond the Plan: the offsets in their
-  // shared segment depend on the threads of each.
+  // Of what a weight socket and its attention sockets must agree on beyond the Plan: the offsets in
+  // their shared segment depend on the threads of each.
   uint64_t ExchangeHash() const;
   std::string Table() const;    // for people
   nlohmann::json Json() const;  // without what Plan::Json() says of the stage
@@ -115,15 +116,17 @@ struct StagePlan {
 std::string KvTokensText(size_t kv_tokens, size_t cached_tokens);
 // FNV-1a over a JSON value's text; `key` is what two ends of a link must agree on.
 uint64_t HashOf(const nlohmann::json& key);
-// What defines a model's computation, without its weights: the beginning of a key for HashOf() (an array).
+// What defines a model's computation, without its weights: the beginning of a key for HashOf() (an
+// array).
 nlohmann::json KeyOf(const model::ModelConfig& config);
 
-// The most rows of a micro-batch that may want logits: at least a full decode batch; beyond that, for
-// perplexity, as many rows of a prefill micro-batch as have at most 64 MB of logits.
+// The most rows of a micro-batch that may want logits: at least a full decode batch; beyond that,
+// for perplexity, as many rows of a prefill micro-batch as have at most 64 MB of logits.
 size_t LogitRows(const model::ModelConfig& config, size_t max_batch_tokens);
 
-// Throws Error if the options cannot be met: more than 1024 threads, a context beyond what is sensible, KV
-// larger than the machine's memory (with the numbers and the largest context that fits).
+// Throws Error if the options cannot be met: more than 1024 threads, a context beyond what is
+// sensible, KV larger than the machine's memory (with the numbers and the largest context that
+// fits).
 StagePlan MakeStagePlan(const model::ModelConfig&, const topology::Topology&, const PlanOptions&);
 
 }  // namespace larder::pipeline::plan

@@ -1,6 +1,6 @@
-// Plans for real machines: where MakeStagePlan puts the threads, shards and budgets of a 3B-shaped model.
-// Known machines, made from descriptions, are checked against general rules and against what is known of
-// them; so is every XML file of the topology folder, if it is present.
+// Plans for real machines: where MakeStagePlan puts the threads, shards and budgets of a 3B-shaped
+// model. Known machines, made from descriptions, are checked against general rules and against what
+// is known of them; so is every XML file of the topology folder, if it is present.
 #include "pipeline/plan/stage_plan.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,8 @@ using topology::Topology;
 using weight_node::PanelRange;
 
 const model::ModelConfig& Llama3b() {
-  static const model::ModelConfig config = model::ConfigOfShape(model::ShapeByName("llama-3.2-3b"), "test");
+  static const model::ModelConfig config =
+      model::ConfigOfShape(model::ShapeByName("llama-3.2-3b"), "test");
   return config;
 }
 
@@ -35,13 +36,15 @@ StagePlan PlanFor(const Topology& machine, size_t threads = 0) {
   return MakeStagePlan(Llama3b(), machine, options);
 }
 
-// Packed bytes of rows x columns, from the format's own description: panels of 16 rows, blocks of 32 columns.
+// Packed bytes of rows x columns, from the format's own description: panels of 16 rows, blocks of
+// 32 columns.
 uint64_t PackedBytes(uint64_t rows, uint64_t columns) {
-  return CeilDiv(rows, kernels::kPanelRows) * kernels::kQ8Panel.bytes(CeilDiv(columns, kernels::kBlock));
+  return CeilDiv(rows, kernels::kPanelRows) *
+         kernels::kQ8Panel.bytes(CeilDiv(columns, kernels::kBlock));
 }
 
-// Packed bytes of the whole model, computed without shards. 3B's dimensions are multiples of all granules, so
-// there is no padding.
+// Packed bytes of the whole model, computed without shards. 3B's dimensions are multiples of all
+// granules, so there is no padding.
 uint64_t ModelBytes(const model::ModelConfig& c) {
   const uint64_t layer = PackedBytes((c.heads + 2 * c.kv_heads) * c.head_size, c.dim) +
                          PackedBytes(c.dim, c.heads * c.head_size) + PackedBytes(2 * c.ffn, c.dim) +
@@ -93,7 +96,8 @@ void ExpectGroupsAndBudgets(const StagePlan& plan, const Topology& machine) {
   int last = 0;
   for (const PlanThread& thread : plan.threads) {
     ASSERT_LT(static_cast<size_t>(thread.l3_group), plan.l3_groups.size());
-    EXPECT_EQ(plan.l3_groups[static_cast<size_t>(thread.l3_group)].id, machine.core(thread.core).l3_group);
+    EXPECT_EQ(plan.l3_groups[static_cast<size_t>(thread.l3_group)].id,
+              machine.core(thread.core).l3_group);
     EXPECT_TRUE(thread.l3_group == last || thread.l3_group == last + 1)
         << "a group's threads are not adjacent";
     last = thread.l3_group;
@@ -118,10 +122,11 @@ void ExpectGroupsAndBudgets(const StagePlan& plan, const Topology& machine) {
 // Shares are even: two threads differ by at most one granule of each matrix.
 void ExpectBalanced(const StagePlan& plan) {
   const model::ModelConfig& c = plan.config;
-  const uint64_t granules = c.layers * (5 * kernels::kQ8Panel.bytes(c.dim / kernels::kBlock) +
-                                        kernels::kQ8Panel.bytes(c.heads * c.head_size / kernels::kBlock) +
-                                        kernels::kQ8Panel.bytes(c.ffn / kernels::kBlock)) +
-                            kernels::kQ8Panel.bytes(c.dim / kernels::kBlock);
+  const uint64_t granules =
+      c.layers * (5 * kernels::kQ8Panel.bytes(c.dim / kernels::kBlock) +
+                  kernels::kQ8Panel.bytes(c.heads * c.head_size / kernels::kBlock) +
+                  kernels::kQ8Panel.bytes(c.ffn / kernels::kBlock)) +
+      kernels::kQ8Panel.bytes(c.dim / kernels::kBlock);
   uint64_t least = UINT64_MAX, most = 0;
   for (const PlanThread& thread : plan.threads) {
     least = std::min(least, thread.weight_bytes);
@@ -143,8 +148,8 @@ void ExpectRules(const Topology& machine, size_t threads) {
   ExpectShardsCoverTheModel(plan);
   ExpectGroupsAndBudgets(plan, machine);
   ExpectBalanced(plan);
-  // One note counts the groups that are too small, one those of unknown size; there is no note if the count
-  // is 0.
+  // One note counts the groups that are too small, one those of unknown size; there is no note if
+  // the count is 0.
   const auto unknown = std::count_if(plan.l3_groups.begin(), plan.l3_groups.end(),
                                      [](const auto& g) { return g.l3_bytes == 0; });
   const auto small = std::count_if(plan.l3_groups.begin(), plan.l3_groups.end(),
@@ -214,14 +219,18 @@ void ExpectGroups(const Topology& machine, const Machine& m) {
 
 class PlacementOn : public testing::TestWithParam<Machine> {};
 
-TEST_P(PlacementOn, HasItsGroups) { ExpectGroups(topology::ByDescription(GetParam().name), GetParam()); }
+TEST_P(PlacementOn, HasItsGroups) {
+  ExpectGroups(topology::ByDescription(GetParam().name), GetParam());
+}
 
 TEST_P(PlacementOn, KeepsTheRulesAtEverySize) {
   ExpectRulesAtEverySize(topology::ByDescription(GetParam().name));
 }
 
 INSTANTIATE_TEST_SUITE_P(Described, PlacementOn, testing::ValuesIn(kMachines),
-                         [](const auto& machine) { return topology::TestName(machine.param.name); });
+                         [](const auto& machine) {
+                           return topology::TestName(machine.param.name);
+                         });
 
 // Covers every machine of the folder, known or not.
 TEST(Placement, OfEveryDumpInTheFolder) {
@@ -240,8 +249,8 @@ TEST(Placement, OfEveryDumpInTheFolder) {
   }
 }
 
-// 2 x EPYC 9V33X: 12 L3 groups of 96 MB per package, with as many threads in each as the dump has cores there
-// (the hypervisor keeps some cores, so not all groups have 8).
+// 2 x EPYC 9V33X: 12 L3 groups of 96 MB per package, with as many threads in each as the dump has
+// cores there (the hypervisor keeps some cores, so not all groups have 8).
 TEST(Placement, GenoaXHasTwelveGroupsAPackage) {
   const Topology machine = topology::ByDescription("amd-genoax-2xEPYC-9V33X-azure-hbv4");
   const StagePlan plan = PlanFor(machine);
@@ -254,7 +263,8 @@ TEST(Placement, GenoaXHasTwelveGroupsAPackage) {
   }
   EXPECT_EQ(groups_of_package, (std::map<int, size_t>{{0, 12}, {1, 12}}));
   for (const PlanThread& thread : plan.threads) ++threads[machine.core(thread.core).l3_group];
-  for (const topology::L3Group& group : machine.l3_groups()) EXPECT_EQ(threads[group.id], group.cores.size());
+  for (const topology::L3Group& group : machine.l3_groups())
+    EXPECT_EQ(threads[group.id], group.cores.size());
 
   // One package: all its groups, and none of the other package.
   const StagePlan one = PlanFor(machine, machine.packages()[0].cores.size());
@@ -262,21 +272,23 @@ TEST(Placement, GenoaXHasTwelveGroupsAPackage) {
   for (const PlanThread& thread : one.threads) EXPECT_EQ(machine.core(thread.core).package, 0);
 }
 
-// An L3 group over two NUMA nodes (sub-NUMA clustering) has one group of threads, half of whose arenas are on
-// each node.
+// An L3 group over two NUMA nodes (sub-NUMA clustering) has one group of threads, half of whose
+// arenas are on each node.
 TEST(Placement, NodesOfAnL3GroupOverTwoNodes) {
-  const Topology machine = topology::ByDescription("intel-cascadelake-2xXeon6230-optane-memorysidecache");
+  const Topology machine =
+      topology::ByDescription("intel-cascadelake-2xXeon6230-optane-memorysidecache");
   std::map<int, std::map<int, size_t>> threads;  // by L3 group and node
   for (const PlanThread& thread : PlanFor(machine).threads)
     ++threads[thread.l3_group][thread.numa_node.value];
-  EXPECT_EQ(threads,
-            (std::map<int, std::map<int, size_t>>{{0, {{0, 10}, {2, 10}}}, {1, {{1, 10}, {3, 10}}}}));
+  EXPECT_EQ(threads, (std::map<int, std::map<int, size_t>>{{0, {{0, 10}, {2, 10}}},
+                                                           {1, {{1, 10}, {3, 10}}}}));
 }
 
-// A weight socket and its attention sockets compare it: models of one shape that differ in their weights, or
-// in how they rotate, do not connect.
+// A weight socket and its attention sockets compare it: models of one shape that differ in their
+// weights, or in how they rotate, do not connect.
 TEST(StagePlan, TheHashTellsModelsOfOneShapeApart) {
-  const Topology machine = topology::ByDescription("intel-cascadelake-2xXeon6230-optane-memorysidecache");
+  const Topology machine =
+      topology::ByDescription("intel-cascadelake-2xXeon6230-optane-memorysidecache");
   const auto hash = [&](auto&& change) {
     model::ModelConfig config = Llama3b();
     StagePlan plan = MakeStagePlan(config, machine, {});
@@ -287,23 +299,27 @@ TEST(StagePlan, TheHashTellsModelsOfOneShapeApart) {
   EXPECT_EQ(hash([](StagePlan&) {}), same);
   EXPECT_NE(hash([](StagePlan& plan) { plan.fingerprint = 1; }), same);
   EXPECT_NE(hash([](StagePlan& plan) { plan.config.layer.rotary.scale_factor = 8; }), same);
-  EXPECT_NE(hash([](StagePlan& plan) { plan.config.layer.rotary.scaling = model::RopeScaling::kYarn; }),
-            same);
-  EXPECT_NE(hash([](StagePlan& plan) { plan.config.layer.rotary.pairing = model::RopePairing::kHalves; }),
-            same);
+  EXPECT_NE(
+      hash([](StagePlan& plan) { plan.config.layer.rotary.scaling = model::RopeScaling::kYarn; }),
+      same);
+  EXPECT_NE(
+      hash([](StagePlan& plan) { plan.config.layer.rotary.pairing = model::RopePairing::kHalves; }),
+      same);
   EXPECT_NE(hash([](StagePlan& plan) { plan.config.layer.attention_divisor += 1; }), same);
   EXPECT_NE(hash([](StagePlan& plan) { ++plan.options.few_rows; }), same);
 }
 
-// Tiles do not change results, so the two ends of a link may have different tunings; a StagePlan shows its
-// own.
+// Tiles do not change results, so the two ends of a link may have different tunings; a StagePlan
+// shows its own.
 TEST(StagePlan, TilesAreNotPartOfTheHash) {
-  const Topology machine = topology::ByDescription("intel-cascadelake-2xXeon6230-optane-memorysidecache");
+  const Topology machine =
+      topology::ByDescription("intel-cascadelake-2xXeon6230-optane-memorysidecache");
   PlanOptions options;
   options.isa = kernels::Isa::kAvx2;
   const StagePlan plan = MakeStagePlan(Llama3b(), machine, options);
   ASSERT_TRUE(plan.options.tuning);
-  EXPECT_EQ(plan.options.tuning->tile_queries, kernels::DefaultTuning(kernels::Isa::kAvx2).tile_queries);
+  EXPECT_EQ(plan.options.tuning->tile_queries,
+            kernels::DefaultTuning(kernels::Isa::kAvx2).tile_queries);
   options.tuning = kernels::DefaultTuning(kernels::Isa::kAvx2);
   options.tuning->tile_queries = 1;
   const StagePlan tuned = MakeStagePlan(Llama3b(), machine, options);

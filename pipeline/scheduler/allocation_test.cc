@@ -1,5 +1,6 @@
-// A step does not allocate, neither in the engine nor in the scheduler, whether colocated, separated or a
-// chain. Allocations are counted on the thread that drives the engine, by this program's own operator new.
+// A step does not allocate, neither in the engine nor in the scheduler, whether colocated,
+// separated or a chain. Allocations are counted on the thread that drives the engine, by this
+// program's own operator new.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -51,12 +52,14 @@ TEST(Allocation, IsCounted) {
   EXPECT_GT(allocations - before, 1u);
 }
 
-// Runs prompts of kSlots sequences, then `steps` steps of one row each; returns the steps' allocations.
+// Runs prompts of kSlots sequences, then `steps` steps of one row each; returns the steps'
+// allocations.
 uint64_t AllocationsOfSteps(Engine& engine, uint32_t steps) {
   std::vector<TokenRow> rows;
   for (SlotId slot(0); slot.index() < kSlots; ++slot) {
     rows.clear();
-    for (uint32_t position = 0; position < 9; ++position) rows.push_back({1, slot, position, position == 8});
+    for (uint32_t position = 0; position < 9; ++position)
+      rows.push_back({1, slot, position, position == 8});
     engine.Run(rows);
   }
   const uint64_t before = allocations;
@@ -95,7 +98,8 @@ class CountingSequence : public Sequence {
   bool cancelled() const override { return false; }
   void Admitted(size_t) override {}
   std::optional<int32_t> Next(std::span<const float>) override {
-    if (taken_ > 2) in_steps_ += allocations - before_;  // after admission and the first micro-batches
+    if (taken_ > 2)
+      in_steps_ += allocations - before_;  // after admission and the first micro-batches
     before_ = allocations;
     if (++taken_ == most_) return std::nullopt;
     return 3;

@@ -20,7 +20,8 @@ class Mixed final : public SchedulePolicy {
     // Prompts always go on, however many sequences decode.
     const size_t least = std::min(kLeastPromptRows, view.max_batch_tokens / 2);
     const size_t decode_rows = view.max_batch_tokens - least;
-    if (view.decoding == 0) return {.decode_rows = decode_rows, .prompt_rows = view.max_batch_tokens};
+    if (view.decoding == 0)
+      return {.decode_rows = decode_rows, .prompt_rows = view.max_batch_tokens};
     return {.decode_rows = decode_rows, .prompt_rows = std::max(least, PromptRows(view))};
   }
 
@@ -37,12 +38,13 @@ class Mixed final : public SchedulePolicy {
   const PolicyOptions options_;
 };
 
-// Either prompts or decoding sequences. back_share: the share of the slots that must have new prompts before
-// decoding sequences wait for them; 0: they never do.
+// Either prompts or decoding sequences. back_share: the share of the slots that must have new
+// prompts before decoding sequences wait for them; 0: they never do.
 class Phased final : public SchedulePolicy {
  public:
   Phased(const PolicyOptions& options, double back_share)
-      : stall_ns_(static_cast<uint64_t>(options.max_stall_ms.value_or(0) * 1e6)), back_share_(back_share) {}
+      : stall_ns_(static_cast<uint64_t>(options.max_stall_ms.value_or(0) * 1e6)),
+        back_share_(back_share) {}
 
   RowBudget Budget(const ScheduleView& view) override {
     if (prompts_ && view.decoding == 0) since_ns_ = view.now_ns;  // nobody waits for them

@@ -1,9 +1,9 @@
-// SchedulePolicy: how many rows of prompts and of decoding sequences the next micro-batch may have. A pure
-// object: it sees numbers only, has no clock and no engine, and makes no token differ. Asked before each
-// micro-batch, on the compute thread; it does not allocate.
+// SchedulePolicy: how many rows of prompts and of decoding sequences the next micro-batch may have.
+// A pure object: it sees numbers only, has no clock and no engine, and makes no token differ. Asked
+// before each micro-batch, on the compute thread; it does not allocate.
 //
-// The policies are those of Seesaw (section 4.2 and figure 2). A transition is a change from computing
-// prompts to decoding, or back.
+// The policies are those of Seesaw (section 4.2 and figure 2). A transition is a change from
+// computing prompts to decoding, or back.
 #pragma once
 
 #include <cstddef>
@@ -15,14 +15,18 @@
 namespace larder::pipeline::inline scheduler {
 
 enum class Policy {
-  // Decoding sequences have a row in each micro-batch, prompts the rest of it: chunked prefill. There are no
+  // Decoding sequences have a row in each micro-batch, prompts the rest of it: chunked prefill.
+  // There are no
   // transitions.
   kMixed,
-  // Prompts are computed while nobody decodes; then all are decoded to their end (figure 2b): the fewest
+  // Prompts are computed while nobody decodes; then all are decoded to their end (figure 2b): the
+  // fewest
   // transitions, and slots that stand empty.
   kDecodeFirst,
-  // Prompts are computed until every slot has a decoding sequence; then they decode until half of the slots
-  // have ended and have new prompts: few transitions, and at least half of the slots at work (figure 2c).
+  // Prompts are computed until every slot has a decoding sequence; then they decode until half of
+  // the slots
+  // have ended and have new prompts: few transitions, and at least half of the slots at work
+  // (figure 2c).
   kPhases,
   kAuto,  // the one that the operator need not think about: kMixed
 };
@@ -31,34 +35,35 @@ const char* PolicyName(Policy policy);
 // nullopt: no policy has this name.
 std::optional<Policy> PolicyByName(std::string_view name);
 
-// The least prompt rows of a micro-batch, whatever else is in it: it reads all weights, which is not worth it
-// for fewer. Nor does one with fewer say what a prompt row takes (Scheduler::UpdateStepCosts).
+// The least prompt rows of a micro-batch, whatever else is in it: it reads all weights, which is
+// not worth it for fewer. Nor does one with fewer say what a prompt row takes
+// (Scheduler::UpdateStepCosts).
 inline constexpr size_t kLeastPromptRows = 8;
 
 // What a policy may know.
 struct ScheduleView {
   uint64_t now_ns = 0;
   size_t slots = 1;
-  size_t max_batch_tokens = 1;                   // of a micro-batch
-  size_t prefilling = 0;                         // sequences with a slot whose prompt is not submitted whole
-  size_t decoding = 0;                           // sequences that have a token and are not at their end
+  size_t max_batch_tokens = 1;  // of a micro-batch
+  size_t prefilling = 0;        // sequences with a slot whose prompt is not submitted whole
+  size_t decoding = 0;          // sequences that have a token and are not at their end
   double decode_step_ns = 0, prompt_row_ns = 0;  // what they take, smoothed; 0: not known yet
 };
 
-// The most rows of the next micro-batch; together they may exceed max_batch_tokens, and decoding rows then go
-// first.
+// The most rows of the next micro-batch; together they may exceed max_batch_tokens, and decoding
+// rows then go first.
 struct RowBudget {
   size_t decode_rows = 0, prompt_rows = 0;
 };
 
 struct PolicyOptions {
   Policy policy = Policy::kAuto;
-  // For how long prompts may keep decoding sequences from their next token: bounds a micro-batch of kMixed,
-  // and the time for prompts of the others. 0: not bounded; nullopt: 200 for kMixed, not bounded for the
-  // others.
+  // For how long prompts may keep decoding sequences from their next token: bounds a micro-batch of
+  // kMixed, and the time for prompts of the others. 0: not bounded; nullopt: 200 for kMixed, not
+  // bounded for the others.
   std::optional<double> max_stall_ms;
-  size_t prompt_rows =
-      0;  // of a micro-batch of kMixed while sequences decode; 0: as many as max_stall_ms allows
+  size_t prompt_rows = 0;  // of a micro-batch of kMixed while sequences decode; 0: as many as
+                           // max_stall_ms allows
 };
 
 class SchedulePolicy {

@@ -1,5 +1,5 @@
-// Policies: what they let a micro-batch have, and what holds for all of them over random arrivals, ends,
-// cancellations and losses.
+// Policies: what they let a micro-batch have, and what holds for all of them over random arrivals,
+// ends, cancellations and losses.
 #include "pipeline/scheduler/policy.h"
 
 #include <gtest/gtest.h>
@@ -55,8 +55,9 @@ bool Decodes(SchedulePolicy& policy, const ScheduleView& view) {
 TEST(PhasesPolicy, ChangesAtHalfOfTheSlots) {
   const auto policy = MakePolicy({.policy = Policy::kPhases});
   const auto decodes = [&](size_t prefilling, size_t decoding) {
-    return Decodes(*policy,
-                   {.slots = 8, .max_batch_tokens = 64, .prefilling = prefilling, .decoding = decoding});
+    return Decodes(
+        *policy,
+        {.slots = 8, .max_batch_tokens = 64, .prefilling = prefilling, .decoding = decoding});
   };
   EXPECT_FALSE(decodes(8, 0));
   EXPECT_FALSE(decodes(5, 3)) << "who is ready waits for the others";
@@ -71,8 +72,9 @@ TEST(PhasesPolicy, ChangesAtHalfOfTheSlots) {
 TEST(DecodeFirstPolicy, ComputesPromptsOnlyWhileNobodyDecodes) {
   const auto policy = MakePolicy({.policy = Policy::kDecodeFirst});
   const auto decodes = [&](size_t prefilling, size_t decoding) {
-    return Decodes(*policy,
-                   {.slots = 8, .max_batch_tokens = 64, .prefilling = prefilling, .decoding = decoding});
+    return Decodes(
+        *policy,
+        {.slots = 8, .max_batch_tokens = 64, .prefilling = prefilling, .decoding = decoding});
   };
   EXPECT_FALSE(decodes(8, 0));
   EXPECT_TRUE(decodes(0, 8));
@@ -105,14 +107,16 @@ struct Traffic {
     std::vector<std::vector<int32_t>> beginnings(5);
     for (auto& beginning : beginnings) {
       const size_t tokens = 20 + 14 * static_cast<size_t>(&beginning - beginnings.data());
-      for (size_t i = 0; i < tokens; ++i) beginning.push_back(static_cast<int32_t>(below(limits.vocab)));
+      for (size_t i = 0; i < tokens; ++i)
+        beginning.push_back(static_cast<int32_t>(below(limits.vocab)));
     }
     size_t step = 0;
     for (size_t i = 0; i < count; ++i) {
       Wish wish;
       if (below(2) == 0) wish.prompt = beginnings[below(beginnings.size())];
       const size_t more = 1 + below(below(10) == 0 ? 60 : 12);
-      for (size_t k = 0; k < more; ++k) wish.prompt.push_back(static_cast<int32_t>(below(limits.vocab)));
+      for (size_t k = 0; k < more; ++k)
+        wish.prompt.push_back(static_cast<int32_t>(below(limits.vocab)));
       wish.prompt.resize(std::min(wish.prompt.size(), limits.context - 8));
       wish.most = 1 + below(below(20) == 0 ? 80 : 12);
       wish.seed = static_cast<uint32_t>(1 + i);
@@ -171,20 +175,22 @@ TEST_P(PolicyProperty, EachSequenceEndsOnceWithTheTokensThatItGetsAlone) {
   std::unique_ptr<KvFiles> files;
   std::unique_ptr<KvMover> mover;
   if (with.files > 0) {
-    files = std::make_unique<KvFiles>(KvFilesOptions{.folder = folder / "kv",
-                                                     .most_bytes = with.files,
-                                                     .chunk_positions = SimulatedEngine::kChunkPositions,
-                                                     .chunk_bytes = engine.kv_memory(0).size()});
+    files = std::make_unique<KvFiles>(
+        KvFilesOptions{.folder = folder / "kv",
+                       .most_bytes = with.files,
+                       .chunk_positions = SimulatedEngine::kChunkPositions,
+                       .chunk_bytes = engine.kv_memory(0).size()});
     mover = std::make_unique<KvMover>(*files, KvMover::Options());
   }
-  Scheduler scheduler(engine,
-                      {.policy = with.policy, .patience_ms = 1 << 30, .clock = &clock, .mover = mover.get()});
+  Scheduler scheduler(
+      engine,
+      {.policy = with.policy, .patience_ms = 1 << 30, .clock = &clock, .mover = mover.get()});
   TestIntake intake(traffic.wishes);
   scheduler.Run(intake);
 
   if (files) {
-    // How many depends on how fast the disk is beside the simulated clock: thousands, or tens on a busy
-    // machine.
+    // How many depends on how fast the disk is beside the simulated clock: thousands, or tens on a
+    // busy machine.
     EXPECT_GT(files->status().written.load(), 0u);
     EXPECT_GT(files->status().read.load(), 0u);
     EXPECT_EQ(files->status().refused.load() + files->status().failed.load(), 0u);
@@ -206,13 +212,15 @@ TEST_P(PolicyProperty, EachSequenceEndsOnceWithTheTokensThatItGetsAlone) {
       alone.resize(std::min(alone.size(), outcome.tokens.size()));
     } else {
       ++whole;
-      EXPECT_TRUE(*outcome.end == SequenceEnd::kComplete || *outcome.end == SequenceEnd::kContextFull);
+      EXPECT_TRUE(*outcome.end == SequenceEnd::kComplete ||
+                  *outcome.end == SequenceEnd::kContextFull);
     }
     ASSERT_EQ(outcome.tokens, alone) << "sequence " << i;
     EXPECT_TRUE(with.loss > 0 || with.kv_chunks > 0 || outcome.admissions <= 1);
   }
   EXPECT_GT(whole, traffic.wishes.size() * 3 / 4);
-  EXPECT_LE(lost, with.loss > 0 ? traffic.wishes.size() / 1000 : 0u) << "given up after many losses in a row";
+  EXPECT_LE(lost, with.loss > 0 ? traffic.wishes.size() / 1000 : 0u)
+      << "given up after many losses in a row";
   EXPECT_LE(engine.most_rows, limits.max_batch_tokens);
   EXPECT_EQ(engine.in_flight(), 0u) << "nothing is left";
   for (const SlotStatus& slot : scheduler.slots()) EXPECT_EQ(slot.state.load(), SlotStatus::kIdle);
@@ -237,18 +245,19 @@ TEST_P(PolicyProperty, EachSequenceEndsOnceWithTheTokensThatItGetsAlone) {
 
 INSTANTIATE_TEST_SUITE_P(
     Traffic, PolicyProperty,
-    testing::Values(Case{"mixed", {.policy = Policy::kMixed}, 0, 0},
-                    Case{"mixed_lost", {.policy = Policy::kMixed}, 0.02, 2},
-                    Case{"decode_first", {.policy = Policy::kDecodeFirst}, 0.01, 0},
-                    Case{"mixed_tight", {.policy = Policy::kMixed}, 0, 0, 9},
-                    Case{"mixed_tight_lost", {.policy = Policy::kMixed}, 0.01, 2, 8},
-                    Case{"decode_first_tight", {.policy = Policy::kDecodeFirst}, 0, 2, 8},
-                    Case{"phases_tight", {.policy = Policy::kPhases}, 0, 0, 12},
-                    Case{"mixed_files", {.policy = Policy::kMixed}, 0, 2, 0, 1 << 20},
-                    Case{"mixed_tight_files", {.policy = Policy::kMixed}, 0, 0, 9, 20'000},
-                    Case{"phases_tight_files", {.policy = Policy::kPhases}, 0, 2, 8, 60'000},
-                    Case{"phases", {.policy = Policy::kPhases}, 0, 2},
-                    Case{"phases_stall_lost", {.policy = Policy::kPhases, .max_stall_ms = 0.5}, 0.02, 0}),
+    testing::Values(
+        Case{"mixed", {.policy = Policy::kMixed}, 0, 0},
+        Case{"mixed_lost", {.policy = Policy::kMixed}, 0.02, 2},
+        Case{"decode_first", {.policy = Policy::kDecodeFirst}, 0.01, 0},
+        Case{"mixed_tight", {.policy = Policy::kMixed}, 0, 0, 9},
+        Case{"mixed_tight_lost", {.policy = Policy::kMixed}, 0.01, 2, 8},
+        Case{"decode_first_tight", {.policy = Policy::kDecodeFirst}, 0, 2, 8},
+        Case{"phases_tight", {.policy = Policy::kPhases}, 0, 0, 12},
+        Case{"mixed_files", {.policy = Policy::kMixed}, 0, 2, 0, 1 << 20},
+        Case{"mixed_tight_files", {.policy = Policy::kMixed}, 0, 0, 9, 20'000},
+        Case{"phases_tight_files", {.policy = Policy::kPhases}, 0, 2, 8, 60'000},
+        Case{"phases", {.policy = Policy::kPhases}, 0, 2},
+        Case{"phases_stall_lost", {.policy = Policy::kPhases, .max_stall_ms = 0.5}, 0.02, 0}),
     [](const auto& of) { return of.param.name; });
 
 // A prompt that arrives while others decode to the end of a long context is not left behind.
@@ -258,9 +267,11 @@ TEST(PolicyFairness, NobodyStarves) {
   for (const Policy policy : {Policy::kMixed, Policy::kPhases}) {
     std::vector<Wish> wishes;
     // Two that go on for ever, and a stream of short ones beside them.
-    for (uint32_t i = 0; i < 2; ++i) wishes.push_back({.prompt = {1, 2, 3}, .most = 4000, .seed = 1 + i});
+    for (uint32_t i = 0; i < 2; ++i)
+      wishes.push_back({.prompt = {1, 2, 3}, .most = 4000, .seed = 1 + i});
     for (uint32_t i = 0; i < 200; ++i)
-      wishes.push_back({.prompt = std::vector<int32_t>(30, 5), .most = 5, .seed = 10 + i, .arrives = 5 * i});
+      wishes.push_back(
+          {.prompt = std::vector<int32_t>(30, 5), .most = 5, .seed = 10 + i, .arrives = 5 * i});
     SimulatedClock clock;
     SimulatedEngine engine(limits, clock, 0, 1);
     Scheduler scheduler(engine, {.policy = {.policy = policy}, .clock = &clock});

@@ -1,5 +1,5 @@
-// The interface between the scheduler and its clients: serving/ implements Sequence and Intake, the scheduler
-// calls them, on the compute thread between steps unless a comment says otherwise.
+// The interface between the scheduler and its clients: serving/ implements Sequence and Intake, the
+// scheduler calls them, on the compute thread between steps unless a comment says otherwise.
 #pragma once
 
 #include <cstddef>
@@ -11,47 +11,50 @@
 
 namespace larder::pipeline::inline scheduler {
 
-// Why the scheduler ended a sequence. It does not know why a sequence wants no more tokens; what shows that
-// to people does (serving::FinishReason).
+// Why the scheduler ended a sequence. It does not know why a sequence wants no more tokens; what
+// shows that to people does (serving::FinishReason).
 enum class SequenceEnd {
   kComplete,     // the sequence wants no more tokens
   kContextFull,  // its slot has no room for another token
   kCancelled,
   kRefused,      // it never began; the text says why
   kFailed,       // the server's fault; the text says why
-  kUnavailable,  // a socket that it needs stays away; the text says which; the client may retry later
+  kUnavailable,  // a socket that it needs stays away; the text says which; the client may retry
+                 // later
 };
 
 // What a sequence is told of its rows.
 enum class Wanted {
   kNextToken,     // the logits after the last token, again and again: Sequence::Next
   kHiddenOfLast,  // the hidden state of the prompt's last token, once: Sequence::Hidden
-  kHiddenOfAll,   // those of all tokens of the prompt; they are all computed, whatever the KV cache has
+  kHiddenOfAll,   // those of all tokens of the prompt; they are all computed, whatever the KV cache
+                  // has
 };
 
-// A text being generated: a prompt and the choice of each next token. The scheduler owns it from Take on and
-// destroys it after Ended.
+// A text being generated: a prompt and the choice of each next token. The scheduler owns it from
+// Take on and destroys it after Ended.
 class Sequence {
  public:
   virtual ~Sequence() = default;
-  // Constant; refused unless it has a token and fits the context. One that fills it gets its one Next.
+  // Constant; refused unless it has a token and fits the context. One that fills it gets its one
+  // Next.
   virtual std::span<const int32_t> prompt() const = 0;
-  // The tenant that it belongs to; constant. KV computed for one tenant is not reused for another, which
-  // could learn from the reuse which prompts others have sent.
+  // The tenant that it belongs to; constant. KV computed for one tenant is not reused for another,
+  // which could learn from the reuse which prompts others have sent.
   virtual uint64_t tenant() const { return 0; }
   // Asked between steps; once true, it stays true. Any thread may cause it.
   virtual bool cancelled() const = 0;
-  // The sequence has a slot, whose KV cache already has the first `reused` tokens of the prompt. Called again
-  // if it loses the slot, with the chain or to an older sequence, before its first token; never after that:
-  // Next then goes on where it was.
+  // The sequence has a slot, whose KV cache already has the first `reused` tokens of the prompt.
+  // Called again if it loses the slot, with the chain or to an older sequence, before its first
+  // token; never after that: Next then goes on where it was.
   virtual void Admitted(size_t reused) = 0;
-  // Returns the next token, or nullopt if the sequence wants no more. logits: those after the last token,
-  // valid during the call. The result may depend only on this sequence's logits so far; then its tokens do
-  // not depend on other sequences.
+  // Returns the next token, or nullopt if the sequence wants no more. logits: those after the last
+  // token, valid during the call. The result may depend only on this sequence's logits so far; then
+  // its tokens do not depend on other sequences.
   virtual std::optional<int32_t> Next(std::span<const float> logits) = 0;
   virtual Wanted wanted() const { return Wanted::kNextToken; }  // constant
-  // Instead of Next: the hidden state, [dim], of the prompt's token at `position`, in ascending order; the
-  // sequence is complete with the last token's. It begins again after another Admitted.
+  // Instead of Next: the hidden state, [dim], of the prompt's token at `position`, in ascending
+  // order; the sequence is complete with the last token's. It begins again after another Admitted.
   virtual void Hidden(size_t /*position*/, std::span<const float> /*state*/) {}
   virtual void Ended(SequenceEnd, const std::string& why) = 0;
 };
@@ -69,8 +72,8 @@ class Intake {
   virtual ~Intake() = default;
   virtual std::unique_ptr<Sequence> Take() = 0;  // null: none is waiting
   virtual void StepDone() = 0;  // results given to sequences since the last call may be passed on
-  // Called when there is nothing to do: sleeps until Take may return a sequence, for at most most_ms
-  // (negative: without limit). Returns false to end Run().
+  // Called when there is nothing to do: sleeps until Take may return a sequence, for at most
+  // most_ms (negative: without limit). Returns false to end Run().
   virtual bool WaitForWork(int most_ms) = 0;
 };
 

@@ -11,11 +11,11 @@
 namespace larder::pipeline::inline scheduler {
 namespace {
 
-// A slot is not preferred for a cached prefix shorter than this and than half of the prompt, since all chat
-// prompts share the first tokens of the template.
+// A slot is not preferred for a cached prefix shorter than this and than half of the prompt, since
+// all chat prompts share the first tokens of the template.
 constexpr size_t kWorthReusing = 16;
-// A prompt waits for another's to be computed that has so many more of its tokens than any slot has now, or
-// any more if that one has the most now.
+// A prompt waits for another's to be computed that has so many more of its tokens than any slot has
+// now, or any more if that one has the most now.
 constexpr size_t kWorthWaiting = 64;
 constexpr int kShortestPauseMs = 20, kLongestPauseMs = 500;  // between attempts to reconnect
 constexpr int kMostLosses = 8;  // of a sequence's slot without a token in between
@@ -32,7 +32,8 @@ std::string PromptProblem(size_t prompt_tokens, size_t context) {
   if (prompt_tokens == 0) return "the prompt has no tokens; give it some text";
   if (prompt_tokens <= context) return "";
   return fmt::format(
-      "the prompt's {} tokens do not fit the context of {} tokens; shorten it, or start larder with -c {} or "
+      "the prompt's {} tokens do not fit the context of {} tokens; shorten it, or start larder "
+      "with -c {} or "
       "more",
       prompt_tokens, context, prompt_tokens + 1);
 }
@@ -54,8 +55,9 @@ Scheduler::Scheduler(TokenEngine& engine, const SchedulerOptions& options)
   rows_.reserve(limits_.max_batch_tokens);
   prefilling_.reserve(limits_.slots);
   loading_.reserve(limits_.slots);
-  LARDER_CHECK(options_.mover == nullptr ||
-               (!limits_.can_be_lost && options_.mover->chunk_positions() == kv_.shape().chunk_positions));
+  LARDER_CHECK(
+      options_.mover == nullptr ||
+      (!limits_.can_be_lost && options_.mover->chunk_positions() == kv_.shape().chunk_positions));
   ShowKvChunks();
 }
 
@@ -91,11 +93,12 @@ void Scheduler::Run(Intake& intake) {
   FinishMoving();
 }
 
-// Called between steps: sleeps if there is nothing to do, and between attempts to reconnect. Returns false to
-// end Run().
+// Called between steps: sleeps if there is nothing to do, and between attempts to reconnect.
+// Returns false to end Run().
 bool Scheduler::Rest(Intake& intake) {
   const Pulse::Rest rest(engine_.pulse());
-  const int pause_ms = std::min(kShortestPauseMs << std::min(losses_in_a_row_, 10), kLongestPauseMs);
+  const int pause_ms =
+      std::min(kShortestPauseMs << std::min(losses_in_a_row_, 10), kLongestPauseMs);
   if (!busy() && in_flight_ == 0)
     return intake.WaitForWork(lost_ ? pause_ms : limits_.can_be_lost ? kLookMs : -1);
   if (lost_) clock_->SleepMs(pause_ms);
@@ -121,7 +124,8 @@ void Scheduler::DropCancelled() {
   });
   for (SlotId id(0); id < end_of_slots(); ++id) {
     const auto& active = slots_[id.index()].active;
-    if (active && !active->ended && active->sequence->cancelled()) End(id, SequenceEnd::kCancelled, "");
+    if (active && !active->ended && active->sequence->cancelled())
+      End(id, SequenceEnd::kCancelled, "");
   }
 }
 
@@ -140,19 +144,21 @@ bool Scheduler::MayReuse(const Slot& slot, const Active& active) const {
 size_t Scheduler::CommonPrefix(const Slot& slot, const Active& active) const {
   if (!MayReuse(slot, active)) return 0;
   const std::span<const int32_t> tokens = active.to_compute();
-  const auto end = std::mismatch(slot.tokens.begin(), slot.tokens.end(), tokens.begin(), tokens.end());
+  const auto end =
+      std::mismatch(slot.tokens.begin(), slot.tokens.end(), tokens.begin(), tokens.end());
   // The last token is always computed, since its logits are wanted.
   return std::min(static_cast<size_t>(end.first - slot.tokens.begin()), tokens.size() - 1);
 }
 
-// Begins with the longest prefix that a slot or a kept sequence has, if one is worth reusing: in that slot,
-// if it is idle and what it has beyond the prefix is not worth keeping; else in the idle slot of the same
-// attention socket that was unused for longest, with the prefix's chunks. Without a prefix: in such a slot of
-// the least busy socket. nullopt: no slot is idle.
+// Begins with the longest prefix that a slot or a kept sequence has, if one is worth reusing: in
+// that slot, if it is idle and what it has beyond the prefix is not worth keeping; else in the idle
+// slot of the same attention socket that was unused for longest, with the prefix's chunks. Without
+// a prefix: in such a slot of the least busy socket. nullopt: no slot is idle.
 std::optional<Scheduler::Place> Scheduler::ChoosePlace(const Active& active) const {
   const size_t prompt_tokens = active.to_compute().size();
   std::vector<size_t> used(std::max<size_t>(limits_.attention_slot_ends.size(), 1), 0);
-  std::vector<std::optional<SlotId>> oldest(used.size());  // [socket]: the idle slot unused for longest
+  std::vector<std::optional<SlotId>> oldest(used.size());  // [socket]: the idle slot unused for
+                                                           // longest
   for (SlotId id(0); id < end_of_slots(); ++id) {
     const Slot& slot = slots_[id.index()];
     const AttentionId socket = kv_.socket_of(id);
@@ -192,15 +198,17 @@ size_t Scheduler::ChunksNeeded(const Active& active, size_t shared_tokens) const
          shared_tokens / positions;
 }
 
-// Whether a sequence that has ended is better cut to its first `common` tokens and gone on with than kept: if
-// what it has beyond them is little, or if for a copy of the prefix others would lose as much.
+// Whether a sequence that has ended is better cut to its first `common` tokens and gone on with
+// than kept: if what it has beyond them is little, or if for a copy of the prefix others would lose
+// as much.
 bool Scheduler::MayTake(SlotId source, size_t common, const Active& active) const {
   const Slot& slot = slots_[source.index()];
   if (slot.active) return false;
   const size_t rest = slot.tokens.size() - common;
   if (rest < kWorthReusing) return true;
   const size_t needed = ChunksNeeded(active, common);
-  return kv_.free(kv_.socket_of(source)) < needed && CeilDiv(rest, kv_.shape().chunk_positions) <= needed;
+  return kv_.free(kv_.socket_of(source)) < needed &&
+         CeilDiv(rest, kv_.shape().chunk_positions) <= needed;
 }
 
 // Whether a slot that computes its prompt will soon have much more of this one than `place` has.
@@ -211,13 +219,15 @@ bool Scheduler::IsBeingComputed(const Active& active, const Place& place) const 
     if (!MayReuse(slot, active) || kv_.socket_of(id) != kv_.socket_of(place.slot)) return false;
     const std::span<const int32_t> theirs = slot.active->to_compute();
     const auto end = std::mismatch(theirs.begin(), theirs.end(), tokens.begin(), tokens.end());
-    const size_t common = std::min(static_cast<size_t>(end.first - theirs.begin()), tokens.size() - 1);
+    const size_t common =
+        std::min(static_cast<size_t>(end.first - theirs.begin()), tokens.size() - 1);
     return common >= place.most() + (place.tokens > 0 && id == place.source ? 1 : kWorthWaiting);
   };
   return std::ranges::any_of(prefilling_, has_more) || std::ranges::any_of(loading_, has_more);
 }
 
-// Whether the attention socket has chunks for the prompt and the first token. If nothing runs there, it has.
+// Whether the attention socket has chunks for the prompt and the first token. If nothing runs
+// there, it has.
 bool Scheduler::HasRoom(const Active& active, const Place& place) const {
   const size_t needed = ChunksNeeded(active, place.tokens);
   const AttentionId socket = kv_.socket_of(place.slot);
@@ -227,7 +237,8 @@ bool Scheduler::HasRoom(const Active& active, const Place& place) const {
     if (kv_.socket_of(id) != socket) continue;
     runs = runs || slots_[id.index()].active;
     if (id == place.source && place.tokens > 0) {
-      const size_t positions = kv_.shape().chunk_positions;  // what it takes over, the last shared chunk too
+      // what it takes over, the last shared chunk too
+      const size_t positions = kv_.shape().chunk_positions;
       if (place.takes) room += CeilDiv(kv_.length(id), positions) - place.tokens / positions;
     } else if (!slots_[id.index()].active) {
       room += kv_.own(id);
@@ -313,8 +324,8 @@ void Scheduler::Forget(SlotId id) {
   if (id < end_of_slots()) Set(slot_status_[id.index()].cached_tokens, 0);
 }
 
-// Keeps the idle slot's sequence without it, in the place of the one unused for longest, and returns that;
-// nullopt: all are in use since.
+// Keeps the idle slot's sequence without it, in the place of the one unused for longest, and
+// returns that; nullopt: all are in use since.
 std::optional<SlotId> Scheduler::Keep(SlotId id) {
   std::optional<SlotId> oldest;
   for (SlotId kept = end_of_slots(); kept < end_of_lists(); ++kept) {
@@ -332,13 +343,14 @@ std::optional<SlotId> Scheduler::Keep(SlotId id) {
   return oldest;
 }
 
-// Takes the last chunk from the ended sequence of the socket that was unused for longest, but two. Returns
-// whether there was one.
+// Takes the last chunk from the ended sequence of the socket that was unused for longest, but two.
+// Returns whether there was one.
 bool Scheduler::ShortenOldest(AttentionId socket, SlotId but, SlotId or_but) {
   std::optional<SlotId> oldest;
   for (SlotId id(0); id < end_of_lists(); ++id) {
     const Slot& slot = slots_[id.index()];
-    if (slot.active || kv_.length(id) == 0 || kv_.socket_of(id) != socket || id == but || id == or_but)
+    if (slot.active || kv_.length(id) == 0 || kv_.socket_of(id) != socket || id == but ||
+        id == or_but)
       continue;
     if (!oldest || slot.last_used < slots_[oldest->index()].last_used) oldest = id;
   }
@@ -352,13 +364,14 @@ bool Scheduler::ShortenOldest(AttentionId socket, SlotId but, SlotId or_but) {
   return true;
 }
 
-// Reserves chunks for positions [begin, end) of the slot: shortens ended sequences, those unused for longest
-// first, then parks the youngest, as long as they are younger than this one and have no rows in a micro-batch
-// that is filled or in flight. Returns whether there is room.
+// Reserves chunks for positions [begin, end) of the slot: shortens ended sequences, those unused
+// for longest first, then parks the youngest, as long as they are younger than this one and have no
+// rows in a micro-batch that is filled or in flight. Returns whether there is room.
 bool Scheduler::MakeRoom(SlotId id, size_t begin, size_t end) {
   const AttentionId socket = kv_.socket_of(id);
   while (kv_.Reserve(id, begin, end) < end) {
-    if (kv_.free(socket) > 0) return false;  // it is the updates that are used up: in the next micro-batch
+    if (kv_.free(socket) > 0)
+      return false;  // it is the updates that are used up: in the next micro-batch
     const bool shortened = ShortenOldest(socket, id, id);
     // What was cut off, or all that is left, may be waiting to be written.
     if (kv_.free(socket) == 0 && DropStores()) continue;
@@ -383,8 +396,8 @@ bool Scheduler::MakeRoom(SlotId id, size_t begin, size_t end) {
 
 void Scheduler::ShowKvChunks() {
   size_t all = 0, free = 0;
-  for (AttentionId socket(0); socket.index() < std::max<size_t>(limits_.attention_slot_ends.size(), 1);
-       ++socket) {
+  for (AttentionId socket(0);
+       socket.index() < std::max<size_t>(limits_.attention_slot_ends.size(), 1); ++socket) {
     all += kv_.pool(socket);
     free += kv_.free(socket);
   }
@@ -393,8 +406,8 @@ void Scheduler::ShowKvChunks() {
   Set(status_.shared_kv_chunks, kv_.shared());
 }
 
-// Takes the sequence out of its slot, to be continued later in any slot, from its tokens alone. None of its
-// rows is in flight any more.
+// Takes the sequence out of its slot, to be continued later in any slot, from its tokens alone.
+// None of its rows is in flight any more.
 std::unique_ptr<Scheduler::Active> Scheduler::Park(SlotId id) {
   Slot& slot = slots_[id.index()];
   std::unique_ptr<Active> active = std::move(slot.active);
@@ -467,7 +480,8 @@ void Scheduler::FreeIfDone(SlotId id) {
   if (options_.mover != nullptr) Store(id);
 }
 
-// Sees whether files have more of the prompt than `place`; then what `place` reuses ends with a whole chunk.
+// Sees whether files have more of the prompt than `place`; then what `place` reuses ends with a
+// whole chunk.
 void Scheduler::FindStored(const Active& active, Place& place) const {
   if (options_.mover == nullptr || !options_.reuse_prefixes ||
       active.sequence->wanted() == Wanted::kHiddenOfAll)
@@ -483,7 +497,8 @@ void Scheduler::FindStored(const Active& active, Place& place) const {
   if (place.tokens == 0) place = {.slot = place.slot, .source = place.slot, .stored = stored};
 }
 
-KvJob Scheduler::JobFor(SlotId id, KvJob::Kind kind, std::span<const int32_t> tokens, size_t first) const {
+KvJob Scheduler::JobFor(SlotId id, KvJob::Kind kind, std::span<const int32_t> tokens,
+                        size_t first) const {
   KvJob job{.kind = kind,
             .slot = id,
             .tokens = {tokens.begin(), tokens.end()},
@@ -498,12 +513,13 @@ KvJob Scheduler::JobFor(SlotId id, KvJob::Kind kind, std::span<const int32_t> to
   return job;
 }
 
-// Has the mover read the chunks that follow the slot's sequence, up to `tokens` tokens or as far as there are
-// free chunks. Returns whether it does.
+// Has the mover read the chunks that follow the slot's sequence, up to `tokens` tokens or as far as
+// there are free chunks. Returns whether it does.
 bool Scheduler::Load(SlotId id, size_t tokens) {
   const size_t positions = kv_.shape().chunk_positions;
   const size_t first = slots_[id.index()].tokens.size() / positions, wanted = tokens / positions;
-  if (first * positions != slots_[id.index()].tokens.size()) return false;  // a fork brought more or less
+  if (first * positions != slots_[id.index()].tokens.size())
+    return false;  // a fork brought more or less
   kv_.Shorten(id, first * positions);
   size_t has;
   while ((has = kv_.Grow(id, wanted)) < wanted && kv_.free(kv_.socket_of(id)) == 0 &&
@@ -513,19 +529,23 @@ bool Scheduler::Load(SlotId id, size_t tokens) {
   Active& active = *slots_[id.index()].active;
   active.loading = true;
   loading_.push_back(id);
-  options_.mover->Start(JobFor(id, KvJob::Kind::kLoad, active.to_compute().first(has * positions), first));
+  options_.mover->Start(
+      JobFor(id, KvJob::Kind::kLoad, active.to_compute().first(has * positions), first));
   return true;
 }
 
-// Has the mover write the idle slot's whole chunks that are not in files yet, unless it has a lot to do.
+// Has the mover write the idle slot's whole chunks that are not in files yet, unless it has a lot
+// to do.
 void Scheduler::Store(SlotId id) {
   const Slot& slot = slots_[id.index()];
   const size_t whole = slot.tokens.size() / kv_.shape().chunk_positions;
   if (whole == 0 || !options_.reuse_prefixes) return;
   const size_t stored = options_.mover->Find(slot.tokens, slot.tenant);
-  if (stored >= whole || options_.mover->chunks_to_store() > kv_.pool(kv_.socket_of(id)) / 2) return;
+  if (stored >= whole || options_.mover->chunks_to_store() > kv_.pool(kv_.socket_of(id)) / 2)
+    return;
   const std::span<const int32_t> tokens = slot.tokens;
-  KvJob job = JobFor(id, KvJob::Kind::kStore, tokens.first(whole * kv_.shape().chunk_positions), stored);
+  KvJob job =
+      JobFor(id, KvJob::Kind::kStore, tokens.first(whole * kv_.shape().chunk_positions), stored);
   for (const uint32_t chunk : job.chunks) kv_.Hold(chunk);
   options_.mover->Start(std::move(job));
 }
@@ -556,7 +576,8 @@ void Scheduler::TakeMoved() {
 // Takes back what the mover would write later. Returns whether there was anything.
 bool Scheduler::DropStores() {
   bool any = false;
-  while (const std::optional<KvJob> job = options_.mover != nullptr ? options_.mover->Drop() : std::nullopt) {
+  while (const std::optional<KvJob> job =
+             options_.mover != nullptr ? options_.mover->Drop() : std::nullopt) {
     for (const uint32_t chunk : job->chunks) kv_.LetGo(chunk);
     any = true;
   }
@@ -571,8 +592,9 @@ void Scheduler::FinishMoving() {
   ShowKvChunks();
 }
 
-// No micro-batch is in flight any more and every slot is empty. All sequences go back to the queue, in their
-// order of admission, but one whose slot was lost again and again without a token: it may be the cause.
+// No micro-batch is in flight any more and every slot is empty. All sequences go back to the queue,
+// in their order of admission, but one whose slot was lost again and again without a token: it may
+// be the cause.
 void Scheduler::ChainWasLost(const std::string& why) {
   if (losses_in_a_row_++ == 0) lost_since_ns_ = static_cast<int64_t>(clock_->now_ns());
   if (!lost_) {
@@ -603,14 +625,15 @@ void Scheduler::ChainWasLost(const std::string& why) {
   }
   prefilling_.clear();
   ready_.clear();
-  std::sort(again.begin(), again.end(), [](const auto& a, const auto& b) { return a->order > b->order; });
+  std::sort(again.begin(), again.end(),
+            [](const auto& a, const auto& b) { return a->order > b->order; });
   for (auto& active : again) queue_.push_front(std::move(active));
   Set(status_.waiting, queue_.size());
 }
 
 void Scheduler::ChainIsBack() {
-  // If there is work, the losses are counted until a step succeeds: a stage that fails in every step must not
-  // keep requests waiting for ever.
+  // If there is work, the losses are counted until a step succeeds: a stage that fails in every
+  // step must not keep requests waiting for ever.
   if (!busy()) losses_in_a_row_ = 0;
   if (!lost_) return;
   lost_ = false;
@@ -619,13 +642,15 @@ void Scheduler::ChainIsBack() {
 }
 
 bool Scheduler::PatienceIsOver(int64_t since_ns) const {
-  return static_cast<int64_t>(clock_->now_ns()) - since_ns >= int64_t{options_.patience_ms} * 1'000'000;
+  return static_cast<int64_t>(clock_->now_ns()) - since_ns >=
+         int64_t{options_.patience_ms} * 1'000'000;
 }
 
 // While the chain is lost no sequence has a slot, so all of them are in the queue.
 void Scheduler::RefuseQueued(Intake& intake) {
   if (!lost_ || queue_.empty() || !PatienceIsOver(lost_since_ns_)) return;
-  for (const auto& waiting : queue_) waiting->sequence->Ended(SequenceEnd::kUnavailable, outage_->why);
+  for (const auto& waiting : queue_)
+    waiting->sequence->Ended(SequenceEnd::kUnavailable, outage_->why);
   queue_.clear();
   Set(status_.waiting, 0);
   intake.StepDone();  // tells clients now, not after the next attempt to connect

@@ -1,21 +1,24 @@
-// Scheduler: continuous batching. Sequences join and leave between steps; each has a slot of the KV cache; a
-// step's micro-batch has one row per decoding sequence and, within a budget, rows of prompts. As many
-// micro-batches are in flight as the engine allows. A sequence's tokens do not depend on any of this. It runs
-// on the engine's thread; any thread may read the counters.
+// Scheduler: continuous batching. Sequences join and leave between steps; each has a slot of the KV
+// cache; a step's micro-batch has one row per decoding sequence and, within a budget, rows of
+// prompts. As many micro-batches are in flight as the engine allows. A sequence's tokens do not
+// depend on any of this. It runs on the engine's thread; any thread may read the counters.
 //
-// A sequence that has ended keeps its KV cache, in its slot or, when another one gets that, without one, as
-// long as there are chunks (pipeline/engine/kv_chunks.h). A prompt that begins as another sequence's, running
-// or ended, shares the chunks of that beginning; it waits for one that is just being computed.
+// A sequence that has ended keeps its KV cache, in its slot or, when another one gets that, without
+// one, as long as there are chunks (pipeline/engine/kv_chunks.h). A prompt that begins as another
+// sequence's, running or ended, shares the chunks of that beginning; it waits for one that is just
+// being computed.
 //
-// With a KvMover, whole chunks of sequences that end are also kept in files, as far as these go; a prompt
-// that begins as one of those gets a slot and, when its chunks have been read, goes on behind them.
+// With a KvMover, whole chunks of sequences that end are also kept in files, as far as these go; a
+// prompt that begins as one of those gets a slot and, when its chunks have been read, goes on
+// behind them.
 //
-// When chunks run out, ended sequences are shortened, those unused for longest first; then, if the KV caches
-// have fewer chunks than all slots could take, the youngest running ones are parked. The oldest never waits
-// for a younger one.
+// When chunks run out, ended sequences are shortened, those unused for longest first; then, if the
+// KV caches have fewer chunks than all slots could take, the youngest running ones are parked. The
+// oldest never waits for a younger one.
 //
-// When the chain is lost, its sequences are parked: once it is whole again, the prompt and the tokens made so
-// far are computed again, to the same bits, and the sequence goes on where it was. A client sees a pause.
+// When the chain is lost, its sequences are parked: once it is whole again, the prompt and the
+// tokens made so far are computed again, to the same bits, and the sequence goes on where it was. A
+// client sees a pause.
 #pragma once
 
 #include <atomic>
@@ -44,12 +47,13 @@ namespace larder::pipeline::inline scheduler {
 struct SchedulerOptions {
   PolicyOptions policy = {};
   bool reuse_prefixes = true;
-  // How long requests wait after the chain was lost, running ones too; then they end, and new ones are
-  // refused until it is back. An attempt to connect takes a second or two, so the end may be late by as much.
+  // How long requests wait after the chain was lost, running ones too; then they end, and new ones
+  // are refused until it is back. An attempt to connect takes a second or two, so the end may be
+  // late by as much.
   int patience_ms = 5000;
   Clock* clock = nullptr;  // null: the real one
-  // Keeps whole chunks of ended sequences in files and brings them back; null: none. The engine's chunks must
-  // be in this process (TokenEngine::kv_memory), and it cannot be lost.
+  // Keeps whole chunks of ended sequences in files and brings them back; null: none. The engine's
+  // chunks must be in this process (TokenEngine::kv_memory), and it cannot be lost.
   KvMover* mover = nullptr;
 };
 
@@ -102,21 +106,24 @@ class Scheduler {
   }
   // nullopt: the chain is connected. Any thread.
   std::optional<Outage> outage() const;
-  // Does it between steps, and returns when it is done, or with an error after `most_ms`. Any thread but the
-  // scheduler's, one at a time. nudge: ends the intake's WaitForWork, whenever it began.
+  // Does it between steps, and returns when it is done, or with an error after `most_ms`. Any
+  // thread but the scheduler's, one at a time. nudge: ends the intake's WaitForWork, whenever it
+  // began.
   void Execute(SlotOrder& order, const std::function<void()>& nudge, int most_ms);
 
  private:
   // A sequence in a slot, or in the queue for one.
   struct Active {
     explicit Active(std::unique_ptr<Sequence> of) : sequence(std::move(of)) {}
-    // The tokens to compute before its next one: those of the prompt, and after a loss the generated ones.
+    // The tokens to compute before its next one: those of the prompt, and after a loss the
+    // generated ones.
     std::span<const int32_t> to_compute() const {
       return replay.empty() ? sequence->prompt() : std::span<const int32_t>(replay);
     }
 
     std::unique_ptr<Sequence> sequence;
-    std::vector<int32_t> replay;  // prompt and generated tokens; empty: it lost nothing after its first token
+    std::vector<int32_t> replay;  // prompt and generated tokens; empty: it lost nothing after its
+                                  // first token
     size_t rows_in_flight = 0;
     size_t generated = 0;
     int losses = 0;          // of its slot, since its last token
@@ -124,8 +131,8 @@ class Scheduler {
     uint64_t batch = 0;      // the last micro-batch that it has rows in
     int32_t next_token = 0;  // to be submitted next, if it is decoding
     bool decoding = false;   // all of to_compute() is done
-    bool loading = false;    // its first chunks are being read from files; it has no rows until then
-    bool ended = false;      // Ended() was called; the slot is freed when none of its rows is in flight
+    bool loading = false;  // its first chunks are being read from files; it has no rows until then
+    bool ended = false;  // Ended() was called; the slot is freed when none of its rows is in flight
   };
   struct Slot {
     std::vector<int32_t> tokens;  // tokens whose keys and values it holds, including submitted ones
@@ -179,8 +186,8 @@ class Scheduler {
   void TakeNew(Intake&);
   void DropCancelled();
   void Admit();
-  // Where a sequence begins: in `slot`, with the first `tokens` tokens of `source`, which may be `slot`
-  // itself.
+  // Where a sequence begins: in `slot`, with the first `tokens` tokens of `source`, which may be
+  // `slot` itself.
   struct Place {
     SlotId slot, source;
     size_t tokens = 0;
@@ -247,7 +254,8 @@ class Scheduler {
   std::vector<SlotId> loading_;     // likewise: slots whose chunks the mover reads
   SlotQueue ready_;                 // slots whose next token is known; longest waiting first
   size_t actives_ = 0, decoding_ = 0;
-  std::vector<ScheduledBatch> batches_;  // a ring like the engine's: in_flight_ entries from oldest_ on
+  std::vector<ScheduledBatch> batches_;  // a ring like the engine's: in_flight_ entries from
+                                         // oldest_ on
   size_t oldest_ = 0, in_flight_ = 0;
   std::vector<TokenRow> rows_;                     // the current micro-batch's
   uint64_t batch_ = 0;                             // its number

@@ -1,4 +1,5 @@
-// A step of the scheduler: which rows the next micro-batch has, and what becomes of the oldest one's logits.
+// A step of the scheduler: which rows the next micro-batch has, and what becomes of the oldest
+// one's logits.
 #include <algorithm>
 
 #include "base/check.h"
@@ -10,7 +11,9 @@ namespace {
 
 constexpr double kSmoothing = 0.1;  // weight of a new step time
 
-void Smooth(double& mean, double value) { mean = mean == 0 ? value : mean + kSmoothing * (value - mean); }
+void Smooth(double& mean, double value) {
+  mean = mean == 0 ? value : mean + kSmoothing * (value - mean);
+}
 
 }  // namespace
 
@@ -43,11 +46,12 @@ bool Scheduler::FillBatch() {
 }
 
 void Scheduler::AddDecodeRows(ScheduledBatch& batch, size_t most) {
-  // The sequences are spread over as many micro-batches as can be in flight, so that every stage has work.
-  most = std::min(
-      {most, CeilDiv(decoding_, limits_.max_in_flight), limits_.max_batch_tokens, limits_.max_logits});
-  for (size_t looked_at = ready_.size(); looked_at > 0 && batch.decode_rows < most && ready_.size() > 0;
-       --looked_at) {
+  // The sequences are spread over as many micro-batches as can be in flight, so that every stage
+  // has work.
+  most = std::min({most, CeilDiv(decoding_, limits_.max_in_flight), limits_.max_batch_tokens,
+                   limits_.max_logits});
+  for (size_t looked_at = ready_.size();
+       looked_at > 0 && batch.decode_rows < most && ready_.size() > 0; --looked_at) {
     const SlotId id = ready_.pop_front();
     const Slot& slot = slots_[id.index()];
     if (!Reserve(id, slot.tokens.size(), slot.tokens.size() + 1)) {
@@ -74,7 +78,8 @@ void Scheduler::AddPromptRows(ScheduledBatch& batch, size_t most) {
     size_t n = std::min(budget, prompt.size() - begin);
     if (!Reserve(id, begin, begin + n)) n = kv_.Reserve(id, begin, begin + n) - begin;
     // Others may have lost their slots.
-    i = static_cast<size_t>(std::find(prefilling_.begin(), prefilling_.end(), id) - prefilling_.begin());
+    i = static_cast<size_t>(std::find(prefilling_.begin(), prefilling_.end(), id) -
+                            prefilling_.begin());
     if (n == 0) {
       ++i;
       continue;
@@ -93,7 +98,8 @@ void Scheduler::AddPromptRows(ScheduledBatch& batch, size_t most) {
       const bool of_row = k + wanted >= n;
       // datapath-ok: within what the constructor reserved
       rows_.push_back({prompt[begin + k], id, static_cast<uint32_t>(begin + k),
-                       of_row && wants == Wanted::kNextToken, of_row && wants != Wanted::kNextToken});
+                       of_row && wants == Wanted::kNextToken,
+                       of_row && wants != Wanted::kNextToken});
     }
     // datapath-ok: within what the constructor reserved
     batch.parts.push_back({id, begin, n, wanted, last});
@@ -113,8 +119,10 @@ void Scheduler::Submit(ScheduledBatch& batch) {
   size_t row = 0;
   for (const Part& part : batch.parts) {
     Slot& slot = slots_[part.slot.index()];
-    // datapath-ok: within what the constructor reserved
-    for (const size_t end = row + part.rows; row < end; ++row) slot.tokens.push_back(rows_[row].token);
+    for (const size_t end = row + part.rows; row < end; ++row) {
+      // datapath-ok: within what the constructor reserved
+      slot.tokens.push_back(rows_[row].token);
+    }
     slot.active->rows_in_flight += part.rows;
     slot_status_[part.slot.index()].cached_tokens.store(static_cast<uint32_t>(slot.tokens.size()),
                                                         std::memory_order_relaxed);
@@ -158,16 +166,19 @@ void Scheduler::CollectOldest() {
 
 void Scheduler::TakeHidden(const Part& part, size_t position, std::span<const float> state) {
   slots_[part.slot.index()].active->sequence->Hidden(position, state);
-  if (part.last && position + 1 == part.first + part.rows) End(part.slot, SequenceEnd::kComplete, "");
+  if (part.last && position + 1 == part.first + part.rows)
+    End(part.slot, SequenceEnd::kComplete, "");
 }
 
-// Updates the costs of a pure decode step and of a prompt row beside decode rows from a step's time.
+// Updates the costs of a pure decode step and of a prompt row beside decode rows from a step's
+// time.
 void Scheduler::UpdateStepCosts(const ScheduledBatch& batch, double step) {
   if (batch.prefill_rows == 0) {
     Smooth(decode_step_ns_, step);
   } else if (batch.prefill_rows >= kLeastPromptRows) {
     const double base = batch.decode_rows > 0 ? decode_step_ns_ : 0;
-    Smooth(prompt_row_ns_, std::max(step - base, 0.1 * step) / static_cast<double>(batch.prefill_rows));
+    Smooth(prompt_row_ns_,
+           std::max(step - base, 0.1 * step) / static_cast<double>(batch.prefill_rows));
   }
 }
 

@@ -1,5 +1,5 @@
-// Sequences that want hidden states instead of tokens, over an engine of numbers: each position's own state,
-// in order, whatever the KV cache had, other sequences do and the chain loses.
+// Sequences that want hidden states instead of tokens, over an engine of numbers: each position's
+// own state, in order, whatever the KV cache had, other sequences do and the chain loses.
 #include <gtest/gtest.h>
 
 #include <deque>
@@ -94,7 +94,8 @@ void Check(EngineLimits limits, double loss, size_t kv_chunks) {
   std::mt19937 random(7);
   std::vector<std::vector<int32_t>> beginnings(3);
   for (auto& beginning : beginnings)
-    for (size_t i = 0; i < context / 2; ++i) beginning.push_back(static_cast<int32_t>(random() % vocab));
+    for (size_t i = 0; i < context / 2; ++i)
+      beginning.push_back(static_cast<int32_t>(random() % vocab));
   std::vector<Request> requests(200);
   for (size_t i = 0; i < requests.size(); ++i) {
     Request& request = requests[i];
@@ -102,8 +103,9 @@ void Check(EngineLimits limits, double loss, size_t kv_chunks) {
     const auto& beginning = beginnings[random() % 3];
     const size_t length = 1 + random() % context;  // also a full context
     for (size_t k = 0; k < length; ++k)
-      request.prompt.push_back(k < beginning.size() && i % 2 == 0 ? beginning[k]
-                                                                  : static_cast<int32_t>(random() % vocab));
+      request.prompt.push_back(k < beginning.size() && i % 2 == 0
+                                   ? beginning[k]
+                                   : static_cast<int32_t>(random() % vocab));
   }
   std::vector<Wish> wishes(40);
   for (Wish& wish : wishes) wish.prompt = {beginnings[0][0], 2, 3};
@@ -145,9 +147,13 @@ TEST(SchedulerHiddenTest, OverSocketsInFlightWithFewChunks) {
 }
 
 TEST(SchedulerHiddenTest, BeginsAgainAfterALoss) {
-  Check(
-      {.slots = 4, .context = 64, .vocab = 50, .max_batch_tokens = 32, .max_logits = 32, .can_be_lost = true},
-      0.02, 0);
+  Check({.slots = 4,
+         .context = 64,
+         .vocab = 50,
+         .max_batch_tokens = 32,
+         .max_logits = 32,
+         .can_be_lost = true},
+        0.02, 0);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// A chain that is lost while sequences run: each goes on where it was once the chain is whole again, with the
-// tokens that it gets alone; none waits for ever.
+// A chain that is lost while sequences run: each goes on where it was once the chain is whole
+// again, with the tokens that it gets alone; none waits for ever.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -15,8 +15,8 @@ namespace {
 
 constexpr double kLongS = 40;  // only a hang takes so long
 
-// Calls `between` after each step and while there is nothing to do; ends when it returns false. As in a
-// server, sequences are there from the beginning or are added later.
+// Calls `between` after each step and while there is nothing to do; ends when it returns false. As
+// in a server, sequences are there from the beginning or are added later.
 class LiveIntake : public Intake {
  public:
   explicit LiveIntake(std::function<bool()> between) : between_(std::move(between)) {}
@@ -51,7 +51,9 @@ class LiveIntake : public Intake {
 class SchedulerLostTest : public testing::TestWithParam<rdma::Transport> {
  protected:
   SchedulerLostTest()
-      : model_(FourLayers()), stages_(model_, kSlots, GetParam()), alone_(MakeEngine(model_.file(), {})) {}
+      : model_(FourLayers()),
+        stages_(model_, kSlots, GetParam()),
+        alone_(MakeEngine(model_.file(), {})) {}
 
   std::vector<int32_t> Alone(const Wish& wish) {
     Scheduler scheduler(*alone_, {.reuse_prefixes = false});
@@ -67,7 +69,8 @@ class SchedulerLostTest : public testing::TestWithParam<rdma::Transport> {
     // Lost frames count as finished; otherwise a watchdog would report the engine as hung.
     EXPECT_EQ(engine.status().frames_started.load(), engine.status().frames_finished.load());
     EXPECT_GT(engine.status().frames_started.load(), 0u);
-    for (const SlotStatus& slot : scheduler.slots()) EXPECT_EQ(slot.state.load(), SlotStatus::kIdle);
+    for (const SlotStatus& slot : scheduler.slots())
+      EXPECT_EQ(slot.state.load(), SlotStatus::kIdle);
     EXPECT_EQ(scheduler.status().waiting.load(), 0u);
   }
   // Expects the tokens to be a prefix of those that the sequence gets alone.
@@ -88,7 +91,8 @@ TEST_P(SchedulerLostTest, AllGoOnWhereTheyWere) {
     const auto engine = stages_.Connect();
     Scheduler scheduler(*engine, {.patience_ms = 30'000});
     // Three have slots; two wait behind them and have no tokens when the stage is killed.
-    std::vector<Wish> wishes = {Asks(1, 200), Asks(2, 120), Asks(0, 150), Asks(3, 8), Asks(4, 8), Asks(5, 8)};
+    std::vector<Wish> wishes = {Asks(1, 200), Asks(2, 120), Asks(0, 150),
+                                Asks(3, 8),   Asks(4, 8),   Asks(5, 8)};
     size_t had[3] = {};
     std::vector<Outcome> outcomes(wishes.size());
     bool killed = false, back = false;
@@ -117,7 +121,8 @@ TEST_P(SchedulerLostTest, AllGoOnWhereTheyWere) {
     }
     for (size_t i = 0; i < outcomes.size(); ++i) {
       EXPECT_EQ(outcomes[i].end, SequenceEnd::kComplete) << outcomes[i].why;
-      EXPECT_EQ(outcomes[i].tokens, Alone(wishes[i])) << "request " << i << " after stage " << victim;
+      EXPECT_EQ(outcomes[i].tokens, Alone(wishes[i]))
+          << "request " << i << " after stage " << victim;
     }
     EXPECT_EQ(scheduler.status().lost.load(), 1u);
     EXPECT_EQ(scheduler.status().parked.load(), 3u);
@@ -137,7 +142,8 @@ TEST_P(SchedulerLostTest, APromptThatWasUnderWayBeginsAnew) {
   Outcome outcome;
   bool killed = false;
   LiveIntake intake([&] {
-    if (!killed && scheduler.slots()[0].cached_tokens.load() + scheduler.slots()[1].cached_tokens.load() +
+    if (!killed && scheduler.slots()[0].cached_tokens.load() +
+                           scheduler.slots()[1].cached_tokens.load() +
                            scheduler.slots()[2].cached_tokens.load() >=
                        200) {
       EXPECT_TRUE(outcome.tokens.empty());
@@ -188,16 +194,19 @@ TEST_P(SchedulerLostTest, WhoComesWhileAStageIsAwayIsRefusedAfterAWhile) {
   for (const Outcome* refused : {&of_early, &of_late}) {
     EXPECT_EQ(refused->end, SequenceEnd::kUnavailable);
     EXPECT_TRUE(refused->tokens.empty());
-    EXPECT_NE(refused->why.find(stages_.chain().stages[1].socket), std::string::npos) << refused->why;
+    EXPECT_NE(refused->why.find(stages_.chain().stages[1].socket), std::string::npos)
+        << refused->why;
   }
   EXPECT_GE(refused_ns - killed_ns, 3'000'000'000);
-  EXPECT_LT(refused_ns - killed_ns, 10'000'000'000);  // patience, one attempt, and slack for a busy machine
+  EXPECT_LT(refused_ns - killed_ns, 10'000'000'000);  // patience, one attempt, and slack for a busy
+                                                      // machine
   EXPECT_EQ(of_after.end, SequenceEnd::kComplete) << of_after.why;
   EXPECT_EQ(of_after.tokens, Alone(after));
   ExpectIdle(scheduler, *engine);
 }
 
-// A second loss while the tokens are computed again, with both kinds of sequences: with tokens and without.
+// A second loss while the tokens are computed again, with both kinds of sequences: with tokens and
+// without.
 TEST_P(SchedulerLostTest, ASecondLossWhileTheyAreComputedAgain) {
   const auto engine = stages_.Connect();
   Scheduler scheduler(*engine, {.patience_ms = 30'000});
@@ -244,7 +253,8 @@ TEST_P(SchedulerLostTest, RunningOnesEndWhenPatienceIsOver) {
   EXPECT_GE(NowNs() - killed_ns, 1'500'000'000);
   for (size_t i = 0; i < wishes.size(); ++i) {
     EXPECT_EQ(outcomes[i].end, SequenceEnd::kUnavailable);
-    EXPECT_NE(outcomes[i].why.find(stages_.chain().stages[1].socket), std::string::npos) << outcomes[i].why;
+    EXPECT_NE(outcomes[i].why.find(stages_.chain().stages[1].socket), std::string::npos)
+        << outcomes[i].why;
     ExpectBeginning(outcomes[i], wishes[i]);
   }
   ExpectIdle(scheduler, *engine);
@@ -252,7 +262,9 @@ TEST_P(SchedulerLostTest, RunningOnesEndWhenPatienceIsOver) {
 
 INSTANTIATE_TEST_SUITE_P(Links, SchedulerLostTest,
                          testing::Values(rdma::Transport::kSharedMemory, rdma::Transport::kTcp),
-                         [](const auto& transport) { return rdma::TransportName(transport.param); });
+                         [](const auto& transport) {
+                           return rdma::TransportName(transport.param);
+                         });
 
 }  // namespace
 }  // namespace larder::pipeline::scheduler

@@ -1,5 +1,6 @@
-// A sequence's tokens depend only on the sequence: not on other sequences, their order, its slot, what the
-// slot held before, or where attention runs. Also tests slots, the queue and the ends of sequences.
+// A sequence's tokens depend only on the sequence: not on other sequences, their order, its slot,
+// what the slot held before, or where attention runs. Also tests slots, the queue and the ends of
+// sequences.
 #include "pipeline/scheduler/scheduler.h"
 
 #include <gtest/gtest.h>
@@ -19,11 +20,13 @@ class SchedulerTest : public testing::Test {
  protected:
   SchedulerTest() : model_(AwkwardModel()) {}
 
-  std::vector<Outcome> Run(Engine& engine, const std::vector<Wish>& wishes, SchedulerOptions options = {}) {
+  std::vector<Outcome> Run(Engine& engine, const std::vector<Wish>& wishes,
+                           SchedulerOptions options = {}) {
     Scheduler scheduler(engine, options);
     TestIntake intake(wishes);
     scheduler.Run(intake);
-    for (const SlotStatus& slot : scheduler.slots()) EXPECT_EQ(slot.state.load(), SlotStatus::kIdle);
+    for (const SlotStatus& slot : scheduler.slots())
+      EXPECT_EQ(slot.state.load(), SlotStatus::kIdle);
     return intake.outcomes;
   }
 
@@ -51,9 +54,11 @@ TEST_F(SchedulerTest, TokensAreThoseOfTheSequenceAlone) {
   std::mt19937 random(7);
   const auto alone_engine = MakeEngine(model_.file(), {});
   const auto colocated = MakeEngine(model_.file(), {.threads = 2, .slots = 5});
-  const auto separated = MakeEngine(model_.file(), {.threads = 1, .attention = {{1, 2}, {1, 1}, {2, 2}}});
+  const auto separated =
+      MakeEngine(model_.file(), {.threads = 1, .attention = {{1, 2}, {1, 1}, {2, 2}}});
   // Two stages, three micro-batches in flight.
-  const auto chain = MakeChainEngine(model_.file(), MakeTestChain(*model_.file(), {{1}, {1}}, 5, 3));
+  const auto chain =
+      MakeChainEngine(model_.file(), MakeTestChain(*model_.file(), {{1}, {1}}, 5, 3));
   ASSERT_EQ(chain->max_in_flight(), 3u);
   for (int round = 0; round < 6; ++round) {
     std::vector<Wish> wishes = RandomWishes(14, random);
@@ -81,16 +86,18 @@ TEST_F(SchedulerTest, TokensAreThoseOfTheSequenceAlone) {
   }
 }
 
-// The same with beginnings that are longer than a chunk and shared while their sequences run, in caches with
-// room for all and with room for little more than one: sequences share, copy, wait, are parked and go on.
+// The same with beginnings that are longer than a chunk and shared while their sequences run, in
+// caches with room for all and with room for little more than one: sequences share, copy, wait, are
+// parked and go on.
 TEST_F(SchedulerTest, TokensAreThoseOfTheSequenceAloneWhenTheyShareAndLackChunks) {
   const auto alone_engine = MakeEngine(model_.file(), {});
   const auto whole = MakeEngine(model_.file(), {.threads = 2, .slots = 6});
   const auto tight = MakeEngine(model_.file(), {.threads = 2, .slots = 6, .kv_tokens = 4 * 256});
-  const auto separated =
-      MakeEngine(model_.file(), {.threads = 1, .kv_tokens = 8 * 256, .attention = {{1, 3}, {2, 3}}});
+  const auto separated = MakeEngine(
+      model_.file(), {.threads = 1, .kv_tokens = 8 * 256, .attention = {{1, 3}, {2, 3}}});
   // A separated stage and a colocated one, which share the numbers of chunks.
-  const TestChain mixed = MakeTestChain(*model_.file(), {{1, 1, {{1, 3}, {1, 3}}}, {1}}, 6, 3, 64, 8 * 256);
+  const TestChain mixed =
+      MakeTestChain(*model_.file(), {{1, 1, {{1, 3}, {1, 3}}}, {1}}, 6, 3, 64, 8 * 256);
   const auto chain = MakeChainEngine(model_.file(), mixed);
   std::mt19937 random(3);
   std::vector<Wish> wishes;
@@ -131,7 +138,8 @@ TEST_F(SchedulerTest, APromptThatIsBeingComputedIsWaitedForAndShared) {
   EXPECT_EQ(scheduler.status().prefill_rows.load(), 600u + 3);
   for (size_t i = 1; i < 4; ++i) EXPECT_EQ(intake.outcomes[i].reused, 599u);
   for (size_t i = 0; i < 4; ++i)
-    EXPECT_EQ(intake.outcomes[i].tokens, Run(*MakeEngine(model_.file(), {}), {wishes[i]}).at(0).tokens);
+    EXPECT_EQ(intake.outcomes[i].tokens,
+              Run(*MakeEngine(model_.file(), {}), {wishes[i]}).at(0).tokens);
   // Two whole chunks of the four are one copy; the third is each one's own.
   EXPECT_EQ(scheduler.status().used_kv_chunks.load(), 2u + 4);
   EXPECT_EQ(scheduler.status().shared_kv_chunks.load(), 2u);
@@ -169,8 +177,8 @@ TEST_F(SchedulerTest, APrefixIsReused) {
   EXPECT_EQ(Run(*engine, {first}, {.reuse_prefixes = false})[0].reused, 0u);
 }
 
-// Reuse must not cross tenants: it is visible to the client in cached_tokens and in the time to the first
-// token.
+// Reuse must not cross tenants: it is visible to the client in cached_tokens and in the time to the
+// first token.
 TEST_F(SchedulerTest, APrefixIsReusedForItsTenantOnly) {
   const auto engine = MakeEngine(model_.file(), {.slots = 2});
   const Wish first{.prompt = TestTokens(50, kVocab, 1), .most = 5, .tenant = 1};
@@ -187,8 +195,9 @@ TEST_F(SchedulerTest, APrefixIsReusedForItsTenantOnly) {
   for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.tokens, outcomes[0].tokens);
 }
 
-// A token that is made to overflow in the first layer: only its embedding is nonzero in a channel that the
-// FFN's norm scales so much that gate times up is not finite. (In attention, quantising would hide it.)
+// A token that is made to overflow in the first layer: only its embedding is nonzero in a channel
+// that the FFN's norm scales so much that gate times up is not finite. (In attention, quantising
+// would hide it.)
 constexpr int32_t kGlitch = 7;
 void Plant(const model::GgufFile& file) {
   constexpr size_t kChannel = 3;
@@ -213,7 +222,8 @@ TEST_F(SchedulerTest, ARowThatOverflowsEndsItsOwnSequenceOnly) {
   };
   const auto alone = MakeEngine(model_.file(), {});
   const auto together = MakeEngine(model_.file(), {.slots = 4});
-  const auto chain = MakeChainEngine(model_.file(), MakeTestChain(*model_.file(), {{1}, {1}}, 4, 3));
+  const auto chain =
+      MakeChainEngine(model_.file(), MakeTestChain(*model_.file(), {{1}, {1}}, 4, 3));
   for (Engine* engine : {together.get(), chain.get()}) {
     std::vector<Wish> wishes;
     for (uint32_t i = 0; i < 4; ++i)
@@ -221,13 +231,15 @@ TEST_F(SchedulerTest, ARowThatOverflowsEndsItsOwnSequenceOnly) {
     wishes[1].prompt.back() = kGlitch;
     wishes[2].prompt[5] = kGlitch;
     const auto outcomes = Run(*engine, wishes);
-    // The third has it in the middle of its prompt: keys and values are quantised, which makes them finite.
+    // The third has it in the middle of its prompt: keys and values are quantised, which makes them
+    // finite.
     for (const size_t i : {0, 2, 3}) {
       EXPECT_EQ(outcomes[i].tokens, Run(*alone, {wishes[i]}).at(0).tokens);
       EXPECT_GT(outcomes[i].tokens.size(), 0u);
     }
     EXPECT_EQ(outcomes[1].end, SequenceEnd::kFailed);
-    EXPECT_NE(outcomes[1].why.find("not finite at position 19"), std::string::npos) << outcomes[1].why;
+    EXPECT_NE(outcomes[1].why.find("not finite at position 19"), std::string::npos)
+        << outcomes[1].why;
     // Its slot can be used again, and what it left there is not reused.
     const auto again = Run(*engine, {wishes[1], wishes[0]});
     EXPECT_EQ(again[0].reused, 0u);
@@ -249,13 +261,15 @@ TEST_F(SchedulerTest, TheSequenceUnusedForLongestIsForgottenFirst) {
   EXPECT_EQ(outcomes[9].reused, 0u);
 }
 
-// Caches that are full of long sequences: who goes on from one of them does not cost another its beginning.
+// Caches that are full of long sequences: who goes on from one of them does not cost another its
+// beginning.
 TEST_F(SchedulerTest, AFullCacheIsShortenedNotForgotten) {
   const auto engine = MakeEngine(model_.file(), {.slots = 4});  // 12 chunks, three for each
   std::vector<Wish> wishes;
   for (uint32_t turn = 0; turn < 3; ++turn) {
     for (uint32_t i = 0; i < 4; ++i)
-      wishes.push_back({.prompt = TestTokens(600, kVocab, 10 + i), .most = 40, .arrives = 400 * turn});
+      wishes.push_back(
+          {.prompt = TestTokens(600, kVocab, 10 + i), .most = 40, .arrives = 400 * turn});
   }
   const auto outcomes = Run(*engine, wishes);
   for (size_t i = 4; i < wishes.size(); ++i) {
@@ -270,7 +284,8 @@ TEST_F(SchedulerTest, AFullCacheOfEndedSequencesKeepsNobodyWaiting) {
   std::vector<Wish> old, wishes;
   for (uint32_t i = 0; i < 2; ++i) {
     old.push_back({.prompt = TestTokens(700, kVocab, 10 + i), .most = 60});
-    wishes.push_back({.prompt = TestTokens(700, kVocab, 20 + i), .most = 60, .arrives = 500 + 15 * i});
+    wishes.push_back(
+        {.prompt = TestTokens(700, kVocab, 20 + i), .most = 60, .arrives = 500 + 15 * i});
   }
   wishes.insert(wishes.begin(), old.begin(), old.end());
   const auto steps = [&](const std::vector<Wish>& of) {
@@ -287,8 +302,9 @@ TEST_F(SchedulerTest, AFullCacheOfEndedSequencesKeepsNobodyWaiting) {
 TEST_F(SchedulerTest, EndedSequencesAreKeptBesideTheSlots) {
   for (const bool separated : {false, true}) {
     const auto engine = MakeEngine(
-        model_.file(), separated ? TestEngineOptions{.kv_tokens = 40 * 256, .attention = {{1, 1}, {1, 1}}}
-                                 : TestEngineOptions{.slots = 2, .kv_tokens = 40 * 256});
+        model_.file(), separated
+                           ? TestEngineOptions{.kv_tokens = 40 * 256, .attention = {{1, 1}, {1, 1}}}
+                           : TestEngineOptions{.slots = 2, .kv_tokens = 40 * 256});
     const auto alone = MakeEngine(model_.file(), {});
     std::vector<Wish> wishes;
     for (uint32_t turn = 0; turn < 2; ++turn) {
@@ -301,7 +317,8 @@ TEST_F(SchedulerTest, EndedSequencesAreKeptBesideTheSlots) {
     const auto outcomes = Run(*engine, wishes);
     for (size_t i = 0; i < wishes.size(); ++i) {
       EXPECT_GE(outcomes[i].reused, i < 12 ? 0u : 290u) << i;
-      EXPECT_EQ(outcomes[i].tokens, Run(*alone, {wishes[i]}, {.reuse_prefixes = false}).at(0).tokens);
+      EXPECT_EQ(outcomes[i].tokens,
+                Run(*alone, {wishes[i]}, {.reuse_prefixes = false}).at(0).tokens);
     }
   }
 }
@@ -324,9 +341,10 @@ TEST_F(SchedulerTest, PromptsThatDoNotFitAreRefusedWithNumbers) {
 
 TEST_F(SchedulerTest, ACancelledSequenceFreesItsSlot) {
   const auto engine = MakeEngine(model_.file(), {.slots = 1});
-  const auto outcomes = Run(*engine, {{.prompt = TestTokens(20, kVocab), .most = 500, .cancel_after = 3},
-                                      {.prompt = TestTokens(20, kVocab, 2), .most = 4},
-                                      {.prompt = TestTokens(20, kVocab, 3), .most = 4, .cancel_after = 0}});
+  const auto outcomes =
+      Run(*engine, {{.prompt = TestTokens(20, kVocab), .most = 500, .cancel_after = 3},
+                    {.prompt = TestTokens(20, kVocab, 2), .most = 4},
+                    {.prompt = TestTokens(20, kVocab, 3), .most = 4, .cancel_after = 0}});
   EXPECT_EQ(outcomes[0].end, SequenceEnd::kCancelled);
   EXPECT_EQ(outcomes[0].tokens.size(), 3u);  // none after the cancellation
   EXPECT_EQ(outcomes[1].end, SequenceEnd::kComplete);
@@ -342,8 +360,8 @@ TEST_F(SchedulerTest, ALongPromptDoesNotStallOthers) {
                               {.prompt = TestTokens(600, kVocab, 2), .most = 1, .arrives = 5}};
   TestIntake intake(wishes);
   scheduler.Run(intake);
-  // 600 rows at 16 per step are 38 steps, in each of which the other sequence got a token; it needs about 60
-  // in all.
+  // 600 rows at 16 per step are 38 steps, in each of which the other sequence got a token; it needs
+  // about 60 in all.
   EXPECT_LE(scheduler.status().steps.load(), 64u);
   EXPECT_GE(scheduler.status().steps.load(), 60u);
   EXPECT_EQ(scheduler.status().prefill_rows.load(), 605u);
@@ -353,7 +371,8 @@ TEST_F(SchedulerTest, SequencesAreSpreadOverAttentionSockets) {
   const auto engine = MakeEngine(model_.file(), {.threads = 1, .attention = {{1, 4}, {1, 4}}});
   Scheduler scheduler(*engine, {});
   std::vector<Wish> wishes;
-  for (uint32_t i = 0; i < 4; ++i) wishes.push_back({.prompt = TestTokens(10, kVocab, i), .most = 4});
+  for (uint32_t i = 0; i < 4; ++i)
+    wishes.push_back({.prompt = TestTokens(10, kVocab, i), .most = 4});
   TestIntake intake(wishes);
   scheduler.Run(intake);
   size_t first = 0, second = 0;

@@ -1,4 +1,5 @@
-// Test support: sequences made from wishes, and an intake that hands them out. Included by tests only.
+// Test support: sequences made from wishes, and an intake that hands them out. Included by tests
+// only.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -29,7 +30,7 @@ struct Outcome {
 struct Wish {
   std::vector<int32_t> prompt;
   size_t most = 10;
-  uint32_t seed = 0;               // 0: the likeliest token; else sampled from its own random stream
+  uint32_t seed = 0;  // 0: the likeliest token; else sampled from its own random stream
   size_t cancel_after = SIZE_MAX;  // tokens
   size_t arrives = 0;              // in steps
   uint64_t tenant = 0;
@@ -37,7 +38,8 @@ struct Wish {
 
 class TestSequence : public Sequence {
  public:
-  TestSequence(const Wish& wish, Outcome& outcome) : wish_(wish), outcome_(outcome), random_(wish.seed) {}
+  TestSequence(const Wish& wish, Outcome& outcome)
+      : wish_(wish), outcome_(outcome), random_(wish.seed) {}
   std::span<const int32_t> prompt() const override { return wish_.prompt; }
   uint64_t tenant() const override { return wish_.tenant; }
   bool cancelled() const override { return outcome_.tokens.size() >= wish_.cancel_after; }

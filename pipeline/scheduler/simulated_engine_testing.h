@@ -1,6 +1,6 @@
-// Test support: an engine of numbers. A sequence's logits are a function of its tokens, as a model's are, but
-// it computes none: hundreds of thousands of sequences take a second. It checks what an Engine would, has a
-// clock of its own, and can be lost. Included by tests only.
+// Test support: an engine of numbers. A sequence's logits are a function of its tokens, as a
+// model's are, but it computes none: hundreds of thousands of sequences take a second. It checks
+// what an Engine would, has a clock of its own, and can be lost. Included by tests only.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -33,8 +33,8 @@ class SimulatedClock final : public Clock {
 
 class SimulatedEngine final : public TokenEngine {
  public:
-  // loss: the probability that a Submit or Collect finds the chain lost. kv_chunks: of kChunkPositions, for
-  // each attention socket; 0: a full context for each slot.
+  // loss: the probability that a Submit or Collect finds the chain lost. kv_chunks: of
+  // kChunkPositions, for each attention socket; 0: a full context for each slot.
   SimulatedEngine(EngineLimits limits, SimulatedClock& clock, double loss, uint32_t seed,
                   size_t kv_chunks = 0)
       : limits_(std::move(limits)),
@@ -69,19 +69,21 @@ class SimulatedEngine final : public TokenEngine {
       while (end < rows.size() && rows[end].slot == rows[i].slot) ++end;
       const size_t last = rows[end - 1].position + 1;
       LARDER_CHECK(rows[i].position <= kv_.length(rows[i].slot));
-      LARDER_CHECK(kv_.Reserve(rows[i].slot, rows[i].position, last) == last, "no room for {} of slot {}",
-                   last, rows[i].slot.value);
+      LARDER_CHECK(kv_.Reserve(rows[i].slot, rows[i].position, last) == last,
+                   "no room for {} of slot {}", last, rows[i].slot.value);
     }
     keys_.Apply(kv_.updates());
     kv_.ClearUpdates();
     for (size_t i = 0; i < rows.size(); ++i) {
       const TokenRow& row = rows[i];
       const bool continues = i > 0 && rows[i - 1].slot == row.slot;
-      LARDER_CHECK(continues || !seen[row.slot.index()], "rows of slot {} are not adjacent", row.slot.value);
+      LARDER_CHECK(continues || !seen[row.slot.index()], "rows of slot {} are not adjacent",
+                   row.slot.value);
       seen[row.slot.index()] = true;
       LARDER_CHECK(row.token >= 0 && static_cast<size_t>(row.token) < limits_.vocab);
       LARDER_CHECK(row.position < limits_.context &&
-                   (continues ? row.position == kv_.length(row.slot) : row.position <= kv_.length(row.slot)));
+                   (continues ? row.position == kv_.length(row.slot)
+                              : row.position <= kv_.length(row.slot)));
       kv_.Extend(row.slot, row.position + 1);
       const uint64_t before = row.position == 0 ? 0 : keys_.at(row.slot, row.position - 1);
       keys_.at(row.slot, row.position) = After(before, row.token);

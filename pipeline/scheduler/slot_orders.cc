@@ -17,12 +17,15 @@ void Scheduler::Execute(SlotOrder& order, const std::function<void()>& nudge, in
   lock.unlock();
   nudge();
   lock.lock();
-  order_done_.wait_for(lock, std::chrono::milliseconds(most_ms), [this] { return order_ == nullptr; });
-  if (std::exchange(order_, nullptr) != nullptr) order.error = "the server is too busy to do it now";
+  order_done_.wait_for(lock, std::chrono::milliseconds(most_ms),
+                       [this] { return order_ == nullptr; });
+  if (std::exchange(order_, nullptr) != nullptr)
+    order.error = "the server is too busy to do it now";
   ordered_.store(false, std::memory_order_relaxed);
 }
 
-// Called between steps. Keys and values are read and written here, so nothing else may be writing any.
+// Called between steps. Keys and values are read and written here, so nothing else may be writing
+// any.
 void Scheduler::TakeOrder() {
   if (!ordered_.load(std::memory_order_relaxed) || in_flight_ > 0) return;
   // A copy that the next micro-batch is to make must find its source.
@@ -45,7 +48,8 @@ void Scheduler::Do(SlotOrder& order) {
     order.tokens = slots_[order.slot.index()].tokens.size();
     Forget(order.slot);
   } else if (engine_.kv_memory(0).empty()) {
-    order.error = "the KV cache is in other processes or in several stages: it can't be saved or restored";
+    order.error =
+        "the KV cache is in other processes or in several stages: it can't be saved or restored";
   } else if (order.kind == SlotOrder::Kind::kSave) {
     Save(order);
   } else {
@@ -96,7 +100,8 @@ void Scheduler::RestoreSaved(SlotOrder& order) {
   slot.tokens.assign(order.contents.tokens.begin(), order.contents.tokens.end());
   slot.tenant = order.contents.tenant;
   slot.last_used = ++uses_;
-  slot_status_[id.index()].cached_tokens.store(static_cast<uint32_t>(tokens), std::memory_order_relaxed);
+  slot_status_[id.index()].cached_tokens.store(static_cast<uint32_t>(tokens),
+                                               std::memory_order_relaxed);
   order.tokens = tokens;
 }
 

@@ -10,12 +10,13 @@
 namespace larder::pipeline::inline stage {
 namespace {
 
-// Frames in flight on a link. The weight socket waits for a frame's heads before it sends the next, so one
-// slot would be enough; the second lets the stop message follow without waiting.
+// Frames in flight on a link. The weight socket waits for a frame's heads before it sends the next,
+// so one slot would be enough; the second lets the stop message follow without waiting.
 constexpr size_t kFrameSlots = 2;
 
 rdma::WaitsHow HowOf(const sync::WaitPolicy& wait) {
-  return wait.mode == sync::WaitPolicy::Mode::kSpin ? rdma::WaitsHow::kSpins : rdma::WaitsHow::kSleeps;
+  return wait.mode == sync::WaitPolicy::Mode::kSpin ? rdma::WaitsHow::kSpins
+                                                    : rdma::WaitsHow::kSleeps;
 }
 
 // mine, peers: how this process's threads and the peer's threads wait.
@@ -35,7 +36,8 @@ std::span<std::byte> LinkRegion(const rdma::SharedMemory& memory, const SegmentS
   return memory.span().subspan(shape.link_offset(socket), rdma::ShmLink::RegionBytes(shape.link));
 }
 
-AttentionReport& ReportIn(const rdma::SharedMemory& memory, const SegmentShape& shape, AttentionId socket) {
+AttentionReport& ReportIn(const rdma::SharedMemory& memory, const SegmentShape& shape,
+                          AttentionId socket) {
   return *reinterpret_cast<AttentionReport*>(memory.data() + shape.report_offset(socket));
 }
 
@@ -72,8 +74,8 @@ AttentionClient::AttentionClient(const StagePlan& plan, const SocketWaits& waits
   exchange_ = std::make_unique<Exchange>(shape_.exchange, memory_.data());
   for (AttentionId i(0); i.index() < plan.attention.size(); ++i) {
     rdma::ShmLink::Format(LinkRegion(memory_, shape_, i), shape_.link);
-    senders_.push_back(
-        std::make_unique<rdma::ShmLink>(LinkRegion(memory_, shape_, i), shape_.link, rdma::LinkSide::kSend));
+    senders_.push_back(std::make_unique<rdma::ShmLink>(LinkRegion(memory_, shape_, i), shape_.link,
+                                                       rdma::LinkSide::kSend));
   }
 }
 
@@ -82,7 +84,8 @@ AttentionReport& AttentionClient::report(AttentionId socket) const {
 }
 
 std::optional<AttentionId> AttentionClient::Hung() const {
-  if (const AttentionId pinged = pinged_.load(std::memory_order_relaxed); pinged.valid()) return pinged;
+  if (const AttentionId pinged = pinged_.load(std::memory_order_relaxed); pinged.valid())
+    return pinged;
   return HungAttention(plan_, *exchange_, base_epoch_.load(std::memory_order_relaxed),
                        halves_.load(std::memory_order_relaxed));
 }
@@ -94,13 +97,14 @@ std::unique_ptr<AttentionClient> AttentionClient::StartThreads(const StagePlan& 
   std::vector<std::future<void>> ready;
   sockets->served_.resize(plan.attention.size());
   for (AttentionId i(0); i.index() < plan.attention.size(); ++i) {
-    auto& receiver = sockets->receivers_.emplace_back(std::make_unique<rdma::ShmLink>(
-        LinkRegion(sockets->memory_, sockets->shape_, i), sockets->shape_.link, rdma::LinkSide::kReceive));
+    auto& receiver = sockets->receivers_.emplace_back(
+        std::make_unique<rdma::ShmLink>(LinkRegion(sockets->memory_, sockets->shape_, i),
+                                        sockets->shape_.link, rdma::LinkSide::kReceive));
     std::promise<void> built;
     ready.push_back(built.get_future());
     auto serve = [&plan, &file, i, waits, served = &sockets->served_[i.index()],
-                  exchange = sockets->exchange_.get(), link = receiver.get(), report = &sockets->report(i),
-                  built = std::move(built)]() mutable {
+                  exchange = sockets->exchange_.get(), link = receiver.get(),
+                  report = &sockets->report(i), built = std::move(built)]() mutable {
       std::unique_ptr<AttentionSocket> socket;
       try {
         socket = std::make_unique<AttentionSocket>(plan, i, file, *exchange, *link, *report, waits);
@@ -128,15 +132,16 @@ std::unique_ptr<AttentionClient> AttentionClient::StartThreads(const StagePlan& 
   return sockets;
 }
 
-std::unique_ptr<AttentionClient> AttentionClient::Connect(const StagePlan& plan, const std::string& cluster,
-                                                          const std::string& socket, const SocketWaits& waits,
-                                                          int timeout_ms,
-                                                          const std::shared_ptr<const rdma::LinkKey>& key) {
+std::unique_ptr<AttentionClient> AttentionClient::Connect(
+    const StagePlan& plan, const std::string& cluster, const std::string& socket,
+    const SocketWaits& waits, int timeout_ms, const std::shared_ptr<const rdma::LinkKey>& key) {
   std::unique_ptr<AttentionClient> sockets(new AttentionClient(plan, waits));
   for (size_t i = 0; i < plan.attention.size(); ++i) {
-    const rdma::Hello mine = MakeHello(plan, sockets->shape_, socket, waits.weight, waits.attention.at(i));
-    auto& channel = sockets->channels_.emplace_back(std::make_unique<rdma::ControlChannel>(rdma::ConnectHello(
-        ControlName(cluster, plan.attention[i].name), mine, timeout_ms, rdma::LinkKey::Of(key))));
+    const rdma::Hello mine =
+        MakeHello(plan, sockets->shape_, socket, waits.weight, waits.attention.at(i));
+    auto& channel = sockets->channels_.emplace_back(std::make_unique<rdma::ControlChannel>(
+        rdma::ConnectHello(ControlName(cluster, plan.attention[i].name), mine, timeout_ms,
+                           rdma::LinkKey::Of(key))));
     channel->SendMemory(sockets->memory_);
   }
   for (auto& channel : sockets->channels_) {
@@ -174,12 +179,14 @@ void DryRunAttention(const StagePlan& plan, AttentionId index, const model::Gguf
   const Exchange exchange(shape.exchange, memory.data());
   rdma::ShmLink::Format(LinkRegion(memory, shape, index), shape.link);
   rdma::ShmLink link(LinkRegion(memory, shape, index), shape.link, rdma::LinkSide::kReceive);
-  const AttentionSocket socket(plan, index, file, exchange, link, ReportIn(memory, shape, index), waits);
+  const AttentionSocket socket(plan, index, file, exchange, link, ReportIn(memory, shape, index),
+                               waits);
 }
 
 void ServeAttentionProcess(const StagePlan& plan, AttentionId index, const model::GgufFile& file,
-                           rdma::ControlListener& listener, const SocketWaits& waits, SocketStatus* status,
-                           const std::shared_ptr<const rdma::LinkKey>& key, const WatchAttention& watch) {
+                           rdma::ControlListener& listener, const SocketWaits& waits,
+                           SocketStatus* status, const std::shared_ptr<const rdma::LinkKey>& key,
+                           const WatchAttention& watch) {
   const SegmentShape shape(plan);
   rdma::ControlChannel channel =
       listener.AcceptHello(MakeHello(plan, shape, plan.attention.at(index.index()).name,

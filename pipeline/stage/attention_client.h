@@ -1,6 +1,6 @@
-// AttentionClient: the weight socket's side of its attention sockets: the memory in which they exchange
-// rows, a link to each for frame messages, and their threads (in one process) or the control channels to
-// their processes (`larder node`).
+// AttentionClient: the weight socket's side of its attention sockets: the memory in which they
+// exchange rows, a link to each for frame messages, and their threads (in one process) or the
+// control channels to their processes (`larder node`).
 #pragma once
 
 #include <atomic>
@@ -35,31 +35,31 @@ struct SegmentShape {
   size_t sockets;
 };
 
-// The name under which the process of an attention socket listens (abstract Unix socket): the same in both
-// processes.
+// The name under which the process of an attention socket listens (abstract Unix socket): the same
+// in both processes.
 std::string ControlName(const std::string& cluster, const std::string& socket);
 
 class AttentionClient {
  public:
-  // Starts a thread of this process per socket, which builds the socket's pool and serves. Throws what a
-  // socket's constructor throws.
+  // Starts a thread of this process per socket, which builds the socket's pool and serves. Throws
+  // what a socket's constructor throws.
   static std::unique_ptr<AttentionClient> StartThreads(const StagePlan&, const model::GgufFile&,
                                                        const SocketWaits&);
-  // Connects to processes that run `larder node` already, or will within timeout_ms. Throws Error if one of
-  // them disagrees with `waits` about how either side's threads wait. From then on the loss of one ends this
-  // process with a message. socket: this socket's name. key: the cluster's; null: none.
-  static std::unique_ptr<AttentionClient> Connect(const StagePlan&, const std::string& cluster,
-                                                  const std::string& socket, const SocketWaits&,
-                                                  int timeout_ms,
-                                                  const std::shared_ptr<const rdma::LinkKey>& key = {});
+  // Connects to processes that run `larder node` already, or will within timeout_ms. Throws Error
+  // if one of them disagrees with `waits` about how either side's threads wait. From then on the
+  // loss of one ends this process with a message. socket: this socket's name. key: the cluster's;
+  // null: none.
+  static std::unique_ptr<AttentionClient> Connect(
+      const StagePlan&, const std::string& cluster, const std::string& socket, const SocketWaits&,
+      int timeout_ms, const std::shared_ptr<const rdma::LinkKey>& key = {});
   ~AttentionClient();  // stops the sockets; joins their threads, or says goodbye to their processes
 
   const Exchange& exchange() const { return *exchange_; }
   // The counters of a socket. Any thread.
   const SocketStatus& status(AttentionId socket) const { return report(socket).status; }
 
-  // For a micro-batch that does not end: the attention socket that all others wait for, if it is one. Any
-  // thread.
+  // For a micro-batch that does not end: the attention socket that all others wait for, if it is
+  // one. Any thread.
   std::optional<AttentionId> Hung() const;
 
   // The KV cache of a socket; null: it is in another process.
@@ -67,9 +67,9 @@ class AttentionClient {
     return served_.empty() ? nullptr : &served_[socket.index()]->kv();
   }
 
-  // Sends each socket a frame with the list of its rows of the micro-batch. In each half (first_half rows,
-  // then the others; 0: not cut) the rows are in the order of sockets. base_epoch: the weight pool's for this
-  // micro-batch. Data path.
+  // Sends each socket a frame with the list of its rows of the micro-batch. In each half
+  // (first_half rows, then the others; 0: not cut) the rows are in the order of sockets.
+  // base_epoch: the weight pool's for this micro-batch. Data path.
   void Send(const model::BatchRows& frame, uint32_t first_half, uint32_t base_epoch);
 
  private:
@@ -84,8 +84,8 @@ class AttentionClient {
   const sync::WaitPolicy wait_;
   SegmentShape shape_;
   uint32_t frames_ = 0, pings_ = 0;
-  // The current micro-batch's, for Hung(); relaxed. Written once a micro-batch and read once a second by the
-  // watch: sharing their line costs nothing.
+  // The current micro-batch's, for Hung(); relaxed. Written once a micro-batch and read once a
+  // second by the watch: sharing their line costs nothing.
   std::atomic<uint32_t> base_epoch_{0}, halves_{1};
   std::atomic<AttentionId> pinged_{};  // the socket whose answer is awaited
   rdma::SharedMemory memory_;
@@ -98,14 +98,14 @@ class AttentionClient {
   std::vector<std::unique_ptr<rdma::PeerMonitor>> monitors_;
 };
 
-// Builds the socket's pool, kernels and KV region as ServeAttentionProcess will, and frees them, so that a
-// missing resource is an Error before a peer has connected.
+// Builds the socket's pool, kernels and KV region as ServeAttentionProcess will, and frees them, so
+// that a missing resource is an Error before a peer has connected.
 void DryRunAttention(const StagePlan& plan, AttentionId index, const model::GgufFile& file,
                      const SocketWaits& waits);
 
-// The main thread of an attention socket's process: waits for a weight socket and serves it until it says
-// goodbye. Called in a loop. status: counts the frames over all calls; may be null. watch: called with the
-// socket before it serves; what it returns is destroyed before the socket.
+// The main thread of an attention socket's process: waits for a weight socket and serves it until
+// it says goodbye. Called in a loop. status: counts the frames over all calls; may be null. watch:
+// called with the socket before it serves; what it returns is destroyed before the socket.
 using WatchAttention = std::function<std::shared_ptr<void>(const AttentionSocket&)>;
 void ServeAttentionProcess(const StagePlan& plan, AttentionId index, const model::GgufFile& file,
                            rdma::ControlListener& listener, const SocketWaits& waits,

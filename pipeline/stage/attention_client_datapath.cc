@@ -15,7 +15,8 @@ FrameMessage& AttentionClient::BeginMessage(AttentionId socket, FrameMessage::Ki
   const sync::SendSlot slot = link.BeginSend();
   if (!slot) LinkFailed(socket);
   auto& message = *reinterpret_cast<FrameMessage*>(slot.bytes);
-  message = FrameMessage{.kind = kind, .base_epoch = base_epoch, .halves = 1, .kv_updates = 0, .half = {}};
+  message = FrameMessage{
+      .kind = kind, .base_epoch = base_epoch, .halves = 1, .kv_updates = 0, .half = {}};
   return message;
 }
 
@@ -30,7 +31,8 @@ void AttentionClient::Ping(AttentionId socket) {
   pinged_.store(AttentionId(), std::memory_order_relaxed);
 }
 
-void AttentionClient::Send(const model::BatchRows& frame, uint32_t first_half, uint32_t base_epoch) {
+void AttentionClient::Send(const model::BatchRows& frame, uint32_t first_half,
+                           uint32_t base_epoch) {
   // The first frame has no ping, since it has to wake sockets that have just started.
   if (frames_++ % kPingEvery == 1) {
     ++pings_;

@@ -11,11 +11,12 @@ using threadpool::Step;
 std::vector<std::vector<size_t>> Projectors(const StagePlan& plan) {
   const weight_node::LayerShape shape(plan.config);
   std::vector<std::vector<size_t>> projectors(plan.config.kv_heads);
-  // Threads compute their own panels (WeightNodeOptions::panels) in both forms, since attention waits for
-  // the same flags in both.
+  // Threads compute their own panels (WeightNodeOptions::panels) in both forms, since attention
+  // waits for the same flags in both.
   const weight_node::PanelMap map(plan.shards);
   for (size_t t = 0; t < plan.shards.threads.size(); ++t) {
-    const auto work = map.Work(weight_node::ProgramForm::kFewRows, t, weight_node::PanelMatrix::kQkv);
+    const auto work =
+        map.Work(weight_node::ProgramForm::kFewRows, t, weight_node::PanelMatrix::kQkv);
     for (const auto& part : weight_node::QkvParts(shape, work)) {
       auto& of_group = projectors[part.group];
       if (of_group.empty() || of_group.back() != t) of_group.push_back(t);
@@ -24,11 +25,11 @@ std::vector<std::vector<size_t>> Projectors(const StagePlan& plan) {
   return projectors;
 }
 
-// Looks for the first layer with missing output. If all its rows are projected, attention is behind; else the
-// weight socket is, which has all its inputs. (Later layers may be partly done, since threads are not in
-// lockstep.)
-std::optional<AttentionId> HungAttention(const StagePlan& plan, const Exchange& exchange, uint32_t base_epoch,
-                                         uint32_t halves) {
+// Looks for the first layer with missing output. If all its rows are projected, attention is
+// behind; else the weight socket is, which has all its inputs. (Later layers may be partly done,
+// since threads are not in lockstep.)
+std::optional<AttentionId> HungAttention(const StagePlan& plan, const Exchange& exchange,
+                                         uint32_t base_epoch, uint32_t halves) {
   const size_t heads = plan.config.kv_heads;
   const auto projectors = Projectors(plan);
   const auto missing = [&](size_t half, AttentionId socket, uint32_t epoch) {
@@ -66,8 +67,9 @@ bool AttentionSocket::Hangs() const {
                        halves_.load(std::memory_order_relaxed)) == index_;
 }
 
-AttentionSocket::AttentionSocket(const StagePlan& plan, AttentionId index, const model::GgufFile& file,
-                                 const Exchange& exchange, rdma::ShmLink& frames, AttentionReport& report,
+AttentionSocket::AttentionSocket(const StagePlan& plan, AttentionId index,
+                                 const model::GgufFile& file, const Exchange& exchange,
+                                 rdma::ShmLink& frames, AttentionReport& report,
                                  const SocketWaits& waits)
     : plan_(plan),
       index_(index),
@@ -79,8 +81,10 @@ AttentionSocket::AttentionSocket(const StagePlan& plan, AttentionId index, const
       position_(plan.options.max_batch_tokens),
       kv_update_(model::MaxKvUpdates(plan.options.max_batch_tokens)),
       exchange_(exchange) {
-  threadpool::Pool::TicksPerSecond();  // the first call measures it, so it is made before there are frames
-  report_.status.state.store(static_cast<uint32_t>(SocketState::kServing), std::memory_order_relaxed);
+  threadpool::Pool::TicksPerSecond();  // the first call measures it, so it is made before there are
+                                       // frames
+  report_.status.state.store(static_cast<uint32_t>(SocketState::kServing),
+                             std::memory_order_relaxed);
   const PlanAttentionSocket& socket = plan.attention.at(index.index());
   threadpool::PoolOptions pool;
   for (const PlanThread& thread : socket.threads) {
@@ -123,8 +127,8 @@ AttentionSocket::AttentionSocket(const StagePlan& plan, AttentionId index, const
 
 void AttentionSocket::Serve(SocketStatus* status) {
   if (const char* wrong = Run(*status))
-    throw Error("attention socket {}: its weight socket sent {}", plan_.attention[index_.index()].name,
-                wrong);
+    throw Error("attention socket {}: its weight socket sent {}",
+                plan_.attention[index_.index()].name, wrong);
 }
 
 void AttentionSocket::BuildPrograms(const Exchange& exchange, size_t halves) {
@@ -142,7 +146,8 @@ void AttentionSocket::BuildPrograms(const Exchange& exchange, size_t halves) {
         for (size_t i = first; i < all[t].size(); ++i) {
           Step& step = all[t][i];
           step.part = static_cast<uint8_t>(half);
-          if (half == 1 && layer == 0 && step.signal != nullptr) second_half_.push_back(step.signal);
+          if (half == 1 && layer == 0 && step.signal != nullptr)
+            second_half_.push_back(step.signal);
         }
       }
     }

@@ -1,7 +1,7 @@
-// AttentionSocket: a running attention socket: its pool, its KV slots and Programs that consist of attention
-// steps only. It reads no weight matrix. One thread constructs it, calls Serve() and becomes thread 0 of its
-// pool: a std::thread of the weight socket's Stage if both are in one process, else the main thread of
-// `larder node`.
+// AttentionSocket: a running attention socket: its pool, its KV slots and Programs that consist of
+// attention steps only. It reads no weight matrix. One thread constructs it, calls Serve() and
+// becomes thread 0 of its pool: a std::thread of the weight socket's Stage if both are in one
+// process, else the main thread of `larder node`.
 #pragma once
 
 #include <atomic>
@@ -24,14 +24,14 @@ namespace larder::pipeline::inline stage {
 
 class AttentionSocket {
  public:
-  // index: into plan.attention. `plan`, `exchange`, `frames` and `report` must outlive this object. Only q/k
-  // norms are read from the file.
+  // index: into plan.attention. `plan`, `exchange`, `frames` and `report` must outlive this object.
+  // Only q/k norms are read from the file.
   AttentionSocket(const StagePlan& plan, AttentionId index, const model::GgufFile& file,
                   const Exchange& exchange, rdma::ShmLink& frames, AttentionReport& report,
                   const SocketWaits& waits);
 
-  // Executes frames until a stop message comes, and counts them in *status and in the report. This is the
-  // data path. Throws Error if a message is invalid or out of step.
+  // Executes frames until a stop message comes, and counts them in *status and in the report. This
+  // is the data path. Throws Error if a message is invalid or out of step.
   void Serve(SocketStatus* status);
   void Serve() { Serve(&own_status_); }
 
@@ -49,7 +49,8 @@ class AttentionSocket {
   void BuildPrograms(const Exchange& exchange, size_t halves);
   // Returns null after a stop message, else what was wrong with the last message.
   const char* Run(SocketStatus& status);
-  const char* TakeFrame(const std::byte* message, model::BatchRows (&halves)[kHalves], uint32_t* rows);
+  const char* TakeFrame(const std::byte* message, model::BatchRows (&halves)[kHalves],
+                        uint32_t* rows);
 
   const StagePlan& plan_;
   const AttentionId index_;
@@ -60,14 +61,15 @@ class AttentionSocket {
   FlagRefresh refresh_;
   std::vector<sync::EpochFlag*> second_half_;  // signalled only for micro-batches that are cut
   SocketStatus own_status_;
-  // The current message, copied out of memory that the weight socket's process can write at any time.
+  // The current message, copied out of memory that the weight socket's process can write at any
+  // time.
   FrameMessage message_{};
   std::vector<SlotId> slot_;
   std::vector<uint32_t> position_;
   std::vector<model::KvUpdate> kv_update_;
   const Exchange& exchange_;
-  // The current micro-batch's, for Hangs(); relaxed. Written once a micro-batch, read once a second by the
-  // watch.
+  // The current micro-batch's, for Hangs(); relaxed. Written once a micro-batch, read once a second
+  // by the watch.
   std::atomic<uint32_t> base_epoch_{0}, halves_{1};
   std::unique_ptr<threadpool::Pool> pool_;
   std::unique_ptr<attention_node::AttentionNode> node_;
@@ -80,9 +82,9 @@ class AttentionSocket {
 // The weight threads that project rows of each KV head: [kv_head][...].
 std::vector<std::vector<size_t>> Projectors(const StagePlan&);
 
-// For a micro-batch that does not end and whose flags no longer move: the attention socket that all others
-// wait for, or nullopt if they wait for the weight socket. Any thread of either side.
-std::optional<AttentionId> HungAttention(const StagePlan& plan, const Exchange& exchange, uint32_t base_epoch,
-                                         uint32_t halves);
+// For a micro-batch that does not end and whose flags no longer move: the attention socket that all
+// others wait for, or nullopt if they wait for the weight socket. Any thread of either side.
+std::optional<AttentionId> HungAttention(const StagePlan& plan, const Exchange& exchange,
+                                         uint32_t base_epoch, uint32_t halves);
 
 }  // namespace larder::pipeline::stage

@@ -8,12 +8,14 @@
 
 namespace larder::pipeline::inline stage {
 
-// A message is untrusted, since its sender can write its memory at any time. What is used as an index is
-// copied and checked here, once.
-const char* AttentionSocket::TakeFrame(const std::byte* message, model::BatchRows (&halves)[kHalves],
-                                       uint32_t* rows) {
-  if (message_.halves != 1 && message_.halves != kHalves) return "a frame of an impossible number of halves";
-  if (message_.base_epoch != pool_->next_base_epoch()) return "a frame of another epoch than expected";
+// A message is untrusted, since its sender can write its memory at any time. What is used as an
+// index is copied and checked here, once.
+const char* AttentionSocket::TakeFrame(const std::byte* message,
+                                       model::BatchRows (&halves)[kHalves], uint32_t* rows) {
+  if (message_.halves != 1 && message_.halves != kHalves)
+    return "a frame of an impossible number of halves";
+  if (message_.base_epoch != pool_->next_base_epoch())
+    return "a frame of another epoch than expected";
   const auto max_batch_tokens = static_cast<uint32_t>(plan_.options.max_batch_tokens);
   *rows = 0;
   for (uint32_t h = 0; h < message_.halves; ++h) {
@@ -31,7 +33,8 @@ const char* AttentionSocket::TakeFrame(const std::byte* message, model::BatchRow
   sync::CopyOnce(position_.data(), sent->position(max_batch_tokens), *rows * sizeof(uint32_t));
   const uint32_t updates = message_.kv_updates;
   if (updates > kv_update_.size()) return "more changes to the KV table than there is room for";
-  sync::CopyOnce(kv_update_.data(), sent->kv_update(max_batch_tokens), updates * sizeof(model::KvUpdate));
+  sync::CopyOnce(kv_update_.data(), sent->kv_update(max_batch_tokens),
+                 updates * sizeof(model::KvUpdate));
   for (uint32_t i = 0; i < updates; ++i) {
     if (const char* wrong = node_->kv().Check(kv_update_[i])) return wrong;
   }
@@ -41,7 +44,8 @@ const char* AttentionSocket::TakeFrame(const std::byte* message, model::BatchRow
   for (uint32_t m = 0; m < *rows; ++m) {
     if (slot_[m].index() >= kv.slots) return "a slot that does not exist";
     if (position_[m] >= kv.context) return "a position beyond the context";
-    // An attention step treats adjacent rows of one slot as one tile and reads only the first row's position.
+    // An attention step treats adjacent rows of one slot as one tile and reads only the first row's
+    // position.
     const bool first = m == 0 || (message_.halves > 1 && m == message_.half[0].rows);
     if (!first && slot_[m] == slot_[m - 1] && position_[m] != position_[m - 1] + 1)
       return "a gap in the positions of a slot";
@@ -70,8 +74,9 @@ const char* AttentionSocket::Run(SocketStatus& status) {
     }
     model::BatchRows halves[kHalves];
     uint32_t rows = 0;
-    const char* wrong = message_.kind == FrameMessage::Kind::kRows ? TakeFrame(received.bytes, halves, &rows)
-                                                                   : "a message of an unknown kind";
+    const char* wrong = message_.kind == FrameMessage::Kind::kRows
+                            ? TakeFrame(received.bytes, halves, &rows)
+                            : "a message of an unknown kind";
     if (wrong != nullptr) {
       SocketStatus::Add(status.wrong_frames, 1);
       return wrong;
@@ -85,7 +90,8 @@ const char* AttentionSocket::Run(SocketStatus& status) {
     node_->Map(halves[0]);
     void* const parts[] = {&halves[0], &halves[1]};
     const uint64_t waited_ns = pool_->waited_ns();
-    pool_->Execute(programs_[message_.halves - 1], parts, static_cast<uint32_t>(plan_.config.layers));
+    pool_->Execute(programs_[message_.halves - 1], parts,
+                   static_cast<uint32_t>(plan_.config.layers));
     frames_.EndReceive();
     idle_ns = CounterNs();
     // Time spent waiting for the weight socket, layer by layer, does not count as computing.

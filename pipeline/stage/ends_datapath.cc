@@ -9,9 +9,11 @@ void Ends::Embed(model::BatchRows& batch) {
 }
 
 void Ends::Head(model::BatchRows& batch) {
-  LARDER_CHECK(batch.rows == batch.logit_rows && batch.rows >= 1 && batch.rows <= packed_.max_logit_rows());
+  LARDER_CHECK(batch.rows == batch.logit_rows && batch.rows >= 1 &&
+               batch.rows <= packed_.max_logit_rows());
   packed_.KeepLogitRows(batch);
-  packed_.pool().Execute(head_[static_cast<size_t>(packed_.FormOf(batch.rows))].programs, &batch, 0);
+  packed_.pool().Execute(head_[static_cast<size_t>(packed_.FormOf(batch.rows))].programs, &batch,
+                         0);
 }
 
 }  // namespace larder::pipeline::stage

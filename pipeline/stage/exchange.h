@@ -1,18 +1,20 @@
-// Exchange: the memory through which one weight socket and its attention sockets exchange rows: a plain byte
-// layout, which each computes from the Plan, of per-head readiness flags in both directions and the rows that
-// they announce. It may be memory of one process or a segment that several map; it contains no pointer, shape
-// or type. (The list of a frame's rows goes over a link, rdma/shm/shm_link.h.)
+// Exchange: the memory through which one weight socket and its attention sockets exchange rows: a
+// plain byte layout, which each computes from the Plan, of per-head readiness flags in both
+// directions and the rows that they announce. It may be memory of one process or a segment that
+// several map; it contains no pointer, shape or type. (The list of a frame's rows goes over a link,
+// rdma/shm/shm_link.h.)
 //
-// A frame may be cut into two halves, so that the weight socket works on one while the attention sockets work
-// on the other. Each half has its own flags, and its own rows in the same buffers.
+// A frame may be cut into two halves, so that the weight socket works on one while the attention
+// sockets work on the other. Each half has its own flags, and its own rows in the same buffers.
 //
-// Ordering, per layer l of a half (all flags carry base_epoch + l + 1; Signal is a release, Wait an acquire):
+// Ordering, per layer l of a half (all flags carry base_epoch + l + 1; Signal is a release, Wait an
+// acquire):
 //   projected(t, head)    weight thread t has written its part of the head's q, k, v rows;
 //                         read by the head's attention threads
 //   attended(a, t, head)  attention thread t of socket a has written its rows' output;
 //                         read by all weight threads before O
-// The qkv rows of layer l + 1 overwrite those of layer l only after every attended flag of layer l, because O
-// and the barriers after it come first.
+// The qkv rows of layer l + 1 overwrite those of layer l only after every attended flag of layer l,
+// because O and the barriers after it come first.
 #pragma once
 
 #include <atomic>
@@ -32,10 +34,10 @@ namespace larder::pipeline::inline stage {
 
 inline constexpr size_t kHalves = 2;
 
-// FlagRefresh: when to signal the second half's flags again. An EpochFlag must not fall 2^31 epochs behind,
-// but these flags are signalled only in frames that are cut, and days may pass without one. When Due() is
-// true, the socket that signals them does so between frames, while no thread waits for them, with the next
-// frame's base epoch, which all earlier frames have reached.
+// FlagRefresh: when to signal the second half's flags again. An EpochFlag must not fall 2^31 epochs
+// behind, but these flags are signalled only in frames that are cut, and days may pass without one.
+// When Due() is true, the socket that signals them does so between frames, while no thread waits
+// for them, with the next frame's base epoch, which all earlier frames have reached.
 class FlagRefresh {
  public:
   bool Due(uint32_t base_epoch) {
@@ -60,20 +62,22 @@ class ExchangeShape {
  private:
   friend class Exchange;
   size_t kv_heads_;
-  std::vector<size_t> first_attended_;  // where each attention socket's threads begin among all threads
+  std::vector<size_t> first_attended_;  // where each attention socket's threads begin among all
+                                        // threads
   size_t threads_, qkv_offset_, attn_offset_, qkv_stride_, attn_stride_, bytes_;
 };
 
 class Exchange {
  public:
-  // `memory`: shape.bytes() zeroed bytes, aligned to kFalseSharingBytes. A zeroed EpochFlag is a new one and
-  // needs no construction.
+  // `memory`: shape.bytes() zeroed bytes, aligned to kFalseSharingBytes. A zeroed EpochFlag is a
+  // new one and needs no construction.
   Exchange(const ExchangeShape& shape, std::byte* memory) : shape_(shape), memory_(memory) {}
 
   sync::EpochFlag* projected(size_t half, size_t weight_thread, size_t kv_head) const {
     return Flag(half, weight_thread, kv_head);
   }
-  sync::EpochFlag* attended(size_t half, AttentionId attention, size_t thread, size_t kv_head) const {
+  sync::EpochFlag* attended(size_t half, AttentionId attention, size_t thread,
+                            size_t kv_head) const {
     return Flag(half, shape_.first_attended_[attention.index()] + thread, kv_head);
   }
   weight_node::AttentionIoRows rows() const {
@@ -91,21 +95,23 @@ class Exchange {
   std::byte* memory_;
 };
 
-// What an attention socket writes for its weight socket, in the segment that both map, and what the weight
-// socket measures for it. Zeroed memory is a valid report.
+// What an attention socket writes for its weight socket, in the segment that both map, and what the
+// weight socket measures for it. Zeroed memory is a valid report.
 struct AttentionReport {
   SocketStatus status;
-  sync::EpochFlag pong;                                                // the number of the last ping
-  alignas(kFalseSharingBytes) std::atomic<uint64_t> round_trip_ns{0};  // written by the weight socket
+  sync::EpochFlag pong;  // the number of the last ping
+  // written by the weight socket
+  alignas(kFalseSharingBytes) std::atomic<uint64_t> round_trip_ns{0};
 };
 
-// The message of one frame, weight socket -> attention socket: its rows' slots (in the attention socket's own
-// numbering) and positions, those of the first half first, and its KvUpdates, in the same numbering. Fixed
-// size, for the Plan's max_batch_tokens.
+// The message of one frame, weight socket -> attention socket: its rows' slots (in the attention
+// socket's own numbering) and positions, those of the first half first, and its KvUpdates, in the
+// same numbering. Fixed size, for the Plan's max_batch_tokens.
 struct FrameMessage {
   enum class Kind : uint32_t { kRows = 1, kStop = 2, kPing = 3 };
   Kind kind;
-  // Must equal the receiver's own, since both pools have executed the same frames. kPing: the ping's number.
+  // Must equal the receiver's own, since both pools have executed the same frames. kPing: the
+  // ping's number.
   uint32_t base_epoch;
   uint32_t halves;  // 1: not cut
   uint32_t kv_updates;

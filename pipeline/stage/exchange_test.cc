@@ -1,5 +1,6 @@
-// The layout of the segment that a weight socket and its attention sockets share: flags and rows lie inside
-// it and do not overlap, and those that different threads write do not share a cache line.
+// The layout of the segment that a weight socket and its attention sockets share: flags and rows
+// lie inside it and do not overlap, and those that different threads write do not share a cache
+// line.
 #include "pipeline/stage/exchange.h"
 
 #include <gtest/gtest.h>
@@ -30,19 +31,20 @@ struct Shape {
 };
 
 void PrintTo(const Shape& s, std::ostream* out) {
-  *out << s.heads << " heads, " << s.kv_heads << " of KV, " << s.rows << " rows, " << s.weight_threads
-       << " threads, " << s.attention_threads.size() << " attention sockets";
+  *out << s.heads << " heads, " << s.kv_heads << " of KV, " << s.rows << " rows, "
+       << s.weight_threads << " threads, " << s.attention_threads.size() << " attention sockets";
 }
 
-// One shape of each kind: more threads than heads, one thread, several sockets, a head size that is not a
-// multiple of a cache line.
+// One shape of each kind: more threads than heads, one thread, several sockets, a head size that is
+// not a multiple of a cache line.
 const std::vector<Shape> kShapes = {{24, 8, 128, 256, 6, {4}},   {6, 2, 32, 1, 1, {1}},
                                     {4, 4, 64, 7, 3, {1, 5, 2}}, {32, 8, 128, 33, 47, {16, 16}},
                                     {9, 3, 64, 32, 2, {2, 2}},   {14, 2, 40, 5, 4, {3}}};
 
 struct Memory {
   explicit Memory(size_t bytes)
-      : size(bytes), data(static_cast<std::byte*>(::operator new (bytes, std::align_val_t{kPageBytes}))) {
+      : size(bytes),
+        data(static_cast<std::byte*>(::operator new (bytes, std::align_val_t{kPageBytes}))) {
     std::fill_n(data.get(), bytes, std::byte{0});
   }
   struct Free {
@@ -61,7 +63,9 @@ class ExchangeLayout : public testing::TestWithParam<Shape> {
  protected:
   const Shape& s() const { return GetParam(); }
   model::ModelConfig config() const { return Config(s().heads, s().kv_heads, s().head_size); }
-  ExchangeShape shape() const { return {config(), s().rows, s().weight_threads, s().attention_threads}; }
+  ExchangeShape shape() const {
+    return {config(), s().rows, s().weight_threads, s().attention_threads};
+  }
 
   // Calls `each` once for every flag.
   static void ForEachFlag(const Shape& s, const Exchange& exchange, auto&& each) {
@@ -100,14 +104,15 @@ TEST_P(ExchangeLayout, PartsLieInsideAndApart) {
     add(rows.qkv.row(m), rows.qkv.stride_bytes(), "qkv");
     add(rows.attn.row(m), rows.attn.stride_bytes(), "attn");
   }
-  std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.begin < b.begin; });
+  std::sort(parts.begin(), parts.end(),
+            [](const Part& a, const Part& b) { return a.begin < b.begin; });
   for (size_t i = 1; i < parts.size(); ++i)
     ASSERT_LE(parts[i - 1].end, parts[i].begin) << parts[i - 1].name << " and " << parts[i].name;
   EXPECT_LE(parts.back().end, shape().bytes());
 }
 
-// Rows begin on a cache line and buffers on a page, so no page holds both flags and rows, which other threads
-// write.
+// Rows begin on a cache line and buffers on a page, so no page holds both flags and rows, which
+// other threads write.
 TEST_P(ExchangeLayout, RowsAreAligned) {
   Memory memory(shape().bytes());
   const weight_node::AttentionIoRows rows = Exchange(shape(), memory.data.get()).rows();
@@ -118,8 +123,8 @@ TEST_P(ExchangeLayout, RowsAreAligned) {
   }
 }
 
-// One side reads what the other has written, wherever each has mapped the memory: all addresses are offsets
-// from its beginning.
+// One side reads what the other has written, wherever each has mapped the memory: all addresses are
+// offsets from its beginning.
 TEST_P(ExchangeLayout, TheOtherSideFindsTheSameBytes) {
   Memory memory(shape().bytes()), elsewhere(shape().bytes());
   const Exchange writer(shape(), memory.data.get());

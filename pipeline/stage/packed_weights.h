@@ -1,6 +1,6 @@
-// PackedWeights: the threads of a weight, colocated or serving socket and the weights that they have packed:
-// the common part of a Stage and the Ends of a chain. The constructing thread becomes thread 0 of the pool;
-// only it may run Programs.
+// PackedWeights: the threads of a weight, colocated or serving socket and the weights that they
+// have packed: the common part of a Stage and the Ends of a chain. The constructing thread becomes
+// thread 0 of the pool; only it may run Programs.
 #pragma once
 
 #include <cstddef>
@@ -40,11 +40,12 @@ class PackedWeights {
   // Starts the threads, pinned as the Plan says. Throws Error.
   PackedWeights(const StagePlan& plan, const StageOptions& options);
 
-  // Every thread packs its share. shared_io: where attention sockets read and write; null: colocated.
+  // Every thread packs its share. shared_io: where attention sockets read and write; null:
+  // colocated.
   void Load(const model::GgufFile& file, const StageOptions& options,
             const weight_node::AttentionIoRows* shared_io);
-  // Measures the residency if options.baseline is set. Called when the Programs and all they point to are
-  // built.
+  // Measures the residency if options.baseline is set. Called when the Programs and all they point
+  // to are built.
   void MeasureResidency(const StageOptions& options);
 
   const StagePlan& plan() const { return plan_; }
@@ -64,10 +65,11 @@ class PackedWeights {
   void KeepLogitRows(const model::BatchRows& batch);
   // The logits of the last micro-batch's i-th logit row, [vocab]; valid until the next one.
   std::span<const float> logits(size_t i) const;
-  // The hidden state, [dim], of the same row: the final norm's output, from which lm_head makes logits.
+  // The hidden state, [dim], of the same row: the final norm's output, from which lm_head makes
+  // logits.
   void Hidden(size_t i, std::span<float> out) const;
-  // Whether the residual behind the i-th logits is finite. (The logits are finite in any case: quantising
-  // turns a NaN into a number.)
+  // Whether the residual behind the i-th logits is finite. (The logits are finite in any case:
+  // quantising turns a NaN into a number.)
   bool finite(size_t i) const;
 
   const Residency& residency() const { return residency_; }  // measured right after packing

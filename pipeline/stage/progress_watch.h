@@ -1,5 +1,6 @@
-// ProgressWatch: decides whether a loop is alive from its progress, whether it may be idle, and the time. It
-// reads no clock, so tests need not wait. One object per loop, asked repeatedly by one thread.
+// ProgressWatch: decides whether a loop is alive from its progress, whether it may be idle, and the
+// time. It reads no clock, so tests need not wait. One object per loop, asked repeatedly by one
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +30,9 @@ class ProgressWatch {
     const uint64_t started = status.frames_started.load(std::memory_order_relaxed);
     return Alive(started + finished, excused || started <= finished, now_ns);
   }
-  bool Alive(const Pulse& pulse, int64_t now_ns) { return Alive(pulse.beats(), pulse.resting(), now_ns); }
+  bool Alive(const Pulse& pulse, int64_t now_ns) {
+    return Alive(pulse.beats(), pulse.resting(), now_ns);
+  }
 
  private:
   int64_t patience_ns_;

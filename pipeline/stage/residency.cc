@@ -7,7 +7,8 @@
 #include "topology/probe.h"
 
 namespace larder::pipeline::inline stage {
-ResidencyBaseline MeasureBaseline(const topology::Topology& machine, const StagePlan& plan, double budget_s) {
+ResidencyBaseline MeasureBaseline(const topology::Topology& machine, const StagePlan& plan,
+                                  double budget_s) {
   const size_t threads = plan.threads.size();
   std::vector<CpuId> cpus;
   topology::MachineBandwidth found;
@@ -47,7 +48,8 @@ uint64_t Residency::bytes() const {
 
 uint64_t Residency::resident_bytes() const {
   double sum = 0;
-  for (const ShardResidency& shard : shards) sum += shard.resident_share * static_cast<double>(shard.bytes);
+  for (const ShardResidency& shard : shards)
+    sum += shard.resident_share * static_cast<double>(shard.bytes);
   return static_cast<uint64_t>(sum);
 }
 
@@ -57,14 +59,15 @@ double Residency::resident_share() const {
 
 std::string Residency::Text() const {
   std::string out = fmt::format(
-      "residency: {:.0f} % of the weights re-read at L3 speed (per thread: L3 {:.1f} GB/s, memory {:.1f} "
+      "residency: {:.0f} % of the weights re-read at L3 speed (per thread: L3 {:.1f} GB/s, memory "
+      "{:.1f} "
       "GB/s)\n",
       100 * resident_share(), baseline.l3_gbps, baseline.dram_gbps);
   out += "  thread   weights MB   re-read GB/s   resident\n";
   for (const ShardResidency& shard : shards) {
-    out +=
-        fmt::format("  {:>6} {:>12.2f} {:>14.1f} {:>8.0f} %\n", shard.thread,
-                    static_cast<double>(shard.bytes) * 1e-6, shard.reread_gbps, 100 * shard.resident_share);
+    out += fmt::format("  {:>6} {:>12.2f} {:>14.1f} {:>8.0f} %\n", shard.thread,
+                       static_cast<double>(shard.bytes) * 1e-6, shard.reread_gbps,
+                       100 * shard.resident_share);
   }
   return out;
 }

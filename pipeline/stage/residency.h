@@ -1,6 +1,6 @@
-// Residency: the share of each thread's weights that is re-read at the speed of L3. All shards of a stage are
-// re-read at once, and the bandwidth is compared with what the same threads reached on plain buffers in L3
-// and in memory.
+// Residency: the share of each thread's weights that is re-read at the speed of L3. All shards of a
+// stage are re-read at once, and the bandwidth is compared with what the same threads reached on
+// plain buffers in L3 and in memory.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,13 @@ struct ResidencyBaseline {
   double l3_gbps = 0;
   double dram_gbps = 0;
 };
-// Starts threads on the plan's CPUs: call it while no pool waits on them. A plan for another machine
-// (unpinned) is measured on the same number of this machine's cores.
-ResidencyBaseline MeasureBaseline(const topology::Topology& machine, const StagePlan& plan, double budget_s);
+// Starts threads on the plan's CPUs: call it while no pool waits on them. A plan for another
+// machine (unpinned) is measured on the same number of this machine's cores.
+ResidencyBaseline MeasureBaseline(const topology::Topology& machine, const StagePlan& plan,
+                                  double budget_s);
 
-// The time to read a byte is share / l3 + (1 - share) / dram; this returns the share, clamped to 0..1. A
-// shard that fits L2 is read faster than L3 and counts as resident.
+// The time to read a byte is share / l3 + (1 - share) / dram; this returns the share, clamped to
+// 0..1. A shard that fits L2 is read faster than L3 and counts as resident.
 double ResidentShare(double reread_gbps, const ResidencyBaseline& baseline);
 
 struct ShardResidency {

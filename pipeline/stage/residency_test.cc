@@ -37,12 +37,12 @@ TEST(Residency, SumsItsShards) {
   EXPECT_EQ(residency.resident_bytes(), 3'500'000u);
   EXPECT_EQ(residency.reread_gbps(), 56);
   EXPECT_EQ(residency.resident_share(), 0.875);
-  EXPECT_EQ(
-      residency.Text(),
-      "residency: 88 % of the weights re-read at L3 speed (per thread: L3 40.0 GB/s, memory 10.0 GB/s)\n"
-      "  thread   weights MB   re-read GB/s   resident\n"
-      "       0         3.00           40.0      100 %\n"
-      "       1         1.00           16.0       50 %\n");
+  EXPECT_EQ(residency.Text(),
+            "residency: 88 % of the weights re-read at L3 speed (per thread: L3 40.0 GB/s, memory "
+            "10.0 GB/s)\n"
+            "  thread   weights MB   re-read GB/s   resident\n"
+            "       0         3.00           40.0      100 %\n"
+            "       1         1.00           16.0       50 %\n");
 }
 
 TEST(Residency, OfNothingIsZero) {

@@ -1,6 +1,6 @@
-// SocketStatus: the counters of a running socket, for `larder status`, metrics and the watchdog. The one
-// thread that drives the socket's frames writes them at frame ends; any thread may read them, without
-// consistency between the numbers.
+// SocketStatus: the counters of a running socket, for `larder status`, metrics and the watchdog.
+// The one thread that drives the socket's frames writes them at frame ends; any thread may read
+// them, without consistency between the numbers.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,8 @@ namespace larder::pipeline::inline stage {
 struct alignas(kFalseSharingBytes) SocketStatus {
   // relaxed everywhere: they are counters and publish no other data
   std::atomic<uint64_t> frames_started{0};   // started > finished: a frame is being computed
-  std::atomic<uint64_t> frames_finished{0};  // the watchdog wants this to grow while a frame is started
+  std::atomic<uint64_t> frames_finished{0};  // the watchdog wants this to grow while a frame is
+                                             // started
   std::atomic<uint64_t> rows{0};             // tokens in those frames
   std::atomic<uint64_t> step_ns{0};          // computing frames
   std::atomic<uint64_t> wait_ns{0};          // waiting for a frame, while the socket could compute
@@ -29,7 +30,8 @@ struct alignas(kFalseSharingBytes) SocketStatus {
   std::atomic<uint32_t> state{0};           // SocketState
   Pulse pulse;  // the driving thread's; rests while it waits for another socket or for work
 
-  static void Add(std::atomic<uint64_t>& counter, uint64_t n) {  // one writer: no locked instruction needed
+  // one writer: no locked instruction needed
+  static void Add(std::atomic<uint64_t>& counter, uint64_t n) {
     counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
   }
 };
@@ -49,8 +51,8 @@ constexpr const char* SocketStateName(SocketState state) {
   return "unknown";
 }
 
-// The counters of a status: the part that is sent from socket to socket, so that the serving socket can show
-// all of them.
+// The counters of a status: the part that is sent from socket to socket, so that the serving socket
+// can show all of them.
 inline SocketCounters LoadCounters(const SocketStatus& status) {
   const auto load = [](const std::atomic<uint64_t>& number) {
     return number.load(std::memory_order_relaxed);

@@ -15,20 +15,23 @@ namespace {
 SocketWaits WaitsIn(const StageOptions& options, const StagePlan& plan) {
   SocketWaits waits{.weight = options.wait, .attention = options.attention_waits};
   if (waits.attention.empty()) waits.attention.assign(plan.attention.size(), options.wait);
-  LARDER_CHECK(waits.attention.size() == plan.attention.size(), "{} policies", waits.attention.size());
+  LARDER_CHECK(waits.attention.size() == plan.attention.size(), "{} policies",
+               waits.attention.size());
   return waits;
 }
 
 }  // namespace
 
-Stage::Stage(const StagePlan& stage_plan, const model::GgufFile& file, const StageOptions& options, bool last)
+Stage::Stage(const StagePlan& stage_plan, const model::GgufFile& file, const StageOptions& options,
+             bool last)
     : packed_(stage_plan, options), last_(last), waits_of_sockets_(WaitsIn(options, stage_plan)) {
   LARDER_CHECK(plan().config.layers > 0);
   if (separated()) {
-    sockets_ = options.processes.empty()
-                   ? AttentionClient::StartThreads(plan(), file, waits_of_sockets_)
-                   : AttentionClient::Connect(plan(), options.processes, options.socket, waits_of_sockets_,
-                                              options.connect_timeout_ms, options.link_key);
+    sockets_ =
+        options.processes.empty()
+            ? AttentionClient::StartThreads(plan(), file, waits_of_sockets_)
+            : AttentionClient::Connect(plan(), options.processes, options.socket, waits_of_sockets_,
+                                       options.connect_timeout_ms, options.link_key);
     const weight_node::AttentionIoRows shared = sockets_->exchange().rows();
     packed_.Load(file, options, &shared);
     LinkAttentionSockets();
@@ -85,7 +88,8 @@ void Stage::LinkAttentionSockets() {
   for (size_t half = 0; half < kHalves; ++half) {
     signals_[half].assign(threads, std::vector<sync::EpochFlag*>(heads, nullptr));
     for (size_t head = 0; head < heads; ++head) {
-      for (const size_t t : projectors[head]) signals_[half][t][head] = exchange.projected(half, t, head);
+      for (const size_t t : projectors[head])
+        signals_[half][t][head] = exchange.projected(half, t, head);
       for (AttentionId socket(0); socket.index() < plan().attention.size(); ++socket) {
         const auto owners =
             attention_node::OwnersOf(head, heads, plan().attention[socket.index()].threads.size());
@@ -99,8 +103,8 @@ void Stage::LinkAttentionSockets() {
 void Stage::BuildPrograms() {
   for (const ProgramForm form : {ProgramForm::kFewRows, ProgramForm::kManyRows}) {
     for (size_t halves = 1; halves <= (separated() ? kHalves : 1); ++halves) {
-      programs_[static_cast<size_t>(form)][halves - 1] =
-          ThreadPrograms(plan().threads.size(), [&](size_t t) { return BuildSteps(t, form, halves); });
+      programs_[static_cast<size_t>(form)][halves - 1] = ThreadPrograms(
+          plan().threads.size(), [&](size_t t) { return BuildSteps(t, form, halves); });
     }
   }
 }
@@ -109,8 +113,8 @@ std::vector<Step> Stage::BuildSteps(size_t thread, ProgramForm form, size_t halv
   const size_t layers = plan().config.layers;
   std::vector<Step> steps;
   size_t first_kept = SIZE_MAX;  // from it on, steps take the logit rows alone
-  // A half's section consists of all steps after its heads' return and the next layer's QKV. Then its
-  // attention can begin while the weight threads compute the other half.
+  // A half's section consists of all steps after its heads' return and the next layer's QKV. Then
+  // its attention can begin while the weight threads compute the other half.
   auto add = [&](size_t half, auto&& add_steps) {
     const size_t first = steps.size();
     add_steps();
@@ -146,7 +150,8 @@ std::vector<Step> Stage::BuildSteps(size_t thread, ProgramForm form, size_t halv
   } else {
     packed_.weights().AddSend(thread, form, last_, steps);
   }
-  // The threads that wait for a head's rows are the attention sockets' or, if colocated, this socket's own.
+  // The threads that wait for a head's rows are the attention sockets' or, if colocated, this
+  // socket's own.
   for (size_t i = first_kept; i < steps.size(); ++i) steps[i].part = kKeptPart;
   for (Step& step : steps)
     step.waiters = separated() ? waits_of_sockets_.attention_mode() : waits_of_sockets_.weight.mode;

@@ -1,12 +1,12 @@
-// Stage: the layers of a weight or colocated socket: the weights, threads and Programs of a StagePlan. Built
-// once, then it executes micro-batches. Colocated: attention steps come between the weight steps, on the same
-// threads. Separated: in their place the threads wait for the heads that attention sockets return. A
-// micro-batch may be cut into two halves to keep both sides busy: the attention sockets compute one half
-// while the weight socket computes the other.
+// Stage: the layers of a weight or colocated socket: the weights, threads and Programs of a
+// StagePlan. Built once, then it executes micro-batches. Colocated: attention steps come between
+// the weight steps, on the same threads. Separated: in their place the threads wait for the heads
+// that attention sockets return. A micro-batch may be cut into two halves to keep both sides busy:
+// the attention sockets compute one half while the weight socket computes the other.
 //
-// A stage with the whole model (a Plan that is single()) turns tokens into logits. A stage of a chain has
-// layers only: it reads rows at BatchRows::received and writes them to BatchRows::sending; embedding and
-// lm_head belong to the Ends.
+// A stage with the whole model (a Plan that is single()) turns tokens into logits. A stage of a
+// chain has layers only: it reads rows at BatchRows::received and writes them to
+// BatchRows::sending; embedding and lm_head belong to the Ends.
 #pragma once
 
 #include <memory>
@@ -30,13 +30,13 @@ namespace larder::pipeline::inline stage {
 
 class Stage {
  public:
-  // Loads and packs the weights. The constructing thread becomes thread 0 of the pool; only it may call
-  // Execute. last: of a chain; it sends only rows that want logits. Throws Error.
+  // Loads and packs the weights. The constructing thread becomes thread 0 of the pool; only it may
+  // call Execute. last: of a chain; it sends only rows that want logits. Throws Error.
   Stage(const StagePlan&, const model::GgufFile&, const StageOptions&, bool last = false);
 
   // Runs a micro-batch of 1 to max_batch_tokens() rows. The logits of its logit rows are then at
-  // packed().logits(i), until the next micro-batch. first_half: the number of rows in the first of two
-  // halves, each in the order of attention sockets (separated stages only); 0: not cut.
+  // packed().logits(i), until the next micro-batch. first_half: the number of rows in the first of
+  // two halves, each in the order of attention sockets (separated stages only); 0: not cut.
   void Execute(model::BatchRows& batch, uint32_t first_half = 0);
   size_t max_batch_tokens() const { return packed_.max_batch_tokens(); }
   bool separated() const { return plan().separated(); }
@@ -46,13 +46,17 @@ class Stage {
   const PackedWeights& packed() const { return packed_; }
   const StagePlan& plan() const { return packed_.plan(); }
   // The status of an attention socket, by number; its round trip is that of the link to it.
-  const SocketStatus& attention_status(AttentionId socket) const { return sockets_->status(socket); }
+  const SocketStatus& attention_status(AttentionId socket) const {
+    return sockets_->status(socket);
+  }
   const std::string& AttentionName(AttentionId socket) const {
     return plan().attention.at(socket.index()).name;
   }
-  uint64_t waited_ns() const { return packed_.pool().waited_ns(); }  // by thread 0, inside micro-batches
-  // For a micro-batch that does not end: the attention socket that all others wait for, if it is one. Any
-  // thread.
+  uint64_t waited_ns() const {
+    return packed_.pool().waited_ns();
+  }  // by thread 0, inside micro-batches
+  // For a micro-batch that does not end: the attention socket that all others wait for, if it is
+  // one. Any thread.
   std::optional<AttentionId> HungAttention() const {
     return sockets_ ? sockets_->Hung() : std::optional<AttentionId>();
   }
@@ -72,8 +76,8 @@ class Stage {
   void RefreshFlags();
   std::vector<threadpool::Step> BuildSteps(size_t thread, weight_node::ProgramForm, size_t halves);
   void AddAttention(size_t thread, size_t layer, size_t half, std::vector<threadpool::Step>&);
-  // Only the logit rows' residual leaves this stage: after the last attention, the others are dropped. Not
-  // of a micro-batch in two halves, whose logit rows belong to either.
+  // Only the logit rows' residual leaves this stage: after the last attention, the others are
+  // dropped. Not of a micro-batch in two halves, whose logit rows belong to either.
   bool keeps_logit_rows() const { return plan().config.ends || last_; }
 
   static constexpr uint8_t kKeptPart = 1 + kHalves;  // of the micro-batches that steps choose from
@@ -86,8 +90,8 @@ class Stage {
   std::unique_ptr<attention_node::AttentionNode> attention_;
   std::unique_ptr<AttentionClient> sockets_;  // separated
   std::unique_ptr<sync::EpochFlag[]> flags_;  // colocated: `signals_` and `waits_` point to them
-  // [half][thread][kv_head]: the flag by which the thread announces its part of the head's q, k, v rows;
-  // null: no other thread needs that part
+  // [half][thread][kv_head]: the flag by which the thread announces its part of the head's q, k, v
+  // rows; null: no other thread needs that part
   std::vector<std::vector<sync::EpochFlag*>> signals_[kHalves];
   // Colocated, [thread][kv_head]: flags of the other threads.
   std::vector<std::vector<std::vector<sync::EpochFlag*>>> waits_;

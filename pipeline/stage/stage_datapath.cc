@@ -4,7 +4,8 @@
 namespace larder::pipeline::inline stage {
 
 void Stage::Execute(model::BatchRows& batch, uint32_t first_half) {
-  LARDER_CHECK(batch.rows >= 1 && batch.rows <= max_batch_tokens() && batch.logit_rows <= max_logit_rows());
+  LARDER_CHECK(batch.rows >= 1 && batch.rows <= max_batch_tokens() &&
+               batch.logit_rows <= max_logit_rows());
   LARDER_CHECK(first_half < batch.rows && (first_half == 0 || separated()));
   const auto form = static_cast<size_t>(packed_.FormOf(batch.rows));
   if (sockets_) {

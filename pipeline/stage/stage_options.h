@@ -21,14 +21,16 @@ struct StageOptions {
   std::vector<sync::WaitPolicy> attention_waits;
   // Called on the constructing thread now and then while weights load. May be empty.
   weight_node::LoadProgress progress;
-  // Returns the read bandwidth of the plan's threads from L3 and from memory; called before the threads
-  // start. The residency of the packed weights is measured against it. Empty: residency is not measured.
+  // Returns the read bandwidth of the plan's threads from L3 and from memory; called before the
+  // threads start. The residency of the packed weights is measured against it. Empty: residency is
+  // not measured.
   std::function<ResidencyBaseline(const StagePlan&)> baseline;
-  // Separated plans: the cluster whose attention sockets run as processes (`larder node`); empty: they are
-  // threads of this one.
+  // Separated plans: the cluster whose attention sockets run as processes (`larder node`); empty:
+  // they are threads of this one.
   std::string processes;
-  std::string socket = "weights";                 // this socket's name, as its attention sockets know it
-  std::shared_ptr<const rdma::LinkKey> link_key;  // the cluster's key, proven to their processes; null: none
+  std::string socket = "weights";  // this socket's name, as its attention sockets know it
+  std::shared_ptr<const rdma::LinkKey> link_key;  // the cluster's key, proven to their processes;
+                                                  // null: none
   int connect_timeout_ms = 10000;                 // for these, and for the next stage of a chain
 };
 

@@ -1,4 +1,5 @@
-// Test support: the flags and epochs of a stage with one attention socket, a thread of this process.
+// Test support: the flags and epochs of a stage with one attention socket, a thread of this
+// process.
 #pragma once
 
 #include <algorithm>
@@ -15,17 +16,20 @@ struct StageTesting {
   // Advances the epochs of both pools, after the attention socket has ended its frame.
   static void SkipEpochs(Stage& stage, uint32_t epochs) {
     AttentionClient& sockets = *stage.sockets_;
-    while (sockets.status(AttentionId(0)).frames_finished.load(std::memory_order_acquire) < sockets.frames_)
+    while (sockets.status(AttentionId(0)).frames_finished.load(std::memory_order_acquire) <
+           sockets.frames_)
       std::this_thread::yield();
     stage.packed_.pool().SkipEpochs(epochs);
-    // Safe: the attention socket waits for the next frame's message, which makes this visible to it.
+    // Safe: the attention socket waits for the next frame's message, which makes this visible to
+    // it.
     sockets.served_[0]->pool_->SkipEpochs(epochs);
   }
   // The age in epochs of the oldest of all flags that only frames in halves signal.
   static uint32_t OldestFlag(const Stage& stage) {
     uint32_t oldest = 0;
     const auto look = [&](const sync::EpochFlag* flag) {
-      if (flag != nullptr) oldest = std::max(oldest, stage.packed_.pool().next_base_epoch() - flag->Load());
+      if (flag != nullptr)
+        oldest = std::max(oldest, stage.packed_.pool().next_base_epoch() - flag->Load());
     };
     for (const auto& of_thread : stage.signals_[1]) {
       for (const sync::EpochFlag* flag : of_thread) look(flag);

@@ -10,7 +10,8 @@
 namespace larder::rdma::inline common {
 
 FaultSignal::FaultSignal() : wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (!wake_) throw Error("link: no eventfd: {}: raise the limit of open files", std::strerror(errno));
+  if (!wake_)
+    throw Error("link: no eventfd: {}: raise the limit of open files", std::strerror(errno));
 }
 
 void FaultSignal::Raise(sync::FaultCode code, uint32_t detail) {

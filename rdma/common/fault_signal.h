@@ -1,6 +1,6 @@
-// FaultSignal: a link end's fault flag, together with an eventfd that becomes readable with the first fault
-// and stays so. The data path reads the flag; threads that sleep in poll() and the LinkMonitor also watch
-// fd(). Any thread may raise it.
+// FaultSignal: a link end's fault flag, together with an eventfd that becomes readable with the
+// first fault and stays so. The data path reads the flag; threads that sleep in poll() and the
+// LinkMonitor also watch fd(). Any thread may raise it.
 #pragma once
 
 #include "base/descriptor.h"

@@ -1,6 +1,7 @@
-// Test support: child processes. A child is forked before its parent has a listener or a thread, so it
-// inherits neither. ThreadSanitizer does not follow a fork; the same code runs under it between threads in
-// rdma/shm/shm_link_test.cc and rdma/control/control_channel_test.cc. Included by tests only.
+// Test support: child processes. A child is forked before its parent has a listener or a thread, so
+// it inherits neither. ThreadSanitizer does not follow a fork; the same code runs under it between
+// threads in rdma/shm/shm_link_test.cc and rdma/control/control_channel_test.cc. Included by tests
+// only.
 #pragma once
 
 #include <fmt/format.h>
@@ -52,7 +53,9 @@ inline int WaitFor(pid_t pid) {
   }
   return status;
 }
-inline bool Exited(int status, int code) { return WIFEXITED(status) && WEXITSTATUS(status) == code; }
+inline bool Exited(int status, int code) {
+  return WIFEXITED(status) && WEXITSTATUS(status) == code;
+}
 inline bool Killed(int status) { return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL; }
 
 inline std::string NewName() {

@@ -1,7 +1,7 @@
-// StartHelper: starts a thread for rare events that must not cost the data path anything. The thread takes no
-// signals; those go to the program's own threads. It may run on every CPU that the process had at its start.
-// (It would otherwise inherit the affinity of its creator, which a pool may have pinned, and share that core
-// with a spinning thread.)
+// StartHelper: starts a thread for rare events that must not cost the data path anything. The
+// thread takes no signals; those go to the program's own threads. It may run on every CPU that the
+// process had at its start. (It would otherwise inherit the affinity of its creator, which a pool
+// may have pinned, and share that core with a spinning thread.)
 #pragma once
 
 #include <functional>

@@ -1,18 +1,24 @@
-// One suite for every sync::Link. A link's own test file includes this, describes how a pair of ends is made,
-// and instantiates the suite:
+// One suite for every sync::Link. A link's own test file includes this, describes how a pair of
+// ends is made, and instantiates the suite:
 //   struct MyPair {
-//     static constexpr bool kAnyFirstSequence;   // can its numbers start anywhere? (they wrap at 2^32)
-//     static size_t CreditBatch(size_t slots);   // this many released frames are never held back
+//     // Can its numbers start anywhere? (They wrap at 2^32.)
+//     static constexpr bool kAnyFirstSequence;
+//     // This many released frames are never held back.
+//     static size_t CreditBatch(size_t slots);
 //     MyPair(size_t frame_bytes, size_t slots, uint32_t first_sequence = 0);
-//     static const char* Missing();              // why this machine cannot make one, or null
-//     static constexpr uint32_t kStressFrames;   // frames of a stress run of about a second
-//     auto& sender();                            // the two may be one object
+//     // Why this machine cannot make one, or null.
+//     static const char* Missing();
+//     // Frames of a stress run of about a second.
+//     static constexpr uint32_t kStressFrames;
+//     auto& sender();    // the two may be one object
 //     auto& receiver();
-//     void SendNumbered(uint32_t number);        // the next frame, with a number that may be wrong
+//     // The next frame, with a number that may be wrong.
+//     void SendNumbered(uint32_t number);
 //   };
 //   INSTANTIATE_TYPED_TEST_SUITE_P(MyLink, LinkConformance, MyPair);
 // The other end may see an action a little later, so the suite waits where something must arrive.
-// Only threads are used here, so the suite runs under ThreadSanitizer; processes are in *_process_test.cc.
+// Only threads are used here, so the suite runs under ThreadSanitizer; processes are in
+// *_process_test.cc.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -34,7 +40,8 @@
 
 namespace larder::rdma::inline common {
 
-// The contents of byte i of frame n. 251 is prime, so neighbouring frames, and shifts of one frame, differ.
+// The contents of byte i of frame n. 251 is prime, so neighbouring frames, and shifts of one frame,
+// differ.
 inline std::byte ConformanceByte(uint32_t n, size_t i) {
   return static_cast<std::byte>((n * 2654435761u >> 8) + i % 251);
 }
@@ -47,7 +54,8 @@ inline size_t WrongBytes(const std::byte* bytes, size_t count, uint32_t n) {
   return wrong;
 }
 
-// How many bytes of frame n are sent: all of every second frame, otherwise any number from none to all.
+// How many bytes of frame n are sent: all of every second frame, otherwise any number from none to
+// all.
 inline size_t FrameSize(uint32_t n, size_t frame_bytes) {
   return n % 2 == 0 ? frame_bytes : n * 2654435761u % (frame_bytes + 1);
 }
@@ -62,8 +70,8 @@ bool Soon(Condition condition) {
   return false;
 }
 
-// The two loops of a stress run: every frame arrives whole and in order. They yield while they wait, because
-// there may be more threads than cores. Both end early on a fault.
+// The two loops of a stress run: every frame arrives whole and in order. They yield while they
+// wait, because there may be more threads than cores. Both end early on a fault.
 template <sync::Link L>
 void SendFrames(L& link, uint32_t first, uint32_t count) {
   for (uint32_t n = first; n != first + count && !link.fault();) {
@@ -148,15 +156,18 @@ TYPED_TEST_P(LinkConformance, OrderAndContentsUntilTheSlotsAreUsed) {
       while (received != sent) {
         sync::ReceivedFrame frame;
         ASSERT_TRUE(Soon([&] { return static_cast<bool>(frame = receiver.BeginReceive()); }));
-        EXPECT_EQ(receiver.BeginReceive().bytes, frame.bytes);  // the same frame until it is released
+        // the same frame until it is released
+        EXPECT_EQ(receiver.BeginReceive().bytes, frame.bytes);
         EXPECT_EQ(frame.sequence, received);
         EXPECT_EQ(frame.size_bytes, kBytes);
         EXPECT_EQ(WrongBytes(frame.bytes, kBytes, received), 0u);
-        EXPECT_FALSE(sent - received == slots && sender.BeginSend());  // BeginReceive() does not release
+        // BeginReceive() does not release
+        EXPECT_FALSE(sent - received == slots && sender.BeginSend());
         receiver.EndReceive();
         ++received;
         if (sent - received + batch <= slots) {
-          EXPECT_TRUE(Soon([&] { return static_cast<bool>(sender.BeginSend()); }));  // one is free again
+          // one is free again
+          EXPECT_TRUE(Soon([&] { return static_cast<bool>(sender.BeginSend()); }));
         }
       }
       EXPECT_FALSE(receiver.BeginReceive());
@@ -192,9 +203,11 @@ TYPED_TEST_P(LinkConformance, FramesShorterThanTheirSlots) {
   }
 }
 
-// Sizes around the borders of lines and pages: frames are aligned, do not overlap, and arrive whole.
+// Sizes around the borders of lines and pages: frames are aligned, do not overlap, and arrive
+// whole.
 TYPED_TEST_P(LinkConformance, FramesOfOddSizes) {
-  for (const size_t bytes : {1, 3, 4, 63, 64, 65, 127, 128, 129, 191, 192, 193, 4095, 4096, 4097, 12289}) {
+  for (const size_t bytes :
+       {1, 3, 4, 63, 64, 65, 127, 128, 129, 191, 192, 193, 4095, 4096, 4097, 12289}) {
     constexpr size_t kSlots = 3;
     TypeParam pair(bytes, kSlots);
     for (uint32_t n = 0; n < kSlots; ++n) {
@@ -206,7 +219,8 @@ TYPED_TEST_P(LinkConformance, FramesOfOddSizes) {
     }
     for (uint32_t n = 0; n < kSlots; ++n) {
       sync::ReceivedFrame frame;
-      ASSERT_TRUE(Soon([&] { return static_cast<bool>(frame = pair.receiver().BeginReceive()); })) << bytes;
+      ASSERT_TRUE(Soon([&] { return static_cast<bool>(frame = pair.receiver().BeginReceive()); }))
+          << bytes;
       EXPECT_EQ(reinterpret_cast<uintptr_t>(frame.bytes) % kCacheLineBytes, 0u) << bytes;
       EXPECT_EQ(WrongBytes(frame.bytes, bytes, n), 0u) << bytes;
       pair.receiver().EndReceive();
@@ -218,7 +232,8 @@ TYPED_TEST_P(LinkConformance, NumbersWrapAround) {
   if constexpr (!TypeParam::kAnyFirstSequence) {
     GTEST_SKIP() << "this link's numbers always start at 0: 2^32 frames would be needed";
   } else {
-    for (const size_t slots : {1, 3, 4}) {  // 3 does not divide 2^32: the slot is not number % slots
+    for (const size_t slots : {1, 3, 4}) {  // 3 does not divide 2^32: the slot is not number %
+                                            // slots
       const uint32_t first = 0u - 5;
       TypeParam pair(64, slots, first);
       for (uint32_t n = first; n != 20; ++n) {
@@ -230,7 +245,8 @@ TYPED_TEST_P(LinkConformance, NumbersWrapAround) {
         if (slots > 1 && n == first) continue;  // from here on one more frame is in flight
         const uint32_t expected = slots > 1 ? n - 1 : n;
         sync::ReceivedFrame frame;
-        ASSERT_TRUE(Soon([&] { return static_cast<bool>(frame = pair.receiver().BeginReceive()); })) << n;
+        ASSERT_TRUE(Soon([&] { return static_cast<bool>(frame = pair.receiver().BeginReceive()); }))
+            << n;
         EXPECT_EQ(frame.sequence, expected);
         EXPECT_EQ(WrongBytes(frame.bytes, 64, expected), 0u);
         pair.receiver().EndReceive();
@@ -252,7 +268,8 @@ TYPED_TEST_P(LinkConformance, AWrongNumberIsAStickyFaultThatBothEndsSee) {
     ASSERT_TRUE(Soon([&] { return static_cast<bool>(pair.sender().BeginSend()); }));
     EXPECT_EQ(pair.sender().BeginSend().sequence, 3u);
     pair.SendNumbered(wrong);
-    EXPECT_TRUE(Soon([&] { return !pair.receiver().BeginReceive() && pair.receiver().fault(); })) << wrong;
+    EXPECT_TRUE(Soon([&] { return !pair.receiver().BeginReceive() && pair.receiver().fault(); }))
+        << wrong;
     EXPECT_EQ(pair.receiver().fault().code, sync::FaultCode::kSequence) << wrong;
     EXPECT_EQ(pair.receiver().fault().detail, wrong);
     EXPECT_TRUE(Soon([&] { return static_cast<bool>(pair.sender().fault()); })) << wrong;
@@ -309,8 +326,8 @@ TYPED_TEST_P(LinkConformance, WaitingByEveryPolicy) {
   }
 }
 
-// Fail(), at either end, while waits are about to sleep, asleep or spinning: a lost wake would hang this
-// test.
+// Fail(), at either end, while waits are about to sleep, asleep or spinning: a lost wake would hang
+// this test.
 TYPED_TEST_P(LinkConformance, FailEndsTheWaitsOfBothEnds) {
   using Link = std::remove_reference_t<decltype(std::declval<TypeParam&>().sender())>;
   if constexpr (!Waits<Link>) {
@@ -367,6 +384,7 @@ REGISTER_TYPED_TEST_SUITE_P(LinkConformance, SaysItsShapeAndHasNothingAtFirst,
                             OrderAndContentsUntilTheSlotsAreUsed, AFrameNotEndedIsNotReceived,
                             FramesShorterThanTheirSlots, FramesOfOddSizes, NumbersWrapAround,
                             AWrongNumberIsAStickyFaultThatBothEndsSee, WaitingByEveryPolicy,
-                            FailEndsTheWaitsOfBothEnds, StressTwoThreads, StressFourLinksOvercommitted);
+                            FailEndsTheWaitsOfBothEnds, StressTwoThreads,
+                            StressFourLinksOvercommitted);
 
 }  // namespace larder::rdma::common

@@ -22,21 +22,22 @@ namespace larder::rdma::inline common {
 namespace {
 
 constexpr size_t kMaxNameBytes = 100;
-constexpr size_t kMaxPathBytes =
-    sizeof(sockaddr_un::sun_path) - 1;  // one byte is the zero at the end (abstract names: at the start)
+// one byte is the zero at the end (abstract names: at the start)
+constexpr size_t kMaxPathBytes = sizeof(sockaddr_un::sun_path) - 1;
 
 // Whether only its owner (and root) can make and remove names in the folder.
 bool IsPrivate(const struct stat& folder, uid_t user) {
-  return S_ISDIR(folder.st_mode) && folder.st_uid == user && (folder.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+  return S_ISDIR(folder.st_mode) && folder.st_uid == user &&
+         (folder.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
 bool IsPlain(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
-         c == '.';
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+         c == '_' || c == '.';
 }
 
-// The process that listens on an abstract name, found in /proc, because connecting to ask would take the
-// place of the real peer. Only processes that this user may inspect are found.
+// The process that listens on an abstract name, found in /proc, because connecting to ask would
+// take the place of the real peer. Only processes that this user may inspect are found.
 std::optional<pid_t> OwnerOfAbstract(const std::string& name) {
   std::ifstream sockets("/proc/net/unix");
   std::string link;
@@ -61,19 +62,21 @@ std::optional<pid_t> OwnerOfAbstract(const std::string& name) {
   return std::nullopt;
 }
 
-[[noreturn]] void ThrowInUse(const std::string& what, const std::string& name, std::optional<pid_t> owner,
-                             bool abstract) {
+[[noreturn]] void ThrowInUse(const std::string& what, const std::string& name,
+                             std::optional<pid_t> owner, bool abstract) {
   throw Error(
-      "{} {}: in use by {}: is this socket already running? Stop it first, or give this run a name of "
+      "{} {}: in use by {}: is this socket already running? Stop it first, or give this run a name "
+      "of "
       "its own{}",
       what, name, owner ? fmt::format("pid {}", *owner) : "another process",
-      abstract && !owner ? " (if it is another user's: set RUNTIME_DIRECTORY to a folder of yours with mode "
-                           "0700, which keeps names apart)"
-                         : "");
+      abstract && !owner
+          ? " (if it is another user's: set RUNTIME_DIRECTORY to a folder of yours with mode "
+            "0700, which keeps names apart)"
+          : "");
 }
 
-// Takes the lock of a path; the file holds the owner's pid. The file is made again if its last owner removed
-// it between our open and our lock.
+// Takes the lock of a path; the file holds the owner's pid. The file is made again if its last
+// owner removed it between our open and our lock.
 Descriptor Lock(const std::string& what, const std::string& name, const std::string& path) {
   const std::string file = path + ".lock";
   for (;;) {
@@ -87,7 +90,8 @@ Descriptor Lock(const std::string& what, const std::string& name, const std::str
       ThrowInUse(what, name, pid > 0 ? std::optional(pid) : std::nullopt, false);
     }
     struct stat mine = {}, there = {};
-    if (fstat(lock.get(), &mine) != 0 || stat(file.c_str(), &there) != 0 || mine.st_ino != there.st_ino)
+    if (fstat(lock.get(), &mine) != 0 || stat(file.c_str(), &there) != 0 ||
+        mine.st_ino != there.st_ino)
       continue;
     const std::string pid = std::to_string(getpid());
     if (ftruncate(lock.get(), 0) != 0 || pwrite(lock.get(), pid.data(), pid.size(), 0) < 0)
@@ -107,10 +111,12 @@ std::string RuntimeFolder() {
     return stat(kRuntimeFolder, &found) == 0 && IsPrivate(found, geteuid()) ? kRuntimeFolder : "";
   }
   if (stat(folder.c_str(), &found) != 0)
-    throw Error("RUNTIME_DIRECTORY={}: {}; expected a folder of this user", folder, std::strerror(errno));
+    throw Error("RUNTIME_DIRECTORY={}: {}; expected a folder of this user", folder,
+                std::strerror(errno));
   if (!IsPrivate(found, geteuid())) {
-    throw Error("RUNTIME_DIRECTORY={}: belongs to user {}, mode {:o}; expected user {} and mode 700", folder,
-                found.st_uid, found.st_mode & 07777, geteuid());
+    throw Error(
+        "RUNTIME_DIRECTORY={}: belongs to user {}, mode {:o}; expected user {} and mode 700",
+        folder, found.st_uid, found.st_mode & 07777, geteuid());
   }
   return folder;
 }
@@ -149,7 +155,8 @@ LocalAddress AddressOf(const std::string& name, const std::string& folder) {
   const std::string& shown = address.path.empty() ? name : address.path;
   if (name.empty() || name.size() > kMaxNameBytes || shown.size() > kMaxPathBytes) {
     throw Error(
-        "\"{}\": expected a socket's name of 1 to {} bytes, {} with its folder; shorten the manifest's "
+        "\"{}\": expected a socket's name of 1 to {} bytes, {} with its folder; shorten the "
+        "manifest's "
         "name",
         shown, kMaxNameBytes, kMaxPathBytes);
   }
@@ -166,7 +173,8 @@ ucred PeerOf(int fd) {
   return peer;
 }
 
-LocalListener::LocalListener(const std::string& what, const std::string& name, int type, int backlog) {
+LocalListener::LocalListener(const std::string& what, const std::string& name, int type,
+                             int backlog) {
   const LocalAddress address = AddressOf(name);
   fd_ = Descriptor(socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd_) throw Error("{} {}: no socket: {}", what, name, std::strerror(errno));
@@ -189,7 +197,9 @@ LocalListener::LocalListener(const std::string& what, const std::string& name, i
 LocalListener::~LocalListener() { Remove(); }
 
 LocalListener::LocalListener(LocalListener&& other) noexcept
-    : path_(std::exchange(other.path_, {})), lock_(std::move(other.lock_)), fd_(std::move(other.fd_)) {}
+    : path_(std::exchange(other.path_, {})),
+      lock_(std::move(other.lock_)),
+      fd_(std::move(other.fd_)) {}
 
 LocalListener& LocalListener::operator=(LocalListener&& other) noexcept {
   if (this != &other) {

@@ -11,15 +11,19 @@
 namespace larder::rdma::inline common {
 namespace {
 
-bool Has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool Has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 TEST(LocalName, AFileNameAndBack) {
   EXPECT_EQ(FileOfName("larder/my rack+1/a-weights.0_"), "larder+my%20rack%2B1+a-weights.0_");
-  for (const std::string name : {"larder/a/b", "a b", "100%", "+/+", "\xc3\xa4\n", "../x", "%2", "."})
+  for (const std::string name :
+       {"larder/a/b", "a b", "100%", "+/+", "\xc3\xa4\n", "../x", "%2", "."})
     EXPECT_EQ(NameOfFile(FileOfName(name)), name);
   EXPECT_EQ(FileOfName("../../etc/x").find('/'), std::string::npos)
       << "a name must not lead out of the folder";
-  for (const std::string odd : {"%", "%2", "%zz", "%00"}) NameOfFile(odd);  // another program's file
+  for (const std::string odd : {"%", "%2", "%zz", "%00"})
+    NameOfFile(odd);  // another program's file
 }
 
 TEST(LocalName, TooLongIsAnErrorThatNamesTheLimit) {

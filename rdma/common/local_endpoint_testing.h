@@ -1,5 +1,5 @@
-// Test support: a test's own runtime folder, and another user's process that has taken a name first. Included
-// by tests only.
+// Test support: a test's own runtime folder, and another user's process that has taken a name
+// first. Included by tests only.
 #pragma once
 
 #include <fcntl.h>
@@ -31,7 +31,8 @@ class TestRuntimeFolder {
   const TemporaryFolder folder_;
 };
 
-// Listens on an abstract name as user 65534 and sends a text to each connection. Only root can make one.
+// Listens on an abstract name as user 65534 and sends a text to each connection. Only root can make
+// one.
 class Squatter {
  public:
   Squatter(const std::string& name, int type, const std::string& says) {

@@ -1,5 +1,5 @@
-// RetryPause: exponential back-off with jitter for a connector that retries, so that many stages that were
-// started together do not connect at the same moments.
+// RetryPause: exponential back-off with jitter for a connector that retries, so that many stages
+// that were started together do not connect at the same moments.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,8 @@ class RetryPause {
   // The defaults suit a listener on the same server.
   explicit RetryPause(int first_ms = 10, int longest_ms = 200)
       : next_ms_(first_ms), longest_ms_(longest_ms) {}
-  // The next pause: random, from half of the current limit to the whole. The limit doubles up to longest_ms.
+  // The next pause: random, from half of the current limit to the whole. The limit doubles up to
+  // longest_ms.
   int NextMs() {
     const int whole_ms = next_ms_;
     next_ms_ = std::min(2 * next_ms_, longest_ms_);

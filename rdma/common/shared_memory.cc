@@ -45,16 +45,17 @@ SharedMemory SharedMemory::Create(size_t bytes, const char* label) {
   const auto available = topology::AvailableMemoryBytes();
   if (available && bytes > *available) {
     throw Error(
-        "shared memory \"{}\": {} MB needed, {} MB available on this machine (or in its memory cgroup); "
+        "shared memory \"{}\": {} MB needed, {} MB available on this machine (or in its memory "
+        "cgroup); "
         "free memory, raise the limit, or take fewer slots or a shorter context",
         label, bytes >> 20, *available >> 20);
   }
   SharedMemory memory;
   memory.bytes_ = bytes;
   const size_t huge_bytes = RoundUp(bytes, kHugePageBytes);
-  // Pages come from the node of this thread: a unit's memory may be bound to that node, and it can then use
-  // no page of another. Free pages may be promised to processes that have not touched them yet, so all are
-  // touched here.
+  // Pages come from the node of this thread: a unit's memory may be bound to that node, and it can
+  // then use no page of another. Free pages may be promised to processes that have not touched them
+  // yet, so all are touched here.
   const NumaNodeId node = topology::NodeOfThisThread();
   const size_t free_huge_bytes = topology::FreeReservedBytes(node);
   if (free_huge_bytes >= huge_bytes) {
@@ -62,9 +63,11 @@ SharedMemory SharedMemory::Create(size_t bytes, const char* label) {
     if (memory.fd_) {
       try {
         memory.Map(label);
-        if (node.valid()) topology::PreferNode(memory.data_, memory.mapped_bytes_, node);  // best effort
+        if (node.valid())
+          topology::PreferNode(memory.data_, memory.mapped_bytes_, node);  // best effort
         if (topology::TouchAll(memory.data_, memory.mapped_bytes_)) return memory;
-        Append(&memory.notes_, fmt::format("reserved 2 MB pages are in use: {}", std::strerror(errno)));
+        Append(&memory.notes_,
+               fmt::format("reserved 2 MB pages are in use: {}", std::strerror(errno)));
       } catch (const Error& error) {  // another process took the pages in between
         Append(&memory.notes_, error.what());
       }
@@ -76,12 +79,14 @@ SharedMemory SharedMemory::Create(size_t bytes, const char* label) {
       Append(&memory.notes_, fmt::format("reserved 2 MB pages refused: {}", std::strerror(errno)));
     }
   } else {
-    Append(&memory.notes_, fmt::format("reserved 2 MB pages: {} needed, {} free", huge_bytes / kHugePageBytes,
-                                       free_huge_bytes / kHugePageBytes));
+    Append(&memory.notes_,
+           fmt::format("reserved 2 MB pages: {} needed, {} free", huge_bytes / kHugePageBytes,
+                       free_huge_bytes / kHugePageBytes));
   }
   memory.fd_ = MakeFile(label, bytes, 0);
   if (!memory.fd_) {
-    throw Error("shared memory \"{}\": no memory file of {} bytes: {}", label, bytes, std::strerror(errno));
+    throw Error("shared memory \"{}\": no memory file of {} bytes: {}", label, bytes,
+                std::strerror(errno));
   }
   memory.Map(label);
   return memory;
@@ -94,18 +99,22 @@ SharedMemory SharedMemory::Attach(int fd, size_t expected_bytes) {
   struct stat status = {};
   if (fstat(fd, &status) != 0) {
     memory.fd_.Take();
-    throw Error("shared memory from the peer: descriptor {} is not open: {}", fd, std::strerror(errno));
+    throw Error("shared memory from the peer: descriptor {} is not open: {}", fd,
+                std::strerror(errno));
   }
   const int seals = fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & kSeals) != kSeals) {
     throw Error(
-        "shared memory from the peer: it is not sealed against resizing: the peer is not this program");
+        "shared memory from the peer: it is not sealed against resizing: the peer is not this "
+        "program");
   }
   const size_t page_bytes =
       status.st_blksize == static_cast<blksize_t>(kHugePageBytes) ? kHugePageBytes : size_t{1};
-  if (expected_bytes == 0 || static_cast<size_t>(status.st_size) != RoundUp(expected_bytes, page_bytes)) {
+  if (expected_bytes == 0 ||
+      static_cast<size_t>(status.st_size) != RoundUp(expected_bytes, page_bytes)) {
     throw Error(
-        "shared memory from the peer: {} bytes, expected {}: the two processes were started with different "
+        "shared memory from the peer: {} bytes, expected {}: the two processes were started with "
+        "different "
         "models or manifests",
         status.st_size, expected_bytes);
   }
@@ -124,7 +133,8 @@ void SharedMemory::Map(const char* what) {
   mapped_bytes_ = RoundUp(bytes_, reserved ? kHugePageBytes : kPageBytes);
   void* start = mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0);
   if (start == MAP_FAILED) {
-    throw Error("shared memory \"{}\": {} bytes cannot be mapped: {}", what, bytes_, std::strerror(errno));
+    throw Error("shared memory \"{}\": {} bytes cannot be mapped: {}", what, bytes_,
+                std::strerror(errno));
   }
   data_ = static_cast<std::byte*>(start);
   if (reserved) {
@@ -132,9 +142,10 @@ void SharedMemory::Map(const char* what) {
     notes_.clear();
     return;
   }
-  // The setting "advise" needs this madvise; with "always", "within_size" and "force" it does no harm.
-  const std::string setting =
-      topology::BracketedChoice(topology::ReadLine("/sys/kernel/mm/transparent_hugepage/shmem_enabled"));
+  // The setting "advise" needs this madvise; with "always", "within_size" and "force" it does no
+  // harm.
+  const std::string setting = topology::BracketedChoice(
+      topology::ReadLine("/sys/kernel/mm/transparent_hugepage/shmem_enabled"));
   if (setting.empty() || setting == "never" || setting == "deny") {
     Append(&notes_, fmt::format("transparent huge pages for shared memory: {}",
                                 setting.empty() ? "not in this kernel" : setting));

@@ -1,8 +1,8 @@
-// SharedMemory: one region that two processes of a server map. One process makes it and hands it to the other
-// as a file descriptor (rdma/control/control_channel.h). It has no name, so a crashed run leaves nothing
-// behind. It is sealed against resizing, so neither process can take pages away from the other (no SIGBUS).
-// It is made at set-up, before READY, and unmapped by the destructor. The two processes map it at different
-// addresses, so it may not contain pointers.
+// SharedMemory: one region that two processes of a server map. One process makes it and hands it to
+// the other as a file descriptor (rdma/control/control_channel.h). It has no name, so a crashed run
+// leaves nothing behind. It is sealed against resizing, so neither process can take pages away from
+// the other (no SIGBUS). It is made at set-up, before READY, and unmapped by the destructor. The
+// two processes map it at different addresses, so it may not contain pointers.
 #pragma once
 
 #include <cstddef>
@@ -18,11 +18,12 @@ class SharedMemory {
  public:
   SharedMemory() = default;  // no memory
   // At least `bytes` zero bytes, rounded up to the page size that it got. label: its purpose, as
-  // /proc/PID/maps shows it. It gets huge pages if they are free, else other pages; notes() says which and
-  // why. Throws Error, with numbers, if there is not enough memory.
+  // /proc/PID/maps shows it. It gets huge pages if they are free, else other pages; notes() says
+  // which and why. Throws Error, with numbers, if there is not enough memory.
   static SharedMemory Create(size_t bytes, const char* label);
-  // The region behind a descriptor that another process made with Create(expected_bytes). Takes ownership of
-  // the descriptor, even if it throws. Throws Error if the size differs or the seals are missing.
+  // The region behind a descriptor that another process made with Create(expected_bytes). Takes
+  // ownership of the descriptor, even if it throws. Throws Error if the size differs or the seals
+  // are missing.
   static SharedMemory Attach(int fd, size_t expected_bytes);
 
   ~SharedMemory();
@@ -34,7 +35,9 @@ class SharedMemory {
   std::span<std::byte> span() const { return {data_, bytes_}; }
   int fd() const { return fd_.get(); }
   topology::Backing backing() const { return backing_; }
-  const std::string& notes() const { return notes_; }  // why it has no huge pages; empty: it has them
+  const std::string& notes() const {
+    return notes_;
+  }  // why it has no huge pages; empty: it has them
 
  private:
   void Map(const char* what);

@@ -22,7 +22,8 @@ TEST(SharedMemory, IsZeroAndSaysWhatItGot) {
   EXPECT_EQ(memory.span().size(), 100001u);
   for (const std::byte byte : memory.span()) ASSERT_EQ(byte, std::byte{0});
   // reserved huge pages are the best; without them the notes say why
-  EXPECT_EQ(memory.notes().empty(), memory.backing() == topology::Backing::kHugeTlb) << memory.notes();
+  EXPECT_EQ(memory.notes().empty(), memory.backing() == topology::Backing::kHugeTlb)
+      << memory.notes();
 }
 
 TEST(SharedMemory, TwoMappingsAreOneMemory) {
@@ -46,11 +47,14 @@ TEST(SharedMemory, CannotBeResizedOrUnsealed) {
 
 TEST(SharedMemory, AttachRefusesAnotherSize) {
   const SharedMemory memory = SharedMemory::Create(5000, "larder test");
-  for (const size_t expected : {size_t{0}, size_t{4096}, size_t{4999}, size_t{5001}, size_t{16} << 20}) {
-    if (memory.backing() == topology::Backing::kHugeTlb && expected != 0 && expected <= kHugePageBytes)
+  for (const size_t expected :
+       {size_t{0}, size_t{4096}, size_t{4999}, size_t{5001}, size_t{16} << 20}) {
+    if (memory.backing() == topology::Backing::kHugeTlb && expected != 0 &&
+        expected <= kHugePageBytes)
       continue;
     const int fd = dup(memory.fd());
-    EXPECT_NE(ErrorOf([&] { SharedMemory::Attach(fd, expected); }).find("expected"), std::string::npos)
+    EXPECT_NE(ErrorOf([&] { SharedMemory::Attach(fd, expected); }).find("expected"),
+              std::string::npos)
         << expected;
     EXPECT_FALSE(IsOpen(fd));  // Attach takes ownership even if it throws
   }
@@ -62,7 +66,8 @@ TEST(SharedMemory, AttachRefusesWhatCouldShrink) {
     ASSERT_GE(fd, 0);
     ASSERT_EQ(ftruncate(fd, 4096), 0);
     ASSERT_EQ(fcntl(fd, F_ADD_SEALS, seals), 0);
-    EXPECT_NE(ErrorOf([&] { SharedMemory::Attach(fd, 4096); }).find("not sealed"), std::string::npos)
+    EXPECT_NE(ErrorOf([&] { SharedMemory::Attach(fd, 4096); }).find("not sealed"),
+              std::string::npos)
         << seals;
   }
 }
@@ -70,7 +75,8 @@ TEST(SharedMemory, AttachRefusesWhatCouldShrink) {
 TEST(SharedMemory, AttachRefusesWhatIsNoMemoryFile) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
-  EXPECT_NE(ErrorOf([&] { SharedMemory::Attach(ends[0], 4096); }).find("not sealed"), std::string::npos);
+  EXPECT_NE(ErrorOf([&] { SharedMemory::Attach(ends[0], 4096); }).find("not sealed"),
+            std::string::npos);
   close(ends[1]);
   EXPECT_NE(ErrorOf([] { SharedMemory::Attach(-1, 4096); }).find("not open"), std::string::npos);
 }

@@ -17,7 +17,8 @@ namespace {
   throw Error("{} ended before {}: its own output says why; start it again", peer, before);
 }
 
-// The next message from the peer, which must be of this kind. passed: a descriptor that came with it.
+// The next message from the peer, which must be of this kind. passed: a descriptor that came with
+// it.
 Message Expect(const ControlChannel& channel, MessageKind kind, const char* what, int timeout_ms,
                Descriptor* passed) {
   Message message;
@@ -25,19 +26,21 @@ Message Expect(const ControlChannel& channel, MessageKind kind, const char* what
     case Received::kMessage:
       break;
     case Received::kTimeout:
-      throw Error("{} sent no {} in {} ms: it hangs or is still loading; see its output", channel.peer(),
-                  what, timeout_ms);
+      throw Error("{} sent no {} in {} ms: it hangs or is still loading; see its output",
+                  channel.peer(), what, timeout_ms);
     case Received::kEnded:
       ThrowEnded(channel.peer(), what);
     case Received::kForeign:
-      throw Error("{} does not speak this protocol: it is another program, or another build of this one",
-                  channel.peer());
+      throw Error(
+          "{} does not speak this protocol: it is another program, or another build of this one",
+          channel.peer());
   }
-  if (message.kind == MessageKind::kRefused) throw Error("{} refused: {}", channel.peer(), message.text);
+  if (message.kind == MessageKind::kRefused)
+    throw Error("{} refused: {}", channel.peer(), message.text);
   if (message.kind == MessageKind::kBye) ThrowEnded(channel.peer(), what);
   if (message.kind != kind) {
-    throw Error("{} sent message {} instead of its {}: the two programs are different builds", channel.peer(),
-                static_cast<uint32_t>(message.kind), what);
+    throw Error("{} sent message {} instead of its {}: the two programs are different builds",
+                channel.peer(), static_cast<uint32_t>(message.kind), what);
   }
   return message;
 }
@@ -58,25 +61,31 @@ const char* NameOf(WaitsHow waits) {
 std::string HelloDisagreement(const Hello& mine, const Hello& theirs, const std::string& peer) {
   if (theirs.magic != mine.magic || theirs.version != mine.version) {
     return fmt::format(
-        "{} has version {} of the control channel, this process version {}: start both from one build", peer,
-        theirs.version, mine.version);
+        "{} has version {} of the control channel, this process version {}: start both from one "
+        "build",
+        peer, theirs.version, mine.version);
   }
   if (theirs.plan_hash != mine.plan_hash) {
     return fmt::format(
-        "{} has Plan {:016x}, this process Plan {:016x}: the two processes were started with different "
+        "{} has Plan {:016x}, this process Plan {:016x}: the two processes were started with "
+        "different "
         "models or manifests",
         peer, theirs.plan_hash, mine.plan_hash);
   }
   if (theirs.memory_bytes != mine.memory_bytes) {
-    return fmt::format("{} expects {} bytes of shared memory, this process {}: start both from one build",
-                       peer, theirs.memory_bytes, mine.memory_bytes);
+    return fmt::format(
+        "{} expects {} bytes of shared memory, this process {}: start both from one build", peer,
+        theirs.memory_bytes, mine.memory_bytes);
   }
   // A process that takes a sleeping waiter for a spinning one never wakes it.
   if (theirs.waits != mine.peer_waits || theirs.peer_waits != mine.waits) {
     return fmt::format(
-        "{}: its threads {} while they wait, here they are taken to {}; ours {}, there they are taken to {}: "
-        "give --isolated to both processes or to neither (isolated = true in the manifest holds for both)",
-        peer, NameOf(theirs.waits), NameOf(mine.peer_waits), NameOf(mine.waits), NameOf(theirs.peer_waits));
+        "{}: its threads {} while they wait, here they are taken to {}; ours {}, there they are "
+        "taken to {}: "
+        "give --isolated to both processes or to neither (isolated = true in the manifest holds "
+        "for both)",
+        peer, NameOf(theirs.waits), NameOf(mine.peer_waits), NameOf(mine.waits),
+        NameOf(theirs.peer_waits));
   }
   return {};
 }
@@ -88,14 +97,17 @@ std::string HelloRefusal(const Hello& mine, const Hello& theirs) {
                        theirs.version);
   if (theirs.plan_hash != mine.plan_hash) {
     return fmt::format(
-        "another Plan than {:016x}: the two processes were started with different models or manifests",
+        "another Plan than {:016x}: the two processes were started with different models or "
+        "manifests",
         theirs.plan_hash);
   }
   if (theirs.memory_bytes != mine.memory_bytes)
-    return fmt::format("not {} bytes of shared memory: start both from one build", theirs.memory_bytes);
+    return fmt::format("not {} bytes of shared memory: start both from one build",
+                       theirs.memory_bytes);
   if (theirs.waits != mine.peer_waits || theirs.peer_waits != mine.waits) {
     return fmt::format(
-        "other threads spin or sleep while they wait: give --isolated to both processes or to neither "
+        "other threads spin or sleep while they wait: give --isolated to both processes or to "
+        "neither "
         "(isolated = true in the manifest holds for both)");
   }
   return {};
@@ -105,8 +117,8 @@ std::string HelloRefusal(const Hello& mine, const Hello& theirs) {
 
 void Hello::SetSocketName(const std::string& name) {
   if (name.size() >= sizeof(socket_name)) {
-    throw Error("socket name \"{}\": {} bytes, at most {} are allowed; shorten it in the manifest", name,
-                name.size(), sizeof(socket_name) - 1);
+    throw Error("socket name \"{}\": {} bytes, at most {} are allowed; shorten it in the manifest",
+                name, name.size(), sizeof(socket_name) - 1);
   }
   std::memset(socket_name, 0, sizeof(socket_name));
   std::memcpy(socket_name, name.data(), name.size());
@@ -129,7 +141,8 @@ std::string CheckHello(const Message& came, const Hello& mine, ControlChannel& c
   return HelloDisagreement(mine, theirs, channel.peer());
 }
 
-// One attempt of a connector. nullopt: the listener closed the connection before the hellos; *why says when.
+// One attempt of a connector. nullopt: the listener closed the connection before the hellos; *why
+// says when.
 std::optional<Hello> ControlChannel::TryHello(const Hello& mine, int timeout_ms, const LinkKey& key,
                                               std::string* why) {
   Message message;
@@ -138,20 +151,23 @@ std::optional<Hello> ControlChannel::TryHello(const Hello& mine, int timeout_ms,
       case Answer::kAnswer:
         return true;
       case Answer::kMessage:
-        if (message.kind == MessageKind::kRefused) throw Error("{} refused: {}", peer(), Text(message.text));
+        if (message.kind == MessageKind::kRefused)
+          throw Error("{} refused: {}", peer(), Text(message.text));
         break;
       case Answer::kTimeout:
         if (!why->empty()) return false;  // an earlier attempt gave a better reason
-        throw Error("{} sent no {} in {} ms: it hangs or is still loading; see its output", peer(), what,
-                    timeout_ms);
+        throw Error("{} sent no {} in {} ms: it hangs or is still loading; see its output", peer(),
+                    what, timeout_ms);
       case Answer::kEnded:
-        *why = fmt::format("{} ended before {}: its own output says why; start it again", peer(), what);
+        *why = fmt::format("{} ended before {}: its own output says why; start it again", peer(),
+                           what);
         return false;
       case Answer::kForeign:
         break;
     }
-    throw Error("{} does not speak this protocol: it is another program, or another build of this one",
-                peer());
+    throw Error(
+        "{} does not speak this protocol: it is another program, or another build of this one",
+        peer());
   };
   Prover prover(key, ConnectionKind::kShm);
   // If the peer is gone, its last message can still be read and says more than this call's errno.
@@ -164,11 +180,13 @@ std::optional<Hello> ControlChannel::TryHello(const Hello& mine, int timeout_ms,
   Mac proof;
   if (!answer(proof.data(), proof.size(), "its proof of the cluster's key")) {
     if (why->find("link.key") == std::string::npos)
-      *why += fmt::format(" (both processes need the same link.key, or neither has one; this one has {})",
-                          key.open() ? "none" : "one");
+      *why += fmt::format(
+          " (both processes need the same link.key, or neither has one; this one has {})",
+          key.open() ? "none" : "one");
     return std::nullopt;
   }
-  if (!prover.Believes(proof)) throw Error("{} does not know the cluster's key: it is an impostor", peer());
+  if (!prover.Believes(proof))
+    throw Error("{} does not know the cluster's key: it is an impostor", peer());
   Message hello;
   hello.hello = mine;
   prover.session().Seal(kConnectorHello, hello);
@@ -190,7 +208,8 @@ Hello ControlChannel::ExchangeHello(const Hello& mine, int timeout_ms, const Lin
   throw Error("{}", why);
 }
 
-ControlChannel ConnectHello(const std::string& name, const Hello& mine, int timeout_ms, const LinkKey& key) {
+ControlChannel ConnectHello(const std::string& name, const Hello& mine, int timeout_ms,
+                            const LinkKey& key) {
   const int64_t deadline_ns = DeadlineNs(timeout_ms);
   const auto left_ms = [&] { return timeout_ms < 0 ? kNoTimeout : LeftMs(deadline_ns); };
   RetryPause pause;
@@ -205,15 +224,18 @@ ControlChannel ConnectHello(const std::string& name, const Hello& mine, int time
 void ControlChannel::SendMemory(const SharedMemory& memory) {
   Message message;
   message.kind = MessageKind::kMemory;
-  if (!SendMessage(fd(), message, memory.fd())) ThrowEnded(peer(), "it was given the shared memory");
+  if (!SendMessage(fd(), message, memory.fd()))
+    ThrowEnded(peer(), "it was given the shared memory");
 }
 
 SharedMemory ControlChannel::ReceiveMemory(size_t expected_bytes, int timeout_ms) {
   Descriptor memory;
   Expect(*this, MessageKind::kMemory, "shared memory", timeout_ms, &memory);
   if (!memory) {
-    throw Error("{}: its shared memory's descriptor did not arrive: raise this process's limit of open files",
-                peer());
+    throw Error(
+        "{}: its shared memory's descriptor did not arrive: raise this process's limit of open "
+        "files",
+        peer());
   }
   return SharedMemory::Attach(memory.Take(), expected_bytes);
 }

@@ -32,7 +32,10 @@ Hello HelloOf(const std::string& socket, uint64_t plan_hash = 1, uint64_t memory
 
 struct Pair {
   explicit Pair(const std::string& channel_name = NewName())
-      : name(channel_name), listener(name), there(Connect(name, kLongMs)), here(listener.Accept(kLongMs)) {}
+      : name(channel_name),
+        listener(name),
+        there(Connect(name, kLongMs)),
+        here(listener.Accept(kLongMs)) {}
   std::string name;
   ControlListener listener;
   ControlChannel there;
@@ -41,13 +44,16 @@ struct Pair {
 
 // The results of the two ends' ExchangeHello.
 std::pair<std::string, std::string> Exchange(Pair& pair, const Hello& here, const Hello& there) {
-  auto other = std::async(std::launch::async,
-                          [&] { return ErrorOf([&] { pair.there.ExchangeHello(there, kLongMs); }); });
+  auto other = std::async(std::launch::async, [&] {
+    return ErrorOf([&] { pair.there.ExchangeHello(there, kLongMs); });
+  });
   const std::string mine = ErrorOf([&] { pair.here.ExchangeHello(here, kLongMs); });
   return {mine, other.get()};
 }
 
-bool Has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool Has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 TEST(ControlChannel, SetsUpBothEnds) {
   Pair pair;
@@ -71,7 +77,8 @@ TEST(ControlChannel, SetsUpBothEnds) {
 
 TEST(ControlChannel, AnotherPlanIsAnErrorOnBothEndsAndTheConnectorIsNotToldTheListeners) {
   Pair pair;
-  const auto [here, there] = Exchange(pair, HelloOf("weight0", 0xaaaa1), HelloOf("attention0", 0xbbbb2));
+  const auto [here, there] =
+      Exchange(pair, HelloOf("weight0", 0xaaaa1), HelloOf("attention0", 0xbbbb2));
   for (const std::string& error : {here, there}) {
     EXPECT_TRUE(Has(error, "00000000000bbbb2")) << error;
     EXPECT_TRUE(Has(error, "different models or manifests")) << error;
@@ -88,11 +95,13 @@ TEST(ControlChannel, AnotherVersionOrSizeOfMemoryIsAnError) {
     newer.version = kHelloVersion + 1;
     const auto [here, there] = Exchange(pair, HelloOf("weight0"), newer);
     EXPECT_TRUE(Has(here, fmt::format("has version {}", kHelloVersion + 1))) << here;
-    EXPECT_TRUE(Has(there, fmt::format("another version of the control channel than {}", kHelloVersion + 1)))
+    EXPECT_TRUE(Has(
+        there, fmt::format("another version of the control channel than {}", kHelloVersion + 1)))
         << there;
   }
   Pair pair;
-  const auto [here, there] = Exchange(pair, HelloOf("weight0", 1, 4096), HelloOf("attention0", 1, 8192));
+  const auto [here, there] =
+      Exchange(pair, HelloOf("weight0", 1, 4096), HelloOf("attention0", 1, 8192));
   EXPECT_TRUE(Has(here, "expects 8192 bytes of shared memory, this process 4096")) << here;
   EXPECT_TRUE(Has(there, "refused: not 8192 bytes of shared memory")) << there;
 }
@@ -107,13 +116,14 @@ TEST(ControlChannel, ALateOrEndedOrConfusedPeerIsAnError) {
   Pair pair;
   EXPECT_TRUE(Has(ErrorOf([&] { pair.here.WaitReady(1); }), "sent no \"ready\" in 1 ms"));
   pair.there.Ready();
-  EXPECT_TRUE(Has(ErrorOf([&] { pair.here.ReceiveMemory(1, kLongMs); }), "instead of its shared memory"));
+  EXPECT_TRUE(
+      Has(ErrorOf([&] { pair.here.ReceiveMemory(1, kLongMs); }), "instead of its shared memory"));
   pair.there.Bye();
   EXPECT_TRUE(Has(ErrorOf([&] { pair.here.WaitReady(kLongMs); }), "ended before"));
   pair.there = ControlChannel();
   EXPECT_TRUE(Has(ErrorOf([&] { pair.here.WaitReady(kLongMs); }), "ended before"));
-  EXPECT_TRUE(
-      Has(ErrorOf([&] { pair.here.SendMemory(SharedMemory::Create(1, "larder test")); }), "ended before"));
+  EXPECT_TRUE(Has(ErrorOf([&] { pair.here.SendMemory(SharedMemory::Create(1, "larder test")); }),
+                  "ended before"));
   pair.here.Ready();  // these two never fail
   pair.here.Bye();
 }
@@ -135,11 +145,14 @@ TEST(ControlChannel, OnePeerTooManyIsRefusedAndToldWhy) {
   Pair pair;
   for (int i = 0; i < 3; ++i) {
     ControlChannel second = Connect(pair.name, kLongMs);
-    const std::string error = ErrorOf([&] { second.ExchangeHello(HelloOf("attention0"), kLongMs); });
-    EXPECT_TRUE(Has(error, fmt::format("refused: it already has its 1 peer (pid {})", getpid()))) << error;
+    const std::string error =
+        ErrorOf([&] { second.ExchangeHello(HelloOf("attention0"), kLongMs); });
+    EXPECT_TRUE(Has(error, fmt::format("refused: it already has its 1 peer (pid {})", getpid())))
+        << error;
   }
   EXPECT_TRUE(Has(ErrorOf([&] { pair.listener.Accept(0); }), "all of its 1 peers have connected"));
-  const auto [here, there] = Exchange(pair, HelloOf("weight0"), HelloOf("attention0"));  // the first is well
+  // the first is well
+  const auto [here, there] = Exchange(pair, HelloOf("weight0"), HelloOf("attention0"));
   EXPECT_EQ(here + there, "no errorno error");
 }
 
@@ -266,8 +279,8 @@ TEST(PeerMonitor, TwoThatHaveNothingToSayKeepEachOtherQuietUnderLoad) {
   EXPECT_EQ(reports, 0);
 }
 
-// The thread that makes a monitor is the first of a pool and is pinned. The monitor's thread must not share
-// its core if there is another.
+// The thread that makes a monitor is the first of a pool and is pinned. The monitor's thread must
+// not share its core if there is another.
 TEST(PeerMonitor, RunsWhereTheProcessMayNotWhereItsMakerIsPinned) {
   cpu_set_t before, one, watch;
   ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);

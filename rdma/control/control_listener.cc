@@ -34,10 +34,12 @@ Descriptor NewSocket(const std::string& name) {
   return fd;
 }
 
-// The kernel does not protect abstract names, so each end checks the other's user. Root is always trusted.
+// The kernel does not protect abstract names, so each end checks the other's user. Root is always
+// trusted.
 bool Trusted(const ucred& peer) { return peer.uid == geteuid() || peer.uid == 0; }
 
-// A hint for a user who looks among abstract names because the units' folder belongs to another user.
+// A hint for a user who looks among abstract names because the units' folder belongs to another
+// user.
 const char* UnitHasIt(const std::string& name) {
   struct stat found = {};
   const std::string file = std::string(kRuntimeFolder) + "/" + FileOfName(name);
@@ -79,16 +81,18 @@ struct ControlListener::State {
       std::this_thread::sleep_for(kAcceptPause);  // no descriptors: the listener stays readable
     std::string who;
     if (one_too_many && Admit(one_too_many, &who).empty()) {
-      SendRefusal(one_too_many.get(),
-                  fmt::format("it already has its {} peer{} (pid {}); stop that first, or give this run "
-                              "a name of its own",
-                              peers, peers == 1 ? "" : "s", fmt::join(accepted, ", ")));
+      SendRefusal(
+          one_too_many.get(),
+          fmt::format("it already has its {} peer{} (pid {}); stop that first, or give this run "
+                      "a name of its own",
+                      peers, peers == 1 ? "" : "s", fmt::join(accepted, ", ")));
     }
     return FdWatch::kUntilReadable;
   }
 };
 
-ControlListener::ControlListener(std::string name, size_t peers) : state_(std::make_unique<State>()) {
+ControlListener::ControlListener(std::string name, size_t peers)
+    : state_(std::make_unique<State>()) {
   if (peers == 0) throw Error("control channel {}: a listener without peers", name);
   state_->peers = peers;
   state_->listener = LocalListener("control channel", name, SOCK_SEQPACKET, kBacklog);
@@ -105,11 +109,14 @@ ControlChannel ControlListener::Accept(int timeout_ms) {
   for (;;) {
     if (!WaitReadable(state.listener.fd(), timeout_ms)) {
       if (state.peers == kAnyPeers) {
-        throw Error("control channel {}: no process connected in {} ms: start the other socket's process too",
-                    state.name, timeout_ms);
+        throw Error(
+            "control channel {}: no process connected in {} ms: start the other socket's process "
+            "too",
+            state.name, timeout_ms);
       }
       throw Error(
-          "control channel {}: {} of {} peers connected in {} ms: start the other socket's process too",
+          "control channel {}: {} of {} peers connected in {} ms: start the other socket's process "
+          "too",
           state.name, state.accepted.size(), state.peers, timeout_ms);
     }
     Descriptor fd = state.AcceptOne();
@@ -132,8 +139,8 @@ LinkGate::Setup ShmGateSetup(const std::string& what, const LinkKey& key) {
   return setup;
 }
 
-// The guest has proven that it knows the key, if there is one. Returns false if it was refused; it was then
-// told why.
+// The guest has proven that it knows the key, if there is one. Returns false if it was refused; it
+// was then told why.
 bool AnswerGuest(const Guest& guest, const Hello& mine, uint64_t session, ControlChannel& channel,
                  Hello* theirs, std::string* why) {
   Message came, answer;
@@ -141,7 +148,8 @@ bool AnswerGuest(const Guest& guest, const Hello& mine, uint64_t session, Contro
   std::string refusal;
   *why = CheckHello(came, mine, channel, &refusal);
   *theirs = came.hello;
-  if (refusal.empty() && session != 0 && came.hello.session != session) *why = refusal = kOtherSession;
+  if (refusal.empty() && session != 0 && came.hello.session != session)
+    *why = refusal = kOtherSession;
   if (!refusal.empty()) {
     SendRefusal(channel.fd(), refusal);
     return false;
@@ -165,11 +173,14 @@ ControlChannel ControlListener::AcceptHello(const Hello& mine, int timeout_ms, c
   for (std::string last;;) {
     std::optional<Guest> guest = gate.Next(deadline_ns);
     if (!guest) {
-      if (gate.stopped()) throw Error("{}: stopped{}{}", what, last.empty() ? "" : "; last: ", last);
+      if (gate.stopped())
+        throw Error("{}: stopped{}{}", what, last.empty() ? "" : "; last: ", last);
       if (!last.empty()) throw Error("{}: {}", what, last);
-      throw Error("{}: no process of this cluster connected in {} ms{}: start the other socket's process too",
-                  what, timeout_ms,
-                  gate.last().empty() ? "" : fmt::format(" (last refused: {})", gate.last()));
+      throw Error(
+          "{}: no process of this cluster connected in {} ms{}: start the other socket's process "
+          "too",
+          what, timeout_ms,
+          gate.last().empty() ? "" : fmt::format(" (last refused: {})", gate.last()));
     }
     if (HasLeft(guest->connection.get())) continue;
     const ucred peer = PeerOf(guest->connection.get());
@@ -224,8 +235,10 @@ ControlChannel Connect(const std::string& name, int timeout_ms) {
     if (connect(fd.get(), address.get(), address.bytes) == 0) {
       const ucred peer = PeerOf(fd.get());
       if (!Trusted(peer)) {
-        throw Error("control channel {}: pid {} has it, of user {}, not {}: start both processes as one user",
-                    name, peer.pid, peer.uid, geteuid());
+        throw Error(
+            "control channel {}: pid {} has it, of user {}, not {}: start both processes as one "
+            "user",
+            name, peer.pid, peer.uid, geteuid());
       }
       return ControlChannel(std::move(fd), name, peer.pid, /*listens=*/false);
     }
@@ -235,7 +248,8 @@ ControlChannel Connect(const std::string& name, int timeout_ms) {
     }
     if (LeftMs(deadline_ns) == 0) {
       throw Error(
-          "control channel {}: no process listens there after {} ms: start the process of the socket that "
+          "control channel {}: no process listens there after {} ms: start the process of the "
+          "socket that "
           "has this name, from the same manifest, on this server{}",
           name, timeout_ms, address.path.empty() ? UnitHasIt(name) : "");
     }

@@ -17,9 +17,13 @@
 namespace larder::rdma::inline control {
 namespace {
 
-std::string Unique(const std::string& name) { return fmt::format("larder/test-{}/{}", getpid(), name); }
+std::string Unique(const std::string& name) {
+  return fmt::format("larder/test-{}/{}", getpid(), name);
+}
 
-bool Says(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool Says(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 size_t FilesIn(const std::string& folder) {
   using Files = std::filesystem::directory_iterator;
@@ -55,7 +59,8 @@ TEST(ControlListener, WhatACrashLeftIsNotInUse) {
   });
   WaitFor(child);
   EXPECT_EQ(FilesIn(folder.path()), 2) << "a socket and its lock";
-  EXPECT_TRUE(Says(ErrorOf([&] { Connect(name, 20); }), "no process listens")) << "a file without a listener";
+  EXPECT_TRUE(Says(ErrorOf([&] { Connect(name, 20); }), "no process listens"))
+      << "a file without a listener";
   ControlListener listener(name);
   ControlChannel there = Connect(name, kLongMs);
   EXPECT_EQ(listener.Accept(kLongMs).peer_pid(), getpid());

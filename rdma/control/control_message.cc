@@ -27,7 +27,8 @@ void SendRefusal(int fd, std::string_view why) {
 
 bool SendBytes(int fd, const void* bytes, size_t count) {
   for (;;) {
-    if (send(fd, bytes, count, MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(count)) return true;
+    if (send(fd, bytes, count, MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(count))
+      return true;
     if (errno != EINTR) return false;
   }
 }
@@ -90,8 +91,9 @@ Answer ReceiveAnswer(int fd, void* answer, size_t count, Message* message, int t
 }
 
 Received ReceiveMessage(int fd, Message* message, Descriptor* passed, int timeout_ms) {
-  // At most twice: a peer that closed while a message of ours was unread causes one ECONNRESET before the
-  // messages that it sent, and its last message (why it refused) is the one that matters.
+  // At most twice: a peer that closed while a message of ours was unread causes one ECONNRESET
+  // before the messages that it sent, and its last message (why it refused) is the one that
+  // matters.
   for (int attempt = 0; attempt < 2;) {
     if (!WaitReadable(fd, timeout_ms)) return Received::kTimeout;
     iovec part = {message, sizeof(*message)};
@@ -107,13 +109,15 @@ Received ReceiveMessage(int fd, Message* message, Descriptor* passed, int timeou
       continue;
     }
     if (bytes == 0) return Received::kEnded;
-    for (cmsghdr* item = CMSG_FIRSTHDR(&header); item != nullptr; item = CMSG_NXTHDR(&header, item)) {
+    for (cmsghdr* item = CMSG_FIRSTHDR(&header); item != nullptr;
+         item = CMSG_NXTHDR(&header, item)) {
       if (item->cmsg_level != SOL_SOCKET || item->cmsg_type != SCM_RIGHTS) continue;
       int received_fd = -1;  // the buffer has room for one; the kernel closes what does not fit
       std::memcpy(&received_fd, CMSG_DATA(item), sizeof(int));
       *passed = Descriptor(received_fd);
     }
-    const bool ours = bytes == sizeof(*message) && (header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == 0 &&
+    const bool ours = bytes == sizeof(*message) &&
+                      (header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == 0 &&
                       message->magic == kHelloMagic;
     message->text[sizeof(message->text) - 1] = 0;
     return ours ? Received::kMessage : Received::kForeign;

@@ -1,5 +1,5 @@
-// The messages of a control channel, and functions that send and receive them. A message is one packet; all
-// have the same size. Used by control_*.cc and peer_monitor.cc only.
+// The messages of a control channel, and functions that send and receive them. A message is one
+// packet; all have the same size. Used by control_*.cc and peer_monitor.cc only.
 #pragma once
 
 #include <cstddef>
@@ -29,19 +29,22 @@ struct Message {
   uint32_t reserved = 0;
   Hello hello;
   char text[160] = {};          // zero-terminated
-  uint8_t mac[kMacBytes] = {};  // hellos: MAC of all before it by the session's key (rdma/proof/link_proof.h)
+  uint8_t mac[kMacBytes] = {};  // hellos: MAC of all before it by the session's key
+                                // (rdma/proof/link_proof.h)
 
   void SetText(std::string_view what);  // cuts a text that is too long
 };
 static_assert(sizeof(Message) == 320 && std::is_trivially_copyable_v<Message>);
 
-// Sends one message, with a descriptor if passed_fd is not -1. Returns false if the peer is gone (errno).
+// Sends one message, with a descriptor if passed_fd is not -1. Returns false if the peer is gone
+// (errno).
 bool SendMessage(int fd, const Message& message, int passed_fd = -1);
 void SendRefusal(int fd, std::string_view why);
 bool SendBytes(int fd, const void* bytes, size_t count);  // a packet that is not a Message
 
 // The gate of a control channel, and its answer to a guest (control_listener.cc).
-inline constexpr const char* kOtherSession = "it has given up that attempt to connect and begun another";
+inline constexpr const char* kOtherSession =
+    "it has given up that attempt to connect and begun another";
 LinkGate::Setup ShmGateSetup(const std::string& what, const LinkKey& key);
 bool AnswerGuest(const Guest& guest, const Hello& mine, uint64_t session, ControlChannel& channel,
                  Hello* theirs, std::string* why);
@@ -52,11 +55,12 @@ enum class Received {
   kEnded,    // the peer's end is closed
   kForeign,  // a packet that Larder does not send
 };
-// Waits up to timeout_ms (kNoTimeout: for ever) for one message. passed: gets a descriptor that came with it.
+// Waits up to timeout_ms (kNoTimeout: for ever) for one message. passed: gets a descriptor that
+// came with it.
 Received ReceiveMessage(int fd, Message* message, Descriptor* passed, int timeout_ms);
 
-// Receives a packet of `count` bytes that is not a Message: a part of the proof, which comes before the first
-// message. kMessage: a Message came instead (a refusal); kForeign: neither came.
+// Receives a packet of `count` bytes that is not a Message: a part of the proof, which comes before
+// the first message. kMessage: a Message came instead (a refusal); kForeign: neither came.
 enum class Answer { kAnswer, kMessage, kTimeout, kEnded, kForeign };
 Answer ReceiveAnswer(int fd, void* answer, size_t count, Message* message, int timeout_ms);
 

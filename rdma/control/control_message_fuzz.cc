@@ -1,6 +1,7 @@
-// What another process of this server may send over a control channel: packets of arbitrary bytes and sizes,
-// with all kinds of descriptors. An input is a list of packets: how each is sent, its size (2 bytes), its
-// bytes. For a packet that is a message with some bytes changed, the input has only those bytes.
+// What another process of this server may send over a control channel: packets of arbitrary bytes
+// and sizes, with all kinds of descriptors. An input is a list of packets: how each is sent, its
+// size (2 bytes), its bytes. For a packet that is a message with some bytes changed, the input has
+// only those bytes.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -41,8 +42,8 @@ int DescriptorToPass(uint8_t how) {
   return -1;
 }
 
-// Sends all packets of the input from the other end. A packet that does not fit the socket's buffer is left
-// out.
+// Sends all packets of the input from the other end. A packet that does not fit the socket's buffer
+// is left out.
 void SendAll(int fd, const uint8_t* data, size_t size) {
   while (size >= 3) {
     const uint8_t how = data[0];
@@ -58,8 +59,8 @@ void SendAll(int fd, const uint8_t* data, size_t size) {
       send(fd, packet.data(), packet.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     } else {  // pairs of a place and a byte
       for (size_t i = 0; i + 3 <= bytes; i += 3)
-        reinterpret_cast<uint8_t*>(&message)[(data[i] | size_t{data[i + 1]} << 8) % sizeof(message)] =
-            data[i + 2];
+        reinterpret_cast<uint8_t*>(
+            &message)[(data[i] | size_t{data[i + 1]} << 8) % sizeof(message)] = data[i + 2];
       SendMessage(fd, message, DescriptorToPass(how));
     }
     data += bytes, size -= bytes;
@@ -112,7 +113,8 @@ void Check(const uint8_t* data, size_t size) {
       const Received what = ReceiveMessage(channel.fd(), &message, &passed, 1000);
       LARDER_CHECK(what != Received::kTimeout, "the end is seen");
       if (what == Received::kEnded) break;
-      LARDER_CHECK(std::memchr(message.text, 0, sizeof(message.text)) != nullptr, "text ends with a zero");
+      LARDER_CHECK(std::memchr(message.text, 0, sizeof(message.text)) != nullptr,
+                   "text ends with a zero");
     }
   } catch (const Error& error) {
     CheckText(error.what());

@@ -23,8 +23,9 @@ void SetSayPeerLost(SayPeerLost say) { say_peer_lost.store(say); }
 PeerLostHandler StopWhenPeerIsLost(const ControlChannel& channel) {
   return [name = channel.peer_name(), peer = channel.peer()](pid_t, PeerEnd how) {
     if (how == PeerEnd::kGoodbye) return;
-    const std::string reason =
-        how == PeerEnd::kSilent ? fmt::format("has not answered for {:.1f} s", kSilenceMs * 1e-3) : "is gone";
+    const std::string reason = how == PeerEnd::kSilent
+                                   ? fmt::format("has not answered for {:.1f} s", kSilenceMs * 1e-3)
+                                   : "is gone";
     const std::string line = fmt::format("{} {}; stopping", peer, reason);
     if (const SayPeerLost say = say_peer_lost.load()) {
       say(name, reason, line);
@@ -64,8 +65,8 @@ std::optional<PeerEnd> PeerMonitor::Read() {
 }
 
 std::optional<int> PeerMonitor::Watch() {
-  // Time counts as the peer's silence only if this thread woke when it meant to. A process that was itself
-  // stopped, alone or with its virtual machine, does not blame the peer.
+  // Time counts as the peer's silence only if this thread woke when it meant to. A process that was
+  // itself stopped, alone or with its virtual machine, does not blame the peer.
   const int64_t now_ns = NowNs();
   silent_ns_ += std::min(now_ns - std::exchange(woken_ns_, now_ns), 2 * kAliveEveryMs * kMsNs);
   std::optional<PeerEnd> end = Read();

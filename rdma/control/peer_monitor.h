@@ -1,9 +1,9 @@
-// PeerMonitor: a thread that sleeps in poll() on a ControlChannel, from WaitReady() until the end; both ends
-// have one. If the peer ends, on purpose (Bye) or not (the kernel closes its socket, however the process
-// died), the monitor reports it within milliseconds. If the peer's signs of life stop (SIGSTOP, a debugger, a
-// machine that swaps heavily), it reports it within two seconds. The data path, which may be spinning on a
-// flag that will never come, is not involved; so a data path that hangs in a living process is not noticed
-// here.
+// PeerMonitor: a thread that sleeps in poll() on a ControlChannel, from WaitReady() until the end;
+// both ends have one. If the peer ends, on purpose (Bye) or not (the kernel closes its socket,
+// however the process died), the monitor reports it within milliseconds. If the peer's signs of
+// life stop (SIGSTOP, a debugger, a machine that swaps heavily), it reports it within two seconds.
+// The data path, which may be spinning on a flag that will never come, is not involved; so a data
+// path that hangs in a living process is not noticed here.
 #pragma once
 
 #include <sys/types.h>
@@ -21,9 +21,9 @@ namespace larder::rdma::inline control {
 
 inline constexpr int kPeerLostExitCode = 75;  // EX_TEMPFAIL: start both processes again
 
-// Each end sends a sign of life four times per second. On 2 cores a sleeping thread of normal priority woke
-// at most 7 ms late on a quiet machine, 0.06 s beside 8 busy threads and 0.9 s beside 128, so a peer is given
-// two seconds.
+// Each end sends a sign of life four times per second. On 2 cores a sleeping thread of normal
+// priority woke at most 7 ms late on a quiet machine, 0.06 s beside 8 busy threads and 0.9 s beside
+// 128, so a peer is given two seconds.
 inline constexpr int kAliveEveryMs = 250;
 inline constexpr int kSilenceMs = 2000;
 
@@ -36,20 +36,23 @@ enum class PeerEnd {
 // Called at most once, on the monitor's thread.
 using PeerLostHandler = std::function<void(pid_t pid, PeerEnd how)>;
 
-// What a program does when its peer is lost. After a goodbye it does nothing. Otherwise it prints "larder:
-// error: socket NAME (pid N) is gone; stopping", or "... has not answered for 2.0 s; stopping", and calls
-// _exit(75), without destructors, since other threads still spin.
+// What a program does when its peer is lost. After a goodbye it does nothing. Otherwise it prints
+// "larder: error: socket NAME (pid N) is gone; stopping", or "... has not answered for 2.0 s;
+// stopping", and calls _exit(75), without destructors, since other threads still spin.
 PeerLostHandler StopWhenPeerIsLost(const ControlChannel& channel);
-// Replaces the printing; set at most once, before the first monitor. The function may not wait for a lock
-// that another thread holds. peer: the socket's name; line: the text without "larder: error: " and line end.
-using SayPeerLost = void (*)(const std::string& peer, const std::string& reason, const std::string& line);
+// Replaces the printing; set at most once, before the first monitor. The function may not wait for
+// a lock that another thread holds. peer: the socket's name; line: the text without "larder: error:
+// " and line end.
+using SayPeerLost = void (*)(const std::string& peer, const std::string& reason,
+                             const std::string& line);
 void SetSayPeerLost(SayPeerLost say);
 
 class PeerMonitor {
  public:
-  // The channel must outlive the monitor, and from now on only the monitor reads from it. on_lost must not
-  // destroy the monitor.
-  explicit PeerMonitor(ControlChannel& channel) : PeerMonitor(channel, StopWhenPeerIsLost(channel)) {}
+  // The channel must outlive the monitor, and from now on only the monitor reads from it. on_lost
+  // must not destroy the monitor.
+  explicit PeerMonitor(ControlChannel& channel)
+      : PeerMonitor(channel, StopWhenPeerIsLost(channel)) {}
   PeerMonitor(ControlChannel& channel, PeerLostHandler on_lost);
   PeerMonitor(const PeerMonitor&) = delete;
   PeerMonitor& operator=(const PeerMonitor&) = delete;

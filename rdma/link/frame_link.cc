@@ -23,7 +23,8 @@ namespace {
 
 constexpr int kFirstRetryMs = 20, kLongestRetryMs = 500;  // also between servers
 
-// A text for the detail of a kLinkDown fault: "no sign of life for more than 2 s: it is stopped ...".
+// A text for the detail of a kLinkDown fault: "no sign of life for more than 2 s: it is stopped
+// ...".
 const char* LinkDownText(uint32_t detail) {
   if (detail >= VerbsFaultDetail(0)) {
     return ibv_wc_status_str(static_cast<ibv_wc_status>(detail - VerbsFaultDetail(0)));
@@ -34,11 +35,13 @@ const char* LinkDownText(uint32_t detail) {
     case LinkDown::kClosed:
       return "its connection closed: it ended or crashed";
     case LinkDown::kSilent:
-      return "no sign of life for more than 2 s: it is stopped or powered off, or the network between is cut";
+      return "no sign of life for more than 2 s: it is stopped or powered off, or the network "
+             "between is cut";
     case LinkDown::kNetwork:
       return "the network or the device reported an error";
     case LinkDown::kDataLost:
-      return "the connection of its frames is lost (nothing is acknowledged for more than 2 s) though it "
+      return "the connection of its frames is lost (nothing is acknowledged for more than 2 s) "
+             "though it "
              "lives: check the firewall and the cables between";
     case LinkDown::kUnknown:
       break;
@@ -84,8 +87,9 @@ FrameLink::FrameLink(Transport transport, const LinkShape& shape, MadeLink<OneEn
 std::string FrameLink::FaultText() const {
   const sync::Fault raised = fault();
   if (!raised) return {};
-  const std::string detail = raised.code == sync::FaultCode::kLinkDown ? LinkDownText(raised.detail)
-                                                                       : fmt::format("{}", raised.detail);
+  const std::string detail = raised.code == sync::FaultCode::kLinkDown
+                                 ? LinkDownText(raised.detail)
+                                 : fmt::format("{}", raised.detail);
   return fmt::format("{}: {}: {}", peer_, sync::FaultName(raised.code), detail);
 }
 
@@ -100,7 +104,8 @@ struct LinkListener::State {
 LinkListener::LinkListener(const LinkEndpoint& endpoint) : state_(std::make_unique<State>()) {
   state_->endpoint = endpoint;
   if (!state_->stop)
-    throw Error("{}: no eventfd: {}: raise the limit of open files", What(endpoint), std::strerror(errno));
+    throw Error("{}: no eventfd: {}: raise the limit of open files", What(endpoint),
+                std::strerror(errno));
   if (endpoint.transport == Transport::kSharedMemory) {
     state_->shm = std::make_unique<ControlListener>(ShmName(endpoint), kAnyPeers);
     return;
@@ -120,7 +125,8 @@ int LinkListener::port() const { return state_->tcp ? PortOf(state_->tcp) : 0; }
 
 void LinkListener::Stop() { eventfd_write(state_->stop.get(), 1); }
 
-FrameLink LinkListener::Accept(const LinkShape& shape, const LinkIdentity& identity, int timeout_ms) {
+FrameLink LinkListener::Accept(const LinkShape& shape, const LinkIdentity& identity,
+                               int timeout_ms) {
   const LinkEndpoint& endpoint = state_->endpoint;
   const Transport transport = endpoint.transport;
   if (transport == Transport::kSharedMemory)
@@ -134,8 +140,8 @@ FrameLink LinkListener::Accept(const LinkShape& shape, const LinkIdentity& ident
   return {transport, shape, AcceptTcpLink(door, endpoint, shape, mine, deadline_ns)};
 }
 
-FrameLink ConnectLink(const LinkEndpoint& endpoint, const LinkShape& shape, const LinkIdentity& identity,
-                      int timeout_ms) {
+FrameLink ConnectLink(const LinkEndpoint& endpoint, const LinkShape& shape,
+                      const LinkIdentity& identity, int timeout_ms) {
   const Transport transport = endpoint.transport;
   if (transport == Transport::kSharedMemory)
     return {transport, shape, ConnectShm(endpoint, shape, identity, timeout_ms)};
@@ -157,7 +163,8 @@ FrameLink ConnectLink(const LinkEndpoint& endpoint, const LinkShape& shape, cons
     if (!over || why.empty()) why = now;
     if (over) {
       throw Error(
-          "{}: {} after {} ms: start that socket's process on its server, or check host and port in the "
+          "{}: {} after {} ms: start that socket's process on its server, or check host and port "
+          "in the "
           "manifest and the firewall",
           What(endpoint), why, timeout_ms);
     }

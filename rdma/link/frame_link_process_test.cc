@@ -1,6 +1,6 @@
-// TCP links between processes: what one sees when the other is killed or stopped, and across two network
-// namespaces, whose link is then cut. Forked before this process has a thread; ThreadSanitizer does not
-// follow a fork.
+// TCP links between processes: what one sees when the other is killed or stopped, and across two
+// network namespaces, whose link is then cut. Forked before this process has a thread;
+// ThreadSanitizer does not follow a fork.
 #include <gtest/gtest.h>
 #include <linux/capability.h>
 #include <netinet/in.h>
@@ -55,8 +55,8 @@ class FrameLinkProcess : public testing::Test {
   void SetUp() override { LARDER_SKIP_UNDER_TSAN(); }
 };
 
-// A sender that does what it is told after 50 frames, and a receiver that waits for more. Returns what the
-// receiver saw.
+// A sender that does what it is told after 50 frames, and a receiver that waits for more. Returns
+// what the receiver saw.
 sync::Fault AfterTheSender(int signal, const WaitPolicy& policy) {
   LinkListener listener(Endpoint("127.0.0.1", 0));
   const int port = listener.port();
@@ -71,7 +71,8 @@ sync::Fault AfterTheSender(int signal, const WaitPolicy& policy) {
   kill(child, signal);
   const int64_t start_ns = NowNs();
   EXPECT_FALSE(link.WaitReceive(policy));
-  std::printf("  %.2f s after signal %d: %s\n", SecondsSince(start_ns), signal, link.FaultText().c_str());
+  std::printf("  %.2f s after signal %d: %s\n", SecondsSince(start_ns), signal,
+              link.FaultText().c_str());
   kill(child, SIGKILL);
   ExitStatus(child);
   return link.fault();
@@ -105,15 +106,16 @@ TEST_F(FrameLinkProcess, AStoppedOrKilledReceiverIsAFault) {
     SendFrames(link, 0, 50);
     EXPECT_FALSE(link.fault());
     kill(child, signal);
-    while (link.WaitSend(kSleepAtOnce)) link.EndSend();  // until the ring is full, then until the fault
+    while (link.WaitSend(kSleepAtOnce))
+      link.EndSend();  // until the ring is full, then until the fault
     EXPECT_EQ(link.fault().code, FaultCode::kLinkDown) << signal;
     kill(child, SIGKILL);
     ExitStatus(child);
   }
 }
 
-// Both ends of a link in this process, which may not register their rings. Returns whether the connector's
-// Error says so.
+// Both ends of a link in this process, which may not register their rings. Returns whether the
+// connector's Error says so.
 int RefusalSays(const std::string& expected) {
   LinkEndpoint endpoint = Endpoint(RdmaAddress(), 0);
   endpoint.transport = Transport::kVerbs;
@@ -152,8 +154,8 @@ TEST_F(FrameLinkProcess, VerbsSaysHowToRaiseTheLimitOfLockedMemory) {
   EXPECT_EQ(ExitStatus(Fork(WithoutLockableMemory)), 0);
 }
 
-// A control group in which a process may have one object on each device: its protection domain, and no
-// region.
+// A control group in which a process may have one object on each device: its protection domain, and
+// no region.
 const std::string kRdmaGroup = "/sys/fs/cgroup/larder-link-test";
 bool MakeRdmaGroup() {
   std::ofstream("/sys/fs/cgroup/cgroup.subtree_control") << "+rdma";
@@ -171,7 +173,8 @@ bool MakeRdmaGroup() {
 
 TEST_F(FrameLinkProcess, VerbsSaysThatTheDeviceRefusedTheRegistration) {
   if (RdmaAddress().empty()) GTEST_SKIP() << "no RDMA device with an IPv4 address on this machine";
-  if (!MakeRdmaGroup()) GTEST_SKIP() << "no control group of RDMA can be made here (cgroup 2, root)";
+  if (!MakeRdmaGroup())
+    GTEST_SKIP() << "no control group of RDMA can be made here (cgroup 2, root)";
   EXPECT_EQ(ExitStatus(Fork([] {
               std::ofstream group(kRdmaGroup + "/cgroup.procs");
               group << getpid();
@@ -182,7 +185,9 @@ TEST_F(FrameLinkProcess, VerbsSaysThatTheDeviceRefusedTheRegistration) {
   rmdir(kRdmaGroup.c_str());
 }
 
-bool Run(const std::string& command) { return std::system((command + " 2>/dev/null >&2").c_str()) == 0; }
+bool Run(const std::string& command) {
+  return std::system((command + " 2>/dev/null >&2").c_str()) == 0;
+}
 
 // Gives this process its own namespaces, as root or by a user namespace.
 bool OwnNetwork() {
@@ -200,7 +205,8 @@ constexpr int kCannot = 77;
 // The faults of the network between two namespaces, and what both ends must report.
 enum class Fate {
   kCable,     // cut: no packet comes and nothing closes
-  kBusyData,  // the second connection's packets are lost, while there are frames to send; the first one lives
+  kBusyData,  // the second connection's packets are lost, while there are frames to send; the first
+              // one lives
   kIdleData,  // the same, while there are no frames
 };
 
@@ -211,14 +217,16 @@ bool LoseConnection(int fd) {
   if (getsockname(fd, reinterpret_cast<sockaddr*>(&here), &bytes) != 0) return false;
   if (getpeername(fd, reinterpret_cast<sockaddr*>(&there), &bytes) != 0) return false;
   const int to = ntohs(there.sin_port), from = ntohs(here.sin_port);
-  return Run(fmt::format(
-      "nft 'table inet t {{ chain o {{ type filter hook output priority 0; tcp sport {} tcp dport {} "
-      "drop; }}; chain i {{ type filter hook input priority 0; tcp sport {} tcp dport {} drop; }}; }}'",
-      from, to, to, from));
+  return Run(
+      fmt::format("nft 'table inet t {{ chain o {{ type filter hook output priority 0; tcp sport "
+                  "{} tcp dport {} "
+                  "drop; }}; chain i {{ type filter hook input priority 0; tcp sport {} tcp dport "
+                  "{} drop; }}; }}'",
+                  from, to, to, from));
 }
 
-// In a namespace of its own, with address 10.77.0.1 on v0; the other end of the cable, v1, is in the child's,
-// with 10.77.0.2.
+// In a namespace of its own, with address 10.77.0.1 on v0; the other end of the cable, v1, is in
+// the child's, with 10.77.0.2.
 int TwoNamespaces(Fate fate) {
   int ready[2], go[2];
   if (!OwnNetwork() || pipe(ready) != 0 || pipe(go) != 0) return kCannot;
@@ -238,15 +246,17 @@ int TwoNamespaces(Fate fate) {
         link.EndSend(0);
       }
     }
-    if (fate != Fate::kCable && link.fault().detail != static_cast<uint32_t>(LinkDown::kDataLost)) return 5;
+    if (fate != Fate::kCable && link.fault().detail != static_cast<uint32_t>(LinkDown::kDataLost))
+      return 5;
     return link.fault().code == FaultCode::kLinkDown ? 0 : 3;
   });
   close(ready[1]);
   const bool wired =
       read(ready[0], &byte, 1) == 1 &&
-      Run(fmt::format("ip link add v0 type veth peer name v1 netns {} && ip addr add 10.77.0.1/24 dev v0 && "
-                      "ip link set v0 up",
-                      child));
+      Run(fmt::format(
+          "ip link add v0 type veth peer name v1 netns {} && ip addr add 10.77.0.1/24 dev v0 && "
+          "ip link set v0 up",
+          child));
   if (!wired) {
     kill(child, SIGKILL);
     ExitStatus(child);
@@ -268,14 +278,16 @@ int TwoNamespaces(Fate fate) {
     link.EndReceive();
     ++received;
   }
-  std::printf("  %s, after %u frames more: %s\n", link.peer().c_str(), received, link.FaultText().c_str());
+  std::printf("  %s, after %u frames more: %s\n", link.peer().c_str(), received,
+              link.FaultText().c_str());
   if (link.fault().code != FaultCode::kLinkDown) return 2;
   return ExitStatus(child);
 }
 
 TEST_F(FrameLinkProcess, TwoNetworkNamespacesAndACutCable) {
   const int status = ExitStatus(Fork([] { return TwoNamespaces(Fate::kCable); }));
-  if (status == kCannot) GTEST_SKIP() << "no network namespaces here (root or user namespaces, iproute2)";
+  if (status == kCannot)
+    GTEST_SKIP() << "no network namespaces here (root or user namespaces, iproute2)";
   EXPECT_EQ(status, 0);
 }
 
@@ -288,8 +300,8 @@ TEST_F(FrameLinkProcess, TwoNetworkNamespacesAndALostDataConnection) {
   }
 }
 
-// TCP_USER_TIMEOUT would also detect a lost connection, but it would end this one: like a stage that
-// computes, its receiver reads nothing for longer than that, and its window is closed.
+// TCP_USER_TIMEOUT would also detect a lost connection, but it would end this one: like a stage
+// that computes, its receiver reads nothing for longer than that, and its window is closed.
 TEST_F(FrameLinkProcess, AReceiverThatLivesAndDoesNotReadIsNoFault) {
   constexpr LinkShape kLarge = {size_t{2} << 20, 6};
   LinkListener listener(Endpoint("127.0.0.1", 0));

@@ -1,5 +1,5 @@
-// The conformance suite over FrameLinks of every transport, made as a program makes them, and tests of their
-// set-up and loss.
+// The conformance suite over FrameLinks of every transport, made as a program makes them, and tests
+// of their set-up and loss.
 #include "rdma/link/frame_link.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +28,8 @@ using sync::FaultCode;
 using sync::kSleepAtOnce;
 using sync::WaitPolicy;
 
-// An address for tests of verbs; empty: there is no device. (Soft-RoCE does not work on the loopback device.)
+// An address for tests of verbs; empty: there is no device. (Soft-RoCE does not work on the
+// loopback device.)
 const std::string& RdmaHost() {
   static const std::string host = RdmaAddress();
   return host;
@@ -42,7 +43,9 @@ LinkEndpoint Endpoint(Transport transport) {
   endpoint.host = transport == Transport::kVerbs ? RdmaHost() : "127.0.0.1";
   return endpoint;
 }
-LinkIdentity Identity(const char* name, uint64_t plan_hash = 42) { return {plan_hash, name, "test"}; }
+LinkIdentity Identity(const char* name, uint64_t plan_hash = 42) {
+  return {plan_hash, name, "test"};
+}
 LinkIdentity Keyed(LinkIdentity identity, const std::shared_ptr<const LinkKey>& key) {
   identity.key = key;
   return identity;
@@ -60,7 +63,8 @@ Ends Join(LinkListener& listener, LinkEndpoint endpoint, const LinkShape& shape,
   FrameLink receiver = listener.Accept(shape, Keyed(Identity("to"), key), kLongMs);
   return {connecting.get(), std::move(receiver)};
 }
-Ends Join(Transport transport, const LinkShape& shape, const std::shared_ptr<const LinkKey>& key = {}) {
+Ends Join(Transport transport, const LinkShape& shape,
+          const std::shared_ptr<const LinkKey>& key = {}) {
   const LinkEndpoint endpoint = Endpoint(transport);
   LinkListener listener(endpoint);
   return Join(listener, endpoint, shape, key);
@@ -111,7 +115,8 @@ class FrameLinkOf : public testing::TestWithParam<Transport> {
   }
 };
 INSTANTIATE_TEST_SUITE_P(Transports, FrameLinkOf,
-                         testing::Values(Transport::kSharedMemory, Transport::kTcp, Transport::kVerbs),
+                         testing::Values(Transport::kSharedMemory, Transport::kTcp,
+                                         Transport::kVerbs),
                          [](const auto& transport) {
                            return transport.param == Transport::kSharedMemory ? "Shm"
                                   : transport.param == Transport::kTcp        ? "Tcp"
@@ -138,11 +143,12 @@ TEST_P(FrameLinkOf, AConnectorOfAnotherSessionIsRefusedAndTheListenerGoesOn) {
     identity.session = session;
     return identity;
   };
-  auto accepting = std::async(std::launch::async,
-                              [&] { return listener.Accept(shape, of_session(Identity("to"), 2), kLongMs); });
+  auto accepting = std::async(std::launch::async, [&] {
+    return listener.Accept(shape, of_session(Identity("to"), 2), kLongMs);
+  });
   for (const uint64_t session : {uint64_t{1}, uint64_t{0}, uint64_t{3}}) {
-    const std::string error =
-        ErrorOf([&] { ConnectLink(endpoint, shape, of_session(Identity("from"), session), kLongMs); });
+    const std::string error = ErrorOf(
+        [&] { ConnectLink(endpoint, shape, of_session(Identity("from"), session), kLongMs); });
     EXPECT_TRUE(Contains(error, "begun another")) << session << ": " << error;
   }
   {
@@ -153,7 +159,8 @@ TEST_P(FrameLinkOf, AConnectorOfAnotherSessionIsRefusedAndTheListenerGoesOn) {
     EXPECT_FALSE(receiver.fault());
   }
   // A listener without a session accepts any, and knows which one it got.
-  auto any = std::async(std::launch::async, [&] { return listener.Accept(shape, Identity("to"), kLongMs); });
+  auto any = std::async(std::launch::async,
+                        [&] { return listener.Accept(shape, Identity("to"), kLongMs); });
   const FrameLink sender = ConnectLink(endpoint, shape, of_session(Identity("from"), 7), kLongMs);
   EXPECT_EQ(any.get().session(), 7u);
 }
@@ -169,21 +176,23 @@ std::pair<std::string, std::string> Disagree(Transport transport, const LinkIden
   });
   // The shortest time in which this machine reaches that line.
   std::string there;
-  for (int ms = says.empty() ? kLongMs : 100; ms <= kLongMs && (there.empty() || !Contains(there, says));
-       ms *= 3)
+  for (int ms = says.empty() ? kLongMs : 100;
+       ms <= kLongMs && (there.empty() || !Contains(there, says)); ms *= 3)
     there = ErrorOf([&] { ConnectLink(endpoint, {64, 2}, from, ms); });
-  EXPECT_EQ(accepting.wait_for(std::chrono::seconds(0)), std::future_status::timeout);  // it goes on
+  // it goes on
+  EXPECT_EQ(accepting.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
   listener.Stop();
   return {accepting.get(), there};
 }
 
 TEST_P(FrameLinkOf, AnotherPlanIsOneLineAtBothEndsAndTheConnectorIsNotToldTheListeners) {
   for (const auto& key : {std::shared_ptr<const LinkKey>(), Key(7)}) {
-    const auto [here, there] =
-        Disagree(GetParam(), Keyed(Identity("from", 0xaaaa), key), Keyed(Identity("to", 0xbbbb), key));
+    const auto [here, there] = Disagree(GetParam(), Keyed(Identity("from", 0xaaaa), key),
+                                        Keyed(Identity("to", 0xbbbb), key));
     for (const std::string& line : {here, there}) {
       EXPECT_TRUE(Contains(line, "aaaa")) << line;
-      EXPECT_TRUE(Contains(line, "different models or manifests") || Contains(line, "same model, manifest"))
+      EXPECT_TRUE(Contains(line, "different models or manifests") ||
+                  Contains(line, "same model, manifest"))
           << line;
     }
     EXPECT_TRUE(Contains(here, "bbbb")) << here;
@@ -191,15 +200,17 @@ TEST_P(FrameLinkOf, AnotherPlanIsOneLineAtBothEndsAndTheConnectorIsNotToldTheLis
   }
 }
 
-// A different key, or a key at only one end: no link is made, and the connector's line says which case it is.
+// A different key, or a key at only one end: no link is made, and the connector's line says which
+// case it is.
 TEST_P(FrameLinkOf, OnlyWhoHasTheKeyIsJoined) {
   const std::shared_ptr<const LinkKey> none;
   for (const auto& [from, to] :
        {std::pair(Key(1), Key(2)), std::pair(none, Key(2)), std::pair(Key(1), none)}) {
     const auto [here, there] =
         Disagree(GetParam(), Keyed(Identity("from"), from), Keyed(Identity("to"), to), "link.key");
-    EXPECT_TRUE(Contains(there, from ? "which this process has one" : "which this process has none") ||
-                Contains(there, from ? "this one has one" : "this one has none"))
+    EXPECT_TRUE(
+        Contains(there, from ? "which this process has one" : "which this process has none") ||
+        Contains(there, from ? "this one has one" : "this one has none"))
         << there;
     EXPECT_TRUE(Contains(there, "link.key")) << there;
   }
@@ -227,7 +238,8 @@ TEST_P(FrameLinkOf, ConnectorsThatGiveUpInTheSetUpKeepNobodyOut) {
   std::atomic<bool> stopped = false;
   auto accepting = std::async(std::launch::async, [&] {
     for (;;) {
-      const std::string error = ErrorOf([&] { listener.Accept(shape, Identity("to"), kNoTimeout); });
+      const std::string error =
+          ErrorOf([&] { listener.Accept(shape, Identity("to"), kNoTimeout); });
       if (error != "no error") return stopped ? std::string("stopped") : error;
     }
   });
@@ -302,7 +314,8 @@ TEST_P(FrameLinkOf, ASenderNeverWaitsInEndSend) {
   }
 }
 
-// More than the connection takes at once, while the receiver reads: helper thread and sender take turns.
+// More than the connection takes at once, while the receiver reads: helper thread and sender take
+// turns.
 TEST_P(FrameLinkOf, LargeFramesStress) {
   constexpr size_t kBytes = 300'001;
   const uint32_t frames = GetParam() == Transport::kVerbs ? 20 : 200;
@@ -312,14 +325,14 @@ TEST_P(FrameLinkOf, LargeFramesStress) {
   sender.join();
 }
 
-// A peer that sends its hello, gets the region and then does nothing, like a process that is stopped there.
-// (The test takes the seconds that a listener waits for it.)
+// A peer that sends its hello, gets the region and then does nothing, like a process that is
+// stopped there. (The test takes the seconds that a listener waits for it.)
 TEST(FrameLinkShm, AConnectorThatStopsInTheSetUpDoesNotHoldTheListener) {
   const LinkEndpoint endpoint = Endpoint(Transport::kSharedMemory);
   const LinkShape shape{64, 2};
   LinkListener listener(endpoint);
-  auto accepting =
-      std::async(std::launch::async, [&] { return listener.Accept(shape, Identity("to"), 3 * kLongMs); });
+  auto accepting = std::async(std::launch::async,
+                              [&] { return listener.Accept(shape, Identity("to"), 3 * kLongMs); });
   Hello hello;
   hello.plan_hash = Identity("stopped").plan_hash;
   hello.memory_bytes = ShmLink::RegionBytes(shape);
@@ -339,8 +352,14 @@ TEST(FrameLink, ImpossibleNamesAndShapesAreErrors) {
                          ConnectLink(endpoint, {64, 1}, {1, name, "test"}, 10);
                        }),
                        "at most 63"));
-  EXPECT_TRUE(Contains(ErrorOf([&] { ConnectLink(endpoint, {64, 1}, {1, "a", name}, 10); }), "at most 63"));
-  EXPECT_TRUE(Contains(ErrorOf([&] { ConnectLink(endpoint, {0, 1}, Identity("a"), 10); }), "expected 1.."));
+  EXPECT_TRUE(Contains(ErrorOf([&] {
+                         ConnectLink(endpoint, {64, 1}, {1, "a", name}, 10);
+                       }),
+                       "at most 63"));
+  EXPECT_TRUE(Contains(ErrorOf([&] {
+                         ConnectLink(endpoint, {0, 1}, Identity("a"), 10);
+                       }),
+                       "expected 1.."));
 }
 
 TEST(FrameLink, WithoutADeviceVerbsNamesTheAlternative) {
@@ -405,9 +424,11 @@ size_t WrongFrames(Ends& ends, uint32_t frames) {
   return wrong;
 }
 
-constexpr const char* kOneDevice = "fewer than two RDMA devices with an IPv4 address on this machine";
+constexpr const char* kOneDevice =
+    "fewer than two RDMA devices with an IPv4 address on this machine";
 
-// Both devices at once; the control connections of both use one address, which need not belong to either.
+// Both devices at once; the control connections of both use one address, which need not belong to
+// either.
 TEST(FrameLinkVerbs, EachLinkGoesOverTheDeviceThatItsEndsName) {
   if (RdmaHost().empty() || Devices().size() < 2) GTEST_SKIP() << kOneDevice;
   std::vector<Ends> links;
@@ -418,8 +439,10 @@ TEST(FrameLinkVerbs, EachLinkGoesOverTheDeviceThatItsEndsName) {
     LinkListener listener(endpoint);
     links.push_back(Join(listener, endpoint, {5000, 3}));
     for (const FrameLink* end : {&links.back().sender, &links.back().receiver}) {
-      EXPECT_TRUE(Contains(end->description(), device + " port 1, RoCE v2, GID ")) << end->description();
-      EXPECT_TRUE(Contains(end->description(), " ::ffff:" + RdmaAddress(device) + ",")) << end->description();
+      EXPECT_TRUE(Contains(end->description(), device + " port 1, RoCE v2, GID "))
+          << end->description();
+      EXPECT_TRUE(Contains(end->description(), " ::ffff:" + RdmaAddress(device) + ","))
+          << end->description();
     }
     std::cout << "  " << links.back().sender.description() << "\n";
   }
@@ -431,7 +454,8 @@ TEST(FrameLinkVerbs, TheGidIndexChoosesTheAddress) {
   LinkEndpoint endpoint = Endpoint(Transport::kVerbs);
   endpoint.device = Devices().at(0);
   const std::string address = "::ffff:" + RdmaAddress(endpoint.device);
-  // the message about an impossible one lists what there is: "0: fe80::... (RoCE v2), 1: ::ffff:10.7.0.1
+  // the message about an impossible one lists what there is: "0: fe80::... (RoCE v2), 1:
+  // ::ffff:10.7.0.1
   // (...)"
   endpoint.gid_index = 200;
   const std::string line = ErrorOf([&] { LinkListener listener(endpoint); });
@@ -518,8 +542,12 @@ TEST(FrameLinkVerbs, AnMtuThatThePortDoesNotTakeIsOneLine) {
     good.mtu = active;
     LinkListener listener(good);
     endpoint.port = static_cast<uint16_t>(listener.port());
-    std::thread accepting([&] { ErrorOf([&] { listener.Accept({64, 2}, Identity("to"), 1500); }); });
-    const std::string connecting = ErrorOf([&] { ConnectLink(endpoint, {64, 2}, Identity("from"), 1000); });
+    std::thread accepting([&] {
+      ErrorOf([&] { listener.Accept({64, 2}, Identity("to"), 1500); });
+    });
+    const std::string connecting = ErrorOf([&] {
+      ConnectLink(endpoint, {64, 2}, Identity("from"), 1000);
+    });
     accepting.join();
     EXPECT_TRUE(Contains(connecting, says)) << connecting;
     ++refused;

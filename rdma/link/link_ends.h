@@ -1,5 +1,6 @@
-// One class per transport with what a FrameLink owns: the link and everything that lives as long as it. The
-// members' order matters: the monitor is last, so it is destroyed before the link that it watches.
+// One class per transport with what a FrameLink owns: the link and everything that lives as long as
+// it. The members' order matters: the monitor is last, so it is destroyed before the link that it
+// watches.
 #pragma once
 
 #include <memory>
@@ -18,7 +19,8 @@ namespace larder::rdma::inline link {
 
 class ShmEnd {
  public:
-  ShmEnd(ControlChannel the_channel, SharedMemory the_memory, const LinkShape& shape, LinkSide side);
+  ShmEnd(ControlChannel the_channel, SharedMemory the_memory, const LinkShape& shape,
+         LinkSide side);
   ~ShmEnd();  // says goodbye
   void Fail(sync::FaultCode code, uint32_t detail) { link.Fail(code, detail); }
   sync::Fault fault() const { return link.fault(); }
@@ -32,7 +34,8 @@ class ShmEnd {
 class TcpEnd {
  public:
   TcpEnd(Descriptor control, Descriptor data, const LinkShape& shape, LinkSide side)
-      : link(std::move(data), shape, side, signal), monitor(std::move(control), signal, link.fd()) {}
+      : link(std::move(data), shape, side, signal),
+        monitor(std::move(control), signal, link.fd()) {}
   void Fail(sync::FaultCode code, uint32_t detail) { signal.Raise(code, detail); }
   sync::Fault fault() const { return signal.Read(); }
 

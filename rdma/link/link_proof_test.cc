@@ -1,5 +1,5 @@
-// The proof that two ends know one key, and cases that must fail: replayed, reflected and changed bytes, a
-// listener without the key. The listener is a LinkListener, the other side raw bytes.
+// The proof that two ends know one key, and cases that must fail: replayed, reflected and changed
+// bytes, a listener without the key. The listener is a LinkListener, the other side raw bytes.
 #include "rdma/proof/link_proof.h"
 
 #include <fcntl.h>
@@ -81,8 +81,9 @@ TEST_F(LinkKeyFile, SixtyFourDigitsThatOnlyItsOwnerReads) {
   EXPECT_EQ(key->data()[1], 0x11);
   EXPECT_EQ(key->data()[16], 0xff);
   EXPECT_FALSE(key->open());
-  for (const std::string& wrong : {std::string(), digits.substr(1), digits + "0", "x" + digits.substr(1),
-                                   digits.substr(0, 32) + " " + digits.substr(32), std::string(5000, 'a')}) {
+  for (const std::string& wrong :
+       {std::string(), digits.substr(1), digits + "0", "x" + digits.substr(1),
+        digits.substr(0, 32) + " " + digits.substr(32), std::string(5000, 'a')}) {
     EXPECT_TRUE(Contains(Load(wrong), "expected 64 hexadecimal digits")) << wrong;
   }
   EXPECT_TRUE(Contains(Load(std::string(64, '0')), "not a secret"));
@@ -94,11 +95,13 @@ TEST_F(LinkKeyFile, SixtyFourDigitsThatOnlyItsOwnerReads) {
   }
   EXPECT_EQ(Load("\n", 0600, true), "no error");  // the unit's default: this server has no key
   EXPECT_EQ(LinkKey::Load(path_, /*credential=*/true), nullptr);
-  EXPECT_TRUE(Contains(ErrorOf([] { LinkKey::Load("/nowhere/link.key"); }), "openssl rand -hex 32"));
+  EXPECT_TRUE(
+      Contains(ErrorOf([] { LinkKey::Load("/nowhere/link.key"); }), "openssl rand -hex 32"));
   EXPECT_TRUE(Contains(ErrorOf([] { LinkKey::Load("/tmp", true); }), "is not a file"));
 }
 
-// A listener with a key, to which raw connections talk one at a time, until a right connector ends the test.
+// A listener with a key, to which raw connections talk one at a time, until a right connector ends
+// the test.
 class LinkProofOf : public testing::TestWithParam<Transport> {
  protected:
   LinkProofOf() {
@@ -114,7 +117,8 @@ class LinkProofOf : public testing::TestWithParam<Transport> {
   // The listener is alive, has admitted no peer so far, and admits the right one.
   ~LinkProofOf() override {
     EXPECT_EQ(accepting_.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
-    const FrameLink right = ConnectLink(endpoint_, {64, 2}, {42, "from", "test", 0, Key(7)}, kLongMs);
+    const FrameLink right =
+        ConnectLink(endpoint_, {64, 2}, {42, "from", "test", 0, Key(7)}, kLongMs);
     const FrameLink accepted = accepting_.get();
     EXPECT_FALSE(accepted.fault());
   }
@@ -155,8 +159,11 @@ class LinkProofOf : public testing::TestWithParam<Transport> {
   std::unique_ptr<LinkListener> listener_;
   std::future<FrameLink> accepting_;
 };
-INSTANTIATE_TEST_SUITE_P(Transports, LinkProofOf, testing::Values(Transport::kSharedMemory, Transport::kTcp),
-                         [](const auto& transport) { return std::string(TransportName(transport.param)); });
+INSTANTIATE_TEST_SUITE_P(Transports, LinkProofOf,
+                         testing::Values(Transport::kSharedMemory, Transport::kTcp),
+                         [](const auto& transport) {
+                           return std::string(TransportName(transport.param));
+                         });
 
 TEST_P(LinkProofOf, WithoutTheKeyAConnectorHearsANonceAndNothingMore) {
   const std::shared_ptr<const LinkKey> other = Key(8);
@@ -181,7 +188,7 @@ TEST_P(LinkProofOf, ReplayedBytesOfAGoodConnectorDoNothing) {
     ASSERT_TRUE(Say(fd, &prover.greeting(), sizeof(Greeting)) && Hear(fd, challenge));
     ASSERT_EQ(prover.Meet(challenge), "");
     ASSERT_TRUE(Say(fd, prover.proof().data(), kMacBytes) && Hear(fd, proof));  // it was right,
-    EXPECT_TRUE(prover.Believes(proof));                                        // and leaves before its hello
+    EXPECT_TRUE(prover.Believes(proof));  // and leaves before its hello
   }
   const Descriptor fd = ConnectRaw(endpoint_);
   Challenge challenge;
@@ -192,7 +199,8 @@ TEST_P(LinkProofOf, ReplayedBytesOfAGoodConnectorDoNothing) {
   EXPECT_EQ(Rest(fd), 0u);
 }
 
-// The listener's own proof, obtained by a peer that plays both parts at once, is not a connector's proof.
+// The listener's own proof, obtained by a peer that plays both parts at once, is not a connector's
+// proof.
 TEST_P(LinkProofOf, AReflectedChallengeDoesNothing) {
   const Descriptor one = ConnectRaw(endpoint_), other = ConnectRaw(endpoint_);
   Greeting greeting;
@@ -232,8 +240,8 @@ TEST_P(LinkProofOf, ASecondConnectionAloneDoesNothing) {
   EXPECT_EQ(Rest(fd), 0u);
 }
 
-// A stranger that listens at the right address without the key, and sends arbitrary bytes: it gets a nonce
-// and a proof for its own nonce, never a hello.
+// A stranger that listens at the right address without the key, and sends arbitrary bytes: it gets
+// a nonce and a proof for its own nonce, never a hello.
 TEST(LinkProof, AListenerWithoutTheKeyLearnsNothing) {
   LinkEndpoint endpoint;
   endpoint.transport = Transport::kTcp;
@@ -258,7 +266,8 @@ TEST(LinkProof, AListenerWithoutTheKeyLearnsNothing) {
     if (!ReceiveAll(fd, &greeting, sizeof(greeting), deadline_ns)) continue;
     // A made-up challenge, or the connector's own nonce back; then its own proof back.
     Challenge challenge;
-    if (came % 2 == 0) std::copy(std::begin(greeting.nonce), std::end(greeting.nonce), challenge.nonce);
+    if (came % 2 == 0)
+      std::copy(std::begin(greeting.nonce), std::end(greeting.nonce), challenge.nonce);
     SendAll(fd, &challenge, sizeof(challenge), deadline_ns);
     if (!ReceiveAll(fd, proof.data(), proof.size(), deadline_ns)) continue;
     SendAll(fd, proof.data(), proof.size(), deadline_ns);

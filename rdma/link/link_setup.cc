@@ -17,8 +17,8 @@ namespace {
 template <size_t kSize>
 void SetName(char (&field)[kSize], const char* what, const std::string& name) {
   if (name.size() >= kSize) {
-    throw Error("{} name \"{}\": {} bytes, at most {} are allowed; shorten it in the manifest", what, name,
-                name.size(), kSize - 1);
+    throw Error("{} name \"{}\": {} bytes, at most {} are allowed; shorten it in the manifest",
+                what, name, name.size(), kSize - 1);
   }
   SetText(field, name);
 }
@@ -30,12 +30,14 @@ ConnectionKind KindOf(const LinkEndpoint& endpoint) {
 }  // namespace
 
 std::string What(const LinkEndpoint& endpoint) {
-  if (endpoint.transport == Transport::kSharedMemory) return fmt::format("link to socket {}", endpoint.name);
-  return fmt::format("link to socket {} at {}:{}", endpoint.name, endpoint.host.empty() ? "*" : endpoint.host,
-                     endpoint.port);
+  if (endpoint.transport == Transport::kSharedMemory)
+    return fmt::format("link to socket {}", endpoint.name);
+  return fmt::format("link to socket {} at {}:{}", endpoint.name,
+                     endpoint.host.empty() ? "*" : endpoint.host, endpoint.port);
 }
 
-WireHello MakeHello(const LinkEndpoint& endpoint, const LinkShape& shape, const LinkIdentity& identity) {
+WireHello MakeHello(const LinkEndpoint& endpoint, const LinkShape& shape,
+                    const LinkIdentity& identity) {
   shape.Check();
   WireHello hello;
   hello.transport = static_cast<uint32_t>(endpoint.transport);
@@ -53,7 +55,8 @@ std::optional<Handshake> ConnectControl(const LinkEndpoint& endpoint, const Wire
   Handshake made;
   made.control = TryConnectTcp(endpoint.host, endpoint.port, endpoint.own_host, deadline_ns, why);
   if (!made.control) return std::nullopt;
-  // A failure before the listener's proof may be caused by a stranger, so the connector tries again.
+  // A failure before the listener's proof may be caused by a stranger, so the connector tries
+  // again.
   const auto failed = [&](std::string reason) {
     *why = std::move(reason);
     return std::nullopt;
@@ -63,9 +66,10 @@ std::optional<Handshake> ConnectControl(const LinkEndpoint& endpoint, const Wire
   // The listener may be busy, for example loading its weights, so there is no shorter deadline.
   if (!SendAll(made.control, &prover.greeting(), sizeof(Greeting), deadline_ns) ||
       !ReceiveAll(made.control, &challenge, sizeof(challenge), deadline_ns)) {
-    return failed(LeftMs(deadline_ns) == 0 ? "it took the connection and sent no answer"
-                                           : "it closed the connection (it may be another build, or may not "
-                                             "expect this server: its log says)");
+    return failed(LeftMs(deadline_ns) == 0
+                      ? "it took the connection and sent no answer"
+                      : "it closed the connection (it may be another build, or may not "
+                        "expect this server: its log says)");
   }
   if (const std::string wrong = prover.Meet(challenge); !wrong.empty())
     return failed("cannot connect to what answers there: " + wrong);
@@ -93,7 +97,8 @@ std::optional<Handshake> ConnectControl(const LinkEndpoint& endpoint, const Wire
   if (const std::string disagreement = Disagreement(mine, made.theirs); !disagreement.empty())
     throw Error("{}: {}", What(endpoint), disagreement);
   if (made.theirs.kind != HelloKind::kAccepted)
-    throw Error("{}: it does not answer as a listener: install one build on all servers", What(endpoint));
+    throw Error("{}: it does not answer as a listener: install one build on all servers",
+                What(endpoint));
   made.peer = fmt::format("socket {} ({})", Text(made.theirs.name), PeerAddress(made.control));
   return made;
 }
@@ -130,9 +135,11 @@ Handshake AcceptControl(const Door& door, const LinkEndpoint& endpoint, const Wi
         throw Error("{}: stopped{}{}", What(endpoint), last.empty() ? "" : "; last: ", last);
       if (!last.empty()) throw Error("{}: {}", What(endpoint), last);
       throw Error(
-          "{}: no socket of this cluster connected in time{}: start the socket that sends to it, or check "
+          "{}: no socket of this cluster connected in time{}: start the socket that sends to it, "
+          "or check "
           "its manifest and the firewall",
-          What(endpoint), gate.last().empty() ? "" : fmt::format(" (last refused: {})", gate.last()));
+          What(endpoint),
+          gate.last().empty() ? "" : fmt::format(" (last refused: {})", gate.last()));
     }
     Handshake made;
     made.control = std::move(guest->connection);
@@ -148,7 +155,8 @@ Handshake AcceptControl(const Door& door, const LinkEndpoint& endpoint, const Wi
     std::string refusal = Refusal(mine, made.theirs);
     if (!refusal.empty()) {
       last = Disagreement(mine, made.theirs);
-      WarnOfLink(LinkWarning::kDisagreement, fmt::format("{}: {}: {}", What(endpoint), made.peer, last));
+      WarnOfLink(LinkWarning::kDisagreement,
+                 fmt::format("{}: {}: {}", What(endpoint), made.peer, last));
     } else if (made.theirs.kind != HelloKind::kControl) {
       continue;
     } else if (mine.session != 0 && made.theirs.session != mine.session) {

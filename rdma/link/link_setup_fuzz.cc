@@ -1,8 +1,9 @@
-// A peer in the set-up of a link over TCP. What it sends to a listener, or answers to a connector, leads to
-// an agreed link or to an Error of one line, or is ignored. An input has a byte for the side and one for how
-// far the peer gets: a stranger, which sends arbitrary bytes at once, or a peer that proves that it knows the
-// key (here that of links without one) and then sends a hello. For the hello the input has places and new
-// bytes of a right one, which is sealed like the right one. The rest of the input is sent after it.
+// A peer in the set-up of a link over TCP. What it sends to a listener, or answers to a connector,
+// leads to an agreed link or to an Error of one line, or is ignored. An input has a byte for the
+// side and one for how far the peer gets: a stranger, which sends arbitrary bytes at once, or a
+// peer that proves that it knows the key (here that of links without one) and then sends a hello.
+// For the hello the input has places and new bytes of a right one, which is sealed like the right
+// one. The rest of the input is sent after it.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -43,7 +44,8 @@ constexpr uint8_t kStranger = 0x80;
 bool IsStranger(std::string_view input) { return input.empty() || (input[0] & kStranger) != 0; }
 
 // A right hello with some bytes changed, sealed, followed by the rest of the input.
-std::string Hello(std::string_view input, HelloKind kind, const SessionKey& session, std::string_view label) {
+std::string Hello(std::string_view input, HelloKind kind, const SessionKey& session,
+                  std::string_view label) {
   const auto how = static_cast<uint8_t>(input[0]);
   input.remove_prefix(1);
   WireHello hello = MakeHello(Endpoint(1), kShape, kTheirs);
@@ -59,14 +61,16 @@ std::string Hello(std::string_view input, HelloKind kind, const SessionKey& sess
 
 void CheckLine(const char* line) {
   LARDER_CHECK(*line != '\0');
-  for (; *line != '\0'; ++line) LARDER_CHECK(*line >= 0x20 && *line < 0x7f, "a line of printable text");
+  for (; *line != '\0'; ++line)
+    LARDER_CHECK(*line >= 0x20 && *line < 0x7f, "a line of printable text");
 }
 
 // Any failure ends it; the listener then has gone on.
 void VisitListener(int port, std::string_view input) {
   const int64_t deadline_ns = DeadlineNs(1000);
   std::string why;
-  const Descriptor socket = TryConnectTcp("127.0.0.1", static_cast<uint16_t>(port), "", deadline_ns, &why);
+  const Descriptor socket =
+      TryConnectTcp("127.0.0.1", static_cast<uint16_t>(port), "", deadline_ns, &why);
   LARDER_CHECK(bool(socket), "{}", why);
   if (IsStranger(input)) {
     SendAll(socket, input.data(), input.size(), deadline_ns);
@@ -77,7 +81,8 @@ void VisitListener(int port, std::string_view input) {
   Challenge challenge;
   Mac proof;
   if (!SendAll(socket, &prover.greeting(), sizeof(Greeting), deadline_ns) ||
-      !ReceiveAll(socket, &challenge, sizeof(challenge), deadline_ns) || !prover.Meet(challenge).empty() ||
+      !ReceiveAll(socket, &challenge, sizeof(challenge), deadline_ns) ||
+      !prover.Meet(challenge).empty() ||
       !SendAll(socket, prover.proof().data(), kMacBytes, deadline_ns) ||
       !ReceiveAll(socket, proof.data(), kMacBytes, deadline_ns)) {
     return;
@@ -114,7 +119,8 @@ class Answerer {
     for (;;) {
       pollfd watched = {listener_.get(), POLLIN, 0};
       poll(&watched, 1, 1000);
-      const Descriptor connection(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      const Descriptor connection(
+          accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
       if (!connection) continue;
       const std::string* what = input.exchange(nullptr);  // the second connection gets no answer
       if (what == nullptr) continue;
@@ -131,7 +137,8 @@ class Answerer {
       SendAll(connection, what.data(), what.size(), deadline_ns);
       return;
     }
-    if (greeting.kind == ConnectionKind::kData) return;  // on a busy machine: from the previous input
+    if (greeting.kind == ConnectionKind::kData)
+      return;  // on a busy machine: from the previous input
     Verifier verifier;
     Mac proof;
     WireHello hello;

@@ -12,7 +12,9 @@
 namespace larder::rdma::inline link {
 
 struct LinkTesting {
-  static int DataFd(FrameLink& link) { return std::get<std::unique_ptr<TcpEnd>>(link.end_)->link.fd(); }
+  static int DataFd(FrameLink& link) {
+    return std::get<std::unique_ptr<TcpEnd>>(link.end_)->link.fd();
+  }
   // Called for both ends, before the first frame.
   static void StartAt(FrameLink& link, uint32_t sequence) {
     if (auto* tcp = std::get_if<std::unique_ptr<TcpEnd>>(&link.end_))

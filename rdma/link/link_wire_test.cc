@@ -42,11 +42,13 @@ TEST(LinkWire, EqualHellosAgreeAndEachDifferenceIsNamed) {
   };
   EXPECT_NE(with([](auto& h) { h.plan_hash = 6; }).find("same model"), std::string::npos);
   EXPECT_NE(with([](auto& h) { h.version = 9; }).find("version"), std::string::npos);
-  EXPECT_NE(with([](auto& h) { h.frame_bytes = 99; }).find("4 slots of 100 bytes, socket b 4 of 99"),
-            std::string::npos);
+  EXPECT_NE(
+      with([](auto& h) { h.frame_bytes = 99; }).find("4 slots of 100 bytes, socket b 4 of 99"),
+      std::string::npos);
   EXPECT_NE(with([](auto& h) { h.slots = 3; }).find("3 of 100"), std::string::npos);
   EXPECT_NE(with([](auto& h) { h.transport = 2; }).find("transport"), std::string::npos);
-  EXPECT_NE(with([](auto& h) { SetText(h.cluster, "other"); }).find("\"other\""), std::string::npos);
+  EXPECT_NE(with([](auto& h) { SetText(h.cluster, "other"); }).find("\"other\""),
+            std::string::npos);
 }
 
 TEST(LinkWire, TextsWithoutAnEndOrWithControlBytesAreHarmless) {
@@ -163,7 +165,8 @@ TEST(LinkMonitor, SilenceIsAFaultAndLifeIsNot) {
   Wire wire;
   LinkMonitor monitor(std::move(wire.theirs), wire.fault);
   const int64_t start_ns = NowNs();
-  while (SecondsSince(start_ns) < 1.2 * LinkMonitor::kSilentMs / 1000) {  // beats for longer than that
+  // beats for longer than that
+  while (SecondsSince(start_ns) < 1.2 * LinkMonitor::kSilentMs / 1000) {
     wire.Write(WireBeat{});
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
@@ -185,7 +188,8 @@ TEST(LinkMonitor, AnythingButBeatsIsAFault) {
   EXPECT_EQ(wire.fault.Read().code, FaultCode::kMalformed);
 }
 
-// Beats without end, as fast as they are read: the monitor can still be ended, and its own beats go on.
+// Beats without end, as fast as they are read: the monitor can still be ended, and its own beats go
+// on.
 TEST(LinkMonitor, AFloodOfBeatsKeepsItFromNothing) {
   Wire wire;
   std::atomic<bool> over{false};
@@ -194,7 +198,8 @@ TEST(LinkMonitor, AFloodOfBeatsKeepsItFromNothing) {
   std::thread flood([&] {
     while (!over) {
       [[maybe_unused]] const ssize_t sent =
-          send(wire.ours.get(), beats.data(), beats.size() * sizeof(WireBeat), MSG_NOSIGNAL | MSG_DONTWAIT);
+          send(wire.ours.get(), beats.data(), beats.size() * sizeof(WireBeat),
+               MSG_NOSIGNAL | MSG_DONTWAIT);
       WireBeat beat;
       if (recv(wire.ours.get(), &beat, sizeof(beat), MSG_DONTWAIT) == sizeof(beat)) ++came;
     }
@@ -233,8 +238,8 @@ TEST(LinkListener, StrangersDoNotKeepItFromItsPeer) {
   hello.transport = static_cast<uint32_t>(Transport::kTcp);
   ASSERT_TRUE(SendAll(lost, &hello, sizeof(hello), deadline_ns));
   lost.Reset();
-  // Its end of the link lives as long as the listener's: a connector that leaves at once counts as a
-  // stranger.
+  // Its end of the link lives as long as the listener's: a connector that leaves at once counts as
+  // a stranger.
   std::future<FrameLink> real = std::async(std::launch::async, [&] {
     return ConnectLink(endpoint, {100, 4}, {5, "real", "rack"}, 20000);
   });

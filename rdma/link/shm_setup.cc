@@ -24,7 +24,8 @@ LinkDown LinkDownOf(PeerEnd how) {
 
 }  // namespace
 
-ShmEnd::ShmEnd(ControlChannel the_channel, SharedMemory the_memory, const LinkShape& shape, LinkSide side)
+ShmEnd::ShmEnd(ControlChannel the_channel, SharedMemory the_memory, const LinkShape& shape,
+               LinkSide side)
     : channel(std::move(the_channel)),
       memory(std::move(the_memory)),
       link(memory.span(), shape, side),
@@ -36,8 +37,8 @@ ShmEnd::~ShmEnd() { channel.Bye(); }
 
 namespace {
 
-// After the hellos neither end does other work, so an end that takes longer than this is stopped or has
-// ended.
+// After the hellos neither end does other work, so an end that takes longer than this is stopped or
+// has ended.
 constexpr int kMakeMs = 10'000;
 
 Hello ShmHello(const LinkShape& shape, const LinkIdentity& identity) {
@@ -49,8 +50,8 @@ Hello ShmHello(const LinkShape& shape, const LinkIdentity& identity) {
   return hello;
 }
 
-MadeLink<ShmEnd> Make(ControlChannel channel, SharedMemory memory, const LinkShape& shape, LinkSide side,
-                      uint64_t session, int timeout_ms) {
+MadeLink<ShmEnd> Make(ControlChannel channel, SharedMemory memory, const LinkShape& shape,
+                      LinkSide side, uint64_t session, int timeout_ms) {
   MadeLink<ShmEnd> made;
   made.session = session;
   made.peer = channel.peer();
@@ -71,21 +72,25 @@ MadeLink<ShmEnd> ConnectShm(const LinkEndpoint& endpoint, const LinkShape& shape
                             const LinkIdentity& identity, int timeout_ms) {
   const int64_t deadline_ns = DeadlineNs(timeout_ms);
   const Hello hello = ShmHello(shape, identity);
-  ControlChannel channel = ConnectHello(ShmName(endpoint), hello, timeout_ms, LinkKey::Of(identity.key));
+  ControlChannel channel =
+      ConnectHello(ShmName(endpoint), hello, timeout_ms, LinkKey::Of(identity.key));
   const int left_ms = std::min(kMakeMs, LeftMs(deadline_ns));
   SharedMemory memory = channel.ReceiveMemory(ShmLink::RegionBytes(shape), left_ms);
-  return Make(std::move(channel), std::move(memory), shape, LinkSide::kSend, identity.session, left_ms);
+  return Make(std::move(channel), std::move(memory), shape, LinkSide::kSend, identity.session,
+              left_ms);
 }
 
-MadeLink<ShmEnd> AcceptShm(ControlListener& listener, const LinkEndpoint& endpoint, const LinkShape& shape,
-                           const LinkIdentity& identity, int timeout_ms, int stop_fd) {
+MadeLink<ShmEnd> AcceptShm(ControlListener& listener, const LinkEndpoint& endpoint,
+                           const LinkShape& shape, const LinkIdentity& identity, int timeout_ms,
+                           int stop_fd) {
   const int64_t deadline_ns = DeadlineNs(timeout_ms);
   const Hello hello = ShmHello(shape, identity);
   const std::string label = "larder link " + endpoint.name;
   for (;;) {
     uint64_t session = identity.session;
-    ControlChannel channel = listener.AcceptHello(hello, timeout_ms < 0 ? kNoTimeout : LeftMs(deadline_ns),
-                                                  LinkKey::Of(identity.key), &session, stop_fd);
+    ControlChannel channel =
+        listener.AcceptHello(hello, timeout_ms < 0 ? kNoTimeout : LeftMs(deadline_ns),
+                             LinkKey::Of(identity.key), &session, stop_fd);
     SharedMemory memory = SharedMemory::Create(ShmLink::RegionBytes(shape), label.c_str());
     ShmLink::Format(memory.span(), shape);
     try {

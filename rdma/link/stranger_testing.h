@@ -1,5 +1,5 @@
-// Test support: strangers that connect to a listener, as fast as one thread can make them. Included by tests
-// only.
+// Test support: strangers that connect to a listener, as fast as one thread can make them. Included
+// by tests only.
 #pragma once
 
 #include <sys/socket.h>
@@ -40,12 +40,13 @@ inline Descriptor ConnectRaw(const LinkEndpoint& endpoint) {
   return fd;
 }
 
-// Makes a few hundred connections per second. Each is silent, sends a byte of a greeting now and then, sends
-// a greeting and then nothing, sends bytes that are not a greeting, sends a greeting and a proof without the
-// key, or closes at once.
+// Makes a few hundred connections per second. Each is silent, sends a byte of a greeting now and
+// then, sends a greeting and then nothing, sends bytes that are not a greeting, sends a greeting
+// and a proof without the key, or closes at once.
 class Strangers {
  public:
-  explicit Strangers(LinkEndpoint endpoint) : endpoint_(std::move(endpoint)), thread_([this] { Run(); }) {
+  explicit Strangers(LinkEndpoint endpoint)
+      : endpoint_(std::move(endpoint)), thread_([this] { Run(); }) {
     while (count_ < 8) std::this_thread::yield();  // some connect before the test's own peers
   }
   ~Strangers() {
@@ -63,7 +64,8 @@ class Strangers {
       Descriptor fd = ConnectRaw(endpoint_);
       if (fd) {
         const auto say = [&](const void* bytes, size_t count) {
-          [[maybe_unused]] const ssize_t sent = send(fd.get(), bytes, count, MSG_NOSIGNAL | MSG_DONTWAIT);
+          [[maybe_unused]] const ssize_t sent =
+              send(fd.get(), bytes, count, MSG_NOSIGNAL | MSG_DONTWAIT);
         };
         const std::string foreign(sizeof(Greeting), 'G');
         if (n % 6 == 2 || n % 6 == 4) say(greeting, sizeof(Greeting));
@@ -74,7 +76,8 @@ class Strangers {
       }
       if (held.size() > 200) held.pop_front();
       for (size_t i = n % 6; i < held.size(); i += 6) {
-        [[maybe_unused]] const ssize_t sent = send(held[i].get(), greeting, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+        [[maybe_unused]] const ssize_t sent =
+            send(held[i].get(), greeting, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(4));
     }

@@ -1,5 +1,5 @@
-// Set-up of a TCP link: the control connection, then the connection of the frames, which proves that it
-// belongs to the same session.
+// Set-up of a TCP link: the control connection, then the connection of the frames, which proves
+// that it belongs to the same session.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -37,12 +37,14 @@ Descriptor AcceptData(const Door& door, const LinkEndpoint& endpoint, const Hand
 
 }  // namespace
 
-std::optional<MadeLink<TcpEnd>> TryConnectTcpLink(const LinkEndpoint& endpoint, const LinkShape& shape,
-                                                  const WireHello& mine, const LinkKey& key,
-                                                  int64_t deadline_ns, std::string* why) {
+std::optional<MadeLink<TcpEnd>> TryConnectTcpLink(const LinkEndpoint& endpoint,
+                                                  const LinkShape& shape, const WireHello& mine,
+                                                  const LinkKey& key, int64_t deadline_ns,
+                                                  std::string* why) {
   std::optional<Handshake> control = ConnectControl(endpoint, mine, key, deadline_ns, why);
   if (!control) return std::nullopt;
-  Descriptor data = TryConnectTcp(endpoint.host, endpoint.port, endpoint.own_host, deadline_ns, why);
+  Descriptor data =
+      TryConnectTcp(endpoint.host, endpoint.port, endpoint.own_host, deadline_ns, why);
   if (!data) return std::nullopt;
   const Greeting greeting = DataGreeting(control->session);
   if (!SendAll(data, &greeting, sizeof(greeting), deadline_ns)) {
@@ -52,8 +54,8 @@ std::optional<MadeLink<TcpEnd>> TryConnectTcpLink(const LinkEndpoint& endpoint, 
   return Make(std::move(*control), std::move(data), shape, LinkSide::kSend);
 }
 
-MadeLink<TcpEnd> AcceptTcpLink(const Door& door, const LinkEndpoint& endpoint, const LinkShape& shape,
-                               const WireHello& mine, int64_t deadline_ns) {
+MadeLink<TcpEnd> AcceptTcpLink(const Door& door, const LinkEndpoint& endpoint,
+                               const LinkShape& shape, const WireHello& mine, int64_t deadline_ns) {
   for (;;) {
     Handshake control = AcceptControl(door, endpoint, mine, deadline_ns);
     Descriptor data =

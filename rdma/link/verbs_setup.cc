@@ -1,6 +1,6 @@
-// Set-up of a verbs link: hellos on the control connection, then a queue pair by rdma_cm. A MAC that only the
-// two ends of the control connection can make ties the two together. The listener answers the connection
-// request with the address and key of its ring.
+// Set-up of a verbs link: hellos on the control connection, then a queue pair by rdma_cm. A MAC
+// that only the two ends of the control connection can make ties the two together. The listener
+// answers the connection request with the address and key of its ring.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -20,8 +20,9 @@
 
 namespace larder::rdma::inline link {
 
-VerbsEnd::VerbsEnd(Descriptor control, std::unique_ptr<VerbsResources> resources, const LinkShape& shape,
-                   LinkSide side, uint64_t remote_address, uint32_t remote_key)
+VerbsEnd::VerbsEnd(Descriptor control, std::unique_ptr<VerbsResources> resources,
+                   const LinkShape& shape, LinkSide side, uint64_t remote_address,
+                   uint32_t remote_key)
     : link(std::move(resources), shape, side, remote_address, remote_key, signal),
       monitor(std::move(control), signal) {}
 
@@ -34,9 +35,10 @@ constexpr int kStepMs = 3000;  // time limit of the other end's next step of set
 constexpr uint8_t kRetries = 6;
 constexpr uint32_t kLargestMtu = 4096;
 
-// Private data of the connection request (rdma_cm carries 56 bytes) and of its answer. mac: by the session
-// key of the control connection, over all before it and the number of the sending queue pair. So a request
-// belongs to one control connection, and neither message can be changed on the way or reflected.
+// Private data of the connection request (rdma_cm carries 56 bytes) and of its answer. mac: by the
+// session key of the control connection, over all before it and the number of the sending queue
+// pair. So a request belongs to one control connection, and neither message can be changed on the
+// way or reflected.
 struct RequestData {
   uint32_t mtu = 0;   // the most bytes per packet; 0: what the path allows
   uint32_t pair = 0;  // its number
@@ -60,7 +62,8 @@ struct CmEvent {
   std::vector<std::byte> data;
 };
 
-// Whether the event's private data has a valid MAC of this session and of the queue pair that sent it.
+// Whether the event's private data has a valid MAC of this session and of the queue pair that sent
+// it.
 template <typename Data>
 bool FromPeer(const CmEvent& event, const SessionKey& session, std::string_view label, Data* data) {
   if (event.data.size() < sizeof(Data)) return false;
@@ -68,18 +71,20 @@ bool FromPeer(const CmEvent& event, const SessionKey& session, std::string_view 
   return session.Sealed(label, data, sizeof(Data)) && data->pair == event.pair;
 }
 
-// The next event of a channel, acknowledged; nullopt at the deadline or when `watched` (a control connection)
-// is closed.
-std::optional<CmEvent> NextEvent(rdma_event_channel* channel, int64_t deadline_ns, int watched_fd = -1) {
+// The next event of a channel, acknowledged; nullopt at the deadline or when `watched` (a control
+// connection) is closed.
+std::optional<CmEvent> NextEvent(rdma_event_channel* channel, int64_t deadline_ns,
+                                 int watched_fd = -1) {
   for (;;) {
     rdma_cm_event* event = nullptr;
     if (rdma_get_cm_event(channel, &event) == 0) {
       CmEvent copy{event->event, event->status, event->id, 0, {}};
       const auto* data = static_cast<const std::byte*>(event->param.conn.private_data);
-      const bool has_data =
-          event->event == RDMA_CM_EVENT_CONNECT_REQUEST || event->event == RDMA_CM_EVENT_CONNECT_RESPONSE;
+      const bool has_data = event->event == RDMA_CM_EVENT_CONNECT_REQUEST ||
+                            event->event == RDMA_CM_EVENT_CONNECT_RESPONSE;
       if (has_data) copy.pair = event->param.conn.qp_num;
-      if (has_data && data != nullptr) copy.data.assign(data, data + event->param.conn.private_data_len);
+      if (has_data && data != nullptr)
+        copy.data.assign(data, data + event->param.conn.private_data_len);
       rdma_ack_cm_event(event);
       return copy;
     }
@@ -93,7 +98,8 @@ std::optional<CmEvent> NextEvent(rdma_event_channel* channel, int64_t deadline_n
 EventChannel NewChannel(const std::string& what) {
   if (const std::string devices = VerbsDevices(); devices == "none") {
     throw Error(
-        "{}: no RDMA device on this server (`ibv_devices` lists none): load its driver, or use transport tcp",
+        "{}: no RDMA device on this server (`ibv_devices` lists none): load its driver, or use "
+        "transport tcp",
         what);
   }
   EventChannel channel(rdma_create_event_channel());
@@ -171,9 +177,9 @@ Address AddressOfGid(const ibv_gid_entry& entry) {
   return address;
 }
 
-// This end's own address on the device that the manifest names: that of the GID with the given index, or of
-// the first RoCE v2 GID with an IPv4 address. nullopt if no device is named, or if it is InfiniBand, where
-// addresses of IP over InfiniBand determine the route.
+// This end's own address on the device that the manifest names: that of the GID with the given
+// index, or of the first RoCE v2 GID with an IPv4 address. nullopt if no device is named, or if it
+// is InfiniBand, where addresses of IP over InfiniBand determine the route.
 std::optional<Address> OwnAddress(const LinkEndpoint& endpoint, const std::string& what) {
   if (endpoint.device.empty()) {
     if (endpoint.gid_index >= 0) {
@@ -195,12 +201,13 @@ std::optional<Address> OwnAddress(const LinkEndpoint& endpoint, const std::strin
   }
   ibv_port_attr port = {};
   if (ibv_query_port(device.get(), static_cast<uint8_t>(endpoint.device_port), &port) != 0) {
-    throw Error("{}: device {} has no port {}: correct device_port in the manifest", what, endpoint.device,
-                endpoint.device_port);
+    throw Error("{}: device {} has no port {}: correct device_port in the manifest", what,
+                endpoint.device, endpoint.device_port);
   }
   if (port.state != IBV_PORT_ACTIVE) {
-    throw Error("{}: device {} port {} is {}: is the cable in, the interface up, a subnet manager running?",
-                what, endpoint.device, endpoint.device_port, ibv_port_state_str(port.state));
+    throw Error(
+        "{}: device {} port {} is {}: is the cable in, the interface up, a subnet manager running?",
+        what, endpoint.device, endpoint.device_port, ibv_port_state_str(port.state));
   }
   const auto port_number = static_cast<uint32_t>(endpoint.device_port);
   const uint32_t gids = static_cast<uint32_t>(std::max(port.gid_tbl_len, 0));
@@ -215,7 +222,8 @@ std::optional<Address> OwnAddress(const LinkEndpoint& endpoint, const std::strin
       return address;
   }
   throw Error(
-      "{}: device {} port {} has no RoCE v2 GID {}(it has {}): correct gid_index in the manifest, or "
+      "{}: device {} port {} has no RoCE v2 GID {}(it has {}): correct gid_index in the manifest, "
+      "or "
       "give the interface an address",
       what, endpoint.device, endpoint.device_port,
       asked ? fmt::format("at index {} ", first) : std::string("with an IPv4 address "),
@@ -228,23 +236,26 @@ void CheckDevice(const rdma_cm_id& id, const LinkEndpoint& endpoint, const std::
   const std::string name = ibv_get_device_name(id.verbs->device);
   if (name != endpoint.device || id.port_num != endpoint.device_port) {
     throw Error(
-        "{}: the route goes over device {} port {}, the manifest says {} port {}: correct one of host and "
+        "{}: the route goes over device {} port {}, the manifest says {} port {}: correct one of "
+        "host and "
         "device",
         what, name, id.port_num, endpoint.device, endpoint.device_port);
   }
 }
 
-// The port of a link whose device is known. Packets have headers, so the interface's MTU must be larger than
-// the link's.
+// The port of a link whose device is known. Packets have headers, so the interface's MTU must be
+// larger than the link's.
 void CheckMtu(const rdma_cm_id& id, const LinkEndpoint& endpoint, const std::string& what) {
   ibv_port_attr port = {};
   if (endpoint.mtu == 0 || ibv_query_port(id.verbs, id.port_num, &port) != 0) return;
   const int active = MtuBytes(port.active_mtu);
   if (endpoint.mtu <= active) return;
   throw Error(
-      "{}: device {} port {} has an active MTU of {} bytes, the manifest says {}: lower mtu in the manifest, "
+      "{}: device {} port {} has an active MTU of {} bytes, the manifest says {}: lower mtu in the "
+      "manifest, "
       "or raise the interface's (RoCE: `ip link set NAME mtu {}`) there and on the way",
-      what, ibv_get_device_name(id.verbs->device), id.port_num, active, endpoint.mtu, endpoint.mtu + 104);
+      what, ibv_get_device_name(id.verbs->device), id.port_num, active, endpoint.mtu,
+      endpoint.mtu + 104);
 }
 
 rdma_conn_param Parameters(const VerbsResources& resources, const void* data, size_t bytes) {
@@ -257,41 +268,45 @@ rdma_conn_param Parameters(const VerbsResources& resources, const void* data, si
   return parameters;
 }
 
-MadeLink<VerbsEnd> Make(Handshake control, std::unique_ptr<VerbsResources> resources, const LinkShape& shape,
-                        LinkSide side, const AnswerData& remote) {
+MadeLink<VerbsEnd> Make(Handshake control, std::unique_ptr<VerbsResources> resources,
+                        const LinkShape& shape, LinkSide side, const AnswerData& remote) {
   MadeLink<VerbsEnd> made;
   made.session = control.theirs.session;
   made.peer = std::move(control.peer);
-  made.description =
-      fmt::format("verbs, {} slots of {} bytes, {}", shape.slots, shape.frame_bytes, resources->Describe());
-  made.end = std::make_unique<VerbsEnd>(std::move(control.control), std::move(resources), shape, side,
-                                        remote.ring_address, remote.ring_key);
+  made.description = fmt::format("verbs, {} slots of {} bytes, {}", shape.slots, shape.frame_bytes,
+                                 resources->Describe());
+  made.end = std::make_unique<VerbsEnd>(std::move(control.control), std::move(resources), shape,
+                                        side, remote.ring_address, remote.ring_key);
   return made;
 }
 
 }  // namespace
 
-std::optional<MadeLink<VerbsEnd>> TryConnectVerbs(const LinkEndpoint& endpoint, const LinkShape& shape,
-                                                  const WireHello& mine, const LinkKey& key,
-                                                  int64_t deadline_ns, std::string* why) {
+std::optional<MadeLink<VerbsEnd>> TryConnectVerbs(const LinkEndpoint& endpoint,
+                                                  const LinkShape& shape, const WireHello& mine,
+                                                  const LinkKey& key, int64_t deadline_ns,
+                                                  std::string* why) {
   const std::string what = What(endpoint);
   EventChannel channel = NewChannel(what);
   CmId id = NewId(channel.get(), what);
-  std::optional<Address> own = OwnAddress(endpoint, what);  // may throw: before the other end waits for us
+  // may throw: before the other end waits for us
+  std::optional<Address> own = OwnAddress(endpoint, what);
   std::optional<Handshake> control = ConnectControl(endpoint, mine, key, deadline_ns, why);
   if (!control) return std::nullopt;
 
-  // Each step is started, then its event is awaited. If the listener goes away meanwhile, the caller retries.
+  // Each step is started, then its event is awaited. If the listener goes away meanwhile, the
+  // caller retries.
   const int control_fd = control->control.get();
   const auto failed = [&](const char* step, const std::optional<CmEvent>& event) {
-    *why = fmt::format(
-        "{}: {}", step,
-        event ? fmt::format("{} ({})", rdma_event_str(event->type), std::strerror(std::abs(event->status)))
-              : std::string("no answer"));
+    *why = fmt::format("{}: {}", step,
+                       event ? fmt::format("{} ({})", rdma_event_str(event->type),
+                                           std::strerror(std::abs(event->status)))
+                             : std::string("no answer"));
     return std::nullopt;
   };
   const auto step_ns = [&] { return std::min(deadline_ns, DeadlineNs(kStepMs)); };
-  // The address of the device that the listener's manifest names, else the one of the control connection.
+  // The address of the device that the listener's manifest names, else the one of the control
+  // connection.
   Address there = Address::OfBytes(control->theirs.rdma_address);
   socklen_t bytes = sizeof(there.value);
   if (there.IsAny() && getpeername(control_fd, there.get(), &bytes) != 0) {
@@ -303,14 +318,16 @@ std::optional<MadeLink<VerbsEnd>> TryConnectVerbs(const LinkEndpoint& endpoint, 
   std::optional<CmEvent> event;
   if (rdma_resolve_addr(id.get(), own ? own->get() : nullptr, there.get(), kStepMs) != 0) {
     throw Error(
-        "{}: {} leads to no RDMA device ({}); devices here: {}: give the address of the RDMA network as "
+        "{}: {} leads to no RDMA device ({}); devices here: {}: give the address of the RDMA "
+        "network as "
         "host, or use transport tcp",
         what, endpoint.host, std::strerror(errno), VerbsDevices());
   }
   event = NextEvent(channel.get(), step_ns());
   if (event && event->type == RDMA_CM_EVENT_ADDR_ERROR) {
     throw Error(
-        "{}: {} leads to no RDMA device ({}); devices here: {}: give the address of the RDMA network as "
+        "{}: {} leads to no RDMA device ({}); devices here: {}: give the address of the RDMA "
+        "network as "
         "host, or use transport tcp",
         what, endpoint.host, std::strerror(std::abs(event->status)), VerbsDevices());
   }
@@ -321,14 +338,15 @@ std::optional<MadeLink<VerbsEnd>> TryConnectVerbs(const LinkEndpoint& endpoint, 
   event = NextEvent(channel.get(), step_ns());
   if (!event || event->type != RDMA_CM_EVENT_ROUTE_RESOLVED) return failed("route", event);
 
-  auto resources =
-      std::make_unique<VerbsResources>(std::move(channel), std::move(id), shape, LinkSide::kSend, what);
+  auto resources = std::make_unique<VerbsResources>(std::move(channel), std::move(id), shape,
+                                                    LinkSide::kSend, what);
   RequestData request;
   request.mtu = static_cast<uint32_t>(endpoint.mtu);
   request.pair = resources->pair->qp_num;
   control->session.Seal(kVerbsRequest, request);
   rdma_conn_param parameters = Parameters(*resources, &request, sizeof(request));
-  if (rdma_connect(resources->id.get(), &parameters) != 0) return failed("connecting", std::nullopt);
+  if (rdma_connect(resources->id.get(), &parameters) != 0)
+    return failed("connecting", std::nullopt);
   event = NextEvent(resources->channel.get(), step_ns(), control_fd);
   if (!event || event->type != RDMA_CM_EVENT_CONNECT_RESPONSE) {
     // the control connection works, so the fault is in the RDMA network
@@ -353,8 +371,10 @@ struct VerbsListener::State {
   CmId id;
   std::optional<Address> own;  // address of the device that the manifest names
 
-  // The link to a connector that has been answered; null if it went away or its queue pair did not come.
-  std::optional<MadeLink<VerbsEnd>> Complete(Handshake control, const LinkShape& shape, int64_t deadline_ns);
+  // The link to a connector that has been answered; null if it went away or its queue pair did not
+  // come.
+  std::optional<MadeLink<VerbsEnd>> Complete(Handshake control, const LinkShape& shape,
+                                             int64_t deadline_ns);
 };
 
 VerbsListener::VerbsListener(const LinkEndpoint& endpoint) : state_(std::make_unique<State>()) {
@@ -369,18 +389,19 @@ VerbsListener::VerbsListener(const LinkEndpoint& endpoint) : state_(std::make_un
   if (state.own) {
     address = *state.own;
   } else if (!endpoint.host.empty()) {
-    const Descriptor probe =
-        ListenTcp(endpoint.host, 0, state.what);  // finds the host's first address that is local
+    // finds the host's first address that is local
+    const Descriptor probe = ListenTcp(endpoint.host, 0, state.what);
     socklen_t bytes = sizeof(address.value);
     getsockname(probe.get(), address.get(), &bytes);
   }
   address.SetPort(0);
   const bool bound = rdma_bind_addr(state.id.get(), address.get()) == 0;
-  const bool has_device =
-      state.id->verbs != nullptr;  // when listening on every address, the device is known with a connector
+  const bool has_device = state.id->verbs != nullptr;  // when listening on every address, the
+                                                       // device is known with a connector
   if (!bound || (!endpoint.host.empty() && !has_device)) {
     throw Error(
-        "{}: {} belongs to no RDMA device{}; devices here: {}: name one as device, give the address of the "
+        "{}: {} belongs to no RDMA device{}; devices here: {}: name one as device, give the "
+        "address of the "
         "RDMA network as host, or use transport tcp",
         state.what, endpoint.host.empty() ? "this server" : endpoint.host,
         bound ? "" : fmt::format(" ({})", std::strerror(errno)), VerbsDevices());
@@ -398,7 +419,8 @@ VerbsListener::~VerbsListener() = default;
 
 uint16_t VerbsListener::port() const { return ntohs(rdma_get_src_port(state_->id.get())); }
 
-std::optional<MadeLink<VerbsEnd>> VerbsListener::State::Complete(Handshake control, const LinkShape& shape,
+std::optional<MadeLink<VerbsEnd>> VerbsListener::State::Complete(Handshake control,
+                                                                 const LinkShape& shape,
                                                                  int64_t deadline_ns) {
   const int control_fd = control.control.get();
   CmId request;
@@ -421,14 +443,14 @@ std::optional<MadeLink<VerbsEnd>> VerbsListener::State::Complete(Handshake contr
   if (rdma_migrate_id(request.get(), own_channel.get()) != 0) {
     throw Error("{}: rdma_cm: {}", what, std::strerror(errno));
   }
-  auto resources = std::make_unique<VerbsResources>(std::move(own_channel), std::move(request), shape,
-                                                    LinkSide::kReceive, what);
+  auto resources = std::make_unique<VerbsResources>(std::move(own_channel), std::move(request),
+                                                    shape, LinkSide::kReceive, what);
   AnswerData answer;
   answer.ring_address = reinterpret_cast<uint64_t>(resources->memory.data());
   answer.ring_key = resources->region->rkey;
   const int asked = static_cast<int>(std::min(data.mtu, kLargestMtu));
-  answer.mtu = static_cast<uint32_t>(
-      resources->PathMtu(asked == 0 || (endpoint.mtu != 0 && endpoint.mtu < asked) ? endpoint.mtu : asked));
+  answer.mtu = static_cast<uint32_t>(resources->PathMtu(
+      asked == 0 || (endpoint.mtu != 0 && endpoint.mtu < asked) ? endpoint.mtu : asked));
   answer.pair = resources->pair->qp_num;
   control.session.Seal(kVerbsAnswer, answer);
   rdma_conn_param parameters = Parameters(*resources, &answer, sizeof(answer));
@@ -446,7 +468,8 @@ MadeLink<VerbsEnd> VerbsListener::Accept(const Door& door, const LinkShape& shap
   if (state_->own) state_->own->ToBytes(mine.rdma_address);
   for (;;) {
     Handshake control = AcceptControl(door, state_->endpoint, mine, deadline_ns);
-    auto made = state_->Complete(std::move(control), shape, std::min(deadline_ns, DeadlineNs(2 * kStepMs)));
+    auto made =
+        state_->Complete(std::move(control), shape, std::min(deadline_ns, DeadlineNs(2 * kStepMs)));
     if (made) return std::move(*made);
   }
 }

@@ -16,14 +16,15 @@
 namespace larder::rdma::inline proof {
 namespace {
 
-// The pause after accept4() failed for lack of descriptors or memory. The listener stays readable, so trying
-// again at once would be a busy loop.
+// The pause after accept4() failed for lack of descriptors or memory. The listener stays readable,
+// so trying again at once would be a busy loop.
 constexpr int64_t kAcceptPauseNs = 100'000'000;
 
-// Sends a few bytes to a peer that may not be reading. They fit an empty buffer; if they do not, the
-// connection is dropped.
+// Sends a few bytes to a peer that may not be reading. They fit an empty buffer; if they do not,
+// the connection is dropped.
 bool SendNow(const Descriptor& connection, const void* bytes, size_t count) {
-  return send(connection.get(), bytes, count, MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(count);
+  return send(connection.get(), bytes, count, MSG_NOSIGNAL | MSG_DONTWAIT) ==
+         static_cast<ssize_t>(count);
 }
 
 template <typename Message>
@@ -60,8 +61,8 @@ void LinkGate::Turn(const Pending& pending, const std::string& why) {
   WarnOfLink(LinkWarning::kStranger, fmt::format("{}: {}", setup_.what, last_));
 }
 
-// Accepts a few connections only. Then all pending ones are read, so that a new connection that has sent its
-// greeting advances beyond those that have sent nothing, which are dropped first.
+// Accepts a few connections only. Then all pending ones are read, so that a new connection that has
+// sent its greeting advances beyond those that have sent nothing, which are dropped first.
 void LinkGate::AcceptAll() {
   for (size_t i = 0; i < kPlaces / 4; ++i) {
     Descriptor connection(accept4(setup_.listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
@@ -93,7 +94,8 @@ LinkGate::Progress LinkGate::Read(Pending& pending) {
     if (received < 0 && errno == EINTR) continue;
     if (received < 0 && errno == EAGAIN) return Progress::kWaits;
     if (received <= 0) {
-      // A peer that gave up, or only looked whether the port is open, is not worth a line in the log.
+      // A peer that gave up, or only looked whether the port is open, is not worth a line in the
+      // log.
       return Progress::kGone;
     }
     pending.have += static_cast<size_t>(received);
@@ -110,8 +112,8 @@ LinkGate::Progress LinkGate::Finish(Pending& pending) {
       const auto greeting = From<Greeting>(pending.bytes);
       if (setup_.kind == ConnectionKind::kData) {
         if (IsDataGreeting(*setup_.session, greeting)) return Progress::kArrived;
-        // A control connection of another connector of this listener is dropped without a warning; it
-        // retries.
+        // A control connection of another connector of this listener is dropped without a warning;
+        // it retries.
         if (greeting.magic != kWireMagic) pending.wrong = "is another program";
         if (greeting.kind == ConnectionKind::kData)
           pending.wrong = "brings the second connection of another link";
@@ -128,7 +130,8 @@ LinkGate::Progress LinkGate::Finish(Pending& pending) {
       if (!pending.verifier.Believes(From<Mac>(pending.bytes))) {
         pending.wrong =
             setup_.key->open()
-                ? "uses a link key, and this process has none: give both the same link.key, or neither"
+                ? "uses a link key, and this process has none: give both the same link.key, or "
+                  "neither"
                 : "does not prove that it knows this cluster's key: a stranger, or a socket with "
                   "another link.key, or without one";
         return Progress::kGone;
@@ -139,7 +142,8 @@ LinkGate::Progress LinkGate::Finish(Pending& pending) {
       return Progress::kWaits;
     }
     case Step::kHello:
-      if (pending.verifier.session().Sealed(kConnectorHello, pending.bytes.data(), pending.bytes.size()))
+      if (pending.verifier.session().Sealed(kConnectorHello, pending.bytes.data(),
+                                            pending.bytes.size()))
         return Progress::kArrived;
       pending.wrong = "sent a hello that was changed on the way";
       return Progress::kGone;
@@ -154,13 +158,14 @@ std::optional<Guest> LinkGate::Next(int64_t deadline_ns) {
     for (auto pending = pending_.begin(); pending != pending_.end();) {
       const Progress progress = Read(*pending);
       if (progress == Progress::kArrived) {
-        Guest guest{std::move(pending->connection), std::move(pending->who), pending->verifier.session(),
-                    std::move(pending->bytes)};
+        Guest guest{std::move(pending->connection), std::move(pending->who),
+                    pending->verifier.session(), std::move(pending->bytes)};
         pending_.erase(pending);
         return guest;
       }
       if (progress == Progress::kWaits && NowNs() >= pending->until_ns) {
-        pending->wrong = fmt::format("did not send the next message of a link in {} ms", setup_.step_ms);
+        pending->wrong =
+            fmt::format("did not send the next message of a link in {} ms", setup_.step_ms);
       }
       if (!pending->wrong.empty()) Turn(*pending, pending->wrong);
       if (progress == Progress::kGone || !pending->wrong.empty()) {
@@ -174,12 +179,15 @@ std::optional<Guest> LinkGate::Next(int64_t deadline_ns) {
     if (now_ns >= deadline_ns) return std::nullopt;
     const bool paused = now_ns < accept_after_ns_;
     if (paused) until_ns = std::min(until_ns, accept_after_ns_);
-    // poll() ignores a descriptor of -1. leave_fd is not watched for POLLIN: a sign of life may be there.
+    // poll() ignores a descriptor of -1. leave_fd is not watched for POLLIN: a sign of life may be
+    // there.
     std::vector<pollfd> watched = {{setup_.stop_fd, POLLIN, 0},
                                    {setup_.leave_fd, POLLRDHUP, 0},
                                    {paused ? -1 : setup_.listener, POLLIN, 0}};
-    for (const Pending& pending : pending_) watched.push_back({pending.connection.get(), POLLIN, 0});
-    if (poll(watched.data(), watched.size(), LeftMs(until_ns)) < 0) continue;  // EINTR, or no memory
+    for (const Pending& pending : pending_)
+      watched.push_back({pending.connection.get(), POLLIN, 0});
+    if (poll(watched.data(), watched.size(), LeftMs(until_ns)) < 0)
+      continue;  // EINTR, or no memory
     stopped_ = watched[0].revents != 0;
     left_ = watched[1].revents != 0;
     if (stopped_ || left_) return std::nullopt;

@@ -1,10 +1,11 @@
-// LinkGate: admits peers to a listener of links. It holds up to 32 connections at once in one poll(), each at
-// its own step of the proof (rdma/proof/link_proof.h), so strangers that are silent, slow or many take places
-// but nobody's time. If all places are taken, the connection that has advanced least (and of those the
-// oldest) is dropped for a new one. The time limit of a step can therefore be long enough for a legitimate
-// peer on a machine where 30 processes want each core (half a second was too short there). A connection that
-// is not admitted learns nothing; the operator's log gets an occasional line about it. For stream and
-// SEQPACKET sockets. Set-up only, one thread.
+// LinkGate: admits peers to a listener of links. It holds up to 32 connections at once in one
+// poll(), each at its own step of the proof (rdma/proof/link_proof.h), so strangers that are
+// silent, slow or many take places but nobody's time. If all places are taken, the connection that
+// has advanced least (and of those the oldest) is dropped for a new one. The time limit of a step
+// can therefore be long enough for a legitimate peer on a machine where 30 processes want each core
+// (half a second was too short there). A connection that is not admitted learns nothing; the
+// operator's log gets an occasional line about it. For stream and SEQPACKET sockets. Set-up only,
+// one thread.
 #pragma once
 
 #include <cstddef>
@@ -42,8 +43,8 @@ class LinkGate {
     size_t hello_bytes = 0;  // size of the hello, which ends with its MAC
     // kData: the session whose second connection is expected; its guest has no hello.
     const SessionKey* session = nullptr;
-    // Looks at a new connection before a byte is read. *who gets the peer's name. Returns why it is not
-    // admitted; empty: it is.
+    // Looks at a new connection before a byte is read. *who gets the peer's name. Returns why it is
+    // not admitted; empty: it is.
     std::function<std::string(const Descriptor& connection, std::string* who)> admit;
     int step_ms = kStepMs;
     int stop_fd = -1;   // the wait ends when it becomes readable
@@ -57,7 +58,8 @@ class LinkGate {
   bool stopped() const { return stopped_; }
   bool left() const { return left_; }
   size_t pending() const { return pending_.size(); }
-  // Why the last connection was refused: "10.0.0.9:4711 does not prove ..."; empty: none was refused.
+  // Why the last connection was refused: "10.0.0.9:4711 does not prove ..."; empty: none was
+  // refused.
   const std::string& last() const { return last_; }
 
  private:

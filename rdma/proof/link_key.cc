@@ -52,12 +52,14 @@ std::shared_ptr<const LinkKey> LinkKey::Load(const std::string& path, bool crede
   if (!S_ISREG(about.st_mode)) throw Error("link key {}: is not a file: {}", path, kHowToMake);
   if (!credential && (about.st_mode & 077) != 0) {
     throw Error(
-        "link key {}: others may read it (mode {:04o}): `chmod 600 {}`, and make a new one if they did", path,
-        about.st_mode & 07777, path);
+        "link key {}: others may read it (mode {:04o}): `chmod 600 {}`, and make a new one if they "
+        "did",
+        path, about.st_mode & 07777, path);
   }
   Secret secret;
   size_t bytes = 0;
-  for (ssize_t more = 1; more > 0 && bytes < sizeof(secret.text); bytes += static_cast<size_t>(more)) {
+  for (ssize_t more = 1; more > 0 && bytes < sizeof(secret.text);
+       bytes += static_cast<size_t>(more)) {
     more = read(file.get(), secret.text + bytes, sizeof(secret.text) - bytes);
     if (more < 0) throw Error("link key {}: {}", path, std::strerror(errno));
   }
@@ -68,11 +70,12 @@ std::shared_ptr<const LinkKey> LinkKey::Load(const std::string& path, bool crede
   if (credential && begin == end) return nullptr;
   size_t decoded = 0;
   if (end - begin != 2 * kBytes ||
-      sodium_hex2bin(secret.bytes, kBytes, secret.text + begin, end - begin, nullptr, &decoded, nullptr) !=
-          0 ||
+      sodium_hex2bin(secret.bytes, kBytes, secret.text + begin, end - begin, nullptr, &decoded,
+                     nullptr) != 0 ||
       decoded != kBytes) {
-    throw Error("link key {}: expected {} hexadecimal digits and nothing else (it has {} characters): {}",
-                path, 2 * kBytes, end - begin, kHowToMake);
+    throw Error(
+        "link key {}: expected {} hexadecimal digits and nothing else (it has {} characters): {}",
+        path, 2 * kBytes, end - begin, kHowToMake);
   }
   if (sodium_is_zero(secret.bytes, kBytes) != 0)
     throw Error("link key {}: all zeros is not a secret: {}", path, kHowToMake);

@@ -17,7 +17,8 @@ Mac Hmac(const uint8_t* key, std::string_view label, const void* first, size_t f
   crypto_auth_hmacsha256_state state;
   crypto_auth_hmacsha256_init(&state, key, LinkKey::kBytes);
   constexpr uint8_t kEnd = 0;
-  crypto_auth_hmacsha256_update(&state, reinterpret_cast<const uint8_t*>(label.data()), label.size());
+  crypto_auth_hmacsha256_update(&state, reinterpret_cast<const uint8_t*>(label.data()),
+                                label.size());
   crypto_auth_hmacsha256_update(&state, &kEnd, 1);
   crypto_auth_hmacsha256_update(&state, static_cast<const uint8_t*>(first), first_bytes);
   if (second_bytes > 0)
@@ -28,12 +29,13 @@ Mac Hmac(const uint8_t* key, std::string_view label, const void* first, size_t f
   return mac;
 }
 
-Mac OfBoth(const LinkKey& key, std::string_view label, const Greeting& greeting, const Challenge& challenge) {
+Mac OfBoth(const LinkKey& key, std::string_view label, const Greeting& greeting,
+           const Challenge& challenge) {
   return Hmac(key.data(), label, &greeting, sizeof(greeting), &challenge, sizeof(challenge));
 }
 
-constexpr std::string_view kConnector = "larder link: connector", kListener = "larder link: listener",
-                           kSession = "larder link: session";
+constexpr std::string_view kConnector = "larder link: connector",
+                           kListener = "larder link: listener", kSession = "larder link: session";
 
 // What is wrong with a Greeting or Challenge of another protocol or version; empty: nothing.
 template <typename Message>
@@ -41,7 +43,8 @@ std::string Foreign(const Message& message) {
   if (message.magic != kWireMagic) return "it is another program, or an older version of this one";
   if (message.version != kWireVersion) {
     return fmt::format(
-        "it speaks version {} of the links' protocol, this process version {}: install one build on all "
+        "it speaks version {} of the links' protocol, this process version {}: install one build "
+        "on all "
         "servers",
         message.version, kWireVersion);
   }
@@ -60,7 +63,8 @@ Mac SessionKey::Of(std::string_view label, const void* bytes, size_t count) cons
 
 bool SessionKey::Sealed(std::string_view label, const void* message, size_t count) const {
   const size_t body_bytes = count - kMacBytes;
-  return Equal(Of(label, message, body_bytes).data(), static_cast<const uint8_t*>(message) + body_bytes);
+  return Equal(Of(label, message, body_bytes).data(),
+               static_cast<const uint8_t*>(message) + body_bytes);
 }
 
 Prover::Prover(const LinkKey& key, ConnectionKind kind) : key_(key) {

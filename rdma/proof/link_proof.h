@@ -1,31 +1,37 @@
-// How the two ends of a set-up connection prove to each other that they know the cluster's key, before either
-// says anything about the Plan. Every such connection does it: the control connections of TCP and verbs, and
-// the control channel of shared memory (frame links and attention sockets).
+// How the two ends of a set-up connection prove to each other that they know the cluster's key,
+// before either says anything about the Plan. Every such connection does it: the control
+// connections of TCP and verbs, and the control channel of shared memory (frame links and attention
+// sockets).
 //
-//   connector                                   listener
-//     Greeting: magic, version, kind, nonce  ->            32 random bytes, new for each connection
+//   connector                                listener
+//     Greeting: magic, version, kind, nonce  ->
 //                                            <-   Challenge: magic, version, nonce
-//     HMAC(key, "connector", both)           ->            the connector proves itself first:
-//                                            <-   HMAC(key, "listener", both)      a stranger gets a nonce
-//     hello, HMAC(session, ...)              ->            session = HMAC(key, "session", both)
+//     HMAC(key, "connector", both)           ->
+//                                            <-   HMAC(key, "listener", both)
+//     hello, HMAC(session, ...)              ->
 //                                            <-   hello or refusal, HMAC(session, ...)
-//   A TCP link's second connection: a Greeting of kind kData whose nonce is HMAC(session, "data connection").
-//   rdma_cm's private data carry HMAC(session, what they say and the queue pair's number).
+//   Nonces are 32 random bytes, new for each connection; session = HMAC(key, "session", both). The
+//   connector proves itself first: a stranger gets a nonce.
+//   A TCP link's second connection: a Greeting of kind kData whose nonce is
+//   HMAC(session, "data connection"). rdma_cm's private data carry HMAC(session, what they say and
+//   the queue pair's number).
 //
-// libsodium provides HMAC-SHA-256, random bytes and comparison in constant time. Every proof covers both
-// nonces (through the whole Greeting and Challenge, so version and kind as well). Therefore:
+// libsodium provides HMAC-SHA-256, random bytes and comparison in constant time. Every proof covers
+// both nonces (through the whole Greeting and Challenge, so version and kind as well). Therefore:
 // - replayed bytes of an earlier connection fail, because the other side's nonce is new;
 // - a reflected proof fails, because each direction has its own label, as the hellos do;
 // - a proof for one kind of link (shared memory, TCP, verbs) is not valid for another;
-// - a connector without the key learns only a nonce, and may keep one of 32 places until another connection
-//   needs it (rdma/proof/link_gate.h);
-// - a listener without the key learns as little: the connector's hello comes after the listener's proof.
-// An eavesdropper sees the hellos, the frames and the beats: nothing is encrypted. A man in the middle cannot
-// change a hello or the private data of rdma_cm. He can forward the proofs and then change frames and beats,
-// which are not authenticated because that would slow the data path. If the network is not trusted that far,
-// put WireGuard below the links (docs/cluster.md). Forward secrecy is not needed: someone who learns the key
-// later can read nothing in a recording that was not in clear text already.
-// Without a key both ends use LinkKey::Open(), which is public: the same bytes cross, and prove nothing.
+// - a connector without the key learns only a nonce, and may keep one of 32 places until another
+//   connection needs it (rdma/proof/link_gate.h);
+// - a listener without the key learns as little: the connector's hello comes after the listener's
+//   proof.
+// An eavesdropper sees the hellos, the frames and the beats: nothing is encrypted. A man in the
+// middle cannot change a hello or the private data of rdma_cm. He can forward the proofs and then
+// change frames and beats, which are not authenticated because that would slow the data path. If
+// the network is not trusted that far, put WireGuard below the links (docs/cluster.md). Forward
+// secrecy is not needed: someone who learns the key later can read nothing in a recording that was
+// not in clear text already. Without a key both ends use LinkKey::Open(), which is public: the same
+// bytes cross, and prove nothing.
 #pragma once
 
 #include <array>
@@ -68,7 +74,8 @@ bool Equal(const uint8_t* a, const uint8_t* b);  // compares kMacBytes bytes in 
 // Labels of the messages that a session authenticates.
 inline constexpr std::string_view kConnectorHello = "hello of the connector",
                                   kListenerHello = "hello of the listener",
-                                  kDataConnection = "data connection", kVerbsRequest = "queue pair's request",
+                                  kDataConnection = "data connection",
+                                  kVerbsRequest = "queue pair's request",
                                   kVerbsAnswer = "queue pair's answer";
 
 // The secret that only the two ends of one connection know.
@@ -127,7 +134,8 @@ class Verifier {
   SessionKey session_;
 };
 
-// The first message of a TCP link's second connection, and the test whether one belongs to this session.
+// The first message of a TCP link's second connection, and the test whether one belongs to this
+// session.
 Greeting DataGreeting(const SessionKey& session);
 bool IsDataGreeting(const SessionKey& session, const Greeting& greeting);
 

@@ -1,13 +1,13 @@
-// Warnings of links that are not Errors: connections that were not admitted. Each kind is reported at most
-// once every few seconds, however many connections come.
+// Warnings of links that are not Errors: connections that were not admitted. Each kind is reported
+// at most once every few seconds, however many connections come.
 #pragma once
 
 #include <string>
 
 namespace larder::rdma::inline proof {
 
-// Sets where warnings go; called before the first link is made. Any thread may call `say`. By default
-// "larder: warning: LINE" goes to stderr.
+// Sets where warnings go; called before the first link is made. Any thread may call `say`. By
+// default "larder: warning: LINE" goes to stderr.
 using SayLinkWarning = void (*)(const std::string& line);
 void SetSayLinkWarning(SayLinkWarning say);
 

@@ -27,8 +27,8 @@ std::string Disagreement(const WireHello& mine, const WireHello& theirs) {
         my_name, mine.plan_hash, their_name, theirs.plan_hash);
   }
   if (theirs.transport != mine.transport) {
-    return fmt::format("socket {} wants another transport than socket {}: their manifests differ", my_name,
-                       their_name);
+    return fmt::format("socket {} wants another transport than socket {}: their manifests differ",
+                       my_name, their_name);
   }
   if (theirs.frame_bytes != mine.frame_bytes || theirs.slots != mine.slots) {
     return fmt::format(
@@ -45,26 +45,31 @@ std::string Refusal(const WireHello& mine, const WireHello& theirs) {
     return "another version of the links' protocol: install one build on all servers";
   if (Text(theirs.cluster) != Text(mine.cluster)) {
     return fmt::format(
-        "it belongs to another cluster than \"{}\": one of the two manifests has the other's address",
+        "it belongs to another cluster than \"{}\": one of the two manifests has the other's "
+        "address",
         Text(theirs.cluster));
   }
   if (theirs.plan_hash != mine.plan_hash) {
     return fmt::format(
-        "it runs another Plan than {:016x} of socket {}: start both with the same model, manifest and "
+        "it runs another Plan than {:016x} of socket {}: start both with the same model, manifest "
+        "and "
         "options",
         theirs.plan_hash, name);
   }
-  if (theirs.transport != mine.transport) return "it wants another transport: the two manifests differ";
+  if (theirs.transport != mine.transport)
+    return "it wants another transport: the two manifests differ";
   if (theirs.frame_bytes != mine.frame_bytes || theirs.slots != mine.slots) {
-    return fmt::format("it expects another shape than {} slots of {} bytes: install one build on all servers",
-                       theirs.slots, theirs.frame_bytes);
+    return fmt::format(
+        "it expects another shape than {} slots of {} bytes: install one build on all servers",
+        theirs.slots, theirs.frame_bytes);
   }
   return {};
 }
 
 bool IsBeat(const WireBeat& beat) {
   return beat.magic == static_cast<uint32_t>(kWireMagic) &&
-         (beat.kind == BeatKind::kAlive || beat.kind == BeatKind::kFault || beat.kind == BeatKind::kBye);
+         (beat.kind == BeatKind::kAlive || beat.kind == BeatKind::kFault ||
+          beat.kind == BeatKind::kBye);
 }
 
 sync::Fault FaultOf(const WireBeat& beat) {

@@ -1,7 +1,8 @@
-// The messages of a link between servers after the proof (rdma/proof/link_proof.h), and the checks that they
-// pass before use: the hello of a connection, the beats of its control connection, the header of each frame.
-// They have fixed sizes and are little-endian (as every machine that Larder runs on). No pointer, shape or
-// type is taken from the wire. Pure functions; fuzzed by rdma/tcp/link_wire_fuzz.cc.
+// The messages of a link between servers after the proof (rdma/proof/link_proof.h), and the checks
+// that they pass before use: the hello of a connection, the beats of its control connection, the
+// header of each frame. They have fixed sizes and are little-endian (as every machine that Larder
+// runs on). No pointer, shape or type is taken from the wire. Pure functions; fuzzed by
+// rdma/tcp/link_wire_fuzz.cc.
 #pragma once
 
 #include <bit>
@@ -43,7 +44,8 @@ struct WireHello {
   char name[64] = {};
   char cluster[64] = {};
   char text[216] = {};
-  uint8_t mac[kMacBytes] = {};  // MAC of all before it by the session's key (rdma/proof/link_proof.h)
+  uint8_t mac[kMacBytes] = {};  // MAC of all before it by the session's key
+                                // (rdma/proof/link_proof.h)
 };
 static_assert(sizeof(WireHello) == 448 && std::is_trivially_copyable_v<WireHello>);
 
@@ -67,8 +69,8 @@ void SetText(char (&field)[kSize], const std::string& text) {
 bool IsHello(const WireHello& hello);
 // Why the two ends cannot be linked, for our log; empty if they can. IsHello(theirs) must hold.
 std::string Disagreement(const WireHello& mine, const WireHello& theirs);
-// The same for the other end. It says which field differs, but not our value, with which the other end could
-// pretend to agree next time.
+// The same for the other end. It says which field differs, but not our value, with which the other
+// end could pretend to agree next time.
 std::string Refusal(const WireHello& mine, const WireHello& theirs);
 
 enum class BeatKind : uint32_t { kAlive = 1, kFault, kBye };
@@ -83,7 +85,8 @@ bool IsBeat(const WireBeat& beat);
 // The fault of a kFault beat. A code that this build does not know, or kNone, counts as kLinkDown.
 sync::Fault FaultOf(const WireBeat& beat);
 
-// In front of each frame of a TCP link, on the wire and in the receiver's ring. (Verbs has no header.)
+// In front of each frame of a TCP link, on the wire and in the receiver's ring. (Verbs has no
+// header.)
 struct FrameHeader {
   uint32_t magic = kMagic;
   uint32_t sequence = 0;
@@ -93,7 +96,8 @@ struct FrameHeader {
 };
 static_assert(sizeof(FrameHeader) == 16 && std::is_trivially_copyable_v<FrameHeader>);
 
-// The fault of a frame that may not be used; none if it may. Inline, because it runs for each frame.
+// The fault of a frame that may not be used; none if it may. Inline, because it runs for each
+// frame.
 inline sync::Fault CheckFrameHeader(const FrameHeader& header, uint32_t expected_sequence,
                                     size_t frame_bytes) {
   if (header.magic != FrameHeader::kMagic || header.reserved != 0) [[unlikely]]

@@ -18,8 +18,8 @@
 namespace larder::rdma::inline proof {
 namespace {
 
-// Strangers may connect while a chain runs and no Accept() does; beyond this the kernel makes connectors
-// wait.
+// Strangers may connect while a chain runs and no Accept() does; beyond this the kernel makes
+// connectors wait.
 constexpr int kBacklog = 512;
 
 struct FreeAddresses {
@@ -33,15 +33,16 @@ Addresses Resolve(const std::string& host, uint16_t port, int flags, std::string
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICSERV | flags;
   addrinfo* list = nullptr;
-  const int error =
-      getaddrinfo(host.empty() ? nullptr : host.c_str(), std::to_string(port).c_str(), &hints, &list);
+  const int error = getaddrinfo(host.empty() ? nullptr : host.c_str(), std::to_string(port).c_str(),
+                                &hints, &list);
   if (error == 0) return Addresses(list);
   *why = error == EAI_SYSTEM ? std::strerror(errno) : gai_strerror(error);
   return nullptr;
 }
 
 Descriptor NewSocket(const addrinfo& address) {
-  return Descriptor(socket(address.ai_family, address.ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  return Descriptor(
+      socket(address.ai_family, address.ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
 }
 
 // poll() that signals do not interrupt. Returns false at the deadline.
@@ -72,7 +73,8 @@ Descriptor ListenTcp(const std::string& host, uint16_t port, const std::string& 
   const Addresses addresses = Resolve(host, port, AI_PASSIVE, &why);
   for (const addrinfo* address = addresses.get(); address != nullptr; address = address->ai_next) {
     Descriptor socket = NewSocket(*address);
-    // A restarted stage must get its port back while connections of its last run are still in TIME_WAIT.
+    // A restarted stage must get its port back while connections of its last run are still in
+    // TIME_WAIT.
     const int on = 1;
     setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
     if (socket && bind(socket.get(), address->ai_addr, address->ai_addrlen) == 0 &&
@@ -80,7 +82,8 @@ Descriptor ListenTcp(const std::string& host, uint16_t port, const std::string& 
       return socket;
     }
     why = std::strerror(errno);
-    if (errno == EADDRINUSE) why += " (is this socket already running? stop it, or give it another port)";
+    if (errno == EADDRINUSE)
+      why += " (is this socket already running? stop it, or give it another port)";
     if (errno == EADDRNOTAVAIL) why += " (not an address of this server: see `ip address`)";
   }
   throw Error("{}: cannot listen on {}:{}: {}", what, host.empty() ? "*" : host, port, why);
@@ -114,14 +117,15 @@ std::string Begin(const Descriptor& socket, const addrinfo& address, const addri
     setsockopt(socket.get(), SOL_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof(on));
     if (bind(socket.get(), from->ai_addr, from->ai_addrlen) != 0) return std::strerror(errno);
   }
-  if (connect(socket.get(), address.ai_addr, address.ai_addrlen) == 0 || errno == EINPROGRESS) return {};
+  if (connect(socket.get(), address.ai_addr, address.ai_addrlen) == 0 || errno == EINPROGRESS)
+    return {};
   return std::strerror(errno);
 }
 
 }  // namespace
 
-Descriptor TryConnectTcp(const std::string& host, uint16_t port, const std::string& from, int64_t deadline_ns,
-                         std::string* why) {
+Descriptor TryConnectTcp(const std::string& host, uint16_t port, const std::string& from,
+                         int64_t deadline_ns, std::string* why) {
   const Addresses addresses = Resolve(host, port, 0, why);
   std::string ignored;
   const Addresses own = from.empty() ? nullptr : Resolve(from, 0, AI_PASSIVE, &ignored);
@@ -134,7 +138,8 @@ Descriptor TryConnectTcp(const std::string& host, uint16_t port, const std::stri
       continue;
     }
     std::string problem = Begin(socket, *address, source);
-    if (!problem.empty() && source != nullptr) {  // not an address of this server, or it has no route there
+    if (!problem.empty() && source != nullptr) {  // not an address of this server, or it has no
+                                                  // route there
       socket = NewSocket(*address);
       problem = socket ? Begin(socket, *address, nullptr) : std::strerror(errno);
     }
@@ -240,7 +245,8 @@ std::string PeerAddress(const Descriptor& socket) {
   char host[NI_MAXHOST], port[NI_MAXSERV];
   auto* any = reinterpret_cast<sockaddr*>(&address);
   if (getpeername(socket.get(), any, &bytes) != 0 ||
-      getnameinfo(any, bytes, host, sizeof(host), port, sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+      getnameinfo(any, bytes, host, sizeof(host), port, sizeof(port),
+                  NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
     return "an unknown address";
   }
   return fmt::format("{}:{}", host, port);

@@ -20,8 +20,8 @@ namespace {
 constexpr int64_t kMsNs = 1'000'000;
 constexpr Shape kShape = {{64, 2}};
 
-// A child like `larder node`: it has no callback of its own, and its data path spins on a frame that will
-// never come. Its standard error comes through a pipe.
+// A child like `larder node`: it has no callback of its own, and its data path spins on a frame
+// that will never come. Its standard error comes through a pipe.
 class Node {
  public:
   explicit Node(const std::string& name) {
@@ -55,9 +55,10 @@ TEST(PeerProcess, AProgramWhosePeerIsGoneSaysSoAndExits75) {
   const Node node(name);
   { Side side = ListenSide(name, kShape); }  // ends without a goodbye, as a killed process would
   EXPECT_TRUE(Exited(WaitFor(node.pid), kPeerLostExitCode));
-  // Noticed by its end, not by the following silence, for which the text would be "has not answered for 2.0
-  // s".
-  EXPECT_EQ(node.Said(), fmt::format("larder: error: socket weight0 (pid {}) is gone; stopping\n", getpid()));
+  // Noticed by its end, not by the following silence, for which the text would be "has not answered
+  // for 2.0 s".
+  EXPECT_EQ(node.Said(),
+            fmt::format("larder: error: socket weight0 (pid {}) is gone; stopping\n", getpid()));
 }
 
 // The peer is a third process, so that it can be stopped: this one only watches.
@@ -79,10 +80,12 @@ TEST(PeerProcess, AProgramWhosePeerIsStoppedSaysSoAndExits75) {
   const int64_t stopped_ns = NowNs();
   kill(peer, SIGSTOP);
   EXPECT_TRUE(Exited(WaitFor(node.pid), kPeerLostExitCode));
-  EXPECT_GT(NowNs() - stopped_ns, (kSilenceMs - 2 * kAliveEveryMs) * kMsNs) << "it gave up too early";
+  EXPECT_GT(NowNs() - stopped_ns, (kSilenceMs - 2 * kAliveEveryMs) * kMsNs)
+      << "it gave up too early";
   EXPECT_EQ(
       node.Said(),
-      fmt::format("larder: error: socket weight0 (pid {}) has not answered for 2.0 s; stopping\n", peer));
+      fmt::format("larder: error: socket weight0 (pid {}) has not answered for 2.0 s; stopping\n",
+                  peer));
   // When it runs again, it finds that the other is gone, and ends as well.
   kill(peer, SIGCONT);
   EXPECT_TRUE(Exited(WaitFor(peer), kPeerLostExitCode));
@@ -90,8 +93,9 @@ TEST(PeerProcess, AProgramWhosePeerIsStoppedSaysSoAndExits75) {
   close(ready[1]);
 }
 
-// A stop of half of the limit, twice: neither the stopped process nor the other counts it as silence. A busy
-// machine may make a stop longer than intended; it then proves nothing and is repeated.
+// A stop of half of the limit, twice: neither the stopped process nor the other counts it as
+// silence. A busy machine may make a stop longer than intended; it then proves nothing and is
+// repeated.
 TEST(PeerProcess, AProgramThatIsStoppedForAMomentGoesOn) {
   LARDER_SKIP_UNDER_TSAN();
   for (int attempt = 0; attempt < 5; ++attempt) {

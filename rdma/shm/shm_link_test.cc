@@ -1,5 +1,5 @@
-// The conformance suite over LoopbackLink and ShmLink, and tests of ShmLink alone: attaching, waiting,
-// failing.
+// The conformance suite over LoopbackLink and ShmLink, and tests of ShmLink alone: attaching,
+// waiting, failing.
 #include "rdma/shm/shm_link.h"
 
 #include <gtest/gtest.h>
@@ -50,9 +50,9 @@ SharedMemory Formatted(const LinkShape& shape, uint32_t first_sequence = 0) {
   return memory;
 }
 
-// With two mappings the two ends see the region at two addresses, as two processes do. With one mapping they
-// are like two threads; only then does ThreadSanitizer, which goes by addresses, see that the ends share
-// memory.
+// With two mappings the two ends see the region at two addresses, as two processes do. With one
+// mapping they are like two threads; only then does ThreadSanitizer, which goes by addresses, see
+// that the ends share memory.
 template <int kMappings>
 class MappedPair {
  public:
@@ -125,7 +125,8 @@ TEST(ShmLink, AttachingChecksTheHeader) {
   EXPECT_NE(AttachError(memory.span(), {100, 3}).find("4 slots of 100 bytes, expected 3 of 100"),
             std::string::npos);
   EXPECT_NE(AttachError(memory.span(), {99, 4}).find("expected 4 of 99"), std::string::npos);
-  EXPECT_NE(AttachError(memory.span().first(ShmLink::RegionBytes(shape) - 1), shape).find("the region has"),
+  EXPECT_NE(AttachError(memory.span().first(ShmLink::RegionBytes(shape) - 1), shape)
+                .find("the region has"),
             std::string::npos);
 
   auto& header = *reinterpret_cast<ShmLinkHeader*>(memory.data());
@@ -142,7 +143,8 @@ TEST(ShmLink, ARegionServesOneRun) {
   ShmLink sender(memory.span(), shape, LinkSide::kSend);
   ASSERT_TRUE(sender.BeginSend());
   sender.EndSend();
-  EXPECT_NE(AttachError(memory.span(), shape, LinkSide::kSend).find("1 frames were sent"), std::string::npos);
+  EXPECT_NE(AttachError(memory.span(), shape, LinkSide::kSend).find("1 frames were sent"),
+            std::string::npos);
   ShmLink receiver(memory.span(), shape, LinkSide::kReceive);  // a sender may be first
   EXPECT_EQ(receiver.BeginReceive().sequence, 7u);
   receiver.EndReceive();
@@ -177,15 +179,16 @@ TEST(ShmLink, ALengthBeyondTheSlotIsAFault) {
   EXPECT_EQ(pair.sender().fault().detail, 65u);
 }
 
-// After Fail() an end never takes the moved counter for frames, even though slot 0 of a fresh region holds
-// the number that the receiver expects.
+// After Fail() an end never takes the moved counter for frames, even though slot 0 of a fresh
+// region holds the number that the receiver expects.
 TEST(ShmLink, FailGivesNoFrame) {
   ShmPair pair(64, 2);
   pair.sender().Fail(FaultCode::kLinkDown, 9);
   EXPECT_FALSE(pair.receiver().BeginReceive());
   EXPECT_FALSE(pair.sender().BeginSend());
-  // an end just before its futex call holds the old 0: both must have moved, or it would sleep for ever (too
-  // narrow a window for FailEndsBothEndsWaits to hit), and a second Fail must not move them back
+  // an end just before its futex call holds the old 0: both must have moved, or it would sleep for
+  // ever (too narrow a window for FailEndsBothEndsWaits to hit), and a second Fail must not move
+  // them back
   EXPECT_NE(pair.header().sent.count.load(), 0u);
   EXPECT_NE(pair.header().received.count.load(), 0u);
   pair.receiver().Fail(FaultCode::kTimeout);  // the first one stays
@@ -226,7 +229,9 @@ TEST(ShmLinkStress, WaitingAsleepOnTheFutex) { WaitingPingPong(kSleepAtOnce, 300
 TEST(ShmLinkStress, WaitingAdaptive) {
   WaitingPingPong({WaitPolicy::Mode::kAdaptive, sync::SpinIterationsFor(2000)}, 3000);
 }
-TEST(ShmLinkStress, WaitingSpinning) { WaitingPingPong(kSpin, 20); }  // few: each may cost a time slice
+TEST(ShmLinkStress, WaitingSpinning) {
+  WaitingPingPong(kSpin, 20);
+}  // few: each may cost a time slice
 
 // A sender that is always ahead sleeps for slots; the receiver never does.
 TEST(ShmLinkStress, TheSenderSleepsForSlots) {

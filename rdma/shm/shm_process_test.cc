@@ -27,7 +27,8 @@ namespace {
 using sync::FaultCode;
 using sync::WaitPolicy;
 
-// Sends back the frames that arrive, and checks them. Returns the number of wrong bytes, at most 50.
+// Sends back the frames that arrive, and checks them. Returns the number of wrong bytes, at
+// most 50.
 int Echo(Side& side, uint32_t first, uint32_t count, const WaitPolicy& policy) {
   size_t wrong = 0;
   for (uint32_t n = first; n != first + count; ++n) {
@@ -84,7 +85,8 @@ TEST(TwoProcesses, AWrongNumberFaultsBoth) {
   const std::string name = NewName();
   const pid_t child = Fork([&] {
     Side side = ConnectSide(name, shape);
-    return !side.in->WaitReceive(kSleepAtOnce) && side.in->fault().code == FaultCode::kSequence ? 0 : 1;
+    return !side.in->WaitReceive(kSleepAtOnce) && side.in->fault().code == FaultCode::kSequence ? 0
+                                                                                                : 1;
   });
   Side side = ListenSide(name, shape);
   const uint32_t wrong = 77;
@@ -98,12 +100,12 @@ TEST(TwoProcesses, AWrongNumberFaultsBoth) {
   EXPECT_FALSE(side.out->WaitSend(kSpin));
 }
 
-// The parent's part in one round in which its peer is killed: set-up, monitor, frames until the link fails.
-// Returns how it ended: by an Error of the set-up, or by the monitor. `up` is set when the set-up has ended,
-// either way.
+// The parent's part in one round in which its peer is killed: set-up, monitor, frames until the
+// link fails. Returns how it ended: by an Error of the set-up, or by the monitor. `up` is set when
+// the set-up has ended, either way.
 enum class Ended { kSettingUp, kRunning };
-Ended RunUntilAbandoned(const std::string& name, const Shape& shape, pid_t child, const WaitPolicy& policy,
-                        int accept_ms, std::atomic<bool>& up) {
+Ended RunUntilAbandoned(const std::string& name, const Shape& shape, pid_t child,
+                        const WaitPolicy& policy, int accept_ms, std::atomic<bool>& up) {
   ControlListener listener(name);  // the same name every time: the last round must not block it
   std::optional<Side> side;
   try {
@@ -193,7 +195,8 @@ TEST(TwoProcesses, AKilledListenersNameIsFreeAtOnce) {
       ControlListener taken(name);
       ADD_FAILURE() << "the child has this name";
     } catch (const Error& error) {
-      EXPECT_NE(std::string(error.what()).find(fmt::format("in use by pid {}", child)), std::string::npos)
+      EXPECT_NE(std::string(error.what()).find(fmt::format("in use by pid {}", child)),
+                std::string::npos)
           << error.what();
     }
     kill(child, SIGKILL);
@@ -220,7 +223,9 @@ TEST(TwoProcesses, ASecondClientIsRefusedAndTheFirstGoesOn) {
       ConnectSide(name, shape);
     } catch (const Error& error) {
       const std::string why = error.what();
-      return why.find(fmt::format("already has its 1 peer (pid {})", first)) == std::string::npos ? 2 : 0;
+      return why.find(fmt::format("already has its 1 peer (pid {})", first)) == std::string::npos
+                 ? 2
+                 : 0;
     }
     return 1;
   });

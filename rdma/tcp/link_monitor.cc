@@ -19,14 +19,19 @@ namespace larder::rdma::inline tcp {
 
 namespace {
 
-// A limit, so that a peer that sends without end does not keep this thread from its stop or its own beats.
+// A limit, so that a peer that sends without end does not keep this thread from its stop or its own
+// beats.
 constexpr int kReadsPerTurn = 32;
 
 }  // namespace
 
 LinkMonitor::LinkMonitor(Descriptor connection, FaultSignal& signal, int data_fd)
-    : connection_(std::move(connection)), signal_(signal), stop_(eventfd(0, EFD_CLOEXEC)), data_fd_(data_fd) {
-  if (!stop_) throw Error("link: no eventfd: {}: raise the limit of open files", std::strerror(errno));
+    : connection_(std::move(connection)),
+      signal_(signal),
+      stop_(eventfd(0, EFD_CLOEXEC)),
+      data_fd_(data_fd) {
+  if (!stop_)
+    throw Error("link: no eventfd: {}: raise the limit of open files", std::strerror(errno));
   thread_ = StartHelper([this] { Run(); });
 }
 
@@ -35,7 +40,8 @@ LinkMonitor::~LinkMonitor() {
   thread_.join();
 }
 
-// Never waits. If the buffer is full of beats, the other end does not read; its silence will end the link.
+// Never waits. If the buffer is full of beats, the other end does not read; its silence will end
+// the link.
 void LinkMonitor::Send(const WireBeat& beat) {
   send(connection_.get(), &beat, sizeof(beat), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
@@ -53,8 +59,8 @@ void LinkMonitor::LookAtData() {
 bool LinkMonitor::ReadBeats() {
   for (int i = 0; i < kReadsPerTurn; ++i) {
     auto* bytes = reinterpret_cast<std::byte*>(&partial_);
-    const ssize_t received =
-        recv(connection_.get(), bytes + partial_bytes_, sizeof(partial_) - partial_bytes_, MSG_DONTWAIT);
+    const ssize_t received = recv(connection_.get(), bytes + partial_bytes_,
+                                  sizeof(partial_) - partial_bytes_, MSG_DONTWAIT);
     if (received < 0 && errno == EINTR) continue;
     if (received < 0 && errno == EAGAIN) return true;
     if (received <= 0) {
@@ -81,8 +87,8 @@ bool LinkMonitor::ReadBeats() {
   return true;
 }
 
-// Beats are read before silence is judged. A process that was itself stopped for a while first finds the
-// beats that came meanwhile, and then whether the other end took it for dead.
+// Beats are read before silence is judged. A process that was itself stopped for a while first
+// finds the beats that came meanwhile, and then whether the other end took it for dead.
 void LinkMonitor::Run() {
   constexpr int64_t kMsNs = 1'000'000;
   heard_ns_ = NowNs();
@@ -96,7 +102,8 @@ void LinkMonitor::Run() {
       next_beat_ns = now_ns + kBeatMs * kMsNs;
     }
     const int64_t until_ns = std::min(next_beat_ns, heard_ns_ + kSilentMs * kMsNs);
-    const int sleep_ms = over ? -1 : static_cast<int>(std::max<int64_t>(0, (until_ns - now_ns) / kMsNs + 1));
+    const int sleep_ms =
+        over ? -1 : static_cast<int>(std::max<int64_t>(0, (until_ns - now_ns) / kMsNs + 1));
     // poll() ignores a descriptor of -1
     pollfd watched[3] = {{stop_.get(), POLLIN, 0},
                          {told ? -1 : signal_.fd(), POLLIN, 0},
@@ -106,7 +113,9 @@ void LinkMonitor::Run() {
     if (!over && NowNs() - heard_ns_ > kSilentMs * kMsNs) signal_.Raise(LinkDown::kSilent);
     if (!told && signal_.raised()) {
       const sync::Fault fault = signal_.Read();
-      Send({.kind = BeatKind::kFault, .code = static_cast<uint32_t>(fault.code), .detail = fault.detail});
+      Send({.kind = BeatKind::kFault,
+            .code = static_cast<uint32_t>(fault.code),
+            .detail = fault.detail});
       told = over = true;  // nothing that arrives from now on matters
     }
     if (watched[0].revents != 0) {

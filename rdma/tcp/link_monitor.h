@@ -1,15 +1,16 @@
-// LinkMonitor: the small TCP connection beside a TCP or verbs link, and the thread that sleeps on it. It
-// sends a sign of life twice per second. It notices within 2.5 s that the other end's signs of life have
-// stopped (power, cable, SIGSTOP), and at once that the other process ended, however it died. It also carries
-// a fault of either end to the other. Neither RC queue pairs nor idle TCP connections notice these events by
-// themselves. The data path is not involved.
+// LinkMonitor: the small TCP connection beside a TCP or verbs link, and the thread that sleeps on
+// it. It sends a sign of life twice per second. It notices within 2.5 s that the other end's signs
+// of life have stopped (power, cable, SIGSTOP), and at once that the other process ended, however
+// it died. It also carries a fault of either end to the other. Neither RC queue pairs nor idle TCP
+// connections notice these events by themselves. The data path is not involved.
 //
-// A TCP link's second connection may take another path through the network (another cable of a bundle,
-// another entry in a firewall's table of connections) and can be lost while the first one lives. TCP itself
-// would retry for some 15 minutes. So with each sign of life the monitor asks the kernel whether something
-// was sent (data again, or a keepalive probe) and nothing has been acknowledged for 2 s. A receiver that is
-// alive but does not read still acknowledges while its window is closed; TCP_USER_TIMEOUT would end that
-// connection and is therefore not used (rdma/proof/tcp_connection.h).
+// A TCP link's second connection may take another path through the network (another cable of a
+// bundle, another entry in a firewall's table of connections) and can be lost while the first one
+// lives. TCP itself would retry for some 15 minutes. So with each sign of life the monitor asks the
+// kernel whether something was sent (data again, or a keepalive probe) and nothing has been
+// acknowledged for 2 s. A receiver that is alive but does not read still acknowledges while its
+// window is closed; TCP_USER_TIMEOUT would end that connection and is therefore not used
+// (rdma/proof/tcp_connection.h).
 #pragma once
 
 #include <cstddef>
@@ -25,12 +26,13 @@ namespace larder::rdma::inline tcp {
 class LinkMonitor {
  public:
   static constexpr int kBeatMs = 500;
-  static constexpr int kSilentMs = 2500;  // five beats; the fault is raised within 3 s, as poll() is coarse
+  static constexpr int kSilentMs = 2500;  // five beats; the fault is raised within 3 s, as poll()
+                                          // is coarse
   static constexpr int kLostMs = 2000;    // without acknowledgement, at two successive beats
 
-  // Takes ownership of the connection. `signal` must outlive the monitor; its faults are sent to the other
-  // end, and the other end's faults are raised in it. data_fd: a TCP link's second connection, which must
-  // outlive the monitor.
+  // Takes ownership of the connection. `signal` must outlive the monitor; its faults are sent to
+  // the other end, and the other end's faults are raised in it. data_fd: a TCP link's second
+  // connection, which must outlive the monitor.
   LinkMonitor(Descriptor connection, FaultSignal& signal, int data_fd = -1);
   ~LinkMonitor();  // tells the other end that this one ends
   LinkMonitor(const LinkMonitor&) = delete;

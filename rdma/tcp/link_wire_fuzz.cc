@@ -1,5 +1,5 @@
-// Untrusted bytes of the wire: hellos, beats, and the byte streams of a receiver and a sender. The first byte
-// of the input chooses. (Whole set-ups: rdma/link/link_setup_fuzz.cc.)
+// Untrusted bytes of the wire: hellos, beats, and the byte streams of a receiver and a sender. The
+// first byte of the input chooses. (Whole set-ups: rdma/link/link_setup_fuzz.cc.)
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -59,8 +59,10 @@ void FuzzReceiver(const uint8_t* data, size_t size) {
   while (const sync::ReceivedFrame frame = link.BeginReceive()) {
     LARDER_CHECK(frame.sequence == expected++ && frame.size_bytes <= kBytes);
     consumed += sizeof(FrameHeader);
-    LARDER_CHECK(consumed + frame.size_bytes <= size, "no frame is made of bytes that did not come");
-    LARDER_CHECK(std::memcmp(frame.bytes, data + consumed, frame.size_bytes) == 0, "the frame is what came");
+    LARDER_CHECK(consumed + frame.size_bytes <= size,
+                 "no frame is made of bytes that did not come");
+    LARDER_CHECK(std::memcmp(frame.bytes, data + consumed, frame.size_bytes) == 0,
+                 "the frame is what came");
     consumed += frame.size_bytes;
     link.EndReceive();
   }
@@ -75,8 +77,8 @@ void FuzzSender(const uint8_t* data, size_t size) {
     link.EndSend();
     ++sent;
   }
-  // A credit is the number of frames that the receiver has released so far; a number above those sent is a
-  // fault.
+  // A credit is the number of frames that the receiver has released so far; a number above those
+  // sent is a fault.
   uint32_t largest = 0;
   for (size_t at = 0; at + sizeof(largest) <= size; at += sizeof(largest)) {
     uint32_t credit;
@@ -84,8 +86,8 @@ void FuzzSender(const uint8_t* data, size_t size) {
     if (credit <= sent) largest = std::max(largest, credit);
   }
   LARDER_CHECK(sent <= kSlots + largest,
-               "{} frames sent, {} slots, {} given back: one was reused without a credit", sent, kSlots,
-               largest);
+               "{} frames sent, {} slots, {} given back: one was reused without a credit", sent,
+               kSlots, largest);
 }
 
 }  // namespace

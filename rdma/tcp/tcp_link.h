@@ -1,16 +1,17 @@
-// TcpLink: one direction of a link over a TCP connection, for servers without an RDMA device. It is a
-// sync::Link. Compared with verbs it costs a system call and a copy through the kernel at each end.
+// TcpLink: one direction of a link over a TCP connection, for servers without an RDMA device. It is
+// a sync::Link. Compared with verbs it costs a system call and a copy through the kernel at each
+// end.
 //
-// Each end uses its TcpLink from one thread. The sender has a ring of slots. A frame is written from its slot
-// without another copy; the slot is free again when the receiver's credit for it has arrived (credits come in
-// batches of half a ring, in the other direction of the same connection). The receiver reads into its slot:
-// it asks for as many bytes as the last frame had, so that a frame of the usual size costs one system call,
-// and moves what it has read of the next frame to that frame's slot. It needs only two slots: the kernel
-// holds the rest.
+// Each end uses its TcpLink from one thread. The sender has a ring of slots. A frame is written
+// from its slot without another copy; the slot is free again when the receiver's credit for it has
+// arrived (credits come in batches of half a ring, in the other direction of the same connection).
+// The receiver reads into its slot: it asks for as many bytes as the last frame had, so that a
+// frame of the usual size costs one system call, and moves what it has read of the next frame to
+// that frame's slot. It needs only two slots: the kernel holds the rest.
 //
-// EndSend() never waits, whatever the receiver does. If the connection does not take all bytes at once, a
-// helper thread sends the rest when it does. Otherwise a ring of stages that all send before they receive
-// could deadlock.
+// EndSend() never waits, whatever the receiver does. If the connection does not take all bytes at
+// once, a helper thread sends the rest when it does. Otherwise a ring of stages that all send
+// before they receive could deadlock.
 #pragma once
 
 #include <atomic>
@@ -29,17 +30,19 @@
 
 namespace larder::rdma::inline tcp {
 
-// The number of frames whose credits go back together. It keeps these small messages few, and the sender has
-// the other half of the ring meanwhile. The credits go when the receiver next looks for a frame and finds
-// none, so that they do not delay what it sends on to the next stage; at the latest one frame later.
+// The number of frames whose credits go back together. It keeps these small messages few, and the
+// sender has the other half of the ring meanwhile. The credits go when the receiver next looks for
+// a frame and finds none, so that they do not delay what it sends on to the next stage; at the
+// latest one frame later.
 constexpr size_t CreditBatch(size_t slots) { return slots < 2 ? 1 : slots / 2; }
 // The number of released frames whose credits are sent at once.
 constexpr size_t CreditLimit(size_t slots) { return slots < 2 ? 1 : slots / 2 + 1; }
 
 class alignas(kFalseSharingBytes) TcpLink {
  public:
-  // connection: non-blocking, connected, with TCP_NODELAY, not read from yet. `fault` must outlive the link.
-  // Throws Error for a shape that LinkShape::Check refuses, or if there is not enough memory.
+  // connection: non-blocking, connected, with TCP_NODELAY, not read from yet. `fault` must outlive
+  // the link. Throws Error for a shape that LinkShape::Check refuses, or if there is not enough
+  // memory.
   TcpLink(Descriptor connection, const LinkShape& shape, LinkSide side, FaultSignal& fault);
   ~TcpLink();
   TcpLink(const TcpLink&) = delete;
@@ -56,15 +59,16 @@ class alignas(kFalseSharingBytes) TcpLink {
   sync::ReceivedFrame BeginReceive();
   void EndReceive();
 
-  // As ShmLink's. A spinning policy polls the connection without end; an adaptive one sleeps in poll().
+  // As ShmLink's. A spinning policy polls the connection without end; an adaptive one sleeps in
+  // poll().
   bool WaitSend(const sync::WaitPolicy& policy);
   bool WaitReceive(const sync::WaitPolicy& policy);
 
  private:
   friend struct TcpLinkTesting;
   using Header = FrameHeader;
-  // A slot holds unused bytes, the header, and the frame from the next cache line on, so that header and
-  // frame are contiguous.
+  // A slot holds unused bytes, the header, and the frame from the next cache line on, so that
+  // header and frame are contiguous.
   static constexpr size_t kFrameOffset = kCacheLineBytes;
   static constexpr size_t kHeaderOffset = kFrameOffset - sizeof(Header);
 
@@ -93,8 +97,8 @@ class alignas(kFalseSharingBytes) TcpLink {
   // Sender: frames that credits say are released. Receiver: frames for which credits were sent.
   uint32_t other_ = 0;
   size_t slot_ = 0;  // the slot of position_
-  // Receiver: bytes of slot_, from kHeaderOffset on, that have arrived, and whether they hold the whole
-  // frame.
+  // Receiver: bytes of slot_, from kHeaderOffset on, that have arrived, and whether they hold the
+  // whole frame.
   size_t have_bytes_ = 0;
   size_t usual_bytes_ = 0;  // header and frame of the previous frame
   bool complete_ = false;
@@ -102,9 +106,10 @@ class alignas(kFalseSharingBytes) TcpLink {
   uint32_t credit_ = 0;
   size_t credit_bytes_ = 0;
 
-  // The right to write to the connection. The thread that finds writing_ false and sets it owns the fields
-  // after it. A sender whose connection is full passes them on to the helper thread.
-  alignas(kFalseSharingBytes) std::atomic<uint32_t> queued_{0};  // frames that EndSend() handed over
+  // The right to write to the connection. The thread that finds writing_ false and sets it owns the
+  // fields after it. A sender whose connection is full passes them on to the helper thread.
+  // queued_: frames that EndSend() handed over.
+  alignas(kFalseSharingBytes) std::atomic<uint32_t> queued_{0};
   std::atomic<bool> writing_{false};
   uint32_t written_ = 0;      // frames
   size_t written_slot_ = 0;   // the slot of the frame that is being written

@@ -1,4 +1,5 @@
-// A TcpLink's frames: sending, receiving, credits, waiting. The system calls are the transport here.
+// A TcpLink's frames: sending, receiving, credits, waiting. The system calls are the transport
+// here.
 #include <poll.h>
 #include <sys/eventfd.h>  // datapath-ok: the helper is called by an eventfd
 #include <sys/socket.h>   // datapath-ok: TCP
@@ -39,8 +40,8 @@ void TcpLink::EndSend(size_t size_bytes) {
   Flush();
 }
 
-// Writes what is queued, unless the other thread is writing; that thread reads queued_ again after it lets
-// go.
+// Writes what is queued, unless the other thread is writing; that thread reads queued_ again after
+// it lets go.
 void TcpLink::Flush() {
   while (!writing_.exchange(true, std::memory_order_seq_cst)) {
     if (!WriteQueued()) {             // full: the helper thread owns the writing from here on
@@ -53,7 +54,8 @@ void TcpLink::Flush() {
   }
 }
 
-// Called only by the owner of writing_. Returns false if the connection takes no more bytes for now.
+// Called only by the owner of writing_. Returns false if the connection takes no more bytes for
+// now.
 bool TcpLink::WriteQueued() {
   // acquire: pairs with EndSend()'s store; the frames' bytes are visible
   while (written_ != queued_.load(std::memory_order_acquire) && !fault_.raised()) {
@@ -62,8 +64,8 @@ bool TcpLink::WriteQueued() {
     std::memcpy(&header, start, sizeof(header));
     const size_t total_bytes = sizeof(header) + header.size_bytes;
     // datapath-ok: the transport
-    const ssize_t sent = send(connection_.get(), start + written_bytes_, total_bytes - written_bytes_,
-                              MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t sent = send(connection_.get(), start + written_bytes_,
+                              total_bytes - written_bytes_, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0) {
       if (errno == EINTR) continue;
       if (errno == EAGAIN) return false;
@@ -79,8 +81,8 @@ bool TcpLink::WriteQueued() {
   return true;
 }
 
-// A credit is the number of frames released so far. This reads all that have arrived; each replaces the one
-// before.
+// A credit is the number of frames released so far. This reads all that have arrived; each replaces
+// the one before.
 void TcpLink::ReadCredits() {
   for (;;) {
     std::byte* next = reinterpret_cast<std::byte*>(&credit_) + credit_bytes_;
@@ -136,11 +138,14 @@ void TcpLink::EndReceive() {
 }
 
 void TcpLink::ReturnCredits() {
-  // datapath-ok: the transport; four bytes always fit, unless the sender has left some 10^5 credits unread
-  const ssize_t sent = send(connection_.get(), &position_, sizeof(position_), MSG_NOSIGNAL | MSG_DONTWAIT);
+  // Four bytes always fit, unless the sender has left some 10^5 credits unread. Then the next
+  // EndReceive() tries again.
+  constexpr int kFlags = MSG_NOSIGNAL | MSG_DONTWAIT;
+  // datapath-ok: the transport
+  const ssize_t sent = send(connection_.get(), &position_, sizeof(position_), kFlags);
   if (sent == sizeof(position_)) {
     other_ = position_;
-  } else if (sent >= 0 || (errno != EAGAIN && errno != EINTR)) {  // else the next EndReceive() tries again
+  } else if (sent >= 0 || (errno != EAGAIN && errno != EINTR)) {
     fault_.Raise(sent < 0 && (errno == EPIPE || errno == ECONNRESET) ? LinkDown::kClosed
                                                                      : LinkDown::kNetwork);
   }
@@ -165,7 +170,8 @@ bool TcpLink::ReadSome(size_t ask_bytes) {
   }
 }
 
-// Reads what has arrived of the frame at position_. Sets complete_ and usual_bytes_ if it is whole and valid.
+// Reads what has arrived of the frame at position_. Sets complete_ and usual_bytes_ if it is whole
+// and valid.
 void TcpLink::ReadFrame() {
   for (;;) {
     if (have_bytes_ < sizeof(Header)) {
@@ -192,9 +198,9 @@ void TcpLink::ReadFrame() {
 
 // ---- waiting
 
-// done() looks at the connection once. A look is a system call, which takes as long as several pauses, so the
-// policy's spin has fewer looks than pauses. sync::WaitUntil cannot be used: no word of memory changes when a
-// frame arrives.
+// done() looks at the connection once. A look is a system call, which takes as long as several
+// pauses, so the policy's spin has fewer looks than pauses. sync::WaitUntil cannot be used: no word
+// of memory changes when a frame arrives.
 template <typename Done>
 bool TcpLink::Wait(const sync::WaitPolicy& policy, Done done) {
   constexpr uint32_t kPausesPerLook = 8;

@@ -5,8 +5,9 @@
 
 namespace larder::rdma::inline verbs {
 
-VerbsLink::VerbsLink(std::unique_ptr<VerbsResources> resources, const LinkShape& shape, LinkSide side,
-                     uint64_t remote_address, uint32_t remote_key, FaultSignal& fault)
+VerbsLink::VerbsLink(std::unique_ptr<VerbsResources> resources, const LinkShape& shape,
+                     LinkSide side, uint64_t remote_address, uint32_t remote_key,
+                     FaultSignal& fault)
     : shape_(shape),
       side_(side),
       batch_(CreditBatch(shape.slots)),

@@ -1,16 +1,18 @@
 // VerbsLink: one direction of a link over a reliable connected queue pair. A sync::Link.
 //
-// Both ends have a registered ring. EndSend() writes the frame from the sender's slot into the same slot of
-// the receiver's ring (RDMA write with immediate), inline if the device takes that many bytes. Nothing else
-// is sent: the immediate value is the frame's number, and the receiver's completion gives its size. (A header
-// of 16 bytes would add a second packet to each frame that fills the MTU.) Only every few writes ask for a
-// completion. A slot is free again when its write has completed and the receiver's credit has arrived.
-// Credits come for half a ring at a time, as the immediate value of an empty message. The status of each
-// completion is checked; a bad one is a kLinkDown fault with VerbsFaultDetail(status).
+// Both ends have a registered ring. EndSend() writes the frame from the sender's slot into the same
+// slot of the receiver's ring (RDMA write with immediate), inline if the device takes that many
+// bytes. Nothing else is sent: the immediate value is the frame's number, and the receiver's
+// completion gives its size. (A header of 16 bytes would add a second packet to each frame that
+// fills the MTU.) Only every few writes ask for a completion. A slot is free again when its write
+// has completed and the receiver's credit has arrived. Credits come for half a ring at a time, as
+// the immediate value of an empty message. The status of each completion is checked; a bad one is a
+// kLinkDown fault with VerbsFaultDetail(status).
 //
-// Sends and receives each have a completion queue, so that a receiver is not woken by its own credits. A wait
-// polls; an adaptive policy then sleeps until the device has an event of the awaited queue. Only the
-// LinkMonitor notices that an idle peer has vanished: queue pairs send no sign of life.
+// Sends and receives each have a completion queue, so that a receiver is not woken by its own
+// credits. A wait polls; an adaptive policy then sleeps until the device has an event of the
+// awaited queue. Only the LinkMonitor notices that an idle peer has vanished: queue pairs send no
+// sign of life.
 #pragma once
 
 #include <cstddef>
@@ -33,8 +35,8 @@ class VerbsResources;
 
 class alignas(kFalseSharingBytes) VerbsLink {
  public:
-  // resources: connected. remote_address, remote_key: those of the receiver's ring; unused at the receiver.
-  // `fault` must outlive the link.
+  // resources: connected. remote_address, remote_key: those of the receiver's ring; unused at the
+  // receiver. `fault` must outlive the link.
   VerbsLink(std::unique_ptr<VerbsResources> resources, const LinkShape& shape, LinkSide side,
             uint64_t remote_address, uint32_t remote_key, FaultSignal& fault);
   ~VerbsLink();
@@ -56,7 +58,9 @@ class alignas(kFalseSharingBytes) VerbsLink {
  private:
   friend struct VerbsLinkTesting;
   std::byte* Slot() const { return ring_ + slot_ * stride_; }
-  bool HasSlot() const { return position_ - other_ < shape_.slots && position_ - completed_ < shape_.slots; }
+  bool HasSlot() const {
+    return position_ - other_ < shape_.slots && position_ - completed_ < shape_.slots;
+  }
   void Advance() {
     slot_ = slot_ + 1 == shape_.slots ? 0 : slot_ + 1;
     ++position_;
@@ -84,8 +88,9 @@ class alignas(kFalseSharingBytes) VerbsLink {
   std::vector<uint32_t> sizes_;  // receiver: bytes of the frame in each slot
 
   // The end's thread only; counts of frames, which wrap.
-  uint32_t position_ = 0;      // this end's current frame
-  uint32_t other_ = 0;         // sender: released according to credits; receiver: those credits were sent for
+  uint32_t position_ = 0;  // this end's current frame
+  uint32_t other_ = 0;  // sender: released according to credits; receiver: those credits were sent
+                        // for
   uint32_t completed_ = 0;     // sender: frames whose writes have completed
   uint32_t arrived_ = 0;       // receiver: frames that have arrived
   uint32_t unsignalled_ = 0;   // sender: writes since the last one that asked for a completion

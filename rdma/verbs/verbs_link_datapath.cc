@@ -27,7 +27,8 @@ void VerbsLink::EndSend(size_t size_bytes) {
   if (fault_.raised()) return;  // the queue pair may refuse all work
   ibv_sge piece = {};
   piece.addr = reinterpret_cast<uint64_t>(Slot());
-  piece.length = static_cast<uint32_t>(size_bytes < shape_.frame_bytes ? size_bytes : shape_.frame_bytes);
+  piece.length =
+      static_cast<uint32_t>(size_bytes < shape_.frame_bytes ? size_bytes : shape_.frame_bytes);
   piece.lkey = resources_->region->lkey;
   ibv_send_wr write = {};
   write.wr_id = WorkId(VerbsWork::kFrameSend, position_ + 1);
@@ -38,8 +39,9 @@ void VerbsLink::EndSend(size_t size_bytes) {
   write.wr.rdma.remote_addr = remote_address_ + slot_ * stride_;
   write.wr.rdma.rkey = remote_key_;
   if (piece.length <= resources_->inline_bytes) write.send_flags |= IBV_SEND_INLINE;
-  // A completion stands for all writes before it, so one per batch is enough: a slot is needed again at the
-  // earliest a whole ring later, and by then a write that asks for a completion has been posted after it.
+  // A completion stands for all writes before it, so one per batch is enough: a slot is needed
+  // again at the earliest a whole ring later, and by then a write that asks for a completion has
+  // been posted after it.
   if (++unsignalled_ >= batch_) {
     unsignalled_ = 0;
     write.send_flags |= IBV_SEND_SIGNALED;
@@ -51,7 +53,8 @@ void VerbsLink::EndSend(size_t size_bytes) {
   Advance();
 }
 
-// released: how many frames the receiver has released. It must move forward, and not beyond what was sent.
+// released: how many frames the receiver has released. It must move forward, and not beyond what
+// was sent.
 void VerbsLink::TakeCredit(uint32_t released) {
   if (released - other_ == 0 || released - other_ > position_ - other_) {
     fault_.Raise(FaultCode::kMalformed, released);
@@ -61,7 +64,8 @@ void VerbsLink::TakeCredit(uint32_t released) {
   ibv_recv_wr receive = {};
   receive.wr_id = WorkId(VerbsWork::kCreditReceive, 0);
   ibv_recv_wr* refused = nullptr;
-  if (ibv_post_recv(resources_->pair.get(), &receive, &refused) != 0) fault_.Raise(LinkDown::kNetwork);
+  if (ibv_post_recv(resources_->pair.get(), &receive, &refused) != 0)
+    fault_.Raise(LinkDown::kNetwork);
 }
 
 // ---- receiver
@@ -83,10 +87,12 @@ void VerbsLink::EndReceive() {
   if (position_ - other_ >= CreditLimit(shape_.slots)) ReturnCredits();
 }
 
-bool VerbsLink::HasCreditSend() const { return credits_ - credits_done_ < VerbsResources::kCreditSends; }
+bool VerbsLink::HasCreditSend() const {
+  return credits_ - credits_done_ < VerbsResources::kCreditSends;
+}
 
-// Posts the receives for the next frames first, then sends the credits for those frames, so that no frame
-// arrives before its receive is posted.
+// Posts the receives for the next frames first, then sends the credits for those frames, so that no
+// frame arrives before its receive is posted.
 void VerbsLink::ReturnCredits() {
   if (!HasCreditSend()) Poll(resources_->sends.get());
   if (!HasCreditSend() || fault_.raised()) return;  // BeginReceive() tries again
@@ -103,8 +109,8 @@ void VerbsLink::ReturnCredits() {
   credit.wr_id = WorkId(VerbsWork::kCreditSend, ++credits_);
   credit.opcode = IBV_WR_SEND_WITH_IMM;  // empty: it needs neither address nor key
   credit.imm_data = htonl(position_);
-  // A completion stands for all credits before it. It is requested twice per kCreditSends, before all places
-  // are used up.
+  // A completion stands for all credits before it. It is requested twice per kCreditSends, before
+  // all places are used up.
   if (credits_ % (VerbsResources::kCreditSends / 2) == 0) credit.send_flags = IBV_SEND_SIGNALED;
   ibv_send_wr* refused = nullptr;
   if (ibv_post_send(resources_->pair.get(), &credit, &refused) != 0) [[unlikely]] {
@@ -132,12 +138,12 @@ void VerbsLink::Poll(ibv_cq* queue) {
   for (int i = 0; i < count; ++i) Complete(completions[i]);
 }
 
-// Sends and receives complete in no order relative to each other: the other end's next message may arrive
-// before our own last write is known to be complete.
+// Sends and receives complete in no order relative to each other: the other end's next message may
+// arrive before our own last write is known to be complete.
 void VerbsLink::Complete(const ibv_wc& completion) {
   if (completion.status != IBV_WC_SUCCESS) [[unlikely]] {
-    // Flushed: the queue pair was closed, on either side. The work that ended it says more, and may be a
-    // send.
+    // Flushed: the queue pair was closed, on either side. The work that ended it says more, and may
+    // be a send.
     if (completion.status == IBV_WC_WR_FLUSH_ERR) {
       if (!flushed_) {
         flushed_ = true;
@@ -145,7 +151,8 @@ void VerbsLink::Complete(const ibv_wc& completion) {
       }
       fault_.Raise(LinkDown::kClosed);
     } else {
-      fault_.Raise(FaultCode::kLinkDown, VerbsFaultDetail(static_cast<uint32_t>(completion.status)));
+      fault_.Raise(FaultCode::kLinkDown,
+                   VerbsFaultDetail(static_cast<uint32_t>(completion.status)));
     }
     return;
   }
@@ -161,8 +168,8 @@ void VerbsLink::Complete(const ibv_wc& completion) {
       return;
     case VerbsWork::kFrameReceive: {
       const uint32_t sequence = ntohl(completion.imm_data);
-      const bool is_frame =
-          completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM && (completion.wc_flags & IBV_WC_WITH_IMM) != 0;
+      const bool is_frame = completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM &&
+                            (completion.wc_flags & IBV_WC_WITH_IMM) != 0;
       if (!is_frame || arrived_ - other_ >= shape_.slots) [[unlikely]] {
         fault_.Raise(FaultCode::kMalformed, sequence);
       } else if (sequence != arrived_) [[unlikely]] {
@@ -180,8 +187,8 @@ void VerbsLink::Complete(const ibv_wc& completion) {
   fault_.Raise(FaultCode::kInternal, static_cast<uint32_t>(completion.wr_id));
 }
 
-// Asks for an event of the awaited completions only: a wake-up for completions that are not needed costs more
-// than the frame. What this end waits for does not change until it polls.
+// Asks for an event of the awaited completions only: a wake-up for completions that are not needed
+// costs more than the frame. What this end waits for does not change until it polls.
 bool VerbsLink::Arm() {
   const bool sends = side_ == LinkSide::kSend;
   const bool for_receive = !sends || position_ - other_ >= shape_.slots;
@@ -190,15 +197,16 @@ bool VerbsLink::Arm() {
          (!for_send || ibv_req_notify_cq(resources_->sends.get(), 0) == 0);
 }
 
-// Sleeps until the device has an event or there is a fault. The caller asks for the event before its last
-// look, so a completion between the two ends the sleep.
+// Sleeps until the device has an event or there is a fault. The caller asks for the event before
+// its last look, so a completion between the two ends the sleep.
 bool VerbsLink::Sleep() {
   pollfd watched[2] = {{resources_->completions->fd, POLLIN, 0}, {fault_.fd(), POLLIN, 0}};
   poll(watched, 2, -1);  // datapath-ok: reached when a wait outlasted its spin
   ibv_cq* queue = nullptr;
   void* context = nullptr;
   // Takes one event; a second one, which is rare, ends the next poll() at once.
-  if (watched[0].revents != 0 && ibv_get_cq_event(resources_->completions.get(), &queue, &context) == 0)
+  if (watched[0].revents != 0 &&
+      ibv_get_cq_event(resources_->completions.get(), &queue, &context) == 0)
     ibv_ack_cq_events(queue, 1);
   return !fault_.raised();
 }

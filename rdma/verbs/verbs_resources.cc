@@ -16,9 +16,9 @@ namespace {
 
 // Enough for a small batch of rows of a small model, and less than any device offers.
 constexpr uint32_t kWantedInlineBytes = 220;
-// How long a packet's acknowledgement may take before it is sent again: 4.096 us * 2^16 = 0.27 s, times 7
-// tries 1.9 s, within what the control connection allows. rdma_cm's own choice is seconds for each lost
-// packet.
+// How long a packet's acknowledgement may take before it is sent again: 4.096 us * 2^16 = 0.27 s,
+// times 7 tries 1.9 s, within what the control connection allows. rdma_cm's own choice is seconds
+// for each lost packet.
 constexpr uint8_t kAckTimeout = 16;
 
 std::string LockLimit() {
@@ -61,7 +61,8 @@ std::string VerbsAddress(const std::string& device_name) {
   ibv_device** list = ibv_get_device_list(&count);
   for (int i = 0; i < count && found.empty(); ++i) {
     if (!device_name.empty() && device_name != ibv_get_device_name(list[i])) continue;
-    const std::unique_ptr<ibv_context, FreeVerbs<ibv_close_device>> device(ibv_open_device(list[i]));
+    const std::unique_ptr<ibv_context, FreeVerbs<ibv_close_device>> device(
+        ibv_open_device(list[i]));
     if (!device) continue;
     std::vector<ibv_gid_entry> table(256);
     const ssize_t gids = ibv_query_gid_table(device.get(), table.data(), table.size(), 0);
@@ -92,14 +93,14 @@ std::string VerbsGids(ibv_context* device, int port) {
   for (ssize_t i = 0; i < count; ++i) {
     const ibv_gid_entry& entry = table[static_cast<size_t>(i)];
     if (entry.port_num != static_cast<uint32_t>(port)) continue;
-    texts.push_back(
-        fmt::format("{}: {} ({})", entry.gid_index, GidText(entry.gid), GidTypeName(entry.gid_type)));
+    texts.push_back(fmt::format("{}: {} ({})", entry.gid_index, GidText(entry.gid),
+                                GidTypeName(entry.gid_type)));
   }
   return texts.empty() ? "none" : fmt::format("{}", fmt::join(texts, ", "));
 }
 
-VerbsResources::VerbsResources(EventChannel the_channel, CmId the_id, const LinkShape& shape, LinkSide side,
-                               const std::string& what)
+VerbsResources::VerbsResources(EventChannel the_channel, CmId the_id, const LinkShape& shape,
+                               LinkSide side, const std::string& what)
     : stride(shape.SlotStride(0)),
       ring_bytes(shape.slots * stride),
       memory(ring_bytes),
@@ -108,19 +109,23 @@ VerbsResources::VerbsResources(EventChannel the_channel, CmId the_id, const Link
   std::memset(memory.data(), 0, ring_bytes);  // touched here, on this thread's node
   const char* name = ibv_get_device_name(id->verbs->device);
   domain.reset(ibv_alloc_pd(id->verbs));
-  if (!domain) throw Error("{}: device {}: no protection domain: {}", what, name, std::strerror(errno));
+  if (!domain)
+    throw Error("{}: device {}: no protection domain: {}", what, name, std::strerror(errno));
   // Only the receiver's ring is written by the other end.
-  const int access = side == LinkSide::kReceive ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE : 0;
+  const int access =
+      side == LinkSide::kReceive ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE : 0;
   region.reset(ibv_reg_mr(domain.get(), memory.data(), ring_bytes, access));
   if (!region) {
     if (errno == ENOMEM) {
       throw Error(
-          "{}: device {} cannot register the ring's {} KB: this process may lock {} of memory: raise it "
+          "{}: device {} cannot register the ring's {} KB: this process may lock {} of memory: "
+          "raise it "
           "(LimitMEMLOCK=infinity in the unit, `ulimit -l unlimited` in a shell)",
           what, name, ring_bytes >> 10, LockLimit());
     }
     throw Error(
-        "{}: device {} refused to register the ring's {} KB: {}: see `dmesg` and rdma.max of the process's "
+        "{}: device {} refused to register the ring's {} KB: {}: see `dmesg` and rdma.max of the "
+        "process's "
         "control "
         "group, or use transport tcp",
         what, name, ring_bytes >> 10, std::strerror(errno));
@@ -140,9 +145,12 @@ void VerbsResources::CreateQueues(const LinkShape& shape, LinkSide side, const s
   asked.cap.max_recv_sge = 1;
   ibv_device_attr device = {};
   if (ibv_query_device(id->verbs, &device) == 0 &&
-      slots + kCreditSends + 1 > static_cast<uint32_t>(std::min(device.max_qp_wr, device.max_cqe))) {
-    throw Error("{}: device {} takes {} frames in flight, {} are asked for: lower the link's slots", what,
-                name, std::min(device.max_qp_wr, device.max_cqe) - static_cast<int>(kCreditSends) - 1, slots);
+      slots + kCreditSends + 1 >
+          static_cast<uint32_t>(std::min(device.max_qp_wr, device.max_cqe))) {
+    throw Error("{}: device {} takes {} frames in flight, {} are asked for: lower the link's slots",
+                what, name,
+                std::min(device.max_qp_wr, device.max_cqe) - static_cast<int>(kCreditSends) - 1,
+                slots);
   }
   completions.reset(ibv_create_comp_channel(id->verbs));
   if (completions) {
@@ -154,13 +162,14 @@ void VerbsResources::CreateQueues(const LinkShape& shape, LinkSide side, const s
     receives.reset(queue(asked.cap.max_recv_wr));
   }
   if (!sends || !receives) {
-    throw Error("{}: device {}: no completion queue: {}: this process may lock {} of memory", what, name,
-                std::strerror(errno), LockLimit());
+    throw Error("{}: device {}: no completion queue: {}: this process may lock {} of memory", what,
+                name, std::strerror(errno), LockLimit());
   }
   asked.send_cq = sends.get();
   asked.recv_cq = receives.get();
   uint8_t ack_timeout = kAckTimeout;
-  rdma_set_option(id.get(), RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &ack_timeout, sizeof(ack_timeout));
+  rdma_set_option(id.get(), RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &ack_timeout,
+                  sizeof(ack_timeout));
   for (uint32_t wanted = kWantedInlineBytes;; wanted /= 2) {  // a device may allow less, or none
     ibv_qp_init_attr attributes = asked;
     attributes.cap.max_inline_data = wanted;
@@ -170,23 +179,24 @@ void VerbsResources::CreateQueues(const LinkShape& shape, LinkSide side, const s
       return;
     }
     if (wanted == 0) {
-      throw Error("{}: device {}: no queue pair: {}: this process may lock {} of memory", what, name,
-                  std::strerror(errno), LockLimit());
+      throw Error("{}: device {}: no queue pair: {}: this process may lock {} of memory", what,
+                  name, std::strerror(errno), LockLimit());
     }
   }
 }
 
 // A receive takes the immediate value of a frame or a credit; the sender says where the bytes go.
 void VerbsResources::PostReceives(const LinkShape& shape, LinkSide side, const std::string& what) {
-  const VerbsWork work = side == LinkSide::kSend ? VerbsWork::kCreditReceive : VerbsWork::kFrameReceive;
+  const VerbsWork work =
+      side == LinkSide::kSend ? VerbsWork::kCreditReceive : VerbsWork::kFrameReceive;
   const size_t count = side == LinkSide::kSend ? kCreditReceives : shape.slots;
   for (size_t i = 0; i < count; ++i) {
     ibv_recv_wr receive = {};
     receive.wr_id = WorkId(work, 0);
     ibv_recv_wr* refused = nullptr;
     if (const int error = ibv_post_recv(pair.get(), &receive, &refused); error != 0) {
-      throw Error("{}: device {}: receive {} of {} refused: {}", what, ibv_get_device_name(id->verbs->device),
-                  i, count, std::strerror(error));
+      throw Error("{}: device {}: receive {} of {} refused: {}", what,
+                  ibv_get_device_name(id->verbs->device), i, count, std::strerror(error));
     }
   }
 }
@@ -205,12 +215,14 @@ int VerbsResources::PathMtu(int wanted) const {
   ibv_qp_attr attributes = {};
   attributes.qp_state = IBV_QPS_RTR;
   int mask = 0;
-  const bool known = rdma_init_qp_attr(id.get(), &attributes, &mask) == 0 && (mask & IBV_QP_PATH_MTU) != 0;
+  const bool known =
+      rdma_init_qp_attr(id.get(), &attributes, &mask) == 0 && (mask & IBV_QP_PATH_MTU) != 0;
   const int path = known ? MtuBytes(attributes.path_mtu) : wanted;
   return wanted == 0 ? path : std::min(path, wanted);
 }
 
-bool VerbsResources::Connect(const LinkShape& shape, LinkSide side, int mtu, const std::string& what) {
+bool VerbsResources::Connect(const LinkShape& shape, LinkSide side, int mtu,
+                             const std::string& what) {
   if (!Move(IBV_QPS_INIT, 0)) return false;
   PostReceives(shape, side, what);
   return Move(IBV_QPS_RTR, mtu) && Move(IBV_QPS_RTS, 0);
@@ -226,12 +238,14 @@ std::string VerbsResources::Describe() const {
     route = "InfiniBand";  // without a global route: by LID
     if (attributes.ah_attr.is_global != 0 &&
         ibv_query_gid_ex(id->verbs, id->port_num, gid_index, &entry, 0) == 0) {
-      route = fmt::format("{}, GID {} {}", GidTypeName(entry.gid_type), gid_index, GidText(entry.gid));
+      route =
+          fmt::format("{}, GID {} {}", GidTypeName(entry.gid_type), gid_index, GidText(entry.gid));
     }
     route += fmt::format(", MTU {}", MtuBytes(attributes.path_mtu));
   }
-  return fmt::format("{} port {}, {}, inline {} bytes, ring {}", ibv_get_device_name(id->verbs->device),
-                     id->port_num, route, inline_bytes, memory.Describe());
+  return fmt::format("{} port {}, {}, inline {} bytes, ring {}",
+                     ibv_get_device_name(id->verbs->device), id->port_num, route, inline_bytes,
+                     memory.Describe());
 }
 
 }  // namespace larder::rdma::verbs

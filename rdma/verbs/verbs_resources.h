@@ -1,6 +1,6 @@
-// VerbsResources: what one end of a verbs link owns: the queue pair, its completion queues, and the ring,
-// which is registered once. Set-up only. All are made before the connection and freed in the reverse order.
-// The headers of libibverbs and librdmacm are included here and in verbs_*.cc only.
+// VerbsResources: what one end of a verbs link owns: the queue pair, its completion queues, and the
+// ring, which is registered once. Set-up only. All are made before the connection and freed in the
+// reverse order. The headers of libibverbs and librdmacm are included here and in verbs_*.cc only.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -38,21 +38,24 @@ class VerbsResources {
   static constexpr uint32_t kCreditSends = 32;
   static constexpr uint32_t kCreditReceives = 8;
 
-  // Takes ownership of an id whose device is known, and makes a queue pair there. `what` begins the Errors.
-  // Throws Error, with the remedy, if the device refuses.
+  // Takes ownership of an id whose device is known, and makes a queue pair there. `what` begins the
+  // Errors. Throws Error, with the remedy, if the device refuses.
   VerbsResources(EventChannel the_channel, CmId the_id, const LinkShape& shape, LinkSide side,
                  const std::string& what);
   VerbsResources(const VerbsResources&) = delete;
   VerbsResources& operator=(const VerbsResources&) = delete;
 
-  // Posts all receives and connects the queue pair to the other end's, once rdma_cm knows it. mtu: the most
-  // bytes per packet, the same at both ends; 0: what the path allows. Returns false if the connection is gone
-  // again (a connector that had waited too long). Throws Error if the device refuses a receive.
+  // Posts all receives and connects the queue pair to the other end's, once rdma_cm knows it. mtu:
+  // the most bytes per packet, the same at both ends; 0: what the path allows. Returns false if the
+  // connection is gone again (a connector that had waited too long). Throws Error if the device
+  // refuses a receive.
   bool Connect(const LinkShape& shape, LinkSide side, int mtu, const std::string& what);
-  // Bytes per packet: what the path allows, or `wanted` (0: no limit) if that is less. Before Connect().
+  // Bytes per packet: what the path allows, or `wanted` (0: no limit) if that is less. Before
+  // Connect().
   int PathMtu(int wanted) const;
 
-  // "rxe0 port 1, RoCE v2, GID 1 ::ffff:10.7.0.1, MTU 1024, inline 220 bytes, ring 2 MB ..."; when connected
+  // "rxe0 port 1, RoCE v2, GID 1 ::ffff:10.7.0.1, MTU 1024, inline 220 bytes, ring 2 MB ..."; when
+  // connected
   std::string Describe() const;
 
   // Slots of one frame each, on cache lines of their own.
@@ -63,10 +66,11 @@ class VerbsResources {
   CmId id;  // of the connection
   std::unique_ptr<ibv_pd, FreeVerbs<ibv_dealloc_pd>> domain;
   std::unique_ptr<ibv_mr, FreeVerbs<ibv_dereg_mr>> region;
-  std::unique_ptr<ibv_comp_channel, FreeVerbs<ibv_destroy_comp_channel>> completions;  // non-blocking
+  std::unique_ptr<ibv_comp_channel, FreeVerbs<ibv_destroy_comp_channel>>
+      completions;  // non-blocking
   std::unique_ptr<ibv_cq, FreeVerbs<ibv_destroy_cq>> sends, receives;
-  // Last member, because it uses all of the above. It is made without rdma_cm, whose calls would choose its
-  // MTU.
+  // Last member, because it uses all of the above. It is made without rdma_cm, whose calls would
+  // choose its MTU.
   std::unique_ptr<ibv_qp, FreeVerbs<ibv_destroy_qp>> pair;
   uint32_t inline_bytes = 0;
 
@@ -76,8 +80,8 @@ class VerbsResources {
   void PostReceives(const LinkShape& shape, LinkSide side, const std::string& what);
 };
 
-// An IPv4 address of this server that belongs to an RDMA device (RoCE), to the one of this name if a name is
-// given. Empty if there is none.
+// An IPv4 address of this server that belongs to an RDMA device (RoCE), to the one of this name if
+// a name is given. Empty if there is none.
 std::string VerbsAddress(const std::string& device);
 // "rxe0, mlx5_0", or "none", for the Error about an address that belongs to no device.
 std::string VerbsDevices();

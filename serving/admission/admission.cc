@@ -12,7 +12,9 @@ namespace larder::serving::inline admission {
 
 struct Admission::Peer {
   Peer(Admission& of, const PeerAddress& address)
-      : admission(of), name(address.name), limited(of.limits_.loopback_is_a_peer || !address.loopback) {}
+      : admission(of),
+        name(address.name),
+        limited(of.limits_.loopback_is_a_peer || !address.loopback) {}
   ~Peer() { admission.peers_.erase(name); }
   Admission& admission;
   const std::string name;
@@ -91,7 +93,8 @@ Admission::Hold& Admission::Hold::operator=(Hold&& other) noexcept {
 void Admission::Hold::Resize(size_t amount) {
   if (amount == amount_) return;
   const auto r = static_cast<size_t>(resource_);
-  for (size_t* used : {&account_->used[r], &account_->peer->used[r], &account_->peer->admission.used_[r]}) {
+  for (size_t* used :
+       {&account_->used[r], &account_->peer->used[r], &account_->peer->admission.used_[r]}) {
     LARDER_CHECK(*used >= amount_, "{} given back twice", ResourceName(resource_));
     *used = *used - amount_ + amount;
   }
@@ -103,7 +106,9 @@ std::optional<Scope> Admission::Client::Exceeded(Resource resource, size_t more)
   const Peer& peer = *account_->peer;
   const Admission& admission = peer.admission;
   const Limit& limit = admission.limits_.of(resource);
-  const auto over = [more](size_t used, size_t most) { return most != kNoLimit && used + more > most; };
+  const auto over = [more](size_t used, size_t most) {
+    return most != kNoLimit && used + more > most;
+  };
   if (over(account_->used[r], limit.connection)) return Scope::kConnection;
   if (resource == Resource::kBytes && account_->used[r] + more <= admission.limits_.free_bytes)
     return std::nullopt;

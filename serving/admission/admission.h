@@ -1,8 +1,9 @@
-// Admission: one budget for all that clients make the server hold, in whatever part of the server: their
-// connections, their requests that have begun, the bytes that they have sent (incomplete requests, requests
-// that wait to be read or are being read, prompts that wait for a slot) and the bytes that they have not read
-// yet. Each resource has three limits: per connection, per peer address (IPv6: its /64), and in all. It
-// exists from before the first connection until after the last. I/O thread.
+// Admission: one budget for all that clients make the server hold, in whatever part of the server:
+// their connections, their requests that have begun, the bytes that they have sent (incomplete
+// requests, requests that wait to be read or are being read, prompts that wait for a slot) and the
+// bytes that they have not read yet. Each resource has three limits: per connection, per peer
+// address (IPv6: its /64), and in all. It exists from before the first connection until after the
+// last. I/O thread.
 #pragma once
 
 #include <array>
@@ -40,13 +41,14 @@ struct AdmissionLimits {
   Limit connections{.peer = 64};                   // in all: ConnectionLimits, for each port
   Limit requests{.connection = 128, .peer = 128};  // in all: GenerationService's queue
   Limit bytes{.connection = size_t{16} << 20, .peer = size_t{64} << 20, .all = size_t{256} << 20};
-  // The background thread reads 5 to 10 MB/s, so the last request waits for seconds, not for a minute.
+  // The background thread reads 5 to 10 MB/s, so the last request waits for seconds, not for a
+  // minute.
   Limit queued_bytes{.peer = size_t{8} << 20, .all = size_t{32} << 20};
-  // This many bytes per connection are always allowed, so that a client with small requests is served while
-  // others use up the budget.
+  // This many bytes per connection are always allowed, so that a client with small requests is
+  // served while others use up the budget.
   size_t free_bytes = size_t{16} << 10;
-  // Whether the limits per peer apply to loopback. By default they do not: all clients of a local proxy or
-  // load generator have that one address.
+  // Whether the limits per peer apply to loopback. By default they do not: all clients of a local
+  // proxy or load generator have that one address.
   bool loopback_is_a_peer = false;
 
   const Limit& of(Resource) const;
@@ -57,8 +59,8 @@ struct PeerAddress {
   std::string name;
   bool loopback = false;
 };
-// The peer of an address: "10.0.0.1", "::ffff:10.0.0.1" (the same), "2001:db8::1%eth0" (2001:db8::/64). A
-// text that is not an address is its own name.
+// The peer of an address: "10.0.0.1", "::ffff:10.0.0.1" (the same), "2001:db8::1%eth0"
+// (2001:db8::/64). A text that is not an address is its own name.
 PeerAddress PeerOf(const std::string& address);
 
 class Admission {

@@ -93,7 +93,8 @@ TEST(Admission, LoopbackIsNoPeerUnlessItIsSaid) {
     Admission admission(limits);
     const auto client = admission.Open(PeerOf("127.0.0.1"));
     const auto held = client.Take(Resource::kConnections, 2);
-    EXPECT_EQ(client.WhyNot(Resource::kConnections, 1), limited ? std::optional(Scope::kPeer) : std::nullopt);
+    EXPECT_EQ(client.WhyNot(Resource::kConnections, 1),
+              limited ? std::optional(Scope::kPeer) : std::nullopt);
   }
 }
 

@@ -41,14 +41,17 @@ std::optional<Tenant> ApiKeys::Find(std::string_view key) const {
 bool ApiKeys::Knows(Tenant tenant) const {
   const std::lock_guard lock(mutex_);
   if (keys_.empty()) return true;
-  return std::any_of(keys_.begin(), keys_.end(), [&](const One& one) { return one.tenant == tenant; });
+  return std::any_of(keys_.begin(), keys_.end(),
+                     [&](const One& one) { return one.tenant == tenant; });
 }
 
 std::string WhyNotKey(std::string_view key) {
-  if (key.empty()) return fmt::format("the key is empty: expected at least {} bytes", ApiKeys::kLeastBytes);
+  if (key.empty())
+    return fmt::format("the key is empty: expected at least {} bytes", ApiKeys::kLeastBytes);
   if (key.size() < ApiKeys::kLeastBytes)
-    return fmt::format("the key has {} bytes: expected at least {}, such as `openssl rand -hex 16` gives",
-                       key.size(), ApiKeys::kLeastBytes);
+    return fmt::format(
+        "the key has {} bytes: expected at least {}, such as `openssl rand -hex 16` gives",
+        key.size(), ApiKeys::kLeastBytes);
   return "";
 }
 

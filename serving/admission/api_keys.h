@@ -1,5 +1,5 @@
-// ApiKeys: the keys that the server accepts. Every request reads them; they are exchanged when the key file
-// changes. Any thread.
+// ApiKeys: the keys that the server accepts. Every request reads them; they are exchanged when the
+// key file changes. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@
 
 namespace larder::serving::inline admission {
 
-// The clients of one key. They share cached prompts with each other and with no other tenant. Without keys
-// all clients are one tenant.
+// The clients of one key. They share cached prompts with each other and with no other tenant.
+// Without keys all clients are one tenant.
 using Tenant = uint64_t;
 inline constexpr Tenant kEverybody = 0;
 
@@ -38,7 +38,8 @@ class ApiKeys {
   std::vector<One> keys_;
 };
 
-// What is wrong with a key that the operator wants to use; empty: nothing. The text never contains the key.
+// What is wrong with a key that the operator wants to use; empty: nothing. The text never contains
+// the key.
 std::string WhyNotKey(std::string_view key);
 
 }  // namespace larder::serving::admission

@@ -23,7 +23,8 @@ struct Background::Queue {
   };
 
   std::list<Peer>::iterator Find(const std::string& name) {
-    return std::find_if(peers.begin(), peers.end(), [&](const Peer& one) { return one.name == name; });
+    return std::find_if(peers.begin(), peers.end(),
+                        [&](const Peer& one) { return one.name == name; });
   }
 
   // Takes the first job of the peer whose turn it is; that peer goes to the end of the list.
@@ -44,8 +45,8 @@ struct Background::Queue {
     const std::lock_guard lock(mutex);
     const auto peer = Find(name);
     if (peer == peers.end()) return;
-    const auto job =
-        std::find_if(peer->jobs.begin(), peer->jobs.end(), [&](const Job& one) { return one.id == id; });
+    const auto job = std::find_if(peer->jobs.begin(), peer->jobs.end(),
+                                  [&](const Job& one) { return one.id == id; });
     if (job == peer->jobs.end()) return;
     dropped = std::move(job->work);
     peer->jobs.erase(job);
@@ -71,7 +72,8 @@ void Background::Close() {
   }
   queue_->wake.notify_one();
   if (thread_.joinable()) thread_.join();
-  const std::list<Queue::Peer> dropped = std::exchange(queue_->peers, {});  // tickets may keep the queue
+  // tickets may keep the queue
+  const std::list<Queue::Peer> dropped = std::exchange(queue_->peers, {});
 }
 
 JobTicket Background::Post(const std::string& peer, std::function<void()> job) {
@@ -95,8 +97,8 @@ size_t Background::waiting() const {
 
 void Background::Run() {
   pthread_setname_np(pthread_self(), "larder-prepare");
-  // On Linux it applies to this thread only. If the thread must share a core, the compute thread there goes
-  // on.
+  // On Linux it applies to this thread only. If the thread must share a core, the compute thread
+  // there goes on.
   setpriority(PRIO_PROCESS, 0, kNice);
   std::unique_lock lock(queue_->mutex);
   for (;;) {

@@ -1,5 +1,5 @@
-// RecentRate: events per second over the last two seconds, counted in bins of an eighth of a second. Any
-// thread.
+// RecentRate: events per second over the last two seconds, counted in bins of an eighth of a
+// second. Any thread.
 #pragma once
 
 #include <array>
@@ -25,16 +25,20 @@ class RecentRate {
     Advance(bin);
     uint64_t sum = 0;
     for (size_t i = 0; i < kBins; ++i) sum += i == Index(bin) ? 0 : counts_[i];
-    return static_cast<double>(sum) / (static_cast<double>(kBins - 1) * static_cast<double>(kBinNs) * 1e-9);
+    return static_cast<double>(sum) /
+           (static_cast<double>(kBins - 1) * static_cast<double>(kBinNs) * 1e-9);
   }
 
  private:
   static constexpr int64_t kBinNs = 125'000'000;
   static constexpr size_t kBins = 17;  // 16 complete bins and the current one
 
-  static size_t Index(int64_t bin) { return static_cast<size_t>(bin % static_cast<int64_t>(kBins)); }
+  static size_t Index(int64_t bin) {
+    return static_cast<size_t>(bin % static_cast<int64_t>(kBins));
+  }
   void Advance(int64_t bin) {
-    if (bin - last_bin_ > static_cast<int64_t>(kBins)) last_bin_ = bin - static_cast<int64_t>(kBins);
+    if (bin - last_bin_ > static_cast<int64_t>(kBins))
+      last_bin_ = bin - static_cast<int64_t>(kBins);
     while (last_bin_ < bin) counts_[Index(++last_bin_)] = 0;
   }
 

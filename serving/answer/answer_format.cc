@@ -11,7 +11,8 @@ namespace {
 struct FormatEntry {
   AnswerFormat format;
   std::string_view name;
-  // The template has all of these texts; none: it is not detected by them. The first entry that fits counts.
+  // The template has all of these texts; none: it is not detected by them. The first entry that
+  // fits counts.
   std::array<std::string_view, 2> texts;
   bool special;
 };
@@ -21,7 +22,8 @@ constexpr std::array kFormats = {
     FormatEntry{AnswerFormat::kGemma4, "gemma4", {"<|tool_call>", "<tool_call|>"}, true},
     FormatEntry{AnswerFormat::kSeedOss, "seed_oss", {"<seed:", "<function="}, true},
     FormatEntry{AnswerFormat::kDeepSeekV4, "deepseek_v4", {"DSML", "invoke"}, true},
-    FormatEntry{AnswerFormat::kDeepSeekV3, "deepseek_v3", {"<｜tool▁call▁begin｜>", "```json"}, true},
+    FormatEntry{
+        AnswerFormat::kDeepSeekV3, "deepseek_v3", {"<｜tool▁call▁begin｜>", "```json"}, true},
     FormatEntry{AnswerFormat::kDeepSeekV31, "deepseek_v31", {"<｜tool▁call▁begin｜>"}, true},
     FormatEntry{AnswerFormat::kKimiK2, "kimi_k2", {"<|tool_call_argument_begin|>"}, true},
     FormatEntry{AnswerFormat::kKimiK2, "kimi_k2", {"<|im_middle|>", "tool_declare"}, true},
@@ -40,7 +42,8 @@ constexpr std::array kFormats = {
     FormatEntry{AnswerFormat::kFunctionary31, "functionary_v31", {"<function="}, true},
     FormatEntry{AnswerFormat::kGlm, "glm45", {"<arg_key>"}, true},
     FormatEntry{AnswerFormat::kHermes, "hermes", {"<tool_call>"}, true},
-    FormatEntry{AnswerFormat::kLlama3, "llama3_json", {"<|start_header_id|>", "\"parameters\""}, true},
+    FormatEntry{
+        AnswerFormat::kLlama3, "llama3_json", {"<|start_header_id|>", "\"parameters\""}, true},
     FormatEntry{AnswerFormat::kGeneric, "generic", {}, false},
 };
 
@@ -86,7 +89,8 @@ bool StartsInReasoning(AnswerFormat format, std::string_view prompt) {
   };
   prompt = strip(prompt);
   for (const Marker& marker : MarkersOf(format, false, true)) {
-    if (marker.action == Marker::Action::kThink && prompt.ends_with(strip(marker.text))) return true;
+    if (marker.action == Marker::Action::kThink && prompt.ends_with(strip(marker.text)))
+      return true;
   }
   return false;
 }

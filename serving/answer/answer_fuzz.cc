@@ -1,5 +1,5 @@
-// Arbitrary text in every format. The first byte is the format, the second the options, the third how the
-// text is cut.
+// Arbitrary text in every format. The first byte is the format, the second the options, the third
+// how the text is cut.
 #include <cstdint>
 #include <string_view>
 

@@ -1,4 +1,5 @@
-// AnswerParser::Machine: what reads the text of one format or one kind of formats, behind AnswerParser.
+// AnswerParser::Machine: what reads the text of one format or one kind of formats, behind
+// AnswerParser.
 #pragma once
 
 #include <memory>
@@ -25,7 +26,8 @@ class AnswerParser::Machine {
   DeltaSink sink_;
 };
 
-// gpt-oss: the message is a sequence of messages, each with a header that names channel and recipient.
+// gpt-oss: the message is a sequence of messages, each with a header that names channel and
+// recipient.
 std::unique_ptr<AnswerParser::Machine> MakeHarmony(const AnswerParserOptions&);
 
 }  // namespace larder::serving::answer

@@ -36,7 +36,8 @@ std::string ToolCallId(AnswerFormat format, uint64_t id_seed, size_t call, size_
   const bool mistral = format == AnswerFormat::kMistral || format == AnswerFormat::kMistralArgs;
   std::string id = mistral ? "" : "call_";
   const size_t length = mistral ? 9 : id.size() + 24;
-  constexpr std::string_view kLetters = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+  constexpr std::string_view kLetters =
+      "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
   for (uint64_t state = Mix(id_seed) ^ Mix(call + 1); id.size() < length;) {
     state = Mix(state);
     id += kLetters[state % kLetters.size()];
@@ -59,7 +60,8 @@ void DeltaSink::Begin(std::string_view name, std::string_view id) {
 void DeltaSink::End() {
   open_ = false;
   ++writes_;
-  deltas_.push_back({.kind = AnswerDelta::Kind::kCallEnd, .call = calls_ - 1, .text = {}, .id = {}});
+  deltas_.push_back(
+      {.kind = AnswerDelta::Kind::kCallEnd, .call = calls_ - 1, .text = {}, .id = {}});
 }
 
 void DeltaSink::Add(AnswerDelta::Kind kind, std::string_view text) {
@@ -172,7 +174,8 @@ class MarkedText final : public AnswerParser::Machine {
     const Marker* match = nullptr;
     for (const Marker& marker : markers_) {
       if (!Active(marker)) continue;
-      if (!at_end && marker.text.size() > pending_.size() && marker.text.starts_with(pending_)) return;
+      if (!at_end && marker.text.size() > pending_.size() && marker.text.starts_with(pending_))
+        return;
       const bool longer = match == nullptr || marker.text.size() > match->text.size();
       if (longer && pending_.starts_with(marker.text)) match = &marker;
     }
@@ -232,7 +235,8 @@ class MarkedText final : public AnswerParser::Machine {
       return;
     }
     if (!space_.empty()) {
-      if (fresh_ && swallow_) space_.erase(0, std::min(space_.find_first_not_of('\n'), space_.size()));
+      if (fresh_ && swallow_)
+        space_.erase(0, std::min(space_.find_first_not_of('\n'), space_.size()));
       sink_.Content(space_);
       space_.clear();
     }

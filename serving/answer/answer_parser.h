@@ -1,12 +1,13 @@
-// AnswerParser: a model's text, as it is generated, to what APIs speak of: content, thoughts and tool calls.
-// One per choice, owned by the thread that serves it. The result does not depend on how the text is cut into
-// pieces (merge neighbouring deltas of one kind to compare). Text that cannot be the start of a marker passes
-// at once; newlines in front of a possible call wait for the next byte.
+// AnswerParser: a model's text, as it is generated, to what APIs speak of: content, thoughts and
+// tool calls. One per choice, owned by the thread that serves it. The result does not depend on how
+// the text is cut into pieces (merge neighbouring deltas of one kind to compare). Text that cannot
+// be the start of a marker passes at once; newlines in front of a possible call wait for the next
+// byte.
 //
-// What a model writes is never lost. A call that breaks before its name and the first byte of its arguments
-// are known comes out as content, marker included. One that breaks later ends with the arguments so far,
-// which are then no valid JSON (closing them would let a truncated command look like a whole one); what
-// follows is content. Only markers, and white space beside them, vanish.
+// What a model writes is never lost. A call that breaks before its name and the first byte of its
+// arguments are known comes out as content, marker included. One that breaks later ends with the
+// arguments so far, which are then no valid JSON (closing them would let a truncated command look
+// like a whole one); what follows is content. Only markers, and white space beside them, vanish.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +25,10 @@ namespace larder::serving::inline answer {
 struct AnswerDelta {
   enum class Kind : uint8_t { kContent, kReasoning, kCallBegin, kArguments, kCallEnd };
   Kind kind = Kind::kContent;
-  size_t call = 0;   // of the last three kinds: its number in this answer, from 0; calls do not overlap
-  std::string text;  // kCallBegin: the function's name; kArguments: a piece of the JSON text; kCallEnd: none
+  size_t call = 0;   // of the last three kinds: its number in this answer, from 0; calls do not
+                     // overlap
+  std::string text;  // kCallBegin: the function's name; kArguments: a piece of the JSON text;
+                     // kCallEnd: none
   std::string id;    // kCallBegin
 
   bool operator==(const AnswerDelta&) const = default;
@@ -36,9 +39,10 @@ struct AnswerParserOptions {
   bool parse_tools = true;      // false: calls stay in the content, as they are
   bool parse_reasoning = true;  // false: thoughts stay in the content, with their markers
   bool starts_in_reasoning = false;
-  nlohmann::ordered_json tools;  // OpenAI's form, or null: types of parameters, names that count as calls
-  // Ids are derived from it, so that a repeated job has the same bytes. It must differ between the turns of a
-  // conversation, or ids would repeat: AnswerIdSeed.
+  nlohmann::ordered_json tools;  // OpenAI's form, or null: types of parameters, names that count as
+                                 // calls
+  // Ids are derived from it, so that a repeated job has the same bytes. It must differ between the
+  // turns of a conversation, or ids would repeat: AnswerIdSeed.
   uint64_t id_seed = 0;
   size_t calls_before = 0;  // calls in the conversation so far: Kimi numbers them on
 };
@@ -63,7 +67,8 @@ class AnswerParser {
 // A seed for ids: of the prompt, the sampling's seed and the choice's number.
 uint64_t AnswerIdSeed(std::string_view prompt, uint64_t seed, size_t choice);
 
-// The id of a call: nine letters and digits for Mistral, functions.NAME:N for Kimi, call_ and 24 otherwise.
+// The id of a call: nine letters and digits for Mistral, functions.NAME:N for Kimi, call_ and 24
+// otherwise.
 std::string ToolCallId(AnswerFormat, uint64_t id_seed, size_t call, size_t calls_before,
                        std::string_view name);
 

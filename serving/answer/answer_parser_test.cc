@@ -29,7 +29,8 @@ std::string Calls(const ParsedAnswer& answer) {
   for (const ParsedCall& call : answer.calls) {
     const Json arguments = Json::parse(call.arguments, nullptr, false);
     if (!text.empty()) text += " | ";
-    text += call.name + " " + (arguments.is_discarded() ? "BROKEN " + call.arguments : arguments.dump());
+    text += call.name + " " +
+            (arguments.is_discarded() ? "BROKEN " + call.arguments : arguments.dump());
   }
   return text;
 }
@@ -48,47 +49,53 @@ constexpr char kBoth[] =
 
 const Sample kSamples[] = {
     {AnswerFormat::kHermes,
-     "<think>\nLet me\n\nsee.\n</think>\n\nI look.\n<tool_call>\n{\"name\": \"get_weather\", \"arguments\": "
+     "<think>\nLet me\n\nsee.\n</think>\n\nI look.\n<tool_call>\n{\"name\": \"get_weather\", "
+     "\"arguments\": "
      "{\"city\": "
      "\"Zürich \\\"x\\\"\", \"days\": 3, \"o\": {\"k\": [1, "
      "\"<b>\"]}}}\n</tool_call>\n<tool_call>\n{\"name\": \"add\", "
      "\"arguments\": {\"a\": 1.5, \"b\": 2}}\n</tool_call>",
      "Let me\n\nsee.", "I look.", kBoth},
     // Arguments before the name, as a string, and missing.
-    {AnswerFormat::kHermes, "<tool_call>{\"arguments\": {\"a\": 1}, \"name\": \"add\"}</tool_call>", "", "",
-     "add {\"a\":1}"},
+    {AnswerFormat::kHermes, "<tool_call>{\"arguments\": {\"a\": 1}, \"name\": \"add\"}</tool_call>",
+     "", "", "add {\"a\":1}"},
     {AnswerFormat::kHermes,
-     R"(<tool_call>{"name": "add", "arguments": "{\"a\": \"\u00fc\ud83d\ude00\"}"}</tool_call>)", "", "",
-     "add {\"a\":\"ü😀\"}"},
+     R"(<tool_call>{"name": "add", "arguments": "{\"a\": \"\u00fc\ud83d\ude00\"}"}</tool_call>)",
+     "", "", "add {\"a\":\"ü😀\"}"},
     {AnswerFormat::kHermes, R"(<tool_call>{"name": "now"}</tool_call>)", "", "", "now {}"},
     {AnswerFormat::kHermes,
-     R"(<tool_call>[{"type": "function", "function": {"name": "f", "arguments": {}}}]</tool_call>)", "", "",
-     "f {}"},
+     R"(<tool_call>[{"type": "function", "function": {"name": "f", "arguments": {}}}]</tool_call>)",
+     "", "", "f {}"},
     {AnswerFormat::kQwenXml,
-     "<think>\nHm\n</think>\nI look.\n\n<tool_call>\n<function=get_weather>\n<parameter=city>\nZürich "
+     "<think>\nHm\n</think>\nI "
+     "look.\n\n<tool_call>\n<function=get_weather>\n<parameter=city>\nZürich "
      "\"x\"\n</parameter>\n"
      "<parameter=days>\n3\n</parameter>\n<parameter=o>\n{\"k\": [1, "
      "\"<b>\"]}\n</parameter>\n</function>\n</tool_call>\n"
-     "<tool_call>\n<function=add>\n<parameter=a>\n1.5\n</parameter>\n<parameter=b>\n2\n</parameter>\n</"
+     "<tool_call>\n<function=add>\n<parameter=a>\n1.5\n</parameter>\n<parameter=b>\n2\n</"
+     "parameter>\n</"
      "function>\n"
      "</tool_call>",
      "Hm", "I look.", kBoth},
     // Strings keep their inner lines and look-alikes; booleans come as Python prints them; unions.
     {AnswerFormat::kQwenXml,
-     "<function=get_weather>\n<parameter=city>\n\n12\n</param\n</parameter>\n<parameter=metric>\nTrue\n</"
+     "<function=get_weather>\n<parameter=city>\n\n12\n</param\n</"
+     "parameter>\n<parameter=metric>\nTrue\n</"
      "parameter>\n"
      "<parameter=note>\nnull\n</parameter>\n<parameter=x>\n[1, "
      "2]\n</parameter>\n<parameter=days>\nmany\n</parameter>\n"
      "</function>\n</tool_call>",
-     "", "", R"(get_weather {"city":"\n12\n</param","metric":true,"note":null,"x":[1,2],"days":"many"})"},
-    {AnswerFormat::kQwenXml, "<tool_call>\n<function=now>\n</function>\n</tool_call>\nDone.", "", "Done.",
-     "now {}"},
+     "", "",
+     R"(get_weather {"city":"\n12\n</param","metric":true,"note":null,"x":[1,2],"days":"many"})"},
+    {AnswerFormat::kQwenXml, "<tool_call>\n<function=now>\n</function>\n</tool_call>\nDone.", "",
+     "Done.", "now {}"},
     {AnswerFormat::kSeedOss,
      "<seed:think>Hm</seed:think>\nI "
      "look.\n\n<seed:tool_call>\n<function=get_weather>\n<parameter=city>Zürich "
      "\"x\"</parameter>\n<parameter=days>3</parameter>\n<parameter=o>{'k': [1, "
      "'<b>']}</parameter>\n</function>\n"
-     "</seed:tool_call>\n<seed:tool_call>\n<function=add>\n<parameter=a>1.5</parameter>\n<parameter=b>2</"
+     "</seed:tool_call>\n<seed:tool_call>\n<function=add>\n<parameter=a>1.5</"
+     "parameter>\n<parameter=b>2</"
      "parameter>\n"
      "</function>\n</seed:tool_call><seed:eos>",
      "Hm", "I look.", kBoth},
@@ -98,8 +105,9 @@ const Sample kSamples[] = {
     {AnswerFormat::kLlama3,
      R"(<|python_tag|>{"type": "function", "name": "add", "parameters": {"a": 1}}; {"name": "add", "parameters": {"a": 2}})",
      "", "", R"(add {"a":1} | add {"a":2})"},
-    {AnswerFormat::kLlama3, R"x(<|python_tag|>brave_search.call(query="a \"b\" (c)", n=2)<|eom_id|>)x", "",
-     "", R"x(brave_search {"query":"a \"b\" (c)","n":2})x"},
+    {AnswerFormat::kLlama3,
+     R"x(<|python_tag|>brave_search.call(query="a \"b\" (c)", n=2)<|eom_id|>)x", "", "",
+     R"x(brave_search {"query":"a \"b\" (c)","n":2})x"},
     {AnswerFormat::kLlama3, R"({"name": "Bob", "parameters": {"a": 1}})", "",
      R"({"name": "Bob", "parameters": {"a": 1}})", ""},
     {AnswerFormat::kLlama3, R"({"city": "Bern"})", "", R"({"city": "Bern"})", ""},
@@ -111,125 +119,154 @@ const Sample kSamples[] = {
      "Hm", "I look.", kBoth},
     {AnswerFormat::kDeepSeekV3,
      "<think>\nHm\n</"
-     "think>\n\n<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n{"
+     "think>\n\n<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```"
+     "json\n{"
      "\"city\": "
      "\"Zürich \\\"x\\\"\", \"days\": 3, \"o\": {\"k\": [1, \"<b>\"]}}\n```<｜tool▁call▁end｜>\n"
      "<｜tool▁call▁begin｜>function<｜tool▁sep｜>add\n```json\n{\"a\": 1.5, \"b\": "
      "2}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜><｜end▁of▁sentence｜>",
      "Hm", "", kBoth},
     {AnswerFormat::kDeepSeekV31,
-     "I look.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{\"city\": \"Zürich "
+     "I look.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{\"city\": "
+     "\"Zürich "
      "\\\"x\\\"\", \"days\": 3, "
-     "\"o\": {\"k\": [1, \"<b>\"]}}<｜tool▁call▁end｜><｜tool▁call▁begin｜>add<｜tool▁sep｜>{\"a\": 1.5, "
+     "\"o\": {\"k\": [1, "
+     "\"<b>\"]}}<｜tool▁call▁end｜><｜tool▁call▁begin｜>add<｜tool▁sep｜>{\"a\": 1.5, "
      "\"b\": "
      "2}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
      "", "I look.", kBoth},
     {AnswerFormat::kDeepSeekV4,
-     "</think>I look.\n\n<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"get_weather\">\n<｜DSML｜parameter "
+     "</think>I look.\n\n<｜DSML｜tool_calls>\n<｜DSML｜invoke "
+     "name=\"get_weather\">\n<｜DSML｜parameter "
      "name=\"city\" "
      "string=\"true\">Zürich \"x\"</｜DSML｜parameter>\n<｜DSML｜parameter name=\"days\" "
-     "string=\"false\">3</｜DSML｜parameter>\n<｜DSML｜parameter name=\"o\" string=\"false\">{\"k\": [1, "
-     "\"<b>\"]}</｜DSML｜parameter>\n</｜DSML｜invoke>\n<｜DSML｜invoke name=\"add\">\n<｜DSML｜parameter "
+     "string=\"false\">3</｜DSML｜parameter>\n<｜DSML｜parameter name=\"o\" "
+     "string=\"false\">{\"k\": [1, "
+     "\"<b>\"]}</｜DSML｜parameter>\n</｜DSML｜invoke>\n<｜DSML｜invoke "
+     "name=\"add\">\n<｜DSML｜parameter "
      "name=\"a\" "
      "string=\"false\">1.5</｜DSML｜parameter>\n<｜DSML｜parameter name=\"b\" "
      "string=\"false\">2</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
      "", "I look.", kBoth},
     {AnswerFormat::kGlm,
-     "\n<think>Hm</think>\nI look.\n<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Zürich "
+     "\n<think>Hm</think>\nI "
+     "look.\n<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Zürich "
      "\"x\"</arg_value>\n<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n<arg_key>o</"
      "arg_key>\n<arg_value>{\"k\": "
-     "[1, \"<b>\"]}</arg_value>\n</tool_call>\n<tool_call>add<arg_key>a</arg_key><arg_value>1.5</arg_value>"
+     "[1, "
+     "\"<b>\"]}</arg_value>\n</tool_call>\n<tool_call>add<arg_key>a</arg_key><arg_value>1.5</"
+     "arg_value>"
      "<arg_key>b</arg_key><arg_value>2</arg_value></tool_call>",
      "Hm", "I look.", kBoth},
     {AnswerFormat::kGemma4,
      "<|channel>thought\nHm\n<channel|><|tool_call>call:get_weather{city:<|\"|>Zürich "
-     "\"x\"<|\"|>,days:3,o:{k:[1,<|\"|><b><|\"|>]}}<tool_call|><|tool_call>call:add{a:1.5,b:2}<tool_call|><|"
+     "\"x\"<|\"|>,days:3,o:{k:[1,<|\"|><b><|\"|>]}}<tool_call|><|tool_call>call:add{a:1.5,b:2}<"
+     "tool_call|><|"
      "tool_response>",
      "Hm", "", kBoth},
     {AnswerFormat::kGemma4,
-     "<|tool_call>call:f{}<tool_call|><|tool_call>call:g{a:[],b:true,c:{},\"d\":\"e\\\"\",f:x y}<tool_call|>",
+     "<|tool_call>call:f{}<tool_call|><|tool_call>call:g{a:[],b:true,c:{},\"d\":\"e\\\"\",f:x "
+     "y}<tool_call|>",
      "", "", R"(f {} | g {"a":[],"b":true,"c":{},"d":"e\"","f":"x y"})"},
     {AnswerFormat::kHarmony,
-     "<|channel|>analysis<|message|>Hm.\n\nSo.<|end|><|start|>assistant<|channel|>commentary<|message|>I "
+     "<|channel|>analysis<|message|>Hm.\n\nSo.<|end|><|start|>assistant<|channel|>commentary<|"
+     "message|>I "
      "look.<|end|><|start|>assistant<|channel|>commentary to=functions.get_weather "
      "<|constrain|>json<|message|>{\"city\": \"Zürich \\\"x\\\"\", \"days\": 3, \"o\": {\"k\": [1, "
      "\"<b>\"]}}<|call|>"
-     "<|start|>assistant to=functions.add<|channel|>commentary json<|message|>{\"a\": 1.5, \"b\": 2}<|call|>",
+     "<|start|>assistant to=functions.add<|channel|>commentary json<|message|>{\"a\": 1.5, \"b\": "
+     "2}<|call|>",
      "Hm.\n\nSo.", "I look.", kBoth},
     {AnswerFormat::kHarmony, "<|channel|>final<|message|>Hello.<|return|>", "", "Hello.", ""},
     {AnswerFormat::kHarmony, "Hello <|there", "", "Hello <|there", ""},
     {AnswerFormat::kCommandR,
-     "Action: ```json\n[\n    {\n        \"tool_name\": \"get_weather\",\n        \"parameters\": {\"city\": "
+     "Action: ```json\n[\n    {\n        \"tool_name\": \"get_weather\",\n        \"parameters\": "
+     "{\"city\": "
      "\"Zürich "
-     "\\\"x\\\"\", \"days\": 3, \"o\": {\"k\": [1, \"<b>\"]}}\n    },\n    {\n        \"tool_name\": "
+     "\\\"x\\\"\", \"days\": 3, \"o\": {\"k\": [1, \"<b>\"]}}\n    },\n    {\n        "
+     "\"tool_name\": "
      "\"add\",\n        "
      "\"parameters\": {\"a\": 1.5, \"b\": 2}\n    }\n]```",
      "", "", kBoth},
     {AnswerFormat::kCommandR7b,
-     "<|START_THINKING|>Hm<|END_THINKING|><|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": "
-     "\"get_weather\", \"parameters\": {\"city\": \"Zürich \\\"x\\\"\", \"days\": 3, \"o\": {\"k\": [1, "
+     "<|START_THINKING|>Hm<|END_THINKING|><|START_ACTION|>[\n    {\"tool_call_id\": \"0\", "
+     "\"tool_name\": "
+     "\"get_weather\", \"parameters\": {\"city\": \"Zürich \\\"x\\\"\", \"days\": 3, \"o\": "
+     "{\"k\": [1, "
      "\"<b>\"]}}},\n    "
      "{\"tool_call_id\": \"1\", \"tool_name\": \"add\", \"parameters\": {\"a\": 1.5, \"b\": "
      "2}}\n]<|END_ACTION|>",
      "Hm", "", kBoth},
-    {AnswerFormat::kCommandR7b, "<|START_THINKING|><|END_THINKING|><|START_RESPONSE|>Hi.<|END_RESPONSE|>", "",
-     "Hi.", ""},
+    {AnswerFormat::kCommandR7b,
+     "<|START_THINKING|><|END_THINKING|><|START_RESPONSE|>Hi.<|END_RESPONSE|>", "", "Hi.", ""},
     {AnswerFormat::kKimiK2,
      "I "
-     "look.<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>"
+     "look.<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_"
+     "argument_begin|>"
      "{\"city\": "
      "\"Zürich \\\"x\\\"\", \"days\": 3, \"o\": {\"k\": [1, "
-     "\"<b>\"]}}<|tool_call_end|><|tool_call_begin|>functions.add:1<|tool_call_argument_begin|>{\"a\": 1.5, "
+     "\"<b>\"]}}<|tool_call_end|><|tool_call_begin|>functions.add:1<|tool_call_argument_begin|>{"
+     "\"a\": 1.5, "
      "\"b\": "
      "2}<|tool_call_end|><|tool_calls_section_end|>",
      "", "I look.", kBoth},
     {AnswerFormat::kApriel,
-     "<thinking>Hm</thinking>I look.\n<tool_calls>[{\"name\": \"get_weather\", \"arguments\": {\"city\": "
+     "<thinking>Hm</thinking>I look.\n<tool_calls>[{\"name\": \"get_weather\", \"arguments\": "
+     "{\"city\": "
      "\"Zürich "
-     "\\\"x\\\"\", \"days\": 3, \"o\": {\"k\": [1, \"<b>\"]}}}, {\"name\": \"add\", \"arguments\": {\"a\": "
+     "\\\"x\\\"\", \"days\": 3, \"o\": {\"k\": [1, \"<b>\"]}}}, {\"name\": \"add\", \"arguments\": "
+     "{\"a\": "
      "1.5, \"b\": "
      "2}}]</tool_calls>\n<|end|>\n",
      "Hm", "I look.", kBoth},
     {AnswerFormat::kGigaChat,
-     "I look.<|message_sep|>\n\nfunction call<|role_sep|>\n{\"name\": \"get_weather\", \"arguments\": "
+     "I look.<|message_sep|>\n\nfunction call<|role_sep|>\n{\"name\": \"get_weather\", "
+     "\"arguments\": "
      "{\"city\": \"Zürich "
-     "\\\"x\\\"\", \"days\": 3, \"o\": {\"k\": [1, \"<b>\"]}}}<|message_sep|>\n\n<|function_call|>{\"name\": "
+     "\\\"x\\\"\", \"days\": 3, \"o\": {\"k\": [1, "
+     "\"<b>\"]}}}<|message_sep|>\n\n<|function_call|>{\"name\": "
      "\"add\", "
      "\"arguments\": {\"a\": 1.5, \"b\": 2}}",
      "", "I look.", kBoth},
     {AnswerFormat::kFunctionary31,
-     "I look.<function=get_weather>{\"city\": \"Zürich \\\"x\\\"\", \"days\": 3, \"o\": {\"k\": [1, "
+     "I look.<function=get_weather>{\"city\": \"Zürich \\\"x\\\"\", \"days\": 3, \"o\": {\"k\": "
+     "[1, "
      "\"<b>\"]}}</function><function=add>{\"a\": 1.5, \"b\": 2}</function><|eom_id|>",
      "", "I look.", kBoth},
     {AnswerFormat::kFunctionary32,
      "all\nI look.>>>get_weather\n{\"city\": \"Zürich \\\"x\\\"\", \"days\": 3, \"o\": {\"k\": [1, "
      "\"<b>\"]}}>>>add\n{\"a\": 1.5, \"b\": 2}<|eot_id|>",
      "", "I look.", kBoth},
-    {AnswerFormat::kFunctionary32, "add\n{\"a\": 1.5}>>>all\nDone.", "", "Done.", "add {\"a\":1.5}"},
+    {AnswerFormat::kFunctionary32, "add\n{\"a\": 1.5}>>>all\nDone.", "", "Done.",
+     "add {\"a\":1.5}"},
     {AnswerFormat::kFunctionary32, "Hello\nall >>> 3 >>>", "", "Hello\nall >>> 3 >>>", ""},
     {AnswerFormat::kFireFunction,
-     "I look. functools[{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Zürich \\\"x\\\"\", "
+     "I look. functools[{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Zürich "
+     "\\\"x\\\"\", "
      "\"days\": 3, \"o\": "
-     "{\"k\": [1, \"<b>\"]}}}, {\"name\": \"add\", \"arguments\": {\"a\": 1.5, \"b\": 2}}]<|eot_id|>",
+     "{\"k\": [1, \"<b>\"]}}}, {\"name\": \"add\", \"arguments\": {\"a\": 1.5, \"b\": "
+     "2}}]<|eot_id|>",
      "", "I look.", kBoth},
     {AnswerFormat::kMiroThinker,
      "<think>\nHm\n</think>\n\nI "
      "look.\n<use_mcp_tool>\n<server_name>generic-extras</server_name>\n<tool_name>get_weather"
      "</tool_name>\n<arguments>\n{\"city\": \"Zürich \\\"x\\\"\", \"days\": 3, \"o\": {\"k\": [1, "
      "\"<b>\"]}}\n</arguments>\n"
-     "<server_name>generic-extras</server_name>\n<tool_name>add</tool_name>\n<arguments>\n{\"a\": 1.5, "
+     "<server_name>generic-extras</server_name>\n<tool_name>add</tool_name>\n<arguments>\n{\"a\": "
+     "1.5, "
      "\"b\": 2}\n"
      "</arguments>\n</use_mcp_tool>",
      "Hm", "I look.", kBoth},
     {AnswerFormat::kLfm2,
-     "<|tool_call_start|>[get_weather(city=\"Zürich \\\"x\\\"\", days=3, o={'k': [1, '<b>']}), add(a=1.5, "
+     "<|tool_call_start|>[get_weather(city=\"Zürich \\\"x\\\"\", days=3, o={'k': [1, '<b>']}), "
+     "add(a=1.5, "
      "b=2)]<|tool_call_end|>I look.<|im_end|>",
      "", "I look.", kBoth},
     {AnswerFormat::kLfm2,
      "<|tool_call_start|>[{\"name\": \"add\", \"arguments\": {\"a\": 1}}]<|tool_call_end|>", "", "",
      "add {\"a\":1}"},
-    {AnswerFormat::kGeneric, R"({"tool_call": {"name": "add", "arguments": {"a": 1.5, "b": 2}}})", "", "",
-     R"(add {"a":1.5,"b":2})"},
+    {AnswerFormat::kGeneric, R"({"tool_call": {"name": "add", "arguments": {"a": 1.5, "b": 2}}})",
+     "", "", R"(add {"a":1.5,"b":2})"},
     {AnswerFormat::kGeneric,
      "```json\n{\"tool_calls\": [{\"name\": \"add\", \"arguments\": {\"a\": 1}}]}\n```", "", "",
      R"(add {"a":1})"},
@@ -281,7 +318,8 @@ TEST(AnswerParser, HoldsBackOnlyWhatMayBecomeAMarker) {
 
 TEST(AnswerParser, ArgumentsStreamAsTheyCome) {
   AnswerParser parser({.format = AnswerFormat::kHermes});
-  const auto begin = parser.Add("<tool_call>\n{\"name\": \"write\", \"arguments\": {\"text\": \"on");
+  const auto begin =
+      parser.Add("<tool_call>\n{\"name\": \"write\", \"arguments\": {\"text\": \"on");
   ASSERT_EQ(begin.size(), 2u);
   EXPECT_EQ(begin[0].text, "write");
   EXPECT_EQ(begin[1].text, "{\"text\": \"on");
@@ -312,20 +350,23 @@ TEST(AnswerParser, ThoughtsBeginWhereThePromptOpenedOne) {
   const ParsedAnswer empty = Parse(AnswerFormat::kHermes, "<think>\n\n</think>\n\nHi");
   EXPECT_EQ(DeltasOf({.format = AnswerFormat::kHermes}, "<think>\n\n</think>\n\nHi", 0).size(), 1u);
   EXPECT_EQ(empty.content, "Hi");
-  const ParsedAnswer spoken = Parse(AnswerFormat::kHermes, "The tag <think> opens it, </think> ends it.");
+  const ParsedAnswer spoken =
+      Parse(AnswerFormat::kHermes, "The tag <think> opens it, </think> ends it.");
   EXPECT_EQ(spoken.content, "The tag <think> opens it, </think> ends it.");
   EXPECT_TRUE(StartsInReasoning(AnswerFormat::kHermes, "<|im_start|>assistant\n<think>\n"));
-  EXPECT_FALSE(StartsInReasoning(AnswerFormat::kHermes, "<|im_start|>assistant\n<think>\n\n</think>\n\n"));
-  EXPECT_TRUE(
-      StartsInReasoning(AnswerFormat::kApriel, "<|begin_assistant|>\nHere are my reasoning steps:\n"));
+  EXPECT_FALSE(
+      StartsInReasoning(AnswerFormat::kHermes, "<|im_start|>assistant\n<think>\n\n</think>\n\n"));
+  EXPECT_TRUE(StartsInReasoning(AnswerFormat::kApriel,
+                                "<|begin_assistant|>\nHere are my reasoning steps:\n"));
   EXPECT_TRUE(StartsInReasoning(AnswerFormat::kCommandR7b, "<|START_THINKING|>"));
 }
 
 TEST(AnswerParser, ACallInsideAThoughtEndsItWhereItsMarkerIsAToken) {
-  const ParsedAnswer answer =
-      Parse(AnswerFormat::kKimiK2,
-            "Hm <|tool_calls_section_begin|><|tool_call_begin|>functions.add:4<|tool_call_argument_begin|>{}",
-            true);
+  const ParsedAnswer answer = Parse(AnswerFormat::kKimiK2,
+                                    "Hm "
+                                    "<|tool_calls_section_begin|><|tool_call_begin|>functions.add:"
+                                    "4<|tool_call_argument_begin|>{}",
+                                    true);
   EXPECT_EQ(answer.reasoning, "Hm");
   ASSERT_EQ(Calls(answer), "add {}");
   EXPECT_EQ(answer.calls[0].id, "functions.add:4");
@@ -334,7 +375,8 @@ TEST(AnswerParser, ACallInsideAThoughtEndsItWhereItsMarkerIsAToken) {
 TEST(AnswerParser, WithoutParsingTextStaysAsItIs) {
   const std::string text =
       "<think>a</think>\nb <tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>\n";
-  const auto without_tools = ParseAnswer({.format = AnswerFormat::kHermes, .parse_tools = false}, text);
+  const auto without_tools =
+      ParseAnswer({.format = AnswerFormat::kHermes, .parse_tools = false}, text);
   EXPECT_EQ(without_tools.reasoning, "a");
   EXPECT_EQ(without_tools.content, text.substr(17));
   const auto without_thoughts =
@@ -357,7 +399,8 @@ TEST(AnswerParser, WhatIsBrokenIsNotLost) {
   }
   EXPECT_EQ(content(AnswerFormat::kMistralArgs, "x[TOOL_CALLS]name[AR"), "x[TOOL_CALLS]name[AR");
   EXPECT_EQ(content(AnswerFormat::kGlm, "<tool_call>{\"name\": 1}"), "<tool_call>{\"name\": 1}");
-  EXPECT_EQ(content(AnswerFormat::kLlama3, "<|python_tag|>print('a')\nb"), "<|python_tag|>print('a')\nb");
+  EXPECT_EQ(content(AnswerFormat::kLlama3, "<|python_tag|>print('a')\nb"),
+            "<|python_tag|>print('a')\nb");
   // A good call behind a broken one.
   const ParsedAnswer second =
       Parse(AnswerFormat::kHermes, "<tool_call>{<tool_call>{\"name\": \"f\"}</tool_call>");
@@ -368,15 +411,17 @@ TEST(AnswerParser, WhatIsBrokenIsNotLost) {
       Parse(AnswerFormat::kHermes, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"rm -r");
   EXPECT_EQ(Calls(cut), "f BROKEN {\"a\": \"rm -r");
   EXPECT_EQ(cut.content, "");
-  const ParsedAnswer wrong = Parse(
-      AnswerFormat::kHermes, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": oops}}</tool_call> so");
+  const ParsedAnswer wrong =
+      Parse(AnswerFormat::kHermes,
+            "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": oops}}</tool_call> so");
   EXPECT_EQ(Calls(wrong), "f BROKEN {\"a\": ");
   EXPECT_EQ(wrong.content, "oops}}</tool_call> so");
-  const ParsedAnswer xml = Parse(AnswerFormat::kQwenXml, "<tool_call><function=f><parameter=a>\nrm -r");
+  const ParsedAnswer xml =
+      Parse(AnswerFormat::kQwenXml, "<tool_call><function=f><parameter=a>\nrm -r");
   EXPECT_EQ(Calls(xml), "f BROKEN {\"a\": \"rm -r");
   // Behind a whole call: the rest of a list.
-  const ParsedAnswer list =
-      Parse(AnswerFormat::kMistral, "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"g");
+  const ParsedAnswer list = Parse(
+      AnswerFormat::kMistral, "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"g");
   EXPECT_EQ(Calls(list), "f {}");
   EXPECT_EQ(list.content, "{\"name\": \"g");
 }
@@ -459,8 +504,8 @@ TEST(AnswerParser, AnyTextHoweverItIsCut) {
 }
 
 TEST(AnswerParser, RawControlCharactersInArgumentsAreEscaped) {
-  const ParsedAnswer answer =
-      Parse(AnswerFormat::kHermes, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"x\ny\"}}");
+  const ParsedAnswer answer = Parse(
+      AnswerFormat::kHermes, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"x\ny\"}}");
   EXPECT_EQ(Calls(answer), "f {\"a\":\"x\\ny\"}");
 }
 

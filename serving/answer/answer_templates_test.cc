@@ -1,6 +1,6 @@
-// The parsers against the published chat templates: a template says how its model is told to call tools, and
-// renders the calls of the conversation so far in the same way. What python3 with jinja2 renders of an
-// assistant's message with calls is parsed back to these calls.
+// The parsers against the published chat templates: a template says how its model is told to call
+// tools, and renders the calls of the conversation so far in the same way. What python3 with jinja2
+// renders of an assistant's message with calls is parsed back to these calls.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -68,8 +68,8 @@ const std::map<std::string, std::string, std::less<>> kExpected = {
     {"unsloth-mistral-Devstral-Small-2507", "mistral_args"},
 };
 
-// Prints one JSON object a line for each rendering with calls: the template's name, the prompt that the model
-// would have continued, its own part, and the calls that are in it.
+// Prints one JSON object a line for each rendering with calls: the template's name, the prompt that
+// the model would have continued, its own part, and the calls that are in it.
 constexpr char kScript[] = R"(
 import datetime, glob, json, os, re, sys, types
 import jinja2.ext
@@ -173,25 +173,29 @@ TEST(AnswerTemplates, RenderedCallsAreParsedBack) {
   const std::string base = work.path();
   std::ofstream(base + "/render.py") << kScript;
   std::ofstream(base + "/tools.json") << kTools;
-  const std::string command =
-      "python3 " + base + "/render.py " + folder.string() + " " + base + "/tools.json > " + base + "/out";
+  const std::string command = "python3 " + base + "/render.py " + folder.string() + " " + base +
+                              "/tools.json > " + base + "/out";
   ASSERT_EQ(std::system(command.c_str()), 0);
 
   std::ifstream lines(base + "/out");
   std::set<std::string> seen;
   for (std::string line; std::getline(lines, line);) {
     const Json rendering = Json::parse(line);
-    const std::string file = rendering["file"], part = rendering["part"], prompt = rendering["prompt"];
+    const std::string file = rendering["file"], part = rendering["part"],
+                      prompt = rendering["prompt"];
     SCOPED_TRACE(file + ": " + prompt.substr(prompt.rfind("USER")) + " ## " + part);
     const AnswerFormat format = FormatOf(file);
     // One template renders a thought's end, but not its beginning, which is in the prompt.
     const bool unopened = part.find("[BEGIN FINAL RESPONSE]") != std::string::npos;
-    const AnswerParserOptions options{.format = format,
-                                      .starts_in_reasoning = StartsInReasoning(format, prompt) || unopened,
-                                      .tools = Json::parse(kTools)};
+    const AnswerParserOptions options{
+        .format = format,
+        .starts_in_reasoning = StartsInReasoning(format, prompt) || unopened,
+        .tools = Json::parse(kTools)};
     const ParsedAnswer answer = ParseAnswer(options, part);
-    // Arguments that are given as text are printed as text by some templates, in forms that no model is told.
-    const bool as_told = !rendering["as_string"] || answer.calls.size() == rendering["calls"].size();
+    // Arguments that are given as text are printed as text by some templates, in forms that no
+    // model is told.
+    const bool as_told =
+        !rendering["as_string"] || answer.calls.size() == rendering["calls"].size();
     if (!as_told) continue;
     ASSERT_EQ(answer.calls.size(), rendering["calls"].size()) << answer.content;
     bool quoted = false;  // printed as text in such a form
@@ -199,7 +203,8 @@ TEST(AnswerTemplates, RenderedCallsAreParsedBack) {
       const Json& expected = rendering["calls"][i];
       EXPECT_EQ(answer.calls[i].name, expected["name"].get<std::string>());
       const Json arguments = Json::parse(answer.calls[i].arguments, nullptr, false);
-      if (rendering["as_string"] && (arguments.is_discarded() || arguments != expected["arguments"])) {
+      if (rendering["as_string"] &&
+          (arguments.is_discarded() || arguments != expected["arguments"])) {
         quoted = true;
         continue;
       }
@@ -208,11 +213,13 @@ TEST(AnswerTemplates, RenderedCallsAreParsedBack) {
       seen.insert(file);
     }
     if (quoted) continue;
-    const bool none_is_printed = answer.content == "None";  // where a template prints content that is null
+    // where a template prints content that is null
+    const bool none_is_printed = answer.content == "None";
     // Reka's prompt ends with a colon, and the answer begins with a space.
     const std::string content_text =
         answer.content.starts_with(' ') ? answer.content.substr(1) : answer.content;
-    EXPECT_TRUE(content_text.empty() || content_text == "CONTENT" || none_is_printed) << answer.content;
+    EXPECT_TRUE(content_text.empty() || content_text == "CONTENT" || none_is_printed)
+        << answer.content;
     const bool content = (answer.content + answer.reasoning).find("CONTENT") != std::string::npos;
     EXPECT_EQ(content, part.find("CONTENT") != std::string::npos)
         << answer.content << "##" << answer.reasoning;
@@ -221,8 +228,8 @@ TEST(AnswerTemplates, RenderedCallsAreParsedBack) {
   }
   // Those without calls in them: no tools at all, or an error with these messages.
   for (const auto& [file, format] : kExpected) {
-    const bool none = format == "generic" || file == "LFM2-8B-A1B" || file == "HuggingFaceTB-SmolLM3-3B" ||
-                      file == "MiroThinker";
+    const bool none = format == "generic" || file == "LFM2-8B-A1B" ||
+                      file == "HuggingFaceTB-SmolLM3-3B" || file == "MiroThinker";
     EXPECT_EQ(seen.contains(file), !none) << file;
   }
 }

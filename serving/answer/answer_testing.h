@@ -1,5 +1,5 @@
-// Test support: an answer parsed whole, byte by byte and in random pieces, with the same result. Included by
-// tests and fuzzers only.
+// Test support: an answer parsed whole, byte by byte and in random pieces, with the same result.
+// Included by tests and fuzzers only.
 #pragma once
 
 #include <algorithm>
@@ -30,8 +30,8 @@ struct ParsedAnswer {
 inline void Merge(std::vector<AnswerDelta>& all, const std::vector<AnswerDelta>& more) {
   using Kind = AnswerDelta::Kind;
   for (const AnswerDelta& delta : more) {
-    const bool text =
-        delta.kind == Kind::kContent || delta.kind == Kind::kReasoning || delta.kind == Kind::kArguments;
+    const bool text = delta.kind == Kind::kContent || delta.kind == Kind::kReasoning ||
+                      delta.kind == Kind::kArguments;
     if (text && !all.empty() && all.back().kind == delta.kind) {
       all.back().text += delta.text;
     } else {
@@ -67,13 +67,15 @@ inline ParsedAnswer Collect(const std::vector<AnswerDelta>& deltas) {
         answer.reasoning += delta.text;
         break;
       case Kind::kCallBegin:
-        LARDER_CHECK(delta.call == answer.calls.size() && (delta.call == 0 || answer.calls.back().ended),
-                     "calls are numbered and do not overlap");
+        LARDER_CHECK(
+            delta.call == answer.calls.size() && (delta.call == 0 || answer.calls.back().ended),
+            "calls are numbered and do not overlap");
         answer.calls.push_back({.name = delta.text, .id = delta.id, .arguments = {}});
         break;
       case Kind::kArguments:
       case Kind::kCallEnd:
-        LARDER_CHECK(delta.call + 1 == answer.calls.size() && !answer.calls.back().ended, "the call is open");
+        LARDER_CHECK(delta.call + 1 == answer.calls.size() && !answer.calls.back().ended,
+                     "the call is open");
         answer.calls.back().arguments += delta.text;
         answer.calls.back().ended = delta.kind == Kind::kCallEnd;
         break;
@@ -93,7 +95,8 @@ inline ParsedAnswer ParseAnswer(const AnswerParserOptions& options, std::string_
 }
 
 inline nlohmann::ordered_json SomeTools() {
-  return nlohmann::ordered_json::parse(R"([{"type": "function", "function": {"name": "f", "parameters": {
+  return nlohmann::ordered_json::parse(
+      R"([{"type": "function", "function": {"name": "f", "parameters": {
     "type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "integer"}}}}}])");
 }
 
@@ -103,14 +106,15 @@ inline std::string WithoutSpace(std::string_view text) {
   return bare;
 }
 
-// Whether `text` without some of the markers that stand in it, which may touch but not overlap, is `kept`;
-// white space does not count.
+// Whether `text` without some of the markers that stand in it, which may touch but not overlap, is
+// `kept`; white space does not count.
 inline bool OnlyMarkersAreMissing(std::string_view text, std::string_view kept,
                                   const std::vector<Marker>& markers) {
   const std::string from = WithoutSpace(text), to = WithoutSpace(kept);
   std::vector<std::string> removable;
   for (const Marker& marker : markers) {
-    if (std::string bare = WithoutSpace(marker.text); !bare.empty()) removable.push_back(std::move(bare));
+    if (std::string bare = WithoutSpace(marker.text); !bare.empty())
+      removable.push_back(std::move(bare));
   }
   // reached[i]: how much of `to` the first i bytes of `from` can have become.
   std::vector<std::set<size_t>> reached(from.size() + 1);
@@ -128,8 +132,8 @@ inline bool OnlyMarkersAreMissing(std::string_view text, std::string_view kept,
   return reached[from.size()].contains(to.size());
 }
 
-// Whatever a text is: the pieces do not matter, calls are numbered and end, and where there is no call
-// nothing but markers is lost.
+// Whatever a text is: the pieces do not matter, calls are numbered and end, and where there is no
+// call nothing but markers is lost.
 inline void CheckAnyText(const AnswerParserOptions& options, std::string_view text, unsigned seed) {
   const auto whole = DeltasOf(options, text, 0);
   LARDER_CHECK(DeltasOf(options, text, 1) == whole, "byte by byte");

@@ -1,5 +1,6 @@
-// CallMachine: reads one block of calls, byte by byte, behind its opening marker; one kind for each way of
-// writing calls. ToolTable: what the request's tools say of names and types. Owned by one AnswerParser.
+// CallMachine: reads one block of calls, byte by byte, behind its opening marker; one kind for each
+// way of writing calls. ToolTable: what the request's tools say of names and types. Owned by one
+// AnswerParser.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +22,10 @@ class ToolTable {
   bool empty() const { return schemas_.empty(); }
   bool Has(std::string_view name) const { return schemas_.contains(name); }
 
-  // A parameter's value in a form without types, as JSON text: of the types that its schema allows; a text
-  // that is none of these is a string.
-  std::string ToJson(std::string_view tool, std::string_view parameter, std::string_view text) const;
+  // A parameter's value in a form without types, as JSON text: of the types that its schema allows;
+  // a text that is none of these is a string.
+  std::string ToJson(std::string_view tool, std::string_view parameter,
+                     std::string_view text) const;
   // Its schema allows strings only: it can be streamed.
   bool IsString(std::string_view tool, std::string_view parameter) const;
 
@@ -38,13 +40,15 @@ namespace json_type {
 constexpr unsigned kString = 1, kNumber = 2, kInteger = 4, kBoolean = 8, kObject = 16, kArray = 32,
                    kNull = 64;
 }
-unsigned SchemaTypes(const nlohmann::ordered_json& schema, const nlohmann::ordered_json& root, int depth = 0);
+unsigned SchemaTypes(const nlohmann::ordered_json& schema, const nlohmann::ordered_json& root,
+                     int depth = 0);
 
 // Where calls go. Arguments are pieces of JSON text. Calls do not overlap.
 class CallSink {
  public:
   virtual ~CallSink() = default;
-  virtual void Begin(std::string_view name, std::string_view id) = 0;  // id: as the model wrote it, or empty
+  // id: as the model wrote it, or empty
+  virtual void Begin(std::string_view name, std::string_view id) = 0;
   virtual void Arguments(std::string_view json) = 0;
   virtual void End() = 0;
 };
@@ -57,8 +61,9 @@ class CallMachine {
   virtual void Flush() {}
 };
 
-// JSON: an object with a name and arguments, a list of such, or {"tool_call": {...}}. whole_message: nothing
-// but these keys may stand in it, and the name is one of the tools', so that a JSON answer is no call.
+// JSON: an object with a name and arguments, a list of such, or {"tool_call": {...}}.
+// whole_message: nothing but these keys may stand in it, and the name is one of the tools', so that
+// a JSON answer is no call.
 std::unique_ptr<CallMachine> MakeJsonCalls(CallSink&, const ToolTable&, bool whole_message);
 // The keys that may stand in a message that is a call.
 std::span<const std::string_view> MessageKeys();
@@ -79,7 +84,8 @@ std::unique_ptr<CallMachine> MakeXmlCall(CallSink&, const ToolTable&, XmlForm);
 
 std::unique_ptr<CallMachine> MakeGemmaCall(CallSink&);  // call:name{key:value}
 
-// [name(key=value), ...], name.call(key=value); or JSON, as MakeJsonCalls. Values are Python's literals.
+// [name(key=value), ...], name.call(key=value); or JSON, as MakeJsonCalls. Values are Python's
+// literals.
 std::unique_ptr<CallMachine> MakePythonCalls(CallSink&, const ToolTable&);
 
 // A Python literal (also JSON's true, false, null) that is the whole text; discarded if it is none.

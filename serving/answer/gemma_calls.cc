@@ -77,7 +77,8 @@ class GemmaCall final : public CallMachine {
     constexpr std::string_view kOpen = "call:";
     if (c != '{') {
       token_ += c;
-      const bool may_be = kOpen.starts_with(std::string_view(token_).substr(0, kOpen.size())) && c != '<';
+      const bool may_be =
+          kOpen.starts_with(std::string_view(token_).substr(0, kOpen.size())) && c != '<';
       return may_be && token_.size() < 256 ? Step::kMore : Step::kBroken;
     }
     if (token_.size() <= kOpen.size()) return Step::kBroken;
@@ -204,6 +205,8 @@ class GemmaCall final : public CallMachine {
 
 }  // namespace
 
-std::unique_ptr<CallMachine> MakeGemmaCall(CallSink& sink) { return std::make_unique<GemmaCall>(sink); }
+std::unique_ptr<CallMachine> MakeGemmaCall(CallSink& sink) {
+  return std::make_unique<GemmaCall>(sink);
+}
 
 }  // namespace larder::serving::answer

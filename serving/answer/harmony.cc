@@ -7,7 +7,8 @@ namespace larder::serving::inline answer {
 namespace {
 
 constexpr std::array<std::string_view, 7> kHarmonyTokens = {
-    "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|end|>", "<|return|>", "<|call|>"};
+    "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>",
+    "<|end|>",   "<|return|>",  "<|call|>"};
 
 std::string_view WordBehind(std::string_view header, std::string_view key) {
   const size_t at = header.find(key);
@@ -20,7 +21,9 @@ std::string_view WordBehind(std::string_view header, std::string_view key) {
 class Harmony final : public AnswerParser::Machine {
  public:
   explicit Harmony(const AnswerParserOptions& options)
-      : Machine(options), parse_tools_(options.parse_tools), parse_reasoning_(options.parse_reasoning) {
+      : Machine(options),
+        parse_tools_(options.parse_tools),
+        parse_reasoning_(options.parse_reasoning) {
     if (options.starts_in_reasoning) part_ = Part::kThought;
   }
 
@@ -123,8 +126,8 @@ class Harmony final : public AnswerParser::Machine {
   void HeaderByte(char c) {
     header_ += c;
     constexpr std::string_view kRecipient = " to=";
-    const bool may_be =
-        header_.starts_with("<|") || header_.starts_with(kRecipient) || kRecipient.starts_with(header_);
+    const bool may_be = header_.starts_with("<|") || header_.starts_with(kRecipient) ||
+                        kRecipient.starts_with(header_);
     if (may_be && header_.size() < 512) return;
     part_ = Part::kContent;
     Content(std::exchange(header_, {}));

@@ -133,7 +133,8 @@ class JsonCalls final : public CallMachine {
   Step KeyText(char c) {
     const Step step = decoder_.Next(c, key_);
     if (step != Step::kDone) return step;
-    if (whole_message_ && std::ranges::find(MessageKeys(), key_) == MessageKeys().end()) return Step::kBroken;
+    if (whole_message_ && std::ranges::find(MessageKeys(), key_) == MessageKeys().end())
+      return Step::kBroken;
     return Go(State::kColon);
   }
 
@@ -216,12 +217,14 @@ class JsonCalls final : public CallMachine {
 }  // namespace
 
 std::span<const std::string_view> MessageKeys() {
-  static constexpr std::array<std::string_view, 9> kKeys = {
-      "name", "arguments", "parameters", "tool_call", "tool_calls", "function", "type", "id", "tool_name"};
+  static constexpr std::array<std::string_view, 9> kKeys = {"name",      "arguments",  "parameters",
+                                                            "tool_call", "tool_calls", "function",
+                                                            "type",      "id",         "tool_name"};
   return kKeys;
 }
 
-std::unique_ptr<CallMachine> MakeJsonCalls(CallSink& sink, const ToolTable& tools, bool whole_message) {
+std::unique_ptr<CallMachine> MakeJsonCalls(CallSink& sink, const ToolTable& tools,
+                                           bool whole_message) {
   return std::make_unique<JsonCalls>(sink, tools, whole_message);
 }
 

@@ -1,6 +1,6 @@
-// JsonScanner: finds the end of a JSON value, byte by byte, and checks its grammar on the way (RFC 8259,
-// except that control characters may stand in strings, as models write them). JsonStringDecoder: the text of
-// a string, byte by byte. Each owned by one parser of calls.
+// JsonScanner: finds the end of a JSON value, byte by byte, and checks its grammar on the way (RFC
+// 8259, except that control characters may stand in strings, as models write them).
+// JsonStringDecoder: the text of a string, byte by byte. Each owned by one parser of calls.
 #pragma once
 
 #include <cstdint>
@@ -60,7 +60,8 @@ class JsonScanner {
 
 class JsonStringDecoder {
  public:
-  // Behind the opening quote. Appends what the byte completes to `text`; kDone at the closing quote.
+  // Behind the opening quote. Appends what the byte completes to `text`; kDone at the closing
+  // quote.
   Step Next(char c, std::string& text);
 
  private:
@@ -73,7 +74,8 @@ class JsonStringDecoder {
 
 inline bool IsJsonSpace(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 
-// The inside of a JSON string: quotes, backslashes and control characters escaped, all else as it is.
+// The inside of a JSON string: quotes, backslashes and control characters escaped, all else as it
+// is.
 void AppendJsonEscaped(std::string& json, std::string_view text);
 
 }  // namespace larder::serving::answer

@@ -8,7 +8,9 @@ using enum Marker::Where;
 using Made = std::unique_ptr<CallMachine>;
 
 Made JsonBlock(CallSink& sink, const ToolTable& tools) { return MakeJsonCalls(sink, tools, false); }
-Made JsonMessage(CallSink& sink, const ToolTable& tools) { return MakeJsonCalls(sink, tools, true); }
+Made JsonMessage(CallSink& sink, const ToolTable& tools) {
+  return MakeJsonCalls(sink, tools, true);
+}
 Made PythonBlock(CallSink& sink, const ToolTable& tools) { return MakePythonCalls(sink, tools); }
 Made GemmaBlock(CallSink& sink, const ToolTable&) { return MakeGemmaCall(sink); }
 
@@ -25,7 +27,8 @@ Made XmlBlock(CallSink& sink, const ToolTable& tools) {
 std::vector<Marker> ThoughtMarkers(AnswerFormat format) {
   // Text may well speak of <think>, so it opens a thought only where a thought can be.
   std::vector<Marker> markers = {{"<think>", kThink, kFresh}, {"</think>", kThinkEnd, kFresh}};
-  const auto add = [&](std::string_view open, std::string_view close, Marker::Where where = kAnywhere) {
+  const auto add = [&](std::string_view open, std::string_view close,
+                       Marker::Where where = kAnywhere) {
     markers.push_back({open, kThink, where});
     markers.push_back({close, kThinkEnd, where});
   };
@@ -110,7 +113,8 @@ std::vector<Marker> CallMarkers(AnswerFormat format) {
               {"Action:\n```json", kCall, kAnywhere, JsonBlock},
               {"```", kSkip, kAfterCall}};
     case AnswerFormat::kCommandR7b:
-      return {{"<|START_ACTION|>", kCall, kAnywhereEven, JsonBlock}, {"<|END_ACTION|>", kSkip, kAnywhere}};
+      return {{"<|START_ACTION|>", kCall, kAnywhereEven, JsonBlock},
+              {"<|END_ACTION|>", kSkip, kAnywhere}};
     case AnswerFormat::kKimiK2:
       return {{"<|tool_calls_section_begin|>", kSkip, kAnywhereEven},
               {"<|tool_call_begin|>", kCall, kAnywhereEven, NamedBlock<NamedForm::kKimi>},

@@ -1,4 +1,5 @@
-// The markers of each format: which texts open and close thoughts and calls. Constant tables; any thread.
+// The markers of each format: which texts open and close thoughts and calls. Constant tables; any
+// thread.
 #pragma once
 
 #include <cstdint>

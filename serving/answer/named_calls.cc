@@ -12,8 +12,8 @@ std::string_view Stripped(std::string_view text) {
 }
 
 bool IsNameByte(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
-         c == '.';
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+         c == '-' || c == '.';
 }
 
 // The text between two markers; nothing if one of them is missing.
@@ -44,7 +44,8 @@ std::optional<CallHead> ReadDeepSeekHead(std::string_view head) {
   const std::string_view behind = head.substr(at + separator_bytes);
   const size_t line = behind.find('\n');
   const std::string_view first = Stripped(behind.substr(0, line));
-  const bool named_behind = line != std::string_view::npos && !first.empty() && !first.starts_with("```");
+  const bool named_behind =
+      line != std::string_view::npos && !first.empty() && !first.starts_with("```");
   return CallHead{named_behind ? first : Stripped(head.substr(0, at)), {}};
 }
 
@@ -88,7 +89,8 @@ class NamedCall final : public CallMachine {
   Step Next(char c) override {
     if (json_) return json_->Next(c);
     if (begun_) return Arguments(c);
-    const bool json = form_ == NamedForm::kMistral && Stripped(head_).empty() && (c == '[' || c == '{');
+    const bool json =
+        form_ == NamedForm::kMistral && Stripped(head_).empty() && (c == '[' || c == '{');
     if (json) {
       json_ = MakeJsonCalls(sink_, tools_, false);
       return json_->Next(c);
@@ -113,7 +115,8 @@ class NamedCall final : public CallMachine {
     size_t name = 0;
     while (name < head_.size() && IsNameByte(head_[name])) ++name;
     if (name == head_.size()) return true;
-    if (name == 0 || head_[name] != end || std::string_view(head_).substr(0, name) == "all") return false;
+    if (name == 0 || head_[name] != end || std::string_view(head_).substr(0, name) == "all")
+      return false;
     return Stripped(std::string_view(head_).substr(name + 1)).empty();
   }
 

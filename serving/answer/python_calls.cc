@@ -13,8 +13,8 @@ bool IsIdentifierByte(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
-// Reads literals and calls from a whole text. Each reader leaves `failed` set where the text is not what it
-// should be.
+// Reads literals and calls from a whole text. Each reader leaves `failed` set where the text is not
+// what it should be.
 class PythonReader {
  public:
   explicit PythonReader(std::string_view text) : text_(text) {}
@@ -191,7 +191,8 @@ class PythonCalls final : public CallMachine {
     }
     if (c == '\'' || c == '"') quote_ = c;
     if (c == '(') called_ = true;
-    const bool name = IsIdentifierByte(c) || c == '.' || c == '-' || c == '(' || c == ' ' || text_ == "[";
+    const bool name =
+        IsIdentifierByte(c) || c == '.' || c == '-' || c == '(' || c == ' ' || text_ == "[";
     if (!called_ && !name) return Step::kBroken;
     if (c == '(' || c == '[' || c == '{') ++depth_;
     if (c != ')' && c != ']' && c != '}') return Step::kMore;

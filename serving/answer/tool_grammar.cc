@@ -16,7 +16,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string DumpJson(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string DumpJson(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
 
 // The inside of a JSON string.
 std::string InJson(std::string_view text) {
@@ -40,7 +42,8 @@ std::vector<std::string> Characters(std::string_view text) {
 
 std::string InClass(const std::string& character) {
   if (character == "\n") return "\\n";
-  if (character == "[" || character == "]" || character == "\\") return fmt::format("\\{}", character);
+  if (character == "[" || character == "]" || character == "\\")
+    return fmt::format("\\{}", character);
   return character;  // no marker has ^ or -
 }
 
@@ -79,8 +82,8 @@ std::vector<Tool> ReadTools(const Json& tools, const ToolChoice& choice) {
   throw Error("tools: expected at least one function with a name");
 }
 
-// How calls stand in the text: open call (separator call)* close. The first literal of `open` is what a
-// constraint of free text begins behind.
+// How calls stand in the text: open call (separator call)* close. The first literal of `open` is
+// what a constraint of free text begins behind.
 struct CallShape {
   std::vector<std::string_view> open;
   std::vector<std::string_view> separator;
@@ -111,8 +114,10 @@ CallShape ShapeOf(AnswerFormat format) {
       return {.open = {"{\"name\": \""}, .trigger = false};
     case Format::kMistral:
     case Format::kMistralArgs: {
-      CallShape shape{
-          .open = {"[TOOL_CALLS]"}, .list = true, .thought_end = "[/THINK]", .thought_open = "[THINK]"};
+      CallShape shape{.open = {"[TOOL_CALLS]"},
+                      .list = true,
+                      .thought_end = "[/THINK]",
+                      .thought_open = "[THINK]"};
       if (format == Format::kMistralArgs) {
         shape.separator = {"[TOOL_CALLS]"};
       } else {
@@ -221,8 +226,8 @@ class GrammarText {
     return format_ == AnswerFormat::kHarmony ? "\"<|channel|>\" \"commentary\" " + open : open;
   }
 
-  // Where no marker tells a call from text (MakeJsonCalls of a whole message): a call, or a text that cannot
-  // be read as one, by the key that its JSON begins with. JSON may stand in a fence.
+  // Where no marker tells a call from text (MakeJsonCalls of a whole message): a call, or a text
+  // that cannot be read as one, by the key that its JSON begins with. JSON may stand in a fence.
   std::string CallOrText(const std::string& call) {
     Rule("rest", ".*");
     Rule("s", "[ \\t\\r\\n]*");
@@ -244,8 +249,8 @@ class GrammarText {
     return fmt::format("s ({} | fenced)", any);
   }
 
-  // A text that begins with none of `words`, nor with `first_not`; nor, behind the start of one of them, goes
-  // on with `then_not`. Both are members of a class.
+  // A text that begins with none of `words`, nor with `first_not`; nor, behind the start of one of
+  // them, goes on with `then_not`. Both are members of a class.
   static std::string Other(const std::vector<std::string>& words, std::string_view first_not,
                            std::string_view then_not) {
     std::map<char, std::vector<std::string>> ways;
@@ -282,15 +287,17 @@ class GrammarText {
     std::string calls = Literals(shape_.open, 1);
     calls += calls.empty() ? "call" : " call";
     if (parallel && shape_.list)
-      calls += fmt::format(" ({}{}call)*", Literals(shape_.separator), shape_.separator.empty() ? "" : " ");
+      calls += fmt::format(" ({}{}call)*", Literals(shape_.separator),
+                           shape_.separator.empty() ? "" : " ");
     if (!shape_.close.empty()) calls.append(" ").append(Literals(shape_.close));
     return calls;
   }
 
   static std::string Atom(const Json& schema) { return "%json " + DumpJson(schema); }
 
-  static std::string JsonCall(const Tool& tool, std::string_view name_key, std::string_view arguments_key,
-                              std::string_view before = "{", std::string_view behind = "}") {
+  static std::string JsonCall(const Tool& tool, std::string_view name_key,
+                              std::string_view arguments_key, std::string_view before = "{",
+                              std::string_view behind = "}") {
     return fmt::format("{} {} {}",
                        GbnfLiteral(fmt::format("{}\"{}\": \"{}\", \"{}\": ", before, name_key,
                                                InJson(tool.name), arguments_key)),
@@ -313,7 +320,8 @@ class GrammarText {
       case Format::kGeneric:
         return JsonCall(tool, "name", "arguments", "{", "}}");
       case Format::kLlama3:
-        return fmt::format("{} {} \"}}\"", GbnfLiteral(InJson(name) + "\", \"parameters\": "), json);
+        return fmt::format("{} {} \"}}\"", GbnfLiteral(InJson(name) + "\", \"parameters\": "),
+                           json);
       case Format::kCommandR:
         return JsonCall(tool, "tool_name", "parameters", "    {\n        ", "\n    }");
       case Format::kCommandR7b:
@@ -325,7 +333,8 @@ class GrammarText {
         return fmt::format(R"("function" "<｜tool▁sep｜>" {} {} "\n```" "<｜tool▁call▁end｜>")",
                            GbnfLiteral(name + "\n```json\n"), json);
       case Format::kDeepSeekV31:
-        return fmt::format(R"({} "<｜tool▁sep｜>" {} "<｜tool▁call▁end｜>")", GbnfLiteral(name), json);
+        return fmt::format(R"({} "<｜tool▁sep｜>" {} "<｜tool▁call▁end｜>")", GbnfLiteral(name),
+                           json);
       case Format::kKimiK2:
         return fmt::format(R"({} [0-9]+ "<|tool_call_argument_begin|>" {} "<|tool_call_end|>")",
                            GbnfLiteral("functions." + name + ":"), json);
@@ -338,9 +347,10 @@ class GrammarText {
       case Format::kFunctionary32:
         return fmt::format("{} {}", GbnfLiteral(name + "\n"), json);
       case Format::kMiroThinker:
-        return fmt::format(R"("<server_name>" [A-Za-z0-9_-]+ {} {} "\n</arguments>")",
-                           GbnfLiteral("</server_name>\n<tool_name>" + name + "</tool_name>\n<arguments>\n"),
-                           json);
+        return fmt::format(
+            R"("<server_name>" [A-Za-z0-9_-]+ {} {} "\n</arguments>")",
+            GbnfLiteral("</server_name>\n<tool_name>" + name + "</tool_name>\n<arguments>\n"),
+            json);
       case Format::kGemma4:
         return GemmaCall(tool, rule);
       case Format::kQwenXml:
@@ -390,8 +400,8 @@ class GrammarText {
     return schema;
   }
 
-  // The parameters in the schema's order, those that are not required optional. Strings are free text up to
-  // the closing tag, unless their values are listed; other values are JSON.
+  // The parameters in the schema's order, those that are not required optional. Strings are free
+  // text up to the closing tag, unless their values are listed; other values are JSON.
   std::string XmlParameters(const Tool& tool, const std::string& rule) {
     std::string all;
     const auto properties = tool.schema.find("properties");
@@ -407,7 +417,8 @@ class GrammarText {
     return all;
   }
 
-  std::string XmlValue(const Tool& tool, const Json& property, bool is_string, const std::string& close) {
+  std::string XmlValue(const Tool& tool, const Json& property, bool is_string,
+                       const std::string& close) {
     if (!is_string) return Atom(PropertySchema(tool, property)) + " " + GbnfLiteral(close);
     const auto values = property.find("enum");
     if (values == property.end() || !values->is_array() || values->empty()) {
@@ -418,13 +429,14 @@ class GrammarText {
     std::string any;
     for (const Json& value : *values) {
       if (value.is_string())
-        any.append(any.empty() ? "" : " | ").append(GbnfLiteral(value.get_ref<const std::string&>()));
+        any.append(any.empty() ? "" : " | ")
+            .append(GbnfLiteral(value.get_ref<const std::string&>()));
     }
     return fmt::format("({}) {}", any, GbnfLiteral(close));
   }
 
-  // Gemma's own notation has no schema of JSON: strings are free up to their quote, other values by their
-  // type.
+  // Gemma's own notation has no schema of JSON: strings are free up to their quote, other values by
+  // their type.
   std::string GemmaCall(const Tool& tool, const std::string& rule) {
     GemmaRules();
     std::string body;
@@ -446,8 +458,8 @@ class GrammarText {
         }
         any_required = any_required || required;
       }
-      // Optional members in front of the first required one are left out: their commas would need a rule
-      // each.
+      // Optional members in front of the first required one are left out: their commas would need a
+      // rule each.
       if (!any_required && !sorted.empty()) {
         for (const auto& [key, property] : sorted) {
           body += (body.empty() ? "" : " | ") + GbnfLiteral(key + ":") + " " +
@@ -458,7 +470,8 @@ class GrammarText {
       }
     }
     for (const std::string& member : members) body.append(body.empty() ? "" : " ").append(member);
-    return fmt::format("{} {} \"}}\" \"<tool_call|>\"", GbnfLiteral("call:" + tool.name + "{"), body);
+    return fmt::format("{} {} \"}}\" \"<tool_call|>\"", GbnfLiteral("call:" + tool.name + "{"),
+                       body);
   }
 
   void GemmaRules() {
@@ -494,9 +507,10 @@ g-array ::= "[" (g-value ("," g-value)*)? "]"
     }
   }
 
-  // Any text that ends with the first `marker` in it. No proper start of a marker begins inside itself, so
-  // what has been read of it is none of it, its first character, or more; `again` leads back to the first
-  // character, `none` to none. The whole marker as a literal is its control token, where there is one.
+  // Any text that ends with the first `marker` in it. No proper start of a marker begins inside
+  // itself, so what has been read of it is none of it, its first character, or more; `again` leads
+  // back to the first character, `none` to none. The whole marker as a literal is its control
+  // token, where there is one.
   std::string Until(std::string_view marker) {
     for (size_t i = 0; i < untils_.size(); ++i) {
       if (untils_[i] == marker) return fmt::format("until-{}", i);
@@ -509,7 +523,8 @@ g-array ::= "[" (g-value ("," g-value)*)? "]"
     for (size_t have = 1; have < text.size(); ++have) {
       const std::string path = read.empty() ? "" : GbnfLiteral(read) + " ";
       const bool repeats = text[have] == first;
-      LARDER_CHECK(!repeats || have + 1 == text.size(), "the marker {} begins inside itself", marker);
+      LARDER_CHECK(!repeats || have + 1 == text.size(), "the marker {} begins inside itself",
+                   marker);
       if (!repeats && have > 1) again.append(" | ").append(path).append(GbnfLiteral(first));
       none += fmt::format("{}{}[^{}{}]", none.empty() ? "" : " | ", path, InClass(first),
                           repeats ? "" : InClass(text[have]));
@@ -517,8 +532,9 @@ g-array ::= "[" (g-value ("," g-value)*)? "]"
     }
     Rule(name + "-again", again);
     Rule(name + "-none", none);
-    Rule(name, fmt::format("([^{0}] | {1} {2}-again* {2}-none)* ({1} {2}-again* {3} | {4})", InClass(first),
-                           GbnfLiteral(first), name, GbnfLiteral(read), GbnfLiteral(marker)));
+    Rule(name, fmt::format("([^{0}] | {1} {2}-again* {2}-none)* ({1} {2}-again* {3} | {4})",
+                           InClass(first), GbnfLiteral(first), name, GbnfLiteral(read),
+                           GbnfLiteral(marker)));
     return name;
   }
 
@@ -530,7 +546,8 @@ g-array ::= "[" (g-value ("," g-value)*)? "]"
 };
 
 std::string CallText(AnswerFormat format, const std::string& name, const std::string& arguments) {
-  const std::string json = fmt::format(R"({{"name": "{}", "arguments": {}}})", InJson(name), arguments);
+  const std::string json =
+      fmt::format(R"({{"name": "{}", "arguments": {}}})", InJson(name), arguments);
   switch (ToldFormat(format)) {
     case AnswerFormat::kHermes:
       return "<tool_call>\n" + json + "\n</tool_call>";
@@ -572,7 +589,8 @@ AnswerFormat ToldFormat(AnswerFormat format) {
 
 std::string MakeToolInstructions(AnswerFormat format, const Json& tools) {
   std::string text =
-      "You may call functions to help with the user's request. These functions exist, one a line as JSON:\n";
+      "You may call functions to help with the user's request. These functions exist, one a line "
+      "as JSON:\n";
   if (tools.is_array()) {
     for (const Json& tool : tools) {
       const bool inner = tool.is_object() && tool.contains("function");
@@ -583,13 +601,15 @@ std::string MakeToolInstructions(AnswerFormat format, const Json& tools) {
   text += fmt::format("To call one, answer with nothing but {} of this form:\n{}\n",
                       generic ? "a JSON object" : "text", CallText(format, "NAME", "{...}"));
   text +=
-      "The arguments must fit the function's parameters. The result comes in the next message. If no "
+      "The arguments must fit the function's parameters. The result comes in the next message. If "
+      "no "
       "function "
       "is needed, answer in plain text.";
   return text;
 }
 
-std::string MakeCallText(AnswerFormat format, const std::string& name, const std::string& arguments) {
+std::string MakeCallText(AnswerFormat format, const std::string& name,
+                         const std::string& arguments) {
   const Json parsed = Json::parse(arguments, nullptr, /*allow_exceptions=*/false);
   return CallText(format, name, parsed.is_object() ? arguments : DumpJson(arguments));
 }

@@ -1,6 +1,6 @@
 // MakeToolGrammar: what a model may write when it has to call a tool, as GBNF with %json atoms (see
-// serving/grammar). MakeToolInstructions and MakeCallText: tell a model about tools and its earlier calls
-// where its template does not. Any thread.
+// serving/grammar). MakeToolInstructions and MakeCallText: tell a model about tools and its earlier
+// calls where its template does not. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,8 @@ namespace larder::serving::inline answer {
 
 struct ToolChoice {
   enum class Kind : uint8_t {
-    kAuto,      // free text; the grammar holds from a call's marker on, or says that the text is no call
+    kAuto,      // free text; the grammar holds from a call's marker on, or says that the text is no
+                // call
     kRequired,  // at least one call
     kNamed,     // calls of the tool `name` only
   };
@@ -38,15 +39,15 @@ struct ToolGrammarOptions {
 ToolGrammar MakeToolGrammar(AnswerFormat, const nlohmann::ordered_json& tools, const ToolChoice&,
                             const ToolGrammarOptions& = {});
 
-// The format in which a model can be told to call, where its template shows no tools: its own, if that is
-// one JSON value in markers, or the generic one.
+// The format in which a model can be told to call, where its template shows no tools: its own, if
+// that is one JSON value in markers, or the generic one.
 AnswerFormat ToldFormat(AnswerFormat);
 
 // A text for the system message that lists the tools and says how to call them, in the told format.
 std::string MakeToolInstructions(AnswerFormat, const nlohmann::ordered_json& tools);
 
-// A call as its model would have written it in the told format, for templates that leave earlier calls out.
-// `arguments`: JSON text.
+// A call as its model would have written it in the told format, for templates that leave earlier
+// calls out. `arguments`: JSON text.
 std::string MakeCallText(AnswerFormat, const std::string& name, const std::string& arguments);
 
 }  // namespace larder::serving::answer

@@ -125,7 +125,9 @@ class Derivations {
       return write ? Instance(Json::parse(text.substr(begin, i - begin))).dump() : "";
     }
     const size_t begin = i;
-    while (i < text.size() && (std::isalnum(static_cast<unsigned char>(text[i])) != 0 || text[i] == '-')) ++i;
+    while (i < text.size() &&
+           (std::isalnum(static_cast<unsigned char>(text[i])) != 0 || text[i] == '-'))
+      ++i;
     EXPECT_GT(i, begin) << text.substr(begin);
     if (i == begin) i = text.size();
     return write ? Of(text.substr(begin, i - begin), depth) : "";
@@ -153,7 +155,8 @@ class Derivations {
     if (type == "string") return "a \"}{\n</parameter> ü";
     Json object = Json::object();
     if (schema.contains("properties")) {
-      for (const auto& [key, property] : schema["properties"].items()) object[key] = Instance(property);
+      for (const auto& [key, property] : schema["properties"].items())
+        object[key] = Instance(property);
     }
     return object;
   }
@@ -162,9 +165,10 @@ class Derivations {
   std::minstd_rand random_;
 };
 
-// Whatever a grammar lets through is read as calls of the tools with arguments that are JSON, and nothing
-// else.
-void CheckDerivations(AnswerFormat format, const ToolChoice& choice, const ToolGrammarOptions& options) {
+// Whatever a grammar lets through is read as calls of the tools with arguments that are JSON, and
+// nothing else.
+void CheckDerivations(AnswerFormat format, const ToolChoice& choice,
+                      const ToolGrammarOptions& options) {
   const ToolGrammar grammar = MakeToolGrammar(format, GrammarTools(), choice, options);
   SCOPED_TRACE(grammar.gbnf);
   for (unsigned seed = 0; seed < 60; ++seed) {
@@ -181,7 +185,8 @@ void CheckDerivations(AnswerFormat format, const ToolChoice& choice, const ToolG
     ASSERT_FALSE(answer.calls.empty()) << text;
     ASSERT_TRUE(options.parallel || answer.calls.size() == 1) << text;
     for (const ParsedCall& call : answer.calls) {
-      const bool known = call.name == "get_weather" || call.name == "say-\"hi\"" || call.name == "now";
+      const bool known =
+          call.name == "get_weather" || call.name == "say-\"hi\"" || call.name == "now";
       ASSERT_TRUE(known) << text;
       ASSERT_TRUE(choice.kind != Kind::kNamed || call.name == choice.name) << text;
       const Json arguments = Json::parse(call.arguments, nullptr, false);
@@ -198,13 +203,14 @@ TEST(ToolGrammar, WhatItPermitsIsReadAsCalls) {
     SCOPED_TRACE(name);
     const AnswerFormat format = *AnswerFormatByName(name);
     // A name with quotes cannot be written in every form.
-    const bool any_name = format != AnswerFormat::kFunctionary31 && format != AnswerFormat::kFunctionary32 &&
-                          format != AnswerFormat::kLfm2;
+    const bool any_name = format != AnswerFormat::kFunctionary31 &&
+                          format != AnswerFormat::kFunctionary32 && format != AnswerFormat::kLfm2;
     const ToolChoice named{Kind::kNamed, "get_weather"};
     CheckDerivations(format, named, {});
     CheckDerivations(format, named, {.parallel = false});
     CheckDerivations(format, named, {.may_think = true});
-    if (format != AnswerFormat::kHarmony) CheckDerivations(format, named, {.starts_in_reasoning = true});
+    if (format != AnswerFormat::kHarmony)
+      CheckDerivations(format, named, {.starts_in_reasoning = true});
     if (any_name) CheckDerivations(format, {Kind::kRequired, ""}, {});
     const bool marked = !MakeToolGrammar(format, GrammarTools(), {}).triggers.empty();
     EXPECT_EQ(marked, format != AnswerFormat::kGeneric && format != AnswerFormat::kLlama3);
@@ -212,8 +218,8 @@ TEST(ToolGrammar, WhatItPermitsIsReadAsCalls) {
   }
 }
 
-// Where no marker begins a call: of all texts that are read as a call the grammar has those whose arguments
-// fit, and any text that is read as none but for JSON with a call's key first.
+// Where no marker begins a call: of all texts that are read as a call the grammar has those whose
+// arguments fit, and any text that is read as none but for JSON with a call's key first.
 TEST(ToolGrammar, AStrictCallWithoutAMarkerFitsItsToolAndOtherTextIsFree) {
   const std::string good = R"({"name": "get_weather", "arguments": {"city":"Bern","days":2}})";
   const std::string bad = R"({"name": "get_weather", "arguments": {"city":7}})";
@@ -272,7 +278,8 @@ TEST(ToolGrammar, AStrictCallWithoutAMarkerFitsItsToolAndOtherTextIsFree) {
                not_own, " " + not_own, good, bad, R"({"tool_calls": [)" + bad + "]}",
                R"({"type": "function", "function": )" + bad + "}",
                R"({"id": "1", "name": "now", "arguments": {}})", R"({ "tool_call": )" + bad + "}",
-               R"({"\u006eame": "get_weather", "arguments": {}})", R"({"n\u0061me": "now", "arguments": {}})",
+               R"({"\u006eame": "get_weather", "arguments": {}})",
+               R"({"n\u0061me": "now", "arguments": {}})",
                R"({"arguments": {}, "name": "get_weather"})", "<think></think>" + bad,
                "```json\n" + bad + "\n```", "```json\n[" + bad + "]\n```"}) {
         EXPECT_EQ(Accepts(grammar, text), read(text).calls.empty()) << text;
@@ -295,7 +302,8 @@ TEST(ToolGrammar, WhateverAStrictGrammarWithoutAMarkerPermitsCallsRightly) {
       ++(answer.calls.empty() ? texts : calls);
       if (answer.calls.empty() || answer.calls[0].name != "get_weather") continue;
       const Json arguments = Json::parse(answer.calls[0].arguments, nullptr, false);
-      ASSERT_TRUE(arguments.is_object() && arguments.contains("city") && arguments.contains("days")) << text;
+      ASSERT_TRUE(arguments.is_object() && arguments.contains("city") && arguments.contains("days"))
+          << text;
     }
     EXPECT_GT(calls, 50u);
     EXPECT_GT(texts, 200u);
@@ -303,8 +311,8 @@ TEST(ToolGrammar, WhateverAStrictGrammarWithoutAMarkerPermitsCallsRightly) {
 }
 
 TEST(ToolGrammar, TextOfOneFormat) {
-  const Json tools =
-      Json::parse(R"([{"type": "function", "function": {"name": "a\"b", "parameters": {"type": "object",
+  const Json tools = Json::parse(
+      R"([{"type": "function", "function": {"name": "a\"b", "parameters": {"type": "object",
     "properties": {"x": {"type": "string", "pattern": "\"\\d"}}}}}])");
   const std::string call = R"(call-0 ::= "\n{\"name\": \"a\\\"b\", \"arguments\": " %json )" +
                            tools[0]["function"]["parameters"].dump() + R"( "}\n" "</tool_call>")" +
@@ -320,8 +328,8 @@ TEST(ToolGrammar, TextOfOneFormat) {
                            "\n" +
                                call);
   EXPECT_TRUE(required.triggers.empty());
-  const ToolGrammar thinks =
-      MakeToolGrammar(AnswerFormat::kHermes, tools, {Kind::kRequired, ""}, {.starts_in_reasoning = true});
+  const ToolGrammar thinks = MakeToolGrammar(AnswerFormat::kHermes, tools, {Kind::kRequired, ""},
+                                             {.starts_in_reasoning = true});
   EXPECT_EQ(thinks.triggers, std::vector<std::string>{"</think>"});
 }
 
@@ -334,7 +342,8 @@ TEST(ToolGrammar, WrongToolsAreNamed) {
     }
     return std::string();
   };
-  EXPECT_EQ(message(GrammarTools(), {Kind::kNamed, "other"}), "tool_choice: no tool is named \"other\"");
+  EXPECT_EQ(message(GrammarTools(), {Kind::kNamed, "other"}),
+            "tool_choice: no tool is named \"other\"");
   EXPECT_EQ(message(Json::array(), {Kind::kRequired, ""}),
             "tools: expected at least one function with a name");
 }
@@ -342,7 +351,8 @@ TEST(ToolGrammar, WrongToolsAreNamed) {
 TEST(ToolInstructions, NameTheToolsAndTheForm) {
   const std::string text = MakeToolInstructions(AnswerFormat::kGeneric, GrammarTools());
   EXPECT_NE(text.find("\"get_weather\""), std::string::npos);
-  EXPECT_NE(text.find("{\"tool_call\": {\"name\": \"NAME\", \"arguments\": {...}}}"), std::string::npos);
+  EXPECT_NE(text.find("{\"tool_call\": {\"name\": \"NAME\", \"arguments\": {...}}}"),
+            std::string::npos);
   const std::string deep_seek = MakeToolInstructions(AnswerFormat::kDeepSeekV31, GrammarTools());
   EXPECT_NE(deep_seek.find("<｜tool▁call▁begin｜>NAME<｜tool▁sep｜>{...}"), std::string::npos);
 }
@@ -354,8 +364,8 @@ TEST(ToolInstructions, TheToldFormIsTheOneThatIsParsed) {
   for (const std::string_view name : AnswerFormatNames()) {
     SCOPED_TRACE(name);
     const AnswerFormat format = ToldFormat(*AnswerFormatByName(name));
-    const ParsedAnswer answer =
-        ParseAnswer({.format = format, .tools = tools}, MakeCallText(format, "get_weather", arguments));
+    const ParsedAnswer answer = ParseAnswer({.format = format, .tools = tools},
+                                            MakeCallText(format, "get_weather", arguments));
     EXPECT_EQ(answer.content, "");
     ASSERT_EQ(answer.calls.size(), 1u);
     EXPECT_EQ(answer.calls[0].name, "get_weather");

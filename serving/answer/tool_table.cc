@@ -101,7 +101,8 @@ ToolTable::ToolTable(const Json& tools) {
     const Json* name = Find(*function, "name");
     if (name == nullptr || !name->is_string()) continue;
     const Json* parameters = Find(*function, "parameters");
-    schemas_.emplace(name->get<std::string>(), parameters == nullptr ? Json::object() : *parameters);
+    schemas_.emplace(name->get<std::string>(),
+                     parameters == nullptr ? Json::object() : *parameters);
   }
 }
 

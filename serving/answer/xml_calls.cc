@@ -9,7 +9,8 @@ struct XmlShape {
   std::string_view value_open;  // white space may stand before it
   std::string_view value_end;
   std::string_view call_end;
-  bool lines = false;  // the value stands on lines of its own: a newline at each end is no part of it
+  bool lines = false;  // the value stands on lines of its own: a newline at each end is no part of
+                       // it
 };
 
 XmlShape ShapeOf(XmlForm form) {
@@ -143,7 +144,8 @@ class XmlCall final : public CallMachine {
 
   Step Key(char c) {
     key_ += c;
-    if (!key_.ends_with(shape_.key_end)) return key_.size() > kMostHeadBytes ? Step::kBroken : Step::kMore;
+    if (!key_.ends_with(shape_.key_end))
+      return key_.size() > kMostHeadBytes ? Step::kBroken : Step::kMore;
     key_.resize(key_.size() - shape_.key_end.size());
     std::string json = first_ ? "\"" : ", \"";
     first_ = false;

@@ -1,5 +1,5 @@
-// Requests in the dialects of agents: conversations and tools become the same canonical form, whatever they
-// came as; what can't be is refused in one line.
+// Requests in the dialects of agents: conversations and tools become the same canonical form,
+// whatever they came as; what can't be is refused in one line.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -67,7 +67,8 @@ TEST(AgentsRequest, AChatCompletionIsTheCanonicalForm) {
 }
 
 TEST(AgentsRequest, AResponseBecomesTheSame) {
-  const auto got = Read(Dialect::kResponses, R"({"model":"gpt-5","instructions":"Be brief.","input":[
+  const auto got =
+      Read(Dialect::kResponses, R"({"model":"gpt-5","instructions":"Be brief.","input":[
     {"role":"user","content":[{"type":"input_text","text":"Weather?"}]},
     {"type":"reasoning","id":"rs_1","summary":[],"content":[{"type":"reasoning_text","text":"hm"}]},
     {"type":"message","role":"assistant","content":[{"type":"output_text","text":"Let me look."}]},
@@ -80,7 +81,8 @@ TEST(AgentsRequest, AResponseBecomesTheSame) {
     "reasoning":{"effort":"none"}})");
   EXPECT_EQ(got.messages.size(), kMessages.size());
   for (size_t i = 0; i < kMessages.size(); ++i) {
-    for (const auto& [name, value] : kMessages[i].items()) EXPECT_EQ(got.messages[i][name], value) << name;
+    for (const auto& [name, value] : kMessages[i].items())
+      EXPECT_EQ(got.messages[i][name], value) << name;
   }
   EXPECT_EQ(got.tools, kTools);
   EXPECT_EQ(got.tool_choice.kind, ToolUse::Kind::kRequired);
@@ -132,7 +134,8 @@ TEST(AgentsRequest, OllamasChatBecomesTheSame) {
     "tools":)" + kTools.dump() + R"(,"think":false,"keep_alive":"5m",
     "options":{"num_predict":7,"temperature":0.5,"stop":["x"],"num_ctx":4096,"unheard_of":1}})");
   for (size_t i = 0; i < kMessages.size(); ++i) {
-    for (const auto& [name, value] : kMessages[i].items()) EXPECT_EQ(got.messages[i][name], value) << name;
+    for (const auto& [name, value] : kMessages[i].items())
+      EXPECT_EQ(got.messages[i][name], value) << name;
   }
   EXPECT_EQ(got.tools, kTools);
   EXPECT_EQ(got.kwargs["enable_thinking"], false);
@@ -158,13 +161,16 @@ TEST(AgentsRequest, OlderNamesOfToolsWork) {
   EXPECT_EQ(got.tool_choice.names, std::vector<std::string>{"g"});
   EXPECT_EQ(got.messages[1]["tool_calls"][0]["function"]["name"], "f");
   EXPECT_EQ(got.messages[2]["role"], "tool");
-  const std::string chat = R"({"messages":[{"role":"user","content":"a"}],"tools":[{"type":"function",)"
-                           R"("function":{"name":"f"}}],"tool_choice":)";
+  const std::string chat =
+      R"({"messages":[{"role":"user","content":"a"}],"tools":[{"type":"function",)"
+      R"("function":{"name":"f"}}],"tool_choice":)";
   EXPECT_EQ(Read(Dialect::kChat, chat + R"("none"})").offers_tools(), false);
-  EXPECT_EQ(Read(Dialect::kChat, chat + R"("required"})").tool_choice.kind, ToolUse::Kind::kRequired);
+  EXPECT_EQ(Read(Dialect::kChat, chat + R"("required"})").tool_choice.kind,
+            ToolUse::Kind::kRequired);
   const auto allowed =
-      Read(Dialect::kChat, chat + R"({"type":"allowed_tools","allowed_tools":{"mode":"required","tools":)"
-                                  R"([{"type":"function","function":{"name":"f"}}]}}})");
+      Read(Dialect::kChat,
+           chat + R"({"type":"allowed_tools","allowed_tools":{"mode":"required","tools":)"
+                  R"([{"type":"function","function":{"name":"f"}}]}}})");
   EXPECT_EQ(allowed.tool_choice.kind, ToolUse::Kind::kRequired);
   EXPECT_EQ(allowed.tool_choice.names, std::vector<std::string>{"f"});
 }
@@ -173,13 +179,13 @@ TEST(AgentsRequest, ChoicesOfHostedToolsAreSkipped) {
   const std::string response =
       R"({"input":"a","tools":[{"type":"function","name":"f"},{"type":"web_search"}],)"
       R"("tool_choice":)";
-  const auto some =
-      Read(Dialect::kResponses, response + R"({"type":"allowed_tools","mode":"required","tools":)"
-                                           R"([{"type":"web_search"},{"type":"function","name":"f"}]}})");
+  const auto some = Read(Dialect::kResponses,
+                         response + R"({"type":"allowed_tools","mode":"required","tools":)"
+                                    R"([{"type":"web_search"},{"type":"function","name":"f"}]}})");
   EXPECT_EQ(some.tool_choice.kind, ToolUse::Kind::kRequired);
   EXPECT_EQ(some.tool_choice.names, std::vector<std::string>{"f"});
-  const auto none =
-      Read(Dialect::kResponses, response + R"({"type":"allowed_tools","tools":[{"type":"web_search"}]}})");
+  const auto none = Read(Dialect::kResponses,
+                         response + R"({"type":"allowed_tools","tools":[{"type":"web_search"}]}})");
   EXPECT_FALSE(none.offers_tools()) << "of those that are here none is allowed";
   const auto search = Read(Dialect::kResponses, response + R"({"type":"web_search"}})");
   EXPECT_EQ(search.tool_choice.kind, ToolUse::Kind::kAuto);
@@ -198,13 +204,15 @@ TEST(AgentsRequest, FormsAndForcedCallsBecomeGrammars) {
   };
   const std::string user = R"("messages":[{"role":"user","content":"a"}])";
   const std::string schema = R"({"type":"object","properties":{"a":{"type":"integer"}}})";
-  const std::string tool = R"(,"tools":[{"type":"function","function":{"name":"f","parameters":)" + schema +
-                           R"(}}],"tool_choice":)";
+  const std::string tool = R"(,"tools":[{"type":"function","function":{"name":"f","parameters":)" +
+                           schema + R"(}}],"tool_choice":)";
   EXPECT_FALSE(grammar(Dialect::kChat, "{" + user + "}"));
-  EXPECT_TRUE(grammar(Dialect::kChat, "{" + user + R"(,"response_format":{"type":"json_object"}})"));
+  EXPECT_TRUE(
+      grammar(Dialect::kChat, "{" + user + R"(,"response_format":{"type":"json_object"}})"));
   EXPECT_FALSE(grammar(Dialect::kChat, "{" + user + tool + R"("auto"})"));
   EXPECT_TRUE(grammar(Dialect::kChat, "{" + user + tool + R"("required"})"));
-  EXPECT_TRUE(grammar(Dialect::kChat, "{" + user + tool + R"({"type":"function","function":{"name":"f"}}})"));
+  EXPECT_TRUE(grammar(Dialect::kChat,
+                      "{" + user + tool + R"({"type":"function","function":{"name":"f"}}})"));
   EXPECT_FALSE(grammar(Dialect::kChat, "{" + user + tool + R"("none"})"));
   const auto stops = [&](const char* choice) {
     CompletionDefaults defaults = AgentDefaults();
@@ -215,17 +223,21 @@ TEST(AgentsRequest, FormsAndForcedCallsBecomeGrammars) {
   };
   EXPECT_EQ(stops("\"auto\""), 1u);
   EXPECT_EQ(stops("\"required\""), 0u) << "it would cut the call";
-  const std::string form = R"({"type":"json_schema","json_schema":{"name":"n","schema":)" + schema + "}}";
-  EXPECT_TRUE(grammar(Dialect::kChat, "{" + user + tool + R"("auto","response_format":)" + form + "}"));
-  EXPECT_TRUE(grammar(Dialect::kChat, "{" + user + tool + R"("required","response_format":)" + form + "}"));
-  EXPECT_THROW(grammar(Dialect::kChat, "{" + user + tool + R"("required","grammar":"root ::= \"a\""})"),
-               Refused);
+  const std::string form =
+      R"({"type":"json_schema","json_schema":{"name":"n","schema":)" + schema + "}}";
   EXPECT_TRUE(
-      grammar(Dialect::kResponses, R"({"input":"a","text":{"format":{"type":"json_schema","name":"n",)"
-                                   R"("schema":)" +
-                                       schema + "}}}"));
-  EXPECT_TRUE(grammar(Dialect::kMessages, "{" + user + R"(,"tools":[{"name":"f","input_schema":)" + schema +
-                                              R"(}],"tool_choice":{"type":"any"}})"));
+      grammar(Dialect::kChat, "{" + user + tool + R"("auto","response_format":)" + form + "}"));
+  EXPECT_TRUE(
+      grammar(Dialect::kChat, "{" + user + tool + R"("required","response_format":)" + form + "}"));
+  EXPECT_THROW(
+      grammar(Dialect::kChat, "{" + user + tool + R"("required","grammar":"root ::= \"a\""})"),
+      Refused);
+  EXPECT_TRUE(grammar(Dialect::kResponses,
+                      R"({"input":"a","text":{"format":{"type":"json_schema","name":"n",)"
+                      R"("schema":)" +
+                          schema + "}}}"));
+  EXPECT_TRUE(grammar(Dialect::kMessages, "{" + user + R"(,"tools":[{"name":"f","input_schema":)" +
+                                              schema + R"(}],"tool_choice":{"type":"any"}})"));
   EXPECT_TRUE(grammar(Dialect::kOllamaChat, "{" + user + R"(,"format":"json"})"));
   EXPECT_TRUE(grammar(Dialect::kOllamaChat, "{" + user + R"(,"format":)" + schema + "}"));
 }
@@ -249,11 +261,13 @@ std::string PromptOf(std::shared_ptr<const model::ChatTemplate> chat, const Json
 }
 
 std::shared_ptr<const model::ChatTemplate> BuiltIn(std::string_view name) {
-  return model::ChatTemplate::Parse(std::string(model::BuiltInTemplate(name)), std::string(name), "<s>",
-                                    "</s>");
+  return model::ChatTemplate::Parse(std::string(model::BuiltInTemplate(name)), std::string(name),
+                                    "<s>", "</s>");
 }
 
-bool Has(const std::string& text, const std::string& what) { return text.find(what) != std::string::npos; }
+bool Has(const std::string& text, const std::string& what) {
+  return text.find(what) != std::string::npos;
+}
 
 Json CallOf(const char* id, const char* city) {
   return {{"id", id},
@@ -261,8 +275,8 @@ Json CallOf(const char* id, const char* city) {
           {"function", {{"name", "get_weather"}, {"arguments", Json{{"city", city}}.dump()}}}};
 }
 
-// Conversations of agents: a call and its result, the user's words behind a result, two calls at once, two
-// messages of the user, ids of other servers and none.
+// Conversations of agents: a call and its result, the user's words behind a result, two calls at
+// once, two messages of the user, ids of other servers and none.
 std::vector<Json> AgentsConversations() {
   const Json user = {{"role", "user"}, {"content", "Weather?"}};
   const auto calls = [](Json all) {
@@ -271,14 +285,17 @@ std::vector<Json> AgentsConversations() {
   const auto result = [](const char* id, const char* text) {
     return Json{{"role", "tool"}, {"content", text}, {"tool_call_id", id}};
   };
-  const Json one = calls(Json::array({CallOf("call_abc", "Bern")})), found = result("call_abc", "4 degrees");
+  const Json one = calls(Json::array({CallOf("call_abc", "Bern")})),
+             found = result("call_abc", "4 degrees");
   std::vector<Json> all;
   all.push_back(Json::array({user, one, found}));
   all.push_back(Json::array({user, one, found, {{"role", "user"}, {"content", "And the wind?"}}}));
   all.push_back(Json::array({{{"role", "user"}, {"content", "Hello."}}, user, one, found}));
-  all.push_back(Json::array({user, calls(Json::array({CallOf("", "Bern")})), result("", "4 degrees")}));
-  all.push_back(Json::array({user, calls(Json::array({CallOf("call_a", "Bern"), CallOf("call_b", "Rome")})),
-                             result("call_b", "20 degrees"), result("call_a", "4 degrees")}));
+  all.push_back(
+      Json::array({user, calls(Json::array({CallOf("", "Bern")})), result("", "4 degrees")}));
+  all.push_back(
+      Json::array({user, calls(Json::array({CallOf("call_a", "Bern"), CallOf("call_b", "Rome")})),
+                   result("call_b", "20 degrees"), result("call_a", "4 degrees")}));
   all.push_back(Json::array({user,
                              one,
                              found,
@@ -296,7 +313,8 @@ void ExpectAllIsThere(const std::shared_ptr<const model::ChatTemplate>& chat) {
       if (needs_tools && !with_tools) continue;
       const std::string prompt = PromptOf(chat, messages, with_tools);
       EXPECT_FALSE(Has(prompt, "refused: ")) << chat->name() << messages << "\n" << prompt;
-      for (const char* what : {"Hello.", "Weather?", "Bern", "Rome", "4 degrees", "20 degrees", "wind"})
+      for (const char* what :
+           {"Hello.", "Weather?", "Bern", "Rome", "4 degrees", "20 degrees", "wind"})
         EXPECT_EQ(Has(prompt, what), Has(messages.dump(), what)) << chat->name() << messages << "\n"
                                                                  << prompt;
     }
@@ -321,18 +339,21 @@ TEST(AgentsRequest, PublishedTemplatesShowCallsAndResults) {
 
 TEST(AgentsRequest, CallsThatATemplateLeavesOutAreTheTextThatIsParsed) {
   const std::string prompt = PromptOf(BuiltIn("gemma"), AgentsConversations()[1]);
-  const std::string call = R"({"tool_call": {"name": "get_weather", "arguments": {"city":"Bern"}}})";
-  EXPECT_TRUE(Has(prompt, "<start_of_turn>model\n" + call +
-                              "<end_of_turn>\n<start_of_turn>user\n"
-                              "The result of get_weather:\n4 degrees\n\nAnd the wind?<end_of_turn>\n"))
+  const std::string call =
+      R"({"tool_call": {"name": "get_weather", "arguments": {"city":"Bern"}}})";
+  EXPECT_TRUE(
+      Has(prompt, "<start_of_turn>model\n" + call +
+                      "<end_of_turn>\n<start_of_turn>user\n"
+                      "The result of get_weather:\n4 degrees\n\nAnd the wind?<end_of_turn>\n"))
       << prompt;
-  const ParsedAnswer answer = ParseAnswer({.format = AnswerFormat::kGeneric, .tools = kTools}, call);
+  const ParsedAnswer answer =
+      ParseAnswer({.format = AnswerFormat::kGeneric, .tools = kTools}, call);
   ASSERT_EQ(answer.calls.size(), 1u);
   EXPECT_EQ(answer.calls[0].arguments, R"({"city":"Bern"})");
 }
 
-// A template without tools: the model is told the form that its answer is read in, its own or the generic
-// one.
+// A template without tools: the model is told the form that its answer is read in, its own or the
+// generic one.
 TEST(AgentsRequest, TheToldFormIsTheAnswersForm) {
   CompletionDefaults defaults = AgentDefaults();
   defaults.context = 8192;
@@ -397,17 +418,20 @@ TEST(AgentsRequest, ToolsWithSchemasThatAreNoneAreRefusedByName) {
     }
     return std::string();
   };
-  EXPECT_TRUE(Has(why(R"({"type":"string"})", ""), R"(tools[1].function.parameters.type is "string")"))
+  EXPECT_TRUE(
+      Has(why(R"({"type":"string"})", ""), R"(tools[1].function.parameters.type is "string")"))
       << why(R"({"type":"string"})", "");
   EXPECT_EQ(why(R"({"type":["object","null"]})", ""), "");
-  const std::string wrong =
-      why(R"({"type":"object","properties":{"a":{"type":"wizard"}}})", R"(,"tool_choice":"required")");
+  const std::string wrong = why(R"({"type":"object","properties":{"a":{"type":"wizard"}}})",
+                                R"(,"tool_choice":"required")");
   EXPECT_TRUE(wrong.starts_with("tools[1] f: schema at /properties/a")) << wrong;
 }
 
 TEST(AgentsRequest, InfillPutsTheTextsBetweenTheTokens) {
   model::TokenizerData data = model::TinySpm();
-  const auto add = [&](const char* text) { return AddToken(data, text, model::TokenType::kControl); };
+  const auto add = [&](const char* text) {
+    return AddToken(data, text, model::TokenType::kControl);
+  };
   const TokenId prefix = add("<|fim_prefix|>"), suffix = add("<|fim_suffix|>"),
                 middle = add("<|fim_middle|>");
   const TokenId repository = add("<|repo_name|>"), file = add("<|file_sep|>");
@@ -415,10 +439,13 @@ TEST(AgentsRequest, InfillPutsTheTextsBetweenTheTokens) {
   defaults.tokenizer = model::Tokenizer::FromData(data);
   defaults.vocab = defaults.tokenizer->size();
   const auto prompt = [&](const char* text) {
-    const CompletionRequest request = ReadCompletionRequest(ParseJson(text), Dialect::kInfill, defaults);
+    const CompletionRequest request =
+        ReadCompletionRequest(ParseJson(text), Dialect::kInfill, defaults);
     return std::get<std::vector<TokenId>>(request.prompts.at(0));
   };
-  const auto plain = [&](const char* text) { return defaults.tokenizer->Encode(text, false, false); };
+  const auto plain = [&](const char* text) {
+    return defaults.tokenizer->Encode(text, false, false);
+  };
   const auto joined = [](std::initializer_list<std::vector<TokenId>> parts) {
     std::vector<TokenId> all;
     for (const auto& part : parts) all.insert(all.end(), part.begin(), part.end());
@@ -444,17 +471,21 @@ TEST(AgentsRequest, InfillPutsTheTextsBetweenTheTokens) {
 TEST(AgentsRequest, OllamasNegativeLimitsAreNone) {
   for (const int limit : {-1, -2, -100}) {
     const std::string text = fmt::format(
-        R"({{"messages":[{{"role":"user","content":"a"}}],"options":{{"num_predict":{}}}}})", limit);
+        R"({{"messages":[{{"role":"user","content":"a"}}],"options":{{"num_predict":{}}}}})",
+        limit);
     EXPECT_EQ(Read(Dialect::kOllamaChat, text).spec.max_tokens, -1) << limit;
   }
-  EXPECT_NE(WhyNot(Dialect::kChat, R"({"messages":[{"role":"user","content":"a"}],"max_tokens":-2})"), "");
+  EXPECT_NE(
+      WhyNot(Dialect::kChat, R"({"messages":[{"role":"user","content":"a"}],"max_tokens":-2})"),
+      "");
 }
 
 TEST(AgentsRequest, UnknownFieldsAreCounted) {
-  EXPECT_EQ(Read(Dialect::kChat, R"({"messages":[{"role":"user","content":"a"}],"service_tier":"auto",
+  EXPECT_EQ(
+      Read(Dialect::kChat, R"({"messages":[{"role":"user","content":"a"}],"service_tier":"auto",
     "store":true,"metadata":{},"user":"u","frobnicate":1,"quux":2,"nothing":null})")
-                .ignored_fields,
-            2u);
+          .ignored_fields,
+      2u);
 }
 
 TEST(AgentsRequest, WrongRequestsAreRefusedByName) {
@@ -464,22 +495,27 @@ TEST(AgentsRequest, WrongRequestsAreRefusedByName) {
     const char* says;
   } cases[] = {
       {Dialect::kResponses, R"({})", "input is missing"},
-      {Dialect::kResponses, R"({"input":"a","previous_response_id":"resp_1"})", "previous_response_id"},
+      {Dialect::kResponses, R"({"input":"a","previous_response_id":"resp_1"})",
+       "previous_response_id"},
       {Dialect::kResponses, R"({"input":"a","background":true})", "background"},
       {Dialect::kResponses, R"({"input":[]})",
        "input is an empty array: expected an array of 1 to 4096 messages"},
-      {Dialect::kResponses, R"({"input":[{"type":"function_call_output","output":"a"}]})", "call_id"},
+      {Dialect::kResponses, R"({"input":[{"type":"function_call_output","output":"a"}]})",
+       "call_id"},
       {Dialect::kResponses, R"({"input":[{"role":"user","content":[{"type":"input_image"}]}]})",
        "input_image"},
       {Dialect::kMessages, R"({"max_tokens":1})", "messages is missing"},
       {Dialect::kMessages, R"({"messages":[{"role":"wizard","content":"a"}]})", "wizard"},
-      {Dialect::kMessages, R"({"messages":[{"role":"user","content":[{"type":"image"}]}]})", "image"},
-      {Dialect::kMessages, R"({"messages":[{"role":"user","content":"a"}],"tool_choice":{"type":"any"}})",
-       "no tools"},
-      {Dialect::kMessages, R"({"messages":[{"role":"user","content":"a"}],"thinking":{"type":"deep"}})",
-       "deep"},
-      {Dialect::kOllamaChat, R"({"messages":[{"role":"user","content":"a","images":["x"]}]})", "images"},
-      {Dialect::kOllamaChat, R"({"messages":[{"role":"user","content":"a"}],"options":[]})", "options"},
+      {Dialect::kMessages, R"({"messages":[{"role":"user","content":[{"type":"image"}]}]})",
+       "image"},
+      {Dialect::kMessages,
+       R"({"messages":[{"role":"user","content":"a"}],"tool_choice":{"type":"any"}})", "no tools"},
+      {Dialect::kMessages,
+       R"({"messages":[{"role":"user","content":"a"}],"thinking":{"type":"deep"}})", "deep"},
+      {Dialect::kOllamaChat, R"({"messages":[{"role":"user","content":"a","images":["x"]}]})",
+       "images"},
+      {Dialect::kOllamaChat, R"({"messages":[{"role":"user","content":"a"}],"options":[]})",
+       "options"},
       {Dialect::kInfill, R"({"input_prefix":"a"})", "fill in the middle"},
       {Dialect::kChat, R"({"messages":[{"role":"user","content":"a"}],"tools":[{"type":"function",
         "function":{"name":"a b"}}]})",
@@ -487,11 +523,12 @@ TEST(AgentsRequest, WrongRequestsAreRefusedByName) {
       {Dialect::kChat, R"({"messages":[{"role":"user","content":"a"}],"tools":[{"type":"function",
         "function":{"name":"f","parameters":[]}}]})",
        "a JSON schema"},
-      {Dialect::kChat, R"({"messages":[{"role":"user","content":"a"}],"tool_choice":{"type":"function",
+      {Dialect::kChat,
+       R"({"messages":[{"role":"user","content":"a"}],"tool_choice":{"type":"function",
         "function":{"name":"f"}},"tools":[{"type":"function","function":{"name":"g"}}]})",
        "one of the tools"},
-      {Dialect::kChat, R"({"messages":[{"role":"user","content":"a"}],"reasoning_effort":"enormous"})",
-       "enormous"},
+      {Dialect::kChat,
+       R"({"messages":[{"role":"user","content":"a"}],"reasoning_effort":"enormous"})", "enormous"},
   };
   for (const auto& wrong : cases)
     EXPECT_NE(WhyNot(wrong.dialect, wrong.text).find(wrong.says), std::string::npos)
@@ -502,12 +539,15 @@ TEST(AgentsRequest, WrongRequestsAreRefusedByName) {
 TEST(AgentsRequest, ToolsAndFieldsAreLimited) {
   std::string tools;
   for (int i = 0; i < 600; ++i)
-    tools += fmt::format(R"({}{{"type":"function","function":{{"name":"f{}"}}}})", i == 0 ? "" : ",", i);
+    tools +=
+        fmt::format(R"({}{{"type":"function","function":{{"name":"f{}"}}}})", i == 0 ? "" : ",", i);
   const std::string chat = R"({"messages":[{"role":"user","content":"a"}],"tools":[)";
   EXPECT_NE(WhyNot(Dialect::kChat, chat + tools + "]}").find("more than 512"), std::string::npos);
-  const std::string large = R"({"type":"function","function":{"name":"f","parameters":{"description":")" +
-                            std::string(70000, 'a') + R"("}}})";
-  EXPECT_NE(WhyNot(Dialect::kChat, chat + large + "]}").find("expected at most 65536"), std::string::npos);
+  const std::string large =
+      R"({"type":"function","function":{"name":"f","parameters":{"description":")" +
+      std::string(70000, 'a') + R"("}}})";
+  EXPECT_NE(WhyNot(Dialect::kChat, chat + large + "]}").find("expected at most 65536"),
+            std::string::npos);
   std::string fields;
   for (int i = 0; i < 5000; ++i) fields += fmt::format(R"(,"f{}":1)", i);
   EXPECT_NE(WhyNot(Dialect::kChat, R"({"a":1)" + fields + "}").find("more than 4096 fields"),

@@ -16,10 +16,13 @@ constexpr std::array<std::string_view, 7> kEfforts = {"none", "minimal", "low", 
                                                       "high", "xhigh",   "max"};
 
 void CheckName(const std::string& field, const std::string& name) {
-  const auto bad = [](char c) { return static_cast<unsigned char>(c) <= ' ' || c == '"' || c == '\\'; };
+  const auto bad = [](char c) {
+    return static_cast<unsigned char>(c) <= ' ' || c == '"' || c == '\\';
+  };
   if (name.empty() || name.size() > kMostNameBytes || std::any_of(name.begin(), name.end(), bad))
-    JsonFields::Fail(field, name,
-                     fmt::format("1 to {} bytes without spaces, quotes and backslashes", kMostNameBytes));
+    JsonFields::Fail(
+        field, name,
+        fmt::format("1 to {} bytes without spaces, quotes and backslashes", kMostNameBytes));
 }
 
 // A call's arguments are an object.
@@ -33,7 +36,8 @@ bool IsOfObjects(const Json& schema) {
 std::string ArgumentsText(const Json* arguments) {
   if (arguments == nullptr) return "{}";
   if (arguments->is_string()) return arguments->get<std::string>();
-  if (!arguments->is_object()) JsonFields::Fail("messages.tool_calls.function.arguments", *arguments, "JSON");
+  if (!arguments->is_object())
+    JsonFields::Fail("messages.tool_calls.function.arguments", *arguments, "JSON");
   return arguments->dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -43,7 +47,8 @@ Json ReadCalls(const std::string& at, const Json& field) {
     JsonFields::Fail(at, field, fmt::format("an array of at most {} calls", kMostCalls));
   Json calls = Json::array();
   for (const Json& one : field) {
-    const std::string here = fmt::format("{}[{}]", at, calls.size()), function_name = here + ".function";
+    const std::string here = fmt::format("{}[{}]", at, calls.size()),
+                      function_name = here + ".function";
     const JsonFields call(one, here);
     const Json* function = call.Find("function");
     if (function == nullptr) throw Refused(400, "{} is missing", function_name).On("messages");
@@ -66,14 +71,17 @@ Json ReadMessage(const std::string& at, const Json& one) {
   const Json* content = fields.Find("content");
   Json calls = Json::array();
   if (role == "assistant") {
-    if (const Json* field = fields.Find("tool_calls")) calls = ReadCalls(at + ".tool_calls", *field);
+    if (const Json* field = fields.Find("tool_calls"))
+      calls = ReadCalls(at + ".tool_calls", *field);
     if (const Json* old = fields.Find("function_call"))
-      calls.push_back(ReadCalls(at + ".function_call", Json::array({{{"id", ""}, {"function", *old}}}))[0]);
+      calls.push_back(
+          ReadCalls(at + ".function_call", Json::array({{{"id", ""}, {"function", *old}}}))[0]);
   }
   const std::string text = content == nullptr ? "" : ReadText(at + ".content", *content);
   message["content"] = content == nullptr && !calls.empty() ? Json() : Json(text);
   if (role == "assistant") {
-    const std::string reasoning = fields.String("reasoning_content", fields.String("reasoning", ""));
+    const std::string reasoning =
+        fields.String("reasoning_content", fields.String("reasoning", ""));
     if (!reasoning.empty()) message["reasoning_content"] = reasoning;
     if (!calls.empty()) message["tool_calls"] = std::move(calls);
   }
@@ -92,7 +100,8 @@ void ReadTools(const Json& field, CompletionRequest& request) {
       continue;
     }
     const Json* function = tool.Find("function");
-    if (function == nullptr) throw Refused(400, "{}.function is missing: expected an object", at).On("tools");
+    if (function == nullptr)
+      throw Refused(400, "{}.function is missing: expected an object", at).On("tools");
     const JsonFields fields(*function, at + ".function");
     const Json* parameters = fields.Find("parameters");
     AddTool(request, fields.String("name", ""), fields.String("description", ""),
@@ -106,16 +115,17 @@ std::string NameOf(const char* field, const JsonFields& fields) {
   return JsonFields(*function, field).String("name", "");
 }
 
-// Tools that run on a vendor's servers are skipped where they are offered, and so are choices of them. The
-// names of modes are no types.
+// Tools that run on a vendor's servers are skipped where they are offered, and so are choices of
+// them. The names of modes are no types.
 bool IsHosted(const std::string& type) {
-  return type != "function" && type != "auto" && type != "none" && type != "required" && type != "any" &&
-         type != "tool";
+  return type != "function" && type != "auto" && type != "none" && type != "required" &&
+         type != "any" && type != "tool";
 }
 
 void ReadChoice(const char* field, const Json& value, CompletionRequest& request) {
   ToolUse& choice = request.tool_choice;
-  constexpr const char* kExpected = "\"auto\", \"none\", \"required\" or an object that names a function";
+  constexpr const char* kExpected =
+      "\"auto\", \"none\", \"required\" or an object that names a function";
   if (value.is_string()) {
     if (value == "none") {
       choice.kind = ToolUse::Kind::kNone;
@@ -148,7 +158,8 @@ void ReadChoice(const char* field, const Json& value, CompletionRequest& request
         choice.names.push_back(NameOf(field, tool));
       }
     }
-    if (choice.names.empty() && !tools->empty()) choice.kind = ToolUse::Kind::kNone;  // of these tools
+    if (choice.names.empty() && !tools->empty())
+      choice.kind = ToolUse::Kind::kNone;  // of these tools
   } else if (IsHosted(type)) {
     ++request.ignored_fields;
   } else {
@@ -197,8 +208,8 @@ void AddTool(CompletionRequest& request, const std::string& name, const std::str
                        "\"object\", as in the schema of any function's arguments");
     const size_t bytes = parameters.dump(-1, ' ', false, Json::error_handler_t::replace).size();
     if (bytes > kMostSchemaBytes)
-      throw Refused(400, "tools: the schema of {} has {} bytes: expected at most {}", Excerpt(name), bytes,
-                    kMostSchemaBytes)
+      throw Refused(400, "tools: the schema of {} has {} bytes: expected at most {}", Excerpt(name),
+                    bytes, kMostSchemaBytes)
           .On("tools");
     function["parameters"] = parameters;
     request.tool_bytes += bytes;
@@ -226,10 +237,12 @@ void FinishTools(CompletionRequest& request) {
 }
 
 Json CallJson(const std::string& id, const std::string& name, const std::string& arguments) {
-  return {{"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", arguments}}}};
+  return {
+      {"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", arguments}}}};
 }
 
-void AddAssistant(Json& messages, const std::string& text, const std::string& reasoning, Json calls) {
+void AddAssistant(Json& messages, const std::string& text, const std::string& reasoning,
+                  Json calls) {
   if (messages.empty() || messages.back()["role"] != "assistant")
     messages.push_back({{"role", "assistant"}, {"content", nullptr}});
   Json& message = messages.back();
@@ -288,7 +301,8 @@ void ReadToolChoice(const JsonFields& fields, CompletionRequest& request) {
 }
 
 void ReadTemplateKwargs(const JsonFields& fields, CompletionRequest& request) {
-  if (fields.Has("enable_thinking")) request.kwargs["enable_thinking"] = fields.Bool("enable_thinking", true);
+  if (fields.Has("enable_thinking"))
+    request.kwargs["enable_thinking"] = fields.Bool("enable_thinking", true);
   const Json* kwargs = fields.Find("chat_template_kwargs");
   if (kwargs == nullptr) return;
   if (!kwargs->is_object()) JsonFields::Fail("chat_template_kwargs", *kwargs, "an object");
@@ -302,12 +316,15 @@ void ReadChat(const JsonFields& fields, CompletionRequest& request) {
   CheckMessages("messages", *messages);
   request.messages = Json::array();
   for (const Json& one : *messages)
-    request.messages.push_back(ReadMessage(fmt::format("messages[{}]", request.messages.size()), one));
+    request.messages.push_back(
+        ReadMessage(fmt::format("messages[{}]", request.messages.size()), one));
   ReadChatTools(fields, request);
   ReadToolChoice(fields, request);
   SetEffort(request, "reasoning_effort", fields.String("reasoning_effort", ""));
-  if (const Json* reasoning = fields.Find("reasoning"); reasoning != nullptr && reasoning->is_object())
-    SetEffort(request, "reasoning.effort", JsonFields(*reasoning, "reasoning").String("effort", ""));
+  if (const Json* reasoning = fields.Find("reasoning");
+      reasoning != nullptr && reasoning->is_object())
+    SetEffort(request, "reasoning.effort",
+              JsonFields(*reasoning, "reasoning").String("effort", ""));
   ReadTemplateKwargs(fields, request);
   // The last message of the assistant is the beginning of its answer.
   const Json& last = request.messages.back();

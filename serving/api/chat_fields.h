@@ -1,6 +1,6 @@
-// Conversations and tools in the form of OpenAI's chat completions: what a client sent, checked, in the
-// canonical form that templates read; and the parts that other dialects' readers make theirs of. No state;
-// any thread.
+// Conversations and tools in the form of OpenAI's chat completions: what a client sent, checked, in
+// the canonical form that templates read; and the parts that other dialects' readers make theirs
+// of. No state; any thread.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace larder::serving::inline api {
 
-// messages, tools, tool_choice, parallel_tool_calls, functions and function_call, chat_template_kwargs,
-// reasoning_effort.
+// messages, tools, tool_choice, parallel_tool_calls, functions and function_call,
+// chat_template_kwargs, reasoning_effort.
 void ReadChat(const JsonFields& fields, CompletionRequest& request);
 
 // The parts of these: tools and functions; tool_choice, function_call and parallel_tool_calls, with
@@ -19,20 +19,23 @@ void ReadChatTools(const JsonFields& fields, CompletionRequest& request);
 void ReadToolChoice(const JsonFields& fields, CompletionRequest& request);
 void ReadTemplateKwargs(const JsonFields& fields, CompletionRequest& request);
 
-// A content: a string, null, or parts, of which the texts are kept. `field`: its name, for messages.
+// A content: a string, null, or parts, of which the texts are kept. `field`: its name, for
+// messages.
 std::string ReadText(const std::string& field, const Json& content);
 
-// Appends a tool to request.tools. Throws Refused if it has no good name, or if it or all of them are too
-// large. `parameters`: a JSON schema, or null.
+// Appends a tool to request.tools. Throws Refused if it has no good name, or if it or all of them
+// are too large. `parameters`: a JSON schema, or null.
 void AddTool(CompletionRequest& request, const std::string& name, const std::string& description,
              const Json& parameters, bool strict);
-// Checks that the choice's names are tools, and leaves only these; no tools at all: nothing to choose.
+// Checks that the choice's names are tools, and leaves only these; no tools at all: nothing to
+// choose.
 void FinishTools(CompletionRequest& request);
 // The canonical form of a call of a message.
 Json CallJson(const std::string& id, const std::string& name, const std::string& arguments);
-// Appends a message of the assistant's; consecutive ones become one, so that a turn of text, thoughts and
-// calls is one message whatever form the dialect gives it.
-void AddAssistant(Json& messages, const std::string& text, const std::string& reasoning, Json calls);
+// Appends a message of the assistant's; consecutive ones become one, so that a turn of text,
+// thoughts and calls is one message whatever form the dialect gives it.
+void AddAssistant(Json& messages, const std::string& text, const std::string& reasoning,
+                  Json calls);
 // Appends a text of the system's; consecutive ones become one, since many templates take only one.
 void AddSystem(Json& messages, const std::string& text);
 // Throws Refused unless there are some messages, and not too many.

@@ -76,7 +76,8 @@ Json WithResultsAsText(const Json& given, const std::vector<std::string>& names)
     Json message = given[i];
     const bool result = message["role"] == "tool";
     if (result) {
-      const std::string about = names[i].empty() ? "The result:" : "The result of " + names[i] + ":";
+      const std::string about =
+          names[i].empty() ? "The result:" : "The result of " + names[i] + ":";
       message = {{"role", "user"}, {"content", about + "\n" + ContentOf(message)}};
     }
     const bool after_user = !messages.empty() && messages.back()["role"] == "user";
@@ -105,14 +106,15 @@ Json WithHistoryAsText(const Json& given, const model::ChatTemplate& chat, bool 
   return results ? messages : WithResultsAsText(messages, names);
 }
 
-// The model's template shows no tools: it is told about them, and how to call them, in the system message.
+// The model's template shows no tools: it is told about them, and how to call them, in the system
+// message.
 bool IsToldTools(const CompletionRequest& request, const CompletionDefaults& defaults) {
   return request.offers_tools() && !defaults.chat_template->supports_tools();
 }
 
 Json MessagesOf(const CompletionRequest& request, const CompletionDefaults& defaults) {
-  Json messages = WithHistoryAsText(request.messages, *defaults.chat_template, request.offers_tools(),
-                                    defaults.answer_format);
+  Json messages = WithHistoryAsText(request.messages, *defaults.chat_template,
+                                    request.offers_tools(), defaults.answer_format);
   if (!IsToldTools(request, defaults)) return messages;
   const std::string about = MakeToolInstructions(defaults.answer_format, request.tools);
   Json& first = messages[0];
@@ -125,8 +127,10 @@ Json MessagesOf(const CompletionRequest& request, const CompletionDefaults& defa
   return messages;
 }
 
-// How the answer is read that follows `prompt`. llama-server's completion shows what the model writes.
-void SetAnswer(std::string_view prompt, const CompletionDefaults& defaults, CompletionRequest& request) {
+// How the answer is read that follows `prompt`. llama-server's completion shows what the model
+// writes.
+void SetAnswer(std::string_view prompt, const CompletionDefaults& defaults,
+               CompletionRequest& request) {
   if (request.dialect == Dialect::kNative) return;
   AnswerParserOptions& answer = request.answer.emplace();
   answer.format =
@@ -151,11 +155,13 @@ std::vector<std::string> EndOfThought(const AnswerParserOptions& answer) {
       .triggers;
 }
 
-// A call or a text of the schema: agents ask for a form of their last answer, and offer tools until then.
+// A call or a text of the schema: agents ask for a form of their last answer, and offer tools until
+// then.
 std::string WithSchema(const std::string& gbnf, const Json& schema) {
   constexpr std::string_view kRoot = "root ::= ";
   if (!gbnf.starts_with(kRoot)) throw Error("the tools have no grammar");
-  return "root ::= tool-calls | %json " + schema.dump(-1, ' ', false, Json::error_handler_t::replace) +
+  return "root ::= tool-calls | %json " +
+         schema.dump(-1, ' ', false, Json::error_handler_t::replace) +
          "\ntool-calls ::= " + gbnf.substr(kRoot.size());
 }
 
@@ -190,7 +196,8 @@ void SetConstraint(const CompletionDefaults& defaults, CompletionRequest& reques
     spec.stops.clear();
   }
   if (spec.grammar != nullptr && required)
-    throw Refused(400, "tool_choice requires a call, and a grammar another text: expected only one of them")
+    throw Refused(
+        400, "tool_choice requires a call, and a grammar another text: expected only one of them")
         .On("tool_choice");
   const bool both = spec.grammar != nullptr && !request.schema.is_null();
   if (spec.grammar != nullptr && !both)
@@ -199,11 +206,13 @@ void SetConstraint(const CompletionDefaults& defaults, CompletionRequest& reques
   const bool thinks = defaults.chat_template->supports_thinking();
   const Json wanted = request.kwargs.value("enable_thinking", Json(true));
   ToolGrammarOptions options;
-  options.parallel = request.tool_choice.parallel && defaults.chat_template->writes_parallel_calls(true);
+  options.parallel =
+      request.tool_choice.parallel && defaults.chat_template->writes_parallel_calls(true);
   options.starts_in_reasoning = answer.starts_in_reasoning;
   options.may_think = thinks && wanted != false && request.split_reasoning;
   const auto kind = required || both ? ToolChoice::Kind::kRequired : ToolChoice::Kind::kAuto;
-  ToolGrammar grammar = MakeToolGrammar(answer.format, answer.tools, {.kind = kind, .name = {}}, options);
+  ToolGrammar grammar =
+      MakeToolGrammar(answer.format, answer.tools, {.kind = kind, .name = {}}, options);
   spec.grammar = GrammarOfGbnf(both ? WithSchema(grammar.gbnf, request.schema) : grammar.gbnf);
   spec.grammar_triggers = std::move(grammar.triggers);
   spec.grammar_required = kind == ToolChoice::Kind::kRequired;
@@ -213,9 +222,10 @@ void SetConstraint(const CompletionDefaults& defaults, CompletionRequest& reques
 
 void CheckTextFits(size_t bytes, const char* field, const CompletionDefaults& defaults) {
   if (bytes / defaults.longest_token_bytes <= defaults.context) return;
-  throw Refused(400,
-                "{}: its {} bytes do not fit the context of {} tokens, of which none has more than {} bytes",
-                field, bytes, defaults.context, defaults.longest_token_bytes)
+  throw Refused(
+      400,
+      "{}: its {} bytes do not fit the context of {} tokens, of which none has more than {} bytes",
+      field, bytes, defaults.context, defaults.longest_token_bytes)
       .On(field);
 }
 
@@ -247,7 +257,8 @@ std::vector<TokenId> ChatTokens(CompletionRequest& request, const CompletionDefa
       throw;
     } catch (const Error& error) {
       const std::string wrong = WrongTool(request);
-      throw Refused(400, "{}", wrong.empty() ? "tools: " + std::string(error.what()) : wrong).On("tools");
+      throw Refused(400, "{}", wrong.empty() ? "tools: " + std::string(error.what()) : wrong)
+          .On("tools");
     }
   }
   return defaults.tokenizer->EncodePieces(pieces, defaults.tokenizer->wants_bos());

@@ -1,5 +1,5 @@
-// From a conversation to the prompt of its answer: the template's text, its tokens, how the answer will be
-// read, and what the answer must match. No state; any thread.
+// From a conversation to the prompt of its answer: the template's text, its tokens, how the answer
+// will be read, and what the answer must match. No state; any thread.
 #pragma once
 
 #include <vector>
@@ -8,11 +8,12 @@
 
 namespace larder::serving::inline api {
 
-// Tokenizes a chat, and sets what depends on its prompt: request.answer, and the spec's grammar and special.
-// Throws Refused.
+// Tokenizes a chat, and sets what depends on its prompt: request.answer, and the spec's grammar and
+// special. Throws Refused.
 std::vector<TokenId> ChatTokens(CompletionRequest& request, const CompletionDefaults& defaults);
 
-// Refuses a text that cannot fit by its bytes alone, so that megabytes are not tokenized only to be counted.
+// Refuses a text that cannot fit by its bytes alone, so that megabytes are not tokenized only to be
+// counted.
 void CheckTextFits(size_t bytes, const char* field, const CompletionDefaults& defaults);
 
 }  // namespace larder::serving::api

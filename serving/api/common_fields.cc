@@ -13,18 +13,21 @@ namespace {
 
 constexpr size_t kMostStops = 16;
 constexpr size_t kMostSaltBytes = 256;
-constexpr size_t kMostStopBytes = 1024;  // each; every token searches the end of the text for all of them
+constexpr size_t kMostStopBytes = 1024;  // each; every token searches the end of the text for all
+                                         // of them
 constexpr size_t kMostBiases = 4096;
 
 std::vector<TokenId> ToTokens(const Json& array, const CompletionDefaults& defaults) {
   std::vector<TokenId> tokens;
   const auto most = static_cast<int64_t>(defaults.vocab) - 1;
-  for (const Json& token : array) tokens.push_back(static_cast<TokenId>(ToInteger(token, "prompt", 0, most)));
+  for (const Json& token : array)
+    tokens.push_back(static_cast<TokenId>(ToInteger(token, "prompt", 0, most)));
   return tokens;
 }
 
 // OpenAI's {"15043": -1.5}, llama-server's [[15043, -1.5], [15044, false]].
-std::vector<std::pair<TokenId, float>> ReadLogitBias(const Json& field, const CompletionDefaults& defaults) {
+std::vector<std::pair<TokenId, float>> ReadLogitBias(const Json& field,
+                                                     const CompletionDefaults& defaults) {
   std::vector<std::pair<TokenId, float>> biases;
   const auto most = static_cast<int64_t>(defaults.vocab) - 1;
   const auto bias = [](const Json& value) {
@@ -42,8 +45,10 @@ std::vector<std::pair<TokenId, float>> ReadLogitBias(const Json& field, const Co
         JsonFields::Fail("logit_bias", key, "token ids as names");
       biases.emplace_back(static_cast<TokenId>(ToInteger(id, "logit_bias", 0, most)), bias(value));
     } else {
-      if (!value.is_array() || value.size() != 2) JsonFields::Fail("logit_bias", value, "[token id, bias]");
-      biases.emplace_back(static_cast<TokenId>(ToInteger(value[0], "logit_bias", 0, most)), bias(value[1]));
+      if (!value.is_array() || value.size() != 2)
+        JsonFields::Fail("logit_bias", value, "[token id, bias]");
+      biases.emplace_back(static_cast<TokenId>(ToInteger(value[0], "logit_bias", 0, most)),
+                          bias(value[1]));
     }
   }
   return biases;
@@ -57,7 +62,8 @@ void ReadParams(const JsonFields& fields, const CompletionDefaults& defaults, Sa
   p.min_p = fields.Number("min_p", p.min_p);
   p.repeat_penalty = fields.Number("repetition_penalty", p.repeat_penalty);  // vLLM's name
   p.repeat_penalty = fields.Number("repeat_penalty", p.repeat_penalty);
-  p.repeat_last_n = static_cast<int>(fields.Integer("repeat_last_n", p.repeat_last_n, -1, kMostInt));
+  p.repeat_last_n =
+      static_cast<int>(fields.Integer("repeat_last_n", p.repeat_last_n, -1, kMostInt));
   p.presence_penalty = fields.Number("presence_penalty", p.presence_penalty);
   p.frequency_penalty = fields.Number("frequency_penalty", p.frequency_penalty);
   ReadSamplers(fields, p);
@@ -81,7 +87,8 @@ bool IsModel(std::string_view name, const CompletionDefaults& defaults) {
 
 void CheckModel(const std::string& name, Dialect dialect, const CompletionDefaults& defaults) {
   if (!defaults.strict_model || name.empty() || IsModel(name, defaults)) return;
-  constexpr std::string_view kLatest = ":latest";  // the tag that Ollama's clients add to a name without one
+  constexpr std::string_view kLatest = ":latest";  // the tag that Ollama's clients add to a name
+                                                   // without one
   if (IsOllama(dialect) && name.ends_with(kLatest) &&
       IsModel(std::string_view(name).substr(0, name.size() - kLatest.size()), defaults))
     return;
@@ -90,11 +97,12 @@ void CheckModel(const std::string& name, Dialect dialect, const CompletionDefaul
       .On("model");
 }
 
-void ReadSampling(const JsonFields& fields, const CompletionDefaults& defaults, CompletionRequest& request) {
+void ReadSampling(const JsonFields& fields, const CompletionDefaults& defaults,
+                  CompletionRequest& request) {
   ReadParams(fields, defaults, request.spec.sampling);
   request.ignore_eos = fields.Bool("ignore_eos", false);
-  const int64_t seed =
-      fields.Integer("seed", -1, std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max());
+  const int64_t seed = fields.Integer("seed", -1, std::numeric_limits<int64_t>::min(),
+                                      std::numeric_limits<int64_t>::max());
   if (seed >= 0) request.seed = static_cast<uint64_t>(seed);
   if (const Json* salt = fields.Find("cache_salt")) {
     const std::string text = fields.String("cache_salt", "");
@@ -126,15 +134,16 @@ void ReadLimit(const JsonFields& fields, std::initializer_list<const char*> name
 }
 
 std::vector<std::string> ReadStops(const char* name, const Json& field) {
-  const std::string expected =
-      fmt::format("a string or at most {} strings, each of 1 to {} bytes", kMostStops, kMostStopBytes);
+  const std::string expected = fmt::format("a string or at most {} strings, each of 1 to {} bytes",
+                                           kMostStops, kMostStopBytes);
   std::vector<std::string> stops;
   const Json list = field.is_array() ? field : Json::array({field});
   if (list.size() > kMostStops) JsonFields::Fail(name, field, expected);
   for (const Json& stop : list) {
     if (!stop.is_string()) JsonFields::Fail(name, stop, expected);
     stops.push_back(stop.get<std::string>());
-    if (stops.back().empty() || stops.back().size() > kMostStopBytes) JsonFields::Fail(name, stop, expected);
+    if (stops.back().empty() || stops.back().size() > kMostStopBytes)
+      JsonFields::Fail(name, stop, expected);
   }
   return stops;
 }
@@ -152,7 +161,8 @@ std::vector<Prompt> ReadPrompts(const Json& field, const CompletionDefaults& def
     return prompts;
   }
   if (field.size() > kMostChoices)
-    throw Refused(400, "prompt has {} prompts: expected at most {}", field.size(), kMostChoices).On("prompt");
+    throw Refused(400, "prompt has {} prompts: expected at most {}", field.size(), kMostChoices)
+        .On("prompt");
   for (const Json& one : field) {
     if (one.is_string()) {
       prompts.emplace_back(one.get<std::string>());

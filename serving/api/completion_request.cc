@@ -22,7 +22,8 @@ int ReadLogprobs(const JsonFields& fields, Dialect dialect) {
   const auto top = static_cast<int>(fields.Integer("top_logprobs", 0, 0, kMostLogprobs));
   if (fields.Bool("logprobs", false)) return top;
   if (top > 0)
-    throw Refused(400, "top_logprobs is {}: expected logprobs to be true with it", top).On("top_logprobs");
+    throw Refused(400, "top_logprobs is {}: expected logprobs to be true with it", top)
+        .On("top_logprobs");
   return -1;
 }
 
@@ -38,17 +39,20 @@ void BanEndOfGeneration(const CompletionDefaults& defaults, SamplingParams& para
   const size_t ids = std::min(defaults.tokenizer->size(), defaults.vocab);
   for (size_t id = 0; id < ids; ++id) {
     if (defaults.tokenizer->IsEndOfGeneration(static_cast<TokenId>(id)))
-      params.logit_bias.emplace_back(static_cast<TokenId>(id), -std::numeric_limits<float>::infinity());
+      params.logit_bias.emplace_back(static_cast<TokenId>(id),
+                                     -std::numeric_limits<float>::infinity());
   }
 }
 
 // OpenAI's chat completions and completions, and llama-server's completion.
-void ReadOpenAi(const JsonFields& fields, const CompletionDefaults& defaults, CompletionRequest& request) {
+void ReadOpenAi(const JsonFields& fields, const CompletionDefaults& defaults,
+                CompletionRequest& request) {
   const Dialect dialect = request.dialect;
   if (const Json* suffix = fields.Find("suffix"); suffix != nullptr && !IsEmptyText(*suffix))
     JsonFields::Fail("suffix", *suffix, "none: use /infill");
   const Json* prompt = fields.Find("prompt");
-  const bool chat = dialect == Dialect::kChat || (dialect == Dialect::kNative && fields.Has("messages"));
+  const bool chat =
+      dialect == Dialect::kChat || (dialect == Dialect::kNative && fields.Has("messages"));
   if (dialect == Dialect::kCompletion && prompt == nullptr)
     throw Refused(400, "prompt is missing: expected a string").On("prompt");
   if (dialect == Dialect::kNative && (prompt == nullptr) == !chat)
@@ -69,7 +73,8 @@ void ReadOpenAi(const JsonFields& fields, const CompletionDefaults& defaults, Co
     request.include_usage = JsonFields(*options, "stream_options").Bool("include_usage", false);
   request.echo = dialect == Dialect::kCompletion && fields.Bool("echo", false);
   if (request.echo && request.spec.logprobs >= 0)
-    throw Refused(400, "echo is true with logprobs: expected only one; Larder has no logprobs of prompts")
+    throw Refused(
+        400, "echo is true with logprobs: expected only one; Larder has no logprobs of prompts")
         .On("echo");
   request.n = static_cast<size_t>(fields.Integer("n", 1, 1, kMostChoices));
   if (request.choices() > kMostChoices)
@@ -83,8 +88,9 @@ void ReadOpenAi(const JsonFields& fields, const CompletionDefaults& defaults, Co
       modalities != nullptr && *modalities != Json{"text"})
     JsonFields::Fail("modalities", *modalities, "[\"text\"]: this model writes nothing else");
   fields.Ignore({"service_tier", "store", "metadata", "user", "prediction", "safety_identifier",
-                 "prompt_cache_key", "prompt_cache_retention", "verbosity", "cache_prompt", "id_slot",
-                 "return_tokens", "timings_per_token", "id", "api_key", "parse_tool_calls", "strict"});
+                 "prompt_cache_key", "prompt_cache_retention", "verbosity", "cache_prompt",
+                 "id_slot", "return_tokens", "timings_per_token", "id", "api_key",
+                 "parse_tool_calls", "strict"});
 }
 
 }  // namespace
@@ -169,10 +175,13 @@ size_t CountPromptTokens(CompletionRequest& request, const CompletionDefaults& d
   CompletionDefaults unbounded = defaults;
   unbounded.context = SIZE_MAX;  // what a text is checked against before it is tokenized
   if (request.is_chat()) return ChatTokens(request, unbounded).size();
-  return request.prompts.empty() ? 0 : PromptTokens(request.prompts[0], request.NameOf(0), unbounded).size();
+  return request.prompts.empty()
+             ? 0
+             : PromptTokens(request.prompts[0], request.NameOf(0), unbounded).size();
 }
 
-std::vector<GenerationSpec> MakeSpecs(CompletionRequest& request, const CompletionDefaults& defaults) {
+std::vector<GenerationSpec> MakeSpecs(CompletionRequest& request,
+                                      const CompletionDefaults& defaults) {
   if (request.at_once != AtOnce::kNo) return {};
   std::vector<std::vector<TokenId>> prompts;
   const bool chat = request.is_chat();

@@ -1,6 +1,6 @@
 // What a client asks for: the canonical form of a request, whatever dialect it came in, and the
-// GenerationSpecs that it becomes, one per choice. Clients' bytes are not trusted: the outcome is always a
-// request or a Refused. No state; any thread.
+// GenerationSpecs that it becomes, one per choice. Clients' bytes are not trusted: the outcome is
+// always a request or a Refused. No state; any thread.
 #pragma once
 
 #include <cstdint>
@@ -31,14 +31,14 @@ struct CompletionDefaults {
   std::optional<uint64_t> seed;  // nullopt: each request draws its own
   int64_t max_tokens = -1;
   size_t vocab = 0, context = 0;
-  size_t longest_token_bytes = SIZE_MAX / 2;         // a text of more than context times this cannot fit
-  std::string model;                                 // the name in /v1/models
-  std::string architecture;                          // "llama"
-  uint64_t parameters = 0;                           // weights
-  uint64_t file_bytes = 0, fingerprint = 0;          // of the model's file
-  std::vector<std::string> aliases;                  // other names that are accepted for it
-  bool strict_model = false;                         // a request that names another model is refused
-  size_t dim = 0;                                    // of embeddings; 0: not known
+  size_t longest_token_bytes = SIZE_MAX / 2;  // a text of more than context times this cannot fit
+  std::string model;                          // the name in /v1/models
+  std::string architecture;                   // "llama"
+  uint64_t parameters = 0;                    // weights
+  uint64_t file_bytes = 0, fingerprint = 0;   // of the model's file
+  std::vector<std::string> aliases;           // other names that are accepted for it
+  bool strict_model = false;                  // a request that names another model is refused
+  size_t dim = 0;                             // of embeddings; 0: not known
   model::Pooling pooling = model::Pooling::kNone;    // kNone: embeddings are refused
   std::shared_ptr<const model::RankHead> rank_head;  // null: relevance is refused
   std::string rank_template;                         // with {query} and {document}; empty: none
@@ -75,8 +75,8 @@ struct CompletionRequest {
   std::vector<Prompt> prompts;
   const char* prompts_field = "prompt";  // what the client calls them
   bool prompts_listed = false;           // they are items of an array
-  // Instead of prompts: a conversation in the form of OpenAI's chat completions. Contents are strings or
-  // null, tool_calls have an id and a text of arguments.
+  // Instead of prompts: a conversation in the form of OpenAI's chat completions. Contents are
+  // strings or null, tool_calls have an id and a text of arguments.
   Json messages;                 // array; null: there are prompts
   Json tools;                    // array of {"type":"function","function":{...}}; null: none
   Json kwargs = Json::object();  // further variables of the template
@@ -95,17 +95,20 @@ struct CompletionRequest {
   bool include_usage = false;
   AtOnce at_once = AtOnce::kNo;               // otherwise there are no specs
   EmbeddingForm embedding;                    // if spec.pooling is not kNone
-  std::optional<AnswerParserOptions> answer;  // MakeSpecs: how to read the answer; nullopt: it is text
-  Json echoed = Json::object();               // fields of the request that the dialect's answer repeats
-  size_t ignored_fields = 0;                  // those that Larder does not know
-  size_t tool_bytes = 0;                      // the texts of the tools
+  std::optional<AnswerParserOptions> answer;  // MakeSpecs: how to read the answer; nullopt: it is
+                                              // text
+  Json echoed = Json::object();  // fields of the request that the dialect's answer repeats
+  size_t ignored_fields = 0;     // those that Larder does not know
+  size_t tool_bytes = 0;         // the texts of the tools
 
   bool offers_tools() const { return !tools.is_null() && tool_choice.kind != ToolUse::Kind::kNone; }
   bool is_chat() const { return !messages.is_null(); }
   // What the running answer holds beside its specs: for each choice the tools, as trees.
   size_t held_bytes() const;
   std::string NameOf(size_t prompt) const;  // "input[1]"; of a chat "messages"
-  size_t choices() const { return at_once != AtOnce::kNo ? 0 : n * std::max<size_t>(prompts.size(), 1); }
+  size_t choices() const {
+    return at_once != AtOnce::kNo ? 0 : n * std::max<size_t>(prompts.size(), 1);
+  }
 };
 
 inline constexpr size_t kMostChoices = 64;
@@ -129,8 +132,8 @@ size_t LongestTokenBytes(const model::Tokenizer&);
 // A plain prompt of the text stream.
 CompletionRequest PlainRequest(std::string prompt, const CompletionDefaults&);
 
-// A client's text, prepared for the start of its generation, or the reason why it is refused. Run() uses no
-// other state, so any thread may call it.
+// A client's text, prepared for the start of its generation, or the reason why it is refused. Run()
+// uses no other state, so any thread may call it.
 struct PreparedRequest {
   std::string text;
   Dialect dialect = Dialect::kCompletion;

@@ -72,10 +72,10 @@ TEST(CompletionRequestTest, WrongRequestsAreRefusedByName) {
       {R"({"prompt":"a"})", "messages", "messages is missing", Dialect::kChat},
       {R"({"messages":[]})", "messages", "1 to", Dialect::kChat},
       {R"({"messages":[{"role":"user","content":3}]})", "messages[0].content", "3", Dialect::kChat},
-      {R"({"messages":[{"role":"user","content":[{"type":"image_url"}]}]})", "messages[0].content.type",
-       "image_url", Dialect::kChat},
-      {R"({"messages":[{"role":"user","content":"a"}],"top_logprobs":2})", "top_logprobs", "logprobs",
-       Dialect::kChat},
+      {R"({"messages":[{"role":"user","content":[{"type":"image_url"}]}]})",
+       "messages[0].content.type", "image_url", Dialect::kChat},
+      {R"({"messages":[{"role":"user","content":"a"}],"top_logprobs":2})", "top_logprobs",
+       "logprobs", Dialect::kChat},
       {R"({"prompt":"a","messages":[]})", "prompt", "either", Dialect::kNative},
       {R"({})", "prompt", "either", Dialect::kNative},
   };
@@ -86,7 +86,8 @@ TEST(CompletionRequestTest, WrongRequestsAreRefusedByName) {
     } catch (const Refused& why) {
       EXPECT_EQ(why.status(), wrong.status) << wrong.text;
       EXPECT_EQ(why.param(), wrong.field) << wrong.text << ": " << why.what();
-      EXPECT_NE(std::string(why.what()).find(wrong.says), std::string::npos) << wrong.text << why.what();
+      EXPECT_NE(std::string(why.what()).find(wrong.says), std::string::npos)
+          << wrong.text << why.what();
       EXPECT_EQ(std::string(why.what()).find('\n'), std::string::npos) << why.what();
     }
   }
@@ -163,8 +164,10 @@ TEST(CompletionRequestTest, SamplersHaveLlamaServersNames) {
   EXPECT_EQ(p.mirostat, 2);
   EXPECT_EQ(p.mirostat_tau, 4.0f);
   EXPECT_EQ(p.mirostat_eta, 0.2f);
-  EXPECT_EQ(p.samplers, (std::vector{SamplerStep::kTopK, SamplerStep::kTypicalP, SamplerStep::kTemperature}));
-  EXPECT_EQ(Read(R"({"prompt":"a","samplers":"edskypmxt"})").spec.sampling.samplers, DefaultSamplers());
+  EXPECT_EQ(p.samplers,
+            (std::vector{SamplerStep::kTopK, SamplerStep::kTypicalP, SamplerStep::kTemperature}));
+  EXPECT_EQ(Read(R"({"prompt":"a","samplers":"edskypmxt"})").spec.sampling.samplers,
+            DefaultSamplers());
   EXPECT_TRUE(Read(R"({"prompt":"a","samplers":[]})").spec.sampling.samplers.empty());
   EXPECT_EQ(Read(R"({"prompt":"a","samplers":["top_k","typ_p","tfs_z","typical_p","temperature"]})")
                 .spec.sampling.samplers,
@@ -177,9 +180,9 @@ TEST(CompletionRequestTest, AnyModelsNameIsAcceptedUnlessStrict) {
   EXPECT_THROW(ReadCompletionRequest(body, Dialect::kCompletion, defaults), Refused);
   defaults.strict_model = false;
   EXPECT_EQ(ReadCompletionRequest(body, Dialect::kCompletion, defaults).prompts.size(), 1u);
-  EXPECT_THROW(
-      ReadCompletionRequest(ParseJson(R"({"prompt":"a","model":7})"), Dialect::kCompletion, defaults),
-      Refused);
+  EXPECT_THROW(ReadCompletionRequest(ParseJson(R"({"prompt":"a","model":7})"), Dialect::kCompletion,
+                                     defaults),
+               Refused);
 }
 
 // llama-server's and vLLM's names for the same things, and which of several names counts.
@@ -200,13 +203,15 @@ TEST(CompletionRequestTest, ASaltKeepsPromptsApart) {
 
 TEST(CompletionRequestTest, OtherServersNamesWork) {
   EXPECT_EQ(Read(R"({"prompt":"a","n_predict":3})", Dialect::kNative).spec.max_tokens, 3);
-  EXPECT_EQ(Read(R"({"prompt":"a","n_predict":3,"max_tokens":4,"max_completion_tokens":5})").spec.max_tokens,
+  EXPECT_EQ(Read(R"({"prompt":"a","n_predict":3,"max_tokens":4,"max_completion_tokens":5})")
+                .spec.max_tokens,
             5);
   EXPECT_EQ(Read(R"({"prompt":"a","repetition_penalty":1.5})").spec.sampling.repeat_penalty, 1.5f);
   EXPECT_EQ(Read(R"({"prompt":"a","n_probs":2})", Dialect::kNative).spec.logprobs, 2);
   EXPECT_EQ(Read(R"({"prompt":"a","n_probs":0})", Dialect::kNative).spec.logprobs, -1);
   EXPECT_EQ(Read(R"({"prompt":"a","seed":-1})").seed, std::nullopt);
-  const auto banned = Read(R"({"prompt":"a","logit_bias":[[5,false],[6,1.5]]})").spec.sampling.logit_bias;
+  const auto banned =
+      Read(R"({"prompt":"a","logit_bias":[[5,false],[6,1.5]]})").spec.sampling.logit_bias;
   ASSERT_EQ(banned.size(), 2u);
   EXPECT_TRUE(std::isinf(banned[0].second) && banned[0].second < 0);
   EXPECT_EQ(banned[1], (std::pair<TokenId, float>{6, 1.5f}));
@@ -231,7 +236,8 @@ TEST(MakeSpecsTest, AreByPromptThenByChoiceAndDifferInSeed) {
   for (size_t i = 0; i < 4; ++i) EXPECT_EQ(specs[i].sampling.seed, 40 + i % 2);
   EXPECT_TRUE(specs[0].continues);
   request.seed.reset();
-  EXPECT_NE(MakeSpecs(request, defaults)[0].sampling.seed, MakeSpecs(request, defaults)[0].sampling.seed);
+  EXPECT_NE(MakeSpecs(request, defaults)[0].sampling.seed,
+            MakeSpecs(request, defaults)[0].sampling.seed);
   auto tokens = Read(R"({"prompt":[5,6,7]})");
   EXPECT_EQ(MakeSpecs(tokens, defaults)[0].prompt, (std::vector<TokenId>{5, 6, 7}));
 }

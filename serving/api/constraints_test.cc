@@ -43,10 +43,12 @@ TEST(ConstraintsTest, WrongOnesAreRefusedByName) {
     const char *text, *field, *says;
   };
   for (const Unreadable& wrong : {
-           Unreadable{R"({"grammar":"root ::= x"})", "grammar", "grammar: 1:10: rule 'x' is not defined"},
+           Unreadable{R"({"grammar":"root ::= x"})", "grammar",
+                      "grammar: 1:10: rule 'x' is not defined"},
            Unreadable{R"({"grammar":3})", "grammar", "a string"},
            Unreadable{R"({"response_format":"json"})", "response_format", "an object with a type"},
-           Unreadable{R"({"response_format":{"type":"xml"}})", "response_format.type", "\"json_schema\""},
+           Unreadable{R"({"response_format":{"type":"xml"}})", "response_format.type",
+                      "\"json_schema\""},
            Unreadable{R"({"response_format":{"type":"json_schema"}})", "response_format",
                       "json_schema is missing"},
            Unreadable{R"({"json_schema":{"properties":{"a":{"not":{}}}}})", "json_schema",
@@ -69,7 +71,8 @@ TEST(ConstraintsTest, WrongOnesAreRefusedByName) {
 }
 
 TEST(ConstraintsTest, EachDialectsFieldIsNamedInItsErrors) {
-  const std::string schema = R"({"properties":{"a":{"not":{}}}})", says = ": schema at /properties/a: not is";
+  const std::string schema = R"({"properties":{"a":{"not":{}}}})",
+                    says = ": schema at /properties/a: not is";
   const std::string user = R"("messages":[{"role":"user","content":"a"}],)";
   struct Case {
     Dialect dialect;
@@ -77,12 +80,14 @@ TEST(ConstraintsTest, EachDialectsFieldIsNamedInItsErrors) {
   };
   for (const Case& one : {
            Case{Dialect::kChat, "response_format",
-                "{" + user + R"("response_format":{"type":"json_schema","json_schema":{"schema":)" + schema +
-                    "}}}"},
-           Case{Dialect::kResponses, "text.format",
-                R"({"input":"a","text":{"format":{"type":"json_schema","schema":)" + schema + "}}}"},
+                "{" + user + R"("response_format":{"type":"json_schema","json_schema":{"schema":)" +
+                    schema + "}}}"},
+           Case{
+               Dialect::kResponses, "text.format",
+               R"({"input":"a","text":{"format":{"type":"json_schema","schema":)" + schema + "}}}"},
            Case{Dialect::kMessages, "output_config.format",
-                "{" + user + R"("output_config":{"format":{"type":"json_schema","schema":)" + schema + "}}}"},
+                "{" + user + R"("output_config":{"format":{"type":"json_schema","schema":)" +
+                    schema + "}}}"},
            Case{Dialect::kMessages, "output_format",
                 "{" + user + R"("output_format":{"type":"json_schema","schema":)" + schema + "}}"},
            Case{Dialect::kOllamaChat, "format", "{" + user + R"("format":)" + schema + "}"},

@@ -1,5 +1,5 @@
-// The dialects: the forms in which clients ask and are answered. Everything that depends only on a dialect's
-// name is here.
+// The dialects: the forms in which clients ask and are answered. Everything that depends only on a
+// dialect's name is here.
 #pragma once
 
 namespace larder::serving::inline api {

@@ -9,17 +9,19 @@ namespace {
 
 constexpr size_t kMostTextBytes = size_t{16} << 20;  // of all texts of a request
 
-// Text of clients: nothing in it is a control token. The end of text that the file wants behind each text is
-// added, whether or not it wants a beginning.
+// Text of clients: nothing in it is a control token. The end of text that the file wants behind
+// each text is added, whether or not it wants a beginning.
 std::vector<TokenId> EmbeddedTokens(const std::string& text, const std::string& field,
                                     const CompletionDefaults& defaults) {
   const model::Tokenizer& tokenizer = *defaults.tokenizer;
   if (text.size() / defaults.longest_token_bytes > defaults.context)
-    throw Refused(400, "{}: a text of {} bytes does not fit the context of {} tokens", field, text.size(),
-                  defaults.context)
+    throw Refused(400, "{}: a text of {} bytes does not fit the context of {} tokens", field,
+                  text.size(), defaults.context)
         .On(field);
-  std::vector<TokenId> tokens = tokenizer.Encode(text, tokenizer.wants_bos(), /*parse_special=*/false);
-  if (tokenizer.wants_eos() && tokenizer.eos() >= 0 && (tokens.empty() || tokens.back() != tokenizer.eos()))
+  std::vector<TokenId> tokens =
+      tokenizer.Encode(text, tokenizer.wants_bos(), /*parse_special=*/false);
+  if (tokenizer.wants_eos() && tokenizer.eos() >= 0 &&
+      (tokens.empty() || tokens.back() != tokenizer.eos()))
     tokens.push_back(tokenizer.eos());
   return tokens;
 }
@@ -33,7 +35,8 @@ const Json& Required(const JsonFields& fields, const char* name, const char* exp
 void AddInputs(const Json& field, const char* name, const CompletionDefaults& defaults,
                CompletionRequest& request) {
   request.prompts_field = name;
-  constexpr const char* kExpected = "a string, an array of strings, of token ids, or of arrays of these";
+  constexpr const char* kExpected =
+      "a string, an array of strings, of token ids, or of arrays of these";
   const auto tokens_of = [&](const Json& ids) {
     std::vector<TokenId> tokens;
     for (const Json& id : ids)
@@ -51,7 +54,8 @@ void AddInputs(const Json& field, const char* name, const CompletionDefaults& de
     return;
   }
   if (field.size() > kMostEmbedded)
-    throw Refused(400, "{} has {} texts: expected at most {}", name, field.size(), kMostEmbedded).On(name);
+    throw Refused(400, "{} has {} texts: expected at most {}", name, field.size(), kMostEmbedded)
+        .On(name);
   request.prompts_listed = true;
   for (const Json& one : field) {
     const std::string at = request.NameOf(request.prompts.size());
@@ -72,8 +76,8 @@ std::string DocumentText(const Json& document) {
   JsonFields::Fail("documents", document, "a string, or {\"text\": \"...\"}");
 }
 
-// The file's template, in which "{query}" and "{document}" stand for the texts; without one, the texts with
-// the end of text behind each.
+// The file's template, in which "{query}" and "{document}" stand for the texts; without one, the
+// texts with the end of text behind each.
 std::vector<TokenId> PairTokens(const std::string& query, const std::string& document,
                                 const CompletionDefaults& defaults) {
   const model::Tokenizer& tokenizer = *defaults.tokenizer;
@@ -81,7 +85,8 @@ std::vector<TokenId> PairTokens(const std::string& query, const std::string& doc
   if (defaults.rank_template.empty()) {
     if (tokenizer.wants_bos()) tokens.push_back(tokenizer.bos());
     for (const std::string& text : {query, document}) {
-      const std::vector<TokenId> more = tokenizer.Encode(text, /*add_bos=*/false, /*parse_special=*/false);
+      const std::vector<TokenId> more =
+          tokenizer.Encode(text, /*add_bos=*/false, /*parse_special=*/false);
       tokens.insert(tokens.end(), more.begin(), more.end());
       if (tokenizer.eos() >= 0) tokens.push_back(tokenizer.eos());
     }
@@ -105,10 +110,11 @@ std::vector<TokenId> PairTokens(const std::string& query, const std::string& doc
 void ReadEmbeddings(const JsonFields& fields, const CompletionDefaults& defaults,
                     CompletionRequest& request) {
   if (defaults.pooling == model::Pooling::kNone || defaults.pooling == model::Pooling::kRank)
-    throw Refused(501,
-                  "{} is no embedding model: its file does not say how to make one vector of a text; start "
-                  "the server with --pooling mean, cls or last if you know",
-                  defaults.model);
+    throw Refused(
+        501,
+        "{} is no embedding model: its file does not say how to make one vector of a text; start "
+        "the server with --pooling mean, cls or last if you know",
+        defaults.model);
   request.spec.pooling = defaults.pooling;
   switch (request.dialect) {
     case Dialect::kNativeEmbedding: {
@@ -146,9 +152,11 @@ void ReadEmbeddings(const JsonFields& fields, const CompletionDefaults& defaults
   fields.Ignore({"user", "truncate", "options", "keep_alive", "input_type"});
 }
 
-void ReadRerank(const JsonFields& fields, const CompletionDefaults& defaults, CompletionRequest& request) {
+void ReadRerank(const JsonFields& fields, const CompletionDefaults& defaults,
+                CompletionRequest& request) {
   if (defaults.rank_head == nullptr)
-    throw Refused(501, "{} is no reranker: its file has no tensor cls.output.weight", defaults.model);
+    throw Refused(501, "{} is no reranker: its file has no tensor cls.output.weight",
+                  defaults.model);
   request.spec.pooling = model::Pooling::kRank;
   const Json& query = Required(fields, "query", "a string");
   if (!query.is_string()) JsonFields::Fail("query", query, "a string");
@@ -164,13 +172,14 @@ void ReadRerank(const JsonFields& fields, const CompletionDefaults& defaults, Co
     std::string text = DocumentText(one);
     bytes += text.size() + query.get_ref<const std::string&>().size();
     if (bytes > kMostTextBytes)
-      throw Refused(400, "{}: the query and all documents have more than {} bytes", name, kMostTextBytes)
+      throw Refused(400, "{}: the query and all documents have more than {} bytes", name,
+                    kMostTextBytes)
           .On(name);
     request.prompts.emplace_back(PairTokens(query.get<std::string>(), text, defaults));
     if (returns) request.embedding.documents.push_back(std::move(text));
   }
-  request.embedding.top_n = static_cast<size_t>(
-      fields.Integer("top_n", static_cast<int64_t>(documents.size()), 1, static_cast<int64_t>(1) << 30));
+  request.embedding.top_n = static_cast<size_t>(fields.Integer(
+      "top_n", static_cast<int64_t>(documents.size()), 1, static_cast<int64_t>(1) << 30));
   fields.Ignore({"user", "truncate", "raw_scores"});
 }
 

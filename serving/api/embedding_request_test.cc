@@ -21,7 +21,8 @@ CompletionDefaults EmbeddingDefaults() {
   return defaults;
 }
 
-std::vector<GenerationSpec> Specs(const char* text, Dialect dialect, const CompletionDefaults& defaults) {
+std::vector<GenerationSpec> Specs(const char* text, Dialect dialect,
+                                  const CompletionDefaults& defaults) {
   CompletionRequest request = ReadCompletionRequest(ParseJson(text), dialect, defaults);
   return MakeSpecs(request, defaults);
 }
@@ -37,11 +38,12 @@ std::string Refusal(const char* text, Dialect dialect, const CompletionDefaults&
 
 TEST(EmbeddingRequestTest, TextsAndTokensBecomePrompts) {
   const CompletionDefaults defaults = EmbeddingDefaults();
-  const auto specs =
-      Specs(R"({"input":["a","b"],"encoding_format":"base64","user":"u"})", Dialect::kEmbeddings, defaults);
+  const auto specs = Specs(R"({"input":["a","b"],"encoding_format":"base64","user":"u"})",
+                           Dialect::kEmbeddings, defaults);
   ASSERT_EQ(specs.size(), 2u);
   EXPECT_EQ(specs[0].pooling, model::Pooling::kMean);
-  EXPECT_EQ(specs[0].prompt, defaults.tokenizer->Encode("a", defaults.tokenizer->wants_bos(), false));
+  EXPECT_EQ(specs[0].prompt,
+            defaults.tokenizer->Encode("a", defaults.tokenizer->wants_bos(), false));
   EXPECT_EQ(Specs(R"({"input":[1,2]})", Dialect::kEmbeddings, defaults)[0].prompt,
             (std::vector<TokenId>{1, 2}));
   EXPECT_EQ(Specs(R"({"input":[[1],[2]]})", Dialect::kEmbeddings, defaults).size(), 2u);
@@ -57,13 +59,15 @@ TEST(EmbeddingRequestTest, EveryTextEndsAsTheFileSays) {
   defaults.tokenizer = model::Tokenizer::FromData(data);
   const auto specs = Specs(R"({"input":"a"})", Dialect::kEmbeddings, defaults);
   EXPECT_EQ(specs[0].prompt.back(), defaults.tokenizer->eos());
-  EXPECT_EQ(std::count(specs[0].prompt.begin(), specs[0].prompt.end(), defaults.tokenizer->eos()), 1);
+  EXPECT_EQ(std::count(specs[0].prompt.begin(), specs[0].prompt.end(), defaults.tokenizer->eos()),
+            1);
 }
 
 TEST(EmbeddingRequestTest, ThousandsOfTexts) {
   std::string text = R"({"input":["a")";
   for (size_t i = 1; i < kMostEmbedded; ++i) text += R"(,"a")";
-  EXPECT_EQ(Specs((text + "]}").c_str(), Dialect::kEmbeddings, EmbeddingDefaults()).size(), kMostEmbedded);
+  EXPECT_EQ(Specs((text + "]}").c_str(), Dialect::kEmbeddings, EmbeddingDefaults()).size(),
+            kMostEmbedded);
   EXPECT_EQ(Refusal((text + R"(,"a"]})").c_str(), Dialect::kEmbeddings, EmbeddingDefaults()),
             "400 input has 2049 texts: expected at most 2048");
 }
@@ -75,7 +79,8 @@ TEST(EmbeddingRequestTest, WrongOnesAreRefusedByName) {
   EXPECT_NE(Refusal(R"({"input":[]})", Dialect::kEmbeddings, defaults), "");
   EXPECT_NE(Refusal(R"({"input":["a",3]})", Dialect::kEmbeddings, defaults), "");
   EXPECT_NE(Refusal(R"({"input":[100000]})", Dialect::kEmbeddings, defaults), "");
-  EXPECT_NE(Refusal(R"({"input":"a","encoding_format":"int8"})", Dialect::kEmbeddings, defaults), "");
+  EXPECT_NE(Refusal(R"({"input":"a","encoding_format":"int8"})", Dialect::kEmbeddings, defaults),
+            "");
   EXPECT_NE(Refusal(R"({"input":"a","dimensions":0})", Dialect::kEmbeddings, defaults), "");
   CompletionDefaults bare = EmbeddingDefaults();
   bare.dim = 8;
@@ -97,7 +102,8 @@ TEST(EmbeddingRequestTest, WrongOnesAreRefusedByName) {
   none.pooling = model::Pooling::kNone;
   none.rank_head = nullptr;
   EXPECT_EQ(Refusal(R"({"input":"a"})", Dialect::kEmbeddings, none),
-            "501 tiny is no embedding model: its file does not say how to make one vector of a text; start "
+            "501 tiny is no embedding model: its file does not say how to make one vector of a "
+            "text; start "
             "the server with --pooling mean, cls or last if you know");
   EXPECT_EQ(Refusal(R"({"query":"a","documents":["b"]})", Dialect::kRerank, none),
             "501 tiny is no reranker: its file has no tensor cls.output.weight");
@@ -105,17 +111,19 @@ TEST(EmbeddingRequestTest, WrongOnesAreRefusedByName) {
 
 TEST(EmbeddingRequestTest, APromptForEachDocument) {
   CompletionDefaults defaults = EmbeddingDefaults();
-  const auto plain =
-      Specs(R"({"query":"a","documents":["b",{"text":"c"}],"top_n":1})", Dialect::kRerank, defaults);
+  const auto plain = Specs(R"({"query":"a","documents":["b",{"text":"c"}],"top_n":1})",
+                           Dialect::kRerank, defaults);
   ASSERT_EQ(plain.size(), 2u);
   EXPECT_EQ(plain[0].pooling, model::Pooling::kRank);
   EXPECT_NE(plain[0].prompt, plain[1].prompt);
   EXPECT_EQ(plain[0].prompt.back(), defaults.tokenizer->eos());
-  // The template's text and the client's are tokenized as one; only the template's may be control tokens.
+  // The template's text and the client's are tokenized as one; only the template's may be control
+  // tokens.
   defaults.rank_template = "a {query} b {document}";
   const auto specs = Specs(R"({"query":"</s>","documents":["a b"]})", Dialect::kRerank, defaults);
-  EXPECT_EQ(specs[0].prompt, defaults.tokenizer->Encode("a </s> b a b", defaults.tokenizer->wants_bos(),
-                                                        /*parse_special=*/false));
+  EXPECT_EQ(specs[0].prompt,
+            defaults.tokenizer->Encode("a </s> b a b", defaults.tokenizer->wants_bos(),
+                                       /*parse_special=*/false));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// POST /infill, as llama-server: code between a prefix and a suffix, for models with fill-in-the-middle
-// tokens.
+// POST /infill, as llama-server: code between a prefix and a suffix, for models with
+// fill-in-the-middle tokens.
 #include "serving/api/common_fields.h"
 #include "serving/api/dialect_readers.h"
 
@@ -10,13 +10,15 @@ constexpr size_t kMostExtras = 256;
 
 }  // namespace
 
-void ReadInfill(const JsonFields& fields, const CompletionDefaults& defaults, CompletionRequest& request) {
+void ReadInfill(const JsonFields& fields, const CompletionDefaults& defaults,
+                CompletionRequest& request) {
   const model::Tokenizer& tokenizer = *defaults.tokenizer;
   const model::FimTokens& fim = tokenizer.fim();
   if (fim.prefix < 0 || fim.suffix < 0 || fim.middle < 0)
-    throw Refused(501,
-                  "{} has no tokens to fill in the middle: expected a model of code, such as Qwen2.5-Coder",
-                  defaults.model);
+    throw Refused(
+        501,
+        "{} has no tokens to fill in the middle: expected a model of code, such as Qwen2.5-Coder",
+        defaults.model);
   const size_t most_bytes = defaults.context > SIZE_MAX / defaults.longest_token_bytes
                                 ? SIZE_MAX
                                 : defaults.context * defaults.longest_token_bytes;
@@ -33,7 +35,8 @@ void ReadInfill(const JsonFields& fields, const CompletionDefaults& defaults, Co
   if (tokenizer.wants_bos() && tokenizer.bos() >= 0) tokens.push_back(tokenizer.bos());
   if (const Json* extra = fields.Find("input_extra")) {
     if (!extra->is_array() || extra->size() > kMostExtras)
-      JsonFields::Fail("input_extra", *extra, fmt::format("an array of at most {} files", kMostExtras));
+      JsonFields::Fail("input_extra", *extra,
+                       fmt::format("an array of at most {} files", kMostExtras));
     if (fim.repository >= 0 && !extra->empty()) {
       tokens.push_back(fim.repository);
       add("project\n");
@@ -52,7 +55,8 @@ void ReadInfill(const JsonFields& fields, const CompletionDefaults& defaults, Co
     }
   }
   if (!fields.Has("input_prefix") && !fields.Has("input_suffix"))
-    throw Refused(400, "input_prefix is missing: expected a string, with input_suffix").On("input_prefix");
+    throw Refused(400, "input_prefix is missing: expected a string, with input_suffix")
+        .On("input_prefix");
   tokens.push_back(fim.prefix);
   add(fields.String("input_prefix", "") + fields.String("prompt", ""));
   tokens.push_back(fim.suffix);
@@ -66,8 +70,9 @@ void ReadInfill(const JsonFields& fields, const CompletionDefaults& defaults, Co
   request.spec.logprobs = probs == 0 ? -1 : probs;
   ReadForm(fields, request);
   request.stream = fields.Bool("stream", false);
-  fields.Ignore({"cache_prompt", "id_slot", "samplers", "n_indent", "t_max_prompt_ms", "t_max_predict_ms",
-                 "n_cache_reuse", "response_fields", "return_tokens", "timings_per_token"});
+  fields.Ignore({"cache_prompt", "id_slot", "samplers", "n_indent", "t_max_prompt_ms",
+                 "t_max_predict_ms", "n_cache_reuse", "response_fields", "return_tokens",
+                 "timings_per_token"});
 }
 
 }  // namespace larder::serving::api

@@ -86,7 +86,8 @@ void ReadUser(const Json& content, Json& messages) {
       messages.push_back(
           {{"role", "tool"}, {"content", said}, {"tool_call_id", block.String("tool_use_id", "")}});
     } else {
-      JsonFields::Fail("messages.content.type", type, "text or tool_result: this model reads nothing else");
+      JsonFields::Fail("messages.content.type", type,
+                       "text or tool_result: this model reads nothing else");
     }
   }
   if (any) messages.push_back({{"role", "user"}, {"content", text}});
@@ -97,7 +98,8 @@ void ReadMessageTools(const Json& field, CompletionRequest& request) {
   for (const Json& one : field) {
     const JsonFields tool(one, "tools");
     const Json* schema = tool.Find("input_schema");
-    if (schema == nullptr || tool.String("type", "custom") != "custom") {  // a tool of Anthropic's servers
+    // a tool of Anthropic's servers
+    if (schema == nullptr || tool.String("type", "custom") != "custom") {
       ++request.ignored_fields;
       continue;
     }
@@ -142,7 +144,8 @@ std::string WithoutChangingLines(std::string text) {
   return text;
 }
 
-void ReadMessages(const JsonFields& fields, const CompletionDefaults& defaults, CompletionRequest& request) {
+void ReadMessages(const JsonFields& fields, const CompletionDefaults& defaults,
+                  CompletionRequest& request) {
   request.messages = Json::array();
   if (const Json* system = fields.Find("system")) AddSystem(request.messages, ReadSystem(*system));
   const Json* messages = fields.Find("messages");
@@ -171,13 +174,15 @@ void ReadMessages(const JsonFields& fields, const CompletionDefaults& defaults, 
   request.continue_last =
       last["role"] == "assistant" && last["content"].is_string() && !last.contains("tool_calls");
   if (const Json* tools = fields.Find("tools")) ReadMessageTools(*tools, request);
-  if (const Json* choice = fields.Find("tool_choice")) ReadMessageChoice(*choice, request.tool_choice);
+  if (const Json* choice = fields.Find("tool_choice"))
+    ReadMessageChoice(*choice, request.tool_choice);
   FinishTools(request);
   if (const Json* thinking = fields.Find("thinking")) ReadThinking(*thinking, request);
   if (const Json* config = fields.Find("output_config")) {
     const JsonFields output(*config, "output_config");
     SetEffort(request, "output_config.effort", output.String("effort", ""));
-    if (const Json* format = output.Find("format")) SetForm(*format, "output_config.format", request);
+    if (const Json* format = output.Find("format"))
+      SetForm(*format, "output_config.format", request);
   }
   if (const Json* format = fields.Find("output_format")) SetForm(*format, "output_format", request);
   ReadTemplateKwargs(fields, request);

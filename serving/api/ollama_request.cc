@@ -1,5 +1,5 @@
-// POST /api/chat and /api/generate, as Ollama's API: parameters are in an object, and streaming is the
-// default.
+// POST /api/chat and /api/generate, as Ollama's API: parameters are in an object, and streaming is
+// the default.
 #include "serving/api/chat_fields.h"
 #include "serving/api/common_fields.h"
 #include "serving/api/dialect_readers.h"
@@ -19,14 +19,16 @@ Json ReadOllamaCalls(const Json& field) {
   for (const Json& one : field) {
     const JsonFields call(one, "messages.tool_calls");
     const Json* function = call.Find("function");
-    if (function == nullptr) throw Refused(400, "messages.tool_calls.function is missing").On("messages");
+    if (function == nullptr)
+      throw Refused(400, "messages.tool_calls.function is missing").On("messages");
     const JsonFields fields(*function, "messages.tool_calls.function");
     const Json* arguments = fields.Find("arguments");
-    calls.push_back(CallJson(call.String("id", ""), fields.String("name", ""),
-                             arguments == nullptr ? "{}"
-                             : arguments->is_string()
-                                 ? arguments->get<std::string>()
-                                 : arguments->dump(-1, ' ', false, Json::error_handler_t::replace)));
+    calls.push_back(
+        CallJson(call.String("id", ""), fields.String("name", ""),
+                 arguments == nullptr ? "{}"
+                 : arguments->is_string()
+                     ? arguments->get<std::string>()
+                     : arguments->dump(-1, ' ', false, Json::error_handler_t::replace)));
   }
   return calls;
 }
@@ -46,7 +48,8 @@ void ReadOllamaMessages(const Json& field, CompletionRequest& request) {
     } else if (role == "tool") {
       Json result = {{"role", role}, {"content", text}};
       result["tool_call_id"] = message.String("tool_call_id", "");
-      if (const std::string name = message.String("tool_name", ""); !name.empty()) result["name"] = name;
+      if (const std::string name = message.String("tool_name", ""); !name.empty())
+        result["name"] = name;
       request.messages.push_back(std::move(result));
     } else if (role == "user" || role == "system") {
       request.messages.push_back({{"role", role}, {"content", text}});
@@ -91,11 +94,12 @@ bool AsksForNothing(const JsonFields& fields, Dialect dialect) {
 
 }  // namespace
 
-void ReadOllama(const JsonFields& fields, const CompletionDefaults& defaults, CompletionRequest& request) {
+void ReadOllama(const JsonFields& fields, const CompletionDefaults& defaults,
+                CompletionRequest& request) {
   if (AsksForNothing(fields, request.dialect)) {
     request.at_once = IsKeptForNoTime(fields.Find("keep_alive")) ? AtOnce::kUnload : AtOnce::kLoad;
-    fields.Ignore({"stream", "options", "format", "think", "tools", "system", "template", "raw", "context",
-                   "suffix", "images", "truncate", "shift"});
+    fields.Ignore({"stream", "options", "format", "think", "tools", "system", "template", "raw",
+                   "context", "suffix", "images", "truncate", "shift"});
     return;
   }
   if (request.dialect == Dialect::kOllamaGenerate) {
@@ -117,7 +121,8 @@ void ReadOllama(const JsonFields& fields, const CompletionDefaults& defaults, Co
   const JsonFields options(given == nullptr ? none : *given, "options");
   ReadSampling(options, defaults, request);
   ReadLimit(options, {"num_predict"}, defaults, request);
-  if (const Json* stop = options.Find("stop")) request.spec.stops = ReadStops("options.stop", *stop);
+  if (const Json* stop = options.Find("stop"))
+    request.spec.stops = ReadStops("options.stop", *stop);
   if (const Json* format = fields.Find("format"); format != nullptr && !IsEmptyText(*format)) {
     if (*format != "json" && !format->is_object())
       JsonFields::Fail("format", *format, "\"json\" or a JSON schema");
@@ -126,8 +131,8 @@ void ReadOllama(const JsonFields& fields, const CompletionDefaults& defaults, Co
             "format", request);
   }
   request.stream = fields.Bool("stream", true);
-  options.Ignore({"num_ctx", "num_keep", "num_batch", "num_gpu", "main_gpu", "num_thread", "use_mmap",
-                  "use_mlock", "numa", "low_vram", "vocab_only", "penalize_newline"});
+  options.Ignore({"num_ctx", "num_keep", "num_batch", "num_gpu", "main_gpu", "num_thread",
+                  "use_mmap", "use_mlock", "numa", "low_vram", "vocab_only", "penalize_newline"});
   request.ignored_fields += options.ignored();
   fields.Ignore({"keep_alive", "context", "template", "system", "truncate", "shift"});
 }

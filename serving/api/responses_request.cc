@@ -8,7 +8,8 @@ namespace {
 
 std::string Required(const JsonFields& fields, const char* field, const char* name) {
   std::string text = fields.String(name, "");
-  if (text.empty()) throw Refused(400, "{}.{} is missing: expected a string", field, name).On(field);
+  if (text.empty())
+    throw Refused(400, "{}.{} is missing: expected a string", field, name).On(field);
   return text;
 }
 
@@ -33,22 +34,26 @@ void ReadItem(const Json& one, CompletionRequest& request) {
       messages.push_back({{"role", role}, {"content", text}});
     }
   } else if (type == "function_call") {
-    AddAssistant(messages, "", "",
-                 Json::array({CallJson(item.String("call_id", item.String("id", "")),
-                                       Required(item, "input", "name"), item.String("arguments", "{}"))}));
+    AddAssistant(
+        messages, "", "",
+        Json::array({CallJson(item.String("call_id", item.String("id", "")),
+                              Required(item, "input", "name"), item.String("arguments", "{}"))}));
   } else if (type == "function_call_output") {
     messages.push_back({{"role", "tool"},
                         {"content", text_of(item.Find("output"), "input.output")},
                         {"tool_call_id", Required(item, "input", "call_id")}});
   } else if (type == "reasoning") {
-    // The content has the thoughts themselves; a summary is for people. Encrypted ones are another server's.
+    // The content has the thoughts themselves; a summary is for people. Encrypted ones are another
+    // server's.
     std::string text;
     if (const Json* content = item.Find("content"); content != nullptr && content->is_array()) {
-      for (const Json& part : *content) text += JsonFields(part, "input.content").String("text", "");
+      for (const Json& part : *content)
+        text += JsonFields(part, "input.content").String("text", "");
     }
     if (!text.empty()) AddAssistant(messages, "", text, Json::array());
   } else if (type == "item_reference") {  // what it stands for is part of the conversation
-    JsonFields::Fail("input.type", type, "items themselves: this server keeps none; ask with store false");
+    JsonFields::Fail("input.type", type,
+                     "items themselves: this server keeps none; ask with store false");
   } else {
     ++request.ignored_fields;  // results of tools that run on OpenAI's servers, compactions
   }
@@ -70,17 +75,20 @@ void ReadResponseTools(const Json& field, CompletionRequest& request) {
 
 }  // namespace
 
-void ReadResponses(const JsonFields& fields, const CompletionDefaults& defaults, CompletionRequest& request) {
+void ReadResponses(const JsonFields& fields, const CompletionDefaults& defaults,
+                   CompletionRequest& request) {
   for (const char* name : {"previous_response_id", "conversation", "prompt"}) {
     if (const Json* field = fields.Find(name))
       JsonFields::Fail(name, *field, "none: this server keeps no responses; send the whole input");
   }
   if (fields.Bool("background", false))
-    throw Refused(400, "background is true: expected false; this server keeps no responses").On("background");
+    throw Refused(400, "background is true: expected false; this server keeps no responses")
+        .On("background");
   request.messages = Json::array();
   AddSystem(request.messages, WithoutChangingLines(fields.String("instructions", "")));
   const Json* input = fields.Find("input");
-  if (input == nullptr) throw Refused(400, "input is missing: expected a string or an array").On("input");
+  if (input == nullptr)
+    throw Refused(400, "input is missing: expected a string or an array").On("input");
   if (input->is_string()) {
     request.messages.push_back({{"role", "user"}, {"content", *input}});
   } else {
@@ -91,7 +99,8 @@ void ReadResponses(const JsonFields& fields, const CompletionDefaults& defaults,
   if (const Json* tools = fields.Find("tools")) ReadResponseTools(*tools, request);
   ReadToolChoice(fields, request);
   if (const Json* reasoning = fields.Find("reasoning"))
-    SetEffort(request, "reasoning.effort", JsonFields(*reasoning, "reasoning").String("effort", ""));
+    SetEffort(request, "reasoning.effort",
+              JsonFields(*reasoning, "reasoning").String("effort", ""));
   ReadTemplateKwargs(fields, request);
   ReadSampling(fields, defaults, request);
   ReadLimit(fields, {"max_output_tokens"}, defaults, request);
@@ -106,9 +115,9 @@ void ReadResponses(const JsonFields& fields, const CompletionDefaults& defaults,
                            "temperature", "top_p", "max_output_tokens", "user"}) {
     if (const Json* field = fields.Find(name)) request.echoed[name] = *field;
   }
-  fields.Ignore({"store", "include", "service_tier", "truncation", "prompt_cache_key", "safety_identifier",
-                 "prompt_cache_retention", "stream_options", "client_metadata", "max_tool_calls",
-                 "top_logprobs"});
+  fields.Ignore({"store", "include", "service_tier", "truncation", "prompt_cache_key",
+                 "safety_identifier", "prompt_cache_retention", "stream_options", "client_metadata",
+                 "max_tool_calls", "top_logprobs"});
 }
 
 }  // namespace larder::serving::api

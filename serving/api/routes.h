@@ -1,6 +1,6 @@
-// The table of HTTP routes: the one place that says which paths there are, what they do, in which dialect,
-// and who may use them. serving/net answers them; serving/batch takes requests of some of them. Constant; any
-// thread.
+// The table of HTTP routes: the one place that says which paths there are, what they do, in which
+// dialect, and who may use them. serving/net answers them; serving/batch takes requests of some of
+// them. Constant; any thread.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,8 @@ struct Route {
   Action action;
   Dialect dialect = Dialect::kNative;  // kGenerate, kCountTokens, kApplyTemplate
   bool is_public = false;              // needs no key: it says whether the server is up
-  bool reads_body = false;  // uses no changing state but the request's body, so any thread may answer it
+  bool reads_body = false;  // uses no changing state but the request's body, so any thread may
+                            // answer it
   bool is_slow = false;     // never answered on the I/O thread
 };
 

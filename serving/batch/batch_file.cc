@@ -39,7 +39,8 @@ Dialect DialectOf(const std::string& url) {
   if (route != nullptr && route->action == Action::kGenerate &&
       (is(Dialect::kChat) || is(Dialect::kCompletion) || is(Dialect::kResponses)))
     return route->dialect;
-  throw Error("url is \"{}\": expected /v1/chat/completions, /v1/completions or /v1/responses", url);
+  throw Error("url is \"{}\": expected /v1/chat/completions, /v1/completions or /v1/responses",
+              url);
 }
 
 Descriptor OpenFor(const std::string& path, int flags) {
@@ -55,7 +56,8 @@ BatchLine ReadBatchLine(std::string_view text) {
   if (!object.is_object()) throw Error("expected a JSON object");
   BatchLine line;
   line.custom_id = Text(object, "custom_id");
-  if (line.custom_id.empty()) throw Error("custom_id is empty: expected a name that no other line has");
+  if (line.custom_id.empty())
+    throw Error("custom_id is empty: expected a name that no other line has");
   if (const auto method = object.find("method"); method != object.end() && *method != "POST")
     throw Error("method is {}: expected \"POST\"", Dump(*method));
   line.dialect = DialectOf(Text(object, "url"));
@@ -80,7 +82,8 @@ BatchInput::BatchInput(std::string path, void (*check)(const BatchLine&, const C
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path_, ignored))
     throw Error(
-        "{}: not a file: expected one, since it is read twice; write what comes from a pipe to a file",
+        "{}: not a file: expected one, since it is read twice; write what comes from a pipe to a "
+        "file",
         path_);
   const auto problem = [&](std::string what) {
     if (++wrong_lines_ <= kMostProblems) problems_.push_back(std::move(what));
@@ -99,8 +102,8 @@ BatchInput::BatchInput(std::string path, void (*check)(const BatchLine&, const C
   }
   if (file_.bad()) throw Error("{}: can't read it: {}", path_, std::strerror(errno));
   std::sort(ids_.begin(), ids_.end(), [](const Id& a, const Id& b) { return a.hash < b.hash; });
-  const auto twice =
-      std::adjacent_find(ids_.begin(), ids_.end(), [](const Id& a, const Id& b) { return a.hash == b.hash; });
+  const auto twice = std::adjacent_find(ids_.begin(), ids_.end(),
+                                        [](const Id& a, const Id& b) { return a.hash == b.hash; });
   if (twice != ids_.end()) {
     const size_t at = std::max(twice[0].index, twice[1].index);
     problem(fmt::format("{}: request {} has the custom_id of an earlier one", path_, at + 1));
@@ -115,7 +118,8 @@ bool BatchInput::ReadLine(std::string& line) {
   ++number_;
   if (!std::getline(file_, line)) return false;
   if (line.size() > kMostLineBytes) {
-    throw Error("{}, line {}: {} bytes; expected at most {}", path_, number_, line.size(), kMostLineBytes);
+    throw Error("{}, line {}: {} bytes; expected at most {}", path_, number_, line.size(),
+                kMostLineBytes);
   }
   return true;
 }
@@ -165,7 +169,8 @@ void BatchJob::Save(const std::string& path) const {
 
 BatchJob BatchJob::Load(const std::string& path) {
   std::ifstream file(path);
-  if (!file) throw Error("{}: can't open: {}; without it a job can't go on", path, std::strerror(errno));
+  if (!file)
+    throw Error("{}: can't open: {}; without it a job can't go on", path, std::strerror(errno));
   try {
     const json object = json::parse(file);
     const auto number = [&](const char* key) {
@@ -192,7 +197,8 @@ std::string BatchJob::Differs(const BatchJob& begun) const {
   if (model_fingerprint != begun.model_fingerprint) return "the model is another one";
   if (model != begun.model)
     return fmt::format("the model's name is \"{}\"; it was \"{}\"", model, begun.model);
-  if (engine != begun.engine) return fmt::format("this is {}; the job was begun by {}", engine, begun.engine);
+  if (engine != begun.engine)
+    return fmt::format("this is {}; the job was begun by {}", engine, begun.engine);
   if (options != begun.options)
     return fmt::format("the options are \"{}\"; they were \"{}\"", options, begun.options);
   return "";
@@ -202,7 +208,8 @@ BatchOutput BatchOutput::Create(const std::string& path) {
   return {path, OpenFor(path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND)};
 }
 
-BatchOutput BatchOutput::Resume(const std::string& path, const BatchInput& input, std::vector<bool>& done) {
+BatchOutput BatchOutput::Resume(const std::string& path, const BatchInput& input,
+                                std::vector<bool>& done) {
   Descriptor file = OpenFor(path, O_WRONLY | O_CREAT | O_APPEND);
   std::ifstream before(path, std::ios::binary);
   std::string text;
@@ -224,10 +231,11 @@ BatchOutput BatchOutput::Resume(const std::string& path, const BatchInput& input
 
 void BatchOutput::Append(const BatchLine& line, int status, const json& body) {
   const std::string id = Hex(HashOfId(line.custom_id).high);
-  const json object = {{"id", "batch_req_" + id},
-                       {"custom_id", line.custom_id},
-                       {"response", {{"status_code", status}, {"request_id", "req_" + id}, {"body", body}}},
-                       {"error", nullptr}};
+  const json object = {
+      {"id", "batch_req_" + id},
+      {"custom_id", line.custom_id},
+      {"response", {{"status_code", status}, {"request_id", "req_" + id}, {"body", body}}},
+      {"error", nullptr}};
   WriteAll(file_, Dump(object) + "\n", path_);
 }
 

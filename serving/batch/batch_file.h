@@ -1,7 +1,7 @@
-// The files of a batch job: requests in, one a line, as OpenAI's batch API has them, and answers out. A job
-// is what makes an answer a function of its request: the seed and the time that requests without their own
-// get, and what the requests and the model were. It is kept beside the output, so that a job that was killed
-// goes on to the same bytes. One thread.
+// The files of a batch job: requests in, one a line, as OpenAI's batch API has them, and answers
+// out. A job is what makes an answer a function of its request: the seed and the time that requests
+// without their own get, and what the requests and the model were. It is kept beside the output, so
+// that a job that was killed goes on to the same bytes. One thread.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ struct BatchLine {
 // Throws Error: what of the line is wrong, without its place.
 BatchLine ReadBatchLine(std::string_view text);
 
-// 128 bits of a custom_id, by which millions of them are told apart. Not for those who want to deceive: they
-// own the file.
+// 128 bits of a custom_id, by which millions of them are told apart. Not for those who want to
+// deceive: they own the file.
 struct IdHash {
   uint64_t high = 0, low = 0;
   auto operator<=>(const IdHash&) const = default;
@@ -41,20 +41,21 @@ class BatchInput {
  public:
   static constexpr size_t kMostProblems = 10;
 
-  // Reads the file once and checks every line: what ReadBatchLine and `check` throw, and custom_ids that
-  // occur twice. Throws Error if it can't be read.
+  // Reads the file once and checks every line: what ReadBatchLine and `check` throw, and custom_ids
+  // that occur twice. Throws Error if it can't be read.
   BatchInput(std::string path, void (*check)(const BatchLine&, const CompletionDefaults&),
              const CompletionDefaults& defaults);
 
-  // What is wrong with it, one text a line of the file, of which the first kMostProblems are kept. The rest
-  // may be used only if nothing is.
+  // What is wrong with it, one text a line of the file, of which the first kMostProblems are kept.
+  // The rest may be used only if nothing is.
   const std::vector<std::string>& problems() const { return problems_; }
   size_t wrong_lines() const { return wrong_lines_; }
   size_t requests() const { return ids_.size(); }
   uint64_t hash() const { return hash_; }  // of all bytes
   // nullopt: no request has this custom_id.
   std::optional<size_t> Find(std::string_view custom_id) const;
-  // The next request; nullopt: that was the last. Throws Error if the file has changed since it was checked.
+  // The next request; nullopt: that was the last. Throws Error if the file has changed since it was
+  // checked.
   std::optional<BatchLine> Next();
 
  private:
@@ -96,9 +97,10 @@ class BatchOutput {
  public:
   // A new file. Throws Error, also if it exists.
   static BatchOutput Create(const std::string& path);
-  // What a job has written so far: marks the requests that have an answer in `done`, and cuts off a line that
-  // is not whole. Throws Error if a line is of no request of `input`.
-  static BatchOutput Resume(const std::string& path, const BatchInput& input, std::vector<bool>& done);
+  // What a job has written so far: marks the requests that have an answer in `done`, and cuts off a
+  // line that is not whole. Throws Error if a line is of no request of `input`.
+  static BatchOutput Resume(const std::string& path, const BatchInput& input,
+                            std::vector<bool>& done);
 
   // Throws Error, with nothing half-written that Resume would not cut off.
   void Append(const BatchLine& line, int status, const nlohmann::json& body);

@@ -18,7 +18,8 @@ constexpr auto kAllGood = [](const BatchLine&, const CompletionDefaults&) {};
 
 std::string Request(const std::string& id) {
   return fmt::format(
-      R"({{"custom_id":"{}","method":"POST","url":"/v1/completions","body":{{"prompt":"x"}}}})", id);
+      R"({{"custom_id":"{}","method":"POST","url":"/v1/completions","body":{{"prompt":"x"}}}})",
+      id);
 }
 
 std::string WhyNot(const std::string& text) {
@@ -49,12 +50,15 @@ TEST(BatchLineTest, SaysWhatIsWrong) {
   EXPECT_EQ(WhyNot(Request("a")), "");
   EXPECT_EQ(WhyNot("[]"), "expected a JSON object");
   EXPECT_NE(WhyNot("{").find("not JSON"), std::string::npos);
-  EXPECT_EQ(WhyNot(R"({"url":"/v1/completions","body":{}})"), "custom_id is missing: expected a string");
+  EXPECT_EQ(WhyNot(R"({"url":"/v1/completions","body":{}})"),
+            "custom_id is missing: expected a string");
   EXPECT_EQ(WhyNot(R"({"custom_id":7})"), "custom_id is 7: expected a string");
-  EXPECT_EQ(WhyNot(R"({"custom_id":""})"), "custom_id is empty: expected a name that no other line has");
+  EXPECT_EQ(WhyNot(R"({"custom_id":""})"),
+            "custom_id is empty: expected a name that no other line has");
   EXPECT_EQ(WhyNot(R"({"custom_id":"a","method":"GET"})"), "method is \"GET\": expected \"POST\"");
-  EXPECT_EQ(WhyNot(R"({"custom_id":"a","url":"/v1/embeddings"})"),
-            "url is \"/v1/embeddings\": expected /v1/chat/completions, /v1/completions or /v1/responses");
+  EXPECT_EQ(
+      WhyNot(R"({"custom_id":"a","url":"/v1/embeddings"})"),
+      "url is \"/v1/embeddings\": expected /v1/chat/completions, /v1/completions or /v1/responses");
   EXPECT_EQ(WhyNot(R"({"custom_id":"a","url":"/v1/completions","body":[]})"),
             "body is missing: expected the request's object");
   EXPECT_EQ(WhyNot(R"({"custom_id":"a","url":"/v1/completions","body":{"stream":true}})"),
@@ -115,7 +119,8 @@ TEST_F(BatchFileTest, AnOutputThatWasCutGoesOnAfterItsLastWholeLine) {
     Write("out", whole.substr(0, bytes));
     std::vector<bool> done(3);
     BatchOutput output = BatchOutput::Resume(path, input, done);
-    EXPECT_EQ(done, (std::vector<bool>{bytes == whole.size(), bytes >= first_line, false})) << bytes;
+    EXPECT_EQ(done, (std::vector<bool>{bytes == whole.size(), bytes >= first_line, false}))
+        << bytes;
     EXPECT_EQ(Read(path), whole.substr(0, bytes == whole.size() ? bytes
                                           : bytes >= first_line ? first_line
                                                                 : 0));
@@ -128,7 +133,8 @@ TEST_F(BatchFileTest, AnOutputThatWasCutGoesOnAfterItsLastWholeLine) {
 TEST_F(BatchFileTest, AnOutputOfSomethingElseIsAnError) {
   BatchInput input = Input(Request("a") + "\n");
   std::vector<bool> done(1);
-  for (const char* text : {"text\n", "{}\n", "{\"custom_id\":\"z\"}\n", "[1]\n", "{\"custom_id\":1}\n"}) {
+  for (const char* text :
+       {"text\n", "{}\n", "{\"custom_id\":\"z\"}\n", "[1]\n", "{\"custom_id\":1}\n"}) {
     const std::string path = Write("out", text);
     EXPECT_THROW(BatchOutput::Resume(path, input, done), Error) << text;
     EXPECT_EQ(Read(path), text) << "and is left as it was";
@@ -162,7 +168,8 @@ TEST_F(BatchFileTest, AJobIsReadAsItWasWritten) {
   EXPECT_NE(differs([](BatchJob& j) { j.engine = "larder 2"; }), "");
   EXPECT_NE(differs([](BatchJob& j) { j.model = "other"; }), "");
   EXPECT_THROW(BatchJob::Load(folder_ / "none"), Error);
-  for (const char* text : {"", "{}", "[]", "{\"version\":2,\"input_hash\":\"zz\"}", "{\"version\":1}"})
+  for (const char* text :
+       {"", "{}", "[]", "{\"version\":2,\"input_hash\":\"zz\"}", "{\"version\":1}"})
     EXPECT_THROW(BatchJob::Load(Write("bad", text)), Error) << text;
 }
 

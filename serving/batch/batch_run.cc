@@ -61,8 +61,9 @@ void BatchRun::Begin(BatchLine line) {
   head.tokenizer = defaults_.tokenizer.get();
   auto running = std::make_unique<Running>(work_, line);
   try {
-    running->completion = std::make_unique<Completion>(service_, prepared.request, std::move(prepared.specs),
-                                                       std::move(head), Protocol::kHttp, *running);
+    running->completion =
+        std::make_unique<Completion>(service_, prepared.request, std::move(prepared.specs),
+                                     std::move(head), Protocol::kHttp, *running);
     running_.push_back(std::move(running));
   } catch (const Refused& refused) {
     if (refused.status() == 503 || refused.status() == 429) return work_.Fail(refused.what());

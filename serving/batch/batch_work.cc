@@ -20,8 +20,9 @@ uint64_t SeedOf(const BatchJob& job, const BatchLine& line) {
   return (job.seed ^ HashOfId(line.custom_id).low) & uint64_t{INT64_MAX};
 }
 
-BatchWork::BatchWork(const BatchJob& job, BatchInput& input, BatchOutput& output, std::vector<bool> done,
-                     std::function<bool()> stopped, std::function<void(const BatchProgress&)> changed)
+BatchWork::BatchWork(const BatchJob& job, BatchInput& input, BatchOutput& output,
+                     std::vector<bool> done, std::function<bool()> stopped,
+                     std::function<void(const BatchProgress&)> changed)
     : job_(job),
       input_(input),
       output_(output),
@@ -57,14 +58,17 @@ std::optional<BatchLine> BatchWork::Next() {
 void BatchWork::Answer(const BatchLine& line, json body) {
   const bool responses = line.dialect == Dialect::kResponses;
   if (const auto usage = body.find("usage"); usage != body.end() && usage->is_object()) {
-    progress_.prompt_tokens += usage->value(responses ? "input_tokens" : "prompt_tokens", size_t{0});
-    progress_.generated_tokens += usage->value(responses ? "output_tokens" : "completion_tokens", size_t{0});
+    progress_.prompt_tokens +=
+        usage->value(responses ? "input_tokens" : "prompt_tokens", size_t{0});
+    progress_.generated_tokens +=
+        usage->value(responses ? "output_tokens" : "completion_tokens", size_t{0});
     usage->erase("prompt_tokens_details");  // as the timings, of this run
     usage->erase("input_tokens_details");
   }
   body.erase("timings");
   if (!responses) {  // a server's answer has its own
-    body["id"] = fmt::format("{}-{}", line.dialect == Dialect::kChat ? "chatcmpl" : "cmpl", IdOf(line));
+    body["id"] =
+        fmt::format("{}-{}", line.dialect == Dialect::kChat ? "chatcmpl" : "cmpl", IdOf(line));
     body["created"] = job_.created;
   }
   Write(line, 200, body);

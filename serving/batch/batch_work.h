@@ -1,6 +1,6 @@
-// BatchWork: what is left of a job: the requests without an answer, one after the other, and the answers,
-// which are written as they come. Whoever answers them (the own engine, running servers) is above it. One
-// thread.
+// BatchWork: what is left of a job: the requests without an answer, one after the other, and the
+// answers, which are written as they come. Whoever answers them (the own engine, running servers)
+// is above it. One thread.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,15 @@
 namespace larder::serving::inline batch {
 
 struct BatchProgress {
-  size_t done = 0, failed = 0;  // requests with an answer, and those of them whose answer is an error
+  size_t done = 0, failed = 0;  // requests with an answer, and those of them whose answer is an
+                                // error
   size_t prompt_tokens = 0, generated_tokens = 0;  // of this run
 };
 
 class BatchWork {
  public:
-  // done: [request]: has an answer already. stopped: once it is true, no request is begun. changed: called
-  // when there is progress. All references must outlive it.
+  // done: [request]: has an answer already. stopped: once it is true, no request is begun. changed:
+  // called when there is progress. All references must outlive it.
   BatchWork(const BatchJob& job, BatchInput& input, BatchOutput& output, std::vector<bool> done,
             std::function<bool()> stopped, std::function<void(const BatchProgress&)> changed);
 
@@ -32,7 +33,8 @@ class BatchWork {
   // Whether it was stopped, or has failed: what runs is to end without an answer.
   bool ended() const { return !error_.empty() || stopped_(); }
 
-  // Writes the body of an answer, without what differs from run to run, and with the job's ids and time.
+  // Writes the body of an answer, without what differs from run to run, and with the job's ids and
+  // time.
   void Answer(const BatchLine& line, nlohmann::json body);
   // Writes an answer that is an error.
   void AnswerError(const BatchLine& line, int status, const nlohmann::json& body);
@@ -42,8 +44,8 @@ class BatchWork {
 
   // Ends the job; the first reason counts.
   void Fail(const std::string& why);
-  // Why it ended early: the input changed, the output could not be written, the cluster stayed away. Empty:
-  // it did not, or was stopped.
+  // Why it ended early: the input changed, the output could not be written, the cluster stayed
+  // away. Empty: it did not, or was stopped.
   const std::string& error() const { return error_; }
   const BatchProgress& progress() const { return progress_; }
   const BatchJob& job() const { return job_; }

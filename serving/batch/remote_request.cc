@@ -25,7 +25,8 @@ void AddBiases(Json& body, const CompletionDefaults& defaults) {
   for (const auto& [token, bias] : defaults.sampling.logit_bias)
     all.push_back(Json::array({token, std::isfinite(bias) ? Json(bias) : Json(false)}));
   if (const auto own = body.find("logit_bias"); own != body.end() && own->is_object()) {
-    for (const auto& [token, bias] : own->items()) all.push_back(Json::array({std::stoll(token), bias}));
+    for (const auto& [token, bias] : own->items())
+      all.push_back(Json::array({std::stoll(token), bias}));
   } else if (own != body.end() && own->is_array()) {
     for (const Json& one : *own) all.push_back(one);
   }

@@ -1,5 +1,5 @@
-// A request of a job as it is sent to a running server: with its seed and with all defaults of the job, so
-// that the answer depends on nothing that servers are started with. Pure functions.
+// A request of a job as it is sent to a running server: with its seed and with all defaults of the
+// job, so that the answer depends on nothing that servers are started with. Pure functions.
 #pragma once
 
 #include <string>

@@ -26,7 +26,8 @@ CompletionDefaults Defaults() {
   return defaults;
 }
 
-json Sent(const json& body, const CompletionDefaults& defaults = Defaults(), bool ignore_eos = false) {
+json Sent(const json& body, const CompletionDefaults& defaults = Defaults(),
+          bool ignore_eos = false) {
   const BatchLine line = {.custom_id = "a", .body = body.dump()};
   return json::parse(RemoteBody(line, defaults, 5, ignore_eos));
 }
@@ -35,9 +36,10 @@ json Sent(const json& body, const CompletionDefaults& defaults = Defaults(), boo
 std::string Read(const json& body, const CompletionDefaults& defaults) {
   const CompletionRequest r = ReadCompletionRequest(body, Dialect::kCompletion, defaults);
   const SamplingParams& p = r.spec.sampling;
-  std::string text = fmt::format("{} {} {} {} {} {} {} {} {} {} {}", p.temperature, p.top_k, p.top_p, p.min_p,
-                                 p.repeat_penalty, p.repeat_last_n, p.presence_penalty, p.frequency_penalty,
-                                 r.spec.max_tokens, r.seed.value_or(0), r.ignore_eos);
+  std::string text =
+      fmt::format("{} {} {} {} {} {} {} {} {} {} {}", p.temperature, p.top_k, p.top_p, p.min_p,
+                  p.repeat_penalty, p.repeat_last_n, p.presence_penalty, p.frequency_penalty,
+                  r.spec.max_tokens, r.seed.value_or(0), r.ignore_eos);
   for (const auto& [token, bias] : p.logit_bias) text += fmt::format(" {}{:+}", token, bias);
   return text;
 }
@@ -75,7 +77,8 @@ TEST(RemoteRequestTest, SaysTheSeedAndLeavesTheRequestAlone) {
   BatchJob job;
   for (uint64_t seed : {uint64_t{0}, ~uint64_t{0}}) {
     job.seed = seed;
-    EXPECT_LE(SeedOf(job, {.custom_id = "a"}), uint64_t{INT64_MAX}) << "a request's JSON can say it";
+    EXPECT_LE(SeedOf(job, {.custom_id = "a"}), uint64_t{INT64_MAX})
+        << "a request's JSON can say it";
   }
 }
 

@@ -29,7 +29,8 @@ ServedModel ServedModel::OfPlan(const json& plan) {
     const auto& hex = served.at("fingerprint").get_ref<const std::string&>();
     const char* end = hex.data() + hex.size();
     if (const auto [stop, failed] = std::from_chars(hex.data(), end, model.fingerprint, 16);
-        failed != std::errc() || stop != end || model.context == 0 || model.vocab == 0 || model.slots == 0)
+        failed != std::errc() || stop != end || model.context == 0 || model.vocab == 0 ||
+        model.slots == 0)
       throw Error("its plan is damaged");
     return model;
   } catch (const json::exception&) {
@@ -39,13 +40,16 @@ ServedModel ServedModel::OfPlan(const json& plan) {
 
 std::string ServedModel::Differs(const ServedModel& other) const {
   if (fingerprint != other.fingerprint) return "it serves another model";
-  if (name != other.name) return fmt::format("it calls its model \"{}\", not \"{}\"", other.name, name);
+  if (name != other.name)
+    return fmt::format("it calls its model \"{}\", not \"{}\"", other.name, name);
   if (engine != other.engine) return fmt::format("it is {}, not {}", other.engine, engine);
   if (context != other.context)
     return fmt::format("its context has {} tokens, not {}", other.context, context);
-  if (vocab != other.vocab) return fmt::format("its vocabulary has {} tokens, not {}", other.vocab, vocab);
+  if (vocab != other.vocab)
+    return fmt::format("its vocabulary has {} tokens, not {}", other.vocab, vocab);
   if (chat_template != other.chat_template)
-    return fmt::format("its chat template is \"{}\", not \"{}\"", other.chat_template, chat_template);
+    return fmt::format("its chat template is \"{}\", not \"{}\"", other.chat_template,
+                       chat_template);
   if (other.biased)
     return "it was started with --logit-bias or --ignore-eos; give these to `larder batch` instead";
   return "";

@@ -1,5 +1,5 @@
-// What answers depend on besides requests: said by a server (GET /v1/larder/plan, "served") to those who want
-// the same bytes from several of them, and by `larder batch` of its own engine.
+// What answers depend on besides requests: said by a server (GET /v1/larder/plan, "served") to
+// those who want the same bytes from several of them, and by `larder batch` of its own engine.
 #pragma once
 
 #include <cstddef>

@@ -8,15 +8,17 @@ namespace {
 
 constexpr size_t kMostItems = 1024;         // configurations of a state
 constexpr size_t kMostFollowed = 32 << 10;  // nodes that one step follows
-// Configurations that a mask steps. Some 30 ns each if no step is known: at most a tenth of a second, where
-// all of a vocabulary's 300,000 nodes have a dozen of them each. A JSON string takes 20,000.
+// Configurations that a mask steps. Some 30 ns each if no step is known: at most a tenth of a
+// second, where all of a vocabulary's 300,000 nodes have a dozen of them each. A JSON string takes
+// 20,000.
 constexpr size_t kMostWork = 4'000'000;
 constexpr size_t kMostBytes = 48 << 20;      // of states, frames and steps; Tidy drops more
 constexpr size_t kMostMaskBytes = 16 << 20;  // of masks that are kept
 
 }  // namespace
 
-Automaton::Automaton(std::shared_ptr<const Grammar> grammar, std::shared_ptr<const Vocabulary> vocabulary)
+Automaton::Automaton(std::shared_ptr<const Grammar> grammar,
+                     std::shared_ptr<const Vocabulary> vocabulary)
     : grammar_(std::move(grammar)), vocabulary_(std::move(vocabulary)), nfa_(grammar_->nfa()) {
   path_.resize(vocabulary_->longest() + 1);
   Find({}, false);                    // kDead
@@ -34,7 +36,8 @@ Automaton::Automaton(std::shared_ptr<const Grammar> grammar, std::shared_ptr<con
 void Automaton::FindControls() {
   for (const Nfa::Literal& literal : nfa_.literals) {
     for (const auto& [text, token] : vocabulary_->controls()) {
-      for (size_t at = literal.text.find(text); at != std::string::npos; at = literal.text.find(text, at + 1))
+      for (size_t at = literal.text.find(text); at != std::string::npos;
+           at = literal.text.find(text, at + 1))
         controls_[literal.At(at)].emplace_back(token, literal.At(at + text.size()));
     }
   }
@@ -69,8 +72,8 @@ void Automaton::Follow(Item item) {
     item = to_do_.back();
     to_do_.pop_back();
     const auto fresh = static_cast<uint32_t>(seen_items_.size());
-    const uint32_t seen =
-        seen_.Find(Mix(item.node, item.stack), fresh, [&](uint32_t i) { return seen_items_[i] == item; });
+    const uint32_t seen = seen_.Find(Mix(item.node, item.stack), fresh,
+                                     [&](uint32_t i) { return seen_items_[i] == item; });
     if (seen != fresh) continue;
     if (fresh == kMostFollowed) too_many_ = true;
     if (too_many_) return;
@@ -83,7 +86,8 @@ void Automaton::Follow(Item item) {
         if (found_.size() > kMostItems) too_many_ = true;
         break;
       case Nfa::Node::Kind::kSplit:
-        for (uint32_t i = node.begin; i < node.end; ++i) to_do_.push_back({nfa_.splits[i], item.stack});
+        for (uint32_t i = node.begin; i < node.end; ++i)
+          to_do_.push_back({nfa_.splits[i], item.stack});
         break;
       case Nfa::Node::Kind::kCall:
         // Behind a call that is the last thing, there is nothing to come back for.
@@ -132,8 +136,8 @@ StateId Automaton::Find(std::span<const Item> items, bool complete) {
            std::equal(items.begin(), items.end(), items_.begin() + state.begin);
   });
   if (id != fresh) return id;
-  states_.push_back({static_cast<uint32_t>(items_.size()), static_cast<uint32_t>(items.size()), kNoRow,
-                     PlainOf(items), complete});
+  states_.push_back({static_cast<uint32_t>(items_.size()), static_cast<uint32_t>(items.size()),
+                     kNoRow, PlainOf(items), complete});
   items_.insert(items_.end(), items.begin(), items.end());
   return id;
 }
@@ -254,7 +258,8 @@ bool Automaton::Mask(StateId state, std::span<uint64_t> out) {
     std::fill(out.begin(), out.end(), 0);
   }
   size_t work = 0;
-  if (known_plain != kUnbounded && !Walk(state, vocabulary_->plain(), known_plain, out, work)) return false;
+  if (known_plain != kUnbounded && !Walk(state, vocabulary_->plain(), known_plain, out, work))
+    return false;
   if (!Walk(state, vocabulary_->other(), 0, out, work)) return false;
   const auto set = [&](TokenId token) {
     out[static_cast<size_t>(token) / 64] |= uint64_t{1} << static_cast<size_t>(token) % 64;
@@ -298,7 +303,8 @@ void Automaton::Tidy() {
   mask_order_.clear();
   std::vector<bool> used(frames.size());
   for (const StateId* id : kept_) {
-    for (uint32_t i = 0; i < states[*id].count; ++i) used[items[states[*id].begin + i].stack] = true;
+    for (uint32_t i = 0; i < states[*id].count; ++i)
+      used[items[states[*id].begin + i].stack] = true;
   }
   for (size_t i = frames.size(); i-- > 0;) {  // parents come before what is on them
     if (used[i]) used[frames[i].parent] = true;

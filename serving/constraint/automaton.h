@@ -1,9 +1,10 @@
-// Automaton: a grammar's states, found as texts reach them, over the tokens of a vocabulary. A state is a set
-// of configurations (node and stack); equal ones are the same state, their stacks share their frames, and
-// steps and masks that were computed once are kept. One thread at a time: whoever has its Turn.
+// Automaton: a grammar's states, found as texts reach them, over the tokens of a vocabulary. A
+// state is a set of configurations (node and stack); equal ones are the same state, their stacks
+// share their frames, and steps and masks that were computed once are kept. One thread at a time:
+// whoever has its Turn.
 //
-// Everything has a bound: configurations of a state, work of a mask, memory. A grammar that needs more ends
-// its generation with an error; where the bound is does not depend on what is cached.
+// Everything has a bound: configurations of a state, work of a mask, memory. A grammar that needs
+// more ends its generation with an error; where the bound is does not depend on what is cached.
 #pragma once
 
 #include <atomic>
@@ -47,13 +48,13 @@ class Automaton {
   }
   // Behind a token; kDead if it is not allowed. An end-of-generation token is none.
   StateId StepToken(StateId, TokenId);
-  // The same of a token's bytes if all its steps were made before; kDead if one was not, or it is not
-  // allowed.
+  // The same of a token's bytes if all its steps were made before; kDead if one was not, or it is
+  // not allowed.
   StateId KnownStepToken(StateId, TokenId) const;
   bool complete(StateId state) const { return states_[state].complete; }
 
-  // A bit for each token that may follow, of `vocabulary().words()` words; the ends of generation where the
-  // text is complete. False: more work than a mask may take.
+  // A bit for each token that may follow, of `vocabulary().words()` words; the ends of generation
+  // where the text is complete. False: more work than a mask may take.
   bool Mask(StateId, std::span<uint64_t> out);
   // The same if it was made before and is kept; false: it is not.
   bool KnownMask(StateId, std::span<uint64_t> out) const;
@@ -61,8 +62,8 @@ class Automaton {
   const Vocabulary& vocabulary() const { return *vocabulary_; }
   size_t states() const { return states_.size(); }
 
-  // A state that outlives what is dropped when memory is full; Tidy may then change its id. Call Tidy between
-  // masks.
+  // A state that outlives what is dropped when memory is full; Tidy may then change its id. Call
+  // Tidy between masks.
   void Keep(StateId* state) { kept_.push_back(state); }
   void Release(StateId* state);
   void Tidy();
@@ -76,7 +77,8 @@ class Automaton {
       has_ = true;
     }
     Turn(Automaton& automaton, std::try_to_lock_t)  // never waits
-        : automaton_(automaton), has_(!automaton.taken_.exchange(true, std::memory_order_acquire)) {}
+        : automaton_(automaton),
+          has_(!automaton.taken_.exchange(true, std::memory_order_acquire)) {}
     ~Turn() {
       if (has_) automaton_.taken_.store(false, std::memory_order_release);
     }
@@ -120,8 +122,8 @@ class Automaton {
   void Enter(uint32_t loop, uint32_t count, uint32_t stack, std::vector<Item>& to_do);
   StateId Finish();
   uint32_t PlainOf(std::span<const Item>) const;
-  bool Walk(StateId, std::span<const Vocabulary::Node> tree, uint32_t known_plain, std::span<uint64_t> out,
-            size_t& work);
+  bool Walk(StateId, std::span<const Vocabulary::Node> tree, uint32_t known_plain,
+            std::span<uint64_t> out, size_t& work);
   void FindControls();
   size_t bytes() const;
 
@@ -129,7 +131,8 @@ class Automaton {
   const std::shared_ptr<const Grammar> grammar_;
   const std::shared_ptr<const Vocabulary> vocabulary_;
   const Nfa& nfa_;
-  std::unordered_map<NodeId, std::vector<std::pair<TokenId, NodeId>>> controls_;  // literals that are one
+  // literals that are one
+  std::unordered_map<NodeId, std::vector<std::pair<TokenId, NodeId>>> controls_;
   StateId start_ = kDead;
 
   std::vector<Frame> frames_;

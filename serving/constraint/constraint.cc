@@ -5,14 +5,16 @@
 
 namespace larder::serving::inline constraint {
 
-Constraint::Constraint(std::shared_ptr<Automaton> automaton, std::vector<std::string> triggers, bool required)
+Constraint::Constraint(std::shared_ptr<Automaton> automaton, std::vector<std::string> triggers,
+                       bool required)
     : automaton_(std::move(automaton)),
       triggers_(std::move(triggers)),
       required_(required),
       state_(automaton_->start()) {
   std::erase(triggers_, "");
   active_ = triggers_.empty();
-  for (const std::string& trigger : triggers_) longest_trigger_ = std::max(longest_trigger_, trigger.size());
+  for (const std::string& trigger : triggers_)
+    longest_trigger_ = std::max(longest_trigger_, trigger.size());
   automaton_->Keep(&state_);
 }
 
@@ -90,7 +92,8 @@ void Constraint::FindBanned(std::vector<TokenId>& banned) {
     const std::string text = tail_ + std::string(vocabulary.bytes(token));
     const size_t end = EndOfTrigger(text);
     if (end == std::string::npos || end == text.size()) return;
-    if (automaton_->Step(automaton_->start(), std::string_view(text).substr(end)) <= Automaton::kTooMany)
+    if (automaton_->Step(automaton_->start(), std::string_view(text).substr(end)) <=
+        Automaton::kTooMany)
       banned.push_back(token);
   };
   if (!overlong_) {
@@ -120,7 +123,8 @@ void Constraint::FindBanned(std::vector<TokenId>& banned) {
         }
         if (matched < rest.size()) continue;
         for (; i < end; ++i) {
-          for (TokenId token = tree[i].token; token >= 0; token = vocabulary.Same(token)) consider(token);
+          for (TokenId token = tree[i].token; token >= 0; token = vocabulary.Same(token))
+            consider(token);
         }
       }
     }

@@ -1,6 +1,6 @@
-// Constraint: what one generated text may go on with. It takes the text's tokens and has the mask of the next
-// one. With triggers the text is free up to the first of these; what is behind it must match the grammar. It
-// may be copied. One thread at a time, which has the Turn of its Automaton.
+// Constraint: what one generated text may go on with. It takes the text's tokens and has the mask
+// of the next one. With triggers the text is free up to the first of these; what is behind it must
+// match the grammar. It may be copied. One thread at a time, which has the Turn of its Automaton.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +30,8 @@ class Constraint {
   // kSome: `mask` has a bit for each allowed token; it has Vocabulary::words() words.
   Allowed Mask(std::span<uint64_t> mask);
 
-  // Accept and Mask at once, where both only look up what an earlier text made. False: that is not so, or it
-  // is another's Turn; then nothing happened. The caller has no Turn.
+  // Accept and Mask at once, where both only look up what an earlier text made. False: that is not
+  // so, or it is another's Turn; then nothing happened. The caller has no Turn.
   bool AcceptKnown(TokenId, std::span<uint64_t> mask);
 
   // Whether the text may end here. Before a trigger: unless one is required.

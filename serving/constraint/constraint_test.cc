@@ -29,7 +29,8 @@ std::vector<std::shared_ptr<const Grammar>> Grammars() {
           R"({"type":"array","items":{"anyOf":[{"type":"string","minLength":3,"maxLength":70},{"type":"number"},{"$ref":"#"}]}})"),
       OfSchema(
           R"({"type":"object","properties":{"na":{"type":"null"}},"additionalProperties":{"type":"string","pattern":"^[a-z]{2,9}[0-9]*$"}})"),
-      Grammar::FromGbnf("root ::= e\ne ::= \"(\" e \")\" e | [a-z0-9]{1,3} | \"\\\"\" [^\"]* \"\\\"\""),
+      Grammar::FromGbnf(
+          "root ::= e\ne ::= \"(\" e \")\" e | [a-z0-9]{1,3} | \"\\\"\" [^\"]* \"\\\"\""),
       Grammar::FromGbnf("root ::= .{0,40} \"!\""),
       Grammar::FromGbnf("root ::= [^\\n]{33,35}"),
       Grammar::FromGbnf("root ::= \"a\" (\"<|tool|>\" \"b\" | \"x<|tool|>y\") \"c\"?"),
@@ -121,7 +122,8 @@ TEST(Masks, ControlTokensOnlyWhereALiteralNamesThem) {
   EXPECT_FALSE(Bit(mask, end));
   EXPECT_EQ(named->StepToken(named->start(), tool), named->Step(named->start(), "<|tool|>"));
   // Any text may hold the characters, but not the token; and data in a schema is text.
-  for (const auto& grammar : {Grammar::FromGbnf("root ::= .*"), OfSchema(R"({"const":"<|tool|>"})")}) {
+  for (const auto& grammar :
+       {Grammar::FromGbnf("root ::= .*"), OfSchema(R"({"const":"<|tool|>"})")}) {
     Automaton automaton(grammar, vocabulary);
     StateId state = automaton.start();
     for (int i = 0; i < 2; ++i) {
@@ -149,7 +151,8 @@ TEST(Constraint, IsFreeUpToATrigger) {
     }
     return TokenId{-1};
   };
-  const auto automaton = std::make_shared<Automaton>(Grammar::FromGbnf("root ::= \"ab\""), vocabulary);
+  const auto automaton =
+      std::make_shared<Automaton>(Grammar::FromGbnf("root ::= \"ab\""), vocabulary);
   Constraint constraint(automaton, {"<call>", "<|tool|>"});
   std::vector<uint64_t> mask(vocabulary->words());
   // One token has the trigger and what the grammar does not begin with.
@@ -215,7 +218,8 @@ TEST(Constraint, AKnownTokenHasTheMaskOfAnyOther) {
 TEST(Constraint, ARequiredTriggerComesBeforeTheEnd) {
   const auto vocabulary = JsonVocabulary();
   const TokenId end = vocabulary->end_of_generation()[0];
-  const auto automaton = std::make_shared<Automaton>(Grammar::FromGbnf("root ::= \"b\"?"), vocabulary);
+  const auto automaton =
+      std::make_shared<Automaton>(Grammar::FromGbnf("root ::= \"b\"?"), vocabulary);
   for (const bool required : {false, true}) {
     Constraint constraint(automaton, {"<call>"}, required);
     std::vector<uint64_t> mask(vocabulary->words(), ~uint64_t{0});

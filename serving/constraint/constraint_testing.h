@@ -1,5 +1,5 @@
-// A vocabulary with pieces of JSON, for tests: bytes, words, tokens that end in the middle of a character or
-// of a string, and control tokens.
+// A vocabulary with pieces of JSON, for tests: bytes, words, tokens that end in the middle of a
+// character or of a string, and control tokens.
 #pragma once
 
 #include <memory>
@@ -115,8 +115,8 @@ inline bool Accepts(const std::shared_ptr<const Grammar>& grammar, std::string_v
   return state > Automaton::kTooMany && automaton.complete(state);
 }
 
-// Token by token, each of which the masks must allow; the tokens are the longest of the vocabulary that fit,
-// or single bytes.
+// Token by token, each of which the masks must allow; the tokens are the longest of the vocabulary
+// that fit, or single bytes.
 inline bool AcceptsTokens(const std::shared_ptr<const Grammar>& grammar, std::string_view text,
                           bool longest) {
   const auto vocabulary = JsonVocabulary();

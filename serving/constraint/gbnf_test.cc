@@ -31,7 +31,9 @@ TEST(Gbnf, Matches) {
       {R"(root ::= [a-z]{3,100})", {"abc", std::string(100, 'a')}, {"ab", std::string(101, 'a')}},
       {R"(root ::= ([a-z]{2} " "){2,60})", {"ab cd ", "ab cd ef "}, {"ab ", "ab c ", "abc d "}},
       {R"(root ::= ("a" | "b" "c")* "d")", {"d", "abcd", "aad"}, {"bd", "abd"}},
-      {"# comment\nroot ::= greeting # more\n  \"!\"\ngreeting ::=\n \"hi\" |\n \"hello\"\n", {}, {}},
+      {"# comment\nroot ::= greeting # more\n  \"!\"\ngreeting ::=\n \"hi\" |\n \"hello\"\n",
+       {},
+       {}},
       {"# comment\nroot ::= greeting \"!\" # more\n\ngreeting ::=\n \"hi\" |\n \"hello\"\n",
        {"hi!", "hello!"},
        {"hi"}},
@@ -74,17 +76,21 @@ TEST(Gbnf, NamesWhatIsWrong) {
       {"root ::= \"a\"\nroot ::= \"b\"\n", "grammar: 2:1: rule 'root' is defined twice"},
       {"root ::= (\"a\"", "grammar: 1:14: expected ) or more of the group, not the end"},
       {"root ::= \"a\"{2", "grammar: 1:15: expected } after the numbers, not the end"},
-      {"root ::= \"a\"{3,2}", "grammar: 1:18: {3,2}: expected the second number to be at least the first"},
+      {"root ::= \"a\"{3,2}",
+       "grammar: 1:18: {3,2}: expected the second number to be at least the first"},
       {"root ::= \"a\"{9999999}", "grammar: 1:21: a repetition of more than 1000000"},
       {"root ::= \"\\q\"",
-       "grammar: 1:11: unknown escape: expected \\n \\r \\t \\\\ \\\" \\[ \\] \\xHH \\uHHHH or \\UHHHHHHHH"},
+       "grammar: 1:11: unknown escape: expected \\n \\r \\t \\\\ \\\" \\[ \\] \\xHH \\uHHHH or "
+       "\\UHHHHHHHH"},
       {"root ::= \"\\x4\"", "grammar: 1:14: expected 2 hexadecimal digits after \\x"},
       {"root ::= [z-a]", "grammar: 1:14: the class's range ends before it begins"},
       {"root ::= a\na ::= b?  a \"x\"\nb ::= \"b\"",
-       "grammar: rule 'a' can begin with itself (left recursion): expected it to begin with something else"},
+       "grammar: rule 'a' can begin with itself (left recursion): expected it to begin with "
+       "something else"},
       {"root ::= \"a\" root", "grammar: it matches no text"},
       {"root ::= %json {\"type\":\"thing\"}",
-       "grammar: 1:16: %json: schema at /: type: 'thing' is no type: expected string, number, integer, "
+       "grammar: 1:16: %json: schema at /: type: 'thing' is no type: expected string, number, "
+       "integer, "
        "boolean, null, array or object"},
       {"root ::= %json {\"a\"", "grammar: 1:16: the schema after %json does not end"},
       {"root ::= \"a\" }", "grammar: 1:14: expected the end of the line, not '}'"},
@@ -121,10 +127,12 @@ TEST(Gbnf, HostileTextsCostLittle) {
 
 TEST(Regex, Matches) {
   const auto grammar = Grammar::FromRegex("(?:[a-z]+\\d{2,3}|\\w\\.x?)");
-  for (const char* text : {"ab12", "z999", "_.", "A.x"}) EXPECT_TRUE(Accepts(grammar, text)) << text;
-  for (const char* text : {"ab1", "ab1234", "", "A.xx"}) EXPECT_FALSE(Accepts(grammar, text)) << text;
-  for (const std::string pattern : {"(?=a)b", "a\\b", "(a)\\1", "[a", "[a-", "[\\", "(a", "a)", "*a",
-                                    "a{3,2}", "a**", "a{2}{3}", "\\p{L}"}) {
+  for (const char* text : {"ab12", "z999", "_.", "A.x"})
+    EXPECT_TRUE(Accepts(grammar, text)) << text;
+  for (const char* text : {"ab1", "ab1234", "", "A.xx"})
+    EXPECT_FALSE(Accepts(grammar, text)) << text;
+  for (const std::string pattern : {"(?=a)b", "a\\b", "(a)\\1", "[a", "[a-", "[\\", "(a", "a)",
+                                    "*a", "a{3,2}", "a**", "a{2}{3}", "\\p{L}"}) {
     // On the heap without a terminator: ASan sees a read behind the end.
     const std::vector<char> text(pattern.begin(), pattern.end());
     EXPECT_THROW(Grammar::FromRegex({text.data(), text.size()}), Error) << pattern;

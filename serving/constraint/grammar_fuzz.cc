@@ -1,6 +1,6 @@
-// Grammars of arbitrary text, as GBNF and as JSON schemas: they compile or are refused with one line, in
-// bounded time; what the masks allow is accepted, for some tokens. The first input byte chooses the kind, the
-// second seeds the choice of tokens.
+// Grammars of arbitrary text, as GBNF and as JSON schemas: they compile or are refused with one
+// line, in bounded time; what the masks allow is accepted, for some tokens. The first input byte
+// chooses the kind, the second seeds the choice of tokens.
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json.hpp>

@@ -1,5 +1,5 @@
-// Interned: a hash table of indices into an array that its owner keeps; equal values have one index. It is
-// cleared in constant time.
+// Interned: a hash table of indices into an array that its owner keeps; equal values have one
+// index. It is cleared in constant time.
 #pragma once
 
 #include <cstddef>

@@ -19,14 +19,15 @@ constexpr uint64_t kSpinNs = 20'000;
 
 // Adaptive: on a machine whose cores all compute, the one that waits must give way to the other.
 sync::WaitPolicy Waiting() {
-  static const sync::WaitPolicy policy{sync::WaitPolicy::Mode::kAdaptive, sync::SpinIterationsFor(kSpinNs)};
+  static const sync::WaitPolicy policy{sync::WaitPolicy::Mode::kAdaptive,
+                                       sync::SpinIterationsFor(kSpinNs)};
   return policy;
 }
 
 }  // namespace
 
-// One sequence's mask. The mask thread has it from when the compute thread posts a token until it signals
-// `ready`; the compute thread the rest of the time.
+// One sequence's mask. The mask thread has it from when the compute thread posts a token until it
+// signals `ready`; the compute thread the rest of the time.
 struct MaskJob {
   std::shared_ptr<const Grammar> grammar;
   std::vector<std::string> triggers;
@@ -93,7 +94,9 @@ class Automata {
 
 }  // namespace
 
-MaskedSequence::~MaskedSequence() { thread_->Post({std::move(job_), MaskThread::Message::Kind::kClose, 0}); }
+MaskedSequence::~MaskedSequence() {
+  thread_->Post({std::move(job_), MaskThread::Message::Kind::kClose, 0});
+}
 
 void MaskedSequence::Wait() { job_->ready.Wait(job_->asked, Waiting()); }
 std::span<const uint64_t> MaskedSequence::allowed() const {
@@ -114,12 +117,13 @@ void MaskedSequence::Accept(TokenId token) {
   thread_->Post({job_, MaskThread::Message::Kind::kToken, token});
 }
 
-std::shared_ptr<MaskThread> MaskThread::Start(std::shared_ptr<const model::Tokenizer> tokenizer, size_t vocab,
-                                              size_t sequences) {
+std::shared_ptr<MaskThread> MaskThread::Start(std::shared_ptr<const model::Tokenizer> tokenizer,
+                                              size_t vocab, size_t sequences) {
   return std::make_shared<MaskThread>(std::move(tokenizer), vocab, sequences);
 }
 
-MaskThread::MaskThread(std::shared_ptr<const model::Tokenizer> tokenizer, size_t vocab, size_t sequences)
+MaskThread::MaskThread(std::shared_ptr<const model::Tokenizer> tokenizer, size_t vocab,
+                       size_t sequences)
     : tokenizer_(std::move(tokenizer)), vocab_(vocab), ring_(3 * sequences + 64) {
   Waiting();  // measured here, not by the compute thread
   thread_ = std::thread([this] { Run(); });
@@ -143,9 +147,8 @@ std::unique_ptr<MaskedSequence> MaskThread::Open(std::shared_ptr<const Grammar> 
 }
 
 void MaskThread::Post(Message message) {
-  // Each sequence has one message on its way and one to close it; only those of closed ones may fill the
-  // ring.
-  // NOLINTNEXTLINE(bugprone-use-after-move): a full ring leaves the message here
+  // Each sequence has one message on its way and one to close it; only those of closed ones may
+  // fill the ring. NOLINTNEXTLINE(bugprone-use-after-move): a full ring leaves the message here
   while (!ring_.Push(std::move(message))) std::this_thread::yield();
   posted_.Signal(++posted_count_);
 }
@@ -176,8 +179,9 @@ void MaskThread::Run() {
         }
         if (job->constraint) {
           const Automaton::Turn turn(*job->constraint->automaton());
+          // Not accepted: the sampler ignored the mask.
           if (message.kind == Message::Kind::kToken && !job->constraint->Accept(message.token))
-            job->failure = "the grammar does not allow the chosen token";  // the sampler ignored the mask
+            job->failure = "the grammar does not allow the chosen token";
           if (job->failure.empty()) Describe(*job, job->constraint->Mask(job->mask));
         }
       } catch (const std::exception& error) {  // no memory

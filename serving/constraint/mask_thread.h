@@ -1,8 +1,8 @@
-// MaskThread: computes the masks of constrained sequences beside the model's steps. The compute thread opens
-// a MaskedSequence for each, tells it the tokens that it chose, and asks for the mask of the next one a step
-// later. It looks up the masks of states that an earlier text reached (microseconds), leaves all others to
-// this thread, and never waits for a lock. The automata of grammars that were used lately are kept. One per
-// server.
+// MaskThread: computes the masks of constrained sequences beside the model's steps. The compute
+// thread opens a MaskedSequence for each, tells it the tokens that it chose, and asks for the mask
+// of the next one a step later. It looks up the masks of states that an earlier text reached
+// (microseconds), leaves all others to this thread, and never waits for a lock. The automata of
+// grammars that were used lately are kept. One per server.
 #pragma once
 
 #include <atomic>
@@ -33,8 +33,8 @@ class MaskedSequence {
   MaskedSequence(const MaskedSequence&) = delete;
   MaskedSequence& operator=(const MaskedSequence&) = delete;
 
-  // Waits until the mask behind all accepted tokens is there: not at all if the model's step took longer than
-  // the mask. Valid until Accept.
+  // Waits until the mask behind all accepted tokens is there: not at all if the model's step took
+  // longer than the mask. Valid until Accept.
   void Wait();
   // A bit for each token that may be chosen; empty: any token may.
   std::span<const uint64_t> allowed() const;
@@ -56,16 +56,16 @@ class MaskedSequence {
 
 class MaskThread : public std::enable_shared_from_this<MaskThread> {
  public:
-  // The thread begins with making the tokenizer's Vocabulary (some 80 ms for 128,256 tokens). `vocab`: of the
-  // logits. Some `sequences` are open at a time.
+  // The thread begins with making the tokenizer's Vocabulary (some 80 ms for 128,256 tokens).
+  // `vocab`: of the logits. Some `sequences` are open at a time.
   static std::shared_ptr<MaskThread> Start(std::shared_ptr<const model::Tokenizer>, size_t vocab,
                                            size_t sequences);
   MaskThread(std::shared_ptr<const model::Tokenizer>, size_t vocab, size_t sequences);
   ~MaskThread();
 
   // required: the text may not end before a trigger.
-  std::unique_ptr<MaskedSequence> Open(std::shared_ptr<const Grammar>, std::vector<std::string> triggers,
-                                       bool required = false);
+  std::unique_ptr<MaskedSequence> Open(std::shared_ptr<const Grammar>,
+                                       std::vector<std::string> triggers, bool required = false);
 
  private:
   friend class MaskedSequence;

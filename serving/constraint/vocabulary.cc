@@ -7,18 +7,25 @@
 namespace larder::serving::inline constraint {
 namespace {
 
-// How many characters a text has if all are plain in a JSON string and whole; 0: some are not. At most 255.
+// How many characters a text has if all are plain in a JSON string and whole; 0: some are not. At
+// most 255.
 uint8_t PlainCharacters(std::string_view text) {
   size_t count = 0;
   for (size_t i = 0; i < text.size(); ++count) {
-    const auto byte = [&](size_t at) { return at < text.size() ? static_cast<uint8_t>(text[at]) : 0; };
+    const auto byte = [&](size_t at) {
+      return at < text.size() ? static_cast<uint8_t>(text[at]) : 0;
+    };
     const uint8_t lead = byte(i);
     if (lead < 0x80) {
       if (lead < 0x20 || lead == '"' || lead == '\\' || lead == 0x7f) return 0;
       ++i;
       continue;
     }
-    const size_t following = lead < 0xc2 ? 0 : lead < 0xe0 ? 1 : lead < 0xf0 ? 2 : lead < 0xf5 ? 3 : 0;
+    const size_t following = lead < 0xc2   ? 0
+                             : lead < 0xe0 ? 1
+                             : lead < 0xf0 ? 2
+                             : lead < 0xf5 ? 3
+                                           : 0;
     if (following == 0) return 0;
     // Too long forms, surrogates and what is beyond U+10FFFF.
     const uint8_t second = byte(i + 1);
@@ -61,8 +68,8 @@ Vocabulary::Vocabulary(const model::Tokenizer& tokenizer, size_t vocab) : size_(
   plain_of_.assign(kPlainLevels + 1, std::vector<uint64_t>(words()));
   for (const TokenId token : plain) {
     const auto i = static_cast<size_t>(token);
-    for (size_t level = std::min<size_t>(characters_[i], kPlainLevels + 1); level <= kPlainLevels + 1;
-         ++level)
+    for (size_t level = std::min<size_t>(characters_[i], kPlainLevels + 1);
+         level <= kPlainLevels + 1; ++level)
       plain_of_[level - 1][i / 64] |= uint64_t{1} << i % 64;
   }
   Build(std::move(plain), plain_);
@@ -91,7 +98,8 @@ void Vocabulary::Build(std::vector<TokenId> tokens, std::vector<Node>& tree) {
     const std::string_view text = bytes(token);
     size_t same = 0;
     while (same < text.size() && same < before.size() && text[same] == before[same]) ++same;
-    if (same == text.size() && !path.empty() && path.size() == same) {  // the same bytes as the token before
+    // the same bytes as the token before
+    if (same == text.size() && !path.empty() && path.size() == same) {
       TokenId last = tree[path.back()].token;
       while (same_[static_cast<size_t>(last)] >= 0) last = same_[static_cast<size_t>(last)];
       same_[static_cast<size_t>(last)] = token;

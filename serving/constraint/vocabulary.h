@@ -1,8 +1,9 @@
-// Vocabulary: the tokens of a model as trees of their bytes, so that a mask over all tokens is a walk that
-// leaves out what cannot follow. Made once per server; immutable; any thread.
+// Vocabulary: the tokens of a model as trees of their bytes, so that a mask over all tokens is a
+// walk that leaves out what cannot follow. Made once per server; immutable; any thread.
 //
-// Most tokens are plain: characters that a JSON string has unescaped, and nothing else. They have a tree of
-// their own, and sets by how many characters they have: inside a string they are decided without a walk.
+// Most tokens are plain: characters that a JSON string has unescaped, and nothing else. They have a
+// tree of their own, and sets by how many characters they have: inside a string they are decided
+// without a walk.
 #pragma once
 
 #include <cstdint>
@@ -26,19 +27,21 @@ class Vocabulary {
     TokenId token;   // that ends here, -1: none; others of the same bytes: Same()
     uint16_t depth;  // bytes before this one
     uint8_t byte;
-    uint8_t most_plain;  // the most characters of a plain token in the subtree; 255: so many or more
+    uint8_t most_plain;  // the most characters of a plain token in the subtree; 255: so many or
+                         // more
   };
   static constexpr uint32_t kPlainLevels = 32;
 
-  // `vocab`: of the model's logits, at least the tokenizer's; tokens that only the model has are never
-  // allowed.
+  // `vocab`: of the model's logits, at least the tokenizer's; tokens that only the model has are
+  // never allowed.
   Vocabulary(const model::Tokenizer&, size_t vocab);
 
   size_t size() const { return size_; }
   size_t words() const { return (size_ + 63) / 64; }
   std::span<const Node> plain() const { return plain_; }
   std::span<const Node> other() const { return other_; }
-  // A bit for each plain token of at most so many characters, 1 to kPlainLevels; more: all plain tokens.
+  // A bit for each plain token of at most so many characters, 1 to kPlainLevels; more: all plain
+  // tokens.
   std::span<const uint64_t> PlainOfAtMost(uint32_t characters) const;
   size_t longest() const { return longest_; }  // bytes of a token
 

@@ -15,7 +15,8 @@ namespace {
 constexpr size_t kMostGrammars = 64;
 constexpr size_t kMostGrammarBytes = 1u << 20;  // of a text that is kept
 
-// The latest used first. The lock is held for a look-up only: two requests may compile the same text at once.
+// The latest used first. The lock is held for a look-up only: two requests may compile the same
+// text at once.
 class KeptGrammars {
  public:
   template <typename Compile>
@@ -98,7 +99,8 @@ Json SchemaOfFormat(const Json& format, const std::string& name) {
   const Json& named = format["json_schema"];
   if (!named.is_object()) JsonFields::Fail(name + ".json_schema", named, "an object with a schema");
   // OpenAI's may leave it out.
-  return has(named, "schema") ? SchemaIn(named["schema"], name + ".json_schema.schema") : AnyObject();
+  return has(named, "schema") ? SchemaIn(named["schema"], name + ".json_schema.schema")
+                              : AnyObject();
 }
 
 // What `compile` makes of the field; its errors name the field.
@@ -139,10 +141,11 @@ std::shared_ptr<const Grammar> ReadJsonObject(const Json& field, const std::stri
   return field == true ? GrammarOfSchema(AnyObject()) : nullptr;
 }
 
-constexpr Field kFields[] = {{"json_schema", ReadSchema},           {"grammar", ReadGbnfText},
-                             {"guided_json", ReadSchema},           {"guided_regex", ReadRegex},
-                             {"guided_choice", OfChoices},          {"guided_grammar", ReadGbnfText},
-                             {"guided_json_object", ReadJsonObject}};
+constexpr Field kFields[] = {
+    {"json_schema", ReadSchema},           {"grammar", ReadGbnfText},
+    {"guided_json", ReadSchema},           {"guided_regex", ReadRegex},
+    {"guided_choice", OfChoices},          {"guided_grammar", ReadGbnfText},
+    {"guided_json_object", ReadJsonObject}};
 constexpr Field kStructured[] = {{"json", ReadSchema},
                                  {"regex", ReadRegex},
                                  {"choice", OfChoices},
@@ -161,8 +164,8 @@ std::shared_ptr<const Grammar> GrammarOfSchema(const Json& schema) {
 }
 
 bool MayAskForForm(std::string_view request) {
-  for (const char* name : {"schema", "json_object", "\"grammar", "\"guided_", "\"structured_outputs",
-                           "\"tool_choice", "\"strict", "\"format\""}) {
+  for (const char* name : {"schema", "json_object", "\"grammar", "\"guided_",
+                           "\"structured_outputs", "\"tool_choice", "\"strict", "\"format\""}) {
     if (request.find(name) != request.npos) return true;
   }
   return false;
@@ -171,7 +174,8 @@ bool MayAskForForm(std::string_view request) {
 TextForm ReadFormat(const Json& format, const std::string& name) {
   TextForm form;
   form.schema = SchemaOfFormat(format, name);
-  if (!form.schema.is_null()) form.grammar = Named(name, [&] { return GrammarOfSchema(form.schema); });
+  if (!form.schema.is_null())
+    form.grammar = Named(name, [&] { return GrammarOfSchema(form.schema); });
   return form;
 }
 

@@ -1,6 +1,6 @@
-// What a request asks of its text's form, as a Grammar: OpenAI's response_format, llama-server's json_schema
-// and grammar, vLLM's guided_* and structured_outputs. Compiled grammars are kept by their text, so that only
-// the first request with a schema waits for it. Any thread.
+// What a request asks of its text's form, as a Grammar: OpenAI's response_format, llama-server's
+// json_schema and grammar, vLLM's guided_* and structured_outputs. Compiled grammars are kept by
+// their text, so that only the first request with a schema waits for it. Any thread.
 #pragma once
 
 #include <memory>
@@ -17,14 +17,15 @@ struct TextForm {
   Json schema;
   std::shared_ptr<const Grammar> grammar;
 };
-// Throws a Refused that names the field: what is wrong with a schema or grammar, or that two fields ask for
-// one.
+// Throws a Refused that names the field: what is wrong with a schema or grammar, or that two fields
+// ask for one.
 TextForm ReadConstraint(const JsonFields&);
-// OpenAI's response_format, which other dialects have in a field of this name. Throws as ReadConstraint.
+// OpenAI's response_format, which other dialects have in a field of this name. Throws as
+// ReadConstraint.
 TextForm ReadFormat(const Json& format, const std::string& name);
 
-// Whether a request's JSON may ask for a form, by its text alone: compiling one takes longer than the I/O
-// thread may be busy.
+// Whether a request's JSON may ask for a form, by its text alone: compiling one takes longer than
+// the I/O thread may be busy.
 bool MayAskForForm(std::string_view request);
 
 // The grammar that is kept for this text, or a new one.

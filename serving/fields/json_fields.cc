@@ -8,11 +8,12 @@ namespace larder::serving::inline fields {
 namespace {
 
 constexpr size_t kMostDepth = 64;  // nesting of a request's JSON: schemas of tools need some 20
-// Fields of one object: a linear search finds a field, and every field of an object is looked for when it is
-// read. Only logit_bias has more than some 50.
+// Fields of one object: a linear search finds a field, and every field of an object is looked for
+// when it is read. Only logit_bias has more than some 50.
 constexpr size_t kMostFields = 4096;
 
-// The parser's tree of many small arrays is many times larger than the text, so this is checked first.
+// The parser's tree of many small arrays is many times larger than the text, so this is checked
+// first.
 void CheckShape(std::string_view text) {
   std::vector<size_t> fields;  // [depth]: commas so far
   bool in_string = false;
@@ -52,7 +53,8 @@ Json ParseJson(std::string_view text) {
 
 std::string Excerpt(const Json& value) {
   constexpr size_t kMost = 60;
-  if (value.is_array()) return value.empty() ? "an empty array" : fmt::format("an array of {}", value.size());
+  if (value.is_array())
+    return value.empty() ? "an empty array" : fmt::format("an array of {}", value.size());
   if (value.is_object()) return value.empty() ? "an empty object" : "an object";
   std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
   if (text.size() > kMost) text = text.substr(0, kMost) + "...";

@@ -1,6 +1,7 @@
-// JsonFields: reads a client's JSON object field by field. A field that is absent or null keeps its default.
-// A field of the wrong type or out of range throws a Refused (400) that names it. Fields that were never
-// asked for are counted: they are ignored, and a metric says so. No state; any thread.
+// JsonFields: reads a client's JSON object field by field. A field that is absent or null keeps its
+// default. A field of the wrong type or out of range throws a Refused (400) that names it. Fields
+// that were never asked for are counted: they are ignored, and a metric says so. No state; any
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,8 @@ inline bool IsEmptyText(const Json& value) {
 
 class JsonFields {
  public:
-  // `object` must outlive this. `name`: what it is, for messages. Throws Refused if it is not an object.
+  // `object` must outlive this. `name`: what it is, for messages. Throws Refused if it is not an
+  // object.
   explicit JsonFields(const Json& object, std::string_view name = "");
   explicit JsonFields(Json&&, std::string_view = "") = delete;
   explicit JsonFields(const nlohmann::json&, std::string_view = "") = delete;
@@ -42,7 +44,8 @@ class JsonFields {
   // The fields, null ones aside, that were neither asked for nor named in Ignore.
   size_t ignored() const;
 
-  [[noreturn]] static void Fail(const std::string& name, const Json& is, const std::string& expected);
+  [[noreturn]] static void Fail(const std::string& name, const Json& is,
+                                const std::string& expected);
 
  private:
   const Json& object_;
@@ -55,8 +58,8 @@ float ToNumber(const Json& value, const std::string& name);
 // A short printable text of the value, for messages.
 std::string Excerpt(const Json& value);
 
-// Throws Refused (400) if the text is not JSON, not UTF-8, nested deeper than any request, or has an object
-// of more fields than any request.
+// Throws Refused (400) if the text is not JSON, not UTF-8, nested deeper than any request, or has
+// an object of more fields than any request.
 Json ParseJson(std::string_view text);
 
 }  // namespace larder::serving::fields

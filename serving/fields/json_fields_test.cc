@@ -33,7 +33,8 @@ TEST(JsonFieldsTest, FieldsHaveTheirTypesOrTheDefault) {
 TEST(JsonFieldsTest, WrongOnesAreRefusedByName) {
   const Json object = ParseJson(R"({"b":1,"i":"7","part":3.5,"large":11,"n":1e300,"s":[1]})");
   const JsonFields fields(object);
-  for (const auto& [name, read] : std::initializer_list<std::pair<const char*, std::function<void()>>>{
+  for (const auto& [name, read] :
+       std::initializer_list<std::pair<const char*, std::function<void()>>>{
            {"b", [&] { fields.Bool("b", false); }},
            {"i", [&] { fields.Integer("i", 0, 0, 10); }},
            {"part", [&] { fields.Integer("part", 0, 0, 10); }},

@@ -9,18 +9,20 @@ namespace {
 
 // llama-server's letters: "edskypmxt" is its default order.
 constexpr std::pair<char, SamplerStep> kLetters[] = {
-    {'e', SamplerStep::kPenalties}, {'d', SamplerStep::kDry},      {'s', SamplerStep::kTopNSigma},
-    {'k', SamplerStep::kTopK},      {'y', SamplerStep::kTypicalP}, {'p', SamplerStep::kTopP},
-    {'m', SamplerStep::kMinP},      {'x', SamplerStep::kXtc},      {'t', SamplerStep::kTemperature}};
+    {'e', SamplerStep::kPenalties},  {'d', SamplerStep::kDry},
+    {'s', SamplerStep::kTopNSigma},  {'k', SamplerStep::kTopK},
+    {'y', SamplerStep::kTypicalP},   {'p', SamplerStep::kTopP},
+    {'m', SamplerStep::kMinP},       {'x', SamplerStep::kXtc},
+    {'t', SamplerStep::kTemperature}};
 
-// Samplers of llama.cpp, now or once, that are off unless other fields turn them on. Clients name them
-// anyway.
+// Samplers of llama.cpp, now or once, that are off unless other fields turn them on. Clients name
+// them anyway.
 constexpr std::string_view kNotHere[] = {"tfs_z", "infill", "adaptive_p"};
 
 // An array of names, or a text of letters.
 std::vector<SamplerStep> ReadOrder(const Json& field) {
-  const std::string expected = fmt::format("an array of at most {} of these names: {}", kMostSamplers,
-                                           FormatSamplers(DefaultSamplers()));
+  const std::string expected = fmt::format("an array of at most {} of these names: {}",
+                                           kMostSamplers, FormatSamplers(DefaultSamplers()));
   std::vector<SamplerStep> order;
   if (field.is_string()) {
     for (const char letter : field.get_ref<const std::string&>()) {
@@ -30,7 +32,8 @@ std::vector<SamplerStep> ReadOrder(const Json& field) {
     }
     return order;
   }
-  if (!field.is_array() || field.size() > kMostSamplers) JsonFields::Fail("samplers", field, expected);
+  if (!field.is_array() || field.size() > kMostSamplers)
+    JsonFields::Fail("samplers", field, expected);
   for (const Json& one : field) {
     if (!one.is_string()) JsonFields::Fail("samplers", one, expected);
     const auto& name = one.get_ref<const std::string&>();
@@ -38,7 +41,8 @@ std::vector<SamplerStep> ReadOrder(const Json& field) {
     try {
       const SamplerStep step = SamplerByName(name);
       // Clients that send all names of all servers name a sampler twice.
-      if (name == SamplerName(step) || std::ranges::find(order, step) == order.end()) order.push_back(step);
+      if (name == SamplerName(step) || std::ranges::find(order, step) == order.end())
+        order.push_back(step);
     } catch (const Error&) {
       JsonFields::Fail("samplers", one, expected);
     }
@@ -72,7 +76,8 @@ void ReadSamplers(const JsonFields& fields, SamplingParams& p) {
   p.top_n_sigma = fields.Number("top_n_sigma", p.top_n_sigma);
   p.xtc_probability = fields.Number("xtc_probability", p.xtc_probability);
   p.xtc_threshold = fields.Number("xtc_threshold", p.xtc_threshold);
-  p.min_keep = static_cast<size_t>(fields.Integer("min_keep", static_cast<int64_t>(p.min_keep), 0, kMostInt));
+  p.min_keep = static_cast<size_t>(
+      fields.Integer("min_keep", static_cast<int64_t>(p.min_keep), 0, kMostInt));
   p.dry_multiplier = fields.Number("dry_multiplier", p.dry_multiplier);
   p.dry_base = fields.Number("dry_base", p.dry_base);
   p.dry_allowed_length = whole("dry_allowed_length", p.dry_allowed_length, 0);

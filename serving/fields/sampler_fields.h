@@ -1,5 +1,5 @@
-// The fields of a request for the samplers that are off by default, under llama-server's names. No state; any
-// thread.
+// The fields of a request for the samplers that are off by default, under llama-server's names. No
+// state; any thread.
 #pragma once
 
 #include "serving/fields/json_fields.h"

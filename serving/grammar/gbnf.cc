@@ -17,7 +17,8 @@ constexpr size_t kMostGroups = 100;  // nested
 constexpr uint32_t kMostRepeats = 1'000'000;
 
 bool IsNameChar(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+         c == '_';
 }
 
 int HexValue(char c) {
@@ -188,7 +189,8 @@ class GbnfReader {
           SkipSpace(nested > 0);
         }
         if (!Take('}')) Fail("expected }} after the numbers, not {}", Here());
-        if (most < least) Fail("{{{},{}}}: expected the second number to be at least the first", least, most);
+        if (most < least)
+          Fail("{{{},{}}}: expected the second number to be at least the first", least, most);
         expr = syntax_.Repeat(expr, least, most);
       } else {
         return expr;
@@ -208,7 +210,8 @@ class GbnfReader {
     return value;
   }
 
-  // One character of a literal or class. `raw_byte`: \xHH of a literal from 80 on is a byte, not a character.
+  // One character of a literal or class. `raw_byte`: \xHH of a literal from 80 on is a byte, not a
+  // character.
   uint32_t ReadChar(bool& raw_byte) {
     raw_byte = false;
     if (at_ >= text_.size()) Fail("the text ends in a literal or class");
@@ -266,7 +269,8 @@ class GbnfReader {
       value = value << 6 | (byte & 0x3f);
     }
     constexpr uint32_t kLeast[] = {0, 0x80, 0x800, 0x10000};
-    if (!valid || value < kLeast[following] || value > kLastCodePoint || (value >= 0xd800 && value <= 0xdfff))
+    if (!valid || value < kLeast[following] || value > kLastCodePoint ||
+        (value >= 0xd800 && value <= 0xdfff))
       Fail("the text is not UTF-8");
     at_ += static_cast<size_t>(following) + 1;
     return value;

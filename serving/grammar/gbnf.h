@@ -1,7 +1,8 @@
-// GBNF, llama.cpp's notation of grammars, with one addition: the atom %json {...} matches a JSON text of that
-// schema. Lines of `name ::= expression`, where an expression has literals "..." with \n \r \t \\ \" \[ \]
-// \xHH \uHHHH \UHHHHHHHH, classes [a-z] and [^a-z], . for any character, names of rules, (groups), | and the
-// repetitions * + ? {m} {m,} {m,n}; # begins a comment. The text is a client's: anything may be in it.
+// GBNF, llama.cpp's notation of grammars, with one addition: the atom %json {...} matches a JSON
+// text of that schema. Lines of `name ::= expression`, where an expression has literals "..." with
+// \n \r \t \\ \" \[ \] \xHH \uHHHH \UHHHHHHHH, classes [a-z] and [^a-z], . for any character, names
+// of rules, (groups), | and the repetitions * + ? {m} {m,} {m,n}; # begins a comment. The text is a
+// client's: anything may be in it.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Grammar: what a generated text must match, compiled. Immutable; any thread may use it, and all requests
-// with the same text share one.
+// Grammar: what a generated text must match, compiled. Immutable; any thread may use it, and all
+// requests with the same text share one.
 #pragma once
 
 #include <memory>

@@ -10,7 +10,8 @@ namespace larder::serving::inline grammar {
 namespace {
 
 constexpr size_t kMostDigits = 16;   // of a number without a bound: doubles have no more
-constexpr size_t kMostFraction = 6;  // beside a bound: few, so that a double does not round it over the bound
+constexpr size_t kMostFraction = 6;  // beside a bound: few, so that a double does not round it over
+                                     // the bound
 constexpr size_t kMostBoundDigits = 40;  // before the point, and after it
 
 ExprId Digits(Syntax& syntax, char first, char last) {
@@ -18,7 +19,8 @@ ExprId Digits(Syntax& syntax, char first, char last) {
   return syntax.Class({{static_cast<uint32_t>(first), static_cast<uint32_t>(last)}});
 }
 ExprId AnyDigits(Syntax& syntax, size_t least, size_t most) {
-  return syntax.Repeat(Digits(syntax, '0', '9'), static_cast<uint32_t>(least), static_cast<uint32_t>(most));
+  return syntax.Repeat(Digits(syntax, '0', '9'), static_cast<uint32_t>(least),
+                       static_cast<uint32_t>(most));
 }
 char Up(char digit) { return static_cast<char>(digit + 1); }
 char Down(char digit) { return static_cast<char>(digit - 1); }
@@ -30,17 +32,19 @@ ExprId SameLength(Syntax& syntax, const std::string& low, const std::string& hig
   while (same < n && low[same] == high[same]) ++same;
   const ExprId prefix = syntax.Text(low.substr(0, same));
   if (same == n) return prefix;
-  // The digit at `same` differs: in between anything follows; at the ends one bound goes on to hold.
+  // The digit at `same` differs: in between anything follows; at the ends one bound goes on to
+  // hold.
   std::vector<ExprId> ways;
   const size_t rest = n - same - 1;
-  ways.push_back(
-      syntax.Sequence({Digits(syntax, Up(low[same]), Down(high[same])), AnyDigits(syntax, rest, rest)}));
+  ways.push_back(syntax.Sequence(
+      {Digits(syntax, Up(low[same]), Down(high[same])), AnyDigits(syntax, rest, rest)}));
   for (size_t i = same + 1; i < n; ++i) {  // equal to low up to i, then more
-    ways.push_back(syntax.Sequence({syntax.Text(low.substr(same, i - same)), Digits(syntax, Up(low[i]), '9'),
-                                    AnyDigits(syntax, n - i - 1, n - i - 1)}));
     ways.push_back(
-        syntax.Sequence({syntax.Text(high.substr(same, i - same)), Digits(syntax, '0', Down(high[i])),
+        syntax.Sequence({syntax.Text(low.substr(same, i - same)), Digits(syntax, Up(low[i]), '9'),
                          AnyDigits(syntax, n - i - 1, n - i - 1)}));
+    ways.push_back(syntax.Sequence({syntax.Text(high.substr(same, i - same)),
+                                    Digits(syntax, '0', Down(high[i])),
+                                    AnyDigits(syntax, n - i - 1, n - i - 1)}));
   }
   ways.push_back(syntax.Text(low.substr(same)));
   ways.push_back(syntax.Text(high.substr(same)));
@@ -119,8 +123,8 @@ Magnitudes Negative(const NumberBounds& bounds) {
     if (value) value->negative = !value->negative;
     return value;
   };
-  Magnitudes of =
-      NotNegative({flipped(bounds.most), flipped(bounds.least), bounds.most_excluded, bounds.least_excluded});
+  Magnitudes of = NotNegative(
+      {flipped(bounds.most), flipped(bounds.least), bounds.most_excluded, bounds.least_excluded});
   if (of.least.whole == "0" && of.least.fraction.empty()) of.least_excluded = true;  // no -0
   return of;
 }
@@ -142,19 +146,22 @@ ExprId Wholes(Syntax& syntax, const Magnitudes& of) {
   return Naturals(syntax, low, high);
 }
 
-// "." and digits so that 0.DIGITS is at least (or more than) 0.bound; the empty text too where 0 is.
+// "." and digits so that 0.DIGITS is at least (or more than) 0.bound; the empty text too where 0
+// is.
 ExprId FractionFrom(Syntax& syntax, const std::string& bound, bool excluded) {
   const ExprId any =
       syntax.Optional(syntax.Sequence({syntax.Text("."), AnyDigits(syntax, 1, kMostFraction)}));
   if (bound.empty() && !excluded) return any;
   std::vector<ExprId> ways;
   for (size_t i = 0; i < bound.size(); ++i) {
-    ways.push_back(syntax.Sequence({syntax.Text(bound.substr(0, i)), Digits(syntax, Up(bound[i]), '9'),
-                                    AnyDigits(syntax, 0, kMostFraction)}));
+    ways.push_back(
+        syntax.Sequence({syntax.Text(bound.substr(0, i)), Digits(syntax, Up(bound[i]), '9'),
+                         AnyDigits(syntax, 0, kMostFraction)}));
   }
   if (excluded) {  // equal so far, then zeros and another digit
-    ways.push_back(syntax.Sequence({syntax.Text(bound), syntax.Repeat(syntax.Text("0"), 0, kMostFraction - 1),
-                                    Digits(syntax, '1', '9'), AnyDigits(syntax, 0, kMostFraction - 1)}));
+    ways.push_back(
+        syntax.Sequence({syntax.Text(bound), syntax.Repeat(syntax.Text("0"), 0, kMostFraction - 1),
+                         Digits(syntax, '1', '9'), AnyDigits(syntax, 0, kMostFraction - 1)}));
   } else {
     ways.push_back(syntax.Sequence({syntax.Text(bound), AnyDigits(syntax, 0, kMostFraction)}));
   }
@@ -166,13 +173,16 @@ ExprId FractionUpTo(Syntax& syntax, const std::string& bound, bool excluded) {
   const ExprId zeros = syntax.Repeat(syntax.Text("0"), 0, kMostFraction);
   std::vector<ExprId> ways;
   for (size_t i = 0; i < bound.size(); ++i) {
-    ways.push_back(syntax.Sequence({syntax.Text(bound.substr(0, i)), Digits(syntax, '0', Down(bound[i])),
-                                    AnyDigits(syntax, 0, kMostFraction)}));
-    if (i > 0) ways.push_back(syntax.Text(bound.substr(0, i)));  // it goes on with zeros, which are less
+    ways.push_back(
+        syntax.Sequence({syntax.Text(bound.substr(0, i)), Digits(syntax, '0', Down(bound[i])),
+                         AnyDigits(syntax, 0, kMostFraction)}));
+    if (i > 0)
+      ways.push_back(syntax.Text(bound.substr(0, i)));  // it goes on with zeros, which are less
   }
   if (!excluded)
     ways.push_back(syntax.Sequence(
-        {syntax.Text(bound), bound.empty() ? syntax.Repeat(syntax.Text("0"), 1, kMostFraction) : zeros}));
+        {syntax.Text(bound),
+         bound.empty() ? syntax.Repeat(syntax.Text("0"), 1, kMostFraction) : zeros}));
   const ExprId with_point = syntax.Sequence({syntax.Text("."), syntax.Choice(ways)});
   if (bound.empty() && excluded) return syntax.Never();
   return syntax.Optional(with_point);
@@ -209,13 +219,14 @@ ExprId Reals(Syntax& syntax, const Magnitudes& of) {
       return syntax.Text(low.whole);
     }
     if (!has_point) ways.push_back(syntax.Text(low.whole));
-    ways.push_back(syntax.Sequence({syntax.Text(low.whole), FractionBetween(syntax, low, of.least_excluded,
-                                                                            *of.most, of.most_excluded)}));
+    ways.push_back(
+        syntax.Sequence({syntax.Text(low.whole), FractionBetween(syntax, low, of.least_excluded,
+                                                                 *of.most, of.most_excluded)}));
     return syntax.Choice(ways);
   }
   if (of.most && Less(of.most->whole, low.whole)) return syntax.Never();
-  ways.push_back(
-      syntax.Sequence({syntax.Text(low.whole), FractionFrom(syntax, low.fraction, of.least_excluded)}));
+  ways.push_back(syntax.Sequence(
+      {syntax.Text(low.whole), FractionFrom(syntax, low.fraction, of.least_excluded)}));
   const std::string above = PlusOne(low.whole);
   if (of.most) {
     ways.push_back(syntax.Sequence({Naturals(syntax, above, MinusOne(of.most->whole)), any}));
@@ -234,8 +245,9 @@ ExprId Signed(Syntax& syntax, ExprId not_negative, ExprId negative) {
 ExprId PlainWhole(Syntax& syntax) {
   return syntax.Sequence(
       {syntax.Optional(syntax.Text("-")),
-       syntax.Choice({syntax.Text("0"),
-                      syntax.Sequence({Digits(syntax, '1', '9'), AnyDigits(syntax, 0, kMostDigits - 1)})})});
+       syntax.Choice(
+           {syntax.Text("0"),
+            syntax.Sequence({Digits(syntax, '1', '9'), AnyDigits(syntax, 0, kMostDigits - 1)})})});
 }
 
 }  // namespace
@@ -283,10 +295,11 @@ ExprId AddNumber(Syntax& syntax, const NumberBounds& bounds) {
     return Signed(syntax, Reals(syntax, NotNegative(bounds)), Reals(syntax, Negative(bounds)));
   const ExprId fraction = syntax.Sequence({syntax.Text("."), AnyDigits(syntax, 1, kMostDigits)});
   // Two digits: no double overflows.
-  const ExprId exponent =
-      syntax.Sequence({syntax.Class({{'E', 'E'}, {'e', 'e'}}),
-                       syntax.Optional(syntax.Class({{'+', '+'}, {'-', '-'}})), AnyDigits(syntax, 1, 2)});
-  return syntax.Sequence({PlainWhole(syntax), syntax.Optional(fraction), syntax.Optional(exponent)});
+  const ExprId exponent = syntax.Sequence({syntax.Class({{'E', 'E'}, {'e', 'e'}}),
+                                           syntax.Optional(syntax.Class({{'+', '+'}, {'-', '-'}})),
+                                           AnyDigits(syntax, 1, 2)});
+  return syntax.Sequence(
+      {PlainWhole(syntax), syntax.Optional(fraction), syntax.Optional(exponent)});
 }
 
 }  // namespace larder::serving::grammar

@@ -19,7 +19,8 @@ struct NumberBounds {
   bool least_excluded = false, most_excluded = false;
 };
 
-// Parses what nlohmann::json writes, "-12.5e3". Throws Error if it has more digits than are supported.
+// Parses what nlohmann::json writes, "-12.5e3". Throws Error if it has more digits than are
+// supported.
 Decimal ParseDecimal(const std::string& text);
 
 // Whole numbers within the bounds, without exponent, of at most 16 digits where there is no bound.

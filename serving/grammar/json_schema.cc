@@ -1,4 +1,5 @@
-// One class in over 600 lines: every keyword's reader reads the schemas in it, and makes rules of one Syntax.
+// One class in over 600 lines: every keyword's reader reads the schemas in it, and makes rules of
+// one Syntax.
 #include "serving/grammar/json_schema.h"
 
 #include <algorithm>
@@ -46,7 +47,8 @@ class SchemaReader {
 
   ExprId Run() { return Value(root_, "", 0); }
 
-  // Throws Error with the innermost schema that no text matches, if that is why none matches the whole.
+  // Throws Error with the innermost schema that no text matches, if that is why none matches the
+  // whole.
   void WantText() const {
     const std::vector<bool> productive = FindProductive(syntax_);
     const auto never = [&](const Read& read) { return !productive[read.expr]; };
@@ -78,7 +80,8 @@ class SchemaReader {
   // Nothing, a space, or a new line with its indent: no model can go on with it for ever.
   ExprId Space() {
     return Shared(space_, "space", [&] {
-      const ExprId indent = syntax_.Repeat(syntax_.Class({{'\t', '\t'}, {' ', ' '}}), 0, kMostWhiteSpace);
+      const ExprId indent =
+          syntax_.Repeat(syntax_.Class({{'\t', '\t'}, {' ', ' '}}), 0, kMostWhiteSpace);
       return syntax_.Optional(syntax_.Choice({Text(" "), syntax_.Sequence({Text("\n"), indent})}));
     });
   }
@@ -95,8 +98,8 @@ class SchemaReader {
   }
   ExprId AnyValue() {
     return Shared(value_, "value", [&] {
-      return syntax_.Choice(
-          {AnyObject(), AnyArray(), AnyString(), AnyNumber(), Text("true"), Text("false"), Text("null")});
+      return syntax_.Choice({AnyObject(), AnyArray(), AnyString(), AnyNumber(), Text("true"),
+                             Text("false"), Text("null")});
     });
   }
   ExprId AnyObject() {
@@ -106,7 +109,8 @@ class SchemaReader {
     });
   }
   ExprId AnyArray() {
-    return Shared(array_, "array", [&] { return Braces("[", ListOf(AnyValue(), 0, kUnbounded), "]"); });
+    return Shared(array_, "array",
+                  [&] { return Braces("[", ListOf(AnyValue(), 0, kUnbounded), "]"); });
   }
   ExprId Braces(const char* open, ExprId inside, const char* close) {
     return syntax_.Sequence({Text(open), Space(), inside, Text(close)});
@@ -125,8 +129,9 @@ class SchemaReader {
   const Json& Resolve(const std::string& ref, const std::string& path) const {
     if (ref == "#") return root_;
     if (ref.rfind("#/", 0) != 0)
-      FailAt(path, fmt::format("$ref: '{}' is not supported: expected # or #/..., a place in this schema",
-                               ref.substr(0, 80)));
+      FailAt(path,
+             fmt::format("$ref: '{}' is not supported: expected # or #/..., a place in this schema",
+                         ref.substr(0, 80)));
     const Json* at = &root_;
     for (size_t begin = 2; begin <= ref.size();) {
       const size_t end = std::min(ref.find('/', begin), ref.size());
@@ -197,14 +202,17 @@ class SchemaReader {
   }
 
   ExprId ReadValue(const Json& schema, const std::string& path, size_t depth) {
-    if (depth > kMostSchemaDepth) FailAt(path, fmt::format("nested more than {} deep", kMostSchemaDepth));
-    if (++values_ > kMostValues) FailAt(path, fmt::format("the schema has more than {} parts", kMostValues));
+    if (depth > kMostSchemaDepth)
+      FailAt(path, fmt::format("nested more than {} deep", kMostSchemaDepth));
+    if (++values_ > kMostValues)
+      FailAt(path, fmt::format("the schema has more than {} parts", kMostValues));
     if (schema.is_boolean()) return schema.get<bool>() ? AnyValue() : syntax_.Never();
     if (!schema.is_object()) FailAt(path, "expected an object, true or false");
     Check(schema, path);
     if (const auto ref = schema.find("$ref"); ref != schema.end())
       return Reference(schema, *ref, path, depth);
-    if (const auto all = schema.find("allOf"); all != schema.end()) return AllOf(schema, *all, path, depth);
+    if (const auto all = schema.find("allOf"); all != schema.end())
+      return AllOf(schema, *all, path, depth);
     for (const char* keyword : {"anyOf", "oneOf"}) {
       if (const auto any = schema.find(keyword); any != schema.end())
         return AnyOf(schema, keyword, *any, path, depth);
@@ -215,7 +223,8 @@ class SchemaReader {
       return Constants(schema, *list, path);
     }
     std::vector<ExprId> ways;
-    for (const std::string& type : TypesOf(schema, path)) ways.push_back(OfType(type, schema, path, depth));
+    for (const std::string& type : TypesOf(schema, path))
+      ways.push_back(OfType(type, schema, path, depth));
     return ways.size() == 1 ? ways[0] : Named("types", syntax_.Choice(ways));
   }
 
@@ -231,12 +240,14 @@ class SchemaReader {
     }
   }
 
-  static std::string Under(const std::string& path, const std::string& key) { return path + "/" + key; }
+  static std::string Under(const std::string& path, const std::string& key) {
+    return path + "/" + key;
+  }
 
   ExprId Reference(const Json& schema, const Json& ref, const std::string& path, size_t depth) {
-    const bool alone = std::all_of(schema.items().begin(), schema.items().end(), [](const auto& item) {
-      return item.key() == "$ref" || IsAnnotation(item.key());
-    });
+    const bool alone = std::all_of(
+        schema.items().begin(), schema.items().end(),
+        [](const auto& item) { return item.key() == "$ref" || IsAnnotation(item.key()); });
     if (!alone) return Value(Dereferenced(schema, path), path, depth + 1);
     const std::string name = RefOf(ref, path);
     const auto [place, is_new] = references_.try_emplace(name);
@@ -263,7 +274,8 @@ class SchemaReader {
   }
 
   // oneOf too: whether two ways hold at once can't be told by a grammar.
-  ExprId AnyOf(Json rest, const char* keyword, const Json& any, const std::string& path, size_t depth) {
+  ExprId AnyOf(Json rest, const char* keyword, const Json& any, const std::string& path,
+               size_t depth) {
     if (!any.is_array() || any.empty())
       FailAt(path, fmt::format("{}: expected an array of schemas", keyword));
     rest.erase(keyword);
@@ -272,8 +284,9 @@ class SchemaReader {
     std::vector<ExprId> ways;
     for (size_t i = 0; i < any.size(); ++i) {
       const std::string under = Under(Under(path, keyword), std::to_string(i));
-      ways.push_back(alone ? Value(any[i], under, depth + 1)
-                           : Value(MergeSchemas(rest, Dereferenced(any[i], under), under), under, depth + 1));
+      ways.push_back(
+          alone ? Value(any[i], under, depth + 1)
+                : Value(MergeSchemas(rest, Dereferenced(any[i], under), under), under, depth + 1));
     }
     return Named("any-of", syntax_.Choice(ways));
   }
@@ -287,12 +300,13 @@ class SchemaReader {
                            [&](auto* keyword) { return schema.contains(keyword); });
       };
       // What it says about one type only, it is taken to mean.
-      if (has({"properties", "required", "additionalProperties", "patternProperties", "minProperties",
-               "maxProperties"}))
+      if (has({"properties", "required", "additionalProperties", "patternProperties",
+               "minProperties", "maxProperties"}))
         types.push_back("object");
       if (has({"items", "prefixItems", "minItems", "maxItems"})) types.push_back("array");
       if (has({"pattern", "minLength", "maxLength", "format"})) types.push_back("string");
-      if (has({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})) types.push_back("number");
+      if (has({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}))
+        types.push_back("number");
       if (types.empty()) types.push_back("any");
     } else {
       for (const Json& one : type->is_array() ? *type : Json::array({*type})) {
@@ -308,7 +322,8 @@ class SchemaReader {
     return types;
   }
 
-  ExprId OfType(const std::string& type, const Json& schema, const std::string& path, size_t depth) {
+  ExprId OfType(const std::string& type, const Json& schema, const std::string& path,
+                size_t depth) {
     if (type == "any") return AnyValue();
     if (type == "null") return Text("null");
     if (type == "boolean") return syntax_.Choice({Text("true"), Text("false")});
@@ -320,18 +335,19 @@ class SchemaReader {
     if (type == "integer" || type == "number") {
       const NumberBounds bounds = Bounds(schema, path);
       if (!bounds.least && !bounds.most) return type == "integer" ? AnyInteger() : AnyNumber();
-      return Named("number", type == "integer" ? AddInteger(syntax_, bounds) : AddNumber(syntax_, bounds));
+      return Named("number",
+                   type == "integer" ? AddInteger(syntax_, bounds) : AddNumber(syntax_, bounds));
     }
     if (type == "array" || type == "object") {
       ++braces_;
-      const ExprId expr = type == "array" ? Array(schema, path, depth) : Object(schema, path, depth);
+      const ExprId expr =
+          type == "array" ? Array(schema, path, depth) : Object(schema, path, depth);
       --braces_;
       return expr;
     }
-    FailAt(
-        path,
-        fmt::format("type: '{}' is no type: expected string, number, integer, boolean, null, array or object",
-                    type.substr(0, 80)));
+    FailAt(path, fmt::format("type: '{}' is no type: expected string, number, integer, boolean, "
+                             "null, array or object",
+                             type.substr(0, 80)));
   }
 
   static NumberBounds Bounds(const Json& schema, const std::string& path) {
@@ -354,8 +370,10 @@ class SchemaReader {
     // Draft 4: a flag beside the bound.
     bounds.least_excluded = schema.value("exclusiveMinimum", Json()) == true;
     bounds.most_excluded = schema.value("exclusiveMaximum", Json()) == true;
-    if (above != nullptr && (low == nullptr || *above >= *low)) low = above, bounds.least_excluded = true;
-    if (below != nullptr && (high == nullptr || *below <= *high)) high = below, bounds.most_excluded = true;
+    if (above != nullptr && (low == nullptr || *above >= *low))
+      low = above, bounds.least_excluded = true;
+    if (below != nullptr && (high == nullptr || *below <= *high))
+      high = below, bounds.most_excluded = true;
     if (low != nullptr) bounds.least = decimal(*low);
     if (high != nullptr) bounds.most = decimal(*high);
     return bounds;
@@ -394,10 +412,11 @@ class SchemaReader {
     };
     std::vector<ExprId> ways;
     for (const Json& value : values) {
-      bool valid = std::any_of(types.begin(), types.end(), [&](auto& type) { return HasType(value, type); });
+      bool valid =
+          std::any_of(types.begin(), types.end(), [&](auto& type) { return HasType(value, type); });
       if (schema.contains("enum") && schema.contains("const"))
-        valid =
-            valid && std::find(schema["enum"].begin(), schema["enum"].end(), value) != schema["enum"].end();
+        valid = valid && std::find(schema["enum"].begin(), schema["enum"].end(), value) !=
+                             schema["enum"].end();
       if (value.is_number()) {
         valid = valid && keeps(value, "minimum", [](auto& a, auto& b) { return a >= b; }) &&
                 keeps(value, "maximum", [](auto& a, auto& b) { return a <= b; }) &&
@@ -433,34 +452,39 @@ class SchemaReader {
       if (!tuple->is_array()) FailAt(path, "prefixItems: expected an array");
       const std::string under = Under(path, old_tuple ? "items" : "prefixItems");
       for (size_t i = 0; i < tuple->size(); ++i)
-        prefix.push_back(
-            Named("item", ItemValue(i < least, (*tuple)[i], Under(under, std::to_string(i)), depth + 1)));
+        prefix.push_back(Named(
+            "item", ItemValue(i < least, (*tuple)[i], Under(under, std::to_string(i)), depth + 1)));
     }
     const char* rest_keyword = old_tuple ? "additionalItems" : "items";
     const auto rest = schema.find(rest_keyword);
-    if (prefix.empty() && rest == schema.end() && least == 0 && most == kUnbounded) return AnyArray();
-    const ExprId item =
-        rest == schema.end()
-            ? AnyValue()
-            : Named("item", ItemValue(prefix.size() < least, *rest, Under(path, rest_keyword), depth + 1));
+    if (prefix.empty() && rest == schema.end() && least == 0 && most == kUnbounded)
+      return AnyArray();
+    const ExprId item = rest == schema.end()
+                            ? AnyValue()
+                            : Named("item", ItemValue(prefix.size() < least, *rest,
+                                                      Under(path, rest_keyword), depth + 1));
     const bool never = rest != schema.end() && *rest == false;
     if (prefix.empty()) {
       const ExprId list =
           never ? (least == 0 ? syntax_.Empty() : syntax_.Never()) : ListOf(item, least, most);
       return Named("array", Braces("[", list, "]"));
     }
-    // From the end: the items behind the prefix, then each item of it, which may be left out from `least` on.
+    // From the end: the items behind the prefix, then each item of it, which may be left out from
+    // `least` on.
     const auto fixed = static_cast<uint32_t>(prefix.size());
     const uint32_t more_least = least > fixed ? least - fixed : 0;
-    const uint32_t more_most = never || most <= fixed ? 0 : most == kUnbounded ? kUnbounded : most - fixed;
+    const uint32_t more_most = never || most <= fixed ? 0
+                               : most == kUnbounded   ? kUnbounded
+                                                      : most - fixed;
     ExprId tail = syntax_.Never();
     if (more_least <= more_most)
       tail = syntax_.Repeat(syntax_.Sequence({Comma(), item}), more_least, more_most);
     tail = Named("items", tail);
     for (uint32_t i = fixed; i-- > 0;) {
-      ExprId here = i >= most ? syntax_.Never()
-                              : syntax_.Sequence({i > 0 ? Comma() : syntax_.Empty(), prefix[i],
-                                                  i > 0 ? tail : syntax_.Sequence({tail, Space()})});
+      ExprId here = i >= most
+                        ? syntax_.Never()
+                        : syntax_.Sequence({i > 0 ? Comma() : syntax_.Empty(), prefix[i],
+                                            i > 0 ? tail : syntax_.Sequence({tail, Space()})});
       if (i >= least) here = syntax_.Optional(here);
       tail = Named("items", here);
     }
@@ -475,7 +499,9 @@ class SchemaReader {
     bool required;
   };
 
-  ExprId Member(ExprId key, ExprId value) { return Named("member", syntax_.Sequence({key, Colon(), value})); }
+  ExprId Member(ExprId key, ExprId value) {
+    return Named("member", syntax_.Sequence({key, Colon(), value}));
+  }
   ExprId Key(const std::string& name) {
     return syntax_.Text(Json(name).dump(-1, ' ', false, Json::error_handler_t::replace));
   }
@@ -490,10 +516,11 @@ class SchemaReader {
     if (properties.empty() && !schema.contains("additionalProperties") &&
         !schema.contains("patternProperties"))
       return AnyObject();
-    // From the end: what follows the properties from i on, if nothing was written yet, and if something was.
+    // From the end: what follows the properties from i on, if nothing was written yet, and if
+    // something was.
     ExprId first = other == syntax_.Never() ? syntax_.Empty() : ListOf(other, 0, kUnbounded);
-    ExprId later =
-        syntax_.Sequence({syntax_.Repeat(syntax_.Sequence({Comma(), other}), 0, kUnbounded), Space()});
+    ExprId later = syntax_.Sequence(
+        {syntax_.Repeat(syntax_.Sequence({Comma(), other}), 0, kUnbounded), Space()});
     for (size_t i = properties.size(); i-- > 0;) {
       const Property& property = properties[i];
       later = Named("later", later);
@@ -520,7 +547,8 @@ class SchemaReader {
       if (!listed->is_object()) FailAt(path, "properties: expected an object");
       for (const auto& [name, value] : listed->items()) {
         const bool needed = std::binary_search(required.begin(), required.end(), name);
-        const ExprId expr = ItemValue(needed, value, Under(Under(path, "properties"), name), depth + 1);
+        const ExprId expr =
+            ItemValue(needed, value, Under(Under(path, "properties"), name), depth + 1);
         if (expr == syntax_.Never() && !needed) continue;
         properties.push_back({name, Member(Key(name), expr), needed});
       }
@@ -538,8 +566,8 @@ class SchemaReader {
   }
 
   // A member that `properties` does not list; Never: there is none.
-  ExprId OtherMember(const Json& schema, const std::vector<std::string>& names, const std::string& path,
-                     size_t depth) {
+  ExprId OtherMember(const Json& schema, const std::vector<std::string>& names,
+                     const std::string& path, size_t depth) {
     const auto patterns = schema.find("patternProperties");
     const auto additional = schema.find("additionalProperties");
     if (patterns != schema.end() && !patterns->empty()) {
@@ -547,15 +575,19 @@ class SchemaReader {
       if (!patterns->is_object() || patterns->size() > 1 || !names.empty() || !closed)
         FailAt(path, "patternProperties is supported alone only, with one pattern");
       const auto only = patterns->begin();
-      const ExprId key = AddString(syntax_, Json{{"pattern", only.key()}}, Under(path, "patternProperties"));
-      return Member(
-          key, OptionalValue(only.value(), Under(Under(path, "patternProperties"), only.key()), depth + 1));
+      const ExprId key =
+          AddString(syntax_, Json{{"pattern", only.key()}}, Under(path, "patternProperties"));
+      return Member(key,
+                    OptionalValue(only.value(), Under(Under(path, "patternProperties"), only.key()),
+                                  depth + 1));
     }
-    // Where properties are listed and nothing is said of others, a model had better not make them up.
+    // Where properties are listed and nothing is said of others, a model had better not make them
+    // up.
     if (additional == schema.end() || *additional == false) return syntax_.Never();
     std::vector<std::string> all = names;
     if (const auto listed = schema.find("properties"); listed != schema.end()) {
-      for (const auto& item : listed->items()) all.push_back(item.key());  // those that are false too
+      for (const auto& item : listed->items())
+        all.push_back(item.key());  // those that are false too
     }
     const ExprId value = OptionalValue(*additional, Under(path, "additionalProperties"), depth + 1);
     return value == syntax_.Never() ? value : Member(AddOtherKey(syntax_, all), value);
@@ -565,9 +597,10 @@ class SchemaReader {
                    const std::string& path) {
     const uint32_t least = ReadCount(schema, "minProperties", 0, path);
     const uint32_t most = ReadCount(schema, "maxProperties", kUnbounded, path);
-    const auto required = static_cast<size_t>(
-        std::count_if(properties.begin(), properties.end(), [](const Property& p) { return p.required; }));
-    if (least > required) FailAt(path, "minProperties of more than the required properties is not supported");
+    const auto required = static_cast<size_t>(std::count_if(
+        properties.begin(), properties.end(), [](const Property& p) { return p.required; }));
+    if (least > required)
+      FailAt(path, "minProperties of more than the required properties is not supported");
     const bool open = other != syntax_.Never() || !schema.contains("properties");
     if (most != kUnbounded && (open || most < properties.size()))
       FailAt(path, "maxProperties of less than the listed properties is not supported");
@@ -577,8 +610,8 @@ class SchemaReader {
   Syntax& syntax_;
   const Json& root_;
   size_t values_ = 0;
-  RuleId space_ = kNone, string_ = kNone, number_ = kNone, integer_ = kNone, value_ = kNone, object_ = kNone,
-         array_ = kNone;
+  RuleId space_ = kNone, string_ = kNone, number_ = kNone, integer_ = kNone, value_ = kNone,
+         object_ = kNone, array_ = kNone;
   static constexpr size_t kClosed = SIZE_MAX;
   struct Referred {
     RuleId rule = kNone;
@@ -586,7 +619,8 @@ class SchemaReader {
   };
   std::map<std::string, Referred> references_;
   size_t braces_ = 0;  // arrays and objects around what is being read
-  // A schema that was read; what its parent can do without is left out. Parents come before their parts.
+  // A schema that was read; what its parent can do without is left out. Parents come before their
+  // parts.
   struct Read {
     std::string path;
     ExprId expr;
@@ -622,12 +656,14 @@ Json ParseSchemaText(std::string_view text) {
   } catch (const Json::exception& error) {
     const std::string what = error.what();
     const size_t end = what.find("] ");
-    throw Error("the schema is not JSON: {}", what.substr(end == std::string::npos ? 0 : end + 2, 200));
+    throw Error("the schema is not JSON: {}",
+                what.substr(end == std::string::npos ? 0 : end + 2, 200));
   }
 }
 
 ExprId AddJsonSchema(Syntax& syntax, const Json& schema, bool wants_text) {
-  if (schema.is_structured() && DepthOf(schema) > 4 * kMostSchemaDepth) FailAt("", "nested too deep");
+  if (schema.is_structured() && DepthOf(schema) > 4 * kMostSchemaDepth)
+    FailAt("", "nested too deep");
   try {
     SchemaReader reader(syntax, schema);
     const ExprId expr = reader.Run();

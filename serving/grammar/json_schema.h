@@ -1,7 +1,6 @@
-// JSON schemas as grammars: the JSON texts that are valid by the schema, compact or with a little white
-// space, properties in the schema's order. What would narrow the texts and is
-// not supported is refused with its path in the schema, what only annotates is ignored. The schema is a
-// client's.
+// JSON schemas as grammars: the JSON texts that are valid by the schema, compact or with a little
+// white space, properties in the schema's order. What would narrow the texts and is not supported
+// is refused with its path in the schema, what only annotates is ignored. The schema is a client's.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -14,8 +13,8 @@ namespace larder::serving::inline grammar {
 // Throws Error if the text is not JSON or is nested too deep for a schema.
 nlohmann::ordered_json ParseSchemaText(std::string_view text);
 
-// The expression of one JSON text. Throws Error: "schema at /properties/age: multipleOf is not supported".
-// `wants_text`: also if no text matches it, with the path of the part that is why.
+// The expression of one JSON text. Throws Error: "schema at /properties/age: multipleOf is not
+// supported". `wants_text`: also if no text matches it, with the path of the part that is why.
 ExprId AddJsonSchema(Syntax&, const nlohmann::ordered_json& schema, bool wants_text = false);
 
 }  // namespace larder::serving::grammar

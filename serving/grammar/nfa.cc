@@ -18,7 +18,8 @@ using PlainLoop = Nfa::PlainLoop;
 
 constexpr size_t kMostNodes = 1'000'000;
 constexpr uint32_t kHeavy = 1u << 20;       // too large to copy
-constexpr uint32_t kMostCopiedNodes = 48;   // a repetition of no more is written out instead of counted
+constexpr uint32_t kMostCopiedNodes = 48;   // a repetition of no more is written out instead of
+                                            // counted
 constexpr uint32_t kMostInlinedNodes = 24;  // a rule of no more is copied to where it is used
 constexpr int kInlineRounds = 4;            // and so are rules in it, this deep
 
@@ -87,8 +88,8 @@ class Compiler {
     weighed_ = true;
   }
 
-  // How many nodes Emit makes of it, roughly; a call of a rule that is not inlined counts as heavy while it
-  // is being found out which are, and as one node after that.
+  // How many nodes Emit makes of it, roughly; a call of a rule that is not inlined counts as heavy
+  // while it is being found out which are, and as one node after that.
   uint32_t Weight(ExprId id) {
     for (auto next = static_cast<ExprId>(weight_.size()); next <= id; ++next) {
       const Expr& expr = syntax_.expr(next);
@@ -111,7 +112,8 @@ class Compiler {
   static uint32_t Copies(const Expr& repeat) {
     return repeat.most == kUnbounded ? std::max(repeat.least, 1u) : repeat.most;
   }
-  // A loop over a class is rather counted, since a vocabulary's plain tokens are then decided at once.
+  // A loop over a class is rather counted, since a vocabulary's plain tokens are then decided at
+  // once.
   bool WrittenOut(const Expr& repeat) {
     const uint32_t copies = Copies(repeat);
     if (copies == 1) return true;
@@ -139,8 +141,8 @@ class Compiler {
       for (const ExprId part : expr.parts) parts.push_back(Stripped(part));
       result = syntax_.Choice(parts);
     } else if (expr.kind == Kind::kSequence) {
-      // All parts may be empty: the first that is not, then the rest. A part of more than a few nodes stands
-      // in both: it is made once, or nested repetitions would double at every level.
+      // All parts may be empty: the first that is not, then the rest. A part of more than a few
+      // nodes stands in both: it is made once, or nested repetitions would double at every level.
       std::vector<ExprId> choices;
       ExprId rest = syntax_.Empty();
       for (size_t i = expr.parts.size(); i-- > 0;) {
@@ -162,7 +164,8 @@ class Compiler {
       const RuleId rule = syntax_.AddRule(syntax_.name(expr.rule));
       nullable_rule_.push_back(false);
       stripped_rules_.emplace(expr.rule, rule);
-      to_strip_.emplace(rule, expr.rule);  // later: a chain of rules may be longer than the stack is deep
+      to_strip_.emplace(rule, expr.rule);  // later: a chain of rules may be longer than the stack
+                                           // is deep
       return syntax_.Rule(rule);
     }
     stripped_.emplace(id, result);
@@ -172,16 +175,19 @@ class Compiler {
   // --- nodes ---
 
   NodeId AddNode(Node node) {
-    if (nfa_.nodes.size() >= kMostNodes) throw Error("its automaton has more than {} nodes", kMostNodes);
+    if (nfa_.nodes.size() >= kMostNodes)
+      throw Error("its automaton has more than {} nodes", kMostNodes);
     nfa_.nodes.push_back(node);
     return static_cast<NodeId>(nfa_.nodes.size() - 1);
   }
   void SetSplit(NodeId node, const std::vector<NodeId>& to) {
     const auto begin = static_cast<uint32_t>(nfa_.splits.size());
     nfa_.splits.insert(nfa_.splits.end(), to.begin(), to.end());
-    nfa_.nodes[node] = {
-        .kind = Node::Kind::kSplit, .begin = begin, .end = static_cast<uint32_t>(nfa_.splits.size())};
-    if (nfa_.splits.size() > 4 * kMostNodes) throw Error("its automaton has more than {} nodes", kMostNodes);
+    nfa_.nodes[node] = {.kind = Node::Kind::kSplit,
+                        .begin = begin,
+                        .end = static_cast<uint32_t>(nfa_.splits.size())};
+    if (nfa_.splits.size() > 4 * kMostNodes)
+      throw Error("its automaton has more than {} nodes", kMostNodes);
   }
   NodeId AddSplit(const std::vector<NodeId>& to) {
     if (to.size() == 1) return to[0];
@@ -192,8 +198,9 @@ class Compiler {
   NodeId AddBytes(const std::vector<Nfa::Edge>& edges) {
     const auto begin = static_cast<uint32_t>(nfa_.edges.size());
     nfa_.edges.insert(nfa_.edges.end(), edges.begin(), edges.end());
-    return AddNode(
-        {.kind = Node::Kind::kBytes, .begin = begin, .end = static_cast<uint32_t>(nfa_.edges.size())});
+    return AddNode({.kind = Node::Kind::kBytes,
+                    .begin = begin,
+                    .end = static_cast<uint32_t>(nfa_.edges.size())});
   }
   NodeId AddByte(char byte, NodeId to) {
     const auto value = static_cast<uint8_t>(byte);
@@ -313,15 +320,17 @@ class Compiler {
     std::vector<Nfa::Edge> edges;
     for (const CodeRange range : set) {
       for (const Length& length : kLengths) {
-        const uint32_t first = std::max(range.first, length.first), last = std::min(range.last, length.last);
+        const uint32_t first = std::max(range.first, length.first),
+                       last = std::min(range.last, length.last);
         if (first <= last) AddEdges(edges, first, last, length.following, length.lead, utf8);
       }
     }
     return AddBytes(edges);
   }
-  // Edges for values from first to last, of which `following` bytes of six bits each come after this one.
-  void AddEdges(std::vector<Nfa::Edge>& edges, uint32_t first, uint32_t last, int following, uint32_t base,
-                Utf8& utf8) {
+  // Edges for values from first to last, of which `following` bytes of six bits each come after
+  // this one.
+  void AddEdges(std::vector<Nfa::Edge>& edges, uint32_t first, uint32_t last, int following,
+                uint32_t base, Utf8& utf8) {
     const uint32_t rest = (1u << 6 * following) - 1;
     uint32_t low = first >> 6 * following, high = last >> 6 * following;
     const auto edge = [&](uint32_t a, uint32_t b, uint32_t from, uint32_t to) {
@@ -351,7 +360,8 @@ class Compiler {
   // --- repetitions ---
 
   NodeId EmitRepeat(const Expr& expr, NodeId to) {
-    if (!Productive(expr.parts[0])) return to;  // it may be left out, or the choice around it is not taken
+    if (!Productive(expr.parts[0]))
+      return to;  // it may be left out, or the choice around it is not taken
     ExprId body = expr.parts[0];
     uint32_t least = expr.least;
     if (Nullable(body)) {
@@ -387,14 +397,16 @@ class Compiler {
   bool HasPlainClass(ExprId id) const {
     const Expr& expr = syntax_.expr(id);
     if (expr.kind == Kind::kClass) return Contains(expr.set, PlainSet());
-    if (expr.kind == Kind::kRule && Inlined(expr.rule)) return HasPlainClass(syntax_.body(expr.rule));
+    if (expr.kind == Kind::kRule && Inlined(expr.rule))
+      return HasPlainClass(syntax_.body(expr.rule));
     if (expr.kind != Kind::kChoice) return false;
     return std::any_of(expr.parts.begin(), expr.parts.end(),
                        [&](ExprId part) { return HasPlainClass(part); });
   }
   NodeId EmitBody(ExprId id, NodeId to, PlainLoop plain) {
     const Expr expr = syntax_.expr(id);
-    if (expr.kind == Kind::kRule && Inlined(expr.rule)) return EmitBody(syntax_.body(expr.rule), to, plain);
+    if (expr.kind == Kind::kRule && Inlined(expr.rule))
+      return EmitBody(syntax_.body(expr.rule), to, plain);
     if (expr.kind == Kind::kChoice && HasPlainClass(id)) {
       std::vector<NodeId> entries;
       for (const ExprId part : expr.parts) {
@@ -403,7 +415,8 @@ class Compiler {
       return AddSplit(entries);
     }
     const NodeId entry = Emit(id, to);
-    if (expr.kind == Kind::kClass && Contains(expr.set, PlainSet())) nfa_.nodes[entry].plain = plain;
+    if (expr.kind == Kind::kClass && Contains(expr.set, PlainSet()))
+      nfa_.nodes[entry].plain = plain;
     return entry;
   }
 

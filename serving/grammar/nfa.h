@@ -1,10 +1,10 @@
-// Nfa: a grammar as a graph of nodes over bytes, with a stack for rules that contain themselves and for
-// repetitions that count. Immutable; any thread.
+// Nfa: a grammar as a graph of nodes over bytes, with a stack for rules that contain themselves and
+// for repetitions that count. Immutable; any thread.
 //
-// A configuration is a node and a stack of frames. A call pushes where it goes on; an end node pops. A
-// counted repetition is a call too: its frame has the count, so x{1000} has as many nodes as x. No
-// repetition's body matches the empty text and no rule begins with itself, so that following what consumes no
-// byte always ends.
+// A configuration is a node and a stack of frames. A call pushes where it goes on; an end node
+// pops. A counted repetition is a call too: its frame has the count, so x{1000} has as many nodes
+// as x. No repetition's body matches the empty text and no rule begins with itself, so that
+// following what consumes no byte always ends.
 #pragma once
 
 #include <array>
@@ -19,9 +19,13 @@ namespace larder::serving::inline grammar {
 using NodeId = uint32_t;
 
 struct Nfa {
-  // After one of the characters that are plain in a JSON string, a node with one of these is as it was
-  // before.
-  enum class PlainLoop : uint8_t { kNo, kAlways, kCounted };  // kCounted: as often as its frame still counts
+  // After one of the characters that are plain in a JSON string, a node with one of these is as it
+  // was before.
+  enum class PlainLoop : uint8_t {
+    kNo,
+    kAlways,
+    kCounted
+  };  // kCounted: as often as its frame still counts
   struct Node {
     enum class Kind : uint8_t {
       kBytes,  // edges[begin, end)
@@ -46,7 +50,9 @@ struct Nfa {
   struct Literal {
     std::string text;
     NodeId first, to;
-    NodeId At(size_t byte) const { return byte == text.size() ? to : first - static_cast<NodeId>(byte); }
+    NodeId At(size_t byte) const {
+      return byte == text.size() ? to : first - static_cast<NodeId>(byte);
+    }
   };
 
   NodeId start = 0;
@@ -64,7 +70,8 @@ struct Nfa {
 // The characters that are plain in a JSON string: from U+0020 on, without ", \ and U+007F.
 const CodeSet& PlainSet();
 
-// Throws Error if the grammar matches no text, a rule begins with itself, or the graph exceeds its limit.
+// Throws Error if the grammar matches no text, a rule begins with itself, or the graph exceeds its
+// limit.
 Nfa CompileNfa(Syntax);
 
 }  // namespace larder::serving::grammar

@@ -19,8 +19,8 @@ constexpr uint64_t kLong = kUnbounded;  // lengths of this and more are not told
 const CodeSet kEverything = {{0, kLastCodePoint}};
 const CodeSet kDigits = {{'0', '9'}};
 const CodeSet kWord = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
-// Without what other implementations count as white space besides, so that neither it nor its complement
-// depends on them.
+// Without what other implementations count as white space besides, so that neither it nor its
+// complement depends on them.
 const CodeSet kSpace = {{'\t', '\r'}, {' ', ' '}};
 const CodeSet kAscii = {{' ', '~'}};
 
@@ -53,8 +53,8 @@ class RegexReader {
  private:
   template <typename... Args>
   [[noreturn]] void Fail(fmt::format_string<Args...> format, Args&&... args) const {
-    throw Error("{} at character {} of the pattern", fmt::format(format, std::forward<Args>(args)...),
-                at_ + 1);
+    throw Error("{} at character {} of the pattern",
+                fmt::format(format, std::forward<Args>(args)...), at_ + 1);
   }
   bool Is(char c) const { return at_ < text_.size() && text_[at_] == c; }
   bool Take(char c) {
@@ -86,7 +86,8 @@ class RegexReader {
     ReadParts(parts, 0);
     while (Take('$')) ends = true;
     if (!ends) parts.push_back(Anything());
-    if (at_ < text_.size() && !Is('|') && !Is(')')) Fail("an anchor inside the pattern is not supported");
+    if (at_ < text_.size() && !Is('|') && !Is(')'))
+      Fail("an anchor inside the pattern is not supported");
     return Bounded(parts);
   }
 
@@ -114,15 +115,18 @@ class RegexReader {
     const Part& part = parts[varies];
     const uint64_t fixed = least - part.least;
     const uint64_t low = std::max(part.least, options_.least > fixed ? options_.least - fixed : 0);
-    const uint64_t high =
-        options_.most == kUnbounded ? part.most : std::min<uint64_t>(part.most, options_.most - fixed);
+    const uint64_t high = options_.most == kUnbounded
+                              ? part.most
+                              : std::min<uint64_t>(part.most, options_.most - fixed);
     if (low > high) return syntax_.Never();
-    exprs[varies] = syntax_.Repeat(part.each, static_cast<uint32_t>(low), static_cast<uint32_t>(high));
+    exprs[varies] =
+        syntax_.Repeat(part.each, static_cast<uint32_t>(low), static_cast<uint32_t>(high));
     return syntax_.Sequence(exprs);
   }
 
   void ReadParts(std::vector<Part>& parts, size_t nested) {
-    while (at_ < text_.size() && !Is('|') && !Is(')') && !Is('$')) parts.push_back(ReadQuantified(nested));
+    while (at_ < text_.size() && !Is('|') && !Is(')') && !Is('$'))
+      parts.push_back(ReadQuantified(nested));
   }
 
   Part ReadGroup(size_t nested) {
@@ -284,8 +288,8 @@ class RegexReader {
       default:
         break;
     }
-    const bool letter_or_digit =
-        (kind >= '0' && kind <= '9') || (kind >= 'A' && kind <= 'Z') || (kind >= 'a' && kind <= 'z');
+    const bool letter_or_digit = (kind >= '0' && kind <= '9') || (kind >= 'A' && kind <= 'Z') ||
+                                 (kind >= 'a' && kind <= 'z');
     if (letter_or_digit || static_cast<uint8_t>(kind) >= 0x80) {
       --at_;
       Fail("the escape \\{} is not supported", kind);
@@ -298,7 +302,8 @@ class RegexReader {
     uint32_t value = 0;
     for (int i = 0; i < digits; ++i, ++at_) {
       constexpr std::string_view kHex = "0123456789abcdef";
-      const size_t digit = at_ < text_.size() ? kHex.find(static_cast<char>(text_[at_] | 0x20)) : kHex.npos;
+      const size_t digit =
+          at_ < text_.size() ? kHex.find(static_cast<char>(text_[at_] | 0x20)) : kHex.npos;
       if (digit == kHex.npos) Fail("{} hexadecimal digits are missing", digits - i);
       value = value << 4 | static_cast<uint32_t>(digit);
     }
@@ -309,7 +314,8 @@ class RegexReader {
     const auto lead = static_cast<uint8_t>(text_[at_++]);
     int following = lead < 0xc0 ? 0 : lead < 0xe0 ? 1 : lead < 0xf0 ? 2 : 3;
     uint32_t value = following == 0 ? lead : lead & (0x3fu >> following);
-    for (; following > 0 && at_ < text_.size(); --following) value = value << 6 | (text_[at_++] & 0x3f);
+    for (; following > 0 && at_ < text_.size(); --following)
+      value = value << 6 | (text_[at_++] & 0x3f);
     return std::min(value, kLastCodePoint);
   }
 
@@ -327,10 +333,16 @@ ExprId AddChar(Syntax& syntax, const CodeSet& set, TextForm form) {
       syntax.Class(Intersection(set, {{0x20, 0x21}, {0x23, 0x5b}, {0x5d, kLastCodePoint}}))};
   for (const CodeRange range : Intersection(set, {{0, 0x1f}, {'"', '"'}, {'\\', '\\'}})) {
     for (uint32_t c = range.first; c <= range.last; ++c) {
-      constexpr std::array<std::pair<char, char>, 7> kShort = {
-          {{'\b', 'b'}, {'\f', 'f'}, {'\n', 'n'}, {'\r', 'r'}, {'\t', 't'}, {'"', '"'}, {'\\', '\\'}}};
-      const auto known = std::find_if(kShort.begin(), kShort.end(),
-                                      [&](auto pair) { return static_cast<uint32_t>(pair.first) == c; });
+      constexpr std::array<std::pair<char, char>, 7> kShort = {{{'\b', 'b'},
+                                                                {'\f', 'f'},
+                                                                {'\n', 'n'},
+                                                                {'\r', 'r'},
+                                                                {'\t', 't'},
+                                                                {'"', '"'},
+                                                                {'\\', '\\'}}};
+      const auto known = std::find_if(kShort.begin(), kShort.end(), [&](auto pair) {
+        return static_cast<uint32_t>(pair.first) == c;
+      });
       ways.push_back(syntax.Text(known != kShort.end() ? std::string{'\\', known->second}
                                                        : fmt::format("\\u{:04x}", c)));
     }

@@ -1,6 +1,6 @@
-// Regular expressions of ECMAScript, as JSON Schema's `pattern` has them, as a grammar's expressions:
-// classes, groups, |, quantifiers, escapes, and ^ $ at the ends. What is not regular (back references,
-// look-around) or depends on more (\b, \p) is refused. The pattern is a client's.
+// Regular expressions of ECMAScript, as JSON Schema's `pattern` has them, as a grammar's
+// expressions: classes, groups, |, quantifiers, escapes, and ^ $ at the ends. What is not regular
+// (back references, look-around) or depends on more (\b, \p) is refused. The pattern is a client's.
 #pragma once
 
 #include <cstdint>

@@ -25,7 +25,8 @@ Json MergeTypes(const Json& a, const Json& b) {
   const Json left = AsArray(a), right = AsArray(b);
   Json both = Json::array();
   for (const Json& type : left) {
-    if (HasValue(right, type) || (type == "integer" && HasValue(right, "number"))) both.push_back(type);
+    if (HasValue(right, type) || (type == "integer" && HasValue(right, "number")))
+      both.push_back(type);
     if (type == "number" && HasValue(right, "integer") && !HasValue(left, "integer"))
       both.push_back("integer");
   }
@@ -81,12 +82,27 @@ void FailAt(const std::string& path, const std::string& what) {
 }
 
 bool IsAnnotation(const std::string& keyword) {
-  return Among(
-      keyword,
-      {"title",         "description",  "default",  "examples",    "example",          "$schema",
-       "$id",           "id",           "$comment", "deprecated",  "readOnly",         "writeOnly",
-       "$defs",         "definitions",  "$anchor",  "$vocabulary", "contentMediaType", "contentEncoding",
-       "contentSchema", "externalDocs", "xml"});
+  return Among(keyword, {"title",
+                         "description",
+                         "default",
+                         "examples",
+                         "example",
+                         "$schema",
+                         "$id",
+                         "id",
+                         "$comment",
+                         "deprecated",
+                         "readOnly",
+                         "writeOnly",
+                         "$defs",
+                         "definitions",
+                         "$anchor",
+                         "$vocabulary",
+                         "contentMediaType",
+                         "contentEncoding",
+                         "contentSchema",
+                         "externalDocs",
+                         "xml"});
 }
 
 Json MergeSchemas(const Json& a, const Json& b, const std::string& path) {
@@ -109,10 +125,12 @@ Json MergeSchemas(const Json& a, const Json& b, const std::string& path) {
       for (const Json& name : value) {
         if (!HasValue(*place, name)) place->push_back(name);
       }
-    } else if (Among(key, {"minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"})) {
+    } else if (Among(key,
+                     {"minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"})) {
       if (!place->is_number() || !value.is_number()) FailAt(path, key + ": expected a number");
       if (*place < value) *place = value;
-    } else if (Among(key, {"maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"})) {
+    } else if (Among(key,
+                     {"maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"})) {
       if (!place->is_number() || !value.is_number()) FailAt(path, key + ": expected a number");
       if (value < *place) *place = value;
     } else if (key == "enum") {

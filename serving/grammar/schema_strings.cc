@@ -16,13 +16,16 @@ constexpr uint32_t kMostCount = 1'000'000;
 // PlainSet (nfa.h) and U+007F.
 const CodeSet kUnescaped = {{0x20, 0x21}, {0x23, 0x5b}, {0x5d, kLastCodePoint}};
 
-// Formats as regular expressions: texts that every implementation takes as valid, not all that some would.
+// Formats as regular expressions: texts that every implementation takes as valid, not all that some
+// would.
 std::string FormatPattern(std::string_view format) {
   const std::string date =
-      "[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|"
+      "[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|"
+      "30)|"
       "02-(?:0[1-9]|1[0-9]|2[0-8]))";
   const std::string time =
-      "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,6})?(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])";
+      "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,6})?(?:Z|[+-](?:[01][0-9]|2[0-3]):["
+      "0-5][0-9])";
   const std::string label = "[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?";
   const std::string host = label + "(?:\\." + label + "){0,4}";
   const std::string octet = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])";
@@ -32,13 +35,17 @@ std::string FormatPattern(std::string_view format) {
   if (format == "time") return time;
   if (format == "date-time") return date + "T" + time;
   if (format == "duration")
-    return "P(?:[0-9]{1,4}W|(?:[0-9]{1,4}Y(?:[0-9]{1,4}M(?:[0-9]{1,4}D)?)?|[0-9]{1,4}M(?:[0-9]{1,4}D)?|[0-9]{"
+    return "P(?:[0-9]{1,4}W|(?:[0-9]{1,4}Y(?:[0-9]{1,4}M(?:[0-9]{1,4}D)?)?|[0-9]{1,4}M(?:[0-9]{1,4}"
+           "D)?|[0-9]{"
            "1,4}D)"
-           "(?:T(?:[0-9]{1,4}H(?:[0-9]{1,4}M(?:[0-9]{1,4}S)?)?|[0-9]{1,4}M(?:[0-9]{1,4}S)?|[0-9]{1,4}S))?|"
-           "T(?:[0-9]{1,4}H(?:[0-9]{1,4}M(?:[0-9]{1,4}S)?)?|[0-9]{1,4}M(?:[0-9]{1,4}S)?|[0-9]{1,4}S))";
+           "(?:T(?:[0-9]{1,4}H(?:[0-9]{1,4}M(?:[0-9]{1,4}S)?)?|[0-9]{1,4}M(?:[0-9]{1,4}S)?|[0-9]{1,"
+           "4}S))?|"
+           "T(?:[0-9]{1,4}H(?:[0-9]{1,4}M(?:[0-9]{1,4}S)?)?|[0-9]{1,4}M(?:[0-9]{1,4}S)?|[0-9]{1,4}"
+           "S))";
   if (format == "uuid") return "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}";
   if (format == "email" || format == "idn-email")
-    return "[A-Za-z0-9_+-]{1,20}(?:\\.[A-Za-z0-9_+-]{1,20}){0,2}@" + label + "(?:\\." + label + "){1,3}";
+    return "[A-Za-z0-9_+-]{1,20}(?:\\.[A-Za-z0-9_+-]{1,20}){0,2}@" + label + "(?:\\." + label +
+           "){1,3}";
   if (format == "hostname" || format == "idn-hostname") return host;
   if (format == "ipv4") return octet + "(?:\\." + octet + "){3}";
   if (format == "ipv6")  // in full, or the address of nothing and of oneself
@@ -55,7 +62,8 @@ struct KeyTree {
   Syntax& syntax;
   ExprId tail;  // any more characters, and the quote
   ExprId Add(const std::vector<std::string>& names, size_t begin, size_t end, size_t at) {
-    // The names in [begin, end) are equal before byte `at`; they are cut by characters, as classes are.
+    // The names in [begin, end) are equal before byte `at`; they are cut by characters, as classes
+    // are.
     CodeSet taken;
     std::vector<ExprId> ways;
     bool is_name = false;
@@ -77,8 +85,8 @@ struct KeyTree {
       while (next < end && name.compare(at, length, names[next], at, length) == 0) ++next;
       taken.push_back({c, c});
       if (c < 0x20 || c == '"' || c == '\\') continue;  // it would be escaped
-      ways.push_back(
-          syntax.Sequence({syntax.Text(name.substr(at, length)), Add(names, i, next, at + length)}));
+      ways.push_back(syntax.Sequence(
+          {syntax.Text(name.substr(at, length)), Add(names, i, next, at + length)}));
     }
     ways.push_back(syntax.Sequence(
         {syntax.Class(Intersection(kUnescaped, Complement(Normalised(std::move(taken))))), tail}));
@@ -89,7 +97,8 @@ struct KeyTree {
 
 }  // namespace
 
-uint32_t ReadCount(const Json& schema, const char* keyword, uint32_t value, const std::string& path) {
+uint32_t ReadCount(const Json& schema, const char* keyword, uint32_t value,
+                   const std::string& path) {
   const auto found = schema.find(keyword);
   if (found == schema.end()) return value;
   const double count = found->is_number() ? found->get<double>() : -1;
@@ -108,28 +117,31 @@ ExprId AddStringChar(Syntax& syntax) {
                         syntax.Repeat(syntax.Class(hex), 2, 2)})});
   return syntax.Choice(
       {syntax.Class(kUnescaped),
-       syntax.Sequence({syntax.Text("\\"), syntax.Choice({syntax.Class({{'"', '"'},
-                                                                        {'/', '/'},
-                                                                        {'\\', '\\'},
-                                                                        {'b', 'b'},
-                                                                        {'f', 'f'},
-                                                                        {'n', 'n'},
-                                                                        {'r', 'r'},
-                                                                        {'t', 't'}}),
-                                                          syntax.Sequence({syntax.Text("u"), escaped})})})});
+       syntax.Sequence(
+           {syntax.Text("\\"), syntax.Choice({syntax.Class({{'"', '"'},
+                                                            {'/', '/'},
+                                                            {'\\', '\\'},
+                                                            {'b', 'b'},
+                                                            {'f', 'f'},
+                                                            {'n', 'n'},
+                                                            {'r', 'r'},
+                                                            {'t', 't'}}),
+                                              syntax.Sequence({syntax.Text("u"), escaped})})})});
 }
 
 ExprId AddString(Syntax& syntax, const Json& schema, const std::string& path) {
   uint32_t least = ReadCount(schema, "minLength", 0, path);
   uint32_t most = ReadCount(schema, "maxLength", kUnbounded, path);
-  if (least > kMostCount) FailAt(path, fmt::format("minLength is more than {}: not supported", kMostCount));
+  if (least > kMostCount)
+    FailAt(path, fmt::format("minLength is more than {}: not supported", kMostCount));
   if (most > kMostCount) most = kUnbounded;
   if (least > most) return syntax.Never();
   const ExprId quote = syntax.Text("\"");
   const auto pattern = schema.find("pattern");
   const auto format = schema.find("format");
   std::string text, of_format;
-  if (format != schema.end() && format->is_string()) of_format = FormatPattern(format->get<std::string>());
+  if (format != schema.end() && format->is_string())
+    of_format = FormatPattern(format->get<std::string>());
   const bool whole = pattern == schema.end();
   if (whole) {
     text = of_format;
@@ -145,7 +157,8 @@ ExprId AddString(Syntax& syntax, const Json& schema, const std::string& path) {
   }
   try {
     const ExprId chars =
-        AddRegex(syntax, text, {.form = TextForm::kJsonString, .whole = whole, .least = least, .most = most});
+        AddRegex(syntax, text,
+                 {.form = TextForm::kJsonString, .whole = whole, .least = least, .most = most});
     return syntax.Sequence({quote, chars, quote});
   } catch (const Error& error) {
     // Addresses of the format fit zod's pattern of them, whose look-ahead there are no states for.
@@ -162,8 +175,8 @@ ExprId AddOtherKey(Syntax& syntax, std::vector<std::string> names) {
   std::sort(names.begin(), names.end());
   names.erase(std::unique(names.begin(), names.end()), names.end());
   const RuleId tail = syntax.AddRule("key-end");
-  syntax.Define(tail,
-                syntax.Sequence({syntax.Repeat(AddStringChar(syntax), 0, kUnbounded), syntax.Text("\"")}));
+  syntax.Define(tail, syntax.Sequence({syntax.Repeat(AddStringChar(syntax), 0, kUnbounded),
+                                       syntax.Text("\"")}));
   if (names.empty()) return syntax.Sequence({syntax.Text("\""), syntax.Rule(tail)});
   KeyTree tree{syntax, syntax.Rule(tail)};
   return syntax.Sequence({syntax.Text("\""), tree.Add(names, 0, names.size(), 0)});

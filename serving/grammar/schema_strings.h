@@ -13,9 +13,11 @@ namespace larder::serving::inline grammar {
 ExprId AddStringChar(Syntax&);
 // A string, with its quotes. Throws Error with the path.
 ExprId AddString(Syntax&, const Json& schema, const std::string& path);
-// A key that is none of these, with its quotes; it begins with no escape before it differs from all of them.
+// A key that is none of these, with its quotes; it begins with no escape before it differs from all
+// of them.
 ExprId AddOtherKey(Syntax&, std::vector<std::string> names);
 // The count that a keyword gives. Throws Error if it is none.
-uint32_t ReadCount(const Json& schema, const char* keyword, uint32_t value, const std::string& path);
+uint32_t ReadCount(const Json& schema, const char* keyword, uint32_t value,
+                   const std::string& path);
 
 }  // namespace larder::serving::grammar

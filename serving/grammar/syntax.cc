@@ -69,7 +69,8 @@ Syntax::Syntax() {
 ExprId Syntax::Add(Expr expr) {
   if (exprs_.size() >= kMostExprs) throw Error("it has more than {} parts", kMostExprs);
   text_bytes_ += expr.text.size() + expr.set.size() * sizeof(CodeRange);
-  if (text_bytes_ > kMostTextBytes) throw Error("its literals have more than {} bytes", kMostTextBytes);
+  if (text_bytes_ > kMostTextBytes)
+    throw Error("its literals have more than {} bytes", kMostTextBytes);
   for (const ExprId part : expr.parts) expr.depth = std::max(expr.depth, exprs_[part].depth + 1);
   if (expr.depth > kMostExprDepth) throw Error("it is nested more than {} deep", kMostExprDepth);
   exprs_.push_back(std::move(expr));

@@ -1,5 +1,6 @@
-// Syntax: the rules of a grammar as expressions over code points and bytes. GBNF text and JSON schemas are
-// read into it; Nfa (nfa.h) is made of it. It belongs to the thread that compiles a grammar.
+// Syntax: the rules of a grammar as expressions over code points and bytes. GBNF text and JSON
+// schemas are read into it; Nfa (nfa.h) is made of it. It belongs to the thread that compiles a
+// grammar.
 #pragma once
 
 #include <cstddef>
@@ -58,7 +59,8 @@ class Syntax {
  public:
   Syntax();
 
-  // Expressions; simple identities are applied (an empty choice is Never). All throw Error at a limit.
+  // Expressions; simple identities are applied (an empty choice is Never). All throw Error at a
+  // limit.
   ExprId Never() const { return 0; }
   ExprId Empty() const { return 1; }
   ExprId Text(std::string bytes, bool names_tokens = false);

@@ -9,8 +9,8 @@ namespace {
 
 using Kind = Expr::Kind;
 
-// The least solution of: a leaf holds if `leaf` says so, a sequence if all its parts do, a choice if one
-// does, a repetition if it may be left out or its part holds, a rule if its body does.
+// The least solution of: a leaf holds if `leaf` says so, a sequence if all its parts do, a choice
+// if one does, a repetition if it may be left out or its part holds, a rule if its body does.
 template <typename Leaf>
 std::vector<bool> LeastSolution(const Syntax& syntax, Leaf leaf) {
   const size_t count = syntax.exprs();
@@ -61,8 +61,9 @@ std::vector<bool> FindNullable(const Syntax& syntax) {
 }
 
 std::vector<bool> FindProductive(const Syntax& syntax) {
-  return LeastSolution(
-      syntax, [](Kind kind) { return kind == Kind::kEmpty || kind == Kind::kText || kind == Kind::kClass; });
+  return LeastSolution(syntax, [](Kind kind) {
+    return kind == Kind::kEmpty || kind == Kind::kText || kind == Kind::kClass;
+  });
 }
 
 void RefuseLeftRecursion(const Syntax& syntax, const std::vector<bool>& nullable) {
@@ -91,7 +92,8 @@ void RefuseLeftRecursion(const Syntax& syntax, const std::vector<bool>& nullable
       path.back().next.pop_back();
       if (visits[next] == Visit::kOpen)
         throw Error(
-            "rule '{}' can begin with itself (left recursion): expected it to begin with something else",
+            "rule '{}' can begin with itself (left recursion): expected it to begin with something "
+            "else",
             syntax.name(next));
       if (visits[next] == Visit::kNot) enter(next);
     }

@@ -32,7 +32,8 @@ std::string NameOf(std::string_view host) {
   return name;
 }
 
-// Whether a page of `origin` was served by `host`. The scheme is not compared: a proxy may terminate TLS.
+// Whether a page of `origin` was served by `host`. The scheme is not compared: a proxy may
+// terminate TLS.
 bool IsSameOrigin(std::string_view origin, std::string_view host) {
   const size_t slashes = origin.find("://");
   if (slashes == std::string_view::npos) return false;
@@ -54,9 +55,9 @@ bool Access::HostIsOurs(std::string_view host) const {
   const std::string name = NameOf(host);
   if (name == "localhost" || IsAddress(name)) return true;
   if (name.empty()) return false;
-  // A name without a dot: other machines may know this one by such a name of their own network. It cannot be
-  // registered in the public DNS, and someone who controls the local network's DNS can reach us without a
-  // browser. On loopback such names are refused.
+  // A name without a dot: other machines may know this one by such a name of their own network. It
+  // cannot be registered in the public DNS, and someone who controls the local network's DNS can
+  // reach us without a browser. On loopback such names are refused.
   if (name.find('.') == std::string::npos && !IsLoopback(options_.host)) return true;
   const auto is_it = [&](const std::string& known) { return NameOf(known) == name; };
   return is_it(options_.host) || std::any_of(options_.hosts.begin(), options_.hosts.end(), is_it);
@@ -72,12 +73,13 @@ bool Access::IsNamed(std::string_view origin) const {
 std::string Access::WhyNot(const HttpRequest& request, bool has_keys) const {
   if (!has_keys && !request.host.empty() && !HostIsOurs(request.host))
     return fmt::format(
-        "the Host {} is not a name of this server: expected an IP address, localhost, or a name that the "
+        "the Host {} is not a name of this server: expected an IP address, localhost, or a name "
+        "that the "
         "server was started with (--allowed-host NAME)",
         Shown(request.host));
   // A page cannot set Sec-Fetch-Site, and it stays right behind a proxy that changes Host.
-  if (request.origin.empty() || IsNamed(request.origin) || IsSameOrigin(request.origin, request.host) ||
-      request.fetch_site == "same-origin")
+  if (request.origin.empty() || IsNamed(request.origin) ||
+      IsSameOrigin(request.origin, request.host) || request.fetch_site == "same-origin")
     return "";
   return fmt::format("pages of {} may not use this server: it was started without --cors-origin {}",
                      Shown(request.origin), Shown(request.origin));

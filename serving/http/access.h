@@ -1,6 +1,6 @@
-// Access: which web pages may use the server. A browser sends requests for any page that its user opens, from
-// inside the user's network. The server answers its own page and those that the operator has named. No state;
-// any thread.
+// Access: which web pages may use the server. A browser sends requests for any page that its user
+// opens, from inside the user's network. The server answers its own page and those that the
+// operator has named. No state; any thread.
 #pragma once
 
 #include <string>
@@ -14,7 +14,8 @@ namespace larder::serving::inline http {
 struct AccessOptions {
   std::string host = "127.0.0.1";         // where the server listens
   std::vector<std::string> hosts;         // other names of the server
-  std::vector<std::string> cors_origins;  // origins of pages that may use it, as browsers send them; "*": all
+  std::vector<std::string> cors_origins;  // origins of pages that may use it, as browsers send
+                                          // them; "*": all
 };
 
 class Access {
@@ -22,12 +23,15 @@ class Access {
   Access() = default;
   explicit Access(AccessOptions options) : options_(std::move(options)) {}
 
-  // Why the request is refused (403), in one line; empty: it is allowed. There are two checks. A client that
-  // is not a browser passes both, since it sends no Origin, and the Host that it connected to:
-  // - Host must be a name of this server. Otherwise an attacker's name that resolves to this server (DNS
-  //   rebinding) would make the attacker's page look like the server's own. IP addresses and localhost cannot
-  //   be rebound. With keys the check is not needed: the attacker's page has no key.
-  // - Origin, which a browser sends with every request that may change something, must be ours or be named.
+  // Why the request is refused (403), in one line; empty: it is allowed. There are two checks. A
+  // client that is not a browser passes both, since it sends no Origin, and the Host that it
+  // connected to:
+  // - Host must be a name of this server. Otherwise an attacker's name that resolves to this server
+  //   (DNS rebinding) would make the attacker's page look like the server's own. IP addresses and
+  //   localhost cannot be rebound. With keys the check is not needed: the attacker's page has no
+  //   key.
+  // - Origin, which a browser sends with every request that may change something, must be ours or
+  //   be named.
   std::string WhyNot(const HttpRequest&, bool has_keys) const;
   // Whether the operator has named this origin; the browser must then be told so.
   bool IsNamed(std::string_view origin) const;

@@ -13,14 +13,17 @@ namespace http = boost::beast::http;
 
 namespace {
 
-// What a chunked body ends with, at least. Beast asserts that it sees all of it once it has seen the zero.
+// What a chunked body ends with, at least. Beast asserts that it sees all of it once it has seen
+// the zero.
 constexpr std::string_view kShortestEnd = "0\r\n\r\n";
 
 std::string PathOf(const std::string& target) { return target.substr(0, target.find('?')); }
 
 // The request without its body.
 HttpRequest Head(const http::request<http::string_body>& message) {
-  const auto text = [](boost::beast::string_view view) { return std::string(view.data(), view.size()); };
+  const auto text = [](boost::beast::string_view view) {
+    return std::string(view.data(), view.size());
+  };
   HttpRequest request;
   request.method = text(message.method_string());
   request.target = text(message.target());
@@ -43,7 +46,8 @@ struct HttpParser::Impl {
   std::optional<http::request_parser<http::string_body>> parser;
 };
 
-HttpParser::HttpParser(const HttpLimits& limits) : limits_(limits), impl_(std::make_unique<Impl>()) {}
+HttpParser::HttpParser(const HttpLimits& limits)
+    : limits_(limits), impl_(std::make_unique<Impl>()) {}
 HttpParser::~HttpParser() = default;
 
 size_t HttpParser::Feed(std::string_view bytes) {
@@ -80,7 +84,8 @@ size_t HttpParser::Feed(std::string_view bytes) {
     Fail(body     ? 413
          : header ? 431
                   : 400,
-         body ? fmt::format("the body is larger than the {} bytes that this server takes", limits_.body_bytes)
+         body     ? fmt::format("the body is larger than the {} bytes that this server takes",
+                                limits_.body_bytes)
          : header ? fmt::format("the header is larger than {} bytes", limits_.header_bytes)
                   : fmt::format("not an HTTP/1.1 request: {}", ec.message()));
     return bytes.size();
@@ -89,7 +94,8 @@ size_t HttpParser::Feed(std::string_view bytes) {
     head_.clear();
     return used > held ? used - held : 0;
   }
-  // The rest is an incomplete header (or chunk header), which the parser must see again with what follows.
+  // The rest is an incomplete header (or chunk header), which the parser must see again with what
+  // follows.
   std::string rest(all.substr(used));
   head_ = std::move(rest);
   if (head_.size() > limits_.header_bytes) {
@@ -103,8 +109,8 @@ void HttpParser::Fail(int status, std::string why) {
   error_ = std::move(why);
 }
 
-// Beast ignores a transfer coding that it does not know, and takes what follows the header for the next
-// request, where a proxy in front may see a body.
+// Beast ignores a transfer coding that it does not know, and takes what follows the header for the
+// next request, where a proxy in front may see a body.
 void HttpParser::CheckFraming() {
   if (!impl_->parser->is_header_done()) return;
   const auto& message = impl_->parser->get();
@@ -115,12 +121,15 @@ void HttpParser::CheckFraming() {
     Fail(400, "Transfer-Encoding in HTTP/1.0");
   } else if (message.count(http::field::content_length) > 0) {
     Fail(400, "both Transfer-Encoding and Content-Length");
-  } else if (codings > 1 || !boost::beast::iequals(message[http::field::transfer_encoding], "chunked")) {
+  } else if (codings > 1 ||
+             !boost::beast::iequals(message[http::field::transfer_encoding], "chunked")) {
     Fail(501, "Transfer-Encoding: expected chunked");
   }
 }
 
-bool HttpParser::done() const { return error_status_ == 0 && impl_->parser && impl_->parser->is_done(); }
+bool HttpParser::done() const {
+  return error_status_ == 0 && impl_->parser && impl_->parser->is_done();
+}
 bool HttpParser::begun() const { return impl_->parser.has_value(); }
 
 size_t HttpParser::held_bytes() const {
@@ -140,7 +149,8 @@ bool HttpParser::wants_continue() {
 }
 
 std::optional<HttpRequest> HttpParser::NewHead() {
-  if (head_told_ || error_status_ != 0 || !impl_->parser || !impl_->parser->is_header_done()) return {};
+  if (head_told_ || error_status_ != 0 || !impl_->parser || !impl_->parser->is_header_done())
+    return {};
   head_told_ = true;
   return Head(impl_->parser->get());
 }

@@ -1,5 +1,5 @@
-// HttpParser: parses a client's bytes into HTTP/1.1 requests, with Boost.Beast. One per connection; I/O
-// thread.
+// HttpParser: parses a client's bytes into HTTP/1.1 requests, with Boost.Beast. One per connection;
+// I/O thread.
 #pragma once
 
 #include <memory>
@@ -13,9 +13,9 @@ struct HttpRequest {
   std::string method, target, body;
   std::string path;  // target without its query
   std::string authorization, origin, content_type;
-  std::string api_key;        // x-api-key, as Anthropic's clients send it
-  std::string host;           // empty: none was sent
-  std::string fetch_site;     // Sec-Fetch-Site: how the page's origin relates to the requested address
+  std::string api_key;     // x-api-key, as Anthropic's clients send it
+  std::string host;        // empty: none was sent
+  std::string fetch_site;  // Sec-Fetch-Site: how the page's origin relates to the requested address
   std::string wants_headers;  // Access-Control-Request-Headers of a browser's preflight request
   bool keep_alive = true;
   bool http10 = false;
@@ -31,8 +31,8 @@ class HttpParser {
   explicit HttpParser(const HttpLimits&);
   ~HttpParser();
 
-  // Parses bytes and returns how many it used. It uses none beyond the end of a request; call again with the
-  // rest after Take().
+  // Parses bytes and returns how many it used. It uses none beyond the end of a request; call again
+  // with the rest after Take().
   size_t Feed(std::string_view bytes);
   bool done() const;          // a request is complete
   bool begun() const;         // a part of a request has been parsed

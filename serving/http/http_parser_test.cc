@@ -1,5 +1,6 @@
-// The parser by itself: what it makes of whole requests, in whatever pieces they come, and of those that it
-// does not take. (What a session does about them: serving/net/access_test.cc, serving/net/sessions_test.cc.)
+// The parser by itself: what it makes of whole requests, in whatever pieces they come, and of those
+// that it does not take. (What a session does about them: serving/net/access_test.cc,
+// serving/net/sessions_test.cc.)
 #include "serving/http/http_parser.h"
 
 #include <fmt/format.h>
@@ -82,7 +83,8 @@ TEST(HttpParser, MakesARequestOfItsBytes) {
 }
 
 TEST(HttpParser, NamesOfFieldsHaveNoCaseAndValuesNoSpaceAround) {
-  const Outcome outcome = Parse({"GET / HTTP/1.1\r\nhOsT: \t here \t\r\nCONNECTION: Close\r\n\r\n"});
+  const Outcome outcome =
+      Parse({"GET / HTTP/1.1\r\nhOsT: \t here \t\r\nCONNECTION: Close\r\n\r\n"});
   ASSERT_EQ(outcome.requests.size(), 1u) << outcome.Text();
   EXPECT_EQ(outcome.requests[0].host, "here");
   EXPECT_FALSE(outcome.requests[0].keep_alive);
@@ -104,30 +106,33 @@ TEST(HttpParser, ChunksAreJoined) {
 
 TEST(HttpParser, ChunksThatAreNoneAreRefused) {
   const std::string head = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
-  for (const char* body : {"x\r\n", "-1\r\n", "\r\n", "3\r\nabcd\r\n", "3\r\nabc0\r\n\r\n", "3 3\r\nabc\r\n",
-                           "0x3\r\nabc\r\n", "ffffffffffffffff1\r\n", "3\nabc\n"}) {
-    const Outcome outcome = Parse({head + body + "0\r\n\r\n" + kGet});  // some are known by what follows
+  for (const char* body :
+       {"x\r\n", "-1\r\n", "\r\n", "3\r\nabcd\r\n", "3\r\nabc0\r\n\r\n", "3 3\r\nabc\r\n",
+        "0x3\r\nabc\r\n", "ffffffffffffffff1\r\n", "3\nabc\n"}) {
+    // some are known by what follows
+    const Outcome outcome = Parse({head + body + "0\r\n\r\n" + kGet});
     EXPECT_TRUE(outcome.requests.empty()) << body;
     EXPECT_GE(outcome.status, 400) << body;
   }
 }
 
 TEST(HttpParser, LengthsThatAreNoneAreRefused) {
-  for (const char* length : {"", "x", "-1", "+5", "0x5", "5x", "5 5", "5,6", "1e1", "18446744073709551616",
-                             "99999999999999999999999999"}) {
+  for (const char* length : {"", "x", "-1", "+5", "0x5", "5x", "5 5", "5,6", "1e1",
+                             "18446744073709551616", "99999999999999999999999999"}) {
     const Outcome outcome =
         Parse({fmt::format("POST / HTTP/1.1\r\nContent-Length: {}\r\n\r\nhello", length)});
     EXPECT_TRUE(outcome.requests.empty()) << length;
     EXPECT_GE(outcome.status, 400) << length;
     EXPECT_FALSE(outcome.error.empty());
   }
-  const Outcome two = Parse({"POST / HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello"});
+  const Outcome two =
+      Parse({"POST / HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello"});
   EXPECT_TRUE(two.requests.empty());
   EXPECT_EQ(two.status, 400) << two.Text();
 }
 
-// A value on several lines (obsolete, RFC 9112 5.2): one value, with spaces; it can't hide a field of its
-// own.
+// A value on several lines (obsolete, RFC 9112 5.2): one value, with spaces; it can't hide a field
+// of its own.
 TEST(HttpParser, FoldedFieldsAreOneValue) {
   const Outcome outcome =
       Parse({"POST / HTTP/1.1\r\nAuthorization: Bearer\r\n key-1\r\n\tkey-2\r\nHost: here\r\n "
@@ -165,7 +170,8 @@ TEST(HttpParser, OfSeveralRequestsOnlyTheFirstIsUsed) {
   const std::string both = kPost + kChunked;
   EXPECT_EQ(parser.Feed(both), kPost.size());
   ASSERT_TRUE(parser.done());
-  EXPECT_EQ(parser.Feed(std::string_view(both).substr(kPost.size())), 0u) << "before the first was taken";
+  EXPECT_EQ(parser.Feed(std::string_view(both).substr(kPost.size())), 0u)
+      << "before the first was taken";
   EXPECT_EQ(parser.Take().body, "hello");
   EXPECT_FALSE(parser.begun());
   EXPECT_EQ(parser.Feed(std::string_view(both).substr(kPost.size())), kChunked.size());
@@ -182,7 +188,8 @@ TEST(HttpParser, PiecesMakeNoDifference) {
         std::string("POST / HTTP/1.1\r\nA: b\r\n c\r\n\td\r\nHost: h\r\n\r\n"),
         std::string("POST / HTTP/1.1\r\nContent-Length: 13\r\n\r\n0123456789abc"),
         std::string("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
-        std::string("POST / HTTP/1.1\r\nTransfer-Encoding: x\r\n\r\n"), std::string("nonsense\r\n\r\n")}) {
+        std::string("POST / HTTP/1.1\r\nTransfer-Encoding: x\r\n\r\n"),
+        std::string("nonsense\r\n\r\n")}) {
     for (const HttpLimits& limits : {HttpLimits{}, small}) {
       const Outcome whole = Parse({text}, limits);
       EXPECT_EQ(Parse(Bytes(text), limits).Text(), whole.Text());
@@ -198,11 +205,13 @@ TEST(HttpParser, PiecesMakeNoDifference) {
 TEST(HttpParser, ABodyIsTakenUpToItsLimit) {
   const HttpLimits limits{.header_bytes = 1024, .body_bytes = 10};
   const auto plain = [](size_t bytes) {
-    return fmt::format("POST / HTTP/1.1\r\nContent-Length: {}\r\n\r\n{}", bytes, std::string(bytes, 'b'));
+    return fmt::format("POST / HTTP/1.1\r\nContent-Length: {}\r\n\r\n{}", bytes,
+                       std::string(bytes, 'b'));
   };
   const auto chunked = [](size_t bytes) {
     return fmt::format(
-        "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nbbbbb\r\n{:x}\r\n{}\r\n0\r\n\r\n",
+        "POST / HTTP/1.1\r\nTransfer-Encoding: "
+        "chunked\r\n\r\n5\r\nbbbbb\r\n{:x}\r\n{}\r\n0\r\n\r\n",
         bytes - 5, std::string(bytes - 5, 'b'));
   };
   for (const std::string& good : {plain(10), chunked(10)}) {

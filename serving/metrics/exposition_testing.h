@@ -1,5 +1,5 @@
-// Test support: a strict parser of Prometheus' text exposition format 0.0.4. It throws where a scraper may be
-// lenient.
+// Test support: a strict parser of Prometheus' text exposition format 0.0.4. It throws where a
+// scraper may be lenient.
 #pragma once
 
 #include <cctype>
@@ -17,7 +17,7 @@ namespace larder::serving::inline metrics {
 
 struct Exposition {
   std::map<std::string, std::string> types, helps;  // by family
-  std::map<std::string, double> samples;            // by name{label="value",...}, labels in order of name
+  std::map<std::string, double> samples;  // by name{label="value",...}, labels in order of name
 
   double Value(const std::string& series) const {
     const auto found = samples.find(series);
@@ -56,7 +56,9 @@ class ExpositionParser {
 
   std::string Name() {
     size_t n = 0;
-    while (n < line_.size() && (std::isalnum(static_cast<unsigned char>(line_[n])) || line_[n] == '_')) ++n;
+    while (n < line_.size() &&
+           (std::isalnum(static_cast<unsigned char>(line_[n])) || line_[n] == '_'))
+      ++n;
     if (n == 0 || std::isdigit(static_cast<unsigned char>(line_[0]))) Fail("not a name", line_);
     const std::string name(line_.substr(0, n));
     line_.remove_prefix(n);
@@ -105,7 +107,8 @@ class ExpositionParser {
     if (type == result_.types.end()) Fail("a sample without TYPE", name);
     const std::string suffix = name.starts_with(family_) ? name.substr(family_.size()) : "?";
     const bool histogram = type->second == "histogram";
-    if (histogram ? suffix != "_bucket" && suffix != "_sum" && suffix != "_count" : !suffix.empty()) {
+    if (histogram ? suffix != "_bucket" && suffix != "_sum" && suffix != "_count"
+                  : !suffix.empty()) {
       Fail("a sample of another family", name);
     }
     std::map<std::string, std::string> labels;

@@ -1,5 +1,6 @@
-// Failures: counts and logs unexpected exceptions: no memory, or a bug in the handling of one client's bytes.
-// Such an exception costs that client its connection or its request, never the process. Any thread.
+// Failures: counts and logs unexpected exceptions: no memory, or a bug in the handling of one
+// client's bytes. Such an exception costs that client its connection or its request, never the
+// process. Any thread.
 #pragma once
 
 #include <fmt/format.h>

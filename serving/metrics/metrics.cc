@@ -22,8 +22,9 @@ using prometheus::Gauge;
 using prometheus::Histogram;
 
 constexpr std::array kProtocols = {Protocol::kHttp, Protocol::kText};
-constexpr std::array kOutcomes = {RequestOutcome::kStop, RequestOutcome::kLength, RequestOutcome::kCancelled,
-                                  RequestOutcome::kRefused, RequestOutcome::kFailed};
+constexpr std::array kOutcomes = {RequestOutcome::kStop, RequestOutcome::kLength,
+                                  RequestOutcome::kCancelled, RequestOutcome::kRefused,
+                                  RequestOutcome::kFailed};
 
 template <typename Ns>
 double Seconds(Ns ns) {
@@ -40,7 +41,8 @@ Histogram::BucketBoundaries RequestBuckets() {
   return bounds;
 }
 
-// 0.1 ms to 1 s, six per decade: a token's time varies little, and the difference of 3 and 4 ms matters.
+// 0.1 ms to 1 s, six per decade: a token's time varies little, and the difference of 3 and 4 ms
+// matters.
 Histogram::BucketBoundaries TokenBuckets() {
   Histogram::BucketBoundaries bounds;
   for (const double decade : {1e-4, 1e-3, 1e-2, 1e-1}) {
@@ -55,7 +57,9 @@ uint64_t Growth(uint64_t now, uint64_t last) { return now >= last ? now - last :
 
 }  // namespace
 
-const char* ProtocolName(Protocol protocol) { return protocol == Protocol::kHttp ? "http" : "text"; }
+const char* ProtocolName(Protocol protocol) {
+  return protocol == Protocol::kHttp ? "http" : "text";
+}
 
 const char* RequestOutcomeName(RequestOutcome outcome) {
   switch (outcome) {
@@ -99,7 +103,8 @@ struct ServingMetrics::Families {
 
   explicit Families(const std::vector<std::string>& names);
 
-  Histogram* AddHistogram(const char* name, const char* help, const Histogram::BucketBoundaries& bounds) {
+  Histogram* AddHistogram(const char* name, const char* help,
+                          const Histogram::BucketBoundaries& bounds) {
     return &prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add({}, bounds);
   }
   prometheus::Family<Counter>& Counters(const char* name, const char* help) {
@@ -111,73 +116,88 @@ struct ServingMetrics::Families {
 };
 
 ServingMetrics::Families::Families(const std::vector<std::string>& names) {
-  ttft = AddHistogram("larder_time_to_first_token_seconds", "From a request's arrival to its first token.",
-                      RequestBuckets());
-  tpot =
-      AddHistogram("larder_time_per_output_token_seconds",
-                   "Mean time between the tokens of a finished request, without the first.", TokenBuckets());
+  ttft = AddHistogram("larder_time_to_first_token_seconds",
+                      "From a request's arrival to its first token.", RequestBuckets());
+  tpot = AddHistogram("larder_time_per_output_token_seconds",
+                      "Mean time between the tokens of a finished request, without the first.",
+                      TokenBuckets());
   itl = AddHistogram("larder_inter_token_latency_seconds", "Time between two tokens of a request.",
                      TokenBuckets());
   queue = AddHistogram("larder_queue_time_seconds", "From a request's arrival until it has a slot.",
                        RequestBuckets());
   end_to_end = AddHistogram(
       "larder_end_to_end_latency_seconds",
-      "From a request's arrival to its last token, of those that ended by stop or length.", RequestBuckets());
+      "From a request's arrival to its last token, of those that ended by stop or length.",
+      RequestBuckets());
 
-  auto& request_family = Counters("larder_requests_total", "Requests that ended, by protocol and outcome.");
+  auto& request_family =
+      Counters("larder_requests_total", "Requests that ended, by protocol and outcome.");
   auto& connection_family = Gauges("larder_connections", "Open connections, by protocol.");
   for (size_t p = 0; p < kProtocols.size(); ++p) {
     const std::string protocol = ProtocolName(kProtocols[p]);
     for (size_t o = 0; o < kOutcomes.size(); ++o) {
-      requests[p][o] =
-          &request_family.Add({{"protocol", protocol}, {"outcome", RequestOutcomeName(kOutcomes[o])}});
+      requests[p][o] = &request_family.Add(
+          {{"protocol", protocol}, {"outcome", RequestOutcomeName(kOutcomes[o])}});
     }
     connections[p] = &connection_family.Add({{"protocol", protocol}});
   }
-  errors = &Counters("larder_error_answers_total", "Answers that are errors, by protocol and HTTP status.");
+  errors = &Counters("larder_error_answers_total",
+                     "Answers that are errors, by protocol and HTTP status.");
   ignored_fields = &Counters("larder_ignored_fields_total",
                              "Fields, tools and items of requests that Larder does not know.")
                         .Add({});
   prompt_tokens = &Counters("larder_prompt_tokens_total", "Prompt tokens computed.").Add({});
   reused_tokens =
-      &Counters("larder_prefix_reused_tokens_total", "Prompt tokens found in a slot's KV cache.").Add({});
+      &Counters("larder_prefix_reused_tokens_total", "Prompt tokens found in a slot's KV cache.")
+           .Add({});
   prefix_hits =
-      &Counters("larder_prefix_hits_total", "Requests with a prefix found in a slot's KV cache.").Add({});
+      &Counters("larder_prefix_hits_total", "Requests with a prefix found in a slot's KV cache.")
+           .Add({});
   generated_tokens = &Counters("larder_generated_tokens_total", "Tokens generated.").Add({});
   transitions = &Counters("larder_schedule_transitions_total",
                           "Changes between computing prompts and decoding (0 with --policy mixed).")
                      .Add({});
-  lost = &Counters("larder_chain_lost_total", "Times that a socket or link of the cluster was lost.").Add({});
-  parked = &Counters("larder_requests_paused_total",
-                     "Requests with tokens that paused, for a lost socket or for room in the KV cache, and "
-                     "went on from their tokens.")
-                .Add({});
-  preempted = &Counters("larder_requests_preempted_total",
-                        "Times a request lost its place in the KV cache to an older one (--kv-tokens).")
-                   .Add({});
-  recomputed_tokens = &Counters("larder_recomputed_tokens_total",
-                                "Tokens that such requests had in the KV cache, to be computed again.")
-                           .Add({});
+  lost =
+      &Counters("larder_chain_lost_total", "Times that a socket or link of the cluster was lost.")
+           .Add({});
+  parked =
+      &Counters(
+           "larder_requests_paused_total",
+           "Requests with tokens that paused, for a lost socket or for room in the KV cache, and "
+           "went on from their tokens.")
+           .Add({});
+  preempted =
+      &Counters("larder_requests_preempted_total",
+                "Times a request lost its place in the KV cache to an older one (--kv-tokens).")
+           .Add({});
+  recomputed_tokens =
+      &Counters("larder_recomputed_tokens_total",
+                "Tokens that such requests had in the KV cache, to be computed again.")
+           .Add({});
 
   slots = &Gauges("larder_slots", "Sequences that have a place in the KV cache.").Add({});
   slots_used = &Gauges("larder_slots_used", "Slots in which a request is being answered.").Add({});
   waiting = &Gauges("larder_requests_waiting", "Requests that wait for a slot.").Add({});
   kv_chunks = &Gauges("larder_kv_chunks", "Chunks of 256 tokens that the KV caches hold.").Add({});
   used_kv_chunks =
-      &Gauges("larder_kv_chunks_used", "Those that have tokens of a request, past or running.").Add({});
-  shared_kv_chunks = &Gauges("larder_kv_chunks_shared", "Those that several requests share.").Add({});
+      &Gauges("larder_kv_chunks_used", "Those that have tokens of a request, past or running.")
+           .Add({});
+  shared_kv_chunks =
+      &Gauges("larder_kv_chunks_shared", "Those that several requests share.").Add({});
   kv_files = &Gauges("larder_kv_files", "Chunks of 256 tokens in files (--cache-dir).").Add({});
   kv_file_bytes = &Gauges("larder_kv_file_bytes", "Bytes of these files.").Add({});
   kv_files_written = &Counters("larder_kv_files_written_total", "Chunks written to files.").Add({});
   kv_files_read = &Counters("larder_kv_files_read_total", "Chunks read from files.").Add({});
   kv_files_refused =
-      &Counters("larder_kv_files_refused_total", "Files that were damaged or foreign, and removed.").Add({});
-  kv_files_failed = &Counters("larder_kv_files_failed_total", "Chunks that could not be written.").Add({});
+      &Counters("larder_kv_files_refused_total", "Files that were damaged or foreign, and removed.")
+           .Add({});
+  kv_files_failed =
+      &Counters("larder_kv_files_failed_total", "Chunks that could not be written.").Add({});
 
   auto& held_family =
       Gauges("larder_held", "What clients make the server hold: connections, requests, bytes.");
-  auto& over_family =
-      Counters("larder_over_limit_total", "Refusals by a limit per connection, per peer or in all.");
+  auto& over_family = Counters("larder_over_limit_total",
+                               "Refusals by a limit per connection, per peer or in all.");
   for (size_t r = 0; r < kResources; ++r) {
     const std::string resource = ResourceName(static_cast<Resource>(r));
     held[r] = &held_family.Add({{"resource", resource}});
@@ -185,9 +205,11 @@ ServingMetrics::Families::Families(const std::vector<std::string>& names) {
       over_limit[r][s] =
           &over_family.Add({{"resource", resource}, {"scope", ScopeName(static_cast<Scope>(s))}});
   }
-  failures = &Counters("larder_failures_total",
-                       "Connections and requests dropped because handling them failed: no memory, or a bug.")
-                  .Add({});
+  failures =
+      &Counters(
+           "larder_failures_total",
+           "Connections and requests dropped because handling them failed: no memory, or a bug.")
+           .Add({});
 
   auto& frames = Counters("larder_socket_frames_total", "Frames computed by a socket.");
   auto& rows = Counters("larder_socket_tokens_total", "Tokens in those frames.");
@@ -196,12 +218,14 @@ ServingMetrics::Families::Families(const std::vector<std::string>& names) {
   auto& link_wait =
       Counters("larder_socket_link_wait_seconds_total", "Time waiting for room in the next link.");
   auto& weights = Gauges("larder_socket_weight_bytes", "Packed weights of a socket.");
-  auto& resident =
-      Gauges("larder_socket_resident_bytes", "Weights that are re-read at the speed of the L3 cache.");
-  auto& ratio = Gauges("larder_socket_waiting_ratio", "Share of time spent waiting since the last scrape.");
-  auto& mean_step = Gauges("larder_socket_step_seconds", "Mean time of a frame since the last scrape.");
-  auto& round_trip =
-      Gauges("larder_socket_link_round_trip_seconds", "Round trip of the socket's link, last measured.");
+  auto& resident = Gauges("larder_socket_resident_bytes",
+                          "Weights that are re-read at the speed of the L3 cache.");
+  auto& ratio =
+      Gauges("larder_socket_waiting_ratio", "Share of time spent waiting since the last scrape.");
+  auto& mean_step =
+      Gauges("larder_socket_step_seconds", "Mean time of a frame since the last scrape.");
+  auto& round_trip = Gauges("larder_socket_link_round_trip_seconds",
+                            "Round trip of the socket's link, last measured.");
   for (const std::string& name : names) {
     const prometheus::Labels label = {{"socket", name}};
     sockets.push_back({&frames.Add(label),
@@ -249,7 +273,8 @@ void ServingMetrics::Finished(Protocol protocol, RequestOutcome outcome, size_t 
   if (outcome != RequestOutcome::kStop && outcome != RequestOutcome::kLength) return;
   families_->end_to_end->Observe(Seconds(end_to_end_ns));
   if (tokens > 1) {
-    families_->tpot->Observe(Seconds(end_to_end_ns - first_token_ns) / static_cast<double>(tokens - 1));
+    families_->tpot->Observe(Seconds(end_to_end_ns - first_token_ns) /
+                             static_cast<double>(tokens - 1));
   }
 }
 
@@ -267,7 +292,9 @@ void ServingMetrics::SetSlots(size_t total, size_t used) {
   families_->slots_used->Set(static_cast<double>(used));
 }
 
-void ServingMetrics::SetQueue(size_t waiting) { families_->waiting->Set(static_cast<double>(waiting)); }
+void ServingMetrics::SetQueue(size_t waiting) {
+  families_->waiting->Set(static_cast<double>(waiting));
+}
 
 void ServingMetrics::SetConnections(Protocol protocol, size_t open) {
   families_->connections[static_cast<size_t>(protocol)]->Set(static_cast<double>(open));
@@ -345,7 +372,9 @@ HistogramView ServingMetrics::TpotHistogram() const {
   return view;
 }
 
-double ServingMetrics::GeneratedPerSecond() const { return families_->generated_rate.PerSecond(NowNs()); }
+double ServingMetrics::GeneratedPerSecond() const {
+  return families_->generated_rate.PerSecond(NowNs());
+}
 double ServingMetrics::PromptPerSecond() const { return families_->prompt_rate.PerSecond(NowNs()); }
 uint64_t ServingMetrics::generated_tokens() const {
   return static_cast<uint64_t>(families_->generated_tokens->Value());

@@ -1,8 +1,8 @@
-// ServingMetrics: the Prometheus metrics of serving, for GET /metrics. There is one per process, made before
-// the first request and alive until the last. Any thread may call its methods, but they are meant for the I/O
-// thread: an observation takes an uncontended lock and a few atomic additions. Compute threads keep counters
-// of their own (pipeline/stage/socket_status.h); the I/O thread copies these here with SetSocket for each
-// GET /metrics.
+// ServingMetrics: the Prometheus metrics of serving, for GET /metrics. There is one per process,
+// made before the first request and alive until the last. Any thread may call its methods, but they
+// are meant for the I/O thread: an observation takes an uncontended lock and a few atomic
+// additions. Compute threads keep counters of their own (pipeline/stage/socket_status.h); the I/O
+// thread copies these here with SetSocket for each GET /metrics.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +19,8 @@ namespace larder::serving::inline metrics {
 enum class Protocol { kHttp, kText };
 const char* ProtocolName(Protocol);
 
-// The values of the label `outcome`: fewer than FinishReason's (serving/scheduling/generation.h, a room
-// above), because each is a time series for each protocol.
+// The values of the label `outcome`: fewer than FinishReason's (serving/scheduling/generation.h, a
+// room above), because each is a time series for each protocol.
 enum class RequestOutcome {
   kStop,       // end of text or a stop string
   kLength,     // as many tokens as were asked for, or the context was full
@@ -30,7 +30,8 @@ enum class RequestOutcome {
 };
 const char* RequestOutcomeName(RequestOutcome);
 
-// Cumulative counts of durations: count[i] observations were at most upper_s[i]; the last bound is infinity.
+// Cumulative counts of durations: count[i] observations were at most upper_s[i]; the last bound is
+// infinity.
 struct HistogramView {
   std::vector<double> upper_s;
   std::vector<uint64_t> count;
@@ -58,15 +59,18 @@ class ServingMetrics {
   ServingMetrics(const ServingMetrics&) = delete;
   ServingMetrics& operator=(const ServingMetrics&) = delete;
 
-  // The events of a request. Admitted: it got a slot, `queue_ns` after it arrived; `reused_tokens` of its
-  // prompt were in that slot's KV cache. FirstToken and NextToken: `ns` since the request arrived, or since
-  // the previous token. Finished: TPOT is (end_to_end_ns - first_token_ns) / (tokens - 1) if there were at
-  // least two tokens. A refused request has only Finished, with zeros.
+  // The events of a request. Admitted: it got a slot, `queue_ns` after it arrived; `reused_tokens`
+  // of its prompt were in that slot's KV cache. FirstToken and NextToken: `ns` since the request
+  // arrived, or since the previous token. Finished: TPOT is (end_to_end_ns - first_token_ns) /
+  // (tokens - 1) if there were at least two tokens. A refused request has only Finished, with
+  // zeros.
   void Admitted(int64_t queue_ns, size_t prompt_tokens, size_t reused_tokens);
   void FirstToken(int64_t ns);
   void NextToken(int64_t ns);
-  void Finished(Protocol, RequestOutcome, size_t tokens, int64_t first_token_ns, int64_t end_to_end_ns);
-  // Counts an answer that is an error, also an answer to bytes that are not a request. `status` is HTTP's.
+  void Finished(Protocol, RequestOutcome, size_t tokens, int64_t first_token_ns,
+                int64_t end_to_end_ns);
+  // Counts an answer that is an error, also an answer to bytes that are not a request. `status` is
+  // HTTP's.
   void ErrorAnswered(Protocol, int status);
 
   // Fields of requests that Larder does not know.

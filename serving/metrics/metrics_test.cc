@@ -143,7 +143,8 @@ TEST(ServingMetricsTest, BucketsBeginAtATenthOfAMillisecondAndSumUp) {
     EXPECT_EQ(buckets.front().first, 1e-4) << name;
     EXPECT_EQ(buckets.back().first, std::numeric_limits<double>::infinity()) << name;
     EXPECT_TRUE(std::is_sorted(buckets.begin(), buckets.end())) << name;
-    for (size_t i = 1; i < buckets.size(); ++i) EXPECT_LE(buckets[i - 1].second, buckets[i].second) << name;
+    for (size_t i = 1; i < buckets.size(); ++i)
+      EXPECT_LE(buckets[i - 1].second, buckets[i].second) << name;
     EXPECT_EQ(buckets.back().second, e.Value(name + "_count")) << name;
   }
   EXPECT_EQ(e.Value(R"(larder_inter_token_latency_seconds_bucket{le="0.0001"})"),
@@ -170,7 +171,8 @@ TEST(ServingMetricsTest, TpotHistogramIsWhatPrometheusSees) {
   metrics.Finished(Protocol::kHttp, RequestOutcome::kStop, 3, 0, 4 * kMs);
   const HistogramView view = metrics.TpotHistogram();
   ASSERT_EQ(view.upper_s.size(), view.count.size());
-  const auto buckets = ParseExposition(metrics.Render()).Buckets("larder_time_per_output_token_seconds");
+  const auto buckets =
+      ParseExposition(metrics.Render()).Buckets("larder_time_per_output_token_seconds");
   ASSERT_EQ(buckets.size(), view.count.size());
   for (size_t i = 0; i < buckets.size(); ++i) EXPECT_EQ(buckets[i].second, view.count[i]);
   EXPECT_DOUBLE_EQ(view.sum_s, 0.006);
@@ -179,10 +181,11 @@ TEST(ServingMetricsTest, TpotHistogramIsWhatPrometheusSees) {
 TEST(ExpositionParserTest, RefusesWhatIsNotTheFormat) {
   const std::string head = "# HELP a_total A.\n# TYPE a_total counter\n";
   EXPECT_EQ(ParseExposition(head + "a_total 3\n").Value("a_total"), 3);
-  for (const char* wrong : {"a_total 3", "a_total  3\n", "a_total three\n", "a_total{x=1} 3\n",
-                            "a_total{x=\"1} 3\n", "a_total{x=\"\\q\"} 3\n", "b_total 3\n",
-                            "a_total 3\na_total 4\n", "a_total -1\n", "a_total{x=\"1\",x=\"2\"} 3\n",
-                            "9a 3\n", "\n", "a_total 3\n# TYPE a_total counter\n", "a_total NaN\n"}) {
+  for (const char* wrong :
+       {"a_total 3", "a_total  3\n", "a_total three\n", "a_total{x=1} 3\n", "a_total{x=\"1} 3\n",
+        "a_total{x=\"\\q\"} 3\n", "b_total 3\n", "a_total 3\na_total 4\n", "a_total -1\n",
+        "a_total{x=\"1\",x=\"2\"} 3\n", "9a 3\n", "\n", "a_total 3\n# TYPE a_total counter\n",
+        "a_total NaN\n"}) {
     EXPECT_THROW(ParseExposition(head + wrong), std::runtime_error) << wrong;
   }
 }

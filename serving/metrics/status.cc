@@ -51,25 +51,27 @@ const char* Name(SlotView::State state) {
 
 json ToJson(const SocketView& socket) {
   const SocketCounters& s = socket.counters;
-  const double all_ns =
-      static_cast<double>(s.step_ns) + static_cast<double>(s.wait_ns) + static_cast<double>(s.link_ns);
-  json out = {{"name", socket.name},
-              {"state", socket.state},
-              {"frames", s.frames},
-              {"tokens", s.rows},
-              {"step_seconds_total", static_cast<double>(s.step_ns) * 1e-9},
-              {"wait_seconds_total", static_cast<double>(s.wait_ns) * 1e-9},
-              {"link_wait_seconds_total", static_cast<double>(s.link_ns) * 1e-9},
-              {"waiting_ratio", all_ns > 0 ? static_cast<double>(s.wait_ns + s.link_ns) / all_ns : 0.0},
-              {"mean_step_seconds",
-               s.frames > 0 ? static_cast<double>(s.step_ns) * 1e-9 / static_cast<double>(s.frames) : 0.0},
-              {"weight_bytes", s.weight_bytes},
-              {"resident_bytes", s.resident_bytes},
-              {"resident_share", nullptr},
-              {"thread_resident_share", socket.thread_resident_share},
-              {"link_round_trip_seconds", nullptr}};
+  const double all_ns = static_cast<double>(s.step_ns) + static_cast<double>(s.wait_ns) +
+                        static_cast<double>(s.link_ns);
+  json out = {
+      {"name", socket.name},
+      {"state", socket.state},
+      {"frames", s.frames},
+      {"tokens", s.rows},
+      {"step_seconds_total", static_cast<double>(s.step_ns) * 1e-9},
+      {"wait_seconds_total", static_cast<double>(s.wait_ns) * 1e-9},
+      {"link_wait_seconds_total", static_cast<double>(s.link_ns) * 1e-9},
+      {"waiting_ratio", all_ns > 0 ? static_cast<double>(s.wait_ns + s.link_ns) / all_ns : 0.0},
+      {"mean_step_seconds",
+       s.frames > 0 ? static_cast<double>(s.step_ns) * 1e-9 / static_cast<double>(s.frames) : 0.0},
+      {"weight_bytes", s.weight_bytes},
+      {"resident_bytes", s.resident_bytes},
+      {"resident_share", nullptr},
+      {"thread_resident_share", socket.thread_resident_share},
+      {"link_round_trip_seconds", nullptr}};
   if (socket.resident_share) out["resident_share"] = *socket.resident_share;
-  if (s.round_trip_ns > 0) out["link_round_trip_seconds"] = static_cast<double>(s.round_trip_ns) * 1e-9;
+  if (s.round_trip_ns > 0)
+    out["link_round_trip_seconds"] = static_cast<double>(s.round_trip_ns) * 1e-9;
   return out;
 }
 
@@ -79,7 +81,8 @@ json ToJson(const HistogramView& histogram) {
   uint64_t before = 0;
   for (size_t i = 0; i < histogram.count.size(); ++i) {
     json bound = std::isfinite(histogram.upper_s[i]) ? json(histogram.upper_s[i]) : json(nullptr);
-    buckets.push_back({{"upper_seconds", std::move(bound)}, {"count", histogram.count[i] - before}});
+    buckets.push_back(
+        {{"upper_seconds", std::move(bound)}, {"count", histogram.count[i] - before}});
     before = histogram.count[i];
   }
   return {{"count", before}, {"sum_seconds", histogram.sum_s}, {"buckets", buckets}};
@@ -127,25 +130,26 @@ json ServerStatusJson(const StatusView& status) {
                      {"generated_tokens", slot.generated_tokens}});
   }
   for (const SocketView& socket : status.sockets) sockets.push_back(ToJson(socket));
-  return {
-      {"object", "larder.status"},
-      {"state", status.state},
-      {"loading_share", status.loading_share},
-      {"version", status.version},
-      {"uptime_seconds", status.uptime_s},
-      {"slots_used", used},
-      {"slots", slots},
-      {"kv_chunks",
-       {{"total", status.kv_chunks}, {"used", status.used_kv_chunks}, {"shared", status.shared_kv_chunks}}},
-      {"kv_files", {{"chunks", status.kv_files}, {"bytes", status.kv_file_bytes}}},
-      {"queue", {{"waiting", status.queue_length}, {"limit", status.queue_limit}}},
-      {"connections", {{"http", status.http_connections}, {"text", status.text_connections}}},
-      {"generated_tokens_per_second", status.generated_tokens_per_s},
-      {"prompt_tokens_per_second", status.prompt_tokens_per_s},
-      {"generated_tokens_total", status.generated_tokens},
-      {"prompt_tokens_total", status.prompt_tokens},
-      {"tpot", ToJson(status.tpot)},
-      {"sockets", sockets}};
+  return {{"object", "larder.status"},
+          {"state", status.state},
+          {"loading_share", status.loading_share},
+          {"version", status.version},
+          {"uptime_seconds", status.uptime_s},
+          {"slots_used", used},
+          {"slots", slots},
+          {"kv_chunks",
+           {{"total", status.kv_chunks},
+            {"used", status.used_kv_chunks},
+            {"shared", status.shared_kv_chunks}}},
+          {"kv_files", {{"chunks", status.kv_files}, {"bytes", status.kv_file_bytes}}},
+          {"queue", {{"waiting", status.queue_length}, {"limit", status.queue_limit}}},
+          {"connections", {{"http", status.http_connections}, {"text", status.text_connections}}},
+          {"generated_tokens_per_second", status.generated_tokens_per_s},
+          {"prompt_tokens_per_second", status.prompt_tokens_per_s},
+          {"generated_tokens_total", status.generated_tokens},
+          {"prompt_tokens_total", status.prompt_tokens},
+          {"tpot", ToJson(status.tpot)},
+          {"sockets", sockets}};
 }
 
 }  // namespace larder::serving::metrics

@@ -1,6 +1,7 @@
-// The answers to GET /v1/larder/plan (which socket does what) and /v1/larder/status (how busy it is). They
-// are plain structs, which node/ fills from the Plan, the topology and the sockets' counters; serving/ knows
-// none of these. A plan is made once, a status for each request, on the I/O thread.
+// The answers to GET /v1/larder/plan (which socket does what) and /v1/larder/status (how busy it
+// is). They are plain structs, which node/ fills from the Plan, the topology and the sockets'
+// counters; serving/ knows none of these. A plan is made once, a status for each request, on the
+// I/O thread.
 #pragma once
 
 #include <cstddef>
@@ -67,7 +68,8 @@ nlohmann::json PlanJson(const PlanView&);
 struct SlotView {
   enum class State { kIdle, kPrefill, kDecode };
   State state = State::kIdle;
-  size_t cached_tokens = 0;  // in its KV cache; an idle slot's may be reused as the start of another prompt
+  size_t cached_tokens = 0;     // in its KV cache; an idle slot's may be reused as the start of
+                                // another prompt
   size_t generated_tokens = 0;  // of the running request
 };
 
@@ -75,7 +77,8 @@ struct SocketView {
   std::string name, state;  // pipeline::SocketStateName
   SocketCounters counters;
   std::optional<double> resident_share;  // of its weights; nullopt: not measured
-  // The same per thread, in the order of the plan's L3 groups and their threads; empty: not measured.
+  // The same per thread, in the order of the plan's L3 groups and their threads; empty: not
+  // measured.
   std::vector<double> thread_resident_share;
 };
 
@@ -85,8 +88,8 @@ struct StatusView {
   std::string version;
   double uptime_s = 0;
   std::vector<SlotView> slots;
-  // Chunks of tokens in the KV caches: all, those with tokens of a request, past or running, and those that
-  // several requests share.
+  // Chunks of tokens in the KV caches: all, those with tokens of a request, past or running, and
+  // those that several requests share.
   size_t kv_chunks = 0, used_kv_chunks = 0, shared_kv_chunks = 0;
   uint64_t kv_files = 0, kv_file_bytes = 0;  // chunks in files
   size_t queue_length = 0, queue_limit = 0;

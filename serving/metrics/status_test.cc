@@ -49,8 +49,9 @@ TEST(PlanJsonTest, NamesWhereEverythingLives) {
 TEST(StatusJsonTest, CountsSlotsAndSplitsTheHistogram) {
   StatusView status;
   status.state = "serving";
-  status.slots = {
-      {SlotView::State::kIdle, 5, 0}, {SlotView::State::kDecode, 20, 7}, {SlotView::State::kPrefill, 3, 0}};
+  status.slots = {{SlotView::State::kIdle, 5, 0},
+                  {SlotView::State::kDecode, 20, 7},
+                  {SlotView::State::kPrefill, 3, 0}};
   status.kv_chunks = 16;
   status.used_kv_chunks = 9;
   status.shared_kv_chunks = 2;
@@ -62,7 +63,8 @@ TEST(StatusJsonTest, CountsSlotsAndSplitsTheHistogram) {
   status.sockets.push_back({.name = "attention", .state = "loading"});
   const json out = ServerStatusJson(status);
   EXPECT_EQ(out["slots_used"], 2);
-  EXPECT_EQ(out["slots"][1], json({{"state", "decode"}, {"cached_tokens", 20}, {"generated_tokens", 7}}));
+  EXPECT_EQ(out["slots"][1],
+            json({{"state", "decode"}, {"cached_tokens", 20}, {"generated_tokens", 7}}));
   EXPECT_EQ(out["kv_chunks"], json({{"total", 16}, {"used", 9}, {"shared", 2}}));
   EXPECT_EQ(out["tpot"]["count"], 6);
   EXPECT_EQ(out["tpot"]["buckets"][1], json({{"upper_seconds", 0.002}, {"count", 3}}));

@@ -1,5 +1,5 @@
-// Access control: web pages by Host and Origin, requests that two readers could interpret differently,
-// clients of other protocols, and keys.
+// Access control: web pages by Host and Origin, requests that two readers could interpret
+// differently, clients of other protocols, and keys.
 #include "serving/http/access.h"
 
 #include <gtest/gtest.h>
@@ -27,8 +27,9 @@ TEST(Access, OnLoopbackANameOfSomebodyElseIsRefused) {
   for (const char* host : {"", "localhost", "localhost:8080", "LocalHost.:8080", "127.0.0.1",
                            "127.0.0.1:8080", "[::1]", "[::1]:8080", "10.0.0.1:8080"})
     EXPECT_TRUE(Good(access, host)) << host;
-  for (const char* host : {"evil.example", "evil.example:8080", "localhost.evil.example", "node-a:8080",
-                           "127.0.0.1.evil.example", ":8080", "[", "[]", "1.2.3", "evil.example:80:80"}) {
+  for (const char* host :
+       {"evil.example", "evil.example:8080", "localhost.evil.example", "node-a:8080",
+        "127.0.0.1.evil.example", ":8080", "[", "[]", "1.2.3", "evil.example:80:80"}) {
     EXPECT_FALSE(Good(access, host)) << host;
     EXPECT_TRUE(Good(access, host, "", "", /*has_keys=*/true)) << "the attacker's page has no key";
   }
@@ -44,7 +45,8 @@ TEST(Access, OnTheNetworkNamesOfTheNetworkAreOurs) {
   for (const char* host : {"10.0.0.1:8080", "node-a:8080", "localhost:8080", "[fd00::1]:8080"})
     EXPECT_TRUE(Good(access, host)) << host;
   EXPECT_FALSE(Good(access, "node-a.evil.example:8080"));
-  EXPECT_TRUE(Good(Access({.host = "node-a.lan", .hosts = {}, .cors_origins = {}}), "node-a.lan:8080"));
+  EXPECT_TRUE(
+      Good(Access({.host = "node-a.lan", .hosts = {}, .cors_origins = {}}), "node-a.lan:8080"));
 }
 
 TEST(Access, PagesAreOursOrNamed) {
@@ -61,13 +63,15 @@ TEST(Access, PagesAreOursOrNamed) {
     EXPECT_FALSE(Good(access, "localhost:8080", origin, "cross-site")) << origin;
     EXPECT_FALSE(Good(access, "localhost:8080", origin, "same-site", /*has_keys=*/true)) << origin;
   }
-  const Access named({.host = "127.0.0.1", .hosts = {}, .cors_origins = {"https://chat.example", "null"}});
+  const Access named(
+      {.host = "127.0.0.1", .hosts = {}, .cors_origins = {"https://chat.example", "null"}});
   EXPECT_TRUE(Good(named, "localhost", "https://chat.example"));
   EXPECT_TRUE(Good(named, "localhost", "null"));
   EXPECT_FALSE(Good(named, "localhost", "https://chat.example.evil.example"));
   EXPECT_FALSE(Good(named, "localhost", "http://chat.example"));
   EXPECT_FALSE(Good(named, "evil.example", "https://chat.example"));
-  EXPECT_TRUE(Good(Access({.host = "::1", .hosts = {}, .cors_origins = {"*"}}), "localhost", "http://a.b"));
+  EXPECT_TRUE(
+      Good(Access({.host = "::1", .hosts = {}, .cors_origins = {"*"}}), "localhost", "http://a.b"));
 }
 
 class AccessTest : public testing::Test {
@@ -90,13 +94,16 @@ class AccessTest : public testing::Test {
     closed_ = wire.closed;
     return wire.written;
   }
-  static std::string Post(const std::string& headers, const std::string& body = R"({"prompt":"hello"})") {
-    return fmt::format("POST /v1/completions HTTP/1.1\r\nContent-Length: {}\r\n{}\r\n{}", body.size(),
-                       headers, body);
+  static std::string Post(const std::string& headers,
+                          const std::string& body = R"({"prompt":"hello"})") {
+    return fmt::format("POST /v1/completions HTTP/1.1\r\nContent-Length: {}\r\n{}\r\n{}",
+                       body.size(), headers, body);
   }
   static size_t Answers(const std::string& written) {
     size_t n = 0;
-    for (size_t at = 0; (at = written.find("\r\nServer: larder\r\n", at)) != std::string::npos; ++at) ++n;
+    for (size_t at = 0; (at = written.find("\r\nServer: larder\r\n", at)) != std::string::npos;
+         ++at)
+      ++n;
     return n;
   }
 
@@ -125,18 +132,23 @@ TEST_F(AccessTest, APageOfAnotherOriginGetsNothing) {
 }
 
 TEST_F(AccessTest, ANamedOriginIsToldSo) {
-  test_.state.access = Access({.host = "127.0.0.1", .hosts = {}, .cors_origins = {"https://chat.example"}});
+  test_.state.access =
+      Access({.host = "127.0.0.1", .hosts = {}, .cors_origins = {"https://chat.example"}});
   const std::string named = "Host: localhost\r\nOrigin: https://chat.example\r\n";
-  EXPECT_NE(Http(Post(named)).find("Access-Control-Allow-Origin: https://chat.example\r\nVary: Origin\r\n"),
+  EXPECT_NE(Http(Post(named))
+                .find("Access-Control-Allow-Origin: https://chat.example\r\nVary: Origin\r\n"),
             std::string::npos);
-  const std::string asked = Http("OPTIONS /v1/completions HTTP/1.1\r\n" + named +
-                                 "Access-Control-Request-Headers: authorization, x-stainless-os\r\n\r\n");
+  const std::string asked =
+      Http("OPTIONS /v1/completions HTTP/1.1\r\n" + named +
+           "Access-Control-Request-Headers: authorization, x-stainless-os\r\n\r\n");
   EXPECT_EQ(asked.substr(9, 3), "200");
-  EXPECT_NE(asked.find("Access-Control-Allow-Headers: authorization, x-stainless-os\r\n"), std::string::npos)
+  EXPECT_NE(asked.find("Access-Control-Allow-Headers: authorization, x-stainless-os\r\n"),
+            std::string::npos)
       << asked;
 }
 
-// If a proxy sees a body where we see a request, one client's bytes become another client's request.
+// If a proxy sees a body where we see a request, one client's bytes become another client's
+// request.
 TEST_F(AccessTest, WhatTwoReadersCouldCutDifferentlyIsRefusedAndNothingFollows) {
   const std::string next = "0\r\n\r\nGET /health HTTP/1.1\r\n\r\n";
   const auto with = [&](const std::string& headers, const char* version = "1.1") {
@@ -148,14 +160,16 @@ TEST_F(AccessTest, WhatTwoReadersCouldCutDifferentlyIsRefusedAndNothingFollows) 
                              "chunked;q=1", "xchunked"}) {
     const std::string answer = with(fmt::format("Transfer-Encoding: {}\r\n", coding));
     EXPECT_EQ(Answers(answer), 1u) << coding;
-    EXPECT_TRUE(answer.substr(9, 3) == "501" || answer.substr(9, 3) == "400") << coding << ": " << answer;
+    EXPECT_TRUE(answer.substr(9, 3) == "501" || answer.substr(9, 3) == "400")
+        << coding << ": " << answer;
     EXPECT_TRUE(closed_) << coding;
   }
   EXPECT_EQ(with("Transfer-Encoding: chunked, x\r\n").substr(9, 3), "501");
   for (const char* headers :
        {"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n",
         "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
-        "Content-Length: 5\r\nTransfer-Encoding: x\r\n", "Transfer-Encoding: x\r\nContent-Length: 5\r\n",
+        "Content-Length: 5\r\nTransfer-Encoding: x\r\n",
+        "Transfer-Encoding: x\r\nContent-Length: 5\r\n",
         "Transfer-Encoding: x\r\nTransfer-Encoding: chunked\r\n", "Transfer-Encoding : chunked\r\n",
         "Content-Length: 5\r\nContent-Length: 6\r\n", "Host: a\r\nHost: b\r\n"}) {
     const std::string answer = with(headers);
@@ -220,8 +234,10 @@ TEST_F(AccessTest, AKeyThatIsTakenAwayEndsALongConnectionToo) {
     return json::parse(wire.written);
   };
   const char* again = "{\"prompt\":\"hello\",\"n_predict\":1,\"stream\":false}\n";
-  EXPECT_EQ(ask("{\"prompt\":\"hello\",\"n_predict\":1,\"stream\":false,\"api_key\":\"secret-1\"}\n")["stop"],
-            true);
+  EXPECT_EQ(
+      ask("{\"prompt\":\"hello\",\"n_predict\":1,\"stream\":false,\"api_key\":\"secret-1\"}\n")
+          ["stop"],
+      true);
   test_.state.api_keys = {"secret-3", "secret-1"};
   EXPECT_EQ(ask(again)["stop"], true) << "shown once";
   test_.state.api_keys = {"secret-2"};
@@ -264,7 +280,8 @@ TEST_F(AccessTest, ToBanEveryTokenIsABadRequest) {
   std::string all;
   for (size_t i = 0; i < test_.state.defaults.vocab; ++i)
     all += fmt::format("{}[{},false]", i > 0 ? "," : "", i);
-  const std::string answer = Http(Post("", fmt::format(R"({{"prompt":"hello","logit_bias":[{}]}})", all)));
+  const std::string answer =
+      Http(Post("", fmt::format(R"({{"prompt":"hello","logit_bias":[{}]}})", all)));
   EXPECT_EQ(answer.substr(9, 3), "400") << answer;
   EXPECT_NE(answer.find("every token is banned"), std::string::npos) << answer;
 }

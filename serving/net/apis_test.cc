@@ -1,5 +1,5 @@
-// The APIs over HTTP, without a network: framing of streams, forms of errors, keys in each API's header,
-// routes that only read.
+// The APIs over HTTP, without a network: framing of streams, forms of errors, keys in each API's
+// header, routes that only read.
 #include <gtest/gtest.h>
 
 #include "serving/net/http_session.h"
@@ -10,8 +10,10 @@ namespace {
 
 using nlohmann::json;
 
-std::string Post(const std::string& path, const std::string& body, const std::string& headers = "") {
-  return fmt::format("POST {} HTTP/1.1\r\n{}Content-Length: {}\r\n\r\n{}", path, headers, body.size(), body);
+std::string Post(const std::string& path, const std::string& body,
+                 const std::string& headers = "") {
+  return fmt::format("POST {} HTTP/1.1\r\n{}Content-Length: {}\r\n\r\n{}", path, headers,
+                     body.size(), body);
 }
 
 class Apis : public testing::Test {
@@ -45,17 +47,18 @@ class Apis : public testing::Test {
 
 TEST_F(Apis, EachStreamHasItsFraming) {
   const std::string user = R"([{"role":"user","content":"hell"}])";
-  const std::string chat =
-      Http(Post("/v1/chat/completions", R"({"stream":true,"max_tokens":2,"messages":)" + user + "}"));
+  const std::string chat = Http(
+      Post("/v1/chat/completions", R"({"stream":true,"max_tokens":2,"messages":)" + user + "}"));
   EXPECT_NE(chat.find("Content-Type: text/event-stream"), std::string::npos);
   EXPECT_TRUE(Parts(chat).starts_with("data: {")) << chat;
   EXPECT_TRUE(Parts(chat).ends_with("data: [DONE]\n\n"));
   const std::string native =
       Parts(Http(Post("/completion", R"({"stream":true,"n_predict":2,"prompt":"hell"})")));
   EXPECT_TRUE(native.starts_with("data: {")) << native;
-  EXPECT_EQ(native.find("[DONE]"), std::string::npos) << "llama-server's own stream ends without a word";
-  const std::string message =
-      Parts(Http(Post("/v1/messages", R"({"stream":true,"max_tokens":2,"messages":)" + user + "}")));
+  EXPECT_EQ(native.find("[DONE]"), std::string::npos)
+      << "llama-server's own stream ends without a word";
+  const std::string message = Parts(
+      Http(Post("/v1/messages", R"({"stream":true,"max_tokens":2,"messages":)" + user + "}")));
   EXPECT_TRUE(message.starts_with("event: message_start\ndata: {")) << message;
   EXPECT_TRUE(message.ends_with("event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"));
   const std::string response =
@@ -78,12 +81,15 @@ TEST_F(Apis, AStreamHasTheLogprobsOfAllTokens) {
   const json whole = Body(Http(Post("/v1/chat/completions", "{" + asked + "}")));
   const json wanted = whole["choices"][0]["logprobs"]["content"];
   EXPECT_EQ(wanted.size(), 8u);
-  const std::string stream = Parts(Http(Post("/v1/chat/completions", R"({"stream":true,)" + asked + "}")));
+  const std::string stream =
+      Parts(Http(Post("/v1/chat/completions", R"({"stream":true,)" + asked + "}")));
   json got = json::array();
-  for (size_t at = stream.find("data: {"); at != std::string::npos; at = stream.find("data: {", at + 1)) {
-    const json logprobs =
-        json::parse(stream.substr(at + 6, stream.find('\n', at) - at - 6))["choices"][0]["logprobs"];
-    if (logprobs.is_object()) got.insert(got.end(), logprobs["content"].begin(), logprobs["content"].end());
+  for (size_t at = stream.find("data: {"); at != std::string::npos;
+       at = stream.find("data: {", at + 1)) {
+    const json logprobs = json::parse(
+        stream.substr(at + 6, stream.find('\n', at) - at - 6))["choices"][0]["logprobs"];
+    if (logprobs.is_object())
+      got.insert(got.end(), logprobs["content"].begin(), logprobs["content"].end());
   }
   EXPECT_EQ(got, wanted);
 }
@@ -94,15 +100,17 @@ TEST_F(Apis, WholeAnswers) {
   EXPECT_EQ(message["type"], "message");
   EXPECT_EQ(message["stop_reason"], "max_tokens");
   EXPECT_EQ(message["usage"]["output_tokens"], 2);
-  const json response = Body(Http(Post("/v1/responses", R"({"max_output_tokens":2,"input":"hell"})")));
+  const json response =
+      Body(Http(Post("/v1/responses", R"({"max_output_tokens":2,"input":"hell"})")));
   EXPECT_EQ(response["status"], "incomplete");
   EXPECT_EQ(response["output"][0]["type"], "message");
   const json chat =
       Body(Http(Post("/api/chat", R"({"stream":false,"options":{"num_predict":2},)" + user + "}")));
   EXPECT_EQ(chat["message"]["role"], "assistant");
   EXPECT_EQ(chat["eval_count"], 2);
-  const json generated = Body(Http(
-      Post("/api/generate", R"({"stream":false,"raw":true,"prompt":"hello","options":{"num_predict":2}})")));
+  const json generated = Body(
+      Http(Post("/api/generate",
+                R"({"stream":false,"raw":true,"prompt":"hello","options":{"num_predict":2}})")));
   EXPECT_TRUE(generated["response"].is_string());
 }
 
@@ -139,7 +147,8 @@ TEST_F(Apis, AKeyMayComeAsAnthropicsClientsSendIt) {
   EXPECT_EQ(Body(Http(Post("/v1/messages", body)))["error"]["type"], "authentication_error");
   EXPECT_EQ(Http(Post("/v1/messages", body, "X-Api-Key: key-number-2\r\n")).substr(9, 3), "401");
   EXPECT_EQ(Http(Post("/v1/messages", body, "x-api-key: key-number-1\r\n")).substr(9, 3), "200");
-  EXPECT_EQ(Http(Post("/v1/messages", body, "Authorization: Bearer key-number-1\r\n")).substr(9, 3), "200");
+  EXPECT_EQ(Http(Post("/v1/messages", body, "Authorization: Bearer key-number-1\r\n")).substr(9, 3),
+            "200");
 }
 
 TEST_F(Apis, CountsTokensAsTheAnswerWould) {
@@ -147,21 +156,28 @@ TEST_F(Apis, CountsTokensAsTheAnswerWould) {
   const json answer = Body(Http(Post("/v1/messages", R"({"max_tokens":1,)" + user + "}")));
   const size_t tokens = answer["usage"]["input_tokens"].get<size_t>() +
                         answer["usage"]["cache_read_input_tokens"].get<size_t>();
-  EXPECT_EQ(Body(Http(Post("/v1/messages/count_tokens", "{" + user + "}")))["input_tokens"], tokens);
-  EXPECT_EQ(Body(Http(Post("/v1/chat/completions/input_tokens", "{" + user + "}")))["input_tokens"], tokens);
-  EXPECT_EQ(Body(Http(Post("/v1/responses/input_tokens", R"({"input":"hello world"})")))["input_tokens"],
+  EXPECT_EQ(Body(Http(Post("/v1/messages/count_tokens", "{" + user + "}")))["input_tokens"],
             tokens);
+  EXPECT_EQ(Body(Http(Post("/v1/chat/completions/input_tokens", "{" + user + "}")))["input_tokens"],
+            tokens);
+  EXPECT_EQ(
+      Body(Http(Post("/v1/responses/input_tokens", R"({"input":"hello world"})")))["input_tokens"],
+      tokens);
   std::string words;
   for (size_t i = 0; i < 400; ++i) words += "hello world ";
-  const json more = Body(Http(
-      Post("/v1/messages/count_tokens", R"({"messages":[{"role":"user","content":")" + words + "\"}]}")));
-  EXPECT_GT(more["input_tokens"].get<size_t>(), TestState::kContext) << "clients ask before they send it";
+  const json more =
+      Body(Http(Post("/v1/messages/count_tokens",
+                     R"({"messages":[{"role":"user","content":")" + words + "\"}]}")));
+  EXPECT_GT(more["input_tokens"].get<size_t>(), TestState::kContext)
+      << "clients ask before they send it";
   const json applied = Body(Http(Post("/apply-template", "{" + user + "}")));
   EXPECT_NE(applied["prompt"].get<std::string>().find("hello world"), std::string::npos);
 }
 
 TEST_F(Apis, WhatClientsAskAboutTheServer) {
-  const auto get = [&](const std::string& path) { return Body(Http("GET " + path + " HTTP/1.1\r\n\r\n")); };
+  const auto get = [&](const std::string& path) {
+    return Body(Http("GET " + path + " HTTP/1.1\r\n\r\n"));
+  };
   EXPECT_EQ(get("/api/tags")["models"][0]["name"], "tiny");
   EXPECT_EQ(get("/api/tags")["models"][0]["digest"].get<std::string>().size(), 64u)
       << "clients show 12 of it";
@@ -171,7 +187,8 @@ TEST_F(Apis, WhatClientsAskAboutTheServer) {
   EXPECT_EQ(get("/props")["default_generation_settings"]["n_ctx"], TestState::kContext);
   const json params = get("/props")["default_generation_settings"]["params"];
   EXPECT_EQ(params["samplers"].size(), DefaultSamplers().size());
-  for (const char* name : {"typical_p", "dry_multiplier", "xtc_probability", "mirostat", "dynatemp_range"})
+  for (const char* name :
+       {"typical_p", "dry_multiplier", "xtc_probability", "mirostat", "dynatemp_range"})
     EXPECT_TRUE(params.contains(name)) << name;
   EXPECT_TRUE(get("/slots").is_array());
   const json pieces = Body(Http(Post("/tokenize", R"({"content":"hello","with_pieces":true})")));
@@ -180,7 +197,8 @@ TEST_F(Apis, WhatClientsAskAboutTheServer) {
 
 TEST_F(Apis, ChoicesThatCanNeverWaitTogetherAreNotToTryAgain) {
   const auto choices = [&](size_t n) {
-    return Http(Post("/v1/completions", fmt::format(R"({{"prompt":"hello","max_tokens":1,"n":{}}})", n)));
+    return Http(
+        Post("/v1/completions", fmt::format(R"({{"prompt":"hello","max_tokens":1,"n":{}}})", n)));
   };
   EXPECT_EQ(choices(6).substr(9, 3), "200");
   const std::string refused = choices(7);
@@ -225,7 +243,8 @@ TEST_F(Apis, OllamasRequestsForNothingAreAnsweredAtOnce) {
   EXPECT_EQ(answer("/api/chat", R"({"messages":[],"keep_alive":"0s"})")["done_reason"], "unload");
   EXPECT_EQ(answer("/api/chat", R"({"messages":[],"keep_alive":"10m"})")["done_reason"], "load");
   test_.state.defaults.pooling = model::Pooling::kMean;
-  EXPECT_EQ(answer("/api/embed", R"({"input":[]})"), json::parse(R"({"model":"tiny","embeddings":[]})"));
+  EXPECT_EQ(answer("/api/embed", R"({"input":[]})"),
+            json::parse(R"({"model":"tiny","embeddings":[]})"));
   EXPECT_EQ(answer("/api/embeddings", R"({"prompt":""})"), json::parse(R"({"embedding":[]})"));
   EXPECT_EQ(Body(Http(Post("/api/show", "{}")))["capabilities"].back(), "embedding");
   test_.state.defaults.pooling = model::Pooling::kRank;
@@ -248,9 +267,9 @@ TEST_F(Apis, QuietStreamsSaySoInTheirOwnWay) {
   EXPECT_NE(quiet("/v1/messages", R"({"max_tokens":1,"stream":true,)" + user + "}")
                 .find("event: ping\ndata: {\"type\":\"ping\"}\n\n"),
             std::string::npos);
-  EXPECT_NE(
-      quiet("/v1/responses", R"({"input":"hell","max_output_tokens":1,"stream":true})").find(": still here"),
-      std::string::npos);
+  EXPECT_NE(quiet("/v1/responses", R"({"input":"hell","max_output_tokens":1,"stream":true})")
+                .find(": still here"),
+            std::string::npos);
   const std::string lines = quiet("/api/chat", R"({"options":{"num_predict":1},)" + user + "}");
   EXPECT_EQ(lines.find("still here"), std::string::npos);
 }

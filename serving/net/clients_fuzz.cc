@@ -1,6 +1,7 @@
-// Arbitrary bytes from a client, over HTTP and the text stream, in pieces that the first byte determines.
-// Each is answered or refused, and only requests are begun. The second byte determines how far the model gets
-// between two pieces. At the end all requests have ended, or the client leaves in the middle.
+// Arbitrary bytes from a client, over HTTP and the text stream, in pieces that the first byte
+// determines. Each is answered or refused, and only requests are begun. The second byte determines
+// how far the model gets between two pieces. At the end all requests have ended, or the client
+// leaves in the middle.
 #include <cstdint>
 #include <string_view>
 
@@ -12,10 +13,12 @@
 namespace larder::serving::inline net {
 namespace {
 
-// Runs compute side and I/O side alternately on this thread, so that the same input always does the same.
+// Runs compute side and I/O side alternately on this thread, so that the same input always does the
+// same.
 class Machine {
  public:
-  explicit Machine(TestState& test) : service_(*test.service), model_(service_, test.state.defaults.vocab) {}
+  explicit Machine(TestState& test)
+      : service_(*test.service), model_(service_, test.state.defaults.vocab) {}
 
   void Run(size_t steps) {
     for (; steps > 0 && service_.live() > 0; --steps) {
@@ -61,7 +64,8 @@ void Feed(Session& session, TestWire& wire, std::string_view bytes, size_t piece
 
 // One client from its first byte until it ends its input, or the connection ends because it leaves.
 template <typename OneSession, typename Limits>
-void Talk(TestState& test, std::string_view bytes, size_t piece, uint8_t how, const Limits& limits) {
+void Talk(TestState& test, std::string_view bytes, size_t piece, uint8_t how,
+          const Limits& limits) {
   Machine machine(test);
   TestWire wire;
   {
@@ -80,10 +84,11 @@ void Talk(TestState& test, std::string_view bytes, size_t piece, uint8_t how, co
 // Parses like the routes, for inputs that do not get beyond the protocol.
 void Convert(std::string_view text, const TestState& test) {
   for (const Dialect dialect :
-       {Dialect::kCompletion, Dialect::kChat, Dialect::kNative, Dialect::kInfill, Dialect::kResponses,
-        Dialect::kMessages, Dialect::kOllamaChat, Dialect::kOllamaGenerate}) {
+       {Dialect::kCompletion, Dialect::kChat, Dialect::kNative, Dialect::kInfill,
+        Dialect::kResponses, Dialect::kMessages, Dialect::kOllamaChat, Dialect::kOllamaGenerate}) {
     try {
-      CompletionRequest request = ReadCompletionRequest(ParseJson(text), dialect, test.state.defaults);
+      CompletionRequest request =
+          ReadCompletionRequest(ParseJson(text), dialect, test.state.defaults);
       const auto specs = MakeSpecs(request, test.state.defaults);
       LARDER_CHECK(specs.size() == request.choices() && specs.size() <= kMostEmbedded);
       for (const GenerationSpec& spec : specs) {

@@ -46,12 +46,13 @@ HttpReply Health(const HttpRequest&, ServerState& state) {
 
 HttpReply Models(const HttpRequest&, ServerState& state) {
   WantReady(state);
-  const json one = {{"id", state.defaults.model},
-                    {"object", "model"},
-                    {"created", state.created},
-                    {"owned_by", "larder"},
-                    {"max_model_len", state.defaults.context},
-                    {"meta", {{"n_vocab", state.defaults.vocab}, {"n_ctx", state.defaults.context}}}};
+  const json one = {
+      {"id", state.defaults.model},
+      {"object", "model"},
+      {"created", state.created},
+      {"owned_by", "larder"},
+      {"max_model_len", state.defaults.context},
+      {"meta", {{"n_vocab", state.defaults.vocab}, {"n_ctx", state.defaults.context}}}};
   return JsonReply({{"object", "list"}, {"data", json::array({one})}});
 }
 
@@ -87,7 +88,8 @@ HttpReply Metrics(const HttpRequest&, ServerState& state) {
   if (state.fill_metrics) state.fill_metrics(*state.metrics);
   if (state.admission != nullptr) state.metrics->SetAdmission(*state.admission);
   if (state.failures != nullptr) state.metrics->SetFailures(state.failures->count());
-  return {.content_type = ServingMetrics::kContentType, .body = state.metrics->Render(), .headers = {}};
+  return {
+      .content_type = ServingMetrics::kContentType, .body = state.metrics->Render(), .headers = {}};
 }
 
 HttpReply Plan(const HttpRequest&, ServerState& state) {
@@ -139,23 +141,24 @@ HttpReply Props(const HttpRequest&, ServerState& state) {
   const CompletionDefaults& defaults = state.defaults;
   const model::Tokenizer& tokenizer = *defaults.tokenizer;
   const auto text = [&](TokenId id) { return id < 0 ? std::string() : tokenizer.Piece(id, true); };
-  return JsonReply({{"model_alias", defaults.model},
-                    {"model_path", defaults.aliases.empty() ? defaults.model : defaults.aliases.back()},
-                    {"total_slots", state.service->options().slots},
-                    {"chat_template", defaults.chat_template->source()},
-                    {"chat_template_caps", ChatCapsJson(*defaults.chat_template)},
-                    {"modalities", {{"vision", false}, {"audio", false}}},
-                    {"bos_token", text(tokenizer.bos())},
-                    {"eos_token", text(tokenizer.eos())},
-                    {"default_generation_settings",
-                     {{"id", 0},
-                      {"id_task", -1},
-                      {"n_ctx", defaults.context},
-                      {"speculative", false},
-                      {"is_processing", false},
-                      {"params", ParamsJson(defaults)}}},
-                    {"is_sleeping", false},
-                    {"build_info", "larder " + state.version}});
+  return JsonReply(
+      {{"model_alias", defaults.model},
+       {"model_path", defaults.aliases.empty() ? defaults.model : defaults.aliases.back()},
+       {"total_slots", state.service->options().slots},
+       {"chat_template", defaults.chat_template->source()},
+       {"chat_template_caps", ChatCapsJson(*defaults.chat_template)},
+       {"modalities", {{"vision", false}, {"audio", false}}},
+       {"bos_token", text(tokenizer.bos())},
+       {"eos_token", text(tokenizer.eos())},
+       {"default_generation_settings",
+        {{"id", 0},
+         {"id_task", -1},
+         {"n_ctx", defaults.context},
+         {"speculative", false},
+         {"is_processing", false},
+         {"params", ParamsJson(defaults)}}},
+       {"is_sleeping", false},
+       {"build_info", "larder " + state.version}});
 }
 
 HttpReply Slots(const HttpRequest&, ServerState& state) {
@@ -182,8 +185,9 @@ HttpReply Tokenize(const HttpRequest& request, ServerState& state) {
   const Json body = ParseJson(request.body);
   const JsonFields fields(body);
   const model::Tokenizer& tokenizer = *state.defaults.tokenizer;
-  const auto tokens = tokenizer.Encode(fields.String("content", ""), fields.Bool("add_special", false),
-                                       fields.Bool("parse_special", true));
+  const auto tokens =
+      tokenizer.Encode(fields.String("content", ""), fields.Bool("add_special", false),
+                       fields.Bool("parse_special", true));
   if (!fields.Bool("with_pieces", false)) return JsonReply({{"tokens", tokens}});
   json list = json::array();
   for (const TokenId token : tokens) {
@@ -235,8 +239,8 @@ json OllamaDetails(const CompletionDefaults& of) {
           {"format", "gguf"},
           {"family", of.architecture},
           {"families", json::array({of.architecture})},
-          {"parameter_size",
-           millions < 1000 ? fmt::format("{:.1f}M", millions) : fmt::format("{:.1f}B", millions / 1000)},
+          {"parameter_size", millions < 1000 ? fmt::format("{:.1f}M", millions)
+                                             : fmt::format("{:.1f}B", millions / 1000)},
           {"quantization_level", ""}};
 }
 
@@ -273,7 +277,8 @@ HttpReply OllamaShow(const HttpRequest& request, ServerState& state) {
   WantReady(state);
   const Json body = ParseJson(request.body);
   const JsonFields fields(body);
-  CheckModel(fields.String("model", fields.String("name", "")), Dialect::kOllamaChat, state.defaults);
+  CheckModel(fields.String("model", fields.String("name", "")), Dialect::kOllamaChat,
+             state.defaults);
   json capabilities = json::array({"completion"});
   const json caps = ChatCapsJson(*state.defaults.chat_template);
   if (caps.value("supports_tools", false)) capabilities.push_back("tools");
@@ -295,8 +300,9 @@ HttpReply OllamaShow(const HttpRequest& request, ServerState& state) {
                     {"capabilities", capabilities}});
 }
 
-// An answer that took T to make is given again for kKeptTimes * T. So however often it is requested, the I/O
-// thread, which also sends all tokens, spends at most a fiftieth of its time on it.
+// An answer that took T to make is given again for kKeptTimes * T. So however often it is
+// requested, the I/O thread, which also sends all tokens, spends at most a fiftieth of its time on
+// it.
 constexpr int64_t kKeptTimes = 50;
 constexpr int64_t kKeptNsAtMost = 100'000'000;
 
@@ -308,8 +314,9 @@ HttpReply Kept(const HttpRequest& request, ServerState& state) {
     return {.content_type = kept->second.content_type, .body = kept->second.body, .headers = {}};
   HttpReply reply = answer(request, state);
   const int64_t end_ns = NowNs();
-  state.kept_answers[request.path] = {reply.content_type, reply.body,
-                                      end_ns + std::min(kKeptNsAtMost, kKeptTimes * (end_ns - begin_ns))};
+  state.kept_answers[request.path] = {
+      reply.content_type, reply.body,
+      end_ns + std::min(kKeptNsAtMost, kKeptTimes * (end_ns - begin_ns))};
   return reply;
 }
 
@@ -365,11 +372,12 @@ bool IsPublic(const std::string& path) {
 HttpReply AnswerRoute(const HttpRequest& request, ServerState& state) {
   const std::string method = request.method == "HEAD" ? "GET" : request.method;
   if (const PageFile* file = method == "GET" ? FindPageFile(request.path) : nullptr) {
-    return {.content_type = std::string(file->content_type),
-            .body = std::string(file->text),
-            .headers = fmt::format("Content-Security-Policy: {}\r\nX-Content-Type-Options: nosniff\r\n"
-                                   "Cache-Control: no-cache\r\n",
-                                   kPageSecurityPolicy)};
+    return {
+        .content_type = std::string(file->content_type),
+        .body = std::string(file->text),
+        .headers = fmt::format("Content-Security-Policy: {}\r\nX-Content-Type-Options: nosniff\r\n"
+                               "Cache-Control: no-cache\r\n",
+                               kPageSecurityPolicy)};
   }
   const Route* route = FindRoute(request.path);
   if (route == nullptr) throw Refused(404, "there is no {}", Excerpt(request.path));
@@ -378,7 +386,8 @@ HttpReply AnswerRoute(const HttpRequest& request, ServerState& state) {
   return Answer(route->action, request, state);
 }
 
-HttpReply ErrorReply(int status, std::string_view message, std::string_view param, std::string_view path) {
+HttpReply ErrorReply(int status, std::string_view message, std::string_view param,
+                     std::string_view path) {
   HttpReply reply = JsonReply(ErrorJson(status, message, param, ErrorShapeOf(path)), status);
   if (status == 503 || status == 429) reply.headers = "Retry-After: 1\r\n";
   if (status == 401) reply.headers = "WWW-Authenticate: Bearer\r\n";

@@ -1,5 +1,5 @@
-// The HTTP routes that are answered at once: health, models, metrics, plan and status, the page, tokenize,
-// Ollama's lists. HttpSession handles the routes that generate. I/O thread.
+// The HTTP routes that are answered at once: health, models, metrics, plan and status, the page,
+// tokenize, Ollama's lists. HttpSession handles the routes that generate. I/O thread.
 #pragma once
 
 #include <string>
@@ -23,8 +23,8 @@ HttpReply AnswerRoute(const HttpRequest&, ServerState&);
 // In the form of the path's API.
 HttpReply ErrorReply(int status, std::string_view message, std::string_view param = {},
                      std::string_view path = {});
-// Whether the path needs no key: those that say whether the server is up, and the page, which asks for the
-// key.
+// Whether the path needs no key: those that say whether the server is up, and the page, which asks
+// for the key.
 bool IsPublic(const std::string& path);
 const char* StatusText(int status);
 

@@ -10,7 +10,8 @@ namespace {
 constexpr size_t kMostAhead = size_t{64} << 10;
 // Limits of one turn: together at most some 0.3 ms, so that no other client's token waits longer.
 constexpr int kRequestsPerTurn = 8;
-constexpr size_t kBodyBytesPerTurn = size_t{4} << 10;  // below it one more request, of up to 8 KB, may begin
+constexpr size_t kBodyBytesPerTurn = size_t{4} << 10;  // below it one more request, of up to 8 KB,
+                                                       // may begin
 
 // The key of a request: OpenAI's clients send a bearer token, Anthropic's a header of its own.
 std::string KeyOf(const HttpRequest& request) {
@@ -51,7 +52,8 @@ void HttpSession::OnTurn() {
   if (!answering_) Proceed();
 }
 
-// Handles requests while there are complete ones, no answer is in progress and it is this client's turn.
+// Handles requests while there are complete ones, no answer is in progress and it is this client's
+// turn.
 void HttpSession::Proceed() {
   if (proceeding_) return;
   proceeding_ = true;
@@ -73,7 +75,8 @@ void HttpSession::Proceed() {
       Refuse(ErrorReply(parser_.error_status(), parser_.error(), {}, parser_.path()));
       break;
     }
-    if (!parser_.done()) {  // refused by its head: a client that is not admitted need not send the body
+    if (!parser_.done()) {  // refused by its head: a client that is not admitted need not send the
+                            // body
       const auto head = parser_.NewHead();
       if (const auto refusal = head ? Refusal(*head) : std::nullopt) {
         Refuse(*refusal);
@@ -104,9 +107,10 @@ std::optional<HttpReply> HttpSession::Refusal(const HttpRequest& request) {
   if (!tenant && !IsPublic(request.path)) {
     state_.Denied(wire_.peer(), "HTTP without a good API key");
     const Route* route = FindRoute(request.path);
-    if (route != nullptr && route->action == Action::kGenerate) state_.CountRefused(Protocol::kHttp);
-    return ErrorReply(401, "the API key is missing or wrong; send it as Authorization: Bearer KEY", {},
-                      request.path);
+    if (route != nullptr && route->action == Action::kGenerate)
+      state_.CountRefused(Protocol::kHttp);
+    return ErrorReply(401, "the API key is missing or wrong; send it as Authorization: Bearer KEY",
+                      {}, request.path);
   }
   tenant_ = tenant.value_or(kEverybody);
   return {};
@@ -118,16 +122,17 @@ bool HttpSession::AsksFirst(const HttpRequest& request) const {
 }
 
 void HttpSession::Handle() {
-  // Checked again for a request whose head was accepted: keys may have changed while its body arrived.
+  // Checked again for a request whose head was accepted: keys may have changed while its body
+  // arrived.
   if (const auto refusal = Refusal(request_)) return Send(*refusal);
   if (AsksFirst(request_)) {
     Send({.body = "",
-          .headers =
-              fmt::format("Access-Control-Allow-Methods: GET, POST\r\n"
-                          "Access-Control-Allow-Headers: {}\r\nAccess-Control-Max-Age: 600\r\n",
-                          IsHeaderValue(request_.wants_headers) ? request_.wants_headers
-                                                                : "Authorization, Content-Type, X-Api-Key, "
-                                                                  "Anthropic-Version")});
+          .headers = fmt::format(
+              "Access-Control-Allow-Methods: GET, POST\r\n"
+              "Access-Control-Allow-Headers: {}\r\nAccess-Control-Max-Age: 600\r\n",
+              IsHeaderValue(request_.wants_headers) ? request_.wants_headers
+                                                    : "Authorization, Content-Type, X-Api-Key, "
+                                                      "Anthropic-Version")});
     return;
   }
   const Route* route = FindRoute(request_.path);
@@ -162,7 +167,8 @@ void HttpSession::SendError(const Refused& refused) {
 }
 
 // As ServerState::Prepare; `then` is not called once the session is destroyed or closed.
-void HttpSession::Prepare(std::optional<Protocol> generating, size_t bytes, const std::function<void()>& work,
+void HttpSession::Prepare(std::optional<Protocol> generating, size_t bytes,
+                          const std::function<void()>& work,
                           const std::function<void(bool)>& then) {
   try {
     preparing_ = state_.Prepare(wire_.client(), bytes, work, [then, self = self_](bool ok) {
@@ -196,7 +202,9 @@ void HttpSession::Answer(const Route* route) {
           *reply = ErrorReply(400, error.what(), {}, request->path);
         }
       },
-      [this, reply](bool ok) { Send(ok ? *reply : ErrorReply(500, kInternalError, {}, request_.path)); });
+      [this, reply](bool ok) {
+        Send(ok ? *reply : ErrorReply(500, kInternalError, {}, request_.path));
+      });
 }
 
 void HttpSession::Generate(PreparedRequest& prepared, bool ok) {
@@ -205,13 +213,14 @@ void HttpSession::Generate(PreparedRequest& prepared, bool ok) {
     if (prepared.refused) throw *prepared.refused;
     if (state_.metrics != nullptr) state_.metrics->IgnoredFields(prepared.request.ignored_fields);
     if (prepared.request.at_once != AtOnce::kNo)
-      return Send(
-          {.body = Dump(AnswerAtOnce(state_.NewHead(prepared.dialect), prepared.request)), .headers = {}});
+      return Send({.body = Dump(AnswerAtOnce(state_.NewHead(prepared.dialect), prepared.request)),
+                   .headers = {}});
     for (GenerationSpec& spec : prepared.specs) spec.tenant = tenant_;
     admitted_ = ServerState::Admit(wire_.client(), prepared.request, prepared.specs);
     CompletionSink& sink = *this;
-    completion_ = std::make_unique<Completion>(*state_.service, prepared.request, std::move(prepared.specs),
-                                               state_.NewHead(prepared.dialect), Protocol::kHttp, sink);
+    completion_ =
+        std::make_unique<Completion>(*state_.service, prepared.request, std::move(prepared.specs),
+                                     state_.NewHead(prepared.dialect), Protocol::kHttp, sink);
   } catch (const Refused& refused) {
     state_.CountRefused(Protocol::kHttp);
     SendError(refused);
@@ -256,7 +265,8 @@ void HttpSession::EndStream() {
 }
 
 void HttpSession::SendHead(int status, const HttpReply& reply, const std::string& framing) {
-  std::string head = fmt::format("HTTP/1.1 {} {}\r\nServer: larder\r\n", status, StatusText(status));
+  std::string head =
+      fmt::format("HTTP/1.1 {} {}\r\nServer: larder\r\n", status, StatusText(status));
   if (!reply.content_type.empty()) head += fmt::format("Content-Type: {}\r\n", reply.content_type);
   if (state_.access.IsNamed(request_.origin) && IsHeaderValue(request_.origin))
     head += fmt::format("Access-Control-Allow-Origin: {}\r\nVary: Origin\r\n", request_.origin);
@@ -304,8 +314,8 @@ void HttpSession::EndAnswer() {
   if (!proceeding_ && has_ahead()) AskLater();
 }
 
-// A browser that closes a tab and a client that only shuts down its sending side look alike; the first is the
-// common case.
+// A browser that closes a tab and a client that only shuts down its sending side look alike; the
+// first is the common case.
 void HttpSession::OnEndOfInput() {
   completion_ = nullptr;
   admitted_ = {};
@@ -335,8 +345,9 @@ void HttpSession::OnTimeout() {
     Refuse(ErrorReply(408, "the request took too long to arrive", {}, parser_.path()));
 }
 
-// A comment of the stream, which clients and proxies take as a sign of life. (The HTML standard, "Server-sent
-// events", names 15 seconds.) Anthropic's API has an event for it; Ollama's lines have nothing.
+// A comment of the stream, which clients and proxies take as a sign of life. (The HTML standard,
+// "Server-sent events", names 15 seconds.) Anthropic's API has an event for it; Ollama's lines have
+// nothing.
 void HttpSession::OnQuiet() {
   if (!completion_ || !completion_->streams()) return;
   if (dialect_ == Dialect::kMessages) {

@@ -1,5 +1,6 @@
-// HttpSession: HTTP/1.1 on one connection. Requests are handled one after another and answered whole or as
-// server-sent events or lines. Bytes of pipelined requests are kept up to a limit. I/O thread.
+// HttpSession: HTTP/1.1 on one connection. Requests are handled one after another and answered
+// whole or as server-sent events or lines. Bytes of pipelined requests are kept up to a limit. I/O
+// thread.
 #pragma once
 
 #include <functional>
@@ -66,8 +67,8 @@ class HttpSession : public Session, private CompletionSink {
   JobTicket preparing_;               // a large request that is being prepared
   Admitted admitted_;                 // what completion_ holds of the budget
   std::unique_ptr<Completion> completion_;
-  std::shared_ptr<HttpSession*> self_ =
-      std::make_shared<HttpSession*>(this);  // null once the session is destroyed
+  // null once the session is destroyed
+  std::shared_ptr<HttpSession*> self_ = std::make_shared<HttpSession*>(this);
   bool answering_ = false, streaming_ = false, proceeding_ = false, later_ = false, closed_ = false;
 };
 

@@ -25,11 +25,12 @@ using boost::system::error_code;
 constexpr size_t kReadBytes = size_t{64} << 10;  // per read; one buffer for all connections
 constexpr int kReadsInARow = 4;                  // before other clients have their turn
 constexpr auto kSweepEvery = std::chrono::milliseconds(100);
-// A client that still sends when we close would get a reset and lose the answer. So its bytes are read and
-// thrown away for a moment.
+// A client that still sends when we close would get a reset and lose the answer. So its bytes are
+// read and thrown away for a moment.
 constexpr double kLingerS = 2;
 constexpr size_t kLingerBytes = size_t{4} << 20;
-constexpr size_t kSendBytes = size_t{256} << 10;  // per write, so that other clients have their turn
+constexpr size_t kSendBytes = size_t{256} << 10;  // per write, so that other clients have their
+                                                  // turn
 
 int64_t Ns(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
 
@@ -61,7 +62,8 @@ struct NetServer::Impl {
   // Runs the function; an exception is counted, and the result is false.
   template <typename What>
   bool Try(What&& what) noexcept;
-  void Repeat(const std::shared_ptr<asio::steady_timer>&, std::chrono::nanoseconds, std::function<void()>);
+  void Repeat(const std::shared_ptr<asio::steady_timer>&, std::chrono::nanoseconds,
+              std::function<void()>);
   void WaitReadable(const std::shared_ptr<asio::posix::stream_descriptor>&, std::function<void()>);
 
   asio::io_context io{1};
@@ -115,7 +117,8 @@ struct NetServer::Impl::Connection final : Wire, std::enable_shared_from_this<Co
     });
   }
 
-  // A client that leaves too much unread is dropped by the next sweep, never while the session is running.
+  // A client that leaves too much unread is dropped by the next sweep, never while the session is
+  // running.
   void Write(std::string_view bytes) override {
     if (state != State::kOpen || broken) return;
     if (unsent() > 0 && (unsent() + bytes.size() > listener.options.limits.unsent_bytes ||
@@ -226,7 +229,8 @@ struct NetServer::Impl::Connection final : Wire, std::enable_shared_from_this<Co
 
   bool Readable() const {
     if (end_of_input || broken) return false;
-    return state == State::kLingering || (state == State::kOpen && !full() && session->wants_bytes());
+    return state == State::kLingering ||
+           (state == State::kOpen && !full() && session->wants_bytes());
   }
 
   void WaitToRead() {
@@ -370,14 +374,15 @@ void NetServer::Impl::Add(Listener& listener, tcp::socket socket) {
     return turn_away(Scope::kPeer, listener.options.when_peer_full, 429);
   if (listener.open.size() >= listener.options.limits.connections && !MakeRoom(&listener, ""))
     return turn_away(Scope::kAll, listener.options.when_full, 503);
-  auto connection = std::make_shared<Connection>(*this, listener, std::move(socket), std::move(client));
+  auto connection =
+      std::make_shared<Connection>(*this, listener, std::move(socket), std::move(client));
   listener.open.insert(connection);
   if (listener.options.count_changed) listener.options.count_changed(listener.open.size());
   connection->Begin();
 }
 
-// Ends the connection that has been idle longest, among those of a listener and a peer if they are given.
-// Returns false if none is idle.
+// Ends the connection that has been idle longest, among those of a listener and a peer if they are
+// given. Returns false if none is idle.
 bool NetServer::Impl::MakeRoom(const Listener* of, const std::string& peer) {
   std::shared_ptr<Connection> longest;
   for (const auto& listener : listeners) {
@@ -394,15 +399,16 @@ bool NetServer::Impl::MakeRoom(const Listener* of, const std::string& peer) {
 void NetServer::Impl::Sweep() {
   const int64_t now = NowNs();
   for (const auto& listener : listeners) {
-    const std::vector<std::shared_ptr<Connection>> all(listener->open.begin(), listener->open.end());
+    const std::vector<std::shared_ptr<Connection>> all(listener->open.begin(),
+                                                       listener->open.end());
     for (const auto& connection : all) {
       if (!Try([&] { connection->Sweep(now); })) connection->Drop();
     }
   }
 }
 
-void NetServer::Impl::Repeat(const std::shared_ptr<asio::steady_timer>& timer, std::chrono::nanoseconds every,
-                             std::function<void()> what) {
+void NetServer::Impl::Repeat(const std::shared_ptr<asio::steady_timer>& timer,
+                             std::chrono::nanoseconds every, std::function<void()> what) {
   timer->expires_after(every);
   timer->async_wait([this, timer, every, what = std::move(what)](error_code ec) {
     if (ec) return;
@@ -445,7 +451,8 @@ uint16_t NetServer::Listen(ListenerOptions options, SessionFactory factory) {
                                       tcp::resolver::passive | tcp::resolver::numeric_service, ec);
   if (ec || found.empty()) throw Error("can't listen on {}: {}", where, ec.message());
   const tcp::endpoint endpoint = found.begin()->endpoint();
-  auto listener = std::make_unique<Impl::Listener>(impl_->io, std::move(options), std::move(factory));
+  auto listener =
+      std::make_unique<Impl::Listener>(impl_->io, std::move(options), std::move(factory));
   listener->acceptor.open(endpoint.protocol(), ec);
   if (!ec) listener->acceptor.set_option(tcp::acceptor::reuse_address(true), ec);
   if (!ec) listener->acceptor.bind(endpoint, ec);

@@ -1,6 +1,6 @@
-// NetServer: the I/O thread's loop: listeners, connections, time limits, and work that other threads post to
-// it. All of the server's connections are here. Any thread may make it, before Run, and any thread may call
-// Post; all other functions are called on the I/O thread or before Run.
+// NetServer: the I/O thread's loop: listeners, connections, time limits, and work that other
+// threads post to it. All of the server's connections are here. Any thread may make it, before Run,
+// and any thread may call Post; all other functions are called on the I/O thread or before Run.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,10 @@
 namespace larder::serving::inline net {
 
 struct ConnectionLimits {
-  size_t connections = 1024;              // beyond, the longest idle one is closed, or the new one refused
+  size_t connections = 1024;  // beyond, the longest idle one is closed, or the new one refused
   size_t unsent_bytes = size_t{1} << 20;  // a client that leaves more unread is cut off
-  size_t full_bytes = size_t{256} << 10;  // while a client leaves more unread, its input is not read
+  size_t full_bytes = size_t{256} << 10;  // while a client leaves more unread, its input is not
+                                          // read
   double idle_s = 60;                     // between requests
   double receive_s = 20;                  // to receive a whole request
   double send_s = 20;                     // a client that reads nothing for this long is cut off
@@ -33,7 +34,7 @@ struct ListenerOptions {
   std::string when_full;                      // written to a connection beyond the limit in all
   std::string when_peer_full;                 // written to a connection beyond its address's limit
   std::function<void(size_t)> count_changed;  // gets the number of open connections; may be empty
-  std::function<void(int)> turned_away;       // gets 503 or 429 of a refused connection; may be empty
+  std::function<void(int)> turned_away;  // gets 503 or 429 of a refused connection; may be empty
 };
 
 class NetServer {
@@ -57,7 +58,8 @@ class NetServer {
   void Watch(int fd, std::function<void()> readable);  // the descriptor stays the caller's
   void Unwatch();
   void Every(double seconds, std::function<void()>);
-  // Sets a function that is called after each client's turn, for work that must not wait for all clients.
+  // Sets a function that is called after each client's turn, for work that must not wait for all
+  // clients.
   void BetweenTurns(std::function<void()>);
 
  private:

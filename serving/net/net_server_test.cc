@@ -1,5 +1,6 @@
-// The network's side of a session, over real connections: limits, turns, back pressure, exceptions, and the
-// budget. The protocol is the test's own: lines, each answered by as many bytes as it asks for.
+// The network's side of a session, over real connections: limits, turns, back pressure, exceptions,
+// and the budget. The protocol is the test's own: lines, each answered by as many bytes as it asks
+// for.
 #include "serving/net/net_server.h"
 
 #include <arpa/inet.h>
@@ -73,7 +74,8 @@ class LineSession : public Session {
 
 class TestClient {
  public:
-  explicit TestClient(uint16_t port, const char* from = "127.0.0.1") : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+  explicit TestClient(uint16_t port, const char* from = "127.0.0.1")
+      : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
     sockaddr_in own{}, server{};
     own.sin_family = server.sin_family = AF_INET;
     inet_pton(AF_INET, from, &own.sin_addr);
@@ -87,7 +89,8 @@ class TestClient {
     if (fd_ >= 0) close(fd_);
   }
   bool Say(std::string_view bytes) const {
-    return send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
+    return send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
+           static_cast<ssize_t>(bytes.size());
   }
   // Receives this many bytes, or fewer if the connection ends first.
   std::string Hear(size_t bytes) const {
@@ -117,13 +120,14 @@ class NetServerTest : public testing::Test {
     admission_ = std::make_unique<Admission>(admission);
     net_ = std::make_unique<NetServer>(*admission_, failures_);
     net_->BetweenTurns([this] { ++turns_; });
-    port_ = net_->Listen({.port = 0,
-                          .limits = limits,
-                          .when_full = "full\n",
-                          .when_peer_full = "your address is full\n",
-                          .count_changed = [this](size_t open) { open_ = open; },
-                          .turned_away = [this](int status) { turned_away_ = status; }},
-                         [this](Wire& wire) { return std::make_unique<LineSession>(wire, answered_); });
+    port_ =
+        net_->Listen({.port = 0,
+                      .limits = limits,
+                      .when_full = "full\n",
+                      .when_peer_full = "your address is full\n",
+                      .count_changed = [this](size_t open) { open_ = open; },
+                      .turned_away = [this](int status) { turned_away_ = status; }},
+                     [this](Wire& wire) { return std::make_unique<LineSession>(wire, answered_); });
     thread_ = std::thread([this] { net_->Run(); });
   }
   void TearDown() override {
@@ -131,7 +135,8 @@ class NetServerTest : public testing::Test {
     if (thread_.joinable()) thread_.join();
     net_ = nullptr;
     for (size_t r = 0; admission_ && r < kResources; ++r)
-      EXPECT_EQ(admission_->used(static_cast<Resource>(r)), 0u) << ResourceName(static_cast<Resource>(r));
+      EXPECT_EQ(admission_->used(static_cast<Resource>(r)), 0u)
+          << ResourceName(static_cast<Resource>(r));
   }
   TestClient Served(const char* from = "127.0.0.1") {  // which is now idle
     TestClient client(port_, from);
@@ -281,7 +286,8 @@ TEST_F(NetServerTest, WithoutDescriptorsTheLongestIdleGoes) {
   inet_pton(AF_INET, "127.0.0.1", &server.sin_addr);
   server.sin_port = htons(port_);
   EXPECT_EQ(connect(newcomer, reinterpret_cast<sockaddr*>(&server), sizeof server), 0);
-  EXPECT_EQ(idle.HearAll(), "");  // ended: at the same limit of descriptors, the newcomer takes its place
+  EXPECT_EQ(idle.HearAll(), "");  // ended: at the same limit of descriptors, the newcomer takes its
+                                  // place
   setrlimit(RLIMIT_NOFILE, &before);
   EXPECT_EQ(send(newcomer, "1\n", 2, MSG_NOSIGNAL), 2);
   char x = 0;

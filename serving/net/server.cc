@@ -23,8 +23,9 @@ Server::Server(ServerOptions options)
   state_.admission = &admission_;
   state_.failures = &failures_;
   state_.api_keys = options_.api_keys;
-  state_.access =
-      Access({.host = options_.host, .hosts = options_.allowed_hosts, .cors_origins = options_.cors_origins});
+  state_.access = Access({.host = options_.host,
+                          .hosts = options_.allowed_hosts,
+                          .cors_origins = options_.cors_origins});
   state_.on_denied = options_.on_denied;
   state_.version = options_.version;
   state_.start_ns = NowNs();
@@ -96,8 +97,8 @@ void Server::Close() {
 }
 
 void Server::SetKeys(std::vector<std::string> keys) { state_.api_keys = std::move(keys); }
-// Beside computing threads, the background thread has a thirtieth of a core: it tokenizes 1 MB in some
-// seconds.
+// Beside computing threads, the background thread has a thirtieth of a core: it tokenizes 1 MB in
+// some seconds.
 std::vector<Server::Loop> Server::loops() const {
   return {{"I/O thread", &io_pulse_, 1}, {"thread for large requests", &background_.pulse(), 4}};
 }
@@ -123,14 +124,14 @@ pipeline::Intake& Server::Ready(ReadyServer ready) {
 
 pipeline::Intake& Server::BeReady(ReadyServer& ready) {
   metrics_ = std::make_unique<ServingMetrics>(ready.sockets);
-  service_ =
-      std::make_unique<GenerationService>(GenerationServiceOptions{.tokenizer = ready.defaults.tokenizer,
-                                                                   .vocab = ready.defaults.vocab,
-                                                                   .context = ready.defaults.context,
-                                                                   .slots = ready.slots,
-                                                                   .queue_limit = ready.queue_limit,
-                                                                   .outage = std::move(ready.outage)},
-                                          *metrics_, &failures_);
+  service_ = std::make_unique<GenerationService>(
+      GenerationServiceOptions{.tokenizer = ready.defaults.tokenizer,
+                               .vocab = ready.defaults.vocab,
+                               .context = ready.defaults.context,
+                               .slots = ready.slots,
+                               .queue_limit = ready.queue_limit,
+                               .outage = std::move(ready.outage)},
+      *metrics_, &failures_);
   if (drain_began_ns_ != 0) service_->Drain();
   if (ready.pin_thread) {
     ready.pin_thread();

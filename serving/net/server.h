@@ -1,5 +1,6 @@
-// Server: the text stream and HTTP on two ports, from the start of loading to the end of draining. The thread
-// that makes it is free to load the model and then to compute; the server's I/O thread has all connections.
+// Server: the text stream and HTTP on two ports, from the start of loading to the end of draining.
+// The thread that makes it is free to load the model and then to compute; the server's I/O thread
+// has all connections.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,8 @@ struct ServerOptions {
   std::vector<std::string> api_keys;                  // empty: no key is needed
   std::vector<std::string> allowed_hosts;             // names of the server besides `host`
   std::vector<std::string> cors_origins;              // origins of web pages that may use it
-  std::function<void(const std::string&)> on_denied;  // gets a line per denial; I/O thread; may be empty
+  std::function<void(const std::string&)> on_denied;  // gets a line per denial; I/O thread; may be
+                                                      // empty
   HttpLimits http;
   TextLimits text;
   ConnectionLimits connections;
@@ -42,12 +44,13 @@ struct ReadyServer {
   size_t slots = 1, queue_limit = 256;
   std::vector<std::string> sockets;  // names, for the metrics
   nlohmann::json plan;
-  std::function<std::optional<pipeline::Outage>()> outage;  // any thread; empty: there are no outages
+  // any thread; empty: there are no outages
+  std::function<std::optional<pipeline::Outage>()> outage;
   std::function<void(StatusView&)> fill_status;
   std::function<void(ServingMetrics&)> fill_metrics;
   SlotActions slot_action;  // empty: none
-  // Called once on the I/O thread and once on the background thread: pins the calling thread to CPUs that are
-  // not the compute threads'. Empty: the system chooses.
+  // Called once on the I/O thread and once on the background thread: pins the calling thread to
+  // CPUs that are not the compute threads'. Empty: the system chooses.
   std::function<void()> pin_thread;
 };
 
@@ -71,17 +74,18 @@ class Server {
 
   // Shows the progress of loading, `share` in 0..1. Any thread.
   void Loading(const std::string& what, double share);
-  // Called by the compute thread: requests are accepted from now on. Give the result to Scheduler::Run.
+  // Called by the compute thread: requests are accepted from now on. Give the result to
+  // Scheduler::Run.
   pipeline::Intake& Ready(ReadyServer);
   void SetKeys(std::vector<std::string> keys);  // from now on
   // Ends a wait of the intake's. After Ready, by any thread.
   void Nudge() { service_->Nudge(); }
-  // From now on no new request is admitted. The intake ends when the running requests are done, or after
-  // drain_s. Any thread.
+  // From now on no new request is admitted. The intake ends when the running requests are done, or
+  // after drain_s. Any thread.
   void Drain();
-  // Ends both threads and drops all running requests. Afterwards no function of ReadyServer is called, so
-  // call it before their objects are destroyed. Called by the thread that made the server, any number of
-  // times.
+  // Ends both threads and drops all running requests. Afterwards no function of ReadyServer is
+  // called, so call it before their objects are destroyed. Called by the thread that made the
+  // server, any number of times.
   void Close();
 
  private:

@@ -30,7 +30,8 @@ size_t ServerState::BytesToPrepare(std::string_view request) {
 }
 
 JobTicket ServerState::Prepare(const Admission::Client& client, size_t bytes,
-                               const std::function<void()>& work, const std::function<void(bool)>& then) {
+                               const std::function<void()>& work,
+                               const std::function<void(bool)>& then) {
   if (bytes <= kMostBytesAtOnce || !in_background) {
     then(Succeeds(failures, work));
     return nullptr;
@@ -42,12 +43,13 @@ JobTicket ServerState::Prepare(const Admission::Client& client, size_t bytes,
     Admission::Hold queued, held;
     bool ok = false;
   };
-  // The hold is freed on this thread with `then`: when the ticket is dropped before the job's turn, else
-  // after it.
+  // The hold is freed on this thread with `then`: when the ticket is dropped before the job's turn,
+  // else after it.
   auto job = std::make_shared<Job>(Job{.queued = client.Take(Resource::kQueuedBytes, bytes),
                                        .held = client.Take(Resource::kBytes, bytes)});
   return in_background(
-      client.peer(), [work, job = job.get(), failures = failures] { job->ok = Succeeds(failures, work); },
+      client.peer(),
+      [work, job = job.get(), failures = failures] { job->ok = Succeeds(failures, work); },
       [then, job] {
         job->queued.Resize(0);
         job->held.Resize(0);
@@ -65,12 +67,15 @@ Admitted ServerState::Admit(const Admission::Client& client, const CompletionReq
                             const std::vector<GenerationSpec>& specs) {
   size_t bytes = request.held_bytes();
   for (const GenerationSpec& spec : specs) {
-    bytes += sizeof spec + spec.prompt.size() * sizeof(TokenId) +
-             spec.sampling.logit_bias.size() * sizeof(decltype(spec.sampling.logit_bias)::value_type);
+    bytes +=
+        sizeof spec + spec.prompt.size() * sizeof(TokenId) +
+        spec.sampling.logit_bias.size() * sizeof(decltype(spec.sampling.logit_bias)::value_type);
     for (const std::string& stop : spec.stops) bytes += sizeof(std::string) + stop.size();
   }
-  if (const auto scope = client.WhyNot(Resource::kRequests, specs.size())) throw TooMuch(*scope, "requests");
-  if (const auto scope = client.WhyNot(Resource::kBytes, bytes)) throw TooMuch(*scope, "large requests");
+  if (const auto scope = client.WhyNot(Resource::kRequests, specs.size()))
+    throw TooMuch(*scope, "requests");
+  if (const auto scope = client.WhyNot(Resource::kBytes, bytes))
+    throw TooMuch(*scope, "large requests");
   return {client.Take(Resource::kRequests, specs.size()), client.Take(Resource::kBytes, bytes)};
 }
 
@@ -89,7 +94,8 @@ void ServerState::Denied(const std::string& peer, std::string_view why) {
     return;
   }
   const std::string others =
-      denied_unsaid_ > 0 ? fmt::format("; {} more since the last line like this", denied_unsaid_) : "";
+      denied_unsaid_ > 0 ? fmt::format("; {} more since the last line like this", denied_unsaid_)
+                         : "";
   on_denied(fmt::format("{}: {}{}", peer, why, others));
   said_denied_ns_ = NowNs();
   denied_unsaid_ = 0;

@@ -37,13 +37,14 @@ struct SlotActionResult {
   std::string error;  // with another status
 };
 // Does "save", "restore" or "erase" and waits until it is done.
-using SlotActions =
-    std::function<SlotActionResult(SlotId slot, const std::string& action, const std::string& filename)>;
+using SlotActions = std::function<SlotActionResult(SlotId slot, const std::string& action,
+                                                   const std::string& filename)>;
 
 // A request that is not small: prepared on the background thread, however few bytes it has.
 inline constexpr size_t kInBackground = (size_t{8} << 10) + 1;
 
-inline constexpr const char* kInternalError = "the server failed to read this request; its log says why";
+inline constexpr const char* kInternalError =
+    "the server failed to read this request; its log says why";
 
 // A cached answer that is expensive to make and often requested.
 struct KeptAnswer {
@@ -60,7 +61,8 @@ struct ServerState {
   // Gets a line about clients that were denied; may be empty.
   std::function<void(const std::string&)> on_denied;
   nlohmann::json plan;
-  // Fill in what serving/ cannot know: slots and sockets of a status, sockets' counters of the metrics.
+  // Fill in what serving/ cannot know: slots and sockets of a status, sockets' counters of the
+  // metrics.
   std::function<void(StatusView&)> fill_status;
   std::function<void(ServingMetrics&)> fill_metrics;
   SlotActions slot_action;  // empty: there are none. Not the I/O thread
@@ -69,14 +71,15 @@ struct ServerState {
   std::string version;
   int64_t start_ns = 0;  // NowNs
   int64_t created = 0;   // seconds since 1970
-  // Runs `work` on the background thread when it is the peer's turn, then `then` on this one; neither, if the
-  // ticket is dropped first. Empty: there is no background thread.
-  std::function<JobTicket(const std::string& peer, std::function<void()> work, std::function<void()> then)>
+  // Runs `work` on the background thread when it is the peer's turn, then `then` on this one;
+  // neither, if the ticket is dropped first. Empty: there is no background thread.
+  std::function<JobTicket(const std::string& peer, std::function<void()> work,
+                          std::function<void()> then)>
       in_background;
-  // Prepares what a client sent (`work`, on any thread), then uses it (`then`, on this thread; its argument
-  // is false if the work threw, which is counted). A small request is prepared here at once. A large one is
-  // prepared on the background thread, which keeps this thread free for other clients' tokens; dropping the
-  // ticket cancels it. Throws Refused if too many bytes wait.
+  // Prepares what a client sent (`work`, on any thread), then uses it (`then`, on this thread; its
+  // argument is false if the work threw, which is counted). A small request is prepared here at
+  // once. A large one is prepared on the background thread, which keeps this thread free for other
+  // clients' tokens; dropping the ticket cancels it. Throws Refused if too many bytes wait.
   JobTicket Prepare(const Admission::Client&, size_t bytes, const std::function<void()>& work,
                     const std::function<void(bool ok)>& then);
   // Its `bytes` for a request's JSON: one that may have a grammar to compile counts as large.
@@ -96,11 +99,13 @@ struct ServerState {
            : service->outage()   ? "connecting"
                                  : "serving";
   }
-  // Logs a client without a key, or a page that may not use the server; at most one line per ten seconds.
+  // Logs a client without a key, or a page that may not use the server; at most one line per ten
+  // seconds.
   void Denied(const std::string& peer, std::string_view why);
   ReplyHead NewHead(Dialect);
   StatusView Status() const;
-  // Count an answer that is an error, and a request that was not admitted. They do nothing while loading.
+  // Count an answer that is an error, and a request that was not admitted. They do nothing while
+  // loading.
   void CountError(Protocol, int status) const;
   void CountRefused(Protocol) const;
 

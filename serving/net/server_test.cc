@@ -1,6 +1,6 @@
-// A server from loading to its end, with real connections and under load: requests over both ports, large
-// ones, clients that leave, draining, closing. It may call the engine's side only while that exists. Made for
-// ThreadSanitizer; the numbers are small, because the machine may be slow.
+// A server from loading to its end, with real connections and under load: requests over both ports,
+// large ones, clients that leave, draining, closing. It may call the engine's side only while that
+// exists. Made for ThreadSanitizer; the numbers are small, because the machine may be slow.
 #include "serving/net/server.h"
 
 #include <arpa/inet.h>
@@ -39,7 +39,8 @@ class Client {
   bool connected() const { return connected_; }
   void End() { shutdown(fd_, SHUT_WR); }  // shuts down the sending side
   bool Send(std::string_view bytes) {
-    return send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
+    return send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
+           static_cast<ssize_t>(bytes.size());
   }
   // Receives until the text contains `mark`, or to the end.
   std::string ReadTo(std::string_view mark) {
@@ -131,22 +132,26 @@ class ServerTest : public testing::Test {
   std::atomic<size_t> done_{0};
 };
 
-// Status, metrics and large requests arrive from start to end. A client that sends a byte now and then does
-// not delay the end.
+// Status, metrics and large requests arrive from start to end. A client that sends a byte now and
+// then does not delay the end.
 TEST_F(ServerTest, NothingIsAskedOfAnEngineThatIsGone) {
   const std::string large = nlohmann::json{{"content", std::string(20000, 'a')}}.dump();
   std::atomic<bool> completed{false}, tokenized{false}, said{false};
-  Repeat(
-      [](Client& client, size_t) { client.Send(Get("/v1/larder/status")) && !client.ReadTo("}").empty(); });
+  Repeat([](Client& client, size_t) {
+    client.Send(Get("/v1/larder/status")) && !client.ReadTo("}").empty();
+  });
   Repeat([](Client& client, size_t i) {
     client.Send(Get(i % 2 ? "/metrics" : "/health")) && !client.ReadTo("0").empty();
   });
   Repeat([&](Client& client, size_t) {  // prepared by another thread, also while it loads
-    if (client.Send(Post("/tokenize", large)) && client.ReadTo("tokens").starts_with("HTTP/1.1 200"))
+    if (client.Send(Post("/tokenize", large)) &&
+        client.ReadTo("tokens").starts_with("HTTP/1.1 200"))
       tokenized = true;
   });
   Repeat([&](Client& client, size_t i) {  // every second one leaves at once
-    if (!client.Send(Post("/v1/completions", R"({"prompt":"hello","stream":true,"max_tokens":8})")) || i % 2)
+    if (!client.Send(
+            Post("/v1/completions", R"({"prompt":"hello","stream":true,"max_tokens":8})")) ||
+        i % 2)
       return;
     if (client.ReadTo("[DONE]").find("[DONE]") != std::string::npos) completed = true;
   });
@@ -209,7 +214,9 @@ TEST_F(ServerTest, ItClosesInTheMiddleOfRequests) {
 }
 
 TEST_F(ServerTest, ItClosesWhileItLoads) {
-  Repeat([](Client& client, size_t) { client.Send(Get("/health")) && !client.ReadTo("loading").empty(); });
+  Repeat([](Client& client, size_t) {
+    client.Send(Get("/health")) && !client.ReadTo("loading").empty();
+  });
   WaitForMore(3);
   server_->Close();
   Join();
@@ -225,7 +232,8 @@ TEST_F(ServerTest, KeysAreExchangedUnderLoad) {
   };
   for (int i = 0; i < 2; ++i) {
     Repeat([&](Client& client, size_t) {
-      client.Send("GET /metrics HTTP/1.1\r\nConnection: close\r\nAuthorization: Bearer secret-2\r\n\r\n");
+      client.Send(
+          "GET /metrics HTTP/1.1\r\nConnection: close\r\nAuthorization: Bearer secret-2\r\n\r\n");
       const std::string answer = client.ReadTo("\r\n\r\n");
       if (!answer.empty()) count(answer);
     });

@@ -1,6 +1,7 @@
-// The interface between the network and a protocol: bytes in, bytes out, and whose turn it is. A call to a
-// session does a bounded amount of work; the rest is done in OnTurn, after other clients had their turn.
-// Protocols do not know network connections, so that tests and fuzzers can call them directly. I/O thread.
+// The interface between the network and a protocol: bytes in, bytes out, and whose turn it is. A
+// call to a session does a bounded amount of work; the rest is done in OnTurn, after other clients
+// had their turn. Protocols do not know network connections, so that tests and fuzzers can call
+// them directly. I/O thread.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +16,13 @@ namespace larder::serving::inline net {
 // A session's end of its connection. Its functions never call back into the session.
 class Wire {
  public:
-  // Queues the bytes and sends them as the client reads. A client that leaves too much unread is cut off.
+  // Queues the bytes and sends them as the client reads. A client that leaves too much unread is
+  // cut off.
   virtual void Write(std::string_view bytes) = 0;
   // Closes the connection when all is sent. From now on its input is not read.
   virtual void Close() = 0;
-  // Whether so many bytes are unread that no more should be answered, or the client is gone. OnTurn is called
-  // when there is room.
+  // Whether so many bytes are unread that no more should be answered, or the client is gone. OnTurn
+  // is called when there is room.
   virtual bool full() const = 0;
   virtual void Later() = 0;  // asks for OnTurn, after other clients had their turn
   virtual const Admission::Client& client() const = 0;
@@ -49,13 +51,14 @@ class Session {
   virtual bool wants_bytes() const = 0;
   // The received bytes that are kept until they are a complete request.
   virtual size_t held_bytes() const = 0;
-  // A limit on held bytes was exceeded, by the bytes of this client: tell the client; Close follows.
-  virtual void OnNoRoom(Scope) = 0;
-  // The time limit for idling or for sending a request has passed: tell the client if the protocol can; Close
+  // A limit on held bytes was exceeded, by the bytes of this client: tell the client; Close
   // follows.
+  virtual void OnNoRoom(Scope) = 0;
+  // The time limit for idling or for sending a request has passed: tell the client if the protocol
+  // can; Close follows.
   virtual void OnTimeout() = 0;
-  // The client has waited for a part of its answer for a while: says that the answer still comes, if the
-  // protocol can.
+  // The client has waited for a part of its answer for a while: says that the answer still comes,
+  // if the protocol can.
   virtual void OnQuiet() {}
 };
 

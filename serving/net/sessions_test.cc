@@ -1,5 +1,5 @@
-// Both protocols without a network: answers do not depend on how the bytes were cut; after an error the
-// connection goes on; requests of clients that leave are cancelled.
+// Both protocols without a network: answers do not depend on how the bytes were cut; after an error
+// the connection goes on; requests of clients that leave are cancelled.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -62,9 +62,10 @@ class SessionsTest : public testing::Test {
     } while (wire.later);
   }
 
-  static std::string Post(const std::string& path, const std::string& body, const std::string& headers = "") {
-    return fmt::format("POST {} HTTP/1.1\r\nContent-Length: {}\r\n{}\r\n{}", path, body.size(), headers,
-                       body);
+  static std::string Post(const std::string& path, const std::string& body,
+                          const std::string& headers = "") {
+    return fmt::format("POST {} HTTP/1.1\r\nContent-Length: {}\r\n{}\r\n{}", path, body.size(),
+                       headers, body);
   }
 
   TestState test_;
@@ -98,7 +99,8 @@ TEST_F(SessionsTest, JsonRequestsAreAnsweredByName) {
 }
 
 TEST_F(SessionsTest, AnErrorEndsTheRequestOnly) {
-  const auto lines = Lines(Text("{oops\n{\"prompt\":\"hello\",\"n_predict\":1,\"stream\":false}\n"));
+  const auto lines =
+      Lines(Text("{oops\n{\"prompt\":\"hello\",\"n_predict\":1,\"stream\":false}\n"));
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_EQ(lines[0]["error"]["code"], 400);
   EXPECT_TRUE(lines[0]["id"].is_null());
@@ -106,7 +108,8 @@ TEST_F(SessionsTest, AnErrorEndsTheRequestOnly) {
 }
 
 TEST_F(SessionsTest, LinesThatAreTooMuch) {
-  EXPECT_TRUE(Text(std::string(1001, 'a') + "\n").starts_with("error: the line is longer than 1000"));
+  EXPECT_TRUE(
+      Text(std::string(1001, 'a') + "\n").starts_with("error: the line is longer than 1000"));
   EXPECT_TRUE(Text("\xff\xfe\n").starts_with("error: the prompt is not UTF-8"));
   EXPECT_NE(Text(std::string(900, 'w') + "\n").find("context of 64"), std::string::npos);
 }
@@ -132,13 +135,14 @@ TEST_F(SessionsTest, OnlyAStreamTellsThatItsAnswerStillComes) {
     EXPECT_EQ(wire.written, "");
     {
       const auto hold = model_.Hold();
-      session.OnBytes(Post(
-          "/v1/completions",
-          fmt::format(R"({{"prompt":"hello","max_tokens":2,"stream":{}}})", streams ? "true" : "false")));
+      session.OnBytes(
+          Post("/v1/completions", fmt::format(R"({{"prompt":"hello","max_tokens":2,"stream":{}}})",
+                                              streams ? "true" : "false")));
       session.OnQuiet();
       session.OnQuiet();
       EXPECT_EQ(wire.written.starts_with("HTTP/1.1 200"), streams);
-      EXPECT_EQ(wire.written.ends_with("e\r\n: still here\n\n\r\ne\r\n: still here\n\n\r\n"), streams);
+      EXPECT_EQ(wire.written.ends_with("e\r\n: still here\n\n\r\ne\r\n: still here\n\n\r\n"),
+                streams);
     }
     TestModelThread::DispatchAll(*test_.service);
     EXPECT_EQ(wire.written.find("HTTP/1.1", 1), std::string::npos) << "one head";
@@ -195,9 +199,11 @@ TEST_F(SessionsTest, HttpStreamsWhatItWouldSayWhole) {
 
 TEST_F(SessionsTest, HttpRequestsInARowAreAnsweredInOrder) {
   const std::string get = "GET /health HTTP/1.1\r\n\r\n";
-  const std::string all = Http(get + Post("/v1/completions", R"({"prompt":"hello","max_tokens":2})") + get +
-                               "GET /nothing HTTP/1.1\r\n\r\n");
-  const size_t health = all.find("\"ok\""), text = all.find("text_completion"), again = all.rfind("\"ok\"");
+  const std::string all =
+      Http(get + Post("/v1/completions", R"({"prompt":"hello","max_tokens":2})") + get +
+           "GET /nothing HTTP/1.1\r\n\r\n");
+  const size_t health = all.find("\"ok\""), text = all.find("text_completion"),
+               again = all.rfind("\"ok\"");
   EXPECT_LT(health, text);
   EXPECT_LT(text, again);
   EXPECT_LT(again, all.find("404 Not Found"));
@@ -212,9 +218,11 @@ TEST_F(SessionsTest, HttpRefuses) {
   EXPECT_EQ(status(Post("/health", "")), "405");
   test_.state.api_keys = {"long-key"};
   EXPECT_EQ(status(Post("/v1/completions", R"({"prompt":"hello"})")), "401");
-  EXPECT_EQ(status(Post("/v1/completions", R"({"prompt":"hello"})", "Authorization: Bearer long-ke\r\n")),
-            "401");
-  EXPECT_EQ(status(Post("/v1/completions", R"({"prompt":"hello"})", "Authorization: Bearer long-key\r\n")),
+  EXPECT_EQ(
+      status(Post("/v1/completions", R"({"prompt":"hello"})", "Authorization: Bearer long-ke\r\n")),
+      "401");
+  EXPECT_EQ(status(Post("/v1/completions", R"({"prompt":"hello"})",
+                        "Authorization: Bearer long-key\r\n")),
             "200");
   // Clients without access are refused before they have sent the body.
   const std::string head = "POST /v1/completions HTTP/1.1\r\nContent-Length: 1000\r\n";
@@ -240,7 +248,8 @@ struct Elsewhere {
     std::function<void()> work, then;
   };
   explicit Elsewhere(ServerState& state) {
-    state.in_background = [this](const std::string&, std::function<void()> work, std::function<void()> then) {
+    state.in_background = [this](const std::string&, std::function<void()> work,
+                                 std::function<void()> then) {
       jobs.push_back({next_id, std::move(work), std::move(then)});
       return JobTicket(nullptr, [this, id = next_id++](void*) {
         std::erase_if(jobs, [&](const Job& job) { return job.id == id; });
@@ -267,7 +276,8 @@ TEST_F(SessionsTest, LargeLinesArePreparedElsewhereAndKeepTheirTurn) {
   TextSession session(wire, test_.state, {.line_bytes = 30000, .requests = 4});
   session.OnBytes(LargeLine(R"("prompt":"hello","n_predict":2,"id":"large","stream":false)"));
   session.OnBytes(
-      "{\"prompt\":\"hello\",\"n_predict\":1,\"id\":\"small\",\"stream\":false}\n{\"cancel\":\"large\"}\n");
+      "{\"prompt\":\"hello\",\"n_predict\":1,\"id\":\"small\",\"stream\":false}\n{\"cancel\":"
+      "\"large\"}\n");
   ASSERT_EQ(elsewhere.jobs.size(), 1u);
   EXPECT_EQ(test_.service->live(), 0u);
   EXPECT_EQ(session.turn(), Turn::kAnswering);
@@ -282,7 +292,8 @@ TEST_F(SessionsTest, LargeLinesArePreparedElsewhereAndKeepTheirTurn) {
   std::map<std::string, std::string> stop_types;
   for (const json& line : Lines(wire.written))
     stop_types[line["id"].get<std::string>()] = line["stop_type"].get<std::string>();
-  EXPECT_EQ(stop_types, (std::map<std::string, std::string>{{"large", "cancelled"}, {"small", "limit"}}));
+  EXPECT_EQ(stop_types,
+            (std::map<std::string, std::string>{{"large", "cancelled"}, {"small", "limit"}}));
   EXPECT_TRUE(wire.closed);
 }
 
@@ -337,7 +348,8 @@ TEST_F(SessionsTest, WhatWaitsToBeReadIsCountedRefusedAndGivenBack) {
   EXPECT_EQ(admission.used(Resource::kBytes), 0u);
 }
 
-// The job of a client that leaves while the job runs counts in the budget until its memory is freed.
+// The job of a client that leaves while the job runs counts in the budget until its memory is
+// freed.
 TEST_F(SessionsTest, WhatIsBeingReadIsHeldUntilItIsFreed) {
   Elsewhere elsewhere(test_.state);
   Admission admission{AdmissionLimits()};
@@ -460,7 +472,8 @@ TEST_F(SessionsTest, TooManyRequestsAreKnownBeforeTheyAreRead) {
   TestWire wire;
   TextSession text(wire, test_.state, {.requests = 1});
   const auto hold = model_.Hold();
-  text.OnBytes("{\"prompt\":\"hello\",\"id\":1}\n{\"prompt\":[\"no\",5],\"n\":64,\"id\":\"two\"}\n");
+  text.OnBytes(
+      "{\"prompt\":\"hello\",\"id\":1}\n{\"prompt\":[\"no\",5],\"n\":64,\"id\":\"two\"}\n");
   const json refused = Lines(wire.written).at(0);
   EXPECT_EQ(refused["error"]["code"], 429) << "not 400, which would be found later";
   EXPECT_EQ(refused["id"], "two");
@@ -510,8 +523,9 @@ TEST_F(SessionsTest, WhatAHandlerThrowsIsItsRequestsEndOnly) {
 
 TEST_F(SessionsTest, ErrorsAreCounted) {
   const auto counted = [&](const std::string& line) {
-    EXPECT_NE(test_.metrics.Render().find("\n" + line + "\n"), std::string::npos) << line << " is not in\n"
-                                                                                  << test_.metrics.Render();
+    EXPECT_NE(test_.metrics.Render().find("\n" + line + "\n"), std::string::npos)
+        << line << " is not in\n"
+        << test_.metrics.Render();
   };
   Http(Post("/v1/completions", "{"));
   Http(Post("/v1/completions", R"({"prompt":"a","model":"other"})"));
@@ -527,10 +541,13 @@ TEST_F(SessionsTest, ErrorsAreCounted) {
 }
 
 // The body of an HTTP answer.
-json Body(const std::string& answer) { return json::parse(answer.substr(answer.find("\r\n\r\n") + 4)); }
+json Body(const std::string& answer) {
+  return json::parse(answer.substr(answer.find("\r\n\r\n") + 4));
+}
 
 TEST_F(SessionsTest, WhileASocketIsAwayHealthSaysSoAndAfterAWhileRequestsAreRefused) {
-  const std::string health = "GET /health HTTP/1.1\r\n\r\n", why = "lost stage 2 of 2 (socket b): gone";
+  const std::string health = "GET /health HTTP/1.1\r\n\r\n",
+                    why = "lost stage 2 of 2 (socket b): gone";
   test_.outage = {.why = why, .since_ns = NowNs(), .refusing = false};
   const std::string answer = Http(health);
   EXPECT_EQ(answer.substr(9, 3), "503");
@@ -557,7 +574,8 @@ TEST_F(SessionsTest, WhileASocketIsAwayHealthSaysSoAndAfterAWhileRequestsAreRefu
 // Requests that the scheduler gives up, with and without tokens.
 TEST(Sessions, ALostSocketEndsRequestsWithItsName) {
   const std::string why = "lost stage 2 of 2 (socket b): gone";
-  const auto lose = [&](TestState& test, Session& session, const std::string& request, bool after_a_token) {
+  const auto lose = [&](TestState& test, Session& session, const std::string& request,
+                        bool after_a_token) {
     session.OnBytes(request);
     auto sequence = test.service->Take();
     ASSERT_NE(sequence, nullptr);
@@ -572,7 +590,8 @@ TEST(Sessions, ALostSocketEndsRequestsWithItsName) {
     TestModelThread::DispatchAll(*test.service);
   };
   const auto post = [](const std::string& body) {
-    return fmt::format("POST /v1/completions HTTP/1.1\r\nContent-Length: {}\r\n\r\n{}", body.size(), body);
+    return fmt::format("POST /v1/completions HTTP/1.1\r\nContent-Length: {}\r\n\r\n{}", body.size(),
+                       body);
   };
   for (const bool after_a_token : {false, true}) {
     TestState test;
@@ -598,10 +617,11 @@ TEST(Sessions, ALostSocketEndsRequestsWithItsName) {
 }
 
 TEST(Utf8, KnowsWhatIsNot) {
-  for (const char* good : {"", "a", "\xC3\xBC", "\xE2\x82\xAC", "\xF0\x9F\x98\x80", "\xF4\x8F\xBF\xBF"})
+  for (const char* good :
+       {"", "a", "\xC3\xBC", "\xE2\x82\xAC", "\xF0\x9F\x98\x80", "\xF4\x8F\xBF\xBF"})
     EXPECT_TRUE(IsUtf8(good)) << good;
-  for (const char* bad : {"\x80", "\xC3", "\xC0\x80", "\xE0\x80\x80", "\xED\xA0\x80", "\xF0\x80\x80\x80",
-                          "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "a\xE2\x82"})
+  for (const char* bad : {"\x80", "\xC3", "\xC0\x80", "\xE0\x80\x80", "\xED\xA0\x80",
+                          "\xF0\x80\x80\x80", "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "a\xE2\x82"})
     EXPECT_FALSE(IsUtf8(bad)) << bad;
 }
 

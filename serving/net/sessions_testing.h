@@ -1,5 +1,6 @@
-// Test support: a server's state with a service but no network connections, a Wire that keeps what is
-// written, and a model of made-up logits on a thread of its own. Included by tests and fuzzers only.
+// Test support: a server's state with a service but no network connections, a Wire that keeps what
+// is written, and a model of made-up logits on a thread of its own. Included by tests and fuzzers
+// only.
 #pragma once
 
 #include <poll.h>
@@ -58,14 +59,14 @@ struct TestState {
     state.defaults.strict_model = true;
     state.plan = {{"object", "larder.plan"}};
     state.metrics = &metrics;
-    service =
-        std::make_unique<GenerationService>(GenerationServiceOptions{.tokenizer = tokenizer,
-                                                                     .vocab = tokenizer->size(),
-                                                                     .context = kContext,
-                                                                     .slots = slots,
-                                                                     .queue_limit = queue,
-                                                                     .outage = [this] { return outage; }},
-                                            metrics);
+    service = std::make_unique<GenerationService>(
+        GenerationServiceOptions{.tokenizer = tokenizer,
+                                 .vocab = tokenizer->size(),
+                                 .context = kContext,
+                                 .slots = slots,
+                                 .queue_limit = queue,
+                                 .outage = [this] { return outage; }},
+        metrics);
     state.service = service.get();
   }
 
@@ -75,8 +76,8 @@ struct TestState {
   ServerState state;
 };
 
-// Runs all sequences at once, one token of each per step. The next token is made from the last one and its
-// position.
+// Runs all sequences at once, one token of each per step. The next token is made from the last one
+// and its position.
 class TestModel {
  public:
   TestModel(pipeline::Intake& intake, size_t vocab) : intake_(intake), logits_(vocab) {}
@@ -103,7 +104,8 @@ class TestModel {
         one.last = *next;
         return false;
       }
-      one.sequence->Ended(next ? pipeline::SequenceEnd::kContextFull : pipeline::SequenceEnd::kComplete, "");
+      one.sequence->Ended(
+          next ? pipeline::SequenceEnd::kContextFull : pipeline::SequenceEnd::kComplete, "");
       return true;
     });
     intake_.StepDone();

@@ -20,7 +20,8 @@ SlotId SlotOf(const std::string& path) {
   const char* end = text.data() + text.size();
   const auto [stop, failed] = std::from_chars(text.data(), end, slot.value);
   if (failed != std::errc() || stop != end || !slot.valid())
-    throw Refused(400, "the slot is {}: expected its number", Excerpt(std::string(text))).On("id_slot");
+    throw Refused(400, "the slot is {}: expected its number", Excerpt(std::string(text)))
+        .On("id_slot");
   return slot;
 }
 
@@ -39,12 +40,14 @@ std::string ActionOf(const std::string& target) {
 HttpReply AnswerSlotAction(const HttpRequest& request, ServerState& state) {
   if (state.service == nullptr) throw Refused(503, "Loading model");
   if (!state.slot_action)
-    throw Refused(501,
-                  "slots are neither saved, restored nor erased here; start larder with --slot-save-path");
+    throw Refused(
+        501,
+        "slots are neither saved, restored nor erased here; start larder with --slot-save-path");
   const SlotId slot = SlotOf(request.path);
   const std::string action = ActionOf(request.target);
   if (action != "save" && action != "restore" && action != "erase")
-    throw Refused(400, "action is {}: expected save, restore or erase", Excerpt(action)).On("action");
+    throw Refused(400, "action is {}: expected save, restore or erase", Excerpt(action))
+        .On("action");
   std::string name;
   if (action != "erase") {
     const Json body = ParseJson(request.body);

@@ -13,10 +13,12 @@ using nlohmann::json;
 
 namespace {
 
-constexpr size_t kTlsBytes = 2;  // enough to recognise TLS, whose bytes may have no line end for long
+constexpr size_t kTlsBytes = 2;  // enough to recognise TLS, whose bytes may have no line end for
+                                 // long
 // Limits of one turn: together at most some 0.3 ms, so that no other client's token waits longer.
 constexpr int kLinesPerTurn = 16;
-constexpr size_t kLineBytesPerTurn = size_t{4} << 10;  // below it one more line, of up to 8 KB, may begin
+constexpr size_t kLineBytesPerTurn = size_t{4} << 10;  // below it one more line, of up to 8 KB, may
+                                                       // begin
 
 }  // namespace
 
@@ -80,8 +82,8 @@ static json RequestId(const Json& value) {
       .On("id");
 }
 
-// A line, prepared for the start of its generation, or the reason why it is refused. Run() uses no other
-// state, so any thread may call it.
+// A line, prepared for the start of its generation, or the reason why it is refused. Run() uses no
+// other state, so any thread may call it.
 struct TextSession::PreparedLine {
   std::string line;
   bool ready = false;                  // the model is loaded
@@ -89,7 +91,8 @@ struct TextSession::PreparedLine {
   LineKind kind = LineKind::kBlank;
   size_t answered = 0, most_answered = 0;  // running requests of the connection, and their limit
   bool cancels = false;
-  std::optional<json> id;        // as the client gave it; nullopt: it gave none; JSON null: it cannot be read
+  std::optional<json> id;  // as the client gave it; nullopt: it gave none; JSON null: it cannot be
+                           // read
   std::optional<Tenant> tenant;  // of the key in the line; nullopt: it has no valid key
   CompletionRequest request;
   std::vector<GenerationSpec> specs;
@@ -113,7 +116,8 @@ struct TextSession::PreparedLine {
   void ReadPlain(const CompletionDefaults& defaults) {
     if (!ready) throw Refused(503, "the model is loading; try again later");
     if (wants_key != nullptr)
-      throw Refused(401, "this server wants an API key: send {{\"prompt\":\"...\",\"api_key\":\"...\"}}");
+      throw Refused(
+          401, "this server wants an API key: send {{\"prompt\":\"...\",\"api_key\":\"...\"}}");
     if (!IsUtf8(line)) throw Refused(400, "the prompt is not UTF-8");
     request = PlainRequest(std::move(line), defaults);
     specs = MakeSpecs(request, defaults);
@@ -135,8 +139,9 @@ struct TextSession::PreparedLine {
     if (cancels) return;
     // Checked before the rest is parsed, which may be large.
     if (answered >= most_answered)
-      throw Refused(429, "{} requests of this connection are being answered: no more are allowed at once",
-                    answered);
+      throw Refused(
+          429, "{} requests of this connection are being answered: no more are allowed at once",
+          answered);
     if (!ready) throw Refused(503, "the model is loading; try again later");
     request = ReadCompletionRequest(body, Dialect::kNative, defaults);
     request.stream = fields.Bool("stream", true);
@@ -160,7 +165,8 @@ const char* OtherProtocol(std::string_view line) {
   std::string_view version = line.substr(target + 1);
   if (!version.starts_with("HTTP/")) return nullptr;
   version.remove_prefix(5);
-  return version.size() == 3 && version.find_first_not_of("0123456789.") == version.npos ? "HTTP" : nullptr;
+  return version.size() == 3 && version.find_first_not_of("0123456789.") == version.npos ? "HTTP"
+                                                                                         : nullptr;
 }
 
 namespace {
@@ -194,7 +200,9 @@ struct ApiKeyFinder : nlohmann::json_sax<json> {
     at_key = depth == 1 && name == "api_key";
     return true;
   }
-  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
+  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override {
+    return false;
+  }
 
   int depth = 0;
   bool at_key = false;
@@ -252,8 +260,8 @@ void TextSession::OnTurn() {
   Proceed();
 }
 
-// Handles lines while there are complete ones, none is being prepared and it is this client's turn. Lines are
-// begun in order, so that `cancel` finds the request that it names.
+// Handles lines while there are complete ones, none is being prepared and it is this client's turn.
+// Lines are begun in order, so that `cancel` finds the request that it names.
 void TextSession::Proceed() {
   if (proceeding_) return;
   proceeding_ = true;
@@ -267,13 +275,15 @@ void TextSession::Proceed() {
       FailPlain(413, fmt::format("the line is longer than {} bytes", limits_.line_bytes));
     } else if (bytes > limits_.bytes_before_key &&
                !ShowsKey({input_.data() + at_, limits_.bytes_before_key})) {
-      FailPlain(401,
-                fmt::format("this server wants an API key: show it in the first {} bytes of the first line, "
-                            "as {{\"api_key\":\"...\",\"prompt\":\"...\"}}",
-                            limits_.bytes_before_key));
+      FailPlain(
+          401, fmt::format(
+                   "this server wants an API key: show it in the first {} bytes of the first line, "
+                   "as {{\"api_key\":\"...\",\"prompt\":\"...\"}}",
+                   limits_.bytes_before_key));
     } else if (!whole) {
       scanned_ = bytes;
-      if (OtherProtocol(std::string_view(input_).substr(at_, kTlsBytes)) != nullptr) FailProtocol("TLS");
+      if (OtherProtocol(std::string_view(input_).substr(at_, kTlsBytes)) != nullptr)
+        FailProtocol("TLS");
       break;
     } else if (lines == kLinesPerTurn || line_bytes >= kLineBytesPerTurn) {
       AskLater();
@@ -297,7 +307,8 @@ void TextSession::Proceed() {
   CloseIfDone();
 }
 
-// Whether the client may send a large line: the bytes of a client that has shown no key are not kept.
+// Whether the client may send a large line: the bytes of a client that has shown no key are not
+// kept.
 bool TextSession::ShowsKey(std::string_view beginning) {
   if (tenant_ || state_.api_keys.empty()) return true;
   const auto key = FindApiKey(beginning);
@@ -362,7 +373,8 @@ void TextSession::TakePlain(PreparedLine& prepared) {
     plain_ = std::make_unique<Plain>(*this);
     prepared.specs[0].tenant = prepared.tenant.value_or(kEverybody);
     plain_->admitted = ServerState::Admit(wire_.client(), prepared.request, prepared.specs);
-    plain_->handle = state_.service->Start(std::move(prepared.specs[0]), Protocol::kText, plain_.get());
+    plain_->handle =
+        state_.service->Start(std::move(prepared.specs[0]), Protocol::kText, plain_.get());
   } catch (const Refused& refused) {
     state_.CountRefused(Protocol::kText);
     FailPlain(refused.status(), refused.what());
@@ -411,8 +423,8 @@ void TextSession::Ask(PreparedLine& prepared, const json& id) {
 }
 
 void TextSession::Cancel(const json& id) {
-  const auto found =
-      std::find_if(asked_.begin(), asked_.end(), [&](const auto& asked) { return asked->id == id; });
+  const auto found = std::find_if(asked_.begin(), asked_.end(),
+                                  [&](const auto& asked) { return asked->id == id; });
   // An unknown id is not an error: the last line of that answer may be on its way.
   if (found != asked_.end()) (*found)->completion->Cancel();
 }
@@ -423,7 +435,8 @@ void TextSession::Remove(const Asked* asked) {
 }
 
 void TextSession::CloseIfDone() {
-  if (!end_of_input_ || !asked_.empty() || plain_ || preparing_ || input_bytes() > 0 || closed_) return;
+  if (!end_of_input_ || !asked_.empty() || plain_ || preparing_ || input_bytes() > 0 || closed_)
+    return;
   closed_ = true;
   wire_.Close();
 }
@@ -433,7 +446,8 @@ void TextSession::WriteLine(const json& id, json object) {
   wire_.Write(Dump(object) + "\n");
 }
 
-void TextSession::WriteError(const json& id, int status, std::string_view message, std::string_view param) {
+void TextSession::WriteError(const json& id, int status, std::string_view message,
+                             std::string_view param) {
   state_.CountError(Protocol::kText, status);
   WriteLine(id, ErrorJson(status, message, param));
 }
@@ -446,22 +460,24 @@ void TextSession::FailPlain(int status, const std::string& why) {
   wire_.Close();
 }
 
-// A browser that some page sent here, or a scanner. The following lines are not the text stream's either.
+// A browser that some page sent here, or a scanner. The following lines are not the text stream's
+// either.
 void TextSession::FailProtocol(const char* what) {
   FailPlain(
       400,
-      fmt::format("this is {}: expected a line of the text stream (a prompt, or a request in JSON)", what));
+      fmt::format("this is {}: expected a line of the text stream (a prompt, or a request in JSON)",
+                  what));
 }
 
-// A client whose tool shuts down its sending side still wants the answer. If the client is gone, a write
-// fails.
+// A client whose tool shuts down its sending side still wants the answer. If the client is gone, a
+// write fails.
 void TextSession::OnEndOfInput() {
   end_of_input_ = true;
   if (!later_) Proceed();
 }
 
-// A client that has shut down its sending side may be gone. So its large line may wait only as long as a line
-// may take to arrive.
+// A client that has shut down its sending side may be gone. So its large line may wait only as long
+// as a line may take to arrive.
 Turn TextSession::turn() const {
   if (preparing_ && end_of_input_ && asked_.empty()) return Turn::kReceiving;
   if (plain_ || preparing_ || !asked_.empty()) return Turn::kAnswering;
@@ -478,7 +494,8 @@ void TextSession::OnNoRoom(Scope scope) {
   FailPlain(why.status(), why.what());
 }
 
-// A line without text for each stream. A plain prompt's answer is text alone: nothing can be said beside it.
+// A line without text for each stream. A plain prompt's answer is text alone: nothing can be said
+// beside it.
 void TextSession::OnQuiet() {
   for (const auto& asked : asked_) {
     if (asked->completion && asked->completion->streams())

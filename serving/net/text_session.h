@@ -1,6 +1,6 @@
-// TextSession: the text stream (docs/text-stream.md) on one connection. A line of plain text is a prompt; its
-// answer is raw text, then the connection closes. A line that begins with "{" is a JSON request, answered by
-// lines of JSON; several such requests may run at once. I/O thread.
+// TextSession: the text stream (docs/text-stream.md) on one connection. A line of plain text is a
+// prompt; its answer is raw text, then the connection closes. A line that begins with "{" is a JSON
+// request, answered by lines of JSON; several such requests may run at once. I/O thread.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,8 @@ namespace larder::serving::inline net {
 struct TextLimits {
   size_t line_bytes = size_t{1} << 20;
   size_t requests = 16;  // at once per connection
-  // The bytes of a line in which a key must appear, on a server with keys, until the client has shown one.
+  // The bytes of a line in which a key must appear, on a server with keys, until the client has
+  // shown one.
   size_t bytes_before_key = size_t{8} << 10;
 };
 
@@ -55,7 +56,8 @@ class TextSession : public Session {
   void Remove(const Asked*);
   void CloseIfDone();
   void WriteLine(const nlohmann::json& id, nlohmann::json object);
-  void WriteError(const nlohmann::json& id, int status, std::string_view message, std::string_view param);
+  void WriteError(const nlohmann::json& id, int status, std::string_view message,
+                  std::string_view param);
   void FailPlain(int status, const std::string& why);
   void FailProtocol(const char* what);
 
@@ -69,8 +71,8 @@ class TextSession : public Session {
   uint64_t requests_ = 0;
   std::unique_ptr<Plain> plain_;
   std::vector<std::unique_ptr<Asked>> asked_;
-  std::shared_ptr<TextSession*> self_ =
-      std::make_shared<TextSession*>(this);  // null once the session is destroyed
+  // null once the session is destroyed
+  std::shared_ptr<TextSession*> self_ = std::make_shared<TextSession*>(this);
   uint64_t next_id_ = 1;
   bool preparing_ = false, proceeding_ = false, later_ = false;
   std::optional<Tenant> tenant_;  // set once a key was shown, or if none is needed
@@ -80,10 +82,12 @@ class TextSession : public Session {
 // The kind of a line. Exposed for tests.
 enum class LineKind { kBlank, kJson, kPlain };
 LineKind KindOfLine(std::string_view line);
-// The string "api_key" of the JSON object that starts with `beginning`; nullopt if it is not there yet.
+// The string "api_key" of the JSON object that starts with `beginning`; nullopt if it is not there
+// yet.
 std::optional<std::string> FindApiKey(std::string_view beginning);
 bool IsUtf8(std::string_view text);
-// The protocol of a client that takes this for another port, by its first line; null: none that we know.
+// The protocol of a client that takes this for another port, by its first line; null: none that we
+// know.
 const char* OtherProtocol(std::string_view line);
 
 }  // namespace larder::serving::net

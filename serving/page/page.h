@@ -1,4 +1,5 @@
-// The page at "/": its files, part of the program (serving/page/ in the tree). Constant; any thread.
+// The page at "/": its files, part of the program (serving/page/ in the tree). Constant; any
+// thread.
 #pragma once
 
 #include <span>
@@ -14,10 +15,11 @@ struct PageFile {
 std::span<const PageFile> PageFiles();
 const PageFile* FindPageFile(std::string_view path);  // nullptr: no such file
 
-// Content-Security-Policy of all files: nothing from other origins, no inline script, no frame around the
-// page. Send X-Content-Type-Options: nosniff and Cache-Control: no-cache with it.
+// Content-Security-Policy of all files: nothing from other origins, no inline script, no frame
+// around the page. Send X-Content-Type-Options: nosniff and Cache-Control: no-cache with it.
 inline constexpr std::string_view kPageSecurityPolicy =
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; base-uri "
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; "
+    "base-uri "
     "'none'; "
     "form-action 'none'; frame-ancestors 'none'";
 

@@ -33,7 +33,8 @@ TEST(PageTest, FilesAreThoseOfTheTree) {
 
 TEST(PageTest, NamesNothingOutsideAndNothingThatThePolicyForbids) {
   const std::regex outside("(https?:)?//[a-z0-9]", std::regex::icase);
-  const std::regex markup("innerHTML|outerHTML|insertAdjacentHTML|document\\.write|eval\\(|new Function");
+  const std::regex markup(
+      "innerHTML|outerHTML|insertAdjacentHTML|document\\.write|eval\\(|new Function");
   for (const PageFile& file : PageFiles()) {
     const std::string text(file.text);
     EXPECT_FALSE(std::regex_search(text, outside)) << file.path;

@@ -27,9 +27,11 @@ TEST(ResponsesReply, WholeResponse) {
      "content":[{"type":"output_text","text":"Let me look.","annotations":[],"logprobs":[]}]},
     {"id":"fc_1-2","type":"function_call","status":"completed","call_id":"call_1","name":"get_weather",
      "arguments":"{\"c\":1}"}])"));
-  EXPECT_EQ(got["usage"], json::parse(R"({"input_tokens":5,"input_tokens_details":{"cached_tokens":2},
+  EXPECT_EQ(got["usage"],
+            json::parse(R"({"input_tokens":5,"input_tokens_details":{"cached_tokens":2},
     "output_tokens":3,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":8})"));
-  const json cut = WholeOf(TestHead(Dialect::kResponses), {TestResult(TestDeltas(), FinishReason::kLength)});
+  const json cut =
+      WholeOf(TestHead(Dialect::kResponses), {TestResult(TestDeltas(), FinishReason::kLength)});
   EXPECT_EQ(cut["status"], "incomplete");
   EXPECT_EQ(cut["incomplete_details"]["reason"], "max_output_tokens");
   EXPECT_EQ(cut["output"][2]["status"], "incomplete");
@@ -45,7 +47,8 @@ TEST(ResponsesReply, RepeatsWhatWasAskedFor) {
 }
 
 TEST(ResponsesReply, EventsOfAThoughtATextAndACall) {
-  const auto events = EventsOf(TestHead(Dialect::kResponses), TestDeltas(), FinishReason::kEndOfText);
+  const auto events =
+      EventsOf(TestHead(Dialect::kResponses), TestDeltas(), FinishReason::kEndOfText);
   EXPECT_EQ(Names(events), json::parse(R"([
     "response.created", "response.in_progress",
     "response.output_item.added", "response.content_part.added",
@@ -63,13 +66,16 @@ TEST(ResponsesReply, EventsOfAThoughtATextAndACall) {
     EXPECT_EQ(events[i].second["type"], events[i].first);
   }
   EXPECT_EQ(events[0].second["response"]["status"], "in_progress");
-  EXPECT_EQ(events[8].second, json::parse(R"({"type":"response.output_item.added","sequence_number":8,
+  EXPECT_EQ(events[8].second,
+            json::parse(R"({"type":"response.output_item.added","sequence_number":8,
     "output_index":1,"item":{"id":"msg_1-1","type":"message","status":"in_progress","role":"assistant",
     "content":[]}})"));
-  EXPECT_EQ(events[9].second, json::parse(R"({"type":"response.content_part.added","sequence_number":9,
+  EXPECT_EQ(events[9].second,
+            json::parse(R"({"type":"response.content_part.added","sequence_number":9,
     "item_id":"msg_1-1","output_index":1,"content_index":0,
     "part":{"type":"output_text","text":"","annotations":[],"logprobs":[]}})"));
-  EXPECT_EQ(events[10].second, json::parse(R"({"type":"response.output_text.delta","sequence_number":10,
+  EXPECT_EQ(events[10].second,
+            json::parse(R"({"type":"response.output_text.delta","sequence_number":10,
     "item_id":"msg_1-1","output_index":1,"content_index":0,"delta":"Let me ","logprobs":[]})"));
   EXPECT_EQ(events[12].second["text"], "Let me look.");
   EXPECT_EQ(events[15].second["item"], json::parse(R"({"id":"fc_1-2","type":"function_call",
@@ -109,14 +115,16 @@ TEST(MessagesReply, WholeMessage) {
   EXPECT_EQ(word["stop_reason"], "stop_sequence");
   EXPECT_EQ(word["stop_sequence"], "###");
   const auto reason = [](FinishReason why) {
-    return WholeOf(TestHead(Dialect::kMessages), {TestResult({TextDelta("a")}, why)})["stop_reason"];
+    return WholeOf(TestHead(Dialect::kMessages),
+                   {TestResult({TextDelta("a")}, why)})["stop_reason"];
   };
   EXPECT_EQ(reason(FinishReason::kEndOfText), "end_turn");
   EXPECT_EQ(reason(FinishReason::kLength), "max_tokens");
 }
 
 TEST(MessagesReply, EventsOfAThoughtATextAndACall) {
-  const auto events = EventsOf(TestHead(Dialect::kMessages), TestDeltas(), FinishReason::kEndOfText);
+  const auto events =
+      EventsOf(TestHead(Dialect::kMessages), TestDeltas(), FinishReason::kEndOfText);
   json objects = json::array();
   for (const auto& [name, object] : events) {
     EXPECT_EQ(object["type"], name);
@@ -150,14 +158,16 @@ TEST(MessagesReply, EventsOfAThoughtATextAndACall) {
 TEST(MessagesReply, ACallThatWasCutHasNoInput) {
   const std::vector<AnswerDelta> deltas = {{AnswerDelta::Kind::kCallBegin, 0, "f", "call_1"},
                                            {AnswerDelta::Kind::kArguments, 0, "{\"a\":", ""}};
-  const json got = WholeOf(TestHead(Dialect::kMessages), {TestResult(deltas, FinishReason::kLength)});
+  const json got =
+      WholeOf(TestHead(Dialect::kMessages), {TestResult(deltas, FinishReason::kLength)});
   EXPECT_EQ(got["content"][0]["input"], json::object());
   EXPECT_EQ(got["stop_reason"], "max_tokens");
-  const std::vector<AnswerDelta> deep = {{AnswerDelta::Kind::kCallBegin, 0, "f", "call_1"},
-                                         {AnswerDelta::Kind::kArguments, 0, std::string(100000, '['), ""}};
-  EXPECT_EQ(
-      WholeOf(TestHead(Dialect::kMessages), {TestResult(deep, FinishReason::kLength)})["content"][0]["input"],
-      json::object());
+  const std::vector<AnswerDelta> deep = {
+      {AnswerDelta::Kind::kCallBegin, 0, "f", "call_1"},
+      {AnswerDelta::Kind::kArguments, 0, std::string(100000, '['), ""}};
+  EXPECT_EQ(WholeOf(TestHead(Dialect::kMessages),
+                    {TestResult(deep, FinishReason::kLength)})["content"][0]["input"],
+            json::object());
 }
 
 // A client would run a call of the model's that is no JSON with no arguments at all.
@@ -172,7 +182,8 @@ TEST(AgentsReply, ABrokenCallIsText) {
   const json said = WholeOf(TestHead(Dialect::kOllamaChat), {broken})["message"];
   EXPECT_EQ(said["content"], "f {\"a\":");
   EXPECT_FALSE(said.contains("tool_calls"));
-  for (const auto& [name, line] : EventsOf(TestHead(Dialect::kOllamaChat), deltas, FinishReason::kEndOfText))
+  for (const auto& [name, line] :
+       EventsOf(TestHead(Dialect::kOllamaChat), deltas, FinishReason::kEndOfText))
     EXPECT_FALSE(line["message"].contains("tool_calls")) << line;
 }
 
@@ -206,7 +217,8 @@ TEST(OllamaReply, WholeAndLines) {
   EXPECT_EQ(lines.back().second["done_reason"], "length");
   const auto generated =
       EventsOf(TestHead(Dialect::kOllamaGenerate), {TextDelta("hi")}, FinishReason::kEndOfText);
-  EXPECT_EQ(generated.at(0).second, json::parse(R"({"model":"tiny","created_at":"1970-01-01T00:00:12Z",
+  EXPECT_EQ(generated.at(0).second,
+            json::parse(R"({"model":"tiny","created_at":"1970-01-01T00:00:12Z",
     "done":false,"response":"hi"})"));
   EXPECT_EQ(generated.at(1).second["response"], "");
 }

@@ -25,7 +25,8 @@ std::string_view BytesOf(const std::vector<TokenId>& tokens) {
 struct Completion::Choice : GenerationListener {
   Choice(Completion& of, size_t at) : completion(of), index(at) {}
 
-  void OnText(std::string_view text, const std::vector<TokenLogprobs>& logprobs, size_t generated) override {
+  void OnText(std::string_view text, const std::vector<TokenLogprobs>& logprobs,
+              size_t generated) override {
     ChoiceResult& result = completion.results_[index];
     const std::vector<TokenLogprobs>* with = nullptr;
     if (result.with_logprobs) {
@@ -92,8 +93,9 @@ Completion::Completion(GenerationService& service, const CompletionRequest& requ
       specs_(std::move(specs)) {
   // Texts to embed may follow each other, choices are wanted at once.
   if (request.spec.pooling == model::Pooling::kNone && specs_.size() > most_at_once_)
-    throw Refused(400, "{} choices: expected at most {}, which are the slots and the queue of this server",
-                  specs_.size(), most_at_once_)
+    throw Refused(
+        400, "{} choices: expected at most {}, which are the slots and the queue of this server",
+        specs_.size(), most_at_once_)
         .On(request.n > 1 ? "n" : "prompt");
   for (size_t i = 0; i < specs_.size(); ++i) {
     choices_.push_back(std::make_unique<Choice>(*this, i));
@@ -122,9 +124,11 @@ Completion::Completion(GenerationService& service, const CompletionRequest& requ
   }
 }
 
-// As many as a request may have that generates; of one with thousands of texts the next follow as others end.
+// As many as a request may have that generates; of one with thousands of texts the next follow as
+// others end.
 void Completion::StartMore() {
-  for (; started_ < choices_.size() && started_ - (choices_.size() - left_) < most_at_once_; ++started_) {
+  for (; started_ < choices_.size() && started_ - (choices_.size() - left_) < most_at_once_;
+       ++started_) {
     Choice& choice = *choices_[started_];
     choice.handle = service_.Start(std::move(specs_[started_]), protocol_, &choice);
   }
@@ -137,7 +141,9 @@ void Completion::Cancel() {
   for (auto& choice : choices_) choice->handle.Stop();
 }
 
-void Completion::SayFailed(int status, const std::string& message) { encoder_->Failed(status, message); }
+void Completion::SayFailed(int status, const std::string& message) {
+  encoder_->Failed(status, message);
+}
 
 void Completion::Fail(int status, const std::string& message) {
   for (auto& choice : choices_) choice->handle.Cancel();
@@ -146,7 +152,8 @@ void Completion::Fail(int status, const std::string& message) {
 
 void Completion::ChoiceEnded(Choice& choice, const GenerationEnd& end) {
   if (IsFailure(end.reason)) return Fail(StatusOf(end.reason), end.error);
-  if (end.reason == FinishReason::kCancelled && !cancelled_) return Fail(503, "the server is shutting down");
+  if (end.reason == FinishReason::kCancelled && !cancelled_)
+    return Fail(503, "the server is shutting down");
   ChoiceResult& result = results_[choice.index];
   result.end = end;
   if (stream_) encoder_->End(choice.index, result);

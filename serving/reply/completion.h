@@ -1,6 +1,6 @@
-// Completion: the running choices of one request, collected into an answer: events as they come, or one
-// object at the end. The session that made the request owns it; its destructor cancels what still runs. I/O
-// thread.
+// Completion: the running choices of one request, collected into an answer: events as they come, or
+// one object at the end. The session that made the request owns it; its destructor cancels what
+// still runs. I/O thread.
 #pragma once
 
 #include <memory>
@@ -28,8 +28,8 @@ class CompletionSink : public EventSink {
 class Completion {
  public:
   // Starts the choices, or throws Refused and starts none.
-  Completion(GenerationService&, const CompletionRequest&, std::vector<GenerationSpec>, ReplyHead, Protocol,
-             CompletionSink&);
+  Completion(GenerationService&, const CompletionRequest&, std::vector<GenerationSpec>, ReplyHead,
+             Protocol, CompletionSink&);
   ~Completion();
   Completion(const Completion&) = delete;
   Completion& operator=(const Completion&) = delete;

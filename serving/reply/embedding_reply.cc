@@ -26,8 +26,8 @@ json Written(const std::vector<float>& vector, bool base64) {
   if (!base64) return vector;
   const size_t bytes = vector.size() * sizeof(float);
   std::string text(sodium_base64_encoded_len(bytes, sodium_base64_VARIANT_ORIGINAL), '\0');
-  sodium_bin2base64(text.data(), text.size(), reinterpret_cast<const unsigned char*>(vector.data()), bytes,
-                    sodium_base64_VARIANT_ORIGINAL);
+  sodium_bin2base64(text.data(), text.size(), reinterpret_cast<const unsigned char*>(vector.data()),
+                    bytes, sodium_base64_VARIANT_ORIGINAL);
   text.pop_back();  // the terminating zero
   return text;
 }
@@ -89,18 +89,22 @@ class EmbeddingEncoder : public ReplyEncoder {
   json Ranks(const std::vector<ChoiceResult>& results) const {
     std::vector<float> scores;
     scores.reserve(results.size());
-    for (const ChoiceResult& result : results) scores.push_back(head_.rank_head->Score(result.end.embedding));
+    for (const ChoiceResult& result : results)
+      scores.push_back(head_.rank_head->Score(result.end.embedding));
     std::vector<size_t> order(scores.size());
     std::iota(order.begin(), order.end(), size_t{0});
-    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return scores[a] > scores[b]; });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return scores[a] > scores[b]; });
     order.resize(std::min(order.size(), head_.embedding.top_n));
     json ranks = json::array();
     for (const size_t i : order) {
       json one = {{"index", i}, {"relevance_score", scores[i]}};
-      if (!head_.embedding.documents.empty()) one["document"] = {{"text", head_.embedding.documents[i]}};
+      if (!head_.embedding.documents.empty())
+        one["document"] = {{"text", head_.embedding.documents[i]}};
       ranks.push_back(std::move(one));
     }
-    return {{"object", "list"}, {"model", head_.model}, {"results", ranks}, {"usage", Tokens(results)}};
+    return {
+        {"object", "list"}, {"model", head_.model}, {"results", ranks}, {"usage", Tokens(results)}};
   }
 
   const ReplyHead head_;

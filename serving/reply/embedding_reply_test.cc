@@ -19,11 +19,13 @@ ChoiceResult Embedded(std::vector<float> vector, size_t prompt) {
 }
 
 TEST(EmbeddingReplyTest, OpenAiVectorsHaveTheLengthOne) {
-  const json whole = WholeOf(TestHead(Dialect::kEmbeddings), {Embedded({3, 4}, 0), Embedded({0, -2}, 1)});
+  const json whole =
+      WholeOf(TestHead(Dialect::kEmbeddings), {Embedded({3, 4}, 0), Embedded({0, -2}, 1)});
   EXPECT_EQ(whole["object"], "list");
   EXPECT_EQ(whole["model"], "tiny");
   ASSERT_EQ(whole["data"].size(), 2u);
-  EXPECT_EQ(whole["data"][0], json({{"object", "embedding"}, {"index", 0}, {"embedding", {0.6f, 0.8f}}}));
+  EXPECT_EQ(whole["data"][0],
+            json({{"object", "embedding"}, {"index", 0}, {"embedding", {0.6f, 0.8f}}}));
   EXPECT_EQ(whole["data"][1]["embedding"], json({0.0f, -1.0f}));
   EXPECT_EQ(whole["usage"], json({{"prompt_tokens", 10}, {"total_tokens", 10}}));
 }
@@ -43,8 +45,10 @@ TEST(EmbeddingReplyTest, AVectorOfZerosStaysOne) {
 TEST(EmbeddingReplyTest, LlamaServersAndOllamas) {
   ReplyHead native = TestHead(Dialect::kNativeEmbedding);
   native.embedding.normalize = false;
-  EXPECT_EQ(WholeOf(native, {Embedded({3, 4}, 0)}), json::parse(R"([{"index":0,"embedding":[[3.0,4.0]]}])"));
-  const json ollama = WholeOf(TestHead(Dialect::kOllamaEmbed), {Embedded({3, 4}, 0), Embedded({1, 0}, 1)});
+  EXPECT_EQ(WholeOf(native, {Embedded({3, 4}, 0)}),
+            json::parse(R"([{"index":0,"embedding":[[3.0,4.0]]}])"));
+  const json ollama =
+      WholeOf(TestHead(Dialect::kOllamaEmbed), {Embedded({3, 4}, 0), Embedded({1, 0}, 1)});
   EXPECT_EQ(ollama["embeddings"], json({{0.6f, 0.8f}, {1.0f, 0.0f}}));
   EXPECT_EQ(ollama["prompt_eval_count"], 10);
   ReplyHead one = TestHead(Dialect::kOllamaEmbedding);
@@ -60,7 +64,8 @@ TEST(EmbeddingReplyTest, DocumentsComeByRelevance) {
   head.embedding.top_n = 2;
   head.embedding.documents = {"a", "b", "c"};
   const json whole = WholeOf(head, {Embedded({1, 1}, 0), Embedded({3, 1}, 1), Embedded({1, 1}, 2)});
-  EXPECT_EQ(whole["results"], json::parse(R"([{"index":1,"relevance_score":2.5,"document":{"text":"b"}},
+  EXPECT_EQ(whole["results"],
+            json::parse(R"([{"index":1,"relevance_score":2.5,"document":{"text":"b"}},
                                               {"index":0,"relevance_score":0.5,"document":{"text":"a"}}])"));
 }
 

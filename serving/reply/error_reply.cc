@@ -61,7 +61,9 @@ const char* AnthropicType(int status) {
 
 }  // namespace
 
-std::string Dump(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
+std::string Dump(const json& value) {
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
 std::string Dump(const nlohmann::ordered_json& value) {
   return value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
@@ -70,7 +72,8 @@ std::string Dump(std::string_view text) { return Dump(json(text)); }
 json ErrorJson(int status, std::string_view message, std::string_view param, ErrorShape shape) {
   switch (shape) {
     case ErrorShape::kAnthropic:
-      return {{"type", "error"}, {"error", {{"type", AnthropicType(status)}, {"message", message}}}};
+      return {{"type", "error"},
+              {"error", {{"type", AnthropicType(status)}, {"message", message}}}};
     case ErrorShape::kOllama:
       return {{"error", message}};
     case ErrorShape::kOpenAi:

@@ -1,4 +1,5 @@
-// Anthropic's Messages: a list of content blocks; in a stream each block has a start, deltas and a stop.
+// Anthropic's Messages: a list of content blocks; in a stream each block has a start, deltas and a
+// stop.
 #include "serving/reply/prepared_event.h"
 #include "serving/reply/reply.h"
 
@@ -10,7 +11,8 @@ using Kind = AnswerDelta::Kind;
 
 const char* StopReason(const ChoiceResult& result, bool has_call) {
   if (result.was_cut())
-    return result.end.reason == FinishReason::kContextFull ? "model_context_window_exceeded" : "max_tokens";
+    return result.end.reason == FinishReason::kContextFull ? "model_context_window_exceeded"
+                                                           : "max_tokens";
   if (result.end.reason == FinishReason::kStopString) return "stop_sequence";
   return has_call ? "tool_use" : "end_turn";
 }
@@ -78,13 +80,17 @@ class MessagesEncoder : public ReplyEncoder {
         break;
       case Kind::kReasoning:
         if (delta.text.empty()) return;
-        Open(AnswerBlock::Kind::kReasoning, {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}},
-             "thinking_delta", "thinking");
+        Open(AnswerBlock::Kind::kReasoning,
+             {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}}, "thinking_delta",
+             "thinking");
         break;
       case Kind::kCallBegin:
         Close();
         Open(AnswerBlock::Kind::kCall,
-             {{"type", "tool_use"}, {"id", delta.id}, {"name", delta.text}, {"input", json::object()}},
+             {{"type", "tool_use"},
+              {"id", delta.id},
+              {"name", delta.text},
+              {"input", json::object()}},
              "input_json_delta", "partial_json");
         return;
       case Kind::kArguments:
@@ -98,10 +104,10 @@ class MessagesEncoder : public ReplyEncoder {
 
   void End(size_t, const ChoiceResult& result) override {
     Close();
-    Send("message_delta",
-         {{"delta",
-           {{"stop_reason", StopReason(result, result.called)}, {"stop_sequence", StopSequence(result)}}},
-          {"usage", UsageJson(result.end.stats)}});
+    Send("message_delta", {{"delta",
+                            {{"stop_reason", StopReason(result, result.called)},
+                             {"stop_sequence", StopSequence(result)}}},
+                           {"usage", UsageJson(result.end.stats)}});
     Send("message_stop", json::object());
   }
 

@@ -45,8 +45,8 @@ class NativeEncoder : public ReplyEncoder {
     for (size_t i = 0; i < choices; ++i) texts_.emplace_back(Piece(i, PreparedEvent::kText));
   }
 
-  void Delta(size_t at, const AnswerDelta& delta, const std::vector<TokenLogprobs>* logprobs, size_t,
-             const ChoiceResult&) override {
+  void Delta(size_t at, const AnswerDelta& delta, const std::vector<TokenLogprobs>* logprobs,
+             size_t, const ChoiceResult&) override {
     if (logprobs == nullptr) {
       sink_.OnEvent(nullptr, texts_[at](delta.text));
       return;

@@ -12,7 +12,8 @@ using Kind = AnswerDelta::Kind;
 json CallMessage(const AnswerBlock& call) {
   const std::optional<Json> arguments = ArgumentsObject(call.text);
   if (!arguments) return {{"content", BrokenCallText(call)}};
-  const json one = {{"id", call.id}, {"function", {{"name", call.name}, {"arguments", json(*arguments)}}}};
+  const json one = {{"id", call.id},
+                    {"function", {{"name", call.name}, {"arguments", json(*arguments)}}}};
   return {{"content", ""}, {"tool_calls", json::array({one})}};
 }
 
@@ -39,8 +40,8 @@ class OllamaEncoder : public ReplyEncoder {
 
   void Begin(size_t) override {
     text_ = PreparedEvent(Line({{is_chat() ? "content" : "response", PreparedEvent::kText}}));
-    thought_ =
-        PreparedEvent(Line({{is_chat() ? "content" : "response", ""}, {"thinking", PreparedEvent::kText}}));
+    thought_ = PreparedEvent(
+        Line({{is_chat() ? "content" : "response", ""}, {"thinking", PreparedEvent::kText}}));
   }
 
   void Delta(size_t, const AnswerDelta& delta, const std::vector<TokenLogprobs>*, size_t,

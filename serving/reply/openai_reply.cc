@@ -26,8 +26,9 @@ json UsageJson(const std::vector<ChoiceResult>& choices) {
 }
 
 json CallJsonOf(const AnswerBlock& call) {
-  return {
-      {"id", call.id}, {"type", "function"}, {"function", {{"name", call.name}, {"arguments", call.text}}}};
+  return {{"id", call.id},
+          {"type", "function"},
+          {"function", {{"name", call.name}, {"arguments", call.text}}}};
 }
 
 class OpenAiEncoder : public ReplyEncoder {
@@ -66,8 +67,8 @@ class OpenAiEncoder : public ReplyEncoder {
                   {"finish_reason", nullptr}}));
   }
 
-  void Delta(size_t at, const AnswerDelta& delta, const std::vector<TokenLogprobs>* logprobs, size_t offset,
-             const ChoiceResult&) override {
+  void Delta(size_t at, const AnswerDelta& delta, const std::vector<TokenLogprobs>* logprobs,
+             size_t offset, const ChoiceResult&) override {
     if (logprobs == nullptr && delta.kind == Kind::kContent) {
       auto& prepared = texts_[at];
       if (!prepared) prepared.emplace(Piece(at, {{"content", PreparedEvent::kText}}, nullptr, 0));
@@ -77,9 +78,9 @@ class OpenAiEncoder : public ReplyEncoder {
     if (logprobs == nullptr && delta.kind == Kind::kReasoning) {
       auto& prepared = thoughts_[at];
       if (!prepared)
-        prepared.emplace(
-            Piece(at, {{"reasoning_content", PreparedEvent::kText}, {"reasoning", PreparedEvent::kText}},
-                  nullptr, 0));
+        prepared.emplace(Piece(
+            at, {{"reasoning_content", PreparedEvent::kText}, {"reasoning", PreparedEvent::kText}},
+            nullptr, 0));
       sink_.OnEvent(nullptr, (*prepared)(delta.text));
       return;
     }
@@ -92,10 +93,11 @@ class OpenAiEncoder : public ReplyEncoder {
         said = {{"reasoning_content", delta.text}, {"reasoning", delta.text}};
         break;
       case Kind::kCallBegin:
-        said["tool_calls"] = json::array({{{"index", delta.call},
-                                           {"id", delta.id},
-                                           {"type", "function"},
-                                           {"function", {{"name", delta.text}, {"arguments", ""}}}}});
+        said["tool_calls"] =
+            json::array({{{"index", delta.call},
+                          {"id", delta.id},
+                          {"type", "function"},
+                          {"function", {{"name", delta.text}, {"arguments", ""}}}}});
         break;
       case Kind::kArguments:
         said["tool_calls"] =
@@ -136,7 +138,8 @@ class OpenAiEncoder : public ReplyEncoder {
   void Send(const json& event) { sink_.OnEvent(nullptr, Dump(event)); }
 
   json Head(const char* object) const {
-    return {{"id", head_.id}, {"object", object}, {"created", head_.created}, {"model", head_.model}};
+    return {
+        {"id", head_.id}, {"object", object}, {"created", head_.created}, {"model", head_.model}};
   }
 
   json Message(const ChoiceResult& result) const {
@@ -144,7 +147,8 @@ class OpenAiEncoder : public ReplyEncoder {
     json message = {{"role", "assistant"}, {"content", text}, {"refusal", nullptr}};
     if (!thoughts.empty()) message["reasoning_content"] = message["reasoning"] = thoughts;
     for (const AnswerBlock& block : result.blocks) {
-      if (block.kind == AnswerBlock::Kind::kCall) message["tool_calls"].push_back(CallJsonOf(block));
+      if (block.kind == AnswerBlock::Kind::kCall)
+        message["tool_calls"].push_back(CallJsonOf(block));
     }
     if (text.empty() && message.contains("tool_calls")) message["content"] = nullptr;
     return message;
@@ -157,7 +161,8 @@ class OpenAiEncoder : public ReplyEncoder {
     return chunk;
   }
 
-  json Piece(size_t at, json said, const std::vector<TokenLogprobs>* logprobs, size_t offset) const {
+  json Piece(size_t at, json said, const std::vector<TokenLogprobs>* logprobs,
+             size_t offset) const {
     json choice = {{"index", at}, {"finish_reason", nullptr}};
     choice["logprobs"] = Logprobs(logprobs, offset);
     if (is_chat()) {
@@ -170,9 +175,11 @@ class OpenAiEncoder : public ReplyEncoder {
 
   json Logprobs(const std::vector<TokenLogprobs>* logprobs, size_t offset) const {
     if (logprobs == nullptr) return nullptr;
-    if (is_chat()) return {{"content", TokenList(*head_.tokenizer, *logprobs)}, {"refusal", nullptr}};
+    if (is_chat())
+      return {{"content", TokenList(*head_.tokenizer, *logprobs)}, {"refusal", nullptr}};
     const auto piece = [&](TokenId token) { return head_.tokenizer->Piece(token, true); };
-    json tokens = json::array(), values = json::array(), tops = json::array(), offsets = json::array();
+    json tokens = json::array(), values = json::array(), tops = json::array(),
+         offsets = json::array();
     for (const TokenLogprobs& one : *logprobs) {
       json top = json::object();
       for (const auto& [token, logprob] : one.top) top[piece(token)] = logprob;
@@ -182,7 +189,10 @@ class OpenAiEncoder : public ReplyEncoder {
       offsets.push_back(offset);
       offset += piece(one.token).size();
     }
-    return {{"tokens", tokens}, {"token_logprobs", values}, {"top_logprobs", tops}, {"text_offset", offsets}};
+    return {{"tokens", tokens},
+            {"token_logprobs", values},
+            {"top_logprobs", tops},
+            {"text_offset", offsets}};
   }
 
   ReplyHead head_;

@@ -1,4 +1,5 @@
-// Answers of OpenAI's completions and chat completions and of llama-server's, as clients parse them.
+// Answers of OpenAI's completions and chat completions and of llama-server's, as clients parse
+// them.
 #include <gtest/gtest.h>
 
 #include "serving/reply/replies_testing.h"
@@ -9,9 +10,9 @@ namespace {
 using nlohmann::json;
 
 TEST(OpenAiReply, WholeCompletion) {
-  const json got =
-      WholeOf(TestHead(Dialect::kCompletion), {TestResult({TextDelta("one")}, FinishReason::kEndOfText),
-                                               TestResult({TextDelta("two")}, FinishReason::kLength)});
+  const json got = WholeOf(TestHead(Dialect::kCompletion),
+                           {TestResult({TextDelta("one")}, FinishReason::kEndOfText),
+                            TestResult({TextDelta("two")}, FinishReason::kLength)});
   EXPECT_EQ(got["object"], "text_completion");
   EXPECT_EQ(got["id"], "cmpl-1");
   EXPECT_EQ(got["created"], 12);
@@ -26,7 +27,8 @@ TEST(OpenAiReply, WholeCompletion) {
 }
 
 TEST(OpenAiReply, WholeChatWithThoughtsAndACall) {
-  const json got = WholeOf(TestHead(Dialect::kChat), {TestResult(TestDeltas(), FinishReason::kEndOfText)});
+  const json got =
+      WholeOf(TestHead(Dialect::kChat), {TestResult(TestDeltas(), FinishReason::kEndOfText)});
   EXPECT_EQ(got["object"], "chat.completion");
   EXPECT_EQ(got["choices"][0]["message"], json::parse(R"({
     "role":"assistant","content":"Let me look.","refusal":null,"reasoning_content":"hm","reasoning":"hm",
@@ -34,7 +36,8 @@ TEST(OpenAiReply, WholeChatWithThoughtsAndACall) {
                    "function":{"name":"get_weather","arguments":"{\"c\":1}"}}]})"));
   EXPECT_EQ(got["choices"][0]["finish_reason"], "tool_calls");
   EXPECT_EQ(got["choices"][0]["logprobs"], nullptr);
-  const json cut = WholeOf(TestHead(Dialect::kChat), {TestResult(TestDeltas(), FinishReason::kLength)});
+  const json cut =
+      WholeOf(TestHead(Dialect::kChat), {TestResult(TestDeltas(), FinishReason::kLength)});
   EXPECT_EQ(cut["choices"][0]["finish_reason"], "length") << "the call may not be whole";
   const json plain =
       WholeOf(TestHead(Dialect::kChat), {TestResult({TextDelta("hi")}, FinishReason::kStopString)});
@@ -73,17 +76,17 @@ TEST(OpenAiReply, ChunksOfAChat) {
 
 TEST(OpenAiReply, PiecesOfTextAreThoseOfATree) {
   for (const char* text : {"he", "\"\\\n\x01", "", "\xff", "\x01text\x01"}) {
-    const auto events = EventsOf(TestHead(Dialect::kCompletion), {TextDelta(text)}, FinishReason::kLength);
-    EXPECT_EQ(
-        events.at(0).second,
-        json::parse(Dump(json{
-            {"id", "cmpl-1"},
-            {"object", "text_completion"},
-            {"created", 12},
-            {"model", "tiny"},
-            {"choices",
-             json::array(
-                 {{{"index", 0}, {"text", text}, {"logprobs", nullptr}, {"finish_reason", nullptr}}})}})));
+    const auto events =
+        EventsOf(TestHead(Dialect::kCompletion), {TextDelta(text)}, FinishReason::kLength);
+    EXPECT_EQ(events.at(0).second,
+              json::parse(Dump(json{{"id", "cmpl-1"},
+                                    {"object", "text_completion"},
+                                    {"created", 12},
+                                    {"model", "tiny"},
+                                    {"choices", json::array({{{"index", 0},
+                                                              {"text", text},
+                                                              {"logprobs", nullptr},
+                                                              {"finish_reason", nullptr}}})}})));
   }
 }
 
@@ -96,10 +99,13 @@ TEST(NativeReply, SaysWhyItStopped) {
   EXPECT_EQ(got["stop_type"], "word");
   EXPECT_EQ(got["stopping_word"], "###");
   EXPECT_EQ(got["truncated"], false);
-  EXPECT_EQ(WholeOf(TestHead(Dialect::kNative), {TestResult({}, FinishReason::kContextFull)})["truncated"],
+  EXPECT_EQ(WholeOf(TestHead(Dialect::kNative),
+                    {TestResult({}, FinishReason::kContextFull)})["truncated"],
             true);
-  EXPECT_EQ(WholeOf(TestHead(Dialect::kNative), {result, result}).size(), 2u) << "n choices: an array";
-  const auto events = EventsOf(TestHead(Dialect::kNative), {TextDelta("he")}, FinishReason::kLength);
+  EXPECT_EQ(WholeOf(TestHead(Dialect::kNative), {result, result}).size(), 2u)
+      << "n choices: an array";
+  const auto events =
+      EventsOf(TestHead(Dialect::kNative), {TextDelta("he")}, FinishReason::kLength);
   EXPECT_EQ(events.at(0).second, json::parse(R"({"index":0,"content":"he","stop":false})"));
   EXPECT_EQ(events.at(1).second["stop_type"], "limit");
 }
@@ -140,7 +146,8 @@ TEST(TimingsJson, AreOfThePartsThatRan) {
   EXPECT_EQ(got["prompt_n"], 3);
   EXPECT_DOUBLE_EQ(got["prompt_ms"].get<double>(), 3.0);
   EXPECT_DOUBLE_EQ(got["prompt_per_second"].get<double>(), 1000.0);
-  EXPECT_DOUBLE_EQ(got["predicted_per_token_ms"].get<double>(), 2.0) << "the first token is the prompt's";
+  EXPECT_DOUBLE_EQ(got["predicted_per_token_ms"].get<double>(), 2.0)
+      << "the first token is the prompt's";
   EXPECT_DOUBLE_EQ(got["queue_ms"].get<double>(), 1.0);
   const json nothing = TimingsJson({.prompt_tokens = 5});
   EXPECT_EQ(nothing["predicted_per_second"], 0.0);
@@ -163,7 +170,9 @@ TEST(ErrorJson, HasTheTypesOfEachApi) {
   EXPECT_EQ(ErrorJson(400, "x", "", ErrorShape::kOllama), json::parse(R"({"error":"x"})"));
 }
 
-TEST(Dump, BytesThatAreNoTextBecomeAMark) { EXPECT_EQ(Dump(std::string_view("a\xff")), "\"a\xef\xbf\xbd\""); }
+TEST(Dump, BytesThatAreNoTextBecomeAMark) {
+  EXPECT_EQ(Dump(std::string_view("a\xff")), "\"a\xef\xbf\xbd\"");
+}
 
 }  // namespace
 }  // namespace larder::serving::reply

@@ -1,5 +1,6 @@
-// PreparedEvent: the JSON of events that differ only in a text. A JSON tree for each token would cost the I/O
-// thread more than everything else that it does for the token outside the kernel. No state; any thread.
+// PreparedEvent: the JSON of events that differ only in a text. A JSON tree for each token would
+// cost the I/O thread more than everything else that it does for the token outside the kernel. No
+// state; any thread.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

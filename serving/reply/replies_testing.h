@@ -1,4 +1,5 @@
-// Test support: an answer driven through an encoder as a Completion does it, and its events as text.
+// Test support: an answer driven through an encoder as a Completion does it, and its events as
+// text.
 #pragma once
 
 #include <memory>
@@ -65,9 +66,8 @@ inline AnswerDelta TextDelta(std::string text) {
   return {AnswerDelta::Kind::kContent, 0, std::move(text), ""};
 }
 
-inline std::vector<std::pair<std::string, nlohmann::json>> EventsOf(ReplyHead head,
-                                                                    const std::vector<AnswerDelta>& deltas,
-                                                                    FinishReason reason) {
+inline std::vector<std::pair<std::string, nlohmann::json>> EventsOf(
+    ReplyHead head, const std::vector<AnswerDelta>& deltas, FinishReason reason) {
   RecordedEvents events;
   const auto encoder = MakeEncoder(std::move(head), events);
   encoder->Begin(1);

@@ -28,7 +28,8 @@ void ChoiceResult::Add(const AnswerDelta& delta) {
       append(AnswerBlock::Kind::kReasoning);
       break;
     case AnswerDelta::Kind::kCallBegin:
-      blocks.push_back({.kind = AnswerBlock::Kind::kCall, .text = {}, .name = delta.text, .id = delta.id});
+      blocks.push_back(
+          {.kind = AnswerBlock::Kind::kCall, .text = {}, .name = delta.text, .id = delta.id});
       break;
     case AnswerDelta::Kind::kArguments:
       append(AnswerBlock::Kind::kCall);  // calls don't overlap
@@ -120,7 +121,8 @@ json TokenJson(const model::Tokenizer& tokenizer, TokenId token, float logprob, 
 
 }  // namespace
 
-json TokenList(const model::Tokenizer& tokenizer, const std::vector<TokenLogprobs>& logprobs, bool with_ids) {
+json TokenList(const model::Tokenizer& tokenizer, const std::vector<TokenLogprobs>& logprobs,
+               bool with_ids) {
   json list = json::array();
   for (const TokenLogprobs& one : logprobs) {
     json top = json::array();

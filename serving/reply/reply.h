@@ -1,5 +1,5 @@
-// What encoders see of an answer: its head, the results of its choices, and the interface by which a
-// Completion drives them. I/O thread.
+// What encoders see of an answer: its head, the results of its choices, and the interface by which
+// a Completion drives them. I/O thread.
 #pragma once
 
 #include <cstdint>
@@ -63,15 +63,16 @@ class EventSink {
   ~EventSink() = default;
 };
 
-// Turns what choices say into the answer of a dialect: Whole, or events to a sink: Begin, for each choice any
-// number of Delta and an End, then Done, or Failed at any time after Begin.
+// Turns what choices say into the answer of a dialect: Whole, or events to a sink: Begin, for each
+// choice any number of Delta and an End, then Done, or Failed at any time after Begin.
 class ReplyEncoder {
  public:
   virtual ~ReplyEncoder() = default;
   virtual nlohmann::json Whole(const std::vector<ChoiceResult>&) const = 0;
 
   virtual void Begin(size_t /*choices*/) {}
-  // `so_far` has the delta already, if keeps_text(). `offset`: bytes of the choice's text before it.
+  // `so_far` has the delta already, if keeps_text(). `offset`: bytes of the choice's text before
+  // it.
   virtual void Delta(size_t choice, const AnswerDelta&, const std::vector<TokenLogprobs>* logprobs,
                      size_t offset, const ChoiceResult& so_far) = 0;
   virtual void End(size_t choice, const ChoiceResult&) = 0;
@@ -98,10 +99,13 @@ Usage UsageOf(const std::vector<ChoiceResult>&);
 std::string Rfc3339(int64_t seconds);                // since 1970: "2026-11-24T20:33:00Z"
 nlohmann::json TimingsJson(const GenerationStats&);  // llama-server's
 // OpenAI's list of tokens with log-probabilities; llama-server's has their ids too.
-nlohmann::json TokenList(const model::Tokenizer&, const std::vector<TokenLogprobs>&, bool with_ids = false);
-// The arguments of a call as an object; nullopt: the text is none, as that of a call that was cut or broken.
+nlohmann::json TokenList(const model::Tokenizer&, const std::vector<TokenLogprobs>&,
+                         bool with_ids = false);
+// The arguments of a call as an object; nullopt: the text is none, as that of a call that was cut
+// or broken.
 std::optional<Json> ArgumentsObject(const std::string& text);
-// What such a call is shown as, where arguments must be an object: a client must not run it without them.
+// What such a call is shown as, where arguments must be an object: a client must not run it without
+// them.
 std::string BrokenCallText(const AnswerBlock& call);
 
 }  // namespace larder::serving::reply

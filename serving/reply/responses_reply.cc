@@ -1,5 +1,5 @@
-// OpenAI's Responses: a list of output items (messages, thoughts, calls); in a stream every item and every
-// part of it is announced, sent in deltas, and repeated whole. All events are numbered.
+// OpenAI's Responses: a list of output items (messages, thoughts, calls); in a stream every item
+// and every part of it is announced, sent in deltas, and repeated whole. All events are numbered.
 #include "serving/reply/prepared_event.h"
 #include "serving/reply/reply.h"
 
@@ -20,8 +20,10 @@ json UsageJson(const std::vector<ChoiceResult>& results) {
 
 json PartJson(AnswerBlock::Kind kind, const std::string& text) {
   if (kind == AnswerBlock::Kind::kReasoning) return {{"type", "reasoning_text"}, {"text", text}};
-  return {
-      {"type", "output_text"}, {"text", text}, {"annotations", json::array()}, {"logprobs", json::array()}};
+  return {{"type", "output_text"},
+          {"text", text},
+          {"annotations", json::array()},
+          {"logprobs", json::array()}};
 }
 
 class ResponsesEncoder : public ReplyEncoder {
@@ -55,7 +57,8 @@ class ResponsesEncoder : public ReplyEncoder {
       Close(so_far, "completed");
       Open(last, so_far.blocks[last]);
     }
-    if (delta.kind == Kind::kCallBegin || delta.kind == Kind::kCallEnd || delta.text.empty()) return;
+    if (delta.kind == Kind::kCallBegin || delta.kind == Kind::kCallEnd || delta.text.empty())
+      return;
     std::string event = piece_(delta.text);
     event.pop_back();  // "}": the number comes last
     event += fmt::format(",\"sequence_number\":{}}}", number_++);
@@ -67,7 +70,8 @@ class ResponsesEncoder : public ReplyEncoder {
   }
 
   void Done(const std::vector<ChoiceResult>& results) override {
-    Send(results[0].was_cut() ? "response.incomplete" : "response.completed", {{"response", Whole(results)}});
+    Send(results[0].was_cut() ? "response.incomplete" : "response.completed",
+         {{"response", Whole(results)}});
   }
 
   void Failed(int status, const std::string& message) override {
@@ -144,7 +148,8 @@ class ResponsesEncoder : public ReplyEncoder {
 
   void Open(size_t at, const AnswerBlock& block) {
     opened_ = at + 1;
-    json item = Item(at, {.kind = block.kind, .text = {}, .name = block.name, .id = block.id}, "in_progress");
+    json item = Item(at, {.kind = block.kind, .text = {}, .name = block.name, .id = block.id},
+                     "in_progress");
     if (item.contains("content")) item["content"] = json::array();
     Send("response.output_item.added", {{"output_index", at}, {"item", item}});
     json place = {{"item_id", item["id"]}, {"output_index", at}};

@@ -10,7 +10,8 @@
 namespace larder::serving::inline sampling {
 namespace {
 
-constexpr float kImpossible = -std::numeric_limits<float>::infinity();  // the logit of a banned token
+// the logit of a banned token
+constexpr float kImpossible = -std::numeric_limits<float>::infinity();
 constexpr double kLn2 = 0x1.62e42fefa39efp-1;
 
 // A strict total order: the likelier token first, then the lower id.
@@ -18,8 +19,9 @@ bool Before(const Candidate& a, const Candidate& b) {
   return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
 }
 
-// Sorts only as much of the list as it takes until `enough`, which sees one candidate after another in order,
-// returns true: usually a few tokens of a large vocabulary have most of the probability. Only these are kept.
+// Sorts only as much of the list as it takes until `enough`, which sees one candidate after another
+// in order, returns true: usually a few tokens of a large vocabulary have most of the probability.
+// Only these are kept.
 template <typename Order, typename Enough>
 void KeepUntil(std::vector<Candidate>& list, const Order& before, const Enough& enough) {
   size_t sorted = 0;
@@ -40,21 +42,22 @@ void KeepUntil(std::vector<Candidate>& list, const Order& before, const Enough& 
 }  // namespace
 
 float MaxOf(std::span<const float> logits) {
-  // The compiler turns sixteen maxima side by side into vectors. std::max_element takes 300 us for 128,256
-  // logits, this loop 27 us (Zen 4).
+  // The compiler turns sixteen maxima side by side into vectors. std::max_element takes 300 us for
+  // 128,256 logits, this loop 27 us (Zen 4).
   std::array<float, 16> most;
   most.fill(kImpossible);
   size_t i = 0;
   for (; i + most.size() <= logits.size(); i += most.size()) {
-    for (size_t j = 0; j < most.size(); ++j) most[j] = logits[i + j] > most[j] ? logits[i + j] : most[j];
+    for (size_t j = 0; j < most.size(); ++j)
+      most[j] = logits[i + j] > most[j] ? logits[i + j] : most[j];
   }
   for (; i < logits.size(); ++i) most[0] = std::max(most[0], logits[i]);
   return *std::max_element(most.begin(), most.end());
 }
 
-// One pass over the vocabulary. Only logits above the k-th best so far are collected, soon almost none. The
-// buffer holds up to 2k of them; when it is full the best k stay. An id later in the pass never beats an
-// equal logit.
+// One pass over the vocabulary. Only logits above the k-th best so far are collected, soon almost
+// none. The buffer holds up to 2k of them; when it is full the best k stay. An id later in the pass
+// never beats an equal logit.
 void Candidates::Collect(std::span<const float> logits, int top_k) {
   list_.clear();
   const size_t vocab = logits.size();
@@ -140,7 +143,9 @@ TokenId Candidates::Draw(double at) const {
   return list_.back().id;  // by rounding, `at` is still positive after the last candidate
 }
 
-TokenId Candidates::best() const { return std::min_element(list_.begin(), list_.end(), Before)->id; }
+TokenId Candidates::best() const {
+  return std::min_element(list_.begin(), list_.end(), Before)->id;
+}
 
 // --- The steps of a chain.
 
@@ -175,12 +180,14 @@ void Candidates::TopNSigma(double n) {
   EraseIf([&](const Candidate& c) { return static_cast<double>(c.logit) < least; });
 }
 
-// With x = (logit - max) / temperature and S the sum of all e^x, a token's information is ln S - x and the
-// entropy, its expectation, is ln S - E[x]: they differ by |x - E[x]|, which needs no logarithm.
+// With x = (logit - max) / temperature and S the sum of all e^x, a token's information is ln S - x
+// and the entropy, its expectation, is ln S - E[x]: they differ by |x - E[x]|, which needs no
+// logarithm.
 void Candidates::TypicalP(double mass, size_t min_keep) {
   const double sum = WeighChain();
   double expected = 0;
-  for (const Candidate& c : list_) expected += c.weight * (static_cast<double>(c.logit) / temperature_);
+  for (const Candidate& c : list_)
+    expected += c.weight * (static_cast<double>(c.logit) / temperature_);
   expected /= sum;
   const auto off = [&](const Candidate& c) {
     return std::abs(static_cast<double>(c.logit) / temperature_ - expected);
@@ -243,16 +250,19 @@ void Candidates::DynamicTemperature(double from, double to, double exponent) {
   Temperature(from + (to - from) * power);
 }
 
-// Algorithm 1: the exponent of Zipf's law is estimated from the 100 likeliest, and k follows from it.
+// Algorithm 1: the exponent of Zipf's law is estimated from the 100 likeliest, and k follows from
+// it.
 void Candidates::Mirostat1(double mu, size_t vocab) {
   constexpr size_t kMost = 100;
   const size_t likeliest = std::min(kMost, list_.size());
-  std::partial_sort(list_.begin(), list_.begin() + static_cast<ptrdiff_t>(likeliest), list_.end(), Before);
+  std::partial_sort(list_.begin(), list_.begin() + static_cast<ptrdiff_t>(likeliest), list_.end(),
+                    Before);
   double products = 0, squares = 0;
   for (size_t i = 0; i + 1 < likeliest; ++i) {
     const double t = Log(static_cast<double>(i + 2) / static_cast<double>(i + 1));
     const double b =
-        (static_cast<double>(list_[i].logit) - static_cast<double>(list_[i + 1].logit)) / temperature_;
+        (static_cast<double>(list_[i].logit) - static_cast<double>(list_[i + 1].logit)) /
+        temperature_;
     products += t * b;
     squares += t * t;
   }
@@ -275,12 +285,15 @@ void Candidates::Mirostat2(double mu) {
   for (const Candidate& c : list_) max = std::max(max, static_cast<double>(c.logit));
   const double least = Log(sum) - mu * kLn2;
   if (least > 0) return TopK(1);
-  EraseIf([&](const Candidate& c) { return (static_cast<double>(c.logit) - max) / temperature_ < least; });
+  EraseIf([&](const Candidate& c) {
+    return (static_cast<double>(c.logit) - max) / temperature_ < least;
+  });
 }
 
 void Candidates::Change(TokenId id, const std::function<float(float)>& change) {
-  const auto at = std::lower_bound(list_.begin(), list_.end(), id,
-                                   [](const Candidate& c, TokenId wanted) { return c.id < wanted; });
+  const auto at =
+      std::lower_bound(list_.begin(), list_.end(), id,
+                       [](const Candidate& c, TokenId wanted) { return c.id < wanted; });
   if (at == list_.end() || at->id != id) return;
   const auto unit = static_cast<float>(temperature_);
   at->logit = change(at->logit / unit) * unit;

@@ -1,5 +1,5 @@
-// Candidates: the tokens that may still be chosen, and the steps that drop some of them. Owned by a Sampler,
-// whose thread uses it. Scratch memory is allocated once.
+// Candidates: the tokens that may still be chosen, and the steps that drop some of them. Owned by a
+// Sampler, whose thread uses it. Scratch memory is allocated once.
 #pragma once
 
 #include <cstddef>
@@ -27,8 +27,8 @@ class Candidates {
  public:
   void Reserve(size_t count) { list_.reserve(count); }
 
-  // The k likeliest of the vocabulary (0 or less: all that are possible) in no certain order; of equals the
-  // lower ids.
+  // The k likeliest of the vocabulary (0 or less: all that are possible) in no certain order; of
+  // equals the lower ids.
   void Collect(std::span<const float> logits, int k);
   // TopNSigma of the vocabulary, in order of id.
   void CollectTopNSigma(std::span<const float> logits, double n);
@@ -36,11 +36,13 @@ class Candidates {
 
   // Weights are e^((logit - max) / temperature); returns their sum, in the list's order.
   double Weigh(double max, double temperature);
-  // Keeps the shortest list, in order of probability, whose weights reach `mass`; of at least `min_keep`.
+  // Keeps the shortest list, in order of probability, whose weights reach `mass`; of at least
+  // `min_keep`.
   void KeepTopP(double mass, size_t min_keep = 0);
 
-  // The steps of a chain whose order is not the usual one. Each weighs what the step before it has kept, at
-  // the temperature so far, and leaves the list in order of id. None of them drops the last candidate.
+  // The steps of a chain whose order is not the usual one. Each weighs what the step before it has
+  // kept, at the temperature so far, and leaves the list in order of id. None of them drops the
+  // last candidate.
   void TopK(size_t k);
   void TopNSigma(double n);
   void TypicalP(double mass, size_t min_keep);
@@ -60,7 +62,8 @@ class Candidates {
 
   // The token in whose share of the weights' sum `at` falls.
   TokenId Draw(double at) const;
-  // The same at the temperature so far, with a number from [0, 1). surprise_bits: -log2 of its probability.
+  // The same at the temperature so far, with a number from [0, 1). surprise_bits: -log2 of its
+  // probability.
   TokenId DrawFromChain(double uniform, double* surprise_bits = nullptr);
 
   size_t size() const { return list_.size(); }

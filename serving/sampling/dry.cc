@@ -22,10 +22,12 @@ Dry::Dry(const SamplingParams& params, const model::Tokenizer* tokenizer)
     : multiplier_(params.dry_multiplier),
       base_(params.dry_base),
       allowed_(static_cast<size_t>(params.dry_allowed_length)),
-      last_n_(params.dry_penalty_last_n < 0 ? SIZE_MAX / 4 : static_cast<size_t>(params.dry_penalty_last_n)),
+      last_n_(params.dry_penalty_last_n < 0 ? SIZE_MAX / 4
+                                            : static_cast<size_t>(params.dry_penalty_last_n)),
       breakers_(params.dry_sequence_breakers),
       tokenizer_(tokenizer) {
-  for (const std::string& breaker : breakers_) longest_breaker_ = std::max(longest_breaker_, breaker.size());
+  for (const std::string& breaker : breakers_)
+    longest_breaker_ = std::max(longest_breaker_, breaker.size());
 }
 
 bool Dry::Breaks(TokenId token) {
@@ -50,9 +52,9 @@ void Dry::Accept(TokenId token) {
   unbroken_ = Breaks(token) ? 0 : unbroken_ + 1;
 }
 
-// lengths_[k]: how many of the last tokens, backwards, equal those that end k tokens earlier (the Z algorithm
-// over the reversed sequence, which takes linear time), but at most `unbroken`. If n do, the token behind the
-// earlier ones would continue a repetition of n.
+// lengths_[k]: how many of the last tokens, backwards, equal those that end k tokens earlier (the Z
+// algorithm over the reversed sequence, which takes linear time), but at most `unbroken`. If n do,
+// the token behind the earlier ones would continue a repetition of n.
 const std::vector<std::pair<TokenId, float>>& Dry::Find() {
   found_.clear();
   const size_t count = std::min(tokens_.size(), last_n_);

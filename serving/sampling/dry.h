@@ -1,6 +1,6 @@
-// Dry: finds the tokens that would continue a repetition ("don't repeat yourself"). Owned by a Sampler, whose
-// thread uses it. The definition is llama.cpp's, except that sequence breakers are found in the text of the
-// tokens, however it is cut into tokens.
+// Dry: finds the tokens that would continue a repetition ("don't repeat yourself"). Owned by a
+// Sampler, whose thread uses it. The definition is llama.cpp's, except that sequence breakers are
+// found in the text of the tokens, however it is cut into tokens.
 #pragma once
 
 #include <cstddef>

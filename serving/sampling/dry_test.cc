@@ -67,8 +67,8 @@ Found Slow(const SamplingParams& p, std::vector<TokenId> tokens, size_t unbroken
     while (length <= end && tokens[end - length] == tokens[n - 1 - length]) ++length;
     length = std::min(length, unbroken);
     if (length < allowed) continue;
-    const auto penalty = static_cast<float>(
-        std::min(1e30, p.dry_multiplier * std::pow(static_cast<double>(p.dry_base), length - allowed)));
+    const auto penalty = static_cast<float>(std::min(
+        1e30, p.dry_multiplier * std::pow(static_cast<double>(p.dry_base), length - allowed)));
     float& most = found[tokens[end + 1]];
     most = std::max(most, penalty);
   }
@@ -124,9 +124,11 @@ TEST(Dry, EqualsTheDefinition) {
       if (breaks && random() % 12 == 0) token = 3;
       unbroken = breaks && token == 3 ? 0 : unbroken + 1;
     }
-    const Found got = After(p, tokens, breaks ? tokenizer.get() : nullptr), want = Slow(p, tokens, unbroken);
+    const Found got = After(p, tokens, breaks ? tokenizer.get() : nullptr),
+                want = Slow(p, tokens, unbroken);
     ASSERT_EQ(got.size(), want.size()) << i;
-    for (const auto& [token, penalty] : want) ASSERT_NEAR(got.at(token), penalty, penalty * 1e-6) << i;
+    for (const auto& [token, penalty] : want)
+      ASSERT_NEAR(got.at(token), penalty, penalty * 1e-6) << i;
   }
 }
 

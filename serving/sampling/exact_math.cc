@@ -24,15 +24,18 @@ constexpr auto kInverseFactorials = [] {
 
 // 2^n * (Taylor series of degree 13 in r), |r| <= ln2/2; the truncation error is 4e-18.
 double ExpOfNegative(double x) {
-  if (x < -700) return 0;  // e^-700 = 1e-304; a smaller n would also run out of the exponent field below
+  if (x < -700)
+    return 0;  // e^-700 = 1e-304; a smaller n would also run out of the exponent field below
   const double n = std::nearbyint(x * 0x1.71547652b82fep+0);
   const double r = (x - n * kLn2High) - n * kLn2Low;
   double sum = kInverseFactorials.back();
-  for (size_t i = kInverseFactorials.size() - 1; i > 0; --i) sum = sum * r + kInverseFactorials[i - 1];
+  for (size_t i = kInverseFactorials.size() - 1; i > 0; --i)
+    sum = sum * r + kInverseFactorials[i - 1];
   return sum * std::bit_cast<double>(static_cast<uint64_t>(static_cast<int64_t>(n) + 1023) << 52);
 }
 
-// x = m * 2^n with m in [0.70, 1.42); ln m = 2 artanh(s) = 2 (s + s^3/3 + s^5/5 + ...), s = (m-1)/(m+1), |s|
+// x = m * 2^n with m in [0.70, 1.42); ln m = 2 artanh(s) = 2 (s + s^3/3 + s^5/5 + ...), s =
+// (m-1)/(m+1), |s|
 // <= 0.174. The first term left out is 2 s^27/27 < 3e-22.
 double Log(double x) {
   constexpr uint64_t kMantissa = (uint64_t{1} << 52) - 1;

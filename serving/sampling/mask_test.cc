@@ -14,7 +14,8 @@ TEST(SamplerMaskTest, OnlyAllowedTokensAreChosen) {
   for (size_t i = 0; i < kVocab; ++i) logits[i] = static_cast<float>(i % 7);
   std::vector<uint64_t> allowed = {uint64_t{1} << 5, 0, uint64_t{1} << 3 | uint64_t{1} << 20};
   for (const float temperature : {0.0f, 2.0f}) {
-    Sampler sampler({.temperature = temperature, .top_k = 0, .top_p = 1, .min_p = 0, .seed = 7}, kVocab);
+    Sampler sampler({.temperature = temperature, .top_k = 0, .top_p = 1, .min_p = 0, .seed = 7},
+                    kVocab);
     std::vector<int> seen(kVocab);
     for (int i = 0; i < 300; ++i) ++seen[static_cast<size_t>(sampler.Sample(logits, allowed))];
     EXPECT_EQ(seen[5] + seen[131] + seen[148], 300);

@@ -14,10 +14,12 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 // llama.cpp's samplers beside those that are usual, and other orders, take the long way.
 bool IsUsual(const SamplingParams& p) {
   return p.typical_p >= 1 && p.top_n_sigma <= 0 && p.xtc_probability <= 0 && p.min_keep == 0 &&
-         !p.uses_dry() && p.dynatemp_range <= 0 && p.mirostat == 0 && p.samplers == DefaultSamplers();
+         !p.uses_dry() && p.dynatemp_range <= 0 && p.mirostat == 0 &&
+         p.samplers == DefaultSamplers();
 }
 
-// The logits of tokens without a bit become -infinity. Most words of a mask are all zeros or all ones.
+// The logits of tokens without a bit become -infinity. Most words of a mask are all zeros or all
+// ones.
 void Forbid(std::span<const uint64_t> allowed, std::span<float> logits) {
   LARDER_CHECK(64 * allowed.size() >= logits.size());
   for (size_t begin = 0; begin < logits.size(); begin += 64) {
@@ -28,7 +30,8 @@ void Forbid(std::span<const uint64_t> allowed, std::span<float> logits) {
       std::fill_n(&logits[begin], n, -kInfinity);
       continue;
     }
-    for (size_t i = 0; i < n; ++i) logits[begin + i] = (word >> i & 1) != 0 ? logits[begin + i] : -kInfinity;
+    for (size_t i = 0; i < n; ++i)
+      logits[begin + i] = (word >> i & 1) != 0 ? logits[begin + i] : -kInfinity;
   }
 }
 
@@ -77,9 +80,11 @@ void Sampler::Adjust(std::span<const float> logits, std::span<const uint64_t> al
     bad |= !(logits[i] < kInfinity);
   }
   if (bad) {
-    const auto at = std::find_if(logits.begin(), logits.end(), [](float v) { return !(v < kInfinity); });
+    const auto at =
+        std::find_if(logits.begin(), logits.end(), [](float v) { return !(v < kInfinity); });
     throw Error(
-        "sampling: the logit of token {} is {}: expected a finite number; the model's weights or the "
+        "sampling: the logit of token {} is {}: expected a finite number; the model's weights or "
+        "the "
         "arithmetic are broken",
         at - logits.begin(), *at);
   }
@@ -96,7 +101,8 @@ void Sampler::ChangeLogit(TokenId token, const std::function<float(float)>& chan
 
 void Sampler::Penalize() {
   for (const auto& [token, count] : counts_) {
-    const float less = static_cast<float>(count) * params_.frequency_penalty + params_.presence_penalty;
+    const float less =
+        static_cast<float>(count) * params_.frequency_penalty + params_.presence_penalty;
     ChangeLogit(token, [&, by = params_.repeat_penalty](float logit) {
       return (logit > 0 ? logit / by : logit * by) - less;
     });
@@ -118,12 +124,12 @@ TokenId Sampler::Sample(std::span<const float> logits, std::span<const uint64_t>
   }
 
   candidates_.Collect(logits_, params_.top_k);
-  // Probabilities at temperature 1 decide what is kept; the sum runs in ascending order of id for a fixed
-  // result.
+  // Probabilities at temperature 1 decide what is kept; the sum runs in ascending order of id for a
+  // fixed result.
   if (params_.top_k > 0) candidates_.SortById();
   const double all = candidates_.Weigh(max, 1);
-  // Top-p comes before min-p, but both keep a prefix of the same ranking, so their order does not matter.
-  // Dropping by min-p first avoids sorting the tail.
+  // Top-p comes before min-p, but both keep a prefix of the same ranking, so their order does not
+  // matter. Dropping by min-p first avoids sorting the tail.
   if (params_.min_p > 0) {
     candidates_.EraseIf([&](const Candidate& c) { return c.weight < params_.min_p; });
   }

@@ -1,5 +1,6 @@
-// Sampler chooses the next token from logits; StopStrings decides how much of the text may be shown. There is
-// one of each per request, owned by the thread that serves it. Scratch memory is allocated at construction.
+// Sampler chooses the next token from logits; StopStrings decides how much of the text may be
+// shown. There is one of each per request, owned by the thread that serves it. Scratch memory is
+// allocated at construction.
 #pragma once
 
 #include <cstddef>
@@ -29,22 +30,26 @@ class EveryTokenIsBanned : public Error {
   using Error::Error;
 };
 
-// Applies in this order: bias, then the steps of params.samplers, by default penalties, DRY, top-n-sigma,
-// top-k, typical, top-p, min-p, XTC, temperature, then the draw. A temperature of 0 keeps the likeliest of
-// what the steps before it have kept. With Mirostat only penalties, DRY and the temperature come before it.
-// Of equal logits the lower id ranks first. The same seed, parameters and logits give the same tokens on
-// every machine: the generator and its mapping to [0, 1) are fixed, and exponential and logarithm are our
-// own. A draw consumes one random number, greedy sampling none, and XTC one more in each Sample().
+// Applies in this order: bias, then the steps of params.samplers, by default penalties, DRY,
+// top-n-sigma, top-k, typical, top-p, min-p, XTC, temperature, then the draw. A temperature of 0
+// keeps the likeliest of what the steps before it have kept. With Mirostat only penalties, DRY and
+// the temperature come before it. Of equal logits the lower id ranks first. The same seed,
+// parameters and logits give the same tokens on every machine: the generator and its mapping to [0,
+// 1) are fixed, and exponential and logarithm are our own. A draw consumes one random number,
+// greedy sampling none, and XTC one more in each Sample().
 class Sampler {
  public:
-  // Throws Error as Validate. `tokenizer`, which outlives this, is needed for DRY's sequence breakers only.
+  // Throws Error as Validate. `tokenizer`, which outlives this, is needed for DRY's sequence
+  // breakers only.
   Sampler(SamplingParams, size_t vocab, const model::Tokenizer* tokenizer = nullptr);
 
-  // logits[vocab]. Throws Error if one is NaN or +infinity, EveryTokenIsBanned if all are -infinity.
-  // `allowed`: a bit for each token that may be chosen (a grammar's mask), before all else; empty: all may.
+  // logits[vocab]. Throws Error if one is NaN or +infinity, EveryTokenIsBanned if all are
+  // -infinity. `allowed`: a bit for each token that may be chosen (a grammar's mask), before all
+  // else; empty: all may.
   TokenId Sample(std::span<const float> logits, std::span<const uint64_t> allowed = {});
 
-  // Adds a token of the sequence: first those of the prompt, then each sampled one (penalties count both).
+  // Adds a token of the sequence: first those of the prompt, then each sampled one (penalties count
+  // both).
   void Accept(TokenId);
   // How many of the last tokens matter: Accept needs only these of a long prompt. SIZE_MAX: all.
   size_t history() const { return history_; }
@@ -78,15 +83,15 @@ class Sampler {
   std::mt19937_64 generator_;
 };
 
-// Takes pieces of text, and returns text that cannot be part of a stop string. The first stop string that is
-// complete ends the text before its first byte (if two are complete at the same byte, the longer one). The
-// result does not depend on how the text is cut into pieces.
+// Takes pieces of text, and returns text that cannot be part of a stop string. The first stop
+// string that is complete ends the text before its first byte (if two are complete at the same
+// byte, the longer one). The result does not depend on how the text is cut into pieces.
 class StopStrings {
  public:
   explicit StopStrings(std::vector<std::string> stops);  // throws Error if one is empty
 
   std::string Add(std::string_view piece);  // returns nothing once stopped
-  std::string Finish();                     // at the end of the generation: returns what was held back
+  std::string Finish();  // at the end of the generation: returns what was held back
   bool stopped() const { return matched_ >= 0; }
   int matched() const { return matched_; }  // index of the stop string, -1: none yet
 

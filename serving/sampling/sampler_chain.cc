@@ -93,8 +93,8 @@ TokenId Sampler::SampleByChain() {
   }
   double surprise_bits = 0;
   const TokenId token = candidates_.DrawFromChain(NextUniform(), &surprise_bits);
-  mirostat_mu_ -=
-      static_cast<double>(params_.mirostat_eta) * (surprise_bits - static_cast<double>(params_.mirostat_tau));
+  mirostat_mu_ -= static_cast<double>(params_.mirostat_eta) *
+                  (surprise_bits - static_cast<double>(params_.mirostat_tau));
   return token;
 }
 

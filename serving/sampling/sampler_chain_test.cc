@@ -1,4 +1,5 @@
-// The steps that are off by default, in any order, against their definitions: full sorts, libm, no shortcuts.
+// The steps that are off by default, in any order, against their definitions: full sorts, libm, no
+// shortcuts.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -56,7 +57,8 @@ class Reference {
       const double s = tb / tt, epsilon = s - 1, size = static_cast<double>(logits.size());
       double k = std::pow(2, mu_);  // where all are equally likely and the formula has no value
       if (s > 0) k = std::pow(epsilon * std::pow(2, mu_) / (1 - std::pow(size, -epsilon)), 1 / s);
-      if (k < static_cast<double>(list_.size())) list_.resize(static_cast<size_t>(std::max(k, 1.0)));
+      if (k < static_cast<double>(list_.size()))
+        list_.resize(static_cast<size_t>(std::max(k, 1.0)));
       Weigh();
     }
     std::sort(list_.begin(), list_.end(), [](const One& a, const One& b) { return a.id < b.id; });
@@ -98,7 +100,8 @@ class Reference {
       case SamplerStep::kPenalties: {
         const size_t n = std::min(accepted_.size(), static_cast<size_t>(p_.repeat_last_n));
         for (One& one : list_) {
-          const auto count = std::count(accepted_.end() - static_cast<ptrdiff_t>(n), accepted_.end(), one.id);
+          const auto count =
+              std::count(accepted_.end() - static_cast<ptrdiff_t>(n), accepted_.end(), one.id);
           if (count == 0) continue;
           one.logit = one.logit > 0 ? one.logit / p_.repeat_penalty : one.logit * p_.repeat_penalty;
           one.logit -= static_cast<double>(count) * p_.frequency_penalty + p_.presence_penalty;
@@ -110,15 +113,16 @@ class Reference {
           // The longest repetition that the token would continue.
           size_t longest = 0;
           const size_t n = accepted_.size();
-          for (size_t end = 0; end + 1 < n + (n == 0); ++end) {  // the earlier repetition ends at `end`
+          // the earlier repetition ends at `end`
+          for (size_t end = 0; end + 1 < n + (n == 0); ++end) {
             if (accepted_[end + 1] != one.id) continue;
             size_t length = 0;
             while (length <= end && accepted_[end - length] == accepted_[n - 1 - length]) ++length;
             longest = std::max(longest, length);
           }
           if (longest < static_cast<size_t>(p_.dry_allowed_length) || longest == 0) continue;
-          one.logit -=
-              p_.dry_multiplier * std::pow(p_.dry_base, static_cast<double>(longest) - p_.dry_allowed_length);
+          one.logit -= p_.dry_multiplier *
+                       std::pow(p_.dry_base, static_cast<double>(longest) - p_.dry_allowed_length);
         }
         break;
       case SamplerStep::kTopNSigma: {
@@ -161,7 +165,8 @@ class Reference {
         break;
       }
       case SamplerStep::kMinP:
-        while (list_.size() > std::max<size_t>(p_.min_keep, 1) && list_.back().p < p_.min_p * list_[0].p)
+        while (list_.size() > std::max<size_t>(p_.min_keep, 1) &&
+               list_.back().p < p_.min_p * list_[0].p)
           list_.pop_back();
         break;
       case SamplerStep::kXtc: {
@@ -178,7 +183,8 @@ class Reference {
           if (list_.size() < 2) break;
           double entropy = 0;
           for (const One& one : list_) entropy -= one.p > 0 ? one.p * std::log(one.p) : 0;
-          const double share = std::clamp(entropy / std::log(static_cast<double>(list_.size())), 0.0, 1.0);
+          const double share =
+              std::clamp(entropy / std::log(static_cast<double>(list_.size())), 0.0, 1.0);
           const double low = std::max(0.0f, p_.temperature - p_.dynatemp_range);
           const double high = p_.temperature + p_.dynatemp_range;
           temperature = low + (high - low) * std::pow(share, p_.dynatemp_exponent);
@@ -247,19 +253,21 @@ TEST_P(ChainTest, EqualsTheDefinitions) {
     for (int draw = 0; draw < 12; ++draw) {
       Logits logits(vocab);
       for (float& l : logits)
-        l = spread * (grid ? static_cast<float>(static_cast<int>(random() % 17) - 8) / 4 : normal(random));
+        l = spread *
+            (grid ? static_cast<float>(static_cast<int>(random() % 17) - 8) / 4 : normal(random));
       if (draw == 5) {  // everything is masked but one
         std::fill(logits.begin(), logits.end(), -kInfinity);
         logits[random() % vocab] = -3;
       }
       const TokenId token = sampler.Sample(logits);
       ASSERT_EQ(token, reference.Sample(logits))
-          << "case " << i << " draw " << draw << ": " << FormatSamplers(p.samplers) << " temperature "
-          << p.temperature << " top_k " << p.top_k << " top_p " << p.top_p << " min_p " << p.min_p
-          << " typical " << p.typical_p << " sigma " << p.top_n_sigma << " xtc " << p.xtc_probability << "/"
-          << p.xtc_threshold << " dynatemp " << p.dynatemp_range << "^" << p.dynatemp_exponent << " keep "
-          << p.min_keep << " dry " << p.dry_multiplier << " mirostat " << p.mirostat << " vocab " << vocab
-          << " spread " << spread << " grid " << grid;
+          << "case " << i << " draw " << draw << ": " << FormatSamplers(p.samplers)
+          << " temperature " << p.temperature << " top_k " << p.top_k << " top_p " << p.top_p
+          << " min_p " << p.min_p << " typical " << p.typical_p << " sigma " << p.top_n_sigma
+          << " xtc " << p.xtc_probability << "/" << p.xtc_threshold << " dynatemp "
+          << p.dynatemp_range << "^" << p.dynatemp_exponent << " keep " << p.min_keep << " dry "
+          << p.dry_multiplier << " mirostat " << p.mirostat << " vocab " << vocab << " spread "
+          << spread << " grid " << grid;
       // Few different tokens, so that there are repetitions.
       const TokenId next = static_cast<TokenId>(random() % std::min<size_t>(vocab, 3));
       sampler.Accept(next);
@@ -298,11 +306,13 @@ TEST(SamplerChain, EqualsTheUsualWay) {
 std::vector<double> Shares(const SamplingParams& p, const Logits& logits, int draws) {
   Sampler sampler(p, logits.size());
   std::vector<double> shares(logits.size());
-  for (int i = 0; i < draws; ++i) shares[static_cast<size_t>(sampler.Sample(logits))] += 1.0 / draws;
+  for (int i = 0; i < draws; ++i)
+    shares[static_cast<size_t>(sampler.Sample(logits))] += 1.0 / draws;
   return shares;
 }
 
-double ChiSquare(const std::vector<double>& shares, const std::vector<double>& expected, int draws) {
+double ChiSquare(const std::vector<double>& shares, const std::vector<double>& expected,
+                 int draws) {
   double chi = 0;
   for (size_t i = 0; i < shares.size(); ++i)
     chi += draws * (shares[i] - expected[i]) * (shares[i] - expected[i]) / expected[i];
@@ -336,7 +346,8 @@ TEST(SamplerChain, MirostatReachesItsSurprise) {
       p.mirostat_tau = tau;
       Sampler sampler(p, 2000);
       Logits logits(2000);
-      for (size_t i = 0; i < logits.size(); ++i) logits[i] = -1.1f * std::log(static_cast<float>(i + 1));
+      for (size_t i = 0; i < logits.size(); ++i)
+        logits[i] = -1.1f * std::log(static_cast<float>(i + 1));
       double sum = 0, surprise = 0;
       for (const float l : logits) sum += std::exp(l);
       constexpr int kDraws = 3000;
@@ -344,7 +355,8 @@ TEST(SamplerChain, MirostatReachesItsSurprise) {
         const auto token = static_cast<size_t>(sampler.Sample(logits));
         surprise -= std::log2(std::exp(logits[token]) / sum) / kDraws;
       }
-      // Its own probabilities are renormalised among what is kept, so its surprises are a little smaller.
+      // Its own probabilities are renormalised among what is kept, so its surprises are a little
+      // smaller.
       EXPECT_GT(surprise, tau - 0.2) << version;
       EXPECT_LT(surprise, tau + 1.6) << version;
     }
@@ -406,7 +418,8 @@ TEST(SamplerChain, TheSameSeedGivesTheSameTokensEverywhere) {
   };
   EXPECT_EQ(tokens([](auto& p) { p.xtc_probability = 0.5f, p.xtc_threshold = 0.02f; }),
             (std::vector<TokenId>{60, 19, 13, 38, 43, 54}));
-  EXPECT_EQ(tokens([](auto& p) { p.mirostat = 2; }), (std::vector<TokenId>{76, 60, 76, 19, 90, 13}));
+  EXPECT_EQ(tokens([](auto& p) { p.mirostat = 2; }),
+            (std::vector<TokenId>{76, 60, 76, 19, 90, 13}));
   EXPECT_EQ(tokens([](auto& p) { p.dynatemp_range = 0.5f, p.dynatemp_exponent = 1.3f; }),
             (std::vector<TokenId>{76, 62, 76, 16, 90, 13}));
 }
@@ -450,9 +463,12 @@ TEST(Samplers, WrongValuesAreNamed) {
     }
     return "no error";
   };
-  EXPECT_EQ(text_of([](auto& p) { p.typical_p = 1.5f; }), "sampling: typical_p is 1.5: expected 0 to 1");
-  EXPECT_EQ(text_of([](auto& p) { p.dry_base = 0.5f; }), "sampling: dry_base is 0.5: expected 1 to 1000000");
-  EXPECT_EQ(text_of([](auto& p) { p.mirostat = 3; }), "sampling: mirostat is 3: expected 0 (off), 1 or 2");
+  EXPECT_EQ(text_of([](auto& p) { p.typical_p = 1.5f; }),
+            "sampling: typical_p is 1.5: expected 0 to 1");
+  EXPECT_EQ(text_of([](auto& p) { p.dry_base = 0.5f; }),
+            "sampling: dry_base is 0.5: expected 1 to 1000000");
+  EXPECT_EQ(text_of([](auto& p) { p.mirostat = 3; }),
+            "sampling: mirostat is 3: expected 0 (off), 1 or 2");
   EXPECT_EQ(text_of([](auto& p) { p.dry_sequence_breakers = {""}; }),
             "sampling: dry_sequence_breakers has a text of 0 bytes: expected 1 to 40");
   const auto expect_names = [](const std::string& text, const char* name) {
@@ -464,7 +480,8 @@ TEST(Samplers, WrongValuesAreNamed) {
   expect_names(text_of([](auto& p) { p.dry_multiplier = -1; }), "dry_multiplier");
   expect_names(text_of([](auto& p) { p.dry_allowed_length = -1; }), "dry_allowed_length");
   expect_names(text_of([](auto& p) { p.dry_penalty_last_n = -2; }), "dry_penalty_last_n");
-  expect_names(text_of([](auto& p) { p.dry_sequence_breakers.assign(65, "x"); }), "dry_sequence_breakers");
+  expect_names(text_of([](auto& p) { p.dry_sequence_breakers.assign(65, "x"); }),
+               "dry_sequence_breakers");
   expect_names(text_of([](auto& p) { p.dynatemp_range = -1; }), "dynatemp_range");
   expect_names(text_of([](auto& p) { p.dynatemp_exponent = kInfinity; }), "dynatemp_exponent");
   expect_names(text_of([](auto& p) { p.mirostat_tau = -1; }), "mirostat_tau");

@@ -50,8 +50,8 @@ double ChiSquare(const std::vector<int>& counts, const std::vector<double>& expe
 }
 
 const Logits kLogits = {0.3f, -1.0f, 2.0f, 1.1f, 0.0f, -0.4f, 1.9f, 0.8f};
-constexpr double kChi7 =
-    24.32;  // 99.9 % of samples stay below this, 7 degrees of freedom (5 or fewer: 20.52, 2: 13.82)
+constexpr double kChi7 = 24.32;  // 99.9 % of samples stay below this, 7 degrees of freedom (5 or
+                                 // fewer: 20.52, 2: 13.82)
 
 TEST(Sampler, DrawsFollowTheSoftmax) {
   for (const float temperature : {0.5f, 1.0f, 1.7f}) {
@@ -117,14 +117,19 @@ TEST(Sampler, MinPIsRelativeToTheLikeliestAndIgnoresTemperature) {
   EXPECT_GT(counts[0], 0);
 }
 
-// The definition, step by step with full sorts, against the fast selection: the same token for the same seed.
+// The definition, step by step with full sorts, against the fast selection: the same token for the
+// same seed.
 TokenId SlowSample(const SamplingParams& p, const Logits& logits, std::mt19937_64& generator) {
   std::vector<TokenId> ids(logits.size());
   std::iota(ids.begin(), ids.end(), 0);
-  const auto logit = [&](TokenId id) { return static_cast<double>(logits[static_cast<size_t>(id)]); };
-  std::stable_sort(ids.begin(), ids.end(), [&](TokenId a, TokenId b) { return logit(a) > logit(b); });
+  const auto logit = [&](TokenId id) {
+    return static_cast<double>(logits[static_cast<size_t>(id)]);
+  };
+  std::stable_sort(ids.begin(), ids.end(),
+                   [&](TokenId a, TokenId b) { return logit(a) > logit(b); });
   const double max = logit(ids[0]);
-  if (p.top_k > 0 && static_cast<size_t>(p.top_k) < ids.size()) ids.resize(static_cast<size_t>(p.top_k));
+  if (p.top_k > 0 && static_cast<size_t>(p.top_k) < ids.size())
+    ids.resize(static_cast<size_t>(p.top_k));
   double all = 0, mass = 0;
   for (const TokenId id : ids) all += std::exp(logit(id) - max);
   size_t keep = 0;
@@ -165,10 +170,11 @@ TEST(Sampler, EqualsTheDefinitionForManyParameters) {
     for (int draw = 0; draw < 3; ++draw) {
       Logits logits(vocab);
       // Multiples of 1/4 make many equal logits, also at the borders of top-k and top-p.
-      for (float& l : logits) l = spread * static_cast<float>(static_cast<int>(random() % 17) - 8) / 4;
+      for (float& l : logits)
+        l = spread * static_cast<float>(static_cast<int>(random() % 17) - 8) / 4;
       ASSERT_EQ(sampler.Sample(logits), SlowSample(p, logits, generator))
-          << "case " << i << ": temperature " << p.temperature << " top_k " << p.top_k << " top_p " << p.top_p
-          << " min_p " << p.min_p << " vocab " << vocab << " spread " << spread;
+          << "case " << i << ": temperature " << p.temperature << " top_k " << p.top_k << " top_p "
+          << p.top_p << " min_p " << p.min_p << " vocab " << vocab << " spread " << spread;
     }
   }
 }
@@ -245,7 +251,8 @@ TEST(Sampler, PenaltiesForgetTokensOlderThanLastN) {
 
 TEST(Sampler, BrokenLogitsAreAnError) {
   Sampler sampler({}, 3);
-  for (const float bad : {std::nanf(""), kInfinity}) EXPECT_THROW(sampler.Sample(Logits{0, bad, 1}), Error);
+  for (const float bad : {std::nanf(""), kInfinity})
+    EXPECT_THROW(sampler.Sample(Logits{0, bad, 1}), Error);
   EXPECT_THROW(sampler.Sample(Logits(3, -kInfinity)), Error);
   EXPECT_EQ(sampler.Sample(Logits{-kInfinity, 0, -kInfinity}), 1);
 }

@@ -32,8 +32,8 @@ void CheckRange(const char* name, float value, float low, float high) {
 
 void CheckLastN(const char* name, int value) {
   if (value >= -1) return;
-  throw Error("sampling: {} is {}: expected -1 (the whole sequence), 0 (off) or a number of tokens", name,
-              value);
+  throw Error("sampling: {} is {}: expected -1 (the whole sequence), 0 (off) or a number of tokens",
+              name, value);
 }
 
 }  // namespace
@@ -47,7 +47,8 @@ std::vector<SamplerStep> DefaultSamplers() {
 SamplerStep SamplerByName(std::string_view name) {
   for (const NamedStep& named : kSteps) {
     if (name == named.name) return named.step;
-    if (!name.empty() && std::ranges::find(named.others, name) != std::end(named.others)) return named.step;
+    if (!name.empty() && std::ranges::find(named.others, name) != std::end(named.others))
+      return named.step;
   }
   throw Error("samplers: there is no sampler '{}': expected {}", name.substr(0, 60),
               FormatSamplers(DefaultSamplers()));
@@ -77,7 +78,8 @@ std::string FormatSamplers(std::span<const SamplerStep> steps) {
 }
 
 void Validate(const SamplingParams& p, size_t vocab) {
-  // Larger values would change only the rounding, and the limit keeps float32 logits clear of infinity.
+  // Larger values would change only the rounding, and the limit keeps float32 logits clear of
+  // infinity.
   constexpr float kMost = 1e6f;
   constexpr float kBanned = -std::numeric_limits<float>::infinity();
   CheckRange("temperature", p.temperature, -kMost, kMost);
@@ -94,7 +96,8 @@ void Validate(const SamplingParams& p, size_t vocab) {
   CheckRange("dry_multiplier", p.dry_multiplier, 0, kMost);
   CheckRange("dry_base", p.dry_base, 1, kMost);
   if (p.dry_allowed_length < 0)
-    throw Error("sampling: dry_allowed_length is {}: expected a number of tokens", p.dry_allowed_length);
+    throw Error("sampling: dry_allowed_length is {}: expected a number of tokens",
+                p.dry_allowed_length);
   CheckLastN("dry_penalty_last_n", p.dry_penalty_last_n);
   if (p.dry_sequence_breakers.size() > kMostDryBreakers) {
     throw Error("sampling: dry_sequence_breakers has {} texts: expected at most {}",
@@ -102,8 +105,8 @@ void Validate(const SamplingParams& p, size_t vocab) {
   }
   for (const std::string& breaker : p.dry_sequence_breakers) {
     if (breaker.empty() || breaker.size() > kMostDryBreakerBytes) {
-      throw Error("sampling: dry_sequence_breakers has a text of {} bytes: expected 1 to {}", breaker.size(),
-                  kMostDryBreakerBytes);
+      throw Error("sampling: dry_sequence_breakers has a text of {} bytes: expected 1 to {}",
+                  breaker.size(), kMostDryBreakerBytes);
     }
   }
   CheckRange("dynatemp_range", p.dynatemp_range, 0, kMost);
@@ -113,7 +116,8 @@ void Validate(const SamplingParams& p, size_t vocab) {
   CheckRange("mirostat_tau", p.mirostat_tau, 0, kMost);
   CheckRange("mirostat_eta", p.mirostat_eta, 0, kMost);
   if (p.samplers.size() > kMostSamplers)
-    throw Error("sampling: samplers has {} names: expected at most {}", p.samplers.size(), kMostSamplers);
+    throw Error("sampling: samplers has {} names: expected at most {}", p.samplers.size(),
+                kMostSamplers);
   for (const auto& [token, bias] : p.logit_bias) {
     if (token < 0 || static_cast<size_t>(token) >= vocab) {
       throw Error("sampling: logit_bias names token {}: expected 0 to {}", token, vocab - 1);

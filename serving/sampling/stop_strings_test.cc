@@ -53,8 +53,8 @@ TEST(StopStrings, NoneLetsEverythingThrough) {
 
 TEST(StopStrings, EmptyIsAnError) { EXPECT_THROW(StopStrings({"a", ""}), Error); }
 
-// Random texts of two letters, which have many near misses, cut at random: the result is the same as for the
-// whole text, and as found by search.
+// Random texts of two letters, which have many near misses, cut at random: the result is the same
+// as for the whole text, and as found by search.
 TEST(StopStrings, TheCutsChangeNothing) {
   std::mt19937 random(1);
   int matches = 0;

@@ -15,9 +15,10 @@ namespace {
 
 constexpr size_t kLanes = 16;  // the compiler turns lanes side by side into vectors
 
-// e^-below for below >= 0, with a relative error of some 2e-7: 2^n * (polynomial of degree 6 in r), |r| <=
-// ln2/2. It has no branch and no libm, so it vectorises; beyond 87 the result is negligible. (The bits of
-// positive floats compare like the floats. A comparison of floats may trap, so the compiler makes a branch.)
+// e^-below for below >= 0, with a relative error of some 2e-7: 2^n * (polynomial of degree 6 in r),
+// |r| <= ln2/2. It has no branch and no libm, so it vectorises; beyond 87 the result is negligible.
+// (The bits of positive floats compare like the floats. A comparison of floats may trap, so the
+// compiler makes a branch.)
 float ExpOfMinus(float below) {
   const float x =
       -std::bit_cast<float>(std::min(std::bit_cast<int32_t>(below), std::bit_cast<int32_t>(87.0f)));
@@ -53,14 +54,15 @@ double SumOfExp(std::span<const float> logits, float max) {
   double sum = 0;
   for (size_t begin = 0; begin < logits.size(); begin += kBlock) {
     const size_t n = std::min(kBlock, logits.size() - begin);
-    for (size_t i = 0; i < n; ++i) terms[i] = ExpOfMinus(max - logits[begin + i]);  // this loop is vectorised
+    for (size_t i = 0; i < n; ++i)
+      terms[i] = ExpOfMinus(max - logits[begin + i]);  // this loop is vectorised
     for (size_t i = 0; i < n; ++i) sum += static_cast<double>(terms[i]);
   }
   return sum;
 }
 
-// The likeliest tokens with their logits, best first; of equals the lower id. One pass: soon almost no logit
-// beats the worst one that is kept. The only allocation is the result's.
+// The likeliest tokens with their logits, best first; of equals the lower id. One pass: soon almost
+// no logit beats the worst one that is kept. The only allocation is the result's.
 std::vector<std::pair<TokenId, float>> Likeliest(std::span<const float> logits, size_t count) {
   count = std::min(count, logits.size());
   std::vector<std::pair<TokenId, float>> best;
@@ -68,8 +70,9 @@ std::vector<std::pair<TokenId, float>> Likeliest(std::span<const float> logits, 
   for (size_t i = 0; i < logits.size(); ++i) {
     if (best.size() == count && !(logits[i] > best.back().second)) continue;
     if (best.size() == count) best.pop_back();
-    const auto at = std::upper_bound(best.begin(), best.end(), logits[i],
-                                     [](float value, const auto& kept) { return value > kept.second; });
+    const auto at =
+        std::upper_bound(best.begin(), best.end(), logits[i],
+                         [](float value, const auto& kept) { return value > kept.second; });
     best.emplace(at, static_cast<TokenId>(i), logits[i]);
   }
   return best;
@@ -77,13 +80,16 @@ std::vector<std::pair<TokenId, float>> Likeliest(std::span<const float> logits, 
 
 }  // namespace
 
-// It runs on the compute thread, so other sequences wait for it: with libm and a partial sort, 32,000 logits
-// took 0.3 ms.
+// It runs on the compute thread, so other sequences wait for it: with libm and a partial sort,
+// 32,000 logits took 0.3 ms.
 TokenLogprobs LogprobsOf(std::span<const float> logits, TokenId token, size_t top) {
   const float max = MaxOf(logits);
   const double log_sum = static_cast<double>(max) + std::log(SumOfExp(logits, max));
-  const auto of = [&](float logit) { return static_cast<float>(static_cast<double>(logit) - log_sum); };
-  TokenLogprobs result{.token = token, .logprob = of(logits[static_cast<size_t>(token)]), .top = {}};
+  const auto of = [&](float logit) {
+    return static_cast<float>(static_cast<double>(logit) - log_sum);
+  };
+  TokenLogprobs result{
+      .token = token, .logprob = of(logits[static_cast<size_t>(token)]), .top = {}};
   if (top == 0) return result;
   result.top = Likeliest(logits, top);
   for (auto& [id, value] : result.top) value = of(value);
@@ -131,8 +137,8 @@ std::optional<TokenId> ComputeSide::Choose(std::span<const float> logits) {
     sampler_->Accept(token);
     return token;
   } catch (const EveryTokenIsBanned& error) {
-    // The grammar's text is complete, and the end was all that could follow; but it is banned, or there is
-    // none.
+    // The grammar's text is complete, and the end was all that could follow; but it is banned, or
+    // there is none.
     if (masked_ == nullptr || !masked_->only_the_end()) refused_ = error.what();
     return std::nullopt;
   }
@@ -149,7 +155,8 @@ std::optional<int32_t> ComputeSide::Next(std::span<const float> logits) {
   const TokenId token = *chosen;
   GenerationEvent event = NewEvent(GenerationEvent::Kind::kToken);
   event.token = token;
-  if (spec.logprobs >= 0) event.logprobs = LogprobsOf(logits, token, static_cast<size_t>(spec.logprobs));
+  if (spec.logprobs >= 0)
+    event.logprobs = LogprobsOf(logits, token, static_cast<size_t>(spec.logprobs));
   sink_.Emit(std::move(event));
   if (++generated_ == spec.max_tokens) {
     complete_ = FinishReason::kLength;

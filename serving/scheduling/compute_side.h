@@ -1,5 +1,5 @@
-// The implementation of GenerationService: each thread's state of a generation, and the events between the
-// threads.
+// The implementation of GenerationService: each thread's state of a generation, and the events
+// between the threads.
 #pragma once
 
 #include <atomic>
@@ -35,8 +35,8 @@ struct Generation : std::enable_shared_from_this<Generation> {
   const GenerationSpec spec;
   std::atomic<bool> cancelled{false};  // relaxed: it publishes no other data
 
-  // Only the I/O thread uses what follows, and writes it for every token: not on the cache lines of what the
-  // compute thread reads in every step.
+  // Only the I/O thread uses what follows, and writes it for every token: not on the cache lines of
+  // what the compute thread reads in every step.
   alignas(kFalseSharingBytes) const Protocol protocol;
   GenerationListener* listener;  // null: the handle was dropped
   const int64_t start_ns;
@@ -77,8 +77,8 @@ class ComputeSide : public pipeline::Sequence {
   };
 
   // masks: null: no generation has a grammar.
-  ComputeSide(std::shared_ptr<Generation> generation, const model::Tokenizer& tokenizer, size_t vocab,
-              Sink& sink, std::shared_ptr<MaskThread> masks = nullptr)
+  ComputeSide(std::shared_ptr<Generation> generation, const model::Tokenizer& tokenizer,
+              size_t vocab, Sink& sink, std::shared_ptr<MaskThread> masks = nullptr)
       : generation_(std::move(generation)),
         tokenizer_(tokenizer),
         vocab_(vocab),
@@ -103,9 +103,10 @@ class ComputeSide : public pipeline::Sequence {
   const size_t vocab_;
   Sink& sink_;
   const std::shared_ptr<MaskThread> masks_;
-  std::unique_ptr<MaskedSequence>
-      masked_;                      // with a grammar; opened at admission, so that its mask is made meanwhile
-  std::optional<Sampler> sampler_;  // made at admission, so that waiting requests hold no scratch memory
+  std::unique_ptr<MaskedSequence> masked_;  // with a grammar; opened at admission, so that its mask
+                                            // is made meanwhile
+  std::optional<Sampler> sampler_;  // made at admission, so that waiting requests hold no scratch
+                                    // memory
   int64_t generated_ = 0;
   FinishReason complete_ = FinishReason::kEndOfText;
   std::vector<float> embedding_;  // the sum of the hidden states so far, or the one

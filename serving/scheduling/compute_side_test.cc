@@ -17,7 +17,8 @@ TokenLogprobs Slowly(const std::vector<float>& logits, TokenId token, size_t top
   for (const float logit : logits) max = std::max(max, static_cast<double>(logit));
   for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - max);
   const auto of = [&](TokenId id) {
-    return static_cast<float>(static_cast<double>(logits[static_cast<size_t>(id)]) - max - std::log(sum));
+    return static_cast<float>(static_cast<double>(logits[static_cast<size_t>(id)]) - max -
+                              std::log(sum));
   };
   std::vector<TokenId> ids(logits.size());
   std::iota(ids.begin(), ids.end(), 0);
@@ -25,7 +26,8 @@ TokenLogprobs Slowly(const std::vector<float>& logits, TokenId token, size_t top
     return logits[static_cast<size_t>(a)] > logits[static_cast<size_t>(b)];
   });
   TokenLogprobs result{.token = token, .logprob = of(token), .top = {}};
-  for (size_t i = 0; i < std::min(top, ids.size()); ++i) result.top.emplace_back(ids[i], of(ids[i]));
+  for (size_t i = 0; i < std::min(top, ids.size()); ++i)
+    result.top.emplace_back(ids[i], of(ids[i]));
   return result;
 }
 
@@ -44,7 +46,8 @@ TEST(LogprobsOf, IsTheDefinition) {
         const auto near = [](float a, float b) {
           return a == b || std::fabs(a - b) <= 1e-5f + 1e-6f * std::fabs(b);
         };
-        EXPECT_TRUE(near(got.logprob, want.logprob)) << got.logprob << " " << want.logprob << " of " << vocab;
+        EXPECT_TRUE(near(got.logprob, want.logprob))
+            << got.logprob << " " << want.logprob << " of " << vocab;
         ASSERT_EQ(got.top.size(), want.top.size());
         for (size_t i = 0; i < got.top.size(); ++i) {
           EXPECT_EQ(got.top[i].first, want.top[i].first) << i << " of " << vocab;

@@ -1,5 +1,6 @@
-// One text that is generated: the request and its results. A GenerationSpec goes to GenerationService::Start;
-// its GenerationListener is called on the I/O thread until the end, or until the handle is dropped.
+// One text that is generated: the request and its results. A GenerationSpec goes to
+// GenerationService::Start; its GenerationListener is called on the I/O thread until the end, or
+// until the handle is dropped.
 #pragma once
 
 #include <cstdint>
@@ -37,19 +38,21 @@ struct GenerationSpec {
 
   // The requests that may share a KV cache: those of a tenant with the same salt.
   uint64_t cache_group() const {
-    return salt == 0 ? tenant : Fnv1a({reinterpret_cast<const char*>(&tenant), sizeof tenant}, salt);
+    return salt == 0 ? tenant
+                     : Fnv1a({reinterpret_cast<const char*>(&tenant), sizeof tenant}, salt);
   }
 };
 
-// Natural logarithms of probabilities at temperature 1, before any sampling parameter or grammar is applied.
+// Natural logarithms of probabilities at temperature 1, before any sampling parameter or grammar is
+// applied.
 struct TokenLogprobs {
   TokenId token = 0;
   float logprob = 0;
   std::vector<std::pair<TokenId, float>> top;  // likeliest first
 };
 
-// Why a text ended, for clients and for `larder run`. More than pipeline::SequenceEnd, which knows slots but
-// not texts.
+// Why a text ended, for clients and for `larder run`. More than pipeline::SequenceEnd, which knows
+// slots but not texts.
 enum class FinishReason {
   kEndOfText,
   kStopString,
@@ -60,15 +63,17 @@ enum class FinishReason {
   kFailed,
   kUnavailable  // a socket of the cluster is lost
 };
-// Whether the text ended for another reason than its own end or the client's wish; GenerationEnd::error says
-// which.
+// Whether the text ended for another reason than its own end or the client's wish;
+// GenerationEnd::error says which.
 constexpr bool IsFailure(FinishReason reason) {
   return reason == FinishReason::kRefused || reason == FinishReason::kFailed ||
          reason == FinishReason::kUnavailable;
 }
 // A failure as an HTTP status.
 constexpr int StatusOf(FinishReason failure) {
-  return failure == FinishReason::kRefused ? 400 : failure == FinishReason::kUnavailable ? 503 : 500;
+  return failure == FinishReason::kRefused       ? 400
+         : failure == FinishReason::kUnavailable ? 503
+                                                 : 500;
 }
 
 struct GenerationStats {
@@ -84,15 +89,16 @@ struct GenerationEnd {
   FinishReason reason = FinishReason::kFailed;
   std::string stop_string;       // the one that ended it
   std::string error;             // of a failure, else empty
-  std::vector<float> embedding;  // [dim], with GenerationSpec::pooling; of kRank and kLast the last token's
+  std::vector<float> embedding;  // [dim], with GenerationSpec::pooling; of kRank and kLast the last
+                                 // token's
   GenerationStats stats;
 };
 
 class GenerationListener {
  public:
   virtual ~GenerationListener() = default;
-  // Text that is final: whole characters, and no start of a stop string. `logprobs` are those of its tokens,
-  // if asked for. One of text and logprobs may be empty. `generated`: tokens so far.
+  // Text that is final: whole characters, and no start of a stop string. `logprobs` are those of
+  // its tokens, if asked for. One of text and logprobs may be empty. `generated`: tokens so far.
   virtual void OnText(std::string_view text, const std::vector<TokenLogprobs>& logprobs,
                       size_t generated) = 0;
   virtual void OnEnd(const GenerationEnd&) = 0;  // the last call

@@ -16,7 +16,8 @@ namespace larder::serving::inline scheduling {
 namespace {
 
 constexpr size_t kEvents = 8192;
-constexpr int kSpins = 2000;  // some 50 us before the compute thread sleeps: the next request often follows
+constexpr int kSpins = 2000;  // some 50 us before the compute thread sleeps: the next request often
+                              // follows
 
 RequestOutcome OutcomeOf(FinishReason reason) {
   switch (reason) {
@@ -83,9 +84,10 @@ GenerationService::GenerationService(GenerationServiceOptions options, ServingMe
       failures_(failures),
       inbox_(options_.queue_limit + options_.slots),
       events_(kEvents) {
-  static_assert(Apart(offsetof(GenerationService, live_), offsetof(GenerationService, overflow_)) &&
-                Apart(offsetof(GenerationService, emitted_), offsetof(GenerationService, asleep_)) &&
-                Apart(offsetof(GenerationService, stop_), offsetof(GenerationService, wake_pending_)));
+  static_assert(
+      Apart(offsetof(GenerationService, live_), offsetof(GenerationService, overflow_)) &&
+      Apart(offsetof(GenerationService, emitted_), offsetof(GenerationService, asleep_)) &&
+      Apart(offsetof(GenerationService, stop_), offsetof(GenerationService, wake_pending_)));
   if (options_.tokenizer != nullptr)
     masks_ = MaskThread::Start(options_.tokenizer, options_.vocab, options_.slots);
   overflow_.reserve(2 * options_.slots);
@@ -100,22 +102,26 @@ GenerationService::~GenerationService() = default;
 GenerationHandle GenerationService::Start(GenerationSpec spec, Protocol protocol,
                                           GenerationListener* listener) {
   if (draining_) throw Refused(503, "the server is shutting down");
-  if (const auto outage = this->outage(); outage && outage->refusing) throw Refused(503, "{}", outage->why);
+  if (const auto outage = this->outage(); outage && outage->refusing)
+    throw Refused(503, "{}", outage->why);
   const std::string problem = pipeline::PromptProblem(spec.prompt.size(), options_.context);
   if (!problem.empty()) throw Refused(400, "{}", problem).On("prompt");
   Validate(spec.sampling, options_.vocab);
   for (const TokenId token : spec.prompt) {
     if (token < 0 || static_cast<size_t>(token) >= options_.vocab)
-      throw Refused(400, "prompt: token {} is not in the vocabulary of {} tokens", token, options_.vocab)
+      throw Refused(400, "prompt: token {} is not in the vocabulary of {} tokens", token,
+                    options_.vocab)
           .On("prompt");
   }
-  // Requests whose admission is still in progress count as waiting, so the free slots are added to the limit.
+  // Requests whose admission is still in progress count as waiting, so the free slots are added to
+  // the limit.
   const size_t used = live_.size() - waiting_;
   const size_t free = used < options_.slots ? options_.slots - used : 0;
   if (waiting_ >= options_.queue_limit + free)
-    throw Refused(429, "the queue is full: {} requests wait for {} slots; try again later", waiting_,
-                  options_.slots);
-  auto generation = std::make_shared<Generation>(std::move(spec), options_.tokenizer, protocol, listener);
+    throw Refused(429, "the queue is full: {} requests wait for {} slots; try again later",
+                  waiting_, options_.slots);
+  auto generation =
+      std::make_shared<Generation>(std::move(spec), options_.tokenizer, protocol, listener);
   ComputeSide::Sink& sink = *this;
   std::unique_ptr<pipeline::Sequence> sequence =
       std::make_unique<ComputeSide>(generation, *options_.tokenizer, options_.vocab, sink, masks_);
@@ -167,7 +173,8 @@ void GenerationService::StepDone() {
   // One system call wakes the I/O thread for all steps that it has not seen yet.
   if (wake_pending_.exchange(true)) return;
   const uint64_t one = 1;
-  [[maybe_unused]] const auto written = write(wake_fd_.get(), &one, sizeof one);  // never full: it is 0 or 1
+  // never full: it is 0 or 1
+  [[maybe_unused]] const auto written = write(wake_fd_.get(), &one, sizeof one);
 }
 
 bool GenerationService::WaitForWork(int most_ms) {
@@ -175,8 +182,8 @@ bool GenerationService::WaitForWork(int most_ms) {
     if (!inbox_.empty()) return true;
     __builtin_ia32_pause();
   }
-  // Either this exchange comes after Wake's and sees what was put into the ring before, or Wake sees that
-  // this thread sleeps.
+  // Either this exchange comes after Wake's and sees what was put into the ring before, or Wake
+  // sees that this thread sleeps.
   asleep_.exchange(true, std::memory_order_acq_rel);
   if (!inbox_.empty()) return true;
   if (stop_.load()) return false;
@@ -200,9 +207,10 @@ void GenerationService::Wake() {
 void GenerationService::Dispatch() {
   uint64_t count;
   [[maybe_unused]] const auto got = read(wake_fd_.get(), &count, sizeof count);
-  // This comes before the ring is read, so that later events wake this thread again. It is an exchange, not a
-  // store, because it must acquire what StepDone's exchange releases: a StepDone that finds the flag set does
-  // not write the eventfd, and the reads below must see what it put into the ring before.
+  // This comes before the ring is read, so that later events wake this thread again. It is an
+  // exchange, not a store, because it must acquire what StepDone's exchange releases: a StepDone
+  // that finds the flag set does not write the eventfd, and the reads below must see what it put
+  // into the ring before.
   wake_pending_.exchange(false, std::memory_order_acq_rel);
   GenerationEvent event;
   while (events_.Pop(event)) {
@@ -275,7 +283,8 @@ void GenerationService::TakeToken(Generation& generation, GenerationEvent& event
     generation.held_logprobs.clear();
   }
   if (generation.stops.stopped()) {
-    generation.cancelled.store(true, std::memory_order_relaxed);  // the compute thread need not go on
+    // the compute thread need not go on
+    generation.cancelled.store(true, std::memory_order_relaxed);
     Finish(generation, FinishReason::kStopString, "");
   }
 }
@@ -304,7 +313,8 @@ void GenerationService::Finish(Generation& generation, FinishReason reason, std:
     end.stop_string = generation.spec.stops[static_cast<size_t>(generation.stops.matched())];
   metrics_.Finished(generation.protocol, OutcomeOf(end.reason), end.stats.generated_tokens,
                     end.stats.first_token_ns, end.stats.total_ns);
-  if (GenerationListener* listener = std::exchange(generation.listener, nullptr)) listener->OnEnd(end);
+  if (GenerationListener* listener = std::exchange(generation.listener, nullptr))
+    listener->OnEnd(end);
 }
 
 }  // namespace larder::serving::scheduling

@@ -1,7 +1,8 @@
-// GenerationService: connects the I/O thread, which has the clients, and the compute thread, which makes the
-// tokens. Requests go one way and events the other, through rings; neither thread waits for the other while
-// it has work. The I/O thread starts and cancels generations and calls Dispatch when wake_fd() is readable;
-// the compute thread sees a pipeline::Intake. It exists from the end of loading to the end of both threads.
+// GenerationService: connects the I/O thread, which has the clients, and the compute thread, which
+// makes the tokens. Requests go one way and events the other, through rings; neither thread waits
+// for the other while it has work. The I/O thread starts and cancels generations and calls Dispatch
+// when wake_fd() is readable; the compute thread sees a pipeline::Intake. It exists from the end of
+// loading to the end of both threads.
 #pragma once
 
 #include <atomic>
@@ -31,8 +32,9 @@ struct GenerationServiceOptions {
   size_t vocab = 0;
   size_t context = 0;
   size_t slots = 1;
-  size_t queue_limit = 256;                                 // requests without a slot; more are refused
-  std::function<std::optional<pipeline::Outage>()> outage;  // any thread; empty: there are no outages
+  size_t queue_limit = 256;  // requests without a slot; more are refused
+  // any thread; empty: there are no outages
+  std::function<std::optional<pipeline::Outage>()> outage;
 };
 
 class GenerationService;
@@ -77,11 +79,12 @@ class Refused : public Error {
 
 class GenerationService : public pipeline::Intake, private ComputeSide::Sink {
  public:
-  GenerationService(GenerationServiceOptions, ServingMetrics&, Failures* = nullptr);  // which outlive it
+  // which outlive it
+  GenerationService(GenerationServiceOptions, ServingMetrics&, Failures* = nullptr);
   ~GenerationService() override;
 
-  // I/O thread. Throws Refused: a full queue, draining, an outage (503), a prompt that does not fit (400).
-  // The caller that catches it counts it, as it counts requests that it refused itself.
+  // I/O thread. Throws Refused: a full queue, draining, an outage (503), a prompt that does not fit
+  // (400). The caller that catches it counts it, as it counts requests that it refused itself.
   GenerationHandle Start(GenerationSpec, Protocol, GenerationListener*);
   int wake_fd() const { return wake_fd_.get(); }
   void Dispatch();
@@ -137,7 +140,8 @@ class GenerationService : public pipeline::Intake, private ComputeSide::Sink {
   // Compute thread: events that did not fit, in order; at most one token per slot and step.
   alignas(kFalseSharingBytes) std::vector<GenerationEvent> overflow_;
   bool emitted_ = false;
-  alignas(kFalseSharingBytes) std::atomic<bool> asleep_{false};  // the compute thread sleeps, or is about to
+  // the compute thread sleeps, or is about to
+  alignas(kFalseSharingBytes) std::atomic<bool> asleep_{false};
   std::atomic<bool> stop_{false};
   alignas(kFalseSharingBytes) std::atomic<bool> wake_pending_{false};
 };
