@@ -6,9 +6,12 @@
 
 #include <benchmark/benchmark.h>
 
+#include <cstring>
 #include <vector>
 
 #include "bench/ratio.h"
+#include "rdma/common/shared_memory.h"
+#include "rdma/shm/shm_link.h"
 #include "threadpool/pool.h"
 #include "threadpool/wait_choice.h"
 
@@ -73,6 +76,47 @@ void StaticPool(State& state) {
   Report(state, watch, ideal_s);
 }
 
+// What hands over a micro-batch of one row, without its arithmetic: as LocalChain, in one Execute,
+// or as a chain of one stage over a loopback link would: embedding, layers and lm_head in an
+// Execute each, and a frame with the row's residual before and after the layers.
+void HandOver(State& state) {
+  const auto threads = static_cast<size_t>(state.range(0));
+  const bool over_link = state.range(1) != 0;
+  constexpr size_t kRowFloats = 192;
+  constexpr int kRounds = 2000;
+  const std::vector<CpuId> cpus = Cpus(threads);
+  threadpool::Pool pool({cpus, Machine().GroupsOf(Machine().PickCores(threads)),
+                         threadpool::ChooseWaitPolicy(Machine(), cpus, false)});
+  const std::vector<threadpool::Program> empty(threads);
+  const rdma::LinkShape shape{.frame_bytes = kRowFloats * sizeof(float), .slots = 2};
+  const rdma::SharedMemory memory =
+      rdma::SharedMemory::Create(rdma::ShmLink::RegionBytes(shape), "larder-bench");
+  rdma::ShmLink::Format(memory.span(), shape);
+  rdma::ShmLink sender(memory.span(), shape, rdma::LinkSide::kSend);
+  rdma::ShmLink receiver(memory.span(), shape, rdma::LinkSide::kReceive);
+  std::vector<float> row(kRowFloats, 1.0f);
+  const auto pass_on = [&] {
+    std::memcpy(sender.BeginSend().bytes, row.data(), shape.frame_bytes);
+    sender.EndSend(shape.frame_bytes);
+    std::memcpy(row.data(), receiver.BeginReceive().bytes, shape.frame_bytes);
+    receiver.EndReceive();
+  };
+  Stopwatch watch(state);
+  for (auto _ : state) {
+    watch.Time([&] {
+      for (int i = 0; i < kRounds; ++i) {
+        pool.Execute(empty, nullptr, 1);
+        for (int hop = 0; over_link && hop < 2; ++hop) {
+          pass_on();
+          pool.Execute(empty, nullptr, 1);
+        }
+      }
+    });
+  }
+  state.counters["ns"] = watch.mean_s() * 1e9 / kRounds;
+  state.counters["best ns"] = watch.best_s() * 1e9 / kRounds;
+}
+
 #ifdef _OPENMP
 void OpenMp(State& state) {
   const auto threads = static_cast<int>(state.range(0));
@@ -108,6 +152,10 @@ void RegisterPool() {
         ->Unit(benchmark::kMicrosecond);
   };
   add("operators/static_pool", StaticPool);
+  benchmark::RegisterBenchmark("micro_batch/hand_over", HandOver)
+      ->ArgNames({"threads", "over_link"})
+      ->ArgsProduct({ThreadCounts(1), {0, 1}})
+      ->UseManualTime();
 #ifdef _OPENMP
   add("operators/openmp", OpenMp);
 #endif

@@ -58,6 +58,7 @@ Gemm Gemm::Make(Isa isa, const GemmShape& shape, const KernelTuning& tuning) {
   LARDER_CHECK(SliceSpec::kMaxUnpackedPanels * gemm.unpacked_bytes_ <= kMaxUnpackedBytes);
   if (isa == Isa::kScalar) return gemm;  // no tiles: Run calls the reference
   gemm.Generate(isa, table);
+  gemm.FindOnePasses();
   gemm.CheckAgainstReference(isa);
   return gemm;
 }
@@ -88,6 +89,19 @@ void Gemm::Reslice(const SliceSpec& slice) {
   for (Walk& walk : walks_) {
     walk.schedule.slice = slice;
     walk.steps = Steps(slice);
+  }
+  FindOnePasses();
+}
+
+void Gemm::FindOnePasses() {
+  for (size_t rows = 1; rows < one_pass_.size(); ++rows) {
+    const Walk& walk = walks_[walk_of_[ScheduleTable::Class(rows)]];
+    const TileSpec& tile = walk.schedule.tile;
+    one_pass_[rows] = {};
+    if (rows > tile.rows || walk.steps.size() > 1 || walk.unpack != nullptr) continue;
+    one_pass_[rows] = {.tile_panels = static_cast<uint32_t>(tile.panels),
+                       .slice = walk.steps.front().slice,
+                       .tiles = walk.first[rows]};
   }
 }
 
@@ -208,7 +222,7 @@ void Gemm::CheckAgainstReference(Isa isa) const {
         walk.unpack(from, unpacked.get(), n_panels, slice.blocks);
         from = unpacked.get();
       }
-      RunTile(tiles, from, walk.unpack ? unpacked_bytes_ : panel_bytes_,
+      RunTile(tiles[rows], from, walk.unpack ? unpacked_bytes_ : panel_bytes_,
               reinterpret_cast<const ActBlock*>(x.get() + step.x_offset), got.data(), n_panels,
               rows, tile_panels, slice);
     }

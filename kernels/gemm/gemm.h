@@ -77,7 +77,8 @@ class Gemm {
                             size_t blocks);
 
  private:
-  using Tiles = std::array<std::array<GemmFn, TileSpec::kMaxPanels + 1>, TileSpec::kMaxRows + 1>;
+  using TilesOfRows = std::array<GemmFn, TileSpec::kMaxPanels + 1>;  // [panels]
+  using Tiles = std::array<TilesOfRows, TileSpec::kMaxRows + 1>;
 
   struct Step {
     size_t panel_offset, x_offset;  // bytes
@@ -88,15 +89,21 @@ class Gemm {
     std::vector<Step> steps;
     UnpackFn unpack = nullptr;  // null: the tiles read the panels as they are
     Tiles first{}, next{};      // [rows][panels]: of a slice's first tile, and of the others
-
-    // Rows that one tile takes are done with when it has passed over the panels once.
-    bool is_one_pass() const { return steps.size() == 1 && unpack == nullptr; }
+  };
+  // All that a product needs whose rows one tile takes and has done with when it has passed over
+  // the panels once. It is next to the object's other members: weights that stream through L2 push
+  // everything else out, and a product of one row may take no longer than three misses in turn.
+  struct alignas(2 * kCacheLineBytes) OnePass {
+    uint32_t tile_panels = 0;  // 0: it takes more than one pass
+    InputSlice slice{};
+    TilesOfRows tiles{};
   };
   std::vector<Step> Steps(const SliceSpec&) const;
   void Generate(Isa, const ScheduleTable&);
+  void FindOnePasses();
   void CheckAgainstReference(Isa) const;
-  static void RunTile(const Tiles&, const uint8_t* panels, size_t panel_bytes, const ActBlock* x,
-                      float* y, size_t n_panels, size_t rows, size_t tile_panels,
+  static void RunTile(const TilesOfRows&, const uint8_t* panels, size_t panel_bytes,
+                      const ActBlock* x, float* y, size_t n_panels, size_t rows, size_t tile_panels,
                       const InputSlice&);
   void RunSlices(const Walk&, const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels,
                  size_t m) const;
@@ -105,6 +112,7 @@ class Gemm {
   size_t panel_bytes_ = 0, unpacked_bytes_ = 0;  // per panel
   std::vector<Walk> walks_;                      // empty: the scalar set
   std::array<uint8_t, ScheduleTable::kRowClasses> walk_of_{};
+  std::array<OnePass, TileSpec::kMaxRows + 1> one_pass_{};  // [rows]
 };
 
 // The scalar reference.

@@ -4,10 +4,9 @@
 
 namespace larder::kernels::inline gemm {
 
-void Gemm::RunTile(const Tiles& tiles, const uint8_t* panels, size_t panel_bytes, const ActBlock* x,
-                   float* y, size_t n_panels, size_t rows, size_t tile_panels,
+void Gemm::RunTile(const TilesOfRows& of_rows, const uint8_t* panels, size_t panel_bytes,
+                   const ActBlock* x, float* y, size_t n_panels, size_t rows, size_t tile_panels,
                    const InputSlice& slice) {
-  const auto& of_rows = tiles[rows];
   // In 32 bits: a division of 64 takes three times as long, and a product of one row may take 100
   // ns.
   const size_t rest = static_cast<uint32_t>(n_panels) % static_cast<uint32_t>(tile_panels);
@@ -61,7 +60,7 @@ void Gemm::RunSlices(const Walk& walk, const uint8_t* panels, const ActBlock* x,
         for (size_t t = first; t < end; ++t) {
           const size_t rows = small_rows + (t < larger_tiles), at = row + done;
           inputs.sums = inputs.keeps_sums() ? &sums[done * n * kPanelRows] : nullptr;
-          RunTile(t == first ? walk.first : walk.next, step_panels, panel_bytes,
+          RunTile((t == first ? walk.first : walk.next)[rows], step_panels, panel_bytes,
                   reinterpret_cast<const ActBlock*>(step_x + at * shape_.x_stride_bytes),
                   reinterpret_cast<float*>(step_y + at * shape_.y_stride_bytes), n, rows,
                   tile.panels, inputs);
@@ -75,17 +74,16 @@ void Gemm::RunSlices(const Walk& walk, const uint8_t* panels, const ActBlock* x,
 
 void Gemm::Run(const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels,
                size_t m) const {
+  if (m < one_pass_.size() && one_pass_[m].tile_panels > 0) {
+    const OnePass& pass = one_pass_[m];
+    RunTile(pass.tiles, panels, panel_bytes_, x, y, n_panels, m, pass.tile_panels, pass.slice);
+    return;
+  }
   if (walks_.empty()) {
     GemmReference(shape_, panels, x, y, n_panels, m);
     return;
   }
-  const Walk& walk = walks_[walk_of_[ScheduleTable::Class(m)]];
-  if (m <= walk.schedule.tile.rows && walk.is_one_pass()) {
-    RunTile(walk.first, panels, panel_bytes_, x, y, n_panels, m, walk.schedule.tile.panels,
-            walk.steps.front().slice);
-  } else {
-    RunSlices(walk, panels, x, y, n_panels, m);
-  }
+  RunSlices(walks_[walk_of_[ScheduleTable::Class(m)]], panels, x, y, n_panels, m);
 }
 
 }  // namespace larder::kernels::gemm

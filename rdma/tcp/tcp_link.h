@@ -30,14 +30,6 @@
 
 namespace larder::rdma::inline tcp {
 
-// The number of frames whose credits go back together. It keeps these small messages few, and the
-// sender has the other half of the ring meanwhile. The credits go when the receiver next looks for
-// a frame and finds none, so that they do not delay what it sends on to the next stage; at the
-// latest one frame later.
-constexpr size_t CreditBatch(size_t slots) { return slots < 2 ? 1 : slots / 2; }
-// The number of released frames whose credits are sent at once.
-constexpr size_t CreditLimit(size_t slots) { return slots < 2 ? 1 : slots / 2 + 1; }
-
 class alignas(kFalseSharingBytes) TcpLink {
  public:
   // connection: non-blocking, connected, with TCP_NODELAY, not read from yet. `fault` must outlive

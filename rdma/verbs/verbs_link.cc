@@ -1,6 +1,5 @@
 #include "rdma/verbs/verbs_link.h"
 
-#include "rdma/tcp/tcp_link.h"
 #include "rdma/verbs/verbs_resources.h"
 
 namespace larder::rdma::inline verbs {
@@ -16,8 +15,14 @@ VerbsLink::VerbsLink(std::unique_ptr<VerbsResources> resources, const LinkShape&
       ring_(resources_->memory.data()),
       stride_(resources_->stride),
       remote_address_(remote_address),
-      remote_key_(remote_key),
-      sizes_(side == LinkSide::kReceive ? shape.slots : 0) {}
+      sizes_(side == LinkSide::kReceive ? shape.slots : 0) {
+  resources_->piece.lkey = resources_->region->lkey;
+  ibv_send_wr& write = resources_->write;
+  write.sg_list = &resources_->piece;
+  write.num_sge = 1;
+  write.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+  write.wr.rdma.rkey = remote_key;
+}
 
 VerbsLink::~VerbsLink() = default;
 

@@ -84,7 +84,6 @@ class alignas(kFalseSharingBytes) VerbsLink {
   std::byte* const ring_;
   const size_t stride_;
   const uint64_t remote_address_;
-  const uint32_t remote_key_;
   std::vector<uint32_t> sizes_;  // receiver: bytes of the frame in each slot
 
   // The end's thread only; counts of frames, which wrap.

@@ -2,8 +2,9 @@
 #include <arpa/inet.h>
 #include <poll.h>
 
+#include <algorithm>
+
 #include "base/check.h"
-#include "rdma/tcp/tcp_link.h"
 #include "rdma/verbs/verbs_link.h"
 #include "rdma/verbs/verbs_resources.h"
 
@@ -25,20 +26,14 @@ sync::SendSlot VerbsLink::BeginSend() {
 
 void VerbsLink::EndSend(size_t size_bytes) {
   if (fault_.raised()) return;  // the queue pair may refuse all work
-  ibv_sge piece = {};
+  ibv_sge& piece = resources_->piece;
   piece.addr = reinterpret_cast<uint64_t>(Slot());
-  piece.length =
-      static_cast<uint32_t>(size_bytes < shape_.frame_bytes ? size_bytes : shape_.frame_bytes);
-  piece.lkey = resources_->region->lkey;
-  ibv_send_wr write = {};
+  piece.length = static_cast<uint32_t>(std::min(size_bytes, shape_.frame_bytes));
+  ibv_send_wr& write = resources_->write;
   write.wr_id = WorkId(VerbsWork::kFrameSend, position_ + 1);
-  write.sg_list = &piece;
-  write.num_sge = 1;
-  write.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
   write.imm_data = htonl(position_);
   write.wr.rdma.remote_addr = remote_address_ + slot_ * stride_;
-  write.wr.rdma.rkey = remote_key_;
-  if (piece.length <= resources_->inline_bytes) write.send_flags |= IBV_SEND_INLINE;
+  write.send_flags = piece.length <= resources_->inline_bytes ? IBV_SEND_INLINE : 0;
   // A completion stands for all writes before it, so one per batch is enough: a slot is needed
   // again at the earliest a whole ring later, and by then a write that asks for a completion has
   // been posted after it.

@@ -73,6 +73,10 @@ class VerbsResources {
   // choose its MTU.
   std::unique_ptr<ibv_qp, FreeVerbs<ibv_destroy_qp>> pair;
   uint32_t inline_bytes = 0;
+  // Sender: the write of a frame, prepared by VerbsLink; each frame changes the numbers, the
+  // addresses and the length.
+  ibv_sge piece = {};
+  ibv_send_wr write = {};
 
  private:
   bool Move(ibv_qp_state state, int mtu) const;
