@@ -117,7 +117,7 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
       s.queries = reinterpret_cast<uint8_t*>(take(tile_queries * ActRowBytes(blocks)));
       s.scores = reinterpret_cast<float*>(take(tile_queries * kChunkStride * sizeof(float)));
       s.weights =
-          reinterpret_cast<float*>(take(tile_queries * blocks * kChunkStride * sizeof(float)));
+          reinterpret_cast<float*>(take(max_queries * blocks * kChunkStride * sizeof(float)));
       s.chunk = reinterpret_cast<float*>(take(tile_queries * blocks * kBlock * sizeof(float)));
       s.running = reinterpret_cast<float*>(take(tile_queries * blocks * kBlock * sizeof(float)));
       s.max = reinterpret_cast<float*>(take(tile_queries * sizeof(float)));

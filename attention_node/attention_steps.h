@@ -40,7 +40,7 @@ struct AttentionScratch {
   kernels::ActBlock* act;  // [blocks]
   uint8_t* queries;        // [tile_queries] rows of ActRowBytes(blocks)
   float* scores;           // [tile_queries][chunk_stride]
-  float* weights;          // [tile_queries][blocks][chunk_stride]
+  float* weights;          // [max_values_queries][blocks][chunk_stride]
   float* chunk;            // [tile_queries][32 * blocks]: one chunk's weighted values
   float* running;          // [tile_queries][32 * blocks]
   float* max;              // [tile_queries]

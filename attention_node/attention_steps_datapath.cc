@@ -126,16 +126,16 @@ void RunTile(const AttentionOperand& op, const Tile& tile) {
                                 shape.group, visible, padded, &max[q], &sum[q]);
     }
     EndLap(StepKind::kSoftmax);
-    elementwise.scale_weights(scratch.scores + first_query * shape.chunk_stride, kv.values,
-                              scratch.weights + first_query * shape.blocks * shape.chunk_stride,
-                              shape.blocks, padded, shape.chunk_stride, queries - first_query);
-    // While this chunk's values are summed, the next one is fetched.
+    // While this chunk's values are summed, the next one is fetched. The weights of a kernel's
+    // queries are still in L1 when it reads them: those of all queries would not fit.
     const KvChunk next =
         c + 1 == tile.end_chunk ? kv : shape.kv->chunk(tile.slot, c + 1, op.layer, op.kv_head);
     for (size_t q = first_query; q < queries; q += shape.max_values_queries) {
       const size_t n = std::min(shape.max_values_queries, queries - q);
-      shape.values[n](kv.values, scratch.weights + q * shape.blocks * shape.chunk_stride,
-                      weighted + q * padded_head, in_chunk, next.keys, next.values);
+      elementwise.scale_weights(scratch.scores + q * shape.chunk_stride, kv.values, scratch.weights,
+                                shape.blocks, padded, shape.chunk_stride, n);
+      shape.values[n](kv.values, scratch.weights, weighted + q * padded_head, in_chunk, next.keys,
+                      next.values);
     }
     EndLap(StepKind::kValues);
     if (c > 0 && tile.begin_chunk == 0) {

@@ -49,13 +49,13 @@ KernelTuning DefaultTuning(Isa isa) {
     auto& [tile, slice] = tuning.products_in_l2.of[of];
     if (ScheduleTable::Rows(of) <= tile.rows) tile = tile.WithoutPrefetch();
   }
-  // 24 of 32 registers hold sums of values, the others the values being added; of 16 registers 6 x
+  // 28 of 32 registers hold sums of values, the others two values and a weight; of 16 registers 6 x
   // 2 hold sums, two a value and one a broadcast weight. 28 queries are two tiles of 14 in the
   // score product; with 2 blocks per head their scores and weights take about 90 KB of L2.
   switch (isa) {
     case Isa::kAvx512Vnni:
-      tuning.value_sums = 24;
-      tuning.value_queries = 16;
+      tuning.value_sums = 28;
+      tuning.value_queries = 14;
       break;
     case Isa::kAvxVnni:
     case Isa::kAvx2:

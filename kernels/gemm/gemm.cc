@@ -85,10 +85,18 @@ std::vector<Gemm::Step> Gemm::Steps(const SliceSpec& slice) const {
   return steps;
 }
 
+// A slice is made for panels of slice.blocks blocks. Shorter ones, as a head's keys are, leave room
+// for more of them: fewer calls of tiles.
+size_t Gemm::SlicePanels(const SliceSpec& slice) const {
+  return slice.panels *
+         std::max<size_t>(std::min(slice.blocks, kSumBlocks) / shape_.panel.blocks, 1);
+}
+
 void Gemm::Reslice(const SliceSpec& slice) {
   for (Walk& walk : walks_) {
     walk.schedule.slice = slice;
     walk.steps = Steps(slice);
+    walk.panels = SlicePanels(slice);
   }
   FindOnePasses();
 }
@@ -126,7 +134,9 @@ void Gemm::Generate(Isa isa, const ScheduleTable& table) {
     size_t at = 0;
     while (at < walks_.size() && !(walks_[at].schedule == schedule)) ++at;
     if (at == walks_.size())
-      walks_.push_back({.schedule = schedule, .steps = Steps(schedule.slice)});
+      walks_.push_back({.schedule = schedule,
+                        .steps = Steps(schedule.slice),
+                        .panels = SlicePanels(schedule.slice)});
     walk_of_[of] = static_cast<uint8_t>(at);
     Walk& walk = walks_[at];
     const bool unpacked = schedule.slice.unpacked && TakesUnpacking(isa, shape_.panel.format);

@@ -36,7 +36,7 @@ void Gemm::RunSlices(const Walk& walk, const uint8_t* panels, const ActBlock* x,
   // Row slices of nearly equal size, too.
   const size_t most_tiles = std::min(slice.rows / tile.rows, n_tiles);
   const size_t slice_tiles = CeilDiv(n_tiles, CeilDiv(n_tiles, most_tiles));
-  const size_t whole = slice.panels > 0         ? slice.panels
+  const size_t whole = walk.panels > 0          ? walk.panels
                        : walk.steps.size() == 1 ? n_panels
                                                 : tile.panels;
   const size_t group = walk.unpack ? std::min(whole, SliceSpec::kMaxUnpackedPanels) : whole;

@@ -167,6 +167,12 @@ Vec16 Vec16Emitter::Broadcast(const x86::Xmm& scalar) {
   return v;
 }
 
+Vec16 Vec16Emitter::Broadcast(const x86::Mem& scalar) {
+  const Vec16 v = New();
+  for (int i = 0; i < parts(); ++i) cc.vbroadcastss(v.part[i], scalar);
+  return v;
+}
+
 Vec16 Vec16Emitter::BroadcastPair(const x86::Xmm& two_floats) {
   const Vec16 v = New();
   Op(I::kIdVbroadcastsd, v, Arg::Same(two_floats));

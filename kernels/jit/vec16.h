@@ -105,6 +105,7 @@ class Vec16Emitter {
   void Select(const Vec16& v, const Mask16& mask,
               const Arg& otherwise);  // lanes outside the mask are taken from `otherwise`
   Vec16 Broadcast(const x86::Xmm& scalar);
+  Vec16 Broadcast(const x86::Mem& scalar);
   Vec16 BroadcastPair(const x86::Xmm& two_floats);
   // In place; kernels/formats/numerics.h. Each instruction is emitted for all of them before the
   // next one.

@@ -71,13 +71,25 @@ void Pass(Vec16Emitter& e, const ValuesShape& shape, size_t first, size_t count,
     }
   }
   if (!ahead.empty()) cc.add(fetched, kCacheLineBytes);
-  for (size_t unit = first; unit < first + count; ++unit) {
+  // Units of one block have the same weights. With AVX-512, a weight of several is loaded once: two
+  // loads a cycle are no more than there are fused multiply-adds, and L1 gives less than that.
+  for (size_t unit = first, end = first; unit < first + count; unit = end) {
     const size_t block = unit * kLanes / kBlock;
-    const Vec16 v = e.BytesToFloats(x86::ptr(value, offset(unit * kLanes)));
+    const size_t block_end = (block + 1) * kBlock / kLanes;
+    end = e.avx512() ? std::min(first + count, block_end) : unit + 1;
+    std::vector<Vec16> values;
+    for (size_t u = unit; u < end; ++u)
+      values.push_back(e.BytesToFloats(x86::ptr(value, offset(u * kLanes))));
     for (size_t m = 0; m < shape.queries; ++m) {
-      const size_t weight = (m * shape.blocks + block) * shape.w_stride * sizeof(float);
-      e.Op(I::kIdVfmadd231ps, sums[m * count + unit - first], v,
-           e.BroadcastOperand(x86::dword_ptr(w, offset(weight))));
+      const x86::Mem weight =
+          x86::dword_ptr(w, offset((m * shape.blocks + block) * shape.w_stride * sizeof(float)));
+      const auto sum = [&](size_t i) { return sums[m * count + unit - first + i]; };
+      if (values.size() == 1) {
+        e.Op(I::kIdVfmadd231ps, sum(0), values[0], e.BroadcastOperand(weight));
+        continue;
+      }
+      const Vec16 all = e.Broadcast(weight);
+      for (size_t i = 0; i < values.size(); ++i) e.Op(I::kIdVfmadd231ps, sum(i), values[i], all);
     }
   }
   cc.add(value, offset(layout.row_bytes()));
