@@ -3,9 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <functional>
 
-#include "base/error.h"
+#include "base/error_testing.h"
 #include "model/config/config.h"
 #include "model/gguf/gguf_testing.h"
 
@@ -19,15 +18,6 @@ using testing::TempFile;
 
 std::shared_ptr<const GgufFile> Open(const RawGguf& raw) {
   return GgufFile::Open(TempFile(raw.Bytes()).path());
-}
-
-std::string ErrorOf(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 TEST(PoolingTest, IsOfTheFilesArchitecture) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/error_testing.h"
 #include "base/test_data_testing.h"
 #include "model/gguf/gguf_testing.h"
 
@@ -19,16 +20,6 @@ using testing::RawGguf;
 using testing::RawText;
 using testing::TempFile;
 using Type = GgufValueType;
-
-template <typename F>
-std::string ErrorOf(F&& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 void ExpectContains(const std::string& text, std::string_view part) {
   EXPECT_NE(text.find(part), std::string::npos) << "'" << text << "' has no '" << part << "'";

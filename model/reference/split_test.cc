@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/error_testing.h"
 #include "base/temporary_folder_testing.h"
 #include "model/gguf/gguf_testing.h"
 #include "model/reference/tiny_model_testing.h"
@@ -17,17 +18,6 @@ namespace larder::model::inline reference {
 namespace {
 
 using testing::TempFile;
-
-template <typename Run>
-std::string ErrorOf(const Run& run) {
-  try {
-    run();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "no Error";
-  return {};
-}
 
 TinyShape Shape(const char* architecture, bool tied) {
   return {architecture, 64, 96, 4, 2, 16, 16, 1e4f, tied, 37, 5};

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <map>
-#include <numeric>
 
 #include "pipeline/engine/attention_process_testing.h"
 #include "pipeline/engine/engine_testing.h"
@@ -98,30 +97,11 @@ TEST_F(EngineSeparatedTest, HalvesGiveTheSameBits) {
         TestEngineOptions{.threads = 3, .attention = {{2, 1}}},
         TestEngineOptions{.threads = 2, .attention = {{5, 1}, {1, 1}}}}) {
     auto engine = MakeEngine(model_.file(), options);
-    Stage& stage = engine->stage();
-    const std::vector<SlotId> slots(tokens_.size(), SlotId(0));
-    std::vector<uint32_t> positions(tokens_.size());
-    std::iota(positions.begin(), positions.end(), 0u);
-    size_t done = 0;
+    CutMicroBatches batches(engine->stage(), tokens_, baseline_);
     for (const auto& [rows, first_half] :
-         {std::pair(100u, 1u), {100u, 63u}, {30u, 29u}, {20u, 7u}, {40u, 20u}}) {
-      const std::vector<uint32_t> wanted = {0, rows / 2, rows - 1};
-      model::BatchRows frame{.rows = rows,
-                             .token = tokens_.data() + done,
-                             .slot = slots.data(),
-                             .position = positions.data() + done,
-                             .logit_rows = 3,
-                             .logit_row = wanted.data()};
-      stage.Execute(frame, first_half);
-      for (size_t i = 0; i < wanted.size(); ++i) {
-        const auto logits = stage.packed().logits(i);
-        const auto at = baseline_.begin() + static_cast<std::ptrdiff_t>((done + wanted[i]) * 301);
-        ASSERT_EQ(FirstDifference({logits.begin(), logits.end()}, {at, at + 301}), "")
-            << rows << " rows, first half " << first_half << ", row " << wanted[i];
-      }
-      done += rows;
-    }
-    ASSERT_EQ(done, tokens_.size());
+         {std::pair(100u, 1u), {100u, 63u}, {30u, 29u}, {20u, 7u}, {40u, 20u}})
+      batches.Run(rows, first_half);
+    ASSERT_EQ(batches.done(), tokens_.size());
   }
 }
 

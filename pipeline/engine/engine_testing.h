@@ -2,6 +2,7 @@
 #pragma once
 
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
@@ -143,5 +145,52 @@ inline model::SynthOptions AwkwardModel() {
   options.type = model::TensorType::kF32;
   return options;
 }
+
+// Micro-batches of slot 0 that go on where the one before ended, cut where the caller says. The
+// first, the middle and the last row of each want logits, which must be the baseline's.
+class CutMicroBatches {
+ public:
+  // tokens: of one sequence; baseline: [tokens][vocab]. All must outlive it.
+  CutMicroBatches(Stage& stage, const std::vector<int32_t>& tokens,
+                  const std::vector<float>& baseline)
+      : stage_(stage),
+        tokens_(tokens),
+        baseline_(baseline),
+        slots_(tokens.size(), SlotId(0)),
+        positions_(tokens.size()) {
+    std::iota(positions_.begin(), positions_.end(), 0u);
+  }
+  size_t done() const { return done_; }  // rows
+
+  void Run(uint32_t rows, uint32_t first_half) {
+    const std::vector<uint32_t> wanted = {0, rows / 2, rows - 1};
+    model::BatchRows batch{.rows = rows,
+                           .token = tokens_.data() + done_,
+                           .slot = slots_.data(),
+                           .position = positions_.data() + done_,
+                           .logit_rows = 3,
+                           .logit_row = wanted.data()};
+    stage_.Execute(batch, first_half);
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      const auto logits = stage_.packed().logits(i);
+      const auto at =
+          baseline_.begin() + static_cast<std::ptrdiff_t>((done_ + wanted[i]) * logits.size());
+      ASSERT_EQ(FirstDifference({logits.begin(), logits.end()},
+                                {at, at + static_cast<std::ptrdiff_t>(logits.size())}),
+                "")
+          << rows << " rows after " << done_ << ", first half " << first_half << ", row "
+          << wanted[i];
+    }
+    done_ += rows;
+  }
+
+ private:
+  Stage& stage_;
+  const std::vector<int32_t>& tokens_;
+  const std::vector<float>& baseline_;
+  const std::vector<SlotId> slots_;
+  std::vector<uint32_t> positions_;
+  size_t done_ = 0;
+};
 
 }  // namespace larder::pipeline::engine

@@ -4,7 +4,6 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <numeric>
 #include <thread>
 
 #include "pipeline/chain/stage_threads.h"
@@ -122,37 +121,17 @@ TEST_F(StageWaitsTest, FlagsOfTheSecondHalfDoNotGetOld) {
   ChainOptions stage_options;
   stage_options.wait = kTestWait;
   Stage stage(plan, *model_.file(), stage_options);
-  const std::vector<SlotId> slots(tokens_.size(), SlotId(0));
-  std::vector<uint32_t> positions(tokens_.size());
-  std::iota(positions.begin(), positions.end(), 0u);
-  size_t done = 0;
-  const auto run = [&](uint32_t rows, uint32_t first_half) {
-    const std::vector<uint32_t> wanted = {0, rows / 2, rows - 1};
-    model::BatchRows frame{.rows = rows,
-                           .token = tokens_.data() + done,
-                           .slot = slots.data(),
-                           .position = positions.data() + done,
-                           .logit_rows = 3,
-                           .logit_row = wanted.data()};
-    stage.Execute(frame, first_half);
-    for (size_t i = 0; i < wanted.size(); ++i) {
-      const auto logits = stage.packed().logits(i);
-      const auto at = baseline_.begin() + static_cast<std::ptrdiff_t>((done + wanted[i]) * 301);
-      ASSERT_EQ(FirstDifference({logits.begin(), logits.end()}, {at, at + 301}), "")
-          << "after " << done << " rows, row " << wanted[i];
-    }
-    done += rows;
-  };
+  CutMicroBatches batches(stage, tokens_, baseline_);
   constexpr uint32_t kJump = 0x4000'0010u;
-  run(60, 30);
+  batches.Run(60, 30);
   for (int round = 0; round < 2; ++round) {
     StageTesting::SkipEpochs(stage, kJump);
-    run(10, 0);
+    batches.Run(10, 0);
     // Whether a thread that passes too early reads wrong rows depends on timing; this check does
     // not.
     EXPECT_LT(StageTesting::OldestFlag(stage), 1u << 28);
     StageTesting::SkipEpochs(stage, kJump);
-    run(60, 30);
+    batches.Run(60, 30);
   }
 }
 

@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "base/error.h"
+#include "base/error_testing.h"
 #include "model/config/config.h"
 #include "model/synth/synth.h"
 #include "topology/topology.h"
@@ -18,18 +18,6 @@ namespace larder::pipeline::inline manifest {
 inline topology::Topology TestMachine(const std::string& name) {
   return topology::Topology::FromXml(std::string(LARDER_SOURCE_DIR "/pipeline/manifest/testdata/") +
                                      name + ".xml");
-}
-
-// The text of the Error that `run` throws. If it throws none, the test fails and the text is empty.
-template <typename Run>
-std::string ErrorOf(const Run& run) {
-  try {
-    run();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "no Error";
-  return {};
 }
 
 }  // namespace larder::pipeline::manifest

@@ -11,6 +11,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "base/error_testing.h"
 #include "model/tokenizer/tokenizer_data.h"
 #include "serving/sampling/exact_math.h"
 #include "serving/sampling/sampler.h"
@@ -456,12 +457,7 @@ TEST(Samplers, WrongValuesAreNamed) {
   const auto text_of = [](auto change) -> std::string {
     SamplingParams params;
     change(params);
-    try {
-      Sampler(params, 10);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "no error";
+    return ErrorOf([&] { Sampler(params, 10); });
   };
   EXPECT_EQ(text_of([](auto& p) { p.typical_p = 1.5f; }),
             "sampling: typical_p is 1.5: expected 0 to 1");

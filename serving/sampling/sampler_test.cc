@@ -10,6 +10,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "base/error_testing.h"
 #include "serving/sampling/sampler_testing.h"
 
 namespace larder::serving::inline sampling {
@@ -261,12 +262,7 @@ TEST(Validate, NamesTheParameter) {
   const auto text_of = [](auto change) -> std::string {
     SamplingParams params;
     change(params);
-    try {
-      Sampler(params, 10);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "no error";
+    return ErrorOf([&] { Sampler(params, 10); });
   };
   EXPECT_EQ(text_of([](auto&) {}), "no error");
   EXPECT_EQ(text_of([](auto& p) { p.top_p = 1.5f; }), "sampling: top_p is 1.5: expected 0 to 1");
