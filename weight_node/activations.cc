@@ -5,6 +5,7 @@
 
 #include "kernels/formats/act_block.h"
 #include "kernels/formats/panel_format.h"
+#include "kernels/rows/elementwise.h"
 
 namespace larder::weight_node {
 namespace {
@@ -69,8 +70,8 @@ Activations::Activations(const model::ModelConfig& config, const LayerShape& sha
       acts(thread.dim, shape.dim_blocks, few);
       acts(thread.q, shape.q_blocks, few);
       floats(thread.ffn_tile, 4 * kernels::kPanelRows, most);
-      thread.scratch =
-          reinterpret_cast<float*>(take(shape.dim_blocks * kernels::kBlock * sizeof(float)));
+      thread.scratch = reinterpret_cast<float*>(
+          take(kernels::kNormRows * shape.dim_blocks * kernels::kBlock * sizeof(float)));
     }
   };
   size_t bytes = 0;

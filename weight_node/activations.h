@@ -33,7 +33,7 @@ struct ThreadActivations {
   ActRows dim;         // normalised and quantised residual: input of QKV, gate/up and lm_head
   ActRows q;           // quantised attention output: input of O
   FloatRows ffn_tile;  // one FFN unit: 32 gate, 32 up
-  float* scratch;      // [dim], padded to blocks
+  float* scratch;      // [kNormRows][dim], each padded to blocks
 };
 
 // The rows that weights and attention exchange. Colocated, Activations allocates them; separated,

@@ -54,7 +54,7 @@ struct NormOperand {
   const float* weight;
   size_t n;
   float epsilon;
-  float* scratch;  // [n]
+  float* scratch;  // [kNormRows][n]
   ActRows out;
   RowShare share;
   bool logit_rows;

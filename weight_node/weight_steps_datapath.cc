@@ -79,12 +79,19 @@ void NormStep(const void* operand, void* batch) {
   if (op.logit_rows && !rows.lm_head) return;
   const auto [begin, end] = RowsOf(op.logit_rows ? rows.logit_rows : rows.rows, op.share);
   const uint32_t first = FirstRow(rows, op.logit_rows);
-  for (uint32_t m = begin; m < end; ++m) {
-    const float* x = op.x.row(op.logit_rows ? rows.logit_row[m] : first + m);
-    op.elementwise->rms_norm(x, op.weight, op.scratch, op.n, op.epsilon);
+  const float* x[kernels::kNormRows];
+  float* normed[kernels::kNormRows];
+  for (size_t i = 0; i < kernels::kNormRows; ++i) normed[i] = op.scratch + i * op.n;
+  for (uint32_t m = begin; m < end;) {
+    const uint32_t count = std::min<uint32_t>(end - m, kernels::kNormRows);
+    for (uint32_t i = 0; i < count; ++i)
+      x[i] = op.x.row(op.logit_rows ? rows.logit_row[m + i] : first + m + i);
+    op.elementwise->rms_norms(x, op.weight, normed, count, op.n, op.epsilon);
     EndLap(StepKind::kNorm);
-    op.elementwise->quantize(op.scratch, ActRow(op.out, first + m), op.n);
+    for (uint32_t i = 0; i < count; ++i)
+      op.elementwise->quantize(normed[i], ActRow(op.out, first + m + i), op.n);
     EndLap(StepKind::kQuantize);
+    m += count;
   }
 }
 

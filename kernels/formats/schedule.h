@@ -63,8 +63,9 @@ struct SliceSpec {
   static constexpr size_t kMaxSumsBytes = 32 * 1024;
 
   size_t blocks = kSumBlocks;  // of 32 inputs; even, at most kSumBlocks
-  size_t panels = 0;  // a multiple of the tile's; 0: all of a product whose inputs are not cut,
-                      // else the tile's
+  // A multiple of the tile's; of panels shorter than `blocks`, as many times more as fit instead.
+  // 0: all of a product whose inputs are not cut, else the tile's.
+  size_t panels = 0;
   size_t rows = SIZE_MAX;  // at least the tile's
   // Weights that tiles do not multiply as they are (TakesUnpacking) are unpacked once for all rows
   // of the slice, not by each tile; then it has at most kMaxUnpackedPanels panels, whatever

@@ -24,12 +24,20 @@
 
 namespace larder::kernels::inline rows {
 
+// The most rows that rms_norms takes at once: a norm's sum is one chain of fused multiply-adds,
+// beside which others fit.
+inline constexpr size_t kNormRows = 4;
+
 struct Elementwise {
   Isa isa;
 
-  // y[n] = (x[n] * r) * w[n], r = 1 / sqrt(Sum16(lane j: s_j = fma(x_i, x_i, s_j) over i = j mod
-  // 16, ascending) / n + epsilon). Any n >= 1. y may be x.
-  void (*rms_norm)(const float* x, const float* w, float* y, size_t n, float epsilon);
+  // Of each of `rows` rows: y[n] = (x[n] * r) * w[n], r = 1 / sqrt(Sum16(lane j: s_j = fma(x_i,
+  // x_i, s_j) over i = j mod 16, ascending) / n + epsilon). Any n >= 1. y[m] may be x[m].
+  void (*rms_norms)(const float* const* x, const float* w, float* const* y, size_t rows, size_t n,
+                    float epsilon);
+  void rms_norm(const float* x, const float* w, float* y, size_t n, float epsilon) const {
+    rms_norms(&x, w, &y, 1, n, epsilon);
+  }
 
   // x[n] -> ceil(n/32) blocks; elements past n are 0. amax = max |x|; amax < 2^-100: all zero.
   // Otherwise d = amax / 127 with the two lowest mantissa bits cleared, q = rint(x * (1 / d)) to

@@ -59,6 +59,22 @@ class Comparison {
       set.rms_norm(x.data(), w_.data(), x.data(), n_, 1e-6f);
       return x;
     });
+    // As many rows as are taken at once, and some more; each has the bits that it has alone.
+    Compare("rms_norms", [&](const Elementwise& set) {
+      const std::vector<float>* const inputs[] = {&x_, &y_, &w_};
+      const size_t rows = kNormRows + n_ % kNormRows;
+      std::vector<std::vector<float>> outs(rows, Output(n_));
+      std::vector<const float*> x(rows);
+      std::vector<float*> y(rows);
+      for (size_t m = 0; m < rows; ++m) {
+        x[m] = inputs[m % std::size(inputs)]->data();
+        y[m] = outs[m].data();
+      }
+      set.rms_norms(x.data(), w_.data(), y.data(), rows, n_, 1e-5f);
+      std::vector<float> all;
+      for (const auto& out : outs) all.insert(all.end(), out.begin(), out.end());
+      return all;
+    });
   }
 
   void Quantize() const {

@@ -12,33 +12,70 @@ namespace {
 
 namespace I = x86::Inst;
 
-void RmsNorm(Vec16Emitter& e) {
-  const auto x = e.PointerArg(0), w = e.PointerArg(1), y = e.PointerArg(2), n = e.PointerArg(3);
-  const auto epsilon = e.FloatArg(4);
-  const Vec16 squares = e.Zero();
-  e.Sweep(n, [&](const x86::Gp& at, const Mask16* mask) {
-    const Vec16 v = e.Load(x86::ptr(x, at), mask);
-    e.Op(I::kIdVfmadd231ps, squares, v, v);  // fma(0, 0, s) is s: lanes outside the mask keep their
-                                             // bits
-  });
-  const x86::Xmm r = e.Reduce(I::kIdVaddps, squares), count = e.cc.newXmm();
-  e.cc.vxorps(count, count, count);
-  e.cc.vcvtsi2ss(count, count, n);
-  e.cc.vdivss(r, r, count);
-  e.cc.vaddss(r, r, epsilon);
-  e.cc.vsqrtss(r, r, r);
-  e.cc.vmovss(count, e.XmmConst(Const::kOne));
-  e.cc.vdivss(r, count, r);
-  const Vec16 scale = e.Broadcast(r);
-  e.Sweep(n, [&](const x86::Gp& at, const Mask16* mask) {
-    const Vec16 v = e.Load(x86::ptr(x, at), mask);
-    e.Op(I::kIdVmulps, v, v, scale);
-    if (mask == nullptr) {
-      e.Op(I::kIdVmulps, v, v, x86::ptr(w, at));
-    } else {
-      e.Op(I::kIdVmulps, v, v, e.Load(x86::ptr(w, at), mask));
+// Emits loops over the items that `left` counts, `unit` to an item: body(n) emits the work on n of
+// them at once, the chains of latencies of which run side by side. AVX2 has no registers for more
+// than one.
+template <typename Body>
+void SeveralAtOnce(Vec16Emitter& e, const x86::Gp& left, size_t unit, Body body) {
+  for (size_t n = e.avx512() ? 4 : 1; n > 0; n /= 2) {
+    const asmjit::Label loop = e.cc.newLabel(), done = e.cc.newLabel();
+    e.cc.bind(loop);
+    e.cc.cmp(left, n * unit);
+    e.cc.jb(done);
+    body(n);
+    e.cc.sub(left, n * unit);
+    e.cc.jmp(loop);
+    e.cc.bind(done);
+  }
+}
+
+void RmsNorms(Vec16Emitter& e) {
+  const auto xs = e.PointerArg(0), w = e.PointerArg(1), ys = e.PointerArg(2);
+  const auto rows = e.PointerArg(3), n = e.PointerArg(4);
+  const auto epsilon = e.FloatArg(5);
+  SeveralAtOnce(e, rows, 1, [&](size_t count) {
+    struct Row {
+      x86::Gp x, y;
+      Vec16 squares, scale;
+    };
+    std::vector<Row> at_once(count);
+    for (size_t i = 0; i < count; ++i) {
+      Row& row = at_once[i];
+      row = {e.cc.newUIntPtr(), e.cc.newUIntPtr(), e.Zero(), {}};
+      const auto of_row = static_cast<int32_t>(i * sizeof(float*));
+      e.cc.mov(row.x, x86::ptr(xs, of_row));
+      e.cc.mov(row.y, x86::ptr(ys, of_row));
     }
-    e.Store(x86::ptr(y, at), v, mask);
+    e.Sweep(n, [&](const x86::Gp& at, const Mask16* mask) {
+      for (const Row& row : at_once) {
+        const Vec16 v = e.Load(x86::ptr(row.x, at), mask);
+        // fma(0, 0, s) is s: lanes outside the mask keep their bits
+        e.Op(I::kIdVfmadd231ps, row.squares, v, v);
+      }
+    });
+    const x86::Xmm float_n = e.cc.newXmm();
+    e.cc.vxorps(float_n, float_n, float_n);
+    e.cc.vcvtsi2ss(float_n, float_n, n);
+    for (Row& row : at_once) {
+      const x86::Xmm r = e.Reduce(I::kIdVaddps, row.squares), one = e.cc.newXmm();
+      e.cc.vdivss(r, r, float_n);
+      e.cc.vaddss(r, r, epsilon);
+      e.cc.vsqrtss(r, r, r);
+      e.cc.vmovss(one, e.XmmConst(Const::kOne));
+      e.cc.vdivss(r, one, r);
+      row.scale = e.Broadcast(r);
+    }
+    e.Sweep(n, [&](const x86::Gp& at, const Mask16* mask) {
+      const Vec16 weight = e.Load(x86::ptr(w, at), mask);
+      for (const Row& row : at_once) {
+        const Vec16 v = e.Load(x86::ptr(row.x, at), mask);
+        e.Op(I::kIdVmulps, v, v, row.scale);
+        e.Op(I::kIdVmulps, v, v, weight);
+        e.Store(x86::ptr(row.y, at), v, mask);
+      }
+    });
+    e.cc.add(xs, count * sizeof(float*));
+    e.cc.add(ys, count * sizeof(float*));
   });
 }
 
@@ -158,23 +195,6 @@ void QuantizeBlocks(Vec16Emitter& e, const std::vector<FloatBlock>& blocks) {
     cc.vmovss(blocks[i].at(offsetof(ActBlock, d_sum)), sum);
     cc.vmovd(blocks[i].at(offsetof(ActBlock, half_starts)), first);
     cc.vmovd(blocks[i].at(offsetof(ActBlock, half_starts) + sizeof(int32_t)), second);
-  }
-}
-
-// Emits loops over the items that `left` counts, `unit` to an item: body(n) emits the work on n of
-// them at once, the chains of latencies of which run side by side. AVX2 has no registers for more
-// than one.
-template <typename Body>
-void SeveralAtOnce(Vec16Emitter& e, const x86::Gp& left, size_t unit, Body body) {
-  for (size_t n = e.avx512() ? 4 : 1; n > 0; n /= 2) {
-    const asmjit::Label loop = e.cc.newLabel(), done = e.cc.newLabel();
-    e.cc.bind(loop);
-    e.cc.cmp(left, n * unit);
-    e.cc.jb(done);
-    body(n);
-    e.cc.sub(left, n * unit);
-    e.cc.jmp(loop);
-    e.cc.bind(done);
   }
 }
 
@@ -468,7 +488,7 @@ void Finish(Vec16Emitter& e) {
 Elementwise GenerateElementwise(Isa isa) {
   Elementwise set = {};
   set.isa = isa;
-  GenerateVec16("rms_norm", isa, &set.rms_norm, RmsNorm);
+  GenerateVec16("rms_norms", isa, &set.rms_norms, RmsNorms);
   GenerateVec16("quantize", isa, &set.quantize, Quantize);
   GenerateVec16("swiglu_quantize", isa, &set.swiglu_quantize, SwigluQuantize);
   GenerateVec16("rope", isa, &set.rope, Rope);

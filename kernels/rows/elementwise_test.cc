@@ -94,9 +94,17 @@ TEST(CheckElementwise, NamesABrokenKernel) {
   EXPECT_EQ(CheckText(ScalarElementwise(), Pattern::kGaussian, 33), "");
   static const Elementwise good = ScalarElementwise();
   ExpectNamed("rms_norm", [](Elementwise& e) {
-    e.rms_norm = [](const float* x, const float* w, float* y, size_t n, float epsilon) {
-      good.rms_norm(x, w, y, n, epsilon);
-      Nudge(y[n - 1]);
+    e.rms_norms = [](const float* const* x, const float* w, float* const* y, size_t rows, size_t n,
+                     float epsilon) {
+      good.rms_norms(x, w, y, rows, n, epsilon);
+      Nudge(y[0][n - 1]);
+    };
+  });
+  ExpectNamed("rms_norms", [](Elementwise& e) {
+    e.rms_norms = [](const float* const* x, const float* w, float* const* y, size_t rows, size_t n,
+                     float epsilon) {
+      good.rms_norms(x, w, y, rows, n, epsilon);
+      if (rows > 1) Nudge(y[rows - 1][n - 1]);
     };
   });
   ExpectNamed("quantize", [](Elementwise& e) {

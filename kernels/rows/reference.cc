@@ -12,11 +12,14 @@ namespace {
 
 constexpr size_t kLanes = 16;
 
-void RmsNorm(const float* x, const float* w, float* y, size_t n, float epsilon) {
-  float s[kLanes] = {};
-  for (size_t i = 0; i < n; ++i) s[i % kLanes] = std::fma(x[i], x[i], s[i % kLanes]);
-  const float r = 1.0f / std::sqrt(Sum16(s) / static_cast<float>(n) + epsilon);
-  for (size_t i = 0; i < n; ++i) y[i] = (x[i] * r) * w[i];
+void RmsNorms(const float* const* x, const float* w, float* const* y, size_t rows, size_t n,
+              float epsilon) {
+  for (size_t m = 0; m < rows; ++m) {
+    float s[kLanes] = {};
+    for (size_t i = 0; i < n; ++i) s[i % kLanes] = std::fma(x[m][i], x[m][i], s[i % kLanes]);
+    const float r = 1.0f / std::sqrt(Sum16(s) / static_cast<float>(n) + epsilon);
+    for (size_t i = 0; i < n; ++i) y[m][i] = (x[m][i] * r) * w[i];
+  }
 }
 
 ActBlock QuantizeBlock(const float (&x)[kBlock]) {
@@ -123,7 +126,7 @@ void Finish(const float* o, float l, float* out, size_t n) {
 
 Elementwise ScalarElementwise() {
   return {.isa = Isa::kScalar,
-          .rms_norm = RmsNorm,
+          .rms_norms = RmsNorms,
           .quantize = Quantize,
           .swiglu_quantize = SwigluQuantize,
           .rope = Rope,
