@@ -71,8 +71,8 @@ void Pass(Vec16Emitter& e, const ValuesShape& shape, size_t first, size_t count,
     }
   }
   if (!ahead.empty()) cc.add(fetched, kCacheLineBytes);
-  // Units of one block have the same weights. With AVX-512, a weight of several is loaded once: two
-  // loads a cycle are no more than there are fused multiply-adds, and L1 gives less than that.
+  // Units of one block have the same weights. With AVX-512 a weight of several units is loaded
+  // once: as operands of the multiply-adds, weights would take both load ports in every cycle.
   for (size_t unit = first, end = first; unit < first + count; unit = end) {
     const size_t block = unit * kLanes / kBlock;
     const size_t block_end = (block + 1) * kBlock / kLanes;
