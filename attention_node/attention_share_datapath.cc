@@ -21,9 +21,9 @@ uint32_t ContextChunks(const model::BatchRows& rows, uint32_t row) {
 WorkPoint WorkBegin(const model::BatchRows& rows, size_t kv_heads, size_t thread, size_t threads) {
   // In 32 bits: a division of 64 takes three times as long, and each layer has two.
   const auto parts = static_cast<uint32_t>(thread * kv_heads);
-  const uint32_t first_head = parts / static_cast<uint32_t>(threads);
-  const uint64_t in_head =  // of `threads` equal parts of the head
-      parts % static_cast<uint32_t>(threads);
+  const auto per_head = static_cast<uint32_t>(threads);
+  const uint32_t first_head = parts / per_head;
+  const uint64_t in_head = parts % per_head;
   if (in_head == 0) return {first_head, 0, 0};
   uint64_t chunks = 0, longest = 0;
   for (uint32_t m = 0; m < rows.rows; ++m) {

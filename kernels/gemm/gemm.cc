@@ -86,18 +86,16 @@ std::vector<Gemm::Step> Gemm::Steps(const SliceSpec& slice) const {
 }
 
 // A slice is made for panels of slice.blocks blocks. Shorter ones, as a head's keys are, leave room
-// for more of them: fewer calls of tiles.
-size_t Gemm::SlicePanels(const SliceSpec& slice) const {
-  return slice.panels *
-         std::max<size_t>(std::min(slice.blocks, kSumBlocks) / shape_.panel.blocks, 1);
+// for more of them: fewer calls of tiles. Their inputs are not cut, so no sums are kept.
+void Gemm::SetSlice(Walk& walk, const SliceSpec& slice) const {
+  const size_t times = std::min(slice.blocks, kSumBlocks) / shape_.panel.blocks;
+  walk.schedule.slice = slice;
+  walk.steps = Steps(slice);
+  walk.panels = slice.panels * std::max<size_t>(times, 1);
 }
 
 void Gemm::Reslice(const SliceSpec& slice) {
-  for (Walk& walk : walks_) {
-    walk.schedule.slice = slice;
-    walk.steps = Steps(slice);
-    walk.panels = SlicePanels(slice);
-  }
+  for (Walk& walk : walks_) SetSlice(walk, slice);
   FindOnePasses();
 }
 
@@ -134,9 +132,7 @@ void Gemm::Generate(Isa isa, const ScheduleTable& table) {
     size_t at = 0;
     while (at < walks_.size() && !(walks_[at].schedule == schedule)) ++at;
     if (at == walks_.size())
-      walks_.push_back({.schedule = schedule,
-                        .steps = Steps(schedule.slice),
-                        .panels = SlicePanels(schedule.slice)});
+      SetSlice(walks_.emplace_back(Walk{.schedule = schedule}), schedule.slice);
     walk_of_[of] = static_cast<uint8_t>(at);
     Walk& walk = walks_[at];
     const bool unpacked = schedule.slice.unpacked && TakesUnpacking(isa, shape_.panel.format);

@@ -87,7 +87,7 @@ class Gemm {
   struct Walk {
     Schedule schedule;
     std::vector<Step> steps;
-    size_t panels = 0;          // of a slice: SlicePanels
+    size_t panels = 0;          // of a slice: SetSlice
     UnpackFn unpack = nullptr;  // null: the tiles read the panels as they are
     Tiles first{}, next{};      // [rows][panels]: of a slice's first tile, and of the others
   };
@@ -100,7 +100,7 @@ class Gemm {
     TilesOfRows tiles{};
   };
   std::vector<Step> Steps(const SliceSpec&) const;
-  size_t SlicePanels(const SliceSpec&) const;
+  void SetSlice(Walk&, const SliceSpec&) const;
   void Generate(Isa, const ScheduleTable&);
   void FindOnePasses();
   void CheckAgainstReference(Isa) const;

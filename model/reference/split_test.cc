@@ -309,7 +309,10 @@ TEST(Split, LeavesNothingHalf) {
             std::string::npos);
   const auto interrupt = [](uint64_t, uint64_t) { throw Error("interrupted"); };
   TempFile again, serving;
-  ErrorOf([&] { WriteSplit(*whole, {{again.path(), 0, 5}}, serving.path(), interrupt); });
+  EXPECT_EQ(ErrorOf([&] {
+              WriteSplit(*whole, {{again.path(), 0, 5}}, serving.path(), interrupt);
+            }),
+            "interrupted");
   EXPECT_FALSE(std::filesystem::exists(again.path()));
   EXPECT_FALSE(std::filesystem::exists(again.path() + ".tmp"));
 }

@@ -28,8 +28,8 @@ struct ServerPoolOptions {
 };
 
 // What the servers serve, which must be the same for all; waits until one answers. Those that don't
-// answer are left out for now. Throws Error: two differ, one refuses the key, nobody answers in
-// time, it was stopped.
+// answer are left out of the comparison. Throws Error: two differ, one refuses the key, nobody
+// answers in time, it was stopped.
 serving::ServedModel AskServers(const ServerPoolOptions& options);
 
 // Answers the requests of `work` until there are none, or until it ends. body: what is sent for a
