@@ -118,20 +118,24 @@ std::string OptionsText(const BatchOptions& o, const serving::ServedModel& serve
 
 // For running servers: the ids inside a response are the server's, so they would differ from run to
 // run.
-void CheckRemoteLine(const serving::BatchLine& line, const serving::CompletionDefaults& defaults) {
+void CheckRemoteLine(const serving::BatchLine& line) {
   if (line.dialect == serving::Dialect::kResponses)
     throw Error(
         "url is /v1/responses: with --server expected /v1/completions or /v1/chat/completions");
-  serving::CheckBatchLine(line, defaults);
 }
 
 // The requests, all of which are good. Throws Error after it has said what is wrong.
 std::unique_ptr<serving::BatchInput> CheckedInput(const BatchOptions& o,
                                                   const serving::CompletionDefaults& defaults) {
-  auto input = std::make_unique<serving::BatchInput>(
-      o.input, o.servers.empty() ? serving::CheckBatchLine : CheckRemoteLine, defaults);
+  auto input = std::make_unique<serving::BatchInput>(o.input, [&](const serving::BatchLine& line) {
+    if (!o.servers.empty()) CheckRemoteLine(line);
+    serving::CheckBatchLine(line, defaults);
+  });
+  input->CheckMore();
   if (input->problems().empty()) return input;
-  for (const std::string& problem : input->problems()) spdlog::error("{}", problem);
+  for (const serving::BatchProblem& problem : input->problems())
+    spdlog::error("{}{}: {}", o.input,
+                  problem.line > 0 ? fmt::format(", line {}", problem.line) : "", problem.what);
   throw Error("{}: {} of its requests {} wrong; nothing was run", o.input, input->wrong_lines(),
               input->wrong_lines() == 1 ? "is" : "are");
 }
@@ -203,7 +207,7 @@ int Answer(OpenedJob& opened, const std::function<void(serving::BatchWork&)>& an
   const int64_t start_ns = NowNs();
   auto progress = std::make_unique<Progress>("answering");
   serving::BatchWork work(
-      opened.job, *opened.input, opened.output, std::move(opened.done),
+      opened.job, *opened.input, opened.output, opened.output, std::move(opened.done),
       [] { return Interrupts() > 0; },
       [&](const serving::BatchProgress& now) {
         progress->Update(now.done, opened.input->requests(), false);

@@ -22,8 +22,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kMostLineBytes = size_t{64} << 20;
-
 std::string Hex(uint64_t number) { return fmt::format("{:016x}", number); }
 
 const std::string& Text(const Json& object, const char* key) {
@@ -75,9 +73,12 @@ IdHash HashOfId(std::string_view custom_id) {
   return {high, Fnv1a(custom_id, high ^ 0x9e3779b97f4a7c15u)};
 }
 
-BatchInput::BatchInput(std::string path, void (*check)(const BatchLine&, const CompletionDefaults&),
-                       const CompletionDefaults& defaults)
-    : path_(std::move(path)), file_(path_, std::ios::binary), hash_(kFnvStart) {
+BatchInput::BatchInput(std::string path, CheckLine check, const BatchInputLimits& limits)
+    : path_(std::move(path)),
+      check_(std::move(check)),
+      limits_(limits),
+      file_(path_, std::ios::binary),
+      hash_(kFnvStart) {
   if (!file_) throw Error("{}: can't open: {}", path_, std::strerror(errno));
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path_, ignored))
@@ -85,43 +86,77 @@ BatchInput::BatchInput(std::string path, void (*check)(const BatchLine&, const C
         "{}: not a file: expected one, since it is read twice; write what comes from a pipe to a "
         "file",
         path_);
-  const auto problem = [&](std::string what) {
-    if (++wrong_lines_ <= kMostProblems) problems_.push_back(std::move(what));
-  };
+}
+
+void BatchInput::AddProblem(size_t line, std::string what) {
+  if (++wrong_lines_ <= kMostProblems) problems_.push_back({line, std::move(what)});
+}
+
+bool BatchInput::CheckMore(size_t lines) {
   std::string text;
-  while (ReadLine(text)) {
+  for (; lines > 0; --lines) {
+    const Read read = ReadLine(text);
+    if (read == Read::kEnd) {
+      EndCheck();
+      return true;
+    }
     hash_ = Fnv1a("\n", Fnv1a(text, hash_));
+    if (read == Read::kTooLong) {
+      AddProblem(number_, fmt::format("longer than {} bytes", limits_.line_bytes));
+      continue;
+    }
     if (text.find_first_not_of(" \t\r") == std::string::npos) continue;
+    if (ids_.size() == limits_.requests) {
+      AddProblem(number_, fmt::format("more than {} requests; split the file", limits_.requests));
+      EndCheck();
+      return true;
+    }
     try {
       BatchLine line = ReadBatchLine(text);
-      check(line, defaults);
+      check_(line);
       ids_.push_back({HashOfId(line.custom_id), ids_.size()});
     } catch (const Error& error) {
-      problem(fmt::format("{}, line {}: {}", path_, number_, error.what()));
+      AddProblem(number_, error.what());
     }
   }
-  if (file_.bad()) throw Error("{}: can't read it: {}", path_, std::strerror(errno));
+  return false;
+}
+
+void BatchInput::EndCheck() {
   std::sort(ids_.begin(), ids_.end(), [](const Id& a, const Id& b) { return a.hash < b.hash; });
   const auto twice = std::adjacent_find(ids_.begin(), ids_.end(),
                                         [](const Id& a, const Id& b) { return a.hash == b.hash; });
   if (twice != ids_.end()) {
     const size_t at = std::max(twice[0].index, twice[1].index);
-    problem(fmt::format("{}: request {} has the custom_id of an earlier one", path_, at + 1));
+    AddProblem(0, fmt::format("request {} has the custom_id of an earlier one", at + 1));
   }
-  if (wrong_lines_ == 0 && ids_.empty()) problem(fmt::format("{}: no request in it", path_));
+  if (wrong_lines_ == 0 && ids_.empty()) AddProblem(0, "no request in it");
   file_.clear();
   file_.seekg(0);
   number_ = 0;
 }
 
-bool BatchInput::ReadLine(std::string& line) {
+// Keeps no more of a line than the limit: a client may send a file that is one line.
+BatchInput::Read BatchInput::ReadLine(std::string& line) {
+  using Traits = std::ifstream::traits_type;
+  line.clear();
   ++number_;
-  if (!std::getline(file_, line)) return false;
-  if (line.size() > kMostLineBytes) {
-    throw Error("{}, line {}: {} bytes; expected at most {}", path_, number_, line.size(),
-                kMostLineBytes);
+  std::filebuf& bytes = *file_.rdbuf();
+  bool any = false, too_long = false;
+  try {
+    for (int c = bytes.sbumpc(); c != Traits::eof(); c = bytes.sbumpc()) {
+      any = true;
+      if (c == '\n') break;
+      if (line.size() < limits_.line_bytes) {
+        line.push_back(static_cast<char>(c));
+      } else {
+        too_long = true;
+      }
+    }
+  } catch (const std::ios_base::failure&) {
+    throw Error("{}, line {}: can't read it: {}", path_, number_, std::strerror(errno));
   }
-  return true;
+  return !any ? Read::kEnd : too_long ? Read::kTooLong : Read::kLine;
 }
 
 std::optional<size_t> BatchInput::Find(std::string_view custom_id) const {
@@ -134,11 +169,11 @@ std::optional<size_t> BatchInput::Find(std::string_view custom_id) const {
 
 std::optional<BatchLine> BatchInput::Next() {
   std::string text;
-  while (ReadLine(text)) {
+  for (Read read; (read = ReadLine(text)) != Read::kEnd;) {
     if (text.find_first_not_of(" \t\r") == std::string::npos) continue;
     std::optional<BatchLine> line;
     try {
-      line = ReadBatchLine(text);
+      if (read == Read::kLine) line = ReadBatchLine(text);
     } catch (const Error&) {  // it was good when it was checked
     }
     if (!line || Find(line->custom_id) != index_)
@@ -229,14 +264,16 @@ BatchOutput BatchOutput::Resume(const std::string& path, const BatchInput& input
   return {path, std::move(file)};
 }
 
-void BatchOutput::Append(const BatchLine& line, int status, const json& body) {
+size_t BatchOutput::Append(const BatchLine& line, int status, const json& body) {
   const std::string id = Hex(HashOfId(line.custom_id).high);
   const json object = {
       {"id", "batch_req_" + id},
       {"custom_id", line.custom_id},
       {"response", {{"status_code", status}, {"request_id", "req_" + id}, {"body", body}}},
       {"error", nullptr}};
-  WriteAll(file_, Dump(object) + "\n", path_);
+  const std::string text = Dump(object) + "\n";
+  WriteAll(file_, text, path_);
+  return text.size();
 }
 
 void BatchOutput::Sync() {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -36,19 +37,35 @@ struct IdHash {
 };
 IdHash HashOfId(std::string_view custom_id);
 
-// The requests of a file. Holds 24 bytes a request, whatever their size.
+struct BatchInputLimits {
+  size_t line_bytes = size_t{64} << 20;
+  size_t requests = SIZE_MAX;
+};
+
+// What is wrong with a file of requests.
+struct BatchProblem {
+  size_t line = 0;  // of the file, from 1; 0: it is of no one line
+  std::string what;
+};
+
+// The requests of a file. Holds 24 bytes a request, whatever their size, and one line.
 class BatchInput {
  public:
   static constexpr size_t kMostProblems = 10;
+  // Throws Error for a request that is wrong.
+  using CheckLine = std::function<void(const BatchLine&)>;
 
-  // Reads the file once and checks every line: what ReadBatchLine and `check` throw, and custom_ids
-  // that occur twice. Throws Error if it can't be read.
-  BatchInput(std::string path, void (*check)(const BatchLine&, const CompletionDefaults&),
-             const CompletionDefaults& defaults);
+  // Throws Error if the file can't be opened.
+  BatchInput(std::string path, CheckLine check, const BatchInputLimits& limits = {});
 
-  // What is wrong with it, one text a line of the file, of which the first kMostProblems are kept.
-  // The rest may be used only if nothing is.
-  const std::vector<std::string>& problems() const { return problems_; }
+  // Reads so many lines more and checks them: what ReadBatchLine and `check` throw, and custom_ids
+  // that occur twice. Returns true when that was the last one; only then the rest may be used.
+  // Throws Error if the file can't be read.
+  bool CheckMore(size_t lines = SIZE_MAX);
+
+  // What is wrong with it, of which the first kMostProblems are kept. Next and Find may be used
+  // only if nothing is.
+  const std::vector<BatchProblem>& problems() const { return problems_; }
   size_t wrong_lines() const { return wrong_lines_; }
   size_t requests() const { return ids_.size(); }
   uint64_t hash() const { return hash_; }  // of all bytes
@@ -63,14 +80,19 @@ class BatchInput {
     IdHash hash;
     size_t index = 0;
   };
-  bool ReadLine(std::string& line);
+  enum class Read { kLine, kTooLong, kEnd };
+  Read ReadLine(std::string& line);
+  void AddProblem(size_t line, std::string what);
+  void EndCheck();
 
   const std::string path_;
+  const CheckLine check_;
+  const BatchInputLimits limits_;
   std::ifstream file_;
   size_t number_ = 0, index_ = 0;
   uint64_t hash_ = 0;
-  std::vector<Id> ids_;  // by hash
-  std::vector<std::string> problems_;
+  std::vector<Id> ids_;  // by hash, once all are checked
+  std::vector<BatchProblem> problems_;
   size_t wrong_lines_ = 0;
 };
 
@@ -102,8 +124,8 @@ class BatchOutput {
   static BatchOutput Resume(const std::string& path, const BatchInput& input,
                             std::vector<bool>& done);
 
-  // Throws Error, with nothing half-written that Resume would not cut off.
-  void Append(const BatchLine& line, int status, const nlohmann::json& body);
+  // Returns the bytes. Throws Error, with nothing half-written that Resume would not cut off.
+  size_t Append(const BatchLine& line, int status, const nlohmann::json& body);
   void Sync();  // to the disk
 
  private:

@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr auto kAllGood = [](const BatchLine&, const CompletionDefaults&) {};
+constexpr auto kAllGood = [](const BatchLine&) {};
 
 std::string Request(const std::string& id) {
   return fmt::format(
@@ -41,7 +41,12 @@ class BatchFileTest : public testing::Test {
     std::ifstream file(path, std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
   }
-  BatchInput Input(const std::string& text) { return {Write("in", text), kAllGood, {}}; }
+  BatchInput Input(const std::string& text) {
+    BatchInput input(Write("in", text), kAllGood);
+    while (!input.CheckMore(2)) {
+    }
+    return input;
+  }
 
   TemporaryFolder folder_;
 };
@@ -85,10 +90,11 @@ TEST_F(BatchFileTest, KeepsTheFirstProblemsAndCountsAll) {
   const BatchInput input = Input(text + Request("a") + "\n" + Request("a") + "\n");
   EXPECT_EQ(input.problems().size(), BatchInput::kMostProblems);
   EXPECT_EQ(input.wrong_lines(), 16u);
-  EXPECT_NE(input.problems()[2].find("in, line 3: custom_id is missing"), std::string::npos);
+  EXPECT_EQ(input.problems()[2].line, 3u);
+  EXPECT_EQ(input.problems()[2].what, "custom_id is missing: expected a string");
   EXPECT_EQ(Input("\n\n").problems().size(), 1u) << "no request at all";
-  EXPECT_THROW(BatchInput("/dev/null", kAllGood, {}), Error) << "not a file";
-  EXPECT_THROW(BatchInput(folder_ / "none", kAllGood, {}), Error);
+  EXPECT_THROW(BatchInput("/dev/null", kAllGood), Error) << "not a file";
+  EXPECT_THROW(BatchInput(folder_ / "none", kAllGood), Error);
 }
 
 TEST_F(BatchFileTest, AnInputThatChangesUnderTheJobIsAnError) {

@@ -6,8 +6,8 @@
 #include <list>
 #include <memory>
 
+#include "serving/batch/batch_request.h"
 #include "serving/batch/batch_work.h"
-#include "serving/reply/completion.h"
 #include "serving/scheduling/generation_service.h"
 
 namespace larder::serving::inline batch {
@@ -24,19 +24,15 @@ class BatchRun final : public pipeline::Intake {
   bool WaitForWork(int most_ms) override;
 
  private:
-  struct Running;
   void Fill();
-  void Begin(BatchLine line);
   void Collect();
+  void WriteEnded();
 
   GenerationService& service_;
   const CompletionDefaults& defaults_;
   BatchWork& work_;
   const size_t in_flight_;
-  std::list<std::unique_ptr<Running>> running_;
+  std::list<std::unique_ptr<RunningBatchRequest>> running_;
 };
-
-// Checks a request as BatchRun will read it; for BatchInput. Throws Error.
-void CheckBatchLine(const BatchLine& line, const CompletionDefaults& defaults);
 
 }  // namespace larder::serving::batch

@@ -20,12 +20,17 @@ uint64_t SeedOf(const BatchJob& job, const BatchLine& line) {
   return (job.seed ^ HashOfId(line.custom_id).low) & uint64_t{INT64_MAX};
 }
 
+std::string BatchIdOf(const BatchLine& line) {
+  return fmt::format("{:016x}", HashOfId(line.custom_id).high);
+}
+
 BatchWork::BatchWork(const BatchJob& job, BatchInput& input, BatchOutput& output,
-                     std::vector<bool> done, std::function<bool()> stopped,
+                     BatchOutput& errors, std::vector<bool> done, std::function<bool()> stopped,
                      std::function<void(const BatchProgress&)> changed)
     : job_(job),
       input_(input),
       output_(output),
+      errors_(errors),
       done_(std::move(done)),
       stopped_(std::move(stopped)),
       changed_(std::move(changed)),
@@ -68,14 +73,10 @@ void BatchWork::Answer(const BatchLine& line, json body) {
   body.erase("timings");
   if (!responses) {  // a server's answer has its own
     body["id"] =
-        fmt::format("{}-{}", line.dialect == Dialect::kChat ? "chatcmpl" : "cmpl", IdOf(line));
+        fmt::format("{}-{}", line.dialect == Dialect::kChat ? "chatcmpl" : "cmpl", BatchIdOf(line));
     body["created"] = job_.created;
   }
   Write(line, 200, body);
-}
-
-std::string BatchWork::IdOf(const BatchLine& line) const {
-  return fmt::format("{:016x}", HashOfId(line.custom_id).high);
 }
 
 void BatchWork::AnswerError(const BatchLine& line, int status, const json& body) {
@@ -85,7 +86,7 @@ void BatchWork::AnswerError(const BatchLine& line, int status, const json& body)
 void BatchWork::Write(const BatchLine& line, int status, const json& body) {
   if (!error_.empty()) return;  // a line that was cut must stay the last one
   try {
-    output_.Append(line, status, body);
+    progress_.bytes += (status == 200 ? output_ : errors_).Append(line, status, body);
   } catch (const Error& error) {
     Fail(error.what());
     return;
@@ -100,6 +101,7 @@ void BatchWork::SyncIfDue() {
   synced_ns_ = NowNs();
   try {
     output_.Sync();
+    if (&errors_ != &output_) errors_.Sync();
   } catch (const Error& error) {
     Fail(error.what());
   }

@@ -18,14 +18,17 @@ struct BatchProgress {
   size_t done = 0, failed = 0;  // requests with an answer, and those of them whose answer is an
                                 // error
   size_t prompt_tokens = 0, generated_tokens = 0;  // of this run
+  size_t bytes = 0;                                // of answers, written in this run
 };
 
 class BatchWork {
  public:
-  // done: [request]: has an answer already. stopped: once it is true, no request is begun. changed:
-  // called when there is progress. All references must outlive it.
-  BatchWork(const BatchJob& job, BatchInput& input, BatchOutput& output, std::vector<bool> done,
-            std::function<bool()> stopped, std::function<void(const BatchProgress&)> changed);
+  // errors: where answers that are errors go; may be `output`. done: [request]: has an answer
+  // already. stopped: once it is true, no request is begun. changed: called when there is progress.
+  // All references must outlive it.
+  BatchWork(const BatchJob& job, BatchInput& input, BatchOutput& output, BatchOutput& errors,
+            std::vector<bool> done, std::function<bool()> stopped,
+            std::function<void(const BatchProgress&)> changed);
 
   // The next request without an answer; nullopt: there is none, or the job ends early.
   std::optional<BatchLine> Next();
@@ -33,13 +36,11 @@ class BatchWork {
   // Whether it was stopped, or has failed: what runs is to end without an answer.
   bool ended() const { return !error_.empty() || stopped_(); }
 
-  // Writes the body of an answer, without what differs from run to run, and with the job's ids and
-  // time.
+  // Writes the body of an answer: of a good one (200) without what differs from run to run, and
+  // with the job's ids and time.
   void Answer(const BatchLine& line, nlohmann::json body);
   // Writes an answer that is an error.
   void AnswerError(const BatchLine& line, int status, const nlohmann::json& body);
-  // The answer's id, without the prefix of its kind: the same in every run.
-  std::string IdOf(const BatchLine& line) const;
   void SyncIfDue();  // to the disk, once a second
 
   // Ends the job; the first reason counts.
@@ -56,6 +57,7 @@ class BatchWork {
   const BatchJob& job_;
   BatchInput& input_;
   BatchOutput& output_;
+  BatchOutput& errors_;
   const std::vector<bool> done_;
   const std::function<bool()> stopped_;
   const std::function<void(const BatchProgress&)> changed_;
@@ -65,6 +67,8 @@ class BatchWork {
   int64_t synced_ns_ = 0;
 };
 
+// The id of a request's answer, without the prefix of its kind: the same in every run.
+std::string BatchIdOf(const BatchLine& line);
 // The seed of a request that has none: below 2^63, so that a request's JSON can say it.
 uint64_t SeedOf(const BatchJob& job, const BatchLine& line);
 

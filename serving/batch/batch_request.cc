@@ -1,0 +1,63 @@
+#include "serving/batch/batch_request.h"
+
+#include <utility>
+
+#include "serving/batch/batch_work.h"
+#include "serving/reply/error_reply.h"
+
+namespace larder::serving::inline batch {
+
+using nlohmann::json;
+
+void CheckBatchLine(const BatchLine& line, const CompletionDefaults& defaults) {
+  ReadCompletionRequest(ParseJson(line.body), line.dialect, defaults);
+}
+
+BatchRequest PrepareBatchRequest(const BatchJob& job, BatchLine line,
+                                 const CompletionDefaults& defaults) {
+  BatchRequest request;
+  CompletionDefaults with_seed = defaults;
+  with_seed.seed = SeedOf(job, line);
+  request.prepared.text = line.body;
+  request.prepared.dialect = line.dialect;
+  request.prepared.Run(with_seed);
+  request.head.dialect = line.dialect;
+  request.head.id = BatchIdOf(line);
+  request.head.model = job.model;
+  request.head.created = job.created;
+  request.head.tokenizer = defaults.tokenizer.get();
+  request.line = std::move(line);
+  return request;
+}
+
+RunningBatchRequest::RunningBatchRequest(BatchRequest request, GenerationService& service,
+                                         std::function<void()> ended)
+    : line_(std::move(request.line)), ended_(std::move(ended)) {
+  PreparedRequest& prepared = request.prepared;
+  try {
+    if (prepared.refused) throw Refused(*prepared.refused);
+    CompletionSink& sink = *this;
+    completion_ = std::make_unique<Completion>(service, prepared.request, std::move(prepared.specs),
+                                               std::move(request.head), Protocol::kHttp, sink);
+  } catch (const Refused& refused) {
+    Refuse(refused);
+  }
+}
+
+void RunningBatchRequest::Refuse(const Refused& why) {
+  answer_ = {.status = why.status(),
+             .body = ErrorJson(why.status(), why.what(), why.param()),
+             .why = why.what()};
+}
+
+void RunningBatchRequest::OnDone(const json* whole) {
+  answer_ = {.status = 200, .body = *whole, .why = {}};
+  if (ended_) ended_();
+}
+
+void RunningBatchRequest::OnFailure(int status, const std::string& message) {
+  answer_ = {.status = status, .body = ErrorJson(status, message), .why = message};
+  if (ended_) ended_();
+}
+
+}  // namespace larder::serving::batch

@@ -1,0 +1,58 @@
+// A request of a job on its way: prepared on any thread, then running on the thread that has the
+// GenerationService's listeners, until it has its answer. `larder batch` and `serve` share it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "serving/api/completion_request.h"
+#include "serving/batch/batch_file.h"
+#include "serving/reply/completion.h"
+
+namespace larder::serving::inline batch {
+
+struct BatchRequest {
+  BatchLine line;
+  PreparedRequest prepared;
+  ReplyHead head;
+};
+
+// Reads and tokenizes a request of the job. Any thread.
+BatchRequest PrepareBatchRequest(const BatchJob& job, BatchLine line,
+                                 const CompletionDefaults& defaults);
+// Checks a request as PrepareBatchRequest will read it; for BatchInput. Throws Error.
+void CheckBatchLine(const BatchLine& line, const CompletionDefaults& defaults);
+
+struct BatchAnswer {
+  // 503 or 429: not the request's fault; it gets its answer when the job goes on.
+  bool is_final() const { return status != 503 && status != 429; }
+  int status = 0;
+  nlohmann::json body;  // of a final answer
+  std::string why;      // of one that is not final
+};
+
+// Its destructor cancels it.
+class RunningBatchRequest final : private CompletionSink {
+ public:
+  // Starts it, or has its answer already. ended: called when there is an answer, unless there is
+  // one at once; it may not destroy this. May be empty. The service must outlive it.
+  RunningBatchRequest(BatchRequest, GenerationService&, std::function<void()> ended);
+
+  const BatchLine& line() const { return line_; }
+  bool ended() const { return answer_.status != 0; }
+  BatchAnswer& answer() { return answer_; }
+
+ private:
+  void OnEvent(const char*, std::string) override {}
+  void OnDone(const nlohmann::json* whole) override;
+  void OnFailure(int status, const std::string& message) override;
+  void Refuse(const Refused&);
+
+  const BatchLine line_;
+  const std::function<void()> ended_;
+  BatchAnswer answer_;
+  std::unique_ptr<Completion> completion_;
+};
+
+}  // namespace larder::serving::batch
