@@ -42,10 +42,13 @@ class Sequence {
   // The tenant that it belongs to; constant. KV computed for one tenant is not reused for another,
   // which could learn from the reuse which prompts others have sent.
   virtual uint64_t tenant() const { return 0; }
+  // Whether it runs in what others leave: it begins after all that do not, and gives its slot back
+  // when one of those waits; it goes on later, to the same tokens. Constant.
+  virtual bool background() const { return false; }
   // Asked between steps; once true, it stays true. Any thread may cause it.
   virtual bool cancelled() const = 0;
   // The sequence has a slot, whose KV cache already has the first `reused` tokens of the prompt.
-  // Called again if it loses the slot, with the chain or to an older sequence, before its first
+  // Called again if it loses the slot, with the chain or to another sequence, before its first
   // token; never after that: Next then goes on where it was.
   virtual void Admitted(size_t reused) = 0;
   // Returns the next token, or nullopt if the sequence wants no more. logits: those after the last

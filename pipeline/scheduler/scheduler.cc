@@ -20,6 +20,7 @@ constexpr size_t kWorthWaiting = 64;
 constexpr int kShortestPauseMs = 20, kLongestPauseMs = 500;  // between attempts to reconnect
 constexpr int kMostLosses = 8;  // of a sequence's slot without a token in between
 constexpr int kLookMs = 250;    // how often an idle pipeline is checked
+constexpr uint64_t kBehindAll = uint64_t{1} << 63;  // in the order of admission
 
 template <typename T>
 void Set(std::atomic<T>& number, size_t value) {
@@ -109,10 +110,52 @@ void Scheduler::TakeNew(Intake& intake) {
   while (auto sequence = intake.Take()) {
     const size_t tokens = sequence->prompt().size(), context = limits_.context;
     if (tokens > 0 && tokens <= context) {
-      queue_.push_back(std::make_unique<Active>(std::move(sequence)));
+      Enqueue(std::make_unique<Active>(std::move(sequence)), /*first=*/false);
     } else {
       sequence->Ended(SequenceEnd::kRefused, PromptProblem(tokens, context));
     }
+  }
+}
+
+// Puts a sequence into the queue, as the first or the last of its kind.
+void Scheduler::Enqueue(std::unique_ptr<Active> active, bool first) {
+  const bool background = active->background;
+  const auto behind = std::ranges::partition_point(
+      queue_, [](const std::unique_ptr<Active>& waiting) { return !waiting->background; });
+  queue_.insert(first        ? (background ? behind : queue_.begin())
+                : background ? queue_.end()
+                             : behind,
+                std::move(active));
+}
+
+// Parks as many sequences of the background as others wait for slots: now those that have no rows
+// in flight, the rest when these have been collected. What they have in the KV cache stays there as
+// long as there is room, as an ended sequence's.
+void Scheduler::MakeWay() {
+  if (background_ == 0) return;
+  size_t wanted = 0;
+  while (wanted < std::min(queue_.size(), limits_.slots) && !queue_[wanted]->background) ++wanted;
+  const size_t idle = limits_.slots - actives_;
+  wanted = wanted > idle ? wanted - idle : wanted > 0 && chunks_wanted_ ? 1 : 0;
+  for (SlotId id(0); id < end_of_slots(); ++id) {
+    if (slots_[id.index()].active) slots_[id.index()].active->yields = false;
+  }
+  for (; wanted > 0; --wanted) {
+    std::optional<SlotId> youngest;
+    for (SlotId id(0); id < end_of_slots(); ++id) {
+      const Active* active = slots_[id.index()].active.get();
+      if (active == nullptr || !active->background || active->ended || active->yields) continue;
+      if (!youngest || active->order > slots_[youngest->index()].active->order) youngest = id;
+    }
+    if (!youngest) return;
+    Slot& slot = slots_[youngest->index()];
+    slot.active->yields = true;
+    if (slot.active->rows_in_flight > 0 || slot.active->loading) continue;
+    std::erase(prefilling_, *youngest);
+    ready_.Remove(*youngest);
+    slot.last_used = ++uses_;
+    SocketStatus::Add(status_.yielded, 1);
+    Enqueue(Park(*youngest, /*keeps_kv=*/true), /*first=*/true);
   }
 }
 
@@ -252,11 +295,15 @@ bool Scheduler::AdmitOne() {
   const size_t looked_at = std::min(queue_.size(), limits_.slots);
   for (size_t i = 0; i < looked_at; ++i) {
     const Active& next = *queue_[i];
+    if (next.background && !queue_.front()->background) return false;
     std::optional<Place> place = ChoosePlace(next);
     if (!place) return false;
     FindStored(next, *place);
     if (IsBeingComputed(next, *place)) continue;
-    if (!HasRoom(next, *place)) return false;
+    if (!HasRoom(next, *place)) {
+      chunks_wanted_ = true;
+      return false;
+    }
     std::unique_ptr<Active> active = std::move(queue_[i]);
     queue_.erase(queue_.begin() + static_cast<std::ptrdiff_t>(i));
     Begin(*place, std::move(active));
@@ -266,6 +313,8 @@ bool Scheduler::AdmitOne() {
 }
 
 void Scheduler::Admit() {
+  MakeWay();
+  chunks_wanted_ = false;
   while (actives_ < limits_.slots && AdmitOne()) {
   }
   Set(status_.waiting, queue_.size());
@@ -299,8 +348,11 @@ void Scheduler::Begin(const Place& place, std::unique_ptr<Active> active) {
   slot.tenant = active->sequence->tenant();
   slot.last_used = ++uses_;
   slot.active = std::move(active);
-  if (slot.active->order == 0) slot.active->order = uses_;
+  if (slot.active->order == 0)
+    slot.active->order = uses_ + (slot.active->background ? kBehindAll : 0);
+  slot.active->yields = false;
   ++actives_;
+  background_ += slot.active->background;
   Set(slot_status_[id.index()].state, SlotStatus::kPrefill);
   if (place.stored == 0 || !Load(id, place.stored)) BeginPrompt(id);
 }
@@ -309,7 +361,9 @@ void Scheduler::Begin(const Place& place, std::unique_ptr<Active> active) {
 void Scheduler::BeginPrompt(SlotId id) {
   Slot& slot = slots_[id.index()];
   const size_t reused = slot.tokens.size();
-  prefilling_.push_back(id);
+  const auto behind = std::ranges::partition_point(
+      prefilling_, [this](SlotId of) { return !slots_[of.index()].active->background; });
+  prefilling_.insert(slot.active->background ? prefilling_.end() : behind, id);
   SocketStatus::Add(status_.prefix_hits, reused > 0);
   SocketStatus::Add(status_.reused_tokens, reused);
   Set(slot_status_[id.index()].cached_tokens, reused);
@@ -388,7 +442,7 @@ bool Scheduler::MakeRoom(SlotId id, size_t begin, size_t end) {
     std::erase(prefilling_, *youngest);
     ready_.Remove(*youngest);
     SocketStatus::Add(status_.preempted, 1);
-    queue_.push_front(Park(*youngest));
+    Enqueue(Park(*youngest), /*first=*/true);
     Forget(*youngest);
   }
   return true;
@@ -408,12 +462,12 @@ void Scheduler::ShowKvChunks() {
 
 // Takes the sequence out of its slot, to be continued later in any slot, from its tokens alone.
 // None of its rows is in flight any more.
-std::unique_ptr<Scheduler::Active> Scheduler::Park(SlotId id) {
+std::unique_ptr<Scheduler::Active> Scheduler::Park(SlotId id, bool keeps_kv) {
   Slot& slot = slots_[id.index()];
   std::unique_ptr<Active> active = std::move(slot.active);
   if (active->generated > 0) {
     SocketStatus::Add(status_.parked, 1);
-    SocketStatus::Add(status_.recomputed_tokens, slot.tokens.size());
+    if (!keeps_kv) SocketStatus::Add(status_.recomputed_tokens, slot.tokens.size());
     const size_t all = active->sequence->prompt().size() + active->generated;
     if (active->decoding) {
       active->replay = slot.tokens;
@@ -424,6 +478,7 @@ std::unique_ptr<Scheduler::Active> Scheduler::Park(SlotId id) {
     LARDER_CHECK(active->replay.size() == all);
   }
   --actives_;
+  background_ -= active->background;
   Set(slot_status_[id.index()].state, SlotStatus::kIdle);
   return active;
 }
@@ -473,6 +528,7 @@ void Scheduler::FreeIfDone(SlotId id) {
   Slot& slot = slots_[id.index()];
   if (!slot.active || !slot.active->ended || slot.active->rows_in_flight > 0) return;
   if (slot.active->loading) return;
+  background_ -= slot.active->background;
   slot.active.reset();
   slot.last_used = ++uses_;
   --actives_;
@@ -627,7 +683,7 @@ void Scheduler::ChainWasLost(const std::string& why) {
   ready_.clear();
   std::sort(again.begin(), again.end(),
             [](const auto& a, const auto& b) { return a->order > b->order; });
-  for (auto& active : again) queue_.push_front(std::move(active));
+  for (auto& active : again) Enqueue(std::move(active), /*first=*/true);
   Set(status_.waiting, queue_.size());
 }
 

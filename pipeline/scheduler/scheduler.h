@@ -16,6 +16,10 @@
 // KV caches have fewer chunks than all slots could take, the youngest running ones are parked. The
 // oldest never waits for a younger one.
 //
+// Sequences of the background (Sequence::background) stand behind all others: in the queue, among
+// the prompts of a micro-batch, and as the youngest when chunks run out. While another one waits
+// for a slot or for chunks, they are parked, the youngest first.
+//
 // When the chain is lost, its sequences are parked: once it is whole again, the prompt and the
 // tokens made so far are computed again, to the same bits, and the sequence goes on where it was. A
 // client sees a pause.
@@ -72,6 +76,7 @@ struct SchedulerStatus {
   std::atomic<uint64_t> transitions{0};        // between prompts and decoding: SchedulePolicy
   std::atomic<uint64_t> lost{0};               // times the chain was lost
   std::atomic<uint64_t> preempted{0};          // sequences that lost their slot to an older one
+  std::atomic<uint64_t> yielded{0};            // those of the background that gave it back
   std::atomic<uint64_t> parked{0};             // sequences that had tokens and lost their slot
   std::atomic<uint64_t> recomputed_tokens{0};  // tokens that those had in the KV cache
   std::atomic<uint32_t> waiting{0};
@@ -114,7 +119,8 @@ class Scheduler {
  private:
   // A sequence in a slot, or in the queue for one.
   struct Active {
-    explicit Active(std::unique_ptr<Sequence> of) : sequence(std::move(of)) {}
+    explicit Active(std::unique_ptr<Sequence> of)
+        : sequence(std::move(of)), background(sequence->background()) {}
     // The tokens to compute before its next one: those of the prompt, and after a loss the
     // generated ones.
     std::span<const int32_t> to_compute() const {
@@ -122,16 +128,18 @@ class Scheduler {
     }
 
     std::unique_ptr<Sequence> sequence;
+    const bool background;
     std::vector<int32_t> replay;  // prompt and generated tokens; empty: it lost nothing after its
                                   // first token
     size_t rows_in_flight = 0;
     size_t generated = 0;
     int losses = 0;          // of its slot, since its last token
-    uint64_t order = 0;      // order of admission
+    uint64_t order = 0;      // order of admission; of the background after all others'
     uint64_t batch = 0;      // the last micro-batch that it has rows in
     int32_t next_token = 0;  // to be submitted next, if it is decoding
     bool decoding = false;   // all of to_compute() is done
     bool loading = false;  // its first chunks are being read from files; it has no rows until then
+    bool yields = false;   // gets no more rows, and is parked when none is in flight
     bool ended = false;  // Ended() was called; the slot is freed when none of its rows is in flight
   };
   struct Slot {
@@ -184,6 +192,8 @@ class Scheduler {
   void Save(SlotOrder&);
   void RestoreSaved(SlotOrder&);
   void TakeNew(Intake&);
+  void Enqueue(std::unique_ptr<Active>, bool first);
+  void MakeWay();
   void DropCancelled();
   void Admit();
   // Where a sequence begins: in `slot`, with the first `tokens` tokens of `source`, which may be
@@ -212,7 +222,7 @@ class Scheduler {
   void TakeMoved();
   bool DropStores();
   void FinishMoving();
-  std::unique_ptr<Active> Park(SlotId);
+  std::unique_ptr<Active> Park(SlotId, bool keeps_kv = false);
   void Forget(SlotId);
   std::optional<SlotId> Keep(SlotId);
   bool ShortenOldest(AttentionId, SlotId but, SlotId or_but);
@@ -248,12 +258,14 @@ class Scheduler {
   Clock own_clock_;
   Clock* const clock_;
   const std::unique_ptr<SchedulePolicy> policy_;
-  std::deque<std::unique_ptr<Active>> queue_;
-  std::vector<Slot> slots_;         // [slot], then the kept sequences: KvChunks::lists()
-  std::vector<SlotId> prefilling_;  // in order of admission
+  std::deque<std::unique_ptr<Active>> queue_;  // those of the background last
+  std::vector<Slot> slots_;                    // [slot], then the kept sequences: KvChunks::lists()
+  std::vector<SlotId> prefilling_;  // in order of admission, those of the background last
   std::vector<SlotId> loading_;     // likewise: slots whose chunks the mover reads
   SlotQueue ready_;                 // slots whose next token is known; longest waiting first
   size_t actives_ = 0, decoding_ = 0;
+  size_t background_ = 0;                // of actives_
+  bool chunks_wanted_ = false;           // the first of the queue would have a slot, but no chunks
   std::vector<ScheduledBatch> batches_;  // a ring like the engine's: in_flight_ entries from
                                          // oldest_ on
   size_t oldest_ = 0, in_flight_ = 0;

@@ -54,7 +54,7 @@ void Scheduler::AddDecodeRows(ScheduledBatch& batch, size_t most) {
        looked_at > 0 && batch.decode_rows < most && ready_.size() > 0; --looked_at) {
     const SlotId id = ready_.pop_front();
     const Slot& slot = slots_[id.index()];
-    if (!Reserve(id, slot.tokens.size(), slot.tokens.size() + 1)) {
+    if (slot.active->yields || !Reserve(id, slot.tokens.size(), slot.tokens.size() + 1)) {
       ready_.push_back(id);  // datapath-ok: a queue of fixed size
       continue;
     }
@@ -70,9 +70,21 @@ void Scheduler::AddDecodeRows(ScheduledBatch& batch, size_t most) {
 void Scheduler::AddPromptRows(ScheduledBatch& batch, size_t most) {
   size_t budget = std::min(most, limits_.max_batch_tokens - batch.decode_rows);
   size_t logits = batch.decode_rows;
+  bool narrowed = false;  // for prompts of the background, which are the last ones
   for (size_t i = 0; i < prefilling_.size() && budget > 0;) {
     const SlotId id = prefilling_[i];
     const Slot& slot = slots_[id.index()];
+    if (slot.active->yields) {
+      ++i;
+      continue;
+    }
+    if (slot.active->background && !narrowed) {
+      narrowed = true;
+      const auto in_front = [this](const Part& part) {
+        return !slots_[part.slot.index()].active->background;
+      };
+      if (std::ranges::any_of(batch.parts, in_front)) budget = std::min(budget, kLeastPromptRows);
+    }
     const std::span<const int32_t> prompt = slot.active->to_compute();
     const size_t begin = slot.tokens.size();
     size_t n = std::min(budget, prompt.size() - begin);

@@ -45,6 +45,7 @@ std::vector<Wish> RandomWishes(size_t n, std::mt19937& random) {
     wish.most = 1 + random() % 12;
     wish.seed = random() % 3;
     wish.arrives = random() % 30;
+    wish.background = i % 3 == 1;
     wishes.push_back(std::move(wish));
   }
   return wishes;
@@ -109,6 +110,7 @@ TEST_F(SchedulerTest, TokensAreThoseOfTheSequenceAloneWhenTheyShareAndLackChunks
     wish.most = 1 + random() % 40;
     wish.seed = 1 + i;
     wish.arrives = random() % 60;
+    wish.background = i % 4 > 1;
     wishes.push_back(std::move(wish));
   }
   std::vector<Outcome> alone;
@@ -124,6 +126,60 @@ TEST_F(SchedulerTest, TokensAreThoseOfTheSequenceAloneWhenTheyShareAndLackChunks
     }
     EXPECT_GT(reused, 1000u);
   }
+}
+
+// One slot: the text of the background, which came first, gives it back at once to each that comes,
+// and goes on with the tokens that it would have had, out of what it left in the KV cache.
+TEST_F(SchedulerTest, TheBackgroundGivesItsSlotToWhoeverWaits) {
+  const auto engine = MakeEngine(model_.file(), {.slots = 1});
+  const std::vector<Wish> wishes = {
+      {.prompt = TestTokens(40, kVocab), .most = 60, .seed = 1, .background = true},
+      {.prompt = TestTokens(20, kVocab, 2), .most = 5, .arrives = 10},
+      {.prompt = TestTokens(20, kVocab, 3), .most = 5, .arrives = 11},
+      {.prompt = TestTokens(20, kVocab, 4), .most = 5, .arrives = 30},
+      {.prompt = TestTokens(20, kVocab, 5), .most = 5, .seed = 2, .background = true}};
+  Scheduler scheduler(*engine, {});
+  TestIntake intake(wishes);
+  scheduler.Run(intake);
+  EXPECT_EQ(scheduler.status().yielded.load(), 2u);
+  EXPECT_EQ(scheduler.status().recomputed_tokens.load(), 0u);
+  EXPECT_GT(scheduler.status().reused_tokens.load(), 40u);
+  const std::vector<size_t> expected = {4, 1, 2, 3, 5};
+  for (size_t i = 0; i < wishes.size(); ++i) {
+    EXPECT_EQ(intake.outcomes[i].ended_as, expected[i]) << i;
+    EXPECT_EQ(intake.outcomes[i].tokens,
+              Run(*MakeEngine(model_.file(), {}), {wishes[i]}).at(0).tokens);
+  }
+}
+
+// Those who wait for chunks get those of the background, though it was there first.
+TEST_F(SchedulerTest, TheBackgroundGivesItsChunksToWhoeverWaits) {
+  const auto engine = MakeEngine(model_.file(), {.slots = 3, .kv_tokens = 3 * 256});
+  const std::vector<Wish> wishes = {
+      {.prompt = TestTokens(500, kVocab), .most = 100, .seed = 1, .background = true},
+      {.prompt = TestTokens(500, kVocab, 2), .most = 100, .arrives = 20}};
+  TestIntake intake(wishes);
+  Scheduler scheduler(*engine, {});
+  scheduler.Run(intake);
+  EXPECT_EQ(intake.outcomes[0].ended_as, 2u);
+  EXPECT_EQ(intake.outcomes[1].ended_as, 1u);
+  for (size_t i = 0; i < wishes.size(); ++i)
+    EXPECT_EQ(intake.outcomes[i].tokens,
+              Run(*MakeEngine(model_.file(), {}), {wishes[i]}).at(0).tokens);
+}
+
+// Prompts of the background come behind others', and are narrow beside somebody's next token.
+TEST_F(SchedulerTest, PromptsOfTheBackgroundDelayNobody) {
+  const auto engine = MakeEngine(model_.file(), {.slots = 3});
+  std::vector<Wish> wishes = {{.prompt = TestTokens(600, kVocab), .most = 1, .background = true},
+                              {.prompt = TestTokens(5, kVocab, 2), .most = 60},
+                              {.prompt = TestTokens(200, kVocab, 3), .most = 1, .arrives = 3}};
+  Scheduler scheduler(*engine, {.policy = {.prompt_rows = 100}});
+  TestIntake intake(wishes);
+  scheduler.Run(intake);
+  EXPECT_EQ(intake.outcomes[2].ended_as, 1u);
+  EXPECT_EQ(intake.outcomes[1].ended_as, 2u) << "600 rows, 8 a step, take longer than 60 tokens";
+  EXPECT_EQ(intake.outcomes[0].ended_as, 3u);
 }
 
 // A prompt that many send at once is computed once.

@@ -21,6 +21,7 @@ inline constexpr size_t kVocab = 301, kSlots = 3;  // of the tests that make eng
 // The result of a sequence.
 struct Outcome {
   std::vector<int32_t> tokens;
+  size_t ended_as = 0;  // the how-manieth that ended, from 1
   std::optional<SequenceEnd> end;
   std::string why;
   size_t reused = 0;
@@ -34,14 +35,17 @@ struct Wish {
   size_t cancel_after = SIZE_MAX;  // tokens
   size_t arrives = 0;              // in steps
   uint64_t tenant = 0;
+  bool background = false;
 };
 
 class TestSequence : public Sequence {
  public:
-  TestSequence(const Wish& wish, Outcome& outcome)
-      : wish_(wish), outcome_(outcome), random_(wish.seed) {}
+  // ended: how many have ended, of all that share it; may be null.
+  TestSequence(const Wish& wish, Outcome& outcome, size_t* ended = nullptr)
+      : wish_(wish), outcome_(outcome), ended_(ended), random_(wish.seed) {}
   std::span<const int32_t> prompt() const override { return wish_.prompt; }
   uint64_t tenant() const override { return wish_.tenant; }
+  bool background() const override { return wish_.background; }
   bool cancelled() const override { return outcome_.tokens.size() >= wish_.cancel_after; }
   void Admitted(size_t reused) override {
     outcome_.reused = reused;
@@ -67,12 +71,14 @@ class TestSequence : public Sequence {
   void Ended(SequenceEnd end, const std::string& why) override {
     EXPECT_FALSE(outcome_.end.has_value()) << "told of the end twice";
     outcome_.end = end;
+    if (ended_ != nullptr) outcome_.ended_as = ++*ended_;
     outcome_.why = why;
   }
 
  private:
   const Wish& wish_;
   Outcome& outcome_;
+  size_t* const ended_;
   std::mt19937_64 random_;
 };
 
@@ -87,7 +93,7 @@ class TestIntake : public Intake {
   std::unique_ptr<Sequence> Take() override {
     if (next_ == order_.size() || wishes_[order_[next_]].arrives > step_) return nullptr;
     const size_t i = order_[next_++];
-    return std::make_unique<TestSequence>(wishes_[i], outcomes[i]);
+    return std::make_unique<TestSequence>(wishes_[i], outcomes[i], &ended_);
   }
   void StepDone() override { ++step_; }
   bool WaitForWork(int /*most_ms*/) override {
@@ -99,7 +105,7 @@ class TestIntake : public Intake {
  private:
   const std::vector<Wish>& wishes_;
   std::vector<size_t> order_;
-  size_t next_ = 0, step_ = 0;
+  size_t next_ = 0, step_ = 0, ended_ = 0;
 
  public:
   std::vector<Outcome> outcomes;
