@@ -2,7 +2,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #define XXH_INLINE_ALL  // no library to link
@@ -12,7 +11,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <tuple>
 
@@ -78,28 +76,11 @@ class KvFiles::Keys {
   XXH3_state_t state_;
 };
 
-KvFiles::KvFiles(const KvFilesOptions& options) : options_(options) {
+KvFiles::KvFiles(const KvFilesOptions& options)
+    : options_(options),
+      folder_(options_.folder, 022,
+              "that nobody else may write to: who can change its files can change answers") {
   LARDER_CHECK(options_.chunk_positions > 0 && options_.chunk_bytes > 0);
-  std::error_code error;
-  std::filesystem::create_directories(std::filesystem::path(options_.folder).parent_path(), error);
-  if (::mkdir(options_.folder.c_str(), 0700) != 0 && errno != EEXIST)
-    throw Error("{}: can't make the folder: {}", options_.folder, std::strerror(errno));
-  const Descriptor folder(::open(options_.folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  struct stat about {};
-  if (!folder || ::fstat(folder.get(), &about) != 0)
-    throw Error("{}: can't open the folder: {}", options_.folder, std::strerror(errno));
-  if (about.st_uid != ::geteuid() || (about.st_mode & 022) != 0) {
-    throw Error(
-        "{}: the folder is of user {} with mode {:o}; expected one of user {} that nobody else may "
-        "write to: "
-        "who can change its files can change answers",
-        options_.folder, about.st_uid, about.st_mode & 0777, ::geteuid());
-  }
-  const std::string lock = options_.folder + "/lock";
-  lock_ = Descriptor(::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!lock_) throw Error("{}: can't open: {}", lock, std::strerror(errno));
-  if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0)
-    throw Error("{}: another larder uses this folder; name another for this one", options_.folder);
   Scan();
 }
 

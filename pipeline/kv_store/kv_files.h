@@ -20,7 +20,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/descriptor.h"
+#include "base/own_folder.h"
 
 namespace larder::pipeline::inline kv_store {
 
@@ -87,7 +87,7 @@ class KvFiles {
 
   const KvFilesOptions options_;
   KvFilesStatus status_;
-  Descriptor lock_;  // held as long as the folder is used
+  const OwnFolder folder_;
   mutable std::mutex mutex_;
   std::list<File> files_;  // the last used one first
   std::unordered_map<Key, std::list<File>::iterator, KeyHash> index_;
