@@ -2,14 +2,48 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <boost/asio/buffer.hpp>
+#include <boost/beast/http/message.hpp>
 #include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/string_body.hpp>
+#include <boost/none.hpp>
+#include <boost/optional.hpp>
 #include <optional>
+#include <utility>
 
 namespace larder::serving::inline http {
 
-namespace http = boost::beast::http;
+namespace beast = boost::beast::http;
+
+// A body that is a string, as Beast's string_body, but without a reservation of as many bytes as a
+// client says that it will send.
+struct PlainBody {
+  using value_type = std::string;
+  static uint64_t size(const value_type& body) { return body.size(); }
+
+  class reader {
+   public:
+    template <bool is_request, typename Fields>
+    reader(beast::header<is_request, Fields>&, value_type& body) : body_(body) {}
+    void init(const boost::optional<uint64_t>&, boost::system::error_code& ec) { ec = {}; }
+    template <typename Buffers>
+    size_t put(const Buffers& buffers, boost::system::error_code& ec) {
+      ec = {};
+      size_t all = 0;
+      for (auto at = boost::asio::buffer_sequence_begin(buffers);
+           at != boost::asio::buffer_sequence_end(buffers); ++at) {
+        const boost::asio::const_buffer one = *at;
+        body_.append(static_cast<const char*>(one.data()), one.size());
+        all += one.size();
+      }
+      return all;
+    }
+    void finish(boost::system::error_code& ec) { ec = {}; }
+
+   private:
+    value_type& body_;
+  };
+};
 
 namespace {
 
@@ -20,7 +54,7 @@ constexpr std::string_view kShortestEnd = "0\r\n\r\n";
 std::string PathOf(const std::string& target) { return target.substr(0, target.find('?')); }
 
 // The request without its body.
-HttpRequest Head(const http::request<http::string_body>& message) {
+HttpRequest Head(const beast::request<PlainBody>& message) {
   const auto text = [](boost::beast::string_view view) {
     return std::string(view.data(), view.size());
   };
@@ -28,13 +62,13 @@ HttpRequest Head(const http::request<http::string_body>& message) {
   request.method = text(message.method_string());
   request.target = text(message.target());
   request.path = PathOf(request.target);
-  request.authorization = text(message[http::field::authorization]);
+  request.authorization = text(message[beast::field::authorization]);
   request.api_key = text(message["X-Api-Key"]);
-  request.origin = text(message[http::field::origin]);
-  request.host = text(message[http::field::host]);
+  request.origin = text(message[beast::field::origin]);
+  request.host = text(message[beast::field::host]);
   request.fetch_site = text(message["Sec-Fetch-Site"]);
-  request.wants_headers = text(message[http::field::access_control_request_headers]);
-  request.content_type = text(message[http::field::content_type]);
+  request.wants_headers = text(message[beast::field::access_control_request_headers]);
+  request.content_type = text(message[beast::field::content_type]);
   request.keep_alive = message.keep_alive();
   request.http10 = message.version() == 10;
   return request;
@@ -43,7 +77,7 @@ HttpRequest Head(const http::request<http::string_body>& message) {
 }  // namespace
 
 struct HttpParser::Impl {
-  std::optional<http::request_parser<http::string_body>> parser;
+  std::optional<beast::request_parser<PlainBody>> parser;
 };
 
 HttpParser::HttpParser(const HttpLimits& limits)
@@ -57,8 +91,9 @@ size_t HttpParser::Feed(std::string_view bytes) {
     parser.emplace();
     parser->eager(true);
     parser->header_limit(static_cast<uint32_t>(limits_.header_bytes));
-    parser->body_limit(limits_.body_bytes);
+    parser->body_limit(boost::none);  // CheckBody has the limit, which depends on the path
     continue_told_ = head_told_ = false;
+    body_limit_ = body_taken_ = 0;
   }
   const size_t held = head_.size();
   std::string_view all = bytes;
@@ -74,20 +109,18 @@ size_t HttpParser::Feed(std::string_view bytes) {
     const size_t n = parser->put(boost::asio::buffer(all.data() + used, all.size() - used), ec);
     used += n;
     if (ec || n == 0) break;
+    CheckBody();
+    if (error_status_ != 0) return bytes.size();
   }
-  if (ec == http::error::need_more) ec = {};
+  if (ec == beast::error::need_more) ec = {};
   CheckFraming();
+  CheckBody();
   if (error_status_ != 0) return bytes.size();
   if (ec) {
-    const bool body = ec == http::error::body_limit;
-    const bool header = ec == http::error::header_limit;
-    Fail(body     ? 413
-         : header ? 431
-                  : 400,
-         body     ? fmt::format("the body is larger than the {} bytes that this server takes",
-                                limits_.body_bytes)
-         : header ? fmt::format("the header is larger than {} bytes", limits_.header_bytes)
-                  : fmt::format("not an HTTP/1.1 request: {}", ec.message()));
+    const bool header = ec == beast::error::header_limit;
+    Fail(header ? 431 : 400,
+         header ? fmt::format("the header is larger than {} bytes", limits_.header_bytes)
+                : fmt::format("not an HTTP/1.1 request: {}", ec.message()));
     return bytes.size();
   }
   if (parser->is_done()) {
@@ -114,17 +147,44 @@ void HttpParser::Fail(int status, std::string why) {
 void HttpParser::CheckFraming() {
   if (!impl_->parser->is_header_done()) return;
   const auto& message = impl_->parser->get();
-  if (message.count(http::field::host) > 1) return Fail(400, "more than one Host");
-  const size_t codings = message.count(http::field::transfer_encoding);
+  if (message.count(beast::field::host) > 1) return Fail(400, "more than one Host");
+  const size_t codings = message.count(beast::field::transfer_encoding);
   if (codings == 0) return;
   if (message.version() < 11) {
     Fail(400, "Transfer-Encoding in HTTP/1.0");
-  } else if (message.count(http::field::content_length) > 0) {
+  } else if (message.count(beast::field::content_length) > 0) {
     Fail(400, "both Transfer-Encoding and Content-Length");
   } else if (codings > 1 ||
-             !boost::beast::iequals(message[http::field::transfer_encoding], "chunked")) {
+             !boost::beast::iequals(message[beast::field::transfer_encoding], "chunked")) {
     Fail(501, "Transfer-Encoding: expected chunked");
   }
+}
+
+// Refuses a body that is larger than the limit, by its Content-Length before any of it has come.
+void HttpParser::CheckBody() {
+  auto& parser = impl_->parser;
+  if (error_status_ != 0 || !parser || !parser->is_header_done()) return;
+  if (body_limit_ == 0) {
+    CheckFraming();
+    if (error_status_ != 0) return;
+    const auto& message = parser->get();
+    const std::string method(message.method_string());
+    std::optional<size_t> streamed;
+    if (limits_.streamed)
+      streamed = limits_.streamed(method, PathOf(std::string(message.target())));
+    body_limit_ = streamed.value_or(limits_.body_bytes);
+  }
+  const uint64_t length = parser->content_length().value_or(0);
+  if (std::max<uint64_t>(length, body_taken_ + parser->get().body().size()) <= body_limit_) return;
+  Fail(413,
+       fmt::format("the body is larger than the {} bytes that this server takes", body_limit_));
+}
+
+std::string HttpParser::TakeBody() {
+  if (!impl_->parser || !impl_->parser->is_header_done()) return "";
+  std::string body = std::exchange(impl_->parser->get().body(), {});
+  body_taken_ += body.size();
+  return body;
 }
 
 bool HttpParser::done() const {
@@ -143,7 +203,7 @@ std::string HttpParser::path() const {
 bool HttpParser::wants_continue() {
   if (continue_told_ || !impl_->parser || !impl_->parser->is_header_done() || done()) return false;
   const auto& message = impl_->parser->get();
-  if (!boost::beast::iequals(message[http::field::expect], "100-continue")) return false;
+  if (!boost::beast::iequals(message[beast::field::expect], "100-continue")) return false;
   continue_told_ = true;
   return true;
 }

@@ -2,6 +2,8 @@
 // I/O thread.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,6 +26,9 @@ struct HttpRequest {
 struct HttpLimits {
   size_t header_bytes = size_t{16} << 10;
   size_t body_bytes = size_t{1} << 20;
+  // A larger limit for requests whose body is taken as it comes (HttpParser::TakeBody): called with
+  // method and path; nullopt: it is an ordinary one. May be empty.
+  std::function<std::optional<size_t>(std::string_view method, std::string_view path)> streamed;
 };
 
 class HttpParser {
@@ -41,6 +46,8 @@ class HttpParser {
   std::string path() const;   // of an incomplete or a refused request; empty: not known
   // The request without its body, once per request, as soon as its header is complete.
   std::optional<HttpRequest> NewHead();
+  // The bytes of the body that have arrived since the last call; Take() has the rest of them.
+  std::string TakeBody();
   // Whether an Expect: 100-continue wants its answer; true once per request.
   bool wants_continue();
   // Not 0: the bytes are not a request that the server accepts. No further bytes are parsed.
@@ -51,12 +58,15 @@ class HttpParser {
   struct Impl;
   void Fail(int status, std::string why);
   void CheckFraming();  // when the header is complete
+  void CheckBody();
   HttpLimits limits_;
   std::unique_ptr<Impl> impl_;
   std::string head_;  // an incomplete header, which the parser must see again from its start
   int error_status_ = 0;
   std::string error_;
   bool continue_told_ = false, head_told_ = false;
+  size_t body_limit_ = 0;  // of the request that is being parsed, once its header is complete
+  uint64_t body_taken_ = 0;
 };
 
 }  // namespace larder::serving::http
