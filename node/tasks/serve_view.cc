@@ -202,6 +202,7 @@ void ServeView::FillMetrics(serving::ServingMetrics& metrics) const {
   metrics.SetScheduler({.transitions = load(status.transitions),
                         .lost = load(status.lost),
                         .preempted = load(status.preempted),
+                        .yielded = load(status.yielded),
                         .parked = load(status.parked),
                         .recomputed_tokens = load(status.recomputed_tokens),
                         .kv_chunks = load(status.kv_chunks),

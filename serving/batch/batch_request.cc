@@ -38,7 +38,7 @@ RunningBatchRequest::RunningBatchRequest(BatchRequest request, GenerationService
     if (prepared.refused) throw Refused(*prepared.refused);
     CompletionSink& sink = *this;
     completion_ = std::make_unique<Completion>(service, prepared.request, std::move(prepared.specs),
-                                               std::move(request.head), Protocol::kHttp, sink);
+                                               std::move(request.head), Protocol::kBatch, sink);
   } catch (const Refused& refused) {
     Refuse(refused);
   }

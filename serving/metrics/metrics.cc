@@ -21,7 +21,7 @@ using prometheus::Counter;
 using prometheus::Gauge;
 using prometheus::Histogram;
 
-constexpr std::array kProtocols = {Protocol::kHttp, Protocol::kText};
+constexpr std::array kProtocols = {Protocol::kHttp, Protocol::kText, Protocol::kBatch};
 constexpr std::array kOutcomes = {RequestOutcome::kStop, RequestOutcome::kLength,
                                   RequestOutcome::kCancelled, RequestOutcome::kRefused,
                                   RequestOutcome::kFailed};
@@ -58,7 +58,7 @@ uint64_t Growth(uint64_t now, uint64_t last) { return now >= last ? now - last :
 }  // namespace
 
 const char* ProtocolName(Protocol protocol) {
-  return protocol == Protocol::kHttp ? "http" : "text";
+  return protocol == Protocol::kHttp ? "http" : protocol == Protocol::kText ? "text" : "batch";
 }
 
 const char* RequestOutcomeName(RequestOutcome outcome) {
@@ -91,11 +91,13 @@ struct ServingMetrics::Families {
   prometheus::Family<Counter>* errors;  // a counter for each protocol and status that occurred
   Counter *prompt_tokens, *reused_tokens, *generated_tokens, *prefix_hits;
   Gauge *slots, *slots_used, *waiting;
-  std::array<Gauge*, kProtocols.size()> connections;
+  std::array<Gauge*, 2> connections;  // of kHttp and kText
   std::array<Gauge*, kResources> held;
   std::array<std::array<Counter*, kScopes>, kResources> over_limit;
   Counter *failures, *transitions, *lost, *preempted, *parked, *recomputed_tokens;
   Gauge *kv_chunks, *used_kv_chunks, *shared_kv_chunks, *kv_files, *kv_file_bytes;
+  Gauge *batch_jobs, *batch_left, *batch_files, *batch_file_bytes, *batch_disk_bytes;
+  Counter *batch_completed, *batch_failed, *yielded;
   Counter *kv_files_written, *kv_files_read, *kv_files_refused, *kv_files_failed;
   RecentRate prompt_rate, generated_rate;
   mutable std::mutex sockets_mutex;  // of Socket::last
@@ -139,7 +141,7 @@ ServingMetrics::Families::Families(const std::vector<std::string>& names) {
       requests[p][o] = &request_family.Add(
           {{"protocol", protocol}, {"outcome", RequestOutcomeName(kOutcomes[o])}});
     }
-    connections[p] = &connection_family.Add({{"protocol", protocol}});
+    if (p < connections.size()) connections[p] = &connection_family.Add({{"protocol", protocol}});
   }
   errors = &Counters("larder_error_answers_total",
                      "Answers that are errors, by protocol and HTTP status.");
@@ -194,6 +196,21 @@ ServingMetrics::Families::Families(const std::vector<std::string>& names) {
   kv_files_failed =
       &Counters("larder_kv_files_failed_total", "Chunks that could not be written.").Add({});
 
+  yielded = &Counters("larder_batch_yields_total",
+                      "Times a request of a batch gave its slot to a client's and went on later.")
+                 .Add({});
+  batch_jobs = &Gauges("larder_batches", "Batches that have not ended (--batch-dir).").Add({});
+  batch_left =
+      &Gauges("larder_batch_requests_left", "Requests of these without an answer.").Add({});
+  auto& batch_requests = Counters("larder_batch_requests_total",
+                                  "Requests of batches that were answered, by outcome.");
+  batch_completed = &batch_requests.Add({{"outcome", "completed"}});
+  batch_failed = &batch_requests.Add({{"outcome", "failed"}});
+  batch_files = &Gauges("larder_batch_files", "Files of clients in --batch-dir.").Add({});
+  batch_file_bytes = &Gauges("larder_batch_file_bytes", "Bytes of these files.").Add({});
+  batch_disk_bytes =
+      &Gauges("larder_batch_file_bytes_limit", "Bytes that they may have (--batch-disk).").Add({});
+
   auto& held_family =
       Gauges("larder_held", "What clients make the server hold: connections, requests, bytes.");
   auto& over_family = Counters("larder_over_limit_total",
@@ -246,23 +263,24 @@ ServingMetrics::ServingMetrics(const std::vector<std::string>& sockets)
     : families_(std::make_unique<Families>(sockets)) {}
 ServingMetrics::~ServingMetrics() = default;
 
-void ServingMetrics::Admitted(int64_t queue_ns, size_t prompt_tokens, size_t reused_tokens) {
+void ServingMetrics::Admitted(Protocol protocol, int64_t queue_ns, size_t prompt_tokens,
+                              size_t reused_tokens) {
   LARDER_CHECK(reused_tokens <= prompt_tokens);
-  families_->queue->Observe(Seconds(queue_ns));
+  if (protocol != Protocol::kBatch) families_->queue->Observe(Seconds(queue_ns));
   families_->prompt_tokens->Increment(static_cast<double>(prompt_tokens - reused_tokens));
   families_->reused_tokens->Increment(static_cast<double>(reused_tokens));
   families_->prompt_rate.Add(NowNs(), prompt_tokens - reused_tokens);
   if (reused_tokens > 0) families_->prefix_hits->Increment();
 }
 
-void ServingMetrics::FirstToken(int64_t ns) {
-  families_->ttft->Observe(Seconds(ns));
+void ServingMetrics::FirstToken(Protocol protocol, int64_t ns) {
+  if (protocol != Protocol::kBatch) families_->ttft->Observe(Seconds(ns));
   families_->generated_tokens->Increment();
   families_->generated_rate.Add(NowNs());
 }
 
-void ServingMetrics::NextToken(int64_t ns) {
-  families_->itl->Observe(Seconds(ns));
+void ServingMetrics::NextToken(Protocol protocol, int64_t ns) {
+  if (protocol != Protocol::kBatch) families_->itl->Observe(Seconds(ns));
   families_->generated_tokens->Increment();
   families_->generated_rate.Add(NowNs());
 }
@@ -271,6 +289,7 @@ void ServingMetrics::Finished(Protocol protocol, RequestOutcome outcome, size_t 
                               int64_t first_token_ns, int64_t end_to_end_ns) {
   families_->requests[static_cast<size_t>(protocol)][static_cast<size_t>(outcome)]->Increment();
   if (outcome != RequestOutcome::kStop && outcome != RequestOutcome::kLength) return;
+  if (protocol == Protocol::kBatch) return;
   families_->end_to_end->Observe(Seconds(end_to_end_ns));
   if (tokens > 1) {
     families_->tpot->Observe(Seconds(end_to_end_ns - first_token_ns) /
@@ -320,6 +339,7 @@ void ServingMetrics::SetScheduler(const SchedulerCounts& counts) {
   Follow(*families_->transitions, counts.transitions);
   Follow(*families_->lost, counts.lost);
   Follow(*families_->preempted, counts.preempted);
+  Follow(*families_->yielded, counts.yielded);
   Follow(*families_->parked, counts.parked);
   Follow(*families_->recomputed_tokens, counts.recomputed_tokens);
   families_->kv_chunks->Set(static_cast<double>(counts.kv_chunks));
@@ -331,6 +351,16 @@ void ServingMetrics::SetScheduler(const SchedulerCounts& counts) {
   Follow(*families_->kv_files_read, counts.kv_files_read);
   Follow(*families_->kv_files_refused, counts.kv_files_refused);
   Follow(*families_->kv_files_failed, counts.kv_files_failed);
+}
+
+void ServingMetrics::SetBatches(const BatchCounts& counts) {
+  families_->batch_jobs->Set(static_cast<double>(counts.jobs));
+  families_->batch_left->Set(static_cast<double>(counts.requests_left));
+  families_->batch_files->Set(static_cast<double>(counts.files));
+  families_->batch_file_bytes->Set(static_cast<double>(counts.file_bytes));
+  families_->batch_disk_bytes->Set(static_cast<double>(counts.most_file_bytes));
+  Follow(*families_->batch_completed, counts.completed);
+  Follow(*families_->batch_failed, counts.failed);
 }
 
 void ServingMetrics::SetSocket(size_t index, const SocketCounters& now) {

@@ -16,7 +16,11 @@
 
 namespace larder::serving::inline metrics {
 
-enum class Protocol { kHttp, kText };
+enum class Protocol {
+  kHttp,
+  kText,
+  kBatch,  // requests of jobs of files, which nobody waits for: they are in no histogram of times
+};
 const char* ProtocolName(Protocol);
 
 // The values of the label `outcome`: fewer than FinishReason's (serving/scheduling/generation.h, a
@@ -43,12 +47,22 @@ struct SchedulerCounts {
   uint64_t transitions = 0;
   uint64_t lost = 0;               // times the chain was lost
   uint64_t preempted = 0;          // times a request lost its slot to an older one
+  uint64_t yielded = 0;            // times a request of a job gave its slot to a client's
   uint64_t parked = 0;             // requests with tokens that paused for either
   uint64_t recomputed_tokens = 0;  // those that these had in the KV cache
   size_t kv_chunks = 0, used_kv_chunks = 0, shared_kv_chunks = 0;
   // Of pipeline::KvFilesStatus; 0 without files.
   uint64_t kv_files = 0, kv_file_bytes = 0;
   uint64_t kv_files_written = 0, kv_files_read = 0, kv_files_refused = 0, kv_files_failed = 0;
+};
+
+// Of jobs of files (--batch-dir).
+struct BatchCounts {
+  size_t jobs = 0;                     // that have not ended
+  size_t requests_left = 0;            // of these
+  uint64_t completed = 0, failed = 0;  // requests that were answered, of all jobs of this process
+  size_t files = 0;
+  uint64_t file_bytes = 0, most_file_bytes = 0;
 };
 
 class ServingMetrics {
@@ -64,9 +78,9 @@ class ServingMetrics {
   // arrived, or since the previous token. Finished: TPOT is (end_to_end_ns - first_token_ns) /
   // (tokens - 1) if there were at least two tokens. A refused request has only Finished, with
   // zeros.
-  void Admitted(int64_t queue_ns, size_t prompt_tokens, size_t reused_tokens);
-  void FirstToken(int64_t ns);
-  void NextToken(int64_t ns);
+  void Admitted(Protocol, int64_t queue_ns, size_t prompt_tokens, size_t reused_tokens);
+  void FirstToken(Protocol, int64_t ns);
+  void NextToken(Protocol, int64_t ns);
   void Finished(Protocol, RequestOutcome, size_t tokens, int64_t first_token_ns,
                 int64_t end_to_end_ns);
   // Counts an answer that is an error, also an answer to bytes that are not a request. `status` is
@@ -82,6 +96,7 @@ class ServingMetrics {
   void SetAdmission(const Admission&);
   void SetFailures(uint64_t count);
   void SetScheduler(const SchedulerCounts&);
+  void SetBatches(const BatchCounts&);
   void SetSocket(size_t socket, const SocketCounters&);
 
   std::string Render() const;  // text exposition format 0.0.4

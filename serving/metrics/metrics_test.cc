@@ -19,11 +19,11 @@ constexpr int64_t kMs = 1'000'000;
 
 TEST(ServingMetricsTest, CountsARequestsLife) {
   ServingMetrics metrics({"weights"});
-  metrics.Admitted(2 * kMs, 100, 40);
-  metrics.Admitted(0, 10, 0);
-  metrics.FirstToken(30 * kMs);
-  metrics.NextToken(4 * kMs);
-  metrics.NextToken(8 * kMs);
+  metrics.Admitted(Protocol::kHttp, 2 * kMs, 100, 40);
+  metrics.Admitted(Protocol::kHttp, 0, 10, 0);
+  metrics.FirstToken(Protocol::kHttp, 30 * kMs);
+  metrics.NextToken(Protocol::kHttp, 4 * kMs);
+  metrics.NextToken(Protocol::kHttp, 8 * kMs);
   metrics.Finished(Protocol::kHttp, RequestOutcome::kStop, 3, 30 * kMs, 42 * kMs);
   metrics.Finished(Protocol::kText, RequestOutcome::kRefused, 0, 0, 0);
   metrics.Finished(Protocol::kText, RequestOutcome::kCancelled, 5, 1, 2);
@@ -131,10 +131,10 @@ TEST(ServingMetricsTest, SocketsCountersGrowAndRatiosAreOfTheTimeSince) {
 
 TEST(ServingMetricsTest, BucketsBeginAtATenthOfAMillisecondAndSumUp) {
   ServingMetrics metrics({});
-  metrics.NextToken(50'000);  // 0.05 ms
-  metrics.NextToken(100'000);
-  metrics.NextToken(120'000);
-  metrics.NextToken(3'600'000 * kMs);
+  metrics.NextToken(Protocol::kHttp, 50'000);  // 0.05 ms
+  metrics.NextToken(Protocol::kHttp, 100'000);
+  metrics.NextToken(Protocol::kHttp, 120'000);
+  metrics.NextToken(Protocol::kHttp, 3'600'000 * kMs);
   const Exposition e = ParseExposition(metrics.Render());
   for (const auto& [name, type] : e.types) {
     if (type != "histogram") continue;

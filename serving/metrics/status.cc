@@ -120,6 +120,17 @@ json PlanJson(const PlanView& plan) {
           {"notes", plan.notes}};
 }
 
+static json ToJson(const std::optional<BatchCounts>& batches) {
+  if (!batches) return nullptr;
+  return {{"jobs", batches->jobs},
+          {"requests_left", batches->requests_left},
+          {"requests_completed", batches->completed},
+          {"requests_failed", batches->failed},
+          {"files", batches->files},
+          {"file_bytes", batches->file_bytes},
+          {"file_bytes_limit", batches->most_file_bytes}};
+}
+
 json ServerStatusJson(const StatusView& status) {
   json slots = json::array(), sockets = json::array();
   size_t used = 0;
@@ -142,6 +153,7 @@ json ServerStatusJson(const StatusView& status) {
             {"used", status.used_kv_chunks},
             {"shared", status.shared_kv_chunks}}},
           {"kv_files", {{"chunks", status.kv_files}, {"bytes", status.kv_file_bytes}}},
+          {"batches", ToJson(status.batches)},
           {"queue", {{"waiting", status.queue_length}, {"limit", status.queue_limit}}},
           {"connections", {{"http", status.http_connections}, {"text", status.text_connections}}},
           {"generated_tokens_per_second", status.generated_tokens_per_s},

@@ -92,6 +92,7 @@ struct StatusView {
   // those that several requests share.
   size_t kv_chunks = 0, used_kv_chunks = 0, shared_kv_chunks = 0;
   uint64_t kv_files = 0, kv_file_bytes = 0;  // chunks in files
+  std::optional<BatchCounts> batches;        // nullopt: the server keeps none
   size_t queue_length = 0, queue_limit = 0;
   size_t http_connections = 0, text_connections = 0;
   double generated_tokens_per_s = 0, prompt_tokens_per_s = 0;

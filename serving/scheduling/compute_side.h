@@ -87,6 +87,7 @@ class ComputeSide : public pipeline::Sequence {
 
   std::span<const int32_t> prompt() const override { return generation_->spec.prompt; }
   uint64_t tenant() const override { return generation_->spec.cache_group(); }
+  bool background() const override { return generation_->spec.background; }
   bool cancelled() const override { return generation_->cancelled.load(std::memory_order_relaxed); }
   void Admitted(size_t reused) override;
   std::optional<int32_t> Next(std::span<const float> logits) override;

@@ -34,7 +34,9 @@ struct GenerationSpec {
   Tenant tenant = kEverybody;     // who asked for it
   // Not kNone: nothing is generated; GenerationEnd::embedding is the prompt's.
   model::Pooling pooling = model::Pooling::kNone;
-  uint64_t salt = 0;  // hash of the request's cache_salt; 0: it has none
+  uint64_t salt = 0;        // hash of the request's cache_salt; 0: it has none
+  bool background = false;  // of a job of files: it runs in what clients leave
+                            // (Sequence::background)
 
   // The requests that may share a KV cache: those of a tenant with the same salt.
   uint64_t cache_group() const {

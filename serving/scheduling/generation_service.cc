@@ -82,7 +82,7 @@ GenerationService::GenerationService(GenerationServiceOptions options, ServingMe
     : options_(std::move(options)),
       metrics_(metrics),
       failures_(failures),
-      inbox_(options_.queue_limit + options_.slots),
+      inbox_(options_.queue_limit + options_.slots + most_background()),
       events_(kEvents) {
   static_assert(
       Apart(offsetof(GenerationService, live_), offsetof(GenerationService, overflow_)) &&
@@ -113,13 +113,19 @@ GenerationHandle GenerationService::Start(GenerationSpec spec, Protocol protocol
                     options_.vocab)
           .On("prompt");
   }
-  // Requests whose admission is still in progress count as waiting, so the free slots are added to
-  // the limit.
-  const size_t used = live_.size() - waiting_;
-  const size_t free = used < options_.slots ? options_.slots - used : 0;
-  if (waiting_ >= options_.queue_limit + free)
-    throw Refused(429, "the queue is full: {} requests wait for {} slots; try again later",
-                  waiting_, options_.slots);
+  const bool background = spec.background;
+  if (background) {
+    if (live_background_ >= most_background())
+      throw Refused(429, "too many requests of jobs at once; try again later");
+  } else {
+    // Requests whose admission is still in progress count as waiting, so the free slots are added
+    // to the limit.
+    const size_t used = live_.size() - live_background_ - waiting_;
+    const size_t free = used < options_.slots ? options_.slots - used : 0;
+    if (waiting_ >= options_.queue_limit + free)
+      throw Refused(429, "the queue is full: {} requests wait for {} slots; try again later",
+                    waiting_, options_.slots);
+  }
   auto generation =
       std::make_shared<Generation>(std::move(spec), options_.tokenizer, protocol, listener);
   ComputeSide::Sink& sink = *this;
@@ -127,7 +133,7 @@ GenerationHandle GenerationService::Start(GenerationSpec spec, Protocol protocol
       std::make_unique<ComputeSide>(generation, *options_.tokenizer, options_.vocab, sink, masks_);
   if (!inbox_.Push(std::move(sequence))) throw Refused(429, "the queue is full; try again later");
   live_.insert(generation);
-  ++waiting_;
+  ++(background ? live_background_ : waiting_);
   metrics_.SetQueue(waiting_);
   Wake();
   return {this, std::move(generation)};
@@ -251,10 +257,11 @@ void GenerationService::Handle(GenerationEvent& event) {
     case GenerationEvent::Kind::kAdmitted:
       if (generation.admitted) return;  // it started again
       generation.admitted = true;
-      --waiting_;
+      if (!generation.spec.background) --waiting_;
       generation.stats.queue_ns = event.time_ns - generation.start_ns;
       generation.stats.reused_tokens = event.reused;
-      metrics_.Admitted(generation.stats.queue_ns, generation.stats.prompt_tokens, event.reused);
+      metrics_.Admitted(generation.protocol, generation.stats.queue_ns,
+                        generation.stats.prompt_tokens, event.reused);
       return;
     case GenerationEvent::Kind::kToken:
       TakeToken(generation, event);
@@ -271,9 +278,9 @@ void GenerationService::TakeToken(Generation& generation, GenerationEvent& event
   GenerationStats& stats = generation.stats;
   if (stats.generated_tokens++ == 0) {
     stats.first_token_ns = event.time_ns - generation.start_ns;
-    metrics_.FirstToken(stats.first_token_ns);
+    metrics_.FirstToken(generation.protocol, stats.first_token_ns);
   } else {
-    metrics_.NextToken(event.time_ns - generation.last_ns);
+    metrics_.NextToken(generation.protocol, event.time_ns - generation.last_ns);
   }
   generation.last_ns = event.time_ns;
   if (generation.spec.logprobs >= 0) generation.held_logprobs.push_back(std::move(event.logprobs));
@@ -293,7 +300,11 @@ void GenerationService::Finish(Generation& generation, FinishReason reason, std:
                                std::vector<float> embedding) {
   const auto self = generation.shared_from_this();  // live_ may hold the only other reference
   generation.finished = true;
-  if (!generation.admitted) --waiting_;
+  if (generation.spec.background) {
+    --live_background_;
+  } else if (!generation.admitted) {
+    --waiting_;
+  }
   live_.erase(self);
   GenerationEnd end{.reason = reason,
                     .stop_string = {},

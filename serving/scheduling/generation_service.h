@@ -99,7 +99,12 @@ class GenerationService : public pipeline::Intake, private ComputeSide::Sink {
     return options_.outage ? options_.outage() : std::nullopt;
   }
   size_t live() const { return live_.size(); }  // started and not ended
-  size_t waiting() const { return waiting_; }   // without a slot
+  // Those of the background are not clients': they wait beside the queue, and its limit is not
+  // theirs.
+  size_t waiting() const { return waiting_; }  // clients', without a slot
+  size_t live_background() const { return live_background_; }
+  // Generations of the background that may be live at once.
+  size_t most_background() const { return kBackgroundPerSlot * options_.slots; }
   // Generations that an idle service takes at once.
   size_t most_at_once() const { return options_.slots + options_.queue_limit; }
   const GenerationServiceOptions& options() const { return options_; }
@@ -131,8 +136,11 @@ class GenerationService : public pipeline::Intake, private ComputeSide::Sink {
   std::shared_ptr<MaskThread> masks_;  // with a tokenizer; used by the compute thread
   Descriptor wake_fd_;                 // the I/O thread polls it
   Descriptor work_fd_;                 // the compute thread sleeps on it
+  // As many as the requests of two to a slot can have; CompletionRequest says how many one has.
+  static constexpr size_t kBackgroundPerSlot = 2 * 64;
+
   bool draining_ = false;
-  size_t waiting_ = 0;
+  size_t waiting_ = 0, live_background_ = 0;
   std::unordered_set<std::shared_ptr<Generation>> live_;
 
   sync::SpscRing<std::unique_ptr<pipeline::Sequence>> inbox_;  // I/O to compute
