@@ -102,20 +102,6 @@ void Describe(CLI::App& command, BatchOptions& o) {
   AddModelOptions(command, o.model, {.server = false});
 }
 
-// The defaults of the command line that change answers, as text.
-std::string OptionsText(const BatchOptions& o, const serving::ServedModel& served) {
-  const serving::SamplingParams& p = o.sampling.params;
-  std::string bias;
-  for (const std::string& one : o.sampling.logit_bias) bias += " " + one;
-  return fmt::format(
-      "temp {} top-k {} top-p {} min-p {} repeat {} last {} presence {} frequency {} bias{} "
-      "ignore-eos {} "
-      "n {} context {} chat {}{}",
-      p.temperature, p.top_k, p.top_p, p.min_p, p.repeat_penalty, p.repeat_last_n,
-      p.presence_penalty, p.frequency_penalty, bias, o.sampling.ignore_eos, o.answers.max_tokens,
-      served.context, served.chat_template, SamplersText(o.sampling));
-}
-
 // For running servers: the ids inside a response are the server's, so they would differ from run to
 // run.
 void CheckRemoteLine(const serving::BatchLine& line) {
@@ -189,7 +175,7 @@ struct OpenedJob {
             .model = served.name,
             .model_fingerprint = served.fingerprint,
             .engine = served.engine,
-            .options = OptionsText(o, served),
+            .options = RequestDefaultsText(o.sampling, o.answers, served),
             .seed = defaults.sampling.seed,
             .created = static_cast<int64_t>(std::time(nullptr))},
         done(input->requests()),

@@ -57,6 +57,7 @@ struct ServeOptions {
   std::string held = "256M";
   std::string cache_folder, cache_disk = "8G";
   std::string slot_folder;
+  std::string batch_disk = "8G";
   bool reuse = true;
   double patience_s = 5;
 };
@@ -149,6 +150,18 @@ void Describe(CLI::App& command, ServeOptions& o) {
   command
       .add_option("--cache-disk", o.cache_disk,
                   "most bytes of its files; the ones unused for longest go (default: 8G)")
+      ->type_name("BYTES")
+      ->check(NotBytes)
+      ->group(requests);
+  command
+      .add_option("--batch-dir", o.server.batch_folder,
+                  "folder for the files and batches of /v1/files and /v1/batches, which run in the "
+                  "slots that other requests leave; one process's at a time")
+      ->type_name("DIR")
+      ->group(requests);
+  command
+      .add_option("--batch-disk", o.batch_disk,
+                  "most bytes of its files; with several keys each has a quarter (default: 8G)")
       ->type_name("BYTES")
       ->check(NotBytes)
       ->group(requests);
@@ -450,6 +463,11 @@ int Serve(ServeOptions o) {
   o.server.connections.send_s = o.server.connections.receive_s;
   o.server.admission.bytes.all = ParseBytes(o.held);
   o.server.admission.bytes.peer = o.server.admission.bytes.all / 4;
+  o.server.batch_quota.disk_bytes = ParseBytes(o.batch_disk);
+  if (!o.server.api_keys.empty())
+    o.server.batch_quota.tenant_bytes = o.server.batch_quota.disk_bytes / 4;
+  o.server.batch_quota.file_bytes =
+      std::min(o.server.batch_quota.file_bytes, o.server.batch_quota.disk_bytes);
   o.server.log = [](const std::string& line) { spdlog::error("{}", line); };
   AllowManyDescriptors(o.server.connections.connections);
 
@@ -508,7 +526,10 @@ int Serve(ServeOptions o) {
   about.queue_limit = o.queue;
   about.sockets = view.SocketNames();
   about.plan = serving::PlanJson(view.plan());
-  about.plan["served"] = ServedModelOf(about.defaults, o.answers, planned.plan.slots).ToJson();
+  const serving::ServedModel served = ServedModelOf(about.defaults, o.answers, planned.plan.slots);
+  about.plan["served"] = served.ToJson();
+  about.batch = {.engine = served.engine,
+                 .options = RequestDefaultsText(o.sampling, o.answers, served)};
   const ClosesFirst guard{open, server};
   about.outage = [&] { return scheduler.outage(); };
   about.fill_status = [&](serving::StatusView& status_now) { view.FillStatus(status_now); };

@@ -89,4 +89,18 @@ serving::ServedModel ServedModelOf(const serving::CompletionDefaults& defaults,
           .biased = !defaults.sampling.logit_bias.empty()};
 }
 
+std::string RequestDefaultsText(const SamplingOptions& sampling, const AnswerOptions& answers,
+                                const serving::ServedModel& served) {
+  const serving::SamplingParams& p = sampling.params;
+  std::string bias;
+  for (const std::string& one : sampling.logit_bias) bias += " " + one;
+  return fmt::format(
+      "temp {} top-k {} top-p {} min-p {} repeat {} last {} presence {} frequency {} bias{} "
+      "ignore-eos {} "
+      "n {} context {} chat {}{}",
+      p.temperature, p.top_k, p.top_p, p.min_p, p.repeat_penalty, p.repeat_last_n,
+      p.presence_penalty, p.frequency_penalty, bias, sampling.ignore_eos, answers.max_tokens,
+      served.context, served.chat_template, SamplersText(sampling));
+}
+
 }  // namespace larder::node::tasks

@@ -31,4 +31,8 @@ serving::CompletionDefaults DefaultsOf(const model::GgufFile& file,
 serving::ServedModel ServedModelOf(const serving::CompletionDefaults& defaults,
                                    const AnswerOptions& answers, size_t slots);
 
+// The defaults of the command line that change answers, as a text that a job keeps.
+std::string RequestDefaultsText(const SamplingOptions& sampling, const AnswerOptions& answers,
+                                const serving::ServedModel& served);
+
 }  // namespace larder::node::tasks

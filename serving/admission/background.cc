@@ -60,8 +60,11 @@ struct Background::Queue {
   bool stop = false;
 };
 
-Background::Background(FailureHandler failed)
-    : failed_(std::move(failed)), queue_(std::make_shared<Queue>()), thread_([this] { Run(); }) {}
+Background::Background(FailureHandler failed, const char* name)
+    : failed_(std::move(failed)),
+      name_(name),
+      queue_(std::make_shared<Queue>()),
+      thread_([this] { Run(); }) {}
 
 Background::~Background() { Close(); }
 
@@ -96,7 +99,7 @@ size_t Background::waiting() const {
 }
 
 void Background::Run() {
-  pthread_setname_np(pthread_self(), "larder-prepare");
+  pthread_setname_np(pthread_self(), name_);
   // On Linux it applies to this thread only. If the thread must share a core, the compute thread
   // there goes on.
   setpriority(PRIO_PROCESS, 0, kNice);

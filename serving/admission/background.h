@@ -26,7 +26,8 @@ class Background {
   // on.
   using FailureHandler = std::function<void(const char* what)>;
 
-  explicit Background(FailureHandler failed = {});
+  // name: the thread's, of at most 15 bytes.
+  explicit Background(FailureHandler failed = {}, const char* name = "larder-prepare");
   ~Background();
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
@@ -41,6 +42,7 @@ class Background {
   struct Queue;
   void Run();
   const FailureHandler failed_;
+  const char* const name_;
   const std::shared_ptr<Queue> queue_;
   Pulse pulse_;
   std::thread thread_;

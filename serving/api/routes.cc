@@ -29,6 +29,11 @@ constexpr Route Reads(std::string_view path, Action action, Dialect dialect = Di
           .reads_body = true};
 }
 
+// Each method does something else: serving/net/batch_routes.h.
+constexpr Route Keeps(std::string_view path, Action action) {
+  return {.method = "GET", .path = path, .action = action};
+}
+
 constexpr std::array kRoutes = {
     // OpenAI
     Generates("/v1/chat/completions", Dialect::kChat),
@@ -48,6 +53,10 @@ constexpr std::array kRoutes = {
     Generates("/v1/reranking", Dialect::kRerank),
     Generates("/rerank", Dialect::kRerank),
     Generates("/reranking", Dialect::kRerank),
+    Keeps("/v1/files", Action::kFiles),
+    Keeps("/v1/files/", Action::kFiles),
+    Keeps("/v1/batches", Action::kBatches),
+    Keeps("/v1/batches/", Action::kBatches),
     // Anthropic
     Generates("/v1/messages", Dialect::kMessages),
     Counts("/v1/messages/count_tokens", Dialect::kMessages),

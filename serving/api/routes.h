@@ -30,6 +30,8 @@ enum class Action : uint8_t {
   kOllamaShow,
   kOllamaPs,
   kOllamaVersion,
+  kFiles,    // OpenAI's files, of jobs: several methods
+  kBatches,  // the jobs: several methods
 };
 
 struct Route {

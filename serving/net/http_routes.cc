@@ -88,6 +88,7 @@ HttpReply Metrics(const HttpRequest&, ServerState& state) {
   if (state.fill_metrics) state.fill_metrics(*state.metrics);
   if (state.admission != nullptr) state.metrics->SetAdmission(*state.admission);
   if (state.failures != nullptr) state.metrics->SetFailures(state.failures->count());
+  if (state.batches != nullptr) state.metrics->SetBatches(state.batches->counts());
   return {
       .content_type = ServingMetrics::kContentType, .body = state.metrics->Render(), .headers = {}};
 }
@@ -323,6 +324,8 @@ HttpReply Kept(const HttpRequest& request, ServerState& state) {
 HttpReply Answer(Action action, const HttpRequest& request, ServerState& state) {
   switch (action) {
     case Action::kGenerate:
+    case Action::kFiles:
+    case Action::kBatches:  // AnswerBatchRoute
       break;
     case Action::kCountTokens:
       return CountTokens(request, state);
@@ -408,6 +411,8 @@ const char* StatusText(int status) {
       return "Not Found";
     case 405:
       return "Method Not Allowed";
+    case 409:
+      return "Conflict";
     case 408:
       return "Request Timeout";
     case 413:

@@ -1,5 +1,8 @@
 #include "serving/net/http_session.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <utility>
 
 #include "serving/net/slot_routes.h"
@@ -10,6 +13,7 @@ namespace {
 constexpr size_t kMostAhead = size_t{64} << 10;
 // Limits of one turn: together at most some 0.3 ms, so that no other client's token waits longer.
 constexpr int kRequestsPerTurn = 8;
+constexpr size_t kDownloadBytes = size_t{128} << 10;   // of a file, read at once
 constexpr size_t kBodyBytesPerTurn = size_t{4} << 10;  // below it one more request, of up to 8 KB,
                                                        // may begin
 
@@ -19,6 +23,10 @@ std::string KeyOf(const HttpRequest& request) {
   constexpr std::string_view kBearer = "Bearer ";
   if (authorization.starts_with(kBearer)) return authorization.substr(kBearer.size());
   return request.api_key;
+}
+
+bool IsOfBatches(const Route* route) {
+  return route != nullptr && (route->action == Action::kFiles || route->action == Action::kBatches);
 }
 
 bool IsHeaderValue(const std::string& text) {
@@ -49,6 +57,7 @@ void HttpSession::AskLater() {
 
 void HttpSession::OnTurn() {
   later_ = false;
+  if (download_.file) SendMore();
   if (!answering_) Proceed();
 }
 
@@ -80,6 +89,13 @@ void HttpSession::Proceed() {
       const auto head = parser_.NewHead();
       if (const auto refusal = head ? Refusal(*head) : std::nullopt) {
         Refuse(*refusal);
+        break;
+      }
+      try {
+        if (head && IsUpload(*head)) BeginUpload(*head);
+        if (upload_) TakeUpload(parser_.TakeBody());
+      } catch (const Refused& why) {
+        Refuse(ErrorReply(why.status(), why.what(), why.param(), parser_.path()));
         break;
       }
     }
@@ -128,7 +144,7 @@ void HttpSession::Handle() {
   if (AsksFirst(request_)) {
     Send({.body = "",
           .headers = fmt::format(
-              "Access-Control-Allow-Methods: GET, POST\r\n"
+              "Access-Control-Allow-Methods: GET, POST, DELETE\r\n"
               "Access-Control-Allow-Headers: {}\r\nAccess-Control-Max-Age: 600\r\n",
               IsHeaderValue(request_.wants_headers) ? request_.wants_headers
                                                     : "Authorization, Content-Type, X-Api-Key, "
@@ -141,6 +157,13 @@ void HttpSession::Handle() {
     // The work on another thread needs a server that is ready.
     if (route != nullptr && route->reads_body && state_.service == nullptr)
       throw Refused(503, "Loading model");
+    if (IsUpload(request_)) {
+      if (!upload_) BeginUpload(request_);
+      TakeUpload(std::exchange(request_.body, {}));
+      upload_->End();
+      return;
+    }
+    if (IsOfBatches(route)) return AnswerBatch();
     if (!generates) {
       Answer(route);
       return;
@@ -204,6 +227,108 @@ void HttpSession::Answer(const Route* route) {
       },
       [this, reply](bool ok) {
         Send(ok ? *reply : ErrorReply(500, kInternalError, {}, request_.path));
+      });
+}
+
+void HttpSession::BeginUpload(const HttpRequest& head) {
+  if (state_.batches == nullptr) throw Refused(501, "{}", kNoBatches);
+  if (!state_.batches->ready()) throw Refused(503, "Loading model");
+  upload_ = std::make_unique<FileUpload>(
+      *state_.batches, wire_.client().peer(), tenant_, head.content_type,
+      [failures = state_.failures](const std::string& why) {
+        if (failures != nullptr) failures->Count("a file", why.c_str());
+      },
+      [this] { UploadChanged(); });
+}
+
+// Throws Refused.
+void HttpSession::TakeUpload(std::string_view bytes) {
+  uploaded_ += bytes.size();
+  upload_->Feed(bytes);
+  if (upload_->refused()) throw Refused(*upload_->refused());
+}
+
+// It has room again, is a file, or is refused.
+void HttpSession::UploadChanged() {
+  if (closed_) return;
+  if (answering_) {
+    if (upload_->refused()) return SendError(*upload_->refused());
+    if (upload_->file()) Send({.body = Dump(upload_->file()->ToJson()), .headers = {}});
+  } else if (upload_->refused()) {
+    const Refused why = *upload_->refused();
+    Refuse(ErrorReply(why.status(), why.what(), why.param(), parser_.path()));
+  } else {
+    AskLater();
+  }
+}
+
+void HttpSession::AnswerBatch() {
+  if (state_.batches == nullptr) throw Refused(501, "{}", kNoBatches);
+  if (!state_.batches->ready()) throw Refused(503, "Loading model");
+  auto request = std::make_shared<HttpRequest>();
+  std::swap(request->body, request_.body);
+  request->target = request_.target;
+  request->method = request_.method;
+  request->path = request_.path;
+  auto answer = std::make_shared<BatchReply>();
+  state_.batches->Post(
+      wire_.client().peer(),
+      [request, answer, tenant = tenant_, failures = state_.failures](BatchService::Files& files) {
+        try {
+          *answer = AnswerBatchRoute(*request, tenant, files);
+        } catch (const Refused& refused) {
+          answer->reply =
+              ErrorReply(refused.status(), refused.what(), refused.param(), request->path);
+        } catch (const Error& error) {  // of the disk: what it says is not the client's
+          if (failures != nullptr) failures->Count("a file", error.what());
+          answer->reply =
+              ErrorReply(500, "the server can't do this now; its log says why", {}, request->path);
+        }
+      },
+      [answer, self = self_, batches = state_.batches](bool ok) {
+        if (!answer->stopped.empty()) batches->Stop(answer->stopped);
+        if (*self == nullptr || (*self)->closed_) return;
+        HttpSession& session = **self;
+        if (!ok) return session.Send(ErrorReply(500, kInternalError, {}, session.request_.path));
+        if (!answer->download.file) return session.Send(answer->reply);
+        session.SendHead(200, answer->reply,
+                         fmt::format("Content-Length: {}\r\n", answer->download.bytes));
+        if (session.request_.method == "HEAD") return session.EndAnswer();
+        session.download_ = std::move(answer->download);
+        session.SendMore();
+      });
+}
+
+// Reads the next piece of the file if the client has read what it has.
+void HttpSession::SendMore() {
+  if (reading_ || closed_) return;
+  if (download_.at == download_.bytes) {
+    download_ = {};
+    return EndAnswer();
+  }
+  if (wire_.full()) return;  // OnTurn comes when it isn't
+  reading_ = true;
+  auto piece = std::make_shared<std::string>(
+      std::min<uint64_t>(kDownloadBytes, download_.bytes - download_.at), '\0');
+  state_.batches->Post(
+      wire_.client().peer(),
+      [piece, file = download_.file, at = download_.at](BatchService::Files&) {
+        const ssize_t got =
+            pread(file->get(), piece->data(), piece->size(), static_cast<off_t>(at));
+        piece->resize(got > 0 ? static_cast<size_t>(got) : 0);
+      },
+      [piece, self = self_](bool) {
+        if (*self == nullptr || (*self)->closed_) return;
+        HttpSession& session = **self;
+        session.reading_ = false;
+        if (piece->empty()) {  // less than was promised: the client must see that
+          session.closed_ = true;
+          session.download_ = {};
+          return session.wire_.Close();
+        }
+        session.wire_.Write(*piece);
+        session.download_.at += piece->size();
+        session.SendMore();
       });
 }
 
@@ -302,6 +427,7 @@ void HttpSession::SendPart(std::string_view data) {
 
 void HttpSession::EndAnswer() {
   completion_ = nullptr;
+  upload_ = nullptr;
   admitted_ = {};
   preparing_ = nullptr;
   answering_ = streaming_ = false;
@@ -318,6 +444,8 @@ void HttpSession::EndAnswer() {
 // first is the common case.
 void HttpSession::OnEndOfInput() {
   completion_ = nullptr;
+  upload_ = nullptr;
+  download_ = {};
   admitted_ = {};
   preparing_ = nullptr;
   closed_ = true;
@@ -330,6 +458,7 @@ Turn HttpSession::turn() const {
 }
 
 bool HttpSession::wants_bytes() const {
+  if (upload_ && upload_->full()) return false;
   return !closed_ && ((!answering_ && !later_) || ahead_.size() - ahead_at_ < kMostAhead);
 }
 

@@ -9,6 +9,8 @@
 #include <string>
 
 #include "serving/http/http_parser.h"
+#include "serving/net/batch_routes.h"
+#include "serving/net/file_upload.h"
 #include "serving/net/http_routes.h"
 #include "serving/net/server_state.h"
 #include "serving/net/session.h"
@@ -25,8 +27,10 @@ class HttpSession : public Session, private CompletionSink {
   void OnEndOfInput() override;
   Turn turn() const override;
   bool wants_bytes() const override;
-  size_t held_bytes() const override { return parser_.held_bytes() + ahead_.size(); }
-  uint64_t requests() const override { return requests_; }
+  size_t held_bytes() const override {
+    return parser_.held_bytes() + ahead_.size() + (upload_ ? upload_->held_bytes() : 0);
+  }
+  uint64_t requests() const override { return requests_ + uploaded_ / kProgressBytes; }
   void OnTurn() override;
   void OnNoRoom(Scope) override;
   void OnTimeout() override;
@@ -42,6 +46,11 @@ class HttpSession : public Session, private CompletionSink {
   bool AsksFirst(const HttpRequest&) const;
   void Handle();
   void Answer(const Route*);  // for routes that do not generate; null: there is none
+  void AnswerBatch();         // for those of files and batches
+  void BeginUpload(const HttpRequest& head);
+  void TakeUpload(std::string_view bytes);
+  void UploadChanged();
+  void SendMore();  // of download_
   void SendError(const Refused&);
   void Prepare(std::optional<Protocol> generating, size_t bytes, const std::function<void()>& work,
                const std::function<void(bool ok)>& then);
@@ -55,6 +64,9 @@ class HttpSession : public Session, private CompletionSink {
   void EndStream();
   void EndAnswer();
 
+  // A client that sends a file has as long for each so many bytes as for another request.
+  static constexpr uint64_t kProgressBytes = uint64_t{1} << 20;
+
   Wire& wire_;
   ServerState& state_;
   HttpParser parser_;
@@ -67,6 +79,10 @@ class HttpSession : public Session, private CompletionSink {
   JobTicket preparing_;               // a large request that is being prepared
   Admitted admitted_;                 // what completion_ holds of the budget
   std::unique_ptr<Completion> completion_;
+  std::unique_ptr<FileUpload> upload_;  // of the request that is being received or answered
+  uint64_t uploaded_ = 0;               // bytes of all uploads
+  Download download_;                   // with a file: it is being sent
+  bool reading_ = false;                // a piece of it is being read
   // null once the session is destroyed
   std::shared_ptr<HttpSession*> self_ = std::make_shared<HttpSession*>(this);
   bool answering_ = false, streaming_ = false, proceeding_ = false, later_ = false, closed_ = false;

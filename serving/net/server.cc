@@ -38,15 +38,36 @@ Server::Server(ServerOptions options)
       net_.Post(std::move(then));  // it is also freed there
     });
   };
+  if (!options_.batch_folder.empty()) OpenBatches();
   Listen();
   net_.Every(kDrainCheckS, [this] {
     io_pulse_.Beat();
+    if (batches_) batches_->Tick();
     KeepDraining();
   });
   thread_ = std::thread([this] {
     pthread_setname_np(pthread_self(), "larder-io");
     net_.Run();
   });
+}
+
+void Server::OpenBatches() {
+  batches_ = std::make_unique<BatchService>(
+      options_.batch_folder, options_.batch_quota,
+      [this](const std::string& line) {
+        if (options_.log) options_.log(line);
+      },
+      [this](std::function<void()> what) { net_.Post(std::move(what)); },
+      [this](const char* what) { failures_.Count("thread of files", what); });
+  state_.batches = batches_.get();
+  // A part's header and the other fields come with the file.
+  constexpr size_t kAround = size_t{64} << 10;
+  options_.http.streamed = [most = options_.batch_quota.file_bytes + kAround](
+                               std::string_view method,
+                               std::string_view path) -> std::optional<size_t> {
+    if (method == "POST" && path == "/v1/files") return most;
+    return std::nullopt;
+  };
 }
 
 void Server::Listen() {
@@ -93,6 +114,7 @@ void Server::Close() {
   net_.Stop();
   if (thread_.joinable()) thread_.join();
   background_.Close();
+  if (batches_) batches_->Close();
   net_.Close();
 }
 
@@ -100,7 +122,10 @@ void Server::SetKeys(std::vector<std::string> keys) { state_.api_keys = std::mov
 // Beside computing threads, the background thread has a thirtieth of a core: it tokenizes 1 MB in
 // some seconds.
 std::vector<Server::Loop> Server::loops() const {
-  return {{"I/O thread", &io_pulse_, 1}, {"thread for large requests", &background_.pulse(), 4}};
+  std::vector<Loop> loops = {{"I/O thread", &io_pulse_, 1},
+                             {"thread for large requests", &background_.pulse(), 4}};
+  if (batches_) loops.push_back({"thread of files", &batches_->pulse(), 8});
+  return loops;
 }
 
 void Server::Loading(const std::string& what, double share) {
@@ -148,6 +173,13 @@ pipeline::Intake& Server::BeReady(ReadyServer& ready) {
   net_.Watch(service_->wake_fd(), [this] { service_->Dispatch(); });
   net_.BetweenTurns([this] { service_->DispatchIfDue(); });
   state_.service = service_.get();
+  if (batches_) {
+    batches_->Begin(*service_, state_.defaults, std::move(ready.batch),
+                    [this](Tenant tenant) { return state_.api_keys.Knows(tenant); });
+    if (ready.pin_thread)
+      batches_->Post("", [pin = ready.pin_thread](BatchService::Files&) { pin(); }, {});
+    if (drain_began_ns_ != 0) batches_->Drain();
+  }
   return *service_;
 }
 
@@ -155,6 +187,7 @@ void Server::Drain() {
   net_.Post([this] {
     if (drain_began_ns_ != 0) return;
     drain_began_ns_ = NowNs();
+    if (batches_) batches_->Drain();
     if (service_) service_->Drain();
     net_.StopListening();
     net_.CloseIdle();

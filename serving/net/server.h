@@ -12,6 +12,7 @@
 
 #include "base/pulse.h"
 #include "serving/admission/background.h"
+#include "serving/batch/batch_service.h"
 #include "serving/http/http_parser.h"
 #include "serving/net/net_server.h"
 #include "serving/net/server_state.h"
@@ -33,7 +34,9 @@ struct ServerOptions {
   TextLimits text;
   ConnectionLimits connections;
   AdmissionLimits admission;
-  Failures::Log log;    // gets a line about each failure; any thread
+  Failures::Log log;         // gets a line about each failure; any thread
+  std::string batch_folder;  // of files and batches; empty: there are none
+  BatchQuota batch_quota;
   double drain_s = 30;  // time limit for the requests that have begun when Drain is called
   std::string version;
 };
@@ -49,6 +52,7 @@ struct ReadyServer {
   std::function<void(StatusView&)> fill_status;
   std::function<void(ServingMetrics&)> fill_metrics;
   SlotActions slot_action;  // empty: none
+  BatchFacts batch;         // with a folder of batches
   // Called once on the I/O thread and once on the background thread: pins the calling thread to
   // CPUs that are not the compute threads'. Empty: the system chooses.
   std::function<void()> pin_thread;
@@ -89,6 +93,7 @@ class Server {
   void Close();
 
  private:
+  void OpenBatches();
   void Listen();
   pipeline::Intake& BeReady(ReadyServer&);
   void KeepDraining();
@@ -99,7 +104,8 @@ class Server {
   ServerState state_;
   std::unique_ptr<ServingMetrics> metrics_;
   std::unique_ptr<GenerationService> service_;
-  NetServer net_;  // after service_, so that its sessions end before the service
+  std::unique_ptr<BatchService> batches_;  // null: there are none
+  NetServer net_;                          // after these, so that its sessions end before them
   int port_ = -1, text_port_ = -1;
   int64_t drain_began_ns_ = 0;  // 0: not draining
   bool cancelled_all_ = false;

@@ -121,6 +121,7 @@ StatusView ServerState::Status() const {
   view.http_connections = http_connections;
   view.text_connections = text_connections;
   if (service == nullptr) return view;
+  if (batches != nullptr) view.batches = batches->counts();
   view.queue_length = service->waiting();
   view.queue_limit = service->options().queue_limit;
   view.generated_tokens_per_s = metrics->GeneratedPerSecond();

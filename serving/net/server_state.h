@@ -13,6 +13,7 @@
 #include "serving/admission/api_keys.h"
 #include "serving/admission/background.h"
 #include "serving/api/completion_request.h"
+#include "serving/batch/batch_service.h"
 #include "serving/http/access.h"
 #include "serving/metrics/failures.h"
 #include "serving/metrics/metrics.h"
@@ -55,6 +56,7 @@ struct KeptAnswer {
 struct ServerState {
   GenerationService* service = nullptr;  // null: still loading
   ServingMetrics* metrics = nullptr;
+  BatchService* batches = nullptr;  // null: the server keeps no files and batches
   CompletionDefaults defaults;
   ApiKeys api_keys;
   Access access;
