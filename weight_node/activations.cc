@@ -11,9 +11,10 @@ namespace larder::weight_node {
 namespace {
 
 size_t OddLines(size_t bytes) { return (CeilDiv(bytes, kCacheLineBytes) | 1) * kCacheLineBytes; }
-size_t OddStride(size_t floats) { return OddLines(floats * sizeof(float)) / sizeof(float); }
 
 }  // namespace
+
+size_t OddStride(size_t floats) { return OddLines(floats * sizeof(float)) / sizeof(float); }
 
 size_t QkvStride(const LayerShape& shape) {
   return OddStride(shape.qkv_panels * kernels::kPanelRows);

@@ -42,6 +42,7 @@ struct AttentionIoRows {
   FloatRows qkv;   // [kv_heads][group_panels * 16], in LayerShape's order
   FloatRows attn;  // attention output, [heads * head_size]
 };
+size_t OddStride(size_t floats);               // of rows of so many floats
 size_t QkvStride(const LayerShape&);           // floats
 size_t AttnStride(const model::ModelConfig&);  // floats
 

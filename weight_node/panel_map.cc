@@ -26,13 +26,17 @@ void Cut(const ShardPlan& homes, PanelMatrix matrix, PanelRange range,
   }
 }
 
-// Checks that each panel is computed by exactly one thread.
+// Checks that each panel is computed by exactly one thread, or cut.
 void CheckWhole(const ShardPlan& homes, const std::vector<ThreadWork>& work, PanelMatrix matrix) {
   std::vector<PanelRange> ranges;
   for (const ThreadWork& of_thread : work) {
     const auto& own = of_thread[static_cast<size_t>(matrix)];
     LARDER_CHECK(std::ranges::is_sorted(own, {}, &PanelRange::begin), "panels out of order");
     ranges.insert(ranges.end(), own.begin(), own.end());
+  }
+  for (const ThreadShard& home : homes.threads) {
+    for (const PanelPart& part : home.parts)
+      if (part.matrix == matrix && part.first()) ranges.push_back({part.panel, part.panel + 1});
   }
   std::erase_if(ranges, [](const PanelRange& range) { return range.count() == 0; });
   std::ranges::sort(ranges, {}, &PanelRange::begin);

@@ -1,7 +1,8 @@
 // PanelMap: who stores and who computes each panel. A panel's home is the thread in whose arena it
 // lies (ShardPlan). Its work is done by the thread that computes it, which may be another one and
 // may differ between the forms of a Program; the bits are the same whichever thread that is.
-// Programs are built from the map. Plain data, made at set-up.
+// Programs are built from the map. Parts of panels that are cut (ThreadShard::parts) are not in it:
+// each is computed at home. Plain data, made at set-up.
 #pragma once
 
 #include <array>
@@ -41,7 +42,7 @@ class PanelMap {
  public:
   // Each thread computes the panels in its own arena.
   explicit PanelMap(const ShardPlan& homes);
-  // work[form][thread]; each panel is computed exactly once in each form.
+  // work[form][thread]; each whole panel is computed exactly once in each form.
   PanelMap(const ShardPlan& homes, const std::array<std::vector<ThreadWork>, kProgramForms>& work);
 
   // A thread's panels of a matrix, ascending, split where homes change. There is at least one

@@ -8,6 +8,7 @@
 #include <array>
 #include <optional>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -60,21 +61,31 @@ class PanelMapTest : public testing::Test {
 
   void SetUp() override {
     model::SynthOptions options;
-    options.shape.architecture = model::Architecture::kQwen2;  // with biases
-    options.shape.dim = 96;
-    options.shape.ffn = 288;
-    options.shape.heads = 4;
-    options.shape.kv_heads = 2;
-    options.shape.head_size = 40;  // groups of 10 panels
-    options.shape.vocab = 270;
+    options.shape = Shape();
     model::WriteSynth(options, folder_ / "model.gguf");
     file_ = model::GgufFile::Open(folder_ / "model.gguf");
     config_ = model::ReadModelConfig(*file_);
   }
 
+  virtual model::ModelShape Shape() const {
+    model::ModelShape shape;
+    shape.architecture = model::Architecture::kQwen2;  // with biases
+    shape.dim = 96;
+    shape.ffn = 288;
+    shape.heads = 4;
+    shape.kv_heads = 2;
+    shape.head_size = 40;  // groups of 10 panels
+    shape.vocab = 270;
+    return shape;
+  }
+
   // The logits of `rows` tokens, with RunFakeAttention in place of attention.
   std::vector<float> Logits(size_t threads, size_t rows, const std::optional<PanelMap>& map) {
-    const ShardPlan homes = MakeShardPlan(config_, threads);
+    return Logits(MakeShardPlan(config_, threads), rows, map);
+  }
+  std::vector<float> Logits(const ShardPlan& homes, size_t rows,
+                            const std::optional<PanelMap>& map) {
+    const size_t threads = homes.threads.size();
     WeightNode node(config_, homes,
                     {.isa = kernels::BestIsa(),
                      .few_rows = kDecodeRows,
@@ -97,7 +108,7 @@ class PanelMapTest : public testing::Test {
         if (t == 0) meet.kernel = RunFakeAttention;
         meet.operand = &node.activations();
         steps[t].push_back(meet);
-        node.AddAfterAttention(t, layer, form, false, steps[t]);
+        node.AddAfterAttention(t, layer, form, 0, false, steps[t]);
       }
       node.AddLmHead(t, form, steps[t]);
     }
@@ -123,11 +134,20 @@ class PanelMapTest : public testing::Test {
     batch.logit_row = logit_row.data();
     std::vector<size_t> next(steps.size(), 0);
     while (next[0] < steps[0].size()) {
-      for (size_t t = 0; t < steps.size(); ++t) {
-        for (bool barrier = false; !barrier && next[t] < steps[t].size(); ++next[t]) {
-          const threadpool::Step& step = steps[t][next[t]];
-          if (step.kernel != nullptr) step.kernel(step.operand, &batch);
-          barrier = step.barrier;
+      std::vector<bool> met(steps.size(), false);
+      for (size_t turn = 0; std::ranges::count(met, true) < std::ssize(met); ++turn) {
+        ASSERT_LE(turn, steps.size()) << "threads wait for each other";
+        for (size_t t = 0; t < steps.size(); ++t) {
+          for (; !met[t] && next[t] < steps[t].size(); ++next[t]) {
+            const threadpool::Step& step = steps[t][next[t]];
+            if (!std::all_of(step.waits, step.waits + step.wait_count,
+                             [&](auto* flag) { return flag->Reached(step.epoch_offset); }))
+              break;
+            if (step.kernel != nullptr) step.kernel(step.operand, &batch);
+            if (step.signal != nullptr) step.signal->Signal(step.epoch_offset);
+            met[t] = step.barrier;
+          }
+          if (next[t] == steps[t].size()) met[t] = true;
         }
       }
     }
@@ -283,6 +303,95 @@ TEST_F(PanelMapTest, SameBitsWhoeverComputesAPanel) {
                 });
     expect_same("anywhere", [&](size_t, PanelMatrix, uint32_t) { return random() % 3; });
   }
+}
+
+// Panels that are cut along their inputs: sums of chunks come from several threads.
+class CutPanelsTest : public PanelMapTest {
+ protected:
+  model::ModelShape Shape() const override {
+    model::ModelShape shape = PanelMapTest::Shape();
+    shape.dim = 1056;  // 33 blocks: 2 chunks, the second one of one block
+    shape.ffn = 2304;  // 72 blocks: 3 chunks
+    return shape;
+  }
+};
+
+TEST_F(CutPanelsTest, SameBitsWhereverPanelsAreCut) {
+  for (const size_t rows : {size_t{1}, size_t{5}, kRows}) {
+    const std::vector<float> expected = Logits(1, rows, {});
+    EXPECT_TRUE(std::ranges::any_of(expected, [](float logit) { return logit != 0.0f; }));
+    // 160: many threads have nothing but chunks of somebody else's panel.
+    for (const size_t threads : {5, 7, 160}) {
+      const ShardPlan homes = MakeShardPlan(config_, threads, 1);
+      size_t parts = 0;
+      for (const ThreadShard& shard : homes.threads) parts += shard.parts.size();
+      EXPECT_GT(parts, 0u);
+      EXPECT_TRUE(Logits(homes, rows, {}) == expected) << rows << " rows, " << threads;
+    }
+  }
+}
+
+// The panel that a thread begins belongs to it alone: nobody else sends or keeps its columns.
+TEST_F(CutPanelsTest, AColumnIsSentByWhoeverHasThePanelsFirstChunk) {
+  const ShardPlan homes = MakeShardPlan(config_, 160, 1);
+  WeightNode node(config_, homes,
+                  {.isa = kernels::BestIsa(),
+                   .max_batch_tokens = kRows,
+                   .logit_rows = kRows,
+                   .node_of_thread = std::vector<NumaNodeId>(160, NumaNodeId(0))});
+  PackedByteCounter progress;
+  for (size_t t = 0; t < 160; ++t) node.Pack(*file_, t, progress);
+  node.Finish();
+  std::vector<size_t> sent(config_.dim, 0), kept(config_.dim, 0);
+  for (size_t t = 0; t < 160; ++t) {
+    WeightNode::Steps steps;
+    node.AddSend(t, ProgramForm::kFewRows, false, steps);
+    for (const threadpool::Step& step : steps) {
+      const auto& operand = *static_cast<const TransferOperand*>(step.operand);
+      for (size_t i = 0; i < operand.count; ++i) ++sent.at(operand.first + i);
+    }
+    steps.clear();
+    node.AddKeep(t, 0, ProgramForm::kFewRows, steps);
+    for (const threadpool::Step& step : steps) {
+      if (step.kernel != KeepStep) continue;
+      const auto& operand = *static_cast<const KeepOperand*>(step.operand);
+      for (size_t i = 0; i < operand.count; ++i) ++kept.at(operand.first + i);
+    }
+  }
+  EXPECT_TRUE(std::ranges::all_of(sent, [](size_t n) { return n == 1; }));
+  EXPECT_TRUE(std::ranges::all_of(kept, [](size_t n) { return n == 1; }));
+}
+
+// Halves alternate in one Program: a flag that both signalled would let one half's thread go on
+// with the other half's sums.
+TEST_F(CutPanelsTest, EachHalfHasFlagsOfItsOwn) {
+  const ShardPlan homes = MakeShardPlan(config_, 7, 1);
+  WeightNode node(config_, homes,
+                  {.isa = kernels::BestIsa(),
+                   .max_batch_tokens = kRows,
+                   .logit_rows = kRows,
+                   .node_of_thread = std::vector<NumaNodeId>(7, NumaNodeId(0)),
+                   .halves = 2});
+  PackedByteCounter progress;
+  for (size_t t = 0; t < 7; ++t) node.Pack(*file_, t, progress);
+  node.Finish();
+  std::set<const sync::EpochFlag*> flags[2], waited[2];
+  for (size_t half = 0; half < 2; ++half) {
+    for (size_t t = 0; t < 7; ++t) {
+      WeightNode::Steps steps;
+      node.AddAfterAttention(t, 0, ProgramForm::kFewRows, half, false, steps);
+      for (const threadpool::Step& step : steps) {
+        if (step.signal != nullptr) flags[half].insert(step.signal);
+        waited[half].insert(step.waits, step.waits + step.wait_count);
+      }
+    }
+    EXPECT_FALSE(flags[half].empty());
+    EXPECT_EQ(flags[half], waited[half]);
+  }
+  for (const sync::EpochFlag* flag : flags[1]) EXPECT_FALSE(flags[0].contains(flag));
+  node.RefreshFlags(77);
+  for (const sync::EpochFlag* flag : flags[0]) EXPECT_EQ(flag->Load(), 0u);
+  for (const sync::EpochFlag* flag : flags[1]) EXPECT_EQ(flag->Load(), 77u);
 }
 
 }  // namespace

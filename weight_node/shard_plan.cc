@@ -34,6 +34,22 @@ size_t RowsOfGroup(const model::ModelConfig& config) {
 
 }  // namespace
 
+const char* NameOf(PanelMatrix matrix) {
+  switch (matrix) {
+    case PanelMatrix::kQkv:
+      return "qkv";
+    case PanelMatrix::kO:
+      return "o";
+    case PanelMatrix::kFfn:
+      return "ffn";
+    case PanelMatrix::kDown:
+      return "down";
+    case PanelMatrix::kLmHead:
+      break;
+  }
+  return "lm_head";
+}
+
 LayerShape::LayerShape(const model::ModelConfig& config)
     : dim_blocks(BlocksOf(config, TensorRole::kQ)),
       q_blocks(BlocksOf(config, TensorRole::kO)),
@@ -115,6 +131,17 @@ uint64_t LayerPanels::bytes(PanelMatrix matrix, PanelRange range) const {
   }
 }
 
+kernels::PanelShape LayerPanels::of(const PanelPart& part) const {
+  const kernels::PanelShape& whole = of(part.matrix, part.panel);
+  const auto [begin, end] = part.chunks;
+  return {std::min(end * kernels::kSumBlocks, whole.blocks) - begin * kernels::kSumBlocks,
+          whole.format};
+}
+
+uint64_t LayerPanels::bytes(const PanelPart& part) const {
+  return part.panels() * of(part).bytes();
+}
+
 PanelRange LayerPanels::all(PanelMatrix matrix) const {
   switch (matrix) {
     case PanelMatrix::kQkv:
@@ -189,7 +216,60 @@ uint64_t LayerBytes(const model::ModelConfig& config, size_t first, size_t count
   return bytes;
 }
 
-ShardPlan MakeShardPlan(const model::ModelConfig& config, size_t threads) {
+namespace {
+
+// Where a thread's share of a matrix begins, if its panels are cut along their inputs: at a chunk
+// of a panel. The share ends where the next thread's begins.
+struct Cut {
+  uint32_t panel, chunk;
+};
+Cut CutAt(size_t panels, size_t blocks, size_t thread, size_t threads) {
+  const size_t at = panels * blocks * thread / threads;
+  const size_t panel = at / blocks;
+  const size_t chunk = (at % blocks + kernels::kSumBlocks / 2) / kernels::kSumBlocks;
+  const bool at_the_end = chunk * kernels::kSumBlocks >= blocks;
+  return {static_cast<uint32_t>(panel + at_the_end), static_cast<uint32_t>(at_the_end ? 0 : chunk)};
+}
+
+// The blocks of the fullest thread: with whole panels, and with cut ones.
+size_t MostBlocks(size_t panels, size_t blocks, size_t threads) {
+  return CeilDiv(panels, threads) * blocks;
+}
+size_t MostBlocksOfCut(size_t panels, size_t blocks, size_t threads) {
+  size_t most = 0, begin = 0;
+  for (size_t t = 1; t <= threads; ++t) {
+    const Cut cut = CutAt(panels, blocks, t, threads);
+    const size_t end = cut.panel * blocks + cut.chunk * kernels::kSumBlocks;
+    most = std::max(most, end - begin);
+    begin = end;
+  }
+  return most;
+}
+
+// Gives all threads their share of a matrix whose panels are cut.
+void DivideCut(PanelMatrix matrix, size_t panels, size_t blocks, PanelRange ThreadShard::*whole,
+               std::vector<ThreadShard>& threads) {
+  const auto chunks = static_cast<uint32_t>(CeilDiv(blocks, kernels::kSumBlocks));
+  for (size_t t = 0; t < threads.size(); ++t) {
+    const Cut begin = CutAt(panels, blocks, t, threads.size());
+    const Cut end = CutAt(panels, blocks, t + 1, threads.size());
+    std::vector<PanelPart>& parts = threads[t].parts;
+    const bool ends_within = end.panel == begin.panel;
+    if (begin.chunk > 0) {
+      for (uint32_t c = begin.chunk; c < (ends_within ? end.chunk : chunks); ++c)
+        parts.push_back({matrix, begin.panel, {c, c + 1}});
+    }
+    if (end.chunk > 0 && !(ends_within && begin.chunk > 0))
+      parts.push_back({matrix, end.panel, {0, end.chunk}});
+    const uint32_t first = begin.panel + (begin.chunk > 0);
+    threads[t].*whole = {first, std::max(first, end.panel)};
+  }
+}
+
+}  // namespace
+
+ShardPlan MakeShardPlan(const model::ModelConfig& config, size_t threads,
+                        uint64_t split_gain_bytes) {
   const LayerShape shape(config);
   ShardPlan plan;
   plan.lm_head_panels = config.ends ? CeilDiv(config.vocab, kPanelRows) : 0;
@@ -202,8 +282,23 @@ ShardPlan MakeShardPlan(const model::ModelConfig& config, size_t threads) {
                             .o = range(shape.o_panels),
                             .ffn_units = range(shape.ffn_units),
                             .down = range(shape.down_panels),
-                            .head = range(plan.lm_head_panels)});
+                            .head = range(plan.lm_head_panels),
+                            .parts = {}});
   }
+  const auto cut_if_better = [&](PanelMatrix matrix, size_t panels, size_t blocks,
+                                 PanelRange ThreadShard::*whole) {
+    if (config.layers == 0) return;
+    const size_t most = MostBlocks(panels, blocks, threads);
+    const size_t most_of_cut = MostBlocksOfCut(panels, blocks, threads);
+    // Formats may differ between layers: the mean.
+    const uint64_t gain = (most - std::min(most, most_of_cut)) * MatrixBytes(config, matrix) /
+                          (config.layers * panels * blocks);
+    if (most_of_cut < most && gain >= split_gain_bytes)
+      DivideCut(matrix, panels, blocks, whole, plan.threads);
+  };
+  cut_if_better(PanelMatrix::kO, shape.o_panels, shape.q_blocks, &ThreadShard::o);
+  cut_if_better(PanelMatrix::kFfn, shape.ffn_units, shape.dim_blocks, &ThreadShard::ffn_units);
+  cut_if_better(PanelMatrix::kDown, shape.down_panels, shape.ffn_blocks, &ThreadShard::down);
   return plan;
 }
 
@@ -223,12 +318,24 @@ const PanelRange& ThreadShard::of(PanelMatrix matrix) const {
   return head;
 }
 
+namespace {
+
+// Of one layer's matrix.
+uint64_t BytesOf(const ThreadShard& shard, const LayerPanels& panels, PanelMatrix matrix) {
+  uint64_t bytes = panels.bytes(matrix, shard.of(matrix));
+  for (const PanelPart& part : shard.parts)
+    if (part.matrix == matrix) bytes += panels.bytes(part);
+  return bytes;
+}
+
+}  // namespace
+
 uint64_t ShardPlan::ThreadBytes(const model::ModelConfig& config, size_t thread) const {
   const ThreadShard& shard = threads[thread];
   uint64_t bytes = shard.head.count() * HeadPanel(config).bytes();
   for (const LayerKind& kind : KindsOf(config)) {
     for (const PanelMatrix matrix : kLayerMatrices)
-      bytes += kind.count * kind.panels.bytes(matrix, shard.of(matrix));
+      bytes += kind.count * BytesOf(shard, kind.panels, matrix);
   }
   return bytes;
 }
@@ -247,7 +354,7 @@ uint64_t ShardPlan::CriticalBytes(const model::ModelConfig& config) const {
     for (const PanelMatrix matrix : kLayerMatrices) {
       uint64_t most = 0;
       for (const ThreadShard& shard : threads)
-        most = std::max(most, kind.panels.bytes(matrix, shard.of(matrix)));
+        most = std::max(most, BytesOf(shard, kind.panels, matrix));
       bytes += kind.count * most;
     }
   }

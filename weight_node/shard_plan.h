@@ -1,6 +1,9 @@
 // ShardPlan: which thread holds which panels of which matrix. A pure function of the model's shape
 // and the number of threads, so `larder plan` computes it for machines that are not at hand.
-// Matrices are split by rows, never by columns: each output is computed whole by one thread.
+// Matrices are split by rows, into whole panels. Where these are few for the threads, so that some
+// would have much more than others, a panel is also cut along its inputs, at chunks of kSumBlocks
+// blocks, whose sums are added in ascending order whoever computes them: its bits stay the same.
+// (Sandwich, section 6: polymerisation over threads, with split-K.)
 #pragma once
 
 #include <cstddef>
@@ -36,6 +39,18 @@ struct LayerShape {
 // The matrices that threads have panels of. kFfn is gate and up together, counted in units.
 enum class PanelMatrix : uint8_t { kQkv, kO, kFfn, kDown, kLmHead };
 inline constexpr size_t kPanelMatrices = 5;
+const char* NameOf(PanelMatrix);  // for people: "qkv", "o", "ffn", "down", "lm_head"
+
+// A panel (kFfn: a unit's four panels) along some of its inputs: the chunks from the first on that
+// one thread computes, or else exactly one chunk, since its sums are kept apart until the thread
+// that has the first adds them.
+struct PanelPart {
+  PanelMatrix matrix;
+  uint32_t panel;
+  Range<uint32_t> chunks;  // of kernels::kSumBlocks blocks
+  bool first() const { return chunks.begin == 0; }
+  size_t panels() const { return matrix == PanelMatrix::kFfn ? 4 : 1; }
+};
 
 // The panels of one layer's matrices, whose formats follow the types in the file. A panel has one
 // format: where a panel's rows come from several matrices (gate and up share a product; query, key
@@ -49,6 +64,9 @@ class LayerPanels {
   const kernels::PanelShape& of(PanelMatrix, uint32_t panel) const;
   // Bytes of a range of panels (kFfn: units).
   uint64_t bytes(PanelMatrix, PanelRange) const;
+  // The shape of a panel's part; bytes of it (kFfn: of a unit's four).
+  kernels::PanelShape of(const PanelPart&) const;
+  uint64_t bytes(const PanelPart&) const;
   uint64_t unit_bytes() const { return 4 * ffn_.bytes(); }
   PanelRange all(PanelMatrix) const;
   uint64_t weight_bytes() const;  // of the layer
@@ -68,7 +86,10 @@ class LayerPanels {
 };
 
 struct ThreadShard {
-  PanelRange qkv, o, ffn_units, down, head;
+  PanelRange qkv, o, ffn_units, down, head;  // whole panels
+  // By matrix; of each, chunks of the panel before the whole ones, then the first part of the panel
+  // behind them. Only of O, FFN and down.
+  std::vector<PanelPart> parts;
   const PanelRange& of(PanelMatrix) const;
 };
 
@@ -96,7 +117,12 @@ uint64_t EmbeddingBytes(const model::ModelConfig&);
 uint64_t MatrixBytes(const model::ModelConfig&, PanelMatrix);
 uint64_t LayerBytes(const model::ModelConfig&, size_t first, size_t count);
 
-ShardPlan MakeShardPlan(const model::ModelConfig&, size_t threads);
+// A panel is cut where that takes at least split_gain_bytes from the thread that has most of its
+// matrix, whom all others wait for: a cut costs that thread two more products and a hand-over, some
+// 0.5 us; 32 KB from L3 take one.
+inline constexpr uint64_t kSplitGainBytes = 32 << 10;
+ShardPlan MakeShardPlan(const model::ModelConfig&, size_t threads,
+                        uint64_t split_gain_bytes = kSplitGainBytes);
 
 // Numbers of threads that suit a model better than the one at hand.
 struct BetterThreads {

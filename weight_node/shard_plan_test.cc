@@ -61,6 +61,106 @@ TEST(ShardPlan, APartWithoutEndsHasNoHead) {
   EXPECT_EQ(plan.threads[1].head.count(), 0u);
 }
 
+// Each chunk of each panel has one owner, in order, whether panels are cut or not; whoever has
+// chunks that are not a panel's first has each by itself.
+void ExpectEachChunkOnce(const ShardPlan& plan, PanelMatrix matrix, size_t panels, size_t blocks) {
+  const auto chunks = static_cast<uint32_t>(CeilDiv(blocks, kernels::kSumBlocks));
+  uint32_t next = 0;  // panel * chunks + chunk
+  for (const ThreadShard& shard : plan.threads) {
+    const PanelRange& whole = shard.of(matrix);
+    const auto part = [&](const PanelPart& of) {
+      EXPECT_EQ(of.panel * chunks + of.chunks.begin, next);
+      EXPECT_TRUE(of.first() ? of.chunks.count() > 0 && of.chunks.end < chunks
+                             : of.chunks.count() == 1);
+      next += of.chunks.count();
+    };
+    bool behind = false;  // the first part of a panel lies behind the whole ones
+    for (const PanelPart& of : shard.parts) {
+      if (of.matrix != matrix) continue;
+      if (of.first() && !behind) next += whole.count() * chunks;
+      behind |= of.first();
+      part(of);
+    }
+    if (!behind) next += whole.count() * chunks;
+    EXPECT_TRUE(whole.count() == 0 || whole.end * chunks <= next);
+  }
+  EXPECT_EQ(next, panels * chunks);
+}
+
+TEST(ShardPlan, CutPanelsAreComputedOnceAndBalanceBetter) {
+  model::ModelShape model_shape;
+  model_shape.layers = 2;
+  model_shape.dim = 2112;  // 66 blocks: 3 chunks, the last one of 2 blocks
+  model_shape.ffn = 4000;  // 125 units of 66 blocks; down panels of 125 blocks, 4 chunks
+  model_shape.heads = 16;
+  model_shape.kv_heads = 4;
+  model_shape.head_size = 80;  // O of 40 blocks: 2 chunks
+  const auto config = model::ConfigOfShape(model_shape, "test");
+  const LayerShape shape(config);
+  constexpr uint64_t kNever = UINT64_MAX;
+  for (const size_t threads : {1, 2, 3, 7, 12, 40, 96, 200, 700}) {
+    const ShardPlan whole = MakeShardPlan(config, threads, kNever);
+    for (const ThreadShard& shard : whole.threads) EXPECT_TRUE(shard.parts.empty());
+    const ShardPlan cut = MakeShardPlan(config, threads, 1);
+    for (const ShardPlan* plan : {&whole, &cut}) {
+      ExpectEachChunkOnce(*plan, PanelMatrix::kO, shape.o_panels, shape.q_blocks);
+      ExpectEachChunkOnce(*plan, PanelMatrix::kFfn, shape.ffn_units, shape.dim_blocks);
+      ExpectEachChunkOnce(*plan, PanelMatrix::kDown, shape.down_panels, shape.ffn_blocks);
+      uint64_t bytes = 0;
+      for (size_t t = 0; t < threads; ++t) bytes += plan->ThreadBytes(config, t);
+      EXPECT_EQ(bytes, LayerBytes(config, 0, config.layers) +
+                           plan->lm_head_panels * HeadPanel(config).bytes());
+    }
+    EXPECT_LE(cut.CriticalBytes(config), whole.CriticalBytes(config)) << threads;
+    // What it gains is what was asked for, of each matrix that is cut.
+    const ShardPlan usual = MakeShardPlan(config, threads);
+    size_t matrices_cut = 0;
+    for (const PanelMatrix matrix : {PanelMatrix::kO, PanelMatrix::kFfn, PanelMatrix::kDown}) {
+      matrices_cut += std::ranges::any_of(usual.threads, [&](const ThreadShard& shard) {
+        return std::ranges::any_of(shard.parts,
+                                   [&](const PanelPart& part) { return part.matrix == matrix; });
+      });
+    }
+    EXPECT_GE(whole.CriticalBytes(config) - usual.CriticalBytes(config),
+              config.layers * matrices_cut * kSplitGainBytes)
+        << threads;
+  }
+}
+
+// 3 panels of 4 chunks on 2 threads: 6 chunks each instead of 8 and 4.
+TEST(ShardPlan, ACutByHand) {
+  model::ModelShape model_shape;
+  model_shape.layers = 1;
+  model_shape.dim = 48;
+  model_shape.ffn = 4096;
+  model_shape.heads = model_shape.kv_heads = 1;
+  model_shape.head_size = 48;
+  const auto config = model::ConfigOfShape(model_shape, "test");
+  const ShardPlan plan = MakeShardPlan(config, 2);
+  const auto &first = plan.threads[0], &second = plan.threads[1];
+  EXPECT_EQ(first.down.begin, 0u);
+  EXPECT_EQ(first.down.end, 1u);
+  ASSERT_EQ(first.parts.size(), 1u);
+  EXPECT_EQ(first.parts[0].panel, 1u);
+  EXPECT_EQ(first.parts[0].chunks.begin, 0u);
+  EXPECT_EQ(first.parts[0].chunks.end, 2u);
+  EXPECT_EQ(second.down.begin, 2u);
+  EXPECT_EQ(second.down.end, 3u);
+  ASSERT_EQ(second.parts.size(), 2u);
+  for (uint32_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(second.parts[i].panel, 1u);
+    EXPECT_EQ(second.parts[i].chunks.begin, 2 + i);
+    EXPECT_EQ(second.parts[i].chunks.end, 3 + i);
+  }
+  EXPECT_EQ(plan.ThreadBytes(config, 0) - plan.threads[0].head.count() * HeadPanel(config).bytes(),
+            plan.ThreadBytes(config, 1) - plan.threads[1].head.count() * HeadPanel(config).bytes() +
+                LayerPanels(config, 0).bytes(PanelMatrix::kQkv, first.qkv) -
+                LayerPanels(config, 0).bytes(PanelMatrix::kQkv, second.qkv) +
+                LayerPanels(config, 0).bytes(PanelMatrix::kO, first.o) -
+                LayerPanels(config, 0).bytes(PanelMatrix::kO, second.o));
+  EXPECT_GT(plan.Balance(config), MakeShardPlan(config, 2, UINT64_MAX).Balance(config));
+}
+
 // Counted by hand: a barrier follows each matrix, so one panel too many for one thread is waited
 // for by all.
 TEST(ShardPlan, BalanceIsWhatTheFullestThreadsLeave) {

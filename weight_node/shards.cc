@@ -29,8 +29,14 @@ class Packer {
   // rows.size() is a multiple of 16; all tensors have panel.blocks blocks per row. Returns the end
   // of the output.
   uint8_t* Pack(std::span<const RowSource> rows, const PanelShape& panel, uint8_t* out) {
+    return Pack(rows, panel, {0, panel.blocks}, out);
+  }
+  // Only these blocks of the rows.
+  uint8_t* Pack(std::span<const RowSource> rows, const PanelShape& panel, Range<size_t> blocks,
+                uint8_t* out) {
     for (size_t begin = 0; begin < rows.size(); begin += kBatchRows) {
-      out = PackBatch(rows.subspan(begin, std::min(kBatchRows, rows.size() - begin)), panel, out);
+      out = PackBatch(rows.subspan(begin, std::min(kBatchRows, rows.size() - begin)), panel, blocks,
+                      out);
     }
     return out;
   }
@@ -40,8 +46,10 @@ class Packer {
   // are one run), and small enough for L2.
   static constexpr size_t kBatchRows = 256;
 
-  uint8_t* PackBatch(std::span<const RowSource> rows, const PanelShape& panel, uint8_t* out) {
+  uint8_t* PackBatch(std::span<const RowSource> rows, const PanelShape& panel, Range<size_t> blocks,
+                     uint8_t* out) {
     const size_t row_bytes = panel.row_bytes();
+    const PanelShape before{blocks.begin, panel.format}, packed{blocks.count(), panel.format};
     buffer_.resize(rows.size() * row_bytes);
     order_.clear();
     for (size_t i = 0; i < rows.size(); ++i) {
@@ -58,14 +66,15 @@ class Packer {
              rows[order_[i + n]].row == first.row + n)
         ++n;
       file_.ReadRowsAs(panel.format.type, *first.tensor, first.row, n, &buffer_[i * row_bytes]);
-      for (size_t k = 0; k < n; ++k) at[order_[i + k]] = &buffer_[(i + k) * row_bytes];
+      for (size_t k = 0; k < n; ++k)
+        at[order_[i + k]] = &buffer_[(i + k) * row_bytes + before.row_bytes()];
       i += n;
     }
     for (size_t r = 0; r < rows.size(); r += kPanelRows) {
-      panel.format.pack(&at[r], panel.blocks, out);
-      out += panel.bytes();
+      panel.format.pack(&at[r], packed.blocks, out);
+      out += packed.bytes();
     }
-    progress_.Add(thread_, rows.size() / kPanelRows * panel.bytes());
+    progress_.Add(thread_, rows.size() / kPanelRows * packed.bytes());
     return out;
   }
 
@@ -81,6 +90,19 @@ std::vector<RowSource> PlainRows(const model::TensorInfo& tensor, PanelRange pan
   for (size_t i = 0; i < rows.size(); ++i) {
     const size_t row = panels.begin * kPanelRows + i;
     if (row < tensor.rows) rows[i] = {&tensor, row};
+  }
+  return rows;
+}
+
+// Of units of gate and up.
+std::vector<RowSource> FfnRows(const model::TensorInfo& gate, const model::TensorInfo& up,
+                               PanelRange units) {
+  std::vector<RowSource> rows;
+  for (uint32_t unit = units.begin; unit < units.end; ++unit) {
+    for (const model::TensorInfo* matrix : {&gate, &up}) {
+      const std::vector<RowSource> pair = PlainRows(*matrix, {2 * unit, 2 * unit + 2});
+      rows.insert(rows.end(), pair.begin(), pair.end());
+    }
   }
   return rows;
 }
@@ -176,24 +198,27 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
         rows[i] = QkvRow(config_, shape, qkv, part.panels.begin * kPanelRows + i);
       out = packer.Pack(rows, panels.of(PanelMatrix::kQkv, part.panels.begin), out);
     }
-    to.o = out;
-    out =
-        packer.Pack(PlainRows(tensor(TensorRole::kO), shard.o), panels.of(PanelMatrix::kO, 0), out);
-    to.ffn = out;
-    const model::TensorInfo &gate = tensor(TensorRole::kGate), &up = tensor(TensorRole::kUp);
-    rows.clear();
-    for (size_t unit = shard.ffn_units.begin; unit < shard.ffn_units.end; ++unit) {
-      const auto panel = static_cast<uint32_t>(2 * unit);
-      const PanelRange pair{panel, panel + 2};
-      for (const model::TensorInfo* matrix : {&gate, &up}) {
-        const std::vector<RowSource> part = PlainRows(*matrix, pair);
-        rows.insert(rows.end(), part.begin(), part.end());
+    const auto rows_of = [&](PanelMatrix matrix, PanelRange range) {
+      if (matrix == PanelMatrix::kFfn)
+        return FfnRows(tensor(TensorRole::kGate), tensor(TensorRole::kUp), range);
+      return PlainRows(tensor(matrix == PanelMatrix::kO ? TensorRole::kO : TensorRole::kDown),
+                       range);
+    };
+    const auto pack = [&](PanelMatrix matrix, const uint8_t*& at) {
+      at = out;
+      const PanelShape& panel = panels.of(matrix, 0);
+      out = packer.Pack(rows_of(matrix, shard.of(matrix)), panel, out);
+      for (const PanelPart& part : shard.parts) {
+        if (part.matrix != matrix) continue;
+        to.parts.push_back(out);
+        const size_t first = part.chunks.begin * kernels::kSumBlocks;
+        out = packer.Pack(rows_of(matrix, {part.panel, part.panel + 1}), panel,
+                          {first, first + panels.of(part).blocks}, out);
       }
-    }
-    out = packer.Pack(rows, panels.of(PanelMatrix::kFfn, 0), out);
-    to.down = out;
-    out = packer.Pack(PlainRows(tensor(TensorRole::kDown), shard.down),
-                      panels.of(PanelMatrix::kDown, 0), out);
+    };
+    pack(PanelMatrix::kO, to.o);
+    pack(PanelMatrix::kFfn, to.ffn);
+    pack(PanelMatrix::kDown, to.down);
   }
   head_ = out;
   if (config_.ends) {

@@ -39,6 +39,7 @@ struct LayerShard {
   const uint8_t* o = nullptr;
   const uint8_t* ffn = nullptr;  // units of gate and up
   const uint8_t* down = nullptr;
+  std::vector<const uint8_t*> parts;                     // of cut panels, as in ThreadShard::parts
   std::array<const float*, model::kTensorRoles> norm{};  // [dim], by role; each thread has its own
                                                          // copy
 };

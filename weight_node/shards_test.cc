@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -141,6 +142,10 @@ void ShardsOf::ExpectAllRows() const {
 
 TEST_P(ShardsOf, EachPackedRowIsTheRightOne) { ExpectAllRows(); }
 
+model::TensorType TypeWithGateAsUp(const std::string& name) {
+  return name == "blk.1.ffn_up.weight" ? model::TensorType::kQ4_K : MixedType(name);
+}
+
 // 4-bit panels keep the file's values exactly, in layers of several types.
 class ShardsOfMixedTypes : public ShardsOf {};
 INSTANTIATE_TEST_SUITE_P(Architectures, ShardsOfMixedTypes,
@@ -148,14 +153,65 @@ INSTANTIATE_TEST_SUITE_P(Architectures, ShardsOfMixedTypes,
 
 TEST_P(ShardsOfMixedTypes, EachPackedRowIsTheRightOne) {
   // Gate and up of one type each: two types become Q8_0, rounded.
-  const MixedModel mixed(MixedShape(), [](const std::string& name) {
-    return name == "blk.1.ffn_up.weight" ? model::TensorType::kQ4_K : MixedType(name);
-  });
+  const MixedModel mixed(MixedShape(), TypeWithGateAsUp);
   file_ = mixed.file();
   config_ = model::ReadModelConfig(*file_);
   EXPECT_EQ(config_.TypeOf(0, model::TensorRole::kV), model::TensorType::kQ6_K);
   EXPECT_EQ(config_.TypeOf(1, model::TensorRole::kV), model::TensorType::kQ4_0);
   ExpectAllRows();
+}
+
+// Parts hold the chunks of their rows, in the panels' formats, as a whole panel has them.
+TEST(ShardsOfCutPanels, HaveTheirChunks) {
+  model::SynthOptions options = MixedShape();
+  options.shape.ffn = 3840;  // 4 chunks, the last one of 24 blocks
+  options.shape.dim = 1280;  // 2 chunks
+  const MixedModel mixed(options, TypeWithGateAsUp);
+  const auto config = model::ReadModelConfig(*mixed.file());
+  const auto tensor = [&](size_t layer, PanelMatrix matrix, bool up) -> const model::TensorInfo& {
+    using model::TensorRole;
+    const TensorRole role = matrix == PanelMatrix::kO      ? TensorRole::kO
+                            : matrix == PanelMatrix::kDown ? TensorRole::kDown
+                            : up                           ? TensorRole::kUp
+                                                           : TensorRole::kGate;
+    return mixed.file()->Tensor(config.TensorName(layer, role));
+  };
+  const ShardPlan plan = MakeShardPlan(config, 7, 1);
+  size_t parts_of[kPanelMatrices] = {};
+  for (size_t t = 0; t < 7; ++t) {
+    Shards shards(config, plan, t, NumaNodeId(0));
+    PackedByteCounter progress;
+    shards.Pack(*mixed.file(), progress);
+    EXPECT_EQ(progress.packed_bytes, shards.weight_bytes());
+    for (size_t layer = 0; layer < config.layers; ++layer) {
+      const LayerPanels panels(config, layer);
+      ASSERT_EQ(shards.layers()[layer].parts.size(), plan.threads[t].parts.size());
+      for (size_t i = 0; i < plan.threads[t].parts.size(); ++i) {
+        const PanelPart& part = plan.threads[t].parts[i];
+        ++parts_of[static_cast<size_t>(part.matrix)];
+        const kernels::PanelShape here = panels.of(part);
+        std::vector<float> got(here.blocks * kernels::kBlock), row;
+        for (size_t p = 0; p < part.panels(); ++p) {
+          // a unit: two panels of gate, two of up
+          const model::TensorInfo& of = tensor(layer, part.matrix, p >= 2);
+          const size_t panel = part.panels() == 1 ? part.panel : 2 * part.panel + p % 2;
+          row.resize(of.cols);
+          for (size_t r = 0; r < kernels::kPanelRows; ++r) {
+            kernels::UnpackRow(here, shards.layers()[layer].parts[i] + p * here.bytes(), r,
+                               got.data());
+            mixed.file()->ReadRowsF32(of, panel * kernels::kPanelRows + r, 1, row.data());
+            const auto begin =
+                row.begin() + part.chunks.begin * kernels::kSumBlocks * kernels::kBlock;
+            ASSERT_TRUE(std::equal(got.begin(), got.end(), begin))
+                << "thread " << t << ", layer " << layer << ", part " << i << ", panel " << p
+                << ", row " << r;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(parts_of[static_cast<size_t>(PanelMatrix::kFfn)], 0u);
+  EXPECT_GT(parts_of[static_cast<size_t>(PanelMatrix::kDown)], 0u);
 }
 
 class ShardsWithBiases : public ShardsOf {};

@@ -45,7 +45,11 @@ WeightNode::WeightNode(const model::ModelConfig& config, const ShardPlan& plan,
       elementwise_(kernels::GetElementwise(options.isa)),
       activations_(config, shape_, plan.threads.size(), options.few_rows, options.max_batch_tokens,
                    options.logit_rows, options.node_of_thread.at(0), options.shared_io),
-      layer_panels_(PanelsOfLayers(config)) {
+      layer_panels_(PanelsOfLayers(config)),
+      own_waiters_(options.own_waiters),
+      halves_(options.halves),
+      flags_(options.halves * plan.threads.size() * kPanelMatrices) {
+  MakePartRows(options);
   MakeProducts(options);
   for (size_t t = 0; t < plan.threads.size(); ++t) {
     shards_.push_back(std::make_unique<Shards>(config_, plan_, t, options.node_of_thread.at(t)));
@@ -57,17 +61,21 @@ WeightNode::WeightNode(const model::ModelConfig& config, const ShardPlan& plan,
 
 void WeightNode::MakeProducts(const WeightNodeOptions& options) {
   const uint64_t weight_bytes = plan_.MostThreadBytes(config_);
-  const auto make = [&](PanelMatrix matrix, const kernels::PanelShape& panel, const FloatRows& y) {
-    if (FindGemm(matrix, panel) != nullptr) return;
+  const auto make_for = [&](PanelMatrix matrix, const kernels::PanelShape& panel, size_t row_blocks,
+                            const FloatRows& y, bool apart) {
+    if (FindGemm(matrix, panel, apart) != nullptr) return;
     const bool residual = matrix == PanelMatrix::kO || matrix == PanelMatrix::kDown;
-    products_of_.push_back(
-        {matrix, Gemm::Make(options.isa,
-                            GemmShape{.panel = panel,
-                                      .x_stride_bytes = kernels::ActRowBytes(panel.blocks),
-                                      .y_stride_bytes = y.stride_bytes(),
-                                      .accumulate = residual,
-                                      .weight_bytes = weight_bytes},
-                            options.tuning)});
+    products_of_.push_back({matrix, apart,
+                            Gemm::Make(options.isa,
+                                       GemmShape{.panel = panel,
+                                                 .x_stride_bytes = kernels::ActRowBytes(row_blocks),
+                                                 .y_stride_bytes = y.stride_bytes(),
+                                                 .accumulate = residual && !apart,
+                                                 .weight_bytes = weight_bytes},
+                                       options.tuning)});
+  };
+  const auto make = [&](PanelMatrix matrix, const kernels::PanelShape& panel, const FloatRows& y) {
+    make_for(matrix, panel, panel.blocks, y, false);
   };
   for (const LayerPanels& panels : layer_panels_) {
     for (uint32_t panel = 0; panel < shape_.group_panels; ++panel)
@@ -75,13 +83,47 @@ void WeightNode::MakeProducts(const WeightNodeOptions& options) {
     make(PanelMatrix::kO, panels.of(PanelMatrix::kO, 0), activations_.x);
     make(PanelMatrix::kFfn, panels.of(PanelMatrix::kFfn, 0), activations_.threads[0].ffn_tile);
     make(PanelMatrix::kDown, panels.of(PanelMatrix::kDown, 0), activations_.x);
+    for (size_t t = 0; t < plan_.threads.size(); ++t) {
+      const std::vector<PanelPart>& parts = plan_.threads[t].parts;
+      for (size_t i = 0; i < parts.size(); ++i) {
+        const PanelMatrix matrix = parts[i].matrix;
+        const FloatRows& whole =
+            matrix == PanelMatrix::kFfn ? activations_.threads[t].ffn_tile : activations_.x;
+        make_for(matrix, panels.of(parts[i]), panels.of(matrix, parts[i].panel).blocks,
+                 parts[i].first() ? whole : part_rows_[t][i], !parts[i].first());
+      }
+    }
   }
   if (config_.ends) make(PanelMatrix::kLmHead, HeadPanel(config_), activations_.logits);
 }
 
-const Gemm* WeightNode::FindGemm(PanelMatrix matrix, const kernels::PanelShape& panel) const {
+void WeightNode::MakePartRows(const WeightNodeOptions& options) {
+  const size_t rows = options.max_batch_tokens;
+  size_t bytes = 0;
+  for (const ThreadShard& shard : plan_.threads) {
+    std::vector<FloatRows>& of_thread = part_rows_.emplace_back(shard.parts.size());
+    for (size_t i = 0; i < shard.parts.size(); ++i) {
+      if (shard.parts[i].first()) continue;
+      of_thread[i].stride = OddStride(shard.parts[i].panels() * kPanelRows);
+      bytes += RoundUp(rows * of_thread[i].stride_bytes(), kFalseSharingBytes);
+    }
+  }
+  if (bytes == 0) return;
+  part_arena_ = topology::Arena(bytes, options.node_of_thread.at(0));
+  for (std::vector<FloatRows>& of_thread : part_rows_) {
+    for (FloatRows& part : of_thread) {
+      if (part.stride == 0) continue;
+      part.data = reinterpret_cast<float*>(part_arena_.Allocate(
+          RoundUp(rows * part.stride_bytes(), kFalseSharingBytes), kFalseSharingBytes));
+    }
+  }
+}
+
+const Gemm* WeightNode::FindGemm(PanelMatrix matrix, const kernels::PanelShape& panel,
+                                 bool apart) const {
   for (const Product& product : products_of_) {
-    if (product.matrix == matrix && product.gemm.shape().panel == panel) return &product.gemm;
+    if (product.matrix == matrix && product.apart == apart && product.gemm.shape().panel == panel)
+      return &product.gemm;
   }
   return nullptr;
 }
@@ -145,15 +187,14 @@ void WeightNode::AddEmbed(size_t thread, Steps& steps) {
 void WeightNode::AddTransfer(size_t thread, ProgramForm form, threadpool::Kernel kernel,
                              StepKind kind, size_t layer, bool barrier, bool logit_rows,
                              Steps& steps) {
-  const auto extents = panels_.Work(form, thread, PanelMatrix::kDown);
-  for (const PanelExtent& extent : extents) {
-    const Range<size_t> columns = ColumnsOf(extent);
+  const auto ranges = ColumnsOf(thread, form, PanelMatrix::kDown);
+  for (const Range<size_t>& columns : ranges) {
     const TransferOperand* operand = Keep(transfers_, TransferOperand{.x = activations_.x,
                                                                       .dim = config_.dim,
                                                                       .first = columns.begin,
                                                                       .count = columns.count(),
                                                                       .logit_rows = logit_rows});
-    steps.push_back(MakeStep(kernel, operand, kind, layer, barrier && &extent == &extents.back()));
+    steps.push_back(MakeStep(kernel, operand, kind, layer, barrier && &columns == &ranges.back()));
   }
 }
 
@@ -214,8 +255,7 @@ void WeightNode::AddQkvPart(size_t thread, size_t layer, ProgramForm form, const
 void WeightNode::AddKeep(size_t thread, size_t layer, ProgramForm form, Steps& steps) {
   // The columns of the residual that the thread's O panels write: no other thread reads or writes
   // them before.
-  for (const PanelExtent& extent : panels_.Work(form, thread, PanelMatrix::kO)) {
-    const Range<size_t> columns = ColumnsOf(extent);
+  for (const Range<size_t>& columns : ColumnsOf(thread, form, PanelMatrix::kO)) {
     const KeepOperand* operand = Keep(
         keeps_, KeepOperand{.x = activations_.x, .first = columns.begin, .count = columns.count()});
     steps.push_back(MakeStep(KeepStep, operand, StepKind::kQuantize, layer, false));
@@ -223,35 +263,42 @@ void WeightNode::AddKeep(size_t thread, size_t layer, ProgramForm form, Steps& s
   AddQuantizeAttended(thread, layer, form, true, steps);
 }
 
-void WeightNode::AddAfterAttention(size_t thread, size_t layer, ProgramForm form, bool kept,
-                                   Steps& steps) {
+void WeightNode::AddAfterAttention(size_t thread, size_t layer, ProgramForm form, size_t half,
+                                   bool kept, Steps& steps) {
   for (const model::LayerOp& op : config_.layer.AfterAttention()) {
     if (op.kind == model::OpKind::kO && !kept)
       AddQuantizeAttended(thread, layer, form, false, steps);
-    AddOp(thread, layer, form, op, steps);
+    AddOp(thread, layer, form, half, op, steps);
   }
 }
 
-Range<size_t> WeightNode::ColumnsOf(const PanelExtent& extent) const {
-  return {std::min<size_t>(config_.dim, extent.panels.begin * kPanelRows),
-          std::min<size_t>(config_.dim, extent.panels.end * kPanelRows)};
+std::vector<Range<size_t>> WeightNode::ColumnsOf(size_t thread, ProgramForm form,
+                                                 PanelMatrix matrix) const {
+  std::vector<Range<size_t>> columns;
+  const auto add = [&](PanelRange panels) {
+    columns.push_back({std::min<size_t>(config_.dim, panels.begin * kPanelRows),
+                       std::min<size_t>(config_.dim, panels.end * kPanelRows)});
+  };
+  for (const PanelExtent& extent : panels_.Work(form, thread, matrix)) add(extent.panels);
+  if (const PanelPart* part = FirstPart(thread, matrix)) add({part->panel, part->panel + 1});
+  return columns;
 }
 
-void WeightNode::AddOp(size_t thread, size_t layer, ProgramForm form, const model::LayerOp& op,
-                       Steps& steps) {
+void WeightNode::AddOp(size_t thread, size_t layer, ProgramForm form, size_t half,
+                       const model::LayerOp& op, Steps& steps) {
   const LayerShard& shard = shards_[thread]->layers()[layer];
   switch (op.kind) {
     case model::OpKind::kRmsNorm:
       return AddNorm(thread, layer, form, shard.norm[static_cast<size_t>(op.norm)], StepKind::kNorm,
                      false, steps);
     case model::OpKind::kO:
-      return AddResidual(thread, layer, form, PanelMatrix::kO, AttendedOf(thread, form),
+      return AddResidual(thread, layer, form, half, PanelMatrix::kO, AttendedOf(thread, form),
                          StepKind::kO, steps);
     case model::OpKind::kSiluGate:
-      return AddSiluGate(thread, layer, form, steps);
+      return AddSiluGate(thread, layer, form, half, steps);
     case model::OpKind::kDown:
-      return AddResidual(thread, layer, form, PanelMatrix::kDown, activations_.ffn, StepKind::kDown,
-                         steps);
+      return AddResidual(thread, layer, form, half, PanelMatrix::kDown, activations_.ffn,
+                         StepKind::kDown, steps);
     case model::OpKind::kQkv:        // needs the caller's flags: AddBeforeAttention
     case model::OpKind::kAttention:  // is attention_node's
       break;
@@ -259,14 +306,86 @@ void WeightNode::AddOp(size_t thread, size_t layer, ProgramForm form, const mode
   LARDER_CHECK(false, "operation {} has no step here", static_cast<int>(op.kind));
 }
 
-void WeightNode::AddResidual(size_t thread, size_t layer, ProgramForm form, PanelMatrix matrix,
-                             const ActRows& in, StepKind kind, Steps& steps) {
-  const auto extents = panels_.Work(form, thread, matrix);
-  for (const PanelExtent& extent : extents) {
+void WeightNode::AddResidual(size_t thread, size_t layer, ProgramForm form, size_t half,
+                             PanelMatrix matrix, const ActRows& in, StepKind kind, Steps& steps) {
+  AddOtherParts(thread, layer, half, matrix, in, kind, steps);
+  for (const PanelExtent& extent : panels_.Work(form, thread, matrix)) {
     const ProductOperand* operand =
         Keep(products_, OperandOf(extent, matrix, layer, in, activations_.x));
-    steps.push_back(MakeStep(ProductStep, operand, kind, layer, &extent == &extents.back()));
+    steps.push_back(MakeStep(ProductStep, operand, kind, layer, false));
   }
+  if (const PanelPart* part = FirstPart(thread, matrix)) {
+    FloatRows y = activations_.x;
+    y.data += part->panel * kPanelRows;
+    AddFirstPart(thread, layer, half, *part, in, y, kind, steps);
+  }
+  steps.back().barrier = true;
+}
+
+const PanelPart* WeightNode::FirstPart(size_t thread, PanelMatrix matrix) const {
+  for (const PanelPart& part : plan_.threads[thread].parts)
+    if (part.matrix == matrix && part.first()) return &part;
+  return nullptr;
+}
+
+void WeightNode::AddOtherParts(size_t thread, size_t layer, size_t half, PanelMatrix matrix,
+                               const ActRows& in, StepKind kind, Steps& steps) {
+  const std::vector<PanelPart>& parts = plan_.threads[thread].parts;
+  bool any = false;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].matrix != matrix || parts[i].first()) continue;
+    any = true;
+    AddPart(thread, layer, i, in, part_rows_[thread][i], kind, steps);
+  }
+  if (!any) return;
+  steps.back().signal = PartsFlag(half, thread, matrix);
+  steps.back().waiters = own_waiters_;
+}
+
+void WeightNode::AddFirstPart(size_t thread, size_t layer, size_t half, const PanelPart& first,
+                              const ActRows& in, const FloatRows& y, StepKind kind, Steps& steps) {
+  AddPart(thread, layer, static_cast<size_t>(&first - plan_.threads[thread].parts.data()), in, y,
+          kind, steps);
+  // Threads are in the order of their shares, so the parts are in that of their chunks.
+  std::vector<sync::EpochFlag*>& flags = waits_.emplace_back();
+  std::vector<FloatRows>& rows = added_.emplace_back();
+  for (size_t t = 0; t < plan_.threads.size(); ++t) {
+    const std::vector<PanelPart>& parts = plan_.threads[t].parts;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      if (parts[i].matrix != first.matrix || parts[i].panel != first.panel || parts[i].first())
+        continue;
+      rows.push_back(part_rows_[t][i]);
+      sync::EpochFlag* const flag = PartsFlag(half, t, first.matrix);
+      if (flags.empty() || flags.back() != flag) flags.push_back(flag);
+    }
+  }
+  const AddPartsOperand* operand =
+      Keep(add_parts_, AddPartsOperand{.elementwise = &elementwise_,
+                                       .y = y,
+                                       .n = first.panels() * kPanelRows,
+                                       .parts = rows.data(),
+                                       .n_parts = rows.size()});
+  Step step = MakeStep(AddPartsStep, operand, kind, layer, false);
+  step.waits = flags.data();
+  step.wait_count = static_cast<uint32_t>(flags.size());
+  steps.push_back(step);
+}
+
+void WeightNode::AddPart(size_t thread, size_t layer, size_t index, ActRows x, const FloatRows& y,
+                         StepKind kind, Steps& steps) {
+  const PanelPart& part = plan_.threads[thread].parts[index];
+  x.data += part.chunks.begin * kernels::kSumBlocks * sizeof(kernels::ActBlock);
+  const ProductOperand* operand = Keep(
+      products_,
+      ProductOperand{.gemm = FindGemm(part.matrix, layer_panels_[layer].of(part), !part.first()),
+                     .elementwise = &elementwise_,
+                     .panels = shards_[thread]->layers()[layer].parts[index],
+                     .n_panels = part.panels(),
+                     .bias = nullptr,
+                     .x = x,
+                     .y = y,
+                     .logit_rows = false});
+  steps.push_back(MakeStep(ProductStep, operand, kind, layer, false));
 }
 
 ActRows WeightNode::AttendedOf(size_t thread, ProgramForm form) const {
@@ -286,11 +405,18 @@ void WeightNode::AddQuantizeAttended(size_t thread, size_t layer, ProgramForm fo
   steps.push_back(MakeStep(QuantizeStep, quantize, StepKind::kQuantize, layer, shared));
 }
 
-void WeightNode::AddSiluGate(size_t thread, size_t layer, ProgramForm form, Steps& steps) {
-  const auto extents = panels_.Work(form, thread, PanelMatrix::kFfn);
-  for (const PanelExtent& extent : extents) {
+void WeightNode::AddSiluGate(size_t thread, size_t layer, ProgramForm form, size_t half,
+                             Steps& steps) {
+  const ActRows& x =
+      form == ProgramForm::kManyRows ? activations_.shared_dim : activations_.threads[thread].dim;
+  const FloatRows& tile = activations_.threads[thread].ffn_tile;
+  const auto out_of = [&](uint32_t unit) {
     ActRows out = activations_.ffn;
-    out.data += extent.panels.begin * sizeof(kernels::ActBlock);
+    out.data += unit * sizeof(kernels::ActBlock);
+    return out;
+  };
+  AddOtherParts(thread, layer, half, PanelMatrix::kFfn, x, StepKind::kGateUp, steps);
+  for (const PanelExtent& extent : panels_.Work(form, thread, PanelMatrix::kFfn)) {
     const FfnOperand* ffn = Keep(
         ffns_,
         FfnOperand{
@@ -298,12 +424,19 @@ void WeightNode::AddSiluGate(size_t thread, size_t layer, ProgramForm form, Step
             .elementwise = &elementwise_,
             .units = shards_[extent.home]->Panel(PanelMatrix::kFfn, layer, extent.panels.begin),
             .n_units = extent.panels.count(),
-            .x = form == ProgramForm::kManyRows ? activations_.shared_dim
-                                                : activations_.threads[thread].dim,
-            .tile = activations_.threads[thread].ffn_tile,
-            .out = out});
-    steps.push_back(MakeStep(FfnStep, ffn, StepKind::kGateUp, layer, &extent == &extents.back()));
+            .x = x,
+            .tile = tile,
+            .out = out_of(extent.panels.begin)});
+    steps.push_back(MakeStep(FfnStep, ffn, StepKind::kGateUp, layer, false));
   }
+  if (const PanelPart* part = FirstPart(thread, PanelMatrix::kFfn)) {
+    AddFirstPart(thread, layer, half, *part, x, tile, StepKind::kGateUp, steps);
+    const GateOperand* gate =
+        Keep(gates_,
+             GateOperand{.elementwise = &elementwise_, .tile = tile, .out = out_of(part->panel)});
+    steps.push_back(MakeStep(GateStep, gate, StepKind::kActivation, layer, false));
+  }
+  steps.back().barrier = true;
 }
 
 void WeightNode::AddLmHead(size_t thread, ProgramForm form, Steps& steps) {

@@ -8,7 +8,9 @@
 //   norm+quantise | FFN units -> quantised, B
 //   down panels += residual, B
 // In micro-batches of more than few_rows rows the threads share norm+quantise too (one more barrier
-// after each); the bits are the same.
+// after each); the bits are the same. Of a panel that is cut (PanelPart), a thread computes the
+// chunks that are not the first before anything else of that matrix, and signals; the thread with
+// the first chunks waits for that when it has done all else, and adds them.
 #pragma once
 
 #include <deque>
@@ -23,6 +25,7 @@
 #include "model/gguf/gguf.h"
 #include "model/step/step_kind.h"
 #include "sync/epoch_flag.h"
+#include "sync/wait.h"
 #include "threadpool/program.h"
 #include "weight_node/activations.h"
 #include "weight_node/panel_map.h"
@@ -40,6 +43,9 @@ struct WeightNodeOptions {
   std::vector<NumaNodeId> node_of_thread;
   const AttentionIoRows* shared_io = nullptr;  // separated: rows that the attention sockets read
                                                // and write
+  // How the threads of this socket wait; the most parts of a micro-batch whose steps alternate.
+  sync::WaitPolicy::Mode own_waiters = sync::WaitPolicy::Mode::kAdaptive;
+  size_t halves = 1;
   std::optional<PanelMap> panels;  // who computes which panels; nullopt: each thread its own
 };
 
@@ -66,7 +72,7 @@ class WeightNode {
                           Ready ready) {
     for (const model::LayerOp& op : config_.layer.BeforeAttention()) {
       if (op.kind != model::OpKind::kQkv) {
-        AddOp(thread, layer, form, op, steps);
+        AddOp(thread, layer, form, 0, op, steps);
         continue;
       }
       const std::vector<QkvPart> parts =
@@ -82,13 +88,24 @@ class WeightNode {
   // beginning of the buffers. What follows takes a BatchRows of these rows alone. Goes before
   // AddAfterAttention(kept).
   void AddKeep(size_t thread, size_t layer, ProgramForm, Steps&);
-  void AddAfterAttention(size_t thread, size_t layer, ProgramForm, bool kept, Steps&);
+  // half: of the micro-batch, below options.halves.
+  void AddAfterAttention(size_t thread, size_t layer, ProgramForm, size_t half, bool kept, Steps&);
   void AddLmHead(size_t thread, ProgramForm, Steps&);
 
   // The final norm of a row of the residual, to the bits that AddLmHead's steps quantise; x and
   // hidden are [dim].
   void FinalNorm(const float* x, float* hidden) const {
     elementwise_.rms_norm(x, shards_[0]->output_norm(), hidden, config_.dim, config_.norm_epsilon);
+  }
+
+  // Signalled when the thread has computed its parts that are not the first of their panels.
+  sync::EpochFlag* PartsFlag(size_t half, size_t thread, PanelMatrix matrix) {
+    return &flags_[(half * shards_.size() + thread) * kPanelMatrices + static_cast<size_t>(matrix)];
+  }
+  // Signals the flags that only micro-batches in several parts signal; between frames, so that they
+  // do not get too old (sync/epoch_flag.h).
+  void RefreshFlags(uint32_t epoch) {
+    for (size_t i = flags_.size() / halves_; i < flags_.size(); ++i) flags_[i].Signal(epoch);
   }
 
   const LayerShape& shape() const { return shape_; }
@@ -100,16 +117,29 @@ class WeightNode {
  private:
   // Makes the products of all formats that the matrix has in some layer.
   void MakeProducts(const WeightNodeOptions&);
-  const kernels::Gemm* FindGemm(PanelMatrix, const kernels::PanelShape&) const;  // or null
-  void AddOp(size_t thread, size_t layer, ProgramForm, const model::LayerOp&, Steps&);
+  // or null; apart: its y is a PanelPart's own rows
+  const kernels::Gemm* FindGemm(PanelMatrix, const kernels::PanelShape&, bool apart = false) const;
+  // Rows for the sums of the parts that are not the first of their panels.
+  void MakePartRows(const WeightNodeOptions&);
+  void AddOp(size_t thread, size_t layer, ProgramForm, size_t half, const model::LayerOp&, Steps&);
   // Quantises the heads' outputs for O.
   void AddQuantizeAttended(size_t thread, size_t layer, ProgramForm, bool logit_rows, Steps&);
   ActRows AttendedOf(size_t thread, ProgramForm) const;
-  Range<size_t> ColumnsOf(const PanelExtent&) const;  // of the residual, that the panels write
-  void AddSiluGate(size_t thread, size_t layer, ProgramForm, Steps&);
+  // Of the residual, that the thread's panels write.
+  std::vector<Range<size_t>> ColumnsOf(size_t thread, ProgramForm, PanelMatrix) const;
+  void AddSiluGate(size_t thread, size_t layer, ProgramForm, size_t half, Steps&);
   // x += panels * in, for this thread's panels of O or down.
-  void AddResidual(size_t thread, size_t layer, ProgramForm, PanelMatrix, const ActRows& in,
-                   model::StepKind, Steps&);
+  void AddResidual(size_t thread, size_t layer, ProgramForm, size_t half, PanelMatrix,
+                   const ActRows& in, model::StepKind, Steps&);
+  // The thread's parts of panels that are cut: those that are not the first, which others wait for;
+  // the first, to y's columns of its panel, with what those have computed.
+  void AddOtherParts(size_t thread, size_t layer, size_t half, PanelMatrix, const ActRows& in,
+                     model::StepKind, Steps&);
+  void AddFirstPart(size_t thread, size_t layer, size_t half, const PanelPart&, const ActRows& in,
+                    const FloatRows& y, model::StepKind, Steps&);
+  void AddPart(size_t thread, size_t layer, size_t index, ActRows x, const FloatRows& y,
+               model::StepKind, Steps&);
+  const PanelPart* FirstPart(size_t thread, PanelMatrix) const;  // or null
   // The operand of a product for one extent of panels of one format; y's columns are the extent's.
   ProductOperand OperandOf(const PanelExtent&, PanelMatrix, size_t layer, const ActRows& x,
                            FloatRows y) const;
@@ -136,6 +166,7 @@ class WeightNode {
   topology::Arena embedding_;  // rows of EmbeddingType(), unless lm_head is the same matrix
   struct Product {
     PanelMatrix matrix;
+    bool apart;  // its y is a PanelPart's own rows
     kernels::Gemm gemm;
   };
   std::deque<Product> products_of_;  // by matrix and format
@@ -148,6 +179,15 @@ class WeightNode {
   std::deque<QuantizeOperand> quantizes_;
   std::deque<ProductOperand> products_;
   std::deque<FfnOperand> ffns_;
+  std::deque<GateOperand> gates_;
+  std::deque<AddPartsOperand> add_parts_;
+  const sync::WaitPolicy::Mode own_waiters_;
+  const size_t halves_;
+  std::vector<sync::EpochFlag> flags_;  // [half][thread][matrix]: PartsFlag
+  topology::Arena part_arena_;
+  std::vector<std::vector<FloatRows>> part_rows_;  // [thread][of ThreadShard::parts]
+  std::deque<std::vector<sync::EpochFlag*>> waits_;
+  std::deque<std::vector<FloatRows>> added_;
 };
 
 }  // namespace larder::weight_node

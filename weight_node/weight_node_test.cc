@@ -47,7 +47,7 @@ class WeightNodeTest : public testing::TestWithParam<ProgramForm> {
   Steps After(size_t thread, size_t layer, bool kept) {
     Steps steps;
     if (kept) node_->AddKeep(thread, layer, GetParam(), steps);
-    node_->AddAfterAttention(thread, layer, GetParam(), kept, steps);
+    node_->AddAfterAttention(thread, layer, GetParam(), 0, kept, steps);
     return steps;
   }
   Steps LmHead(size_t thread) {

@@ -92,6 +92,24 @@ struct ProductOperand {
 };
 void ProductStep(const void* operand, void* batch);
 
+// y[m][n] += each part's rows in turn: the sums of the other chunks of a panel that is cut.
+struct AddPartsOperand {
+  const kernels::Elementwise* elementwise;
+  FloatRows y;
+  size_t n;
+  const FloatRows* parts;  // [n_parts], ascending by chunk
+  size_t n_parts;
+};
+void AddPartsStep(const void* operand, void* batch);
+
+// out[m][0] = quantise(silu(gate) * up) of one unit, whose panel is cut.
+struct GateOperand {
+  const kernels::Elementwise* elementwise;
+  FloatRows tile;  // 32 gate, 32 up
+  ActRows out;
+};
+void GateStep(const void* operand, void* batch);
+
 // out[m][block] = quantise(silu(gate) * up) for this thread's units. out.data points at its first
 // block.
 struct FfnOperand {

@@ -127,6 +127,24 @@ void ProductStep(const void* operand, void* batch) {
     op.elementwise->add(op.y.row(m), op.bias, op.n_panels * kernels::kPanelRows);
 }
 
+void AddPartsStep(const void* operand, void* batch) {
+  const auto& op = *static_cast<const AddPartsOperand*>(operand);
+  const auto& rows = *static_cast<const BatchRows*>(batch);
+  for (uint32_t m = rows.first_row; m < rows.first_row + rows.rows; ++m) {
+    for (size_t i = 0; i < op.n_parts; ++i)
+      op.elementwise->add(op.y.row(m), op.parts[i].row(m), op.n);
+  }
+}
+
+void GateStep(const void* operand, void* batch) {
+  const auto& op = *static_cast<const GateOperand*>(operand);
+  const auto& rows = *static_cast<const BatchRows*>(batch);
+  if (rows.rows == 0) return;
+  const float* tile = op.tile.row(rows.first_row);
+  op.elementwise->swiglu_quantize(tile, tile + model::kBlock, op.tile.stride,
+                                  ActRow(op.out, rows.first_row), op.out.stride_bytes, rows.rows);
+}
+
 void FfnStep(const void* operand, void* batch) {
   const auto& op = *static_cast<const FfnOperand*>(operand);
   const auto& rows = *static_cast<const BatchRows*>(batch);

@@ -51,6 +51,30 @@ TEST_F(ScalarThreadsTest, SeveralAttentionSockets) {
   ExpectSameBits({.threads = 3, .attention = {{2, 1}, {2, 1}, {1, 1}}}, 3);
 }
 
+// Panels that threads share along their inputs, with flags of their own.
+TEST(ScalarThreadsCutPanelsTest, OneThreadAndSeveral) {
+  model::SynthOptions synth = AwkwardModel();
+  synth.shape.dim = 48;
+  synth.shape.ffn = 8192;
+  const TestModel model(synth);
+  const std::vector<int32_t> tokens = TestTokens(20, 301);
+  const auto logits = [&](TestEngineOptions options) {
+    options.isa = kernels::Isa::kScalar;
+    options.context = 64;
+    options.max_batch_tokens = 16;
+    options.few_rows = 4;
+    auto engine = MakeEngine(model.file(), options);
+    std::vector<float> all = RunChunks(*engine, tokens, 7);
+    for (const float logit : RunChunks(*engine, tokens, 1)) all.push_back(logit);
+    return all;
+  };
+  const StagePlan plan = MakeTestPlan(*model.file(), {.threads = 5});
+  EXPECT_FALSE(plan.shards.threads[1].parts.empty());
+  const std::vector<float> baseline = logits({.threads = 1});
+  EXPECT_EQ(FirstDifference(logits({.threads = 5}), baseline), "");
+  EXPECT_EQ(FirstDifference(logits({.threads = 5, .attention = {{2, 1}}}), baseline), "");
+}
+
 // Rows of all sockets in one frame, which is cut in halves when that pays.
 TEST_F(ScalarThreadsTest, SequencesOfAllSocketsInOneFrame) {
   auto engine = MakeEngine(model_.file(), Options({.threads = 4, .attention = {{2, 2}, {2, 2}}}));

@@ -284,10 +284,29 @@ std::string StagePlan::Table() const {
     const auto range = [](const weight_node::PanelRange& r) {
       return r.count() > 0 ? fmt::format("{}-{}", r.begin, r.end - 1) : "-";
     };
+    // and of a panel that is cut, its chunks
+    const auto with_parts = [&](weight_node::PanelMatrix matrix) {
+      std::string before, behind;
+      uint32_t first = 0, end = 0;
+      for (const weight_node::PanelPart& part : s.parts) {
+        if (part.matrix != matrix) continue;
+        if (part.first()) {
+          behind = fmt::format(" {}.0-{}", part.panel, part.chunks.end - 1);
+        } else {
+          if (before.empty()) first = part.chunks.begin;
+          end = part.chunks.end;
+          before = fmt::format("{}.{}-{} ", part.panel, first, end - 1);
+        }
+      }
+      const weight_node::PanelRange& whole = s.of(matrix);
+      const bool cut = !before.empty() || !behind.empty();
+      return before + (cut && whole.count() == 0 ? "" : range(whole)) + behind;
+    };
     out += fmt::format(
         "  {:>6} {:>5} {:>4} {:>5} {:>3} {:>12} {:>12} {:>12} {:>12} {:>12} {:>11.2f}\n", t,
         threads[t].core.value, threads[t].cpu.value, threads[t].numa_node.value,
-        threads[t].l3_group, range(s.qkv), range(s.o), range(s.ffn_units), range(s.down),
+        threads[t].l3_group, range(s.qkv), with_parts(weight_node::PanelMatrix::kO),
+        with_parts(weight_node::PanelMatrix::kFfn), with_parts(weight_node::PanelMatrix::kDown),
         range(s.head), threads[t].weight_bytes * 1e-6);
   }
   for (const PlanAttentionSocket& socket : attention) {
@@ -327,6 +346,11 @@ nlohmann::json StagePlan::Json() const {
                                {"ffn_units", range(s.ffn_units)},
                                {"down_panels", range(s.down)},
                                {"lm_head_panels", range(s.head)}});
+    for (const weight_node::PanelPart& part : s.parts)
+      json["threads"].back()["parts"].push_back({{"matrix", weight_node::NameOf(part.matrix)},
+                                                 {"panel", part.panel},
+                                                 {"first_chunk", part.chunks.begin},
+                                                 {"chunks", part.chunks.count()}});
   }
   for (const PlanAttentionSocket& socket : attention) {
     nlohmann::json cpus = nlohmann::json::array();

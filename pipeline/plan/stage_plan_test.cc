@@ -20,7 +20,7 @@ namespace larder::pipeline::inline plan {
 namespace {
 
 using topology::Topology;
-using weight_node::PanelRange;
+using weight_node::PanelMatrix;
 
 const model::ModelConfig& Llama3b() {
   static const model::ModelConfig config =
@@ -68,13 +68,18 @@ void ExpectThreadsOnePerCore(const StagePlan& plan, const Topology& machine) {
   }
 }
 
-// The threads' ranges, in order, are [0, count) without gap or overlap.
-void ExpectCovers(const StagePlan& plan, PanelRange weight_node::ThreadShard::*range, size_t count,
-                  const char* what) {
+// The threads' ranges, in order, are [0, count) without gap or overlap; a panel that is cut counts
+// where its first chunks are.
+void ExpectCovers(const StagePlan& plan, PanelMatrix matrix, size_t count, const char* what) {
   uint32_t next = 0;
   for (const auto& shard : plan.shards.threads) {
-    EXPECT_EQ((shard.*range).begin, next) << what;
-    next = (shard.*range).end;
+    EXPECT_EQ(shard.of(matrix).begin, next) << what;
+    next = shard.of(matrix).end;
+    for (const auto& part : shard.parts) {
+      if (part.matrix != matrix || !part.first()) continue;
+      EXPECT_EQ(part.panel, next) << what;
+      ++next;
+    }
   }
   EXPECT_EQ(next, count) << what;
 }
@@ -82,12 +87,12 @@ void ExpectCovers(const StagePlan& plan, PanelRange weight_node::ThreadShard::*r
 void ExpectShardsCoverTheModel(const StagePlan& plan) {
   const model::ModelConfig& c = plan.config;
   ASSERT_EQ(plan.shards.threads.size(), plan.threads.size());
-  ExpectCovers(plan, &weight_node::ThreadShard::qkv,
+  ExpectCovers(plan, PanelMatrix::kQkv,
                (c.heads + 2 * c.kv_heads) * c.head_size / kernels::kPanelRows, "QKV");
-  ExpectCovers(plan, &weight_node::ThreadShard::o, c.dim / kernels::kPanelRows, "O");
-  ExpectCovers(plan, &weight_node::ThreadShard::ffn_units, c.ffn / kernels::kBlock, "FFN");
-  ExpectCovers(plan, &weight_node::ThreadShard::down, c.dim / kernels::kPanelRows, "down");
-  ExpectCovers(plan, &weight_node::ThreadShard::head, c.vocab / kernels::kPanelRows, "head");
+  ExpectCovers(plan, PanelMatrix::kO, c.dim / kernels::kPanelRows, "O");
+  ExpectCovers(plan, PanelMatrix::kFfn, c.ffn / kernels::kBlock, "FFN");
+  ExpectCovers(plan, PanelMatrix::kDown, c.dim / kernels::kPanelRows, "down");
+  ExpectCovers(plan, PanelMatrix::kLmHead, c.vocab / kernels::kPanelRows, "head");
 }
 
 void ExpectGroupsAndBudgets(const StagePlan& plan, const Topology& machine) {

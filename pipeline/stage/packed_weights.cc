@@ -1,6 +1,7 @@
 #include "pipeline/stage/packed_weights.h"
 
 #include "base/check.h"
+#include "pipeline/stage/exchange.h"
 #include "topology/probe.h"
 
 namespace larder::pipeline::inline stage {
@@ -32,7 +33,10 @@ void PackedWeights::Load(const model::GgufFile& file, const StageOptions& option
       .max_batch_tokens = plan_.options.max_batch_tokens,
       .logit_rows = LogitRows(plan_.config, plan_.options.max_batch_tokens),
       .node_of_thread = {},
-      .shared_io = shared_io};
+      .shared_io = shared_io,
+      .own_waiters = options.wait.mode,
+      .halves = plan_.separated() ? kHalves : 1,
+      .panels = std::nullopt};
   for (const PlanThread& thread : plan_.threads) weights.node_of_thread.push_back(thread.numa_node);
   weights_ = std::make_unique<weight_node::WeightNode>(plan_.config, plan_.shards, weights);
   struct Context {

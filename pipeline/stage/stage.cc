@@ -122,8 +122,14 @@ std::vector<Step> Stage::BuildSteps(size_t thread, ProgramForm form, size_t halv
       steps[i].part = static_cast<uint8_t>(halves == 1 ? 0 : half + 1);
   };
   auto add_qkv = [&](size_t layer, size_t half) {
+    const size_t first = steps.size();
     packed_.weights().AddBeforeAttention(thread, layer, form, steps,
                                          [&](size_t head) { return signals_[half][thread][head]; });
+    // The threads that wait for a head's rows are the attention sockets' or, if colocated, this
+    // socket's own.
+    for (size_t i = first; i < steps.size(); ++i)
+      steps[i].waiters =
+          separated() ? waits_of_sockets_.attention_mode() : waits_of_sockets_.weight.mode;
   };
   if (plan().config.ends) {
     packed_.weights().AddEmbed(thread, steps);
@@ -140,7 +146,7 @@ std::vector<Step> Stage::BuildSteps(size_t thread, ProgramForm form, size_t halv
           packed_.weights().AddKeep(thread, layer, form, steps);
           first_kept = steps.size();
         }
-        packed_.weights().AddAfterAttention(thread, layer, form, keep, steps);
+        packed_.weights().AddAfterAttention(thread, layer, form, half, keep, steps);
         if (layer + 1 < layers) add_qkv(layer + 1, half);
       });
     }
@@ -150,11 +156,7 @@ std::vector<Step> Stage::BuildSteps(size_t thread, ProgramForm form, size_t halv
   } else {
     packed_.weights().AddSend(thread, form, last_, steps);
   }
-  // The threads that wait for a head's rows are the attention sockets' or, if colocated, this
-  // socket's own.
   for (size_t i = first_kept; i < steps.size(); ++i) steps[i].part = kKeptPart;
-  for (Step& step : steps)
-    step.waiters = separated() ? waits_of_sockets_.attention_mode() : waits_of_sockets_.weight.mode;
   return steps;
 }
 

@@ -34,6 +34,7 @@ void Stage::RefreshFlags() {
       if (flag != nullptr) flag->Signal(packed_.pool().next_base_epoch());
     }
   }
+  packed_.weights().RefreshFlags(packed_.pool().next_base_epoch());
 }
 
 }  // namespace larder::pipeline::stage

@@ -25,7 +25,7 @@ struct StageTesting {
     sockets.served_[0]->pool_->SkipEpochs(epochs);
   }
   // The age in epochs of the oldest of all flags that only frames in halves signal.
-  static uint32_t OldestFlag(const Stage& stage) {
+  static uint32_t OldestFlag(Stage& stage) {
     uint32_t oldest = 0;
     const auto look = [&](const sync::EpochFlag* flag) {
       if (flag != nullptr)
@@ -36,6 +36,8 @@ struct StageTesting {
     }
     for (const sync::EpochFlag* flag : stage.sockets_->served_[0]->second_half_) look(flag);
     for (const sync::EpochFlag* flag : stage.attended_[1]) look(flag);
+    for (size_t t = 0; t < stage.plan().threads.size(); ++t)
+      look(stage.packed_.weights().PartsFlag(1, t, weight_node::PanelMatrix::kDown));
     return oldest;
   }
 };
