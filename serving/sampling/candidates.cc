@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <limits>
 
+#include "base/memory.h"
 #include "serving/sampling/exact_math.h"
 
 namespace larder::serving::inline sampling {
@@ -39,6 +41,15 @@ void KeepUntil(std::vector<Candidate>& list, const Order& before, const Enough& 
   }
 }
 
+// Groups of tokens whose maxima bound the k-th largest logit from below. Four times as many as k:
+// then little more than k logits reach the k-th largest of the maxima. A group is every n-th token,
+// so that the maxima of all are vector operations.
+size_t Groups(size_t vocab, size_t k) {
+  constexpr size_t kLanes = 16;
+  const size_t groups = RoundUp(4 * k, kLanes);
+  return groups <= vocab / 2 ? groups : 0;
+}
+
 }  // namespace
 
 float MaxOf(std::span<const float> logits) {
@@ -55,16 +66,44 @@ float MaxOf(std::span<const float> logits) {
   return *std::max_element(most.begin(), most.end());
 }
 
-// One pass over the vocabulary. Only logits above the k-th best so far are collected, soon almost
-// none. The buffer holds up to 2k of them; when it is full the best k stay. An id later in the pass
-// never beats an equal logit.
-void Candidates::Collect(std::span<const float> logits, int top_k) {
+void Candidates::Reserve(size_t vocab, int top_k) {
+  const size_t k = top_k > 0 ? std::min(vocab, static_cast<size_t>(top_k)) : vocab;
+  list_.reserve(std::min(vocab, 2 * k));
+  maxima_.reserve(Groups(vocab, k));
+}
+
+float Candidates::LeastOfTopK(std::span<const float> logits, size_t k, float& largest) {
+  const size_t groups = Groups(logits.size(), k);
+  if (groups == 0) {
+    largest = MaxOf(logits);
+    return kImpossible;
+  }
+  maxima_.assign(logits.begin(), logits.begin() + static_cast<ptrdiff_t>(groups));
+  const auto raise = [&](size_t begin, size_t count) {
+    for (size_t j = 0; j < count; ++j)
+      maxima_[j] = logits[begin + j] > maxima_[j] ? logits[begin + j] : maxima_[j];
+  };
+  size_t i = groups;
+  for (; i + groups <= logits.size(); i += groups) raise(i, groups);
+  raise(i, logits.size() - i);
+  const auto kth = maxima_.begin() + static_cast<ptrdiff_t>(k - 1);
+  std::nth_element(maxima_.begin(), kth, maxima_.end(), std::greater<>());
+  largest = *std::max_element(maxima_.begin(), kth + 1);
+  return *kth;
+}
+
+// Two passes over the vocabulary: the first finds a bound below which none of the top k is, the
+// second collects what reaches it, soon nothing at all. The buffer holds up to 2k of them; when it
+// is full the best k stay. An id later in the pass never beats an equal logit.
+float Candidates::Collect(std::span<const float> logits, int top_k) {
   list_.clear();
   const size_t vocab = logits.size();
   const bool few = top_k > 0 && static_cast<size_t>(top_k) < vocab;
   const size_t k = few ? static_cast<size_t>(top_k) : vocab;
   const size_t capacity = std::min(2 * k, vocab);
-  float threshold = kImpossible;
+  float largest = kImpossible;
+  // Equal to the bound is enough.
+  float threshold = std::nextafter(LeastOfTopK(logits, k, largest), kImpossible);
   const auto cut = [&] {
     if (list_.size() <= k) return;
     const auto last = list_.begin() + static_cast<ptrdiff_t>(k - 1);
@@ -72,15 +111,25 @@ void Candidates::Collect(std::span<const float> logits, int top_k) {
     threshold = last->logit;
     list_.resize(k);
   };
-  for (size_t i = 0; i < vocab; ++i) {
-    if (!(logits[i] > threshold)) continue;
+  const auto look = [&](size_t i) {
+    if (!(logits[i] > threshold)) return;
     if (list_.size() == capacity) {
       cut();
-      if (!(logits[i] > threshold)) continue;
+      if (!(logits[i] > threshold)) return;
     }
     list_.push_back({logits[i], static_cast<TokenId>(i), 0});
+  };
+  constexpr size_t kBlock = 16;  // which vector operations compare at once
+  size_t i = 0;
+  for (; i + kBlock <= vocab; i += kBlock) {
+    int any = 0;
+    for (size_t j = 0; j < kBlock; ++j) any |= logits[i + j] > threshold;
+    if (any == 0) continue;
+    for (size_t j = 0; j < kBlock; ++j) look(i + j);
   }
+  for (; i < vocab; ++i) look(i);
   cut();
+  return largest;
 }
 
 void Candidates::CollectTopNSigma(std::span<const float> logits, double n) {

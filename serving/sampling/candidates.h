@@ -25,11 +25,12 @@ float MaxOf(std::span<const float> logits);
 
 class Candidates {
  public:
-  void Reserve(size_t count) { list_.reserve(count); }
+  // For lists that begin with the top_k (0 or less: all) of a vocabulary.
+  void Reserve(size_t vocab, int top_k);
 
-  // The k likeliest of the vocabulary (0 or less: all that are possible) in no certain order; of
-  // equals the lower ids.
-  void Collect(std::span<const float> logits, int k);
+  // The top_k likeliest of the vocabulary (0 or less: all that are possible) in no certain order;
+  // of equals the lower ids. Returns the largest logit; -infinity if none is possible.
+  float Collect(std::span<const float> logits, int top_k);
   // TopNSigma of the vocabulary, in order of id.
   void CollectTopNSigma(std::span<const float> logits, double n);
   void SortById();
@@ -74,10 +75,13 @@ class Candidates {
   }
 
  private:
+  // A bound that all of the k largest logits reach (-infinity at the worst), and the largest.
+  float LeastOfTopK(std::span<const float> logits, size_t k, float& largest);
   double WeighChain();  // at the temperature so far, relative to the likeliest; returns the sum
 
   std::vector<Candidate> list_;
-  double temperature_ = 1;  // the product of those of the chain so far
+  std::vector<float> maxima_;  // Collect's, of groups of tokens
+  double temperature_ = 1;     // the product of those of the chain so far
 };
 
 }  // namespace larder::serving::sampling

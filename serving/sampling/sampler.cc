@@ -46,8 +46,7 @@ Sampler::Sampler(SamplingParams params, size_t vocab, const model::Tokenizer* to
   LARDER_CHECK(vocab > 0);
   Validate(params_, vocab);
   usual_ = IsUsual(params_);
-  const bool few = params_.top_k > 0 && static_cast<size_t>(params_.top_k) < vocab;
-  candidates_.Reserve(few ? std::min(vocab, 2 * static_cast<size_t>(params_.top_k)) : vocab);
+  candidates_.Reserve(vocab, params_.top_k);
   mirostat_mu_ = 2 * static_cast<double>(params_.mirostat_tau);
   const auto reach = [](int last_n) { return last_n < 0 ? SIZE_MAX : static_cast<size_t>(last_n); };
   if (params_.penalizes()) history_ = reach(params_.repeat_last_n);
@@ -117,13 +116,11 @@ TokenId Sampler::Sample(std::span<const float> logits, std::span<const uint64_t>
   Adjust(logits, allowed);
   if (!usual_) return SampleByChain();
   Penalize();
-  const float max = MaxOf(logits_);
+  const bool greedy = params_.temperature <= 0;
+  const float max = greedy ? MaxOf(logits_) : candidates_.Collect(logits_, params_.top_k);
   if (max == -kInfinity) ThrowNoToken();
-  if (params_.temperature <= 0) {
+  if (greedy)
     return static_cast<TokenId>(std::find(logits_.begin(), logits_.end(), max) - logits_.begin());
-  }
-
-  candidates_.Collect(logits_, params_.top_k);
   // Probabilities at temperature 1 decide what is kept; the sum runs in ascending order of id for a
   // fixed result.
   if (params_.top_k > 0) candidates_.SortById();

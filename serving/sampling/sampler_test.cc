@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <random>
@@ -281,6 +282,48 @@ TEST(Validate, NamesTheParameter) {
   expect_names(text_of([](auto& p) { p.frequency_penalty = std::nanf(""); }), "frequency_penalty");
   expect_names(text_of([](auto& p) { p.logit_bias = {{-1, 1.0f}}; }), "logit_bias");
   expect_names(text_of([](auto& p) { p.logit_bias = {{1, kInfinity}}; }), "logit_bias");
+}
+
+// The likeliest k, of equals the lower ids, whatever order the logits come in: ascending ones
+// replace everything that was collected, equal ones reach every bound.
+TEST(Candidates, CollectIsTheHeadOfTheRanking) {
+  std::minstd_rand random(5);
+  constexpr float kBanned = -std::numeric_limits<float>::infinity();
+  const std::pair<const char*, std::function<float(size_t, size_t)>> kinds[] = {
+      {"random", [&](size_t, size_t) { return static_cast<float>(random() % 100'000) * 1e-3f; }},
+      {"many ties", [&](size_t, size_t) { return static_cast<float>(random() % 5); }},
+      {"ascending", [](size_t i, size_t) { return static_cast<float>(i); }},
+      {"descending", [](size_t i, size_t) { return -static_cast<float>(i); }},
+      {"equal", [](size_t, size_t) { return -2.5f; }},
+      {"mostly banned", [&](size_t i, size_t) { return i % 37 == 0 ? 1.0f : kBanned; }},
+      {"the last only", [](size_t i, size_t n) { return i + 1 == n ? 1.0f : kBanned; }},
+      {"none", [](size_t, size_t) { return kBanned; }}};
+  for (const size_t vocab : {1, 7, 16, 100, 513, 5000}) {
+    for (const size_t k : {size_t{1}, size_t{2}, size_t{40}, vocab - 1, vocab, size_t{0}}) {
+      for (const auto& [name, logit] : kinds) {
+        std::vector<float> logits(vocab);
+        for (size_t i = 0; i < vocab; ++i) logits[i] = logit(i, vocab);
+        std::vector<TokenId> expected;
+        for (size_t i = 0; i < vocab; ++i)
+          if (logits[i] > kBanned) expected.push_back(static_cast<TokenId>(i));
+        std::ranges::stable_sort(expected, std::greater<>(),
+                                 [&](TokenId id) { return logits[static_cast<size_t>(id)]; });
+        if (k > 0 && k < expected.size()) expected.resize(k);
+        std::ranges::sort(expected);
+        Candidates candidates;
+        candidates.Reserve(vocab, static_cast<int>(k));
+        EXPECT_EQ(candidates.Collect(logits, static_cast<int>(k)),
+                  *std::ranges::max_element(logits));
+        std::vector<TokenId> got;
+        candidates.SortById();
+        candidates.EraseIf([&](const Candidate& c) {
+          got.push_back(c.id);
+          return false;
+        });
+        EXPECT_EQ(got, expected) << name << ", " << k << " of " << vocab;
+      }
+    }
+  }
 }
 
 }  // namespace
