@@ -99,26 +99,21 @@ uint32_t Pool::next_base_epoch() const { return shared_->base_epoch; }
 void Pool::SkipEpochs(uint32_t epochs) { shared_->base_epoch += epochs; }
 
 void Pool::ForEach(void (*fn)(void* context, int thread), void* context) {
-  LARDER_CHECK(pthread_equal(shared_->owner, pthread_self()),
-               "only the thread that made the pool commands it");
   struct Guarded {
     void (*fn)(void*, int);
     void* context;
     std::vector<std::exception_ptr> thrown;
   } guarded{fn, context, std::vector<std::exception_ptr>(shared_->workers.size())};
-  Command command;
-  command.kind = Command::Kind::kCall;
-  command.call = [](void* opaque, int thread) {
-    auto& g = *static_cast<Guarded*>(opaque);
-    try {
-      g.fn(g.context, thread);
-    } catch (...) {
-      g.thrown[static_cast<size_t>(thread)] = std::current_exception();
-    }
-  };
-  command.context = &guarded;
-  shared_->Publish(command);
-  shared_->Run(command, 0);
+  Call(
+      [](void* opaque, int thread) {
+        auto& g = *static_cast<Guarded*>(opaque);
+        try {
+          g.fn(g.context, thread);
+        } catch (...) {
+          g.thrown[static_cast<size_t>(thread)] = std::current_exception();
+        }
+      },
+      &guarded);
   for (const std::exception_ptr& thrown : guarded.thrown) {
     if (thrown) std::rethrow_exception(thrown);
   }

@@ -49,8 +49,11 @@ class Pool {
     Execute(per_thread, std::span<void* const>(&frame, 1), epochs);
   }
 
-  // Runs fn(context, t) on each thread t; for set-up (first touch, packing). Returns when all have
-  // finished; if any threw, rethrows the exception of the lowest thread.
+  // Runs fn(context, t) on each thread t, between frames. Returns when all have finished. fn may
+  // not throw.
+  void Call(void (*fn)(void* context, int thread), void* context);
+  // The same for set-up (first touch, packing): if any threw, rethrows the exception of the lowest
+  // thread.
   void ForEach(void (*fn)(void* context, int thread), void* context);
 
   // The base_epoch of the next Execute.

@@ -78,4 +78,15 @@ void Pool::Execute(std::span<const Program> per_thread, std::span<void* const> f
   shared.base_epoch += epochs;
 }
 
+void Pool::Call(void (*fn)(void* context, int thread), void* context) {
+  LARDER_CHECK(pthread_equal(shared_->owner, pthread_self()),
+               "only the thread that made the pool commands it");
+  Command command;
+  command.kind = Command::Kind::kCall;
+  command.call = fn;
+  command.context = context;
+  shared_->Publish(command);
+  shared_->Run(command, 0);
+}
+
 }  // namespace larder::threadpool

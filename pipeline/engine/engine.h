@@ -60,6 +60,9 @@ class Engine final : public TokenEngine {
   const std::string& fault(size_t i) const override;
   size_t max_logits() const;
 
+  // On the threads of packed().
+  void Spread(size_t count, void (*fn)(void* context, size_t i), void* context) override;
+
   KvChunks& kv() override { return *kv_; }
   std::span<uint8_t> kv_memory(uint32_t chunk) override { return chain_->KvMemory(chunk); }
   void Reset(SlotId slot) { kv_->Reset(slot); }  // forgets the slot's sequence

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 #include <numeric>
 #include <tuple>
 
@@ -26,6 +27,26 @@ void Engine::Collect() {
   use_kept_ = false;
   faults_.clear();
   if (FindFaults(batch)) DescribeFaults(batch);
+}
+
+void Engine::Spread(size_t count, void (*fn)(void* context, size_t i), void* context) {
+  struct Work {
+    void (*fn)(void*, size_t);
+    void* context;
+    size_t count;
+    std::atomic<size_t> next{0};
+  } work{fn, context, count};
+  packed().pool().Call(
+      [](void* opaque, int) {
+        auto& all = *static_cast<Work*>(opaque);
+        // relaxed: an item belongs to whoever counted it; the pool orders what fn reads and writes
+        while (true) {
+          const size_t i = all.next.fetch_add(1, std::memory_order_relaxed);
+          if (i >= all.count) return;
+          all.fn(all.context, i);
+        }
+      },
+      &work);
 }
 
 // Where the sequence of row i ends before it.

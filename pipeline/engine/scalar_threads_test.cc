@@ -51,6 +51,19 @@ TEST_F(ScalarThreadsTest, SeveralAttentionSockets) {
   ExpectSameBits({.threads = 3, .attention = {{2, 1}, {2, 1}, {1, 1}}}, 3);
 }
 
+// Work between micro-batches: each item once, and what it wrote is seen.
+TEST_F(ScalarThreadsTest, SpreadsItems) {
+  auto engine = MakeEngine(model_.file(), Options({.threads = 4}));
+  for (const size_t count : {0, 1, 3, 100}) {
+    std::vector<size_t> items(count, 0);
+    engine->Spread(
+        count, [](void* of, size_t i) { (*static_cast<std::vector<size_t>*>(of))[i] += i + 1; },
+        &items);
+    for (size_t i = 0; i < count; ++i) EXPECT_EQ(items[i], i + 1);
+  }
+  EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, 15), baseline_), "");
+}
+
 // Panels that threads share along their inputs, with flags of their own.
 TEST(ScalarThreadsCutPanelsTest, OneThreadAndSeveral) {
   model::SynthOptions synth = AwkwardModel();

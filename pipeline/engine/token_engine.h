@@ -68,6 +68,12 @@ class TokenEngine {
   virtual std::span<const float> logits(size_t i) const = 0;
   // The hidden state, [dim], of the same row; valid until the next call.
   virtual std::span<const float> hidden(size_t i) = 0;
+  // Calls fn(context, i) once for each i < count, on all threads that compute nothing between two
+  // calls of this engine, several at a time; returns when all are done. fn may not throw. Here: one
+  // after the other.
+  virtual void Spread(size_t count, void (*fn)(void* context, size_t i), void* context) {
+    for (size_t i = 0; i < count; ++i) fn(context, i);
+  }
   // Why the same row's output is meaningless; empty: it is good.
   virtual const std::string& fault(size_t i) const = 0;
   // The pulse of the calling thread: its loop beats it, and rests it where it waits between calls.

@@ -55,6 +55,10 @@ class Sequence {
   // token, valid during the call. The result may depend only on this sequence's logits so far; then
   // its tokens do not depend on other sequences.
   virtual std::optional<int32_t> Next(std::span<const float> logits) = 0;
+  // May be called right before Next with the same logits, on any thread of the engine, while others
+  // prepare their sequences: takes as much of Next's work as needs nothing but this sequence. Does
+  // not throw.
+  virtual void Prepare(std::span<const float> /*logits*/) {}
   virtual Wanted wanted() const { return Wanted::kNextToken; }  // constant
   // Instead of Next: the hidden state, [dim], of the prompt's token at `position`, in ascending
   // order; the sequence is complete with the last token's. It begins again after another Admitted.

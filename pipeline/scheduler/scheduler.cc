@@ -54,6 +54,7 @@ Scheduler::Scheduler(TokenEngine& engine, const SchedulerOptions& options)
   for (SlotId id(0); id < end_of_slots(); ++id) slots_[id.index()].tokens.reserve(limits_.context);
   for (ScheduledBatch& batch : batches_) batch.parts.reserve(limits_.max_batch_tokens);
   rows_.reserve(limits_.max_batch_tokens);
+  choosing_.reserve(limits_.max_logits);
   prefilling_.reserve(limits_.slots);
   loading_.reserve(limits_.slots);
   LARDER_CHECK(

@@ -238,6 +238,7 @@ class Scheduler {
   void AddPromptRows(ScheduledBatch&, size_t most);
   void Submit(ScheduledBatch&);
   void CollectOldest();
+  void PrepareNext(const ScheduledBatch&);
   void Continue(SlotId, std::span<const float> logits);
   void TakeHidden(const Part&, size_t position, std::span<const float> state);
   void End(SlotId, SequenceEnd, const std::string& why);
@@ -269,6 +270,11 @@ class Scheduler {
   std::vector<ScheduledBatch> batches_;  // a ring like the engine's: in_flight_ entries from
                                          // oldest_ on
   size_t oldest_ = 0, in_flight_ = 0;
+  struct Choice {
+    Sequence* sequence;
+    std::span<const float> logits;
+  };
+  std::vector<Choice> choosing_;                   // of a collected micro-batch
   std::vector<TokenRow> rows_;                     // the current micro-batch's
   uint64_t batch_ = 0;                             // its number
   uint64_t uses_ = 0;                              // orders the slots' last uses

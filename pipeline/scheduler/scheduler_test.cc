@@ -51,6 +51,23 @@ std::vector<Wish> RandomWishes(size_t n, std::mt19937& random) {
   return wishes;
 }
 
+// A choice takes less time than to call the threads for it, so few sequences choose one after the
+// other.
+TEST_F(SchedulerTest, ManyTokensAreChosenOnAllThreads) {
+  const auto engine = MakeEngine(model_.file(), {.threads = 2, .slots = 8});
+  const auto alone_engine = MakeEngine(model_.file(), {});
+  std::vector<Wish> wishes;
+  for (uint32_t i = 0; i < 8; ++i)
+    wishes.push_back({.prompt = TestTokens(5 + i, kVocab, 50 + i), .most = 20, .seed = i});
+  const auto together = Run(*engine, wishes);
+  for (size_t i = 0; i < wishes.size(); ++i) {
+    const auto alone = Run(*alone_engine, {wishes[i]}, {.reuse_prefixes = false}).at(0);
+    EXPECT_EQ(alone.prepared, 0u);
+    EXPECT_EQ(together[i].tokens, alone.tokens) << i;
+    EXPECT_GE(together[i].prepared, 15u) << i;
+  }
+}
+
 TEST_F(SchedulerTest, TokensAreThoseOfTheSequenceAlone) {
   std::mt19937 random(7);
   const auto alone_engine = MakeEngine(model_.file(), {});

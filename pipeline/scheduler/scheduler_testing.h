@@ -26,6 +26,7 @@ struct Outcome {
   std::string why;
   size_t reused = 0;
   int admissions = 0;
+  size_t prepared = 0;  // tokens chosen by Prepare
 };
 
 struct Wish {
@@ -52,6 +53,28 @@ class TestSequence : public Sequence {
     ++outcome_.admissions;
   }
   std::optional<int32_t> Next(std::span<const float> logits) override {
+    if (prepared_ == nullptr) token_ = Choose(logits);
+    EXPECT_TRUE(prepared_ == nullptr || prepared_ == logits.data()) << "other logits than prepared";
+    prepared_ = nullptr;
+    outcome_.tokens.push_back(token_);
+    if (outcome_.tokens.size() == wish_.most) return std::nullopt;
+    return token_;
+  }
+  void Prepare(std::span<const float> logits) override {
+    EXPECT_EQ(prepared_, nullptr) << "prepared twice";
+    token_ = Choose(logits);
+    prepared_ = logits.data();
+    ++outcome_.prepared;
+  }
+  void Ended(SequenceEnd end, const std::string& why) override {
+    EXPECT_FALSE(outcome_.end.has_value()) << "told of the end twice";
+    outcome_.end = end;
+    if (ended_ != nullptr) outcome_.ended_as = ++*ended_;
+    outcome_.why = why;
+  }
+
+ private:
+  int32_t Choose(std::span<const float> logits) {
     size_t at = 0;
     if (wish_.seed == 0) {
       at = static_cast<size_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
@@ -64,22 +87,15 @@ class TestSequence : public Sequence {
       }
       at = (sum >> 33) % logits.size();
     }
-    outcome_.tokens.push_back(static_cast<int32_t>(at));
-    if (outcome_.tokens.size() == wish_.most) return std::nullopt;
     return static_cast<int32_t>(at);
   }
-  void Ended(SequenceEnd end, const std::string& why) override {
-    EXPECT_FALSE(outcome_.end.has_value()) << "told of the end twice";
-    outcome_.end = end;
-    if (ended_ != nullptr) outcome_.ended_as = ++*ended_;
-    outcome_.why = why;
-  }
 
- private:
   const Wish& wish_;
   Outcome& outcome_;
   size_t* const ended_;
   std::mt19937_64 random_;
+  int32_t token_ = 0;
+  const float* prepared_ = nullptr;
 };
 
 // Hands out each wish at its step.

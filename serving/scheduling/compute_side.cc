@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/error.h"
 
 namespace larder::serving::inline scheduling {
 namespace {
@@ -144,19 +145,35 @@ std::optional<TokenId> ComputeSide::Choose(std::span<const float> logits) {
   }
 }
 
+void ComputeSide::Make(std::span<const float> logits) {
+  const GenerationSpec& spec = generation_->spec;
+  Made made{.token = Choose(logits), .logprobs = {}};
+  if (made.token && spec.logprobs >= 0)
+    made.logprobs = LogprobsOf(logits, *made.token, static_cast<size_t>(spec.logprobs));
+  made_ = std::move(made);
+}
+
+void ComputeSide::Prepare(std::span<const float> logits) {
+  if (generation_->spec.max_tokens == 0) return;
+  try {
+    Make(logits);
+  } catch (const Error&) {  // of broken logits: Next finds the same, and may say so
+  }
+}
+
 std::optional<int32_t> ComputeSide::Next(std::span<const float> logits) {
   const GenerationSpec& spec = generation_->spec;
   if (spec.max_tokens == 0) {  // the request was to run the prompt only
     complete_ = FinishReason::kLength;
     return std::nullopt;
   }
-  const std::optional<TokenId> chosen = Choose(logits);
-  if (!chosen || tokenizer_.IsEndOfGeneration(*chosen)) return std::nullopt;
-  const TokenId token = *chosen;
+  if (!made_) Make(logits);
+  Made made = *std::exchange(made_, std::nullopt);
+  if (!made.token || tokenizer_.IsEndOfGeneration(*made.token)) return std::nullopt;
+  const TokenId token = *made.token;
   GenerationEvent event = NewEvent(GenerationEvent::Kind::kToken);
   event.token = token;
-  if (spec.logprobs >= 0)
-    event.logprobs = LogprobsOf(logits, token, static_cast<size_t>(spec.logprobs));
+  event.logprobs = std::move(made.logprobs);
   sink_.Emit(std::move(event));
   if (++generated_ == spec.max_tokens) {
     complete_ = FinishReason::kLength;

@@ -91,6 +91,7 @@ class ComputeSide : public pipeline::Sequence {
   bool cancelled() const override { return generation_->cancelled.load(std::memory_order_relaxed); }
   void Admitted(size_t reused) override;
   std::optional<int32_t> Next(std::span<const float> logits) override;
+  void Prepare(std::span<const float> logits) override;
   pipeline::Wanted wanted() const override;
   void Hidden(size_t position, std::span<const float> state) override;
   void Ended(pipeline::SequenceEnd, const std::string& why) override;
@@ -98,6 +99,7 @@ class ComputeSide : public pipeline::Sequence {
  private:
   GenerationEvent NewEvent(GenerationEvent::Kind) const;
   std::optional<TokenId> Choose(std::span<const float> logits);
+  void Make(std::span<const float> logits);
 
   std::shared_ptr<Generation> generation_;
   const model::Tokenizer& tokenizer_;
@@ -108,6 +110,12 @@ class ComputeSide : public pipeline::Sequence {
                                             // is made meanwhile
   std::optional<Sampler> sampler_;  // made at admission, so that waiting requests hold no scratch
                                     // memory
+  // The next token and its log-probabilities, chosen by Prepare or Next.
+  struct Made {
+    std::optional<TokenId> token;
+    TokenLogprobs logprobs;
+  };
+  std::optional<Made> made_;
   int64_t generated_ = 0;
   FinishReason complete_ = FinishReason::kEndOfText;
   std::vector<float> embedding_;  // the sum of the hidden states so far, or the one

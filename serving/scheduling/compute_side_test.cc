@@ -8,6 +8,9 @@
 #include <numeric>
 #include <random>
 
+#include "base/error_testing.h"
+#include "model/gguf/gguf.h"
+
 namespace larder::serving::inline scheduling {
 namespace {
 
@@ -56,6 +59,74 @@ TEST(LogprobsOf, IsTheDefinition) {
       }
     }
   }
+}
+
+// What Next makes of logits does not depend on whether Prepare has chosen before.
+class PreparedTest : public testing::Test {
+ protected:
+  struct Events : ComputeSide::Sink {
+    void Emit(GenerationEvent event) override { all.push_back(std::move(event)); }
+    std::vector<GenerationEvent> all;
+  };
+  static constexpr size_t kVocab = 300;
+
+  std::unique_ptr<ComputeSide> Make(Events& events, int64_t max_tokens) {
+    GenerationSpec spec;
+    spec.prompt = {1, 2};
+    spec.max_tokens = max_tokens;
+    spec.sampling.seed = 7;
+    spec.logprobs = 2;
+    auto generation =
+        std::make_shared<Generation>(std::move(spec), tokenizer_, Protocol::kHttp, nullptr);
+    auto side = std::make_unique<ComputeSide>(generation, *tokenizer_, kVocab, events);
+    side->Admitted(0);
+    return side;
+  }
+  std::vector<float> Logits(uint32_t step) {
+    std::mt19937 random(step);
+    std::vector<float> logits(kVocab);
+    for (float& logit : logits) logit = static_cast<float>(random() % 1000) * 0.01f;
+    return logits;
+  }
+  const std::shared_ptr<const model::Tokenizer> tokenizer_ = model::Tokenizer::FromGguf(
+      *model::GgufFile::Open(LARDER_SOURCE_DIR "/model/demo/larder-stories.gguf"));
+};
+
+TEST_F(PreparedTest, TokensAndLogprobsAreThoseOfNextAlone) {
+  Events alone, prepared;
+  const auto a = Make(alone, 50), b = Make(prepared, 50);
+  for (uint32_t step = 0; step < 40; ++step) {
+    const std::vector<float> logits = Logits(step);
+    if (step % 3 != 0) b->Prepare(logits);
+    const auto next = a->Next(logits);
+    EXPECT_EQ(b->Next(logits), next) << step;
+    if (!next) break;
+  }
+  ASSERT_GT(alone.all.size(), 10u);
+  ASSERT_EQ(alone.all.size(), prepared.all.size());
+  for (size_t i = 0; i < alone.all.size(); ++i) {
+    EXPECT_EQ(alone.all[i].token, prepared.all[i].token);
+    EXPECT_EQ(alone.all[i].logprobs.logprob, prepared.all[i].logprobs.logprob);
+    EXPECT_EQ(alone.all[i].logprobs.top, prepared.all[i].logprobs.top);
+  }
+}
+
+TEST_F(PreparedTest, BrokenLogitsAreNextsError) {
+  Events events;
+  const auto side = Make(events, 50);
+  std::vector<float> logits = Logits(1);
+  logits[17] = std::numeric_limits<float>::quiet_NaN();
+  side->Prepare(logits);
+  EXPECT_NE(ErrorOf([&] { side->Next(logits); }).find("token 17"), std::string::npos);
+}
+
+TEST_F(PreparedTest, APromptWithoutAnswerChoosesNothing) {
+  Events events;
+  const auto side = Make(events, 0);
+  const std::vector<float> logits = Logits(1);
+  side->Prepare(logits);
+  EXPECT_EQ(side->Next(logits), std::nullopt);
+  EXPECT_EQ(events.all.size(), 1u) << "admitted, and nothing else";
 }
 
 }  // namespace
