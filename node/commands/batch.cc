@@ -231,6 +231,7 @@ int RunHere(const BatchOptions& o) {
   const auto engine = LoadEngine(file, planned, o.model);
   pipeline::Scheduler scheduler(
       *engine, {.policy = {.policy = *pipeline::PolicyByName(o.answers.policy), .max_stall_ms = 0},
+                .active_tokens = o.answers.active_kv_tokens,
                 .patience_ms = static_cast<int>(o.patience_s * 1000)});
   serving::ServingMetrics metrics({});
   const size_t in_flight = 2 * planned.plan.slots;

@@ -517,6 +517,7 @@ int Serve(ServeOptions o) {
                                             .max_stall_ms = o.max_stall_ms,
                                             .prompt_rows = o.prefill_budget},
                                  .reuse_prefixes = o.reuse,
+                                 .active_tokens = o.answers.active_kv_tokens,
                                  .patience_ms = static_cast<int>(o.patience_s * 1000),
                                  .mover = cache ? &cache->mover : nullptr});
   const ServeView view(planned, *engine, scheduler, about.defaults.chat_template->name());

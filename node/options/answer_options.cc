@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 
 #include "model/chat/chat_template.h"
+#include "node/options/count_option.h"
 #include "serving/answer/answer_format.h"
 
 namespace larder::node::inline options {
@@ -27,6 +28,12 @@ void AddAnswerOptions(CLI::App& command, AnswerOptions& options, const char* gro
                   "mixed (default: auto)")
       ->type_name("NAME")
       ->check(CLI::IsMember({"auto", "mixed", "decode_first", "phases"}).description(""))
+      ->group(group);
+  AddCount(command, "--active-kv-tokens", options.active_kv_tokens,
+           "tokens of KV that running requests may have together, of an attention socket, so that "
+           "they stay in L3 beside the weights (`larder plan` says how many do); the youngest wait "
+           "meanwhile, their KV kept (default: not bounded)",
+           1)
       ->group(group);
   command
       .add_option(

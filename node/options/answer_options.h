@@ -16,6 +16,7 @@ namespace larder::node::inline options {
 struct AnswerOptions {
   std::string alias, chat_template, pooling;
   std::string policy = pipeline::PolicyName(pipeline::Policy::kAuto);
+  size_t active_kv_tokens = 0;  // 0: not bounded
   int64_t max_tokens = -1;
   bool strict_model = false;
   std::string tool_parser;  // AnswerFormatByName; empty: what the template asks for

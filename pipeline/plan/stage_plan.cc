@@ -201,6 +201,13 @@ bool StagePlan::resident() const {
                      [](const PlanL3Group& l3) { return l3.resident(); });
 }
 
+size_t StagePlan::l3_kv_tokens() const {
+  if (separated() || !resident()) return 0;
+  uint64_t room = 0;
+  for (const PlanL3Group& l3 : l3_groups) room += l3.budget_bytes - l3.weight_bytes;
+  return room / std::max<uint64_t>(1, kv_slot_bytes / options.context);
+}
+
 uint64_t HashOf(const nlohmann::json& key) { return Fnv1a(key.dump()); }
 
 nlohmann::json KeyOf(const model::ModelConfig& config) {
@@ -264,6 +271,9 @@ std::string StagePlan::Table() const {
                      options.max_batch_tokens);
   out += fmt::format("residency  {}\n", resident() ? "all weights fit their L3 budget"
                                                    : "not all weights fit their L3 budget");
+  if (l3_kv_tokens() > 0)
+    out += fmt::format("L3 room    KV of {} tokens fits beside the weights (--active-kv-tokens)\n",
+                       l3_kv_tokens());
   out += fmt::format("balance    {}\n", weight_node::BalanceText(config, threads.size()));
   out += "\n  L3 group      size MB   budget MB  weights MB  threads\n";
   for (size_t g = 0; g < l3_groups.size(); ++g) {
@@ -325,6 +335,7 @@ std::string StagePlan::Table() const {
 nlohmann::json StagePlan::Json() const {
   nlohmann::json json = {{"isa", IsaName(options.isa)},
                          {"balance", shards.Balance(config)},
+                         {"l3_kv_tokens", l3_kv_tokens()},
                          {"notes", notes},
                          {"attention_sockets", nlohmann::json::array()}};
   for (const PlanL3Group& l3 : l3_groups) {

@@ -104,6 +104,8 @@ struct StagePlan {
   std::vector<std::string> notes;
 
   bool resident() const;
+  // Tokens of KV that fit the L3 budgets beside the weights; 0: none, or the KV cache is elsewhere.
+  size_t l3_kv_tokens() const;
   bool separated() const { return !attention.empty(); }
   // Of what a weight socket and its attention sockets must agree on beyond the Plan: the offsets in
   // their shared segment depend on the threads of each.

@@ -153,6 +153,39 @@ struct Case {
   size_t sockets;        // attention sockets; 0: colocated
   size_t kv_chunks = 0;  // of each socket; 0: a full context, 8 chunks, for each slot
   uint64_t files = 0;    // bytes for chunks in files; 0: none
+  size_t active_tokens = 0;
+};
+
+// Sees how many tokens of KV the running sequences of a socket have together, where there is more
+// than one.
+class ActiveTokensIntake : public TestIntake {
+ public:
+  ActiveTokensIntake(const std::vector<Wish>& wishes, const Scheduler& scheduler,
+                     std::span<const SlotId> socket_ends)
+      : TestIntake(wishes), scheduler_(scheduler), ends_(socket_ends.begin(), socket_ends.end()) {
+    if (ends_.empty()) ends_.push_back(SlotId(static_cast<int32_t>(scheduler.slots().size())));
+  }
+  void StepDone() override {
+    size_t begin = 0;
+    for (const SlotId end : ends_) {
+      size_t running = 0, tokens = 0;
+      for (size_t id = begin; id < end.index(); ++id) {
+        const SlotStatus& slot = scheduler_.slots()[id];
+        if (slot.state.load() == SlotStatus::kIdle) continue;
+        ++running;
+        tokens += slot.cached_tokens.load();
+      }
+      if (running > 1) most_tokens_ = std::max(most_tokens_, tokens);
+      begin = end.index();
+    }
+    TestIntake::StepDone();
+  }
+  size_t most_tokens() const { return most_tokens_; }
+
+ private:
+  const Scheduler& scheduler_;
+  std::vector<SlotId> ends_;
+  size_t most_tokens_ = 0;
 };
 
 class PolicyProperty : public testing::TestWithParam<Case> {};
@@ -182,11 +215,19 @@ TEST_P(PolicyProperty, EachSequenceEndsOnceWithTheTokensThatItGetsAlone) {
                        .chunk_bytes = engine.kv_memory(0).size()});
     mover = std::make_unique<KvMover>(*files, KvMover::Options());
   }
-  Scheduler scheduler(
-      engine,
-      {.policy = with.policy, .patience_ms = 1 << 30, .clock = &clock, .mover = mover.get()});
-  TestIntake intake(traffic.wishes);
+  Scheduler scheduler(engine, {.policy = with.policy,
+                               .active_tokens = with.active_tokens,
+                               .patience_ms = 1 << 30,
+                               .clock = &clock,
+                               .mover = mover.get()});
+  ActiveTokensIntake intake(traffic.wishes, scheduler, limits.attention_slot_ends);
   scheduler.Run(intake);
+  if (with.active_tokens > 0) {
+    EXPECT_GT(scheduler.status().yielded.load(), 0u);
+    // Between two looks every sequence may begin one more chunk.
+    EXPECT_LE(intake.most_tokens(),
+              with.active_tokens + limits.slots * SimulatedEngine::kChunkPositions);
+  }
 
   if (files) {
     // How many depends on how fast the disk is beside the simulated clock: thousands, or tens on a
@@ -216,7 +257,8 @@ TEST_P(PolicyProperty, EachSequenceEndsOnceWithTheTokensThatItGetsAlone) {
                   *outcome.end == SequenceEnd::kContextFull);
     }
     ASSERT_EQ(outcome.tokens, alone) << "sequence " << i;
-    EXPECT_TRUE(with.loss > 0 || with.kv_chunks > 0 || outcome.admissions <= 1);
+    EXPECT_TRUE(with.loss > 0 || with.kv_chunks > 0 || with.active_tokens > 0 ||
+                outcome.admissions <= 1);
   }
   EXPECT_GT(whole, traffic.wishes.size() * 3 / 4);
   EXPECT_LE(lost, with.loss > 0 ? traffic.wishes.size() / 1000 : 0u)
@@ -226,8 +268,10 @@ TEST_P(PolicyProperty, EachSequenceEndsOnceWithTheTokensThatItGetsAlone) {
   for (const SlotStatus& slot : scheduler.slots()) EXPECT_EQ(slot.state.load(), SlotStatus::kIdle);
   EXPECT_EQ(scheduler.status().waiting.load(), 0u);
   EXPECT_EQ(scheduler.status().lost.load() > 0, with.loss > 0);
-  EXPECT_EQ(scheduler.status().parked.load() > 0, with.loss > 0 || with.kv_chunks > 0);
-  EXPECT_EQ(scheduler.status().preempted.load() > 0, with.kv_chunks > 0);
+  EXPECT_EQ(scheduler.status().parked.load() > 0,
+            with.loss > 0 || with.kv_chunks > 0 || with.active_tokens > 0);
+  // Where few run there are chunks enough.
+  EXPECT_EQ(scheduler.status().preempted.load() > 0, with.kv_chunks > 0 && with.active_tokens == 0);
   EXPECT_GT(scheduler.status().reused_tokens.load(), 0u);
   for (SlotId slot(0); slot.index() < engine.kv().lists(); ++slot) engine.kv().Reset(slot);
   for (AttentionId socket(0); socket.index() < std::max<size_t>(with.sockets, 1); ++socket)
@@ -249,6 +293,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"mixed", {.policy = Policy::kMixed}, 0, 0},
         Case{"mixed_lost", {.policy = Policy::kMixed}, 0.02, 2},
         Case{"decode_first", {.policy = Policy::kDecodeFirst}, 0.01, 0},
+        Case{"mixed_active", {.policy = Policy::kMixed}, 0, 0, 0, 0, 100},
+        Case{"mixed_active_lost", {.policy = Policy::kMixed}, 0.01, 2, 0, 0, 80},
+        Case{"phases_active_tight", {.policy = Policy::kPhases}, 0, 0, 12, 0, 100},
         Case{"mixed_tight", {.policy = Policy::kMixed}, 0, 0, 9},
         Case{"mixed_tight_lost", {.policy = Policy::kMixed}, 0.01, 2, 8},
         Case{"decode_first_tight", {.policy = Policy::kDecodeFirst}, 0, 2, 8},

@@ -133,30 +133,86 @@ void Scheduler::Enqueue(std::unique_ptr<Active> active, bool first) {
 // in flight, the rest when these have been collected. What they have in the KV cache stays there as
 // long as there is room, as an ended sequence's.
 void Scheduler::MakeWay() {
+  for (SlotId id(0); id < end_of_slots(); ++id) {
+    if (slots_[id.index()].active) slots_[id.index()].active->yields = false;
+  }
+  KeepWithinActiveTokens();
   if (background_ == 0) return;
   size_t wanted = 0;
   while (wanted < std::min(queue_.size(), limits_.slots) && !queue_[wanted]->background) ++wanted;
   const size_t idle = limits_.slots - actives_;
   wanted = wanted > idle ? wanted - idle : wanted > 0 && chunks_wanted_ ? 1 : 0;
-  for (SlotId id(0); id < end_of_slots(); ++id) {
-    if (slots_[id.index()].active) slots_[id.index()].active->yields = false;
-  }
   for (; wanted > 0; --wanted) {
     std::optional<SlotId> youngest;
     for (SlotId id(0); id < end_of_slots(); ++id) {
-      const Active* active = slots_[id.index()].active.get();
-      if (active == nullptr || !active->background || active->ended || active->yields) continue;
-      if (!youngest || active->order > slots_[youngest->index()].active->order) youngest = id;
+      if (MayYield(id) && slots_[id.index()].active->background && IsYounger(id, youngest))
+        youngest = id;
     }
     if (!youngest) return;
-    Slot& slot = slots_[youngest->index()];
-    slot.active->yields = true;
-    if (slot.active->rows_in_flight > 0 || slot.active->loading) continue;
-    std::erase(prefilling_, *youngest);
-    ready_.Remove(*youngest);
-    slot.last_used = ++uses_;
-    SocketStatus::Add(status_.yielded, 1);
-    Enqueue(Park(*youngest, /*keeps_kv=*/true), /*first=*/true);
+    Yield(*youngest);
+  }
+}
+
+bool Scheduler::MayYield(SlotId id) const {
+  const Active* active = slots_[id.index()].active.get();
+  return active != nullptr && !active->ended && !active->yields;
+}
+
+bool Scheduler::IsYounger(SlotId id, const std::optional<SlotId>& than) const {
+  return !than || slots_[id.index()].active->order > slots_[than->index()].active->order;
+}
+
+// The sequence gets no more rows, and leaves its slot when none is in flight.
+void Scheduler::Yield(SlotId id) {
+  Slot& slot = slots_[id.index()];
+  slot.active->yields = true;
+  if (slot.active->rows_in_flight > 0 || slot.active->loading) return;
+  std::erase(prefilling_, id);
+  ready_.Remove(id);
+  slot.last_used = ++uses_;
+  SocketStatus::Add(status_.yielded, 1);
+  Enqueue(Park(id, /*keeps_kv=*/true), /*first=*/true);
+}
+
+// Chunks that the socket's running sequences list, with the next token's; what several share counts
+// for each.
+size_t Scheduler::RunningChunks(AttentionId socket) const {
+  size_t chunks = 0;
+  for (SlotId id(0); id < end_of_slots(); ++id) {
+    if (!MayYield(id) || kv_.socket_of(id) != socket) continue;
+    // its whole prompt, from the beginning
+    const size_t tokens =
+        std::max(slots_[id.index()].tokens.size(), slots_[id.index()].active->to_compute().size());
+    chunks += std::min(tokens / kv_.shape().chunk_positions + 1, kv_.shape().slot_chunks());
+  }
+  return chunks;
+}
+
+// Whether a queued sequence may run beside the others of the socket.
+bool Scheduler::MayRunToo(const Active& active, AttentionId socket) const {
+  if (options_.active_tokens == 0) return true;
+  const size_t running = RunningChunks(socket);
+  return running == 0 ||
+         running + ChunksNeeded(active, 0) <= options_.active_tokens / kv_.shape().chunk_positions;
+}
+
+// Texts grow: the youngest wait until those before them have ended.
+void Scheduler::KeepWithinActiveTokens() {
+  if (options_.active_tokens == 0) return;
+  const size_t most = options_.active_tokens / kv_.shape().chunk_positions;
+  const size_t sockets = std::max<size_t>(limits_.attention_slot_ends.size(), 1);
+  for (AttentionId socket(0); socket.index() < sockets; ++socket) {
+    while (RunningChunks(socket) > most) {
+      std::optional<SlotId> youngest;
+      size_t running = 0;
+      for (SlotId id(0); id < end_of_slots(); ++id) {
+        if (!MayYield(id) || kv_.socket_of(id) != socket) continue;
+        ++running;
+        if (IsYounger(id, youngest)) youngest = id;
+      }
+      if (running < 2) break;
+      Yield(*youngest);
+    }
   }
 }
 
@@ -301,7 +357,7 @@ bool Scheduler::AdmitOne() {
     if (!place) return false;
     FindStored(next, *place);
     if (IsBeingComputed(next, *place)) continue;
-    if (!HasRoom(next, *place)) {
+    if (!HasRoom(next, *place) || !MayRunToo(next, kv_.socket_of(place->slot))) {
       chunks_wanted_ = true;
       return false;
     }

@@ -16,6 +16,9 @@
 // KV caches have fewer chunks than all slots could take, the youngest running ones are parked. The
 // oldest never waits for a younger one.
 //
+// Where the KV of all running sequences would not stay in L3 beside the weights, fewer may run at
+// once (active_tokens): the youngest wait, with their KV kept, until it is their turn.
+//
 // Sequences of the background (Sequence::background) stand behind all others: in the queue, among
 // the prompts of a micro-batch, and as the youngest when chunks run out. While another one waits
 // for a slot or for chunks, they are parked, the youngest first.
@@ -51,6 +54,9 @@ namespace larder::pipeline::inline scheduler {
 struct SchedulerOptions {
   PolicyOptions policy = {};
   bool reuse_prefixes = true;
+  // The most tokens of KV that running sequences of an attention socket may have together; one
+  // sequence may always run. 0: as many as there are.
+  size_t active_tokens = 0;
   // How long requests wait after the chain was lost, running ones too; then they end, and new ones
   // are refused until it is back. An attempt to connect takes a second or two, so the end may be
   // late by as much.
@@ -76,7 +82,8 @@ struct SchedulerStatus {
   std::atomic<uint64_t> transitions{0};        // between prompts and decoding: SchedulePolicy
   std::atomic<uint64_t> lost{0};               // times the chain was lost
   std::atomic<uint64_t> preempted{0};          // sequences that lost their slot to an older one
-  std::atomic<uint64_t> yielded{0};            // those of the background that gave it back
+  std::atomic<uint64_t> yielded{0};            // that gave it back: of the background, or because
+                                               // of active_tokens
   std::atomic<uint64_t> parked{0};             // sequences that had tokens and lost their slot
   std::atomic<uint64_t> recomputed_tokens{0};  // tokens that those had in the KV cache
   std::atomic<uint32_t> waiting{0};
@@ -194,6 +201,12 @@ class Scheduler {
   void TakeNew(Intake&);
   void Enqueue(std::unique_ptr<Active>, bool first);
   void MakeWay();
+  void KeepWithinActiveTokens();
+  void Yield(SlotId);
+  bool MayYield(SlotId) const;
+  bool IsYounger(SlotId, const std::optional<SlotId>& than) const;
+  size_t RunningChunks(AttentionId) const;
+  bool MayRunToo(const Active&, AttentionId) const;
   void DropCancelled();
   void Admit();
   // Where a sequence begins: in `slot`, with the first `tokens` tokens of `source`, which may be
