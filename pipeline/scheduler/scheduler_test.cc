@@ -51,6 +51,37 @@ std::vector<Wish> RandomWishes(size_t n, std::mt19937& random) {
   return wishes;
 }
 
+// Two attention sockets with 2 chunks each: two long texts on the first do not fit there, and the
+// younger one goes on where the other socket has room, computed again.
+TEST_F(SchedulerTest, ASequenceMovesToAnotherAttentionSocket) {
+  struct Watching : TestIntake {
+    using TestIntake::TestIntake;
+    void StepDone() override {
+      for (size_t slot = 2; slot < 4; ++slot)
+        most = std::max(most, scheduler->slots()[slot].generated_tokens.load());
+      TestIntake::StepDone();
+    }
+    const Scheduler* scheduler = nullptr;
+    uint32_t most = 0;  // tokens of a sequence of the second socket
+  };
+  const auto engine =
+      MakeEngine(model_.file(), {.slots = 4, .kv_tokens = 512, .context = 512, .attention = {{1, 2}, {1, 2}}});
+  std::vector<Wish> wishes;
+  for (uint32_t i = 0; i < 4; ++i)
+    wishes.push_back({.prompt = TestTokens(30, kVocab, 70 + i),
+                      .most = i % 2 == 0 ? 300u : 5u,  // the short ones on the second socket
+                      .seed = 1 + i});
+  Scheduler scheduler(*engine, {});
+  Watching intake(wishes);
+  intake.scheduler = &scheduler;
+  scheduler.Run(intake);
+  EXPECT_GT(scheduler.status().preempted.load(), 0u);
+  EXPECT_EQ(intake.most, 300u);
+  const auto alone_engine = MakeEngine(model_.file(), {});
+  for (size_t i = 0; i < wishes.size(); ++i)
+    EXPECT_EQ(intake.outcomes[i].tokens, Run(*alone_engine, {wishes[i]}).at(0).tokens) << i;
+}
+
 // A choice takes less time than to call the threads for it, so few sequences choose one after the
 // other.
 TEST_F(SchedulerTest, ManyTokensAreChosenOnAllThreads) {
