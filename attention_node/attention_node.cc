@@ -4,20 +4,18 @@
 #include <string>
 #include <utility>
 
+#include "attention_node/attention_kernels.h"
 #include "base/error.h"
+#include "base/memory.h"
 #include "model/step/step_kind.h"
 
 namespace larder::attention_node {
 namespace {
 
-using kernels::ActRowBytes;
 using kernels::kBlock;
-using kernels::kChunkPositions;
 using kernels::kChunkStride;
 using model::StepKind;
 using threadpool::Step;
-
-constexpr size_t kMaxHeadSize = kMaxHeadBlocks * kBlock;
 
 std::vector<float> SplitTable(const model::RotarySpec& rotary, size_t positions) {
   const std::vector<float> table = model::RopeTable(rotary, positions);
@@ -32,6 +30,17 @@ std::vector<float> SplitTable(const model::RotarySpec& rotary, size_t positions)
   return split;
 }
 
+// The tuning for the model's heads.
+const kernels::AttentionTuning& Fitting(const AttentionNodeOptions& options,
+                                        const model::ModelConfig& config) {
+  CheckHeads(config.name, config.head_size, config.group());
+  const kernels::AttentionTuning& tuning =
+      options.tuning.ForAttention(CeilDiv(config.head_size, kBlock), config.group());
+  if (const std::string why = kernels::WhyNotFit(options.isa, tuning); !why.empty())
+    throw Error("attention: {}", why);
+  return tuning;
+}
+
 }  // namespace
 
 AttentionNode::AttentionNode(const model::ModelConfig& config, const model::GgufFile& file,
@@ -40,23 +49,12 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
       options_(options),
       io_(io),
       kv_(KvShape(config, options.slots, options.context, options.kv_chunks), options.node),
-      scores_(
-          kernels::Gemm::Make(options.isa,
-                              kernels::GemmShape{.panel = {kv_.shape().blocks, kernels::kKeyPanel},
-                                                 .x_stride_bytes = ActRowBytes(kv_.shape().blocks),
-                                                 .y_stride_bytes = kChunkStride * sizeof(float)},
-                              options.tuning)) {
+      tuning_(Fitting(options, config)),
+      scores_(kernels::Gemm::Make(options.isa, ScoresShape(kv_.shape().blocks),
+                                  {.products = tuning_.scores})) {
   const size_t blocks = kv_.shape().blocks;
-  if (options.tuning.tile_queries > kMaxTileQueries) {
-    throw Error("attention: tiles of {} queries; at most {}", options.tuning.tile_queries,
-                kMaxTileQueries);
-  }
-  const size_t tile_queries = std::max(options.tuning.tile_queries, config.group());
-  if (config.head_size > kMaxHeadSize || tile_queries > kMaxTileQueries) {
-    throw Error(
-        "{}: {} query heads a KV head of {} elements; this build handles up to {} of up to {}",
-        config.name, config.group(), config.head_size, kMaxTileQueries, kMaxHeadSize);
-  }
+  const size_t tile_queries = TileQueries(tuning_, config.group()),
+               max_queries = ValuesQueries(tuning_, config.group());
   const std::vector<float> rope = SplitTable(config.layer.rotary, options.context);
   const std::pair<std::vector<const float*>*, model::TensorRole> norms[] = {
       {&q_norm_, model::TensorRole::kQNorm}, {&k_norm_, model::TensorRole::kKNorm}};
@@ -78,14 +76,7 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
     }
   }
 
-  const size_t max_queries = std::min(options.tuning.value_queries, tile_queries);
-  values_.push_back(nullptr);
-  for (size_t n = 1; n <= max_queries; ++n) {
-    values_.push_back(kernels::MakeValues(
-        options.isa,
-        {.blocks = blocks, .queries = n, .w_stride = kChunkStride, .o_stride = blocks * kBlock},
-        options.tuning));
-  }
+  AddValueKernels(options.isa, blocks, max_queries, tuning_, values_);
   shape_ = AttentionShape{.head_size = config.head_size,
                           .rotary_dim = config.layer.rotary.dim,
                           .group = config.group(),
@@ -112,18 +103,7 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
     half.parts.assign(options.threads, nullptr);
   }
   auto lay_out = [&](auto&& take) {
-    for (AttentionScratch& s : scratch_) {
-      s.act = reinterpret_cast<kernels::ActBlock*>(take(blocks * sizeof(kernels::ActBlock)));
-      s.queries = reinterpret_cast<uint8_t*>(take(tile_queries * ActRowBytes(blocks)));
-      s.scores = reinterpret_cast<float*>(take(tile_queries * kChunkStride * sizeof(float)));
-      s.weights =
-          reinterpret_cast<float*>(take(max_queries * blocks * kChunkStride * sizeof(float)));
-      s.chunk = reinterpret_cast<float*>(take(tile_queries * blocks * kBlock * sizeof(float)));
-      s.running = reinterpret_cast<float*>(take(tile_queries * blocks * kBlock * sizeof(float)));
-      s.max = reinterpret_cast<float*>(take(tile_queries * sizeof(float)));
-      s.sum = reinterpret_cast<float*>(take(tile_queries * sizeof(float)));
-      s.query = reinterpret_cast<float*>(take(blocks * kBlock * sizeof(float)));
-    }
+    for (AttentionScratch& s : scratch_) s = LayOutScratch(shape_, take);
     for (Half& half : halves_) {
       for (size_t t = 0; t < options.threads; ++t) {
         // Where a thread's work always begins with a head, it never goes on with another thread's

@@ -48,7 +48,7 @@ struct AttentionIo {
 
 class AttentionNode {
  public:
-  // Throws Error if the head or the tuning's tile is too large, or the KV region does not fit.
+  // Throws Error if the head is too large, its tuning does not fit, or the KV region does not.
   AttentionNode(const model::ModelConfig&, const model::GgufFile&, const AttentionNodeOptions&,
                 const AttentionIo&);
 
@@ -91,6 +91,7 @@ class AttentionNode {
   const AttentionIo io_;
   KvRegion kv_;
   topology::Arena tables_, scratch_arena_;
+  const kernels::AttentionTuning tuning_;
   kernels::Gemm scores_;
   std::vector<kernels::ValuesFn> values_;
   AttentionShape shape_{};

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <numeric>
 #include <random>
 #include <span>
@@ -253,15 +254,38 @@ TEST_F(AttentionNodeTest, SameBitsWhateverTheTiles) {
   const std::vector<Row> all = Both(Positions(0, 0, 60), Positions(1, 0, 300));
   const auto expected = Run({all}, 1, kernels::Isa::kScalar);
   const kernels::Isa isa = kernels::BestIsa();
-  for (const size_t queries : {1, 10, 200}) {  // 1: a tile holds the queries of one row, 3
+  const auto with = [&](const kernels::AttentionTuning& attention) {
     kernels::KernelTuning tuning = kernels::DefaultTuning(isa);
-    tuning.tile_queries = queries;
-    tuning.value_sums = tuning.value_queries = 2;
-    EXPECT_TRUE(Run({all}, 2, isa, tuning) == expected) << queries;
+    tuning.attention = attention;
+    return tuning;
+  };
+  const kernels::AttentionTuning usual = kernels::DefaultTuning(isa).attention;
+  kernels::ScheduleTable small;  // one query, one page at a time
+  small.Fill({{}, {.panels = 1, .rows = 1}});
+  // Tile of 1: it holds the queries of one row, 3. 31 and 32 sums do not fit any set's registers.
+  for (const kernels::AttentionTuning& attention :
+       std::initializer_list<kernels::AttentionTuning>{{usual.scores, 2, 2, 1},
+                                                       {small, 5, 3, 10},
+                                                       {usual.scores, 31, 4, 200},
+                                                       {small, 32, 32, 256},
+                                                       {usual.scores, 1, 1, 256}}) {
+    EXPECT_TRUE(Run({all}, 2, isa, with(attention)) == expected)
+        << attention.value_sums << " sums, tiles of " << attention.tile_queries;
   }
-  kernels::KernelTuning huge = kernels::DefaultTuning(isa);
-  huge.tile_queries = kMaxTileQueries + 1;
-  EXPECT_THROW(Run({all}, 1, isa, huge), Error);
+  // What is tuned for other heads, or other groups of them, is not used; for these it is.
+  kernels::AttentionTuning bad = usual;
+  bad.tile_queries = kMaxTileQueries + 1;
+  kernels::KernelTuning tuned = kernels::DefaultTuning(isa);
+  tuned.tuned_attention = {{3, 3, bad}, {2, 4, bad}, {2, 3, {small, 4, 2, 12}}};
+  EXPECT_TRUE(Run({all}, 1, isa, tuned) == expected);
+  tuned.tuned_attention.back().attention = bad;
+  EXPECT_THROW(Run({all}, 1, isa, tuned), Error);
+  kernels::AttentionTuning narrow = usual, none = usual, wide = usual;
+  narrow.value_queries = narrow.value_sums + 1;
+  none.value_queries = 0;
+  wide.scores.of[3].tile.panels = kernels::TileSpec::kMaxPanels + 1;
+  for (const kernels::AttentionTuning& attention : {bad, narrow, none, wide})
+    EXPECT_THROW(Run({all}, 1, isa, with(attention)), Error);
 }
 
 // A context is split over threads at chunks; with two heads and up to nine threads a row has up to

@@ -7,13 +7,14 @@
 #include <cstdint>
 
 #include "attention_node/kv_region.h"
+#include "kernels/formats/tuning.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/rows/elementwise.h"
 
 namespace larder::attention_node {
 
-// Limit of the steps' stack arrays, checked at set-up.
-inline constexpr size_t kMaxTileQueries = 256;
+// Limits of the steps' stack arrays, checked at set-up.
+inline constexpr size_t kMaxTileQueries = kernels::AttentionTuning::kMaxTileQueries;
 inline constexpr size_t kMaxHeadBlocks = 16;
 
 // What all steps of a socket share: shapes, kernels and tables.

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "attention_node/attention_kernels.h"
 #include "base/clock.h"
 #include "bench/ratio.h"
 #include "bench/table_main.h"
@@ -59,22 +60,13 @@ class Attention {
         value_chunk_(value_page_ * kPages),
         chunks_(std::max<size_t>(2, (options.mb << 20) / (key_chunk_ + value_chunk_))),
         elementwise_(kernels::GetElementwise(options.isa)),
-        scores_gemm_(kernels::Gemm::Make(options.isa,
-                                         {.panel = {blocks_, kernels::kKeyPanel},
-                                          .x_stride_bytes = kernels::ActRowBytes(blocks_),
-                                          .y_stride_bytes = kChunkStride * sizeof(float)},
-                                         kernels::DefaultTuning(options.isa))),
+        tuning_(kernels::DefaultTuning(options.isa).attention),
+        scores_gemm_(kernels::Gemm::Make(options.isa, attention_node::ScoresShape(blocks_),
+                                         {.products = tuning_.scores})),
         arena_(chunks_ * (key_chunk_ + value_chunk_) + queries_ * 64 * 1024 + (size_t{1} << 20),
                Machine().core(Machine().PickCores(1)[0]).numa_node) {
-    const kernels::KernelTuning tuning = kernels::DefaultTuning(options.isa);
-    most_ = std::min(tuning.value_queries, queries_);
-    values_.push_back(nullptr);
-    for (size_t n = 1; n <= most_; ++n) {
-      values_.push_back(kernels::MakeValues(
-          options.isa,
-          {.blocks = blocks_, .queries = n, .w_stride = kChunkStride, .o_stride = blocks_ * kBlock},
-          tuning));
-    }
+    most_ = std::min(tuning_.value_queries, queries_);
+    attention_node::AddValueKernels(options.isa, blocks_, most_, tuning_, values_);
     Fill();
   }
 
@@ -179,6 +171,7 @@ class Attention {
   const Options options_;
   size_t blocks_, queries_, key_page_, value_page_, key_chunk_, value_chunk_, chunks_;
   const kernels::Elementwise& elementwise_;
+  const kernels::AttentionTuning tuning_;
   kernels::Gemm scores_gemm_;
   topology::Arena arena_;
   std::vector<kernels::ValuesFn> values_;

@@ -1,5 +1,7 @@
 #include "kernels/formats/tuning.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -38,6 +40,33 @@ const ScheduleTable& KernelTuning::For(const PanelShape& panel, size_t weight_by
   return weight_bytes > 0 && weight_bytes <= in_l2_bytes ? products_in_l2 : products;
 }
 
+const AttentionTuning& KernelTuning::ForAttention(size_t blocks, size_t group) const {
+  for (const TunedAttention& of : tuned_attention) {
+    if (of.blocks == blocks && of.group == group) return of.attention;
+  }
+  return attention;
+}
+
+std::string WhyNotFit(Isa isa, const AttentionTuning& tuning) {
+  constexpr size_t kMaxSums = AttentionTuning::kMaxValueSums,
+                   kMaxTile = AttentionTuning::kMaxTileQueries;
+  if (tuning.value_sums < 1 || tuning.value_sums > kMaxSums)
+    return fmt::format("{} sums of values; 1 to {} are possible", tuning.value_sums, kMaxSums);
+  if (tuning.value_queries < 1 || tuning.value_queries > tuning.value_sums) {
+    return fmt::format("{} queries in a kernel of {} sums of values, where each needs one",
+                       tuning.value_queries, tuning.value_sums);
+  }
+  if (tuning.tile_queries < 1 || tuning.tile_queries > kMaxTile)
+    return fmt::format("a tile of {} queries; 1 to {} are possible", tuning.tile_queries, kMaxTile);
+  for (size_t of = 0; of < ScheduleTable::kRowClasses; ++of) {
+    if (!ScheduleFits(isa, tuning.scores.of[of])) {
+      return fmt::format("the schedule of the scores of {} queries does not fit {}",
+                         ScheduleTable::Rows(of), IsaName(isa));
+    }
+  }
+  return "";
+}
+
 KernelTuning DefaultTuning(Isa isa) {
   const CoreShape core = HostCore();
   KernelTuning tuning{.products = AnalyticSchedules(isa, core)};
@@ -53,17 +82,19 @@ KernelTuning DefaultTuning(Isa isa) {
   // 2 hold sums, two a value and one a broadcast weight. 28 queries are two tiles of 14 in the
   // score product and two in the sums of values, whose weights (30 KB with 2 blocks per head) are
   // still in L1 when they are read.
+  AttentionTuning& attention = tuning.attention;
+  attention.scores = tuning.products;
   switch (isa) {
     case Isa::kAvx512Vnni:
-      tuning.value_sums = 28;
-      tuning.value_queries = 14;
+      attention.value_sums = 28;
+      attention.value_queries = 14;
       break;
     case Isa::kAvxVnni:
     case Isa::kAvx2:
-      tuning.value_sums = tuning.value_queries = 6;
+      attention.value_sums = attention.value_queries = 6;
       break;
     case Isa::kScalar:
-      tuning.value_sums = tuning.value_queries = 16;
+      attention.value_sums = attention.value_queries = 16;
       break;
   }
   return tuning;

@@ -3,7 +3,9 @@
 // kernels.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <string>
 #include <vector>
 
 #include "kernels/formats/isa.h"
@@ -11,6 +13,27 @@
 #include "kernels/formats/schedule.h"
 
 namespace larder::kernels::inline formats {
+
+// How attention divides its work, for heads of one size.
+struct AttentionTuning {
+  static constexpr size_t kMaxTileQueries = 256;  // whose maxima the steps keep on their stack
+  static constexpr size_t kMaxValueSums = 32;     // registers of the largest set
+
+  ScheduleTable scores;  // of queries x pages of keys, by queries
+  // Weighted sums of values (MakeValues). More sums than registers are correct but slow.
+  size_t value_sums = 1;     // 16-lane sums kept in registers during a pass over a chunk
+  size_t value_queries = 1;  // the most queries per kernel, at most value_sums, so that one sum of
+                             // each fits
+  // Queries (rows x heads of a group) per pass over a chunk; those of one row, if these are more.
+  size_t tile_queries = 28;
+
+  bool operator==(const AttentionTuning&) const = default;
+  // Of tokens in a tile, where `group` query heads share a KV head.
+  size_t tile_rows(size_t group) const { return std::max<size_t>(1, tile_queries / group); }
+};
+// Empty, or why an instruction set cannot run it: a schedule that does not fit, a size beyond its
+// limits.
+std::string WhyNotFit(Isa, const AttentionTuning&);
 
 struct KernelTuning {
   // Matrix products (kernels/gemm/). Gemm::Make refuses schedules that do not fit. `tuned` are
@@ -35,13 +58,16 @@ struct KernelTuning {
   // weight_bytes 0: products of something else than weights, `products`.
   const ScheduleTable& For(const PanelShape&, size_t weight_bytes) const;
 
-  // Weighted sums of values (MakeValues). More sums than registers are correct but slow.
-  size_t value_sums = 1;     // 16-lane sums kept in registers during a pass over a chunk
-  size_t value_queries = 1;  // the most queries per kernel, at most value_sums, so that one sum of
-                             // each fits
-
-  // Attention: queries (rows x heads of a group) per pass over a chunk; at least those of one row.
-  size_t tile_queries = 28;
+  // Attention: `tuned_attention` of heads of a number of blocks and query heads per KV head;
+  // `attention` of all others.
+  AttentionTuning attention;
+  struct TunedAttention {
+    size_t blocks, group;
+    AttentionTuning attention;
+    bool operator==(const TunedAttention&) const = default;
+  };
+  std::vector<TunedAttention> tuned_attention;
+  const AttentionTuning& ForAttention(size_t blocks, size_t group) const;
 };
 
 // Analytic schedules for this machine's caches, and constants found by measurement.

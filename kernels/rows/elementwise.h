@@ -97,7 +97,7 @@ using ValuesFn = void (*)(const uint8_t* pages, const float* w, float* o, size_t
                           const uint8_t* next_keys, const uint8_t* next_values);
 struct ValuesShape {
   size_t blocks;    // per head: ceil(head_size / 32)
-  size_t queries;   // 1 .. KernelTuning::value_queries
+  size_t queries;   // 1 .. AttentionTuning::value_queries
   size_t w_stride;  // floats between blocks of w; a query's rows are blocks * w_stride floats apart
   size_t o_stride;  // floats between queries of o
 };
@@ -106,6 +106,6 @@ void ValuesReference(const ValuesShape&, const uint8_t* pages, const float* w, f
                      size_t positions);
 // Generates a kernel (set-up only; its memory lives as long as the process) and checks it against
 // the reference. Throws Error if the host lacks `isa` or the tuning has more queries than sums.
-ValuesFn MakeValues(Isa, const ValuesShape&, const KernelTuning&);
+ValuesFn MakeValues(Isa, const ValuesShape&, const AttentionTuning&);
 
 }  // namespace larder::kernels::rows

@@ -53,7 +53,7 @@ TEST(Isa, MissingInstructionSetIsAnError) {
     any = true;
     EXPECT_THROW(GetElementwise(isa), Error);
     EXPECT_THROW(MakeValues(isa, {.blocks = 1, .queries = 1, .w_stride = 16, .o_stride = 32},
-                            DefaultTuning(isa)),
+                            DefaultTuning(isa).attention),
                  Error);
   }
   if (!any) GTEST_SKIP() << "this host has every instruction set";

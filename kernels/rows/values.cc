@@ -150,7 +150,7 @@ ValuesFn ScalarValues(const ValuesShape& shape) {
 
 }  // namespace
 
-ValuesFn MakeValues(Isa isa, const ValuesShape& shape, const KernelTuning& tuning) {
+ValuesFn MakeValues(Isa isa, const ValuesShape& shape, const AttentionTuning& tuning) {
   if (tuning.value_queries > tuning.value_sums) {
     throw Error("kernels: {} queries of values, but {} sums", tuning.value_queries,
                 tuning.value_sums);

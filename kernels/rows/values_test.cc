@@ -31,12 +31,12 @@ TEST(Values, SameBitsAsReference) {
       continue;
     }
     for (const size_t blocks : {1, 2, 3, 4, 8}) {
-      for (size_t queries = 1; queries <= DefaultTuning(isa).value_queries; ++queries) {
+      for (size_t queries = 1; queries <= DefaultTuning(isa).attention.value_queries; ++queries) {
         const ValuesShape shape = {.blocks = blocks,
                                    .queries = queries,
                                    .w_stride = 80,
                                    .o_stride = blocks * kBlock + queries % 3 * 5};
-        const ValuesFn values = MakeValues(isa, shape, DefaultTuning(isa));
+        const ValuesFn values = MakeValues(isa, shape, DefaultTuning(isa).attention);
         for (const size_t positions : {0, 1, 15, 16, 17, 33, 80}) {
           ASSERT_EQ(CheckText(isa, values, shape, positions), "")
               << IsaName(isa) << " blocks " << blocks << " queries " << queries << " positions "
@@ -51,7 +51,7 @@ TEST(Values, OtherPassesGiveTheSameBits) {
   for (const Isa isa : kIsas) {
     if (!HostHas(isa)) continue;
     for (const size_t sums : {1, 2, 5, 30}) {
-      KernelTuning tuning = DefaultTuning(isa);
+      AttentionTuning tuning = DefaultTuning(isa).attention;
       tuning.value_sums = sums;
       tuning.value_queries = std::min<size_t>(sums, 4);
       for (const size_t blocks : {1, 3, 8}) {
@@ -68,11 +68,11 @@ TEST(Values, OtherPassesGiveTheSameBits) {
 
 TEST(Values, EveryQueryHasASum) {
   for (const Isa isa : kIsas) {
-    const KernelTuning tuning = DefaultTuning(isa);
+    const AttentionTuning tuning = DefaultTuning(isa).attention;
     EXPECT_GE(tuning.value_queries, 4u);  // for heads of any size
     EXPECT_LE(tuning.value_queries, tuning.value_sums);
   }
-  KernelTuning tuning = DefaultTuning(Isa::kScalar);
+  AttentionTuning tuning = DefaultTuning(Isa::kScalar).attention;
   tuning.value_queries = tuning.value_sums + 1;
   EXPECT_THROW(
       MakeValues(Isa::kScalar, {.blocks = 1, .queries = 1, .w_stride = 16, .o_stride = 32}, tuning),
@@ -100,8 +100,8 @@ TEST(Values, WeightedSum) {
     GetElementwise(isa).scale_weights(p.data(), pages.data(), w.data(), blocks, padded, padded, 1);
     const ValuesShape shape = {
         .blocks = blocks, .queries = 1, .w_stride = padded, .o_stride = o.size()};
-    MakeValues(isa, shape, DefaultTuning(isa))(pages.data(), w.data(), o.data(), positions,
-                                               pages.data(), pages.data());
+    MakeValues(isa, shape, DefaultTuning(isa).attention)(pages.data(), w.data(), o.data(),
+                                                         positions, pages.data(), pages.data());
     for (size_t i = 0; i < o.size(); ++i)
       EXPECT_EQ(o[i], i < kBlock ? 190.0f : 210.0f) << IsaName(isa) << i;
   }

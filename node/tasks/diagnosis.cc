@@ -123,9 +123,9 @@ Diagnosis DiagnoseKernels(kernels::Isa isa) {
             tuning);
       }
     }
-    const size_t blocks = 2, queries = std::min<size_t>(4, tuning.value_queries);
+    const size_t blocks = 2, queries = std::min<size_t>(4, tuning.attention.value_queries);
     kernels::MakeValues(isa, {blocks, queries, kernels::kChunkPositions, blocks * kernels::kBlock},
-                        tuning);
+                        tuning.attention);
   } catch (const Error& error) {
     return {Health::kBad, what, error.what(),
             "report this with the CPU's model; --isa chooses another set meanwhile"};

@@ -153,8 +153,8 @@ TEST_F(EngineBitsTest, TilesDoNotMatter) {
       of.tile = {.rows = of.tile.rows - (of.tile.rows > 1)};
       of.slice = {.blocks = 2, .panels = 1, .rows = 32};
     }
-    tuning.value_sums = tuning.value_queries = 3;
-    tuning.tile_queries = 9;
+    tuning.attention = {
+        .scores = tuning.products, .value_sums = 3, .value_queries = 3, .tile_queries = 9};
     auto engine = MakeEngine(model_.file(), {.threads = 2, .isa = isa, .tuning = tuning});
     EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, 100), baseline_), "") << IsaName(isa);
   }

@@ -323,12 +323,12 @@ TEST(StagePlan, TilesAreNotPartOfTheHash) {
   options.isa = kernels::Isa::kAvx2;
   const StagePlan plan = MakeStagePlan(Llama3b(), machine, options);
   ASSERT_TRUE(plan.options.tuning);
-  EXPECT_EQ(plan.options.tuning->tile_queries,
-            kernels::DefaultTuning(kernels::Isa::kAvx2).tile_queries);
+  EXPECT_EQ(plan.options.tuning->attention.tile_queries,
+            kernels::DefaultTuning(kernels::Isa::kAvx2).attention.tile_queries);
   options.tuning = kernels::DefaultTuning(kernels::Isa::kAvx2);
-  options.tuning->tile_queries = 1;
+  options.tuning->attention.tile_queries = 1;
   const StagePlan tuned = MakeStagePlan(Llama3b(), machine, options);
-  EXPECT_EQ(tuned.options.tuning->tile_queries, 1u);
+  EXPECT_EQ(tuned.options.tuning->attention.tile_queries, 1u);
   EXPECT_EQ(tuned.ExchangeHash(), plan.ExchangeHash());
 }
 
