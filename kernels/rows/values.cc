@@ -121,9 +121,15 @@ ValuesFn GenerateValues(Isa isa, const ValuesShape& shape, size_t sums) {
     const size_t most = sums / shape.queries;
     const size_t passes = CeilDiv(units, most);
     const size_t count = CeilDiv(units, passes);
+    // Of two passes the first fetches keys, the second one values: a pass that fetches both waits
+    // for them, and the other one has nothing to wait for (decode, 4 query heads of 128 on a Xeon
+    // whose L3 reads at 30 GB/s: 33.5 us of attention instead of 27.3).
+    const size_t of_pass = passes > 1 ? 1 : std::size(ahead);
+    std::span<const Ahead> left = ahead;
     for (size_t first = 0; first < units; first += count) {
-      Pass(e, shape, first, std::min(count, units - first), pages, w, o, positions,
-           first == 0 ? std::span<const Ahead>(ahead) : std::span<const Ahead>());
+      const size_t n = std::min(of_pass, left.size());
+      Pass(e, shape, first, std::min(count, units - first), pages, w, o, positions, left.first(n));
+      left = left.subspan(n);
     }
   });
   return values;
