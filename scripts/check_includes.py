@@ -32,7 +32,7 @@ FLOORS = {
     "kernels/jit": (2.1, ["base", "kernels/formats"]),
     "kernels/rows": (2.2, ["base", "kernels/formats", "kernels/jit"]),
     "kernels/gemm": (2.3, ["base", "kernels/formats", "kernels/jit"]),
-    "kernels/tune": (2.4, ["base", "model/gguf/formats.h", "kernels/formats", "kernels/rows"]),
+    "kernels/tune": (2.4, ["base", "model/gguf/formats.h", "kernels/formats", "kernels/rows", "kernels/gemm"]),
     "rdma/common": (2.0, ["base", "sync", "topology"]),
     "rdma/proof": (2.1, ["base", "sync", "rdma/common"]),
     "rdma/control": (2.2, ["base", "sync", "rdma/common", "rdma/proof"]),

@@ -4,7 +4,6 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "kernels/formats/tuning.h"
 #include "kernels/tune/random_product.h"
 
 namespace larder::weight_node {
@@ -24,8 +23,10 @@ size_t RowBytes(const kernels::ProductSize& size) {
 
 ProductTimer::ProductTimer(kernels::Isa isa, const kernels::ProductSize& size, size_t weight_bytes,
                            NumaNodeId node)
-    : isa_(isa),
-      size_(size),
+    : size_(size),
+      gemms_(isa, {.panel = size.panel,
+                   .x_stride_bytes = kernels::ActRowBytes(size.panel.blocks),
+                   .y_stride_bytes = RowBytes(size)}),
       shards_(std::max<size_t>(1, weight_bytes / ShardBytes(size))),
       arena_(shards_ * ShardBytes(size) +
                  kMostRows * (kernels::ActRowBytes(size.panel.blocks) + RowBytes(size)) +
@@ -39,25 +40,8 @@ ProductTimer::ProductTimer(kernels::Isa isa, const kernels::ProductSize& size, s
   kernels::FillRows(kMostRows, size.panel.blocks, x_);
 }
 
-kernels::Gemm& ProductTimer::GemmOf(const kernels::Schedule& schedule) {
-  for (Made& made : made_) {
-    // Reslice keeps the tiles, which are others for slices that are unpacked.
-    if (!(made.tile == schedule.tile) || made.slice.unpacked != schedule.slice.unpacked) continue;
-    if (!(made.slice == schedule.slice)) made.gemm.Reslice(made.slice = schedule.slice);
-    return made.gemm;
-  }
-  kernels::KernelTuning tuning = kernels::DefaultTuning(isa_);
-  tuning.products.Fill(schedule);
-  tuning.tuned.clear();
-  const kernels::GemmShape shape{.panel = size_.panel,
-                                 .x_stride_bytes = kernels::ActRowBytes(size_.panel.blocks),
-                                 .y_stride_bytes = RowBytes(size_)};
-  made_.push_back({schedule.tile, schedule.slice, kernels::Gemm::Make(isa_, shape, tuning)});
-  return made_.back().gemm;
-}
-
 double ProductTimer::Round(const kernels::Schedule& schedule, size_t rows) {
-  const kernels::Gemm& gemm = GemmOf(schedule);
+  const kernels::Gemm& gemm = gemms_.Of(schedule);
   const double ops = 2.0 * static_cast<double>(size_.n_panels * kernels::kPanelRows *
                                                size_.panel.blocks * kernels::kBlock * rows);
   const auto turns =

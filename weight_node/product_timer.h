@@ -5,12 +5,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <utility>
-#include <vector>
 
 #include "kernels/formats/act_block.h"
-#include "kernels/gemm/gemm.h"
 #include "kernels/tune/schedule_search.h"
+#include "kernels/tune/scheduled_gemms.h"
 #include "topology/arena.h"
 
 namespace larder::weight_node {
@@ -26,22 +24,14 @@ class ProductTimer final : public kernels::RoundTimer {
   double Round(const kernels::Schedule&, size_t rows) override;
 
  private:
-  kernels::Gemm& GemmOf(const kernels::Schedule&);
-
-  const kernels::Isa isa_;
   const kernels::ProductSize size_;
+  kernels::ScheduledGemms gemms_;
   const size_t shards_;
   topology::Arena arena_;
   uint8_t* panels_;
   kernels::ActBlock* x_;
   float* y_;
   size_t next_shard_ = 0;
-  struct Made {
-    kernels::TileSpec tile;
-    kernels::SliceSpec slice;
-    kernels::Gemm gemm;
-  };
-  std::vector<Made> made_;
 };
 
 }  // namespace larder::weight_node

@@ -69,9 +69,11 @@ TEST_F(Cli, TuneKeepsItsSchedules) {
     return;
   }
   ASSERT_EQ(tuned.code, 0) << tuned.err;
-  for (const char* text : {"96 inputs, ", "160 inputs, ", "family", "schedules.json: written"})
+  for (const char* text :
+       {"96 inputs, ", "160 inputs, ", "attention, ", "family", "schedules.json: written"})
     EXPECT_NE(tuned.out.find(text), std::string::npos) << text << tuned.out;
   EXPECT_EQ(nlohmann::json::parse(Slurp(file))["products"].size(), 2u);
+  EXPECT_EQ(nlohmann::json::parse(Slurp(file))["attention"].size(), 1u);
 
   const std::vector<std::string> run = {"run", "-m", Tiny(),   "-p", "abc abc abc abc",
                                         "-n",  "8",  "--temp", "0"};
@@ -80,9 +82,9 @@ TEST_F(Cli, TuneKeepsItsSchedules) {
   const Outcome plain = Run(run), scheduled = Run(with);
   ASSERT_EQ(scheduled.code, 0) << scheduled.err;
   EXPECT_EQ(scheduled.out, plain.out);
-  EXPECT_NE(
-      Run({"doctor", "--seconds", "0.01", "--schedules", file}).out.find("tuned for 96 inputs of "),
-      std::string::npos);
+  const std::string doctor = Run({"doctor", "--seconds", "0.01", "--schedules", file}).out;
+  for (const char* text : {"tuned for 96 inputs of ", "; attention for "})
+    EXPECT_NE(doctor.find(text), std::string::npos) << text << doctor;
 
   std::ofstream(file) << "{}";
   const Outcome bad = Run(with);

@@ -28,7 +28,7 @@ using kernels::Schedule;
 using kernels::ScheduleTable;
 using nlohmann::json;
 
-constexpr int kFileVersion = 3;
+constexpr size_t kFileVersion = 4;
 constexpr size_t kMaxFileBytes = 1 << 20, kMaxBlocks = 1 << 20;
 
 // A member of a JSON object, by name; Error if it is missing or no number in 0 .. most.
@@ -104,20 +104,57 @@ const kernels::PanelFormat& FormatOf(const json& object) {
   return *kernels::kPanelFormats[OneOf(object, "format", names)];
 }
 
-kernels::KernelTuning::Tuned TableFromJson(const json& object, kernels::Isa isa) {
+json ToJson(const ScheduleTable& table) {
+  json schedules = json::array();
+  for (size_t of = 0; of < ScheduleTable::kRowClasses; ++of)
+    schedules.push_back(ToJson(table.of[of], ScheduleTable::Rows(of)));
+  return schedules;
+}
+
+ScheduleTable TableFromJson(const json& object, const char* key, kernels::Isa isa) {
+  const auto schedules = object.find(key);
+  if (schedules == object.end() || !schedules->is_array() ||
+      schedules->size() != ScheduleTable::kRowClasses) {
+    throw Error("'{}' is no list of {} schedules", key, ScheduleTable::kRowClasses);
+  }
+  ScheduleTable table;
+  for (size_t of = 0; of < ScheduleTable::kRowClasses; ++of)
+    table.of[of] = FromJson((*schedules)[of], isa, ScheduleTable::Rows(of));
+  return table;
+}
+
+kernels::KernelTuning::Tuned ProductsFromJson(const json& object, kernels::Isa isa) {
   ExpectKeys(object, {"format", "blocks", "weight_bytes", "schedules"});
   kernels::KernelTuning::Tuned tuned{
       .panel = {Number(object, "blocks", kMaxBlocks), FormatOf(object)},
       .weight_bytes = Number(object, "weight_bytes", kernels::KernelTuning::kMostTunedBytes),
-      .products = {}};
-  const auto schedules = object.find("schedules");
-  if (tuned.panel.blocks == 0 || schedules == object.end() || !schedules->is_array() ||
-      schedules->size() != ScheduleTable::kRowClasses) {
-    throw Error("expected 'blocks' from 1 and {} 'schedules'", ScheduleTable::kRowClasses);
-  }
-  for (size_t of = 0; of < ScheduleTable::kRowClasses; ++of)
-    tuned.products.of[of] = FromJson((*schedules)[of], isa, ScheduleTable::Rows(of));
+      .products = TableFromJson(object, "schedules", isa)};
+  if (tuned.panel.blocks == 0) throw Error("'blocks' is 0");
   return tuned;
+}
+
+kernels::KernelTuning::TunedAttention AttentionFromJson(const json& object, kernels::Isa isa) {
+  ExpectKeys(object, {"blocks", "group", "value_sums", "value_queries", "tile_queries", "scores"});
+  using Tuning = kernels::AttentionTuning;
+  const kernels::KernelTuning::TunedAttention tuned{
+      .blocks = Number(object, "blocks", kMaxBlocks),
+      .group = Number(object, "group", Tuning::kMaxTileQueries),
+      .attention = {.scores = TableFromJson(object, "scores", isa),
+                    .value_sums = Number(object, "value_sums", Tuning::kMaxValueSums),
+                    .value_queries = Number(object, "value_queries", Tuning::kMaxValueSums),
+                    .tile_queries = Number(object, "tile_queries", Tuning::kMaxTileQueries)}};
+  if (tuned.blocks == 0 || tuned.group == 0) throw Error("'blocks' or 'group' of attention is 0");
+  if (const std::string why = kernels::WhyNotFit(isa, tuned.attention); !why.empty())
+    throw Error("attention: {}", why);
+  return tuned;
+}
+
+// A member of the file that is a list of up to `most`.
+const json& List(const json& all, const char* key, size_t most) {
+  const auto list = all.find(key);
+  if (list == all.end() || !list->is_array() || list->size() > most)
+    throw Error("'{}' is no list of up to {}", key, most);
+  return *list;
 }
 
 std::string Text(const json& object, const char* key) {
@@ -139,18 +176,25 @@ std::string ScheduleMachine(kernels::Isa isa) {
 std::string FormatSchedules(const ScheduleFile& file) {
   json products = json::array();
   for (const auto& tuned : file.products) {
-    json schedules = json::array();
-    for (size_t of = 0; of < ScheduleTable::kRowClasses; ++of)
-      schedules.push_back(ToJson(tuned.products.of[of], ScheduleTable::Rows(of)));
     products.push_back({{"format", tuned.panel.format.name},
                         {"blocks", tuned.panel.blocks},
                         {"weight_bytes", tuned.weight_bytes},
-                        {"schedules", std::move(schedules)}});
+                        {"schedules", ToJson(tuned.products)}});
+  }
+  json attention = json::array();
+  for (const auto& [blocks, group, tuning] : file.attention) {
+    attention.push_back({{"blocks", blocks},
+                         {"group", group},
+                         {"value_sums", tuning.value_sums},
+                         {"value_queries", tuning.value_queries},
+                         {"tile_queries", tuning.tile_queries},
+                         {"scores", ToJson(tuning.scores)}});
   }
   const json all = {{"larder_schedules", kFileVersion},
                     {"machine", file.machine},
                     {"tuned_at", file.tuned_at},
-                    {"products", std::move(products)}};
+                    {"products", std::move(products)},
+                    {"attention", std::move(attention)}};
   return all.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
@@ -159,22 +203,30 @@ ScheduleFile ParseSchedules(std::string_view text, kernels::Isa isa, const std::
   const json all = json::parse(text, nullptr, false);
   if (all.is_discarded()) throw Error("{}: not JSON; {}", name, kAdvice);
   try {
-    ExpectKeys(all, {"larder_schedules", "machine", "tuned_at", "products"});
-    if (Number(all, "larder_schedules", SIZE_MAX) != kFileVersion)
-      throw Error("'larder_schedules' is not {}", kFileVersion);
-    ScheduleFile file{
-        .machine = Text(all, "machine"), .tuned_at = Text(all, "tuned_at"), .products = {}};
-    const auto products = all.find("products");
-    if (products == all.end() || !products->is_array() || products->size() > kMaxScheduleTables)
-      throw Error("'products' is no list of up to {}", kMaxScheduleTables);
+    ExpectKeys(all, {"larder_schedules", "machine", "tuned_at", "products", "attention"});
+    const size_t version = Number(all, "larder_schedules", SIZE_MAX);
+    if (version != kFileVersion)
+      throw Error("it has version {}, and this build reads {}", version, kFileVersion);
+    ScheduleFile file{.machine = Text(all, "machine"), .tuned_at = Text(all, "tuned_at")};
+    const json& products = List(all, "products", kMaxScheduleTables);
+    const json& attention = List(all, "attention", kMaxAttentionTunings);
     // Those of another machine may have tiles that this one has no registers for; nobody uses them.
-    for (const json& object : file.machine == ScheduleMachine(isa) ? *products : json::array()) {
-      file.products.push_back(TableFromJson(object, isa));
+    if (file.machine != ScheduleMachine(isa)) return file;
+    for (const json& object : products) {
+      file.products.push_back(ProductsFromJson(object, isa));
       const auto& [panel, bytes, table] = file.products.back();
       for (size_t i = 0; i + 1 < file.products.size(); ++i) {
         if (file.products[i].panel == panel && file.products[i].weight_bytes == bytes)
           throw Error("two tables for {} blocks of {} and {} bytes of weights", panel.blocks,
                       panel.format.name, bytes);
+      }
+    }
+    for (const json& object : attention) {
+      file.attention.push_back(AttentionFromJson(object, isa));
+      const auto& [blocks, group, tuning] = file.attention.back();
+      for (size_t i = 0; i + 1 < file.attention.size(); ++i) {
+        if (file.attention[i].blocks == blocks && file.attention[i].group == group)
+          throw Error("two tunings of attention for {} blocks and groups of {}", blocks, group);
       }
     }
     return file;
@@ -235,6 +287,7 @@ kernels::KernelTuning TuningWith(kernels::Isa isa, const std::string& given) {
     ScheduleFile file = ReadSchedules(path, isa);
     if (file.machine == ScheduleMachine(isa)) {
       tuning.tuned = std::move(file.products);
+      tuning.tuned_attention = std::move(file.attention);
     } else if (named) {
       throw Error("{}: tuned for '{}', but this is '{}'; run `larder tune -o {}`", path,
                   file.machine, ScheduleMachine(isa), path);

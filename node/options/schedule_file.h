@@ -1,6 +1,7 @@
-// The file that keeps what `larder tune` found: schedules of matrix products for one CPU and one
-// version of the code that generates kernels. It is untrusted input: a file that does not fit
-// changes nothing but speed, and every kernel is checked against the reference before use anyway.
+// The file that keeps what `larder tune` found: schedules of matrix products and tunings of
+// attention, for one CPU and one version of the code that generates kernels. It is untrusted input:
+// a file that does not fit changes nothing but speed, and every kernel is checked against the
+// reference before use anyway.
 #pragma once
 
 #include <string>
@@ -12,7 +13,8 @@
 
 namespace larder::node::inline options {
 
-inline constexpr size_t kMaxScheduleTables = 64;  // of a file
+// Of a file.
+inline constexpr size_t kMaxScheduleTables = 64, kMaxAttentionTunings = 16;
 
 struct ScheduleFile {
   // What the schedules are for: CPU with family, model and stepping, caches of a core, instruction
@@ -20,13 +22,14 @@ struct ScheduleFile {
   std::string machine;
   std::string tuned_at;  // "2026-11-23T02:00:00Z"
   std::vector<kernels::KernelTuning::Tuned> products;
+  std::vector<kernels::KernelTuning::TunedAttention> attention;
 };
 
 // ScheduleFile::machine of this machine.
 std::string ScheduleMachine(kernels::Isa);
 
 std::string FormatSchedules(const ScheduleFile&);
-// Throws Error: not what FormatSchedules writes, or schedules that do not fit `isa`. `name`: for
+// Throws Error: not what FormatSchedules writes, or something that does not fit `isa`. `name`: for
 // messages.
 ScheduleFile ParseSchedules(std::string_view text, kernels::Isa isa, const std::string& name);
 
@@ -44,7 +47,7 @@ ScheduleFile ReadSchedules(const std::string& path, kernels::Isa isa);
 // Replaces the file as a whole; makes its folder. Throws Error.
 void WriteSchedules(const std::string& path, const ScheduleFile&);
 
-// DefaultTuning with the schedules of the file that ChooseSchedules names. A file that is invalid
+// DefaultTuning with what is in the file that ChooseSchedules names. A file that is invalid
 // or of another machine is ignored with one warning; one that was named with --schedules is an
 // Error.
 kernels::KernelTuning TuningWith(kernels::Isa isa, const std::string& given);

@@ -23,14 +23,14 @@ using nlohmann::json;
 constexpr Isa kIsa = Isa::kAvx2;
 
 ScheduleFile Example() {
-  ScheduleFile file{
-      .machine = ScheduleMachine(kIsa), .tuned_at = "2026-11-23T02:00:00Z", .products = {}};
+  ScheduleFile file{.machine = ScheduleMachine(kIsa), .tuned_at = "2026-11-23T02:00:00Z"};
   for (const size_t blocks : {32, 88}) {
     kernels::ScheduleTable table = kernels::AnalyticSchedules(kIsa, {});
     table[1].tile.prefetch = kernels::Prefetch::kNta;
     table[1].tile.prefetch_bytes = 64 + blocks;
     table[40].slice = {.blocks = 4, .panels = 2, .rows = 32, .unpacked = blocks == 32};
     file.products.push_back({{blocks}, 4 << 20, table});
+    file.attention.push_back({2, blocks / 8, {table, 5, 3, blocks}});
   }
   return file;
 }
@@ -60,6 +60,7 @@ TEST_F(ScheduleFileTest, ReadsWhatItWrites) {
   EXPECT_EQ(read.machine, file.machine);
   EXPECT_EQ(read.tuned_at, file.tuned_at);
   EXPECT_EQ(read.products, file.products);
+  EXPECT_EQ(read.attention, file.attention);
 
   const kernels::KernelTuning tuning = TuningWith(kIsa, "");
   constexpr size_t kBytes = 4 << 20;
@@ -72,7 +73,12 @@ TEST_F(ScheduleFileTest, ReadsWhatItWrites) {
   EXPECT_EQ(tuning.For({32}, 0), untuned);           // no weights
   EXPECT_EQ(tuning.For({32}, kBytes * 3), untuned);  // they come from another cache
   EXPECT_EQ(tuning.For({32}, kBytes / 3), untuned);
+  EXPECT_EQ(tuning.ForAttention(2, 4), file.attention[0].attention);
+  EXPECT_EQ(tuning.ForAttention(2, 11), file.attention[1].attention);
+  EXPECT_EQ(tuning.ForAttention(2, 5), kernels::DefaultTuning(kIsa).attention);  // other groups
+  EXPECT_EQ(tuning.ForAttention(3, 4), kernels::DefaultTuning(kIsa).attention);  // other heads
   EXPECT_TRUE(TuningWith(kIsa, "none").tuned.empty());
+  EXPECT_TRUE(TuningWith(kIsa, "none").tuned_attention.empty());
   EXPECT_TRUE(TuningWith(Isa::kScalar, "").tuned.empty());
 }
 
@@ -82,6 +88,7 @@ TEST_F(ScheduleFileTest, SchedulesOfAnotherMachineAreNotUsed) {
   file.machine += ", of tomorrow";
   WriteSchedules(UserSchedules(), file);
   EXPECT_TRUE(TuningWith(kIsa, "").tuned.empty());
+  EXPECT_TRUE(TuningWith(kIsa, "").tuned_attention.empty());
   EXPECT_THROW(TuningWith(kIsa, UserSchedules()), Error);
 }
 
@@ -101,6 +108,10 @@ TEST_F(ScheduleFileTest, RefusesWhatDoesNotFit) {
     }
   };
   refused([](json& f) { f["larder_schedules"] = 1; });
+  refused([](json& f) {  // as the version before wrote it
+    f["larder_schedules"] = 3;
+    f.erase("attention");
+  });
   refused([](json& f) { f.erase("machine"); });
   refused([](json& f) { f["more"] = 1; });
   refused([](json& f) { f["products"] = 7; });
@@ -124,6 +135,28 @@ TEST_F(ScheduleFileTest, RefusesWhatDoesNotFit) {
   refused([&](json& f) {
     for (int i = 0; i < 70; ++i) f["products"].push_back(f["products"][0]);
   });
+  const auto attention = [](json& f) -> json& { return f["attention"][0]; };
+  refused([](json& f) { f.erase("attention"); });
+  refused([](json& f) { f["attention"] = json::object(); });
+  refused([](json& f) {
+    for (int i = 0; i < 17; ++i) f["attention"].push_back(f["attention"][0]);
+  });
+  refused([&](json& f) { f["attention"].push_back(attention(f)); });
+  refused([&](json& f) { attention(f)["more"] = 1; });
+  refused([&](json& f) { attention(f)["blocks"] = 0; });
+  refused([&](json& f) { attention(f)["group"] = 0; });
+  refused([&](json& f) { attention(f)["group"] = 257; });
+  refused([&](json& f) { attention(f)["value_sums"] = 0; });
+  refused([&](json& f) { attention(f)["value_sums"] = 33; });
+  refused([&](json& f) { attention(f)["value_queries"] = 0; });
+  refused([&](json& f) { attention(f)["value_queries"] = 6; });  // of 5 sums
+  refused([&](json& f) { attention(f)["value_queries"] = "3"; });
+  refused([&](json& f) { attention(f)["tile_queries"] = 0; });
+  refused([&](json& f) { attention(f)["tile_queries"] = 257; });
+  refused([&](json& f) { attention(f)["tile_queries"] = 28.5; });
+  refused([&](json& f) { attention(f).erase("tile_queries"); });
+  refused([&](json& f) { attention(f)["scores"].erase(0); });
+  refused([&](json& f) { attention(f)["scores"][19]["panels"] = 2; });
 }
 
 // Any bytes: an Error, or schedules that fit.
@@ -154,10 +187,13 @@ TEST_F(ScheduleFileTest, MutatedFilesAreRefusedOrFit) {
       }
     }
     try {
-      for (const auto& tuned : ParseSchedules(text, kIsa, "f").products) {
+      const ScheduleFile file = ParseSchedules(text, kIsa, "f");
+      for (const auto& tuned : file.products) {
         for (const kernels::Schedule& schedule : tuned.products.of)
           ASSERT_TRUE(kernels::ScheduleFits(kIsa, schedule));
       }
+      for (const auto& tuned : file.attention)
+        ASSERT_EQ(kernels::WhyNotFit(kIsa, tuned.attention), "");
       ++read;
     } catch (const Error&) {
     }

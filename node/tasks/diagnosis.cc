@@ -137,7 +137,7 @@ Diagnosis DiagnoseKernels(kernels::Isa isa) {
 }
 
 Diagnosis DiagnoseSchedules(kernels::Isa isa, const std::string& given) {
-  const std::string what = "schedules of products";
+  const std::string what = "schedules";
   const std::string tune = "`larder tune -m FILE` finds those that are fastest here, in a minute";
   const std::string path = ChooseSchedules(given);
   if (path.empty())
@@ -152,8 +152,15 @@ Diagnosis DiagnoseSchedules(kernels::Isa isa, const std::string& given) {
       inputs += fmt::format("{}{} inputs of {:.1f} MB {}", inputs.empty() ? "" : ", ",
                             tuned.panel.blocks * kernels::kBlock,
                             static_cast<double>(tuned.weight_bytes) / 1e6, tuned.panel.format.name);
+    std::string heads;
+    for (const auto& [blocks, group, tuning] : file.attention)
+      heads += fmt::format("{}{} query heads of {} elements", heads.empty() ? "" : ", ", group,
+                           blocks * kernels::kBlock);
     return {Health::kOk, what,
-            fmt::format("tuned for {} a thread ({}, {})", inputs, path, file.tuned_at), ""};
+            fmt::format("tuned for {} a thread; attention for {} a KV head ({}, {})",
+                        inputs.empty() ? "no products" : inputs, heads.empty() ? "none" : heads,
+                        path, file.tuned_at),
+            ""};
   } catch (const Error& error) {
     return {Health::kWarn, what, error.what(), ""};
   }
