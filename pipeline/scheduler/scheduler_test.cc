@@ -64,8 +64,8 @@ TEST_F(SchedulerTest, ASequenceMovesToAnotherAttentionSocket) {
     const Scheduler* scheduler = nullptr;
     uint32_t most = 0;  // tokens of a sequence of the second socket
   };
-  const auto engine =
-      MakeEngine(model_.file(), {.slots = 4, .kv_tokens = 512, .context = 512, .attention = {{1, 2}, {1, 2}}});
+  const auto engine = MakeEngine(
+      model_.file(), {.slots = 4, .kv_tokens = 512, .context = 512, .attention = {{1, 2}, {1, 2}}});
   std::vector<Wish> wishes;
   for (uint32_t i = 0; i < 4; ++i)
     wishes.push_back({.prompt = TestTokens(30, kVocab, 70 + i),
