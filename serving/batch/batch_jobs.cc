@@ -74,12 +74,14 @@ void BatchJobs::Try(Job& job, const std::function<void()>& what) {
   const std::string id = job.record.id;
   try {
     what();
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {  // also no memory
     if (jobs_.contains(id)) Pause(job, error.what());
   }
 }
 
 void BatchJobs::Begin(Job& job) {
+  if (!std::filesystem::exists(store_.PathOf(job.record.input)))
+    return Fail(job, {{0, "its input file is not there any more"}});
   job.opening = ++openings_;
   const Dialect dialect = FindRoute(job.record.endpoint)->dialect;
   job.input = std::make_unique<BatchInput>(
@@ -99,11 +101,14 @@ bool BatchJobs::Step() {
   std::vector<Job*> all;  // a step may end some
   for (const auto& [id, job] : jobs_) all.push_back(job.get());
   for (Job* job : all) {
-    if (job->phase == Job::Phase::kPaused && NowNs() >= job->retry_ns)
+    if (job->phase == Job::Phase::kPaused) {
+      if (NowNs() < job->retry_ns) continue;
       Try(*job, [&] { Begin(*job); });
-    if (job->phase != Job::Phase::kChecking) continue;
-    more = true;
-    Try(*job, [&] { CheckSome(*job); });
+      more = true;
+    } else if (job->phase == Job::Phase::kChecking) {
+      Try(*job, [&] { CheckSome(*job); });
+      more = true;
+    }
   }
   Count();
   return more;
@@ -233,37 +238,38 @@ bool BatchJobs::MayBegin(Job& job) {
   return false;
 }
 
-std::vector<BegunRequest> BatchJobs::Next(size_t most) {
-  std::vector<BegunRequest> begun;
-  const size_t jobs = jobs_.size();
-  for (size_t idle = 0; idle < jobs && begun.size() < most;) {
+void BatchJobs::Next(size_t most, std::vector<BegunRequest>& begun) {
+  const size_t all = jobs_.size();
+  for (size_t without = 0; without < all && begun.size() < most;) {
     auto at = jobs_.upper_bound(last_);
     if (at == jobs_.end()) at = jobs_.begin();
     if (at == jobs_.end()) break;
     last_ = at->first;
     Job& job = *at->second;
-    ++idle;
-    if (!MayBegin(job)) continue;
-    std::optional<BatchLine> line;
-    if (!job.again.empty()) {
-      line = std::move(job.again.front());
-      job.again.pop_front();
-    } else {
-      line = job.work->Next();
-    }
-    if (!job.work->error().empty()) {
-      Pause(job, job.work->error());
-      continue;
-    }
-    if (!line) continue;
-    idle = 0;
-    ++job.running;
-    begun.push_back({.ticket = {.batch = job.record.id, .opening = job.opening},
-                     .tenant = job.record.tenant,
-                     .request = PrepareBatchRequest(job.job, std::move(*line), defaults_)});
+    bool any = false;
+    Try(job, [&] { any = BeginNext(job, begun); });
+    without = any ? 0 : without + 1;
   }
   Count();
-  return begun;
+}
+
+// Returns whether there was a request that may be begun.
+bool BatchJobs::BeginNext(Job& job, std::vector<BegunRequest>& begun) {
+  if (!MayBegin(job)) return false;
+  std::optional<BatchLine> line;
+  if (!job.again.empty()) {
+    line = std::move(job.again.front());
+    job.again.pop_front();
+  } else {
+    line = job.work->Next();
+  }
+  if (!job.work->error().empty()) throw Error("{}", job.work->error());
+  if (!line) return false;
+  begun.push_back({.ticket = {.batch = job.record.id, .opening = job.opening},
+                   .tenant = job.record.tenant,
+                   .request = PrepareBatchRequest(job.job, std::move(*line), defaults_)});
+  ++job.running;
+  return true;
 }
 
 BatchJobs::Job* BatchJobs::Find(const BatchTicket& ticket) {

@@ -52,8 +52,8 @@ class BatchJobs {
   // Does a little of what is to be done before requests can be handed out. Returns whether there is
   // more of it now.
   bool Step();
-  // Up to so many requests, of all batches in turn.
-  std::vector<BegunRequest> Next(size_t most);
+  // Adds up to so many requests, of all batches in turn.
+  void Next(size_t most, std::vector<BegunRequest>& begun);
   void Answer(const BatchTicket&, const BatchLine&, BatchAnswer);
   void Drop(const BatchTicket&);  // it will not be answered, since the batch is cancelled
   // No request of it is handed out any more; it ends when those that were have come back. Throws
@@ -77,6 +77,7 @@ class BatchJobs {
   void Written(Job&);
   void EndIfDone(Job&);
   bool MayBegin(Job&);
+  bool BeginNext(Job&, std::vector<BegunRequest>& begun);
   Job* Find(const BatchTicket&);
   void Count();
 

@@ -41,6 +41,8 @@ RunningBatchRequest::RunningBatchRequest(BatchRequest request, GenerationService
                                                std::move(request.head), Protocol::kBatch, sink);
   } catch (const Refused& refused) {
     Refuse(refused);
+  } catch (const Error& error) {
+    Refuse(Refused(400, "{}", error.what()));
   }
 }
 

@@ -113,7 +113,7 @@ void BatchService::Fill() {
   asking_ = true;
   auto begun = std::make_shared<std::vector<BegunRequest>>();
   Post(
-      kOwn, [begun, most](Files& files) { *begun = files.jobs.Next(most); },
+      kOwn, [begun, most](Files& files) { files.jobs.Next(most, *begun); },
       [this, begun](bool) {
         asking_ = false;
         const bool any = !begun->empty();

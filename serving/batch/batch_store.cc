@@ -301,11 +301,11 @@ BatchStore::Upload::Upload(BatchStore& store, Tenant tenant) : store_(store) {
   descriptor_ =
       Descriptor(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!descriptor_) throw Error("{}: can't create: {}", path, std::strerror(errno));
-  ++store.uploads_;
+  ++store.uploads_[tenant];
 }
 
 BatchStore::Upload::~Upload() {
-  --store_.uploads_;
+  if (--store_.uploads_[file_.tenant] == 0) store_.uploads_.erase(file_.tenant);
   if (finished_) return;
   ::unlink(store_.PathOf(file_.id).c_str());
   store_.Discharge(file_.tenant, file_.bytes);
@@ -334,8 +334,14 @@ StoredFile BatchStore::Upload::Finish(std::string name) {
 }
 
 std::shared_ptr<BatchStore::Upload> BatchStore::NewUpload(Tenant tenant) {
-  if (uploads_ >= quota_.uploads)
-    throw Refused(429, "{} files are being received; try again later", uploads_);
+  size_t all = 0, own = 0;
+  for (const auto& [of, count] : uploads_) {
+    all += count;
+    if (of == tenant) own = count;
+  }
+  // Without keys all are one tenant, and nobody's share.
+  if (all >= quota_.uploads || (tenant != kEverybody && own >= quota_.tenant_uploads))
+    throw Refused(429, "{} files are being received, {} of them yours; try again later", all, own);
   for (const Tenant* of :
        {static_cast<const Tenant*>(&tenant), static_cast<const Tenant*>(nullptr)}) {
     const size_t most = of != nullptr ? quota_.tenant_files : quota_.files;

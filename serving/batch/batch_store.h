@@ -30,7 +30,7 @@ struct BatchQuota {
   uint64_t tenant_bytes = UINT64_MAX;
   uint64_t file_bytes = uint64_t{200} << 20;  // of a file that a client sends, as OpenAI's
   size_t files = 10000, tenant_files = 1000;
-  size_t uploads = 32;                                    // at once
+  size_t uploads = 32, tenant_uploads = 8;                // at once
   size_t requests = 50000, line_bytes = size_t{1} << 20;  // of a batch
   // Batches that have not ended; what they hold in memory is 24 bytes a request.
   size_t unfinished = 32, tenant_unfinished = 8;
@@ -159,7 +159,7 @@ class BatchStore {
   std::map<std::string, BatchRecord, std::less<>> batches_;  // by id
   std::map<Tenant, uint64_t> tenant_bytes_;
   uint64_t bytes_ = 0;
-  size_t uploads_ = 0;
+  std::map<Tenant, size_t> uploads_;  // that are being received
 };
 
 // The beginning of a file's or a batch's id and 32 hexadecimal digits that nobody can guess.

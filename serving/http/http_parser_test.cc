@@ -228,6 +228,49 @@ TEST(HttpParser, ABodyIsTakenUpToItsLimit) {
   EXPECT_EQ(Parse({"POST / HTTP/1.1\r\nContent-Length: 11\r\n\r\n"}, limits).status, 413);
 }
 
+// A body that is taken as it comes has the limit of its route, and nothing of it is kept.
+TEST(HttpParser, ABodyCanBeTakenAsItComes) {
+  const HttpLimits limits{
+      .header_bytes = 1024,
+      .body_bytes = 10,
+      .streamed = [](std::string_view method, std::string_view path) -> std::optional<size_t> {
+        if (method == "POST" && path == "/big") return 1000;
+        return std::nullopt;
+      }};
+  const auto head = [](const char* path, const std::string& framing) {
+    return fmt::format("POST {} HTTP/1.1\r\n{}\r\n\r\n", path, framing);
+  };
+  std::string chunks;
+  for (int i = 0; i < 10; ++i) chunks += "64\r\n" + std::string(100, 'b') + "\r\n";
+  for (const auto& [framing, body] :
+       {std::pair<std::string, std::string>{"Content-Length: 1000", std::string(1000, 'b')},
+        {"Transfer-Encoding: chunked", chunks + "0\r\n\r\n"}}) {
+    HttpParser parser(limits);
+    parser.Feed(head("/big?x=1", framing));
+    std::string taken;
+    for (size_t at = 0; at < body.size(); at += 70) {
+      parser.Feed(std::string_view(body).substr(at, 70));
+      EXPECT_LE(parser.held_bytes(), 140u);
+      taken += parser.TakeBody();
+    }
+    ASSERT_TRUE(parser.done()) << parser.error();
+    EXPECT_EQ(taken + parser.Take().body, std::string(1000, 'b'));
+    // The next one has the ordinary limit again.
+    parser.Feed(head("/small", "Content-Length: 11"));
+    EXPECT_EQ(parser.error_status(), 413);
+  }
+  HttpParser parser(limits);
+  parser.Feed(head("/big", "Content-Length: 1001"));
+  EXPECT_EQ(parser.error_status(), 413);
+  HttpParser endless(limits);
+  endless.Feed(head("/big", "Transfer-Encoding: chunked"));
+  for (int i = 0; i < 11 && endless.error_status() == 0; ++i) {
+    endless.Feed("64\r\n" + std::string(100, 'b') + "\r\n");
+    endless.TakeBody();
+  }
+  EXPECT_EQ(endless.error_status(), 413) << "what was taken counts";
+}
+
 TEST(HttpParser, AHeaderIsTakenUpToItsLimit) {
   const HttpLimits limits{.header_bytes = 256, .body_bytes = 10};
   const auto header = [](size_t bytes) {

@@ -116,7 +116,12 @@ void FileUpload::Written() {
   if (shared_->refused) Refuse(*shared_->refused);
   if (ending_ && !refused_) return End();
   if (full()) WriteSome();
-  changed_();
+  Tell();
+}
+
+void FileUpload::Tell() {
+  const std::function<void()> changed = changed_;  // it may destroy this
+  changed();
 }
 
 void FileUpload::End() {
@@ -126,7 +131,7 @@ void FileUpload::End() {
   if (!refused_ && purpose_ != "batch")
     Refuse(Refused(400, "purpose is {}: expected batch", Excerpt(purpose_)).On("purpose"));
   if (!refused_ && !has_file_) Refuse(Refused(400, "file is missing: expected one").On("file"));
-  if (refused_) return changed_();
+  if (refused_) return Tell();
   if (writing_) return;  // Written goes on
   if (!pending_.empty()) return WriteSome();
   service_.Post(
@@ -140,7 +145,7 @@ void FileUpload::End() {
         if (!ok) upload.Refuse(Refused(500, "the server failed to write the file"));
         if (upload.shared_->refused) upload.Refuse(*upload.shared_->refused);
         upload.file_ = upload.shared_->file;
-        upload.changed_();
+        upload.Tell();
       });
 }
 

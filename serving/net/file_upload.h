@@ -44,6 +44,7 @@ class FileUpload : private MultipartParser::Sink {
   void Refuse(Refused why);
   void WriteSome();
   void Written();
+  void Tell();
 
   BatchService& service_;
   const std::string peer_;
