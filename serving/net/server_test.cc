@@ -3,10 +3,7 @@
 // exists. Made for ThreadSanitizer; the numbers are small, because the machine may be slow.
 #include "serving/net/server.h"
 
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -14,50 +11,11 @@
 #include <random>
 
 #include "base/clock.h"
+#include "serving/net/client_testing.h"
 #include "serving/net/sessions_testing.h"
 
 namespace larder::serving::inline net {
 namespace {
-
-constexpr double kLongS = 120;  // limit for a hang, not a timing
-
-class Client {
- public:
-  explicit Client(int port) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    const timeval limit{static_cast<time_t>(kLongS), 0};
-    setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    sockaddr_in to{};
-    to.sin_family = AF_INET;
-    to.sin_port = htons(static_cast<uint16_t>(port));
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    connected_ = connect(fd_, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0;
-  }
-  ~Client() { close(fd_); }
-  Client(const Client&) = delete;
-  Client& operator=(const Client&) = delete;
-
-  bool connected() const { return connected_; }
-  void End() { shutdown(fd_, SHUT_WR); }  // shuts down the sending side
-  bool Send(std::string_view bytes) {
-    return send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
-           static_cast<ssize_t>(bytes.size());
-  }
-  // Receives until the text contains `mark`, or to the end.
-  std::string ReadTo(std::string_view mark) {
-    std::string all;
-    char buffer[4096];
-    while (all.find(mark) == std::string::npos) {
-      const ssize_t n = recv(fd_, buffer, sizeof buffer, 0);
-      if (n <= 0) break;
-      all.append(buffer, static_cast<size_t>(n));
-    }
-    return all;
-  }
-
- private:
-  int fd_;
-  bool connected_ = false;
-};
 
 std::string Get(const char* path) {
   return fmt::format("GET {} HTTP/1.1\r\nConnection: close\r\n\r\n", path);
