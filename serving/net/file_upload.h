@@ -14,7 +14,7 @@
 
 namespace larder::serving::inline net {
 
-class FileUpload : private MultipartParser::Sink {
+class FileUpload final : private MultipartParser::Sink {
  public:
   // changed: called when there is room again, or refused() has become a reason; it may destroy
   // this. log: gets the server's own errors, with their paths. Throws Refused: the request has no

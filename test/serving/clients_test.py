@@ -66,7 +66,7 @@ def main():
         servers = [stack.enter_context(Server(*serve, "--parallel", "4")),
                    stack.enter_context(Server(*serve, "--parallel", "1", "--queue", "1", "--strict-model", "--alias", "scripted")),
                    stack.enter_context(Server(options.larder, options.model, "--api-key", KEY, "--parallel", "4", "--chat-template", "chatml",
-                                              "--pooling", "mean"))]
+                                              "--pooling", "mean", "--batch-dir", str(folder / "batches")))]
         world = dict(zip(("url", "strict", "stories"), (server.url for server in servers)), key=KEY, scripts=SCRIPTS)
         result = subprocess.run(["node", f"{options.client}.mjs"], cwd=folder, timeout=200, check=False,
                                 env={**os.environ, "LARDER_TEST": json.dumps(world)}).returncode
