@@ -523,8 +523,10 @@ std::unique_ptr<Scheduler::Active> Scheduler::Park(SlotId id, bool keeps_kv) {
   Slot& slot = slots_[id.index()];
   std::unique_ptr<Active> active = std::move(slot.active);
   if (active->generated > 0) {
-    SocketStatus::Add(status_.parked, 1);
-    if (!keeps_kv) SocketStatus::Add(status_.recomputed_tokens, slot.tokens.size());
+    if (!keeps_kv) {
+      SocketStatus::Add(status_.parked, 1);
+      SocketStatus::Add(status_.recomputed_tokens, slot.tokens.size());
+    }
     const size_t all = active->sequence->prompt().size() + active->generated;
     if (active->decoding) {
       active->replay = slot.tokens;

@@ -190,6 +190,7 @@ TEST_F(SchedulerTest, TheBackgroundGivesItsSlotToWhoeverWaits) {
   TestIntake intake(wishes);
   scheduler.Run(intake);
   EXPECT_EQ(scheduler.status().yielded.load(), 2u);
+  EXPECT_EQ(scheduler.status().parked.load(), 0u) << "those are pauses that nobody wanted";
   EXPECT_EQ(scheduler.status().recomputed_tokens.load(), 0u);
   EXPECT_GT(scheduler.status().reused_tokens.load(), 40u);
   const std::vector<size_t> expected = {4, 1, 2, 3, 5};

@@ -49,7 +49,6 @@ class BatchService {
   // the I/O thread has ended.
   void Close();
   BatchCounts counts() const;
-  const Pulse& pulse() const { return thread_.pulse(); }  // any thread
 
  private:
   struct Running;

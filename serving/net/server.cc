@@ -119,13 +119,11 @@ void Server::Close() {
 }
 
 void Server::SetKeys(std::vector<std::string> keys) { state_.api_keys = std::move(keys); }
-// Beside computing threads, the background thread has a thirtieth of a core: it tokenizes 1 MB in
+// Not the thread of files: a disk that hangs must not end a server whose clients need none. Beside
+// computing threads, the background thread has a thirtieth of a core: it tokenizes 1 MB in
 // some seconds.
 std::vector<Server::Loop> Server::loops() const {
-  std::vector<Loop> loops = {{"I/O thread", &io_pulse_, 1},
-                             {"thread for large requests", &background_.pulse(), 4}};
-  if (batches_) loops.push_back({"thread of files", &batches_->pulse(), 8});
-  return loops;
+  return {{"I/O thread", &io_pulse_, 1}, {"thread for large requests", &background_.pulse(), 4}};
 }
 
 void Server::Loading(const std::string& what, double share) {
