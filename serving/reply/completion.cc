@@ -16,6 +16,12 @@ ReplyHead Complete(ReplyHead head, const CompletionRequest& request,
   return head;
 }
 
+// Choices of a request that run or wait at once.
+size_t MostAtOnce(const GenerationService& service, const std::vector<GenerationSpec>& specs) {
+  const bool background = !specs.empty() && specs[0].background;
+  return std::min(kMostChoices, background ? service.most_background() : service.most_at_once());
+}
+
 std::string_view BytesOf(const std::vector<TokenId>& tokens) {
   return {reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof(TokenId)};
 }
@@ -88,7 +94,7 @@ Completion::Completion(GenerationService& service, const CompletionRequest& requ
       stream_(request.stream),
       service_(service),
       protocol_(protocol),
-      most_at_once_(std::min(kMostChoices, service.most_at_once())),
+      most_at_once_(MostAtOnce(service, specs)),
       results_(specs.size()),
       specs_(std::move(specs)) {
   // Texts to embed may follow each other, choices are wanted at once.

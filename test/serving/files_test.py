@@ -95,7 +95,7 @@ class FilesTest(unittest.TestCase):
         lines = list(requests(300, self.rng))
         batch, job, cut = None, None, 0
         for kill in range(OPTIONS.kills):
-            with self.server("--slots", self.rng.randint(1, 6), "-t", self.rng.randint(1, 2)) as server:
+            with self.server("--slots", self.rng.randint(1, 6), "-t", self.rng.randint(1, 2), "--queue", self.rng.choice([0, 256])) as server:
                 if batch is None or look(server, batch)["status"] == "completed":  # another round
                     batch = create(server, send(server, lines))
                     job = self.job(batch)
