@@ -476,6 +476,7 @@ std::vector<std::string> BatchStore::Unfinished() const {
   }
   std::ranges::sort(list, {}, &BatchRecord::created_ns);
   std::vector<std::string> ids;
+  ids.reserve(list.size());
   for (const BatchRecord* record : list) ids.push_back(record->id);
   return ids;
 }
