@@ -1,5 +1,7 @@
 #include "serving/sampling/candidates.h"
 
+#include <emmintrin.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -17,9 +19,10 @@ constexpr float kImpossible = -std::numeric_limits<float>::infinity();
 constexpr double kLn2 = 0x1.62e42fefa39efp-1;
 
 // A strict total order: the likelier token first, then the lower id.
-bool Before(const Candidate& a, const Candidate& b) {
+// An object, so that sorts have it inline.
+constexpr auto Before = [](const Candidate& a, const Candidate& b) {
   return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
-}
+};
 
 // Sorts only as much of the list as it takes until `enough`, which sees one candidate after another
 // in order, returns true: usually a few tokens of a large vocabulary have most of the probability.
@@ -52,18 +55,23 @@ size_t Groups(size_t vocab, size_t k) {
 
 }  // namespace
 
+// SSE2, which every x86-64 has: GCC 12 makes scalars of the same loop in C++. With this and the
+// blocks of Collect a choice of 128,256 takes 45 us instead of 84 (family 6 model 167).
 float MaxOf(std::span<const float> logits) {
-  // The compiler turns sixteen maxima side by side into vectors. std::max_element takes 300 us for
-  // 128,256 logits, this loop 27 us (Zen 4).
-  std::array<float, 16> most;
-  most.fill(kImpossible);
+  constexpr size_t kLanes = 4, kSideBySide = 4;
+  __m128 most[kSideBySide];
+  for (__m128& lanes : most) lanes = _mm_set1_ps(kImpossible);
   size_t i = 0;
-  for (; i + most.size() <= logits.size(); i += most.size()) {
-    for (size_t j = 0; j < most.size(); ++j)
-      most[j] = logits[i + j] > most[j] ? logits[i + j] : most[j];
+  for (; i + kSideBySide * kLanes <= logits.size(); i += kSideBySide * kLanes) {
+    for (size_t j = 0; j < kSideBySide; ++j)
+      most[j] = _mm_max_ps(_mm_loadu_ps(&logits[i + j * kLanes]), most[j]);
   }
-  for (; i < logits.size(); ++i) most[0] = std::max(most[0], logits[i]);
-  return *std::max_element(most.begin(), most.end());
+  std::array<float, kLanes> last;
+  _mm_storeu_ps(last.data(),
+                _mm_max_ps(_mm_max_ps(most[0], most[1]), _mm_max_ps(most[2], most[3])));
+  float max = *std::max_element(last.begin(), last.end());
+  for (; i < logits.size(); ++i) max = std::max(max, logits[i]);
+  return max;
 }
 
 void Candidates::Reserve(size_t vocab, int top_k) {
@@ -119,15 +127,26 @@ float Candidates::Collect(std::span<const float> logits, int top_k) {
     }
     list_.push_back({logits[i], static_cast<TokenId>(i), 0});
   };
-  constexpr size_t kBlock = 16;  // which vector operations compare at once
+  // Few blocks have one of the top k.
+  constexpr size_t kBlock = 16;
+  const auto any = [&](size_t i) {
+    const auto above = [&](size_t j) {
+      return _mm_cmpgt_ps(_mm_loadu_ps(&logits[i + j]), _mm_set1_ps(threshold));
+    };
+    return _mm_movemask_ps(
+               _mm_or_ps(_mm_or_ps(above(0), above(4)), _mm_or_ps(above(8), above(12)))) != 0;
+  };
   size_t i = 0;
   for (; i + kBlock <= vocab; i += kBlock) {
-    int any = 0;
-    for (size_t j = 0; j < kBlock; ++j) any |= logits[i + j] > threshold;
-    if (any == 0) continue;
-    for (size_t j = 0; j < kBlock; ++j) look(i + j);
+    if (!any(i)) continue;
+    for (size_t j = i; j < i + kBlock; ++j) look(j);
   }
   for (; i < vocab; ++i) look(i);
+  // Few too many are dropped one by one: what stays is in order of id, as it was found.
+  constexpr size_t kFew = 16;
+  if (list_.size() <= k + kFew) {
+    while (list_.size() > k) list_.erase(std::max_element(list_.begin(), list_.end(), Before));
+  }
   cut();
   return largest;
 }
@@ -166,7 +185,9 @@ void Candidates::CollectTopNSigma(std::span<const float> logits, double n) {
 }
 
 void Candidates::SortById() {
-  std::sort(list_.begin(), list_.end(), [](auto& a, auto& b) { return a.id < b.id; });
+  const auto by_id = [](const Candidate& a, const Candidate& b) { return a.id < b.id; };
+  if (!std::is_sorted(list_.begin(), list_.end(), by_id))
+    std::sort(list_.begin(), list_.end(), by_id);
 }
 
 double Candidates::Weigh(double max, double temperature) {

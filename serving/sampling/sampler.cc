@@ -69,15 +69,13 @@ void Sampler::Accept(TokenId token) {
   }
 }
 
-void Sampler::Adjust(std::span<const float> logits, std::span<const uint64_t> allowed) {
+std::span<const float> Sampler::Adjust(std::span<const float> logits,
+                                       std::span<const uint64_t> allowed) {
   LARDER_CHECK(logits.size() == logits_.size(), "{} logits for a vocabulary of {}", logits.size(),
                logits_.size());
   // False for NaN and +infinity; without a branch, so that it vectorises.
   int bad = 0;
-  for (size_t i = 0; i < logits.size(); ++i) {
-    logits_[i] = logits[i];
-    bad |= !(logits[i] < kInfinity);
-  }
+  for (const float logit : logits) bad |= !(logit < kInfinity);
   if (bad) {
     const auto at =
         std::find_if(logits.begin(), logits.end(), [](float v) { return !(v < kInfinity); });
@@ -87,8 +85,12 @@ void Sampler::Adjust(std::span<const float> logits, std::span<const uint64_t> al
         "arithmetic are broken",
         at - logits.begin(), *at);
   }
+  if (usual_ && allowed.empty() && params_.logit_bias.empty() && counts_.empty()) return logits;
+  std::copy(logits.begin(), logits.end(), logits_.begin());
   if (!allowed.empty()) Forbid(allowed, logits_);
   for (const auto& [token, bias] : params_.logit_bias) logits_[static_cast<size_t>(token)] += bias;
+  if (usual_) Penalize();
+  return logits_;
 }
 
 void Sampler::ChangeLogit(TokenId token, const std::function<float(float)>& change) {
@@ -112,15 +114,14 @@ void Sampler::Penalize() {
 // distributions.
 double Sampler::NextUniform() { return static_cast<double>(generator_() >> 11) * 0x1p-53; }
 
-TokenId Sampler::Sample(std::span<const float> logits, std::span<const uint64_t> allowed) {
-  Adjust(logits, allowed);
+TokenId Sampler::Sample(std::span<const float> given, std::span<const uint64_t> allowed) {
+  const std::span<const float> logits = Adjust(given, allowed);
   if (!usual_) return SampleByChain();
-  Penalize();
   const bool greedy = params_.temperature <= 0;
-  const float max = greedy ? MaxOf(logits_) : candidates_.Collect(logits_, params_.top_k);
+  const float max = greedy ? MaxOf(logits) : candidates_.Collect(logits, params_.top_k);
   if (max == -kInfinity) ThrowNoToken();
   if (greedy)
-    return static_cast<TokenId>(std::find(logits_.begin(), logits_.end(), max) - logits_.begin());
+    return static_cast<TokenId>(std::find(logits.begin(), logits.end(), max) - logits.begin());
   // Probabilities at temperature 1 decide what is kept; the sum runs in ascending order of id for a
   // fixed result.
   if (params_.top_k > 0) candidates_.SortById();

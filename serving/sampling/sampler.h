@@ -57,7 +57,8 @@ class Sampler {
   const SamplingParams& params() const { return params_; }
 
  private:
-  void Adjust(std::span<const float> logits, std::span<const uint64_t> allowed);
+  // What the usual steps choose from: the logits themselves if nothing changes them, else logits_.
+  std::span<const float> Adjust(std::span<const float> logits, std::span<const uint64_t> allowed);
   void Penalize();
   // In logits_, or in the candidates once they are collected.
   void ChangeLogit(TokenId, const std::function<float(float)>& change);
