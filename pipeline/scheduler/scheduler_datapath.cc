@@ -177,8 +177,8 @@ void Scheduler::CollectOldest() {
   }
 }
 
-// Has the sequences' next tokens chosen on all threads, if that takes longer than to call them: some
-// 1.5 us and 0.3 ns for each token of the vocabulary, against a hand-over of 1 to 2 us.
+// Has the sequences' next tokens chosen on all threads, if that takes longer than to call them:
+// some 1.5 us and 0.3 ns for each token of the vocabulary, against a hand-over of 1 to 2 us.
 void Scheduler::PrepareNext(const ScheduledBatch& batch) {
   constexpr size_t kTokensOfAChoice = 4096, kWorthIt = 8 * kTokensOfAChoice;
   choosing_.clear();
