@@ -103,11 +103,13 @@ void Describe(CLI::App& command, BatchOptions& o) {
 }
 
 // For running servers: the ids inside a response are the server's, so they would differ from run to
-// run.
+// run, and how a server makes vectors (--pooling) is not compared.
 void CheckRemoteLine(const serving::BatchLine& line) {
-  if (line.dialect == serving::Dialect::kResponses)
-    throw Error(
-        "url is /v1/responses: with --server expected /v1/completions or /v1/chat/completions");
+  if (line.dialect == serving::Dialect::kCompletion || line.dialect == serving::Dialect::kChat)
+    return;
+  throw Error(
+      "url: with --server expected /v1/completions or /v1/chat/completions; /v1/responses and "
+      "/v1/embeddings need an engine here (-m), or the server's own /v1/batches");
 }
 
 // The requests, all of which are good. Throws Error after it has said what is wrong.

@@ -97,10 +97,10 @@ std::string RequestDefaultsText(const SamplingOptions& sampling, const AnswerOpt
   return fmt::format(
       "temp {} top-k {} top-p {} min-p {} repeat {} last {} presence {} frequency {} bias{} "
       "ignore-eos {} "
-      "n {} context {} chat {}{}",
+      "n {} context {} chat {} pooling {}{}",
       p.temperature, p.top_k, p.top_p, p.min_p, p.repeat_penalty, p.repeat_last_n,
       p.presence_penalty, p.frequency_penalty, bias, sampling.ignore_eos, answers.max_tokens,
-      served.context, served.chat_template, SamplersText(sampling));
+      served.context, served.chat_template, answers.pooling, SamplersText(sampling));
 }
 
 }  // namespace larder::node::tasks

@@ -35,10 +35,13 @@ Dialect DialectOf(const std::string& url) {
   const Route* route = FindRoute(url);
   const auto is = [&](Dialect dialect) { return route->dialect == dialect; };
   if (route != nullptr && route->action == Action::kGenerate &&
-      (is(Dialect::kChat) || is(Dialect::kCompletion) || is(Dialect::kResponses)))
+      (is(Dialect::kChat) || is(Dialect::kCompletion) || is(Dialect::kResponses) ||
+       is(Dialect::kEmbeddings)))
     return route->dialect;
-  throw Error("url is \"{}\": expected /v1/chat/completions, /v1/completions or /v1/responses",
-              url);
+  throw Error(
+      "url is \"{}\": expected /v1/chat/completions, /v1/completions, /v1/responses or "
+      "/v1/embeddings",
+      url);
 }
 
 Descriptor OpenFor(const std::string& path, int flags) {

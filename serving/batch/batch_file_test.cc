@@ -62,8 +62,9 @@ TEST(BatchLineTest, SaysWhatIsWrong) {
             "custom_id is empty: expected a name that no other line has");
   EXPECT_EQ(WhyNot(R"({"custom_id":"a","method":"GET"})"), "method is \"GET\": expected \"POST\"");
   EXPECT_EQ(
-      WhyNot(R"({"custom_id":"a","url":"/v1/embeddings"})"),
-      "url is \"/v1/embeddings\": expected /v1/chat/completions, /v1/completions or /v1/responses");
+      WhyNot(R"({"custom_id":"a","url":"/v1/rerank"})"),
+      "url is \"/v1/rerank\": expected /v1/chat/completions, /v1/completions, /v1/responses or "
+      "/v1/embeddings");
   EXPECT_EQ(WhyNot(R"({"custom_id":"a","url":"/v1/completions","body":[]})"),
             "body is missing: expected the request's object");
   EXPECT_EQ(WhyNot(R"({"custom_id":"a","url":"/v1/completions","body":{"stream":true}})"),

@@ -71,7 +71,8 @@ void BatchWork::Answer(const BatchLine& line, json body) {
     usage->erase("input_tokens_details");
   }
   body.erase("timings");
-  if (!responses) {  // a server's answer has its own
+  // A response has its own id, an embedding none.
+  if (!responses && line.dialect != Dialect::kEmbeddings) {
     body["id"] =
         fmt::format("{}-{}", line.dialect == Dialect::kChat ? "chatcmpl" : "cmpl", BatchIdOf(line));
     body["created"] = job_.created;

@@ -18,7 +18,8 @@ namespace {
 using nlohmann::json;
 
 constexpr std::string_view kFiles = "/v1/files", kBatches = "/v1/batches";
-constexpr std::array kEndpoints = {"/v1/chat/completions", "/v1/completions", "/v1/responses"};
+constexpr std::array kEndpoints = {"/v1/chat/completions", "/v1/completions", "/v1/responses",
+                                   "/v1/embeddings"};
 constexpr size_t kMostPairs = 16, kMostKeyBytes = 64, kMostValueBytes = 512;  // as OpenAI's
 
 BatchReply Reply(const json& value) {

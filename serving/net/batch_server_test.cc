@@ -330,7 +330,7 @@ TEST_F(BatchServerTest, WhatIsWrongIsSaidInALine) {
   };
   EXPECT_EQ(creates({{"input_file_id", "file-x"}}).status, 404);
   EXPECT_EQ(creates({{"input_file_id", "../lock"}}).status, 404);
-  EXPECT_EQ(creates({{"endpoint", "/v1/embeddings"}}).status, 400);
+  EXPECT_EQ(creates({{"endpoint", "/v1/rerank"}}).status, 400);
   EXPECT_EQ(creates({{"completion_window", "1h"}}).Error(),
             "completion_window is \"1h\": expected 24h; batches do not expire here");
   EXPECT_EQ(creates({{"metadata", {{"x", 7}}}}).status, 400);

@@ -213,6 +213,26 @@ class BatchTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(self.lines("full.jsonl"), self.lines("whole.jsonl"))
 
+    def test_embeddings_are_the_same_with_other_threads_and_slots(self):
+        lines = [{"custom_id": f"e{at}", "url": "/v1/embeddings", "body": {"input": [f"text {at}", "a fox and a bear " * (1 + at % 30)]}} for at in range(40)]
+        lines += requests(3, self.rng)
+        given = self.write("in.jsonl", lines)
+        self.whole(given, "one.jsonl", "--seed", 1, "--pooling", "mean", "-t", 1, "-np", 1)
+        command = self.begin_as(given, "two.jsonl", "one.jsonl") + ["--pooling", "mean", "-np", "7", "-ub", "32"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.lines("two.jsonl"), self.lines("one.jsonl"))
+        answers = [json.loads(line) for line in self.lines("one.jsonl")]
+        for answer in answers:
+            body = answer["response"]["body"]
+            if answer["custom_id"].startswith("e"):
+                self.assertEqual([one["index"] for one in body["data"]], [0, 1])
+                self.assertAlmostEqual(sum(x * x for x in body["data"][1]["embedding"]), 1, places=4)
+                self.assertNotIn("id", body)
+        refused = self.batch(given, "one.jsonl", "--resume", "--pooling", "last")
+        self.assertIn("the options are", refused.stderr)
+        self.assertIn("is no embedding model", self.batch(given, "three.jsonl").stderr)
+
     def test_what_it_refuses(self):
         given = self.write("in.jsonl", requests(6, self.rng))
         self.whole(given, "out.jsonl", "--seed", 1)
