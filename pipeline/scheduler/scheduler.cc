@@ -312,10 +312,12 @@ bool Scheduler::MayTake(SlotId source, size_t common, const Active& active) cons
 }
 
 // Whether a slot that computes its prompt will soon have much more of this one than `place` has.
+// The background's is not soon: its prompts are narrow, and nobody waits for it.
 bool Scheduler::IsBeingComputed(const Active& active, const Place& place) const {
   const std::span<const int32_t> tokens = active.to_compute();
   const auto has_more = [&](SlotId id) {
     const Slot& slot = slots_[id.index()];
+    if (slot.active->background && !active.background) return false;
     if (!MayReuse(slot, active) || kv_.socket_of(id) != kv_.socket_of(place.slot)) return false;
     const std::span<const int32_t> theirs = slot.active->to_compute();
     const auto end = std::mismatch(theirs.begin(), theirs.end(), tokens.begin(), tokens.end());

@@ -231,6 +231,20 @@ TEST_F(SchedulerTest, PromptsOfTheBackgroundDelayNobody) {
   EXPECT_EQ(intake.outcomes[0].ended_as, 3u);
 }
 
+// Nor do they have to be waited for by whoever begins as they do: 600 rows, 8 a step.
+TEST_F(SchedulerTest, NobodyWaitsForTheBackgroundsPrefix) {
+  const auto engine = MakeEngine(model_.file(), {.slots = 3});
+  std::vector<Wish> wishes = {{.prompt = TestTokens(600, kVocab), .most = 1, .background = true},
+                              {.prompt = TestTokens(5, kVocab, 2), .most = 60},
+                              {.prompt = TestTokens(600, kVocab), .most = 1, .arrives = 3}};
+  Scheduler scheduler(*engine, {.policy = {.prompt_rows = 100}});
+  TestIntake intake(wishes);
+  scheduler.Run(intake);
+  EXPECT_EQ(intake.outcomes[2].ended_as, 1u);
+  EXPECT_EQ(intake.outcomes[1].ended_as, 2u);
+  EXPECT_EQ(intake.outcomes[0].ended_as, 3u);
+}
+
 // A prompt that many send at once is computed once.
 TEST_F(SchedulerTest, APromptThatIsBeingComputedIsWaitedForAndShared) {
   const auto engine = MakeEngine(model_.file(), {.slots = 4, .max_batch_tokens = 64});
