@@ -48,8 +48,8 @@ void BatchService::Begin(GenerationService& service, const CompletionDefaults& d
   Tick();
 }
 
-void BatchService::Post(const std::string& peer, std::function<void(Files&)> work,
-                        std::function<void(bool)> then) {
+uint64_t BatchService::Post(const std::string& peer, std::function<void(Files&)> work,
+                            std::function<void(bool)> then) {
   const uint64_t number = ++posted_;
   tickets_[number] =
       thread_.Post(peer, [this, number, work = std::move(work), then = std::move(then)]() mutable {
@@ -68,6 +68,7 @@ void BatchService::Post(const std::string& peer, std::function<void(Files&)> wor
           if (then) then(ok);
         });
       });
+  return number;
 }
 
 void BatchService::Tick() {

@@ -38,9 +38,12 @@ class BatchService {
              std::function<bool(Tenant)> knows);
   bool ready() const { return service_ != nullptr; }
   // Runs `work` on the thread of files when it is the peer's turn, then `then` here; its argument
-  // is false if the work threw. Once ready.
-  void Post(const std::string& peer, std::function<void(Files&)> work,
-            std::function<void(bool ok)> then);
+  // is false if the work threw. Once ready. Returns its number, never 0.
+  uint64_t Post(const std::string& peer, std::function<void(Files&)> work,
+                std::function<void(bool ok)> then);
+  // Nobody waits for it any more: if its turn has not come, it and `then` are freed at once.
+  // Clients may come and go faster than the disk works.
+  void Forget(uint64_t posted) { tickets_.erase(posted); }
   void Tick();   // now and then: begins and ends what there is
   void Drain();  // no more requests are begun, and those that run end without an answer
   // The batch's requests that run end without an answer.

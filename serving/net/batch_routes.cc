@@ -1,6 +1,7 @@
 #include "serving/net/batch_routes.h"
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -9,6 +10,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/descriptor.h"
 #include "serving/fields/json_fields.h"
 #include "serving/reply/error_reply.h"
 
@@ -89,16 +91,20 @@ const StoredFile& FileOf(std::string_view id, Tenant tenant, const BatchStore& s
   return *file;
 }
 
+Descriptor OpenFile(const BatchStore& store, const std::string& id) {
+  const std::string path = store.PathOf(id);
+  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (!file) throw Error("{}: can't open: {}", path, std::strerror(errno));
+  return file;
+}
+
 BatchReply Content(const StoredFile& file, const BatchStore& store) {
-  const std::string path = store.PathOf(file.id);
-  auto descriptor =
-      std::make_shared<Descriptor>(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-  if (!*descriptor) throw Error("{}: can't open: {}", path, std::strerror(errno));
+  OpenFile(store, file.id);  // throws before there is an answer
   BatchReply answer;
   answer.reply.content_type = "application/octet-stream";
   // A browser must not show what a client sent as a page of this server's.
   answer.reply.headers = "Content-Disposition: attachment\r\nX-Content-Type-Options: nosniff\r\n";
-  answer.download = {.file = std::move(descriptor), .at = 0, .bytes = file.bytes};
+  answer.download = {.id = file.id, .at = 0, .bytes = file.bytes};
   return answer;
 }
 
@@ -208,6 +214,16 @@ BatchReply AnswerBatches(const HttpRequest& request, Tenant tenant, BatchService
 
 bool IsUpload(const HttpRequest& request) {
   return request.method == "POST" && request.path == kFiles;
+}
+
+void ReadPart(const BatchStore& store, const Download& of, std::string& part) {
+  ssize_t got = 0;
+  try {
+    const Descriptor file = OpenFile(store, of.id);
+    got = ::pread(file.get(), part.data(), part.size(), static_cast<off_t>(of.at));
+  } catch (const Error&) {  // deleted since
+  }
+  part.resize(got > 0 ? static_cast<size_t>(got) : 0);
 }
 
 BatchReply AnswerBatchRoute(const HttpRequest& request, Tenant tenant, BatchService::Files& files) {

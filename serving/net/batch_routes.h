@@ -3,25 +3,24 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 
-#include "base/descriptor.h"
 #include "serving/batch/batch_service.h"
 #include "serving/http/http_parser.h"
 #include "serving/net/http_routes.h"
 
 namespace larder::serving::inline net {
 
-// A file that is sent in pieces.
+// A file that is sent in pieces. It is opened for each: a client that does not read must not keep
+// the bytes of one that is deleted, which no limit counts any more.
 struct Download {
-  std::shared_ptr<const Descriptor> file;
+  std::string id;
   uint64_t at = 0, bytes = 0;
 };
 
 struct BatchReply {
   HttpReply reply;
-  Download download;    // with a file: instead of the reply's body
+  Download download;    // with an id: instead of the reply's body
   std::string stopped;  // a batch whose requests that run are to end: BatchService::Stop
 };
 
@@ -31,6 +30,8 @@ inline constexpr const char* kNoBatches =
 
 // Whether it is one that FileUpload takes.
 bool IsUpload(const HttpRequest& request);
+// Reads the next bytes, at most as many as `part` has; empties it if they are not there.
+void ReadPart(const BatchStore& store, const Download& of, std::string& part);
 // Throws Refused or Error.
 BatchReply AnswerBatchRoute(const HttpRequest& request, Tenant tenant, BatchService::Files& files);
 

@@ -1,12 +1,16 @@
 // Files and batches of a server, over sockets: what clients get, what they cannot do, and that a
 // server that ends in the middle loses nothing.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <thread>
 
 #include "base/clock.h"
+#include "base/descriptor.h"
 #include "base/temporary_folder_testing.h"
 #include "serving/net/client_testing.h"
 #include "serving/net/server.h"
@@ -433,6 +437,60 @@ TEST_F(BatchServerTest, ClientsAndServersThatLeaveInTheMiddleLeaveNothing) {
   EXPECT_LE(FilesThere(), 1u);
   BatchServer server(Folder());
   EXPECT_EQ(FilesThere(), 0u) << "a rest goes when the next server begins";
+}
+
+// What clients leave behind that do not wait for a disk that hangs, as one that is a pipe does.
+TEST_F(BatchServerTest, ClientsThatLeaveHoldNoMemory) {
+  Descriptor writes;  // ends the hanging; outlives the server
+  BatchServer server(Folder());
+  const std::string file = server.Upload("x").Json()["id"];
+  const std::string path = Folder() + "/" + file;
+  std::filesystem::remove(path);
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  Client hangs(server.port());  // opens it for reading, until somebody opens it for writing
+  hangs.Send("GET /v1/files/" + file + "/content HTTP/1.1\r\n\r\n");
+  const auto held = [] { return mallinfo2().uordblks + mallinfo2().hblkhd; };
+  const std::string piece = BatchServer::Form(std::string(300 << 10, 'x')).substr(0, 290 << 10);
+  const std::string upload = fmt::format(
+      "POST /v1/files HTTP/1.1\r\nContent-Length: {}\r\n"
+      "Content-Type: multipart/form-data; boundary=b\r\n\r\n",
+      3 << 20);
+  const std::string create =
+      fmt::format("POST /v1/batches HTTP/1.1\r\nContent-Length: {}\r\n\r\n{}", 60 << 10,
+                  std::string(60 << 10, ' '));
+  const size_t most = held() + (size_t{16} << 20);
+  for (int i = 0; i < 200; ++i) {  // 68 MiB
+    Client one(server.port()), other(server.port());
+    one.Send(upload + piece);
+    other.Send(create);
+  }
+  EXPECT_EQ(server.Ask("POST", "/v1/batches", std::string(65 << 10, ' ')).status, 413);
+  const int64_t begin_ns = NowNs();
+  while (held() > most && SecondsSince(begin_ns) < kLongS) usleep(2000);
+  EXPECT_LE(held(), most);
+  writes = Descriptor(open(path.c_str(), O_RDWR | O_CLOEXEC));
+}
+
+// No limit counts a deleted file, so a client that does not read must not keep its bytes.
+TEST_F(BatchServerTest, ADeletedFileIsGoneThoughItIsBeingSent) {
+  BatchServer server(Folder());
+  const std::string text(8 << 20, 'x');
+  const std::string path = "/v1/files/" + server.Upload(text).Json()["id"].get<std::string>();
+  Client client(server.port());
+  client.Send("GET " + path + "/content HTTP/1.1\r\n\r\n");
+  EXPECT_TRUE(client.Read(1000).starts_with("HTTP/1.1 200"));
+  EXPECT_EQ(server.Ask("DELETE", path).status, 200);
+  const auto open_there = [&] {
+    size_t count = 0;
+    std::error_code ignored;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
+      count += std::filesystem::read_symlink(entry, ignored).string().starts_with(Folder() + "/f");
+    return count;
+  };
+  const int64_t begin_ns = NowNs();
+  while (open_there() > 0 && SecondsSince(begin_ns) < 5) usleep(2000);
+  EXPECT_EQ(open_there(), 0u);
+  EXPECT_LT(client.ReadTo("no such text").size(), text.size()) << "it ends, and says so";
 }
 
 }  // namespace

@@ -61,6 +61,8 @@ FileUpload::FileUpload(BatchService& service, std::string peer, Tenant tenant,
 
 FileUpload::~FileUpload() {
   *self_ = nullptr;
+  if (posted_ == 0) return;
+  service_.Forget(posted_);
   // What is not a file goes, on the thread that has it.
   service_.Post(peer_, [shared = shared_](BatchService::Files&) { shared->upload = nullptr; }, {});
 }
@@ -98,7 +100,7 @@ void FileUpload::WriteSome() {
   writing_ = true;
   writing_bytes_ = pending_.size();
   auto bytes = std::make_shared<std::string>(std::exchange(pending_, {}));
-  service_.Post(
+  posted_ = service_.Post(
       peer_,
       [shared = shared_, bytes](BatchService::Files& files) {
         shared->Try([&] { shared->Open(files.store).Write(*bytes); });
@@ -134,7 +136,7 @@ void FileUpload::End() {
   if (refused_) return Tell();
   if (writing_) return;  // Written goes on
   if (!pending_.empty()) return WriteSome();
-  service_.Post(
+  posted_ = service_.Post(
       peer_,
       [shared = shared_, name = name_](BatchService::Files& files) {
         shared->Try([&] { shared->file = shared->Open(files.store).Finish(name); });

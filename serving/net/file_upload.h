@@ -56,6 +56,7 @@ class FileUpload final : private MultipartParser::Sink {
   std::string name_, purpose_;
   std::string pending_;  // bytes of the file that nobody writes yet
   size_t writing_bytes_ = 0;
+  uint64_t posted_ = 0;  // the last job for the thread of files; 0: there was none
   std::optional<Refused> refused_;
   std::optional<StoredFile> file_;
   // null once this is destroyed

@@ -1,7 +1,5 @@
 #include "serving/net/http_session.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -14,6 +12,8 @@ constexpr size_t kMostAhead = size_t{64} << 10;
 // Limits of one turn: together at most some 0.3 ms, so that no other client's token waits longer.
 constexpr int kRequestsPerTurn = 8;
 constexpr size_t kDownloadBytes = size_t{128} << 10;   // of a file, read at once
+constexpr size_t kMostBatchBytes = size_t{64} << 10;   // of a body about files and batches: all
+                                                       // that a batch may have, even escaped
 constexpr size_t kBodyBytesPerTurn = size_t{4} << 10;  // below it one more request, of up to 8 KB,
                                                        // may begin
 
@@ -40,7 +40,14 @@ bool IsHeaderValue(const std::string& text) {
 
 HttpSession::HttpSession(Wire& wire, ServerState& state, const HttpLimits& limits)
     : wire_(wire), state_(state), parser_(limits) {}
-HttpSession::~HttpSession() { *self_ = nullptr; }
+HttpSession::~HttpSession() {
+  *self_ = nullptr;
+  ForgetFiles();
+}
+
+void HttpSession::ForgetFiles() {
+  if (posted_ != 0) state_.batches->Forget(posted_);
+}
 
 void HttpSession::OnBytes(std::string_view bytes) {
   if (closed_) return;
@@ -57,7 +64,7 @@ void HttpSession::AskLater() {
 
 void HttpSession::OnTurn() {
   later_ = false;
-  if (download_.file) SendMore();
+  if (!download_.id.empty()) SendMore();
   if (!answering_) Proceed();
 }
 
@@ -265,13 +272,16 @@ void HttpSession::UploadChanged() {
 void HttpSession::AnswerBatch() {
   if (state_.batches == nullptr) throw Refused(501, "{}", kNoBatches);
   if (!state_.batches->ready()) throw Refused(503, "Loading model");
+  if (request_.body.size() > kMostBatchBytes)
+    throw Refused(413, "the body is larger than the {} bytes that {} takes", kMostBatchBytes,
+                  request_.path);
   auto request = std::make_shared<HttpRequest>();
   std::swap(request->body, request_.body);
   request->target = request_.target;
   request->method = request_.method;
   request->path = request_.path;
   auto answer = std::make_shared<BatchReply>();
-  state_.batches->Post(
+  posted_ = state_.batches->Post(
       wire_.client().peer(),
       [request, answer, tenant = tenant_, failures = state_.failures](BatchService::Files& files) {
         try {
@@ -290,7 +300,7 @@ void HttpSession::AnswerBatch() {
         if (*self == nullptr || (*self)->closed_) return;
         HttpSession& session = **self;
         if (!ok) return session.Send(ErrorReply(500, kInternalError, {}, session.request_.path));
-        if (!answer->download.file) return session.Send(answer->reply);
+        if (answer->download.id.empty()) return session.Send(answer->reply);
         session.SendHead(200, answer->reply,
                          fmt::format("Content-Length: {}\r\n", answer->download.bytes));
         if (session.request_.method == "HEAD") return session.EndAnswer();
@@ -310,18 +320,14 @@ void HttpSession::SendMore() {
   reading_ = true;
   auto piece = std::make_shared<std::string>(
       std::min<uint64_t>(kDownloadBytes, download_.bytes - download_.at), '\0');
-  state_.batches->Post(
+  posted_ = state_.batches->Post(
       wire_.client().peer(),
-      [piece, file = download_.file, at = download_.at](BatchService::Files&) {
-        const ssize_t got =
-            pread(file->get(), piece->data(), piece->size(), static_cast<off_t>(at));
-        piece->resize(got > 0 ? static_cast<size_t>(got) : 0);
-      },
+      [piece, of = download_](BatchService::Files& files) { ReadPart(files.store, of, *piece); },
       [piece, self = self_](bool) {
         if (*self == nullptr || (*self)->closed_) return;
         HttpSession& session = **self;
         session.reading_ = false;
-        if (piece->empty()) {  // less than was promised: the client must see that
+        if (piece->empty()) {  // deleted; less than was promised: the client must see that
           session.closed_ = true;
           session.download_ = {};
           return session.wire_.Close();
@@ -446,6 +452,7 @@ void HttpSession::OnEndOfInput() {
   completion_ = nullptr;
   upload_ = nullptr;
   download_ = {};
+  ForgetFiles();
   admitted_ = {};
   preparing_ = nullptr;
   closed_ = true;

@@ -50,7 +50,8 @@ class HttpSession : public Session, private CompletionSink {
   void BeginUpload(const HttpRequest& head);
   void TakeUpload(std::string_view bytes);
   void UploadChanged();
-  void SendMore();  // of download_
+  void SendMore();     // of download_
+  void ForgetFiles();  // what the thread of files has not begun for this client
   void SendError(const Refused&);
   void Prepare(std::optional<Protocol> generating, size_t bytes, const std::function<void()>& work,
                const std::function<void(bool ok)>& then);
@@ -81,7 +82,8 @@ class HttpSession : public Session, private CompletionSink {
   std::unique_ptr<Completion> completion_;
   std::unique_ptr<FileUpload> upload_;  // of the request that is being received or answered
   uint64_t uploaded_ = 0;               // bytes of all uploads
-  Download download_;                   // with a file: it is being sent
+  Download download_;                   // with an id: it is being sent
+  uint64_t posted_ = 0;                 // the last job for the thread of files; 0: there was none
   bool reading_ = false;                // a piece of it is being read
   // null once the session is destroyed
   std::shared_ptr<HttpSession*> self_ = std::make_shared<HttpSession*>(this);
