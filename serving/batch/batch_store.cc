@@ -174,6 +174,7 @@ void BatchStore::Load() {
     throw Error("{}: can't read the folder: {}", folder_, std::strerror(errno));
   std::vector<std::string> names;
   while (const dirent* entry = ::readdir(folder.get())) names.emplace_back(entry->d_name);
+  bool all_batches = true;
   for (const std::string& name : names) {
     const std::string_view id = std::string_view(name).substr(0, name.rfind('.'));
     if (!name.ends_with(".json")) continue;
@@ -181,10 +182,12 @@ void BatchStore::Load() {
       if (IsId(kFile, id)) LoadFile(std::string(id));
       if (IsId(kBatch, id)) LoadBatch(std::string(id));
     } catch (const std::exception& error) {
+      all_batches = all_batches && !IsId(kBatch, id);
       log_(fmt::format("{}; it is left out, and stays there", error.what()));
     }
   }
-  RemoveRests(names);
+  // Which answers are those of a batch that can't be read, nobody knows.
+  if (all_batches) RemoveRests(names);
 }
 
 void BatchStore::LoadFile(const std::string& id) {

@@ -85,6 +85,29 @@ TEST_F(BatchStoreTest, AnUploadThatEndsEarlyLeavesNothing) {
   EXPECT_NE(here.log[0].find("damaged"), std::string::npos) << here.log[0];
 }
 
+// The answers of a batch whose record is damaged, or another version's, are nobody's rests.
+TEST_F(BatchStoreTest, ABatchThatCannotBeReadKeepsItsAnswers) {
+  std::string record, before;
+  {
+    TestBatches here(Folder());
+    here.Begin();
+    const std::string id = here.Create(here.Send(TestRequest("a") + TestRequest("b")).id);
+    EXPECT_EQ(here.Run(1), 1u);
+    record = here.store.PathOf(id) + ".json";
+  }
+  std::getline(std::ifstream(record), before, '\0');
+  std::ofstream(record) << R"({"version": 2})";
+  {
+    TestBatches here(Folder());
+    EXPECT_EQ(here.log.size(), 1u);
+    here.Begin();
+  }
+  std::ofstream(record) << before;
+  TestBatches here(Folder());
+  here.Begin();
+  EXPECT_EQ(here.Run(), 1u) << "one of two was there";
+}
+
 TEST_F(BatchStoreTest, WhatClientsCanMakeItKeepHasLimits) {
   TestBatches here(Folder(), {.disk_bytes = 100,
                               .tenant_bytes = 60,
