@@ -91,8 +91,15 @@ BatchInput::BatchInput(std::string path, CheckLine check, const BatchInputLimits
         path_);
 }
 
+// Cut, since what is wrong with a line may quote all of it, and a server keeps it with the batch.
 void BatchInput::AddProblem(size_t line, std::string what) {
-  if (++wrong_lines_ <= kMostProblems) problems_.push_back({line, std::move(what)});
+  if (++wrong_lines_ > kMostProblems) return;
+  if (what.size() > kMostProblemBytes) {
+    size_t end = kMostProblemBytes;
+    while (end > 0 && (static_cast<unsigned char>(what[end]) & 0xC0) == 0x80) --end;  // in UTF-8
+    what = what.substr(0, end) + "...";
+  }
+  problems_.push_back({line, std::move(what)});
 }
 
 bool BatchInput::CheckMore(size_t lines) {
@@ -265,6 +272,16 @@ BatchOutput BatchOutput::Resume(const std::string& path, const BatchInput& input
   if (ftruncate(file.get(), whole_bytes) != 0)
     throw Error("{}: can't cut off its unfinished last line: {}", path, std::strerror(errno));
   return {path, std::move(file)};
+}
+
+void BatchOutput::CutUnfinished(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return;
+  off_t whole_bytes = 0;
+  for (std::string text; std::getline(file, text) && !file.eof();)
+    whole_bytes += static_cast<off_t>(text.size()) + 1;
+  if (::truncate(path.c_str(), whole_bytes) != 0)
+    throw Error("{}: can't cut off its unfinished last line: {}", path, std::strerror(errno));
 }
 
 size_t BatchOutput::Append(const BatchLine& line, int status, const json& body) {

@@ -51,7 +51,7 @@ struct BatchProblem {
 // The requests of a file. Holds 24 bytes a request, whatever their size, and one line.
 class BatchInput {
  public:
-  static constexpr size_t kMostProblems = 10;
+  static constexpr size_t kMostProblems = 10, kMostProblemBytes = 500;
   // Throws Error for a request that is wrong.
   using CheckLine = std::function<void(const BatchLine&)>;
 
@@ -63,8 +63,8 @@ class BatchInput {
   // Throws Error if the file can't be read.
   bool CheckMore(size_t lines = SIZE_MAX);
 
-  // What is wrong with it, of which the first kMostProblems are kept. Next and Find may be used
-  // only if nothing is.
+  // What is wrong with it, of which the first kMostProblems are kept, each cut. Next and Find may
+  // be used only if nothing is.
   const std::vector<BatchProblem>& problems() const { return problems_; }
   size_t wrong_lines() const { return wrong_lines_; }
   size_t requests() const { return ids_.size(); }
@@ -123,6 +123,9 @@ class BatchOutput {
   // line that is not whole. Throws Error if a line is of no request of `input`.
   static BatchOutput Resume(const std::string& path, const BatchInput& input,
                             std::vector<bool>& done);
+
+  // Cuts off a line that is not whole, if there is such a file. Throws Error.
+  static void CutUnfinished(const std::string& path);
 
   // Returns the bytes. Throws Error, with nothing half-written that Resume would not cut off.
   size_t Append(const BatchLine& line, int status, const nlohmann::json& body);

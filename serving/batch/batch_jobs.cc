@@ -171,14 +171,23 @@ void BatchJobs::Checked(Job& job) {
 }
 
 void BatchJobs::Fail(Job& job, std::vector<BatchProblem> problems) {
-  BatchRecord& record = job.record;
-  record.problems = std::move(problems);
-  if (job.output) {
-    record.has_output = store_.Publish(record, record.output, record.id + "_output.jsonl");
-    record.has_errors = store_.Publish(record, record.errors, record.id + "_error.jsonl");
+  if (!job.output) {  // what an earlier process wrote, whose input it was good for
+    BatchOutput::CutUnfinished(store_.PathOf(job.record.output));
+    BatchOutput::CutUnfinished(store_.PathOf(job.record.errors));
   }
-  record.Become(BatchStatus::kFailed);
-  store_.Save(record);
+  job.record.problems = std::move(problems);
+  End(job, BatchStatus::kFailed);
+}
+
+// Publishes its answers. The job is gone with it; if it throws, the batch has not ended: who thinks
+// that it has may forget it, or delete its input.
+void BatchJobs::End(Job& job, BatchStatus status) {
+  BatchRecord ended = job.record;
+  ended.has_output = store_.Publish(ended, ended.output, ended.id + "_output.jsonl");
+  ended.has_errors = store_.Publish(ended, ended.errors, ended.id + "_error.jsonl");
+  ended.Become(status);
+  store_.Save(ended);
+  job.record = std::move(ended);
   Close(job);
 }
 
@@ -217,11 +226,7 @@ void BatchJobs::EndIfDone(Job& job) {
   }
   job.output->Sync();
   job.errors->Sync();
-  record.has_output = store_.Publish(record, record.output, record.id + "_output.jsonl");
-  record.has_errors = store_.Publish(record, record.errors, record.id + "_error.jsonl");
-  record.Become(cancelled ? BatchStatus::kCancelled : BatchStatus::kCompleted);
-  store_.Save(record);
-  Close(job);
+  End(job, cancelled ? BatchStatus::kCancelled : BatchStatus::kCompleted);
 }
 
 // Whether a request of the batch may be begun now.

@@ -72,6 +72,7 @@ class BatchJobs {
   void CheckSome(Job&);
   void Checked(Job&);
   void Fail(Job&, std::vector<BatchProblem> problems);
+  void End(Job&, BatchStatus);
   void Pause(Job&, const std::string& why);
   void Close(Job&);
   void Written(Job&);

@@ -62,6 +62,19 @@ TEST_F(BatchJobsTest, SaysByLineWhatIsWrongWithAFile) {
   EXPECT_EQ(here.jobs->counts().jobs, 0u);
 }
 
+// The batch is remembered with them, and the disk's and the memory's limits do not count them.
+TEST_F(BatchJobsTest, WhatIsWrongWithALineIsCut) {
+  TestBatches here(Folder());
+  here.Begin();
+  std::string url;
+  while (url.size() < 100000) url += "\u20ac";
+  const BatchRecord& record =
+      Of(here, here.Create(here.Send(R"({"custom_id":"a","url":")" + url + R"("})").id));
+  ASSERT_EQ(record.problems.size(), 1u);
+  EXPECT_LT(record.problems[0].what.size(), 600u);
+  EXPECT_EQ(nlohmann::json(record.problems[0].what).dump().find("\ufffd"), std::string::npos);
+}
+
 TEST_F(BatchJobsTest, AnswersAndErrorsAreFilesOfTheirOwn) {
   TestBatches here(Folder());
   here.Begin();
@@ -160,6 +173,32 @@ TEST_F(BatchJobsTest, AnotherModelDoesNotGoOnWithABatch) {
   EXPECT_TRUE(here.store.FindFile(record.output, kEverybody));
 }
 
+// Requests that another model would refuse are no reason to lose the answers of the first one.
+TEST_F(BatchJobsTest, AnswersOfABatchWhoseRequestsAreGoodNoMoreAreKept) {
+  std::string id;
+  {
+    TestBatches here(Folder());
+    here.Begin();
+    std::string text = Requests(3);
+    text.replace(text.find("}}"), 1, R"(,"logit_bias":{"20":1}})");
+    id = here.Create(here.Send(text).id);
+    here.Run(2);
+    std::ofstream(here.store.PathOf(Of(here, id).output), std::ios::app) << R"({"custom_id": "r)";
+  }
+  {
+    TestBatches here(Folder());
+    here.defaults.vocab = 10;
+    here.Begin();
+    const BatchRecord& record = Of(here, id);
+    EXPECT_EQ(record.status, BatchStatus::kFailed);
+    EXPECT_NE(record.problems[0].what.find("logit_bias"), std::string::npos);
+  }
+  TestBatches here(Folder());
+  const BatchRecord& record = Of(here, id);
+  EXPECT_TRUE(record.has_output);
+  EXPECT_EQ(here.Lines(record.output).size(), 2u);
+}
+
 TEST_F(BatchJobsTest, ACancelledBatchEndsWithWhatItHas) {
   TestBatches here(Folder());
   here.Begin();
@@ -248,6 +287,29 @@ TEST_F(BatchJobsTest, TheDisksErrorsAreNotTheBatchs) {
   here.Begin();
   EXPECT_EQ(status(here, id), "completed") << "both answers had been written";
   EXPECT_EQ(here.Lines(Of(here, id).output).size(), 2u);
+}
+
+// The same with the last word about a batch: what is not written has not ended, or it might be
+// forgotten, or its input be deleted, while it is still to be tried again.
+TEST_F(BatchJobsTest, ABatchHasNotEndedBeforeTheDiskSaysSo) {
+  TestBatches here(Folder());
+  here.Begin();
+  const std::string id = here.Create(here.Send(Requests(2)).id);
+  here.Run(1);
+  const auto begun = here.Next(1);
+  here.jobs->Cancel(Of(here, id));
+  const std::string in_the_way = here.store.PathOf(id) + ".json.tmp";
+  std::filesystem::create_directory(in_the_way);
+  here.jobs->Drop(begun.at(0).ticket);
+  EXPECT_EQ(status(here, id), "cancelling");
+  const StoredFile* input = here.store.FindFile(Of(here, id).input, kEverybody);
+  EXPECT_THROW(here.store.Remove(*input), Refused);
+  std::filesystem::remove(in_the_way);
+  here.jobs = nullptr;
+  here.Begin();
+  EXPECT_EQ(status(here, id), "cancelled");
+  EXPECT_TRUE(Of(here, id).has_output);
+  here.store.Remove(*input);
 }
 
 }  // namespace
