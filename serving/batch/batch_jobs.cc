@@ -15,8 +15,8 @@
 namespace larder::serving::inline batch {
 namespace {
 
-constexpr size_t kLinesAtOnce = 8;
-constexpr double kCheckS = 0.002;  // of each batch, before others have their turn
+constexpr size_t kLinesAtOnce = 1;  // a line may have 1 MiB, and whoever asks for a file waits
+constexpr double kCheckS = 0.002;   // of each batch, before others have their turn
 constexpr int64_t kRetryNs = 30'000'000'000;
 
 uint64_t RandomSeed() {
