@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <optional>
 #include <random>
 #include <set>
@@ -79,6 +80,25 @@ class PanelMapTest : public testing::Test {
     return shape;
   }
 
+  std::unique_ptr<WeightNode> PackedNode(const ShardPlan& homes,
+                                         const std::optional<PanelMap>& map = {},
+                                         size_t halves = 1) const {
+    const size_t threads = homes.threads.size();
+    auto node = std::make_unique<WeightNode>(
+        config_, homes,
+        WeightNodeOptions{.isa = kernels::BestIsa(),
+                          .few_rows = kDecodeRows,
+                          .max_batch_tokens = kRows,
+                          .logit_rows = kRows,
+                          .node_of_thread = std::vector<NumaNodeId>(threads, NumaNodeId(0)),
+                          .halves = halves,
+                          .panels = map});
+    PackedByteCounter progress;
+    for (size_t t = 0; t < threads; ++t) node->Pack(*file_, t, progress);
+    node->Finish();
+    return node;
+  }
+
   // The logits of `rows` tokens, with RunFakeAttention in place of attention.
   std::vector<float> Logits(size_t threads, size_t rows, const std::optional<PanelMap>& map) {
     return Logits(MakeShardPlan(config_, threads), rows, map);
@@ -86,16 +106,8 @@ class PanelMapTest : public testing::Test {
   std::vector<float> Logits(const ShardPlan& homes, size_t rows,
                             const std::optional<PanelMap>& map) {
     const size_t threads = homes.threads.size();
-    WeightNode node(config_, homes,
-                    {.isa = kernels::BestIsa(),
-                     .few_rows = kDecodeRows,
-                     .max_batch_tokens = kRows,
-                     .logit_rows = kRows,
-                     .node_of_thread = std::vector<NumaNodeId>(threads, NumaNodeId(0)),
-                     .panels = map});
-    PackedByteCounter progress;
-    for (size_t t = 0; t < threads; ++t) node.Pack(*file_, t, progress);
-    node.Finish();
+    const auto packed = PackedNode(homes, map);
+    WeightNode& node = *packed;
     const ProgramForm form = rows <= kDecodeRows ? ProgramForm::kFewRows : ProgramForm::kManyRows;
     std::vector<WeightNode::Steps> steps(threads);
     for (size_t t = 0; t < threads; ++t) {
@@ -241,17 +253,9 @@ TEST_F(PanelMapTest, APanelWithoutWorkerOrWithTwoIsABug) {
 // signals.
 TEST_F(PanelMapTest, AGroupIsSignalledOnceAndColumnsAreSentByWhoeverComputedThem) {
   const ShardPlan homes = MakeShardPlan(config_, 3);
-  WeightNode node(
-      config_, homes,
-      {.isa = kernels::BestIsa(),
-       .few_rows = kDecodeRows,
-       .max_batch_tokens = kRows,
-       .logit_rows = kRows,
-       .node_of_thread = std::vector<NumaNodeId>(3, NumaNodeId(0)),
-       .panels = PanelMap(homes, WorkOf(homes, [](size_t, PanelMatrix, uint32_t) { return 0; }))});
-  PackedByteCounter progress;
-  for (size_t t = 0; t < 3; ++t) node.Pack(*file_, t, progress);
-  node.Finish();
+  const auto packed = PackedNode(
+      homes, PanelMap(homes, WorkOf(homes, [](size_t, PanelMatrix, uint32_t) { return 0; })));
+  WeightNode& node = *packed;
   std::vector<sync::EpochFlag> flags(config_.kv_heads);
   WeightNode::Steps steps;
   node.AddBeforeAttention(0, 0, ProgramForm::kFewRows, steps,
@@ -334,14 +338,8 @@ TEST_F(CutPanelsTest, SameBitsWhereverPanelsAreCut) {
 // The panel that a thread begins belongs to it alone: nobody else sends or keeps its columns.
 TEST_F(CutPanelsTest, AColumnIsSentByWhoeverHasThePanelsFirstChunk) {
   const ShardPlan homes = MakeShardPlan(config_, 160, 1);
-  WeightNode node(config_, homes,
-                  {.isa = kernels::BestIsa(),
-                   .max_batch_tokens = kRows,
-                   .logit_rows = kRows,
-                   .node_of_thread = std::vector<NumaNodeId>(160, NumaNodeId(0))});
-  PackedByteCounter progress;
-  for (size_t t = 0; t < 160; ++t) node.Pack(*file_, t, progress);
-  node.Finish();
+  const auto packed = PackedNode(homes);
+  WeightNode& node = *packed;
   std::vector<size_t> sent(config_.dim, 0), kept(config_.dim, 0);
   for (size_t t = 0; t < 160; ++t) {
     WeightNode::Steps steps;
@@ -366,15 +364,8 @@ TEST_F(CutPanelsTest, AColumnIsSentByWhoeverHasThePanelsFirstChunk) {
 // with the other half's sums.
 TEST_F(CutPanelsTest, EachHalfHasFlagsOfItsOwn) {
   const ShardPlan homes = MakeShardPlan(config_, 7, 1);
-  WeightNode node(config_, homes,
-                  {.isa = kernels::BestIsa(),
-                   .max_batch_tokens = kRows,
-                   .logit_rows = kRows,
-                   .node_of_thread = std::vector<NumaNodeId>(7, NumaNodeId(0)),
-                   .halves = 2});
-  PackedByteCounter progress;
-  for (size_t t = 0; t < 7; ++t) node.Pack(*file_, t, progress);
-  node.Finish();
+  const auto packed = PackedNode(homes, {}, 2);
+  WeightNode& node = *packed;
   std::set<const sync::EpochFlag*> flags[2], waited[2];
   for (size_t half = 0; half < 2; ++half) {
     for (size_t t = 0; t < 7; ++t) {

@@ -133,6 +133,7 @@ void Scheduler::Enqueue(std::unique_ptr<Active> active, bool first) {
 // in flight, the rest when these have been collected. What they have in the KV cache stays there as
 // long as there is room, as an ended sequence's.
 void Scheduler::MakeWay() {
+  if (background_ == 0 && options_.active_tokens == 0) return;
   for (SlotId id(0); id < end_of_slots(); ++id) {
     if (slots_[id.index()].active) slots_[id.index()].active->yields = false;
   }
@@ -143,11 +144,8 @@ void Scheduler::MakeWay() {
   const size_t idle = limits_.slots - actives_;
   wanted = wanted > idle ? wanted - idle : wanted > 0 && chunks_wanted_ ? 1 : 0;
   for (; wanted > 0; --wanted) {
-    std::optional<SlotId> youngest;
-    for (SlotId id(0); id < end_of_slots(); ++id) {
-      if (MayYield(id) && slots_[id.index()].active->background && IsYounger(id, youngest))
-        youngest = id;
-    }
+    const std::optional<SlotId> youngest = YoungestOf(
+        [this](SlotId id, const Active& active) { return MayYield(id) && active.background; });
     if (!youngest) return;
     Yield(*youngest);
   }
@@ -156,10 +154,6 @@ void Scheduler::MakeWay() {
 bool Scheduler::MayYield(SlotId id) const {
   const Active* active = slots_[id.index()].active.get();
   return active != nullptr && !active->ended && !active->yields;
-}
-
-bool Scheduler::IsYounger(SlotId id, const std::optional<SlotId>& than) const {
-  return !than || slots_[id.index()].active->order > slots_[than->index()].active->order;
 }
 
 // The sequence gets no more rows, and leaves its slot when none is in flight.
@@ -203,13 +197,12 @@ void Scheduler::KeepWithinActiveTokens() {
   const size_t sockets = std::max<size_t>(limits_.attention_slot_ends.size(), 1);
   for (AttentionId socket(0); socket.index() < sockets; ++socket) {
     while (RunningChunks(socket) > most) {
-      std::optional<SlotId> youngest;
       size_t running = 0;
-      for (SlotId id(0); id < end_of_slots(); ++id) {
-        if (!MayYield(id) || kv_.socket_of(id) != socket) continue;
-        ++running;
-        if (IsYounger(id, youngest)) youngest = id;
-      }
+      const std::optional<SlotId> youngest = YoungestOf([&](SlotId id, const Active&) {
+        const bool runs = MayYield(id) && kv_.socket_of(id) == socket;
+        running += runs;
+        return runs;
+      });
       if (running < 2) break;
       Yield(*youngest);
     }
@@ -489,14 +482,11 @@ bool Scheduler::MakeRoom(SlotId id, size_t begin, size_t end) {
     // What was cut off, or all that is left, may be waiting to be written.
     if (kv_.free(socket) == 0 && DropStores()) continue;
     if (shortened) continue;
-    std::optional<SlotId> youngest;
-    for (SlotId other(0); other < end_of_slots(); ++other) {
-      const Active* active = slots_[other.index()].active.get();
-      if (active == nullptr || other == id || kv_.socket_of(other) != socket) continue;
-      if (active->loading || active->rows_in_flight > 0 || active->batch == batch_) continue;
-      if (active->order < slots_[id.index()].active->order) continue;
-      if (!youngest || active->order > slots_[youngest->index()].active->order) youngest = other;
-    }
+    const std::optional<SlotId> youngest = YoungestOf([&](SlotId other, const Active& active) {
+      return other != id && kv_.socket_of(other) == socket && !active.loading &&
+             active.rows_in_flight == 0 && active.batch != batch_ &&
+             active.order >= slots_[id.index()].active->order;
+    });
     if (!youngest) return false;
     std::erase(prefilling_, *youngest);
     ready_.Remove(*youngest);

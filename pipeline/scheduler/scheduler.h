@@ -204,7 +204,17 @@ class Scheduler {
   void KeepWithinActiveTokens();
   void Yield(SlotId);
   bool MayYield(SlotId) const;
-  bool IsYounger(SlotId, const std::optional<SlotId>& than) const;
+  // Of the running sequences that `which` accepts, in all slots, the last one to have begun.
+  template <typename Which>
+  std::optional<SlotId> YoungestOf(Which which) const {
+    std::optional<SlotId> youngest;
+    for (SlotId id(0); id < end_of_slots(); ++id) {
+      const Active* active = slots_[id.index()].active.get();
+      if (active == nullptr || !which(id, *active)) continue;
+      if (!youngest || active->order > slots_[youngest->index()].active->order) youngest = id;
+    }
+    return youngest;
+  }
   size_t RunningChunks(AttentionId) const;
   bool MayRunToo(const Active&, AttentionId) const;
   void DropCancelled();
@@ -279,7 +289,8 @@ class Scheduler {
   SlotQueue ready_;                 // slots whose next token is known; longest waiting first
   size_t actives_ = 0, decoding_ = 0;
   size_t background_ = 0;                // of actives_
-  bool chunks_wanted_ = false;           // the first of the queue would have a slot, but no chunks
+  bool chunks_wanted_ = false;           // the first of the queue would have a slot, but no chunks,
+                                         // or no room within active_tokens
   std::vector<ScheduledBatch> batches_;  // a ring like the engine's: in_flight_ entries from
                                          // oldest_ on
   size_t oldest_ = 0, in_flight_ = 0;

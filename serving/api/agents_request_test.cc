@@ -12,6 +12,7 @@
 #include "serving/answer/answer_testing.h"
 #include "serving/api/chat_fields.h"
 #include "serving/api/completion_request.h"
+#include "serving/api/defaults_testing.h"
 #include "serving/api/dialect_readers.h"
 #include "serving/api/routes.h"
 
@@ -19,13 +20,8 @@ namespace larder::serving::inline api {
 namespace {
 
 CompletionDefaults AgentDefaults() {
-  CompletionDefaults defaults;
-  defaults.tokenizer = model::Tokenizer::FromData(model::TinySpm());
+  CompletionDefaults defaults = TinyDefaults();
   defaults.chat_template = model::ChatTemplate::Plain(*defaults.tokenizer);
-  defaults.vocab = defaults.tokenizer->size();
-  defaults.context = 64;
-  defaults.longest_token_bytes = LongestTokenBytes(*defaults.tokenizer);
-  defaults.model = "tiny";
   return defaults;
 }
 

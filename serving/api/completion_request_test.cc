@@ -7,18 +7,14 @@
 #include <nlohmann/json.hpp>
 
 #include "model/tokenizer/tokenizer_fixture.h"
+#include "serving/api/defaults_testing.h"
 
 namespace larder::serving::inline api {
 namespace {
 
 CompletionDefaults Defaults() {
-  CompletionDefaults defaults;
-  defaults.tokenizer = model::Tokenizer::FromData(model::TinySpm());
+  CompletionDefaults defaults = TinyDefaults();
   defaults.chat_template = model::ChatTemplate::Named("chatml", *defaults.tokenizer);
-  defaults.vocab = defaults.tokenizer->size();
-  defaults.context = 64;
-  defaults.longest_token_bytes = LongestTokenBytes(*defaults.tokenizer);
-  defaults.model = "tiny";
   defaults.aliases = {"other"};
   defaults.strict_model = true;
   return defaults;

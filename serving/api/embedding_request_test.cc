@@ -5,17 +5,13 @@
 
 #include "model/tokenizer/tokenizer_fixture.h"
 #include "serving/api/completion_request.h"
+#include "serving/api/defaults_testing.h"
 
 namespace larder::serving::inline api {
 namespace {
 
 CompletionDefaults EmbeddingDefaults() {
-  CompletionDefaults defaults;
-  defaults.tokenizer = model::Tokenizer::FromData(model::TinySpm());
-  defaults.vocab = defaults.tokenizer->size();
-  defaults.context = 64;
-  defaults.longest_token_bytes = LongestTokenBytes(*defaults.tokenizer);
-  defaults.model = "tiny";
+  CompletionDefaults defaults = TinyDefaults();
   defaults.pooling = model::Pooling::kMean;
   defaults.rank_head = std::make_shared<model::RankHead>();
   return defaults;

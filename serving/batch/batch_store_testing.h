@@ -8,8 +8,7 @@
 #include <vector>
 
 #include "base/temporary_folder_testing.h"
-#include "model/tokenizer/tokenizer.h"
-#include "model/tokenizer/tokenizer_fixture.h"
+#include "serving/api/defaults_testing.h"
 #include "serving/batch/batch_jobs.h"
 #include "serving/batch/batch_store.h"
 
@@ -20,16 +19,6 @@ inline std::string TestRequest(const std::string& id) {
       R"({{"custom_id":"{}","method":"POST","url":"/v1/completions","body":{{"prompt":"hello"}}}})"
       "\n",
       id);
-}
-
-inline CompletionDefaults TestDefaults() {
-  CompletionDefaults defaults;
-  defaults.tokenizer = model::Tokenizer::FromData(model::TinySpm());
-  defaults.vocab = defaults.tokenizer->size();
-  defaults.context = 64;
-  defaults.longest_token_bytes = LongestTokenBytes(*defaults.tokenizer);
-  defaults.model = "tiny";
-  return defaults;
 }
 
 // A process that keeps a folder, and what it logs.
@@ -100,7 +89,7 @@ struct TestBatches {
 
   std::vector<std::string> log;
   BatchStore store;
-  CompletionDefaults defaults = TestDefaults();
+  CompletionDefaults defaults = TinyDefaults();
   std::string options = "default";
   Tenant unknown = UINT64_MAX;  // whose key is accepted no more
   std::unique_ptr<BatchJobs> jobs;
