@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "model/config/pooling.h"
 #include "node/commands/command.h"
 #include "node/options/answer_options.h"
 #include "node/options/api_key_file.h"
@@ -102,23 +103,11 @@ void Describe(CLI::App& command, BatchOptions& o) {
   AddModelOptions(command, o.model, {.server = false});
 }
 
-// For running servers: the ids inside a response are the server's, so they would differ from run to
-// run, and how a server makes vectors (--pooling) is not compared.
-void CheckRemoteLine(const serving::BatchLine& line) {
-  if (line.dialect == serving::Dialect::kCompletion || line.dialect == serving::Dialect::kChat)
-    return;
-  throw Error(
-      "url: with --server expected /v1/completions or /v1/chat/completions; /v1/responses and "
-      "/v1/embeddings need an engine here (-m), or the server's own /v1/batches");
-}
-
 // The requests, all of which are good. Throws Error after it has said what is wrong.
 std::unique_ptr<serving::BatchInput> CheckedInput(const BatchOptions& o,
                                                   const serving::CompletionDefaults& defaults) {
-  auto input = std::make_unique<serving::BatchInput>(o.input, [&](const serving::BatchLine& line) {
-    if (!o.servers.empty()) CheckRemoteLine(line);
-    serving::CheckBatchLine(line, defaults);
-  });
+  auto input = std::make_unique<serving::BatchInput>(
+      o.input, [&](const serving::BatchLine& line) { serving::CheckBatchLine(line, defaults); });
   input->CheckMore();
   if (input->problems().empty()) return input;
   for (const serving::BatchProblem& problem : input->problems())
@@ -263,7 +252,9 @@ int RunOn(const BatchOptions& o) {
   const serving::ServedModel served = AskServers(pool);
   for (const auto& [option, given, is] :
        {std::tuple{"--alias", &o.answers.alias, &served.name},
-        std::tuple{"--chat-template", &o.answers.chat_template, &served.chat_template}}) {
+        std::tuple{"--chat-template", &o.answers.chat_template, &served.chat_template},
+        std::tuple{"--tool-parser", &o.answers.tool_parser, &served.tool_parser},
+        std::tuple{"--pooling", &o.answers.pooling, &served.pooling}}) {
     if (!given->empty() && *given != *is)
       throw Error("{} {}: the servers have \"{}\"; it is theirs to choose", option, *given, *is);
   }
@@ -273,6 +264,8 @@ int RunOn(const BatchOptions& o) {
   defaults.vocab = served.vocab;
   defaults.context = served.context;
   defaults.model = served.name;
+  defaults.dim = served.dim;
+  defaults.pooling = *model::PoolingByName(served.pooling);
   OpenedJob opened(o, served, defaults);
   return Answer(opened, [&](serving::BatchWork& work) {
     RunOnServers(pool, served, work, [&](const serving::BatchLine& line) {

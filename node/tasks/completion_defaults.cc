@@ -83,9 +83,12 @@ serving::ServedModel ServedModelOf(const serving::CompletionDefaults& defaults,
           .engine =
               fmt::format("larder {}, arithmetic {}", LARDER_VERSION, kernels::kArithmeticVersion),
           .chat_template = answers.chat_template.empty() ? "auto" : answers.chat_template,
+          .tool_parser = std::string(serving::AnswerFormatName(defaults.answer_format)),
           .context = defaults.context,
           .vocab = defaults.vocab,
+          .dim = defaults.dim,
           .slots = slots,
+          .pooling = std::string(model::PoolingName(defaults.pooling)),
           .biased = !defaults.sampling.logit_bias.empty()};
 }
 
@@ -97,10 +100,11 @@ std::string RequestDefaultsText(const SamplingOptions& sampling, const AnswerOpt
   return fmt::format(
       "temp {} top-k {} top-p {} min-p {} repeat {} last {} presence {} frequency {} bias{} "
       "ignore-eos {} "
-      "n {} context {} chat {} pooling {}{}",
+      "n {} context {} chat {} tools {} pooling {}{}",
       p.temperature, p.top_k, p.top_p, p.min_p, p.repeat_penalty, p.repeat_last_n,
       p.presence_penalty, p.frequency_penalty, bias, sampling.ignore_eos, answers.max_tokens,
-      served.context, served.chat_template, answers.pooling, SamplersText(sampling));
+      served.context, served.chat_template, served.tool_parser, served.pooling,
+      SamplersText(sampling));
 }
 
 }  // namespace larder::node::tasks

@@ -24,7 +24,7 @@ namespace larder::serving::inline api {
 
 // The defaults of fields that a request leaves out, and the limits that it is checked against.
 struct CompletionDefaults {
-  std::shared_ptr<const model::Tokenizer> tokenizer;
+  std::shared_ptr<const model::Tokenizer> tokenizer;  // null: requests are only checked
   std::shared_ptr<const model::ChatTemplate> chat_template;
   AnswerFormat answer_format = AnswerFormat::kGeneric;  // how the model writes thoughts and calls
   SamplingParams sampling;

@@ -10,14 +10,16 @@ namespace {
 constexpr size_t kMostTextBytes = size_t{16} << 20;  // of all texts of a request
 
 // Text of clients: nothing in it is a control token. The end of text that the file wants behind
-// each text is added, whether or not it wants a beginning.
-std::vector<TokenId> EmbeddedTokens(const std::string& text, const std::string& field,
-                                    const CompletionDefaults& defaults) {
-  const model::Tokenizer& tokenizer = *defaults.tokenizer;
+// each text is added, whether or not it wants a beginning. Without a tokenizer, where requests are
+// only checked, it stays a text.
+Prompt EmbeddedTokens(const std::string& text, const std::string& field,
+                      const CompletionDefaults& defaults) {
   if (text.size() / defaults.longest_token_bytes > defaults.context)
     throw Refused(400, "{}: a text of {} bytes does not fit the context of {} tokens", field,
                   text.size(), defaults.context)
         .On(field);
+  if (defaults.tokenizer == nullptr) return text;
+  const model::Tokenizer& tokenizer = *defaults.tokenizer;
   std::vector<TokenId> tokens =
       tokenizer.Encode(text, tokenizer.wants_bos(), /*parse_special=*/false);
   if (tokenizer.wants_eos() && tokenizer.eos() >= 0 &&

@@ -111,8 +111,13 @@ void ReadResponses(const JsonFields& fields, const CompletionDefaults& defaults,
     form.Ignore({"verbosity"});
   }
   request.stream = fields.Bool("stream", false);
+  // What was left out is said, too: as OpenAI does, and a job's request to a server, which leaves
+  // out nothing (serving/batch/remote_request.h), must have the answer of the line.
+  const SamplingParams& sampling = request.spec.sampling;
+  request.echoed = {{"temperature", sampling.temperature}, {"top_p", sampling.top_p}};
+  if (request.spec.max_tokens >= 0) request.echoed["max_output_tokens"] = request.spec.max_tokens;
   for (const char* name : {"instructions", "tools", "tool_choice", "metadata", "reasoning", "text",
-                           "temperature", "top_p", "max_output_tokens", "user"}) {
+                           "temperature", "top_p", "user"}) {
     if (const Json* field = fields.Find(name)) request.echoed[name] = *field;
   }
   fields.Ignore({"store", "include", "service_tier", "truncation", "prompt_cache_key",

@@ -14,6 +14,20 @@ using nlohmann::json;
 
 constexpr double kSyncEveryS = 1;
 
+// The items of a response, "msg_..." and others: the request's id instead of the server's.
+void NameItems(json& items, const std::string& id) {
+  if (!items.is_array()) return;
+  size_t at = 0;
+  for (json& item : items) {
+    const auto name = item.is_object() ? item.find("id") : item.end();
+    if (name != item.end() && name->is_string()) {
+      const auto& text = name->get_ref<const std::string&>();
+      *name = fmt::format("{}_{}-{}", text.substr(0, text.find('_')), id, at);
+    }
+    ++at;
+  }
+}
+
 }  // namespace
 
 uint64_t SeedOf(const BatchJob& job, const BatchLine& line) {
@@ -71,10 +85,13 @@ void BatchWork::Answer(const BatchLine& line, json body) {
     usage->erase("input_tokens_details");
   }
   body.erase("timings");
-  // A response has its own id, an embedding none.
-  if (!responses && line.dialect != Dialect::kEmbeddings) {
-    body["id"] =
-        fmt::format("{}-{}", line.dialect == Dialect::kChat ? "chatcmpl" : "cmpl", BatchIdOf(line));
+  const std::string id = BatchIdOf(line);
+  if (responses) {
+    body["id"] = "resp_" + id;
+    body["created_at"] = job_.created;
+    if (const auto items = body.find("output"); items != body.end()) NameItems(*items, id);
+  } else if (line.dialect != Dialect::kEmbeddings) {  // an embedding has no id
+    body["id"] = fmt::format("{}-{}", line.dialect == Dialect::kChat ? "chatcmpl" : "cmpl", id);
     body["created"] = job_.created;
   }
   Write(line, 200, body);

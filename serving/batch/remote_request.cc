@@ -36,11 +36,21 @@ void AddBiases(Json& body, const CompletionDefaults& defaults) {
 }  // namespace
 
 const char* RouteOf(Dialect dialect) {
-  return dialect == Dialect::kChat ? "/v1/chat/completions" : "/v1/completions";
+  switch (dialect) {
+    case Dialect::kChat:
+      return "/v1/chat/completions";
+    case Dialect::kResponses:
+      return "/v1/responses";
+    case Dialect::kEmbeddings:
+      return "/v1/embeddings";
+    default:
+      return "/v1/completions";
+  }
 }
 
 std::string RemoteBody(const BatchLine& line, const CompletionDefaults& defaults, uint64_t seed,
                        bool ignore_eos) {
+  if (line.dialect == Dialect::kEmbeddings) return line.body;
   Json body = Json::parse(line.body);
   const SamplingParams& p = defaults.sampling;
   if (const auto own = body.find("seed"); own == body.end() || !own->is_number() || *own < 0)
@@ -71,7 +81,11 @@ std::string RemoteBody(const BatchLine& line, const CompletionDefaults& defaults
   Json samplers = Json::array();
   for (const SamplerStep step : p.samplers) samplers.push_back(SamplerName(step));
   Default(body, {"samplers"}, std::move(samplers));
-  Default(body, {"max_tokens", "max_completion_tokens", "n_predict"}, defaults.max_tokens);
+  if (line.dialect == Dialect::kResponses) {
+    Default(body, {"max_output_tokens"}, defaults.max_tokens);
+  } else {
+    Default(body, {"max_tokens", "max_completion_tokens", "n_predict"}, defaults.max_tokens);
+  }
   AddBiases(body, defaults);
   if (ignore_eos) body["ignore_eos"] = true;
   return Dump(body);

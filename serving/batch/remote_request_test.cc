@@ -27,20 +27,22 @@ CompletionDefaults Defaults() {
 }
 
 json Sent(const json& body, const CompletionDefaults& defaults = Defaults(),
-          bool ignore_eos = false) {
-  const BatchLine line = {.custom_id = "a", .body = body.dump()};
+          bool ignore_eos = false, Dialect dialect = Dialect::kCompletion) {
+  const BatchLine line = {.custom_id = "a", .dialect = dialect, .body = body.dump()};
   return json::parse(RemoteBody(line, defaults, 5, ignore_eos));
 }
 
 // Everything that a server makes of the request, as text, but for its own defaults' part in it.
-std::string Read(const json& body, const CompletionDefaults& defaults) {
-  const CompletionRequest r = ReadCompletionRequest(body, Dialect::kCompletion, defaults);
+std::string Read(const json& body, const CompletionDefaults& defaults,
+                 Dialect dialect = Dialect::kCompletion) {
+  const CompletionRequest r = ReadCompletionRequest(body, dialect, defaults);
   const SamplingParams& p = r.spec.sampling;
   std::string text =
       fmt::format("{} {} {} {} {} {} {} {} {} {} {}", p.temperature, p.top_k, p.top_p, p.min_p,
                   p.repeat_penalty, p.repeat_last_n, p.presence_penalty, p.frequency_penalty,
                   r.spec.max_tokens, r.seed.value_or(0), r.ignore_eos);
   for (const auto& [token, bias] : p.logit_bias) text += fmt::format(" {}{:+}", token, bias);
+  text += " " + r.echoed.dump();
   return text;
 }
 
@@ -64,6 +66,20 @@ TEST(RemoteRequestTest, AServerMakesOfItWhatTheOwnEngineMakesOfTheLine) {
     const json body = json::parse(text);
     EXPECT_EQ(Read(Sent(body, here), there), Read(body, here)) << text;
   }
+  for (const int64_t most : {7, -1}) {
+    here.max_tokens = most;
+    for (const char* text :
+         {R"({"input":"x"})", R"({"input":"x","max_output_tokens":3,"temperature":0.7})",
+          R"({"input":"x","max_output_tokens":null,"top_p":0.5,"instructions":"Be brief."})"}) {
+      const json body = json::parse(text);
+      constexpr Dialect kDialect = Dialect::kResponses;
+      EXPECT_EQ(Read(Sent(body, here, false, kDialect), there, kDialect),
+                Read(body, here, kDialect))
+          << text;
+    }
+  }
+  const json vectors = {{"input", {"a", "b"}}, {"encoding_format", "base64"}};
+  EXPECT_EQ(Sent(vectors, here, true, Dialect::kEmbeddings), vectors);
 }
 
 TEST(RemoteRequestTest, SaysTheSeedAndLeavesTheRequestAlone) {
@@ -87,9 +103,12 @@ TEST(ServedModelTest, IsReadAsItIsSaidAndComparedByWhatAnswersDependOn) {
                              .fingerprint = 0xfedcba9876543210u,
                              .engine = "larder 1",
                              .chat_template = "auto",
+                             .tool_parser = "hermes",
                              .context = 64,
                              .vocab = 100,
-                             .slots = 4};
+                             .dim = 32,
+                             .slots = 4,
+                             .pooling = "mean"};
   const json plan = {{"served", model.ToJson()}};
   EXPECT_EQ(model.Differs(ServedModel::OfPlan(plan)), "");
   EXPECT_EQ(ServedModel::OfPlan(plan).slots, 4u);
@@ -106,6 +125,9 @@ TEST(ServedModelTest, IsReadAsItIsSaidAndComparedByWhatAnswersDependOn) {
   EXPECT_NE(differs([](ServedModel& m) { m.vocab = 1; }), "");
   EXPECT_NE(differs([](ServedModel& m) { m.chat_template = "chatml"; }), "");
   EXPECT_NE(differs([](ServedModel& m) { m.biased = true; }), "");
+  EXPECT_EQ(differs([](ServedModel& m) { m.tool_parser = "glm45"; }),
+            "its tool parser is glm45, not hermes");
+  EXPECT_EQ(differs([](ServedModel& m) { m.pooling = "last"; }), "its pooling is last, not mean");
   for (const char* change :
        {"{}", R"({"served":null})", R"({"served":{}})", R"({"served":[]})", "[]", "null"})
     EXPECT_THROW(ServedModel::OfPlan(json::parse(change)), Error) << change;
@@ -113,6 +135,7 @@ TEST(ServedModelTest, IsReadAsItIsSaidAndComparedByWhatAnswersDependOn) {
                                      {"fingerprint", 3},
                                      {"context", 0},
                                      {"slots", -1.5},
+                                     {"pooling", "most"},
                                      {"biased", 1}}) {
     json damaged = plan;
     damaged["served"][field] = value;

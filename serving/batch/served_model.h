@@ -14,13 +14,16 @@ struct ServedModel {
   uint64_t fingerprint = 0;
   std::string engine;         // the program's version and its arithmetic's
   std::string chat_template;  // as --chat-template names it; "auto": the model's
-  size_t context = 0, vocab = 0, slots = 0;
+  std::string tool_parser;    // AnswerFormatName: how answers of chats are read
+  size_t context = 0, vocab = 0, dim = 0, slots = 0;
+  std::string pooling = "none";  // of embeddings, as model::PoolingName
   bool biased = false;  // it has biases that a request can't undo: --logit-bias, --ignore-eos
 
   nlohmann::json ToJson() const;
   // Throws Error if there is none in a server's plan: it isn't Larder, or an older one.
   static ServedModel OfPlan(const nlohmann::json& plan);
-  // Why answers of `other` could be others; empty: they can't. The number of slots changes none.
+  // Why answers of `other` could be others; empty: they can't. The number of slots changes none,
+  // and dim is the model's.
   std::string Differs(const ServedModel& other) const;
 };
 

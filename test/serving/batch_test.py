@@ -38,6 +38,18 @@ def requests(count, rng):
         yield {"custom_id": f"request {at}", "method": "POST", "url": "/v1/completions", "body": body}
 
 
+def other_requests(count):
+    """Of the other routes: chats, one of them with a tool that must be called, responses, and vectors of texts."""
+    tool = {"name": "look", "description": "looks at it", "parameters": {"type": "object", "properties": {"what": {"enum": ["cat", "dog"]}}, "required": ["what"]}}
+    for at in range(count):
+        url, body = (("/v1/responses", {"input": f"Tell me story {at}.", "max_output_tokens": 20}),
+                     ("/v1/embeddings", {"input": [f"text {at}", "a fox and a bear " * (1 + at % 9)], "encoding_format": "base64" if at % 8 else "float"}),
+                     ("/v1/responses", {"input": [{"role": "user", "content": f"Look, {at}"}], "instructions": "Be brief.", "temperature": 0.5,
+                                        "tools": [{"type": "function", **tool}], "tool_choice": "required", "max_output_tokens": 80}),
+                     ("/v1/chat/completions", {"messages": [{"role": "user", "content": f"Hello {at}"}], "max_tokens": 20}))[at % 4]
+        yield {"custom_id": f"other {at}", "method": "POST", "url": url, "body": body}
+
+
 class BatchTest(unittest.TestCase):
     def setUp(self):
         self.folder = pathlib.Path(programs.folder_of(self))
@@ -136,14 +148,14 @@ class BatchTest(unittest.TestCase):
         return words + [word for url in urls for word in ("--server", url)]
 
     def test_running_servers_share_a_job_and_write_the_same_bytes_though_they_and_it_are_killed(self):
-        given = self.write("in.jsonl", requests(200, self.rng))
-        self.whole(given, "alone.jsonl", "-c", CONTEXT, "--temp", 0.9, "--repeat-penalty", 1.1)
+        given = self.write("in.jsonl", [*requests(200, self.rng), *other_requests(80)])
+        self.whole(given, "alone.jsonl", "-c", CONTEXT, "--temp", 0.9, "--repeat-penalty", 1.1, "--pooling", "mean")
         options = ["--temp", 0.9, "--repeat-penalty", 1.1, "--api-key", KEY, "--patience", 60]
         ports = [free_port(), free_port()]
         urls = [f"http://127.0.0.1:{port}" for port in ports]
         # What a server gives to requests that leave fields out is its own: it must not matter.
         units = [Unit(f"server {port}", [OPTIONS.larder, "serve", "-m", OPTIONS.model, "-c", CONTEXT, "--port", port, "--text-port", "-1",
-                                         "--slots", 2 + at, "-t", 1, "--temp", at, "--top-k", 5, "--api-key", KEY, "--queue", 2],
+                                         "--slots", 2 + at, "-t", 1, "--temp", at, "--top-k", 5, "--api-key", KEY, "--queue", 2, "--pooling", "mean"],
                       self.folder / f"server{at}.log") for at, port in enumerate(ports)]
         command = self.on_servers(given, "shared.jsonl", "alone.jsonl", urls, *options)
         out = self.folder / "shared.jsonl"
@@ -175,6 +187,10 @@ class BatchTest(unittest.TestCase):
             for unit in units:
                 unit.stop()
         self.assertEqual(self.lines("shared.jsonl"), self.lines("alone.jsonl"))
+        answers = {answer["custom_id"]: answer["response"]["body"] for answer in map(json.loads, self.lines("alone.jsonl"))}
+        ids = {item["id"] for body in answers.values() for item in body.get("output", [])} | {body["id"] for body in answers.values() if "id" in body}
+        self.assertGreaterEqual(len(ids), 200 + 60)
+        self.assertIn("function_call", {item["type"] for body in answers.values() for item in body.get("output", [])})
 
     def test_servers_that_answer_otherwise_are_refused(self):
         given = self.write("in.jsonl", requests(6, self.rng))
@@ -183,6 +199,7 @@ class BatchTest(unittest.TestCase):
             for servers, options, says in (
                     ([one], [], "status 401: expected a key"),
                     ([one, two], ["--api-key", KEY], "differ: its context has 64 tokens"),
+                    ([two], ["--pooling", "mean"], 'have "none"; it is theirs to choose'),
                     ([biased], [], "--ignore-eos; give these to `larder batch`"),
                     ([two], ["-m", OPTIONS.model], "give no --model"),
                     ([two], ["-a", "other"], "it is theirs to choose")):
