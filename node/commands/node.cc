@@ -49,6 +49,10 @@ int RunServing(const NodeOptions& o, const std::string& server,
   if (o.model.open_links) arguments.push_back("--open-links");
   if (o.model.isolated) arguments.push_back("--isolated");
   if (o.model.verbose) arguments.push_back("--verbose");
+  if (!o.model.cache_folder.empty()) {
+    arguments.insert(arguments.end(),
+                     {"--cache-dir", o.model.cache_folder, "--cache-disk", o.model.cache_disk});
+  }
   arguments.insert(arguments.end(),
                    {"--frame-timeout", fmt::format("{}", o.model.frame_timeout_s)});
   arguments.insert(arguments.end(), options.begin(), options.end());
@@ -107,7 +111,8 @@ int Run(const NodeOptions& o) {
         monitor.WatchPins([&attention] { return attention.pool().LostPins(); }));
   };
   monitor.Describe("mapping the KV cache");
-  pipeline::DryRunAttention(plan, index, *file, waits);
+  const pipeline::KvPartOptions kv_files = KvFilesOf(o.model, planned.where);
+  pipeline::DryRunAttention(plan, index, *file, waits, kv_files);
   do {
     // A new listener for each weight process. A second process that connects while the first is
     // served is refused, and told which process is connected.
@@ -123,7 +128,8 @@ int Run(const NodeOptions& o) {
         o.socket, socket.slots, plan.options.context, static_cast<double>(socket.kv_bytes) * 1e-6,
         cluster);
     try {
-      pipeline::ServeAttentionProcess(plan, index, *file, listener, waits, &status, key, watch);
+      pipeline::ServeAttentionProcess(plan, index, *file, listener, waits, &status, key, watch,
+                                      kv_files);
       spdlog::info("attention socket {}: the weight socket has ended", o.socket);
     } catch (const Error& error) {
       if (o.once) throw;
@@ -150,6 +156,7 @@ Command AddNode(CLI::App& program) {
   ModelOptionSet set;
   set.threads = false;
   AddModelOptions(*command, o->model, set);
+  AddCacheOptions(*command, o->model, "KV files");
   return {command, [o] { return Run(*o); }};
 }
 

@@ -31,6 +31,7 @@
 #include "node/tasks/completion_defaults.h"
 #include "node/tasks/serve_view.h"
 #include "node/tasks/slot_files.h"
+#include "pipeline/engine/chain_kv_tier.h"
 #include "pipeline/kv_store/kv_files.h"
 #include "pipeline/kv_store/kv_mover.h"
 #include "pipeline/scheduler/scheduler.h"
@@ -55,7 +56,6 @@ struct ServeOptions {
   std::optional<double> max_stall_ms;
   size_t prefill_budget = 0;
   std::string held = "256M";
-  std::string cache_folder, cache_disk = "8G";
   std::string slot_folder;
   std::string batch_disk = "8G";
   bool reuse = true;
@@ -135,23 +135,12 @@ void Describe(CLI::App& command, ServeOptions& o) {
            "sequences at once, each with its own context (also -np; default: 4)", 1)
       ->group(requests);
   AddKvOptions(command, o.model, requests);
-  command
-      .add_option(
-          "--cache-dir", o.cache_folder,
-          "folder in which the KV of ended requests outlives this process; one process's at a time")
-      ->type_name("DIR")
-      ->group(requests);
+  AddCacheOptions(command, o.model, requests);
   command
       .add_option(
           "--slot-save-path", o.slot_folder,
           "folder in which POST /slots/N?action=save and restore keep the KV cache of slots")
       ->type_name("FOLDER")
-      ->group(requests);
-  command
-      .add_option("--cache-disk", o.cache_disk,
-                  "most bytes of its files; the ones unused for longest go (default: 8G)")
-      ->type_name("BYTES")
-      ->check(NotBytes)
       ->group(requests);
   command
       .add_option("--batch-dir", o.server.batch_folder,
@@ -404,49 +393,59 @@ std::vector<ServiceMonitor::Guard> WatchAll(ServiceMonitor& monitor, const servi
   return watched;
 }
 
-// The files of --cache-dir and their thread.
+// The files of --cache-dir, and who moves KV there: the chunks themselves, if they are in this
+// process, else a chain's index of them, in a folder of this socket's name.
 struct KvCache {
-  explicit KvCache(const pipeline::KvFilesOptions& options)
-      : files(options),
-        mover(files,
-              {.on_problem = [](const std::string& problem) { spdlog::warn("{}", problem); }}) {}
+  KvCache(pipeline::Engine& engine, const pipeline::KvPartOptions& options,
+          const std::string& socket, uint64_t fingerprint)
+      : here(engine.kv_orders() == nullptr),
+        files({.folder = here ? options.folder : options.folder + "/" + socket,
+               .most_bytes = options.most_bytes,
+               .model = fingerprint,
+               .chunk_positions = engine.kv().shape().chunk_positions,
+               .chunk_bytes = here ? engine.kv_memory(0).size() : sizeof(model::KvTicket)}) {
+    if (here) {
+      tier = std::make_unique<pipeline::KvMover>(
+          files, pipeline::KvMover::Options{.on_problem = options.on_problem});
+    } else {
+      tier = std::make_unique<pipeline::ChainKvTier>(engine, files, options.on_problem);
+    }
+  }
+  const bool here;
   pipeline::KvFiles files;
-  pipeline::KvMover mover;
+  std::unique_ptr<pipeline::KvTier> tier;
 };
 
-// The bytes of a KV chunk, all of which are in this process. Throws Error if they aren't.
-size_t ChunkBytesHere(pipeline::Engine& engine, const char* option, const std::string& folder) {
-  const size_t bytes = engine.kv_memory(0).size();
-  if (bytes > 0) return bytes;
-  throw Error(
-      "{} {}: the KV cache is in other processes or in several stages; expected one stage in this "
-      "process: "
-      "without --join, and without a chain in the manifest",
-      option, folder);
-}
-
+// Throws Error: the KV cache is elsewhere.
 pipeline::SlotFileOptions SlotFilesOf(const ServeOptions& o, pipeline::Engine& engine,
                                       uint64_t fingerprint) {
+  const size_t chunk_bytes = engine.kv_memory(0).size();
+  if (chunk_bytes == 0) {
+    throw Error(
+        "--slot-save-path {}: the KV cache is in other processes or in several stages; expected "
+        "one stage in this process: without --join, and without a chain in the manifest",
+        o.slot_folder);
+  }
   return {.model = fingerprint,
           .context = engine.kv().shape().context,
           .chunk_positions = engine.kv().shape().chunk_positions,
-          .chunk_bytes = ChunkBytesHere(engine, "--slot-save-path", o.slot_folder)};
+          .chunk_bytes = chunk_bytes};
 }
 
-// Null without --cache-dir.
+// Null without a folder.
 std::unique_ptr<KvCache> OpenCache(const ServeOptions& o, pipeline::Engine& engine,
-                                   uint64_t fingerprint) {
-  if (o.cache_folder.empty()) return nullptr;
-  const size_t chunk_bytes = ChunkBytesHere(engine, "--cache-dir", o.cache_folder);
-  auto cache = std::make_unique<KvCache>(
-      pipeline::KvFilesOptions{.folder = o.cache_folder,
-                               .most_bytes = ParseBytes(o.cache_disk),
-                               .model = fingerprint,
-                               .chunk_positions = engine.kv().shape().chunk_positions,
-                               .chunk_bytes = chunk_bytes});
+                                   const PlannedModel& planned) {
+  const pipeline::KvPartOptions options = KvFilesOf(o.model, planned.where);
+  if (options.folder.empty()) return nullptr;
+  const std::string serving = planned.plan.single() ? planned.plan.stages.front().socket
+                              : planned.plan.serving_socket.empty() ? "serving"
+                                                                    : planned.plan.serving_socket;
+  auto cache = std::make_unique<KvCache>(engine, options, serving, planned.plan.fingerprint);
   const pipeline::KvFilesStatus& status = cache->files.status();
-  spdlog::info("{}: {} KV chunks of ended requests, {:.1f} MB", o.cache_folder, status.files.load(),
-               static_cast<double>(status.bytes.load()) * 1e-6);
+  spdlog::info("{}: {} KV chunks of ended requests{}", cache->files.options().folder,
+               status.files.load(),
+               cache->here ? fmt::format(", {:.1f} MB", static_cast<double>(status.bytes) * 1e-6)
+                           : std::string(", in the files of the sockets that hold KV"));
   return cache;
 }
 
@@ -511,7 +510,7 @@ int Serve(ServeOptions o) {
                        all > 0 ? static_cast<double>(done) / static_cast<double>(all) : 0);
       },
       &status);
-  const std::unique_ptr<KvCache> cache = OpenCache(o, *engine, planned.plan.fingerprint);
+  const std::unique_ptr<KvCache> cache = OpenCache(o, *engine, planned);
   pipeline::Scheduler scheduler(*engine,
                                 {.policy = {.policy = *pipeline::PolicyByName(o.answers.policy),
                                             .max_stall_ms = o.max_stall_ms,
@@ -519,7 +518,7 @@ int Serve(ServeOptions o) {
                                  .reuse_prefixes = o.reuse,
                                  .active_tokens = o.answers.active_kv_tokens,
                                  .patience_ms = static_cast<int>(o.patience_s * 1000),
-                                 .mover = cache ? &cache->mover : nullptr});
+                                 .tier = cache ? cache->tier.get() : nullptr});
   const ServeView view(planned, *engine, scheduler, about.defaults.chat_template->name());
   about.defaults.context = planned.plan.context;
   about.defaults.fingerprint = planned.plan.fingerprint;

@@ -104,6 +104,7 @@ std::unique_ptr<pipeline::Engine> LoadChain(std::shared_ptr<const model::GgufFil
       WaitPolicyFor(planned.serving_machine(), planned.plans_here(options), options.isolated);
   stage.connect_timeout_ms = kConnectTimeoutMs;
   stage.frame_limit_ms = static_cast<int>(options.frame_timeout_s * 1000);
+  if (!options.join) stage.kv_files = KvFilesOf(options, planned.where);
   stage.on_lost = [](const pipeline::LostPeer& peer) {
     LogLostPeer(peer, fmt::format("lost socket {}: {}; its requests wait until it is back",
                                   peer.socket, peer.reason));

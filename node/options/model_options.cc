@@ -159,6 +159,36 @@ void AddKvOptions(CLI::App& command, ModelOptions& options, const char* group) {
       ->group(group);
 }
 
+void AddCacheOptions(CLI::App& command, ModelOptions& options, const char* group) {
+  options.keeps_kv_files = true;
+  command
+      .add_option("--cache-dir", options.cache_folder,
+                  "folder in which the KV of ended requests outlives this process; one process's "
+                  "at a time (default: the manifest's cache_dir, in which each socket has its own)")
+      ->type_name("DIR")
+      ->group(group);
+  command
+      .add_option("--cache-disk", options.cache_disk,
+                  "most bytes of its files; the ones unused for longest go (default: 8G)")
+      ->type_name("BYTES")
+      ->check(NotBytes)
+      ->group(group);
+}
+
+pipeline::KvPartOptions KvFilesOf(const ModelOptions& options,
+                                  const std::optional<ManifestAndServer>& where) {
+  if (!options.keeps_kv_files) return {};
+  const auto warn = [](const std::string& problem) { spdlog::warn("{}", problem); };
+  if (!options.cache_folder.empty())
+    return {.folder = options.cache_folder,
+            .most_bytes = ParseBytes(options.cache_disk),
+            .on_problem = warn};
+  if (!where || where->manifest.cache_dir.empty()) return {};
+  return {.folder = where->manifest.ResolvePath(where->manifest.cache_dir),
+          .most_bytes = where->manifest.cache_disk_mib << 20,
+          .on_problem = warn};
+}
+
 pipeline::PlanOptions ToPlanOptions(const ModelOptions& options) {
   pipeline::PlanOptions plan;
   plan.threads = options.threads;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "kernels/formats/isa.h"
+#include "pipeline/kv_store/kv_part.h"
 #include "pipeline/manifest/manifest.h"
 #include "pipeline/plan/stage_plan.h"
 #include "topology/topology.h"
@@ -33,6 +34,9 @@ struct ModelOptions {
   size_t slots = 1;
   size_t kv_tokens = 0;
   size_t cache_ram_mib = 0;
+  bool keeps_kv_files = false;    // the command has AddCacheOptions
+  std::string cache_folder;       // of KV files; empty: the manifest's
+  std::string cache_disk = "8G";  // with cache_folder
   size_t max_batch_tokens = 0;
   double l3_fraction = 0.75;
   bool isolated = false;
@@ -61,6 +65,9 @@ void AddModelOptions(CLI::App& command, ModelOptions& options, const ModelOption
 // --kv-tokens and --cache-ram, for commands that have --slots.
 void AddKvOptions(CLI::App& command, ModelOptions& options, const char* group);
 
+// --cache-dir and --cache-disk, for commands whose process keeps KV in files.
+void AddCacheOptions(CLI::App& command, ModelOptions& options, const char* group);
+
 // Throws Error with the valid names, or with the features that the host lacks.
 kernels::Isa ResolveIsa(const std::string& name);
 topology::Topology ResolveTopology(const ModelOptions& options);
@@ -78,6 +85,11 @@ std::optional<ManifestAndServer> LoadManifest(const ModelOptions& options,
                                               const std::string& socket = "");
 // The same for commands that run anywhere and look at all servers: the server is the first.
 std::optional<ManifestAndServer> ReadManifest(const ModelOptions& options);
+
+// Where this command's process keeps KV files: --cache-dir, else the manifest's cache_dir. No
+// folder: nowhere.
+pipeline::KvPartOptions KvFilesOf(const ModelOptions& options,
+                                  const std::optional<ManifestAndServer>& where);
 
 // Whether a manifest describes a chain of stages: several, or one and a serving socket.
 bool IsCluster(const pipeline::Manifest& manifest);

@@ -33,6 +33,7 @@ int RunStage(std::shared_ptr<const model::GgufFile> file, const PlannedModel& pl
   if (plan.separated()) stage.processes = planned.plan.cluster;
   stage.socket = socket;
   stage.link_key = chain.link_key;
+  if (!plan.separated()) stage.kv_files = KvFilesOf(options, planned.where);
   pipeline::SocketStatus status;
   ServiceMonitor monitor({.cluster = planned.plan.cluster,
                           .socket = socket,

@@ -17,6 +17,7 @@
 
 #include "base/error.h"
 #include "model/step/batch_rows.h"
+#include "pipeline/chain/kv_order_book.h"
 #include "pipeline/stage/packed_weights.h"
 
 namespace larder::pipeline::inline chain {
@@ -53,6 +54,11 @@ class Chain {
   // The keys and values of a chunk of all layers (attention_node/kv_region.h); empty: they are not
   // in this process, or not in one piece.
   virtual std::span<uint8_t> KvMemory(uint32_t chunk) = 0;
+  // Orders for the files of the sockets that hold KV, which go with the next micro-batch; null:
+  // KvMemory has all of it.
+  virtual KvOrderBook* kv_orders() = 0;
+  // Sends orders, and takes reports, while no micro-batch is in flight. Throws ChainLostError.
+  virtual void Poll() = 0;
   // The threads and weights of the end that computes logits.
   virtual PackedWeights& packed() = 0;
 };

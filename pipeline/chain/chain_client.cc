@@ -46,6 +46,8 @@ ChainClient::ChainClient(const ChainPlan& chain, const StagePlan& ends,
       shown_(std::make_unique<SocketStatus[]>(shape_.reports())),
       listener_(chain_.serving),
       on_lost_(options.on_lost),
+      orders_(chain_.chunk_ends),
+      of_stages_(chain_.stages.size()),
       in_flight_(chain_.max_in_flight),
       logit_row_(chain_.max_batch_tokens) {
   LARDER_CHECK(ends_.packed().max_batch_tokens() >= shape_.max_batch_tokens &&
@@ -135,6 +137,7 @@ void ChainClient::Disconnect() {
 void ChainClient::CloseLinks() {
   SocketStatus::Add(status_.frames_finished, sent_ - received_);
   session_ = 0;
+  orders_.Clear();
   out_ = {};
   in_ = {};
   sent_ = received_ = 0;

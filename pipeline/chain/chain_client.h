@@ -38,6 +38,8 @@ class ChainClient final : public Chain {
   bool can_be_lost() const override { return true; }
   std::optional<AttentionId> HungAttention() const override { return std::nullopt; }
   std::span<uint8_t> KvMemory(uint32_t) override { return {}; }
+  KvOrderBook* kv_orders() override { return &orders_; }
+  void Poll() override;
   PackedWeights& packed() override { return ends_.packed(); }
 
   // The stages' reports from the latest frame. Any thread.
@@ -58,6 +60,7 @@ class ChainClient final : public Chain {
   [[noreturn]] void Lost();
   [[noreturn]] void WrongFrame(const char* wrong);
   void Disconnect();
+  void SeeOrders();
   void ShowReports(const SocketReport* reports, uint64_t came_ns);
   void SetStates(SocketState of_stages);
   bool SendFrame(StageFrameHeader header, model::BatchRows* batch);
@@ -89,8 +92,10 @@ class ChainClient final : public Chain {
   bool connected_ = false;
   int attempts_ = 0;  // to reconnect
   uint64_t sent_ = 0, received_ = 0;
-  std::vector<InFlight> in_flight_;  // [step % max_in_flight]
-  std::vector<uint32_t> logit_row_;  // 0, 1, 2, ...
+  KvOrderBook orders_;
+  std::vector<model::KvReport> of_stages_;  // [stage]: of one attention socket's chunks
+  std::vector<InFlight> in_flight_;         // [step % max_in_flight]
+  std::vector<uint32_t> logit_row_;         // 0, 1, 2, ...
 };
 
 }  // namespace larder::pipeline::chain

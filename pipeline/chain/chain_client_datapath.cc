@@ -38,6 +38,19 @@ void ChainClient::Collect() {
   ++received_;
 }
 
+void ChainClient::Poll() {
+  LARDER_CHECK(sent_ == received_);
+  Reconnect();
+  in_flight_[sent_ % chain_.max_in_flight] = {};
+  const StageFrameHeader header{.kind = StageFrameHeader::Kind::kOrders,
+                                .plan_hash = shape_.plan_hash,
+                                .step = sent_,
+                                .micro_batch = static_cast<uint32_t>(sent_ % chain_.max_in_flight)};
+  if (!SendFrame(header, nullptr)) Lost();
+  ++sent_;
+  Collect();
+}
+
 bool ChainClient::SendFrame(StageFrameHeader header, model::BatchRows* batch) {
   const uint64_t before = CounterNs();
   {
@@ -50,16 +63,23 @@ bool ChainClient::SendFrame(StageFrameHeader header, model::BatchRows* batch) {
   const StageFrameView<std::byte> view(slot.bytes, shape_);
   view.header() = header;
   std::fill_n(view.report(), shape_.reports(), SocketReport{});
+  if (header.kind != StageFrameHeader::Kind::kStop) {
+    SocketStatus::Add(status_.frames_started, 1);
+    if (orders_.waits()) {
+      const uint32_t rows = header.residual_rows, updates = header.kv_updates;
+      view.header().kv_orders = header.kv_orders =
+          static_cast<uint32_t>(orders_.Send(sent_, view.kv_order(rows, updates)));
+    }
+  }
   if (batch != nullptr) {
     std::copy_n(batch->slot, batch->rows, view.slot());
     std::copy_n(batch->position, batch->rows, view.position());
     std::copy_n(batch->logit_row, batch->logit_rows, view.logit_row());
     std::copy_n(batch->kv_update, batch->kv_updates, view.kv_update(batch->rows));
     batch->sending = view.residual();
-    SocketStatus::Add(status_.frames_started, 1);
     ends_.Embed(*batch);
   }
-  out_.EndSend(shape_.bytes(header.residual_rows, header.kv_updates));
+  out_.EndSend(shape_.bytes(header.residual_rows, header.kv_updates, header.kv_orders));
   SocketStatus::Add(status_.link_ns, started - before);
   const uint64_t left = CounterNs();
   SocketStatus::Add(status_.step_ns, left - started);
@@ -79,6 +99,17 @@ void ChainClient::ShowReports(const SocketReport* reports, uint64_t came_ns) {
     status_.round_trip_ns.store(came_ns - alone_since_ns_ - stages_ns, std::memory_order_relaxed);
 }
 
+// Notes which orders the sockets report ended.
+void ChainClient::SeeOrders() {
+  const size_t per_stage = shape_.reports_per_stage();
+  for (size_t socket = 0; socket < chain_.chunk_ends.size(); ++socket) {
+    const size_t at = shape_.slot_ends.empty() ? 0 : 1 + socket;
+    for (size_t stage = 0; stage < of_stages_.size(); ++stage)
+      of_stages_[stage] = frame_.report()[stage * per_stage + at].kv;
+    orders_.See(received_, AttentionId(static_cast<int32_t>(socket)), of_stages_);
+  }
+}
+
 bool ChainClient::ReceiveFrame(const char** wrong) {
   const uint64_t before = CounterNs();
   {
@@ -92,12 +123,15 @@ bool ChainClient::ReceiveFrame(const char** wrong) {
   if (*wrong != nullptr) return false;
   const StageFrameHeader& header = frame_.header();
   const InFlight& expected = in_flight_[received_ % chain_.max_in_flight];
-  if (header.kind != StageFrameHeader::Kind::kRows || header.rows != expected.rows ||
+  const auto kind =
+      expected.rows > 0 ? StageFrameHeader::Kind::kRows : StageFrameHeader::Kind::kOrders;
+  if (header.kind != kind || header.rows != expected.rows ||
       header.logit_rows != expected.logit_rows) {
     *wrong = "not the rows that were sent";
     return false;
   }
   ShowReports(frame_.report(), came);
+  SeeOrders();
   if (header.logit_rows > 0) {
     model::BatchRows batch{.rows = header.logit_rows,
                            .logit_rows = header.logit_rows,

@@ -23,14 +23,21 @@ class LocalChain final : public Chain {
   bool can_be_lost() const override { return false; }
   std::optional<AttentionId> HungAttention() const override { return stage_.HungAttention(); }
   std::span<uint8_t> KvMemory(uint32_t chunk) override { return stage_.KvMemory(chunk); }
+  KvOrderBook* kv_orders() override { return orders_ ? &*orders_ : nullptr; }
+  void Poll() override;
   PackedWeights& packed() override { return stage_.packed(); }
 
   Stage& stage() { return stage_; }
   const Stage& stage() const { return stage_; }
 
  private:
+  void Order();
+  void SeeOrders();
+
   SocketStatus& status_;
   Stage stage_;
+  std::optional<KvOrderBook> orders_;  // if the attention sockets are processes
+  uint64_t step_ = 0;
   model::BatchRows batch_;  // submitted and not collected
   uint32_t first_half_ = 0;
   uint64_t ended_ns_ = 0;  // when the last micro-batch ended; 0: none yet

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 
 #include "base/clock.h"
 #include "pipeline/chain/local_chain.h"
@@ -10,11 +11,32 @@ void LocalChain::Submit(model::BatchRows& batch, uint32_t first_half) {
   first_half_ = first_half;
 }
 
+void LocalChain::Poll() {
+  Order();
+  SeeOrders();
+}
+
+void LocalChain::Order() {
+  ++step_;
+  std::array<model::KvOrder, model::kKvOrderPlaces> orders;
+  stage_.Order({orders.data(), orders_->Send(step_, orders.data())});
+}
+
+void LocalChain::SeeOrders() {
+  for (size_t i = 0; i < stage_.plan().attention.size(); ++i) {
+    const AttentionId socket(static_cast<int32_t>(i));
+    const model::KvReport report = stage_.kv_report(socket);
+    orders_->See(step_, socket, {&report, 1});
+  }
+}
+
 void LocalChain::Collect() {
+  if (orders_ && orders_->waits()) Order();
   const uint64_t began_ns = CounterNs(), waited_ns = stage_.waited_ns();
   SocketStatus::Add(status_.frames_started, 1);
   stage_.Execute(batch_, first_half_);
   SocketStatus::Add(status_.frames_finished, 1);
+  if (orders_) SeeOrders();
   const uint64_t last_ended_ns = ended_ns_;
   ended_ns_ = CounterNs();
   const uint64_t took_ns = ended_ns_ - began_ns;

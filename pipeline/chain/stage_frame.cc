@@ -3,6 +3,9 @@
 namespace larder::pipeline::inline chain {
 
 FrameCopy::FrameCopy(const StageFrameShape& shape)
-    : shape_(shape), bytes_(shape.residual_offset()), kv_update_(shape.max_kv_updates()) {}
+    : shape_(shape),
+      bytes_(shape.residual_offset()),
+      kv_update_(shape.max_kv_updates()),
+      kv_order_(model::kKvOrderPlaces) {}
 
 }  // namespace larder::pipeline::chain

@@ -1,10 +1,10 @@
 // StageFrame: the message between two stages of a chain: a header, the rows' slots and positions,
 // the list of those that want logits, each socket's report about itself, the rows' residuals in
 // float32, so that splitting a model changes no bit, and at its end the changes to the tables of KV
-// chunks. The sizes follow from the chain's shape, which both ends know; no pointer, shape or type
-// is sent. A frame comes from another machine, which may still write to the received memory. So
-// FrameCopy copies all that is used as an index or a size, checks every field of the copy against
-// the shape, and its users read only the copy.
+// chunks, and orders for files of them. The sizes follow from the chain's shape, which both ends
+// know; no pointer, shape or type is sent. A frame comes from another machine, which may still
+// write to the received memory. So FrameCopy copies all that is used as an index or a size, checks
+// every field of the copy against the shape, and its users read only the copy.
 #pragma once
 
 #include <cstddef>
@@ -16,16 +16,18 @@
 
 #include "base/ids.h"
 #include "base/memory.h"
+#include "model/step/kv_order.h"
 #include "model/step/kv_update.h"
 #include "pipeline/stage/socket_status.h"
 
 namespace larder::pipeline::inline chain {
 
 inline constexpr uint64_t kStageFrameMagic = 0x31454d415246524cull;  // "LRFRAME1"
-inline constexpr uint32_t kStageFrameVersion = 3;
+inline constexpr uint32_t kStageFrameVersion = 4;
 
 struct StageFrameHeader {
-  enum class Kind : uint32_t { kRows = 1, kStop = 2 };
+  // kOrders: without rows, for its orders and reports.
+  enum class Kind : uint32_t { kRows = 1, kStop = 2, kOrders = 3 };
   uint64_t magic = kStageFrameMagic;
   uint32_t version = kStageFrameVersion;
   Kind kind = Kind::kRows;
@@ -37,15 +39,19 @@ struct StageFrameHeader {
   uint32_t logit_rows = 0;     // rows that want logits
   uint32_t residual_rows = 0;  // equals rows; from the last stage, logit_rows
   uint32_t kv_updates = 0;     // from the last stage 0
+  uint32_t kv_orders = 0;      // likewise
+  uint32_t reserved = 0;
 };
-static_assert(sizeof(StageFrameHeader) == 56 && std::is_trivially_copyable_v<StageFrameHeader>);
+static_assert(sizeof(StageFrameHeader) == 64 && std::is_trivially_copyable_v<StageFrameHeader>);
 
-// What each socket of the chain adds to a frame. Only counters; none is used as an index or a size.
+// What each socket of the chain adds to a frame. Counters, and bits of orders that have ended; none
+// is used as an index or a size.
 struct SocketReport {
   SocketCounters counters;
   uint64_t here_ns = 0;  // this frame's time in the stage; the rest of its round trip is the links'
                          // time
-  uint64_t reserved[7] = {};
+  model::KvReport kv;
+  uint64_t reserved[3] = {};
 };
 static_assert(sizeof(SocketReport) == 128 && std::is_trivially_copyable_v<SocketReport>);
 
@@ -62,13 +68,17 @@ struct StageFrameShape {
   std::vector<size_t> chunk_ends;  // ChainPlan::chunk_ends
 
   size_t max_kv_updates() const { return model::MaxKvUpdates(max_batch_tokens); }
-  size_t bytes() const { return bytes(max_batch_tokens, max_kv_updates()); }
-  size_t bytes(size_t residual_rows, size_t kv_updates) const {
-    return kv_update_offset(residual_rows) + kv_updates * sizeof(model::KvUpdate);
+  size_t bytes() const { return bytes(max_batch_tokens, max_kv_updates(), model::kKvOrderPlaces); }
+  size_t bytes(size_t residual_rows, size_t kv_updates, size_t kv_orders) const {
+    return kv_order_offset(residual_rows, kv_updates) + kv_orders * sizeof(model::KvOrder);
   }
   // Behind the residuals, so that a frame is no longer than what it has to say.
   size_t kv_update_offset(size_t residual_rows) const {
     return residual_offset() + residual_rows * dim * sizeof(float);
+  }
+  size_t kv_order_offset(size_t residual_rows, size_t kv_updates) const {
+    return RoundUp(kv_update_offset(residual_rows) + kv_updates * sizeof(model::KvUpdate),
+                   alignof(model::KvOrder));
   }
   size_t slot_offset() const { return sizeof(StageFrameHeader); }
   size_t position_offset() const { return slot_offset() + max_batch_tokens * sizeof(SlotId); }
@@ -108,6 +118,10 @@ class StageFrameView {
   As<model::KvUpdate>* kv_update(size_t residual_rows) const {
     return reinterpret_cast<As<model::KvUpdate>*>(bytes_ + shape_.kv_update_offset(residual_rows));
   }
+  As<model::KvOrder>* kv_order(size_t residual_rows, size_t kv_updates) const {
+    return reinterpret_cast<As<model::KvOrder>*>(bytes_ +
+                                                 shape_.kv_order_offset(residual_rows, kv_updates));
+  }
   As<float>* residual() const {
     return reinterpret_cast<As<float>*>(bytes_ + shape_.residual_offset());
   }
@@ -137,6 +151,9 @@ class FrameCopy {
   const uint32_t* logit_row() const { return view().logit_row(); }
   const SocketReport* report() const { return view().report(); }
   const model::KvUpdate* kv_update() const { return kv_update_.data(); }
+  std::span<const model::KvOrder> kv_orders() const {
+    return {kv_order_.data(), header().kv_orders};
+  }
   const float* residual() const { return residual_; }  // in the link's slot, until EndReceive()
 
  private:
@@ -146,6 +163,7 @@ class FrameCopy {
   const StageFrameShape& shape_;
   std::vector<std::byte> bytes_;  // up to the residuals
   std::vector<model::KvUpdate> kv_update_;
+  std::vector<model::KvOrder> kv_order_;
   const float* residual_ = nullptr;
 };
 

@@ -33,20 +33,24 @@ const char* CheckHeader(const StageFrameHeader& header, size_t frame_bytes,
   if (header.version != kStageFrameVersion) return "another frame version";
   if (header.plan_hash != shape.plan_hash) return "another plan's frame";
   if (header.kind == StageFrameHeader::Kind::kStop) return nullptr;
-  if (header.kind != StageFrameHeader::Kind::kRows) return "an unknown kind";
+  const bool has_rows = header.kind == StageFrameHeader::Kind::kRows;
+  if (!has_rows && header.kind != StageFrameHeader::Kind::kOrders) return "an unknown kind";
   if (header.step != step || header.micro_batch != step % shape.max_in_flight)
     return "not the step that was expected";
-  if (header.rows == 0 || header.rows > shape.max_batch_tokens)
+  if ((header.rows > 0) != has_rows || header.rows > shape.max_batch_tokens)
     return "an impossible number of rows";
-  if (header.first_half >= header.rows) return "a first half that leaves nothing for the second";
+  if (header.first_half > 0 && header.first_half >= header.rows)
+    return "a first half that leaves nothing for the second";
   if (header.logit_rows > header.rows) return "more rows with logits than rows";
   if (header.logit_rows > shape.max_logit_rows)
     return "more rows with logits than there is room for";
   if (header.residual_rows != (from_last ? header.logit_rows : header.rows))
     return "residuals of rows other than those it names";
-  if (header.kv_updates > (from_last ? 0 : shape.max_kv_updates()))
+  if (header.kv_updates > (from_last || !has_rows ? 0 : shape.max_kv_updates()))
     return "more changes to the KV table than there is room for";
-  if (frame_bytes < shape.bytes(header.residual_rows, header.kv_updates))
+  if (header.kv_orders > (from_last ? 0 : model::kKvOrderPlaces))
+    return "more KV orders than there is room for";
+  if (frame_bytes < shape.bytes(header.residual_rows, header.kv_updates, header.kv_orders))
     return "fewer bytes than its rows need";
   return nullptr;
 }
@@ -60,6 +64,14 @@ const char* CheckKvUpdates(std::span<const model::KvUpdate> updates, const Stage
     if (socket < shape.chunk_ends.size())
       chunks = {socket == 0 ? 0 : shape.chunk_ends[socket - 1], shape.chunk_ends[socket]};
     if (const char* wrong = update.Problem(shape.slots, shape.slot_chunks, chunks)) return wrong;
+  }
+  return nullptr;
+}
+
+const char* CheckKvOrders(std::span<const model::KvOrder> orders, const StageFrameShape& shape) {
+  const Range<size_t> chunks{0, shape.chunk_ends.empty() ? 0 : shape.chunk_ends.back()};
+  for (const model::KvOrder& order : orders) {
+    if (const char* wrong = order.Problem(chunks)) return wrong;
   }
   return nullptr;
 }
@@ -81,7 +93,7 @@ void FrameCopy::CopyField(std::span<const std::byte> frame, size_t offset, size_
 }
 
 const char* FrameCopy::Take(std::span<const std::byte> frame, uint64_t step, bool from_last) {
-  if (frame.size() < shape_.bytes(0, 0) || frame.size() > shape_.bytes())
+  if (frame.size() < shape_.bytes(0, 0, 0) || frame.size() > shape_.bytes())
     return "a size that no frame can have";
   CopyField(frame, 0, sizeof(StageFrameHeader));
   if (const char* wrong = CheckHeader(header(), frame.size(), shape_, step, from_last))
@@ -96,6 +108,9 @@ const char* FrameCopy::Take(std::span<const std::byte> frame, uint64_t step, boo
   residual_ = sent.residual();
   sync::CopyOnce(kv_update_.data(), sent.kv_update(header().residual_rows),
                  header().kv_updates * sizeof(model::KvUpdate));
+  sync::CopyOnce(kv_order_.data(), sent.kv_order(header().residual_rows, header().kv_updates),
+                 header().kv_orders * sizeof(model::KvOrder));
+  if (const char* wrong = CheckKvOrders(kv_orders(), shape_)) return wrong;
   if (const char* wrong = CheckKvUpdates({kv_update_.data(), header().kv_updates}, shape_))
     return wrong;
   if (const char* wrong = CheckLogitRows(view())) return wrong;

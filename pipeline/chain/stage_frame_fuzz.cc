@@ -11,6 +11,7 @@ namespace {
 
 void Check(const uint8_t* data, size_t size) {
   TestFrame frame(TestFrameShape());
+  if (size > 0 && (data[0] & 1) != 0) frame.MakeOrders();
   if (size > 0) frame.bytes.resize(std::min(frame.bytes.size(), size_t{40} + 8 * data[0]));
   for (size_t i = 1; i < size && i <= frame.bytes.size(); ++i)
     frame.bytes[i - 1] ^= std::byte{data[i]};
@@ -23,10 +24,16 @@ void Check(const uint8_t* data, size_t size) {
     const StageFrameHeader& header = copy.header();
     if (header.kind == StageFrameHeader::Kind::kStop) continue;
     // What Stage::Execute() and Head() require, as checks that abort.
-    LARDER_CHECK(header.rows >= 1 && header.rows <= shape.max_batch_tokens &&
-                 header.first_half < header.rows);
+    const bool has_rows = header.kind == StageFrameHeader::Kind::kRows;
+    LARDER_CHECK((header.rows >= 1) == has_rows && header.rows <= shape.max_batch_tokens &&
+                 (header.first_half < header.rows || !has_rows) &&
+                 header.first_half <= header.rows);
     LARDER_CHECK(header.logit_rows <= header.rows && header.logit_rows <= shape.max_logit_rows);
-    LARDER_CHECK(frame.bytes.size() >= shape.bytes(header.residual_rows, header.kv_updates));
+    LARDER_CHECK(frame.bytes.size() >=
+                 shape.bytes(header.residual_rows, header.kv_updates, header.kv_orders));
+    LARDER_CHECK(has_rows || header.kv_updates == 0);
+    for (const model::KvOrder& order : copy.kv_orders())
+      LARDER_CHECK(order.place < model::kKvOrderPlaces && order.chunk < 15);
     for (uint32_t m = 0; m < header.rows; ++m) {
       LARDER_CHECK(copy.slot()[m].index() < shape.slots && copy.position()[m] < shape.context);
     }

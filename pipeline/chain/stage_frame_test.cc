@@ -14,7 +14,7 @@ namespace {
 TEST(StageFrameTest, AValidOneIsAccepted) {
   TestFrame frame(TestFrameShape());
   EXPECT_EQ(frame.Check(), nullptr);
-  frame.bytes.resize(frame.shape.bytes(6, 2));
+  frame.bytes.resize(frame.shape.bytes(6, 2, 2));
   EXPECT_EQ(frame.Check(), nullptr) << "only its own rows need to have come";
 }
 
@@ -25,8 +25,36 @@ TEST(StageFrameTest, FromTheLastStageResidualsAreThoseOfLogitRows) {
   EXPECT_STREQ(frame.Check(true), "more changes to the KV table than there is room for")
       << "stages use them up";
   frame.view().header().kv_updates = 0;
+  EXPECT_STREQ(frame.Check(true), "more KV orders than there is room for") << "these, too";
+  frame.view().header().kv_orders = 0;
   EXPECT_EQ(frame.Check(true), nullptr);
   EXPECT_STREQ(frame.Check(false), "residuals of rows other than those it names");
+}
+
+TEST(StageFrameTest, OneWithOrdersAloneHasNoRows) {
+  const auto check = [](auto&& spoil, bool from_last = false) {
+    TestFrame frame(TestFrameShape());
+    frame.MakeOrders();
+    spoil(frame.view().header());
+    const char* wrong = frame.Check(from_last);
+    return std::string(wrong != nullptr ? wrong : "");
+  };
+  EXPECT_EQ(check([](StageFrameHeader&) {}), "");
+  EXPECT_EQ(check([](StageFrameHeader& h) { h.kv_orders = 0; }), "");
+  EXPECT_EQ(check([](StageFrameHeader& h) { h.kv_orders = 0; }, true), "");
+  EXPECT_NE(check([](StageFrameHeader&) {}, true), "");
+  EXPECT_EQ(check([](StageFrameHeader& h) { h.rows = 1; }), "an impossible number of rows");
+  EXPECT_NE(check([](StageFrameHeader& h) { h.logit_rows = 1; }), "");
+  EXPECT_NE(check([](StageFrameHeader& h) { h.residual_rows = 1; }), "");
+  EXPECT_NE(check([](StageFrameHeader& h) { h.kv_updates = 1; }), "");
+  EXPECT_NE(check([](StageFrameHeader& h) { h.first_half = 1; }), "");
+  TestFrame frame(TestFrameShape());
+  frame.MakeOrders();
+  FrameCopy copy(frame.shape);
+  ASSERT_EQ(copy.Take(frame.bytes, 7, false), nullptr);
+  std::ranges::fill(frame.bytes, std::byte{0xff});
+  ASSERT_EQ(copy.kv_orders().size(), 2u);
+  EXPECT_EQ(copy.kv_orders()[1], (model::KvOrder{{3, 4}, model::KvOrder::Kind::kLoad, 63, 0}));
 }
 
 TEST(StageFrameTest, EachWrongFieldIsRefusedByName) {
@@ -35,13 +63,15 @@ TEST(StageFrameTest, EachWrongFieldIsRefusedByName) {
       {"a size that no frame can have", [](TestFrame& f) { f.bytes.resize(10); }},
       {"a size that no frame can have", [](TestFrame& f) { f.bytes.resize(f.bytes.size() + 1); }},
       {"fewer bytes than its rows need",
-       [](TestFrame& f) { f.bytes.resize(f.shape.bytes(6, 2) - 1); }},
+       [](TestFrame& f) { f.bytes.resize(f.shape.bytes(6, 2, 2) - 1); }},
       {"not a stage's frame (wrong magic number)",
        [](TestFrame& f) { f.view().header().magic ^= 1; }},
       {"another frame version", [](TestFrame& f) { f.view().header().version = 1; }},
       {"another plan's frame", [](TestFrame& f) { f.view().header().plan_hash ^= 1; }},
       {"an unknown kind",
-       [](TestFrame& f) { f.view().header().kind = static_cast<StageFrameHeader::Kind>(3); }},
+       [](TestFrame& f) { f.view().header().kind = static_cast<StageFrameHeader::Kind>(4); }},
+      {"an impossible number of rows",
+       [](TestFrame& f) { f.view().header().kind = StageFrameHeader::Kind::kOrders; }},
       {"not the step that was expected", [](TestFrame& f) { f.view().header().step = 8; }},
       {"not the step that was expected", [](TestFrame& f) { f.view().header().micro_batch = 2; }},
       {"an impossible number of rows", [](TestFrame& f) { f.view().header().rows = 0; }},
@@ -75,6 +105,16 @@ TEST(StageFrameTest, EachWrongFieldIsRefusedByName) {
        [](TestFrame& f) { f.view().kv_update(6)[0].chunk = 6; }},  // another's
       {"a KV chunk that does not exist",
        [](TestFrame& f) { f.view().kv_update(6)[1].copied_from = 5; }},
+      {"more KV orders than there is room for",
+       [](TestFrame& f) { f.view().header().kv_orders = 65; }},
+      {"a KV order of an unknown kind",
+       [](TestFrame& f) {
+         f.view().kv_order(6, 2)[0].kind = static_cast<model::KvOrder::Kind>(0);
+       }},
+      {"a KV order of a place that does not exist",
+       [](TestFrame& f) { f.view().kv_order(6, 2)[1].place = 64; }},
+      {"a KV order for a chunk that does not exist",
+       [](TestFrame& f) { f.view().kv_order(6, 2)[0].chunk = 15; }},
       {"rows out of the attention sockets' order",
        [](TestFrame& f) { f.view().slot()[3] = SlotId(0); }},
   };
@@ -127,7 +167,10 @@ TEST(StageFrameTest, FieldsDoNotOverlap) {
             shape.residual_offset());
   EXPECT_EQ(shape.kv_update_offset(8),
             shape.residual_offset() + shape.max_batch_tokens * shape.dim * 4);
-  EXPECT_EQ(shape.bytes(), shape.kv_update_offset(8) + 520 * sizeof(model::KvUpdate));
+  EXPECT_GE(shape.kv_order_offset(8, 520),
+            shape.kv_update_offset(8) + 520 * sizeof(model::KvUpdate));
+  EXPECT_EQ(shape.kv_order_offset(3, 1) % alignof(model::KvOrder), 0u);
+  EXPECT_EQ(shape.bytes(), shape.kv_order_offset(8, 520) + 64 * sizeof(model::KvOrder));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // A valid frame in memory, which tests and the fuzzer modify.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "pipeline/chain/stage_frame.h"
@@ -32,7 +33,8 @@ struct TestFrame {
                        .first_half = 4,
                        .logit_rows = 2,
                        .residual_rows = 6,
-                       .kv_updates = 2};
+                       .kv_updates = 2,
+                       .kv_orders = 2};
     const int32_t slots[] = {1, 1, 3, 4, 0, 2};
     const uint32_t positions[] = {10, 11, 99, 0, 5, 6};
     for (size_t m = 0; m < 6; ++m) {
@@ -43,6 +45,17 @@ struct TestFrame {
     view().logit_row()[1] = 5;
     view().kv_update(6)[0] = {SlotId(1), 2, 5, 0, 0};
     view().kv_update(6)[1] = {SlotId(3), 0, 6, 14, 9};
+    view().kv_order(6, 2)[0] = {{1, 2}, model::KvOrder::Kind::kStore, 0, 14};
+    view().kv_order(6, 2)[1] = {{3, 4}, model::KvOrder::Kind::kLoad, 63, 0};
+  }
+  // Its orders alone, without rows.
+  void MakeOrders() {
+    const model::KvOrder orders[] = {view().kv_order(6, 2)[0], view().kv_order(6, 2)[1]};
+    StageFrameHeader& header = view().header();
+    header.kind = StageFrameHeader::Kind::kOrders;
+    header.rows = header.first_half = header.logit_rows = header.residual_rows = 0;
+    header.kv_updates = 0;
+    std::copy_n(orders, 2, view().kv_order(0, 0));
   }
   StageFrameView<std::byte> view() { return {bytes.data(), shape}; }
   const char* Check(bool from_last = false) const {

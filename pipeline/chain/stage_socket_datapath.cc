@@ -28,7 +28,7 @@ StageSocket::Outcome StageSocket::Run(rdma::FrameLink& in, rdma::FrameLink& out,
     const StageFrameHeader& header = frame_.header();
     to.header() = header;
     if (header.kind == StageFrameHeader::Kind::kStop) {
-      out.EndSend(shape_.bytes(0, 0));
+      out.EndSend(shape_.bytes(0, 0, 0));
       in.EndReceive();
       return Outcome::kStopped;
     }
@@ -46,13 +46,17 @@ StageSocket::Outcome StageSocket::Run(rdma::FrameLink& in, rdma::FrameLink& out,
                            .kv_update = frame_.kv_update(),
                            .received = frame_.residual(),
                            .sending = to.residual()};
-    stage_.Execute(frame, stage_.separated() ? header.first_half : 0);
+    if (header.kv_orders > 0 || header.rows == 0) stage_.Order(frame_.kv_orders());
+    if (header.rows > 0) stage_.Execute(frame, stage_.separated() ? header.first_half : 0);
     in.EndReceive();
     const uint32_t residual_rows = last ? header.logit_rows : header.rows;
     const uint32_t kv_updates = last ? 0 : header.kv_updates;
+    const uint32_t kv_orders = last ? 0 : header.kv_orders;
     to.header().residual_rows = residual_rows;
     to.header().kv_updates = kv_updates;
+    to.header().kv_orders = kv_orders;
     std::copy_n(frame_.kv_update(), kv_updates, to.kv_update(residual_rows));
+    std::copy_n(frame_.kv_orders().data(), kv_orders, to.kv_order(residual_rows, kv_updates));
     const uint64_t done = CounterNs();
     // Time spent waiting for attention sockets, layer by layer, does not count as this socket's
     // computing.
@@ -63,7 +67,7 @@ StageSocket::Outcome StageSocket::Run(rdma::FrameLink& in, rdma::FrameLink& out,
     SocketStatus::Add(status_.link_ns, started - came);
     SocketStatus::Add(status_.step_ns, done - started - inside_ns);
     WriteReports(to, done - came);
-    out.EndSend(shape_.bytes(residual_rows, kv_updates));
+    out.EndSend(shape_.bytes(residual_rows, kv_updates, kv_orders));
     before = done;
   }
 }
@@ -71,9 +75,13 @@ StageSocket::Outcome StageSocket::Run(rdma::FrameLink& in, rdma::FrameLink& out,
 void StageSocket::WriteReports(const StageFrameView<std::byte>& to, uint64_t here_ns) {
   SocketReport* report = to.report() + index_ * shape_.reports_per_stage();
   report[0] = {.counters = LoadCounters(status_), .here_ns = here_ns};
-  if (!stage_.separated()) return;
+  if (!stage_.separated()) {
+    report[0].kv = stage_.kv_report(AttentionId(0));
+    return;
+  }
   for (AttentionId socket(0); socket.index() < shape_.slot_ends.size(); ++socket)
-    report[1 + socket.index()] = {.counters = LoadCounters(stage_.attention_status(socket))};
+    report[1 + socket.index()] = {.counters = LoadCounters(stage_.attention_status(socket)),
+                                  .kv = stage_.kv_report(socket)};
 }
 
 }  // namespace larder::pipeline::chain

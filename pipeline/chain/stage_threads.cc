@@ -35,7 +35,10 @@ StageThreads::StageThreads(ChainPlan chain, std::vector<StagePlan> plans,
     stage.plan = std::move(plans.at(i));
     std::promise<void> promise;
     std::future<void> built = promise.get_future();
-    auto serve = [this, &stage, i, &file, options, built = std::move(promise)]() mutable {
+    ChainOptions named = options;
+    named.socket = chain_.stages[i].socket;
+    auto serve = [this, &stage, i, &file, options = std::move(named),
+                  built = std::move(promise)]() mutable {
       std::unique_ptr<StageSocket> socket;
       try {
         socket = std::make_unique<StageSocket>(chain_, i, stage.plan, file, options, stage.status);

@@ -130,6 +130,11 @@ void Engine::Reconnect() {
   OverChain([this] { chain_->Reconnect(); });
 }
 
+void Engine::Poll() {
+  LARDER_CHECK(in_flight_ == 0);
+  OverChain([this] { chain_->Poll(); });
+}
+
 void Engine::SubmitToChain(const MicroBatch& batch) {
   model::BatchRows rows = batch.rows_of();
   OverChain([&] { chain_->Submit(rows, batch.first_half); });

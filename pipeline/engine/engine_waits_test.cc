@@ -156,7 +156,7 @@ TEST_F(StageWaitsTest, AThreadThatCannotStartIsAnError) {
   ChainOptions options;
   options.wait = kTestWait;
   const NoThreads none;
-  EXPECT_THROW(AttentionClient::StartThreads(plan, *model_.file(), {kTestWait, {kTestWait}}),
+  EXPECT_THROW(AttentionClient::StartThreads(plan, *model_.file(), {kTestWait, {kTestWait}}, {}),
                Error);
   EXPECT_THROW(StageThreads(chain.chain, chain.stages, *model_.file(), options), Error);
 }

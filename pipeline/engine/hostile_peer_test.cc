@@ -155,7 +155,17 @@ TEST_F(HostileChain, AStageUsesNothingThatThePeerCanStillChange) {
     const uint32_t hostile = kHostile[static_cast<size_t>(round) % std::size(kHostile)];
     Talk(10, [&](std::byte* bytes) -> std::vector<Flipper::Word> {
       const StageFrameView<std::byte> view(bytes, shape);
-      switch (round % 8) {
+      switch (round % 10) {
+        case 8:
+          return {{&view.header().kv_orders, 0, hostile}};
+        case 9: {
+          view.header().kv_orders = 1;
+          model::KvOrder& order = view.kv_order(kRows, 0)[0];
+          order = {.kind = model::KvOrder::Kind::kLoad, .place = 3, .chunk = 1};
+          return {{reinterpret_cast<uint32_t*>(&order.kind), 2, hostile},
+                  {&order.place, 3, hostile},
+                  {&order.chunk, 1, hostile}};
+        }
         case 6:
           return {{&view.header().kv_updates, 0, hostile}};
         case 7: {
@@ -252,7 +262,7 @@ class HostileWeights {
     SocketStatus status;
     std::thread thread([&] {
       AttentionSocket socket(plan_, AttentionId(0), *model_.file(), exchange, receiver, report,
-                             SocketWaits{.weight = kTestWait, .attention = {kTestWait}});
+                             SocketWaits{.weight = kTestWait, .attention = {kTestWait}}, {});
       try {
         socket.Serve(&status);
       } catch (const Error& error) {
@@ -339,7 +349,21 @@ TEST(HostileWeightSocket, AWrongMessageIsAnErrorAndNoAbort) {
   const size_t max_batch_tokens = weights.plan().options.max_batch_tokens;
   const auto rows = static_cast<uint32_t>(max_batch_tokens);
   const auto context = static_cast<uint32_t>(weights.plan().options.context);
+  const auto order = [](FrameMessage& m, uint32_t place, uint32_t chunk) {
+    m.kind = FrameMessage::Kind::kOrders;
+    m.kv_updates = 1;
+    m.kv_order()[0] = {.kind = model::KvOrder::Kind::kStore, .place = place, .chunk = chunk};
+  };
   const std::vector<std::pair<const char*, std::function<void(FrameMessage&)>>> table = {
+      {"a KV order of a place that does not exist",
+       [=](FrameMessage& m) { order(m, 1u << 31, 0); }},
+      {"a KV order for a chunk that does not exist",
+       [=](FrameMessage& m) { order(m, 0, 1u << 20); }},
+      {"more KV orders than there is room for",
+       [=](FrameMessage& m) {
+         order(m, 0, 0);
+         m.kv_updates = 65;
+       }},
       {"an impossible number of halves", [](FrameMessage& m) { m.halves = 3; }},
       {"another epoch than expected", [](FrameMessage& m) { ++m.base_epoch; }},
       {"more rows than there is room for", [=](FrameMessage& m) { m.half[0].rows = rows + 1; }},

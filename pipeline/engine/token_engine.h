@@ -10,6 +10,7 @@
 
 #include "base/ids.h"
 #include "base/pulse.h"
+#include "pipeline/chain/kv_order_book.h"
 #include "pipeline/engine/kv_chunks.h"
 
 namespace larder::pipeline::inline engine {
@@ -59,6 +60,12 @@ class TokenEngine {
   // writes them: of a full chunk any time, of a free one until a slot lists it. Empty: they are in
   // another process.
   virtual std::span<uint8_t> kv_memory(uint32_t chunk) = 0;
+  // Orders for the files of those processes, which go with the next Submit; null: all chunks are
+  // here.
+  virtual KvOrderBook* kv_orders() { return nullptr; }
+  // Sends orders and takes reports with no micro-batch in flight. Throws ChainLostError, as Submit
+  // does.
+  virtual void Poll() {}
   // What Submit does first, for a caller with nothing to submit: throws ChainLostError if the chain
   // has been lost; after that, tries to connect again, for a second or two.
   virtual void Reconnect() = 0;

@@ -243,6 +243,10 @@ bool KvFiles::Read(std::span<const int32_t> tokens, uint64_t tenant, std::span<u
   return true;
 }
 
+void KvFiles::Forget(std::span<const int32_t> tokens, uint64_t tenant) {
+  Remove(Keys(options_, tokens, tenant).Last());
+}
+
 void KvFiles::Touch(std::span<const int32_t> tokens, uint64_t tenant) {
   std::vector<Key> used;
   Keys keys(options_, tokens, tenant);

@@ -9,7 +9,6 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -21,6 +20,7 @@
 #include <vector>
 
 #include "base/own_folder.h"
+#include "pipeline/kv_store/kv_tier.h"
 
 namespace larder::pipeline::inline kv_store {
 
@@ -29,14 +29,6 @@ struct KvFilesOptions {
   uint64_t most_bytes = 0;  // of all files together
   uint64_t model = 0;       // model::Fingerprint
   size_t chunk_positions = 0, chunk_bytes = 0;
-};
-
-// Any thread may read it; relaxed throughout.
-struct KvFilesStatus {
-  std::atomic<uint64_t> bytes{0}, files{0};     // that there are
-  std::atomic<uint64_t> written{0}, read{0};    // chunks
-  std::atomic<uint64_t> refused{0}, failed{0};  // files that were not what they should be; writes
-                                                // that failed
 };
 
 class KvFiles {
@@ -62,6 +54,8 @@ class KvFiles {
   // Reads the last chunk of `tokens`. Returns false if it is not there any more. Throws Error,
   // which names the file and says what was wrong: it is removed. `chunk` has any bytes then.
   bool Read(std::span<const int32_t> tokens, uint64_t tenant, std::span<uint8_t> chunk);
+  // Removes the last chunk of `tokens`.
+  void Forget(std::span<const int32_t> tokens, uint64_t tenant);
   // All chunks of `tokens` have been used, the first ones last: so these are removed last.
   void Touch(std::span<const int32_t> tokens, uint64_t tenant);
 

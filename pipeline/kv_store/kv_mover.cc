@@ -38,7 +38,7 @@ void KvMover::Start(KvJob job) {
   if (job.kind == KvJob::Kind::kStore) storing_ += job.chunks.size();
   {
     const std::lock_guard lock(mutex_);
-    (job.kind == KvJob::Kind::kLoad ? loads_ : stores_).push_back(std::move(job));
+    (job.kind == KvJob::Kind::kStore ? stores_ : loads_).push_back(std::move(job));
   }
   work_.notify_one();
 }
@@ -70,6 +70,18 @@ std::optional<KvJob> KvMover::Drop() {
   return job;
 }
 
+void KvMover::Abandon() {
+  std::unique_lock lock(mutex_);
+  loads_.clear();
+  stores_.clear();
+  hurry_ = true;
+  finished_.wait(lock, [this] { return !moving_; });
+  hurry_ = false;
+  done_.clear();
+  any_done_.store(false, std::memory_order_relaxed);
+  jobs_ = storing_ = 0;
+}
+
 void KvMover::Wait(int ms) {
   if (jobs_ == 0) return;
   std::unique_lock lock(mutex_);
@@ -89,9 +101,11 @@ void KvMover::Run() {
     std::deque<KvJob>& queue = loads_.empty() ? stores_ : loads_;
     KvJob job = std::move(queue.front());
     queue.pop_front();
+    moving_ = true;
     lock.unlock();
     Move(job);
     lock.lock();
+    moving_ = false;
     done_.push_back(std::move(job));
     any_done_.store(true, std::memory_order_release);
     finished_.notify_all();
@@ -100,13 +114,21 @@ void KvMover::Run() {
 
 void KvMover::Move(KvJob& job) {
   const size_t positions = chunk_positions();
+  if (job.kind == KvJob::Kind::kForget) {
+    for (; job.done < job.chunks.size(); ++job.done) {
+      const auto tokens =
+          std::span<const int32_t>(job.tokens).first((job.first + job.done + 1) * positions);
+      files_.Forget(tokens, job.tenant);
+    }
+    return;
+  }
   const auto pace = [this](size_t bytes) {
-    if (stop_ || options_.write_bytes_per_s == 0) return;
+    if (stop_ || hurry_ || options_.write_bytes_per_s == 0) return;
     std::this_thread::sleep_for(std::chrono::duration<double>(
         static_cast<double>(bytes) / static_cast<double>(options_.write_bytes_per_s)));
   };
   try {
-    for (; job.done < job.chunks.size(); ++job.done) {
+    for (; job.done < job.chunks.size() && !hurry_; ++job.done) {
       const auto tokens =
           std::span<const int32_t>(job.tokens).first((job.first + job.done + 1) * positions);
       const std::span<uint8_t> chunk = job.memory[job.done];

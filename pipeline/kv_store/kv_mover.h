@@ -1,8 +1,6 @@
-// KvMover: the thread that moves KV chunks between the KV cache and files (kv_files.h), so that the
-// compute threads need not wait for a disk. One thread, the scheduler's, gives it jobs and takes
-// them back when they are done; the chunks of a job are the mover's in between. Reading goes before
-// writing. It runs with low priority and writes at a limited rate, since it may share its CPU with
-// compute threads.
+// KvMover: the thread that moves KV chunks between this process's memory and files (kv_files.h), so
+// that the compute threads need not wait for a disk. Reading goes before writing. It runs with low
+// priority and writes at a limited rate, since it may share its CPU with compute threads.
 #pragma once
 
 #include <atomic>
@@ -18,26 +16,12 @@
 #include <thread>
 #include <vector>
 
-#include "base/ids.h"
 #include "pipeline/kv_store/kv_files.h"
+#include "pipeline/kv_store/kv_tier.h"
 
 namespace larder::pipeline::inline kv_store {
 
-// Chunks `first` and following of a sequence.
-struct KvJob {
-  enum class Kind { kStore, kLoad };
-  Kind kind = Kind::kStore;
-  SlotId slot;                  // for the caller
-  std::vector<int32_t> tokens;  // whole chunks, from the sequence's beginning to the end of the
-                                // last chunk
-  uint64_t tenant = 0;
-  size_t first = 0;
-  std::vector<uint32_t> chunks;            // for the caller: their numbers
-  std::vector<std::span<uint8_t>> memory;  // of each
-  size_t done = 0;                         // how many, from the first on, were moved
-};
-
-class KvMover {
+class KvMover final : public KvTier {
  public:
   struct Options {
     uint64_t write_bytes_per_s = 256 << 20;
@@ -47,25 +31,22 @@ class KvMover {
   };
   // files: used by no one else from then on.
   KvMover(KvFiles& files, Options options);
-  ~KvMover();  // drops what has not begun
+  ~KvMover() override;  // drops what has not begun
 
-  // The number of whole chunks at the beginning of the tokens that there are.
-  size_t Find(std::span<const int32_t> tokens, uint64_t tenant) const {
+  size_t Find(std::span<const int32_t> tokens, uint64_t tenant,
+              AttentionId /*any: all are in this process*/ = AttentionId(0)) const override {
     return files_.Find(tokens, tenant);
   }
-  const KvFilesStatus& status() const { return files_.status(); }  // any thread
-  size_t chunk_positions() const { return files_.options().chunk_positions; }
-
-  void Start(KvJob job);
-  // A job that is done; nullopt: none.
-  std::optional<KvJob> Take();
-  // Gives back a store that has not begun, the oldest first; nullopt: there is none.
-  std::optional<KvJob> Drop();
-  size_t jobs() const { return jobs_; }                // started and not given back
-  size_t chunks_to_store() const { return storing_; }  // of those
-  // Waits until a job is done, for at most `ms` (negative: without limit). At once if there are no
-  // jobs.
-  void Wait(int ms);
+  size_t chunk_positions() const override { return files_.options().chunk_positions; }
+  const KvFilesStatus& status() const override { return files_.status(); }
+  void Start(KvJob job) override;
+  std::optional<KvJob> Take() override;
+  std::optional<KvJob> Drop() override;
+  size_t jobs() const override { return jobs_; }
+  size_t chunks_to_store() const override { return storing_; }
+  void Wait(int ms) override;
+  bool needs_steps() const override { return false; }
+  void Abandon() override;
 
  private:
   void Run();
@@ -79,6 +60,8 @@ class KvMover {
   std::condition_variable work_, finished_;
   std::deque<KvJob> loads_, stores_, done_;
   std::atomic<bool> any_done_{false};
+  bool moving_ = false;             // a job
+  std::atomic<bool> hurry_{false};  // and it is to end early
   std::atomic<bool> stop_{false};
   bool failing_ = false;  // the last write failed
   std::thread thread_;

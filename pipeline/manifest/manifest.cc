@@ -184,6 +184,10 @@ void ReadModel(const toml::table& table, const std::string& path, Manifest* mani
   if (const auto mib =
           fields.Integer("cache_ram", 0, kMostMib, "MiB of memory for ended sequences"))
     manifest->cache_ram_mib = static_cast<uint64_t>(*mib);
+  manifest->cache_dir =
+      fields.String("cache_dir", "a folder for files of ended sequences' KV").value_or("");
+  if (const auto mib = fields.Integer("cache_disk", 1, kMostMib, "MiB of each socket's files"))
+    manifest->cache_disk_mib = static_cast<uint64_t>(*mib);
   constexpr const char* kIsas = "\"auto\", \"scalar\", \"avx2\", \"avx-vnni\" or \"avx512-vnni\"";
   const auto isa = fields.String("isa", kIsas);
   if (isa && *isa != "auto") {

@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "base/temporary_folder_testing.h"
+#include "pipeline/engine/chain_kv_tier.h"
+#include "pipeline/kv_store/kv_mover.h"
 #include "pipeline/scheduler/scheduler.h"
 #include "pipeline/scheduler/scheduler_testing.h"
 #include "pipeline/scheduler/simulated_engine_testing.h"
@@ -154,6 +156,8 @@ struct Case {
   size_t kv_chunks = 0;  // of each socket; 0: a full context, 8 chunks, for each slot
   uint64_t files = 0;    // bytes for chunks in files; 0: none
   size_t active_tokens = 0;
+  std::optional<double> elsewhere = {};  // files are of the sockets that hold KV: how often one
+                                         // fails
 };
 
 // Sees how many tokens of KV the running sequences of a socket have together, where there is more
@@ -203,23 +207,27 @@ TEST_P(PolicyProperty, EachSequenceEndsOnceWithTheTokensThatItGetsAlone) {
     limits.attention_slot_ends.push_back(SlotId(static_cast<int32_t>(8 * i / with.sockets)));
   const Traffic traffic(with.files > 0 ? 4'000 : 12'000, limits, 7);
   SimulatedClock clock;
-  SimulatedEngine engine(limits, clock, with.loss, 11, with.kv_chunks);
+  SimulatedEngine engine(limits, clock, with.loss, 11, with.kv_chunks, with.elsewhere);
   const TemporaryFolder folder;
   std::unique_ptr<KvFiles> files;
-  std::unique_ptr<KvMover> mover;
+  std::unique_ptr<KvTier> tier;
   if (with.files > 0) {
-    files = std::make_unique<KvFiles>(
-        KvFilesOptions{.folder = folder / "kv",
-                       .most_bytes = with.files,
-                       .chunk_positions = SimulatedEngine::kChunkPositions,
-                       .chunk_bytes = engine.kv_memory(0).size()});
-    mover = std::make_unique<KvMover>(*files, KvMover::Options());
+    files = std::make_unique<KvFiles>(KvFilesOptions{
+        .folder = folder / "kv",
+        .most_bytes = with.files,
+        .chunk_positions = SimulatedEngine::kChunkPositions,
+        .chunk_bytes = with.elsewhere ? sizeof(model::KvTicket) : engine.kv_memory(0).size()});
+    if (with.elsewhere) {
+      tier = std::make_unique<ChainKvTier>(engine, *files, [](const std::string&) {});
+    } else {
+      tier = std::make_unique<KvMover>(*files, KvMover::Options());
+    }
   }
   Scheduler scheduler(engine, {.policy = with.policy,
                                .active_tokens = with.active_tokens,
                                .patience_ms = 1 << 30,
                                .clock = &clock,
-                               .mover = mover.get()});
+                               .tier = tier.get()});
   ActiveTokensIntake intake(traffic.wishes, scheduler, limits.attention_slot_ends);
   scheduler.Run(intake);
   if (with.active_tokens > 0) {
@@ -232,11 +240,13 @@ TEST_P(PolicyProperty, EachSequenceEndsOnceWithTheTokensThatItGetsAlone) {
   if (files) {
     // How many depends on how fast the disk is beside the simulated clock: thousands, or tens on a
     // busy machine.
-    EXPECT_GT(files->status().written.load(), 0u);
-    EXPECT_GT(files->status().read.load(), 0u);
-    EXPECT_EQ(files->status().refused.load() + files->status().failed.load(), 0u);
+    EXPECT_GT(tier->status().written.load(), 0u);
+    EXPECT_GT(tier->status().read.load(), 0u);
+    const bool fails = with.elsewhere.value_or(0) > 0;
+    EXPECT_EQ(tier->status().refused.load() > 0, fails);
+    EXPECT_EQ(tier->status().failed.load() > 0, fails);
     EXPECT_LE(files->status().bytes.load(), with.files);
-    EXPECT_EQ(mover->jobs(), 0u);
+    EXPECT_EQ(tier->jobs(), 0u);
   }
   size_t lost = 0, whole = 0;
   for (size_t i = 0; i < traffic.wishes.size(); ++i) {
@@ -303,6 +313,18 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"mixed_files", {.policy = Policy::kMixed}, 0, 2, 0, 1 << 20},
         Case{"mixed_tight_files", {.policy = Policy::kMixed}, 0, 0, 9, 20'000},
         Case{"phases_tight_files", {.policy = Policy::kPhases}, 0, 2, 8, 60'000},
+        Case{"mixed_files_elsewhere", {.policy = Policy::kMixed}, 0, 2, 0, 1 << 20, 0, 0.0},
+        Case{
+            "mixed_files_elsewhere_lost", {.policy = Policy::kMixed}, 0.01, 2, 0, 1 << 20, 0, 0.02},
+        Case{"mixed_tight_files_elsewhere", {.policy = Policy::kMixed}, 0, 0, 9, 60'000, 0, 0.02},
+        Case{"phases_tight_files_elsewhere_lost",
+             {.policy = Policy::kPhases},
+             0.005,
+             2,
+             8,
+             60'000,
+             0,
+             0.02},
         Case{"phases", {.policy = Policy::kPhases}, 0, 2},
         Case{"phases_stall_lost", {.policy = Policy::kPhases, .max_stall_ms = 0.5}, 0.02, 0}),
     [](const auto& of) { return of.param.name; });

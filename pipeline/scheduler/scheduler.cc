@@ -20,6 +20,7 @@ constexpr size_t kWorthWaiting = 64;
 constexpr int kShortestPauseMs = 20, kLongestPauseMs = 500;  // between attempts to reconnect
 constexpr int kMostLosses = 8;  // of a sequence's slot without a token in between
 constexpr int kLookMs = 250;    // how often an idle pipeline is checked
+constexpr int kTierMs = 2;      // and one whose chunks are being stored
 constexpr uint64_t kBehindAll = uint64_t{1} << 63;  // in the order of admission
 
 template <typename T>
@@ -57,9 +58,8 @@ Scheduler::Scheduler(TokenEngine& engine, const SchedulerOptions& options)
   choosing_.reserve(limits_.max_logits);
   prefilling_.reserve(limits_.slots);
   loading_.reserve(limits_.slots);
-  LARDER_CHECK(
-      options_.mover == nullptr ||
-      (!limits_.can_be_lost && options_.mover->chunk_positions() == kv_.shape().chunk_positions));
+  LARDER_CHECK(options_.tier == nullptr ||
+               options_.tier->chunk_positions() == kv_.shape().chunk_positions);
   ShowKvChunks();
 }
 
@@ -83,16 +83,25 @@ void Scheduler::Run(Intake& intake) {
       Admit();
       while (in_flight_ < batches_.size() && FillBatch()) {
       }
-      waits = in_flight_ == 0 && busy();
+      waits = in_flight_ == 0 && (busy() || TierWaits());
       if (in_flight_ > 0) CollectOldest();
     } catch (const ChainLostError& lost) {
       ChainWasLost(lost.what());
     }
     intake.StepDone();
-    if (options_.mover != nullptr && waits) options_.mover->Wait(kLookMs);
+    if (waits) WaitForTier();
     if (!Rest(intake)) break;
   }
   FinishMoving();
+}
+
+void Scheduler::WaitForTier() {
+  if (options_.tier == nullptr) return;
+  try {
+    options_.tier->Wait(busy() ? kLookMs : 0);
+  } catch (const ChainLostError& lost) {
+    ChainWasLost(lost.what());
+  }
 }
 
 // Called between steps: sleeps if there is nothing to do, and between attempts to reconnect.
@@ -101,8 +110,12 @@ bool Scheduler::Rest(Intake& intake) {
   const Pulse::Rest rest(engine_.pulse());
   const int pause_ms =
       std::min(kShortestPauseMs << std::min(losses_in_a_row_, 10), kLongestPauseMs);
-  if (!busy() && in_flight_ == 0)
-    return intake.WaitForWork(lost_ ? pause_ms : limits_.can_be_lost ? kLookMs : -1);
+  if (!busy() && in_flight_ == 0) {
+    return intake.WaitForWork(lost_                 ? pause_ms
+                              : TierWaits()         ? kTierMs
+                              : limits_.can_be_lost ? kLookMs
+                                                    : -1);
+  }
   if (lost_) clock_->SleepMs(pause_ms);
   return true;
 }
@@ -584,20 +597,21 @@ void Scheduler::FreeIfDone(SlotId id) {
   slot.last_used = ++uses_;
   --actives_;
   Set(slot_status_[id.index()].state, SlotStatus::kIdle);
-  if (options_.mover != nullptr) Store(id);
+  if (options_.tier != nullptr && !lost_) Store(id);
 }
 
 // Sees whether files have more of the prompt than `place`; then what `place` reuses ends with a
 // whole chunk.
 void Scheduler::FindStored(const Active& active, Place& place) const {
-  if (options_.mover == nullptr || !options_.reuse_prefixes ||
+  if (options_.tier == nullptr || !options_.reuse_prefixes ||
       active.sequence->wanted() == Wanted::kHiddenOfAll)
     return;
   const std::span<const int32_t> tokens = active.to_compute();
   const size_t positions = kv_.shape().chunk_positions;
   // The last token is always computed.
-  const size_t stored =
-      options_.mover->Find(tokens.first(tokens.size() - 1), active.sequence->tenant()) * positions;
+  const size_t stored = options_.tier->Find(tokens.first(tokens.size() - 1),
+                                            active.sequence->tenant(), kv_.socket_of(place.slot)) *
+                        positions;
   if (stored < place.tokens + kWorthReusing) return;
   place.stored = stored;
   place.tokens -= place.tokens % positions;
@@ -608,6 +622,7 @@ KvJob Scheduler::JobFor(SlotId id, KvJob::Kind kind, std::span<const int32_t> to
                         size_t first) const {
   KvJob job{.kind = kind,
             .slot = id,
+            .socket = kv_.socket_of(id),
             .tokens = {tokens.begin(), tokens.end()},
             .tenant = slots_[id.index()].tenant,
             .first = first,
@@ -620,7 +635,7 @@ KvJob Scheduler::JobFor(SlotId id, KvJob::Kind kind, std::span<const int32_t> to
   return job;
 }
 
-// Has the mover read the chunks that follow the slot's sequence, up to `tokens` tokens or as far as
+// Has the tier read the chunks that follow the slot's sequence, up to `tokens` tokens or as far as
 // there are free chunks. Returns whether it does.
 bool Scheduler::Load(SlotId id, size_t tokens) {
   const size_t positions = kv_.shape().chunk_positions;
@@ -633,34 +648,40 @@ bool Scheduler::Load(SlotId id, size_t tokens) {
          ShortenOldest(kv_.socket_of(id), id, id)) {
   }
   if (has <= first) return false;
+  // A chunk that was freed may be what another sequence's beginning is still to be copied from:
+  // that comes with the next micro-batch, and the tier would be first.
+  for (const model::KvUpdate& update : kv_.updates()) {
+    for (size_t i = first; i < has; ++i) {
+      if (update.copied_positions > 0 && update.copied_from == kv_.chunk(id, i)) return false;
+    }
+  }
   Active& active = *slots_[id.index()].active;
   active.loading = true;
   loading_.push_back(id);
-  options_.mover->Start(
+  options_.tier->Start(
       JobFor(id, KvJob::Kind::kLoad, active.to_compute().first(has * positions), first));
   return true;
 }
 
-// Has the mover write the idle slot's whole chunks that are not in files yet, unless it has a lot
+// Has the tier write the idle slot's whole chunks that are not in files yet, unless it has a lot
 // to do.
 void Scheduler::Store(SlotId id) {
   const Slot& slot = slots_[id.index()];
   const size_t whole = slot.tokens.size() / kv_.shape().chunk_positions;
   if (whole == 0 || !options_.reuse_prefixes) return;
-  const size_t stored = options_.mover->Find(slot.tokens, slot.tenant);
-  if (stored >= whole || options_.mover->chunks_to_store() > kv_.pool(kv_.socket_of(id)) / 2)
-    return;
+  const size_t stored = options_.tier->Find(slot.tokens, slot.tenant, kv_.socket_of(id));
+  if (stored >= whole || options_.tier->chunks_to_store() > kv_.pool(kv_.socket_of(id)) / 2) return;
   const std::span<const int32_t> tokens = slot.tokens;
   KvJob job =
       JobFor(id, KvJob::Kind::kStore, tokens.first(whole * kv_.shape().chunk_positions), stored);
   for (const uint32_t chunk : job.chunks) kv_.Hold(chunk);
-  options_.mover->Start(std::move(job));
+  options_.tier->Start(std::move(job));
 }
 
-// Takes back what the mover has moved.
+// Takes back what the tier has moved.
 void Scheduler::TakeMoved() {
-  if (options_.mover == nullptr) return;
-  while (const std::optional<KvJob> job = options_.mover->Take()) {
+  if (options_.tier == nullptr) return;
+  while (const std::optional<KvJob> job = options_.tier->Take()) {
     if (job->kind == KvJob::Kind::kStore) {
       for (const uint32_t chunk : job->chunks) kv_.LetGo(chunk);
       continue;
@@ -680,11 +701,11 @@ void Scheduler::TakeMoved() {
   }
 }
 
-// Takes back what the mover would write later. Returns whether there was anything.
+// Takes back what the tier would write later. Returns whether there was anything.
 bool Scheduler::DropStores() {
   bool any = false;
   while (const std::optional<KvJob> job =
-             options_.mover != nullptr ? options_.mover->Drop() : std::nullopt) {
+             options_.tier != nullptr ? options_.tier->Drop() : std::nullopt) {
     for (const uint32_t chunk : job->chunks) kv_.LetGo(chunk);
     any = true;
   }
@@ -692,9 +713,13 @@ bool Scheduler::DropStores() {
 }
 
 void Scheduler::FinishMoving() {
-  while (options_.mover != nullptr && options_.mover->jobs() > 0) {
-    options_.mover->Wait(-1);
-    TakeMoved();
+  try {
+    while (options_.tier != nullptr && options_.tier->jobs() > 0) {
+      options_.tier->Wait(-1);
+      TakeMoved();
+    }
+  } catch (const ChainLostError&) {
+    options_.tier->Abandon();
   }
   ShowKvChunks();
 }
@@ -715,14 +740,17 @@ void Scheduler::ChainWasLost(const std::string& why) {
   }
   lost_ = true;
   in_flight_ = 0;
+  if (options_.tier != nullptr) options_.tier->Abandon();
+  loading_.clear();
   std::vector<std::unique_ptr<Active>> again;
   for (SlotId id(0); id < end_of_lists(); ++id) {
     Slot& slot = slots_[id.index()];
     if (slot.active) {
       slot.active->rows_in_flight = 0;
+      const bool had_rows = !std::exchange(slot.active->loading, false);  // else it is no cause
       if (slot.active->ended) {
         FreeIfDone(id);
-      } else if (++slot.active->losses > kMostLosses) {
+      } else if (had_rows && ++slot.active->losses > kMostLosses) {
         End(id, SequenceEnd::kUnavailable, why);
       } else {
         again.push_back(Park(id));

@@ -8,7 +8,7 @@
 // sequence's, running or ended, shares the chunks of that beginning; it waits for one that is just
 // being computed.
 //
-// With a KvMover, whole chunks of sequences that end are also kept in files, as far as these go; a
+// With a KvTier, whole chunks of sequences that end are also kept in files, as far as these go; a
 // prompt that begins as one of those gets a slot and, when its chunks have been read, goes on
 // behind them.
 //
@@ -44,7 +44,7 @@
 #include "base/ids.h"
 #include "base/memory.h"
 #include "pipeline/engine/token_engine.h"
-#include "pipeline/kv_store/kv_mover.h"
+#include "pipeline/kv_store/kv_tier.h"
 #include "pipeline/kv_store/slot_file.h"
 #include "pipeline/scheduler/policy.h"
 #include "pipeline/scheduler/request.h"
@@ -62,9 +62,9 @@ struct SchedulerOptions {
   // late by as much.
   int patience_ms = 5000;
   Clock* clock = nullptr;  // null: the real one
-  // Keeps whole chunks of ended sequences in files and brings them back; null: none. The engine's
-  // chunks must be in this process (TokenEngine::kv_memory), and it cannot be lost.
-  KvMover* mover = nullptr;
+  // Keeps whole chunks of ended sequences and brings them back; null: nobody does. A KvMover if the
+  // engine's chunks are in this process (TokenEngine::kv_memory), else a ChainKvTier.
+  KvTier* tier = nullptr;
 };
 
 // The current state of a slot. relaxed throughout: the numbers are independent.
@@ -112,9 +112,9 @@ class Scheduler {
 
   std::span<const SlotStatus> slots() const { return slot_status_; }
   const SchedulerStatus& status() const { return status_; }
-  // Of the mover's files, if there is one. Any thread.
+  // Of the tier's files, if there is one. Any thread.
   const KvFilesStatus& files() const {
-    return options_.mover != nullptr ? options_.mover->status() : no_files_;
+    return options_.tier != nullptr ? options_.tier->status() : no_files_;
   }
   // nullopt: the chain is connected. Any thread.
   std::optional<Outage> outage() const;
@@ -244,6 +244,8 @@ class Scheduler {
   KvJob JobFor(SlotId, KvJob::Kind, std::span<const int32_t> tokens, size_t first) const;
   void TakeMoved();
   bool DropStores();
+  void WaitForTier();
+  bool TierWaits() const { return options_.tier != nullptr && options_.tier->needs_steps(); }
   void FinishMoving();
   std::unique_ptr<Active> Park(SlotId, bool keeps_kv = false);
   void Forget(SlotId);
@@ -285,7 +287,7 @@ class Scheduler {
   std::deque<std::unique_ptr<Active>> queue_;  // those of the background last
   std::vector<Slot> slots_;                    // [slot], then the kept sequences: KvChunks::lists()
   std::vector<SlotId> prefilling_;  // in order of admission, those of the background last
-  std::vector<SlotId> loading_;     // likewise: slots whose chunks the mover reads
+  std::vector<SlotId> loading_;     // likewise: slots whose chunks the tier reads
   SlotQueue ready_;                 // slots whose next token is known; longest waiting first
   size_t actives_ = 0, decoding_ = 0;
   size_t background_ = 0;                // of actives_

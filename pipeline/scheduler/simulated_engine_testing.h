@@ -1,6 +1,7 @@
 // Test support: an engine of numbers. A sequence's logits are a function of its tokens, as a
 // model's are, but it computes none: hundreds of thousands of sequences take a second. It checks
-// what an Engine would, has a clock of its own, and can be lost. Included by tests only.
+// what an Engine would, has a clock of its own, and can be lost. Its KV may be in files of sockets
+// elsewhere, which do what they are ordered as late as they may. Included by tests only.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -8,6 +9,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <map>
+#include <optional>
 #include <random>
 #include <span>
 #include <string>
@@ -34,15 +37,19 @@ class SimulatedClock final : public Clock {
 class SimulatedEngine final : public TokenEngine {
  public:
   // loss: the probability that a Submit or Collect finds the chain lost. kv_chunks: of
-  // kChunkPositions, for each attention socket; 0: a full context for each slot.
+  // kChunkPositions, for each attention socket; 0: a full context for each slot. elsewhere: the
+  // probability that a store or a load of the sockets' files fails; nullopt: there are none.
   SimulatedEngine(EngineLimits limits, SimulatedClock& clock, double loss, uint32_t seed,
-                  size_t kv_chunks = 0)
+                  size_t kv_chunks = 0, std::optional<double> elsewhere = std::nullopt)
       : limits_(std::move(limits)),
         clock_(clock),
         loss_(loss),
         random_(seed),
         kv_(ChunksOf(limits_, kv_chunks)),
-        keys_(kv_.shape()) {}
+        keys_(kv_.shape()),
+        failure_(elsewhere.value_or(0)) {
+    if (elsewhere) orders_.emplace(kv_.shape().chunk_ends);
+  }
 
   static constexpr size_t kChunkPositions = 16;
 
@@ -72,6 +79,7 @@ class SimulatedEngine final : public TokenEngine {
       LARDER_CHECK(kv_.Reserve(rows[i].slot, rows[i].position, last) == last,
                    "no room for {} of slot {}", last, rows[i].slot.value);
     }
+    SendOrders();
     keys_.Apply(kv_.updates());
     kv_.ClearUpdates();
     for (size_t i = 0; i < rows.size(); ++i) {
@@ -100,6 +108,15 @@ class SimulatedEngine final : public TokenEngine {
     for (size_t i = 0; i < batches_.front().size(); ++i)
       LogitsOf(batches_.front()[i], std::span(logits_).subspan(i * limits_.vocab, limits_.vocab));
     batches_.pop_front();
+    Report();
+  }
+  KvOrderBook* kv_orders() override { return orders_ ? &*orders_ : nullptr; }
+  void Poll() override {
+    LARDER_CHECK(batches_.empty());
+    MaybeLose();
+    SendOrders();
+    Report();
+    clock_.Advance(50'000);
   }
   void Reconnect() override {
     if (away_ > 0 && --away_ > 0) throw ChainLostError("still away");
@@ -141,8 +158,56 @@ class SimulatedEngine final : public TokenEngine {
     away_ = 1 + static_cast<int>(random_() % 3);
     batches_.clear();
     kv_.ResetAll();
+    if (orders_) orders_->Clear();
+    ordered_.clear();
+    done_ = ~uint64_t{0};
+    failed_ = 0;
+    collected_ = submitted_;
     keys_ = KvMemory(kv_.shape());
     throw ChainLostError("lost on purpose");
+  }
+
+  void SendOrders() {
+    const uint64_t step = submitted_++;
+    if (!orders_ || !orders_->waits()) return;
+    model::KvOrder sent[model::kKvOrderPlaces];
+    const size_t count = orders_->Send(step, sent);
+    for (size_t i = 0; i < count; ++i)
+      ordered_.push_back({sent[i], step, static_cast<int>(random_() % 4)});
+  }
+  // What the sockets say in the frame that comes back: of its own orders and of those before it.
+  void Report() {
+    const uint64_t step = collected_++;
+    if (!orders_) return;
+    std::erase_if(ordered_, [&](Ordered& one) {
+      const uint64_t bit = uint64_t{1} << one.order.place;
+      if (one.step > step) return false;
+      if (one.step == step) {
+        done_ &= ~bit;
+        failed_ &= ~bit;
+      }
+      if (one.frames_left-- > 0) return false;
+      done_ |= bit;
+      if (!Move(one.order)) failed_ |= bit;
+      return true;
+    });
+    const model::KvReport report{.done = done_, .failed = failed_, .files = files_.size()};
+    for (size_t i = 0; i < kv_.shape().chunk_ends.size(); ++i)
+      orders_->See(step, AttentionId(static_cast<int32_t>(i)), {&report, 1});
+  }
+  bool Move(const model::KvOrder& order) {
+    const std::span<uint8_t> memory = keys_.memory(order.chunk);
+    const bool fails = std::uniform_real_distribution<>(0, 1)(random_) < failure_;
+    if (order.kind == model::KvOrder::Kind::kStore) {
+      EXPECT_FALSE(files_.contains(order.ticket)) << "a ticket was used twice";
+      if (!fails) files_[order.ticket].assign(memory.begin(), memory.end());
+      return !fails;
+    }
+    const auto file = files_.find(order.ticket);
+    if (file == files_.end()) return false;
+    std::ranges::copy(file->second, memory.begin());  // also if it is found damaged at its end
+    if (fails) files_.erase(file);
+    return !fails;
   }
 
   const EngineLimits limits_;
@@ -156,6 +221,17 @@ class SimulatedEngine final : public TokenEngine {
   const std::string fault_;
   Pulse pulse_;
   int away_ = 0;  // attempts to connect until it is back
+  struct Ordered {
+    model::KvOrder order;
+    uint64_t step;
+    int frames_left;
+  };
+  const double failure_;
+  std::optional<KvOrderBook> orders_;
+  std::vector<Ordered> ordered_;  // and not done
+  uint64_t done_ = ~uint64_t{0}, failed_ = 0;
+  uint64_t submitted_ = 0, collected_ = 0;
+  std::map<model::KvTicket, std::vector<uint8_t>> files_;
 };
 
 }  // namespace larder::pipeline::scheduler

@@ -92,7 +92,8 @@ std::optional<AttentionId> AttentionClient::Hung() const {
 
 std::unique_ptr<AttentionClient> AttentionClient::StartThreads(const StagePlan& plan,
                                                                const model::GgufFile& file,
-                                                               const SocketWaits& waits) {
+                                                               const SocketWaits& waits,
+                                                               const KvPartOptions& kv_files) {
   std::unique_ptr<AttentionClient> sockets(new AttentionClient(plan, waits));
   std::vector<std::future<void>> ready;
   sockets->served_.resize(plan.attention.size());
@@ -102,12 +103,13 @@ std::unique_ptr<AttentionClient> AttentionClient::StartThreads(const StagePlan& 
                                         sockets->shape_.link, rdma::LinkSide::kReceive));
     std::promise<void> built;
     ready.push_back(built.get_future());
-    auto serve = [&plan, &file, i, waits, served = &sockets->served_[i.index()],
+    auto serve = [&plan, &file, i, waits, kv_files, served = &sockets->served_[i.index()],
                   exchange = sockets->exchange_.get(), link = receiver.get(),
                   report = &sockets->report(i), built = std::move(built)]() mutable {
       std::unique_ptr<AttentionSocket> socket;
       try {
-        socket = std::make_unique<AttentionSocket>(plan, i, file, *exchange, *link, *report, waits);
+        socket = std::make_unique<AttentionSocket>(plan, i, file, *exchange, *link, *report, waits,
+                                                   kv_files);
       } catch (...) {
         built.set_exception(std::current_exception());
         return;
@@ -173,20 +175,20 @@ AttentionClient::~AttentionClient() {
 }
 
 void DryRunAttention(const StagePlan& plan, AttentionId index, const model::GgufFile& file,
-                     const SocketWaits& waits) {
+                     const SocketWaits& waits, const KvPartOptions& kv_files) {
   const SegmentShape shape(plan);
   const auto memory = rdma::SharedMemory::Create(shape.bytes(), "larder-rehearsal");
   const Exchange exchange(shape.exchange, memory.data());
   rdma::ShmLink::Format(LinkRegion(memory, shape, index), shape.link);
   rdma::ShmLink link(LinkRegion(memory, shape, index), shape.link, rdma::LinkSide::kReceive);
   const AttentionSocket socket(plan, index, file, exchange, link, ReportIn(memory, shape, index),
-                               waits);
+                               waits, kv_files);
 }
 
 void ServeAttentionProcess(const StagePlan& plan, AttentionId index, const model::GgufFile& file,
                            rdma::ControlListener& listener, const SocketWaits& waits,
                            SocketStatus* status, const std::shared_ptr<const rdma::LinkKey>& key,
-                           const WatchAttention& watch) {
+                           const WatchAttention& watch, const KvPartOptions& kv_files) {
   const SegmentShape shape(plan);
   rdma::ControlChannel channel =
       listener.AcceptHello(MakeHello(plan, shape, plan.attention.at(index.index()).name,
@@ -195,7 +197,8 @@ void ServeAttentionProcess(const StagePlan& plan, AttentionId index, const model
   const rdma::SharedMemory memory = channel.ReceiveMemory(shape.bytes(), 10000);
   const Exchange exchange(shape.exchange, memory.data());
   rdma::ShmLink link(LinkRegion(memory, shape, index), shape.link, rdma::LinkSide::kReceive);
-  AttentionSocket socket(plan, index, file, exchange, link, ReportIn(memory, shape, index), waits);
+  AttentionSocket socket(plan, index, file, exchange, link, ReportIn(memory, shape, index), waits,
+                         kv_files);
   channel.Ready();
   channel.WaitReady(10000);
   rdma::PeerMonitor monitor(channel);

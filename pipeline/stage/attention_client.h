@@ -44,7 +44,8 @@ class AttentionClient {
   // Starts a thread of this process per socket, which builds the socket's pool and serves. Throws
   // what a socket's constructor throws.
   static std::unique_ptr<AttentionClient> StartThreads(const StagePlan&, const model::GgufFile&,
-                                                       const SocketWaits&);
+                                                       const SocketWaits&,
+                                                       const KvPartOptions& kv_files);
   // Connects to processes that run `larder node` already, or will within timeout_ms. Throws Error
   // if one of them disagrees with `waits` about how either side's threads wait. From then on the
   // loss of one ends this process with a message. socket: this socket's name. key: the cluster's;
@@ -71,12 +72,20 @@ class AttentionClient {
   // (first_half rows, then the others; 0: not cut) the rows are in the order of sockets.
   // base_epoch: the weight pool's for this micro-batch. Data path.
   void Send(const model::BatchRows& frame, uint32_t first_half, uint32_t base_epoch);
+  // Between two frames: gives each socket the orders for its chunks, and returns when all have
+  // taken theirs and reported.
+  void Order(std::span<const model::KvOrder> orders);
+  void AbandonOrders();
+  model::KvReport kv_report(AttentionId socket) const;
 
  private:
   friend struct StageTesting;
   AttentionClient(const StagePlan&, const SocketWaits&);
   AttentionReport& report(AttentionId socket) const;
   void Ping(AttentionId socket);
+  // Sends a message that is answered, and waits for that.
+  void Call(AttentionId socket, FrameMessage::Kind kind,
+            std::span<const model::KvOrder> orders = {});
   [[noreturn]] void LinkFailed(AttentionId socket) const;
   FrameMessage& BeginMessage(AttentionId socket, FrameMessage::Kind kind, uint32_t base_epoch);
 
@@ -101,7 +110,7 @@ class AttentionClient {
 // Builds the socket's pool, kernels and KV region as ServeAttentionProcess will, and frees them, so
 // that a missing resource is an Error before a peer has connected.
 void DryRunAttention(const StagePlan& plan, AttentionId index, const model::GgufFile& file,
-                     const SocketWaits& waits);
+                     const SocketWaits& waits, const KvPartOptions& kv_files);
 
 // The main thread of an attention socket's process: waits for a weight socket and serves it until
 // it says goodbye. Called in a loop. status: counts the frames over all calls; may be null. watch:
@@ -111,6 +120,6 @@ void ServeAttentionProcess(const StagePlan& plan, AttentionId index, const model
                            rdma::ControlListener& listener, const SocketWaits& waits,
                            SocketStatus* status = nullptr,
                            const std::shared_ptr<const rdma::LinkKey>& key = {},
-                           const WatchAttention& watch = {});
+                           const WatchAttention& watch = {}, const KvPartOptions& kv_files = {});
 
 }  // namespace larder::pipeline::stage

@@ -20,15 +20,47 @@ FrameMessage& AttentionClient::BeginMessage(AttentionId socket, FrameMessage::Ki
   return message;
 }
 
-// A round trip to the socket's thread 0, which wakes it if it sleeps, as a frame does.
-void AttentionClient::Ping(AttentionId socket) {
+void AttentionClient::Call(AttentionId socket, FrameMessage::Kind kind,
+                           std::span<const model::KvOrder> orders) {
   pinged_.store(socket, std::memory_order_relaxed);
-  const uint64_t begin = CounterNs();
-  BeginMessage(socket, FrameMessage::Kind::kPing, pings_);
+  FrameMessage& message = BeginMessage(socket, kind, pings_);
+  const PlanAttentionSocket& planned = plan_.attention[socket.index()];
+  const Range<size_t> chunks{planned.first_chunk, planned.first_chunk + planned.kv_chunks};
+  for (model::KvOrder order : orders) {
+    if (!chunks.contains(order.chunk)) continue;
+    order.chunk -= static_cast<uint32_t>(planned.first_chunk);
+    message.kv_order()[message.kv_updates++] = order;
+  }
   senders_[socket.index()]->EndSend();
   report(socket).pong.Wait(pings_, wait_);
-  report(socket).round_trip_ns.store(CounterNs() - begin, std::memory_order_relaxed);
   pinged_.store(AttentionId(), std::memory_order_relaxed);
+}
+
+// A round trip to the socket's thread 0, which wakes it if it sleeps, as a frame does.
+void AttentionClient::Ping(AttentionId socket) {
+  const uint64_t begin = CounterNs();
+  Call(socket, FrameMessage::Kind::kPing);
+  report(socket).round_trip_ns.store(CounterNs() - begin, std::memory_order_relaxed);
+}
+
+void AttentionClient::Order(std::span<const model::KvOrder> orders) {
+  ++pings_;
+  for (AttentionId socket(0); socket.index() < plan_.attention.size(); ++socket)
+    Call(socket, FrameMessage::Kind::kOrders, orders);
+}
+
+void AttentionClient::AbandonOrders() {
+  ++pings_;
+  for (AttentionId socket(0); socket.index() < plan_.attention.size(); ++socket)
+    Call(socket, FrameMessage::Kind::kAbandon);
+}
+
+model::KvReport AttentionClient::kv_report(AttentionId socket) const {
+  const AttentionReport& of = report(socket);
+  return {.done = of.kv_done.load(std::memory_order_relaxed),
+          .failed = of.kv_failed.load(std::memory_order_relaxed),
+          .files = of.kv_files.load(std::memory_order_relaxed),
+          .bytes = of.kv_bytes.load(std::memory_order_relaxed)};
 }
 
 void AttentionClient::Send(const model::BatchRows& frame, uint32_t first_half,

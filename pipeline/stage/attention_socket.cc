@@ -1,6 +1,7 @@
 #include "pipeline/stage/attention_socket.h"
 
 #include "base/error.h"
+#include "base/fnv.h"
 #include "model/step/step_kind.h"
 #include "weight_node/panel_map.h"
 
@@ -23,6 +24,11 @@ std::vector<std::vector<size_t>> Projectors(const StagePlan& plan) {
     }
   }
   return projectors;
+}
+
+uint64_t KvHash(const StagePlan& plan) {
+  return Fnv1a(
+      fmt::format("{} {} {}", plan.fingerprint, plan.config.first_layer, plan.config.layers));
 }
 
 // Looks for the first layer with missing output. If all its rows are projected, attention is
@@ -70,7 +76,7 @@ bool AttentionSocket::Hangs() const {
 AttentionSocket::AttentionSocket(const StagePlan& plan, AttentionId index,
                                  const model::GgufFile& file, const Exchange& exchange,
                                  rdma::ShmLink& frames, AttentionReport& report,
-                                 const SocketWaits& waits)
+                                 const SocketWaits& waits, const KvPartOptions& kv_files)
     : plan_(plan),
       index_(index),
       frames_(frames),
@@ -80,6 +86,7 @@ AttentionSocket::AttentionSocket(const StagePlan& plan, AttentionId index,
       slot_(plan.options.max_batch_tokens),
       position_(plan.options.max_batch_tokens),
       kv_update_(model::MaxKvUpdates(plan.options.max_batch_tokens)),
+      kv_order_(model::kKvOrderPlaces),
       exchange_(exchange) {
   threadpool::Pool::TicksPerSecond();  // the first call measures it, so it is made before there are
                                        // frames
@@ -112,6 +119,10 @@ AttentionSocket::AttentionSocket(const StagePlan& plan, AttentionId index,
           .group_stride = weight_node::LayerShape(plan.config).group_panels * kernels::kPanelRows,
           .out = rows.attn.data,
           .out_stride = rows.attn.stride});
+
+  kv_part_ = std::make_unique<KvPart>(kv_files, socket.name, KvHash(plan),
+                                      [this](uint32_t chunk) { return node_->kv().memory(chunk); });
+  ReportKv();
 
   const size_t heads = plan.config.kv_heads;
   const auto projectors = Projectors(plan);

@@ -12,6 +12,8 @@
 #include "attention_node/attention_node.h"
 #include "model/gguf/gguf.h"
 #include "model/step/batch_rows.h"
+#include "model/step/kv_order.h"
+#include "pipeline/kv_store/kv_part.h"
 #include "pipeline/plan/socket_waits.h"
 #include "pipeline/plan/stage_plan.h"
 #include "pipeline/stage/exchange.h"
@@ -25,10 +27,10 @@ namespace larder::pipeline::inline stage {
 class AttentionSocket {
  public:
   // index: into plan.attention. `plan`, `exchange`, `frames` and `report` must outlive this object.
-  // Only q/k norms are read from the file.
+  // Only q/k norms are read from the file. kv_files: for its part of KV chunks. Throws Error.
   AttentionSocket(const StagePlan& plan, AttentionId index, const model::GgufFile& file,
                   const Exchange& exchange, rdma::ShmLink& frames, AttentionReport& report,
-                  const SocketWaits& waits);
+                  const SocketWaits& waits, const KvPartOptions& kv_files);
 
   // Executes frames until a stop message comes, and counts them in *status and in the report. This
   // is the data path. Throws Error if a message is invalid or out of step.
@@ -49,6 +51,8 @@ class AttentionSocket {
   void BuildPrograms(const Exchange& exchange, size_t halves);
   // Returns null after a stop message, else what was wrong with the last message.
   const char* Run(SocketStatus& status);
+  const char* TakeOrders(const std::byte* message);
+  void ReportKv();
   const char* TakeFrame(const std::byte* message, model::BatchRows (&halves)[kHalves],
                         uint32_t* rows);
 
@@ -67,17 +71,22 @@ class AttentionSocket {
   std::vector<SlotId> slot_;
   std::vector<uint32_t> position_;
   std::vector<model::KvUpdate> kv_update_;
+  std::vector<model::KvOrder> kv_order_;
   const Exchange& exchange_;
   // The current micro-batch's, for Hangs(); relaxed. Written once a micro-batch, read once a second
   // by the watch.
   std::atomic<uint32_t> base_epoch_{0}, halves_{1};
   std::unique_ptr<threadpool::Pool> pool_;
   std::unique_ptr<attention_node::AttentionNode> node_;
+  std::unique_ptr<KvPart> kv_part_;
   // [half][kv_head]: flags of the weight threads that project the head.
   std::vector<std::vector<sync::EpochFlag*>> projected_[kHalves];
   std::vector<std::vector<threadpool::Step>> steps_[kHalves];  // [halves - 1][thread]
   std::vector<threadpool::Program> programs_[kHalves];
 };
+
+// The hash of what keys and values depend on besides tokens, of the stage's layers.
+uint64_t KvHash(const StagePlan&);
 
 // The weight threads that project rows of each KV head: [kv_head][...].
 std::vector<std::vector<size_t>> Projectors(const StagePlan&);

@@ -53,6 +53,28 @@ const char* AttentionSocket::TakeFrame(const std::byte* message,
   return nullptr;
 }
 
+// Likewise.
+const char* AttentionSocket::TakeOrders(const std::byte* message) {
+  const uint32_t orders = message_.kv_updates;
+  if (orders > kv_order_.size()) return "more KV orders than there is room for";
+  sync::CopyOnce(kv_order_.data(), reinterpret_cast<const FrameMessage*>(message)->kv_order(),
+                 orders * sizeof(model::KvOrder));
+  const Range<size_t> chunks{0, plan_.attention[index_.index()].kv_chunks};
+  for (uint32_t i = 0; i < orders; ++i) {
+    if (const char* wrong = kv_order_[i].Problem(chunks)) return wrong;
+  }
+  kv_part_->Take({kv_order_.data(), orders});
+  return nullptr;
+}
+
+void AttentionSocket::ReportKv() {
+  const model::KvReport& now = kv_part_->report();
+  report_.kv_done.store(now.done, std::memory_order_relaxed);
+  report_.kv_failed.store(now.failed, std::memory_order_relaxed);
+  report_.kv_files.store(now.files, std::memory_order_relaxed);
+  report_.kv_bytes.store(now.bytes, std::memory_order_relaxed);
+}
+
 const char* AttentionSocket::Run(SocketStatus& status) {
   for (uint64_t idle_ns = CounterNs();;) {
     if (!frames_.WaitReceive(wait_)) return "a message out of sequence";
@@ -60,7 +82,15 @@ const char* AttentionSocket::Run(SocketStatus& status) {
     if (!received) return "a message out of sequence";
     const uint64_t start_ns = CounterNs();
     sync::CopyOnce(&message_, received.bytes, sizeof(message_));
-    if (message_.kind == FrameMessage::Kind::kPing) {
+    const bool orders = message_.kind == FrameMessage::Kind::kOrders;
+    if (const char* wrong = orders ? TakeOrders(received.bytes) : nullptr) {
+      SocketStatus::Add(status.wrong_frames, 1);
+      return wrong;
+    }
+    if (message_.kind == FrameMessage::Kind::kAbandon) kv_part_->Abandon();
+    if (orders || message_.kind == FrameMessage::Kind::kAbandon ||
+        message_.kind == FrameMessage::Kind::kPing) {
+      ReportKv();
       report_.pong.Signal(message_.base_epoch, waits_.weight.mode);
       frames_.EndReceive();
       continue;
@@ -88,6 +118,8 @@ const char* AttentionSocket::Run(SocketStatus& status) {
     halves_.store(message_.halves, std::memory_order_relaxed);
     SocketStatus::Add(status.frames_started, 1);
     node_->Map(halves[0]);
+    kv_part_->Collect();
+    ReportKv();
     void* const parts[] = {&halves[0], &halves[1]};
     const uint64_t waited_ns = pool_->waited_ns();
     pool_->Execute(programs_[message_.halves - 1], parts,

@@ -24,6 +24,7 @@
 
 #include "base/ids.h"
 #include "model/config/config.h"
+#include "model/step/kv_order.h"
 #include "model/step/kv_update.h"
 #include "pipeline/stage/socket_status.h"
 #include "sync/epoch_flag.h"
@@ -99,7 +100,10 @@ class Exchange {
 // weight socket measures for it. Zeroed memory is a valid report.
 struct AttentionReport {
   SocketStatus status;
-  sync::EpochFlag pong;  // the number of the last ping
+  sync::EpochFlag pong;  // the number of the last ping, or of the last message about orders
+  // Its KvReport, as of the last frame or message about orders; relaxed, since the weight socket
+  // reads it after the pong or the frame's heads.
+  std::atomic<uint64_t> kv_done{0}, kv_failed{0}, kv_files{0}, kv_bytes{0};
   // written by the weight socket
   alignas(kFalseSharingBytes) std::atomic<uint64_t> round_trip_ns{0};
 };
@@ -108,13 +112,15 @@ struct AttentionReport {
 // socket's own numbering) and positions, those of the first half first, and its KvUpdates, in the
 // same numbering. Fixed size, for the Plan's max_batch_tokens.
 struct FrameMessage {
-  enum class Kind : uint32_t { kRows = 1, kStop = 2, kPing = 3 };
+  // kOrders: KvOrders, for chunks in the socket's own numbering. kAbandon: of these orders none
+  // counts any more. Both are answered as a ping is, when that is done.
+  enum class Kind : uint32_t { kRows = 1, kStop = 2, kPing = 3, kOrders = 4, kAbandon = 5 };
   Kind kind;
-  // Must equal the receiver's own, since both pools have executed the same frames. kPing: the
-  // ping's number.
+  // Must equal the receiver's own, since both pools have executed the same frames. kPing, kOrders,
+  // kAbandon: the number to answer.
   uint32_t base_epoch;
-  uint32_t halves;  // 1: not cut
-  uint32_t kv_updates;
+  uint32_t halves;      // 1: not cut
+  uint32_t kv_updates;  // kOrders: how many orders
   struct Half {
     uint32_t rows, first_row;
   } half[kHalves];
@@ -122,6 +128,10 @@ struct FrameMessage {
     return RoundUp(sizeof(FrameMessage) + max_batch_tokens * 8 +
                        model::MaxKvUpdates(max_batch_tokens) * sizeof(model::KvUpdate),
                    kCacheLineBytes);
+  }
+  model::KvOrder* kv_order() { return reinterpret_cast<model::KvOrder*>(this + 1); }
+  const model::KvOrder* kv_order() const {
+    return reinterpret_cast<const model::KvOrder*>(this + 1);
   }
   SlotId* slot() { return reinterpret_cast<SlotId*>(this + 1); }
   const SlotId* slot() const { return reinterpret_cast<const SlotId*>(this + 1); }
@@ -138,6 +148,8 @@ struct FrameMessage {
     return reinterpret_cast<const model::KvUpdate*>(position(max_batch_tokens) + max_batch_tokens);
   }
 };
+static_assert(model::kKvOrderPlaces * sizeof(model::KvOrder) <=
+              model::MaxKvUpdates(0) * sizeof(model::KvUpdate));  // so a message has room for them
 static_assert(sizeof(FrameMessage) == 32 && std::is_trivially_copyable_v<FrameMessage>);
 
 }  // namespace larder::pipeline::stage

@@ -29,7 +29,7 @@ Stage::Stage(const StagePlan& stage_plan, const model::GgufFile& file, const Sta
   if (separated()) {
     sockets_ =
         options.processes.empty()
-            ? AttentionClient::StartThreads(plan(), file, waits_of_sockets_)
+            ? AttentionClient::StartThreads(plan(), file, waits_of_sockets_, options.kv_files)
             : AttentionClient::Connect(plan(), options.processes, options.socket, waits_of_sockets_,
                                        options.connect_timeout_ms, options.link_key);
     const weight_node::AttentionIoRows shared = sockets_->exchange().rows();
@@ -38,6 +38,9 @@ Stage::Stage(const StagePlan& stage_plan, const model::GgufFile& file, const Sta
   } else {
     packed_.Load(file, options, nullptr);
     PlaceAttention(file);
+    kv_part_ =
+        std::make_unique<KvPart>(options.kv_files, options.socket, KvHash(plan()),
+                                 [this](uint32_t chunk) { return attention_->kv().memory(chunk); });
   }
   kept_rows_.resize(max_logit_rows());
   std::iota(kept_rows_.begin(), kept_rows_.end(), 0u);

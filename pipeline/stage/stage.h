@@ -17,6 +17,8 @@
 #include "attention_node/attention_node.h"
 #include "model/gguf/gguf.h"
 #include "model/step/batch_rows.h"
+#include "model/step/kv_order.h"
+#include "pipeline/kv_store/kv_part.h"
 #include "pipeline/plan/socket_waits.h"
 #include "pipeline/plan/stage_plan.h"
 #include "pipeline/stage/attention_client.h"
@@ -61,6 +63,14 @@ class Stage {
     return sockets_ ? sockets_->Hung() : std::optional<AttentionId>();
   }
 
+  // Has the sockets that hold KV begin what is ordered, between two micro-batches: after all that
+  // came before. The chunks exist.
+  void Order(std::span<const model::KvOrder> orders);
+  // No order of before counts any more, and none writes to a chunk.
+  void AbandonOrders();
+  // Of an attention socket or, colocated, of this one, as of the last micro-batch or Order.
+  model::KvReport kv_report(AttentionId socket) const;
+
   // The keys and values of a chunk; empty: its attention socket is another process.
   std::span<uint8_t> KvMemory(uint32_t chunk);
 
@@ -88,6 +98,7 @@ class Stage {
   const SocketWaits waits_of_sockets_;
   FlagRefresh refresh_;
   std::unique_ptr<attention_node::AttentionNode> attention_;
+  std::unique_ptr<KvPart> kv_part_;           // colocated
   std::unique_ptr<AttentionClient> sockets_;  // separated
   std::unique_ptr<sync::EpochFlag[]> flags_;  // colocated: `signals_` and `waits_` point to them
   // [half][thread][kv_head]: the flag by which the thread announces its part of the head's q, k, v

@@ -13,6 +13,7 @@ void Stage::Execute(model::BatchRows& batch, uint32_t first_half) {
     sockets_->Send(batch, first_half, packed_.pool().next_base_epoch());
   }
   if (attention_) attention_->Map(batch);
+  if (kv_part_) kv_part_->Collect();
   model::BatchRows halves[kHalves] = {batch, batch};
   halves[0].rows = first_half;
   halves[1].first_row = first_half;
@@ -26,6 +27,16 @@ void Stage::Execute(model::BatchRows& batch, uint32_t first_half) {
   packed_.KeepLogitRows(first_half == 0 && keeps_logit_rows() ? kept : batch);
   packed_.pool().Execute(programs_[form][first_half == 0 ? 0 : 1].programs, parts,
                          static_cast<uint32_t>(plan().config.layers));
+}
+
+void Stage::Order(std::span<const model::KvOrder> orders) {
+  kv_part_ ? kv_part_->Take(orders) : sockets_->Order(orders);
+}
+
+void Stage::AbandonOrders() { kv_part_ ? kv_part_->Abandon() : sockets_->AbandonOrders(); }
+
+model::KvReport Stage::kv_report(AttentionId socket) const {
+  return kv_part_ ? kv_part_->report() : sockets_->kv_report(socket);
 }
 
 void Stage::RefreshFlags() {

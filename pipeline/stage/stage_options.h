@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "pipeline/kv_store/kv_part.h"
 #include "pipeline/plan/stage_plan.h"
 #include "pipeline/stage/residency.h"
 #include "rdma/proof/link_key.h"
@@ -28,10 +29,14 @@ struct StageOptions {
   // Separated plans: the cluster whose attention sockets run as processes (`larder node`); empty:
   // they are threads of this one.
   std::string processes;
-  std::string socket = "weights";  // this socket's name, as its attention sockets know it
+  std::string socket = "weights";  // this socket's name, as its attention sockets know it, and of
+                                   // its files
   std::shared_ptr<const rdma::LinkKey> link_key;  // the cluster's key, proven to their processes;
                                                   // null: none
   int connect_timeout_ms = 10000;                 // for these, and for the next stage of a chain
+  // For the parts of KV chunks of the sockets in this process: of a stage that is colocated, under
+  // the name `socket`, or of attention sockets that are threads.
+  KvPartOptions kv_files;
 };
 
 }  // namespace larder::pipeline::stage

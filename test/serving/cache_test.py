@@ -6,11 +6,13 @@ Usage: cache_test.py --larder PROGRAM --model FILE
 """
 import argparse
 import concurrent.futures
+import contextlib
 import json
 import os
 import pathlib
 import random
 import re
+import shutil
 import subprocess
 import sys
 import unittest
@@ -87,26 +89,71 @@ class CacheTest(unittest.TestCase):
         self.assertEqual(text, expected)
         self.assertGreaterEqual(len(self.files()), 4)
 
-    def test_a_conversation_outlives_every_process_of_a_chain(self):
-        """Without files: all of it is computed again after each restart. The layers are in two processes, killed or ended in turn."""
-        expected = self.undisturbed()
-        manifest = self.folder / "chain.toml"
-        stages = ["first", "second"]
-        cores = [f"cores:{at % min(2, os.cpu_count() or 1)}" for at in range(2)]
-        sockets = [clusters.socket(name, "colocated", at) for name, at in zip(stages, cores)]
+    def outlives_every_process(self, sockets, processes, model, turns=TURNS):
+        """A conversation over a cluster, all of whose processes, those of `processes` and the serving one, are killed or ended after each turn."""
+        expected = self.undisturbed(turns)
+        manifest = self.folder / "cluster.toml"
         manifest.write_text(clusters.manifest(clusters.server("here", *sockets), name=f"cache-{os.getpid()}",
-                                              model={"context": CONTEXT, "slots": 3}))
-        text = "Once upon a time there was a cat."
-        for turn in range(TURNS):
+                                              model={"context": CONTEXT, "slots": 3, **model}))
+        text, all_reused = "Once upon a time there was a cat.", []
+        for turn in range(turns):
             nodes = [Process([OPTIONS.larder, "node", "--manifest", manifest, "-m", OPTIONS.model, "--socket", name], self.folder / name)
-                     for name in stages]
-            with nodes[0], nodes[1], Server(OPTIONS.larder, OPTIONS.model, "--manifest", str(manifest), "--join") as server:
+                     for name in processes]
+            with contextlib.ExitStack() as stack:
+                for node in nodes:
+                    stack.enter_context(node)
+                server = stack.enter_context(Server(OPTIONS.larder, OPTIONS.model, "--manifest", str(manifest), "--join"))
                 until(lambda: server.health() == 200, 60, lambda: [node.said() for node in nodes])
-                text, _, reused = self.turn(server, text, turn)
-                self.assertEqual(reused, 0)
+                text, tokens, reused = self.turn(server, text, turn)
+                all_reused.append((reused, tokens))
+                if "cache_dir" in model:
+                    self.written(server, (tokens + 50) // CHUNK)
                 if turn % 2 == 0:
                     server.kill()
         self.assertEqual(text, expected)
+        return all_reused
+
+    def reuses_whole_chunks(self, all_reused):
+        for turn, (reused, tokens) in enumerate(all_reused):
+            self.assertEqual(reused % CHUNK, 0)
+            self.assertGreaterEqual(reused, (tokens - 20) // CHUNK * CHUNK if turn > 0 else 0, f"turn {turn}: {reused} of {tokens} tokens")
+
+    def cores(self, count):
+        return [f"cores:{at % min(2, os.cpu_count() or 1)}" for at in range(count)]
+
+    def test_a_conversation_outlives_every_process_of_a_chain(self):
+        """Without files: all of it is computed again after each restart. The layers are in two processes, killed or ended in turn."""
+        stages = ["first", "second"]
+        sockets = [clusters.socket(name, "colocated", at) for name, at in zip(stages, self.cores(2))]
+        self.assertEqual({reused for reused, _ in self.outlives_every_process(sockets, stages, {}, 6)}, {0})
+
+    def test_a_chain_keeps_its_parts_in_files(self):
+        stages = ["first", "second"]
+        sockets = [clusters.socket(name, "colocated", at) for name, at in zip(stages, self.cores(2))]
+        self.reuses_whole_chunks(self.outlives_every_process(sockets, stages, {"cache_dir": str(self.cache)}))
+        self.assertEqual(sorted(path.name for path in self.cache.iterdir()), ["first", "second", "serving"])
+        # A stage has lost its files, the other's are of no use then; and it may have none.
+        shutil.rmtree(self.cache / "second")
+        manifest = self.folder / "cluster.toml"
+        nodes = [Process([OPTIONS.larder, "node", "--manifest", manifest, "-m", OPTIONS.model, "--socket", name], self.folder / name) for name in stages]
+        with nodes[0], nodes[1], Server(OPTIONS.larder, OPTIONS.model, "--manifest", str(manifest), "--join") as server:
+            until(lambda: server.health() == 200, 60, lambda: [node.said() for node in nodes])
+            self.assertEqual(self.turn(server, "Once upon a time there was a cat.", 0)[2], 0)
+            self.assertEqual(metric(server, "larder_kv_files_refused_total"), 0, "nothing so short is in files")
+
+    def test_attention_processes_keep_their_parts_in_files(self):
+        """One stage: the weight socket's process serves, and the KV is the attention socket's."""
+        one, other = self.cores(2)
+        sockets = [clusters.socket("weights", "weight", one), clusters.socket("attention", "attention", other)]
+        self.reuses_whole_chunks(self.outlives_every_process(sockets, ["attention"], {"cache_dir": str(self.cache)}, 8))
+        self.assertEqual(sorted(path.name for path in self.cache.iterdir()), ["attention", "weights"])
+
+    def test_separated_stages_keep_their_parts_in_files(self):
+        one, other = self.cores(2)
+        sockets = [clusters.socket(f"w{at}", "weight", one) for at in range(2)]
+        sockets += [clusters.socket(f"a{at}", "attention", other, **{"for": f"w{at}"}) for at in range(2)]
+        self.reuses_whole_chunks(self.outlives_every_process(sockets, ["a0", "a1", "w0", "w1"], {"cache_dir": str(self.cache)}, 8))
+        self.assertEqual(sorted(path.name for path in self.cache.iterdir()), ["a0", "a1", "serving"])
 
     def test_many_at_once_share_what_is_in_files(self):
         rng = random.Random(3)

@@ -1,0 +1,57 @@
+// KvOrderBook: the serving socket's orders for the files of the sockets that hold the KV
+// (model/step/kv_order.h), and how far they are. Whoever wants something moved adds orders; the
+// chain sends them with its next frame and notes what the sockets report. One thread.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/ids.h"
+#include "model/step/kv_order.h"
+
+namespace larder::pipeline::inline chain {
+
+class KvOrderBook {
+ public:
+  // chunk_ends: where the chunks of each attention socket end, of all colocated stages one.
+  explicit KvOrderBook(std::vector<size_t> chunk_ends);
+
+  enum class State : uint8_t { kFree, kWaiting, kSent, kDone, kFailed };
+  // The order's place; nullopt: all are taken.
+  std::optional<uint32_t> Add(model::KvOrder::Kind kind, const model::KvTicket& ticket,
+                              uint32_t chunk);
+  State state(uint32_t place) const { return places_[place].state; }
+  void Free(uint32_t place) { places_[place].state = State::kFree; }  // of an order that has ended
+  size_t taken() const;
+  bool waits() const;  // one of them has not been sent
+
+  // Copies what waits to `to`, which has room for all, to be sent with the frame of this step.
+  // Returns how many. The sockets' reports in it, and in later frames, count for them.
+  size_t Send(uint64_t step, model::KvOrder* to);
+  // What the parts of an attention socket's chunks, one of each stage, say in a frame.
+  void See(uint64_t step, AttentionId socket, std::span<const model::KvReport> of_stages);
+  void Clear();  // the chain is lost: every place is free
+
+  // Of the files of all sockets, as they said last.
+  uint64_t files() const { return Sum(&model::KvReport::files); }
+  uint64_t bytes() const { return Sum(&model::KvReport::bytes); }
+
+ private:
+  struct Place {
+    State state = State::kFree;
+    model::KvOrder order;
+    uint64_t step = 0;
+  };
+  AttentionId SocketOf(uint32_t chunk) const;
+  uint64_t Sum(uint64_t model::KvReport::*number) const;
+
+  const std::vector<size_t> chunk_ends_;
+  std::array<Place, model::kKvOrderPlaces> places_;
+  std::vector<model::KvReport> all_;  // [socket]: the sum of its parts
+};
+
+}  // namespace larder::pipeline::chain

@@ -1,0 +1,90 @@
+// ChainKvTier: KV chunks in the files of the sockets that hold them (pipeline/kv_store/kv_part.h).
+// The serving socket keeps the index: a file for each chunk, found by its tokens as in KvFiles,
+// with the ticket under which the sockets have the chunk's parts. A chunk is stored when all parts
+// are and then its ticket; it is loaded when all parts are. If one part has lost it, the ticket
+// goes, and the tokens are computed.
+//
+// Orders go with micro-batches or, if there are none, in frames of their own (TokenEngine::Poll).
+// So a socket begins them when it has computed all that was sent before, and nothing that it still
+// reads or writes is moved.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <list>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "model/step/kv_order.h"
+#include "pipeline/chain/kv_order_book.h"
+#include "pipeline/engine/token_engine.h"
+#include "pipeline/kv_store/kv_files.h"
+#include "pipeline/kv_store/kv_mover.h"
+
+namespace larder::pipeline::inline engine {
+
+class ChainKvTier final : public KvTier {
+ public:
+  // engine: one with kv_orders(). index: of tickets (chunk_bytes), used by no one else from then
+  // on. on_problem: gets a line for people, on any thread. All must outlive it.
+  ChainKvTier(TokenEngine& engine, KvFiles& index,
+              std::function<void(const std::string&)> on_problem);
+  ~ChainKvTier() override;
+
+  size_t Find(std::span<const int32_t> tokens, uint64_t tenant, AttentionId socket) const override;
+  size_t chunk_positions() const override { return index_.options().chunk_positions; }
+  const KvFilesStatus& status() const override { return status_; }
+  void Start(KvJob job) override;
+  std::optional<KvJob> Take() override;
+  std::optional<KvJob> Drop() override;
+  size_t jobs() const override { return jobs_; }
+  size_t chunks_to_store() const override { return storing_; }
+  void Wait(int ms) override;
+  bool needs_steps() const override { return jobs_ > 0; }
+  void Abandon() override;
+
+ private:
+  struct Moving {
+    enum class Phase { kReadsTickets, kOrders, kWritesTickets };
+    Phase phase = Phase::kOrders;
+    KvJob job;
+    std::vector<model::KvTicket> tickets;  // [chunk]
+    struct Ordered {
+      size_t chunk;
+      uint32_t place;
+    };
+    std::vector<Ordered> ordered;  // and not ended
+    std::vector<uint8_t> moved;    // [chunk]
+    size_t next = 0, end = 0;      // chunks [next, end) are still to be ordered
+  };
+  void Advance();
+  void TakeTickets();
+  void BeginStore();
+  // Returns whether all orders of the job have ended.
+  bool Order(Moving& moving);
+  // What follows when they have. Returns whether the job is done.
+  bool AfterOrders(Moving& moving);
+  void MoveTickets(Moving& moving, KvJob::Kind kind, size_t chunks);
+  void Forget(const KvJob& job, size_t first);
+  void Finish(Moving& moving);
+  void GivenBack(const KvJob& job);
+  void ShowFiles();
+
+  TokenEngine& engine_;
+  KvOrderBook& book_;
+  const KvFiles& index_;
+  const std::function<void(const std::string&)> on_problem_;
+  std::random_device random_;
+  KvFilesStatus status_;
+  size_t jobs_ = 0, storing_ = 0;
+  std::deque<KvJob> stores_;  // not begun
+  std::list<Moving> moving_;
+  std::deque<KvJob> done_;
+  bool failing_ = false;  // the last store failed
+  KvMover tickets_;       // its jobs' memory is in moving_
+};
+
+}  // namespace larder::pipeline::engine

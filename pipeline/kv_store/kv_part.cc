@@ -1,0 +1,68 @@
+#include "pipeline/kv_store/kv_part.h"
+
+#include <cstring>
+#include <utility>
+
+namespace larder::pipeline::inline kv_store {
+namespace {
+
+// A ticket takes the place of tokens: of one chunk, with as many positions as it has numbers.
+constexpr size_t kTicketNumbers = sizeof(model::KvTicket) / sizeof(int32_t);
+
+}  // namespace
+
+KvPart::KvPart(const KvPartOptions& options, const std::string& socket, uint64_t model,
+               Memory memory)
+    : memory_(std::move(memory)) {
+  if (options.folder.empty()) return;
+  files_ = std::make_unique<KvFiles>(KvFilesOptions{.folder = options.folder + "/" + socket,
+                                                    .most_bytes = options.most_bytes,
+                                                    .model = model,
+                                                    .chunk_positions = kTicketNumbers,
+                                                    .chunk_bytes = memory_(0).size()});
+  mover_ = std::make_unique<KvMover>(*files_, KvMover::Options{.on_problem = options.on_problem});
+  Collect();
+}
+
+void KvPart::Take(std::span<const model::KvOrder> orders) {
+  Collect();
+  for (const model::KvOrder& order : orders) {
+    const uint64_t bit = uint64_t{1} << order.place;
+    if ((report_.done & bit) == 0) continue;
+    report_.done &= ~bit;
+    report_.failed &= ~bit;
+    if (mover_ == nullptr) {
+      End(order.place, true);
+      continue;
+    }
+    const bool load = order.kind == model::KvOrder::Kind::kLoad;
+    KvJob job{.kind = load ? KvJob::Kind::kLoad : KvJob::Kind::kStore,
+              .slot = SlotId(static_cast<int32_t>(order.place)),
+              .tokens = std::vector<int32_t>(kTicketNumbers),
+              .chunks = {order.chunk},
+              .memory = {memory_(order.chunk)}};
+    std::memcpy(job.tokens.data(), order.ticket.data(), sizeof order.ticket);
+    mover_->Start(std::move(job));
+  }
+}
+
+void KvPart::End(uint32_t place, bool failed) {
+  report_.done |= uint64_t{1} << place;
+  report_.failed |= uint64_t{failed} << place;
+}
+
+void KvPart::Collect() {
+  if (mover_ == nullptr) return;
+  while (const std::optional<KvJob> job = mover_->Take())
+    End(static_cast<uint32_t>(job->slot.value), job->done == 0);
+  report_.files = files_->status().files.load(std::memory_order_relaxed);
+  report_.bytes = files_->status().bytes.load(std::memory_order_relaxed);
+}
+
+void KvPart::Abandon() {
+  if (mover_ != nullptr) mover_->Abandon();
+  report_.done = ~uint64_t{0};
+  report_.failed = 0;
+}
+
+}  // namespace larder::pipeline::kv_store

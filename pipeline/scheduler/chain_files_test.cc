@@ -1,0 +1,220 @@
+// KV of a chain in files of its sockets: what one run has stored, the next one with the same files
+// begins with, and the tokens are those that a sequence gets alone, whatever becomes of the files.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/temporary_folder_testing.h"
+#include "pipeline/engine/chain_kv_tier.h"
+#include "pipeline/engine/chain_testing.h"
+#include "pipeline/scheduler/scheduler.h"
+#include "pipeline/scheduler/scheduler_testing.h"
+#include "pipeline/scheduler/simulated_engine_testing.h"
+
+namespace larder::pipeline::inline scheduler {
+namespace {
+
+struct Shape {
+  const char* name;
+  std::vector<TestStage> stages;
+  size_t slots;
+};
+
+class ChainFilesTest : public testing::TestWithParam<Shape> {
+ protected:
+  ChainFilesTest() : model_(FourLayers()), alone_(MakeEngine(model_.file(), {})) {
+    for (uint32_t seed = 1; seed <= 4; ++seed)
+      wishes_.push_back({.prompt = TestTokens(530 + seed, kVocab, seed), .most = 12, .seed = seed});
+  }
+
+  // Runs the wishes, one after the other, through a chain of its own; each tier has the files of
+  // the one before. Returns how many tokens they reused together.
+  size_t Run(uint64_t fingerprint = 1) {
+    TestChain test = MakeTestChain(*model_.file(), GetParam().stages, GetParam().slots, 3);
+    ChainOptions options;
+    options.wait = kTestWait;
+    options.kv_files = {.folder = folder_ / "kv", .most_bytes = 1 << 30, .on_problem = problem_};
+    for (StagePlan& stage : test.stages) stage.fingerprint = fingerprint;
+    Engine engine(model_.file(), test.chain, test.ends, test.stages, options);
+    KvFiles index({.folder = folder_ / "kv/serving",
+                   .most_bytes = 1 << 30,
+                   .model = fingerprint,
+                   .chunk_positions = engine.kv().shape().chunk_positions,
+                   .chunk_bytes = sizeof(model::KvTicket)});
+    ChainKvTier tier(engine, index, problem_);
+    Scheduler scheduler(engine, {.tier = &tier});
+    size_t reused = 0;
+    for (const Wish& wish : wishes_) {
+      const std::vector<Wish> one = {wish};
+      TestIntake intake(one);
+      scheduler.Run(intake);
+      EXPECT_EQ(intake.outcomes[0].tokens, Alone(wish));
+      reused += intake.outcomes[0].reused;
+    }
+    EXPECT_EQ(tier.jobs(), 0u);
+    refused_ = tier.status().refused.load();
+    written_ = tier.status().written.load();
+    read_ = tier.status().read.load();
+    return reused;
+  }
+  const std::vector<int32_t>& Alone(const Wish& wish) {
+    auto& tokens = alone_tokens_[wish.seed];
+    if (tokens.empty()) {
+      Scheduler scheduler(*alone_, {.reuse_prefixes = false});
+      const std::vector<Wish> one = {wish};
+      TestIntake intake(one);
+      scheduler.Run(intake);
+      tokens = intake.outcomes[0].tokens;
+    }
+    return tokens;
+  }
+  std::filesystem::path FolderOf(const std::string& socket) const {
+    return std::filesystem::path(folder_ / "kv") / socket;
+  }
+  // The files of chunks of a socket, by its name.
+  std::vector<std::filesystem::path> FilesOf(const std::string& socket) {
+    std::vector<std::filesystem::path> files;
+    for (const auto& entry : std::filesystem::directory_iterator(FolderOf(socket))) {
+      if (entry.path().extension() == ".kv") files.push_back(entry.path());
+    }
+    return files;
+  }
+  std::vector<std::string> Sockets() {
+    std::vector<std::string> sockets;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_ / "kv"))
+      sockets.push_back(entry.path().filename().string());
+    std::ranges::sort(sockets);
+    return sockets;
+  }
+
+  TemporaryFolder folder_;
+  TestModel model_;
+  std::unique_ptr<Engine> alone_;
+  std::vector<Wish> wishes_;
+  std::map<uint32_t, std::vector<int32_t>> alone_tokens_;
+  std::mutex mutex_;
+  std::vector<std::string> problems_;
+  std::function<void(const std::string&)> problem_ = [this](const std::string& line) {
+    const std::lock_guard lock(mutex_);
+    problems_.push_back(line);
+  };
+  size_t refused_ = 0, written_ = 0, read_ = 0;
+};
+
+TEST_P(ChainFilesTest, WhatWasStoredIsReadAfterARestart) {
+  EXPECT_EQ(Run(), 0u);
+  EXPECT_EQ(written_, 8u) << "two whole chunks of each";
+  EXPECT_EQ(read_, 0u);
+  for (const std::string& socket : Sockets()) EXPECT_GT(FilesOf(socket).size(), 0u) << socket;
+  EXPECT_EQ(Run(), 4 * 512u);
+  EXPECT_EQ(written_, 0u) << "they are there";
+  EXPECT_EQ(read_, 8u);
+  EXPECT_EQ(refused_, 0u);
+  EXPECT_TRUE(problems_.empty()) << problems_[0];
+}
+
+TEST_P(ChainFilesTest, APartThatIsDamagedOrGoneIsComputedAndStoredAgain) {
+  Run();
+  const std::vector<std::string> sockets = Sockets();
+  for (const std::string& socket : sockets) {
+    if (socket == "serving") continue;
+    std::filesystem::remove_all(folder_ / "kv");
+    Run();
+    const auto files = FilesOf(socket);
+    const size_t of_all = FilesOf("serving").size();
+    for (size_t i = 0; i < files.size(); ++i) {
+      if (i % 2 == 0) {
+        std::filesystem::remove(files[i]);
+      } else {
+        std::fstream(files[i], std::ios::in | std::ios::out).seekp(300).put('x');
+      }
+    }
+    // Of those that the socket has a part of nothing is reused.
+    EXPECT_EQ(Run(), 256 * (of_all - files.size())) << socket;
+    EXPECT_EQ(refused_, files.size() / 2) << socket;
+    EXPECT_EQ(Run(), 4 * 512u) << "they were stored again";
+    EXPECT_EQ(refused_, 0u);
+  }
+}
+
+TEST_P(ChainFilesTest, AnotherModelUsesNothing) {
+  Run();
+  EXPECT_EQ(Run(2), 0u);
+  EXPECT_EQ(Run(1), 4 * 512u);
+}
+
+TEST_P(ChainFilesTest, AFolderThatCannotBeIsAnError) {
+  Run();
+  const std::vector<std::string> sockets = Sockets();
+  for (const std::string& socket : sockets) {
+    if (socket == "serving") continue;
+    std::filesystem::remove_all(FolderOf(socket));
+    std::ofstream(FolderOf(socket)) << "no folder";
+  }
+  EXPECT_THROW(Run(), Error);
+}
+
+// A job's parts take as long as files do; meanwhile other sequences go on, and the scheduler parks
+// and shortens as usual. Here they all come at once, with few chunks.
+TEST_P(ChainFilesTest, ManyAtOnceWithFewChunks) {
+  for (int round = 0; round < 3; ++round) {
+    TestChain test = MakeTestChain(*model_.file(), GetParam().stages, GetParam().slots, 3, 64,
+                                   GetParam().slots * 768 * 3 / 4);
+    ChainOptions options;
+    options.wait = kTestWait;
+    options.kv_files = {.folder = folder_ / "kv", .most_bytes = 1 << 30, .on_problem = problem_};
+    Engine engine(model_.file(), test.chain, test.ends, test.stages, options);
+    KvFiles index({.folder = folder_ / "kv/serving",
+                   .most_bytes = 1 << 30,
+                   .chunk_positions = engine.kv().shape().chunk_positions,
+                   .chunk_bytes = sizeof(model::KvTicket)});
+    ChainKvTier tier(engine, index, problem_);
+    Scheduler scheduler(engine, {.tier = &tier});
+    std::vector<Wish> all;
+    for (size_t i = 0; i < 12; ++i) {
+      all.push_back(wishes_[i % wishes_.size()]);
+      all.back().arrives = 3 * i;
+    }
+    TestIntake intake(all);
+    scheduler.Run(intake);
+    for (size_t i = 0; i < all.size(); ++i)
+      EXPECT_EQ(intake.outcomes[i].tokens, Alone(all[i])) << "round " << round << ", " << i;
+    EXPECT_EQ(tier.jobs(), 0u);
+    EXPECT_GE(tier.status().read.load(), round > 0 ? 1u : 0u);
+  }
+}
+
+TEST(ChainKvTierTest, SocketsWithoutFilesAreSaidOnce) {
+  const EngineLimits limits = {
+      .slots = 2, .context = 128, .vocab = 24, .max_batch_tokens = 32, .max_logits = 16};
+  SimulatedClock clock;
+  SimulatedEngine engine(limits, clock, 0, 1, 0, /*elsewhere: each store fails*/ 1.0);
+  const TemporaryFolder folder;
+  KvFiles index({.folder = folder / "kv",
+                 .most_bytes = 1 << 20,
+                 .chunk_positions = SimulatedEngine::kChunkPositions,
+                 .chunk_bytes = sizeof(model::KvTicket)});
+  std::vector<std::string> said;
+  ChainKvTier tier(engine, index, [&](const std::string& line) { said.push_back(line); });
+  Scheduler scheduler(engine, {.clock = &clock, .tier = &tier});
+  std::vector<Wish> wishes;
+  for (int32_t i = 0; i < 20; ++i)
+    wishes.push_back({.prompt = std::vector<int32_t>(40, 1 + i % 20), .most = 4, .seed = 1});
+  TestIntake intake(wishes);
+  scheduler.Run(intake);
+  for (const Outcome& outcome : intake.outcomes) EXPECT_EQ(outcome.tokens.size(), 4u);
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_NE(said[0].find("without --cache-dir"), std::string::npos);
+  EXPECT_EQ(index.status().files.load(), 0u);
+  EXPECT_GT(tier.status().failed.load(), 5u);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Chains, ChainFilesTest,
+    testing::Values(Shape{"two_colocated", {{2, 1}, {2, 1}}, 3},
+                    Shape{"separated", {{2, 1, {{1, 2}, {1, 1}}}, {2, 1, {{1, 2}, {1, 1}}}}, 3}),
+    [](const auto& of) { return of.param.name; });
+
+}  // namespace
+}  // namespace larder::pipeline::scheduler
