@@ -39,9 +39,23 @@ class Avx2Tile final : public GemmTile {
   x86::Ymm Unpacking() const { return Scratch(vnni_ ? 3 : 5); }
   // Without VNNI: codes are multiplied as they are.
   bool narrow() const { return !vnni_ && format().code_bits < 8; }
+  // Without VNNI, if not narrow(): 1 in each 16-bit lane, 0x80 in each byte, and what integer sums
+  // start from (ActBlock).
+  x86::Ymm Ones() const { return Scratch(3); }
+  x86::Ymm Flip() const { return Scratch(4); }
+  x86::Ymm Start() const { return Scratch(6); }
 
   void Prepare() override {
     if (narrow()) return;
+    if (!vnni_) {
+      a_.vpcmpeqb(Ones(), Ones(), Ones());
+      a_.vpabsb(Flip(), Ones());     // 1 in each byte
+      a_.vpsllw(Flip(), Flip(), 7);  // no carry leaves a byte
+      a_.vpsrlw(Ones(), Ones(), 15);
+      a_.mov(x86::eax, kMagicBits);
+      a_.vmovd(Start().xmm(), x86::eax);
+      a_.vpbroadcastd(Start(), Start().xmm());
+    }
     switch (format().codes) {
       case PanelCodes::kBytes:
       case PanelCodes::kUnpacked:
@@ -65,9 +79,9 @@ class Avx2Tile final : public GemmTile {
   // (ActBlock::start subtracts the 128) or a multiple of that: 16 * (weight + 8) of kNibbles, 8 *
   // (weight + 16) of kFiveBits, 4 * (weight + 32) of kSixBits; of formats with minimums the code,
   // of kFiveBits 8 times the code. Else the code if narrow(), or the weight as a signed byte; of
-  // kBytes that takes 0x80 in each byte of `flip`. Uses `other`.
+  // kBytes that takes `flips`. Uses `other`.
   void LoadWeights(const x86::Ymm& to, const x86::Ymm& other, size_t b, size_t j, int h,
-                   const x86::Ymm* flip = nullptr) {
+                   bool flips = false) {
     const bool high = j >= kNibbleVectors;
     const size_t half = static_cast<size_t>(h) * (kVectorBytes / kHalves);
     const auto vector = [&](size_t i) { return Panel(0, format().vector_offset(b, i) + half); };
@@ -79,7 +93,7 @@ class Avx2Tile final : public GemmTile {
     };
     switch (format().codes) {
       case PanelCodes::kBytes:
-        flip ? a_.vpxor(to, *flip, vector(j)) : a_.vmovdqa(to, vector(j));
+        flips ? a_.vpxor(to, Flip(), vector(j)) : a_.vmovdqa(to, vector(j));
         break;
       case PanelCodes::kUnpacked:
         a_.vmovdqa(to, vector(j));
@@ -271,33 +285,20 @@ class Avx2Tile final : public GemmTile {
     }
   }
 
-  // Without VNNI: 0x80 in each byte.
-  x86::Ymm MakeFlip() {
-    const x86::Ymm flip = Scratch(4);
-    a_.vpcmpeqb(flip, flip, flip);
-    a_.vpabsb(flip, flip);     // 1 in each byte
-    a_.vpsllw(flip, flip, 7);  // no carry leaves a byte
-    return flip;
-  }
-
   void DotAvx2(size_t b, size_t begin, size_t end) {
-    const x86::Ymm signed_w = Scratch(0), abs_w = Scratch(1), product = Scratch(2),
-                   ones = Scratch(3);
-    const x86::Ymm flip = MakeFlip();
-    a_.vpcmpeqb(ones, ones, ones);
-    a_.vpsrlw(ones, ones, 15);  // 1 in each 16-bit lane
+    const x86::Ymm signed_w = Scratch(0), abs_w = Scratch(1), product = Scratch(2);
     for (int m = 0; m < rows_; ++m) {
-      for (int h = 0; h < kHalves; ++h) a_.vpxor(Int(h, m), Int(h, m), Int(h, m));
+      for (int h = 0; h < kHalves; ++h) a_.vmovdqa(Int(h, m), Start());
     }
     for (size_t j = begin; j < end; ++j) {
       for (int h = 0; h < kHalves; ++h) {
-        LoadWeights(signed_w, abs_w, b, j, h, &flip);
+        LoadWeights(signed_w, abs_w, b, j, h, /*flips=*/true);
         a_.vpabsb(abs_w, signed_w);
         for (int m = 0; m < rows_; ++m) {
           a_.vpbroadcastd(product, Act(m, b, j * kVectorInputs));
           a_.vpsignb(product, product, signed_w);
           a_.vpmaddubsw(product, abs_w, product);
-          a_.vpmaddwd(product, product, ones);
+          a_.vpmaddwd(product, product, Ones());
           a_.vpaddd(Int(h, m), Int(h, m), product);
         }
       }
@@ -366,7 +367,7 @@ class Avx2Tile final : public GemmTile {
         LoadScales(scale, broadcast, b, part, h);
         for (int m = 0; m < rows_; ++m) {
           a_.vbroadcastss(broadcast, Act(m, b, offsetof(ActBlock, d)));
-          if (vnni_) {
+          if (!narrow()) {
             // The accumulator's bits, read as a float, are kMagic + isum; the difference is exact
             // (see ActBlock).
             a_.vpbroadcastd(Magic(), Act(m, b, offsetof(ActBlock, minus_md)));
@@ -393,11 +394,10 @@ class Avx2Tile final : public GemmTile {
   void UnpackBlock(size_t b) override {
     const x86::Ymm vector = Scratch(0), other = Scratch(1);
     const bool flips = !vnni_ && format().codes == PanelCodes::kBytes;
-    const x86::Ymm flip = flips ? MakeFlip() : x86::Ymm();
     const size_t half_bytes = kVectorBytes / kHalves;
     for (size_t j = 0; j < kBlockVectors; ++j) {
       for (int h = 0; h < kHalves; ++h) {
-        LoadWeights(vector, other, b, j, h, flips ? &flip : nullptr);
+        LoadWeights(vector, other, b, j, h, flips);
         a_.vmovdqa(Unpacked(unpacked().vector_offset(b, j) + static_cast<size_t>(h) * half_bytes),
                    vector);
       }

@@ -58,6 +58,7 @@ struct ServeOptions {
   std::string held = "256M";
   std::string slot_folder;
   std::string batch_disk = "8G";
+  size_t batch_slots = 0;  // 0: all that clients leave
   bool reuse = true;
   double patience_s = 5;
 };
@@ -153,6 +154,11 @@ void Describe(CLI::App& command, ServeOptions& o) {
                   "most bytes of its files; with several keys each has a quarter (default: 8G)")
       ->type_name("BYTES")
       ->check(NotBytes)
+      ->group(requests);
+  AddCount(command, "--batch-slots", o.batch_slots,
+           "most requests of batches at once; fewer slow clients less (default: as many as clients "
+           "leave slots)",
+           1)
       ->group(requests);
   AddCount(command, "--queue", o.queue,
            "requests that may wait for a slot; more get 429 with Retry-After (default: 256)")
@@ -517,6 +523,7 @@ int Serve(ServeOptions o) {
                                             .prompt_rows = o.prefill_budget},
                                  .reuse_prefixes = o.reuse,
                                  .active_tokens = o.answers.active_kv_tokens,
+                                 .background_slots = o.batch_slots,
                                  .patience_ms = static_cast<int>(o.patience_s * 1000),
                                  .tier = cache ? cache->tier.get() : nullptr});
   const ServeView view(planned, *engine, scheduler, about.defaults.chat_template->name());

@@ -360,7 +360,10 @@ bool Scheduler::AdmitOne() {
   const size_t looked_at = std::min(queue_.size(), limits_.slots);
   for (size_t i = 0; i < looked_at; ++i) {
     const Active& next = *queue_[i];
-    if (next.background && !queue_.front()->background) return false;
+    if (next.background &&
+        (!queue_.front()->background ||
+         (options_.background_slots > 0 && background_ >= options_.background_slots)))
+      return false;
     std::optional<Place> place = ChoosePlace(next);
     if (!place) return false;
     FindStored(next, *place);

@@ -57,6 +57,8 @@ struct SchedulerOptions {
   // The most tokens of KV that running sequences of an attention socket may have together; one
   // sequence may always run. 0: as many as there are.
   size_t active_tokens = 0;
+  // The most sequences of the background that run at once. 0: as many as others leave slots.
+  size_t background_slots = 0;
   // How long requests wait after the chain was lost, running ones too; then they end, and new ones
   // are refused until it is back. An attempt to connect takes a second or two, so the end may be
   // late by as much.

@@ -245,6 +245,42 @@ TEST_F(SchedulerTest, NobodyWaitsForTheBackgroundsPrefix) {
   EXPECT_EQ(intake.outcomes[0].ended_as, 3u);
 }
 
+// Four slots, and texts of the background for all of them, but only two at once: the others' steps
+// have two rows of theirs at most.
+TEST_F(SchedulerTest, TheBackgroundHasNoMoreSlotsThanItMay) {
+  const auto engine = MakeEngine(model_.file(), {.slots = 4});
+  std::vector<Wish> wishes;
+  for (uint32_t i = 0; i < 8; ++i)
+    wishes.push_back(
+        {.prompt = TestTokens(10, kVocab, 1 + i), .most = 20, .seed = 1, .background = true});
+  for (uint32_t i = 0; i < 3; ++i)
+    wishes.push_back(
+        {.prompt = TestTokens(10, kVocab, 20 + i), .most = 20, .arrives = 10 + 40 * i});
+  for (const size_t bound : {2u, 0u}) {
+    Scheduler scheduler(*engine, {.background_slots = bound});
+    class Looking : public TestIntake {
+     public:
+      Looking(const std::vector<Wish>& wishes, const Scheduler& scheduler)
+          : TestIntake(wishes), scheduler_(scheduler) {}
+      void StepDone() override {
+        const auto busy = std::ranges::count_if(scheduler_.slots(), [](const SlotStatus& slot) {
+          return slot.state.load() != SlotStatus::kIdle;
+        });
+        most = std::max(most, static_cast<size_t>(busy));
+        TestIntake::StepDone();
+      }
+      size_t most = 0;
+
+     private:
+      const Scheduler& scheduler_;
+    } intake(wishes, scheduler);
+    scheduler.Run(intake);
+    for (const Outcome& outcome : intake.outcomes) EXPECT_EQ(outcome.end, SequenceEnd::kComplete);
+    EXPECT_EQ(intake.most, bound > 0 ? bound + 1 : 4u);
+    EXPECT_EQ(scheduler.status().yielded.load() > 0, bound == 0);
+  }
+}
+
 // A prompt that many send at once is computed once.
 TEST_F(SchedulerTest, APromptThatIsBeingComputedIsWaitedForAndShared) {
   const auto engine = MakeEngine(model_.file(), {.slots = 4, .max_batch_tokens = 64});
