@@ -13,13 +13,15 @@ import pathlib
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from larder_testing import clusters, programs
-from larder_testing.processes import Process
+from larder_testing.processes import Process, Unit
 from larder_testing.server import Server
 from larder_testing.waiting import until
 
@@ -154,6 +156,43 @@ class CacheTest(unittest.TestCase):
         sockets += [clusters.socket(f"a{at}", "attention", other, **{"for": f"w{at}"}) for at in range(2)]
         self.reuses_whole_chunks(self.outlives_every_process(sockets, ["a0", "a1", "w0", "w1"], {"cache_dir": str(self.cache)}, 8))
         self.assertEqual(sorted(path.name for path in self.cache.iterdir()), ["a0", "a1", "serving"])
+
+    def test_stages_that_are_killed_while_chunks_move_change_no_token(self):
+        rng = random.Random(9)
+        beginnings = [" ".join(rng.choice(SAID) + "." for _ in range(90)) for _ in range(4)]
+        prompts = [beginning + " " + said for said in SAID for beginning in beginnings]
+        with self.server(cache=False) as server:
+            expected = [self.answer(server, prompt)[0] for prompt in prompts]
+        one, other = self.cores(2)
+        sockets = [clusters.socket(f"w{at}", "weight", one) for at in range(2)]
+        sockets += [clusters.socket(f"a{at}", "attention", other, **{"for": f"w{at}"}) for at in range(2)]
+        manifest = self.folder / "cluster.toml"
+        manifest.write_text(clusters.manifest(clusters.server("here", *sockets), name=f"cache-{os.getpid()}",
+                                              model={"context": CONTEXT, "slots": 3, "kv_tokens": 4096, "cache_dir": str(self.cache)}))
+        units = [Unit(name, [OPTIONS.larder, "node", "--manifest", str(manifest), "-m", OPTIONS.model, "--socket", name], self.folder / f"{name}.log")
+                 for name in ("a0", "a1", "w0", "w1")]
+        kills, reused = 0, 0
+        try:
+            for unit in units:
+                unit.start()
+            with Server(OPTIONS.larder, OPTIONS.model, "--manifest", str(manifest), "--join", "--patience", "60") as server:
+                until(lambda: server.health() == 200, 60, lambda: "not ready")
+                with concurrent.futures.ThreadPoolExecutor(3) as pool:
+                    running = [pool.submit(self.answer, server, prompt) for prompt in prompts]
+                    while not all(one.done() for one in running) and kills < 8:
+                        done = sum(one.done() for one in running)
+                        until(lambda done=done: sum(one.done() for one in running) > done or all(one.done() for one in running), 60, lambda: "stands still")
+                        time.sleep(rng.uniform(0, 0.05))
+                        rng.choice(units).signal(signal.SIGKILL)
+                        kills += 1
+                    got = [one.result() for one in running]
+                reused = metric(server, "larder_kv_files_read_total")
+        finally:
+            for unit in units:
+                unit.stop()
+        self.assertEqual([one[0] for one in got], expected)
+        self.assertGreaterEqual(kills, 5)
+        self.assertGreaterEqual(reused, 1)
 
     def test_many_at_once_share_what_is_in_files(self):
         rng = random.Random(3)
