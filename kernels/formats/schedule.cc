@@ -102,10 +102,13 @@ ScheduleTable Avx512InHalves(const CoreShape& core) {
   return table;
 }
 
-// 16 registers, and a panel's 16 outputs take two of them.
+// 16 registers, and a panel's 16 outputs take two of them. The arithmetic of a line takes so long
+// that the CPU's own prefetchers fall behind: fetched far ahead, into L2, weights from L3 are read
+// 1.7 times as fast for one row on Zen 3, and 1.2 times for eight.
 ScheduleTable Avx2(size_t tile_rows, const CoreShape& core) {
   ScheduleTable table;
-  const TileSpec tile{.rows = tile_rows};
+  const TileSpec tile =
+      TileSpec{.rows = tile_rows}.Fetching(Prefetch::kT1, TileSpec::kMaxPrefetchBytes);
   SliceSpec slice = SliceFor(tile, core);
   slice.blocks = kSumBlocks;  // the weights of one panel fit any L1
   table.Fill({tile, slice});

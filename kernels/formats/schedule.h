@@ -75,9 +75,11 @@ struct SliceSpec {
   bool operator==(const SliceSpec&) const = default;
 };
 
-// Whether the tiles of an instruction set multiply other bytes than panels of the format hold.
-constexpr bool TakesUnpacking(Isa isa, const PanelFormat& format) {
-  return format.codes != PanelCodes::kBytes || isa == Isa::kAvx2;  // which multiplies signed bytes
+// Whether panels of the format hold other bytes than tiles multiply. (Without VNNI these are
+// signed, but to make them so again for each tile costs one instruction, and as much from a slice
+// of them.)
+constexpr bool TakesUnpacking(const PanelFormat& format) {
+  return format.codes != PanelCodes::kBytes;
 }
 
 struct Schedule {

@@ -135,7 +135,7 @@ void Gemm::Generate(Isa isa, const ScheduleTable& table) {
       SetSlice(walks_.emplace_back(Walk{.schedule = schedule}), schedule.slice);
     walk_of_[of] = static_cast<uint8_t>(at);
     Walk& walk = walks_[at];
-    const bool unpacked = schedule.slice.unpacked && TakesUnpacking(isa, shape_.panel.format);
+    const bool unpacked = schedule.slice.unpacked && TakesUnpacking(shape_.panel.format);
     if (unpacked) {
       const TileSpec one =
           TileSpec{}.Fetching(schedule.tile.prefetch, schedule.tile.prefetch_bytes);

@@ -78,10 +78,9 @@ class Avx2Tile final : public GemmTile {
   // Loads half h of weight vector j of block b into `to`. VNNI: as unsigned bytes weight + 128
   // (ActBlock::start subtracts the 128) or a multiple of that: 16 * (weight + 8) of kNibbles, 8 *
   // (weight + 16) of kFiveBits, 4 * (weight + 32) of kSixBits; of formats with minimums the code,
-  // of kFiveBits 8 times the code. Else the code if narrow(), or the weight as a signed byte; of
-  // kBytes that takes `flips`. Uses `other`.
-  void LoadWeights(const x86::Ymm& to, const x86::Ymm& other, size_t b, size_t j, int h,
-                   bool flips = false) {
+  // of kFiveBits 8 times the code. Else the code if narrow(), or the weight as a signed byte. Uses
+  // `other`.
+  void LoadWeights(const x86::Ymm& to, const x86::Ymm& other, size_t b, size_t j, int h) {
     const bool high = j >= kNibbleVectors;
     const size_t half = static_cast<size_t>(h) * (kVectorBytes / kHalves);
     const auto vector = [&](size_t i) { return Panel(0, format().vector_offset(b, i) + half); };
@@ -93,7 +92,7 @@ class Avx2Tile final : public GemmTile {
     };
     switch (format().codes) {
       case PanelCodes::kBytes:
-        flips ? a_.vpxor(to, Flip(), vector(j)) : a_.vmovdqa(to, vector(j));
+        vnni_ ? a_.vmovdqa(to, vector(j)) : a_.vpxor(to, Flip(), vector(j));
         break;
       case PanelCodes::kUnpacked:
         a_.vmovdqa(to, vector(j));
@@ -292,7 +291,7 @@ class Avx2Tile final : public GemmTile {
     }
     for (size_t j = begin; j < end; ++j) {
       for (int h = 0; h < kHalves; ++h) {
-        LoadWeights(signed_w, abs_w, b, j, h, /*flips=*/true);
+        LoadWeights(signed_w, abs_w, b, j, h);
         a_.vpabsb(abs_w, signed_w);
         for (int m = 0; m < rows_; ++m) {
           a_.vpbroadcastd(product, Act(m, b, j * kVectorInputs));
@@ -393,11 +392,10 @@ class Avx2Tile final : public GemmTile {
 
   void UnpackBlock(size_t b) override {
     const x86::Ymm vector = Scratch(0), other = Scratch(1);
-    const bool flips = !vnni_ && format().codes == PanelCodes::kBytes;
     const size_t half_bytes = kVectorBytes / kHalves;
     for (size_t j = 0; j < kBlockVectors; ++j) {
       for (int h = 0; h < kHalves; ++h) {
-        LoadWeights(vector, other, b, j, h, flips);
+        LoadWeights(vector, other, b, j, h);
         a_.vmovdqa(Unpacked(unpacked().vector_offset(b, j) + static_cast<size_t>(h) * half_bytes),
                    vector);
       }

@@ -153,7 +153,7 @@ class RowSearch {
         }
       }
       for (const AheadOf& ahead : kAhead) look({With(best.tile, ahead), best.slice});
-      if (TakesUnpacking(isa_, size_.panel.format)) {
+      if (TakesUnpacking(size_.panel.format)) {
         Schedule other = best;
         other.slice.unpacked = !best.slice.unpacked;
         if (ScheduleFits(isa_, other)) look(other);
@@ -208,7 +208,7 @@ class RowSearch {
             for (size_t rows = tile.rows; rows < 2 * Most(tile, kRows); rows *= 2) {
               if (!TimeLeft()) return best;
               for (const bool unpacked : {false, true}) {
-                if (unpacked && !TakesUnpacking(isa_, size_.panel.format)) continue;
+                if (unpacked && !TakesUnpacking(size_.panel.format)) continue;
                 const Schedule at{
                     With(tile, ahead),
                     {.blocks = blocks, .panels = panels, .rows = rows, .unpacked = unpacked}};
