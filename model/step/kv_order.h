@@ -1,6 +1,7 @@
-// KvOrder: has every socket that holds a part of a KV chunk write it to a file of its own, or read
-// it from there. Orders come with micro-batches, or alone, from the serving socket, which keeps
-// what the chunks are of; how they end is reported the same way back (pipeline/kv_store/kv_part.h).
+// KvOrder: has every socket that holds a part of a KV chunk write it to a file of its own, read it
+// from there, or keep that file longer than others. Orders come with micro-batches, or alone, from
+// the serving socket, which keeps what the chunks are of; how they end is reported the same way
+// back (pipeline/kv_store/kv_part.h).
 #pragma once
 
 #include <array>
@@ -19,17 +20,18 @@ using KvTicket = std::array<uint64_t, 2>;
 inline constexpr uint32_t kKvOrderPlaces = 64;
 
 struct KvOrder {
-  enum class Kind : uint32_t { kStore = 1, kLoad = 2 };
+  enum class Kind : uint32_t { kStore = 1, kLoad = 2, kTouch = 3 };
   KvTicket ticket{};
   Kind kind = Kind::kStore;
   uint32_t place = 0;
-  uint32_t chunk = 0;  // of the stage's or, sent to an attention socket, of its own
+  uint32_t chunk = 0;  // of the stage's or, sent to an attention socket, of its own; of kTouch any
+                       // of the socket's
   uint32_t reserved = 0;
   bool operator==(const KvOrder&) const = default;
 
   // Null, or what is wrong with it where there are these chunks.
   const char* Problem(Range<size_t> chunks) const {
-    if (kind != Kind::kStore && kind != Kind::kLoad) return "a KV order of an unknown kind";
+    if (kind < Kind::kStore || kind > Kind::kTouch) return "a KV order of an unknown kind";
     if (place >= kKvOrderPlaces) return "a KV order of a place that does not exist";
     if (!chunks.contains(chunk)) return "a KV order for a chunk that does not exist";
     return nullptr;

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -49,9 +50,9 @@ int RunServing(const NodeOptions& o, const std::string& server,
   if (o.model.open_links) arguments.push_back("--open-links");
   if (o.model.isolated) arguments.push_back("--isolated");
   if (o.model.verbose) arguments.push_back("--verbose");
-  if (!o.model.cache_folder.empty()) {
-    arguments.insert(arguments.end(),
-                     {"--cache-dir", o.model.cache_folder, "--cache-disk", o.model.cache_disk});
+  for (const auto& [name, value] :
+       {std::pair{"--cache-dir", &o.model.cache_folder}, {"--cache-disk", &o.model.cache_disk}}) {
+    if (!value->empty()) arguments.insert(arguments.end(), {name, *value});
   }
   arguments.insert(arguments.end(),
                    {"--frame-timeout", fmt::format("{}", o.model.frame_timeout_s)});

@@ -399,6 +399,8 @@ std::vector<ServiceMonitor::Guard> WatchAll(ServiceMonitor& monitor, const servi
   return watched;
 }
 
+constexpr uint64_t kIndexPart = 16;
+
 // The files of --cache-dir, and who moves KV there: the chunks themselves, if they are in this
 // process, else a chain's index of them, in a folder of this socket's name.
 struct KvCache {
@@ -406,13 +408,15 @@ struct KvCache {
           const std::string& socket, uint64_t fingerprint)
       : here(engine.kv_orders() == nullptr),
         files({.folder = here ? options.folder : options.folder + "/" + socket,
-               .most_bytes = options.most_bytes,
+               // Tickets and tokens are small beside chunks.
+               .most_bytes = here ? options.most_bytes : options.most_bytes / kIndexPart,
                .model = fingerprint,
                .chunk_positions = engine.kv().shape().chunk_positions,
                .chunk_bytes = here ? engine.kv_memory(0).size() : sizeof(model::KvTicket)}) {
     if (here) {
       tier = std::make_unique<pipeline::KvMover>(
-          files, pipeline::KvMover::Options{.on_problem = options.on_problem});
+          files,
+          pipeline::KvMover::Options{.cpus = options.cpus, .on_problem = options.on_problem});
     } else {
       tier = std::make_unique<pipeline::ChainKvTier>(engine, files, options.on_problem);
     }
@@ -438,10 +442,11 @@ pipeline::SlotFileOptions SlotFilesOf(const ServeOptions& o, pipeline::Engine& e
           .chunk_bytes = chunk_bytes};
 }
 
-// Null without a folder.
+// cpus: of this process, before its compute threads were pinned. Null without a folder.
 std::unique_ptr<KvCache> OpenCache(const ServeOptions& o, pipeline::Engine& engine,
-                                   const PlannedModel& planned) {
-  const pipeline::KvPartOptions options = KvFilesOf(o.model, planned.where);
+                                   const PlannedModel& planned, const cpu_set_t& cpus) {
+  pipeline::KvPartOptions options = KvFilesOf(o.model, planned.where);
+  options.cpus = cpus;
   if (options.folder.empty()) return nullptr;
   const std::string serving = planned.plan.single() ? planned.plan.stages.front().socket
                               : planned.plan.serving_socket.empty() ? "serving"
@@ -456,6 +461,7 @@ std::unique_ptr<KvCache> OpenCache(const ServeOptions& o, pipeline::Engine& engi
 }
 
 int Serve(ServeOptions o) {
+  const cpu_set_t cpus = pipeline::CpusOfThisThread();
   IgnoreBrokenPipes();
   ApiKeyFile keys(o.server.api_keys, o.key_file);
   o.server.api_keys = keys.Read();
@@ -516,7 +522,7 @@ int Serve(ServeOptions o) {
                        all > 0 ? static_cast<double>(done) / static_cast<double>(all) : 0);
       },
       &status);
-  const std::unique_ptr<KvCache> cache = OpenCache(o, *engine, planned);
+  const std::unique_ptr<KvCache> cache = OpenCache(o, *engine, planned, cpus);
   pipeline::Scheduler scheduler(*engine,
                                 {.policy = {.policy = *pipeline::PolicyByName(o.answers.policy),
                                             .max_stall_ms = o.max_stall_ms,

@@ -169,7 +169,8 @@ void AddCacheOptions(CLI::App& command, ModelOptions& options, const char* group
       ->group(group);
   command
       .add_option("--cache-disk", options.cache_disk,
-                  "most bytes of its files; the ones unused for longest go (default: 8G)")
+                  "most bytes of its files; the ones unused for longest go (default: the "
+                  "manifest's cache_disk, or 8G)")
       ->type_name("BYTES")
       ->check(NotBytes)
       ->group(group);
@@ -178,15 +179,17 @@ void AddCacheOptions(CLI::App& command, ModelOptions& options, const char* group
 pipeline::KvPartOptions KvFilesOf(const ModelOptions& options,
                                   const std::optional<ManifestAndServer>& where) {
   if (!options.keeps_kv_files) return {};
-  const auto warn = [](const std::string& problem) { spdlog::warn("{}", problem); };
-  if (!options.cache_folder.empty())
-    return {.folder = options.cache_folder,
-            .most_bytes = ParseBytes(options.cache_disk),
-            .on_problem = warn};
-  if (!where || where->manifest.cache_dir.empty()) return {};
-  return {.folder = where->manifest.ResolvePath(where->manifest.cache_dir),
-          .most_bytes = where->manifest.cache_disk_mib << 20,
-          .on_problem = warn};
+  pipeline::KvPartOptions files;
+  if (!options.cache_folder.empty()) {
+    files.folder = options.cache_folder;
+  } else if (where && !where->manifest.cache_dir.empty()) {
+    files.folder = where->manifest.ResolvePath(where->manifest.cache_dir);
+  }
+  const uint64_t of_manifest = (where ? where->manifest : pipeline::Manifest()).cache_disk_mib
+                               << 20;
+  files.most_bytes = options.cache_disk.empty() ? of_manifest : ParseBytes(options.cache_disk);
+  files.on_problem = [](const std::string& problem) { spdlog::warn("{}", problem); };
+  return files;
 }
 
 pipeline::PlanOptions ToPlanOptions(const ModelOptions& options) {

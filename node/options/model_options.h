@@ -34,9 +34,9 @@ struct ModelOptions {
   size_t slots = 1;
   size_t kv_tokens = 0;
   size_t cache_ram_mib = 0;
-  bool keeps_kv_files = false;    // the command has AddCacheOptions
-  std::string cache_folder;       // of KV files; empty: the manifest's
-  std::string cache_disk = "8G";  // with cache_folder
+  bool keeps_kv_files = false;  // the command has AddCacheOptions
+  std::string cache_folder;     // of KV files; empty: the manifest's
+  std::string cache_disk;       // empty: the manifest's, or 8G
   size_t max_batch_tokens = 0;
   double l3_fraction = 0.75;
   bool isolated = false;

@@ -59,6 +59,8 @@ class Chain {
   virtual KvOrderBook* kv_orders() = 0;
   // Sends orders, and takes reports, while no micro-batch is in flight. Throws ChainLostError.
   virtual void Poll() = 0;
+  // Takes the chain for lost, and throws ChainLostError, if it can be: else does nothing.
+  virtual void Lose(const char* why) = 0;
   // The threads and weights of the end that computes logits.
   virtual PackedWeights& packed() = 0;
 };

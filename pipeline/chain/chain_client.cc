@@ -166,6 +166,14 @@ void ChainClient::ConnectAgain() {
   }
 }
 
+void ChainClient::Lose(const char* why) {
+  if (!connected_) return;
+  in_.Fail(sync::FaultCode::kTimeout);
+  out_.Fail(sync::FaultCode::kTimeout);
+  Disconnect();
+  throw ChainLostError("{}", why);
+}
+
 void ChainClient::WrongFrame(const char* wrong) {
   SocketStatus::Add(status_.wrong_frames, 1);
   const std::string peer = in_.peer();

@@ -40,6 +40,7 @@ class ChainClient final : public Chain {
   std::span<uint8_t> KvMemory(uint32_t) override { return {}; }
   KvOrderBook* kv_orders() override { return &orders_; }
   void Poll() override;
+  void Lose(const char* why) override;
   PackedWeights& packed() override { return ends_.packed(); }
 
   // The stages' reports from the latest frame. Any thread.

@@ -25,6 +25,7 @@ class LocalChain final : public Chain {
   std::span<uint8_t> KvMemory(uint32_t chunk) override { return stage_.KvMemory(chunk); }
   KvOrderBook* kv_orders() override { return orders_ ? &*orders_ : nullptr; }
   void Poll() override;
+  void Lose(const char*) override {}
   PackedWeights& packed() override { return stage_.packed(); }
 
   Stage& stage() { return stage_; }

@@ -15,6 +15,7 @@ namespace {
 
 constexpr size_t kStoresAtOnce = 8;  // chunks; the other places are for loads
 constexpr int kLookMs = 1;           // between frames without rows
+constexpr double kStuckS = 30;       // for an order, then the chain is taken for lost
 
 // A chunk can be loaded only where it was stored: each socket has files of its own.
 uint64_t TenantOn(AttentionId socket, uint64_t tenant) {
@@ -50,59 +51,54 @@ void ChainKvTier::Start(KvJob job) {
     storing_ += job.chunks.size();
     stores_.push_back(std::move(job));
   } else {
-    Moving& moving = moving_.emplace_back(Moving{.job = std::move(job)});
-    moving.tickets.resize(moving.job.chunks.size());
-    moving.phase = Moving::Phase::kReadsTickets;
-    MoveTickets(moving, KvJob::Kind::kLoad, moving.tickets.size());
+    Moving& moving = moving_.emplace_back(Moving{.id = ++last_id_, .job = std::move(job)});
+    moving.tickets.resize(moving.job.first + moving.job.chunks.size());
+    MoveTickets(moving, KvJob::Kind::kLoad, 0, moving.tickets.size());
   }
 }
 
-// Reads or writes the tickets of the job's first `chunks` chunks.
-void ChainKvTier::MoveTickets(Moving& moving, KvJob::Kind kind, size_t chunks) {
+// Reads or writes the tickets of the sequence's chunks [begin, end).
+void ChainKvTier::MoveTickets(Moving& moving, KvJob::Kind kind, size_t begin, size_t end) {
   const KvJob& job = moving.job;
-  const size_t tokens = (job.first + chunks) * chunk_positions();
+  const auto tokens = static_cast<ptrdiff_t>(end * chunk_positions());
   KvJob inner{.kind = kind,
-              .slot = job.slot,
-              .tokens = {job.tokens.begin(), job.tokens.begin() + static_cast<ptrdiff_t>(tokens)},
+              .slot = SlotId(moving.id),
+              .tokens = {job.tokens.begin(), job.tokens.begin() + tokens},
               .tenant = TenantOn(job.socket, job.tenant),
-              .first = job.first};
-  for (size_t i = 0; i < chunks; ++i) {
-    inner.chunks.push_back(job.chunks[i]);
+              .first = begin,
+              .chunks = std::vector<uint32_t>(end - begin)};
+  for (size_t i = begin; i < end; ++i)
     inner.memory.push_back(
         {reinterpret_cast<uint8_t*>(&moving.tickets[i]), sizeof(model::KvTicket)});
-  }
   tickets_.Start(std::move(inner));
 }
 
 // The job's chunks from `first` on can't be loaded: the tickets of those behind the first go, too,
 // because they are stored again together.
 void ChainKvTier::Forget(const KvJob& job, size_t first) {
-  KvJob inner{.kind = KvJob::Kind::kForget,
-              .tokens = job.tokens,
-              .tenant = TenantOn(job.socket, job.tenant),
-              .first = job.first + first};
-  inner.chunks.assign(job.chunks.begin() + static_cast<ptrdiff_t>(first), job.chunks.end());
-  inner.memory.resize(inner.chunks.size());
-  tickets_.Start(std::move(inner));
+  const size_t chunks = job.chunks.size() - first;
+  tickets_.Start({.kind = KvJob::Kind::kForget,
+                  .tokens = job.tokens,
+                  .tenant = TenantOn(job.socket, job.tenant),
+                  .first = job.first + first,
+                  .chunks = std::vector<uint32_t>(chunks),
+                  .memory = std::vector<std::span<uint8_t>>(chunks)});
 }
 
 void ChainKvTier::TakeTickets() {
   while (const std::optional<KvJob> moved = tickets_.Take()) {
     if (moved->kind == KvJob::Kind::kForget) continue;
-    const bool load = moved->kind == KvJob::Kind::kLoad;
-    const auto moving = std::ranges::find_if(moving_, [&](const Moving& of) {
-      return of.phase == (load ? Moving::Phase::kReadsTickets : Moving::Phase::kWritesTickets) &&
-             of.job.chunks.front() == moved->chunks.front();
-    });
+    const auto moving = std::ranges::find(moving_, moved->slot.value, &Moving::id);
     LARDER_CHECK(moving != moving_.end());
-    if (load && moved->done > 0) {
-      moving->phase = Moving::Phase::kOrders;
-      moving->end = moved->done;
-      moving->moved.resize(moved->done);
+    const bool load = moving->job.kind == KvJob::Kind::kLoad;
+    if (moved->kind == KvJob::Kind::kLoad && (!load || moved->done > moving->job.first)) {
+      BeginOrders(*moving, moved->done);
       continue;
     }
-    moving->job.done = moved->done;
-    if (!load) status_.written.fetch_add(moved->done, std::memory_order_relaxed);
+    if (!load) {
+      moving->job.done = moved->done;
+      status_.written.fetch_add(moved->done, std::memory_order_relaxed);
+    }
     Finish(*moving);
     moving_.erase(moving);
   }
@@ -112,32 +108,81 @@ void ChainKvTier::TakeTickets() {
 void ChainKvTier::BeginStore() {
   const auto stores = [](const Moving& of) { return of.job.kind == KvJob::Kind::kStore; };
   if (stores_.empty() || std::ranges::any_of(moving_, stores)) return;
-  Moving& moving = moving_.emplace_back(Moving{.job = std::move(stores_.front())});
+  Moving& moving =
+      moving_.emplace_back(Moving{.id = ++last_id_, .job = std::move(stores_.front())});
   stores_.pop_front();
-  moving.end = moving.job.chunks.size();
-  moving.moved.resize(moving.end);
-  for (size_t i = 0; i < moving.end; ++i) {
+  KvJob& job = moving.job;
+  // What a store before has brought meanwhile: sequences that ended together begin alike.
+  const size_t there = Find(job.tokens, job.tenant, job.socket);
+  const size_t all = job.first + job.chunks.size();
+  if (there >= all) {
+    Finish(moving);
+    moving_.pop_back();
+    return;
+  }
+  moving.tickets.resize(all);
+  const size_t begin = std::max(job.first, there);
+  moving.there = begin - job.first;
+  moving.moved.assign(moving.there, 1);
+  for (size_t i = begin; i < all; ++i) {
     const auto number = [this] { return uint64_t{random_()} << 32 | random_(); };
-    moving.tickets.push_back({number(), number()});
+    moving.tickets[i] = {number(), number()};
+  }
+  if (begin > 0) {
+    MoveTickets(moving, KvJob::Kind::kLoad, 0, begin);
+  } else {
+    BeginOrders(moving, 0);
   }
 }
 
+// The first `known` tickets were read. The last chunk is ordered first, and those before the job's
+// are touched at last: what goes first when there is no room is the end of a sequence, never what
+// others begin with.
+void ChainKvTier::BeginOrders(Moving& moving, size_t known) {
+  const KvJob& job = moving.job;
+  const bool load = job.kind == KvJob::Kind::kLoad;
+  const size_t begin = job.first + moving.moved.size();
+  const size_t end = load ? known : job.first + job.chunks.size();
+  for (size_t i = end; i > begin; --i) moving.to_order.push_back(i - 1);
+  for (size_t i = std::min(known, begin); i > 0; --i) moving.to_order.push_back(i - 1);
+  moving.moved.resize(end - job.first);
+  moving.phase = Moving::Phase::kOrders;
+  moving.since_ns = NowNs();
+  std::ranges::reverse(moving.to_order);  // taken from the end
+}
+
 bool ChainKvTier::Order(Moving& moving) {
-  std::erase_if(moving.ordered, [&](const Moving::Ordered& one) {
+  const KvJob& job = moving.job;
+  const auto ended = std::erase_if(moving.ordered, [&](const Moving::Ordered& one) {
     const KvOrderBook::State state = book_.state(one.place);
     if (state != KvOrderBook::State::kDone && state != KvOrderBook::State::kFailed) return false;
-    moving.moved[one.chunk] = state == KvOrderBook::State::kDone;
+    if (one.chunk >= job.first && moving.moved[one.chunk - job.first] == 0)
+      moving.moved[one.chunk - job.first] = state == KvOrderBook::State::kDone;
     book_.Free(one.place);
     return true;
   });
-  const bool load = moving.job.kind == KvJob::Kind::kLoad;
-  while (moving.next < moving.end && (load || moving.ordered.size() < kStoresAtOnce)) {
-    const auto place = book_.Add(load ? model::KvOrder::Kind::kLoad : model::KvOrder::Kind::kStore,
-                                 moving.tickets[moving.next], moving.job.chunks[moving.next]);
+  if (ended > 0) moving.since_ns = NowNs();
+  const bool load = job.kind == KvJob::Kind::kLoad;
+  while (!moving.to_order.empty() && (load || moving.ordered.size() < kStoresAtOnce)) {
+    const size_t chunk = moving.to_order.back();
+    const bool touch = chunk < job.first || chunk - job.first < moving.there;
+    const auto place = book_.Add(touch  ? model::KvOrder::Kind::kTouch
+                                 : load ? model::KvOrder::Kind::kLoad
+                                        : model::KvOrder::Kind::kStore,
+                                 moving.tickets[chunk],
+                                 touch ? job.chunks.front() : job.chunks[chunk - job.first]);
     if (!place) break;
-    moving.ordered.push_back({moving.next++, *place});
+    moving.to_order.pop_back();
+    moving.ordered.push_back({chunk, *place});
   }
-  return moving.next == moving.end && moving.ordered.empty();
+  return moving.to_order.empty() && moving.ordered.empty();
+}
+
+void ChainKvTier::Watch() {
+  for (const Moving& moving : moving_) {
+    if (!moving.ordered.empty() && SecondsSince(moving.since_ns) > kStuckS)
+      engine_.Lose("a socket has not moved a KV chunk for 30 s: its disk hangs?");
+  }
 }
 
 bool ChainKvTier::AfterOrders(Moving& moving) {
@@ -145,16 +190,17 @@ bool ChainKvTier::AfterOrders(Moving& moving) {
   // Only a beginning is of use.
   const auto begins =
       static_cast<size_t>(std::ranges::find(moving.moved, 0) - moving.moved.begin());
+  const size_t wanted = moving.moved.size();
   if (job.kind == KvJob::Kind::kLoad) {
     job.done = begins;
     status_.read.fetch_add(begins, std::memory_order_relaxed);
-    if (begins < moving.end) {
+    if (begins < wanted) {
       status_.refused.fetch_add(1, std::memory_order_relaxed);
       Forget(job, begins);
     }
     return true;
   }
-  if (begins < moving.end) {
+  if (begins < wanted) {
     status_.failed.fetch_add(1, std::memory_order_relaxed);
     if (!std::exchange(failing_, true))
       on_problem_(
@@ -163,9 +209,9 @@ bool ChainKvTier::AfterOrders(Moving& moving) {
   } else {
     failing_ = false;
   }
-  if (begins == 0) return true;
+  if (begins <= moving.there) return true;
   moving.phase = Moving::Phase::kWritesTickets;
-  MoveTickets(moving, KvJob::Kind::kStore, begins);
+  MoveTickets(moving, KvJob::Kind::kStore, job.first + moving.there, job.first + begins);
   return false;
 }
 

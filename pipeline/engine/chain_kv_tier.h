@@ -44,21 +44,26 @@ class ChainKvTier final : public KvTier {
   size_t chunks_to_store() const override { return storing_; }
   void Wait(int ms) override;
   bool needs_steps() const override { return jobs_ > 0; }
+  void Watch() override;
   void Abandon() override;
 
  private:
   struct Moving {
     enum class Phase { kReadsTickets, kOrders, kWritesTickets };
-    Phase phase = Phase::kOrders;
+    int32_t id = 0;
+    Phase phase = Phase::kReadsTickets;
     KvJob job;
-    std::vector<model::KvTicket> tickets;  // [chunk]
+    // [chunk of the sequence]: first those before the job's, whose parts are only touched.
+    std::vector<model::KvTicket> tickets;
+    std::vector<size_t> to_order;  // chunks of the sequence, the last first
     struct Ordered {
-      size_t chunk;
+      size_t chunk;  // of the sequence
       uint32_t place;
     };
     std::vector<Ordered> ordered;  // and not ended
-    std::vector<uint8_t> moved;    // [chunk]
-    size_t next = 0, end = 0;      // chunks [next, end) are still to be ordered
+    std::vector<uint8_t> moved;    // [chunk of the job]
+    size_t there = 0;              // of a store, chunks of the job that were stored meanwhile
+    int64_t since_ns = 0;          // of the last order that ended, or the first
   };
   void Advance();
   void TakeTickets();
@@ -67,7 +72,8 @@ class ChainKvTier final : public KvTier {
   bool Order(Moving& moving);
   // What follows when they have. Returns whether the job is done.
   bool AfterOrders(Moving& moving);
-  void MoveTickets(Moving& moving, KvJob::Kind kind, size_t chunks);
+  void MoveTickets(Moving& moving, KvJob::Kind kind, size_t begin, size_t end);
+  void BeginOrders(Moving& moving, size_t known);
   void Forget(const KvJob& job, size_t first);
   void Finish(Moving& moving);
   void GivenBack(const KvJob& job);
@@ -80,6 +86,7 @@ class ChainKvTier final : public KvTier {
   std::random_device random_;
   KvFilesStatus status_;
   size_t jobs_ = 0, storing_ = 0;
+  int32_t last_id_ = 0;
   std::deque<KvJob> stores_;  // not begun
   std::list<Moving> moving_;
   std::deque<KvJob> done_;

@@ -135,6 +135,10 @@ void Engine::Poll() {
   OverChain([this] { chain_->Poll(); });
 }
 
+void Engine::Lose(const char* why) {
+  OverChain([&] { chain_->Lose(why); });
+}
+
 void Engine::SubmitToChain(const MicroBatch& batch) {
   model::BatchRows rows = batch.rows_of();
   OverChain([&] { chain_->Submit(rows, batch.first_half); });

@@ -67,6 +67,7 @@ class Engine final : public TokenEngine {
   std::span<uint8_t> kv_memory(uint32_t chunk) override { return chain_->KvMemory(chunk); }
   KvOrderBook* kv_orders() override { return chain_->kv_orders(); }
   void Poll() override;
+  void Lose(const char* why) override;
   void Reset(SlotId slot) { kv_->Reset(slot); }  // forgets the slot's sequence
   size_t length(SlotId slot) const { return kv_->length(slot); }
   const StagePlan& plan() const { return plan_; }

@@ -66,6 +66,8 @@ class TokenEngine {
   // Sends orders and takes reports with no micro-batch in flight. Throws ChainLostError, as Submit
   // does.
   virtual void Poll() {}
+  // Takes the chain for lost, and throws ChainLostError, if it can be.
+  virtual void Lose(const char* /*why*/) {}
   // What Submit does first, for a caller with nothing to submit: throws ChainLostError if the chain
   // has been lost; after that, tries to connect again, for a second or two.
   virtual void Reconnect() = 0;

@@ -17,7 +17,9 @@ constexpr int kNice = 10;  // a tenth of a compute thread's weight
 
 KvMover::KvMover(KvFiles& files, Options options) : files_(files), options_(std::move(options)) {
   thread_ = std::thread([this] {
-    ::setpriority(PRIO_PROCESS, 0, kNice);  // of this thread, on Linux; a failure does no harm
+    // Of this thread, on Linux; a failure does no harm.
+    ::setpriority(PRIO_PROCESS, 0, kNice);
+    if (options_.cpus) ::sched_setaffinity(0, sizeof *options_.cpus, &*options_.cpus);
     Run();
   });
 }
@@ -38,7 +40,8 @@ void KvMover::Start(KvJob job) {
   if (job.kind == KvJob::Kind::kStore) storing_ += job.chunks.size();
   {
     const std::lock_guard lock(mutex_);
-    (job.kind == KvJob::Kind::kStore ? stores_ : loads_).push_back(std::move(job));
+    const bool later = job.kind == KvJob::Kind::kStore || job.kind == KvJob::Kind::kTouch;
+    (later ? stores_ : loads_).push_back(std::move(job));
   }
   work_.notify_one();
 }
@@ -70,16 +73,22 @@ std::optional<KvJob> KvMover::Drop() {
   return job;
 }
 
-void KvMover::Abandon() {
+bool KvMover::AbandonWithin(int ms) {
   std::unique_lock lock(mutex_);
   loads_.clear();
   stores_.clear();
   hurry_ = true;
-  finished_.wait(lock, [this] { return !moving_; });
+  const auto rests = [this] { return !moving_; };
+  if (ms < 0) {
+    finished_.wait(lock, rests);
+  } else if (!finished_.wait_for(lock, std::chrono::milliseconds(ms), rests)) {
+    return false;
+  }
   hurry_ = false;
   done_.clear();
   any_done_.store(false, std::memory_order_relaxed);
   jobs_ = storing_ = 0;
+  return true;
 }
 
 void KvMover::Wait(int ms) {
@@ -114,6 +123,10 @@ void KvMover::Run() {
 
 void KvMover::Move(KvJob& job) {
   const size_t positions = chunk_positions();
+  if (job.kind == KvJob::Kind::kTouch) {
+    job.done = job.chunks.size();
+    return files_.Touch(job.tokens, job.tenant);
+  }
   if (job.kind == KvJob::Kind::kForget) {
     for (; job.done < job.chunks.size(); ++job.done) {
       const auto tokens =

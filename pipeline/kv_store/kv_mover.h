@@ -3,6 +3,8 @@
 // priority and writes at a limited rate, since it may share its CPU with compute threads.
 #pragma once
 
+#include <sched.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
@@ -25,6 +27,9 @@ class KvMover final : public KvTier {
  public:
   struct Options {
     uint64_t write_bytes_per_s = 256 << 20;
+    // The CPUs that its thread may use; nullopt: those of the thread that makes it, which may be
+    // one compute thread's.
+    std::optional<cpu_set_t> cpus;
     // Called on the mover's thread with a line for people: a file that was refused, a disk that is
     // full.
     std::function<void(const std::string&)> on_problem = [](const std::string&) {};
@@ -46,7 +51,9 @@ class KvMover final : public KvTier {
   size_t chunks_to_store() const override { return storing_; }
   void Wait(int ms) override;
   bool needs_steps() const override { return false; }
-  void Abandon() override;
+  void Abandon() override { AbandonWithin(-1); }
+  // The same; false: a file is still being moved after so many ms (negative: without limit).
+  bool AbandonWithin(int ms);
 
  private:
   void Run();

@@ -1,26 +1,47 @@
 #include "pipeline/kv_store/kv_part.h"
 
+#include <unistd.h>
+
+#include <cstdio>
 #include <cstring>
 #include <utility>
+
+#include "base/error.h"
 
 namespace larder::pipeline::inline kv_store {
 namespace {
 
 // A ticket takes the place of tokens: of one chunk, with as many positions as it has numbers.
 constexpr size_t kTicketNumbers = sizeof(model::KvTicket) / sizeof(int32_t);
+constexpr size_t kFileOverhead = 256;  // more than a file has besides the part
 
 }  // namespace
 
+cpu_set_t CpusOfThisThread() {
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  ::sched_getaffinity(0, sizeof cpus, &cpus);
+  return cpus;
+}
+
 KvPart::KvPart(const KvPartOptions& options, const std::string& socket, uint64_t model,
                Memory memory)
-    : memory_(std::move(memory)) {
+    : options_(options), memory_(std::move(memory)) {
   if (options.folder.empty()) return;
+  const uint64_t least = memory_(0).size() + kFileOverhead;
+  if (options.most_bytes < least) {
+    throw Error(
+        "{}/{}: its limit of {} bytes has no room for one part of {}; expected a larger "
+        "--cache-disk, or cache_disk in the manifest",
+        options.folder, socket, options.most_bytes, least);
+  }
   files_ = std::make_unique<KvFiles>(KvFilesOptions{.folder = options.folder + "/" + socket,
                                                     .most_bytes = options.most_bytes,
                                                     .model = model,
                                                     .chunk_positions = kTicketNumbers,
                                                     .chunk_bytes = memory_(0).size()});
-  mover_ = std::make_unique<KvMover>(*files_, KvMover::Options{.on_problem = options.on_problem});
+  mover_ = std::make_unique<KvMover>(
+      *files_, KvMover::Options{.cpus = options.cpus, .on_problem = options.on_problem});
   Collect();
 }
 
@@ -35,8 +56,9 @@ void KvPart::Take(std::span<const model::KvOrder> orders) {
       End(order.place, true);
       continue;
     }
-    const bool load = order.kind == model::KvOrder::Kind::kLoad;
-    KvJob job{.kind = load ? KvJob::Kind::kLoad : KvJob::Kind::kStore,
+    KvJob job{.kind = order.kind == model::KvOrder::Kind::kLoad    ? KvJob::Kind::kLoad
+                      : order.kind == model::KvOrder::Kind::kStore ? KvJob::Kind::kStore
+                                                                   : KvJob::Kind::kTouch,
               .slot = SlotId(static_cast<int32_t>(order.place)),
               .tokens = std::vector<int32_t>(kTicketNumbers),
               .chunks = {order.chunk},
@@ -60,7 +82,13 @@ void KvPart::Collect() {
 }
 
 void KvPart::Abandon() {
-  if (mover_ != nullptr) mover_->Abandon();
+  if (mover_ != nullptr && !mover_->AbandonWithin(options_.stuck_ms)) {
+    std::fprintf(stderr,
+                 "larder: error: %s: a file has not been read or written for %.0f s, and the next "
+                 "chain needs its memory; stopping\n",
+                 files_->options().folder.c_str(), options_.stuck_ms * 1e-3);
+    ::_exit(75);  // as after the loss of a peer: a supervisor starts it again
+  }
   report_.done = ~uint64_t{0};
   report_.failed = 0;
 }

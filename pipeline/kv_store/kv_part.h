@@ -5,10 +5,13 @@
 // files are read and written by a thread of low priority.
 #pragma once
 
+#include <sched.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -23,7 +26,11 @@ struct KvPartOptions {
   uint64_t most_bytes = 0;  // of a socket's files
   // Called on another thread with a line for people.
   std::function<void(const std::string&)> on_problem = [](const std::string&) {};
+  std::optional<cpu_set_t> cpus;  // KvMover::Options::cpus
+  int stuck_ms = 10'000;          // for which a file may be in the way of the next chain
 };
+// Of the calling thread, before a pool pins it.
+cpu_set_t CpusOfThisThread();
 
 class KvPart {
  public:
@@ -40,12 +47,15 @@ class KvPart {
   // Updates the report.
   void Collect();
   const model::KvReport& report() const { return report_; }
-  // Forgets all orders. Nothing writes to a chunk any more when it returns.
+  // Forgets all orders. Nothing writes to a chunk any more when it returns. If a file can't be read
+  // or written for stuck_ms, the process ends (status 75, a line): only without it is the chunk
+  // safe.
   void Abandon();
 
  private:
   void End(uint32_t place, bool failed);
 
+  const KvPartOptions options_;
   const Memory memory_;
   std::unique_ptr<KvFiles> files_;
   std::unique_ptr<KvMover> mover_;  // null: no files

@@ -3,6 +3,7 @@
 #include "pipeline/kv_store/kv_part.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <chrono>
@@ -11,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/error.h"
 #include "base/temporary_folder_testing.h"
 
 namespace larder::pipeline::inline kv_store {
@@ -21,10 +23,12 @@ constexpr size_t kChunks = 4, kPartBytes = 4096;
 
 class KvPartTest : public testing::Test {
  protected:
-  std::unique_ptr<KvPart> Part(bool files = true, uint64_t model = 1) {
+  std::unique_ptr<KvPart> Part(bool files = true, uint64_t model = 1,
+                               uint64_t most_bytes = 1 << 20) {
     KvPartOptions options;
     if (files) options.folder = folder_ / "kv";
-    options.most_bytes = 1 << 20;
+    options.most_bytes = most_bytes;
+    options.stuck_ms = 200;
     options.on_problem = [this](const std::string& problem) { problems_.push_back(problem); };
     return std::make_unique<KvPart>(options, "here", model, [this](uint32_t chunk) {
       return std::span<uint8_t>(memory_).subspan(chunk * kPartBytes, kPartBytes);
@@ -104,6 +108,48 @@ TEST_F(KvPartTest, WhatIsAbandonedWritesNothingAnyMore) {
               static_cast<ptrdiff_t>((kChunks - 1) * kPartBytes));
   }
   EXPECT_TRUE(Do(*part, Kind::kLoad, 9, 1)) << "and it goes on";
+}
+
+TEST_F(KvPartTest, NeedsRoomForOnePart) {
+  try {
+    Part(true, 1, kPartBytes);
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("no room for one part"), std::string::npos)
+        << error.what();
+  }
+}
+
+// What was touched last goes last, though it was stored first.
+TEST_F(KvPartTest, KeepsWhatIsTouched) {
+  const auto part = Part(true, 1, 4 * (kPartBytes + 200));
+  for (uint64_t ticket = 1; ticket <= 10; ++ticket) {
+    ASSERT_TRUE(Do(*part, Kind::kStore, ticket, 0));
+    ASSERT_TRUE(Do(*part, Kind::kTouch, 1, 0));
+  }
+  EXPECT_TRUE(Do(*part, Kind::kLoad, 1, 1));
+  EXPECT_FALSE(Do(*part, Kind::kLoad, 2, 1));
+  EXPECT_TRUE(Do(*part, Kind::kLoad, 10, 1));
+}
+
+// A disk that hangs, as a pipe that nobody writes to: the process ends, because the thread that
+// reads may still write to the chunk.
+TEST_F(KvPartTest, AFileThatIsStuckEndsTheProcessBeforeTheNextChain) {
+  testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  const auto stuck = [this] {
+    auto part = Part();
+    if (!Do(*part, Kind::kStore, 9, 1)) return;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_ / "kv/here")) {
+      if (entry.path().extension() != ".kv") continue;
+      std::filesystem::remove(entry.path());
+      if (::mkfifo(entry.path().c_str(), 0600) != 0) return;
+    }
+    const model::KvOrder load{{9, 1}, Kind::kLoad, 0, 1};
+    part->Take({&load, 1});
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // it has begun
+    part->Abandon();
+  };
+  EXPECT_EXIT(stuck(), testing::ExitedWithCode(75), "has not been read or written for 0 s");
 }
 
 TEST_F(KvPartTest, APlaceThatIsTakenIsLeftAlone) {

@@ -29,6 +29,7 @@ struct KvJob {
     kStore,
     kLoad,
     kForget,  // they can't be loaded any more; within a tier
+    kTouch,   // they were used; within a tier
   };
   Kind kind = Kind::kStore;
   SlotId slot;                  // for the caller
@@ -64,6 +65,8 @@ class KvTier {
   virtual void Wait(int ms) = 0;
   // Whether jobs go on only in micro-batches and in Wait.
   virtual bool needs_steps() const = 0;
+  // Called between steps. Throws ChainLostError if a socket has not moved a chunk for too long.
+  virtual void Watch() {}
   // Forgets all jobs, which are not given back: their chunks are free. Nothing writes to these any
   // more when it returns.
   virtual void Abandon() = 0;

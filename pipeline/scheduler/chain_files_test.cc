@@ -34,7 +34,8 @@ class ChainFilesTest : public testing::TestWithParam<Shape> {
     TestChain test = MakeTestChain(*model_.file(), GetParam().stages, GetParam().slots, 3);
     ChainOptions options;
     options.wait = kTestWait;
-    options.kv_files = {.folder = folder_ / "kv", .most_bytes = 1 << 30, .on_problem = problem_};
+    options.kv_files = {
+        .folder = folder_ / "kv", .most_bytes = most_bytes_, .on_problem = problem_};
     for (StagePlan& stage : test.stages) stage.fingerprint = fingerprint;
     Engine engine(model_.file(), test.chain, test.ends, test.stages, options);
     KvFiles index({.folder = folder_ / "kv/serving",
@@ -100,6 +101,7 @@ class ChainFilesTest : public testing::TestWithParam<Shape> {
     problems_.push_back(line);
   };
   size_t refused_ = 0, written_ = 0, read_ = 0;
+  uint64_t most_bytes_ = 1 << 30;  // of each socket
 };
 
 TEST_P(ChainFilesTest, WhatWasStoredIsReadAfterARestart) {
@@ -135,6 +137,52 @@ TEST_P(ChainFilesTest, APartThatIsDamagedOrGoneIsComputedAndStoredAgain) {
     EXPECT_EQ(refused_, files.size() / 2) << socket;
     EXPECT_EQ(Run(), 4 * 512u) << "they were stored again";
     EXPECT_EQ(refused_, 0u);
+  }
+}
+
+// Nine sequences with a first chunk in common, one after the other, where each socket has room for
+// three: what goes is never what the others begin with.
+TEST_P(ChainFilesTest, TheirBeginningStaysLongest) {
+  wishes_.resize(1);
+  Run();
+  for (const std::string& socket : Sockets()) {
+    if (socket != "serving" && !FilesOf(socket).empty())
+      most_bytes_ = 3 * std::filesystem::file_size(FilesOf(socket)[0]) + 300;
+  }
+  std::filesystem::remove_all(folder_ / "kv");
+  const std::vector<int32_t> first = TestTokens(256, kVocab, 50);
+  wishes_.clear();
+  for (uint32_t i = 0; i < 9; ++i) {
+    Wish wish{.prompt = first, .most = 3, .seed = 60 + i};
+    const auto rest = TestTokens(280, kVocab, 60 + i);
+    wish.prompt.insert(wish.prompt.end(), rest.begin(), rest.end());
+    wishes_.push_back(std::move(wish));
+  }
+  Run();
+  wishes_ = {wishes_[8], wishes_[0]};
+  EXPECT_EQ(Run(), 512u + 256u);
+}
+
+// Sequences that end together begin alike: their common chunks are stored once.
+TEST_P(ChainFilesTest, EqualChunksAreStoredOnce) {
+  TestChain test = MakeTestChain(*model_.file(), GetParam().stages, GetParam().slots, 3);
+  ChainOptions options;
+  options.wait = kTestWait;
+  options.kv_files = {.folder = folder_ / "kv", .most_bytes = 1 << 30, .on_problem = problem_};
+  Engine engine(model_.file(), test.chain, test.ends, test.stages, options);
+  KvFiles index({.folder = folder_ / "kv/serving",
+                 .most_bytes = 1 << 30,
+                 .chunk_positions = engine.kv().shape().chunk_positions,
+                 .chunk_bytes = sizeof(model::KvTicket)});
+  ChainKvTier tier(engine, index, problem_);
+  Scheduler scheduler(engine, {.tier = &tier});
+  const std::vector<Wish> same(6, wishes_[0]);
+  TestIntake intake(same);
+  scheduler.Run(intake);
+  for (const Outcome& outcome : intake.outcomes) EXPECT_EQ(outcome.tokens, Alone(wishes_[0]));
+  for (const std::string& socket : Sockets()) {
+    const size_t sockets = GetParam().stages[0].attention.empty() ? 1 : 2;  // with an index each
+    EXPECT_LE(FilesOf(socket).size(), socket == "serving" ? 2 * sockets : 2u) << socket;
   }
 }
 

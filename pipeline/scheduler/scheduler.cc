@@ -18,9 +18,10 @@ constexpr size_t kWorthReusing = 16;
 // now, or any more if that one has the most now.
 constexpr size_t kWorthWaiting = 64;
 constexpr int kShortestPauseMs = 20, kLongestPauseMs = 500;  // between attempts to reconnect
-constexpr int kMostLosses = 8;  // of a sequence's slot without a token in between
-constexpr int kLookMs = 250;    // how often an idle pipeline is checked
-constexpr int kTierMs = 2;      // and one whose chunks are being stored
+constexpr int kMostLosses = 8;     // of a sequence's slot without a token in between
+constexpr int kLookMs = 250;       // how often an idle pipeline is checked
+constexpr int kFinishMs = 10'000;  // for a job, before a scheduler that ends gives it up
+constexpr int kTierMs = 2;         // and one whose chunks are being stored
 constexpr uint64_t kBehindAll = uint64_t{1} << 63;  // in the order of admission
 
 template <typename T>
@@ -80,6 +81,7 @@ void Scheduler::Run(Intake& intake) {
         engine_.Reconnect();
         ChainIsBack();
       }
+      if (options_.tier != nullptr) options_.tier->Watch();
       Admit();
       while (in_flight_ < batches_.size() && FillBatch()) {
       }
@@ -718,11 +720,14 @@ bool Scheduler::DropStores() {
 void Scheduler::FinishMoving() {
   try {
     while (options_.tier != nullptr && options_.tier->jobs() > 0) {
-      options_.tier->Wait(-1);
+      const size_t jobs = options_.tier->jobs();
+      options_.tier->Wait(kFinishMs);
       TakeMoved();
+      if (options_.tier->jobs() == jobs && options_.tier->needs_steps())
+        throw ChainLostError("a socket has not stored a KV chunk for {} s", kFinishMs / 1000);
     }
-  } catch (const ChainLostError&) {
-    options_.tier->Abandon();
+  } catch (const ChainLostError& lost) {
+    ChainWasLost(lost.what());
   }
   ShowKvChunks();
 }

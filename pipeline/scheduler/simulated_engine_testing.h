@@ -196,6 +196,7 @@ class SimulatedEngine final : public TokenEngine {
       orders_->See(step, AttentionId(static_cast<int32_t>(i)), {&report, 1});
   }
   bool Move(const model::KvOrder& order) {
+    if (order.kind == model::KvOrder::Kind::kTouch) return files_.contains(order.ticket);
     const std::span<uint8_t> memory = keys_.memory(order.chunk);
     const bool fails = std::uniform_real_distribution<>(0, 1)(random_) < failure_;
     if (order.kind == model::KvOrder::Kind::kStore) {

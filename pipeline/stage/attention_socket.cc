@@ -93,6 +93,8 @@ AttentionSocket::AttentionSocket(const StagePlan& plan, AttentionId index,
   report_.status.state.store(static_cast<uint32_t>(SocketState::kServing),
                              std::memory_order_relaxed);
   const PlanAttentionSocket& socket = plan.attention.at(index.index());
+  KvPartOptions files = kv_files;
+  files.cpus = CpusOfThisThread();
   threadpool::PoolOptions pool;
   for (const PlanThread& thread : socket.threads) {
     pool.cpus.push_back(thread.cpu);
@@ -120,7 +122,7 @@ AttentionSocket::AttentionSocket(const StagePlan& plan, AttentionId index,
           .out = rows.attn.data,
           .out_stride = rows.attn.stride});
 
-  kv_part_ = std::make_unique<KvPart>(kv_files, socket.name, KvHash(plan),
+  kv_part_ = std::make_unique<KvPart>(files, socket.name, KvHash(plan),
                                       [this](uint32_t chunk) { return node_->kv().memory(chunk); });
   ReportKv();
 

@@ -24,7 +24,10 @@ SocketWaits WaitsIn(const StageOptions& options, const StagePlan& plan) {
 
 Stage::Stage(const StagePlan& stage_plan, const model::GgufFile& file, const StageOptions& options,
              bool last)
-    : packed_(stage_plan, options), last_(last), waits_of_sockets_(WaitsIn(options, stage_plan)) {
+    : cpus_(CpusOfThisThread()),
+      packed_(stage_plan, options),
+      last_(last),
+      waits_of_sockets_(WaitsIn(options, stage_plan)) {
   LARDER_CHECK(plan().config.layers > 0);
   if (separated()) {
     sockets_ =
@@ -38,8 +41,10 @@ Stage::Stage(const StagePlan& stage_plan, const model::GgufFile& file, const Sta
   } else {
     packed_.Load(file, options, nullptr);
     PlaceAttention(file);
+    KvPartOptions kv_files = options.kv_files;
+    kv_files.cpus = cpus_;
     kv_part_ =
-        std::make_unique<KvPart>(options.kv_files, options.socket, KvHash(plan()),
+        std::make_unique<KvPart>(kv_files, options.socket, KvHash(plan()),
                                  [this](uint32_t chunk) { return attention_->kv().memory(chunk); });
   }
   kept_rows_.resize(max_logit_rows());
