@@ -444,7 +444,7 @@ pipeline::SlotFileOptions SlotFilesOf(const ServeOptions& o, pipeline::Engine& e
 
 // cpus: of this process, before its compute threads were pinned. Null without a folder.
 std::unique_ptr<KvCache> OpenCache(const ServeOptions& o, pipeline::Engine& engine,
-                                   const PlannedModel& planned, const cpu_set_t& cpus) {
+                                   const PlannedModel& planned, const std::vector<CpuId>& cpus) {
   pipeline::KvPartOptions options = KvFilesOf(o.model, planned.where);
   options.cpus = cpus;
   if (options.folder.empty()) return nullptr;
@@ -461,7 +461,7 @@ std::unique_ptr<KvCache> OpenCache(const ServeOptions& o, pipeline::Engine& engi
 }
 
 int Serve(ServeOptions o) {
-  const cpu_set_t cpus = pipeline::CpusOfThisThread();
+  const std::vector<CpuId> cpus = topology::GetAffinity(pthread_self());
   IgnoreBrokenPipes();
   ApiKeyFile keys(o.server.api_keys, o.key_file);
   o.server.api_keys = keys.Read();

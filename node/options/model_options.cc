@@ -185,9 +185,8 @@ pipeline::KvPartOptions KvFilesOf(const ModelOptions& options,
   } else if (where && !where->manifest.cache_dir.empty()) {
     files.folder = where->manifest.ResolvePath(where->manifest.cache_dir);
   }
-  const uint64_t of_manifest = (where ? where->manifest : pipeline::Manifest()).cache_disk_mib
-                               << 20;
-  files.most_bytes = options.cache_disk.empty() ? of_manifest : ParseBytes(options.cache_disk);
+  const uint64_t mib = where ? where->manifest.cache_disk_mib : pipeline::Manifest().cache_disk_mib;
+  files.most_bytes = options.cache_disk.empty() ? mib << 20 : ParseBytes(options.cache_disk);
   files.on_problem = [](const std::string& problem) { spdlog::warn("{}", problem); };
   return files;
 }

@@ -166,21 +166,20 @@ void ChainClient::ConnectAgain() {
   }
 }
 
-void ChainClient::Lose(const char* why) {
-  if (!connected_) return;
-  in_.Fail(sync::FaultCode::kTimeout);
-  out_.Fail(sync::FaultCode::kTimeout);
+void ChainClient::Fail(sync::FaultCode code, const std::string& why) {
+  in_.Fail(code);
+  out_.Fail(code);
   Disconnect();
   throw ChainLostError("{}", why);
 }
 
+void ChainClient::Lose(const char* why) {
+  if (connected_) Fail(sync::FaultCode::kTimeout, why);
+}
+
 void ChainClient::WrongFrame(const char* wrong) {
   SocketStatus::Add(status_.wrong_frames, 1);
-  const std::string peer = in_.peer();
-  in_.Fail(sync::FaultCode::kMalformed);
-  out_.Fail(sync::FaultCode::kMalformed);
-  Disconnect();
-  throw ChainLostError("{} sent a wrong frame: {}", peer, wrong);
+  Fail(sync::FaultCode::kMalformed, fmt::format("{} sent a wrong frame: {}", in_.peer(), wrong));
 }
 
 }  // namespace larder::pipeline::chain

@@ -59,6 +59,7 @@ class ChainClient final : public Chain {
   void CheckFirstLink();
   void CloseLinks();
   [[noreturn]] void Lost();
+  [[noreturn]] void Fail(sync::FaultCode code, const std::string& why);
   [[noreturn]] void WrongFrame(const char* wrong);
   void Disconnect();
   void SeeOrders();

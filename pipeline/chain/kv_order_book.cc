@@ -21,6 +21,7 @@ std::optional<uint32_t> KvOrderBook::Add(model::KvOrder::Kind kind, const model:
   for (uint32_t i = 0; i < places_.size(); ++i) {
     if (places_[i].state != State::kFree) continue;
     places_[i].state = State::kWaiting;
+    ++waiting_;
     places_[i].order = {.ticket = ticket, .kind = kind, .place = i, .chunk = chunk};
     return i;
   }
@@ -32,10 +33,6 @@ size_t KvOrderBook::taken() const {
       std::ranges::count_if(places_, [](const Place& of) { return of.state != State::kFree; }));
 }
 
-bool KvOrderBook::waits() const {
-  return std::ranges::any_of(places_, [](const Place& of) { return of.state == State::kWaiting; });
-}
-
 size_t KvOrderBook::Send(uint64_t step, model::KvOrder* to) {
   size_t sent = 0;
   for (Place& place : places_) {
@@ -44,6 +41,8 @@ size_t KvOrderBook::Send(uint64_t step, model::KvOrder* to) {
     place.step = step;
     to[sent++] = place.order;
   }
+  waiting_ -= sent;
+  sent_ += sent;
   return sent;
 }
 
@@ -57,18 +56,20 @@ void KvOrderBook::See(uint64_t step, AttentionId socket,
     all.files += one.files;
     all.bytes += one.bytes;
   }
-  for (uint32_t i = 0; i < places_.size(); ++i) {
+  for (uint32_t i = 0; i < places_.size() && sent_ > 0; ++i) {
     Place& place = places_[i];
     // A frame that went before the order says nothing about it.
     if (place.state != State::kSent || place.step > step || SocketOf(place.order.chunk) != socket)
       continue;
     if ((all.done >> i & 1) == 0) continue;
+    --sent_;
     place.state = (all.failed >> i & 1) != 0 ? State::kFailed : State::kDone;
   }
 }
 
 void KvOrderBook::Clear() {
   for (Place& place : places_) place.state = State::kFree;
+  waiting_ = sent_ = 0;
 }
 
 uint64_t KvOrderBook::Sum(uint64_t model::KvReport::*number) const {

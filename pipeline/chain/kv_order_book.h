@@ -27,7 +27,7 @@ class KvOrderBook {
   State state(uint32_t place) const { return places_[place].state; }
   void Free(uint32_t place) { places_[place].state = State::kFree; }  // of an order that has ended
   size_t taken() const;
-  bool waits() const;  // one of them has not been sent
+  bool waits() const { return waiting_ > 0; }  // one of them has not been sent
 
   // Copies what waits to `to`, which has room for all, to be sent with the frame of this step.
   // Returns how many. The sockets' reports in it, and in later frames, count for them.
@@ -51,6 +51,8 @@ class KvOrderBook {
 
   const std::vector<size_t> chunk_ends_;
   std::array<Place, model::kKvOrderPlaces> places_;
+  // How many places are kWaiting and kSent: most frames find none, and look at no place.
+  size_t waiting_ = 0, sent_ = 0;
   std::vector<model::KvReport> all_;  // [socket]: the sum of its parts
 };
 

@@ -143,12 +143,11 @@ void ChainKvTier::BeginOrders(Moving& moving, size_t known) {
   const bool load = job.kind == KvJob::Kind::kLoad;
   const size_t begin = job.first + moving.moved.size();
   const size_t end = load ? known : job.first + job.chunks.size();
-  for (size_t i = end; i > begin; --i) moving.to_order.push_back(i - 1);
-  for (size_t i = std::min(known, begin); i > 0; --i) moving.to_order.push_back(i - 1);
+  for (size_t i = 0; i < std::min(known, begin); ++i) moving.to_order.push_back(i);
+  for (size_t i = begin; i < end; ++i) moving.to_order.push_back(i);
   moving.moved.resize(end - job.first);
   moving.phase = Moving::Phase::kOrders;
   moving.since_ns = NowNs();
-  std::ranges::reverse(moving.to_order);  // taken from the end
 }
 
 bool ChainKvTier::Order(Moving& moving) {

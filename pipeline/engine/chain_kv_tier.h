@@ -55,7 +55,7 @@ class ChainKvTier final : public KvTier {
     KvJob job;
     // [chunk of the sequence]: first those before the job's, whose parts are only touched.
     std::vector<model::KvTicket> tickets;
-    std::vector<size_t> to_order;  // chunks of the sequence, the last first
+    std::vector<size_t> to_order;  // chunks of the sequence, from the end
     struct Ordered {
       size_t chunk;  // of the sequence
       uint32_t place;

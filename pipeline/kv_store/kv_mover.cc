@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "topology/affinity.h"
 
 namespace larder::pipeline::inline kv_store {
 namespace {
@@ -19,7 +20,7 @@ KvMover::KvMover(KvFiles& files, Options options) : files_(files), options_(std:
   thread_ = std::thread([this] {
     // Of this thread, on Linux; a failure does no harm.
     ::setpriority(PRIO_PROCESS, 0, kNice);
-    if (options_.cpus) ::sched_setaffinity(0, sizeof *options_.cpus, &*options_.cpus);
+    if (!options_.cpus.empty()) topology::SetAffinity(pthread_self(), options_.cpus);
     Run();
   });
 }

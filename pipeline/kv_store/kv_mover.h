@@ -3,8 +3,6 @@
 // priority and writes at a limited rate, since it may share its CPU with compute threads.
 #pragma once
 
-#include <sched.h>
-
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
@@ -18,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/ids.h"
 #include "pipeline/kv_store/kv_files.h"
 #include "pipeline/kv_store/kv_tier.h"
 
@@ -27,9 +26,9 @@ class KvMover final : public KvTier {
  public:
   struct Options {
     uint64_t write_bytes_per_s = 256 << 20;
-    // The CPUs that its thread may use; nullopt: those of the thread that makes it, which may be
-    // one compute thread's.
-    std::optional<cpu_set_t> cpus;
+    // The CPUs that its thread may use; empty: those of the thread that makes it, which may be one
+    // compute thread's.
+    std::vector<CpuId> cpus;
     // Called on the mover's thread with a line for people: a file that was refused, a disk that is
     // full.
     std::function<void(const std::string&)> on_problem = [](const std::string&) {};

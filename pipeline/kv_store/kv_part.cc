@@ -17,13 +17,6 @@ constexpr size_t kFileOverhead = 256;  // more than a file has besides the part
 
 }  // namespace
 
-cpu_set_t CpusOfThisThread() {
-  cpu_set_t cpus;
-  CPU_ZERO(&cpus);
-  ::sched_getaffinity(0, sizeof cpus, &cpus);
-  return cpus;
-}
-
 KvPart::KvPart(const KvPartOptions& options, const std::string& socket, uint64_t model,
                Memory memory)
     : options_(options), memory_(std::move(memory)) {

@@ -5,15 +5,13 @@
 // files are read and written by a thread of low priority.
 #pragma once
 
-#include <sched.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "model/step/kv_order.h"
 #include "pipeline/kv_store/kv_files.h"
@@ -26,11 +24,9 @@ struct KvPartOptions {
   uint64_t most_bytes = 0;  // of a socket's files
   // Called on another thread with a line for people.
   std::function<void(const std::string&)> on_problem = [](const std::string&) {};
-  std::optional<cpu_set_t> cpus;  // KvMover::Options::cpus
-  int stuck_ms = 10'000;          // for which a file may be in the way of the next chain
+  std::vector<CpuId> cpus;  // KvMover::Options::cpus
+  int stuck_ms = 10'000;    // for which a file may be in the way of the next chain
 };
-// Of the calling thread, before a pool pins it.
-cpu_set_t CpusOfThisThread();
 
 class KvPart {
  public:

@@ -28,35 +28,52 @@ class ChainFilesTest : public testing::TestWithParam<Shape> {
       wishes_.push_back({.prompt = TestTokens(530 + seed, kVocab, seed), .most = 12, .seed = seed});
   }
 
+  // A chain with the test's files. kv_tokens: of MakeTestChain.
+  struct Chain {
+    explicit Chain(ChainFilesTest& test, size_t kv_tokens = 0, uint64_t fingerprint = 1)
+        : engine(MakeChain(test, kv_tokens, fingerprint)),
+          index({.folder = test.folder_ / "kv/serving",
+                 .most_bytes = 1 << 30,
+                 .model = fingerprint,
+                 .chunk_positions = engine->kv().shape().chunk_positions,
+                 .chunk_bytes = sizeof(model::KvTicket)}),
+          tier(*engine, index, test.problem_),
+          scheduler(*engine, {.tier = &tier}) {}
+    static std::unique_ptr<Engine> MakeChain(ChainFilesTest& test, size_t kv_tokens,
+                                             uint64_t fingerprint) {
+      TestChain made =
+          MakeTestChain(*test.model_.file(), GetParam().stages, GetParam().slots, 3, 64, kv_tokens);
+      ChainOptions options;
+      options.wait = kTestWait;
+      options.kv_files = {.folder = test.folder_ / "kv",
+                          .most_bytes = test.most_bytes_,
+                          .on_problem = test.problem_};
+      for (StagePlan& stage : made.stages) stage.fingerprint = fingerprint;
+      return std::make_unique<Engine>(test.model_.file(), made.chain, made.ends, made.stages,
+                                      options);
+    }
+    std::unique_ptr<Engine> engine;
+    KvFiles index;
+    ChainKvTier tier;
+    Scheduler scheduler;
+  };
+
   // Runs the wishes, one after the other, through a chain of its own; each tier has the files of
   // the one before. Returns how many tokens they reused together.
   size_t Run(uint64_t fingerprint = 1) {
-    TestChain test = MakeTestChain(*model_.file(), GetParam().stages, GetParam().slots, 3);
-    ChainOptions options;
-    options.wait = kTestWait;
-    options.kv_files = {
-        .folder = folder_ / "kv", .most_bytes = most_bytes_, .on_problem = problem_};
-    for (StagePlan& stage : test.stages) stage.fingerprint = fingerprint;
-    Engine engine(model_.file(), test.chain, test.ends, test.stages, options);
-    KvFiles index({.folder = folder_ / "kv/serving",
-                   .most_bytes = 1 << 30,
-                   .model = fingerprint,
-                   .chunk_positions = engine.kv().shape().chunk_positions,
-                   .chunk_bytes = sizeof(model::KvTicket)});
-    ChainKvTier tier(engine, index, problem_);
-    Scheduler scheduler(engine, {.tier = &tier});
+    Chain chain(*this, 0, fingerprint);
     size_t reused = 0;
     for (const Wish& wish : wishes_) {
       const std::vector<Wish> one = {wish};
       TestIntake intake(one);
-      scheduler.Run(intake);
+      chain.scheduler.Run(intake);
       EXPECT_EQ(intake.outcomes[0].tokens, Alone(wish));
       reused += intake.outcomes[0].reused;
     }
-    EXPECT_EQ(tier.jobs(), 0u);
-    refused_ = tier.status().refused.load();
-    written_ = tier.status().written.load();
-    read_ = tier.status().read.load();
+    EXPECT_EQ(chain.tier.jobs(), 0u);
+    refused_ = chain.tier.status().refused.load();
+    written_ = chain.tier.status().written.load();
+    read_ = chain.tier.status().read.load();
     return reused;
   }
   const std::vector<int32_t>& Alone(const Wish& wish) {
@@ -165,20 +182,10 @@ TEST_P(ChainFilesTest, TheirBeginningStaysLongest) {
 
 // Sequences that end together begin alike: their common chunks are stored once.
 TEST_P(ChainFilesTest, EqualChunksAreStoredOnce) {
-  TestChain test = MakeTestChain(*model_.file(), GetParam().stages, GetParam().slots, 3);
-  ChainOptions options;
-  options.wait = kTestWait;
-  options.kv_files = {.folder = folder_ / "kv", .most_bytes = 1 << 30, .on_problem = problem_};
-  Engine engine(model_.file(), test.chain, test.ends, test.stages, options);
-  KvFiles index({.folder = folder_ / "kv/serving",
-                 .most_bytes = 1 << 30,
-                 .chunk_positions = engine.kv().shape().chunk_positions,
-                 .chunk_bytes = sizeof(model::KvTicket)});
-  ChainKvTier tier(engine, index, problem_);
-  Scheduler scheduler(engine, {.tier = &tier});
+  Chain chain(*this);
   const std::vector<Wish> same(6, wishes_[0]);
   TestIntake intake(same);
-  scheduler.Run(intake);
+  chain.scheduler.Run(intake);
   for (const Outcome& outcome : intake.outcomes) EXPECT_EQ(outcome.tokens, Alone(wishes_[0]));
   for (const std::string& socket : Sockets()) {
     const size_t sockets = GetParam().stages[0].attention.empty() ? 1 : 2;  // with an index each
@@ -207,29 +214,18 @@ TEST_P(ChainFilesTest, AFolderThatCannotBeIsAnError) {
 // and shortens as usual. Here they all come at once, with few chunks.
 TEST_P(ChainFilesTest, ManyAtOnceWithFewChunks) {
   for (int round = 0; round < 3; ++round) {
-    TestChain test = MakeTestChain(*model_.file(), GetParam().stages, GetParam().slots, 3, 64,
-                                   GetParam().slots * 768 * 3 / 4);
-    ChainOptions options;
-    options.wait = kTestWait;
-    options.kv_files = {.folder = folder_ / "kv", .most_bytes = 1 << 30, .on_problem = problem_};
-    Engine engine(model_.file(), test.chain, test.ends, test.stages, options);
-    KvFiles index({.folder = folder_ / "kv/serving",
-                   .most_bytes = 1 << 30,
-                   .chunk_positions = engine.kv().shape().chunk_positions,
-                   .chunk_bytes = sizeof(model::KvTicket)});
-    ChainKvTier tier(engine, index, problem_);
-    Scheduler scheduler(engine, {.tier = &tier});
+    Chain chain(*this, GetParam().slots * 768 * 3 / 4);
     std::vector<Wish> all;
     for (size_t i = 0; i < 12; ++i) {
       all.push_back(wishes_[i % wishes_.size()]);
       all.back().arrives = 3 * i;
     }
     TestIntake intake(all);
-    scheduler.Run(intake);
+    chain.scheduler.Run(intake);
     for (size_t i = 0; i < all.size(); ++i)
       EXPECT_EQ(intake.outcomes[i].tokens, Alone(all[i])) << "round " << round << ", " << i;
-    EXPECT_EQ(tier.jobs(), 0u);
-    EXPECT_GE(tier.status().read.load(), round > 0 ? 1u : 0u);
+    EXPECT_EQ(chain.tier.jobs(), 0u);
+    EXPECT_GE(chain.tier.status().read.load(), round > 0 ? 1u : 0u);
   }
 }
 

@@ -20,8 +20,8 @@ constexpr size_t kWorthWaiting = 64;
 constexpr int kShortestPauseMs = 20, kLongestPauseMs = 500;  // between attempts to reconnect
 constexpr int kMostLosses = 8;     // of a sequence's slot without a token in between
 constexpr int kLookMs = 250;       // how often an idle pipeline is checked
-constexpr int kFinishMs = 10'000;  // for a job, before a scheduler that ends gives it up
 constexpr int kTierMs = 2;         // and one whose chunks are being stored
+constexpr int kFinishMs = 10'000;  // for a job, before a scheduler that ends gives it up
 constexpr uint64_t kBehindAll = uint64_t{1} << 63;  // in the order of admission
 
 template <typename T>

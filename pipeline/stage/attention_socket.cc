@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/fnv.h"
 #include "model/step/step_kind.h"
+#include "topology/affinity.h"
 #include "weight_node/panel_map.h"
 
 namespace larder::pipeline::inline stage {
@@ -94,7 +95,7 @@ AttentionSocket::AttentionSocket(const StagePlan& plan, AttentionId index,
                              std::memory_order_relaxed);
   const PlanAttentionSocket& socket = plan.attention.at(index.index());
   KvPartOptions files = kv_files;
-  files.cpus = CpusOfThisThread();
+  files.cpus = topology::GetAffinity(pthread_self());
   threadpool::PoolOptions pool;
   for (const PlanThread& thread : socket.threads) {
     pool.cpus.push_back(thread.cpu);

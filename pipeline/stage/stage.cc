@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "topology/affinity.h"
 
 namespace larder::pipeline::inline stage {
 
@@ -24,7 +25,7 @@ SocketWaits WaitsIn(const StageOptions& options, const StagePlan& plan) {
 
 Stage::Stage(const StagePlan& stage_plan, const model::GgufFile& file, const StageOptions& options,
              bool last)
-    : cpus_(CpusOfThisThread()),
+    : cpus_(topology::GetAffinity(pthread_self())),
       packed_(stage_plan, options),
       last_(last),
       waits_of_sockets_(WaitsIn(options, stage_plan)) {

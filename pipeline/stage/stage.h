@@ -92,7 +92,7 @@ class Stage {
 
   static constexpr uint8_t kKeptPart = 1 + kHalves;  // of the micro-batches that steps choose from
 
-  const cpu_set_t cpus_;  // of the constructing thread, before its pool pins it
+  const std::vector<CpuId> cpus_;  // of the constructing thread, before its pool pins it
   PackedWeights packed_;
   std::vector<uint32_t> kept_rows_;  // [max_logit_rows()]: 0, 1, ...
   const bool last_;
