@@ -138,9 +138,8 @@ void Describe(CLI::App& command, ServeOptions& o) {
   AddKvOptions(command, o.model, requests);
   AddCacheOptions(command, o.model, requests);
   command
-      .add_option(
-          "--slot-save-path", o.slot_folder,
-          "folder in which POST /slots/N?action=save and restore keep the KV cache of slots")
+      .add_option("--slot-save-path", o.slot_folder,
+                  "folder in which POST /slots/N?action=save and restore keep what slots hold")
       ->type_name("FOLDER")
       ->group(requests);
   command
@@ -426,20 +425,12 @@ struct KvCache {
   std::unique_ptr<pipeline::KvTier> tier;
 };
 
-// Throws Error: the KV cache is elsewhere.
-pipeline::SlotFileOptions SlotFilesOf(const ServeOptions& o, pipeline::Engine& engine,
-                                      uint64_t fingerprint) {
-  const size_t chunk_bytes = engine.kv_memory(0).size();
-  if (chunk_bytes == 0) {
-    throw Error(
-        "--slot-save-path {}: the KV cache is in other processes or in several stages; expected "
-        "one stage in this process: without --join, and without a chain in the manifest",
-        o.slot_folder);
-  }
+pipeline::SlotFileOptions SlotFilesOf(pipeline::Engine& engine, uint64_t fingerprint) {
   return {.model = fingerprint,
           .context = engine.kv().shape().context,
+          .vocab = engine.limits().vocab,
           .chunk_positions = engine.kv().shape().chunk_positions,
-          .chunk_bytes = chunk_bytes};
+          .chunk_bytes = engine.kv_memory(0).size()};
 }
 
 // cpus: of this process, before its compute threads were pinned. Null without a folder.
@@ -549,7 +540,7 @@ int Serve(ServeOptions o) {
   about.fill_metrics = [&](serving::ServingMetrics& metrics) { view.FillMetrics(metrics); };
   if (!o.slot_folder.empty()) {
     about.slot_action =
-        MakeSlotActions(o.slot_folder, SlotFilesOf(o, *engine, planned.plan.fingerprint), scheduler,
+        MakeSlotActions(o.slot_folder, SlotFilesOf(*engine, planned.plan.fingerprint), scheduler,
                         [&server] { server.Nudge(); });
   }
   const std::vector<CpuId> housekeeping = HousekeepingCpus(machine, planned.plans_here(o.model));

@@ -39,10 +39,14 @@ serving::SlotActions MakeSlotActions(const std::string& folder,
         return {.status = 400, .error = "filename: " + why};
     }
     try {
-      if (order.kind == Kind::kRestore) order.contents = pipeline::ReadSlotFile(path, options);
+      size_t bytes = 0;
+      if (order.kind == Kind::kRestore) {
+        order.contents = pipeline::ReadSlotFile(path, options);
+        std::error_code gone;
+        bytes = std::filesystem::file_size(path, gone);
+      }
       scheduler.Execute(order, nudge, kMostWaitMs);
       if (!order.error.empty()) return {.status = 503, .error = order.error};
-      size_t bytes = order.contents.bytes.size();
       if (order.kind == Kind::kSave) bytes = pipeline::WriteSlotFile(path, options, order.contents);
       return {.tokens = order.tokens, .bytes = bytes, .error = {}};
     } catch (const Error& failed) {

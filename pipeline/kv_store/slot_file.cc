@@ -29,8 +29,8 @@ struct SlotHeader {
   uint32_t version = kSlotVersion;
   uint32_t chunk_positions = 0;
   uint64_t model = 0, tenant = 0;
-  uint64_t tokens = 0, chunk_bytes = 0;
-  uint64_t checksum = 0;  // XXH3 of what is before it, the tokens and the chunks
+  uint64_t tokens = 0, chunk_bytes = 0;  // chunk_bytes 0: it has no chunks
+  uint64_t checksum = 0;                 // XXH3 of what is before it, the tokens and the chunks
 };
 static_assert(sizeof(SlotHeader) == 56);
 
@@ -56,13 +56,14 @@ std::string WhyNotFileName(const std::string& name) {
 
 size_t WriteSlotFile(const std::string& path, const SlotFileOptions& options,
                      const SlotContents& contents) {
+  const uint64_t chunk_bytes = contents.bytes.empty() ? 0 : options.chunk_bytes;
   LARDER_CHECK(contents.bytes.size() ==
-               CeilDiv(contents.tokens.size(), options.chunk_positions) * options.chunk_bytes);
+               CeilDiv(contents.tokens.size(), options.chunk_positions) * chunk_bytes);
   SlotHeader header = {.chunk_positions = static_cast<uint32_t>(options.chunk_positions),
                        .model = options.model,
                        .tenant = contents.tenant,
                        .tokens = contents.tokens.size(),
-                       .chunk_bytes = options.chunk_bytes};
+                       .chunk_bytes = chunk_bytes};
   header.checksum = SlotChecksumOf(header, contents);
   const size_t token_bytes = contents.tokens.size() * sizeof(int32_t);
   NewFile file(path);
@@ -87,25 +88,31 @@ SlotContents ReadSlotFile(const std::string& path, const SlotFileOptions& option
   if (header.version != kSlotVersion)
     throw Error("{}: it is of format {}; this larder reads {}", path, header.version, kSlotVersion);
   if (header.model != options.model) throw Error("{}: it is another model's", path);
-  if (header.chunk_positions != options.chunk_positions ||
-      header.chunk_bytes != options.chunk_bytes)
-    throw Error("{}: its KV cache is laid out otherwise", path);
   if (header.tokens == 0 || header.tokens > options.context)
     throw Error("{}: its {} tokens do not fit the context of {} tokens", path, header.tokens,
                 options.context);
-  const size_t chunk_bytes = CeilDiv(header.tokens, options.chunk_positions) * options.chunk_bytes;
   // Before memory is taken for what it says that it has.
-  if (static_cast<uint64_t>(about.st_size) !=
-      sizeof header + header.tokens * sizeof(int32_t) + chunk_bytes)
+  const auto file_bytes = static_cast<uint64_t>(about.st_size);
+  const uint64_t chunks =
+      header.chunk_positions == 0 ? 0 : CeilDiv(header.tokens, uint64_t{header.chunk_positions});
+  if (chunks == 0 || header.chunk_bytes > file_bytes ||
+      file_bytes != sizeof header + header.tokens * sizeof(int32_t) + chunks * header.chunk_bytes)
     throw Error("{}: its length is wrong", path);
   SlotContents contents;
   contents.tenant = header.tenant;
   contents.tokens.resize(header.tokens);
-  contents.bytes.resize(chunk_bytes);
+  contents.bytes.resize(chunks * header.chunk_bytes);
   read_all(contents.tokens.data(), header.tokens * sizeof(int32_t));
-  read_all(contents.bytes.data(), chunk_bytes);
+  read_all(contents.bytes.data(), contents.bytes.size());
   if (header.checksum != SlotChecksumOf(header, contents))
     throw Error("{}: its checksum is wrong", path);
+  for (const int32_t token : contents.tokens) {
+    if (token < 0 || static_cast<size_t>(token) >= options.vocab)
+      throw Error("{}: its token {} is not one of the vocabulary's {}", path, token, options.vocab);
+  }
+  if (header.chunk_positions != options.chunk_positions ||
+      header.chunk_bytes != options.chunk_bytes)
+    contents.bytes.clear();
   return contents;
 }
 

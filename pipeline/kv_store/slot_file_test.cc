@@ -13,7 +13,7 @@ namespace larder::pipeline::inline kv_store {
 namespace {
 
 const SlotFileOptions kOptions = {
-    .model = 7, .context = 64, .chunk_positions = 16, .chunk_bytes = 100};
+    .model = 7, .context = 64, .vocab = 190, .chunk_positions = 16, .chunk_bytes = 100};
 
 SlotContents Contents(size_t tokens) {
   SlotContents contents;
@@ -74,9 +74,30 @@ TEST(SlotFileTest, OfAnotherModelOrServerIsRefused) {
   };
   refused([](SlotFileOptions& o) { o.model = 8; });
   refused([](SlotFileOptions& o) { o.context = 19; });
-  refused([](SlotFileOptions& o) { o.chunk_positions = 32; });
-  refused([](SlotFileOptions& o) { o.chunk_bytes = 99; });
+  refused([](SlotFileOptions& o) { o.vocab = 57; });
   EXPECT_THROW(ReadSlotFile(folder / "none", kOptions), Error);
+}
+
+TEST(SlotFileTest, ChunksThatAreLaidOutOtherwiseAreLeftOut) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "slot";
+  const auto tokens_alone = [&](auto&& change) {
+    SlotFileOptions other = kOptions;
+    change(other);
+    const SlotContents read = ReadSlotFile(path, other);
+    EXPECT_EQ(read.tokens, Contents(20).tokens);
+    EXPECT_EQ(read.tenant, 5);
+    EXPECT_TRUE(read.bytes.empty());
+  };
+  WriteSlotFile(path, kOptions, Contents(20));
+  tokens_alone([](SlotFileOptions& o) { o.chunk_positions = 32; });
+  tokens_alone([](SlotFileOptions& o) { o.chunk_bytes = 99; });
+  tokens_alone([](SlotFileOptions& o) { o.chunk_bytes = 0; });
+  SlotContents contents = Contents(20);
+  contents.bytes.clear();
+  const size_t written = WriteSlotFile(path, kOptions, contents);
+  EXPECT_EQ(written, std::filesystem::file_size(path));
+  tokens_alone([](SlotFileOptions&) {});
 }
 
 TEST(SlotFileTest, NamesStayInTheFolder) {

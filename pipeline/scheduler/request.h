@@ -79,6 +79,8 @@ class Intake {
   virtual ~Intake() = default;
   virtual std::unique_ptr<Sequence> Take() = 0;  // null: none is waiting
   virtual void StepDone() = 0;  // results given to sequences since the last call may be passed on
+  // No client waits for anything any more: what runs for no client is to end too.
+  virtual bool stopping() const { return false; }
   // Called when there is nothing to do: sleeps until Take may return a sequence, for at most
   // most_ms (negative: without limit). Returns false to end Run().
   virtual bool WaitForWork(int most_ms) = 0;

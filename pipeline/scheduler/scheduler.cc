@@ -74,7 +74,7 @@ void Scheduler::Run(Intake& intake) {
     DropCancelled();
     RefuseQueued(intake);
     TakeMoved();
-    TakeOrder();
+    TakeOrder(intake);
     bool waits = false;  // every sequence waits for chunks that are being read, or written
     try {
       if (lost_ || !busy()) {  // otherwise Submit does it

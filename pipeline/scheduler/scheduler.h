@@ -120,9 +120,10 @@ class Scheduler {
   }
   // nullopt: the chain is connected. Any thread.
   std::optional<Outage> outage() const;
-  // Does it between steps, and returns when it is done, or with an error after `most_ms`. Any
-  // thread but the scheduler's, one at a time. nudge: ends the intake's WaitForWork, whenever it
-  // began.
+  // Does it between steps, and returns when it is done, or with an error after `most_ms`. What is
+  // restored without keys and values is being computed then, or read from the tier: the slot is as
+  // busy as with a request, and a prompt that begins with it waits for it. Any thread but the
+  // scheduler's, one at a time. nudge: ends the intake's WaitForWork, whenever it began.
   void Execute(SlotOrder& order, const std::function<void()>& nudge, int most_ms);
 
  private:
@@ -196,10 +197,11 @@ class Scheduler {
     size_t first_ = 0, count_ = 0;
   };
 
-  void TakeOrder();
-  void Do(SlotOrder&);
+  void TakeOrder(const Intake&);
+  void Do(SlotOrder&, const Intake&);
   void Save(SlotOrder&);
   void RestoreSaved(SlotOrder&);
+  void ComputeSaved(SlotOrder&, const Intake&);
   void TakeNew(Intake&);
   void Enqueue(std::unique_ptr<Active>, bool first);
   void MakeWay();

@@ -9,6 +9,27 @@
 #include "pipeline/scheduler/scheduler.h"
 
 namespace larder::pipeline::inline scheduler {
+namespace {
+
+// A prompt that nobody waits for.
+class SavedTokens final : public Sequence {
+ public:
+  SavedTokens(SlotContents contents, const Intake& intake)
+      : tokens_(std::move(contents.tokens)), tenant_(contents.tenant), intake_(intake) {}
+  std::span<const int32_t> prompt() const override { return tokens_; }
+  uint64_t tenant() const override { return tenant_; }
+  bool cancelled() const override { return intake_.stopping(); }
+  void Admitted(size_t) override {}
+  std::optional<int32_t> Next(std::span<const float>) override { return std::nullopt; }
+  void Ended(SequenceEnd, const std::string&) override {}
+
+ private:
+  const std::vector<int32_t> tokens_;
+  const uint64_t tenant_;
+  const Intake& intake_;
+};
+
+}  // namespace
 
 void Scheduler::Execute(SlotOrder& order, const std::function<void()>& nudge, int most_ms) {
   std::unique_lock lock(order_mutex_);
@@ -24,22 +45,25 @@ void Scheduler::Execute(SlotOrder& order, const std::function<void()>& nudge, in
   ordered_.store(false, std::memory_order_relaxed);
 }
 
-// Called between steps. Keys and values are read and written here, so nothing else may be writing
-// any.
-void Scheduler::TakeOrder() {
-  if (!ordered_.load(std::memory_order_relaxed) || in_flight_ > 0) return;
-  // A copy that the next micro-batch is to make must find its source.
-  const auto is_copy = [](const model::KvUpdate& update) { return update.copied_positions > 0; };
-  if (std::ranges::any_of(kv_.updates(), is_copy)) return;
+// Called between steps. Keys and values that are in this process are read and written here, so
+// nothing else may be writing any.
+void Scheduler::TakeOrder(const Intake& intake) {
+  if (!ordered_.load(std::memory_order_relaxed)) return;
+  if (!engine_.kv_memory(0).empty()) {
+    if (in_flight_ > 0) return;
+    // A copy that the next micro-batch is to make must find its source.
+    const auto is_copy = [](const model::KvUpdate& update) { return update.copied_positions > 0; };
+    if (std::ranges::any_of(kv_.updates(), is_copy)) return;
+  }
   const std::lock_guard lock(order_mutex_);
   if (order_ == nullptr) return;
-  Do(*order_);
+  Do(*order_, intake);
   order_ = nullptr;
   order_done_.notify_all();
   ShowKvChunks();
 }
 
-void Scheduler::Do(SlotOrder& order) {
+void Scheduler::Do(SlotOrder& order, const Intake& intake) {
   if (order.slot < SlotId(0) || order.slot >= end_of_slots()) {
     order.error = fmt::format("there is no slot {}; there are {}", order.slot.value, limits_.slots);
   } else if (slots_[order.slot.index()].active) {
@@ -47,11 +71,10 @@ void Scheduler::Do(SlotOrder& order) {
   } else if (order.kind == SlotOrder::Kind::kErase) {
     order.tokens = slots_[order.slot.index()].tokens.size();
     Forget(order.slot);
-  } else if (engine_.kv_memory(0).empty()) {
-    order.error =
-        "the KV cache is in other processes or in several stages: it can't be saved or restored";
   } else if (order.kind == SlotOrder::Kind::kSave) {
     Save(order);
+  } else if (order.contents.bytes.empty() || engine_.kv_memory(0).empty()) {
+    ComputeSaved(order, intake);
   } else {
     RestoreSaved(order);
   }
@@ -73,6 +96,33 @@ void Scheduler::Save(SlotOrder& order) {
     const std::span<const uint8_t> memory = engine_.kv_memory(kv_.chunk(order.slot, i));
     order.contents.bytes.insert(order.contents.bytes.end(), memory.begin(), memory.end());
   }
+  order.tokens = tokens;
+}
+
+// In the order's slot, as the prompt of a sequence that wants no token.
+void Scheduler::ComputeSaved(SlotOrder& order, const Intake& intake) {
+  if (lost_) {
+    order.error = "the KV cache can't be filled now: the chain is lost; try again later";
+    return;
+  }
+  const SlotId id = order.slot;
+  const AttentionId socket = kv_.socket_of(id);
+  const size_t tokens = order.contents.tokens.size();
+  auto active =
+      std::make_unique<Active>(std::make_unique<SavedTokens>(std::move(order.contents), intake));
+  Place place = ChoosePlace(*active).value_or(Place{.slot = id, .source = id});
+  if (kv_.socket_of(place.slot) != socket) place = {.slot = id, .source = id};
+  if (place.slot != id) {
+    if (place.tokens == 0) place.source = id;
+    if (place.source < end_of_slots()) place.takes = false;  // it is shared, not cut
+    place.slot = id;
+  }
+  FindStored(*active, place);
+  if (!HasRoom(*active, place) || !MayRunToo(*active, socket)) {
+    order.error = fmt::format("there is no room for its {} tokens now; try again later", tokens);
+    return;
+  }
+  Begin(place, std::move(active));
   order.tokens = tokens;
 }
 

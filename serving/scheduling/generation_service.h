@@ -117,6 +117,7 @@ class GenerationService : public pipeline::Intake, private ComputeSide::Sink {
   // Compute thread.
   std::unique_ptr<pipeline::Sequence> Take() override;
   void StepDone() override;
+  bool stopping() const override { return stop_.load(std::memory_order_relaxed); }
   bool WaitForWork(int most_ms) override;
 
  private:

@@ -29,6 +29,7 @@ OPTIONS = argparse.Namespace(larder=None, model=None)
 TURNS = 20
 CHUNK = 256
 CONTEXT = 2048
+STAGES = ["first", "second"]
 SAID = ["Then the cat said", "The next day", "Tom was happy because", "A big dog came and", "Lily asked her mom"]
 
 
@@ -91,21 +92,27 @@ class CacheTest(unittest.TestCase):
         self.assertEqual(text, expected)
         self.assertGreaterEqual(len(self.files()), 4)
 
-    def outlives_every_process(self, sockets, processes, model, turns=TURNS):
-        """A conversation over a cluster, all of whose processes, those of `processes` and the serving one, are killed or ended after each turn."""
-        expected = self.undisturbed(turns)
+    @contextlib.contextmanager
+    def cluster(self, sockets, processes, model, *options):
+        """A server whose KV cache is in other processes: those of the sockets `processes`."""
         manifest = self.folder / "cluster.toml"
         manifest.write_text(clusters.manifest(clusters.server("here", *sockets), name=f"cache-{os.getpid()}",
                                               model={"context": CONTEXT, "slots": 3, **model}))
+        nodes = [Process([OPTIONS.larder, "node", "--manifest", manifest, "-m", OPTIONS.model, "--socket", name], self.folder / name)
+                 for name in processes]
+        with contextlib.ExitStack() as stack:
+            for node in nodes:
+                stack.enter_context(node)
+            server = stack.enter_context(Server(OPTIONS.larder, OPTIONS.model, "--manifest", str(manifest), "--join", *options))
+            until(lambda: server.health() == 200, 60, lambda: [node.said() for node in nodes])
+            yield server
+
+    def outlives_every_process(self, sockets, processes, model, turns=TURNS):
+        """A conversation over a cluster, all of whose processes, those of `processes` and the serving one, are killed or ended after each turn."""
+        expected = self.undisturbed(turns)
         text, all_reused = "Once upon a time there was a cat.", []
         for turn in range(turns):
-            nodes = [Process([OPTIONS.larder, "node", "--manifest", manifest, "-m", OPTIONS.model, "--socket", name], self.folder / name)
-                     for name in processes]
-            with contextlib.ExitStack() as stack:
-                for node in nodes:
-                    stack.enter_context(node)
-                server = stack.enter_context(Server(OPTIONS.larder, OPTIONS.model, "--manifest", str(manifest), "--join"))
-                until(lambda: server.health() == 200, 60, lambda: [node.said() for node in nodes])
+            with self.cluster(sockets, processes, model) as server:
                 text, tokens, reused = self.turn(server, text, turn)
                 all_reused.append((reused, tokens))
                 if "cache_dir" in model:
@@ -122,6 +129,10 @@ class CacheTest(unittest.TestCase):
             self.assertGreaterEqual(reused, (tokens - 20) // CHUNK * CHUNK if turn > 0 else 0, f"turn {turn}: {reused} of {tokens} tokens")
         return text
 
+    def colocated(self):
+        """Two stages."""
+        return [clusters.socket(name, "colocated", at) for name, at in zip(STAGES, self.cores(2))]
+
     def separated(self):
         """Two stages of a weight and an attention socket each."""
         one, other = self.cores(2)
@@ -133,21 +144,16 @@ class CacheTest(unittest.TestCase):
 
     def test_a_conversation_outlives_every_process_of_a_chain(self):
         """Without files: all of it is computed again after each restart. The layers are in two processes, killed or ended in turn."""
-        stages = ["first", "second"]
-        sockets = [clusters.socket(name, "colocated", at) for name, at in zip(stages, self.cores(2))]
-        self.assertEqual({reused for reused, _ in self.outlives_every_process(sockets, stages, {}, 4)[1]}, {0})
+        sockets = self.colocated()
+        self.assertEqual({reused for reused, _ in self.outlives_every_process(sockets, STAGES, {}, 4)[1]}, {0})
 
     def test_a_chain_keeps_its_parts_in_files(self):
-        stages = ["first", "second"]
-        sockets = [clusters.socket(name, "colocated", at) for name, at in zip(stages, self.cores(2))]
-        text = self.reuses_whole_chunks(*self.outlives_every_process(sockets, stages, {"cache_dir": str(self.cache)}))
+        files = {"cache_dir": str(self.cache)}
+        text = self.reuses_whole_chunks(*self.outlives_every_process(self.colocated(), STAGES, files))
         self.assertEqual(sorted(path.name for path in self.cache.iterdir()), ["first", "second", "serving"])
         # A stage has lost its files: the other's are of no use then.
         shutil.rmtree(self.cache / "second")
-        manifest = self.folder / "cluster.toml"
-        nodes = [Process([OPTIONS.larder, "node", "--manifest", manifest, "-m", OPTIONS.model, "--socket", name], self.folder / name) for name in stages]
-        with nodes[0], nodes[1], Server(OPTIONS.larder, OPTIONS.model, "--manifest", str(manifest), "--join") as server:
-            until(lambda: server.health() == 200, 60, lambda: [node.said() for node in nodes])
+        with self.cluster(self.colocated(), STAGES, files) as server:
             self.assertEqual(self.turn(server, "Once upon a time there was a cat.", 0)[2], 0)
             self.assertEqual(metric(server, "larder_kv_files_refused_total"), 0, "nothing so short is in files")
             self.assertEqual(self.turn(server, text, 0)[2], 0)
@@ -281,6 +287,49 @@ class CacheTest(unittest.TestCase):
         with self.server("--slot-save-path", str(saved), cache=False) as server:
             self.assertIn("its checksum is wrong", self.slots(server, 0, "restore", "park.bin", 400)["error"]["message"])
             self.assertEqual(self.answer(server, beginning + SAID[0])[::2], (expected, 0))
+
+    def test_slots_of_a_chain_are_saved_as_tokens(self):
+        """They are computed again, or read from the parts in files; and a server of one process and a chain read each other's."""
+        saved = self.folder / "slots"
+        saved.mkdir()
+        option = ("--slot-save-path", str(saved))
+        beginning = "The cat and the dog went to the park. " * 40
+        files = {"cache_dir": str(self.cache)}
+        with self.server(*option, "--slots", "1", cache=False) as server:
+            tokens = self.answer(server, beginning, tokens=3)[1]
+            self.slots(server, 0, "save", "one")
+            expected = self.answer(server, beginning + SAID[0])[0]
+
+        def goes_on(server, name, number):
+            got = self.slots(server, number, "restore", name)
+            self.assertEqual((got["n_restored"], got["n_read"]), (tokens + 2, (saved / name).stat().st_size))
+            text, _, reused = self.answer(server, beginning + SAID[0])  # at once: it waits for what is being computed
+            self.assertEqual(text, expected)
+            self.assertGreaterEqual(reused, tokens - 8)
+
+        with self.cluster(self.colocated(), STAGES, files, *option) as server:
+            goes_on(server, "one", 1)
+            for name in ("chain", "chain"):  # the second save replaces the first
+                self.slots(server, 1, "erase")
+                goes_on(server, "one", 1)
+                self.slots(server, 1, "erase")
+                self.answer(server, beginning, tokens=3)
+                status = json.loads(server.get("/v1/larder/status")[1])["slots"]
+                number = next(at for at, slot in enumerate(status) if slot["cached_tokens"] == tokens + 2)
+                self.assertEqual(self.slots(server, number, "save", name)["n_saved"], tokens + 2)
+            self.assertLess((saved / "chain").stat().st_size, 56 + 4 * (tokens + 2) + 1)
+            self.written(server, tokens // CHUNK)
+        with self.cluster(self.colocated(), STAGES, files, *option) as server:
+            goes_on(server, "chain", 2)
+            self.assertGreaterEqual(metric(server, "larder_kv_files_read_total"), 1, "its chunks are in files")
+            with concurrent.futures.ThreadPoolExecutor(3) as pool:  # beside requests that use all slots
+                texts = pool.map(lambda at: self.answer(server, f"{at} " + beginning + SAID[0], tokens=30)[0], range(6))
+                done = [server.post(f"/slots/{at % 3}?action=restore", {"filename": "chain"})[0] for at in range(20)]
+                texts = list(texts)
+            self.assertLessEqual(set(done), {200, 503})
+        with self.server(*option, "--slots", "1", cache=False) as server:
+            goes_on(server, "chain", 0)
+            self.assertEqual(texts, [self.answer(server, f"{at} " + beginning + SAID[0], tokens=30)[0] for at in range(6)])
 
     def refusal(self, *options):
         done = subprocess.run([OPTIONS.larder, "serve", "-m", OPTIONS.model, "--port", "0", "--text-port", "0", *options],
