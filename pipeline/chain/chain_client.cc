@@ -170,6 +170,7 @@ void ChainClient::Fail(sync::FaultCode code, const std::string& why) {
   in_.Fail(code);
   out_.Fail(code);
   Disconnect();
+  if (on_lost_) on_lost_({chain_.stages.back().socket, why});
   throw ChainLostError("{}", why);
 }
 

@@ -23,10 +23,10 @@ class ChainClient final : public Chain {
  public:
   // stages: the Plans of the chain's stages if they are to be threads of this process; empty: they
   // are processes (`larder node`) that run, or will within options.connect_timeout_ms. ends: the
-  // Plan of model::EndsOf. options.on_lost is called from another thread as soon as a stage or link
-  // is lost, even with nothing in flight. If a frame does not return and no stage reports within
-  // options.frame_limit_ms that it holds it, the client reports a fault shortly afterwards. `file`
-  // and `status` must outlive this object; a lost frame counts as finished. Throws Error.
+  // Plan of model::EndsOf. options.on_lost is called once, on any thread, as soon as a stage or
+  // link is lost, even with nothing in flight. If a frame does not return and no stage reports
+  // within options.frame_limit_ms that it holds it, the client reports a fault shortly afterwards.
+  // `file` and `status` must outlive this object; a lost frame counts as finished. Throws Error.
   ChainClient(const ChainPlan& chain, const StagePlan& ends, std::vector<StagePlan> stages,
               const model::GgufFile& file, const ChainOptions& options, SocketStatus& status);
   ~ChainClient() override;  // stops the chain; its stages then wait for the next one

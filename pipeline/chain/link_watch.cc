@@ -44,7 +44,8 @@ LinkWatch::~LinkWatch() {
 }
 
 std::string LinkWatch::Lost(uint32_t* rank) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  bool first = false;
   if (text_.empty()) {
     // A fault that a neighbour passes on names the lost socket; any other fault is the neighbour's
     // own.
@@ -62,9 +63,11 @@ std::string LinkWatch::Lost(uint32_t* rank) {
       other.Fail(sync::FaultCode::kRankLost, rank_);
       return true;
     };
-    if (!look(in_, before_, out_)) look(out_, next_, in_);
+    first = look(in_, before_, out_) || look(out_, next_, in_);
   }
   if (rank != nullptr) *rank = rank_;
+  lock.unlock();  // neither is written again
+  if (first && on_lost_) on_lost_(rank_, text_);
   return text_;
 }
 
@@ -81,12 +84,7 @@ void LinkWatch::Watch() {
     if (stop_) return;
     lock.unlock();
     LookAtFrames(progress);
-    uint32_t rank = 0;
-    const std::string lost = Lost(&rank);
-    if (!lost.empty()) {
-      if (on_lost_) on_lost_(rank, lost);
-      return;
-    }
+    if (!Lost().empty()) return;
     lock.lock();
   }
 }

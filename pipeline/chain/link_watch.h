@@ -35,9 +35,9 @@ struct FrameLimit {
 
 class LinkWatch {
  public:
-  // before, next: the ranks of the neighbours in the chain. on_lost may be empty; it is called at
-  // most once, on the watching thread, with what Lost() returns. The links and frames.status must
-  // outlive this object.
+  // before, next: the ranks of the neighbours in the chain. on_lost may be empty; it is called
+  // once, with what Lost() returns, on the thread that is the first to find a link lost. The links
+  // and frames.status must outlive this object.
   LinkWatch(rdma::FrameLink& in, uint32_t before, rdma::FrameLink& out, uint32_t next,
             std::function<void(uint32_t rank, const std::string& why)> on_lost,
             FrameLimit frames = {});

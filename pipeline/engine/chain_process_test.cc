@@ -1,6 +1,7 @@
 // Stages as processes: lost by kill -9 and SIGSTOP, reported, and back with the same bits.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 
 #include "pipeline/engine/chain_process_testing.h"
@@ -49,13 +50,21 @@ class ChainProcessTest : public testing::TestWithParam<rdma::Transport> {
 };
 
 TEST_P(ChainProcessTest, AKilledStageIsReportedAndComesBack) {
-  auto engine = stages_.Connect();
+  std::atomic<int> told = 0;
+  ChainOptions options;
+  options.on_lost = [&](const LostPeer& peer) {
+    EXPECT_NE(peer.reason, "");
+    ++told;
+  };
+  auto engine = stages_.Connect(options);
   ExpectBitsAgain(*engine);
   for (const size_t index : {1, 0}) {
+    told = 0;
     stages_.Kill(index);
     const std::string why = RunUntilLost(*engine);
     EXPECT_NE(why, "") << "stage " << index;
     EXPECT_NE(why.find("stage"), std::string::npos) << why;
+    EXPECT_EQ(told, 1) << "whichever thread was the first to see it";
     stages_.Start(index);
     ExpectBitsAgain(*engine);
   }

@@ -69,10 +69,10 @@ class StageProcesses {
   StageProcesses& operator=(const StageProcesses&) = delete;
 
   // The serving socket's side; waits for the stages.
-  std::unique_ptr<Engine> Connect() const {
+  std::unique_ptr<Engine> Connect(const ChainOptions& options = {}) const {
     TestChain here = test_;
     here.stages.clear();
-    return MakeChainEngine(model_.file(), here);
+    return MakeChainEngine(model_.file(), here, options);
   }
   const ChainPlan& chain() const { return test_.chain; }
 

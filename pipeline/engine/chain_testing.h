@@ -73,8 +73,7 @@ inline TestChain MakeTestChain(const model::GgufFile& file, const std::vector<Te
 }
 
 inline std::unique_ptr<Engine> MakeChainEngine(const std::shared_ptr<const model::GgufFile>& file,
-                                               const TestChain& test) {
-  ChainOptions options;
+                                               const TestChain& test, ChainOptions options = {}) {
   options.wait = kTestWait;
   return std::make_unique<Engine>(file, test.chain, test.ends, test.stages, options);
 }
