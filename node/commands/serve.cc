@@ -513,6 +513,12 @@ int Serve(ServeOptions o) {
                        all > 0 ? static_cast<double>(done) / static_cast<double>(all) : 0);
       },
       &status);
+  if (planned.plan.single() && o.model.join) {
+    spdlog::warn(
+        "{}: socket {} serves itself: when one of its attention processes ends, it does, and so do "
+        "running answers; they would go on with a socket of role \"serving\"",
+        o.model.manifest, planned.plan.stages.front().socket);
+  }
   const std::unique_ptr<KvCache> cache = OpenCache(o, *engine, planned, cpus);
   pipeline::Scheduler scheduler(*engine,
                                 {.policy = {.policy = *pipeline::PolicyByName(o.answers.policy),
