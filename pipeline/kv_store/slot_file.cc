@@ -75,9 +75,11 @@ size_t WriteSlotFile(const std::string& path, const SlotFileOptions& options,
 }
 
 SlotContents ReadSlotFile(const std::string& path, const SlotFileOptions& options) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  // O_NONBLOCK: to open a pipe must not wait for its writer.
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat about {};
   if (!file || ::fstat(file.get(), &about) != 0) throw Error("{}: {}", path, std::strerror(errno));
+  if (!S_ISREG(about.st_mode)) throw Error("{}: it is no file", path);
   const auto read_all = [&](void* to, size_t bytes) {
     if (!ReadAll(file.get(), to, bytes)) throw Error("{}: it is too short", path);
   };

@@ -2,6 +2,7 @@
 #include "pipeline/kv_store/slot_file.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -98,6 +99,15 @@ TEST(SlotFileTest, ChunksThatAreLaidOutOtherwiseAreLeftOut) {
   const size_t written = WriteSlotFile(path, kOptions, contents);
   EXPECT_EQ(written, std::filesystem::file_size(path));
   tokens_alone([](SlotFileOptions&) {});
+}
+
+TEST(SlotFileTest, WhatIsNoFileIsRefusedAtOnce) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  WriteSlotFile(folder / "slot", kOptions, Contents(20));
+  std::filesystem::create_symlink(folder / "slot", folder / "link");
+  for (const char* name : {"pipe", "link", "."})
+    EXPECT_THROW(ReadSlotFile(folder / name, kOptions), Error) << name;
 }
 
 TEST(SlotFileTest, NamesStayInTheFolder) {
