@@ -67,7 +67,7 @@ void AddModelOptions(CLI::App& command, ModelOptions& options, const ModelOption
         ->group(group);
   }
   if (set.slots) {
-    AddCount(command, "--slots", options.slots,
+    AddCount(command, "--slots,--parallel", options.slots,
              "sequences with a place in the KV cache (default: 1)")
         ->group(group);
     AddKvOptions(command, options, group);

@@ -1,5 +1,7 @@
 #include "node/tasks/slot_files.h"
 
+#include <spdlog/spdlog.h>
+
 #include <filesystem>
 #include <utility>
 
@@ -23,12 +25,17 @@ serving::SlotActions MakeSlotActions(const std::string& folder,
              SlotId slot, const std::string& action,
              const std::string& name) -> serving::SlotActionResult {
     using Kind = pipeline::SlotOrder::Kind;
-    pipeline::SlotOrder order = {.kind = action == "save"      ? Kind::kSave
-                                         : action == "restore" ? Kind::kRestore
-                                                               : Kind::kErase,
-                                 .slot = slot,
-                                 .contents = {},
-                                 .error = {}};
+    pipeline::SlotOrder order = {
+        .kind = action == "save"      ? Kind::kSave
+                : action == "restore" ? Kind::kRestore
+                                      : Kind::kErase,
+        .slot = slot,
+        .contents = {},
+        .on_given_up =
+            [slot, name](const std::string& why) {
+              spdlog::warn("slot {}: what was restored from {} is gone: {}", slot.value, name, why);
+            },
+        .error = {}};
     if (slot.index() >= scheduler.slots().size())
       return {.status = 400,
               .error = fmt::format("there is no slot {}; there are {}", slot.value,
@@ -46,7 +53,7 @@ serving::SlotActions MakeSlotActions(const std::string& folder,
         bytes = std::filesystem::file_size(path, gone);
       }
       scheduler.Execute(order, nudge, kMostWaitMs);
-      if (!order.error.empty()) return {.status = 503, .error = order.error};
+      if (!order.error.empty()) return {.status = order.later ? 503 : 400, .error = order.error};
       if (order.kind == Kind::kSave) bytes = pipeline::WriteSlotFile(path, options, order.contents);
       return {.tokens = order.tokens, .bytes = bytes, .error = {}};
     } catch (const Error& failed) {

@@ -95,16 +95,22 @@ void ChainClient::Connect(int timeout_ms) {
   }
   sent_ = received_ = 0;
   connected_ = true;
+  told_ = false;
   watch_ = std::make_unique<LinkWatch>(
       in_, static_cast<uint32_t>(chain_.stages.size()), out_, 1u,
       [this](uint32_t rank, const std::string& why) {
-        if (on_lost_) on_lost_({chain_.socket_of_rank(rank), why});
+        Tell({chain_.socket_of_rank(rank), why});
       },
       FrameLimit{.status = &status_,
                  .limit_ns = WholeLimitNs(frame_limit_ms_, chain_.stages.size()),
                  .holder = {}});
   status_.state.store(static_cast<uint32_t>(SocketState::kServing), std::memory_order_relaxed);
   SetStates(SocketState::kServing);
+}
+
+// Once for each connection, whichever thread is the first.
+void ChainClient::Tell(const LostPeer& peer) {
+  if (!told_.exchange(true) && on_lost_) on_lost_(peer);
 }
 
 void ChainClient::CheckFirstLink() {
@@ -167,10 +173,10 @@ void ChainClient::ConnectAgain() {
 }
 
 void ChainClient::Fail(sync::FaultCode code, const std::string& why) {
+  Tell({chain_.stages.back().socket, why});
   in_.Fail(code);
   out_.Fail(code);
   Disconnect();
-  if (on_lost_) on_lost_({chain_.stages.back().socket, why});
   throw ChainLostError("{}", why);
 }
 

@@ -3,6 +3,7 @@
 // computes the logits.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -59,6 +60,7 @@ class ChainClient final : public Chain {
   void CheckFirstLink();
   void CloseLinks();
   [[noreturn]] void Lost();
+  void Tell(const LostPeer&);
   [[noreturn]] void Fail(sync::FaultCode code, const std::string& why);
   [[noreturn]] void WrongFrame(const char* wrong);
   void Disconnect();
@@ -85,6 +87,7 @@ class ChainClient final : public Chain {
   uint64_t alone_since_ns_ = 0;  // when the only frame in flight was sent; 0: several are in flight
   rdma::LinkListener listener_;
   const std::function<void(const LostPeer&)> on_lost_;
+  std::atomic<bool> told_{true};  // on_lost_ was called for this connection
   // The session of the links that are connected or connecting; 0: none. It travels from here along
   // the chain, and the last stage connects with it, so that a remnant of an earlier chain is not
   // taken for the current one.

@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/new_file.h"
 #include "pipeline/kv_store/read_all.h"
+#include "pipeline/kv_store/stream_copy.h"
 
 namespace larder::pipeline::inline kv_store {
 namespace {
@@ -27,6 +28,7 @@ constexpr uint32_t kVersion = 1;
 constexpr char kSuffix[] = ".kv";
 constexpr size_t kNameBytes = 32;        // hexadecimal digits
 constexpr size_t kPieceBytes = 1 << 20;  // written between two calls of Pace
+constexpr size_t kReadBytes = 64 << 10;  // the same, read: through a buffer that stays in L2
 
 struct Header {
   char magic[8] = {'L', 'A', 'R', 'D', 'E', 'R', 'K', 'V'};
@@ -38,9 +40,11 @@ struct Header {
 };
 static_assert(sizeof(Header) == 56);
 
+uint64_t SeedOf(std::span<const int32_t> tokens) {
+  return XXH3_64bits(tokens.data(), tokens.size_bytes());
+}
 uint64_t ChecksumOf(std::span<const int32_t> tokens, std::span<const uint8_t> chunk) {
-  return XXH3_64bits_withSeed(chunk.data(), chunk.size(),
-                              XXH3_64bits(tokens.data(), tokens.size_bytes()));
+  return XXH3_64bits_withSeed(chunk.data(), chunk.size(), SeedOf(tokens));
 }
 
 }  // namespace
@@ -204,7 +208,7 @@ void KvFiles::Write(std::span<const int32_t> tokens, uint64_t tenant,
 
 // What is wrong with the file; empty: `chunk` has been read.
 std::string KvFiles::Problem(int fd, std::span<const int32_t> tokens, uint64_t tenant,
-                             std::span<uint8_t> chunk) const {
+                             std::span<uint8_t> chunk, const Pace& pace) const {
   Header header, expected;
   if (!ReadAll(fd, &header, sizeof header)) return "it is too short";
   if (std::memcmp(header.magic, expected.magic, sizeof header.magic) != 0)
@@ -218,14 +222,25 @@ std::string KvFiles::Problem(int fd, std::span<const int32_t> tokens, uint64_t t
   std::vector<int32_t> of(tokens.size());
   if (!ReadAll(fd, of.data(), tokens.size_bytes())) return "it is too short";
   if (!std::ranges::equal(of, tokens)) return "it has other tokens";
-  if (!ReadAll(fd, chunk.data(), chunk.size())) return "it is too short";
+  XXH3_state_t checksum;
+  XXH3_64bits_reset_withSeed(&checksum, SeedOf(tokens));
+  std::vector<uint8_t> piece(kReadBytes);
+  while (!chunk.empty()) {
+    const size_t bytes = std::min(chunk.size(), piece.size());
+    if (!ReadAll(fd, piece.data(), bytes)) return "it is too short";
+    XXH3_64bits_update(&checksum, piece.data(), bytes);
+    StreamCopy(chunk.data(), piece.data(), bytes);
+    chunk = chunk.subspan(bytes);
+    if (pace) pace(bytes);
+  }
   char more;
   if (ReadAll(fd, &more, 1)) return "it is too long";
-  if (header.checksum != ChecksumOf(tokens, chunk)) return "its checksum is wrong";
+  if (header.checksum != XXH3_64bits_digest(&checksum)) return "its checksum is wrong";
   return "";
 }
 
-bool KvFiles::Read(std::span<const int32_t> tokens, uint64_t tenant, std::span<uint8_t> chunk) {
+bool KvFiles::Read(std::span<const int32_t> tokens, uint64_t tenant, std::span<uint8_t> chunk,
+                   const Pace& pace) {
   LARDER_CHECK(!tokens.empty() && tokens.size() % options_.chunk_positions == 0 &&
                chunk.size() == options_.chunk_bytes);
   const Key key = Keys(options_, tokens, tenant).Last();
@@ -233,7 +248,7 @@ bool KvFiles::Read(std::span<const int32_t> tokens, uint64_t tenant, std::span<u
   const std::string path = PathOf(key);
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   const std::string problem =
-      file ? Problem(file.get(), tokens, tenant, chunk) : std::string(std::strerror(errno));
+      file ? Problem(file.get(), tokens, tenant, chunk, pace) : std::string(std::strerror(errno));
   if (!problem.empty()) {
     Remove(key);
     status_.refused.fetch_add(1, std::memory_order_relaxed);

@@ -52,8 +52,10 @@ class KvFiles {
   void Write(std::span<const int32_t> tokens, uint64_t tenant, std::span<const uint8_t> chunk,
              const Pace& pace = {});
   // Reads the last chunk of `tokens`. Returns false if it is not there any more. Throws Error,
-  // which names the file and says what was wrong: it is removed. `chunk` has any bytes then.
-  bool Read(std::span<const int32_t> tokens, uint64_t tenant, std::span<uint8_t> chunk);
+  // which names the file and says what was wrong: it is removed. `chunk` has any bytes then. It is
+  // written past the caches, which are for weights.
+  bool Read(std::span<const int32_t> tokens, uint64_t tenant, std::span<uint8_t> chunk,
+            const Pace& pace = {});
   // Removes the last chunk of `tokens`.
   void Forget(std::span<const int32_t> tokens, uint64_t tenant);
   // All chunks of `tokens` have been used, the first ones last: so these are removed last.
@@ -77,7 +79,7 @@ class KvFiles {
   void MakeRoom(uint64_t bytes);
   void Scan();
   std::string Problem(int fd, std::span<const int32_t> tokens, uint64_t tenant,
-                      std::span<uint8_t> chunk) const;
+                      std::span<uint8_t> chunk, const Pace& pace) const;
 
   const KvFilesOptions options_;
   KvFilesStatus status_;

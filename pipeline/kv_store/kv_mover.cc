@@ -136,10 +136,16 @@ void KvMover::Move(KvJob& job) {
     }
     return;
   }
-  const auto pace = [this](size_t bytes) {
-    if (stop_ || hurry_ || options_.write_bytes_per_s == 0) return;
-    std::this_thread::sleep_for(std::chrono::duration<double>(
-        static_cast<double>(bytes) / static_cast<double>(options_.write_bytes_per_s)));
+  const uint64_t rate =
+      job.kind == KvJob::Kind::kStore ? options_.write_bytes_per_s : options_.read_bytes_per_s;
+  const auto begin = std::chrono::steady_clock::now();
+  double moved = 0;
+  const auto pace = [&](size_t bytes) {
+    moved += static_cast<double>(bytes);
+    if (rate == 0 || stop_ || hurry_) return;
+    const std::chrono::duration<double> due(moved / static_cast<double>(rate));
+    std::this_thread::sleep_until(
+        begin + std::chrono::duration_cast<std::chrono::steady_clock::duration>(due));
   };
   try {
     for (; job.done < job.chunks.size() && !hurry_; ++job.done) {
@@ -149,7 +155,7 @@ void KvMover::Move(KvJob& job) {
       if (job.kind == KvJob::Kind::kStore) {
         files_.Write(tokens, job.tenant, chunk, pace);
         failing_ = false;
-      } else if (!files_.Read(tokens, job.tenant, chunk)) {
+      } else if (!files_.Read(tokens, job.tenant, chunk, pace)) {
         break;
       }
     }

@@ -1,6 +1,7 @@
 // KvMover: the thread that moves KV chunks between this process's memory and files (kv_files.h), so
 // that the compute threads need not wait for a disk. Reading goes before writing. It runs with low
-// priority and writes at a limited rate, since it may share its CPU with compute threads.
+// priority, since it may share its CPU with compute threads, and at limited rates, since it shares
+// their L3 (bench/bench_kv_mover.cc).
 #pragma once
 
 #include <atomic>
@@ -25,7 +26,7 @@ namespace larder::pipeline::inline kv_store {
 class KvMover final : public KvTier {
  public:
   struct Options {
-    uint64_t write_bytes_per_s = 256 << 20;
+    uint64_t read_bytes_per_s = 1 << 30, write_bytes_per_s = 256 << 20;  // 0: without limit
     // The CPUs that its thread may use; empty: those of the thread that makes it, which may be one
     // compute thread's.
     std::vector<CpuId> cpus;

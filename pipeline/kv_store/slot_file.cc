@@ -23,6 +23,7 @@ namespace {
 // Changes whenever the same tokens would give other bytes: the format of pages, or the arithmetic.
 constexpr uint32_t kSlotVersion = 1;
 constexpr size_t kMostNameBytes = 200;
+constexpr size_t kSlotPieceBytes = 1 << 20;  // read at once
 
 struct SlotHeader {
   char magic[8] = {'L', 'A', 'R', 'D', 'E', 'R', 'S', 'L'};
@@ -34,10 +35,10 @@ struct SlotHeader {
 };
 static_assert(sizeof(SlotHeader) == 56);
 
-uint64_t SlotChecksumOf(const SlotHeader& header, const SlotContents& contents) {
-  uint64_t sum = XXH3_64bits(&header, offsetof(SlotHeader, checksum));
-  sum = XXH3_64bits_withSeed(contents.tokens.data(), contents.tokens.size() * sizeof(int32_t), sum);
-  return XXH3_64bits_withSeed(contents.bytes.data(), contents.bytes.size(), sum);
+// The chunks' checksum begins with that of what is before them.
+uint64_t SlotSeedOf(const SlotHeader& header, const std::vector<int32_t>& tokens) {
+  const uint64_t sum = XXH3_64bits(&header, offsetof(SlotHeader, checksum));
+  return XXH3_64bits_withSeed(tokens.data(), tokens.size() * sizeof(int32_t), sum);
 }
 
 }  // namespace
@@ -64,7 +65,8 @@ size_t WriteSlotFile(const std::string& path, const SlotFileOptions& options,
                        .tenant = contents.tenant,
                        .tokens = contents.tokens.size(),
                        .chunk_bytes = chunk_bytes};
-  header.checksum = SlotChecksumOf(header, contents);
+  header.checksum = XXH3_64bits_withSeed(contents.bytes.data(), contents.bytes.size(),
+                                         SlotSeedOf(header, contents.tokens));
   const size_t token_bytes = contents.tokens.size() * sizeof(int32_t);
   NewFile file(path);
   file.Write(reinterpret_cast<const char*>(&header), sizeof header);
@@ -97,24 +99,32 @@ SlotContents ReadSlotFile(const std::string& path, const SlotFileOptions& option
   const auto file_bytes = static_cast<uint64_t>(about.st_size);
   const uint64_t chunks =
       header.chunk_positions == 0 ? 0 : CeilDiv(header.tokens, uint64_t{header.chunk_positions});
-  if (chunks == 0 || header.chunk_bytes > file_bytes ||
+  if (chunks == 0 || header.chunk_bytes > file_bytes / chunks ||
       file_bytes != sizeof header + header.tokens * sizeof(int32_t) + chunks * header.chunk_bytes)
     throw Error("{}: its length is wrong", path);
   SlotContents contents;
   contents.tenant = header.tenant;
   contents.tokens.resize(header.tokens);
-  contents.bytes.resize(chunks * header.chunk_bytes);
   read_all(contents.tokens.data(), header.tokens * sizeof(int32_t));
-  read_all(contents.bytes.data(), contents.bytes.size());
-  if (header.checksum != SlotChecksumOf(header, contents))
+  // What is laid out otherwise is not kept, however much it is.
+  const bool keeps = header.chunk_positions == options.chunk_positions &&
+                     header.chunk_bytes == options.chunk_bytes;
+  contents.bytes.resize(keeps ? chunks * header.chunk_bytes : kSlotPieceBytes);
+  XXH3_state_t checksum;
+  XXH3_64bits_reset_withSeed(&checksum, SlotSeedOf(header, contents.tokens));
+  for (uint64_t at = 0; at < chunks * header.chunk_bytes; at += kSlotPieceBytes) {
+    const size_t bytes = std::min<uint64_t>(kSlotPieceBytes, chunks * header.chunk_bytes - at);
+    uint8_t* piece = contents.bytes.data() + (keeps ? at : 0);
+    read_all(piece, bytes);
+    XXH3_64bits_update(&checksum, piece, bytes);
+  }
+  if (!keeps) contents.bytes.clear();
+  if (header.checksum != XXH3_64bits_digest(&checksum))
     throw Error("{}: its checksum is wrong", path);
   for (const int32_t token : contents.tokens) {
     if (token < 0 || static_cast<size_t>(token) >= options.vocab)
       throw Error("{}: its token {} is not one of the vocabulary's {}", path, token, options.vocab);
   }
-  if (header.chunk_positions != options.chunk_positions ||
-      header.chunk_bytes != options.chunk_bytes)
-    contents.bytes.clear();
   return contents;
 }
 

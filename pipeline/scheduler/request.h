@@ -9,6 +9,8 @@
 #include <span>
 #include <string>
 
+#include "base/ids.h"
+
 namespace larder::pipeline::inline scheduler {
 
 // Why the scheduler ended a sequence. It does not know why a sequence wants no more tokens; what
@@ -45,6 +47,8 @@ class Sequence {
   // Whether it runs in what others leave: it begins after all that do not, and gives its slot back
   // when one of those waits; it goes on later, to the same tokens. Constant.
   virtual bool background() const { return false; }
+  // It begins, or goes on, in this slot.
+  virtual void InSlot(SlotId) {}
   // Asked between steps; once true, it stays true. Any thread may cause it.
   virtual bool cancelled() const = 0;
   // The sequence has a slot, whose KV cache already has the first `reused` tokens of the prompt.

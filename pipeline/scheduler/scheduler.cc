@@ -14,6 +14,7 @@ namespace {
 // A slot is not preferred for a cached prefix shorter than this and than half of the prompt, since
 // all chat prompts share the first tokens of the template.
 constexpr size_t kWorthReusing = 16;
+constexpr char kGivenUp[] = "other requests needed its slot or its KV cache";
 // A prompt waits for another's to be computed that has so many more of its tokens than any slot has
 // now, or any more if that one has the most now.
 constexpr size_t kWorthWaiting = 64;
@@ -150,7 +151,7 @@ void Scheduler::Enqueue(std::unique_ptr<Active> active, bool first) {
 void Scheduler::MakeWay() {
   if (background_ == 0 && options_.active_tokens == 0) return;
   for (SlotId id(0); id < end_of_slots(); ++id) {
-    if (slots_[id.index()].active) slots_[id.index()].active->yields = false;
+    if (slots_[id.index()].active) slots_[id.index()].active->yields = id == ordered_slot_;
   }
   KeepWithinActiveTokens();
   if (background_ == 0) return;
@@ -176,6 +177,7 @@ void Scheduler::Yield(SlotId id) {
   Slot& slot = slots_[id.index()];
   slot.active->yields = true;
   if (slot.active->rows_in_flight > 0 || slot.active->loading) return;
+  if (slot.active->restored) return End(id, SequenceEnd::kCancelled, kGivenUp);
   std::erase(prefilling_, id);
   ready_.Remove(id);
   slot.last_used = ++uses_;
@@ -325,7 +327,7 @@ bool Scheduler::IsBeingComputed(const Active& active, const Place& place) const 
   const std::span<const int32_t> tokens = active.to_compute();
   const auto has_more = [&](SlotId id) {
     const Slot& slot = slots_[id.index()];
-    if (slot.active->background && !active.background) return false;
+    if (slot.active->background && !slot.active->restored && !active.background) return false;
     if (!MayReuse(slot, active) || kv_.socket_of(id) != kv_.socket_of(place.slot)) return false;
     const std::span<const int32_t> theirs = slot.active->to_compute();
     const auto end = std::mismatch(theirs.begin(), theirs.end(), tokens.begin(), tokens.end());
@@ -336,10 +338,9 @@ bool Scheduler::IsBeingComputed(const Active& active, const Place& place) const 
   return std::ranges::any_of(prefilling_, has_more) || std::ranges::any_of(loading_, has_more);
 }
 
-// Whether the attention socket has chunks for the prompt and the first token. If nothing runs
-// there, it has.
-bool Scheduler::HasRoom(const Active& active, const Place& place) const {
-  const size_t needed = ChunksNeeded(active, place.tokens);
+// Whether the attention socket has so many chunks beside those that the place shares. If nothing
+// runs there, it has.
+bool Scheduler::HasRoom(size_t needed, const Place& place) const {
   const AttentionId socket = kv_.socket_of(place.slot);
   size_t room = kv_.free(socket);
   bool runs = false;
@@ -370,7 +371,8 @@ bool Scheduler::AdmitOne() {
     if (!place) return false;
     FindStored(next, *place);
     if (IsBeingComputed(next, *place)) continue;
-    if (!HasRoom(next, *place) || !MayRunToo(next, kv_.socket_of(place->slot))) {
+    if (!HasRoom(ChunksNeeded(next, place->tokens), *place) ||
+        !MayRunToo(next, kv_.socket_of(place->slot))) {
       chunks_wanted_ = true;
       return false;
     }
@@ -423,6 +425,7 @@ void Scheduler::Begin(const Place& place, std::unique_ptr<Active> active) {
   slot.active->yields = false;
   ++actives_;
   background_ += slot.active->background;
+  slot.active->sequence->InSlot(id);
   Set(slot_status_[id.index()].state, SlotStatus::kPrefill);
   if (place.stored == 0 || !Load(id, place.stored)) BeginPrompt(id);
 }
@@ -434,8 +437,10 @@ void Scheduler::BeginPrompt(SlotId id) {
   const auto behind = std::ranges::partition_point(
       prefilling_, [this](SlotId of) { return !slots_[of.index()].active->background; });
   prefilling_.insert(slot.active->background ? prefilling_.end() : behind, id);
-  SocketStatus::Add(status_.prefix_hits, reused > 0);
-  SocketStatus::Add(status_.reused_tokens, reused);
+  if (!slot.active->restored) {
+    SocketStatus::Add(status_.prefix_hits, reused > 0);
+    SocketStatus::Add(status_.reused_tokens, reused);
+  }
   Set(slot_status_[id.index()].cached_tokens, reused);
   Set(slot_status_[id.index()].generated_tokens, slot.active->generated);
   if (slot.active->generated == 0) slot.active->sequence->Admitted(reused);
@@ -445,7 +450,9 @@ void Scheduler::BeginPrompt(SlotId id) {
 void Scheduler::Forget(SlotId id) {
   slots_[id.index()].tokens.clear();
   kv_.Reset(id);
-  if (id < end_of_slots()) Set(slot_status_[id.index()].cached_tokens, 0);
+  if (id >= end_of_slots()) return;
+  Set(slot_status_[id.index()].cached_tokens, 0);
+  Set(slot_status_[id.index()].generated_tokens, 0);
 }
 
 // Keeps the idle slot's sequence without it, in the place of the one unused for longest, and
@@ -506,10 +513,14 @@ bool Scheduler::MakeRoom(SlotId id, size_t begin, size_t end) {
              active.order >= slots_[id.index()].active->order;
     });
     if (!youngest) return false;
-    std::erase(prefilling_, *youngest);
-    ready_.Remove(*youngest);
-    SocketStatus::Add(status_.preempted, 1);
-    Enqueue(Park(*youngest), /*first=*/true);
+    if (slots_[youngest->index()].active->restored) {
+      End(*youngest, SequenceEnd::kCancelled, kGivenUp);
+    } else {
+      std::erase(prefilling_, *youngest);
+      ready_.Remove(*youngest);
+      SocketStatus::Add(status_.preempted, 1);
+      Enqueue(Park(*youngest), /*first=*/true);
+    }
     Forget(*youngest);
   }
   return true;

@@ -100,8 +100,11 @@ struct SlotOrder {
   Kind kind = Kind::kErase;
   SlotId slot{0};
   SlotContents contents = {};  // what was saved, or is to be restored
-  size_t tokens = 0;           // saved, restored or erased
-  std::string error;           // empty: it was done
+  // Gets a line, on the scheduler's thread, if what is restored by computing is given up.
+  std::function<void(const std::string&)> on_given_up = {};
+  size_t tokens = 0;  // saved, restored or erased
+  std::string error;  // empty: it was done
+  bool later = true;  // with an error: the same order may succeed later
 };
 
 class Scheduler {
@@ -121,9 +124,10 @@ class Scheduler {
   // nullopt: the chain is connected. Any thread.
   std::optional<Outage> outage() const;
   // Does it between steps, and returns when it is done, or with an error after `most_ms`. What is
-  // restored without keys and values is being computed then, or read from the tier: the slot is as
-  // busy as with a request, and a prompt that begins with it waits for it. Any thread but the
-  // scheduler's, one at a time. nudge: ends the intake's WaitForWork, whenever it began.
+  // restored without keys and values is being computed then, or read from the tier: a prompt that
+  // begins with it waits for it, but it is given up where the background is parked. The background
+  // gives its slots to orders but for kSave. Any thread but the scheduler's, one at a time. nudge:
+  // ends the intake's WaitForWork, whenever it began.
   void Execute(SlotOrder& order, const std::function<void()>& nudge, int most_ms);
 
  private:
@@ -139,6 +143,7 @@ class Scheduler {
 
     std::unique_ptr<Sequence> sequence;
     const bool background;
+    bool restored = false;        // of the background: it fills a slot (SlotOrder), for nobody yet
     std::vector<int32_t> replay;  // prompt and generated tokens; empty: it lost nothing after its
                                   // first token
     size_t rows_in_flight = 0;
@@ -198,7 +203,7 @@ class Scheduler {
   };
 
   void TakeOrder(const Intake&);
-  void Do(SlotOrder&, const Intake&);
+  bool Do(SlotOrder&, const Intake&);
   void Save(SlotOrder&);
   void RestoreSaved(SlotOrder&);
   void ComputeSaved(SlotOrder&, const Intake&);
@@ -238,7 +243,7 @@ class Scheduler {
   bool IsBeingComputed(const Active&, const Place&) const;
   size_t ChunksNeeded(const Active&, size_t shared_tokens) const;
   bool MayTake(SlotId source, size_t common, const Active&) const;
-  bool HasRoom(const Active&, const Place&) const;
+  bool HasRoom(size_t chunks, const Place&) const;
   bool AdmitOne();
   void Begin(const Place&, std::unique_ptr<Active>);
   void BeginPrompt(SlotId);
@@ -321,6 +326,7 @@ class Scheduler {
   std::mutex order_mutex_;
   std::condition_variable order_done_;
   SlotOrder* order_ = nullptr;           // null: there is none, or it is done
+  std::optional<SlotId> ordered_slot_;   // of the background, which is to leave it for an order
   std::vector<SlotStatus> slot_status_;  // [slot]
   alignas(kCacheLineBytes) SchedulerStatus status_;
   const KvFilesStatus no_files_;

@@ -78,7 +78,7 @@ void Scheduler::AddPromptRows(ScheduledBatch& batch, size_t most) {
       ++i;
       continue;
     }
-    if (slot.active->background && !narrowed) {
+    if (slot.active->background && !slot.active->restored && !narrowed) {
       narrowed = true;
       const auto in_front = [this](const Part& part) {
         return !slots_[part.slot.index()].active->background;

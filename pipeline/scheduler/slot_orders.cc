@@ -11,23 +11,36 @@
 namespace larder::pipeline::inline scheduler {
 namespace {
 
-// A prompt that nobody waits for.
+// A prompt for nobody yet.
 class SavedTokens final : public Sequence {
  public:
-  SavedTokens(SlotContents contents, const Intake& intake)
-      : tokens_(std::move(contents.tokens)), tenant_(contents.tenant), intake_(intake) {}
+  SavedTokens(SlotOrder& order, const Intake& intake)
+      : tokens_(std::move(order.contents.tokens)),
+        tenant_(order.contents.tenant),
+        on_given_up_(std::move(order.on_given_up)),
+        intake_(intake) {}
   std::span<const int32_t> prompt() const override { return tokens_; }
   uint64_t tenant() const override { return tenant_; }
+  bool background() const override { return true; }
   bool cancelled() const override { return intake_.stopping(); }
   void Admitted(size_t) override {}
+  // No token is to be chosen; the state is not used.
+  Wanted wanted() const override { return Wanted::kHiddenOfLast; }
   std::optional<int32_t> Next(std::span<const float>) override { return std::nullopt; }
-  void Ended(SequenceEnd, const std::string&) override {}
+  void Ended(SequenceEnd end, const std::string& why) override {
+    if (end != SequenceEnd::kComplete && on_given_up_ && !intake_.stopping()) on_given_up_(why);
+  }
 
  private:
   const std::vector<int32_t> tokens_;
   const uint64_t tenant_;
+  const std::function<void(const std::string&)> on_given_up_;
   const Intake& intake_;
 };
+
+std::string NoRoomFor(size_t tokens) {
+  return fmt::format("there is no room for its {} tokens now; try again later", tokens);
+}
 
 }  // namespace
 
@@ -48,6 +61,7 @@ void Scheduler::Execute(SlotOrder& order, const std::function<void()>& nudge, in
 // Called between steps. Keys and values that are in this process are read and written here, so
 // nothing else may be writing any.
 void Scheduler::TakeOrder(const Intake& intake) {
+  ordered_slot_.reset();
   if (!ordered_.load(std::memory_order_relaxed)) return;
   if (!engine_.kv_memory(0).empty()) {
     if (in_flight_ > 0) return;
@@ -56,17 +70,27 @@ void Scheduler::TakeOrder(const Intake& intake) {
     if (std::ranges::any_of(kv_.updates(), is_copy)) return;
   }
   const std::lock_guard lock(order_mutex_);
-  if (order_ == nullptr) return;
-  Do(*order_, intake);
+  if (order_ == nullptr || !Do(*order_, intake)) return;
   order_ = nullptr;
   order_done_.notify_all();
   ShowKvChunks();
 }
 
-void Scheduler::Do(SlotOrder& order, const Intake& intake) {
+// Returns false: later, between other steps.
+bool Scheduler::Do(SlotOrder& order, const Intake& intake) {
   if (order.slot < SlotId(0) || order.slot >= end_of_slots()) {
     order.error = fmt::format("there is no slot {}; there are {}", order.slot.value, limits_.slots);
-  } else if (slots_[order.slot.index()].active) {
+    order.later = false;
+    return true;
+  }
+  const Active* active = slots_[order.slot.index()].active.get();
+  if (active != nullptr && active->background && order.kind != SlotOrder::Kind::kSave) {
+    ordered_slot_ = order.slot;
+    if (active->rows_in_flight > 0 || active->loading || active->ended) return false;
+    Yield(order.slot);
+    active = nullptr;
+  }
+  if (active != nullptr) {
     order.error = fmt::format("slot {} is in use; try again later", order.slot.value);
   } else if (order.kind == SlotOrder::Kind::kErase) {
     order.tokens = slots_[order.slot.index()].tokens.size();
@@ -78,6 +102,7 @@ void Scheduler::Do(SlotOrder& order, const Intake& intake) {
   } else {
     RestoreSaved(order);
   }
+  return true;
 }
 
 void Scheduler::Save(SlotOrder& order) {
@@ -86,6 +111,7 @@ void Scheduler::Save(SlotOrder& order) {
   const size_t chunks = CeilDiv(tokens, kv_.shape().chunk_positions);
   if (tokens == 0) {
     order.error = fmt::format("slot {} has no tokens", order.slot.value);
+    order.later = false;
     return;
   }
   order.contents.tokens.assign(slot.tokens.begin(),
@@ -105,11 +131,15 @@ void Scheduler::ComputeSaved(SlotOrder& order, const Intake& intake) {
     order.error = "the KV cache can't be filled now: the chain is lost; try again later";
     return;
   }
+  if (!queue_.empty() && !queue_.front()->background) {
+    order.error = "requests wait for slots; try again later";
+    return;
+  }
   const SlotId id = order.slot;
   const AttentionId socket = kv_.socket_of(id);
   const size_t tokens = order.contents.tokens.size();
-  auto active =
-      std::make_unique<Active>(std::make_unique<SavedTokens>(std::move(order.contents), intake));
+  auto active = std::make_unique<Active>(std::make_unique<SavedTokens>(order, intake));
+  active->restored = true;
   Place place = ChoosePlace(*active).value_or(Place{.slot = id, .source = id});
   if (kv_.socket_of(place.slot) != socket) place = {.slot = id, .source = id};
   if (place.slot != id) {
@@ -118,8 +148,8 @@ void Scheduler::ComputeSaved(SlotOrder& order, const Intake& intake) {
     place.slot = id;
   }
   FindStored(*active, place);
-  if (!HasRoom(*active, place) || !MayRunToo(*active, socket)) {
-    order.error = fmt::format("there is no room for its {} tokens now; try again later", tokens);
+  if (!HasRoom(ChunksNeeded(*active, place.tokens), place) || !MayRunToo(*active, socket)) {
+    order.error = NoRoomFor(tokens);
     return;
   }
   Begin(place, std::move(active));
@@ -131,13 +161,17 @@ void Scheduler::RestoreSaved(SlotOrder& order) {
   Slot& slot = slots_[id.index()];
   const size_t tokens = order.contents.tokens.size();
   const size_t chunks = CeilDiv(tokens, kv_.shape().chunk_positions);
-  Forget(id);
   const AttentionId socket = kv_.socket_of(id);
+  if (!HasRoom(chunks, {.slot = id, .source = id})) {
+    order.error = NoRoomFor(tokens);
+    return;
+  }
+  Forget(id);
   while (kv_.free(socket) < chunks && (ShortenOldest(socket, id, id) || DropStores())) {
   }
   if (kv_.Grow(id, chunks) < chunks) {
     Forget(id);
-    order.error = fmt::format("there is no room for its {} tokens now; try again later", tokens);
+    order.error = NoRoomFor(tokens);
     return;
   }
   const uint8_t* from = order.contents.bytes.data();

@@ -73,6 +73,7 @@ class NativeEncoder : public ReplyEncoder {
   json Last(size_t at, std::string_view text, const GenerationEnd& end) const {
     return {{"index", at},
             {"content", text},
+            {"id_slot", end.stats.slot.value},
             {"stop", true},
             {"stop_type", StopType(end.reason)},
             {"stopping_word", end.stop_string},

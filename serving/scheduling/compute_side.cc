@@ -213,6 +213,7 @@ void ComputeSide::Hidden(size_t position, std::span<const float> state) {
 void ComputeSide::Ended(pipeline::SequenceEnd end, const std::string& why) {
   GenerationEvent event = NewEvent(GenerationEvent::Kind::kEnded);
   event.end = end;
+  event.slot = slot_;
   event.complete = complete_;
   event.why = why;
   event.embedding = std::move(embedding_);

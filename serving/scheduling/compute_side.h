@@ -63,6 +63,7 @@ struct GenerationEvent {
   FinishReason complete = FinishReason::kEndOfText;            // kEnded: why the text is complete
   std::string why;                                             // kEnded
   std::vector<float> embedding;                                // kEnded
+  SlotId slot;                                                 // kEnded: its last one
 };
 
 // The compute thread's half of a generation: it samples the tokens and emits the events.
@@ -90,6 +91,7 @@ class ComputeSide : public pipeline::Sequence {
   bool background() const override { return generation_->spec.background; }
   bool cancelled() const override { return generation_->cancelled.load(std::memory_order_relaxed); }
   void Admitted(size_t reused) override;
+  void InSlot(SlotId slot) override { slot_ = slot; }
   std::optional<int32_t> Next(std::span<const float> logits) override;
   void Prepare(std::span<const float> logits) override;
   pipeline::Wanted wanted() const override;
@@ -116,6 +118,7 @@ class ComputeSide : public pipeline::Sequence {
     TokenLogprobs logprobs;
   };
   std::optional<Made> made_;
+  SlotId slot_;
   int64_t generated_ = 0;
   FinishReason complete_ = FinishReason::kEndOfText;
   std::vector<float> embedding_;  // the sum of the hidden states so far, or the one

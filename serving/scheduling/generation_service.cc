@@ -268,6 +268,7 @@ void GenerationService::Handle(GenerationEvent& event) {
       return;
     case GenerationEvent::Kind::kEnded:
       generation.last_ns = event.time_ns;
+      generation.stats.slot = event.slot;
       Finish(generation, ReasonOf(event.end, event.complete), std::move(event.why),
              std::move(event.embedding));
       return;

@@ -20,7 +20,7 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from larder_testing import clusters, programs
+from larder_testing import batches, clusters, programs
 from larder_testing.processes import Process, Unit
 from larder_testing.server import Server
 from larder_testing.waiting import until
@@ -319,10 +319,8 @@ class CacheTest(unittest.TestCase):
                 self.slots(server, 1, "erase")
                 goes_on(server, "one", 1)
                 self.slots(server, 1, "erase")
-                self.answer(server, beginning, tokens=3)
-                status = json.loads(server.get("/v1/larder/status")[1])["slots"]
-                number = next(at for at, slot in enumerate(status) if slot["cached_tokens"] == tokens + 2)
-                self.assertEqual(self.slots(server, number, "save", name)["n_saved"], tokens + 2)
+                done = json.loads(server.post("/completion", {"prompt": beginning, "n_predict": 3, "ignore_eos": True})[1])
+                self.assertEqual(self.slots(server, done["id_slot"], "save", name)["n_saved"], tokens + 2)
             self.assertLess((saved / "chain").stat().st_size, 56 + 4 * (tokens + 2) + 1)
             self.written(server, tokens // CHUNK)
         with self.cluster(self.colocated(), STAGES, files, *option) as server:
@@ -336,6 +334,39 @@ class CacheTest(unittest.TestCase):
         with self.server(*option, "--slots", "1", cache=False) as server:
             goes_on(server, "chain", 0)
             self.assertEqual(texts, [self.answer(server, f"{at} " + beginning + SAID[0], tokens=30)[0] for at in range(6)])
+
+    def test_slots_that_are_filled_give_way(self):
+        """To clients, and to the next order for the slot; and a batch gives its slots to orders."""
+        saved = self.folder / "slots"
+        saved.mkdir()
+        beginning = "The cat and the dog went to the park. " * 60
+        with self.server("--slot-save-path", str(saved), "--slots", "1", cache=False) as server:
+            tokens = self.answer(server, beginning, tokens=1)[1]
+            self.slots(server, 0, "save", "one")
+            self.slots(server, 0, "erase")
+            self.assertIn("has no tokens", self.slots(server, 0, "save", "none", 400)["error"]["message"])
+        options = ("--slot-save-path", str(saved), "--batch-dir", str(self.folder / "batches"))
+        with self.cluster(self.colocated(), STAGES, {}, *options) as server:
+            for number in range(3):
+                self.slots(server, number, "restore", "one")
+                self.assertEqual(self.slots(server, number, "erase" if number == 0 else "restore", "one")["id_slot"], number)
+            expected = [self.answer(server, f"{at} {said}")[0] for at, said in enumerate(SAID)]
+            for number in range(3):
+                self.slots(server, number, "erase")
+            with concurrent.futures.ThreadPoolExecutor(5) as pool:  # more than there are slots
+                texts = pool.map(lambda of: self.answer(server, f"{of[0]} {of[1]}")[0], enumerate(SAID))
+                for at in range(12):
+                    self.assertIn(server.post(f"/slots/{at % 3}?action=restore", {"filename": "one"})[0], (200, 503))
+                self.assertEqual(list(texts), expected)
+            lines = [{"custom_id": str(at), "method": "POST", "url": "/v1/completions",
+                      "body": {"prompt": "Once", "max_tokens": 400, "seed": at, "ignore_eos": True}} for at in range(40)]
+            batch = batches.create(server, batches.send(server, lines))
+            until(lambda: all(slot["state"] != "idle" for slot in json.loads(server.get("/v1/larder/status")[1])["slots"]), 30, lambda: "no batch")
+            for number in range(3):
+                self.assertEqual(self.slots(server, number, "restore", "one")["n_restored"], tokens)
+                self.slots(server, number, "erase")
+            self.assertEqual(batches.look(server, batch)["status"], "in_progress")
+            self.assertEqual(batches.ended(server, batch)["request_counts"], {"total": 40, "completed": 40, "failed": 0})
 
     def refusal(self, *options):
         done = subprocess.run([OPTIONS.larder, "serve", "-m", OPTIONS.model, "--port", "0", "--text-port", "0", *options],

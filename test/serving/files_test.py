@@ -16,7 +16,7 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from larder_testing import programs
+from larder_testing import batches, programs
 from larder_testing.server import Server
 from larder_testing.waiting import until
 
@@ -33,31 +33,6 @@ def requests(count, rng):
         if at == 5:
             body = {"prompt": "too long " * 3000}
         yield {"custom_id": f"request {at}", "method": "POST", "url": "/v1/completions", "body": body}
-
-
-def send(server, lines):
-    """The id of a file of these lines."""
-    text = "".join(json.dumps(line) + "\n" for line in lines).encode()
-    form = (b'--edge\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
-            b'--edge\r\nContent-Disposition: form-data; name="file"; filename="in.jsonl"\r\n\r\n' + text + b"\r\n--edge--\r\n")
-    status, body = server.post("/v1/files", form, "Content-Type: multipart/form-data; boundary=edge\r\n")
-    assert status == 200, body
-    return json.loads(body)["id"]
-
-
-def create(server, file):
-    status, body = server.post("/v1/batches", {"input_file_id": file, "endpoint": "/v1/completions", "completion_window": "24h"})
-    assert status == 200, body
-    return json.loads(body)["id"]
-
-
-def look(server, batch):
-    return json.loads(server.get(f"/v1/batches/{batch}")[1])
-
-
-def ended(server, batch):
-    until(lambda: look(server, batch)["status"] in ("completed", "failed", "cancelled"), LIMIT_S, lambda: look(server, batch))
-    return look(server, batch)
 
 
 def answers(server, batch):
@@ -96,17 +71,17 @@ class FilesTest(unittest.TestCase):
         batch, job, cut = None, None, 0
         for kill in range(OPTIONS.kills):
             with self.server("--slots", self.rng.randint(1, 6), "-t", self.rng.randint(1, 2), "--queue", self.rng.choice([0, 256])) as server:
-                if batch is None or look(server, batch)["status"] == "completed":  # another round
-                    batch = create(server, send(server, lines))
+                if batch is None or batches.look(server, batch)["status"] == "completed":  # another round
+                    batch = batches.create(server, batches.send(server, lines))
                     job = self.job(batch)
                 if kill % 3 == 1:  # a client, in the middle
                     self.assertEqual(server.post("/v1/completions", {"prompt": "One day", "max_tokens": 20})[0], 200)
                 time.sleep(self.rng.uniform(0, 0.2))
-                cut += look(server, batch)["status"] != "completed"
+                cut += batches.look(server, batch)["status"] != "completed"
                 server.kill()
         self.assertGreater(cut, OPTIONS.kills / 3, "most rounds ended before they were killed")
         with self.server() as server:
-            done = ended(server, batch)
+            done = batches.ended(server, batch)
             self.assertEqual(done["status"], "completed")
             self.assertEqual(done["request_counts"], {"total": 300, "completed": 299, "failed": 1})
             self.assertEqual(answers(server, done), self.expected(lines, job))
@@ -116,28 +91,28 @@ class FilesTest(unittest.TestCase):
         asked = {"prompt": "Once upon a time", "max_tokens": 60, "seed": 3, "temperature": 0.9}
         with self.server("--slots", 2) as server:
             alone = json.loads(server.post("/v1/completions", asked)[1])["choices"][0]["text"]
-            batch = create(server, send(server, lines))
-            until(lambda: look(server, batch)["request_counts"]["completed"] > 0, LIMIT_S, "nothing was answered")
+            batch = batches.create(server, batches.send(server, lines))
+            until(lambda: batches.look(server, batch)["request_counts"]["completed"] > 0, LIMIT_S, "nothing was answered")
             job, asking = self.job(batch), 0
-            while look(server, batch)["status"] == "in_progress":
+            while batches.look(server, batch)["status"] == "in_progress":
                 beside = json.loads(server.post("/v1/completions", asked)[1])["choices"][0]["text"]
                 self.assertEqual(beside, alone)
                 asking += 1
             self.assertGreater(asking, 0)
             metrics = server.get("/metrics")[1].decode()
             self.assertGreater(int(re.search(r"^larder_batch_yields_total (\d+)", metrics, re.MULTILINE)[1]), 0)
-            self.assertEqual(answers(server, ended(server, batch)), self.expected(lines, job))
+            self.assertEqual(answers(server, batches.ended(server, batch)), self.expected(lines, job))
 
     def test_a_server_that_is_ended_by_sigterm_does_not_wait_for_its_batch(self):
         with self.server("--slots", 1, "--drain-timeout", 60) as server:
-            batch = create(server, send(server, ({"custom_id": f"{at}", "url": "/v1/completions", "body": {"prompt": "One day", "ignore_eos": True, "max_tokens": 400}}
+            batch = batches.create(server, batches.send(server, ({"custom_id": f"{at}", "url": "/v1/completions", "body": {"prompt": "One day", "ignore_eos": True, "max_tokens": 400}}
                                                  for at in range(2000))))
-            until(lambda: look(server, batch)["status"] == "in_progress", LIMIT_S, "not begun")
+            until(lambda: batches.look(server, batch)["status"] == "in_progress", LIMIT_S, "not begun")
             server.end(timeout_s=30)
         with self.server("--slots", 1) as server:
-            self.assertEqual(look(server, batch)["status"], "in_progress")
+            self.assertEqual(batches.look(server, batch)["status"], "in_progress")
             self.assertEqual(server.post(f"/v1/batches/{batch}/cancel", {})[0], 200)
-            self.assertEqual(ended(server, batch)["status"], "cancelled")
+            self.assertEqual(batches.ended(server, batch)["status"], "cancelled")
 
     def test_a_full_disk_keeps_a_batch_waiting_and_it_goes_on(self):
         lines = list(requests(80, self.rng))
@@ -147,12 +122,12 @@ class FilesTest(unittest.TestCase):
             server.stderr = stderr
             server.command = ["sh", "-c", 'trap "" XFSZ; exec "$@"', "sh", *server.command]
             with server:
-                file = send(server, lines)
+                file = batches.send(server, lines)
                 resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (9000, resource.RLIM_INFINITY))
-                batch = create(server, file)
+                batch = batches.create(server, file)
                 job = self.job(batch)
                 until(lambda: "File too large" in log.read_text(), LIMIT_S, log.read_text)
-                self.assertEqual(look(server, batch)["status"], "in_progress")
+                self.assertEqual(batches.look(server, batch)["status"], "in_progress")
                 self.assertEqual(server.post("/v1/completions", {"prompt": "One day", "max_tokens": 5})[0], 200)
                 status, body = server.post("/v1/files", b"--e\r\nContent-Disposition: form-data; name=purpose\r\n\r\nbatch\r\n"
                                            b"--e\r\nContent-Disposition: form-data; name=file\r\n\r\n" + bytes(20000) + b"\r\n--e--\r\n",
@@ -162,7 +137,7 @@ class FilesTest(unittest.TestCase):
                 server.kill()
         self.assertIn("it is tried again every 30 s", log.read_text())
         with self.server() as server:
-            self.assertEqual(answers(server, ended(server, batch)), self.expected(lines, job))
+            self.assertEqual(answers(server, batches.ended(server, batch)), self.expected(lines, job))
 
     def test_a_folder_that_others_may_read_is_refused(self):
         folder = self.folder / "batches"

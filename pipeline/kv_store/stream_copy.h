@@ -1,0 +1,29 @@
+// Copies past the caches, which are for weights.
+#pragma once
+
+#include <emmintrin.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace larder::pipeline::inline kv_store {
+
+// As memcpy, but lines of `to` are not brought into the caches. Another thread sees them after what
+// makes this thread's other stores visible to it, and an sfence, which is here.
+inline void StreamCopy(void* to, const void* from, size_t bytes) {
+  auto* out = static_cast<uint8_t*>(to);
+  const auto* in = static_cast<const uint8_t*>(from);
+  const size_t head = std::min(bytes, (16 - reinterpret_cast<uintptr_t>(out) % 16) % 16);
+  std::memcpy(out, in, head);
+  size_t at = head;
+  for (; at + 16 <= bytes; at += 16) {
+    _mm_stream_si128(reinterpret_cast<__m128i*>(out + at),
+                     _mm_loadu_si128(reinterpret_cast<const __m128i*>(in + at)));
+  }
+  std::memcpy(out + at, in + at, bytes - at);
+  _mm_sfence();
+}
+
+}  // namespace larder::pipeline::kv_store
