@@ -5,10 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <deque>
+#include <atomic>
 #include <memory>
 #include <random>
+#include <semaphore>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/temporary_folder_testing.h"
@@ -103,7 +105,8 @@ TEST(PhasesPolicy, PromptsDoNotHoldAnswersForLongerThanTheStall) {
 
 // Many sequences, some at once and some later; each with what it gets alone.
 struct Traffic {
-  Traffic(size_t count, const EngineLimits& limits, uint32_t seed) {
+  // background: whether every third is of the background.
+  Traffic(size_t count, const EngineLimits& limits, uint32_t seed, bool background) {
     std::mt19937 random(seed);
     const auto below = [&](size_t n) { return random() % n; };
     std::vector<std::vector<int32_t>> beginnings(5);
@@ -126,6 +129,7 @@ struct Traffic {
       if (below(10) == 0) wish.cancel_after = below(6);
       step += below(4) == 0 ? below(20) : 0;
       wish.arrives = step;
+      wish.background = background && i % 3 == 0;
       wishes.push_back(std::move(wish));
     }
   }
@@ -151,13 +155,14 @@ struct Traffic {
 struct Case {
   const char* name;
   PolicyOptions policy;
-  double loss;
-  size_t sockets;        // attention sockets; 0: colocated
+  double loss = 0;
+  size_t sockets = 0;    // attention sockets; 0: colocated
   size_t kv_chunks = 0;  // of each socket; 0: a full context, 8 chunks, for each slot
   uint64_t files = 0;    // bytes for chunks in files; 0: none
   size_t active_tokens = 0;
   std::optional<double> elsewhere = {};  // files are of the sockets that hold KV: how often one
                                          // fails
+  bool orders = false;                   // slots are saved, restored and erased meanwhile
 };
 
 // Sees how many tokens of KV the running sequences of a socket have together, where there is more
@@ -192,6 +197,64 @@ class ActiveTokensIntake : public TestIntake {
   size_t most_tokens_ = 0;
 };
 
+// Orders for slots from another thread, one every four steps unless the last one is not done:
+// what was saved is restored again, elsewhere too, and beginnings of wishes are restored by
+// computing.
+class OrderingIntake : public ActiveTokensIntake {
+ public:
+  OrderingIntake(const std::vector<Wish>& wishes, Scheduler& scheduler,
+                 std::span<const SlotId> socket_ends, bool orders)
+      : ActiveTokensIntake(wishes, scheduler, socket_ends), orders_(orders) {
+    thread_ = std::thread([this, &wishes, &scheduler] {
+      std::mt19937 random(23);
+      for (wanted_.acquire(); !stop_; wanted_.acquire()) {
+        SlotOrder order{.kind = static_cast<SlotOrder::Kind>(random() % 3),
+                        .slot = SlotId(static_cast<int32_t>(random() % scheduler.slots().size()))};
+        if (order.kind == SlotOrder::Kind::kRestore && !saved_.empty() && random() % 2 == 0) {
+          order.contents = saved_[random() % saved_.size()];
+        } else if (order.kind == SlotOrder::Kind::kRestore) {
+          const Wish& wish = wishes[random() % wishes.size()];
+          order.contents.tokens = wish.prompt;
+          order.contents.tenant = wish.tenant;
+        }
+        scheduler.Execute(
+            order, [this] { posted_.release(); }, 1000);
+        if (order.error.empty()) ++done[static_cast<size_t>(order.kind)];
+        if (order.error.empty() && order.kind == SlotOrder::Kind::kSave) {
+          EXPECT_EQ(order.contents.tokens.size(), order.tokens);
+          saved_.push_back(std::move(order.contents));
+        }
+        pending_ = false;
+      }
+    });
+  }
+  ~OrderingIntake() override { End(); }
+  // Also of what is done.
+  void End() {
+    if (!thread_.joinable()) return;
+    stop_ = true;
+    wanted_.release();
+    thread_.join();
+  }
+  void StepDone() override {
+    if (orders_ && ++steps_ % 4 == 0 && !pending_.exchange(true)) {
+      wanted_.release();
+      posted_.acquire();
+    }
+    ActiveTokensIntake::StepDone();
+  }
+
+  size_t done[3] = {};  // [kind]
+
+ private:
+  const bool orders_;
+  size_t steps_ = 0;
+  std::atomic<bool> pending_{false}, stop_{false};
+  std::counting_semaphore<> wanted_{0}, posted_{0};
+  std::vector<SlotContents> saved_;
+  std::thread thread_;
+};
+
 class PolicyProperty : public testing::TestWithParam<Case> {};
 
 TEST_P(PolicyProperty, EachSequenceEndsOnceWithTheTokensThatItGetsAlone) {
@@ -205,7 +268,7 @@ TEST_P(PolicyProperty, EachSequenceEndsOnceWithTheTokensThatItGetsAlone) {
                          .can_be_lost = with.loss > 0};
   for (size_t i = 1; i <= with.sockets; ++i)
     limits.attention_slot_ends.push_back(SlotId(static_cast<int32_t>(8 * i / with.sockets)));
-  const Traffic traffic(with.files > 0 ? 4'000 : 12'000, limits, 7);
+  const Traffic traffic(with.files > 0 ? 4'000 : 12'000, limits, 7, with.orders);
   SimulatedClock clock;
   SimulatedEngine engine(limits, clock, with.loss, 11, with.kv_chunks, with.elsewhere);
   const TemporaryFolder folder;
@@ -228,8 +291,10 @@ TEST_P(PolicyProperty, EachSequenceEndsOnceWithTheTokensThatItGetsAlone) {
                                .patience_ms = 1 << 30,
                                .clock = &clock,
                                .tier = tier.get()});
-  ActiveTokensIntake intake(traffic.wishes, scheduler, limits.attention_slot_ends);
+  OrderingIntake intake(traffic.wishes, scheduler, limits.attention_slot_ends, with.orders);
   scheduler.Run(intake);
+  intake.End();
+  for (const size_t done : intake.done) EXPECT_EQ(done > 0, with.orders);
   if (with.active_tokens > 0) {
     EXPECT_GT(scheduler.status().yielded.load(), 0u);
     // Between two looks every sequence may begin one more chunk.
@@ -267,7 +332,7 @@ TEST_P(PolicyProperty, EachSequenceEndsOnceWithTheTokensThatItGetsAlone) {
                   *outcome.end == SequenceEnd::kContextFull);
     }
     ASSERT_EQ(outcome.tokens, alone) << "sequence " << i;
-    EXPECT_TRUE(with.loss > 0 || with.kv_chunks > 0 || with.active_tokens > 0 ||
+    EXPECT_TRUE(with.loss > 0 || with.kv_chunks > 0 || with.active_tokens > 0 || with.orders ||
                 outcome.admissions <= 1);
   }
   EXPECT_GT(whole, traffic.wishes.size() * 3 / 4);
@@ -325,6 +390,27 @@ INSTANTIATE_TEST_SUITE_P(
              60'000,
              0,
              0.02},
+        Case{.name = "mixed_orders", .policy = {.policy = Policy::kMixed}, .orders = true},
+        Case{.name = "mixed_tight_orders",
+             .policy = {.policy = Policy::kMixed},
+             .sockets = 2,
+             .kv_chunks = 9,
+             .files = 60'000,
+             .orders = true},
+        Case{.name = "mixed_files_elsewhere_orders",
+             .policy = {.policy = Policy::kMixed},
+             .sockets = 2,
+             .files = 1 << 20,
+             .elsewhere = 0.02,
+             .orders = true},
+        Case{.name = "phases_tight_files_elsewhere_lost_orders",
+             .policy = {.policy = Policy::kPhases},
+             .loss = 0.005,
+             .sockets = 2,
+             .kv_chunks = 9,
+             .files = 60'000,
+             .elsewhere = 0.02,
+             .orders = true},
         Case{"phases", {.policy = Policy::kPhases}, 0, 2},
         Case{"phases_stall_lost", {.policy = Policy::kPhases, .max_stall_ms = 0.5}, 0.02, 0}),
     [](const auto& of) { return of.param.name; });

@@ -129,7 +129,9 @@ class SimulatedEngine final : public TokenEngine {
   const std::string& fault(size_t) const override { return fault_; }
   Pulse& pulse() override { return pulse_; }
   KvChunks& kv() override { return kv_; }
-  std::span<uint8_t> kv_memory(uint32_t chunk) override { return keys_.memory(chunk); }
+  std::span<uint8_t> kv_memory(uint32_t chunk) override {
+    return orders_ ? std::span<uint8_t>() : keys_.memory(chunk);
+  }
   size_t in_flight() const { return batches_.size(); }
 
   size_t most_rows = 0;
