@@ -136,8 +136,9 @@ void KvMover::Move(KvJob& job) {
     }
     return;
   }
-  const uint64_t rate =
-      job.kind == KvJob::Kind::kStore ? options_.write_bytes_per_s : options_.read_bytes_per_s;
+  const uint64_t rate = job.kind == KvJob::Kind::kStore ? options_.write_bytes_per_s
+                        : job.alone                     ? 0
+                                                        : options_.read_bytes_per_s;
   const auto begin = std::chrono::steady_clock::now();
   double moved = 0;
   const auto pace = [&](size_t bytes) {

@@ -38,6 +38,7 @@ struct KvJob {
                                 // last chunk
   uint64_t tenant = 0;
   size_t first = 0;
+  bool alone = false;                      // a load: nothing else runs that it could disturb
   std::vector<uint32_t> chunks;            // their numbers
   std::vector<std::span<uint8_t>> memory;  // of each; a chain's: empty, it is elsewhere
   size_t done = 0;                         // how many, from the first on, were moved

@@ -642,6 +642,7 @@ KvJob Scheduler::JobFor(SlotId id, KvJob::Kind kind, std::span<const int32_t> to
             .tokens = {tokens.begin(), tokens.end()},
             .tenant = slots_[id.index()].tenant,
             .first = first,
+            .alone = actives_ == 1,
             .chunks = {},
             .memory = {}};
   for (size_t i = first; i < tokens.size() / kv_.shape().chunk_positions; ++i) {
