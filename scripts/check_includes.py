@@ -44,7 +44,7 @@ FLOORS = {
     "attention_node": (3, _RUNTIME),
     "pipeline/manifest": (4.0, ["base", "model", "topology", "kernels", "rdma"] + _NODES),
     "pipeline/plan": (4.1, _RUNTIME + ["rdma"] + _NODES + ["pipeline/manifest"]),
-    "pipeline/kv_store": (4.2, ["base", "model", "topology"]),
+    "pipeline/kv_store": (4.2, ["base", "kernels", "model", "topology"]),
     "pipeline/stage": (4.3, _RUNTIME + ["rdma"] + _NODES + ["pipeline/plan", "pipeline/kv_store"]),
     "pipeline/chain": (4.4, _RUNTIME + ["rdma", "pipeline/manifest", "pipeline/plan", "pipeline/kv_store", "pipeline/stage"]),
     "pipeline/engine": (4.5, _RUNTIME + ["rdma", "pipeline/plan", "pipeline/kv_store", "pipeline/stage", "pipeline/chain"]),

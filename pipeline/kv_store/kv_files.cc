@@ -17,8 +17,8 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/new_file.h"
+#include "kernels/rows/stream_copy.h"
 #include "pipeline/kv_store/read_all.h"
-#include "pipeline/kv_store/stream_copy.h"
 
 namespace larder::pipeline::inline kv_store {
 namespace {
@@ -229,7 +229,7 @@ std::string KvFiles::Problem(int fd, std::span<const int32_t> tokens, uint64_t t
     const size_t bytes = std::min(chunk.size(), piece.size());
     if (!ReadAll(fd, piece.data(), bytes)) return "it is too short";
     XXH3_64bits_update(&checksum, piece.data(), bytes);
-    StreamCopy(chunk.data(), piece.data(), bytes);
+    kernels::StreamCopy(chunk.data(), piece.data(), bytes);
     chunk = chunk.subspan(bytes);
     if (pace) pace(bytes);
   }

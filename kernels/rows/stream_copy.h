@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
-namespace larder::pipeline::inline kv_store {
+namespace larder::kernels::inline rows {
 
 // As memcpy, but lines of `to` are not brought into the caches. Another thread sees them after what
 // makes this thread's other stores visible to it, and an sfence, which is here.
@@ -26,4 +26,4 @@ inline void StreamCopy(void* to, const void* from, size_t bytes) {
   _mm_sfence();
 }
 
-}  // namespace larder::pipeline::kv_store
+}  // namespace larder::kernels::rows
