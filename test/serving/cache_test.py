@@ -25,8 +25,7 @@ from larder_testing.processes import Process, Unit
 from larder_testing.server import Server
 from larder_testing.waiting import until
 
-OPTIONS = argparse.Namespace(larder=None, model=None)
-TURNS = 20
+OPTIONS = argparse.Namespace(larder=None, model=None, turns=20)
 CHUNK = 256
 CONTEXT = 2048
 STAGES = ["first", "second"]
@@ -68,17 +67,17 @@ class CacheTest(unittest.TestCase):
         answer, tokens, reused = self.answer(server, text, seed=turn)
         return text + answer, tokens, reused
 
-    def undisturbed(self, turns=TURNS):
+    def undisturbed(self, turns=None):
         text = "Once upon a time there was a cat."
         with self.server(cache=False) as server:
-            for turn in range(turns):
+            for turn in range(turns or OPTIONS.turns):
                 text = self.turn(server, text, turn)[0]
         return text
 
     def test_a_conversation_outlives_the_server(self):
         expected = self.undisturbed()
         text = "Once upon a time there was a cat."
-        for turn in range(TURNS):
+        for turn in range(OPTIONS.turns):
             with self.server("-t", str(1 + turn % 2)) as server:
                 text, tokens, reused = self.turn(server, text, turn)
                 # The text so far without the last sentence and the last token, in whole chunks.
@@ -90,7 +89,7 @@ class CacheTest(unittest.TestCase):
                     self.written(server, (tokens + 50) // CHUNK)
                     server.kill()
         self.assertEqual(text, expected)
-        self.assertGreaterEqual(len(self.files()), 4)
+        self.assertGreaterEqual(len(self.files()), OPTIONS.turns // 5)
 
     @contextlib.contextmanager
     def cluster(self, sockets, processes, model, *options):
@@ -107,8 +106,9 @@ class CacheTest(unittest.TestCase):
             until(lambda: server.health() == 200, 60, lambda: [node.said() for node in nodes])
             yield server
 
-    def outlives_every_process(self, sockets, processes, model, turns=TURNS):
+    def outlives_every_process(self, sockets, processes, model, turns=None):
         """A conversation over a cluster, all of whose processes, those of `processes` and the serving one, are killed or ended after each turn."""
+        turns = turns or OPTIONS.turns
         expected = self.undisturbed(turns)
         text, all_reused = "Once upon a time there was a cat.", []
         for turn in range(turns):
@@ -331,7 +331,7 @@ class CacheTest(unittest.TestCase):
                 done = [server.post(f"/slots/{at % 3}?action=restore", {"filename": "chain"})[0] for at in range(20)]
                 texts = list(texts)
             self.assertLessEqual(set(done), {200, 503})
-        with self.server(*option, "--slots", "1", cache=False) as server:
+        with self.server(*option, cache=False) as server:  # in its only slot it would give way to the client, who goes on behind what it has
             goes_on(server, "chain", 0)
             self.assertEqual(texts, [self.answer(server, f"{at} " + beginning + SAID[0], tokens=30)[0] for at in range(6)])
 
@@ -384,8 +384,9 @@ class CacheTest(unittest.TestCase):
 
 
 def main():
-    programs_options = programs.options_of_tests(programs.parser(__doc__, "larder", "model"))
-    vars(OPTIONS).update(vars(programs_options))
+    made = programs.parser(__doc__, "larder", "model")
+    made.add_argument("--turns", type=int, default=20, help="of a conversation")
+    vars(OPTIONS).update(vars(programs.options_of_tests(made)))
     unittest.main()
 
 
