@@ -10,8 +10,8 @@
 
 namespace larder::kernels::inline rows {
 
-// As memcpy, but lines of `to` are not brought into the caches. Another thread sees them after what
-// makes this thread's other stores visible to it, and an sfence, which is here.
+// As memcpy, but lines of `to` are not brought into the caches. Such stores are not ordered with
+// others; the sfence at the end makes this thread's next release cover them.
 inline void StreamCopy(void* to, const void* from, size_t bytes) {
   auto* out = static_cast<uint8_t*>(to);
   const auto* in = static_cast<const uint8_t*>(from);

@@ -101,6 +101,7 @@ GenerationEvent ComputeSide::NewEvent(GenerationEvent::Kind kind) const {
   GenerationEvent event;
   event.generation = generation_;
   event.kind = kind;
+  event.slot = slot_;
   event.time_ns = NowNs();
   return event;
 }
@@ -213,7 +214,6 @@ void ComputeSide::Hidden(size_t position, std::span<const float> state) {
 void ComputeSide::Ended(pipeline::SequenceEnd end, const std::string& why) {
   GenerationEvent event = NewEvent(GenerationEvent::Kind::kEnded);
   event.end = end;
-  event.slot = slot_;
   event.complete = complete_;
   event.why = why;
   event.embedding = std::move(embedding_);

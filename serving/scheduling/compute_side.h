@@ -55,6 +55,7 @@ struct GenerationEvent {
   enum class Kind { kAdmitted, kToken, kEnded };
   std::shared_ptr<Generation> generation;
   Kind kind = Kind::kToken;
+  SlotId slot;  // where it is, or was last
   int64_t time_ns = 0;
   size_t reused = 0;                                           // kAdmitted
   TokenId token = 0;                                           // kToken
@@ -63,7 +64,6 @@ struct GenerationEvent {
   FinishReason complete = FinishReason::kEndOfText;            // kEnded: why the text is complete
   std::string why;                                             // kEnded
   std::vector<float> embedding;                                // kEnded
-  SlotId slot;                                                 // kEnded: its last one
 };
 
 // The compute thread's half of a generation: it samples the tokens and emits the events.

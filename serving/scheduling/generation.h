@@ -83,7 +83,7 @@ struct GenerationStats {
   size_t prompt_tokens = 0;
   size_t reused_tokens = 0;  // those of prompt_tokens that were in the KV cache
   size_t generated_tokens = 0;
-  SlotId slot;                 // where its KV cache was at its end; not valid: it had none
+  SlotId slot;                 // where its KV cache was last; not valid: it never had one
   int64_t queue_ns = 0;        // from Start to a slot
   int64_t first_token_ns = 0;  // from Start to the first token
   int64_t total_ns = 0;        // from Start to the end

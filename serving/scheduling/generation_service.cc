@@ -253,6 +253,7 @@ void GenerationService::GiveUp(Generation& generation) noexcept {
 void GenerationService::Handle(GenerationEvent& event) {
   Generation& generation = *event.generation;
   if (generation.finished) return;
+  generation.stats.slot = event.slot;
   switch (event.kind) {
     case GenerationEvent::Kind::kAdmitted:
       if (generation.admitted) return;  // it started again
@@ -268,7 +269,6 @@ void GenerationService::Handle(GenerationEvent& event) {
       return;
     case GenerationEvent::Kind::kEnded:
       generation.last_ns = event.time_ns;
-      generation.stats.slot = event.slot;
       Finish(generation, ReasonOf(event.end, event.complete), std::move(event.why),
              std::move(event.embedding));
       return;

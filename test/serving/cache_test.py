@@ -271,6 +271,8 @@ class CacheTest(unittest.TestCase):
             self.assertEqual(reply["n_written"], (saved / "park.bin").stat().st_size)
             self.assertEqual(self.slots(server, 0, "erase")["n_erased"], tokens + 2)
             self.assertEqual(self.answer(server, beginning, tokens=3)[2], 0, "erased")
+            stopped = json.loads(server.post("/completion", {"prompt": beginning, "n_predict": 200, "stop": ["."]})[1])
+            self.assertEqual((stopped["stop_type"], stopped["id_slot"]), ("word", 0))
             for number, action, name, status in ((0, "keep", "a", 400), (1, "save", "a", 400), (0, "save", "../a", 400), (0, "save", None, 400),
                                                  (0, "restore", "none", 400), ("x", "erase", None, 400), (-1, "erase", None, 400)):
                 self.slots(server, number, action, name, status)
