@@ -74,10 +74,14 @@ void ChainKvTier::MoveTickets(Moving& moving, KvJob::Kind kind, size_t begin, si
 }
 
 // The job's chunks from `first` on can't be loaded: the tickets of those behind the first go, too,
-// because they are stored again together.
-void ChainKvTier::Forget(const KvJob& job, size_t first) {
+// because they are stored again together. The job is done when they have gone: who ends before
+// that would find them and store nothing.
+void ChainKvTier::Forget(Moving& moving, size_t first) {
+  const KvJob& job = moving.job;
   const size_t chunks = job.chunks.size() - first;
+  moving.phase = Moving::Phase::kForgetsTickets;
   tickets_.Start({.kind = KvJob::Kind::kForget,
+                  .slot = SlotId(moving.id),
                   .tokens = job.tokens,
                   .tenant = TenantOn(job.socket, job.tenant),
                   .first = job.first + first,
@@ -87,7 +91,6 @@ void ChainKvTier::Forget(const KvJob& job, size_t first) {
 
 void ChainKvTier::TakeTickets() {
   while (const std::optional<KvJob> moved = tickets_.Take()) {
-    if (moved->kind == KvJob::Kind::kForget) continue;
     const auto moving = std::ranges::find(moving_, moved->slot.value, &Moving::id);
     LARDER_CHECK(moving != moving_.end());
     const bool load = moving->job.kind == KvJob::Kind::kLoad;
@@ -193,11 +196,10 @@ bool ChainKvTier::AfterOrders(Moving& moving) {
   if (job.kind == KvJob::Kind::kLoad) {
     job.done = begins;
     status_.read.fetch_add(begins, std::memory_order_relaxed);
-    if (begins < wanted) {
-      status_.refused.fetch_add(1, std::memory_order_relaxed);
-      Forget(job, begins);
-    }
-    return true;
+    if (begins == wanted) return true;
+    status_.refused.fetch_add(1, std::memory_order_relaxed);
+    Forget(moving, begins);
+    return false;
   }
   if (begins < wanted) {
     status_.failed.fetch_add(1, std::memory_order_relaxed);

@@ -49,7 +49,7 @@ class ChainKvTier final : public KvTier {
 
  private:
   struct Moving {
-    enum class Phase { kReadsTickets, kOrders, kWritesTickets };
+    enum class Phase { kReadsTickets, kOrders, kWritesTickets, kForgetsTickets };
     int32_t id = 0;
     Phase phase = Phase::kReadsTickets;
     KvJob job;
@@ -74,7 +74,7 @@ class ChainKvTier final : public KvTier {
   bool AfterOrders(Moving& moving);
   void MoveTickets(Moving& moving, KvJob::Kind kind, size_t begin, size_t end);
   void BeginOrders(Moving& moving, size_t known);
-  void Forget(const KvJob& job, size_t first);
+  void Forget(Moving& moving, size_t first);
   void Finish(Moving& moving);
   void GivenBack(const KvJob& job);
   void ShowFiles();
