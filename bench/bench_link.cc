@@ -88,10 +88,6 @@ bool Receive(FrameLink& link, std::vector<std::byte>& frame, const WaitPolicy& w
 double Best(const std::vector<double>& values) {
   return *std::min_element(values.begin(), values.end());
 }
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values.at(values.size() / 2);
-}
 
 // The median time of a round in ns, with `ping` on the calling thread and `pong` on another, both
 // pinned, after a warm-up. The median, since a few rounds take a scheduler's time slice if other

@@ -41,6 +41,11 @@ inline std::vector<int64_t> ThreadCounts(size_t from) {
   return counts;
 }
 
+inline double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values.at(values.size() / 2);
+}
+
 // Pins the calling thread to `cpu` for this object's lifetime.
 class Pinned {
  public:

@@ -172,8 +172,9 @@ void ChainClient::ConnectAgain() {
   }
 }
 
-void ChainClient::Fail(sync::FaultCode code, const std::string& why) {
-  Tell({chain_.stages.back().socket, why});
+// rank: of the socket that is the cause; 0: it is not known.
+void ChainClient::Fail(sync::FaultCode code, uint32_t rank, const std::string& why) {
+  Tell({chain_.socket_of_rank(rank), why});
   in_.Fail(code);
   out_.Fail(code);
   Disconnect();
@@ -181,12 +182,13 @@ void ChainClient::Fail(sync::FaultCode code, const std::string& why) {
 }
 
 void ChainClient::Lose(const char* why) {
-  if (connected_) Fail(sync::FaultCode::kTimeout, why);
+  if (connected_) Fail(sync::FaultCode::kTimeout, 0, why);
 }
 
 void ChainClient::WrongFrame(const char* wrong) {
   SocketStatus::Add(status_.wrong_frames, 1);
-  Fail(sync::FaultCode::kMalformed, fmt::format("{} sent a wrong frame: {}", in_.peer(), wrong));
+  Fail(sync::FaultCode::kMalformed, static_cast<uint32_t>(chain_.stages.size()),
+       fmt::format("{} sent a wrong frame: {}", in_.peer(), wrong));
 }
 
 }  // namespace larder::pipeline::chain

@@ -61,7 +61,7 @@ class ChainClient final : public Chain {
   void CloseLinks();
   [[noreturn]] void Lost();
   void Tell(const LostPeer&);
-  [[noreturn]] void Fail(sync::FaultCode code, const std::string& why);
+  [[noreturn]] void Fail(sync::FaultCode code, uint32_t rank, const std::string& why);
   [[noreturn]] void WrongFrame(const char* wrong);
   void Disconnect();
   void SeeOrders();

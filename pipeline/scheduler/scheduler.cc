@@ -14,7 +14,6 @@ namespace {
 // A slot is not preferred for a cached prefix shorter than this and than half of the prompt, since
 // all chat prompts share the first tokens of the template.
 constexpr size_t kWorthReusing = 16;
-constexpr char kGivenUp[] = "other requests needed its slot or its KV cache";
 // A prompt waits for another's to be computed that has so many more of its tokens than any slot has
 // now, or any more if that one has the most now.
 constexpr size_t kWorthWaiting = 64;
@@ -177,12 +176,21 @@ void Scheduler::Yield(SlotId id) {
   Slot& slot = slots_[id.index()];
   slot.active->yields = true;
   if (slot.active->rows_in_flight > 0 || slot.active->loading) return;
-  if (slot.active->restored) return End(id, SequenceEnd::kCancelled, kGivenUp);
+  slot.last_used = ++uses_;
+  SocketStatus::Add(status_.yielded, Leave(id, /*keeps_kv=*/true));
+}
+
+// The sequence, without rows in flight, leaves its slot for others; what only fills it is given up.
+// Returns whether it goes on later.
+bool Scheduler::Leave(SlotId id, bool keeps_kv) {
+  if (slots_[id.index()].active->restored) {
+    End(id, SequenceEnd::kCancelled, "other requests needed its slot or its KV cache");
+    return false;
+  }
   std::erase(prefilling_, id);
   ready_.Remove(id);
-  slot.last_used = ++uses_;
-  SocketStatus::Add(status_.yielded, 1);
-  Enqueue(Park(id, /*keeps_kv=*/true), /*first=*/true);
+  Enqueue(Park(id, keeps_kv), /*first=*/true);
+  return true;
 }
 
 // Chunks that the socket's running sequences list, with the next token's; what several share counts
@@ -513,14 +521,7 @@ bool Scheduler::MakeRoom(SlotId id, size_t begin, size_t end) {
              active.order >= slots_[id.index()].active->order;
     });
     if (!youngest) return false;
-    if (slots_[youngest->index()].active->restored) {
-      End(*youngest, SequenceEnd::kCancelled, kGivenUp);
-    } else {
-      std::erase(prefilling_, *youngest);
-      ready_.Remove(*youngest);
-      SocketStatus::Add(status_.preempted, 1);
-      Enqueue(Park(*youngest), /*first=*/true);
-    }
+    SocketStatus::Add(status_.preempted, Leave(*youngest, /*keeps_kv=*/false));
     Forget(*youngest);
   }
   return true;

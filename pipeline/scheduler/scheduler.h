@@ -212,6 +212,7 @@ class Scheduler {
   void MakeWay();
   void KeepWithinActiveTokens();
   void Yield(SlotId);
+  bool Leave(SlotId, bool keeps_kv);
   bool MayYield(SlotId) const;
   // Of the running sequences that `which` accepts, in all slots, the last one to have begun.
   template <typename Which>

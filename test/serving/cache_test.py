@@ -91,12 +91,16 @@ class CacheTest(unittest.TestCase):
         self.assertEqual(text, expected)
         self.assertGreaterEqual(len(self.files()), OPTIONS.turns // 5)
 
+    def manifest(self, sockets, model):
+        path = self.folder / "cluster.toml"
+        path.write_text(clusters.manifest(clusters.server("here", *sockets), name=f"cache-{os.getpid()}",
+                                          model={"context": CONTEXT, "slots": 3, **model}))
+        return path
+
     @contextlib.contextmanager
     def cluster(self, sockets, processes, model, *options):
         """A server whose KV cache is in other processes: those of the sockets `processes`."""
-        manifest = self.folder / "cluster.toml"
-        manifest.write_text(clusters.manifest(clusters.server("here", *sockets), name=f"cache-{os.getpid()}",
-                                              model={"context": CONTEXT, "slots": 3, **model}))
+        manifest = self.manifest(sockets, model)
         nodes = [Process([OPTIONS.larder, "node", "--manifest", manifest, "-m", OPTIONS.model, "--socket", name], self.folder / name)
                  for name in processes]
         with contextlib.ExitStack() as stack:
@@ -182,9 +186,7 @@ class CacheTest(unittest.TestCase):
         prompts = [beginning + " " + said for said in SAID for beginning in beginnings]
         with self.server(cache=False) as server:
             expected = [self.answer(server, prompt)[0] for prompt in prompts]
-        manifest = self.folder / "cluster.toml"
-        manifest.write_text(clusters.manifest(clusters.server("here", *sockets), name=f"cache-{os.getpid()}",
-                                              model={"context": CONTEXT, "slots": 3, "kv_tokens": 4096, "cache_dir": str(self.cache)}))
+        manifest = self.manifest(sockets, {"kv_tokens": 4096, "cache_dir": str(self.cache)})
         units = [Unit(name, [OPTIONS.larder, "node", "--manifest", str(manifest), "-m", OPTIONS.model, "--socket", name], self.folder / f"{name}.log")
                  for name in names]
         kills, reused = 0, 0
