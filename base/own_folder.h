@@ -18,6 +18,11 @@
 
 namespace larder {
 
+// Whether what stat said is this user's, with none of the mode's bits `forbidden`.
+inline bool IsOwn(const struct stat& about, mode_t forbidden) {
+  return about.st_uid == ::geteuid() && (about.st_mode & forbidden) == 0;
+}
+
 class OwnFolder {
  public:
   // Makes it, with the folders above it, for its user only, or takes one that is there: of this
@@ -31,7 +36,7 @@ class OwnFolder {
     struct stat about {};
     if (!folder || ::fstat(folder.get(), &about) != 0)
       throw Error("{}: can't open the folder: {}", path, std::strerror(errno));
-    if (about.st_uid != ::geteuid() || (about.st_mode & forbidden) != 0) {
+    if (!IsOwn(about, forbidden)) {
       throw Error("{}: the folder is of user {} with mode {:o}; expected one of user {} {}", path,
                   about.st_uid, about.st_mode & 0777, ::geteuid(), why);
     }

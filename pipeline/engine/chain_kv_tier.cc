@@ -8,7 +8,6 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "base/fnv.h"
 
 namespace larder::pipeline::inline engine {
 namespace {
@@ -16,11 +15,6 @@ namespace {
 constexpr size_t kStoresAtOnce = 8;  // chunks; the other places are for loads
 constexpr int kLookMs = 1;           // between frames without rows
 constexpr double kStuckS = 30;       // for an order, then the chain is taken for lost
-
-// A chunk can be loaded only where it was stored: each socket has files of its own.
-uint64_t TenantOn(AttentionId socket, uint64_t tenant) {
-  return tenant ^ Fnv1a(fmt::format("socket {}", socket.value));
-}
 
 }  // namespace
 
@@ -37,11 +31,6 @@ ChainKvTier::ChainKvTier(TokenEngine& engine, KvFiles& index,
 }
 
 ChainKvTier::~ChainKvTier() { Abandon(); }
-
-size_t ChainKvTier::Find(std::span<const int32_t> tokens, uint64_t tenant,
-                         AttentionId socket) const {
-  return index_.Find(tokens, TenantOn(socket, tenant));
-}
 
 void ChainKvTier::Start(KvJob job) {
   LARDER_CHECK(!job.chunks.empty() &&
@@ -64,7 +53,7 @@ void ChainKvTier::MoveTickets(Moving& moving, KvJob::Kind kind, size_t begin, si
   KvJob inner{.kind = kind,
               .slot = SlotId(moving.id),
               .tokens = {job.tokens.begin(), job.tokens.begin() + tokens},
-              .tenant = TenantOn(job.socket, job.tenant),
+              .tenant = job.tenant,
               .first = begin,
               .chunks = std::vector<uint32_t>(end - begin)};
   for (size_t i = begin; i < end; ++i)
@@ -83,7 +72,7 @@ void ChainKvTier::Forget(Moving& moving, size_t first) {
   tickets_.Start({.kind = KvJob::Kind::kForget,
                   .slot = SlotId(moving.id),
                   .tokens = job.tokens,
-                  .tenant = TenantOn(job.socket, job.tenant),
+                  .tenant = job.tenant,
                   .first = job.first + first,
                   .chunks = std::vector<uint32_t>(chunks),
                   .memory = std::vector<std::span<uint8_t>>(chunks)});
@@ -116,7 +105,7 @@ void ChainKvTier::BeginStore() {
   stores_.pop_front();
   KvJob& job = moving.job;
   // What a store before has brought meanwhile: sequences that ended together begin alike.
-  const size_t there = Find(job.tokens, job.tenant, job.socket);
+  const size_t there = Find(job.tokens, job.tenant);
   const size_t all = job.first + job.chunks.size();
   if (there >= all) {
     Finish(moving);

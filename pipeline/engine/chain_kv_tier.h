@@ -34,7 +34,9 @@ class ChainKvTier final : public KvTier {
               std::function<void(const std::string&)> on_problem);
   ~ChainKvTier() override;
 
-  size_t Find(std::span<const int32_t> tokens, uint64_t tenant, AttentionId socket) const override;
+  size_t Find(std::span<const int32_t> tokens, uint64_t tenant) const override {
+    return index_.Find(tokens, tenant);
+  }
   size_t chunk_positions() const override { return index_.options().chunk_positions; }
   const KvFilesStatus& status() const override { return status_; }
   void Start(KvJob job) override;

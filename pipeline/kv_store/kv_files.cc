@@ -25,8 +25,10 @@ namespace {
 
 // Changes whenever the same tokens would give other bytes: the format of pages, or the arithmetic.
 constexpr uint32_t kVersion = 1;
+constexpr mode_t kForbidden = 022;  // who can change files can change answers
 constexpr char kSuffix[] = ".kv";
-constexpr size_t kNameBytes = 32;        // hexadecimal digits
+constexpr size_t kNameBytes = 32;  // hexadecimal digits
+constexpr int kRead = O_RDONLY | O_CLOEXEC | O_NOFOLLOW;
 constexpr size_t kPieceBytes = 1 << 20;  // written between two calls of Pace
 constexpr size_t kReadBytes = 64 << 10;  // the same, read: through a buffer that stays in L2
 
@@ -45,6 +47,21 @@ uint64_t SeedOf(std::span<const int32_t> tokens) {
 }
 uint64_t ChecksumOf(std::span<const int32_t> tokens, std::span<const uint8_t> chunk) {
   return XXH3_64bits_withSeed(chunk.data(), chunk.size(), SeedOf(tokens));
+}
+
+timespec Now() {
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  return now;
+}
+
+// Another process's folder; null: it is not there, or open to others.
+Descriptor OpenFolderOfOther(const std::string& path) {
+  Descriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  struct stat about {};
+  if (folder && (::fstat(folder.get(), &about) != 0 || !IsOwn(about, kForbidden)))
+    return Descriptor();
+  return folder;
 }
 
 }  // namespace
@@ -82,7 +99,7 @@ class KvFiles::Keys {
 
 KvFiles::KvFiles(const KvFilesOptions& options)
     : options_(options),
-      folder_(options_.folder, 022,
+      folder_(options_.folder, kForbidden,
               "that nobody else may write to: who can change its files can change answers") {
   LARDER_CHECK(options_.chunk_positions > 0 && options_.chunk_bytes > 0);
   Scan();
@@ -90,11 +107,7 @@ KvFiles::KvFiles(const KvFilesOptions& options)
 
 // Fills the index with the files that are there, in the order of their last uses.
 void KvFiles::Scan() {
-  struct Found {
-    timespec used;
-    File file;
-  };
-  std::vector<Found> found;
+  std::vector<File> found;
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(options_.folder.c_str()), &::closedir);
   if (folder == nullptr)
     throw Error("{}: can't read the folder: {}", options_.folder, std::strerror(errno));
@@ -114,20 +127,22 @@ void KvFiles::Scan() {
     if (!S_ISREG(about.st_mode)) continue;
     const Key key = {std::stoull(name.substr(0, 16), nullptr, 16),
                      std::stoull(name.substr(16, 16), nullptr, 16)};
-    found.push_back({about.st_mtim, {key, static_cast<uint64_t>(about.st_size)}});
+    found.push_back({key, static_cast<uint64_t>(about.st_size), about.st_mtim});
   }
   // Of those used together the longer, which are later parts of a sequence, come first: they go
   // first.
-  std::ranges::sort(found, {}, [](const Found& of) {
-    return std::tuple(of.used.tv_sec, of.used.tv_nsec, ~of.file.bytes, of.file.key);
+  std::ranges::sort(found, {}, [](const File& of) {
+    return std::tuple(of.used.tv_sec, of.used.tv_nsec, ~of.bytes, of.key);
   });
-  for (const Found& of : found) Add(of.file.key, of.file.bytes);
+  for (const File& of : found) Add(of.key, of.bytes, of.used);
   MakeRoom(0);
 }
 
-std::string KvFiles::PathOf(const Key& key) const {
-  return fmt::format("{}/{:016x}{:016x}{}", options_.folder, key[0], key[1], kSuffix);
+std::string KvFiles::NameOf(const Key& key) {
+  return fmt::format("{:016x}{:016x}{}", key[0], key[1], kSuffix);
 }
+
+std::string KvFiles::PathOf(const Key& key) const { return options_.folder + "/" + NameOf(key); }
 
 bool KvFiles::Has(const Key& key) const {
   const std::lock_guard lock(mutex_);
@@ -141,9 +156,9 @@ size_t KvFiles::Find(std::span<const int32_t> tokens, uint64_t tenant) const {
   return chunks;
 }
 
-void KvFiles::Add(const Key& key, uint64_t bytes) {
+void KvFiles::Add(const Key& key, uint64_t bytes, timespec used) {
   const std::lock_guard lock(mutex_);
-  files_.push_front({key, bytes});
+  files_.push_front({key, bytes, used});
   index_[key] = files_.begin();
   status_.bytes.fetch_add(bytes, std::memory_order_relaxed);
   status_.files.fetch_add(1, std::memory_order_relaxed);
@@ -169,7 +184,7 @@ void KvFiles::MakeRoom(uint64_t bytes) {
       if (files_.empty()) return;
       oldest = files_.back().key;
     }
-    Remove(oldest);
+    if (!UsedMeanwhile(oldest)) Remove(oldest);
   }
 }
 
@@ -202,7 +217,7 @@ void KvFiles::Write(std::span<const int32_t> tokens, uint64_t tenant,
     status_.failed.fetch_add(1, std::memory_order_relaxed);
     throw;
   }
-  Add(key, bytes);
+  Add(key, bytes, Now());
   status_.written.fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -244,15 +259,26 @@ bool KvFiles::Read(std::span<const int32_t> tokens, uint64_t tenant, std::span<u
   LARDER_CHECK(!tokens.empty() && tokens.size() % options_.chunk_positions == 0 &&
                chunk.size() == options_.chunk_bytes);
   const Key key = Keys(options_, tokens, tenant).Last();
-  if (!Has(key)) return false;
-  const std::string path = PathOf(key);
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  const bool own = Has(key);
+  std::string path = PathOf(key);
+  Descriptor file;
+  if (own) {
+    file = Descriptor(::open(path.c_str(), kRead));
+  } else {
+    for (auto other = options_.others.begin(); !file && other != options_.others.end(); ++other) {
+      path = *other + "/" + NameOf(key);
+      if (const Descriptor folder = OpenFolderOfOther(*other))
+        file = Descriptor(::openat(folder.get(), NameOf(key).c_str(), kRead));
+    }
+    if (!file) return false;
+  }
   const std::string problem =
       file ? Problem(file.get(), tokens, tenant, chunk, pace) : std::string(std::strerror(errno));
   if (!problem.empty()) {
-    Remove(key);
+    if (own) Remove(key);
     status_.refused.fetch_add(1, std::memory_order_relaxed);
-    throw Error("{}: {}; removed, and its tokens are computed again", path, problem);
+    throw Error("{}: {}; {}its tokens are computed again", path, problem,
+                own ? "removed, and " : "");
   }
   status_.read.fetch_add(1, std::memory_order_relaxed);
   return true;
@@ -266,18 +292,40 @@ void KvFiles::Touch(std::span<const int32_t> tokens, uint64_t tenant) {
   std::vector<Key> used;
   Keys keys(options_, tokens, tenant);
   for (Key key; keys.Next(key);) used.push_back(key);
-  timespec now{};
-  ::clock_gettime(CLOCK_REALTIME, &now);
-  const timespec times[] = {now, now};
-  for (auto key = used.rbegin(); key != used.rend(); ++key) {
-    {
-      const std::lock_guard lock(mutex_);
-      const auto at = index_.find(*key);
-      if (at == index_.end()) continue;
-      files_.splice(files_.begin(), files_, at->second);
-    }
-    ::utimensat(AT_FDCWD, PathOf(*key).c_str(), times, AT_SYMLINK_NOFOLLOW);
+  const timespec now = Now(), times[] = {now, now};
+  std::vector<Descriptor> others;
+  for (const std::string& path : options_.others) {
+    if (Descriptor folder = OpenFolderOfOther(path)) others.push_back(std::move(folder));
   }
+  for (auto key = used.rbegin(); key != used.rend(); ++key) {
+    if (Use(*key, now)) {
+      ::utimensat(AT_FDCWD, PathOf(*key).c_str(), times, AT_SYMLINK_NOFOLLOW);
+    } else {
+      for (const Descriptor& folder : others)
+        ::utimensat(folder.get(), NameOf(*key).c_str(), times, AT_SYMLINK_NOFOLLOW);
+    }
+  }
+}
+
+bool KvFiles::Use(const Key& key, timespec when) {
+  const std::lock_guard lock(mutex_);
+  const auto at = index_.find(key);
+  if (at == index_.end()) return false;
+  at->second->used = when;
+  files_.splice(files_.begin(), files_, at->second);
+  return true;
+}
+
+bool KvFiles::UsedMeanwhile(const Key& key) {
+  struct stat about {};
+  if (::lstat(PathOf(key).c_str(), &about) != 0) return false;
+  const timespec used = about.st_mtim;
+  {
+    const std::lock_guard lock(mutex_);
+    const timespec known = index_.at(key)->used;
+    if (std::tie(used.tv_sec, used.tv_nsec) <= std::tie(known.tv_sec, known.tv_nsec)) return false;
+  }
+  return Use(key, used);
 }
 
 }  // namespace larder::pipeline::kv_store

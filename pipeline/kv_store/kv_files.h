@@ -5,8 +5,12 @@
 // when it is met: then the tokens are computed.
 //
 // The folder belongs to one process at a time. Files are written under another name, synced and
-// renamed; the ones unused for longest are removed as far as the limit demands.
+// renamed; the ones unused for longest are removed as far as the limit demands. Other processes'
+// folders can be read beside it: their files count for nothing here, and stay as they are, but for
+// when they were last used, which their process sees before it removes one.
 #pragma once
+
+#include <time.h>
 
 #include <array>
 #include <cstddef>
@@ -19,13 +23,17 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/descriptor.h"
 #include "base/own_folder.h"
 #include "pipeline/kv_store/kv_tier.h"
 
 namespace larder::pipeline::inline kv_store {
 
 struct KvFilesOptions {
-  std::string folder;       // made if it is not there
+  std::string folder;  // made if it is not there
+  // Of other processes of this user, for Read and Touch; one that is not there, is another user's
+  // or is open to others is passed over.
+  std::vector<std::string> others = {};
   uint64_t most_bytes = 0;  // of all files together
   uint64_t model = 0;       // model::Fingerprint
   size_t chunk_positions = 0, chunk_bytes = 0;
@@ -51,9 +59,10 @@ class KvFiles {
   // larger than the limit. Throws Error; then there is no file of it.
   void Write(std::span<const int32_t> tokens, uint64_t tenant, std::span<const uint8_t> chunk,
              const Pace& pace = {});
-  // Reads the last chunk of `tokens`. Returns false if it is not there any more. Throws Error,
-  // which names the file and says what was wrong: it is removed. `chunk` has any bytes then. It is
-  // written past the caches, which are for weights.
+  // Reads the last chunk of `tokens`, from the folder or another one. Returns false if it is not
+  // there any more. Throws Error, which names the file and says what was wrong: it is removed, if
+  // it is in the folder. `chunk` has any bytes then. It is written past the caches, which are for
+  // weights.
   bool Read(std::span<const int32_t> tokens, uint64_t tenant, std::span<uint8_t> chunk,
             const Pace& pace = {});
   // Removes the last chunk of `tokens`.
@@ -69,12 +78,18 @@ class KvFiles {
   struct File {
     Key key;
     uint64_t bytes;
+    timespec used;
   };
   class Keys;  // of a sequence's chunks, one after the other
 
+  static std::string NameOf(const Key& key);
   std::string PathOf(const Key& key) const;
   bool Has(const Key& key) const;
-  void Add(const Key& key, uint64_t bytes);
+  void Add(const Key& key, uint64_t bytes, timespec used);
+  // Marks an own file as used. Returns whether there is one.
+  bool Use(const Key& key, timespec when);
+  // Returns whether another process has used it since this one knew of it.
+  bool UsedMeanwhile(const Key& key);
   void Remove(const Key& key);
   void MakeRoom(uint64_t bytes);
   void Scan();

@@ -6,11 +6,13 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/error.h"
@@ -86,6 +88,37 @@ TEST_F(KvFilesTest, WhatIsWrittenIsReadAgainAfterARestart) {
     for (const auto& path : Files()) bytes += std::filesystem::file_size(path);
     EXPECT_EQ(files.status().bytes.load(), bytes);
   }
+}
+
+// A second process, with a folder of its own beside this one.
+TEST_F(KvFilesTest, FilesOfOthersAreReadAndStay) {
+  KvFiles files(Options(3 * (kBytes + 200)));
+  for (int32_t i = 1; i <= 3; ++i) files.Write(Tokens(1, i), 0, Bytes(static_cast<uint32_t>(i)));
+  KvFilesOptions beside = Options();
+  beside.folder = folder_ / "beside";
+  beside.others = {folder_ / "nowhere", Options().folder};
+  KvFiles other(beside);
+  EXPECT_EQ(other.status().files.load(), 0u);
+  EXPECT_EQ(Read(other, Tokens(1, 2), 0), Bytes(2));
+  EXPECT_TRUE(Read(other, Tokens(1, 2), 1).empty()) << "another tenant's";
+  EXPECT_TRUE(Read(other, Tokens(1, 9), 0).empty());
+  // What it has used is not what goes.
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // clocks of files are coarse
+  other.Touch(Tokens(1, 1), 0);
+  files.Write(Tokens(1, 4), 0, Bytes(4));
+  EXPECT_EQ(files.Find(Tokens(1, 1), 0), 1u);
+  EXPECT_EQ(files.Find(Tokens(1, 2), 0), 0u);
+  // A damaged one is its owner's to remove.
+  for (const auto& path : Files()) std::filesystem::resize_file(path, 100);
+  EXPECT_THROW(Read(other, Tokens(1, 3), 0), Error);
+  EXPECT_EQ(Files().size(), 3u);
+  EXPECT_THROW(Read(files, Tokens(1, 3), 0), Error);
+  EXPECT_EQ(Files().size(), 2u);
+  // A folder that others may write to is none.
+  files.Write(Tokens(1, 5), 0, Bytes(5));
+  EXPECT_EQ(Read(other, Tokens(1, 5), 0), Bytes(5));
+  std::filesystem::permissions(Options().folder, std::filesystem::perms(0777));
+  EXPECT_TRUE(Read(other, Tokens(1, 5), 0).empty());
 }
 
 TEST_F(KvFilesTest, AnotherModelOrShapeFindsNothing) {

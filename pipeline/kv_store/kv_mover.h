@@ -38,8 +38,7 @@ class KvMover final : public KvTier {
   KvMover(KvFiles& files, Options options);
   ~KvMover() override;  // drops what has not begun
 
-  size_t Find(std::span<const int32_t> tokens, uint64_t tenant,
-              AttentionId /*any: all are in this process*/ = AttentionId(0)) const override {
+  size_t Find(std::span<const int32_t> tokens, uint64_t tenant) const override {
     return files_.Find(tokens, tenant);
   }
   size_t chunk_positions() const override { return files_.options().chunk_positions; }

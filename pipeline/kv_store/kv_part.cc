@@ -18,7 +18,7 @@ constexpr size_t kFileOverhead = 256;  // more than a file has besides the part
 }  // namespace
 
 KvPart::KvPart(const KvPartOptions& options, const std::string& socket, uint64_t model,
-               Memory memory)
+               Memory memory, const Siblings& siblings)
     : options_(options), memory_(std::move(memory)) {
   if (options.folder.empty()) return;
   const uint64_t least = memory_(0).size() + kFileOverhead;
@@ -28,7 +28,11 @@ KvPart::KvPart(const KvPartOptions& options, const std::string& socket, uint64_t
         "--cache-disk, or cache_disk in the manifest",
         options.folder, socket, options.most_bytes, least);
   }
-  files_ = std::make_unique<KvFiles>(KvFilesOptions{.folder = options.folder + "/" + socket,
+  const auto folder_of = [&](const std::string& name) { return options.folder + "/" + name; };
+  std::vector<std::string> others;
+  for (const std::string& sibling : siblings) others.push_back(folder_of(sibling));
+  files_ = std::make_unique<KvFiles>(KvFilesOptions{.folder = folder_of(socket),
+                                                    .others = std::move(others),
                                                     .most_bytes = options.most_bytes,
                                                     .model = model,
                                                     .chunk_positions = kTicketNumbers,

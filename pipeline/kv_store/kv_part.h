@@ -30,12 +30,16 @@ struct KvPartOptions {
 
 class KvPart {
  public:
+  // Other sockets of this server that hold parts of the same layers, of other sequences: what they
+  // have stored is loaded, too, since a sequence may go on here that was there.
+  using Siblings = std::vector<std::string>;
   // The memory of a chunk; of all chunks it has the same size.
   using Memory = std::function<std::span<uint8_t>(uint32_t chunk)>;
 
   // model: the hash of all that the chunks' bytes depend on besides tokens: the weights, and which
   // layers. Throws Error: the folder can't be used.
-  KvPart(const KvPartOptions& options, const std::string& socket, uint64_t model, Memory memory);
+  KvPart(const KvPartOptions& options, const std::string& socket, uint64_t model, Memory memory,
+         const Siblings& siblings = {});
 
   // Begins what is ordered, in that order but for loads, which go first. The orders have been
   // checked. One whose place has not ended is ignored.

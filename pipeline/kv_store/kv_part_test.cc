@@ -23,16 +23,18 @@ constexpr size_t kChunks = 4, kPartBytes = 4096;
 
 class KvPartTest : public testing::Test {
  protected:
-  std::unique_ptr<KvPart> Part(bool files = true, uint64_t model = 1,
-                               uint64_t most_bytes = 1 << 20) {
+  std::unique_ptr<KvPart> Part(bool files = true, uint64_t model = 1, uint64_t most_bytes = 1 << 20,
+                               const std::string& socket = "here",
+                               const KvPart::Siblings& siblings = {}) {
     KvPartOptions options;
     if (files) options.folder = folder_ / "kv";
     options.most_bytes = most_bytes;
     options.stuck_ms = 200;
     options.on_problem = [this](const std::string& problem) { problems_.push_back(problem); };
-    return std::make_unique<KvPart>(options, "here", model, [this](uint32_t chunk) {
+    const auto memory = [this](uint32_t chunk) {
       return std::span<uint8_t>(memory_).subspan(chunk * kPartBytes, kPartBytes);
-    });
+    };
+    return std::make_unique<KvPart>(options, socket, model, memory, siblings);
   }
   // Orders one, waits until it has ended, and says whether it succeeded.
   static bool Do(KvPart& part, Kind kind, uint64_t ticket, uint32_t chunk, uint32_t place = 5) {
@@ -67,6 +69,18 @@ TEST_F(KvPartTest, StoresAndLoadsUnderATicket) {
   EXPECT_TRUE(Do(*part, Kind::kLoad, 9, 2));
   EXPECT_EQ(memory_[2 * kPartBytes], 7);
   EXPECT_EQ(memory_[3 * kPartBytes - 1], 7);
+}
+
+TEST_F(KvPartTest, LoadsWhatASiblingHasStored) {
+  auto here = Part();
+  Fill(1, 7);
+  EXPECT_TRUE(Do(*here, Kind::kStore, 9, 1));
+  EXPECT_FALSE(Do(*Part(true, 1, 1 << 20, "there"), Kind::kLoad, 9, 2)) << "it is not told of it";
+  auto there = Part(true, 1, 1 << 20, "there", {"gone", "here"});
+  EXPECT_TRUE(Do(*there, Kind::kLoad, 9, 2));
+  EXPECT_EQ(memory_[2 * kPartBytes], 7);
+  EXPECT_EQ(there->report().files, 0u);
+  EXPECT_FALSE(Do(*Part(true, 2, 1 << 20, "other", {"here"}), Kind::kLoad, 9, 3)) << "a model";
 }
 
 TEST_F(KvPartTest, IsUselessToAnotherModelAndWithoutFiles) {

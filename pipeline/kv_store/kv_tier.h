@@ -33,7 +33,6 @@ struct KvJob {
   };
   Kind kind = Kind::kStore;
   SlotId slot;                  // for the caller
-  AttentionId socket{0};        // which holds the chunks
   std::vector<int32_t> tokens;  // whole chunks, from the sequence's beginning to the end of the
                                 // last chunk
   uint64_t tenant = 0;
@@ -48,9 +47,8 @@ class KvTier {
  public:
   virtual ~KvTier() = default;
 
-  // The number of whole chunks at the beginning of the tokens that there are for the socket.
-  virtual size_t Find(std::span<const int32_t> tokens, uint64_t tenant,
-                      AttentionId socket) const = 0;
+  // The number of whole chunks at the beginning of the tokens that there are, for any slot.
+  virtual size_t Find(std::span<const int32_t> tokens, uint64_t tenant) const = 0;
   virtual size_t chunk_positions() const = 0;
   virtual const KvFilesStatus& status() const = 0;  // any thread
 

@@ -2,8 +2,10 @@
 // begins with, and the tokens are those that a sequence gets alone, whatever becomes of the files.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "base/temporary_folder_testing.h"
 #include "pipeline/engine/chain_kv_tier.h"
@@ -188,9 +190,31 @@ TEST_P(ChainFilesTest, EqualChunksAreStoredOnce) {
   chain.scheduler.Run(intake);
   for (const Outcome& outcome : intake.outcomes) EXPECT_EQ(outcome.tokens, Alone(wishes_[0]));
   for (const std::string& socket : Sockets()) {
-    const size_t sockets = GetParam().stages[0].attention.empty() ? 1 : 2;  // with an index each
-    EXPECT_LE(FilesOf(socket).size(), socket == "serving" ? 2 * sockets : 2u) << socket;
+    EXPECT_LE(FilesOf(socket).size(), 2u) << socket;
   }
+  EXPECT_EQ(FilesOf("serving").size(), 2u);
+}
+
+// What one attention socket has stored, the others of its stage load.
+TEST_P(ChainFilesTest, ASequenceGoesOnInAnySlot) {
+  wishes_.resize(3);
+  Run();
+  std::set<std::pair<uint32_t, SlotId>> places;
+  std::vector<Wish> order = wishes_;
+  do {
+    Chain chain(*this);
+    TestIntake intake(order);
+    chain.scheduler.Run(intake);
+    for (size_t i = 0; i < order.size(); ++i) {
+      EXPECT_EQ(intake.outcomes[i].tokens, Alone(order[i]));
+      EXPECT_EQ(intake.outcomes[i].reused, 512u);
+      places.insert({order[i].seed, intake.outcomes[i].slot});
+    }
+    EXPECT_EQ(chain.tier.status().read.load(), 6u);
+    EXPECT_EQ(chain.tier.status().written.load(), 0u);
+  } while (std::ranges::next_permutation(order, {}, &Wish::seed).found);
+  EXPECT_EQ(places.size(), 3u * GetParam().slots) << "each was in each slot";
+  EXPECT_TRUE(problems_.empty()) << problems_[0];
 }
 
 TEST_P(ChainFilesTest, AnotherModelUsesNothing) {

@@ -177,7 +177,9 @@ void Scheduler::Yield(SlotId id) {
   slot.active->yields = true;
   if (slot.active->rows_in_flight > 0 || slot.active->loading) return;
   slot.last_used = ++uses_;
-  SocketStatus::Add(status_.yielded, Leave(id, /*keeps_kv=*/true));
+  if (!Leave(id, /*keeps_kv=*/true)) return;
+  SocketStatus::Add(status_.yielded, 1);
+  if (options_.tier != nullptr) Store(id);  // it may go on in another socket's slot
 }
 
 // The sequence, without rows in flight, leaves its slot for others; what only fills it is given up.
@@ -626,9 +628,8 @@ void Scheduler::FindStored(const Active& active, Place& place) const {
   const std::span<const int32_t> tokens = active.to_compute();
   const size_t positions = kv_.shape().chunk_positions;
   // The last token is always computed.
-  const size_t stored = options_.tier->Find(tokens.first(tokens.size() - 1),
-                                            active.sequence->tenant(), kv_.socket_of(place.slot)) *
-                        positions;
+  const size_t stored =
+      options_.tier->Find(tokens.first(tokens.size() - 1), active.sequence->tenant()) * positions;
   if (stored < place.tokens + kWorthReusing) return;
   place.stored = stored;
   place.tokens -= place.tokens % positions;
@@ -639,7 +640,6 @@ KvJob Scheduler::JobFor(SlotId id, KvJob::Kind kind, std::span<const int32_t> to
                         size_t first) const {
   KvJob job{.kind = kind,
             .slot = id,
-            .socket = kv_.socket_of(id),
             .tokens = {tokens.begin(), tokens.end()},
             .tenant = slots_[id.index()].tenant,
             .first = first,
@@ -687,7 +687,7 @@ void Scheduler::Store(SlotId id) {
   const Slot& slot = slots_[id.index()];
   const size_t whole = slot.tokens.size() / kv_.shape().chunk_positions;
   if (whole == 0 || !options_.reuse_prefixes) return;
-  const size_t stored = options_.tier->Find(slot.tokens, slot.tenant, kv_.socket_of(id));
+  const size_t stored = options_.tier->Find(slot.tokens, slot.tenant);
   if (stored >= whole || options_.tier->chunks_to_store() > kv_.pool(kv_.socket_of(id)) / 2) return;
   const std::span<const int32_t> tokens = slot.tokens;
   KvJob job =

@@ -25,6 +25,7 @@ struct Outcome {
   std::optional<SequenceEnd> end;
   std::string why;
   size_t reused = 0;
+  SlotId slot;  // the last one
   int admissions = 0;
   size_t prepared = 0;  // tokens chosen by Prepare
 };
@@ -52,6 +53,7 @@ class TestSequence : public Sequence {
     outcome_.reused = reused;
     ++outcome_.admissions;
   }
+  void InSlot(SlotId slot) override { outcome_.slot = slot; }
   std::optional<int32_t> Next(std::span<const float> logits) override {
     if (prepared_ == nullptr) token_ = Choose(logits);
     EXPECT_TRUE(prepared_ == nullptr || prepared_ == logits.data()) << "other logits than prepared";

@@ -123,8 +123,13 @@ AttentionSocket::AttentionSocket(const StagePlan& plan, AttentionId index,
           .out = rows.attn.data,
           .out_stride = rows.attn.stride});
 
-  kv_part_ = std::make_unique<KvPart>(files, socket.name, KvHash(plan),
-                                      [this](uint32_t chunk) { return node_->kv().memory(chunk); });
+  KvPart::Siblings siblings;
+  for (const PlanAttentionSocket& other : plan.attention) {
+    if (other.name != socket.name) siblings.push_back(other.name);
+  }
+  kv_part_ = std::make_unique<KvPart>(
+      files, socket.name, KvHash(plan),
+      [this](uint32_t chunk) { return node_->kv().memory(chunk); }, siblings);
   ReportKv();
 
   const size_t heads = plan.config.kv_heads;

@@ -9,6 +9,10 @@ import threading
 from larder_testing.replies import read_all, split_reply
 from larder_testing.waiting import until
 
+# Of an answer, of a start, of an end. An answer of milliseconds takes a minute beside other tests, with a sanitizer and threads
+# that wait for each other on two CPUs; what hangs is found all the same.
+LIMIT_S = 180
+
 
 class Endpoint:
     """A server on this machine. `http` and `text` are its ports."""
@@ -16,7 +20,7 @@ class Endpoint:
     def __init__(self, http, text=None):
         self.http, self.text = http, text
 
-    def connect(self, port, timeout=60):
+    def connect(self, port, timeout=LIMIT_S):
         connection = socket.create_connection(("127.0.0.1", port), timeout=timeout)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection
@@ -47,7 +51,7 @@ class Endpoint:
             status.update(json.loads(self.get("/v1/larder/status")[1]))
             others = status["connections"]["http"] - 1 + status["connections"]["text"]
             return status["queue"]["waiting"] == 0 and others == 0 and all(slot["state"] == "idle" for slot in status["slots"])
-        until(nobody, 60, lambda: f"slots are still in use: {status}")
+        until(nobody, LIMIT_S, lambda: f"slots are still in use: {status}")
         return status
 
 
@@ -70,7 +74,7 @@ class Server(Endpoint):
         self.ready = threading.Event()
         self.reader = threading.Thread(target=self._read, daemon=True)  # to its end: a full pipe would stop the server
         self.reader.start()
-        if not self.ready.wait(60) or self.text is None:
+        if not self.ready.wait(LIMIT_S) or self.text is None:
             self.process.kill()
             raise RuntimeError(f"larder serve did not come up, status {self.process.wait()}: {''.join(self.lines)[-300:]}")
         return self
@@ -96,7 +100,7 @@ class Server(Endpoint):
         self.process.kill()
         self.process.wait()
 
-    def end(self, timeout_s=60):
+    def end(self, timeout_s=LIMIT_S):
         """SIGTERM, unless it has ended; the exit code."""
         if self.process.poll() is None:
             self.process.terminate()

@@ -22,7 +22,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from larder_testing import batches, clusters, programs
 from larder_testing.processes import Process, Unit
-from larder_testing.server import Server
+from larder_testing.server import LIMIT_S, Server
 from larder_testing.waiting import until
 
 OPTIONS = argparse.Namespace(larder=None, model=None, turns=20)
@@ -60,7 +60,7 @@ class CacheTest(unittest.TestCase):
 
     def written(self, server, chunks):
         """Waits until so many chunks are in files."""
-        until(lambda: json.loads(server.get("/v1/larder/status")[1])["kv_files"]["chunks"] >= chunks, 30, lambda: f"{len(self.files())} files")
+        until(lambda: json.loads(server.get("/v1/larder/status")[1])["kv_files"]["chunks"] >= chunks, LIMIT_S, lambda: f"{len(self.files())} files")
 
     def turn(self, server, text, turn):
         text += " " + SAID[turn % len(SAID)]
@@ -107,7 +107,7 @@ class CacheTest(unittest.TestCase):
             for node in nodes:
                 stack.enter_context(node)
             server = stack.enter_context(Server(OPTIONS.larder, OPTIONS.model, "--manifest", str(manifest), "--join", *options))
-            until(lambda: server.health() == 200, 60, lambda: [node.said() for node in nodes])
+            until(lambda: server.health() == 200, LIMIT_S, lambda: [node.said() for node in nodes])
             yield server
 
     def outlives_every_process(self, sockets, processes, model, turns=None):
@@ -170,6 +170,26 @@ class CacheTest(unittest.TestCase):
         self.reuses_whole_chunks(*self.outlives_every_process(sockets, ["attention"], {"cache_dir": str(self.cache)}, 5))
         self.assertEqual(sorted(path.name for path in self.cache.iterdir()), ["attention", "weights"])
 
+    def test_a_conversation_moves_to_another_attention_socket(self):
+        """What one has stored, the other one loads, where the first one is busy."""
+        one, other = self.cores(2)
+        sockets = [clusters.socket("weights", "weight", one)] + [clusters.socket(name, "attention", other) for name in ("a", "b")]
+        beginning = "The cat and the dog went to the park. " * 60
+        with self.server(cache=False) as server:
+            expected = self.answer(server, beginning + SAID[0])[0]
+        manifest = {"cache_dir": str(self.cache), "slots": 2}
+        with self.cluster(sockets, ["a", "b"], manifest) as server:
+            done = json.loads(server.post("/completion", {"prompt": beginning, "n_predict": 3})[1])
+            self.written(server, 2)
+        with self.cluster(sockets, ["a", "b"], manifest) as server, concurrent.futures.ThreadPoolExecutor(1) as pool:
+            busy = pool.submit(server.post, "/completion", {"prompt": "Once", "n_predict": 1500, "ignore_eos": True})
+            until(lambda: json.loads(server.get("/v1/larder/status")[1])["slots"][done["id_slot"]]["state"] != "idle", LIMIT_S, lambda: "not there")
+            text, tokens, reused = self.answer(server, beginning + SAID[0])
+            self.assertFalse(busy.done())
+            self.assertEqual((text, reused), (expected, (tokens - 1) // CHUNK * CHUNK))
+            self.assertEqual(metric(server, "larder_kv_files_read_total"), reused // CHUNK)
+            busy.result()
+
     def test_separated_stages_keep_their_parts_in_files(self):
         self.reuses_whole_chunks(*self.outlives_every_process(self.separated(), ["a0", "a1", "w0", "w1"], {"cache_dir": str(self.cache)}, 5))
         self.assertEqual(sorted(path.name for path in self.cache.iterdir()), ["a0", "a1", "serving"])
@@ -189,28 +209,36 @@ class CacheTest(unittest.TestCase):
         manifest = self.manifest(sockets, {"kv_tokens": 4096, "cache_dir": str(self.cache)})
         units = [Unit(name, [OPTIONS.larder, "node", "--manifest", str(manifest), "-m", OPTIONS.model, "--socket", name], self.folder / f"{name}.log")
                  for name in names]
-        kills, reused = 0, 0
+        kills = 0
         try:
             for unit in units:
                 unit.start()
-            with Server(OPTIONS.larder, OPTIONS.model, "--manifest", str(manifest), "--join", "--patience", "60") as server:
-                until(lambda: server.health() == 200, 60, lambda: "not ready")
+            with Server(OPTIONS.larder, OPTIONS.model, "--manifest", str(manifest), "--join", "--patience", str(LIMIT_S)) as server:
+                until(lambda: server.health() == 200, LIMIT_S, lambda: "not ready")
                 with concurrent.futures.ThreadPoolExecutor(3) as pool:
                     running = [pool.submit(self.answer, server, prompt) for prompt in prompts]
                     while not all(one.done() for one in running) and kills < most:
                         done = sum(one.done() for one in running)
-                        until(lambda done=done: sum(one.done() for one in running) > done or all(one.done() for one in running), 60, lambda: "stands still")
+                        until(lambda done=done: sum(one.done() for one in running) > done or all(one.done() for one in running), LIMIT_S, lambda: "stands still")
                         time.sleep(rng.uniform(0, 0.05))
                         rng.choice(units).signal(signal.SIGKILL)
                         kills += 1
                     got = [one.result() for one in running]
-                reused = metric(server, "larder_kv_files_read_total")
+                # Which of them found chunks in files depends on the moments: in the end one must.
+                for _ in range(10):
+                    if metric(server, "larder_kv_files_read_total") > 0:
+                        break
+                    server.idle()
+                    self.written(server, 1)
+                    units[0].signal(signal.SIGKILL)
+                    got.append(self.answer(server, prompts[0]))
+                    expected.append(expected[0])
+                self.assertGreater(metric(server, "larder_kv_files_read_total"), 0)
         finally:
             for unit in units:
                 unit.stop()
         self.assertEqual([one[0] for one in got], expected)
         self.assertGreaterEqual(kills, most // 2 + 1)
-        self.assertGreaterEqual(reused, 1)
 
     def test_many_at_once_share_what_is_in_files(self):
         rng = random.Random(3)
@@ -251,7 +279,7 @@ class CacheTest(unittest.TestCase):
             for i in range(12):
                 self.answer(server, f"{i} " + "The cat and the dog went to the park. " * 50, tokens=1)
                 self.assertLessEqual(sum(path.stat().st_size for path in self.files()), limit)
-            until(lambda: metric(server, "larder_kv_files_written_total") > 3, 30, lambda: "nothing written")
+            until(lambda: metric(server, "larder_kv_files_written_total") > 3, LIMIT_S, lambda: "nothing written")
             self.assertLessEqual(metric(server, "larder_kv_file_bytes"), limit)
 
     def slots(self, server, number, action, name=None, status=200):
@@ -365,7 +393,7 @@ class CacheTest(unittest.TestCase):
             lines = [{"custom_id": str(at), "method": "POST", "url": "/v1/completions",
                       "body": {"prompt": "Once", "max_tokens": 400, "seed": at, "ignore_eos": True}} for at in range(40)]
             batch = batches.create(server, batches.send(server, lines))
-            until(lambda: all(slot["state"] != "idle" for slot in json.loads(server.get("/v1/larder/status")[1])["slots"]), 30, lambda: "no batch")
+            until(lambda: all(slot["state"] != "idle" for slot in json.loads(server.get("/v1/larder/status")[1])["slots"]), LIMIT_S, lambda: "no batch")
             for number in range(3):
                 self.assertEqual(self.slots(server, number, "restore", "one")["n_restored"], tokens)
                 self.slots(server, number, "erase")
