@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Compiles each header alone, twice in one unit: it includes all that it needs and guards itself.
+"""Compiles each header twice at the beginning of a unit: it includes all that it needs and guards itself.
 
 Left out is what the build itself proves: a guarded header that its own source file includes before anything else. What most headers
-include themselves, directly or not, is parsed once for them.
+include themselves, directly or not, is parsed once for them. Before a header in a unit there may be others that it includes: each of
+them is sufficient by itself, so they bring nothing that it would not get from them anyway.
 Usage: check_headers.py [TREE]        $CXX is the compiler (default: clang++, the faster at this, or c++)
 """
 
@@ -25,24 +26,26 @@ FLAGS = ["-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Wshadow", "-Wno-mi
 COMMON = ["base/error.h", "nlohmann/json.hpp", "gtest/gtest.h"]  # the first with {fmt}
 
 
-def compile_alone(compiler, root, path, parsed):
-    unit = f'#include "{path}"\n#include "{path}"\n'
+def compile_alone(compiler, root, paths, parsed):
+    """What is wrong with the headers, each of which includes those before it."""
+    unit = "".join(f'#include "{path}"\n' * 2 for path in paths)
     run = subprocess.run([compiler, *FLAGS, f"-I{root}", *parsed, "-x", "c++", "-"], input=unit, capture_output=True, text=True,
                          check=False)
     if run.returncode == 0:
         return []
+    if len(paths) > 1:
+        return [problem for path in paths for problem in compile_alone(compiler, root, [path], parsed)]
     errors = [line for line in run.stderr.splitlines() if "error:" in line]
-    return [f"{path}: does not compile alone: {(errors or run.stderr.splitlines() or ['?'])[0]}"]
+    return [f"{paths[0]}: does not compile alone: {(errors or run.stderr.splitlines() or ['?'])[0]}"]
 
 
 class Parsed:
-    """The options that give a unit those of COMMON that it includes as if it had included them first; none of another compiler than clang."""
+    """The options that give a unit the names of COMMON as if it had included them first; none of another compiler than clang."""
 
     def __init__(self, compiler, root, folder):
         self.compiler, self.root, self.folder, self.made = compiler, root, folder, {}
 
-    def of(self, included):
-        names = tuple(name for name in COMMON if name in included)
+    def of(self, names):
         if not names or "clang" not in self.compiler:
             return []
         if names not in self.made:
@@ -61,6 +64,19 @@ def includes(root, path, known):
             for name in re.findall(r'^#include ["<](.*)[">]', (root / path).read_text(), re.MULTILINE):
                 known[path] |= {name} | includes(root, name, known)
     return known[path]
+
+
+def chains(paths, included):
+    """(names of COMMON, headers): all paths, in lists in which each includes those before it and the same names."""
+    result = []
+    for path in sorted(paths, key=lambda path: (len(included[path]), path)):
+        names = tuple(name for name in COMMON if name in included[path])
+        fitting = [chain for of, chain in result if of == names and chain[-1] in included[path]]
+        if fitting:
+            max(fitting, key=lambda chain: len(included[chain[-1]])).append(path)
+        else:
+            result.append((names, [path]))
+    return result
 
 
 def bundled_folders(root):
@@ -84,12 +100,13 @@ def main():
     compiler = os.environ.get("CXX") or shutil.which("clang++") or "c++"
     paths = list(tree.files(root, ".h"))
     bundled = bundled_folders(root)
-    alone = [path for path in paths if not proven(root, path, bundled)]
+    alone = [path.as_posix() for path in paths if not proven(root, path, bundled)]
     known = {}
+    units = chains(alone, {path: includes(root, path, known) for path in alone})
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
         parsed = Parsed(compiler, root, folder)
-        options = [parsed.of(includes(root, path.as_posix(), known)) for path in alone]
-        results = pool.map(lambda path, given: compile_alone(compiler, root, path, given), alone, options)
+        options = [parsed.of(names) for names, _ in units]
+        results = pool.map(lambda unit, given: compile_alone(compiler, root, unit[1], given), units, options)
         found = [line for lines in results for line in lines]
     tree.finish("headers", found, len(paths))
 

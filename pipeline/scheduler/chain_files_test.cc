@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <thread>
 
 #include "base/temporary_folder_testing.h"
 #include "pipeline/engine/chain_kv_tier.h"
@@ -276,6 +278,55 @@ TEST(ChainKvTierTest, SocketsWithoutFilesAreSaidOnce) {
   EXPECT_NE(said[0].find("without --cache-dir"), std::string::npos);
   EXPECT_EQ(index.status().files.load(), 0u);
   EXPECT_GT(tier.status().failed.load(), 5u);
+}
+
+// Two clients take the only slots of two sockets; the one on the other socket ends first.
+TEST(ChainKvTierTest, ASequenceThatGaveWayGoesOnOnAnotherSocket) {
+  const EngineLimits limits = {.slots = 2,
+                               .context = 256,
+                               .vocab = 24,
+                               .max_batch_tokens = 32,
+                               .max_logits = 16,
+                               .attention_slot_ends = {SlotId(1), SlotId(2)}};
+  // Steps take no time here, the index's files do: the 40th waits for them.
+  struct Waiting : TestIntake {
+    using TestIntake::TestIntake;
+    void StepDone() override {
+      TestIntake::StepDone();
+      if (++steps == 40 && index != nullptr) {
+        while (index->status().files < 6) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    }
+    const KvFiles* index = nullptr;
+    int steps = 0;
+  };
+  uint64_t read = 0;
+  const auto run = [&](const std::vector<Wish>& wishes) {
+    SimulatedClock clock;
+    SimulatedEngine engine(limits, clock, 0, 1, 0, /*elsewhere: nothing fails*/ 0.0);
+    const TemporaryFolder folder;
+    KvFiles index({.folder = folder / "kv",
+                   .most_bytes = 1 << 20,
+                   .chunk_positions = SimulatedEngine::kChunkPositions,
+                   .chunk_bytes = sizeof(model::KvTicket)});
+    ChainKvTier tier(engine, index, [](const std::string&) {});
+    Scheduler scheduler(engine, {.clock = &clock, .tier = &tier});
+    Waiting intake(wishes);
+    intake.index = wishes.size() > 1 ? &index : nullptr;
+    scheduler.Run(intake);
+    read = tier.status().read.load();
+    return intake.outcomes;
+  };
+  const std::vector<Wish> wishes = {
+      {.prompt = std::vector<int32_t>(100, 3), .most = 60, .seed = 1, .background = true},
+      {.prompt = {1, 2}, .most = 60, .seed = 2, .arrives = 10},    // in the slot that is idle
+      {.prompt = {2, 1}, .most = 200, .seed = 3, .arrives = 10}};  // in the background's
+  const std::vector<Outcome> together = run(wishes);
+  EXPECT_GE(read, 6u) << "its whole chunks at least of the prompt";
+  EXPECT_EQ(together[0].slot, together[1].slot);
+  EXPECT_NE(together[0].slot, together[2].slot);
+  for (size_t i = 0; i < wishes.size(); ++i)
+    EXPECT_EQ(together[i].tokens, run({wishes[i]})[0].tokens) << i;
 }
 
 INSTANTIATE_TEST_SUITE_P(

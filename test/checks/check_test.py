@@ -186,6 +186,13 @@ class Headers(CheckTest):
             ("a/twice.h", "inline int Two() { return 2; }\n", "redefinition"),
         ], self.SEED)
 
+    def test_each_stands_alone_though_units_have_several(self):
+        user = {"a/needs.h": "#pragma once\ninline std::vector<int> Two();\n", "a/user.h": '#pragma once\n#include "a/one.h"\n#include "a/needs.h"\n'}
+        status, output = self.run_check("check_headers.py", user, self.SEED)
+        self.assertEqual(status, 1)
+        self.assertIn("a/needs.h: does not compile alone", output)
+        self.assertIn("1 violation", output)
+
     def test_what_the_build_proves_is_left_to_it(self):
         needs = {"a/needs.h": "#pragma once\ninline std::vector<int> Two();\n"}
         bundles = {"cmake/larder.cmake": "set(larder_unity_folders a b)\n"}
