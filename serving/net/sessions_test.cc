@@ -127,6 +127,26 @@ TEST_F(SessionsTest, CancelEndsARequestWithItsLastLine) {
   EXPECT_EQ(session.turn(), Turn::kIdle);
 }
 
+// Tokens that came while nobody looked do not keep the I/O thread from its other clients.
+TEST(Dispatch, HandsOverSoManyAtOnce) {
+  TestState test;
+  TestModel model(*test.service, test.state.defaults.vocab);
+  TestWire wire;
+  TextSession session(wire, test.state, {});
+  std::string lines;
+  for (int i = 0; i < 8; ++i)
+    lines += fmt::format("{{\"prompt\":\"hello\",\"id\":{},\"n_predict\":50}}\n", i);
+  session.OnBytes(lines);
+  for (int step = 0; step < 60; ++step) model.Step();
+  ASSERT_TRUE(model.idle());
+  size_t turns = 0;
+  pollfd wake{.fd = test.service->wake_fd(), .events = POLLIN, .revents = 0};
+  for (; poll(&wake, 1, 0) == 1; ++turns) test.service->Dispatch();
+  EXPECT_EQ(turns, 2u) << "416 events";
+  EXPECT_EQ(test.service->live(), 0u);
+  EXPECT_EQ(session.turn(), Turn::kIdle);
+}
+
 TEST_F(SessionsTest, OnlyAStreamTellsThatItsAnswerStillComes) {
   for (const bool streams : {true, false}) {
     TestWire wire;

@@ -16,6 +16,7 @@ namespace larder::serving::inline scheduling {
 namespace {
 
 constexpr size_t kEvents = 8192;
+constexpr size_t kEventsAtOnce = 256;  // handled before the I/O thread looks at clients again
 constexpr int kSpins = 2000;  // some 50 us before the compute thread sleeps: the next request often
                               // follows
 
@@ -176,7 +177,11 @@ void GenerationService::StepDone() {
   overflow_.erase(overflow_.begin(), overflow_.begin() + static_cast<std::ptrdiff_t>(moved));
   if (!emitted_) return;
   emitted_ = !overflow_.empty();
-  // One system call wakes the I/O thread for all steps that it has not seen yet.
+  WakeForEvents();
+}
+
+// One system call wakes the I/O thread for all steps that it has not seen yet.
+void GenerationService::WakeForEvents() {
   if (wake_pending_.exchange(true)) return;
   const uint64_t one = 1;
   // never full: it is 0 or 1
@@ -219,7 +224,8 @@ void GenerationService::Dispatch() {
   // into the ring before.
   wake_pending_.exchange(false, std::memory_order_acq_rel);
   GenerationEvent event;
-  while (events_.Pop(event)) {
+  size_t handled = 0;
+  while (handled++ < kEventsAtOnce && events_.Pop(event)) {
     try {
       Handle(event);
     } catch (const std::exception& error) {
@@ -229,6 +235,7 @@ void GenerationService::Dispatch() {
   }
   metrics_.SetQueue(waiting_);
   metrics_.SetSlots(options_.slots, std::min(options_.slots, live_.size() - waiting_));
+  if (!events_.empty()) WakeForEvents();
 }
 
 // Ends a generation after a failure; its client is only told that the server failed.

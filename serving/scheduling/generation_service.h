@@ -87,6 +87,8 @@ class GenerationService : public pipeline::Intake, private ComputeSide::Sink {
   // (400). The caller that catches it counts it, as it counts requests that it refused itself.
   GenerationHandle Start(GenerationSpec, Protocol, GenerationListener*);
   int wake_fd() const { return wake_fd_.get(); }
+  // Hands over events; those beyond a number make wake_fd readable again, so that the I/O thread
+  // has time for other clients, however fast tokens come.
   void Dispatch();
   void DispatchIfDue() {  // cheap if there are no events
     if (wake_pending_.load(std::memory_order_acquire)) Dispatch();
@@ -123,7 +125,8 @@ class GenerationService : public pipeline::Intake, private ComputeSide::Sink {
  private:
   friend class GenerationHandle;
 
-  void Wake();
+  void Wake();           // the compute thread
+  void WakeForEvents();  // the I/O thread
   void Emit(GenerationEvent) override;
   void Handle(GenerationEvent&);
   void GiveUp(Generation&) noexcept;
