@@ -55,13 +55,26 @@ timespec Now() {
   return now;
 }
 
-// Another process's folder; null: it is not there, or open to others.
-Descriptor OpenFolderOfOther(const std::string& path) {
+// Another process's folder; null: `why`.
+Descriptor OpenFolderOfOther(const std::string& path, std::string& why) {
   Descriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   struct stat about {};
-  if (folder && (::fstat(folder.get(), &about) != 0 || !IsOwn(about, kForbidden)))
-    return Descriptor();
-  return folder;
+  if (!folder || ::fstat(folder.get(), &about) != 0) {
+    why = fmt::format("{}: can't open the folder: {}", path, std::strerror(errno));
+  } else if (!IsOwn(about, kForbidden)) {
+    why = path + ": others may write to the folder";
+  } else {
+    return folder;
+  }
+  return Descriptor();
+}
+
+// A file of it; null if there is none, or no regular file.
+Descriptor OpenFileOfOther(const Descriptor& folder, const std::string& name) {
+  Descriptor file(::openat(folder.get(), name.c_str(), kRead | O_NONBLOCK));
+  struct stat about {};
+  if (file && (::fstat(file.get(), &about) != 0 || !S_ISREG(about.st_mode))) return Descriptor();
+  return file;
 }
 
 }  // namespace
@@ -265,10 +278,18 @@ bool KvFiles::Read(std::span<const int32_t> tokens, uint64_t tenant, std::span<u
   if (own) {
     file = Descriptor(::open(path.c_str(), kRead));
   } else {
+    std::string why;
     for (auto other = options_.others.begin(); !file && other != options_.others.end(); ++other) {
       path = *other + "/" + NameOf(key);
-      if (const Descriptor folder = OpenFolderOfOther(*other))
-        file = Descriptor(::openat(folder.get(), NameOf(key).c_str(), kRead));
+      if (const Descriptor folder = OpenFolderOfOther(*other, why))
+        file = OpenFileOfOther(folder, NameOf(key));
+    }
+    if (!file && !why.empty()) {
+      status_.refused.fetch_add(1, std::memory_order_relaxed);
+      throw Error(
+          "{}; what its socket has stored is computed again here. The sockets that hold KV of the "
+          "same layers need one cache_dir",
+          why);
     }
     if (!file) return false;
   }
@@ -293,15 +314,14 @@ void KvFiles::Touch(std::span<const int32_t> tokens, uint64_t tenant) {
   Keys keys(options_, tokens, tenant);
   for (Key key; keys.Next(key);) used.push_back(key);
   const timespec now = Now(), times[] = {now, now};
-  std::vector<Descriptor> others;
-  for (const std::string& path : options_.others) {
-    if (Descriptor folder = OpenFolderOfOther(path)) others.push_back(std::move(folder));
-  }
+  std::string ignored;
   for (auto key = used.rbegin(); key != used.rend(); ++key) {
     if (Use(*key, now)) {
       ::utimensat(AT_FDCWD, PathOf(*key).c_str(), times, AT_SYMLINK_NOFOLLOW);
-    } else {
-      for (const Descriptor& folder : others)
+      continue;
+    }
+    for (const std::string& other : options_.others) {
+      if (const Descriptor folder = OpenFolderOfOther(other, ignored))
         ::utimensat(folder.get(), NameOf(*key).c_str(), times, AT_SYMLINK_NOFOLLOW);
     }
   }
@@ -311,8 +331,11 @@ bool KvFiles::Use(const Key& key, timespec when) {
   const std::lock_guard lock(mutex_);
   const auto at = index_.find(key);
   if (at == index_.end()) return false;
+  const auto before = [&](const File& of) {
+    return std::tie(of.used.tv_sec, of.used.tv_nsec) <= std::tie(when.tv_sec, when.tv_nsec);
+  };
   at->second->used = when;
-  files_.splice(files_.begin(), files_, at->second);
+  files_.splice(std::ranges::find_if(files_, before), files_, at->second);
   return true;
 }
 

@@ -2,7 +2,7 @@
 // model and of all tokens up to its end, so a file has these tokens, and the chunk is used only
 // where they are equal; the file's name is their hash, which finds it. A file that is not what it
 // should be (another model's, another version's, cut short, changed) is never used, and removed
-// when it is met: then the tokens are computed.
+// when its process meets it: then the tokens are computed.
 //
 // The folder belongs to one process at a time. Files are written under another name, synced and
 // renamed; the ones unused for longest are removed as far as the limit demands. Other processes'
@@ -31,8 +31,7 @@ namespace larder::pipeline::inline kv_store {
 
 struct KvFilesOptions {
   std::string folder;  // made if it is not there
-  // Of other processes of this user, for Read and Touch; one that is not there, is another user's
-  // or is open to others is passed over.
+  // Of other processes of this user, for Read and Touch.
   std::vector<std::string> others = {};
   uint64_t most_bytes = 0;  // of all files together
   uint64_t model = 0;       // model::Fingerprint
@@ -61,7 +60,8 @@ class KvFiles {
              const Pace& pace = {});
   // Reads the last chunk of `tokens`, from the folder or another one. Returns false if it is not
   // there any more. Throws Error, which names the file and says what was wrong: it is removed, if
-  // it is in the folder. `chunk` has any bytes then. It is written past the caches, which are for
+  // it is in this folder; or a folder in which it may be, and that is not there, another user's or
+  // open to others. `chunk` has any bytes then. It is written past the caches, which are for
   // weights.
   bool Read(std::span<const int32_t> tokens, uint64_t tenant, std::span<uint8_t> chunk,
             const Pace& pace = {});
@@ -86,7 +86,7 @@ class KvFiles {
   std::string PathOf(const Key& key) const;
   bool Has(const Key& key) const;
   void Add(const Key& key, uint64_t bytes, timespec used);
-  // Marks an own file as used. Returns whether there is one.
+  // Marks an own file as used then. Returns whether there is one.
   bool Use(const Key& key, timespec when);
   // Returns whether another process has used it since this one knew of it.
   bool UsedMeanwhile(const Key& key);

@@ -96,7 +96,7 @@ TEST_F(KvFilesTest, FilesOfOthersAreReadAndStay) {
   for (int32_t i = 1; i <= 3; ++i) files.Write(Tokens(1, i), 0, Bytes(static_cast<uint32_t>(i)));
   KvFilesOptions beside = Options();
   beside.folder = folder_ / "beside";
-  beside.others = {folder_ / "nowhere", Options().folder};
+  beside.others = {Options().folder};
   KvFiles other(beside);
   EXPECT_EQ(other.status().files.load(), 0u);
   EXPECT_EQ(Read(other, Tokens(1, 2), 0), Bytes(2));
@@ -108,7 +108,7 @@ TEST_F(KvFilesTest, FilesOfOthersAreReadAndStay) {
   files.Write(Tokens(1, 4), 0, Bytes(4));
   EXPECT_EQ(files.Find(Tokens(1, 1), 0), 1u);
   EXPECT_EQ(files.Find(Tokens(1, 2), 0), 0u);
-  // A damaged one is its owner's to remove.
+  // A damaged one is left to its owner.
   for (const auto& path : Files()) std::filesystem::resize_file(path, 100);
   EXPECT_THROW(Read(other, Tokens(1, 3), 0), Error);
   EXPECT_EQ(Files().size(), 3u);
@@ -118,7 +118,26 @@ TEST_F(KvFilesTest, FilesOfOthersAreReadAndStay) {
   files.Write(Tokens(1, 5), 0, Bytes(5));
   EXPECT_EQ(Read(other, Tokens(1, 5), 0), Bytes(5));
   std::filesystem::permissions(Options().folder, std::filesystem::perms(0777));
+  EXPECT_THROW(Read(other, Tokens(1, 5), 0), Error);
+  std::filesystem::permissions(Options().folder, std::filesystem::perms(0700));
+  EXPECT_EQ(Read(other, Tokens(1, 5), 0), Bytes(5));
+  // What is no file does not hold the reader.
+  const auto left = Files();
+  for (const auto& path : left) {
+    std::filesystem::remove(path);
+    ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  }
   EXPECT_TRUE(Read(other, Tokens(1, 5), 0).empty());
+  beside.others.push_back(folder_ / "nowhere");
+  beside.folder = folder_ / "third";
+  KvFiles third(beside);
+  try {
+    Read(third, Tokens(1, 9), 0);
+    ADD_FAILURE() << "it may be in a folder that is not there";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("nowhere: can't open the folder"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("need one cache_dir"), std::string::npos);
+  }
 }
 
 TEST_F(KvFilesTest, AnotherModelOrShapeFindsNothing) {

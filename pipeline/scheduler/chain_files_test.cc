@@ -293,8 +293,10 @@ TEST(ChainKvTierTest, ASequenceThatGaveWayGoesOnOnAnotherSocket) {
     using TestIntake::TestIntake;
     void StepDone() override {
       TestIntake::StepDone();
-      if (++steps == 40 && index != nullptr) {
-        while (index->status().files < 6) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (++steps != 40 || index == nullptr) return;
+      for (int ms = 0; index->status().files < 6; ++ms) {
+        ASSERT_LT(ms, 60'000) << "nothing is written";
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
     }
     const KvFiles* index = nullptr;

@@ -162,7 +162,11 @@ void Scheduler::MakeWay() {
     const std::optional<SlotId> youngest = YoungestOf(
         [this](SlotId id, const Active& active) { return MayYield(id) && active.background; });
     if (!youngest) return;
-    Yield(*youngest);
+    // With files it may go on in another socket's slot; while they are written, its chunks are
+    // nobody else's.
+    if (Yield(*youngest) && options_.tier != nullptr && !chunks_wanted_ &&
+        limits_.attention_slot_ends.size() > 1)
+      Store(*youngest);
   }
 }
 
@@ -171,15 +175,15 @@ bool Scheduler::MayYield(SlotId id) const {
   return active != nullptr && !active->ended && !active->yields;
 }
 
-// The sequence gets no more rows, and leaves its slot when none is in flight.
-void Scheduler::Yield(SlotId id) {
+// The sequence gets no more rows, and leaves its slot when none is in flight. Returns whether it
+// has left it.
+bool Scheduler::Yield(SlotId id) {
   Slot& slot = slots_[id.index()];
   slot.active->yields = true;
-  if (slot.active->rows_in_flight > 0 || slot.active->loading) return;
+  if (slot.active->rows_in_flight > 0 || slot.active->loading) return false;
   slot.last_used = ++uses_;
-  if (!Leave(id, /*keeps_kv=*/true)) return;
-  SocketStatus::Add(status_.yielded, 1);
-  if (options_.tier != nullptr) Store(id);  // it may go on in another socket's slot
+  SocketStatus::Add(status_.yielded, Leave(id, /*keeps_kv=*/true));
+  return true;
 }
 
 // The sequence, without rows in flight, leaves its slot for others; what only fills it is given up.

@@ -211,7 +211,7 @@ class Scheduler {
   void Enqueue(std::unique_ptr<Active>, bool first);
   void MakeWay();
   void KeepWithinActiveTokens();
-  void Yield(SlotId);
+  bool Yield(SlotId);
   bool Leave(SlotId, bool keeps_kv);
   bool MayYield(SlotId) const;
   // Of the running sequences that `which` accepts, in all slots, the last one to have begun.

@@ -40,7 +40,8 @@ void BatchRun::WriteEnded() {
 // Passes on what the sequences have made, and writes and forgets the requests that have ended.
 void BatchRun::Collect() {
   service_.StepDone();
-  service_.DispatchIfDue();
+  while (service_.DispatchIfDue()) {
+  }
   WriteEnded();
   work_.SyncIfDue();
 }

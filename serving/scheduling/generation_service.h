@@ -90,8 +90,11 @@ class GenerationService : public pipeline::Intake, private ComputeSide::Sink {
   // Hands over events; those beyond a number make wake_fd readable again, so that the I/O thread
   // has time for other clients, however fast tokens come.
   void Dispatch();
-  void DispatchIfDue() {  // cheap if there are no events
-    if (wake_pending_.load(std::memory_order_acquire)) Dispatch();
+  // Cheap if there are no events; returns whether there were any.
+  bool DispatchIfDue() {
+    const bool due = wake_pending_.load(std::memory_order_acquire);
+    if (due) Dispatch();
+    return due;
   }
   void Drain() { draining_ = true; }  // refuses new generations; running ones go on
   void CancelAll();                   // ends all generations; their listeners' OnEnd is called
