@@ -179,13 +179,13 @@ class CacheTest(unittest.TestCase):
             expected = self.answer(server, beginning + SAID[0])[0]
         manifest = {"cache_dir": str(self.cache), "slots": 2, "context": 16384}
         with self.cluster(sockets, ["a", "b"], manifest) as server:
-            done = json.loads(server.post("/completion", {"prompt": beginning, "n_predict": 3})[1])
+            done = json.loads(server.post("/completion", {"prompt": beginning, "n_predict": 3, "temperature": 0})[1])
             self.written(server, 2)
         with self.cluster(sockets, ["a", "b"], manifest) as server, server.connect(server.http) as busy:
             body = json.dumps({"prompt": "Once", "n_predict": 16000, "ignore_eos": True, "stream": True}).encode()
             busy.sendall(b"POST /completion HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
             until(lambda: json.loads(server.get("/v1/larder/status")[1])["slots"][done["id_slot"]]["state"] != "idle", LIMIT_S, lambda: "not there")
-            moved = json.loads(server.post("/completion", {"prompt": beginning, "n_predict": 3})[1])
+            moved = json.loads(server.post("/completion", {"prompt": beginning, "n_predict": 3, "temperature": 0})[1])
             self.assertNotEqual(moved["id_slot"], done["id_slot"])
             self.assertEqual(moved["content"], done["content"])
             self.assertGreater(metric(server, "larder_kv_files_read_total"), 1)
