@@ -30,14 +30,15 @@ thread_local uint64_t allocations = 0;
 }  // namespace
 
 #if LARDER_COUNTS_ALLOCATIONS
-// The nothrow form, which std::stable_sort uses, calls this one.
-void* operator new(size_t bytes) {
+// The nothrow form, which std::stable_sort uses, calls this one. Inlined, GCC takes their malloc
+// and free for ones that do not belong together.
+[[gnu::noinline]] void* operator new(size_t bytes) {
   ++allocations;
   if (void* memory = std::malloc(bytes != 0 ? bytes : 1)) return memory;
   throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 #endif
 
 namespace larder::pipeline::inline scheduler {
