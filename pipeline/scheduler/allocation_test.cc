@@ -8,28 +8,16 @@
 #include <cstdlib>
 #include <new>
 
+#include "base/sanitized_testing.h"
 #include "pipeline/engine/chain_testing.h"
 #include "pipeline/scheduler/scheduler.h"
 #include "pipeline/scheduler/scheduler_testing.h"
-
-// Sanitizers have operators of their own, which find what ours would hide.
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define LARDER_COUNTS_ALLOCATIONS 0
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define LARDER_COUNTS_ALLOCATIONS 0
-#endif
-#ifndef LARDER_COUNTS_ALLOCATIONS
-#define LARDER_COUNTS_ALLOCATIONS 1
-#endif
 
 namespace {
 thread_local uint64_t allocations = 0;
 }  // namespace
 
-#if LARDER_COUNTS_ALLOCATIONS
+#if !LARDER_SANITIZED  // their operators find what ours would hide
 // The nothrow form, which std::stable_sort uses, calls this one. Inlined, GCC takes their malloc
 // and free for ones that do not belong together.
 [[gnu::noinline]] void* operator new(size_t bytes) {
@@ -45,7 +33,7 @@ namespace larder::pipeline::inline scheduler {
 namespace {
 
 TEST(Allocation, IsCounted) {
-  if (!LARDER_COUNTS_ALLOCATIONS) GTEST_SKIP() << "sanitizers count allocations themselves";
+  if (LARDER_SANITIZED) GTEST_SKIP() << "sanitizers count allocations themselves";
   const uint64_t before = allocations;
   std::vector<int> numbers = {3, 1, 2};
   EXPECT_EQ(allocations - before, 1u);
@@ -74,7 +62,7 @@ uint64_t AllocationsOfSteps(Engine& engine, uint32_t steps) {
 }
 
 TEST(Allocation, AStepOfTheEngineMakesNone) {
-  if (!LARDER_COUNTS_ALLOCATIONS) GTEST_SKIP() << "sanitizers count allocations themselves";
+  if (LARDER_SANITIZED) GTEST_SKIP() << "sanitizers count allocations themselves";
   const TestModel model(FourLayers());
   {
     TestEngineOptions options;
@@ -131,7 +119,7 @@ class CountingIntake : public Intake {
 };
 
 TEST(Allocation, AStepOfTheSchedulerMakesNone) {
-  if (!LARDER_COUNTS_ALLOCATIONS) GTEST_SKIP() << "sanitizers count allocations themselves";
+  if (LARDER_SANITIZED) GTEST_SKIP() << "sanitizers count allocations themselves";
   const TestModel model(FourLayers());
   TestEngineOptions options;
   options.slots = kSlots;
