@@ -73,13 +73,17 @@ class Unit:
         with open(self.log, "a", encoding="utf-8") as log:
             self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.started = time.monotonic()
-        threading.Thread(target=self._watch, args=(self.process,), daemon=True).start()
+        self.noted = threading.Event()  # how it ended is in the log
+        threading.Thread(target=self._watch, args=(self.process, self.noted), daemon=True).start()
 
-    def _watch(self, process):
+    def _watch(self, process, noted):
         status = process.wait()
         self.ends.append((status, time.monotonic()))
-        with open(self.log, "a", encoding="utf-8") as log:
-            log.write(f"unit: {self.name} ended with {status}\n")
+        try:
+            with open(self.log, "a", encoding="utf-8") as log:
+                log.write(f"unit: {self.name} ended with {status}\n")
+        finally:
+            noted.set()
         time.sleep(RESTART_S)
         with self.lock:
             if self.wanted and self.process is process:
@@ -94,21 +98,25 @@ class Unit:
                 self.process.send_signal(number)
 
     def kill(self):
-        """kill -9, and no new start."""
+        """kill -9, and no new start. Nothing is written to the log any more."""
         with self.lock:
             self.wanted = False
             if self.process and self.process.poll() is None:
                 self.process.kill()
                 self.process.wait()
+        if self.process:
+            self.noted.wait()
 
     def stop(self, limit_s=90):
-        """SIGTERM, then SIGKILL, and no new start. The exit status, None if it had to be killed."""
+        """SIGTERM, then SIGKILL, and no new start. The exit status, None if it had to be killed. Nothing is written to the log any more."""
         with self.lock:
             self.wanted = False
             self.process.send_signal(signal.SIGCONT)
             self.process.terminate()
         try:
-            return self.process.wait(limit_s)
+            status = self.process.wait(limit_s)
+            self.noted.wait()
+            return status
         except subprocess.TimeoutExpired:
             self.kill()
             return None
