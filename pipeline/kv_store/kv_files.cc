@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #define XXH_INLINE_ALL  // no library to link
 #include <xxhash.h>
@@ -15,6 +16,7 @@
 #include <tuple>
 
 #include "base/check.h"
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/new_file.h"
 #include "kernels/rows/stream_copy.h"
@@ -25,7 +27,9 @@ namespace {
 
 // Changes whenever the same tokens would give other bytes: the format of pages, or the arithmetic.
 constexpr uint32_t kVersion = 1;
-constexpr mode_t kForbidden = 022;  // who can change files can change answers
+constexpr mode_t kForbidden = 022;
+constexpr char kWhyForbidden[] =
+    "that nobody else may write to: who can change its files can change answers";
 constexpr char kSuffix[] = ".kv";
 constexpr size_t kNameBytes = 32;  // hexadecimal digits
 constexpr int kRead = O_RDONLY | O_CLOEXEC | O_NOFOLLOW;
@@ -49,6 +53,8 @@ uint64_t ChecksumOf(std::span<const int32_t> tokens, std::span<const uint8_t> ch
   return XXH3_64bits_withSeed(chunk.data(), chunk.size(), SeedOf(tokens));
 }
 
+int64_t NsOf(const timespec& time) { return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec; }
+
 timespec Now() {
   timespec now{};
   ::clock_gettime(CLOCK_REALTIME, &now);
@@ -57,16 +63,12 @@ timespec Now() {
 
 // Another process's folder; null: `why`.
 Descriptor OpenFolderOfOther(const std::string& path, std::string& why) {
-  Descriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  struct stat about {};
-  if (!folder || ::fstat(folder.get(), &about) != 0) {
-    why = fmt::format("{}: can't open the folder: {}", path, std::strerror(errno));
-  } else if (!IsOwn(about, kForbidden)) {
-    why = path + ": others may write to the folder";
-  } else {
-    return folder;
+  try {
+    return OpenOwnFolder(path, kForbidden, kWhyForbidden);
+  } catch (const Error& error) {
+    why = error.what();
+    return Descriptor();
   }
-  return Descriptor();
 }
 
 // A file of it; null if there is none, or no regular file.
@@ -111,9 +113,7 @@ class KvFiles::Keys {
 };
 
 KvFiles::KvFiles(const KvFilesOptions& options)
-    : options_(options),
-      folder_(options_.folder, kForbidden,
-              "that nobody else may write to: who can change its files can change answers") {
+    : options_(options), folder_(options_.folder, kForbidden, kWhyForbidden) {
   LARDER_CHECK(options_.chunk_positions > 0 && options_.chunk_bytes > 0);
   Scan();
 }
@@ -140,14 +140,13 @@ void KvFiles::Scan() {
     if (!S_ISREG(about.st_mode)) continue;
     const Key key = {std::stoull(name.substr(0, 16), nullptr, 16),
                      std::stoull(name.substr(16, 16), nullptr, 16)};
-    found.push_back({key, static_cast<uint64_t>(about.st_size), about.st_mtim});
+    found.push_back({key, static_cast<uint64_t>(about.st_size), NsOf(about.st_mtim)});
   }
   // Of those used together the longer, which are later parts of a sequence, come first: they go
   // first.
-  std::ranges::sort(found, {}, [](const File& of) {
-    return std::tuple(of.used.tv_sec, of.used.tv_nsec, ~of.bytes, of.key);
-  });
-  for (const File& of : found) Add(of.key, of.bytes, of.used);
+  std::ranges::sort(found, {},
+                    [](const File& of) { return std::tuple(of.used_ns, ~of.bytes, of.key); });
+  for (const File& of : found) Add(of.key, of.bytes, of.used_ns);
   MakeRoom(0);
 }
 
@@ -169,9 +168,9 @@ size_t KvFiles::Find(std::span<const int32_t> tokens, uint64_t tenant) const {
   return chunks;
 }
 
-void KvFiles::Add(const Key& key, uint64_t bytes, timespec used) {
+void KvFiles::Add(const Key& key, uint64_t bytes, int64_t used_ns) {
   const std::lock_guard lock(mutex_);
-  files_.push_front({key, bytes, used});
+  files_.push_front({key, bytes, used_ns});
   index_[key] = files_.begin();
   status_.bytes.fetch_add(bytes, std::memory_order_relaxed);
   status_.files.fetch_add(1, std::memory_order_relaxed);
@@ -230,7 +229,7 @@ void KvFiles::Write(std::span<const int32_t> tokens, uint64_t tenant,
     status_.failed.fetch_add(1, std::memory_order_relaxed);
     throw;
   }
-  Add(key, bytes, Now());
+  Add(key, bytes, NsOf(Now()));
   status_.written.fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -316,7 +315,7 @@ void KvFiles::Touch(std::span<const int32_t> tokens, uint64_t tenant) {
   const timespec now = Now(), times[] = {now, now};
   std::string ignored;
   for (auto key = used.rbegin(); key != used.rend(); ++key) {
-    if (Use(*key, now)) {
+    if (Use(*key, NsOf(now))) {
       ::utimensat(AT_FDCWD, PathOf(*key).c_str(), times, AT_SYMLINK_NOFOLLOW);
       continue;
     }
@@ -327,28 +326,26 @@ void KvFiles::Touch(std::span<const int32_t> tokens, uint64_t tenant) {
   }
 }
 
-bool KvFiles::Use(const Key& key, timespec when) {
+bool KvFiles::Use(const Key& key, int64_t when_ns) {
   const std::lock_guard lock(mutex_);
   const auto at = index_.find(key);
   if (at == index_.end()) return false;
-  const auto before = [&](const File& of) {
-    return std::tie(of.used.tv_sec, of.used.tv_nsec) <= std::tie(when.tv_sec, when.tv_nsec);
-  };
-  at->second->used = when;
-  files_.splice(std::ranges::find_if(files_, before), files_, at->second);
+  at->second->used_ns = when_ns;
+  const auto before = std::ranges::find_if(
+      files_, [&](int64_t used_ns) { return used_ns <= when_ns; }, &File::used_ns);
+  files_.splice(before, files_, at->second);
   return true;
 }
 
 bool KvFiles::UsedMeanwhile(const Key& key) {
   struct stat about {};
   if (::lstat(PathOf(key).c_str(), &about) != 0) return false;
-  const timespec used = about.st_mtim;
+  const int64_t used_ns = NsOf(about.st_mtim);
   {
     const std::lock_guard lock(mutex_);
-    const timespec known = index_.at(key)->used;
-    if (std::tie(used.tv_sec, used.tv_nsec) <= std::tie(known.tv_sec, known.tv_nsec)) return false;
+    if (used_ns <= index_.at(key)->used_ns) return false;
   }
-  return Use(key, used);
+  return Use(key, used_ns);
 }
 
 }  // namespace larder::pipeline::kv_store

@@ -10,8 +10,6 @@
 // when they were last used, which their process sees before it removes one.
 #pragma once
 
-#include <time.h>
-
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -23,7 +21,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/descriptor.h"
 #include "base/own_folder.h"
 #include "pipeline/kv_store/kv_tier.h"
 
@@ -78,16 +75,16 @@ class KvFiles {
   struct File {
     Key key;
     uint64_t bytes;
-    timespec used;
+    int64_t used_ns;  // since the epoch, as the file's time of modification
   };
   class Keys;  // of a sequence's chunks, one after the other
 
   static std::string NameOf(const Key& key);
   std::string PathOf(const Key& key) const;
   bool Has(const Key& key) const;
-  void Add(const Key& key, uint64_t bytes, timespec used);
+  void Add(const Key& key, uint64_t bytes, int64_t used_ns);
   // Marks an own file as used then. Returns whether there is one.
-  bool Use(const Key& key, timespec when);
+  bool Use(const Key& key, int64_t when_ns);
   // Returns whether another process has used it since this one knew of it.
   bool UsedMeanwhile(const Key& key);
   void Remove(const Key& key);

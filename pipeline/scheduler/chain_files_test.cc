@@ -255,29 +255,37 @@ TEST_P(ChainFilesTest, ManyAtOnceWithFewChunks) {
   }
 }
 
+// An engine of numbers whose KV is in files of sockets elsewhere; failure: the probability that one
+// of them is not written, or not read.
+struct SimulatedChain {
+  SimulatedChain(const EngineLimits& limits, double failure)
+      : engine(limits, clock, 0, 1, 0, failure) {}
+  SimulatedClock clock;
+  SimulatedEngine engine;
+  const TemporaryFolder folder;
+  KvFiles index{{.folder = folder / "kv",
+                 .most_bytes = 1 << 20,
+                 .chunk_positions = SimulatedEngine::kChunkPositions,
+                 .chunk_bytes = sizeof(model::KvTicket)}};
+  std::vector<std::string> said;
+  ChainKvTier tier{engine, index, [this](const std::string& line) { said.push_back(line); }};
+  Scheduler scheduler{engine, {.clock = &clock, .tier = &tier}};
+};
+
 TEST(ChainKvTierTest, SocketsWithoutFilesAreSaidOnce) {
   const EngineLimits limits = {
       .slots = 2, .context = 128, .vocab = 24, .max_batch_tokens = 32, .max_logits = 16};
-  SimulatedClock clock;
-  SimulatedEngine engine(limits, clock, 0, 1, 0, /*elsewhere: each store fails*/ 1.0);
-  const TemporaryFolder folder;
-  KvFiles index({.folder = folder / "kv",
-                 .most_bytes = 1 << 20,
-                 .chunk_positions = SimulatedEngine::kChunkPositions,
-                 .chunk_bytes = sizeof(model::KvTicket)});
-  std::vector<std::string> said;
-  ChainKvTier tier(engine, index, [&](const std::string& line) { said.push_back(line); });
-  Scheduler scheduler(engine, {.clock = &clock, .tier = &tier});
+  SimulatedChain chain(limits, /*failure: of each store*/ 1.0);
   std::vector<Wish> wishes;
   for (int32_t i = 0; i < 20; ++i)
     wishes.push_back({.prompt = std::vector<int32_t>(40, 1 + i % 20), .most = 4, .seed = 1});
   TestIntake intake(wishes);
-  scheduler.Run(intake);
+  chain.scheduler.Run(intake);
   for (const Outcome& outcome : intake.outcomes) EXPECT_EQ(outcome.tokens.size(), 4u);
-  ASSERT_EQ(said.size(), 1u);
-  EXPECT_NE(said[0].find("without --cache-dir"), std::string::npos);
-  EXPECT_EQ(index.status().files.load(), 0u);
-  EXPECT_GT(tier.status().failed.load(), 5u);
+  ASSERT_EQ(chain.said.size(), 1u);
+  EXPECT_NE(chain.said[0].find("without --cache-dir"), std::string::npos);
+  EXPECT_EQ(chain.index.status().files.load(), 0u);
+  EXPECT_GT(chain.tier.status().failed.load(), 5u);
 }
 
 // Two clients take the only slots of two sockets; the one on the other socket ends first.
@@ -304,19 +312,11 @@ TEST(ChainKvTierTest, ASequenceThatGaveWayGoesOnOnAnotherSocket) {
   };
   uint64_t read = 0;
   const auto run = [&](const std::vector<Wish>& wishes) {
-    SimulatedClock clock;
-    SimulatedEngine engine(limits, clock, 0, 1, 0, /*elsewhere: nothing fails*/ 0.0);
-    const TemporaryFolder folder;
-    KvFiles index({.folder = folder / "kv",
-                   .most_bytes = 1 << 20,
-                   .chunk_positions = SimulatedEngine::kChunkPositions,
-                   .chunk_bytes = sizeof(model::KvTicket)});
-    ChainKvTier tier(engine, index, [](const std::string&) {});
-    Scheduler scheduler(engine, {.clock = &clock, .tier = &tier});
+    SimulatedChain chain(limits, /*failure=*/0.0);
     Waiting intake(wishes);
-    intake.index = wishes.size() > 1 ? &index : nullptr;
-    scheduler.Run(intake);
-    read = tier.status().read.load();
+    intake.index = wishes.size() > 1 ? &chain.index : nullptr;
+    chain.scheduler.Run(intake);
+    read = chain.tier.status().read.load();
     return intake.outcomes;
   };
   const std::vector<Wish> wishes = {

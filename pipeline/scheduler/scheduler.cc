@@ -176,14 +176,15 @@ bool Scheduler::MayYield(SlotId id) const {
 }
 
 // The sequence gets no more rows, and leaves its slot when none is in flight. Returns whether it
-// has left it.
+// has left it, to go on later.
 bool Scheduler::Yield(SlotId id) {
   Slot& slot = slots_[id.index()];
   slot.active->yields = true;
   if (slot.active->rows_in_flight > 0 || slot.active->loading) return false;
   slot.last_used = ++uses_;
-  SocketStatus::Add(status_.yielded, Leave(id, /*keeps_kv=*/true));
-  return true;
+  const bool left = Leave(id, /*keeps_kv=*/true);
+  SocketStatus::Add(status_.yielded, left);
+  return left;
 }
 
 // The sequence, without rows in flight, leaves its slot for others; what only fills it is given up.
