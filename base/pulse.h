@@ -1,6 +1,6 @@
 // Pulse: a loop's sign of life for a watchdog. It counts the loop's rounds and says whether the
 // loop is waiting for something else (for work, for another socket), in which case the count need
-// not grow. The loop's one thread writes it, any thread reads it. Zeroed memory is a valid Pulse.
+// not grow. One thread at a time writes it, any thread reads it. Zeroed memory is a valid Pulse.
 #pragma once
 
 #include <atomic>

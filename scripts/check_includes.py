@@ -90,7 +90,7 @@ THIRD_PARTY = {
     "CLI/": ["node"], "spdlog/": ["node"], "systemd/": ["node"],
     "pcre2": ["model"], "xxhash.h": ["pipeline"],
     "prometheus/": ["serving"], "boost/": ["serving"],
-    "nlohmann/": ["model", "pipeline", "serving", "node", "bench"],
+    "nlohmann/": ["base", "model", "pipeline", "serving", "node", "bench"],
     "toml++/": ["pipeline", "node"],
     "benchmark/": ["bench"], "llama.h": ["bench"], "ggml": ["bench"],
     "gtest/": [], "gmock/": [],

@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "model/chat/builtin_templates.h"
 #include "model/chat/conversation.h"
 #include "model/jinja_language/text.h"
@@ -66,9 +67,8 @@ void AdaptArguments(Json& message, bool objects) {
     if (!holder->contains("arguments")) continue;
     Json& arguments = (*holder)["arguments"];
     if (objects && arguments.is_string()) {
-      Json parsed =
-          Json::parse(arguments.get_ref<const std::string&>(), nullptr, /*allow_exceptions=*/false);
-      if (parsed.is_object()) arguments = std::move(parsed);
+      auto parsed = TryParseJsonText<Json>(arguments.get_ref<const std::string&>());
+      if (parsed && parsed->is_object()) arguments = std::move(*parsed);
     } else if (!objects && arguments.is_object()) {
       arguments = arguments.dump(-1, ' ', false, Json::error_handler_t::replace);
     }

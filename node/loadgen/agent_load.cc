@@ -9,6 +9,7 @@
 #include <random>
 #include <utility>
 
+#include "base/json_text.h"
 #include "node/loadgen/serve_prompts.h"
 
 namespace larder::node::inline loadgen {
@@ -57,7 +58,7 @@ json Message(const char* role, std::string content) {
 json Repeated(const ReplyMessage& said) {
   json message = Message("assistant", said.content);
   for (const ReplyMessage::Call& call : said.calls) {
-    const bool whole = json::accept(call.arguments);
+    const bool whole = TryParseJsonText<json>(call.arguments).has_value();
     message["tool_calls"].push_back(
         {{"id", call.id},
          {"type", "function"},

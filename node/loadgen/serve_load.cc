@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/json_text.h"
 #include "node/loadgen/client_connection.h"
 #include "node/loadgen/http_get.h"
 
@@ -274,7 +275,7 @@ std::string FirstModel(const ServeTarget& target, double timeout_s) {
         "no server at {}:{}: {}; start one with `larder serve -m MODEL`, or give --host and --port",
         target.host, target.port, error.what());
   }
-  const auto models = nlohmann::json::parse(answer.body, nullptr, false);
+  const auto models = TryParseJsonText<nlohmann::json>(answer.body).value_or(nlohmann::json());
   const auto id = nlohmann::json::json_pointer("/data/0/id");
   if (answer.status != 200 || !models.is_object() || !models.contains(id) ||
       !models[id].is_string()) {

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "base/json_text.h"
 
 namespace larder::node::inline loadgen {
 namespace {
@@ -29,7 +30,7 @@ LoadRequest OfLine(const std::string& line, size_t number, const std::string& pa
     request.prompt = line;
     return request;
   }
-  const auto parsed = nlohmann::json::parse(line, nullptr, false);
+  const auto parsed = TryParseJsonText<nlohmann::json>(line).value_or(nlohmann::json());
   if (!parsed.is_object() || !parsed.contains("prompt") || !parsed["prompt"].is_string()) {
     throw Error("{}:{}: not a JSON object with a \"prompt\"", path, number);
   }

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_text.h"
 
 namespace larder::node::inline loadgen {
 namespace {
@@ -14,7 +15,7 @@ using nlohmann::json;
 constexpr size_t kMaxLineBytes = 16 << 20;
 
 json Parse(std::string_view text) {
-  json value = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  json value = TryParseJsonText<json>(text).value_or(json());
   if (!value.is_object())
     throw Error("the server sent something other than a JSON object: '{}'", text.substr(0, 80));
   return value;
@@ -131,7 +132,7 @@ bool ReplyReader::Close(RequestResult& result) {
 
 bool ReplyReader::HttpEnd(RequestResult& result) {
   if (http_.status() != 200) {
-    const json body = json::parse(rest_, nullptr, false);
+    const json body = TryParseJsonText<json>(rest_).value_or(json());
     const json& error = At(body, "error");
     result.error = fmt::format("status {}: {}", http_.status(),
                                error.is_null() ? rest_.substr(0, 200) : ErrorText(error));

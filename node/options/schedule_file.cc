@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/new_file.h"
 #include "kernels/formats/numerics.h"
 #include "topology/host.h"
@@ -200,8 +201,9 @@ std::string FormatSchedules(const ScheduleFile& file) {
 
 ScheduleFile ParseSchedules(std::string_view text, kernels::Isa isa, const std::string& name) {
   constexpr std::string_view kAdvice = "run `larder tune` again, or give --schedules none";
-  const json all = json::parse(text, nullptr, false);
-  if (all.is_discarded()) throw Error("{}: not JSON; {}", name, kAdvice);
+  const auto parsed = TryParseJsonText<json>(text);
+  if (!parsed) throw Error("{}: not JSON; {}", name, kAdvice);
+  const json& all = *parsed;
   try {
     ExpectKeys(all, {"larder_schedules", "machine", "tuned_at", "products", "attention"});
     const size_t version = Number(all, "larder_schedules", SIZE_MAX);

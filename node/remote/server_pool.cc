@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/json_text.h"
 #include "node/loadgen/http_get.h"
 #include "node/remote/server_connection.h"
 #include "serving/batch/remote_request.h"
@@ -38,7 +39,7 @@ int64_t After(double seconds) { return NowNs() + static_cast<int64_t>(seconds * 
 
 // Throws Error if it is no answer of a server that is ready.
 ServedModel ModelOf(int status, const std::string& body) {
-  const json plan = json::parse(body, nullptr, /*allow_exceptions=*/false);
+  const json plan = TryParseJsonText<json>(body).value_or(json());
   if (status == 200) return ServedModel::OfPlan(plan);
   std::string why;
   try {
@@ -280,7 +281,7 @@ class Pool {
       Pause(server, link.connection.reply().retry_after_s());
       return GiveBack(std::move(line), false);
     }
-    json body = json::parse(link.connection.body(), nullptr, /*allow_exceptions=*/false);
+    json body = TryParseJsonText<json>(link.connection.body()).value_or(json());
     if (IsDenied(status) || !body.is_object()) {
       GiveBack(std::move(line), true);
       if (IsDenied(status))

@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/json_text.h"
 
 namespace larder::node::inline service {
 namespace {
@@ -231,7 +232,7 @@ std::optional<nlohmann::json> AskStatus(const std::string& name, int timeout_ms,
     }
   }
   // Even a process of the same user may answer with something else.
-  nlohmann::json json = nlohmann::json::parse(answer, nullptr, false);
+  auto json = TryParseJsonText<nlohmann::json>(answer).value_or(nlohmann::json());
   if (answer.size() > kMaxAnswerBytes || !json.is_object() || !json.contains("socket") ||
       !json["socket"].is_string()) {
     *problem = "its answer is not a socket's status";

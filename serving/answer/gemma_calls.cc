@@ -1,3 +1,4 @@
+#include "base/json_text.h"
 #include "serving/answer/call_machine.h"
 
 namespace larder::serving::inline answer {
@@ -153,11 +154,10 @@ class GemmaCall final : public CallMachine {
       return Step::kMore;
     }
     while (IsJsonSpace(token_.back())) token_.pop_back();
-    const auto json = nlohmann::json::parse(token_, nullptr, false);
-    if (json.is_discarded()) {
-      EmitString();
-    } else {
+    if (TryParseJsonText<nlohmann::json>(token_)) {
       sink_.Arguments(token_);
+    } else {
+      EmitString();
     }
     Go(State::kAfter);
     return After(c);

@@ -2,6 +2,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json_text.h"
 #include "serving/answer/call_machine.h"
 
 namespace larder::serving::inline answer {
@@ -129,10 +130,10 @@ class PythonReader {
     while (end < text_.size() &&
            std::string_view("+-.0123456789eE").find(text_[end]) != std::string_view::npos)
       ++end;
-    Json number = Json::parse(text_.substr(0, end), nullptr, false);
-    if (!number.is_number()) return Fail();
+    auto number = TryParseJsonText<Json>(text_.substr(0, end));
+    if (!number || !number->is_number()) return Fail();
     text_.remove_prefix(end);
-    return number;
+    return std::move(*number);
   }
 
   std::string_view text_;

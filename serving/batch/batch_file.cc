@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/fnv.h"
+#include "base/json_text.h"
 #include "base/new_file.h"
 #include "serving/api/routes.h"
 #include "serving/reply/error_reply.h"
@@ -217,7 +218,7 @@ BatchJob BatchJob::Load(const std::string& path) {
   if (!file)
     throw Error("{}: can't open: {}; without it a job can't go on", path, std::strerror(errno));
   try {
-    const json object = json::parse(file);
+    const auto object = ParseJsonText<json>(std::string(std::istreambuf_iterator<char>(file), {}));
     const auto number = [&](const char* key) {
       return std::stoull(object.at(key).get<std::string>(), nullptr, 16);
     };
@@ -230,6 +231,8 @@ BatchJob BatchJob::Load(const std::string& path) {
             .options = object.at("options").get<std::string>(),
             .seed = number("seed"),
             .created = object.at("created").get<int64_t>()};
+  } catch (const JsonError& error) {
+    throw Error("{}: not a job's file: it {}", path, error.what());
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
@@ -263,7 +266,7 @@ BatchOutput BatchOutput::Resume(const std::string& path, const BatchInput& input
     whole_bytes += static_cast<off_t>(text.size()) + 1;
     std::optional<size_t> index;
     try {
-      index = input.Find(json::parse(text).at("custom_id").get<std::string>());
+      index = input.Find(ParseJsonText<json>(text).at("custom_id").get<std::string>());
     } catch (const std::exception&) {  // not an answer
     }
     if (!index) throw Error("{}, line {}: not an answer to a request of the input", path, number);

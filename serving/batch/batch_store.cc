@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/new_file.h"
 #include "serving/reply/error_reply.h"
 
@@ -50,9 +51,11 @@ json ReadJson(const std::string& path) {
   std::ifstream file(path);
   if (!file) throw Error("{}: can't open: {}", path, std::strerror(errno));
   try {
-    json value = json::parse(file);
+    auto value = ParseJsonText<json>(std::string(std::istreambuf_iterator<char>(file), {}));
     if (value.at("version") != 1) throw Error("{}: of another version of Larder", path);
     return value;
+  } catch (const JsonError& error) {
+    throw Error("{}: damaged: it {}", path, error.what());
   } catch (const json::exception& error) {
     throw Error("{}: damaged: {}", path, error.what());
   }

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/json_text.h"
 #include "serving/reply/error_reply.h"
 
 namespace larder::serving::inline batch {
@@ -51,7 +52,7 @@ const char* RouteOf(Dialect dialect) {
 std::string RemoteBody(const BatchLine& line, const CompletionDefaults& defaults, uint64_t seed,
                        bool ignore_eos) {
   if (line.dialect == Dialect::kEmbeddings) return line.body;
-  Json body = Json::parse(line.body);
+  Json body = ParseJsonText<Json>(line.body);
   const SamplingParams& p = defaults.sampling;
   if (const auto own = body.find("seed"); own == body.end() || !own->is_number() || *own < 0)
     body["seed"] = seed;

@@ -3,51 +3,15 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/json_text.h"
+
 namespace larder::serving::inline fields {
 
-namespace {
-
-constexpr size_t kMostDepth = 64;  // nesting of a request's JSON: schemas of tools need some 20
-// Fields of one object: a linear search finds a field, and every field of an object is looked for
-// when it is read. Only logit_bias has more than some 50.
-constexpr size_t kMostFields = 4096;
-
-// The parser's tree of many small arrays is many times larger than the text, so this is checked
-// first.
-void CheckShape(std::string_view text) {
-  std::vector<size_t> fields;  // [depth]: commas so far
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '[' || c == '{') {
-      fields.push_back(0);
-      if (fields.size() > kMostDepth)
-        throw Refused(400, "the request's JSON is nested more than {} deep", kMostDepth);
-    } else if ((c == ']' || c == '}') && !fields.empty()) {
-      fields.pop_back();
-    } else if (c == ':' && !fields.empty() && ++fields.back() > kMostFields) {
-      throw Refused(400, "the request's JSON has an object of more than {} fields", kMostFields);
-    }
-  }
-}
-
-}  // namespace
-
-Json ParseJson(std::string_view text) {
-  CheckShape(text);
+Json ParseJson(std::string_view text, std::string_view what) {
   try {
-    return Json::parse(text);
-  } catch (const Json::exception& error) {
-    // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
-    const std::string what = error.what();
-    const size_t end = what.find("] ");
-    throw Refused(400, "the request is not JSON: {}",
-                  what.substr(end == std::string::npos ? 0 : end + 2, 200));
+    return ParseJsonText<Json>(text);
+  } catch (const JsonError& error) {
+    throw Refused(400, "{} {}", what, error.what());
   }
 }
 

@@ -58,8 +58,8 @@ float ToNumber(const Json& value, const std::string& name);
 // A short printable text of the value, for messages.
 std::string Excerpt(const Json& value);
 
-// Throws Refused (400) if the text is not JSON, not UTF-8, nested deeper than any request, or has
-// an object of more fields than any request.
-Json ParseJson(std::string_view text);
+// The door for clients' JSON (base/json_text.h). Throws Refused (400): "WHAT is not JSON: ...";
+// also if it is not UTF-8, or is nested deeper or has an object of more fields than any request.
+Json ParseJson(std::string_view text, std::string_view what = "the request");
 
 }  // namespace larder::serving::fields

@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "base/clock.h"
+#include "base/json_text.h"
 #include "serving/api/common_fields.h"
 #include "serving/api/completion_request.h"
 #include "serving/net/slot_routes.h"
@@ -44,16 +45,18 @@ HttpReply Health(const HttpRequest&, ServerState& state) {
   return JsonReply({{"status", "ok"}});
 }
 
+json ModelJson(const ServerState& state) {
+  return {{"id", state.defaults.model},
+          {"object", "model"},
+          {"created", state.created},
+          {"owned_by", "larder"},
+          {"max_model_len", state.defaults.context},
+          {"meta", {{"n_vocab", state.defaults.vocab}, {"n_ctx", state.defaults.context}}}};
+}
+
 HttpReply Models(const HttpRequest&, ServerState& state) {
   WantReady(state);
-  const json one = {
-      {"id", state.defaults.model},
-      {"object", "model"},
-      {"created", state.created},
-      {"owned_by", "larder"},
-      {"max_model_len", state.defaults.context},
-      {"meta", {{"n_vocab", state.defaults.vocab}, {"n_ctx", state.defaults.context}}}};
-  return JsonReply({{"object", "list"}, {"data", json::array({one})}});
+  return JsonReply({{"object", "list"}, {"data", json::array({ModelJson(state)})}});
 }
 
 // %2F is a slash: names of models have some.
@@ -75,12 +78,12 @@ std::string Decoded(std::string_view text) {
 
 HttpReply Model(const HttpRequest& request, ServerState& state) {
   const std::string name = Decoded(request.path.substr(std::string_view("/v1/models/").size()));
-  json all = json::parse(Models(request, state).body);
+  WantReady(state);
   if (!IsModel(name, state.defaults))
     throw Refused(404, "the model {} does not exist here; this server has {}", Excerpt(name),
                   Excerpt(state.defaults.model))
         .On("model");
-  return JsonReply(all["data"][0]);
+  return JsonReply(ModelJson(state));
 }
 
 HttpReply Metrics(const HttpRequest&, ServerState& state) {

@@ -525,13 +525,6 @@ TEST_F(SessionsTest, OfALargeLineTheKeyComesFirst) {
   EXPECT_FALSE(wire.closed);
 }
 
-TEST(FindApiKey, OfTheOutermostObjectOnly) {
-  EXPECT_EQ(FindApiKey(R"({"a":[{"api_key":"no"}],"api_key":"yes","b":)"), "yes");
-  for (const char* none : {"", "x", "{", R"({"api_key":5,"b":"c")", R"({"a":{"api_key":"no"}})",
-                           R"(["api_key","no"])", R"({"b":"api_key)", R"({"api_key":"ye)"})
-    EXPECT_EQ(FindApiKey(none), std::nullopt) << none;
-}
-
 TEST_F(SessionsTest, WhatAHandlerThrowsIsItsRequestsEndOnly) {
   Failures failures;
   test_.state.failures = &failures;

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/json_text.h"
 #include "serving/fields/json_fields.h"
 #include "serving/reply/completion.h"
 
@@ -169,54 +170,6 @@ const char* OtherProtocol(std::string_view line) {
                                                                                          : nullptr;
 }
 
-namespace {
-
-// Reads the outermost object's fields until it finds "api_key".
-struct ApiKeyFinder : nlohmann::json_sax<json> {
-  bool Value() {
-    at_key = false;
-    return true;
-  }
-  bool Deeper(int by) {
-    depth += by;
-    return Value();
-  }
-  bool null() override { return Value(); }
-  bool boolean(bool) override { return Value(); }
-  bool number_integer(number_integer_t) override { return Value(); }
-  bool number_unsigned(number_unsigned_t) override { return Value(); }
-  bool number_float(number_float_t, const string_t&) override { return Value(); }
-  bool string(string_t& value) override {
-    if (at_key) found = value;
-    Value();
-    return !found;
-  }
-  bool binary(binary_t&) override { return Value(); }
-  bool start_object(size_t) override { return Deeper(1); }
-  bool end_object() override { return Deeper(-1); }
-  bool start_array(size_t) override { return Deeper(1); }
-  bool end_array() override { return Deeper(-1); }
-  bool key(string_t& name) override {
-    at_key = depth == 1 && name == "api_key";
-    return true;
-  }
-  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override {
-    return false;
-  }
-
-  int depth = 0;
-  bool at_key = false;
-  std::optional<std::string> found;
-};
-
-}  // namespace
-
-std::optional<std::string> FindApiKey(std::string_view beginning) {
-  ApiKeyFinder finder;
-  json::sax_parse(beginning, &finder);
-  return finder.found;
-}
-
 bool IsUtf8(std::string_view text) {
   const auto byte = [&](size_t at) { return static_cast<unsigned char>(text[at]); };
   for (size_t i = 0; i < text.size();) {
@@ -311,7 +264,7 @@ void TextSession::Proceed() {
 // kept.
 bool TextSession::ShowsKey(std::string_view beginning) {
   if (tenant_ || state_.api_keys.empty()) return true;
-  const auto key = FindApiKey(beginning);
+  const auto key = FindTextField(beginning, "api_key");
   if (key) tenant_ = state_.api_keys.Find(*key);
   return tenant_.has_value();
 }
@@ -339,7 +292,7 @@ void TextSession::OnLine(std::string line) {
   ++requests_;
   try {
     ticket_ = state_.Prepare(
-        wire_.client(), ServerState::BytesToPrepare(prepared->line),
+        wire_.client(), prepared->line.size(),
         [prepared, &defaults = state_.defaults] { prepared->Run(defaults); },
         [prepared, self = self_](bool ok) {
           if (*self == nullptr) return;

@@ -82,9 +82,6 @@ class TextSession : public Session {
 // The kind of a line. Exposed for tests.
 enum class LineKind { kBlank, kJson, kPlain };
 LineKind KindOfLine(std::string_view line);
-// The string "api_key" of the JSON object that starts with `beginning`; nullopt if it is not there
-// yet.
-std::optional<std::string> FindApiKey(std::string_view beginning);
 bool IsUtf8(std::string_view text);
 // The protocol of a client that takes this for another port, by its first line; null: none that we
 // know.

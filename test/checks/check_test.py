@@ -170,6 +170,21 @@ class Datapath(CheckTest):
         self.assertIn("run_datapath.cc:3: an exception", output)
 
 
+class Json(CheckTest):
+    def test_clean(self):
+        own = {"sync/flag_test.cc": "auto a = nlohmann::json::parse(text);\n", "base/json_text.cc": "Json::sax_parse(text, &sax);\n",
+               "sync/flag.h": "#pragma once\n// json::parse(text)\nJson::parse_event_t event; std::cin >> number;\n"}
+        self.assertEqual(self.run_check("check_json.py", own)[0], 0)
+
+    def test_empty(self):
+        self.expect_empty_is_an_error("check_json.py")
+
+    def test_planted(self):
+        self.expect_found("check_json.py", [("sync/flag.h", code + "\n", "base/json_text.h") for code in [
+            "auto a = json::parse(text);", "auto a = nlohmann::ordered_json :: parse (text);", "if (Json::accept(text)) {}",
+            "json::sax_parse(text, &sax);", "auto a = json::from_cbor(bytes);", "file >> json;", 'auto a = "{}"_json;']])
+
+
 class Headers(CheckTest):
     SEED = {"a/one.h": "#pragma once\n#include <vector>\ninline std::vector<int> One() { return {1}; }\n",
             "a/two.h": '#pragma once\n#include "a/one.h"\n'}
