@@ -35,13 +35,13 @@ class ToolTable {
   std::map<std::string, Schema, std::less<>> schemas_;  // of the parameters, by function name
 };
 
-// Types that a schema allows, a bit each; 0: it does not say.
+// Types that a schema allows, a bit each; 0: it does not say, or not within a thousandth of a
+// second: the I/O thread asks for each parameter that a model writes.
 namespace json_type {
 constexpr unsigned kString = 1, kNumber = 2, kInteger = 4, kBoolean = 8, kObject = 16, kArray = 32,
                    kNull = 64;
 }
-unsigned SchemaTypes(const nlohmann::ordered_json& schema, const nlohmann::ordered_json& root,
-                     int depth = 0);
+unsigned SchemaTypes(const nlohmann::ordered_json& schema, const nlohmann::ordered_json& root);
 
 // Where calls go. Arguments are pieces of JSON text. Calls do not overlap.
 class CallSink {

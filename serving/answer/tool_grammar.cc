@@ -8,8 +8,11 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/json_text.h"
+#include "base/work.h"
 #include "serving/answer/call_machine.h"
 #include "serving/grammar/gbnf.h"
+#include "serving/grammar/schema_merge.h"
 
 namespace larder::serving::inline answer {
 namespace {
@@ -55,7 +58,7 @@ struct Tool {
 Json WholeSchema(const Json& function) {
   const auto parameters = function.find("parameters");
   if (parameters == function.end() || !parameters->is_object() || parameters->empty()) {
-    return Json::parse(R"({"type": "object", "properties": {}, "additionalProperties": false})");
+    return {{"type", "object"}, {"properties", Json::object()}, {"additionalProperties", false}};
   }
   Json schema = *parameters;
   if (!schema.contains("type")) schema["type"] = "object";
@@ -209,6 +212,9 @@ class GrammarText {
 
  private:
   std::string Rule(std::string_view name, const std::string& expression) {
+    SpendWork(StepsOfText(expression.size()));
+    if (rules_.size() + expression.size() > kMostGbnfBytes)
+      throw Error("the grammar of its calls has more than {} bytes", kMostGbnfBytes);
     rules_ += fmt::format("{} ::= {}\n", name, expression);
     return std::string(name);
   }
@@ -293,7 +299,10 @@ class GrammarText {
     return calls;
   }
 
-  static std::string Atom(const Json& schema) { return "%json " + DumpJson(schema); }
+  static std::string Atom(const Json& schema) {
+    SpendWork(StepsOf(schema));
+    return "%json " + DumpJson(schema);
+  }
 
   static std::string JsonCall(const Tool& tool, std::string_view name_key,
                               std::string_view arguments_key, std::string_view before = "{",
@@ -387,6 +396,7 @@ class GrammarText {
 
   static bool IsRequired(const Json& schema, const std::string& key) {
     const auto required = schema.find("required");
+    SpendWork(1 + (required == schema.end() ? 0 : required->size()));
     return required != schema.end() && required->is_array() &&
            std::find(required->begin(), required->end(), key) != required->end();
   }
@@ -395,7 +405,11 @@ class GrammarText {
   static Json PropertySchema(const Tool& tool, const Json& property) {
     Json schema = property;
     for (const char* key : {"$defs", "definitions"}) {
-      if (schema.is_object() && tool.schema.contains(key)) schema[key] = tool.schema[key];
+      if (!schema.is_object() || !tool.schema.contains(key)) continue;
+      const uint64_t steps = StepsOf(tool.schema[key]);
+      SpendWork(3 * steps);
+      HoldWork(steps * sizeof(Json));
+      schema[key] = tool.schema[key];
     }
     return schema;
   }
@@ -610,8 +624,8 @@ std::string MakeToolInstructions(AnswerFormat format, const Json& tools) {
 
 std::string MakeCallText(AnswerFormat format, const std::string& name,
                          const std::string& arguments) {
-  const Json parsed = Json::parse(arguments, nullptr, /*allow_exceptions=*/false);
-  return CallText(format, name, parsed.is_object() ? arguments : DumpJson(arguments));
+  const auto parsed = TryParseJsonText<Json>(arguments);
+  return CallText(format, name, parsed && parsed->is_object() ? arguments : DumpJson(arguments));
 }
 
 }  // namespace larder::serving::answer

@@ -1,5 +1,9 @@
 #include <cmath>
+#include <unordered_set>
+#include <vector>
 
+#include "base/json_text.h"
+#include "base/work.h"
 #include "serving/answer/call_machine.h"
 
 namespace larder::serving::inline answer {
@@ -64,33 +68,57 @@ std::string_view StrippedValue(std::string_view text) {
 
 }  // namespace
 
-unsigned SchemaTypes(const Json& schema, const Json& root, int depth) {
-  if (depth > 8) return 0;
-  if (const Json* reference = Find(schema, "$ref")) {
-    const Json* target = Resolve(*reference, root);
-    return target == nullptr ? 0 : SchemaTypes(*target, root, depth + 1);
-  }
-  unsigned types = 0;
-  if (const Json* type = Find(schema, "type")) {
-    if (type->is_string()) types = TypeByName(type->get_ref<const std::string&>());
-    if (type->is_array()) {
-      for (const Json& one : *type)
-        types |= one.is_string() ? TypeByName(one.get_ref<const std::string&>()) : 0;
+unsigned SchemaTypes(const Json& schema, const Json& root) {
+  // Each part costs one, following a reference what finding its place in large objects does.
+  constexpr size_t kMost = 8192, kReference = 256;
+  size_t left = kMost;
+  unsigned all = 0;
+  bool or_null = false;
+  std::vector<const Json*> to_do = {&schema};
+  std::unordered_set<const Json*> seen;
+  while (!to_do.empty()) {
+    const Json& one = *to_do.back();
+    to_do.pop_back();
+    if (!seen.insert(&one).second) continue;
+    const auto affords = [&left](size_t cost) {
+      SpendWork(cost);
+      if (cost > left) return false;
+      left -= cost;
+      return true;
+    };
+    if (!affords(1)) return 0;
+    if (const Json* reference = Find(one, "$ref")) {
+      if (!affords(kReference)) return 0;
+      if (const Json* target = Resolve(*reference, root)) to_do.push_back(target);
+      continue;
     }
-  } else if (const Json* constant = Find(schema, "const")) {
-    types = TypeOf(*constant);
-  } else if (const Json* values = Find(schema, "enum"); values != nullptr && values->is_array()) {
-    for (const Json& value : *values) types |= TypeOf(value);
-  } else {
-    for (const char* key : {"anyOf", "oneOf", "allOf"}) {
-      const Json* parts = Find(schema, key);
-      if (parts == nullptr || !parts->is_array()) continue;
-      for (const Json& part : *parts) types |= SchemaTypes(part, root, depth + 1);
+    unsigned types = 0;
+    if (const Json* type = Find(one, "type")) {
+      const Json& names = *type;
+      if (names.is_array() && !affords(names.size())) return 0;
+      if (names.is_string()) types = TypeByName(names.get_ref<const std::string&>());
+      if (names.is_array()) {
+        for (const Json& name : names)
+          types |= name.is_string() ? TypeByName(name.get_ref<const std::string&>()) : 0;
+      }
+    } else if (const Json* constant = Find(one, "const")) {
+      types = TypeOf(*constant);
+    } else if (const Json* values = Find(one, "enum"); values != nullptr && values->is_array()) {
+      if (!affords(values->size())) return 0;
+      for (const Json& value : *values) types |= TypeOf(value);
+    } else {
+      for (const char* key : {"anyOf", "oneOf", "allOf"}) {
+        const Json* parts = Find(one, key);
+        if (parts == nullptr || !parts->is_array()) continue;
+        if (!affords(parts->size())) return 0;
+        for (const Json& part : *parts) to_do.push_back(&part);
+      }
     }
+    const Json* nullable = Find(one, "nullable");
+    or_null = or_null || (nullable != nullptr && *nullable == true);
+    all |= types;
   }
-  const Json* nullable = Find(schema, "nullable");
-  if (types != 0 && nullable != nullptr && *nullable == true) types |= json_type::kNull;
-  return types;
+  return all != 0 && or_null ? all | json_type::kNull : all;
 }
 
 ToolTable::ToolTable(const Json& tools) {
@@ -127,9 +155,10 @@ std::string ToolTable::ToJson(std::string_view tool, std::string_view parameter,
   const auto allowed = [&](const Json& is) {
     return !is.is_discarded() && !is.is_string() && (types == 0 || (types & TypeOf(is)) != 0);
   };
-  const Json json = Json::parse(value, nullptr, false);
-  if (allowed(json)) return std::string(value);
-  if (json.is_string() && types == 0) return std::string(value);
+  if (const auto json = TryParseJsonText<Json>(value)) {
+    if (allowed(*json)) return std::string(value);
+    if (json->is_string() && types == 0) return std::string(value);
+  }
   // Templates write True, None and {'k': [1]} where they print a value as Python does.
   const Json python = ParsePythonLiteral(value);
   if (allowed(python)) return python.dump(-1, ' ', false, Json::error_handler_t::replace);

@@ -149,7 +149,8 @@ void SetAnswer(std::string_view prompt, const CompletionDefaults& defaults,
 std::vector<std::string> EndOfThought(const AnswerParserOptions& answer) {
   if (answer.format == AnswerFormat::kHarmony) return {"<|channel|>final<|message|>"};
   if (!answer.starts_in_reasoning) return {};
-  const Json any = Json::parse(R"([{"type":"function","function":{"name":"f","parameters":{}}}])");
+  const Json any = Json::array(
+      {{{"type", "function"}, {"function", {{"name", "f"}, {"parameters", Json::object()}}}}});
   return MakeToolGrammar(answer.format, any, {.kind = ToolChoice::Kind::kRequired, .name = {}},
                          {.parallel = false, .starts_in_reasoning = true, .may_think = false})
       .triggers;

@@ -7,13 +7,14 @@
 #include <utility>
 #include <vector>
 
+#include "base/json_text.h"
 #include "serving/grammar/gbnf.h"
 
 namespace larder::serving::inline fields {
 namespace {
 
 constexpr size_t kMostGrammars = 64;
-constexpr size_t kMostGrammarBytes = 1u << 20;  // of a text that is kept
+constexpr size_t kMostKeptBytes = 32u << 20;  // of grammars with their texts
 
 // The latest used first. The lock is held for a look-up only: two requests may compile the same
 // text at once.
@@ -24,22 +25,38 @@ class KeptGrammars {
     {
       const std::lock_guard lock(mutex_);
       for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
-        if (entry->first != key) continue;
+        if (entry->text != key) continue;
         entries_.splice(entries_.begin(), entries_, entry);
-        return entry->second;
+        return entry->grammar;
       }
     }
     std::shared_ptr<const Grammar> grammar = compile();
-    if (key.size() > kMostGrammarBytes) return grammar;
+    const size_t bytes = key.size() + grammar->bytes();
+    if (bytes > kMostKeptBytes / 4) return grammar;
+    std::list<Entry> dropped;  // freed without the lock
     const std::lock_guard lock(mutex_);
-    entries_.emplace_front(key, grammar);
-    if (entries_.size() > kMostGrammars) entries_.pop_back();
+    entries_.push_front({key, grammar, bytes});
+    bytes_ += bytes;
+    while (entries_.size() > kMostGrammars || bytes_ > kMostKeptBytes) {
+      bytes_ -= entries_.back().bytes;
+      dropped.splice(dropped.begin(), entries_, std::prev(entries_.end()));
+    }
     return grammar;
+  }
+  size_t bytes() {
+    const std::lock_guard lock(mutex_);
+    return bytes_;
   }
 
  private:
+  struct Entry {
+    std::string text;
+    std::shared_ptr<const Grammar> grammar;
+    size_t bytes;
+  };
   std::mutex mutex_;
-  std::list<std::pair<std::string, std::shared_ptr<const Grammar>>> entries_;
+  std::list<Entry> entries_;
+  size_t bytes_ = 0;
 };
 
 KeptGrammars& Kept() {
@@ -66,15 +83,16 @@ Json AnyObject() { return {{"type", "object"}}; }
 
 // A schema, or the text of one.
 Json SchemaIn(const Json& field, const std::string& name) {
-  if (field.is_string()) {
+  const auto parsed = [&] {
     try {
-      return Json::parse(field.get<std::string>());
-    } catch (const Json::exception&) {
-      JsonFields::Fail(name, field, "a JSON schema");
+      return ParseJsonText<Json>(field.get_ref<const std::string&>());
+    } catch (const JsonError& error) {
+      throw Refused(400, "{} {}: expected a JSON schema", name, error.what()).On(name);
     }
-  }
-  if (!field.is_object() && !field.is_boolean()) JsonFields::Fail(name, field, "a JSON schema");
-  return field;
+  };
+  const Json schema = field.is_string() ? parsed() : field;
+  if (!schema.is_object() && !schema.is_boolean()) JsonFields::Fail(name, field, "a JSON schema");
+  return schema;
 }
 
 // The schema of a response_format under its field's `name`; null: any text.
@@ -163,13 +181,7 @@ std::shared_ptr<const Grammar> GrammarOfSchema(const Json& schema) {
                    [&] { return Grammar::FromJsonSchema(schema); });
 }
 
-bool MayAskForForm(std::string_view request) {
-  for (const char* name : {"schema", "json_object", "\"grammar", "\"guided_",
-                           "\"structured_outputs", "\"tool_choice", "\"strict", "\"format\""}) {
-    if (request.find(name) != request.npos) return true;
-  }
-  return false;
-}
+size_t KeptGrammarBytes() { return Kept().bytes(); }
 
 TextForm ReadFormat(const Json& format, const std::string& name) {
   TextForm form;

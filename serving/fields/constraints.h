@@ -24,9 +24,8 @@ TextForm ReadConstraint(const JsonFields&);
 // ReadConstraint.
 TextForm ReadFormat(const Json& format, const std::string& name);
 
-// Whether a request's JSON may ask for a form, by its text alone: compiling one takes longer than
-// the I/O thread may be busy.
-bool MayAskForForm(std::string_view request);
+// Of memory, of the compiled grammars that are kept with their texts.
+size_t KeptGrammarBytes();
 
 // The grammar that is kept for this text, or a new one.
 std::shared_ptr<const Grammar> GrammarOfGbnf(const std::string& text);

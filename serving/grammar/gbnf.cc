@@ -7,12 +7,12 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/work.h"
 #include "serving/grammar/json_schema.h"
 
 namespace larder::serving::inline grammar {
 namespace {
 
-constexpr size_t kMostBytes = 1u << 20;
 constexpr size_t kMostGroups = 100;  // nested
 constexpr uint32_t kMostRepeats = 1'000'000;
 
@@ -31,8 +31,8 @@ int HexValue(char c) {
 class GbnfReader {
  public:
   explicit GbnfReader(std::string_view text) : text_(text) {
-    if (text.size() > kMostBytes)
-      throw Error("grammar: {} bytes: expected at most {}", text.size(), kMostBytes);
+    if (text.size() > kMostGbnfBytes)
+      throw Error("grammar: {} bytes: expected at most {}", text.size(), kMostGbnfBytes);
   }
 
   Syntax Run() {
@@ -213,6 +213,7 @@ class GbnfReader {
   // One character of a literal or class. `raw_byte`: \xHH of a literal from 80 on is a byte, not a
   // character.
   uint32_t ReadChar(bool& raw_byte) {
+    SpendWork(1);
     raw_byte = false;
     if (at_ >= text_.size()) Fail("the text ends in a literal or class");
     if (text_[at_] != '\\') return ReadUtf8();

@@ -12,6 +12,8 @@
 
 namespace larder::serving::inline grammar {
 
+inline constexpr size_t kMostGbnfBytes = 1u << 20;
+
 // Throws Error with line:column.
 Syntax ReadGbnf(std::string_view text);
 // The literal that matches this text.

@@ -6,11 +6,14 @@
 #include <cctype>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "base/json_text.h"
+#include "base/work.h"
 #include "serving/grammar/json_number.h"
 #include "serving/grammar/schema_merge.h"
 #include "serving/grammar/schema_strings.h"
@@ -23,6 +26,7 @@ constexpr size_t kMostSchemaBytes = 1u << 20;
 constexpr size_t kMostSchemaDepth = 64;
 constexpr size_t kMostValues = 50'000;  // schemas read, those of merged ones included
 constexpr uint32_t kMostWhiteSpace = 20;
+constexpr size_t kMostPathBytes = 200;  // that errors show; the last key's come on top
 
 // What would narrow the valid texts.
 constexpr const char* kUnsupported[] = {"not",
@@ -134,6 +138,7 @@ class SchemaReader {
                          ref.substr(0, 80)));
     const Json* at = &root_;
     for (size_t begin = 2; begin <= ref.size();) {
+      SpendWork(1 + (at->is_object() ? at->size() / 2 : 0));
       const size_t end = std::min(ref.find('/', begin), ref.size());
       const std::string key = Unescaped(ref.substr(begin, end - begin));
       const bool is_index = at->is_array() && !key.empty() && key.size() < 7 &&
@@ -168,16 +173,17 @@ class SchemaReader {
   }
   static std::string RefOf(const Json& ref, const std::string& path) {
     if (!ref.is_string()) FailAt(path, "$ref: expected a string");
+    SpendWork(16 * StepsOfText(ref.get_ref<const std::string&>().size()));
     return ref.get<std::string>();
   }
 
   // The schema with its own reference replaced by what that names.
-  Json Dereferenced(Json schema, const std::string& path) const {
+  Json Dereferenced(const Json& given, const std::string& path) const {
+    Json schema = Copied(given);
     for (size_t i = 0; schema.is_object() && schema.contains("$ref"); ++i) {
       if (i == kMostSchemaDepth) FailAt(path, "$ref leads to itself");
-      const Json target = Resolve(RefOf(schema["$ref"], path), path);
-      schema.erase("$ref");
-      schema = MergeSchemas(target, schema, path);
+      const Json& target = Resolve(RefOf(schema["$ref"], path), path);
+      schema = MergeSchemas(target, Copied(schema, {"$ref"}), path);
     }
     return schema;
   }
@@ -186,7 +192,8 @@ class SchemaReader {
 
   ExprId Value(const Json& schema, const std::string& path, size_t depth) {
     const size_t at = reads_.size();
-    reads_.push_back({path.substr(0, kMostPathBytes), syntax_.Never(), parent_});
+    HoldWork(sizeof(Read) + path.size());
+    reads_.push_back({path, syntax_.Never(), parent_});
     const size_t parent = std::exchange(parent_, at);
     const ExprId expr = ReadValue(schema, path, depth);
     parent_ = parent;
@@ -208,6 +215,7 @@ class SchemaReader {
       FailAt(path, fmt::format("the schema has more than {} parts", kMostValues));
     if (schema.is_boolean()) return schema.get<bool>() ? AnyValue() : syntax_.Never();
     if (!schema.is_object()) FailAt(path, "expected an object, true or false");
+    SpendWork(10 + 10 * schema.size());  // some 40 keywords are looked for among its own
     Check(schema, path);
     if (const auto ref = schema.find("$ref"); ref != schema.end())
       return Reference(schema, *ref, path, depth);
@@ -240,14 +248,14 @@ class SchemaReader {
     }
   }
 
+  // A place within `path`; only its beginning, where it is long.
   static std::string Under(const std::string& path, const std::string& key) {
-    return path + "/" + key;
+    if (path.size() >= kMostPathBytes) return path;
+    return path + "/" + key.substr(0, kMostPathBytes);
   }
 
   ExprId Reference(const Json& schema, const Json& ref, const std::string& path, size_t depth) {
-    const bool alone = std::all_of(
-        schema.items().begin(), schema.items().end(),
-        [](const auto& item) { return item.key() == "$ref" || IsAnnotation(item.key()); });
+    const bool alone = OnlyAnnotations(schema, "$ref");
     if (!alone) return Value(Dereferenced(schema, path), path, depth + 1);
     const std::string name = RefOf(ref, path);
     const auto [place, is_new] = references_.try_emplace(name);
@@ -258,14 +266,21 @@ class SchemaReader {
     }
     referred = {syntax_.AddRule(name), braces_};
     const Json& target = Resolve(name, path);
-    syntax_.Define(referred.rule, Value(target, name.substr(1), depth + 1));
+    syntax_.Define(referred.rule, Value(target, name.substr(1, kMostPathBytes), depth + 1));
     referred.braces = kClosed;
     return syntax_.Rule(referred.rule);
   }
 
-  ExprId AllOf(Json merged, const Json& all, const std::string& path, size_t depth) {
+  static bool OnlyAnnotations(const Json& schema, std::string_view besides) {
+    const auto& fields = schema.get_ref<const Json::object_t&>();
+    return std::all_of(fields.begin(), fields.end(), [&](const auto& field) {
+      return field.first == besides || IsAnnotation(field.first);
+    });
+  }
+
+  ExprId AllOf(const Json& schema, const Json& all, const std::string& path, size_t depth) {
     if (!all.is_array() || all.empty()) FailAt(path, "allOf: expected an array of schemas");
-    merged.erase("allOf");
+    Json merged = Copied(schema, {"allOf"});
     for (const Json& part : all) {
       if (part.is_object()) Check(part, path);
       merged = MergeSchemas(merged, Dereferenced(part, path), path);
@@ -274,13 +289,12 @@ class SchemaReader {
   }
 
   // oneOf too: whether two ways hold at once can't be told by a grammar.
-  ExprId AnyOf(Json rest, const char* keyword, const Json& any, const std::string& path,
+  ExprId AnyOf(const Json& schema, const char* keyword, const Json& any, const std::string& path,
                size_t depth) {
     if (!any.is_array() || any.empty())
       FailAt(path, fmt::format("{}: expected an array of schemas", keyword));
-    rest.erase(keyword);
-    const bool alone = std::all_of(rest.items().begin(), rest.items().end(),
-                                   [](const auto& item) { return IsAnnotation(item.key()); });
+    const bool alone = OnlyAnnotations(schema, keyword);
+    const Json rest = Copied(schema, {keyword});
     std::vector<ExprId> ways;
     for (size_t i = 0; i < any.size(); ++i) {
       const std::string under = Under(Under(path, keyword), std::to_string(i));
@@ -291,6 +305,13 @@ class SchemaReader {
     return Named("any-of", syntax_.Choice(ways));
   }
 
+  static bool IsType(std::string_view name) {
+    constexpr std::string_view kTypes[] = {"string", "number", "integer", "boolean",
+                                           "null",   "array",  "object"};
+    return std::find(std::begin(kTypes), std::end(kTypes), name) != std::end(kTypes);
+  }
+
+  // None twice: at most as many as there are.
   static std::vector<std::string> TypesOf(const Json& schema, const std::string& path) {
     std::vector<std::string> types;
     const auto type = schema.find("type");
@@ -309,15 +330,27 @@ class SchemaReader {
         types.push_back("number");
       if (types.empty()) types.push_back("any");
     } else {
-      for (const Json& one : type->is_array() ? *type : Json::array({*type})) {
+      const auto add = [&](const Json& one) {
         if (!one.is_string()) FailAt(path, "type: expected a name or an array of names");
-        types.push_back(one.get<std::string>());
+        const auto& name = one.get_ref<const std::string&>();
+        if (!IsType(name))
+          FailAt(path, fmt::format("type: '{}' is no type: expected string, number, integer, "
+                                   "boolean, null, array or object",
+                                   name.substr(0, 80)));
+        if (std::find(types.begin(), types.end(), name) == types.end()) types.push_back(name);
+      };
+      if (type->is_array()) {
+        SpendWork(type->size());
+        for (const Json& one : *type) add(one);
+      } else {
+        add(*type);
       }
     }
-    if (schema.value("nullable", Json(false)) == true) types.push_back("null");
     const auto has_type = [&](const char* name) {
       return std::find(types.begin(), types.end(), name) != types.end();
     };
+    const auto nullable = schema.find("nullable");
+    if (nullable != schema.end() && *nullable == true && !has_type("null")) types.push_back("null");
     if (has_type("number")) std::erase(types, "integer");
     return types;
   }
@@ -338,16 +371,10 @@ class SchemaReader {
       return Named("number",
                    type == "integer" ? AddInteger(syntax_, bounds) : AddNumber(syntax_, bounds));
     }
-    if (type == "array" || type == "object") {
-      ++braces_;
-      const ExprId expr =
-          type == "array" ? Array(schema, path, depth) : Object(schema, path, depth);
-      --braces_;
-      return expr;
-    }
-    FailAt(path, fmt::format("type: '{}' is no type: expected string, number, integer, boolean, "
-                             "null, array or object",
-                             type.substr(0, 80)));
+    ++braces_;
+    const ExprId expr = type == "array" ? Array(schema, path, depth) : Object(schema, path, depth);
+    --braces_;
+    return expr;
   }
 
   static NumberBounds Bounds(const Json& schema, const std::string& path) {
@@ -368,8 +395,12 @@ class SchemaReader {
     const Json *low = read("minimum"), *above = read("exclusiveMinimum");
     const Json *high = read("maximum"), *below = read("exclusiveMaximum");
     // Draft 4: a flag beside the bound.
-    bounds.least_excluded = schema.value("exclusiveMinimum", Json()) == true;
-    bounds.most_excluded = schema.value("exclusiveMaximum", Json()) == true;
+    const auto is_true = [&](const char* keyword) {
+      const auto found = schema.find(keyword);
+      return found != schema.end() && *found == true;
+    };
+    bounds.least_excluded = is_true("exclusiveMinimum");
+    bounds.most_excluded = is_true("exclusiveMaximum");
     if (above != nullptr && (low == nullptr || *above >= *low))
       low = above, bounds.least_excluded = true;
     if (below != nullptr && (high == nullptr || *below <= *high))
@@ -410,8 +441,13 @@ class SchemaReader {
       const auto bound = schema.find(keyword);
       return bound == schema.end() || bound->is_boolean() || holds(value, *bound);
     };
+    const uint32_t shortest = ReadCount(schema, "minLength", 0, path);
+    const uint32_t longest = ReadCount(schema, "maxLength", kUnbounded, path);
+    if (schema.contains("enum") && schema.contains("const"))
+      SpendWork(StepsOf(schema["enum"]));  // compared with the one value
     std::vector<ExprId> ways;
     for (const Json& value : values) {
+      SpendWork(StepsOf(value) + 1 + schema.size() / 2);
       bool valid =
           std::any_of(types.begin(), types.end(), [&](auto& type) { return HasType(value, type); });
       if (schema.contains("enum") && schema.contains("const"))
@@ -424,9 +460,8 @@ class SchemaReader {
                 keeps(value, "exclusiveMaximum", [](auto& a, auto& b) { return a < b; });
       }
       if (value.is_string()) {
-        const size_t length = Characters(value.get<std::string>());
-        valid = valid && length >= ReadCount(schema, "minLength", 0, path) &&
-                length <= ReadCount(schema, "maxLength", kUnbounded, path);
+        const size_t length = Characters(value.get_ref<const std::string&>());
+        valid = valid && length >= shortest && length <= longest;
       }
       if (!valid) continue;
       ways.push_back(syntax_.Text(value.dump(-1, ' ', false, Json::error_handler_t::replace)));
@@ -534,19 +569,23 @@ class SchemaReader {
 
   std::vector<Property> Properties(const Json& schema, const std::string& path, size_t depth) {
     std::vector<Property> properties;
-    std::vector<std::string> required;
+    std::vector<std::string_view> required, names_listed;
     if (const auto names = schema.find("required"); names != schema.end() && !names->is_boolean()) {
       if (!names->is_array()) FailAt(path, "required: expected an array of names");
       for (const Json& name : *names) {
         if (!name.is_string()) FailAt(path, "required: expected an array of names");
-        required.push_back(name.get<std::string>());
+        required.push_back(name.get_ref<const std::string&>());
       }
+      SpendWork(16 * StepsOf(*names));  // sorting
     }
     std::sort(required.begin(), required.end());
     if (const auto listed = schema.find("properties"); listed != schema.end()) {
       if (!listed->is_object()) FailAt(path, "properties: expected an object");
-      for (const auto& [name, value] : listed->items()) {
-        const bool needed = std::binary_search(required.begin(), required.end(), name);
+      SpendWork(16 * listed->size());
+      for (const auto& [name, value] : listed->get_ref<const Json::object_t&>()) {
+        names_listed.push_back(name);
+        const bool needed =
+            std::binary_search(required.begin(), required.end(), std::string_view(name));
         const ExprId expr =
             ItemValue(needed, value, Under(Under(path, "properties"), name), depth + 1);
         if (expr == syntax_.Never() && !needed) continue;
@@ -554,13 +593,18 @@ class SchemaReader {
       }
     }
     required.erase(std::unique(required.begin(), required.end()), required.end());
-    for (const std::string& name : required) {
-      if (schema.contains("properties") && schema["properties"].contains(name)) continue;
-      const auto additional = schema.find("additionalProperties");
-      const ExprId value = additional == schema.end()
-                               ? AnyValue()
-                               : Value(*additional, Under(path, "additionalProperties"), depth + 1);
-      properties.push_back({name, Member(Key(name), value), true});
+    std::sort(names_listed.begin(), names_listed.end());
+    std::optional<ExprId> unlisted;  // the value of one that is required only
+    for (const std::string_view name : required) {
+      if (std::binary_search(names_listed.begin(), names_listed.end(), name)) continue;
+      if (!unlisted) {
+        const auto additional = schema.find("additionalProperties");
+        unlisted = additional == schema.end()
+                       ? AnyValue()
+                       : Named("value",
+                               Value(*additional, Under(path, "additionalProperties"), depth + 1));
+      }
+      properties.push_back({std::string(name), Member(Key(std::string(name)), *unlisted), true});
     }
     return properties;
   }
@@ -586,11 +630,18 @@ class SchemaReader {
     if (additional == schema.end() || *additional == false) return syntax_.Never();
     std::vector<std::string> all = names;
     if (const auto listed = schema.find("properties"); listed != schema.end()) {
-      for (const auto& item : listed->items())
-        all.push_back(item.key());  // those that are false too
+      for (const auto& item : listed->get_ref<const Json::object_t&>())
+        all.push_back(item.first);  // those that are false too
     }
     const ExprId value = OptionalValue(*additional, Under(path, "additionalProperties"), depth + 1);
-    return value == syntax_.Never() ? value : Member(AddOtherKey(syntax_, all), value);
+    if (value == syntax_.Never()) return value;
+    for (const std::string& name : all) {
+      if (name.size() > kMostOtherKeyBytes)
+        FailAt(path, fmt::format("a property's name of more than {} bytes beside "
+                                 "additionalProperties is not supported",
+                                 kMostOtherKeyBytes));
+    }
+    return Member(AddOtherKey(syntax_, std::move(all)), value);
   }
 
   void CheckCounts(const Json& schema, const std::vector<Property>& properties, ExprId other,
@@ -626,45 +677,25 @@ class SchemaReader {
     ExprId expr;
     size_t parent;
   };
-  static constexpr size_t kMostPathBytes = 200;  // that errors show
   std::vector<Read> reads_;
   size_t parent_ = SIZE_MAX;  // of the next in reads_
 };
-
-size_t DepthOf(const Json& json) {
-  size_t depth = 0;
-  for (const Json& one : json) depth = std::max(depth, one.is_structured() ? DepthOf(one) : 0);
-  return depth + 1;
-}
 
 }  // namespace
 
 Json ParseSchemaText(std::string_view text) {
   if (text.size() > kMostSchemaBytes)
     throw Error("the schema has {} bytes: expected at most {}", text.size(), kMostSchemaBytes);
-  int depth = 0;
-  bool too_deep = false;
-  const Json::parser_callback_t watch = [&](int level, Json::parse_event_t, Json&) {
-    depth = std::max(depth, level);
-    too_deep = too_deep || level > static_cast<int>(3 * kMostSchemaDepth);
-    return !too_deep;
-  };
   try {
-    Json schema = Json::parse(text, watch);
-    if (too_deep) throw Error("the schema is nested more than {} deep", 3 * kMostSchemaDepth);
-    return schema;
-  } catch (const Json::exception& error) {
-    const std::string what = error.what();
-    const size_t end = what.find("] ");
-    throw Error("the schema is not JSON: {}",
-                what.substr(end == std::string::npos ? 0 : end + 2, 200));
+    return ParseJsonText<Json>(text);
+  } catch (const JsonError& error) {
+    throw Error("the schema {}", error.what());
   }
 }
 
 ExprId AddJsonSchema(Syntax& syntax, const Json& schema, bool wants_text) {
-  if (schema.is_structured() && DepthOf(schema) > 4 * kMostSchemaDepth)
-    FailAt("", "nested too deep");
   try {
+    SpendWork(StepsOf(schema));
     SchemaReader reader(syntax, schema);
     const ExprId expr = reader.Run();
     if (wants_text) reader.WantText();

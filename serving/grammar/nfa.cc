@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 #include <string_view>
 #include <tuple>
 #include <utility>
 
 #include "base/error.h"
+#include "base/work.h"
 #include "serving/grammar/syntax_facts.h"
 
 namespace larder::serving::inline grammar {
@@ -23,7 +25,12 @@ constexpr uint32_t kMostCopiedNodes = 48;   // a repetition of no more is writte
 constexpr uint32_t kMostInlinedNodes = 24;  // a rule of no more is copied to where it is used
 constexpr int kInlineRounds = 4;            // and so are rules in it, this deep
 
-bool Contains(const CodeSet& set, const CodeSet& part) { return Intersection(set, part) == part; }
+constexpr size_t kMostForks = 1000;  // of texts that begin alike, one after the other
+
+bool Contains(const CodeSet& set, const CodeSet& part) {
+  SpendWork(set.size());
+  return Intersection(set, part) == part;
+}
 
 class Compiler {
  public:
@@ -59,6 +66,7 @@ class Compiler {
   bool Nullable(ExprId id) {
     for (auto next = static_cast<ExprId>(nullable_.size()); next <= id; ++next) {
       const Expr& expr = syntax_.expr(next);
+      SpendWork(1 + expr.parts.size());
       bool value = expr.kind == Kind::kSequence;
       if (expr.kind == Kind::kRule) value = nullable_rule_[expr.rule];
       if (expr.kind == Kind::kSequence) {
@@ -93,6 +101,7 @@ class Compiler {
   uint32_t Weight(ExprId id) {
     for (auto next = static_cast<ExprId>(weight_.size()); next <= id; ++next) {
       const Expr& expr = syntax_.expr(next);
+      SpendWork(1 + expr.parts.size());
       uint64_t sum = 1;
       for (const ExprId part : expr.parts) sum += weight_[part];
       if (expr.kind == Kind::kText) sum = expr.text.size();
@@ -134,7 +143,8 @@ class Compiler {
   ExprId Stripped(ExprId id) {
     if (!Nullable(id)) return id;
     if (const auto known = stripped_.find(id); known != stripped_.end()) return known->second;
-    const Expr expr = syntax_.expr(id);
+    const Expr expr = syntax_.expr(id);  // a copy: expressions are added
+    SpendWork(1 + expr.parts.size());
     ExprId result = syntax_.Never();
     if (expr.kind == Kind::kChoice) {
       std::vector<ExprId> parts;
@@ -177,10 +187,14 @@ class Compiler {
   NodeId AddNode(Node node) {
     if (nfa_.nodes.size() >= kMostNodes)
       throw Error("its automaton has more than {} nodes", kMostNodes);
+    SpendWork(1);
+    HoldWork(sizeof node);
     nfa_.nodes.push_back(node);
     return static_cast<NodeId>(nfa_.nodes.size() - 1);
   }
   void SetSplit(NodeId node, const std::vector<NodeId>& to) {
+    SpendWork(to.size());
+    HoldWork(to.size() * sizeof(NodeId));
     const auto begin = static_cast<uint32_t>(nfa_.splits.size());
     nfa_.splits.insert(nfa_.splits.end(), to.begin(), to.end());
     nfa_.nodes[node] = {.kind = Node::Kind::kSplit,
@@ -196,6 +210,8 @@ class Compiler {
     return node;
   }
   NodeId AddBytes(const std::vector<Nfa::Edge>& edges) {
+    SpendWork(edges.size());
+    HoldWork(edges.size() * sizeof(Nfa::Edge));
     const auto begin = static_cast<uint32_t>(nfa_.edges.size());
     nfa_.edges.insert(nfa_.edges.end(), edges.begin(), edges.end());
     return AddNode({.kind = Node::Kind::kBytes,
@@ -218,6 +234,7 @@ class Compiler {
   // The entry of nodes that match the expression and then are at `to`.
   NodeId Emit(ExprId id, NodeId to) {
     const Expr expr = syntax_.expr(id);  // a copy: Stripped adds expressions
+    SpendWork(StepsOfText(expr.text.size()) + expr.set.size() + expr.parts.size());
     switch (expr.kind) {
       case Kind::kNever:
         return AddBytes({});
@@ -248,7 +265,10 @@ class Compiler {
   NodeId EmitText(std::string_view text, bool names_tokens, NodeId to) {
     NodeId node = to;
     for (size_t i = text.size(); i-- > 0;) node = AddByte(text[i], node);
-    if (names_tokens) nfa_.literals.push_back({std::string(text), node, to});
+    if (names_tokens) {
+      HoldWork(sizeof(Nfa::Literal) + text.size());
+      nfa_.literals.push_back({std::string(text), node, to});
+    }
     return node;
   }
 
@@ -267,15 +287,18 @@ class Compiler {
     if (!texts.empty()) {
       std::sort(texts.begin(), texts.end());
       texts.erase(std::unique(texts.begin(), texts.end()), texts.end());
-      entries.push_back(EmitTexts({texts.begin(), texts.end()}, 0, to));
+      entries.push_back(EmitTexts(texts, 0, to, 0));
     }
     if (entries.empty()) return AddBytes({});
     return AddSplit(entries);
   }
 
   // Sorted, different texts that are equal before `at`: a tree of their bytes.
-  NodeId EmitTexts(std::vector<std::string_view> texts, size_t at, NodeId to) {
+  NodeId EmitTexts(std::span<const std::string> texts, size_t at, NodeId to, size_t forks) {
+    if (forks > kMostForks)
+      throw Error("more than {} of its texts begin as each other", kMostForks);
     const std::string_view first = texts.front(), last = texts.back();
+    SpendWork(texts.size());
     size_t same = at;
     while (same < first.size() && same < last.size() && first[same] == last[same]) ++same;
     std::vector<NodeId> ways;
@@ -289,10 +312,8 @@ class Compiler {
       const char byte = texts[begin][same];
       while (end < texts.size() && texts[end][same] == byte) ++end;
       const auto value = static_cast<uint8_t>(byte);
-      edges.push_back({value, value,
-                       EmitTexts({texts.begin() + static_cast<std::ptrdiff_t>(begin),
-                                  texts.begin() + static_cast<std::ptrdiff_t>(end)},
-                                 same + 1, to)});
+      edges.push_back(
+          {value, value, EmitTexts(texts.subspan(begin, end - begin), same + 1, to, forks + 1)});
     }
     if (!edges.empty()) ways.push_back(AddBytes(edges));
     NodeId node = AddSplit(ways);
@@ -396,6 +417,7 @@ class Compiler {
   // Whether one of the ways through a body is a class with all plain characters.
   bool HasPlainClass(ExprId id) const {
     const Expr& expr = syntax_.expr(id);
+    SpendWork(1);
     if (expr.kind == Kind::kClass) return Contains(expr.set, PlainSet());
     if (expr.kind == Kind::kRule && Inlined(expr.rule))
       return HasPlainClass(syntax_.body(expr.rule));
@@ -405,6 +427,7 @@ class Compiler {
   }
   NodeId EmitBody(ExprId id, NodeId to, PlainLoop plain) {
     const Expr expr = syntax_.expr(id);
+    SpendWork(1 + expr.parts.size());
     if (expr.kind == Kind::kRule && Inlined(expr.rule))
       return EmitBody(syntax_.body(expr.rule), to, plain);
     if (expr.kind == Kind::kChoice && HasPlainClass(id)) {

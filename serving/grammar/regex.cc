@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/work.h"
 
 namespace larder::serving::inline grammar {
 namespace {
@@ -241,6 +242,7 @@ class RegexReader {
   }
 
   CodeSet ReadClassAtom(bool in_class) {
+    SpendWork(2);
     if (in_class && at_ >= text_.size()) Fail("a [ without ]");
     if (!Is('\\')) return Single(ReadUtf8());
     ++at_;

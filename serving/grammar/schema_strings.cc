@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/work.h"
 #include "serving/grammar/regex.h"
 
 namespace larder::serving::inline grammar {
@@ -59,11 +60,27 @@ std::string FormatPattern(std::string_view format) {
 }
 
 struct KeyTree {
+  // An expression is nested at most kMostExprDepth deep, a rule's is a new one.
+  static constexpr size_t kCharactersOfARule = 32;
   Syntax& syntax;
   ExprId tail;  // any more characters, and the quote
-  ExprId Add(const std::vector<std::string>& names, size_t begin, size_t end, size_t at) {
-    // The names in [begin, end) are equal before byte `at`; they are cut by characters, as classes
-    // are.
+
+  // The names in [begin, end) are equal before byte `at`, their `level`th character; they are cut
+  // by characters, as classes are. Calls itself once for each character: kMostOtherKeyBytes.
+  ExprId Add(const std::vector<std::string>& names, size_t begin, size_t end, size_t at,
+             size_t level) {
+    if (at > kMostOtherKeyBytes) throw Error("a name of more than {} bytes", kMostOtherKeyBytes);
+    const ExprId ways = syntax.Choice(Ways(names, begin, end, at, level));
+    if (level == 0 || level % kCharactersOfARule != 0) return ways;
+    const RuleId rule = syntax.AddRule("key");
+    syntax.Define(rule, ways);
+    return syntax.Rule(rule);
+  }
+
+ private:
+  std::vector<ExprId> Ways(const std::vector<std::string>& names, size_t begin, size_t end,
+                           size_t at, size_t level) {
+    SpendWork(end - begin);
     CodeSet taken;
     std::vector<ExprId> ways;
     bool is_name = false;
@@ -86,12 +103,12 @@ struct KeyTree {
       taken.push_back({c, c});
       if (c < 0x20 || c == '"' || c == '\\') continue;  // it would be escaped
       ways.push_back(syntax.Sequence(
-          {syntax.Text(name.substr(at, length)), Add(names, i, next, at + length)}));
+          {syntax.Text(name.substr(at, length)), Add(names, i, next, at + length, level + 1)}));
     }
     ways.push_back(syntax.Sequence(
         {syntax.Class(Intersection(kUnescaped, Complement(Normalised(std::move(taken))))), tail}));
     if (!is_name) ways.push_back(syntax.Text("\""));
-    return syntax.Choice(ways);
+    return ways;
   }
 };
 
@@ -140,8 +157,10 @@ ExprId AddString(Syntax& syntax, const Json& schema, const std::string& path) {
   const auto pattern = schema.find("pattern");
   const auto format = schema.find("format");
   std::string text, of_format;
-  if (format != schema.end() && format->is_string())
-    of_format = FormatPattern(format->get<std::string>());
+  if (format != schema.end() && format->is_string()) {
+    SpendWork(100);
+    of_format = FormatPattern(format->get_ref<const std::string&>());
+  }
   const bool whole = pattern == schema.end();
   if (whole) {
     text = of_format;
@@ -163,15 +182,14 @@ ExprId AddString(Syntax& syntax, const Json& schema, const std::string& path) {
   } catch (const Error& error) {
     // Addresses of the format fit zod's pattern of them, whose look-ahead there are no states for.
     if (!whole && format != schema.end() && *format == "email") {
-      Json formatted = schema;
-      formatted.erase("pattern");
-      return AddString(syntax, formatted, path);
+      return AddString(syntax, Copied(schema, {"pattern"}), path);
     }
     FailAt(path, fmt::format("pattern: {}", error.what()));
   }
 }
 
 ExprId AddOtherKey(Syntax& syntax, std::vector<std::string> names) {
+  SpendWork(16 * names.size());
   std::sort(names.begin(), names.end());
   names.erase(std::unique(names.begin(), names.end()), names.end());
   const RuleId tail = syntax.AddRule("key-end");
@@ -179,7 +197,7 @@ ExprId AddOtherKey(Syntax& syntax, std::vector<std::string> names) {
                                        syntax.Text("\"")}));
   if (names.empty()) return syntax.Sequence({syntax.Text("\""), syntax.Rule(tail)});
   KeyTree tree{syntax, syntax.Rule(tail)};
-  return syntax.Sequence({syntax.Text("\""), tree.Add(names, 0, names.size(), 0)});
+  return syntax.Sequence({syntax.Text("\""), tree.Add(names, 0, names.size(), 0, 0)});
 }
 
 }  // namespace larder::serving::grammar

@@ -13,6 +13,8 @@ namespace larder::serving::inline grammar {
 ExprId AddStringChar(Syntax&);
 // A string, with its quotes. Throws Error with the path.
 ExprId AddString(Syntax&, const Json& schema, const std::string& path);
+// The longest name that AddOtherKey takes.
+inline constexpr size_t kMostOtherKeyBytes = 512;
 // A key that is none of these, with its quotes; it begins with no escape before it differs from all
 // of them.
 ExprId AddOtherKey(Syntax&, std::vector<std::string> names);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/work.h"
 
 namespace larder::serving::inline grammar {
 
@@ -68,7 +69,10 @@ Syntax::Syntax() {
 
 ExprId Syntax::Add(Expr expr) {
   if (exprs_.size() >= kMostExprs) throw Error("it has more than {} parts", kMostExprs);
-  text_bytes_ += expr.text.size() + expr.set.size() * sizeof(CodeRange);
+  const size_t bytes = expr.text.size() + expr.set.size() * sizeof(CodeRange);
+  SpendWork(StepsOfText(bytes) + expr.parts.size());
+  HoldWork(sizeof expr + bytes + expr.parts.size() * sizeof(ExprId));
+  text_bytes_ += bytes;
   if (text_bytes_ > kMostTextBytes)
     throw Error("its literals have more than {} bytes", kMostTextBytes);
   for (const ExprId part : expr.parts) expr.depth = std::max(expr.depth, exprs_[part].depth + 1);
@@ -88,6 +92,7 @@ ExprId Syntax::Class(CodeSet set) {
 }
 
 ExprId Syntax::Sequence(const std::vector<ExprId>& parts) {
+  SpendWork(parts.size());
   std::vector<ExprId> kept;
   for (const ExprId part : parts) {
     if (part == Never()) return Never();
@@ -99,6 +104,7 @@ ExprId Syntax::Sequence(const std::vector<ExprId>& parts) {
 }
 
 ExprId Syntax::Choice(const std::vector<ExprId>& parts) {
+  SpendWork(parts.size());
   std::vector<ExprId> kept;
   for (const ExprId part : parts) {
     if (part != Never()) kept.push_back(part);
@@ -119,6 +125,8 @@ ExprId Syntax::Rule(RuleId rule) { return Add({.kind = Expr::Kind::kRule, .rule 
 
 RuleId Syntax::AddRule(std::string name) {
   if (rules_.size() >= kMostExprs) throw Error("it has more than {} rules", kMostExprs);
+  SpendWork(StepsOfText(name.size()));
+  HoldWork(sizeof(NamedRule) + name.size());
   rules_.push_back({std::move(name), Never()});
   return static_cast<RuleId>(rules_.size() - 1);
 }

@@ -17,7 +17,8 @@ using RuleId = uint32_t;
 inline constexpr uint32_t kUnbounded = UINT32_MAX;
 inline constexpr uint32_t kLastCodePoint = 0x10ffff;
 
-// A grammar comes from a client: what it may become is bounded.
+// A grammar comes from a client: what it may become is bounded, and what making it costs is counted
+// by the thread's Work (base/work.h).
 inline constexpr size_t kMostExprs = 200'000;
 inline constexpr size_t kMostTextBytes = 4u << 20;  // of all literals
 inline constexpr size_t kMostExprDepth = 256;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/work.h"
 
 namespace larder::serving::inline grammar {
 namespace {
@@ -14,6 +15,7 @@ using Kind = Expr::Kind;
 template <typename Leaf>
 std::vector<bool> LeastSolution(const Syntax& syntax, Leaf leaf) {
   const size_t count = syntax.exprs();
+  SpendWork(3 * count);
   std::vector<bool> holds(count);
   std::vector<uint32_t> missing(count, 1);
   std::vector<std::vector<ExprId>> users(count);  // those that are to hear when it holds
@@ -43,11 +45,15 @@ std::vector<bool> LeastSolution(const Syntax& syntax, Leaf leaf) {
   return holds;
 }
 
-// The rules that the expression can begin with.
+// The rules that the expression can begin with. Expressions are nested at most kMostExprDepth deep.
 void FindFirstRules(const Syntax& syntax, const std::vector<bool>& nullable, ExprId id,
                     std::vector<RuleId>& out) {
+  SpendWork(1);
   const Expr& expr = syntax.expr(id);
-  if (expr.kind == Kind::kRule) out.push_back(expr.rule);
+  if (expr.kind == Kind::kRule) {
+    HoldWork(sizeof(RuleId));
+    out.push_back(expr.rule);
+  }
   for (const ExprId part : expr.parts) {
     FindFirstRules(syntax, nullable, part, out);
     if (expr.kind == Kind::kSequence && !nullable[part]) break;
