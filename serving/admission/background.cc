@@ -4,8 +4,13 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <condition_variable>
+#include <deque>
 #include <exception>
 #include <list>
+#include <map>
+#include <mutex>
+#include <optional>
 #include <utility>
 
 namespace larder::serving::inline admission {
@@ -16,6 +21,7 @@ struct Background::Queue {
   struct Job {
     uint64_t id;
     std::function<void()> work;
+    std::shared_ptr<std::atomic<bool>> wanted = std::make_shared<std::atomic<bool>>(true);
   };
   struct Peer {
     std::string name;
@@ -28,21 +34,22 @@ struct Background::Queue {
   }
 
   // Takes the first job of the peer whose turn it is; that peer goes to the end of the list.
-  std::function<void()> Next() {
+  Job Next() {
     Peer& peer = peers.front();
-    std::function<void()> work = std::move(peer.jobs.front().work);
+    Job job = std::move(peer.jobs.front());
     peer.jobs.pop_front();
     if (peer.jobs.empty()) {
       peers.pop_front();
     } else {
       peers.splice(peers.end(), peers, peers.begin());
     }
-    return work;
+    return job;
   }
 
   void Forget(const std::string& name, uint64_t id) {
     std::function<void()> dropped;  // freed without the lock
     const std::lock_guard lock(mutex);
+    if (const auto runs = running.find(id); runs != running.end()) runs->second->store(false);
     const auto peer = Find(name);
     if (peer == peers.end()) return;
     const auto job = std::find_if(peer->jobs.begin(), peer->jobs.end(),
@@ -56,15 +63,15 @@ struct Background::Queue {
   mutable std::mutex mutex;
   std::condition_variable wake;
   std::list<Peer> peers;  // in order of their turns; few, since each has a large request that waits
+  std::map<uint64_t, std::shared_ptr<std::atomic<bool>>> running;  // whether they are wanted
   uint64_t next_id = 1;
   bool stop = false;
 };
 
-Background::Background(FailureHandler failed, const char* name)
-    : failed_(std::move(failed)),
-      name_(name),
-      queue_(std::make_shared<Queue>()),
-      thread_([this] { Run(); }) {}
+Background::Background(FailureHandler failed, BackgroundOptions options)
+    : failed_(std::move(failed)), options_(options), queue_(std::make_shared<Queue>()) {
+  for (size_t i = 0; i < options_.threads; ++i) threads_.emplace_back([this] { Run(); });
+}
 
 Background::~Background() { Close(); }
 
@@ -72,9 +79,12 @@ void Background::Close() {
   {
     const std::lock_guard lock(queue_->mutex);
     queue_->stop = true;
+    for (const auto& [id, wanted] : queue_->running) wanted->store(false);
   }
-  queue_->wake.notify_one();
-  if (thread_.joinable()) thread_.join();
+  queue_->wake.notify_all();
+  for (std::thread& thread : threads_) {
+    if (thread.joinable()) thread.join();
+  }
   // tickets may keep the queue
   const std::list<Queue::Peer> dropped = std::exchange(queue_->peers, {});
 }
@@ -99,7 +109,7 @@ size_t Background::waiting() const {
 }
 
 void Background::Run() {
-  pthread_setname_np(pthread_self(), name_);
+  pthread_setname_np(pthread_self(), options_.name);
   // On Linux it applies to this thread only. If the thread must share a core, the compute thread
   // there goes on.
   setpriority(PRIO_PROCESS, 0, kNice);
@@ -110,15 +120,24 @@ void Background::Run() {
       queue_->wake.wait(lock, [this] { return queue_->stop || !queue_->peers.empty(); });
     }
     if (queue_->stop) return;
-    std::function<void()> work = queue_->Next();
+    Queue::Job job = queue_->Next();
+    queue_->running.emplace(job.id, job.wanted);
     lock.unlock();
     try {
-      work();
+      std::optional<Work> counted;
+      if (options_.limits) {
+        WorkLimits limits = *options_.limits;
+        limits.wanted = job.wanted.get();
+        counted.emplace(limits);
+      }
+      job.work();
+    } catch (const NotWanted&) {
     } catch (const std::exception& error) {
       if (failed_) failed_(error.what());
     }
-    work = nullptr;  // without the lock
+    job.work = nullptr;  // without the lock
     lock.lock();
+    queue_->running.erase(job.id);
   }
 }
 

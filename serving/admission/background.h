@@ -1,33 +1,40 @@
-// Background: one thread for long work that needs no connection. Parsing a large request and
+// Background: threads for long work that needs no connection. Parsing a large request and
 // tokenizing its prompt on the I/O thread would delay every client's next token. Any thread may
-// post. Peers take turns; a peer's jobs run in order. A job whose ticket is dropped before its turn
-// is freed at once. Jobs that have not begun at the end are dropped.
+// post. Peers take turns; a peer's jobs begin in order. Several threads, so that a short job need
+// not wait for a long one to end. A job whose ticket is dropped before its turn is freed at once;
+// one that runs ends at the next step of its Work. Jobs that have not begun at the end are dropped.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "base/pulse.h"
+#include "base/work.h"
 
 namespace larder::serving::inline admission {
 
-// Keeps a posted job wanted; dropping it before the job begins drops the job.
+// Keeps a posted job wanted; dropping it drops the job, or ends it.
 using JobTicket = std::shared_ptr<void>;
+
+struct BackgroundOptions {
+  const char* name = "larder-prepare";  // the threads', of at most 15 bytes
+  size_t threads = 1;                   // 1: each job begins when the one before has ended
+  // Of each job; its `wanted` is set here. nullopt: what a job does is not counted.
+  std::optional<WorkLimits> limits;
+};
 
 class Background {
  public:
-  // Called on the background thread with what() of an exception that a job threw; the thread goes
-  // on.
+  // Called on a background thread with what() of an exception that a job threw; the thread goes
+  // on. NotWanted is no failure.
   using FailureHandler = std::function<void(const char* what)>;
 
-  // name: the thread's, of at most 15 bytes.
-  explicit Background(FailureHandler failed = {}, const char* name = "larder-prepare");
+  explicit Background(FailureHandler failed = {}, BackgroundOptions = {});
   ~Background();
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
@@ -35,17 +42,18 @@ class Background {
   // thread frees the job at once.
   JobTicket Post(const std::string& peer, std::function<void()> job);
   size_t waiting() const;  // jobs not begun
-  void Close();  // waits for the running job; called by the creating thread, any number of times
-  const Pulse& pulse() const { return pulse_; }  // beats with each job, rests without one
+  void Close();  // ends the running jobs; called by the creating thread, any number of times
+  // Beats with each job, rests while a thread has none: it stands still if all threads hang.
+  const Pulse& pulse() const { return pulse_; }
 
  private:
   struct Queue;
   void Run();
   const FailureHandler failed_;
-  const char* const name_;
+  const BackgroundOptions options_;
   const std::shared_ptr<Queue> queue_;
   Pulse pulse_;
-  std::thread thread_;
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace larder::serving::admission

@@ -57,7 +57,7 @@ TEST(Background, WhatNobodyWantsIsFreedBeforeItsTurn) {
   std::promise<void> end;
   JobTicket last = background.Post("a", [&] { end.set_value(); });
   busy.let_go.set_value();
-  busy.ticket = nullptr;  // it has begun: nothing is dropped
+  busy.ticket = nullptr;  // it has begun: it ends where it counts its work, here nowhere
   end.get_future().wait();
   EXPECT_FALSE(ran);
 }
@@ -70,6 +70,37 @@ TEST(Background, AnExceptionEndsItsJobOnly) {
   const auto good = background.Post("a", [&] { end.set_value(); });
   end.get_future().wait();
   EXPECT_EQ(said, "planted");
+}
+
+TEST(Background, AJobThatNobodyWantsEndsAtItsNextStep) {
+  std::string said;
+  Background background([&](const char* what) { said = what; }, {.limits = WorkLimits{}});
+  std::promise<void> begun, ended;
+  struct AtEnd {
+    std::promise<void>& ended;
+    ~AtEnd() { ended.set_value(); }
+  };
+  JobTicket ticket = background.Post("a", [&] {
+    const AtEnd end{ended};
+    begun.set_value();
+    for (;;) Work::Current()->Spend(0);
+  });
+  begun.get_future().wait();
+  ticket = nullptr;
+  ended.get_future().wait();
+  std::promise<void> next;
+  const JobTicket other = background.Post("a", [&] { next.set_value(); });
+  next.get_future().wait();
+  EXPECT_EQ(said, "");
+}
+
+TEST(Background, AShortJobDoesNotWaitForALongOne) {
+  Background background({}, {.threads = 2});
+  Busy busy(background);
+  std::promise<void> end;
+  const JobTicket other = background.Post("a", [&] { end.set_value(); });
+  end.get_future().wait();  // while the first one runs
+  busy.let_go.set_value();
 }
 
 TEST(Background, TicketsMayOutliveIt) {

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "base/work.h"
 #include "serving/api/completion_request.h"
 
 namespace larder::serving::inline api {
@@ -102,10 +103,23 @@ TEST(ConstraintsTest, EachDialectsFieldIsNamedInItsErrors) {
   }
 }
 
-TEST(ConstraintsTest, WhatMayHaveAGrammarIsKnownByItsText) {
-  EXPECT_TRUE(MayAskForForm(R"({"response_format":{"type":"json_schema"}})"));
-  EXPECT_TRUE(MayAskForForm(R"({"grammar":"x"})"));
-  EXPECT_FALSE(MayAskForForm(R"({"prompt":"hello","response_format":{"type":"text"}})"));
+// However its field is called or written: where the I/O thread reads, what takes long is left to
+// another thread.
+TEST(ConstraintsTest, ALongCompilationIsFoundOutWhereItIsSpent) {
+  std::string many = "\"a\"";
+  for (int i = 0; i < 500; ++i) many += fmt::format("|\"{}\"", i * 7919);
+  const Json body = {{"prompt", "x"}, {"grammar", "root ::= " + many}};
+  std::string text = body.dump();
+  text.replace(text.find("grammar"), 7, "gramm\\u0061r");
+  const Json read = ParseJson(text);
+  {
+    const Work work({.steps = 300, .may_take_long = false});
+    EXPECT_THROW(ReadCompletionRequest(read, Dialect::kCompletion, {}), TakesLong);
+  }
+  EXPECT_NE(ReadCompletionRequest(read, Dialect::kCompletion, {}).spec.grammar, nullptr);
+  const Work work({.steps = 300, .may_take_long = false});
+  EXPECT_NE(ReadCompletionRequest(read, Dialect::kCompletion, {}).spec.grammar, nullptr)
+      << "it is kept";
 }
 
 }  // namespace

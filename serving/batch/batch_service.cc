@@ -27,7 +27,7 @@ BatchService::BatchService(const std::string& folder, const BatchQuota& quota, B
     : to_io_(std::move(to_io)),
       failed_(std::move(failed)),
       store_(folder, quota, std::move(log)),
-      thread_(failed_, "larder-files") {}
+      thread_(failed_, {.name = "larder-files"}) {}
 
 BatchService::~BatchService() {
   Close();

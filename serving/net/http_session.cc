@@ -187,7 +187,7 @@ void HttpSession::Handle() {
   prepared->text = std::exchange(request_.body, {});
   prepared->dialect = dialect_;
   Prepare(
-      Protocol::kHttp, ServerState::BytesToPrepare(prepared->text),
+      Protocol::kHttp, prepared->text.size(),
       [prepared, &defaults = state_.defaults] { prepared->Run(defaults); },
       [this, prepared](bool ok) { Generate(*prepared, ok); });
 }
@@ -215,7 +215,7 @@ void HttpSession::Answer(const Route* route) {
   std::swap(request->body, request_.body);
   const size_t bytes = route == nullptr    ? 0
                        : route->is_slow    ? kInBackground
-                       : route->reads_body ? ServerState::BytesToPrepare(request->body)
+                       : route->reads_body ? request->body.size()
                                            : 0;
   request->target = request_.target;
   request->method = request_.method;

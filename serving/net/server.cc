@@ -10,6 +10,9 @@ namespace larder::serving::inline net {
 namespace {
 
 constexpr double kDrainCheckS = 0.02;
+// They share what others leave of the cores: with three, a short request waits for no two long
+// ones.
+constexpr size_t kPreparingThreads = 3;
 constexpr double kLastWordsS = 2;  // time for finished answers to reach their clients
 
 }  // namespace
@@ -19,7 +22,8 @@ Server::Server(ServerOptions options)
       failures_(options_.log),
       admission_(options_.admission),
       net_(admission_, failures_),
-      background_([this](const char* what) { failures_.Count("background thread", what); }) {
+      background_([this](const char* what) { failures_.Count("background thread", what); },
+                  {.threads = kPreparingThreads, .limits = WorkLimits{}}) {
   state_.admission = &admission_;
   state_.failures = &failures_;
   state_.api_keys = options_.api_keys;
@@ -33,7 +37,10 @@ Server::Server(ServerOptions options)
   state_.in_background = [this](const std::string& peer, std::function<void()> work,
                                 std::function<void()> then) {
     return background_.Post(peer, [this, work = std::move(work), then = std::move(then)]() mutable {
-      work();
+      try {
+        work();
+      } catch (const NotWanted&) {  // its client has left
+      }
       work = nullptr;
       net_.Post(std::move(then));  // it is also freed there
     });

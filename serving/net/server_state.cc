@@ -4,12 +4,13 @@
 #include <ctime>
 
 #include "base/clock.h"
-#include "serving/fields/constraints.h"
+#include "base/work.h"
 
 namespace larder::serving::inline net {
 namespace {
 
 constexpr size_t kMostBytesAtOnce = kInBackground - 1;  // some 0.2 ms to parse and tokenize
+constexpr uint64_t kMostStepsAtOnce = 5'000;            // about as long
 constexpr double kDeniedEveryS = 10;
 
 // Returns false if the work threw an unexpected exception, which is counted.
@@ -25,17 +26,27 @@ bool Succeeds(Failures* failures, const std::function<void()>& work) {
 
 }  // namespace
 
-size_t ServerState::BytesToPrepare(std::string_view request) {
-  return MayAskForForm(request) ? std::max(request.size(), kMostBytesAtOnce + 1) : request.size();
+// nullopt: it takes too long for this thread.
+std::optional<bool> ServerState::PreparedAtOnce(size_t bytes,
+                                                const std::function<void()>& work) const {
+  if (!in_background) return Succeeds(failures, work);
+  if (bytes > kMostBytesAtOnce) return std::nullopt;
+  const Work counted({.steps = kMostStepsAtOnce, .may_take_long = false});
+  try {
+    return Succeeds(failures, work);
+  } catch (const TakesLong&) {
+    return std::nullopt;
+  }
 }
 
 JobTicket ServerState::Prepare(const Admission::Client& client, size_t bytes,
                                const std::function<void()>& work,
                                const std::function<void(bool)>& then) {
-  if (bytes <= kMostBytesAtOnce || !in_background) {
-    then(Succeeds(failures, work));
+  if (const auto done = PreparedAtOnce(bytes, work)) {
+    then(*done);
     return nullptr;
   }
+  bytes = std::max(bytes, kInBackground);
   for (const Resource resource : {Resource::kQueuedBytes, Resource::kBytes}) {
     if (const auto scope = client.WhyNot(resource, bytes)) throw TooMuch(*scope, "large requests");
   }
@@ -66,6 +77,7 @@ Refused TooMuch(Scope scope, const char* what) {
 Admitted ServerState::Admit(const Admission::Client& client, const CompletionRequest& request,
                             const std::vector<GenerationSpec>& specs) {
   size_t bytes = request.held_bytes();
+  if (!specs.empty() && specs[0].grammar != nullptr) bytes += specs[0].grammar->bytes();
   for (const GenerationSpec& spec : specs) {
     bytes +=
         sizeof spec + spec.prompt.size() * sizeof(TokenId) +

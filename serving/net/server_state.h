@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -73,19 +74,18 @@ struct ServerState {
   std::string version;
   int64_t start_ns = 0;  // NowNs
   int64_t created = 0;   // seconds since 1970
-  // Runs `work` on the background thread when it is the peer's turn, then `then` on this one;
+  // Runs `work` on a background thread when it is the peer's turn, then `then` on this one;
   // neither, if the ticket is dropped first. Empty: there is no background thread.
   std::function<JobTicket(const std::string& peer, std::function<void()> work,
                           std::function<void()> then)>
       in_background;
   // Prepares what a client sent (`work`, on any thread), then uses it (`then`, on this thread; its
   // argument is false if the work threw, which is counted). A small request is prepared here at
-  // once. A large one is prepared on the background thread, which keeps this thread free for other
+  // once, unless it turns out to take more than a few steps of Work: then its work is begun again
+  // in the background, as a large one's is from the start, which keeps this thread free for other
   // clients' tokens; dropping the ticket cancels it. Throws Refused if too many bytes wait.
   JobTicket Prepare(const Admission::Client&, size_t bytes, const std::function<void()>& work,
                     const std::function<void(bool ok)>& then);
-  // Its `bytes` for a request's JSON: one that may have a grammar to compile counts as large.
-  static size_t BytesToPrepare(std::string_view request);
   // Takes the budget for these generations. Throws Refused.
   static Admitted Admit(const Admission::Client&, const CompletionRequest&,
                         const std::vector<GenerationSpec>&);
@@ -112,6 +112,7 @@ struct ServerState {
   void CountRefused(Protocol) const;
 
  private:
+  std::optional<bool> PreparedAtOnce(size_t bytes, const std::function<void()>& work) const;
   int64_t said_denied_ns_ = 0;
   uint64_t denied_unsaid_ = 0;
 };
