@@ -128,6 +128,7 @@ struct Traffic {
       wish.seed = static_cast<uint32_t>(1 + i);
       wish.tenant = below(3);
       if (below(10) == 0) wish.cancel_after = below(6);
+      if (below(4) == 0) wish.late = 1 + static_cast<uint32_t>(below(5));
       step += below(4) == 0 ? below(20) : 0;
       wish.arrives = step;
       wish.background = background && i % 3 == 0;
@@ -144,6 +145,8 @@ struct Traffic {
     std::vector<float> logits(limits.vocab);
     for (;;) {
       SimulatedEngine::LogitsOf(state, logits);
+      while (!sequence.ready(0)) {
+      }
       const std::optional<int32_t> next = sequence.Next(logits);
       if (!next || length == limits.context) return outcome.tokens;
       state = SimulatedEngine::After(state, *next);

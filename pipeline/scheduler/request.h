@@ -55,6 +55,10 @@ class Sequence {
   // Called again if it loses the slot, with the chain or to another sequence, before its first
   // token; never after that: Next then goes on where it was.
   virtual void Admitted(size_t reused) = 0;
+  // Whether Next can choose without waiting for another thread; it may wait for at most so long.
+  // Asked before each Next. False: the logits are kept, the sequence has no rows, and it is asked
+  // again between the steps of others. Once true, it is true until Next was called.
+  virtual bool ready(uint64_t /*most_ns*/) { return true; }
   // Returns the next token, or nullopt if the sequence wants no more. logits: those after the last
   // token, valid during the call. The result may depend only on this sequence's logits so far; then
   // its tokens do not depend on other sequences.

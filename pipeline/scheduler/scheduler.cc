@@ -22,6 +22,8 @@ constexpr int kMostLosses = 8;     // of a sequence's slot without a token in be
 constexpr int kLookMs = 250;       // how often an idle pipeline is checked
 constexpr int kTierMs = 2;         // and one whose chunks are being stored
 constexpr int kFinishMs = 10'000;  // for a job, before a scheduler that ends gives it up
+constexpr uint64_t kLonePatienceNs = 2'000'000;     // for one, if all sit out
+constexpr int kSitOutMs = 1;                        // and then, between two looks
 constexpr uint64_t kBehindAll = uint64_t{1} << 63;  // in the order of admission
 
 template <typename T>
@@ -59,6 +61,7 @@ Scheduler::Scheduler(TokenEngine& engine, const SchedulerOptions& options)
   choosing_.reserve(limits_.max_logits);
   prefilling_.reserve(limits_.slots);
   loading_.reserve(limits_.slots);
+  sitting_out_.reserve(limits_.slots);
   LARDER_CHECK(options_.tier == nullptr ||
                options_.tier->chunk_positions() == kv_.shape().chunk_positions);
   ShowKvChunks();
@@ -82,6 +85,7 @@ void Scheduler::Run(Intake& intake) {
         ChainIsBack();
       }
       if (options_.tier != nullptr) options_.tier->Watch();
+      AskThoseThatSitOut();
       Admit();
       while (in_flight_ < batches_.size() && FillBatch()) {
       }
@@ -91,7 +95,11 @@ void Scheduler::Run(Intake& intake) {
       ChainWasLost(lost.what());
     }
     intake.StepDone();
-    if (waits) WaitForTier();
+    if (waits && !sitting_out_.empty()) {
+      WaitForOne(intake);
+    } else if (waits) {
+      WaitForTier();
+    }
     if (!Rest(intake)) break;
   }
   FinishMoving();
@@ -551,6 +559,8 @@ void Scheduler::ShowKvChunks() {
 std::unique_ptr<Scheduler::Active> Scheduler::Park(SlotId id, bool keeps_kv) {
   Slot& slot = slots_[id.index()];
   std::unique_ptr<Active> active = std::move(slot.active);
+  std::erase(sitting_out_, id);
+  active->logits = {};  // they are computed again, to the same bits
   if (active->generated > 0) {
     if (!keeps_kv) {
       SocketStatus::Add(status_.parked, 1);
@@ -569,6 +579,43 @@ std::unique_ptr<Scheduler::Active> Scheduler::Park(SlotId id, bool keeps_kv) {
   background_ -= active->background;
   Set(slot_status_[id.index()].state, SlotStatus::kIdle);
   return active;
+}
+
+bool Scheduler::IsReady(Sequence& sequence) {
+  if (patience_ns_ == 0) return sequence.ready(0);
+  const uint64_t begin = clock_->now_ns();
+  const bool ready = sequence.ready(patience_ns_);
+  patience_ns_ -= std::min(patience_ns_, clock_->now_ns() - begin);
+  return ready;
+}
+
+void Scheduler::ContinueOrSitOut(SlotId id, std::span<const float> logits) {
+  Active& active = *slots_[id.index()].active;
+  if (IsReady(*active.sequence)) return Continue(id, logits);
+  active.logits.assign(logits.begin(), logits.end());
+  sitting_out_.push_back(id);
+}
+
+void Scheduler::AskThoseThatSitOut() {
+  patience_ns_ = 0;
+  for (size_t i = 0; i < sitting_out_.size();) {
+    const SlotId id = sitting_out_[i];
+    Active& active = *slots_[id.index()].active;
+    if (!active.sequence->ready(0)) {
+      ++i;
+      continue;
+    }
+    sitting_out_.erase(sitting_out_.begin() + static_cast<std::ptrdiff_t>(i));
+    const std::vector<float> logits = std::exchange(active.logits, {});
+    Continue(id, logits);
+  }
+}
+
+// Nothing is in flight, and nothing can be submitted before one of those that sit out can go on.
+void Scheduler::WaitForOne(Intake& intake) {
+  const Pulse::Rest rest(engine_.pulse());
+  const Active& longest = *slots_[sitting_out_.front().index()].active;
+  if (!longest.sequence->ready(kLonePatienceNs)) intake.WaitForWork(kSitOutMs);
 }
 
 void Scheduler::Continue(SlotId id, std::span<const float> logits) {
@@ -606,6 +653,8 @@ void Scheduler::End(SlotId id, SequenceEnd end, const std::string& why) {
   if (active.decoding) --decoding_;
   active.decoding = false;
   active.ended = true;
+  active.logits = {};
+  std::erase(sitting_out_, id);
   std::erase(prefilling_, id);
   ready_.Remove(id);
   active.sequence->Ended(end, why);

@@ -23,6 +23,9 @@
 // the prompts of a micro-batch, and as the youngest when chunks run out. While another one waits
 // for a slot or for chunks, they are parked, the youngest first.
 //
+// A sequence that needs something of another thread before it can choose its next token (the mask
+// of a grammar) sits out steps until it is there, with its logits kept: nobody else waits for it.
+//
 // When the chain is lost, its sequences are parked: once it is whole again, the prompt and the
 // tokens made so far are computed again, to the same bits, and the sequence goes on where it was. A
 // client sees a pause.
@@ -144,6 +147,7 @@ class Scheduler {
     std::unique_ptr<Sequence> sequence;
     const bool background;
     bool restored = false;        // of the background: it fills a slot (SlotOrder), for nobody yet
+    std::vector<float> logits;    // of one that sits out; empty: it does not
     std::vector<int32_t> replay;  // prompt and generated tokens; empty: it lost nothing after its
                                   // first token
     size_t rows_in_flight = 0;
@@ -274,7 +278,11 @@ class Scheduler {
   void Submit(ScheduledBatch&);
   void CollectOldest();
   void PrepareNext(const ScheduledBatch&);
+  void ContinueOrSitOut(SlotId, std::span<const float> logits);
   void Continue(SlotId, std::span<const float> logits);
+  bool IsReady(Sequence&);
+  void AskThoseThatSitOut();
+  void WaitForOne(Intake&);
   void TakeHidden(const Part&, size_t position, std::span<const float> state);
   void End(SlotId, SequenceEnd, const std::string& why);
   void FreeIfDone(SlotId);
@@ -296,9 +304,11 @@ class Scheduler {
   const std::unique_ptr<SchedulePolicy> policy_;
   std::deque<std::unique_ptr<Active>> queue_;  // those of the background last
   std::vector<Slot> slots_;                    // [slot], then the kept sequences: KvChunks::lists()
-  std::vector<SlotId> prefilling_;  // in order of admission, those of the background last
-  std::vector<SlotId> loading_;     // likewise: slots whose chunks the tier reads
-  SlotQueue ready_;                 // slots whose next token is known; longest waiting first
+  std::vector<SlotId> prefilling_;   // in order of admission, those of the background last
+  std::vector<SlotId> loading_;      // likewise: slots whose chunks the tier reads
+  SlotQueue ready_;                  // slots whose next token is known; longest waiting first
+  std::vector<SlotId> sitting_out_;  // slots whose next token can't be chosen yet
+  uint64_t patience_ns_ = 0;         // for which those of a step may still be waited for
   size_t actives_ = 0, decoding_ = 0;
   size_t background_ = 0;                // of actives_
   bool chunks_wanted_ = false;           // the first of the queue would have a slot, but no chunks,

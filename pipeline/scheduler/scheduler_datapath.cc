@@ -10,6 +10,9 @@ namespace larder::pipeline::inline scheduler {
 namespace {
 
 constexpr double kSmoothing = 0.1;  // weight of a new step time
+// How long a step waits for what its sequences choose by: nearly every mask is there when the step
+// is.
+constexpr uint64_t kPatienceNs = 200'000;
 
 void Smooth(double& mean, double value) {
   mean = mean == 0 ? value : mean + kSmoothing * (value - mean);
@@ -155,6 +158,7 @@ void Scheduler::CollectOldest() {
   SocketStatus::Add(status_.steps, 1);
   SocketStatus::Add(status_.prefill_rows, batch.prefill_rows);
   SocketStatus::Add(status_.decode_rows, batch.decode_rows);
+  patience_ns_ = kPatienceNs;
   PrepareNext(batch);
   size_t logits = 0;
   for (const Part& part : batch.parts) {
@@ -168,7 +172,7 @@ void Scheduler::CollectOldest() {
       if (!good) {
         End(part.slot, SequenceEnd::kFailed, engine_.fault(i));
       } else if (slot.active->sequence->wanted() == Wanted::kNextToken) {
-        Continue(part.slot, engine_.logits(i));
+        ContinueOrSitOut(part.slot, engine_.logits(i));
       } else {
         TakeHidden(part, part.first + k, engine_.hidden(i));
       }
@@ -187,7 +191,7 @@ void Scheduler::PrepareNext(const ScheduledBatch& batch) {
     const Active* active = slots_[part.slot.index()].active.get();
     for (size_t k = 0; k < part.wanted; ++k, ++logits) {
       if (active == nullptr || active->ended || !engine_.fault(logits).empty() ||
-          active->sequence->wanted() != Wanted::kNextToken)
+          active->sequence->wanted() != Wanted::kNextToken || !IsReady(*active->sequence))
         continue;
       // datapath-ok: within what the constructor reserved
       choosing_.push_back({active->sequence.get(), engine_.logits(logits)});

@@ -135,6 +135,25 @@ TEST_F(SchedulerTest, TokensAreThoseOfTheSequenceAlone) {
   }
 }
 
+// A mask that takes long keeps nobody but its own sequence.
+TEST_F(SchedulerTest, WhoCanNotChooseYetSitsOutAndNobodyWaits) {
+  const auto engine = MakeEngine(model_.file(), {.threads = 2, .slots = 3});
+  const std::vector<Wish> wishes = {
+      {.prompt = TestTokens(20, kVocab, 1), .most = 20, .seed = 1, .late = 40},
+      {.prompt = TestTokens(25, kVocab, 2), .most = 30, .seed = 2},
+      {.prompt = TestTokens(30, kVocab, 3), .most = 30, .seed = 3}};
+  std::vector<Outcome> alone;
+  for (const Wish& wish : wishes) alone.push_back(Run(*engine, {wish}).at(0));
+  const auto together = Run(*engine, wishes);
+  EXPECT_GT(together[0].sat_out, 100u);
+  EXPECT_EQ(together[0].ended_as, 3u) << "the others have their tokens meanwhile";
+  for (size_t i = 0; i < wishes.size(); ++i) {
+    EXPECT_EQ(together[i].end, SequenceEnd::kComplete) << together[i].why;
+    EXPECT_EQ(together[i].tokens, alone[i].tokens) << i;
+    EXPECT_EQ(together[i].admissions, 1) << "nothing is computed again";
+  }
+}
+
 // The same with beginnings that are longer than a chunk and shared while their sequences run, in
 // caches with room for all and with room for little more than one: sequences share, copy, wait, are
 // parked and go on.
@@ -159,6 +178,7 @@ TEST_F(SchedulerTest, TokensAreThoseOfTheSequenceAloneWhenTheyShareAndLackChunks
     wish.seed = 1 + i;
     wish.arrives = random() % 60;
     wish.background = i % 4 > 1;
+    wish.late = i % 3 == 0 ? 5 : 0;
     wishes.push_back(std::move(wish));
   }
   std::vector<Outcome> alone;

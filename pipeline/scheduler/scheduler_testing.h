@@ -28,6 +28,7 @@ struct Outcome {
   SlotId slot;  // the last one
   int admissions = 0;
   size_t prepared = 0;  // tokens chosen by Prepare
+  size_t sat_out = 0;   // looks at it before it was ready
 };
 
 struct Wish {
@@ -38,6 +39,7 @@ struct Wish {
   size_t arrives = 0;              // in steps
   uint64_t tenant = 0;
   bool background = false;
+  uint32_t late = 0;  // before each token it is not ready for up to so many looks
 };
 
 class TestSequence : public Sequence {
@@ -54,7 +56,17 @@ class TestSequence : public Sequence {
     ++outcome_.admissions;
   }
   void InSlot(SlotId slot) override { outcome_.slot = slot; }
+  bool ready(uint64_t) override {
+    if (is_ready_ || wish_.late == 0) return true;
+    if (!looks_) looks_ = late_random_() % (wish_.late + 1);
+    is_ready_ = (*looks_)-- == 0;
+    if (is_ready_) looks_.reset();
+    outcome_.sat_out += !is_ready_;
+    return is_ready_;
+  }
   std::optional<int32_t> Next(std::span<const float> logits) override {
+    EXPECT_TRUE(is_ready_ || wish_.late == 0) << "asked before it is ready";
+    is_ready_ = false;
     if (prepared_ == nullptr) token_ = Choose(logits);
     EXPECT_TRUE(prepared_ == nullptr || prepared_ == logits.data()) << "other logits than prepared";
     prepared_ = nullptr;
@@ -98,6 +110,9 @@ class TestSequence : public Sequence {
   std::mt19937_64 random_;
   int32_t token_ = 0;
   const float* prepared_ = nullptr;
+  std::minstd_rand late_random_{1 + static_cast<unsigned>(wish_.prompt.size())};
+  std::optional<uint32_t> looks_;
+  bool is_ready_ = false;
 };
 
 // Hands out each wish at its step.

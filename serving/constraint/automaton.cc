@@ -1,6 +1,7 @@
 #include "serving/constraint/automaton.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 namespace larder::serving::inline constraint {
@@ -8,19 +9,43 @@ namespace {
 
 constexpr size_t kMostItems = 1024;         // configurations of a state
 constexpr size_t kMostFollowed = 32 << 10;  // nodes that one step follows
-// Configurations that a mask steps. Some 30 ns each if no step is known: at most a tenth of a
-// second, where all of a vocabulary's 300,000 nodes have a dozen of them each. A JSON string takes
-// 20,000.
-constexpr size_t kMostWork = 4'000'000;
-constexpr size_t kMostBytes = 48 << 20;      // of states, frames and steps; Tidy drops more
-constexpr size_t kMostMaskBytes = 16 << 20;  // of masks that are kept
+// Of a mask: nodes that its steps follow, some 30 ns each, and one for each node of the vocabulary.
+// A JSON string takes 60,000; a dozen nodes at each of a vocabulary's 300,000 are just within it.
+constexpr uint64_t kMostWork = 4'000'000;
+constexpr size_t kMostMaskBytes = 8 << 20;  // of masks that are kept
+
+// Texts in a literal by their first bytes: a look at each place of it costs what it has in common
+// with a text, however many there are.
+class TextFinder {
+ public:
+  explicit TextFinder(std::vector<std::pair<std::string, TokenId>> texts)
+      : texts_(std::move(texts)) {
+    std::erase_if(texts_, [](const auto& text) { return text.first.empty(); });
+    std::sort(texts_.begin(), texts_.end());
+  }
+  // Calls found(token, bytes) for each text that stands at the place.
+  template <typename Found>
+  void At(std::string_view literal, size_t place, Found found) const {
+    auto begin = texts_.begin(), end = texts_.end();
+    for (size_t depth = 0; begin != end; ++depth) {
+      for (; begin != end && begin->first.size() == depth; ++begin) found(begin->second, depth);
+      if (place + depth == literal.size()) return;
+      const auto byte = static_cast<uint8_t>(literal[place + depth]);
+      const auto at = [depth](const auto& text) { return static_cast<uint8_t>(text.first[depth]); };
+      begin = std::partition_point(begin, end, [&](auto& text) { return at(text) < byte; });
+      end = std::partition_point(begin, end, [&](auto& text) { return at(text) == byte; });
+    }
+  }
+
+ private:
+  std::vector<std::pair<std::string, TokenId>> texts_;
+};
 
 }  // namespace
 
 Automaton::Automaton(std::shared_ptr<const Grammar> grammar,
                      std::shared_ptr<const Vocabulary> vocabulary)
     : grammar_(std::move(grammar)), vocabulary_(std::move(vocabulary)), nfa_(grammar_->nfa()) {
-  path_.resize(vocabulary_->longest() + 1);
   Find({}, false);                    // kDead
   states_.push_back(states_[kDead]);  // kTooMany: no set is equal to it
   frames_.push_back({});              // 0: the empty stack
@@ -29,16 +54,18 @@ Automaton::Automaton(std::shared_ptr<const Grammar> grammar,
   Follow({nfa_.start, 0});
   const StateId state = Finish();
   start_ = state;
-  Keep(&start_);
+  Keep({&start_, 1});
 }
 
 // A control token's text somewhere in a literal of the grammar's text is the token, too.
 void Automaton::FindControls() {
+  if (nfa_.literals.empty() || vocabulary_->controls().empty()) return;
+  const TextFinder finder(vocabulary_->controls());
   for (const Nfa::Literal& literal : nfa_.literals) {
-    for (const auto& [text, token] : vocabulary_->controls()) {
-      for (size_t at = literal.text.find(text); at != std::string::npos;
-           at = literal.text.find(text, at + 1))
-        controls_[literal.At(at)].emplace_back(token, literal.At(at + text.size()));
+    for (size_t at = 0; at < literal.text.size(); ++at) {
+      finder.At(literal.text, at, [&](TokenId token, size_t bytes) {
+        controls_[literal.At(at)].emplace_back(token, literal.At(at + bytes));
+      });
     }
   }
 }
@@ -175,10 +202,14 @@ StateId Automaton::NewStep(StateId from, uint8_t byte_class) {
     }
     to = Finish();
   }
+  const auto followed = static_cast<uint16_t>(std::min<size_t>(seen_items_.size(), UINT16_MAX));
+  work_ += from > kTooMany ? followed : 0;
   if (states_[from].row == kNoRow) {
     states_[from].row = static_cast<uint32_t>(steps_.size());
     steps_.resize(steps_.size() + nfa_.classes, kUnknown);
+    costs_.resize(steps_.size());
   }
+  costs_[states_[from].row + byte_class] = from > kTooMany ? followed : 0;
   return steps_[states_[from].row + byte_class] = to;
 }
 
@@ -217,94 +248,125 @@ bool Automaton::KnownMask(StateId state, std::span<uint64_t> out) const {
   return true;
 }
 
-bool Automaton::Walk(StateId start, std::span<const Vocabulary::Node> tree, uint32_t known_plain,
-                     std::span<uint64_t> out, size_t& work) {
-  path_[0] = start;
-  const auto end = static_cast<uint32_t>(tree.size());
-  for (uint32_t i = 0; i < end;) {
-    const Vocabulary::Node& node = tree[i];
+Automaton::Walk::Walk(Automaton& automaton, StateId from, std::span<uint64_t> out)
+    : automaton_(automaton), out_(out), path_(automaton.vocabulary().longest() + 1, kDead) {
+  path_[0] = from;
+  automaton_.Keep(path_);
+  plain_ = automaton_.states_[from].plain;
+  // Inside a string the plain tokens that fit are allowed without a look at each.
+  if (plain_ > Vocabulary::kPlainLevels && plain_ != kUnbounded) plain_ = Vocabulary::kPlainLevels;
+  if (plain_ > 0) {
+    const std::span<const uint64_t> allowed = automaton_.vocabulary().PlainOfAtMost(plain_);
+    std::copy(allowed.begin(), allowed.end(), out_.begin());
+  } else {
+    std::fill(out_.begin(), out_.end(), 0);
+  }
+}
+
+Automaton::Walk::~Walk() { automaton_.Release(path_); }
+
+Automaton::Walk::Made Automaton::Walk::GoThrough(std::span<const Vocabulary::Node> tree,
+                                                 uint32_t known_plain, uint64_t until) {
+  const Vocabulary& vocabulary = automaton_.vocabulary();
+  while (at_ < tree.size()) {
+    const Vocabulary::Node& node = tree[at_];
     if (node.most_plain != 0 && node.most_plain <= known_plain && node.most_plain < 255) {
-      i = node.next;
+      at_ = node.next;
       continue;
     }
+    if (work_ > kMostWork) return Made::kTooMuchWork;
+    if (work_ >= until) return Made::kNotYet;
     const StateId from = path_[node.depth];
-    work += 1 + states_[from].count;
-    const StateId to = Step(from, node.byte);
-    if (to <= kTooMany) {
-      if (to == kTooMany) return false;
-      i = node.next;
+    const uint64_t made_before = automaton_.work_;
+    const StateId to = automaton_.Step(from, node.byte);
+    work_ += automaton_.WorkOf(from, node.byte);
+    if (to == kTooMany) return Made::kTooMuchWork;
+    if (to == kDead) {
+      at_ = node.next;
       continue;
     }
     path_[node.depth + 1u] = to;
-    for (TokenId token = node.token; token >= 0; token = vocabulary_->Same(token))
-      out[static_cast<size_t>(token) / 64] |= uint64_t{1} << static_cast<size_t>(token) % 64;
-    ++i;
-    if (work > kMostWork) return false;
+    if (automaton_.work_ != made_before && !automaton_.Tidy()) return Made::kTooMuchWork;
+    for (TokenId token = node.token; token >= 0; token = vocabulary.Same(token))
+      out_[static_cast<size_t>(token) / 64] |= uint64_t{1} << static_cast<size_t>(token) % 64;
+    ++at_;
   }
-  return true;
+  return Made::kWhole;
+}
+
+void Automaton::Walk::AddControls() {
+  const auto set = [&](TokenId token) {
+    out_[static_cast<size_t>(token) / 64] |= uint64_t{1} << static_cast<size_t>(token) % 64;
+  };
+  const State& from = automaton_.states_[path_[0]];
+  for (uint32_t i = 0; i < from.count && !automaton_.controls_.empty(); ++i) {
+    const auto known = automaton_.controls_.find(automaton_.items_[from.begin + i].node);
+    if (known == automaton_.controls_.end()) continue;
+    for (const auto& [token, to] : known->second) set(token);
+  }
+  if (from.complete) {
+    for (const TokenId token : automaton_.vocabulary().end_of_generation()) set(token);
+  }
+}
+
+Automaton::Walk::Made Automaton::Walk::GoOn(uint64_t steps) {
+  if (path_[0] == kTooMany) return Made::kTooMuchWork;
+  const Vocabulary& vocabulary = automaton_.vocabulary();
+  const uint64_t until = work_ + steps;
+  for (; tree_ < 2; ++tree_, at_ = 0) {
+    if (tree_ == 0 && plain_ == kUnbounded) continue;
+    const Made made = tree_ == 0 ? GoThrough(vocabulary.plain(), plain_, until)
+                                 : GoThrough(vocabulary.other(), 0, until);
+    if (made != Made::kWhole) return made;
+  }
+  AddControls();
+  automaton_.KeepMask(path_[0], out_);
+  return Made::kWhole;
 }
 
 bool Automaton::Mask(StateId state, std::span<uint64_t> out) {
   if (state == kTooMany) return false;
   if (KnownMask(state, out)) return true;
-  // Inside a string the plain tokens that fit are allowed without a look at each.
-  const uint32_t plain = states_[state].plain;
-  const uint32_t known_plain =
-      plain > Vocabulary::kPlainLevels && plain != kUnbounded ? Vocabulary::kPlainLevels : plain;
-  if (known_plain > 0) {
-    const std::span<const uint64_t> allowed = vocabulary_->PlainOfAtMost(known_plain);
-    std::copy(allowed.begin(), allowed.end(), out.begin());
-  } else {
-    std::fill(out.begin(), out.end(), 0);
-  }
-  size_t work = 0;
-  if (known_plain != kUnbounded && !Walk(state, vocabulary_->plain(), known_plain, out, work))
-    return false;
-  if (!Walk(state, vocabulary_->other(), 0, out, work)) return false;
-  const auto set = [&](TokenId token) {
-    out[static_cast<size_t>(token) / 64] |= uint64_t{1} << static_cast<size_t>(token) % 64;
-  };
-  if (!controls_.empty()) {
-    for (uint32_t i = 0; i < states_[state].count; ++i) {
-      const auto known = controls_.find(items_[states_[state].begin + i].node);
-      if (known == controls_.end()) continue;
-      for (const auto& [token, to] : known->second) set(token);
-    }
-  }
-  if (states_[state].complete) {
-    for (const TokenId token : vocabulary_->end_of_generation()) set(token);
-  }
-  if ((masks_.size() + 1) * out.size_bytes() > kMostMaskBytes && !mask_order_.empty()) {
+  return Walk(*this, state, out).GoOn(2 * kMostWork) == Walk::Made::kWhole;
+}
+
+void Automaton::KeepMask(StateId state, std::span<const uint64_t> mask) {
+  if ((masks_.size() + 1) * mask.size_bytes() > kMostMaskBytes && !mask_order_.empty()) {
     masks_.erase(mask_order_.front());
     mask_order_.pop_front();
   }
-  masks_[state].assign(out.begin(), out.end());
-  mask_order_.push_back(state);
-  return true;
+  const auto [place, is_new] = masks_.try_emplace(state, mask.begin(), mask.end());
+  if (is_new) mask_order_.push_back(state);
 }
 
-void Automaton::Release(StateId* state) { std::erase(kept_, state); }
+void Automaton::Release(std::span<StateId> states) {
+  std::erase_if(kept_, [&](std::span<StateId> kept) { return kept.data() == states.data(); });
+}
 
 size_t Automaton::bytes() const {
   return frames_.size() * sizeof(Frame) + frame_ids_.bytes() + items_.size() * sizeof(Item) +
-         states_.size() * sizeof(State) + state_ids_.bytes() + steps_.size() * sizeof(StateId);
+         states_.size() * sizeof(State) + state_ids_.bytes() +
+         steps_.size() * (sizeof(StateId) + sizeof(uint16_t)) +
+         masks_.size() * vocabulary_->words() * sizeof(uint64_t);
 }
 
-// Keeps the states that are in use, with their frames, and drops all others.
-void Automaton::Tidy() {
-  if (bytes() <= kMostBytes) return;
+// Keeps the states that are in use, with their frames.
+bool Automaton::DropUnused() {
   const std::vector<Frame> frames = std::exchange(frames_, {});
   const std::vector<Item> items = std::exchange(items_, {});
   const std::vector<State> states = std::exchange(states_, {});
   frame_ids_.Free();
   state_ids_.Free();
   steps_ = {};
+  costs_ = {};
   masks_.clear();
   mask_order_.clear();
   std::vector<bool> used(frames.size());
-  for (const StateId* id : kept_) {
-    for (uint32_t i = 0; i < states[*id].count; ++i)
-      used[items[states[*id].begin + i].stack] = true;
+  for (const std::span<StateId> ids : kept_) {
+    for (const StateId id : ids) {
+      for (uint32_t i = 0; i < states[id].count; ++i)
+        used[items[states[id].begin + i].stack] = true;
+    }
   }
   for (size_t i = frames.size(); i-- > 0;) {  // parents come before what is on them
     if (used[i]) used[frames[i].parent] = true;
@@ -316,16 +378,19 @@ void Automaton::Tidy() {
   }
   Find({}, false);
   states_.push_back(states_[kDead]);
-  for (StateId* id : kept_) {
-    if (*id <= kTooMany) continue;
-    found_.clear();
-    for (uint32_t i = 0; i < states[*id].count; ++i) {
-      const Item& item = items[states[*id].begin + i];
-      found_.push_back({item.node, moved[item.stack]});
+  for (const std::span<StateId> ids : kept_) {
+    for (StateId& id : ids) {
+      if (id <= kTooMany) continue;
+      found_.clear();
+      for (uint32_t i = 0; i < states[id].count; ++i) {
+        const Item& item = items[states[id].begin + i];
+        found_.push_back({item.node, moved[item.stack]});
+      }
+      std::sort(found_.begin(), found_.end());
+      id = Find(found_, states[id].complete);
     }
-    std::sort(found_.begin(), found_.end());
-    *id = Find(found_, states[*id].complete);
   }
+  return bytes() <= kMostBytes / 2;
 }
 
 }  // namespace larder::serving::constraint

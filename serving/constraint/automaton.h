@@ -4,7 +4,9 @@
 // whoever has its Turn.
 //
 // Everything has a bound: configurations of a state, work of a mask, memory. A grammar that needs
-// more ends its generation with an error; where the bound is does not depend on what is cached.
+// more ends its generation with an error. A mask's bound counts the work that it is without any
+// cached step, so that it does not depend on what is cached; one of memory is that of the states
+// in use.
 #pragma once
 
 #include <atomic>
@@ -53,20 +55,50 @@ class Automaton {
   StateId KnownStepToken(StateId, TokenId) const;
   bool complete(StateId state) const { return states_[state].complete; }
 
-  // A bit for each token that may follow, of `vocabulary().words()` words; the ends of generation
-  // where the text is complete. False: more work than a mask may take.
+  // A mask that is being made: a bit for each token that may follow, of `vocabulary().words()`
+  // words; the ends of generation where the text is complete. It may be made in pieces, between
+  // which others have their Turn, and Tidy. Destroyed by whoever has the Turn, or after the
+  // automaton.
+  class Walk {
+   public:
+    Walk(Automaton&, StateId from, std::span<uint64_t> out);
+    ~Walk();
+    Walk(const Walk&) = delete;
+    Walk& operator=(const Walk&) = delete;
+    enum class Made { kWhole, kNotYet, kTooMuchWork };
+    // Goes on for so many steps of work, some 30 ns each if nothing is cached.
+    Made GoOn(uint64_t steps);
+
+   private:
+    Made GoThrough(std::span<const Vocabulary::Node> tree, uint32_t known_plain, uint64_t until);
+    void AddControls();
+    Automaton& automaton_;
+    const std::span<uint64_t> out_;
+    std::vector<StateId> path_;  // by depth; kept through Tidy
+    uint32_t plain_ = 0;         // so many plain characters may follow
+    size_t tree_ = 0, at_ = 0;   // the next node of the vocabulary
+    uint64_t work_ = 0;
+  };
+  // All of it at once. False: more work than a mask may take.
   bool Mask(StateId, std::span<uint64_t> out);
   // The same if it was made before and is kept; false: it is not.
   bool KnownMask(StateId, std::span<uint64_t> out) const;
 
   const Vocabulary& vocabulary() const { return *vocabulary_; }
   size_t states() const { return states_.size(); }
+  size_t bytes() const;                    // of states, steps and masks
+  uint64_t work() const { return work_; }  // of all steps that were made so far
 
-  // A state that outlives what is dropped when memory is full; Tidy may then change its id. Call
-  // Tidy between masks.
-  void Keep(StateId* state) { kept_.push_back(state); }
-  void Release(StateId* state);
-  void Tidy();
+  // States that outlive what is dropped when memory is full; Tidy may then change their ids. Call
+  // Tidy between masks, or pieces of one.
+  void Keep(std::span<StateId> states) { kept_.push_back(states); }
+  void Release(std::span<StateId> states);
+  // False: what is in use alone is more than there may be.
+  bool Tidy() { return bytes() <= kMostBytes || DropUnused(); }
+  // Drops all that is not in use.
+  bool DropUnused();
+
+  static constexpr size_t kMostBytes = 24 << 20;
 
   // The right to call what is above, for one thread at a time.
   class Turn {
@@ -122,10 +154,11 @@ class Automaton {
   void Enter(uint32_t loop, uint32_t count, uint32_t stack, std::vector<Item>& to_do);
   StateId Finish();
   uint32_t PlainOf(std::span<const Item>) const;
-  bool Walk(StateId, std::span<const Vocabulary::Node> tree, uint32_t known_plain,
-            std::span<uint64_t> out, size_t& work);
+  uint32_t WorkOf(StateId state, uint8_t byte) const {
+    return 1 + costs_[states_[state].row + nfa_.byte_class[byte]];
+  }
+  void KeepMask(StateId, std::span<const uint64_t> mask);
   void FindControls();
-  size_t bytes() const;
 
   std::atomic<bool> taken_{false};
   const std::shared_ptr<const Grammar> grammar_;
@@ -141,16 +174,17 @@ class Automaton {
   std::vector<State> states_;
   Interned state_ids_;
   std::vector<StateId> steps_;
+  std::vector<uint16_t> costs_;  // of each of these: nodes that were followed
 
   std::unordered_map<StateId, std::vector<uint64_t>> masks_;
   std::deque<StateId> mask_order_;  // the oldest first
-  std::vector<StateId*> kept_;
+  std::vector<std::span<StateId>> kept_;
+  uint64_t work_ = 0;
 
   // The closure that is being made.
   std::vector<Item> found_, to_do_, seen_items_;
   Interned seen_;
   bool complete_ = false, too_many_ = false;
-  std::vector<StateId> path_;  // of Walk, by depth
 };
 
 }  // namespace larder::serving::constraint

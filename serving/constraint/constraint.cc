@@ -5,6 +5,9 @@
 
 namespace larder::serving::inline constraint {
 
+// Nodes that are followed for tokens which end a trigger: a hundredth of a second.
+constexpr uint64_t kMostWorkOfTriggers = 300'000;
+
 Constraint::Constraint(std::shared_ptr<Automaton> automaton, std::vector<std::string> triggers,
                        bool required)
     : automaton_(std::move(automaton)),
@@ -15,7 +18,7 @@ Constraint::Constraint(std::shared_ptr<Automaton> automaton, std::vector<std::st
   active_ = triggers_.empty();
   for (const std::string& trigger : triggers_)
     longest_trigger_ = std::max(longest_trigger_, trigger.size());
-  automaton_->Keep(&state_);
+  automaton_->Keep({&state_, 1});
 }
 
 Constraint::Constraint(const Constraint& other)
@@ -27,10 +30,10 @@ Constraint::Constraint(const Constraint& other)
       state_(other.state_),
       tail_(other.tail_),
       overlong_(other.overlong_) {
-  automaton_->Keep(&state_);
+  automaton_->Keep({&state_, 1});
 }
 
-Constraint::~Constraint() { automaton_->Release(&state_); }
+Constraint::~Constraint() { automaton_->Release({&state_, 1}); }
 
 size_t Constraint::EndOfTrigger(std::string_view text) const {
   size_t end = std::string::npos;
@@ -42,10 +45,11 @@ size_t Constraint::EndOfTrigger(std::string_view text) const {
 }
 
 bool Constraint::Accept(TokenId token) {
-  automaton_->Tidy();
+  walk_.reset();
+  if (!automaton_->Tidy()) state_ = Automaton::kTooMany;  // no mask is made of it
   if (active_) {
-    state_ = automaton_->StepToken(state_, token);
-    return !dead();
+    if (state_ != Automaton::kTooMany) state_ = automaton_->StepToken(state_, token);
+    return state_ != Automaton::kDead;
   }
   const std::string_view bytes = automaton_->vocabulary().bytes(token);
   tail_ += bytes.empty() ? automaton_->vocabulary().ControlText(token) : bytes;
@@ -53,17 +57,24 @@ bool Constraint::Accept(TokenId token) {
     active_ = true;
     state_ = automaton_->Step(automaton_->start(), std::string_view(tail_).substr(end));
     tail_ = {};
-    return !dead();
+    return state_ != Automaton::kDead;
   }
   if (tail_.size() >= longest_trigger_) tail_.erase(0, tail_.size() - longest_trigger_ + 1);
   return true;
 }
 
-Constraint::Allowed Constraint::Mask(std::span<uint64_t> mask) {
-  automaton_->Tidy();
-  if (active_) return automaton_->Mask(state_, mask) ? Allowed::kSome : Allowed::kTooMuchWork;
+Constraint::Allowed Constraint::Mask(std::span<uint64_t> mask, uint64_t steps) {
+  if (!automaton_->Tidy() || state_ == Automaton::kTooMany) return Allowed::kTooMuchWork;
+  if (active_) {
+    if (!walk_ && automaton_->KnownMask(state_, mask)) return Allowed::kSome;
+    if (!walk_) walk_.emplace(*automaton_, state_, mask);
+    const Automaton::Walk::Made made = walk_->GoOn(steps);
+    if (made == Automaton::Walk::Made::kNotYet) return Allowed::kNotYet;
+    walk_.reset();
+    return made == Automaton::Walk::Made::kWhole ? Allowed::kSome : Allowed::kTooMuchWork;
+  }
   std::vector<TokenId> banned;
-  FindBanned(banned);
+  if (!FindBanned(banned)) return Allowed::kTooMuchWork;
   if (required_) {
     const std::span<const TokenId> ends = automaton_->vocabulary().end_of_generation();
     banned.insert(banned.end(), ends.begin(), ends.end());
@@ -85,10 +96,13 @@ bool Constraint::AcceptKnown(TokenId token, std::span<uint64_t> mask) {
   return true;
 }
 
-// Tokens that end a trigger and go on with what the grammar does not begin with.
-void Constraint::FindBanned(std::vector<TokenId>& banned) {
+// Tokens that end a trigger and go on with what the grammar does not begin with. False: that takes
+// too much work.
+bool Constraint::FindBanned(std::vector<TokenId>& banned) {
   const Vocabulary& vocabulary = automaton_->vocabulary();
+  const uint64_t most_work = automaton_->work() + kMostWorkOfTriggers;
   const auto consider = [&](TokenId token) {
+    if (automaton_->work() > most_work) return;
     const std::string text = tail_ + std::string(vocabulary.bytes(token));
     const size_t end = EndOfTrigger(text);
     if (end == std::string::npos || end == text.size()) return;
@@ -129,6 +143,7 @@ void Constraint::FindBanned(std::vector<TokenId>& banned) {
       }
     }
   }
+  return automaton_->work() <= most_work;
 }
 
 }  // namespace larder::serving::constraint

@@ -26,9 +26,10 @@ class Constraint {
   // False: the token is not allowed, and nothing is from now on.
   bool Accept(TokenId);
 
-  enum class Allowed { kAll, kSome, kTooMuchWork };
-  // kSome: `mask` has a bit for each allowed token; it has Vocabulary::words() words.
-  Allowed Mask(std::span<uint64_t> mask);
+  enum class Allowed { kAll, kSome, kTooMuchWork, kNotYet };
+  // kSome: `mask` has a bit for each allowed token; it has Vocabulary::words() words. kNotYet: it
+  // takes more than so many steps (Automaton::Walk), and is gone on with when this is called again.
+  Allowed Mask(std::span<uint64_t> mask, uint64_t steps = UINT64_MAX / 2);
 
   // Accept and Mask at once, where both only look up what an earlier text made. False: that is not
   // so, or it is another's Turn; then nothing happened. The caller has no Turn.
@@ -44,7 +45,7 @@ class Constraint {
  private:
   // Where the trigger that ends first ends; npos: there is none.
   size_t EndOfTrigger(std::string_view text) const;
-  void FindBanned(std::vector<TokenId>& banned);
+  bool FindBanned(std::vector<TokenId>& banned);
 
   std::shared_ptr<Automaton> automaton_;
   std::vector<std::string> triggers_;
@@ -52,7 +53,8 @@ class Constraint {
   bool required_;
   bool active_;
   StateId state_;
-  std::string tail_;  // of the free text: what may be the start of a trigger
+  std::optional<Automaton::Walk> walk_;  // of a mask that is not whole yet
+  std::string tail_;                     // of the free text: what may be the start of a trigger
   // Tokens with a whole trigger and more text.
   std::optional<std::vector<TokenId>> overlong_;
 };

@@ -234,6 +234,82 @@ TEST(Constraint, ARequiredTriggerComesBeforeTheEnd) {
   }
 }
 
+// Rules that every byte enters anew: a state has few configurations, but each step follows a chain
+// of calls and leaves as many frames.
+std::string ChainOfRules(size_t rules) {
+  std::string text = "root ::= s\ns ::= r0\n";
+  for (size_t i = 0; i < rules; ++i)
+    text += fmt::format("r{} ::= r{} \"{}\"\n", i, i + 1, std::string(25, 'x'));
+  return text + fmt::format("r{} ::= \"a\" s \"0\" | \"b\" s \"1\" | \"!\"\n", rules);
+}
+
+TEST(Automaton, AMasksWorkIsCountedWhereItIsDone) {
+  const auto vocabulary = JsonVocabulary();
+  std::vector<uint64_t> mask(vocabulary->words());
+  size_t failed = 0;
+  for (const size_t rules : {10u, 1000u, 12'000u}) {
+    Automaton automaton(Grammar::FromGbnf(ChainOfRules(rules)), vocabulary);
+    const bool made = automaton.Mask(automaton.start(), mask);
+    failed += !made;
+    EXPECT_LE(automaton.work(), 4'100'000u) << rules;
+    EXPECT_LE(automaton.bytes(), Automaton::kMostBytes + (16u << 20)) << rules;
+    // Neither does what is cached change where the bound is.
+    EXPECT_EQ(automaton.Mask(automaton.start(), mask), made) << rules;
+  }
+  EXPECT_GT(failed, 0u);
+}
+
+TEST(Automaton, AMaskInPiecesIsTheSame) {
+  const auto vocabulary = JsonVocabulary();
+  const auto grammar = OfSchema(R"({"type":"object","properties":{"a":{"type":"array","items":
+      {"enum":["x","yy",3]}},"b":{"type":"string","pattern":"^[a-z]{2,5}$"}}})");
+  Automaton automaton(grammar, vocabulary), whole(grammar, vocabulary);
+  std::vector<uint64_t> mask(vocabulary->words()), other(mask), want(mask);
+  StateId state = automaton.start(), second = automaton.start(), reference = whole.start();
+  automaton.Keep({&state, 1});
+  automaton.Keep({&second, 1});
+  for (const char c : std::string("{\"a\":[\"x\",3],\"b\":\"abc\"}")) {
+    {
+      Automaton::Walk walk(automaton, state, mask), beside(automaton, second, other);
+      size_t pieces = 1;
+      for (auto made = Automaton::Walk::Made::kNotYet; made != Automaton::Walk::Made::kWhole;
+           ++pieces) {
+        made = walk.GoOn(7);
+        ASSERT_NE(made, Automaton::Walk::Made::kTooMuchWork);
+        beside.GoOn(3);
+        if (pieces % 5 == 0) {
+          EXPECT_TRUE(automaton.DropUnused());
+        }
+      }
+      EXPECT_GT(pieces, 2u);
+    }
+    ASSERT_TRUE(whole.Mask(reference, want));
+    EXPECT_EQ(mask, want) << c;
+    state = second = automaton.Step(state, static_cast<uint8_t>(c));
+    reference = whole.Step(reference, static_cast<uint8_t>(c));
+  }
+  automaton.Release({&state, 1});
+  automaton.Release({&second, 1});
+}
+
+TEST(MaskThread, AShortMaskDoesNotWaitForLongOnes) {
+  const auto tokenizer = JsonTokenizer();
+  const auto thread = MaskThread::Start(tokenizer, tokenizer->size(), 16);
+  std::vector<std::unique_ptr<MaskedSequence>> heavy;
+  for (int i = 0; i < 8; ++i)  // each has an automaton of its own
+    heavy.push_back(thread->Open(Grammar::FromGbnf(ChainOfRules(3000)), {}));
+  const auto light = thread->Open(Grammar::FromGbnf("root ::= \"a\"+"), {});
+  light->Wait();
+  EXPECT_TRUE(Bit(light->allowed(), 'a'));
+  size_t done = 0;
+  for (const auto& one : heavy) done += one->WaitFor(0);
+  EXPECT_LT(done, heavy.size()) << "none of them has had more than a few turns";
+  heavy.clear();  // closed while they are made
+  light->Accept('a');
+  light->Wait();
+  EXPECT_EQ(light->failure(), "");
+}
+
 TEST(MaskThread, GivesTheMasksOfItsSequences) {
   const auto tokenizer = JsonTokenizer();
   const size_t vocab = tokenizer->size();

@@ -3,18 +3,24 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <deque>
 #include <exception>
 #include <list>
 #include <optional>
 #include <utility>
 
+#include "base/clock.h"
 #include "serving/constraint/constraint.h"
 #include "serving/constraint/vocabulary.h"
 
 namespace larder::serving::inline constraint {
 namespace {
 
-constexpr size_t kMostAutomata = 16;  // of grammars that no running sequence needs
+constexpr size_t kMostAutomata = 16;                 // of grammars that no running sequence needs
+constexpr size_t kMostIdleBytes = size_t{32} << 20;  // of all of these
+constexpr size_t kMostOfOneIdle = size_t{8} << 20;   // of one, before what it need not keep is
+                                                     // dropped
+constexpr uint64_t kStepsOfATurn = 30'000;           // some ms
 constexpr uint64_t kSpinNs = 20'000;
 
 // Adaptive: on a machine whose cores all compute, the one that waits must give way to the other.
@@ -68,30 +74,6 @@ void Close(MaskJob& job) {
   job.constraint.reset();
 }
 
-// The automata, the latest used first.
-class Automata {
- public:
-  std::shared_ptr<Automaton> Of(const std::shared_ptr<const Grammar>& grammar,
-                                const std::shared_ptr<const Vocabulary>& vocabulary) {
-    auto found = std::find_if(list_.begin(), list_.end(),
-                              [&](const Entry& entry) { return entry.grammar == grammar; });
-    if (found == list_.end()) {
-      list_.push_front({grammar, std::make_shared<Automaton>(grammar, vocabulary)});
-      while (list_.size() > kMostAutomata) list_.pop_back();  // sequences that use it still hold it
-    } else {
-      list_.splice(list_.begin(), list_, found);
-    }
-    return list_.front().automaton;
-  }
-
- private:
-  struct Entry {
-    std::shared_ptr<const Grammar> grammar;
-    std::shared_ptr<Automaton> automaton;
-  };
-  std::list<Entry> list_;
-};
-
 }  // namespace
 
 MaskedSequence::~MaskedSequence() {
@@ -99,6 +81,15 @@ MaskedSequence::~MaskedSequence() {
 }
 
 void MaskedSequence::Wait() { job_->ready.Wait(job_->asked, Waiting()); }
+bool MaskedSequence::WaitFor(uint64_t ns) {
+  if (job_->ready.Reached(job_->asked)) return true;
+  // The mask thread may need this core.
+  for (const int64_t end = NowNs() + static_cast<int64_t>(ns); NowNs() < end;) {
+    std::this_thread::yield();
+    if (job_->ready.Reached(job_->asked)) return true;
+  }
+  return false;
+}
 std::span<const uint64_t> MaskedSequence::allowed() const {
   return job_->all ? std::span<const uint64_t>() : std::span<const uint64_t>(job_->mask);
 }
@@ -153,42 +144,131 @@ void MaskThread::Post(Message message) {
   posted_.Signal(++posted_count_);
 }
 
-void MaskThread::Run() {
-  pthread_setname_np(pthread_self(), "larder-masks");
-  const auto vocabulary = std::make_shared<const Vocabulary>(*tokenizer_, vocab_);
-  Automata automata;
-  for (uint32_t seen = 0; !stop_.load();) {
-    posted_.Wait(seen + 1, Waiting());
-    seen = posted_.Load();
-    Message message;
-    while (ring_.Pop(message)) {
-      const std::shared_ptr<MaskJob> job = std::move(message.job);
-      if (message.kind == Message::Kind::kClose) {
-        Close(*job);
+// The automata, the latest used first.
+class MaskThread::Automata {
+ public:
+  std::shared_ptr<Automaton> Of(const std::shared_ptr<const Grammar>& grammar,
+                                const std::shared_ptr<const Vocabulary>& vocabulary) {
+    auto found = std::find_if(list_.begin(), list_.end(),
+                              [&](const Entry& entry) { return entry.grammar == grammar; });
+    if (found == list_.end()) {
+      list_.push_front({grammar, std::make_shared<Automaton>(grammar, vocabulary)});
+    } else {
+      list_.splice(list_.begin(), list_, found);
+    }
+    return list_.front().automaton;
+  }
+
+  // Drops automata, and states of automata, that no sequence uses, those unused for longest first,
+  // as far as they are too many. Returns the bytes of all.
+  size_t Trim() {
+    size_t all = 0, idle = 0, idle_bytes = 0;
+    for (auto entry = list_.begin(); entry != list_.end();) {
+      Automaton& automaton = *entry->automaton;
+      const bool is_idle = entry->automaton.use_count() == 1;  // no sequence has it, nor gets it
+      if (is_idle && automaton.bytes() > kMostOfOneIdle) automaton.DropUnused();
+      const size_t bytes = automaton.bytes();
+      if (is_idle && (++idle > kMostAutomata || idle_bytes + bytes > kMostIdleBytes)) {
+        entry = list_.erase(entry);
         continue;
       }
-      uint32_t done = 1;
-      try {
-        if (message.kind == Message::Kind::kOpen) {
-          const std::shared_ptr<Automaton> automaton = automata.Of(job->grammar, vocabulary);
-          const Automaton::Turn turn(*automaton);
-          job->constraint.emplace(automaton, std::move(job->triggers), job->required);
-          job->mask.resize(vocabulary->words());
-        } else {
-          done = job->ready.Load() + 1;
-        }
-        if (job->constraint) {
-          const Automaton::Turn turn(*job->constraint->automaton());
-          // Not accepted: the sampler ignored the mask.
-          if (message.kind == Message::Kind::kToken && !job->constraint->Accept(message.token))
-            job->failure = "the grammar does not allow the chosen token";
-          if (job->failure.empty()) Describe(*job, job->constraint->Mask(job->mask));
-        }
-      } catch (const std::exception& error) {  // no memory
-        job->failure = error.what();
-      }
-      job->ready.Signal(done);
+      idle_bytes += is_idle ? bytes : 0;
+      all += bytes;
+      ++entry;
     }
+    return all;
+  }
+
+ private:
+  struct Entry {
+    std::shared_ptr<const Grammar> grammar;
+    std::shared_ptr<Automaton> automaton;
+  };
+  std::list<Entry> list_;
+};
+
+// What the thread has: the automata, and the masks that are being made, whose turns come one after
+// the other.
+class MaskThread::Maker {
+ public:
+  Maker(const model::Tokenizer& tokenizer, size_t vocab)
+      : vocabulary_(std::make_shared<const Vocabulary>(tokenizer, vocab)) {}
+
+  bool busy() const { return !making_.empty(); }
+  size_t Trim() { return automata_.Trim(); }
+
+  void Take(const Message& message) {
+    MaskJob& job = *message.job;
+    if (message.kind == Message::Kind::kClose) {
+      std::erase(making_, message.job);  // nobody waits for it
+      Close(job);
+      return;
+    }
+    Try(message.job, [&] {
+      if (message.kind == Message::Kind::kOpen) {
+        const std::shared_ptr<Automaton> automaton = automata_.Of(job.grammar, vocabulary_);
+        const Automaton::Turn turn(*automaton);
+        job.constraint.emplace(automaton, std::move(job.triggers), job.required);
+        job.mask.resize(vocabulary_->words());
+      } else if (job.constraint) {
+        const Automaton::Turn turn(*job.constraint->automaton());
+        // Not accepted: the sampler ignored the mask.
+        if (!job.constraint->Accept(message.token))
+          job.failure = "the grammar does not allow the chosen token";
+      }
+      GoOn(message.job);
+    });
+  }
+
+  // The turn of the mask that has waited for longest.
+  void Next() {
+    const std::shared_ptr<MaskJob> job = std::move(making_.front());
+    making_.pop_front();
+    Try(job, [&] { GoOn(job); });
+  }
+
+ private:
+  void GoOn(const std::shared_ptr<MaskJob>& job) {
+    if (job->constraint && job->failure.empty()) {
+      const Automaton::Turn turn(*job->constraint->automaton());
+      const Constraint::Allowed allowed = job->constraint->Mask(job->mask, kStepsOfATurn);
+      if (allowed == Constraint::Allowed::kNotYet) {
+        making_.push_back(job);
+        return;
+      }
+      Describe(*job, allowed);
+    }
+    job->ready.Signal(job->ready.Load() + 1);
+  }
+
+  template <typename Work>
+  void Try(const std::shared_ptr<MaskJob>& job, Work work) {
+    try {
+      work();
+    } catch (const std::exception& error) {  // no memory
+      job->failure = error.what();
+      job->ready.Signal(job->ready.Load() + 1);
+    }
+  }
+
+  const std::shared_ptr<const Vocabulary> vocabulary_;
+  Automata automata_;
+  std::deque<std::shared_ptr<MaskJob>> making_;
+};
+
+void MaskThread::Run() {
+  pthread_setname_np(pthread_self(), "larder-masks");
+  Maker maker(*tokenizer_, vocab_);
+  for (uint32_t seen = 0; !stop_.load();) {
+    if (!maker.busy()) posted_.Wait(seen + 1, Waiting());
+    seen = posted_.Load();
+    bool closed = false;
+    for (Message message; ring_.Pop(message); message = {}) {
+      closed = closed || message.kind != Message::Kind::kToken;
+      maker.Take(message);
+    }
+    if (maker.busy()) maker.Next();
+    if (closed) bytes_.store(maker.Trim(), std::memory_order_relaxed);
   }
 }
 

@@ -1,8 +1,9 @@
 // MaskThread: computes the masks of constrained sequences beside the model's steps. The compute
 // thread opens a MaskedSequence for each, tells it the tokens that it chose, and asks for the mask
 // of the next one a step later. It looks up the masks of states that an earlier text reached
-// (microseconds), leaves all others to this thread, and never waits for a lock. The automata of
-// grammars that were used lately are kept. One per server.
+// (microseconds), leaves all others to this thread, and never waits for a lock. Masks that take
+// long are made in turns of some milliseconds: a short one does not wait for them. The automata of
+// grammars that were used lately are kept, as far as their memory goes. One per server.
 #pragma once
 
 #include <atomic>
@@ -36,6 +37,8 @@ class MaskedSequence {
   // Waits until the mask behind all accepted tokens is there: not at all if the model's step took
   // longer than the mask. Valid until Accept.
   void Wait();
+  // The same for at most so long; returns whether it is there.
+  bool WaitFor(uint64_t ns);
   // A bit for each token that may be chosen; empty: any token may.
   std::span<const uint64_t> allowed() const;
   bool complete() const;               // the text may end here
@@ -67,6 +70,9 @@ class MaskThread : public std::enable_shared_from_this<MaskThread> {
   std::unique_ptr<MaskedSequence> Open(std::shared_ptr<const Grammar>,
                                        std::vector<std::string> triggers, bool required = false);
 
+  // Of memory, of all automata. Any thread.
+  size_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
+
  private:
   friend class MaskedSequence;
   struct Message {
@@ -77,6 +83,8 @@ class MaskThread : public std::enable_shared_from_this<MaskThread> {
   };
   void Post(Message);
   void Run();
+  class Automata;
+  class Maker;  // what the thread has
 
   const std::shared_ptr<const model::Tokenizer> tokenizer_;
   const size_t vocab_;
@@ -84,6 +92,7 @@ class MaskThread : public std::enable_shared_from_this<MaskThread> {
   uint32_t posted_count_ = 0;
   sync::EpochFlag posted_;
   std::atomic<bool> stop_{false};
+  std::atomic<size_t> bytes_{0};
   std::thread thread_;
 };
 

@@ -129,7 +129,7 @@ void ComputeSide::Admitted(size_t reused) {
 std::optional<TokenId> ComputeSide::Choose(std::span<const float> logits) {
   std::span<const uint64_t> allowed;
   if (masked_ != nullptr) {
-    masked_->Wait();
+    masked_->Wait();  // not at all: it is ready
     refused_ = masked_->failure();
     if (!refused_.empty()) return std::nullopt;
     allowed = masked_->allowed();

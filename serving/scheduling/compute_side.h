@@ -92,6 +92,9 @@ class ComputeSide : public pipeline::Sequence {
   bool cancelled() const override { return generation_->cancelled.load(std::memory_order_relaxed); }
   void Admitted(size_t reused) override;
   void InSlot(SlotId slot) override { slot_ = slot; }
+  bool ready(uint64_t most_ns) override {
+    return made_ || masked_ == nullptr || masked_->WaitFor(most_ns);
+  }
   std::optional<int32_t> Next(std::span<const float> logits) override;
   void Prepare(std::span<const float> logits) override;
   pipeline::Wanted wanted() const override;

@@ -114,6 +114,8 @@ class GenerationService : public pipeline::Intake, private ComputeSide::Sink {
   size_t most_at_once() const { return options_.slots + options_.queue_limit; }
   const GenerationServiceOptions& options() const { return options_; }
   ServingMetrics& metrics() { return metrics_; }
+  // Of memory, of the states of grammars that texts reached.
+  size_t automata_bytes() const { return masks_ == nullptr ? 0 : masks_->bytes(); }
   // Any thread. Makes WaitForWork return false as soon as there is nothing to do.
   void Stop();
   // Any thread. Ends a WaitForWork, also one that is about to begin.
