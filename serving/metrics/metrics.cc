@@ -93,6 +93,7 @@ struct ServingMetrics::Families {
   Gauge *slots, *slots_used, *waiting;
   std::array<Gauge*, 2> connections;  // of kHttp and kText
   std::array<Gauge*, kResources> held;
+  Gauge *compiled_bytes, *automata_bytes;
   std::array<std::array<Counter*, kScopes>, kResources> over_limit;
   Counter *failures, *transitions, *lost, *preempted, *parked, *recomputed_tokens;
   Gauge *kv_chunks, *used_kv_chunks, *shared_kv_chunks, *kv_files, *kv_file_bytes;
@@ -211,6 +212,11 @@ ServingMetrics::Families::Families(const std::vector<std::string>& names) {
   batch_disk_bytes =
       &Gauges("larder_batch_file_bytes_limit", "Bytes that they may have (--batch-disk).").Add({});
 
+  auto& grammar_family = Gauges("larder_grammar_bytes",
+                                "Memory of grammars that are kept: compiled, and the states that "
+                                "texts reached.");
+  compiled_bytes = &grammar_family.Add({{"of", "compiled"}});
+  automata_bytes = &grammar_family.Add({{"of", "states"}});
   auto& held_family =
       Gauges("larder_held", "What clients make the server hold: connections, requests, bytes.");
   auto& over_family = Counters("larder_over_limit_total",
@@ -331,6 +337,11 @@ void ServingMetrics::SetAdmission(const Admission& admission) {
     for (size_t s = 0; s < kScopes; ++s)
       Follow(*families_->over_limit[r][s], admission.refused(resource, static_cast<Scope>(s)));
   }
+}
+
+void ServingMetrics::SetGrammars(size_t compiled_bytes, size_t automata_bytes) {
+  families_->compiled_bytes->Set(static_cast<double>(compiled_bytes));
+  families_->automata_bytes->Set(static_cast<double>(automata_bytes));
 }
 
 void ServingMetrics::SetFailures(uint64_t count) { Follow(*families_->failures, count); }

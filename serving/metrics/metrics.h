@@ -94,6 +94,7 @@ class ServingMetrics {
   void SetQueue(size_t waiting);
   void SetConnections(Protocol, size_t open);
   void SetAdmission(const Admission&);
+  void SetGrammars(size_t compiled_bytes, size_t automata_bytes);
   void SetFailures(uint64_t count);
   void SetScheduler(const SchedulerCounts&);
   void SetBatches(const BatchCounts&);

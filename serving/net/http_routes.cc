@@ -7,6 +7,7 @@
 #include "base/json_text.h"
 #include "serving/api/common_fields.h"
 #include "serving/api/completion_request.h"
+#include "serving/fields/constraints.h"
 #include "serving/net/slot_routes.h"
 #include "serving/net/text_session.h"
 #include "serving/page/page.h"
@@ -90,6 +91,7 @@ HttpReply Metrics(const HttpRequest&, ServerState& state) {
   WantReady(state);
   if (state.fill_metrics) state.fill_metrics(*state.metrics);
   if (state.admission != nullptr) state.metrics->SetAdmission(*state.admission);
+  state.metrics->SetGrammars(KeptGrammarBytes(), state.service->automata_bytes());
   if (state.failures != nullptr) state.metrics->SetFailures(state.failures->count());
   if (state.batches != nullptr) state.metrics->SetBatches(state.batches->counts());
   return {
