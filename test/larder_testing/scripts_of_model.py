@@ -20,6 +20,8 @@ SCRIPTS = {
     "person_call": [CALL % ("person", '{"name": "Grace Hopper", "age": 85, "languages": ["COBOL"]}')],
     "think": ["<think>\nNobody asked how, so I need not say how.\n</think>\n\nForty-two."],
     "think_call": ["<think>\nThe clock knows.\n</think>\n\n" + CALL % ("get_time", '{"zone": "Asia/Tokyo"}'), "Tokyo sleeps."],
+    # The form of Qwen3-Coder: what a parameter is, is looked up in the tool's schema.
+    "xml_call": ["<tool_call>\n<function=f>\n" + "".join(f"<parameter=q>\n{i}\n</parameter>\n" for i in range(4)) + "</function>\n</tool_call>", "So be it."],
     "json": ['{"name": "Ada Lovelace", "age": 36, "languages": ["French", "Analytical Engine"]}'],
 }
 # Said round and round until somebody stops it.
