@@ -38,7 +38,7 @@ MOST_BYTES = 192 << 20  # that a request makes the process larger by, while it i
 MOST_LEFT = 96 << 20  # and that all of them leave: grammars that are kept
 ROUNDS = 5
 PATIENCE_S = 2.0  # of the attacker, who then leaves
-SETTLED_S = 0.03  # without CPU of the threads beside: the request is over
+SETTLED_S = 0.03  # the threads beside it wait for work: the request is over
 CONTROL_S = 0.4
 BACKGROUND_NICE = 15  # as serving/admission/background.cc has it
 IO, BESIDE = "larder-io", ("larder-prepare", "larder-masks", "larder-files")
@@ -58,6 +58,7 @@ WORST = {
     "text": [("deep_arrays", 400_000), ("keys_in_a_row", 700_000), ("deep_objects", 900_000), ("keys_below", 700_000), ("empty_arrays", 700_000)],
     "prompt": [("one_letter", 900_000), ("parts_of_control_tokens", 900_000), ("combining_marks", 400_000)],
 }
+FULL_QUEUES = ["many_prompts"]  # others wait for a slot, as they should
 FEWEST = {"schema": 1, "grammar": 3, "pattern": 2, "text": 2, "prompt": 1}  # inputs for each field of a kind
 
 
@@ -103,12 +104,12 @@ class Failed(Exception):
 class Target:
     """The server, which a hostile request may end: then another one."""
 
-    def __init__(self, larder, model, folder):
-        self.larder, self.model, self.folder = larder, model, folder
+    def __init__(self, larder, model, folder, *options):
+        self.larder, self.model, self.folder, self.options = larder, model, folder, [*OPTIONS, *options]
         self.server = self.bystanders = None
 
     def start(self):
-        self.server = Server(self.larder, self.model, *OPTIONS, "--batch-dir", str(self.folder / f"batch-{time.monotonic_ns()}")).__enter__()
+        self.server = Server(self.larder, self.model, *self.options, "--batch-dir", str(self.folder / f"batch-{time.monotonic_ns()}")).__enter__()
         for _ in range(2):  # what the first requests make stays
             self.server.post("/completion", {"prompt": "Once", "n_predict": 4, "json_schema": {"type": "object"}})
             self.server.post("/tokenize", {"content": "word " * 200_000})
@@ -170,15 +171,14 @@ class Target:
 
     def settled(self, limit_s=10.0):
         """Waits until no thread beside works any more. False: it never does, or the server is gone."""
-        until = time.monotonic() + limit_s
-        last, at = self.cpu()[1], time.monotonic()
-        while time.monotonic() < until and self.alive():
-            time.sleep(0.005)
-            now = self.cpu()[1]
-            if now - last > 0.002:
-                last, at = now, time.monotonic()
-            elif time.monotonic() - at > SETTLED_S:
+        until = rested_since = time.monotonic()
+        until += limit_s
+        while (now := time.monotonic()) < until and self.alive():
+            if threads.any_runs(self.pid, BESIDE):  # or would, if the machine had a core for it
+                rested_since = now
+            elif now - rested_since > SETTLED_S:
                 return True
+            time.sleep(0.003)
         return False
 
     def alive(self):
@@ -209,7 +209,7 @@ def alone(target, attack):
     return result
 
 
-def control(target, bystanders):
+def control(bystanders):
     begin = time.monotonic()
     process = SPAWN.Process(target=burn, daemon=True)
     process.start()
@@ -220,10 +220,11 @@ def control(target, bystanders):
     return waits
 
 
-def beside_others(target, bystanders, attack, rounds):
-    """How much longer others wait."""
-    for round_ in range(rounds):
-        usual = control(target, bystanders)
+def beside_others(target, bystanders, attack, rounds, usual):
+    """How much longer others wait. usual: the longest waits of all controls so far."""
+    for _ in range(rounds):
+        for kind, wait in control(bystanders).items():
+            usual[kind] = max(usual.get(kind, 0), wait)
         begin = time.monotonic()
         target.send(attack)
         target.settled(3.0)
@@ -291,12 +292,13 @@ class Run:
                 raise
 
     def loud(self, all_attacks):
-        rounds = 1 if self.args.list else ROUNDS
+        rounds, usual = 1 if self.args.list else ROUNDS, {}
+
         def start():
             bystanders = Bystanders(self.target.server)
             time.sleep(1.0)  # interpreters start
             return bystanders
-        self.each(all_attacks, lambda bystanders, attack: beside_others(self.target, bystanders, attack, rounds), start,
+        self.each(all_attacks, lambda bystanders, attack: beside_others(self.target, bystanders, attack, rounds, usual), start,
                   lambda bystanders: bystanders.__exit__())
 
 
@@ -316,7 +318,8 @@ def main():
             if not args.without_others and not args.only_print:
                 seen = set()
                 # Each input once: where it stands is what was tried above.
-                run.loud([attack for attack in chosen if not (key := (attack.shape, attack.size)) in seen and not seen.add(key)])
+                run.loud([attack for attack in chosen if attack.shape.__name__ not in FULL_QUEUES
+                          and not (key := (attack.shape, attack.size)) in seen and not seen.add(key)])
             if not args.only_print and not args.only:
                 run.answers(pathlib.Path(folder))
         finally:

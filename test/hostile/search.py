@@ -240,8 +240,8 @@ class Patterns:
 
 
 class Search:
-    def __init__(self, meter, rng, keep):
-        self.meter, self.rng, self.keep = meter, rng, keep
+    def __init__(self, meter, rng, keep, seeded):
+        self.meter, self.rng, self.keep, self.seeded = meter, rng, keep, seeded
         schemas = Schemas(rng)
         self.makers = {"schema": (schemas, costly_inputs.compact), "grammar": (grammars := Grammars(rng, schemas), grammars.text),
                        "pattern": (patterns := Patterns(rng, schemas), patterns.text)}
@@ -286,7 +286,7 @@ class Search:
 
     def run(self, seconds):
         until = time.monotonic() + seconds
-        for kind, value in self.seeds():
+        for kind, value in self.seeds() if self.seeded else ():
             if time.monotonic() > until:
                 break
             self.tell(kind, value)
@@ -319,13 +319,14 @@ def main():
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", help="a folder for the worst bodies")
+    parser.add_argument("--from-nothing", action="store_true", help="begin without the shapes that are known: for what is unlike them")
     parser.add_argument("--chat-template", default="chatml")
     parser.add_argument("--tool-parser", default="")
     args = parser.parse_args()
     if args.keep:
         pathlib.Path(args.keep).mkdir(parents=True, exist_ok=True)
     with Meter(args.program, args.model, args.chat_template, args.tool_parser) as meter:
-        search = Search(meter, random.Random(args.seed), args.keep)
+        search = Search(meter, random.Random(args.seed), args.keep, not args.from_nothing)
         search.run(args.seconds)
         search.report()
 

@@ -14,6 +14,19 @@ def cpu_seconds(pid):
     return seconds
 
 
+def any_runs(pid, names):
+    """Whether one of the threads of these names runs, or would if it had a core."""
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        try:
+            stat = (task / "stat").read_text(encoding="ascii")
+        except (OSError, ProcessLookupError):
+            continue
+        name, _, rest = stat.partition("(")[2].rpartition(")")
+        if name in names and rest.split()[0] in "RD":
+            return True
+    return False
+
+
 def _status(pid, name):
     for line in pathlib.Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
         if line.startswith(name + ":"):
