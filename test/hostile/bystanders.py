@@ -1,10 +1,13 @@
-"""Other clients of a server, and what they have to wait: streams, with and without a schema, and requests small and large. Each is a process of its own, so
-that neither the test's interpreter nor another bystander's delays it. Times are CLOCK_MONOTONIC's, which all processes share."""
+"""Other clients of a server, and what they have to wait: streams, with and without a schema, and requests small and large. Each is a
+process of its own, so that neither the test's interpreter nor another bystander's delays it. Times are CLOCK_MONOTONIC's, which all
+processes share."""
 import json
 import multiprocessing
 import socket
 import threading
 import time
+
+from larder_testing.waiting import until
 
 SPAWN = multiprocessing.get_context("spawn")
 PAUSE_S = 0.002  # between two requests of one bystander
@@ -31,14 +34,18 @@ def _ask(port, method, path, body):
 
 
 def _run(port, kind, pipe):
-    """Asks for ever. Answers each (begin, end) in the pipe with the longest wait that lies in it, in part, in seconds."""
+    """Asks for ever. Answers each (begin, end) in the pipe with the longest wait that lies in it, in part, in seconds; None with whether
+    there were some waits."""
     waits = []  # (since when, how long)
     since = [time.monotonic()]
 
     def answer():
         while True:
-            begin, end = pipe.recv()
-            now = time.monotonic()
+            asked, now = pipe.recv(), time.monotonic()
+            if asked is None:
+                pipe.send(len(waits) > 20)
+                continue
+            begin, end = asked
             longest = max((long for at, long in list(waits) if at < end and at + long > begin), default=0)
             pipe.send(max(longest, now - since[0] if since[0] < end else 0))
             del waits[:-100_000]
@@ -68,16 +75,22 @@ class Bystander:
         self.pipe.send((begin, end))
         return self.pipe.recv()
 
+    def has_begun(self):
+        """Whether it has been answered: its interpreter takes a second to start."""
+        self.pipe.send(None)
+        return self.pipe.recv()
+
     def leave(self):
         self.process.kill()
         self.process.join()
 
 
 class Bystanders:
-    """One of each kind, for a with statement."""
+    """One of each kind, all of them answered already, for a with statement."""
 
     def __init__(self, server):
         self.all = [Bystander(server, kind) for kind in KINDS]
+        until(lambda: all(one.has_begun() for one in self.all), 60, "a bystander gets no answers")
 
     def __enter__(self):
         return self

@@ -91,8 +91,9 @@ def attacks():
         yield Attack(field, shape, 900_000)
 
 
-def burn():
+def burn(begun):
     os.nice(BACKGROUND_NICE)
+    begun.set()
     while True:
         sum(range(100_000))
 
@@ -210,9 +211,11 @@ def alone(target, attack):
 
 
 def control(bystanders):
-    begin = time.monotonic()
-    process = SPAWN.Process(target=burn, daemon=True)
+    begun = SPAWN.Event()
+    process = SPAWN.Process(target=burn, args=(begun,), daemon=True)
     process.start()
+    begun.wait()
+    begin = time.monotonic()
     time.sleep(CONTROL_S)
     waits = bystanders.longest_waits(begin, time.monotonic())
     process.kill()
@@ -293,13 +296,8 @@ class Run:
 
     def loud(self, all_attacks):
         rounds, usual = 1 if self.args.list else ROUNDS, {}
-
-        def start():
-            bystanders = Bystanders(self.target.server)
-            time.sleep(1.0)  # interpreters start
-            return bystanders
-        self.each(all_attacks, lambda bystanders, attack: beside_others(self.target, bystanders, attack, rounds, usual), start,
-                  lambda bystanders: bystanders.__exit__())
+        self.each(all_attacks, lambda bystanders, attack: beside_others(self.target, bystanders, attack, rounds, usual),
+                  lambda: Bystanders(self.target.server), lambda bystanders: bystanders.__exit__())
 
 
 def main():
