@@ -39,6 +39,7 @@ MOST_LEFT = 96 << 20  # and that all of them leave: grammars that are kept
 ROUNDS = 5
 PATIENCE_S = 2.0  # of the attacker, who then leaves
 SETTLED_S = 0.03  # the threads beside it wait for work: the request is over
+ANSWERED_S, GOES_ON_S = 0.05, 0.7  # that others are watched for when the answer has come, and when the work may go on without the attacker
 CONTROL_S = 0.25
 BACKGROUND_NICE = 15  # as serving/admission/background.cc has it
 IO, BESIDE = "larder-io", ("larder-prepare", "larder-masks", "larder-files")
@@ -73,9 +74,9 @@ class Attack:
         return f"{self.shape.__name__} of {self.size} bytes in {self.field}" + (", a line of a batch" if self.field.line_of_batch else "")
 
     def body(self):
-        """Another one each time, of nearly the size."""
+        """Another one each time, of nearly the size: grammars are kept."""
         self.sent += 1
-        return self.field.body(self.shape(self.size - 16 * self.sent))
+        return self.field.body(self.shape(self.size - max(self.size // 100, 40) * (self.sent % 20)))
 
 
 def attacks():
@@ -229,9 +230,8 @@ def beside_others(target, bystanders, attack, rounds, usual):
         for kind, wait in control(bystanders).items():
             usual[kind] = max(usual.get(kind, 0), wait)
         begin = time.monotonic()
-        target.send(attack)
-        target.settled(3.0)
-        time.sleep(0.02)
+        said = target.send(attack)
+        time.sleep(ANSWERED_S if said and not attack.field.line_of_batch else GOES_ON_S)
         waits = bystanders.longest_waits(begin, time.monotonic())
         if not target.alive():
             raise Failed(f"it has ended the server, status {target.server.process.wait()}")

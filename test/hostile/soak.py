@@ -40,7 +40,7 @@ class Attacker(threading.Thread):
         while True:
             self.on.wait()
             attack = self.rng.choice(self.attacks)
-            attack.size -= 160 if attack.size > 100_000 else 0  # another one, however often it has been sent
+            attack.size -= 200 if attack.size > 100_000 else 0  # another one, however often it has been sent
             try:
                 self.target.send(attack)
             except OSError:  # the server has ended
@@ -64,7 +64,7 @@ def windows(target, bystanders, attacker, until):
             (attacker.on.set if attacked else attacker.on.clear)()
             waits[attacked].append(window(bystanders))
             attacker.on.clear()
-            target.settled()
+            time.sleep(latency.GOES_ON_S)
         if not after_warm_up and time.monotonic() - begin > WARM_UP_S * (until - begin):
             after_warm_up = target.resident()
     return waits, after_warm_up
