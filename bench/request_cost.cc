@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "base/work.h"
 #include "model/chat/chat_template.h"
 #include "model/config/config.h"
 #include "model/gguf/gguf.h"
@@ -118,6 +119,7 @@ struct Outcome {
 
 // As the threads of the server read it.
 Outcome Read(const std::string& path, const std::string& body, const CompletionDefaults& defaults) {
+  const Work work;
   Outcome outcome;
   if (path == "batch") {
     serving::CheckBatchLine(serving::ReadBatchLine(body), defaults);

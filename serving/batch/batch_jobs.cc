@@ -17,6 +17,8 @@ namespace {
 
 constexpr size_t kLinesAtOnce = 1;  // a line may have 1 MiB, and whoever asks for a file waits
 constexpr double kCheckS = 0.002;   // of each batch, before others have their turn
+// A line that ends the process would end every one that comes after it.
+constexpr size_t kMostUnfinishedChecks = 2;
 constexpr int64_t kRetryNs = 30'000'000'000;
 
 uint64_t RandomSeed() {
@@ -62,7 +64,28 @@ BatchJobs::BatchJobs(BatchStore& store, const CompletionDefaults& defaults, Batc
   Count();
 }
 
-BatchJobs::~BatchJobs() = default;
+// An orderly end is not the input's fault.
+BatchJobs::~BatchJobs() {
+  for (const auto& [id, job] : jobs_) {
+    try {
+      NoteCheckEnded(*job);
+    } catch (const std::exception& error) {
+      log_(fmt::format("{}: {}", id, error.what()));
+    }
+  }
+}
+
+// Durably, before the check of the input begins.
+void BatchJobs::NoteCheckBegins(Job& job) {
+  ++job.record.unfinished_checks;
+  store_.Save(job.record);
+}
+
+void BatchJobs::NoteCheckEnded(Job& job) {
+  if (job.phase != Job::Phase::kChecking || job.record.unfinished_checks == 0) return;
+  job.record.unfinished_checks = 0;
+  store_.Save(job.record);
+}
 
 void BatchJobs::Open(const std::string& batch) {
   jobs_[batch] = std::make_unique<Job>(store_.batch(batch));
@@ -82,6 +105,14 @@ void BatchJobs::Try(Job& job, const std::function<void()>& what) {
 void BatchJobs::Begin(Job& job) {
   if (!std::filesystem::exists(store_.PathOf(job.record.input)))
     return Fail(job, {{0, "its input file is not there any more"}});
+  if (job.record.unfinished_checks >= kMostUnfinishedChecks) {
+    log_(fmt::format("{}: failed: the server ended {} times while it checked the input {}",
+                     job.record.id, job.record.unfinished_checks, job.record.input));
+    return Fail(job, {{0, fmt::format("the server ended {} times while it checked the input: it is "
+                                      "not tried again; split the file to find the line",
+                                      job.record.unfinished_checks)}});
+  }
+  NoteCheckBegins(job);
   job.opening = ++openings_;
   const Dialect dialect = FindRoute(job.record.endpoint)->dialect;
   job.input = std::make_unique<BatchInput>(
@@ -165,6 +196,7 @@ void BatchJobs::Checked(Job& job) {
       job.job, *job.input, *job.output, *job.errors, std::move(done), [] { return false; },
       [](const BatchProgress&) {});
   if (record.status == BatchStatus::kValidating) record.Become(BatchStatus::kInProgress);
+  record.unfinished_checks = 0;
   store_.Save(record);
   job.phase = Job::Phase::kRunning;
   EndIfDone(job);
@@ -183,6 +215,7 @@ void BatchJobs::Fail(Job& job, std::vector<BatchProblem> problems) {
 // that it has may forget it, or delete its input.
 void BatchJobs::End(Job& job, BatchStatus status) {
   BatchRecord ended = job.record;
+  ended.unfinished_checks = 0;
   ended.has_output = store_.Publish(ended, ended.output, ended.id + "_output.jsonl");
   ended.has_errors = store_.Publish(ended, ended.errors, ended.id + "_error.jsonl");
   ended.Become(status);
@@ -196,6 +229,10 @@ void BatchJobs::Pause(Job& job, const std::string& why) {
       "{}: {}; it is tried again every 30 s, until it is cancelled", job.record.id, why);
   if (line != job.said) log_(line);
   job.said = line;
+  try {
+    NoteCheckEnded(job);
+  } catch (const std::exception&) {  // the disk's error is said
+  }
   job.work = nullptr;
   job.output.reset();
   job.errors.reset();

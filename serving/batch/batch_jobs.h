@@ -69,6 +69,8 @@ class BatchJobs {
   struct Job;
   void Try(Job&, const std::function<void()>& what);
   void Begin(Job&);
+  void NoteCheckBegins(Job&);
+  void NoteCheckEnded(Job&);
   void CheckSome(Job&);
   void Checked(Job&);
   void Fail(Job&, std::vector<BatchProblem> problems);

@@ -154,6 +154,54 @@ TEST_F(BatchJobsTest, WhatWasKilledGoesOnToTheSameAnswers) {
   }
 }
 
+// A line that ends the process would end each one that is started after it.
+TEST_F(BatchJobsTest, AnInputThatEndedTheServerTwiceIsNotTriedAgain) {
+  std::string id;
+  {
+    TestBatches here(Folder());
+    here.Begin();
+    id = here.Create(here.Send(Requests(3)).id);
+  }
+  const auto copy = [](const std::string& from, const std::string& to) {
+    std::filesystem::copy(from, to, std::filesystem::copy_options::recursive);
+    std::filesystem::permissions(to, std::filesystem::perms::owner_all);
+    return to;
+  };
+  // What is there when a process ends in the middle of the check.
+  const auto killed = [&](const std::string& folder, const std::string& to) {
+    TestBatches here(folder);
+    here.Begin(/*checks=*/false);
+    here.jobs->Step();
+    return copy(folder, to);
+  };
+  const std::string stopped = copy(Folder(), folder_ / "stopped");
+  for (int i = 0; i < 3; ++i) {  // in an orderly way, in the middle of the check
+    TestBatches here(stopped);
+    here.Begin(/*checks=*/false);
+    here.jobs->Step();
+  }
+  const std::string once = killed(stopped, folder_ / "once");
+  const std::string twice = killed(once, folder_ / "twice");
+  {
+    TestBatches here(copy(once, folder_ / "after_one"));
+    here.Begin();
+    EXPECT_EQ(status(here, id), "in_progress");
+    EXPECT_EQ(here.Run(), 3u);
+    EXPECT_EQ(status(here, id), "completed");
+    EXPECT_EQ(Of(here, id).unfinished_checks, 0u);
+  }
+  TestBatches here(twice);
+  here.Begin();
+  EXPECT_EQ(status(here, id), "failed");
+  ASSERT_EQ(Of(here, id).problems.size(), 1u);
+  EXPECT_NE(Of(here, id).problems[0].what.find("the server ended 2 times"), std::string::npos);
+  ASSERT_EQ(here.log.size(), 1u);
+  EXPECT_NE(here.log[0].find(id + ": failed: the server ended 2 times"), std::string::npos);
+  const std::string next = here.Create(here.Send(Requests(1)).id);
+  EXPECT_EQ(here.Run(), 1u) << "others go on";
+  EXPECT_EQ(status(here, next), "completed");
+}
+
 TEST_F(BatchJobsTest, AnotherModelDoesNotGoOnWithABatch) {
   std::string id;
   {

@@ -234,6 +234,7 @@ void BatchStore::LoadBatch(const std::string& id) {
   record.total = value.at("total").get<size_t>();
   record.completed = value.at("completed").get<size_t>();
   record.failed = value.at("failed").get<size_t>();
+  record.unfinished_checks = value.value("unfinished_checks", size_t{0});
   record.has_output = value.at("has_output").get<bool>();
   record.has_errors = value.at("has_errors").get<bool>();
   for (const json& problem : value.at("problems"))
@@ -458,6 +459,7 @@ void BatchStore::Save(const BatchRecord& record) {
                                          {"errors", record.errors},
                                          {"has_output", record.has_output},
                                          {"has_errors", record.has_errors},
+                                         {"unfinished_checks", record.unfinished_checks},
                                          {"problems", problems}});
 }
 

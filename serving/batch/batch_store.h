@@ -72,6 +72,9 @@ struct BatchRecord {
   std::string output, errors;                   // ids of the files that get the answers
   bool has_output = false, has_errors = false;  // they are there for the client
   std::vector<BatchProblem> problems;
+  // Checks of its input, one after the other, that began in a process which then ended in the
+  // middle of them.
+  size_t unfinished_checks = 0;
 
   bool ended() const {
     return status == BatchStatus::kFailed || status == BatchStatus::kCompleted ||
