@@ -86,7 +86,7 @@ THIRD_PARTY = {
     "fmt/": None,
     "hwloc": ["topology"], "numa.h": ["topology"], "numaif.h": ["topology"],
     "asmjit/": ["kernels"], **{name: ["kernels"] for name in _INTRINSICS},
-    "infiniband/": ["rdma"], "rdma/": ["rdma"], "sodium": ["rdma", "serving/reply"],
+    "infiniband/": ["rdma"], "rdma/": ["rdma"], "sodium": ["rdma", "serving/api", "serving/reply"],
     "CLI/": ["node"], "spdlog/": ["node"], "systemd/": ["node"],
     "pcre2": ["model"], "xxhash.h": ["pipeline"],
     "prometheus/": ["serving"], "boost/": ["serving"],

@@ -226,16 +226,19 @@ void AllowManyDescriptors(size_t connections) {
 }
 
 // The first SIGTERM or SIGINT drains the server, the second ends the process at once. `look` is
-// called every second, and at once after SIGHUP if that is handled. The signals are blocked in all
-// threads that are created later, so this object must be made before them.
+// called every second, and at once after SIGHUP. A SIGHUP that asks nobody for anything, as a
+// closed terminal's, drains, too (nohup keeps it away). The signals are blocked in all threads that
+// are created later, so this object must be made before them.
 class Signals {
  public:
-  Signals(std::function<void(int)> first, std::function<void(bool asked)> look, bool take_hangup)
-      : first_(std::move(first)), look_(std::move(look)) {
+  Signals(std::function<void(int)> first, std::function<void(bool asked)> look, bool hangup_drains)
+      : first_(std::move(first)), look_(std::move(look)), hangup_drains_(hangup_drains) {
     sigemptyset(&set_);
     sigaddset(&set_, SIGINT);
     sigaddset(&set_, SIGTERM);
-    if (take_hangup) sigaddset(&set_, SIGHUP);
+    struct sigaction hangup {};
+    sigaction(SIGHUP, nullptr, &hangup);
+    if (hangup.sa_handler != SIG_IGN) sigaddset(&set_, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &set_, nullptr);
     thread_ = std::thread([this] { Wait(); });
   }
@@ -251,7 +254,7 @@ class Signals {
     for (int count = 0, waits = 0; !done_.load();) {
       const int number = sigtimedwait(&set_, nullptr, &patience);
       if (number == SIGHUP || ++waits % kLookEvery == 0) look_(number == SIGHUP);
-      if (number <= 0 || number == SIGHUP) continue;
+      if (number <= 0 || (number == SIGHUP && !hangup_drains_)) continue;
       if (++count > 1) _exit(128 + number);
       first_(number);
     }
@@ -259,6 +262,7 @@ class Signals {
   sigset_t set_;
   std::function<void(int)> first_;
   std::function<void(bool)> look_;
+  const bool hangup_drains_;
   std::atomic<bool> done_{false};
   std::thread thread_;
 };
@@ -489,10 +493,8 @@ int Serve(ServeOptions o) {
       if (auto changed = keys.Changed(asked)) server.SetKeys(std::move(*changed));
     });
   };
-  // SIGHUP from a closed terminal ends the server, unless it has a key file to read again or a
-  // supervisor.
-  const Signals signals(drain, look,
-                        !o.key_file.empty() || std::getenv("NOTIFY_SOCKET") != nullptr);
+  // Not where there is a key file to read again, or a supervisor.
+  const Signals signals(drain, look, o.key_file.empty() && std::getenv("NOTIFY_SOCKET") == nullptr);
   const auto where = LoadManifest(o.model, o.socket);
   monitor = MakeMonitor(o, where, status);  // after Signals, so that its threads have the signals
                                             // blocked

@@ -21,10 +21,26 @@ ApiKeyFile::ApiKeyFile(std::vector<std::string> given, std::string path)
   }
 }
 
+// Whoever may write the file lets himself in. Reading is warned of only: secrets of containers are
+// files of mode 0444 in a place that nobody else sees.
+void ApiKeyFile::CheckMode() const {
+  struct stat about {};
+  if (::stat(path_.c_str(), &about) != 0 || !S_ISREG(about.st_mode)) return;
+  if ((about.st_mode & 022) != 0)
+    throw Error(
+        "{}: others may write it (mode {:04o}): expected keys that only their owner can "
+        "change; chmod 600 {}",
+        path_, about.st_mode & 07777, path_);
+  if ((about.st_mode & 044) != 0)
+    spdlog::warn("{}: others on this machine may read the keys (mode {:04o}); chmod 600 {}", path_,
+                 about.st_mode & 07777, path_);
+}
+
 std::vector<std::string> ApiKeyFile::Read() {
   std::vector<std::string> keys = given_;
   if (path_.empty()) return keys;
   read_ = seen_ = Look();
+  CheckMode();
   std::ifstream file(path_);
   if (!file)
     throw Error("{}: can't be read; give --api-key-file a file with one key a line", path_);

@@ -14,8 +14,8 @@ class ApiKeyFile {
  public:
   // `path` may be empty: there is no file.
   ApiKeyFile(std::vector<std::string> given, std::string path);
-  // All keys. Throws Error if the file can't be read, CLI::ValidationError (wrong usage) for an
-  // invalid key.
+  // All keys. Throws Error if the file can't be read or others can write it, CLI::ValidationError
+  // (wrong usage) for an invalid key.
   std::vector<std::string> Read();
   // All keys if the file has changed since the last Read, or if `asked` (SIGHUP came). A file with
   // an error is logged, and the keys stay as they are.
@@ -30,6 +30,7 @@ class ApiKeyFile {
     bool operator==(const Version&) const = default;
   };
   Version Look() const;
+  void CheckMode() const;
 
   std::vector<std::string> given_;
   std::string path_;

@@ -1,10 +1,13 @@
 #include "serving/api/common_fields.h"
 
+#include <sodium.h>
+
 #include <algorithm>
+#include <array>
 #include <charconv>
+#include <cstring>
 #include <limits>
 
-#include "base/fnv.h"
 #include "serving/fields/constraints.h"
 #include "serving/fields/sampler_fields.h"
 
@@ -97,6 +100,16 @@ void CheckModel(const std::string& name, Dialect dialect, const CompletionDefaul
       .On("model");
 }
 
+// No two salts that a client can find are equal.
+static uint64_t SaltOf(const std::string& text) {
+  std::array<unsigned char, crypto_generichash_BYTES> hash;
+  crypto_generichash(hash.data(), hash.size(), reinterpret_cast<const unsigned char*>(text.data()),
+                     text.size(), nullptr, 0);
+  uint64_t salt;
+  std::memcpy(&salt, hash.data(), sizeof salt);
+  return std::max<uint64_t>(salt, 1);  // 0: none
+}
+
 void ReadSampling(const JsonFields& fields, const CompletionDefaults& defaults,
                   CompletionRequest& request) {
   ReadParams(fields, defaults, request.spec.sampling);
@@ -108,7 +121,7 @@ void ReadSampling(const JsonFields& fields, const CompletionDefaults& defaults,
     const std::string text = fields.String("cache_salt", "");
     if (text.empty() || text.size() > kMostSaltBytes)
       JsonFields::Fail("cache_salt", *salt, fmt::format("1 to {} bytes", kMostSaltBytes));
-    request.spec.salt = Fnv1a(text);
+    request.spec.salt = SaltOf(text);
   }
 }
 

@@ -9,9 +9,11 @@ namespace {
 
 constexpr size_t kMostItems = 1024;         // configurations of a state
 constexpr size_t kMostFollowed = 32 << 10;  // nodes that one step follows
-// Of a mask: nodes that its steps follow, some 30 ns each, and one for each node of the vocabulary.
-// A JSON string takes 60,000; a dozen nodes at each of a vocabulary's 300,000 are just within it.
+// Of a mask: nodes that its steps follow, some 30 to 60 ns each, and one for each node of the
+// vocabulary. A JSON string takes 60,000; a dozen nodes at each of a vocabulary's 300,000 are just
+// within it.
 constexpr uint64_t kMostWork = 4'000'000;
+constexpr uint32_t kPushCost = 3;           // of a frame, in such nodes
 constexpr size_t kMostMaskBytes = 8 << 20;  // of masks that are kept
 
 // Texts in a literal by their first bytes: a look at each place of it costs what it has in common
@@ -71,6 +73,7 @@ void Automaton::FindControls() {
 }
 
 uint32_t Automaton::Push(const Frame& frame) {
+  step_cost_ += kPushCost;
   const uint64_t hash = Mix(Mix(frame.parent, frame.to), frame.count);
   const auto fresh = static_cast<uint32_t>(frames_.size());
   const uint32_t id = frame_ids_.Find(hash, fresh, [&](uint32_t i) { return frames_[i] == frame; });
@@ -83,6 +86,7 @@ void Automaton::Begin() {
   seen_items_.clear();
   seen_.Clear();
   complete_ = too_many_ = false;
+  step_cost_ = 0;
 }
 
 // What a loop does after its body has matched `count` times.
@@ -104,6 +108,7 @@ void Automaton::Follow(Item item) {
     if (seen != fresh) continue;
     if (fresh == kMostFollowed) too_many_ = true;
     if (too_many_) return;
+    ++step_cost_;
     seen_items_.push_back(item);
     const Nfa::Node& node = nfa_.nodes[item.node];
     switch (node.kind) {
@@ -202,14 +207,14 @@ StateId Automaton::NewStep(StateId from, uint8_t byte_class) {
     }
     to = Finish();
   }
-  const auto followed = static_cast<uint16_t>(std::min<size_t>(seen_items_.size(), UINT16_MAX));
-  work_ += from > kTooMany ? followed : 0;
+  const uint32_t cost = from > kTooMany ? std::min<uint32_t>(step_cost_, UINT16_MAX) : 0;
+  work_ += cost;
   if (states_[from].row == kNoRow) {
     states_[from].row = static_cast<uint32_t>(steps_.size());
     steps_.resize(steps_.size() + nfa_.classes, kUnknown);
     costs_.resize(steps_.size());
   }
-  costs_[states_[from].row + byte_class] = from > kTooMany ? followed : 0;
+  costs_[states_[from].row + byte_class] = static_cast<uint16_t>(cost);
   return steps_[states_[from].row + byte_class] = to;
 }
 

@@ -174,7 +174,7 @@ class Automaton {
   std::vector<State> states_;
   Interned state_ids_;
   std::vector<StateId> steps_;
-  std::vector<uint16_t> costs_;  // of each of these: nodes that were followed
+  std::vector<uint16_t> costs_;  // of each of these: nodes that were followed, and frames
 
   std::unordered_map<StateId, std::vector<uint64_t>> masks_;
   std::deque<StateId> mask_order_;  // the oldest first
@@ -185,6 +185,7 @@ class Automaton {
   std::vector<Item> found_, to_do_, seen_items_;
   Interned seen_;
   bool complete_ = false, too_many_ = false;
+  uint32_t step_cost_ = 0;
 };
 
 }  // namespace larder::serving::constraint

@@ -8,6 +8,7 @@
 #include <boost/beast/http/parser.hpp>
 #include <boost/none.hpp>
 #include <boost/optional.hpp>
+#include <cctype>
 #include <optional>
 #include <utility>
 
@@ -53,6 +54,28 @@ constexpr std::string_view kShortestEnd = "0\r\n\r\n";
 
 std::string PathOf(const std::string& target) { return target.substr(0, target.find('?')); }
 
+// Whether it is a name or an address, and a port: "example.org", "[::1]:80".
+bool IsAuthority(std::string_view text) {
+  const auto all = [](std::string_view part, std::string_view besides) {
+    return std::all_of(part.begin(), part.end(), [&](char c) {
+      return std::isalnum(static_cast<unsigned char>(c)) != 0 || besides.find(c) != besides.npos;
+    });
+  };
+  std::string_view name = text, rest;
+  if (text.starts_with('[')) {
+    const size_t end = text.find(']');
+    if (end == text.npos || !all(text.substr(1, end - 1), ":.%-_")) return false;
+    name = text.substr(1, end - 1);
+    rest = text.substr(end + 1);
+  } else {
+    name = text.substr(0, text.find(':'));
+    rest = text.substr(name.size());
+    if (!all(name, ".-_~%")) return false;
+  }
+  if (name.empty() || (!rest.empty() && rest[0] != ':')) return false;
+  return rest.size() <= 6 && rest.find_first_not_of("0123456789", 1) == rest.npos;
+}
+
 // The request without its body.
 HttpRequest Head(const beast::request<PlainBody>& message) {
   const auto text = [](boost::beast::string_view view) {
@@ -78,6 +101,9 @@ HttpRequest Head(const beast::request<PlainBody>& message) {
 
 struct HttpParser::Impl {
   std::optional<beast::request_parser<PlainBody>> parser;
+  // As its header was: what a chunked body has behind it (trailers) are no headers, RFC 9110 6.5.1.
+  std::optional<HttpRequest> head;
+  bool wants_continue = false;
 };
 
 HttpParser::HttpParser(const HttpLimits& limits)
@@ -89,7 +115,9 @@ size_t HttpParser::Feed(std::string_view bytes) {
   auto& parser = impl_->parser;
   if (!parser) {
     parser.emplace();
-    parser->eager(true);
+    parser->eager(false);  // it stops behind the header
+    impl_->head.reset();
+    impl_->wants_continue = false;
     parser->header_limit(static_cast<uint32_t>(limits_.header_bytes));
     parser->body_limit(boost::none);  // CheckBody has the limit, which depends on the path
     continue_told_ = head_told_ = false;
@@ -109,10 +137,12 @@ size_t HttpParser::Feed(std::string_view bytes) {
     const size_t n = parser->put(boost::asio::buffer(all.data() + used, all.size() - used), ec);
     used += n;
     if (ec || n == 0) break;
+    TakeHead();
     CheckBody();
     if (error_status_ != 0) return bytes.size();
   }
   if (ec == beast::error::need_more) ec = {};
+  TakeHead();
   CheckFraming();
   CheckBody();
   if (error_status_ != 0) return bytes.size();
@@ -137,6 +167,20 @@ size_t HttpParser::Feed(std::string_view bytes) {
   return bytes.size();
 }
 
+// Once, when the header is there and nothing behind it was parsed.
+void HttpParser::TakeHead() {
+  if (impl_->head || !impl_->parser->is_header_done()) return;
+  const auto& message = impl_->parser->get();
+  impl_->head = Head(message);
+  impl_->wants_continue = boost::beast::iequals(message[beast::field::expect], "100-continue");
+  const size_t hosts = message.count(beast::field::host);
+  if (hosts > 1) Fail(400, "more than one Host");
+  if (hosts == 0 && message.version() >= 11) Fail(400, "no Host: a request of HTTP/1.1 has one");
+  if (hosts == 1 && !IsAuthority(impl_->head->host))
+    Fail(400, "Host: expected a name or an address, and a port if any");
+  impl_->parser->eager(true);
+}
+
 void HttpParser::Fail(int status, std::string why) {
   error_status_ = status;
   error_ = std::move(why);
@@ -147,7 +191,6 @@ void HttpParser::Fail(int status, std::string why) {
 void HttpParser::CheckFraming() {
   if (!impl_->parser->is_header_done()) return;
   const auto& message = impl_->parser->get();
-  if (message.count(beast::field::host) > 1) return Fail(400, "more than one Host");
   const size_t codings = message.count(beast::field::transfer_encoding);
   if (codings == 0) return;
   if (message.version() < 11) {
@@ -202,8 +245,7 @@ std::string HttpParser::path() const {
 
 bool HttpParser::wants_continue() {
   if (continue_told_ || !impl_->parser || !impl_->parser->is_header_done() || done()) return false;
-  const auto& message = impl_->parser->get();
-  if (!boost::beast::iequals(message[beast::field::expect], "100-continue")) return false;
+  if (!impl_->wants_continue) return false;
   continue_told_ = true;
   return true;
 }
@@ -212,13 +254,13 @@ std::optional<HttpRequest> HttpParser::NewHead() {
   if (head_told_ || error_status_ != 0 || !impl_->parser || !impl_->parser->is_header_done())
     return {};
   head_told_ = true;
-  return Head(impl_->parser->get());
+  return impl_->head;
 }
 
 HttpRequest HttpParser::Take() {
   auto message = impl_->parser->release();
   impl_->parser.reset();
-  HttpRequest request = Head(message);
+  HttpRequest request = *std::exchange(impl_->head, std::nullopt);
   request.body = std::move(message.body());
   return request;
 }

@@ -57,6 +57,7 @@ class HttpParser {
  private:
   struct Impl;
   void Fail(int status, std::string why);
+  void TakeHead();
   void CheckFraming();  // when the header is complete
   void CheckBody();
   HttpLimits limits_;

@@ -105,7 +105,8 @@ TEST(HttpParser, ChunksAreJoined) {
 }
 
 TEST(HttpParser, ChunksThatAreNoneAreRefused) {
-  const std::string head = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
+  const std::string head =
+      "POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n";
   for (const char* body :
        {"x\r\n", "-1\r\n", "\r\n", "3\r\nabcd\r\n", "3\r\nabc0\r\n\r\n", "3 3\r\nabc\r\n",
         "0x3\r\nabc\r\n", "ffffffffffffffff1\r\n", "3\nabc\n"}) {
@@ -119,14 +120,15 @@ TEST(HttpParser, ChunksThatAreNoneAreRefused) {
 TEST(HttpParser, LengthsThatAreNoneAreRefused) {
   for (const char* length : {"", "x", "-1", "+5", "0x5", "5x", "5 5", "5,6", "1e1",
                              "18446744073709551616", "99999999999999999999999999"}) {
-    const Outcome outcome =
-        Parse({fmt::format("POST / HTTP/1.1\r\nContent-Length: {}\r\n\r\nhello", length)});
+    const Outcome outcome = Parse({fmt::format(
+        "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\nhello", length)});
     EXPECT_TRUE(outcome.requests.empty()) << length;
     EXPECT_GE(outcome.status, 400) << length;
     EXPECT_FALSE(outcome.error.empty());
   }
   const Outcome two =
-      Parse({"POST / HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello"});
+      Parse({"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nContent-Length: "
+             "6\r\n\r\nhello"});
   EXPECT_TRUE(two.requests.empty());
   EXPECT_EQ(two.status, 400) << two.Text();
 }
@@ -134,21 +136,23 @@ TEST(HttpParser, LengthsThatAreNoneAreRefused) {
 // A value on several lines (obsolete, RFC 9112 5.2): one value, with spaces; it can't hide a field
 // of its own.
 TEST(HttpParser, FoldedFieldsAreOneValue) {
-  const Outcome outcome =
-      Parse({"POST / HTTP/1.1\r\nAuthorization: Bearer\r\n key-1\r\n\tkey-2\r\nHost: here\r\n "
-             "Content-Length: 9\r\n\r\n"});
+  const Outcome outcome = Parse(
+      {"POST / HTTP/1.1\r\nHost: here\r\nAuthorization: Bearer\r\n key-1\r\n\tkey-2\r\nOrigin: "
+       "here\r\n Content-Length: 9\r\n\r\n"});
   ASSERT_EQ(outcome.requests.size(), 1u) << outcome.Text();
   EXPECT_EQ(outcome.requests[0].authorization, "Bearer key-1 key-2");
-  EXPECT_EQ(outcome.requests[0].host, "here Content-Length: 9");
+  EXPECT_EQ(outcome.requests[0].origin, "here Content-Length: 9");
   EXPECT_EQ(outcome.requests[0].body, "");
 }
 
 TEST(HttpParser, WhatIsNoRequestIsRefused) {
   for (const char* text :
        {"hello\r\n\r\n", "GET /\r\n\r\n", "GET / HTTP/2.0\r\n\r\n", "GET / http/1.1\r\n\r\n",
-        " GET / HTTP/1.1\r\n\r\n", "GET  / HTTP/1.1\r\n\r\n", "G\x01T / HTTP/1.1\r\n\r\n",
-        "GET / HTTP/1.1\r\nno colon\r\n\r\n", "GET / HTTP/1.1\r\n: no name\r\n\r\n",
-        "GET / HTTP/1.1\r\nHost : here\r\n\r\n", "GET / HTTP/1.1\r\nA: b\x01\r\n\r\n",
+        " GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "GET  / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        "G\x01T / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nno colon\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\n: no name\r\n\r\n", "GET / HTTP/1.1\r\nHost : here\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nA: b\x01\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n"}) {
     const Outcome outcome = Parse({text});
     EXPECT_TRUE(outcome.requests.empty()) << text;
@@ -181,14 +185,17 @@ TEST(HttpParser, OfSeveralRequestsOnlyTheFirstIsUsed) {
 // Wherever a packet ends: the same requests, the same errors.
 TEST(HttpParser, PiecesMakeNoDifference) {
   const HttpLimits small{.header_bytes = 200, .body_bytes = 12};
-  const std::string long_field = "GET / HTTP/1.1\r\nA: " + std::string(300, 'a') + "\r\n\r\n";
+  const std::string long_field =
+      "GET / HTTP/1.1\r\nHost: localhost\r\nA: " + std::string(300, 'a') + "\r\n\r\n";
   for (const std::string& text :
        {kPost, kChunked, kGet, kPost + kChunked + kGet, long_field,
         std::string("POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n"),
         std::string("POST / HTTP/1.1\r\nA: b\r\n c\r\n\td\r\nHost: h\r\n\r\n"),
-        std::string("POST / HTTP/1.1\r\nContent-Length: 13\r\n\r\n0123456789abc"),
-        std::string("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
-        std::string("POST / HTTP/1.1\r\nTransfer-Encoding: x\r\n\r\n"),
+        std::string(
+            "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 13\r\n\r\n0123456789abc"),
+        std::string(
+            "POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+        std::string("POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: x\r\n\r\n"),
         std::string("nonsense\r\n\r\n")}) {
     for (const HttpLimits& limits : {HttpLimits{}, small}) {
       const Outcome whole = Parse({text}, limits);
@@ -205,12 +212,12 @@ TEST(HttpParser, PiecesMakeNoDifference) {
 TEST(HttpParser, ABodyIsTakenUpToItsLimit) {
   const HttpLimits limits{.header_bytes = 1024, .body_bytes = 10};
   const auto plain = [](size_t bytes) {
-    return fmt::format("POST / HTTP/1.1\r\nContent-Length: {}\r\n\r\n{}", bytes,
+    return fmt::format("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{}", bytes,
                        std::string(bytes, 'b'));
   };
   const auto chunked = [](size_t bytes) {
     return fmt::format(
-        "POST / HTTP/1.1\r\nTransfer-Encoding: "
+        "POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: "
         "chunked\r\n\r\n5\r\nbbbbb\r\n{:x}\r\n{}\r\n0\r\n\r\n",
         bytes - 5, std::string(bytes - 5, 'b'));
   };
@@ -225,7 +232,9 @@ TEST(HttpParser, ABodyIsTakenUpToItsLimit) {
     EXPECT_EQ(outcome.status, 413) << outcome.Text();
   }
   // It is known from the header alone, before anything of the body has come.
-  EXPECT_EQ(Parse({"POST / HTTP/1.1\r\nContent-Length: 11\r\n\r\n"}, limits).status, 413);
+  EXPECT_EQ(
+      Parse({"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 11\r\n\r\n"}, limits).status,
+      413);
 }
 
 // A body that is taken as it comes has the limit of its route, and nothing of it is kept.
@@ -238,7 +247,7 @@ TEST(HttpParser, ABodyCanBeTakenAsItComes) {
         return std::nullopt;
       }};
   const auto head = [](const char* path, const std::string& framing) {
-    return fmt::format("POST {} HTTP/1.1\r\n{}\r\n\r\n", path, framing);
+    return fmt::format("POST {} HTTP/1.1\r\nHost: localhost\r\n{}\r\n\r\n", path, framing);
   };
   std::string chunks;
   for (int i = 0; i < 10; ++i) chunks += "64\r\n" + std::string(100, 'b') + "\r\n";
@@ -274,7 +283,7 @@ TEST(HttpParser, ABodyCanBeTakenAsItComes) {
 TEST(HttpParser, AHeaderIsTakenUpToItsLimit) {
   const HttpLimits limits{.header_bytes = 256, .body_bytes = 10};
   const auto header = [](size_t bytes) {
-    const std::string begin = "GET / HTTP/1.1\r\nA: ", end = "\r\n\r\n";
+    const std::string begin = "GET / HTTP/1.1\r\nHost: localhost\r\nA: ", end = "\r\n\r\n";
     return begin + std::string(bytes - begin.size() - end.size(), 'a') + end;
   };
   EXPECT_EQ(Parse({header(250)}, limits).requests.size(), 1u);
@@ -289,6 +298,40 @@ TEST(HttpParser, AHeaderIsTakenUpToItsLimit) {
   EXPECT_EQ(outcome.status, 431);
 }
 
+// RFC 9110 6.5.1: a proxy that checks headers does not look at them.
+TEST(HttpParser, TrailersAreNoHeaders) {
+  const std::string text =
+      "POST / HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n"
+      "Authorization: Bearer key\r\nX-Api-Key: key\r\nOrigin: there\r\nSec-Fetch-Site: "
+      "same-origin\r\nConnection: close\r\nExpect: 100-continue\r\n\r\n";
+  for (const size_t piece : {text.size(), size_t{1}, size_t{7}}) {
+    std::vector<std::string_view> pieces;
+    for (size_t at = 0; at < text.size(); at += piece)
+      pieces.push_back(std::string_view(text).substr(at, piece));
+    const Outcome outcome = Parse(pieces);
+    ASSERT_EQ(outcome.requests.size(), 1u) << outcome.Text();
+    const HttpRequest& request = outcome.requests[0];
+    EXPECT_EQ(request.body, "hi");
+    EXPECT_EQ(request.host, "here");
+    EXPECT_EQ(request.authorization + request.api_key + request.origin + request.fetch_site, "");
+    EXPECT_TRUE(request.keep_alive);
+  }
+}
+
+TEST(HttpParser, HostIsANameOrAnAddressAndAPort) {
+  const auto status = [](const std::string& fields) {
+    const Outcome outcome = Parse({"GET / HTTP/1.1\r\n" + fields + "\r\n"});
+    return outcome.requests.size() == 1 ? 200 : outcome.status;
+  };
+  for (const char* good : {"a", "a.b-c_d:80", "127.0.0.1:8080", "[::1]", "[::1]:80", "a:", "x.:1"})
+    EXPECT_EQ(status(fmt::format("Host: {}\r\n", good)), 200) << good;
+  for (const char* bad : {"", "[::1", "127.0.0.1:evil", "a b", "a/b", ":80", "[]", "[::1]x",
+                          "a:b:c", "a:123456", "u@a"})
+    EXPECT_EQ(status(fmt::format("Host: {}\r\n", bad)), 400) << bad;
+  EXPECT_EQ(status(""), 400);
+  EXPECT_EQ(Parse({"GET / HTTP/1.0\r\n\r\n"}).requests.size(), 1u);
+}
+
 TEST(HttpParser, CountsWhatItHolds) {
   HttpParser parser(HttpLimits{});
   EXPECT_FALSE(parser.begun());
@@ -296,7 +339,7 @@ TEST(HttpParser, CountsWhatItHolds) {
   parser.Feed("POST / HT");
   EXPECT_TRUE(parser.begun());
   EXPECT_EQ(parser.held_bytes(), 9u);
-  parser.Feed("TP/1.1\r\nContent-Length: 1000\r\n\r\n");
+  parser.Feed("TP/1.1\r\nHost: here\r\nContent-Length: 1000\r\n\r\n");
   EXPECT_EQ(parser.held_bytes(), 0u) << "a header that is whole is not kept as bytes";
   parser.Feed(std::string(700, 'b'));
   EXPECT_EQ(parser.held_bytes(), 700u);
@@ -308,7 +351,8 @@ TEST(HttpParser, CountsWhatItHolds) {
 
 TEST(HttpParser, TellsOfAHeaderOnceAndOfAWantedContinueOnce) {
   HttpParser parser(HttpLimits{});
-  parser.Feed("POST /x HTTP/1.1\r\nExpect: 100-Continue\r\nContent-Length: 5\r\n\r");
+  parser.Feed(
+      "POST /x HTTP/1.1\r\nHost: localhost\r\nExpect: 100-Continue\r\nContent-Length: 5\r\n\r");
   EXPECT_FALSE(parser.NewHead());
   EXPECT_FALSE(parser.wants_continue());
   parser.Feed("\n");
@@ -322,7 +366,9 @@ TEST(HttpParser, TellsOfAHeaderOnceAndOfAWantedContinueOnce) {
   parser.Feed("hello");
   EXPECT_EQ(parser.Take().body, "hello");
   // With its body there is nothing to wait for; and it is told anew of the next one.
-  parser.Feed("POST /y HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\nhello");
+  parser.Feed(
+      "POST /y HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: "
+      "5\r\n\r\nhello");
   EXPECT_FALSE(parser.wants_continue());
   ASSERT_TRUE(parser.NewHead());
 }

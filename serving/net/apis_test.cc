@@ -12,8 +12,8 @@ using nlohmann::json;
 
 std::string Post(const std::string& path, const std::string& body,
                  const std::string& headers = "") {
-  return fmt::format("POST {} HTTP/1.1\r\n{}Content-Length: {}\r\n\r\n{}", path, headers,
-                     body.size(), body);
+  return fmt::format("POST {} HTTP/1.1\r\nHost: localhost\r\n{}Content-Length: {}\r\n\r\n{}", path,
+                     headers, body.size(), body);
 }
 
 class Apis : public testing::Test {
@@ -120,12 +120,12 @@ TEST_F(Apis, ErrorsHaveEachApisForm) {
   EXPECT_TRUE(Body(Http(Post("/api/chat", "[]")))["error"].is_string());
   EXPECT_EQ(Body(Http(Post("/v1/responses", "{}")))["error"]["param"], "input");
   EXPECT_EQ(Http(Post("/v1/embeddings", R"({"input":"a"})")).substr(9, 3), "501");
-  EXPECT_EQ(Http("GET /v1/messages HTTP/1.1\r\n\r\n").substr(9, 3), "405");
+  EXPECT_EQ(Http("GET /v1/messages HTTP/1.1\r\nHost: localhost\r\n\r\n").substr(9, 3), "405");
 }
 
 TEST_F(Apis, WhatIsRefusedByItsHeadHasItsApisFormToo) {
   const auto large = [](const std::string& path) {
-    return "POST " + path + " HTTP/1.1\r\nContent-Length: 9000000\r\n\r\n";
+    return "POST " + path + " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9000000\r\n\r\n";
   };
   const std::string message = Http(large("/v1/messages?beta=true"));
   EXPECT_EQ(message.substr(9, 3), "413");
@@ -135,7 +135,7 @@ TEST_F(Apis, WhatIsRefusedByItsHeadHasItsApisFormToo) {
   EXPECT_EQ(Body(Http(large("/v1/chat/completions")))["error"]["type"], "invalid_request_error");
   TestWire wire;
   HttpSession session(wire, test_.state, {});
-  session.OnBytes("POST /v1/messages HTTP/1.1\r\nContent-Length: 90\r\n\r\n");
+  session.OnBytes("POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 90\r\n\r\n");
   session.OnTimeout();
   EXPECT_EQ(Body(wire.written)["error"]["type"], "timeout_error");
 }
@@ -176,7 +176,7 @@ TEST_F(Apis, CountsTokensAsTheAnswerWould) {
 
 TEST_F(Apis, WhatClientsAskAboutTheServer) {
   const auto get = [&](const std::string& path) {
-    return Body(Http("GET " + path + " HTTP/1.1\r\n\r\n"));
+    return Body(Http("GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n"));
   };
   EXPECT_EQ(get("/api/tags")["models"][0]["name"], "tiny");
   EXPECT_EQ(get("/api/tags")["models"][0]["digest"].get<std::string>().size(), 64u)
@@ -210,7 +210,7 @@ TEST_F(Apis, NamesOfTheModel) {
   test_.state.defaults.aliases = {"org/tiny.gguf"};
   const auto status = [&](const std::string& request) { return Http(request).substr(9, 3); };
   const auto get = [&](const char* name) {
-    return status(fmt::format("GET /v1/models/{} HTTP/1.1\r\n\r\n", name));
+    return status(fmt::format("GET /v1/models/{} HTTP/1.1\r\nHost: localhost\r\n\r\n", name));
   };
   EXPECT_EQ(get("tiny"), "200");
   EXPECT_EQ(get("%74iny"), "200");

@@ -67,8 +67,9 @@ class BatchServer {
   Answered Ask(const std::string& method, const std::string& path, const std::string& body = "",
                const std::string& headers = "") {
     Client client(port());
-    client.Send(fmt::format("{} {} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n{}\r\n",
-                            method, path, body.size(), headers));
+    client.Send(fmt::format(
+        "{} {} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n{}\r\n",
+        method, path, body.size(), headers));
     client.Send(body);
     return Read(client);
   }
@@ -355,7 +356,7 @@ TEST_F(BatchServerTest, AServerWithoutAFolderSaysWhichOptionItNeeds) {
   }
   // By its head: the body need not be sent.
   Client client(server.port());
-  client.Send("POST /v1/files HTTP/1.1\r\nContent-Length: 500000\r\n\r\n");
+  client.Send("POST /v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Length: 500000\r\n\r\n");
   EXPECT_EQ(BatchServer::Read(client).status, 501);
 }
 
@@ -412,7 +413,7 @@ TEST_F(BatchServerTest, AServerThatEndsInTheMiddleGoesOnWithTheNext) {
 
 TEST_F(BatchServerTest, ClientsAndServersThatLeaveInTheMiddleLeaveNothing) {
   const std::string head = fmt::format(
-      "POST /v1/files HTTP/1.1\r\nContent-Length: {}\r\n"
+      "POST /v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n"
       "Content-Type: multipart/form-data; boundary=b\r\n\r\n",
       3 << 20);
   const std::string half = BatchServer::Form(std::string(1 << 20, 'x')).substr(0, 1 << 20);
@@ -425,7 +426,7 @@ TEST_F(BatchServerTest, ClientsAndServersThatLeaveInTheMiddleLeaveNothing) {
     const std::string file = server.Upload(std::string(4 << 20, 'x')).Json()["id"];
     for (int i = 0; i < 3; ++i) {
       Client client(server.port());
-      client.Send("GET /v1/files/" + file + "/content HTTP/1.1\r\n\r\n");
+      client.Send("GET /v1/files/" + file + "/content HTTP/1.1\r\nHost: localhost\r\n\r\n");
       EXPECT_TRUE(client.Read(1000).starts_with("HTTP/1.1 200"));
     }
     EXPECT_EQ(server.Ask("DELETE", "/v1/files/" + file).status, 200);
@@ -448,16 +449,16 @@ TEST_F(BatchServerTest, ClientsThatLeaveHoldNoMemory) {
   std::filesystem::remove(path);
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
   Client hangs(server.port());  // opens it for reading, until somebody opens it for writing
-  hangs.Send("GET /v1/files/" + file + "/content HTTP/1.1\r\n\r\n");
+  hangs.Send("GET /v1/files/" + file + "/content HTTP/1.1\r\nHost: localhost\r\n\r\n");
   const auto held = [] { return mallinfo2().uordblks + mallinfo2().hblkhd; };
   const std::string piece = BatchServer::Form(std::string(300 << 10, 'x')).substr(0, 290 << 10);
   const std::string upload = fmt::format(
-      "POST /v1/files HTTP/1.1\r\nContent-Length: {}\r\n"
+      "POST /v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n"
       "Content-Type: multipart/form-data; boundary=b\r\n\r\n",
       3 << 20);
   const std::string create =
-      fmt::format("POST /v1/batches HTTP/1.1\r\nContent-Length: {}\r\n\r\n{}", 60 << 10,
-                  std::string(60 << 10, ' '));
+      fmt::format("POST /v1/batches HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{}",
+                  60 << 10, std::string(60 << 10, ' '));
   const size_t most = held() + (size_t{16} << 20);
   for (int i = 0; i < 200; ++i) {  // 68 MiB
     Client one(server.port()), other(server.port());
@@ -477,7 +478,7 @@ TEST_F(BatchServerTest, ADeletedFileIsGoneThoughItIsBeingSent) {
   const std::string text(8 << 20, 'x');
   const std::string path = "/v1/files/" + server.Upload(text).Json()["id"].get<std::string>();
   Client client(server.port());
-  client.Send("GET " + path + "/content HTTP/1.1\r\n\r\n");
+  client.Send("GET " + path + "/content HTTP/1.1\r\nHost: localhost\r\n\r\n");
   EXPECT_TRUE(client.Read(1000).starts_with("HTTP/1.1 200"));
   EXPECT_EQ(server.Ask("DELETE", path).status, 200);
   const auto open_there = [&] {

@@ -1,6 +1,7 @@
 #include "serving/net/http_session.h"
 
 #include <algorithm>
+#include <boost/beast/core/string.hpp>
 #include <utility>
 
 #include "serving/net/slot_routes.h"
@@ -20,8 +21,9 @@ constexpr size_t kBodyBytesPerTurn = size_t{4} << 10;  // below it one more requ
 // The key of a request: OpenAI's clients send a bearer token, Anthropic's a header of its own.
 std::string KeyOf(const HttpRequest& request) {
   const std::string& authorization = request.authorization;
-  constexpr std::string_view kBearer = "Bearer ";
-  if (authorization.starts_with(kBearer)) return authorization.substr(kBearer.size());
+  constexpr std::string_view kBearer = "Bearer ";  // in any case: RFC 9110 11.1
+  if (boost::beast::iequals(std::string_view(authorization).substr(0, kBearer.size()), kBearer))
+    return authorization.substr(kBearer.size());
   return request.api_key;
 }
 

@@ -18,11 +18,12 @@ namespace larder::serving::inline net {
 namespace {
 
 std::string Get(const char* path) {
-  return fmt::format("GET {} HTTP/1.1\r\nConnection: close\r\n\r\n", path);
+  return fmt::format("GET {} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", path);
 }
 std::string Post(const char* path, const std::string& body) {
-  return fmt::format("POST {} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{}", path,
-                     body.size(), body);
+  return fmt::format(
+      "POST {} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{}",
+      path, body.size(), body);
 }
 
 // Stands for engine and scheduler, and records whether the server called them after their end.
@@ -191,7 +192,8 @@ TEST_F(ServerTest, KeysAreExchangedUnderLoad) {
   for (int i = 0; i < 2; ++i) {
     Repeat([&](Client& client, size_t) {
       client.Send(
-          "GET /metrics HTTP/1.1\r\nConnection: close\r\nAuthorization: Bearer secret-2\r\n\r\n");
+          "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer "
+          "secret-2\r\n\r\n");
       const std::string answer = client.ReadTo("\r\n\r\n");
       if (!answer.empty()) count(answer);
     });

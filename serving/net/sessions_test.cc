@@ -64,8 +64,8 @@ class SessionsTest : public testing::Test {
 
   static std::string Post(const std::string& path, const std::string& body,
                           const std::string& headers = "") {
-    return fmt::format("POST {} HTTP/1.1\r\nContent-Length: {}\r\n{}\r\n{}", path, body.size(),
-                       headers, body);
+    return fmt::format("POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n{}\r\n{}",
+                       path, body.size(), headers, body);
   }
 
   TestState test_;
@@ -218,10 +218,10 @@ TEST_F(SessionsTest, HttpStreamsWhatItWouldSayWhole) {
 }
 
 TEST_F(SessionsTest, HttpRequestsInARowAreAnsweredInOrder) {
-  const std::string get = "GET /health HTTP/1.1\r\n\r\n";
+  const std::string get = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
   const std::string all =
       Http(get + Post("/v1/completions", R"({"prompt":"hello","max_tokens":2})") + get +
-           "GET /nothing HTTP/1.1\r\n\r\n");
+           "GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n");
   const size_t health = all.find("\"ok\""), text = all.find("text_completion"),
                again = all.rfind("\"ok\"");
   EXPECT_LT(health, text);
@@ -232,8 +232,10 @@ TEST_F(SessionsTest, HttpRequestsInARowAreAnsweredInOrder) {
 TEST_F(SessionsTest, HttpRefuses) {
   const auto status = [&](const std::string& bytes) { return Http(bytes).substr(9, 3); };
   EXPECT_EQ(status("nonsense\r\n\r\n"), "400");
-  EXPECT_EQ(status("GET / HTTP/1.1\r\n" + std::string(3000, 'a')), "431");
-  EXPECT_EQ(status("POST /v1/completions HTTP/1.1\r\nContent-Length: 5000\r\n\r\n"), "413");
+  EXPECT_EQ(status("GET / HTTP/1.1\r\nHost: localhost\r\n" + std::string(3000, 'a')), "431");
+  EXPECT_EQ(
+      status("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5000\r\n\r\n"),
+      "413");
   EXPECT_EQ(status(Post("/v1/completions", R"({"prompt":"a","model":"other"})")), "404");
   EXPECT_EQ(status(Post("/health", "")), "405");
   test_.state.api_keys = {"long-key"};
@@ -245,7 +247,8 @@ TEST_F(SessionsTest, HttpRefuses) {
                         "Authorization: Bearer long-key\r\n")),
             "200");
   // Clients without access are refused before they have sent the body.
-  const std::string head = "POST /v1/completions HTTP/1.1\r\nContent-Length: 1000\r\n";
+  const std::string head =
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n";
   for (const char* more : {"", "{\"prompt\""}) {
     EXPECT_EQ(status(head + "\r\n" + more), "401");
     EXPECT_EQ(status(head + "Origin: http://evil.example\r\n\r\n" + more), "403");
@@ -255,7 +258,7 @@ TEST_F(SessionsTest, HttpRefuses) {
 
 TEST_F(SessionsTest, LoadingIsSaid) {
   test_.state.service = nullptr;
-  EXPECT_EQ(Http("GET /health HTTP/1.1\r\n\r\n").substr(9, 3), "503");
+  EXPECT_EQ(Http("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").substr(9, 3), "503");
   EXPECT_EQ(Http(Post("/v1/completions", R"({"prompt":"a"})")).substr(9, 3), "503");
   EXPECT_TRUE(Text("hello\n").starts_with("error: the model is loading"));
   test_.state.service = test_.service.get();
@@ -441,12 +444,13 @@ TEST_F(SessionsTest, ATurnIsAFewRequestsAndTheRestIsLater) {
   TestWire wire;
   HttpSession http(wire, test_.state, {});
   std::string many;
-  for (int i = 0; i < 500; ++i) many += "GET /metrics HTTP/1.1\r\n\r\n";
+  for (int i = 0; i < 500; ++i) many += "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
   http.OnBytes(many);
   const size_t a_turn = Count(wire.written, "HTTP/1.1 200");
   EXPECT_LE(a_turn, 8u);
   EXPECT_TRUE(wire.later);
-  http.OnBytes("GET /metrics HTTP/1.1\r\n\r\n");  // further bytes do not give a turn
+  http.OnBytes("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");  // further bytes do not give a
+                                                                     // turn
   EXPECT_EQ(Count(wire.written, "HTTP/1.1 200"), a_turn);
   wire.TakeTurns(http);
   EXPECT_EQ(Count(wire.written, "HTTP/1.1 200"), 501u);
@@ -471,7 +475,7 @@ TEST_F(SessionsTest, WhoDoesNotTakeIsNotAnswered) {
   HttpSession http(wire, test_.state, {});
   TextSession text(lines, test_.state, {});
   for (int i = 0; i < 100; ++i) {
-    http.OnBytes("GET /health HTTP/1.1\r\n\r\n");
+    http.OnBytes("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
     text.OnBytes("{}\n");
   }
   for (int i = 0; i < 20; ++i) {  // like the network while there is no room, it gives no turn
@@ -529,8 +533,8 @@ TEST_F(SessionsTest, WhatAHandlerThrowsIsItsRequestsEndOnly) {
   Failures failures;
   test_.state.failures = &failures;
   test_.state.fill_metrics = [](ServingMetrics&) { throw std::out_of_range("planted"); };
-  EXPECT_EQ(Http("GET /metrics HTTP/1.1\r\n\r\n").substr(9, 3), "500");
-  EXPECT_EQ(Http("GET /health HTTP/1.1\r\n\r\n").substr(9, 3), "200");
+  EXPECT_EQ(Http("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").substr(9, 3), "500");
+  EXPECT_EQ(Http("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").substr(9, 3), "200");
   EXPECT_EQ(failures.count(), 1u);
 }
 
@@ -542,7 +546,7 @@ TEST_F(SessionsTest, ErrorsAreCounted) {
   };
   Http(Post("/v1/completions", "{"));
   Http(Post("/v1/completions", R"({"prompt":"a","model":"other"})"));
-  Http("GET /nothing HTTP/1.1\r\n\r\n");
+  Http("GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n");
   Text("{oops\n\xff\n");
   Text(std::string(1001, 'a') + "\n");
   counted(R"(larder_requests_total{outcome="refused",protocol="http"} 2)");
@@ -559,14 +563,15 @@ json Body(const std::string& answer) {
 }
 
 TEST_F(SessionsTest, WhileASocketIsAwayHealthSaysSoAndAfterAWhileRequestsAreRefused) {
-  const std::string health = "GET /health HTTP/1.1\r\n\r\n",
+  const std::string health = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n",
                     why = "lost stage 2 of 2 (socket b): gone";
   test_.outage = {.why = why, .since_ns = NowNs(), .refusing = false};
   const std::string answer = Http(health);
   EXPECT_EQ(answer.substr(9, 3), "503");
   EXPECT_EQ(Body(answer)["status"], "connecting");
   EXPECT_EQ(Body(answer)["error"]["message"], why);
-  EXPECT_EQ(Body(Http("GET /v1/larder/status HTTP/1.1\r\n\r\n"))["state"], "connecting");
+  EXPECT_EQ(Body(Http("GET /v1/larder/status HTTP/1.1\r\nHost: localhost\r\n\r\n"))["state"],
+            "connecting");
   // The scheduler still lets requests wait.
   EXPECT_EQ(Http(Post("/v1/completions", R"({"prompt":"hello"})")).substr(9, 3), "200");
   test_.outage->refusing = true;
@@ -603,8 +608,9 @@ TEST(Sessions, ALostSocketEndsRequestsWithItsName) {
     TestModelThread::DispatchAll(*test.service);
   };
   const auto post = [](const std::string& body) {
-    return fmt::format("POST /v1/completions HTTP/1.1\r\nContent-Length: {}\r\n\r\n{}", body.size(),
-                       body);
+    return fmt::format(
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{}",
+        body.size(), body);
   };
   for (const bool after_a_token : {false, true}) {
     TestState test;
