@@ -43,6 +43,17 @@ class Endpoint:
         except (OSError, ValueError, IndexError):
             return None
 
+    def has_read(self, port):
+        """Waits until the server has read all that its clients of this port have sent: what the kernel holds for it is nothing."""
+        def held():
+            with open("/proc/net/tcp", encoding="ascii") as sockets:
+                for line in list(sockets)[1:]:
+                    _, local, _, state, queues = line.split()[:5]
+                    if local.endswith(f":{port:04X}") and state in ("01", "08") and int(queues.split(":")[1], 16) > 0:
+                        return True
+            return False
+        until(lambda: not held(), LIMIT_S, f"the server does not read from port {port}")
+
     def idle(self):
         """Waits until no slot is in use, nobody waits and nobody is connected."""
         status = {}

@@ -441,7 +441,7 @@ def too_many(larder, model):
             connection.sendall(b"GET ")
         held.append(server.connect(server.http))
         held[-1].sendall(b"GET ")
-        time.sleep(0.3)
+        server.has_read(server.http)  # none of them is idle any more
         with server.connect(server.http) as connection:
             expect_error(split_reply(read_all(connection)), 503, "connections")
         for connection in held:
@@ -470,7 +470,7 @@ def s7_one_client_fills_the_house(larder, model):
         busy = [of("127.0.0.2", server.http) for _ in range(8)]
         for connection in busy:
             connection.sendall(b"GET ")
-        time.sleep(0.3)
+        server.has_read(server.http)
         assert json.loads(server.get("/v1/larder/status")[1])["connections"]["http"] <= 16
         with of("127.0.0.2", server.text) as connection:  # on either port
             assert read_all(connection).startswith(b"error: too many connections of this address")
@@ -515,12 +515,13 @@ def drains(larder, model):
     server = Server(larder, model, "--drain-timeout", "1000").__enter__()
     with server.connect(server.http) as connection:  # a request half sent keeps it draining
         connection.sendall(b"POST ")
-        time.sleep(0.3)
+        server.has_read(server.http)
         server.process.terminate()
+        until(lambda: server.health() != 200, 60, "SIGTERM changes nothing")  # a second one before the first is seen would be none
         time.sleep(0.5)
         assert server.process.poll() is None, "it did not wait for the client"
         server.process.terminate()
-        assert server.process.wait(10) == 143
+        assert server.process.wait(60) == 143
     server.end()
 
 
