@@ -1,18 +1,11 @@
 #include "kernels/formats/isa.h"
 
-#include <asmjit/core.h>
-#include <cpuid.h>
+#include "kernels/formats/host_cpu.h"
 
 namespace larder::kernels::inline formats {
 namespace {
 
 constexpr std::string_view kNames[] = {"scalar", "avx2", "avx-vnni", "avx512-vnni"};
-
-// asmjit's version in Debian 12 did not report this bit on a Sapphire Rapids that has it.
-bool CpuHasAvxVnni() {
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & (1u << 4)) != 0;
-}
 
 }  // namespace
 
@@ -26,24 +19,7 @@ std::optional<Isa> IsaByName(std::string_view name) {
   return std::nullopt;
 }
 
-bool HostHas(Isa isa) {
-  // asmjit reports AVX and AVX-512 only if XCR0 shows that the operating system saves their
-  // registers.
-  const auto& cpu = asmjit::CpuInfo::host().features().x86();
-  const bool avx2 = cpu.hasAVX2() && cpu.hasFMA() && cpu.hasF16C();
-  switch (isa) {
-    case Isa::kScalar:
-      return true;
-    case Isa::kAvx2:
-      return avx2;
-    case Isa::kAvxVnni:
-      return avx2 && CpuHasAvxVnni();
-    case Isa::kAvx512Vnni:
-      return avx2 && cpu.hasAVX512_F() && cpu.hasAVX512_BW() && cpu.hasAVX512_DQ() &&
-             cpu.hasAVX512_VL() && cpu.hasAVX512_VNNI();
-  }
-  return false;
-}
+bool HostHas(Isa isa) { return ThisCpu().has[static_cast<size_t>(isa)]; }
 
 Isa BestIsa() {
   for (const Isa isa : {Isa::kAvx512Vnni, Isa::kAvxVnni, Isa::kAvx2}) {

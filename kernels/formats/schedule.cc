@@ -1,11 +1,9 @@
 #include "kernels/formats/schedule.h"
 
-#include <cpuid.h>
-#include <unistd.h>
-
 #include <algorithm>
 
 #include "kernels/formats/act_block.h"
+#include "kernels/formats/host_cpu.h"
 
 namespace larder::kernels::inline formats {
 namespace {
@@ -13,18 +11,6 @@ namespace {
 // What is assumed of a CPU that does not say.
 constexpr size_t kL1Bytes = 32 * 1024, kL2Bytes = 512 * 1024;
 constexpr size_t kPrefetchBytes = 1024;
-
-size_t SizeOf(int name) {
-  const long bytes = sysconf(name);
-  return bytes > 0 ? static_cast<size_t>(bytes) : 0;
-}
-
-// Of a CPU by AMD (CPUID Fn8000_001A, EAX: FP256 and FP512); of others 0.
-size_t VectorBytes() {
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  if (__get_cpuid(0x8000001A, &eax, &ebx, &ecx, &edx) == 0) return 0;
-  return (eax & (1u << 3)) != 0 ? 64 : (eax & (1u << 2)) != 0 ? 32 : 0;
-}
 
 // Rows of activations that fill half of L2.
 size_t RowsInL2(const CoreShape& core) {
@@ -152,11 +138,7 @@ bool ScheduleFits(Isa isa, const Schedule& schedule) {
          slice.rows * panels * kPanelRows * sizeof(float) <= SliceSpec::kMaxSumsBytes;
 }
 
-CoreShape HostCore() {
-  return {.l1_bytes = SizeOf(_SC_LEVEL1_DCACHE_SIZE),
-          .l2_bytes = SizeOf(_SC_LEVEL2_CACHE_SIZE),
-          .vector_bytes = VectorBytes()};
-}
+CoreShape HostCore() { return ThisCpu().core; }
 
 ScheduleTable AnalyticSchedules(Isa isa, const CoreShape& core) {
   switch (isa) {

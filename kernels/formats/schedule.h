@@ -119,7 +119,7 @@ struct CoreShape {
   size_t vector_bytes = 0;  // of its vector units: 32 where an instruction of 64 bytes runs in two
                             // halves
 };
-CoreShape HostCore();
+CoreShape HostCore();  // of the CPU that runs this process (host_cpu.h)
 
 // Good schedules with no tuning: tiles by what the registers hold and the ports allow, slices by
 // what fits the core's caches.

@@ -67,8 +67,7 @@ std::string WhyNotFit(Isa isa, const AttentionTuning& tuning) {
   return "";
 }
 
-KernelTuning DefaultTuning(Isa isa) {
-  const CoreShape core = HostCore();
+KernelTuning DefaultTuning(Isa isa, const CoreShape& core) {
   KernelTuning tuning{.products = AnalyticSchedules(isa, core)};
   tuning.products_in_l2 = tuning.products;
   // A quarter of L2 is for activations and the KV cache. Fetching ahead costs a load for each line:

@@ -70,7 +70,7 @@ struct KernelTuning {
   const AttentionTuning& ForAttention(size_t blocks, size_t group) const;
 };
 
-// Analytic schedules for this machine's caches, and constants found by measurement.
-KernelTuning DefaultTuning(Isa);
+// Analytic schedules for the caches of a core, and constants found by measurement.
+KernelTuning DefaultTuning(Isa, const CoreShape& = HostCore());
 
 }  // namespace larder::kernels::formats

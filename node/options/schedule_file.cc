@@ -166,9 +166,8 @@ std::string Text(const json& object, const char* key) {
 
 }  // namespace
 
-std::string ScheduleMachine(kernels::Isa isa) {
+std::string ScheduleMachine(kernels::Isa isa, const kernels::CoreShape& core) {
   static const std::string cpu = topology::CpuName();  // a long file on a large machine
-  const kernels::CoreShape core = kernels::HostCore();
   return fmt::format("{}; L1 {} bytes, L2 {} bytes; {}, arithmetic {}, generator {}", cpu,
                      core.l1_bytes, core.l2_bytes, kernels::IsaName(isa),
                      kernels::kArithmeticVersion, kernels::kGeneratorVersion);
@@ -199,7 +198,8 @@ std::string FormatSchedules(const ScheduleFile& file) {
   return all.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
-ScheduleFile ParseSchedules(std::string_view text, kernels::Isa isa, const std::string& name) {
+ScheduleFile ParseSchedules(std::string_view text, kernels::Isa isa, const std::string& name,
+                            const kernels::CoreShape& core) {
   constexpr std::string_view kAdvice = "run `larder tune` again, or give --schedules none";
   const auto parsed = TryParseJsonText<json>(text);
   if (!parsed) throw Error("{}: not JSON; {}", name, kAdvice);
@@ -213,7 +213,7 @@ ScheduleFile ParseSchedules(std::string_view text, kernels::Isa isa, const std::
     const json& products = List(all, "products", kMaxScheduleTables);
     const json& attention = List(all, "attention", kMaxAttentionTunings);
     // Those of another machine may have tiles that this one has no registers for; nobody uses them.
-    if (file.machine != ScheduleMachine(isa)) return file;
+    if (file.machine != ScheduleMachine(isa, core)) return file;
     for (const json& object : products) {
       file.products.push_back(ProductsFromJson(object, isa));
       const auto& [panel, bytes, table] = file.products.back();
@@ -255,7 +255,8 @@ std::string ChooseSchedules(const std::string& given) {
   return "";
 }
 
-ScheduleFile ReadSchedules(const std::string& path, kernels::Isa isa) {
+ScheduleFile ReadSchedules(const std::string& path, kernels::Isa isa,
+                           const kernels::CoreShape& core) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) throw Error("{}: is a folder", path);
   std::ifstream file(path, std::ios::binary);
@@ -266,7 +267,7 @@ ScheduleFile ReadSchedules(const std::string& path, kernels::Isa isa) {
   text.resize(static_cast<size_t>(file.gcount()));
   if (text.size() > kMaxFileBytes)
     throw Error("{}: more than {} bytes; not a file of `larder tune`", path, kMaxFileBytes);
-  return ParseSchedules(text, isa, path);
+  return ParseSchedules(text, isa, path, core);
 }
 
 void WriteSchedules(const std::string& path, const ScheduleFile& schedules) {
@@ -280,19 +281,20 @@ void WriteSchedules(const std::string& path, const ScheduleFile& schedules) {
   file.Commit();
 }
 
-kernels::KernelTuning TuningWith(kernels::Isa isa, const std::string& given) {
-  kernels::KernelTuning tuning = kernels::DefaultTuning(isa);
+kernels::KernelTuning TuningWith(kernels::Isa isa, const std::string& given,
+                                 const kernels::CoreShape& core) {
+  kernels::KernelTuning tuning = kernels::DefaultTuning(isa, core);
   const std::string path = ChooseSchedules(given);
   if (path.empty() || isa == kernels::Isa::kScalar) return tuning;
   const bool named = !given.empty();
   try {
-    ScheduleFile file = ReadSchedules(path, isa);
-    if (file.machine == ScheduleMachine(isa)) {
+    ScheduleFile file = ReadSchedules(path, isa, core);
+    if (file.machine == ScheduleMachine(isa, core)) {
       tuning.tuned = std::move(file.products);
       tuning.tuned_attention = std::move(file.attention);
     } else if (named) {
       throw Error("{}: tuned for '{}', but this is '{}'; run `larder tune -o {}`", path,
-                  file.machine, ScheduleMachine(isa), path);
+                  file.machine, ScheduleMachine(isa, core), path);
     } else {
       spdlog::info("{}: of another CPU, instruction set or version; not used", path);
     }

@@ -25,13 +25,15 @@ struct ScheduleFile {
   std::vector<kernels::KernelTuning::TunedAttention> attention;
 };
 
-// ScheduleFile::machine of this machine.
-std::string ScheduleMachine(kernels::Isa);
+// ScheduleFile::machine of this CPU, with the caches of such a core. (Where a function takes a
+// core, tests describe one; everybody else means the core that runs it.)
+std::string ScheduleMachine(kernels::Isa, const kernels::CoreShape& = kernels::HostCore());
 
 std::string FormatSchedules(const ScheduleFile&);
 // Throws Error: not what FormatSchedules writes, or something that does not fit `isa`. `name`: for
 // messages.
-ScheduleFile ParseSchedules(std::string_view text, kernels::Isa isa, const std::string& name);
+ScheduleFile ParseSchedules(std::string_view text, kernels::Isa isa, const std::string& name,
+                            const kernels::CoreShape& = kernels::HostCore());
 
 // Where schedules are kept if nobody names a file: larder/schedules.json in $XDG_CACHE_HOME or
 // ~/.cache; empty if there is no such folder's name. Services, which have no home, read
@@ -43,13 +45,15 @@ inline constexpr std::string_view kSystemSchedules = "/var/cache/larder/schedule
 // exists; empty: none. "none" is none.
 std::string ChooseSchedules(const std::string& given);
 // Throws Error: not readable, larger than any such file, or as ParseSchedules.
-ScheduleFile ReadSchedules(const std::string& path, kernels::Isa isa);
+ScheduleFile ReadSchedules(const std::string& path, kernels::Isa isa,
+                           const kernels::CoreShape& = kernels::HostCore());
 // Replaces the file as a whole; makes its folder. Throws Error.
 void WriteSchedules(const std::string& path, const ScheduleFile&);
 
 // DefaultTuning with what is in the file that ChooseSchedules names. A file that is invalid
 // or of another machine is ignored with one warning; one that was named with --schedules is an
 // Error.
-kernels::KernelTuning TuningWith(kernels::Isa isa, const std::string& given);
+kernels::KernelTuning TuningWith(kernels::Isa isa, const std::string& given,
+                                 const kernels::CoreShape& = kernels::HostCore());
 
 }  // namespace larder::node::options

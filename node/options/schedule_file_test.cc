@@ -21,11 +21,13 @@ using kernels::Isa;
 using nlohmann::json;
 
 constexpr Isa kIsa = Isa::kAvx2;
+// The caches of the CPU that files are of here; what the running one has must not matter.
+constexpr kernels::CoreShape kCore = {.l1_bytes = 48 << 10, .l2_bytes = 2 << 20};
 
 ScheduleFile Example() {
-  ScheduleFile file{.machine = ScheduleMachine(kIsa), .tuned_at = "2026-11-23T02:00:00Z"};
+  ScheduleFile file{.machine = ScheduleMachine(kIsa, kCore), .tuned_at = "2026-11-23T02:00:00Z"};
   for (const size_t blocks : {32, 88}) {
-    kernels::ScheduleTable table = kernels::AnalyticSchedules(kIsa, {});
+    kernels::ScheduleTable table = kernels::AnalyticSchedules(kIsa, kCore);
     table[1].tile.prefetch = kernels::Prefetch::kNta;
     table[1].tile.prefetch_bytes = 64 + blocks;
     table[40].slice = {.blocks = 4, .panels = 2, .rows = 32, .unpacked = blocks == 32};
@@ -56,30 +58,32 @@ TEST_F(ScheduleFileTest, ReadsWhatItWrites) {
   WriteSchedules(path, file);
   EXPECT_EQ(ChooseSchedules(""), path);
   EXPECT_EQ(ChooseSchedules("none"), "");
-  const ScheduleFile read = ReadSchedules(path, kIsa);
+  const ScheduleFile read = ReadSchedules(path, kIsa, kCore);
   EXPECT_EQ(read.machine, file.machine);
   EXPECT_EQ(read.tuned_at, file.tuned_at);
   EXPECT_EQ(read.products, file.products);
   EXPECT_EQ(read.attention, file.attention);
 
-  const kernels::KernelTuning tuning = TuningWith(kIsa, "");
+  const kernels::KernelTuning tuning = TuningWith(kIsa, "", kCore);
   constexpr size_t kBytes = 4 << 20;
-  const kernels::ScheduleTable& untuned = kernels::DefaultTuning(kIsa).products;
+  const kernels::KernelTuning usual = kernels::DefaultTuning(kIsa, kCore);
+  const kernels::ScheduleTable& untuned = usual.products;
+  ASSERT_NE(untuned, usual.products_in_l2);
   EXPECT_EQ(tuning.For({32, kernels::kQ4KPanel}, kBytes), untuned);
   EXPECT_EQ(tuning.For({32}, kBytes), file.products[0].products);
   EXPECT_EQ(tuning.For({88}, kBytes), file.products[1].products);
   EXPECT_EQ(tuning.For({100}, kBytes * 2), file.products[1].products);  // the nearest
   EXPECT_EQ(tuning.For({2}, kBytes), untuned);
-  EXPECT_EQ(tuning.For({32}, 0), untuned);           // no weights
-  EXPECT_EQ(tuning.For({32}, kBytes * 3), untuned);  // they come from another cache
-  EXPECT_EQ(tuning.For({32}, kBytes / 3), untuned);
+  EXPECT_EQ(tuning.For({32}, 0), untuned);                        // no weights
+  EXPECT_EQ(tuning.For({32}, kBytes * 3), untuned);               // they come from another cache
+  EXPECT_EQ(tuning.For({32}, kBytes / 3), usual.products_in_l2);  // of these, from L2
   EXPECT_EQ(tuning.ForAttention(2, 4), file.attention[0].attention);
   EXPECT_EQ(tuning.ForAttention(2, 11), file.attention[1].attention);
-  EXPECT_EQ(tuning.ForAttention(2, 5), kernels::DefaultTuning(kIsa).attention);  // other groups
-  EXPECT_EQ(tuning.ForAttention(3, 4), kernels::DefaultTuning(kIsa).attention);  // other heads
-  EXPECT_TRUE(TuningWith(kIsa, "none").tuned.empty());
-  EXPECT_TRUE(TuningWith(kIsa, "none").tuned_attention.empty());
-  EXPECT_TRUE(TuningWith(Isa::kScalar, "").tuned.empty());
+  EXPECT_EQ(tuning.ForAttention(2, 5), usual.attention);  // other groups
+  EXPECT_EQ(tuning.ForAttention(3, 4), usual.attention);  // other heads
+  EXPECT_TRUE(TuningWith(kIsa, "none", kCore).tuned.empty());
+  EXPECT_TRUE(TuningWith(kIsa, "none", kCore).tuned_attention.empty());
+  EXPECT_TRUE(TuningWith(Isa::kScalar, "", kCore).tuned.empty());
 }
 
 // Of another CPU: ignored, or refused if it was named.
@@ -87,19 +91,19 @@ TEST_F(ScheduleFileTest, SchedulesOfAnotherMachineAreNotUsed) {
   ScheduleFile file = Example();
   file.machine += ", of tomorrow";
   WriteSchedules(UserSchedules(), file);
-  EXPECT_TRUE(TuningWith(kIsa, "").tuned.empty());
-  EXPECT_TRUE(TuningWith(kIsa, "").tuned_attention.empty());
-  EXPECT_THROW(TuningWith(kIsa, UserSchedules()), Error);
+  EXPECT_TRUE(TuningWith(kIsa, "", kCore).tuned.empty());
+  EXPECT_TRUE(TuningWith(kIsa, "", kCore).tuned_attention.empty());
+  EXPECT_THROW(TuningWith(kIsa, UserSchedules(), kCore), Error);
 }
 
 TEST_F(ScheduleFileTest, RefusesWhatDoesNotFit) {
   const json good = json::parse(FormatSchedules(Example()));
-  EXPECT_NO_THROW(ParseSchedules(good.dump(), kIsa, "f"));
+  EXPECT_NO_THROW(ParseSchedules(good.dump(), kIsa, "f", kCore));
   const auto refused = [&](auto&& change) {
     json bad = good;
     change(bad);
     try {
-      ParseSchedules(bad.dump(), kIsa, "schedules.json");
+      ParseSchedules(bad.dump(), kIsa, "schedules.json", kCore);
       ADD_FAILURE() << bad.dump().substr(0, 300);
     } catch (const Error& error) {
       const std::string text = error.what();
@@ -187,7 +191,7 @@ TEST_F(ScheduleFileTest, MutatedFilesAreRefusedOrFit) {
       }
     }
     try {
-      const ScheduleFile file = ParseSchedules(text, kIsa, "f");
+      const ScheduleFile file = ParseSchedules(text, kIsa, "f", kCore);
       for (const auto& tuned : file.products) {
         for (const kernels::Schedule& schedule : tuned.products.of)
           ASSERT_TRUE(kernels::ScheduleFits(kIsa, schedule));
@@ -204,11 +208,11 @@ TEST_F(ScheduleFileTest, MutatedFilesAreRefusedOrFit) {
 
 TEST_F(ScheduleFileTest, FilesThatCannotBeReadAreNoReasonToStop) {
   std::filesystem::create_directories(folder_ / "larder" / "schedules.json");  // a folder
-  EXPECT_TRUE(TuningWith(kIsa, "").tuned.empty());
-  EXPECT_THROW(TuningWith(kIsa, "/nonexistent/schedules.json"), Error);
+  EXPECT_TRUE(TuningWith(kIsa, "", kCore).tuned.empty());
+  EXPECT_THROW(TuningWith(kIsa, "/nonexistent/schedules.json", kCore), Error);
   const std::string large = folder_ / "large.json";
   std::ofstream(large) << std::string(3 << 20, ' ');
-  EXPECT_THROW(ReadSchedules(large, kIsa), Error);
+  EXPECT_THROW(ReadSchedules(large, kIsa, kCore), Error);
   EXPECT_THROW(WriteSchedules("/proc/none/schedules.json", Example()), Error);
   EXPECT_THROW(WriteSchedules("/dev/null", Example()), Error);  // a rename would replace it
 }
