@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "sync/wait_policies_testing.h"
+#include "topology/this_machine_testing.h"
 #include "topology/topology.h"
 
 namespace larder::threadpool {
@@ -189,6 +190,7 @@ TEST(Pool, SleepingWorkersWakeForTheNextFrame) {
 }
 
 TEST(Pool, PinsThreadZeroWhileItLivesAndGivesItsAffinityBack) {
+  LARDER_NEEDS_THIS_MACHINE();
   cpu_set_t before, during, after;
   ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
   const topology::Topology machine = topology::Topology::Detect();
@@ -260,6 +262,7 @@ TEST(Pool, TimelineRecordsStepsInOrderUpToItsCapacity) {
 // The kernel gives the thread other CPUs, as it does after a changed cpuset or a CPU that went
 // off-line.
 TEST(PoolTest, ALostPinIsSeen) {
+  LARDER_NEEDS_THIS_MACHINE();
   const auto machine = topology::Topology::Detect();
   if (machine.cores().size() < 2) GTEST_SKIP() << "needs two cores";
   const CpuId first = machine.cores()[0].cpus[0], second = machine.cores()[1].cpus[0];

@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "topology/arena.h"
 #include "topology/read_kernels.h"
+#include "topology/this_machine_testing.h"
 
 namespace larder::topology {
 namespace {
@@ -89,6 +90,7 @@ TEST(MeasureBandwidth, NoCpusIsAnError) {
 }
 
 TEST(HandOver, IsPositiveBetweenTwoCpusAndZeroWithinOne) {
+  LARDER_NEEDS_THIS_MACHINE();
   const Topology t = Topology::Detect();
   const CpuId first = t.cores()[0].cpus[0];
   EXPECT_EQ(HandOverNs(first, first), 0);

@@ -5,6 +5,7 @@
 #include "kernels/formats/isa.h"
 #include "model/gguf/gguf.h"
 #include "node/commands/cli_testing.h"
+#include "topology/this_machine_testing.h"
 #include "weight_node/mixed_model_testing.h"
 
 namespace larder::node::inline commands {
@@ -63,6 +64,7 @@ TEST_F(Cli, BenchBreakdown) {
 // What tune finds is read by the others, changes no token, and is refused if it is not for this
 // machine.
 TEST_F(Cli, TuneKeepsItsSchedules) {
+  LARDER_NEEDS_THIS_MACHINE();
   const std::string file = Path("schedules.json");
   const Outcome tuned = Run({"tune", "-m", Tiny(), "--seconds", "0.5", "-o", file});
   if (kernels::BestIsa() == kernels::Isa::kScalar) {
@@ -275,6 +277,7 @@ TEST_F(Cli, SplitsAModelForACluster) {
 }
 
 TEST_F(Cli, DoctorSaysWhatItFound) {
+  LARDER_NEEDS_THIS_MACHINE();
   const Outcome got = Run({"doctor", "--json", "--seconds", "0.02", "-m", Tiny(), "-t", "1"});
   ASSERT_EQ(got.code, 0) << got.err;
   const auto found = nlohmann::json::parse(got.out)["findings"];

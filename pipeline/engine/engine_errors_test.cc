@@ -53,18 +53,20 @@ TEST(EngineErrorsTest, OverflowIsAnErrorNotANumber) {
 
 TEST(EngineErrorsTest, KvThatDoesNotFitIsRefusedWithNumbers) {
   const TestModel model(AwkwardModel());
-  const auto refused = [&](const TestEngineOptions& options) {
+  // Whatever this machine has: a server may have room for it.
+  const auto machine = topology::Topology::FromSynthetic("numa:1(memory=8GiB) core:2 pu:1");
+  const auto refused = [&](const PlanOptions& options) {
     try {
-      MakeEngine(model.file(), options);
+      MakeStagePlan(model::ReadModelConfig(*model.file()), machine, options);
     } catch (const Error& error) {
       return std::string(error.what());
     }
     return std::string("no error");
   };
-  const std::string context = refused({.slots = 1000, .context = 1000000});
+  const std::string context = refused({.threads = 1, .context = 1000000, .slots = 1000});
   EXPECT_NE(context.find("GB of KV cache"), std::string::npos) << context;
   EXPECT_NE(context.find("largest context that fits"), std::string::npos) << context;
-  const std::string slots = refused({.slots = 100000000, .context = 1000000});
+  const std::string slots = refused({.threads = 1, .context = 1000000, .slots = 100000000});
   EXPECT_NE(slots.find("use fewer slots"), std::string::npos) << slots;
 }
 

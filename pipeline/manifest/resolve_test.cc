@@ -302,7 +302,7 @@ TEST(ManifestResolve, StagesOfSeveralServers) {
 
 TEST(ManifestResolve, TopologyOfAServer) {
   Manifest m = Make({{"w", "colocated", "all"}});
-  EXPECT_FALSE(LoadTopology(m, m.servers[0]).from_xml());
+  EXPECT_EQ(LoadTopology(m, m.servers[0]).source(), Topology::Detect().source());
   m.path = LARDER_SOURCE_DIR "/deploy/examples/m.toml";
   m.servers[0].topology = "../../pipeline/manifest/testdata/two-cores.xml";
   const Topology machine = LoadTopology(m, m.servers[0]);
