@@ -1,7 +1,7 @@
 // What hostile templates can do: nothing but fail with a line that says where.
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 
 #include "base/error.h"
 #include "model/jinja/jinja_template.h"
@@ -166,12 +166,17 @@ TEST(JinjaLimits, AnAgentsPromptTakesMilliseconds) {
       "{% if '</think>' in m.content %}{{ m.content.split('</think>')[-1] }}{% endif %}\n{% endfor "
       "%}",
       "agent");
-  const auto begin = std::chrono::steady_clock::now();
+  const auto cpu_ms = [] {  // of this thread: what others do with the machine does not count
+    timespec at{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &at);
+    return static_cast<double>(at.tv_sec) * 1e3 + static_cast<double>(at.tv_nsec) * 1e-6;
+  };
+  const double begin_ms = cpu_ms();
   const auto pieces = jinja->Render(in);
-  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
+  const double took_ms = cpu_ms() - begin_ms;
   EXPECT_GT(JoinPieces(pieces).size(), 72'000u);
-  std::printf("an agent's prompt of %zu bytes: %.2f ms\n", JoinPieces(pieces).size(), took.count());
-  EXPECT_LT(took.count(), 2000) << "far above 20 ms, also with sanitizers and on a busy machine";
+  std::printf("an agent's prompt of %zu bytes: %.2f ms\n", JoinPieces(pieces).size(), took_ms);
+  EXPECT_LT(took_ms, 2000) << "far above 20 ms, also with sanitizers";
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <future>
@@ -161,19 +162,30 @@ TEST(LinkWire, CreditsThatCannotBeAreFaults) {
   }
 }
 
+// Where this thread is held up for so long that a beat is late, its life proves nothing and is
+// repeated.
 TEST(LinkMonitor, SilenceIsAFaultAndLifeIsNot) {
-  Wire wire;
-  LinkMonitor monitor(std::move(wire.theirs), wire.fault);
-  const int64_t start_ns = NowNs();
-  // beats for longer than that
-  while (SecondsSince(start_ns) < 1.2 * LinkMonitor::kSilentMs / 1000) {
-    wire.Write(WireBeat{});
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  double longest_s = 0;
+  for (int attempt = 0; attempt < 5; ++attempt) {
+    Wire wire;
+    LinkMonitor monitor(std::move(wire.theirs), wire.fault);
+    const int64_t start_ns = NowNs();
+    longest_s = 0;
+    // beats for longer than that
+    while (SecondsSince(start_ns) < 1.2 * LinkMonitor::kSilentMs / 1000) {
+      const int64_t beat_ns = NowNs();
+      wire.Write(WireBeat{});
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      longest_s = std::max(longest_s, SecondsSince(beat_ns));
+    }
+    if (longest_s > 0.5 * LinkMonitor::kSilentMs / 1000) continue;
+    EXPECT_FALSE(wire.fault.raised());
+    EXPECT_TRUE(Soon([&] { return wire.fault.raised(); }));
+    EXPECT_EQ(wire.fault.Read().code, FaultCode::kLinkDown);
+    EXPECT_EQ(wire.fault.Read().detail, static_cast<uint32_t>(LinkDown::kSilent));
+    return;
   }
-  EXPECT_FALSE(wire.fault.raised());
-  EXPECT_TRUE(Soon([&] { return wire.fault.raised(); }));
-  EXPECT_EQ(wire.fault.Read().code, FaultCode::kLinkDown);
-  EXPECT_EQ(wire.fault.Read().detail, static_cast<uint32_t>(LinkDown::kSilent));
+  GTEST_SKIP() << "this machine is too busy: a beat was late by " << longest_s << " s";
 }
 
 TEST(LinkMonitor, AnythingButBeatsIsAFault) {

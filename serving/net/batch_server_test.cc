@@ -489,7 +489,7 @@ TEST_F(BatchServerTest, ADeletedFileIsGoneThoughItIsBeingSent) {
     return count;
   };
   const int64_t begin_ns = NowNs();
-  while (open_there() > 0 && SecondsSince(begin_ns) < 5) usleep(2000);
+  while (open_there() > 0 && SecondsSince(begin_ns) < kLongS) usleep(2000);
   EXPECT_EQ(open_there(), 0u);
   EXPECT_LT(client.ReadTo("no such text").size(), text.size()) << "it ends, and says so";
 }
