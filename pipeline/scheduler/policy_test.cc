@@ -6,11 +6,15 @@
 
 #include <algorithm>
 #include <atomic>
+#include <deque>
 #include <memory>
+#include <optional>
 #include <random>
 #include <semaphore>
+#include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/sanitized_testing.h"
@@ -259,6 +263,71 @@ class OrderingIntake : public ActiveTokensIntake {
   std::thread thread_;
 };
 
+// A tier whose disk keeps up with the simulated clock, however busy the machine is: it has one job
+// at a time, loads before stores, and one that is not done at the kLooks-th look after it began is
+// waited for. So the files that are written and read are never none.
+class PromptTier final : public KvTier {
+ public:
+  explicit PromptTier(std::unique_ptr<KvTier> mover) : mover_(std::move(mover)) {}
+
+  size_t Find(std::span<const int32_t> tokens, uint64_t tenant) const override {
+    return mover_->Find(tokens, tenant);
+  }
+  size_t chunk_positions() const override { return mover_->chunk_positions(); }
+  const KvFilesStatus& status() const override { return mover_->status(); }
+  void Start(KvJob job) override {
+    if (job.kind == KvJob::Kind::kStore) storing_ += job.chunks.size();
+    (job.kind == KvJob::Kind::kLoad ? loads_ : stores_).push_back(std::move(job));
+    Begin();
+  }
+  std::optional<KvJob> Take() override {
+    if (mover_->jobs() == 0) return std::nullopt;
+    if (looks_ == 0) mover_->Wait(-1);
+    looks_ -= looks_ > 0;
+    std::optional<KvJob> job = mover_->Take();
+    if (!job) return std::nullopt;
+    GivenBack(*job);
+    Begin();
+    return job;
+  }
+  std::optional<KvJob> Drop() override {
+    if (stores_.empty()) return std::nullopt;
+    std::optional<KvJob> job = std::move(stores_.front());
+    stores_.pop_front();
+    GivenBack(*job);
+    return job;
+  }
+  size_t jobs() const override { return loads_.size() + stores_.size() + mover_->jobs(); }
+  size_t chunks_to_store() const override { return storing_; }
+  void Wait(int) override { looks_ = 0; }  // the next look waits for the job
+  bool needs_steps() const override { return false; }
+  void Abandon() override {
+    mover_->Abandon();
+    loads_.clear();
+    stores_.clear();
+    storing_ = 0;
+  }
+
+ private:
+  static constexpr size_t kLooks = 32;
+  void Begin() {
+    std::deque<KvJob>& queue = loads_.empty() ? stores_ : loads_;
+    if (mover_->jobs() > 0 || queue.empty()) return;
+    KvJob job = std::move(queue.front());
+    queue.pop_front();
+    mover_->Start(std::move(job));
+    looks_ = kLooks;
+  }
+  void GivenBack(const KvJob& job) {
+    if (job.kind == KvJob::Kind::kStore) storing_ -= job.chunks.size();
+  }
+
+  const std::unique_ptr<KvTier> mover_;
+  std::deque<KvJob> loads_, stores_;  // that have not begun
+  size_t looks_ = 0;                  // until the mover's job is given back
+  size_t storing_ = 0;                // chunks
+};
+
 class PolicyProperty : public testing::TestWithParam<Case> {};
 
 TEST_P(PolicyProperty, EachSequenceEndsOnceWithTheTokensThatItGetsAlone) {
@@ -272,7 +341,6 @@ TEST_P(PolicyProperty, EachSequenceEndsOnceWithTheTokensThatItGetsAlone) {
                          .can_be_lost = with.loss > 0};
   for (size_t i = 1; i <= with.sockets; ++i)
     limits.attention_slot_ends.push_back(SlotId(static_cast<int32_t>(8 * i / with.sockets)));
-  // With files, fewer would meet none where the disk is slow.
   const size_t sequences = with.files > 0 ? 4'000 : LARDER_SANITIZED ? 3'000 : 12'000;
   const Traffic traffic(sequences, limits, 7, with.orders);
   SimulatedClock clock;
@@ -289,7 +357,7 @@ TEST_P(PolicyProperty, EachSequenceEndsOnceWithTheTokensThatItGetsAlone) {
     if (with.elsewhere) {
       tier = std::make_unique<ChainKvTier>(engine, *files, [](const std::string&) {});
     } else {
-      tier = std::make_unique<KvMover>(*files, KvMover::Options());
+      tier = std::make_unique<PromptTier>(std::make_unique<KvMover>(*files, KvMover::Options()));
     }
   }
   Scheduler scheduler(engine, {.policy = with.policy,
@@ -309,8 +377,6 @@ TEST_P(PolicyProperty, EachSequenceEndsOnceWithTheTokensThatItGetsAlone) {
   }
 
   if (files) {
-    // How many depends on how fast the disk is beside the simulated clock: thousands, or tens on a
-    // busy machine.
     EXPECT_GT(tier->status().written.load(), 0u);
     EXPECT_GT(tier->status().read.load(), 0u);
     const bool fails = with.elsewhere.value_or(0) > 0;
@@ -362,8 +428,9 @@ TEST_P(PolicyProperty, EachSequenceEndsOnceWithTheTokensThatItGetsAlone) {
   if (with.policy.policy == Policy::kMixed) {
     EXPECT_EQ(scheduler.status().transitions.load(), 0u);
   } else if (!with.policy.max_stall_ms) {
-    // Between two changes to decoding at least half of the slots got a sequence, or nobody decoded.
-    EXPECT_LE(scheduler.status().transitions.load(), traffic.wishes.size());
+    // Between two changes to decoding at least half of the slots got a sequence, or nobody decoded,
+    // which is more often the slower the disk is.
+    EXPECT_LE(scheduler.status().transitions.load(), traffic.wishes.size() * (files ? 2 : 1));
     EXPECT_GT(scheduler.status().transitions.load(), 100u);
   }
 }
