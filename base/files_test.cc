@@ -75,6 +75,72 @@ TEST(NewFile, IsCompleteOrNotThere) {
   EXPECT_EQ(Read(path), "2nd") << "what was there stays";
 }
 
+TEST(NewFile, ALinkOfTheTemporaryNameIsReplacedAndNeverFollowed) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "file", target = folder / "target";
+  std::ofstream(target) << "precious";
+  for (const std::string& to : {target, folder / "dangling"}) {
+    std::filesystem::create_symlink(to, path + ".tmp");
+    NewFile file(path);
+    file.Write("new", 3);
+    file.Commit();
+    EXPECT_EQ(Read(path), "new");
+    EXPECT_FALSE(std::filesystem::is_symlink(path));
+  }
+  EXPECT_EQ(Read(target), "precious");
+  EXPECT_FALSE(std::filesystem::exists(folder / "dangling"));
+}
+
+TEST(NewFile, WhatAKilledProcessLeftIsReplaced) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "file", other_name = folder / "hard";
+  std::ofstream(path + ".tmp") << "a longer text that was not finished";
+  std::filesystem::create_hard_link(path + ".tmp", other_name);
+  std::filesystem::permissions(path + ".tmp", std::filesystem::perms(0666));
+  NewFile file(path, FileReaders::kOwner);
+  file.Write("new", 3);
+  file.Commit();
+  EXPECT_EQ(Read(path), "new");
+  EXPECT_EQ(Read(other_name), "a longer text that was not finished") << "it is another file";
+  EXPECT_EQ(std::filesystem::status(path).permissions(), std::filesystem::perms(0600));
+  std::filesystem::create_directory(path + ".tmp");
+  EXPECT_EQ(ErrorOf([&] { NewFile again(path); }), path + ".tmp: can't replace it: Is a directory");
+}
+
+TEST(NewFile, OnlyItsOwnerReadsAPrivateOneFromTheBeginning) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "file";
+  const mode_t before = umask(022);
+  const auto mode = [](const std::string& of) {
+    return static_cast<unsigned>(std::filesystem::status(of).permissions());
+  };
+  {
+    NewFile file(path, FileReaders::kOwner);
+    EXPECT_EQ(mode(path + ".tmp"), 0600u);
+    file.Commit();
+    EXPECT_EQ(mode(path), 0600u);
+  }
+  NewFile file(path);
+  file.Commit();
+  EXPECT_EQ(mode(path), 0644u);
+  umask(before);
+}
+
+TEST(NewFile, AnotherWritersHalfIsNeverTakenForOnesOwn) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "file";
+  NewFile first(path);
+  first.Write("first", 5);
+  NewFile second(path);
+  second.Write("sec", 3);
+  EXPECT_EQ(ErrorOf([&] { first.Commit(); }),
+            path + ".tmp: another process writes the same file; write it again");
+  EXPECT_FALSE(std::filesystem::exists(path));
+  second.Write("ond", 3);
+  second.Commit();
+  EXPECT_EQ(Read(path), "second");
+}
+
 TEST(NewFile, ANameThatCannotBeWrittenIsAnErrorThatSaysIt) {
   const TemporaryFolder folder;
   EXPECT_EQ(ErrorOf([&] { NewFile file(folder / "none/file"); }),

@@ -27,28 +27,41 @@ inline void WriteAll(const Descriptor& file, std::string_view bytes, const std::
   }
 }
 
+// Who may read a new file, before the umask: clients' tokens and texts are their server's only.
+enum class FileReaders : mode_t { kAll = 0644, kOwner = 0600 };
+
 // A file that is called PATH.tmp until Commit() renames it; without Commit() the destructor removes
-// it.
+// it. What a killed process left under that name, or somebody else put there, is removed: it is
+// never written to, and a link is never followed.
 class NewFile {
  public:
-  explicit NewFile(const std::string& path) : path_(path), temporary_(path + ".tmp") {
+  explicit NewFile(const std::string& path, FileReaders readers = FileReaders::kAll)
+      : path_(path), temporary_(path + ".tmp") {
     // A rename onto a device or a pipe would replace it.
     struct stat found;
     if (::stat(path.c_str(), &found) == 0 && !S_ISREG(found.st_mode)) {
       throw Error("{}: exists and is not a regular file; name another", path);
     }
-    fd_ = Descriptor(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+    if (::unlink(temporary_.c_str()) != 0 && errno != ENOENT)
+      throw Error("{}: can't replace it: {}", temporary_, std::strerror(errno));
+    fd_ =
+        Descriptor(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+                          static_cast<mode_t>(readers)));
     if (!fd_) throw Error("{}: can't create: {}", temporary_, std::strerror(errno));
   }
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
   ~NewFile() {
-    if (fd_) ::unlink(temporary_.c_str());
+    if (fd_ && IsOurs()) ::unlink(temporary_.c_str());
   }
   void Write(const char* data, size_t bytes) { WriteAll(fd_, {data, bytes}, temporary_); }
   // The file gets its name after its bytes are on the disk, and the name is on the disk when this
   // returns. So a power cut leaves a complete file or none, never a file of zeros.
   void Commit() {
+    if (!IsOurs()) {
+      fd_.Reset();
+      throw Error("{}: another process writes the same file; write it again", temporary_);
+    }
     int cause = ::fdatasync(fd_.get()) == 0 ? 0 : errno;
     if (::close(fd_.Take()) != 0 && cause == 0) cause = errno;
     if (cause == 0 && ::rename(temporary_.c_str(), path_.c_str()) != 0) cause = errno;
@@ -60,6 +73,12 @@ class NewFile {
   }
 
  private:
+  // Whether the temporary name is still that of the file which is open here.
+  bool IsOurs() const {
+    struct stat open, named;
+    return ::fstat(fd_.get(), &open) == 0 && ::lstat(temporary_.c_str(), &named) == 0 &&
+           open.st_dev == named.st_dev && open.st_ino == named.st_ino;
+  }
   void SyncFolder() const {
     const size_t slash = path_.rfind('/');
     const std::string folder = slash == std::string::npos ? "." : path_.substr(0, slash + 1);

@@ -215,7 +215,7 @@ void KvFiles::Write(std::span<const int32_t> tokens, uint64_t tenant,
   if (Has(key) || bytes > options_.most_bytes) return;
   MakeRoom(bytes);
   try {
-    NewFile file(PathOf(key));
+    NewFile file(PathOf(key), FileReaders::kOwner);
     file.Write(reinterpret_cast<const char*>(&header), sizeof header);
     file.Write(reinterpret_cast<const char*>(tokens.data()), tokens.size_bytes());
     while (!chunk.empty()) {

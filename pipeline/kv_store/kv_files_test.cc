@@ -140,6 +140,13 @@ TEST_F(KvFilesTest, FilesOfOthersAreReadAndStay) {
   }
 }
 
+TEST_F(KvFilesTest, FilesAreTheirOwnersOnly) {
+  KvFiles files(Options());
+  WriteAll(files, Tokens(1), 0, 1);
+  ASSERT_EQ(Files().size(), 1u);
+  EXPECT_EQ(std::filesystem::status(Files()[0]).permissions(), std::filesystem::perms(0600));
+}
+
 TEST_F(KvFilesTest, AnotherModelOrShapeFindsNothing) {
   {
     KvFiles files(Options());

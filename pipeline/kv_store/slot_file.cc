@@ -68,7 +68,7 @@ size_t WriteSlotFile(const std::string& path, const SlotFileOptions& options,
   header.checksum = XXH3_64bits_withSeed(contents.bytes.data(), contents.bytes.size(),
                                          SlotSeedOf(header, contents.tokens));
   const size_t token_bytes = contents.tokens.size() * sizeof(int32_t);
-  NewFile file(path);
+  NewFile file(path, FileReaders::kOwner);
   file.Write(reinterpret_cast<const char*>(&header), sizeof header);
   file.Write(reinterpret_cast<const char*>(contents.tokens.data()), token_bytes);
   file.Write(reinterpret_cast<const char*>(contents.bytes.data()), contents.bytes.size());

@@ -38,6 +38,7 @@ TEST(SlotFileTest, IsReadAsItWasWritten) {
     const std::string path = folder / "slot";
     const size_t written = WriteSlotFile(path, kOptions, contents);
     EXPECT_EQ(written, std::filesystem::file_size(path));
+    EXPECT_EQ(std::filesystem::status(path).permissions(), std::filesystem::perms(0600));
     const SlotContents read = ReadSlotFile(path, kOptions);
     EXPECT_EQ(read.tokens, contents.tokens);
     EXPECT_EQ(read.bytes, contents.bytes);

@@ -46,7 +46,7 @@ Dialect DialectOf(const std::string& url) {
 }
 
 Descriptor OpenFor(const std::string& path, int flags) {
-  Descriptor file(open(path.c_str(), flags | O_CLOEXEC, 0644));
+  Descriptor file(open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!file) throw Error("{}: can't open: {}", path, std::strerror(errno));
   return file;
 }
@@ -208,7 +208,7 @@ void BatchJob::Save(const std::string& path) const {
                        {"seed", Hex(seed)},
                        {"created", created}};
   const std::string text = object.dump(2) + "\n";
-  NewFile file(path);
+  NewFile file(path, FileReaders::kOwner);
   file.Write(text.data(), text.size());
   file.Commit();
 }

@@ -148,6 +148,17 @@ TEST_F(BatchFileTest, AnOutputOfSomethingElseIsAnError) {
   }
 }
 
+TEST_F(BatchFileTest, AnOutputIsItsOwnersAndNoLinkIsFollowed) {
+  BatchInput input = Input(Request("a") + "\n");
+  std::vector<bool> done(1);
+  BatchOutput::Resume(folder_ / "new", input, done);
+  EXPECT_EQ(std::filesystem::status(folder_ / "new").permissions(), std::filesystem::perms(0600));
+  const std::string target = Write("target", "precious");
+  std::filesystem::create_symlink(target, folder_ / "link");
+  EXPECT_THROW(BatchOutput::Resume(folder_ / "link", input, done), Error);
+  EXPECT_EQ(Read(target), "precious");
+}
+
 TEST_F(BatchFileTest, AJobIsReadAsItWasWritten) {
   const BatchJob job = {.input_hash = 0xfedcba9876543210u,
                         .requests = 3,
@@ -159,6 +170,7 @@ TEST_F(BatchFileTest, AJobIsReadAsItWasWritten) {
                         .created = 1'700'000'000};
   job.Save(folder_ / "job");
   EXPECT_FALSE(std::filesystem::exists(folder_ / "job.tmp"));
+  EXPECT_EQ(std::filesystem::status(folder_ / "job").permissions(), std::filesystem::perms(0600));
   const BatchJob read = BatchJob::Load(folder_ / "job");
   EXPECT_EQ(read.seed, job.seed);
   EXPECT_EQ(read.created, job.created);

@@ -42,7 +42,7 @@ int64_t UnixNs() {
 // A small file, whole or not at all.
 void WriteNew(const std::string& path, const json& value) {
   const std::string text = Dump(value) + "\n";
-  NewFile file(path);
+  NewFile file(path, FileReaders::kOwner);
   file.Write(text.data(), text.size());
   file.Commit();
 }
