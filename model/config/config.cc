@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "model/config/config_tensors.h"
+#include "model/config/split.h"
 #include "model/gguf/gguf_impl.h"
 
 namespace larder::model::inline config {
@@ -30,6 +31,7 @@ class ConfigReader {
     ReadRope();
     ReadTensors(file_, config_);
     ReadVocabKeys();
+    CheckIsAsSplit(file_, config_);
     return std::move(config_);
   }
 

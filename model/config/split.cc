@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/fnv.h"
+#include "model/config/description.h"
 #include "model/gguf/gguf_impl.h"
 
 namespace larder::model::inline config {
@@ -16,7 +17,8 @@ constexpr const char *kPart = "larder.split.part", *kIndex = "larder.split.index
                      *kCount = "larder.split.count", *kFirst = "larder.split.first_layer",
                      *kLayers = "larder.split.layers", *kVocab = "larder.split.vocab",
                      *kTied = "larder.split.tied", *kQkvBias = "larder.split.qkv_bias",
-                     *kFingerprint = "larder.split.fingerprint", *kTypes = "larder.split.types";
+                     *kFingerprint = "larder.split.fingerprint", *kTypes = "larder.split.types",
+                     *kDescription = "larder.split.description";
 // Per tensor: in all some 35 MB of a 3B model, read at start.
 constexpr size_t kFingerprintRows = 16;
 constexpr uint64_t kMaxStages = 1024;
@@ -113,6 +115,7 @@ void WritePart(const GgufFile& file, const ModelConfig& config, const ModelPart&
   writer.Add(kQkvBias, config.layer.Has(TensorRole::kQBias));
   writer.Add(kFingerprint, fingerprint);
   writer.Add(kTypes, NumbersOf(config.types));
+  writer.Add(kDescription, DescriptionOf(config));
   std::deque<Source> sources;  // a deque, because the writer keeps pointers to its elements
   for (const TensorInfo& tensor : file.tensors()) {
     if (!wanted(tensor.name) || !IsReadableType(tensor.gguf_type)) continue;
@@ -150,6 +153,22 @@ std::string Describe(const ModelPart& part) {
   if (part.kind == ModelPart::Kind::kWhole) return "a whole model";
   return fmt::format("stage {} of {}: layers {}-{}", part.index, part.count, part.first_layer,
                      part.first_layer + part.layers - 1);
+}
+
+void CheckIsAsSplit(const GgufFile& file, const ModelConfig& config) {
+  if (config.part.kind == ModelPart::Kind::kWhole) return;
+  const auto expected = file.FindString(kDescription);
+  if (!expected) {
+    throw Error(
+        "{}: key '{}' is missing: an earlier version of larder wrote it; split the model "
+        "again",
+        file.path(), kDescription);
+  }
+  const std::string difference =
+      DescriptionDifference(DescriptionOf(config), std::string(*expected));
+  if (difference.empty()) return;
+  throw Error("{}: is part of another model than was split: it has {}; split the model again",
+              file.path(), difference);
 }
 
 void CheckHolds(const GgufFile& file, const ModelConfig& config, size_t first_layer, size_t layers,

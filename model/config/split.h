@@ -18,17 +18,23 @@ namespace larder::model::inline config {
 // Throws Error for invalid values. `layers` is the model's number of layers.
 std::optional<ModelPart> ReadPart(const GgufFile& file, size_t layers);
 
+// Throws Error if the file is a part whose keys describe another model than the one that was split,
+// or if it does not say which: equal tensors do not make parts of one model.
+void CheckIsAsSplit(const GgufFile& file, const ModelConfig& config);
+
 // Throws Error if the file is a part that lacks these layers, or (serving) the embedding and
 // lm_head; the message has the part and what is needed.
 void CheckHolds(const GgufFile& file, const ModelConfig& config, size_t first_layer, size_t layers,
                 bool serving);
 
-// A hash of the whole model's tensors: name, type, shape and sixteen rows of each, spread from the
-// first row to the last. It distinguishes files of the same shape with other weights: another
-// training or fine-tune changes most rows of some tensor. It is computed at start, so it is not a
-// checksum: a few damaged rows are not detected (the checksums of `larder-cluster push` detect
-// them), and it does not stop an attacker from making another file with the same hash. A part
-// stores the whole model's hash from when it was split; its own rows are not checked against it.
+// A hash of the whole model's tensors, and of nothing else (what is computed from them depends on
+// the model's description, too: pipeline::IdentityOf): name, type, shape and sixteen rows of each,
+// spread from the first row to the last. It distinguishes files of the same shape with other
+// weights: another training or fine-tune changes most rows of some tensor. It is computed at start,
+// so it is not a checksum: a few damaged rows are not detected (the checksums of `larder-cluster
+// push` detect them), and it does not stop an attacker from making another file with the same hash.
+// A part stores the whole model's hash from when it was split; its own rows are not checked against
+// it.
 uint64_t Fingerprint(const GgufFile& file);
 
 // For display: "stage 1 of 2: layers 14-27", "serving, of 2 stages", "a whole model".

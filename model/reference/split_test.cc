@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/error_testing.h"
 #include "base/temporary_folder_testing.h"
+#include "model/config/description.h"
 #include "model/gguf/gguf_testing.h"
 #include "model/reference/tiny_model_testing.h"
 
@@ -128,6 +129,7 @@ TEST(Split, AShapeIsTheWholeModels) {
         EXPECT_EQ(part.types.layers, config.types.layers);
         EXPECT_EQ(part.types.embedding, config.types.embedding);
         EXPECT_EQ(part.types.head, config.types.head);
+        EXPECT_EQ(DescriptionOf(part), DescriptionOf(config));
         EXPECT_EQ(part.part.fingerprint, Fingerprint(*whole));
         EXPECT_EQ(Fingerprint(*parts.files[p]), Fingerprint(*whole));
       }
@@ -236,6 +238,15 @@ testing::RawGguf GoodStage() {
   raw.Set("larder.split.qkv_bias", GgufValueType::kBool, Raw(uint8_t{0}));
   raw.Set("larder.split.fingerprint", GgufValueType::kU64, Raw(uint64_t{7}));
   raw.Set("larder.split.types", GgufValueType::kArray, Types(0));
+  const TempFile whole(testing::GoodModel().Bytes());
+  ModelConfig config = ReadModelConfig(*GgufFile::Open(whole.path()));
+  // What this part does not have is as Types(0) says.
+  config.types.embedding = config.types.head = TensorType::kF32;
+  for (size_t role = 0; role < kTensorRoles; ++role) {
+    if (!config.layer.Has(static_cast<TensorRole>(role)))
+      config.types.layers[0][role] = TensorType::kF32;
+  }
+  raw.SetText("larder.split.description", DescriptionOf(config));
   return raw;
 }
 
@@ -273,7 +284,7 @@ TEST(Split, WrongPartsAreRefusedInOneLine) {
   expect(with("vocab", 4, Raw(~uint32_t{0})), "'larder.split.vocab' is 4294967295, expected 1 to");
   expect(with("tied", 4, Raw(uint32_t{1})), "larder.split.tied");
   for (const char* key : {"index", "count", "first_layer", "layers", "vocab", "tied", "qkv_bias",
-                          "fingerprint", "types"})
+                          "fingerprint", "types", "description"})
     expect(without(key), fmt::format("larder.split.{}", key));
   const auto array = static_cast<uint32_t>(GgufValueType::kArray);
   expect(with("types", array, testing::RawArray(GgufValueType::kI32, 1, Raw(int32_t{0}))),
@@ -282,6 +293,13 @@ TEST(Split, WrongPartsAreRefusedInOneLine) {
   expect(with("types", array, Types(4)), "'larder.split.types' has type 4, expected F32");
   expect(with("types", array, Types(12)),
          "Q4_K for rows of 4 elements, expected a multiple of 256");
+  expect(without("description"), "an earlier version of larder wrote it; split the model again");
+  // Its keys are those of the model that was split: equal tensors do not make it the same model.
+  testing::RawGguf other = GoodStage();
+  other.Set("llama.rope.freq_base", GgufValueType::kF32, Raw(20000.0f));
+  expect(ErrorOf([&] { read(other); }),
+         ": is part of another model than was split: it has 'rope.base 20000', not 'rope.base "
+         "10000'; split the model again");
   // Its own tensors must exist, and those of other parts must not.
   testing::RawGguf raw = GoodStage();
   raw.EraseTensor("blk.0.ffn_up.weight");

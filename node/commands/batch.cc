@@ -216,7 +216,7 @@ int RunHere(const BatchOptions& o) {
   const PlannedModel planned =
       PlanModel(*file, where, ResolveTopology(o.model), ToPlanOptions(o.model), o.model);
   defaults.context = planned.plan.context;
-  defaults.fingerprint = planned.plan.fingerprint;
+  defaults.fingerprint = planned.plan.identity();
   OpenedJob opened(o, ServedModelOf(defaults, o.answers, planned.plan.slots), defaults);
 
   const auto engine = LoadEngine(file, planned, o.model);

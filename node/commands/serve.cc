@@ -408,12 +408,12 @@ constexpr uint64_t kIndexPart = 16;
 // process, else a chain's index of them, in a folder of this socket's name.
 struct KvCache {
   KvCache(pipeline::Engine& engine, const pipeline::KvPartOptions& options,
-          const std::string& socket, uint64_t fingerprint)
+          const std::string& socket, uint64_t identity)
       : here(engine.kv_orders() == nullptr),
         files({.folder = here ? options.folder : options.folder + "/" + socket,
                // Tickets and tokens are small beside chunks.
                .most_bytes = here ? options.most_bytes : options.most_bytes / kIndexPart,
-               .model = fingerprint,
+               .model = identity,
                .chunk_positions = engine.kv().shape().chunk_positions,
                .chunk_bytes = here ? engine.kv_memory(0).size() : sizeof(model::KvTicket)}) {
     if (here) {
@@ -429,8 +429,8 @@ struct KvCache {
   std::unique_ptr<pipeline::KvTier> tier;
 };
 
-pipeline::SlotFileOptions SlotFilesOf(pipeline::Engine& engine, uint64_t fingerprint) {
-  return {.model = fingerprint,
+pipeline::SlotFileOptions SlotFilesOf(pipeline::Engine& engine, uint64_t identity) {
+  return {.model = identity,
           .context = engine.kv().shape().context,
           .vocab = engine.limits().vocab,
           .chunk_positions = engine.kv().shape().chunk_positions,
@@ -446,8 +446,11 @@ std::unique_ptr<KvCache> OpenCache(const ServeOptions& o, pipeline::Engine& engi
   const std::string serving = planned.plan.single() ? planned.plan.stages.front().socket
                               : planned.plan.serving_socket.empty() ? "serving"
                                                                     : planned.plan.serving_socket;
-  auto cache = std::make_unique<KvCache>(engine, options, serving, planned.plan.fingerprint);
+  auto cache = std::make_unique<KvCache>(engine, options, serving, planned.plan.identity());
   const pipeline::KvFilesStatus& status = cache->files.status();
+  if (const uint64_t outdated = status.outdated.load(); outdated > 0) {
+    spdlog::warn("{}: {}", cache->files.options().folder, pipeline::OutdatedText(outdated));
+  }
   spdlog::info("{}: {} KV chunks of ended requests{}", cache->files.options().folder,
                status.files.load(),
                cache->here ? fmt::format(", {:.1f} MB", static_cast<double>(status.bytes) * 1e-6)
@@ -533,7 +536,7 @@ int Serve(ServeOptions o) {
                                  .tier = cache ? cache->tier.get() : nullptr});
   const ServeView view(planned, *engine, scheduler, about.defaults.chat_template->name());
   about.defaults.context = planned.plan.context;
-  about.defaults.fingerprint = planned.plan.fingerprint;
+  about.defaults.fingerprint = planned.plan.identity();
   about.slots = planned.plan.slots;
   about.queue_limit = o.queue;
   about.sockets = view.SocketNames();
@@ -548,7 +551,7 @@ int Serve(ServeOptions o) {
   about.fill_metrics = [&](serving::ServingMetrics& metrics) { view.FillMetrics(metrics); };
   if (!o.slot_folder.empty()) {
     about.slot_action =
-        MakeSlotActions(o.slot_folder, SlotFilesOf(*engine, planned.plan.fingerprint), scheduler,
+        MakeSlotActions(o.slot_folder, SlotFilesOf(*engine, planned.plan.identity()), scheduler,
                         [&server] { server.Nudge(); });
   }
   const std::vector<CpuId> housekeeping = HousekeepingCpus(machine, planned.plans_here(o.model));

@@ -25,16 +25,34 @@
 namespace larder::pipeline::inline kv_store {
 namespace {
 
-// Changes whenever the same tokens would give other bytes: the format of pages, or the arithmetic.
-constexpr uint32_t kVersion = 1;
+// Of the file and of pages. The arithmetic is part of the computation's identity. 2: `model` is
+// that identity; it was a hash of the weights only.
+constexpr uint32_t kVersion = 2;
 constexpr mode_t kForbidden = 022;
 constexpr char kWhyForbidden[] =
     "that nobody else may write to: who can change its files can change answers";
-constexpr char kSuffix[] = ".kv";
+constexpr char kExtension[] = ".kv";
 constexpr size_t kNameBytes = 32;  // hexadecimal digits
 constexpr int kRead = O_RDONLY | O_CLOEXEC | O_NOFOLLOW;
 constexpr size_t kPieceBytes = 1 << 20;  // written between two calls of Pace
 constexpr size_t kReadBytes = 64 << 10;  // the same, read: through a buffer that stays in L2
+
+// What follows a name's hash: ".2.kv".
+const std::string& Suffix() {
+  static const std::string suffix = fmt::format(".{}{}", kVersion, kExtension);
+  return suffix;
+}
+
+// What a name in the folder says.
+enum class NameKind { kNotOurs, kChunk, kRest, kOutdated };
+NameKind KindOf(std::string_view name) {
+  if (name.find_first_not_of("0123456789abcdef") != kNameBytes) return NameKind::kNotOurs;
+  const std::string_view rest = name.substr(kNameBytes);
+  if (rest == Suffix()) return NameKind::kChunk;
+  if (rest.front() != '.') return NameKind::kNotOurs;
+  if (rest.ends_with(".kv.tmp")) return NameKind::kRest;
+  return rest.ends_with(kExtension) ? NameKind::kOutdated : NameKind::kNotOurs;
+}
 
 struct Header {
   char magic[8] = {'L', 'A', 'R', 'D', 'E', 'R', 'K', 'V'};
@@ -112,6 +130,13 @@ class KvFiles::Keys {
   XXH3_state_t state_;
 };
 
+std::string OutdatedText(uint64_t files) {
+  return fmt::format(
+      "{} KV file{} of another version of larder removed; this one has format {}: their tokens are "
+      "computed again",
+      files, files == 1 ? "" : "s", kVersion);
+}
+
 KvFiles::KvFiles(const KvFilesOptions& options)
     : options_(options), folder_(options_.folder, kForbidden, kWhyForbidden) {
   LARDER_CHECK(options_.chunk_positions > 0 && options_.chunk_bytes > 0);
@@ -126,13 +151,12 @@ void KvFiles::Scan() {
     throw Error("{}: can't read the folder: {}", options_.folder, std::strerror(errno));
   while (const dirent* entry = ::readdir(folder.get())) {
     const std::string name = entry->d_name;
-    const bool whole = name.size() == kNameBytes + std::strlen(kSuffix) && name.ends_with(kSuffix);
-    const bool rest =
-        name.size() == kNameBytes + std::strlen(kSuffix) + 4 && name.ends_with(".kv.tmp");
-    if (!whole && !rest) continue;  // not ours
-    if (name.find_first_not_of("0123456789abcdef") != kNameBytes) continue;
-    if (rest) {
-      ::unlinkat(::dirfd(folder.get()), name.c_str(), 0);
+    const NameKind kind = KindOf(name);
+    if (kind == NameKind::kNotOurs) continue;
+    if (kind != NameKind::kChunk) {
+      const bool gone = ::unlinkat(::dirfd(folder.get()), name.c_str(), 0) == 0;
+      if (gone && kind == NameKind::kOutdated)
+        status_.outdated.fetch_add(1, std::memory_order_relaxed);
       continue;
     }
     struct stat about {};
@@ -151,7 +175,7 @@ void KvFiles::Scan() {
 }
 
 std::string KvFiles::NameOf(const Key& key) {
-  return fmt::format("{:016x}{:016x}{}", key[0], key[1], kSuffix);
+  return fmt::format("{:016x}{:016x}{}", key[0], key[1], Suffix());
 }
 
 std::string KvFiles::PathOf(const Key& key) const { return options_.folder + "/" + NameOf(key); }
@@ -242,7 +266,8 @@ std::string KvFiles::Problem(int fd, std::span<const int32_t> tokens, uint64_t t
     return "it is no KV chunk";
   if (header.version != kVersion)
     return fmt::format("it is of format {}; this larder reads {}", header.version, kVersion);
-  if (header.model != options_.model) return "it is another model's";
+  if (header.model != options_.model)
+    return "it is of another model, of other settings of it, or of another arithmetic";
   if (header.tenant != tenant || header.tokens != tokens.size() ||
       header.chunk_bytes != chunk.size() || header.chunk_positions != options_.chunk_positions)
     return "it is another sequence's";

@@ -1,8 +1,9 @@
 // KvFiles: KV chunks in the files of a folder. A chunk's keys and values are a function of the
 // model and of all tokens up to its end, so a file has these tokens, and the chunk is used only
-// where they are equal; the file's name is their hash, which finds it. A file that is not what it
-// should be (another model's, another version's, cut short, changed) is never used, and removed
-// when its process meets it: then the tokens are computed.
+// where they are equal; the file's name is their hash, which finds it, and its format's number.
+// A file that is not what it should be (another computation's, cut short, changed) is never used,
+// and removed when its process meets it: then the tokens are computed. Those of other formats are
+// removed at once.
 //
 // The folder belongs to one process at a time. Files are written under another name, synced and
 // renamed; the ones unused for longest are removed as far as the limit demands. Other processes'
@@ -31,14 +32,14 @@ struct KvFilesOptions {
   // Of other processes of this user, for Read and Touch.
   std::vector<std::string> others = {};
   uint64_t most_bytes = 0;  // of all files together
-  uint64_t model = 0;       // model::Fingerprint
+  uint64_t model = 0;       // the computation's identity (pipeline/plan/identity.h)
   size_t chunk_positions = 0, chunk_bytes = 0;
 };
 
 class KvFiles {
  public:
-  // Looks at the folder's files, and removes those beyond the limit. Throws Error: it cannot be
-  // made, is another user's, is open to others, or is in use.
+  // Looks at the folder's files, and removes those beyond the limit and those of other formats.
+  // Throws Error: it cannot be made, is another user's, is open to others, or is in use.
   explicit KvFiles(const KvFilesOptions&);
 
   const KvFilesOptions& options() const { return options_; }
@@ -100,5 +101,8 @@ class KvFiles {
   std::list<File> files_;  // the last used one first
   std::unordered_map<Key, std::list<File>::iterator, KeyHash> index_;
 };
+
+// For people: what KvFilesStatus::outdated says.
+std::string OutdatedText(uint64_t files);
 
 }  // namespace larder::pipeline::kv_store

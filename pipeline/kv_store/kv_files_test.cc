@@ -245,7 +245,7 @@ TEST_F(KvFilesTest, AFolderIsOnesOwn) {
 
 TEST_F(KvFilesTest, LeavesOthersFilesAloneAndRemovesItsOwnRests) {
   { KvFiles files(Options()); }
-  const std::string rest = Options().folder + "/0123456789abcdef0123456789abcdef.kv.tmp";
+  const std::string rest = Options().folder + "/0123456789abcdef0123456789abcdef.2.kv.tmp";
   const std::string other = Options().folder + "/notes.txt";
   std::ofstream(rest) << "half";
   std::ofstream(other) << "mine";
@@ -253,6 +253,26 @@ TEST_F(KvFilesTest, LeavesOthersFilesAloneAndRemovesItsOwnRests) {
   EXPECT_FALSE(std::filesystem::exists(rest));
   EXPECT_TRUE(std::filesystem::exists(other));
   EXPECT_EQ(files.status().files.load(), 0u);
+}
+
+// Their names tell, and no other format is ever read.
+TEST_F(KvFilesTest, FilesOfOtherFormatsAreRemovedAndCounted) {
+  { KvFiles files(Options()); }
+  for (const char* name :
+       {"0123456789abcdef0123456789abcdef.kv", "0123456789abcdef0123456789abcdef.1.kv",
+        "0123456789abcdef0123456789abcdef.99.kv"})
+    std::ofstream(Options().folder + "/" + name) << "old";
+  const std::string other = Options().folder + "/0123456789abcdef.kv";
+  std::ofstream(other) << "mine";
+  KvFiles files(Options());
+  EXPECT_EQ(files.status().files.load(), 0u);
+  EXPECT_EQ(files.status().bytes.load(), 0u);
+  EXPECT_EQ(files.status().outdated.load(), 3u);
+  EXPECT_EQ(OutdatedText(3),
+            "3 KV files of another version of larder removed; this one has format 2: their tokens "
+            "are computed again");
+  EXPECT_EQ(Files().size(), 1u);
+  EXPECT_TRUE(std::filesystem::exists(other)) << "no file of ours";
 }
 
 }  // namespace

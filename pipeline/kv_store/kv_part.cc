@@ -37,6 +37,8 @@ KvPart::KvPart(const KvPartOptions& options, const std::string& socket, uint64_t
                                                     .model = model,
                                                     .chunk_positions = kTicketNumbers,
                                                     .chunk_bytes = memory_(0).size()});
+  if (const uint64_t outdated = files_->status().outdated.load(); outdated > 0)
+    options.on_problem(fmt::format("{}: {}", folder_of(socket), OutdatedText(outdated)));
   mover_ = std::make_unique<KvMover>(
       *files_, KvMover::Options{.cpus = options.cpus, .on_problem = options.on_problem});
   Collect();

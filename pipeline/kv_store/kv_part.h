@@ -36,8 +36,8 @@ class KvPart {
   // The memory of a chunk; of all chunks it has the same size.
   using Memory = std::function<std::span<uint8_t>(uint32_t chunk)>;
 
-  // model: the hash of all that the chunks' bytes depend on besides tokens: the weights, and which
-  // layers. Throws Error: the folder can't be used.
+  // model: StagePlan::identity(), all that the chunks' bytes depend on besides tokens. Throws
+  // Error: the folder can't be used.
   KvPart(const KvPartOptions& options, const std::string& socket, uint64_t model, Memory memory,
          const Siblings& siblings = {});
 

@@ -21,6 +21,7 @@ struct KvFilesStatus {
   std::atomic<uint64_t> written{0}, read{0};    // chunks
   std::atomic<uint64_t> refused{0}, failed{0};  // files that were not what they should be; writes
                                                 // that failed
+  std::atomic<uint64_t> outdated{0};  // files of other formats that were there, and were removed
 };
 
 // Chunks `first` and following of a sequence.

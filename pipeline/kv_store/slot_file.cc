@@ -20,8 +20,9 @@
 namespace larder::pipeline::inline kv_store {
 namespace {
 
-// Changes whenever the same tokens would give other bytes: the format of pages, or the arithmetic.
-constexpr uint32_t kSlotVersion = 1;
+// Of the file and of pages. The arithmetic is part of the computation's identity. 2: `model` is
+// that identity; it was a hash of the weights only.
+constexpr uint32_t kSlotVersion = 2;
 constexpr size_t kMostNameBytes = 200;
 constexpr size_t kSlotPieceBytes = 1 << 20;  // read at once
 
@@ -90,8 +91,15 @@ SlotContents ReadSlotFile(const std::string& path, const SlotFileOptions& option
   if (std::memcmp(header.magic, expected.magic, sizeof header.magic) != 0)
     throw Error("{}: it is no saved slot", path);
   if (header.version != kSlotVersion)
-    throw Error("{}: it is of format {}; this larder reads {}", path, header.version, kSlotVersion);
-  if (header.model != options.model) throw Error("{}: it is another model's", path);
+    throw Error("{}: it is of format {}; this larder reads {}: save the slot again", path,
+                header.version, kSlotVersion);
+  if (header.model != options.model) {
+    throw Error(
+        "{}: it is of another model, of other settings of it (such as rope.freq_base), or of "
+        "another "
+        "arithmetic: save the slot again",
+        path);
+  }
   if (header.tokens == 0 || header.tokens > options.context)
     throw Error("{}: its {} tokens do not fit the context of {} tokens", path, header.tokens,
                 options.context);

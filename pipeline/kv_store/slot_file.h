@@ -18,7 +18,7 @@ struct SlotContents {
 };
 
 struct SlotFileOptions {
-  uint64_t model = 0;  // model::Fingerprint
+  uint64_t model = 0;  // the computation's identity (pipeline/plan/identity.h)
   size_t context = 0, vocab = 0, chunk_positions = 0;
   size_t chunk_bytes = 0;  // 0: chunks are elsewhere, and files have none
 };

@@ -93,7 +93,9 @@ struct Plan {
   uint64_t weight_bytes() const;   // all stages and the lm_head
   uint64_t kv_slot_bytes() const;  // all stages
   uint64_t kv_bytes() const;       // all stages and slots
-  // A hash of what all processes must agree on: the model, context, slots, frames, and each
+  // Of what all stages compute together: what is stored of it is bound to it (IdentityOf).
+  uint64_t identity() const;
+  // A hash of what all processes must agree on: the identity, context, slots, frames, and each
   // socket's layers and slots. Links between stages compare it. Cores are not part of it: each
   // server knows its own.
   uint64_t hash() const;

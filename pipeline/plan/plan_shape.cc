@@ -6,6 +6,7 @@
 #include "attention_node/kv_region.h"
 #include "base/error.h"
 #include "kernels/formats/panel_format.h"
+#include "pipeline/plan/identity.h"
 #include "pipeline/plan/layer_split.h"
 #include "pipeline/plan/plan.h"
 #include "pipeline/plan/stage_plan.h"
@@ -208,10 +209,11 @@ AttentionId PlacedStage::attention_id(std::string_view name) const {
               names.empty() ? "none" : names);
 }
 
+uint64_t Plan::identity() const { return IdentityOf(fingerprint, config); }
+
 uint64_t Plan::hash() const {
-  nlohmann::json key = KeyOf(config);
-  key.push_back({cluster, context, slots, kv_tokens, cached_tokens, max_batch_tokens, max_in_flight,
-                 serving_socket, fingerprint});
+  nlohmann::json key = {identity(),    cluster,          context,       slots,         kv_tokens,
+                        cached_tokens, max_batch_tokens, max_in_flight, serving_socket};
   for (const PlacedStage& stage : stages) {
     key.push_back({stage.server, stage.socket, stage.attention, stage.first_layer, stage.layers,
                    stage.plan.options.few_rows});

@@ -235,6 +235,9 @@ TEST(PlanTest, EveryProcessOfTheClusterAgreesAndOthersDoNot) {
   Plan weights = PlanOf(kThree, config, "two-packages");
   weights.fingerprint = 1;
   EXPECT_NE(weights.hash(), hash);
+  other = config;
+  other.layer.rotary.base *= 2;
+  EXPECT_NE(PlanOf(kThree, other, "two-packages").hash(), hash) << "another rotation";
 }
 
 // The Plan contains what the engine runs; nothing is planned a second time.

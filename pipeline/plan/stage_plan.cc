@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/fnv.h"
 #include "kernels/formats/act_block.h"
-#include "kernels/formats/numerics.h"
+#include "pipeline/plan/identity.h"
 #include "weight_node/activations.h"
 
 namespace larder::pipeline::inline plan {
@@ -210,35 +210,12 @@ size_t StagePlan::l3_kv_tokens() const {
 
 uint64_t HashOf(const nlohmann::json& key) { return Fnv1a(key.dump()); }
 
-nlohmann::json KeyOf(const model::ModelConfig& config) {
-  return {kernels::kArithmeticVersion,
-          config.architecture_name,
-          config.layers,
-          config.dim,
-          config.ffn,
-          config.heads,
-          config.kv_heads,
-          config.head_size,
-          config.vocab,
-          config.norm_epsilon,
-          config.layer.rotary.base,
-          config.layer.rotary.dim,
-          static_cast<int>(config.layer.rotary.pairing),
-          static_cast<int>(config.layer.rotary.scaling),
-          config.layer.rotary.scale_factor,
-          config.layer.rotary.original_context,
-          config.layer.rotary.yarn_ext_factor,
-          config.layer.rotary.yarn_attn_factor,
-          config.layer.rotary.yarn_beta_fast,
-          config.layer.rotary.yarn_beta_slow,
-          config.layer.attention_divisor};
-}
+uint64_t StagePlan::identity() const { return IdentityOf(fingerprint, config); }
 
 uint64_t StagePlan::ExchangeHash() const {
   // The key: what defines the computation and the frames. Names of the machine are not part of it.
-  nlohmann::json key = KeyOf(config);
-  key.push_back({options.context, options.slots, options.max_batch_tokens, options.few_rows,
-                 threads.size(), config.first_layer, config.ends, fingerprint});
+  nlohmann::json key = {identity(),       options.context, options.slots, options.max_batch_tokens,
+                        options.few_rows, threads.size()};
   for (const PlanAttentionSocket& socket : attention)
     key.push_back({socket.name, socket.threads.size(), socket.slots, socket.kv_chunks});
   return HashOf(key);

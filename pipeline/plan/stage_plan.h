@@ -103,6 +103,8 @@ struct StagePlan {
   // What the user should know: does not fit, unknown L3, fewer KV heads than threads.
   std::vector<std::string> notes;
 
+  // Of what this stage computes: its KV chunks are bound to it (IdentityOf).
+  uint64_t identity() const;
   bool resident() const;
   // Tokens of KV that fit the L3 budgets beside the weights; 0: none, or the KV cache is elsewhere.
   size_t l3_kv_tokens() const;
@@ -118,9 +120,6 @@ struct StagePlan {
 std::string KvTokensText(size_t kv_tokens, size_t cached_tokens);
 // FNV-1a over a JSON value's text; `key` is what two ends of a link must agree on.
 uint64_t HashOf(const nlohmann::json& key);
-// What defines a model's computation, without its weights: the beginning of a key for HashOf() (an
-// array).
-nlohmann::json KeyOf(const model::ModelConfig& config);
 
 // The most rows of a micro-batch that may want logits: at least a full decode batch; beyond that,
 // for perplexity, as many rows of a prefill micro-batch as have at most 64 MB of logits.

@@ -14,6 +14,7 @@
 
 #include "kernels/formats/panel_format.h"
 #include "pipeline/manifest/manifest_testing.h"
+#include "pipeline/plan/identity.h"
 #include "topology/machines_testing.h"
 
 namespace larder::pipeline::inline plan {
@@ -312,6 +313,25 @@ TEST(StagePlan, TheHashTellsModelsOfOneShapeApart) {
       same);
   EXPECT_NE(hash([](StagePlan& plan) { plan.config.layer.attention_divisor += 1; }), same);
   EXPECT_NE(hash([](StagePlan& plan) { ++plan.options.few_rows; }), same);
+}
+
+// What is stored of a computation is found again by the same one only.
+TEST(Identity, IsOfTheWeightsTheDescriptionAndTheArithmetic) {
+  const model::ModelConfig config = Llama3b();
+  const uint64_t same = IdentityOf(1, config);
+  EXPECT_EQ(IdentityOf(1, Llama3b()), same);
+  EXPECT_NE(IdentityOf(2, config), same);
+  EXPECT_NE(IdentityOf(1, config, kernels::kArithmeticVersion + 1), same);
+  EXPECT_NE(IdentityOf(1, model::LayersOf(config, 1, 2)), same);
+  model::ModelConfig other = config;
+  other.layer.rotary.base *= 2;
+  EXPECT_NE(IdentityOf(1, other), same);
+  other = config;
+  other.norm_epsilon *= 2;
+  EXPECT_NE(IdentityOf(1, other), same);
+  other = config;
+  other.name = "of another file";
+  EXPECT_EQ(IdentityOf(1, other), same);
 }
 
 // Tiles do not change results, so the two ends of a link may have different tunings; a StagePlan

@@ -1,7 +1,6 @@
 #include "pipeline/stage/attention_socket.h"
 
 #include "base/error.h"
-#include "base/fnv.h"
 #include "model/step/step_kind.h"
 #include "topology/affinity.h"
 #include "weight_node/panel_map.h"
@@ -25,11 +24,6 @@ std::vector<std::vector<size_t>> Projectors(const StagePlan& plan) {
     }
   }
   return projectors;
-}
-
-uint64_t KvHash(const StagePlan& plan) {
-  return Fnv1a(
-      fmt::format("{} {} {}", plan.fingerprint, plan.config.first_layer, plan.config.layers));
 }
 
 // Looks for the first layer with missing output. If all its rows are projected, attention is
@@ -128,7 +122,7 @@ AttentionSocket::AttentionSocket(const StagePlan& plan, AttentionId index,
     if (other.name != socket.name) siblings.push_back(other.name);
   }
   kv_part_ = std::make_unique<KvPart>(
-      files, socket.name, KvHash(plan),
+      files, socket.name, plan.identity(),
       [this](uint32_t chunk) { return node_->kv().memory(chunk); }, siblings);
   ReportKv();
 

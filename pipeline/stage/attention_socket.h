@@ -85,9 +85,6 @@ class AttentionSocket {
   std::vector<threadpool::Program> programs_[kHalves];
 };
 
-// The hash of what keys and values depend on besides tokens, of the stage's layers.
-uint64_t KvHash(const StagePlan&);
-
 // The weight threads that project rows of each KV head: [kv_head][...].
 std::vector<std::vector<size_t>> Projectors(const StagePlan&);
 

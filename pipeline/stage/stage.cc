@@ -45,7 +45,7 @@ Stage::Stage(const StagePlan& stage_plan, const model::GgufFile& file, const Sta
     KvPartOptions kv_files = options.kv_files;
     kv_files.cpus = cpus_;
     kv_part_ =
-        std::make_unique<KvPart>(kv_files, options.socket, KvHash(plan()),
+        std::make_unique<KvPart>(kv_files, options.socket, plan().identity(),
                                  [this](uint32_t chunk) { return attention_->kv().memory(chunk); });
   }
   kept_rows_.resize(max_logit_rows());

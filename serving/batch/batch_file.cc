@@ -198,7 +198,7 @@ std::optional<BatchLine> BatchInput::Next() {
 }
 
 void BatchJob::Save(const std::string& path) const {
-  const json object = {{"version", 2},
+  const json object = {{"version", 3},
                        {"input_hash", Hex(input_hash)},
                        {"requests", requests},
                        {"model", model},
@@ -222,7 +222,7 @@ BatchJob BatchJob::Load(const std::string& path) {
     const auto number = [&](const char* key) {
       return std::stoull(object.at(key).get<std::string>(), nullptr, 16);
     };
-    if (object.at("version") != 2) throw Error("{}: of another version of Larder", path);
+    if (object.at("version") != 3) throw Error("{}: of another version of Larder", path);
     return {.input_hash = number("input_hash"),
             .requests = object.at("requests").get<size_t>(),
             .model = object.at("model").get<std::string>(),

@@ -100,10 +100,10 @@ class BatchInput {
 struct BatchJob {
   uint64_t input_hash = 0;
   size_t requests = 0;
-  std::string model;  // its name for clients
-  uint64_t model_fingerprint = 0;
-  std::string engine;   // the program's version
-  std::string options;  // defaults of the requests, as text
+  std::string model;               // its name for clients
+  uint64_t model_fingerprint = 0;  // the computation's identity (pipeline/plan/identity.h)
+  std::string engine;              // the program's version
+  std::string options;             // defaults of the requests, as text
   uint64_t seed = 0;
   int64_t created = 0;  // seconds since 1970
 

@@ -10,8 +10,8 @@
 namespace larder::serving::inline batch {
 
 struct ServedModel {
-  std::string name;  // for clients
-  uint64_t fingerprint = 0;
+  std::string name;           // for clients
+  uint64_t fingerprint = 0;   // the computation's identity (pipeline/plan/identity.h)
   std::string engine;         // the program's version and its arithmetic's
   std::string chat_template;  // as --chat-template names it; "auto": the model's
   std::string tool_parser;    // AnswerFormatName: how answers of chats are read

@@ -78,6 +78,54 @@ def quantised_model():
     ])
 
 
+# Of model("llama"), as model/config/description.cc writes it.
+DESCRIPTION = """architecture 0 llama
+layers 1
+first_layer 0
+ends true
+dim 4
+ffn 8
+heads 2
+kv_heads 1
+head_size 2
+vocab 3
+trained_context 64
+norm_epsilon 1e-05
+tied_embeddings true
+tensor 0 attn_norm.weight norm 1 x 4
+tensor 1 attn_q.weight matrix 4 x 4
+tensor 2 attn_k.weight matrix 2 x 4
+tensor 3 attn_v.weight matrix 2 x 4
+tensor 9 attn_output.weight matrix 4 x 4
+tensor 10 ffn_norm.weight norm 1 x 4
+tensor 11 ffn_gate.weight matrix 8 x 4
+tensor 12 ffn_up.weight matrix 8 x 4
+tensor 13 ffn_down.weight matrix 4 x 8
+op rms_norm attn_norm.weight
+op qkv attn_norm.weight
+op attention attn_norm.weight
+op o attn_norm.weight
+op rms_norm ffn_norm.weight
+op silu_gate attn_norm.weight
+op down attn_norm.weight
+rope.pairing interleaved
+rope.dim 2
+rope.base 10000
+rope.scaling none
+rope.scale_factor 1
+rope.original_context 64
+rope.yarn_ext_factor 1
+rope.yarn_attn_factor 1
+rope.yarn_beta_fast 32
+rope.yarn_beta_slow 1
+rope.freq_factors 
+attention_divisor 1.4142135623730951
+type.embedding F32
+type.head F32
+type.layer 0 {types}
+"""
+
+
 def model(arch, extra_keys=(), extra_tensors=(), part=None):
     def k(suffix):
         return f"{arch}.{suffix}"
@@ -109,12 +157,16 @@ def model(arch, extra_keys=(), extra_tensors=(), part=None):
         *extra_tensors,
     ]
     if part is not None:  # as `larder split` writes it
+        f32 = " ".join(["F32"] * 14)
+        own = "F32 F16 F16 F16 F32 F32 F32 F32 F32 F16 F32 BF16 BF16 F16" if part == "stage" else f32
+        description = DESCRIPTION.format(types=own)
         stage = part == "stage"
         tensors = [t for t in tensors if t[0].startswith("blk.") == stage]
         keys += [("larder.split.part", STRING, part), ("larder.split.index", U32, 0), ("larder.split.count", U32, 1),
                  ("larder.split.first_layer", U32, 0), ("larder.split.layers", U32, int(stage)),
                  ("larder.split.vocab", U32, 3), ("larder.split.tied", BOOL, 1), ("larder.split.qkv_bias", BOOL, 0),
-                 ("larder.split.fingerprint", U64, 7), ("larder.split.types", ARRAY, (I32, [0] * (2 + 14)))]
+                 ("larder.split.fingerprint", U64, 7), ("larder.split.types", ARRAY, (I32, [0] * (2 + 14))),
+                 ("larder.split.description", STRING, description)]
     return gguf(keys, tensors)
 
 

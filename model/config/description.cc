@@ -1,0 +1,135 @@
+#include "model/config/description.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <iterator>
+#include <string_view>
+
+#include "model/gguf/gguf_impl.h"
+
+namespace larder::model::inline config {
+namespace {
+
+constexpr std::array kKindNames = {"matrix", "norm", "bias"};
+constexpr std::array kOpNames = {"rms_norm", "qkv", "attention", "o", "silu_gate", "down"};
+constexpr std::array kPairingNames = {"interleaved", "halves"};
+constexpr std::array kScalingNames = {"none", "linear", "yarn"};
+
+template <typename Names, typename Enum>
+std::string_view NameOf(const Names& names, Enum value) {
+  return names.at(static_cast<size_t>(value));
+}
+
+// Each structured binding names all fields of a struct, so a new field does not compile until it is
+// named here: written, or left out for a reason.
+class Writer {
+ public:
+  std::string Take() { return std::move(text_); }
+
+  void Add(const ModelConfig& config) {
+    // Left out: the name, which may be the file's, and the part, which is of the file.
+    [[maybe_unused]] const auto& [architecture, architecture_name, name, layers, first_layer, ends,
+                                  dim, ffn, heads, kv_heads, head_size, vocab, trained_context,
+                                  norm_epsilon, tied_embeddings, layer, types, part] = config;
+    Line("architecture", "{} {}", static_cast<int>(architecture), architecture_name);
+    Line("layers", "{}", layers);
+    Line("first_layer", "{}", first_layer);
+    Line("ends", "{}", ends);
+    Line("dim", "{}", dim);
+    Line("ffn", "{}", ffn);
+    Line("heads", "{}", heads);
+    Line("kv_heads", "{}", kv_heads);
+    Line("head_size", "{}", head_size);
+    Line("vocab", "{}", vocab);
+    Line("trained_context", "{}", trained_context);
+    Line("norm_epsilon", "{}", norm_epsilon);
+    Line("tied_embeddings", "{}", tied_embeddings);
+    Add(layer);
+    Add(types);
+  }
+
+ private:
+  template <typename... Values>
+  void Line(std::string_view property, fmt::format_string<Values...> format, Values&&... values) {
+    text_ += property;
+    text_ += ' ';
+    fmt::format_to(std::back_inserter(text_), format, std::forward<Values>(values)...);
+    text_ += '\n';
+  }
+
+  void Add(const LayerSpec& layer) {
+    const auto& [tensors, ops, rotary, attention_divisor] = layer;
+    for (const TensorSpec& tensor : tensors) Add(tensor);
+    for (const LayerOp& op : ops) {
+      const auto& [kind, norm] = op;
+      Line("op", "{} {}", NameOf(kOpNames, kind), SuffixOf(norm));
+    }
+    Add(rotary);
+    Line("attention_divisor", "{}", attention_divisor);
+  }
+
+  void Add(const TensorSpec& tensor) {
+    // Left out: what the shape means, which is for messages.
+    [[maybe_unused]] const auto& [role, kind, suffix, rows, cols, meaning] = tensor;
+    Line("tensor", "{} {} {} {} x {}", static_cast<int>(role), suffix, NameOf(kKindNames, kind),
+         rows, cols);
+  }
+
+  void Add(const RotarySpec& rotary) {
+    const auto& [pairing, dim, base, scaling, scale_factor, original_context, ext_factor,
+                 attn_factor, beta_fast, beta_slow, freq_factors] = rotary;
+    Line("rope.pairing", "{}", NameOf(kPairingNames, pairing));
+    Line("rope.dim", "{}", dim);
+    Line("rope.base", "{}", base);
+    Line("rope.scaling", "{}", NameOf(kScalingNames, scaling));
+    Line("rope.scale_factor", "{}", scale_factor);
+    Line("rope.original_context", "{}", original_context);
+    Line("rope.yarn_ext_factor", "{}", ext_factor);
+    Line("rope.yarn_attn_factor", "{}", attn_factor);
+    Line("rope.yarn_beta_fast", "{}", beta_fast);
+    Line("rope.yarn_beta_slow", "{}", beta_slow);
+    Line("rope.freq_factors", "{}", fmt::join(freq_factors, " "));
+  }
+
+  void Add(const TensorTypes& types) {
+    const auto& [layers, embedding, head] = types;
+    const auto name = [](TensorType type) { return GgufTypeName(static_cast<uint32_t>(type)); };
+    Line("type.embedding", "{}", name(embedding));
+    Line("type.head", "{}", name(head));
+    for (size_t i = 0; i < layers.size(); ++i) {
+      std::string names;
+      for (const TensorType type : layers[i]) names += fmt::format(" {}", name(type));
+      Line("type.layer", "{}{}", i, names);
+    }
+  }
+
+  std::string text_;
+};
+
+// The first line of the text, which loses it.
+std::string_view TakeLine(std::string_view& text) {
+  const std::string_view line = text.substr(0, text.find('\n'));
+  text.remove_prefix(std::min(text.size(), line.size() + 1));
+  return line;
+}
+
+}  // namespace
+
+std::string DescriptionOf(const ModelConfig& config) {
+  Writer writer;
+  writer.Add(config);
+  return writer.Take();
+}
+
+std::string DescriptionDifference(const std::string& is, const std::string& expected) {
+  if (is == expected) return "";
+  std::string_view a = is, b = expected;
+  while (!a.empty() || !b.empty()) {
+    const std::string_view of_a = TakeLine(a), of_b = TakeLine(b);
+    if (of_a != of_b) return fmt::format("{}, not {}", Quoted(of_a), Quoted(of_b));
+  }
+  return "another text";  // a last line without its end
+}
+
+}  // namespace larder::model::config

@@ -1,0 +1,111 @@
+// No field of a model's description is forgotten.
+#include "model/config/description.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace larder::model::inline config {
+namespace {
+
+ModelConfig Config() {
+  ModelConfig config;
+  config.architecture_name = "llama";
+  config.name = "a model";
+  config.layers = 2;
+  config.dim = 64;
+  config.ffn = 96;
+  config.heads = 4;
+  config.kv_heads = 2;
+  config.head_size = 16;
+  config.vocab = 37;
+  config.trained_context = 1024;
+  config.layer = MakeLayerSpec(FamilyOf(Architecture::kLlama), config.sizes(), false,
+                               {.dim = 16, .freq_factors = {1, 2}});
+  config.types.layers.resize(2);
+  for (TensorTypes::OfLayer& types : config.types.layers) types.fill(TensorType::kQ8_0);
+  return config;
+}
+
+const std::vector<LayerOp> kOtherOps = {{OpKind::kQkv}, {OpKind::kAttention}};
+
+// One for each field that a computation depends on.
+const std::vector<std::pair<const char*, std::function<void(ModelConfig&)>>> kChanges = {
+    {"architecture", [](ModelConfig& c) { c.architecture = Architecture::kQwen3; }},
+    {"architecture_name", [](ModelConfig& c) { c.architecture_name = "qwen2"; }},
+    {"layers", [](ModelConfig& c) { ++c.layers; }},
+    {"first_layer", [](ModelConfig& c) { ++c.first_layer; }},
+    {"ends", [](ModelConfig& c) { c.ends = false; }},
+    {"dim", [](ModelConfig& c) { ++c.dim; }},
+    {"ffn", [](ModelConfig& c) { ++c.ffn; }},
+    {"heads", [](ModelConfig& c) { ++c.heads; }},
+    {"kv_heads", [](ModelConfig& c) { ++c.kv_heads; }},
+    {"head_size", [](ModelConfig& c) { ++c.head_size; }},
+    {"vocab", [](ModelConfig& c) { ++c.vocab; }},
+    {"trained_context", [](ModelConfig& c) { ++c.trained_context; }},
+    // The next number: it is written exactly.
+    {"norm_epsilon", [](ModelConfig& c) { c.norm_epsilon = std::nextafterf(c.norm_epsilon, 1); }},
+    {"tied_embeddings", [](ModelConfig& c) { c.tied_embeddings = true; }},
+    {"a tensor more", [](ModelConfig& c) { c.layer.tensors.push_back(c.layer.tensors[0]); }},
+    {"a tensor's role", [](ModelConfig& c) { c.layer.tensors[0].role = TensorRole::kQNorm; }},
+    {"a tensor's kind", [](ModelConfig& c) { c.layer.tensors[0].kind = TensorKind::kBias; }},
+    {"a tensor's suffix", [](ModelConfig& c) { c.layer.tensors[0].suffix = "other"; }},
+    {"a tensor's rows", [](ModelConfig& c) { ++c.layer.tensors[1].rows; }},
+    {"a tensor's columns", [](ModelConfig& c) { ++c.layer.tensors[1].cols; }},
+    {"operations", [](ModelConfig& c) { c.layer.ops = kOtherOps; }},
+    {"one operation less", [](ModelConfig& c) { c.layer.ops = c.layer.ops.first(3); }},
+    {"attention_divisor", [](ModelConfig& c) { c.layer.attention_divisor = 2; }},
+    {"pairing", [](ModelConfig& c) { c.layer.rotary.pairing = RopePairing::kHalves; }},
+    {"rotary dim", [](ModelConfig& c) { c.layer.rotary.dim = 8; }},
+    {"base", [](ModelConfig& c) { c.layer.rotary.base = std::nextafter(10000.0, 1e6); }},
+    {"scaling", [](ModelConfig& c) { c.layer.rotary.scaling = RopeScaling::kYarn; }},
+    {"scale_factor", [](ModelConfig& c) { c.layer.rotary.scale_factor = 2; }},
+    {"original_context", [](ModelConfig& c) { ++c.layer.rotary.original_context; }},
+    {"yarn_ext_factor", [](ModelConfig& c) { c.layer.rotary.yarn_ext_factor = 0.5; }},
+    {"yarn_attn_factor", [](ModelConfig& c) { c.layer.rotary.yarn_attn_factor = 0.5; }},
+    {"yarn_beta_fast", [](ModelConfig& c) { c.layer.rotary.yarn_beta_fast = 16; }},
+    {"yarn_beta_slow", [](ModelConfig& c) { c.layer.rotary.yarn_beta_slow = 2; }},
+    {"a factor", [](ModelConfig& c) { c.layer.rotary.freq_factors[1] = 3; }},
+    {"a factor more", [](ModelConfig& c) { c.layer.rotary.freq_factors.push_back(3); }},
+    {"embedding's type", [](ModelConfig& c) { c.types.embedding = TensorType::kF16; }},
+    {"head's type", [](ModelConfig& c) { c.types.head = TensorType::kF16; }},
+    {"a layer's type", [](ModelConfig& c) { c.types.layers[1][3] = TensorType::kF16; }},
+    {"types of fewer layers", [](ModelConfig& c) { c.types.layers.pop_back(); }},
+};
+
+TEST(Description, EachFieldChangesIt) {
+  const std::string same = DescriptionOf(Config());
+  EXPECT_EQ(DescriptionOf(Config()), same);
+  std::set<std::string> all = {same};
+  for (const auto& [what, change] : kChanges) {
+    ModelConfig config = Config();
+    change(config);
+    const std::string text = DescriptionOf(config);
+    EXPECT_TRUE(all.insert(text).second) << what;
+    EXPECT_NE(DescriptionDifference(text, same), "") << what;
+  }
+}
+
+TEST(Description, AModelsNameAndTheFilesPartAreNotInIt) {
+  ModelConfig config = Config();
+  config.name = "another name";
+  config.part = {.kind = ModelPart::Kind::kStage, .count = 2, .layers = 1, .fingerprint = 7};
+  EXPECT_EQ(DescriptionOf(config), DescriptionOf(Config()));
+}
+
+TEST(Description, ADifferenceIsOneLineOfEach) {
+  ModelConfig config = Config();
+  config.layer.rotary.base = 20000;
+  const std::string is = DescriptionOf(config), expected = DescriptionOf(Config());
+  EXPECT_EQ(DescriptionDifference(is, expected), "'rope.base 20000', not 'rope.base 10000'");
+  EXPECT_EQ(DescriptionDifference(is, is), "");
+  EXPECT_EQ(DescriptionDifference("a\n", ""), "'a', not ''");
+  EXPECT_EQ(DescriptionDifference("a\n", "a"), "another text");
+}
+
+}  // namespace
+}  // namespace larder::model::config
