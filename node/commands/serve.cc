@@ -458,6 +458,15 @@ std::unique_ptr<KvCache> OpenCache(const ServeOptions& o, pipeline::Engine& engi
   return cache;
 }
 
+// Where this server keeps files for clients.
+std::vector<std::string> FoldersOf(const ServeOptions& o,
+                                   const std::optional<ManifestAndServer>& where) {
+  std::vector<std::string> folders = {o.server.batch_folder, o.slot_folder,
+                                      KvFilesOf(o.model, where).folder};
+  std::erase(folders, "");
+  return folders;
+}
+
 int Serve(ServeOptions o) {
   const std::vector<CpuId> cpus = topology::GetAffinity(pthread_self());
   IgnoreBrokenPipes();
@@ -507,6 +516,9 @@ int Serve(ServeOptions o) {
   about.defaults = DefaultsOf(*file, tokenizer, o.sampling, o.answers);
   const auto machine = ResolveTopology(o.model);
 
+  // Without keys all clients are one tenant, whatever the secret.
+  if (!o.server.api_keys.empty() || !o.key_file.empty())
+    o.server.tenant_secret = serving::KeptTenantSecret(FoldersOf(o, where));
   o.model.measure_residency = true;  // for the metrics and the page
   // The server listens before the model is loaded, so that clients can be told how far loading is.
   serving::Server server(o.server);

@@ -1,18 +1,33 @@
 #include "serving/admission/api_keys.h"
 
 #include <fmt/format.h>
+#include <sodium.h>
 
 #include <algorithm>
-#include <functional>
+#include <array>
 #include <utility>
 
 namespace larder::serving::inline admission {
 
+namespace {
+
+// Derived from the key, not from its place: a file that is read again may have another order.
+Tenant TenantOf(const std::string& key, const TenantSecret& secret) {
+  static_assert(sizeof secret == crypto_auth_hmacsha256_KEYBYTES);
+  std::array<unsigned char, crypto_auth_hmacsha256_BYTES> hash;
+  crypto_auth_hmacsha256(hash.data(), reinterpret_cast<const unsigned char*>(key.data()),
+                         key.size(), secret.data());
+  Tenant tenant = 0;
+  for (size_t i = sizeof tenant; i-- > 0;) tenant = tenant << 8 | hash[i];
+  return std::max<Tenant>(tenant, kEverybody + 1);
+}
+
+}  // namespace
+
 ApiKeys& ApiKeys::operator=(std::vector<std::string> keys) {
   std::vector<One> known;
   for (std::string& key : keys) {
-    // Derived from the key, not from its place: a file that is read again may have another order.
-    const Tenant tenant = std::max<Tenant>(std::hash<std::string>()(key), kEverybody + 1);
+    const Tenant tenant = TenantOf(key, secret_);
     known.push_back({std::move(key), tenant});
   }
   const std::lock_guard lock(mutex_);

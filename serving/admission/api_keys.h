@@ -10,10 +10,13 @@
 #include <string_view>
 #include <vector>
 
+#include "serving/admission/tenant_secret.h"
+
 namespace larder::serving::inline admission {
 
 // The clients of one key. They share cached prompts with each other and with no other tenant.
-// Without keys all clients are one tenant.
+// Without keys all clients are one tenant. It is stored with what belongs to them, and tells
+// nothing about the key: the first 64 bits of HMAC-SHA-256 of the key, under the server's secret.
 using Tenant = uint64_t;
 inline constexpr Tenant kEverybody = 0;
 
@@ -21,6 +24,10 @@ class ApiKeys {
  public:
   // Shorter keys can be guessed, or come from a variable that was not set.
   static constexpr size_t kLeastBytes = 8;
+
+  explicit ApiKeys(const TenantSecret& secret = NewTenantSecret()) : secret_(secret) {}
+  // Before there are keys.
+  void SetSecret(const TenantSecret& secret) { secret_ = secret; }
 
   ApiKeys& operator=(std::vector<std::string> keys);
   bool empty() const;  // no key is needed
@@ -34,6 +41,7 @@ class ApiKeys {
     std::string key;
     Tenant tenant;
   };
+  TenantSecret secret_;
   mutable std::mutex mutex_;
   std::vector<One> keys_;
 };

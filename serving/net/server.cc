@@ -26,6 +26,7 @@ Server::Server(ServerOptions options)
                   {.threads = kPreparingThreads, .limits = WorkLimits{}}) {
   state_.admission = &admission_;
   state_.failures = &failures_;
+  state_.api_keys.SetSecret(options_.tenant_secret);
   state_.api_keys = options_.api_keys;
   state_.access = Access({.host = options_.host,
                           .hosts = options_.allowed_hosts,

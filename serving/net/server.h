@@ -26,6 +26,7 @@ struct ServerOptions {
   int port = 8080;                                    // HTTP; 0: any, -1: none
   int text_port = 7070;                               // the same
   std::vector<std::string> api_keys;                  // empty: no key is needed
+  TenantSecret tenant_secret = NewTenantSecret();     // KeptTenantSecret, if it keeps files
   std::vector<std::string> allowed_hosts;             // names of the server besides `host`
   std::vector<std::string> cors_origins;              // origins of web pages that may use it
   std::function<void(const std::string&)> on_denied;  // gets a line per denial; I/O thread; may be
