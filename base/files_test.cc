@@ -14,6 +14,7 @@
 #include "base/descriptor.h"
 #include "base/error_testing.h"
 #include "base/new_file.h"
+#include "base/own_folder.h"
 #include "base/temporary_folder_testing.h"
 
 namespace larder {
@@ -158,6 +159,32 @@ TEST(NewFile, ACommitThatFailsSaysSoAndLeavesNothing) {
   ASSERT_EQ(mkdir(path.c_str(), 0700), 0);  // no file can be renamed to a folder's name
   EXPECT_EQ(ErrorOf([&] { file.Commit(); }), path + ": can't finish writing: Is a directory");
   EXPECT_FALSE(std::filesystem::exists(path + ".tmp"));
+}
+
+TEST(OwnFolder, IsMadeForItsUserAndRefusedIfOpenToOthers) {
+  const TemporaryFolder root;
+  const std::string folder = root / "a/b/c";
+  const mode_t before = umask(022);
+  MakeOwnFolder(folder);
+  umask(before);
+  for (const char* made : {"a", "a/b", "a/b/c"})
+    EXPECT_EQ(std::filesystem::status(root / made).permissions(), std::filesystem::perms(0700))
+        << made;
+  MakeOwnFolder(folder + "/");  // it is there
+  for (const mode_t mode : {0710, 0701, 0755, 0720, 0702}) {
+    ASSERT_EQ(chmod(folder.c_str(), mode), 0);
+    EXPECT_NE(ErrorOf([&] { OpenOwnFolder(folder); }).find("that nobody else may read or write"),
+              std::string::npos)
+        << mode;
+    EXPECT_THROW(OwnFolder{folder}, Error);
+  }
+  ASSERT_EQ(chmod(folder.c_str(), 0700), 0);
+  const OwnFolder own(folder);
+  EXPECT_EQ(ErrorOf([&] { OwnFolder second(folder); }),
+            folder + ": another larder uses this folder; name another for this one");
+  std::ofstream(root / "file") << "x";
+  EXPECT_THROW(MakeOwnFolder(root / "file"), Error);
+  EXPECT_THROW(MakeOwnFolder(root / "file/in"), Error);
 }
 
 TEST(WriteAll, AnErrorHasTheNameAndTheCause) {

@@ -1,4 +1,5 @@
-// OwnFolder: a folder that one process of one user has to itself, from its construction on.
+// Folders with clients' tokens and texts, which are their user's only (mode 0700); and OwnFolder,
+// one that a process has to itself, from its construction on.
 #pragma once
 
 #include <fcntl.h>
@@ -11,37 +12,50 @@
 #include <cstring>
 #include <filesystem>
 #include <string>
-#include <system_error>
 
 #include "base/descriptor.h"
 #include "base/error.h"
 
 namespace larder {
 
-// Opens a folder that is there, of this user and with none of the mode's bits `forbidden`. Throws
-// Error, which ends with `why` if it is another's or open to others.
-inline Descriptor OpenOwnFolder(const std::string& path, mode_t forbidden, const char* why) {
+// Opens a folder that is there, of this user and open to nobody else. Throws Error.
+inline Descriptor OpenOwnFolder(const std::string& path) {
   Descriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   struct stat about {};
   if (!folder || ::fstat(folder.get(), &about) != 0)
     throw Error("{}: can't open the folder: {}", path, std::strerror(errno));
-  if (about.st_uid != ::geteuid() || (about.st_mode & forbidden) != 0) {
-    throw Error("{}: the folder is of user {} with mode {:o}; expected one of user {} {}", path,
-                about.st_uid, about.st_mode & 0777, ::geteuid(), why);
+  if (about.st_uid != ::geteuid() || (about.st_mode & 077) != 0) {
+    throw Error(
+        "{}: the folder is of user {} with mode {:o}; expected one of user {} that nobody else may "
+        "read or write: it holds clients' prompts and answers; chmod 700 makes it so",
+        path, about.st_uid, about.st_mode & 0777, ::geteuid());
   }
   return folder;
 }
 
+// Makes a folder, and those above it, for this user only, as far as they are not there. Throws
+// Error.
+inline void MakeFolder(const std::string& path) {
+  std::filesystem::path at;
+  int cause = 0;
+  for (const std::filesystem::path& part : std::filesystem::path(path)) {
+    at /= part;
+    cause = ::mkdir(at.c_str(), 0700) == 0 || errno == EEXIST ? 0 : errno;
+  }
+  if (cause != 0) throw Error("{}: can't make the folder: {}", path, std::strerror(cause));
+}
+
+// The folder, which is made if it is not there. Throws Error.
+inline Descriptor MakeOwnFolder(const std::string& path) {
+  MakeFolder(path);
+  return OpenOwnFolder(path);
+}
+
 class OwnFolder {
  public:
-  // Makes it, with the folders above it, for its user only, or takes one that is there: of this
-  // user, and with none of the mode's bits `forbidden`. Throws Error, which ends with `why`.
-  OwnFolder(const std::string& path, mode_t forbidden, const char* why) {
-    std::error_code ignored;
-    std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
-    if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
-      throw Error("{}: can't make the folder: {}", path, std::strerror(errno));
-    OpenOwnFolder(path, forbidden, why);
+  // As MakeOwnFolder. Throws Error, also if another process has it.
+  explicit OwnFolder(const std::string& path) {
+    MakeOwnFolder(path);
     const std::string lock = path + "/lock";
     lock_ = Descriptor(::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!lock_) throw Error("{}: can't open: {}", lock, std::strerror(errno));

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/ids.h"
+#include "base/own_folder.h"
 
 namespace larder::node::inline tasks {
 namespace {
@@ -18,9 +19,7 @@ constexpr int kMostWaitMs = 5000;  // for a moment between steps
 serving::SlotActions MakeSlotActions(const std::string& folder,
                                      const pipeline::SlotFileOptions& options,
                                      pipeline::Scheduler& scheduler, std::function<void()> nudge) {
-  std::error_code error;
-  if (!std::filesystem::is_directory(folder, error))
-    throw Error("--slot-save-path {}: expected a folder that exists", folder);
+  MakeOwnFolder(folder);
   return [folder, options, &scheduler, nudge = std::move(nudge)](
              SlotId slot, const std::string& action,
              const std::string& name) -> serving::SlotActionResult {

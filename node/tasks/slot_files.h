@@ -12,8 +12,8 @@
 
 namespace larder::node::inline tasks {
 
-// nudge: ends the wait of the scheduler's intake. The scheduler must outlive the result. Throws
-// Error: there is no such folder.
+// nudge: ends the wait of the scheduler's intake. The scheduler must outlive the result. Makes the
+// folder if it is not there. Throws Error: it can't be made, is another user's, or open to others.
 serving::SlotActions MakeSlotActions(const std::string& folder,
                                      const pipeline::SlotFileOptions& options,
                                      pipeline::Scheduler& scheduler, std::function<void()> nudge);

@@ -28,9 +28,6 @@ namespace {
 // Of the file and of pages. The arithmetic is part of the computation's identity. 2: `model` is
 // that identity; it was a hash of the weights only.
 constexpr uint32_t kVersion = 2;
-constexpr mode_t kForbidden = 022;
-constexpr char kWhyForbidden[] =
-    "that nobody else may write to: who can change its files can change answers";
 constexpr char kExtension[] = ".kv";
 constexpr size_t kNameBytes = 32;  // hexadecimal digits
 constexpr int kRead = O_RDONLY | O_CLOEXEC | O_NOFOLLOW;
@@ -82,7 +79,7 @@ timespec Now() {
 // Another process's folder; null: `why`.
 Descriptor OpenFolderOfOther(const std::string& path, std::string& why) {
   try {
-    return OpenOwnFolder(path, kForbidden, kWhyForbidden);
+    return OpenOwnFolder(path);
   } catch (const Error& error) {
     why = error.what();
     return Descriptor();
@@ -137,8 +134,7 @@ std::string OutdatedText(uint64_t files) {
       files, files == 1 ? "" : "s", kVersion);
 }
 
-KvFiles::KvFiles(const KvFilesOptions& options)
-    : options_(options), folder_(options_.folder, kForbidden, kWhyForbidden) {
+KvFiles::KvFiles(const KvFilesOptions& options) : options_(options), folder_(options_.folder) {
   LARDER_CHECK(options_.chunk_positions > 0 && options_.chunk_bytes > 0);
   Scan();
 }

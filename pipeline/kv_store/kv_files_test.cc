@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/error_testing.h"
 #include "base/temporary_folder_testing.h"
 
 namespace larder::pipeline::inline kv_store {
@@ -238,6 +240,13 @@ TEST_F(KvFilesTest, AFolderIsOnesOwn) {
   ::mkdir(open.folder.c_str(), 0700);
   ::chmod(open.folder.c_str(), 0777);
   EXPECT_THROW(KvFiles{open}, Error) << "everybody may write to it";
+  ::chmod(open.folder.c_str(), 0755);
+  EXPECT_EQ(ErrorOf([&] { KvFiles files_of_open{open}; }),
+            fmt::format("{}: the folder is of user {} with mode 755; expected one of user {} that "
+                        "nobody else may read or write: it holds clients' prompts and answers; "
+                        "chmod 700 makes it so",
+                        open.folder, ::geteuid(), ::geteuid()))
+      << "everybody may read prompts";
   open.folder = folder_ / "file";
   std::ofstream(open.folder) << "x";
   EXPECT_THROW(KvFiles{open}, Error) << "no folder";

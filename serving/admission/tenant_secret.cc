@@ -7,7 +7,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <optional>
 #include <string_view>
 
@@ -15,6 +14,7 @@
 #include "base/descriptor.h"
 #include "base/error.h"
 #include "base/new_file.h"
+#include "base/own_folder.h"
 
 namespace larder::serving::inline admission {
 namespace {
@@ -61,13 +61,6 @@ void WriteSecret(const std::string& path, const TenantSecret& secret) {
   }
 }
 
-void MakeFolder(const std::string& folder) {
-  std::error_code ignored;
-  std::filesystem::create_directories(std::filesystem::path(folder).parent_path(), ignored);
-  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
-    throw Error("{}: can't make the folder: {}", folder, std::strerror(errno));
-}
-
 }  // namespace
 
 TenantSecret NewTenantSecret() {
@@ -97,7 +90,7 @@ TenantSecret KeptTenantSecret(const std::vector<std::string>& folders) {
   }
   if (!secret) secret = NewTenantSecret();
   for (const std::string& folder : without) {
-    MakeFolder(folder);
+    MakeFolder(folder);  // who keeps tokens there looks at its mode
     WriteSecret(PathIn(folder), *secret);
   }
   return *secret;

@@ -162,12 +162,7 @@ json BatchRecord::ToJson() const {
 }
 
 BatchStore::BatchStore(std::string folder, const BatchQuota& quota, Log log)
-    : folder_(std::move(folder)),
-      quota_(quota),
-      log_(std::move(log)),
-      own_(folder_, 077,
-           "that nobody else may read or write: it holds clients' prompts and answers; chmod 700 "
-           "makes it so") {
+    : folder_(std::move(folder)), quota_(quota), log_(std::move(log)), own_(folder_) {
   Load();
 }
 

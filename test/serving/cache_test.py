@@ -292,7 +292,7 @@ class CacheTest(unittest.TestCase):
 
     def test_slots_are_saved_restored_and_erased(self):
         saved = self.folder / "slots"
-        saved.mkdir()
+        saved.mkdir(0o700)
         beginning = "The cat and the dog went to the park. " * 40
         with self.server(cache=False) as server:
             expected = self.answer(server, beginning + SAID[0])[0]
@@ -332,7 +332,7 @@ class CacheTest(unittest.TestCase):
     def test_slots_of_a_chain_are_saved_as_tokens(self):
         """They are computed again, or read from the parts in files; and a server of one process and a chain read each other's."""
         saved = self.folder / "slots"
-        saved.mkdir()
+        saved.mkdir(0o700)
         option = ("--slot-save-path", str(saved))
         beginning = "The cat and the dog went to the park. " * 40
         files = {"cache_dir": str(self.cache)}
@@ -373,7 +373,7 @@ class CacheTest(unittest.TestCase):
     def test_slots_that_are_filled_give_way(self):
         """To clients, and to the next order for the slot; and a batch gives its slots to orders."""
         saved = self.folder / "slots"
-        saved.mkdir()
+        saved.mkdir(0o700)
         beginning = "The cat and the dog went to the park. " * 60
         with self.server("--slot-save-path", str(saved), "--slots", "1", cache=False) as server:
             tokens = self.answer(server, beginning, tokens=1)[1]
@@ -412,8 +412,11 @@ class CacheTest(unittest.TestCase):
     def test_what_cannot_be_is_said_in_a_line(self):
         with self.server():
             self.assertIn("another larder uses this folder", self.refusal("--cache-dir", str(self.cache)))
-        self.cache.chmod(0o777)
-        self.assertIn("nobody else may write", self.refusal("--cache-dir", str(self.cache)))
+        open_to_all = self.folder / "open"
+        open_to_all.mkdir()
+        open_to_all.chmod(0o755)
+        for option in ("--cache-dir", "--slot-save-path", "--batch-dir"):
+            self.assertIn("nobody else may read or write", self.refusal(option, str(open_to_all)))
         (self.folder / "file").write_text("x")
         self.assertIn("can't open the folder", self.refusal("--cache-dir", str(self.folder / "file")))
 
