@@ -56,7 +56,7 @@ struct ServeOptions {
   std::optional<double> max_stall_ms;
   size_t prefill_budget = 0;
   std::string held = "256M";
-  std::string slot_folder;
+  std::string slot_folder, slot_disk = "8G";
   std::string batch_disk = "8G";
   size_t batch_slots = 0;  // 0: all that clients leave
   bool reuse = true;
@@ -141,6 +141,12 @@ void Describe(CLI::App& command, ServeOptions& o) {
       .add_option("--slot-save-path", o.slot_folder,
                   "folder in which POST /slots/N?action=save and restore keep what slots hold")
       ->type_name("FOLDER")
+      ->group(requests);
+  command
+      .add_option("--slot-save-disk", o.slot_disk,
+                  "most bytes of the files in it, such as 500M (default: 8G)")
+      ->type_name("BYTES")
+      ->check(NotBytes)
       ->group(requests);
   command
       .add_option("--batch-dir", o.server.batch_folder,
@@ -562,9 +568,10 @@ int Serve(ServeOptions o) {
   about.fill_status = [&](serving::StatusView& status_now) { view.FillStatus(status_now); };
   about.fill_metrics = [&](serving::ServingMetrics& metrics) { view.FillMetrics(metrics); };
   if (!o.slot_folder.empty()) {
-    about.slot_action =
-        MakeSlotActions(o.slot_folder, SlotFilesOf(*engine, planned.plan.identity()), scheduler,
-                        [&server] { server.Nudge(); });
+    about.slot_action = MakeSlotActions({.folder = o.slot_folder,
+                                         .most_bytes = ParseBytes(o.slot_disk),
+                                         .files = SlotFilesOf(*engine, planned.plan.identity())},
+                                        scheduler, [&server] { server.Nudge(); });
   }
   const std::vector<CpuId> housekeeping = HousekeepingCpus(machine, planned.plans_here(o.model));
   if (!housekeeping.empty()) {  // a failure does no harm

@@ -1,6 +1,6 @@
 // `larder serve --slot-save-path`: saves, restores and erases what slots have in the KV cache, for
-// a server's clients, in files of one folder. Called by one thread at a time, which is not the
-// compute thread.
+// a server's clients, in files of one folder. A key's slots and files are its own. Any thread but
+// the compute thread; one order is done at a time.
 #pragma once
 
 #include <functional>
@@ -12,10 +12,15 @@
 
 namespace larder::node::inline tasks {
 
+struct SlotFolderOptions {
+  std::string folder;
+  uint64_t most_bytes = UINT64_MAX;  // of all files in it; a save beyond it is refused
+  pipeline::SlotFileOptions files;
+};
+
 // nudge: ends the wait of the scheduler's intake. The scheduler must outlive the result. Makes the
 // folder if it is not there. Throws Error: it can't be made, is another user's, or open to others.
-serving::SlotActions MakeSlotActions(const std::string& folder,
-                                     const pipeline::SlotFileOptions& options,
-                                     pipeline::Scheduler& scheduler, std::function<void()> nudge);
+serving::SlotActions MakeSlotActions(const SlotFolderOptions&, pipeline::Scheduler& scheduler,
+                                     std::function<void()> nudge);
 
 }  // namespace larder::node::tasks

@@ -42,6 +42,38 @@ uint64_t SlotSeedOf(const SlotHeader& header, const std::vector<int32_t>& tokens
   return XXH3_64bits_withSeed(tokens.data(), tokens.size() * sizeof(int32_t), sum);
 }
 
+class OpenSlotFile {
+ public:
+  // O_NONBLOCK: to open a pipe must not wait for its writer.
+  explicit OpenSlotFile(const std::string& path)
+      : path_(path),
+        file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)),
+        error_(file_ ? 0 : errno) {
+    if (file_ && ::fstat(file_.get(), &about_) != 0) error_ = errno;
+  }
+  bool is_missing() const { return error_ == ENOENT; }
+  uint64_t bytes() const { return static_cast<uint64_t>(about_.st_size); }
+  void Read(void* to, size_t bytes) const {
+    if (!ReadAll(file_.get(), to, bytes)) throw Error("{}: it is too short", path_);
+  }
+  // Once, before anything else is read.
+  SlotHeader Header() const {
+    if (error_ != 0) throw Error("{}: {}", path_, std::strerror(error_));
+    if (!S_ISREG(about_.st_mode)) throw Error("{}: it is no file", path_);
+    SlotHeader header, expected;
+    Read(&header, sizeof header);
+    if (std::memcmp(header.magic, expected.magic, sizeof header.magic) != 0)
+      throw Error("{}: it is no saved slot", path_);
+    return header;
+  }
+
+ private:
+  const std::string& path_;
+  const Descriptor file_;
+  int error_;
+  struct stat about_ {};
+};
+
 }  // namespace
 
 std::string WhyNotFileName(const std::string& name) {
@@ -77,19 +109,16 @@ size_t WriteSlotFile(const std::string& path, const SlotFileOptions& options,
   return sizeof header + token_bytes + contents.bytes.size();
 }
 
+std::optional<uint64_t> TenantOfSlotFile(const std::string& path) {
+  const OpenSlotFile file(path);
+  if (file.is_missing()) return std::nullopt;
+  return file.Header().tenant;
+}
+
 SlotContents ReadSlotFile(const std::string& path, const SlotFileOptions& options) {
-  // O_NONBLOCK: to open a pipe must not wait for its writer.
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  struct stat about {};
-  if (!file || ::fstat(file.get(), &about) != 0) throw Error("{}: {}", path, std::strerror(errno));
-  if (!S_ISREG(about.st_mode)) throw Error("{}: it is no file", path);
-  const auto read_all = [&](void* to, size_t bytes) {
-    if (!ReadAll(file.get(), to, bytes)) throw Error("{}: it is too short", path);
-  };
-  SlotHeader header, expected;
-  read_all(&header, sizeof header);
-  if (std::memcmp(header.magic, expected.magic, sizeof header.magic) != 0)
-    throw Error("{}: it is no saved slot", path);
+  const OpenSlotFile file(path);
+  const SlotHeader header = file.Header();
+  const auto read_all = [&](void* to, size_t bytes) { file.Read(to, bytes); };
   if (header.version != kSlotVersion)
     throw Error("{}: it is of format {}; this larder reads {}: save the slot again", path,
                 header.version, kSlotVersion);
@@ -104,7 +133,7 @@ SlotContents ReadSlotFile(const std::string& path, const SlotFileOptions& option
     throw Error("{}: its {} tokens do not fit the context of {} tokens", path, header.tokens,
                 options.context);
   // Before memory is taken for what it says that it has.
-  const auto file_bytes = static_cast<uint64_t>(about.st_size);
+  const uint64_t file_bytes = file.bytes();
   const uint64_t chunks =
       header.chunk_positions == 0 ? 0 : CeilDiv(header.tokens, uint64_t{header.chunk_positions});
   if (chunks == 0 || header.chunk_bytes > file_bytes / chunks ||

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,9 @@ size_t WriteSlotFile(const std::string& path, const SlotFileOptions& options,
 // Without bytes if the file has none, or if its chunks are laid out otherwise than here. Throws
 // Error: there is no file, or it is not what it should be.
 SlotContents ReadSlotFile(const std::string& path, const SlotFileOptions& options);
+// For whom a saved slot was computed, by its header alone; nullopt: there is no file of that name.
+// Throws Error: it is something else.
+std::optional<uint64_t> TenantOfSlotFile(const std::string& path);
 // Empty, or why a name is not one of a file in the folder: it must not lead out of it.
 std::string WhyNotFileName(const std::string& name);
 

@@ -103,11 +103,14 @@ struct SlotOrder {
   Kind kind = Kind::kErase;
   SlotId slot{0};
   SlotContents contents = {};  // what was saved, or is to be restored
+  // Whose the slot's tokens must be to be saved or erased; nullopt: anybody's.
+  std::optional<uint64_t> owner = {};
   // Gets a line, on the scheduler's thread, if what is restored by computing is given up.
   std::function<void(const std::string&)> on_given_up = {};
-  size_t tokens = 0;  // saved, restored or erased
-  std::string error;  // empty: it was done
-  bool later = true;  // with an error: the same order may succeed later
+  size_t tokens = 0;     // saved, restored or erased
+  std::string error;     // empty: it was done
+  bool later = true;     // with an error: the same order may succeed later
+  bool foreign = false;  // with an error: it has another owner
 };
 
 class Scheduler {
@@ -208,6 +211,7 @@ class Scheduler {
 
   void TakeOrder(const Intake&);
   bool Do(SlotOrder&, const Intake&);
+  bool IsOfAnother(const SlotOrder&) const;
   void Save(SlotOrder&);
   void RestoreSaved(SlotOrder&);
   void ComputeSaved(SlotOrder&, const Intake&);

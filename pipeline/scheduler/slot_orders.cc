@@ -92,6 +92,10 @@ bool Scheduler::Do(SlotOrder& order, const Intake& intake) {
   }
   if (active != nullptr) {
     order.error = fmt::format("slot {} is in use; try again later", order.slot.value);
+  } else if (order.kind != SlotOrder::Kind::kRestore && IsOfAnother(order)) {
+    order.error = fmt::format("slot {} has nothing of yours", order.slot.value);
+    order.later = false;
+    order.foreign = true;
   } else if (order.kind == SlotOrder::Kind::kErase) {
     order.tokens = slots_[order.slot.index()].tokens.size();
     Forget(order.slot);
@@ -103,6 +107,11 @@ bool Scheduler::Do(SlotOrder& order, const Intake& intake) {
     RestoreSaved(order);
   }
   return true;
+}
+
+bool Scheduler::IsOfAnother(const SlotOrder& order) const {
+  const Slot& slot = slots_[order.slot.index()];
+  return order.owner && !slot.tokens.empty() && slot.tenant != *order.owner;
 }
 
 void Scheduler::Save(SlotOrder& order) {

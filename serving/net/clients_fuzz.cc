@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/check.h"
+#include "base/counted_testing.h"
 #include "serving/net/http_session.h"
 #include "serving/net/sessions_testing.h"
 #include "serving/net/text_session.h"
@@ -87,6 +88,7 @@ void Convert(std::string_view text, const TestState& test) {
        {Dialect::kCompletion, Dialect::kChat, Dialect::kNative, Dialect::kInfill,
         Dialect::kResponses, Dialect::kMessages, Dialect::kOllamaChat, Dialect::kOllamaGenerate}) {
     try {
+      const CountedReading counted(text);
       CompletionRequest request =
           ReadCompletionRequest(ParseJson(text), dialect, test.state.defaults);
       const auto specs = MakeSpecs(request, test.state.defaults);

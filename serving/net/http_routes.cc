@@ -326,7 +326,7 @@ HttpReply Kept(const HttpRequest& request, ServerState& state) {
   return reply;
 }
 
-HttpReply Answer(Action action, const HttpRequest& request, ServerState& state) {
+HttpReply Answer(Action action, const HttpRequest& request, ServerState& state, Tenant tenant) {
   switch (action) {
     case Action::kGenerate:
     case Action::kFiles:
@@ -353,7 +353,7 @@ HttpReply Answer(Action action, const HttpRequest& request, ServerState& state) 
     case Action::kSlots:
       return Kept<Slots>(request, state);
     case Action::kSlotAction:
-      return AnswerSlotAction(request, state);
+      return AnswerSlotAction(request, state, tenant);
     case Action::kTokenize:
       return Tokenize(request, state);
     case Action::kDetokenize:
@@ -377,7 +377,7 @@ bool IsPublic(const std::string& path) {
   return (route != nullptr && route->is_public) || FindPageFile(path) != nullptr;
 }
 
-HttpReply AnswerRoute(const HttpRequest& request, ServerState& state) {
+HttpReply AnswerRoute(const HttpRequest& request, ServerState& state, Tenant tenant) {
   const std::string method = request.method == "HEAD" ? "GET" : request.method;
   if (const PageFile* file = method == "GET" ? FindPageFile(request.path) : nullptr) {
     return {
@@ -391,7 +391,7 @@ HttpReply AnswerRoute(const HttpRequest& request, ServerState& state) {
   if (route == nullptr) throw Refused(404, "there is no {}", Excerpt(request.path));
   if (method != route->method)
     throw Refused(405, "{} takes {}, not {}", route->path, route->method, Excerpt(request.method));
-  return Answer(route->action, request, state);
+  return Answer(route->action, request, state, tenant);
 }
 
 HttpReply ErrorReply(int status, std::string_view message, std::string_view param,

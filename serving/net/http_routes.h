@@ -19,7 +19,7 @@ struct HttpReply {
 };
 
 // Throws Refused. The route is not one that generates.
-HttpReply AnswerRoute(const HttpRequest&, ServerState&);
+HttpReply AnswerRoute(const HttpRequest&, ServerState&, Tenant);
 // In the form of the path's API.
 HttpReply ErrorReply(int status, std::string_view message, std::string_view param = {},
                      std::string_view path = {});

@@ -225,9 +225,9 @@ void HttpSession::Answer(const Route* route) {
   auto reply = std::make_shared<HttpReply>();
   Prepare(
       std::nullopt, bytes,
-      [request, reply, &state = state_] {
+      [request, reply, &state = state_, tenant = tenant_] {
         try {
-          *reply = AnswerRoute(*request, state);
+          *reply = AnswerRoute(*request, state, tenant);
         } catch (const Refused& refused) {
           *reply = ErrorReply(refused.status(), refused.what(), refused.param(), request->path);
         } catch (const Error& error) {

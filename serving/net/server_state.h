@@ -38,9 +38,10 @@ struct SlotActionResult {
   int status = 200;
   std::string error;  // with another status
 };
-// Does "save", "restore" or "erase" and waits until it is done.
+// Does "save", "restore" or "erase" for a tenant and waits until it is done. Any thread but the I/O
+// thread.
 using SlotActions = std::function<SlotActionResult(SlotId slot, const std::string& action,
-                                                   const std::string& filename)>;
+                                                   const std::string& filename, Tenant tenant)>;
 
 // A request that is not small: prepared on the background thread, however few bytes it has.
 inline constexpr size_t kInBackground = (size_t{8} << 10) + 1;

@@ -37,7 +37,7 @@ std::string ActionOf(const std::string& target) {
 
 }  // namespace
 
-HttpReply AnswerSlotAction(const HttpRequest& request, ServerState& state) {
+HttpReply AnswerSlotAction(const HttpRequest& request, ServerState& state, Tenant tenant) {
   if (state.service == nullptr) throw Refused(503, "Loading model");
   if (!state.slot_action)
     throw Refused(
@@ -54,7 +54,7 @@ HttpReply AnswerSlotAction(const HttpRequest& request, ServerState& state) {
     name = JsonFields(body).String("filename", "");
   }
   const int64_t begin_ns = NowNs();
-  const SlotActionResult result = state.slot_action(slot, action, name);
+  const SlotActionResult result = state.slot_action(slot, action, name, tenant);
   if (!result.error.empty()) throw Refused(result.status, "{}", result.error);
   const double ms = SecondsSince(begin_ns) * 1e3;
   json reply = {{"id_slot", slot.value}};

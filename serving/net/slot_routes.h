@@ -10,6 +10,6 @@
 namespace larder::serving::inline net {
 
 // Throws Refused.
-HttpReply AnswerSlotAction(const HttpRequest& request, ServerState& state);
+HttpReply AnswerSlotAction(const HttpRequest& request, ServerState& state, Tenant);
 
 }  // namespace larder::serving::net

@@ -329,6 +329,38 @@ class CacheTest(unittest.TestCase):
             self.assertIn("its checksum is wrong", self.slots(server, 0, "restore", "park.bin", 400)["error"]["message"])
             self.assertEqual(self.answer(server, beginning + SAID[0])[::2], (expected, 0))
 
+    def test_slots_of_keys_are_their_own_and_the_disk_has_a_limit(self):
+        saved = self.folder / "slots"
+        with self.server("--slot-save-path", str(saved), "--slot-save-disk", "100K", "--slots", "1", "--api-key", "first-key", "--api-key", "second-key",
+                         cache=False) as server:
+            def ask(key, action, name=None):
+                status, body = server.post(f"/slots/0?action={action}", {"filename": name} if name else b"", f"Authorization: bearer {key}\r\n")
+                self.assertNotIn(str(self.folder), body.decode(), "the folder is the server's affair")
+                return status, json.loads(body)
+
+            def fill(key, words):
+                status, body = server.post("/v1/completions", {"prompt": "The cat " * words, "max_tokens": 1}, f"Authorization: Bearer {key}\r\n")
+                self.assertEqual(status, 200, body)
+
+            fill("first-key", 2)
+            self.assertEqual(ask("second-key", "save", "a")[0], 404)
+            self.assertEqual(ask("second-key", "erase")[0], 404)
+            self.assertEqual(ask("first-key", "save", "a")[0], 200)
+            fill("second-key", 2)
+            for action in ("save", "restore"):
+                status, reply = ask("second-key", action, "a")
+                self.assertEqual((status, reply["error"]["message"]), (404, "filename: there is no file of yours of this name"))
+            self.assertEqual(ask("second-key", "save", "b")[0], 200)
+            self.assertEqual(ask("second-key", "erase")[0], 200)
+            self.assertEqual(ask("first-key", "restore", "a")[0], 200)
+            before = sorted(path.name for path in saved.iterdir())
+            fill("first-key", 400)
+            status, reply = ask("first-key", "save", "a")
+            self.assertEqual(status, 413)
+            self.assertIn("--slot-save-disk", reply["error"]["message"])
+            self.assertEqual(sorted(path.name for path in saved.iterdir()), before)
+            self.assertEqual(ask("first-key", "restore", "none")[0], 400)
+
     def test_slots_of_a_chain_are_saved_as_tokens(self):
         """They are computed again, or read from the parts in files; and a server of one process and a chain read each other's."""
         saved = self.folder / "slots"
