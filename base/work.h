@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -75,6 +76,17 @@ class Work {
   uint64_t steps_, bytes_;  // left
   const WorkLimits limits_;
   Work* const outer_;
+};
+
+// Limits what is done in its scope, unless a Work around it does.
+class OwnWork {
+ public:
+  OwnWork() {
+    if (Work::Current() == nullptr) work_.emplace();
+  }
+
+ private:
+  std::optional<Work> work_;
 };
 
 inline void SpendWork(uint64_t steps) {

@@ -4,6 +4,7 @@
 #include <limits>
 #include <random>
 
+#include "base/work.h"
 #include "serving/api/chat_fields.h"
 #include "serving/api/chat_prompt.h"
 #include "serving/api/common_fields.h"
@@ -215,6 +216,7 @@ std::vector<GenerationSpec> MakeSpecs(CompletionRequest& request,
 }
 
 void PreparedRequest::Run(const CompletionDefaults& defaults) {
+  const OwnWork work;  // of lines of files; a session's has one
   try {
     request = ReadCompletionRequest(ParseJson(text), dialect, defaults);
     specs = MakeSpecs(request, defaults);

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/work.h"
 #include "serving/batch/batch_work.h"
 #include "serving/reply/error_reply.h"
 
@@ -10,6 +11,7 @@ namespace larder::serving::inline batch {
 using nlohmann::json;
 
 void CheckBatchLine(const BatchLine& line, const CompletionDefaults& defaults) {
+  const OwnWork work;
   ReadCompletionRequest(ParseJson(line.body), line.dialect, defaults);
 }
 

@@ -1,7 +1,6 @@
 #include "serving/grammar/grammar.h"
 
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -21,17 +20,6 @@ std::shared_ptr<const Grammar> Compiled(Syntax syntax, const char* what) {
     throw Error("{}: {}", what, error.what());
   }
 }
-
-// Counts what nobody else does.
-class OwnWork {
- public:
-  OwnWork() {
-    if (Work::Current() == nullptr) work_.emplace();
-  }
-
- private:
-  std::optional<Work> work_;
-};
 
 Syntax WithRoot(Syntax syntax, ExprId expr) {
   syntax.root = syntax.AddRule("root");
