@@ -83,11 +83,15 @@ TEST_F(Cli, KeysThatAreNoneAreWrongUsage) {
   ExpectUsage(serve({"--api-key", "12345678", "--api-key", ""}), "empty");
   const std::string path = Path("keys");
   std::ofstream(path) << "# ours\n\n12345678\n secret \n";
+  std::filesystem::permissions(path, std::filesystem::perms::owner_read);
   const Outcome got = serve({"--api-key-file", path});
   ExpectUsage(got, path + ":4: the key has 6 bytes");
   EXPECT_EQ(got.err.find("secret"), std::string::npos) << got.err;
+  std::filesystem::remove(path);
   std::ofstream(path) << "# none\n";
   ExpectError(serve({"--api-key-file", path}), "has no key");
+  std::filesystem::permissions(path, std::filesystem::perms(0620));
+  ExpectError(serve({"--api-key-file", path}), "others may write it (mode 0620)");
 }
 
 // Wrong values: the message has the option's name, the value and the range; the exit code is 2.

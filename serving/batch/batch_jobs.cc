@@ -1,14 +1,19 @@
 #include "serving/batch/batch_jobs.h"
 
+#include <fcntl.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <utility>
 
 #include "base/clock.h"
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "serving/api/routes.h"
 
@@ -17,8 +22,6 @@ namespace {
 
 constexpr size_t kLinesAtOnce = 1;  // a line may have 1 MiB, and whoever asks for a file waits
 constexpr double kCheckS = 0.002;   // of each batch, before others have their turn
-// A line that ends the process would end every one that comes after it.
-constexpr size_t kMostUnfinishedChecks = 2;
 constexpr int64_t kRetryNs = 30'000'000'000;
 
 uint64_t RandomSeed() {
@@ -40,6 +43,8 @@ struct BatchJobs::Job {
 
   BatchRecord& record;
   Phase phase = Phase::kPaused;
+  Descriptor check;  // its file, while the input is being checked
+  uint64_t line = 0;
   uint64_t opening = 0;
   int64_t retry_ns = 0;  // kPaused
   std::string said;      // the last line of the log about it
@@ -66,25 +71,41 @@ BatchJobs::BatchJobs(BatchStore& store, const CompletionDefaults& defaults, Batc
 
 // An orderly end is not the input's fault.
 BatchJobs::~BatchJobs() {
-  for (const auto& [id, job] : jobs_) {
-    try {
-      NoteCheckEnded(*job);
-    } catch (const std::exception& error) {
-      log_(fmt::format("{}: {}", id, error.what()));
-    }
+  for (const auto& [id, job] : jobs_) ForgetCheck(*job);
+}
+
+// A process that ended in the middle of the check has left the line. One that ends it twice would
+// end each one that comes after it. Returns what is wrong; empty: the check may begin.
+std::string BatchJobs::WhyNotCheck(Job& job) {
+  BatchRecord& record = job.record;
+  uint64_t line = 0;
+  const Descriptor left(
+      ::open(store_.CheckPathOf(record).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (left && ::read(left.get(), &line, sizeof line) == sizeof line && line > 0) {
+    if (record.ended_at_line == line)
+      return fmt::format("the server ended twice while it checked line {}", line);
+    record.ended_at_line = line;
+    store_.Save(record);
   }
+  ::unlink(store_.CheckPathOf(record).c_str());
+  const std::string path = store_.CheckPathOf(record);
+  job.check =
+      Descriptor(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!job.check) throw Error("{}: can't create: {}", path, std::strerror(errno));
+  job.line = 0;
+  return "";
 }
 
-// Durably, before the check of the input begins.
-void BatchJobs::NoteCheckBegins(Job& job) {
-  ++job.record.unfinished_checks;
-  store_.Save(job.record);
+void BatchJobs::NoteLine(Job& job) {
+  ++job.line;
+  if (::pwrite(job.check.get(), &job.line, sizeof job.line, 0) != sizeof job.line)
+    throw Error("{}: can't write: {}", store_.CheckPathOf(job.record), std::strerror(errno));
 }
 
-void BatchJobs::NoteCheckEnded(Job& job) {
-  if (job.phase != Job::Phase::kChecking || job.record.unfinished_checks == 0) return;
-  job.record.unfinished_checks = 0;
-  store_.Save(job.record);
+void BatchJobs::ForgetCheck(Job& job) {
+  if (!job.check) return;
+  job.check = Descriptor();
+  ::unlink(store_.CheckPathOf(job.record).c_str());
 }
 
 void BatchJobs::Open(const std::string& batch) {
@@ -105,14 +126,10 @@ void BatchJobs::Try(Job& job, const std::function<void()>& what) {
 void BatchJobs::Begin(Job& job) {
   if (!std::filesystem::exists(store_.PathOf(job.record.input)))
     return Fail(job, {{0, "its input file is not there any more"}});
-  if (job.record.unfinished_checks >= kMostUnfinishedChecks) {
-    log_(fmt::format("{}: failed: the server ended {} times while it checked the input {}",
-                     job.record.id, job.record.unfinished_checks, job.record.input));
-    return Fail(job, {{0, fmt::format("the server ended {} times while it checked the input: it is "
-                                      "not tried again; split the file to find the line",
-                                      job.record.unfinished_checks)}});
+  if (const std::string why = WhyNotCheck(job); !why.empty()) {
+    log_(fmt::format("{}: failed: {} of the input {}", job.record.id, why, job.record.input));
+    return Fail(job, {{job.record.ended_at_line, why + ": it is not tried again"}});
   }
-  NoteCheckBegins(job);
   job.opening = ++openings_;
   const Dialect dialect = FindRoute(job.record.endpoint)->dialect;
   job.input = std::make_unique<BatchInput>(
@@ -148,7 +165,9 @@ bool BatchJobs::Step() {
 void BatchJobs::CheckSome(Job& job) {
   const int64_t begin_ns = NowNs();
   while (SecondsSince(begin_ns) < kCheckS) {
+    NoteLine(job);
     if (!job.input->CheckMore(kLinesAtOnce)) continue;
+    ForgetCheck(job);
     if (!job.input->problems().empty()) return Fail(job, job.input->problems());
     return Checked(job);
   }
@@ -196,7 +215,7 @@ void BatchJobs::Checked(Job& job) {
       job.job, *job.input, *job.output, *job.errors, std::move(done), [] { return false; },
       [](const BatchProgress&) {});
   if (record.status == BatchStatus::kValidating) record.Become(BatchStatus::kInProgress);
-  record.unfinished_checks = 0;
+  record.ended_at_line = 0;
   store_.Save(record);
   job.phase = Job::Phase::kRunning;
   EndIfDone(job);
@@ -215,7 +234,7 @@ void BatchJobs::Fail(Job& job, std::vector<BatchProblem> problems) {
 // that it has may forget it, or delete its input.
 void BatchJobs::End(Job& job, BatchStatus status) {
   BatchRecord ended = job.record;
-  ended.unfinished_checks = 0;
+  ForgetCheck(job);
   ended.has_output = store_.Publish(ended, ended.output, ended.id + "_output.jsonl");
   ended.has_errors = store_.Publish(ended, ended.errors, ended.id + "_error.jsonl");
   ended.Become(status);
@@ -229,10 +248,7 @@ void BatchJobs::Pause(Job& job, const std::string& why) {
       "{}: {}; it is tried again every 30 s, until it is cancelled", job.record.id, why);
   if (line != job.said) log_(line);
   job.said = line;
-  try {
-    NoteCheckEnded(job);
-  } catch (const std::exception&) {  // the disk's error is said
-  }
+  ForgetCheck(job);
   job.work = nullptr;
   job.output.reset();
   job.errors.reset();

@@ -69,8 +69,9 @@ class BatchJobs {
   struct Job;
   void Try(Job&, const std::function<void()>& what);
   void Begin(Job&);
-  void NoteCheckBegins(Job&);
-  void NoteCheckEnded(Job&);
+  std::string WhyNotCheck(Job&);
+  void NoteLine(Job&);
+  void ForgetCheck(Job&);
   void CheckSome(Job&);
   void Checked(Job&);
   void Fail(Job&, std::vector<BatchProblem> problems);

@@ -168,10 +168,12 @@ TEST_F(BatchJobsTest, AnInputThatEndedTheServerTwiceIsNotTriedAgain) {
     return to;
   };
   // What is there when a process ends in the middle of the check.
-  const auto killed = [&](const std::string& folder, const std::string& to) {
+  const auto killed = [&](const std::string& folder, const std::string& to, uint64_t line) {
     TestBatches here(folder);
     here.Begin(/*checks=*/false);
     here.jobs->Step();
+    std::ofstream(here.store.CheckPathOf(Of(here, id)), std::ios::binary)
+        .write(reinterpret_cast<const char*>(&line), sizeof line);
     return copy(folder, to);
   };
   const std::string stopped = copy(Folder(), folder_ / "stopped");
@@ -180,23 +182,27 @@ TEST_F(BatchJobsTest, AnInputThatEndedTheServerTwiceIsNotTriedAgain) {
     here.Begin(/*checks=*/false);
     here.jobs->Step();
   }
-  const std::string once = killed(stopped, folder_ / "once");
-  const std::string twice = killed(once, folder_ / "twice");
-  {
-    TestBatches here(copy(once, folder_ / "after_one"));
+  const std::string once = killed(stopped, folder_ / "once", 2);
+  const std::string elsewhere = killed(once, folder_ / "elsewhere", 3);
+  const std::string twice = killed(killed(elsewhere, folder_ / "again", 2), folder_ / "twice", 2);
+  for (const std::string& folder : {once, elsewhere}) {
+    TestBatches here(copy(folder, folder + "_after"));
     here.Begin();
     EXPECT_EQ(status(here, id), "in_progress");
     EXPECT_EQ(here.Run(), 3u);
     EXPECT_EQ(status(here, id), "completed");
-    EXPECT_EQ(Of(here, id).unfinished_checks, 0u);
+    EXPECT_EQ(Of(here, id).ended_at_line, 0u);
   }
   TestBatches here(twice);
   here.Begin();
   EXPECT_EQ(status(here, id), "failed");
   ASSERT_EQ(Of(here, id).problems.size(), 1u);
-  EXPECT_NE(Of(here, id).problems[0].what.find("the server ended 2 times"), std::string::npos);
+  EXPECT_EQ(Of(here, id).problems[0].line, 2u);
+  EXPECT_NE(Of(here, id).problems[0].what.find("ended twice"), std::string::npos);
   ASSERT_EQ(here.log.size(), 1u);
-  EXPECT_NE(here.log[0].find(id + ": failed: the server ended 2 times"), std::string::npos);
+  EXPECT_NE(here.log[0].find(id + ": failed: the server ended twice while it checked line 2"),
+            std::string::npos)
+      << here.log[0];
   const std::string next = here.Create(here.Send(Requests(1)).id);
   EXPECT_EQ(here.Run(), 1u) << "others go on";
   EXPECT_EQ(status(here, next), "completed");

@@ -229,7 +229,7 @@ void BatchStore::LoadBatch(const std::string& id) {
   record.total = value.at("total").get<size_t>();
   record.completed = value.at("completed").get<size_t>();
   record.failed = value.at("failed").get<size_t>();
-  record.unfinished_checks = value.value("unfinished_checks", size_t{0});
+  record.ended_at_line = value.value("ended_at_line", size_t{0});
   record.has_output = value.at("has_output").get<bool>();
   record.has_errors = value.at("has_errors").get<bool>();
   for (const json& problem : value.at("problems"))
@@ -247,11 +247,12 @@ void BatchStore::RemoveRests(const std::vector<std::string>& names) {
     used.insert(record.output);
     used.insert(record.errors);
     used.insert(id + ".job");
+    used.insert(id + ".check");
   }
   const std::set<std::string, std::less<>> there(names.begin(), names.end());
   for (const std::string& name : names) {
     const bool rest = IsId(kFile, name) && !used.contains(name) && !there.contains(name + ".json");
-    const bool job = name.ends_with(".job") && !used.contains(name);
+    const bool job = (name.ends_with(".job") || name.ends_with(".check")) && !used.contains(name);
     const std::string_view id = std::string_view(name).substr(0, name.find('.'));
     const bool ours = IsId(kFile, id) || IsId(kBatch, id);
     if (ours && (rest || job || name.ends_with(".tmp"))) ::unlink(PathOf(name).c_str());
@@ -454,7 +455,7 @@ void BatchStore::Save(const BatchRecord& record) {
                                          {"errors", record.errors},
                                          {"has_output", record.has_output},
                                          {"has_errors", record.has_errors},
-                                         {"unfinished_checks", record.unfinished_checks},
+                                         {"ended_at_line", record.ended_at_line},
                                          {"problems", problems}});
 }
 
@@ -505,6 +506,9 @@ bool BatchStore::Publish(const BatchRecord& record, const std::string& id,
   return true;
 }
 
-void BatchStore::ForgetJob(const BatchRecord& record) { ::unlink(JobPathOf(record).c_str()); }
+void BatchStore::ForgetJob(const BatchRecord& record) {
+  ::unlink(JobPathOf(record).c_str());
+  ::unlink(CheckPathOf(record).c_str());
+}
 
 }  // namespace larder::serving::batch

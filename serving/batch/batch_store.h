@@ -72,9 +72,9 @@ struct BatchRecord {
   std::string output, errors;                   // ids of the files that get the answers
   bool has_output = false, has_errors = false;  // they are there for the client
   std::vector<BatchProblem> problems;
-  // Checks of its input, one after the other, that began in a process which then ended in the
-  // middle of them.
-  size_t unfinished_checks = 0;
+  // The line at which the last process ended that began to check the input and did not come to its
+  // end; 0: none.
+  size_t ended_at_line = 0;
 
   bool ended() const {
     return status == BatchStatus::kFailed || status == BatchStatus::kCompleted ||
@@ -128,6 +128,9 @@ class BatchStore {
   std::vector<const BatchRecord*> Batches(Tenant) const;  // the newest first
   std::vector<std::string> Unfinished() const;            // ids, the oldest first
   std::string JobPathOf(const BatchRecord& record) const { return PathOf(record.id) + ".job"; }
+  // The line that is being checked, in this file while the check runs. The kernel keeps it when the
+  // process ends, so it is written before each line and never forced to the disk.
+  std::string CheckPathOf(const BatchRecord& record) const { return PathOf(record.id) + ".check"; }
   // What is wrong if a tenant's files grow by so many bytes; empty: nothing.
   std::string WhyNoRoom(Tenant, uint64_t bytes) const;
   // Answers that are being written grew, or are not there any more.

@@ -331,8 +331,12 @@ class CacheTest(unittest.TestCase):
 
     def test_slots_of_keys_are_their_own_and_the_disk_has_a_limit(self):
         saved = self.folder / "slots"
-        with self.server("--slot-save-path", str(saved), "--slot-save-disk", "100K", "--slots", "1", "--api-key", "first-key", "--api-key", "second-key",
-                         cache=False) as server:
+        with self.server("--slot-save-path", str(saved), "--slots", "1", cache=False) as server:
+            self.answer(server, "The cat", tokens=1)
+            of_one = self.slots(server, 0, "save", "one")["n_written"]
+        (saved / "one").unlink()
+        with self.server("--slot-save-path", str(saved), "--slot-save-disk", f"{7 * of_one // 2048}K", "--slots", "1", "--api-key", "first-key",
+                         "--api-key", "second-key", cache=False) as server:
             def ask(key, action, name=None):
                 status, body = server.post(f"/slots/0?action={action}", {"filename": name} if name else b"", f"Authorization: bearer {key}\r\n")
                 self.assertNotIn(str(self.folder), body.decode(), "the folder is the server's affair")

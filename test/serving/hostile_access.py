@@ -101,7 +101,7 @@ def s5_open_to_the_network(larder, model):
 def s6_framing(server):
     for headers in (b"Transfer-Encoding: chunked, x", b"Transfer-Encoding: x", b"Transfer-Encoding: x\r\nContent-Length: 4",
                     b"Content-Length: 4\r\nTransfer-Encoding: chunked"):
-        reply = raw(server, b"POST /v1/models HTTP/1.1\r\n" + headers + b"\r\n\r\nGET /health HTTP/1.1\r\n\r\n")
+        reply = raw(server, b"POST /v1/models HTTP/1.1\r\nHost: localhost\r\n" + headers + b"\r\n\r\nGET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert reply.count(b"\r\nServer: larder") == 1 and split_reply(reply)[0] in (400, 501), (headers, reply)
     reply = raw(server, b"POST /v1/models HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /health HTTP/1.1\r\n\r\n")
     assert reply.count(b"\r\nServer: larder") == 1 and split_reply(reply)[0] == 400, reply

@@ -324,16 +324,16 @@ def bad_http(server):
             except ConnectionError:
                 return None
     expect_error(raw(b"nonsense\r\n\r\n"), 400)
-    expect_error(raw(b"GET / HTTP/1.1\r\nContent-Length: -5\r\n\r\n"), 400)
-    expect_error(raw(b"GET / HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n"), 400)
+    expect_error(raw(b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n"), 400)
+    expect_error(raw(b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n"), 400)
     expect_error(raw(b"GET /" + b"a" * 100000), 431)
-    expect_error(raw(b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * 20000), 431)
-    expect_error(raw(b"POST /v1/completions HTTP/1.1\r\nContent-Length: 104857600\r\n\r\n"), 413, "larger")
-    raw(b"POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + b"FFFFFFFFFFFFFFFFFF\r\n")
+    expect_error(raw(b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"x: y\r\n" * 20000), 431)
+    expect_error(raw(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 104857600\r\n\r\n"), 413, "larger")
+    raw(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" + b"FFFFFFFFFFFFFFFFFF\r\n")
     # 100 MB that are sent in spite of the answer: refused, and not kept.
     with server.connect(server.http) as connection:
         try:
-            connection.sendall(b"POST /v1/completions HTTP/1.1\r\nContent-Length: 104857600\r\n\r\n")
+            connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 104857600\r\n\r\n")
             for _ in range(100):
                 connection.sendall(b"x" * (1 << 20))
         except ConnectionError:
@@ -346,8 +346,8 @@ def bad_http(server):
     # Several at once on a connection are answered in turn.
     with server.connect(server.http) as connection:
         body = b'{"prompt":"The cat","max_tokens":3,"temperature":0}'
-        one = b"POST /v1/completions HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body) + body
-        connection.sendall(one * 3 + b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n")
+        one = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+        connection.sendall(one * 3 + b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         assert read_all(connection).count(b"HTTP/1.1 200") == 4
 
 
@@ -380,7 +380,7 @@ def slow_and_silent(server):
     greedy = server.connect(server.http)
     greedy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     body = json.dumps({"prompt": ["The cat"] * 8, "n": 8, "stream": True, "ignore_eos": True, "logprobs": 20, "max_tokens": 400}).encode()
-    greedy.sendall(b"POST /v1/completions HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    greedy.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
     slow = server.connect(server.http)
     slow_line = server.connect(server.text)
     begin = time.monotonic()
@@ -418,7 +418,7 @@ def large_requests(server):
 
 def half_requests(server):
     """A megabyte each of hundreds of requests that never end: more than the server keeps."""
-    head = b"POST /v1/completions HTTP/1.1\r\nContent-Length: 1048576\r\n\r\n"
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1048576\r\n\r\n"
     half = []
     for i in range(400):
         connection = server.connect(server.http if i % 2 else server.text)
