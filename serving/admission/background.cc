@@ -1,5 +1,6 @@
 #include "serving/admission/background.h"
 
+#include <malloc.h>
 #include <pthread.h>
 #include <sys/resource.h>
 
@@ -15,6 +16,8 @@
 
 namespace larder::serving::inline admission {
 
+// Of a job that took much memory, or read much: what it gave back goes to the system then.
+constexpr uint64_t kMuch = uint64_t{4} << 20, kManySteps = 50'000;
 constexpr int kNice = 15;  // a thirtieth of the core while another thread wants it
 
 struct Background::Queue {
@@ -123,6 +126,7 @@ void Background::Run() {
     Queue::Job job = queue_->Next();
     queue_->running.emplace(job.id, job.wanted);
     lock.unlock();
+    bool much = false;
     try {
       std::optional<Work> counted;
       if (options_.limits) {
@@ -131,11 +135,13 @@ void Background::Run() {
         counted.emplace(limits);
       }
       job.work();
+      much = counted && (counted->held() > kMuch || counted->spent() > kManySteps);
     } catch (const NotWanted&) {
     } catch (const std::exception& error) {
       if (failed_) failed_(error.what());
     }
     job.work = nullptr;  // without the lock
+    if (much) malloc_trim(0);
     lock.lock();
     queue_->running.erase(job.id);
   }

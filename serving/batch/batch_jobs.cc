@@ -96,9 +96,9 @@ std::string BatchJobs::WhyNotCheck(Job& job) {
   return "";
 }
 
-void BatchJobs::NoteLine(Job& job) {
-  ++job.line;
-  if (::pwrite(job.check.get(), &job.line, sizeof job.line, 0) != sizeof job.line)
+// 0: none is being checked.
+void BatchJobs::NoteLine(Job& job, uint64_t line) {
+  if (::pwrite(job.check.get(), &line, sizeof line, 0) != sizeof line)
     throw Error("{}: can't write: {}", store_.CheckPathOf(job.record), std::strerror(errno));
 }
 
@@ -165,8 +165,10 @@ bool BatchJobs::Step() {
 void BatchJobs::CheckSome(Job& job) {
   const int64_t begin_ns = NowNs();
   while (SecondsSince(begin_ns) < kCheckS) {
-    NoteLine(job);
-    if (!job.input->CheckMore(kLinesAtOnce)) continue;
+    NoteLine(job, ++job.line);
+    const bool all = job.input->CheckMore(kLinesAtOnce);
+    NoteLine(job, 0);  // between two lines it is not this input's fault
+    if (!all) continue;
     ForgetCheck(job);
     if (!job.input->problems().empty()) return Fail(job, job.input->problems());
     return Checked(job);

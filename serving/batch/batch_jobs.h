@@ -70,7 +70,7 @@ class BatchJobs {
   void Try(Job&, const std::function<void()>& what);
   void Begin(Job&);
   std::string WhyNotCheck(Job&);
-  void NoteLine(Job&);
+  void NoteLine(Job&, uint64_t line);
   void ForgetCheck(Job&);
   void CheckSome(Job&);
   void Checked(Job&);

@@ -13,7 +13,8 @@ constexpr size_t kMostFollowed = 32 << 10;  // nodes that one step follows
 // vocabulary. A JSON string takes 60,000; a dozen nodes at each of a vocabulary's 300,000 are just
 // within it.
 constexpr uint64_t kMostWork = 4'000'000;
-constexpr uint32_t kPushCost = 3;           // of a frame, in such nodes
+constexpr uint32_t kPushCost = 12;          // of a frame, in such nodes: a place in a large table
+constexpr uint32_t kCostOfOne = 4;          // of what costs_ counts
 constexpr size_t kMostMaskBytes = 8 << 20;  // of masks that are kept
 
 // Texts in a literal by their first bytes: a look at each place of it costs what it has in common
@@ -70,6 +71,10 @@ void Automaton::FindControls() {
       });
     }
   }
+}
+
+uint64_t Automaton::WorkOf(StateId state, uint8_t byte) const {
+  return 1 + uint64_t{kCostOfOne} * costs_[states_[state].row + nfa_.byte_class[byte]];
 }
 
 uint32_t Automaton::Push(const Frame& frame) {
@@ -207,14 +212,15 @@ StateId Automaton::NewStep(StateId from, uint8_t byte_class) {
     }
     to = Finish();
   }
-  const uint32_t cost = from > kTooMany ? std::min<uint32_t>(step_cost_, UINT16_MAX) : 0;
+  const uint32_t cost =
+      from > kTooMany ? std::min<uint32_t>(step_cost_, kCostOfOne * UINT16_MAX) : 0;
   work_ += cost;
   if (states_[from].row == kNoRow) {
     states_[from].row = static_cast<uint32_t>(steps_.size());
     steps_.resize(steps_.size() + nfa_.classes, kUnknown);
     costs_.resize(steps_.size());
   }
-  costs_[states_[from].row + byte_class] = static_cast<uint16_t>(cost);
+  costs_[states_[from].row + byte_class] = static_cast<uint16_t>(cost / kCostOfOne);
   return steps_[states_[from].row + byte_class] = to;
 }
 
@@ -291,7 +297,10 @@ Automaton::Walk::Made Automaton::Walk::GoThrough(std::span<const Vocabulary::Nod
       continue;
     }
     path_[node.depth + 1u] = to;
-    if (automaton_.work_ != made_before && !automaton_.Tidy()) return Made::kTooMuchWork;
+    if (automaton_.work_ != made_before && automaton_.bytes() > kMostBytes) {
+      if (!automaton_.DropUnused()) return Made::kTooMuchWork;
+      until = 0;  // that was enough for one turn
+    }
     for (TokenId token = node.token; token >= 0; token = vocabulary.Same(token))
       out_[static_cast<size_t>(token) / 64] |= uint64_t{1} << static_cast<size_t>(token) % 64;
     ++at_;
@@ -332,7 +341,10 @@ Automaton::Walk::Made Automaton::Walk::GoOn(uint64_t steps) {
 bool Automaton::Mask(StateId state, std::span<uint64_t> out) {
   if (state == kTooMany) return false;
   if (KnownMask(state, out)) return true;
-  return Walk(*this, state, out).GoOn(2 * kMostWork) == Walk::Made::kWhole;
+  Walk walk(*this, state, out);
+  Walk::Made made = Walk::Made::kNotYet;
+  while (made == Walk::Made::kNotYet) made = walk.GoOn(2 * kMostWork);
+  return made == Walk::Made::kWhole;
 }
 
 void Automaton::KeepMask(StateId state, std::span<const uint64_t> mask) {
@@ -377,6 +389,9 @@ bool Automaton::DropUnused() {
     if (used[i]) used[frames[i].parent] = true;
   }
   std::vector<uint32_t> moved(frames.size());
+  const auto kept = static_cast<size_t>(std::count(used.begin(), used.end(), true));
+  frame_ids_.Reserve(kept + kept / 4);
+  frames_.reserve(kept + kept / 4 + 1);
   frames_.push_back({});
   for (size_t i = 1; i < frames.size(); ++i) {
     if (used[i]) moved[i] = Push({moved[frames[i].parent], frames[i].to, frames[i].count});

@@ -98,7 +98,7 @@ class Automaton {
   // Drops all that is not in use.
   bool DropUnused();
 
-  static constexpr size_t kMostBytes = 24 << 20;
+  static constexpr size_t kMostBytes = 8 << 20;
 
   // The right to call what is above, for one thread at a time.
   class Turn {
@@ -154,9 +154,7 @@ class Automaton {
   void Enter(uint32_t loop, uint32_t count, uint32_t stack, std::vector<Item>& to_do);
   StateId Finish();
   uint32_t PlainOf(std::span<const Item>) const;
-  uint32_t WorkOf(StateId state, uint8_t byte) const {
-    return 1 + costs_[states_[state].row + nfa_.byte_class[byte]];
-  }
+  uint64_t WorkOf(StateId state, uint8_t byte) const;
   void KeepMask(StateId, std::span<const uint64_t> mask);
   void FindControls();
 

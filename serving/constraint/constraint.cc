@@ -68,7 +68,10 @@ Constraint::Allowed Constraint::Mask(std::span<uint64_t> mask, uint64_t steps) {
   if (active_) {
     if (!walk_ && automaton_->KnownMask(state_, mask)) return Allowed::kSome;
     if (!walk_) walk_.emplace(*automaton_, state_, mask);
-    const Automaton::Walk::Made made = walk_->GoOn(steps);
+    Automaton::Walk::Made made;
+    do {
+      made = walk_->GoOn(steps);
+    } while (made == Automaton::Walk::Made::kNotYet && steps == kAllSteps);
     if (made == Automaton::Walk::Made::kNotYet) return Allowed::kNotYet;
     walk_.reset();
     return made == Automaton::Walk::Made::kWhole ? Allowed::kSome : Allowed::kTooMuchWork;

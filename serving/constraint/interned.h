@@ -32,6 +32,12 @@ class Interned {
       round_ = 1;
     }
   }
+  // Makes room for so many values; of an empty table.
+  void Reserve(size_t count) {
+    size_t cells = 64;
+    while (cells < 2 * (count + 1)) cells *= 2;
+    if (cells > cells_.size()) cells_.assign(cells, {});
+  }
   size_t bytes() const { return cells_.size() * sizeof(Cell); }
   void Free() { *this = Interned(); }
 

@@ -17,8 +17,8 @@ namespace larder::serving::inline constraint {
 namespace {
 
 constexpr size_t kMostAutomata = 16;                 // of grammars that no running sequence needs
-constexpr size_t kMostIdleBytes = size_t{32} << 20;  // of all of these
-constexpr size_t kMostOfOneIdle = size_t{8} << 20;   // of one, before what it need not keep is
+constexpr size_t kMostIdleBytes = size_t{16} << 20;  // of all of these
+constexpr size_t kMostOfOneIdle = size_t{4} << 20;   // of one, before what it need not keep is
                                                      // dropped
 constexpr uint64_t kStepsOfATurn = 30'000;           // some ms
 constexpr uint64_t kSpinNs = 20'000;

@@ -14,7 +14,7 @@ namespace larder::serving::inline fields {
 namespace {
 
 constexpr size_t kMostGrammars = 64;
-constexpr size_t kMostKeptBytes = 32u << 20;  // of grammars with their texts
+constexpr size_t kMostKeptBytes = 16u << 20;  // of grammars with their texts
 
 // The latest used first. The lock is held for a look-up only: two requests may compile the same
 // text at once.
@@ -32,7 +32,7 @@ class KeptGrammars {
     }
     std::shared_ptr<const Grammar> grammar = compile();
     const size_t bytes = key.size() + grammar->bytes();
-    if (bytes > kMostKeptBytes / 4) return grammar;
+    if (bytes > kMostKeptBytes / 2) return grammar;
     std::list<Entry> dropped;  // freed without the lock
     const std::lock_guard lock(mutex_);
     entries_.push_front({key, grammar, bytes});
