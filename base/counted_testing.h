@@ -2,6 +2,7 @@
 // tests and fuzzers only.
 #pragma once
 
+#include <cstdint>
 #include <ctime>
 #include <string_view>
 
@@ -14,7 +15,9 @@ namespace larder {
 // thread's time than steps were spent. Of builds with sanitizers, where a step takes a microsecond.
 class CountedReading {
  public:
-  explicit CountedReading(std::string_view input) : bytes_(input.size()), begin_(Seconds()) {}
+  // steps: the most; few, where many inputs are read.
+  explicit CountedReading(std::string_view input, uint64_t steps = 300'000)
+      : bytes_(input.size()), begin_(Seconds()), work_({.steps = steps}) {}
   CountedReading(const CountedReading&) = delete;
   CountedReading& operator=(const CountedReading&) = delete;
   ~CountedReading() {
