@@ -24,16 +24,21 @@ HttpAnswer HttpGet(const ServeTarget& target, std::string_view path, double time
     throw NoConnection("{}", error.what());
   }
   const std::string request = HttpBytes(target, "GET", path, "");
-  if (send(connection.get(), request.data(), request.size(), MSG_NOSIGNAL) < 0) {
-    throw Error("can't send to {}:{}: {}", target.host, target.port, std::strerror(errno));
-  }
+  // It may end while it is asked: then it is gone, too.
+  const auto fail = [&target](const char* what) {
+    const std::string text =
+        fmt::format("{} {}:{}: {}", what, target.host, target.port, std::strerror(errno));
+    if (errno == ECONNRESET || errno == EPIPE) throw NoConnection("{}", text);
+    throw Error("{}", text);
+  };
+  if (send(connection.get(), request.data(), request.size(), MSG_NOSIGNAL) < 0)
+    fail("can't send to");
   HttpReplyParser reply;
   HttpAnswer answer;
   while (!reply.done()) {
     char bytes[4096];
     const ssize_t n = recv(connection.get(), bytes, sizeof bytes, 0);
-    if (n < 0)
-      throw Error("no reply from {}:{}: {}", target.host, target.port, std::strerror(errno));
+    if (n < 0) fail("no reply from");
     n > 0 ? reply.Feed({bytes, static_cast<size_t>(n)}, answer.body) : reply.Close();
     if (answer.body.size() > kMostBytes)
       throw Error("the answer of {}:{} to GET {} has no end", target.host, target.port, path);
