@@ -78,17 +78,16 @@ BatchJobs::~BatchJobs() {
 // end each one that comes after it. Returns what is wrong; empty: the check may begin.
 std::string BatchJobs::WhyNotCheck(Job& job) {
   BatchRecord& record = job.record;
+  const std::string path = store_.CheckPathOf(record);
   uint64_t line = 0;
-  const Descriptor left(
-      ::open(store_.CheckPathOf(record).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  const Descriptor left(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   if (left && ::read(left.get(), &line, sizeof line) == sizeof line && line > 0) {
     if (record.ended_at_line == line)
       return fmt::format("the server ended twice while it checked line {}", line);
     record.ended_at_line = line;
     store_.Save(record);
   }
-  ::unlink(store_.CheckPathOf(record).c_str());
-  const std::string path = store_.CheckPathOf(record);
+  ::unlink(path.c_str());
   job.check =
       Descriptor(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!job.check) throw Error("{}: can't create: {}", path, std::strerror(errno));
@@ -236,7 +235,6 @@ void BatchJobs::Fail(Job& job, std::vector<BatchProblem> problems) {
 // that it has may forget it, or delete its input.
 void BatchJobs::End(Job& job, BatchStatus status) {
   BatchRecord ended = job.record;
-  ForgetCheck(job);
   ended.has_output = store_.Publish(ended, ended.output, ended.id + "_output.jsonl");
   ended.has_errors = store_.Publish(ended, ended.errors, ended.id + "_error.jsonl");
   ended.Become(status);

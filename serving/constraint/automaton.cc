@@ -338,13 +338,16 @@ Automaton::Walk::Made Automaton::Walk::GoOn(uint64_t steps) {
   return Made::kWhole;
 }
 
+Automaton::Walk::Made Automaton::Walk::Finish() {
+  Made made = Made::kNotYet;
+  while (made == Made::kNotYet) made = GoOn(2 * kMostWork);
+  return made;
+}
+
 bool Automaton::Mask(StateId state, std::span<uint64_t> out) {
   if (state == kTooMany) return false;
   if (KnownMask(state, out)) return true;
-  Walk walk(*this, state, out);
-  Walk::Made made = Walk::Made::kNotYet;
-  while (made == Walk::Made::kNotYet) made = walk.GoOn(2 * kMostWork);
-  return made == Walk::Made::kWhole;
+  return Walk(*this, state, out).Finish() == Walk::Made::kWhole;
 }
 
 void Automaton::KeepMask(StateId state, std::span<const uint64_t> mask) {

@@ -68,6 +68,7 @@ class Automaton {
     enum class Made { kWhole, kNotYet, kTooMuchWork };
     // Goes on for so many steps of work, some 30 ns each if nothing is cached.
     Made GoOn(uint64_t steps);
+    Made Finish();  // all of it at once; never kNotYet
 
    private:
     Made GoThrough(std::span<const Vocabulary::Node> tree, uint32_t known_plain, uint64_t until);

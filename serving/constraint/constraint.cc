@@ -68,10 +68,7 @@ Constraint::Allowed Constraint::Mask(std::span<uint64_t> mask, uint64_t steps) {
   if (active_) {
     if (!walk_ && automaton_->KnownMask(state_, mask)) return Allowed::kSome;
     if (!walk_) walk_.emplace(*automaton_, state_, mask);
-    Automaton::Walk::Made made;
-    do {
-      made = walk_->GoOn(steps);
-    } while (made == Automaton::Walk::Made::kNotYet && steps == kAllSteps);
+    const Automaton::Walk::Made made = steps == kAllSteps ? walk_->Finish() : walk_->GoOn(steps);
     if (made == Automaton::Walk::Made::kNotYet) return Allowed::kNotYet;
     walk_.reset();
     return made == Automaton::Walk::Made::kWhole ? Allowed::kSome : Allowed::kTooMuchWork;

@@ -29,7 +29,7 @@ class Constraint {
   enum class Allowed { kAll, kSome, kTooMuchWork, kNotYet };
   // kSome: `mask` has a bit for each allowed token; it has Vocabulary::words() words. kNotYet: it
   // takes more than so many steps (Automaton::Walk), and is gone on with when this is called again.
-  static constexpr uint64_t kAllSteps = UINT64_MAX / 2;
+  static constexpr uint64_t kAllSteps = UINT64_MAX;
   Allowed Mask(std::span<uint64_t> mask, uint64_t steps = kAllSteps);
 
   // Accept and Mask at once, where both only look up what an earlier text made. False: that is not

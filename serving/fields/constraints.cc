@@ -83,16 +83,20 @@ Json AnyObject() { return {{"type", "object"}}; }
 
 // A schema, or the text of one.
 Json SchemaIn(const Json& field, const std::string& name) {
-  const auto parsed = [&] {
-    try {
-      return ParseJsonText<Json>(field.get_ref<const std::string&>());
-    } catch (const JsonError& error) {
-      throw Refused(400, "{} {}: expected a JSON schema", name, error.what()).On(name);
-    }
+  const auto check = [&](const Json& schema) {
+    if (!schema.is_object() && !schema.is_boolean()) JsonFields::Fail(name, field, "a JSON schema");
   };
-  const Json schema = field.is_string() ? parsed() : field;
-  if (!schema.is_object() && !schema.is_boolean()) JsonFields::Fail(name, field, "a JSON schema");
-  return schema;
+  if (!field.is_string()) {
+    check(field);
+    return field;
+  }
+  try {
+    auto schema = ParseJsonText<Json>(field.get_ref<const std::string&>());
+    check(schema);
+    return schema;
+  } catch (const JsonError& error) {
+    throw Refused(400, "{} {}: expected a JSON schema", name, error.what()).On(name);
+  }
 }
 
 // The schema of a response_format under its field's `name`; null: any text.

@@ -7,11 +7,11 @@
 
 namespace larder::serving::inline fields {
 
-Json ParseJson(std::string_view text, std::string_view what) {
+Json ParseJson(std::string_view text) {
   try {
     return ParseJsonText<Json>(text);
   } catch (const JsonError& error) {
-    throw Refused(400, "{} {}", what, error.what());
+    throw Refused(400, "the request {}", error.what());
   }
 }
 

@@ -58,8 +58,9 @@ float ToNumber(const Json& value, const std::string& name);
 // A short printable text of the value, for messages.
 std::string Excerpt(const Json& value);
 
-// The door for clients' JSON (base/json_text.h). Throws Refused (400): "WHAT is not JSON: ...";
-// also if it is not UTF-8, or is nested deeper or has an object of more fields than any request.
-Json ParseJson(std::string_view text, std::string_view what = "the request");
+// The door for clients' JSON (base/json_text.h). Throws Refused (400): "the request is not JSON:
+// ..."; also if it is not UTF-8, or is nested deeper or has an object of more fields than any
+// request.
+Json ParseJson(std::string_view text);
 
 }  // namespace larder::serving::fields
