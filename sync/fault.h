@@ -19,6 +19,7 @@ enum class FaultCode : uint32_t {  // the numbers travel between servers
   kMalformed = 7,  // what came over a link cannot be a frame
   kRankLost = 8,   // a socket of the chain other than this link's two ends was lost: detail is its
                    // rank
+  kRankStopped = 9,  // as kRankLost, but somebody stopped it
 };
 constexpr const char* FaultName(FaultCode code) {
   switch (code) {
@@ -36,6 +37,8 @@ constexpr const char* FaultName(FaultCode code) {
       return "malformed frame";
     case FaultCode::kRankLost:
       return "another socket of the chain is lost, rank";
+    case FaultCode::kRankStopped:
+      return "another socket of the chain was stopped, rank";
   }
   return "unknown";
 }

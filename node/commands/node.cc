@@ -83,6 +83,7 @@ int Run(const NodeOptions& o) {
   if (serving.socket != nullptr && serving.socket->name == o.socket)
     return RunServing(o, where->server().name, serving.socket->options);
   if (const auto extra = o.command->remaining(); !extra.empty()) throw CLI::ExtrasError(extra);
+  const FarewellGuard farewells;
   // Only serving sockets use `systemctl reload`, which makes them read their keys again.
   if (std::getenv("NOTIFY_SOCKET") != nullptr) signal(SIGHUP, SIG_IGN);
   const auto file = model::GgufFile::Open(ModelPath(o.model, where, o.socket));

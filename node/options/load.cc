@@ -106,8 +106,8 @@ std::unique_ptr<pipeline::Engine> LoadChain(std::shared_ptr<const model::GgufFil
   stage.frame_limit_ms = static_cast<int>(options.frame_timeout_s * 1000);
   if (!options.join) stage.kv_files = KvFilesOf(options, planned.where);
   stage.on_lost = [](const pipeline::LostPeer& peer) {
-    LogLostPeer(peer, fmt::format("lost socket {}: {}; its requests wait until it is back",
-                                  peer.socket, peer.reason));
+    LogLostPeer(peer,
+                fmt::format("{}; its requests wait until it is back", pipeline::Describe(peer)));
   };
   if (options.verbose) spdlog::info("threads wait: {}", threadpool::Describe(stage.wait));
   return std::make_unique<pipeline::Engine>(std::move(file),

@@ -124,22 +124,26 @@ class JsonSink : public spdlog::sinks::base_sink<std::mutex> {
   void flush_() override {}
 };
 
-void SayPeerLost(const std::string& peer, const std::string& reason, const std::string& line) {
-  LogLostPeer({peer, reason}, line);
+void SayPeerLost(const std::string& peer, const std::string& reason, const std::string& line,
+                 bool stopped) {
+  LogLostPeer({peer, reason, stopped}, line);
 }
 
 }  // namespace
 
 void LogLostPeer(const pipeline::LostPeer& peer, const std::string& line) {
   const Fields* fields = socket_fields.load();
+  const auto level = peer.stopped ? spdlog::level::info : spdlog::level::err;
+  if (!spdlog::should_log(level)) return;
   if (logs_are_json.load()) {
     const Fields more = {"LARDER_PEER=" + peer.socket, "LARDER_REASON=" + peer.reason};
-    fmt::print(stderr, "{}\n", Json(std::chrono::system_clock::now(), "error", line, fields, more));
+    fmt::print(stderr, "{}\n",
+               Json(std::chrono::system_clock::now(), LevelName(level), line, fields, more));
   } else if (fields != nullptr) {
-    SendToJournal(LOG_ERR, line, *fields,
+    SendToJournal(Priority(level), line, *fields,
                   {"LARDER_PEER=" + peer.socket, "LARDER_REASON=" + peer.reason});
   } else {
-    spdlog::error("{}", line);
+    spdlog::log(level, "{}", line);
   }
 }
 

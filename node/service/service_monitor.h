@@ -88,8 +88,8 @@ class ServiceMonitor {
 // LARDER_ROLE) and returns true if stderr is a journal stream; otherwise leaves the log as it is.
 // Once per process.
 bool LogToJournal(const SocketFacts& facts);
-// Logs an error line, in the journal also with the fields LARDER_PEER and LARDER_REASON. Any
-// thread; takes no lock.
+// Logs an error line (information, if somebody stopped the peer), in the journal also with the
+// fields LARDER_PEER and LARDER_REASON. Any thread; takes no lock.
 void LogLostPeer(const pipeline::LostPeer& peer, const std::string& line);
 // Whether stderr is the stream that systemd announced in JOURNAL_STREAM ("device:inode").
 bool StderrIsJournal();

@@ -455,6 +455,8 @@ TEST(JsonLog, HasTheJournalsFields) {
     LogToJournal(Facts("here"));
     spdlog::warn("one");
     LogLostPeer({"b-weight", "link down"}, "two");
+    spdlog::set_level(spdlog::level::info);
+    LogLostPeer({"b-weight", "link down", /*stopped=*/true}, "three");
     std::fflush(stderr);
     _exit(0);
   }
@@ -465,10 +467,13 @@ TEST(JsonLog, HasTheJournalsFields) {
     text.append(part, static_cast<size_t>(got));
   close(pipes[0]);
   waitpid(child, nullptr, 0);
-  const size_t end = text.find('\n');
-  ASSERT_NE(end, std::string::npos) << text;
-  const auto one = nlohmann::json::parse(text.substr(0, end)),
-             two = nlohmann::json::parse(text.substr(end + 1));
+  std::istringstream lines(text);
+  std::string line;
+  const auto next = [&] {
+    std::getline(lines, line);
+    return nlohmann::json::parse(line);
+  };
+  const auto one = next(), two = next(), three = next();
   EXPECT_EQ(one["message"], "one");
   EXPECT_EQ(one["level"], "warn");
   EXPECT_EQ(one["socket"], "here");
@@ -477,6 +482,7 @@ TEST(JsonLog, HasTheJournalsFields) {
   EXPECT_EQ(two["level"], "error");
   EXPECT_EQ(two["peer"], "b-weight");
   EXPECT_EQ(two["reason"], "link down");
+  EXPECT_EQ(three["level"], "info");
 }
 
 }  // namespace

@@ -1,9 +1,14 @@
 #include "node/service/signals.h"
 
 #include <signal.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
+#include <cstring>
+
+#include "rdma/common/farewell.h"
 
 namespace larder::node::inline service {
 namespace {
@@ -32,6 +37,30 @@ void Handle(void (*handler)(int)) {
 
 InterruptGuard::InterruptGuard() { Handle(OnSignal); }
 InterruptGuard::~InterruptGuard() { Handle(SIG_DFL); }
+
+FarewellGuard::FarewellGuard() {
+  sigemptyset(&signals_);
+  for (const int number : {SIGINT, SIGTERM}) sigaddset(&signals_, number);
+  pthread_sigmask(SIG_BLOCK, &signals_, &before_);
+  arrived_ = Descriptor(signalfd(-1, &signals_, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!arrived_) throw Error("waiting for signals: {}", std::strerror(errno));
+  watch_.emplace(arrived_.get(), [this]() -> std::optional<int> {
+    signalfd_siginfo signal = {};
+    if (read(arrived_.get(), &signal, sizeof signal) != sizeof signal)
+      return rdma::FdWatch::kUntilReadable;
+    rdma::SayFarewells();
+    const auto number = static_cast<int>(signal.ssi_signo);
+    ::signal(number, SIG_DFL);
+    pthread_sigmask(SIG_UNBLOCK, &signals_, nullptr);
+    raise(number);
+    return std::nullopt;
+  });
+}
+
+FarewellGuard::~FarewellGuard() {
+  watch_.reset();
+  pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
 
 void IgnoreBrokenPipes() { signal(SIGPIPE, SIG_IGN); }
 

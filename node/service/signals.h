@@ -2,7 +2,13 @@
 // ends with its statistics and a chat only ends its turn. A third signal ends the process at once.
 #pragma once
 
+#include <signal.h>
+
+#include <optional>
+
+#include "base/descriptor.h"
 #include "base/error.h"
+#include "rdma/common/fd_watch.h"
 
 namespace larder::node::inline service {
 
@@ -14,6 +20,22 @@ class InterruptGuard {
   ~InterruptGuard();
   InterruptGuard(const InterruptGuard&) = delete;
   InterruptGuard& operator=(const InterruptGuard&) = delete;
+};
+
+// While it lives, SIGTERM and SIGINT say farewell to the peers of this process
+// (rdma/common/farewell.h) before they end it as always. They are blocked in all threads that are
+// created later, so it must be made before them.
+class FarewellGuard {
+ public:
+  FarewellGuard();  // throws Error
+  ~FarewellGuard();
+  FarewellGuard(const FarewellGuard&) = delete;
+  FarewellGuard& operator=(const FarewellGuard&) = delete;
+
+ private:
+  sigset_t signals_, before_;
+  Descriptor arrived_;
+  std::optional<rdma::FdWatch> watch_;
 };
 
 // A reader that closes our output (`larder serve 2>&1 | head`) does not end the process.

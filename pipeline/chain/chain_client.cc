@@ -98,8 +98,8 @@ void ChainClient::Connect(int timeout_ms) {
   told_ = false;
   watch_ = std::make_unique<LinkWatch>(
       in_, static_cast<uint32_t>(chain_.stages.size()), out_, 1u,
-      [this](uint32_t rank, const std::string& why) {
-        Tell({chain_.socket_of_rank(rank), why});
+      [this](const Loss& loss) {
+        Tell({chain_.socket_of_rank(loss.rank), loss.why, loss.stopped});
       },
       FrameLimit{.status = &status_,
                  .limit_ns = WholeLimitNs(frame_limit_ms_, chain_.stages.size()),
@@ -118,8 +118,8 @@ void ChainClient::CheckFirstLink() {
   if (!fault) return;
   const std::string why = out_.FaultText();
   CloseLinks();
-  if (fault.code == sync::FaultCode::kRankLost && fault.detail > 0 &&
-      fault.detail <= chain_.stages.size()) {
+  if ((fault.code == sync::FaultCode::kRankLost || fault.code == sync::FaultCode::kRankStopped) &&
+      fault.detail > 0 && fault.detail <= chain_.stages.size()) {
     throw Error("the chain is broken at stage {} (socket {}): {}", fault.detail,
                 chain_.stages[fault.detail - 1].socket, why);
   }
@@ -150,16 +150,16 @@ void ChainClient::CloseLinks() {
 }
 
 void ChainClient::Lost() {
-  uint32_t rank = 0;
-  const std::string why = watch_->Lost(&rank);
+  const Loss loss = watch_->Lost().value_or(Loss{});
+  const uint32_t rank = loss.rank;
   Disconnect();
   if (rank > 0 && rank <= chain_.stages.size()) {
     shown_[(rank - 1) * shape_.reports_per_stage()].state.store(
         static_cast<uint32_t>(SocketState::kFailed), std::memory_order_relaxed);
     throw ChainLostError("lost stage {} of {} (socket {}): {}", rank, chain_.stages.size(),
-                         chain_.stages[rank - 1].socket, why);
+                         chain_.stages[rank - 1].socket, loss.why);
   }
-  throw ChainLostError("lost the chain: {}", why);
+  throw ChainLostError("lost the chain: {}", loss.why);
 }
 
 void ChainClient::ConnectAgain() {

@@ -2,6 +2,8 @@
 // Plan.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <functional>
 #include <string>
 
@@ -14,7 +16,13 @@ namespace larder::pipeline::inline chain {
 struct LostPeer {
   std::string socket;  // its name
   std::string reason;
+  bool stopped = false;  // by somebody: it is no error
 };
+// "lost socket NAME: REASON", or "socket NAME was stopped".
+inline std::string Describe(const LostPeer& peer) {
+  return peer.stopped ? fmt::format("socket {} was stopped", peer.socket)
+                      : fmt::format("lost socket {}: {}", peer.socket, peer.reason);
+}
 
 struct ChainOptions : StageOptions {
   // If a stage computes a micro-batch for longer, the chain fails and names the stage. 0: no limit.

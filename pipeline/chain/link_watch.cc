@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "rdma/common/fault_signal.h"
 #include "rdma/common/helper_thread.h"
 
 namespace larder::pipeline::inline chain {
@@ -25,7 +26,7 @@ std::string TextOf(const HungAt& hung) {
 }  // namespace
 
 LinkWatch::LinkWatch(rdma::FrameLink& in, uint32_t before, rdma::FrameLink& out, uint32_t next,
-                     std::function<void(uint32_t, const std::string&)> on_lost, FrameLimit frames)
+                     std::function<void(const Loss&)> on_lost, FrameLimit frames)
     : in_(in),
       out_(out),
       before_(before),
@@ -43,32 +44,33 @@ LinkWatch::~LinkWatch() {
   thread_.join();
 }
 
-std::string LinkWatch::Lost(uint32_t* rank) {
+std::optional<Loss> LinkWatch::Lost() {
   std::unique_lock lock(mutex_);
   bool first = false;
-  if (text_.empty()) {
+  if (!loss_) {
     // A fault that a neighbour passes on names the lost socket; any other fault is the neighbour's
     // own.
     auto look = [&](rdma::FrameLink& link, uint32_t neighbour, rdma::FrameLink& other) {
       const sync::Fault fault = link.fault();
       if (!fault) return false;
       if (fault.code == sync::FaultCode::kTimeout) {
-        rank_ = HungAt::Of(fault.detail).rank;
-        text_ = TextOf(HungAt::Of(fault.detail));
+        const HungAt hung = HungAt::Of(fault.detail);
+        loss_ = {hung.rank, TextOf(hung)};
         other.Fail(fault.code, fault.detail);
         return true;
       }
-      rank_ = fault.code == sync::FaultCode::kRankLost ? fault.detail : neighbour;
-      text_ = link.FaultText();
-      other.Fail(sync::FaultCode::kRankLost, rank_);
+      const bool passed_on =
+          fault.code == sync::FaultCode::kRankLost || fault.code == sync::FaultCode::kRankStopped;
+      loss_ = {passed_on ? fault.detail : neighbour, link.FaultText(), rdma::WasStopped(fault)};
+      other.Fail(loss_->stopped ? sync::FaultCode::kRankStopped : sync::FaultCode::kRankLost,
+                 loss_->rank);
       return true;
     };
     first = look(in_, before_, out_) || look(out_, next_, in_);
   }
-  if (rank != nullptr) *rank = rank_;
-  lock.unlock();  // neither is written again
-  if (first && on_lost_) on_lost_(rank_, text_);
-  return text_;
+  lock.unlock();  // it is not written again
+  if (first && on_lost_) on_lost_(*loss_);
+  return loss_;
 }
 
 void LinkWatch::LookAtFrames(ProgressWatch& progress) {
@@ -84,7 +86,7 @@ void LinkWatch::Watch() {
     if (stop_) return;
     lock.unlock();
     LookAtFrames(progress);
-    if (!Lost().empty()) return;
+    if (Lost()) return;
     lock.lock();
   }
 }

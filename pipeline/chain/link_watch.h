@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -26,6 +27,13 @@ struct HungAt {
   static HungAt Of(uint32_t detail) { return {detail & 0xffff, detail >> 16}; }
 };
 
+// A socket of the chain that is lost.
+struct Loss {
+  uint32_t rank = 0;  // ChainPlan::socket_of_rank
+  std::string why;
+  bool stopped = false;  // by somebody: it is no error
+};
+
 // When a socket's frames count as hung.
 struct FrameLimit {
   const SocketStatus* status = nullptr;  // the socket's counters; null: never
@@ -36,18 +44,16 @@ struct FrameLimit {
 class LinkWatch {
  public:
   // before, next: the ranks of the neighbours in the chain. on_lost may be empty; it is called
-  // once, with what Lost() returns, on the thread that is the first to find a link lost. The links
+  // once, with what Lost() finds, on the thread that is the first to find a link lost. The links
   // and frames.status must outlive this object.
   LinkWatch(rdma::FrameLink& in, uint32_t before, rdma::FrameLink& out, uint32_t next,
-            std::function<void(uint32_t rank, const std::string& why)> on_lost,
-            FrameLimit frames = {});
+            std::function<void(const Loss&)> on_lost, FrameLimit frames = {});
   ~LinkWatch();
   LinkWatch(const LinkWatch&) = delete;
   LinkWatch& operator=(const LinkWatch&) = delete;
 
-  // Checks the links now. Returns what was lost and why, or "". *rank, if not null: the lost
-  // socket's.
-  std::string Lost(uint32_t* rank = nullptr);
+  // Checks the links now. nullopt: nothing is lost.
+  std::optional<Loss> Lost();
 
  private:
   void Watch();
@@ -55,14 +61,13 @@ class LinkWatch {
 
   rdma::FrameLink &in_, &out_;
   const uint32_t before_, next_;
-  const std::function<void(uint32_t, const std::string&)> on_lost_;
+  const std::function<void(const Loss&)> on_lost_;
   const FrameLimit frames_;
   std::mutex mutex_;
   std::condition_variable wake_;
   bool stop_ = false;
-  std::string text_;
-  uint32_t rank_ = 0;
-  std::thread thread_;  // last: it uses the other members
+  std::optional<Loss> loss_;  // written once
+  std::thread thread_;        // last: it uses the other members
 };
 
 }  // namespace larder::pipeline::chain

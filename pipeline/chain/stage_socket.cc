@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "pipeline/chain/link_watch.h"
+#include "rdma/common/fault_signal.h"
 
 namespace larder::pipeline::inline chain {
 namespace {
@@ -52,9 +53,9 @@ void StageSocket::Serve(const std::function<void(const std::string&)>& log) {
   SetState(status_, SocketState::kServing);
 
   const auto here_rank = static_cast<uint32_t>(index_ + 1);
-  const auto on_lost = [&](uint32_t rank, const std::string& why) {
-    if (rank == here_rank)
-      log(fmt::format("stage {}: {}", name, why));  // the thread that would throw it hangs
+  const auto on_lost = [&](const Loss& loss) {
+    if (loss.rank == here_rank)
+      log(fmt::format("stage {}: {}", name, loss.why));  // the thread that would throw it hangs
   };
   const auto holder = [&] {
     const auto attention = stage_.HungAttention();
@@ -81,9 +82,8 @@ void StageSocket::Serve(const std::function<void(const std::string&)>& log) {
     out.Fail(sync::FaultCode::kMalformed, here_rank);
     throw Error("stage {}: {} sent a wrong frame: {}", name, in.peer(), wrong);
   }
-  uint32_t lost_rank = 0;
-  const std::string why = watch.Lost(&lost_rank);
-  throw PeerLostError({chain_.socket_of_rank(lost_rank), why}, name);
+  const Loss loss = watch.Lost().value_or(Loss{});
+  throw PeerLostError({chain_.socket_of_rank(loss.rank), loss.why, loss.stopped}, name);
 }
 
 // The next stage may be absent for long. If the previous one gives up meanwhile, this stage must be
@@ -93,8 +93,9 @@ rdma::FrameLink StageSocket::ConnectNext(rdma::FrameLink& in) {
   const rdma::LinkEndpoint& next = chain_.stages[index_].next;
   const int attempt_ms = next.transport == rdma::Transport::kVerbs ? 2000 : 500;
   const auto before_is_there = [&] {
-    if (in.fault())
-      throw PeerLostError({chain_.socket_of_rank(static_cast<uint32_t>(index_)), in.FaultText()},
+    if (const sync::Fault fault = in.fault())
+      throw PeerLostError({chain_.socket_of_rank(static_cast<uint32_t>(index_)), in.FaultText(),
+                           rdma::WasStopped(fault)},
                           name);
   };
   for (int left_ms = connect_timeout_ms_;; left_ms -= attempt_ms) {

@@ -21,7 +21,7 @@ namespace larder::pipeline::inline chain {
 class PeerLostError : public Error {
  public:
   PeerLostError(const LostPeer& peer, const std::string& here)
-      : Error("stage {}: lost socket {}: {}", here, peer.socket, peer.reason), peer_(peer) {}
+      : Error("stage {}: {}", here, Describe(peer)), peer_(peer) {}
   const LostPeer& peer() const { return peer_; }
 
  private:

@@ -16,9 +16,16 @@ enum class LinkDown : uint32_t {
   kSilent,    // no sign of life for LinkMonitor::kSilentMs, on one server kSilenceMs
   kNetwork,   // the network or the device reported an error
   kDataLost,  // the frames' connection gets no acknowledgement, though the control connection lives
+  kStopped,   // the other end's process has been told to end (rdma/common/farewell.h)
 };
 // The fault detail of a verbs completion that failed; status: ibv_wc_status.
 constexpr uint32_t VerbsFaultDetail(uint32_t status) { return 0x100 + status; }
+// Whether a socket was lost because somebody stopped it: no fault of anything.
+constexpr bool WasStopped(const sync::Fault& fault) {
+  return fault.code == sync::FaultCode::kRankStopped ||
+         (fault.code == sync::FaultCode::kLinkDown &&
+          fault.detail == static_cast<uint32_t>(LinkDown::kStopped));
+}
 
 class FaultSignal {
  public:

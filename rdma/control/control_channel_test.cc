@@ -250,6 +250,15 @@ TEST(PeerMonitor, ReportsAnEndWithoutGoodbye) {
   EXPECT_TRUE(monitor.peer_ended());
 }
 
+TEST(PeerMonitor, ReportsAPeerThatIsToldToEnd) {
+  Pair pair;
+  Report report;
+  PeerMonitor monitor(pair.here, report.Callback());
+  PeerMonitor other(pair.there, [](pid_t, PeerEnd) {});
+  SayFarewells();
+  EXPECT_EQ(report.Get(), std::pair(getpid(), PeerEnd::kStopped));
+}
+
 // An end that is alive but sends no sign of life, like a stopped process.
 TEST(PeerMonitor, ReportsSilence) {
   Pair pair;

@@ -21,6 +21,7 @@ enum class MessageKind : uint32_t {
   kBye,
   kRefused,  // text says why
   kAlive,    // a PeerMonitor's sign of life
+  kStopped,  // a PeerMonitor's farewell: its process has been told to end
 };
 
 struct Message {

@@ -16,6 +16,12 @@ constexpr int64_t kMsNs = 1'000'000;
 
 std::atomic<SayPeerLost> say_peer_lost{nullptr};
 
+void SendKind(int fd, MessageKind kind) {
+  Message message;
+  message.kind = kind;
+  SendMessage(fd, message);
+}
+
 }  // namespace
 
 void SetSayPeerLost(SayPeerLost say) { say_peer_lost.store(say); }
@@ -23,15 +29,17 @@ void SetSayPeerLost(SayPeerLost say) { say_peer_lost.store(say); }
 PeerLostHandler StopWhenPeerIsLost(const ControlChannel& channel) {
   return [name = channel.peer_name(), peer = channel.peer()](pid_t, PeerEnd how) {
     if (how == PeerEnd::kGoodbye) return;
+    const bool stopped = how == PeerEnd::kStopped;
     const std::string reason = how == PeerEnd::kSilent
                                    ? fmt::format("has not answered for {:.1f} s", kSilenceMs * 1e-3)
-                                   : "is gone";
+                               : stopped ? "was stopped"
+                                         : "is gone";
     const std::string line = fmt::format("{} {}; stopping", peer, reason);
     if (const SayPeerLost say = say_peer_lost.load()) {
-      say(name, reason, line);
+      say(name, reason, line, stopped);
     } else {
       // write, not stdio: another thread may hold stdio's lock, and this one must end the process
-      const std::string printed = fmt::format("larder: error: {}\n", line);
+      const std::string printed = fmt::format("larder: {}{}\n", stopped ? "" : "error: ", line);
       [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, printed.data(), printed.size());
     }
     _exit(kPeerLostExitCode);
@@ -43,7 +51,8 @@ PeerMonitor::PeerMonitor(ControlChannel& channel, PeerLostHandler on_lost)
       pid_(channel.peer_pid()),
       on_lost_(std::move(on_lost)),
       woken_ns_(NowNs()),
-      watch_(fd_, [this] { return Watch(); }) {}
+      watch_(fd_, [this] { return Watch(); }),
+      farewell_([this] { SendKind(fd_, MessageKind::kStopped); }) {}
 
 // Reads all messages that have arrived. Returns how the peer ended, if it did.
 std::optional<PeerEnd> PeerMonitor::Read() {
@@ -55,6 +64,7 @@ std::optional<PeerEnd> PeerMonitor::Read() {
         return std::nullopt;
       case Received::kMessage:
         if (message.kind == MessageKind::kBye) return PeerEnd::kGoodbye;
+        if (message.kind == MessageKind::kStopped) return PeerEnd::kStopped;
         silent_ns_ = 0;
         break;
       case Received::kEnded:
@@ -78,9 +88,8 @@ std::optional<int> PeerMonitor::Watch() {
   }
   if (now_ns >= next_alive_ns_) {
     next_alive_ns_ = now_ns + kAliveEveryMs * kMsNs;
-    Message alive;
-    alive.kind = MessageKind::kAlive;
-    SendMessage(fd_, alive);  // if the peer is gone or no longer reads, the next wake-up sees it
+    SendKind(fd_, MessageKind::kAlive);  // if the peer is gone or no longer reads, the next wake-up
+                                         // sees it
   }
   const int64_t sleep_ns = std::min(next_alive_ns_ - now_ns, kSilenceMs * kMsNs - silent_ns_);
   return static_cast<int>(sleep_ns / kMsNs + 1);

@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 
+#include "rdma/common/farewell.h"
 #include "rdma/common/fd_watch.h"
 #include "rdma/control/control_channel.h"
 
@@ -29,8 +30,9 @@ inline constexpr int kSilenceMs = 2000;
 
 enum class PeerEnd {
   kGoodbye,
-  kGone,    // its process has ended, or sent a packet that Larder does not send
-  kSilent,  // its process exists, but has sent no sign of life for kSilenceMs
+  kGone,     // its process has ended, or sent a packet that Larder does not send
+  kSilent,   // its process exists, but has sent no sign of life for kSilenceMs
+  kStopped,  // its process has been told to end, in the middle
 };
 
 // Called at most once, on the monitor's thread.
@@ -38,13 +40,14 @@ using PeerLostHandler = std::function<void(pid_t pid, PeerEnd how)>;
 
 // What a program does when its peer is lost. After a goodbye it does nothing. Otherwise it prints
 // "larder: error: socket NAME (pid N) is gone; stopping", or "... has not answered for 2.0 s;
-// stopping", and calls _exit(75), without destructors, since other threads still spin.
+// stopping", or, without "error: ", "... was stopped; stopping", and calls _exit(75), without
+// destructors, since other threads still spin.
 PeerLostHandler StopWhenPeerIsLost(const ControlChannel& channel);
 // Replaces the printing; set at most once, before the first monitor. The function may not wait for
 // a lock that another thread holds. peer: the socket's name; line: the text without "larder: error:
-// " and line end.
+// " and line end; stopped: it is no error.
 using SayPeerLost = void (*)(const std::string& peer, const std::string& reason,
-                             const std::string& line);
+                             const std::string& line, bool stopped);
 void SetSayPeerLost(SayPeerLost say);
 
 class PeerMonitor {
@@ -71,7 +74,8 @@ class PeerMonitor {
   int64_t woken_ns_;
   int64_t silent_ns_ = 0;
   int64_t next_alive_ns_ = 0;
-  FdWatch watch_;  // last: its thread uses the others
+  FdWatch watch_;  // its thread uses those above
+  const Farewell farewell_;
 };
 
 }  // namespace larder::rdma::control

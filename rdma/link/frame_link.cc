@@ -43,6 +43,8 @@ const char* LinkDownText(uint32_t detail) {
       return "the connection of its frames is lost (nothing is acknowledged for more than 2 s) "
              "though it "
              "lives: check the firewall and the cables between";
+    case LinkDown::kStopped:
+      return "it was stopped";
     case LinkDown::kUnknown:
       break;
   }

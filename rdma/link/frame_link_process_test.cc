@@ -21,6 +21,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "rdma/common/farewell.h"
 #include "rdma/common/fault_signal.h"
 #include "rdma/common/link_conformance.h"
 #include "rdma/link/frame_link.h"
@@ -89,6 +90,29 @@ TEST_F(FrameLinkProcess, AStoppedSenderIsAFault) {
     const sync::Fault fault = AfterTheSender(SIGSTOP, policy);
     EXPECT_EQ(fault.code, FaultCode::kLinkDown);
     EXPECT_EQ(fault.detail, static_cast<uint32_t>(LinkDown::kSilent));
+  }
+}
+
+TEST_F(FrameLinkProcess, AProcessThatIsToldToEndSaysSo) {
+  for (const Transport transport : {Transport::kSharedMemory, Transport::kTcp}) {
+    LinkEndpoint endpoint = Endpoint("127.0.0.1", 0);
+    endpoint.transport = transport;
+    LinkListener listener(endpoint);
+    endpoint.port = static_cast<uint16_t>(listener.port());
+    const pid_t child = Fork([&endpoint] {
+      FrameLink link = ConnectLink(endpoint, kShape, {7, "from", "test"}, kLongMs);
+      SendFrames(link, 0, 50);
+      SayFarewells();
+      _exit(0);
+      return 1;
+    });
+    FrameLink link = listener.Accept(kShape, {7, "to", "test"}, kLongMs);
+    while (link.WaitReceive(kSleepAtOnce)) {
+      if (link.BeginReceive()) link.EndReceive();
+    }
+    EXPECT_TRUE(WasStopped(link.fault())) << link.FaultText();
+    EXPECT_NE(link.FaultText().find("it was stopped"), std::string::npos) << link.FaultText();
+    EXPECT_EQ(ExitStatus(child), 0);
   }
 }
 

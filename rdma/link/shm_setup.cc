@@ -18,6 +18,8 @@ LinkDown LinkDownOf(PeerEnd how) {
       return LinkDown::kClosed;
     case PeerEnd::kSilent:
       return LinkDown::kSilent;
+    case PeerEnd::kStopped:
+      return LinkDown::kStopped;
   }
   return LinkDown::kUnknown;
 }

@@ -73,7 +73,7 @@ bool IsBeat(const WireBeat& beat) {
 }
 
 sync::Fault FaultOf(const WireBeat& beat) {
-  constexpr auto kLast = static_cast<uint32_t>(sync::FaultCode::kRankLost);
+  constexpr auto kLast = static_cast<uint32_t>(sync::FaultCode::kRankStopped);
   if (beat.code == 0 || beat.code > kLast) return {sync::FaultCode::kLinkDown, 0};
   return {static_cast<sync::FaultCode>(beat.code), beat.detail};
 }

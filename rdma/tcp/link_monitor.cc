@@ -29,7 +29,10 @@ LinkMonitor::LinkMonitor(Descriptor connection, FaultSignal& signal, int data_fd
     : connection_(std::move(connection)),
       signal_(signal),
       stop_(eventfd(0, EFD_CLOEXEC)),
-      data_fd_(data_fd) {
+      data_fd_(data_fd),
+      farewell_([this] {
+        SendFault({sync::FaultCode::kLinkDown, static_cast<uint32_t>(LinkDown::kStopped)});
+      }) {
   if (!stop_)
     throw Error("link: no eventfd: {}: raise the limit of open files", std::strerror(errno));
   thread_ = StartHelper([this] { Run(); });
@@ -44,6 +47,12 @@ LinkMonitor::~LinkMonitor() {
 // the link.
 void LinkMonitor::Send(const WireBeat& beat) {
   send(connection_.get(), &beat, sizeof(beat), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+void LinkMonitor::SendFault(const sync::Fault& fault) {
+  Send({.kind = BeatKind::kFault,
+        .code = static_cast<uint32_t>(fault.code),
+        .detail = fault.detail});
 }
 
 // Two looks must agree, since one look may fall between a probe and its acknowledgement.
@@ -112,10 +121,7 @@ void LinkMonitor::Run() {
     if (watched[2].revents != 0) over = !ReadBeats();
     if (!over && NowNs() - heard_ns_ > kSilentMs * kMsNs) signal_.Raise(LinkDown::kSilent);
     if (!told && signal_.raised()) {
-      const sync::Fault fault = signal_.Read();
-      Send({.kind = BeatKind::kFault,
-            .code = static_cast<uint32_t>(fault.code),
-            .detail = fault.detail});
+      SendFault(signal_.Read());
       told = over = true;  // nothing that arrives from now on matters
     }
     if (watched[0].revents != 0) {

@@ -18,6 +18,7 @@
 #include <thread>
 
 #include "base/descriptor.h"
+#include "rdma/common/farewell.h"
 #include "rdma/common/fault_signal.h"
 #include "rdma/proof/link_wire.h"
 
@@ -41,6 +42,7 @@ class LinkMonitor {
  private:
   void Run();
   void Send(const WireBeat& beat);
+  void SendFault(const sync::Fault& fault);
   bool ReadBeats();  // those that have arrived; false: the connection has ended
   void LookAtData();
 
@@ -52,6 +54,7 @@ class LinkMonitor {
   int64_t heard_ns_ = 0;
   WireBeat partial_;  // of which partial_bytes_ have arrived
   size_t partial_bytes_ = 0;
+  const Farewell farewell_;
   std::thread thread_;  // last: it uses the others
 };
 

@@ -67,9 +67,13 @@ class Cluster(Endpoint):
         return self
 
     def __exit__(self, kind, *_):
+        before = {name: len(unit.said()) for name, unit in self.units.items()}
         statuses = {name: unit.stop() for name, unit in reversed(self.units.items())}
         if kind is None and statuses["serving"] != 0:
             raise AssertionError(f"the serving process ended with {statuses['serving']}")
+        errors = [f"{name}: {line}" for name, unit in self.units.items() for line in unit.said()[before[name]:].splitlines() if "error" in line]
+        if kind is None and errors:
+            raise AssertionError(f"an orderly stop is no error: {errors}")
         if not self.o.keep:
             shutil.rmtree(self.folder, ignore_errors=True)
 
