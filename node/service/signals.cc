@@ -6,7 +6,9 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "rdma/common/farewell.h"
 
@@ -49,6 +51,7 @@ FarewellGuard::FarewellGuard() {
     if (read(arrived_.get(), &signal, sizeof signal) != sizeof signal)
       return rdma::FdWatch::kUntilReadable;
     rdma::SayFarewells();
+    std::this_thread::sleep_for(std::chrono::milliseconds(rdma::kFarewellMs));
     const auto number = static_cast<int>(signal.ssi_signo);
     ::signal(number, SIG_DFL);
     pthread_sigmask(SIG_UNBLOCK, &signals_, nullptr);

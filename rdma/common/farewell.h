@@ -20,7 +20,9 @@ class Farewell {
   const std::function<void()> say_;
 };
 
-// Says those of all links of this process. Any thread.
+// Says those of all links of this process. Any thread. Peers that also see their connections close
+// may notice that first: a process that ends afterwards gives them kFarewellMs.
 void SayFarewells();
+inline constexpr int kFarewellMs = 100;
 
 }  // namespace larder::rdma::common
