@@ -350,6 +350,8 @@ TEST(StatusNames, FindsListenersInTheKernelsList) {
       "0000000000000000: 00000002 00000000 00010000 0001 01 106 /run/larder/larder-status+c+y%20z\n"
       "0000000000000000: 00000003 00000000 00000000 0001 03 107 "
       "/run/larder/larder-status+c+connected\n"
+      "0000000000000000: 00000002 00000000 00010000 0001 01 109 /run/larder/larder-status+c+%0Az\n"
+      "0000000000000000: 00000002 00000000 00010000 0001 01 110 @larder-status/a/\x1b[2J\n"
       "0000000000000000: 00000002 00000000 00010000 0005 01 108 /run/larder/larder+c+y\n"
       "0000000000000000: 00000002 00000000 00000000 0002 01 105\n";
   EXPECT_EQ(StatusNames(text, "/run/larder"),

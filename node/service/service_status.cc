@@ -195,8 +195,12 @@ std::vector<std::string> StatusNames(const std::string& proc_net_unix, const std
     fields >> number >> references >> protocol >> flags >> type >> state >> inode >> std::ws;
     std::getline(fields, path);
     if (flags != "00010000") continue;
-    if (path.starts_with(std::string("@") + kStatusPrefix)) names.insert(path.substr(1));
-    if (path.starts_with(file)) names.insert(rdma::NameOfFile(path.substr(folder.size() + 1)));
+    std::string name;
+    if (path.starts_with(std::string("@") + kStatusPrefix)) name = path.substr(1);
+    if (path.starts_with(file)) name = rdma::NameOfFile(path.substr(folder.size() + 1));
+    // Names are shown; those of other users' sockets may hold anything, those of Larder's do not.
+    const auto is_control = [](char c) { return (c >= 0 && c < ' ') || c == '\x7f'; };
+    if (!name.empty() && std::none_of(name.begin(), name.end(), is_control)) names.insert(name);
   }
   return {names.begin(), names.end()};
 }
