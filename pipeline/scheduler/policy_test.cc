@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -244,10 +245,15 @@ class OrderingIntake : public ActiveTokensIntake {
     wanted_.release();
     thread_.join();
   }
+  // However busy the machine is, the other thread gets to notice that its order is done: otherwise
+  // there would be few orders, and none of some kind.
   void StepDone() override {
     if (orders_ && ++steps_ % 4 == 0 && !pending_.exchange(true)) {
       wanted_.release();
       posted_.acquire();
+      posted_at_ = steps_;
+    } else if (pending_ && steps_ - posted_at_ > kSoon) {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
     ActiveTokensIntake::StepDone();
   }
@@ -255,8 +261,9 @@ class OrderingIntake : public ActiveTokensIntake {
   size_t done[3] = {};  // [kind]
 
  private:
+  static constexpr size_t kSoon = 4;  // steps
   const bool orders_;
-  size_t steps_ = 0;
+  size_t steps_ = 0, posted_at_ = 0;
   std::atomic<bool> pending_{false}, stop_{false};
   std::counting_semaphore<> wanted_{0}, posted_{0};
   std::vector<SlotContents> saved_;
