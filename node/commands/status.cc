@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/control_char.h"
 #include "base/error.h"
 #include "node/commands/command.h"
 #include "node/options/model_options.h"
@@ -53,8 +54,7 @@ std::string Field(const nlohmann::json& row, const char* key, int decimals = -1)
   if (value.is_number()) return value.dump();
   if (!value.is_string()) return "?";
   std::string text = value.get<std::string>().substr(0, 100);
-  std::replace_if(
-      text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
+  std::replace_if(text.begin(), text.end(), IsControlChar, '?');
   return text;
 }
 

@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "base/control_char.h"
 #include "base/error.h"
 #include "base/json_text.h"
 
@@ -199,8 +200,7 @@ std::vector<std::string> StatusNames(const std::string& proc_net_unix, const std
     if (path.starts_with(std::string("@") + kStatusPrefix)) name = path.substr(1);
     if (path.starts_with(file)) name = rdma::NameOfFile(path.substr(folder.size() + 1));
     // Names are shown; those of other users' sockets may hold anything, those of Larder's do not.
-    const auto is_control = [](char c) { return (c >= 0 && c < ' ') || c == '\x7f'; };
-    if (!name.empty() && std::none_of(name.begin(), name.end(), is_control)) names.insert(name);
+    if (!name.empty() && std::none_of(name.begin(), name.end(), IsControlChar)) names.insert(name);
   }
   return {names.begin(), names.end()};
 }

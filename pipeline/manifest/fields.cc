@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "base/control_char.h"
 #include "base/error.h"
 #include "pipeline/manifest/text.h"
 
@@ -78,8 +79,7 @@ std::optional<std::string> Fields::String(std::string_view key, const char* expe
   if (text == nullptr)
     Fail(key, fmt::format("is {}; expected {} in quotes", TypeName(node->type()), expected));
   if (text->get().empty()) Fail(key, fmt::format("is empty; expected {}", expected));
-  if (std::any_of(text->get().begin(), text->get().end(),
-                  [](char c) { return (c >= 0 && c < ' ') || c == 0x7f; }))
+  if (std::any_of(text->get().begin(), text->get().end(), IsControlChar))
     Fail(key, fmt::format("contains a control character; expected {}", expected));
   return text->get();
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/control_char.h"
 #include "pipeline/manifest/manifest.h"
 
 namespace larder::pipeline::inline manifest {
@@ -19,7 +20,7 @@ std::string Shown(std::string_view text) {
     while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
   }
   std::string shown;
-  for (const char c : text.substr(0, end)) shown += (c >= 0 && c < ' ') || c == 0x7f ? '?' : c;
+  for (const char c : text.substr(0, end)) shown += IsControlChar(c) ? '?' : c;
   return end < text.size() ? shown + "..." : shown;
 }
 

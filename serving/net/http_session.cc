@@ -4,6 +4,7 @@
 #include <boost/beast/core/string.hpp>
 #include <utility>
 
+#include "base/control_char.h"
 #include "serving/net/slot_routes.h"
 
 namespace larder::serving::inline net {
@@ -32,10 +33,7 @@ bool IsOfBatches(const Route* route) {
 }
 
 bool IsHeaderValue(const std::string& text) {
-  for (const char c : text) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) return false;
-  }
-  return !text.empty();
+  return !text.empty() && std::none_of(text.begin(), text.end(), IsControlChar);
 }
 
 }  // namespace
