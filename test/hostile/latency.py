@@ -59,6 +59,7 @@ WORST = {
     "text": [("deep_arrays", 400_000), ("keys_in_a_row", 700_000), ("deep_objects", 900_000), ("keys_below", 700_000), ("empty_arrays", 700_000)],
     "prompt": [("one_letter", 900_000), ("parts_of_control_tokens", 900_000), ("combining_marks", 400_000)],
 }
+FULL_BYTES = 1_000_000  # of an input, at most
 SANITIZED_BYTES = 100_000  # a sanitizer's stack ends earlier, and everything takes its CPU many times as long
 FULL_QUEUES = ["many_prompts"]  # others wait for a slot, as they should
 FEWEST = {"schema": 1, "grammar": 3, "pattern": 2, "text": 2, "prompt": 1}  # inputs for each field of a kind
@@ -107,7 +108,7 @@ class Failed(Exception):
 class Target:
     """The server, which a hostile request may end: then another one."""
 
-    def __init__(self, larder, model, folder, *options, most_bytes=1_000_000):
+    def __init__(self, larder, model, folder, *options, most_bytes=FULL_BYTES):
         self.larder, self.model, self.folder, self.options, self.most_bytes = larder, model, folder, [*OPTIONS, *options], most_bytes
         self.server = self.bystanders = None
 
@@ -311,7 +312,7 @@ def main():
     parser.add_argument("--without-others", action="store_true", help="only what the kernel counts")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="larder-test-") as folder:
-        most_bytes = SANITIZED_BYTES if args.only_print else 1_000_000
+        most_bytes = SANITIZED_BYTES if args.only_print else FULL_BYTES
         target = Target(args.larder, args.model, pathlib.Path(folder), most_bytes=most_bytes)
         run = Run(target, args)
         chosen = [attack for attack in attacks() if args.only in str(attack)]

@@ -55,9 +55,9 @@ class FilesTest(unittest.TestCase):
         until(path.exists, LIMIT_S, lambda: f"there is no {path}")
         return path.read_text()
 
-    def check_ends(self, batch):
-        """Waits until its input has been checked, if the last server was killed in the middle: a line that ends two is not tried again."""
-        until(lambda: not (self.folder / "batches" / f"{batch}.check").exists(), LIMIT_S, "the check does not end")
+    def is_checked(self, batch):
+        """Whether no server is, or was when it was killed, in the middle of checking the batch's input."""
+        return not (self.folder / "batches" / f"{batch}.check").exists()
 
     def expected(self, lines, job):
         """What `larder batch` answers as the same job."""
@@ -80,12 +80,12 @@ class FilesTest(unittest.TestCase):
                     job = self.job(batch)
                 if kill % 3 == 1:  # a client, in the middle
                     self.assertEqual(server.post("/v1/completions", {"prompt": "One day", "max_tokens": 20})[0], 200)
-                if killed_in_check:
-                    self.check_ends(batch)
+                if killed_in_check:  # a line that ends two servers is not tried again
+                    until(lambda: self.is_checked(batch), LIMIT_S, "the check does not end")
                 time.sleep(self.rng.uniform(0, 0.2))
                 cut += batches.look(server, batch)["status"] != "completed"
                 server.kill()
-                killed_in_check = (self.folder / "batches" / f"{batch}.check").exists()
+                killed_in_check = not self.is_checked(batch)
         self.assertGreater(cut, OPTIONS.kills / 3, "most rounds ended before they were killed")
         with self.server() as server:
             done = batches.ended(server, batch)
