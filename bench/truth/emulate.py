@@ -14,6 +14,7 @@ import time
 import gguf
 import numpy
 import torch
+from divergence import divergence
 
 BLOCK = 32      # of INT8 values with one scale
 CHUNK = 256     # positions of a softmax
@@ -157,15 +158,11 @@ def hidden_states(model, ids, activations=None, q=None, k=None, v=None, bias_abo
     return maybe(norm(x, model.tensors["output_norm.weight"], model.epsilon), activations), apart
 
 
-def divergence(model, truth, other):
-    """Of the distributions that follow from two hidden states."""
-    weights, kl, same = model.head_weights(), [], 0
-    for begin in range(0, len(truth), ROWS):
-        p, q = (torch.log_softmax(states[begin:begin + ROWS] @ weights.T, -1) for states in (truth, other))
-        kl.append((p.exp() * (p - q)).sum(-1).double().clamp(min=0))
-        same += int((p.argmax(-1) == q.argmax(-1)).sum())
-    kl = torch.cat(kl)
-    return f"mean {kl.mean():.5f}  99 % {kl.quantile(0.99):.4f}  worst {kl.max():.3f} at {int(kl.argmax())}  top-1 {same / len(kl):.4f}"
+def compared(model, truth, other):
+    """The distributions that follow from two hidden states."""
+    weights = model.head_weights()
+    found = divergence([states[begin:begin + ROWS] @ weights.T for states in (truth, other)] for begin in range(0, len(truth), ROWS))
+    return f"mean {found['mean']:.5f}  99 % {found['p99']:.4f}  worst {found['worst']:.3f} at {found['worst_at']}  top-1 {found['top1']:.4f}"
 
 
 NOW = {"activations": {}, "q": {}, "k": {"half_scale": True}, "v": {"half_scale": True}}  # arithmetic version 3
@@ -200,7 +197,7 @@ def main():
             if o.only in name:
                 began = time.monotonic()
                 states, apart = hidden_states(model, ids, **how)
-                print(f"{name:52} {divergence(model, truth, states)}" + (f"  ({apart} pairs)" if apart else "") + f"  {time.monotonic() - began:.0f} s", flush=True)
+                print(f"{name:52} {compared(model, truth, states)}" + (f"  ({apart} pairs)" if apart else "") + f"  {time.monotonic() - began:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

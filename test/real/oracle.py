@@ -9,10 +9,14 @@ Python that has torch, transformers, accelerate and gguf, which Larder's tests d
 import argparse
 import json
 import pathlib
+import sys
 
 import numpy
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench" / "truth"))
+from divergence import divergence
 
 ROWS = 128  # of logits at a time: a vocabulary has 150,000 tokens
 
@@ -36,14 +40,7 @@ def compare(truth_file, other_file, vocab):
     truth, other = (numpy.memmap(path, dtype=numpy.float32, mode="r").reshape(-1, vocab) for path in (truth_file, other_file))
     if truth.shape != other.shape:
         raise ValueError(f"{other_file}: {len(other)} positions, {truth_file}: {len(truth)}")
-    divergences, same = [], 0
-    for begin in range(0, len(truth), ROWS):
-        p, q = (torch.log_softmax(torch.from_numpy(numpy.array(rows[begin:begin + ROWS])).double(), -1) for rows in (truth, other))
-        divergences.append((p.exp() * (p - q)).sum(-1).clamp(min=0))
-        same += int((p.argmax(-1) == q.argmax(-1)).sum())
-    kl = torch.cat(divergences)
-    print(json.dumps({"positions": len(kl), "mean": kl.mean().item(), "p99": kl.quantile(0.99).item(), "worst": kl.max().item(), "worst_at": int(kl.argmax()),
-                      "top1": same / len(kl)}))
+    print(json.dumps(divergence([torch.from_numpy(numpy.array(rows[begin:begin + ROWS])) for rows in (truth, other)] for begin in range(0, len(truth), ROWS))))
 
 
 def main():
