@@ -17,6 +17,7 @@
 
 #include "base/error_testing.h"
 #include "rdma/common/fork_testing.h"
+#include "rdma/control/control_message.h"
 #include "rdma/control/peer_monitor.h"
 
 namespace larder::rdma::inline control {
@@ -254,9 +255,22 @@ TEST(PeerMonitor, ReportsAPeerThatIsToldToEnd) {
   Pair pair;
   Report report;
   PeerMonitor monitor(pair.here, report.Callback());
-  PeerMonitor other(pair.there, [](pid_t, PeerEnd) {});
-  SayFarewells();
+  Message farewell;
+  farewell.kind = MessageKind::kStopped;
+  SendMessage(pair.there.fd(), farewell);
   EXPECT_EQ(report.Get(), std::pair(getpid(), PeerEnd::kStopped));
+}
+
+TEST(PeerMonitor, AfterItsOwnFarewellReportsNothing) {
+  Pair pair;
+  std::atomic<int> reports{0};
+  {
+    PeerMonitor monitor(pair.here, [&](pid_t, PeerEnd) { ++reports; });
+    SayFarewells();
+    pair.there = ControlChannel();
+    while (!monitor.peer_ended()) std::this_thread::yield();
+  }
+  EXPECT_EQ(reports, 0);
 }
 
 // An end that is alive but sends no sign of life, like a stopped process.

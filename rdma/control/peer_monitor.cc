@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "base/clock.h"
@@ -42,6 +44,10 @@ PeerLostHandler StopWhenPeerIsLost(const ControlChannel& channel) {
       const std::string printed = fmt::format("larder: {}{}\n", stopped ? "" : "error: ", line);
       [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, printed.data(), printed.size());
     }
+    if (stopped) {
+      SayFarewells();
+      std::this_thread::sleep_for(std::chrono::milliseconds(kFarewellMs));
+    }
     _exit(kPeerLostExitCode);
   };
 }
@@ -52,7 +58,10 @@ PeerMonitor::PeerMonitor(ControlChannel& channel, PeerLostHandler on_lost)
       on_lost_(std::move(on_lost)),
       woken_ns_(NowNs()),
       watch_(fd_, [this] { return Watch(); }),
-      farewell_([this] { SendKind(fd_, MessageKind::kStopped); }) {}
+      farewell_([this] {
+        said_farewell_.store(true, std::memory_order_release);
+        SendKind(fd_, MessageKind::kStopped);
+      }) {}
 
 // Reads all messages that have arrived. Returns how the peer ended, if it did.
 std::optional<PeerEnd> PeerMonitor::Read() {
@@ -83,7 +92,7 @@ std::optional<int> PeerMonitor::Watch() {
   if (!end && silent_ns_ >= kSilenceMs * kMsNs) end = PeerEnd::kSilent;
   if (end) {
     ended_.store(true, std::memory_order_release);
-    on_lost_(pid_, *end);
+    if (!said_farewell_.load(std::memory_order_acquire)) on_lost_(pid_, *end);
     return std::nullopt;
   }
   if (now_ns >= next_alive_ns_) {

@@ -41,7 +41,8 @@ using PeerLostHandler = std::function<void(pid_t pid, PeerEnd how)>;
 // What a program does when its peer is lost. After a goodbye it does nothing. Otherwise it prints
 // "larder: error: socket NAME (pid N) is gone; stopping", or "... has not answered for 2.0 s;
 // stopping", or, without "error: ", "... was stopped; stopping", and calls _exit(75), without
-// destructors, since other threads still spin.
+// destructors, since other threads still spin. If the peer was stopped, this process says farewell
+// to its other peers first: it ends for the same reason.
 PeerLostHandler StopWhenPeerIsLost(const ControlChannel& channel);
 // Replaces the printing; set at most once, before the first monitor. The function may not wait for
 // a lock that another thread holds. peer: the socket's name; line: the text without "larder: error:
@@ -53,7 +54,8 @@ void SetSayPeerLost(SayPeerLost say);
 class PeerMonitor {
  public:
   // The channel must outlive the monitor, and from now on only the monitor reads from it. on_lost
-  // must not destroy the monitor.
+  // must not destroy the monitor, and is not called once this process has said farewell: it is
+  // about to end, and a peer that ends meanwhile does so because of it.
   explicit PeerMonitor(ControlChannel& channel)
       : PeerMonitor(channel, StopWhenPeerIsLost(channel)) {}
   PeerMonitor(ControlChannel& channel, PeerLostHandler on_lost);
@@ -70,6 +72,7 @@ class PeerMonitor {
   const pid_t pid_;
   PeerLostHandler on_lost_;
   std::atomic<bool> ended_{false};
+  std::atomic<bool> said_farewell_{false};
   // The watch's thread only:
   int64_t woken_ns_;
   int64_t silent_ns_ = 0;

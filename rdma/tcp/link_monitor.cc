@@ -31,6 +31,7 @@ LinkMonitor::LinkMonitor(Descriptor connection, FaultSignal& signal, int data_fd
       stop_(eventfd(0, EFD_CLOEXEC)),
       data_fd_(data_fd),
       farewell_([this] {
+        said_farewell_.store(true, std::memory_order_release);
         SendFault({sync::FaultCode::kLinkDown, static_cast<uint32_t>(LinkDown::kStopped)});
       }) {
   if (!stop_)
@@ -118,6 +119,8 @@ void LinkMonitor::Run() {
                          {told ? -1 : signal_.fd(), POLLIN, 0},
                          {over ? -1 : connection_.get(), POLLIN, 0}};
     if (poll(watched, 3, sleep_ms) < 0) continue;  // EINTR, or no memory for a moment
+    // This process is about to end; a peer that ends meanwhile does so because of it.
+    if (said_farewell_.load(std::memory_order_acquire)) over = true;
     if (watched[2].revents != 0) over = !ReadBeats();
     if (!over && NowNs() - heard_ns_ > kSilentMs * kMsNs) signal_.Raise(LinkDown::kSilent);
     if (!told && signal_.raised()) {

@@ -13,6 +13,7 @@
 // (rdma/proof/tcp_connection.h).
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <thread>
@@ -32,8 +33,8 @@ class LinkMonitor {
   static constexpr int kLostMs = 2000;    // without acknowledgement, at two successive beats
 
   // Takes ownership of the connection. `signal` must outlive the monitor; its faults are sent to
-  // the other end, and the other end's faults are raised in it. data_fd: a TCP link's second
-  // connection, which must outlive the monitor.
+  // the other end, and the other end's faults are raised in it, until this process has said
+  // farewell. data_fd: a TCP link's second connection, which must outlive the monitor.
   LinkMonitor(Descriptor connection, FaultSignal& signal, int data_fd = -1);
   ~LinkMonitor();  // tells the other end that this one ends
   LinkMonitor(const LinkMonitor&) = delete;
@@ -54,6 +55,7 @@ class LinkMonitor {
   int64_t heard_ns_ = 0;
   WireBeat partial_;  // of which partial_bytes_ have arrived
   size_t partial_bytes_ = 0;
+  std::atomic<bool> said_farewell_{false};
   const Farewell farewell_;
   std::thread thread_;  // last: it uses the others
 };
