@@ -36,10 +36,8 @@ void AddValueKernels(kernels::Isa isa, size_t blocks, size_t max_queries,
                      std::vector<kernels::ValuesFn>& values) {
   if (values.empty()) values.push_back(nullptr);
   for (size_t n = values.size(); n <= max_queries; ++n) {
-    const kernels::ValuesShape shape{.blocks = blocks,
-                                     .queries = n,
-                                     .w_stride = kChunkStride,
-                                     .o_stride = blocks * kernels::kBlock};
+    const kernels::ValuesShape shape{
+        .blocks = blocks, .queries = n, .o_stride = blocks * kernels::kBlock};
     values.push_back(kernels::MakeValues(isa, shape, tuning));
   }
 }

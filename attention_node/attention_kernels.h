@@ -39,12 +39,15 @@ AttentionScratch LayOutScratch(const AttentionShape& shape, Take take) {
   s.act = reinterpret_cast<kernels::ActBlock*>(take(blocks * sizeof(kernels::ActBlock)));
   s.queries = reinterpret_cast<uint8_t*>(take(tile * kernels::ActRowBytes(blocks)));
   s.scores = floats(tile * shape.chunk_stride);
-  s.weights = floats(shape.max_values_queries * blocks * shape.chunk_stride);
+  s.weights = reinterpret_cast<kernels::ChunkWeights*>(
+      take(shape.max_values_queries * sizeof(kernels::ChunkWeights)));
   s.chunk = floats(tile * head);
   s.running = floats(tile * head);
   s.max = floats(tile);
   s.sum = floats(tile);
   s.query = floats(head);
+  s.terms = floats(tile * 2 * shape.bias_pairs);
+  s.turned = floats(tile * 2 * shape.bias_pairs);
   return s;
 }
 

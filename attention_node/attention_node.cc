@@ -49,6 +49,7 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
       options_(options),
       io_(io),
       kv_(KvShape(config, options.slots, options.context, options.kv_chunks), options.node),
+      biases_(config, file, options.node),
       tuning_(Fitting(options, config)),
       scores_(kernels::Gemm::Make(options.isa, ScoresShape(kv_.shape().blocks),
                                   {.products = tuning_.scores})) {
@@ -91,6 +92,7 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
                           .max_values_queries = max_queries,
                           .values = values_.data(),
                           .tile_queries = tile_queries,
+                          .bias_pairs = biases_.most_pairs(),
                           .kv = &kv_};
 
   // The scratch of all threads is in one arena; the first layout pass counts bytes, the second
@@ -167,6 +169,7 @@ void AttentionNode::AddHead(size_t thread, size_t layer, size_t kv_head, size_t 
                        .qkv = qkv,
                        .qkv_stride = io_.qkv_stride,
                        .q_norm = q_norm_[layer],
+                       .bias = biases_.of(layer, kv_head),
                        .layer = layer,
                        .kv_head = kv_head,
                        .out = io_.out + kv_head * config_.group() * config_.head_size,

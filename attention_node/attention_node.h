@@ -10,6 +10,7 @@
 
 #include "attention_node/attention_share.h"
 #include "attention_node/attention_steps.h"
+#include "attention_node/key_bias_table.h"
 #include "attention_node/kv_region.h"
 #include "base/range.h"
 #include "kernels/gemm/gemm.h"
@@ -90,6 +91,7 @@ class AttentionNode {
   const AttentionNodeOptions options_;
   const AttentionIo io_;
   KvRegion kv_;
+  const KeyBiasTable biases_;
   topology::Arena tables_, scratch_arena_;
   const kernels::AttentionTuning tuning_;
   kernels::Gemm scores_;

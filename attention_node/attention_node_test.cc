@@ -359,9 +359,10 @@ TEST(KvRegion, ChunksFillTheRegionAndDoNotOverlap) {
   model_shape.kv_heads = 2;
   model_shape.head_size = 40;
   const model::ModelConfig config = model::ConfigOfShape(model_shape, "test");
-  for (const size_t context : {size_t{300}, size_t{100}}) {  // 100: chunks of seven pages
+  for (const size_t context : {size_t{300}, size_t{100}}) {  // 100: chunks of four value pages
     const KvShape shape(config, 2, context);
-    const size_t pages = context == 300 ? 16 : 7;
+    const size_t pages = context == 300 ? 8 : 4;
+    ASSERT_EQ(shape.value_pages, pages);
     ASSERT_EQ(shape.chunks, context == 300 ? 2u : 1u);
     ASSERT_EQ(shape.pool, 2 * shape.chunks);
     const KvRegion region(shape, NumaNodeId(0));
@@ -379,7 +380,7 @@ TEST(KvRegion, ChunksFillTheRegionAndDoNotOverlap) {
         for (size_t layer = 0; layer < shape.layers; ++layer) {
           for (size_t head = 0; head < shape.kv_heads; ++head) {
             const KvChunk at = region.chunk(slot, chunk, layer, head);
-            take(at.keys, pages * shape.key_page_bytes);
+            take(at.keys, 2 * pages * shape.key_page_bytes);
             take(at.values, pages * shape.value_page_bytes);
           }
         }

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "attention_node/key_bias_table.h"
 #include "attention_node/kv_region.h"
 #include "kernels/formats/tuning.h"
 #include "kernels/gemm/gemm.h"
@@ -26,10 +27,11 @@ struct AttentionShape {
   const float* rope;                    // [context][rotary_dim]: cos[half], sin[half]
   const kernels::Elementwise* elementwise;
   const kernels::Gemm* scores;  // query blocks x key pages
-  size_t chunk_stride;          // floats between queries of scores, and between blocks of weights
+  size_t chunk_stride;          // floats between queries of scores
   size_t max_values_queries;
   const kernels::ValuesFn* values;  // [max_values_queries + 1]
   size_t tile_queries;              // the most queries of one tile: rows * group
+  size_t bias_pairs = 0;            // the most of a KV head
   const KvRegion* kv;
   // Floats of one chunk's result for a row that is split over threads: per query of the group its
   // weighted values [32 * blocks], then all maxima, then all sums.
@@ -38,15 +40,17 @@ struct AttentionShape {
 
 // One thread's own memory for a tile of queries.
 struct AttentionScratch {
-  kernels::ActBlock* act;  // [blocks]
-  uint8_t* queries;        // [tile_queries] rows of ActRowBytes(blocks)
-  float* scores;           // [tile_queries][chunk_stride]
-  float* weights;          // [max_values_queries][blocks][chunk_stride]
-  float* chunk;            // [tile_queries][32 * blocks]: one chunk's weighted values
-  float* running;          // [tile_queries][32 * blocks]
-  float* max;              // [tile_queries]
-  float* sum;              // [tile_queries]
-  float* query;            // [32 * blocks]
+  kernels::ActBlock* act;          // [blocks]
+  uint8_t* queries;                // [tile_queries] rows of ActRowBytes(blocks)
+  float* scores;                   // [tile_queries][chunk_stride]
+  kernels::ChunkWeights* weights;  // [max_values_queries]
+  float* chunk;                    // [tile_queries][32 * blocks]: one chunk's weighted values
+  float* running;                  // [tile_queries][32 * blocks]
+  float* max;                      // [tile_queries]
+  float* sum;                      // [tile_queries]
+  float* query;                    // [32 * blocks]
+  float* terms;                    // [tile_queries][2 * bias_pairs]: A, B of each pair
+  float* turned;                   // the same: A', B' of a chunk
 };
 
 // Makes the copies of the micro-batch's KvUpdates for one KV head, then appends the keys and values
@@ -72,6 +76,7 @@ struct AttentionOperand {
   float* qkv;
   size_t qkv_stride;
   const float* q_norm;  // [head_size] or null
+  KeyBiasWaves bias;
   size_t layer, kv_head;
   float* out;  // [row][out_stride]: first column of this group's heads
   size_t out_stride;

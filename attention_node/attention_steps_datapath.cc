@@ -14,13 +14,14 @@ using kernels::ActBlock;
 using kernels::kBlock;
 using kernels::kChunkPositions;
 using kernels::kPagePositions;
+using kernels::kValuePagePositions;
 using model::BatchRows;
 using model::StepKind;
 using threadpool::EndLap;
 
-// Quantises a head's elements to Q8_0 blocks with an f16 scale, the format of the KV cache.
-inline void QuantizeHead(const AttentionShape& shape, const float* x, ActBlock* act,
-                         model::Q8Block* out) {
+// Quantises a key to Q8_0 blocks with an f16 scale, the format of the KV cache.
+inline void QuantizeKey(const AttentionShape& shape, const float* x, ActBlock* act,
+                        model::Q8Block* out) {
   shape.elementwise->quantize(x, act, shape.head_size);
   for (size_t b = 0; b < shape.blocks; ++b) {
     out[b].d = model::F32ToF16(act[b].d);
@@ -40,6 +41,41 @@ struct Tile {
   bool split() const { return begin_chunk > 0 || end_chunk < chunks(); }
 };
 
+// A and B of each pair of a query's head (model/config/key_bias.h).
+inline void BiasTerms(const AttentionShape& shape, const KeyBiasWaves& bias, const float* q,
+                      float* terms) {
+  for (size_t i = 0; i < bias.pairs; ++i) {
+    const model::KeyBias::Pair& b = bias.pair[i];
+    const float q0 = q[b.index], q1 = q[b.index + shape.rotary_dim / 2];
+    terms[2 * i] = q0 * b.first + q1 * b.second;
+    terms[2 * i + 1] = q1 * b.first - q0 * b.second;
+  }
+}
+
+// Adds what K's bias gives to scores of a chunk that begins at `position`, for queries [begin, end)
+// of the tile.
+void AddBias(const AttentionOperand& op, size_t position, size_t in_chunk, size_t begin,
+             size_t end) {
+  const AttentionShape& shape = *op.shape;
+  const size_t pairs = op.bias.pairs;
+  const float* const rope = shape.rope + position * shape.rotary_dim;
+  for (size_t q = begin; q < end; ++q) {
+    const float* terms = op.scratch.terms + 2 * pairs * q;
+    float* turned = op.scratch.turned + 2 * pairs * q;
+    for (size_t i = 0; i < pairs; ++i) {
+      const size_t at = op.bias.pair[i].index;
+      const float cos = rope[at], sin = rope[at + shape.rotary_dim / 2];
+      const float a = terms[2 * i], b = terms[2 * i + 1];
+      turned[2 * i] = a * cos + b * sin;
+      turned[2 * i + 1] = b * cos - a * sin;
+    }
+  }
+  shape.elementwise->add_waves(op.scratch.scores + begin * shape.chunk_stride, shape.chunk_stride,
+                               RoundUp(in_chunk, kPagePositions), end - begin,
+                               op.scratch.turned + 2 * pairs * begin, 2 * pairs, op.bias.wave,
+                               pairs);
+}
+
 // Norm, rotation, scale and quantisation of the tile's queries, ordered by row, then by head.
 void QuantizeQueries(const AttentionOperand& op, const Tile& tile) {
   const AttentionShape& shape = *op.shape;
@@ -54,6 +90,8 @@ void QuantizeQueries(const AttentionOperand& op, const Tile& tile) {
       if (op.q_norm) elementwise.rms_norm(q, op.q_norm, q, shape.head_size, shape.epsilon);
       elementwise.rope(q, rope, shape.rotary_dim / 2);
       for (size_t i = 0; i < shape.head_size; ++i) q[i] *= shape.query_scale;
+      if (op.bias.pairs > 0)
+        BiasTerms(shape, op.bias, q, op.scratch.terms + 2 * op.bias.pairs * (r * shape.group + h));
       elementwise.quantize(q, reinterpret_cast<ActBlock*>(quantised), shape.head_size);
       quantised += kernels::ActRowBytes(shape.blocks);
     }
@@ -98,7 +136,7 @@ void RunTile(const AttentionOperand& op, const Tile& tile) {
     const size_t chunk = c * kChunkPositions;  // its first position
     const size_t in_chunk = std::min(kChunkPositions, tile.end() - chunk);
     const size_t pages = CeilDiv(in_chunk, kPagePositions);
-    const size_t padded = pages * kPagePositions;
+    const size_t value_pages = CeilDiv(in_chunk, kValuePagePositions);
     const KvChunk kv = shape.kv->chunk(tile.slot, c, op.layer, op.kv_head);
     // Rows before this chunk's start do not see it; the tile's later rows do.
     const size_t first_row = chunk > tile.position ? chunk - tile.position : 0;
@@ -106,6 +144,7 @@ void RunTile(const AttentionOperand& op, const Tile& tile) {
     shape.scores->Run(
         kv.keys, reinterpret_cast<const ActBlock*>(scratch.queries + first_query * query_bytes),
         scratch.scores + first_query * shape.chunk_stride, pages, queries - first_query);
+    if (op.bias.pairs > 0) AddBias(op, chunk, in_chunk, first_query, queries);
     EndLap(StepKind::kScores);
     // The first chunk sets the running state, later chunks are merged into it; parts are merged
     // later.
@@ -123,19 +162,20 @@ void RunTile(const AttentionOperand& op, const Tile& tile) {
     for (size_t r = first_row; r < tile.rows; ++r) {  // the queries of a row see as many positions
       const size_t visible = std::min(in_chunk, tile.position + r + 1 - chunk), q = r * shape.group;
       elementwise.softmax_chunk(scratch.scores + q * shape.chunk_stride, shape.chunk_stride,
-                                shape.group, visible, padded, &max[q], &sum[q]);
+                                shape.group, visible, value_pages * kValuePagePositions, &max[q],
+                                &sum[q]);
     }
     EndLap(StepKind::kSoftmax);
-    // While this chunk's values are summed, the next one is fetched. The weights of a kernel's
-    // queries are still in L1 when it reads them: those of all queries would not fit.
+    // While this chunk's values are summed, the next one is fetched.
     const KvChunk next =
         c + 1 == tile.end_chunk ? kv : shape.kv->chunk(tile.slot, c + 1, op.layer, op.kv_head);
     for (size_t q = first_query; q < queries; q += shape.max_values_queries) {
       const size_t n = std::min(shape.max_values_queries, queries - q);
-      elementwise.scale_weights(scratch.scores + q * shape.chunk_stride, kv.values, scratch.weights,
-                                shape.blocks, padded, shape.chunk_stride, n);
-      shape.values[n](kv.values, scratch.weights, weighted + q * padded_head, in_chunk, next.keys,
-                      next.values);
+      elementwise.quantize_weights(scratch.scores + q * shape.chunk_stride, shape.chunk_stride,
+                                   kv.values, shape.kv->shape().value_page_bytes, scratch.weights,
+                                   value_pages, n);
+      shape.values[n](kv.values, scratch.weights, weighted + q * padded_head, value_pages,
+                      next.keys, next.values);
     }
     EndLap(StepKind::kValues);
     if (c > 0 && tile.begin_chunk == 0) {
@@ -159,20 +199,24 @@ void AppendStep(const void* operand, void* batch) {
       shape.kv->Copy(rows.kv_update[i], op.layer, op.kv_head);
   }
   model::Q8Block blocks[kMaxHeadBlocks];
+  int8_t value[kMaxHeadBlocks * kBlock] = {};  // those past the head's size stay 0
   for (uint32_t m = 0; m < rows.rows; ++m) {
     float* k = op.qkv + (rows.first_row + m) * op.qkv_stride + shape.group * shape.head_size;
     const float* v = k + shape.head_size;
     const size_t position = rows.position[m];
-    const size_t page = position % kChunkPositions / kPagePositions,
-                 in_page = position % kPagePositions;
+    const size_t in_chunk = position % kChunkPositions;
     const KvChunk at =
         shape.kv->chunk(rows.slot[m], position / kChunkPositions, op.layer, op.kv_head);
     if (op.k_norm) shape.elementwise->rms_norm(k, op.k_norm, k, shape.head_size, shape.epsilon);
     shape.elementwise->rope(k, shape.rope + position * shape.rotary_dim, shape.rotary_dim / 2);
-    QuantizeHead(shape, k, op.scratch.act, blocks);
-    kernels::PackKey(blocks, shape.blocks, in_page, at.keys + page * kv.key_page_bytes);
-    QuantizeHead(shape, v, op.scratch.act, blocks);
-    kernels::PackValue({shape.blocks}, blocks, in_page, at.values + page * kv.value_page_bytes);
+    QuantizeKey(shape, k, op.scratch.act, blocks);
+    kernels::PackKey(blocks, shape.blocks, in_chunk % kPagePositions,
+                     at.keys + in_chunk / kPagePositions * kv.key_page_bytes);
+    float scale;
+    shape.elementwise->quantize_row(v, value, &scale, shape.head_size);
+    kernels::PackValue({shape.blocks}, value, model::F32ToF16(scale),
+                       in_chunk % kValuePagePositions,
+                       at.values + in_chunk / kValuePagePositions * kv.value_page_bytes);
   }
 }
 

@@ -50,16 +50,19 @@ struct KvShape {
         context(context_tokens),
         chunks(CeilDiv(context_tokens, kernels::kChunkPositions)),
         pool(pool_chunks == 0 ? slot_count * chunks : pool_chunks),
-        pages(CeilDiv(std::min(context_tokens, kernels::kChunkPositions), kernels::kPagePositions)),
+        value_pages(CeilDiv(std::min(context_tokens, kernels::kChunkPositions),
+                            kernels::kValuePagePositions)),
         key_page_bytes(kernels::kKeyPanel.bytes(blocks)),
         value_page_bytes(kernels::ValuePage{blocks}.bytes()),
-        head_bytes(pages * (key_page_bytes + value_page_bytes)) {}
+        head_bytes(key_bytes() + value_pages * value_page_bytes) {}
   size_t layers, kv_heads, blocks, slots, context;
-  size_t chunks;  // of a slot at full context
-  size_t pool;    // chunks that there are
-  size_t pages;   // of a chunk
+  size_t chunks;       // of a slot at full context
+  size_t pool;         // chunks that there are
+  size_t value_pages;  // of a chunk; for each of them two pages of keys
   size_t key_page_bytes, value_page_bytes;
   size_t head_bytes;  // of a chunk, for one layer and KV head
+  static constexpr size_t kKeyPages = kernels::kValuePagePositions / kernels::kPagePositions;
+  size_t key_bytes() const { return kKeyPages * value_pages * key_page_bytes; }  // of head_bytes
   uint64_t chunk_bytes() const { return static_cast<uint64_t>(layers) * kv_heads * head_bytes; }
   uint64_t slot_bytes() const { return chunks * chunk_bytes(); }  // a sequence at full context
   uint64_t bytes() const { return pool * chunk_bytes(); }
@@ -99,7 +102,7 @@ class KvRegion {
   KvChunk At(uint32_t chunk, size_t layer, size_t kv_head) const {
     uint8_t* keys = base_ + chunk * shape_.chunk_bytes() +
                     (layer * shape_.kv_heads + kv_head) * shape_.head_bytes;
-    return {keys, keys + shape_.pages * shape_.key_page_bytes};
+    return {keys, keys + shape_.key_bytes()};
   }
 
   KvShape shape_;

@@ -29,11 +29,13 @@
 namespace larder::bench {
 namespace {
 
+using kernels::ChunkWeights;
 using kernels::Isa;
 using kernels::kBlock;
 using kernels::kChunkPositions;
 using kernels::kChunkStride;
 using kernels::kPagePositions;
+using kernels::kValuePagePositions;
 
 struct Options {
   Isa isa = kernels::BestIsa();
@@ -57,7 +59,7 @@ class Attention {
         key_page_(kernels::kKeyPanel.bytes(blocks_)),
         value_page_(kernels::ValuePage{blocks_}.bytes()),
         key_chunk_(key_page_ * kPages),
-        value_chunk_(value_page_ * kPages),
+        value_chunk_(value_page_ * ChunkWeights::kPages),
         chunks_(std::max<size_t>(2, (options.mb << 20) / (key_chunk_ + value_chunk_))),
         elementwise_(kernels::GetElementwise(options.isa)),
         tuning_(kernels::DefaultTuning(options.isa).attention),
@@ -80,9 +82,10 @@ class Attention {
     // 32 inputs of 16 positions: 8 products and 2 fused multiply-adds.
     parts.push_back({"scores", q * blocks * 10 / 16, [this](size_t c) { Scores(c); }});
     parts.push_back({"softmax", q * exp_ops / 16, [this](size_t c) { Softmax(c); }});
-    parts.push_back({"value scales", q * blocks * 2 / 16, [this](size_t c) { Scales(c); }});
-    // Two vectors of 16 per block: two conversions of each, and a multiply-add per query.
-    parts.push_back({"values", blocks * 2 * (2 + q), [this](size_t c) { Values(c); }});
+    // Of 32 positions: 6 of 32 numbers to bytes and back, 8 of the maximum, 4 of the scale.
+    parts.push_back({"weights", q * (2 * 6 + 8 + 4 + 3) / 32, [this](size_t c) { Weights(c); }});
+    // 32 positions of 16 elements: 8 products, a conversion and a fused multiply-add.
+    parts.push_back({"values", q * blocks * 2 * 10 / 32, [this](size_t c) { Values(c); }});
     parts.push_back({"merge", 0, [this](size_t c) { Merge(c); }});
     return parts;
   }
@@ -90,7 +93,7 @@ class Attention {
   void All(size_t c) {
     Scores(c);
     Softmax(c);
-    Scales(c);
+    Weights(c);
     Values(c);
     Merge(c);
   }
@@ -108,28 +111,29 @@ class Attention {
     x_ = reinterpret_cast<uint8_t*>(
         arena_.Allocate(queries_ * kernels::ActRowBytes(blocks_), kCacheLineBytes));
     p_ = arena_.AllocateArray<float>(queries_ * kChunkStride).data();
-    w_ = arena_.AllocateArray<float>(queries_ * blocks_ * kChunkStride).data();
+    w_ = arena_.AllocateArray<ChunkWeights>(queries_).data();
     chunk_ = arena_.AllocateArray<float>(queries_ * blocks_ * kBlock).data();
     running_ = arena_.AllocateArray<float>(queries_ * blocks_ * kBlock).data();
     max_ = arena_.AllocateArray<float>(4 * queries_).data();
     std::mt19937 random(1);
     std::vector<model::Q8Block> row(blocks_);
+    std::vector<int8_t> value(blocks_ * kBlock);
     for (size_t c = 0; c < chunks_; ++c) {
+      if (c > 0) {  // the kernels' time does not depend on the numbers
+        std::copy_n(keys(0), key_chunk_, keys_ + c * key_chunk_);
+        std::copy_n(values(0), value_chunk_, value_pages_ + c * value_chunk_);
+        continue;
+      }
       for (size_t t = 0; t < kChunkPositions; ++t) {
-        if (c > 0 && t % kPagePositions == 0) {  // the kernels' time does not depend on the values
-          const size_t page = t / kPagePositions;
-          std::copy_n(keys(0), key_page_, keys_ + c * key_chunk_ + page * key_page_);
-          std::copy_n(values(0), value_page_, value_pages_ + c * value_chunk_ + page * value_page_);
-        }
-        if (c > 0) continue;
         for (model::Q8Block& block : row) {
           block.d = model::F32ToF16(0.01f);
           for (int8_t& v : block.q) v = static_cast<int8_t>(random() % 255) - 127;
         }
+        for (int8_t& v : value) v = static_cast<int8_t>(random() % 255) - 127;
         kernels::PackKey(row.data(), blocks_, t % kPagePositions,
                          keys_ + t / kPagePositions * key_page_);
-        kernels::PackValue({blocks_}, row.data(), t % kPagePositions,
-                           value_pages_ + t / kPagePositions * value_page_);
+        kernels::PackValue({blocks_}, value.data(), row[0].d, t % kValuePagePositions,
+                           value_pages_ + t / kValuePagePositions * value_page_);
       }
     }
     std::normal_distribution<float> normal;
@@ -151,15 +155,15 @@ class Attention {
       elementwise_.softmax_chunk(p_ + q * kChunkStride, kChunkStride, options_.group,
                                  kChunkPositions, kChunkPositions, &max_[q], &max_[queries_ + q]);
   }
-  void Scales(size_t c) {
-    elementwise_.scale_weights(p_, values(c), w_, blocks_, kChunkPositions, kChunkStride, queries_);
+  void Weights(size_t c) {
+    elementwise_.quantize_weights(p_, kChunkStride, values(c), value_page_, w_,
+                                  ChunkWeights::kPages, queries_);
   }
   void Values(size_t c) {
     const size_t next = c + 1 < chunks_ ? c + 1 : c;
     for (size_t q = 0; q < queries_; q += most_)
-      values_[std::min(most_, queries_ - q)](values(c), w_ + q * blocks_ * kChunkStride,
-                                             chunk_ + q * blocks_ * kBlock, kChunkPositions,
-                                             keys(next), values(next));
+      values_[std::min(most_, queries_ - q)](values(c), w_ + q, chunk_ + q * blocks_ * kBlock,
+                                             ChunkWeights::kPages, keys(next), values(next));
   }
   void Merge(size_t) {
     for (size_t q = 0; q < queries_; ++q)
@@ -177,7 +181,8 @@ class Attention {
   std::vector<kernels::ValuesFn> values_;
   size_t most_ = 0;
   uint8_t *keys_ = nullptr, *value_pages_ = nullptr, *x_ = nullptr;
-  float *p_ = nullptr, *w_ = nullptr, *chunk_ = nullptr, *running_ = nullptr, *max_ = nullptr;
+  ChunkWeights* w_ = nullptr;
+  float *p_ = nullptr, *chunk_ = nullptr, *running_ = nullptr, *max_ = nullptr;
 };
 
 void Measure(const Options& options) {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "model/config/key_bias.h"
 #include "weight_node/panel_map.h"
 
 namespace larder::weight_node {
@@ -243,6 +244,7 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
       bias[i].resize(qkv[i]->cols);
       file.ReadRowsF32(*qkv[i], 0, 1, bias[i].data());
     }
+    bias[1] = model::ReadKeyBias(file, config_, layer).in_keys;
     float* packed = AllocateFloats(arena_, shard.qkv.count() * kPanelRows);
     for (size_t i = 0; i < shard.qkv.count() * kPanelRows; ++i) {
       const RowSource source = QkvRow(config_, shape, qkv, shard.qkv.begin * kPanelRows + i);

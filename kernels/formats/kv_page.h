@@ -1,4 +1,4 @@
-// A KV page: the keys and, separately, the values of 16 positions of one KV head. Plain data;
+// Pages of the KV cache: the keys of 16 positions of one KV head, and the values of 32. Plain data;
 // writing a position is on the data path.
 #pragma once
 
@@ -14,28 +14,38 @@ namespace larder::kernels::inline formats {
 inline constexpr size_t kPagePositions = kPanelRows;
 inline constexpr PanelFormat kKeyPanel = kQ8Panel;
 
-// Values, for heads of `blocks` blocks: f16 scales, [blocks][16 positions], padded to 64 bytes;
-// then signed int8, [16 positions][32 * blocks].
+// Values, for heads of `blocks` blocks: an f16 scale for each of 32 positions; then signed int8,
+// for each 16 elements and each 4 positions a vector of 64 bytes, the 4 positions of an element
+// side by side: sums are over positions, whose weights (ChunkWeights) have one scale for a page.
+inline constexpr size_t kValuePagePositions = 32;
 struct ValuePage {
-  static constexpr size_t kBlockScaleBytes = kPagePositions * sizeof(model::Q8Block::d);
+  static constexpr size_t kScaleBytes = kValuePagePositions * sizeof(model::Q8Block::d);
+  static constexpr size_t kTogether = 4;  // positions
+  static constexpr size_t kVectorBytes = kPanelRows * kTogether;
+  static constexpr size_t kUnitVectors = kValuePagePositions / kTogether;  // of 16 elements
   size_t blocks;
-  constexpr size_t row_bytes() const { return blocks * kBlock; }  // of one position's values
-  constexpr size_t scale_offset(size_t block, size_t position) const {
-    return block * kBlockScaleBytes + position * sizeof(model::Q8Block::d);
+  constexpr size_t elements() const { return blocks * kBlock; }
+  static constexpr size_t scale_offset(size_t position) {
+    return position * sizeof(model::Q8Block::d);
   }
-  constexpr size_t value_offset(size_t position) const {
-    return RoundUp(blocks * kBlockScaleBytes, kCacheLineBytes) + position * row_bytes();
+  static constexpr size_t vector_offset(size_t unit, size_t vector) {
+    return kScaleBytes + (unit * kUnitVectors + vector) * kVectorBytes;
   }
-  constexpr size_t bytes() const { return value_offset(kPagePositions); }
+  static constexpr size_t value_offset(size_t element, size_t position) {
+    return vector_offset(element / kPanelRows, position / kTogether) +
+           element % kPanelRows * kTogether + position % kTogether;
+  }
+  constexpr size_t bytes() const { return kScaleBytes + elements() * kValuePagePositions; }
 };
 
-// Writes one position's key or value into a page. Keys: `blocks` blocks.
+// Writes one position's key into a page: `blocks` blocks.
 inline void PackKey(const model::Q8Block* key, size_t blocks, size_t position_in_page,
                     uint8_t* page) {
   q8_panel::PackRow(key, blocks, position_in_page, page);
 }
-void PackValue(const ValuePage&, const model::Q8Block* value, size_t position_in_page,
-               uint8_t* page);
+// Writes one position's value into a page: layout.elements() numbers and their scale, an f16.
+void PackValue(const ValuePage& layout, const int8_t* value, uint16_t scale,
+               size_t position_in_page, uint8_t* page);
 
 // Attention splits the context at multiples of this many positions, whatever the batch, the threads
 // or the phase: each chunk is a softmax of its own, and chunks merge in ascending order.
@@ -43,5 +53,14 @@ inline constexpr size_t kChunkPositions = 256;
 // Floats between the rows of a chunk's scores: one cache line more than the chunk, so that rows do
 // not share an L1 set.
 inline constexpr size_t kChunkStride = kChunkPositions + kCacheLineBytes / sizeof(float);
+
+// The weights of a chunk's values in one query: softmax numerators times the values' scales, in 8
+// bits, since none is below 0. weight of position i = q[i] * d[i / 32]. (7 bits would be enough for
+// AVX2's products of bytes not to saturate, but cost 1.2 times the divergence of random models.)
+struct alignas(kCacheLineBytes) ChunkWeights {
+  static constexpr size_t kPages = kChunkPositions / kValuePagePositions;
+  uint8_t q[kChunkPositions];
+  float d[kPages];
+};
 
 }  // namespace larder::kernels::formats

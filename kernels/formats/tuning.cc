@@ -77,10 +77,10 @@ KernelTuning DefaultTuning(Isa isa, const CoreShape& core) {
     auto& [tile, slice] = tuning.products_in_l2.of[of];
     if (ScheduleTable::Rows(of) <= tile.rows) tile = tile.WithoutPrefetch();
   }
-  // 28 of 32 registers hold sums of values, the others two values and a weight; of 16 registers 6 x
-  // 2 hold sums, two a value and one a broadcast weight. 28 queries are two tiles of 14 in the
-  // score product and two in the sums of values, whose weights (30 KB with 2 blocks per head) are
-  // still in L1 when they are read.
+  // A sum of values takes two registers, for a page's integers and for the chunk: 28 of 32
+  // registers, 12 of 16 where a vector is two registers. Others hold broadcast weights and, without
+  // VNNI, values, so that only 8 are left. 28 queries are two tiles of 14 in the score product and
+  // four kernels of 7 queries and 32 elements in the sums of values.
   AttentionTuning& attention = tuning.attention;
   // Keys are in L2: the values of the chunk before have fetched them. On a Xeon with 2 MB of L2,
   // fetching them again made attention of 1 to 4 queries 0.5 to 2.5 % slower (heads of 32 to 128
@@ -88,12 +88,14 @@ KernelTuning DefaultTuning(Isa isa, const CoreShape& core) {
   attention.scores = tuning.products_in_l2;
   switch (isa) {
     case Isa::kAvx512Vnni:
-      attention.value_sums = 28;
-      attention.value_queries = 14;
+      attention.value_sums = 14;
+      attention.value_queries = 7;
       break;
     case Isa::kAvxVnni:
+      attention.value_sums = attention.value_queries = 3;
+      break;
     case Isa::kAvx2:
-      attention.value_sums = attention.value_queries = 6;
+      attention.value_sums = attention.value_queries = 2;
       break;
     case Isa::kScalar:
       attention.value_sums = attention.value_queries = 16;

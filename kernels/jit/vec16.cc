@@ -41,11 +41,14 @@ constinit const ConstantTable kConstants = [] {
   set_bits(Const::kSignMask, 0x80000000);
   set_bits(Const::kScaleMask, numerics::kScaleMask);
   set(Const::kQuantMax, numerics::kQuantMax);
+  set(Const::kWeightMax, numerics::kWeightMax);
+  set(Const::kInverseWeightMax, numerics::kInverseWeightMax);
   set(Const::kQuantZero, numerics::kQuantZero);
   set(Const::kNegMagic, -kMagic);
   set_bits(Const::kMagicInt, kMagicBits);
   set_bits(Const::kByte128, 0x80808080);
   set_bits(Const::kInt2048, 2048);
+  set_bits(Const::kLowBytes, 0x00FF00FF);
   // Where packing leaves the dword (4 bytes) of elements 4i..4i+3 of a block. Two ymm packs: the
   // 128-bit part is the parity of i. One zmm pack: the part is i mod 4, and elements 16.. come
   // second; the upper half is an unused copy.
@@ -70,7 +73,10 @@ constexpr int kGreaterEqual = 13;  // vcmpps: GE_OS, false for NaN
 }  // namespace
 
 Vec16Emitter::Vec16Emitter(x86::Compiler& compiler, Isa isa, const asmjit::FuncSignature& signature)
-    : cc(compiler), avx512_(isa == Isa::kAvx512Vnni), function_(cc.addFunc(signature)) {
+    : cc(compiler),
+      avx512_(isa == Isa::kAvx512Vnni),
+      vnni_(isa != Isa::kAvx2),
+      function_(cc.addFunc(signature)) {
   function_->frame().setAvxEnabled();
   if (avx512_) function_->frame().setAvx512Enabled();
   function_->frame().setAvxCleanup();  // vzeroupper: the callers are SSE code
@@ -243,6 +249,41 @@ Vec16 Vec16Emitter::HalvesToFloats(const x86::Mem& halves) {
   const Vec16 v = New();
   for (int i = 0; i < parts(); ++i) cc.vcvtph2ps(v.part[i], halves.cloneAdjusted(16 * i));
   return v;
+}
+
+void Vec16Emitter::AddDots(const Vec16& sums, const x86::Vec& bytes, const x86::Mem& others) {
+  const Arg from(others);
+  for (int i = 0; i < parts(); ++i) {
+    if (avx512_) {
+      cc.emit(I::kIdVpdpbusd, sums.part[i], bytes, from.part(i));
+    } else {
+      cc.vex().emit(I::kIdVpdpbusd, sums.part[i], bytes, from.part(i));
+    }
+  }
+}
+
+// The packs work within 128-bit parts; a permutation of dwords puts the bytes in order. (With
+// AVX-512, two vpmovsdb and an insertion take five uops of the only shuffle port; this takes
+// three.)
+x86::Ymm Vec16Emitter::ToBytes(const Vec16& low, const Vec16& high, Bytes bytes) {
+  const Id pack = bytes == Bytes::kSigned ? I::kIdVpacksswb : I::kIdVpackuswb;
+  const x86::Ymm q = cc.newYmm();
+  if (avx512_) {
+    const x86::Zmm packed = cc.newZmm(), order = cc.newZmm();
+    cc.vpackssdw(packed, low.part[0], high.part[0]);
+    cc.emit(pack, packed, packed, packed);
+    cc.vmovups(order, XmmConst(Const::kPackOrder512));
+    cc.vpermd(packed, order, packed);
+    cc.vmovaps(q, packed.ymm());
+  } else {
+    const x86::Ymm t = cc.newYmm(), order = cc.newYmm();
+    cc.vpackssdw(q, low.part[0], low.part[1]);
+    cc.vpackssdw(t, high.part[0], high.part[1]);
+    cc.emit(pack, q, q, t);
+    cc.vmovups(order, XmmConst(Const::kPackOrder256));
+    cc.vpermd(q, order, q);
+  }
+  return q;
 }
 
 x86::Xmm Vec16Emitter::Reduce(Id id, const Vec16& v) {

@@ -49,11 +49,14 @@ enum class Const {
   kSignMask,
   kScaleMask,
   kQuantMax,
+  kWeightMax,
+  kInverseWeightMax,
   kQuantZero,
   kNegMagic,
   kMagicInt,
   kByte128,
   kInt2048,
+  kLowBytes,  // of each 16 bits
   kPackOrder256,
   kPackOrder512,
   kCount
@@ -84,6 +87,7 @@ class Vec16Emitter {
   void End();  // emits the return and ends the function
 
   bool avx512() const { return avx512_; }
+  bool vnni() const { return vnni_; }
   int parts() const { return avx512_ ? 1 : 2; }
 
   x86::Gp PointerArg(int index);  // pointer or size_t argument
@@ -115,6 +119,13 @@ class Vec16Emitter {
   Arg BroadcastOperand(const x86::Mem& scalar);
   Vec16 BytesToFloats(const x86::Mem& bytes);    // 16 int8
   Vec16 HalvesToFloats(const x86::Mem& halves);  // 16 f16
+
+  // sums[i] += the 4 products of dword i: unsigned bytes of `bytes`, the same register for all
+  // parts, and signed ones of `others`. Requires vnni().
+  void AddDots(const Vec16& sums, const x86::Vec& bytes, const x86::Mem& others);
+  // The bytes of 32 integers, the first 16 in `low`, which must fit: signed or unsigned ones.
+  enum class Bytes { kSigned, kUnsigned };
+  x86::Ymm ToBytes(const Vec16& low, const Vec16& high, Bytes = Bytes::kSigned);
 
   // Reduces all lanes into lane 0. Id is an addition (in Sum16's order) or a maximum.
   x86::Xmm Reduce(Id id, const Vec16& v);
@@ -149,7 +160,7 @@ class Vec16Emitter {
   x86::Compiler& cc;
 
  private:
-  bool avx512_;
+  bool avx512_, vnni_;
   asmjit::FuncNode* function_;
   x86::Gp constants_;
 };

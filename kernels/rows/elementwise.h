@@ -45,6 +45,10 @@ struct Elementwise {
   // [-127, 127] (since d was truncated, 127.00001 may occur).
   void (*quantize)(const float* x, ActBlock* out, size_t n);
 
+  // One scale for all of x[n]: d = amax / 127, amax = max |x|, q = rint(x * (1 / d)); amax <
+  // 2^-100: d and all q are 0. Writes RoundUp(n, 16) of q, those past n as 0.
+  void (*quantize_row)(const float* x, int8_t* q, float* d, size_t n);
+
   // One block of each of `rows` rows: out = quantize(h), h[32] = (gate / (1 + Exp(-gate))) * up. A
   // row's gate and up are `stride` floats after the last one's, its block `out_stride` bytes.
   void (*swiglu_quantize)(const float* gate, const float* up, size_t stride, ActBlock* out,
@@ -57,6 +61,15 @@ struct Elementwise {
   // y[n] = y[n] + b[n].
   void (*add)(float* y, const float* b, size_t n);
 
+  // Adds waves over a chunk's positions [0, n), n a multiple of 16 up to kChunkPositions, to each
+  // of `queries` rows of scores, `stride` floats apart. A row's terms, `terms_stride` floats after
+  // the last one's, are two numbers for each of `pairs` waves: for i ascending,
+  //   s[j] = fma(terms[2 * i], waves[i][j], s[j]),
+  //   s[j] = fma(terms[2 * i + 1], waves[i][kChunkPositions + j], s[j]).
+  // waves[i]: cosines of all positions of a chunk, then sines.
+  void (*add_waves)(float* scores, size_t stride, size_t n, size_t queries, const float* terms,
+                    size_t terms_stride, const float* const* waves, size_t pairs);
+
   // Softmax numerators of `queries` queries over one chunk, in place; a query's scores are `stride`
   // floats after the last one's. scores[0, valid) are scaled scores; [valid, padded) may hold
   // anything and becomes 0. m = max + 0 (so never -0); scores[i] = Exp(scores[i] - m); sum[q] =
@@ -64,17 +77,21 @@ struct Elementwise {
   void (*softmax_chunk)(float* scores, size_t stride, size_t queries, size_t valid, size_t padded,
                         float* max, float* sum);
 
-  // Weights of values: out[(q * blocks + b) * stride + i] = p[q * stride + i] * F16ToF32(scale of
-  // block b, position i), for the value pages of one chunk that start at `pages`
-  // (ValuePage{blocks}.bytes() apart). padded is a multiple of 16. Each scale is converted once for
-  // all queries.
-  void (*scale_weights)(const float* p, const uint8_t* pages, float* out, size_t blocks,
-                        size_t padded, size_t stride, size_t queries);
+  // The weights of values of `queries` queries, whose softmax numerators p are `stride` floats
+  // apart, for the first n_pages value pages of a chunk, page_bytes apart. For each page: w[i] =
+  // p[i] * F16ToF32(scale of position i), or 0 if that is not above 0 (where p is 0, a scale may be
+  // anything); amax = max w; d = amax * (1 / 255); q = min(255, rint(w * (255 / amax))); amax <
+  // 2^-100: d and all q are 0. Each scale is converted once for all queries.
+  void (*quantize_weights)(const float* p, size_t stride, const uint8_t* pages, size_t page_bytes,
+                           ChunkWeights* out, size_t n_pages, size_t queries);
 
   // Merges a chunk into a running attention state of one query: (o, m, l) <- (o, m, l) + (oc, mc,
   // lc): mn = max(m, mc) + 0, a = Exp(m - mn), b = Exp(mc - mn), o[i] = fma(o[i], a, oc[i] * b),
   // l = fma(l, a, lc * b), m = mn. Any n.
   void (*merge)(float* o, float* m, float* l, const float* oc, float mc, float lc, size_t n);
+
+  // out[p] = the largest of x[16 * p, 16 * p + 16): reduced as Sum16, with a > b ? a : b for a + b.
+  void (*largest_of_16)(const float* x, float* out, size_t panels);
 
   // out[n] = o[n] * (1 / l).
   void (*finish)(const float* o, float l, float* out, size_t n);
@@ -85,25 +102,24 @@ struct Elementwise {
 // or if the host lacks the instruction set.
 const Elementwise& GetElementwise(Isa);
 
-// Weighted sum of values for `queries` query heads of one KV head over the first `positions`
-// positions of a chunk (ascending order):
+// Weighted sum of values for `queries` query heads of one KV head over the first n_pages value
+// pages of a chunk:
 //   o[m][32 * blocks] (row stride o_stride floats) starts at 0;
-//   for each position t: o[m][i] = fma(w[m][i / 32][t], float(value[t][i]), o[m][i]).
-// w: [queries][blocks][w_stride floats], as scale_weights writes it. Each value is converted once
-// for all queries. Meanwhile the chunk of keys at next_keys and that of values at next_values are
-// fetched into L2, as many pages of each as this one has: the sums keep the vector ports busy, and
-// nothing else needs the memory.
-using ValuesFn = void (*)(const uint8_t* pages, const float* w, float* o, size_t positions,
+//   for each page, ascending: o[m][i] = fma(float(sum over its positions t of w[m].q[t] *
+//   value[t][i], exact), w[m].d[page], o[m][i]).
+// Meanwhile the chunk of keys at next_keys and that of values at next_values are fetched into L2,
+// as many pages of each as this one has: the sums keep the vector ports busy, and nothing else
+// needs the memory.
+using ValuesFn = void (*)(const uint8_t* pages, const ChunkWeights* w, float* o, size_t n_pages,
                           const uint8_t* next_keys, const uint8_t* next_values);
 struct ValuesShape {
   size_t blocks;    // per head: ceil(head_size / 32)
   size_t queries;   // 1 .. AttentionTuning::value_queries
-  size_t w_stride;  // floats between blocks of w; a query's rows are blocks * w_stride floats apart
   size_t o_stride;  // floats between queries of o
 };
 // The scalar reference.
-void ValuesReference(const ValuesShape&, const uint8_t* pages, const float* w, float* o,
-                     size_t positions);
+void ValuesReference(const ValuesShape&, const uint8_t* pages, const ChunkWeights* w, float* o,
+                     size_t n_pages);
 // Generates a kernel (set-up only; its memory lives as long as the process) and checks it against
 // the reference. Throws Error if the host lacks `isa` or the tuning has more queries than sums.
 ValuesFn MakeValues(Isa, const ValuesShape&, const AttentionTuning&);

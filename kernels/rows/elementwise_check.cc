@@ -31,12 +31,15 @@ class Comparison {
   void Run() const {
     RmsNorm();
     Quantize();
+    QuantizeRow();
     SwigluQuantize();
     Rope();
     AddFinish();
+    AddWaves();
     SoftmaxChunk();
-    ScaleWeights();
+    QuantizeWeights();
     Merge();
+    LargestOf16();
   }
 
  private:
@@ -120,6 +123,22 @@ class Comparison {
     });
   }
 
+  void AddWaves() const {
+    const size_t n = RoundUp(n_ % kChunkPositions, kPagePositions), queries = n_ % 6 + 1;
+    const size_t pairs = n_ % 4, stride = n + 16, terms_stride = 2 * pairs + 1;
+    const auto terms = MakeInput(pattern_, queries * terms_stride, 9);
+    const auto tables = MakeInput(Pattern::kGaussian, (pairs + 1) * 2 * kChunkPositions, 10);
+    std::vector<const float*> waves;  // in another order than they lie
+    for (size_t i = pairs; i-- > 0;) waves.push_back(tables.data() + i * 2 * kChunkPositions);
+    const auto scores = MakeInput(pattern_, queries * stride, 11);
+    Compare("add_waves", [&](const Elementwise& set) {
+      auto out = Guarded(scores);
+      set.add_waves(out.data(), stride, n, queries, terms.data(), terms_stride, waves.data(),
+                    pairs);
+      return out;
+    });
+  }
+
   void SoftmaxChunk() const {
     // As many queries as are taken at once, and some more.
     const size_t queries = n_ % 8 + 1, padded = RoundUp(n_, kPagePositions) + kPagePositions;
@@ -139,18 +158,39 @@ class Comparison {
     });
   }
 
-  void ScaleWeights() const {
-    const size_t blocks = n_ % 5 + 1, queries = n_ % 3 + 1, padded = RoundUp(n_, kPagePositions);
-    const size_t stride = padded + 16;
-    const auto p = MakeInput(pattern_, queries * stride, 5);
-    std::vector<uint8_t> pages(padded / kPagePositions * ValuePage{blocks}.bytes());
+  void QuantizeWeights() const {
+    const size_t pages = n_ % (ChunkWeights::kPages + 1), queries = n_ % 7 + 1;
+    const size_t stride = pages * kValuePagePositions + 16;
+    const size_t page_bytes = ValuePage{n_ % 3}.bytes();
+    auto p = MakeInput(pattern_, queries * stride, 5);
+    for (float& v : p) v = std::fabs(v);
+    std::vector<uint8_t> values(pages * page_bytes);
     std::mt19937 random(6);
-    for (auto& byte : pages) byte = static_cast<uint8_t>(random());
-    // Clears the highest exponent bit of each half, so that there are no infinities and NaNs.
-    for (size_t i = 1; i < pages.size(); i += 2) pages[i] &= 0xBF;
-    Compare("scale_weights", [&](const Elementwise& set) {
-      auto out = Output(queries * blocks * stride);
-      set.scale_weights(p.data(), pages.data(), out.data(), blocks, padded, stride, queries);
+    for (auto& byte : values) byte = static_cast<uint8_t>(random());
+    // Scales have no sign. Some are infinities and NaNs, of positions that have no value yet.
+    for (size_t page = 0; page < pages; ++page) {
+      for (size_t i = 0; i < kValuePagePositions; ++i) {
+        uint8_t& high = values[page * page_bytes + ValuePage::scale_offset(i) + 1];
+        high &= i % 5 == 0 ? 0xFF : 0x3F;
+        for (size_t q = 0; i % 5 == 0 && q < queries; ++q)
+          p[q * stride + page * kValuePagePositions + i] = 0;
+      }
+    }
+    Compare("quantize_weights", [&](const Elementwise& set) {
+      ChunkWeights untouched;
+      std::memset(&untouched, 0x55, sizeof(untouched));
+      std::vector<ChunkWeights> out(queries + 1, untouched);
+      set.quantize_weights(p.data(), stride, values.data(), page_bytes, out.data(), pages, queries);
+      return out;
+    });
+  }
+
+  void QuantizeRow() const {
+    Compare("quantize_row", [&](const Elementwise& set) {
+      std::vector<int8_t> out(RoundUp(n_, kGuard) + kGuard, 99);
+      float d = 0;
+      set.quantize_row(x_.data(), out.data(), &d, n_);
+      out.insert(out.end(), reinterpret_cast<int8_t*>(&d), reinterpret_cast<int8_t*>(&d + 1));
       return out;
     });
   }
@@ -166,6 +206,17 @@ class Comparison {
         return o;
       });
     }
+  }
+
+  void LargestOf16() const {
+    const size_t panels = n_ % 9;
+    auto x = MakeInput(pattern_, panels * kPagePositions, 12);
+    for (size_t i = 0; i < x.size(); i += 11) x[i] = std::nanf("");
+    Compare("largest_of_16", [&](const Elementwise& set) {
+      auto out = Output(panels);
+      set.largest_of_16(x.data(), out.data(), panels);
+      return out;
+    });
   }
 
   const Elementwise& candidate_;

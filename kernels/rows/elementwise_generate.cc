@@ -2,6 +2,7 @@
 // (kernels/jit/vec16.h). reference.cc says what they compute.
 #include <algorithm>
 #include <cstddef>
+#include <initializer_list>
 #include <vector>
 
 #include "kernels/jit/vec16.h"
@@ -89,13 +90,26 @@ struct FloatBlock {
   }
 };
 
+// A block whose elements are all near zero gets d = 0 and, by inverse = 0, q = 0. Uses amax.
+void ZeroIfNearZero(Vec16Emitter& e, const x86::Xmm& amax, std::initializer_list<x86::Xmm> values) {
+  x86::Compiler& cc = e.cc;
+  constexpr int kGreaterEqual = 13;  // GE_OS, false for NaN
+  if (e.avx512()) {
+    const x86::KReg some = cc.newKw();
+    cc.vcmpss(some, amax, e.XmmConst(Const::kQuantZero), kGreaterEqual);
+    for (const x86::Xmm& value : values) cc.k(some).z().vmovaps(value, value);
+  } else {
+    cc.vcmpss(amax, amax, e.XmmConst(Const::kQuantZero), kGreaterEqual);
+    for (const x86::Xmm& value : values) cc.vandps(value, value, amax);
+  }
+}
+
 // Quantises the blocks, whose floats it overwrites. A block is one long chain of latencies: each
 // instruction is emitted for all of them before the next one.
 void QuantizeBlocks(Vec16Emitter& e, const std::vector<FloatBlock>& blocks) {
   x86::Compiler& cc = e.cc;
   struct Scales {
     x86::Xmm amax, d, inverse;
-    x86::KReg some;  // the block is not near zero
     Vec16 scale;
   };
   std::vector<Scales> scales(blocks.size());
@@ -115,18 +129,8 @@ void QuantizeBlocks(Vec16Emitter& e, const std::vector<FloatBlock>& blocks) {
     cc.vmovss(s.inverse, e.XmmConst(Const::kOne));
     cc.vdivss(s.inverse, s.inverse, s.d);
   }
-  // A block whose elements are all near zero gets d = 0 and, by inverse = 0, q = 0.
   for (Scales& s : scales) {
-    if (e.avx512()) {
-      s.some = cc.newKw();
-      cc.vcmpss(s.some, s.amax, e.XmmConst(Const::kQuantZero), 13);
-      cc.k(s.some).z().vmovaps(s.d, s.d);
-      cc.k(s.some).z().vmovaps(s.inverse, s.inverse);
-    } else {
-      cc.vcmpss(s.amax, s.amax, e.XmmConst(Const::kQuantZero), 13);
-      cc.vandps(s.d, s.d, s.amax);
-      cc.vandps(s.inverse, s.inverse, s.amax);
-    }
+    ZeroIfNearZero(e, s.amax, {s.d, s.inverse});
     s.scale = e.Broadcast(s.inverse);
   }
   for (size_t i = 0; i < blocks.size(); ++i) {
@@ -135,29 +139,11 @@ void QuantizeBlocks(Vec16Emitter& e, const std::vector<FloatBlock>& blocks) {
       e.Op(I::kIdVcvtps2dq, *v, *v);
     }
   }
-  // To bytes. |x * inverse| < 127.001, so nothing saturates and no clamping is needed. The packs
-  // work within 128-bit parts; a permutation of dwords puts the bytes in order. (With AVX-512, two
-  // vpmovsdb and an insertion take five uops of the only shuffle port; this takes three.)
+  // |x * inverse| < 127.001, so nothing saturates and no clamping is needed.
   std::vector<x86::Ymm> bytes(blocks.size());
   for (size_t i = 0; i < blocks.size(); ++i) {
-    const Vec16 &low = blocks[i].low, &high = blocks[i].high;
-    const x86::Ymm q = bytes[i] = cc.newYmm();
-    if (e.avx512()) {
-      const x86::Zmm packed = cc.newZmm(), order = cc.newZmm();
-      cc.vpackssdw(packed, low.part[0], high.part[0]);
-      cc.vpacksswb(packed, packed, packed);
-      cc.vmovups(order, e.XmmConst(Const::kPackOrder512));
-      cc.vpermd(packed, order, packed);
-      cc.vmovaps(q, packed.ymm());
-    } else {
-      const x86::Ymm t = cc.newYmm(), order = cc.newYmm();
-      cc.vpackssdw(q, low.part[0], low.part[1]);
-      cc.vpackssdw(t, high.part[0], high.part[1]);
-      cc.vpacksswb(q, q, t);
-      cc.vmovups(order, e.XmmConst(Const::kPackOrder256));
-      cc.vpermd(q, order, q);
-    }
-    cc.vmovups(blocks[i].at(), q);
+    bytes[i] = e.ToBytes(blocks[i].low, blocks[i].high);
+    cc.vmovups(blocks[i].at(), bytes[i]);
   }
   // The sum of 16 q is that of q + 128, less 2048; the sum of unsigned bytes is a sum of absolute
   // differences from 0.
@@ -228,6 +214,33 @@ void Quantize(Vec16Emitter& e) {
   cc.bind(done);
 }
 
+void QuantizeRow(Vec16Emitter& e) {
+  x86::Compiler& cc = e.cc;
+  const auto x = e.PointerArg(0), q = e.PointerArg(1), d_out = e.PointerArg(2), n = e.PointerArg(3);
+  const Vec16 largest = e.Zero();
+  e.Sweep(n, [&](const x86::Gp& at, const Mask16* mask) {
+    const Vec16 v = e.Load(x86::ptr(x, at), mask);
+    e.Op(I::kIdVandps, v, v, e.Constant(Const::kAbsMask));
+    e.Op(I::kIdVmaxps, largest, v, largest);  // NaN gives the second operand
+  });
+  const x86::Xmm amax = e.Reduce(I::kIdVmaxps, largest), d = cc.newXmm(), inverse = cc.newXmm();
+  cc.vdivss(d, amax, e.XmmConst(Const::kQuantMax));
+  cc.vmovss(inverse, e.XmmConst(Const::kOne));
+  cc.vdivss(inverse, inverse, d);
+  ZeroIfNearZero(e, amax, {d, inverse});
+  cc.vmovss(x86::ptr(d_out), d);
+  const Vec16 scale = e.Broadcast(inverse), none = e.Zero();
+  e.Sweep(n, [&](const x86::Gp& at, const Mask16* mask) {
+    const Vec16 v = e.Load(x86::ptr(x, at), mask);
+    e.Op(I::kIdVmulps, v, v, scale);
+    e.Op(I::kIdVcvtps2dq, v, v);
+    const x86::Gp to = cc.newUIntPtr();
+    cc.mov(to, at);
+    cc.shr(to, 2);  // a byte for a float
+    cc.vmovups(x86::ptr(q, to), e.ToBytes(v, none).xmm());
+  });
+}
+
 void SwigluQuantize(Vec16Emitter& e) {
   x86::Compiler& cc = e.cc;
   const auto gate = e.PointerArg(0), up = e.PointerArg(1), stride = e.PointerArg(2);
@@ -290,6 +303,56 @@ void Add(Vec16Emitter& e) {
     const Vec16 v = e.Load(x86::ptr(y, at), mask);
     e.Op(I::kIdVaddps, v, v, e.Load(x86::ptr(b, at), mask));
     e.Store(x86::ptr(y, at), v, mask);
+  });
+}
+
+void AddWaves(Vec16Emitter& e) {
+  x86::Compiler& cc = e.cc;
+  const auto scores = e.PointerArg(0), stride = e.PointerArg(1), n = e.PointerArg(2);
+  const auto queries = e.PointerArg(3), terms = e.PointerArg(4), terms_stride = e.PointerArg(5);
+  const auto waves = e.PointerArg(6), pairs = e.PointerArg(7);
+  cc.shl(stride, 2);  // bytes
+  cc.shl(terms_stride, 2);
+  SeveralAtOnce(e, queries, 1, [&](size_t count) {
+    std::vector<x86::Gp> rows(count), of_rows(count);
+    for (size_t i = 0; i < count; ++i) {
+      rows[i] = cc.newUIntPtr();
+      cc.mov(rows[i], scores);
+      cc.add(scores, stride);
+    }
+    e.Sweep(n, [&](const x86::Gp& at, const Mask16* mask) {
+      if (mask != nullptr) return;  // never happens: n is a multiple of 16
+      std::vector<Vec16> sums(count);
+      for (size_t i = 0; i < count; ++i) {
+        sums[i] = e.Load(x86::ptr(rows[i], at));
+        of_rows[i] = cc.newUIntPtr();
+        i == 0 ? cc.mov(of_rows[i], terms)
+               : cc.lea(of_rows[i], x86::ptr(of_rows[i - 1], terms_stride));
+      }
+      const x86::Gp wave = cc.newUIntPtr(), left = cc.newUIntPtr(), table = cc.newUIntPtr();
+      const asmjit::Label loop = cc.newLabel(), done = cc.newLabel();
+      cc.mov(wave, waves);
+      cc.mov(left, pairs);
+      cc.test(left, left);
+      cc.jz(done);
+      cc.bind(loop);
+      cc.mov(table, x86::ptr(wave));
+      for (const int part : {0, 1}) {
+        const Vec16 values = e.Load(
+            x86::ptr(table, at, 0, part * static_cast<int>(kChunkPositions * sizeof(float))));
+        for (size_t i = 0; i < count; ++i) {
+          const x86::Mem term = x86::dword_ptr(of_rows[i], part * static_cast<int>(sizeof(float)));
+          e.Op(I::kIdVfmadd231ps, sums[i], values, e.BroadcastOperand(term));
+        }
+      }
+      for (size_t i = 0; i < count; ++i) cc.add(of_rows[i], 2 * sizeof(float));
+      cc.add(wave, sizeof(float*));
+      cc.dec(left);
+      cc.jnz(loop);
+      cc.bind(done);
+      for (size_t i = 0; i < count; ++i) e.Store(x86::ptr(rows[i], at), sums[i]);
+    });
+    for (size_t i = 0; i < count; ++i) cc.add(terms, terms_stride);
   });
 }
 
@@ -376,64 +439,88 @@ void SoftmaxChunk(Vec16Emitter& e) {
   });
 }
 
-void ScaleWeights(Vec16Emitter& e) {
+// Of one page, of `count` queries at once: a block is one long chain of latencies.
+void QuantizePage(Vec16Emitter& e, size_t count, const Vec16& low_scale, const Vec16& high_scale,
+                  const x86::Gp& from, const x86::Gp& stride, const x86::Gp& q, const x86::Gp& d) {
   x86::Compiler& cc = e.cc;
-  const auto p = e.PointerArg(0), page = e.PointerArg(1), out = e.PointerArg(2);
-  const auto blocks = e.PointerArg(3), padded = e.PointerArg(4), stride = e.PointerArg(5);
-  const auto queries = e.PointerArg(6);
-  const x86::Gp page_bytes = cc.newUIntPtr(), query_bytes = cc.newUIntPtr(), t = cc.newUIntPtr();
-  // Computes ValuePage{blocks}.bytes(), since blocks is known only at run time: 32 bytes of scales
-  // per block, rounded up to 64, then 512 bytes of values per block.
-  static_assert(ValuePage{3}.bytes() == 128 + 3 * 512 && ValuePage{4}.bytes() == 128 + 4 * 512);
-  cc.mov(t, blocks);
-  cc.shl(t, 5);
-  cc.add(t, 63);
-  cc.and_(t, -64);
-  cc.mov(page_bytes, blocks);
-  cc.shl(page_bytes, 9);
-  cc.add(page_bytes, t);
-  cc.shl(stride, 2);  // bytes
-  cc.mov(query_bytes, stride);
-  cc.imul(query_bytes, blocks);
-  e.Sweep(padded, [&](const x86::Gp& at, const Mask16* mask) {
-    if (mask != nullptr) return;  // never happens: padded is a multiple of 16
-    const x86::Gp block_to = cc.newUIntPtr(), scales = cc.newUIntPtr(),
-                  blocks_left = cc.newUIntPtr();
-    const x86::Gp from = cc.newUIntPtr(), to = cc.newUIntPtr(), left = cc.newUIntPtr();
-    const asmjit::Label block_loop = cc.newLabel(), done = cc.newLabel();
-    cc.lea(block_to, x86::ptr(out, at));
-    cc.mov(scales, page);
-    cc.mov(blocks_left, blocks);
-    cc.test(queries, queries);
-    cc.jz(done);
-    cc.bind(block_loop);
-    const Vec16 scale = e.HalvesToFloats(x86::ptr(scales));
-    cc.lea(from, x86::ptr(p, at));
-    cc.mov(to, block_to);
-    cc.mov(left, queries);
-    for (const int count : {4, 1}) {
-      const asmjit::Label loop = cc.newLabel(), last = cc.newLabel();
-      cc.bind(loop);
-      cc.cmp(left, count);
-      cc.jb(last);
-      for (int i = 0; i < count; ++i) {
-        const Vec16 weight = e.New();
-        e.Op(I::kIdVmulps, weight, scale, x86::ptr(from));
-        e.Store(x86::ptr(to), weight);
-        cc.add(from, stride);
-        cc.add(to, query_bytes);
-      }
-      cc.sub(left, count);
-      cc.jmp(loop);
-      cc.bind(last);
+  constexpr auto kRow = static_cast<int32_t>(sizeof(ChunkWeights));
+  struct Row {
+    Vec16 low, high, scale;
+    x86::Xmm amax, d, inverse;
+  };
+  std::vector<Row> rows(count);
+  const Vec16 zero = e.Zero();
+  for (Row& row : rows) {
+    row.low = e.New();
+    row.high = e.New();
+    e.Op(I::kIdVmulps, row.low, low_scale, x86::ptr(from));
+    e.Op(I::kIdVmulps, row.high, high_scale, x86::ptr(from, 64));
+    cc.add(from, stride);
+  }
+  for (Row& row : rows) {
+    e.Op(I::kIdVmaxps, row.low, row.low, zero);  // NaN gives the second operand
+    e.Op(I::kIdVmaxps, row.high, row.high, zero);
+    row.scale = e.New();
+    e.Op(I::kIdVmaxps, row.scale, row.low, row.high);
+  }
+  for (Row& row : rows) row.amax = e.Reduce(I::kIdVmaxps, row.scale);
+  for (Row& row : rows) {
+    row.d = cc.newXmm();
+    row.inverse = cc.newXmm();
+    cc.vmulss(row.d, row.amax, e.XmmConst(Const::kInverseWeightMax));
+    cc.vmovss(row.inverse, e.XmmConst(Const::kWeightMax));
+    cc.vdivss(row.inverse, row.inverse, row.amax);
+  }
+  for (Row& row : rows) {
+    ZeroIfNearZero(e, row.amax, {row.d, row.inverse});
+    row.scale = e.Broadcast(row.inverse);
+  }
+  for (Row& row : rows) {
+    for (const Vec16* v : {&row.low, &row.high}) {
+      e.Op(I::kIdVmulps, *v, *v, row.scale);
+      e.Op(I::kIdVminps, *v, *v, e.Constant(Const::kWeightMax));
+      e.Op(I::kIdVcvtps2dq, *v, *v);
     }
-    cc.add(scales, ValuePage::kBlockScaleBytes);
-    cc.add(block_to, stride);
-    cc.dec(blocks_left);
-    cc.jnz(block_loop);
-    cc.bind(done);
-    cc.add(page, page_bytes);
+  }
+  for (size_t i = 0; i < count; ++i) {
+    const auto at = static_cast<int32_t>(i) * kRow;
+    cc.vmovups(x86::ptr(q, at),
+               e.ToBytes(rows[i].low, rows[i].high, Vec16Emitter::Bytes::kUnsigned));
+    cc.vmovss(x86::ptr(d, at), rows[i].d);
+  }
+}
+
+void QuantizeWeights(Vec16Emitter& e) {
+  x86::Compiler& cc = e.cc;
+  const auto p = e.PointerArg(0), stride = e.PointerArg(1), page = e.PointerArg(2);
+  const auto page_bytes = e.PointerArg(3), out = e.PointerArg(4), pages = e.PointerArg(5);
+  const auto queries = e.PointerArg(6);
+  const x86::Gp d_at = cc.newUIntPtr();
+  const asmjit::Label page_loop = cc.newLabel(), done = cc.newLabel();
+  cc.shl(stride, 2);  // bytes
+  cc.lea(d_at, x86::ptr(out, offsetof(ChunkWeights, d)));
+  cc.test(pages, pages);
+  cc.jz(done);
+  cc.bind(page_loop);
+  const Vec16 low = e.HalvesToFloats(x86::ptr(page)), high = e.HalvesToFloats(x86::ptr(page, 32));
+  const x86::Gp from = cc.newUIntPtr(), q = cc.newUIntPtr(), d = cc.newUIntPtr();
+  const x86::Gp left = cc.newUIntPtr();
+  cc.mov(from, p);
+  cc.mov(q, out);
+  cc.mov(d, d_at);
+  cc.mov(left, queries);
+  SeveralAtOnce(e, left, 1, [&](size_t count) {
+    QuantizePage(e, count, low, high, from, stride, q, d);
+    cc.add(q, count * sizeof(ChunkWeights));
+    cc.add(d, count * sizeof(ChunkWeights));
   });
+  cc.add(p, kValuePagePositions * sizeof(float));
+  cc.add(out, kValuePagePositions);
+  cc.add(d_at, sizeof(float));
+  cc.add(page, page_bytes);
+  cc.dec(pages);
+  cc.jnz(page_loop);
+  cc.bind(done);
 }
 
 void Merge(Vec16Emitter& e) {
@@ -468,6 +555,22 @@ void Merge(Vec16Emitter& e) {
   });
 }
 
+void LargestOf16(Vec16Emitter& e) {
+  x86::Compiler& cc = e.cc;
+  const auto x = e.PointerArg(0), out = e.PointerArg(1), panels = e.PointerArg(2);
+  SeveralAtOnce(e, panels, 1, [&](size_t count) {
+    std::vector<Vec16> v;
+    for (size_t i = 0; i < count; ++i)
+      v.push_back(e.Load(x86::ptr(x, static_cast<int32_t>(i * 16 * sizeof(float)))));
+    for (size_t i = 0; i < count; ++i) {
+      cc.vmovss(x86::ptr(out, static_cast<int32_t>(i * sizeof(float))),
+                e.Reduce(I::kIdVmaxps, v[i]));
+    }
+    cc.add(x, count * 16 * sizeof(float));
+    cc.add(out, count * sizeof(float));
+  });
+}
+
 void Finish(Vec16Emitter& e) {
   const auto o = e.PointerArg(0);
   const auto l = e.FloatArg(1);
@@ -490,12 +593,15 @@ Elementwise GenerateElementwise(Isa isa) {
   set.isa = isa;
   GenerateVec16("rms_norms", isa, &set.rms_norms, RmsNorms);
   GenerateVec16("quantize", isa, &set.quantize, Quantize);
+  GenerateVec16("quantize_row", isa, &set.quantize_row, QuantizeRow);
   GenerateVec16("swiglu_quantize", isa, &set.swiglu_quantize, SwigluQuantize);
   GenerateVec16("rope", isa, &set.rope, Rope);
   GenerateVec16("add", isa, &set.add, Add);
+  GenerateVec16("add_waves", isa, &set.add_waves, AddWaves);
   GenerateVec16("softmax_chunk", isa, &set.softmax_chunk, SoftmaxChunk);
-  GenerateVec16("scale_weights", isa, &set.scale_weights, ScaleWeights);
+  GenerateVec16("quantize_weights", isa, &set.quantize_weights, QuantizeWeights);
   GenerateVec16("merge", isa, &set.merge, Merge);
+  GenerateVec16("largest_of_16", isa, &set.largest_of_16, LargestOf16);
   GenerateVec16("finish", isa, &set.finish, Finish);
   return set;
 }

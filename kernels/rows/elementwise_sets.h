@@ -30,8 +30,8 @@ std::vector<float> MakeInput(Pattern, size_t n, uint32_t seed);
 void CheckElementwise(const Elementwise& candidate, const Elementwise& reference, Pattern,
                       size_t n);
 
-// The same for a kernel of MakeValues, on the first `positions` positions.
-void CheckValues(Isa, ValuesFn candidate, const ValuesShape&, size_t positions);
+// The same for a kernel of MakeValues, on n_pages value pages, at most ChunkWeights::kPages.
+void CheckValues(Isa, ValuesFn candidate, const ValuesShape&, size_t n_pages);
 
 // The index of the first difference between two arrays of 4-byte words, compared as bits (-0
 // differs from +0, and a NaN equals itself); `words` if there is none.

@@ -52,9 +52,9 @@ TEST(Isa, MissingInstructionSetIsAnError) {
     if (HostHas(isa)) continue;
     any = true;
     EXPECT_THROW(GetElementwise(isa), Error);
-    EXPECT_THROW(MakeValues(isa, {.blocks = 1, .queries = 1, .w_stride = 16, .o_stride = 32},
-                            DefaultTuning(isa).attention),
-                 Error);
+    EXPECT_THROW(
+        MakeValues(isa, {.blocks = 1, .queries = 1, .o_stride = 32}, DefaultTuning(isa).attention),
+        Error);
   }
   if (!any) GTEST_SKIP() << "this host has every instruction set";
 }
@@ -113,6 +113,12 @@ TEST(CheckElementwise, NamesABrokenKernel) {
       ++out->start;
     };
   });
+  ExpectNamed("quantize_row", [](Elementwise& e) {
+    e.quantize_row = [](const float* x, int8_t* q, float* d, size_t n) {
+      good.quantize_row(x, q, d, n);
+      q[n] = 1;
+    };
+  });
   ExpectNamed("swiglu_quantize", [](Elementwise& e) {
     e.swiglu_quantize = [](const float* gate, const float* up, size_t stride, ActBlock* out,
                            size_t out_stride, size_t rows) {
@@ -132,6 +138,13 @@ TEST(CheckElementwise, NamesABrokenKernel) {
       y[n] = 0;  // past the end
     };
   });
+  ExpectNamed("add_waves", [](Elementwise& e) {
+    e.add_waves = [](float* scores, size_t stride, size_t n, size_t queries, const float* terms,
+                     size_t terms_stride, const float* const* waves, size_t pairs) {
+      good.add_waves(scores, stride, n, queries, terms, terms_stride, waves, pairs);
+      Nudge(scores[(queries - 1) * stride + n - 1]);
+    };
+  });
   ExpectNamed("softmax_chunk", [](Elementwise& e) {
     e.softmax_chunk = [](float* scores, size_t stride, size_t queries, size_t valid, size_t padded,
                          float* max, float* sum) {
@@ -139,17 +152,23 @@ TEST(CheckElementwise, NamesABrokenKernel) {
       Nudge(sum[queries - 1]);
     };
   });
-  ExpectNamed("scale_weights", [](Elementwise& e) {
-    e.scale_weights = [](const float* p, const uint8_t* pages, float* out, size_t blocks,
-                         size_t padded, size_t stride, size_t queries) {
-      good.scale_weights(p, pages, out, blocks, padded, stride, queries);
-      Nudge(out[(queries * blocks - 1) * stride + padded - 1]);
+  ExpectNamed("quantize_weights", [](Elementwise& e) {
+    e.quantize_weights = [](const float* p, size_t stride, const uint8_t* pages, size_t page_bytes,
+                            ChunkWeights* out, size_t n_pages, size_t queries) {
+      good.quantize_weights(p, stride, pages, page_bytes, out, n_pages, queries);
+      ++out[queries - 1].q[n_pages * kValuePagePositions - 1];
     };
   });
   ExpectNamed("merge", [](Elementwise& e) {
     e.merge = [](float* o, float* m, float* l, const float* oc, float mc, float lc, size_t n) {
       good.merge(o, m, l, oc, mc, lc, n);
       Nudge(*l);
+    };
+  });
+  ExpectNamed("largest_of_16", [](Elementwise& e) {
+    e.largest_of_16 = [](const float* x, float* out, size_t panels) {
+      good.largest_of_16(x, out, panels);
+      Nudge(out[panels - 1]);
     };
   });
   ExpectNamed("finish", [](Elementwise& e) {

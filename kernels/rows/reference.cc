@@ -54,6 +54,16 @@ void Quantize(const float* x, ActBlock* out, size_t n) {
   }
 }
 
+void QuantizeRow(const float* x, int8_t* q, float* d, size_t n) {
+  float amax = 0;
+  for (size_t i = 0; i < n; ++i) amax = std::max(amax, std::fabs(x[i]));
+  const bool some = amax >= numerics::kQuantZero;
+  *d = some ? amax / numerics::kQuantMax : 0.0f;
+  const float inverse = some ? 1.0f / *d : 0.0f;
+  for (size_t i = 0; i < RoundUp(n, kLanes); ++i)
+    q[i] = i < n ? static_cast<int8_t>(std::rint(x[i] * inverse)) : int8_t{0};
+}
+
 void SwigluQuantize(const float* gate, const float* up, size_t stride, ActBlock* out,
                     size_t out_stride, size_t rows) {
   for (size_t m = 0; m < rows; ++m) {
@@ -79,6 +89,18 @@ void Add(float* y, const float* b, size_t n) {
   for (size_t i = 0; i < n; ++i) y[i] = y[i] + b[i];
 }
 
+void AddWaves(float* scores, size_t stride, size_t n, size_t queries, const float* terms,
+              size_t terms_stride, const float* const* waves, size_t pairs) {
+  for (size_t q = 0; q < queries; ++q, scores += stride, terms += terms_stride) {
+    for (size_t i = 0; i < pairs; ++i) {
+      for (size_t j = 0; j < n; ++j) {
+        scores[j] = std::fma(terms[2 * i], waves[i][j], scores[j]);
+        scores[j] = std::fma(terms[2 * i + 1], waves[i][kChunkPositions + j], scores[j]);
+      }
+    }
+  }
+}
+
 void SoftmaxChunk(float* scores, size_t stride, size_t queries, size_t valid, size_t padded,
                   float* max, float* sum) {
   for (size_t q = 0; q < queries; ++q, scores += stride) {
@@ -94,16 +116,25 @@ void SoftmaxChunk(float* scores, size_t stride, size_t queries, size_t valid, si
   }
 }
 
-void ScaleWeights(const float* p, const uint8_t* pages, float* out, size_t blocks, size_t padded,
-                  size_t stride, size_t queries) {
-  const ValuePage layout{blocks};
+void QuantizeWeights(const float* p, size_t stride, const uint8_t* pages, size_t page_bytes,
+                     ChunkWeights* out, size_t n_pages, size_t queries) {
   for (size_t q = 0; q < queries; ++q) {
-    for (size_t i = 0; i < padded; ++i) {
-      const uint8_t* page = pages + i / kPagePositions * layout.bytes();
-      for (size_t b = 0; b < blocks; ++b) {
+    for (size_t page = 0; page < n_pages; ++page) {
+      float w[kValuePagePositions], amax = 0;
+      for (size_t i = 0; i < kValuePagePositions; ++i) {
         uint16_t scale;
-        std::memcpy(&scale, page + layout.scale_offset(b, i % kPagePositions), sizeof(scale));
-        out[(q * blocks + b) * stride + i] = p[q * stride + i] * model::F16ToF32(scale);
+        std::memcpy(&scale, pages + page * page_bytes + ValuePage::scale_offset(i), sizeof(scale));
+        // This order turns NaN into 0.
+        w[i] =
+            std::max(0.0f, p[q * stride + page * kValuePagePositions + i] * model::F16ToF32(scale));
+        amax = std::max(amax, w[i]);
+      }
+      const bool some = amax >= numerics::kQuantZero;
+      const float inverse = some ? numerics::kWeightMax / amax : 0.0f;
+      out[q].d[page] = some ? amax * numerics::kInverseWeightMax : 0.0f;
+      for (size_t i = 0; i < kValuePagePositions; ++i) {
+        const float code = std::rint(std::min(numerics::kWeightMax, w[i] * inverse));
+        out[q].q[page * kValuePagePositions + i] = static_cast<uint8_t>(code);
       }
     }
   }
@@ -117,6 +148,16 @@ void Merge(float* o, float* m, float* l, const float* oc, float mc, float lc, si
   *m = mn;
 }
 
+void LargestOf16(const float* x, float* out, size_t panels) {
+  const auto larger = [](float a, float b) { return a > b ? a : b; };
+  for (size_t p = 0; p < panels; ++p, x += kLanes) {
+    float t[8], u[4];
+    for (size_t j = 0; j < 8; ++j) t[j] = larger(x[j], x[j + 8]);
+    for (size_t j = 0; j < 4; ++j) u[j] = larger(t[j], t[j + 4]);
+    out[p] = larger(larger(u[0], u[2]), larger(u[1], u[3]));
+  }
+}
+
 void Finish(const float* o, float l, float* out, size_t n) {
   const float r = 1.0f / l;
   for (size_t i = 0; i < n; ++i) out[i] = o[i] * r;
@@ -128,28 +169,32 @@ Elementwise ScalarElementwise() {
   return {.isa = Isa::kScalar,
           .rms_norms = RmsNorms,
           .quantize = Quantize,
+          .quantize_row = QuantizeRow,
           .swiglu_quantize = SwigluQuantize,
           .rope = Rope,
           .add = Add,
+          .add_waves = AddWaves,
           .softmax_chunk = SoftmaxChunk,
-          .scale_weights = ScaleWeights,
+          .quantize_weights = QuantizeWeights,
           .merge = Merge,
+          .largest_of_16 = LargestOf16,
           .finish = Finish};
 }
 
-void ValuesReference(const ValuesShape& shape, const uint8_t* pages, const float* w, float* o,
-                     size_t positions) {
+void ValuesReference(const ValuesShape& shape, const uint8_t* pages, const ChunkWeights* w,
+                     float* o, size_t n_pages) {
   const ValuePage layout{shape.blocks};
-  const size_t width = layout.row_bytes();
   for (size_t m = 0; m < shape.queries; ++m) {
     float* om = o + m * shape.o_stride;
-    std::fill(om, om + width, 0.0f);
-    for (size_t t = 0; t < positions; ++t) {
-      const auto* value = reinterpret_cast<const int8_t*>(
-          pages + t / kPagePositions * layout.bytes() + layout.value_offset(t % kPagePositions));
-      for (size_t i = 0; i < width; ++i) {
-        const float weight = w[(m * shape.blocks + i / kBlock) * shape.w_stride + t];
-        om[i] = std::fma(weight, static_cast<float>(value[i]), om[i]);
+    std::fill(om, om + layout.elements(), 0.0f);
+    for (size_t page = 0; page < n_pages; ++page) {
+      for (size_t i = 0; i < layout.elements(); ++i) {
+        int32_t sum = 0;
+        for (size_t t = 0; t < kValuePagePositions; ++t) {
+          const uint8_t value = pages[page * layout.bytes() + layout.value_offset(i, t)];
+          sum += int32_t{w[m].q[page * kValuePagePositions + t]} * static_cast<int8_t>(value);
+        }
+        om[i] = std::fma(static_cast<float>(sum), w[m].d[page], om[i]);
       }
     }
   }

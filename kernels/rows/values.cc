@@ -1,6 +1,6 @@
-// The weighted sum of values: sums of 16 columns stay in registers over all positions of a chunk.
-// If a head has more sums than registers, there are several passes over its columns, so that each
-// sum adds its positions in ascending order and each value is converted once.
+// The weighted sum of values. Of some queries and some vectors of 16 elements the integer sums of a
+// page and the float sums of a chunk stay in registers. If a head has more of these than there are
+// registers, there are several passes over its elements.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,89 +22,115 @@ namespace I = x86::Inst;
 
 constexpr size_t kLanes = 16;
 
-// Registers that advance over the pages to be fetched, and how far per page.
+// What is fetched meanwhile: a register that advances, and by how many bytes for a page of values.
 struct Ahead {
   x86::Gp at;
-  size_t page_bytes;
-  size_t lines() const { return CeilDiv(page_bytes, kCacheLineBytes); }
+  size_t bytes;
+  size_t lines() const { return CeilDiv(bytes, kCacheLineBytes); }
 };
 
-// One pass over columns [16 * first, 16 * (first + count)). Fetches a page of each `ahead` per page
-// of values, evenly over its positions: in bursts, the fetches would wait for each other.
+// Without VNNI: products of bytes would saturate, so they are products of 16 bits, those of two of
+// the four positions at a time: bytes 0 and 2 of each dword, then 1 and 3. Splits the weights
+// `four` of all queries, if they are not, into these two: `four` and `odd`.
+template <typename SumsOf>
+void AddWordDots(Vec16Emitter& e, const std::vector<x86::Vec>& four, const x86::Mem& values,
+                 bool split, std::vector<x86::Vec>& odd, SumsOf sums_of) {
+  x86::Compiler& cc = e.cc;
+  if (split) {
+    odd.clear();
+    for (const x86::Vec& weights : four) {
+      odd.push_back(e.New().part[0]);
+      cc.emit(I::kIdVpsrlw, odd.back(), weights, asmjit::Imm(8));
+      cc.emit(I::kIdVpand, weights, weights, e.XmmConst(Const::kLowBytes));
+    }
+  }
+  const Arg from(values);
+  for (int i = 0; i < e.parts(); ++i) {
+    const x86::Ymm even_values = cc.newYmm(), odd_values = cc.newYmm(), t = cc.newYmm();
+    cc.emit(I::kIdVmovdqu, odd_values, from.part(i));
+    cc.vpsllw(even_values, odd_values, 8);
+    cc.vpsraw(even_values, even_values, 8);
+    cc.vpsraw(odd_values, odd_values, 8);
+    for (size_t m = 0; m < four.size(); ++m) {
+      const x86::Vec& sum = sums_of(m).part[i];
+      cc.emit(I::kIdVpmaddwd, t, even_values, four[m]);
+      cc.emit(I::kIdVpaddd, sum, sum, t);
+      cc.emit(I::kIdVpmaddwd, t, odd_values, odd[m]);
+      cc.emit(I::kIdVpaddd, sum, sum, t);
+    }
+  }
+}
+
+// One pass over the elements [16 * first, 16 * (first + count)). Fetches evenly: in bursts, the
+// fetches would wait for each other.
 void Pass(Vec16Emitter& e, const ValuesShape& shape, size_t first, size_t count,
-          const x86::Gp& pages, const x86::Gp& weights, const x86::Gp& o, const x86::Gp& positions,
+          const x86::Gp& pages, const x86::Gp& weights, const x86::Gp& o, const x86::Gp& n_pages,
           std::span<const Ahead> ahead) {
   x86::Compiler& cc = e.cc;
   const ValuePage layout{shape.blocks};
   const auto offset = [](size_t bytes) { return static_cast<int32_t>(bytes); };
-  std::vector<Vec16> sums(shape.queries * count);
+  std::vector<Vec16> sums(shape.queries * count), page_sums(shape.queries * count);
   for (Vec16& sum : sums) sum = e.Zero();
-  const x86::Gp page = cc.newUIntPtr(), value = cc.newUIntPtr(), w = cc.newUIntPtr();
-  const x86::Gp left = cc.newUIntPtr(), in_page = cc.newUIntPtr(), page_positions = cc.newUIntPtr();
-  const asmjit::Label page_loop = cc.newLabel(), position_loop = cc.newLabel(),
-                      store = cc.newLabel();
-  cc.lea(page, x86::ptr(pages, offset(layout.value_offset(0))));
-  cc.mov(w, weights);
-  cc.mov(page_positions, kPagePositions);
-  cc.mov(left, positions);
+  for (Vec16& sum : page_sums) sum = e.New();
+  const x86::Gp page = cc.newUIntPtr(), q = cc.newUIntPtr(), d = cc.newUIntPtr();
+  const x86::Gp left = cc.newUIntPtr();
+  std::vector<x86::Vec> odd;  // weights
+  const asmjit::Label page_loop = cc.newLabel(), store = cc.newLabel();
+  cc.mov(page, pages);
+  cc.mov(q, weights);
+  cc.lea(d, x86::ptr(weights, offsetof(ChunkWeights, d)));
+  cc.mov(left, n_pages);
   cc.test(left, left);
   cc.jz(store);
   cc.bind(page_loop);
-  cc.mov(in_page, left);
-  cc.cmp(in_page, page_positions);
-  cc.cmova(in_page, page_positions);
-  cc.sub(left, in_page);
-  cc.mov(value, page);
-  const auto fetch = [&](const Ahead& from, size_t line) {
-    cc.prefetcht1(x86::ptr(from.at, offset(line * kCacheLineBytes)));
-  };
-  for (const Ahead& from : ahead) {
-    const size_t rest = from.lines() % kPagePositions, per_position = from.lines() / kPagePositions;
-    for (size_t line = 0; line < rest; ++line) fetch(from, per_position * kPagePositions + line);
-  }
-  const x86::Gp fetched = cc.newUIntPtr();
-  if (!ahead.empty()) cc.xor_(fetched.r32(), fetched.r32());
-  cc.bind(position_loop);
-  for (const Ahead& from : ahead) {
-    for (size_t line = 0; line < from.lines() / kPagePositions; ++line) {
-      cc.prefetcht1(x86::ptr(from.at, fetched, 0, offset(line * kPagePositions * kCacheLineBytes)));
+  for (const Vec16& sum : page_sums) {
+    for (int i = 0; i < e.parts(); ++i) {
+      const x86::Xmm x = sum.part[i].xmm();  // writing an xmm clears the upper bits
+      cc.vpxor(x, x, x);
     }
   }
-  if (!ahead.empty()) cc.add(fetched, kCacheLineBytes);
-  // Units of one block have the same weights. With AVX-512 a weight of several units is loaded
-  // once: as operands of the multiply-adds, weights would take both load ports in every cycle.
-  for (size_t unit = first, end = first; unit < first + count; unit = end) {
-    const size_t block = unit * kLanes / kBlock;
-    const size_t block_end = (block + 1) * kBlock / kLanes;
-    end = e.avx512() ? std::min(first + count, block_end) : unit + 1;
-    std::vector<Vec16> values;
-    for (size_t u = unit; u < end; ++u)
-      values.push_back(e.BytesToFloats(x86::ptr(value, offset(u * kLanes))));
+  for (size_t v = 0; v < ValuePage::kUnitVectors; ++v) {
+    for (const Ahead& from : ahead) {
+      const size_t end = from.lines() * (v + 1) / ValuePage::kUnitVectors;
+      for (size_t line = from.lines() * v / ValuePage::kUnitVectors; line < end; ++line)
+        cc.prefetcht1(x86::ptr(from.at, offset(line * kCacheLineBytes)));
+    }
+    std::vector<x86::Vec> four(shape.queries);  // weights
     for (size_t m = 0; m < shape.queries; ++m) {
-      const x86::Mem weight =
-          x86::dword_ptr(w, offset((m * shape.blocks + block) * shape.w_stride * sizeof(float)));
-      const auto sum = [&](size_t i) { return sums[m * count + unit - first + i]; };
-      if (values.size() == 1) {
-        e.Op(I::kIdVfmadd231ps, sum(0), values[0], e.BroadcastOperand(weight));
-        continue;
+      four[m] = e.New().part[0];
+      cc.emit(I::kIdVpbroadcastd, four[m],
+              x86::dword_ptr(q, offset(m * sizeof(ChunkWeights) + v * ValuePage::kTogether)));
+      for (size_t u = 0; e.vnni() && u < count; ++u)
+        e.AddDots(page_sums[m * count + u], four[m],
+                  x86::ptr(page, offset(layout.vector_offset(first + u, v))));
+    }
+    if (!e.vnni()) {
+      for (size_t u = 0; u < count; ++u) {
+        const auto sums_of = [&](size_t m) { return page_sums[m * count + u]; };
+        AddWordDots(e, four, x86::ptr(page, offset(layout.vector_offset(first + u, v))), u == 0,
+                    odd, sums_of);
       }
-      const Vec16 all = e.Broadcast(weight);
-      for (size_t i = 0; i < values.size(); ++i) e.Op(I::kIdVfmadd231ps, sum(i), values[i], all);
     }
   }
-  cc.add(value, offset(layout.row_bytes()));
-  cc.add(w, sizeof(float));
-  cc.dec(in_page);
-  cc.jnz(position_loop);
+  for (size_t m = 0; m < shape.queries; ++m) {
+    const Arg scale = e.BroadcastOperand(x86::dword_ptr(d, offset(m * sizeof(ChunkWeights))));
+    for (size_t u = 0; u < count; ++u) {
+      const Vec16& of_page = page_sums[m * count + u];
+      e.Op(I::kIdVcvtdq2ps, of_page, of_page);
+      e.Op(I::kIdVfmadd231ps, sums[m * count + u], of_page, scale);
+    }
+  }
   cc.add(page, offset(layout.bytes()));
-  for (const Ahead& from : ahead) cc.add(from.at, offset(from.page_bytes));
-  cc.test(left, left);
+  cc.add(q, kValuePagePositions);
+  cc.add(d, sizeof(float));
+  for (const Ahead& from : ahead) cc.add(from.at, offset(from.bytes));
+  cc.dec(left);
   cc.jnz(page_loop);
   cc.bind(store);
   for (size_t m = 0; m < shape.queries; ++m) {
-    for (size_t unit = first; unit < first + count; ++unit) {
-      const size_t at = (m * shape.o_stride + unit * kLanes) * sizeof(float);
-      e.Store(x86::ptr(o, offset(at)), sums[m * count + unit - first]);
+    for (size_t u = 0; u < count; ++u) {
+      const size_t at = (m * shape.o_stride + (first + u) * kLanes) * sizeof(float);
+      e.Store(x86::ptr(o, offset(at)), sums[m * count + u]);
     }
   }
 }
@@ -114,8 +140,9 @@ ValuesFn GenerateValues(Isa isa, const ValuesShape& shape, size_t sums) {
   const std::string name = fmt::format("values.{}blocks.{}queries", shape.blocks, shape.queries);
   GenerateVec16(name, isa, &values, [&](Vec16Emitter& e) {
     const auto pages = e.PointerArg(0), w = e.PointerArg(1), o = e.PointerArg(2),
-               positions = e.PointerArg(3);
-    const Ahead ahead[] = {{e.PointerArg(4), kKeyPanel.bytes(shape.blocks)},
+               n_pages = e.PointerArg(3);
+    constexpr size_t kKeyPages = kValuePagePositions / kPagePositions;
+    const Ahead ahead[] = {{e.PointerArg(4), kKeyPages * kKeyPanel.bytes(shape.blocks)},
                            {e.PointerArg(5), ValuePage{shape.blocks}.bytes()}};
     const size_t units = shape.blocks * kBlock / kLanes;
     const size_t most = sums / shape.queries;
@@ -128,16 +155,16 @@ ValuesFn GenerateValues(Isa isa, const ValuesShape& shape, size_t sums) {
     std::span<const Ahead> left = ahead;
     for (size_t first = 0; first < units; first += count) {
       const size_t n = std::min(of_pass, left.size());
-      Pass(e, shape, first, std::min(count, units - first), pages, w, o, positions, left.first(n));
+      Pass(e, shape, first, std::min(count, units - first), pages, w, o, n_pages, left.first(n));
       left = left.subspan(n);
     }
   });
   return values;
 }
 
-void CallReference(const uint8_t* pages, const float* w, float* o, size_t positions,
+void CallReference(const uint8_t* pages, const ChunkWeights* w, float* o, size_t n_pages,
                    const ValuesShape* shape) {
-  ValuesReference(*shape, pages, w, o, positions);
+  ValuesReference(*shape, pages, w, o, n_pages);
 }
 
 // The reference as a ValuesFn: a stub that passes the shape as fifth argument.
@@ -163,32 +190,38 @@ ValuesFn MakeValues(Isa isa, const ValuesShape& shape, const AttentionTuning& tu
   }
   LARDER_CHECK(shape.blocks >= 1 && shape.queries >= 1 && shape.queries <= tuning.value_queries,
                "{} blocks, {} queries for {}", shape.blocks, shape.queries, IsaName(isa));
-  LARDER_CHECK(shape.queries * shape.blocks * shape.w_stride < (size_t{1} << 28) &&
-                   shape.queries * shape.o_stride < (size_t{1} << 28),
-               "strides {} and {} do not fit an instruction", shape.w_stride, shape.o_stride);
+  LARDER_CHECK(shape.queries * shape.o_stride < (size_t{1} << 28),
+               "a stride of {} does not fit an instruction", shape.o_stride);
   if (isa == Isa::kScalar) return ScalarValues(shape);
   if (!HostHas(isa)) {
     throw Error("kernels: this CPU (or its operating system) lacks {}; choose {} or less",
                 IsaName(isa), IsaName(BestIsa()));
   }
   const ValuesFn values = GenerateValues(isa, shape, tuning.value_sums);
-  for (const size_t positions : {1, 16, 37}) {
-    CheckValues(isa, values, shape, std::min<size_t>(positions, shape.w_stride));
-  }
+  for (const size_t n_pages : {1, 3}) CheckValues(isa, values, shape, n_pages);
   return values;
 }
 
-void CheckValues(Isa isa, ValuesFn candidate, const ValuesShape& shape, size_t positions) {
-  std::vector<uint8_t> pages(CeilDiv(positions, kPagePositions) * ValuePage{shape.blocks}.bytes());
+void CheckValues(Isa isa, ValuesFn candidate, const ValuesShape& shape, size_t n_pages) {
+  std::vector<uint8_t> pages(n_pages * ValuePage{shape.blocks}.bytes());
   std::mt19937 random(7);
-  for (auto& byte : pages) byte = static_cast<uint8_t>(random());
-  const auto w = MakeInput(Pattern::kGaussian, shape.queries * shape.blocks * shape.w_stride, 8);
+  for (auto& byte : pages) {
+    do {
+      byte = static_cast<uint8_t>(random());
+    } while (byte == 0x80);  // values are in [-127, 127]
+  }
+  std::vector<ChunkWeights> w(shape.queries);
+  for (ChunkWeights& of_query : w) {
+    for (uint8_t& q : of_query.q) q = random() % 3 == 0 ? 255 : random() % 256;
+    const auto d = MakeInput(Pattern::kGaussian, ChunkWeights::kPages, random());
+    std::copy(d.begin(), d.end(), of_query.d);
+  }
   const size_t width = shape.blocks * kBlock;
   // Gaps between rows and the floats after the last one must not change.
   std::vector<float> got((shape.queries - 1) * shape.o_stride + width + kLanes, -1.0f), want = got;
-  candidate(pages.data(), w.data(), got.data(), positions, pages.data(), pages.data());
-  ValuesReference(shape, pages.data(), w.data(), want.data(), positions);
-  RequireSameBits(isa, "values", "gaussian", positions, got.data(), want.data(), want.size());
+  candidate(pages.data(), w.data(), got.data(), n_pages, pages.data(), pages.data());
+  ValuesReference(shape, pages.data(), w.data(), want.data(), n_pages);
+  RequireSameBits(isa, "values", "gaussian", n_pages, got.data(), want.data(), want.size());
 }
 
 }  // namespace larder::kernels::rows

@@ -92,5 +92,7 @@ ModelConfig EndsOf(ModelConfig);
 // 3; rope_freqs: divides by the factor). Computed once, at set-up, in double; the kernels and the
 // scalar reference use the same table.
 std::vector<float> RopeTable(const RotarySpec&, size_t positions);
+// The same with m = 1.
+std::vector<float> UnitRopeTable(const RotarySpec&, size_t positions);
 
 }  // namespace larder::model::config

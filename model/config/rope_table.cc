@@ -61,14 +61,11 @@ Rotation MakeRotation(const RotarySpec& rotary) {
   return rotation;
 }
 
-}  // namespace
-
-std::vector<float> RopeTable(const RotarySpec& rotary, size_t positions) {
-  const Rotation rotation = MakeRotation(rotary);
-  const size_t pairs = rotary.dim / 2;
-  std::vector<float> table(positions * rotary.dim);
+std::vector<float> TableOf(const Rotation& rotation, size_t positions) {
+  const size_t pairs = rotation.inverse_frequency.size();
+  std::vector<float> table(positions * 2 * pairs);
   for (size_t p = 0; p < positions; ++p) {
-    float* row = table.data() + p * rotary.dim;
+    float* row = table.data() + p * 2 * pairs;
     for (size_t i = 0; i < pairs; ++i) {
       const double angle = static_cast<double>(p) * rotation.inverse_frequency[i];
       row[2 * i] = static_cast<float>(std::cos(angle) * rotation.magnitude);
@@ -76,6 +73,18 @@ std::vector<float> RopeTable(const RotarySpec& rotary, size_t positions) {
     }
   }
   return table;
+}
+
+}  // namespace
+
+std::vector<float> RopeTable(const RotarySpec& rotary, size_t positions) {
+  return TableOf(MakeRotation(rotary), positions);
+}
+
+std::vector<float> UnitRopeTable(const RotarySpec& rotary, size_t positions) {
+  Rotation rotation = MakeRotation(rotary);
+  rotation.magnitude = 1.0;
+  return TableOf(rotation, positions);
 }
 
 }  // namespace larder::model::config

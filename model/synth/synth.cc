@@ -16,6 +16,9 @@ namespace {
 
 constexpr float kNormSpread = 0.1f;  // norm weights are 1 +- this
 constexpr float kBiasDeviation = 0.1f;
+// Of one in kKeyOutliers of K's biases: trained ones (Qwen2.5) have such.
+constexpr uint64_t kKeyOutliers = 8;
+constexpr float kKeyOutlier = 100.0f;  // times as large
 
 // GGUF's values of tokenizer.ggml.token_type.
 constexpr int32_t kNormal = 1, kUnknown = 2, kControl = 3, kByte = 6;
@@ -166,7 +169,7 @@ class Synthesis {
             AddNorm(name, tensor.cols);
             break;
           case TensorKind::kBias:
-            AddBias(name, tensor.cols);
+            AddBias(name, tensor.cols, tensor.role == TensorRole::kKBias);
             break;
         }
       }
@@ -228,9 +231,13 @@ class Synthesis {
     writer_.AddVector(name, std::move(values));
   }
 
-  void AddBias(const std::string& name, size_t size) {
+  void AddBias(const std::string& name, size_t size, bool outliers) {
     std::vector<float> values(size);
-    table_.FillF32(HashText(options_.seed, name), 0, size, kBiasDeviation, values.data());
+    const uint64_t key = HashText(options_.seed, name);
+    table_.FillF32(key, 0, size, kBiasDeviation, values.data());
+    for (size_t i = 0; outliers && i < size; ++i) {
+      if (HashBits(key, i) % kKeyOutliers == 0) values[i] *= kKeyOutlier;
+    }
     writer_.AddVector(name, std::move(values));
   }
 

@@ -124,8 +124,7 @@ Diagnosis DiagnoseKernels(kernels::Isa isa) {
       }
     }
     const size_t blocks = 2, queries = std::min<size_t>(4, tuning.attention.value_queries);
-    kernels::MakeValues(isa, {blocks, queries, kernels::kChunkPositions, blocks * kernels::kBlock},
-                        tuning.attention);
+    kernels::MakeValues(isa, {blocks, queries, blocks * kernels::kBlock}, tuning.attention);
   } catch (const Error& error) {
     return {Health::kBad, what, error.what(),
             "report this with the CPU's model; --isa chooses another set meanwhile"};
