@@ -65,7 +65,7 @@ Activations::Activations(const model::ModelConfig& config, const LayerShape& sha
     }
     acts(ffn, shape.ffn_blocks, most);
     floats(logits, RoundUp(config.vocab, kernels::kPanelRows), logit);
-    acts(shared_dim, shape.dim_blocks, std::max(most, logit));
+    acts(shared_dim, shape.dim_blocks, most);
     acts(shared_q, shape.q_blocks, most);
     for (ThreadActivations& thread : threads) {
       acts(thread.dim, shape.dim_blocks, few);
@@ -73,6 +73,12 @@ Activations::Activations(const model::ModelConfig& config, const LayerShape& sha
       floats(thread.ffn_tile, 4 * kernels::kPanelRows, most);
       thread.scratch = reinterpret_cast<float*>(
           take(kernels::kNormRows * shape.dim_blocks * kernels::kBlock * sizeof(float)));
+    }
+    if (!config.ends) return;
+    floats(largest, CeilDiv(config.vocab, kernels::kPanelRows), logit);
+    for (ActRows& plane : shared_head.plane) acts(plane, shape.dim_blocks, logit);
+    for (ThreadActivations& thread : threads) {
+      for (ActRows& plane : thread.head.plane) acts(plane, shape.dim_blocks, std::min(few, logit));
     }
   };
   size_t bytes = 0;

@@ -29,8 +29,15 @@ struct ActRows {
   uint8_t* row(size_t m) const { return data + m * stride_bytes; }
 };
 
+// A row x of lm_head's input in two planes: P0 = quantise(x), and P1 = quantise(x - d * q of P0),
+// what P0 rounds off, element by element.
+struct HeadPlanes {
+  ActRows plane[2];
+};
+
 struct ThreadActivations {
-  ActRows dim;         // normalised and quantised residual: input of QKV, gate/up and lm_head
+  ActRows dim;         // normalised and quantised residual: input of QKV and gate/up
+  HeadPlanes head;     // the same, of lm_head
   ActRows q;           // quantised attention output: input of O
   FloatRows ffn_tile;  // one FFN unit: 32 gate, 32 up
   float* scratch;      // [kNormRows][dim], each padded to blocks
@@ -66,7 +73,9 @@ class Activations {
   FloatRows attn;                // attention output, [heads * head_size]
   ActRows ffn;                   // gated and quantised, [ffn]
   FloatRows logits;              // [vocab padded to 16]
+  FloatRows largest;             // of each of lm_head's panels
   ActRows shared_dim, shared_q;  // like ThreadActivations', for more than few_rows rows
+  HeadPlanes shared_head;
   std::vector<ThreadActivations> threads;
   size_t few_rows, max_batch_tokens, logit_rows;
   size_t bytes() const { return arena_.bytes(); }

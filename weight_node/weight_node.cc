@@ -210,7 +210,7 @@ void WeightNode::AddSend(size_t thread, ProgramForm form, bool logit_rows, Steps
 }
 
 void WeightNode::AddNorm(size_t thread, size_t layer, ProgramForm form, const float* weight,
-                         StepKind kind, bool logit_rows, Steps& steps) {
+                         StepKind kind, const HeadPlanes* planes, Steps& steps) {
   const bool shared = form == ProgramForm::kManyRows;
   const NormOperand* operand =
       Keep(norms_,
@@ -222,24 +222,21 @@ void WeightNode::AddNorm(size_t thread, size_t layer, ProgramForm form, const fl
                        .scratch = activations_.threads[thread].scratch,
                        .out = shared ? activations_.shared_dim : activations_.threads[thread].dim,
                        .share = ShareOf(thread, form),
-                       .logit_rows = logit_rows});
+                       .planes = planes});
   steps.push_back(MakeStep(NormStep, operand, kind, layer, shared));
 }
 
 ProductOperand WeightNode::OperandOf(const PanelExtent& extent, PanelMatrix matrix, size_t layer,
                                      const ActRows& x, FloatRows y) const {
   y.data += extent.panels.begin * kPanelRows;
-  const kernels::PanelShape panel = matrix == PanelMatrix::kLmHead
-                                        ? HeadPanel(config_)
-                                        : layer_panels_[layer].of(matrix, extent.panels.begin);
+  const kernels::PanelShape panel = layer_panels_[layer].of(matrix, extent.panels.begin);
   return {.gemm = FindGemm(matrix, panel),
           .elementwise = &elementwise_,
           .panels = shards_[extent.home]->Panel(matrix, layer, extent.panels.begin),
           .n_panels = extent.panels.count(),
           .bias = nullptr,
           .x = x,
-          .y = y,
-          .logit_rows = false};
+          .y = y};
 }
 
 void WeightNode::AddQkvPart(size_t thread, size_t layer, ProgramForm form, const PanelExtent& part,
@@ -290,7 +287,7 @@ void WeightNode::AddOp(size_t thread, size_t layer, ProgramForm form, size_t hal
   switch (op.kind) {
     case model::OpKind::kRmsNorm:
       return AddNorm(thread, layer, form, shard.norm[static_cast<size_t>(op.norm)], StepKind::kNorm,
-                     false, steps);
+                     nullptr, steps);
     case model::OpKind::kO:
       return AddResidual(thread, layer, form, half, PanelMatrix::kO, AttendedOf(thread, form),
                          StepKind::kO, steps);
@@ -383,8 +380,7 @@ void WeightNode::AddPart(size_t thread, size_t layer, size_t index, ActRows x, c
                      .n_panels = part.panels(),
                      .bias = nullptr,
                      .x = x,
-                     .y = y,
-                     .logit_rows = false});
+                     .y = y});
   steps.push_back(MakeStep(ProductStep, operand, kind, layer, false));
 }
 
@@ -441,15 +437,28 @@ void WeightNode::AddSiluGate(size_t thread, size_t layer, ProgramForm form, size
 
 void WeightNode::AddLmHead(size_t thread, ProgramForm form, Steps& steps) {
   const size_t layer = std::max<size_t>(1, config_.layers) - 1;
-  const bool shared = form == ProgramForm::kManyRows;
-  AddNorm(thread, layer, form, shards_[thread]->output_norm(), StepKind::kLmHeadNorm, true, steps);
-  const ActRows& x = shared ? activations_.shared_dim : activations_.threads[thread].dim;
+  const HeadPlanes& x =
+      form == ProgramForm::kManyRows ? activations_.shared_head : activations_.threads[thread].head;
+  AddNorm(thread, layer, form, shards_[thread]->output_norm(), StepKind::kLmHeadNorm, &x, steps);
+  std::vector<const HeadOperand*> operands;
   for (const PanelExtent& extent : panels_.Work(form, thread, PanelMatrix::kLmHead)) {
-    ProductOperand operand = OperandOf(extent, PanelMatrix::kLmHead, 0, x, activations_.logits);
-    operand.logit_rows = true;
-    steps.push_back(
-        MakeStep(ProductStep, Keep(products_, operand), StepKind::kLmHead, layer, false));
+    operands.push_back(
+        Keep(heads_, HeadOperand{.gemm = FindGemm(PanelMatrix::kLmHead, HeadPanel(config_)),
+                                 .elementwise = &elementwise_,
+                                 .panels = shards_[extent.home]->Panel(PanelMatrix::kLmHead, 0,
+                                                                       extent.panels.begin),
+                                 .first_panel = extent.panels.begin,
+                                 .n_panels = extent.panels.count(),
+                                 .vocab = config_.vocab,
+                                 .x = x,
+                                 .logits = activations_.logits,
+                                 .largest = activations_.largest}));
+    steps.push_back(MakeStep(HeadStep, operands.back(), StepKind::kLmHead, layer, false));
   }
+  // A thread without panels meets the others, too.
+  steps.back().barrier = true;
+  for (const HeadOperand* operand : operands)
+    steps.push_back(MakeStep(RefineStep, operand, StepKind::kLmHead, layer, false));
 }
 
 }  // namespace larder::weight_node

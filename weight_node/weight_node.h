@@ -144,7 +144,7 @@ class WeightNode {
   ProductOperand OperandOf(const PanelExtent&, PanelMatrix, size_t layer, const ActRows& x,
                            FloatRows y) const;
   void AddNorm(size_t thread, size_t layer, ProgramForm, const float* weight, model::StepKind,
-               bool logit_rows, Steps&);
+               const HeadPlanes* planes, Steps&);
   void AddQkvPart(size_t thread, size_t layer, ProgramForm, const PanelExtent&,
                   sync::EpochFlag* ready, Steps&);
   RowShare ShareOf(size_t thread, ProgramForm form) const;
@@ -178,6 +178,7 @@ class WeightNode {
   std::deque<NormOperand> norms_;
   std::deque<QuantizeOperand> quantizes_;
   std::deque<ProductOperand> products_;
+  std::deque<HeadOperand> heads_;
   std::deque<FfnOperand> ffns_;
   std::deque<GateOperand> gates_;
   std::deque<AddPartsOperand> add_parts_;

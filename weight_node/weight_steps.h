@@ -46,8 +46,8 @@ struct TransferOperand {
 void ReceiveStep(const void* operand, void* batch);
 void SendStep(const void* operand, void* batch);
 
-// out[m] = quantise(rms_norm(x[m])). logit_rows: only the rows whose logits are wanted, not all
-// rows.
+// out[m] = quantise(rms_norm(x[m])). If there are planes, which are lm_head's: only the rows whose
+// logits are wanted.
 struct NormOperand {
   const kernels::Elementwise* elementwise;
   FloatRows x;
@@ -57,7 +57,7 @@ struct NormOperand {
   float* scratch;  // [kNormRows][n]
   ActRows out;
   RowShare share;
-  bool logit_rows;
+  const HeadPlanes* planes;  // instead of out; or null
 };
 void NormStep(const void* operand, void* batch);
 
@@ -88,9 +88,24 @@ struct ProductOperand {
   const float* bias;  // or null
   ActRows x;
   FloatRows y;
-  bool logit_rows;
 };
 void ProductStep(const void* operand, void* batch);
+
+// logits[m][16 * panels] = P0(x[m]) * panels, for the rows whose logits are wanted, and the largest
+// of each panel.
+struct HeadOperand {
+  const kernels::Gemm* gemm;
+  const kernels::Elementwise* elementwise;
+  const uint8_t* panels;
+  size_t first_panel, n_panels;  // of lm_head
+  size_t vocab;
+  HeadPlanes x;
+  FloatRows logits, largest;  // [vocab padded to 16], [panels]: of the whole lm_head
+};
+void HeadStep(const void* operand, void* batch);
+// After all threads' HeadSteps: logits[m][16 * panel] += P1(x[m]) * panel for the likely ones of
+// its panels (likely_panels.h).
+void RefineStep(const void* operand, void* batch);
 
 // y[m][n] += each part's rows in turn: the sums of the other chunks of a panel that is cut.
 struct AddPartsOperand {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 
 #include "kernels/formats/act_block.h"
 #include "kernels/formats/panel_format.h"
@@ -7,6 +8,7 @@
 #include "model/step/step_kind.h"
 #include "threadpool/share.h"
 #include "threadpool/timeline.h"
+#include "weight_node/likely_panels.h"
 #include "weight_node/weight_steps.h"
 
 namespace larder::weight_node {
@@ -29,6 +31,19 @@ inline uint32_t FirstRow(const BatchRows& rows, bool logit_rows) {
 
 inline Range<uint32_t> RowsOf(uint32_t rows, const RowShare& share) {
   return threadpool::ShareOf(rows, share.thread, share.threads);
+}
+
+// x becomes what the first plane rounds off.
+void QuantizePlanes(const NormOperand& op, float* x, uint32_t row) {
+  const ActBlock* const plane = ActRow(op.planes->plane[0], row);
+  op.elementwise->quantize(x, ActRow(op.planes->plane[0], row), op.n);
+  for (size_t begin = 0; begin < op.n; begin += kernels::kBlock) {
+    const ActBlock& block = plane[begin / kernels::kBlock];
+    const size_t count = std::min(kernels::kBlock, op.n - begin);
+    for (size_t i = 0; i < count; ++i)
+      x[begin + i] = x[begin + i] - block.d * static_cast<float>(block.q[i]);
+  }
+  op.elementwise->quantize(x, ActRow(op.planes->plane[1], row), op.n);
 }
 
 }  // namespace
@@ -76,20 +91,26 @@ void SendStep(const void* operand, void* batch) {
 void NormStep(const void* operand, void* batch) {
   const auto& op = *static_cast<const NormOperand*>(operand);
   const auto& rows = *static_cast<const BatchRows*>(batch);
-  if (op.logit_rows && !rows.lm_head) return;
-  const auto [begin, end] = RowsOf(op.logit_rows ? rows.logit_rows : rows.rows, op.share);
-  const uint32_t first = FirstRow(rows, op.logit_rows);
+  const bool logit_rows = op.planes != nullptr;
+  if (logit_rows && !rows.lm_head) return;
+  const auto [begin, end] = RowsOf(logit_rows ? rows.logit_rows : rows.rows, op.share);
+  const uint32_t first = FirstRow(rows, logit_rows);
   const float* x[kernels::kNormRows];
   float* normed[kernels::kNormRows];
   for (size_t i = 0; i < kernels::kNormRows; ++i) normed[i] = op.scratch + i * op.n;
   for (uint32_t m = begin; m < end;) {
     const uint32_t count = std::min<uint32_t>(end - m, kernels::kNormRows);
     for (uint32_t i = 0; i < count; ++i)
-      x[i] = op.x.row(op.logit_rows ? rows.logit_row[m + i] : first + m + i);
+      x[i] = op.x.row(logit_rows ? rows.logit_row[m + i] : first + m + i);
     op.elementwise->rms_norms(x, op.weight, normed, count, op.n, op.epsilon);
     EndLap(StepKind::kNorm);
-    for (uint32_t i = 0; i < count; ++i)
-      op.elementwise->quantize(normed[i], ActRow(op.out, first + m + i), op.n);
+    for (uint32_t i = 0; i < count; ++i) {
+      if (op.planes != nullptr) {
+        QuantizePlanes(op, normed[i], m + i);
+      } else {
+        op.elementwise->quantize(normed[i], ActRow(op.out, first + m + i), op.n);
+      }
+    }
     EndLap(StepKind::kQuantize);
     m += count;
   }
@@ -118,13 +139,52 @@ void QuantizeStep(const void* operand, void* batch) {
 void ProductStep(const void* operand, void* batch) {
   const auto& op = *static_cast<const ProductOperand*>(operand);
   const auto& rows = *static_cast<const BatchRows*>(batch);
-  const uint32_t m_rows = op.logit_rows ? rows.logit_rows : rows.rows;
-  if (m_rows == 0 || op.n_panels == 0 || (op.logit_rows && !rows.lm_head)) return;
-  const uint32_t first = FirstRow(rows, op.logit_rows);
-  op.gemm->Run(op.panels, ActRow(op.x, first), op.y.row(first), op.n_panels, m_rows);
+  if (rows.rows == 0 || op.n_panels == 0) return;
+  const uint32_t first = rows.first_row;
+  op.gemm->Run(op.panels, ActRow(op.x, first), op.y.row(first), op.n_panels, rows.rows);
   if (op.bias == nullptr) return;
-  for (uint32_t m = first; m < first + m_rows; ++m)
+  for (uint32_t m = first; m < first + rows.rows; ++m)
     op.elementwise->add(op.y.row(m), op.bias, op.n_panels * kernels::kPanelRows);
+}
+
+void HeadStep(const void* operand, void* batch) {
+  const auto& op = *static_cast<const HeadOperand*>(operand);
+  const auto& rows = *static_cast<const BatchRows*>(batch);
+  if (rows.logit_rows == 0 || op.n_panels == 0 || !rows.lm_head) return;
+  constexpr size_t kPanels = 32;  // whose logits of a few rows are still in L1 when they are read
+  const size_t panel_bytes = op.gemm->shape().panel.bytes();
+  for (size_t i = 0; i < op.n_panels; i += kPanels) {
+    const Range<size_t> panels = {op.first_panel + i,
+                                  op.first_panel + std::min(i + kPanels, op.n_panels)};
+    op.gemm->Run(op.panels + i * panel_bytes, ActRow(op.x.plane[0], 0),
+                 op.logits.row(0) + panels.begin * kernels::kPanelRows, panels.count(),
+                 rows.logit_rows);
+    for (uint32_t m = 0; m < rows.logit_rows; ++m) {
+      float* const logits = op.logits.row(m);
+      for (size_t token = op.vocab; token < panels.end * kernels::kPanelRows; ++token)
+        logits[token] = -std::numeric_limits<float>::infinity();  // of no token
+      op.elementwise->largest_of_16(logits + panels.begin * kernels::kPanelRows,
+                                    op.largest.row(m) + panels.begin, panels.count());
+    }
+  }
+}
+
+void RefineStep(const void* operand, void* batch) {
+  const auto& op = *static_cast<const HeadOperand*>(operand);
+  const auto& rows = *static_cast<const BatchRows*>(batch);
+  if (!rows.lm_head) return;
+  const size_t panel_bytes = op.gemm->shape().panel.bytes();
+  for (uint32_t m = 0; m < rows.logit_rows; ++m) {
+    const float* const largest = op.largest.row(m);
+    const LikelyPanels likely({largest, CeilDiv(op.vocab, kernels::kPanelRows)});
+    for (size_t i = 0; i < op.n_panels; ++i) {
+      if (!likely.Has(largest[op.first_panel + i])) continue;
+      alignas(kCacheLineBytes) float rest[kernels::kPanelRows];
+      op.gemm->Run(op.panels + i * panel_bytes, ActRow(op.x.plane[1], m), rest, 1, 1);
+      float* const logits = op.logits.row(m) + (op.first_panel + i) * kernels::kPanelRows;
+      for (size_t r = 0; r < kernels::kPanelRows; ++r) logits[r] = logits[r] + rest[r];
+    }
+  }
 }
 
 void AddPartsStep(const void* operand, void* batch) {

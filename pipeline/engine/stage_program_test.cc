@@ -21,11 +21,14 @@ model::SynthOptions SmallModel(size_t kv_heads) {
   return options;
 }
 
-// The barriers of all threads, by layer.
+// The barriers of all threads, by layer; without those of the ends: after the embedding, and before
+// lm_head's likely panels are refined.
 std::map<int, int> Barriers(std::span<const threadpool::Step> steps) {
+  using enum model::StepKind;
   std::map<int, int> barriers;
   for (const auto& step : steps) {
-    if (step.barrier && step.kind != static_cast<uint16_t>(model::StepKind::kEmbed))
+    const auto kind = static_cast<model::StepKind>(step.kind);
+    if (step.barrier && kind != kEmbed && kind != kLmHead && kind != kLmHeadNorm)
       ++barriers[step.layer];
   }
   return barriers;
