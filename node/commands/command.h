@@ -32,5 +32,6 @@ Command AddUnit(CLI::App& program);
 Command AddServe(CLI::App& program);
 Command AddBatch(CLI::App& program);
 Command AddTune(CLI::App& program);
+Command AddVerify(CLI::App& program);
 
 }  // namespace larder::node::commands
