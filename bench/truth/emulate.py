@@ -61,8 +61,9 @@ class Model:
 
 
 def rounded(x, block=BLOCK, levels=INT8, half_scale=False):
-    """The last dimension in blocks, each with the scale of its largest element."""
+    """The last dimension in blocks (0: one block), each with the scale of its largest element."""
     n = x.shape[-1]
+    block = block or n
     padded = torch.nn.functional.pad(x, (0, -n % block)).reshape(*x.shape[:-1], -1, block)
     scale = padded.abs().amax(-1, keepdim=True) / levels
     codes = torch.round(torch.where(scale > 0, padded / scale, 0)).clamp(-levels, levels)
@@ -99,14 +100,12 @@ def bias_scores(q, bias, cos, sin, levels):
     return torch.cat(scores, -1)
 
 
-def weighted_values(scores, values, levels):
-    """Softmax weights times the values' scales, rounded for BLOCK positions at a time, times the values' codes. values: already rounded."""
+def weighted_values(scores, values, levels, positions=BLOCK):
+    """Softmax weights times the values' scales, rounded for some positions at a time, times the values' codes. values: already rounded."""
     weights = torch.exp(scores - scores.amax(-1, keepdim=True))
-    out = torch.empty(len(scores), values.shape[-1])
-    for begin in range(0, values.shape[-1], BLOCK):
-        block = values[:, begin:begin + BLOCK]
-        scale = block.abs().amax(-1) / INT8
-        out[:, begin:begin + BLOCK] = rounded(weights * scale, BLOCK, levels) @ torch.where(scale[:, None] > 0, block / scale[:, None], 0)
+    scale = values.abs().amax(-1) / INT8
+    codes = torch.where(scale[:, None] > 0, values / scale[:, None], 0)
+    out = rounded(weights * scale, positions, levels) @ codes
     return out / weights.sum(-1, keepdim=True)
 
 
@@ -117,19 +116,29 @@ def split_bias(bias, kv_heads, above):
     return torch.where(apart, 0, bias), torch.where(apart, bias, 0), int((size > above).sum())
 
 
-def hidden_states(model, ids, activations=None, q=None, k=None, v=None, bias_above=None, bias_levels=None, weights=None):
-    """The input of the last product, [positions][dim]. Each option is what `rounded` takes, or None: activations of every product; queries and keys after
-    the rotation; values. bias_above: K's bias pairs that are kept apart from the keys, by size; None: none. weights: levels of softmax weights."""
+PRODUCTS = ("qkv", "o", "ffn", "down", "head")
+
+
+def hidden_states(model, ids, activations=None, products=PRODUCTS, q=None, k=None, v=None, bias_above=None, bias_levels=None, weights=None, matrices=None):
+    """The input of the last product, [positions][dim]. Each option is what `rounded` takes, or None: activations of `products`; queries and keys after
+    the rotation; values. bias_above: K's bias pairs that are kept apart from the keys, by size; None: none. weights: those of `weighted_values`. matrices: the
+    layers' weights, rounded again."""
     def maybe(x, how):
         return x if how is None else rounded(x, **how)
+
+    def inputs(x, product):
+        return maybe(x, activations if product in products else None)
+
+    def matrix(layer, role):
+        return maybe(model.of(layer, f"{role}.weight"), matrices).T
 
     n, group = len(ids), model.heads // model.kv_heads
     cos, sin = model.rotations(n)
     mask = torch.full((n, n), -math.inf).triu(1)
     x, apart = model.tensors["token_embd.weight"][ids].clone(), 0
     for layer in range(model.layers):
-        given = maybe(norm(x, model.of(layer, "attn_norm.weight"), model.epsilon), activations)
-        rows = {role: given @ model.of(layer, f"attn_{role}.weight").T for role in "qkv"}
+        given = inputs(norm(x, model.of(layer, "attn_norm.weight"), model.epsilon), "qkv")
+        rows = {role: given @ matrix(layer, f"attn_{role}") for role in "qkv"}
         bias = {role: model.of(layer, f"attn_{role}.bias") for role in "qkv"}
         far = None
         if bias["k"] is not None and bias_above is not None:
@@ -150,12 +159,12 @@ def hidden_states(model, ids, activations=None, q=None, k=None, v=None, bias_abo
             if weights is None:
                 out[:, head] = torch.softmax(scores, -1) @ values[:, head // group]
             else:
-                out[:, head] = weighted_values(scores, values[:, head // group], weights)
-        x = x + maybe(out.reshape(n, -1), activations) @ model.of(layer, "attn_output.weight").T
-        given = maybe(norm(x, model.of(layer, "ffn_norm.weight"), model.epsilon), activations)
-        gated = torch.nn.functional.silu(given @ model.of(layer, "ffn_gate.weight").T) * (given @ model.of(layer, "ffn_up.weight").T)
-        x = x + maybe(gated, activations) @ model.of(layer, "ffn_down.weight").T
-    return maybe(norm(x, model.tensors["output_norm.weight"], model.epsilon), activations), apart
+                out[:, head] = weighted_values(scores, values[:, head // group], **weights)
+        x = x + inputs(out.reshape(n, -1), "o") @ matrix(layer, "attn_output")
+        given = inputs(norm(x, model.of(layer, "ffn_norm.weight"), model.epsilon), "ffn")
+        gated = torch.nn.functional.silu(given @ matrix(layer, "ffn_gate")) * (given @ matrix(layer, "ffn_up"))
+        x = x + inputs(gated, "down") @ matrix(layer, "ffn_down")
+    return inputs(norm(x, model.tensors["output_norm.weight"], model.epsilon), "head"), apart
 
 
 def compared(model, truth, other):
@@ -165,20 +174,28 @@ def compared(model, truth, other):
     return f"mean {found['mean']:.5f}  99 % {found['p99']:.4f}  worst {found['worst']:.3f} at {found['worst_at']}  top-1 {found['top1']:.4f}"
 
 
-NOW = {"activations": {}, "q": {}, "k": {"half_scale": True}, "v": {"half_scale": True}}  # arithmetic version 3
-APART = {**NOW, "bias_above": 0}
+THREE = {"activations": {}, "q": {}, "k": {"half_scale": True}, "v": {"half_scale": True}}  # arithmetic version 3
+FOUR = {**THREE, "v": {"block": 0, "half_scale": True}, "bias_above": 4, "weights": {"levels": 255}}  # without lm_head's second plane
 VARIANTS = {
-    **{f"only {name}": {name: how} for name, how in NOW.items()},
-    "all": NOW,
-    "all, K's bias apart": APART,
-    **{f"all, pairs of K's bias above {above} apart": {**NOW, "bias_above": above} for above in (1, 2, 4, 8, 16, 32)},
-    "all, K's bias apart, 12 x 14 bits": {**APART, "bias_levels": (2047, 8191)},
-    "all, K's bias apart, INT8": {**APART, "bias_levels": (INT8, INT8)},
-    "all, Q and K in blocks of 16": {**NOW, "q": {"block": 16}, "k": {"block": 16, "half_scale": True}},
-    "all, Q and K of 16 bits": {**NOW, "q": {"levels": INT16}, "k": {"levels": INT16}},
-    "all, K's bias apart, softmax weights of 7 bits": {**APART, "weights": INT8},
-    "all, K's bias apart, softmax weights of 8 bits": {**APART, "weights": 255},
-    "all, K's bias apart, activations of 15 bits for 256": {**APART, "activations": {"block": 256, "levels": 16256}},
+    **{f"only {name}": {name: how} for name, how in THREE.items()},
+    **{f"only activations of {product}": {"activations": {}, "products": (product,)} for product in PRODUCTS},
+    "3": THREE,
+    "3, K's bias apart": {**THREE, "bias_above": 0},
+    **{f"3, pairs of K's bias above {above} apart": {**THREE, "bias_above": above} for above in (1, 2, 4, 8, 16, 32)},
+    "3, K's bias apart, 12 x 14 bits": {**THREE, "bias_above": 0, "bias_levels": (2047, 8191)},
+    "3, K's bias apart, INT8": {**THREE, "bias_above": 0, "bias_levels": (INT8, INT8)},
+    "3, Q and K in blocks of 16": {**THREE, "q": {"block": 16}, "k": {"block": 16, "half_scale": True}},
+    "4": FOUR,
+    "4, exact softmax weights": {**FOUR, "weights": None},
+    "4, softmax weights of 7 bits": {**FOUR, "weights": {"levels": INT8}},
+    "4, softmax weights of 15 bits for 256": {**FOUR, "weights": {"levels": INT16, "positions": CHUNK}},
+    "4, values in blocks of 32": {**FOUR, "v": THREE["v"]},
+    "4, Q of 16 bits": {**FOUR, "q": {"levels": INT16}},
+    "4, K of 16 bits": {**FOUR, "k": {"levels": INT16}},
+    **{f"4, exact inputs of {product}": {**FOUR, "products": tuple(other for other in PRODUCTS if other != product)} for product in PRODUCTS},
+    "4, activations of 15 bits for 256": {**FOUR, "activations": {"block": 256, "levels": 16256}},
+    "4, activations of 15 bits, INT8 weights, both for 256": {**FOUR, "activations": {"block": 256, "levels": 16256}, "matrices": {"block": 256}},
+    "4, INT8 weights for 256": {**FOUR, "matrices": {"block": 256}},
 }
 
 
