@@ -152,14 +152,16 @@ void AttentionNode::AddHead(size_t thread, size_t layer, size_t kv_head, size_t 
   };
 
   if (first) {
-    Step& append = add(StepKind::kAppend, AppendStep,
-                       &appends_.emplace_back(AppendOperand{.shape = &shape_,
-                                                            .scratch = scratch_[thread],
-                                                            .qkv = qkv,
-                                                            .qkv_stride = io_.qkv_stride,
-                                                            .k_norm = k_norm_[layer],
-                                                            .layer = layer,
-                                                            .kv_head = kv_head}));
+    Step& append =
+        add(StepKind::kAppend, AppendStep,
+            &appends_.emplace_back(AppendOperand{.shape = &shape_,
+                                                 .scratch = scratch_[thread],
+                                                 .qkv = qkv,
+                                                 .qkv_stride = io_.qkv_stride,
+                                                 .k_norm = k_norm_[layer],
+                                                 .balance = biases_.of(layer, kv_head).of_keys,
+                                                 .layer = layer,
+                                                 .kv_head = kv_head}));
     wait_for(append, projected);
     if (shared) append.signal = appended;
   }

@@ -60,7 +60,8 @@ struct AppendOperand {
   AttentionScratch scratch;
   float* qkv;  // first column of this group
   size_t qkv_stride;
-  const float* k_norm;  // [head_size] or null
+  const float* k_norm;   // [head_size] or null
+  const float* balance;  // [head_size] or null: KeyBiasWaves::of_keys
   size_t layer, kv_head;
 };
 void AppendStep(const void* operand, void* batch);

@@ -41,6 +41,10 @@ struct Tile {
   bool split() const { return begin_chunk > 0 || end_chunk < chunks(); }
 };
 
+inline void Scale(float* x, const float* factors, size_t n) {
+  for (size_t i = 0; i < n; ++i) x[i] *= factors[i];
+}
+
 // A and B of each pair of a query's head (model/config/key_bias.h).
 inline void BiasTerms(const AttentionShape& shape, const KeyBiasWaves& bias, const float* q,
                       float* terms) {
@@ -92,6 +96,7 @@ void QuantizeQueries(const AttentionOperand& op, const Tile& tile) {
       for (size_t i = 0; i < shape.head_size; ++i) q[i] *= shape.query_scale;
       if (op.bias.pairs > 0)
         BiasTerms(shape, op.bias, q, op.scratch.terms + 2 * op.bias.pairs * (r * shape.group + h));
+      if (op.bias.of_queries != nullptr) Scale(q, op.bias.of_queries, shape.head_size);
       elementwise.quantize(q, reinterpret_cast<ActBlock*>(quantised), shape.head_size);
       quantised += kernels::ActRowBytes(shape.blocks);
     }
@@ -209,6 +214,7 @@ void AppendStep(const void* operand, void* batch) {
         shape.kv->chunk(rows.slot[m], position / kChunkPositions, op.layer, op.kv_head);
     if (op.k_norm) shape.elementwise->rms_norm(k, op.k_norm, k, shape.head_size, shape.epsilon);
     shape.elementwise->rope(k, shape.rope + position * shape.rotary_dim, shape.rotary_dim / 2);
+    if (op.balance != nullptr) Scale(k, op.balance, shape.head_size);
     QuantizeKey(shape, k, op.scratch.act, blocks);
     kernels::PackKey(blocks, shape.blocks, in_chunk % kPagePositions,
                      at.keys + in_chunk / kPagePositions * kv.key_page_bytes);

@@ -108,6 +108,7 @@ void AttentionTimer::FillKv() {
                                  .qkv = head.qkv,
                                  .qkv_stride = head.qkv_stride,
                                  .k_norm = nullptr,
+                                 .balance = nullptr,
                                  .layer = head.layer,
                                  .kv_head = head.kv_head};
       AppendStep(&append, &rows);

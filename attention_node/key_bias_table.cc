@@ -15,15 +15,16 @@ KeyBiasTable::KeyBiasTable(const model::ModelConfig& config, const model::GgufFi
   constexpr size_t kPositions = kernels::kChunkPositions;
   std::vector<model::KeyBias> layers;
   std::vector<const float*> waves(config.layer.rotary.dim / 2, nullptr);  // by pair of the rotation
-  size_t pairs = 0, used = 0;
+  size_t pairs = 0, used = 0, balanced = 0;
   for (size_t layer = 0; layer < config.layers; ++layer) {
-    for (const std::vector<Pair>& head :
-         layers.emplace_back(model::ReadKeyBias(file, config, layer)).apart) {
+    const model::KeyBias& bias = layers.emplace_back(model::ReadKeyBias(file, config, layer));
+    for (const std::vector<Pair>& head : bias.apart) {
       most_pairs_ = std::max(most_pairs_, head.size());
       pairs += head.size();
     }
+    for (const std::vector<float>& head : bias.balance) balanced += !head.empty();
   }
-  if (pairs == 0) return;
+  if (pairs == 0 && balanced == 0) return;
   std::vector<bool> is_used(waves.size(), false);
   for (const model::KeyBias& layer : layers) {
     for (const std::vector<Pair>& head : layer.apart) {
@@ -32,7 +33,9 @@ KeyBiasTable::KeyBiasTable(const model::ModelConfig& config, const model::GgufFi
   }
   used = static_cast<size_t>(std::ranges::count(is_used, true));
   arena_ = topology::Arena(used * 2 * kPositions * sizeof(float) +
-                               pairs * (sizeof(Pair) + sizeof(const float*)) + 3 * kCacheLineBytes,
+                               pairs * (sizeof(Pair) + sizeof(const float*)) +
+                               balanced * 2 * config.head_size * sizeof(float) +
+                               (used + 2 + 2 * balanced) * kCacheLineBytes,
                            node);
   const std::vector<float> table = model::UnitRopeTable(config.layer.rotary, kPositions);
   for (size_t i = 0; i < waves.size(); ++i) {
@@ -46,11 +49,23 @@ KeyBiasTable::KeyBiasTable(const model::ModelConfig& config, const model::GgufFi
   }
   Pair* pair = arena_.AllocateArray<Pair>(pairs).data();
   const float** wave = arena_.AllocateArray<const float*>(pairs).data();
+  const size_t half = config.layer.rotary.dim / 2;
   for (const model::KeyBias& layer : layers) {
-    for (const std::vector<Pair>& head : layer.apart) {
-      heads_.push_back({.pair = pair, .wave = wave, .pairs = head.size()});
-      pair = std::ranges::copy(head, pair).out;
-      for (const Pair& of_head : head) *wave++ = waves[of_head.index];
+    for (size_t head = 0; head < layer.apart.size(); ++head) {
+      KeyBiasWaves& of_head = heads_.emplace_back(
+          KeyBiasWaves{.pair = pair, .wave = wave, .pairs = layer.apart[head].size()});
+      pair = std::ranges::copy(layer.apart[head], pair).out;
+      for (const Pair& apart : layer.apart[head]) *wave++ = waves[apart.index];
+      const std::vector<float>& balance = layer.balance[head];
+      if (balance.empty()) continue;
+      const std::span<float> keys = arena_.AllocateArray<float>(config.head_size),
+                             queries = arena_.AllocateArray<float>(config.head_size);
+      for (size_t i = 0; i < config.head_size; ++i) {
+        keys[i] = i < 2 * half ? balance[i % half] : 1.0f;
+        queries[i] = 1.0f / keys[i];
+      }
+      of_head.of_keys = keys.data();
+      of_head.of_queries = queries.data();
     }
   }
 }

@@ -20,6 +20,9 @@ struct KeyBiasWaves {
   const model::KeyBias::Pair* pair = nullptr;  // [pairs]
   const float* const* wave = nullptr;  // [pairs]: cos(j t) of kChunkPositions positions j, then sin
   size_t pairs = 0;
+  // [head_size] each, or both null: a rotated key's elements are multiplied with the first ones, a
+  // rotated query's with the others (KeyBias::balance and 1 / that).
+  const float *of_keys = nullptr, *of_queries = nullptr;
 };
 
 class KeyBiasTable {
@@ -34,7 +37,7 @@ class KeyBiasTable {
 
  private:
   size_t kv_heads_, most_pairs_ = 0;
-  std::vector<KeyBiasWaves> heads_;  // [layer][kv_head], or empty: no bias is apart
+  std::vector<KeyBiasWaves> heads_;  // [layer][kv_head], or empty: no bias is large
   topology::Arena arena_;            // the waves, then what heads_ points to
 };
 

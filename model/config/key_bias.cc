@@ -1,31 +1,69 @@
 #include "model/config/key_bias.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace larder::model::inline config {
+
+namespace {
+
+std::vector<float> ReadBias(const GgufFile& file, const ModelConfig& config, size_t layer,
+                            TensorRole role, size_t rows) {
+  std::vector<float> bias(rows);
+  file.ReadRowsF32(file.Tensor(config.TensorName(layer, role)), 0, 1, bias.data());
+  return bias;
+}
+
+struct PairOf {
+  float &first, &second;
+  // Two products and a sum, not a library's function: all machines must choose the same pairs.
+  float square() const { return first * first + second * second; }
+};
+
+PairOf PairAt(const RotarySpec& rotary, float* head, size_t i) {
+  const bool interleaved = rotary.pairing == RopePairing::kInterleaved;
+  return {head[interleaved ? 2 * i : i], head[interleaved ? 2 * i + 1 : i + rotary.dim / 2]};
+}
+
+// KeyBias::balance of the KV head whose queries' biases begin at `queries`; empty: all 1.
+std::vector<float> BalanceOf(const ModelConfig& config, float* queries) {
+  std::vector<float> balance(config.layer.rotary.dim / 2, 1.0f);
+  bool any = false;
+  for (size_t i = 0; i < balance.size(); ++i) {
+    float square = 0;
+    for (size_t q = 0; q < config.group(); ++q) {
+      square =
+          std::max(square, PairAt(config.layer.rotary, queries + q * config.head_size, i).square());
+    }
+    if (!(square > kLargeQueryBias * kLargeQueryBias)) continue;
+    balance[i] = std::sqrt(std::sqrt(square) / kLargeQueryBias);
+    any = true;
+  }
+  return any ? balance : std::vector<float>();
+}
+
+}  // namespace
 
 KeyBias ReadKeyBias(const GgufFile& file, const ModelConfig& config, size_t layer) {
   KeyBias bias;
   if (!config.layer.Has(TensorRole::kKBias)) return bias;
-  bias.in_keys.resize(config.kv_rows());
-  file.ReadRowsF32(file.Tensor(config.TensorName(layer, TensorRole::kKBias)), 0, 1,
-                   bias.in_keys.data());
+  bias.in_keys = ReadBias(file, config, layer, TensorRole::kKBias, config.kv_rows());
   bias.apart.resize(config.kv_heads);
+  bias.balance.resize(config.kv_heads);
   if (config.layer.Has(TensorRole::kKNorm)) return bias;
   const RotarySpec& rotary = config.layer.rotary;
-  const size_t half = rotary.dim / 2;
-  const bool interleaved = rotary.pairing == RopePairing::kInterleaved;
+  std::vector<float> queries = ReadBias(file, config, layer, TensorRole::kQBias, config.q_rows());
   for (size_t head = 0; head < config.kv_heads; ++head) {
     float* const b = bias.in_keys.data() + head * config.head_size;
-    for (size_t i = 0; i < half; ++i) {
-      float& first = b[interleaved ? 2 * i : i];
-      float& second = b[interleaved ? 2 * i + 1 : i + half];
-      // Two products and a sum, not a library's root: all machines must choose the same pairs.
-      if (first * first + second * second <= kLargeKeyBias * kLargeKeyBias) continue;
-      bias.apart[head].push_back({static_cast<uint32_t>(i), first, second});
-      first = second = 0;
+    for (size_t i = 0; i < rotary.dim / 2; ++i) {
+      const PairOf pair = PairAt(rotary, b, i);
+      if (pair.square() <= kLargeKeyBias * kLargeKeyBias) continue;
+      bias.apart[head].push_back({static_cast<uint32_t>(i), pair.first, pair.second});
+      pair.first = pair.second = 0;
     }
     std::fill(b + rotary.dim, b + config.head_size, 0.0f);
+    bias.balance[head] =
+        BalanceOf(config, queries.data() + head * config.group() * config.head_size);
   }
   return bias;
 }

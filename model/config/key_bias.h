@@ -25,14 +25,23 @@ struct KeyBias {
   // softmax does not change by that.
   std::vector<float> in_keys;
   std::vector<std::vector<Pair>> apart;  // [kv_heads], ascending: what is added to scores
+  // [kv_heads][rotary.dim / 2], or empty: a rotated key's pairs times this, and those of the
+  // queries of its head divided by it, give the same scores. Large biases of Q cost queries their
+  // bits as K's cost keys theirs, and no table has them: the square root of their size is given to
+  // the keys.
+  std::vector<std::vector<float>> balance;
 };
+
+// Of a pair of Q's biases: the largest norm, of the heads that share their keys, that needs no
+// balance; a larger one gives sqrt(norm / this).
+inline constexpr float kLargeQueryBias = 4;
 
 // Pairs with a larger norm are kept apart. Keys without bias are about 1; of Qwen2.5-0.5B's 1,536
 // pairs 128 are larger than this.
 inline constexpr float kLargeKeyBias = 4;
 
-// Both empty if the layer has no such bias. Where keys are normed after their bias (qwen3) all of
-// it is in_keys. Throws Error if the file cannot be read.
+// All empty if the layer has no such bias. Where keys are normed after their bias (qwen3) all of it
+// is in_keys, and nothing is balanced. Throws Error if the file cannot be read.
 KeyBias ReadKeyBias(const GgufFile&, const ModelConfig&, size_t layer);
 
 }  // namespace larder::model::config

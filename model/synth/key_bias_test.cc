@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "base/temporary_folder_testing.h"
@@ -74,6 +76,32 @@ TEST(KeyBias, WhatIsApartAndWhatIsInKeysIsTheBias) {
   }
 }
 
+// What the keys' pairs are multiplied with, the queries' are divided by: the root of how much the
+// largest bias of the heads that share them is above the limit.
+TEST(KeyBias, LargeBiasesOfQueriesAreBalanced) {
+  const TemporaryFolder folder;
+  const Given given = Make(folder, Architecture::kQwen2, true);
+  std::vector<float> q(given.config.q_rows());
+  given.file->ReadRowsF32(given.file->Tensor(given.config.TensorName(kLayer, TensorRole::kQBias)),
+                          0, 1, q.data());
+  const KeyBias split = ReadKeyBias(*given.file, given.config, kLayer);
+  ASSERT_EQ(split.balance.size(), 2u);
+  size_t balanced = 0;
+  for (size_t head = 0; head < 2; ++head) {
+    ASSERT_EQ(split.balance[head].size(), 32u);
+    for (size_t i = 0; i < 32; ++i) {
+      double largest = 0;
+      for (size_t of = 2 * head; of < 2 * head + 2; ++of)
+        largest = std::max<double>(largest, std::hypot(q[of * 64 + i], q[of * 64 + i + 32]));
+      balanced += largest > kLargeQueryBias;
+      EXPECT_NEAR(split.balance[head][i], std::sqrt(std::max(1.0, largest / kLargeQueryBias)),
+                  1e-5);
+    }
+  }
+  EXPECT_GE(balanced, 4u);
+  EXPECT_LE(balanced, 48u);
+}
+
 // They would add the same to all scores of a query.
 TEST(KeyBias, ElementsThatDoNotRotateHaveNone) {
   const TemporaryFolder folder;
@@ -94,6 +122,7 @@ TEST(KeyBias, IsWholeBeforeANorm) {
   const KeyBias split = ReadKeyBias(*given.file, given.config, kLayer);
   EXPECT_EQ(split.in_keys, given.bias);
   for (const auto& head : split.apart) EXPECT_TRUE(head.empty());
+  for (const auto& head : split.balance) EXPECT_TRUE(head.empty());
 }
 
 TEST(KeyBias, NoneIsNone) {

@@ -16,9 +16,9 @@ namespace {
 
 constexpr float kNormSpread = 0.1f;  // norm weights are 1 +- this
 constexpr float kBiasDeviation = 0.1f;
-// Of one in kKeyOutliers of K's biases: trained ones (Qwen2.5) have such.
-constexpr uint64_t kKeyOutliers = 8;
-constexpr float kKeyOutlier = 100.0f;  // times as large
+// One in kOutliers of Q's and K's biases is so many times as large: trained ones (Qwen2.5) are.
+constexpr uint64_t kOutliers = 8;
+constexpr float kOutlier = 100.0f;
 
 // GGUF's values of tokenizer.ggml.token_type.
 constexpr int32_t kNormal = 1, kUnknown = 2, kControl = 3, kByte = 6;
@@ -169,7 +169,8 @@ class Synthesis {
             AddNorm(name, tensor.cols);
             break;
           case TensorKind::kBias:
-            AddBias(name, tensor.cols, tensor.role == TensorRole::kKBias);
+            AddBias(name, tensor.cols,
+                    tensor.role == TensorRole::kQBias || tensor.role == TensorRole::kKBias);
             break;
         }
       }
@@ -236,7 +237,7 @@ class Synthesis {
     const uint64_t key = HashText(options_.seed, name);
     table_.FillF32(key, 0, size, kBiasDeviation, values.data());
     for (size_t i = 0; outliers && i < size; ++i) {
-      if (HashBits(key, i) % kKeyOutliers == 0) values[i] *= kKeyOutlier;
+      if (HashBits(key, i) % kOutliers == 0) values[i] *= kOutlier;
     }
     writer_.AddVector(name, std::move(values));
   }
