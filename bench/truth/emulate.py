@@ -119,9 +119,11 @@ def split_bias(bias, kv_heads, above):
 PRODUCTS = ("qkv", "o", "ffn", "down", "head")
 
 
-def hidden_states(model, ids, activations=None, products=PRODUCTS, q=None, k=None, v=None, bias_above=None, bias_levels=None, weights=None, matrices=None):
+def hidden_states(model, ids, activations=None, products=PRODUCTS, q=None, k=None, v=None, bias_above=None, bias_levels=None, balance_above=None, weights=None,
+                  matrices=None):
     """The input of the last product, [positions][dim]. Each option is what `rounded` takes, or None: activations of `products`; queries and keys after
-    the rotation; values. bias_above: K's bias pairs that are kept apart from the keys, by size; None: none. weights: those of `weighted_values`. matrices: the
+    the rotation; values. bias_above: K's bias pairs that are kept apart from the keys, by size; None: none. weights: those of `weighted_values`. balance_above: pairs
+    of Q's bias above it give the root of what they are larger to the keys. matrices: the
     layers' weights, rounded again."""
     def maybe(x, how):
         return x if how is None else rounded(x, **how)
@@ -148,8 +150,12 @@ def hidden_states(model, ids, activations=None, products=PRODUCTS, q=None, k=Non
         for role in "qk":
             if model.of(layer, f"attn_{role}_norm.weight") is not None:
                 rows[role] = norm(rows[role], model.of(layer, f"attn_{role}_norm.weight"), model.epsilon)
-        exact_q, keys, values = rotate(rows["q"], cos, sin) * model.head_size ** -0.5, maybe(rotate(rows["k"], cos, sin), k), maybe(rows["v"], v)
-        queries = maybe(exact_q, q)
+        balance = torch.ones(model.kv_heads, model.head_size)
+        if balance_above is not None and bias["q"] is not None:
+            norms = bias["q"].view(model.kv_heads, group, 2, -1).pow(2).sum(2).sqrt().amax(1)
+            balance = (norms / balance_above).clamp(min=1).sqrt().repeat(1, 2)
+        exact_q, values = rotate(rows["q"], cos, sin) * model.head_size ** -0.5, maybe(rows["v"], v)
+        queries, keys = maybe(exact_q / balance.repeat_interleave(group, 0), q), maybe(rotate(rows["k"], cos, sin) * balance, k)
         out = torch.empty(n, model.heads, model.head_size)
         for head in range(model.heads):
             scores = queries[:, head] @ keys[:, head // group].T
@@ -175,7 +181,7 @@ def compared(model, truth, other):
 
 
 THREE = {"activations": {}, "q": {}, "k": {"half_scale": True}, "v": {"half_scale": True}}  # arithmetic version 3
-FOUR = {**THREE, "v": {"block": 0, "half_scale": True}, "bias_above": 4, "weights": {"levels": 255}}  # without lm_head's second plane
+FOUR = {**THREE, "v": {"block": 0, "half_scale": True}, "bias_above": 4, "balance_above": 4, "weights": {"levels": 255}}  # without lm_head's second plane
 VARIANTS = {
     **{f"only {name}": {name: how} for name, how in THREE.items()},
     **{f"only activations of {product}": {"activations": {}, "products": (product,)} for product in PRODUCTS},
@@ -186,6 +192,7 @@ VARIANTS = {
     "3, K's bias apart, INT8": {**THREE, "bias_above": 0, "bias_levels": (INT8, INT8)},
     "3, Q and K in blocks of 16": {**THREE, "q": {"block": 16}, "k": {"block": 16, "half_scale": True}},
     "4": FOUR,
+    "4, without balance": {**FOUR, "balance_above": None},
     "4, exact softmax weights": {**FOUR, "weights": None},
     "4, softmax weights of 7 bits": {**FOUR, "weights": {"levels": INT8}},
     "4, softmax weights of 15 bits for 256": {**FOUR, "weights": {"levels": INT16, "positions": CHUNK}},
