@@ -6,9 +6,7 @@
 
 #include <atomic>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
-#include <thread>
 
 #include "rdma/common/farewell.h"
 
@@ -50,8 +48,7 @@ FarewellGuard::FarewellGuard() {
     signalfd_siginfo signal = {};
     if (read(arrived_.get(), &signal, sizeof signal) != sizeof signal)
       return rdma::FdWatch::kUntilReadable;
-    rdma::SayFarewells();
-    std::this_thread::sleep_for(std::chrono::milliseconds(rdma::kFarewellMs));
+    rdma::SayFarewellsBeforeTheEnd();
     const auto number = static_cast<int>(signal.ssi_signo);
     ::signal(number, SIG_DFL);
     pthread_sigmask(SIG_UNBLOCK, &signals_, nullptr);

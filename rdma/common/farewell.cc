@@ -1,7 +1,9 @@
 #include "rdma/common/farewell.h"
 
 #include <algorithm>
+#include <chrono>
 #include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -34,6 +36,11 @@ Farewell::~Farewell() {
 void SayFarewells() {
   const std::lock_guard lock(ThisProcess().mutex);
   for (const Farewell* farewell : ThisProcess().all) farewell->say_();
+}
+
+void SayFarewellsBeforeTheEnd() {
+  SayFarewells();
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
 }
 
 }  // namespace larder::rdma::common

@@ -20,9 +20,10 @@ class Farewell {
   const std::function<void()> say_;
 };
 
-// Says those of all links of this process. Any thread. Peers that also see their connections close
-// may notice that first: a process that ends afterwards gives them kFarewellMs.
+// Says those of all links of this process. Any thread.
 void SayFarewells();
-inline constexpr int kFarewellMs = 100;
+// The same by a process that ends afterwards. Peers see its connections close, too, and may notice
+// that first: waits 100 ms.
+void SayFarewellsBeforeTheEnd();
 
 }  // namespace larder::rdma::common

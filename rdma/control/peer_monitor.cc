@@ -3,8 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
-#include <thread>
 #include <utility>
 
 #include "base/clock.h"
@@ -44,10 +42,7 @@ PeerLostHandler StopWhenPeerIsLost(const ControlChannel& channel) {
       const std::string printed = fmt::format("larder: {}{}\n", stopped ? "" : "error: ", line);
       [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, printed.data(), printed.size());
     }
-    if (stopped) {
-      SayFarewells();
-      std::this_thread::sleep_for(std::chrono::milliseconds(kFarewellMs));
-    }
+    if (stopped) SayFarewellsBeforeTheEnd();
     _exit(kPeerLostExitCode);
   };
 }
