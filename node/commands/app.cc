@@ -18,6 +18,7 @@
 #include "node/options/option_sources.h"
 #include "node/service/exit_code.h"
 #include "node/service/service_log.h"
+#include "node/service/signals.h"
 #include "rdma/proof/link_warning.h"
 
 namespace larder::node::inline commands {
@@ -108,6 +109,8 @@ int Run(const Command& command, const OptionSources& sources) {
     return code;
   } catch (const CLI::ParseError& error) {
     return Usage(sources.Reword(error.what()), command.options);
+  } catch (const InterruptedError&) {
+    return InterruptExitCode();
   } catch (const Error& error) {
     Complain("error", error.what());
   } catch (const std::bad_alloc&) {

@@ -77,14 +77,10 @@ int Run(const SplitOptions& o) {
   {
     const InterruptGuard guard;
     Progress progress("writing");
-    try {
-      model::WriteSplit(*file, stages, serving, [&](uint64_t done, uint64_t all) {
-        progress.Update(done, all);
-        ThrowIfInterrupted();
-      });
-    } catch (const InterruptedError&) {
-      return InterruptExitCode();
-    }
+    model::WriteSplit(*file, stages, serving, [&](uint64_t done, uint64_t all) {
+      progress.Update(done, all);
+      ThrowIfInterrupted();
+    });
   }
   std::vector<std::string> paths;
   for (const model::SplitStage& stage : stages) paths.push_back(stage.path);

@@ -78,14 +78,10 @@ int Run(const SynthCommandOptions& o, bool dimensions_given) {
   {
     const InterruptGuard guard;
     Progress progress("writing");
-    try {
-      model::WriteSynth(synth, o.output, [&](uint64_t done, uint64_t all) {
-        progress.Update(done, all);
-        ThrowIfInterrupted();
-      });
-    } catch (const InterruptedError&) {
-      return InterruptExitCode();
-    }
+    model::WriteSynth(synth, o.output, [&](uint64_t done, uint64_t all) {
+      progress.Update(done, all);
+      ThrowIfInterrupted();
+    });
   }
   const auto config = model::ReadModelConfig(*model::GgufFile::Open(o.output));
   fmt::print("{}: {:.1f} M parameters, {}\n", o.output,

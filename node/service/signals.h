@@ -46,7 +46,8 @@ void ClearInterrupts();   // does not clear a SIGTERM
 bool Terminated();        // SIGTERM came: the program must end, whatever its mode
 int InterruptExitCode();  // 130 after SIGINT, 143 after SIGTERM
 
-// Unwinds a writer of files, which removes what it has not finished.
+// Unwinds a command, which ends with InterruptExitCode(): a writer of files removes what it has not
+// finished.
 class InterruptedError : public Error {
  public:
   InterruptedError() : Error("interrupted") {}
