@@ -19,6 +19,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/scratch_folder.h"
 #include "bench/ratio.h"
 #include "bench/table_main.h"
 #include "pipeline/kv_store/kv_files.h"
@@ -37,23 +38,6 @@ constexpr double kQuietSeconds = 0.03;
 
 struct Sizes {
   size_t megabytes = 0, chunk_kb = 4608, chunks = 8, rounds = 15, folder_mb = 512;
-};
-
-class Folder {
- public:
-  Folder() : path_(std::filesystem::temp_directory_path() / "larder-kv-XXXXXX") {
-    if (mkdtemp(path_.data()) == nullptr) throw Error("{}: can't make the folder", path_);
-  }
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
 };
 
 // Passes over a buffer, in seconds.
@@ -134,7 +118,7 @@ class Moving {
 
 void Row(const char* what, KvJob::Kind kind, bool limited, const Sizes& sizes, Weights& weights,
          CpuId cpu) {
-  const Folder folder;
+  const ScratchFolder folder("larder-kv");
   Moving moving(sizes, folder.path() + "/kv", limited, cpu);
   int32_t sequence = 0;
   if (kind == KvJob::Kind::kLoad) {  // what is to be loaded again and again

@@ -1,10 +1,8 @@
 #include "node/tasks/verify_run.h"
 
 #include <fmt/format.h>
-#include <stdlib.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <optional>
 #include <random>
 #include <span>
@@ -12,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/fnv.h"
+#include "base/scratch_folder.h"
 #include "kernels/formats/kv_page.h"
 #include "model/config/split.h"
 #include "node/service/signals.h"
@@ -31,25 +30,9 @@ constexpr size_t kSlots = 4;
 constexpr size_t kChunk = kernels::kChunkPositions;
 constexpr uint32_t kSeed = 7;
 
-// A folder of its own under the system's for temporary files, gone with this object.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = std::filesystem::temp_directory_path() / "larder-verify-XXXXXX";
-    if (mkdtemp(name.data()) == nullptr) throw Error("{}: cannot be made", name);
-    path_ = name;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
+std::string Threads(size_t count) {
+  return fmt::format("{} {}", count, count == 1 ? "thread" : "threads");
+}
 
 class Verification {
  public:
@@ -65,8 +48,7 @@ class Verification {
     Colocated();
     for (const size_t threads : {size_t{1}, spec_.threads + 1}) {
       if (threads == spec_.threads) continue;
-      With(fmt::format("{} {}", threads, threads == 1 ? "thread" : "threads"),
-           {.threads = threads});
+      With(Threads(threads), {.threads = threads});
     }
     for (const kernels::Isa isa : {kernels::Isa::kAvx512Vnni, kernels::Isa::kAvxVnni,
                                    kernels::Isa::kAvx2, kernels::Isa::kScalar}) {
@@ -119,8 +101,8 @@ class Verification {
     return std::make_unique<Engine>(spec_.file, plan, WaitsOf(plan));
   }
 
-  TokenRow RowAt(size_t position, SlotId slot = SlotId(0)) const {
-    return {tokens_[position], slot, static_cast<uint32_t>(position),
+  TokenRow RowAt(size_t position) const {
+    return {tokens_[position], SlotId(0), static_cast<uint32_t>(position),
             position + kVerified >= tokens_.size()};
   }
   void Keep(const Engine& engine, size_t row) {
@@ -155,7 +137,7 @@ class Verification {
   }
   void With(std::string name, const Form& form) {
     const std::unique_ptr<Engine> engine = Make(form);
-    Run(*engine, 0, std::min(engine->max_batch_tokens(), tokens_.size()));
+    Run(*engine, 0, tokens_.size());
     Report(std::move(name));
   }
 
@@ -166,9 +148,7 @@ class Verification {
       Run(*engine, 0, piece);
       Report(std::move(name));
     };
-    again(fmt::format("{} {}, the prompt at once", spec_.threads,
-                      spec_.threads == 1 ? "thread" : "threads"),
-          tokens_.size());
+    again(Threads(spec_.threads) + ", the prompt at once", tokens_.size());
     again("the prompt in pieces of 61", 61);
     again("token by token", 1);
     InABatch(*engine);
@@ -177,17 +157,14 @@ class Verification {
   void InABatch(Engine& engine) {
     std::vector<std::vector<int32_t>> tokens;
     for (uint32_t slot = 0; slot < kSlots; ++slot) tokens.push_back(RandomTokens(slot));
+    engine.Reset(SlotId(0));
     for (size_t i = 0; i < tokens_.size(); ++i) {
-      std::vector<TokenRow> rows;
-      for (size_t slot = 0; slot < kSlots; ++slot) {
-        // each of the others begins later than the one before
-        if (i < 5 * slot) continue;
-        TokenRow row = RowAt(i, SlotId(static_cast<int32_t>(slot)));
-        row.token = tokens[slot][i - 5 * slot];
-        row.position = static_cast<uint32_t>(i - 5 * slot);
-        rows.push_back(row);
+      std::vector<TokenRow> rows = {RowAt(i)};
+      for (size_t slot = 1; slot < kSlots && i >= 5 * slot; ++slot) {  // each begins later
+        const size_t position = i - 5 * slot;
+        rows.push_back({tokens[slot][position], SlotId(static_cast<int32_t>(slot)),
+                        static_cast<uint32_t>(position), rows[0].logits});
       }
-      if (i == 0) engine.Reset(SlotId(0));
       engine.Run(rows);
       if (rows[0].logits) Keep(engine, 0);
     }
@@ -224,8 +201,8 @@ class Verification {
 
   // The first chunk of keys and values comes from a file that another engine wrote.
   void Restart() {
-    const TemporaryFolder folder;
-    const std::string path = folder.path() / "slot";
+    const ScratchFolder folder("larder-verify");
+    const std::string path = folder / "slot";
     pipeline::SlotFileOptions options{
         .model = pipeline::IdentityOf(model::Fingerprint(*spec_.file), config_),
         .context = tokens_.size(),
