@@ -241,10 +241,13 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
     constexpr TensorRole kBiases[] = {TensorRole::kQBias, TensorRole::kKBias, TensorRole::kVBias};
     for (size_t i = 0; i < 3; ++i) {
       qkv[i] = &file.Tensor(config_.TensorName(layer, kBiases[i]));
+      if (kBiases[i] == TensorRole::kKBias) {
+        bias[i] = model::ReadKeyBias(file, config_, layer).in_keys;
+        continue;
+      }
       bias[i].resize(qkv[i]->cols);
       file.ReadRowsF32(*qkv[i], 0, 1, bias[i].data());
     }
-    bias[1] = model::ReadKeyBias(file, config_, layer).in_keys;
     float* packed = AllocateFloats(arena_, shard.qkv.count() * kPanelRows);
     for (size_t i = 0; i < shard.qkv.count() * kPanelRows; ++i) {
       const RowSource source = QkvRow(config_, shape, qkv, shard.qkv.begin * kPanelRows + i);

@@ -238,13 +238,6 @@ Arg Vec16Emitter::BroadcastOperand(const x86::Mem& scalar) {
   return Arg::Same(y);
 }
 
-Vec16 Vec16Emitter::BytesToFloats(const x86::Mem& bytes) {
-  const Vec16 v = New();
-  for (int i = 0; i < parts(); ++i) cc.vpmovsxbd(v.part[i], bytes.cloneAdjusted(8 * i));
-  Op(I::kIdVcvtdq2ps, v, v);
-  return v;
-}
-
 Vec16 Vec16Emitter::HalvesToFloats(const x86::Mem& halves) {
   const Vec16 v = New();
   for (int i = 0; i < parts(); ++i) cc.vcvtph2ps(v.part[i], halves.cloneAdjusted(16 * i));

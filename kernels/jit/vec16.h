@@ -117,7 +117,6 @@ class Vec16Emitter {
   // An operand for fma with the float at `scalar` in every lane: a broadcast within the
   // instruction, or a ymm that is loaded here.
   Arg BroadcastOperand(const x86::Mem& scalar);
-  Vec16 BytesToFloats(const x86::Mem& bytes);    // 16 int8
   Vec16 HalvesToFloats(const x86::Mem& halves);  // 16 f16
 
   // sums[i] += the 4 products of dword i: unsigned bytes of `bytes`, the same register for all
