@@ -67,8 +67,10 @@ void AdaptArguments(Json& message, bool objects) {
     if (!holder->contains("arguments")) continue;
     Json& arguments = (*holder)["arguments"];
     if (objects && arguments.is_string()) {
+      // What a model wrote may be cut, or no object: then it is shown as it is, under a name.
       auto parsed = TryParseJsonText<Json>(arguments.get_ref<const std::string&>());
-      if (parsed && parsed->is_object()) arguments = std::move(*parsed);
+      Json value = parsed ? std::move(*parsed) : Json(arguments);
+      arguments = value.is_object() ? std::move(value) : Json{{"arguments", std::move(value)}};
     } else if (!objects && arguments.is_object()) {
       arguments = arguments.dump(-1, ' ', false, Json::error_handler_t::replace);
     }
@@ -244,11 +246,16 @@ std::vector<TextPiece> ChatTemplate::RenderWith(const JinjaTemplate& jinja, cons
   return jinja.Render(variables);
 }
 
-ChatInput ChatTemplate::Adapted(const ChatInput& input, const Caps& caps) const {
+ChatInput ChatTemplate::Adapted(const ChatInput& input, const Caps& caps, bool in_turns) const {
   ChatInput out = input;
+  if (!caps.lone_results) TellLoneResults(out.messages);
+  FoldSystems(out.messages, caps.several_systems, caps.late_systems);
+  OrderResults(out.messages);
+  if (caps.calls && !caps.text_and_calls) out.messages = SplitTexts(out.messages);
   if (caps.calls && !caps.parallel_calls) out.messages = SplitCalls(out.messages);
   if (caps.short_ids) out.messages = WithShortIds(out.messages);
   if (!caps.system) MergeSystem(out.messages);
+  if (in_turns) MakeTurns(out.messages);
   if (caps.descriptions) {
     for (Json& tool : out.tools) Describe(tool);
   }
@@ -260,14 +267,16 @@ ChatInput ChatTemplate::Adapted(const ChatInput& input, const Caps& caps) const 
     if (content.is_array() && !caps.typed_content && OnlyText(content)) content = FlatText(content);
     if (content.is_string() && !caps.text_content && caps.typed_content)
       content = Json::array({{{"type", "text"}, {"text", content.get<std::string>()}}});
+    const bool calls = Of(message, "tool_calls").is_array() && !message["tool_calls"].empty();
     if (content.is_null() && !caps.null_content) content = "";
+    if (calls && caps.null_content && content == "") content = nullptr;
   }
   return out;
 }
 
 std::vector<TextPiece> ChatTemplate::RenderAdapted(const JinjaTemplate& jinja, const Caps& caps,
-                                                   const ChatInput& input) const {
-  ChatInput adapted = Adapted(input, caps);
+                                                   const ChatInput& input, bool in_turns) const {
+  ChatInput adapted = Adapted(input, caps, in_turns);
   if (!input.continue_last) return RenderWith(jinja, caps, adapted);
   const Json& last = input.messages.back();
   const Json& said = Of(last, "content");
@@ -292,12 +301,10 @@ std::vector<TextPiece> ChatTemplate::Render(const ChatInput& input) const {
   const JinjaTemplate& jinja = with_tools ? *tool_use_ : *main_;
   const Caps& caps = CapsFor(with_tools);
   try {
-    return RenderAdapted(jinja, caps, input);
+    return RenderAdapted(jinja, caps, input, /*in_turns=*/false);
   } catch (const Error&) {
-    ChatInput merged = input;
-    if (!MergeUsers(merged.messages)) throw;
     try {
-      return RenderAdapted(jinja, caps, merged);
+      return RenderAdapted(jinja, caps, input, /*in_turns=*/true);
     } catch (const Error&) {  // what was asked for says more than this
     }
     throw;
@@ -341,6 +348,7 @@ ChatTemplate::Caps ChatTemplate::Probe(const JinjaTemplate& jinja) const {
   // system's.
   caps.system =
       Has(render({system, user}), "probe-system") || (!caps.text_content && !caps.typed_content);
+  ProbeSystems(jinja, caps, system, user);
 
   const Json object = {{"probe_argument", "probe-value"}};
   const std::string as_object = render({user, CallMessage("", object)});
@@ -380,6 +388,34 @@ ChatTemplate::Caps ChatTemplate::Probe(const JinjaTemplate& jinja) const {
   return caps;
 }
 
+// Whether texts of the system's are in the prompt, in their order and as the system's, where they
+// are not the only one.
+void ChatTemplate::ProbeSystems(const JinjaTemplate& jinja, Caps& caps, const Json& system,
+                                const Json& user) const {
+  Json other = system;
+  Json& content = other["content"];
+  (content.is_string() ? content : content[0]["text"]) = "probe-other";
+  const Json answer = Message("assistant", user["content"]);
+  const auto in_order = [&](Json messages, const char* before) {
+    bool any = false;
+    for (const bool tools : {false, true}) {
+      ChatInput input;
+      input.messages = messages;
+      if (tools) input.tools = ProbeTools();
+      const std::string text = TryRender(jinja, caps, input);
+      if (text.empty()) continue;
+      any = true;
+      const size_t first = text.find("probe-system"), second = text.find("probe-other");
+      if (first == std::string::npos || second == std::string::npos || second < first ||
+          second < text.find(before) || text.find("probe-system", first + 1) != std::string::npos)
+        return false;
+    }
+    return any;
+  };
+  caps.several_systems = in_order(Json::array({system, other, user}), "probe-system");
+  caps.late_systems = in_order(Json::array({system, user, answer, other, user}), "probe-user");
+}
+
 void ChatTemplate::ProbeCalls(const JinjaTemplate& jinja, Caps& caps) const {
   caps.parallel_calls = true;  // Adapted leaves the conversations as they are
   const auto call = [](const char* id, const char* value) -> Json {
@@ -397,10 +433,10 @@ void ChatTemplate::ProbeCalls(const JinjaTemplate& jinja, Caps& caps) const {
     input.messages[1]["tool_calls"] = std::move(calls);
     for (const Json& one : results) input.messages.push_back(one);
     input.tools = ProbeTools();
-    std::string text = TryRender(jinja, caps, Adapted(input, caps));
+    std::string text = TryRender(jinja, caps, Adapted(input, caps, /*in_turns=*/false));
     if (text.empty()) {
       input.tools = nullptr;
-      text = TryRender(jinja, caps, Adapted(input, caps));
+      text = TryRender(jinja, caps, Adapted(input, caps, /*in_turns=*/false));
     }
     return text;
   };
@@ -412,10 +448,37 @@ void ChatTemplate::ProbeCalls(const JinjaTemplate& jinja, Caps& caps) const {
     caps.null_content = false;
     answered = render(one, {result(kShort, "probe-result")});
   }
+  input.messages = Json::array({Message("user", "probe-user"), result(kShort, "probe-result"),
+                                Message("user", "probe-user")});
+  input.tools = nullptr;
+  caps.lone_results = Has(TryRender(jinja, caps, Adapted(input, caps, false)), "probe-result");
   caps.calls = Has(alone, "probe-value") || Has(answered, "probe-value");
   caps.results = Has(answered, "probe-result");
   caps.parallel_calls = false;
   if (!caps.calls) return;
+  // Whether these texts are in the prompt in this order, with tools and without.
+  const auto in_order = [&](Json messages, std::initializer_list<const char*> texts) {
+    input.messages = std::move(messages);
+    for (const bool tools : {false, true}) {
+      input.tools = tools ? ProbeTools() : Json();
+      const std::string text = TryRender(jinja, caps, Adapted(input, caps, /*in_turns=*/false));
+      if (text.empty()) continue;
+      size_t at = 0;
+      for (const char* wanted : texts) {
+        at = text.find(wanted, at);
+        if (at == std::string::npos) return false;
+      }
+    }
+    return true;
+  };
+  const Json user = Message("user", "probe-user");
+  Json with_text = Message("assistant", "probe-answer");
+  with_text["tool_calls"] = one;
+  caps.text_and_calls = in_order(Json::array({user, with_text, result(kShort, "probe-result")}),
+                                 {"probe-answer", "probe-value", "probe-result"}) &&
+                        in_order(Json::array({user, with_text, result(kShort, "probe-result"),
+                                              Message("assistant", "probe-last"), user}),
+                                 {"probe-answer", "probe-value", "probe-result", "probe-last"});
   caps.short_ids =
       !answered.empty() &&
       render(Json::array({call(kLong, "probe-value")}), {result(kLong, "probe-result")}).empty();

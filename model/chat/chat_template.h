@@ -4,8 +4,9 @@
 // Templates differ in what they take: arguments of calls as objects or as JSON text, contents as
 // text or as parts, a system message or none, several calls in a message or one, ids of any form or
 // Mistral's. What this one takes is found by rendering small conversations when it is parsed, and
-// Render gives it that form. A conversation that it refuses is rendered once more with its user's
-// messages merged: some want turns.
+// Render gives it that form, so that each text, call and result of the conversation is in the
+// prompt once and in its order. A conversation that it refuses is rendered once more in turns of
+// the user's and the assistant's: some want these.
 #pragma once
 
 #include <cstdint>
@@ -79,7 +80,10 @@ class ChatTemplate {
     bool null_content = true;             // a message with calls may have no content
     bool calls = false, results = false;  // earlier ones are in the prompt
     bool parallel_calls = false;          // several calls of one message are
-    bool short_ids = false;               // of calls: nine letters or digits
+    bool text_and_calls = true;           // a message with calls may have text
+    bool several_systems = true, late_systems = true;  // of the system's texts not only the first
+    bool lone_results = true;   // those without a call in front are in the prompt
+    bool short_ids = false;     // of calls: nine letters or digits
     bool unset_tools = false;   // without tools the variable must not be there, rather than be none
     bool descriptions = false;  // functions and parameters must have one
   };
@@ -90,12 +94,15 @@ class ChatTemplate {
   }
   Caps Probe(const JinjaTemplate&) const;
   void ProbeCalls(const JinjaTemplate&, Caps&) const;
+  void ProbeSystems(const JinjaTemplate&, Caps&, const nlohmann::ordered_json& system,
+                    const nlohmann::ordered_json& user) const;
   // "" where it fails
   std::string TryRender(const JinjaTemplate&, const Caps&, const ChatInput&) const;
   std::vector<TextPiece> RenderWith(const JinjaTemplate&, const Caps&, const ChatInput&,
                                     uint64_t most_steps = 0) const;
-  std::vector<TextPiece> RenderAdapted(const JinjaTemplate&, const Caps&, const ChatInput&) const;
-  ChatInput Adapted(const ChatInput&, const Caps&) const;
+  std::vector<TextPiece> RenderAdapted(const JinjaTemplate&, const Caps&, const ChatInput&,
+                                       bool in_turns) const;
+  ChatInput Adapted(const ChatInput&, const Caps&, bool in_turns) const;
 
   std::string name_, bos_, eos_;
   std::shared_ptr<const JinjaTemplate> main_, tool_use_;

@@ -253,8 +253,12 @@ TEST(ChatTemplateTest, UsersAreMergedWhereATemplateWantsTurns) {
   for (Json& message : assistants) message["role"] = "assistant";
   assistants.push_back(users[0]);
   assistants.push_back(users[1]);
-  EXPECT_NE(Refusal(*chat, Said(assistants)).find("message 0"), std::string::npos)
-      << "the error is the first: " << Refusal(*chat, Said(assistants));
+  EXPECT_EQ(Text(*chat, Said(assistants)), "<s>[INST]  [/INST] a\n\nb</s>[INST] a\n\nb [/INST]")
+      << "the user said nothing in front of the answers";
+  Json robots = users;
+  for (Json& message : robots) message["role"] = "robot";
+  EXPECT_NE(Refusal(*chat, Said(robots)).find("message 0"), std::string::npos)
+      << "the error is the first: " << Refusal(*chat, Said(robots));
 }
 
 TEST(ChatTemplateTest, FireworksVariablesAreGiven) {

@@ -87,6 +87,17 @@ void Append(Json& content, const Json& more) {
   for (Json& part : Parts(more)) content.push_back(std::move(part));
 }
 
+// A message's calls as a text.
+std::string CallsText(const Json& message) {
+  std::string text(TextOf(message, "content"));
+  for (const Json& call : *CallsOf(message)) {
+    const Json& function = call.is_object() && call.contains("function") ? call["function"] : call;
+    if (!text.empty()) text += '\n';
+    text += function.dump(-1, ' ', false, Json::error_handler_t::replace);
+  }
+  return text;
+}
+
 }  // namespace
 
 Json SplitCalls(const Json& messages) {
@@ -115,6 +126,69 @@ Json SplitCalls(const Json& messages) {
   return split;
 }
 
+void OrderResults(Json& messages) {
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const Json* calls = CallsOf(messages[i]);
+    if (calls == nullptr || calls->size() < 2) continue;
+    const size_t begin = i + 1;
+    size_t end = begin;
+    while (end < messages.size() && TextOf(messages[end], "role") == "tool") ++end;
+    std::vector<Json> ordered;
+    std::vector<bool> taken(end - begin);
+    for (const std::optional<size_t>& result : ResultsOf(*calls, messages, begin, end)) {
+      if (!result) continue;
+      taken[*result - begin] = true;
+      ordered.push_back(messages[*result]);
+    }
+    for (size_t rest = begin; rest < end; ++rest) {
+      if (!taken[rest - begin]) ordered.push_back(messages[rest]);
+    }
+    std::move(ordered.begin(), ordered.end(),
+              messages.begin() + static_cast<std::ptrdiff_t>(begin));
+    i = end - 1;
+  }
+}
+
+void FoldSystems(Json& messages, bool several, bool late) {
+  Json folded = Json::array();
+  bool begins = true;
+  for (Json& message : messages) {
+    if (TextOf(message, "role") != "system") {
+      begins = false;
+    } else if (!begins && !late) {
+      message["role"] = "user";
+    } else if (begins && !several && !folded.empty() && message.contains("content") &&
+               folded.back().contains("content") && Joins(message["content"]) &&
+               Joins(folded.back()["content"])) {
+      Append(folded.back()["content"], message["content"]);
+      continue;
+    }
+    folded.push_back(std::move(message));
+  }
+  messages = std::move(folded);
+}
+
+Json SplitTexts(const Json& messages) {
+  Json split = Json::array();
+  for (const Json& message : messages) {
+    const Json* calls = CallsOf(message);
+    const bool has_text = message.is_object() && message.contains("content") &&
+                          Joins(message["content"]) && !message["content"].empty() &&
+                          message["content"] != "";
+    if (calls == nullptr || calls->empty() || !has_text) {
+      split.push_back(message);
+      continue;
+    }
+    Json said = message, called = message;
+    said.erase("tool_calls");
+    called["content"] = nullptr;
+    called.erase("reasoning_content");
+    split.push_back(std::move(said));
+    split.push_back(std::move(called));
+  }
+  return split;
+}
+
 Json WithShortIds(const Json& messages) {
   Json out = messages;
   std::deque<std::string> open;  // calls whose result is yet to come
@@ -138,22 +212,66 @@ Json WithShortIds(const Json& messages) {
   return out;
 }
 
-bool MergeUsers(Json& messages) {
-  Json merged = Json::array();
+void TellLoneResults(Json& messages) {
+  bool called = false;  // calls, and nothing but results since
   for (Json& message : messages) {
-    if (!merged.empty() && TextOf(message, "role") == "user" && message.contains("content")) {
-      Json& last = merged.back();
-      const std::string_view before = TextOf(last, "role");
-      if ((before == "user" || before == "tool") && last.contains("content") &&
-          Joins(last["content"]) && Joins(message["content"])) {
-        Append(last["content"], message["content"]);
-        continue;
+    const Json* calls = CallsOf(message);
+    if (calls != nullptr && !calls->empty()) {
+      called = true;
+    } else if (TextOf(message, "role") != "tool") {
+      called = false;
+    } else if (!called) {
+      const std::string about(TextOf(message, "name"));
+      std::string text =
+          about.empty() ? "The result:\n" : fmt::format("The result of {}:\n", about);
+      Json content = message.contains("content") ? message["content"] : Json();
+      if (content.is_array()) {
+        content.insert(content.begin(), Json{{"type", "text"}, {"text", std::move(text)}});
+      } else {
+        content = text + (content.is_string() ? content.get<std::string>() : "");
       }
+      message = {{"role", "user"}, {"content", std::move(content)}};
     }
-    merged.push_back(std::move(message));
   }
-  const bool changed = merged.size() != messages.size();
-  messages = std::move(merged);
+}
+
+bool MakeTurns(Json& messages) {
+  Json turns = Json::array();
+  size_t last = 0;  // behind the last message that is a turn of the user's or the assistant's
+  std::string_view turn = "assistant";
+  for (const Json& message : messages) {
+    const std::string_view role = TextOf(message, "role");
+    const Json* calls = CallsOf(message);
+    const bool counts =
+        role == "user" || (role == "assistant" && (calls == nullptr || calls->empty()));
+    if (!counts) {
+      turns.push_back(message);
+      continue;
+    }
+    Json& before = turns.empty() ? turns : turns.back();
+    const bool after_same = !turns.empty() && role == turn && last == turns.size();
+    const bool after_result = role == "user" && TextOf(before, "role") == "tool";
+    if ((after_same || after_result) && before.contains("content") && message.contains("content") &&
+        Joins(before["content"]) && Joins(message["content"])) {
+      Append(before["content"], message["content"]);
+      continue;
+    }
+    if (role == turn && role == "user") {  // calls without results are between them
+      for (size_t i = last; i < turns.size(); ++i) {
+        if (CallsOf(turns[i]) == nullptr) continue;
+        turns[i] = {{"role", "assistant"}, {"content", CallsText(turns[i])}};
+        break;
+      }
+    } else if (role == turn) {
+      turns.insert(turns.begin() + static_cast<std::ptrdiff_t>(last),
+                   Json{{"role", "user"}, {"content", ""}});
+    }
+    turns.push_back(message);
+    turn = role;
+    last = turns.size();
+  }
+  const bool changed = turns != messages;
+  messages = std::move(turns);
   return changed;
 }
 

@@ -14,8 +14,24 @@ nlohmann::ordered_json SplitCalls(const nlohmann::ordered_json& messages);
 // matched by their order.
 nlohmann::ordered_json WithShortIds(const nlohmann::ordered_json& messages);
 
-// Joins a user's message to one in front of it that is the user's too, or a result. False: there is
-// none.
-bool MergeUsers(nlohmann::ordered_json& messages);
+// The results of a message's calls in the order of these: most templates write no ids, so that only
+// the order says which result is whose.
+void OrderResults(nlohmann::ordered_json& messages);
+
+// Texts of the system's behind the first message become the user's where `late` is false, and those
+// that begin the conversation one message where `several` is false.
+void FoldSystems(nlohmann::ordered_json& messages, bool several, bool late);
+
+// A message of text and calls becomes two: templates that write either lose the other.
+nlohmann::ordered_json SplitTexts(const nlohmann::ordered_json& messages);
+
+// Results of no call in front of them become texts of the user's.
+void TellLoneResults(nlohmann::ordered_json& messages);
+
+// Turns of the user's and the assistant's, which some templates insist on. A user's message joins
+// one in front of it that is the user's too, or a result; so does one of the assistant's. Where
+// calls stand between two of a kind, what is between them is told as text, or the user says
+// nothing. False: these are turns.
+bool MakeTurns(nlohmann::ordered_json& messages);
 
 }  // namespace larder::model::chat

@@ -32,15 +32,6 @@ bool IsOfObjects(const Json& schema) {
          (type->is_array() && std::find(type->begin(), type->end(), "object") != type->end());
 }
 
-// The arguments of a call: OpenAI has their JSON text, some clients send the object.
-std::string ArgumentsText(const Json* arguments) {
-  if (arguments == nullptr) return "{}";
-  if (arguments->is_string()) return arguments->get<std::string>();
-  if (!arguments->is_object())
-    JsonFields::Fail("messages.tool_calls.function.arguments", *arguments, "JSON");
-  return arguments->dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
 // at: the field's name, of the message that it is in.
 Json ReadCalls(const std::string& at, const Json& field) {
   if (!field.is_array() || field.size() > kMostCalls)
@@ -234,6 +225,16 @@ void FinishTools(CompletionRequest& request) {
                      [&](const Json& tool) { return tool["function"]["name"] == name; }))
       JsonFields::Fail("tool_choice", name, "the name of one of the tools");
   }
+}
+
+std::string ArgumentsText(const Json* arguments) {
+  if (arguments == nullptr) return "{}";
+  if (!arguments->is_string())
+    return arguments->dump(-1, ' ', false, Json::error_handler_t::replace);
+  const auto& text = arguments->get_ref<const std::string&>();
+  const size_t begin = text.find_first_not_of(" \t\r\n");
+  if (begin == std::string::npos || text.substr(begin) == "null") return "{}";
+  return text;
 }
 
 Json CallJson(const std::string& id, const std::string& name, const std::string& arguments) {

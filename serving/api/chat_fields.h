@@ -30,6 +30,10 @@ void AddTool(CompletionRequest& request, const std::string& name, const std::str
 // Checks that the choice's names are tools, and leaves only these; no tools at all: nothing to
 // choose.
 void FinishTools(CompletionRequest& request);
+// The arguments of an earlier call as a text: OpenAI has their JSON text, some clients send a
+// value. A call without arguments has {}. A text that was cut stays as it is: a client can't take
+// back what a model wrote, and templates are given it as they take it. Null: the field is missing.
+std::string ArgumentsText(const Json* arguments);
 // The canonical form of a call of a message.
 Json CallJson(const std::string& id, const std::string& name, const std::string& arguments);
 // Appends a message of the assistant's; consecutive ones become one, so that a turn of text,

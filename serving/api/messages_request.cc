@@ -37,12 +37,6 @@ std::string ReadSystem(const Json& field) {
   return text;
 }
 
-// The arguments of a call, which are an object here.
-std::string InputText(const JsonFields& block) {
-  const Json* input = block.Find("input");
-  return input == nullptr ? "{}" : input->dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
 void ReadAssistant(const Json& content, Json& messages) {
   if (!content.is_array())
     return AddAssistant(messages, ReadText("messages.content", content), "", Json::array());
@@ -56,7 +50,8 @@ void ReadAssistant(const Json& content, Json& messages) {
     } else if (type == "thinking") {
       reasoning += block.String("thinking", "");
     } else if (type == "tool_use") {
-      calls.push_back(CallJson(block.String("id", ""), block.String("name", ""), InputText(block)));
+      calls.push_back(CallJson(block.String("id", ""), block.String("name", ""),
+                               ArgumentsText(block.Find("input"))));
     } else if (type != "redacted_thinking") {
       JsonFields::Fail("messages.content.type", type, "text, thinking or tool_use");
     }

@@ -22,13 +22,8 @@ Json ReadOllamaCalls(const Json& field) {
     if (function == nullptr)
       throw Refused(400, "messages.tool_calls.function is missing").On("messages");
     const JsonFields fields(*function, "messages.tool_calls.function");
-    const Json* arguments = fields.Find("arguments");
-    calls.push_back(
-        CallJson(call.String("id", ""), fields.String("name", ""),
-                 arguments == nullptr ? "{}"
-                 : arguments->is_string()
-                     ? arguments->get<std::string>()
-                     : arguments->dump(-1, ' ', false, Json::error_handler_t::replace)));
+    calls.push_back(CallJson(call.String("id", ""), fields.String("name", ""),
+                             ArgumentsText(fields.Find("arguments"))));
   }
   return calls;
 }

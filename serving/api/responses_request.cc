@@ -34,10 +34,10 @@ void ReadItem(const Json& one, CompletionRequest& request) {
       messages.push_back({{"role", role}, {"content", text}});
     }
   } else if (type == "function_call") {
-    AddAssistant(
-        messages, "", "",
-        Json::array({CallJson(item.String("call_id", item.String("id", "")),
-                              Required(item, "input", "name"), item.String("arguments", "{}"))}));
+    AddAssistant(messages, "", "",
+                 Json::array({CallJson(item.String("call_id", item.String("id", "")),
+                                       Required(item, "input", "name"),
+                                       ArgumentsText(item.Find("arguments")))}));
   } else if (type == "function_call_output") {
     messages.push_back({{"role", "tool"},
                         {"content", text_of(item.Find("output"), "input.output")},
