@@ -101,6 +101,33 @@ void Automaton::Enter(uint32_t loop_id, uint32_t count, uint32_t stack, std::vec
   if (count < loop.most) to_do.push_back({loop.body, Push({stack, kLoopBit | loop_id, count})});
 }
 
+// One more character of the limit on top of the stack.
+void Automaton::Count(const Nfa::Node& node, uint32_t stack) {
+  const Frame frame = frames_[stack];
+  const Nfa::Limit& limit = nfa_.limits[frame.to & ~kLimitBit];
+  if ((nfa_.alive[node.end + frame.count / 64] >> frame.count % 64 & 1) == 0) return;
+  const uint32_t count =
+      limit.most == kUnbounded ? std::min(frame.count + 1, limit.least) : frame.count + 1;
+  to_do_.push_back({node.begin, Push({frame.parent, frame.to, count})});
+}
+
+// What follows the end of a rule, a loop's body or a limit.
+void Automaton::Leave(uint32_t stack) {
+  const Frame frame = frames_[stack];
+  if ((frame.to & kLoopBit) != 0) {
+    const uint32_t loop = frame.to & ~kLoopBit;
+    const bool endless = nfa_.loops[loop].most == kUnbounded;
+    const uint32_t count =
+        endless ? std::min(frame.count + 1, nfa_.loops[loop].least) : frame.count + 1;
+    Enter(loop, count, frame.parent, to_do_);
+  } else if ((frame.to & kLimitBit) != 0) {
+    const Nfa::Limit& limit = nfa_.limits[frame.to & ~kLimitBit];
+    if (frame.count >= limit.least) to_do_.push_back({limit.exit, frame.parent});
+  } else {
+    to_do_.push_back({frame.to, frame.parent});
+  }
+}
+
 // Adds to found_ what is reached from the item without a byte.
 void Automaton::Follow(Item item) {
   to_do_.assign(1, item);
@@ -137,20 +164,18 @@ void Automaton::Follow(Item item) {
       case Nfa::Node::Kind::kLoop:
         Enter(node.begin, 0, item.stack, to_do_);
         break;
+      case Nfa::Node::Kind::kLimit:
+        to_do_.push_back(
+            {nfa_.limits[node.begin].body, Push({item.stack, kLimitBit | node.begin, 0})});
+        break;
+      case Nfa::Node::Kind::kCount:
+        Count(node, item.stack);
+        break;
       case Nfa::Node::Kind::kEnd:
         if (item.stack == 0) {
           complete_ = true;
         } else {
-          const Frame frame = frames_[item.stack];
-          if ((frame.to & kLoopBit) == 0) {
-            to_do_.push_back({frame.to, frame.parent});
-          } else {
-            const uint32_t loop = frame.to & ~kLoopBit;
-            const bool endless = nfa_.loops[loop].most == kUnbounded;
-            const uint32_t count =
-                endless ? std::min(frame.count + 1, nfa_.loops[loop].least) : frame.count + 1;
-            Enter(loop, count, frame.parent, to_do_);
-          }
+          Leave(item.stack);
         }
         break;
     }

@@ -133,8 +133,8 @@ class Automaton {
   };
   struct Frame {
     uint32_t parent;
-    uint32_t to;     // kLoopBit: a loop, else the node to go on at
-    uint32_t count;  // of a loop: how often its body has matched
+    uint32_t to;     // kLoopBit: a loop, kLimitBit: a limit, else the node to go on at
+    uint32_t count;  // of a loop: how often its body has matched; of a limit: its characters
     bool operator==(const Frame&) const = default;
   };
   struct State {
@@ -145,13 +145,15 @@ class Automaton {
   };
   static constexpr uint32_t kNoRow = UINT32_MAX;
   static constexpr StateId kUnknown = UINT32_MAX;
-  static constexpr uint32_t kLoopBit = 1u << 31;
+  static constexpr uint32_t kLoopBit = 1u << 31, kLimitBit = 1u << 30;
 
   StateId NewStep(StateId, uint8_t byte_class);
   StateId Find(std::span<const Item>, bool complete);
   uint32_t Push(const Frame&);
   void Begin();
   void Follow(Item);
+  void Count(const Nfa::Node&, uint32_t stack);
+  void Leave(uint32_t stack);
   void Enter(uint32_t loop, uint32_t count, uint32_t stack, std::vector<Item>& to_do);
   StateId Finish();
   uint32_t PlainOf(std::span<const Item>) const;

@@ -38,6 +38,46 @@ std::vector<std::shared_ptr<const Grammar>> Grammars() {
   };
 }
 
+// A length and a form together: texts end, whatever is chosen on the way, and have the length.
+TEST(Limits, NoChoiceIsADeadEnd) {
+  struct Case {
+    const char* schema;
+    size_t least, most;
+  };
+  std::mt19937 random(7);
+  for (const Case& one : std::vector<Case>{
+           {R"({"type":"string","format":"email","maxLength":12})", 5, 12},
+           {R"({"type":"string","format":"hostname","minLength":20,"maxLength":25})", 20, 25},
+           {R"({"type":"string","format":"uri","maxLength":64})", 8, 64},
+           {R"({"type":"string","pattern":"^(aaa|bb)*c?(dd)+$","minLength":9,"maxLength":9})", 9,
+            9},
+           {R"({"type":"string","pattern":"^(aaaa)*(b|ccc)$","minLength":3,"maxLength":6})", 3, 5},
+           {R"({"type":"string","pattern":"^(a|\"b)+[c-e]*$","minLength":30})", 30, 1000}}) {
+    const auto grammar = Grammar::FromJsonSchema(nlohmann::ordered_json::parse(one.schema));
+    const auto automaton = std::make_shared<Automaton>(grammar, JsonVocabulary());
+    for (int text = 0; text < 40; ++text) {
+      StateId state = automaton->start();
+      std::string said;
+      while (!automaton->complete(state)) {
+        ASSERT_LT(said.size(), 2000u);
+        std::string bytes;
+        for (int byte = 0; byte < 128; ++byte) {
+          if (automaton->Step(state, static_cast<uint8_t>(byte)) != Automaton::kDead)
+            bytes += static_cast<char>(byte);
+        }
+        ASSERT_FALSE(bytes.empty()) << one.schema << ": nothing may follow " << said;
+        // Ends as soon as it may half of the time, so that endless forms have an end.
+        const bool ends = bytes.find('"') != std::string::npos && said.size() > 1;
+        said += ends && random() % 2 == 0 ? '"' : bytes[random() % bytes.size()];
+        state = automaton->Step(state, static_cast<uint8_t>(said.back()));
+      }
+      const auto value = nlohmann::json::parse(said).get<std::string>();
+      EXPECT_GE(value.size(), one.least) << one.schema << said;
+      EXPECT_LE(value.size(), one.most) << one.schema << said;
+    }
+  }
+}
+
 // The oracle of masks: each token alone, byte by byte.
 TEST(Masks, EqualWhatEachTokenGives) {
   const auto vocabulary = JsonVocabulary();

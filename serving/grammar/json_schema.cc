@@ -548,8 +548,9 @@ class SchemaReader {
     for (const Property& property : properties) names.push_back(property.name);
     const ExprId other = OtherMember(schema, names, path, depth);
     CheckCounts(schema, properties, other, path);
-    if (properties.empty() && !schema.contains("additionalProperties") &&
-        !schema.contains("patternProperties"))
+    // An empty list of properties is a list: a function without parameters has no arguments.
+    if (properties.empty() && !schema.contains("properties") &&
+        !schema.contains("additionalProperties") && !schema.contains("patternProperties"))
       return AnyObject();
     // From the end: what follows the properties from i on, if nothing was written yet, and if
     // something was.

@@ -1,6 +1,7 @@
 #include "serving/grammar/nfa.h"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <span>
 #include <string_view>
@@ -75,6 +76,10 @@ class Compiler {
         for (const ExprId part : expr.parts) value = value || nullable_[part];
       } else if (expr.kind == Kind::kRepeat) {
         value = expr.least == 0 || nullable_[expr.parts[0]];
+      } else if (expr.kind == Kind::kLimit) {
+        value = nullable_[expr.parts[0]];
+      } else if (expr.kind == Kind::kCount) {
+        value = true;
       }
       nullable_.push_back(value);
     }
@@ -251,8 +256,12 @@ class Compiler {
         return EmitChoice(expr, to);
       case Kind::kRepeat:
         return EmitRepeat(expr, to);
+      case Kind::kCount:
+        return AddNode({.kind = Node::Kind::kCount, .begin = to});
+      case Kind::kLimit:
+        return EmitLimit(expr, to);
       case Kind::kRule:
-        if (Inlined(expr.rule)) return Emit(syntax_.body(expr.rule), to);
+        if (limit_ > 0 || Inlined(expr.rule)) return Emit(syntax_.body(expr.rule), to);
         const NodeId start = StartOf(expr.rule);
         return AddNode({.kind = Node::Kind::kCall, .begin = start, .end = to});
     }
@@ -384,23 +393,25 @@ class Compiler {
     if (!Productive(expr.parts[0]))
       return to;  // it may be left out, or the choice around it is not taken
     ExprId body = expr.parts[0];
-    uint32_t least = expr.least;
+    uint32_t least = expr.least, most = expr.most;
+    if (limit_ > 0 && most > limit_ && most != kUnbounded && least <= limit_)
+      most = limit_;  // each time it has a character
     if (Nullable(body)) {
       body = Stripped(body);
       if (body == syntax_.Never()) return to;
       least = 0;
     }
     Weight(body);
-    const Expr repeat{.kind = Kind::kRepeat, .least = least, .most = expr.most, .parts = {body}};
-    if (!WrittenOut(repeat)) {
+    const Expr repeat{.kind = Kind::kRepeat, .least = least, .most = most, .parts = {body}};
+    if (limit_ == 0 && !WrittenOut(repeat)) {
       const auto loop = static_cast<uint32_t>(nfa_.loops.size());
-      nfa_.loops.push_back({least, expr.most, 0, to});
+      nfa_.loops.push_back({least, most, 0, to});
       const NodeId entry =
-          EmitBody(body, end_, expr.most == kUnbounded ? PlainLoop::kAlways : PlainLoop::kCounted);
+          EmitBody(body, end_, most == kUnbounded ? PlainLoop::kAlways : PlainLoop::kCounted);
       nfa_.loops[loop].body = entry;
       return AddNode({.kind = Node::Kind::kLoop, .begin = loop});
     }
-    if (expr.most == kUnbounded) {
+    if (most == kUnbounded) {
       const NodeId again = AddNode({});
       NodeId entry = EmitBody(body, again, PlainLoop::kAlways);
       SetSplit(again, {entry, to});
@@ -409,9 +420,93 @@ class Compiler {
       return entry;
     }
     NodeId entry = to;
-    for (uint32_t i = least; i < expr.most; ++i) entry = AddSplit({Emit(body, entry), to});
+    for (uint32_t i = least; i < most; ++i) entry = AddSplit({Emit(body, entry), to});
     for (uint32_t i = 0; i < least; ++i) entry = Emit(body, entry);
     return entry;
+  }
+
+  // --- limits ---
+
+  NodeId EmitLimit(const Expr& expr, NodeId to) {
+    const uint32_t last = expr.most == kUnbounded ? expr.least : expr.most;
+    limit_ = std::max(last, 1u);
+    const auto first = static_cast<NodeId>(nfa_.nodes.size());
+    const NodeId entry = Emit(expr.parts[0], end_);
+    limit_ = 0;
+    FindAlive(first, expr, last);
+    nfa_.limits.push_back({expr.least, expr.most, entry, to});
+    return AddNode(
+        {.kind = Node::Kind::kLimit, .begin = static_cast<uint32_t>(nfa_.limits.size() - 1)});
+  }
+
+  // For the kCount nodes from `first` on, with which counts the limit's end can be reached. The
+  // least solution for the numbers of characters from a node to the end; without an upper bound
+  // `last` stands for itself and more.
+  void FindAlive(NodeId first, const Expr& limit, uint32_t last) {
+    const size_t words = last / 64 + 1, nodes = nfa_.nodes.size() - first;
+    SpendWork(nodes * words);
+    HoldWork(2 * nodes * words * sizeof(uint64_t));
+    std::vector<uint64_t> rest(nodes * words), end(words), sum(words);
+    end[0] = 1;
+    const auto of = [&](NodeId node) {
+      return node < first ? end.data() : &rest[(node - first) * words];
+    };
+    const auto has = [](const uint64_t* set, uint32_t i) {
+      return (set[i / 64] >> i % 64 & 1) != 0;
+    };
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (size_t i = 0; i < nodes; ++i) {
+        const Node& node = nfa_.nodes[first + i];
+        std::fill(sum.begin(), sum.end(), 0);
+        const auto add = [&](NodeId to) {
+          const uint64_t* more = of(to);
+          for (size_t w = 0; w < words; ++w) sum[w] |= more[w];
+        };
+        SpendWork(words + (node.kind == Node::Kind::kCount ? 0 : node.end - node.begin));
+        if (node.kind == Node::Kind::kBytes) {
+          for (uint32_t e = node.begin; e < node.end; ++e) add(nfa_.edges[e].to);
+        } else if (node.kind == Node::Kind::kSplit) {
+          for (uint32_t s = node.begin; s < node.end; ++s) add(nfa_.splits[s]);
+        } else {
+          const uint64_t* behind = of(node.begin);
+          const bool stays = limit.most == kUnbounded && has(behind, last);
+          for (size_t w = words; w-- > 0;)
+            sum[w] = behind[w] << 1 | (w > 0 ? behind[w - 1] >> 63 : 0);
+          if (last % 64 != 63) sum[words - 1] &= (uint64_t{2} << last % 64) - 1;
+          if (stays) sum[last / 64] |= uint64_t{1} << last % 64;
+        }
+        uint64_t* known = &rest[i * words];
+        for (size_t w = 0; w < words; ++w) {
+          changed = changed || (sum[w] & ~known[w]) != 0;
+          known[w] |= sum[w];
+        }
+      }
+    }
+    for (size_t i = 0; i < nodes; ++i) {
+      Node& node = nfa_.nodes[first + i];
+      if (node.kind != Node::Kind::kCount) continue;
+      SpendWork(last);
+      node.end = static_cast<uint32_t>(nfa_.alive.size());
+      nfa_.alive.resize(nfa_.alive.size() + words);
+      uint64_t* alive = &nfa_.alive[node.end];
+      const uint64_t* lengths = &rest[i * words];
+      for (uint32_t count = 0; count <= last; ++count) {
+        const uint32_t from = count < limit.least ? limit.least - count : 0;
+        const uint32_t length = NextOf(lengths, from, last);
+        if (length == kUnbounded || (limit.most != kUnbounded && count + length > limit.most))
+          continue;
+        alive[count / 64] |= uint64_t{1} << count % 64;
+      }
+    }
+  }
+  // The least number of the set that is at least `from`; kUnbounded: there is none.
+  static uint32_t NextOf(const uint64_t* set, uint32_t from, uint32_t last) {
+    for (uint32_t w = from / 64; w <= last / 64; ++w) {
+      const uint64_t bits = w == from / 64 ? set[w] & ~uint64_t{0} << from % 64 : set[w];
+      if (bits != 0) return w * 64 + static_cast<uint32_t>(std::countr_zero(bits));
+    }
+    return kUnbounded;
   }
 
   // Whether one of the ways through a body is a class with all plain characters.
@@ -459,6 +554,7 @@ class Compiler {
   Syntax syntax_;
   Nfa nfa_;
   NodeId end_ = 0;
+  uint32_t limit_ = 0;  // inside a limit its last count, else 0: there nothing is called or counted
   std::map<RuleId, NodeId> starts_;
   std::vector<RuleId> to_do_;
   std::vector<bool> productive_, nullable_, nullable_rule_;

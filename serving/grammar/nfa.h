@@ -32,6 +32,8 @@ struct Nfa {
       kSplit,  // splits[begin, end)
       kCall,   // to node `begin`, then on at node `end`
       kLoop,   // loops[begin]
+      kLimit,  // limits[begin]
+      kCount,  // a character of the limit whose frame is on top, then on at node `begin`
       kEnd,
     };
     Kind kind = Kind::kEnd;
@@ -44,6 +46,14 @@ struct Nfa {
   };
   struct Loop {
     uint32_t least, most;  // most: kUnbounded
+    NodeId body, exit;
+  };
+  // A text whose characters are counted while it is matched, so that a length and a form of it cost
+  // no product of both. Between its node and its end no other frame is pushed. What can't end
+  // within the counts any more is left at once: bit `count` of a kCount node's `alive` bits, which
+  // begin at word `end`, says whether it can.
+  struct Limit {
+    uint32_t least, most;  // most: kUnbounded: then the count stays at `least`
     NodeId body, exit;
   };
   // A literal of GBNF text: nodes `first - i` for its byte i, then `to`.
@@ -60,6 +70,8 @@ struct Nfa {
   std::vector<Edge> edges;
   std::vector<NodeId> splits;
   std::vector<Loop> loops;
+  std::vector<Limit> limits;
+  std::vector<uint64_t> alive;
   std::vector<Literal> literals;
   // Bytes that no edge tells apart have the same class.
   std::array<uint8_t, 256> byte_class{};

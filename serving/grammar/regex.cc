@@ -36,11 +36,15 @@ struct Part {
 
 class RegexReader {
  public:
-  RegexReader(Syntax& syntax, std::string_view text, const RegexOptions& options)
-      : syntax_(syntax), text_(text), options_(options) {
+  // `counts`: each character counts, for a limit around it all.
+  RegexReader(Syntax& syntax, std::string_view text, const RegexOptions& options, bool counts)
+      : syntax_(syntax), text_(text), options_(options), counts_(counts) {
     if (text.size() > kMostPatternBytes)
       throw Error("the pattern has {} bytes: expected at most {}", text.size(), kMostPatternBytes);
   }
+
+  // Whether the length depends on more than one part of the pattern.
+  bool wants_counts() const { return wants_counts_; }
 
   ExprId Run() {
     std::vector<ExprId> ways;
@@ -69,12 +73,16 @@ class RegexReader {
     return true;
   }
 
+  ExprId Char(const CodeSet& set) {
+    const ExprId one = AddChar(syntax_, set, options_.form);
+    return counts_ ? syntax_.Sequence({syntax_.Count(), one}) : one;
+  }
   Part One(const CodeSet& set) {
-    const ExprId expr = AddChar(syntax_, set, options_.form);
+    const ExprId expr = Char(set);
     return {expr, 1, 1, true, expr};
   }
   Part Anything() {
-    const ExprId one = AddChar(syntax_, kEverything, options_.form);
+    const ExprId one = Char(kEverything);
     return {syntax_.Repeat(one, 0, kUnbounded), 0, kLong, true, one};
   }
 
@@ -105,12 +113,15 @@ class RegexReader {
     const bool short_enough = options_.most == kUnbounded || most <= options_.most;
     if (least >= options_.least && short_enough) return syntax_.Sequence(exprs);
     if (least > options_.most || (most < kLong && most < options_.least)) return syntax_.Never();
+    if (counts_) return syntax_.Sequence(exprs);
     // If one part alone varies, it has what the others leave.
     size_t varies = parts.size();
     for (size_t i = 0; i < parts.size(); ++i) {
       if (parts[i].least == parts[i].most && parts[i].most < kLong) continue;
-      if (varies < parts.size() || !parts[i].repeats)
-        throw Error("a pattern of this form together with minLength or maxLength is not supported");
+      if (varies < parts.size() || !parts[i].repeats) {
+        wants_counts_ = true;
+        return syntax_.Never();
+      }
       varies = i;
     }
     const Part& part = parts[varies];
@@ -325,6 +336,8 @@ class RegexReader {
   std::string_view text_;
   size_t at_ = 0;
   const RegexOptions options_;
+  const bool counts_;
+  bool wants_counts_ = false;
 };
 
 }  // namespace
@@ -353,7 +366,16 @@ ExprId AddChar(Syntax& syntax, const CodeSet& set, TextForm form) {
 }
 
 ExprId AddRegex(Syntax& syntax, std::string_view pattern, const RegexOptions& options) {
-  return RegexReader(syntax, pattern, options).Run();
+  RegexReader reader(syntax, pattern, options, /*counts=*/false);
+  const ExprId expr = reader.Run();
+  if (!reader.wants_counts()) return expr;
+  if (options.least > kMostLimit)
+    throw Error("a pattern of this form together with minLength of more than {} is not supported",
+                kMostLimit);
+  RegexOptions shorter = options;  // a text of fewer characters is within the limit, too
+  if (options.most != kUnbounded) shorter.most = std::min(options.most, kMostLimit);
+  return syntax.Limit(RegexReader(syntax, pattern, shorter, /*counts=*/true).Run(), shorter.least,
+                      shorter.most);
 }
 
 }  // namespace larder::serving::grammar

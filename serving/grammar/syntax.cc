@@ -121,6 +121,13 @@ ExprId Syntax::Repeat(ExprId expr, uint32_t least, uint32_t most) {
   return Add({.kind = Expr::Kind::kRepeat, .least = least, .most = most, .parts = {expr}});
 }
 
+ExprId Syntax::Count() { return Add({.kind = Expr::Kind::kCount}); }
+
+ExprId Syntax::Limit(ExprId expr, uint32_t least, uint32_t most) {
+  if (expr == Never()) return Never();
+  return Add({.kind = Expr::Kind::kLimit, .least = least, .most = most, .parts = {expr}});
+}
+
 ExprId Syntax::Rule(RuleId rule) { return Add({.kind = Expr::Kind::kRule, .rule = rule}); }
 
 RuleId Syntax::AddRule(std::string name) {

@@ -22,6 +22,7 @@ inline constexpr uint32_t kLastCodePoint = 0x10ffff;
 inline constexpr size_t kMostExprs = 200'000;
 inline constexpr size_t kMostTextBytes = 4u << 20;  // of all literals
 inline constexpr size_t kMostExprDepth = 256;
+inline constexpr uint32_t kMostLimit = 2048;  // of kLimit's least and most, kUnbounded aside
 
 struct CodeRange {
   uint32_t first, last;  // both inside
@@ -45,6 +46,9 @@ struct Expr {
     kChoice,
     kRepeat,  // parts[0], least to most times
     kRule,
+    kCount,  // matches the empty text, and counts a character of the kLimit around it
+    kLimit,  // parts[0] with least to most kCounts; none is in another, and no rule that calls
+             // itself
   };
   Kind kind = Kind::kEmpty;
   bool names_tokens = false;  // kText: a control token whose text occurs in it matches too
@@ -71,6 +75,8 @@ class Syntax {
   ExprId Repeat(ExprId, uint32_t least, uint32_t most);
   ExprId Optional(ExprId expr) { return Repeat(expr, 0, 1); }
   ExprId Rule(RuleId);
+  ExprId Count();
+  ExprId Limit(ExprId, uint32_t least, uint32_t most);
 
   RuleId AddRule(std::string name);  // defined later
   void Define(RuleId, ExprId);

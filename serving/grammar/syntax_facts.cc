@@ -11,7 +11,8 @@ namespace {
 using Kind = Expr::Kind;
 
 // The least solution of: a leaf holds if `leaf` says so, a sequence if all its parts do, a choice
-// if one does, a repetition if it may be left out or its part holds, a rule if its body does.
+// or a limit if one does, a repetition if it may be left out or its part holds, a rule if its body
+// does.
 template <typename Leaf>
 std::vector<bool> LeastSolution(const Syntax& syntax, Leaf leaf) {
   const size_t count = syntax.exprs();
@@ -63,12 +64,14 @@ void FindFirstRules(const Syntax& syntax, const std::vector<bool>& nullable, Exp
 }  // namespace
 
 std::vector<bool> FindNullable(const Syntax& syntax) {
-  return LeastSolution(syntax, [](Kind kind) { return kind == Kind::kEmpty; });
+  return LeastSolution(syntax,
+                       [](Kind kind) { return kind == Kind::kEmpty || kind == Kind::kCount; });
 }
 
 std::vector<bool> FindProductive(const Syntax& syntax) {
   return LeastSolution(syntax, [](Kind kind) {
-    return kind == Kind::kEmpty || kind == Kind::kText || kind == Kind::kClass;
+    return kind == Kind::kEmpty || kind == Kind::kCount || kind == Kind::kText ||
+           kind == Kind::kClass;
   });
 }
 
