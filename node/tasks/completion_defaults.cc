@@ -58,6 +58,7 @@ serving::CompletionDefaults DefaultsOf(const model::GgufFile& file,
   if (sampling.seed != "-1") defaults.seed = defaults.sampling.seed;
   defaults.max_tokens = answers.max_tokens;
   defaults.vocab = config.vocab;
+  defaults.model_context = config.trained_context;
   defaults.longest_token_bytes = serving::LongestTokenBytes(*tokenizer);
   defaults.model = answers.alias.empty() ? stem : answers.alias;
   defaults.aliases = {stem, config.name, std::filesystem::path(file.path()).filename().string(),

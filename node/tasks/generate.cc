@@ -200,8 +200,8 @@ void Generator::Clear() {
 GeneratorStats Generator::Run(std::span<const model::TokenId> prompt,
                               const GenerateOptions& options,
                               const std::function<void(std::string_view)>& write) {
-  std::string error = pipeline::PromptProblem(prompt.size(), context());
-  if (!error.empty()) throw Error("{}", error);
+  serving::CheckPrompt(prompt.size(), context(), engine_.plan().config.trained_context, "prompt");
+  std::string error;
   GeneratorStats stats;
   GivenSequences one;
   std::unique_ptr<serving::MaskedSequence> masked;

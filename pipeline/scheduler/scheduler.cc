@@ -36,11 +36,8 @@ void Set(std::atomic<T>& number, size_t value) {
 std::string PromptProblem(size_t prompt_tokens, size_t context) {
   if (prompt_tokens == 0) return "the prompt has no tokens; give it some text";
   if (prompt_tokens <= context) return "";
-  return fmt::format(
-      "the prompt's {} tokens do not fit the context of {} tokens; shorten it, or start larder "
-      "with -c {} or "
-      "more",
-      prompt_tokens, context, prompt_tokens + 1);
+  return fmt::format("the prompt's {} tokens do not fit the context of {} tokens", prompt_tokens,
+                     context);
 }
 
 Scheduler::Scheduler(TokenEngine& engine, const SchedulerOptions& options)

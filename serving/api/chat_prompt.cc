@@ -221,13 +221,10 @@ void SetConstraint(const CompletionDefaults& defaults, CompletionRequest& reques
 
 }  // namespace
 
-void CheckTextFits(size_t bytes, const char* field, const CompletionDefaults& defaults) {
-  if (bytes / defaults.longest_token_bytes <= defaults.context) return;
-  throw Refused(
-      400,
-      "{}: its {} bytes do not fit the context of {} tokens, of which none has more than {} bytes",
-      field, bytes, defaults.context, defaults.longest_token_bytes)
-      .On(field);
+void CheckTextFits(size_t bytes, const std::string& field, const CompletionDefaults& defaults) {
+  const size_t tokens = bytes / defaults.longest_token_bytes;
+  if (tokens > defaults.context)
+    throw TooLong(tokens, defaults.context, defaults.model_context, field, /*counted=*/false);
 }
 
 std::vector<model::TextPiece> RenderedChat(const CompletionRequest& request,
@@ -242,14 +239,15 @@ std::vector<model::TextPiece> RenderedChat(const CompletionRequest& request,
     input.now_s = std::time(nullptr);
     return defaults.chat_template->Render(input);
   } catch (const Error& error) {
-    throw Refused(400, "messages: {}", error.what()).On("messages");
+    const char* field = request.conversation_field();
+    throw Refused(400, "{}: {}", field, error.what()).On(field);
   }
 }
 
 std::vector<TokenId> ChatTokens(CompletionRequest& request, const CompletionDefaults& defaults) {
   const std::vector<model::TextPiece> pieces = RenderedChat(request, defaults);
   const std::string text = model::JoinPieces(pieces);
-  CheckTextFits(text.size(), "messages", defaults);
+  CheckTextFits(text.size(), request.conversation_field(), defaults);
   SetAnswer(text, defaults, request);
   if (request.answer) {
     try {

@@ -2,6 +2,7 @@
 // will be read, and what the answer must match. No state; any thread.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "serving/api/completion_request.h"
@@ -14,6 +15,6 @@ std::vector<TokenId> ChatTokens(CompletionRequest& request, const CompletionDefa
 
 // Refuses a text that cannot fit by its bytes alone, so that megabytes are not tokenized only to be
 // counted.
-void CheckTextFits(size_t bytes, const char* field, const CompletionDefaults& defaults);
+void CheckTextFits(size_t bytes, const std::string& field, const CompletionDefaults& defaults);
 
 }  // namespace larder::serving::api

@@ -31,7 +31,7 @@ int ReadLogprobs(const JsonFields& fields, Dialect dialect) {
 std::vector<TokenId> PromptTokens(const Prompt& prompt, const std::string& name,
                                   const CompletionDefaults& defaults) {
   if (const auto* tokens = std::get_if<std::vector<TokenId>>(&prompt)) return *tokens;
-  CheckTextFits(std::get<std::string>(prompt).size(), name.c_str(), defaults);
+  CheckTextFits(std::get<std::string>(prompt).size(), name, defaults);
   return defaults.tokenizer->Encode(std::get<std::string>(prompt), defaults.tokenizer->wants_bos(),
                                     /*parse_special=*/true);
 }
@@ -100,7 +100,7 @@ void ReadOpenAi(const JsonFields& fields, const CompletionDefaults& defaults,
 size_t CompletionRequest::held_bytes() const { return 16 * tool_bytes * (choices() + 1); }
 
 std::string CompletionRequest::NameOf(size_t prompt) const {
-  if (is_chat()) return "messages";
+  if (is_chat()) return conversation_field();
   return prompts_listed ? fmt::format("{}[{}]", prompts_field, prompt) : prompts_field;
 }
 
@@ -199,12 +199,7 @@ std::vector<GenerationSpec> MakeSpecs(CompletionRequest& request,
   std::random_device random;
   for (size_t i = 0; i < prompts.size(); ++i) {
     std::vector<TokenId>& prompt = prompts[i];
-    const std::string problem = pipeline::PromptProblem(prompt.size(), defaults.context);
-    if (!problem.empty()) {
-      const std::string name = request.NameOf(i);
-      if (request.prompts_listed) throw Refused(400, "{}: {}", name, problem).On(name);
-      throw Refused(400, "{}", problem).On(name);
-    }
+    CheckPrompt(prompt.size(), defaults.context, defaults.model_context, request.NameOf(i));
     spec.prompt = std::move(prompt);
     for (size_t k = 0; k < request.n; ++k) {
       // The choices of one request differ from each other; with a seed they are the same each time.

@@ -31,6 +31,7 @@ struct CompletionDefaults {
   std::optional<uint64_t> seed;  // nullopt: each request draws its own
   int64_t max_tokens = -1;
   size_t vocab = 0, context = 0;
+  size_t model_context = 0;                   // that the model was trained with; 0: not known
   size_t longest_token_bytes = SIZE_MAX / 2;  // a text of more than context times this cannot fit
   std::string model;                          // the name in /v1/models
   std::string architecture;                   // "llama"
@@ -104,6 +105,10 @@ struct CompletionRequest {
 
   bool offers_tools() const { return !tools.is_null() && tool_choice.kind != ToolUse::Kind::kNone; }
   bool is_chat() const { return !messages.is_null(); }
+  // What the client calls its conversation.
+  const char* conversation_field() const {
+    return dialect == Dialect::kResponses ? "input" : "messages";
+  }
   // What the running answer holds beside its specs: for each choice the tools, as trees.
   size_t held_bytes() const;
   std::string NameOf(size_t prompt) const;  // "input[1]"; of a chat "messages"

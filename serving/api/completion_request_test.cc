@@ -263,7 +263,7 @@ TEST(MakeSpecsTest, TextsThatCannotFitAreRefused) {
     return std::string();
   };
   const std::string lots(100000, 'q'), some(70, 'q');
-  EXPECT_NE(refusal(R"({"prompt":")" + lots + "\"}", Dialect::kCompletion).find("100000 bytes"),
+  EXPECT_NE(refusal(R"({"prompt":")" + lots + "\"}", Dialect::kCompletion).find("of at least "),
             std::string::npos);
   EXPECT_NE(refusal(R"({"prompt":")" + some + "\"}", Dialect::kCompletion).find("prompt: "),
             std::string::npos);

@@ -1,6 +1,7 @@
 // POST /v1/embeddings, /embedding, /api/embed, /v1/rerank: texts whose hidden states are wanted.
 #include <algorithm>
 
+#include "serving/api/chat_prompt.h"
 #include "serving/api/common_fields.h"
 #include "serving/api/dialect_readers.h"
 
@@ -14,10 +15,7 @@ constexpr size_t kMostTextBytes = size_t{16} << 20;  // of all texts of a reques
 // only checked, it stays a text.
 Prompt EmbeddedTokens(const std::string& text, const std::string& field,
                       const CompletionDefaults& defaults) {
-  if (text.size() / defaults.longest_token_bytes > defaults.context)
-    throw Refused(400, "{}: a text of {} bytes does not fit the context of {} tokens", field,
-                  text.size(), defaults.context)
-        .On(field);
+  CheckTextFits(text.size(), field, defaults);
   if (defaults.tokenizer == nullptr) return text;
   const model::Tokenizer& tokenizer = *defaults.tokenizer;
   std::vector<TokenId> tokens =

@@ -88,10 +88,10 @@ TEST(EmbeddingRequestTest, WrongOnesAreRefusedByName) {
   std::string words;
   for (size_t i = 0; i < 100; ++i) words += "a b ";
   EXPECT_TRUE(Refusal((R"({"input":["a",")" + words + "\"]}").c_str(), Dialect::kEmbeddings, bare)
-                  .starts_with("400 input[1]: the prompt's "));
+                  .starts_with("400 input[1]: the prompt of "));
   words = std::string(100'000, 'a');
   EXPECT_TRUE(Refusal((R"({"input":["a",")" + words + "\"]}").c_str(), Dialect::kEmbeddings, bare)
-                  .starts_with("400 input[1]: a text of 100000 bytes"));
+                  .starts_with("400 input[1]: the prompt of at least "));
   EXPECT_EQ(Refusal(R"({"input":"a","dimensions":9})", Dialect::kEmbeddings, bare),
             "400 dimensions is 9: expected a whole number from 1 to 8");
   CompletionDefaults none = EmbeddingDefaults();

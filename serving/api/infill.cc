@@ -19,16 +19,11 @@ void ReadInfill(const JsonFields& fields, const CompletionDefaults& defaults,
         501,
         "{} has no tokens to fill in the middle: expected a model of code, such as Qwen2.5-Coder",
         defaults.model);
-  const size_t most_bytes = defaults.context > SIZE_MAX / defaults.longest_token_bytes
-                                ? SIZE_MAX
-                                : defaults.context * defaults.longest_token_bytes;
   size_t bytes = 0;
   std::vector<TokenId> tokens;
   const auto add = [&](const std::string& text) {
     bytes += text.size();
-    if (bytes > most_bytes)
-      throw Refused(400, "the texts of {} bytes do not fit the context of {} tokens", bytes,
-                    defaults.context);
+    CheckTextFits(bytes, "input_prefix", defaults);
     const auto more = tokenizer.Encode(text, /*add_bos=*/false, /*parse_special=*/false);
     tokens.insert(tokens.end(), more.begin(), more.end());
   };

@@ -49,9 +49,7 @@ RunningBatchRequest::RunningBatchRequest(BatchRequest request, GenerationService
 }
 
 void RunningBatchRequest::Refuse(const Refused& why) {
-  answer_ = {.status = why.status(),
-             .body = ErrorJson(why.status(), why.what(), why.param()),
-             .why = why.what()};
+  answer_ = {.status = why.status(), .body = ErrorJson(why), .why = why.what()};
 }
 
 void RunningBatchRequest::OnDone(const json* whole) {

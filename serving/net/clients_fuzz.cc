@@ -102,7 +102,7 @@ void Convert(std::string_view text, const TestState& test) {
       }
     } catch (const Refused& refused) {
       LARDER_CHECK(refused.status() >= 400 && refused.status() < 600 && refused.what()[0] != '\0');
-      Dump(ErrorJson(refused.status(), refused.what(), refused.param()));
+      Dump(ErrorJson(refused));
     } catch (const TooMuchWork&) {  // as the threads for large requests do it
     }
   }

@@ -396,7 +396,12 @@ HttpReply AnswerRoute(const HttpRequest& request, ServerState& state, Tenant ten
 
 HttpReply ErrorReply(int status, std::string_view message, std::string_view param,
                      std::string_view path) {
-  HttpReply reply = JsonReply(ErrorJson(status, message, param, ErrorShapeOf(path)), status);
+  return ErrorReply(Refused(status, "{}", message).On(std::string(param)), path);
+}
+
+HttpReply ErrorReply(const Refused& why, std::string_view path) {
+  const int status = why.status();
+  HttpReply reply = JsonReply(ErrorJson(why, ErrorShapeOf(path)), status);
   if (status == 503 || status == 429) reply.headers = "Retry-After: 1\r\n";
   if (status == 401) reply.headers = "WWW-Authenticate: Bearer\r\n";
   return reply;

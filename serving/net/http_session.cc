@@ -102,7 +102,7 @@ void HttpSession::Proceed() {
         if (head && IsUpload(*head)) BeginUpload(*head);
         if (upload_) TakeUpload(parser_.TakeBody());
       } catch (const Refused& why) {
-        Refuse(ErrorReply(why.status(), why.what(), why.param(), parser_.path()));
+        Refuse(ErrorReply(why, parser_.path()));
         break;
       }
     }
@@ -192,9 +192,7 @@ void HttpSession::Handle() {
       [this, prepared](bool ok) { Generate(*prepared, ok); });
 }
 
-void HttpSession::SendError(const Refused& refused) {
-  Send(ErrorReply(refused.status(), refused.what(), refused.param(), request_.path));
-}
+void HttpSession::SendError(const Refused& refused) { Send(ErrorReply(refused, request_.path)); }
 
 // As ServerState::Prepare; `then` is not called once the session is destroyed or closed.
 void HttpSession::Prepare(std::optional<Protocol> generating, size_t bytes,
@@ -227,7 +225,7 @@ void HttpSession::Answer(const Route* route) {
         try {
           *reply = AnswerRoute(*request, state, tenant);
         } catch (const Refused& refused) {
-          *reply = ErrorReply(refused.status(), refused.what(), refused.param(), request->path);
+          *reply = ErrorReply(refused, request->path);
         } catch (const Error& error) {
           *reply = ErrorReply(400, error.what(), {}, request->path);
         }
@@ -263,7 +261,7 @@ void HttpSession::UploadChanged() {
     if (upload_->file()) Send({.body = Dump(upload_->file()->ToJson()), .headers = {}});
   } else if (upload_->refused()) {
     const Refused why = *upload_->refused();
-    Refuse(ErrorReply(why.status(), why.what(), why.param(), parser_.path()));
+    Refuse(ErrorReply(why, parser_.path()));
   } else {
     AskLater();
   }
@@ -287,8 +285,7 @@ void HttpSession::AnswerBatch() {
         try {
           *answer = AnswerBatchRoute(*request, tenant, files);
         } catch (const Refused& refused) {
-          answer->reply =
-              ErrorReply(refused.status(), refused.what(), refused.param(), request->path);
+          answer->reply = ErrorReply(refused, request->path);
         } catch (const Error& error) {  // of the disk: what it says is not the client's
           if (failures != nullptr) failures->Count("a file", error.what());
           answer->reply =
@@ -495,7 +492,7 @@ void HttpSession::OnQuiet() {
 
 void HttpSession::OnNoRoom(Scope scope) {
   const Refused why = TooMuch(scope, "large requests");
-  if (!answering_) Refuse(ErrorReply(why.status(), why.what(), {}, parser_.path()));
+  if (!answering_) Refuse(ErrorReply(why, parser_.path()));
 }
 
 }  // namespace larder::serving::net

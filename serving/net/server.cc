@@ -159,6 +159,7 @@ pipeline::Intake& Server::BeReady(ReadyServer& ready) {
       GenerationServiceOptions{.tokenizer = ready.defaults.tokenizer,
                                .vocab = ready.defaults.vocab,
                                .context = ready.defaults.context,
+                               .model_context = ready.defaults.model_context,
                                .slots = ready.slots,
                                .queue_limit = ready.queue_limit,
                                .outage = std::move(ready.outage)},

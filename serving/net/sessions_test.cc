@@ -111,7 +111,7 @@ TEST_F(SessionsTest, LinesThatAreTooMuch) {
   EXPECT_TRUE(
       Text(std::string(1001, 'a') + "\n").starts_with("error: the line is longer than 1000"));
   EXPECT_TRUE(Text("\xff\xfe\n").starts_with("error: the prompt is not UTF-8"));
-  EXPECT_NE(Text(std::string(900, 'w') + "\n").find("context of 64"), std::string::npos);
+  EXPECT_NE(Text(std::string(900, 'w') + "\n").find("context length is 64"), std::string::npos);
 }
 
 TEST_F(SessionsTest, CancelEndsARequestWithItsLastLine) {

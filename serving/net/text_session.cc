@@ -63,7 +63,7 @@ struct TextSession::Asked : CompletionSink {
     session.Remove(this);
   }
   void OnFailure(int status, const std::string& message) override {
-    session.WriteError(id, status, message, {});
+    session.WriteError(id, Refused(status, "{}", message));
     session.Remove(this);
   }
   TextSession& session;
@@ -349,7 +349,7 @@ void TextSession::TakeJson(PreparedLine& prepared) {
     }
   } catch (const Refused& refused) {
     if (!prepared.cancels) state_.CountRefused(Protocol::kText);
-    WriteError(id, refused.status(), refused.what(), refused.param());
+    WriteError(id, refused);
     if (refused.status() == 401) {
       state_.Denied(wire_.peer(), "the text stream without a good API key");
       closed_ = true;
@@ -357,7 +357,7 @@ void TextSession::TakeJson(PreparedLine& prepared) {
     }
   } catch (const Error& error) {
     state_.CountRefused(Protocol::kText);
-    WriteError(id, 400, error.what(), {});
+    WriteError(id, Refused(400, "{}", error.what()));
   }
 }
 
@@ -399,10 +399,9 @@ void TextSession::WriteLine(const json& id, json object) {
   wire_.Write(Dump(object) + "\n");
 }
 
-void TextSession::WriteError(const json& id, int status, std::string_view message,
-                             std::string_view param) {
-  state_.CountError(Protocol::kText, status);
-  WriteLine(id, ErrorJson(status, message, param));
+void TextSession::WriteError(const json& id, const Refused& why) {
+  state_.CountError(Protocol::kText, why.status());
+  WriteLine(id, ErrorJson(why));
 }
 
 void TextSession::FailPlain(int status, const std::string& why) {

@@ -56,8 +56,7 @@ class TextSession : public Session {
   void Remove(const Asked*);
   void CloseIfDone();
   void WriteLine(const nlohmann::json& id, nlohmann::json object);
-  void WriteError(const nlohmann::json& id, int status, std::string_view message,
-                  std::string_view param);
+  void WriteError(const nlohmann::json& id, const Refused& why);
   void FailPlain(int status, const std::string& why);
   void FailProtocol(const char* what);
 

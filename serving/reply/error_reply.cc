@@ -86,4 +86,22 @@ json ErrorJson(int status, std::string_view message, std::string_view param, Err
             {"code", OpenAiCode(status, param)}}}};
 }
 
+json ErrorJson(const Refused& why, ErrorShape shape) {
+  const std::optional<Overflow>& overflow = why.overflow();
+  if (!overflow) return ErrorJson(why.status(), why.what(), why.param(), shape);
+  if (shape == ErrorShape::kAnthropic)
+    return ErrorJson(why.status(),
+                     fmt::format("prompt is too long: {} tokens > {} maximum", overflow->tokens,
+                                 overflow->context),
+                     {}, shape);
+  json reply = ErrorJson(why.status(), why.what(), why.param(), shape);
+  if (shape == ErrorShape::kOllama) return reply;
+  json& error = reply["error"];
+  error["type"] = "exceed_context_size_error";
+  error["code"] = "context_length_exceeded";
+  error["n_prompt_tokens"] = overflow->tokens;
+  error["n_ctx"] = overflow->context;
+  return reply;
+}
+
 }  // namespace larder::serving::reply

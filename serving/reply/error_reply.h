@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "serving/api/dialect.h"
+#include "serving/scheduling/refused.h"
 
 namespace larder::serving::inline reply {
 
@@ -13,6 +14,9 @@ namespace larder::serving::inline reply {
 // {"type":"error","error":{"type","message"}}. Ollama: {"error":"..."}.
 nlohmann::json ErrorJson(int status, std::string_view message, std::string_view param = {},
                          ErrorShape shape = ErrorShape::kOpenAi);
+// The same of a refusal. One for a prompt that does not fit has the words and fields of each API:
+// OpenAI's code, llama-server's type and numbers, Anthropic's sentence.
+nlohmann::json ErrorJson(const Refused&, ErrorShape shape = ErrorShape::kOpenAi);
 // The JSON text for clients; bytes that are not UTF-8 become U+FFFD.
 std::string Dump(const nlohmann::json&);
 std::string Dump(const nlohmann::ordered_json&);

@@ -170,6 +170,24 @@ TEST(ErrorJson, HasTheTypesOfEachApi) {
   EXPECT_EQ(ErrorJson(400, "x", "", ErrorShape::kOllama), json::parse(R"({"error":"x"})"));
 }
 
+// Agents shorten their conversation and go on where they know the words.
+TEST(ErrorJson, APromptThatDoesNotFitIsSaidInEachApisWords) {
+  const Refused why = TooLong(5000, 4096, 32768, "messages");
+  const json error = ErrorJson(why)["error"];
+  EXPECT_EQ(error["code"], "context_length_exceeded");
+  EXPECT_EQ(error["type"], "exceed_context_size_error");
+  EXPECT_EQ(error["param"], "messages");
+  EXPECT_EQ(error["n_prompt_tokens"], 5000);
+  EXPECT_EQ(error["n_ctx"], 4096);
+  EXPECT_EQ(error["message"],
+            "the prompt of 5000 tokens exceeds the available context size: this model's maximum "
+            "context length is 4096 tokens; shorten it, or start larder with -c 5001 or more");
+  EXPECT_EQ(ErrorJson(why, ErrorShape::kAnthropic)["error"]["message"],
+            "prompt is too long: 5000 tokens > 4096 maximum");
+  EXPECT_EQ(std::string(TooLong(5000, 4096, 4096, "prompt").what()).find("-c"), std::string::npos)
+      << "no advice beyond the model's own context";
+}
+
 TEST(Dump, BytesThatAreNoTextBecomeAMark) {
   EXPECT_EQ(Dump(std::string_view("a\xff")), "\"a\xef\xbf\xbd\"");
 }

@@ -105,8 +105,7 @@ GenerationHandle GenerationService::Start(GenerationSpec spec, Protocol protocol
   if (draining_) throw Refused(503, "the server is shutting down");
   if (const auto outage = this->outage(); outage && outage->refusing)
     throw Refused(503, "{}", outage->why);
-  const std::string problem = pipeline::PromptProblem(spec.prompt.size(), options_.context);
-  if (!problem.empty()) throw Refused(400, "{}", problem).On("prompt");
+  CheckPrompt(spec.prompt.size(), options_.context, options_.model_context, "prompt");
   Validate(spec.sampling, options_.vocab);
   for (const TokenId token : spec.prompt) {
     if (token < 0 || static_cast<size_t>(token) >= options_.vocab)

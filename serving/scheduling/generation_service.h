@@ -23,6 +23,7 @@
 #include "serving/metrics/metrics.h"
 #include "serving/scheduling/compute_side.h"
 #include "serving/scheduling/generation.h"
+#include "serving/scheduling/refused.h"
 #include "sync/spsc_ring.h"
 
 namespace larder::serving::inline scheduling {
@@ -31,6 +32,7 @@ struct GenerationServiceOptions {
   std::shared_ptr<const model::Tokenizer> tokenizer;
   size_t vocab = 0;
   size_t context = 0;
+  size_t model_context = 0;  // that the model was trained with; 0: not known
   size_t slots = 1;
   size_t queue_limit = 256;  // requests without a slot; more are refused
   // any thread; empty: there are no outages
@@ -57,24 +59,6 @@ class GenerationHandle {
  private:
   GenerationService* service_ = nullptr;
   std::shared_ptr<Generation> generation_;
-};
-
-// The reason why a request is refused, as an HTTP status and a line.
-class Refused : public Error {
- public:
-  template <typename... Args>
-  explicit Refused(int status, fmt::format_string<Args...> format, Args&&... args)
-      : Error(format, std::forward<Args>(args)...), status_(status) {}
-  Refused&& On(std::string param) && {
-    param_ = std::move(param);
-    return std::move(*this);
-  }
-  int status() const { return status_; }
-  const std::string& param() const { return param_; }  // the field that is wrong; may be empty
-
- private:
-  int status_;
-  std::string param_;
 };
 
 class GenerationService : public pipeline::Intake, private ComputeSide::Sink {
