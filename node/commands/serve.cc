@@ -192,9 +192,8 @@ void Describe(CLI::App& command, ServeOptions& o) {
       ->group(requests);
   command
       .add_option("--max-stall-ms", o.max_stall_ms,
-                  "how long prompts may keep an answer's next token waiting; 0: without limit "
-                  "(default: 200; of "
-                  "decode_first and phases 0)")
+                  "how long a step of prompts may take, for which an answer's next token and a new "
+                  "prompt wait; 0: without limit (default: 200; of decode_first and phases 0)")
       ->type_name("MS")
       ->check(NotFinite)
       ->check(CLI::Range(0.0, 3.6e6).description(""))

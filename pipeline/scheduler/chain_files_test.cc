@@ -204,6 +204,7 @@ TEST_P(ChainFilesTest, ASequenceGoesOnInAnySlot) {
   std::set<std::pair<uint32_t, SlotId>> places;
   std::vector<Wish> order = wishes_;
   do {
+    for (size_t i = 0; i < order.size(); ++i) order[i].arrives = i;
     Chain chain(*this);
     TestIntake intake(order);
     chain.scheduler.Run(intake);

@@ -14,28 +14,35 @@ constexpr double kStallMs = 200;  // what a reader does not take for a halt
 
 class Mixed final : public SchedulePolicy {
  public:
-  explicit Mixed(const PolicyOptions& options) : options_(options) {}
+  explicit Mixed(const PolicyOptions& options)
+      : options_(options), stall_ms_(options.max_stall_ms.value_or(kStallMs)) {}
   RowBudget Budget(const ScheduleView& view) override {
     if (view.prefilling == 0) return {.decode_rows = view.max_batch_tokens, .prompt_rows = 0};
     // Prompts always go on, however many sequences decode.
     const size_t least = std::min(kLeastPromptRows, view.max_batch_tokens / 2);
     const size_t decode_rows = view.max_batch_tokens - least;
-    if (view.decoding == 0)
-      return {.decode_rows = decode_rows, .prompt_rows = view.max_batch_tokens};
-    return {.decode_rows = decode_rows, .prompt_rows = std::max(least, PromptRows(view))};
+    // The bound holds where nobody decodes, too: a prompt that comes next waits for the step.
+    const size_t rows = view.decoding > 0 ? std::max(least, PromptRows(view))
+                                          : std::max(kFirstPromptRows, RowsOfStall(view, 0));
+    return {.decode_rows = decode_rows, .prompt_rows = rows};
   }
 
  private:
   size_t PromptRows(const ScheduleView& view) const {
     if (options_.prompt_rows != 0) return options_.prompt_rows;
-    const double stall_ms = options_.max_stall_ms.value_or(kStallMs);
-    if (stall_ms == 0) return view.max_batch_tokens;
-    if (view.decode_step_ns == 0 || view.prompt_row_ns == 0) return kFirstPromptRows;
-    const double rows = (stall_ms * 1e6 - view.decode_step_ns) / view.prompt_row_ns;
+    if (stall_ms_ != 0 && view.decode_step_ns == 0) return kFirstPromptRows;
+    return RowsOfStall(view, view.decode_step_ns);
+  }
+  // Of prompts, in a step that takes decode_ns without them.
+  size_t RowsOfStall(const ScheduleView& view, double decode_ns) const {
+    if (stall_ms_ == 0) return view.max_batch_tokens;
+    if (view.prompt_row_ns == 0) return kFirstPromptRows;
+    const double rows = (stall_ms_ * 1e6 - decode_ns) / view.prompt_row_ns;
     return static_cast<size_t>(std::clamp(rows, 0.0, static_cast<double>(view.max_batch_tokens)));
   }
 
   const PolicyOptions options_;
+  const double stall_ms_;
 };
 
 // Either prompts or decoding sequences. back_share: the share of the slots that must have new

@@ -58,9 +58,9 @@ struct RowBudget {
 
 struct PolicyOptions {
   Policy policy = Policy::kAuto;
-  // For how long prompts may keep decoding sequences from their next token: bounds a micro-batch of
-  // kMixed, and the time for prompts of the others. 0: not bounded; nullopt: 200 for kMixed, not
-  // bounded for the others.
+  // For how long prompts may keep decoding sequences from their next token, and other prompts from
+  // their first rows: bounds a micro-batch of kMixed, and the time for prompts of the others. 0:
+  // not bounded; nullopt: 200 for kMixed, not bounded for the others.
   std::optional<double> max_stall_ms;
   size_t prompt_rows = 0;  // of a micro-batch of kMixed while sequences decode; 0: as many as
                            // max_stall_ms allows

@@ -17,6 +17,12 @@ constexpr size_t kWorthReusing = 16;
 // A prompt waits for another's to be computed that has so many more of its tokens than any slot has
 // now, or any more if that one has the most now.
 constexpr size_t kWorthWaiting = 64;
+// Those that wait are compared up to so many; so many may overtake one of them.
+constexpr size_t kMostCompared = 64;
+constexpr int kMostOvertaken = 8;
+// For a prompt so many times shorter than its rest a sequence leaves its slot, in all for this part
+// of its own prompt.
+constexpr size_t kMuchLonger = 4, kMostWay = 4;
 constexpr int kShortestPauseMs = 20, kLongestPauseMs = 500;  // between attempts to reconnect
 constexpr int kMostLosses = 8;     // of a sequence's slot without a token in between
 constexpr int kLookMs = 250;       // how often an idle pipeline is checked
@@ -57,6 +63,7 @@ Scheduler::Scheduler(TokenEngine& engine, const SchedulerOptions& options)
   rows_.reserve(limits_.max_batch_tokens);
   choosing_.reserve(limits_.max_logits);
   prefilling_.reserve(limits_.slots);
+  prompt_order_.reserve(limits_.slots);
   loading_.reserve(limits_.slots);
   sitting_out_.reserve(limits_.slots);
   LARDER_CHECK(options_.tier == nullptr ||
@@ -153,11 +160,13 @@ void Scheduler::Enqueue(std::unique_ptr<Active> active, bool first) {
 // in flight, the rest when these have been collected. What they have in the KV cache stays there as
 // long as there is room, as an ended sequence's.
 void Scheduler::MakeWay() {
-  if (background_ == 0 && options_.active_tokens == 0) return;
+  if (background_ == 0 && options_.active_tokens == 0) return MakeWayForShort();
   for (SlotId id(0); id < end_of_slots(); ++id) {
-    if (slots_[id.index()].active) slots_[id.index()].active->yields = id == ordered_slot_;
+    Active* active = slots_[id.index()].active.get();
+    if (active != nullptr) active->yields = id == ordered_slot_ || active->makes_way;
   }
   KeepWithinActiveTokens();
+  MakeWayForShort();
   if (background_ == 0) return;
   size_t wanted = 0;
   while (wanted < std::min(queue_.size(), limits_.slots) && !queue_[wanted]->background) ++wanted;
@@ -173,6 +182,76 @@ void Scheduler::MakeWay() {
         limits_.attention_slot_ends.size() > 1)
       Store(*youngest);
   }
+}
+
+// The tokens of its prompt that no slot and no kept sequence has.
+size_t Scheduler::RestOf(const Active& active) const {
+  size_t common = 0;
+  for (SlotId id(0); id < end_of_lists(); ++id)
+    common = std::max(common, CommonPrefix(slots_[id.index()], active));
+  return active.to_compute().size() - common;
+}
+
+// The order in which those that wait get slots, as indices: the shortest rest first. Those that
+// enough others have overtaken come in front, the oldest first, so that each waits for no more than
+// these and those in front of it.
+std::vector<size_t> Scheduler::NextOfQueue() const {
+  struct Waiting {
+    bool aged;
+    size_t rest, at;
+    auto operator<=>(const Waiting&) const = default;
+  };
+  std::vector<Waiting> waiting;
+  for (size_t i = 0; i < std::min(queue_.size(), kMostCompared) && !queue_[i]->background; ++i) {
+    const bool aged = queue_[i]->overtaken >= kMostOvertaken;
+    waiting.push_back({!aged, aged ? 0 : RestOf(*queue_[i]), i});
+  }
+  std::ranges::sort(waiting);
+  std::vector<size_t> order;
+  for (const Waiting& one : waiting) order.push_back(one.at);
+  for (size_t i = waiting.size(); i < queue_.size() && order.size() < limits_.slots; ++i)
+    order.push_back(i);
+  order.resize(std::min(order.size(), limits_.slots));
+  return order;
+}
+
+// All slots are taken, and a prompt waits that is much shorter than what one of them has yet to
+// compute: the longest leaves its slot, and goes on later with what it has. Not the oldest, so that
+// it is done in time, and none for more tokens than a part of its own prompt.
+void Scheduler::MakeWayForShort() {
+  std::optional<SlotId> oldest;
+  size_t may_leave = 0;
+  for (const SlotId id : prefilling_) {
+    const Active& active = *slots_[id.index()].active;
+    if (active.makes_way) {  // it had rows in flight
+      Yield(id);
+      return;
+    }
+    if (active.background || active.generated > 0) continue;
+    ++may_leave;
+    if (!oldest || active.order < slots_[oldest->index()].active->order) oldest = id;
+  }
+  if (may_leave < 2 || actives_ < limits_.slots || queue_.empty() || queue_.front()->background)
+    return;
+  const size_t rest = RestOf(*queue_[NextOfQueue().front()]);
+  const auto rest_of = [this](SlotId id) {
+    const Slot& slot = slots_[id.index()];
+    return slot.active->to_compute().size() - slot.tokens.size();
+  };
+  std::optional<SlotId> longest;
+  for (const SlotId id : prefilling_) {
+    const Active& active = *slots_[id.index()].active;
+    if (id == oldest || active.background || active.generated > 0 || !MayYield(id) ||
+        rest_of(id) < kMuchLonger * rest ||
+        active.made_way + rest > active.to_compute().size() / kMostWay)
+      continue;
+    if (!longest || rest_of(id) > rest_of(*longest)) longest = id;
+  }
+  if (!longest) return;
+  Active& active = *slots_[longest->index()].active;
+  active.made_way += rest;
+  active.makes_way = true;
+  Yield(*longest);
 }
 
 bool Scheduler::MayYield(SlotId id) const {
@@ -380,8 +459,7 @@ bool Scheduler::HasRoom(size_t needed, const Place& place) const {
 
 // Begins the first queued sequence that need not wait for a prefix. Returns whether one has begun.
 bool Scheduler::AdmitOne() {
-  const size_t looked_at = std::min(queue_.size(), limits_.slots);
-  for (size_t i = 0; i < looked_at; ++i) {
+  for (const size_t i : NextOfQueue()) {
     const Active& next = *queue_[i];
     if (next.background &&
         (!queue_.front()->background ||
@@ -396,6 +474,7 @@ bool Scheduler::AdmitOne() {
       chunks_wanted_ = true;
       return false;
     }
+    for (size_t before = 0; before < i && !next.background; ++before) ++queue_[before]->overtaken;
     std::unique_ptr<Active> active = std::move(queue_[i]);
     queue_.erase(queue_.begin() + static_cast<std::ptrdiff_t>(i));
     Begin(*place, std::move(active));
@@ -442,7 +521,8 @@ void Scheduler::Begin(const Place& place, std::unique_ptr<Active> active) {
   slot.active = std::move(active);
   if (slot.active->order == 0)
     slot.active->order = uses_ + (slot.active->background ? kBehindAll : 0);
-  slot.active->yields = false;
+  slot.active->yields = slot.active->makes_way = false;
+  slot.active->overtaken = 0;
   ++actives_;
   background_ += slot.active->background;
   slot.active->sequence->InSlot(id);

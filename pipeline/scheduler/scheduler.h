@@ -161,7 +161,10 @@ class Scheduler {
     int32_t next_token = 0;  // to be submitted next, if it is decoding
     bool decoding = false;   // all of to_compute() is done
     bool loading = false;  // its first chunks are being read from files; it has no rows until then
-    bool yields = false;   // gets no more rows, and is parked when none is in flight
+    int overtaken = 0;     // while it waited for a slot: those behind it that got one
+    size_t made_way = 0;   // tokens of prompts for which it left its slot
+    bool makes_way = false;  // it leaves its slot for a shorter prompt
+    bool yields = false;     // gets no more rows, and is parked when none is in flight
     bool ended = false;  // Ended() was called; the slot is freed when none of its rows is in flight
   };
   struct Slot {
@@ -218,6 +221,9 @@ class Scheduler {
   void TakeNew(Intake&);
   void Enqueue(std::unique_ptr<Active>, bool first);
   void MakeWay();
+  void MakeWayForShort();
+  size_t RestOf(const Active&) const;
+  std::vector<size_t> NextOfQueue() const;
   void KeepWithinActiveTokens();
   bool Yield(SlotId);
   bool Leave(SlotId, bool keeps_kv);
@@ -279,6 +285,8 @@ class Scheduler {
   bool FillBatch();
   void AddDecodeRows(ScheduledBatch&, size_t most);
   void AddPromptRows(ScheduledBatch&, size_t most);
+  void OrderPrompts();
+  size_t AddPromptOf(SlotId, ScheduledBatch&, size_t most, size_t& logits);
   void Submit(ScheduledBatch&);
   void CollectOldest();
   void PrepareNext(const ScheduledBatch&);
@@ -308,11 +316,12 @@ class Scheduler {
   const std::unique_ptr<SchedulePolicy> policy_;
   std::deque<std::unique_ptr<Active>> queue_;  // those of the background last
   std::vector<Slot> slots_;                    // [slot], then the kept sequences: KvChunks::lists()
-  std::vector<SlotId> prefilling_;   // in order of admission, those of the background last
-  std::vector<SlotId> loading_;      // likewise: slots whose chunks the tier reads
-  SlotQueue ready_;                  // slots whose next token is known; longest waiting first
-  std::vector<SlotId> sitting_out_;  // slots whose next token can't be chosen yet
-  uint64_t patience_ns_ = 0;         // for which those of a step may still be waited for
+  std::vector<SlotId> prefilling_;    // in order of admission, those of the background last
+  std::vector<SlotId> prompt_order_;  // of these, for a micro-batch
+  std::vector<SlotId> loading_;       // likewise: slots whose chunks the tier reads
+  SlotQueue ready_;                   // slots whose next token is known; longest waiting first
+  std::vector<SlotId> sitting_out_;   // slots whose next token can't be chosen yet
+  uint64_t patience_ns_ = 0;          // for which those of a step may still be waited for
   size_t actives_ = 0, decoding_ = 0;
   size_t background_ = 0;                // of actives_
   bool chunks_wanted_ = false;           // the first of the queue would have a slot, but no chunks,

@@ -1,6 +1,7 @@
 // A step of the scheduler: which rows the next micro-batch has, and what becomes of the oldest
 // one's logits.
 #include <algorithm>
+#include <tuple>
 
 #include "base/check.h"
 #include "pipeline/scheduler/scheduler.h"
@@ -13,6 +14,9 @@ constexpr double kSmoothing = 0.1;  // weight of a new step time
 // How long a step waits for what its sequences choose by: nearly every mask is there when the step
 // is.
 constexpr uint64_t kPatienceNs = 200'000;
+
+// The oldest prompt has one row in so many, at least.
+constexpr size_t kOldestShare = 4;
 
 void Smooth(double& mean, double value) {
   mean = mean == 0 ? value : mean + kSmoothing * (value - mean);
@@ -70,17 +74,25 @@ void Scheduler::AddDecodeRows(ScheduledBatch& batch, size_t most) {
   }
 }
 
+// The shortest rest first, so that a short prompt does not wait for long ones; the background last,
+// in its order. The oldest of the others has its share of the rows whoever comes: within
+// kOldestShare times its own rows and those of the prompts that came before it, a prompt is done.
 void Scheduler::AddPromptRows(ScheduledBatch& batch, size_t most) {
   size_t budget = std::min(most, limits_.max_batch_tokens - batch.decode_rows);
+  OrderPrompts();
+  std::optional<SlotId> oldest;
+  for (const SlotId id : prompt_order_) {
+    const Active& active = *slots_[id.index()].active;
+    if (active.background) continue;
+    if (!oldest || active.order < slots_[oldest->index()].active->order) oldest = id;
+  }
+  size_t share = oldest ? std::max<size_t>(budget / kOldestShare, 1) : 0;
   size_t logits = batch.decode_rows;
-  bool narrowed = false;  // for prompts of the background, which are the last ones
-  for (size_t i = 0; i < prefilling_.size() && budget > 0;) {
-    const SlotId id = prefilling_[i];
+  bool narrowed = false;  // for prompts of the background
+  for (const SlotId id : prompt_order_) {
     const Slot& slot = slots_[id.index()];
-    if (slot.active->yields) {
-      ++i;
-      continue;
-    }
+    // Others may have lost their slots.
+    if (slot.active == nullptr || std::ranges::find(prefilling_, id) == prefilling_.end()) continue;
     if (slot.active->background && !slot.active->restored && !narrowed) {
       narrowed = true;
       const auto in_front = [this](const Part& part) {
@@ -88,45 +100,60 @@ void Scheduler::AddPromptRows(ScheduledBatch& batch, size_t most) {
       };
       if (std::ranges::any_of(batch.parts, in_front)) budget = std::min(budget, kLeastPromptRows);
     }
-    const std::span<const int32_t> prompt = slot.active->to_compute();
-    const size_t begin = slot.tokens.size();
-    size_t n = std::min(budget, prompt.size() - begin);
-    if (!Reserve(id, begin, begin + n)) n = kv_.Reserve(id, begin, begin + n) - begin;
-    // Others may have lost their slots.
-    i = static_cast<size_t>(std::find(prefilling_.begin(), prefilling_.end(), id) -
-                            prefilling_.begin());
-    if (n == 0) {
-      ++i;
-      continue;
-    }
-    slot.active->batch = batch_;
-    const Wanted wants = slot.active->sequence->wanted();
-    if (wants == Wanted::kHiddenOfAll) n = std::min(n, limits_.max_logits - logits);
-    bool last = begin + n == prompt.size();
-    if (last && logits == limits_.max_logits && n > 0) {
-      --n;
-      last = false;
-    }
-    if (n == 0) return;
-    const size_t wanted = wants == Wanted::kHiddenOfAll ? n : last ? 1 : 0;
-    for (size_t k = 0; k < n; ++k) {
-      const bool of_row = k + wanted >= n;
-      // datapath-ok: within what the constructor reserved
-      rows_.push_back({prompt[begin + k], id, static_cast<uint32_t>(begin + k),
-                       of_row && wants == Wanted::kNextToken,
-                       of_row && wants != Wanted::kNextToken});
-    }
-    // datapath-ok: within what the constructor reserved
-    batch.parts.push_back({id, begin, n, wanted, last});
-    batch.prefill_rows += n;
-    budget -= n;
-    logits += wanted;
-    if (last) {
-      prefilling_.erase(prefilling_.begin() + static_cast<std::ptrdiff_t>(i));
-    } else {
-      ++i;
-    }
+    if (id == oldest) share = 0;
+    const size_t rows = AddPromptOf(id, batch, budget - std::min(budget, share), logits);
+    budget -= rows;
+    if (budget == 0) return;
   }
+}
+
+// The slots that compute prompts, in the order in which they get rows.
+void Scheduler::OrderPrompts() {
+  prompt_order_.clear();
+  for (const SlotId id : prefilling_) {
+    // datapath-ok: within what the constructor reserved
+    if (!slots_[id.index()].active->yields) prompt_order_.push_back(id);
+  }
+  const auto key = [this](SlotId id) {
+    const Slot& slot = slots_[id.index()];
+    const bool last = slot.active->background;
+    const size_t rest = slot.active->to_compute().size() - slot.tokens.size();
+    return std::tuple(last, last ? 0 : rest, slot.active->order);
+  };
+  std::ranges::sort(prompt_order_, {}, key);
+}
+
+// Adds up to `most` rows of a prompt. Returns how many.
+size_t Scheduler::AddPromptOf(SlotId id, ScheduledBatch& batch, size_t most, size_t& logits) {
+  const Slot& slot = slots_[id.index()];
+  const std::span<const int32_t> prompt = slot.active->to_compute();
+  const size_t begin = slot.tokens.size();
+  size_t n = std::min(most, prompt.size() - begin);
+  if (n == 0) return 0;
+  if (!Reserve(id, begin, begin + n)) n = kv_.Reserve(id, begin, begin + n) - begin;
+  if (n == 0) return 0;
+  slot.active->batch = batch_;
+  const Wanted wants = slot.active->sequence->wanted();
+  if (wants == Wanted::kHiddenOfAll) n = std::min(n, limits_.max_logits - logits);
+  bool last = begin + n == prompt.size();
+  if (last && logits == limits_.max_logits && n > 0) {
+    --n;
+    last = false;
+  }
+  if (n == 0) return 0;
+  const size_t wanted = wants == Wanted::kHiddenOfAll ? n : last ? 1 : 0;
+  for (size_t k = 0; k < n; ++k) {
+    const bool of_row = k + wanted >= n;
+    // datapath-ok: within what the constructor reserved
+    rows_.push_back({prompt[begin + k], id, static_cast<uint32_t>(begin + k),
+                     of_row && wants == Wanted::kNextToken, of_row && wants != Wanted::kNextToken});
+  }
+  // datapath-ok: within what the constructor reserved
+  batch.parts.push_back({id, begin, n, wanted, last});
+  batch.prefill_rows += n;
+  logits += wanted;
+  if (last) std::erase(prefilling_, id);
+  return n;
 }
 
 void Scheduler::Submit(ScheduledBatch& batch) {
