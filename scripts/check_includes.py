@@ -57,6 +57,7 @@ FLOORS = {
     "serving/scheduling": (5.3, ["base", "model", "sync", "pipeline/scheduler/request.h", "serving/sampling", "serving/grammar", "serving/constraint", "serving/admission", "serving/metrics"]),
     "serving/answer": (5.35, ["base", "serving/grammar"]),
     "serving/fields": (5.38, ["base", "serving/sampling", "serving/grammar", "serving/scheduling"]),
+    "serving/history": (5.39, ["base", "serving/admission"]),
     "serving/api": (5.4, ["base", "model", "serving/sampling", "serving/grammar", "serving/admission", "serving/scheduling", "serving/answer", "serving/fields"]),
     "serving/reply": (5.42, ["base", "model", "serving/sampling", "serving/scheduling", "serving/answer", "serving/fields", "serving/api"]),
     "serving/batch": (5.45, ["base", "model", "pipeline/scheduler/request.h", "serving/admission", "serving/metrics", "serving/scheduling", "serving/fields", "serving/api", "serving/reply"]),
