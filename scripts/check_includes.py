@@ -63,6 +63,7 @@ FLOORS = {
     "serving/batch": (5.45, ["base", "model", "pipeline/scheduler/request.h", "serving/admission", "serving/metrics", "serving/scheduling", "serving/fields", "serving/api", "serving/reply"]),
     "serving/page": (5.5, ["base"]),
     "serving/http": (5.6, ["base", "serving/fields", "serving/api"]),
+    "serving/stored": (5.65, ["base", "serving/admission", "serving/fields", "serving/batch", "serving/http"]),
     "serving/net": (5.7, ["base", "model", "serving"]),
     "node/service": (6.0, ["base", "topology", "threadpool", "rdma", "pipeline", "serving"]),
     "node/loadgen": (6.1, ["base", "serving"]),

@@ -10,11 +10,11 @@
 
 #include "serving/http/http_parser.h"
 #include "serving/net/batch_routes.h"
-#include "serving/net/file_upload.h"
 #include "serving/net/http_routes.h"
 #include "serving/net/server_state.h"
 #include "serving/net/session.h"
 #include "serving/reply/completion.h"
+#include "serving/stored/file_upload.h"
 
 namespace larder::serving::inline net {
 
