@@ -22,7 +22,8 @@ struct HttpReply {
 HttpReply AnswerRoute(const HttpRequest&, ServerState&, Tenant);
 // In the form of the path's API.
 HttpReply ErrorReply(int status, std::string_view message, std::string_view param = {},
-                     std::string_view path = {});
+                     std::string_view path = {}, std::string_view code = {});
+HttpReply ErrorReply(const Refused&, std::string_view path);
 // Whether the path needs no key: those that say whether the server is up, and the page, which asks
 // for the key.
 bool IsPublic(const std::string& path);

@@ -102,7 +102,7 @@ void HttpSession::Proceed() {
         if (head && IsUpload(*head)) BeginUpload(*head);
         if (upload_) TakeUpload(parser_.TakeBody());
       } catch (const Refused& why) {
-        Refuse(ErrorReply(why.status(), why.what(), why.param(), parser_.path()));
+        Refuse(ErrorReply(why, parser_.path()));
         break;
       }
     }
@@ -186,15 +186,14 @@ void HttpSession::Handle() {
   auto prepared = std::make_shared<PreparedRequest>();
   prepared->text = std::exchange(request_.body, {});
   prepared->dialect = dialect_;
+  if (dialect_ == Dialect::kResponses) prepared->find = TurnsOf(state_.responses, tenant_);
   Prepare(
       Protocol::kHttp, prepared->text.size(),
       [prepared, &defaults = state_.defaults] { prepared->Run(defaults); },
       [this, prepared](bool ok) { Generate(*prepared, ok); });
 }
 
-void HttpSession::SendError(const Refused& refused) {
-  Send(ErrorReply(refused.status(), refused.what(), refused.param(), request_.path));
-}
+void HttpSession::SendError(const Refused& refused) { Send(ErrorReply(refused, request_.path)); }
 
 // As ServerState::Prepare; `then` is not called once the session is destroyed or closed.
 void HttpSession::Prepare(std::optional<Protocol> generating, size_t bytes,
@@ -227,7 +226,7 @@ void HttpSession::Answer(const Route* route) {
         try {
           *reply = AnswerRoute(*request, state, tenant);
         } catch (const Refused& refused) {
-          *reply = ErrorReply(refused.status(), refused.what(), refused.param(), request->path);
+          *reply = ErrorReply(refused, request->path);
         } catch (const Error& error) {
           *reply = ErrorReply(400, error.what(), {}, request->path);
         }
@@ -263,7 +262,7 @@ void HttpSession::UploadChanged() {
     if (upload_->file()) Send({.body = Dump(upload_->file()->ToJson()), .headers = {}});
   } else if (upload_->refused()) {
     const Refused why = *upload_->refused();
-    Refuse(ErrorReply(why.status(), why.what(), why.param(), parser_.path()));
+    Refuse(ErrorReply(why, parser_.path()));
   } else {
     AskLater();
   }
@@ -287,8 +286,7 @@ void HttpSession::AnswerBatch() {
         try {
           *answer = AnswerBatchRoute(*request, tenant, files);
         } catch (const Refused& refused) {
-          answer->reply =
-              ErrorReply(refused.status(), refused.what(), refused.param(), request->path);
+          answer->reply = ErrorReply(refused, request->path);
         } catch (const Error& error) {  // of the disk: what it says is not the client's
           if (failures != nullptr) failures->Count("a file", error.what());
           answer->reply =
@@ -348,10 +346,14 @@ void HttpSession::Generate(PreparedRequest& prepared, bool ok) {
                    .headers = {}});
     for (GenerationSpec& spec : prepared.specs) spec.tenant = tenant_;
     admitted_ = ServerState::Admit(wire_.client(), prepared.request, prepared.specs);
+    ReplyHead head = state_.NewHead(prepared.dialect);
+    head.stored = prepared.request.store && state_.responses != nullptr;
+    to_keep_ =
+        head.stored ? BeginToKeep(*state_.responses, head, prepared.request) : ResponseToKeep();
     CompletionSink& sink = *this;
     completion_ =
         std::make_unique<Completion>(*state_.service, prepared.request, std::move(prepared.specs),
-                                     state_.NewHead(prepared.dialect), Protocol::kHttp, sink);
+                                     std::move(head), Protocol::kHttp, sink);
   } catch (const Refused& refused) {
     state_.CountRefused(Protocol::kHttp);
     SendError(refused);
@@ -378,6 +380,10 @@ void HttpSession::OnDone(const nlohmann::json* whole) {
   }
   if (FramingOf(dialect_) == Framing::kMarkedSse) SendPart("data: [DONE]\n\n");
   EndStream();
+}
+
+void HttpSession::OnStored(const nlohmann::json& whole) {
+  Keep(*state_.responses, tenant_, std::move(to_keep_), whole);
 }
 
 void HttpSession::OnFailure(int status, const std::string& message) {
@@ -433,6 +439,7 @@ void HttpSession::SendPart(std::string_view data) {
 
 void HttpSession::EndAnswer() {
   completion_ = nullptr;
+  to_keep_ = {};
   upload_ = nullptr;
   admitted_ = {};
   preparing_ = nullptr;
@@ -450,6 +457,7 @@ void HttpSession::EndAnswer() {
 // first is the common case.
 void HttpSession::OnEndOfInput() {
   completion_ = nullptr;
+  to_keep_ = {};
   upload_ = nullptr;
   download_ = {};
   ForgetFiles();

@@ -69,7 +69,8 @@ std::string Dump(const nlohmann::ordered_json& value) {
 }
 std::string Dump(std::string_view text) { return Dump(json(text)); }
 
-json ErrorJson(int status, std::string_view message, std::string_view param, ErrorShape shape) {
+json ErrorJson(int status, std::string_view message, std::string_view param, ErrorShape shape,
+               std::string_view code) {
   switch (shape) {
     case ErrorShape::kAnthropic:
       return {{"type", "error"},
@@ -83,7 +84,7 @@ json ErrorJson(int status, std::string_view message, std::string_view param, Err
            {{"message", message},
             {"type", OpenAiType(status)},
             {"param", param.empty() ? json() : json(param)},
-            {"code", OpenAiCode(status, param)}}}};
+            {"code", code.empty() ? OpenAiCode(status, param) : json(code)}}}};
 }
 
 }  // namespace larder::serving::reply

@@ -11,8 +11,9 @@ namespace larder::serving::inline reply {
 
 // OpenAI: {"error":{"message","type","param","code"}}. Anthropic:
 // {"type":"error","error":{"type","message"}}. Ollama: {"error":"..."}.
+// code: OpenAI's name of the error; empty: that of the status.
 nlohmann::json ErrorJson(int status, std::string_view message, std::string_view param = {},
-                         ErrorShape shape = ErrorShape::kOpenAi);
+                         ErrorShape shape = ErrorShape::kOpenAi, std::string_view code = {});
 // The JSON text for clients; bytes that are not UTF-8 become U+FFFD.
 std::string Dump(const nlohmann::json&);
 std::string Dump(const nlohmann::ordered_json&);

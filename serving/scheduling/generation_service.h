@@ -69,12 +69,17 @@ class Refused : public Error {
     param_ = std::move(param);
     return std::move(*this);
   }
+  Refused&& As(std::string code) && {
+    code_ = std::move(code);
+    return std::move(*this);
+  }
   int status() const { return status_; }
   const std::string& param() const { return param_; }  // the field that is wrong; may be empty
+  const std::string& code() const { return code_; }    // OpenAI's name of the error; may be empty
 
  private:
   int status_;
-  std::string param_;
+  std::string param_, code_;
 };
 
 class GenerationService : public pipeline::Intake, private ComputeSide::Sink {
