@@ -58,6 +58,7 @@ struct ServeOptions {
   std::string held = "256M";
   std::string slot_folder, slot_disk = "8G";
   std::string batch_disk = "8G";
+  std::string responses_held = "64M";
   size_t batch_slots = 0;  // 0: all that clients leave
   bool reuse = true;
   double patience_s = 5;
@@ -164,6 +165,16 @@ void Describe(CLI::App& command, ServeOptions& o) {
            "most requests of batches at once; fewer slow clients less (default: as many as clients "
            "leave slots)",
            1)
+      ->group(requests);
+  AddCount(command, "--responses", o.server.responses.responses,
+           "most responses kept for /v1/responses (store, previous_response_id), with --cache-dir "
+           "over restarts; the ones unused for longest go; 0: none (default: 1000)")
+      ->group(requests);
+  command
+      .add_option("--responses-held", o.responses_held,
+                  "most bytes of them; with several keys each has a quarter of both (default: 64M)")
+      ->type_name("BYTES")
+      ->check(NotBytes)
       ->group(requests);
   AddCount(command, "--queue", o.queue,
            "requests that may wait for a slot; more get 429 with Retry-After (default: 256)")
@@ -491,6 +502,11 @@ int Serve(ServeOptions o) {
     o.server.batch_quota.tenant_bytes = o.server.batch_quota.disk_bytes / 4;
   o.server.batch_quota.file_bytes =
       std::min(o.server.batch_quota.file_bytes, o.server.batch_quota.disk_bytes);
+  o.server.responses.bytes = ParseBytes(o.responses_held);
+  if (!o.server.api_keys.empty()) {
+    o.server.responses.tenant_bytes = o.server.responses.bytes / 4;
+    o.server.responses.tenant_responses = (o.server.responses.responses + 3) / 4;
+  }
   o.server.log = [](const std::string& line) { spdlog::error("{}", line); };
   AllowManyDescriptors(o.server.connections.connections);
 
@@ -551,6 +567,10 @@ int Serve(ServeOptions o) {
                                  .background_slots = o.batch_slots,
                                  .patience_ms = static_cast<int>(o.patience_s * 1000),
                                  .tier = cache ? cache->tier.get() : nullptr});
+  if (cache) {
+    about.response_folder = cache->files.options().folder + "/.responses";
+    about.pin_response_files = [cpus] { topology::SetAffinity(pthread_self(), cpus); };
+  }
   const ServeView view(planned, *engine, scheduler, about.defaults.chat_template->name());
   about.defaults.context = planned.plan.context;
   about.defaults.fingerprint = planned.plan.identity();

@@ -492,7 +492,7 @@ TEST(AgentsRequest, WrongRequestsAreRefusedByName) {
   } cases[] = {
       {Dialect::kResponses, R"({})", "input is missing"},
       {Dialect::kResponses, R"({"input":"a","previous_response_id":"resp_1"})",
-       "previous_response_id"},
+       "Previous response with id 'resp_1' not found."},
       {Dialect::kResponses, R"({"input":"a","background":true})", "background"},
       {Dialect::kResponses, R"({"input":[]})",
        "input is an empty array: expected an array of 1 to 4096 messages"},

@@ -83,6 +83,13 @@ void ReadParams(const JsonFields& fields, const CompletionDefaults& defaults, Sa
 
 }  // namespace
 
+std::string Quoted(const std::string& id) {
+  std::string text = Excerpt(id);
+  text.front() = '\'';
+  if (text.back() == '"') text.back() = '\'';
+  return text;
+}
+
 bool IsModel(std::string_view name, const CompletionDefaults& defaults) {
   const auto& aliases = defaults.aliases;
   return name == defaults.model || std::find(aliases.begin(), aliases.end(), name) != aliases.end();

@@ -27,6 +27,8 @@ void SetForm(const Json& format, const char* name, CompletionRequest& request);
 // 0: none.
 void ReadLimit(const JsonFields& fields, std::initializer_list<const char*> names,
                const CompletionDefaults& defaults, CompletionRequest& request);
+// A client's id in messages that are OpenAI's: between single quotes.
+std::string Quoted(const std::string& id);
 // A string, an array of token ids, or an array of these.
 std::vector<Prompt> ReadPrompts(const Json& field, const CompletionDefaults& defaults);
 

@@ -97,7 +97,9 @@ void ReadOpenAi(const JsonFields& fields, const CompletionDefaults& defaults,
 }  // namespace
 
 // A tree of small values is some 16 times larger than its text.
-size_t CompletionRequest::held_bytes() const { return 16 * tool_bytes * (choices() + 1); }
+size_t CompletionRequest::held_bytes() const {
+  return 16 * tool_bytes * (choices() + 1) + input_items.size();
+}
 
 std::string CompletionRequest::NameOf(size_t prompt) const {
   if (is_chat()) return conversation_field();
@@ -131,7 +133,7 @@ CompletionRequest PlainRequest(std::string prompt, const CompletionDefaults& def
 }
 
 CompletionRequest ReadCompletionRequest(const Json& body, Dialect dialect,
-                                        const CompletionDefaults& defaults) {
+                                        const CompletionDefaults& defaults, const FindTurn& find) {
   const JsonFields fields(body);
   CheckModel(fields.String("model", ""), dialect, defaults);
   CompletionRequest request;
@@ -149,7 +151,7 @@ CompletionRequest ReadCompletionRequest(const Json& body, Dialect dialect,
       ReadInfill(fields, defaults, request);
       break;
     case Dialect::kResponses:
-      ReadResponses(fields, defaults, request);
+      ReadResponses(fields, defaults, find, request);
       break;
     case Dialect::kMessages:
       ReadMessages(fields, defaults, request);
@@ -213,7 +215,7 @@ std::vector<GenerationSpec> MakeSpecs(CompletionRequest& request,
 void PreparedRequest::Run(const CompletionDefaults& defaults) {
   const OwnWork work;  // of lines of files; a session's has one
   try {
-    request = ReadCompletionRequest(ParseJson(text), dialect, defaults);
+    request = ReadCompletionRequest(ParseJson(text), dialect, defaults, find);
     specs = MakeSpecs(request, defaults);
   } catch (const Refused& why) {
     refused = why;

@@ -17,6 +17,7 @@
 #include "serving/answer/answer_parser.h"
 #include "serving/api/dialect.h"
 #include "serving/fields/json_fields.h"
+#include "serving/history/turn.h"
 #include "serving/scheduling/generation.h"
 #include "serving/scheduling/generation_service.h"
 
@@ -100,8 +101,11 @@ struct CompletionRequest {
   std::optional<AnswerParserOptions> answer;  // MakeSpecs: how to read the answer; nullopt: it is
                                               // text
   Json echoed = Json::object();  // fields of the request that the dialect's answer repeats
-  size_t ignored_fields = 0;     // those that Larder does not know
-  size_t tool_bytes = 0;         // the texts of the tools
+  bool store = false;            // the client wants the answer kept, with input_items
+  std::string input_items;       // JSON text of the items that it sent, if so
+  std::shared_ptr<const StoredTurn> previous;  // the turn that it goes on from; null: none
+  size_t ignored_fields = 0;                   // those that Larder does not know
+  size_t tool_bytes = 0;                       // the texts of the tools
 
   bool offers_tools() const { return !tools.is_null() && tool_choice.kind != ToolUse::Kind::kNone; }
   bool is_chat() const { return !messages.is_null(); }
@@ -123,8 +127,10 @@ inline constexpr int kMostLogprobs = 20;
 
 // Whether it is the model's name or an alias of it.
 bool IsModel(std::string_view name, const CompletionDefaults&);
-// Throws a Refused that names the field, its value and what was expected.
-CompletionRequest ReadCompletionRequest(const Json&, Dialect, const CompletionDefaults&);
+// Throws a Refused that names the field, its value and what was expected. find: the turns that the
+// client may go on from; empty: there are none.
+CompletionRequest ReadCompletionRequest(const Json&, Dialect, const CompletionDefaults&,
+                                        const FindTurn& find = {});
 // The prompt that the template makes of a chat. Throws Refused.
 std::vector<model::TextPiece> RenderedChat(const CompletionRequest&, const CompletionDefaults&);
 // What a template can do, as llama-server's chat_template_caps.
@@ -139,10 +145,11 @@ size_t LongestTokenBytes(const model::Tokenizer&);
 CompletionRequest PlainRequest(std::string prompt, const CompletionDefaults&);
 
 // A client's text, prepared for the start of its generation, or the reason why it is refused. Run()
-// uses no other state, so any thread may call it.
+// uses no other state but find's, so any thread may call it.
 struct PreparedRequest {
   std::string text;
   Dialect dialect = Dialect::kCompletion;
+  FindTurn find;
   CompletionRequest request;
   std::vector<GenerationSpec> specs;
   std::optional<Refused> refused;

@@ -6,9 +6,9 @@
 
 namespace larder::serving::inline api {
 
-// OpenAI's Responses: input items become messages.
+// OpenAI's Responses: input items become messages, behind those of the turn that it goes on from.
 void ReadResponses(const JsonFields& fields, const CompletionDefaults& defaults,
-                   CompletionRequest& request);
+                   const FindTurn& find, CompletionRequest& request);
 // Anthropic's Messages: content blocks become messages, a message's tool results come first.
 void ReadMessages(const JsonFields& fields, const CompletionDefaults& defaults,
                   CompletionRequest& request);

@@ -1,4 +1,9 @@
-// POST /v1/responses. The server keeps no responses: a request has its whole conversation.
+// POST /v1/responses. The items of earlier turns (previous_response_id, item_reference) are read as
+// if the client had sent them: the prompt is the same, and so is what the KV cache has of it.
+#include <utility>
+#include <vector>
+
+#include "base/work.h"
 #include "serving/api/chat_fields.h"
 #include "serving/api/common_fields.h"
 #include "serving/api/dialect_readers.h"
@@ -51,9 +56,6 @@ void ReadItem(const Json& one, CompletionRequest& request) {
         text += JsonFields(part, "input.content").String("text", "");
     }
     if (!text.empty()) AddAssistant(messages, "", text, Json::array());
-  } else if (type == "item_reference") {  // what it stands for is part of the conversation
-    JsonFields::Fail("input.type", type,
-                     "items themselves: this server keeps none; ask with store false");
   } else {
     ++request.ignored_fields;  // results of tools that run on OpenAI's servers, compactions
   }
@@ -73,28 +75,106 @@ void ReadResponseTools(const Json& field, CompletionRequest& request) {
   }
 }
 
+// Items of answers, by their ids ("msg_NUMBER-AT"), which name the response ("resp_NUMBER").
+class References {
+ public:
+  explicit References(const FindTurn& find) : find_(find) {}
+
+  // Valid until the next call.
+  const Json& Find(const JsonFields& reference) {
+    const std::string id = Required(reference, "input", "id");
+    const size_t begin = id.find('_'), end = id.rfind('-');
+    if (find_ && end != std::string::npos && begin < end) {
+      // Clients refer to all items of a response, one after the other.
+      const std::string of = "resp_" + id.substr(begin + 1, end - begin - 1);
+      if (of != response_) {
+        const auto turn = find_(of);
+        items_ = turn == nullptr ? Json::array() : ParseJson(turn->output);
+        response_ = of;
+      }
+      SpendWork(items_.size());
+      for (const Json& one : items_) {
+        if (JsonFields(one, "input").String("id", "") == id) return one;
+      }
+    }
+    throw Refused(404, "Item with id {} not found.", Quoted(id)).On("input");
+  }
+
+ private:
+  const FindTurn& find_;
+  std::string response_;
+  Json items_ = Json::array();
+};
+
+// Reads the input; its items, none of them a reference, go to input_items if they are to be kept.
+void ReadInput(const Json& input, const FindTurn& find, CompletionRequest& request) {
+  std::string& kept = request.input_items;
+  const auto read = [&](const Json& item) {
+    ReadItem(item, request);
+    if (!request.store) return;
+    kept += kept.empty() ? "[" : ",";
+    kept += item.dump();
+  };
+  if (input.is_string()) {
+    read({{"type", "message"}, {"role", "user"}, {"content", input}});
+  } else {
+    CheckMessages("input", input);
+    References references(find);
+    for (const Json& one : input) {
+      const JsonFields item(one, "input");
+      read(item.String("type", "") == "item_reference" ? references.Find(item) : one);
+    }
+  }
+  SpendWork(StepsOfText(kept.size()));
+  if (request.store) kept += "]";
+}
+
+std::shared_ptr<const StoredTurn> PreviousTurn(const JsonFields& fields, const FindTurn& find) {
+  const std::string id = fields.String("previous_response_id", "");
+  if (id.empty()) return nullptr;
+  auto turn = find ? find(id) : nullptr;
+  if (turn == nullptr)
+    throw Refused(400, "Previous response with id {} not found.", Quoted(id))
+        .On("previous_response_id")
+        .As("previous_response_not_found");
+  if (turn->depth >= kMostTurns)
+    throw Refused(400, "previous_response_id is {}: expected at most {} turns before this one",
+                  Quoted(id), kMostTurns)
+        .On("previous_response_id");
+  return turn;
+}
+
+void ReadEarlier(const StoredTurn* last, CompletionRequest& request) {
+  std::vector<const StoredTurn*> turns;
+  for (const StoredTurn* turn = last; turn != nullptr; turn = turn->previous.get())
+    turns.push_back(turn);
+  for (auto turn = turns.rbegin(); turn != turns.rend(); ++turn) {
+    for (const std::string* items : {&(*turn)->input, &(*turn)->output}) {
+      for (const Json& item : ParseJson(*items)) ReadItem(item, request);
+    }
+  }
+}
+
 }  // namespace
 
 void ReadResponses(const JsonFields& fields, const CompletionDefaults& defaults,
-                   CompletionRequest& request) {
-  for (const char* name : {"previous_response_id", "conversation", "prompt"}) {
+                   const FindTurn& find, CompletionRequest& request) {
+  for (const char* name : {"conversation", "prompt"}) {
     if (const Json* field = fields.Find(name))
-      JsonFields::Fail(name, *field, "none: this server keeps no responses; send the whole input");
+      JsonFields::Fail(name, *field, "none: use previous_response_id, or send the whole input");
   }
   if (fields.Bool("background", false))
-    throw Refused(400, "background is true: expected false; this server keeps no responses")
+    throw Refused(400, "background is true: expected false; answers are made while clients wait")
         .On("background");
   request.messages = Json::array();
   AddSystem(request.messages, WithoutChangingLines(fields.String("instructions", "")));
+  request.previous = PreviousTurn(fields, find);
   const Json* input = fields.Find("input");
   if (input == nullptr)
     throw Refused(400, "input is missing: expected a string or an array").On("input");
-  if (input->is_string()) {
-    request.messages.push_back({{"role", "user"}, {"content", *input}});
-  } else {
-    CheckMessages("input", *input);
-    for (const Json& item : *input) ReadItem(item, request);
-  }
+  request.store = fields.Bool("store", true);
+  ReadEarlier(request.previous.get(), request);
+  ReadInput(*input, find, request);
   CheckMessages("input", request.messages);
   if (const Json* tools = fields.Find("tools")) ReadResponseTools(*tools, request);
   ReadToolChoice(fields, request);
@@ -117,12 +197,12 @@ void ReadResponses(const JsonFields& fields, const CompletionDefaults& defaults,
   request.echoed = {{"temperature", sampling.temperature}, {"top_p", sampling.top_p}};
   if (request.spec.max_tokens >= 0) request.echoed["max_output_tokens"] = request.spec.max_tokens;
   for (const char* name : {"instructions", "tools", "tool_choice", "metadata", "reasoning", "text",
-                           "temperature", "top_p", "user"}) {
+                           "temperature", "top_p", "user", "previous_response_id"}) {
     if (const Json* field = fields.Find(name)) request.echoed[name] = *field;
   }
-  fields.Ignore({"store", "include", "service_tier", "truncation", "prompt_cache_key",
-                 "safety_identifier", "prompt_cache_retention", "stream_options", "client_metadata",
-                 "max_tool_calls", "top_logprobs"});
+  fields.Ignore({"include", "service_tier", "truncation", "prompt_cache_key", "safety_identifier",
+                 "prompt_cache_retention", "stream_options", "client_metadata", "max_tool_calls",
+                 "top_logprobs"});
 }
 
 }  // namespace larder::serving::api

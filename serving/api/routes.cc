@@ -29,9 +29,9 @@ constexpr Route Reads(std::string_view path, Action action, Dialect dialect = Di
           .reads_body = true};
 }
 
-// Each method does something else: serving/net/batch_routes.h.
-constexpr Route Keeps(std::string_view path, Action action) {
-  return {.method = "GET", .path = path, .action = action};
+// Each method does something else: serving/net/batch_routes.h, serving/stored/stored_responses.h.
+constexpr Route Keeps(std::string_view path, Action action, bool is_slow = false) {
+  return {.method = "GET", .path = path, .action = action, .is_slow = is_slow};
 }
 
 constexpr std::array kRoutes = {
@@ -43,6 +43,8 @@ constexpr std::array kRoutes = {
     Generates("/v1/responses", Dialect::kResponses),
     Generates("/responses", Dialect::kResponses),
     Counts("/v1/responses/input_tokens", Dialect::kResponses),
+    Keeps("/v1/responses/", Action::kStored, true),
+    Keeps("/responses/", Action::kStored, true),
     Shows("/v1/models", Action::kModels, true),
     Shows("/models", Action::kModels, true),
     Shows("/v1/models/", Action::kModel),

@@ -32,6 +32,7 @@ enum class Action : uint8_t {
   kOllamaVersion,
   kFiles,    // OpenAI's files, of jobs: several methods
   kBatches,  // the jobs: several methods
+  kStored,   // OpenAI's stored responses: several methods
 };
 
 struct Route {

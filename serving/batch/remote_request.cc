@@ -83,6 +83,7 @@ std::string RemoteBody(const BatchLine& line, const CompletionDefaults& defaults
   for (const SamplerStep step : p.samplers) samplers.push_back(SamplerName(step));
   Default(body, {"samplers"}, std::move(samplers));
   if (line.dialect == Dialect::kResponses) {
+    body["store"] = false;  // as the own engine, which keeps none
     Default(body, {"max_output_tokens"}, defaults.max_tokens);
   } else {
     Default(body, {"max_tokens", "max_completion_tokens", "n_predict"}, defaults.max_tokens);

@@ -78,6 +78,8 @@ TEST(RemoteRequestTest, AServerMakesOfItWhatTheOwnEngineMakesOfTheLine) {
           << text;
     }
   }
+  EXPECT_EQ(Sent({{"input", "x"}, {"store", true}}, here, false, Dialect::kResponses)["store"],
+            false);
   const json vectors = {{"input", {"a", "b"}}, {"encoding_format", "base64"}};
   EXPECT_EQ(Sent(vectors, here, true, Dialect::kEmbeddings), vectors);
 }

@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <vector>
 
 #include "base/descriptor.h"
 #include "serving/fields/json_fields.h"
 #include "serving/reply/error_reply.h"
+#include "serving/stored/list_query.h"
 
 namespace larder::serving::inline net {
 namespace {
@@ -26,28 +26,6 @@ constexpr size_t kMostPairs = 16, kMostKeyBytes = 64, kMostValueBytes = 512;  //
 
 BatchReply Reply(const json& value) {
   return {.reply = {.body = Dump(value), .headers = {}}, .download = {}, .stopped = {}};
-}
-
-// The value of `name` in the target's query; empty: there is none.
-std::string QueryOf(const std::string& target, std::string_view name) {
-  for (size_t at = target.find('?'); at != std::string::npos; at = target.find('&', at + 1)) {
-    const std::string_view rest = std::string_view(target).substr(at + 1);
-    const std::string_view pair = rest.substr(0, rest.find('&'));
-    const size_t equals = pair.find('=');
-    if (equals != std::string_view::npos && pair.substr(0, equals) == name)
-      return std::string(pair.substr(equals + 1));
-  }
-  return "";
-}
-
-size_t LimitOf(const std::string& target, size_t usual, size_t most) {
-  const std::string text = QueryOf(target, "limit");
-  if (text.empty()) return usual;
-  size_t limit = 0;
-  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), limit);
-  if (failed != std::errc() || end != text.data() + text.size() || limit == 0)
-    throw Refused(400, "limit is {}: expected 1 to {}", Excerpt(text), most).On("limit");
-  return std::min(limit, most);
 }
 
 // The part of a list that a client asks for.
@@ -77,11 +55,7 @@ BatchReply ListFiles(const HttpRequest& request, Tenant tenant, BatchStore& stor
   const std::string purpose = QueryOf(request.target, "purpose");
   if (!purpose.empty())
     std::erase_if(list, [&](const StoredFile* of) { return of->purpose != purpose; });
-  if (const std::string order = QueryOf(request.target, "order"); order == "asc") {
-    std::ranges::reverse(list);
-  } else if (!order.empty() && order != "desc") {
-    throw Refused(400, "order is {}: expected asc or desc", Excerpt(order)).On("order");
-  }
+  if (!WantsNewestFirst(request.target)) std::ranges::reverse(list);
   return Page(list, request, 1000, 1000);
 }
 

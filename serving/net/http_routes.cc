@@ -11,6 +11,7 @@
 #include "serving/net/slot_routes.h"
 #include "serving/net/text_session.h"
 #include "serving/page/page.h"
+#include "serving/stored/stored_responses.h"
 
 namespace larder::serving::inline net {
 namespace {
@@ -222,10 +223,11 @@ HttpReply Detokenize(const HttpRequest& request, ServerState& state) {
   return JsonReply({{"content", state.defaults.tokenizer->Decode(tokens)}});
 }
 
-HttpReply CountTokens(const HttpRequest& request, ServerState& state) {
+HttpReply CountTokens(const HttpRequest& request, ServerState& state, Tenant tenant) {
   WantReady(state);
   const Dialect dialect = FindRoute(request.path)->dialect;
-  CompletionRequest asked = ReadCompletionRequest(ParseJson(request.body), dialect, state.defaults);
+  CompletionRequest asked = ReadCompletionRequest(ParseJson(request.body), dialect, state.defaults,
+                                                  TurnsOf(state.responses, tenant));
   const size_t tokens = CountPromptTokens(asked, state.defaults);
   if (dialect == Dialect::kMessages) return JsonReply({{"input_tokens", tokens}});
   return JsonReply({{"object", "response.input_tokens"}, {"input_tokens", tokens}});
@@ -333,7 +335,10 @@ HttpReply Answer(Action action, const HttpRequest& request, ServerState& state, 
     case Action::kBatches:  // AnswerBatchRoute
       break;
     case Action::kCountTokens:
-      return CountTokens(request, state);
+      return CountTokens(request, state, tenant);
+    case Action::kStored:
+      WantReady(state);
+      return {.body = AnswerStoredResponse(request, state.responses, tenant), .headers = {}};
     case Action::kApplyTemplate:
       return ApplyTemplate(request, state);
     case Action::kHealth:
@@ -389,7 +394,7 @@ HttpReply AnswerRoute(const HttpRequest& request, ServerState& state, Tenant ten
   }
   const Route* route = FindRoute(request.path);
   if (route == nullptr) throw Refused(404, "there is no {}", Excerpt(request.path));
-  if (method != route->method)
+  if (method != route->method && route->action != Action::kStored)
     throw Refused(405, "{} takes {}, not {}", route->path, route->method, Excerpt(request.method));
   return Answer(route->action, request, state, tenant);
 }

@@ -186,6 +186,7 @@ void HttpSession::Handle() {
   auto prepared = std::make_shared<PreparedRequest>();
   prepared->text = std::exchange(request_.body, {});
   prepared->dialect = dialect_;
+  if (dialect_ == Dialect::kResponses) prepared->find = TurnsOf(state_.responses, tenant_);
   Prepare(
       Protocol::kHttp, prepared->text.size(),
       [prepared, &defaults = state_.defaults] { prepared->Run(defaults); },
@@ -345,10 +346,14 @@ void HttpSession::Generate(PreparedRequest& prepared, bool ok) {
                    .headers = {}});
     for (GenerationSpec& spec : prepared.specs) spec.tenant = tenant_;
     admitted_ = ServerState::Admit(wire_.client(), prepared.request, prepared.specs);
+    ReplyHead head = state_.NewHead(prepared.dialect);
+    head.stored = prepared.request.store && state_.responses != nullptr;
+    to_keep_ =
+        head.stored ? BeginToKeep(*state_.responses, head, prepared.request) : ResponseToKeep();
     CompletionSink& sink = *this;
     completion_ =
         std::make_unique<Completion>(*state_.service, prepared.request, std::move(prepared.specs),
-                                     state_.NewHead(prepared.dialect), Protocol::kHttp, sink);
+                                     std::move(head), Protocol::kHttp, sink);
   } catch (const Refused& refused) {
     state_.CountRefused(Protocol::kHttp);
     SendError(refused);
@@ -375,6 +380,10 @@ void HttpSession::OnDone(const nlohmann::json* whole) {
   }
   if (FramingOf(dialect_) == Framing::kMarkedSse) SendPart("data: [DONE]\n\n");
   EndStream();
+}
+
+void HttpSession::OnStored(const nlohmann::json& whole) {
+  Keep(*state_.responses, tenant_, std::move(to_keep_), whole);
 }
 
 void HttpSession::OnFailure(int status, const std::string& message) {
@@ -430,6 +439,7 @@ void HttpSession::SendPart(std::string_view data) {
 
 void HttpSession::EndAnswer() {
   completion_ = nullptr;
+  to_keep_ = {};
   upload_ = nullptr;
   admitted_ = {};
   preparing_ = nullptr;
@@ -447,6 +457,7 @@ void HttpSession::EndAnswer() {
 // first is the common case.
 void HttpSession::OnEndOfInput() {
   completion_ = nullptr;
+  to_keep_ = {};
   upload_ = nullptr;
   download_ = {};
   ForgetFiles();

@@ -10,11 +10,12 @@
 
 #include "serving/http/http_parser.h"
 #include "serving/net/batch_routes.h"
-#include "serving/net/file_upload.h"
 #include "serving/net/http_routes.h"
 #include "serving/net/server_state.h"
 #include "serving/net/session.h"
 #include "serving/reply/completion.h"
+#include "serving/stored/file_upload.h"
+#include "serving/stored/stored_responses.h"
 
 namespace larder::serving::inline net {
 
@@ -39,6 +40,7 @@ class HttpSession : public Session, private CompletionSink {
  private:
   void OnEvent(const char* name, std::string object) override;
   void OnDone(const nlohmann::json* whole) override;
+  void OnStored(const nlohmann::json& whole) override;
   void OnFailure(int status, const std::string& message) override;
 
   void Proceed();
@@ -80,6 +82,7 @@ class HttpSession : public Session, private CompletionSink {
   JobTicket preparing_;               // a large request that is being prepared
   Admitted admitted_;                 // what completion_ holds of the budget
   std::unique_ptr<Completion> completion_;
+  ResponseToKeep to_keep_;              // completion_'s answer; no id: it is not stored
   std::unique_ptr<FileUpload> upload_;  // of the request that is being received or answered
   uint64_t uploaded_ = 0;               // bytes of all uploads
   Download download_;                   // with an id: it is being sent

@@ -46,6 +46,10 @@ Server::Server(ServerOptions options)
       net_.Post(std::move(then));  // it is also freed there
     });
   };
+  if (options_.responses.responses > 0) {
+    responses_ = std::make_unique<ResponseStore>(options_.responses);
+    state_.responses = responses_.get();
+  }
   if (!options_.batch_folder.empty()) OpenBatches();
   Listen();
   net_.Every(kDrainCheckS, [this] {
@@ -76,6 +80,19 @@ void Server::OpenBatches() {
     if (method == "POST" && path == "/v1/files") return most;
     return std::nullopt;
   };
+}
+
+// On the thread that loads the model: until it is ready nobody asks for responses.
+void Server::OpenResponses(ReadyServer& ready) {
+  if (!responses_ || ready.response_folder.empty()) return;
+  responses_->Open(
+      {.folder = ready.response_folder,
+       .log =
+           [this](const std::string& line) {
+             if (options_.log) options_.log(line);
+           },
+       .failed = [this](const char* what) { failures_.Count("a stored response", what); },
+       .pin = std::move(ready.pin_response_files)});
 }
 
 void Server::Listen() {
@@ -124,6 +141,7 @@ void Server::Close() {
   background_.Close();
   if (batches_) batches_->Close();
   net_.Close();
+  if (responses_) responses_->Close();
 }
 
 void Server::SetKeys(std::vector<std::string> keys) { state_.api_keys = std::move(keys); }
@@ -142,6 +160,7 @@ void Server::Loading(const std::string& what, double share) {
 }
 
 pipeline::Intake& Server::Ready(ReadyServer ready) {
+  OpenResponses(ready);
   std::promise<pipeline::Intake*> done;
   net_.Post([&] {
     try {

@@ -38,7 +38,8 @@ struct ServerOptions {
   Failures::Log log;         // gets a line about each failure; any thread
   std::string batch_folder;  // of files and batches; empty: there are none
   BatchQuota batch_quota;
-  double drain_s = 30;  // time limit for the requests that have begun when Drain is called
+  ResponseQuota responses;  // of /v1/responses with `store`
+  double drain_s = 30;      // time limit for the requests that have begun when Drain is called
   std::string version;
 };
 
@@ -54,6 +55,9 @@ struct ReadyServer {
   std::function<void(ServingMetrics&)> fill_metrics;
   SlotActions slot_action;  // empty: none
   BatchFacts batch;         // with a folder of batches
+  // Of stored responses; empty: they end with the process.
+  std::string response_folder;
+  std::function<void()> pin_response_files;  // called on their thread; may be empty
   // Called once on the I/O thread and once on the background thread: pins the calling thread to
   // CPUs that are not the compute threads'. Empty: the system chooses.
   std::function<void()> pin_thread;
@@ -95,6 +99,7 @@ class Server {
 
  private:
   void OpenBatches();
+  void OpenResponses(ReadyServer&);
   void Listen();
   pipeline::Intake& BeReady(ReadyServer&);
   void KeepDraining();
@@ -102,6 +107,7 @@ class Server {
   ServerOptions options_;
   Failures failures_;
   Admission admission_;  // before all members that hold parts of it, so destroyed after them
+  std::unique_ptr<ResponseStore> responses_;  // null: none are kept
   ServerState state_;
   std::unique_ptr<ServingMetrics> metrics_;
   std::unique_ptr<GenerationService> service_;

@@ -116,7 +116,9 @@ void ServerState::Denied(const std::string& peer, std::string_view why) {
 ReplyHead ServerState::NewHead(Dialect dialect) {
   ReplyHead head;
   head.dialect = dialect;
-  head.id = fmt::format("{:x}-{}", created, next_id++);
+  do {  // a process that was started within the same second may have left it
+    head.id = fmt::format("{:x}-{}", created, next_id++);
+  } while (responses != nullptr && responses->Has("resp_" + head.id));
   head.model = defaults.model;
   head.created = static_cast<int64_t>(std::time(nullptr));
   head.tokenizer = defaults.tokenizer.get();

@@ -15,6 +15,7 @@
 #include "serving/admission/background.h"
 #include "serving/api/completion_request.h"
 #include "serving/batch/batch_service.h"
+#include "serving/history/response_store.h"
 #include "serving/http/access.h"
 #include "serving/metrics/failures.h"
 #include "serving/metrics/metrics.h"
@@ -58,7 +59,8 @@ struct KeptAnswer {
 struct ServerState {
   GenerationService* service = nullptr;  // null: still loading
   ServingMetrics* metrics = nullptr;
-  BatchService* batches = nullptr;  // null: the server keeps no files and batches
+  BatchService* batches = nullptr;     // null: the server keeps no files and batches
+  ResponseStore* responses = nullptr;  // null: the server keeps none
   CompletionDefaults defaults;
   ApiKeys api_keys;
   Access access;

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "serving/fields/json_fields.h"
+#include "serving/stored/list_query.h"
 
 namespace larder::serving::inline net {
 namespace {
@@ -25,16 +26,6 @@ SlotId SlotOf(const std::string& path) {
   return slot;
 }
 
-// The value of "action" in the target's query.
-std::string ActionOf(const std::string& target) {
-  const size_t query = target.find('?');
-  for (size_t at = query; at != std::string::npos; at = target.find('&', at + 1)) {
-    const std::string_view rest = std::string_view(target).substr(at + 1);
-    if (rest.starts_with("action=")) return std::string(rest.substr(7, rest.find('&') - 7));
-  }
-  return "";
-}
-
 }  // namespace
 
 HttpReply AnswerSlotAction(const HttpRequest& request, ServerState& state, Tenant tenant) {
@@ -44,7 +35,7 @@ HttpReply AnswerSlotAction(const HttpRequest& request, ServerState& state, Tenan
         501,
         "slots are neither saved, restored nor erased here; start larder with --slot-save-path");
   const SlotId slot = SlotOf(request.path);
-  const std::string action = ActionOf(request.target);
+  const std::string action = QueryOf(request.target, "action");
   if (action != "save" && action != "restore" && action != "erase")
     throw Refused(400, "action is {}: expected save, restore or erase", Excerpt(action))
         .On("action");

@@ -90,6 +90,7 @@ Completion::Completion(GenerationService& service, const CompletionRequest& requ
                        std::vector<GenerationSpec> specs, ReplyHead head, Protocol protocol,
                        CompletionSink& sink)
     : sink_(sink),
+      stored_(head.stored),
       encoder_(MakeEncoder(Complete(std::move(head), request, specs), sink)),
       stream_(request.stream),
       service_(service),
@@ -171,10 +172,13 @@ void Completion::ChoiceEnded(Choice& choice, const GenerationEnd& end) {
     }
     return;
   }
-  if (!stream_) {
+  if (!stream_ || stored_) {
     const nlohmann::json whole = encoder_->Whole(results_);
-    sink_.OnDone(&whole);
-    return;
+    if (stored_) sink_.OnStored(whole);
+    if (!stream_) {
+      sink_.OnDone(&whole);
+      return;
+    }
   }
   encoder_->Done(results_);
   sink_.OnDone(nullptr);

@@ -21,6 +21,9 @@ class CompletionSink : public EventSink {
   virtual ~CompletionSink() = default;
   // The last call. `whole` is the answer of a request that is not streamed, else null.
   virtual void OnDone(const nlohmann::json* whole) = 0;
+  // Before the end of an answer that is stored (ReplyHead): what a request that is not streamed
+  // gets.
+  virtual void OnStored(const nlohmann::json& /*whole*/) {}
   // The last call. A sink that has begun a stream says so in it, with SayFailed.
   virtual void OnFailure(int status, const std::string& message) = 0;
 };
@@ -45,6 +48,7 @@ class Completion {
   void Fail(int status, const std::string& message);
 
   CompletionSink& sink_;
+  const bool stored_;
   const std::unique_ptr<ReplyEncoder> encoder_;
   bool stream_;
   bool cancelled_ = false;  // by the client, not by the server

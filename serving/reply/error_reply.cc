@@ -69,7 +69,8 @@ std::string Dump(const nlohmann::ordered_json& value) {
 }
 std::string Dump(std::string_view text) { return Dump(json(text)); }
 
-json ErrorJson(int status, std::string_view message, std::string_view param, ErrorShape shape) {
+json ErrorJson(int status, std::string_view message, std::string_view param, ErrorShape shape,
+               std::string_view code) {
   switch (shape) {
     case ErrorShape::kAnthropic:
       return {{"type", "error"},
@@ -83,12 +84,12 @@ json ErrorJson(int status, std::string_view message, std::string_view param, Err
            {{"message", message},
             {"type", OpenAiType(status)},
             {"param", param.empty() ? json() : json(param)},
-            {"code", OpenAiCode(status, param)}}}};
+            {"code", code.empty() ? OpenAiCode(status, param) : json(code)}}}};
 }
 
 json ErrorJson(const Refused& why, ErrorShape shape) {
   const std::optional<Overflow>& overflow = why.overflow();
-  if (!overflow) return ErrorJson(why.status(), why.what(), why.param(), shape);
+  if (!overflow) return ErrorJson(why.status(), why.what(), why.param(), shape, why.code());
   if (shape == ErrorShape::kAnthropic)
     return ErrorJson(why.status(),
                      fmt::format("prompt is too long: {} tokens > {} maximum", overflow->tokens,

@@ -12,8 +12,9 @@ namespace larder::serving::inline reply {
 
 // OpenAI: {"error":{"message","type","param","code"}}. Anthropic:
 // {"type":"error","error":{"type","message"}}. Ollama: {"error":"..."}.
+// code: OpenAI's name of the error; empty: that of the status.
 nlohmann::json ErrorJson(int status, std::string_view message, std::string_view param = {},
-                         ErrorShape shape = ErrorShape::kOpenAi);
+                         ErrorShape shape = ErrorShape::kOpenAi, std::string_view code = {});
 // The same of a refusal. One for a prompt that does not fit has the words and fields of each API:
 // OpenAI's code, llama-server's type and numbers, Anthropic's sentence.
 nlohmann::json ErrorJson(const Refused&, ErrorShape shape = ErrorShape::kOpenAi);

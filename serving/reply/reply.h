@@ -25,6 +25,7 @@ struct ReplyHead {
   const model::Tokenizer* tokenizer = nullptr;
   size_t prompt_tokens = 0;  // of the first prompt
   bool parallel_calls = true;
+  bool stored = false;           // the server keeps it: CompletionSink::OnStored
   Json echoed = Json::object();  // CompletionRequest::echoed
   EmbeddingForm embedding;
   std::shared_ptr<const model::RankHead> rank_head;

@@ -98,7 +98,7 @@ class ResponsesEncoder : public ReplyEncoder {
                      {"parallel_tool_calls", head_.parallel_calls},
                      {"previous_response_id", nullptr},
                      {"reasoning", {{"effort", nullptr}, {"summary", nullptr}}},
-                     {"store", false},
+                     {"store", head_.stored},
                      {"temperature", nullptr},
                      {"text", {{"format", {{"type", "text"}}}}},
                      {"tool_choice", "auto"},

@@ -27,17 +27,22 @@ class Refused : public Error {
     param_ = std::move(param);
     return std::move(*this);
   }
+  Refused&& As(std::string code) && {
+    code_ = std::move(code);
+    return std::move(*this);
+  }
   Refused&& Exceeding(Overflow overflow) && {
     overflow_ = overflow;
     return std::move(*this);
   }
   int status() const { return status_; }
   const std::string& param() const { return param_; }  // the field that is wrong; may be empty
+  const std::string& code() const { return code_; }    // OpenAI's name of the error; may be empty
   const std::optional<Overflow>& overflow() const { return overflow_; }
 
  private:
   int status_;
-  std::string param_;
+  std::string param_, code_;
   std::optional<Overflow> overflow_;
 };
 

@@ -12,7 +12,7 @@ const providers = {
   compatible: (server, apiKey = key) =>
     createOpenAICompatible({ name: "larder", baseURL: `${server}/v1`, apiKey, includeUsage: true, supportsStructuredOutputs: true }).chatModel,
 };
-// Stored, the SDK would name earlier items by their ids; Larder keeps none, and refuses such names.
+// Stored, the SDK names earlier items by their ids, as one of openai_responses.mjs's tests does.
 const once = { maxRetries: 0, providerOptions: { openai: { store: false } } };
 
 function declared(of) {

@@ -106,6 +106,21 @@ test("cancel in mid-stream ends the generation", async () => {
   });
 });
 
+test("stored: previous_response_id, items by name, retrieve, list, delete", async () => {
+  const first = await client.responses.create({ model, input: "#plain" });
+  const second = await client.responses.create({ model, input: "#plain", previous_response_id: first.id });
+  assert.equal(second.previous_response_id, first.id);
+  assert.deepEqual((await client.responses.retrieve(second.id)).output, second.output);
+  const items = [];
+  for await (const item of client.responses.inputItems.list(second.id, { order: "asc", limit: 2 })) items.push(item.role);
+  assert.deepEqual(items, ["user", "assistant", "user"]);
+  const named = [{ role: "user", content: "#plain" }, { type: "item_reference", id: first.output[0].id }, { role: "user", content: "#plain" }];
+  assert.equal((await client.responses.create({ model, input: named })).usage.input_tokens, second.usage.input_tokens);
+  await fails(client.responses.cancel(second.id), OpenAI.BadRequestError, 400);
+  await client.responses.delete(second.id);
+  await fails(client.responses.retrieve(second.id), OpenAI.NotFoundError, 404);
+});
+
 test("too few tokens: incomplete", async () => {
   const reply = await client.responses.create({ model, input: "#endless", max_output_tokens: 20 });
   assert.equal(reply.status, "incomplete");

@@ -1,10 +1,10 @@
-#include "serving/net/file_upload.h"
+#include "serving/stored/file_upload.h"
 
 #include <utility>
 
 #include "serving/fields/json_fields.h"
 
-namespace larder::serving::inline net {
+namespace larder::serving::inline stored {
 namespace {
 
 constexpr size_t kMostNameBytes = 255;
@@ -151,4 +151,4 @@ void FileUpload::End() {
       });
 }
 
-}  // namespace larder::serving::net
+}  // namespace larder::serving::stored

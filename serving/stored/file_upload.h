@@ -12,7 +12,7 @@
 #include "serving/batch/batch_service.h"
 #include "serving/http/multipart.h"
 
-namespace larder::serving::inline net {
+namespace larder::serving::inline stored {
 
 class FileUpload final : private MultipartParser::Sink {
  public:
@@ -63,4 +63,4 @@ class FileUpload final : private MultipartParser::Sink {
   const std::shared_ptr<FileUpload*> self_ = std::make_shared<FileUpload*>(this);
 };
 
-}  // namespace larder::serving::net
+}  // namespace larder::serving::stored

@@ -1,0 +1,34 @@
+// /v1/responses/ID, as OpenAI's API has it: what clients ask of stored responses, and how a
+// response comes into the store. The routes are answered on the background thread.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+
+#include "serving/api/completion_request.h"
+#include "serving/history/response_store.h"
+#include "serving/http/http_parser.h"
+#include "serving/reply/reply.h"
+
+namespace larder::serving::inline stored {
+
+// A response that is being made and is to be kept, of a tenant.
+struct ResponseToKeep {
+  std::string id;
+  std::shared_ptr<const StoredTurn> previous;
+  std::string input;
+};
+
+// The turns that a tenant's request may go on from; without a store none. Any thread may call it
+// while the store lives.
+FindTurn TurnsOf(ResponseStore*, Tenant);
+// Throws Refused if the turn can't be kept behind those before it.
+ResponseToKeep BeginToKeep(const ResponseStore&, const ReplyHead&, CompletionRequest&);
+void Keep(ResponseStore&, Tenant, ResponseToKeep&&, const nlohmann::json& whole);
+
+// The JSON text of the answer; without a store all ids are unknown. Any thread. Throws Refused.
+std::string AnswerStoredResponse(const HttpRequest&, ResponseStore*, Tenant);
+
+}  // namespace larder::serving::stored
