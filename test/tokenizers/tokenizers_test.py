@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Larder's pre-tokenizers and vocabularies against Hugging Face's library, over our own texts and strings made by chance.
 
-    tokenizers_test.py --program build/test/tokenizers/tokenize_texts [--strings N] [--seed N]
+    tokenizers_test.py --program build/bench/tokenize_texts [--strings N] [--seed N]
 
 Needs a Python with tokenizers and gguf: this one, or LARDER_ORACLE. LARDER_TOKENIZERS, where vocabularies.py put them.
 """

@@ -1,4 +1,4 @@
-// What Larder makes of many texts, for tokenizers_test.py: `words NAME` the lengths of the words
+// What Larder makes of many texts, for test/tokenizers/: `words NAME` the lengths of the words
 // that the pre-tokenizer NAME cuts, `ids FILE` the ids that the vocabulary of a GGUF file gives.
 // Standard input has the texts, each behind its length; standard output has a list for each, behind
 // its length. Numbers are 32 bits, little-endian.
