@@ -16,7 +16,7 @@
 #include "model/pretokenizer/pretokenizer.h"
 #include "model/tokenizer/tokenizer.h"
 
-namespace larder {
+namespace larder::bench {
 namespace {
 
 using Numbers = std::vector<uint32_t>;
@@ -55,7 +55,7 @@ int Run(std::string_view what, const std::string& of) {
 }
 
 }  // namespace
-}  // namespace larder
+}  // namespace larder::bench
 
 int main(int argc, char** argv) {
   if (argc != 3) {
@@ -63,7 +63,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    return larder::Run(argv[1], argv[2]);
+    return larder::bench::Run(argv[1], argv[2]);
   } catch (const larder::Error& error) {
     fmt::print(stderr, "{}\n", error.what());
     return 1;
