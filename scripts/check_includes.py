@@ -91,7 +91,7 @@ THIRD_PARTY = {
     "infiniband/": ["rdma"], "rdma/": ["rdma"],
     "sodium": ["rdma", "serving/admission", "serving/api", "serving/reply"],
     "CLI/": ["node"], "spdlog/": ["node"], "systemd/": ["node"],
-    "pcre2": ["model"], "xxhash.h": ["pipeline"],
+    "xxhash.h": ["pipeline"],
     "prometheus/": ["serving"], "boost/": ["serving"],
     "nlohmann/": ["base", "model", "pipeline", "serving", "node", "bench"],
     "toml++/": ["pipeline", "node"],

@@ -33,6 +33,13 @@ struct Alphabet {
 };
 constexpr Alphabet kAlphabet;
 
+// Bytes of characters that Unicode has. Vocabularies that were made from text (DeepSeek-LLM,
+// Refact) lack some others: C0, C1, F5 and above are no UTF-8, F1 and F2 begin planes without
+// characters.
+constexpr bool IsOfText(int byte) {
+  return byte != 0xC0 && byte != 0xC1 && byte != 0xF1 && byte != 0xF2 && byte < 0xF5;
+}
+
 bool IsWrittenAsIs(TokenType type) {
   return type == TokenType::kControl || type == TokenType::kUnknown ||
          type == TokenType::kUserDefined;
@@ -89,7 +96,7 @@ BpeModel::BpeModel(const TokenizerData& data, const std::vector<std::string>& pi
     const char byte = static_cast<char>(b);
     byte_symbols_[b] = Intern(std::string_view(&byte, 1));
     byte_ids_[b] = byte_symbols_[b] < size_ ? byte_symbols_[b] : data.unk;
-    if (byte_ids_[b] < 0) {
+    if (byte_ids_[b] < 0 && IsOfText(b)) {
       throw Error(
           "{}: the vocabulary has no token '{}' for byte 0x{:02X} and no unknown token; convert "
           "the model "
@@ -127,7 +134,10 @@ void BpeModel::Encode(std::string_view text, bool /*after_special*/,
     if (symbol.id < size_) {
       out.push_back(symbol.id);
     } else {
-      for (const char byte : symbol.text) out.push_back(byte_ids_[static_cast<uint8_t>(byte)]);
+      for (const char byte : symbol.text) {
+        const TokenId id = byte_ids_[static_cast<uint8_t>(byte)];
+        if (id >= 0) out.push_back(id);
+      }
     }
   };
 

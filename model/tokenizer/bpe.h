@@ -19,8 +19,8 @@ namespace larder::model::inline tokenizer {
 class BpeModel final : public TextModel {
  public:
   // `data` must be checked (CheckTokenizerData) and `pieces` be BpePieces(data); both must outlive
-  // this. Throws Error for an unknown pre-tokenizer, a malformed merge, or a byte without a token
-  // if there is no unknown token.
+  // this. Throws Error for an unknown pre-tokenizer, a malformed merge, or a byte of characters
+  // without a token if there is no unknown token.
   BpeModel(const TokenizerData& data, const std::vector<std::string>& pieces);
 
   void Encode(std::string_view text, bool after_special, std::vector<TokenId>& out) const override;
@@ -32,7 +32,8 @@ class BpeModel final : public TextModel {
   TokenId size_;
   std::unordered_map<std::string_view, TokenId> ids_;  // bytes -> id; no control or unknown tokens
   std::array<TokenId, 256> byte_symbols_;              // where merging starts
-  std::array<TokenId, 256> byte_ids_;  // written for the bytes of a symbol that is not a token
+  std::array<TokenId, 256> byte_ids_;  // written for the bytes of a symbol that is not a token;
+                                       // -1: nothing, for a byte that no character has
   std::unordered_map<uint64_t, Merger::Merge> merges_;
   // Symbols that merges name but the vocabulary lacks. Their ids start at size_; if they remain
   // after merging they are written as bytes.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "model/pretokenizer/pretokenizer.h"
 #include "model/tokenizer/bpe.h"
 #include "model/tokenizer/spm.h"
 #include "model/tokenizer/tokenizer_data.h"
@@ -35,10 +36,6 @@ TokenizerData Checked(TokenizerData data) {
   return data;
 }
 
-bool HasLlama3PreTokenizer(const TokenizerData& data) {
-  return data.pre == "llama-bpe" || data.pre == "llama3" || data.pre == "llama-v3";
-}
-
 constexpr size_t kMaxTextBytes = size_t{1} << 29;  // symbols are counted in int32, and SPM's
                                                    // escaped spaces are 3 bytes each
 
@@ -46,7 +43,7 @@ constexpr size_t kMaxTextBytes = size_t{1} << 29;  // symbols are counted in int
 
 Tokenizer::Impl::Impl(TokenizerData d) : data(Checked(std::move(d))), specials(data) {
   const bool spm = data.model == "llama";
-  if (!data.add_bos) data.add_bos = spm || HasLlama3PreTokenizer(data);
+  if (!data.add_bos) data.add_bos = spm || FindFamily(data.pre, data.source).add_bos;
   pieces = spm ? SpmPieces(data) : BpePieces(data);
   if (spm) {
     text_model = std::make_unique<SpmModel>(data);

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "model/pretokenizer/pretokenizer.h"
 
 namespace larder::model::inline tokenizer {
 namespace {
@@ -67,6 +68,16 @@ void CheckId(const TokenizerData& data, std::string_view key, TokenId id) {
   }
 }
 
+// Returns whether the tokenizer is SPM, else it is BPE. Throws Error if it is neither.
+bool CheckIsSpm(std::string_view model, std::string_view source) {
+  if (model == "llama") return true;
+  if (model == "gpt2") return false;
+  throw Error(
+      "{}: key 'tokenizer.ggml.model' is '{}', supported are 'llama' (SPM) and 'gpt2' "
+      "(byte-level BPE)",
+      source, model);
+}
+
 // SentencePiece's ids, for files that leave them out.
 void DefaultSpmIds(TokenizerData& data) {
   const auto fill = [&](TokenId& field, TokenId id, TokenType type) {
@@ -116,14 +127,15 @@ TokenizerData ReadTokenizerData(const GgufFile& file) {
   return data;
 }
 
+void CheckTokenizerIsKnown(const GgufFile& file) {
+  const auto model = file.FindString("tokenizer.ggml.model");
+  if (!model) return;
+  if (!CheckIsSpm(*model, file.path()))
+    FindFamily(file.FindString("tokenizer.ggml.pre").value_or(""), file.path());
+}
+
 void CheckTokenizerData(TokenizerData& data) {
-  const bool spm = data.model == "llama";
-  if (!spm && data.model != "gpt2") {
-    throw Error(
-        "{}: key 'tokenizer.ggml.model' is '{}', supported are 'llama' (SPM) and 'gpt2' "
-        "(byte-level BPE)",
-        data.source, data.model);
-  }
+  const bool spm = CheckIsSpm(data.model, data.source);
   const size_t size = data.tokens.size();
   if (size == 0 || size > std::numeric_limits<TokenId>::max()) {
     throw Error("{}: key 'tokenizer.ggml.tokens' has {} tokens, expected a vocabulary", data.source,

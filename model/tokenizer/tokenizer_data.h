@@ -29,7 +29,7 @@ struct TokenizerData {
   TokenId eom = -1;
   TokenId unk = -1;
   FimTokens fim;
-  std::optional<bool> add_bos;           // unset: true for SPM and llama-bpe
+  std::optional<bool> add_bos;           // unset: true for SPM, BPE by its family
   std::optional<bool> add_eos;           // unset: false
   std::optional<bool> add_space_prefix;  // unset: true for SPM; BPE never has one
   std::string chat_template;
@@ -39,6 +39,10 @@ struct TokenizerData {
 
 // Throws the Errors of Tokenizer::FromGguf for keys that are missing or of a wrong type.
 TokenizerData ReadTokenizerData(const GgufFile&);
+
+// Throws the Error of Tokenizer::FromGguf for a kind of tokenizer or of pre-tokenizer that is not
+// supported. Reads two keys; a file without a tokenizer passes.
+void CheckTokenizerIsKnown(const GgufFile&);
 
 // Throws Error if lengths differ, a type or a score is invalid, or an id is outside the vocabulary.
 // Fills the unset fields. Turns well-known end-of-turn tokens, which some converters write as

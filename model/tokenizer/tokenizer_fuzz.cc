@@ -2,6 +2,7 @@
 // returns whole characters. The first input byte chooses the vocabulary and whether special tokens
 // are parsed.
 #include <cstdint>
+#include <iterator>
 
 #include "base/check.h"
 #include "model/pretokenizer/utf8.h"
@@ -24,9 +25,17 @@ void CheckStream(std::shared_ptr<const Tokenizer> tokenizer, const std::vector<T
 
 void Check(uint8_t choice, std::string_view text) {
   static const std::shared_ptr<const Tokenizer> kTokenizers[] = {
-      Tokenizer::FromData(TinySpm()), Tokenizer::FromData(TinyBpe("llama-bpe")),
-      Tokenizer::FromData(TinyBpe("qwen2"))};
-  const auto& tokenizer = kTokenizers[choice % 3];
+      Tokenizer::FromData(TinySpm()),
+      Tokenizer::FromData(TinyBpe("llama-bpe")),
+      Tokenizer::FromData(TinyBpe("qwen2")),
+      Tokenizer::FromData(TinyBpe("gpt-4o")),
+      Tokenizer::FromData(TinyBpe("deepseek-llm")),
+      Tokenizer::FromData(TinyBpe("deepseek-v3")),
+      Tokenizer::FromData(TinyBpe("exaone-moe")),
+      Tokenizer::FromData(TinyBpe("tiny_aya")),
+      Tokenizer::FromData(TinyBpe("superbpe")),
+      Tokenizer::FromData(TinyBpe("chameleon"))};
+  const auto& tokenizer = kTokenizers[(choice & 0x7F) % std::size(kTokenizers)];
   const bool parse_special = choice & 0x80;
   const std::vector<TokenId> ids = tokenizer->Encode(text, false, parse_special);
   for (const TokenId id : ids) LARDER_CHECK(id >= 0 && static_cast<size_t>(id) < tokenizer->size());

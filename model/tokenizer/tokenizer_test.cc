@@ -297,8 +297,8 @@ TEST(TokenizerErrors, NameTheFieldAndWhatWasExpected) {
     EXPECT_EQ(ErrorOf(data).rfind("tiny-spm: ", 0), 0u);
   }
   const Case bpe_cases[] = {
-      {"'tokenizer.ggml.pre' is 'gpt-2', supported are 'llama-bpe'",
-       [](TokenizerData& d) { d.pre = "gpt-2"; }},
+      {"'tokenizer.ggml.pre' is 'gpt-17', a pre-tokenizer that Larder does not know",
+       [](TokenizerData& d) { d.pre = "gpt-17"; }},
       {"'tokenizer.ggml.pre' is ''", [](TokenizerData& d) { d.pre = ""; }},
       {"'tokenizer.ggml.merges' has 'ab' at 1", [](TokenizerData& d) { d.merges[1] = "ab"; }},
       {"'tokenizer.ggml.merges' has '' at 0", [](TokenizerData& d) { d.merges[0] = ""; }},

@@ -149,6 +149,7 @@ int Run(const BenchOptions& o) {
 
   const auto where = LoadManifest(o.model);
   const auto file = model::GgufFile::Open(ModelPath(o.model, where));
+  WarnOfTokenizer(*file);
   const auto machine = ResolveTopology(o.model);
   BenchModel model{file->path(), model::ReadModelConfig(*file), 0,
                    std::string(kernels::IsaName(ResolveIsa(o.model.isa))), topology::CpuName()};

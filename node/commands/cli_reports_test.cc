@@ -185,6 +185,24 @@ TEST_F(Cli, InspectsAVocabularyFile) {
   ExpectError(Run({"run", "-m", vocabulary, "-p", "x"}), "words.gguf");
 }
 
+TEST_F(Cli, SaysAtOnceThatAPreTokenizerIsNotSupported) {
+  const std::string vocabulary = Path("words.gguf");
+  model::GgufWriter writer;
+  writer.Add("general.architecture", "llama");
+  writer.Add("tokenizer.ggml.model", "gpt2");
+  writer.Add("tokenizer.ggml.pre", "gpt-17");
+  writer.Add("tokenizer.ggml.tokens", std::vector<std::string>{"a"});
+  writer.Write(vocabulary);
+  const std::string expected = vocabulary + ": key 'tokenizer.ggml.pre' is 'gpt-17', ";
+  EXPECT_NE(Run({"inspect", "-m", vocabulary}).out.find("tokenizer  not supported: " + expected),
+            std::string::npos);
+  const Outcome json = Run({"inspect", "-m", vocabulary, "--json"});
+  const std::string error = nlohmann::json::parse(json.out)["tokenizer_error"];
+  EXPECT_EQ(error.rfind(expected, 0), 0u) << error;
+  for (const char* command : {"plan", "bench"})
+    EXPECT_NE(Run({command, "-m", vocabulary}).err.find(expected), std::string::npos) << command;
+}
+
 TEST_F(Cli, PlanOfANamedShape) {
   const Outcome got = Run({"plan", "--shape", "llama-3.2-3b", "-t", "2", "-c", "512", "--json"});
   ASSERT_EQ(got.code, 0) << got.err;

@@ -11,6 +11,7 @@
 #include "model/config/split.h"
 #include "model/gguf/gguf.h"
 #include "model/gguf/quants.h"
+#include "model/tokenizer/tokenizer_data.h"
 #include "node/commands/command.h"
 #include "node/options/terminal.h"
 #include "weight_node/shard_plan.h"
@@ -58,6 +59,22 @@ uint64_t VocabularyOnly(const model::GgufFile& file) {
     if (entry.key == "tokenizer.ggml.tokens") return entry.count;
   }
   return 0;
+}
+
+// What the file says about its tokenizer, or why Larder can't use it; empty if it has none.
+struct TokenizerOrReason {
+  std::string kind, reason;
+};
+TokenizerOrReason TryTokenizer(const model::GgufFile& file) {
+  try {
+    const auto model = file.FindString("tokenizer.ggml.model");
+    if (!model) return {};
+    model::CheckTokenizerIsKnown(file);
+    if (*model == "llama") return {"SPM", ""};
+    return {fmt::format("BPE, pre-tokenizer {}", *file.FindString("tokenizer.ggml.pre")), ""};
+  } catch (const Error& error) {
+    return {"", error.what()};
+  }
 }
 
 // The config, or why there is none.
@@ -111,6 +128,9 @@ void PrintJson(const model::GgufFile& file) {
   } else {
     out["config_error"] = found.reason;
   }
+  const TokenizerOrReason tokenizer = TryTokenizer(file);
+  if (!tokenizer.kind.empty()) out["tokenizer"] = tokenizer.kind;
+  if (!tokenizer.reason.empty()) out["tokenizer_error"] = tokenizer.reason;
   for (const auto& entry : file.entries()) {
     out["metadata"].push_back(
         {{"key", entry.key}, {"count", entry.count}, {"value", file.Describe(entry, kShownItems)}});
@@ -162,6 +182,9 @@ void PrintText(const model::GgufFile& file) {
   }
   const ConfigOrReason found = TryConfig(file);
   PrintConfig(file, found);
+  const TokenizerOrReason tokenizer = TryTokenizer(file);
+  if (!tokenizer.reason.empty()) fmt::print("tokenizer  not supported: {}\n", tokenizer.reason);
+  if (!tokenizer.kind.empty()) fmt::print("tokenizer  {}\n", tokenizer.kind);
   fmt::print("\nmetadata ({} keys)\n", file.entries().size());
   for (const auto& entry : file.entries())
     fmt::print("  {:<40} {}\n", entry.key, file.Describe(entry, kShownItems));

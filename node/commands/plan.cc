@@ -165,6 +165,7 @@ int Run(const PlanCommandOptions& o) {
   const auto where = ReadManifest(o.model);
   std::shared_ptr<const model::GgufFile> file;  // null: a shape without a file
   if (o.shape.empty()) file = model::GgufFile::Open(ModelPath(o.model, where));
+  if (file) WarnOfTokenizer(*file);
   const model::ModelConfig config =
       file ? model::ReadModelConfig(*file)
            : model::ConfigOfShape(model::ShapeByName(o.shape), o.shape,

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "model/config/split.h"
+#include "model/tokenizer/tokenizer_data.h"
 #include "node/options/link_options.h"
 #include "node/options/progress.h"
 #include "node/options/schedule_file.h"
@@ -169,6 +170,14 @@ PlannedModel PlanModel(const model::GgufFile& file, std::optional<ManifestAndSer
     for (pipeline::PlacedStage& stage : planned.plan.stages) Unpin(stage.plan);
   }
   return planned;
+}
+
+void WarnOfTokenizer(const model::GgufFile& file) {
+  try {
+    model::CheckTokenizerIsKnown(file);
+  } catch (const Error& error) {
+    spdlog::warn("text cannot be read or written with this model: {}", error.what());
+  }
 }
 
 pipeline::ChainPlan ChainOf(const PlannedModel& planned, const ModelOptions& options,

@@ -41,6 +41,10 @@ PlannedModel PlanModel(const model::GgufFile& file, std::optional<ManifestAndSer
                        const topology::Topology& machine, const pipeline::PlanOptions& plan_options,
                        const ModelOptions& options);
 
+// Warns at once, in one line, if the file's tokenizer is none that Larder has: for commands that
+// work with ids only. Those that read text refuse the file.
+void WarnOfTokenizer(const model::GgufFile& file);
+
 // The chain that all processes of the Plan must agree on, with its links' key if they are between
 // processes.
 pipeline::ChainPlan ChainOf(const PlannedModel& planned, const ModelOptions& options,
