@@ -1,6 +1,7 @@
 #include "base/json_text.h"
 
 #include <algorithm>
+#include <charconv>
 #include <numeric>
 #include <type_traits>
 #include <utility>
@@ -189,10 +190,43 @@ struct FieldFinder : nlohmann::json_sax<json> {
   std::optional<std::string> found;
 };
 
+// 0xd800 to 0xdfff: the escaped half of a pair at that place; 0: there is none.
+uint32_t HalfAt(std::string_view text, size_t at) {
+  if (text.size() - at < 6 || text[at] != '\\' || text[at + 1] != 'u') return 0;
+  uint32_t value = 0;
+  const char* digits = text.data() + at + 2;
+  if (std::from_chars(digits, digits + 4, value, 16).ptr != digits + 4) return 0;
+  return value >= 0xd800 && value < 0xe000 ? value : 0;
+}
+
+// The text with U+FFFD for each half that stands alone; empty: there is none.
+std::string WithWholePairs(std::string_view text) {
+  std::string whole;
+  size_t copied = 0;
+  for (size_t at = text.find('\\'); at != std::string_view::npos; at = text.find('\\', at)) {
+    const uint32_t half = HalfAt(text, at);
+    if (half == 0) {
+      at = std::min(at + 2, text.size());
+      continue;
+    }
+    const uint32_t other = half < 0xdc00 && text.size() > at + 6 ? HalfAt(text, at + 6) : 0;
+    if (other >= 0xdc00) {
+      at += 12;
+      continue;
+    }
+    whole.append(text, copied, at - copied).append("\\ufffd");
+    copied = at += 6;
+  }
+  if (copied > 0) whole.append(text, copied);
+  return whole;
+}
+
 }  // namespace
 
 template <typename Json>
 Json ParseJsonText(std::string_view text, const JsonLimits& limits) {
+  const std::string whole = WithWholePairs(text);
+  if (!whole.empty()) text = whole;
   TreeBuilder<Json> builder(limits);
   try {
     Json::sax_parse(text, &builder);

@@ -28,6 +28,7 @@ class JsonError : public Error {
   using Error::Error;
 };
 
+// Half of a surrogate pair that is escaped alone, as models and clients write it, becomes U+FFFD.
 // Of two fields with one name the second counts, in the first one's place. Spends a Work's steps.
 // Throws JsonError. For nlohmann::json and nlohmann::ordered_json.
 template <typename Json>

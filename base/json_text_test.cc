@@ -112,5 +112,18 @@ TEST(WorkTest, EndsWhatTakesTooMuch) {
   EXPECT_THROW(SpendWork(0), NotWanted);
 }
 
+// Clients can't take back what a model wrote.
+TEST(JsonText, HalfOfAPairThatStandsAloneIsReplaced) {
+  const auto text = [](std::string_view from) {
+    return ParseJsonText<nlohmann::json>(from).at(0).get<std::string>();
+  };
+  EXPECT_EQ(text("[\"a\\\\ud83d\"]"), "a\\ud83d") << "an escaped backslash, and letters";
+  EXPECT_EQ(text("[\"a\\ud83d\"]"), "a\xef\xbf\xbd");
+  EXPECT_EQ(text("[\"\\ud83dx\\ude00\\ud83d\\ude00\"]"),
+            "\xef\xbf\xbdx\xef\xbf\xbd\xf0\x9f\x98\x80");
+  EXPECT_EQ(text("[\"\\ud83d\\ud83d\\ude00\"]"), "\xef\xbf\xbd\xf0\x9f\x98\x80");
+  EXPECT_THROW(text("[\"\\ud83\"]"), JsonError);
+}
+
 }  // namespace
 }  // namespace larder
