@@ -29,10 +29,14 @@ std::string_view BytesOf(const std::vector<TokenId>& tokens) {
 }  // namespace
 
 struct Completion::Choice : GenerationListener {
-  Choice(Completion& of, size_t at) : completion(of), index(at) {}
+  Choice(Completion& of, size_t at, std::vector<std::string> until)
+      : completion(of), index(at), stops(until), stop_strings(std::move(until)) {}
+
+  bool has_all() const override { return stops.stopped(); }
 
   void OnText(std::string_view text, const std::vector<TokenLogprobs>& logprobs,
               size_t generated) override {
+    if (stops.stopped()) return;
     ChoiceResult& result = completion.results_[index];
     const std::vector<TokenLogprobs>* with = nullptr;
     if (result.with_logprobs) {
@@ -50,7 +54,7 @@ struct Completion::Choice : GenerationListener {
         if (thinks) result.reasoning_tokens += generated - counted;
         counted = generated;
       }
-      for (const AnswerDelta& delta : deltas) Take(delta, std::exchange(with, nullptr));
+      for (const AnswerDelta& delta : deltas) TakeAnswer(delta, with);
     } else {
       whole_text.text = text;
       Take(whole_text, with);
@@ -58,14 +62,37 @@ struct Completion::Choice : GenerationListener {
     bytes += text.size();
   }
 
-  void OnEnd(const GenerationEnd& end) override {
+  void OnEnd(const GenerationEnd& ended) override {
+    GenerationEnd end = ended;
     if (parser && !IsFailure(end.reason)) {
       const auto with = [&] { return held.empty() ? nullptr : &held; };  // Take empties it
-      for (const AnswerDelta& delta : parser->Finish()) Take(delta, with());
+      for (const AnswerDelta& delta : parser->Finish()) {
+        const std::vector<TokenLogprobs>* logprobs = with();
+        TakeAnswer(delta, logprobs);
+      }
+      if (!stops.stopped()) {
+        AnswerDelta rest;
+        rest.text = stops.Finish();
+        if (!rest.text.empty()) Take(rest, with());
+      }
       if (!held.empty()) Take(whole_text, with());  // tokens whose text is no part of the answer
       completion.results_[index].called = parser->called();
+      if (stops.stopped()) {
+        end.reason = FinishReason::kStopString;
+        end.stop_string = stop_strings[static_cast<size_t>(stops.matched())];
+      }
     }
     completion.ChoiceEnded(*this, end);
+  }
+
+  // Stop strings look at the answer only: not at thoughts, and not at calls.
+  void TakeAnswer(const AnswerDelta& delta, const std::vector<TokenLogprobs>*& logprobs) {
+    if (stops.stopped()) return;
+    if (delta.kind != AnswerDelta::Kind::kContent || stop_strings.empty())
+      return Take(delta, std::exchange(logprobs, nullptr));
+    AnswerDelta said = delta;
+    said.text = stops.Add(delta.text);
+    if (!said.text.empty()) Take(said, std::exchange(logprobs, nullptr));
   }
 
   void Take(const AnswerDelta& delta, const std::vector<TokenLogprobs>* logprobs) {
@@ -78,6 +105,8 @@ struct Completion::Choice : GenerationListener {
 
   Completion& completion;
   const size_t index;
+  StopStrings stops;  // of the answer; those of a text without a parser are the generation's
+  const std::vector<std::string> stop_strings;
   std::optional<AnswerParser> parser;  // nullopt: all text is the answer's
   AnswerDelta whole_text;
   size_t bytes = 0;                 // length of the text so far
@@ -105,7 +134,9 @@ Completion::Completion(GenerationService& service, const CompletionRequest& requ
         specs_.size(), most_at_once_)
         .On(request.n > 1 ? "n" : "prompt");
   for (size_t i = 0; i < specs_.size(); ++i) {
-    choices_.push_back(std::make_unique<Choice>(*this, i));
+    std::vector<std::string> stops;
+    if (request.answer) stops = std::exchange(specs_[i].stops, {});
+    choices_.push_back(std::make_unique<Choice>(*this, i, std::move(stops)));
     Choice& choice = *choices_.back();
     results_[i].prompt = i / request.n;
     results_[i].with_logprobs = request.spec.logprobs >= 0;

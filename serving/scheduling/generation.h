@@ -105,6 +105,8 @@ class GenerationListener {
   // its tokens, if asked for. One of text and logprobs may be empty. `generated`: tokens so far.
   virtual void OnText(std::string_view text, const std::vector<TokenLogprobs>& logprobs,
                       size_t generated) = 0;
+  // Asked after OnText: the text is complete, as with one of GenerationSpec::stops.
+  virtual bool has_all() const { return false; }
   virtual void OnEnd(const GenerationEnd&) = 0;  // the last call
 };
 

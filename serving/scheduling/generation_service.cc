@@ -296,7 +296,8 @@ void GenerationService::TakeToken(Generation& generation, GenerationEvent& event
     generation.listener->OnText(text, generation.held_logprobs, stats.generated_tokens);
     generation.held_logprobs.clear();
   }
-  if (generation.stops.stopped()) {
+  const bool has_all = generation.listener != nullptr && generation.listener->has_all();
+  if (generation.stops.stopped() || has_all) {
     // the compute thread need not go on
     generation.cancelled.store(true, std::memory_order_relaxed);
     Finish(generation, FinishReason::kStopString, "");

@@ -54,6 +54,32 @@ class ScriptedModelTest(unittest.TestCase):
         self.assertEqual(reply["stop_type"], "limit")
         self.assertEqual(reply["content"], (ENDLESS * 10)[:len(reply["content"])])
 
+    def chat(self, script, **more):
+        status, body = self.server.post("/v1/chat/completions", {"messages": [{"role": "user", "content": f"#{script}"}], **more})
+        self.assertEqual(status, 200, body)
+        return json.loads(body)["choices"][0]
+
+    def test_stop_strings_look_at_the_answer_only(self):
+        for stop in ("how", "Nobody", "I need not"):  # in the thought
+            choice = self.chat("think", stop=[stop])
+            self.assertEqual((choice["message"]["content"], choice["finish_reason"]), ("Forty-two.", "stop"), stop)
+        choice = self.chat("think", stop=["how", "-two", "two"])
+        self.assertEqual((choice["message"]["content"], choice["finish_reason"]), ("Forty", "stop"))
+        self.assertIn("Nobody asked how", choice["message"]["reasoning_content"])
+        self.assertEqual(self.chat("think", stop=["two.!"])["message"]["content"], "Forty-two.", "what was held back")
+        streamed = self.server.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "#think"}], "stop": ["how", "-two"], "stream": True})[1]
+        deltas = [json.loads(line[6:])["choices"][0]["delta"] for line in streamed.decode().splitlines() if line.startswith("data: {")]
+        self.assertEqual("".join(delta.get("content") or "" for delta in deltas), "Forty")
+        tool = {"type": "function", "function": {"name": "get_time", "parameters": {"type": "object", "properties": {"zone": {"type": "string"}}}}}
+        called = self.chat("call", tools=[tool], stop=["UTC"])["message"]["tool_calls"][0]["function"]
+        self.assertEqual(json.loads(called["arguments"]), {"zone": "UTC"})
+
+    def test_many_texts_to_embed(self):
+        with Server(OPTIONS.larder, self.model, "--pooling", "mean") as server:
+            for count in (129, 2048):
+                status, body = server.post("/v1/embeddings", {"input": ["a b"] * count})
+                self.assertEqual((status, len(json.loads(body)["data"])), (200, count))
+
     def test_other_text_is_followed_by_the_end(self):
         self.assertEqual(self.completion("Nobody opened a script.")["content"], "")
 
