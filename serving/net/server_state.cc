@@ -84,11 +84,14 @@ Admitted ServerState::Admit(const Admission::Client& client, const CompletionReq
         spec.sampling.logit_bias.size() * sizeof(decltype(spec.sampling.logit_bias)::value_type);
     for (const std::string& stop : spec.stops) bytes += sizeof(std::string) + stop.size();
   }
-  if (const auto scope = client.WhyNot(Resource::kRequests, specs.size()))
+  // Of texts to embed only so many run or wait at once (Completion).
+  const bool embeds = request.spec.pooling != model::Pooling::kNone;
+  const size_t at_once = embeds ? std::min(specs.size(), kMostChoices) : specs.size();
+  if (const auto scope = client.WhyNot(Resource::kRequests, at_once))
     throw TooMuch(*scope, "requests");
   if (const auto scope = client.WhyNot(Resource::kBytes, bytes))
     throw TooMuch(*scope, "large requests");
-  return {client.Take(Resource::kRequests, specs.size()), client.Take(Resource::kBytes, bytes)};
+  return {client.Take(Resource::kRequests, at_once), client.Take(Resource::kBytes, bytes)};
 }
 
 void ServerState::CountError(Protocol protocol, int status) const {
@@ -120,6 +123,7 @@ ReplyHead ServerState::NewHead(Dialect dialect) {
     head.id = fmt::format("{:x}-{}", created, next_id++);
   } while (responses != nullptr && responses->Has("resp_" + head.id));
   head.model = defaults.model;
+  head.fingerprint = defaults.fingerprint;
   head.created = static_cast<int64_t>(std::time(nullptr));
   head.tokenizer = defaults.tokenizer.get();
   head.rank_head = defaults.rank_head;
