@@ -118,12 +118,12 @@ void CutBehind(std::vector<TextPiece>& pieces, std::string_view content, const s
       name);
 }
 
-std::string Day(int64_t now_s) {
+std::string Day(int64_t now_s, const char* form = "%b %d %Y") {
   const auto now = static_cast<std::time_t>(now_s);
   std::tm local{};
   char text[32];
   if (localtime_r(&now, &local) == nullptr) return "";
-  return {text, std::strftime(text, sizeof text, "%b %d %Y", &local)};
+  return {text, std::strftime(text, sizeof text, form, &local)};
 }
 
 Json Message(const char* role, Json content) {
@@ -236,6 +236,12 @@ std::vector<TextPiece> ChatTemplate::RenderWith(const JinjaTemplate& jinja, cons
   if (jinja.Mentions("datetime")) {
     datetime = Day(input.now_s);
     variables.data.emplace_back("datetime", &datetime);
+  }
+  // llama-server's: Llama 3's templates else tell every model that it is July 2024.
+  Json date;
+  if (jinja.Mentions("date_string") && !input.kwargs.contains("date_string")) {
+    date = Day(input.now_s, "%d %b %Y");
+    variables.data.emplace_back("date_string", &date);
   }
   for (const auto& [name, value] : input.kwargs.items()) variables.data.emplace_back(name, &value);
   variables.data.emplace_back("messages", &input.messages);

@@ -58,6 +58,7 @@ class ChatTemplate {
   std::vector<TextPiece> Render(const ChatInput&) const;
 
   const std::string& source() const { return main_->source(); }
+  bool Mentions(const char* variable) const { return main_->Mentions(variable); }
   const std::string& name() const { return name_; }
   bool supports_tools() const { return caps_.tools; }
   bool supports_thinking() const {

@@ -59,6 +59,13 @@ void AddAnswerOptions(CLI::App& command, AnswerOptions& options, const char* gro
       ->check(CLI::IsMember({"none", "mean", "cls", "last", "rank"}).description(""))
       ->group(group);
   command
+      .add_option("--reasoning", options.reasoning,
+                  "whether a model that can think does where a request says nothing: on, off or "
+                  "auto (default: auto, as on)")
+      ->type_name("WHEN")
+      ->check(CLI::IsMember({"on", "off", "auto"}))
+      ->group(group);
+  command
       .add_option("--tool-parser", options.tool_parser,
                   "how the model writes thoughts and calls of tools: " + AnswerFormats() +
                       " (default: what its template asks for)")

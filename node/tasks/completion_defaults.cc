@@ -67,6 +67,7 @@ serving::CompletionDefaults DefaultsOf(const model::GgufFile& file,
   defaults.parameters = config.parameters();
   defaults.file_bytes = file.file_bytes();
   defaults.strict_model = answers.strict_model;
+  defaults.reasoning = answers.reasoning != "off";
   defaults.dim = config.dim;
   defaults.rank_head = model::ReadRankHead(file, config.dim);
   defaults.pooling =
@@ -101,11 +102,11 @@ std::string RequestDefaultsText(const SamplingOptions& sampling, const AnswerOpt
   return fmt::format(
       "temp {} top-k {} top-p {} min-p {} repeat {} last {} presence {} frequency {} bias{} "
       "ignore-eos {} "
-      "n {} context {} chat {} tools {} pooling {}{}",
+      "n {} context {} chat {} tools {} pooling {}{}{}",
       p.temperature, p.top_k, p.top_p, p.min_p, p.repeat_penalty, p.repeat_last_n,
       p.presence_penalty, p.frequency_penalty, bias, sampling.ignore_eos, answers.max_tokens,
       served.context, served.chat_template, served.tool_parser, served.pooling,
-      SamplersText(sampling));
+      SamplersText(sampling), answers.reasoning == "off" ? " reasoning off" : "");
 }
 
 }  // namespace larder::node::tasks

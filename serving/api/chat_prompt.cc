@@ -205,7 +205,7 @@ void SetConstraint(const CompletionDefaults& defaults, CompletionRequest& reques
     throw Refused(400, "tools and a grammar: expected only one of them").On("tools");
   if (!required && !both && !AnyIsStrict(answer.tools)) return;
   const bool thinks = defaults.chat_template->supports_thinking();
-  const Json wanted = request.kwargs.value("enable_thinking", Json(true));
+  const Json wanted = request.kwargs.value("enable_thinking", Json(defaults.reasoning));
   ToolGrammarOptions options;
   options.parallel =
       request.tool_choice.parallel && defaults.chat_template->writes_parallel_calls(true);
@@ -234,6 +234,11 @@ std::vector<model::TextPiece> RenderedChat(const CompletionRequest& request,
     input.messages = MessagesOf(request, defaults);
     if (request.offers_tools() && !IsToldTools(request, defaults)) input.tools = request.tools;
     input.kwargs = request.kwargs;
+    // A model that can think does, as with llama-server, unless the request or the server says no:
+    // some templates take a variable that is not there for false.
+    if (defaults.chat_template->Mentions("enable_thinking") &&
+        !input.kwargs.contains("enable_thinking"))
+      input.kwargs["enable_thinking"] = defaults.reasoning;
     input.add_generation_prompt = request.add_generation_prompt;
     input.continue_last = request.continue_last;
     input.now_s = std::time(nullptr);

@@ -27,6 +27,7 @@ namespace larder::serving::inline api {
 struct CompletionDefaults {
   std::shared_ptr<const model::Tokenizer> tokenizer;  // null: requests are only checked
   std::shared_ptr<const model::ChatTemplate> chat_template;
+  bool reasoning = true;  // whether a model that can think does where a request says nothing
   AnswerFormat answer_format = AnswerFormat::kGeneric;  // how the model writes thoughts and calls
   SamplingParams sampling;
   std::optional<uint64_t> seed;  // nullopt: each request draws its own
