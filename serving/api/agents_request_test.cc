@@ -62,6 +62,25 @@ TEST(AgentsRequest, AChatCompletionIsTheCanonicalForm) {
   EXPECT_FALSE(got.continue_last);
 }
 
+// A client can't take a tool's result back: it would be refused on every later turn.
+TEST(AgentsRequest, WhatAToolGaveThatIsNoTextIsSaidToBeLeftOut) {
+  const std::string image = "[\"image_url\" left out: this model reads only text]";
+  const auto chat = Read(Dialect::kChat, R"({"messages":[{"role":"user","content":"x"},
+    {"role":"tool","tool_call_id":"c","content":[{"type":"text","text":"see"},
+     {"type":"image_url","image_url":{"url":"data:,"}}]}]})");
+  EXPECT_EQ(chat.messages[1]["content"], "see\n" + image);
+  const auto messages = Read(Dialect::kMessages, R"({"max_tokens":9,"messages":[{"role":"user","content":[
+    {"type":"tool_result","tool_use_id":"c","content":[{"type":"image","source":{}},{"type":"text","text":"see"}]}]}]})");
+  EXPECT_EQ(messages.messages[0]["content"],
+            "[\"image\" left out: this model reads only text]\nsee");
+  const auto responses = Read(Dialect::kResponses, R"({"input":[{"role":"user","content":"x"},
+    {"type":"function_call_output","call_id":"c","output":[{"type":"input_image","image_url":"data:,"}]}]})");
+  EXPECT_EQ(responses.messages[1]["content"],
+            "[\"input_image\" left out: this model reads only text]");
+  EXPECT_NE(WhyNot(Dialect::kChat, R"({"messages":[{"role":"user","content":[{"type":"image_url"}]}]})"), "")
+      << "who shows a model an image wants it seen";
+}
+
 TEST(AgentsRequest, AResponseBecomesTheSame) {
   const auto got =
       Read(Dialect::kResponses, R"({"model":"gpt-5","instructions":"Be brief.","input":[

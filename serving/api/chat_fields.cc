@@ -68,7 +68,8 @@ Json ReadMessage(const std::string& at, const Json& one) {
       calls.push_back(
           ReadCalls(at + ".function_call", Json::array({{{"id", ""}, {"function", *old}}}))[0]);
   }
-  const std::string text = content == nullptr ? "" : ReadText(at + ".content", *content);
+  const auto others = role == "tool" ? OtherParts::kSayLeftOut : OtherParts::kRefuse;
+  const std::string text = content == nullptr ? "" : ReadText(at + ".content", *content, others);
   message["content"] = content == nullptr && !calls.empty() ? Json() : Json(text);
   if (role == "assistant") {
     const std::string reasoning =
@@ -160,22 +161,28 @@ void ReadChoice(const char* field, const Json& value, CompletionRequest& request
 
 }  // namespace
 
-std::string ReadText(const std::string& field, const Json& content) {
+std::string ReadText(const std::string& field, const Json& content, OtherParts others) {
   if (content.is_null()) return "";
   if (content.is_string()) return content.get<std::string>();
   if (!content.is_array()) JsonFields::Fail(field, content, "a string or an array of parts");
   std::string text;
+  const auto add = [&](const std::string& more) {
+    if (!text.empty() && !more.empty()) text += '\n';
+    text += more;
+  };
   for (const Json& part : content) {
     if (part.is_string()) {
-      text += part.get_ref<const std::string&>();
+      add(part.get<std::string>());
       continue;
     }
     const JsonFields fields(part, field.c_str());
     const std::string type = fields.String("type", "");
     if (type == "refusal") {
-      text += fields.String("refusal", "");
+      add(fields.String("refusal", ""));
     } else if (type == "text" || type == "input_text" || type == "output_text") {
-      text += fields.String("text", "");
+      add(fields.String("text", ""));
+    } else if (others == OtherParts::kSayLeftOut) {
+      add(LeftOut(type));
     } else {
       JsonFields::Fail(field + ".type", type, "\"text\": this model reads nothing else");
     }
@@ -225,6 +232,11 @@ void FinishTools(CompletionRequest& request) {
                      [&](const Json& tool) { return tool["function"]["name"] == name; }))
       JsonFields::Fail("tool_choice", name, "the name of one of the tools");
   }
+}
+
+std::string LeftOut(const std::string& type) {
+  return fmt::format("[{} left out: this model reads only text]",
+                     type.empty() ? "a part" : Excerpt(type));
 }
 
 std::string ArgumentsText(const Json* arguments) {

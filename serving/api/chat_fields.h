@@ -19,9 +19,15 @@ void ReadChatTools(const JsonFields& fields, CompletionRequest& request);
 void ReadToolChoice(const JsonFields& fields, CompletionRequest& request);
 void ReadTemplateKwargs(const JsonFields& fields, CompletionRequest& request);
 
-// A content: a string, null, or parts, of which the texts are kept. `field`: its name, for
+// What becomes of a content's parts that are no text. A client can't take back what a tool has
+// given, and would be refused for ever: the model is told what was left out.
+enum class OtherParts { kRefuse, kSayLeftOut };
+// A content: a string, null, or parts, whose texts are joined by line ends. `field`: its name, for
 // messages.
-std::string ReadText(const std::string& field, const Json& content);
+std::string ReadText(const std::string& field, const Json& content,
+                     OtherParts others = OtherParts::kRefuse);
+// The line that stands for a part of that type.
+std::string LeftOut(const std::string& type);
 
 // Appends a tool to request.tools. Throws Refused if it has no good name, or if it or all of them
 // are too large. `parameters`: a JSON schema, or null.

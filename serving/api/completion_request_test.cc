@@ -217,7 +217,7 @@ TEST(CompletionRequestTest, OtherServersNamesWork) {
       Dialect::kChat);
   ASSERT_EQ(chat.messages.size(), 2u);
   EXPECT_EQ(chat.messages[0]["role"], "system");
-  EXPECT_EQ(chat.messages[1]["content"], "ab");
+  EXPECT_EQ(chat.messages[1]["content"], "a\nb") << "parts are lines";
   EXPECT_EQ(chat.spec.logprobs, 0) << "the chosen token's alone";
   EXPECT_EQ(chat.kwargs["enable_thinking"], false);
 }

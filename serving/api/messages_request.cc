@@ -9,17 +9,20 @@ namespace larder::serving::inline api {
 namespace {
 
 // A text or text blocks; what else there is can't be read.
-std::string TextOfBlocks(const char* field, const Json& content) {
+std::string TextOfBlocks(const char* field, const Json& content,
+                         OtherParts others = OtherParts::kRefuse) {
   if (content.is_string() || content.is_null()) return ReadText(field, content);
   if (!content.is_array()) JsonFields::Fail(field, content, "a string or an array of blocks");
   std::string text;
   for (const Json& one : content) {
     const JsonFields block(one, field);
-    if (block.String("type", "") != "text")
-      JsonFields::Fail(std::string(field) + ".type", block.String("type", ""),
+    const std::string type = block.String("type", "");
+    const bool is_text = type == "text";
+    if (!is_text && others == OtherParts::kRefuse)
+      JsonFields::Fail(std::string(field) + ".type", type,
                        "\"text\": this model reads nothing else");
     if (!text.empty()) text += '\n';
-    text += block.String("text", "");
+    text += is_text ? block.String("text", "") : LeftOut(type);
   }
   return text;
 }
@@ -76,7 +79,9 @@ void ReadUser(const Json& content, Json& messages) {
       any = true;
     } else if (type == "tool_result") {
       const Json* result = block.Find("content");
-      std::string said = result == nullptr ? "" : TextOfBlocks("messages.content.content", *result);
+      std::string said = result == nullptr ? ""
+                                           : TextOfBlocks("messages.content.content", *result,
+                                                          OtherParts::kSayLeftOut);
       if (block.Bool("is_error", false)) said.insert(0, "Error: ");
       messages.push_back(
           {{"role", "tool"}, {"content", said}, {"tool_call_id", block.String("tool_use_id", "")}});

@@ -44,8 +44,11 @@ void ReadItem(const Json& one, CompletionRequest& request) {
                                        Required(item, "input", "name"),
                                        ArgumentsText(item.Find("arguments")))}));
   } else if (type == "function_call_output") {
+    const Json* given = item.Find("output");
+    const std::string output =
+        given == nullptr ? "" : ReadText("input.output", *given, OtherParts::kSayLeftOut);
     messages.push_back({{"role", "tool"},
-                        {"content", text_of(item.Find("output"), "input.output")},
+                        {"content", output},
                         {"tool_call_id", Required(item, "input", "call_id")}});
   } else if (type == "reasoning") {
     // The content has the thoughts themselves; a summary is for people. Encrypted ones are another
