@@ -27,6 +27,7 @@ BatchRequest PrepareBatchRequest(const BatchJob& job, BatchLine line,
   request.head.id = BatchIdOf(line);
   request.head.model = job.model;
   request.head.created = job.created;
+  request.head.fingerprint = job.model_fingerprint;
   request.head.tokenizer = defaults.tokenizer.get();
   request.line = std::move(line);
   return request;

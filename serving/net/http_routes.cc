@@ -220,7 +220,7 @@ HttpReply Detokenize(const HttpRequest& request, ServerState& state) {
   for (const Json& token : *list)
     tokens.push_back(static_cast<TokenId>(
         ToInteger(token, "tokens", 0, static_cast<int64_t>(state.defaults.tokenizer->size()) - 1)));
-  return JsonReply({{"content", state.defaults.tokenizer->Decode(tokens)}});
+  return JsonReply({{"content", state.defaults.tokenizer->Decode(tokens, /*special=*/true)}});
 }
 
 HttpReply CountTokens(const HttpRequest& request, ServerState& state, Tenant tenant) {

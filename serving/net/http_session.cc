@@ -425,7 +425,7 @@ void HttpSession::SendPart(std::string_view data) {
     if (request_.http10) request_.keep_alive = false;
     const bool lines = FramingOf(dialect_) == Framing::kLines;
     SendHead(200,
-             {.content_type = lines ? "application/x-ndjson" : "text/event-stream",
+             {.content_type = lines ? "application/x-ndjson" : "text/event-stream; charset=utf-8",
               .body = {},
               .headers = "Cache-Control: no-cache\r\n"},
              request_.http10 ? "" : "Transfer-Encoding: chunked\r\n");

@@ -62,7 +62,7 @@ class OpenAiEncoder : public ReplyEncoder {
     if (!is_chat()) return;
     for (size_t i = 0; i < choices; ++i)
       Send(Chunk({{"index", i},
-                  {"delta", {{"role", "assistant"}, {"content", ""}}},
+                  {"delta", {{"role", "assistant"}, {"content", nullptr}}},
                   {"logprobs", nullptr},
                   {"finish_reason", nullptr}}));
   }
@@ -128,6 +128,7 @@ class OpenAiEncoder : public ReplyEncoder {
     json chunk = Head(is_chat() ? "chat.completion.chunk" : "text_completion");
     chunk["choices"] = json::array();
     chunk["usage"] = UsageJson(results);
+    if (results.size() == 1) chunk["timings"] = TimingsJson(results[0].end.stats);
     Send(chunk);
   }
 
@@ -138,8 +139,11 @@ class OpenAiEncoder : public ReplyEncoder {
   void Send(const json& event) { sink_.OnEvent(nullptr, Dump(event)); }
 
   json Head(const char* object) const {
-    return {
-        {"id", head_.id}, {"object", object}, {"created", head_.created}, {"model", head_.model}};
+    return {{"id", head_.id},
+            {"object", object},
+            {"created", head_.created},
+            {"model", head_.model},
+            {"system_fingerprint", fmt::format("b{:016x}", head_.fingerprint)}};
   }
 
   json Message(const ChoiceResult& result) const {

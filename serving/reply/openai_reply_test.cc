@@ -62,7 +62,7 @@ TEST(OpenAiReply, ChunksOfAChat) {
     deltas.push_back(chunk["choices"][0]["delta"]);
   }
   EXPECT_EQ(deltas, json::parse(R"([
-    {"role":"assistant","content":""},
+    {"role":"assistant","content":null},
     {"reasoning_content":"hm","reasoning":"hm"},
     {"content":"Let me "}, {"content":"look."},
     {"tool_calls":[{"index":0,"id":"call_1","type":"function",
@@ -79,7 +79,8 @@ TEST(OpenAiReply, PiecesOfTextAreThoseOfATree) {
     const auto events =
         EventsOf(TestHead(Dialect::kCompletion), {TextDelta(text)}, FinishReason::kLength);
     EXPECT_EQ(events.at(0).second,
-              json::parse(Dump(json{{"id", "cmpl-1"},
+              json::parse(Dump(json{{"system_fingerprint", "b0000000000000000"},
+                                    {"id", "cmpl-1"},
                                     {"object", "text_completion"},
                                     {"created", 12},
                                     {"model", "tiny"},

@@ -19,8 +19,9 @@ namespace larder::serving::inline reply {
 // The fields that all parts of an answer share.
 struct ReplyHead {
   Dialect dialect = Dialect::kCompletion;
-  std::string id, model;  // id: without the prefix of its kind
-  int64_t created = 0;    // seconds since 1970
+  std::string id, model;     // id: without the prefix of its kind
+  uint64_t fingerprint = 0;  // the computation's identity: answers of equal ones are equal
+  int64_t created = 0;       // seconds since 1970
   bool include_usage = false;
   const model::Tokenizer* tokenizer = nullptr;
   size_t prompt_tokens = 0;  // of the first prompt
