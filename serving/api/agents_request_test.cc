@@ -69,7 +69,8 @@ TEST(AgentsRequest, WhatAToolGaveThatIsNoTextIsSaidToBeLeftOut) {
     {"role":"tool","tool_call_id":"c","content":[{"type":"text","text":"see"},
      {"type":"image_url","image_url":{"url":"data:,"}}]}]})");
   EXPECT_EQ(chat.messages[1]["content"], "see\n" + image);
-  const auto messages = Read(Dialect::kMessages, R"({"max_tokens":9,"messages":[{"role":"user","content":[
+  const auto messages =
+      Read(Dialect::kMessages, R"({"max_tokens":9,"messages":[{"role":"user","content":[
     {"type":"tool_result","tool_use_id":"c","content":[{"type":"image","source":{}},{"type":"text","text":"see"}]}]}]})");
   EXPECT_EQ(messages.messages[0]["content"],
             "[\"image\" left out: this model reads only text]\nsee");
@@ -77,7 +78,9 @@ TEST(AgentsRequest, WhatAToolGaveThatIsNoTextIsSaidToBeLeftOut) {
     {"type":"function_call_output","call_id":"c","output":[{"type":"input_image","image_url":"data:,"}]}]})");
   EXPECT_EQ(responses.messages[1]["content"],
             "[\"input_image\" left out: this model reads only text]");
-  EXPECT_NE(WhyNot(Dialect::kChat, R"({"messages":[{"role":"user","content":[{"type":"image_url"}]}]})"), "")
+  EXPECT_NE(
+      WhyNot(Dialect::kChat, R"({"messages":[{"role":"user","content":[{"type":"image_url"}]}]})"),
+      "")
       << "who shows a model an image wants it seen";
 }
 
