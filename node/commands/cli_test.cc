@@ -62,7 +62,7 @@ TEST_F(Cli, LongPromptSaysTheNumbers) {
   const std::string prompt(100, 'q');
   const Outcome got = Run({"run", "-m", Tiny(), "-c", "32", "-p", prompt, "-t", "1"});
   EXPECT_EQ(got.code, 1);
-  EXPECT_NE(got.err.find("context of 32 tokens"), std::string::npos) << got.err;
+  EXPECT_NE(got.err.find("context length is 32 tokens"), std::string::npos) << got.err;
   EXPECT_EQ(Lines(got.err), 1u) << got.err;
 }
 
