@@ -414,7 +414,7 @@ def large_requests(server):
             expect_error(server.post("/v1/completions", body), 400, "context")
             assert server.post("/tokenize", tokenize)[0] == 200
             error = json.loads(connection.makefile("rb").readline())["error"]
-            assert error["code"] == 400 and "context" in error["message"], error
+            assert error["code"] == "context_length_exceeded", error
 
 
 def half_requests(server):
