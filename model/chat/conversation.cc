@@ -51,6 +51,13 @@ std::vector<std::optional<size_t>> ResultsOf(const Json& calls, const Json& mess
   return results;
 }
 
+// Behind the results that follow the message.
+size_t EndOfResults(const Json& messages, size_t message) {
+  size_t end = message + 1;
+  while (end < messages.size() && TextOf(messages[end], "role") == "tool") ++end;
+  return end;
+}
+
 bool IsShort(std::string_view id) {
   return id.size() == 9 && std::all_of(id.begin(), id.end(), [](char c) {
            return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
@@ -108,8 +115,7 @@ Json SplitCalls(const Json& messages) {
       split.push_back(messages[i]);
       continue;
     }
-    size_t end = i + 1;
-    while (end < messages.size() && TextOf(messages[end], "role") == "tool") ++end;
+    const size_t end = EndOfResults(messages, i);
     const auto results = ResultsOf(*calls, messages, i + 1, end);
     for (size_t call = 0; call < calls->size(); ++call) {
       Json message = call == 0 ? messages[i] : Json{{"role", "assistant"}, {"content", nullptr}};
@@ -130,9 +136,7 @@ void OrderResults(Json& messages) {
   for (size_t i = 0; i < messages.size(); ++i) {
     const Json* calls = CallsOf(messages[i]);
     if (calls == nullptr || calls->size() < 2) continue;
-    const size_t begin = i + 1;
-    size_t end = begin;
-    while (end < messages.size() && TextOf(messages[end], "role") == "tool") ++end;
+    const size_t begin = i + 1, end = EndOfResults(messages, i);
     std::vector<Json> ordered;
     std::vector<bool> taken(end - begin);
     for (const std::optional<size_t>& result : ResultsOf(*calls, messages, begin, end)) {

@@ -192,6 +192,12 @@ size_t Scheduler::RestOf(const Active& active) const {
   return active.to_compute().size() - common;
 }
 
+// The tokens that the slot's sequence has yet to compute before its next one.
+size_t Scheduler::LeftIn(SlotId id) const {
+  const Slot& slot = slots_[id.index()];
+  return slot.active->to_compute().size() - slot.tokens.size();
+}
+
 // The order in which those that wait get slots, as indices: the shortest rest first. Those that
 // enough others have overtaken come in front, the oldest first, so that each waits for no more than
 // these and those in front of it.
@@ -219,33 +225,27 @@ std::vector<size_t> Scheduler::NextOfQueue() const {
 // compute: the longest leaves its slot, and goes on later with what it has. Not the oldest, so that
 // it is done in time, and none for more tokens than a part of its own prompt.
 void Scheduler::MakeWayForShort() {
-  std::optional<SlotId> oldest;
-  size_t may_leave = 0;
   for (const SlotId id : prefilling_) {
-    const Active& active = *slots_[id.index()].active;
-    if (active.makes_way) {  // it had rows in flight
-      Yield(id);
-      return;
-    }
-    if (active.background || active.generated > 0) continue;
-    ++may_leave;
-    if (!oldest || active.order < slots_[oldest->index()].active->order) oldest = id;
-  }
-  if (may_leave < 2 || actives_ < limits_.slots || queue_.empty() || queue_.front()->background)
+    if (!slots_[id.index()].active->makes_way) continue;
+    Yield(id);  // it had rows in flight
     return;
-  const size_t rest = RestOf(*queue_[NextOfQueue().front()]);
-  const auto rest_of = [this](SlotId id) {
-    const Slot& slot = slots_[id.index()];
-    return slot.active->to_compute().size() - slot.tokens.size();
+  }
+  const auto is_new = [](const Active& active) {
+    return !active.background && active.generated == 0;
   };
+  if (std::ranges::count_if(prefilling_,
+                            [&](SlotId id) { return is_new(*slots_[id.index()].active); }) < 2 ||
+      actives_ < limits_.slots || queue_.empty() || queue_.front()->background)
+    return;
+  const std::optional<SlotId> oldest = OldestPrompt(is_new);
+  const size_t rest = RestOf(*queue_[NextOfQueue().front()]);
   std::optional<SlotId> longest;
   for (const SlotId id : prefilling_) {
     const Active& active = *slots_[id.index()].active;
-    if (id == oldest || active.background || active.generated > 0 || !MayYield(id) ||
-        rest_of(id) < kMuchLonger * rest ||
+    if (id == oldest || !is_new(active) || !MayYield(id) || LeftIn(id) < kMuchLonger * rest ||
         active.made_way + rest > active.to_compute().size() / kMostWay)
       continue;
-    if (!longest || rest_of(id) > rest_of(*longest)) longest = id;
+    if (!longest || LeftIn(id) > LeftIn(*longest)) longest = id;
   }
   if (!longest) return;
   Active& active = *slots_[longest->index()].active;

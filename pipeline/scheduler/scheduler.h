@@ -223,6 +223,18 @@ class Scheduler {
   void MakeWay();
   void MakeWayForShort();
   size_t RestOf(const Active&) const;
+  size_t LeftIn(SlotId) const;
+  // Of the slots that compute prompts and that `which` accepts, the one that began first.
+  template <typename Which>
+  std::optional<SlotId> OldestPrompt(Which which) const {
+    std::optional<SlotId> oldest;
+    for (const SlotId id : prefilling_) {
+      const Active& active = *slots_[id.index()].active;
+      if (!which(active)) continue;
+      if (!oldest || active.order < slots_[oldest->index()].active->order) oldest = id;
+    }
+    return oldest;
+  }
   std::vector<size_t> NextOfQueue() const;
   void KeepWithinActiveTokens();
   bool Yield(SlotId);

@@ -80,12 +80,8 @@ void Scheduler::AddDecodeRows(ScheduledBatch& batch, size_t most) {
 void Scheduler::AddPromptRows(ScheduledBatch& batch, size_t most) {
   size_t budget = std::min(most, limits_.max_batch_tokens - batch.decode_rows);
   OrderPrompts();
-  std::optional<SlotId> oldest;
-  for (const SlotId id : prompt_order_) {
-    const Active& active = *slots_[id.index()].active;
-    if (active.background) continue;
-    if (!oldest || active.order < slots_[oldest->index()].active->order) oldest = id;
-  }
+  const std::optional<SlotId> oldest =
+      OldestPrompt([](const Active& active) { return !active.background && !active.yields; });
   size_t share = oldest ? std::max<size_t>(budget / kOldestShare, 1) : 0;
   size_t logits = batch.decode_rows;
   bool narrowed = false;  // for prompts of the background
@@ -115,10 +111,8 @@ void Scheduler::OrderPrompts() {
     if (!slots_[id.index()].active->yields) prompt_order_.push_back(id);
   }
   const auto key = [this](SlotId id) {
-    const Slot& slot = slots_[id.index()];
-    const bool last = slot.active->background;
-    const size_t rest = slot.active->to_compute().size() - slot.tokens.size();
-    return std::tuple(last, last ? 0 : rest, slot.active->order);
+    const Active& active = *slots_[id.index()].active;
+    return std::tuple(active.background, active.background ? 0 : LeftIn(id), active.order);
   };
   std::ranges::sort(prompt_order_, {}, key);
 }

@@ -22,8 +22,9 @@ void ReadItem(const Json& one, CompletionRequest& request) {
   const JsonFields item(one, "input");
   Json& messages = request.messages;
   const std::string type = item.String("type", "message");
-  const auto text_of = [](const Json* field, const char* name) {
-    return field == nullptr ? std::string() : ReadText(name, *field);
+  const auto text_of = [](const Json* field, const char* name,
+                          OtherParts others = OtherParts::kRefuse) {
+    return field == nullptr ? std::string() : ReadText(name, *field, others);
   };
   if (type == "message") {
     std::string role = item.String("role", "user");
@@ -44,12 +45,10 @@ void ReadItem(const Json& one, CompletionRequest& request) {
                                        Required(item, "input", "name"),
                                        ArgumentsText(item.Find("arguments")))}));
   } else if (type == "function_call_output") {
-    const Json* given = item.Find("output");
-    const std::string output =
-        given == nullptr ? "" : ReadText("input.output", *given, OtherParts::kSayLeftOut);
-    messages.push_back({{"role", "tool"},
-                        {"content", output},
-                        {"tool_call_id", Required(item, "input", "call_id")}});
+    messages.push_back(
+        {{"role", "tool"},
+         {"content", text_of(item.Find("output"), "input.output", OtherParts::kSayLeftOut)},
+         {"tool_call_id", Required(item, "input", "call_id")}});
   } else if (type == "reasoning") {
     // The content has the thoughts themselves; a summary is for people. Encrypted ones are another
     // server's.

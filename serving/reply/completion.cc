@@ -30,7 +30,7 @@ std::string_view BytesOf(const std::vector<TokenId>& tokens) {
 
 struct Completion::Choice : GenerationListener {
   Choice(Completion& of, size_t at, std::vector<std::string> until)
-      : completion(of), index(at), stops(until), stop_strings(std::move(until)) {}
+      : completion(of), index(at), stops(std::move(until)) {}
 
   bool has_all() const override { return stops.stopped(); }
 
@@ -79,7 +79,7 @@ struct Completion::Choice : GenerationListener {
       completion.results_[index].called = parser->called();
       if (stops.stopped()) {
         end.reason = FinishReason::kStopString;
-        end.stop_string = stop_strings[static_cast<size_t>(stops.matched())];
+        end.stop_string = stops.matched_text();
       }
     }
     completion.ChoiceEnded(*this, end);
@@ -88,7 +88,7 @@ struct Completion::Choice : GenerationListener {
   // Stop strings look at the answer only: not at thoughts, and not at calls.
   void TakeAnswer(const AnswerDelta& delta, const std::vector<TokenLogprobs>*& logprobs) {
     if (stops.stopped()) return;
-    if (delta.kind != AnswerDelta::Kind::kContent || stop_strings.empty())
+    if (delta.kind != AnswerDelta::Kind::kContent || stops.empty())
       return Take(delta, std::exchange(logprobs, nullptr));
     AnswerDelta said = delta;
     said.text = stops.Add(delta.text);
@@ -106,7 +106,6 @@ struct Completion::Choice : GenerationListener {
   Completion& completion;
   const size_t index;
   StopStrings stops;  // of the answer; those of a text without a parser are the generation's
-  const std::vector<std::string> stop_strings;
   std::optional<AnswerParser> parser;  // nullopt: all text is the answer's
   AnswerDelta whole_text;
   size_t bytes = 0;                 // length of the text so far

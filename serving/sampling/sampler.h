@@ -95,6 +95,9 @@ class StopStrings {
   std::string Finish();  // at the end of the generation: returns what was held back
   bool stopped() const { return matched_ >= 0; }
   int matched() const { return matched_; }  // index of the stop string, -1: none yet
+  // The stop string; only once stopped.
+  const std::string& matched_text() const { return stops_[static_cast<size_t>(matched_)]; }
+  bool empty() const { return stops_.empty(); }  // there are no stop strings
 
  private:
   std::vector<std::string> stops_;

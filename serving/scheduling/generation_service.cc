@@ -328,8 +328,7 @@ void GenerationService::Finish(Generation& generation, FinishReason reason, std:
     if (!rest.empty() && generation.listener != nullptr)
       generation.listener->OnText(rest, generation.held_logprobs, end.stats.generated_tokens);
   }
-  if (generation.stops.stopped())
-    end.stop_string = generation.spec.stops[static_cast<size_t>(generation.stops.matched())];
+  if (generation.stops.stopped()) end.stop_string = generation.stops.matched_text();
   metrics_.Finished(generation.protocol, OutcomeOf(end.reason), end.stats.generated_tokens,
                     end.stats.first_token_ns, end.stats.total_ns);
   if (GenerationListener* listener = std::exchange(generation.listener, nullptr))
