@@ -176,9 +176,9 @@ Json SplitTexts(const Json& messages) {
   Json split = Json::array();
   for (const Json& message : messages) {
     const Json* calls = CallsOf(message);
-    const bool has_text = message.is_object() && message.contains("content") &&
-                          Joins(message["content"]) && !message["content"].empty() &&
-                          message["content"] != "";
+    const bool has_parts = message.is_object() && message.contains("content") &&
+                           message["content"].is_array() && !message["content"].empty();
+    const bool has_text = has_parts || !TextOf(message, "content").empty();
     if (calls == nullptr || calls->empty() || !has_text) {
       split.push_back(message);
       continue;

@@ -203,17 +203,18 @@ size_t Scheduler::LeftIn(SlotId id) const {
 // these and those in front of it.
 std::vector<size_t> Scheduler::NextOfQueue() const {
   struct Waiting {
-    bool aged;
+    bool fresh;  // not overtaken by enough others
     size_t rest, at;
     auto operator<=>(const Waiting&) const = default;
   };
   std::vector<Waiting> waiting;
   for (size_t i = 0; i < std::min(queue_.size(), kMostCompared) && !queue_[i]->background; ++i) {
-    const bool aged = queue_[i]->overtaken >= kMostOvertaken;
-    waiting.push_back({!aged, aged ? 0 : RestOf(*queue_[i]), i});
+    const bool fresh = queue_[i]->overtaken < kMostOvertaken;
+    waiting.push_back({fresh, fresh ? RestOf(*queue_[i]) : 0, i});
   }
   std::ranges::sort(waiting);
   std::vector<size_t> order;
+  order.reserve(waiting.size() + limits_.slots);
   for (const Waiting& one : waiting) order.push_back(one.at);
   for (size_t i = waiting.size(); i < queue_.size() && order.size() < limits_.slots; ++i)
     order.push_back(i);
