@@ -28,7 +28,8 @@ TEST(ResponsesReply, WholeResponse) {
     {"id":"fc_1-2","type":"function_call","status":"completed","call_id":"call_1","name":"get_weather",
      "arguments":"{\"c\":1}"}])"));
   EXPECT_EQ(got["usage"],
-            json::parse(R"({"input_tokens":5,"input_tokens_details":{"cached_tokens":2},
+            json::parse(R"({"input_tokens":5,"input_tokens_details":{"cached_tokens":2,
+    "cache_write_tokens":0},
     "output_tokens":3,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":8})"));
   const json cut =
       WholeOf(TestHead(Dialect::kResponses), {TestResult(TestDeltas(), FinishReason::kLength)});

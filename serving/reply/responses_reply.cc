@@ -12,7 +12,7 @@ using Kind = AnswerDelta::Kind;
 json UsageJson(const std::vector<ChoiceResult>& results) {
   const Usage usage = UsageOf(results);
   return {{"input_tokens", usage.prompt},
-          {"input_tokens_details", {{"cached_tokens", usage.cached}}},
+          {"input_tokens_details", {{"cached_tokens", usage.cached}, {"cache_write_tokens", 0}}},
           {"output_tokens", usage.generated},
           {"output_tokens_details", {{"reasoning_tokens", usage.reasoning}}},
           {"total_tokens", usage.prompt + usage.generated}};
