@@ -231,8 +231,8 @@ TEST_F(PanelMapTest, ExtentsEndWhereHomesDo) {
   ASSERT_EQ(all.size(), 3u);
   for (size_t t = 0; t < 3; ++t) {
     EXPECT_EQ(all[t].home, t);
-    EXPECT_EQ(all[t].panels.begin, homes.threads[t].qkv.begin);
-    EXPECT_EQ(all[t].panels.end, homes.threads[t].qkv.end);
+    EXPECT_EQ(all[t].panels.begin, homes.threads[t].of(PanelMatrix::kQkv).begin);
+    EXPECT_EQ(all[t].panels.end, homes.threads[t].of(PanelMatrix::kQkv).end);
   }
   const auto none = map.Work(ProgramForm::kFewRows, 0, PanelMatrix::kQkv);
   ASSERT_EQ(none.size(), 1u);

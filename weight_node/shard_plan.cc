@@ -16,9 +16,6 @@ using model::TensorRole;
 
 namespace {
 
-constexpr std::array kLayerMatrices = {PanelMatrix::kQkv, PanelMatrix::kO, PanelMatrix::kFfn,
-                                       PanelMatrix::kDown};
-
 size_t BlocksOf(const model::ModelConfig& config, TensorRole role) {
   return CeilDiv(config.layer.tensor(role).cols, kBlock);
 }
@@ -35,19 +32,8 @@ size_t RowsOfGroup(const model::ModelConfig& config) {
 }  // namespace
 
 const char* NameOf(PanelMatrix matrix) {
-  switch (matrix) {
-    case PanelMatrix::kQkv:
-      return "qkv";
-    case PanelMatrix::kO:
-      return "o";
-    case PanelMatrix::kFfn:
-      return "ffn";
-    case PanelMatrix::kDown:
-      return "down";
-    case PanelMatrix::kLmHead:
-      break;
-  }
-  return "lm_head";
+  constexpr std::array<const char*, kPanelMatrices> kNames = {"qkv", "o", "ffn", "down", "lm_head"};
+  return kNames[IndexOf(matrix)];
 }
 
 LayerShape::LayerShape(const model::ModelConfig& config)
@@ -61,6 +47,25 @@ LayerShape::LayerShape(const model::ModelConfig& config)
       ffn_units(ffn_blocks),
       down_panels(PanelsOf(config, TensorRole::kDown)) {}
 
+const kernels::PanelShape& MatrixPanels::of(uint32_t panel) const {
+  const uint32_t in_period = panel % runs.back().end;
+  return std::ranges::upper_bound(runs, in_period, {}, &Run::end)->panel;
+}
+
+uint64_t MatrixPanels::BytesBefore(uint32_t panel) const {
+  const auto in_period = [&](uint32_t n) {
+    uint64_t bytes = 0;
+    uint32_t begin = 0;
+    for (const Run& run : runs) {
+      bytes += (std::clamp(n, begin, run.end) - begin) * run.panel.bytes();
+      begin = run.end;
+    }
+    return bytes;
+  };
+  const uint32_t period = runs.back().end;
+  return of_unit * (panel / period * in_period(period) + in_period(panel % period));
+}
+
 LayerPanels::LayerPanels(const model::ModelConfig& config, size_t layer) {
   const LayerShape shape(config);
   const auto narrow = [](size_t n) { return static_cast<uint32_t>(n); };
@@ -68,11 +73,6 @@ LayerPanels::LayerPanels(const model::ModelConfig& config, size_t layer) {
     return kernels::PanelFormatOf(config.TypeOf(layer, role));
   };
   const auto same = [&](TensorRole a, TensorRole b) { return format(a).type == format(b).type; };
-  group_panels_ = narrow(shape.group_panels);
-  qkv_panels_ = narrow(shape.qkv_panels);
-  o_panels_ = narrow(shape.o_panels);
-  ffn_units_ = narrow(shape.ffn_units);
-  down_panels_ = narrow(shape.down_panels);
   const bool qkv_apart =
       config.head_size % kPanelRows == 0 ||
       (same(TensorRole::kQ, TensorRole::kK) && same(TensorRole::kQ, TensorRole::kV));
@@ -81,54 +81,26 @@ LayerPanels::LayerPanels(const model::ModelConfig& config, size_t layer) {
   const auto qkv = [&](TensorRole role) {
     return kernels::PanelShape{shape.dim_blocks, qkv_apart ? format(role) : kernels::kQ8Panel};
   };
-  query_ = qkv(TensorRole::kQ);
-  key_ = qkv(TensorRole::kK);
-  value_ = qkv(TensorRole::kV);
   // Without whole heads all three are of one format, and where one ends does not matter.
-  const size_t lm_head_panels = config.head_size / kPanelRows;
-  key_begin_ = narrow(config.group() * lm_head_panels);
-  value_begin_ = narrow(key_begin_ + lm_head_panels);
-  o_ = {shape.q_blocks, format(TensorRole::kO)};
-  ffn_ = {shape.dim_blocks, gate_is_as_up ? format(TensorRole::kGate) : kernels::kQ8Panel};
-  down_ = {shape.ffn_blocks, format(TensorRole::kDown)};
-}
-
-const kernels::PanelShape& LayerPanels::of(PanelMatrix matrix, uint32_t panel) const {
-  switch (matrix) {
-    case PanelMatrix::kQkv: {
-      const uint32_t in_group = panel % group_panels_;
-      return in_group < key_begin_ ? query_ : in_group < value_begin_ ? key_ : value_;
-    }
-    case PanelMatrix::kO:
-      return o_;
-    case PanelMatrix::kFfn:
-      return ffn_;
-    case PanelMatrix::kDown:
-      return down_;
-    case PanelMatrix::kLmHead:
-      break;
-  }
-  LARDER_CHECK(false, "lm_head is no matrix of a layer");
-}
-
-uint64_t LayerPanels::QkvBytesBefore(uint32_t panel) const {
-  const auto in_group = [&](uint32_t n) {
-    const uint32_t queries = std::min(n, key_begin_);
-    const uint32_t keys = std::clamp(n, key_begin_, value_begin_) - key_begin_;
-    return queries * query_.bytes() + keys * key_.bytes() + (n - queries - keys) * value_.bytes();
-  };
-  return panel / group_panels_ * in_group(group_panels_) + in_group(panel % group_panels_);
+  const size_t head_panels = config.head_size / kPanelRows;
+  matrices_ = {
+      {{.count = narrow(shape.qkv_panels),
+        .runs = {{narrow(config.group() * head_panels), qkv(TensorRole::kQ)},
+                 {narrow((config.group() + 1) * head_panels), qkv(TensorRole::kK)},
+                 {narrow(shape.group_panels), qkv(TensorRole::kV)}}},
+       {.count = narrow(shape.o_panels), .runs = {{1, {shape.q_blocks, format(TensorRole::kO)}}}},
+       {.count = narrow(shape.ffn_units),
+        .of_unit = 4,
+        .runs = {{1,
+                  {shape.dim_blocks,
+                   gate_is_as_up ? format(TensorRole::kGate) : kernels::kQ8Panel}}}},
+       {.count = narrow(shape.down_panels),
+        .runs = {{1, {shape.ffn_blocks, format(TensorRole::kDown)}}}}}};
 }
 
 uint64_t LayerPanels::bytes(PanelMatrix matrix, PanelRange range) const {
-  switch (matrix) {
-    case PanelMatrix::kQkv:
-      return QkvBytesBefore(range.end) - QkvBytesBefore(range.begin);
-    case PanelMatrix::kFfn:
-      return range.count() * unit_bytes();
-    default:
-      return range.count() * of(matrix, 0).bytes();
-  }
+  const MatrixPanels& panels = matrices_.at(IndexOf(matrix));
+  return panels.BytesBefore(range.end) - panels.BytesBefore(range.begin);
 }
 
 kernels::PanelShape LayerPanels::of(const PanelPart& part) const {
@@ -142,20 +114,10 @@ uint64_t LayerPanels::bytes(const PanelPart& part) const {
   return part.panels() * of(part).bytes();
 }
 
-PanelRange LayerPanels::all(PanelMatrix matrix) const {
-  switch (matrix) {
-    case PanelMatrix::kQkv:
-      return {0, qkv_panels_};
-    case PanelMatrix::kO:
-      return {0, o_panels_};
-    case PanelMatrix::kFfn:
-      return {0, ffn_units_};
-    case PanelMatrix::kDown:
-      return {0, down_panels_};
-    case PanelMatrix::kLmHead:
-      break;
-  }
-  LARDER_CHECK(false, "lm_head is no matrix of a layer");
+std::vector<LayerPanels> PanelsOfLayers(const model::ModelConfig& config) {
+  std::vector<LayerPanels> panels;
+  for (size_t layer = 0; layer < config.layers; ++layer) panels.emplace_back(config, layer);
+  return panels;
 }
 
 uint64_t LayerPanels::weight_bytes() const {
@@ -247,7 +209,7 @@ size_t MostBlocksOfCut(size_t panels, size_t blocks, size_t threads) {
 }
 
 // Gives all threads their share of a matrix whose panels are cut.
-void DivideCut(PanelMatrix matrix, size_t panels, size_t blocks, PanelRange ThreadShard::*whole,
+void DivideCut(PanelMatrix matrix, size_t panels, size_t blocks,
                std::vector<ThreadShard>& threads) {
   const auto chunks = static_cast<uint32_t>(CeilDiv(blocks, kernels::kSumBlocks));
   for (size_t t = 0; t < threads.size(); ++t) {
@@ -262,7 +224,7 @@ void DivideCut(PanelMatrix matrix, size_t panels, size_t blocks, PanelRange Thre
     if (end.chunk > 0 && !(ends_within && begin.chunk > 0))
       parts.push_back({matrix, end.panel, {0, end.chunk}});
     const uint32_t first = begin.panel + (begin.chunk > 0);
-    threads[t].*whole = {first, std::max(first, end.panel)};
+    threads[t].whole[IndexOf(matrix)] = {first, std::max(first, end.panel)};
   }
 }
 
@@ -273,49 +235,30 @@ ShardPlan MakeShardPlan(const model::ModelConfig& config, size_t threads,
   const LayerShape shape(config);
   ShardPlan plan;
   plan.lm_head_panels = config.ends ? CeilDiv(config.vocab, kPanelRows) : 0;
+  const std::array<size_t, kPanelMatrices> panels_of = {
+      shape.qkv_panels, shape.o_panels, shape.ffn_units, shape.down_panels, plan.lm_head_panels};
   for (size_t t = 0; t < threads; ++t) {
-    auto range = [&](size_t count) {
-      return threadpool::ShareOf(static_cast<uint32_t>(count), static_cast<uint32_t>(t),
-                                 static_cast<uint32_t>(threads));
-    };
-    plan.threads.push_back({.qkv = range(shape.qkv_panels),
-                            .o = range(shape.o_panels),
-                            .ffn_units = range(shape.ffn_units),
-                            .down = range(shape.down_panels),
-                            .head = range(plan.lm_head_panels),
-                            .parts = {}});
+    ThreadShard& shard = plan.threads.emplace_back();
+    for (size_t m = 0; m < kPanelMatrices; ++m)
+      shard.whole[m] =
+          threadpool::ShareOf(static_cast<uint32_t>(panels_of[m]), static_cast<uint32_t>(t),
+                              static_cast<uint32_t>(threads));
   }
-  const auto cut_if_better = [&](PanelMatrix matrix, size_t panels, size_t blocks,
-                                 PanelRange ThreadShard::*whole) {
+  const auto cut_if_better = [&](PanelMatrix matrix, size_t blocks) {
     if (config.layers == 0) return;
+    const size_t panels = panels_of[IndexOf(matrix)];
     const size_t most = MostBlocks(panels, blocks, threads);
     const size_t most_of_cut = MostBlocksOfCut(panels, blocks, threads);
     // Formats may differ between layers: the mean.
     const uint64_t gain = (most - std::min(most, most_of_cut)) * MatrixBytes(config, matrix) /
                           (config.layers * panels * blocks);
     if (most_of_cut < most && gain >= split_gain_bytes)
-      DivideCut(matrix, panels, blocks, whole, plan.threads);
+      DivideCut(matrix, panels, blocks, plan.threads);
   };
-  cut_if_better(PanelMatrix::kO, shape.o_panels, shape.q_blocks, &ThreadShard::o);
-  cut_if_better(PanelMatrix::kFfn, shape.ffn_units, shape.dim_blocks, &ThreadShard::ffn_units);
-  cut_if_better(PanelMatrix::kDown, shape.down_panels, shape.ffn_blocks, &ThreadShard::down);
+  cut_if_better(PanelMatrix::kO, shape.q_blocks);
+  cut_if_better(PanelMatrix::kFfn, shape.dim_blocks);
+  cut_if_better(PanelMatrix::kDown, shape.ffn_blocks);
   return plan;
-}
-
-const PanelRange& ThreadShard::of(PanelMatrix matrix) const {
-  switch (matrix) {
-    case PanelMatrix::kQkv:
-      return qkv;
-    case PanelMatrix::kO:
-      return o;
-    case PanelMatrix::kFfn:
-      return ffn_units;
-    case PanelMatrix::kDown:
-      return down;
-    case PanelMatrix::kLmHead:
-      break;
-  }
-  return head;
 }
 
 namespace {
@@ -332,7 +275,7 @@ uint64_t BytesOf(const ThreadShard& shard, const LayerPanels& panels, PanelMatri
 
 uint64_t ShardPlan::ThreadBytes(const model::ModelConfig& config, size_t thread) const {
   const ThreadShard& shard = threads[thread];
-  uint64_t bytes = shard.head.count() * HeadPanel(config).bytes();
+  uint64_t bytes = shard.of(PanelMatrix::kLmHead).count() * HeadPanel(config).bytes();
   for (const LayerKind& kind : KindsOf(config)) {
     for (const PanelMatrix matrix : kLayerMatrices)
       bytes += kind.count * BytesOf(shard, kind.panels, matrix);
@@ -348,7 +291,8 @@ uint64_t ShardPlan::MostThreadBytes(const model::ModelConfig& config) const {
 
 uint64_t ShardPlan::CriticalBytes(const model::ModelConfig& config) const {
   uint64_t head = 0;
-  for (const ThreadShard& shard : threads) head = std::max<uint64_t>(head, shard.head.count());
+  for (const ThreadShard& shard : threads)
+    head = std::max<uint64_t>(head, shard.of(PanelMatrix::kLmHead).count());
   uint64_t bytes = head * HeadPanel(config).bytes();
   for (const LayerKind& kind : KindsOf(config)) {
     for (const PanelMatrix matrix : kLayerMatrices) {

@@ -6,6 +6,7 @@
 // (Sandwich, section 6: polymerisation over threads, with split-K.)
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -39,6 +40,9 @@ struct LayerShape {
 // The matrices that threads have panels of. kFfn is gate and up together, counted in units.
 enum class PanelMatrix : uint8_t { kQkv, kO, kFfn, kDown, kLmHead };
 inline constexpr size_t kPanelMatrices = 5;
+inline constexpr std::array kLayerMatrices = {PanelMatrix::kQkv, PanelMatrix::kO, PanelMatrix::kFfn,
+                                              PanelMatrix::kDown};
+constexpr size_t IndexOf(PanelMatrix matrix) { return static_cast<size_t>(matrix); }
 const char* NameOf(PanelMatrix);  // for people: "qkv", "o", "ffn", "down", "lm_head"
 
 // A panel (kFfn: a unit's four panels) along some of its inputs: the chunks from the first on that
@@ -52,45 +56,60 @@ struct PanelPart {
   size_t panels() const { return matrix == PanelMatrix::kFfn ? 4 : 1; }
 };
 
+// The panels of one matrix: runs of panels of one shape, which repeat. The runs of QKV are those of
+// a KV head's group (its query heads, its key head, its value head); others have one run of one.
+struct MatrixPanels {
+  struct Run {
+    uint32_t end;  // panels of the runs up to this one
+    kernels::PanelShape panel;
+    bool operator==(const Run&) const = default;
+  };
+  uint32_t count = 0;    // panels (kFfn: units)
+  uint32_t of_unit = 1;  // panels of a unit: 4 of kFfn
+  std::vector<Run> runs;
+
+  const kernels::PanelShape& of(uint32_t panel) const;
+  uint64_t BytesBefore(uint32_t panel) const;  // of all panels (kFfn: units) before this one
+  bool operator==(const MatrixPanels&) const = default;
+};
+
 // The panels of one layer's matrices, whose formats follow the types in the file. A panel has one
 // format: where a panel's rows come from several matrices (gate and up share a product; query, key
 // and value heads whose rows are no multiple of 16), it is the format of all of them or else
-// kQ8Panel.
+// kQ8Panel. No member takes kLmHead, which is no matrix of a layer.
 class LayerPanels {
  public:
   LayerPanels(const model::ModelConfig&, size_t layer);
 
   // The shape of a panel; of a unit's four panels.
-  const kernels::PanelShape& of(PanelMatrix, uint32_t panel) const;
+  const kernels::PanelShape& of(PanelMatrix matrix, uint32_t panel) const {
+    return matrices_.at(IndexOf(matrix)).of(panel);
+  }
   // Bytes of a range of panels (kFfn: units).
   uint64_t bytes(PanelMatrix, PanelRange) const;
   // The shape of a panel's part; bytes of it (kFfn: of a unit's four).
   kernels::PanelShape of(const PanelPart&) const;
   uint64_t bytes(const PanelPart&) const;
-  uint64_t unit_bytes() const { return 4 * ffn_.bytes(); }
-  PanelRange all(PanelMatrix) const;
+  PanelRange all(PanelMatrix matrix) const { return {0, matrices_.at(IndexOf(matrix)).count}; }
   uint64_t weight_bytes() const;  // of the layer
   // Matrices that share panels have several types, so that these are kQ8Panel.
   bool mixed() const { return mixed_; }
   bool operator==(const LayerPanels&) const = default;
 
  private:
-  uint64_t QkvBytesBefore(uint32_t panel) const;
-
-  // Of a KV head's group: the panels up to key_begin are of query heads, up to value_begin of the
-  // key head.
-  uint32_t group_panels_, key_begin_, value_begin_;
-  uint32_t qkv_panels_, o_panels_, ffn_units_, down_panels_;
-  kernels::PanelShape query_, key_, value_, o_, ffn_, down_;
+  std::array<MatrixPanels, kLayerMatrices.size()> matrices_;
   bool mixed_;
 };
 
+// Of all layers of the config.
+std::vector<LayerPanels> PanelsOfLayers(const model::ModelConfig&);
+
 struct ThreadShard {
-  PanelRange qkv, o, ffn_units, down, head;  // whole panels
+  std::array<PanelRange, kPanelMatrices> whole;  // whole panels (kFfn: units), by matrix
   // By matrix; of each, chunks of the panel before the whole ones, then the first part of the panel
   // behind them. Only of O, FFN and down.
   std::vector<PanelPart> parts;
-  const PanelRange& of(PanelMatrix) const;
+  const PanelRange& of(PanelMatrix matrix) const { return whole[IndexOf(matrix)]; }
 };
 
 struct ShardPlan {

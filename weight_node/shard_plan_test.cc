@@ -20,13 +20,14 @@ model::ModelConfig Config(size_t heads, size_t kv_heads, size_t head_size) {
 }
 
 // Expects the ranges of all threads, in order, to be 0 .. count without a gap.
-void ExpectWhole(const ShardPlan& plan, PanelRange ThreadShard::*range, size_t count) {
+void ExpectWhole(const ShardPlan& plan, PanelMatrix matrix, size_t count) {
   uint32_t next = 0, least = UINT32_MAX, most = 0;
   for (const ThreadShard& shard : plan.threads) {
-    EXPECT_EQ((shard.*range).begin, next);
-    next = (shard.*range).end;
-    least = std::min(least, (shard.*range).count());
-    most = std::max(most, (shard.*range).count());
+    const PanelRange range = shard.of(matrix);
+    EXPECT_EQ(range.begin, next);
+    next = range.end;
+    least = std::min(least, range.count());
+    most = std::max(most, range.count());
   }
   EXPECT_EQ(next, count);
   EXPECT_LE(most - least, 1u);
@@ -38,11 +39,11 @@ TEST(ShardPlan, EachPanelHasOneOwner) {
     for (const size_t threads : {1, 2, 3, 7, 96}) {
       const ShardPlan plan = MakeShardPlan(config, threads);
       ASSERT_EQ(plan.threads.size(), threads);
-      ExpectWhole(plan, &ThreadShard::qkv, shape.qkv_panels);
-      ExpectWhole(plan, &ThreadShard::o, shape.o_panels);
-      ExpectWhole(plan, &ThreadShard::ffn_units, shape.ffn_units);
-      ExpectWhole(plan, &ThreadShard::down, shape.down_panels);
-      ExpectWhole(plan, &ThreadShard::head, plan.lm_head_panels);
+      ExpectWhole(plan, PanelMatrix::kQkv, shape.qkv_panels);
+      ExpectWhole(plan, PanelMatrix::kO, shape.o_panels);
+      ExpectWhole(plan, PanelMatrix::kFfn, shape.ffn_units);
+      ExpectWhole(plan, PanelMatrix::kDown, shape.down_panels);
+      ExpectWhole(plan, PanelMatrix::kLmHead, plan.lm_head_panels);
       uint64_t bytes = 0;
       for (size_t t = 0; t < threads; ++t) bytes += plan.ThreadBytes(config, t);
       EXPECT_EQ(bytes, LayerBytes(config, 0, config.layers) +
@@ -58,7 +59,7 @@ TEST(ShardPlan, EachPanelHasOneOwner) {
 TEST(ShardPlan, APartWithoutEndsHasNoHead) {
   const ShardPlan plan = MakeShardPlan(model::LayersOf(Config(8, 4, 32), 1, 2), 2);
   EXPECT_EQ(plan.lm_head_panels, 0u);
-  EXPECT_EQ(plan.threads[1].head.count(), 0u);
+  EXPECT_EQ(plan.threads[1].of(PanelMatrix::kLmHead).count(), 0u);
 }
 
 // Each chunk of each panel has one owner, in order, whether panels are cut or not; whoever has
@@ -138,26 +139,28 @@ TEST(ShardPlan, ACutByHand) {
   const auto config = model::ConfigOfShape(model_shape, "test");
   const ShardPlan plan = MakeShardPlan(config, 2);
   const auto &first = plan.threads[0], &second = plan.threads[1];
-  EXPECT_EQ(first.down.begin, 0u);
-  EXPECT_EQ(first.down.end, 1u);
+  EXPECT_EQ(first.of(PanelMatrix::kDown).begin, 0u);
+  EXPECT_EQ(first.of(PanelMatrix::kDown).end, 1u);
   ASSERT_EQ(first.parts.size(), 1u);
   EXPECT_EQ(first.parts[0].panel, 1u);
   EXPECT_EQ(first.parts[0].chunks.begin, 0u);
   EXPECT_EQ(first.parts[0].chunks.end, 2u);
-  EXPECT_EQ(second.down.begin, 2u);
-  EXPECT_EQ(second.down.end, 3u);
+  EXPECT_EQ(second.of(PanelMatrix::kDown).begin, 2u);
+  EXPECT_EQ(second.of(PanelMatrix::kDown).end, 3u);
   ASSERT_EQ(second.parts.size(), 2u);
   for (uint32_t i = 0; i < 2; ++i) {
     EXPECT_EQ(second.parts[i].panel, 1u);
     EXPECT_EQ(second.parts[i].chunks.begin, 2 + i);
     EXPECT_EQ(second.parts[i].chunks.end, 3 + i);
   }
-  EXPECT_EQ(plan.ThreadBytes(config, 0) - plan.threads[0].head.count() * HeadPanel(config).bytes(),
-            plan.ThreadBytes(config, 1) - plan.threads[1].head.count() * HeadPanel(config).bytes() +
-                LayerPanels(config, 0).bytes(PanelMatrix::kQkv, first.qkv) -
-                LayerPanels(config, 0).bytes(PanelMatrix::kQkv, second.qkv) +
-                LayerPanels(config, 0).bytes(PanelMatrix::kO, first.o) -
-                LayerPanels(config, 0).bytes(PanelMatrix::kO, second.o));
+  EXPECT_EQ(plan.ThreadBytes(config, 0) -
+                plan.threads[0].of(PanelMatrix::kLmHead).count() * HeadPanel(config).bytes(),
+            plan.ThreadBytes(config, 1) -
+                plan.threads[1].of(PanelMatrix::kLmHead).count() * HeadPanel(config).bytes() +
+                LayerPanels(config, 0).bytes(PanelMatrix::kQkv, first.of(PanelMatrix::kQkv)) -
+                LayerPanels(config, 0).bytes(PanelMatrix::kQkv, second.of(PanelMatrix::kQkv)) +
+                LayerPanels(config, 0).bytes(PanelMatrix::kO, first.of(PanelMatrix::kO)) -
+                LayerPanels(config, 0).bytes(PanelMatrix::kO, second.of(PanelMatrix::kO)));
   EXPECT_GT(plan.Balance(config), MakeShardPlan(config, 2, UINT64_MAX).Balance(config));
 }
 
@@ -175,7 +178,7 @@ TEST(ShardPlan, BalanceIsWhatTheFullestThreadsLeave) {
     const uint64_t waited =
         config.layers * (parts(shape.qkv_panels, threads) * bytes(PanelMatrix::kQkv) +
                          parts(shape.o_panels, threads) * bytes(PanelMatrix::kO) +
-                         parts(shape.ffn_units, threads) * panels.unit_bytes() +
+                         parts(shape.ffn_units, threads) * panels.bytes(PanelMatrix::kFfn, {0, 1}) +
                          parts(shape.down_panels, threads) * bytes(PanelMatrix::kDown)) +
         parts(plan.lm_head_panels, threads) * HeadPanel(config).bytes();
     EXPECT_EQ(plan.CriticalBytes(config), waited) << threads;

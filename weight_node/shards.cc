@@ -149,10 +149,12 @@ Shards::Shards(const model::ModelConfig& config, const ShardPlan& plan, size_t t
     : config_(config),
       plan_(plan),
       thread_(thread),
+      layer_panels_(PanelsOfLayers(config)),
       weight_bytes_(plan.ThreadBytes(config, thread)) {
   const size_t bias =
       config.layer.Has(TensorRole::kQBias)
-          ? RoundUp(plan.threads[thread].qkv.count() * kPanelRows * sizeof(float), kCacheLineBytes)
+          ? RoundUp(plan.threads[thread].of(PanelMatrix::kQkv).count() * kPanelRows * sizeof(float),
+                    kCacheLineBytes)
           : 0;
   const size_t norm = RoundUp(config.dim * sizeof(float), kCacheLineBytes);
   arena_ = topology::Arena(
@@ -163,17 +165,14 @@ Shards::Shards(const model::ModelConfig& config, const ShardPlan& plan, size_t t
 const uint8_t* Shards::Panel(PanelMatrix matrix, size_t layer, uint32_t panel) const {
   const uint32_t first = plan_.threads[thread_].of(matrix).begin;
   if (matrix == PanelMatrix::kLmHead) return head_ + (panel - first) * HeadPanel(config_).bytes();
-  const LayerShard& of = layers_[layer];
-  const uint8_t* const begin = matrix == PanelMatrix::kQkv   ? of.qkv
-                               : matrix == PanelMatrix::kO   ? of.o
-                               : matrix == PanelMatrix::kFfn ? of.ffn
-                                                             : of.down;
-  return begin + LayerPanels(config_, layer).bytes(matrix, {first, panel});
+  return layers_[layer].panels.at(IndexOf(matrix)) +
+         layer_panels_[layer].bytes(matrix, {first, panel});
 }
 
 const float* Shards::QkvBias(size_t layer, uint32_t panel) const {
   const float* biases = layers_[layer].qkv_bias;
-  return biases ? biases + (panel - plan_.threads[thread_].qkv.begin) * kPanelRows : nullptr;
+  return biases ? biases + (panel - plan_.threads[thread_].of(PanelMatrix::kQkv).begin) * kPanelRows
+                : nullptr;
 }
 
 void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
@@ -184,15 +183,15 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
   const uint8_t* const begin = out;
   for (size_t layer = 0; layer < config_.layers; ++layer) {
     LayerShard& to = layers_[layer];
-    const LayerPanels panels(config_, layer);
+    const LayerPanels& panels = layer_panels_[layer];
     auto tensor = [&](TensorRole role) -> const model::TensorInfo& {
       return file.Tensor(config_.TensorName(layer, role));
     };
     const std::array<const model::TensorInfo*, 3> qkv = {
         &tensor(TensorRole::kQ), &tensor(TensorRole::kK), &tensor(TensorRole::kV)};
-    to.qkv = out;
+    to.panels[IndexOf(PanelMatrix::kQkv)] = out;
     std::vector<RowSource> rows;
-    const PanelExtent own{thread_, shard.qkv};
+    const PanelExtent own{thread_, shard.of(PanelMatrix::kQkv)};
     for (const auto& [group, part] : QkvParts(shape, {&own, 1}, panels)) {
       rows.resize(part.panels.count() * kPanelRows);
       for (size_t i = 0; i < rows.size(); ++i)
@@ -205,8 +204,8 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
       return PlainRows(tensor(matrix == PanelMatrix::kO ? TensorRole::kO : TensorRole::kDown),
                        range);
     };
-    const auto pack = [&](PanelMatrix matrix, const uint8_t*& at) {
-      at = out;
+    for (const PanelMatrix matrix : {PanelMatrix::kO, PanelMatrix::kFfn, PanelMatrix::kDown}) {
+      to.panels[IndexOf(matrix)] = out;
       const PanelShape& panel = panels.of(matrix, 0);
       out = packer.Pack(rows_of(matrix, shard.of(matrix)), panel, out);
       for (const PanelPart& part : shard.parts) {
@@ -216,15 +215,13 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
         out = packer.Pack(rows_of(matrix, {part.panel, part.panel + 1}), panel,
                           {first, first + panels.of(part).blocks}, out);
       }
-    };
-    pack(PanelMatrix::kO, to.o);
-    pack(PanelMatrix::kFfn, to.ffn);
-    pack(PanelMatrix::kDown, to.down);
+    }
   }
   head_ = out;
   if (config_.ends) {
     const char* head = config_.tied_embeddings ? model::kEmbeddingTensor : model::kHeadTensor;
-    out = packer.Pack(PlainRows(file.Tensor(head), shard.head), HeadPanel(config_), out);
+    out = packer.Pack(PlainRows(file.Tensor(head), shard.of(PanelMatrix::kLmHead)),
+                      HeadPanel(config_), out);
   }
   LARDER_CHECK(static_cast<uint64_t>(out - begin) == weight_bytes_);
 
@@ -248,9 +245,10 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
       bias[i].resize(qkv[i]->cols);
       file.ReadRowsF32(*qkv[i], 0, 1, bias[i].data());
     }
-    float* packed = AllocateFloats(arena_, shard.qkv.count() * kPanelRows);
-    for (size_t i = 0; i < shard.qkv.count() * kPanelRows; ++i) {
-      const RowSource source = QkvRow(config_, shape, qkv, shard.qkv.begin * kPanelRows + i);
+    const PanelRange own = shard.of(PanelMatrix::kQkv);
+    float* packed = AllocateFloats(arena_, own.count() * kPanelRows);
+    for (size_t i = 0; i < own.count() * kPanelRows; ++i) {
+      const RowSource source = QkvRow(config_, shape, qkv, own.begin * kPanelRows + i);
       packed[i] = 0.0f;
       for (size_t k = 0; k < 3; ++k) {
         if (source.tensor && source.tensor == qkv[k]) packed[i] = bias[k][source.row];

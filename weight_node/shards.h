@@ -34,11 +34,8 @@ struct PackedByteCounter {
 };
 
 struct LayerShard {
-  const uint8_t* qkv = nullptr;
-  const float* qkv_bias = nullptr;  // 16 floats per panel of qkv, or null
-  const uint8_t* o = nullptr;
-  const uint8_t* ffn = nullptr;  // units of gate and up
-  const uint8_t* down = nullptr;
+  std::array<const uint8_t*, kLayerMatrices.size()> panels{};  // the first whole one, by matrix
+  const float* qkv_bias = nullptr;                       // 16 floats per panel of qkv, or null
   std::vector<const uint8_t*> parts;                     // of cut panels, as in ThreadShard::parts
   std::array<const float*, model::kTensorRoles> norm{};  // [dim], by role; each thread has its own
                                                          // copy
@@ -69,6 +66,7 @@ class Shards {
   const model::ModelConfig& config_;
   const ShardPlan& plan_;
   size_t thread_;
+  std::vector<LayerPanels> layer_panels_;
   topology::Arena arena_;
   uint64_t weight_bytes_ = 0;
   std::vector<LayerShard> layers_;

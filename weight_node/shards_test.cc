@@ -122,21 +122,27 @@ void ShardsOf::ExpectAllRows() const {
       for (size_t layer = 0; layer < config_.layers; ++layer) {
         const LayerShard& packed = shards.layers()[layer];
         const LayerPanels panels(config_, layer);
-        for (uint32_t p = shard.qkv.begin; p < shard.qkv.end; ++p) {
+        for (uint32_t p = shard.of(PanelMatrix::kQkv).begin; p < shard.of(PanelMatrix::kQkv).end;
+             ++p) {
           Expect(QkvRows(layer), p, 1, panels.of(PanelMatrix::kQkv, p),
-                 packed.qkv + panels.bytes(PanelMatrix::kQkv, {shard.qkv.begin, p}));
+                 packed.panels[IndexOf(PanelMatrix::kQkv)] +
+                     panels.bytes(PanelMatrix::kQkv, {shard.of(PanelMatrix::kQkv).begin, p}));
           EXPECT_EQ(shards.Panel(PanelMatrix::kQkv, layer, p),
-                    packed.qkv + panels.bytes(PanelMatrix::kQkv, {shard.qkv.begin, p}));
+                    packed.panels[IndexOf(PanelMatrix::kQkv)] +
+                        panels.bytes(PanelMatrix::kQkv, {shard.of(PanelMatrix::kQkv).begin, p}));
         }
-        Expect(Plain(model::LayerTensor(layer, "attn_output.weight"), config_.dim), shard.o.begin,
-               shard.o.count(), panels.of(PanelMatrix::kO, 0), packed.o);
-        Expect(FfnRows(layer), 4 * shard.ffn_units.begin, 4 * shard.ffn_units.count(),
-               panels.of(PanelMatrix::kFfn, 0), packed.ffn);
-        Expect(Plain(model::LayerTensor(layer, "ffn_down.weight"), config_.dim), shard.down.begin,
-               shard.down.count(), panels.of(PanelMatrix::kDown, 0), packed.down);
+        Expect(Plain(model::LayerTensor(layer, "attn_output.weight"), config_.dim),
+               shard.of(PanelMatrix::kO).begin, shard.of(PanelMatrix::kO).count(),
+               panels.of(PanelMatrix::kO, 0), packed.panels[IndexOf(PanelMatrix::kO)]);
+        Expect(FfnRows(layer), 4 * shard.of(PanelMatrix::kFfn).begin,
+               4 * shard.of(PanelMatrix::kFfn).count(), panels.of(PanelMatrix::kFfn, 0),
+               packed.panels[IndexOf(PanelMatrix::kFfn)]);
+        Expect(Plain(model::LayerTensor(layer, "ffn_down.weight"), config_.dim),
+               shard.of(PanelMatrix::kDown).begin, shard.of(PanelMatrix::kDown).count(),
+               panels.of(PanelMatrix::kDown, 0), packed.panels[IndexOf(PanelMatrix::kDown)]);
       }
-      Expect(Plain("output.weight", config_.vocab), shard.head.begin, shard.head.count(),
-             HeadPanel(config_), shards.head());
+      Expect(Plain("output.weight", config_.vocab), shard.of(PanelMatrix::kLmHead).begin,
+             shard.of(PanelMatrix::kLmHead).count(), HeadPanel(config_), shards.head());
     }
   }
 }
@@ -226,7 +232,7 @@ TEST_P(ShardsWithBiases, FollowTheirRows) {
     Shards shards(config_, plan, t, NumaNodeId(0));
     PackedByteCounter progress;
     shards.Pack(*file_, progress);
-    const PanelRange range = plan.threads[t].qkv;
+    const PanelRange range = plan.threads[t].of(PanelMatrix::kQkv);
     const std::vector<Row> rows = QkvRows(1);
     for (size_t i = 0; i < range.count() * kernels::kPanelRows; ++i) {
       const Row& row = rows.at(range.begin * kernels::kPanelRows + i);

@@ -28,12 +28,6 @@ Step MakeStep(threadpool::Kernel kernel, const void* operand, StepKind kind, siz
   return step;
 }
 
-std::vector<LayerPanels> PanelsOfLayers(const model::ModelConfig& config) {
-  std::vector<LayerPanels> panels;
-  for (size_t layer = 0; layer < config.layers; ++layer) panels.emplace_back(config, layer);
-  return panels;
-}
-
 }  // namespace
 
 WeightNode::WeightNode(const model::ModelConfig& config, const ShardPlan& plan,
@@ -150,7 +144,7 @@ void WeightNode::Pack(const model::GgufFile& file, size_t thread, PackedByteCoun
 void WeightNode::Finish() {
   for (size_t t = 0; t < shards_.size(); ++t) {
     head_panels_.push_back(shards_[t]->head());
-    head_first_panel_.push_back(plan_.threads[t].head.begin);
+    head_first_panel_.push_back(plan_.threads[t].of(PanelMatrix::kLmHead).begin);
   }
   head_first_panel_.push_back(static_cast<uint32_t>(plan_.lm_head_panels));
 }

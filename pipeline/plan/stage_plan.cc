@@ -292,9 +292,10 @@ std::string StagePlan::Table() const {
     out += fmt::format(
         "  {:>6} {:>5} {:>4} {:>5} {:>3} {:>12} {:>12} {:>12} {:>12} {:>12} {:>11.2f}\n", t,
         threads[t].core.value, threads[t].cpu.value, threads[t].numa_node.value,
-        threads[t].l3_group, range(s.qkv), with_parts(weight_node::PanelMatrix::kO),
-        with_parts(weight_node::PanelMatrix::kFfn), with_parts(weight_node::PanelMatrix::kDown),
-        range(s.head), threads[t].weight_bytes * 1e-6);
+        threads[t].l3_group, range(s.of(weight_node::PanelMatrix::kQkv)),
+        with_parts(weight_node::PanelMatrix::kO), with_parts(weight_node::PanelMatrix::kFfn),
+        with_parts(weight_node::PanelMatrix::kDown), range(s.of(weight_node::PanelMatrix::kLmHead)),
+        threads[t].weight_bytes * 1e-6);
   }
   for (const PlanAttentionSocket& socket : attention) {
     std::string cpus;
@@ -329,11 +330,11 @@ nlohmann::json StagePlan::Json() const {
                                {"numa_node", threads[t].numa_node.value},
                                {"l3_group", threads[t].l3_group},
                                {"weight_bytes", threads[t].weight_bytes},
-                               {"qkv_panels", range(s.qkv)},
-                               {"o_panels", range(s.o)},
-                               {"ffn_units", range(s.ffn_units)},
-                               {"down_panels", range(s.down)},
-                               {"lm_head_panels", range(s.head)}});
+                               {"qkv_panels", range(s.of(weight_node::PanelMatrix::kQkv))},
+                               {"o_panels", range(s.of(weight_node::PanelMatrix::kO))},
+                               {"ffn_units", range(s.of(weight_node::PanelMatrix::kFfn))},
+                               {"down_panels", range(s.of(weight_node::PanelMatrix::kDown))},
+                               {"lm_head_panels", range(s.of(weight_node::PanelMatrix::kLmHead))}});
     for (const weight_node::PanelPart& part : s.parts)
       json["threads"].back()["parts"].push_back({{"matrix", weight_node::NameOf(part.matrix)},
                                                  {"panel", part.panel},
