@@ -30,12 +30,12 @@ std::vector<float> SplitTable(const model::RotarySpec& rotary, size_t positions)
   return split;
 }
 
-// The tuning for the model's heads.
+// The tuning for heads of that kind.
 const kernels::AttentionTuning& Fitting(const AttentionNodeOptions& options,
-                                        const model::ModelConfig& config) {
-  CheckHeads(config.name, config.head_size, config.group());
+                                        const std::string& model, const model::LayerSizes& sizes) {
+  CheckHeads(model, sizes.head_size, sizes.group());
   const kernels::AttentionTuning& tuning =
-      options.tuning.ForAttention(CeilDiv(config.head_size, kBlock), config.group());
+      options.tuning.ForAttention(CeilDiv(sizes.head_size, kBlock), sizes.group());
   if (const std::string why = kernels::WhyNotFit(options.isa, tuning); !why.empty())
     throw Error("attention: {}", why);
   return tuning;
@@ -43,80 +43,121 @@ const kernels::AttentionTuning& Fitting(const AttentionNodeOptions& options,
 
 }  // namespace
 
+std::unique_ptr<AttentionNode::Kind> AttentionNode::MakeKind(const model::LayerSpec& layer,
+                                                             const float* rope) const {
+  const model::LayerSizes& sizes = layer.sizes;
+  const size_t blocks = CeilDiv(sizes.head_size, kBlock);
+  const kernels::AttentionTuning& tuning = Fitting(options_, config_.name, sizes);
+  auto kind = std::make_unique<Kind>(Kind{
+      .tuning = tuning,
+      .scores = kernels::Gemm::Make(options_.isa, ScoresShape(blocks), {.products = tuning.scores}),
+      .values = {},
+      .shape = {},
+      .scratch = std::vector<AttentionScratch>(options_.threads)});
+  const size_t max_queries = ValuesQueries(kind->tuning, sizes.group());
+  AddValueKernels(options_.isa, blocks, max_queries, kind->tuning, kind->values);
+  kind->shape = AttentionShape{.head_size = sizes.head_size,
+                               .rotary_dim = layer.rotary.dim,
+                               .group = sizes.group(),
+                               .kv_heads = sizes.kv_heads,
+                               .blocks = blocks,
+                               .epsilon = layer.norm_epsilon,
+                               .query_scale = static_cast<float>(1.0 / layer.attention_divisor),
+                               .rope = rope,
+                               .elementwise = &kernels::GetElementwise(options_.isa),
+                               .scores = &kind->scores,
+                               .chunk_stride = kChunkStride,
+                               .max_values_queries = max_queries,
+                               .values = kind->values.data(),
+                               .tile_queries = TileQueries(kind->tuning, sizes.group()),
+                               .bias_pairs = biases_.most_pairs(),
+                               .kv = &kv_};
+  return kind;
+}
+
 AttentionNode::AttentionNode(const model::ModelConfig& config, const model::GgufFile& file,
                              const AttentionNodeOptions& options, const AttentionIo& io)
     : config_(config),
       options_(options),
       io_(io),
       kv_(KvShape(config, options.slots, options.context, options.kv_chunks), options.node),
-      biases_(config, file, options.node),
-      tuning_(Fitting(options, config)),
-      scores_(kernels::Gemm::Make(options.isa, ScoresShape(kv_.shape().blocks),
-                                  {.products = tuning_.scores})) {
-  const size_t blocks = kv_.shape().blocks;
-  const size_t tile_queries = TileQueries(tuning_, config.group()),
-               max_queries = ValuesQueries(tuning_, config.group());
-  const std::vector<float> rope = SplitTable(config.layer.rotary, options.context);
+      biases_(config, file, options.node) {
+  // Tables of rotations, those that are equal once, and weights of norms.
+  const std::vector<size_t> own_kinds = config.OwnKinds();
+  size_t bytes = kCacheLineBytes;
+  for (const size_t kind : own_kinds) {
+    bytes +=
+        RoundUp(options.context * config.kinds[kind].rotary.dim * sizeof(float), kCacheLineBytes);
+  }
   const std::pair<std::vector<const float*>*, model::TensorRole> norms[] = {
       {&q_norm_, model::TensorRole::kQNorm}, {&k_norm_, model::TensorRole::kKNorm}};
-  size_t norm_bytes = 0;
   for (const auto& [weights, role] : norms) {
     weights->assign(config.layers, nullptr);
-    if (config.layer.Has(role))
-      norm_bytes += config.layers * RoundUp(config.head_size * sizeof(float), kCacheLineBytes);
+    for (size_t layer = 0; layer < config.layers; ++layer) {
+      if (const model::TensorSpec* norm = config.layer(layer).Find(role))
+        bytes += RoundUp(norm->cols * sizeof(float), kCacheLineBytes);
+    }
   }
-  tables_ =
-      topology::Arena(rope.size() * sizeof(float) + norm_bytes + kCacheLineBytes, options.node);
-  auto table = tables_.AllocateArray<float>(rope.size());
-  std::copy(rope.begin(), rope.end(), table.begin());
+  tables_ = topology::Arena(bytes, options.node);
+  kinds_.resize(config.kinds.size());
+  for (const size_t kind : own_kinds) {
+    const model::LayerSpec& spec = config.kinds[kind];
+    const float* rope = nullptr;
+    for (const size_t other : own_kinds) {
+      if (other < kind && config.kinds[other].rotary == spec.rotary)
+        rope = kinds_[other]->shape.rope;
+    }
+    if (rope == nullptr) {
+      const std::vector<float> table = SplitTable(spec.rotary, options.context);
+      const auto placed = tables_.AllocateArray<float>(table.size());
+      std::ranges::copy(table, placed.begin());
+      rope = placed.data();
+    }
+    kinds_[kind] = MakeKind(spec, rope);
+  }
   for (const auto& [norm, role] : norms) {
-    for (size_t layer = 0; config.layer.Has(role) && layer < config.layers; ++layer) {
-      auto weights = tables_.AllocateArray<float>(config.head_size);
+    for (size_t layer = 0; layer < config.layers; ++layer) {
+      const model::TensorSpec* spec = config.layer(layer).Find(role);
+      if (spec == nullptr) continue;
+      auto weights = tables_.AllocateArray<float>(spec->cols);
       file.ReadRowsF32(file.Tensor(config.TensorName(layer, role)), 0, 1, weights.data());
       (*norm)[layer] = weights.data();
     }
   }
 
-  AddValueKernels(options.isa, blocks, max_queries, tuning_, values_);
-  shape_ = AttentionShape{.head_size = config.head_size,
-                          .rotary_dim = config.layer.rotary.dim,
-                          .group = config.group(),
-                          .kv_heads = config.kv_heads,
-                          .blocks = blocks,
-                          .epsilon = config.norm_epsilon,
-                          .query_scale = static_cast<float>(1.0 / config.layer.attention_divisor),
-                          .rope = table.data(),
-                          .elementwise = &kernels::GetElementwise(options.isa),
-                          .scores = &scores_,
-                          .chunk_stride = kChunkStride,
-                          .max_values_queries = max_queries,
-                          .values = values_.data(),
-                          .tile_queries = tile_queries,
-                          .bias_pairs = biases_.most_pairs(),
-                          .kv = &kv_};
-
   // The scratch of all threads is in one arena; the first layout pass counts bytes, the second
   // assigns addresses.
-  scratch_.resize(options.threads);
   halves_.resize(options.halves);
   for (Half& half : halves_) {
-    half.appended = std::make_unique<sync::EpochFlag[]>(config.kv_heads);
+    half.appended = std::make_unique<sync::EpochFlag[]>(
+        config.Most([](const model::LayerSpec& layer) { return layer.sizes.kv_heads; }));
     half.attended = std::make_unique<sync::EpochFlag[]>(options.threads);
     half.parts.assign(options.threads, nullptr);
   }
+  const auto part_floats_of = [&](size_t thread) {
+    size_t floats = 0;
+    for (const auto& kind : kinds_) {
+      // Where a thread's work always begins with a head, it never goes on with another thread's
+      // row.
+      if (kind != nullptr && thread * kind->shape.kv_heads % options.threads != 0)
+        floats = std::max(floats, kind->shape.part_floats());
+    }
+    return floats;
+  };
   auto lay_out = [&](auto&& take) {
-    for (AttentionScratch& s : scratch_) s = LayOutScratch(shape_, take);
+    for (const auto& kind : kinds_) {
+      if (kind == nullptr) continue;
+      for (AttentionScratch& s : kind->scratch) s = LayOutScratch(kind->shape, take);
+    }
     for (Half& half : halves_) {
       for (size_t t = 0; t < options.threads; ++t) {
-        // Where a thread's work always begins with a head, it never goes on with another thread's
-        // row.
-        if (t * config.kv_heads % options.threads == 0) continue;
-        half.parts[t] = reinterpret_cast<float*>(
-            take(kv_.shape().chunks * shape_.part_floats() * sizeof(float)));
+        if (const size_t floats = part_floats_of(t))
+          half.parts[t] =
+              reinterpret_cast<float*>(take(kv_.shape().chunks * floats * sizeof(float)));
       }
     }
   };
-  size_t bytes = 0;
+  bytes = 0;
   lay_out([&](size_t n) -> std::byte* {
     bytes += RoundUp(n, kFalseSharingBytes);
     return nullptr;
@@ -130,18 +171,22 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
 void AttentionNode::AddHead(size_t thread, size_t layer, size_t kv_head, size_t half,
                             std::vector<Step>& steps, std::span<sync::EpochFlag* const> projected,
                             sync::EpochFlag* done) {
-  const Range<size_t> owners = OwnersOf(kv_head);
+  const Range<size_t> owners = OwnersOf(layer, kv_head);
+  const size_t kind_of_layer = config_.KindOf(layer);
+  const Kind& kind = *kinds_[kind_of_layer];
+  const model::LayerSizes& sizes = config_.layer(layer).sizes;
   const bool first = thread == owners.begin, shared = owners.count() > 1;
   Half& common = halves_[half];
   sync::EpochFlag* const appended = &common.appended[kv_head];
-  float* qkv = io_.qkv + kv_head * io_.group_stride;
+  float* qkv = io_.qkv + kv_head * io_.group_stride.at(kind_of_layer);
   Step common_fields;
   common_fields.epoch_offset = static_cast<uint32_t>(layer + 1);
   common_fields.layer = static_cast<uint16_t>(layer);
   common_fields.waiters = options_.own_waiters;
-  const auto add = [&](StepKind kind, threadpool::Kernel kernel, const void* operand) -> Step& {
+  const auto add = [&](StepKind step_kind, threadpool::Kernel kernel,
+                       const void* operand) -> Step& {
     Step& step = steps.emplace_back(common_fields);
-    step.kind = static_cast<uint16_t>(kind);
+    step.kind = static_cast<uint16_t>(step_kind);
     step.kernel = kernel;
     step.operand = operand;
     return step;
@@ -154,8 +199,8 @@ void AttentionNode::AddHead(size_t thread, size_t layer, size_t kv_head, size_t 
   if (first) {
     Step& append =
         add(StepKind::kAppend, AppendStep,
-            &appends_.emplace_back(AppendOperand{.shape = &shape_,
-                                                 .scratch = scratch_[thread],
+            &appends_.emplace_back(AppendOperand{.shape = &kind.shape,
+                                                 .scratch = kind.scratch[thread],
                                                  .qkv = qkv,
                                                  .qkv_stride = io_.qkv_stride,
                                                  .k_norm = k_norm_[layer],
@@ -166,15 +211,15 @@ void AttentionNode::AddHead(size_t thread, size_t layer, size_t kv_head, size_t 
     if (shared) append.signal = appended;
   }
   const AttentionOperand& operand = attentions_.emplace_back(
-      AttentionOperand{.shape = &shape_,
-                       .scratch = scratch_[thread],
+      AttentionOperand{.shape = &kind.shape,
+                       .scratch = kind.scratch[thread],
                        .qkv = qkv,
                        .qkv_stride = io_.qkv_stride,
                        .q_norm = q_norm_[layer],
                        .bias = biases_.of(layer, kv_head),
                        .layer = layer,
                        .kv_head = kv_head,
-                       .out = io_.out + kv_head * config_.group() * config_.head_size,
+                       .out = io_.out + kv_head * sizes.group() * sizes.head_size,
                        .out_stride = io_.out_stride,
                        .thread = static_cast<uint32_t>(thread),
                        .threads = static_cast<uint32_t>(options_.threads),

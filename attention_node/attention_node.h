@@ -41,8 +41,8 @@ struct AttentionNodeOptions {
 // (or a link).
 struct AttentionIo {
   float* qkv;
-  size_t qkv_stride;    // floats
-  size_t group_stride;  // floats between KV heads in a row
+  size_t qkv_stride;                 // floats
+  std::vector<size_t> group_stride;  // by kind of layer: floats between KV heads in a row
   float* out;
   size_t out_stride;
 };
@@ -53,8 +53,8 @@ class AttentionNode {
   AttentionNode(const model::ModelConfig&, const model::GgufFile&, const AttentionNodeOptions&,
                 const AttentionIo&);
 
-  Range<size_t> OwnersOf(size_t kv_head) const {
-    return attention_node::OwnersOf(kv_head, config_.kv_heads, options_.threads);
+  Range<size_t> OwnersOf(size_t layer, size_t kv_head) const {
+    return attention_node::OwnersOf(kv_head, config_.layer(layer).sizes.kv_heads, options_.threads);
   }
 
   // Adds the steps of `thread` for one layer and half. projected(kv_head): the other threads' flags
@@ -64,8 +64,8 @@ class AttentionNode {
   template <typename Projected, typename Done>
   void AddLayer(size_t thread, size_t layer, size_t half, std::vector<threadpool::Step>& steps,
                 Projected projected, Done done) {
-    for (size_t head = 0; head < config_.kv_heads; ++head) {
-      if (!OwnersOf(head).contains(thread)) continue;
+    for (size_t head = 0; head < config_.layer(layer).sizes.kv_heads; ++head) {
+      if (!OwnersOf(layer, head).contains(thread)) continue;
       AddHead(thread, layer, head, half, steps, projected(head), done(head));
     }
   }
@@ -76,6 +76,15 @@ class AttentionNode {
   void Map(const model::BatchRows& batch);
 
  private:
+  // What the layers of one kind share.
+  struct Kind {
+    kernels::AttentionTuning tuning;
+    kernels::Gemm scores;
+    std::vector<kernels::ValuesFn> values;
+    AttentionShape shape;
+    std::vector<AttentionScratch> scratch;  // [threads]
+  };
+  std::unique_ptr<Kind> MakeKind(const model::LayerSpec&, const float* rope) const;
   // What a half's threads share.
   struct Half {
     std::unique_ptr<sync::EpochFlag[]> appended;  // [kv_head]: its keys and values are in the KV
@@ -93,11 +102,7 @@ class AttentionNode {
   KvRegion kv_;
   const KeyBiasTable biases_;
   topology::Arena tables_, scratch_arena_;
-  const kernels::AttentionTuning tuning_;
-  kernels::Gemm scores_;
-  std::vector<kernels::ValuesFn> values_;
-  AttentionShape shape_{};
-  std::vector<AttentionScratch> scratch_;
+  std::vector<std::unique_ptr<Kind>> kinds_;  // as the config's; null: no layer here is of it
   std::vector<Half> halves_;
   std::vector<const float*> q_norm_, k_norm_;  // per layer; null in models without these norms
   std::deque<AppendOperand> appends_;

@@ -35,16 +35,17 @@ class AttentionNodeTest : public testing::Test {
     model::WriteSynth(options, folder_ / "model.gguf");
     file_ = model::GgufFile::Open(folder_ / "model.gguf");
     config_ = model::ReadModelConfig(*file_);
-    rope_ = model::RopeTable(config_.layer.rotary, kContext);
-    group_columns_ = (config_.group() + 2) * config_.head_size;
-    columns_ = config_.kv_heads * group_columns_;
+    rope_ = model::RopeTable(config_.kinds[0].rotary, kContext);
+    group_columns_ = (config_.kinds[0].sizes.group() + 2) * config_.kinds[0].sizes.head_size;
+    columns_ = config_.kinds[0].sizes.kv_heads * group_columns_;
     // Large queries make few positions matter, so that a wrong position shows.
     std::mt19937 random(5);
     std::normal_distribution<float> normal;
     for (std::vector<float>& slot : qkv_) {
       slot.resize(kContext * columns_);
       for (size_t i = 0; i < slot.size(); ++i) {
-        const bool query = i % group_columns_ < config_.group() * config_.head_size;
+        const bool query =
+            i % group_columns_ < config_.kinds[0].sizes.group() * config_.kinds[0].sizes.head_size;
         slot[i] = normal(random) * (query ? 3.0f : 1.0f);
       }
     }
@@ -68,7 +69,7 @@ class AttentionNodeTest : public testing::Test {
                                       size_t context = kContext) {
     size_t most = 0;
     for (const auto& batch : batches) most = std::max(most, batch.size());
-    std::vector<float> qkv(most * columns_), out(most * config_.q_rows());
+    std::vector<float> qkv(most * columns_), out(most * config_.kinds[0].sizes.q_rows());
     AttentionNode node(config_, *file_,
                        {.isa = isa,
                         .tuning = tuning,
@@ -78,9 +79,9 @@ class AttentionNodeTest : public testing::Test {
                         .node = NumaNodeId(0)},
                        {.qkv = qkv.data(),
                         .qkv_stride = columns_,
-                        .group_stride = group_columns_,
+                        .group_stride = {group_columns_},
                         .out = out.data(),
-                        .out_stride = config_.q_rows()});
+                        .out_stride = config_.kinds[0].sizes.q_rows()});
     // The steps of all threads, all appends first, then all attention, then all merges of split
     // rows: an order that flags allow between running threads, but for the merges, which follow
     // their thread's attention.
@@ -123,8 +124,9 @@ class AttentionNodeTest : public testing::Test {
       }
       if (!attends) continue;
       for (size_t m = 0; m < batch.size(); ++m) {
-        outputs.emplace_back(&out[m * config_.q_rows()],
-                             &out[m * config_.q_rows()] + config_.q_rows());
+        outputs.emplace_back(
+            &out[m * config_.kinds[0].sizes.q_rows()],
+            &out[m * config_.kinds[0].sizes.q_rows()] + config_.kinds[0].sizes.q_rows());
       }
     }
     return outputs;
@@ -133,12 +135,12 @@ class AttentionNodeTest : public testing::Test {
   // A head after rotation, as the cache or a query stores it: INT8 with a scale per 32 elements.
   std::vector<double> Quantised(const float* head, bool rotates, double scale, uint32_t position,
                                 bool half_scale) const {
-    const size_t n = config_.head_size, half = config_.layer.rotary.dim / 2;
+    const size_t n = config_.kinds[0].sizes.head_size, half = config_.kinds[0].rotary.dim / 2;
     std::vector<float> x(head, head + n);
     if (rotates) {
       for (size_t i = 0; i < half; ++i) {
-        const float cos = rope_[position * config_.layer.rotary.dim + 2 * i];
-        const float sin = rope_[position * config_.layer.rotary.dim + 2 * i + 1];
+        const float cos = rope_[position * config_.kinds[0].rotary.dim + 2 * i];
+        const float sin = rope_[position * config_.kinds[0].rotary.dim + 2 * i + 1];
         x[i] = head[i] * cos - head[i + half] * sin;
         x[i + half] = head[i] * sin + head[i + half] * cos;
       }
@@ -157,18 +159,20 @@ class AttentionNodeTest : public testing::Test {
   }
 
   std::vector<double> Definition(const Row& row, size_t query_head) const {
-    const size_t n = config_.head_size, group = query_head / config_.group();
+    const size_t n = config_.kinds[0].sizes.head_size,
+                 group = query_head / config_.kinds[0].sizes.group();
     const std::vector<float>& slot = qkv_[row.slot.index()];
     const auto head_of = [&](uint32_t position, size_t head) {
       return &slot[position * columns_ + group * group_columns_ + head * n];
     };
     const std::vector<double> q =
-        Quantised(head_of(row.position, query_head % config_.group()), true,
+        Quantised(head_of(row.position, query_head % config_.kinds[0].sizes.group()), true,
                   1 / std::sqrt(static_cast<double>(n)), row.position, false);
     std::vector<double> out(n, 0.0);
     std::vector<double> scores;
     for (uint32_t p = 0; p <= row.position; ++p) {
-      const std::vector<double> k = Quantised(head_of(p, config_.group()), true, 1, p, true);
+      const std::vector<double> k =
+          Quantised(head_of(p, config_.kinds[0].sizes.group()), true, 1, p, true);
       double score = 0;
       for (size_t i = 0; i < n; ++i) score += q[i] * k[i];
       scores.push_back(score);
@@ -177,7 +181,8 @@ class AttentionNodeTest : public testing::Test {
     double sum = 0;
     for (double& score : scores) sum += score = std::exp(score - most);
     for (uint32_t p = 0; p <= row.position; ++p) {
-      const std::vector<double> v = Quantised(head_of(p, config_.group() + 1), false, 1, p, true);
+      const std::vector<double> v =
+          Quantised(head_of(p, config_.kinds[0].sizes.group() + 1), false, 1, p, true);
       for (size_t i = 0; i < n; ++i) out[i] += scores[p] / sum * v[i];
     }
     return out;
@@ -216,12 +221,12 @@ TEST_F(AttentionNodeTest, IsItsDefinition) {
   for (const Row& row : {At(1, 0), At(1, 15), At(1, 16), At(1, 89), At(0, 6), At(1, 255),
                          At(1, 256), At(0, 7), At(1, 258)}) {
     const auto at = static_cast<size_t>(std::find(rows.begin(), rows.end(), row) - rows.begin());
-    for (size_t head = 0; head < config_.heads; ++head) {
+    for (size_t head = 0; head < config_.kinds[0].sizes.heads; ++head) {
       const std::vector<double> expected = Definition(row, head);
-      for (size_t i = 0; i < config_.head_size; ++i) {
+      for (size_t i = 0; i < config_.kinds[0].sizes.head_size; ++i) {
         // The remaining differences: float32 sums, and a query or key whose rounding goes the other
         // way (1/127 of its largest element, about 0.03 here, times the softmax's slope).
-        EXPECT_NEAR(outputs[at][head * config_.head_size + i], expected[i], 0.03)
+        EXPECT_NEAR(outputs[at][head * config_.kinds[0].sizes.head_size + i], expected[i], 0.03)
             << "slot " << row.slot.value << " position " << row.position << " head " << head
             << " element " << i;
       }
@@ -377,11 +382,11 @@ TEST(KvRegion, ChunksFillTheRegionAndDoNotOverlap) {
     };
     for (SlotId slot(0); slot.index() < shape.slots; ++slot) {
       for (size_t chunk = 0; chunk < shape.chunks; ++chunk) {
-        for (size_t layer = 0; layer < shape.layers; ++layer) {
-          for (size_t head = 0; head < shape.kv_heads; ++head) {
+        for (size_t layer = 0; layer < shape.layers.size(); ++layer) {
+          for (size_t head = 0; head < shape.layers[layer].kv_heads; ++head) {
             const KvChunk at = region.chunk(slot, chunk, layer, head);
-            take(at.keys, 2 * pages * shape.key_page_bytes);
-            take(at.values, pages * shape.value_page_bytes);
+            take(at.keys, 2 * pages * shape.layers[layer].key_page_bytes);
+            take(at.values, pages * shape.layers[layer].value_page_bytes);
           }
         }
       }

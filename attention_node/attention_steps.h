@@ -1,6 +1,6 @@
 // The steps of an attention socket and their operands, fixed at set-up. Their argument `batch` is a
 // model::BatchRows. Rows of qkv are in weight_node's QKV order: per KV head its query heads, its
-// key and its value, with `group_stride` floats between KV heads.
+// key and its value, with AttentionIo::group_stride floats between KV heads.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ namespace larder::attention_node {
 inline constexpr size_t kMaxTileQueries = kernels::AttentionTuning::kMaxTileQueries;
 inline constexpr size_t kMaxHeadBlocks = 16;
 
-// What all steps of a socket share: shapes, kernels and tables.
+// What all steps of a socket's layers of one kind share: shapes, kernels and tables.
 struct AttentionShape {
   size_t head_size, rotary_dim, group;  // group: query heads of one KV head
   size_t kv_heads, blocks;              // blocks: per head

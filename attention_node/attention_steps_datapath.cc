@@ -177,8 +177,8 @@ void RunTile(const AttentionOperand& op, const Tile& tile) {
     for (size_t q = first_query; q < queries; q += shape.max_values_queries) {
       const size_t n = std::min(shape.max_values_queries, queries - q);
       elementwise.quantize_weights(scratch.scores + q * shape.chunk_stride, shape.chunk_stride,
-                                   kv.values, shape.kv->shape().value_page_bytes, scratch.weights,
-                                   value_pages, n);
+                                   kv.values, shape.kv->shape().layers[op.layer].value_page_bytes,
+                                   scratch.weights, value_pages, n);
       shape.values[n](kv.values, scratch.weights, weighted + q * padded_head, value_pages,
                       next.keys, next.values);
     }
@@ -198,7 +198,7 @@ void AppendStep(const void* operand, void* batch) {
   const auto& op = *static_cast<const AppendOperand*>(operand);
   const auto& rows = *static_cast<const BatchRows*>(batch);
   const AttentionShape& shape = *op.shape;
-  const KvShape& kv = shape.kv->shape();
+  const KvShape::Layer& kv = shape.kv->shape().layers[op.layer];
   for (uint32_t i = 0; i < rows.kv_updates; ++i) {
     if (rows.kv_update[i].copied_positions > 0)
       shape.kv->Copy(rows.kv_update[i], op.layer, op.kv_head);

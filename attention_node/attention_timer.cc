@@ -23,8 +23,10 @@ static_assert(AttentionTimer::kPrefillDepth + kMostRows / 2 <= AttentionTimer::k
 model::ModelConfig ConfigOf(size_t head_size, size_t heads) {
   model::ModelConfig config;
   config.layers = heads;
-  config.kv_heads = 1;
-  config.head_size = head_size;
+  config.kinds.resize(1);
+  config.kinds[0].sizes.kv_heads = 1;
+  config.kinds[0].sizes.head_size = head_size;
+  config.kind_of.assign(heads, 0);
   return config;
 }
 
@@ -34,7 +36,7 @@ AttentionShape LargestShape(kernels::Isa isa, size_t head_size, size_t group, co
           .rotary_dim = head_size / 2 * 2,
           .group = group,
           .kv_heads = 1,
-          .blocks = kv.shape().blocks,
+          .blocks = CeilDiv(head_size, kBlock),
           .epsilon = 0,
           .query_scale = 1,  // queries stay as they are, round after round
           .rope = nullptr,
@@ -79,7 +81,7 @@ AttentionTimer::AttentionTimer(kernels::Isa isa, size_t head_size, size_t group,
   for (size_t i = 0; i < rope; ++i)
     table[i] = i % shape_.rotary_dim < shape_.rotary_dim / 2 ? 1.0f : 0.0f;
   shape_.rope = table;
-  for (size_t head = 0; head < kv_.shape().layers; ++head) {
+  for (size_t head = 0; head < kv_.shape().layers.size(); ++head) {
     heads_.push_back({.shape = &shape_,
                       .scratch = scratch,
                       .qkv = qkv,

@@ -3,7 +3,8 @@
 // at position c,
 //   A cos((c + j) t) + B sin((c + j) t) = A' cos(j t) + B' sin(j t),
 //   A' = A cos(c t) + B sin(c t), B' = B cos(c t) - A sin(c t),
-// so that all chunks, layers and heads share one small table of waves. Read-only after set-up.
+// so that all chunks and heads, and all layers of a kind, share one small table of waves. Read-only
+// after set-up.
 #pragma once
 
 #include <cstddef>
@@ -31,14 +32,14 @@ class KeyBiasTable {
   KeyBiasTable(const model::ModelConfig&, const model::GgufFile&, NumaNodeId);
   // The table must outlive it.
   KeyBiasWaves of(size_t layer, size_t kv_head) const {
-    return heads_.empty() ? KeyBiasWaves{} : heads_[layer * kv_heads_ + kv_head];
+    return heads_.empty() ? KeyBiasWaves{} : heads_[layer][kv_head];
   }
   size_t most_pairs() const { return most_pairs_; }  // of a head
 
  private:
-  size_t kv_heads_, most_pairs_ = 0;
-  std::vector<KeyBiasWaves> heads_;  // [layer][kv_head], or empty: no bias is large
-  topology::Arena arena_;            // the waves, then what heads_ points to
+  size_t most_pairs_ = 0;
+  std::vector<std::vector<KeyBiasWaves>> heads_;  // [layer][kv_head], or empty: no bias is large
+  topology::Arena arena_;                         // the waves, then what heads_ points to
 };
 
 }  // namespace larder::attention_node

@@ -3,7 +3,10 @@
 namespace larder::attention_node {
 
 KvRegion::KvRegion(const KvShape& shape, NumaNodeId node)
-    : shape_(shape), arena_(shape.bytes(), node), base_(reinterpret_cast<uint8_t*>(arena_.data())) {
+    : shape_(shape),
+      chunk_bytes_(shape.chunk_bytes()),
+      arena_(shape.bytes(), node),
+      base_(reinterpret_cast<uint8_t*>(arena_.data())) {
   for (size_t i = 0; i < shape_.slots * shape_.chunks; ++i)
     table_.push_back(static_cast<uint32_t>(i % shape_.pool));
 }

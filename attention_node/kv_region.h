@@ -2,8 +2,8 @@
 // positions, the unit that attention works on, and a table of the chunks that each slot is a list
 // of. Several slots may list the same chunk: the common beginning of their sequences, which nobody
 // writes any more. A chunk holds for each layer and KV head its key pages, then its value pages
-// (kernels/formats/kv_page.h). The thread that appends for a head touches its pages first, so a
-// chunk that was never used takes no memory.
+// (kernels/formats/kv_page.h), as many and as large as the layer's kind has. The thread that
+// appends for a head touches its pages first, so a chunk that was never used takes no memory.
 #pragma once
 
 #include <algorithm>
@@ -43,27 +43,44 @@ struct KvShape {
   // pool: chunks of all slots together; 0: a full context for each.
   KvShape(const model::ModelConfig& config, size_t slot_count, size_t context_tokens,
           size_t pool_chunks = 0)
-      : layers(config.layers),
-        kv_heads(config.kv_heads),
-        blocks(CeilDiv(config.head_size, kernels::kBlock)),
-        slots(slot_count),
+      : slots(slot_count),
         context(context_tokens),
         chunks(CeilDiv(context_tokens, kernels::kChunkPositions)),
         pool(pool_chunks == 0 ? slot_count * chunks : pool_chunks),
         value_pages(CeilDiv(std::min(context_tokens, kernels::kChunkPositions),
-                            kernels::kValuePagePositions)),
-        key_page_bytes(kernels::kKeyPanel.bytes(blocks)),
-        value_page_bytes(kernels::ValuePage{blocks}.bytes()),
-        head_bytes(key_bytes() + value_pages * value_page_bytes) {}
-  size_t layers, kv_heads, blocks, slots, context;
-  size_t chunks;       // of a slot at full context
-  size_t pool;         // chunks that there are
-  size_t value_pages;  // of a chunk; for each of them two pages of keys
-  size_t key_page_bytes, value_page_bytes;
-  size_t head_bytes;  // of a chunk, for one layer and KV head
+                            kernels::kValuePagePositions)) {
+    for (size_t i = 0; i < config.layers; ++i) {
+      const model::LayerSizes& sizes = config.layer(i).sizes;
+      layers.push_back(Layer(sizes.kv_heads, CeilDiv(sizes.head_size, kernels::kBlock), value_pages,
+                             layers.empty() ? 0 : layers.back().end()));
+    }
+  }
+
+  // The pages of one layer in a chunk.
+  struct Layer {
+    Layer(size_t heads, size_t head_blocks, size_t value_pages, uint64_t first_byte)
+        : kv_heads(heads),
+          blocks(head_blocks),
+          first(first_byte),
+          key_page_bytes(kernels::kKeyPanel.bytes(blocks)),
+          value_page_bytes(kernels::ValuePage{blocks}.bytes()),
+          key_bytes(kKeyPages * value_pages * key_page_bytes),
+          head_bytes(key_bytes + value_pages * value_page_bytes) {}
+    size_t kv_heads, blocks;
+    uint64_t first;  // byte of the chunk
+    size_t key_page_bytes, value_page_bytes;
+    size_t key_bytes;   // of head_bytes
+    size_t head_bytes;  // of one KV head
+    uint64_t end() const { return first + kv_heads * head_bytes; }
+  };
   static constexpr size_t kKeyPages = kernels::kValuePagePositions / kernels::kPagePositions;
-  size_t key_bytes() const { return kKeyPages * value_pages * key_page_bytes; }  // of head_bytes
-  uint64_t chunk_bytes() const { return static_cast<uint64_t>(layers) * kv_heads * head_bytes; }
+
+  size_t slots, context;
+  size_t chunks;              // of a slot at full context
+  size_t pool;                // chunks that there are
+  size_t value_pages;         // of a chunk; for each of them two pages of keys
+  std::vector<Layer> layers;  // of the config
+  uint64_t chunk_bytes() const { return layers.empty() ? 0 : layers.back().end(); }
   uint64_t slot_bytes() const { return chunks * chunk_bytes(); }  // a sequence at full context
   uint64_t bytes() const { return pool * chunk_bytes(); }
 };
@@ -100,12 +117,13 @@ class KvRegion {
 
  private:
   KvChunk At(uint32_t chunk, size_t layer, size_t kv_head) const {
-    uint8_t* keys = base_ + chunk * shape_.chunk_bytes() +
-                    (layer * shape_.kv_heads + kv_head) * shape_.head_bytes;
-    return {keys, keys + shape_.key_bytes()};
+    const KvShape::Layer& of = shape_.layers[layer];
+    uint8_t* keys = base_ + chunk * chunk_bytes_ + of.first + kv_head * of.head_bytes;
+    return {keys, keys + of.key_bytes};
   }
 
   KvShape shape_;
+  const uint64_t chunk_bytes_;
   topology::Arena arena_;
   uint8_t* base_;
   std::vector<uint32_t> table_;  // [slot][index]: the chunk

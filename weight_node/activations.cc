@@ -10,16 +10,24 @@
 namespace larder::weight_node {
 namespace {
 
+// Of the layer that has the most.
+size_t MostOf(const model::ModelConfig& config, size_t LayerShape::*size) {
+  return config.Most([&](const model::LayerSpec& layer) { return LayerShape(layer).*size; });
+}
+size_t MostQRows(const model::ModelConfig& config) {
+  return config.Most([](const model::LayerSpec& layer) { return layer.sizes.q_rows(); });
+}
+
 size_t OddLines(size_t bytes) { return (CeilDiv(bytes, kCacheLineBytes) | 1) * kCacheLineBytes; }
 
 }  // namespace
 
 size_t OddStride(size_t floats) { return OddLines(floats * sizeof(float)) / sizeof(float); }
 
-size_t QkvStride(const LayerShape& shape) {
-  return OddStride(shape.qkv_panels * kernels::kPanelRows);
+size_t QkvStride(const model::ModelConfig& config) {
+  return OddStride(kernels::kPanelRows * MostOf(config, &LayerShape::qkv_panels));
 }
-size_t AttnStride(const model::ModelConfig& config) { return OddStride(config.q_rows()); }
+size_t AttnStride(const model::ModelConfig& config) { return OddStride(MostQRows(config)); }
 
 size_t OwnNormRows(const model::ModelConfig& config, size_t n_threads) {
   constexpr size_t kMost = 32;
@@ -30,7 +38,7 @@ size_t OwnNormRows(const model::ModelConfig& config, size_t n_threads) {
   constexpr double kInputNs = 0.5, kBarrierNs = 2000, kHandOverNs = 150;
   // Per layer, two norms and the attention output; the latter is quantised only.
   const double row_ns = kInputNs * (2.0 * static_cast<double>(config.dim) +
-                                    0.5 * static_cast<double>(config.q_rows()));
+                                    0.5 * static_cast<double>(MostQRows(config)));
   const double barriers_ns =
       3 * (kBarrierNs + kHandOverNs * std::log2(static_cast<double>(n_threads)));
   for (size_t rows = 2; rows <= kMost; ++rows) {
@@ -40,10 +48,11 @@ size_t OwnNormRows(const model::ModelConfig& config, size_t n_threads) {
   return kMost;
 }
 
-Activations::Activations(const model::ModelConfig& config, const LayerShape& shape,
-                         size_t n_threads, size_t few, size_t most, size_t logit, NumaNodeId node,
-                         const AttentionIoRows* shared)
+Activations::Activations(const model::ModelConfig& config, size_t n_threads, size_t few,
+                         size_t most, size_t logit, NumaNodeId node, const AttentionIoRows* shared)
     : few_rows(few), max_batch_tokens(most), logit_rows(logit) {
+  const size_t dim_blocks = CeilDiv(config.dim, kernels::kBlock),
+               q_blocks = MostOf(config, &LayerShape::q_blocks);
   // Lays out the same list twice: the first pass counts bytes, the second assigns addresses.
   threads.resize(n_threads);
   auto lay_out = [&](auto&& take) {
@@ -60,25 +69,25 @@ Activations::Activations(const model::ModelConfig& config, const LayerShape& sha
       qkv = shared->qkv;
       attn = shared->attn;
     } else {
-      floats(qkv, shape.qkv_panels * kernels::kPanelRows, most);
-      floats(attn, config.q_rows(), most);
+      floats(qkv, MostOf(config, &LayerShape::qkv_panels) * kernels::kPanelRows, most);
+      floats(attn, MostQRows(config), most);
     }
-    acts(ffn, shape.ffn_blocks, most);
+    acts(ffn, MostOf(config, &LayerShape::ffn_blocks), most);
     floats(logits, RoundUp(config.vocab, kernels::kPanelRows), logit);
-    acts(shared_dim, shape.dim_blocks, most);
-    acts(shared_q, shape.q_blocks, most);
+    acts(shared_dim, dim_blocks, most);
+    acts(shared_q, q_blocks, most);
     for (ThreadActivations& thread : threads) {
-      acts(thread.dim, shape.dim_blocks, few);
-      acts(thread.q, shape.q_blocks, few);
+      acts(thread.dim, dim_blocks, few);
+      acts(thread.q, q_blocks, few);
       floats(thread.ffn_tile, 4 * kernels::kPanelRows, most);
       thread.scratch = reinterpret_cast<float*>(
-          take(kernels::kNormRows * shape.dim_blocks * kernels::kBlock * sizeof(float)));
+          take(kernels::kNormRows * dim_blocks * kernels::kBlock * sizeof(float)));
     }
     if (!config.ends) return;
     floats(largest, CeilDiv(config.vocab, kernels::kPanelRows), logit);
-    for (ActRows& plane : shared_head.plane) acts(plane, shape.dim_blocks, logit);
+    for (ActRows& plane : shared_head.plane) acts(plane, dim_blocks, logit);
     for (ThreadActivations& thread : threads) {
-      for (ActRows& plane : thread.head.plane) acts(plane, shape.dim_blocks, std::min(few, logit));
+      for (ActRows& plane : thread.head.plane) acts(plane, dim_blocks, std::min(few, logit));
     }
   };
   size_t bytes = 0;

@@ -49,9 +49,10 @@ struct AttentionIoRows {
   FloatRows qkv;   // [kv_heads][group_panels * 16], in LayerShape's order
   FloatRows attn;  // attention output, [heads * head_size]
 };
-size_t OddStride(size_t floats);               // of rows of so many floats
-size_t QkvStride(const LayerShape&);           // floats
-size_t AttnStride(const model::ModelConfig&);  // floats
+size_t OddStride(size_t floats);  // of rows of so many floats
+// In floats, for the layer that has the most.
+size_t QkvStride(const model::ModelConfig&);
+size_t AttnStride(const model::ModelConfig&);
 
 // The most rows for which it pays that each of n threads normalises and quantises all of them for
 // itself: with one more, sharing the rows is faster in spite of a barrier after each norm, so that
@@ -64,9 +65,8 @@ class Activations {
   // few_rows: up to this number of rows every thread quantises for itself; max_batch_tokens: the
   // most rows of a micro-batch; logit_rows: the most rows with logits; shared: qkv and attn if they
   // lie elsewhere, else null.
-  Activations(const model::ModelConfig&, const LayerShape&, size_t threads, size_t few_rows,
-              size_t max_batch_tokens, size_t logit_rows, NumaNodeId node,
-              const AttentionIoRows* shared);
+  Activations(const model::ModelConfig&, size_t threads, size_t few_rows, size_t max_batch_tokens,
+              size_t logit_rows, NumaNodeId node, const AttentionIoRows* shared);
 
   FloatRows x;                   // residual, [dim]
   FloatRows qkv;                 // [kv_heads][group_panels * 16], in LayerShape's order

@@ -9,8 +9,11 @@ namespace {
 model::ModelConfig Config(size_t dim) {
   model::ModelConfig config;
   config.dim = dim;
-  config.heads = config.kv_heads = dim / 64;
-  config.head_size = 64;
+  config.layers = 1;
+  config.kinds.resize(1);
+  config.kind_of = {0};
+  config.kinds[0].sizes.heads = config.kinds[0].sizes.kv_heads = dim / 64;
+  config.kinds[0].sizes.head_size = 64;
   return config;
 }
 

@@ -35,8 +35,8 @@ std::vector<QkvPart> QkvParts(const LayerShape&, std::span<const PanelExtent>);
 // The same, cut where the panels' format changes.
 std::vector<QkvPart> QkvParts(const LayerShape&, std::span<const PanelExtent>, const LayerPanels&);
 
-// What one thread computes: ranges of each matrix, ascending and disjoint.
-using ThreadWork = std::array<std::vector<PanelRange>, kPanelMatrices>;
+// What one thread computes: ranges of each matrix, by MatrixId, ascending and disjoint.
+using ThreadWork = std::vector<std::vector<PanelRange>>;
 
 class PanelMap {
  public:
@@ -45,14 +45,16 @@ class PanelMap {
   // work[form][thread]; each whole panel is computed exactly once in each form.
   PanelMap(const ShardPlan& homes, const std::array<std::vector<ThreadWork>, kProgramForms>& work);
 
-  // A thread's panels of a matrix, ascending, split where homes change. There is at least one
-  // extent, even an empty one, because a thread without work still takes part in the barriers.
-  std::span<const PanelExtent> Work(ProgramForm form, size_t thread, PanelMatrix matrix) const {
-    return work_[static_cast<size_t>(form)][thread][static_cast<size_t>(matrix)];
+  // A thread's panels of a matrix of a kind of layer, ascending, split where homes change. There is
+  // at least one extent, even an empty one, because a thread without work still takes part in the
+  // barriers.
+  std::span<const PanelExtent> Work(ProgramForm form, size_t thread, size_t kind,
+                                    PanelMatrix matrix) const {
+    return work_[static_cast<size_t>(form)][thread][MatrixId(kind, matrix)];
   }
 
  private:
-  using Extents = std::array<std::vector<PanelExtent>, kPanelMatrices>;
+  using Extents = std::vector<std::vector<PanelExtent>>;  // by MatrixId
   std::array<std::vector<Extents>, kProgramForms> work_;  // [form][thread]
 };
 

@@ -29,7 +29,7 @@ std::vector<PanelMatrix> Matrices() {
 }
 
 uint32_t PanelsOf(const ShardPlan& homes, PanelMatrix matrix) {
-  return homes.threads.back().of(matrix).end;
+  return homes.threads.back().of(0, matrix).end;
 }
 
 // Assigns each panel to the thread that owner(form, matrix, panel) returns.
@@ -37,10 +37,10 @@ template <typename Owner>
 Work WorkOf(const ShardPlan& homes, Owner owner) {
   Work work;
   for (size_t form = 0; form < kProgramForms; ++form) {
-    work[form].resize(homes.threads.size());
+    work[form].assign(homes.threads.size(), ThreadWork(homes.threads[0].whole.size()));
     for (const PanelMatrix matrix : Matrices()) {
       for (uint32_t panel = 0; panel < PanelsOf(homes, matrix); ++panel) {
-        auto& ranges = work[form][owner(form, matrix, panel)][static_cast<size_t>(matrix)];
+        auto& ranges = work[form][owner(form, matrix, panel)][MatrixId(0, matrix)];
         if (!ranges.empty() && ranges.back().end == panel) {
           ++ranges.back().end;
         } else {
@@ -190,14 +190,14 @@ TEST(QkvParts, AreWithinTheirGroup) {
   model_shape.kv_heads = 4;
   model_shape.head_size = 40;  // a group is 2 + 2 heads of 40 rows: 10 panels
   const auto config = model::ConfigOfShape(model_shape, "test");
-  const LayerShape shape(config);
+  const LayerShape shape(config.kinds[0]);
   ASSERT_EQ(shape.group_panels, 10u);
   for (const size_t threads : {1, 3, 5, 16}) {
     std::vector<size_t> owners(shape.qkv_panels, 0);
     const PanelMap map(MakeShardPlan(config, threads));
     for (size_t t = 0; t < threads; ++t) {
       for (const QkvPart& part :
-           QkvParts(shape, map.Work(ProgramForm::kFewRows, t, PanelMatrix::kQkv))) {
+           QkvParts(shape, map.Work(ProgramForm::kFewRows, t, 0, PanelMatrix::kQkv))) {
         EXPECT_GE(part.extent.panels.begin, part.group * shape.group_panels);
         EXPECT_LE(part.extent.panels.end, (part.group + 1) * shape.group_panels);
         for (uint32_t panel = part.extent.panels.begin; panel < part.extent.panels.end; ++panel)
@@ -214,11 +214,11 @@ TEST_F(PanelMapTest, WorkIsAtHomeByDefault) {
   for (size_t t = 0; t < 3; ++t) {
     for (const PanelMatrix matrix : Matrices()) {
       for (const ProgramForm form : {ProgramForm::kFewRows, ProgramForm::kManyRows}) {
-        const auto extents = map.Work(form, t, matrix);
+        const auto extents = map.Work(form, t, 0, matrix);
         ASSERT_EQ(extents.size(), 1u);
         EXPECT_EQ(extents[0].home, t);
-        EXPECT_EQ(extents[0].panels.begin, homes.threads[t].of(matrix).begin);
-        EXPECT_EQ(extents[0].panels.count(), homes.threads[t].of(matrix).count());
+        EXPECT_EQ(extents[0].panels.begin, homes.threads[t].of(0, matrix).begin);
+        EXPECT_EQ(extents[0].panels.count(), homes.threads[t].of(0, matrix).count());
       }
     }
   }
@@ -227,14 +227,14 @@ TEST_F(PanelMapTest, WorkIsAtHomeByDefault) {
 TEST_F(PanelMapTest, ExtentsEndWhereHomesDo) {
   const ShardPlan homes = MakeShardPlan(config_, 3);
   const PanelMap map(homes, WorkOf(homes, [](size_t, PanelMatrix, uint32_t) { return 1; }));
-  const auto all = map.Work(ProgramForm::kFewRows, 1, PanelMatrix::kQkv);
+  const auto all = map.Work(ProgramForm::kFewRows, 1, 0, PanelMatrix::kQkv);
   ASSERT_EQ(all.size(), 3u);
   for (size_t t = 0; t < 3; ++t) {
     EXPECT_EQ(all[t].home, t);
-    EXPECT_EQ(all[t].panels.begin, homes.threads[t].of(PanelMatrix::kQkv).begin);
-    EXPECT_EQ(all[t].panels.end, homes.threads[t].of(PanelMatrix::kQkv).end);
+    EXPECT_EQ(all[t].panels.begin, homes.threads[t].of(0, PanelMatrix::kQkv).begin);
+    EXPECT_EQ(all[t].panels.end, homes.threads[t].of(0, PanelMatrix::kQkv).end);
   }
-  const auto none = map.Work(ProgramForm::kFewRows, 0, PanelMatrix::kQkv);
+  const auto none = map.Work(ProgramForm::kFewRows, 0, 0, PanelMatrix::kQkv);
   ASSERT_EQ(none.size(), 1u);
   EXPECT_EQ(none[0].panels.count(), 0u);
 }
@@ -242,9 +242,9 @@ TEST_F(PanelMapTest, ExtentsEndWhereHomesDo) {
 TEST_F(PanelMapTest, APanelWithoutWorkerOrWithTwoIsABug) {
   const ShardPlan homes = MakeShardPlan(config_, 2);
   Work work = WorkOf(homes, [](size_t, PanelMatrix, uint32_t panel) { return panel % 2; });
-  ++work[1][0][static_cast<size_t>(PanelMatrix::kDown)].front().end;
+  ++work[1][0][MatrixId(0, PanelMatrix::kDown)].front().end;
   EXPECT_DEATH(PanelMap(homes, work), "computed twice or never");
-  PanelRange& down = work[1][0][static_cast<size_t>(PanelMatrix::kDown)].front();
+  PanelRange& down = work[1][0][MatrixId(0, PanelMatrix::kDown)].front();
   down.end = down.begin;
   EXPECT_DEATH(PanelMap(homes, work), "computed twice or never");
 }
@@ -256,7 +256,7 @@ TEST_F(PanelMapTest, AGroupIsSignalledOnceAndColumnsAreSentByWhoeverComputedThem
   const auto packed = PackedNode(
       homes, PanelMap(homes, WorkOf(homes, [](size_t, PanelMatrix, uint32_t) { return 0; })));
   WeightNode& node = *packed;
-  std::vector<sync::EpochFlag> flags(config_.kv_heads);
+  std::vector<sync::EpochFlag> flags(config_.kinds[0].sizes.kv_heads);
   WeightNode::Steps steps;
   node.AddBeforeAttention(0, 0, ProgramForm::kFewRows, steps,
                           [&](size_t group) { return &flags[group]; });
@@ -289,7 +289,7 @@ TEST_F(PanelMapTest, SameBitsWhoeverComputesAPanel) {
     const ShardPlan homes = MakeShardPlan(config_, 3);
     const auto home = [&](PanelMatrix matrix, uint32_t panel) {
       size_t t = 0;
-      while (panel >= homes.threads[t].of(matrix).end) ++t;
+      while (panel >= homes.threads[t].of(0, matrix).end) ++t;
       return t;
     };
     const auto expect_same = [&](const std::string& what, auto owner) {
@@ -328,7 +328,7 @@ TEST_F(CutPanelsTest, SameBitsWhereverPanelsAreCut) {
     for (const size_t threads : {5, 7, 160}) {
       const ShardPlan homes = MakeShardPlan(config_, threads, 1);
       size_t parts = 0;
-      for (const ThreadShard& shard : homes.threads) parts += shard.parts.size();
+      for (const ThreadShard& shard : homes.threads) parts += shard.parts[0].size();
       EXPECT_GT(parts, 0u);
       EXPECT_TRUE(Logits(homes, rows, {}) == expected) << rows << " rows, " << threads;
     }

@@ -16,17 +16,17 @@ using model::TensorRole;
 
 namespace {
 
-size_t BlocksOf(const model::ModelConfig& config, TensorRole role) {
-  return CeilDiv(config.layer.tensor(role).cols, kBlock);
+size_t BlocksOf(const model::LayerSpec& layer, TensorRole role) {
+  return CeilDiv(layer.tensor(role).cols, kBlock);
 }
-size_t PanelsOf(const model::ModelConfig& config, TensorRole role) {
-  return CeilDiv(config.layer.tensor(role).rows, kPanelRows);
+size_t PanelsOf(const model::LayerSpec& layer, TensorRole role) {
+  return CeilDiv(layer.tensor(role).rows, kPanelRows);
 }
-size_t RowsOfGroup(const model::ModelConfig& config) {
+size_t RowsOfGroup(const model::LayerSpec& layer) {
   size_t rows = 0;
   for (const TensorRole role : {TensorRole::kQ, TensorRole::kK, TensorRole::kV})
-    rows += config.layer.tensor(role).rows;
-  return rows / config.kv_heads;
+    rows += layer.tensor(role).rows;
+  return rows / layer.sizes.kv_heads;
 }
 
 }  // namespace
@@ -36,16 +36,16 @@ const char* NameOf(PanelMatrix matrix) {
   return kNames[IndexOf(matrix)];
 }
 
-LayerShape::LayerShape(const model::ModelConfig& config)
-    : dim_blocks(BlocksOf(config, TensorRole::kQ)),
-      q_blocks(BlocksOf(config, TensorRole::kO)),
-      ffn_blocks(BlocksOf(config, TensorRole::kDown)),
-      group_rows(RowsOfGroup(config)),
+LayerShape::LayerShape(const model::LayerSpec& layer)
+    : dim_blocks(BlocksOf(layer, TensorRole::kQ)),
+      q_blocks(BlocksOf(layer, TensorRole::kO)),
+      ffn_blocks(BlocksOf(layer, TensorRole::kDown)),
+      group_rows(RowsOfGroup(layer)),
       group_panels(CeilDiv(group_rows, kPanelRows)),
-      qkv_panels(config.kv_heads * group_panels),
-      o_panels(PanelsOf(config, TensorRole::kO)),
+      qkv_panels(layer.sizes.kv_heads * group_panels),
+      o_panels(PanelsOf(layer, TensorRole::kO)),
       ffn_units(ffn_blocks),
-      down_panels(PanelsOf(config, TensorRole::kDown)) {}
+      down_panels(PanelsOf(layer, TensorRole::kDown)) {}
 
 const kernels::PanelShape& MatrixPanels::of(uint32_t panel) const {
   const uint32_t in_period = panel % runs.back().end;
@@ -67,14 +67,15 @@ uint64_t MatrixPanels::BytesBefore(uint32_t panel) const {
 }
 
 LayerPanels::LayerPanels(const model::ModelConfig& config, size_t layer) {
-  const LayerShape shape(config);
+  const model::LayerSizes& sizes = config.layer(layer).sizes;
+  const LayerShape shape(config.layer(layer));
   const auto narrow = [](size_t n) { return static_cast<uint32_t>(n); };
   const auto format = [&](TensorRole role) {
     return kernels::PanelFormatOf(config.TypeOf(layer, role));
   };
   const auto same = [&](TensorRole a, TensorRole b) { return format(a).type == format(b).type; };
   const bool qkv_apart =
-      config.head_size % kPanelRows == 0 ||
+      sizes.head_size % kPanelRows == 0 ||
       (same(TensorRole::kQ, TensorRole::kK) && same(TensorRole::kQ, TensorRole::kV));
   const bool gate_is_as_up = same(TensorRole::kGate, TensorRole::kUp);
   mixed_ = !qkv_apart || !gate_is_as_up;
@@ -82,11 +83,11 @@ LayerPanels::LayerPanels(const model::ModelConfig& config, size_t layer) {
     return kernels::PanelShape{shape.dim_blocks, qkv_apart ? format(role) : kernels::kQ8Panel};
   };
   // Without whole heads all three are of one format, and where one ends does not matter.
-  const size_t head_panels = config.head_size / kPanelRows;
+  const size_t head_panels = sizes.head_size / kPanelRows;
   matrices_ = {
       {{.count = narrow(shape.qkv_panels),
-        .runs = {{narrow(config.group() * head_panels), qkv(TensorRole::kQ)},
-                 {narrow((config.group() + 1) * head_panels), qkv(TensorRole::kK)},
+        .runs = {{narrow(sizes.group() * head_panels), qkv(TensorRole::kQ)},
+                 {narrow((sizes.group() + 1) * head_panels), qkv(TensorRole::kK)},
                  {narrow(shape.group_panels), qkv(TensorRole::kV)}}},
        {.count = narrow(shape.o_panels), .runs = {{1, {shape.q_blocks, format(TensorRole::kO)}}}},
        {.count = narrow(shape.ffn_units),
@@ -128,20 +129,26 @@ uint64_t LayerPanels::weight_bytes() const {
 
 namespace {
 
-// The layers of a config by kind: a mixture of types has a few.
-struct LayerKind {
+// Layers whose panels are equal: those of one kind may have several mixtures of types.
+struct EqualLayers {
+  size_t kind;
   LayerPanels panels;
   size_t count;
 };
-std::vector<LayerKind> KindsOf(const model::ModelConfig& config) {
-  std::vector<LayerKind> kinds;
+std::vector<EqualLayers> LayersByPanels(const model::ModelConfig& config) {
+  std::vector<EqualLayers> all;
   for (size_t layer = 0; layer < config.layers; ++layer) {
+    const size_t kind = config.KindOf(layer);
     const LayerPanels panels(config, layer);
-    const auto known =
-        std::ranges::find_if(kinds, [&](const LayerKind& kind) { return kind.panels == panels; });
-    known != kinds.end() ? void(++known->count) : kinds.push_back({panels, 1});
+    const auto known = std::ranges::find_if(
+        all, [&](const EqualLayers& of) { return of.kind == kind && of.panels == panels; });
+    known != all.end() ? void(++known->count) : all.push_back({kind, panels, 1});
   }
-  return kinds;
+  return all;
+}
+
+uint64_t BytesOf(const EqualLayers& layers, PanelMatrix matrix) {
+  return layers.count * layers.panels.bytes(matrix, layers.panels.all(matrix));
 }
 
 }  // namespace
@@ -166,15 +173,14 @@ uint64_t MatrixBytes(const model::ModelConfig& config, PanelMatrix matrix) {
   if (matrix == PanelMatrix::kLmHead)
     return config.ends ? CeilDiv(config.vocab, kPanelRows) * HeadPanel(config).bytes() : 0;
   uint64_t bytes = 0;
-  for (const LayerKind& kind : KindsOf(config))
-    bytes += kind.count * kind.panels.bytes(matrix, kind.panels.all(matrix));
+  for (const EqualLayers& layers : LayersByPanels(config)) bytes += BytesOf(layers, matrix);
   return bytes;
 }
 
 uint64_t LayerBytes(const model::ModelConfig& config, size_t first, size_t count) {
   uint64_t bytes = 0;
-  for (const LayerKind& kind : KindsOf(model::LayersOf(config, first, count)))
-    bytes += kind.count * kind.panels.weight_bytes();
+  for (const EqualLayers& layers : LayersByPanels(model::LayersOf(config, first, count)))
+    bytes += layers.count * layers.panels.weight_bytes();
   return bytes;
 }
 
@@ -209,13 +215,13 @@ size_t MostBlocksOfCut(size_t panels, size_t blocks, size_t threads) {
 }
 
 // Gives all threads their share of a matrix whose panels are cut.
-void DivideCut(PanelMatrix matrix, size_t panels, size_t blocks,
+void DivideCut(size_t kind, PanelMatrix matrix, size_t panels, size_t blocks,
                std::vector<ThreadShard>& threads) {
   const auto chunks = static_cast<uint32_t>(CeilDiv(blocks, kernels::kSumBlocks));
   for (size_t t = 0; t < threads.size(); ++t) {
     const Cut begin = CutAt(panels, blocks, t, threads.size());
     const Cut end = CutAt(panels, blocks, t + 1, threads.size());
-    std::vector<PanelPart>& parts = threads[t].parts;
+    std::vector<PanelPart>& parts = threads[t].parts[kind];
     const bool ends_within = end.panel == begin.panel;
     if (begin.chunk > 0) {
       for (uint32_t c = begin.chunk; c < (ends_within ? end.chunk : chunks); ++c)
@@ -224,7 +230,7 @@ void DivideCut(PanelMatrix matrix, size_t panels, size_t blocks,
     if (end.chunk > 0 && !(ends_within && begin.chunk > 0))
       parts.push_back({matrix, end.panel, {0, end.chunk}});
     const uint32_t first = begin.panel + (begin.chunk > 0);
-    threads[t].whole[IndexOf(matrix)] = {first, std::max(first, end.panel)};
+    threads[t].whole[MatrixId(kind, matrix)] = {first, std::max(first, end.panel)};
   }
 }
 
@@ -232,53 +238,66 @@ void DivideCut(PanelMatrix matrix, size_t panels, size_t blocks,
 
 ShardPlan MakeShardPlan(const model::ModelConfig& config, size_t threads,
                         uint64_t split_gain_bytes) {
-  const LayerShape shape(config);
   ShardPlan plan;
+  plan.threads.resize(threads);
   plan.lm_head_panels = config.ends ? CeilDiv(config.vocab, kPanelRows) : 0;
-  const std::array<size_t, kPanelMatrices> panels_of = {
-      shape.qkv_panels, shape.o_panels, shape.ffn_units, shape.down_panels, plan.lm_head_panels};
-  for (size_t t = 0; t < threads; ++t) {
-    ThreadShard& shard = plan.threads.emplace_back();
-    for (size_t m = 0; m < kPanelMatrices; ++m)
-      shard.whole[m] =
-          threadpool::ShareOf(static_cast<uint32_t>(panels_of[m]), static_cast<uint32_t>(t),
-                              static_cast<uint32_t>(threads));
+  std::vector<size_t> panels_of = {plan.lm_head_panels};  // by MatrixId
+  std::vector<LayerShape> shapes;
+  for (const model::LayerSpec& kind : config.kinds) {
+    const LayerShape& shape = shapes.emplace_back(kind);
+    for (const size_t panels :
+         {shape.qkv_panels, shape.o_panels, shape.ffn_units, shape.down_panels})
+      panels_of.push_back(panels);
   }
-  const auto cut_if_better = [&](PanelMatrix matrix, size_t blocks) {
-    if (config.layers == 0) return;
-    const size_t panels = panels_of[IndexOf(matrix)];
+  for (size_t t = 0; t < threads; ++t) {
+    plan.threads[t].parts.resize(shapes.size());
+    for (const size_t panels : panels_of) {
+      plan.threads[t].whole.push_back(threadpool::ShareOf(
+          static_cast<uint32_t>(panels), static_cast<uint32_t>(t), static_cast<uint32_t>(threads)));
+    }
+  }
+  const std::vector<EqualLayers> all = LayersByPanels(config);
+  const auto cut_if_better = [&](size_t kind, PanelMatrix matrix, size_t blocks) {
+    uint64_t bytes = 0, layers = 0;
+    for (const EqualLayers& of : all) {
+      if (of.kind != kind) continue;
+      bytes += BytesOf(of, matrix);
+      layers += of.count;
+    }
+    if (layers == 0) return;
+    const size_t panels = panels_of[MatrixId(kind, matrix)];
     const size_t most = MostBlocks(panels, blocks, threads);
     const size_t most_of_cut = MostBlocksOfCut(panels, blocks, threads);
     // Formats may differ between layers: the mean.
-    const uint64_t gain = (most - std::min(most, most_of_cut)) * MatrixBytes(config, matrix) /
-                          (config.layers * panels * blocks);
+    const uint64_t gain = (most - std::min(most, most_of_cut)) * bytes / (layers * panels * blocks);
     if (most_of_cut < most && gain >= split_gain_bytes)
-      DivideCut(matrix, panels, blocks, plan.threads);
+      DivideCut(kind, matrix, panels, blocks, plan.threads);
   };
-  cut_if_better(PanelMatrix::kO, shape.q_blocks);
-  cut_if_better(PanelMatrix::kFfn, shape.dim_blocks);
-  cut_if_better(PanelMatrix::kDown, shape.ffn_blocks);
+  for (size_t kind = 0; kind < shapes.size(); ++kind) {
+    cut_if_better(kind, PanelMatrix::kO, shapes[kind].q_blocks);
+    cut_if_better(kind, PanelMatrix::kFfn, shapes[kind].dim_blocks);
+    cut_if_better(kind, PanelMatrix::kDown, shapes[kind].ffn_blocks);
+  }
   return plan;
 }
 
 namespace {
 
-// Of one layer's matrix.
-uint64_t BytesOf(const ThreadShard& shard, const LayerPanels& panels, PanelMatrix matrix) {
-  uint64_t bytes = panels.bytes(matrix, shard.of(matrix));
-  for (const PanelPart& part : shard.parts)
-    if (part.matrix == matrix) bytes += panels.bytes(part);
-  return bytes;
+// A thread's part of a matrix, of all these layers.
+uint64_t BytesOf(const ThreadShard& shard, const EqualLayers& layers, PanelMatrix matrix) {
+  uint64_t bytes = layers.panels.bytes(matrix, shard.of(layers.kind, matrix));
+  for (const PanelPart& part : shard.parts[layers.kind])
+    if (part.matrix == matrix) bytes += layers.panels.bytes(part);
+  return layers.count * bytes;
 }
 
 }  // namespace
 
 uint64_t ShardPlan::ThreadBytes(const model::ModelConfig& config, size_t thread) const {
   const ThreadShard& shard = threads[thread];
-  uint64_t bytes = shard.of(PanelMatrix::kLmHead).count() * HeadPanel(config).bytes();
-  for (const LayerKind& kind : KindsOf(config)) {
-    for (const PanelMatrix matrix : kLayerMatrices)
-      bytes += kind.count * BytesOf(shard, kind.panels, matrix);
+  uint64_t bytes = shard.lm_head().count() * HeadPanel(config).bytes();
+  for (const EqualLayers& layers : LayersByPanels(config)) {
+    for (const PanelMatrix matrix : kLayerMatrices) bytes += BytesOf(shard, layers, matrix);
   }
   return bytes;
 }
@@ -291,15 +310,14 @@ uint64_t ShardPlan::MostThreadBytes(const model::ModelConfig& config) const {
 
 uint64_t ShardPlan::CriticalBytes(const model::ModelConfig& config) const {
   uint64_t head = 0;
-  for (const ThreadShard& shard : threads)
-    head = std::max<uint64_t>(head, shard.of(PanelMatrix::kLmHead).count());
+  for (const ThreadShard& shard : threads) head = std::max<uint64_t>(head, shard.lm_head().count());
   uint64_t bytes = head * HeadPanel(config).bytes();
-  for (const LayerKind& kind : KindsOf(config)) {
+  for (const EqualLayers& layers : LayersByPanels(config)) {
     for (const PanelMatrix matrix : kLayerMatrices) {
       uint64_t most = 0;
       for (const ThreadShard& shard : threads)
-        most = std::max(most, BytesOf(shard, kind.panels, matrix));
-      bytes += kind.count * most;
+        most = std::max(most, BytesOf(shard, layers, matrix));
+      bytes += most;
     }
   }
   return bytes;

@@ -1,9 +1,9 @@
-// ShardPlan: which thread holds which panels of which matrix. A pure function of the model's shape
-// and the number of threads, so `larder plan` computes it for machines that are not at hand.
-// Matrices are split by rows, into whole panels. Where these are few for the threads, so that some
-// would have much more than others, a panel is also cut along its inputs, at chunks of kSumBlocks
-// blocks, whose sums are added in ascending order whoever computes them: its bits stay the same.
-// (Sandwich, section 6: polymerisation over threads, with split-K.)
+// ShardPlan: which thread holds which panels of which matrix; layers of one kind are divided alike.
+// A pure function of the model's shape and the number of threads, so `larder plan` computes it for
+// machines that are not at hand. Matrices are split by rows, into whole panels. Where these are few
+// for the threads, so that some would have much more than others, a panel is also cut along its
+// inputs, at chunks of kSumBlocks blocks, whose sums are added in ascending order whoever computes
+// them: its bits stay the same. (Sandwich, section 6: polymerisation over threads, with split-K.)
 #pragma once
 
 #include <array>
@@ -30,7 +30,7 @@ using PanelRange = Range<uint32_t>;
 //           threads;
 //  O, down, lm_head   rows in order.
 struct LayerShape {
-  explicit LayerShape(const model::ModelConfig& config);
+  explicit LayerShape(const model::LayerSpec& layer);
   size_t dim_blocks, q_blocks, ffn_blocks;  // ceil(inputs / 32) of dim, heads * head_size, ffn
   size_t group_rows;                        // (query heads of a group + 2) * head_size
   size_t group_panels;                      // ceil(group_rows / 16)
@@ -43,6 +43,11 @@ inline constexpr size_t kPanelMatrices = 5;
 inline constexpr std::array kLayerMatrices = {PanelMatrix::kQkv, PanelMatrix::kO, PanelMatrix::kFfn,
                                               PanelMatrix::kDown};
 constexpr size_t IndexOf(PanelMatrix matrix) { return static_cast<size_t>(matrix); }
+// The number of a matrix of a kind of layer (model::ModelConfig::kinds) among all that threads have
+// panels of: lm_head, for which `kind` does not matter, then kind by kind.
+constexpr size_t MatrixId(size_t kind, PanelMatrix matrix) {
+  return matrix == PanelMatrix::kLmHead ? 0 : 1 + kind * kLayerMatrices.size() + IndexOf(matrix);
+}
 const char* NameOf(PanelMatrix);  // for people: "qkv", "o", "ffn", "down", "lm_head"
 
 // A panel (kFfn: a unit's four panels) along some of its inputs: the chunks from the first on that
@@ -105,11 +110,14 @@ class LayerPanels {
 std::vector<LayerPanels> PanelsOfLayers(const model::ModelConfig&);
 
 struct ThreadShard {
-  std::array<PanelRange, kPanelMatrices> whole;  // whole panels (kFfn: units), by matrix
-  // By matrix; of each, chunks of the panel before the whole ones, then the first part of the panel
-  // behind them. Only of O, FFN and down.
-  std::vector<PanelPart> parts;
-  const PanelRange& of(PanelMatrix matrix) const { return whole[IndexOf(matrix)]; }
+  std::vector<PanelRange> whole;  // whole panels (kFfn: units), by MatrixId
+  // By kind of layer, then by matrix; of each, chunks of the panel before the whole ones, then the
+  // first part of the panel behind them. Only of O, FFN and down.
+  std::vector<std::vector<PanelPart>> parts;
+  const PanelRange& of(size_t kind, PanelMatrix matrix) const {
+    return whole[MatrixId(kind, matrix)];
+  }
+  const PanelRange& lm_head() const { return whole[0]; }
 };
 
 struct ShardPlan {

@@ -23,7 +23,7 @@ model::ModelConfig Config(size_t heads, size_t kv_heads, size_t head_size) {
 void ExpectWhole(const ShardPlan& plan, PanelMatrix matrix, size_t count) {
   uint32_t next = 0, least = UINT32_MAX, most = 0;
   for (const ThreadShard& shard : plan.threads) {
-    const PanelRange range = shard.of(matrix);
+    const PanelRange range = shard.of(0, matrix);
     EXPECT_EQ(range.begin, next);
     next = range.end;
     least = std::min(least, range.count());
@@ -35,7 +35,7 @@ void ExpectWhole(const ShardPlan& plan, PanelMatrix matrix, size_t count) {
 
 TEST(ShardPlan, EachPanelHasOneOwner) {
   for (const auto& config : {Config(8, 4, 32), Config(6, 1, 64), Config(4, 4, 40)}) {
-    const LayerShape shape(config);
+    const LayerShape shape(config.kinds[0]);
     for (const size_t threads : {1, 2, 3, 7, 96}) {
       const ShardPlan plan = MakeShardPlan(config, threads);
       ASSERT_EQ(plan.threads.size(), threads);
@@ -59,7 +59,7 @@ TEST(ShardPlan, EachPanelHasOneOwner) {
 TEST(ShardPlan, APartWithoutEndsHasNoHead) {
   const ShardPlan plan = MakeShardPlan(model::LayersOf(Config(8, 4, 32), 1, 2), 2);
   EXPECT_EQ(plan.lm_head_panels, 0u);
-  EXPECT_EQ(plan.threads[1].of(PanelMatrix::kLmHead).count(), 0u);
+  EXPECT_EQ(plan.threads[1].of(0, PanelMatrix::kLmHead).count(), 0u);
 }
 
 // Each chunk of each panel has one owner, in order, whether panels are cut or not; whoever has
@@ -68,7 +68,7 @@ void ExpectEachChunkOnce(const ShardPlan& plan, PanelMatrix matrix, size_t panel
   const auto chunks = static_cast<uint32_t>(CeilDiv(blocks, kernels::kSumBlocks));
   uint32_t next = 0;  // panel * chunks + chunk
   for (const ThreadShard& shard : plan.threads) {
-    const PanelRange& whole = shard.of(matrix);
+    const PanelRange& whole = shard.of(0, matrix);
     const auto part = [&](const PanelPart& of) {
       EXPECT_EQ(of.panel * chunks + of.chunks.begin, next);
       EXPECT_TRUE(of.first() ? of.chunks.count() > 0 && of.chunks.end < chunks
@@ -76,7 +76,7 @@ void ExpectEachChunkOnce(const ShardPlan& plan, PanelMatrix matrix, size_t panel
       next += of.chunks.count();
     };
     bool behind = false;  // the first part of a panel lies behind the whole ones
-    for (const PanelPart& of : shard.parts) {
+    for (const PanelPart& of : shard.parts[0]) {
       if (of.matrix != matrix) continue;
       if (of.first() && !behind) next += whole.count() * chunks;
       behind |= of.first();
@@ -97,11 +97,11 @@ TEST(ShardPlan, CutPanelsAreComputedOnceAndBalanceBetter) {
   model_shape.kv_heads = 4;
   model_shape.head_size = 80;  // O of 40 blocks: 2 chunks
   const auto config = model::ConfigOfShape(model_shape, "test");
-  const LayerShape shape(config);
+  const LayerShape shape(config.kinds[0]);
   constexpr uint64_t kNever = UINT64_MAX;
   for (const size_t threads : {1, 2, 3, 7, 12, 40, 96, 200, 700}) {
     const ShardPlan whole = MakeShardPlan(config, threads, kNever);
-    for (const ThreadShard& shard : whole.threads) EXPECT_TRUE(shard.parts.empty());
+    for (const ThreadShard& shard : whole.threads) EXPECT_TRUE(shard.parts[0].empty());
     const ShardPlan cut = MakeShardPlan(config, threads, 1);
     for (const ShardPlan* plan : {&whole, &cut}) {
       ExpectEachChunkOnce(*plan, PanelMatrix::kO, shape.o_panels, shape.q_blocks);
@@ -118,7 +118,7 @@ TEST(ShardPlan, CutPanelsAreComputedOnceAndBalanceBetter) {
     size_t matrices_cut = 0;
     for (const PanelMatrix matrix : {PanelMatrix::kO, PanelMatrix::kFfn, PanelMatrix::kDown}) {
       matrices_cut += std::ranges::any_of(usual.threads, [&](const ThreadShard& shard) {
-        return std::ranges::any_of(shard.parts,
+        return std::ranges::any_of(shard.parts[0],
                                    [&](const PanelPart& part) { return part.matrix == matrix; });
       });
     }
@@ -139,28 +139,28 @@ TEST(ShardPlan, ACutByHand) {
   const auto config = model::ConfigOfShape(model_shape, "test");
   const ShardPlan plan = MakeShardPlan(config, 2);
   const auto &first = plan.threads[0], &second = plan.threads[1];
-  EXPECT_EQ(first.of(PanelMatrix::kDown).begin, 0u);
-  EXPECT_EQ(first.of(PanelMatrix::kDown).end, 1u);
-  ASSERT_EQ(first.parts.size(), 1u);
-  EXPECT_EQ(first.parts[0].panel, 1u);
-  EXPECT_EQ(first.parts[0].chunks.begin, 0u);
-  EXPECT_EQ(first.parts[0].chunks.end, 2u);
-  EXPECT_EQ(second.of(PanelMatrix::kDown).begin, 2u);
-  EXPECT_EQ(second.of(PanelMatrix::kDown).end, 3u);
-  ASSERT_EQ(second.parts.size(), 2u);
+  EXPECT_EQ(first.of(0, PanelMatrix::kDown).begin, 0u);
+  EXPECT_EQ(first.of(0, PanelMatrix::kDown).end, 1u);
+  ASSERT_EQ(first.parts[0].size(), 1u);
+  EXPECT_EQ(first.parts[0][0].panel, 1u);
+  EXPECT_EQ(first.parts[0][0].chunks.begin, 0u);
+  EXPECT_EQ(first.parts[0][0].chunks.end, 2u);
+  EXPECT_EQ(second.of(0, PanelMatrix::kDown).begin, 2u);
+  EXPECT_EQ(second.of(0, PanelMatrix::kDown).end, 3u);
+  ASSERT_EQ(second.parts[0].size(), 2u);
   for (uint32_t i = 0; i < 2; ++i) {
-    EXPECT_EQ(second.parts[i].panel, 1u);
-    EXPECT_EQ(second.parts[i].chunks.begin, 2 + i);
-    EXPECT_EQ(second.parts[i].chunks.end, 3 + i);
+    EXPECT_EQ(second.parts[0][i].panel, 1u);
+    EXPECT_EQ(second.parts[0][i].chunks.begin, 2 + i);
+    EXPECT_EQ(second.parts[0][i].chunks.end, 3 + i);
   }
   EXPECT_EQ(plan.ThreadBytes(config, 0) -
-                plan.threads[0].of(PanelMatrix::kLmHead).count() * HeadPanel(config).bytes(),
+                plan.threads[0].of(0, PanelMatrix::kLmHead).count() * HeadPanel(config).bytes(),
             plan.ThreadBytes(config, 1) -
-                plan.threads[1].of(PanelMatrix::kLmHead).count() * HeadPanel(config).bytes() +
-                LayerPanels(config, 0).bytes(PanelMatrix::kQkv, first.of(PanelMatrix::kQkv)) -
-                LayerPanels(config, 0).bytes(PanelMatrix::kQkv, second.of(PanelMatrix::kQkv)) +
-                LayerPanels(config, 0).bytes(PanelMatrix::kO, first.of(PanelMatrix::kO)) -
-                LayerPanels(config, 0).bytes(PanelMatrix::kO, second.of(PanelMatrix::kO)));
+                plan.threads[1].of(0, PanelMatrix::kLmHead).count() * HeadPanel(config).bytes() +
+                LayerPanels(config, 0).bytes(PanelMatrix::kQkv, first.of(0, PanelMatrix::kQkv)) -
+                LayerPanels(config, 0).bytes(PanelMatrix::kQkv, second.of(0, PanelMatrix::kQkv)) +
+                LayerPanels(config, 0).bytes(PanelMatrix::kO, first.of(0, PanelMatrix::kO)) -
+                LayerPanels(config, 0).bytes(PanelMatrix::kO, second.of(0, PanelMatrix::kO)));
   EXPECT_GT(plan.Balance(config), MakeShardPlan(config, 2, UINT64_MAX).Balance(config));
 }
 
@@ -168,7 +168,7 @@ TEST(ShardPlan, ACutByHand) {
 // for by all.
 TEST(ShardPlan, BalanceIsWhatTheFullestThreadsLeave) {
   const auto config = Config(8, 4, 32);
-  const LayerShape shape(config);
+  const LayerShape shape(config.kinds[0]);
   const LayerPanels panels(config, 0);  // all of one type
   const auto bytes = [&](PanelMatrix matrix) { return panels.of(matrix, 0).bytes(); };
   EXPECT_EQ(MakeShardPlan(config, 1).Balance(config), 1.0);
@@ -194,9 +194,9 @@ TEST(ShardPlan, BalanceIsWhatTheFullestThreadsLeave) {
 TEST(ShardPlan, LayersOfSeveralTypes) {
   auto config = Config(8, 4, 32);
   config.dim = 256;
-  config.ffn = 512;
-  config.layer =
-      model::MakeLayerSpec(model::FamilyOf(config.architecture), config.sizes(), false, {});
+  config.kinds[0].sizes.ffn = 512;
+  config.kinds[0] = model::MakeLayerSpec(model::FamilyOf(config.architecture),
+                                         config.kinds[0].sizes, 1e-5f, false, {});
   using model::TensorRole;
   using model::TensorType;
   config.types.layers.resize(config.layers);
@@ -236,7 +236,7 @@ TEST(ShardPlan, LayersOfSeveralTypes) {
     EXPECT_LE(plan.Balance(config), 1.0);
   }
   // Heads that are no whole panels: one format for all rows.
-  config.head_size = 40;
+  config.kinds[0].sizes.head_size = 40;
   EXPECT_EQ(LayerPanels(config, 1).of(PanelMatrix::kQkv, 0).format.type, TensorType::kQ8_0);
 }
 

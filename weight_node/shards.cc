@@ -110,17 +110,18 @@ std::vector<RowSource> FfnRows(const model::TensorInfo& gate, const model::Tenso
 
 // The source of row `row` in QKV order (see LayerShape). `bias` gets the position in the matching
 // bias vector.
-RowSource QkvRow(const model::ModelConfig& config, const LayerShape& shape,
+RowSource QkvRow(const model::LayerSpec& layer, const LayerShape& shape,
                  const std::array<const model::TensorInfo*, 3>& qkv, size_t row) {
   const size_t group = row / (shape.group_panels * kPanelRows);
   const size_t in_group = row % (shape.group_panels * kPanelRows);
   if (in_group >= shape.group_rows) return {};
-  const size_t head = in_group / config.head_size;  // 0 .. group()-1: query, then key, then value
-  const size_t r = in_group % config.head_size;
-  if (head < config.group())
-    return {qkv[0], (group * config.group() + head) * config.head_size + HeadRow(config, r)};
-  if (head == config.group()) return {qkv[1], group * config.head_size + HeadRow(config, r)};
-  return {qkv[2], group * config.head_size + r};
+  const size_t head_size = layer.sizes.head_size, queries = layer.sizes.group();
+  const size_t head = in_group / head_size;  // 0 .. queries - 1: query, then key, then value
+  const size_t r = in_group % head_size;
+  if (head < queries)
+    return {qkv[0], (group * queries + head) * head_size + HeadRow(layer.rotary, r)};
+  if (head == queries) return {qkv[1], group * head_size + HeadRow(layer.rotary, r)};
+  return {qkv[2], group * head_size + r};
 }
 
 float* AllocateFloats(topology::Arena& arena, size_t n) {
@@ -137,10 +138,9 @@ const float* ReadVector(const model::GgufFile& file, const std::string& name,
 
 }  // namespace
 
-size_t HeadRow(const model::ModelConfig& config, size_t r) {
-  if (config.layer.rotary.pairing == model::RopePairing::kHalves || r >= config.layer.rotary.dim)
-    return r;
-  const size_t half = config.layer.rotary.dim / 2;
+size_t HeadRow(const model::RotarySpec& rotary, size_t r) {
+  if (rotary.pairing == model::RopePairing::kHalves || r >= rotary.dim) return r;
+  const size_t half = rotary.dim / 2;
   return r < half ? 2 * r : 2 * (r - half) + 1;
 }
 
@@ -151,38 +151,46 @@ Shards::Shards(const model::ModelConfig& config, const ShardPlan& plan, size_t t
       thread_(thread),
       layer_panels_(PanelsOfLayers(config)),
       weight_bytes_(plan.ThreadBytes(config, thread)) {
-  const size_t bias =
-      config.layer.Has(TensorRole::kQBias)
-          ? RoundUp(plan.threads[thread].of(PanelMatrix::kQkv).count() * kPanelRows * sizeof(float),
-                    kCacheLineBytes)
-          : 0;
   const size_t norm = RoundUp(config.dim * sizeof(float), kCacheLineBytes);
-  arena_ = topology::Arena(
-      weight_bytes_ + config.layers * (bias + config.layer.norms() * norm) + norm, node);
+  size_t vectors = norm;  // of the output norm
+  for (size_t layer = 0; layer < config.layers; ++layer) {
+    const model::LayerSpec& spec = config.layer(layer);
+    vectors += spec.norms() * norm;
+    if (spec.Has(TensorRole::kQBias)) {
+      const PanelRange qkv = plan.threads[thread].of(config.KindOf(layer), PanelMatrix::kQkv);
+      vectors += RoundUp(qkv.count() * kPanelRows * sizeof(float), kCacheLineBytes);
+    }
+  }
+  arena_ = topology::Arena(weight_bytes_ + vectors, node);
   layers_.resize(config.layers);
 }
 
 const uint8_t* Shards::Panel(PanelMatrix matrix, size_t layer, uint32_t panel) const {
-  const uint32_t first = plan_.threads[thread_].of(matrix).begin;
-  if (matrix == PanelMatrix::kLmHead) return head_ + (panel - first) * HeadPanel(config_).bytes();
+  const ThreadShard& shard = plan_.threads[thread_];
+  if (matrix == PanelMatrix::kLmHead)
+    return head_ + (panel - shard.lm_head().begin) * HeadPanel(config_).bytes();
+  const uint32_t first = shard.of(config_.KindOf(layer), matrix).begin;
   return layers_[layer].panels.at(IndexOf(matrix)) +
          layer_panels_[layer].bytes(matrix, {first, panel});
 }
 
 const float* Shards::QkvBias(size_t layer, uint32_t panel) const {
   const float* biases = layers_[layer].qkv_bias;
-  return biases ? biases + (panel - plan_.threads[thread_].of(PanelMatrix::kQkv).begin) * kPanelRows
-                : nullptr;
+  if (biases == nullptr) return nullptr;
+  const PanelRange own = plan_.threads[thread_].of(config_.KindOf(layer), PanelMatrix::kQkv);
+  return biases + (panel - own.begin) * kPanelRows;
 }
 
 void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
-  const LayerShape shape(config_);
   const ThreadShard& shard = plan_.threads[thread_];
   Packer packer(file, thread_, progress);
   auto* out = reinterpret_cast<uint8_t*>(arena_.Allocate(weight_bytes_));
   const uint8_t* const begin = out;
   for (size_t layer = 0; layer < config_.layers; ++layer) {
     LayerShard& to = layers_[layer];
+    const size_t kind = config_.KindOf(layer);
+    const model::LayerSpec& spec = config_.kinds[kind];
+    const LayerShape shape(spec);
     const LayerPanels& panels = layer_panels_[layer];
     auto tensor = [&](TensorRole role) -> const model::TensorInfo& {
       return file.Tensor(config_.TensorName(layer, role));
@@ -191,11 +199,11 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
         &tensor(TensorRole::kQ), &tensor(TensorRole::kK), &tensor(TensorRole::kV)};
     to.panels[IndexOf(PanelMatrix::kQkv)] = out;
     std::vector<RowSource> rows;
-    const PanelExtent own{thread_, shard.of(PanelMatrix::kQkv)};
+    const PanelExtent own{thread_, shard.of(kind, PanelMatrix::kQkv)};
     for (const auto& [group, part] : QkvParts(shape, {&own, 1}, panels)) {
       rows.resize(part.panels.count() * kPanelRows);
       for (size_t i = 0; i < rows.size(); ++i)
-        rows[i] = QkvRow(config_, shape, qkv, part.panels.begin * kPanelRows + i);
+        rows[i] = QkvRow(spec, shape, qkv, part.panels.begin * kPanelRows + i);
       out = packer.Pack(rows, panels.of(PanelMatrix::kQkv, part.panels.begin), out);
     }
     const auto rows_of = [&](PanelMatrix matrix, PanelRange range) {
@@ -207,8 +215,8 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
     for (const PanelMatrix matrix : {PanelMatrix::kO, PanelMatrix::kFfn, PanelMatrix::kDown}) {
       to.panels[IndexOf(matrix)] = out;
       const PanelShape& panel = panels.of(matrix, 0);
-      out = packer.Pack(rows_of(matrix, shard.of(matrix)), panel, out);
-      for (const PanelPart& part : shard.parts) {
+      out = packer.Pack(rows_of(matrix, shard.of(kind, matrix)), panel, out);
+      for (const PanelPart& part : shard.parts[kind]) {
         if (part.matrix != matrix) continue;
         to.parts.push_back(out);
         const size_t first = part.chunks.begin * kernels::kSumBlocks;
@@ -220,19 +228,21 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
   head_ = out;
   if (config_.ends) {
     const char* head = config_.tied_embeddings ? model::kEmbeddingTensor : model::kHeadTensor;
-    out = packer.Pack(PlainRows(file.Tensor(head), shard.of(PanelMatrix::kLmHead)),
-                      HeadPanel(config_), out);
+    out = packer.Pack(PlainRows(file.Tensor(head), shard.lm_head()), HeadPanel(config_), out);
   }
   LARDER_CHECK(static_cast<uint64_t>(out - begin) == weight_bytes_);
 
   for (size_t layer = 0; layer < config_.layers; ++layer) {
     LayerShard& to = layers_[layer];
-    for (const model::LayerOp& op : config_.layer.ops) {
+    const size_t kind = config_.KindOf(layer);
+    const model::LayerSpec& spec = config_.kinds[kind];
+    for (const model::LayerOp& op : spec.ops) {
       if (op.kind == model::OpKind::kRmsNorm)
         to.norm[static_cast<size_t>(op.norm)] =
             ReadVector(file, config_.TensorName(layer, op.norm), arena_);
     }
-    if (!config_.layer.Has(TensorRole::kQBias)) continue;
+    if (!spec.Has(TensorRole::kQBias)) continue;
+    const LayerShape shape(spec);
     std::array<const model::TensorInfo*, 3> qkv;
     std::array<std::vector<float>, 3> bias;
     constexpr TensorRole kBiases[] = {TensorRole::kQBias, TensorRole::kKBias, TensorRole::kVBias};
@@ -245,10 +255,10 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
       bias[i].resize(qkv[i]->cols);
       file.ReadRowsF32(*qkv[i], 0, 1, bias[i].data());
     }
-    const PanelRange own = shard.of(PanelMatrix::kQkv);
+    const PanelRange own = shard.of(kind, PanelMatrix::kQkv);
     float* packed = AllocateFloats(arena_, own.count() * kPanelRows);
     for (size_t i = 0; i < own.count() * kPanelRows; ++i) {
-      const RowSource source = QkvRow(config_, shape, qkv, own.begin * kPanelRows + i);
+      const RowSource source = QkvRow(spec, shape, qkv, own.begin * kPanelRows + i);
       packed[i] = 0.0f;
       for (size_t k = 0; k < 3; ++k) {
         if (source.tensor && source.tensor == qkv[k]) packed[i] = bias[k][source.row];

@@ -76,7 +76,7 @@ class Shards {
 
 // Rows of rotary heads are stored so that the two of a pair lie half a rotary_dim apart, whatever
 // the file's order: query·key products remain the same sums of the same products. Row `r` of a
-// packed head is row HeadRow(config, r) of the file's head.
-size_t HeadRow(const model::ModelConfig&, size_t r);
+// packed head is row HeadRow(rotary, r) of the file's head.
+size_t HeadRow(const model::RotarySpec&, size_t r);
 
 }  // namespace larder::weight_node

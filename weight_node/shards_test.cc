@@ -45,10 +45,10 @@ class ShardsOf : public testing::TestWithParam<model::Architecture> {
     std::vector<size_t> order;
     const bool side_by_side = GetParam() == model::Architecture::kLlama;
     if (rotates && side_by_side) {
-      for (size_t r = 0; r < config_.head_size; r += 2) order.push_back(r);
-      for (size_t r = 1; r < config_.head_size; r += 2) order.push_back(r);
+      for (size_t r = 0; r < config_.kinds[0].sizes.head_size; r += 2) order.push_back(r);
+      for (size_t r = 1; r < config_.kinds[0].sizes.head_size; r += 2) order.push_back(r);
     } else {
-      for (size_t r = 0; r < config_.head_size; ++r) order.push_back(r);
+      for (size_t r = 0; r < config_.kinds[0].sizes.head_size; ++r) order.push_back(r);
     }
     return order;
   }
@@ -57,11 +57,12 @@ class ShardsOf : public testing::TestWithParam<model::Architecture> {
     std::vector<Row> rows;
     const auto add = [&](const char* suffix, size_t head, bool rotates) {
       for (const size_t r : HeadOrder(rotates))
-        rows.push_back({{model::LayerTensor(layer, suffix), head * config_.head_size + r}});
+        rows.push_back(
+            {{model::LayerTensor(layer, suffix), head * config_.kinds[0].sizes.head_size + r}});
     };
-    for (size_t kv = 0; kv < config_.kv_heads; ++kv) {
-      for (size_t q = 0; q < config_.group(); ++q)
-        add("attn_q.weight", kv * config_.group() + q, true);
+    for (size_t kv = 0; kv < config_.kinds[0].sizes.kv_heads; ++kv) {
+      for (size_t q = 0; q < config_.kinds[0].sizes.group(); ++q)
+        add("attn_q.weight", kv * config_.kinds[0].sizes.group() + q, true);
       add("attn_k.weight", kv, true);
       add("attn_v.weight", kv, false);
       while (rows.size() % kernels::kPanelRows != 0) rows.push_back({});
@@ -78,7 +79,7 @@ class ShardsOf : public testing::TestWithParam<model::Architecture> {
 
   std::vector<Row> FfnRows(size_t layer) const {
     std::vector<Row> rows;
-    for (size_t unit = 0; unit < config_.ffn / kernels::kBlock; ++unit) {
+    for (size_t unit = 0; unit < config_.kinds[0].sizes.ffn / kernels::kBlock; ++unit) {
       for (const char* suffix : {"ffn_gate.weight", "ffn_up.weight"}) {
         for (size_t r = 0; r < kernels::kBlock; ++r)
           rows.push_back({{model::LayerTensor(layer, suffix), unit * kernels::kBlock + r}});
@@ -122,27 +123,27 @@ void ShardsOf::ExpectAllRows() const {
       for (size_t layer = 0; layer < config_.layers; ++layer) {
         const LayerShard& packed = shards.layers()[layer];
         const LayerPanels panels(config_, layer);
-        for (uint32_t p = shard.of(PanelMatrix::kQkv).begin; p < shard.of(PanelMatrix::kQkv).end;
-             ++p) {
+        for (uint32_t p = shard.of(0, PanelMatrix::kQkv).begin;
+             p < shard.of(0, PanelMatrix::kQkv).end; ++p) {
           Expect(QkvRows(layer), p, 1, panels.of(PanelMatrix::kQkv, p),
                  packed.panels[IndexOf(PanelMatrix::kQkv)] +
-                     panels.bytes(PanelMatrix::kQkv, {shard.of(PanelMatrix::kQkv).begin, p}));
+                     panels.bytes(PanelMatrix::kQkv, {shard.of(0, PanelMatrix::kQkv).begin, p}));
           EXPECT_EQ(shards.Panel(PanelMatrix::kQkv, layer, p),
                     packed.panels[IndexOf(PanelMatrix::kQkv)] +
-                        panels.bytes(PanelMatrix::kQkv, {shard.of(PanelMatrix::kQkv).begin, p}));
+                        panels.bytes(PanelMatrix::kQkv, {shard.of(0, PanelMatrix::kQkv).begin, p}));
         }
         Expect(Plain(model::LayerTensor(layer, "attn_output.weight"), config_.dim),
-               shard.of(PanelMatrix::kO).begin, shard.of(PanelMatrix::kO).count(),
+               shard.of(0, PanelMatrix::kO).begin, shard.of(0, PanelMatrix::kO).count(),
                panels.of(PanelMatrix::kO, 0), packed.panels[IndexOf(PanelMatrix::kO)]);
-        Expect(FfnRows(layer), 4 * shard.of(PanelMatrix::kFfn).begin,
-               4 * shard.of(PanelMatrix::kFfn).count(), panels.of(PanelMatrix::kFfn, 0),
+        Expect(FfnRows(layer), 4 * shard.of(0, PanelMatrix::kFfn).begin,
+               4 * shard.of(0, PanelMatrix::kFfn).count(), panels.of(PanelMatrix::kFfn, 0),
                packed.panels[IndexOf(PanelMatrix::kFfn)]);
         Expect(Plain(model::LayerTensor(layer, "ffn_down.weight"), config_.dim),
-               shard.of(PanelMatrix::kDown).begin, shard.of(PanelMatrix::kDown).count(),
+               shard.of(0, PanelMatrix::kDown).begin, shard.of(0, PanelMatrix::kDown).count(),
                panels.of(PanelMatrix::kDown, 0), packed.panels[IndexOf(PanelMatrix::kDown)]);
       }
-      Expect(Plain("output.weight", config_.vocab), shard.of(PanelMatrix::kLmHead).begin,
-             shard.of(PanelMatrix::kLmHead).count(), HeadPanel(config_), shards.head());
+      Expect(Plain("output.weight", config_.vocab), shard.lm_head().begin, shard.lm_head().count(),
+             HeadPanel(config_), shards.head());
     }
   }
 }
@@ -192,9 +193,9 @@ TEST(ShardsOfCutPanels, HaveTheirChunks) {
     EXPECT_EQ(progress.packed_bytes, shards.weight_bytes());
     for (size_t layer = 0; layer < config.layers; ++layer) {
       const LayerPanels panels(config, layer);
-      ASSERT_EQ(shards.layers()[layer].parts.size(), plan.threads[t].parts.size());
-      for (size_t i = 0; i < plan.threads[t].parts.size(); ++i) {
-        const PanelPart& part = plan.threads[t].parts[i];
+      ASSERT_EQ(shards.layers()[layer].parts.size(), plan.threads[t].parts[0].size());
+      for (size_t i = 0; i < plan.threads[t].parts[0].size(); ++i) {
+        const PanelPart& part = plan.threads[t].parts[0][i];
         ++parts_of[static_cast<size_t>(part.matrix)];
         const kernels::PanelShape here = panels.of(part);
         std::vector<float> got(here.blocks * kernels::kBlock), row;
@@ -226,13 +227,13 @@ INSTANTIATE_TEST_SUITE_P(Architectures, ShardsWithBiases,
                          testing::Values(model::Architecture::kQwen2));
 
 TEST_P(ShardsWithBiases, FollowTheirRows) {
-  ASSERT_TRUE(config_.layer.Has(model::TensorRole::kQBias));
+  ASSERT_TRUE(config_.kinds[0].Has(model::TensorRole::kQBias));
   const ShardPlan plan = MakeShardPlan(config_, 2);
   for (size_t t = 0; t < 2; ++t) {
     Shards shards(config_, plan, t, NumaNodeId(0));
     PackedByteCounter progress;
     shards.Pack(*file_, progress);
-    const PanelRange range = plan.threads[t].of(PanelMatrix::kQkv);
+    const PanelRange range = plan.threads[t].of(0, PanelMatrix::kQkv);
     const std::vector<Row> rows = QkvRows(1);
     for (size_t i = 0; i < range.count() * kernels::kPanelRows; ++i) {
       const Row& row = rows.at(range.begin * kernels::kPanelRows + i);

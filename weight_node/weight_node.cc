@@ -35,9 +35,8 @@ WeightNode::WeightNode(const model::ModelConfig& config, const ShardPlan& plan,
     : config_(config),
       plan_(plan),
       panels_(options.panels ? *options.panels : PanelMap(plan)),
-      shape_(config),
       elementwise_(kernels::GetElementwise(options.isa)),
-      activations_(config, shape_, plan.threads.size(), options.few_rows, options.max_batch_tokens,
+      activations_(config, plan.threads.size(), options.few_rows, options.max_batch_tokens,
                    options.logit_rows, options.node_of_thread.at(0), options.shared_io),
       layer_panels_(PanelsOfLayers(config)),
       own_waiters_(options.own_waiters),
@@ -55,36 +54,44 @@ WeightNode::WeightNode(const model::ModelConfig& config, const ShardPlan& plan,
 
 void WeightNode::MakeProducts(const WeightNodeOptions& options) {
   const uint64_t weight_bytes = plan_.MostThreadBytes(config_);
-  const auto make_for = [&](PanelMatrix matrix, const kernels::PanelShape& panel, size_t row_blocks,
+  // Rows of a buffer have the length of the layer that has the most.
+  const auto input_of = [&](PanelMatrix matrix) -> const ActRows& {
+    return matrix == PanelMatrix::kO      ? activations_.shared_q
+           : matrix == PanelMatrix::kDown ? activations_.ffn
+                                          : activations_.shared_dim;
+  };
+  const auto make_for = [&](PanelMatrix matrix, const kernels::PanelShape& panel,
                             const FloatRows& y, bool apart) {
     if (FindGemm(matrix, panel, apart) != nullptr) return;
     const bool residual = matrix == PanelMatrix::kO || matrix == PanelMatrix::kDown;
     products_of_.push_back({matrix, apart,
                             Gemm::Make(options.isa,
                                        GemmShape{.panel = panel,
-                                                 .x_stride_bytes = kernels::ActRowBytes(row_blocks),
+                                                 .x_stride_bytes = input_of(matrix).stride_bytes,
                                                  .y_stride_bytes = y.stride_bytes(),
                                                  .accumulate = residual && !apart,
                                                  .weight_bytes = weight_bytes},
                                        options.tuning)});
   };
   const auto make = [&](PanelMatrix matrix, const kernels::PanelShape& panel, const FloatRows& y) {
-    make_for(matrix, panel, panel.blocks, y, false);
+    make_for(matrix, panel, y, false);
   };
-  for (const LayerPanels& panels : layer_panels_) {
-    for (uint32_t panel = 0; panel < shape_.group_panels; ++panel)
+  for (size_t layer = 0; layer < config_.layers; ++layer) {
+    const LayerPanels& panels = layer_panels_[layer];
+    const size_t kind = config_.KindOf(layer);
+    for (uint32_t panel = 0; panel < LayerShape(config_.kinds[kind]).group_panels; ++panel)
       make(PanelMatrix::kQkv, panels.of(PanelMatrix::kQkv, panel), activations_.qkv);
     make(PanelMatrix::kO, panels.of(PanelMatrix::kO, 0), activations_.x);
     make(PanelMatrix::kFfn, panels.of(PanelMatrix::kFfn, 0), activations_.threads[0].ffn_tile);
     make(PanelMatrix::kDown, panels.of(PanelMatrix::kDown, 0), activations_.x);
     for (size_t t = 0; t < plan_.threads.size(); ++t) {
-      const std::vector<PanelPart>& parts = plan_.threads[t].parts;
+      const std::vector<PanelPart>& parts = plan_.threads[t].parts[kind];
       for (size_t i = 0; i < parts.size(); ++i) {
         const PanelMatrix matrix = parts[i].matrix;
         const FloatRows& whole =
             matrix == PanelMatrix::kFfn ? activations_.threads[t].ffn_tile : activations_.x;
-        make_for(matrix, panels.of(parts[i]), panels.of(matrix, parts[i].panel).blocks,
-                 parts[i].first() ? whole : part_rows_[t][i], !parts[i].first());
+        make_for(matrix, panels.of(parts[i]), parts[i].first() ? whole : part_rows_[t][kind][i],
+                 !parts[i].first());
       }
     }
   }
@@ -94,23 +101,28 @@ void WeightNode::MakeProducts(const WeightNodeOptions& options) {
 void WeightNode::MakePartRows(const WeightNodeOptions& options) {
   const size_t rows = options.max_batch_tokens;
   size_t bytes = 0;
+  const auto bytes_of = [&](const FloatRows& part) {
+    return RoundUp(rows * part.stride_bytes(), kFalseSharingBytes);
+  };
+  std::vector<FloatRows*> needed;
   for (const ThreadShard& shard : plan_.threads) {
-    std::vector<FloatRows>& of_thread = part_rows_.emplace_back(shard.parts.size());
-    for (size_t i = 0; i < shard.parts.size(); ++i) {
-      if (shard.parts[i].first()) continue;
-      of_thread[i].stride = OddStride(shard.parts[i].panels() * kPanelRows);
-      bytes += RoundUp(rows * of_thread[i].stride_bytes(), kFalseSharingBytes);
+    auto& of_thread = part_rows_.emplace_back(shard.parts.size());
+    for (size_t kind = 0; kind < shard.parts.size(); ++kind) {
+      of_thread[kind].resize(shard.parts[kind].size());
+      for (size_t i = 0; i < shard.parts[kind].size(); ++i) {
+        if (shard.parts[kind][i].first()) continue;
+        FloatRows& part = of_thread[kind][i];
+        part.stride = OddStride(shard.parts[kind][i].panels() * kPanelRows);
+        bytes += bytes_of(part);
+        needed.push_back(&part);
+      }
     }
   }
   if (bytes == 0) return;
   part_arena_ = topology::Arena(bytes, options.node_of_thread.at(0));
-  for (std::vector<FloatRows>& of_thread : part_rows_) {
-    for (FloatRows& part : of_thread) {
-      if (part.stride == 0) continue;
-      part.data = reinterpret_cast<float*>(part_arena_.Allocate(
-          RoundUp(rows * part.stride_bytes(), kFalseSharingBytes), kFalseSharingBytes));
-    }
-  }
+  for (FloatRows* part : needed)
+    part->data =
+        reinterpret_cast<float*>(part_arena_.Allocate(bytes_of(*part), kFalseSharingBytes));
 }
 
 const Gemm* WeightNode::FindGemm(PanelMatrix matrix, const kernels::PanelShape& panel,
@@ -129,7 +141,7 @@ void WeightNode::Pack(const model::GgufFile& file, size_t thread, PackedByteCoun
   const model::TensorInfo& tensor = file.Tensor(model::kEmbeddingTensor);
   auto* table = reinterpret_cast<uint8_t*>(embedding_.data());
   const model::TensorType type = EmbeddingType(config_);
-  const size_t row_bytes = model::RowBytes(type, shape_.dim_blocks * model::kBlock);
+  const size_t row_bytes = model::RowBytes(type, RoundUp(config_.dim, model::kBlock));
   const auto [begin, end] =
       threadpool::ShareOf(static_cast<uint32_t>(config_.vocab), static_cast<uint32_t>(thread),
                           static_cast<uint32_t>(shards_.size()));
@@ -144,7 +156,7 @@ void WeightNode::Pack(const model::GgufFile& file, size_t thread, PackedByteCoun
 void WeightNode::Finish() {
   for (size_t t = 0; t < shards_.size(); ++t) {
     head_panels_.push_back(shards_[t]->head());
-    head_first_panel_.push_back(plan_.threads[t].of(PanelMatrix::kLmHead).begin);
+    head_first_panel_.push_back(plan_.threads[t].lm_head().begin);
   }
   head_first_panel_.push_back(static_cast<uint32_t>(plan_.lm_head_panels));
 }
@@ -181,7 +193,7 @@ void WeightNode::AddEmbed(size_t thread, Steps& steps) {
 void WeightNode::AddTransfer(size_t thread, ProgramForm form, threadpool::Kernel kernel,
                              StepKind kind, size_t layer, bool barrier, bool logit_rows,
                              Steps& steps) {
-  const auto ranges = ColumnsOf(thread, form, PanelMatrix::kDown);
+  const auto ranges = ColumnsOf(thread, layer, form, PanelMatrix::kDown);
   for (const Range<size_t>& columns : ranges) {
     const TransferOperand* operand = Keep(transfers_, TransferOperand{.x = activations_.x,
                                                                       .dim = config_.dim,
@@ -212,7 +224,8 @@ void WeightNode::AddNorm(size_t thread, size_t layer, ProgramForm form, const fl
                        .x = activations_.x,
                        .weight = weight,
                        .n = config_.dim,
-                       .epsilon = config_.norm_epsilon,
+                       .epsilon = planes != nullptr ? config_.norm_epsilon
+                                                    : config_.layer(layer).norm_epsilon,
                        .scratch = activations_.threads[thread].scratch,
                        .out = shared ? activations_.shared_dim : activations_.threads[thread].dim,
                        .share = ShareOf(thread, form),
@@ -246,7 +259,7 @@ void WeightNode::AddQkvPart(size_t thread, size_t layer, ProgramForm form, const
 void WeightNode::AddKeep(size_t thread, size_t layer, ProgramForm form, Steps& steps) {
   // The columns of the residual that the thread's O panels write: no other thread reads or writes
   // them before.
-  for (const Range<size_t>& columns : ColumnsOf(thread, form, PanelMatrix::kO)) {
+  for (const Range<size_t>& columns : ColumnsOf(thread, layer, form, PanelMatrix::kO)) {
     const KeepOperand* operand = Keep(
         keeps_, KeepOperand{.x = activations_.x, .first = columns.begin, .count = columns.count()});
     steps.push_back(MakeStep(KeepStep, operand, StepKind::kQuantize, layer, false));
@@ -256,22 +269,22 @@ void WeightNode::AddKeep(size_t thread, size_t layer, ProgramForm form, Steps& s
 
 void WeightNode::AddAfterAttention(size_t thread, size_t layer, ProgramForm form, size_t half,
                                    bool kept, Steps& steps) {
-  for (const model::LayerOp& op : config_.layer.AfterAttention()) {
+  for (const model::LayerOp& op : config_.layer(layer).AfterAttention()) {
     if (op.kind == model::OpKind::kO && !kept)
       AddQuantizeAttended(thread, layer, form, false, steps);
     AddOp(thread, layer, form, half, op, steps);
   }
 }
 
-std::vector<Range<size_t>> WeightNode::ColumnsOf(size_t thread, ProgramForm form,
+std::vector<Range<size_t>> WeightNode::ColumnsOf(size_t thread, size_t layer, ProgramForm form,
                                                  PanelMatrix matrix) const {
   std::vector<Range<size_t>> columns;
   const auto add = [&](PanelRange panels) {
     columns.push_back({std::min<size_t>(config_.dim, panels.begin * kPanelRows),
                        std::min<size_t>(config_.dim, panels.end * kPanelRows)});
   };
-  for (const PanelExtent& extent : panels_.Work(form, thread, matrix)) add(extent.panels);
-  if (const PanelPart* part = FirstPart(thread, matrix)) add({part->panel, part->panel + 1});
+  for (const PanelExtent& extent : Work(form, thread, layer, matrix)) add(extent.panels);
+  if (const PanelPart* part = FirstPart(thread, layer, matrix)) add({part->panel, part->panel + 1});
   return columns;
 }
 
@@ -300,12 +313,12 @@ void WeightNode::AddOp(size_t thread, size_t layer, ProgramForm form, size_t hal
 void WeightNode::AddResidual(size_t thread, size_t layer, ProgramForm form, size_t half,
                              PanelMatrix matrix, const ActRows& in, StepKind kind, Steps& steps) {
   AddOtherParts(thread, layer, half, matrix, in, kind, steps);
-  for (const PanelExtent& extent : panels_.Work(form, thread, matrix)) {
+  for (const PanelExtent& extent : Work(form, thread, layer, matrix)) {
     const ProductOperand* operand =
         Keep(products_, OperandOf(extent, matrix, layer, in, activations_.x));
     steps.push_back(MakeStep(ProductStep, operand, kind, layer, false));
   }
-  if (const PanelPart* part = FirstPart(thread, matrix)) {
+  if (const PanelPart* part = FirstPart(thread, layer, matrix)) {
     FloatRows y = activations_.x;
     y.data += part->panel * kPanelRows;
     AddFirstPart(thread, layer, half, *part, in, y, kind, steps);
@@ -313,20 +326,20 @@ void WeightNode::AddResidual(size_t thread, size_t layer, ProgramForm form, size
   steps.back().barrier = true;
 }
 
-const PanelPart* WeightNode::FirstPart(size_t thread, PanelMatrix matrix) const {
-  for (const PanelPart& part : plan_.threads[thread].parts)
+const PanelPart* WeightNode::FirstPart(size_t thread, size_t layer, PanelMatrix matrix) const {
+  for (const PanelPart& part : PartsOf(thread, layer))
     if (part.matrix == matrix && part.first()) return &part;
   return nullptr;
 }
 
 void WeightNode::AddOtherParts(size_t thread, size_t layer, size_t half, PanelMatrix matrix,
                                const ActRows& in, StepKind kind, Steps& steps) {
-  const std::vector<PanelPart>& parts = plan_.threads[thread].parts;
+  const std::vector<PanelPart>& parts = PartsOf(thread, layer);
   bool any = false;
   for (size_t i = 0; i < parts.size(); ++i) {
     if (parts[i].matrix != matrix || parts[i].first()) continue;
     any = true;
-    AddPart(thread, layer, i, in, part_rows_[thread][i], kind, steps);
+    AddPart(thread, layer, i, in, part_rows_[thread][config_.KindOf(layer)][i], kind, steps);
   }
   if (!any) return;
   steps.back().signal = PartsFlag(half, thread, matrix);
@@ -335,17 +348,17 @@ void WeightNode::AddOtherParts(size_t thread, size_t layer, size_t half, PanelMa
 
 void WeightNode::AddFirstPart(size_t thread, size_t layer, size_t half, const PanelPart& first,
                               const ActRows& in, const FloatRows& y, StepKind kind, Steps& steps) {
-  AddPart(thread, layer, static_cast<size_t>(&first - plan_.threads[thread].parts.data()), in, y,
-          kind, steps);
+  AddPart(thread, layer, static_cast<size_t>(&first - PartsOf(thread, layer).data()), in, y, kind,
+          steps);
   // Threads are in the order of their shares, so the parts are in that of their chunks.
   std::vector<sync::EpochFlag*>& flags = waits_.emplace_back();
   std::vector<FloatRows>& rows = added_.emplace_back();
   for (size_t t = 0; t < plan_.threads.size(); ++t) {
-    const std::vector<PanelPart>& parts = plan_.threads[t].parts;
+    const std::vector<PanelPart>& parts = PartsOf(t, layer);
     for (size_t i = 0; i < parts.size(); ++i) {
       if (parts[i].matrix != first.matrix || parts[i].panel != first.panel || parts[i].first())
         continue;
-      rows.push_back(part_rows_[t][i]);
+      rows.push_back(part_rows_[t][config_.KindOf(layer)][i]);
       sync::EpochFlag* const flag = PartsFlag(half, t, first.matrix);
       if (flags.empty() || flags.back() != flag) flags.push_back(flag);
     }
@@ -364,7 +377,7 @@ void WeightNode::AddFirstPart(size_t thread, size_t layer, size_t half, const Pa
 
 void WeightNode::AddPart(size_t thread, size_t layer, size_t index, ActRows x, const FloatRows& y,
                          StepKind kind, Steps& steps) {
-  const PanelPart& part = plan_.threads[thread].parts[index];
+  const PanelPart& part = PartsOf(thread, layer)[index];
   x.data += part.chunks.begin * kernels::kSumBlocks * sizeof(kernels::ActBlock);
   const ProductOperand* operand = Keep(
       products_,
@@ -387,7 +400,7 @@ void WeightNode::AddQuantizeAttended(size_t thread, size_t layer, ProgramForm fo
   const QuantizeOperand* quantize =
       Keep(quantizes_, QuantizeOperand{.elementwise = &elementwise_,
                                        .x = activations_.attn,
-                                       .n = config_.q_rows(),
+                                       .n = config_.layer(layer).sizes.q_rows(),
                                        .out = AttendedOf(thread, form),
                                        .share = ShareOf(thread, form),
                                        .logit_rows = logit_rows});
@@ -406,7 +419,7 @@ void WeightNode::AddSiluGate(size_t thread, size_t layer, ProgramForm form, size
     return out;
   };
   AddOtherParts(thread, layer, half, PanelMatrix::kFfn, x, StepKind::kGateUp, steps);
-  for (const PanelExtent& extent : panels_.Work(form, thread, PanelMatrix::kFfn)) {
+  for (const PanelExtent& extent : Work(form, thread, layer, PanelMatrix::kFfn)) {
     const FfnOperand* ffn = Keep(
         ffns_,
         FfnOperand{
@@ -419,7 +432,7 @@ void WeightNode::AddSiluGate(size_t thread, size_t layer, ProgramForm form, size
             .out = out_of(extent.panels.begin)});
     steps.push_back(MakeStep(FfnStep, ffn, StepKind::kGateUp, layer, false));
   }
-  if (const PanelPart* part = FirstPart(thread, PanelMatrix::kFfn)) {
+  if (const PanelPart* part = FirstPart(thread, layer, PanelMatrix::kFfn)) {
     AddFirstPart(thread, layer, half, *part, x, tile, StepKind::kGateUp, steps);
     const GateOperand* gate =
         Keep(gates_,
@@ -435,7 +448,7 @@ void WeightNode::AddLmHead(size_t thread, ProgramForm form, Steps& steps) {
       form == ProgramForm::kManyRows ? activations_.shared_head : activations_.threads[thread].head;
   AddNorm(thread, layer, form, shards_[thread]->output_norm(), StepKind::kLmHeadNorm, &x, steps);
   std::vector<const HeadOperand*> operands;
-  for (const PanelExtent& extent : panels_.Work(form, thread, PanelMatrix::kLmHead)) {
+  for (const PanelExtent& extent : panels_.Work(form, thread, 0, PanelMatrix::kLmHead)) {
     operands.push_back(
         Keep(heads_, HeadOperand{.gemm = FindGemm(PanelMatrix::kLmHead, HeadPanel(config_)),
                                  .elementwise = &elementwise_,

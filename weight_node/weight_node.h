@@ -70,13 +70,14 @@ class WeightNode {
   template <typename Ready>
   void AddBeforeAttention(size_t thread, size_t layer, ProgramForm form, Steps& steps,
                           Ready ready) {
-    for (const model::LayerOp& op : config_.layer.BeforeAttention()) {
+    for (const model::LayerOp& op : config_.layer(layer).BeforeAttention()) {
       if (op.kind != model::OpKind::kQkv) {
         AddOp(thread, layer, form, 0, op, steps);
         continue;
       }
       const std::vector<QkvPart> parts =
-          QkvParts(shape_, panels_.Work(form, thread, PanelMatrix::kQkv), layer_panels_[layer]);
+          QkvParts(LayerShape(config_.layer(layer)), Work(form, thread, layer, PanelMatrix::kQkv),
+                   layer_panels_[layer]);
       for (size_t i = 0; i < parts.size(); ++i) {
         const bool last = i + 1 == parts.size() || parts[i + 1].group != parts[i].group;
         AddQkvPart(thread, layer, form, parts[i].extent, last ? ready(parts[i].group) : nullptr,
@@ -108,7 +109,6 @@ class WeightNode {
     for (size_t i = flags_.size() / halves_; i < flags_.size(); ++i) flags_[i].Signal(epoch);
   }
 
-  const LayerShape& shape() const { return shape_; }
   Activations& activations() { return activations_; }
   const Shards& shards(size_t thread) const { return *shards_[thread]; }
   uint64_t weight_bytes() const;  // packed panels of all threads
@@ -125,8 +125,15 @@ class WeightNode {
   // Quantises the heads' outputs for O.
   void AddQuantizeAttended(size_t thread, size_t layer, ProgramForm, bool logit_rows, Steps&);
   ActRows AttendedOf(size_t thread, ProgramForm) const;
-  // Of the residual, that the thread's panels write.
-  std::vector<Range<size_t>> ColumnsOf(size_t thread, ProgramForm, PanelMatrix) const;
+  // Of the residual, that the thread's panels of O or down write.
+  std::vector<Range<size_t>> ColumnsOf(size_t thread, size_t layer, ProgramForm, PanelMatrix) const;
+  std::span<const PanelExtent> Work(ProgramForm form, size_t thread, size_t layer,
+                                    PanelMatrix matrix) const {
+    return panels_.Work(form, thread, config_.KindOf(layer), matrix);
+  }
+  const std::vector<PanelPart>& PartsOf(size_t thread, size_t layer) const {
+    return plan_.threads[thread].parts[config_.KindOf(layer)];
+  }
   void AddSiluGate(size_t thread, size_t layer, ProgramForm, size_t half, Steps&);
   // x += panels * in, for this thread's panels of O or down.
   void AddResidual(size_t thread, size_t layer, ProgramForm, size_t half, PanelMatrix,
@@ -139,7 +146,7 @@ class WeightNode {
                     const FloatRows& y, model::StepKind, Steps&);
   void AddPart(size_t thread, size_t layer, size_t index, ActRows x, const FloatRows& y,
                model::StepKind, Steps&);
-  const PanelPart* FirstPart(size_t thread, PanelMatrix) const;  // or null
+  const PanelPart* FirstPart(size_t thread, size_t layer, PanelMatrix) const;  // or null
   // The operand of a product for one extent of panels of one format; y's columns are the extent's.
   ProductOperand OperandOf(const PanelExtent&, PanelMatrix, size_t layer, const ActRows& x,
                            FloatRows y) const;
@@ -158,7 +165,6 @@ class WeightNode {
   const model::ModelConfig config_;
   const ShardPlan plan_;
   const PanelMap panels_;
-  const LayerShape shape_;
   const kernels::Elementwise& elementwise_;
   Activations activations_;
   std::vector<std::unique_ptr<Shards>> shards_;
@@ -186,7 +192,8 @@ class WeightNode {
   const size_t halves_;
   std::vector<sync::EpochFlag> flags_;  // [half][thread][matrix]: PartsFlag
   topology::Arena part_arena_;
-  std::vector<std::vector<FloatRows>> part_rows_;  // [thread][of ThreadShard::parts]
+  // [thread][kind][of ThreadShard::parts]
+  std::vector<std::vector<std::vector<FloatRows>>> part_rows_;
   std::deque<std::vector<sync::EpochFlag*>> waits_;
   std::deque<std::vector<FloatRows>> added_;
 };

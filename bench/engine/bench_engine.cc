@@ -215,7 +215,8 @@ void Prefill(State& state) {
   state.counters["best tokens/s"] = n / watch.best_s();
   // Only the last row wants logits: the others end behind the last layer's attention.
   const model::ModelConfig& c = engine.plan().config;
-  const auto behind = static_cast<double>(c.dim * (c.q_rows() + 3 * c.ffn) + c.vocab * c.dim);
+  const model::LayerSizes& last = c.layer(c.layers - 1).sizes;
+  const auto behind = static_cast<double>(c.dim * (last.q_rows() + 3 * last.ffn) + c.vocab * c.dim);
   SetRate(state, watch, "GOP/s", 2 * (WeightsPerToken(engine.plan()) * n - behind * (n - 1)), peak,
           "of peak");
 }
@@ -308,8 +309,7 @@ void DropBenchEngine() { TheFixture().engine.reset(); }
 
 double WeightsPerToken(const pipeline::StagePlan& plan) {
   const model::ModelConfig& c = plan.config;
-  const size_t layer = c.dim * (2 * c.q_rows() + 2 * c.kv_rows() + 3 * c.ffn);
-  return static_cast<double>(c.layers * layer + c.vocab * c.dim);
+  return static_cast<double>(c.Sum(&model::LayerSpec::matrix_parameters) + c.vocab * c.dim);
 }
 
 }  // namespace larder::bench

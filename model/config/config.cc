@@ -29,7 +29,7 @@ class ConfigReader {
     ReadShape();
     RefuseOtherKinds();
     ReadRope();
-    ReadTensors(file_, config_);
+    ReadTensors(file_, layers_, config_);
     ReadVocabKeys();
     CheckIsAsSplit(file_, config_);
     return std::move(config_);
@@ -54,6 +54,23 @@ class ConfigReader {
     const std::string key = Key(suffix);
     const auto value = file_.FindUnsigned(key);
     return value ? CheckRange(key, *value, 1, high) : absent;
+  }
+  // A count for each layer: a number for all of them, or an array; `absent` where there is no key,
+  // which must be there if that is empty.
+  std::vector<size_t> Counts(std::string_view suffix, const std::vector<size_t>& absent,
+                             uint64_t high) const {
+    const std::string key = Key(suffix);
+    if (!absent.empty() && !file_.Has(key)) return absent;
+    if (!file_.IsArray(key)) return std::vector<size_t>(config_.layers, Count(suffix, high));
+    const auto values = file_.FindInts(key);
+    if (values->size() != config_.layers) {
+      throw Error("{}: key '{}' has {} values, expected one or '{}', which is {}", file_.path(),
+                  key, values->size(), Key("block_count"), config_.layers);
+    }
+    std::vector<size_t> counts;
+    for (const int32_t value : *values)
+      counts.push_back(CheckRange(key, value < 0 ? 0 : static_cast<uint64_t>(value), 1, high));
+    return counts;
   }
   double PositiveOr(std::string_view suffix, double absent, double low, double high) const {
     const std::string key = Key(suffix);
@@ -91,44 +108,50 @@ class ConfigReader {
   void ReadShape() {
     config_.layers = Count("block_count", kMaxLayers);
     config_.dim = Count("embedding_length", kMaxDim);
-    config_.ffn = Count("feed_forward_length", kMaxFfn);
-    config_.heads = Count("attention.head_count", kMaxHeads);
-    config_.kv_heads = CountOr("attention.head_count_kv", config_.heads, kMaxHeads);
+    const std::vector<size_t> ffn = Counts("feed_forward_length", {}, kMaxFfn);
+    const std::vector<size_t> heads = Counts("attention.head_count", {}, kMaxHeads);
+    const std::vector<size_t> kv_heads = Counts("attention.head_count_kv", heads, kMaxHeads);
     config_.trained_context = Count("context_length", kMaxContext);
-    if (config_.heads % config_.kv_heads != 0) {
-      throw Error("{}: key '{}' is {}, expected a divisor of '{}', which is {}", file_.path(),
-                  Key("attention.head_count_kv"), config_.kv_heads, Key("attention.head_count"),
-                  config_.heads);
+    for (size_t i = 0; i < config_.layers; ++i) {
+      if (heads[i] % kv_heads[i] != 0) {
+        throw Error("{}: key '{}' is {}, expected a divisor of '{}', which is {}", file_.path(),
+                    Key("attention.head_count_kv"), kv_heads[i], Key("attention.head_count"),
+                    heads[i]);
+      }
+      layers_.sizes.push_back(
+          {.dim = config_.dim, .ffn = ffn[i], .heads = heads[i], .kv_heads = kv_heads[i]});
     }
     const std::string eps_key = Key("attention.layer_norm_rms_epsilon");
     if (!file_.Has(eps_key)) file_.GetFloat(eps_key);  // throws the error for a missing key
     config_.norm_epsilon =
         static_cast<float>(PositiveOr("attention.layer_norm_rms_epsilon", 0, 1e-12, 0.1));
-    ReadHeadSize();
+    // The file has no others where it has no explicit ones: those of the first layer.
+    const size_t head_size = ReadHeadSize(heads[0]);
+    for (LayerSizes& sizes : layers_.sizes) sizes.head_size = head_size;
   }
 
-  void ReadHeadSize() {
+  size_t ReadHeadSize(size_t heads) const {
     const auto explicit_size = file_.FindUnsigned(Key("attention.key_length"));
-    if (!explicit_size && config_.dim % config_.heads != 0) {
+    if (!explicit_size && config_.dim % heads != 0) {
       throw Error(
           "{}: key '{}' is {}, expected a multiple of '{}', which is {} (or an explicit '{}')",
-          file_.path(), Key("embedding_length"), config_.dim, Key("attention.head_count"),
-          config_.heads, Key("attention.key_length"));
+          file_.path(), Key("embedding_length"), config_.dim, Key("attention.head_count"), heads,
+          Key("attention.key_length"));
     }
-    config_.head_size = CountOr("attention.key_length", config_.dim / config_.heads, kMaxHeadSize);
-    if (config_.head_size > kMaxHeadSize || config_.head_size % 2 != 0) {
+    const size_t head_size = CountOr("attention.key_length", config_.dim / heads, kMaxHeadSize);
+    if (head_size > kMaxHeadSize || head_size % 2 != 0) {
       throw Error(
           "{}: the head size ('{}', or '{}' / '{}') is {}, expected an even number up to {}",
           file_.path(), Key("attention.key_length"), Key("embedding_length"),
-          Key("attention.head_count"), config_.head_size, kMaxHeadSize);
+          Key("attention.head_count"), head_size, kMaxHeadSize);
     }
-    const size_t value_size =
-        CountOr("attention.value_length", config_.dim / config_.heads, kMaxHeadSize);
-    if (value_size != config_.head_size) {
+    const size_t value_size = CountOr("attention.value_length", config_.dim / heads, kMaxHeadSize);
+    if (value_size != head_size) {
       throw Error("{}: key '{}' says {} and '{}' {}: Larder needs keys and values of one size",
-                  file_.path(), Key("attention.key_length"), config_.head_size,
+                  file_.path(), Key("attention.key_length"), head_size,
                   Key("attention.value_length"), value_size);
     }
+    return head_size;
   }
 
   // Models with these keys would load and then generate nonsense.
@@ -155,13 +178,13 @@ class ConfigReader {
   }
 
   void ReadRope() {
-    config_.layer.rotary.dim = CountOr("rope.dimension_count", config_.head_size, kMaxHeadSize);
-    if (config_.layer.rotary.dim > config_.head_size || config_.layer.rotary.dim % 2 != 0) {
+    layers_.rotary.dim = CountOr("rope.dimension_count", layers_.sizes[0].head_size, kMaxHeadSize);
+    if (layers_.rotary.dim > layers_.sizes[0].head_size || layers_.rotary.dim % 2 != 0) {
       throw Error("{}: key '{}' is {}, expected an even number up to the head size {}",
-                  file_.path(), Key("rope.dimension_count"), config_.layer.rotary.dim,
-                  config_.head_size);
+                  file_.path(), Key("rope.dimension_count"), layers_.rotary.dim,
+                  layers_.sizes[0].head_size);
     }
-    config_.layer.rotary.base = PositiveOr("rope.freq_base", 10000.0, 1.0 + 1e-6, 1e12);
+    layers_.rotary.base = PositiveOr("rope.freq_base", 10000.0, 1.0 + 1e-6, 1e12);
     // Files from before scaling types have `rope.scale_linear`; a factor without a type is linear.
     const bool is_old =
         !file_.Has(Key("rope.scaling.factor")) && file_.Has(Key("rope.scale_linear"));
@@ -173,30 +196,27 @@ class ConfigReader {
     }
     const std::string_view type = file_.FindString(Key("rope.scaling.type")).value_or("linear");
     if (type == "yarn") {
-      config_.layer.rotary.scaling = RopeScaling::kYarn;
+      layers_.rotary.scaling = RopeScaling::kYarn;
     } else if (type == "linear") {
-      config_.layer.rotary.scaling = factor != 1.0 ? RopeScaling::kLinear : RopeScaling::kNone;
+      layers_.rotary.scaling = factor != 1.0 ? RopeScaling::kLinear : RopeScaling::kNone;
     } else if (type != "none") {
       throw Error("{}: key '{}' is {}, expected none, linear or yarn", file_.path(),
                   Key("rope.scaling.type"), Quoted(type));
     }
-    config_.layer.rotary.scale_factor =
-        config_.layer.rotary.scaling == RopeScaling::kNone ? 1.0 : factor;
-    config_.layer.rotary.original_context =
+    layers_.rotary.scale_factor = layers_.rotary.scaling == RopeScaling::kNone ? 1.0 : factor;
+    layers_.rotary.original_context =
         CountOr("rope.scaling.original_context_length", config_.trained_context, kMaxContext);
-    if (config_.layer.rotary.scaling == RopeScaling::kYarn) ReadYarn();
+    if (layers_.rotary.scaling == RopeScaling::kYarn) ReadYarn();
   }
 
   void ReadYarn() {
-    config_.layer.rotary.yarn_ext_factor =
-        PositiveOr("rope.scaling.yarn_ext_factor", 1.0, 0.0, 1.0);
+    layers_.rotary.yarn_ext_factor = PositiveOr("rope.scaling.yarn_ext_factor", 1.0, 0.0, 1.0);
     const char* attn_key = file_.Has(Key("rope.scaling.yarn_attn_factor"))
                                ? "rope.scaling.yarn_attn_factor"
                                : "rope.scaling.attn_factor";
-    config_.layer.rotary.yarn_attn_factor = PositiveOr(attn_key, 1.0, 1e-3, 1e3);
-    config_.layer.rotary.yarn_beta_fast =
-        PositiveOr("rope.scaling.yarn_beta_fast", 32.0, 1e-3, 1e6);
-    config_.layer.rotary.yarn_beta_slow = PositiveOr("rope.scaling.yarn_beta_slow", 1.0, 1e-3, 1e6);
+    layers_.rotary.yarn_attn_factor = PositiveOr(attn_key, 1.0, 1e-3, 1e3);
+    layers_.rotary.yarn_beta_fast = PositiveOr("rope.scaling.yarn_beta_fast", 32.0, 1e-3, 1e6);
+    layers_.rotary.yarn_beta_slow = PositiveOr("rope.scaling.yarn_beta_slow", 1.0, 1e-3, 1e6);
     if (PositiveOr("rope.scaling.yarn_log_multiplier", 0.0, -1e3, 1e3) != 0.0) {
       throw Error("{}: key '{}': this variant of YaRN is not supported", file_.path(),
                   Key("rope.scaling.yarn_log_multiplier"));
@@ -225,11 +245,29 @@ class ConfigReader {
 
   const GgufFile& file_;
   ModelConfig config_;
+  LayersOfKeys layers_;
 };
 
 }  // namespace
 
 ModelConfig ReadModelConfig(const GgufFile& file) { return ConfigReader(file).Read(); }
+
+std::string LayersText(const ModelConfig& config) {
+  std::string text = fmt::format("{} layers, dim {}", config.layers, config.dim);
+  const std::vector<size_t> own = config.OwnKinds();
+  for (const size_t kind : own) {
+    const LayerSizes& sizes = config.kinds[kind].sizes;
+    if (own.size() > 1) {
+      const auto count = config.Sum([&](const LayerSpec& layer) { return layer.sizes == sizes; });
+      text += fmt::format("; {} of", count);
+    } else {
+      text += ',';
+    }
+    text += fmt::format(" ffn {}, {} heads / {} KV heads of {}", sizes.ffn, sizes.heads,
+                        sizes.kv_heads, sizes.head_size);
+  }
+  return text;
+}
 
 ModelConfig LayersOf(ModelConfig config, size_t first, size_t count) {
   config.first_layer += first;
@@ -243,8 +281,17 @@ ModelConfig EndsOf(ModelConfig config) {
   return config;
 }
 
+std::vector<size_t> ModelConfig::OwnKinds() const {
+  std::vector<size_t> own;
+  for (size_t i = 0; i < layers; ++i) own.push_back(KindOf(i));
+  std::ranges::sort(own);
+  own.erase(std::ranges::unique(own).begin(), own.end());
+  return own;
+}
+
 uint64_t ModelConfig::parameters() const {
-  return layers * layer.parameters() + (tied_embeddings ? 1 : 2) * vocab * dim + dim;
+  return Sum([](const LayerSpec& layer) { return layer.parameters(); }) +
+         (tied_embeddings ? 1 : 2) * vocab * dim + dim;
 }
 
 }  // namespace larder::model::config

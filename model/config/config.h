@@ -2,8 +2,10 @@
 // metadata and checked against its tensors.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -45,30 +47,42 @@ struct ModelConfig {
                            // a model
   bool ends = true;        // it includes the embedding, output norm and lm_head
   size_t dim = 0;          // embedding length
-  size_t ffn = 0;          // feed-forward length
-  size_t heads = 0;        // query heads
-  size_t kv_heads = 0;     // key/value heads; heads % kv_heads == 0
-  size_t head_size = 0;  // explicit (attention.key_length) or dim / heads; key and value sizes are
-                         // equal
-  size_t vocab = 0;      // rows of the embedding table
+  size_t vocab = 0;        // rows of the embedding table
   size_t trained_context = 0;
-  float norm_epsilon = 1e-5f;
+  float norm_epsilon = 1e-5f;    // of the output norm
   bool tied_embeddings = false;  // no output.weight: lm_head is the embedding table
-  LayerSpec layer;               // the same for every layer
+  std::vector<LayerSpec> kinds;  // of layers, of the whole model; at most 256
+  std::vector<uint8_t> kind_of;  // [the whole model's layers]: index into kinds
   TensorTypes types;
 
   ModelPart part;  // the part in the file that this was read from
 
-  size_t q_rows() const { return heads * head_size; }
-  size_t kv_rows() const { return kv_heads * head_size; }
-  size_t group() const { return heads / kv_heads; }  // query heads per KV head
+  // The kind of a layer; index 0 is layer first_layer.
+  size_t KindOf(size_t index) const { return kind_of.at(first_layer + index); }
+  const LayerSpec& layer(size_t index) const { return kinds[KindOf(index)]; }
+  // The kinds that the config's own layers are of, ascending.
+  std::vector<size_t> OwnKinds() const;
+  // The most of what the layers have (0 without layers): config.Most([](const LayerSpec& layer) {
+  // return layer.sizes.ffn; }).
+  template <typename Of>
+  size_t Most(Of of) const {
+    size_t most = 0;
+    for (size_t i = 0; i < layers; ++i) most = std::max<size_t>(most, std::invoke(of, layer(i)));
+    return most;
+  }
+  // The sum of it over all layers.
+  template <typename Of>
+  size_t Sum(Of of) const {
+    size_t sum = 0;
+    for (size_t i = 0; i < layers; ++i) sum += std::invoke(of, layer(i));
+    return sum;
+  }
   uint64_t parameters() const;
   // The type of a layer's matrix. `index` 0 is layer first_layer.
   TensorType TypeOf(size_t index, TensorRole role) const {
     return types.layers.empty() ? TensorType::kQ8_0
                                 : types.layers.at(first_layer + index)[static_cast<size_t>(role)];
   }
-  LayerSizes sizes() const { return {dim, ffn, heads, kv_heads, head_size}; }
   // A tensor's name in the model's file: "blk.3.attn_q.weight". `index` 0 is layer first_layer.
   std::string TensorName(size_t index, TensorRole role) const {
     return LayerTensor(first_layer + index, SuffixOf(role));
@@ -80,6 +94,10 @@ struct ModelConfig {
 // types, sliding windows and experts. If `larder split` wrote the file, only its part's tensors are
 // expected; the config is still the whole model's.
 ModelConfig ReadModelConfig(const GgufFile&);
+
+// The layers for people: "24 layers, dim 896, ffn 4864, 14 heads / 2 KV heads of 64"; where they
+// are of several kinds, each kind's sizes with the number of its layers.
+std::string LayersText(const ModelConfig&);
 
 // Parts of a model, as stages and the serving socket hold them: LayersOf has `count` layers from
 // `first` on, without the ends; EndsOf has the ends without layers.

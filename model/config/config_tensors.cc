@@ -1,5 +1,6 @@
 #include "model/config/config_tensors.h"
 
+#include <algorithm>
 #include <unordered_set>
 #include <utility>
 
@@ -13,14 +14,14 @@ namespace {
 
 class TensorChecker {
  public:
-  TensorChecker(const GgufFile& file, ModelConfig& config) : file_(file), config_(config) {}
+  TensorChecker(const GgufFile& file, const LayersOfKeys& layers, ModelConfig& config)
+      : file_(file), layers_(layers), config_(config) {}
 
   void Check() {
     config_.types.layers.resize(config_.layers);
     for (TensorTypes::OfLayer& types : config_.types.layers) types.fill(TensorType::kQ8_0);
     const auto part = ReadPart(file_, config_.layers);
     part ? CheckPart(*part) : CheckWhole();
-    ReadRopeFactors();
     RefuseOthers();
   }
 
@@ -28,7 +29,7 @@ class TensorChecker {
   void CheckWhole() {
     CheckEnds();
     config_.tied_embeddings = file_.FindTensor(kHeadTensor) == nullptr;
-    DescribeLayer(file_.FindTensor(LayerTensor(0, SuffixOf(TensorRole::kQBias))) != nullptr);
+    DescribeLayers(file_.FindTensor(LayerTensor(0, SuffixOf(TensorRole::kQBias))) != nullptr);
     if (!config_.tied_embeddings) CheckHead();
     for (size_t layer = 0; layer < config_.layers; ++layer) CheckLayer(layer);
     ReadTypesOfEnds();
@@ -52,10 +53,10 @@ class TensorChecker {
     };
     check(config_.types.embedding, config_.dim);
     check(config_.types.head, config_.dim);
-    for (const TensorTypes::OfLayer& types : config_.types.layers) {
-      for (const TensorSpec& tensor : config_.layer.tensors)
+    for (size_t layer = 0; layer < config_.layers; ++layer) {
+      for (const TensorSpec& tensor : config_.layer(layer).tensors)
         if (tensor.kind == TensorKind::kMatrix)
-          check(types[static_cast<size_t>(tensor.role)], tensor.cols);
+          check(config_.TypeOf(layer, tensor.role), tensor.cols);
     }
   }
 
@@ -64,7 +65,7 @@ class TensorChecker {
     config_.types = part.types;
     config_.vocab = part.vocab;
     config_.tied_embeddings = part.tied_embeddings;
-    DescribeLayer(part.qkv_bias);
+    DescribeLayers(part.qkv_bias);
     CheckTypes();
     if (part.kind == ModelPart::Kind::kServing) {
       CheckEnds();
@@ -75,9 +76,20 @@ class TensorChecker {
       CheckLayer(layer);
   }
 
-  void DescribeLayer(bool biases_in_file) {
-    config_.layer = MakeLayerSpec(FamilyOf(config_.architecture), config_.sizes(), biases_in_file,
-                                  std::move(config_.layer.rotary));
+  // Layers of equal sizes are of one kind.
+  void DescribeLayers(bool biases_in_file) {
+    ReadRopeFactors();
+    for (const LayerSizes& sizes : layers_.sizes) {
+      const auto of_size = [](const LayerSpec& kind) { return kind.sizes; };
+      const auto known = std::ranges::find(config_.kinds, sizes, of_size);
+      const auto kind = static_cast<size_t>(known - config_.kinds.begin());
+      if (kind > UINT8_MAX)
+        throw Error("{}: layers of more than {} different sizes", file_.path(), UINT8_MAX + 1);
+      config_.kind_of.push_back(static_cast<uint8_t>(kind));
+      if (known != config_.kinds.end()) continue;
+      config_.kinds.push_back(MakeLayerSpec(FamilyOf(config_.architecture), sizes,
+                                            config_.norm_epsilon, biases_in_file, layers_.rotary));
+    }
   }
 
   void CheckEnds() {
@@ -93,7 +105,7 @@ class TensorChecker {
   }
 
   void CheckLayer(size_t layer) {
-    for (const TensorSpec& tensor : config_.layer.tensors) {
+    for (const TensorSpec& tensor : config_.layer(layer).tensors) {
       config_.types.layers[layer][static_cast<size_t>(tensor.role)] =
           Expect(LayerTensor(layer, tensor.suffix), tensor.rows, tensor.cols, tensor.meaning).type;
     }
@@ -122,13 +134,13 @@ class TensorChecker {
   void ReadRopeFactors() {
     const TensorInfo* tensor = file_.FindTensor(kRopeFactorsTensor);
     if (tensor == nullptr) return;
-    Expect(tensor->name, 1, config_.layer.rotary.dim / 2, "rotary dimensions / 2");
-    config_.layer.rotary.freq_factors.resize(tensor->cols);
-    file_.ReadRowsF32(*tensor, 0, 1, config_.layer.rotary.freq_factors.data());
+    Expect(tensor->name, 1, layers_.rotary.dim / 2, "rotary dimensions / 2");
+    layers_.rotary.freq_factors.resize(tensor->cols);
+    file_.ReadRowsF32(*tensor, 0, 1, layers_.rotary.freq_factors.data());
     for (size_t i = 0; i < tensor->cols; ++i) {
-      if (config_.layer.rotary.freq_factors[i] > 0.0f) continue;
+      if (layers_.rotary.freq_factors[i] > 0.0f) continue;
       throw Error("{}: tensor '{}': factor {} is {}, expected more than 0", file_.path(),
-                  tensor->name, i, config_.layer.rotary.freq_factors[i]);
+                  tensor->name, i, layers_.rotary.freq_factors[i]);
     }
   }
 
@@ -148,12 +160,15 @@ class TensorChecker {
   }
 
   const GgufFile& file_;
+  LayersOfKeys layers_;
   ModelConfig& config_;
   std::unordered_set<const TensorInfo*> used_;
 };
 
 }  // namespace
 
-void ReadTensors(const GgufFile& file, ModelConfig& config) { TensorChecker(file, config).Check(); }
+void ReadTensors(const GgufFile& file, const LayersOfKeys& layers, ModelConfig& config) {
+  TensorChecker(file, layers, config).Check();
+}
 
 }  // namespace larder::model::config

@@ -28,23 +28,23 @@ TEST(Config, ReadsALlama) {
   EXPECT_EQ(config.name, "good");
   EXPECT_EQ(config.layers, 1u);
   EXPECT_EQ(config.dim, 4u);
-  EXPECT_EQ(config.ffn, 32u);
-  EXPECT_EQ(config.heads, 2u);
-  EXPECT_EQ(config.kv_heads, 1u);
-  EXPECT_EQ(config.head_size, 2u);
+  EXPECT_EQ(config.kinds[0].sizes.ffn, 32u);
+  EXPECT_EQ(config.kinds[0].sizes.heads, 2u);
+  EXPECT_EQ(config.kinds[0].sizes.kv_heads, 1u);
+  EXPECT_EQ(config.kinds[0].sizes.head_size, 2u);
   EXPECT_EQ(config.vocab, 3u);
   EXPECT_EQ(config.trained_context, 64u);
   EXPECT_EQ(config.norm_epsilon, 1e-5f);
-  EXPECT_FALSE(config.layer.Has(TensorRole::kQBias));
-  EXPECT_FALSE(config.layer.Has(TensorRole::kQNorm));
+  EXPECT_FALSE(config.kinds[0].Has(TensorRole::kQBias));
+  EXPECT_FALSE(config.kinds[0].Has(TensorRole::kQNorm));
   EXPECT_FALSE(config.tied_embeddings);
-  EXPECT_EQ(config.layer.rotary.pairing, RopePairing::kInterleaved);
-  EXPECT_EQ(config.layer.rotary.dim, 2u);
-  EXPECT_EQ(config.layer.rotary.base, 10000.0);
-  EXPECT_EQ(config.layer.rotary.scaling, RopeScaling::kNone);
-  EXPECT_EQ(config.layer.rotary.original_context, 64u);
-  EXPECT_TRUE(config.layer.rotary.freq_factors.empty());
-  EXPECT_EQ(config.group(), 2u);
+  EXPECT_EQ(config.kinds[0].rotary.pairing, RopePairing::kInterleaved);
+  EXPECT_EQ(config.kinds[0].rotary.dim, 2u);
+  EXPECT_EQ(config.kinds[0].rotary.base, 10000.0);
+  EXPECT_EQ(config.kinds[0].rotary.scaling, RopeScaling::kNone);
+  EXPECT_EQ(config.kinds[0].rotary.original_context, 64u);
+  EXPECT_TRUE(config.kinds[0].rotary.freq_factors.empty());
+  EXPECT_EQ(config.kinds[0].sizes.group(), 2u);
 }
 
 TEST(Config, ParametersCountEveryWeight) {
@@ -66,13 +66,13 @@ TEST(Config, ParametersCountEveryWeight) {
 TEST(Config, TheOtherArchitectures) {
   const ModelConfig qwen2 = Read(GoodModel("qwen2"));
   EXPECT_EQ(qwen2.architecture, Architecture::kQwen2);
-  EXPECT_TRUE(qwen2.layer.Has(TensorRole::kQBias));
-  EXPECT_FALSE(qwen2.layer.Has(TensorRole::kQNorm));
-  EXPECT_EQ(qwen2.layer.rotary.pairing, RopePairing::kHalves);
+  EXPECT_TRUE(qwen2.layer(0).Has(TensorRole::kQBias));
+  EXPECT_FALSE(qwen2.layer(0).Has(TensorRole::kQNorm));
+  EXPECT_EQ(qwen2.layer(0).rotary.pairing, RopePairing::kHalves);
   const ModelConfig qwen3 = Read(GoodModel("qwen3"));
   EXPECT_EQ(qwen3.architecture, Architecture::kQwen3);
-  EXPECT_FALSE(qwen3.layer.Has(TensorRole::kQBias));
-  EXPECT_TRUE(qwen3.layer.Has(TensorRole::kQNorm));
+  EXPECT_FALSE(qwen3.layer(0).Has(TensorRole::kQBias));
+  EXPECT_TRUE(qwen3.layer(0).Has(TensorRole::kQNorm));
 }
 
 TEST(Config, LlamaWithBiasesAndTiedEmbeddings) {
@@ -82,7 +82,7 @@ TEST(Config, LlamaWithBiasesAndTiedEmbeddings) {
   raw.AddF32("blk.0.attn_v.bias", {2});
   raw.EraseTensor("output.weight");
   const ModelConfig config = Read(raw);
-  EXPECT_TRUE(config.layer.Has(TensorRole::kQBias));
+  EXPECT_TRUE(config.kinds[0].Has(TensorRole::kQBias));
   EXPECT_TRUE(config.tied_embeddings);
 }
 
@@ -100,56 +100,56 @@ TEST(Config, Defaults) {
   const TempFile temp(raw.Bytes());
   const ModelConfig config = ReadModelConfig(*GgufFile::Open(temp.path()));
   EXPECT_EQ(config.name, temp.path().substr(temp.path().rfind('/') + 1));
-  EXPECT_EQ(config.kv_heads, 1u);
-  EXPECT_EQ(config.head_size, 2u);  // explicit, not dim / heads = 4
-  EXPECT_EQ(config.q_rows(), 2u);
-  EXPECT_EQ(config.layer.rotary.dim, 2u);
-  EXPECT_EQ(config.layer.rotary.base, 10000.0);
+  EXPECT_EQ(config.kinds[0].sizes.kv_heads, 1u);
+  EXPECT_EQ(config.kinds[0].sizes.head_size, 2u);  // explicit, not dim / heads = 4
+  EXPECT_EQ(config.kinds[0].sizes.q_rows(), 2u);
+  EXPECT_EQ(config.kinds[0].rotary.dim, 2u);
+  EXPECT_EQ(config.kinds[0].rotary.base, 10000.0);
 }
 
 TEST(Config, RopeScaling) {
   RawGguf linear = GoodModel();
   linear.SetText("llama.rope.scaling.type", "linear");
   linear.SetF32("llama.rope.scaling.factor", 2.5f);
-  EXPECT_EQ(Read(linear).layer.rotary.scaling, RopeScaling::kLinear);
-  EXPECT_EQ(Read(linear).layer.rotary.scale_factor, 2.5);
+  EXPECT_EQ(Read(linear).layer(0).rotary.scaling, RopeScaling::kLinear);
+  EXPECT_EQ(Read(linear).layer(0).rotary.scale_factor, 2.5);
   linear.EraseKey("llama.rope.scaling.type");  // a factor without a type is linear
-  EXPECT_EQ(Read(linear).layer.rotary.scaling, RopeScaling::kLinear);
+  EXPECT_EQ(Read(linear).layer(0).rotary.scaling, RopeScaling::kLinear);
   linear.SetText("llama.rope.scaling.type", "none");
-  EXPECT_EQ(Read(linear).layer.rotary.scaling, RopeScaling::kNone);
-  EXPECT_EQ(Read(linear).layer.rotary.scale_factor, 1.0);
+  EXPECT_EQ(Read(linear).layer(0).rotary.scaling, RopeScaling::kNone);
+  EXPECT_EQ(Read(linear).layer(0).rotary.scale_factor, 1.0);
 
   RawGguf old = GoodModel();
   old.SetF32("llama.rope.scale_linear", 4.0f);
-  EXPECT_EQ(Read(old).layer.rotary.scaling, RopeScaling::kLinear);
-  EXPECT_EQ(Read(old).layer.rotary.scale_factor, 4.0);
+  EXPECT_EQ(Read(old).layer(0).rotary.scaling, RopeScaling::kLinear);
+  EXPECT_EQ(Read(old).layer(0).rotary.scale_factor, 4.0);
 
   RawGguf yarn = GoodModel();
   yarn.SetText("llama.rope.scaling.type", "yarn");
   yarn.SetF32("llama.rope.scaling.factor", 4.0f);
-  EXPECT_EQ(Read(yarn).layer.rotary.original_context, 64u);  // the context, by default
+  EXPECT_EQ(Read(yarn).layer(0).rotary.original_context, 64u);  // the context, by default
   yarn.SetU32("llama.rope.scaling.original_context_length", 16);
   ModelConfig config = Read(yarn);
-  EXPECT_EQ(config.layer.rotary.scaling, RopeScaling::kYarn);
-  EXPECT_EQ(config.layer.rotary.scale_factor, 4.0);
-  EXPECT_EQ(config.layer.rotary.original_context, 16u);
-  EXPECT_EQ(config.layer.rotary.yarn_ext_factor, 1.0);
-  EXPECT_EQ(config.layer.rotary.yarn_attn_factor, 1.0);
-  EXPECT_EQ(config.layer.rotary.yarn_beta_fast, 32.0);
-  EXPECT_EQ(config.layer.rotary.yarn_beta_slow, 1.0);
+  EXPECT_EQ(config.kinds[0].rotary.scaling, RopeScaling::kYarn);
+  EXPECT_EQ(config.kinds[0].rotary.scale_factor, 4.0);
+  EXPECT_EQ(config.kinds[0].rotary.original_context, 16u);
+  EXPECT_EQ(config.kinds[0].rotary.yarn_ext_factor, 1.0);
+  EXPECT_EQ(config.kinds[0].rotary.yarn_attn_factor, 1.0);
+  EXPECT_EQ(config.kinds[0].rotary.yarn_beta_fast, 32.0);
+  EXPECT_EQ(config.kinds[0].rotary.yarn_beta_slow, 1.0);
   yarn.SetF32("llama.rope.scaling.yarn_ext_factor", 0.5f);
   yarn.SetF32("llama.rope.scaling.attn_factor", 1.25f);
   yarn.SetF32("llama.rope.scaling.yarn_beta_fast", 16.0f);
   yarn.SetF32("llama.rope.scaling.yarn_beta_slow", 2.0f);
   config = Read(yarn);
-  EXPECT_EQ(config.layer.rotary.yarn_ext_factor, 0.5);
-  EXPECT_EQ(config.layer.rotary.yarn_attn_factor, 1.25);
-  EXPECT_EQ(config.layer.rotary.yarn_beta_fast, 16.0);
-  EXPECT_EQ(config.layer.rotary.yarn_beta_slow, 2.0);
+  EXPECT_EQ(config.kinds[0].rotary.yarn_ext_factor, 0.5);
+  EXPECT_EQ(config.kinds[0].rotary.yarn_attn_factor, 1.25);
+  EXPECT_EQ(config.kinds[0].rotary.yarn_beta_fast, 16.0);
+  EXPECT_EQ(config.kinds[0].rotary.yarn_beta_slow, 2.0);
 
   RawGguf llama3 = GoodModel();
   llama3.AddF32("rope_freqs.weight", {1}, 8.0f);
-  EXPECT_EQ(Read(llama3).layer.rotary.freq_factors, std::vector<float>{8.0f});
+  EXPECT_EQ(Read(llama3).layer(0).rotary.freq_factors, std::vector<float>{8.0f});
 }
 
 TEST(Config, HarmlessKeysAndTensorsAreAccepted) {
@@ -168,10 +168,10 @@ TEST(Config, TheDemoModel) {
       ReadModelConfig(*GgufFile::Open(LARDER_SOURCE_DIR "/model/demo/larder-stories.gguf"));
   EXPECT_EQ(config.layers, 5u);
   EXPECT_EQ(config.dim, 192u);
-  EXPECT_EQ(config.ffn, 512u);
-  EXPECT_EQ(config.heads, 6u);
-  EXPECT_EQ(config.kv_heads, 2u);
-  EXPECT_EQ(config.head_size, 32u);
+  EXPECT_EQ(config.kinds[0].sizes.ffn, 512u);
+  EXPECT_EQ(config.kinds[0].sizes.heads, 6u);
+  EXPECT_EQ(config.kinds[0].sizes.kv_heads, 2u);
+  EXPECT_EQ(config.kinds[0].sizes.head_size, 32u);
   EXPECT_EQ(config.vocab, 2048u);
 }
 
@@ -181,10 +181,10 @@ TEST(Config, RealFile) {
   const ModelConfig config = ReadModelConfig(*GgufFile::Open(path));
   EXPECT_EQ(config.layers, 5u);
   EXPECT_EQ(config.dim, 64u);
-  EXPECT_EQ(config.ffn, 172u);
-  EXPECT_EQ(config.heads, 8u);
-  EXPECT_EQ(config.kv_heads, 4u);
-  EXPECT_EQ(config.head_size, 8u);
+  EXPECT_EQ(config.kinds[0].sizes.ffn, 172u);
+  EXPECT_EQ(config.kinds[0].sizes.heads, 8u);
+  EXPECT_EQ(config.kinds[0].sizes.kv_heads, 4u);
+  EXPECT_EQ(config.kinds[0].sizes.head_size, 8u);
   EXPECT_EQ(config.vocab, 512u);
 }
 

@@ -30,22 +30,22 @@ class Writer {
   void Add(const ModelConfig& config) {
     // Left out: the name, which may be the file's, and the part, which is of the file.
     [[maybe_unused]] const auto& [architecture, architecture_name, name, layers, first_layer, ends,
-                                  dim, ffn, heads, kv_heads, head_size, vocab, trained_context,
-                                  norm_epsilon, tied_embeddings, layer, types, part] = config;
+                                  dim, vocab, trained_context, norm_epsilon, tied_embeddings, kinds,
+                                  kind_of, types, part] = config;
     Line("architecture", "{} {}", static_cast<int>(architecture), architecture_name);
     Line("layers", "{}", layers);
     Line("first_layer", "{}", first_layer);
     Line("ends", "{}", ends);
     Line("dim", "{}", dim);
-    Line("ffn", "{}", ffn);
-    Line("heads", "{}", heads);
-    Line("kv_heads", "{}", kv_heads);
-    Line("head_size", "{}", head_size);
     Line("vocab", "{}", vocab);
     Line("trained_context", "{}", trained_context);
     Line("norm_epsilon", "{}", norm_epsilon);
     Line("tied_embeddings", "{}", tied_embeddings);
-    Add(layer);
+    for (size_t kind = 0; kind < kinds.size(); ++kind) {
+      Line("kind", "{}", kind);
+      Add(kinds[kind]);
+    }
+    Line("kind_of", "{}", fmt::join(kind_of, " "));
     Add(types);
   }
 
@@ -59,7 +59,14 @@ class Writer {
   }
 
   void Add(const LayerSpec& layer) {
-    const auto& [tensors, ops, rotary, attention_divisor] = layer;
+    const auto& [sizes, norm_epsilon, tensors, ops, rotary, attention_divisor] = layer;
+    const auto& [dim, ffn, heads, kv_heads, head_size] = sizes;
+    Line("layer.dim", "{}", dim);
+    Line("ffn", "{}", ffn);
+    Line("heads", "{}", heads);
+    Line("kv_heads", "{}", kv_heads);
+    Line("head_size", "{}", head_size);
+    Line("layer.norm_epsilon", "{}", norm_epsilon);
     for (const TensorSpec& tensor : tensors) Add(tensor);
     for (const LayerOp& op : ops) {
       const auto& [kind, norm] = op;

@@ -18,14 +18,12 @@ ModelConfig Config() {
   config.name = "a model";
   config.layers = 2;
   config.dim = 64;
-  config.ffn = 96;
-  config.heads = 4;
-  config.kv_heads = 2;
-  config.head_size = 16;
   config.vocab = 37;
   config.trained_context = 1024;
-  config.layer = MakeLayerSpec(FamilyOf(Architecture::kLlama), config.sizes(), false,
-                               {.dim = 16, .freq_factors = {1, 2}});
+  config.kinds = {MakeLayerSpec(FamilyOf(Architecture::kLlama),
+                                {.dim = 64, .ffn = 96, .heads = 4, .kv_heads = 2, .head_size = 16},
+                                1e-5f, false, {.dim = 16, .freq_factors = {1, 2}})};
+  config.kind_of = {0, 0};
   config.types.layers.resize(2);
   for (TensorTypes::OfLayer& types : config.types.layers) types.fill(TensorType::kQ8_0);
   return config;
@@ -41,36 +39,40 @@ const std::vector<std::pair<const char*, std::function<void(ModelConfig&)>>> kCh
     {"first_layer", [](ModelConfig& c) { ++c.first_layer; }},
     {"ends", [](ModelConfig& c) { c.ends = false; }},
     {"dim", [](ModelConfig& c) { ++c.dim; }},
-    {"ffn", [](ModelConfig& c) { ++c.ffn; }},
-    {"heads", [](ModelConfig& c) { ++c.heads; }},
-    {"kv_heads", [](ModelConfig& c) { ++c.kv_heads; }},
-    {"head_size", [](ModelConfig& c) { ++c.head_size; }},
+    {"a kind more", [](ModelConfig& c) { c.kinds.push_back(c.kinds[0]); }},
+    {"kind_of", [](ModelConfig& c) { c.kind_of[1] = 1; }},
+    {"a layer's dim", [](ModelConfig& c) { ++c.kinds[0].sizes.dim; }},
+    {"a layer's norm_epsilon", [](ModelConfig& c) { c.kinds[0].norm_epsilon = 1e-6f; }},
+    {"ffn", [](ModelConfig& c) { ++c.kinds[0].sizes.ffn; }},
+    {"heads", [](ModelConfig& c) { ++c.kinds[0].sizes.heads; }},
+    {"kv_heads", [](ModelConfig& c) { ++c.kinds[0].sizes.kv_heads; }},
+    {"head_size", [](ModelConfig& c) { ++c.kinds[0].sizes.head_size; }},
     {"vocab", [](ModelConfig& c) { ++c.vocab; }},
     {"trained_context", [](ModelConfig& c) { ++c.trained_context; }},
     // The next number: it is written exactly.
     {"norm_epsilon", [](ModelConfig& c) { c.norm_epsilon = std::nextafterf(c.norm_epsilon, 1); }},
     {"tied_embeddings", [](ModelConfig& c) { c.tied_embeddings = true; }},
-    {"a tensor more", [](ModelConfig& c) { c.layer.tensors.push_back(c.layer.tensors[0]); }},
-    {"a tensor's role", [](ModelConfig& c) { c.layer.tensors[0].role = TensorRole::kQNorm; }},
-    {"a tensor's kind", [](ModelConfig& c) { c.layer.tensors[0].kind = TensorKind::kBias; }},
-    {"a tensor's suffix", [](ModelConfig& c) { c.layer.tensors[0].suffix = "other"; }},
-    {"a tensor's rows", [](ModelConfig& c) { ++c.layer.tensors[1].rows; }},
-    {"a tensor's columns", [](ModelConfig& c) { ++c.layer.tensors[1].cols; }},
-    {"operations", [](ModelConfig& c) { c.layer.ops = kOtherOps; }},
-    {"one operation less", [](ModelConfig& c) { c.layer.ops = c.layer.ops.first(3); }},
-    {"attention_divisor", [](ModelConfig& c) { c.layer.attention_divisor = 2; }},
-    {"pairing", [](ModelConfig& c) { c.layer.rotary.pairing = RopePairing::kHalves; }},
-    {"rotary dim", [](ModelConfig& c) { c.layer.rotary.dim = 8; }},
-    {"base", [](ModelConfig& c) { c.layer.rotary.base = std::nextafter(10000.0, 1e6); }},
-    {"scaling", [](ModelConfig& c) { c.layer.rotary.scaling = RopeScaling::kYarn; }},
-    {"scale_factor", [](ModelConfig& c) { c.layer.rotary.scale_factor = 2; }},
-    {"original_context", [](ModelConfig& c) { ++c.layer.rotary.original_context; }},
-    {"yarn_ext_factor", [](ModelConfig& c) { c.layer.rotary.yarn_ext_factor = 0.5; }},
-    {"yarn_attn_factor", [](ModelConfig& c) { c.layer.rotary.yarn_attn_factor = 0.5; }},
-    {"yarn_beta_fast", [](ModelConfig& c) { c.layer.rotary.yarn_beta_fast = 16; }},
-    {"yarn_beta_slow", [](ModelConfig& c) { c.layer.rotary.yarn_beta_slow = 2; }},
-    {"a factor", [](ModelConfig& c) { c.layer.rotary.freq_factors[1] = 3; }},
-    {"a factor more", [](ModelConfig& c) { c.layer.rotary.freq_factors.push_back(3); }},
+    {"a tensor more", [](ModelConfig& c) { c.kinds[0].tensors.push_back(c.kinds[0].tensors[0]); }},
+    {"a tensor's role", [](ModelConfig& c) { c.kinds[0].tensors[0].role = TensorRole::kQNorm; }},
+    {"a tensor's kind", [](ModelConfig& c) { c.kinds[0].tensors[0].kind = TensorKind::kBias; }},
+    {"a tensor's suffix", [](ModelConfig& c) { c.kinds[0].tensors[0].suffix = "other"; }},
+    {"a tensor's rows", [](ModelConfig& c) { ++c.kinds[0].tensors[1].rows; }},
+    {"a tensor's columns", [](ModelConfig& c) { ++c.kinds[0].tensors[1].cols; }},
+    {"operations", [](ModelConfig& c) { c.kinds[0].ops = kOtherOps; }},
+    {"one operation less", [](ModelConfig& c) { c.kinds[0].ops = c.kinds[0].ops.first(3); }},
+    {"attention_divisor", [](ModelConfig& c) { c.kinds[0].attention_divisor = 2; }},
+    {"pairing", [](ModelConfig& c) { c.kinds[0].rotary.pairing = RopePairing::kHalves; }},
+    {"rotary dim", [](ModelConfig& c) { c.kinds[0].rotary.dim = 8; }},
+    {"base", [](ModelConfig& c) { c.kinds[0].rotary.base = std::nextafter(10000.0, 1e6); }},
+    {"scaling", [](ModelConfig& c) { c.kinds[0].rotary.scaling = RopeScaling::kYarn; }},
+    {"scale_factor", [](ModelConfig& c) { c.kinds[0].rotary.scale_factor = 2; }},
+    {"original_context", [](ModelConfig& c) { ++c.kinds[0].rotary.original_context; }},
+    {"yarn_ext_factor", [](ModelConfig& c) { c.kinds[0].rotary.yarn_ext_factor = 0.5; }},
+    {"yarn_attn_factor", [](ModelConfig& c) { c.kinds[0].rotary.yarn_attn_factor = 0.5; }},
+    {"yarn_beta_fast", [](ModelConfig& c) { c.kinds[0].rotary.yarn_beta_fast = 16; }},
+    {"yarn_beta_slow", [](ModelConfig& c) { c.kinds[0].rotary.yarn_beta_slow = 2; }},
+    {"a factor", [](ModelConfig& c) { c.kinds[0].rotary.freq_factors[1] = 3; }},
+    {"a factor more", [](ModelConfig& c) { c.kinds[0].rotary.freq_factors.push_back(3); }},
     {"embedding's type", [](ModelConfig& c) { c.types.embedding = TensorType::kF16; }},
     {"head's type", [](ModelConfig& c) { c.types.head = TensorType::kF16; }},
     {"a layer's type", [](ModelConfig& c) { c.types.layers[1][3] = TensorType::kF16; }},
@@ -99,7 +101,7 @@ TEST(Description, AModelsNameAndTheFilesPartAreNotInIt) {
 
 TEST(Description, ADifferenceIsOneLineOfEach) {
   ModelConfig config = Config();
-  config.layer.rotary.base = 20000;
+  config.kinds[0].rotary.base = 20000;
   const std::string is = DescriptionOf(config), expected = DescriptionOf(Config());
   EXPECT_EQ(DescriptionDifference(is, expected), "'rope.base 20000', not 'rope.base 10000'");
   EXPECT_EQ(DescriptionDifference(is, is), "");

@@ -52,12 +52,15 @@ void ReadEverything(const std::string& path) {
     }
   }
   const ModelConfig config = ReadModelConfig(*file);
-  LARDER_CHECK(config.heads % config.kv_heads == 0 && config.layer.rotary.dim <= config.head_size,
-               "config");
+  LARDER_CHECK(config.kind_of.size() == config.layers, "kinds");
+  for (const LayerSpec& kind : config.kinds)
+    LARDER_CHECK(
+        kind.sizes.heads % kind.sizes.kv_heads == 0 && kind.rotary.dim <= kind.sizes.head_size,
+        "config");
   LARDER_CHECK(config.part.first_layer + config.part.layers <= config.layers, "part");
   Describe(config.part);
   Fingerprint(*file);
-  RopeTable(config.layer.rotary, 3);
+  RopeTable(config.kinds[0].rotary, 3);
 }
 
 }  // namespace

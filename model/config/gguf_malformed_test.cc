@@ -239,9 +239,24 @@ const std::vector<Malformed>& Table() {
        [](RawGguf& f) { f.SetU32("llama.embedding_length", 5); }},
       {"no feed_forward_length", "key 'llama.feed_forward_length' is missing",
        [](RawGguf& f) { f.EraseKey("llama.feed_forward_length"); }},
-      {"feed_forward_length per layer", "key 'llama.feed_forward_length' is an array of u32 values",
+      {"feed_forward_length of too many layers",
+       "key 'llama.feed_forward_length' has 2 values, expected one or 'llama.block_count', which "
+       "is 1",
        [](RawGguf& f) {
-         f.Set("llama.feed_forward_length", Type::kArray, RawArray(Type::kU32, 1, Raw(32u)));
+         f.Set("llama.feed_forward_length", Type::kArray,
+               RawArray(Type::kU32, 2, Raw(32u) + Raw(32u)));
+       }},
+      {"feed_forward_length of floats", "key 'llama.feed_forward_length' is an array of f32 values",
+       [](RawGguf& f) {
+         f.Set("llama.feed_forward_length", Type::kArray, RawArray(Type::kF32, 1, Raw(32.0f)));
+       }},
+      {"a layer's feed_forward_length 0", "key 'llama.feed_forward_length' is 0, expected 1 to",
+       [](RawGguf& f) {
+         f.Set("llama.feed_forward_length", Type::kArray, RawArray(Type::kU32, 1, Raw(0u)));
+       }},
+      {"a layer's heads below 0", "key 'llama.attention.head_count' is 0, expected 1 to",
+       [](RawGguf& f) {
+         f.Set("llama.attention.head_count", Type::kArray, RawArray(Type::kI32, 1, Raw(-2)));
        }},
       {"no head_count", "key 'llama.attention.head_count' is missing",
        [](RawGguf& f) { f.EraseKey("llama.attention.head_count"); }},

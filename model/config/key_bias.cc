@@ -26,14 +26,14 @@ PairOf PairAt(const RotarySpec& rotary, float* head, size_t i) {
 }
 
 // KeyBias::balance of the KV head whose queries' biases begin at `queries`; empty: all 1.
-std::vector<float> BalanceOf(const ModelConfig& config, float* queries) {
-  std::vector<float> balance(config.layer.rotary.dim / 2, 1.0f);
+std::vector<float> BalanceOf(const LayerSpec& layer, float* queries) {
+  std::vector<float> balance(layer.rotary.dim / 2, 1.0f);
   bool any = false;
   for (size_t i = 0; i < balance.size(); ++i) {
     float square = 0;
-    for (size_t q = 0; q < config.group(); ++q) {
+    for (size_t q = 0; q < layer.sizes.group(); ++q) {
       square =
-          std::max(square, PairAt(config.layer.rotary, queries + q * config.head_size, i).square());
+          std::max(square, PairAt(layer.rotary, queries + q * layer.sizes.head_size, i).square());
     }
     if (!(square > kLargeQueryBias * kLargeQueryBias)) continue;
     balance[i] = std::sqrt(std::sqrt(square) / kLargeQueryBias);
@@ -46,24 +46,26 @@ std::vector<float> BalanceOf(const ModelConfig& config, float* queries) {
 
 KeyBias ReadKeyBias(const GgufFile& file, const ModelConfig& config, size_t layer) {
   KeyBias bias;
-  if (!config.layer.Has(TensorRole::kKBias)) return bias;
-  bias.in_keys = ReadBias(file, config, layer, TensorRole::kKBias, config.kv_rows());
-  bias.apart.resize(config.kv_heads);
-  bias.balance.resize(config.kv_heads);
-  if (config.layer.Has(TensorRole::kKNorm)) return bias;
-  const RotarySpec& rotary = config.layer.rotary;
-  std::vector<float> queries = ReadBias(file, config, layer, TensorRole::kQBias, config.q_rows());
-  for (size_t head = 0; head < config.kv_heads; ++head) {
-    float* const b = bias.in_keys.data() + head * config.head_size;
+  const LayerSpec& spec = config.layer(layer);
+  const size_t kv_heads = spec.sizes.kv_heads, head_size = spec.sizes.head_size;
+  if (!spec.Has(TensorRole::kKBias)) return bias;
+  bias.in_keys = ReadBias(file, config, layer, TensorRole::kKBias, spec.sizes.kv_rows());
+  bias.apart.resize(kv_heads);
+  bias.balance.resize(kv_heads);
+  if (spec.Has(TensorRole::kKNorm)) return bias;
+  const RotarySpec& rotary = spec.rotary;
+  std::vector<float> queries =
+      ReadBias(file, config, layer, TensorRole::kQBias, spec.sizes.q_rows());
+  for (size_t head = 0; head < kv_heads; ++head) {
+    float* const b = bias.in_keys.data() + head * head_size;
     for (size_t i = 0; i < rotary.dim / 2; ++i) {
       const PairOf pair = PairAt(rotary, b, i);
       if (pair.square() <= kLargeKeyBias * kLargeKeyBias) continue;
       bias.apart[head].push_back({static_cast<uint32_t>(i), pair.first, pair.second});
       pair.first = pair.second = 0;
     }
-    std::fill(b + rotary.dim, b + config.head_size, 0.0f);
-    bias.balance[head] =
-        BalanceOf(config, queries.data() + head * config.group() * config.head_size);
+    std::fill(b + rotary.dim, b + head_size, 0.0f);
+    bias.balance[head] = BalanceOf(spec, queries.data() + head * spec.sizes.group() * head_size);
   }
   return bias;
 }

@@ -112,7 +112,7 @@ void WritePart(const GgufFile& file, const ModelConfig& config, const ModelPart&
   writer.Add(kLayers, u32(part.layers));
   writer.Add(kVocab, u32(config.vocab));
   writer.Add(kTied, config.tied_embeddings);
-  writer.Add(kQkvBias, config.layer.Has(TensorRole::kQBias));
+  writer.Add(kQkvBias, config.layer(0).Has(TensorRole::kQBias));
   writer.Add(kFingerprint, fingerprint);
   writer.Add(kTypes, NumbersOf(config.types));
   writer.Add(kDescription, DescriptionOf(config));

@@ -102,6 +102,7 @@ class GgufFile {
   // The bytes of the entry's type and value in the file.
   std::string_view RawValue(const Entry&) const;
   bool Has(std::string_view key) const;
+  bool IsArray(std::string_view key) const;  // false: it has one value, or is missing
   uint64_t GetUnsigned(std::string_view key) const;
   double GetFloat(std::string_view key) const;
   std::string_view GetString(std::string_view key) const;

@@ -140,6 +140,11 @@ std::string_view GgufFile::RawValue(const Entry& entry) const {
 
 bool GgufFile::Has(std::string_view key) const { return impl_->FindEntry(key) >= 0; }
 
+bool GgufFile::IsArray(std::string_view key) const {
+  const ptrdiff_t i = impl_->FindEntry(key);
+  return i >= 0 && impl_->entries[i].type == Type::kArray;
+}
+
 std::optional<uint64_t> GgufFile::FindUnsigned(std::string_view key) const {
   const ptrdiff_t i = impl_->FindEntry(key);
   if (i < 0) return std::nullopt;

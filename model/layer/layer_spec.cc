@@ -75,9 +75,9 @@ size_t ElementsOf(Length length, const LayerSizes& sizes) {
     case Length::kDim:
       return sizes.dim;
     case Length::kQ:
-      return sizes.heads * sizes.head_size;
+      return sizes.q_rows();
     case Length::kKv:
-      return sizes.kv_heads * sizes.head_size;
+      return sizes.kv_rows();
     case Length::kHead:
       return sizes.head_size;
     case Length::kFfn:
@@ -114,9 +114,11 @@ const Family& FamilyOf(Architecture architecture) {
   return *family;
 }
 
-LayerSpec MakeLayerSpec(const Family& family, const LayerSizes& sizes, bool biases_in_file,
-                        RotarySpec rotary) {
+LayerSpec MakeLayerSpec(const Family& family, const LayerSizes& sizes, float norm_epsilon,
+                        bool biases_in_file, RotarySpec rotary) {
   LayerSpec spec;
+  spec.sizes = sizes;
+  spec.norm_epsilon = norm_epsilon;
   const bool qkv_bias = biases_in_file || family.qkv_bias == Family::QkvBias::kAlways;
   for (const Row& row : kTensors) {
     if (row.present == If::kQkvBias && !qkv_bias) continue;
@@ -152,6 +154,14 @@ const TensorSpec& LayerSpec::tensor(TensorRole role) const {
 uint64_t LayerSpec::parameters() const {
   uint64_t sum = 0;
   for (const TensorSpec& tensor : tensors) sum += static_cast<uint64_t>(tensor.rows) * tensor.cols;
+  return sum;
+}
+
+uint64_t LayerSpec::matrix_parameters() const {
+  uint64_t sum = 0;
+  for (const TensorSpec& tensor : tensors) {
+    if (tensor.kind == TensorKind::kMatrix) sum += static_cast<uint64_t>(tensor.rows) * tensor.cols;
+  }
   return sum;
 }
 

@@ -1,8 +1,9 @@
-// LayerSpec: a layer as data: its tensors with names and shapes, its operations in the order in
-// which a token passes through them, and its rotation. ReadModelConfig makes it from a file's
-// metadata. The check of tensors, the reference, the Programs and synthetic models iterate over it;
-// none of them has a tensor's name or the order of operations in its own code. The sizes of a shard
-// (weight_node/shard_plan.h) follow its five matrices. A family of models is an entry of
+// LayerSpec: a kind of layer as data: its sizes, its tensors with names and shapes, its operations
+// in the order in which a token passes through them, its norms and its rotation. A model has one
+// kind or several, and a table that says which layer is of which. ReadModelConfig makes them from a
+// file's metadata. The check of tensors, the reference, the Programs and synthetic models iterate
+// over it; none of them has a tensor's name or the order of operations in its own code. The sizes
+// of a shard (weight_node/shard_plan.h) follow its five matrices. A family of models is an entry of
 // Families(). Plain data, made at set-up, constant afterwards.
 #pragma once
 
@@ -89,6 +90,8 @@ struct RotarySpec {
   size_t original_context = 0;
   double yarn_ext_factor = 1.0, yarn_attn_factor = 1.0, yarn_beta_fast = 32.0, yarn_beta_slow = 1.0;
   std::vector<float> freq_factors;  // rope_freqs.weight: dim/2 values, or empty
+
+  bool operator==(const RotarySpec&) const = default;
 };
 
 // What all models of one `general.architecture` have in common.
@@ -105,10 +108,21 @@ std::span<const Family> Families();
 const Family& FamilyOf(Architecture);
 
 struct LayerSizes {
-  size_t dim, ffn, heads, kv_heads, head_size;
+  size_t dim = 0;        // of the residual; the same in all layers
+  size_t ffn = 0;        // feed-forward length
+  size_t heads = 0;      // query heads
+  size_t kv_heads = 0;   // key/value heads; heads % kv_heads == 0
+  size_t head_size = 0;  // of queries, keys and values
+
+  size_t q_rows() const { return heads * head_size; }
+  size_t kv_rows() const { return kv_heads * head_size; }
+  size_t group() const { return heads / kv_heads; }  // query heads per KV head
+  bool operator==(const LayerSizes&) const = default;
 };
 
 struct LayerSpec {
+  LayerSizes sizes;
+  float norm_epsilon = 1e-5f;
   std::vector<TensorSpec> tensors;  // in the order in which a token passes through them
   std::span<const LayerOp> ops;     // the family's
   RotarySpec rotary;
@@ -118,6 +132,7 @@ struct LayerSpec {
   bool Has(TensorRole role) const { return Find(role) != nullptr; }
   const TensorSpec& tensor(TensorRole) const;  // the tensor must exist
   uint64_t parameters() const;
+  uint64_t matrix_parameters() const;  // of its matrices alone
 
   // The operations before attention, and those after it.
   std::span<const LayerOp> BeforeAttention() const;
@@ -126,7 +141,8 @@ struct LayerSpec {
 };
 // biases_in_file: whether q, k and v have biases there; matters only for families in which biases
 // are optional. The pairing is the family's; the other fields of the rotation are kept.
-LayerSpec MakeLayerSpec(const Family&, const LayerSizes&, bool biases_in_file, RotarySpec);
+LayerSpec MakeLayerSpec(const Family&, const LayerSizes&, float norm_epsilon, bool biases_in_file,
+                        RotarySpec);
 
 const char* SuffixOf(TensorRole);
 

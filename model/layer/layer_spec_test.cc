@@ -18,27 +18,28 @@ std::vector<std::string> Suffixes(const LayerSpec& spec) {
 }
 
 TEST(LayerSpec, OfEachFamily) {
-  const LayerSpec llama = MakeLayerSpec(FamilyOf(Architecture::kLlama), kSizes, false, {});
+  const LayerSpec llama = MakeLayerSpec(FamilyOf(Architecture::kLlama), kSizes, 1e-5f, false, {});
   EXPECT_EQ(Suffixes(llama),
             (std::vector<std::string>{"attn_norm.weight", "attn_q.weight", "attn_k.weight",
                                       "attn_v.weight", "attn_output.weight", "ffn_norm.weight",
                                       "ffn_gate.weight", "ffn_up.weight", "ffn_down.weight"}));
   EXPECT_EQ(llama.rotary.pairing, RopePairing::kInterleaved);
-  const LayerSpec with_biases = MakeLayerSpec(FamilyOf(Architecture::kLlama), kSizes, true, {});
+  const LayerSpec with_biases =
+      MakeLayerSpec(FamilyOf(Architecture::kLlama), kSizes, 1e-5f, true, {});
   EXPECT_TRUE(with_biases.Has(TensorRole::kQBias) && with_biases.Has(TensorRole::kVBias));
 
-  const LayerSpec qwen2 = MakeLayerSpec(FamilyOf(Architecture::kQwen2), kSizes, false, {});
+  const LayerSpec qwen2 = MakeLayerSpec(FamilyOf(Architecture::kQwen2), kSizes, 1e-5f, false, {});
   EXPECT_TRUE(qwen2.Has(TensorRole::kKBias)) << "whatever the file has";
   EXPECT_FALSE(qwen2.Has(TensorRole::kQNorm));
   EXPECT_EQ(qwen2.rotary.pairing, RopePairing::kHalves);
 
-  const LayerSpec qwen3 = MakeLayerSpec(FamilyOf(Architecture::kQwen3), kSizes, false, {});
+  const LayerSpec qwen3 = MakeLayerSpec(FamilyOf(Architecture::kQwen3), kSizes, 1e-5f, false, {});
   EXPECT_FALSE(qwen3.Has(TensorRole::kQBias));
   EXPECT_TRUE(qwen3.Has(TensorRole::kQNorm) && qwen3.Has(TensorRole::kKNorm));
 }
 
 TEST(LayerSpec, ShapesAndTheirMeaning) {
-  const LayerSpec spec = MakeLayerSpec(FamilyOf(Architecture::kQwen2), kSizes, false, {});
+  const LayerSpec spec = MakeLayerSpec(FamilyOf(Architecture::kQwen2), kSizes, 1e-5f, false, {});
   const TensorSpec& o = spec.tensor(TensorRole::kO);
   EXPECT_EQ(o.rows, 96u);
   EXPECT_EQ(o.cols, 160u);
@@ -59,7 +60,7 @@ TEST(LayerSpec, OperationsFindTheirTensors) {
   for (const Family& family : Families()) {
     EXPECT_TRUE(names.insert(family.name).second);
     EXPECT_EQ(FamilyOf(family.architecture).name, family.name);
-    const LayerSpec spec = MakeLayerSpec(family, kSizes, false, {});
+    const LayerSpec spec = MakeLayerSpec(family, kSizes, 1e-5f, false, {});
     size_t norms = 0;
     for (const LayerOp& op : spec.ops) {
       if (op.kind != OpKind::kRmsNorm) continue;
@@ -81,7 +82,7 @@ TEST(LayerSpec, AFamilyIsAnEntry) {
       "new", Architecture::kLlama, RopePairing::kHalves, Family::QkvBias::kAlways, true, kOps};
   RotarySpec rotary;
   rotary.dim = 20;
-  const LayerSpec spec = MakeLayerSpec(family, kSizes, false, rotary);
+  const LayerSpec spec = MakeLayerSpec(family, kSizes, 1e-5f, false, rotary);
   EXPECT_EQ(spec.tensors.size(), kTensorRoles);
   EXPECT_EQ(spec.rotary.dim, 20u);
   EXPECT_EQ(spec.rotary.pairing, RopePairing::kHalves);

@@ -101,7 +101,8 @@ ReferenceModel ReferenceModel::Make(std::shared_ptr<const GgufFile> file,
   model.output_norm_ = ReadVector(*file, kOutputNormTensor);
   for (size_t i = 0; i < model.config_.layers; ++i) {
     Layer& layer = model.layers_.emplace_back();
-    for (const TensorSpec& tensor : model.config_.layer.tensors) {
+    layer.index = i;
+    for (const TensorSpec& tensor : model.config_.layer(i).tensors) {
       const std::string name = LayerTensor(i, tensor.suffix);
       layer.tensors[static_cast<size_t>(tensor.role)] =
           tensor.kind == TensorKind::kMatrix
@@ -122,11 +123,12 @@ std::vector<float> ReferenceModel::Product(const Matrix& m, std::vector<float> x
 }
 
 // Su et al. 2021, eq. 34. Elements of a head from rotary_dim on are not changed.
-void ReferenceModel::Rotate(std::span<float> heads, size_t position) const {
-  const size_t pairs = config_.layer.rotary.dim / 2;
-  const bool interleaved = config_.layer.rotary.pairing == RopePairing::kInterleaved;
-  const float* table = &rope_[position * config_.layer.rotary.dim];
-  for (size_t begin = 0; begin < heads.size(); begin += config_.head_size) {
+void ReferenceModel::Rotate(size_t layer, std::span<float> heads, size_t position) const {
+  const LayerSpec& spec = config_.layer(layer);
+  const size_t pairs = spec.rotary.dim / 2;
+  const bool interleaved = spec.rotary.pairing == RopePairing::kInterleaved;
+  const float* table = &rope_[config_.KindOf(layer)][position * spec.rotary.dim];
+  for (size_t begin = 0; begin < heads.size(); begin += spec.sizes.head_size) {
     for (size_t i = 0; i < pairs; ++i) {
       float& a = heads[begin + (interleaved ? 2 * i : i)];
       float& b = heads[begin + (interleaved ? 2 * i + 1 : i + pairs)];
@@ -140,7 +142,7 @@ void ReferenceModel::Rotate(std::span<float> heads, size_t position) const {
 void ReferenceModel::Run(const LayerOp& op, Layer& layer, State& s) const {
   switch (op.kind) {
     case OpKind::kRmsNorm:
-      s.in = RmsNorm(s.x, layer.of(op.norm), config_.norm_epsilon);
+      s.in = RmsNorm(s.x, layer.of(op.norm), config_.layer(layer.index).norm_epsilon);
       return;
     case OpKind::kQkv:
       s.q = Product(layer.matrix(TensorRole::kQ), s.in);
@@ -173,13 +175,13 @@ void ReferenceModel::Run(const LayerOp& op, Layer& layer, State& s) const {
 
 // Vaswani et al. 2017, eq. 1, with `group` query heads per key/value head.
 void ReferenceModel::Attend(Layer& layer, State& s) const {
-  if (config_.layer.Has(TensorRole::kQNorm))
-    NormHeads(s.q, layer.of(TensorRole::kQNorm), config_.norm_epsilon);
-  if (config_.layer.Has(TensorRole::kKNorm))
-    NormHeads(s.k, layer.of(TensorRole::kKNorm), config_.norm_epsilon);
-  Rotate(s.q, s.position);
-  Rotate(s.k, s.position);
-  const size_t head_size = config_.head_size, stride = config_.kv_rows();
+  const LayerSpec& spec = config_.layer(layer.index);
+  const LayerSizes& sizes = spec.sizes;
+  if (spec.Has(TensorRole::kQNorm)) NormHeads(s.q, layer.of(TensorRole::kQNorm), spec.norm_epsilon);
+  if (spec.Has(TensorRole::kKNorm)) NormHeads(s.k, layer.of(TensorRole::kKNorm), spec.norm_epsilon);
+  Rotate(layer.index, s.q, s.position);
+  Rotate(layer.index, s.k, s.position);
+  const size_t head_size = sizes.head_size, stride = sizes.kv_rows();
   if (options_.activations_q8) RoundHeads(s.q, head_size, Scale::kF32);
   if (options_.kv_q8) {
     RoundHeads(s.k, head_size, Scale::kF16);
@@ -190,13 +192,13 @@ void ReferenceModel::Attend(Layer& layer, State& s) const {
   layer.keys.insert(layer.keys.end(), s.k.begin(), s.k.end());
   layer.values.insert(layer.values.end(), s.v.begin(), s.v.end());
 
-  s.attended.assign(config_.q_rows(), 0.0f);
+  s.attended.assign(sizes.q_rows(), 0.0f);
   std::vector<double> weights(s.position + 1), sums(head_size);
-  for (size_t h = 0; h < config_.heads; ++h) {
-    const size_t kv = h / config_.group() * head_size;
+  for (size_t h = 0; h < sizes.heads; ++h) {
+    const size_t kv = h / sizes.group() * head_size;
     for (size_t t = 0; t <= s.position; ++t) {
       weights[t] = Dot(&s.q[h * head_size], &layer.keys[t * stride + kv], head_size) /
-                   config_.layer.attention_divisor;
+                   spec.attention_divisor;
     }
     const double max = *std::max_element(weights.begin(), weights.end());
     double all = 0;
@@ -219,7 +221,9 @@ std::vector<float> ReferenceModel::Forward(TokenId token, size_t position) {
   LARDER_CHECK(position <= positions_, "position {} after {} positions", position, positions_);
   if (position >= rope_positions_) {
     rope_positions_ = std::max<size_t>(256, 2 * position);
-    rope_ = RopeTable(config_.layer.rotary, rope_positions_);
+    rope_.clear();
+    for (const LayerSpec& kind : config_.kinds)
+      rope_.push_back(RopeTable(kind.rotary, rope_positions_));
   }
   const auto row =
       embedding_.values.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(token) * config_.dim);
@@ -232,7 +236,7 @@ std::vector<float> ReferenceModel::Forward(TokenId token, size_t position) {
               .attended = {},
               .hidden = {}};
   for (Layer& layer : layers_) {
-    for (const LayerOp& op : config_.layer.ops) Run(op, layer, state);
+    for (const LayerOp& op : config_.layer(layer.index).ops) Run(op, layer, state);
   }
   positions_ = position + 1;
   return Product(config_.tied_embeddings ? embedding_ : head_,

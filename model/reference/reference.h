@@ -53,6 +53,7 @@ class ReferenceModel {
     std::array<Matrix, kTensorRoles> tensors;  // by role; a norm or a bias has one row; empty: no
                                                // such tensor
     std::vector<float> keys, values;           // [positions][kv_rows]
+    size_t index = 0;
     const std::vector<float>& of(TensorRole role) const { return matrix(role).values; }
     const Matrix& matrix(TensorRole role) const { return tensors[static_cast<size_t>(role)]; }
   };
@@ -65,7 +66,7 @@ class ReferenceModel {
   ReferenceModel() = default;
   Matrix ReadMatrix(const GgufFile&, const std::string& name) const;
   std::vector<float> Product(const Matrix&, std::vector<float> x) const;
-  void Rotate(std::span<float> heads, size_t position) const;
+  void Rotate(size_t layer, std::span<float> heads, size_t position) const;
   void Run(const LayerOp&, Layer&, State&) const;
   void Attend(Layer&, State&) const;
 
@@ -74,7 +75,8 @@ class ReferenceModel {
   Matrix embedding_, head_;  // head_ is empty if the embeddings are tied
   std::vector<float> output_norm_;
   std::vector<Layer> layers_;
-  std::vector<float> rope_;  // RopeTable of rope_positions_ positions; grows with the sequence
+  // By kind of layer: RopeTable of rope_positions_ positions; they grow with the sequence.
+  std::vector<std::vector<float>> rope_;
   size_t rope_positions_ = 0;
   size_t positions_ = 0;
 };

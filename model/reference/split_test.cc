@@ -121,9 +121,9 @@ TEST(Split, AShapeIsTheWholeModels) {
         EXPECT_EQ(part.layers, 5u);
         EXPECT_EQ(part.vocab, config.vocab);
         EXPECT_EQ(part.tied_embeddings, tied);
-        EXPECT_EQ(part.layer.Has(TensorRole::kQBias), config.layer.Has(TensorRole::kQBias));
-        EXPECT_EQ(part.layer.Has(TensorRole::kQNorm), config.layer.Has(TensorRole::kQNorm));
-        EXPECT_EQ(part.layer.rotary.freq_factors, config.layer.rotary.freq_factors)
+        EXPECT_EQ(part.kinds[0].Has(TensorRole::kQBias), config.kinds[0].Has(TensorRole::kQBias));
+        EXPECT_EQ(part.kinds[0].Has(TensorRole::kQNorm), config.kinds[0].Has(TensorRole::kQNorm));
+        EXPECT_EQ(part.kinds[0].rotary.freq_factors, config.kinds[0].rotary.freq_factors)
             << "every stage rotates";
         EXPECT_EQ(part.parameters(), config.parameters());
         EXPECT_EQ(part.types.layers, config.types.layers);
@@ -243,7 +243,7 @@ testing::RawGguf GoodStage() {
   // What this part does not have is as Types(0) says.
   config.types.embedding = config.types.head = TensorType::kF32;
   for (size_t role = 0; role < kTensorRoles; ++role) {
-    if (!config.layer.Has(static_cast<TensorRole>(role)))
+    if (!config.kinds[0].Has(static_cast<TensorRole>(role)))
       config.types.layers[0][role] = TensorType::kF32;
   }
   raw.SetText("larder.split.description", DescriptionOf(config));

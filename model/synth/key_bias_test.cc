@@ -33,8 +33,8 @@ Given Make(const TemporaryFolder& folder, Architecture architecture, bool qkv_bi
   WriteSynth(options, folder / "model.gguf");
   Given given{.file = GgufFile::Open(folder / "model.gguf")};
   given.config = ReadModelConfig(*given.file);
-  if (given.config.layer.Has(TensorRole::kKBias)) {
-    given.bias.resize(given.config.kv_rows());
+  if (given.config.kinds[0].Has(TensorRole::kKBias)) {
+    given.bias.resize(given.config.kinds[0].sizes.kv_rows());
     given.file->ReadRowsF32(given.file->Tensor(given.config.TensorName(kLayer, TensorRole::kKBias)),
                             0, 1, given.bias.data());
   }
@@ -47,7 +47,7 @@ TEST(KeyBias, WhatIsApartAndWhatIsInKeysIsTheBias) {
   for (const bool interleaved : {false, true}) {
     const TemporaryFolder folder;
     Given given = Make(folder, Architecture::kQwen2, true);
-    if (interleaved) given.config.layer.rotary.pairing = RopePairing::kInterleaved;
+    if (interleaved) given.config.kinds[0].rotary.pairing = RopePairing::kInterleaved;
     const KeyBias split = ReadKeyBias(*given.file, given.config, kLayer);
     std::vector<float> sum = split.in_keys;
     size_t pairs = 0;
@@ -81,7 +81,7 @@ TEST(KeyBias, WhatIsApartAndWhatIsInKeysIsTheBias) {
 TEST(KeyBias, LargeBiasesOfQueriesAreBalanced) {
   const TemporaryFolder folder;
   const Given given = Make(folder, Architecture::kQwen2, true);
-  std::vector<float> q(given.config.q_rows());
+  std::vector<float> q(given.config.kinds[0].sizes.q_rows());
   given.file->ReadRowsF32(given.file->Tensor(given.config.TensorName(kLayer, TensorRole::kQBias)),
                           0, 1, q.data());
   const KeyBias split = ReadKeyBias(*given.file, given.config, kLayer);
@@ -106,7 +106,7 @@ TEST(KeyBias, LargeBiasesOfQueriesAreBalanced) {
 TEST(KeyBias, ElementsThatDoNotRotateHaveNone) {
   const TemporaryFolder folder;
   Given given = Make(folder, Architecture::kQwen2, true);
-  given.config.layer.rotary.dim = 16;
+  given.config.kinds[0].rotary.dim = 16;
   const KeyBias split = ReadKeyBias(*given.file, given.config, kLayer);
   for (size_t head = 0; head < 2; ++head) {
     for (size_t i = 16; i < 64; ++i) EXPECT_EQ(split.in_keys[head * 64 + i], 0);

@@ -10,8 +10,9 @@ namespace {
 
 ModelConfig Config(size_t rotary_dim, double base) {
   ModelConfig config;
-  config.layer.rotary.dim = config.head_size = rotary_dim;
-  config.layer.rotary.base = base;
+  config.kinds.resize(1);
+  config.kinds[0].rotary.dim = config.kinds[0].sizes.head_size = rotary_dim;
+  config.kinds[0].rotary.base = base;
   return config;
 }
 
@@ -19,10 +20,10 @@ struct Turn {
   float cos, sin;
 };
 Turn At(const ModelConfig& config, size_t position, size_t pair) {
-  const std::vector<float> table = RopeTable(config.layer.rotary, position + 1);
-  EXPECT_EQ(table.size(), (position + 1) * config.layer.rotary.dim);
-  return {table[position * config.layer.rotary.dim + 2 * pair],
-          table[position * config.layer.rotary.dim + 2 * pair + 1]};
+  const std::vector<float> table = RopeTable(config.kinds[0].rotary, position + 1);
+  EXPECT_EQ(table.size(), (position + 1) * config.kinds[0].rotary.dim);
+  return {table[position * config.kinds[0].rotary.dim + 2 * pair],
+          table[position * config.kinds[0].rotary.dim + 2 * pair + 1]};
 }
 void ExpectAngle(const Turn& turn, double angle, double magnitude = 1.0) {
   EXPECT_NEAR(turn.cos, magnitude * std::cos(angle), 1e-6);
@@ -46,15 +47,15 @@ TEST(RopeTable, Plain) {
 
 TEST(RopeTable, LinearIsSlower) {
   ModelConfig config = Config(8, 10000.0);
-  config.layer.rotary.scaling = RopeScaling::kLinear;
-  config.layer.rotary.scale_factor = 4.0;
+  config.kinds[0].rotary.scaling = RopeScaling::kLinear;
+  config.kinds[0].rotary.scale_factor = 4.0;
   ExpectAngle(At(config, 12, 1), 0.3);
   ExpectAngle(At(config, 12, 0), 3.0);
 }
 
 TEST(RopeTable, FactorsDivide) {
   ModelConfig config = Config(8, 10000.0);
-  config.layer.rotary.freq_factors = {1.0f, 1.0f, 2.0f, 8.0f};
+  config.kinds[0].rotary.freq_factors = {1.0f, 1.0f, 2.0f, 8.0f};
   ExpectAngle(At(config, 10, 1), 1.0);
   ExpectAngle(At(config, 10, 2), 0.05);
   ExpectAngle(At(config, 10, 3), 0.00125);
@@ -66,9 +67,9 @@ TEST(RopeTable, FactorsDivide) {
 // 1 + 0.1 ln 4 = 1.1386294.
 TEST(RopeTable, Yarn) {
   ModelConfig config = Config(128, 1e6);
-  config.layer.rotary.scaling = RopeScaling::kYarn;
-  config.layer.rotary.scale_factor = 4.0;
-  config.layer.rotary.original_context = 32768;
+  config.kinds[0].rotary.scaling = RopeScaling::kYarn;
+  config.kinds[0].rotary.scale_factor = 4.0;
+  config.kinds[0].rotary.original_context = 32768;
   constexpr double kMagnitude = 1.1386294361119891;
   const auto frequency = [](int pair) { return std::exp(-std::log(1e6) * pair / 64.0); };
   ExpectAngle(At(config, 0, 5), 0.0, kMagnitude);
@@ -79,10 +80,10 @@ TEST(RopeTable, Yarn) {
   ExpectAngle(At(config, 1000, 31), 1000.0 * frequency(31) * (9.0 / 17 + 8.0 / 17 / 4), kMagnitude);
   ExpectAngle(At(config, 5000, 40), 5000.0 * frequency(40) / 4, kMagnitude);
   ExpectAngle(At(config, 5000, 63), 5000.0 * frequency(63) / 4, kMagnitude);
-  config.layer.rotary.yarn_attn_factor = 0.5;
+  config.kinds[0].rotary.yarn_attn_factor = 0.5;
   ExpectAngle(At(config, 100, 0), 100.0, kMagnitude / 2);
-  config.layer.rotary.yarn_ext_factor = 0.0;  // then it is linear, and sines do not grow
-  config.layer.rotary.yarn_attn_factor = 1.0;
+  config.kinds[0].rotary.yarn_ext_factor = 0.0;  // then it is linear, and sines do not grow
+  config.kinds[0].rotary.yarn_attn_factor = 1.0;
   ExpectAngle(At(config, 100, 0), 25.0);
 }
 

@@ -80,10 +80,13 @@ void Check(const ModelShape& shape) {
   };
   require(shape.layers >= 1 && shape.layers <= 1024, "layers", shape.layers, "1 to 1024");
   require(shape.dim >= 1 && shape.dim <= (1 << 17), "dim", shape.dim, "1 to 131072");
-  require(shape.ffn >= 1 && shape.ffn <= (1 << 20), "ffn", shape.ffn, "1 to 1048576");
-  require(shape.heads >= 1 && shape.heads <= 1024, "heads", shape.heads, "1 to 1024");
-  require(shape.kv_heads >= 1 && shape.heads % shape.kv_heads == 0, "kv_heads", shape.kv_heads,
-          "a divisor of heads");
+  for (const size_t layer : {0, 1}) {
+    const LayerSizes sizes = shape.SizesOf(layer);
+    require(sizes.ffn >= 1 && sizes.ffn <= (1 << 20), "ffn", sizes.ffn, "1 to 1048576");
+    require(sizes.heads >= 1 && sizes.heads <= 1024, "heads", sizes.heads, "1 to 1024");
+    require(sizes.kv_heads >= 1 && sizes.heads % sizes.kv_heads == 0, "kv_heads", sizes.kv_heads,
+            "a divisor of heads");
+  }
   require(shape.head_size >= 2 && shape.head_size <= 1024 && shape.head_size % 2 == 0, "head_size",
           shape.head_size, "an even number from 2 to 1024");
   require(shape.vocab >= kMinSynthVocab && shape.vocab <= (1 << 22), "vocab", shape.vocab,
@@ -125,15 +128,27 @@ class Synthesis {
     writer_.Add(key("context_length"), u32(shape_.context));
     writer_.Add(key("embedding_length"), u32(shape_.dim));
     writer_.Add(key("block_count"), u32(shape_.layers));
-    writer_.Add(key("feed_forward_length"), u32(shape_.ffn));
+    AddOfLayers(key("feed_forward_length"), &LayerSizes::ffn);
     writer_.Add(key("rope.dimension_count"), u32(shape_.head_size));
     writer_.Add(key("rope.freq_base"), static_cast<float>(shape_.rope_base));
-    writer_.Add(key("attention.head_count"), u32(shape_.heads));
-    writer_.Add(key("attention.head_count_kv"), u32(shape_.kv_heads));
+    AddOfLayers(key("attention.head_count"), &LayerSizes::heads);
+    AddOfLayers(key("attention.head_count_kv"), &LayerSizes::kv_heads);
     writer_.Add(key("attention.key_length"), u32(shape_.head_size));
     writer_.Add(key("attention.value_length"), u32(shape_.head_size));
     writer_.Add(key("attention.layer_norm_rms_epsilon"), static_cast<float>(shape_.norm_epsilon));
     writer_.Add(key("vocab_size"), u32(shape_.vocab));
+  }
+
+  // A number, or an array where layers differ.
+  void AddOfLayers(const std::string& key, size_t LayerSizes::*size) {
+    std::vector<int32_t> values;
+    for (size_t layer = 0; layer < shape_.layers; ++layer)
+      values.push_back(static_cast<int32_t>(shape_.SizesOf(layer).*size));
+    if (std::ranges::count(values, values[0]) == std::ssize(values)) {
+      writer_.Add(key, static_cast<uint32_t>(values[0]));
+    } else {
+      writer_.Add(key, values);
+    }
   }
 
   void AddTokenizer() {
@@ -156,10 +171,10 @@ class Synthesis {
     AddNorm(kOutputNormTensor, config.dim);
     if (!config.tied_embeddings)
       AddMatrix(kHeadTensor, config.types.head, config.vocab, config.dim);
-    const std::vector<float>& factors = config.layer.rotary.freq_factors;
+    const std::vector<float>& factors = config.layer(0).rotary.freq_factors;
     if (!factors.empty()) writer_.AddVector(kRopeFactorsTensor, factors);
     for (size_t layer = 0; layer < config.layers; ++layer) {
-      for (const TensorSpec& tensor : config.layer.tensors) {
+      for (const TensorSpec& tensor : config.layer(layer).tensors) {
         const std::string name = LayerTensor(layer, tensor.suffix);
         switch (tensor.kind) {
           case TensorKind::kMatrix:

@@ -30,6 +30,11 @@ struct ModelShape {
   double rope_base = 10000.0;
   double llama3_rope_factor = 0.0;  // > 0: writes rope_freqs.weight (Llama3FreqFactors)
   double norm_epsilon = 1e-5;
+  // Of layers 1, 3, 5 ..., where not 0: other sizes than those above, so that the model has layers
+  // of two kinds.
+  size_t odd_ffn = 0, odd_heads = 0, odd_kv_heads = 0;
+
+  LayerSizes SizesOf(size_t layer) const;
 };
 
 // Unknown, BOS, EOS and the 256 byte tokens, which can encode any text.

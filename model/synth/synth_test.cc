@@ -56,13 +56,14 @@ TEST(Synth, EveryArchitectureAndTypeIsAWholeModel) {
         const ModelConfig config = ReadModelConfig(*file);
         EXPECT_EQ(config.architecture, arch);
         EXPECT_EQ(config.layers, 2u);
-        EXPECT_EQ(config.q_rows(), 96u);
-        EXPECT_EQ(config.kv_rows(), 32u);
+        EXPECT_EQ(config.kinds[0].sizes.q_rows(), 96u);
+        EXPECT_EQ(config.kinds[0].sizes.kv_rows(), 32u);
         EXPECT_EQ(config.vocab, 300u);
         EXPECT_EQ(config.tied_embeddings, tied);
-        EXPECT_EQ(config.layer.Has(TensorRole::kQBias), arch == Architecture::kQwen2);
-        EXPECT_EQ(config.layer.Has(TensorRole::kQNorm), arch == Architecture::kQwen3);
-        EXPECT_EQ(config.layer.rotary.freq_factors.size(), arch == Architecture::kLlama ? 8u : 0u);
+        EXPECT_EQ(config.kinds[0].Has(TensorRole::kQBias), arch == Architecture::kQwen2);
+        EXPECT_EQ(config.kinds[0].Has(TensorRole::kQNorm), arch == Architecture::kQwen3);
+        EXPECT_EQ(config.kinds[0].rotary.freq_factors.size(),
+                  arch == Architecture::kLlama ? 8u : 0u);
         EXPECT_EQ(file->GetUnsigned("general.file_type"), named.file_type);
         EXPECT_EQ(file->Tensor("blk.1.attn_q.weight").type, FallbackType(named.types.most, 64));
         EXPECT_EQ(file->Tensor("blk.1.ffn_down.weight").type, FallbackType(named.types.finer, 172));

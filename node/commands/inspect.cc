@@ -106,18 +106,21 @@ void PrintJson(const model::GgufFile& file) {
                      {"name", c.name},
                      {"layers", c.layers},
                      {"dim", c.dim},
-                     {"ffn", c.ffn},
-                     {"heads", c.heads},
-                     {"kv_heads", c.kv_heads},
-                     {"head_size", c.head_size},
                      {"vocab", c.vocab},
                      {"trained_context", c.trained_context},
                      {"tied_embeddings", c.tied_embeddings},
-                     {"qkv_bias", c.layer.Has(model::TensorRole::kQBias)},
-                     {"qk_norm", c.layer.Has(model::TensorRole::kQNorm)},
-                     {"rope_base", c.layer.rotary.base},
-                     {"rotary_dim", c.layer.rotary.dim},
+                     {"kind_of_layer", c.kind_of},
+                     {"kinds", json::array()},
                      {"parameters", c.parameters()}};
+    for (const model::LayerSpec& kind : c.kinds)
+      out["config"]["kinds"].push_back({{"ffn", kind.sizes.ffn},
+                                        {"heads", kind.sizes.heads},
+                                        {"kv_heads", kind.sizes.kv_heads},
+                                        {"head_size", kind.sizes.head_size},
+                                        {"qkv_bias", kind.Has(model::TensorRole::kQBias)},
+                                        {"qk_norm", kind.Has(model::TensorRole::kQNorm)},
+                                        {"rope_base", kind.rotary.base},
+                                        {"rotary_dim", kind.rotary.dim}});
     if (c.part.kind != model::ModelPart::Kind::kWhole) {
       out["part"] = {{"description", model::Describe(c.part)},
                      {"stages", c.part.count},
@@ -161,13 +164,13 @@ void PrintConfig(const model::GgufFile& file, const ConfigOrReason& found) {
     fmt::print("part       {} (of model {:016x})\n", model::Describe(c.part), c.part.fingerprint);
   fmt::print("model      {} ({}), {:.2f} M parameters\n", c.name, c.architecture_name,
              static_cast<double>(c.parameters()) * 1e-6);
-  fmt::print(
-      "shape      {} layers, dim {}, ffn {}, {} heads / {} KV heads of {}, vocab {}, context {}\n",
-      c.layers, c.dim, c.ffn, c.heads, c.kv_heads, c.head_size, c.vocab, c.trained_context);
+  fmt::print("shape      {}, vocab {}, context {}\n", model::LayersText(c), c.vocab,
+             c.trained_context);
+  const model::LayerSpec& layer = c.layer(0);
   fmt::print("details    rope base {:g} over {} elements, norm epsilon {:g}{}{}{}\n",
-             c.layer.rotary.base, c.layer.rotary.dim, c.norm_epsilon,
-             c.layer.Has(model::TensorRole::kQBias) ? ", biases on q, k, v" : "",
-             c.layer.Has(model::TensorRole::kQNorm) ? ", norms on q, k" : "",
+             layer.rotary.base, layer.rotary.dim, c.norm_epsilon,
+             layer.Has(model::TensorRole::kQBias) ? ", biases on q, k, v" : "",
+             layer.Has(model::TensorRole::kQNorm) ? ", norms on q, k" : "",
              c.tied_embeddings ? ", embeddings tied" : "");
 }
 

@@ -135,7 +135,8 @@ double OperationsPerToken(const model::ModelConfig& config, const BenchTest& tes
   if (test.decode) return 2 * weights;
   weights -= table;
   // In the last layer, only the token whose logits are wanted goes on behind attention.
-  const size_t behind = config.dim * (config.q_rows() + 3 * config.ffn);
+  const model::LayerSizes& last = config.layer(config.layers - 1).sizes;
+  const size_t behind = config.dim * (last.q_rows() + 3 * last.ffn);
   return 2 * (weights - static_cast<double>(behind) * (1 - 1 / static_cast<double>(test.tokens)));
 }
 
@@ -276,14 +277,16 @@ void SetLimits(const model::ModelConfig& config, double peak_gops, double reread
     }
   };
   using weight_node::PanelMatrix;
-  set("product q, k, v", PanelMatrix::kQkv,
-      config.layers * config.dim * (config.q_rows() + 2 * config.kv_rows()), rows, 1);
-  set("product o", PanelMatrix::kO, config.layers * config.dim * config.q_rows(), behind,
-      reads_behind);
-  set("product gate, up", PanelMatrix::kFfn, config.layers * config.dim * 2 * config.ffn, behind,
-      reads_behind);
-  set("product down", PanelMatrix::kDown, config.layers * config.dim * config.ffn, behind,
-      reads_behind);
+  const auto outputs = [&](auto of_layer) {
+    return config.Sum([&](const model::LayerSpec& layer) { return of_layer(layer.sizes); });
+  };
+  const size_t q_rows = outputs([](const auto&sizes) { return sizes.q_rows(); }),
+               kv_rows = outputs([](const auto&sizes) { return sizes.kv_rows(); }),
+               ffn = outputs([](const auto&sizes) { return sizes.ffn; });
+  set("product q, k, v", PanelMatrix::kQkv, config.dim * (q_rows + 2 * kv_rows), rows, 1);
+  set("product o", PanelMatrix::kO, config.dim * q_rows, behind, reads_behind);
+  set("product gate, up", PanelMatrix::kFfn, config.dim * 2 * ffn, behind, reads_behind);
+  set("product down", PanelMatrix::kDown, config.dim * ffn, behind, reads_behind);
   set("product lm_head", PanelMatrix::kLmHead, config.dim * config.vocab, logit_rows, reads);
 }
 

@@ -132,9 +132,9 @@ ServeView::ServeView(const PlannedModel& planned, const pipeline::Engine& engine
   plan_.chat_format = chat_format;
   plan_.layers = config.layers;
   plan_.dim = config.dim;
-  plan_.ffn = config.ffn;
-  plan_.heads = config.heads;
-  plan_.kv_heads = config.kv_heads;
+  plan_.ffn = config.layer(0).sizes.ffn;
+  plan_.heads = config.layer(0).sizes.heads;
+  plan_.kv_heads = config.layer(0).sizes.kv_heads;
   plan_.vocab = config.vocab;
   plan_.context = plan.context;
   plan_.slots = plan.slots;

@@ -41,18 +41,18 @@ std::string SliceText(const kernels::SliceSpec& slice) {
 TuneWork WorkOf(const model::ModelConfig& config, size_t threads) {
   // By type and blocks of inputs: the panels of all threads, of the layers' largest matrix.
   std::map<std::pair<model::TensorType, size_t>, size_t> panels;
-  const weight_node::LayerShape shape(config);
   for (size_t layer = 0; layer < config.layers; ++layer) {
     const weight_node::LayerPanels of(config, layer);
+    const model::LayerSizes& sizes = config.layer(layer).sizes;
     const auto add = [&](const kernels::PanelShape& panel, size_t outputs) {
       size_t& most = panels[{panel.format.type, panel.blocks}];
       most = std::max(most, CeilDiv(outputs, kernels::kPanelRows));
     };
     using enum weight_node::PanelMatrix;
-    add(of.of(kQkv, 0), config.q_rows() + 2 * config.kv_rows());
-    add(of.of(kQkv, shape.qkv_panels - 1), config.kv_rows());
+    add(of.of(kQkv, 0), sizes.q_rows() + 2 * sizes.kv_rows());
+    add(of.of(kQkv, of.all(kQkv).end - 1), sizes.kv_rows());
     add(of.of(kO, 0), config.dim);
-    add(of.of(kFfn, 0), 2 * config.ffn);
+    add(of.of(kFfn, 0), 2 * sizes.ffn);
     add(of.of(kDown, 0), config.dim);
   }
   TuneWork work;
@@ -61,8 +61,14 @@ TuneWork WorkOf(const model::ModelConfig& config, size_t threads) {
                              std::clamp(CeilDiv(n, threads), kFewestPanels, kMostPanels)});
   const uint64_t bytes = weight_node::MakeShardPlan(config, threads).MostThreadBytes(config);
   work.weight_bytes = std::min<uint64_t>(bytes, kernels::KernelTuning::kMostTunedBytes);
-  const size_t heads = CeilDiv(config.layers * config.kv_heads, threads);
-  work.heads = {{config.head_size, config.group(), std::min(heads, kMostHeads)}};
+  // By size and query heads of a KV head: the KV heads of a thread.
+  std::map<std::pair<size_t, size_t>, size_t> heads;
+  for (size_t layer = 0; layer < config.layers; ++layer) {
+    const model::LayerSizes& sizes = config.layer(layer).sizes;
+    heads[{sizes.head_size, sizes.group()}] += sizes.kv_heads;
+  }
+  for (const auto& [size, count] : heads)
+    work.heads.push_back({size.first, size.second, std::min(CeilDiv(count, threads), kMostHeads)});
   return work;
 }
 

@@ -259,16 +259,16 @@ TEST(HungAttentionTest, IsTheSocketThatTheOthersWaitFor) {
   const SegmentShape shape(plan);
   const auto memory = rdma::SharedMemory::Create(shape.bytes(), "larder-hung");
   const Exchange exchange(shape.exchange, memory.data());
-  const auto projectors = Projectors(plan);
+  const auto projectors = Projectors(plan, 0);
   const uint32_t base = 40;
   const auto project = [&](size_t half, uint32_t layer) {
-    for (size_t head = 0; head < plan.config.kv_heads; ++head) {
+    for (size_t head = 0; head < plan.config.layer(0).sizes.kv_heads; ++head) {
       for (const size_t t : projectors[head])
         exchange.projected(half, t, head)->Signal(base + layer + 1);
     }
   };
   const auto attend = [&](size_t half, int32_t socket, uint32_t layer) {
-    for (size_t head = 0; head < plan.config.kv_heads; ++head)
+    for (size_t head = 0; head < plan.config.layer(0).sizes.kv_heads; ++head)
       exchange.attended(half, AttentionId(socket), 0, head)->Signal(base + layer + 1);
   };
   const auto hung = [&](uint32_t halves) { return HungAttention(plan, exchange, base, halves); };

@@ -54,7 +54,7 @@ TEST_P(CutPanelsTest, ThePlanCutsThem) {
     for (const PanelMatrix matrix : GetParam().cut) {
       EXPECT_TRUE(std::ranges::any_of(plan.shards.threads,
                                       [&](const auto& shard) {
-                                        return std::ranges::any_of(shard.parts,
+                                        return std::ranges::any_of(shard.parts[0],
                                                                    [&](const auto& part) {
                                                                      return part.matrix == matrix;
                                                                    });

@@ -50,6 +50,12 @@ std::map<std::string, model::ModelShape> Shapes() {
                                  s.ffn = 768;
                                  s.qkv_bias = true;
                                })},
+          {"llama-two-kinds", of(Architecture::kLlama,
+                                 [](model::ModelShape& s) {
+                                   s.odd_ffn = 768;
+                                   s.odd_heads = 2;
+                                   s.odd_kv_heads = 1;
+                                 })},
           {"qwen2", of(Architecture::kQwen2, [](model::ModelShape&) {})},
           {"qwen3", of(Architecture::kQwen3, [](model::ModelShape&) {})}};
 }

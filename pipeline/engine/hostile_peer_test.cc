@@ -292,7 +292,7 @@ class HostileWeights {
       if (words && frame < frames) flipper = std::make_unique<Flipper>(words(message));
       // Signals all of the frame's heads at once; the contents of the rows do not matter.
       epoch += static_cast<uint32_t>(plan_.config.layers);
-      for (size_t head = 0; head < plan_.config.kv_heads; ++head)
+      for (size_t head = 0; head < plan_.config.layer(0).sizes.kv_heads; ++head)
         exchange.projected(0, 0, head)->Signal(epoch);
       sender.EndSend();
       const uint64_t due = static_cast<uint64_t>(frame) + 1;

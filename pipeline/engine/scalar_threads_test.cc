@@ -82,7 +82,7 @@ TEST(ScalarThreadsCutPanelsTest, OneThreadAndSeveral) {
     return all;
   };
   const StagePlan plan = MakeTestPlan(*model.file(), {.threads = 5});
-  EXPECT_FALSE(plan.shards.threads[1].parts.empty());
+  EXPECT_FALSE(plan.shards.threads[1].parts[0].empty());
   const std::vector<float> baseline = logits({.threads = 1});
   EXPECT_EQ(FirstDifference(logits({.threads = 5}), baseline), "");
   EXPECT_EQ(FirstDifference(logits({.threads = 5, .attention = {{2, 1}}}), baseline), "");

@@ -19,14 +19,12 @@ model::ModelConfig SmallModel() {
   model::ModelConfig config;
   config.layers = 2;
   config.dim = 1024;
-  config.ffn = 2816;
-  config.heads = 16;
-  config.kv_heads = 4;
-  config.head_size = 64;
   config.vocab = 512;
   config.trained_context = 4096;
-  config.layer =
-      model::MakeLayerSpec(model::FamilyOf(config.architecture), config.sizes(), false, {});
+  config.kinds = {model::MakeLayerSpec(
+      model::FamilyOf(config.architecture),
+      {.dim = 1024, .ffn = 2816, .heads = 16, .kv_heads = 4, .head_size = 64}, 1e-5f, false, {})};
+  config.kind_of.assign(config.layers, 0);
   return config;
 }
 

@@ -18,10 +18,8 @@ namespace {
 constexpr size_t kUniformFrameRows = 64;  // the smallest that a Plan chooses
 constexpr size_t kBatches[] = {1, 2, 4, 8, 16, 32};
 
-uint64_t KvBytes(const model::ModelConfig& config, size_t layers, size_t context) {
-  model::ModelConfig part = config;
-  part.layers = layers;
-  return attention_node::KvShape(part, 1, context).slot_bytes();
+uint64_t KvBytes(const model::ModelConfig& config, size_t first, size_t layers, size_t context) {
+  return attention_node::KvShape(model::LayersOf(config, first, layers), 1, context).slot_bytes();
 }
 
 }  // namespace
@@ -74,7 +72,7 @@ Plan PlanUniformCluster(const model::ModelConfig& config, const SocketShape& soc
                       .weight_bytes = weight_node::LayerBytes(config, next, share[i]),
                       .l3_bytes = socket.l3_bytes,
                       .l3_budget_bytes = budget,
-                      .kv_slot_bytes = KvBytes(config, share[i], plan.context)};
+                      .kv_slot_bytes = KvBytes(config, next, share[i], plan.context)};
     stage.resident = stage.weight_bytes <= budget;
     stage.kv_room_bytes = socket.l3_bytes - std::min(socket.l3_bytes, stage.weight_bytes);
     plan.stages.push_back(std::move(stage));
@@ -110,21 +108,26 @@ void Predict(Plan& plan, const Speeds& speeds) {
        .row_bytes = plan.config.dim * sizeof(float),
        .links = plan.single() ? 0 : plan.stages.size() + 1};
   const model::ModelConfig& c = plan.config;
-  const uint64_t layer_parameters = 2 * c.dim * (c.q_rows() + c.kv_rows()) + 3 * c.dim * c.ffn;
   for (const PlacedStage& stage : plan.stages) {
+    // Of a layer: the mean, rounded up, where they differ.
+    const model::ModelConfig here = model::LayersOf(c, stage.first_layer, stage.layers);
     const uint64_t layer_bytes =
         CeilDiv(weight_node::LayerBytes(c, stage.first_layer, stage.layers), stage.layers);
-    p.stages.push_back({.name = stage.socket,
-                        .layers = stage.layers,
-                        .cores = stage.cores,
-                        .weight_bytes = layer_bytes,
-                        .weight_parameters = layer_parameters,
-                        // a layer that exceeds its budget but not the cache is still read from it
-                        .weights_in_l3 = stage.resident || (stage.l3_bytes >= stage.weight_bytes &&
-                                                            stage.layers == 1),
-                        .kv_bytes = KvBytes(c, 1, plan.context),
-                        .kv_cores = stage.attention.empty() ? stage.cores : stage.attention_cores,
-                        .kv_room_bytes = stage.kv_room_bytes});
+    const uint64_t layer_parameters =
+        CeilDiv(here.Sum(&model::LayerSpec::matrix_parameters), stage.layers);
+    p.stages.push_back(
+        {.name = stage.socket,
+         .layers = stage.layers,
+         .cores = stage.cores,
+         .weight_bytes = layer_bytes,
+         .weight_parameters = layer_parameters,
+         // a layer that exceeds its budget but not the cache is still read from it
+         .weights_in_l3 =
+             stage.resident || (stage.l3_bytes >= stage.weight_bytes && stage.layers == 1),
+         .kv_bytes =
+             CeilDiv(KvBytes(c, stage.first_layer, stage.layers, plan.context), stage.layers),
+         .kv_cores = stage.attention.empty() ? stage.cores : stage.attention_cores,
+         .kv_room_bytes = stage.kv_room_bytes});
   }
   const PlacedStage& first = plan.stages.front();
   // A process that joins to serve is assumed to be as fast as the first stage's socket.

@@ -230,13 +230,13 @@ TEST(PlanTest, EveryProcessOfTheClusterAgreesAndOthersDoNot) {
   EXPECT_NE(changed("cores = \"l3:0\"", "cores = \"package:0\""), hash) << "other layers";
   EXPECT_EQ(changed("cores = \"l3:2\"", "cores = \"cores:4\""), hash) << "a server's own business";
   model::ModelConfig other = config;
-  other.ffn += 32;
+  other.kinds[0].sizes.ffn += 32;
   EXPECT_NE(PlanOf(kThree, other, "two-packages").hash(), hash);
   Plan weights = PlanOf(kThree, config, "two-packages");
   weights.fingerprint = 1;
   EXPECT_NE(weights.hash(), hash);
   other = config;
-  other.layer.rotary.base *= 2;
+  other.kinds[0].rotary.base *= 2;
   EXPECT_NE(PlanOf(kThree, other, "two-packages").hash(), hash) << "another rotation";
 }
 

@@ -45,9 +45,10 @@ std::vector<KvCapacity> KvCapacities(const Plan& plan) {
   for (const size_t context : contexts) {
     KvCapacity capacity{context, 0, SIZE_MAX};
     for (const PlacedStage& stage : plan.stages) {
-      model::ModelConfig config = plan.config;
-      config.layers = stage.layers;
-      const uint64_t bytes = attention_node::KvShape(config, 1, context).slot_bytes();
+      const uint64_t bytes =
+          attention_node::KvShape(model::LayersOf(plan.config, stage.first_layer, stage.layers), 1,
+                                  context)
+              .slot_bytes();
       capacity.slot_bytes += bytes;
       capacity.slots_in_l3 = std::min<size_t>(capacity.slots_in_l3, stage.kv_room_bytes / bytes);
     }
@@ -103,12 +104,9 @@ std::string Plan::Table() const {
   std::string out;
   if (!cluster.empty()) out += fmt::format("cluster    {}\n", cluster);
   out += fmt::format("plan       {:016x}\n", hash());
-  out += fmt::format(
-      "model      {} ({}): {} layers, dim {}, ffn {}, {} heads / {} KV heads of {}, vocab {}, "
-      "{:.1f} M "
-      "parameters\n",
-      c.name, c.architecture_name, c.layers, c.dim, c.ffn, c.heads, c.kv_heads, c.head_size,
-      c.vocab, static_cast<double>(c.parameters()) * 1e-6);
+  out += fmt::format("model      {} ({}): {}, vocab {}, {:.1f} M parameters\n", c.name,
+                     c.architecture_name, model::LayersText(c), c.vocab,
+                     static_cast<double>(c.parameters()) * 1e-6);
   out += fmt::format(
       "weights    {:.2f} GB in the caches, head {:.2f} GB of it ({:.2f} GB at one byte per "
       "parameter)\n",
@@ -180,10 +178,10 @@ nlohmann::json Plan::Json() const {
                            {"architecture", config.architecture_name},
                            {"layers", config.layers},
                            {"dim", config.dim},
-                           {"ffn", config.ffn},
-                           {"heads", config.heads},
-                           {"kv_heads", config.kv_heads},
-                           {"head_size", config.head_size},
+                           {"ffn", config.layer(0).sizes.ffn},
+                           {"heads", config.layer(0).sizes.heads},
+                           {"kv_heads", config.layer(0).sizes.kv_heads},
+                           {"head_size", config.layer(0).sizes.head_size},
                            {"vocab", config.vocab},
                            {"parameters", config.parameters()}}},
                          {"hash", fmt::format("{:016x}", hash())},

@@ -20,8 +20,9 @@ constexpr size_t kMaxBatchTokens = 4096;
 // one core's L2 beside a panel.
 size_t MaxBatchTokens(const model::ModelConfig& config, const topology::Topology& topology) {
   const size_t l2 = topology.cores()[0].l2_bytes ? topology.cores()[0].l2_bytes : size_t{1} << 20;
+  const size_t ffn = config.Most([](const model::LayerSpec& layer) { return layer.sizes.ffn; });
   const size_t row_bytes =
-      kernels::ActRowBytes(CeilDiv(std::max(config.ffn, config.dim), kernels::kBlock));
+      kernels::ActRowBytes(CeilDiv(std::max(ffn, config.dim), kernels::kBlock));
   return std::clamp<size_t>(l2 / row_bytes / 32 * 32, 64, 256);
 }
 
@@ -228,14 +229,20 @@ std::string KvTokensText(size_t kv_tokens, size_t cached_tokens) {
   return text;
 }
 
+namespace {
+
+// The kind of layers whose panels tables list: the first one's.
+size_t TabledKind(const model::ModelConfig& config) {
+  return config.layers == 0 ? 0 : config.KindOf(0);
+}
+
+}  // namespace
+
 std::string StagePlan::Table() const {
   const auto& c = config;
-  std::string out = fmt::format(
-      "model      {} ({}): {} layers, dim {}, ffn {}, {} heads / {} KV heads of {}, vocab {}, "
-      "{:.1f} M "
-      "parameters\n",
-      c.name, c.architecture_name, c.layers, c.dim, c.ffn, c.heads, c.kv_heads, c.head_size,
-      c.vocab, c.parameters() * 1e-6);
+  std::string out =
+      fmt::format("model      {} ({}): {}, vocab {}, {:.1f} M parameters\n", c.name,
+                  c.architecture_name, model::LayersText(c), c.vocab, c.parameters() * 1e-6);
   out += fmt::format(
       "weights    {:.2f} MB read per token{}\n", weight_bytes * 1e-6,
       embedding_bytes ? fmt::format(", {:.2f} MB of embeddings looked up", embedding_bytes * 1e-6)
@@ -267,6 +274,7 @@ std::string StagePlan::Table() const {
       "weights MB\n";
   for (size_t t = 0; t < threads.size(); ++t) {
     const weight_node::ThreadShard& s = shards.threads[t];
+    const size_t kind = TabledKind(config);
     // first to last, as layers are printed
     const auto range = [](const weight_node::PanelRange& r) {
       return r.count() > 0 ? fmt::format("{}-{}", r.begin, r.end - 1) : "-";
@@ -275,7 +283,7 @@ std::string StagePlan::Table() const {
     const auto with_parts = [&](weight_node::PanelMatrix matrix) {
       std::string before, behind;
       uint32_t first = 0, end = 0;
-      for (const weight_node::PanelPart& part : s.parts) {
+      for (const weight_node::PanelPart& part : s.parts.at(kind)) {
         if (part.matrix != matrix) continue;
         if (part.first()) {
           behind = fmt::format(" {}.0-{}", part.panel, part.chunks.end - 1);
@@ -285,16 +293,16 @@ std::string StagePlan::Table() const {
           before = fmt::format("{}.{}-{} ", part.panel, first, end - 1);
         }
       }
-      const weight_node::PanelRange& whole = s.of(matrix);
+      const weight_node::PanelRange& whole = s.of(kind, matrix);
       const bool cut = !before.empty() || !behind.empty();
       return before + (cut && whole.count() == 0 ? "" : range(whole)) + behind;
     };
     out += fmt::format(
         "  {:>6} {:>5} {:>4} {:>5} {:>3} {:>12} {:>12} {:>12} {:>12} {:>12} {:>11.2f}\n", t,
         threads[t].core.value, threads[t].cpu.value, threads[t].numa_node.value,
-        threads[t].l3_group, range(s.of(weight_node::PanelMatrix::kQkv)),
+        threads[t].l3_group, range(s.of(kind, weight_node::PanelMatrix::kQkv)),
         with_parts(weight_node::PanelMatrix::kO), with_parts(weight_node::PanelMatrix::kFfn),
-        with_parts(weight_node::PanelMatrix::kDown), range(s.of(weight_node::PanelMatrix::kLmHead)),
+        with_parts(weight_node::PanelMatrix::kDown), range(s.lm_head()),
         threads[t].weight_bytes * 1e-6);
   }
   for (const PlanAttentionSocket& socket : attention) {
@@ -324,18 +332,19 @@ nlohmann::json StagePlan::Json() const {
   }
   for (size_t t = 0; t < threads.size(); ++t) {
     const weight_node::ThreadShard& s = shards.threads[t];
+    const size_t kind = TabledKind(config);
     auto range = [](const weight_node::PanelRange& r) { return nlohmann::json{r.begin, r.end}; };
     json["threads"].push_back({{"core", threads[t].core.value},
                                {"cpu", threads[t].cpu.value},
                                {"numa_node", threads[t].numa_node.value},
                                {"l3_group", threads[t].l3_group},
                                {"weight_bytes", threads[t].weight_bytes},
-                               {"qkv_panels", range(s.of(weight_node::PanelMatrix::kQkv))},
-                               {"o_panels", range(s.of(weight_node::PanelMatrix::kO))},
-                               {"ffn_units", range(s.of(weight_node::PanelMatrix::kFfn))},
-                               {"down_panels", range(s.of(weight_node::PanelMatrix::kDown))},
-                               {"lm_head_panels", range(s.of(weight_node::PanelMatrix::kLmHead))}});
-    for (const weight_node::PanelPart& part : s.parts)
+                               {"qkv_panels", range(s.of(kind, weight_node::PanelMatrix::kQkv))},
+                               {"o_panels", range(s.of(kind, weight_node::PanelMatrix::kO))},
+                               {"ffn_units", range(s.of(kind, weight_node::PanelMatrix::kFfn))},
+                               {"down_panels", range(s.of(kind, weight_node::PanelMatrix::kDown))},
+                               {"lm_head_panels", range(s.lm_head())}});
+    for (const weight_node::PanelPart& part : s.parts.at(kind))
       json["threads"].back()["parts"].push_back({{"matrix", weight_node::NameOf(part.matrix)},
                                                  {"panel", part.panel},
                                                  {"first_chunk", part.chunks.begin},

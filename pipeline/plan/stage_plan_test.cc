@@ -47,9 +47,12 @@ uint64_t PackedBytes(uint64_t rows, uint64_t columns) {
 // Packed bytes of the whole model, computed without shards. 3B's dimensions are multiples of all
 // granules, so there is no padding.
 uint64_t ModelBytes(const model::ModelConfig& c) {
-  const uint64_t layer = PackedBytes((c.heads + 2 * c.kv_heads) * c.head_size, c.dim) +
-                         PackedBytes(c.dim, c.heads * c.head_size) + PackedBytes(2 * c.ffn, c.dim) +
-                         PackedBytes(c.dim, c.ffn);
+  const uint64_t layer =
+      PackedBytes(
+          (c.kinds[0].sizes.heads + 2 * c.kinds[0].sizes.kv_heads) * c.kinds[0].sizes.head_size,
+          c.dim) +
+      PackedBytes(c.dim, c.kinds[0].sizes.heads * c.kinds[0].sizes.head_size) +
+      PackedBytes(2 * c.kinds[0].sizes.ffn, c.dim) + PackedBytes(c.dim, c.kinds[0].sizes.ffn);
   return c.layers * layer + PackedBytes(c.vocab, c.dim);
 }
 
@@ -74,9 +77,9 @@ void ExpectThreadsOnePerCore(const StagePlan& plan, const Topology& machine) {
 void ExpectCovers(const StagePlan& plan, PanelMatrix matrix, size_t count, const char* what) {
   uint32_t next = 0;
   for (const auto& shard : plan.shards.threads) {
-    EXPECT_EQ(shard.of(matrix).begin, next) << what;
-    next = shard.of(matrix).end;
-    for (const auto& part : shard.parts) {
+    EXPECT_EQ(shard.of(0, matrix).begin, next) << what;
+    next = shard.of(0, matrix).end;
+    for (const auto& part : shard.parts[0]) {
       if (part.matrix != matrix || !part.first()) continue;
       EXPECT_EQ(part.panel, next) << what;
       ++next;
@@ -89,9 +92,11 @@ void ExpectShardsCoverTheModel(const StagePlan& plan) {
   const model::ModelConfig& c = plan.config;
   ASSERT_EQ(plan.shards.threads.size(), plan.threads.size());
   ExpectCovers(plan, PanelMatrix::kQkv,
-               (c.heads + 2 * c.kv_heads) * c.head_size / kernels::kPanelRows, "QKV");
+               (c.kinds[0].sizes.heads + 2 * c.kinds[0].sizes.kv_heads) *
+                   c.kinds[0].sizes.head_size / kernels::kPanelRows,
+               "QKV");
   ExpectCovers(plan, PanelMatrix::kO, c.dim / kernels::kPanelRows, "O");
-  ExpectCovers(plan, PanelMatrix::kFfn, c.ffn / kernels::kBlock, "FFN");
+  ExpectCovers(plan, PanelMatrix::kFfn, c.kinds[0].sizes.ffn / kernels::kBlock, "FFN");
   ExpectCovers(plan, PanelMatrix::kDown, c.dim / kernels::kPanelRows, "down");
   ExpectCovers(plan, PanelMatrix::kLmHead, c.vocab / kernels::kPanelRows, "head");
 }
@@ -130,8 +135,9 @@ void ExpectBalanced(const StagePlan& plan) {
   const model::ModelConfig& c = plan.config;
   const uint64_t granules =
       c.layers * (5 * kernels::kQ8Panel.bytes(c.dim / kernels::kBlock) +
-                  kernels::kQ8Panel.bytes(c.heads * c.head_size / kernels::kBlock) +
-                  kernels::kQ8Panel.bytes(c.ffn / kernels::kBlock)) +
+                  kernels::kQ8Panel.bytes(c.kinds[0].sizes.heads * c.kinds[0].sizes.head_size /
+                                          kernels::kBlock) +
+                  kernels::kQ8Panel.bytes(c.kinds[0].sizes.ffn / kernels::kBlock)) +
       kernels::kQ8Panel.bytes(c.dim / kernels::kBlock);
   uint64_t least = UINT64_MAX, most = 0;
   for (const PlanThread& thread : plan.threads) {
@@ -304,14 +310,16 @@ TEST(StagePlan, TheHashTellsModelsOfOneShapeApart) {
   const uint64_t same = hash([](StagePlan&) {});
   EXPECT_EQ(hash([](StagePlan&) {}), same);
   EXPECT_NE(hash([](StagePlan& plan) { plan.fingerprint = 1; }), same);
-  EXPECT_NE(hash([](StagePlan& plan) { plan.config.layer.rotary.scale_factor = 8; }), same);
-  EXPECT_NE(
-      hash([](StagePlan& plan) { plan.config.layer.rotary.scaling = model::RopeScaling::kYarn; }),
-      same);
-  EXPECT_NE(
-      hash([](StagePlan& plan) { plan.config.layer.rotary.pairing = model::RopePairing::kHalves; }),
-      same);
-  EXPECT_NE(hash([](StagePlan& plan) { plan.config.layer.attention_divisor += 1; }), same);
+  EXPECT_NE(hash([](StagePlan& plan) { plan.config.kinds[0].rotary.scale_factor = 8; }), same);
+  EXPECT_NE(hash([](StagePlan& plan) {
+              plan.config.kinds[0].rotary.scaling = model::RopeScaling::kYarn;
+            }),
+            same);
+  EXPECT_NE(hash([](StagePlan& plan) {
+              plan.config.kinds[0].rotary.pairing = model::RopePairing::kHalves;
+            }),
+            same);
+  EXPECT_NE(hash([](StagePlan& plan) { plan.config.kinds[0].attention_divisor += 1; }), same);
   EXPECT_NE(hash([](StagePlan& plan) { ++plan.options.few_rows; }), same);
 }
 
@@ -324,7 +332,7 @@ TEST(Identity, IsOfTheWeightsTheDescriptionAndTheArithmetic) {
   EXPECT_NE(IdentityOf(1, config, kernels::kArithmeticVersion + 1), same);
   EXPECT_NE(IdentityOf(1, model::LayersOf(config, 1, 2)), same);
   model::ModelConfig other = config;
-  other.layer.rotary.base *= 2;
+  other.kinds[0].rotary.base *= 2;
   EXPECT_NE(IdentityOf(1, other), same);
   other = config;
   other.norm_epsilon *= 2;

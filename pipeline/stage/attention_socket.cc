@@ -1,5 +1,7 @@
 #include "pipeline/stage/attention_socket.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "model/step/step_kind.h"
 #include "topology/affinity.h"
@@ -9,15 +11,16 @@ namespace larder::pipeline::inline stage {
 
 using threadpool::Step;
 
-std::vector<std::vector<size_t>> Projectors(const StagePlan& plan) {
-  const weight_node::LayerShape shape(plan.config);
-  std::vector<std::vector<size_t>> projectors(plan.config.kv_heads);
+std::vector<std::vector<size_t>> Projectors(const StagePlan& plan, size_t kind) {
+  const model::LayerSpec& layer = plan.config.kinds[kind];
+  const weight_node::LayerShape shape(layer);
+  std::vector<std::vector<size_t>> projectors(layer.sizes.kv_heads);
   // Threads compute their own panels (WeightNodeOptions::panels) in both forms, since attention
   // waits for the same flags in both.
   const weight_node::PanelMap map(plan.shards);
   for (size_t t = 0; t < plan.shards.threads.size(); ++t) {
     const auto work =
-        map.Work(weight_node::ProgramForm::kFewRows, t, weight_node::PanelMatrix::kQkv);
+        map.Work(weight_node::ProgramForm::kFewRows, t, kind, weight_node::PanelMatrix::kQkv);
     for (const auto& part : weight_node::QkvParts(shape, work)) {
       auto& of_group = projectors[part.group];
       if (of_group.empty() || of_group.back() != t) of_group.push_back(t);
@@ -26,14 +29,23 @@ std::vector<std::vector<size_t>> Projectors(const StagePlan& plan) {
   return projectors;
 }
 
+std::vector<size_t> GroupStrides(const model::ModelConfig& config) {
+  std::vector<size_t> strides;
+  for (const model::LayerSpec& kind : config.kinds)
+    strides.push_back(weight_node::LayerShape(kind).group_panels * kernels::kPanelRows);
+  return strides;
+}
+
 // Looks for the first layer with missing output. If all its rows are projected, attention is
 // behind; else the weight socket is, which has all its inputs. (Later layers may be partly done,
 // since threads are not in lockstep.)
 std::optional<AttentionId> HungAttention(const StagePlan& plan, const Exchange& exchange,
                                          uint32_t base_epoch, uint32_t halves) {
-  const size_t heads = plan.config.kv_heads;
-  const auto projectors = Projectors(plan);
-  const auto missing = [&](size_t half, AttentionId socket, uint32_t epoch) {
+  std::vector<std::vector<std::vector<size_t>>> projectors_of;  // [kind of layer]
+  for (size_t kind = 0; kind < plan.config.kinds.size(); ++kind)
+    projectors_of.push_back(Projectors(plan, kind));
+  const auto missing = [&](size_t layer, size_t half, AttentionId socket, uint32_t epoch) {
+    const size_t heads = plan.config.layer(layer).sizes.kv_heads;
     for (size_t head = 0; head < heads; ++head) {
       const auto owners =
           attention_node::OwnersOf(head, heads, plan.attention[socket.index()].threads.size());
@@ -43,8 +55,9 @@ std::optional<AttentionId> HungAttention(const StagePlan& plan, const Exchange& 
     }
     return false;
   };
-  const auto projected = [&](size_t half, uint32_t epoch) {
-    for (size_t head = 0; head < heads; ++head) {
+  const auto projected = [&](size_t layer, size_t half, uint32_t epoch) {
+    const auto& projectors = projectors_of[plan.config.KindOf(layer)];
+    for (size_t head = 0; head < projectors.size(); ++head) {
       for (const size_t t : projectors[head]) {
         if (!exchange.projected(half, t, head)->Reached(epoch)) return false;
       }
@@ -55,8 +68,8 @@ std::optional<AttentionId> HungAttention(const StagePlan& plan, const Exchange& 
     const uint32_t epoch = base_epoch + static_cast<uint32_t>(layer) + 1;
     for (size_t half = 0; half < halves; ++half) {
       for (AttentionId socket(0); socket.index() < plan.attention.size(); ++socket) {
-        if (!missing(half, socket, epoch)) continue;
-        return projected(half, epoch) ? std::optional(socket) : std::nullopt;
+        if (!missing(layer, half, socket, epoch)) continue;
+        return projected(layer, half, epoch) ? std::optional(socket) : std::nullopt;
       }
     }
   }
@@ -110,12 +123,11 @@ AttentionSocket::AttentionSocket(const StagePlan& plan, AttentionId index,
                                            .halves = kHalves,
                                            .own_waiters = wait_.mode,
                                            .done_waiters = waits_.weight.mode},
-      attention_node::AttentionIo{
-          .qkv = rows.qkv.data,
-          .qkv_stride = rows.qkv.stride,
-          .group_stride = weight_node::LayerShape(plan.config).group_panels * kernels::kPanelRows,
-          .out = rows.attn.data,
-          .out_stride = rows.attn.stride});
+      attention_node::AttentionIo{.qkv = rows.qkv.data,
+                                  .qkv_stride = rows.qkv.stride,
+                                  .group_stride = GroupStrides(plan.config),
+                                  .out = rows.attn.data,
+                                  .out_stride = rows.attn.stride});
 
   KvPart::Siblings siblings;
   for (const PlanAttentionSocket& other : plan.attention) {
@@ -126,13 +138,16 @@ AttentionSocket::AttentionSocket(const StagePlan& plan, AttentionId index,
       [this](uint32_t chunk) { return node_->kv().memory(chunk); }, siblings);
   ReportKv();
 
-  const size_t heads = plan.config.kv_heads;
-  const auto projectors = Projectors(plan);
-  for (size_t half = 0; half < kHalves; ++half) {
-    projected_[half].resize(heads);
-    for (size_t head = 0; head < heads; ++head) {
-      for (const size_t t : projectors[head])
-        projected_[half][head].push_back(exchange.projected(half, t, head));
+  for (auto& of_half : projected_) of_half.resize(plan.config.kinds.size());
+  for (const size_t kind : plan.config.OwnKinds()) {
+    const auto projectors = Projectors(plan, kind);
+    for (size_t half = 0; half < kHalves; ++half) {
+      auto& flags = projected_[half][kind];
+      flags.resize(projectors.size());
+      for (size_t head = 0; head < projectors.size(); ++head) {
+        for (const size_t t : projectors[head])
+          flags[head].push_back(exchange.projected(half, t, head));
+      }
     }
   }
   for (size_t halves = 1; halves <= kHalves; ++halves) BuildPrograms(exchange, halves);
@@ -154,18 +169,23 @@ void AttentionSocket::BuildPrograms(const Exchange& exchange, size_t halves) {
         const size_t first = all[t].size();
         node_->AddLayer(
             t, layer, half, all[t],
-            [&](size_t head) { return std::span<sync::EpochFlag* const>(projected_[half][head]); },
+            [&](size_t head) {
+              return std::span<sync::EpochFlag* const>(
+                  projected_[half][plan_.config.KindOf(layer)][head]);
+            },
             [&](size_t head) { return exchange.attended(half, index_, t, head); });
         for (size_t i = first; i < all[t].size(); ++i) {
           Step& step = all[t][i];
           step.part = static_cast<uint8_t>(half);
-          if (half == 1 && layer == 0 && step.signal != nullptr)
-            second_half_.push_back(step.signal);
+          if (half == 1 && step.signal != nullptr) second_half_.push_back(step.signal);
         }
       }
     }
     programs_[halves - 1].push_back({all[t].data(), static_cast<uint32_t>(all[t].size())});
   }
+  // All layers signal the same ones.
+  std::ranges::sort(second_half_);
+  second_half_.erase(std::ranges::unique(second_half_).begin(), second_half_.end());
 }
 
 }  // namespace larder::pipeline::stage

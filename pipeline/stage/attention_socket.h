@@ -79,14 +79,16 @@ class AttentionSocket {
   std::unique_ptr<threadpool::Pool> pool_;
   std::unique_ptr<attention_node::AttentionNode> node_;
   std::unique_ptr<KvPart> kv_part_;
-  // [half][kv_head]: flags of the weight threads that project the head.
-  std::vector<std::vector<sync::EpochFlag*>> projected_[kHalves];
+  // [half][kind of layer][kv_head]: flags of the weight threads that project the head.
+  std::vector<std::vector<std::vector<sync::EpochFlag*>>> projected_[kHalves];
   std::vector<std::vector<threadpool::Step>> steps_[kHalves];  // [halves - 1][thread]
   std::vector<threadpool::Program> programs_[kHalves];
 };
 
-// The weight threads that project rows of each KV head: [kv_head][...].
-std::vector<std::vector<size_t>> Projectors(const StagePlan&);
+// The weight threads that project rows of each KV head of layers of a kind: [kv_head][...].
+std::vector<std::vector<size_t>> Projectors(const StagePlan&, size_t kind);
+// AttentionIo::group_stride.
+std::vector<size_t> GroupStrides(const model::ModelConfig&);
 
 // For a micro-batch that does not end and whose flags no longer move: the attention socket that all
 // others wait for, or nullopt if they wait for the weight socket. Any thread of either side.

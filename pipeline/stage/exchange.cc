@@ -4,14 +4,14 @@ namespace larder::pipeline::inline stage {
 
 ExchangeShape::ExchangeShape(const model::ModelConfig& config, size_t rows, size_t weight_threads,
                              const std::vector<size_t>& attention_threads)
-    : kv_heads_(config.kv_heads) {
+    : kv_heads_(config.Most([](const model::LayerSpec& layer) { return layer.sizes.kv_heads; })) {
   size_t threads = weight_threads;
   for (const size_t n : attention_threads) {
     first_attended_.push_back(threads);
     threads += n;
   }
   threads_ = threads;
-  qkv_stride_ = weight_node::QkvStride(weight_node::LayerShape(config));
+  qkv_stride_ = weight_node::QkvStride(config);
   attn_stride_ = weight_node::AttnStride(config);
   qkv_offset_ = RoundUp(kHalves * threads_ * kv_heads_ * sizeof(sync::EpochFlag), kPageBytes);
   attn_offset_ = qkv_offset_ + RoundUp(rows * qkv_stride_ * sizeof(float), kPageBytes);

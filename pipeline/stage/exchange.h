@@ -62,7 +62,8 @@ class ExchangeShape {
 
  private:
   friend class Exchange;
-  size_t kv_heads_;
+  size_t kv_heads_;  // of the layer that has the most; for those beyond its heads of a layer nobody
+                     // waits
   std::vector<size_t> first_attended_;  // where each attention socket's threads begin among all
                                         // threads
   size_t threads_, qkv_offset_, attn_offset_, qkv_stride_, attn_stride_, bytes_;

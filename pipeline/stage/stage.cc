@@ -66,25 +66,33 @@ void Stage::PlaceAttention(const model::GgufFile& file) {
                                            .kv_chunks = plan().kv_chunks,
                                            .node = plan().threads[0].numa_node,
                                            .own_waiters = waits_of_sockets_.weight.mode},
-      attention_node::AttentionIo{
-          .qkv = activations.qkv.data,
-          .qkv_stride = activations.qkv.stride,
-          .group_stride = packed_.weights().shape().group_panels * kernels::kPanelRows,
-          .out = activations.attn.data,
-          .out_stride = activations.attn.stride});
+      attention_node::AttentionIo{.qkv = activations.qkv.data,
+                                  .qkv_stride = activations.qkv.stride,
+                                  .group_stride = GroupStrides(plan().config),
+                                  .out = activations.attn.data,
+                                  .out_stride = activations.attn.stride});
 
-  const size_t threads = plan().threads.size(), heads = plan().config.kv_heads;
-  flags_ = std::make_unique<sync::EpochFlag[]>(threads * heads);  // [thread][kv_head]: projected
-  signals_[0].assign(threads, std::vector<sync::EpochFlag*>(heads, nullptr));
-  waits_.assign(threads, std::vector<std::vector<sync::EpochFlag*>>(heads));
-  const auto projectors = Projectors(plan());
-  for (size_t head = 0; head < heads; ++head) {
-    const auto owners = attention_->OwnersOf(head);
-    for (size_t t = owners.begin; t < owners.end; ++t) {
-      for (const size_t projector : projectors[head]) {
-        if (projector == t) continue;  // program order
-        signals_[0][projector][head] = &flags_[projector * heads + head];
-        waits_[t][head].push_back(signals_[0][projector][head]);
+  const model::ModelConfig& config = plan().config;
+  const size_t threads = plan().threads.size(),
+               most_heads =
+                   config.Most([](const model::LayerSpec&layer) { return layer.sizes.kv_heads; });
+  flags_ = std::make_unique<sync::EpochFlag[]>(threads * most_heads);  // [thread][kv_head]:
+                                                                       // projected
+  head_flags_.resize(config.kinds.size());
+  for (const size_t kind : config.OwnKinds()) {
+    const auto projectors = Projectors(plan(), kind);
+    const size_t heads = projectors.size();
+    HeadFlags& of = head_flags_[kind];
+    of.signals[0].assign(threads, std::vector<sync::EpochFlag*>(heads, nullptr));
+    of.waits.assign(threads, std::vector<std::vector<sync::EpochFlag*>>(heads));
+    for (size_t head = 0; head < heads; ++head) {
+      const auto owners = attention_node::OwnersOf(head, heads, threads);
+      for (size_t t = owners.begin; t < owners.end; ++t) {
+        for (const size_t projector : projectors[head]) {
+          if (projector == t) continue;  // program order
+          of.signals[0][projector][head] = &flags_[projector * most_heads + head];
+          of.waits[t][head].push_back(of.signals[0][projector][head]);
+        }
       }
     }
   }
@@ -92,18 +100,23 @@ void Stage::PlaceAttention(const model::GgufFile& file) {
 
 void Stage::LinkAttentionSockets() {
   const Exchange& exchange = sockets_->exchange();
-  const size_t threads = plan().threads.size(), heads = plan().config.kv_heads;
-  const auto projectors = Projectors(plan());
-  for (size_t half = 0; half < kHalves; ++half) {
-    signals_[half].assign(threads, std::vector<sync::EpochFlag*>(heads, nullptr));
-    for (size_t head = 0; head < heads; ++head) {
-      for (const size_t t : projectors[head])
-        signals_[half][t][head] = exchange.projected(half, t, head);
-      for (AttentionId socket(0); socket.index() < plan().attention.size(); ++socket) {
-        const auto owners =
-            attention_node::OwnersOf(head, heads, plan().attention[socket.index()].threads.size());
-        for (size_t t = owners.begin; t < owners.end; ++t)
-          attended_[half].push_back(exchange.attended(half, socket, t, head));
+  const size_t threads = plan().threads.size();
+  head_flags_.resize(plan().config.kinds.size());
+  for (const size_t kind : plan().config.OwnKinds()) {
+    const auto projectors = Projectors(plan(), kind);
+    const size_t heads = projectors.size();
+    HeadFlags& of = head_flags_[kind];
+    for (size_t half = 0; half < kHalves; ++half) {
+      of.signals[half].assign(threads, std::vector<sync::EpochFlag*>(heads, nullptr));
+      for (size_t head = 0; head < heads; ++head) {
+        for (const size_t t : projectors[head])
+          of.signals[half][t][head] = exchange.projected(half, t, head);
+        for (AttentionId socket(0); socket.index() < plan().attention.size(); ++socket) {
+          const auto owners = attention_node::OwnersOf(
+              head, heads, plan().attention[socket.index()].threads.size());
+          for (size_t t = owners.begin; t < owners.end; ++t)
+            of.attended[half].push_back(exchange.attended(half, socket, t, head));
+        }
       }
     }
   }
@@ -132,8 +145,9 @@ std::vector<Step> Stage::BuildSteps(size_t thread, ProgramForm form, size_t halv
   };
   auto add_qkv = [&](size_t layer, size_t half) {
     const size_t first = steps.size();
-    packed_.weights().AddBeforeAttention(thread, layer, form, steps,
-                                         [&](size_t head) { return signals_[half][thread][head]; });
+    packed_.weights().AddBeforeAttention(thread, layer, form, steps, [&](size_t head) {
+      return FlagsOf(layer).signals[half][thread][head];
+    });
     // The threads that wait for a head's rows are the attention sockets' or, if colocated, this
     // socket's own.
     for (size_t i = first; i < steps.size(); ++i)
@@ -175,12 +189,15 @@ void Stage::AddAttention(size_t thread, size_t layer, size_t half, std::vector<S
   meet.layer = static_cast<uint16_t>(layer);
   meet.epoch_offset = static_cast<uint32_t>(layer + 1);
   if (separated()) {
-    meet.waits = attended_[half].data();
-    meet.wait_count = static_cast<uint32_t>(attended_[half].size());
+    const std::vector<sync::EpochFlag*>& attended = FlagsOf(layer).attended[half];
+    meet.waits = attended.data();
+    meet.wait_count = static_cast<uint32_t>(attended.size());
   } else {
     attention_->AddLayer(
         thread, layer, half, steps,
-        [&](size_t head) { return std::span<sync::EpochFlag* const>(waits_[thread][head]); },
+        [&](size_t head) {
+          return std::span<sync::EpochFlag* const>(FlagsOf(layer).waits[thread][head]);
+        },
         [](size_t) { return nullptr; });
     meet.barrier = true;
   }

@@ -101,14 +101,19 @@ class Stage {
   std::unique_ptr<attention_node::AttentionNode> attention_;
   std::unique_ptr<KvPart> kv_part_;           // colocated
   std::unique_ptr<AttentionClient> sockets_;  // separated
-  std::unique_ptr<sync::EpochFlag[]> flags_;  // colocated: `signals_` and `waits_` point to them
-  // [half][thread][kv_head]: the flag by which the thread announces its part of the head's q, k, v
-  // rows; null: no other thread needs that part
-  std::vector<std::vector<sync::EpochFlag*>> signals_[kHalves];
-  // Colocated, [thread][kv_head]: flags of the other threads.
-  std::vector<std::vector<std::vector<sync::EpochFlag*>>> waits_;
-  std::vector<sync::EpochFlag*> attended_[kHalves];  // separated: all flags that O waits for
-  ThreadPrograms programs_[2][kHalves];              // [form][halves - 1]
+  std::unique_ptr<sync::EpochFlag[]> flags_;  // colocated: `head_flags_` point to them
+  // Of the layers of one kind.
+  struct HeadFlags {
+    // [half][thread][kv_head]: the flag by which the thread announces its part of the head's q, k,
+    // v rows; null: no other thread needs that part
+    std::vector<std::vector<sync::EpochFlag*>> signals[kHalves];
+    // Colocated, [thread][kv_head]: flags of the other threads.
+    std::vector<std::vector<std::vector<sync::EpochFlag*>>> waits;
+    std::vector<sync::EpochFlag*> attended[kHalves];  // separated: all flags that O waits for
+  };
+  std::vector<HeadFlags> head_flags_;  // [kind of layer], of those that are here
+  const HeadFlags& FlagsOf(size_t layer) const { return head_flags_[plan().config.KindOf(layer)]; }
+  ThreadPrograms programs_[2][kHalves];  // [form][halves - 1]
 };
 
 }  // namespace larder::pipeline::stage

@@ -40,9 +40,11 @@ model::KvReport Stage::kv_report(AttentionId socket) const {
 }
 
 void Stage::RefreshFlags() {
-  for (const auto& of_thread : signals_[1]) {
-    for (sync::EpochFlag* flag : of_thread) {
-      if (flag != nullptr) flag->Signal(packed_.pool().next_base_epoch());
+  for (const HeadFlags& of_kind : head_flags_) {
+    for (const auto& of_thread : of_kind.signals[1]) {
+      for (sync::EpochFlag* flag : of_thread) {
+        if (flag != nullptr) flag->Signal(packed_.pool().next_base_epoch());
+      }
     }
   }
   packed_.weights().RefreshFlags(packed_.pool().next_base_epoch());

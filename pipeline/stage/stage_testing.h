@@ -31,11 +31,15 @@ struct StageTesting {
       if (flag != nullptr)
         oldest = std::max(oldest, stage.packed_.pool().next_base_epoch() - flag->Load());
     };
-    for (const auto& of_thread : stage.signals_[1]) {
-      for (const sync::EpochFlag* flag : of_thread) look(flag);
+    for (const auto& of_kind : stage.head_flags_) {
+      for (const auto& of_thread : of_kind.signals[1]) {
+        for (const sync::EpochFlag* flag : of_thread) look(flag);
+      }
     }
     for (const sync::EpochFlag* flag : stage.sockets_->served_[0]->second_half_) look(flag);
-    for (const sync::EpochFlag* flag : stage.attended_[1]) look(flag);
+    for (const auto& of_kind : stage.head_flags_) {
+      for (const sync::EpochFlag* flag : of_kind.attended[1]) look(flag);
+    }
     for (size_t t = 0; t < stage.plan().threads.size(); ++t)
       look(stage.packed_.weights().PartsFlag(1, t, weight_node::PanelMatrix::kDown));
     return oldest;
