@@ -135,6 +135,7 @@ double OperationsPerToken(const model::ModelConfig& config, const BenchTest& tes
   if (test.decode) return 2 * weights;
   weights -= table;
   // In the last layer, only the token whose logits are wanted goes on behind attention.
+  if (config.layers == 0) return 2 * weights;  // a chain's ends
   const model::LayerSizes& last = config.layer(config.layers - 1).sizes;
   const size_t behind = config.dim * (last.q_rows() + 3 * last.ffn);
   return 2 * (weights - static_cast<double>(behind) * (1 - 1 / static_cast<double>(test.tokens)));

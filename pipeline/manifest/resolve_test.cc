@@ -289,6 +289,7 @@ TEST(ManifestResolve, StagesOfSeveralServers) {
   // Each of four stages has a quarter of the layers; 4 x 48 MB hold what one package cannot.
   model::ModelConfig config = Bench24m();
   config.layers = 12;
+  config.kind_of.resize(config.layers, 0);
   config.types.layers.resize(config.layers, config.types.layers.front());
   std::vector<std::string> warnings;
   for (const ServerSpec& server : m.servers) {
