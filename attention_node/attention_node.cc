@@ -169,8 +169,8 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
 }
 
 void AttentionNode::AddHead(size_t thread, size_t layer, size_t kv_head, size_t half,
-                            std::vector<Step>& steps, std::span<sync::EpochFlag* const> projected,
-                            sync::EpochFlag* done) {
+                            threadpool::ProgramBuilder& steps,
+                            std::span<sync::EpochFlag* const> projected, sync::EpochFlag* done) {
   const Range<size_t> owners = OwnersOf(layer, kv_head);
   const size_t kind_of_layer = config_.KindOf(layer);
   const Kind& kind = *kinds_[kind_of_layer];
@@ -182,10 +182,10 @@ void AttentionNode::AddHead(size_t thread, size_t layer, size_t kv_head, size_t 
   Step common_fields;
   common_fields.epoch_offset = static_cast<uint32_t>(layer + 1);
   common_fields.layer = static_cast<uint16_t>(layer);
-  common_fields.waiters = options_.own_waiters;
+  steps.SetWaiters(options_.own_waiters);
   const auto add = [&](StepKind step_kind, threadpool::Kernel kernel,
                        const void* operand) -> Step& {
-    Step& step = steps.emplace_back(common_fields);
+    Step& step = steps.Add(common_fields);
     step.kind = static_cast<uint16_t>(step_kind);
     step.kernel = kernel;
     step.operand = operand;

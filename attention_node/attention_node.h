@@ -18,7 +18,7 @@
 #include "model/gguf/gguf.h"
 #include "model/step/batch_rows.h"
 #include "sync/epoch_flag.h"
-#include "threadpool/program.h"
+#include "threadpool/program_builder.h"
 
 namespace larder::attention_node {
 
@@ -62,7 +62,7 @@ class AttentionNode {
   // done(kv_head): the flag to signal when this thread has attended its part of the head, or null
   // if a barrier follows.
   template <typename Projected, typename Done>
-  void AddLayer(size_t thread, size_t layer, size_t half, std::vector<threadpool::Step>& steps,
+  void AddLayer(size_t thread, size_t layer, size_t half, threadpool::ProgramBuilder& steps,
                 Projected projected, Done done) {
     for (size_t head = 0; head < config_.layer(layer).sizes.kv_heads; ++head) {
       if (!OwnersOf(layer, head).contains(thread)) continue;
@@ -93,7 +93,7 @@ class AttentionNode {
     std::vector<float*> parts;                    // AttentionOperand::parts
   };
   void AddHead(size_t thread, size_t layer, size_t kv_head, size_t half,
-               std::vector<threadpool::Step>&, std::span<sync::EpochFlag* const> projected,
+               threadpool::ProgramBuilder&, std::span<sync::EpochFlag* const> projected,
                sync::EpochFlag* done);
 
   const model::ModelConfig config_;

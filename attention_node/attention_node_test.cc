@@ -85,7 +85,7 @@ class AttentionNodeTest : public testing::Test {
     // The steps of all threads, all appends first, then all attention, then all merges of split
     // rows: an order that flags allow between running threads, but for the merges, which follow
     // their thread's attention.
-    std::vector<std::vector<threadpool::Step>> steps(threads);
+    std::vector<threadpool::ProgramBuilder> steps(threads);
     for (size_t t = 0; t < threads; ++t) {
       node.AddLayer(
           t, 0, 0, steps[t], [](size_t) { return std::span<sync::EpochFlag* const>(); },
@@ -113,8 +113,8 @@ class AttentionNodeTest : public testing::Test {
       node.Map(rows);
       const bool attends = of_batch >= static_cast<size_t>(appended_);
       for (const threadpool::Kernel kernel : {AppendStep, AttentionStep, MergeStep}) {
-        for (const auto& of_thread : steps) {
-          for (const threadpool::Step& step : of_thread) {
+        for (const threadpool::ProgramBuilder& of_thread : steps) {
+          for (const threadpool::Step& step : of_thread.steps()) {
             if (step.kernel != kernel || (kernel != AppendStep && !attends)) continue;
             if (step.needed != nullptr && !step.needed(step.operand, &rows)) continue;
             step.kernel(step.operand, &rows);

@@ -116,10 +116,10 @@ class PanelMapTest : public testing::Test {
         node.AddBeforeAttention(t, layer, form, steps[t], [](size_t) { return nullptr; });
         threadpool::Step meet;
         meet.barrier = true;
-        steps[t].push_back(meet);
+        steps[t].Add(meet);
         if (t == 0) meet.kernel = RunFakeAttention;
         meet.operand = &node.activations();
-        steps[t].push_back(meet);
+        steps[t].Add(meet);
         node.AddAfterAttention(t, layer, form, 0, false, steps[t]);
       }
       node.AddLmHead(t, form, steps[t]);
@@ -145,13 +145,13 @@ class PanelMapTest : public testing::Test {
     batch.token = token.data();
     batch.logit_row = logit_row.data();
     std::vector<size_t> next(steps.size(), 0);
-    while (next[0] < steps[0].size()) {
+    while (next[0] < steps[0].steps().size()) {
       std::vector<bool> met(steps.size(), false);
       for (size_t turn = 0; std::ranges::count(met, true) < std::ssize(met); ++turn) {
         ASSERT_LE(turn, steps.size()) << "threads wait for each other";
         for (size_t t = 0; t < steps.size(); ++t) {
-          for (; !met[t] && next[t] < steps[t].size(); ++next[t]) {
-            const threadpool::Step& step = steps[t][next[t]];
+          for (; !met[t] && next[t] < steps[t].steps().size(); ++next[t]) {
+            const threadpool::Step& step = steps[t].steps()[next[t]];
             if (!std::all_of(step.waits, step.waits + step.wait_count,
                              [&](auto* flag) { return flag->Reached(step.epoch_offset); }))
               break;
@@ -159,12 +159,12 @@ class PanelMapTest : public testing::Test {
             if (step.signal != nullptr) step.signal->Signal(step.epoch_offset);
             met[t] = step.barrier;
           }
-          if (next[t] == steps[t].size()) met[t] = true;
+          if (next[t] == steps[t].steps().size()) met[t] = true;
         }
       }
     }
     for (size_t t = 0; t < steps.size(); ++t)
-      EXPECT_EQ(next[t], steps[t].size()) << "barriers of thread " << t;
+      EXPECT_EQ(next[t], steps[t].steps().size()) << "barriers of thread " << t;
   }
 
   TemporaryFolder folder_;
@@ -261,7 +261,7 @@ TEST_F(PanelMapTest, AGroupIsSignalledOnceAndColumnsAreSentByWhoeverComputedThem
   node.AddBeforeAttention(0, 0, ProgramForm::kFewRows, steps,
                           [&](size_t group) { return &flags[group]; });
   std::vector<const sync::EpochFlag*> signals;
-  for (const threadpool::Step& step : steps) signals.push_back(step.signal);
+  for (const threadpool::Step& step : steps.steps()) signals.push_back(step.signal);
   // The norm; group 0 in arenas 0 and 1, group 1 in arenas 1 and 2.
   EXPECT_EQ(signals,
             (std::vector<const sync::EpochFlag*>{nullptr, nullptr, &flags[0], nullptr, &flags[1]}));
@@ -344,13 +344,13 @@ TEST_F(CutPanelsTest, AColumnIsSentByWhoeverHasThePanelsFirstChunk) {
   for (size_t t = 0; t < 160; ++t) {
     WeightNode::Steps steps;
     node.AddSend(t, ProgramForm::kFewRows, false, steps);
-    for (const threadpool::Step& step : steps) {
+    for (const threadpool::Step& step : steps.steps()) {
       const auto& operand = *static_cast<const TransferOperand*>(step.operand);
       for (size_t i = 0; i < operand.count; ++i) ++sent.at(operand.first + i);
     }
-    steps.clear();
-    node.AddKeep(t, 0, ProgramForm::kFewRows, steps);
-    for (const threadpool::Step& step : steps) {
+    WeightNode::Steps keeps;
+    node.AddKeep(t, 0, ProgramForm::kFewRows, keeps);
+    for (const threadpool::Step& step : keeps.steps()) {
       if (step.kernel != KeepStep) continue;
       const auto& operand = *static_cast<const KeepOperand*>(step.operand);
       for (size_t i = 0; i < operand.count; ++i) ++kept.at(operand.first + i);
@@ -371,7 +371,7 @@ TEST_F(CutPanelsTest, EachHalfHasFlagsOfItsOwn) {
     for (size_t t = 0; t < 7; ++t) {
       WeightNode::Steps steps;
       node.AddAfterAttention(t, 0, ProgramForm::kFewRows, half, false, steps);
-      for (const threadpool::Step& step : steps) {
+      for (const threadpool::Step& step : steps.steps()) {
         if (step.signal != nullptr) flags[half].insert(step.signal);
         waited[half].insert(step.waits, step.waits + step.wait_count);
       }

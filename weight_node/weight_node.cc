@@ -186,7 +186,7 @@ void WeightNode::AddEmbed(size_t thread, Steps& steps) {
                .x = activations_.x,
                .scratch = activations_.threads[thread].scratch,
                .share = {static_cast<uint32_t>(thread), static_cast<uint32_t>(shards_.size())}});
-  steps.push_back(MakeStep(EmbedStep, operand, StepKind::kEmbed, 0, true));
+  steps.Add(MakeStep(EmbedStep, operand, StepKind::kEmbed, 0, true));
 }
 
 // Transfers the columns of the residual that the thread's down panels write.
@@ -200,7 +200,7 @@ void WeightNode::AddTransfer(size_t thread, ProgramForm form, threadpool::Kernel
                                                                       .first = columns.begin,
                                                                       .count = columns.count(),
                                                                       .logit_rows = logit_rows});
-    steps.push_back(MakeStep(kernel, operand, kind, layer, barrier && &columns == &ranges.back()));
+    steps.Add(MakeStep(kernel, operand, kind, layer, barrier && &columns == &ranges.back()));
   }
 }
 
@@ -230,7 +230,7 @@ void WeightNode::AddNorm(size_t thread, size_t layer, ProgramForm form, const fl
                        .out = shared ? activations_.shared_dim : activations_.threads[thread].dim,
                        .share = ShareOf(thread, form),
                        .planes = planes});
-  steps.push_back(MakeStep(NormStep, operand, kind, layer, shared));
+  steps.Add(MakeStep(NormStep, operand, kind, layer, shared));
 }
 
 ProductOperand WeightNode::OperandOf(const PanelExtent& extent, PanelMatrix matrix, size_t layer,
@@ -252,8 +252,7 @@ void WeightNode::AddQkvPart(size_t thread, size_t layer, ProgramForm form, const
       form == ProgramForm::kManyRows ? activations_.shared_dim : activations_.threads[thread].dim;
   ProductOperand operand = OperandOf(part, PanelMatrix::kQkv, layer, x, activations_.qkv);
   operand.bias = shards_[part.home]->QkvBias(layer, part.panels.begin);
-  steps.push_back(
-      MakeStep(ProductStep, Keep(products_, operand), StepKind::kQkv, layer, false, ready));
+  steps.Add(MakeStep(ProductStep, Keep(products_, operand), StepKind::kQkv, layer, false, ready));
 }
 
 void WeightNode::AddKeep(size_t thread, size_t layer, ProgramForm form, Steps& steps) {
@@ -262,7 +261,7 @@ void WeightNode::AddKeep(size_t thread, size_t layer, ProgramForm form, Steps& s
   for (const Range<size_t>& columns : ColumnsOf(thread, layer, form, PanelMatrix::kO)) {
     const KeepOperand* operand = Keep(
         keeps_, KeepOperand{.x = activations_.x, .first = columns.begin, .count = columns.count()});
-    steps.push_back(MakeStep(KeepStep, operand, StepKind::kQuantize, layer, false));
+    steps.Add(MakeStep(KeepStep, operand, StepKind::kQuantize, layer, false));
   }
   AddQuantizeAttended(thread, layer, form, true, steps);
 }
@@ -316,7 +315,7 @@ void WeightNode::AddResidual(size_t thread, size_t layer, ProgramForm form, size
   for (const PanelExtent& extent : Work(form, thread, layer, matrix)) {
     const ProductOperand* operand =
         Keep(products_, OperandOf(extent, matrix, layer, in, activations_.x));
-    steps.push_back(MakeStep(ProductStep, operand, kind, layer, false));
+    steps.Add(MakeStep(ProductStep, operand, kind, layer, false));
   }
   if (const PanelPart* part = FirstPart(thread, layer, matrix)) {
     FloatRows y = activations_.x;
@@ -372,7 +371,7 @@ void WeightNode::AddFirstPart(size_t thread, size_t layer, size_t half, const Pa
   Step step = MakeStep(AddPartsStep, operand, kind, layer, false);
   step.waits = flags.data();
   step.wait_count = static_cast<uint32_t>(flags.size());
-  steps.push_back(step);
+  steps.Add(step);
 }
 
 void WeightNode::AddPart(size_t thread, size_t layer, size_t index, ActRows x, const FloatRows& y,
@@ -388,7 +387,7 @@ void WeightNode::AddPart(size_t thread, size_t layer, size_t index, ActRows x, c
                      .bias = nullptr,
                      .x = x,
                      .y = y});
-  steps.push_back(MakeStep(ProductStep, operand, kind, layer, false));
+  steps.Add(MakeStep(ProductStep, operand, kind, layer, false));
 }
 
 ActRows WeightNode::AttendedOf(size_t thread, ProgramForm form) const {
@@ -405,7 +404,7 @@ void WeightNode::AddQuantizeAttended(size_t thread, size_t layer, ProgramForm fo
                                        .share = ShareOf(thread, form),
                                        .logit_rows = logit_rows});
   const bool shared = form == ProgramForm::kManyRows;
-  steps.push_back(MakeStep(QuantizeStep, quantize, StepKind::kQuantize, layer, shared));
+  steps.Add(MakeStep(QuantizeStep, quantize, StepKind::kQuantize, layer, shared));
 }
 
 void WeightNode::AddSiluGate(size_t thread, size_t layer, ProgramForm form, size_t half,
@@ -430,14 +429,14 @@ void WeightNode::AddSiluGate(size_t thread, size_t layer, ProgramForm form, size
             .x = x,
             .tile = tile,
             .out = out_of(extent.panels.begin)});
-    steps.push_back(MakeStep(FfnStep, ffn, StepKind::kGateUp, layer, false));
+    steps.Add(MakeStep(FfnStep, ffn, StepKind::kGateUp, layer, false));
   }
   if (const PanelPart* part = FirstPart(thread, layer, PanelMatrix::kFfn)) {
     AddFirstPart(thread, layer, half, *part, x, tile, StepKind::kGateUp, steps);
     const GateOperand* gate =
         Keep(gates_,
              GateOperand{.elementwise = &elementwise_, .tile = tile, .out = out_of(part->panel)});
-    steps.push_back(MakeStep(GateStep, gate, StepKind::kActivation, layer, false));
+    steps.Add(MakeStep(GateStep, gate, StepKind::kActivation, layer, false));
   }
   steps.back().barrier = true;
 }
@@ -460,12 +459,12 @@ void WeightNode::AddLmHead(size_t thread, ProgramForm form, Steps& steps) {
                                  .x = x,
                                  .logits = activations_.logits,
                                  .largest = activations_.largest}));
-    steps.push_back(MakeStep(HeadStep, operands.back(), StepKind::kLmHead, layer, false));
+    steps.Add(MakeStep(HeadStep, operands.back(), StepKind::kLmHead, layer, false));
   }
   // A thread without panels meets the others, too.
   steps.back().barrier = true;
   for (const HeadOperand* operand : operands)
-    steps.push_back(MakeStep(RefineStep, operand, StepKind::kLmHead, layer, false));
+    steps.Add(MakeStep(RefineStep, operand, StepKind::kLmHead, layer, false));
 }
 
 }  // namespace larder::weight_node

@@ -26,7 +26,7 @@
 #include "model/step/step_kind.h"
 #include "sync/epoch_flag.h"
 #include "sync/wait.h"
-#include "threadpool/program.h"
+#include "threadpool/program_builder.h"
 #include "weight_node/activations.h"
 #include "weight_node/panel_map.h"
 #include "weight_node/shards.h"
@@ -59,7 +59,7 @@ class WeightNode {
   // Call after all threads have packed: fills the tables that steps point to.
   void Finish();
 
-  using Steps = std::vector<threadpool::Step>;
+  using Steps = threadpool::ProgramBuilder;
   void AddEmbed(size_t thread, Steps&);  // needs the ends (embedding, lm_head)
   void AddReceive(size_t thread, Steps&);
   // Goes after the thread's own down panels, or after a barrier if the rows come from the

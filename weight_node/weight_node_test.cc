@@ -148,14 +148,14 @@ TEST_P(WeightNodeTest, OnlyWhatIsBehindTheLastAttentionPicksLogitRows) {
     for (size_t layer = 0; layer < config_.layers; ++layer)
       EXPECT_EQ(picks(Before(t, layer)) + picks(After(t, layer, false)), 0u);
     const Steps kept = After(t, last, true);
-    ASSERT_GE(kept.size(), 2u);
-    EXPECT_EQ(kept[0].kernel, KeepStep);
-    EXPECT_EQ(kept[1].kernel, QuantizeStep);
+    ASSERT_GE(kept.steps().size(), 2u);
+    EXPECT_EQ(kept.steps()[0].kernel, KeepStep);
+    EXPECT_EQ(kept.steps()[1].kernel, QuantizeStep);
     EXPECT_EQ(picks(kept), 2u) << "the residual's rows and those of what attention gives";
     EXPECT_EQ(KindsOf(kept), KindsOf(After(t, last, false))) << "the same steps on fewer rows";
     EXPECT_EQ(BarriersOf(kept), BarriersOf(After(t, last, false)));
     const Steps head = LmHead(t);
-    EXPECT_EQ(picks(head), head.size());
+    EXPECT_EQ(picks(head), head.steps().size());
   }
 }
 

@@ -164,22 +164,22 @@ void AttentionSocket::BuildPrograms(const Exchange& exchange, size_t halves) {
   auto& all = steps_[halves - 1];
   all.resize(threads);
   for (size_t t = 0; t < threads; ++t) {
+    threadpool::ProgramBuilder steps;
     for (size_t layer = 0; layer < plan_.config.layers; ++layer) {
       for (size_t half = 0; half < halves; ++half) {
-        const size_t first = all[t].size();
+        steps.SetPart(static_cast<uint8_t>(half));
         node_->AddLayer(
-            t, layer, half, all[t],
+            t, layer, half, steps,
             [&](size_t head) {
               return std::span<sync::EpochFlag* const>(
                   projected_[half][plan_.config.KindOf(layer)][head]);
             },
             [&](size_t head) { return exchange.attended(half, index_, t, head); });
-        for (size_t i = first; i < all[t].size(); ++i) {
-          Step& step = all[t][i];
-          step.part = static_cast<uint8_t>(half);
-          if (half == 1 && step.signal != nullptr) second_half_.push_back(step.signal);
-        }
       }
+    }
+    all[t] = steps.Take();
+    for (const Step& step : all[t]) {
+      if (step.part == 1 && step.signal != nullptr) second_half_.push_back(step.signal);
     }
     programs_[halves - 1].push_back({all[t].data(), static_cast<uint32_t>(all[t].size())});
   }

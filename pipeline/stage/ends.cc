@@ -4,7 +4,6 @@
 
 namespace larder::pipeline::inline stage {
 
-using threadpool::Step;
 using weight_node::ProgramForm;
 
 Ends::Ends(const StagePlan& plan, const model::GgufFile& file, const StageOptions& options)
@@ -14,17 +13,17 @@ Ends::Ends(const StagePlan& plan, const model::GgufFile& file, const StageOption
   weight_node::WeightNode& weights = packed_.weights();
   const size_t threads = plan.threads.size();
   embed_ = ThreadPrograms(threads, [&](size_t t) {
-    std::vector<Step> steps;
+    threadpool::ProgramBuilder steps;
     weights.AddEmbed(t, steps);
     weights.AddSend(t, ProgramForm::kFewRows, false, steps);
-    return steps;
+    return steps.Take();
   });
   for (const ProgramForm form : {ProgramForm::kFewRows, ProgramForm::kManyRows}) {
     head_[static_cast<size_t>(form)] = ThreadPrograms(threads, [&](size_t t) {
-      std::vector<Step> steps;
+      threadpool::ProgramBuilder steps;
       weights.AddReceive(t, steps);
       weights.AddLmHead(t, form, steps);
-      return steps;
+      return steps.Take();
     });
   }
   packed_.MeasureResidency(options);

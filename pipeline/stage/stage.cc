@@ -133,57 +133,55 @@ void Stage::BuildPrograms() {
 
 std::vector<Step> Stage::BuildSteps(size_t thread, ProgramForm form, size_t halves) {
   const size_t layers = plan().config.layers;
-  std::vector<Step> steps;
-  size_t first_kept = SIZE_MAX;  // from it on, steps take the logit rows alone
-  // A half's section consists of all steps after its heads' return and the next layer's QKV. Then
-  // its attention can begin while the weight threads compute the other half.
-  auto add = [&](size_t half, auto&& add_steps) {
-    const size_t first = steps.size();
-    add_steps();
-    for (size_t i = first; i < steps.size(); ++i)
-      steps[i].part = static_cast<uint8_t>(halves == 1 ? 0 : half + 1);
+  threadpool::ProgramBuilder steps;
+  const auto part_of = [&](size_t half) {
+    return static_cast<uint8_t>(halves == 1 ? size_t{kWhole} : kFirstHalf + half);
   };
   auto add_qkv = [&](size_t layer, size_t half) {
-    const size_t first = steps.size();
+    // The threads that wait for a head's rows are the attention sockets' or, if colocated, this
+    // socket's own.
+    steps.SetWaiters(separated() ? waits_of_sockets_.attention_mode()
+                                 : waits_of_sockets_.weight.mode);
     packed_.weights().AddBeforeAttention(thread, layer, form, steps, [&](size_t head) {
       return FlagsOf(layer).signals[half][thread][head];
     });
-    // The threads that wait for a head's rows are the attention sockets' or, if colocated, this
-    // socket's own.
-    for (size_t i = first; i < steps.size(); ++i)
-      steps[i].waiters =
-          separated() ? waits_of_sockets_.attention_mode() : waits_of_sockets_.weight.mode;
+    steps.SetWaiters(sync::WaitPolicy::Mode::kAdaptive);
   };
   if (plan().config.ends) {
     packed_.weights().AddEmbed(thread, steps);
   } else {
     packed_.weights().AddReceive(thread, steps);
   }
-  for (size_t half = 0; half < halves; ++half) add(half, [&] { add_qkv(0, half); });
+  // A half's section consists of all steps after its heads' return and the next layer's QKV. Then
+  // its attention can begin while the weight threads compute the other half.
+  for (size_t half = 0; half < halves; ++half) {
+    steps.SetPart(part_of(half));
+    add_qkv(0, half);
+  }
   for (size_t layer = 0; layer < layers; ++layer) {
     for (size_t half = 0; half < halves; ++half) {
-      add(half, [&] {
-        AddAttention(thread, layer, half, steps);
-        const bool keep = halves == 1 && layer + 1 == layers && keeps_logit_rows();
-        if (keep) {
-          packed_.weights().AddKeep(thread, layer, form, steps);
-          first_kept = steps.size();
-        }
-        packed_.weights().AddAfterAttention(thread, layer, form, half, keep, steps);
-        if (layer + 1 < layers) add_qkv(layer + 1, half);
-      });
+      steps.SetPart(part_of(half));
+      AddAttention(thread, layer, half, steps);
+      const bool keep = halves == 1 && layer + 1 == layers && keeps_logit_rows();
+      if (keep) {
+        packed_.weights().AddKeep(thread, layer, form, steps);
+        steps.SetPart(kKept);
+      }
+      packed_.weights().AddAfterAttention(thread, layer, form, half, keep, steps);
+      if (layer + 1 < layers) add_qkv(layer + 1, half);
     }
   }
+  if (halves > 1) steps.SetPart(kWhole);
   if (plan().config.ends) {
     packed_.weights().AddLmHead(thread, form, steps);
   } else {
     packed_.weights().AddSend(thread, form, last_, steps);
   }
-  for (size_t i = first_kept; i < steps.size(); ++i) steps[i].part = kKeptPart;
-  return steps;
+  return steps.Take();
 }
 
-void Stage::AddAttention(size_t thread, size_t layer, size_t half, std::vector<Step>& steps) {
+void Stage::AddAttention(size_t thread, size_t layer, size_t half,
+                         threadpool::ProgramBuilder& steps) {
   Step meet;  // every row of O needs all heads
   meet.kind = static_cast<uint16_t>(model::StepKind::kAttention);
   meet.layer = static_cast<uint16_t>(layer);
@@ -201,7 +199,8 @@ void Stage::AddAttention(size_t thread, size_t layer, size_t half, std::vector<S
         [](size_t) { return nullptr; });
     meet.barrier = true;
   }
-  steps.push_back(meet);
+  steps.SetWaiters(sync::WaitPolicy::Mode::kAdaptive);
+  steps.Add(meet);
 }
 
 std::span<const Step> Stage::steps(ProgramForm form, size_t thread, size_t halves) const {

@@ -25,7 +25,7 @@
 #include "pipeline/stage/packed_weights.h"
 #include "pipeline/stage/socket_status.h"
 #include "pipeline/stage/stage_options.h"
-#include "threadpool/program.h"
+#include "threadpool/program_builder.h"
 #include "weight_node/weight_node.h"
 
 namespace larder::pipeline::inline stage {
@@ -85,12 +85,13 @@ class Stage {
   void BuildPrograms();
   void RefreshFlags();
   std::vector<threadpool::Step> BuildSteps(size_t thread, weight_node::ProgramForm, size_t halves);
-  void AddAttention(size_t thread, size_t layer, size_t half, std::vector<threadpool::Step>&);
+  void AddAttention(size_t thread, size_t layer, size_t half, threadpool::ProgramBuilder&);
   // Only the logit rows' residual leaves this stage: after the last attention, the others are
   // dropped. Not of a micro-batch in two halves, whose logit rows belong to either.
   bool keeps_logit_rows() const { return plan().config.ends || last_; }
 
-  static constexpr uint8_t kKeptPart = 1 + kHalves;  // of the micro-batches that steps choose from
+  // What steps get of a micro-batch: all rows, those of a half, or those whose logits are wanted.
+  enum Part : uint8_t { kWhole, kFirstHalf, kKept = kFirstHalf + kHalves, kParts };
 
   const std::vector<CpuId> cpus_;  // of the constructing thread, before its pool pins it
   PackedWeights packed_;

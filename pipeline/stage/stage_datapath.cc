@@ -1,3 +1,5 @@
+#include <array>
+
 #include "base/check.h"
 #include "pipeline/stage/stage.h"
 
@@ -23,7 +25,10 @@ void Stage::Execute(model::BatchRows& batch, uint32_t first_half) {
   model::BatchRows kept = batch;
   kept.rows = batch.logit_rows;
   kept.logit_row = kept_rows_.data();
-  void* const parts[] = {&batch, &halves[0], &halves[1], &kept};
+  std::array<void*, kParts> parts;
+  parts[kWhole] = &batch;
+  for (size_t half = 0; half < kHalves; ++half) parts[kFirstHalf + half] = &halves[half];
+  parts[kKept] = &kept;
   packed_.KeepLogitRows(first_half == 0 && keeps_logit_rows() ? kept : batch);
   packed_.pool().Execute(programs_[form][first_half == 0 ? 0 : 1].programs, parts,
                          static_cast<uint32_t>(plan().config.layers));
