@@ -16,6 +16,7 @@
 #include "kernels/formats/isa.h"
 #include "node/commands/command.h"
 #include "node/options/option_sources.h"
+#include "node/options/peer_flags.h"
 #include "node/service/exit_code.h"
 #include "node/service/service_log.h"
 #include "node/service/signals.h"
@@ -24,19 +25,13 @@
 namespace larder::node::inline commands {
 namespace {
 
-// llama.cpp's options with several letters after one dash, which CLI11 would read as one-letter
-// options.
+// llama-cli's options with several letters after one dash, which CLI11 would read as one-letter
+// options. Those of servers: node/options/peer_flags.h.
 struct Spelling {
   std::string_view short_form, long_form;
 };
-constexpr Spelling kSpellings[] = {{"-cnv", "--conversation"}, {"-no-cnv", "--no-conversation"},
-                                   {"-sys", "--system"},       {"-ub", "--ubatch-size"},
-                                   {"-np", "--parallel"},      {"-l", "--logit-bias"}};
-
-// Options of llama.cpp that Larder does not have. CLI11 would read "-hf" as "-h".
-constexpr std::string_view kForeign[] = {"-hf",   "-hfr", "-hff", "-fa",  "-ngl", "-mg",
-                                         "-sm",   "-ts",  "-ctk", "-ctv", "-dt",  "-lv",
-                                         "-nkvo", "-tb",  "-mu",  "-cb"};
+constexpr Spelling kSpellings[] = {
+    {"-cnv", "--conversation"}, {"-no-cnv", "--no-conversation"}, {"-sys", "--system"}};
 
 std::vector<std::string> Arguments(int argc, char** argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
@@ -212,21 +207,17 @@ int Main(int argc, char** argv) {
     return Usage(fmt::format("unknown command '{}'; the commands are {}", arguments[0], names),
                  nullptr);
   }
-  for (size_t i = 1; i < arguments.size(); ++i) {
-    const bool is_text = arguments[i - 1] == "-p" || arguments[i - 1] == "--prompt" ||
-                         arguments[i - 1] == "--system";
-    if (is_text ||
-        std::find(std::begin(kForeign), std::end(kForeign), arguments[i]) == std::end(kForeign))
-      continue;
-    return Usage(fmt::format("larder has no option '{}' (llama.cpp has)", arguments[i]), nullptr);
-  }
   OptionSources sources;
+  std::vector<std::string> notes;
   if (const auto named =
           std::find_if(commands.begin(), commands.end(),
                        [&](const Command& c) { return c.options->get_name() == arguments[0]; });
       named != commands.end() && !AsksForHelp(arguments)) {
     try {
-      arguments = sources.Complete(*named->options, all, {arguments.begin() + 1, arguments.end()});
+      TranslatedArguments own =
+          WithoutPeerFlags(*named->options, {arguments.begin() + 1, arguments.end()});
+      notes = std::move(own.notes);
+      arguments = sources.Complete(*named->options, all, std::move(own.arguments));
     } catch (const Error& error) {
       return Usage(error.what(), named->options);
     }
@@ -255,6 +246,7 @@ int Main(int argc, char** argv) {
   }
   if (logs.format == "json") LogAsJson();
   if (const auto level = LogLevelByName(logs.level)) FixLogLevel(*level);
+  for (const std::string& note : notes) spdlog::info("{}", note);
   return Run(*chosen(), sources);
 }
 

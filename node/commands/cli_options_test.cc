@@ -8,6 +8,7 @@
 
 #include "model/gguf/gguf.h"
 #include "node/commands/cli_testing.h"
+#include "node/options/peer_flags.h"
 
 namespace larder::node::inline commands {
 namespace {
@@ -44,6 +45,20 @@ TEST_F(Cli, WrongUsage) {
   ExpectUsage(Run({"perplexity", "-m", Tiny()}), "--ids");
   ExpectUsage(Run({"synth", "-o", Path("none.gguf")}), "--shape");
   ExpectUsage(Run({"synth", "--dim", "64", "--type", "q4_k_x", "-o", Path("none.gguf")}), "q4_k_x");
+}
+
+// What the table of other servers' flags leads to is there.
+TEST_F(Cli, FlagsOfOtherServersLeadToOptions) {
+  const std::string help = Run({"serve", "--help"}).out;
+  for (const PeerFlag& flag : PeerFlags()) {
+    if (flag.fate != PeerFlag::Fate::kTaken) continue;
+    const std::string name(flag.text.substr(0, flag.text.find('=')));
+    EXPECT_NE(help.find(name), std::string::npos) << name;
+  }
+  ExpectUsage(Run({"serve", "-m", Tiny(), "--lora", "a"}), "--lora (llama-server's)");
+  ExpectUsage(Run({"serve", "-m", Tiny(), "-hf", "a/b"}), "-hf (llama-server's)");
+  ExpectUsage(Run({"serve", "-m", Tiny(), "-ngl", "99", "-np", "0"}), "whole number");
+  ExpectUsage(Run({"serve", "-m", Tiny(), "--max-body", "1T"}), "--max-body");
 }
 
 // `inspect` shows what `synth --type` wrote; ffn rows are not whole super-blocks.
