@@ -250,8 +250,9 @@ int RunOn(const BatchOptions& o) {
     if (!keys.empty()) pool.servers.back().target.api_key = keys.front();
   }
   const serving::ServedModel served = AskServers(pool);
+  const std::string alias = o.answers.aliases.empty() ? "" : o.answers.aliases[0];
   for (const auto& [option, given, is] :
-       {std::tuple{"--alias", &o.answers.alias, &served.name},
+       {std::tuple{"--alias", &alias, &served.name},
         std::tuple{"--chat-template", &o.answers.chat_template, &served.chat_template},
         std::tuple{"--tool-parser", &o.answers.tool_parser, &served.tool_parser},
         std::tuple{"--pooling", &o.answers.pooling, &served.pooling}}) {

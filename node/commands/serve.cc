@@ -59,6 +59,7 @@ struct ServeOptions {
   std::string slot_folder, slot_disk = "8G";
   std::string batch_disk = "8G";
   std::string responses_held = "64M";
+  std::string body = "1M";
   size_t batch_slots = 0;  // 0: all that clients leave
   bool reuse = true;
   double patience_s = 5;
@@ -67,7 +68,10 @@ struct ServeOptions {
 void Describe(CLI::App& command, ServeOptions& o) {
   const char* network = "Network";
   const auto port = CLI::Range(-1, 65535).description("");
-  command.add_option("--host", o.server.host, "address to listen on (default: 127.0.0.1)")
+  command
+      .add_option("--host", o.server.hosts,
+                  "address to listen on, or several with commas (default: 127.0.0.1)")
+      ->delimiter(',')
       ->type_name("ADDRESS")
       ->group(network);
   command
@@ -103,6 +107,7 @@ void Describe(CLI::App& command, ServeOptions& o) {
       .add_option("--cors-origin", o.server.cors_origins,
                   "origin whose web pages may use the server, such as https://chat.example; *: all")
       ->type_name("ORIGIN")
+      ->delimiter(',')
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->expected(1)
       ->group(network);
@@ -131,6 +136,14 @@ void Describe(CLI::App& command, ServeOptions& o) {
       ->type_name("S")
       ->check(NotFinite)
       ->check(CLI::Range(0.0, 1e6).description(""))
+      ->group(network);
+  command
+      .add_flag("--ui,!--no-ui", o.server.page,
+                "the page at / with the machine and a chat (default: on)")
+      ->group(network);
+  command
+      .add_flag("--slots-endpoint,!--no-slots-endpoint", o.server.slots,
+                "GET /slots, which shows what slots do (default: on)")
       ->group(network);
   const char* requests = "Requests";
   AddCount(command, "--slots,--parallel", o.model.slots,
@@ -217,6 +230,10 @@ void Describe(CLI::App& command, ServeOptions& o) {
                 "reuse the KV cache of an idle slot for the beginning of a prompt (default: on)")
       ->group(requests);
   AddAnswerOptions(command, o.answers, requests);
+  command.add_option("--max-body", o.body, "most bytes of a request, such as 4M (default: 1M)")
+      ->type_name("BYTES")
+      ->check(NotBytes)
+      ->group(requests);
   command
       .add_option(
           "--socket", o.socket,
@@ -312,18 +329,20 @@ std::vector<CpuId> HousekeepingCpus(const topology::Topology& machine,
 }
 
 void PrintAddresses(const serving::Server& server, const ServeOptions& o) {
-  const std::string& host = o.server.host;
-  const std::string shown = host.find(':') == std::string::npos ? host : "[" + host + "]";
   const bool open = o.server.api_keys.empty();
-  const char* whose = !open                       ? ""
-                      : serving::IsLoopback(host) ? "  (no key)"
-                                                  : "  (no key: open to the network)";
-  if (server.port() >= 0) fmt::print("HTTP         http://{}:{}{}\n", shown, server.port(), whose);
-  if (server.text_port() >= 0 && open) {
-    fmt::print("text stream  {}:{}  (no key; try: echo \"Once upon a time\" | nc {} {})\n", shown,
-               server.text_port(), host, server.text_port());
-  } else if (server.text_port() >= 0) {
-    fmt::print("text stream  {}:{}\n", shown, server.text_port());
+  for (const std::string& host : o.server.hosts) {
+    const std::string shown = host.find(':') == std::string::npos ? host : "[" + host + "]";
+    const char* whose = !open                       ? ""
+                        : serving::IsLoopback(host) ? "  (no key)"
+                                                    : "  (no key: open to the network)";
+    if (server.port() >= 0)
+      fmt::print("HTTP         http://{}:{}{}\n", shown, server.port(), whose);
+    if (server.text_port() >= 0 && open) {
+      fmt::print("text stream  {}:{}  (no key; try: echo \"Once upon a time\" | nc {} {})\n", shown,
+                 server.text_port(), host, server.text_port());
+    } else if (server.text_port() >= 0) {
+      fmt::print("text stream  {}:{}\n", shown, server.text_port());
+    }
   }
   std::fflush(stdout);
 }
@@ -355,11 +374,12 @@ std::unique_ptr<ServiceMonitor> MakeMonitor(const ServeOptions& o,
 
 // Warns of settings that are legal but open the server to more clients than the user may expect.
 void WarnOfOpenDoors(const serving::ServerOptions& o) {
-  if (o.api_keys.empty() && !serving::IsLoopback(o.host))
+  const auto open = std::ranges::find_if_not(o.hosts, serving::IsLoopback);
+  if (o.api_keys.empty() && open != o.hosts.end())
     spdlog::warn(
         "--host {} without a key: anyone who reaches this machine may use the model; add "
         "--api-key-file",
-        o.host);
+        *open);
   if (std::find(o.cors_origins.begin(), o.cors_origins.end(), "*") != o.cors_origins.end())
     spdlog::warn("--cors-origin *: every web page that somebody opens may use the model{}",
                  o.api_keys.empty() ? "" : " if it has a key");
@@ -496,6 +516,11 @@ int Serve(ServeOptions o) {
   o.server.version = LARDER_VERSION;
   o.server.connections.send_s = o.server.connections.receive_s;
   o.server.admission.bytes.all = ParseBytes(o.held);
+  o.server.http.body_bytes = ParseBytes(o.body);
+  if (const uint64_t most = o.server.admission.bytes.all / 4; o.server.http.body_bytes > most)
+    throw Error(
+        "--max-body {}: expected at most {} MiB, a quarter of --max-held, as for an address",
+        o.body, most >> 20);
   o.server.admission.bytes.peer = o.server.admission.bytes.all / 4;
   o.server.batch_quota.disk_bytes = ParseBytes(o.batch_disk);
   if (!o.server.api_keys.empty())

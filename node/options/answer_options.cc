@@ -43,9 +43,15 @@ void AddAnswerOptions(CLI::App& command, AnswerOptions& options, const char* gro
       ->check(CLI::Range(int64_t{-1}, int64_t{1} << 40).description(""))
       ->group(group);
   command
-      .add_option("-a,--alias", options.alias,
-                  "the model's name in requests and answers (default: the file's)")
-      ->type_name("NAME")
+      .add_option("-a,--alias", options.aliases,
+                  "the model's name in requests and answers; more, with commas, are accepted, too "
+                  "(default: the file's)")
+      ->delimiter(',')
+      ->type_name("NAME,...")
+      ->group(group);
+  command.add_option("--tags", options.tags, "words about the model in /v1/models, with commas")
+      ->delimiter(',')
+      ->type_name("WORD,...")
       ->group(group);
   command
       .add_flag("--strict-model", options.strict_model,

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "pipeline/scheduler/policy.h"
 
@@ -14,7 +15,8 @@ class App;
 namespace larder::node::inline options {
 
 struct AnswerOptions {
-  std::string alias, chat_template, pooling;
+  std::vector<std::string> aliases, tags;  // of the model; the first alias is its name
+  std::string chat_template, pooling;
   std::string policy = pipeline::PolicyName(pipeline::Policy::kAuto);
   size_t active_kv_tokens = 0;  // 0: not bounded
   int64_t max_tokens = -1;

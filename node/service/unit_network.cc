@@ -54,7 +54,7 @@ serving::ServerOptions ReadOptions(const pipeline::SocketSpec& socket) {
   CLI::App program;
   program.allow_extras();
   program.set_help_flag();
-  program.add_option("--host", options.host);
+  program.add_option("--host", options.hosts)->delimiter(',');
   program.add_option("--port", options.port);
   program.add_option("--text-port", options.text_port);
   program.add_option("--drain-timeout", options.drain_s);
@@ -89,7 +89,8 @@ NetworkFacts NetworkOf(const Manifest& manifest, const std::string& socket, pipe
   }
   if (role == pipeline::Role::kServing) {
     const serving::ServerOptions options = ReadOptions(*spec);
-    if (!IsLoopback(options.host)) facts.clients_host = options.host;
+    for (const std::string& host : options.hosts)
+      if (!IsLoopback(host)) facts.clients_host = host;
     facts.drain_s = options.drain_s;
     for (const int port : {options.port, options.text_port}) {
       if (port > 0 && port <= 65535) ports.insert(static_cast<uint16_t>(port));

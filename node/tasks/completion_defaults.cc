@@ -60,9 +60,13 @@ serving::CompletionDefaults DefaultsOf(const model::GgufFile& file,
   defaults.vocab = config.vocab;
   defaults.model_context = config.trained_context;
   defaults.longest_token_bytes = serving::LongestTokenBytes(*tokenizer);
-  defaults.model = answers.alias.empty() ? stem : answers.alias;
-  defaults.aliases = {stem, config.name, std::filesystem::path(file.path()).filename().string(),
-                      file.path()};
+  defaults.model = answers.aliases.empty() ? stem : answers.aliases[0];
+  defaults.said_aliases = answers.aliases;
+  defaults.tags = answers.tags;
+  defaults.aliases = answers.aliases;
+  for (const std::string& name :
+       {stem, config.name, std::filesystem::path(file.path()).filename().string(), file.path()})
+    defaults.aliases.push_back(name);
   defaults.architecture = config.architecture_name;
   defaults.parameters = config.parameters();
   defaults.file_bytes = file.file_bytes();

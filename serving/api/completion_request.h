@@ -40,7 +40,8 @@ struct CompletionDefaults {
   uint64_t parameters = 0;                    // weights
   uint64_t file_bytes = 0;                    // of the model's file
   uint64_t fingerprint = 0;          // the computation's identity (pipeline/plan/identity.h)
-  std::vector<std::string> aliases;  // other names that are accepted for it
+  std::vector<std::string> aliases;  // other names that are accepted for it; the last is its path
+  std::vector<std::string> said_aliases, tags;  // in /v1/models
   bool strict_model = false;         // a request that names another model is refused
   size_t dim = 0;                    // of embeddings; 0: not known
   model::Pooling pooling = model::Pooling::kNone;    // kNone: embeddings are refused

@@ -92,6 +92,16 @@ HttpRequest Head(const beast::request<PlainBody>& message) {
   request.fetch_site = text(message["Sec-Fetch-Site"]);
   request.wants_headers = text(message[beast::field::access_control_request_headers]);
   request.content_type = text(message[beast::field::content_type]);
+  // A proxy's form, RFC 9112 3.2.2: its authority is the Host.
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    if (!boost::beast::iequals(request.target.substr(0, scheme.size()), scheme)) continue;
+    const size_t slash =
+        std::min(request.target.find_first_of("/?", scheme.size()), request.target.size());
+    request.host = request.target.substr(scheme.size(), slash - scheme.size());
+    request.target.erase(0, slash);
+    if (!request.target.starts_with('/')) request.target.insert(0, 1, '/');
+    request.path = PathOf(request.target);
+  }
   request.keep_alive = message.keep_alive();
   request.http10 = message.version() == 10;
   return request;

@@ -98,6 +98,21 @@ TEST(HttpParser, OldClientsCloseUnlessTheySayOtherwise) {
   EXPECT_TRUE(outcome.requests[1].keep_alive);
 }
 
+// Its host is the one that was meant, RFC 9112 3.2.2.
+TEST(HttpParser, AnAbsoluteTargetIsItsPath) {
+  const auto parsed = [](const char* target) {
+    const Outcome got = Parse({fmt::format("GET {} HTTP/1.1\r\nHost: a\r\n\r\n", target)});
+    EXPECT_EQ(got.requests.size(), 1u) << got.error;
+    const HttpRequest& request = got.requests.at(0);
+    return fmt::format("{} {} {}", request.host, request.target, request.path);
+  };
+  EXPECT_EQ(parsed("http://b:80/c?d=e"), "b:80 /c?d=e /c");
+  EXPECT_EQ(parsed("HTTPS://[::1]"), "[::1] / /");
+  EXPECT_EQ(parsed("http://b?d"), "b /?d /");
+  EXPECT_EQ(parsed("/http://b/c"), "a /http://b/c /http://b/c");
+  EXPECT_EQ(Parse({"GET http://b@c/ HTTP/1.1\r\nHost: a\r\n\r\n"}).status, 400);
+}
+
 TEST(HttpParser, ChunksAreJoined) {
   const Outcome outcome = Parse({kChunked});
   ASSERT_EQ(outcome.requests.size(), 1u) << outcome.Text();

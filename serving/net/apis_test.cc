@@ -227,6 +227,47 @@ TEST_F(Apis, NamesOfTheModel) {
   EXPECT_EQ(status(Post("/completion", R"({"model":"tiny:latest","prompt":"hello"})")), "404");
 }
 
+TEST_F(Apis, TheModelsAliasesAndTagsAreShown) {
+  test_.state.defaults.said_aliases = {"tiny", "small"};
+  test_.state.defaults.tags = {"demo"};
+  const json model = Body(Http("GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n"))["data"][0];
+  EXPECT_EQ(model["aliases"], json({"tiny", "small"}));
+  EXPECT_EQ(model["tags"], json({"demo"}));
+}
+
+TEST_F(Apis, ThePageAndTheSlotsCanBeLeftOut) {
+  const auto get = [&](const char* path) {
+    return Http(fmt::format("GET {} HTTP/1.1\r\nHost: localhost\r\n\r\n", path)).substr(9, 3);
+  };
+  EXPECT_EQ(get("/"), "200");
+  EXPECT_EQ(get("/slots"), "200");
+  test_.state.has_page = test_.state.shows_slots = false;
+  EXPECT_EQ(get("/"), "404");
+  EXPECT_EQ(get("/slots"), "501");
+}
+
+TEST_F(Apis, AMethodThatAPathDoesNotTakeIsToldTheOthers) {
+  const auto allow = [&](const char* method, const char* path) {
+    const std::string reply =
+        Http(fmt::format("{} {} HTTP/1.1\r\nHost: localhost\r\n\r\n", method, path));
+    EXPECT_EQ(reply.substr(9, 3), "405") << reply;
+    const size_t at = reply.find("Allow: ");
+    return at == std::string::npos ? "" : reply.substr(at + 7, reply.find('\r', at) - at - 7);
+  };
+  EXPECT_EQ(allow("GET", "/v1/chat/completions"), "POST");
+  EXPECT_EQ(allow("DELETE", "/v1/models"), "GET");
+  EXPECT_EQ(allow("PUT", "/tokenize"), "POST");
+  EXPECT_EQ(allow("PUT", "/v1/responses/resp_1"), "GET, DELETE");
+}
+
+// As proxies send it.
+TEST_F(Apis, TargetsMayBeAbsolute) {
+  EXPECT_EQ(Http("GET http://localhost/health HTTP/1.1\r\nHost: localhost\r\n\r\n").substr(9, 3),
+            "200");
+  EXPECT_EQ(Http("GET http://evil.example/health HTTP/1.1\r\nHost: localhost\r\n\r\n").substr(9, 3),
+            "403");
+}
+
 TEST_F(Apis, OllamasRequestsForNothingAreAnsweredAtOnce) {
   const auto answer = [&](const std::string& path, const std::string& body) {
     json got = Body(Http(Post(path, body)));

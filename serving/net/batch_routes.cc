@@ -83,8 +83,8 @@ BatchReply Content(const StoredFile& file, const BatchStore& store) {
 }
 
 void WantMethod(const HttpRequest& request, std::string_view methods) {
-  throw Refused(405, "{} takes {}, not {}", Excerpt(request.path), methods,
-                Excerpt(request.method));
+  throw Refused(405, "{} takes {}, not {}", Excerpt(request.path), methods, Excerpt(request.method))
+      .Allowing(std::string(methods));
 }
 
 // "/content" and "/cancel" behind an id.
@@ -97,7 +97,7 @@ std::string_view CutEnd(std::string_view& id, std::string_view end) {
 BatchReply AnswerFiles(const HttpRequest& request, Tenant tenant, BatchStore& store) {
   const bool get = request.method == "GET" || request.method == "HEAD";
   if (request.path == kFiles) {
-    if (!get) WantMethod(request, "GET and POST");
+    if (!get) WantMethod(request, "GET, POST");
     return ListFiles(request, tenant, store);
   }
   std::string_view id = std::string_view(request.path).substr(kFiles.size() + 1);
@@ -108,7 +108,7 @@ BatchReply AnswerFiles(const HttpRequest& request, Tenant tenant, BatchStore& st
     return Content(file, store);
   }
   if (get) return Reply(file.ToJson());
-  if (request.method != "DELETE") WantMethod(request, "GET and DELETE");
+  if (request.method != "DELETE") WantMethod(request, "GET, DELETE");
   store.Remove(file);
   return Reply({{"id", id}, {"object", "file"}, {"deleted", true}});
 }
@@ -165,7 +165,7 @@ BatchReply AnswerBatches(const HttpRequest& request, Tenant tenant, BatchService
   const bool get = request.method == "GET" || request.method == "HEAD";
   if (request.path == kBatches) {
     if (request.method == "POST") return CreateBatch(request, tenant, files);
-    if (!get) WantMethod(request, "GET and POST");
+    if (!get) WantMethod(request, "GET, POST");
     return Page(files.store.Batches(tenant), request, 20, 100);
   }
   std::string_view id = std::string_view(request.path).substr(kBatches.size() + 1);

@@ -52,6 +52,8 @@ json ModelJson(const ServerState& state) {
           {"object", "model"},
           {"created", state.created},
           {"owned_by", "larder"},
+          {"aliases", state.defaults.said_aliases},
+          {"tags", state.defaults.tags},
           {"max_model_len", state.defaults.context},
           {"meta", {{"n_vocab", state.defaults.vocab}, {"n_ctx", state.defaults.context}}}};
 }
@@ -372,7 +374,7 @@ HttpReply Answer(Action action, const HttpRequest& request, ServerState& state, 
     case Action::kOllamaVersion:
       return OllamaVersion(request, state);
   }
-  throw Refused(405, "{} takes POST", request.path);
+  throw Refused(405, "{} takes POST", request.path).Allowing("POST");
 }
 
 }  // namespace
@@ -384,7 +386,8 @@ bool IsPublic(const std::string& path) {
 
 HttpReply AnswerRoute(const HttpRequest& request, ServerState& state, Tenant tenant) {
   const std::string method = request.method == "HEAD" ? "GET" : request.method;
-  if (const PageFile* file = method == "GET" ? FindPageFile(request.path) : nullptr) {
+  const PageFile* file = method == "GET" && state.has_page ? FindPageFile(request.path) : nullptr;
+  if (file != nullptr) {
     return {
         .content_type = std::string(file->content_type),
         .body = std::string(file->text),
@@ -395,7 +398,10 @@ HttpReply AnswerRoute(const HttpRequest& request, ServerState& state, Tenant ten
   const Route* route = FindRoute(request.path);
   if (route == nullptr) throw Refused(404, "there is no {}", Excerpt(request.path));
   if (method != route->method && route->action != Action::kStored)
-    throw Refused(405, "{} takes {}, not {}", route->path, route->method, Excerpt(request.method));
+    throw Refused(405, "{} takes {}, not {}", route->path, route->method, Excerpt(request.method))
+        .Allowing(std::string(route->method));
+  if (route->action == Action::kSlots && !state.shows_slots)
+    throw Refused(501, "this server does not show its slots: start it without --no-slots");
   return Answer(route->action, request, state, tenant);
 }
 
@@ -409,6 +415,7 @@ HttpReply ErrorReply(const Refused& why, std::string_view path) {
   HttpReply reply = JsonReply(ErrorJson(why, ErrorShapeOf(path)), status);
   if (status == 503 || status == 429) reply.headers = "Retry-After: 1\r\n";
   if (status == 401) reply.headers = "WWW-Authenticate: Bearer\r\n";
+  if (!why.methods().empty()) reply.headers += fmt::format("Allow: {}\r\n", why.methods());
   return reply;
 }
 

@@ -175,7 +175,8 @@ void HttpSession::Handle() {
       Answer(route);
       return;
     }
-    if (request_.method != "POST") throw Refused(405, "{} takes POST", request_.path);
+    if (request_.method != "POST")
+      throw Refused(405, "{} takes POST", request_.path).Allowing("POST");
     if (state_.service == nullptr) throw Refused(503, "Loading model");
   } catch (const Refused& refused) {
     if (generates) state_.CountRefused(Protocol::kHttp);

@@ -28,11 +28,17 @@ Server::Server(ServerOptions options)
   state_.failures = &failures_;
   state_.api_keys.SetSecret(options_.tenant_secret);
   state_.api_keys = options_.api_keys;
-  state_.access = Access({.host = options_.host,
-                          .hosts = options_.allowed_hosts,
+  // The address that is open to most, and the names of the others.
+  const auto open = std::ranges::find_if_not(options_.hosts, IsLoopback);
+  std::vector<std::string> names = options_.allowed_hosts;
+  names.insert(names.end(), options_.hosts.begin(), options_.hosts.end());
+  state_.access = Access({.host = open == options_.hosts.end() ? options_.hosts.at(0) : *open,
+                          .hosts = std::move(names),
                           .cors_origins = options_.cors_origins});
   state_.on_denied = options_.on_denied;
   state_.version = options_.version;
+  state_.has_page = options_.page;
+  state_.shows_slots = options_.slots;
   state_.start_ns = NowNs();
   state_.created = static_cast<int64_t>(std::time(nullptr));
   state_.in_background = [this](const std::string& peer, std::function<void()> work,
@@ -97,9 +103,10 @@ void Server::OpenResponses(ReadyServer& ready) {
 
 void Server::Listen() {
   const auto counter = [this](Protocol protocol, size_t& count) {
-    return [this, protocol, &count](size_t open) {
-      count = open;
-      if (metrics_) metrics_->SetConnections(protocol, open);
+    return [this, protocol, &count, here = size_t{0}](size_t open) mutable {
+      count += open - here;  // of all addresses
+      here = open;
+      if (metrics_) metrics_->SetConnections(protocol, count);
     };
   };
   if (options_.port >= 0) {
@@ -110,20 +117,25 @@ void Server::Listen() {
           "Content-Length: {}\r\nConnection: close\r\n\r\n{}",
           status, StatusText(status), body.size(), body);
     };
-    port_ = net_.Listen(
-        {.host = options_.host,
-         .port = static_cast<uint16_t>(options_.port),
-         .limits = options_.connections,
-         .when_full = whole(503, "too many connections; try again later"),
-         .when_peer_full = whole(429, "too many connections of this address; try again later"),
-         .count_changed = counter(Protocol::kHttp, state_.http_connections),
-         .turned_away = [this](int status) { state_.CountError(Protocol::kHttp, status); }},
-        [this](Wire& wire) { return std::make_unique<HttpSession>(wire, state_, options_.http); });
+    for (const std::string& host : options_.hosts) {
+      port_ = net_.Listen(
+          {.host = host,
+           .port = static_cast<uint16_t>(std::max(port_, options_.port)),
+           .limits = options_.connections,
+           .when_full = whole(503, "too many connections; try again later"),
+           .when_peer_full = whole(429, "too many connections of this address; try again later"),
+           .count_changed = counter(Protocol::kHttp, state_.http_connections),
+           .turned_away = [this](int status) { state_.CountError(Protocol::kHttp, status); }},
+          [this](Wire& wire) {
+            return std::make_unique<HttpSession>(wire, state_, options_.http);
+          });
+    }
   }
-  if (options_.text_port >= 0) {
+  for (const std::string& host : options_.hosts) {
+    if (options_.text_port < 0) break;
     text_port_ = net_.Listen(
-        {.host = options_.host,
-         .port = static_cast<uint16_t>(options_.text_port),
+        {.host = host,
+         .port = static_cast<uint16_t>(std::max(text_port_, options_.text_port)),
          .limits = options_.connections,
          .when_full = "error: too many connections; try again later\n",
          .when_peer_full = "error: too many connections of this address; try again later\n",

@@ -22,7 +22,7 @@
 namespace larder::serving::inline net {
 
 struct ServerOptions {
-  std::string host = "127.0.0.1";
+  std::vector<std::string> hosts = {"127.0.0.1"};     // addresses to listen on; at least one
   int port = 8080;                                    // HTTP; 0: any, -1: none
   int text_port = 7070;                               // the same
   std::vector<std::string> api_keys;                  // empty: no key is needed
@@ -38,8 +38,9 @@ struct ServerOptions {
   Failures::Log log;         // gets a line about each failure; any thread
   std::string batch_folder;  // of files and batches; empty: there are none
   BatchQuota batch_quota;
-  ResponseQuota responses;  // of /v1/responses with `store`
-  double drain_s = 30;      // time limit for the requests that have begun when Drain is called
+  ResponseQuota responses;         // of /v1/responses with `store`
+  bool page = true, slots = true;  // whether the page at / and GET /slots are there
+  double drain_s = 30;  // time limit for the requests that have begun when Drain is called
   std::string version;
 };
 

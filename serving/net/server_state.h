@@ -75,8 +75,9 @@ struct ServerState {
   double loading_share = 0;
   std::string loading_what = "starting";
   std::string version;
-  int64_t start_ns = 0;  // NowNs
-  int64_t created = 0;   // seconds since 1970
+  int64_t start_ns = 0;                      // NowNs
+  int64_t created = 0;                       // seconds since 1970
+  bool has_page = true, shows_slots = true;  // the page at /, GET /slots
   // Runs `work` on a background thread when it is the peer's turn, then `then` on this one;
   // neither, if the ticket is dropped first. Empty: there is no background thread.
   std::function<JobTicket(const std::string& peer, std::function<void()> work,

@@ -93,6 +93,18 @@ class ServerTest : public testing::Test {
 
 // Status, metrics and large requests arrive from start to end. A client that sends a byte now and
 // then does not delay the end.
+TEST(ServerAddresses, SeveralHaveTheSamePort) {
+  ServerOptions options;
+  options.hosts = {"127.0.0.1", "127.0.0.2"};
+  options.port = 0;
+  options.text_port = -1;
+  Server server(options);
+  for (const char* host : {"127.0.0.1", "127.0.0.2"}) {
+    Client client(server.port(), host);
+    EXPECT_TRUE(client.connected()) << host;
+  }
+}
+
 TEST_F(ServerTest, NothingIsAskedOfAnEngineThatIsGone) {
   const std::string large = nlohmann::json{{"content", std::string(20000, 'a')}}.dump();
   std::atomic<bool> completed{false}, tokenized{false}, said{false};

@@ -35,14 +35,20 @@ class Refused : public Error {
     overflow_ = overflow;
     return std::move(*this);
   }
+  // Of status 405: what the path takes, "GET, POST".
+  Refused&& Allowing(std::string methods) && {
+    methods_ = std::move(methods);
+    return std::move(*this);
+  }
   int status() const { return status_; }
   const std::string& param() const { return param_; }  // the field that is wrong; may be empty
   const std::string& code() const { return code_; }    // OpenAI's name of the error; may be empty
   const std::optional<Overflow>& overflow() const { return overflow_; }
+  const std::string& methods() const { return methods_; }
 
  private:
   int status_;
-  std::string param_, code_;
+  std::string param_, code_, methods_;
   std::optional<Overflow> overflow_;
 };
 

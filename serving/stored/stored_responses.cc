@@ -20,7 +20,8 @@ constexpr std::string_view kPath = "/responses/", kVersion = "/v1";
 
 void WantMethod(const HttpRequest& request, std::string_view methods) {
   throw Refused(405, "{} takes {}, not {}", Excerpt(request.path), methods,
-                Excerpt(request.method));
+                Excerpt(request.method))
+      .Allowing(std::string(methods));
 }
 
 Refused NotFound(const std::string& id) {
@@ -144,7 +145,7 @@ std::string AnswerStoredResponse(const HttpRequest& request, ResponseStore* stor
       if (store == nullptr || !store->Remove(id, tenant)) throw NotFound(id);
       return Dump(json{{"id", id}, {"object", "response"}, {"deleted", true}});
     }
-    if (!get) WantMethod(request, "GET and DELETE");
+    if (!get) WantMethod(request, "GET, DELETE");
     const StoredResponse found = ResponseOf(id, store, tenant);
     if (const std::string stream = QueryOf(request.target, "stream");
         stream == "true" || stream == "1")
