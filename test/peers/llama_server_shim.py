@@ -1,8 +1,8 @@
 #!/usr/bin/env -S python3 -B
 """Stands where llama.cpp's tests look for `llama-server` (LLAMA_SERVER_BIN_PATH) and becomes `larder serve`.
 
-The model's place and what Larder calls otherwise are translated, flags for what Larder does anyway are left out; both tables are here,
-and are to become shorter. Every other flag goes to Larder as it is, which refuses what it does not know: the shim hides nothing.
+The model's place and the context, which is each slot's own there, are translated. Every other flag goes to Larder as it is, which has a
+table of llama-server's (node/options/peer_flags.h) and refuses what it does not know: the shim hides nothing.
 
 Variables: LARDER_SHIM_PROGRAM, the program; LARDER_SHIM_MODELS, the folder of the models.
 """
@@ -15,13 +15,8 @@ import sys
 MODELS = {"ggml-org/test-model-stories260K": ("stories260K.gguf", {}),
           "ggml-org/models bert-bge-small/ggml-model-f16.gguf": ("stories260K.gguf", {"--pooling": "mean"})}
 
-# A flag of llama-server under Larder's name, with the same values.
-TRANSLATED = {"--chat-template-file": "--chat-template"}
-
-# Flags without a value that Larder has no name for: it does so always, or (the last three) can't do otherwise.
-LEFT_OUT = {"--embedding", "--metrics", "--slots", "--cont-batching", "--offline", "--no-jinja", "--no-slots", "--no-mmproj"}
-# The same with a value. --batch-size: rows of a step follow from --max-stall-ms.
-LEFT_OUT_WITH_VALUE = {"--batch-size"}
+# Refused by Larder, whose templates are always Jinja.
+LEFT_OUT = {"--no-jinja"}
 
 # llama.cpp's variables, which a flag of the command line replaces.
 VARIABLES = {"LLAMA_ARG_HOST": "--host", "LLAMA_ARG_PORT": "--port", "LLAMA_ARG_CTX_SIZE": "--ctx-size", "LLAMA_ARG_N_PARALLEL": "--parallel",
@@ -66,9 +61,9 @@ def translated(pairs, environment):
             words += ["--ctx-size", str(context // slots)]
     options.pop("--kv-unified", None)
     for flag, value in options.items():
-        if flag in LEFT_OUT or flag in LEFT_OUT_WITH_VALUE:
+        if flag in LEFT_OUT:
             continue
-        words.append(TRANSLATED.get(flag, flag))
+        words.append(flag)
         if value is not None:
             words.append(value)
     return words
