@@ -56,7 +56,7 @@ class ShimTest(unittest.TestCase):
         self.assertEqual(self.words("--ctx-size 512 --parallel 2 --kv-unified"), ["--ctx-size", "512", "--kv-tokens", "512", "--parallel", "2"])
 
     def test_models_by_their_names(self):
-        self.assertEqual(self.words("--offline --hf-repo ggml-org/test-model-stories260K"), ["--model", "/models/stories260K.gguf"])
+        self.assertEqual(self.words("--offline --hf-repo ggml-org/test-model-stories260K"), ["--model", "/models/stories260K.gguf", "--offline"])
         bert = "--hf-repo ggml-org/models --hf-file bert-bge-small/ggml-model-f16.gguf"
         self.assertEqual(self.words(bert), ["--model", "/models/stories260K.gguf", "--pooling", "mean"])
         self.assertEqual(self.words(f"{bert} --pooling last"), ["--model", "/models/stories260K.gguf", "--pooling", "last"])
