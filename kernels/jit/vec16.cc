@@ -49,6 +49,11 @@ constinit const ConstantTable kConstants = [] {
   set_bits(Const::kByte128, 0x80808080);
   set_bits(Const::kInt2048, 2048);
   set_bits(Const::kLowBytes, 0x00FF00FF);
+  for (uint32_t bit = 0; bit < 4; ++bit) {
+    auto& signs = table[static_cast<size_t>(Const::kSigns1) + bit].bits;
+    for (uint32_t i = 0; i < 16; ++i)
+      signs[i] = std::bit_cast<uint32_t>(i >> bit & 1 ? -1.0f : 1.0f);
+  }
   // Where packing leaves the dword (4 bytes) of elements 4i..4i+3 of a block. Two ymm packs: the
   // 128-bit part is the parity of i. One zmm pack: the part is i mod 4, and elements 16.. come
   // second; the upper half is an unused copy.
@@ -253,6 +258,28 @@ void Vec16Emitter::AddDots(const Vec16& sums, const x86::Vec& bytes, const x86::
       cc.vex().emit(I::kIdVpdpbusd, sums.part[i], bytes, from.part(i));
     }
   }
+}
+
+void Vec16Emitter::Butterfly(const Vec16& v, int step) {
+  const Vec16 other = New();
+  constexpr int kSwapPairs = 0b10110001, kSwapHalves = 0b01001110;  // of four
+  if (step <= 2) {
+    OpImm(I::kIdVpermilps, other, v, step == 1 ? kSwapPairs : kSwapHalves);
+  } else if (avx512_) {
+    const int order = step == 4 ? kSwapPairs : kSwapHalves;
+    cc.vshuff32x4(other.part[0].zmm(), v.part[0].zmm(), v.part[0].zmm(), order);
+  } else if (step == 4) {
+    for (int i = 0; i < 2; ++i)
+      cc.vperm2f128(other.part[i].ymm(), v.part[i].ymm(), v.part[i].ymm(), 1);
+  } else {
+    for (int i = 0; i < 2; ++i) cc.vmovaps(other.part[i].ymm(), v.part[1 - i].ymm());
+  }
+  // A product with 1 or -1 is exact: this is a sum or a difference.
+  const Const signs = step == 1   ? Const::kSigns1
+                      : step == 2 ? Const::kSigns2
+                      : step == 4 ? Const::kSigns4
+                                  : Const::kSigns8;
+  Op(I::kIdVfmadd132ps, v, other, Arg(XmmConst(signs)));
 }
 
 // The packs work within 128-bit parts; a permutation of dwords puts the bytes in order. (With

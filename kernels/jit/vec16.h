@@ -57,6 +57,10 @@ enum class Const {
   kByte128,
   kInt2048,
   kLowBytes,  // of each 16 bits
+  kSigns1,    // 1 and -1 in turn: -1 in the lanes with that bit
+  kSigns2,
+  kSigns4,
+  kSigns8,
   kPackOrder256,
   kPackOrder512,
   kCount
@@ -125,6 +129,10 @@ class Vec16Emitter {
   // The bytes of 32 integers, the first 16 in `low`, which must fit: signed or unsigned ones.
   enum class Bytes { kSigned, kUnsigned };
   x86::Ymm ToBytes(const Vec16& low, const Vec16& high, Bytes = Bytes::kSigned);
+
+  // v[i] = v[i] + v[i + step], v[i + step] = v[i] - v[i + step], for the lanes i without the bit of
+  // `step`: 1, 2, 4 or 8.
+  void Butterfly(const Vec16& v, int step);
 
   // Reduces all lanes into lane 0. Id is an addition (in Sum16's order) or a maximum.
   x86::Xmm Reduce(Id id, const Vec16& v);

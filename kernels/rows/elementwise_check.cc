@@ -86,6 +86,11 @@ class Comparison {
       set.quantize(x_.data(), out.data(), n_);
       return out;
     });
+    Compare("quantize_hadamard", [&](const Elementwise& set) {
+      std::vector<ActBlock> out(CeilDiv(n_, kBlock) + 1, ActBlock{});
+      set.quantize_hadamard(x_.data(), out.data(), n_, 0.375f);
+      return out;
+    });
   }
 
   void SwigluQuantize() const {

@@ -184,7 +184,9 @@ void QuantizeBlocks(Vec16Emitter& e, const std::vector<FloatBlock>& blocks) {
   }
 }
 
-void Quantize(Vec16Emitter& e) {
+// Quantises x[n]: what `transform` has made of some blocks at once.
+template <typename Transform>
+void QuantizeVector(Vec16Emitter& e, Transform transform) {
   x86::Compiler& cc = e.cc;
   const auto x = e.PointerArg(0), out = e.PointerArg(1), n = e.PointerArg(2);
   const x86::Gp left = cc.newUIntPtr();
@@ -196,6 +198,7 @@ void Quantize(Vec16Emitter& e) {
       blocks.push_back({e.Load(x86::ptr(x, at)), e.Load(x86::ptr(x, at + 64)), out,
                         static_cast<int32_t>(i * sizeof(ActBlock))});
     }
+    transform(blocks);
     QuantizeBlocks(e, blocks);
     cc.add(x, count * kBlock * sizeof(float));
     cc.add(out, count * sizeof(ActBlock));
@@ -210,8 +213,35 @@ void Quantize(Vec16Emitter& e) {
   cc.cmova(low_count, sixteen);
   cc.sub(left, low_count);
   const Mask16 low_mask = e.FirstLanes(low_count), high_mask = e.FirstLanes(left);
-  QuantizeBlocks(e, {{e.Load(x86::ptr(x), &low_mask), e.Load(x86::ptr(x, 64), &high_mask), out}});
+  const std::vector<FloatBlock> last = {
+      {e.Load(x86::ptr(x), &low_mask), e.Load(x86::ptr(x, 64), &high_mask), out}};
+  transform(last);
+  QuantizeBlocks(e, last);
   cc.bind(done);
+}
+
+void Quantize(Vec16Emitter& e) {
+  QuantizeVector(e, [](const std::vector<FloatBlock>&) {});
+}
+
+void QuantizeHadamard(Vec16Emitter& e) {
+  const Vec16 factor = e.Broadcast(e.FloatArg(3));
+  QuantizeVector(e, [&](const std::vector<FloatBlock>& blocks) {
+    for (const FloatBlock& block : blocks) {
+      for (const Vec16* v : {&block.low, &block.high}) e.Op(I::kIdVmulps, *v, *v, factor);
+    }
+    for (const int step : {1, 2, 4, 8}) {
+      for (const FloatBlock& block : blocks) {
+        for (const Vec16* v : {&block.low, &block.high}) e.Butterfly(*v, step);
+      }
+    }
+    for (const FloatBlock& block : blocks) {
+      const Vec16 low = e.New();
+      e.Op(I::kIdVmovaps, low, block.low);
+      e.Op(I::kIdVaddps, block.low, low, block.high);
+      e.Op(I::kIdVsubps, block.high, low, block.high);
+    }
+  });
 }
 
 void QuantizeRow(Vec16Emitter& e) {
@@ -593,6 +623,7 @@ Elementwise GenerateElementwise(Isa isa) {
   set.isa = isa;
   GenerateVec16("rms_norms", isa, &set.rms_norms, RmsNorms);
   GenerateVec16("quantize", isa, &set.quantize, Quantize);
+  GenerateVec16("quantize_hadamard", isa, &set.quantize_hadamard, QuantizeHadamard);
   GenerateVec16("quantize_row", isa, &set.quantize_row, QuantizeRow);
   GenerateVec16("swiglu_quantize", isa, &set.swiglu_quantize, SwigluQuantize);
   GenerateVec16("rope", isa, &set.rope, Rope);

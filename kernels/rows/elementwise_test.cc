@@ -79,6 +79,41 @@ TEST(Comparator, SeesPlantedDifferences) {
   }
 }
 
+// The product of two vectors that are quantised, as Gemm has it.
+double QuantisedProduct(const std::vector<ActBlock>& a, const std::vector<ActBlock>& b) {
+  double sum = 0;
+  for (size_t block = 0; block < a.size(); ++block) {
+    int32_t products = 0;
+    for (size_t i = 0; i < kBlock; ++i) products += a[block].q[i] * b[block].q[i];
+    sum += static_cast<double>(a[block].d) * b[block].d * products;
+  }
+  return sum;
+}
+
+// One large element takes the bits of the 31 others; transformed they have them again.
+TEST(QuantizeHadamard, ProductsAreThoseOfTheVectorsAlsoBesideAnOutlier) {
+  constexpr size_t kSize = 72;  // two whole blocks and a partial one
+  constexpr uint32_t kVectors = 200;
+  const Elementwise set = ScalarElementwise();
+  double plain = 0, transformed = 0;  // squares of errors
+  for (uint32_t seed = 0; seed < kVectors; ++seed) {
+    std::vector<float> a = MakeInput(Pattern::kGaussian, kSize, 2 * seed);
+    const std::vector<float> b = MakeInput(Pattern::kGaussian, kSize, 2 * seed + 1);
+    a[seed % kSize] = 40;
+    double exact = 0;
+    for (size_t i = 0; i < kSize; ++i) exact += static_cast<double>(a[i]) * b[i];
+    std::vector<ActBlock> of_a(3), of_b(3);
+    set.quantize(a.data(), of_a.data(), kSize);
+    set.quantize(b.data(), of_b.data(), kSize);
+    plain += std::pow(QuantisedProduct(of_a, of_b) - exact, 2);
+    set.quantize_hadamard(a.data(), of_a.data(), kSize, 1);
+    set.quantize_hadamard(b.data(), of_b.data(), kSize, 1.0f / kBlock);
+    transformed += std::pow(QuantisedProduct(of_a, of_b) - exact, 2);
+  }
+  EXPECT_LT(std::sqrt(transformed / kVectors), 0.3);
+  EXPECT_GT(plain, 4 * transformed);
+}
+
 // Each kernel in turn is replaced by one whose last element is off by one unit in the last place;
 // the error must name it.
 template <typename Plant>
@@ -111,6 +146,12 @@ TEST(CheckElementwise, NamesABrokenKernel) {
     e.quantize = [](const float* x, ActBlock* out, size_t n) {
       good.quantize(x, out, n);
       ++out->start;
+    };
+  });
+  ExpectNamed("quantize_hadamard", [](Elementwise& e) {
+    e.quantize_hadamard = [](const float* x, ActBlock* out, size_t n, float factor) {
+      good.quantize_hadamard(x, out, n, factor);
+      ++out[1].q[kBlock - 1];
     };
   });
   ExpectNamed("quantize_row", [](Elementwise& e) {

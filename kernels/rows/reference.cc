@@ -54,6 +54,22 @@ void Quantize(const float* x, ActBlock* out, size_t n) {
   }
 }
 
+void QuantizeHadamard(const float* x, ActBlock* out, size_t n, float factor) {
+  for (size_t begin = 0; begin < n; begin += kBlock) {
+    float h[kBlock] = {};
+    for (size_t i = 0; i < std::min(kBlock, n - begin); ++i) h[i] = x[begin + i] * factor;
+    for (size_t step = 1; step < kBlock; step *= 2) {
+      for (size_t i = 0; i < kBlock; ++i) {
+        if ((i & step) != 0) continue;
+        const float a = h[i], b = h[i + step];
+        h[i] = a + b;
+        h[i + step] = a - b;
+      }
+    }
+    *out++ = QuantizeBlock(h);
+  }
+}
+
 void QuantizeRow(const float* x, int8_t* q, float* d, size_t n) {
   float amax = 0;
   for (size_t i = 0; i < n; ++i) amax = std::max(amax, std::fabs(x[i]));
@@ -169,6 +185,7 @@ Elementwise ScalarElementwise() {
   return {.isa = Isa::kScalar,
           .rms_norms = RmsNorms,
           .quantize = Quantize,
+          .quantize_hadamard = QuantizeHadamard,
           .quantize_row = QuantizeRow,
           .swiglu_quantize = SwigluQuantize,
           .rope = Rope,
