@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <initializer_list>
 #include <numeric>
@@ -132,7 +133,21 @@ class AttentionNodeTest : public testing::Test {
     return outputs;
   }
 
-  // A head after rotation, as the cache or a query stores it: INT8 with a scale per 32 elements.
+  // Each block's Walsh-Hadamard transform by its definition, of length 1: it keeps dot products.
+  static std::vector<float> Transformed(const std::vector<float>& x) {
+    std::vector<float> out(RoundUp(x.size(), kernels::kBlock));
+    for (size_t i = 0; i < out.size(); ++i) {
+      const size_t begin = i / kernels::kBlock * kernels::kBlock;
+      double sum = 0;
+      for (size_t j = begin; j < std::min(x.size(), begin + kernels::kBlock); ++j)
+        sum += std::popcount((i - begin) & (j - begin)) % 2 == 0 ? x[j] : -x[j];
+      out[i] = static_cast<float>(sum / std::sqrt(static_cast<double>(kernels::kBlock)));
+    }
+    return out;
+  }
+
+  // A head as the cache or a query stores it: INT8 with a scale per 32 elements; what rotates also
+  // transformed.
   std::vector<double> Quantised(const float* head, bool rotates, double scale, uint32_t position,
                                 bool half_scale) const {
     const size_t n = config_.kinds[0].sizes.head_size, half = config_.kinds[0].rotary.dim / 2;
@@ -146,9 +161,10 @@ class AttentionNodeTest : public testing::Test {
       }
     }
     for (float& value : x) value *= static_cast<float>(scale);
-    std::vector<double> out(n);
-    for (size_t begin = 0; begin < n; begin += kernels::kBlock) {
-      const size_t end = std::min(n, begin + kernels::kBlock);
+    if (rotates) x = Transformed(x);
+    std::vector<double> out(x.size());
+    for (size_t begin = 0; begin < x.size(); begin += kernels::kBlock) {
+      const size_t end = std::min(x.size(), begin + kernels::kBlock);
       float largest = 0;
       for (size_t i = begin; i < end; ++i) largest = std::max(largest, std::abs(x[i]));
       const float d = largest / 127;
@@ -174,7 +190,7 @@ class AttentionNodeTest : public testing::Test {
       const std::vector<double> k =
           Quantised(head_of(p, config_.kinds[0].sizes.group()), true, 1, p, true);
       double score = 0;
-      for (size_t i = 0; i < n; ++i) score += q[i] * k[i];
+      for (size_t i = 0; i < q.size(); ++i) score += q[i] * k[i];
       scores.push_back(score);
     }
     const double most = *std::max_element(scores.begin(), scores.end());

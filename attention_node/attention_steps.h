@@ -54,7 +54,8 @@ struct AttentionScratch {
 };
 
 // Makes the copies of the micro-batch's KvUpdates for one KV head, then appends the keys and values
-// of all its rows: (norm), rotate, quantise, store in the KV region.
+// of all its rows: (norm), rotate, quantise (keys as Walsh-Hadamard transforms of their blocks),
+// store in the KV region.
 struct AppendOperand {
   const AttentionShape* shape;
   AttentionScratch scratch;

@@ -19,10 +19,15 @@ using model::BatchRows;
 using model::StepKind;
 using threadpool::EndLap;
 
+// Queries and keys are cached and multiplied as Walsh-Hadamard transforms of their blocks: an
+// element that is larger than the others is shared by all 32, instead of taking their bits. The
+// product of two transforms is 32 times that of what they are made of.
+constexpr float kQueryFactor = 1.0f / kBlock;
+
 // Quantises a key to Q8_0 blocks with an f16 scale, the format of the KV cache.
 inline void QuantizeKey(const AttentionShape& shape, const float* x, ActBlock* act,
                         model::Q8Block* out) {
-  shape.elementwise->quantize(x, act, shape.head_size);
+  shape.elementwise->quantize_hadamard(x, act, shape.head_size, 1.0f);
   for (size_t b = 0; b < shape.blocks; ++b) {
     out[b].d = model::F32ToF16(act[b].d);
     std::copy_n(act[b].q, kBlock, out[b].q);
@@ -97,7 +102,8 @@ void QuantizeQueries(const AttentionOperand& op, const Tile& tile) {
       if (op.bias.pairs > 0)
         BiasTerms(shape, op.bias, q, op.scratch.terms + 2 * op.bias.pairs * (r * shape.group + h));
       if (op.bias.of_queries != nullptr) Scale(q, op.bias.of_queries, shape.head_size);
-      elementwise.quantize(q, reinterpret_cast<ActBlock*>(quantised), shape.head_size);
+      elementwise.quantize_hadamard(q, reinterpret_cast<ActBlock*>(quantised), shape.head_size,
+                                    kQueryFactor);
       quantised += kernels::ActRowBytes(shape.blocks);
     }
   }

@@ -60,8 +60,21 @@ class Model:
         return angles.cos().float(), angles.sin().float()
 
 
-def rounded(x, block=BLOCK, levels=INT8, half_scale=False):
-    """The last dimension in blocks (0: one block), each with the scale of its largest element."""
+def hadamard(n):
+    """The Walsh-Hadamard transform of n elements, as a matrix of length 1: its own inverse."""
+    h = torch.ones(1, 1)
+    while len(h) < n:
+        h = torch.cat([torch.cat([h, h], 1), torch.cat([h, -h], 1)])
+    return h / n ** 0.5
+
+
+def rounded(x, block=BLOCK, levels=INT8, half_scale=False, transformed=0):
+    """The last dimension in blocks (0: one block), each with the scale of its largest element. transformed: elements of the Walsh-Hadamard transforms that
+    are rounded in place of x."""
+    if transformed:
+        h = hadamard(transformed)
+        there = (x.reshape(*x.shape[:-1], -1, transformed) @ h).reshape(x.shape)
+        return (rounded(there, block, levels, half_scale).reshape(*x.shape[:-1], -1, transformed) @ h).reshape(x.shape)
     n = x.shape[-1]
     block = block or n
     padded = torch.nn.functional.pad(x, (0, -n % block)).reshape(*x.shape[:-1], -1, block)
@@ -182,6 +195,8 @@ def compared(model, truth, other):
 
 THREE = {"activations": {}, "q": {}, "k": {"half_scale": True}, "v": {"half_scale": True}}  # arithmetic version 3
 FOUR = {**THREE, "v": {"block": 0, "half_scale": True}, "bias_above": 4, "balance_above": 4, "weights": {"levels": 255}}  # without lm_head's second plane
+FIVE = {**FOUR, "q": {"transformed": BLOCK}, "k": {"half_scale": True, "transformed": BLOCK}}
+KEYS_AND_QUERIES = {name: {"bias_above": 4, "balance_above": 4, "q": how["q"], "k": how["k"]} for name, how in (("4", FOUR), ("5", FIVE))}
 VARIANTS = {
     **{f"only {name}": {name: how} for name, how in THREE.items()},
     **{f"only activations of {product}": {"activations": {}, "products": (product,)} for product in PRODUCTS},
@@ -199,6 +214,17 @@ VARIANTS = {
     "4, values in blocks of 32": {**FOUR, "v": THREE["v"]},
     "4, Q of 16 bits": {**FOUR, "q": {"levels": INT16}},
     "4, K of 16 bits": {**FOUR, "k": {"levels": INT16}},
+    "4, Q and K of 16 bits": {**FOUR, "q": {"levels": INT16}, "k": {"levels": INT16}},
+    "5": FIVE,
+    "5, Q of 16 bits": {**FIVE, "q": {"levels": INT16}},
+    "5, without balance": {**FIVE, "balance_above": None},
+    "5, all biases of K apart": {**FIVE, "bias_above": 0},
+    "5, transforms of 64": {**FIVE, "q": {"transformed": 64}, "k": {"half_scale": True, "transformed": 64}},
+    **{f"only q and k of {name}": how for name, how in KEYS_AND_QUERIES.items()},
+    "only q and k of 4, Q of 16 bits": {**KEYS_AND_QUERIES["4"], "q": {"levels": INT16}},
+    "only q and k of 4, blocks of 16": {**KEYS_AND_QUERIES["4"], "q": {"block": 16}, "k": {"block": 16, "half_scale": True}},
+    "only q and k of 5, Q of 16 bits": {**KEYS_AND_QUERIES["5"], "q": {"levels": INT16}},
+    "only q and k of 5, transforms of 64": {**KEYS_AND_QUERIES["5"], "q": {"transformed": 64}, "k": {"half_scale": True, "transformed": 64}},
     **{f"4, exact inputs of {product}": {**FOUR, "products": tuple(other for other in PRODUCTS if other != product)} for product in PRODUCTS},
     "4, activations of 15 bits for 256": {**FOUR, "activations": {"block": 256, "levels": 16256}},
     "4, activations of 15 bits, INT8 weights, both for 256": {**FOUR, "activations": {"block": 256, "levels": 16256}, "matrices": {"block": 256}},

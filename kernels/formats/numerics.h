@@ -15,8 +15,9 @@ namespace larder::kernels::inline formats {
 // would disagree refuse each other. 2: products are summed in chunks of 1,024 inputs (kSumBlocks).
 // 3: weights of Q6_K, Q4_1 and MXFP4 are no longer rounded to Q8_0. 4: large biases of K are not
 // cached with the keys (model/config/key_bias.h), weights of the softmax are INT8 (ChunkWeights),
-// and logits of likely tokens have inputs of two planes (weight_node/likely_panels.h).
-inline constexpr uint32_t kArithmeticVersion = 4;
+// and logits of likely tokens have inputs of two planes (weight_node/likely_panels.h). 5: queries
+// and keys are quantised as Walsh-Hadamard transforms (Elementwise::quantize_hadamard).
+inline constexpr uint32_t kArithmeticVersion = 5;
 
 namespace numerics {
 
