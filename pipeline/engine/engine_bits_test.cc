@@ -4,11 +4,20 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+#include <string_view>
 
+#include "base/fnv.h"
 #include "base/test_data_testing.h"
+#include "kernels/formats/numerics.h"
 #include "model/config/config.h"
+#include "model/reference/divergence.h"
+#include "model/reference/reference.h"
 #include "pipeline/engine/chain_testing.h"
 #include "pipeline/engine/engine_testing.h"
 #include "weight_node/mixed_model_testing.h"
@@ -268,6 +277,169 @@ TEST(EngineTypesBitsTest, FilesOfEachTypeAgree) {
     EXPECT_EQ(FirstDifference(RunChunks(*separated, tokens, 7), baseline), "")
         << entry.path() << ", attention apart";
   }
+}
+
+// A model whose layers are of two kinds, which differ in their FFN, their query heads and their KV
+// heads: near the float32 reference, and with the same bits in every mode.
+model::SynthOptions TwoKinds(model::Architecture architecture) {
+  model::SynthOptions options;
+  options.shape = {.architecture = architecture,
+                   .layers = 4,
+                   .dim = 192,
+                   .ffn = 352,
+                   .heads = 6,
+                   .kv_heads = 2,
+                   .head_size = 32,
+                   .vocab = 301,
+                   .context = 1024,
+                   .odd_ffn = 608,
+                   .odd_heads = 4,
+                   .odd_kv_heads = 4};
+  return options;
+}
+
+class EngineKindsTest : public testing::TestWithParam<model::Architecture> {
+ protected:
+  EngineKindsTest() : model_(TwoKinds(GetParam())), tokens_(TestTokens(290, 301)) {
+    auto engine = MakeEngine(model_.file(), {});
+    baseline_ = RunChunks(*engine, tokens_, 100);
+  }
+  TestModel model_;
+  std::vector<int32_t> tokens_;  // more than one chunk of 256 positions
+  std::vector<float> baseline_;
+};
+
+TEST_P(EngineKindsTest, TheFileSaysIt) {
+  const model::ModelConfig config = model::ReadModelConfig(*model_.file());
+  ASSERT_EQ(config.kinds.size(), 2u);
+  EXPECT_EQ(config.kind_of, (std::vector<uint8_t>{0, 1, 0, 1}));
+  EXPECT_EQ(config.layer(3).sizes.ffn, 608u);
+  EXPECT_EQ(config.layer(3).sizes.kv_heads, 4u);
+  EXPECT_EQ(model::LayersOf(config, 1, 1).OwnKinds(), std::vector<size_t>{1});
+  EXPECT_EQ(model::LayersText(config),
+            "4 layers, dim 192; 2 of ffn 352, 6 heads / 2 KV heads of 32; 2 of ffn 608, 4 heads / "
+            "4 KV heads of 32");
+}
+
+TEST_P(EngineKindsTest, IsNearTheReference) {
+  const std::vector<float> truth =
+      model::ReferenceModel::Make(model_.file()).TeacherForced(tokens_);
+  const model::Divergence divergence = model::CompareLogits(truth, baseline_, 301);
+  EXPECT_LE(divergence.mean_kl, 0.005);
+  EXPECT_GT(divergence.mean_kl, 1e-7);
+}
+
+TEST_P(EngineKindsTest, ThreadsAndCutsDoNotMatter) {
+  for (const size_t threads : {2, 3, 5}) {
+    auto engine = MakeEngine(model_.file(), {.threads = threads});
+    EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, 100), baseline_), "") << threads;
+    EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, 9), baseline_), "") << threads;
+  }
+}
+
+TEST_P(EngineKindsTest, SocketsDoNotMatter) {
+  for (const size_t attention_threads : {1, 3}) {
+    auto engine =
+        MakeEngine(model_.file(), {.threads = 2, .attention = {{attention_threads, 1}, {1, 1}}});
+    EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, 100), baseline_), "");
+    EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, 7), baseline_), "");
+  }
+}
+
+// Stages that have both kinds, and one kind alone.
+TEST_P(EngineKindsTest, StagesDoNotMatter) {
+  for (const std::vector<TestStage>& stages :
+       std::vector<std::vector<TestStage>>{{{2, 2}, {2, 1}}, {{1, 1}, {1, 2, {{2, 1}}}, {2, 1}}}) {
+    const TestChain test = MakeTestChain(*model_.file(), stages, 1, stages.size() + 1);
+    auto engine = MakeChainEngine(model_.file(), test);
+    EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, engine->max_logits()), baseline_), "")
+        << stages.size() << " stages";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, EngineKindsTest,
+                         testing::Values(model::Architecture::kLlama, model::Architecture::kQwen2,
+                                         model::Architecture::kQwen3),
+                         [](const auto& of) {
+                           return std::string(model::FamilyOf(of.param).name);
+                         });
+
+// The bits themselves, of every family with matrices of every type: golden_bits.txt has a hash of
+// the logits of 200 positions. All other tests compare modes with each other, and would not see
+// that all of them have moved. A hash changes only with kArithmeticVersion; LARDER_WRITE_GOLDEN=1
+// in the environment writes the file again.
+constexpr size_t kPositions = 200;
+constexpr const char* kFile = LARDER_SOURCE_DIR "/pipeline/engine/golden_bits.txt";
+
+std::map<std::string, model::ModelShape> Shapes() {
+  using model::Architecture;
+  const model::ModelShape shape{.layers = 2,
+                                .dim = 256,
+                                .ffn = 512,
+                                .heads = 4,
+                                .kv_heads = 2,
+                                .head_size = 64,
+                                .vocab = 301};
+  const auto of = [&](Architecture architecture, auto&& change) {
+    model::ModelShape changed = shape;
+    changed.architecture = architecture;
+    change(changed);
+    return changed;
+  };
+  return {{"llama", shape},
+          {"llama-tied", of(Architecture::kLlama,
+                            [](model::ModelShape& s) {
+                              s.tied = true;
+                              s.llama3_rope_factor = 8.0;
+                            })},
+          // Heads whose rows are no whole panels, three query heads for a KV head.
+          {"llama-awkward", of(Architecture::kLlama,
+                               [](model::ModelShape& s) {
+                                 s.heads = 6;
+                                 s.head_size = 40;
+                                 s.ffn = 768;
+                                 s.qkv_bias = true;
+                               })},
+          {"llama-two-kinds", of(Architecture::kLlama,
+                                 [](model::ModelShape& s) {
+                                   s.odd_ffn = 768;
+                                   s.odd_heads = 2;
+                                   s.odd_kv_heads = 1;
+                                 })},
+          {"qwen2", of(Architecture::kQwen2, [](model::ModelShape&) {})},
+          {"qwen3", of(Architecture::kQwen3, [](model::ModelShape&) {})}};
+}
+
+std::string HashOf(const model::ModelShape& shape, const model::MatrixTypes& types) {
+  const TestModel model({.shape = shape, .type = types});
+  auto engine = MakeEngine(model.file(), {.threads = 2});
+  const std::vector<float> logits =
+      RunChunks(*engine, TestTokens(kPositions, shape.vocab), engine->max_logits());
+  return fmt::format("{:016x}", Fnv1a({reinterpret_cast<const char*>(logits.data()),
+                                       logits.size() * sizeof(float)}));
+}
+
+TEST(GoldenBitsTest, AreThoseOfThisVersion) {
+  std::map<std::string, std::string> is;
+  for (const auto& [family, shape] : Shapes()) {
+    for (const model::NamedMatrixTypes& types : model::AllMatrixTypes())
+      is[fmt::format("{} {}", family, types.name)] = HashOf(shape, types.types);
+  }
+  const std::string version = fmt::format("arithmetic {}", kernels::kArithmeticVersion);
+  if (std::getenv("LARDER_WRITE_GOLDEN") != nullptr) {
+    std::ofstream out(kFile);
+    out << version << '\n';
+    for (const auto& [name, hash] : is) out << name << ' ' << hash << '\n';
+    GTEST_SKIP() << "wrote " << kFile;
+  }
+  std::ifstream in(kFile);
+  std::string line;
+  ASSERT_TRUE(std::getline(in, line)) << kFile;
+  EXPECT_EQ(line, version) << kFile;
+  std::map<std::string, std::string> golden;
+  while (std::getline(in, line))
+    golden[line.substr(0, line.rfind(' '))] = line.substr(line.rfind(' ') + 1);
+  EXPECT_EQ(is, golden);
 }
 
 }  // namespace

@@ -19,8 +19,7 @@ using nlohmann::json;
 constexpr std::string_view kPath = "/responses/", kVersion = "/v1";
 
 void WantMethod(const HttpRequest& request, std::string_view methods) {
-  throw Refused(405, "{} takes {}, not {}", Excerpt(request.path), methods,
-                Excerpt(request.method))
+  throw Refused(405, "{} takes {}, not {}", Excerpt(request.path), methods, Excerpt(request.method))
       .Allowing(std::string(methods));
 }
 
