@@ -75,7 +75,7 @@ TEST_F(GeneratorTest, EndsWhenTheContextIsFull) {
   Generator endless(*engine_, tokenizer_, params);
   const GeneratorStats stats = endless.Run(prompt, {}, [](std::string_view) {});
   EXPECT_EQ(stats.reason, FinishReason::kContextFull);
-  EXPECT_EQ(prompt.size() + stats.decode_steps, kContext);
+  EXPECT_EQ(prompt.size() + stats.generated_tokens, kContext);
   EXPECT_NE(Describe(stats, kContext).find("larger -c"), std::string::npos);
 }
 

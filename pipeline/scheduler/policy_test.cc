@@ -157,7 +157,7 @@ struct Traffic {
       while (!sequence.ready(0)) {
       }
       const std::optional<int32_t> next = sequence.Next(logits);
-      if (!next || length == limits.context) return outcome.tokens;
+      if (!next || length + 1 >= limits.context) return outcome.tokens;
       state = SimulatedEngine::After(state, *next);
       ++length;
     }

@@ -47,6 +47,9 @@ class Sequence {
   // Whether it runs in what others leave: it begins after all that do not, and gives its slot back
   // when one of those waits; it goes on later, to the same tokens. Constant.
   virtual bool background() const { return false; }
+  // The slot in which it is to run: it waits for that one, and begins with what it has. nullopt:
+  // any that is free, with what any has. Constant; in the range of slots.
+  virtual std::optional<SlotId> slot() const { return std::nullopt; }
   // It begins, or goes on, in this slot.
   virtual void InSlot(SlotId) {}
   // Asked between steps; once true, it stays true. Any thread may cause it.
@@ -55,6 +58,9 @@ class Sequence {
   // Called again if it loses the slot, with the chain or to another sequence, before its first
   // token; never after that: Next then goes on where it was.
   virtual void Admitted(size_t reused) = 0;
+  // The KV cache has the first `tokens` of its prompt, of which some were computed since the last
+  // call, or since Admitted. Not after the first Next.
+  virtual void Computed(size_t /*tokens*/) {}
   // Whether Next can choose without waiting for another thread; it may wait for at most so long.
   // Asked before each Next. False: the logits are kept, the sequence has no rows, and it is asked
   // again between the steps of others. Once true, it is true until Next was called.

@@ -169,7 +169,20 @@ void Scheduler::MakeWay() {
   MakeWayForShort();
   if (background_ == 0) return;
   size_t wanted = 0;
-  while (wanted < std::min(queue_.size(), limits_.slots) && !queue_[wanted]->background) ++wanted;
+  std::vector<SlotId> named;  // taken ones that are waited for
+  for (const auto& waiting : queue_) {
+    if (waiting->background || wanted == limits_.slots) break;
+    if (const std::optional<SlotId> taken = TakenSlotOf(*waiting)) {
+      named.push_back(*taken);
+    } else {
+      ++wanted;
+    }
+  }
+  for (const SlotId id : named) {
+    if (MayYield(id) && slots_[id.index()].active->background &&
+        !slots_[id.index()].active->restored)
+      Yield(id);
+  }
   const size_t idle = limits_.slots - actives_;
   wanted = wanted > idle ? wanted - idle : wanted > 0 && chunks_wanted_ ? 1 : 0;
   for (; wanted > 0; --wanted) {
@@ -198,9 +211,15 @@ size_t Scheduler::LeftIn(SlotId id) const {
   return slot.active->to_compute().size() - slot.tokens.size();
 }
 
+// The slot that it is to have, if another sequence has that.
+std::optional<SlotId> Scheduler::TakenSlotOf(const Active& active) const {
+  const std::optional<SlotId> wanted = active.sequence->slot();
+  return wanted && slots_[wanted->index()].active ? wanted : std::nullopt;
+}
+
 // The order in which those that wait get slots, as indices: the shortest rest first. Those that
 // enough others have overtaken come in front, the oldest first, so that each waits for no more than
-// these and those in front of it.
+// these and those in front of it. Those whose own slot is taken are left out.
 std::vector<size_t> Scheduler::NextOfQueue() const {
   struct Waiting {
     bool fresh;  // not overtaken by enough others
@@ -208,16 +227,22 @@ std::vector<size_t> Scheduler::NextOfQueue() const {
     auto operator<=>(const Waiting&) const = default;
   };
   std::vector<Waiting> waiting;
-  for (size_t i = 0; i < std::min(queue_.size(), kMostCompared) && !queue_[i]->background; ++i) {
-    const bool fresh = queue_[i]->overtaken < kMostOvertaken;
-    waiting.push_back({fresh, fresh ? RestOf(*queue_[i]) : 0, i});
+  std::vector<size_t> behind;
+  for (size_t i = 0; i < queue_.size() && behind.size() < limits_.slots; ++i) {
+    const Active& active = *queue_[i];
+    if (TakenSlotOf(active)) continue;
+    if (active.background || waiting.size() == kMostCompared) {
+      behind.push_back(i);
+      continue;
+    }
+    const bool fresh = active.overtaken < kMostOvertaken;
+    waiting.push_back({fresh, fresh ? RestOf(active) : 0, i});
   }
   std::ranges::sort(waiting);
   std::vector<size_t> order;
-  order.reserve(waiting.size() + limits_.slots);
+  order.reserve(waiting.size() + behind.size());
   for (const Waiting& one : waiting) order.push_back(one.at);
-  for (size_t i = waiting.size(); i < queue_.size() && order.size() < limits_.slots; ++i)
-    order.push_back(i);
+  order.insert(order.end(), behind.begin(), behind.end());
   order.resize(std::min(order.size(), limits_.slots));
   return order;
 }
@@ -239,7 +264,9 @@ void Scheduler::MakeWayForShort() {
       actives_ < limits_.slots || queue_.empty() || queue_.front()->background)
     return;
   const std::optional<SlotId> oldest = OldestPrompt(is_new);
-  const size_t rest = RestOf(*queue_[NextOfQueue().front()]);
+  const std::vector<size_t> next = NextOfQueue();
+  if (next.empty()) return;
+  const size_t rest = RestOf(*queue_[next.front()]);
   std::optional<SlotId> longest;
   for (const SlotId id : prefilling_) {
     const Active& active = *slots_[id.index()].active;
@@ -364,7 +391,14 @@ size_t Scheduler::CommonPrefix(const Slot& slot, const Active& active) const {
 // that slot, if it is idle and what it has beyond the prefix is not worth keeping; else in the idle
 // slot of the same attention socket that was unused for longest, with the prefix's chunks. Without
 // a prefix: in such a slot of the least busy socket. nullopt: no slot is idle.
+// One that is to have a certain slot begins with what this has.
 std::optional<Scheduler::Place> Scheduler::ChoosePlace(const Active& active) const {
+  if (const std::optional<SlotId> wanted = active.sequence->slot()) {
+    const Slot& slot = slots_[wanted->index()];
+    if (slot.active) return std::nullopt;
+    const size_t common = CommonPrefix(slot, active);
+    return Place{*wanted, *wanted, common, MayTake(*wanted, common, active)};
+  }
   const size_t prompt_tokens = active.to_compute().size();
   std::vector<size_t> used(std::max<size_t>(limits_.attention_slot_ends.size(), 1), 0);
   std::vector<std::optional<SlotId>> oldest(used.size());  // [socket]: the idle slot unused for
@@ -469,7 +503,7 @@ bool Scheduler::AdmitOne() {
     std::optional<Place> place = ChoosePlace(next);
     if (!place) return false;
     FindStored(next, *place);
-    if (IsBeingComputed(next, *place)) continue;
+    if (!next.sequence->slot() && IsBeingComputed(next, *place)) continue;
     if (!HasRoom(ChunksNeeded(next, place->tokens), *place) ||
         !MayRunToo(next, kv_.socket_of(place->slot))) {
       chunks_wanted_ = true;
@@ -712,7 +746,7 @@ void Scheduler::Continue(SlotId id, std::span<const float> logits) {
   Set(slot_status_[id.index()].generated_tokens, active.generated);
   if (!next) {
     End(id, SequenceEnd::kComplete, "");
-  } else if (slot.tokens.size() >= limits_.context) {
+  } else if (slot.tokens.size() + 1 >= limits_.context) {  // prompt and text fill it
     End(id, SequenceEnd::kContextFull, "");
   } else {
     LARDER_CHECK(*next >= 0 && static_cast<size_t>(*next) < limits_.vocab, "token {}", *next);

@@ -83,6 +83,7 @@ struct SlotStatus {
 struct SchedulerStatus {
   std::atomic<uint64_t> steps{0};
   std::atomic<uint64_t> prefill_rows{0}, decode_rows{0};
+  std::atomic<uint64_t> busy_slots{0};  // those with rows in a step, of all steps
   std::atomic<uint64_t> prefix_hits{0}, reused_tokens{0};
   std::atomic<uint64_t> transitions{0};        // between prompts and decoding: SchedulePolicy
   std::atomic<uint64_t> lost{0};               // times the chain was lost
@@ -235,6 +236,7 @@ class Scheduler {
     }
     return oldest;
   }
+  std::optional<SlotId> TakenSlotOf(const Active&) const;
   std::vector<size_t> NextOfQueue() const;
   void KeepWithinActiveTokens();
   bool Yield(SlotId);

@@ -177,6 +177,7 @@ void Scheduler::CollectOldest() {
   UpdateStepCosts(batch, static_cast<double>(now - std::max(batch.submitted_ns, last_collect_ns_)));
   last_collect_ns_ = now;
   SocketStatus::Add(status_.steps, 1);
+  SocketStatus::Add(status_.busy_slots, batch.parts.size());
   SocketStatus::Add(status_.prefill_rows, batch.prefill_rows);
   SocketStatus::Add(status_.decode_rows, batch.decode_rows);
   patience_ns_ = kPatienceNs;
@@ -185,6 +186,8 @@ void Scheduler::CollectOldest() {
   for (const Part& part : batch.parts) {
     Slot& slot = slots_[part.slot.index()];
     slot.active->rows_in_flight -= part.rows;
+    if (slot.active->generated == 0 && !slot.active->ended)
+      slot.active->sequence->Computed(part.first + part.rows);
     for (size_t k = part.rows - part.wanted; k < part.rows; ++k) {
       const size_t i = logits++;
       const bool good = engine_.fault(i).empty();

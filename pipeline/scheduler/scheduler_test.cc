@@ -30,6 +30,13 @@ class SchedulerTest : public testing::Test {
     return intake.outcomes;
   }
 
+  // What it gets alone.
+  std::vector<int32_t> plain_tokens(Engine& engine, Wish wish) {
+    wish.arrives = 0;
+    wish.slot.reset();
+    return Run(engine, {wish}, {.reuse_prefixes = false}).at(0).tokens;
+  }
+
   TestModel model_;
 };
 
@@ -352,6 +359,55 @@ TEST_F(SchedulerTest, APrefixIsReused) {
   EXPECT_EQ(Run(*engine, {first}, {.reuse_prefixes = false})[0].reused, 0u);
 }
 
+// Whoever names a slot waits for it, however many others are free, and begins with what that has.
+TEST_F(SchedulerTest, ANamedSlotIsWaitedFor) {
+  const auto engine = MakeEngine(model_.file(), {.slots = 3});
+  const Wish plain{.prompt = TestTokens(50, kVocab, 1), .most = 5};
+  Wish first = plain, second = plain, third = plain, other = plain;
+  first.slot = second.slot = third.slot = SlotId(1);
+  first.most = 20;
+  second.arrives = third.arrives = 3;  // while the first runs
+  other.prompt = TestTokens(30, kVocab, 7);
+  other.arrives = 3;
+  Wish elsewhere = plain, again = plain;
+  elsewhere.slot = SlotId(2);
+  elsewhere.arrives = 100;
+  again.slot = SlotId(1);
+  again.arrives = 200;
+  const auto outcomes = Run(*engine, {first, second, third, other, elsewhere, again});
+  for (const size_t i : {0u, 1u, 2u, 5u}) EXPECT_EQ(outcomes[i].slot, SlotId(1)) << i;
+  EXPECT_EQ(outcomes[4].slot, SlotId(2));
+  EXPECT_EQ(outcomes[0].ended_as, 2u) << "who names no slot does not wait for those that do";
+  EXPECT_EQ(outcomes[3].ended_as, 1u);
+  EXPECT_EQ(outcomes[1].reused, 49u);
+  EXPECT_EQ(outcomes[4].reused, 0u) << "the slot had nothing of it";
+  EXPECT_EQ(outcomes[5].reused, 49u);
+  for (const size_t i : {1u, 2u, 4u, 5u})
+    EXPECT_EQ(outcomes[i].tokens, plain_tokens(*engine, plain));
+}
+
+// The background leaves the slot that somebody else names, and goes on.
+TEST_F(SchedulerTest, TheBackgroundLeavesANamedSlot) {
+  const auto engine = MakeEngine(model_.file(), {.slots = 2});
+  Wish job{.prompt = TestTokens(20, kVocab, 1), .most = 30, .background = true};
+  Wish named{.prompt = TestTokens(20, kVocab, 2), .most = 5, .arrives = 4};
+  named.slot = SlotId(0);
+  const auto outcomes = Run(*engine, {job, named});
+  EXPECT_EQ(outcomes[1].slot, SlotId(0));
+  EXPECT_EQ(outcomes[1].ended_as, 1u);
+  EXPECT_EQ(outcomes[0].tokens, plain_tokens(*engine, job));
+}
+
+TEST_F(SchedulerTest, APromptsProgressIsTold) {
+  const auto engine = MakeEngine(model_.file(), {.slots = 2, .max_batch_tokens = 16});
+  const Wish first{.prompt = TestTokens(50, kVocab, 1), .most = 5};
+  Wish again = first;
+  again.arrives = 100;
+  const auto outcomes = Run(*engine, {first, again});
+  EXPECT_EQ(outcomes[0].computed, (std::vector<size_t>{16, 32, 48, 50}));
+  EXPECT_EQ(outcomes[1].computed, std::vector<size_t>{50});
+}
+
 // Reuse must not cross tenants: it is visible to the client in cached_tokens and in the time to the
 // first token.
 TEST_F(SchedulerTest, APrefixIsReusedForItsTenantOnly) {
@@ -511,7 +567,7 @@ TEST_F(SchedulerTest, PromptsThatDoNotFitAreRefusedWithNumbers) {
   EXPECT_EQ(outcomes[2].end, SequenceEnd::kContextFull);
   EXPECT_EQ(outcomes[2].tokens.size(), 1u);
   EXPECT_EQ(outcomes[3].end, SequenceEnd::kContextFull);
-  EXPECT_EQ(outcomes[3].tokens.size(), 5u);
+  EXPECT_EQ(outcomes[3].tokens.size(), 4u) << "prompt and text fill the context";
 }
 
 TEST_F(SchedulerTest, ACancelledSequenceFreesItsSlot) {

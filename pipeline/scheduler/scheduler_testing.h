@@ -27,8 +27,9 @@ struct Outcome {
   size_t reused = 0;
   SlotId slot;  // the last one
   int admissions = 0;
-  size_t prepared = 0;  // tokens chosen by Prepare
-  size_t sat_out = 0;   // looks at it before it was ready
+  std::vector<size_t> computed;  // tokens of the prompt, as it was told
+  size_t prepared = 0;           // tokens chosen by Prepare
+  size_t sat_out = 0;            // looks at it before it was ready
 };
 
 struct Wish {
@@ -39,6 +40,7 @@ struct Wish {
   size_t arrives = 0;              // in steps
   uint64_t tenant = 0;
   bool background = false;
+  std::optional<SlotId> slot = {};
   uint32_t late = 0;  // before each token it is not ready for up to so many looks
 };
 
@@ -55,7 +57,12 @@ class TestSequence : public Sequence {
     outcome_.reused = reused;
     ++outcome_.admissions;
   }
+  std::optional<SlotId> slot() const override { return wish_.slot; }
   void InSlot(SlotId slot) override { outcome_.slot = slot; }
+  void Computed(size_t tokens) override {
+    EXPECT_TRUE(outcome_.tokens.empty());
+    outcome_.computed.push_back(tokens);
+  }
   bool ready(uint64_t) override {
     if (is_ready_ || wish_.late == 0) return true;
     if (!looks_) looks_ = late_random_() % (wish_.late + 1);
