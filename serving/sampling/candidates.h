@@ -68,6 +68,7 @@ class Candidates {
   TokenId DrawFromChain(double uniform, double* surprise_bits = nullptr);
 
   size_t size() const { return list_.size(); }
+  std::span<const Candidate> all() const { return list_; }
   TokenId best() const;  // the likeliest
   template <typename Condition>
   void EraseIf(const Condition& condition) {

@@ -117,10 +117,10 @@ double Sampler::NextUniform() { return static_cast<double>(generator_() >> 11) *
 TokenId Sampler::Sample(std::span<const float> given, std::span<const uint64_t> allowed) {
   const std::span<const float> logits = Adjust(given, allowed);
   if (!usual_) return SampleByChain();
-  const bool greedy = params_.temperature <= 0;
-  const float max = greedy ? MaxOf(logits) : candidates_.Collect(logits, params_.top_k);
+  greedy_ = params_.temperature <= 0;
+  const float max = greedy_ ? MaxOf(logits) : candidates_.Collect(logits, params_.top_k);
   if (max == -kInfinity) ThrowNoToken();
-  if (greedy)
+  if (greedy_)
     return static_cast<TokenId>(std::find(logits.begin(), logits.end(), max) - logits.begin());
   // Probabilities at temperature 1 decide what is kept; the sum runs in ascending order of id for a
   // fixed result.
@@ -136,6 +136,30 @@ TokenId Sampler::Sample(std::span<const float> given, std::span<const uint64_t> 
   if (params_.top_p < 1) candidates_.SortById();
   const double sum = candidates_.Weigh(max, params_.temperature);
   return candidates_.Draw(NextUniform() * sum);
+}
+
+double Sampler::Drawn(TokenId token, size_t most,
+                      std::vector<std::pair<TokenId, double>>& likeliest) const {
+  likeliest.clear();
+  if (greedy_) {
+    if (most > 0) likeliest.emplace_back(token, 1.0);
+    return 1;
+  }
+  double sum = 0, of_token = 0;
+  for (const Candidate& c : candidates_.all()) {
+    sum += c.weight;
+    if (c.id == token) of_token = c.weight;
+    if (most > 0 && c.weight > 0) likeliest.emplace_back(c.id, c.weight);
+  }
+  const auto before = [](const auto& a, const auto& b) {
+    return a.second > b.second || (a.second == b.second && a.first < b.first);
+  };
+  const auto end =
+      likeliest.begin() + static_cast<std::ptrdiff_t>(std::min(most, likeliest.size()));
+  std::partial_sort(likeliest.begin(), end, likeliest.end(), before);
+  likeliest.erase(end, likeliest.end());
+  for (auto& [id, weight] : likeliest) weight /= sum;
+  return of_token / sum;
 }
 
 StopStrings::StopStrings(std::vector<std::string> stops) : stops_(std::move(stops)) {
@@ -171,6 +195,22 @@ std::string StopStrings::Add(std::string_view piece) {
   std::string out = held_.substr(0, safe);
   held_ = stopped() ? std::string() : held_.substr(safe);
   return out;
+}
+
+size_t IndentLimit::Keep(std::string_view piece) {
+  if (least_ == 0) return piece.size();
+  for (size_t i = 0; i < piece.size() && !stopped_; ++i) {
+    if (in_indent_ && (piece[i] == ' ' || piece[i] == '\t')) {
+      ++blanks_;
+    } else if (in_indent_ && blanks_ < least_) {
+      stopped_ = true;
+      return i;
+    } else {
+      in_indent_ = piece[i] == '\n';
+      blanks_ = 0;
+    }
+  }
+  return stopped_ ? 0 : piece.size();
 }
 
 std::string StopStrings::Finish() { return std::exchange(held_, {}); }

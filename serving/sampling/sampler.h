@@ -54,6 +54,11 @@ class Sampler {
   // How many of the last tokens matter: Accept needs only these of a long prompt. SIZE_MAX: all.
   size_t history() const { return history_; }
 
+  // What the last Sample(), which returned `token`, has drawn it from: the probability of the
+  // token, and in `likeliest` those of the `most` likeliest that have one above 0, largest first.
+  double Drawn(TokenId token, size_t most,
+               std::vector<std::pair<TokenId, double>>& likeliest) const;
+
   const SamplingParams& params() const { return params_; }
 
  private:
@@ -76,7 +81,7 @@ class Sampler {
   std::vector<float> logits_;  // adjusted
   Candidates candidates_;
   bool narrowed_ = false;  // this Sample's candidates have been collected
-  bool greedy_ = false;    // this Sample's temperature is 0
+  bool greedy_ = false;    // this Sample's temperature is 0: there was no draw
   double mirostat_mu_ = 0;
   std::optional<Dry> dry_;
   std::deque<TokenId> recent_;               // at most repeat_last_n
@@ -103,6 +108,22 @@ class StopStrings {
   std::vector<std::string> stops_;
   std::string held_;  // the longest suffix of the text that is the start of a stop string
   int matched_ = -1;
+};
+
+// Ends a text before the first line, behind its first line end, that begins with fewer blanks
+// (spaces and tabs) than asked for; an empty line has none.
+class IndentLimit {
+ public:
+  explicit IndentLimit(size_t least) : least_(least) {}  // 0: never
+
+  // How many of the piece's bytes belong to the text; all, unless it ends in it.
+  size_t Keep(std::string_view piece);
+  bool stopped() const { return stopped_; }
+
+ private:
+  const size_t least_;
+  bool in_indent_ = false, stopped_ = false;
+  size_t blanks_ = 0;  // of the line that has begun, if in_indent_
 };
 
 }  // namespace larder::serving::sampling

@@ -201,6 +201,37 @@ TEST(Sampler, GreedyTakesTheLowestOfEqualIds) {
   EXPECT_EQ(Sampler(top1, 5).Sample(Logits{1, 3, 2, 3, 3}), 1);
 }
 
+TEST(Sampler, SaysWhatTheDrawWasFrom) {
+  std::vector<std::pair<TokenId, double>> likeliest;
+  const Logits logits = {std::log(4.0f), std::log(3.0f), -kInfinity, std::log(2.0f),
+                         std::log(1.0f)};
+  for (const bool usual : {true, false}) {
+    SamplingParams params = Plain(3);
+    params.top_k = 3;
+    if (!usual) params.min_keep = 1;
+    Sampler sampler(params, logits.size());
+    const TokenId token = sampler.Sample(logits);
+    const double own = sampler.Drawn(token, 2, likeliest);
+    EXPECT_NEAR(own, (token == 0 ? 4.0 : token == 1 ? 3.0 : 2.0) / 9, 1e-6);
+    ASSERT_EQ(likeliest.size(), 2u);
+    EXPECT_EQ(likeliest[0].first, 0);
+    EXPECT_NEAR(likeliest[0].second, 4.0 / 9, 1e-6) << "of those that top-k has kept";
+    EXPECT_EQ(likeliest[1].first, 1);
+    sampler.Drawn(token, 10, likeliest);
+    EXPECT_EQ(likeliest.size(), 3u) << "no others have a probability";
+    params.temperature = 2;
+    Sampler warm(params, logits.size());
+    warm.Drawn(warm.Sample(logits), 1, likeliest);
+    EXPECT_NEAR(likeliest[0].second, 2 / (2 + std::sqrt(3.0) + std::sqrt(2.0)), 1e-6);
+    params.temperature = 0;
+    Sampler greedy(params, logits.size());
+    EXPECT_EQ(greedy.Drawn(greedy.Sample(logits), 5, likeliest), 1.0);
+    EXPECT_EQ(likeliest, (std::vector<std::pair<TokenId, double>>{{0, 1.0}}));
+    EXPECT_EQ(greedy.Drawn(0, 0, likeliest), 1.0);
+    EXPECT_TRUE(likeliest.empty());
+  }
+}
+
 TEST(Sampler, BiasIsAddedFirstAndBans) {
   SamplingParams params = GreedyParams();
   params.logit_bias = {{0, -kInfinity}, {2, 1.5f}, {2, 1.0f}};

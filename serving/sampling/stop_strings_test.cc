@@ -51,6 +51,28 @@ TEST(StopStrings, NoneLetsEverythingThrough) {
   EXPECT_FALSE(stops.stopped());
 }
 
+TEST(IndentLimit, EndsBeforeALineWithFewerBlanks) {
+  // The pieces' cuts change nothing.
+  const auto kept = [](std::string_view text, size_t least) {
+    std::vector<std::string> all;
+    for (size_t cut = 0; cut <= text.size(); ++cut) {
+      IndentLimit limit(least);
+      std::string out;
+      for (const std::string_view piece : {text.substr(0, cut), text.substr(cut)})
+        out += piece.substr(0, limit.Keep(piece));
+      EXPECT_EQ(limit.stopped(), out != text) << cut;
+      all.push_back(out);
+    }
+    for (const std::string& out : all) EXPECT_EQ(out, all[0]);
+    return all[0];
+  };
+  EXPECT_EQ(kept("a\n  b\n\tc\nd\n    e", 0), "a\n  b\n\tc\nd\n    e");
+  EXPECT_EQ(kept("a\n  b\n \tc\n d", 2), "a\n  b\n \tc\n ");
+  EXPECT_EQ(kept("a\n\n  b", 2), "a\n") << "an empty line has no blanks";
+  EXPECT_EQ(kept("a\n  ", 2), "a\n  ");
+  EXPECT_EQ(kept("no lines", 4), "no lines");
+}
+
 TEST(StopStrings, EmptyIsAnError) { EXPECT_THROW(StopStrings({"a", ""}), Error); }
 
 // Random texts of two letters, which have many near misses, cut at random: the result is the same
