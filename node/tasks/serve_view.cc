@@ -205,6 +205,8 @@ void ServeView::FillMetrics(serving::ServingMetrics& metrics) const {
                         .yielded = load(status.yielded),
                         .parked = load(status.parked),
                         .recomputed_tokens = load(status.recomputed_tokens),
+                        .steps = load(status.steps),
+                        .busy_slots = load(status.busy_slots),
                         .kv_chunks = load(status.kv_chunks),
                         .used_kv_chunks = load(status.used_kv_chunks),
                         .shared_kv_chunks = load(status.shared_kv_chunks),

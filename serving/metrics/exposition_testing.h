@@ -56,8 +56,8 @@ class ExpositionParser {
 
   std::string Name() {
     size_t n = 0;
-    while (n < line_.size() &&
-           (std::isalnum(static_cast<unsigned char>(line_[n])) || line_[n] == '_'))
+    while (n < line_.size() && (std::isalnum(static_cast<unsigned char>(line_[n])) ||
+                                line_[n] == '_' || line_[n] == ':'))
       ++n;
     if (n == 0 || std::isdigit(static_cast<unsigned char>(line_[0]))) Fail("not a name", line_);
     const std::string name(line_.substr(0, n));

@@ -100,11 +100,20 @@ struct ServingMetrics::Families {
   Gauge *batch_jobs, *batch_left, *batch_files, *batch_file_bytes, *batch_disk_bytes;
   Counter *batch_completed, *batch_failed, *yielded;
   Counter *kv_files_written, *kv_files_read, *kv_files_refused, *kv_files_failed;
+  Gauge *responses, *response_bytes;
+  struct LlamaServer {
+    Counter *prompt_tokens, *cached_tokens, *prompt_seconds, *generated_tokens, *decode_seconds,
+        *steps, *most_tokens;
+    Gauge *prompt_rate, *generated_rate, *running, *waiting, *busy_slots;
+  };
+  LlamaServer llama;
   RecentRate prompt_rate, generated_rate;
   mutable std::mutex sockets_mutex;  // of Socket::last
   std::vector<Socket> sockets;
 
   explicit Families(const std::vector<std::string>& names);
+  void AddLlamaServer();
+  void FollowForLlamaServer();
 
   Histogram* AddHistogram(const char* name, const char* help,
                           const Histogram::BucketBoundaries& bounds) {
@@ -212,6 +221,10 @@ ServingMetrics::Families::Families(const std::vector<std::string>& names) {
   batch_disk_bytes =
       &Gauges("larder_batch_file_bytes_limit", "Bytes that they may have (--batch-disk).").Add({});
 
+  responses = &Gauges("larder_responses", "Stored responses that are kept (--responses).").Add({});
+  response_bytes = &Gauges("larder_response_bytes", "Bytes of these (--responses-held).").Add({});
+  AddLlamaServer();
+
   auto& grammar_family = Gauges("larder_grammar_bytes",
                                 "Memory of grammars that are kept: compiled, and the states that "
                                 "texts reached.");
@@ -265,6 +278,39 @@ ServingMetrics::Families::Families(const std::vector<std::string>& names) {
   }
 }
 
+// Names and kinds are llama-server's: dashboards know them.
+void ServingMetrics::Families::AddLlamaServer() {
+  const auto counter = [this](const char* name, const char* help) {
+    return &Counters(name, help).Add({});
+  };
+  const auto gauge = [this](const char* name, const char* help) {
+    return &Gauges(name, help).Add({});
+  };
+  llama = {
+      .prompt_tokens = counter("llamacpp:prompt_tokens_total", "Prompt tokens computed."),
+      .cached_tokens =
+          counter("llamacpp:prompt_tokens_cached_total", "Prompt tokens found in the KV cache."),
+      .prompt_seconds = counter("llamacpp:prompt_seconds_total",
+                                "Time from a slot to the end of the prompt, of all requests."),
+      .generated_tokens = counter("llamacpp:tokens_predicted_total", "Tokens generated."),
+      .decode_seconds = counter("llamacpp:tokens_predicted_seconds_total",
+                                "Time from the first token to the last, of all requests."),
+      .steps = counter("llamacpp:n_decode_total", "Micro-batches computed."),
+      .most_tokens = counter("llamacpp:n_tokens_max", "The most tokens of a request in a slot."),
+      .prompt_rate =
+          gauge("llamacpp:prompt_tokens_seconds", "Prompt tokens per second, over the last two."),
+      .generated_rate = gauge("llamacpp:predicted_tokens_seconds",
+                              "Generated tokens per second, over the last two."),
+      .running = gauge("llamacpp:requests_processing", "Requests with a slot."),
+      .waiting = gauge("llamacpp:requests_deferred", "Requests without a slot."),
+      .busy_slots =
+          gauge("llamacpp:n_busy_slots_per_decode", "Mean number of slots in a micro-batch.")};
+  for (const char* name :
+       {"llamacpp:spec_decode_num_draft_tokens_total",
+        "llamacpp:spec_decode_num_accepted_tokens_total", "llamacpp:spec_decode_num_drafts_total"})
+    counter(name, "Speculative decoding, which Larder does not have: 0.");
+}
+
 ServingMetrics::ServingMetrics(const std::vector<std::string>& sockets)
     : families_(std::make_unique<Families>(sockets)) {}
 ServingMetrics::~ServingMetrics() = default;
@@ -303,6 +349,17 @@ void ServingMetrics::Finished(Protocol protocol, RequestOutcome outcome, size_t 
   }
 }
 
+// A counter that shows the largest value so far.
+static void Raise(Counter& counter, double value) {
+  counter.Increment(std::max(0.0, value - counter.Value()));
+}
+
+void ServingMetrics::Worked(int64_t prompt_ns, int64_t decode_ns, size_t tokens) {
+  families_->llama.prompt_seconds->Increment(Seconds(prompt_ns));
+  families_->llama.decode_seconds->Increment(Seconds(decode_ns));
+  Raise(*families_->llama.most_tokens, static_cast<double>(tokens));
+}
+
 void ServingMetrics::ErrorAnswered(Protocol protocol, int status) {
   families_->errors->Add({{"protocol", ProtocolName(protocol)}, {"code", std::to_string(status)}})
       .Increment();
@@ -326,9 +383,7 @@ void ServingMetrics::SetConnections(Protocol protocol, size_t open) {
 }
 
 // Adopts a counter that another object keeps.
-static void Follow(Counter& counter, uint64_t now) {
-  counter.Increment(std::max(0.0, static_cast<double>(now) - counter.Value()));
-}
+static void Follow(Counter& counter, uint64_t now) { Raise(counter, static_cast<double>(now)); }
 
 void ServingMetrics::SetAdmission(const Admission& admission) {
   for (size_t r = 0; r < kResources; ++r) {
@@ -353,6 +408,10 @@ void ServingMetrics::SetScheduler(const SchedulerCounts& counts) {
   Follow(*families_->yielded, counts.yielded);
   Follow(*families_->parked, counts.parked);
   Follow(*families_->recomputed_tokens, counts.recomputed_tokens);
+  Follow(*families_->llama.steps, counts.steps);
+  families_->llama.busy_slots->Set(counts.steps == 0 ? 0.0
+                                                     : static_cast<double>(counts.busy_slots) /
+                                                           static_cast<double>(counts.steps));
   families_->kv_chunks->Set(static_cast<double>(counts.kv_chunks));
   families_->used_kv_chunks->Set(static_cast<double>(counts.used_kv_chunks));
   families_->shared_kv_chunks->Set(static_cast<double>(counts.shared_kv_chunks));
@@ -372,6 +431,11 @@ void ServingMetrics::SetBatches(const BatchCounts& counts) {
   families_->batch_disk_bytes->Set(static_cast<double>(counts.most_file_bytes));
   Follow(*families_->batch_completed, counts.completed);
   Follow(*families_->batch_failed, counts.failed);
+}
+
+void ServingMetrics::SetResponses(size_t count, size_t bytes) {
+  families_->responses->Set(static_cast<double>(count));
+  families_->response_bytes->Set(static_cast<double>(bytes));
 }
 
 void ServingMetrics::SetSocket(size_t index, const SocketCounters& now) {
@@ -398,7 +462,18 @@ void ServingMetrics::SetSocket(size_t index, const SocketCounters& now) {
   socket.last = now;
 }
 
+void ServingMetrics::Families::FollowForLlamaServer() {
+  Raise(*llama.prompt_tokens, prompt_tokens->Value());
+  Raise(*llama.cached_tokens, reused_tokens->Value());
+  Raise(*llama.generated_tokens, generated_tokens->Value());
+  llama.prompt_rate->Set(prompt_rate.PerSecond(NowNs()));
+  llama.generated_rate->Set(generated_rate.PerSecond(NowNs()));
+  llama.running->Set(slots_used->Value());
+  llama.waiting->Set(waiting->Value());
+}
+
 std::string ServingMetrics::Render() const {
+  families_->FollowForLlamaServer();
   return prometheus::TextSerializer().Serialize(families_->registry.Collect());
 }
 

@@ -45,11 +45,12 @@ struct HistogramView {
 // Of pipeline::SchedulerStatus.
 struct SchedulerCounts {
   uint64_t transitions = 0;
-  uint64_t lost = 0;               // times the chain was lost
-  uint64_t preempted = 0;          // times a request lost its slot to an older one
-  uint64_t yielded = 0;            // times a request of a job gave its slot to a client's
-  uint64_t parked = 0;             // requests with tokens that paused for either
-  uint64_t recomputed_tokens = 0;  // those that these had in the KV cache
+  uint64_t lost = 0;                   // times the chain was lost
+  uint64_t preempted = 0;              // times a request lost its slot to an older one
+  uint64_t yielded = 0;                // times a request of a job gave its slot to a client's
+  uint64_t parked = 0;                 // requests with tokens that paused for either
+  uint64_t recomputed_tokens = 0;      // those that these had in the KV cache
+  uint64_t steps = 0, busy_slots = 0;  // micro-batches; the slots that had rows in them, summed
   size_t kv_chunks = 0, used_kv_chunks = 0, shared_kv_chunks = 0;
   // Of pipeline::KvFilesStatus; 0 without files.
   uint64_t kv_files = 0, kv_file_bytes = 0;
@@ -83,6 +84,9 @@ class ServingMetrics {
   void NextToken(Protocol, int64_t ns);
   void Finished(Protocol, RequestOutcome, size_t tokens, int64_t first_token_ns,
                 int64_t end_to_end_ns);
+  // What a request took that had a slot: its prompt, then the tokens behind the first; `tokens` are
+  // those that it had in the slot at its end.
+  void Worked(int64_t prompt_ns, int64_t decode_ns, size_t tokens);
   // Counts an answer that is an error, also an answer to bytes that are not a request. `status` is
   // HTTP's.
   void ErrorAnswered(Protocol, int status);
@@ -98,9 +102,12 @@ class ServingMetrics {
   void SetFailures(uint64_t count);
   void SetScheduler(const SchedulerCounts&);
   void SetBatches(const BatchCounts&);
+  void SetResponses(size_t count, size_t bytes);  // that are kept
   void SetSocket(size_t socket, const SocketCounters&);
 
-  std::string Render() const;  // text exposition format 0.0.4
+  // Text exposition format 0.0.4: Larder's own, and under `llamacpp:` llama-server's names for what
+  // they have in common.
+  std::string Render() const;
   static constexpr const char* kContentType = "text/plain; version=0.0.4; charset=utf-8";
 
   HistogramView TpotHistogram() const;

@@ -52,6 +52,38 @@ TEST(ServingMetricsTest, CountsARequestsLife) {
   EXPECT_EQ(metrics.prompt_tokens(), 70u);
 }
 
+TEST(ServingMetricsTest, HasLlamaServersNamesToo) {
+  ServingMetrics metrics({});
+  metrics.Admitted(Protocol::kHttp, 0, 100, 40);
+  metrics.FirstToken(Protocol::kHttp, 30 * kMs);
+  metrics.NextToken(Protocol::kHttp, 4 * kMs);
+  metrics.Worked(1500 * kMs, 500 * kMs, 102);
+  metrics.Worked(500 * kMs, 0, 7);
+  metrics.SetSlots(4, 3);
+  metrics.SetQueue(2);
+  metrics.SetScheduler({.steps = 10, .busy_slots = 25});
+  metrics.SetResponses(5, 1234);
+  for (int twice = 0; twice < 2; ++twice) {  // reading changes no counter
+    const std::string text = metrics.Render();
+    const Exposition e = ParseExposition(text);
+    EXPECT_EQ(e.Value("llamacpp:prompt_tokens_total"), 60);
+    EXPECT_EQ(e.Value("llamacpp:prompt_tokens_cached_total"), 40);
+    EXPECT_EQ(e.Value("llamacpp:prompt_seconds_total"), 2);
+    EXPECT_EQ(e.Value("llamacpp:tokens_predicted_total"), 2);
+    EXPECT_EQ(e.Value("llamacpp:tokens_predicted_seconds_total"), 0.5);
+    EXPECT_EQ(e.Value("llamacpp:n_decode_total"), 10);
+    EXPECT_EQ(e.Value("llamacpp:n_tokens_max"), 102);
+    EXPECT_EQ(e.Value("llamacpp:spec_decode_num_drafts_total"), 0);
+    EXPECT_EQ(e.Value("llamacpp:requests_processing"), 3);
+    EXPECT_EQ(e.Value("llamacpp:requests_deferred"), 2);
+    EXPECT_EQ(e.Value("llamacpp:n_busy_slots_per_decode"), 2.5);
+    EXPECT_EQ(e.Value("larder_responses"), 5);
+    EXPECT_EQ(e.Value("larder_response_bytes"), 1234);
+    EXPECT_NE(text.find("# TYPE llamacpp:n_tokens_max counter"), std::string::npos);
+    EXPECT_NE(text.find("# TYPE llamacpp:prompt_tokens_seconds gauge"), std::string::npos);
+  }
+}
+
 TEST(ServingMetricsTest, OneTokenHasNoTpot) {
   ServingMetrics metrics({});
   metrics.Finished(Protocol::kHttp, RequestOutcome::kLength, 1, kMs, kMs);
@@ -158,6 +190,7 @@ TEST(ServingMetricsTest, NamesFollowPrometheusRules) {
   const Exposition e = ParseExposition(ServingMetrics({"a"}).Render());
   ASSERT_GE(e.types.size(), 20u);
   for (const auto& [name, type] : e.types) {
+    if (name.starts_with("llamacpp:")) continue;  // llama-server's own
     EXPECT_TRUE(name.starts_with("larder_")) << name;
     EXPECT_EQ(type == "counter", name.ends_with("_total")) << name;
     EXPECT_TRUE(type != "histogram" || name.ends_with("_seconds")) << name;
