@@ -560,6 +560,7 @@ int Serve(ServeOptions o) {
   const auto tokenizer = model::Tokenizer::FromGguf(*file);
   serving::ReadyServer about;
   about.defaults = DefaultsOf(*file, tokenizer, o.sampling, o.answers);
+  about.defaults.verbose = o.model.verbose;
   const auto machine = ResolveTopology(o.model);
 
   // Without keys all clients are one tenant, whatever the secret.

@@ -115,7 +115,11 @@ void AddModelOptions(CLI::App& command, ModelOptions& options, const ModelOption
                   "plan for another machine: XML from lstopo (threads aren't pinned)")
       ->type_name("FILE")
       ->group(group);
-  command.add_flag("-v,--verbose", options.verbose, "log the plan and each step")->group(group);
+  command
+      .add_flag(
+          "-v,--verbose", options.verbose,
+          "log the plan and each step; answers of serve show their prompt (docs/api.md, verbose)")
+      ->group(group);
 }
 
 kernels::Isa ResolveIsa(const std::string& name) {

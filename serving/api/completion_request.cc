@@ -77,7 +77,11 @@ void ReadOpenAi(const JsonFields& fields, const CompletionDefaults& defaults,
     throw Refused(
         400, "echo is true with logprobs: expected only one; Larder has no logprobs of prompts")
         .On("echo");
+  ReadNative(fields, defaults, request);
   request.n = static_cast<size_t>(fields.Integer("n", 1, 1, kMostChoices));
+  if (IsNative(dialect))
+    request.n = static_cast<size_t>(
+        fields.Integer("n_cmpl", static_cast<int64_t>(request.n), 1, kMostChoices));
   if (request.choices() > kMostChoices)
     throw Refused(400, "n is {} for {} prompts: expected at most {} choices in all", request.n,
                   request.prompts.size(), kMostChoices)
@@ -90,8 +94,8 @@ void ReadOpenAi(const JsonFields& fields, const CompletionDefaults& defaults,
     JsonFields::Fail("modalities", *modalities, "[\"text\"]: this model writes nothing else");
   fields.Ignore({"service_tier", "store", "metadata", "user", "prediction", "safety_identifier",
                  "prompt_cache_key", "prompt_cache_retention", "verbosity", "cache_prompt",
-                 "id_slot", "return_tokens", "timings_per_token", "id", "api_key",
-                 "parse_tool_calls", "strict"});
+                 "return_tokens", "id", "api_key", "parse_tool_calls", "strict",
+                 "backend_sampling"});
 }
 
 }  // namespace
@@ -203,7 +207,9 @@ std::vector<GenerationSpec> MakeSpecs(CompletionRequest& request,
     std::vector<TokenId>& prompt = prompts[i];
     CheckPrompt(prompt.size(), defaults.context, defaults.model_context, request.NameOf(i));
     spec.prompt = std::move(prompt);
+    spec.slot = request.spec.slot;
     for (size_t k = 0; k < request.n; ++k) {
+      if (k > 0) spec.slot.reset();  // the others need not wait for it
       // The choices of one request differ from each other; with a seed they are the same each time.
       spec.sampling.seed = request.seed ? *request.seed + k : (uint64_t{random()} << 32 | random());
       specs.push_back(spec);

@@ -41,10 +41,11 @@ struct CompletionDefaults {
   uint64_t file_bytes = 0;                    // of the model's file
   uint64_t fingerprint = 0;          // the computation's identity (pipeline/plan/identity.h)
   std::vector<std::string> aliases;  // other names that are accepted for it; the last is its path
-  std::vector<std::string> said_aliases, tags;     // in /v1/models
-  bool strict_model = false;                       // a request that names another model is refused
-  size_t dim = 0;                                  // of embeddings; 0: not known
-  model::Pooling pooling = model::Pooling::kNone;  // kNone: embeddings are refused
+  std::vector<std::string> said_aliases, tags;  // in /v1/models
+  bool verbose = false;                         // ShownForm::verbose where a request says nothing
+  bool strict_model = false;                    // a request that names another model is refused
+  size_t dim = 0;                               // of embeddings; 0: not known
+  model::Pooling pooling = model::Pooling::kNone;    // kNone: embeddings are refused
   std::shared_ptr<const model::RankHead> rank_head;  // null: relevance is refused
   std::string rank_template;                         // with {query} and {document}; empty: none
 };
@@ -65,6 +66,16 @@ struct EmbeddingForm {
   bool normalize = true;               // to the length 1
   size_t top_n = SIZE_MAX;             // the most relevant documents
   std::vector<std::string> documents;  // to be returned with their relevance; empty: they are not
+};
+
+// What llama-server's clients want shown beside the text.
+struct ShownForm {
+  bool tokens = false;   // the ids of a whole answer's text; a stream always has them
+  bool timings = false;  // in each event
+  bool verbose = false;  // a chat's answer in the form of /completion too
+  // Prompt, settings and a stream's tokens are left out: of the text stream.
+  bool brief = false;
+  std::vector<std::string> fields;  // only these of the last object, "a/b" is b of a; empty: all
 };
 
 // Requests of Ollama's API that ask the model for nothing.
@@ -92,6 +103,7 @@ struct CompletionRequest {
   // Whether thoughts are told apart from the answer; false: they are a part of its text.
   bool split_reasoning = true;
   GenerationSpec spec;  // all but the prompt
+  ShownForm form;
   std::optional<uint64_t> seed;
   bool ignore_eos = false;
   size_t n = 1;  // choices per prompt
@@ -126,6 +138,7 @@ struct CompletionRequest {
 inline constexpr size_t kMostChoices = 64;
 inline constexpr size_t kMostEmbedded = 2048;  // texts of a request, as OpenAI's
 inline constexpr int kMostLogprobs = 20;
+inline constexpr size_t kMostShownFields = 64, kMostShownFieldBytes = 256;
 
 // Whether it is the model's name or an alias of it.
 bool IsModel(std::string_view name, const CompletionDefaults&);

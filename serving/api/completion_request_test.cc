@@ -39,7 +39,19 @@ TEST(CompletionRequestTest, WrongRequestsAreRefusedByName) {
       {R"({"prompt":3})", "prompt", "an array of token ids"},
       {R"({"prompt":[]})", "prompt", "an array of token ids"},
       {R"({"prompt":[1,100000]})", "prompt", "100000"},
-      {R"({"prompt":["a",3]})", "prompt", "3"},
+      {R"({"prompt":["a",{"b":3}]})", "prompt", "prompt_string"},
+      {R"({"prompt":["a",3,[]]})", "prompt", "an empty array"},
+      {R"({"prompt":{"prompt_string":["a"]}})", "prompt", "an array of 1"},
+      {R"({"prompt":{"prompt_string":{"prompt_string":"a"}}})", "prompt", "an object"},
+      {R"({"prompt":{"prompt_string":"a","multimodal_data":"b"}})", "prompt.multimodal_data",
+       "only text"},
+      {R"({"prompt":"a","id_slot":-2})", "id_slot", "-2"},
+      {R"({"prompt":"a","timings_per_token":1})", "timings_per_token", "true or false"},
+      {R"({"prompt":"a","response_fields":"b"})", "response_fields", "64 names", Dialect::kNative},
+      {R"({"prompt":"a","response_fields":[1]})", "response_fields", "64 names", Dialect::kNative},
+      {R"({"prompt":"a","n_cmpl":65})", "n_cmpl", "65", Dialect::kNative},
+      {R"({"prompt":"a","n_indent":-1})", "n_indent", "-1", Dialect::kNative},
+      {R"({"prompt":"a","t_max_predict_ms":"1"})", "t_max_predict_ms", "1", Dialect::kNative},
       {R"({"prompt":"a","model":"huge"})", "model", "huge", Dialect::kCompletion, 404},
       {R"({"prompt":"a","n":0})", "n", "0"},
       {R"({"prompt":["a","b"],"n":40})", "n", "64 choices"},
@@ -58,9 +70,11 @@ TEST(CompletionRequestTest, WrongRequestsAreRefusedByName) {
       {R"({"prompt":"a","logprobs":21})", "logprobs", "21"},
       {R"({"prompt":"a","logprobs":1,"echo":true})", "echo", "only one"},
       {R"({"prompt":"a","max_tokens":-2})", "max_tokens", "-2"},
-      {R"({"prompt":"a","logit_bias":{"x":1}})", "logit_bias", "token ids"},
+      {R"({"prompt":"a","logit_bias":{"":1}})", "logit_bias", "token ids or texts"},
+      {R"({"prompt":"a","logit_bias":[[null,1]]})", "logit_bias", "null"},
+      {R"({"prompt":"a","logit_bias":{"x":true}})", "logit_bias", "true"},
       {R"({"prompt":"a","logit_bias":{"9999":1}})", "logit_bias", "9999"},
-      {R"({"prompt":"a","logit_bias":[[1]]})", "logit_bias", "[token id, bias]"},
+      {R"({"prompt":"a","logit_bias":[[1]]})", "logit_bias", "[token id or text, bias]"},
       {R"({"prompt":"a","stream":"yes"})", "stream", "yes"},
       {R"({"prompt":"a","cache_salt":""})", "cache_salt", "1 to 256"},
       {R"({"prompt":"a","cache_salt":7})", "cache_salt", "7"},
@@ -168,6 +182,79 @@ TEST(CompletionRequestTest, SamplersHaveLlamaServersNames) {
   EXPECT_EQ(Read(R"({"prompt":"a","samplers":["top_k","typ_p","tfs_z","typical_p","temperature"]})")
                 .spec.sampling.samplers,
             p.samplers);
+}
+
+TEST(CompletionRequestTest, LlamaServersFieldsBecomeWishes) {
+  const auto got = Read(
+      R"({"prompt":"a","id_slot":3,"return_progress":true,"timings_per_token":true,"verbose":true,)"
+      R"("return_tokens":true,"n_indent":4,"t_max_predict_ms":500,"post_sampling_probs":true,)"
+      R"("n_cmpl":2,"response_fields":["content","timings/prompt_n"]})",
+      Dialect::kNative);
+  EXPECT_EQ(got.spec.slot, SlotId(3));
+  EXPECT_TRUE(got.spec.reports_prompt && got.spec.drawn_probs);
+  EXPECT_EQ(got.spec.most_predict_ms, 500);
+  EXPECT_EQ(got.spec.least_indent, 4u);
+  EXPECT_TRUE(got.form.timings && got.form.verbose && got.form.tokens);
+  EXPECT_EQ(got.form.fields, (std::vector<std::string>{"content", "timings/prompt_n"}));
+  EXPECT_EQ(got.n, 2u);
+  EXPECT_EQ(got.ignored_fields, 0u);
+  const auto plain = Read(R"({"prompt":"a","id_slot":-1,"t_max_predict_ms":0})", Dialect::kNative);
+  EXPECT_EQ(plain.spec.slot, std::nullopt);
+  EXPECT_EQ(plain.spec.most_predict_ms, -1);
+  const auto chat = Read(
+      R"({"messages":[{"role":"user","content":"a"}],"id_slot":1,"return_progress":true,"verbose":true})",
+      Dialect::kChat);
+  EXPECT_EQ(chat.spec.slot, SlotId(1));
+  EXPECT_TRUE(chat.spec.reports_prompt && chat.form.verbose);
+}
+
+TEST(CompletionRequestTest, BiasesOfTextsAreThoseOfTheirTokens) {
+  const auto tokenizer = Defaults().tokenizer;
+  const std::vector<TokenId> hello = tokenizer->Encode(" hello", false, false);
+  for (const char* text : {R"({"prompt":"a","logit_bias":[[" hello",-2],[5,false]]})",
+                           R"({"prompt":"a","logit_bias":{" hello":-2,"5":false}})"}) {
+    const auto got = Read(text, Dialect::kNative).spec.sampling.logit_bias;
+    ASSERT_EQ(got.size(), hello.size() + 1) << text;
+    for (size_t i = 0; i < hello.size(); ++i)
+      EXPECT_EQ(got[i], (std::pair<TokenId, float>(hello[i], -2.0f))) << text;
+    EXPECT_EQ(got.back().first, 5);
+    EXPECT_TRUE(std::isinf(got.back().second));
+  }
+  std::string many = R"({"prompt":"a","logit_bias":[)";
+  for (int i = 0; i < 500; ++i)
+    many += fmt::format("{}[\"{}\",1]", i > 0 ? "," : "", std::string(900, 'q'));
+  EXPECT_THROW(Read((many + "]}").c_str(), Dialect::kNative), Refused) << "too many tokens in all";
+}
+
+TEST(MakeSpecsTest, APromptMayMixTextsAndTokens) {
+  const CompletionDefaults defaults = Defaults();
+  const auto prompts = [&](const char* text) {
+    auto request = Read(text, Dialect::kNative);
+    std::vector<std::vector<TokenId>> all;
+    for (const GenerationSpec& spec : MakeSpecs(request, defaults)) all.push_back(spec.prompt);
+    return all;
+  };
+  const std::vector<TokenId> begun = defaults.tokenizer->Encode("hello", true, true),
+                             inner = defaults.tokenizer->Encode("hello", false, true);
+  ASSERT_NE(begun, inner);
+  std::vector<TokenId> first = begun, second = {5};
+  first.push_back(5);
+  second.insert(second.end(), inner.begin(), inner.end());
+  using All = std::vector<std::vector<TokenId>>;
+  EXPECT_EQ(prompts(R"({"prompt":["hello",5]})"), All{first});
+  EXPECT_EQ(prompts(R"({"prompt":[5,"hello"]})"), All{second}) << "no beginning of text inside";
+  EXPECT_EQ(prompts(R"({"prompt":[[5,"hello"],{"prompt_string":["hello",5]},"hello"]})"),
+            (All{second, first, begun}));
+  EXPECT_EQ(prompts(R"({"prompt":{"prompt_string":"hello"}})"), All{begun});
+  const std::string huge = R"({"prompt":[1,")" + std::string(100'000, 'a') + R"("]})";
+  EXPECT_THROW(Read(huge.c_str(), Dialect::kNative), Refused) << "before it is tokenized";
+}
+
+TEST(MakeSpecsTest, OnlyAPromptsFirstChoiceWaitsForTheSlot) {
+  auto request = Read(R"({"prompt":["a","b"],"n":2,"id_slot":1})", Dialect::kNative);
+  const auto specs = MakeSpecs(request, Defaults());
+  ASSERT_EQ(specs.size(), 4u);
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(specs[i].slot.has_value(), i % 2 == 0) << i;
 }
 
 TEST(CompletionRequestTest, AnyModelsNameIsAcceptedUnlessStrict) {

@@ -46,6 +46,11 @@ constexpr bool IsOllama(Dialect dialect) {
          dialect == Dialect::kOllamaEmbed || dialect == Dialect::kOllamaEmbedding;
 }
 
+// llama-server's own forms.
+constexpr bool IsNative(Dialect dialect) {
+  return dialect == Dialect::kNative || dialect == Dialect::kInfill;
+}
+
 // The JSON of errors.
 enum class ErrorShape { kOpenAi, kAnthropic, kOllama };
 

@@ -10,21 +10,9 @@ namespace {
 
 constexpr size_t kMostTextBytes = size_t{16} << 20;  // of all texts of a request
 
-// Text of clients: nothing in it is a control token. The end of text that the file wants behind
-// each text is added, whether or not it wants a beginning. Without a tokenizer, where requests are
-// only checked, it stays a text.
-Prompt EmbeddedTokens(const std::string& text, const std::string& field,
-                      const CompletionDefaults& defaults) {
-  CheckTextFits(text.size(), field, defaults);
-  if (defaults.tokenizer == nullptr) return text;
-  const model::Tokenizer& tokenizer = *defaults.tokenizer;
-  std::vector<TokenId> tokens =
-      tokenizer.Encode(text, tokenizer.wants_bos(), /*parse_special=*/false);
-  if (tokenizer.wants_eos() && tokenizer.eos() >= 0 &&
-      (tokens.empty() || tokens.back() != tokenizer.eos()))
-    tokens.push_back(tokenizer.eos());
-  return tokens;
-}
+// Nothing in a client's text is a control token. The end of text that the file wants behind each
+// text is added, whether or not it wants a beginning.
+constexpr PromptForm kEmbedded = {.parse_special = false, .adds_eos = true, .parts = true};
 
 const Json& Required(const JsonFields& fields, const char* name, const char* expected) {
   const Json* field = fields.Find(name);
@@ -35,38 +23,19 @@ const Json& Required(const JsonFields& fields, const char* name, const char* exp
 void AddInputs(const Json& field, const char* name, const CompletionDefaults& defaults,
                CompletionRequest& request) {
   request.prompts_field = name;
-  constexpr const char* kExpected =
-      "a string, an array of strings, of token ids, or of arrays of these";
-  const auto tokens_of = [&](const Json& ids) {
-    std::vector<TokenId> tokens;
-    for (const Json& id : ids)
-      tokens.push_back(
-          static_cast<TokenId>(ToInteger(id, name, 0, static_cast<int64_t>(defaults.vocab) - 1)));
-    return tokens;
-  };
-  if (field.is_string()) {
-    request.prompts.emplace_back(EmbeddedTokens(field.get<std::string>(), name, defaults));
+  if (!IsListOfPrompts(field)) {
+    request.prompts.push_back(ReadPrompt(field, name, kEmbedded, defaults));
     return;
   }
-  if (!field.is_array() || field.empty()) JsonFields::Fail(name, field, kExpected);
-  if (field[0].is_number()) {
-    request.prompts.emplace_back(tokens_of(field));
-    return;
-  }
+  if (field.empty())
+    JsonFields::Fail(name, field, "a string, or an array of strings or of token ids");
   if (field.size() > kMostEmbedded)
     throw Refused(400, "{} has {} texts: expected at most {}", name, field.size(), kMostEmbedded)
         .On(name);
   request.prompts_listed = true;
-  for (const Json& one : field) {
-    const std::string at = request.NameOf(request.prompts.size());
-    if (one.is_string()) {
-      request.prompts.emplace_back(EmbeddedTokens(one.get<std::string>(), at, defaults));
-    } else if (one.is_array() && !one.empty()) {
-      request.prompts.emplace_back(tokens_of(one));
-    } else {
-      JsonFields::Fail(at, one, "a string, or an array of token ids");
-    }
-  }
+  for (const Json& one : field)
+    request.prompts.push_back(
+        ReadPrompt(one, request.NameOf(request.prompts.size()), kEmbedded, defaults));
 }
 
 std::string DocumentText(const Json& document) {
@@ -111,7 +80,7 @@ void ReadEmbeddings(const JsonFields& fields, const CompletionDefaults& defaults
                     CompletionRequest& request) {
   if (defaults.pooling == model::Pooling::kNone || defaults.pooling == model::Pooling::kRank)
     throw Refused(
-        501,
+        request.dialect == Dialect::kEmbeddings ? 400 : 501,  // OpenAI's clients would try again
         "{} is no embedding model: its file does not say how to make one vector of a text; start "
         "the server with --pooling mean, cls or last if you know",
         defaults.model);

@@ -59,6 +59,28 @@ TEST(EmbeddingRequestTest, EveryTextEndsAsTheFileSays) {
             1);
 }
 
+TEST(EmbeddingRequestTest, ATextMayComeInLlamaServersForms) {
+  const CompletionDefaults defaults = EmbeddingDefaults();
+  const auto prompts = [&](const char* text) {
+    std::vector<std::vector<TokenId>> all;
+    for (const GenerationSpec& spec : Specs(text, Dialect::kEmbeddings, defaults))
+      all.push_back(spec.prompt);
+    return all;
+  };
+  const auto plain = prompts(R"({"input":"hello"})");
+  EXPECT_EQ(prompts(R"({"input":{"prompt_string":"hello"}})"), plain);
+  EXPECT_EQ(
+      prompts(
+          R"({"input":{"content":[{"type":"text","text":"hel"},{"type":"text","text":"lo"}]}})"),
+      plain);
+  const auto mixed = prompts(R"({"input":[5,"hello",6]})");
+  ASSERT_EQ(mixed.size(), 1u);
+  EXPECT_EQ(mixed[0].front(), 5);
+  EXPECT_EQ(mixed[0].back(), 6);
+  EXPECT_EQ(prompts(R"({"input":["hello",[5,"hello",6],{"prompt_string":"hello"}]})"),
+            (std::vector<std::vector<TokenId>>{plain[0], mixed[0], plain[0]}));
+}
+
 TEST(EmbeddingRequestTest, ThousandsOfTexts) {
   std::string text = R"({"input":["a")";
   for (size_t i = 1; i < kMostEmbedded; ++i) text += R"(,"a")";
@@ -73,7 +95,12 @@ TEST(EmbeddingRequestTest, WrongOnesAreRefusedByName) {
   EXPECT_EQ(Refusal("{}", Dialect::kEmbeddings, defaults),
             "400 input is missing: expected a text, or an array of texts");
   EXPECT_NE(Refusal(R"({"input":[]})", Dialect::kEmbeddings, defaults), "");
-  EXPECT_NE(Refusal(R"({"input":["a",3]})", Dialect::kEmbeddings, defaults), "");
+  EXPECT_NE(Refusal(R"({"input":["a",[]]})", Dialect::kEmbeddings, defaults), "");
+  EXPECT_NE(Refusal(R"({"input":{"content":"a"}})", Dialect::kEmbeddings, defaults), "");
+  EXPECT_NE(
+      Refusal(R"({"input":{"content":[{"type":"image_url"}]}})", Dialect::kEmbeddings, defaults),
+      "");
+  EXPECT_NE(Refusal(R"({"input":{"content":[]}})", Dialect::kEmbeddings, defaults), "");
   EXPECT_NE(Refusal(R"({"input":[100000]})", Dialect::kEmbeddings, defaults), "");
   EXPECT_NE(Refusal(R"({"input":"a","encoding_format":"int8"})", Dialect::kEmbeddings, defaults),
             "");
@@ -98,7 +125,7 @@ TEST(EmbeddingRequestTest, WrongOnesAreRefusedByName) {
   none.pooling = model::Pooling::kNone;
   none.rank_head = nullptr;
   EXPECT_EQ(Refusal(R"({"input":"a"})", Dialect::kEmbeddings, none),
-            "501 tiny is no embedding model: its file does not say how to make one vector of a "
+            "400 tiny is no embedding model: its file does not say how to make one vector of a "
             "text; start "
             "the server with --pooling mean, cls or last if you know");
   EXPECT_EQ(Refusal(R"({"query":"a","documents":["b"]})", Dialect::kRerank, none),

@@ -65,9 +65,10 @@ void ReadInfill(const JsonFields& fields, const CompletionDefaults& defaults,
   request.spec.logprobs = probs == 0 ? -1 : probs;
   ReadForm(fields, request);
   request.stream = fields.Bool("stream", false);
-  fields.Ignore({"cache_prompt", "id_slot", "samplers", "n_indent", "t_max_prompt_ms",
-                 "t_max_predict_ms", "n_cache_reuse", "response_fields", "return_tokens",
-                 "timings_per_token"});
+  ReadNative(fields, defaults, request);
+  request.n = static_cast<size_t>(
+      fields.Integer("n_cmpl", fields.Integer("n", 1, 1, kMostChoices), 1, kMostChoices));
+  fields.Ignore({"cache_prompt", "t_max_prompt_ms", "n_cache_reuse", "backend_sampling"});
 }
 
 }  // namespace larder::serving::api

@@ -119,7 +119,8 @@ TEST_F(Apis, ErrorsHaveEachApisForm) {
   EXPECT_EQ(Body(Http(Post("/v1/messages", "{}")))["error"]["type"], "invalid_request_error");
   EXPECT_TRUE(Body(Http(Post("/api/chat", "[]")))["error"].is_string());
   EXPECT_EQ(Body(Http(Post("/v1/responses", "{}")))["error"]["param"], "input");
-  EXPECT_EQ(Http(Post("/v1/embeddings", R"({"input":"a"})")).substr(9, 3), "501");
+  EXPECT_EQ(Http(Post("/v1/embeddings", R"({"input":"a"})")).substr(9, 3), "400");
+  EXPECT_EQ(Http(Post("/embedding", R"({"input":"a"})")).substr(9, 3), "501");
   EXPECT_EQ(Http("GET /v1/messages HTTP/1.1\r\nHost: localhost\r\n\r\n").substr(9, 3), "405");
 }
 

@@ -11,6 +11,7 @@
 #include "serving/net/slot_routes.h"
 #include "serving/net/text_session.h"
 #include "serving/page/page.h"
+#include "serving/reply/settings.h"
 #include "serving/stored/stored_responses.h"
 
 namespace larder::serving::inline net {
@@ -97,8 +98,11 @@ HttpReply Metrics(const HttpRequest&, ServerState& state) {
   state.metrics->SetGrammars(KeptGrammarBytes(), state.service->automata_bytes());
   if (state.failures != nullptr) state.metrics->SetFailures(state.failures->count());
   if (state.batches != nullptr) state.metrics->SetBatches(state.batches->counts());
-  return {
-      .content_type = ServingMetrics::kContentType, .body = state.metrics->Render(), .headers = {}};
+  if (state.responses != nullptr)
+    state.metrics->SetResponses(state.responses->size(), state.responses->bytes());
+  return {.content_type = ServingMetrics::kContentType,
+          .body = state.metrics->Render(),
+          .headers = fmt::format("Process-Start-Time-Unix: {}\r\n", state.created)};
 }
 
 HttpReply Plan(const HttpRequest&, ServerState& state) {
@@ -111,38 +115,13 @@ HttpReply Status(const HttpRequest&, ServerState& state) {
 }
 
 json ParamsJson(const CompletionDefaults& defaults) {
-  const SamplingParams& p = defaults.sampling;
-  json samplers = json::array();
-  for (const SamplerStep step : p.samplers) samplers.push_back(SamplerName(step));
-  return {{"samplers", samplers},
-          {"typical_p", p.typical_p},
-          {"top_n_sigma", p.top_n_sigma},
-          {"min_keep", p.min_keep},
-          {"xtc_probability", p.xtc_probability},
-          {"xtc_threshold", p.xtc_threshold},
-          {"dry_multiplier", p.dry_multiplier},
-          {"dry_base", p.dry_base},
-          {"dry_allowed_length", p.dry_allowed_length},
-          {"dry_penalty_last_n", p.dry_penalty_last_n},
-          {"dry_sequence_breakers", p.dry_sequence_breakers},
-          {"dynatemp_range", p.dynatemp_range},
-          {"dynatemp_exponent", p.dynatemp_exponent},
-          {"mirostat", p.mirostat},
-          {"mirostat_tau", p.mirostat_tau},
-          {"mirostat_eta", p.mirostat_eta},
-          {"temperature", p.temperature},
-          {"top_k", p.top_k},
-          {"top_p", p.top_p},
-          {"min_p", p.min_p},
-          {"repeat_penalty", p.repeat_penalty},
-          {"repeat_last_n", p.repeat_last_n},
-          {"presence_penalty", p.presence_penalty},
-          {"frequency_penalty", p.frequency_penalty},
-          {"seed", defaults.seed ? json(*defaults.seed) : json(-1)},
-          {"n_predict", defaults.max_tokens},
-          {"max_tokens", defaults.max_tokens},
-          {"stop", json::array()},
-          {"stream", true}};
+  json params = SamplingJson(defaults.sampling);
+  params.update({{"seed", defaults.seed ? json(*defaults.seed) : json(-1)},
+                 {"n_predict", defaults.max_tokens},
+                 {"max_tokens", defaults.max_tokens},
+                 {"stop", json::array()},
+                 {"stream", true}});
+  return params;
 }
 
 HttpReply Props(const HttpRequest&, ServerState& state) {
@@ -173,18 +152,22 @@ HttpReply Props(const HttpRequest&, ServerState& state) {
 HttpReply Slots(const HttpRequest&, ServerState& state) {
   WantReady(state);
   const StatusView view = state.Status();
+  const std::vector<int64_t> left = state.service->tokens_left();
   json slots = json::array();
   for (size_t i = 0; i < view.slots.size(); ++i) {
     const SlotView& slot = view.slots[i];
+    const bool idle = slot.state == SlotView::State::kIdle;
+    const json next = {{"n_decoded", idle ? 0 : slot.generated_tokens},
+                       {"n_remain", idle || i >= left.size() ? -1 : left[i]}};
     slots.push_back({{"id", i},
                      {"n_ctx", state.defaults.context},
                      {"speculative", false},
-                     {"is_processing", slot.state != SlotView::State::kIdle},
-                     {"state", slot.state == SlotView::State::kIdle      ? "idle"
+                     {"is_processing", !idle},
+                     {"state", idle                                      ? "idle"
                                : slot.state == SlotView::State::kPrefill ? "prefill"
                                                                          : "decode"},
                      {"n_cached", slot.cached_tokens},
-                     {"next_token", json::array({{{"n_decoded", slot.generated_tokens}}})}});
+                     {"next_token", json::array({next})}});
   }
   return JsonReply(slots);
 }

@@ -647,7 +647,7 @@ TEST(Utf8, KnowsWhatIsNot) {
 TEST(GenerationService, AFullQueueIsAnError) {
   TestState test(/*slots=*/1, /*queue=*/2);  // there is no compute thread
   struct Nobody : GenerationListener {
-    void OnText(std::string_view, const std::vector<TokenLogprobs>&, size_t) override {}
+    void OnText(const GeneratedText&) override {}
     void OnEnd(const GenerationEnd&) override {}
   } nobody;
   std::vector<GenerationHandle> handles;

@@ -89,6 +89,7 @@ class TestModel {
     while (auto sequence = intake_.Take()) {
       sequence->Admitted(0);
       const auto prompt = sequence->prompt();
+      sequence->Computed(prompt.size());
       all_.push_back({std::move(sequence), prompt.back(), prompt.size()});
     }
     std::erase_if(all_, [&](One& one) {

@@ -26,9 +26,7 @@ constexpr size_t kLineBytesPerTurn = size_t{4} << 10;  // below it one more line
 // The answer to a plain prompt.
 struct TextSession::Plain : GenerationListener {
   explicit Plain(TextSession& of) : session(of) {}
-  void OnText(std::string_view text, const std::vector<TokenLogprobs>&, size_t) override {
-    session.wire_.Write(text);
-  }
+  void OnText(const GeneratedText& piece) override { session.wire_.Write(piece.text); }
   void OnEnd(const GenerationEnd& end) override {
     if (IsFailure(end.reason)) {
       session.FailPlain(StatusOf(end.reason), end.error);
@@ -145,6 +143,7 @@ struct TextSession::PreparedLine {
           answered);
     if (!ready) throw Refused(503, "the model is loading; try again later");
     request = ReadCompletionRequest(body, Dialect::kNative, defaults);
+    request.form.brief = true;
     request.stream = fields.Bool("stream", true);
     specs = MakeSpecs(request, defaults);
   }

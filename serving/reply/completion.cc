@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "serving/reply/settings.h"
+
 namespace larder::serving::inline reply {
 namespace {
 
@@ -13,6 +15,10 @@ ReplyHead Complete(ReplyHead head, const CompletionRequest& request,
   head.parallel_calls = request.tool_choice.parallel;
   head.echoed = request.echoed;
   head.embedding = request.embedding;
+  head.form = request.form;
+  head.drawn_probs = request.spec.drawn_probs;
+  const bool shows = IsNative(head.dialect) ? !head.form.brief : head.form.verbose;
+  if (shows && !specs.empty()) head.settings = SettingsJson(specs[0], request);
   return head;
 }
 
@@ -34,10 +40,12 @@ struct Completion::Choice : GenerationListener {
 
   bool has_all() const override { return stops.stopped(); }
 
-  void OnText(std::string_view text, const std::vector<TokenLogprobs>& logprobs,
-              size_t generated) override {
+  void OnText(const GeneratedText& piece) override {
     if (stops.stopped()) return;
+    const auto& [text, tokens, logprobs, stats] = piece;
     ChoiceResult& result = completion.results_[index];
+    result.end.stats = stats;
+    if (result.with_tokens) result.tokens.insert(result.tokens.end(), tokens.begin(), tokens.end());
     const std::vector<TokenLogprobs>* with = nullptr;
     if (result.with_logprobs) {
       if (completion.stream_) {
@@ -51,8 +59,8 @@ struct Completion::Choice : GenerationListener {
       const std::vector<AnswerDelta> deltas = parser->Add(text);
       if (!deltas.empty()) {
         const bool thinks = deltas.front().kind == AnswerDelta::Kind::kReasoning;
-        if (thinks) result.reasoning_tokens += generated - counted;
-        counted = generated;
+        if (thinks) result.reasoning_tokens += stats.generated_tokens - counted;
+        counted = stats.generated_tokens;
       }
       for (const AnswerDelta& delta : deltas) TakeAnswer(delta, with);
     } else {
@@ -60,6 +68,10 @@ struct Completion::Choice : GenerationListener {
       Take(whole_text, with);
     }
     bytes += text.size();
+  }
+
+  void OnProgress(const PromptProgress& progress) override {
+    if (completion.stream_) completion.encoder_->Progress(index, progress);
   }
 
   void OnEnd(const GenerationEnd& ended) override {
@@ -101,6 +113,7 @@ struct Completion::Choice : GenerationListener {
     if (!completion.stream_) return;
     completion.encoder_->Delta(index, delta, logprobs, bytes, result);
     if (logprobs != nullptr) held.clear();
+    result.tokens.clear();
   }
 
   Completion& completion;
@@ -139,6 +152,9 @@ Completion::Completion(GenerationService& service, const CompletionRequest& requ
     Choice& choice = *choices_.back();
     results_[i].prompt = i / request.n;
     results_[i].with_logprobs = request.spec.logprobs >= 0;
+    results_[i].with_tokens = IsNative(request.dialect) &&
+                              (request.form.tokens || (request.stream && !request.form.brief));
+    results_[i].seed = specs_[i].sampling.seed;
     if (request.answer) {
       AnswerParserOptions options = *request.answer;
       options.id_seed = AnswerIdSeed(BytesOf(specs_[i].prompt), specs_[i].sampling.seed, i);
@@ -168,6 +184,7 @@ void Completion::StartMore() {
        ++started_) {
     Choice& choice = *choices_[started_];
     choice.handle = service_.Start(std::move(specs_[started_]), protocol_, &choice);
+    results_[started_].prompt_tokens = choice.handle.prompt();
   }
 }
 

@@ -1,4 +1,6 @@
 // llama-server's /completion and /infill, and the text stream.
+#include <fmt/ranges.h>
+
 #include "serving/reply/prepared_event.h"
 #include "serving/reply/reply.h"
 
@@ -26,6 +28,20 @@ const char* StopType(FinishReason reason) {
   return "none";
 }
 
+// "a/b" is b of a; nullptr: there is none.
+const json* At(const json& object, std::string_view path) {
+  const json* at = &object;
+  while (at->is_object()) {
+    const size_t end = path.find('/');
+    const auto found = at->find(path.substr(0, end));
+    if (found == at->end()) return nullptr;
+    at = &*found;
+    if (end == std::string_view::npos) return at;
+    path.remove_prefix(end + 1);
+  }
+  return nullptr;
+}
+
 class NativeEncoder : public ReplyEncoder {
  public:
   NativeEncoder(ReplyHead head, EventSink& sink) : head_(std::move(head)), sink_(sink) {}
@@ -33,10 +49,9 @@ class NativeEncoder : public ReplyEncoder {
   json Whole(const std::vector<ChoiceResult>& results) const override {
     json all = json::array();
     for (size_t i = 0; i < results.size(); ++i) {
-      all.push_back(Last(i, results[i].Text(), results[i].end));
-      if (results[i].with_logprobs)
-        all.back()["completion_probabilities"] =
-            TokenList(*head_.tokenizer, results[i].logprobs, /*with_ids=*/true);
+      json one = NativeJson(head_, i, results[i].Text(), results[i]);
+      if (results[i].with_logprobs) one["completion_probabilities"] = Tokens(results[i].logprobs);
+      all.push_back(Shown(std::move(one)));
     }
     return all.size() == 1 ? all[0] : all;
   }
@@ -46,18 +61,34 @@ class NativeEncoder : public ReplyEncoder {
   }
 
   void Delta(size_t at, const AnswerDelta& delta, const std::vector<TokenLogprobs>* logprobs,
-             size_t, const ChoiceResult&) override {
-    if (logprobs == nullptr) {
-      sink_.OnEvent(nullptr, texts_[at](delta.text));
+             size_t, const ChoiceResult& so_far) override {
+    if (logprobs == nullptr && !head_.form.timings) {
+      std::string event = texts_[at](delta.text);
+      if (so_far.with_tokens) {
+        event.pop_back();  // "}"
+        event += fmt::format(",\"tokens\":[{}]}}", fmt::join(so_far.tokens, ","));
+      }
+      sink_.OnEvent(nullptr, std::move(event));
       return;
     }
     json chunk = Piece(at, delta.text);
-    chunk["completion_probabilities"] = TokenList(*head_.tokenizer, *logprobs, /*with_ids=*/true);
+    if (so_far.with_tokens) chunk["tokens"] = so_far.tokens;
+    if (head_.form.timings) chunk["timings"] = TimingsJson(so_far.end.stats);
+    if (logprobs != nullptr) chunk["completion_probabilities"] = Tokens(*logprobs);
+    sink_.OnEvent(nullptr, Dump(chunk));
+  }
+
+  void Progress(size_t at, const PromptProgress& progress) override {
+    json chunk = Piece(at, "");
+    chunk["prompt_progress"] = ProgressJson(progress);
+    if (head_.form.timings) chunk["timings"] = TimingsJson(progress);
     sink_.OnEvent(nullptr, Dump(chunk));
   }
 
   void End(size_t at, const ChoiceResult& result) override {
-    sink_.OnEvent(nullptr, Dump(Last(at, "", result.end)));
+    json last = NativeJson(head_, at, "", result);
+    last["tokens"] = json::array();
+    sink_.OnEvent(nullptr, Dump(Shown(std::move(last))));
   }
 
   void Failed(int status, const std::string& message) override {
@@ -69,20 +100,18 @@ class NativeEncoder : public ReplyEncoder {
     return {{"index", at}, {"content", text}, {"stop", false}};
   }
 
-  // The last chunk, or the whole answer.
-  json Last(size_t at, std::string_view text, const GenerationEnd& end) const {
-    return {{"index", at},
-            {"content", text},
-            {"id_slot", end.stats.slot.value},
-            {"stop", true},
-            {"stop_type", StopType(end.reason)},
-            {"stopping_word", end.stop_string},
-            {"truncated", end.reason == FinishReason::kContextFull},
-            {"model", head_.model},
-            {"tokens_predicted", end.stats.generated_tokens},
-            {"tokens_evaluated", end.stats.prompt_tokens},
-            {"tokens_cached", end.stats.reused_tokens},
-            {"timings", TimingsJson(end.stats)}};
+  json Tokens(const std::vector<TokenLogprobs>& logprobs) const {
+    return TokenList(*head_.tokenizer, logprobs,
+                     head_.drawn_probs ? TokenListForm::kNativeDrawn : TokenListForm::kNative);
+  }
+
+  json Shown(json whole) const {
+    if (head_.form.fields.empty()) return whole;
+    json shown = json::object();
+    for (const std::string& path : head_.form.fields) {
+      if (const json* found = At(whole, path)) shown[path] = *found;
+    }
+    return shown;
   }
 
   ReplyHead head_;
@@ -91,6 +120,32 @@ class NativeEncoder : public ReplyEncoder {
 };
 
 }  // namespace
+
+json NativeJson(const ReplyHead& head, size_t at, std::string_view text,
+                const ChoiceResult& result) {
+  const GenerationEnd& end = result.end;
+  json whole = {{"index", at},
+                {"content", text},
+                {"tokens", result.tokens},
+                {"id_slot", end.stats.slot.value},
+                {"stop", true},
+                {"stop_type", StopType(end.reason)},
+                {"stopping_word", end.stop_string},
+                {"truncated", end.reason == FinishReason::kContextFull},
+                {"has_new_line", end.stats.has_line_end},
+                {"model", head.model},
+                {"tokens_predicted", end.stats.generated_tokens},
+                {"tokens_evaluated", end.stats.prompt_tokens},
+                {"tokens_cached", end.stats.reused_tokens},
+                {"timings", TimingsJson(end.stats)}};
+  if (head.form.brief) return whole;
+  std::string prompt;
+  for (const TokenId token : result.prompt_tokens) prompt += head.tokenizer->Piece(token, true);
+  whole["prompt"] = std::move(prompt);
+  whole["generation_settings"] = head.settings;
+  if (head.settings.is_object()) whole["generation_settings"]["seed"] = result.seed;
+  return whole;
+}
 
 std::unique_ptr<ReplyEncoder> MakeNativeEncoder(ReplyHead head, EventSink& sink) {
   return std::make_unique<NativeEncoder>(std::move(head), sink);

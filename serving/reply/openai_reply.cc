@@ -53,6 +53,8 @@ class OpenAiEncoder : public ReplyEncoder {
     }
     reply["usage"] = UsageJson(results);
     if (results.size() == 1) reply["timings"] = TimingsJson(results[0].end.stats);
+    if (head_.form.verbose && results.size() == 1)
+      reply["__verbose"] = NativeJson(head_, 0, results[0].Text(), results[0]);
     return reply;
   }
 
@@ -68,7 +70,8 @@ class OpenAiEncoder : public ReplyEncoder {
   }
 
   void Delta(size_t at, const AnswerDelta& delta, const std::vector<TokenLogprobs>* logprobs,
-             size_t offset, const ChoiceResult&) override {
+             size_t offset, const ChoiceResult& so_far) override {
+    if (head_.form.timings) return SendTimed(at, delta, logprobs, offset, so_far);
     if (logprobs == nullptr && delta.kind == Kind::kContent) {
       auto& prepared = texts_[at];
       if (!prepared) prepared.emplace(Piece(at, {{"content", PreparedEvent::kText}}, nullptr, 0));
@@ -84,6 +87,56 @@ class OpenAiEncoder : public ReplyEncoder {
       sink_.OnEvent(nullptr, (*prepared)(delta.text));
       return;
     }
+    if (std::optional<json> said = Said(delta, logprobs != nullptr))
+      Send(Piece(at, *std::move(said), logprobs, offset));
+  }
+
+  void Progress(size_t at, const PromptProgress& progress) override {
+    json chunk = Piece(at, json::object(), nullptr, 0);
+    chunk["prompt_progress"] = ProgressJson(progress);
+    if (head_.form.timings) chunk["timings"] = TimingsJson(progress);
+    Send(chunk);
+  }
+
+  void End(size_t at, const ChoiceResult& result) override {
+    json choice = {{"index", at}, {"logprobs", nullptr}, {"finish_reason", FinishName(result)}};
+    if (is_chat()) {
+      choice["delta"] = json::object();
+    } else {
+      choice["text"] = "";
+    }
+    json chunk = Chunk(std::move(choice));
+    chunk["timings"] = TimingsJson(result.end.stats);
+    if (head_.form.verbose) chunk["__verbose"] = NativeJson(head_, at, "", result);
+    Send(chunk);
+  }
+
+  void Done(const std::vector<ChoiceResult>& results) override {
+    if (!head_.include_usage) return;
+    json chunk = Head(is_chat() ? "chat.completion.chunk" : "text_completion");
+    chunk["choices"] = json::array();
+    chunk["usage"] = UsageJson(results);
+    if (results.size() == 1) chunk["timings"] = TimingsJson(results[0].end.stats);
+    Send(chunk);
+  }
+
+  void Failed(int status, const std::string& message) override { Send(ErrorJson(status, message)); }
+
+ private:
+  bool is_chat() const { return head_.dialect == Dialect::kChat; }
+  void Send(const json& event) { sink_.OnEvent(nullptr, Dump(event)); }
+
+  void SendTimed(size_t at, const AnswerDelta& delta, const std::vector<TokenLogprobs>* logprobs,
+                 size_t offset, const ChoiceResult& so_far) {
+    std::optional<json> said = Said(delta, logprobs != nullptr);
+    if (!said) return;
+    json chunk = Piece(at, *std::move(said), logprobs, offset);
+    chunk["timings"] = TimingsJson(so_far.end.stats);
+    Send(chunk);
+  }
+
+  // nullopt: nothing, unless there are logprobs.
+  static std::optional<json> Said(const AnswerDelta& delta, bool with_logprobs) {
     json said;
     switch (delta.kind) {
       case Kind::kContent:
@@ -104,39 +157,12 @@ class OpenAiEncoder : public ReplyEncoder {
             json::array({{{"index", delta.call}, {"function", {{"arguments", delta.text}}}}});
         break;
       case Kind::kCallEnd:
-        if (logprobs == nullptr) return;
+        if (!with_logprobs) return std::nullopt;
         said = json::object();
         break;
     }
-    Send(Piece(at, std::move(said), logprobs, offset));
+    return said;
   }
-
-  void End(size_t at, const ChoiceResult& result) override {
-    json choice = {{"index", at}, {"logprobs", nullptr}, {"finish_reason", FinishName(result)}};
-    if (is_chat()) {
-      choice["delta"] = json::object();
-    } else {
-      choice["text"] = "";
-    }
-    json chunk = Chunk(std::move(choice));
-    chunk["timings"] = TimingsJson(result.end.stats);
-    Send(chunk);
-  }
-
-  void Done(const std::vector<ChoiceResult>& results) override {
-    if (!head_.include_usage) return;
-    json chunk = Head(is_chat() ? "chat.completion.chunk" : "text_completion");
-    chunk["choices"] = json::array();
-    chunk["usage"] = UsageJson(results);
-    if (results.size() == 1) chunk["timings"] = TimingsJson(results[0].end.stats);
-    Send(chunk);
-  }
-
-  void Failed(int status, const std::string& message) override { Send(ErrorJson(status, message)); }
-
- private:
-  bool is_chat() const { return head_.dialect == Dialect::kChat; }
-  void Send(const json& event) { sink_.OnEvent(nullptr, Dump(event)); }
 
   json Head(const char* object) const {
     return {{"id", head_.id},

@@ -2,6 +2,8 @@
 // them.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "serving/reply/replies_testing.h"
 
 namespace larder::serving::inline reply {
@@ -111,6 +113,93 @@ TEST(NativeReply, SaysWhyItStopped) {
   EXPECT_EQ(events.at(1).second["stop_type"], "limit");
 }
 
+TEST(NativeReply, ShowsTokensPromptAndSettings) {
+  ReplyHead head = TestHead(Dialect::kNative);
+  head.settings = {{"n_predict", 8}, {"seed", 1}};
+  const std::vector<TokenId> prompt = head.tokenizer->Encode("hello", /*add_bos=*/true, false);
+  ChoiceResult result = TestResult({TextDelta("he")}, FinishReason::kLength);
+  result.tokens = {7, 8};
+  result.with_tokens = true;
+  result.prompt_tokens = prompt;
+  result.seed = 43;
+  result.end.stats.has_line_end = true;
+  const json got = WholeOf(head, {result});
+  EXPECT_EQ(got["tokens"], json({7, 8}));
+  EXPECT_EQ(got["has_new_line"], true);
+  EXPECT_TRUE(got["prompt"].get<std::string>().starts_with("<s>")) << got["prompt"];
+  EXPECT_TRUE(got["prompt"].get<std::string>().ends_with("hello")) << got["prompt"];
+  EXPECT_EQ(got["generation_settings"], json({{"n_predict", 8}, {"seed", 43}}));
+  head.form.fields = {"content", "generation_settings/n_predict", "timings/none", "content/x", ""};
+  EXPECT_EQ(WholeOf(head, {result}),
+            json({{"content", "he"}, {"generation_settings/n_predict", 8}}));
+  RecordedEvents events;
+  const auto encoder = MakeEncoder(head, events);
+  encoder->Begin(1);
+  encoder->Delta(0, TextDelta("he"), nullptr, 0, result);
+  encoder->End(0, result);
+  EXPECT_EQ(events.all[0].second["tokens"], json({7, 8}));
+  EXPECT_EQ(events.all[1].second, json({{"content", ""}, {"generation_settings/n_predict", 8}}));
+}
+
+TEST(NativeReply, TheTextStreamIsBrief) {
+  ReplyHead head = TestHead(Dialect::kNative);
+  head.form.brief = true;
+  const json got = WholeOf(head, {TestResult({TextDelta("he")}, FinishReason::kLength)});
+  EXPECT_FALSE(got.contains("prompt") || got.contains("generation_settings"));
+  EXPECT_TRUE(got.contains("timings"));
+}
+
+TEST(NativeReply, DrawnProbabilitiesHaveTheirOwnNames) {
+  ReplyHead head = TestHead(Dialect::kNative);
+  head.drawn_probs = true;
+  ChoiceResult result = TestResult({TextDelta("he")}, FinishReason::kLength);
+  result.with_logprobs = true;
+  result.logprobs = {{5, std::log(0.75f), {{5, std::log(0.75f)}, {6, std::log(0.25f)}}}};
+  const json one = WholeOf(head, {result})["completion_probabilities"][0];
+  EXPECT_FALSE(one.contains("logprob") || one.contains("top_logprobs"));
+  EXPECT_NEAR(one["prob"].get<double>(), 0.75, 1e-6);
+  EXPECT_NEAR(one["top_probs"][1]["prob"].get<double>(), 0.25, 1e-6);
+  EXPECT_EQ(one["top_probs"][1]["id"], 6);
+}
+
+TEST(Progress, IsShownByAllWhoHaveIt) {
+  const GenerationStats stats = {.prompt_tokens = 9, .reused_tokens = 2, .prompt_ns = 3'000'000};
+  for (const Dialect dialect : {Dialect::kNative, Dialect::kChat, Dialect::kCompletion}) {
+    for (const bool timings : {false, true}) {
+      ReplyHead head = TestHead(dialect);
+      head.form.timings = timings;
+      RecordedEvents events;
+      const auto encoder = MakeEncoder(head, events);
+      encoder->Begin(1);
+      encoder->Progress(0, {.total = 9, .cached = 2, .processed = 5, .stats = stats});
+      const json got = events.all.back().second;
+      EXPECT_EQ(got["prompt_progress"],
+                json({{"total", 9}, {"cache", 2}, {"processed", 5}, {"time_ms", 3}}));
+      EXPECT_EQ(got.contains("timings"), timings);
+      if (timings) {
+        EXPECT_EQ(got["timings"]["prompt_n"], 3);
+      }
+      encoder->Delta(0, TextDelta("he"), nullptr, 0, TestResult({}, FinishReason::kLength));
+      EXPECT_EQ(events.all.back().second.contains("timings"), timings);
+    }
+  }
+}
+
+TEST(OpenAiReply, VerboseShowsTheNativeForm) {
+  for (const Dialect dialect : {Dialect::kChat, Dialect::kCompletion}) {
+    ReplyHead head = TestHead(dialect);
+    const ChoiceResult result = TestResult({TextDelta("he")}, FinishReason::kLength);
+    EXPECT_FALSE(WholeOf(head, {result}).contains("__verbose"));
+    head.form.verbose = true;
+    const json got = WholeOf(head, {result})["__verbose"];
+    EXPECT_EQ(got["content"], "he");
+    EXPECT_EQ(got["stop_type"], "limit");
+    EXPECT_TRUE(got.contains("prompt"));
+    const auto events = EventsOf(head, {TextDelta("he")}, FinishReason::kLength);
+    EXPECT_TRUE(events.back().second.contains("__verbose")) << events.back().second;
+  }
+}
+
 TEST(OpenAiReply, LogprobsInBothForms) {
   const model::Tokenizer& tokenizer = *TestHead(Dialect::kChat).tokenizer;
   const TokenId hello = tokenizer.Encode("hello", false, false).back();
@@ -147,6 +236,7 @@ TEST(TimingsJson, AreOfThePartsThatRan) {
   EXPECT_EQ(got["prompt_n"], 3);
   EXPECT_DOUBLE_EQ(got["prompt_ms"].get<double>(), 3.0);
   EXPECT_DOUBLE_EQ(got["prompt_per_second"].get<double>(), 1000.0);
+  EXPECT_DOUBLE_EQ(got["prompt_per_token_ms"].get<double>(), 1.0);
   EXPECT_DOUBLE_EQ(got["predicted_per_token_ms"].get<double>(), 2.0)
       << "the first token is the prompt's";
   EXPECT_DOUBLE_EQ(got["queue_ms"].get<double>(), 1.0);
@@ -181,7 +271,8 @@ TEST(ErrorJson, APromptThatDoesNotFitIsSaidInEachApisWords) {
   EXPECT_EQ(error["n_prompt_tokens"], 5000);
   EXPECT_EQ(error["n_ctx"], 4096);
   EXPECT_EQ(error["message"],
-            "the prompt of 5000 tokens exceeds the available context size: this model's maximum "
+            "the prompt of 5000 tokens is too large, it exceeds the available context size: this "
+            "model's maximum "
             "context length is 4096 tokens; shorten it, or start larder with -c 5001 or more");
   EXPECT_EQ(ErrorJson(why, ErrorShape::kAnthropic)["error"]["message"],
             "prompt is too long: 5000 tokens > 4096 maximum");

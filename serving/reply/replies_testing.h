@@ -37,6 +37,7 @@ inline GenerationEnd TestEnd(FinishReason reason) {
   end.stats = {.prompt_tokens = 5,
                .reused_tokens = 2,
                .generated_tokens = 3,
+               .prompt_ns = 3'000'000,
                .queue_ns = 1'000'000,
                .first_token_ns = 4'000'000,
                .total_ns = 8'000'000};

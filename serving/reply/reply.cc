@@ -1,5 +1,7 @@
 #include "serving/reply/reply.h"
 
+#include <algorithm>
+#include <cmath>
 #include <ctime>
 
 namespace larder::serving::inline reply {
@@ -94,11 +96,12 @@ json TimingsJson(const GenerationStats& stats) {
   const size_t run = stats.prompt_tokens - stats.reused_tokens;
   const size_t steps = stats.generated_tokens > 0 ? stats.generated_tokens - 1 : 0;
   const bool any = stats.generated_tokens > 0;
-  const double prompt_ms = any ? ms(stats.first_token_ns - stats.queue_ns) : 0;
+  const double prompt_ms = ms(stats.prompt_ns);
   const double decode_ms = any ? ms(stats.total_ns - stats.first_token_ns) : 0;
   return {{"cache_n", stats.reused_tokens},
           {"prompt_n", run},
           {"prompt_ms", prompt_ms},
+          {"prompt_per_token_ms", run > 0 ? prompt_ms / static_cast<double>(run) : 0.0},
           {"prompt_per_second", rate(run, prompt_ms)},
           {"predicted_n", stats.generated_tokens},
           {"predicted_ms", decode_ms},
@@ -108,28 +111,47 @@ json TimingsJson(const GenerationStats& stats) {
           {"ttft_ms", ms(stats.first_token_ns)}};
 }
 
+json TimingsJson(const PromptProgress& progress) {
+  GenerationStats stats = progress.stats;
+  stats.prompt_tokens = progress.processed;
+  return TimingsJson(stats);
+}
+
+json ProgressJson(const PromptProgress& progress) {
+  return {{"total", progress.total},
+          {"cache", progress.cached},
+          {"processed", progress.processed},
+          {"time_ms", progress.stats.prompt_ns / 1'000'000}};
+}
+
 namespace {
 
-json TokenJson(const model::Tokenizer& tokenizer, TokenId token, float logprob, bool with_id) {
+json TokenJson(const model::Tokenizer& tokenizer, TokenId token, float logprob,
+               TokenListForm form) {
   const std::string piece = tokenizer.Piece(token, true);
   json bytes = json::array();
   for (const char c : piece) bytes.push_back(static_cast<unsigned char>(c));
-  json entry = {{"token", piece}, {"logprob", logprob}, {"bytes", bytes}};
-  if (with_id) entry["id"] = token;
+  json entry = {{"token", piece}, {"bytes", bytes}};
+  if (form == TokenListForm::kNativeDrawn) {
+    entry["prob"] = std::min(1.0, std::exp(double{logprob}));
+  } else {
+    entry["logprob"] = logprob;
+  }
+  if (form != TokenListForm::kOpenAi) entry["id"] = token;
   return entry;
 }
 
 }  // namespace
 
 json TokenList(const model::Tokenizer& tokenizer, const std::vector<TokenLogprobs>& logprobs,
-               bool with_ids) {
+               TokenListForm form) {
   json list = json::array();
   for (const TokenLogprobs& one : logprobs) {
     json top = json::array();
     for (const auto& [token, logprob] : one.top)
-      top.push_back(TokenJson(tokenizer, token, logprob, with_ids));
-    json entry = TokenJson(tokenizer, one.token, one.logprob, with_ids);
-    entry["top_logprobs"] = std::move(top);
+      top.push_back(TokenJson(tokenizer, token, logprob, form));
+    json entry = TokenJson(tokenizer, one.token, one.logprob, form);
+    entry[form == TokenListForm::kNativeDrawn ? "top_probs" : "top_logprobs"] = std::move(top);
     list.push_back(std::move(entry));
   }
   return list;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,6 +30,9 @@ struct ReplyHead {
   bool stored = false;           // the server keeps it: CompletionSink::OnStored
   Json echoed = Json::object();  // CompletionRequest::echoed
   EmbeddingForm embedding;
+  ShownForm form;
+  bool drawn_probs = false;  // GenerationSpec::drawn_probs
+  nlohmann::json settings;   // `generation_settings`, with the first choice's seed; null: not shown
   std::shared_ptr<const model::RankHead> rank_head;
 };
 
@@ -44,6 +48,10 @@ struct ChoiceResult {
   std::vector<AnswerBlock> blocks;
   std::vector<TokenLogprobs> logprobs;
   bool with_logprobs = false;
+  std::vector<TokenId> tokens;  // of the text; of a stream those since its last event
+  bool with_tokens = false;
+  std::span<const TokenId> prompt_tokens;
+  uint64_t seed = 0;
   bool called = false;          // it has a call
   size_t prompt = 0;            // its index: choices of one prompt share its tokens in the usage
   size_t reasoning_tokens = 0;  // those of the stats' generated tokens
@@ -73,8 +81,9 @@ class ReplyEncoder {
   virtual nlohmann::json Whole(const std::vector<ChoiceResult>&) const = 0;
 
   virtual void Begin(size_t /*choices*/) {}
-  // `so_far` has the delta already, if keeps_text(). `offset`: bytes of the choice's text before
-  // it.
+  virtual void Progress(size_t /*choice*/, const PromptProgress&) {}
+  // `so_far` has the stats, and the delta already, if keeps_text(). `offset`: bytes of the choice's
+  // text before it.
   virtual void Delta(size_t choice, const AnswerDelta&, const std::vector<TokenLogprobs>* logprobs,
                      size_t offset, const ChoiceResult& so_far) = 0;
   virtual void End(size_t choice, const ChoiceResult&) = 0;
@@ -100,9 +109,16 @@ struct Usage {
 Usage UsageOf(const std::vector<ChoiceResult>&);
 std::string Rfc3339(int64_t seconds);                // since 1970: "2026-11-24T20:33:00Z"
 nlohmann::json TimingsJson(const GenerationStats&);  // llama-server's
+nlohmann::json ProgressJson(const PromptProgress&);  // likewise: prompt_progress
+// `timings` while a prompt is read.
+nlohmann::json TimingsJson(const PromptProgress&);
+// A choice in the form of llama-server's /completion, with all fields.
+nlohmann::json NativeJson(const ReplyHead&, size_t choice, std::string_view text,
+                          const ChoiceResult&);
 // OpenAI's list of tokens with log-probabilities; llama-server's has their ids too.
+enum class TokenListForm { kOpenAi, kNative, kNativeDrawn };
 nlohmann::json TokenList(const model::Tokenizer&, const std::vector<TokenLogprobs>&,
-                         bool with_ids = false);
+                         TokenListForm = TokenListForm::kOpenAi);
 // The arguments of a call as an object; nullopt: the text is none, as that of a call that was cut
 // or broken.
 std::optional<Json> ArgumentsObject(const std::string& text);

@@ -97,6 +97,15 @@ TokenLogprobs LogprobsOf(std::span<const float> logits, TokenId token, size_t to
   return result;
 }
 
+static TokenLogprobs DrawnProbsOf(const Sampler& sampler, TokenId token, size_t top) {
+  std::vector<std::pair<TokenId, double>> likeliest;
+  const double own = sampler.Drawn(token, top, likeliest);
+  TokenLogprobs result{.token = token, .logprob = static_cast<float>(std::log(own)), .top = {}};
+  for (const auto& [id, probability] : likeliest)
+    result.top.emplace_back(id, static_cast<float>(std::log(probability)));
+  return result;
+}
+
 GenerationEvent ComputeSide::NewEvent(GenerationEvent::Kind kind) const {
   GenerationEvent event;
   event.generation = generation_;
@@ -125,6 +134,13 @@ void ComputeSide::Admitted(size_t reused) {
   sink_.Emit(std::move(event));
 }
 
+void ComputeSide::Computed(size_t tokens) {
+  if (!generation_->spec.reports_prompt) return;
+  GenerationEvent event = NewEvent(GenerationEvent::Kind::kProgress);
+  event.computed = tokens;
+  sink_.Emit(std::move(event));
+}
+
 // nullopt: there is none to choose, since the text is complete or refused_ says why.
 std::optional<TokenId> ComputeSide::Choose(std::span<const float> logits) {
   std::span<const uint64_t> allowed;
@@ -149,8 +165,11 @@ std::optional<TokenId> ComputeSide::Choose(std::span<const float> logits) {
 void ComputeSide::Make(std::span<const float> logits) {
   const GenerationSpec& spec = generation_->spec;
   Made made{.token = Choose(logits), .logprobs = {}};
-  if (made.token && spec.logprobs >= 0)
-    made.logprobs = LogprobsOf(logits, *made.token, static_cast<size_t>(spec.logprobs));
+  if (made.token && spec.logprobs >= 0) {
+    const auto top = static_cast<size_t>(spec.logprobs);
+    made.logprobs = spec.drawn_probs ? DrawnProbsOf(*sampler_, *made.token, top)
+                                     : LogprobsOf(logits, *made.token, top);
+  }
   made_ = std::move(made);
 }
 

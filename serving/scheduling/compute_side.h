@@ -28,6 +28,7 @@ struct Generation : std::enable_shared_from_this<Generation> {
         listener(to),
         start_ns(NowNs()),
         decoder(std::move(tokenizer), spec.special, spec.continues),
+        indent(spec.least_indent),
         stops(spec.stops) {
     stats.prompt_tokens = spec.prompt.size();
   }
@@ -44,20 +45,25 @@ struct Generation : std::enable_shared_from_this<Generation> {
   bool admitted = false, finished = false;
   GenerationStats stats;
   model::StreamDecoder decoder;
+  IndentLimit indent;
   StopStrings stops;
-  std::vector<TokenLogprobs> held_logprobs;  // those of tokens whose text is held back
+  std::optional<size_t> progress;  // the last that was told
+  // Of tokens whose text is held back.
+  std::vector<TokenId> held_tokens;
+  std::vector<TokenLogprobs> held_logprobs;
 };
 
 static_assert(Apart(offsetof(Generation, cancelled), offsetof(Generation, protocol)));
 
 // Sent by the compute thread to the I/O thread.
 struct GenerationEvent {
-  enum class Kind { kAdmitted, kToken, kEnded };
+  enum class Kind { kAdmitted, kProgress, kToken, kEnded };
   std::shared_ptr<Generation> generation;
   Kind kind = Kind::kToken;
   SlotId slot;  // where it is, or was last
   int64_t time_ns = 0;
   size_t reused = 0;                                           // kAdmitted
+  size_t computed = 0;                                         // kProgress
   TokenId token = 0;                                           // kToken
   TokenLogprobs logprobs;                                      // kToken
   pipeline::SequenceEnd end = pipeline::SequenceEnd::kFailed;  // kEnded
@@ -91,6 +97,8 @@ class ComputeSide : public pipeline::Sequence {
   bool background() const override { return generation_->spec.background; }
   bool cancelled() const override { return generation_->cancelled.load(std::memory_order_relaxed); }
   void Admitted(size_t reused) override;
+  void Computed(size_t tokens) override;
+  std::optional<SlotId> slot() const override { return generation_->spec.slot; }
   void InSlot(SlotId slot) override { slot_ = slot; }
   bool ready(uint64_t most_ns) override {
     return made_ || masked_ == nullptr || masked_->WaitFor(most_ns);

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -35,9 +37,18 @@ struct GenerationSpec {
   Tenant tenant = kEverybody;     // who asked for it
   // Not kNone: nothing is generated; GenerationEnd::embedding is the prompt's.
   model::Pooling pooling = model::Pooling::kNone;
-  uint64_t salt = 0;        // hash of the request's cache_salt; 0: it has none
-  bool background = false;  // of a job of files: it runs in what clients leave
-                            // (Sequence::background)
+  // It waits for this slot, which counts modulo those that there are, and begins with what that
+  // has.
+  std::optional<SlotId> slot;
+  // So long after its first token, in ms, it ends, once it has a line end; -1: it does not.
+  int64_t most_predict_ms = -1;
+  size_t least_indent = 0;      // blanks; it ends before a line behind its first that has fewer
+  bool drawn_probs = false;     // logprobs are of what the sampling steps have kept, at the last
+                                // temperature: those that the draw goes by
+  bool reports_prompt = false;  // GenerationListener::OnProgress is called
+  uint64_t salt = 0;            // hash of the request's cache_salt; 0: it has none
+  bool background = false;      // of a job of files: it runs in what clients leave
+                                // (Sequence::background)
 
   // The requests that may share a KV cache: those of a tenant with the same salt.
   uint64_t cache_group() const {
@@ -47,7 +58,8 @@ struct GenerationSpec {
 };
 
 // Natural logarithms of probabilities at temperature 1, before any sampling parameter or grammar is
-// applied.
+// applied; with GenerationSpec::drawn_probs the probabilities that the token was drawn by, without
+// those of 0.
 struct TokenLogprobs {
   TokenId token = 0;
   float logprob = 0;
@@ -84,9 +96,11 @@ struct GenerationStats {
   size_t reused_tokens = 0;  // those of prompt_tokens that were in the KV cache
   size_t generated_tokens = 0;
   SlotId slot;                 // where its KV cache was last; not valid: it never had one
+  bool has_line_end = false;   // in the generated text
+  int64_t prompt_ns = 0;       // from a slot to the last of the prompt's tokens that is computed
   int64_t queue_ns = 0;        // from Start to a slot
   int64_t first_token_ns = 0;  // from Start to the first token
-  int64_t total_ns = 0;        // from Start to the end
+  int64_t total_ns = 0;        // from Start to the last token so far, or the end
 };
 
 struct GenerationEnd {
@@ -98,13 +112,28 @@ struct GenerationEnd {
   GenerationStats stats;
 };
 
+// The next piece of a text. Valid during the call.
+struct GeneratedText {
+  std::string_view text;  // final: whole characters, and no start of a stop string; may be empty
+  std::span<const TokenId> tokens;          // those since the last piece
+  std::span<const TokenLogprobs> logprobs;  // theirs, if asked for
+  const GenerationStats& stats;             // so far
+};
+
+// How much of a prompt is in the KV cache.
+struct PromptProgress {
+  size_t total = 0, cached = 0;  // tokens: all, and those that were there before
+  size_t processed = 0;          // with those
+  const GenerationStats& stats;  // so far
+};
+
 class GenerationListener {
  public:
   virtual ~GenerationListener() = default;
-  // Text that is final: whole characters, and no start of a stop string. `logprobs` are those of
-  // its tokens, if asked for. One of text and logprobs may be empty. `generated`: tokens so far.
-  virtual void OnText(std::string_view text, const std::vector<TokenLogprobs>& logprobs,
-                      size_t generated) = 0;
+  virtual void OnText(const GeneratedText&) = 0;
+  // With GenerationSpec::reports_prompt, before any text: first with what was cached, then after
+  // each micro-batch.
+  virtual void OnProgress(const PromptProgress&) {}
   // Asked after OnText: the text is complete, as with one of GenerationSpec::stops.
   virtual bool has_all() const { return false; }
   virtual void OnEnd(const GenerationEnd&) = 0;  // the last call

@@ -78,6 +78,11 @@ void GenerationHandle::Stop() {
   if (generation_) generation_->cancelled.store(true, std::memory_order_relaxed);
 }
 
+std::span<const TokenId> GenerationHandle::prompt() const {
+  return generation_ ? std::span<const TokenId>(generation_->spec.prompt)
+                     : std::span<const TokenId>();
+}
+
 GenerationService::GenerationService(GenerationServiceOptions options, ServingMetrics& metrics,
                                      Failures* failures)
     : options_(std::move(options)),
@@ -114,6 +119,10 @@ GenerationHandle GenerationService::Start(GenerationSpec spec, Protocol protocol
           .On("prompt");
   }
   const bool background = spec.background;
+  if (background) spec.slot.reset();  // it leaves its slot for others, and goes on in any
+  if (spec.slot)
+    spec.slot =
+        SlotId(spec.slot->value % static_cast<int32_t>(std::max<size_t>(options_.slots, 1)));
   if (background) {
     if (live_background_ >= most_background())
       throw Refused(429, "too many requests of jobs at once; try again later");
@@ -137,6 +146,17 @@ GenerationHandle GenerationService::Start(GenerationSpec spec, Protocol protocol
   metrics_.SetQueue(waiting_);
   Wake();
   return {this, std::move(generation)};
+}
+
+std::vector<int64_t> GenerationService::tokens_left() const {
+  std::vector<int64_t> left(options_.slots, -1);
+  for (const auto& generation : live_) {
+    const GenerationStats& stats = generation->stats;
+    if (!generation->admitted || stats.slot.index() >= left.size()) continue;
+    if (const int64_t most = generation->spec.max_tokens; most >= 0)
+      left[stats.slot.index()] = most - static_cast<int64_t>(stats.generated_tokens);
+  }
+  return left;
 }
 
 void GenerationService::CancelFromClient(Generation& generation) {
@@ -269,6 +289,11 @@ void GenerationService::Handle(GenerationEvent& event) {
       generation.stats.reused_tokens = event.reused;
       metrics_.Admitted(generation.protocol, generation.stats.queue_ns,
                         generation.stats.prompt_tokens, event.reused);
+      TakeProgress(generation, event.reused);
+      return;
+    case GenerationEvent::Kind::kProgress:
+      generation.stats.prompt_ns = event.time_ns - generation.start_ns - generation.stats.queue_ns;
+      TakeProgress(generation, event.computed);
       return;
     case GenerationEvent::Kind::kToken:
       TakeToken(generation, event);
@@ -285,23 +310,51 @@ void GenerationService::TakeToken(Generation& generation, GenerationEvent& event
   GenerationStats& stats = generation.stats;
   if (stats.generated_tokens++ == 0) {
     stats.first_token_ns = event.time_ns - generation.start_ns;
+    stats.prompt_ns = stats.first_token_ns - stats.queue_ns;
     metrics_.FirstToken(generation.protocol, stats.first_token_ns);
   } else {
     metrics_.NextToken(generation.protocol, event.time_ns - generation.last_ns);
   }
   generation.last_ns = event.time_ns;
+  stats.total_ns = event.time_ns - generation.start_ns;
+  generation.held_tokens.push_back(event.token);
   if (generation.spec.logprobs >= 0) generation.held_logprobs.push_back(std::move(event.logprobs));
-  const std::string text = generation.stops.Add(generation.decoder.Add(event.token));
-  if (!text.empty() && generation.listener != nullptr) {
-    generation.listener->OnText(text, generation.held_logprobs, stats.generated_tokens);
-    generation.held_logprobs.clear();
-  }
+  std::string decoded = generation.decoder.Add(event.token);
+  decoded.resize(generation.indent.Keep(decoded));
+  stats.has_line_end = stats.has_line_end || decoded.find('\n') != std::string::npos;
+  HandOver(generation, generation.stops.Add(decoded));
   const bool has_all = generation.listener != nullptr && generation.listener->has_all();
-  if (generation.stops.stopped() || has_all) {
+  const bool is_late =
+      generation.spec.most_predict_ms >= 0 && stats.has_line_end &&
+      stats.total_ns - stats.first_token_ns > generation.spec.most_predict_ms * 1'000'000;
+  if (generation.stops.stopped() || has_all || is_late || generation.indent.stopped()) {
     // the compute thread need not go on
     generation.cancelled.store(true, std::memory_order_relaxed);
-    Finish(generation, FinishReason::kStopString, "");
+    Finish(
+        generation,
+        generation.stops.stopped() || has_all ? FinishReason::kStopString : FinishReason::kLength,
+        "");
   }
+}
+
+void GenerationService::TakeProgress(Generation& generation, size_t processed) {
+  if (!generation.spec.reports_prompt || generation.listener == nullptr) return;
+  if (generation.progress && processed <= *generation.progress) return;  // it began again
+  generation.progress = processed;
+  generation.listener->OnProgress({.total = generation.stats.prompt_tokens,
+                                   .cached = generation.stats.reused_tokens,
+                                   .processed = processed,
+                                   .stats = generation.stats});
+}
+
+void GenerationService::HandOver(Generation& generation, std::string_view text) {
+  if (text.empty() || generation.listener == nullptr) return;
+  generation.listener->OnText({.text = text,
+                               .tokens = generation.held_tokens,
+                               .logprobs = generation.held_logprobs,
+                               .stats = generation.stats});
+  generation.held_tokens.clear();
+  generation.held_logprobs.clear();
 }
 
 void GenerationService::Finish(Generation& generation, FinishReason reason, std::string error,
@@ -318,17 +371,24 @@ void GenerationService::Finish(Generation& generation, FinishReason reason, std:
                     .stop_string = {},
                     .error = std::move(error),
                     .embedding = std::move(embedding),
-                    .stats = generation.stats};
-  end.stats.total_ns = std::max(generation.last_ns, generation.start_ns) - generation.start_ns;
+                    .stats = {}};
+  generation.stats.total_ns =
+      std::max(generation.last_ns, generation.start_ns) - generation.start_ns;
+  end.stats = generation.stats;
   std::string rest;
   if (!generation.stops.stopped()) {
-    rest = generation.stops.Add(generation.decoder.Finish());
+    if (!generation.indent.stopped()) rest = generation.stops.Add(generation.decoder.Finish());
     if (!generation.stops.stopped()) rest += generation.stops.Finish();
     if (generation.stops.stopped()) end.reason = FinishReason::kStopString;
-    if (!rest.empty() && generation.listener != nullptr)
-      generation.listener->OnText(rest, generation.held_logprobs, end.stats.generated_tokens);
+    HandOver(generation, rest);
   }
   if (generation.stops.stopped()) end.stop_string = generation.stops.matched_text();
+  if (generation.admitted) {
+    const GenerationStats& s = end.stats;
+    const bool any = s.generated_tokens > 0;
+    metrics_.Worked(any ? s.prompt_ns : s.total_ns - s.queue_ns,
+                    any ? s.total_ns - s.first_token_ns : 0, s.prompt_tokens + s.generated_tokens);
+  }
   metrics_.Finished(generation.protocol, OutcomeOf(end.reason), end.stats.generated_tokens,
                     end.stats.first_token_ns, end.stats.total_ns);
   if (GenerationListener* listener = std::exchange(generation.listener, nullptr))

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_set>
 #include <vector>
@@ -54,6 +55,8 @@ class GenerationHandle {
   void Cancel();
   // The same, but the listener's OnEnd is called.
   void Stop();
+  // Valid as long as the handle has it.
+  std::span<const TokenId> prompt() const;
   explicit operator bool() const { return generation_ != nullptr; }
 
  private:
@@ -98,6 +101,8 @@ class GenerationService : public pipeline::Intake, private ComputeSide::Sink {
   size_t most_at_once() const { return options_.slots + options_.queue_limit; }
   const GenerationServiceOptions& options() const { return options_; }
   ServingMetrics& metrics() { return metrics_; }
+  // [slot]: the tokens that the limit leaves to the request in it; -1: it has none, or no limit.
+  std::vector<int64_t> tokens_left() const;
   // Of memory, of the states of grammars that texts reached.
   size_t automata_bytes() const { return masks_ == nullptr ? 0 : masks_->bytes(); }
   // Any thread. Makes WaitForWork return false as soon as there is nothing to do.
@@ -119,7 +124,9 @@ class GenerationService : public pipeline::Intake, private ComputeSide::Sink {
   void Emit(GenerationEvent) override;
   void Handle(GenerationEvent&);
   void GiveUp(Generation&) noexcept;
+  static void TakeProgress(Generation&, size_t processed);
   void TakeToken(Generation&, GenerationEvent&);
+  static void HandOver(Generation&, std::string_view text);
   void Finish(Generation&, FinishReason, std::string error, std::vector<float> embedding = {});
   void CancelFromClient(Generation&);
 
