@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <utility>
+
 #include "model/pretokenizer/utf8.h"
 #include "model/tokenizer/tokenizer.h"
 
@@ -9,13 +12,19 @@ constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 }  // namespace
 
 StreamDecoder::StreamDecoder(std::shared_ptr<const Tokenizer> tokenizer, bool special,
-                             bool continues)
+                             bool continues, Exceptions exceptions)
     : tokenizer_(std::move(tokenizer)),
       special_(special),
-      first_(!continues && tokenizer_->drops_leading_space()) {}
+      first_(!continues && tokenizer_->drops_leading_space()),
+      exceptions_(std::move(exceptions)) {}
 
 std::string StreamDecoder::Add(TokenId id) {
-  std::string piece = tokenizer_->Piece(id, special_);
+  const auto has = [id](const std::vector<TokenId>& ids) {
+    return std::find(ids.begin(), ids.end(), id) != ids.end();
+  };
+  std::string piece;
+  if (special_ || !has(exceptions_.hidden))
+    piece = tokenizer_->Piece(id, special_ || has(exceptions_.shown));
   if (first_ && !piece.empty() && !tokenizer_->IsControl(id)) {
     if (piece[0] == ' ') piece.erase(0, 1);
     first_ = false;

@@ -179,6 +179,9 @@ bool Tokenizer::IsEndOfGeneration(TokenId id) const {
 bool Tokenizer::IsControl(TokenId id) const {
   return impl_->Has(id) && impl_->data.types[id] == TokenType::kControl;
 }
+bool Tokenizer::IsUserDefined(TokenId id) const {
+  return impl_->Has(id) && impl_->data.types[id] == TokenType::kUserDefined;
+}
 bool Tokenizer::drops_leading_space() const {
   return impl_->data.model == "llama" && *impl_->data.add_space_prefix;
 }

@@ -61,6 +61,7 @@ class Tokenizer {
   bool wants_eos() const;  // behind a text that is embedded (the file's add_eos_token)
   bool IsEndOfGeneration(TokenId) const;  // eos, eot, <|eot_id|>, <|im_end|>, <|end|> ...
   bool IsControl(TokenId) const;
+  bool IsUserDefined(TokenId) const;  // found in every text, trusted or not
   bool drops_leading_space() const;  // SPM: Encode puts a space before the text, Decode removes it
                                      // again
   TokenId Find(std::string_view token_text) const;  // exact vocabulary entry, -1 if none
@@ -80,8 +81,13 @@ class Tokenizer {
 // continues a prompt ("Once upon" -> " a time"), set `continues`.
 class StreamDecoder {
  public:
+  // What is shown unlike other tokens of its type: control tokens that are, others that are not.
+  struct Exceptions {
+    std::vector<TokenId> shown, hidden;
+  };
+  // special: shows all control tokens; there are no exceptions then.
   explicit StreamDecoder(std::shared_ptr<const Tokenizer>, bool special = false,
-                         bool continues = false);
+                         bool continues = false, Exceptions exceptions = {});
   std::string Add(TokenId);
   std::string Finish();  // returns U+FFFD for an incomplete character
 
@@ -89,6 +95,7 @@ class StreamDecoder {
   std::shared_ptr<const Tokenizer> tokenizer_;
   bool special_ = false;
   bool first_ = true;
+  Exceptions exceptions_;
   std::string held_;
 };
 

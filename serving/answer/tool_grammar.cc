@@ -50,6 +50,18 @@ std::string InClass(const std::string& character) {
   return character;  // no marker has ^ or -
 }
 
+// A fixed part of a form: its markers are the tokens that they are in the vocabulary, so that what
+// follows is what the model was trained on, and the next turn's prompt begins with the same tokens.
+std::string Fixed(std::string_view text) {
+  constexpr std::string_view kDsml = "｜DSML｜";  // a token inside of tags
+  const size_t at = text.find(kDsml);
+  if (at != std::string_view::npos)
+    return GbnfLiteral(text.substr(0, at)) + " " + GbnfToken(kDsml) + " " +
+           GbnfLiteral(text.substr(at + kDsml.size()));
+  const bool marker = text.size() > 2 && (text.front() == '<' || text.front() == '[');
+  return marker ? GbnfToken(text) : GbnfLiteral(text);
+}
+
 struct Tool {
   std::string name;
   Json schema;
@@ -222,14 +234,15 @@ class GrammarText {
   static std::string Literals(const std::vector<std::string_view>& texts, size_t from = 0) {
     std::string all;
     for (size_t i = from; i < texts.size(); ++i)
-      all.append(all.empty() ? "" : " ").append(GbnfLiteral(texts[i]));
+      all.append(all.empty() ? "" : " ").append(Fixed(texts[i]));
     return all;
   }
 
   // Before the calls, where the text is not constrained by a trigger.
   std::string Opening() const {
-    const std::string open = GbnfLiteral(shape_.open.front());
-    return format_ == AnswerFormat::kHarmony ? "\"<|channel|>\" \"commentary\" " + open : open;
+    const std::string open = Fixed(shape_.open.front());
+    return format_ == AnswerFormat::kHarmony ? R"(%token "<|channel|>" "commentary" )" + open
+                                             : open;
   }
 
   // Where no marker tells a call from text (MakeJsonCalls of a whole message): a call, or a text
@@ -273,12 +286,12 @@ class GrammarText {
   // A thought that may come first.
   std::string Thought() {
     if (format_ == AnswerFormat::kHarmony) {
-      return R"(("<|channel|>" "analysis" "<|message|>" )" + Until("<|end|>") +
-             R"( "<|start|>" "assistant")? )";
+      return R"((%token "<|channel|>" "analysis" %token "<|message|>" )" + Until("<|end|>") +
+             R"( %token "<|start|>" "assistant")? )";
     }
     if (shape_.thought_open.empty()) return Until(shape_.thought_end) + " \"\\n\"* ";
     const std::string_view name = format_ == AnswerFormat::kGemma4 ? R"("thought\n" )" : "";
-    return fmt::format("({} {}{} \"\\n\"*)? ", GbnfLiteral(shape_.thought_open), name,
+    return fmt::format("({} {}{} \"\\n\"*)? ", Fixed(shape_.thought_open), name,
                        Until(shape_.thought_end));
   }
 
@@ -319,7 +332,7 @@ class GrammarText {
     const std::string json = Atom(tool.schema);
     switch (format_) {
       case Format::kHermes:
-        return JsonCall(tool, "name", "arguments", "\n{", "}\n") + " \"</tool_call>\"";
+        return JsonCall(tool, "name", "arguments", "\n{", "}\n") + " " + Fixed("</tool_call>");
       case Format::kMistral:
       case Format::kApriel:
       case Format::kGigaChat:
@@ -337,19 +350,21 @@ class GrammarText {
         return fmt::format("\"{{\\\"tool_call_id\\\": \\\"\" [0-9]+ {}",
                            JsonCall(tool, "tool_name", "parameters", "\", "));
       case Format::kMistralArgs:
-        return fmt::format("{} \"[ARGS]\" {}", GbnfLiteral(name), json);
+        return fmt::format("{} %token \"[ARGS]\" {}", GbnfLiteral(name), json);
       case Format::kDeepSeekV3:
-        return fmt::format(R"("function" "<｜tool▁sep｜>" {} {} "\n```" "<｜tool▁call▁end｜>")",
-                           GbnfLiteral(name + "\n```json\n"), json);
+        return fmt::format(
+            R"("function" %token "<｜tool▁sep｜>" {} {} "\n```" %token "<｜tool▁call▁end｜>")",
+            GbnfLiteral(name + "\n```json\n"), json);
       case Format::kDeepSeekV31:
-        return fmt::format(R"({} "<｜tool▁sep｜>" {} "<｜tool▁call▁end｜>")", GbnfLiteral(name),
-                           json);
+        return fmt::format(R"({} %token "<｜tool▁sep｜>" {} %token "<｜tool▁call▁end｜>")",
+                           GbnfLiteral(name), json);
       case Format::kKimiK2:
-        return fmt::format(R"({} [0-9]+ "<|tool_call_argument_begin|>" {} "<|tool_call_end|>")",
-                           GbnfLiteral("functions." + name + ":"), json);
+        return fmt::format(
+            R"({} [0-9]+ %token "<|tool_call_argument_begin|>" {} %token "<|tool_call_end|>")",
+            GbnfLiteral("functions." + name + ":"), json);
       case Format::kHarmony:
         return fmt::format(
-            R"({} ("<|channel|>" "commentary")? (" " "<|constrain|>"? "json")? "<|message|>" {})",
+            R"({} (%token "<|channel|>" "commentary")? (" " (%token "<|constrain|>")? "json")? %token "<|message|>" {})",
             GbnfLiteral(name), json);
       case Format::kFunctionary31:
         return fmt::format("{} {} \"</function>\"", GbnfLiteral(name + ">"), json);
@@ -364,33 +379,36 @@ class GrammarText {
         return GemmaCall(tool, rule);
       case Format::kQwenXml:
         return GbnfLiteral("\n<function=" + name + ">\n") + XmlParameters(tool, rule) +
-               " \"</function>\\n\" \"</tool_call>\"";
+               " \"</function>\\n\" " + Fixed("</tool_call>");
       case Format::kSeedOss:
         return GbnfLiteral("\n<function=" + name + ">\n") + XmlParameters(tool, rule) +
-               " \"</function>\\n\" \"</seed:tool_call>\"";
+               " \"</function>\\n\" " + Fixed("</seed:tool_call>");
       case Format::kGlm:
-        return GbnfLiteral(name + "\n") + XmlParameters(tool, rule) + " \"</tool_call>\"";
+        return GbnfLiteral(name + "\n") + XmlParameters(tool, rule) + " " + Fixed("</tool_call>");
       case Format::kDeepSeekV4:
-        return GbnfLiteral("<｜DSML｜invoke name=\"" + name + "\">\n") + XmlParameters(tool, rule) +
-               " \"</｜DSML｜invoke>\"";
+        return Fixed("<｜DSML｜invoke name=\"" + name + "\">\n") + XmlParameters(tool, rule) + " " +
+               Fixed("</｜DSML｜invoke>");
     }
     return {};
   }
 
   struct Pair {
-    std::string open, close;
+    std::string open;   // as GBNF
+    std::string close;  // the text: a tag, perhaps a line end before it, and one behind it
   };
   Pair XmlPair(const std::string& key, bool is_string) const {
     switch (format_) {
       case AnswerFormat::kGlm:
-        return {"<arg_key>" + key + "</arg_key>\n<arg_value>", "</arg_value>\n"};
+        return {fmt::format("{} {} {} \"\\n\" {}", Fixed("<arg_key>"), GbnfLiteral(key),
+                            Fixed("</arg_key>"), Fixed("<arg_value>")),
+                "</arg_value>\n"};
       case AnswerFormat::kDeepSeekV4:
-        return {fmt::format("<｜DSML｜parameter name=\"{}\" string=\"{}\">", key, is_string),
+        return {Fixed(fmt::format("<｜DSML｜parameter name=\"{}\" string=\"{}\">", key, is_string)),
                 "</｜DSML｜parameter>\n"};
       case AnswerFormat::kSeedOss:
-        return {"<parameter=" + key + ">", "</parameter>\n"};
+        return {GbnfLiteral("<parameter=" + key + ">"), "</parameter>\n"};
       default:
-        return {"<parameter=" + key + ">\n", "\n</parameter>\n"};
+        return {GbnfLiteral("<parameter=" + key + ">\n"), "\n</parameter>\n"};
     }
   }
 
@@ -425,7 +443,7 @@ class GrammarText {
       const bool is_string = SchemaTypes(property, tool.schema) == json_type::kString;
       const Pair pair = XmlPair(key, is_string);
       const std::string name = fmt::format("{}-{}", rule, number++);
-      Rule(name, GbnfLiteral(pair.open) + " " + XmlValue(tool, property, is_string, pair.close));
+      Rule(name, pair.open + " " + XmlValue(tool, property, is_string, pair.close));
       all.append(" ").append(name).append(IsRequired(tool.schema, key) ? "" : "?");
     }
     return all;
@@ -433,12 +451,14 @@ class GrammarText {
 
   std::string XmlValue(const Tool& tool, const Json& property, bool is_string,
                        const std::string& close) {
-    if (!is_string) return Atom(PropertySchema(tool, property)) + " " + GbnfLiteral(close);
+    const size_t begin = close.starts_with('\n') ? 1 : 0;
+    const std::string tag = close.substr(begin, close.size() - 1 - begin);
+    const std::string closed = (begin > 0 ? "\"\\n\" " : "") + Fixed(tag) + " \"\\n\"";
+    if (!is_string) return Atom(PropertySchema(tool, property)) + " " + closed;
     const auto values = property.find("enum");
     if (values == property.end() || !values->is_array() || values->empty()) {
       // The tag alone ends the value, whatever stands beside it.
-      const size_t begin = close.starts_with('\n') ? 1 : 0;
-      return Until(close.substr(begin, close.size() - 1 - begin)) + " \"\\n\"";
+      return Until(tag) + " \"\\n\"";
     }
     std::string any;
     for (const Json& value : *values) {
@@ -446,7 +466,7 @@ class GrammarText {
         any.append(any.empty() ? "" : " | ")
             .append(GbnfLiteral(value.get_ref<const std::string&>()));
     }
-    return fmt::format("({}) {}", any, GbnfLiteral(close));
+    return fmt::format("({}) {}", any, closed);
   }
 
   // Gemma's own notation has no schema of JSON: strings are free up to their quote, other values by
@@ -484,14 +504,14 @@ class GrammarText {
       }
     }
     for (const std::string& member : members) body.append(body.empty() ? "" : " ").append(member);
-    return fmt::format("{} {} \"}}\" \"<tool_call|>\"", GbnfLiteral("call:" + tool.name + "{"),
-                       body);
+    return fmt::format("{} {} \"}}\" {}", GbnfLiteral("call:" + tool.name + "{"), body,
+                       Fixed("<tool_call|>"));
   }
 
   void GemmaRules() {
     if (gemma_) return;
     gemma_ = true;
-    rules_ += "g-string ::= \"<|\\\"|>\" " + Until("<|\"|>") + "\n";
+    rules_ += "g-string ::= " + Fixed("<|\"|>") + " " + Until("<|\"|>") + "\n";
     rules_ += R"(g-integer ::= "-"? ("0" | [1-9] [0-9]*)
 g-number ::= g-integer ("." [0-9]+)?
 g-boolean ::= "true" | "false"
@@ -523,8 +543,8 @@ g-array ::= "[" (g-value ("," g-value)*)? "]"
 
   // Any text that ends with the first `marker` in it. No proper start of a marker begins inside
   // itself, so what has been read of it is none of it, its first character, or more; `again` leads
-  // back to the first character, `none` to none. The whole marker as a literal is its control
-  // token, where there is one.
+  // back to the first character, `none` to none. The whole marker is its own token, where
+  // there is one.
   std::string Until(std::string_view marker) {
     for (size_t i = 0; i < untils_.size(); ++i) {
       if (untils_[i] == marker) return fmt::format("until-{}", i);
@@ -546,9 +566,9 @@ g-array ::= "[" (g-value ("," g-value)*)? "]"
     }
     Rule(name + "-again", again);
     Rule(name + "-none", none);
-    Rule(name, fmt::format("([^{0}] | {1} {2}-again* {2}-none)* ({1} {2}-again* {3} | {4})",
-                           InClass(first), GbnfLiteral(first), name, GbnfLiteral(read),
-                           GbnfLiteral(marker)));
+    Rule(name,
+         fmt::format("([^{0}] | {1} {2}-again* {2}-none)* ({1} {2}-again* {3} | {4})",
+                     InClass(first), GbnfLiteral(first), name, GbnfLiteral(read), Fixed(marker)));
     return name;
   }
 

@@ -116,6 +116,7 @@ class Derivations {
       ++i;
       return std::string(1, "ab<{}[]\"`:, \n"[random_() % 13]);
     }
+    if (text.compare(i, 7, "%token ") == 0) return Literal(text, i += 8, '"');
     if (text.compare(i, 6, "%json ") == 0) {
       i += 6;
       JsonScanner scanner;
@@ -315,16 +316,16 @@ TEST(ToolGrammar, TextOfOneFormat) {
       R"([{"type": "function", "function": {"name": "a\"b", "parameters": {"type": "object",
     "properties": {"x": {"type": "string", "pattern": "\"\\d"}}}}}])");
   const std::string call = R"(call-0 ::= "\n{\"name\": \"a\\\"b\", \"arguments\": " %json )" +
-                           tools[0]["function"]["parameters"].dump() + R"( "}\n" "</tool_call>")" +
-                           "\ncall ::= call-0\n";
+                           tools[0]["function"]["parameters"].dump() +
+                           R"( "}\n" %token "</tool_call>")" + "\ncall ::= call-0\n";
   const ToolGrammar lazy = MakeToolGrammar(AnswerFormat::kHermes, tools, {});
-  EXPECT_EQ(lazy.gbnf, R"(root ::= call ("\n" "<tool_call>" call)*)"
+  EXPECT_EQ(lazy.gbnf, R"(root ::= call ("\n" %token "<tool_call>" call)*)"
                        "\n" +
                            call);
   EXPECT_EQ(lazy.triggers, std::vector<std::string>{"<tool_call>"});
   const ToolGrammar required =
       MakeToolGrammar(AnswerFormat::kHermes, tools, {Kind::kRequired, ""}, {.parallel = false});
-  EXPECT_EQ(required.gbnf, R"(root ::= "<tool_call>" call)"
+  EXPECT_EQ(required.gbnf, R"(root ::= %token "<tool_call>" call)"
                            "\n" +
                                call);
   EXPECT_TRUE(required.triggers.empty());

@@ -52,7 +52,7 @@ Automaton::Automaton(std::shared_ptr<const Grammar> grammar,
   Find({}, false);                    // kDead
   states_.push_back(states_[kDead]);  // kTooMany: no set is equal to it
   frames_.push_back({});              // 0: the empty stack
-  FindControls();
+  FindSpecials();
   Begin();
   Follow({nfa_.start, 0});
   const StateId state = Finish();
@@ -61,16 +61,26 @@ Automaton::Automaton(std::shared_ptr<const Grammar> grammar,
 }
 
 // A control token's text somewhere in a literal of the grammar's text is the token, too.
-void Automaton::FindControls() {
-  if (nfa_.literals.empty() || vocabulary_->controls().empty()) return;
+void Automaton::FindSpecials() {
+  if (nfa_.literals.empty()) return;
   const TextFinder finder(vocabulary_->controls());
   for (const Nfa::Literal& literal : nfa_.literals) {
+    const TokenId own =
+        literal.own_token && !literal.text.empty() ? vocabulary_->Special(literal.text) : -1;
+    if (own >= 0) {
+      specials_[literal.first].emplace_back(own, literal.to);
+      only_special_.resize(nfa_.nodes.size());
+      only_special_[literal.first] = true;
+      own_tokens_.push_back(own);
+      continue;
+    }
     for (size_t at = 0; at < literal.text.size(); ++at) {
       finder.At(literal.text, at, [&](TokenId token, size_t bytes) {
-        controls_[literal.At(at)].emplace_back(token, literal.At(at + bytes));
+        specials_[literal.At(at)].emplace_back(token, literal.At(at + bytes));
       });
     }
   }
+  std::sort(own_tokens_.begin(), own_tokens_.end());
 }
 
 uint64_t Automaton::WorkOf(StateId state, uint8_t byte) const {
@@ -229,6 +239,7 @@ StateId Automaton::NewStep(StateId from, uint8_t byte_class) {
     Begin();
     for (uint32_t i = 0; i < states_[from].count && !too_many_; ++i) {
       const Item item = items_[states_[from].begin + i];
+      if (IsOnlySpecial(item.node)) continue;
       const Nfa::Node& node = nfa_.nodes[item.node];
       for (uint32_t e = node.begin; e < node.end; ++e) {
         const Nfa::Edge& edge = nfa_.edges[e];
@@ -251,23 +262,31 @@ StateId Automaton::NewStep(StateId from, uint8_t byte_class) {
 
 StateId Automaton::StepToken(StateId state, TokenId token) {
   const std::string_view bytes = vocabulary_->bytes(token);
-  if (!bytes.empty()) return Step(state, bytes);
+  const StateId by_bytes = bytes.empty() ? kDead : Step(state, bytes);
+  if (by_bytes == kTooMany || (!bytes.empty() && !LeadsOn(token))) return by_bytes;
   Begin();
-  const State from = states_[state];
+  const State from = states_[state], beside = states_[by_bytes];
   for (uint32_t i = 0; i < from.count; ++i) {
     const Item item = items_[from.begin + i];
-    const auto known = controls_.find(item.node);
-    if (known == controls_.end()) continue;
-    for (const auto& [control, to] : known->second) {
-      if (control == token) Follow({to, item.stack});
+    const auto known = specials_.find(item.node);
+    if (known == specials_.end()) continue;
+    for (const auto& [special, to] : known->second) {
+      if (special == token) Follow({to, item.stack});
     }
   }
+  for (uint32_t i = 0; i < beside.count; ++i) Follow(items_[beside.begin + i]);
+  complete_ = complete_ || beside.complete;
   return Finish();
+}
+
+// Whether it matches somewhere otherwise than by its bytes.
+bool Automaton::LeadsOn(TokenId token) const {
+  return std::binary_search(own_tokens_.begin(), own_tokens_.end(), token);
 }
 
 StateId Automaton::KnownStepToken(StateId state, TokenId token) const {
   const std::string_view bytes = vocabulary_->bytes(token);
-  if (bytes.empty()) return kDead;
+  if (bytes.empty() || LeadsOn(token)) return kDead;
   for (const char byte : bytes) {
     const uint32_t row = states_[state].row;
     if (row == kNoRow) return kDead;
@@ -338,9 +357,9 @@ void Automaton::Walk::AddControls() {
     out_[static_cast<size_t>(token) / 64] |= uint64_t{1} << static_cast<size_t>(token) % 64;
   };
   const State& from = automaton_.states_[path_[0]];
-  for (uint32_t i = 0; i < from.count && !automaton_.controls_.empty(); ++i) {
-    const auto known = automaton_.controls_.find(automaton_.items_[from.begin + i].node);
-    if (known == automaton_.controls_.end()) continue;
+  for (uint32_t i = 0; i < from.count && !automaton_.specials_.empty(); ++i) {
+    const auto known = automaton_.specials_.find(automaton_.items_[from.begin + i].node);
+    if (known == automaton_.specials_.end()) continue;
     for (const auto& [token, to] : known->second) set(token);
   }
   if (from.complete) {

@@ -159,14 +159,19 @@ class Automaton {
   uint32_t PlainOf(std::span<const Item>) const;
   uint64_t WorkOf(StateId state, uint8_t byte) const;
   void KeepMask(StateId, std::span<const uint64_t> mask);
-  void FindControls();
+  void FindSpecials();
+  bool IsOnlySpecial(NodeId node) const { return !only_special_.empty() && only_special_[node]; }
+  bool LeadsOn(TokenId) const;
 
   std::atomic<bool> taken_{false};
   const std::shared_ptr<const Grammar> grammar_;
   const std::shared_ptr<const Vocabulary> vocabulary_;
   const Nfa& nfa_;
-  // literals that are one
-  std::unordered_map<NodeId, std::vector<std::pair<TokenId, NodeId>>> controls_;
+  // Where special tokens lead, by the nodes at which they match as a whole; at some of these
+  // nothing else does.
+  std::unordered_map<NodeId, std::vector<std::pair<TokenId, NodeId>>> specials_;
+  std::vector<bool> only_special_;   // by node; empty: none
+  std::vector<TokenId> own_tokens_;  // these; sorted
   StateId start_ = kDead;
 
   std::vector<Frame> frames_;

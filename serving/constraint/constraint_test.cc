@@ -4,9 +4,11 @@
 
 #include <nlohmann/json.hpp>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "serving/constraint/constraint_testing.h"
 #include "serving/constraint/mask_thread.h"
 #include "serving/grammar/grammar.h"
@@ -148,6 +150,45 @@ TEST(Masks, AnAmbiguousGrammarHasABound) {
   EXPECT_EQ(state, Automaton::kTooMany);
   std::vector<uint64_t> mask(JsonVocabulary()->words());
   EXPECT_FALSE(automaton.Mask(state, mask));
+}
+
+// A marker is the token that a tokenizer finds in its text, and its text only where there is none.
+TEST(Masks, AMarkerIsItsTokenWhereThereIsOne) {
+  const auto vocabulary = JsonVocabulary();
+  for (const char* text : {"<|tool|>", "<tool>"}) {  // a control token, and one of the file's own
+    SCOPED_TRACE(text);
+    const TokenId token = JsonTokenizer()->Find(text);
+    ASSERT_GE(token, 0);
+    Automaton automaton(Grammar::FromGbnf(fmt::format(
+                            "root ::= %token \"{}\" \"x\" | \"\\n\" %token \"{}\"", text, text)),
+                        vocabulary);
+    std::vector<uint64_t> mask(vocabulary->words());
+    const auto allowed = [&](StateId state) {
+      EXPECT_TRUE(automaton.Mask(state, mask));
+      std::set<TokenId> tokens;
+      for (size_t i = 0; i < vocabulary->size(); ++i) {
+        if (Bit(mask, static_cast<TokenId>(i))) tokens.insert(static_cast<TokenId>(i));
+      }
+      return tokens;
+    };
+    EXPECT_EQ(allowed(automaton.start()),
+              (std::set<TokenId>{token, '\n', JsonTokenizer()->Find("Ċ")}));
+    const StateId behind = automaton.StepToken(automaton.start(), token);
+    EXPECT_EQ(allowed(behind), (std::set<TokenId>{'x'}));
+    EXPECT_EQ(automaton.KnownStepToken(automaton.start(), token), Automaton::kDead)
+        << "not by bytes";
+    EXPECT_EQ(allowed(automaton.Step(automaton.start(), '\n')), (std::set<TokenId>{token}));
+    EXPECT_EQ(automaton.Step(automaton.start(), "<"), Automaton::kDead);
+  }
+  EXPECT_TRUE(Accepts(Grammar::FromGbnf("root ::= %token \"<none>\""), "<none>"));
+  // Where text is free the token may be text, too: both go on.
+  Automaton both(Grammar::FromGbnf("root ::= %token \"<tool>\" \"x\" | [^y]* \"y\""), vocabulary);
+  const TokenId tool = JsonTokenizer()->Find("<tool>");
+  const StateId state = both.StepToken(both.start(), tool);
+  EXPECT_TRUE(both.complete(both.Step(state, "x")));
+  EXPECT_TRUE(both.complete(both.Step(state, "y")));
+  EXPECT_FALSE(both.complete(both.Step(both.Step(both.start(), "<tool>"), "x")));
+  EXPECT_THROW(Grammar::FromGbnf("root ::= %token x"), Error);
 }
 
 TEST(Masks, ControlTokensOnlyWhereALiteralNamesThem) {

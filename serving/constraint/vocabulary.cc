@@ -54,10 +54,13 @@ Vocabulary::Vocabulary(const model::Tokenizer& tokenizer, size_t vocab) : size_(
     if (tokenizer.IsEndOfGeneration(token)) {
       ends_.push_back(token);
     } else if (tokenizer.IsControl(token)) {
-      if (std::string text = tokenizer.Piece(token, true); !text.empty())
+      if (std::string text = tokenizer.Piece(token, true); !text.empty()) {
+        specials_.emplace(text, token);
         controls_.emplace_back(std::move(text), token);
+      }
     } else if (const std::string piece = tokenizer.Piece(token);
                !piece.empty() && piece.size() < UINT16_MAX) {
+      if (tokenizer.IsUserDefined(token)) specials_.emplace(piece, token);
       text_ += piece;
       longest_ = std::max(longest_, piece.size());
       characters_[i] = PlainCharacters(piece);

@@ -55,6 +55,12 @@ class Vocabulary {
   bool IsEnd(TokenId token) const;
   // Control tokens that do not end a generation, with their texts.
   const std::vector<std::pair<std::string, TokenId>>& controls() const { return controls_; }
+  // The token that this text is when a tokenizer finds it: one of these, or one that the file
+  // defines beside its words; -1: none.
+  TokenId Special(const std::string& text) const {
+    const auto found = specials_.find(text);
+    return found == specials_.end() ? -1 : found->second;
+  }
   std::string_view ControlText(TokenId) const;
 
  private:
@@ -67,6 +73,7 @@ class Vocabulary {
   std::vector<uint8_t> characters_;  // of plain tokens; 0: not plain
   std::vector<TokenId> same_, ends_;
   std::vector<std::pair<std::string, TokenId>> controls_;
+  std::unordered_map<std::string, TokenId> specials_;
   std::vector<Node> plain_, other_;
   std::vector<std::vector<uint64_t>> plain_of_;
 };

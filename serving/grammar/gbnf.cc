@@ -15,6 +15,7 @@ namespace {
 
 constexpr size_t kMostGroups = 100;  // nested
 constexpr uint32_t kMostRepeats = 1'000'000;
+constexpr std::string_view kToken = "%token";
 
 bool IsNameChar(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
@@ -158,7 +159,7 @@ class GbnfReader {
         parts.push_back(ReadChoice(nested + 1));
         if (!Take(')')) Fail("expected ) or more of the group, not {}", Here());
       } else if (Is('%')) {
-        parts.push_back(ReadJson());
+        parts.push_back(text_.substr(at_, kToken.size()) == kToken ? ReadToken() : ReadJson());
       } else if (at_ < text_.size() && IsNameChar(text_[at_])) {
         parts.push_back(syntax_.Rule(RuleNamed(ReadName()).id));
       } else {
@@ -277,7 +278,14 @@ class GbnfReader {
     return value;
   }
 
-  ExprId ReadLiteral() {
+  ExprId ReadToken() {
+    at_ += kToken.size();
+    SkipSpace(true);
+    if (!Is('"')) Fail("expected a literal after %token, not {}", Here());
+    return ReadLiteral(Expr::Tokens::kOwn);
+  }
+
+  ExprId ReadLiteral(Expr::Tokens tokens = Expr::Tokens::kControls) {
     ++at_;
     std::string bytes;
     bool raw_byte = false;
@@ -286,7 +294,7 @@ class GbnfReader {
       raw_byte ? bytes += static_cast<char>(c) : (AppendUtf8(bytes, c), bytes);
     }
     ++at_;
-    return syntax_.Text(std::move(bytes), true);
+    return syntax_.Text(std::move(bytes), tokens);
   }
 
   ExprId ReadClass() {
@@ -311,7 +319,7 @@ class GbnfReader {
 
   // %json and the schema, an object or true; where it ends is found by its brackets.
   ExprId ReadJson() {
-    if (text_.substr(at_, 5) != "%json") Fail("expected %json");
+    if (text_.substr(at_, 5) != "%json") Fail("expected %json or %token");
     at_ += 5;
     SkipSpace(true);
     const size_t begin = at_;
@@ -382,5 +390,7 @@ std::string GbnfLiteral(std::string_view text) {
   literal += '"';
   return literal;
 }
+
+std::string GbnfToken(std::string_view text) { return "%token " + GbnfLiteral(text); }
 
 }  // namespace larder::serving::grammar

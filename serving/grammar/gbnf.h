@@ -1,8 +1,9 @@
-// GBNF, llama.cpp's notation of grammars, with one addition: the atom %json {...} matches a JSON
-// text of that schema. Lines of `name ::= expression`, where an expression has literals "..." with
-// \n \r \t \\ \" \[ \] \xHH \uHHHH \UHHHHHHHH, classes [a-z] and [^a-z], . for any character, names
-// of rules, (groups), | and the repetitions * + ? {m} {m,} {m,n}; # begins a comment. The text is a
-// client's: anything may be in it.
+// GBNF, llama.cpp's notation of grammars, with two additions: the atom %json {...} matches a JSON
+// text of that schema, and %token "..." the special token of that text, or the text where the
+// vocabulary has no such token. Lines of `name ::= expression`, where an expression has literals
+// "..." with \n \r \t \\ \" \[ \] \xHH \uHHHH \UHHHHHHHH, classes [a-z] and [^a-z], . for any
+// character, names of rules, (groups), | and the repetitions * + ? {m} {m,} {m,n}; # begins a
+// comment. The text is a client's: anything may be in it.
 #pragma once
 
 #include <string>
@@ -18,5 +19,7 @@ inline constexpr size_t kMostGbnfBytes = 1u << 20;
 Syntax ReadGbnf(std::string_view text);
 // The literal that matches this text.
 std::string GbnfLiteral(std::string_view text);
+// The same, as %token.
+std::string GbnfToken(std::string_view text);
 
 }  // namespace larder::serving::grammar

@@ -246,7 +246,7 @@ class Compiler {
       case Kind::kEmpty:
         return to;
       case Kind::kText:
-        return EmitText(expr.text, expr.names_tokens, to);
+        return EmitText(expr.text, expr.tokens, to);
       case Kind::kClass:
         return EmitClass(expr.set, to);
       case Kind::kSequence:
@@ -271,12 +271,12 @@ class Compiler {
     return rule < rule_weight_.size() && rule_weight_[rule] <= kMostInlinedNodes;
   }
 
-  NodeId EmitText(std::string_view text, bool names_tokens, NodeId to) {
+  NodeId EmitText(std::string_view text, Expr::Tokens tokens, NodeId to) {
     NodeId node = to;
     for (size_t i = text.size(); i-- > 0;) node = AddByte(text[i], node);
-    if (names_tokens) {
+    if (tokens != Expr::Tokens::kNone) {
       HoldWork(sizeof(Nfa::Literal) + text.size());
-      nfa_.literals.push_back({std::string(text), node, to});
+      nfa_.literals.push_back({std::string(text), node, to, tokens == Expr::Tokens::kOwn});
     }
     return node;
   }
@@ -287,7 +287,7 @@ class Compiler {
     for (const ExprId part : expr.parts) {
       if (!Productive(part)) continue;
       const Expr& one = syntax_.expr(part);
-      if (one.kind == Kind::kText && !one.names_tokens) {
+      if (one.kind == Kind::kText && one.tokens == Expr::Tokens::kNone) {
         texts.push_back(one.text);
       } else {
         entries.push_back(Emit(part, to));

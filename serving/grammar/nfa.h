@@ -60,6 +60,8 @@ struct Nfa {
   struct Literal {
     std::string text;
     NodeId first, to;
+    bool own_token = false;  // the special token of this text, where there is one, and not its
+                             // bytes
     NodeId At(size_t byte) const {
       return byte == text.size() ? to : first - static_cast<NodeId>(byte);
     }

@@ -81,9 +81,9 @@ ExprId Syntax::Add(Expr expr) {
   return static_cast<ExprId>(exprs_.size() - 1);
 }
 
-ExprId Syntax::Text(std::string bytes, bool names_tokens) {
+ExprId Syntax::Text(std::string bytes, Expr::Tokens tokens) {
   if (bytes.empty()) return Empty();
-  return Add({.kind = Expr::Kind::kText, .names_tokens = names_tokens, .text = std::move(bytes)});
+  return Add({.kind = Expr::Kind::kText, .tokens = tokens, .text = std::move(bytes)});
 }
 
 ExprId Syntax::Class(CodeSet set) {

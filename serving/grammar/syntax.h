@@ -51,7 +51,13 @@ struct Expr {
              // itself
   };
   Kind kind = Kind::kEmpty;
-  bool names_tokens = false;  // kText: a control token whose text occurs in it matches too
+  // kText: tokens of the vocabulary's that match beside its bytes.
+  enum class Tokens : uint8_t {
+    kNone,
+    kControls,  // control tokens whose text occurs in it
+    kOwn,       // the special token that it is the text of, and its bytes only where there is none
+  };
+  Tokens tokens = Tokens::kNone;
   RuleId rule = 0;
   uint32_t least = 0, most = 0;
   uint32_t depth = 1;
@@ -68,7 +74,7 @@ class Syntax {
   // limit.
   ExprId Never() const { return 0; }
   ExprId Empty() const { return 1; }
-  ExprId Text(std::string bytes, bool names_tokens = false);
+  ExprId Text(std::string bytes, Expr::Tokens tokens = Expr::Tokens::kNone);
   ExprId Class(CodeSet);
   ExprId Sequence(const std::vector<ExprId>&);
   ExprId Choice(const std::vector<ExprId>&);
