@@ -72,6 +72,10 @@ void AddAnswerOptions(CLI::App& command, AnswerOptions& options, const char* gro
       ->check(CLI::IsMember({"on", "off", "auto"}))
       ->group(group);
   command
+      .add_flag("--special", options.special,
+                "show control tokens in answers (default: where a request asks for them)")
+      ->group(group);
+  command
       .add_option("--tool-parser", options.tool_parser,
                   "how the model writes thoughts and calls of tools: " + AnswerFormats() +
                       " (default: what its template asks for)")

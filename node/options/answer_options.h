@@ -21,6 +21,7 @@ struct AnswerOptions {
   size_t active_kv_tokens = 0;  // 0: not bounded
   int64_t max_tokens = -1;
   bool strict_model = false;
+  bool special = false;
   std::string reasoning = "auto";  // on and auto: a model that can think does; off
   std::string tool_parser;         // AnswerFormatByName; empty: what the template asks for
 };

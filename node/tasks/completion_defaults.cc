@@ -72,6 +72,7 @@ serving::CompletionDefaults DefaultsOf(const model::GgufFile& file,
   defaults.file_bytes = file.file_bytes();
   defaults.strict_model = answers.strict_model;
   defaults.reasoning = answers.reasoning != "off";
+  defaults.special = answers.special;
   defaults.dim = config.dim;
   defaults.rank_head = model::ReadRankHead(file, config.dim);
   defaults.pooling =
@@ -104,13 +105,14 @@ std::string RequestDefaultsText(const SamplingOptions& sampling, const AnswerOpt
   std::string bias;
   for (const std::string& one : sampling.logit_bias) bias += " " + one;
   return fmt::format(
-      "temp {} top-k {} top-p {} min-p {} repeat {} last {} presence {} frequency {} bias{} "
-      "ignore-eos {} "
-      "n {} context {} chat {} tools {} pooling {}{}{}",
-      p.temperature, p.top_k, p.top_p, p.min_p, p.repeat_penalty, p.repeat_last_n,
-      p.presence_penalty, p.frequency_penalty, bias, sampling.ignore_eos, answers.max_tokens,
-      served.context, served.chat_template, served.tool_parser, served.pooling,
-      SamplersText(sampling), answers.reasoning == "off" ? " reasoning off" : "");
+             "temp {} top-k {} top-p {} min-p {} repeat {} last {} presence {} frequency {} bias{} "
+             "ignore-eos {} "
+             "n {} context {} chat {} tools {} pooling {}{}{}",
+             p.temperature, p.top_k, p.top_p, p.min_p, p.repeat_penalty, p.repeat_last_n,
+             p.presence_penalty, p.frequency_penalty, bias, sampling.ignore_eos, answers.max_tokens,
+             served.context, served.chat_template, served.tool_parser, served.pooling,
+             SamplersText(sampling), answers.reasoning == "off" ? " reasoning off" : "") +
+         (answers.special ? " special" : "");
 }
 
 }  // namespace larder::node::tasks

@@ -14,37 +14,34 @@ struct FormatEntry {
   // The template has all of these texts; none: it is not detected by them. The first entry that
   // fits counts.
   std::array<std::string_view, 2> texts;
-  bool special;
 };
 
 constexpr std::array kFormats = {
-    FormatEntry{AnswerFormat::kHarmony, "openai", {"<|channel|>", "<|message|>"}, true},
-    FormatEntry{AnswerFormat::kGemma4, "gemma4", {"<|tool_call>", "<tool_call|>"}, true},
-    FormatEntry{AnswerFormat::kSeedOss, "seed_oss", {"<seed:", "<function="}, true},
-    FormatEntry{AnswerFormat::kDeepSeekV4, "deepseek_v4", {"DSML", "invoke"}, true},
-    FormatEntry{
-        AnswerFormat::kDeepSeekV3, "deepseek_v3", {"<｜tool▁call▁begin｜>", "```json"}, true},
-    FormatEntry{AnswerFormat::kDeepSeekV31, "deepseek_v31", {"<｜tool▁call▁begin｜>"}, true},
-    FormatEntry{AnswerFormat::kKimiK2, "kimi_k2", {"<|tool_call_argument_begin|>"}, true},
-    FormatEntry{AnswerFormat::kKimiK2, "kimi_k2", {"<|im_middle|>", "tool_declare"}, true},
-    FormatEntry{AnswerFormat::kCommandR7b, "cohere2", {"<|START_ACTION|>"}, true},
-    FormatEntry{AnswerFormat::kCommandR, "command_r", {"Action: ```json"}, false},
-    FormatEntry{AnswerFormat::kCommandR, "command_r", {"Action:", "```json"}, false},
-    FormatEntry{AnswerFormat::kMistralArgs, "mistral_args", {"[TOOL_CALLS]", "[ARGS]"}, true},
-    FormatEntry{AnswerFormat::kMistral, "mistral", {"[TOOL_CALLS]"}, true},
-    FormatEntry{AnswerFormat::kLfm2, "lfm2", {"<|tool_list_start|>"}, true},
-    FormatEntry{AnswerFormat::kGigaChat, "gigachat", {"<|role_sep|>", "function"}, true},
-    FormatEntry{AnswerFormat::kFireFunction, "firefunction", {"functools["}, false},
-    FormatEntry{AnswerFormat::kMiroThinker, "mirothinker", {"<use_mcp_tool>"}, false},
-    FormatEntry{AnswerFormat::kApriel, "apriel", {"<tool_calls>"}, true},
-    FormatEntry{AnswerFormat::kFunctionary32, "functionary_v32", {">>>all"}, true},
-    FormatEntry{AnswerFormat::kQwenXml, "qwen3_coder", {"<function=", "<parameter="}, true},
-    FormatEntry{AnswerFormat::kFunctionary31, "functionary_v31", {"<function="}, true},
-    FormatEntry{AnswerFormat::kGlm, "glm45", {"<arg_key>"}, true},
-    FormatEntry{AnswerFormat::kHermes, "hermes", {"<tool_call>"}, true},
-    FormatEntry{
-        AnswerFormat::kLlama3, "llama3_json", {"<|start_header_id|>", "\"parameters\""}, true},
-    FormatEntry{AnswerFormat::kGeneric, "generic", {}, false},
+    FormatEntry{AnswerFormat::kHarmony, "openai", {"<|channel|>", "<|message|>"}},
+    FormatEntry{AnswerFormat::kGemma4, "gemma4", {"<|tool_call>", "<tool_call|>"}},
+    FormatEntry{AnswerFormat::kSeedOss, "seed_oss", {"<seed:", "<function="}},
+    FormatEntry{AnswerFormat::kDeepSeekV4, "deepseek_v4", {"DSML", "invoke"}},
+    FormatEntry{AnswerFormat::kDeepSeekV3, "deepseek_v3", {"<｜tool▁call▁begin｜>", "```json"}},
+    FormatEntry{AnswerFormat::kDeepSeekV31, "deepseek_v31", {"<｜tool▁call▁begin｜>"}},
+    FormatEntry{AnswerFormat::kKimiK2, "kimi_k2", {"<|tool_call_argument_begin|>"}},
+    FormatEntry{AnswerFormat::kKimiK2, "kimi_k2", {"<|im_middle|>", "tool_declare"}},
+    FormatEntry{AnswerFormat::kCommandR7b, "cohere2", {"<|START_ACTION|>"}},
+    FormatEntry{AnswerFormat::kCommandR, "command_r", {"Action: ```json"}},
+    FormatEntry{AnswerFormat::kCommandR, "command_r", {"Action:", "```json"}},
+    FormatEntry{AnswerFormat::kMistralArgs, "mistral_args", {"[TOOL_CALLS]", "[ARGS]"}},
+    FormatEntry{AnswerFormat::kMistral, "mistral", {"[TOOL_CALLS]"}},
+    FormatEntry{AnswerFormat::kLfm2, "lfm2", {"<|tool_list_start|>"}},
+    FormatEntry{AnswerFormat::kGigaChat, "gigachat", {"<|role_sep|>", "function"}},
+    FormatEntry{AnswerFormat::kFireFunction, "firefunction", {"functools["}},
+    FormatEntry{AnswerFormat::kMiroThinker, "mirothinker", {"<use_mcp_tool>"}},
+    FormatEntry{AnswerFormat::kApriel, "apriel", {"<tool_calls>"}},
+    FormatEntry{AnswerFormat::kFunctionary32, "functionary_v32", {">>>all"}},
+    FormatEntry{AnswerFormat::kQwenXml, "qwen3_coder", {"<function=", "<parameter="}},
+    FormatEntry{AnswerFormat::kFunctionary31, "functionary_v31", {"<function="}},
+    FormatEntry{AnswerFormat::kGlm, "glm45", {"<arg_key>"}},
+    FormatEntry{AnswerFormat::kHermes, "hermes", {"<tool_call>"}},
+    FormatEntry{AnswerFormat::kLlama3, "llama3_json", {"<|start_header_id|>", "\"parameters\""}},
+    FormatEntry{AnswerFormat::kGeneric, "generic", {}},
 };
 
 const FormatEntry& EntryOf(AnswerFormat format) {
@@ -78,8 +75,6 @@ std::vector<std::string_view> AnswerFormatNames() {
   }
   return names;
 }
-
-bool WantsSpecialTokens(AnswerFormat format) { return EntryOf(format).special; }
 
 bool StartsInReasoning(AnswerFormat format, std::string_view prompt) {
   if (format == AnswerFormat::kHarmony) return prompt.ends_with("<|channel|>analysis<|message|>");

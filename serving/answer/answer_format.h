@@ -47,9 +47,13 @@ std::string_view AnswerFormatName(AnswerFormat);
 std::optional<AnswerFormat> AnswerFormatByName(std::string_view name);
 std::vector<std::string_view> AnswerFormatNames();
 
-// The markers are control tokens, at least in some vocabularies: the generation has to show them
-// (GenerationSpec::special), or the parser sees nothing.
-bool WantsSpecialTokens(AnswerFormat);
+// Texts that may be tokens of their own: those that tell the parser where thoughts and calls are,
+// which it has to see though they are control tokens, and those between the parts, which are never
+// text. parse_tools: calls are looked for.
+struct FormatTokens {
+  std::vector<std::string_view> shown, hidden;
+};
+FormatTokens TokensOf(AnswerFormat, bool parse_tools);
 
 // The rendered prompt ends inside a thought ("<think>\n"):
 // AnswerParserOptions::starts_in_reasoning.

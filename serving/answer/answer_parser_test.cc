@@ -97,7 +97,7 @@ const Sample kSamples[] = {
      "</seed:tool_call>\n<seed:tool_call>\n<function=add>\n<parameter=a>1.5</"
      "parameter>\n<parameter=b>2</"
      "parameter>\n"
-     "</function>\n</seed:tool_call><seed:eos>",
+     "</function>\n</seed:tool_call>",
      "Hm", "I look.", kBoth},
     {AnswerFormat::kLlama3,
      R"({"name": "get_weather", "parameters": {"city": "Zürich \"x\"", "days": 3, "o": {"k": [1, "<b>"]}}})",
@@ -105,9 +105,8 @@ const Sample kSamples[] = {
     {AnswerFormat::kLlama3,
      R"(<|python_tag|>{"type": "function", "name": "add", "parameters": {"a": 1}}; {"name": "add", "parameters": {"a": 2}})",
      "", "", R"(add {"a":1} | add {"a":2})"},
-    {AnswerFormat::kLlama3,
-     R"x(<|python_tag|>brave_search.call(query="a \"b\" (c)", n=2)<|eom_id|>)x", "", "",
-     R"x(brave_search {"query":"a \"b\" (c)","n":2})x"},
+    {AnswerFormat::kLlama3, R"x(<|python_tag|>brave_search.call(query="a \"b\" (c)", n=2))x", "",
+     "", R"x(brave_search {"query":"a \"b\" (c)","n":2})x"},
     {AnswerFormat::kLlama3, R"({"name": "Bob", "parameters": {"a": 1}})", "",
      R"({"name": "Bob", "parameters": {"a": 1}})", ""},
     {AnswerFormat::kLlama3, R"({"city": "Bern"})", "", R"({"city": "Bern"})", ""},
@@ -124,7 +123,7 @@ const Sample kSamples[] = {
      "\"city\": "
      "\"Zürich \\\"x\\\"\", \"days\": 3, \"o\": {\"k\": [1, \"<b>\"]}}\n```<｜tool▁call▁end｜>\n"
      "<｜tool▁call▁begin｜>function<｜tool▁sep｜>add\n```json\n{\"a\": 1.5, \"b\": "
-     "2}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜><｜end▁of▁sentence｜>",
+     "2}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
      "Hm", "", kBoth},
     {AnswerFormat::kDeepSeekV31,
      "I look.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{\"city\": "
@@ -197,8 +196,7 @@ const Sample kSamples[] = {
      "{\"tool_call_id\": \"1\", \"tool_name\": \"add\", \"parameters\": {\"a\": 1.5, \"b\": "
      "2}}\n]<|END_ACTION|>",
      "Hm", "", kBoth},
-    {AnswerFormat::kCommandR7b,
-     "<|START_THINKING|><|END_THINKING|><|START_RESPONSE|>Hi.<|END_RESPONSE|>", "", "Hi.", ""},
+    {AnswerFormat::kCommandR7b, "<|START_THINKING|><|END_THINKING|>Hi.", "", "Hi.", ""},
     {AnswerFormat::kKimiK2,
      "I "
      "look.<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_"
@@ -217,25 +215,25 @@ const Sample kSamples[] = {
      "\\\"x\\\"\", \"days\": 3, \"o\": {\"k\": [1, \"<b>\"]}}}, {\"name\": \"add\", \"arguments\": "
      "{\"a\": "
      "1.5, \"b\": "
-     "2}}]</tool_calls>\n<|end|>\n",
+     "2}}]</tool_calls>\n\n",
      "Hm", "I look.", kBoth},
     {AnswerFormat::kGigaChat,
-     "I look.<|message_sep|>\n\nfunction call<|role_sep|>\n{\"name\": \"get_weather\", "
+     "I look.\n\nfunction call<|role_sep|>\n{\"name\": \"get_weather\", "
      "\"arguments\": "
      "{\"city\": \"Zürich "
      "\\\"x\\\"\", \"days\": 3, \"o\": {\"k\": [1, "
-     "\"<b>\"]}}}<|message_sep|>\n\n<|function_call|>{\"name\": "
+     "\"<b>\"]}}}\n\n<|function_call|>{\"name\": "
      "\"add\", "
      "\"arguments\": {\"a\": 1.5, \"b\": 2}}",
      "", "I look.", kBoth},
     {AnswerFormat::kFunctionary31,
      "I look.<function=get_weather>{\"city\": \"Zürich \\\"x\\\"\", \"days\": 3, \"o\": {\"k\": "
      "[1, "
-     "\"<b>\"]}}</function><function=add>{\"a\": 1.5, \"b\": 2}</function><|eom_id|>",
+     "\"<b>\"]}}</function><function=add>{\"a\": 1.5, \"b\": 2}</function>",
      "", "I look.", kBoth},
     {AnswerFormat::kFunctionary32,
      "all\nI look.>>>get_weather\n{\"city\": \"Zürich \\\"x\\\"\", \"days\": 3, \"o\": {\"k\": [1, "
-     "\"<b>\"]}}>>>add\n{\"a\": 1.5, \"b\": 2}<|eot_id|>",
+     "\"<b>\"]}}>>>add\n{\"a\": 1.5, \"b\": 2}",
      "", "I look.", kBoth},
     {AnswerFormat::kFunctionary32, "add\n{\"a\": 1.5}>>>all\nDone.", "", "Done.",
      "add {\"a\":1.5}"},
@@ -245,7 +243,7 @@ const Sample kSamples[] = {
      "\\\"x\\\"\", "
      "\"days\": 3, \"o\": "
      "{\"k\": [1, \"<b>\"]}}}, {\"name\": \"add\", \"arguments\": {\"a\": 1.5, \"b\": "
-     "2}}]<|eot_id|>",
+     "2}}]",
      "", "I look.", kBoth},
     {AnswerFormat::kMiroThinker,
      "<think>\nHm\n</think>\n\nI "
@@ -260,7 +258,7 @@ const Sample kSamples[] = {
     {AnswerFormat::kLfm2,
      "<|tool_call_start|>[get_weather(city=\"Zürich \\\"x\\\"\", days=3, o={'k': [1, '<b>']}), "
      "add(a=1.5, "
-     "b=2)]<|tool_call_end|>I look.<|im_end|>",
+     "b=2)]<|tool_call_end|>I look.",
      "", "I look.", kBoth},
     {AnswerFormat::kLfm2,
      "<|tool_call_start|>[{\"name\": \"add\", \"arguments\": {\"a\": 1}}]<|tool_call_end|>", "", "",

@@ -181,10 +181,14 @@ TEST(AnswerTemplates, RenderedCallsAreParsedBack) {
   std::set<std::string> seen;
   for (std::string line; std::getline(lines, line);) {
     const Json rendering = Json::parse(line);
-    const std::string file = rendering["file"], part = rendering["part"],
-                      prompt = rendering["prompt"];
+    const std::string file = rendering["file"], prompt = rendering["prompt"];
+    std::string part = rendering["part"];
     SCOPED_TRACE(file + ": " + prompt.substr(prompt.rfind("USER")) + " ## " + part);
     const AnswerFormat format = FormatOf(file);
+    for (const std::string_view token : TokensOf(format, true).hidden) {
+      for (size_t at = 0; (at = part.find(token, at)) != std::string::npos;)
+        part.erase(at, token.size());
+    }
     // One template renders a thought's end, but not its beginning, which is in the prompt.
     const bool unopened = part.find("[BEGIN FINAL RESPONSE]") != std::string::npos;
     const AnswerParserOptions options{

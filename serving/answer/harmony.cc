@@ -1,14 +1,10 @@
-#include <array>
 #include <string>
 
 #include "serving/answer/answer_machine.h"
+#include "serving/answer/markers.h"
 
 namespace larder::serving::inline answer {
 namespace {
-
-constexpr std::array<std::string_view, 7> kHarmonyTokens = {
-    "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>",
-    "<|end|>",   "<|return|>",  "<|call|>"};
 
 std::string_view WordBehind(std::string_view header, std::string_view key) {
   const size_t at = header.find(key);

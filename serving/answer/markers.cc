@@ -146,8 +146,8 @@ std::vector<Marker> CallMarkers(AnswerFormat format) {
   return {};
 }
 
-// Control tokens that stand between or behind the parts: they are never text.
-std::vector<std::string_view> ControlTexts(AnswerFormat format) {
+// Tokens that stand between or behind the parts: they are never text.
+std::vector<std::string_view> TextsBetween(AnswerFormat format) {
   switch (format) {
     case AnswerFormat::kHermes:
     case AnswerFormat::kQwenXml:
@@ -156,10 +156,9 @@ std::vector<std::string_view> ControlTexts(AnswerFormat format) {
       return {"<|im_end|>"};
     case AnswerFormat::kLlama3:
     case AnswerFormat::kFunctionary31:
+    case AnswerFormat::kFunctionary32:
     case AnswerFormat::kFireFunction:
       return {"<|eot_id|>", "<|eom_id|>"};
-    case AnswerFormat::kFunctionary32:
-      return {"<|eot_id|>", "<|eom_id|>", "all\n", ">>>all\n"};
     case AnswerFormat::kDeepSeekV3:
     case AnswerFormat::kDeepSeekV31:
     case AnswerFormat::kDeepSeekV4:
@@ -183,6 +182,30 @@ std::vector<std::string_view> ControlTexts(AnswerFormat format) {
   }
 }
 
+// Parts of markers, and what stands inside calls and is a token in some vocabularies.
+std::vector<std::string_view> TextsInside(AnswerFormat format) {
+  switch (format) {
+    case AnswerFormat::kMistral:
+    case AnswerFormat::kMistralArgs:
+      return {"[ARGS]", "[CALL_ID]"};
+    case AnswerFormat::kDeepSeekV3:
+    case AnswerFormat::kDeepSeekV31:
+      return {"<｜tool▁sep｜>", "<｜tool_sep｜>"};
+    case AnswerFormat::kDeepSeekV4:
+      return {"｜DSML｜"};
+    case AnswerFormat::kGlm:
+      return {"</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"};
+    case AnswerFormat::kGemma4:
+      return {"<|\"|>"};
+    case AnswerFormat::kKimiK2:
+      return {"<|tool_call_argument_begin|>"};
+    case AnswerFormat::kGigaChat:
+      return {"<|role_sep|>"};
+    default:
+      return {};
+  }
+}
+
 }  // namespace
 
 std::vector<Marker> MarkersOf(AnswerFormat format, bool parse_tools, bool parse_reasoning) {
@@ -191,10 +214,26 @@ std::vector<Marker> MarkersOf(AnswerFormat format, bool parse_tools, bool parse_
   if (parse_tools) {
     for (const Marker& marker : CallMarkers(format)) markers.push_back(marker);
   }
-  for (const std::string_view text : ControlTexts(format)) {
-    markers.push_back({text, kSkip, text == "all\n" ? kFresh : kAnywhere});
+  if (format == AnswerFormat::kFunctionary32) {  // names the recipient of a text
+    markers.push_back({"all\n", kSkip, kFresh});
+    markers.push_back({">>>all\n", kSkip, kAnywhere});
   }
   return markers;
+}
+
+FormatTokens TokensOf(AnswerFormat format, bool parse_tools) {
+  FormatTokens tokens;
+  if (format == AnswerFormat::kHarmony) {
+    tokens.shown.assign(kHarmonyTokens.begin(), kHarmonyTokens.end());
+    return tokens;
+  }
+  tokens.hidden = TextsBetween(format);
+  for (const Marker& marker : MarkersOf(format, parse_tools, true))
+    tokens.shown.push_back(marker.text);
+  if (format == AnswerFormat::kGemma4) tokens.shown.push_back("<|channel>");
+  if (!parse_tools) return tokens;
+  for (const std::string_view text : TextsInside(format)) tokens.shown.push_back(text);
+  return tokens;
 }
 
 }  // namespace larder::serving::answer

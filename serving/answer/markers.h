@@ -2,6 +2,7 @@
 // thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string_view>
@@ -26,6 +27,11 @@ struct Marker {
   std::unique_ptr<CallMachine> (*make)(CallSink&, const ToolTable&) = nullptr;  // kCall
   size_t feed = 0;  // so many bytes at its end belong to the call's text as well
 };
+
+// gpt-oss writes its messages' headers between these.
+inline constexpr std::array<std::string_view, 7> kHarmonyTokens = {
+    "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>",
+    "<|end|>",   "<|return|>",  "<|call|>"};
 
 // parse_tools, parse_reasoning: without, the markers of calls or of thoughts are text.
 std::vector<Marker> MarkersOf(AnswerFormat, bool parse_tools, bool parse_reasoning);

@@ -142,7 +142,15 @@ void SetAnswer(std::string_view prompt, const CompletionDefaults& defaults,
   for (const Json& message : request.messages) {
     if (message.contains("tool_calls")) answer.calls_before += message["tool_calls"].size();
   }
-  request.spec.special = WantsSpecialTokens(answer.format);
+  const FormatTokens tokens = TokensOf(answer.format, answer.parse_tools);
+  const auto ids_of = [&](const std::vector<std::string_view>& texts) {
+    std::vector<TokenId> ids;
+    for (const std::string_view text : texts) {
+      if (const TokenId id = defaults.tokenizer->Find(text); id >= 0) ids.push_back(id);
+    }
+    return ids;
+  };
+  request.spec.text_exceptions = {.shown = ids_of(tokens.shown), .hidden = ids_of(tokens.hidden)};
 }
 
 // What follows a thought must match; the thought itself is free.

@@ -9,8 +9,8 @@
 
 namespace larder::serving::inline api {
 
-// Tokenizes a chat, and sets what depends on its prompt: request.answer, and the spec's grammar and
-// special. Throws Refused.
+// Tokenizes a chat, and sets what depends on its prompt: request.answer, and of the spec
+// the grammar and which tokens are shown. Throws Refused.
 std::vector<TokenId> ChatTokens(CompletionRequest& request, const CompletionDefaults& defaults);
 
 // Refuses a text that cannot fit by its bytes alone, so that megabytes are not tokenized only to be

@@ -141,6 +141,7 @@ void ReadSampling(const JsonFields& fields, const CompletionDefaults& defaults,
                   CompletionRequest& request) {
   ReadParams(fields, defaults, request.spec.sampling);
   request.ignore_eos = fields.Bool("ignore_eos", false);
+  request.spec.special = !fields.Bool("skip_special_tokens", !defaults.special);  // vLLM's name
   const int64_t seed = fields.Integer("seed", -1, std::numeric_limits<int64_t>::min(),
                                       std::numeric_limits<int64_t>::max());
   if (seed >= 0) request.seed = static_cast<uint64_t>(seed);

@@ -131,6 +131,7 @@ CompletionRequest PlainRequest(std::string prompt, const CompletionDefaults& def
   request.prompts.emplace_back(std::move(prompt));
   request.spec.sampling = defaults.sampling;
   request.spec.max_tokens = defaults.max_tokens;
+  request.spec.special = defaults.special;
   request.seed = defaults.seed;
   request.stream = true;
   return request;

@@ -28,6 +28,7 @@ struct CompletionDefaults {
   std::shared_ptr<const model::Tokenizer> tokenizer;  // null: requests are only checked
   std::shared_ptr<const model::ChatTemplate> chat_template;
   bool reasoning = true;  // whether a model that can think does where a request says nothing
+  bool special = false;   // control tokens are shown in texts
   AnswerFormat answer_format = AnswerFormat::kGeneric;  // how the model writes thoughts and calls
   SamplingParams sampling;
   std::optional<uint64_t> seed;  // nullopt: each request draws its own

@@ -27,7 +27,7 @@ struct Generation : std::enable_shared_from_this<Generation> {
         protocol(from),
         listener(to),
         start_ns(NowNs()),
-        decoder(std::move(tokenizer), spec.special, spec.continues),
+        decoder(std::move(tokenizer), spec.special, spec.continues, spec.text_exceptions),
         indent(spec.least_indent),
         stops(spec.stops) {
     stats.prompt_tokens = spec.prompt.size();

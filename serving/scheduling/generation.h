@@ -29,7 +29,8 @@ struct GenerationSpec {
   std::vector<std::string> stops;
   int logprobs = -1;      // for each token and this many of the likeliest; -1: none
   bool continues = true;  // the text continues the prompt's, so a leading space of SPM is text
-  bool special = false;   // show control tokens
+  bool special = false;   // show all control tokens; otherwise none but for these exceptions
+  model::StreamDecoder::Exceptions text_exceptions;
   std::shared_ptr<const Grammar> grammar;  // what the text must match; null: anything
   // Not empty: the text is free up to the first of these, and must match the grammar behind it.
   std::vector<std::string> grammar_triggers;

@@ -1,0 +1,191 @@
+// Tokens of chats: which control tokens an answer shows, and that a call that a grammar holds to
+// its form is the tokens that the next turn's prompt has of it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "model/tokenizer/tokenizer_fixture.h"
+#include "serving/api/completion_request.h"
+#include "serving/api/defaults_testing.h"
+#include "serving/constraint/automaton.h"
+
+namespace larder::serving::inline api {
+namespace {
+
+using model::TokenType;
+
+// Bytes and the tokens of ChatML with Hermes' calls, which are control tokens or the file's own.
+CompletionDefaults HermesDefaults(TokenType markers) {
+  model::TokenizerData data = model::TinyBpe("qwen2");
+  for (const char* text : {"<|im_start|>", "<|im_end|>"})
+    model::AddToken(data, text, TokenType::kControl);
+  data.eos = static_cast<TokenId>(data.tokens.size()) - 1;
+  for (const char* text : {"<tool_call>", "</tool_call>", "<think>", "</think>"})
+    model::AddToken(data, text, markers);
+  data.scores.clear();
+  CompletionDefaults defaults = TinyDefaults();
+  defaults.tokenizer = model::Tokenizer::FromData(std::move(data));
+  defaults.vocab = defaults.tokenizer->size();
+  defaults.context = 1 << 16;
+  defaults.longest_token_bytes = LongestTokenBytes(*defaults.tokenizer);
+  defaults.chat_template = model::ChatTemplate::Parse(
+      std::string(model::BuiltInTemplate("qwen2.5")), "qwen2.5", "", "<|im_end|>");
+  defaults.answer_format = DetectAnswerFormat(defaults.chat_template->source());
+  return defaults;
+}
+
+GenerationSpec SpecOf(const Json& body, const CompletionDefaults& defaults,
+                      Dialect dialect = Dialect::kChat) {
+  CompletionRequest request = ReadCompletionRequest(body, dialect, defaults);
+  return MakeSpecs(request, defaults).at(0);
+}
+
+const Json kWeatherTools = Json::parse(R"([{"type":"function","function":{"name":"get_weather",
+  "parameters":{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}}}])");
+
+Json Question() { return {{"role", "user"}, {"content", "Weather?"}}; }
+
+std::string TextOf(const std::vector<TokenId>& tokens, const GenerationSpec& spec,
+                   const CompletionDefaults& defaults) {
+  model::StreamDecoder decoder(defaults.tokenizer, spec.special, true, spec.text_exceptions);
+  std::string text;
+  for (const TokenId token : tokens) text += decoder.Add(token);
+  return text + decoder.Finish();
+}
+
+TEST(ChatTokens, AForcedCallIsTheTokensThatTheNextTurnHas) {
+  for (const TokenType markers : {TokenType::kControl, TokenType::kUserDefined}) {
+    const CompletionDefaults defaults = HermesDefaults(markers);
+    const model::Tokenizer& tokenizer = *defaults.tokenizer;
+    const TokenId open = tokenizer.Find("<tool_call>"), close = tokenizer.Find("</tool_call>");
+    for (const Json& choice :
+         {Json("required"), Json{{"type", "function"}, {"function", {{"name", "get_weather"}}}}}) {
+      Json body = {{"messages", Json::array({Question()})},
+                   {"tools", kWeatherTools},
+                   {"tool_choice", choice}};
+      const GenerationSpec first = SpecOf(body, defaults);
+      ASSERT_NE(first.grammar, nullptr);
+      const auto vocabulary = std::make_shared<const Vocabulary>(tokenizer, defaults.vocab);
+      Automaton automaton(first.grammar, vocabulary);
+      std::vector<uint64_t> mask(vocabulary->words());
+      StateId state = automaton.start();
+      // A model that begins each marker with an ordinary character wherever it may.
+      std::vector<TokenId> generated;
+      std::string wanted =
+          "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": "
+          "\"<t>\"}}\n</tool_call>";
+      while (!wanted.empty()) {
+        ASSERT_TRUE(automaton.Mask(state, mask));
+        TokenId next = -1;
+        for (TokenId token = 0; token < static_cast<TokenId>(tokenizer.size()) && next < 0;
+             ++token) {
+          const std::string piece = tokenizer.Piece(token, true);
+          const bool may = (mask[static_cast<size_t>(token) / 64] >> token % 64 & 1) != 0;
+          if (may && !piece.empty() && wanted.starts_with(piece)) next = token;
+        }
+        ASSERT_GE(next, 0) << wanted;
+        generated.push_back(next);
+        wanted.erase(0, tokenizer.Piece(next, true).size());
+        state = automaton.StepToken(state, next);
+      }
+      ASSERT_TRUE(automaton.complete(state));
+      EXPECT_EQ(generated.front(), open);
+      EXPECT_EQ(generated.back(), close);
+
+      const std::string text = TextOf(generated, first, defaults);
+      EXPECT_TRUE(text.starts_with("<tool_call>")) << "the parser sees the markers: " << text;
+      body["messages"].push_back(
+          {{"role", "assistant"},
+           {"content", nullptr},
+           {"tool_calls",
+            Json::array({{{"id", "c1"},
+                          {"type", "function"},
+                          {"function",
+                           {{"name", "get_weather"}, {"arguments", "{\"city\": \"<t>\"}"}}}}})}});
+      body["messages"].push_back(
+          {{"role", "tool"}, {"tool_call_id", "c1"}, {"content", "4 degrees"}});
+      const GenerationSpec second = SpecOf(body, defaults);
+      std::vector<TokenId> begins = first.prompt;
+      // Bytes by themselves are not the words that the tokenizer makes of them.
+      const std::vector<TokenId> words =
+          tokenizer.Encode(tokenizer.Decode(generated, true), false, true);
+      begins.insert(begins.end(), words.begin(), words.end());
+      ASSERT_GT(second.prompt.size(), begins.size());
+      EXPECT_TRUE(std::equal(begins.begin(), begins.end(), second.prompt.begin()));
+    }
+  }
+}
+
+TEST(ChatTokens, AForcedCallIsOneUnlessMoreAreAskedFor) {
+  const auto parallel = [](Dialect dialect, Json fields) {
+    Json body = {{"messages", Json::array({Question()})}, {"max_tokens", 8}};
+    Json tools = kWeatherTools;
+    if (dialect == Dialect::kMessages) {
+      tools = Json::array({{{"name", "get_weather"}, {"input_schema", {{"type", "object"}}}}});
+    } else if (dialect == Dialect::kResponses) {
+      tools = Json::array({{{"type", "function"}, {"name", "get_weather"}}});
+      body = {{"input", "Weather?"}};
+    }
+    body["tools"] = tools;
+    body.update(fields);
+    return ReadCompletionRequest(body, dialect, HermesDefaults(TokenType::kControl))
+        .tool_choice.parallel;
+  };
+  const Json named = {{"type", "function"}, {"function", {{"name", "get_weather"}}}};
+  const Json flat = {{"type", "function"}, {"name", "get_weather"}};
+  EXPECT_TRUE(parallel(Dialect::kChat, Json::object()));
+  EXPECT_TRUE(parallel(Dialect::kChat, {{"tool_choice", "auto"}}));
+  EXPECT_FALSE(parallel(Dialect::kChat, {{"tool_choice", "required"}}));
+  EXPECT_FALSE(parallel(Dialect::kChat, {{"tool_choice", named}}));
+  EXPECT_TRUE(
+      parallel(Dialect::kChat, {{"tool_choice", "required"}, {"parallel_tool_calls", true}}));
+  EXPECT_FALSE(parallel(Dialect::kResponses, {{"tool_choice", flat}}));
+  EXPECT_TRUE(parallel(Dialect::kMessages, Json::object()));
+  EXPECT_FALSE(parallel(Dialect::kMessages, {{"tool_choice", {{"type", "any"}}}}));
+  EXPECT_TRUE(parallel(Dialect::kMessages,
+                       {{"tool_choice", {{"type", "any"}, {"disable_parallel_tool_use", false}}}}));
+}
+
+TEST(ChatTokens, ControlTokensAreShownOnlyToWhomAsksForThem) {
+  CompletionDefaults defaults = HermesDefaults(TokenType::kControl);
+  const auto id = [&](const char* text) { return defaults.tokenizer->Find(text); };
+  const std::vector<TokenId> tokens = {
+      id("<think>"), 'h', id("</think>"), id("<|im_start|>"), 'a', '<', '|', id("<tool_call>"),
+      '|',           '>', id("<|begin|>")};
+  const Json chat = {{"messages", Json::array({Question()})}};
+  Json tools = chat;
+  tools["tools"] = kWeatherTools;
+  // Calls are marked only where there are tools, thoughts always.
+  EXPECT_EQ(TextOf(tokens, SpecOf(chat, defaults), defaults), "<think>h</think>a<||>");
+  EXPECT_EQ(TextOf(tokens, SpecOf(tools, defaults), defaults), "<think>h</think>a<|<tool_call>|>");
+  EXPECT_EQ(TextOf(tokens, SpecOf({{"prompt", "a"}}, defaults, Dialect::kNative), defaults),
+            "ha<||>");
+  const std::string all = "<think>h</think><|im_start|>a<|<tool_call>|><|begin|>";
+  Json asked = chat;
+  asked["skip_special_tokens"] = false;
+  EXPECT_EQ(TextOf(tokens, SpecOf(asked, defaults), defaults), all);
+  defaults.special = true;  // --special
+  EXPECT_EQ(TextOf(tokens, SpecOf(chat, defaults), defaults), all);
+  EXPECT_EQ(TextOf(tokens, SpecOf({{"prompt", "a"}}, defaults, Dialect::kNative), defaults), all);
+}
+
+// A model that speaks of its format writes the text of a control token in ordinary ones.
+TEST(ChatTokens, TheTextOfAControlTokenIsTextOfTheAnswer) {
+  for (const std::string_view name : AnswerFormatNames()) {
+    if (name == "openai") continue;  // its messages are told apart by these
+    AnswerParser parser({.format = *AnswerFormatByName(name)});
+    const std::string text =
+        "all\nIt ends with <|im_end|> or <|eot_id|>, <|end|>, <turn|>, <|END_RESPONSE|>.";
+    std::string content;
+    for (const auto& deltas : {parser.Add(text), parser.Finish()}) {
+      for (const AnswerDelta& delta : deltas) content += delta.text;
+    }
+    EXPECT_EQ(content, name == "functionary_v32" ? text.substr(4) : text) << name;
+  }
+}
+
+}  // namespace
+}  // namespace larder::serving::api
