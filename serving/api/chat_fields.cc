@@ -309,7 +309,9 @@ void ReadToolChoice(const JsonFields& fields, CompletionRequest& request) {
   for (const char* name : {"function_call", "tool_choice"}) {
     if (const Json* choice = fields.Find(name)) ReadChoice(name, *choice, request);
   }
-  request.tool_choice.parallel = fields.Bool("parallel_tool_calls", true);
+  // A model that is held to calls may go on with the same one: several are for who asks for them.
+  ToolUse& use = request.tool_choice;
+  use.parallel = fields.Bool("parallel_tool_calls", use.kind != ToolUse::Kind::kRequired);
   FinishTools(request);
 }
 

@@ -121,7 +121,8 @@ void ReadMessageChoice(const Json& field, ToolUse& choice) {
   } else if (type != "auto") {
     JsonFields::Fail("tool_choice.type", type, "auto, any, tool or none");
   }
-  choice.parallel = !fields.Bool("disable_parallel_tool_use", false);
+  choice.parallel =
+      !fields.Bool("disable_parallel_tool_use", choice.kind == ToolUse::Kind::kRequired);
 }
 
 void ReadThinking(const Json& field, CompletionRequest& request) {
