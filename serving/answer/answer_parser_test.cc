@@ -263,6 +263,20 @@ const Sample kSamples[] = {
     {AnswerFormat::kLfm2,
      "<|tool_call_start|>[{\"name\": \"add\", \"arguments\": {\"a\": 1}}]<|tool_call_end|>", "", "",
      "add {\"a\":1}"},
+    // Qwen2.5-Coder's, which has the template of its family and leaves the tags out.
+    {AnswerFormat::kHermes, R"({"name": "add", "arguments": {"a": 1.5, "b": 2}})", "", "",
+     R"(add {"a":1.5,"b":2})"},
+    {AnswerFormat::kHermes,
+     "```json\n{\n  \"name\": \"add\",\n  \"arguments\": {\n    \"a\": 1\n  }\n}\n```", "", "",
+     R"(add {"a":1})"},
+    {AnswerFormat::kHermes, "```json\n{\"arguments\": {\"a\": 1}, \"name\": \"add\"}\n```\nDone.",
+     "", "Done.", R"(add {"a":1})"},
+    {AnswerFormat::kHermes, "<tools>\n{\"name\": \"add\", \"arguments\": {\"a\": 1}}\n</tools>", "",
+     "", R"(add {"a":1})"},
+    {AnswerFormat::kHermes,
+     "<think>Hm</think>\n{\"name\": \"add\", \"arguments\": {}}\n{\"name\": \"add\", "
+     "\"arguments\": \"{\\\"a\\\": 2}\"}",
+     "Hm", "", R"(add {} | add {"a":2})"},
     {AnswerFormat::kGeneric, R"({"tool_call": {"name": "add", "arguments": {"a": 1.5, "b": 2}}})",
      "", "", R"(add {"a":1.5,"b":2})"},
     {AnswerFormat::kGeneric,
@@ -280,6 +294,36 @@ TEST(AnswerParser, ReadsEveryFormatHoweverItIsCut) {
     EXPECT_EQ(answer.content, sample.content);
     EXPECT_EQ(Calls(answer), sample.calls);
   }
+}
+
+// JSON is a call only as the whole of a message, of a tool, with an object of arguments.
+TEST(AnswerParser, JsonThatIsNoCallIsText) {
+  for (const std::string text :
+       {R"({"name": "Bob", "arguments": {"a": 1}})", R"({"name": "add"})", R"({"answer": 42})",
+        R"({"name": "add", "arguments": [1]})", R"({"name": "add", "arguments": "now"})",
+        R"({"name": "add", "arguments": ""})", R"({"name": "add", "age": 3, "arguments": {}})",
+        R"([{"name": "add", "arguments": {"a": 1}}])", R"({"name": "add", "argum)",
+        "I would write {\"name\": \"add\", \"arguments\": {}}.",
+        "So:\n```json\n{\"name\": \"add\", \"arguments\": {}}\n```",
+        "```json\n{\"name\": \"Bob\"}\n```", "```python\nadd(1)\n```", "{{ x }}",
+        "<tools> are few"}) {
+    const ParsedAnswer answer = Parse(AnswerFormat::kHermes, text);
+    EXPECT_EQ(answer.content, text);
+    EXPECT_TRUE(answer.calls.empty()) << text;
+  }
+  // It is held back only while it may still become one.
+  AnswerParser parser({.format = AnswerFormat::kHermes, .tools = Tools()});
+  const auto text = [&](std::string_view piece) {
+    std::string all;
+    for (const AnswerDelta& delta : parser.Add(piece)) all += delta.text;
+    return all;
+  };
+  EXPECT_EQ(text("{\"name\": \"a"), "");
+  EXPECT_EQ(text("n"), "{\"name\": \"an");
+  EXPECT_EQ(text(", \"x"), ", \"x");
+  AnswerParser other({.format = AnswerFormat::kHermes, .tools = Tools()});
+  EXPECT_TRUE(other.Add("{\"").empty());
+  EXPECT_EQ(other.Add("b").at(0).text, "{\"b");
 }
 
 // In every format: text without markers passes, byte for byte and at once.

@@ -21,6 +21,10 @@ class ToolTable {
 
   bool empty() const { return schemas_.empty(); }
   bool Has(std::string_view name) const { return schemas_.contains(name); }
+  bool AnyBegins(std::string_view with) const {  // the name of one
+    const auto first = schemas_.lower_bound(with);
+    return first != schemas_.end() && first->first.starts_with(with);
+  }
 
   // A parameter's value in a form without types, as JSON text: of the types that its schema allows;
   // a text that is none of these is a string.

@@ -132,9 +132,12 @@ class JsonCalls final : public CallMachine {
 
   Step KeyText(char c) {
     const Step step = decoder_.Next(c, key_);
-    if (step != Step::kDone) return step;
-    if (whole_message_ && std::ranges::find(MessageKeys(), key_) == MessageKeys().end())
+    // As soon as it can't be a call any more, the message is text.
+    if (whole_message_ && std::ranges::none_of(MessageKeys(), [&](std::string_view key) {
+          return step == Step::kDone ? key == key_ : key.starts_with(key_);
+        }))
       return Step::kBroken;
+    if (step != Step::kDone) return step;
     return Go(State::kColon);
   }
 
@@ -145,10 +148,11 @@ class JsonCalls final : public CallMachine {
     }
     if ((c == '{' || c == '[') && KeyIs({"tool_call", "tool_calls", "function"})) return Open(c);
     if (!frame().argued && KeyIs({"arguments", "parameters", "args"}) && (c == '{' || c == '"')) {
-      if (frame().named) sink_.Begin(frame().name, {});
       pipe_ = ArgumentsPipe(&sink_);
       decoder_ = {};
+      begun_ = false;
       if (c == '"') return Go(State::kArgumentsText);
+      BeginArguments();
       state_ = State::kArguments;
       return Arguments(c);
     }
@@ -159,10 +163,12 @@ class JsonCalls final : public CallMachine {
 
   Step Name(char c) {
     const Step step = decoder_.Next(c, frame().name);
+    const bool of_tool =
+        !whole_message_ || tools_.empty() ||
+        (step == Step::kDone ? tools_.Has(frame().name) : tools_.AnyBegins(frame().name));
+    if (!of_tool) return Step::kBroken;
     if (step != Step::kDone) return step;
-    if (frame().name.empty() || (whole_message_ && !tools_.empty() && !tools_.Has(frame().name))) {
-      return Step::kBroken;
-    }
+    if (frame().name.empty()) return Step::kBroken;
     frame().named = true;
     if (frame().argued) {
       sink_.Begin(frame().name, {});
@@ -170,6 +176,11 @@ class JsonCalls final : public CallMachine {
       sink_.End();
     }
     return Go(State::kAfterMember);
+  }
+
+  void BeginArguments() {
+    if (!begun_ && frame().named) sink_.Begin(frame().name, {});
+    begun_ = true;
   }
 
   Step Argued() {
@@ -188,6 +199,12 @@ class JsonCalls final : public CallMachine {
     std::string text;
     const Step step = decoder_.Next(c, text);
     if (step == Step::kBroken) return step;
+    if (!begun_ && whole_message_) {  // a message is a call only with an object
+      if (step == Step::kDone || (!text.empty() && !IsJsonSpace(text[0]) && text[0] != '{'))
+        return Step::kBroken;
+      if (text.empty() || IsJsonSpace(text[0])) return Step::kMore;
+    }
+    BeginArguments();
     if (frame().named) {
       if (!text.empty()) sink_.Arguments(text);
     } else {
@@ -212,6 +229,7 @@ class JsonCalls final : public CallMachine {
   JsonStringDecoder decoder_;
   JsonScanner skipped_;
   ArgumentsPipe pipe_;
+  bool begun_ = false;  // the arguments that are read
 };
 
 }  // namespace

@@ -67,7 +67,15 @@ std::vector<Marker> CallMarkers(AnswerFormat format) {
               {"```json\n", kCall, kFresh, JsonMessage},
               {"```", kSkip, kAfterCall}};
     case AnswerFormat::kHermes:
-      return {{"<tool_call>", kCall, kAnywhere, JsonBlock}, {"</tool_call>", kSkip, kAfterCall}};
+      // Qwen2.5-Coder writes the JSON alone, in a fence or in the tags of the list that it was
+      // given.
+      return {{"<tool_call>", kCall, kAnywhere, JsonBlock},
+              {"</tool_call>", kSkip, kAfterCall},
+              {"{", kCall, kFresh, JsonMessage, 1},
+              {"```json\n", kCall, kFresh, JsonMessage},
+              {"```", kSkip, kAfterCall},
+              {"<tools>", kCall, kFresh, JsonMessage},
+              {"</tools>", kSkip, kAfterCall}};
     case AnswerFormat::kQwenXml:
       return {{"<tool_call>", kCall, kAnywhere, XmlBlock<XmlForm::kQwen>},
               {"<function=", kCall, kAnywhere, XmlBlock<XmlForm::kQwen>, 10},
