@@ -76,6 +76,18 @@ std::vector<std::string_view> AnswerFormatNames() {
   return names;
 }
 
+std::string_view ThoughtOpening(AnswerFormat format, std::string_view chat_template) {
+  if (format == AnswerFormat::kHarmony) return "<|channel|>analysis<|message|>";
+  std::string_view opening = "<think>";
+  for (const Marker& marker : MarkersOf(format, false, true)) {
+    const std::string_view word = marker.text.substr(0, marker.text.find('\n'));
+    if (marker.action == Marker::Action::kThink &&
+        chat_template.find(word) != std::string_view::npos)
+      opening = marker.text;
+  }
+  return opening;
+}
+
 bool StartsInReasoning(AnswerFormat format, std::string_view prompt) {
   if (format == AnswerFormat::kHarmony) return prompt.ends_with("<|channel|>analysis<|message|>");
   const auto strip = [](std::string_view text) {

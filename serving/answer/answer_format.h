@@ -55,6 +55,9 @@ struct FormatTokens {
 };
 FormatTokens TokensOf(AnswerFormat, bool parse_tools);
 
+// What opens a thought, as the model of this template writes it.
+std::string_view ThoughtOpening(AnswerFormat, std::string_view chat_template);
+
 // The rendered prompt ends inside a thought ("<think>\n"):
 // AnswerParserOptions::starts_in_reasoning.
 bool StartsInReasoning(AnswerFormat, std::string_view prompt);

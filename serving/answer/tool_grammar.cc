@@ -210,6 +210,7 @@ class GrammarText {
       grammar.triggers = {std::string(shape_.open.front())};
     } else {
       calls = Opening() + " " + calls;
+      if (!options.schema.is_null()) calls = fmt::format("({} | {})", calls, Text(options.schema));
       if (is_auto) calls = CallOrText(calls);
       if (options.starts_in_reasoning && format_ != AnswerFormat::kHarmony) {
         grammar.triggers = {std::string(shape_.thought_end)};
@@ -220,6 +221,13 @@ class GrammarText {
     }
     grammar.gbnf = "root ::= " + calls + "\n" + rules_;
     return grammar;
+  }
+
+  std::string MakeAnswer(const Json& schema, bool starts_in_reasoning) {
+    std::string root = fmt::format("{}* {}", HarmonyThought(), Text(schema));
+    if (starts_in_reasoning)
+      root = fmt::format(R"({} %token "<|start|>" "assistant" {})", Until("<|end|>"), root);
+    return "root ::= " + root + "\n" + rules_;
   }
 
  private:
@@ -283,12 +291,23 @@ class GrammarText {
     return fmt::format("([^{}] rest{})?", others, on);
   }
 
+  std::string HarmonyThought() {
+    return fmt::format(R"((%token "<|channel|>" "analysis" %token "<|message|>" {} )"
+                       R"(%token "<|start|>" "assistant"))",
+                       Until("<|end|>"));
+  }
+
+  // An answer that is a JSON text.
+  std::string Text(const Json& schema) const {
+    if (format_ != AnswerFormat::kHarmony) return Atom(schema);
+    return R"(%token "<|channel|>" "final" (" " (%token "<|constrain|>")? ("json" | "JSON"))? )"
+           R"(%token "<|message|>" )" +
+           Atom(schema);
+  }
+
   // A thought that may come first.
   std::string Thought() {
-    if (format_ == AnswerFormat::kHarmony) {
-      return R"((%token "<|channel|>" "analysis" %token "<|message|>" )" + Until("<|end|>") +
-             R"( %token "<|start|>" "assistant")? )";
-    }
+    if (format_ == AnswerFormat::kHarmony) return HarmonyThought() + "? ";
     if (shape_.thought_open.empty()) return Until(shape_.thought_end) + " \"\\n\"* ";
     const std::string_view name = format_ == AnswerFormat::kGemma4 ? R"("thought\n" )" : "";
     return fmt::format("({} {}{} \"\\n\"*)? ", Fixed(shape_.thought_open), name,
@@ -607,6 +626,10 @@ std::string CallText(AnswerFormat format, const std::string& name, const std::st
 ToolGrammar MakeToolGrammar(AnswerFormat format, const Json& tools, const ToolChoice& choice,
                             const ToolGrammarOptions& options) {
   return GrammarText(format).Make(ReadTools(tools, choice), choice, options);
+}
+
+std::string MakeHarmonyGrammar(const Json& schema, bool starts_in_reasoning) {
+  return GrammarText(AnswerFormat::kHarmony).MakeAnswer(schema, starts_in_reasoning);
 }
 
 AnswerFormat ToldFormat(AnswerFormat format) {

@@ -33,11 +33,18 @@ struct ToolGrammarOptions {
   bool parallel = true;              // more than one call in an answer
   bool starts_in_reasoning = false;  // kRequired, kNamed: it holds behind the end of the thought
   bool may_think = false;            // kRequired, kNamed: a thought may come first
+  // kRequired, kNamed: instead of calls the answer may be a text of this JSON schema; null: it may
+  // not.
+  nlohmann::ordered_json schema;
 };
 
 // tools: OpenAI's form. Throws Error if there is none, or none of the chosen name.
 ToolGrammar MakeToolGrammar(AnswerFormat, const nlohmann::ordered_json& tools, const ToolChoice&,
                             const ToolGrammarOptions& = {});
+
+// An answer of gpt-oss, whose text is a sequence of messages: thoughts, then an answer in the final
+// channel that is a JSON text of the schema. starts_in_reasoning: as above.
+std::string MakeHarmonyGrammar(const nlohmann::ordered_json& schema, bool starts_in_reasoning);
 
 // The format in which a model can be told to call, where its template shows no tools: its own, if
 // that is one JSON value in markers, or the generic one.

@@ -159,15 +159,47 @@ void ReadChoice(const char* field, const Json& value, CompletionRequest& request
   }
 }
 
+// Whether the last message, the assistant's, is the beginning of the answer: it is unless the
+// request says otherwise. `sent`: as the client has it.
+void ReadContinuation(const JsonFields& fields, const Json& sent, CompletionRequest& request) {
+  constexpr const char* kField = "continue_final_message";
+  Json& last = request.messages.back();
+  const bool assistants = last["role"] == "assistant";
+  request.add_generation_prompt = fields.Bool("add_generation_prompt", true);
+  const Json* field = fields.Find(kField);
+  // llama-server's names of the part that goes on; it follows from what the message has.
+  const bool named = field != nullptr && (*field == "content" || *field == "reasoning_content");
+  const bool asked = named || fields.Bool(kField, false);
+  if (asked && fields.Has("add_generation_prompt") && request.add_generation_prompt)
+    throw Refused(400, "{} and add_generation_prompt are both true: expected one of them", kField)
+        .On(kField);
+  if (asked && last.contains("tool_calls"))
+    throw Refused(400, "{}: the last message has tool_calls: expected a text to go on from", kField)
+        .On(kField);
+  const size_t count = request.messages.size();
+  if (!asked && assistants && count > 1 && request.messages[count - 2]["role"] == "assistant")
+    throw Refused(400,
+                  "messages: the last two are the assistant's: expected at most one, which the "
+                  "answer goes on from")
+        .On("messages");
+  const bool wanted = asked || (field == nullptr && request.add_generation_prompt);
+  if (!wanted || !assistants || last.contains("tool_calls") || !last["content"].is_string()) return;
+  if (const auto parts = sent.find("content"); parts != sent.end() && parts->is_array())
+    last["content"] = ReadText("messages.content", *parts, OtherParts::kRefuse, "\n\n");
+  request.continue_last = !last["content"].get_ref<const std::string&>().empty();
+  request.continue_thought = !request.continue_last && last.contains("reasoning_content");
+}
+
 }  // namespace
 
-std::string ReadText(const std::string& field, const Json& content, OtherParts others) {
+std::string ReadText(const std::string& field, const Json& content, OtherParts others,
+                     std::string_view between) {
   if (content.is_null()) return "";
   if (content.is_string()) return content.get<std::string>();
   if (!content.is_array()) JsonFields::Fail(field, content, "a string or an array of parts");
   std::string text;
   const auto add = [&](const std::string& more) {
-    if (!text.empty() && !more.empty()) text += '\n';
+    if (!text.empty() && !more.empty()) text += between;
     text += more;
   };
   for (const Json& part : content) {
@@ -341,13 +373,7 @@ void ReadChat(const JsonFields& fields, CompletionRequest& request) {
     SetEffort(request, "reasoning.effort",
               JsonFields(*reasoning, "reasoning").String("effort", ""));
   ReadTemplateKwargs(fields, request);
-  // The last message of the assistant is the beginning of its answer.
-  const Json& last = request.messages.back();
-  request.add_generation_prompt = fields.Bool("add_generation_prompt", true);
-  request.continue_last = last["role"] == "assistant" && last["content"].is_string() &&
-                          !last["content"].get_ref<const std::string&>().empty() &&
-                          !last.contains("tool_calls") &&
-                          fields.Bool("continue_final_message", request.add_generation_prompt);
+  ReadContinuation(fields, messages->back(), request);
   const std::string format = fields.String("reasoning_format", "auto");
   if (format != "auto" && format != "none" && format != "deepseek")
     JsonFields::Fail("reasoning_format", format, "auto, none or deepseek");

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "serving/api/completion_request.h"
 
@@ -22,10 +23,10 @@ void ReadTemplateKwargs(const JsonFields& fields, CompletionRequest& request);
 // What becomes of a content's parts that are no text. A client can't take back what a tool has
 // given, and would be refused for ever: the model is told what was left out.
 enum class OtherParts { kRefuse, kSayLeftOut };
-// A content: a string, null, or parts, whose texts are joined by line ends. `field`: its name, for
-// messages.
+// A content: a string, null, or parts, whose texts are joined by line ends, or by `between`.
+// `field`: its name, for messages.
 std::string ReadText(const std::string& field, const Json& content,
-                     OtherParts others = OtherParts::kRefuse);
+                     OtherParts others = OtherParts::kRefuse, std::string_view between = "\n");
 // The line that stands for a part of that type.
 std::string LeftOut(const std::string& type);
 

@@ -137,7 +137,7 @@ void SetAnswer(std::string_view prompt, const CompletionDefaults& defaults,
       IsToldTools(request, defaults) ? ToldFormat(defaults.answer_format) : defaults.answer_format;
   answer.parse_tools = request.offers_tools();
   answer.parse_reasoning = request.split_reasoning;
-  answer.starts_in_reasoning = StartsInReasoning(answer.format, prompt);
+  answer.starts_in_reasoning = request.continue_thought || StartsInReasoning(answer.format, prompt);
   if (answer.parse_tools) answer.tools = ChosenTools(request);
   for (const Json& message : request.messages) {
     if (message.contains("tool_calls")) answer.calls_before += message["tool_calls"].size();
@@ -164,16 +164,6 @@ std::vector<std::string> EndOfThought(const AnswerParserOptions& answer) {
       .triggers;
 }
 
-// A call or a text of the schema: agents ask for a form of their last answer, and offer tools until
-// then.
-std::string WithSchema(const std::string& gbnf, const Json& schema) {
-  constexpr std::string_view kRoot = "root ::= ";
-  if (!gbnf.starts_with(kRoot)) throw Error("the tools have no grammar");
-  return "root ::= tool-calls | %json " +
-         schema.dump(-1, ' ', false, Json::error_handler_t::replace) +
-         "\ntool-calls ::= " + gbnf.substr(kRoot.size());
-}
-
 // The first tool whose schema has no grammar, and why: a grammar of all tools at once cannot say.
 std::string WrongTool(const CompletionRequest& request) {
   const std::vector<std::string>& names = request.tool_choice.names;
@@ -195,8 +185,14 @@ void SetConstraint(const CompletionDefaults& defaults, CompletionRequest& reques
   const AnswerParserOptions& answer = *request.answer;
   const bool required = request.tool_choice.kind == ToolUse::Kind::kRequired;
   if (!request.offers_tools()) {
-    if (spec.grammar != nullptr) spec.grammar_triggers = EndOfThought(answer);
     spec.grammar_required = true;
+    if (spec.grammar == nullptr || request.continue_last) return;
+    // A model that opens no final message would not be held to the form.
+    if (answer.format == AnswerFormat::kHarmony && !request.schema.is_null()) {
+      spec.grammar = GrammarOfGbnf(MakeHarmonyGrammar(request.schema, answer.starts_in_reasoning));
+    } else {
+      spec.grammar_triggers = EndOfThought(answer);
+    }
     return;
   }
   if (required) {
@@ -218,11 +214,13 @@ void SetConstraint(const CompletionDefaults& defaults, CompletionRequest& reques
   options.parallel =
       request.tool_choice.parallel && defaults.chat_template->writes_parallel_calls(true);
   options.starts_in_reasoning = answer.starts_in_reasoning;
+  // Agents ask for a form of their last answer, and offer tools until then.
+  if (both) options.schema = request.schema;
   options.may_think = thinks && wanted != false && request.split_reasoning;
   const auto kind = required || both ? ToolChoice::Kind::kRequired : ToolChoice::Kind::kAuto;
   ToolGrammar grammar =
       MakeToolGrammar(answer.format, answer.tools, {.kind = kind, .name = {}}, options);
-  spec.grammar = GrammarOfGbnf(both ? WithSchema(grammar.gbnf, request.schema) : grammar.gbnf);
+  spec.grammar = GrammarOfGbnf(grammar.gbnf);
   spec.grammar_triggers = std::move(grammar.triggers);
   spec.grammar_required = kind == ToolChoice::Kind::kRequired;
 }
@@ -250,7 +248,20 @@ std::vector<model::TextPiece> RenderedChat(const CompletionRequest& request,
     input.add_generation_prompt = request.add_generation_prompt;
     input.continue_last = request.continue_last;
     input.now_s = std::time(nullptr);
-    return defaults.chat_template->Render(input);
+    if (!request.continue_thought || input.messages.size() < 2)
+      return defaults.chat_template->Render(input);
+    const std::string thought = input.messages.back().value("reasoning_content", "");
+    input.messages.erase(input.messages.size() - 1);
+    input.add_generation_prompt = true;
+    std::vector<model::TextPiece> pieces = defaults.chat_template->Render(input);
+    const AnswerFormat format = defaults.answer_format;
+    if (!StartsInReasoning(format, model::JoinPieces(pieces))) {
+      std::string open(ThoughtOpening(format, defaults.chat_template->source()));
+      if (open == "<think>") open += '\n';
+      pieces.push_back({.text = open, .trusted = true});
+    }
+    pieces.push_back({.text = thought, .trusted = false});
+    return pieces;
   } catch (const Error& error) {
     const char* field = request.conversation_field();
     throw Refused(400, "{}: {}", field, error.what()).On(field);

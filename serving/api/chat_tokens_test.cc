@@ -187,5 +187,110 @@ TEST(ChatTokens, TheTextOfAControlTokenIsTextOfTheAnswer) {
   }
 }
 
+// Accepts the text if the grammar behind its triggers does, byte by byte.
+bool Permits(const GenerationSpec& spec, const CompletionDefaults& defaults,
+             const std::string& text) {
+  Automaton automaton(spec.grammar,
+                      std::make_shared<const Vocabulary>(*defaults.tokenizer, defaults.vocab));
+  const StateId state = automaton.Step(automaton.start(), text);
+  return state > Automaton::kTooMany && automaton.complete(state);
+}
+
+// A gpt-oss that opens no final channel would write what it likes.
+TEST(ChatTokens, AFormHoldsInGptOssFromTheFirstToken) {
+  CompletionDefaults defaults = HermesDefaults(TokenType::kControl);
+  defaults.chat_template = model::ChatTemplate::Parse(
+      "{{ reasoning_effort }}{{ tools }}"
+      "{% for m in messages %}<|start|>{{ m.role }}<|message|>{{ m.content }}<|end|>{% endfor %}"
+      "{% if add_generation_prompt %}<|start|>assistant{% endif %}{# <|channel|> #}",
+      "gpt-oss", "", "");
+  defaults.answer_format = DetectAnswerFormat(defaults.chat_template->source());
+  ASSERT_EQ(defaults.answer_format, AnswerFormat::kHarmony);
+  Json body = {{"messages", Json::array({Question()})},
+               {"response_format",
+                {{"type", "json_schema"},
+                 {"json_schema", {{"name", "n"}, {"schema", {{"type", "integer"}}}}}}}};
+  const std::string thought = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant";
+  const std::string answer = "<|channel|>final<|message|>42";
+  for (const bool with_tools : {false, true}) {
+    if (with_tools) body["tools"] = kWeatherTools;
+    const GenerationSpec spec = SpecOf(body, defaults);
+    EXPECT_TRUE(spec.grammar_triggers.empty());
+    EXPECT_TRUE(Permits(spec, defaults, answer));
+    EXPECT_TRUE(Permits(spec, defaults, thought + answer));
+    EXPECT_TRUE(
+        Permits(spec, defaults, thought + "<|channel|>final <|constrain|>json<|message|>7"));
+    for (const std::string& wrong : {std::string("42"), std::string("Hello"), thought,
+                                     std::string("<|channel|>final<|message|>Hello"),
+                                     std::string("<|channel|>commentary<|message|>42")})
+      EXPECT_FALSE(Permits(spec, defaults, wrong)) << wrong;
+    EXPECT_EQ(Permits(spec, defaults,
+                      thought + "<|channel|>commentary to=functions.get_weather <|constrain|>json"
+                                "<|message|>{\"city\": \"Bern\"}"),
+              with_tools);
+  }
+}
+
+std::string PromptOf(const Json& body, const CompletionDefaults& defaults) {
+  const CompletionRequest request = ReadCompletionRequest(body, Dialect::kChat, defaults);
+  return model::JoinPieces(RenderedChat(request, defaults));
+}
+
+TEST(ChatTokens, ALastMessageOfTheAssistantsGoesOn) {
+  const CompletionDefaults defaults = HermesDefaults(TokenType::kControl);
+  const auto body = [](Json last, Json fields = Json::object()) {
+    Json all = {{"messages", Json::array({Question(), std::move(last)})}};
+    all.update(fields);
+    return all;
+  };
+  const auto says = [](Json content) -> Json {
+    return {{"role", "assistant"}, {"content", std::move(content)}};
+  };
+  const Json parts =
+      Json::array({{{"type", "text"}, {"text", "Wh"}}, {{"type", "text"}, {"text", "ill"}}});
+  const std::string opened = "<|im_start|>assistant\n";
+  EXPECT_TRUE(PromptOf(body(says("Whill")), defaults).ends_with(opened + "Whill"));
+  EXPECT_TRUE(PromptOf(body(says(parts)), defaults).ends_with(opened + "Wh\n\nill"));
+  for (const Json& yes : {Json(true), Json("content")}) {
+    const Json asked = {{"continue_final_message", yes}, {"add_generation_prompt", false}};
+    EXPECT_TRUE(PromptOf(body(says("Whill"), asked), defaults).ends_with(opened + "Whill"));
+  }
+  EXPECT_TRUE(PromptOf(body(says("Whill"), {{"continue_final_message", true}}), defaults)
+                  .ends_with(opened + "Whill"));
+  EXPECT_TRUE(PromptOf(body(says("Whill"), {{"continue_final_message", false}}), defaults)
+                  .ends_with("Whill<|im_end|>\n" + opened));
+  Json thought = says("");
+  thought["reasoning_content"] = "Hm, wh";
+  EXPECT_TRUE(PromptOf(body(thought), defaults).ends_with(opened + "<think>\nHm, wh"));
+  CompletionRequest request = ReadCompletionRequest(body(thought), Dialect::kChat, defaults);
+  const GenerationSpec spec = MakeSpecs(request, defaults).at(0);
+  EXPECT_TRUE(request.answer->starts_in_reasoning);
+  EXPECT_NE(std::find(spec.prompt.begin(), spec.prompt.end(), defaults.tokenizer->Find("<think>")),
+            spec.prompt.end());
+
+  const auto refused = [&](const Json& asked) {
+    try {
+      ReadCompletionRequest(asked, Dialect::kChat, defaults);
+    } catch (const Refused& why) {
+      EXPECT_EQ(why.status(), 400);
+      return std::string(why.what());
+    }
+    return std::string();
+  };
+  EXPECT_NE(
+      refused(body(says("a"), {{"continue_final_message", true}, {"add_generation_prompt", true}}))
+          .find("expected one of them"),
+      std::string::npos);
+  Json two = body(says("a"));
+  two["messages"].push_back(says("b"));
+  EXPECT_NE(refused(two).find("the last two are the assistant's"), std::string::npos);
+  Json calls = says(nullptr);
+  calls["tool_calls"] =
+      Json::array({{{"id", "c"}, {"function", {{"name", "f"}, {"arguments", "{}"}}}}});
+  EXPECT_EQ(refused(body(calls)), "");
+  EXPECT_NE(refused(body(calls, {{"continue_final_message", true}})).find("tool_calls"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace larder::serving::api

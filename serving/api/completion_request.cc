@@ -201,7 +201,7 @@ std::vector<GenerationSpec> MakeSpecs(CompletionRequest& request,
   }
   GenerationSpec spec = request.spec;  // with what ChatTokens set
   if (request.ignore_eos) BanEndOfGeneration(defaults, spec.sampling);
-  spec.continues = !chat || request.continue_last;
+  spec.continues = !chat || request.continue_last || request.continue_thought;
   std::vector<GenerationSpec> specs;
   std::random_device random;
   for (size_t i = 0; i < prompts.size(); ++i) {

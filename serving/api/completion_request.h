@@ -100,7 +100,8 @@ struct CompletionRequest {
   ToolUse tool_choice;
   Json schema;  // of the answer's text, if it has to be JSON; null: it need not
   bool add_generation_prompt = true;
-  bool continue_last = false;  // the last message is the assistant's and goes on
+  bool continue_last = false;     // the last message is the assistant's and goes on
+  bool continue_thought = false;  // it is a thought without an answer, which goes on
   // Whether thoughts are told apart from the answer; false: they are a part of its text.
   bool split_reasoning = true;
   GenerationSpec spec;  // all but the prompt

@@ -39,6 +39,7 @@ constexpr std::array kRoutes = {
     Generates("/v1/chat/completions", Dialect::kChat),
     Generates("/chat/completions", Dialect::kChat),
     Counts("/v1/chat/completions/input_tokens", Dialect::kChat),
+    Counts("/chat/completions/input_tokens", Dialect::kChat),
     Generates("/v1/completions", Dialect::kCompletion),
     Generates("/v1/responses", Dialect::kResponses),
     Generates("/responses", Dialect::kResponses),

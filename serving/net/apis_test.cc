@@ -159,8 +159,8 @@ TEST_F(Apis, CountsTokensAsTheAnswerWould) {
                         answer["usage"]["cache_read_input_tokens"].get<size_t>();
   EXPECT_EQ(Body(Http(Post("/v1/messages/count_tokens", "{" + user + "}")))["input_tokens"],
             tokens);
-  EXPECT_EQ(Body(Http(Post("/v1/chat/completions/input_tokens", "{" + user + "}")))["input_tokens"],
-            tokens);
+  for (const char* path : {"/v1/chat/completions/input_tokens", "/chat/completions/input_tokens"})
+    EXPECT_EQ(Body(Http(Post(path, "{" + user + "}")))["input_tokens"], tokens);
   EXPECT_EQ(
       Body(Http(Post("/v1/responses/input_tokens", R"({"input":"hello world"})")))["input_tokens"],
       tokens);
