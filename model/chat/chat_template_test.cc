@@ -295,6 +295,29 @@ TEST(ChatTemplateTest, ErrorsNameTheTemplate) {
   EXPECT_EQ(Text(*ChatTemplate::Named(folder / "own.jinja", *tokenizer),
                  Said(Json::parse(R"([{"role":"user","content":"x"}])"))),
             "own x");
+  // What clients see of a template's error has no path of the server's.
+  std::ofstream(folder / "own.jinja") << "{{ raise_exception('no') }}";
+  EXPECT_EQ(Refusal(*ChatTemplate::Named(folder / "own.jinja", *tokenizer),
+                    Said(Json::parse(R"([{"role":"user","content":"x"}])"))),
+            "own.jinja: line 1: no");
+  std::ofstream(folder / "own.jinja") << "{% if %}";
+  try {
+    ChatTemplate::Named(folder / "own.jinja", *tokenizer);
+    ADD_FAILURE();
+  } catch (const Error& error) {  // at the start, the operator sees it
+    EXPECT_NE(std::string(error.what()).find(folder / "own.jinja"), std::string::npos);
+  }
+}
+
+// Ids of tools are often such numbers; JSON has them all.
+TEST(ChatTemplate, WholeNumbersStayWhole) {
+  for (const char* number : {"9223372036854775807", "9223372036854775808", "9223372036854776833",
+                             "18446744073709551615", "-9223372036854775808"}) {
+    Json messages = Json::parse(fmt::format(R"([{{"role":"user","content":"x","n":{}}}])", number));
+    EXPECT_EQ(
+        Text(*Parse("{{ messages[0].n }} {{ messages[0] | tojson }}"), Said(messages)),
+        fmt::format("{} {{\"role\": \"user\", \"content\": \"x\", \"n\": {}}}", number, number));
+  }
 }
 
 // Templates of tools alone, as Hermes 3 and Command-R+ have them, iterate over what is none without

@@ -28,7 +28,7 @@ class Converter {
       case Json::value_t::number_unsigned: {
         const auto number = json.get<uint64_t>();
         return number <= INT64_MAX ? Value::Int(static_cast<int64_t>(number))
-                                   : Value::Float(static_cast<double>(number));
+                                   : Value::Whole(number);
       }
       case Json::value_t::number_float:
         return Value::Float(json.get<double>());

@@ -26,7 +26,7 @@ class Writer {
         out += std::to_string(v.integer);
         return;
       case Kind::kFloat:
-        out += Number(v.real);
+        out += v.whole() ? std::to_string(v.AsNatural()) : Number(v.real);
         return;
       case Kind::kString:
         String(v.view());
@@ -79,7 +79,7 @@ class Writer {
       case Kind::kInt:
         return String(std::to_string(key.integer));
       case Kind::kFloat:
-        return String(Number(key.real));
+        return String(key.whole() ? std::to_string(key.AsNatural()) : Number(key.real));
       default:
         throw TypeMismatch{
             fmt::format("keys must be str, int, float, bool or None, not {}", TypeName(key))};

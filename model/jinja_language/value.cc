@@ -382,7 +382,7 @@ Text Print(const Value& v) {
     case Kind::kInt:
       return {std::to_string(v.integer), true};
     case Kind::kFloat:
-      return {PrintFloat(v.real), true};
+      return {v.whole() ? std::to_string(v.AsNatural()) : PrintFloat(v.real), true};
     case Kind::kString:
       return *v.text;
     case Kind::kCallable:

@@ -41,6 +41,9 @@ struct Value {
                                   // variable
   bool element = false;           // kUndefined: it was looked up as an element
   bool markup = false;            // kString: escaped HTML (the filters safe and escape make it)
+  // kFloat: of a whole number that fits no kInt, what `real` lacks of it; otherwise kNotWhole.
+  static constexpr int16_t kNotWhole = INT16_MIN;
+  int16_t behind = kNotWhole;
   union {
     bool boolean;
     int64_t integer = 0;
@@ -67,6 +70,16 @@ struct Value {
     Value v = Of(Kind::kFloat);
     v.real = d;
     return v;
+  }
+  // From 2^63 on: calculated with as a float, printed as what it is.
+  static Value Whole(uint64_t natural) {
+    Value v = Float(static_cast<double>(natural));
+    v.behind = static_cast<int16_t>(static_cast<__int128>(natural) - static_cast<__int128>(v.real));
+    return v;
+  }
+  bool whole() const { return kind == Kind::kFloat && behind != kNotWhole; }
+  uint64_t AsNatural() const {  // of a whole() one
+    return static_cast<uint64_t>(static_cast<__int128>(real) + behind);
   }
   static Value String(const Text* t) {
     Value v = Of(Kind::kString);
