@@ -1,15 +1,10 @@
 // Chat formats that people name, for models whose file has no template: our own Jinja texts of
 // them. Those for which models were trained to call tools list the tools; the others leave them
 // out.
-#include "model/chat/builtin_templates.h"
 
 #include "model/chat/chat_template.h"
 
 namespace larder::model::inline chat {
-
-const std::string_view kPlainTemplate =
-    "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
-    "{% if add_generation_prompt %}assistant:{% endif %}";
 
 namespace {
 
@@ -189,9 +184,17 @@ constexpr std::string_view kVicuna = R"({%- for message in messages %}
 {%- endfor %}
 {%- if add_generation_prompt %}{{ 'ASSISTANT:' }}{% endif %})";
 
+constexpr std::string_view kCommandR = R"({%- macro turn(who, text) -%}
+<|START_OF_TURN_TOKEN|><|{{ who }}_TOKEN|>{{ text.strip() }}<|END_OF_TURN_TOKEN|>
+{%- endmacro -%}
+{%- for message in messages %}
+{{- turn({'system': 'SYSTEM', 'user': 'USER', 'assistant': 'CHATBOT'}[message.role], message.content) }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>' }}{% endif %})";
+
 constexpr std::string_view kNames[] = {"chatml",  "llama2",   "llama3",    "llama3.0", "qwen2",
                                        "qwen2.5", "qwen3",    "mistral",   "gemma",    "phi3",
-                                       "zephyr",  "deepseek", "deepseek3", "vicuna"};
+                                       "zephyr",  "deepseek", "deepseek3", "vicuna",   "command-r"};
 
 struct BuiltIn {
   std::string_view name;
@@ -231,6 +234,7 @@ std::string_view BuiltInTemplate(std::string_view name) {
       {"deepseek", std::string(kDeepSeek)},
       {"deepseek3", std::string(kDeepSeek3)},
       {"vicuna", std::string(kVicuna)},
+      {"command-r", std::string(kCommandR)},
   };
   for (const BuiltIn& known : templates) {
     if (known.name == name) return known.text;

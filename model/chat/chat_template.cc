@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "base/json_text.h"
-#include "model/chat/builtin_templates.h"
 #include "model/chat/conversation.h"
 #include "model/jinja_language/text.h"
 
@@ -204,17 +203,19 @@ std::shared_ptr<const ChatTemplate> ChatTemplate::Named(const std::string& name,
   const std::string bos = tokenizer.Piece(tokenizer.bos(), true),
                     eos = tokenizer.Piece(tokenizer.eos(), true);
   if (!text.empty()) return Parse(std::move(text), name, bos, eos);
+  if (Has(name, "{{") || Has(name, "{%")) return Parse(name, "--chat-template", bos, eos);
   std::error_code ignored;
   std::ifstream file(name, std::ios::binary);
   if (!file || !std::filesystem::is_regular_file(name, ignored))
     throw Error("--chat-template {}: expected a file or one of {}", name, BuiltInTemplateList());
   text.assign(std::istreambuf_iterator<char>(file), {});
-  return Parse(std::move(text), name, bos, eos);
-}
-
-std::shared_ptr<const ChatTemplate> ChatTemplate::Plain(const Tokenizer& tokenizer) {
-  return Parse(std::string(kPlainTemplate), "plain", tokenizer.Piece(tokenizer.bos(), true),
-               tokenizer.Piece(tokenizer.eos(), true));
+  // Clients see its name, and need not know where it lies.
+  const std::string file_name = std::filesystem::path(name).filename().string();
+  try {
+    return Parse(std::move(text), file_name, bos, eos);
+  } catch (const Error& error) {
+    throw Error("--chat-template {}: {}", name, error.what());
+  }
 }
 
 std::vector<TextPiece> ChatTemplate::RenderWith(const JinjaTemplate& jinja, const Caps& caps,

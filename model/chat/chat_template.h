@@ -47,12 +47,10 @@ class ChatTemplate {
   // The template of the model's file; null: it has none.
   static std::shared_ptr<const ChatTemplate> OfModel(const Tokenizer& tokenizer,
                                                      const std::string& file);
-  // A built-in one by its name, or the text of a file. Throws Error if there is neither.
+  // A built-in one by its name, the template itself (a text with {{ or {%), or the text of a file.
+  // Throws Error if there is neither.
   static std::shared_ptr<const ChatTemplate> Named(const std::string& name_or_file,
                                                    const Tokenizer& tokenizer);
-  // For models without a template: lines of "role: content".
-  static std::shared_ptr<const ChatTemplate> Plain(const Tokenizer& tokenizer);
-
   // The prompt, for Tokenizer::EncodePieces. Throws Error: the text of raise_exception, limits,
   // wrong types.
   std::vector<TextPiece> Render(const ChatInput&) const;

@@ -287,9 +287,9 @@ TEST(ChatTemplateTest, ErrorsNameTheTemplate) {
     EXPECT_NE(std::string(error.what()).find("chatml, llama2"), std::string::npos) << error.what();
   }
   EXPECT_EQ(ChatTemplate::OfModel(*tokenizer, "file"), nullptr);
-  EXPECT_EQ(Text(*ChatTemplate::Plain(*tokenizer),
+  EXPECT_EQ(Text(*ChatTemplate::Named("own {{ messages[0].content }}", *tokenizer),
                  Said(Json::parse(R"([{"role":"user","content":"x"}])"))),
-            "user: x\nassistant:");
+            "own x");
   const TemporaryFolder folder;
   std::ofstream(folder / "own.jinja") << "own {{ messages[0].content }}\n";
   EXPECT_EQ(Text(*ChatTemplate::Named(folder / "own.jinja", *tokenizer),

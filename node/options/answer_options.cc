@@ -82,10 +82,12 @@ void AddAnswerOptions(CLI::App& command, AnswerOptions& options, const char* gro
       ->type_name("NAME")
       ->group(group);
   command
-      .add_option("--chat-template", options.chat_template,
-                  fmt::format("a Jinja file, or one of {} (default: the model's)",
-                              model::BuiltInTemplateList()))
-      ->type_name("NAME|FILE")
+      .add_option(
+          "--chat-template", options.chat_template,
+          fmt::format("a Jinja file, a template itself, or one of {} (default: the model's, or "
+                      "chatml if it has none)",
+                      model::BuiltInTemplateList()))
+      ->type_name("NAME|FILE|TEXT")
       ->group(group);
   command.add_flag("--jinja")
       ->description("templates are always Jinja: accepted, changes nothing")

@@ -34,14 +34,13 @@ std::shared_ptr<const model::ChatTemplate> ChooseTemplate(const std::string& nam
   try {
     if (auto of_model = model::ChatTemplate::OfModel(tokenizer, file)) return of_model;
     spdlog::warn(
-        "{} has no chat template: chats are lines of \"role: content\"; --chat-template names "
-        "another",
+        "{} has no chat template: ChatML is used, which the model may not know; --chat-template "
+        "names another",
         file);
   } catch (const Error& error) {
-    spdlog::warn("{}; chats are lines of \"role: content\" instead; --chat-template names another",
-                 error.what());
+    spdlog::warn("{}; ChatML is used instead; --chat-template names another", error.what());
   }
-  return model::ChatTemplate::Plain(tokenizer);
+  return model::ChatTemplate::Named("chatml", tokenizer);
 }
 
 serving::CompletionDefaults DefaultsOf(const model::GgufFile& file,

@@ -14,7 +14,7 @@
 
 namespace larder::node::inline tasks {
 
-// The template of that name, or the model's, or "role: content" lines, which is logged. Throws
+// The template of that name, or the model's, or ChatML, which is logged. Throws
 // Error if none has the name. `file`: for messages.
 std::shared_ptr<const model::ChatTemplate> ChooseTemplate(const std::string& name,
                                                           const std::string& file,

@@ -21,7 +21,10 @@ namespace {
 
 CompletionDefaults AgentDefaults() {
   CompletionDefaults defaults = TinyDefaults();
-  defaults.chat_template = model::ChatTemplate::Plain(*defaults.tokenizer);
+  defaults.chat_template = model::ChatTemplate::Parse(
+      "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
+      "{% if add_generation_prompt %}assistant:{% endif %}",
+      "plain", "<s>", "</s>");
   return defaults;
 }
 

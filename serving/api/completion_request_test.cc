@@ -357,8 +357,9 @@ TEST(MakeSpecsTest, TextsThatCannotFitAreRefused) {
   const std::string chat = R"({"messages":[{"role":"user","content":")";
   EXPECT_EQ(refusal(chat + some + "\"}]}", Dialect::kChat).substr(0, 10), "messages: ");
   CompletionDefaults without = Defaults();
-  without.chat_template = model::ChatTemplate::Plain(*without.tokenizer);
-  EXPECT_EQ(refusal(chat + "a\"}]}", Dialect::kChat, without), "") << "lines of role and content";
+  without.chat_template =
+      model::ChatTemplate::Parse("{{ messages[0].content }}\nassistant:", "plain", "<s>", "</s>");
+  EXPECT_EQ(refusal(chat + "a\"}]}", Dialect::kChat, without), "");
 }
 
 TEST(MakeSpecsTest, AnAssistantsLastMessageIsGoneOnWith) {
