@@ -103,7 +103,8 @@ void ReadTools(const Json& field, CompletionRequest& request) {
 
 std::string NameOf(const char* field, const JsonFields& fields) {
   const Json* function = fields.Find("function");
-  if (function == nullptr) return fields.String("name", "");
+  if (function == nullptr)
+    return NameInNamespace(fields.String("namespace", ""), fields.String("name", ""));
   return JsonFields(*function, field).String("name", "");
 }
 
@@ -248,6 +249,11 @@ void AddTool(CompletionRequest& request, const std::string& name, const std::str
   }
   if (strict) function["strict"] = true;
   request.tools.push_back({{"type", "function"}, {"function", std::move(function)}});
+}
+
+std::string NameInNamespace(const std::string& space, const std::string& name) {
+  if (space.empty()) return name;
+  return space + (space.back() == '_' ? "" : "__") + name;
 }
 
 void FinishTools(CompletionRequest& request) {

@@ -34,6 +34,9 @@ std::string LeftOut(const std::string& type);
 // are too large. `parameters`: a JSON schema, or null.
 void AddTool(CompletionRequest& request, const std::string& name, const std::string& description,
              const Json& parameters, bool strict);
+// The name that a model is shown of a tool in a namespace (of a server of tools, in Codex): both in
+// one; of a tool without a namespace its own.
+std::string NameInNamespace(const std::string& space, const std::string& name);
 // Checks that the choice's names are tools, and leaves only these; no tools at all: nothing to
 // choose.
 void FinishTools(CompletionRequest& request);

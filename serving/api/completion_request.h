@@ -94,8 +94,10 @@ struct CompletionRequest {
   bool prompts_listed = false;           // they are items of an array
   // Instead of prompts: a conversation in the form of OpenAI's chat completions. Contents are
   // strings or null, tool_calls have an id and a text of arguments.
-  Json messages;                 // array; null: there are prompts
-  Json tools;                    // array of {"type":"function","function":{...}}; null: none
+  Json messages;  // array; null: there are prompts
+  Json tools;     // array of {"type":"function","function":{...}}; null: none
+  // Of tools in namespaces, by the name that the model is shown: {"namespace","name"}.
+  Json namespaced = Json::object();
   Json kwargs = Json::object();  // further variables of the template
   ToolUse tool_choice;
   Json schema;  // of the answer's text, if it has to be JSON; null: it need not

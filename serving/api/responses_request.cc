@@ -41,9 +41,10 @@ void ReadItem(const Json& one, CompletionRequest& request) {
     }
   } else if (type == "function_call") {
     AddAssistant(messages, "", "",
-                 Json::array({CallJson(item.String("call_id", item.String("id", "")),
-                                       Required(item, "input", "name"),
-                                       ArgumentsText(item.Find("arguments")))}));
+                 Json::array({CallJson(
+                     item.String("call_id", item.String("id", "")),
+                     NameInNamespace(item.String("namespace", ""), Required(item, "input", "name")),
+                     ArgumentsText(item.Find("arguments")))}));
   } else if (type == "function_call_output") {
     messages.push_back(
         {{"role", "tool"},
@@ -63,17 +64,28 @@ void ReadItem(const Json& one, CompletionRequest& request) {
   }
 }
 
-void ReadResponseTools(const Json& field, CompletionRequest& request) {
+// `space`: the namespace that they are in, as Codex has those of its MCP servers; they are not
+// nested.
+void ReadResponseTools(const Json& field, CompletionRequest& request,
+                       const std::string& space = {}) {
   if (!field.is_array()) JsonFields::Fail("tools", field, "an array of tools");
   for (const Json& one : field) {
     const JsonFields tool(one, "tools");
+    const Json* inner = tool.Find("tools");
+    if (tool.String("type", "") == "namespace" && space.empty() && inner != nullptr) {
+      ReadResponseTools(*inner, request, Required(tool, "tools", "name"));
+      continue;
+    }
     if (tool.String("type", "") != "function") {
       ++request.ignored_fields;
       continue;
     }
+    const std::string name = tool.String("name", "");
+    const std::string shown = NameInNamespace(space, name);
     const Json* parameters = tool.Find("parameters");
     AddTool(request, tool.String("name", ""), tool.String("description", ""),
             parameters == nullptr ? Json() : *parameters, tool.Bool("strict", false));
+    if (!space.empty()) request.namespaced[shown] = {{"namespace", space}, {"name", name}};
   }
 }
 

@@ -47,6 +47,20 @@ TEST(ResponsesReply, RepeatsWhatWasAskedFor) {
   EXPECT_EQ(got["temperature"], 0.5);
 }
 
+TEST(ResponsesReply, ACallOfAToolInANamespaceHasBothNames) {
+  ReplyHead head = TestHead(Dialect::kResponses);
+  head.namespaced = {{"get_weather", {{"namespace", "get"}, {"name", "weather"}}}};
+  const json call =
+      WholeOf(head, {TestResult(TestDeltas(), FinishReason::kEndOfText)})["output"][2];
+  EXPECT_EQ(call["name"], "weather");
+  EXPECT_EQ(call["namespace"], "get");
+  for (const auto& [name, event] : EventsOf(head, TestDeltas(), FinishReason::kEndOfText)) {
+    if (name == "response.function_call_arguments.done") {
+      EXPECT_EQ(event["name"], "weather");
+    }
+  }
+}
+
 TEST(ResponsesReply, EventsOfAThoughtATextAndACall) {
   const auto events =
       EventsOf(TestHead(Dialect::kResponses), TestDeltas(), FinishReason::kEndOfText);

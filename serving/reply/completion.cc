@@ -14,6 +14,7 @@ ReplyHead Complete(ReplyHead head, const CompletionRequest& request,
   head.prompt_tokens = specs.empty() ? 0 : specs[0].prompt.size();
   head.parallel_calls = request.tool_choice.parallel;
   head.echoed = request.echoed;
+  head.namespaced = request.namespaced;
   head.embedding = request.embedding;
   head.form = request.form;
   head.drawn_probs = request.spec.drawn_probs;

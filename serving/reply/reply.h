@@ -27,8 +27,9 @@ struct ReplyHead {
   const model::Tokenizer* tokenizer = nullptr;
   size_t prompt_tokens = 0;  // of the first prompt
   bool parallel_calls = true;
-  bool stored = false;           // the server keeps it: CompletionSink::OnStored
-  Json echoed = Json::object();  // CompletionRequest::echoed
+  bool stored = false;               // the server keeps it: CompletionSink::OnStored
+  Json echoed = Json::object();      // CompletionRequest::echoed
+  Json namespaced = Json::object();  // CompletionRequest::namespaced
   EmbeddingForm embedding;
   ShownForm form;
   bool drawn_probs = false;  // GenerationSpec::drawn_probs

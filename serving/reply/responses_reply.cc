@@ -134,6 +134,8 @@ class ResponsesEncoder : public ReplyEncoder {
         item["type"] = "function_call";
         item["call_id"] = block.id;
         item["name"] = block.name;
+        if (const auto own = head_.namespaced.find(block.name); own != head_.namespaced.end())
+          item.update(json(*own));
         item["arguments"] = block.text;
         break;
     }
