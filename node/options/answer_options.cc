@@ -72,6 +72,25 @@ void AddAnswerOptions(CLI::App& command, AnswerOptions& options, const char* gro
       ->check(CLI::IsMember({"on", "off", "auto"}))
       ->group(group);
   command
+      .add_option("--reasoning-format", options.reasoning_format,
+                  "where a request says nothing: auto and deepseek tell thoughts apart from the "
+                  "answer, none leaves them in its text (default: auto)")
+      ->type_name("NAME")
+      ->check(CLI::IsMember({"none", "deepseek", "auto"}).description(""))
+      ->group(group);
+  command
+      .add_option("--reasoning-budget", options.reasoning_budget,
+                  "tokens of an answer's thoughts where a request says nothing; 0: none, -1: any "
+                  "number (default: -1)")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{-1}, int64_t{1} << 40).description(""))
+      ->group(group);
+  command
+      .add_option("--reasoning-budget-message", options.reasoning_budget_message,
+                  "said before the end of a thought whose tokens are spent (default: nothing)")
+      ->type_name("TEXT")
+      ->group(group);
+  command
       .add_flag("--special", options.special,
                 "show control tokens in answers (default: where a request asks for them)")
       ->group(group);

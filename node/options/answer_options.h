@@ -22,6 +22,9 @@ struct AnswerOptions {
   int64_t max_tokens = -1;
   bool strict_model = false;
   bool special = false;
+  std::string reasoning_format = "auto";  // none: thoughts stay in the text
+  int64_t reasoning_budget = -1;          // tokens of an answer's thoughts; -1: not limited
+  std::string reasoning_budget_message;
   std::string reasoning = "auto";  // on and auto: a model that can think does; off
   std::string tool_parser;         // AnswerFormatByName; empty: what the template asks for
 };

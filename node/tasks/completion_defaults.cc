@@ -72,6 +72,9 @@ serving::CompletionDefaults DefaultsOf(const model::GgufFile& file,
   defaults.strict_model = answers.strict_model;
   defaults.reasoning = answers.reasoning != "off";
   defaults.special = answers.special;
+  defaults.split_reasoning = answers.reasoning_format != "none";
+  defaults.thought_tokens = answers.reasoning_budget;
+  defaults.thought_message = answers.reasoning_budget_message;
   defaults.dim = config.dim;
   defaults.rank_head = model::ReadRankHead(file, config.dim);
   defaults.pooling =
@@ -111,7 +114,11 @@ std::string RequestDefaultsText(const SamplingOptions& sampling, const AnswerOpt
              p.presence_penalty, p.frequency_penalty, bias, sampling.ignore_eos, answers.max_tokens,
              served.context, served.chat_template, served.tool_parser, served.pooling,
              SamplersText(sampling), answers.reasoning == "off" ? " reasoning off" : "") +
-         (answers.special ? " special" : "");
+         (answers.special ? " special" : "") +
+         (answers.reasoning_format == "none" ? " thoughts in text" : "") +
+         (answers.reasoning_budget >= 0 ? fmt::format(" thoughts {} {}", answers.reasoning_budget,
+                                                      answers.reasoning_budget_message)
+                                        : "");
 }
 
 }  // namespace larder::node::tasks

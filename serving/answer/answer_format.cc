@@ -76,16 +76,25 @@ std::vector<std::string_view> AnswerFormatNames() {
   return names;
 }
 
-std::string_view ThoughtOpening(AnswerFormat format, std::string_view chat_template) {
-  if (format == AnswerFormat::kHarmony) return "<|channel|>analysis<|message|>";
-  std::string_view opening = "<think>";
-  for (const Marker& marker : MarkersOf(format, false, true)) {
-    const std::string_view word = marker.text.substr(0, marker.text.find('\n'));
-    if (marker.action == Marker::Action::kThink &&
-        chat_template.find(word) != std::string_view::npos)
-      opening = marker.text;
+ThoughtForm ThoughtFormOf(AnswerFormat format, std::string_view chat_template) {
+  if (format == AnswerFormat::kHarmony) {
+    constexpr std::string_view kBegin = "<|channel|>analysis<|message|>", kEnd = "<|end|>";
+    return {{kBegin}, {kEnd}, kBegin, kEnd};
   }
-  return opening;
+  ThoughtForm form{{}, {}, "<think>", "</think>"};
+  bool chosen = false;
+  for (const Marker& marker : MarkersOf(format, false, true)) {
+    if (marker.action == Marker::Action::kThink) {
+      form.begins.push_back(marker.text);
+      const std::string_view word = marker.text.substr(0, marker.text.find('\n'));
+      chosen = chat_template.find(word) != std::string_view::npos;
+      if (chosen) form.begin = marker.text;
+    } else if (marker.action == Marker::Action::kThinkEnd) {  // of the one before
+      form.ends.push_back(marker.text);
+      if (chosen) form.end = marker.text;
+    }
+  }
+  return form;
 }
 
 bool StartsInReasoning(AnswerFormat format, std::string_view prompt) {

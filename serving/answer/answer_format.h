@@ -55,8 +55,12 @@ struct FormatTokens {
 };
 FormatTokens TokensOf(AnswerFormat, bool parse_tools);
 
-// What opens a thought, as the model of this template writes it.
-std::string_view ThoughtOpening(AnswerFormat, std::string_view chat_template);
+// Texts that open a thought and end it, and the pair that the model of this template writes.
+struct ThoughtForm {
+  std::vector<std::string_view> begins, ends;
+  std::string_view begin, end;
+};
+ThoughtForm ThoughtFormOf(AnswerFormat, std::string_view chat_template);
 
 // The rendered prompt ends inside a thought ("<think>\n"):
 // AnswerParserOptions::starts_in_reasoning.

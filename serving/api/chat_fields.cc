@@ -356,6 +356,17 @@ void ReadToolChoice(const JsonFields& fields, CompletionRequest& request) {
 void ReadTemplateKwargs(const JsonFields& fields, CompletionRequest& request) {
   if (fields.Has("enable_thinking"))
     request.kwargs["enable_thinking"] = fields.Bool("enable_thinking", true);
+  if (fields.Has("reasoning_format")) {
+    const std::string format = fields.String("reasoning_format", "auto");
+    if (format != "auto" && format != "none" && format != "deepseek")
+      JsonFields::Fail("reasoning_format", format, "auto, none or deepseek");
+    request.split_reasoning = format != "none";
+  }
+  for (const char* name : {"thinking_budget_tokens", "reasoning_budget_tokens"})
+    request.thought_tokens =
+        fields.Integer(name, request.thought_tokens, -1, std::numeric_limits<int64_t>::max());
+  if (fields.Has("reasoning_budget_message"))
+    request.thought_message = fields.String("reasoning_budget_message", "");
   const Json* kwargs = fields.Find("chat_template_kwargs");
   if (kwargs == nullptr) return;
   if (!kwargs->is_object()) JsonFields::Fail("chat_template_kwargs", *kwargs, "an object");
@@ -380,10 +391,6 @@ void ReadChat(const JsonFields& fields, CompletionRequest& request) {
               JsonFields(*reasoning, "reasoning").String("effort", ""));
   ReadTemplateKwargs(fields, request);
   ReadContinuation(fields, messages->back(), request);
-  const std::string format = fields.String("reasoning_format", "auto");
-  if (format != "auto" && format != "none" && format != "deepseek")
-    JsonFields::Fail("reasoning_format", format, "auto, none or deepseek");
-  request.split_reasoning = format != "none";
 }
 
 }  // namespace larder::serving::api

@@ -127,6 +127,51 @@ Json MessagesOf(const CompletionRequest& request, const CompletionDefaults& defa
   return messages;
 }
 
+void SetThoughts(const CompletionDefaults& defaults, CompletionRequest& request) {
+  const int64_t tokens =
+      request.thought_tokens >= 0 ? request.thought_tokens : defaults.thought_tokens;
+  if (tokens < 0) return;
+  const ThoughtForm form = ThoughtFormOf(request.answer->format, defaults.chat_template->source());
+  ThoughtLimit& limit = request.spec.thoughts;
+  limit.tokens = tokens;
+  limit.open = request.answer->starts_in_reasoning;
+  limit.begin.assign(form.begins.begin(), form.begins.end());
+  limit.end.assign(form.ends.begin(), form.ends.end());
+  // The message is a client's: it is no control token.
+  const std::string& message =
+      request.thought_message ? *request.thought_message : defaults.thought_message;
+  limit.closing = defaults.tokenizer->EncodePieces(
+      std::vector<model::TextPiece>{{.text = message, .trusted = false},
+                                    {.text = std::string(form.end), .trusted = true}},
+      /*add_bos=*/false);
+}
+
+// The template's variables of thinking, by the names of its family, unless the request has them.
+void SetThinking(const CompletionRequest& request, const CompletionDefaults& defaults,
+                 Json& kwargs) {
+  const model::ChatTemplate& chat = *defaults.chat_template;
+  const int64_t tokens =
+      request.thought_tokens >= 0 ? request.thought_tokens : defaults.thought_tokens;
+  const auto set = [&](const char* name, const Json& value) {
+    if (chat.Mentions(name) && !kwargs.contains(name)) kwargs[name] = value;
+  };
+  // A model that can think does, as with llama-server, unless the request or the server says no:
+  // some templates take a variable that is not there for false.
+  set("enable_thinking", defaults.reasoning && tokens != 0);
+  const Json thinks = kwargs.value("enable_thinking", Json(defaults.reasoning && tokens != 0));
+  if (!chat.Mentions("enable_thinking")) set("thinking", thinks);  // DeepSeek, Granite
+  if (thinks == false) {
+    set("thinking_budget", 0);  // Seed-OSS
+  } else if (tokens >= 0) {
+    set("thinking_budget", tokens);
+  }
+  if (defaults.answer_format != AnswerFormat::kHarmony) return;
+  // gpt-oss always thinks, and was trained for three efforts.
+  const Json effort = kwargs.value("reasoning_effort", Json(thinks == false ? "none" : ""));
+  if (effort == "none" || effort == "minimal") kwargs["reasoning_effort"] = "low";
+  if (effort == "xhigh" || effort == "max") kwargs["reasoning_effort"] = "high";
+}
+
 // How the answer is read that follows `prompt`. llama-server's completion shows what the model
 // writes.
 void SetAnswer(std::string_view prompt, const CompletionDefaults& defaults,
@@ -150,6 +195,7 @@ void SetAnswer(std::string_view prompt, const CompletionDefaults& defaults,
     }
     return ids;
   };
+  SetThoughts(defaults, request);
   request.spec.text_exceptions = {.shown = ids_of(tokens.shown), .hidden = ids_of(tokens.hidden)};
 }
 
@@ -240,11 +286,7 @@ std::vector<model::TextPiece> RenderedChat(const CompletionRequest& request,
     input.messages = MessagesOf(request, defaults);
     if (request.offers_tools() && !IsToldTools(request, defaults)) input.tools = request.tools;
     input.kwargs = request.kwargs;
-    // A model that can think does, as with llama-server, unless the request or the server says no:
-    // some templates take a variable that is not there for false.
-    if (defaults.chat_template->Mentions("enable_thinking") &&
-        !input.kwargs.contains("enable_thinking"))
-      input.kwargs["enable_thinking"] = defaults.reasoning;
+    SetThinking(request, defaults, input.kwargs);
     input.add_generation_prompt = request.add_generation_prompt;
     input.continue_last = request.continue_last;
     input.now_s = std::time(nullptr);
@@ -256,7 +298,7 @@ std::vector<model::TextPiece> RenderedChat(const CompletionRequest& request,
     std::vector<model::TextPiece> pieces = defaults.chat_template->Render(input);
     const AnswerFormat format = defaults.answer_format;
     if (!StartsInReasoning(format, model::JoinPieces(pieces))) {
-      std::string open(ThoughtOpening(format, defaults.chat_template->source()));
+      std::string open(ThoughtFormOf(format, defaults.chat_template->source()).begin);
       if (open == "<think>") open += '\n';
       pieces.push_back({.text = open, .trusted = true});
     }

@@ -292,5 +292,92 @@ TEST(ChatTokens, ALastMessageOfTheAssistantsGoesOn) {
             std::string::npos);
 }
 
+// What the template of a family is told of thinking.
+TEST(ChatTokens, EachFamilyIsToldOfThinkingByItsOwnNames) {
+  const auto told = [](const std::string& variables, Json fields, Dialect dialect = Dialect::kChat,
+                       AnswerFormat format = AnswerFormat::kHermes, bool reasoning = true) {
+    CompletionDefaults defaults = HermesDefaults(TokenType::kControl);
+    defaults.chat_template = model::ChatTemplate::Parse(variables, "family", "", "");
+    defaults.answer_format = format;
+    defaults.reasoning = reasoning;
+    fields["messages"] = Json::array({Question()});
+    fields["max_tokens"] = 9;
+    const CompletionRequest request = ReadCompletionRequest(fields, dialect, defaults);
+    return model::JoinPieces(RenderedChat(request, defaults));
+  };
+  const std::string qwen = "{{ enable_thinking }}", deepseek = "{{ thinking }}",
+                    seed = "{{ thinking_budget }}", gpt = "{{ reasoning_effort }}";
+  const Json none = {{"reasoning_effort", "none"}};
+  EXPECT_EQ(told(qwen, Json::object()), "True");
+  EXPECT_EQ(told(qwen, none), "False");
+  EXPECT_EQ(told(qwen, {{"reasoning_budget_tokens", 0}}), "False");
+  EXPECT_EQ(told(qwen, Json::object(), Dialect::kChat, AnswerFormat::kHermes, false), "False");
+  EXPECT_EQ(told(deepseek, Json::object()), "True");
+  EXPECT_EQ(told(deepseek, none), "False");
+  EXPECT_EQ(told(deepseek, {{"chat_template_kwargs", {{"thinking", false}}}}), "False");
+  EXPECT_EQ(told(seed, Json::object()), "");
+  EXPECT_EQ(told(seed, none), "0");
+  EXPECT_EQ(told(seed, {{"thinking_budget_tokens", 512}}), "512");
+  EXPECT_EQ(told(gpt, none, Dialect::kChat, AnswerFormat::kHarmony), "low");
+  EXPECT_EQ(told(gpt, {{"reasoning_effort", "xhigh"}}, Dialect::kChat, AnswerFormat::kHarmony),
+            "high");
+  EXPECT_EQ(told(gpt, {{"reasoning_effort", "medium"}}, Dialect::kChat, AnswerFormat::kHarmony),
+            "medium");
+  EXPECT_EQ(told(gpt, {{"reasoning_effort", "xhigh"}}), "xhigh");
+  const auto thinking = [](const char* type) {
+    return Json{{"thinking", {{"type", type}, {"budget_tokens", 1024}}}};
+  };
+  EXPECT_EQ(told(qwen, thinking("enabled"), Dialect::kMessages), "True");
+  EXPECT_EQ(told(qwen, thinking("disabled"), Dialect::kMessages), "False");
+  EXPECT_EQ(told(seed, thinking("enabled"), Dialect::kMessages), "1024");
+  EXPECT_EQ(told(deepseek, thinking("disabled"), Dialect::kMessages), "False");
+}
+
+TEST(ChatTokens, ThoughtsHaveABudget) {
+  CompletionDefaults defaults = HermesDefaults(TokenType::kControl);
+  Json body = {{"messages", Json::array({Question()})}};
+  EXPECT_EQ(SpecOf(body, defaults).thoughts.tokens, -1);
+  body["reasoning_budget_tokens"] = 5;
+  body["reasoning_budget_message"] = "Now.</think>";
+  const ThoughtLimit limit = SpecOf(body, defaults).thoughts;
+  EXPECT_EQ(limit.tokens, 5);
+  EXPECT_FALSE(limit.open);
+  EXPECT_EQ(limit.begin, std::vector<std::string>{"<think>"});
+  const TokenId end = defaults.tokenizer->Find("</think>");
+  ASSERT_FALSE(limit.closing.empty());
+  EXPECT_EQ(limit.closing.back(), end);
+  EXPECT_EQ(std::count(limit.closing.begin(), limit.closing.end(), end), 1)
+      << "a client's message is text";
+  defaults.thought_tokens = 3;
+  defaults.split_reasoning = false;
+  CompletionRequest request =
+      ReadCompletionRequest({{"messages", Json::array({Question()})}}, Dialect::kChat, defaults);
+  EXPECT_FALSE(request.split_reasoning);
+  EXPECT_EQ(MakeSpecs(request, defaults).at(0).thoughts.tokens, 3);
+  body["reasoning_format"] = "deepseek";
+  EXPECT_TRUE(ReadCompletionRequest(body, Dialect::kChat, defaults).split_reasoning);
+}
+
+TEST(ChatTokens, ToolsInNamespacesHaveOneName) {
+  const CompletionDefaults defaults = HermesDefaults(TokenType::kControl);
+  const Json body = Json::parse(R"({"input":[
+    {"type":"message","role":"user","content":"Weather?"},
+    {"type":"function_call","call_id":"c","namespace":"mcp__sky__","name":"look","arguments":"{\"id\":18446744073709551615}"},
+    {"type":"function_call_output","call_id":"c","output":"blue"}],
+   "tools":[{"type":"function","name":"now"},
+    {"type":"namespace","name":"mcp__sky__","description":"d","tools":[{"type":"function","name":"look","parameters":{"type":"object"}}]},
+    {"type":"namespace","name":"sea","tools":[{"type":"function","name":"look"},{"type":"custom","name":"x"}]}],
+   "tool_choice":{"type":"function","namespace":"sea","name":"look"}})");
+  const CompletionRequest got = ReadCompletionRequest(body, Dialect::kResponses, defaults);
+  std::vector<std::string> names;
+  for (const Json& tool : got.tools) names.push_back(tool["function"]["name"]);
+  EXPECT_EQ(names, (std::vector<std::string>{"now", "mcp__sky__look", "sea__look"}));
+  EXPECT_EQ(got.namespaced["sea__look"], Json::parse(R"({"namespace":"sea","name":"look"})"));
+  EXPECT_EQ(got.tool_choice.names, std::vector<std::string>{"sea__look"});
+  const std::string prompt = model::JoinPieces(RenderedChat(got, defaults));
+  EXPECT_NE(prompt.find("mcp__sky__look"), std::string::npos);
+  EXPECT_NE(prompt.find("18446744073709551615"), std::string::npos) << prompt;
+}
+
 }  // namespace
 }  // namespace larder::serving::api

@@ -146,6 +146,7 @@ CompletionRequest ReadCompletionRequest(const Json& body, Dialect dialect,
   request.spec.sampling = defaults.sampling;
   request.spec.max_tokens = defaults.max_tokens;
   request.seed = defaults.seed;
+  request.split_reasoning = defaults.split_reasoning;
   switch (dialect) {
     case Dialect::kCompletion:
     case Dialect::kChat:

@@ -27,8 +27,11 @@ namespace larder::serving::inline api {
 struct CompletionDefaults {
   std::shared_ptr<const model::Tokenizer> tokenizer;  // null: requests are only checked
   std::shared_ptr<const model::ChatTemplate> chat_template;
-  bool reasoning = true;  // whether a model that can think does where a request says nothing
-  bool special = false;   // control tokens are shown in texts
+  bool reasoning = true;        // whether a model that can think does where a request says nothing
+  bool special = false;         // control tokens are shown in texts
+  bool split_reasoning = true;  // CompletionRequest::split_reasoning where a request says nothing
+  int64_t thought_tokens = -1;  // of an answer's thoughts; -1: not limited
+  std::string thought_message;  // said to the model where these are spent, before the thought ends
   AnswerFormat answer_format = AnswerFormat::kGeneric;  // how the model writes thoughts and calls
   SamplingParams sampling;
   std::optional<uint64_t> seed;  // nullopt: each request draws its own
@@ -106,7 +109,9 @@ struct CompletionRequest {
   bool continue_thought = false;  // it is a thought without an answer, which goes on
   // Whether thoughts are told apart from the answer; false: they are a part of its text.
   bool split_reasoning = true;
-  GenerationSpec spec;  // all but the prompt
+  int64_t thought_tokens = -1;                 // -1: as CompletionDefaults has it
+  std::optional<std::string> thought_message;  // likewise
+  GenerationSpec spec;                         // all but the prompt
   ShownForm form;
   std::optional<uint64_t> seed;
   bool ignore_eos = false;

@@ -1,5 +1,6 @@
 // POST /v1/messages, as Anthropic's API.
 #include <algorithm>
+#include <limits>
 
 #include "serving/api/chat_fields.h"
 #include "serving/api/common_fields.h"
@@ -131,6 +132,9 @@ void ReadThinking(const Json& field, CompletionRequest& request) {
   if (type != "enabled" && type != "disabled" && type != "adaptive")
     JsonFields::Fail("thinking.type", type, "enabled, disabled or adaptive");
   request.kwargs["enable_thinking"] = type != "disabled";
+  if (type == "enabled")
+    request.thought_tokens =
+        fields.Integer("budget_tokens", -1, -1, std::numeric_limits<int64_t>::max());
 }
 
 }  // namespace

@@ -83,7 +83,7 @@ void ReadResponseTools(const Json& field, CompletionRequest& request,
     const std::string name = tool.String("name", "");
     const std::string shown = NameInNamespace(space, name);
     const Json* parameters = tool.Find("parameters");
-    AddTool(request, tool.String("name", ""), tool.String("description", ""),
+    AddTool(request, shown, tool.String("description", ""),
             parameters == nullptr ? Json() : *parameters, tool.Bool("strict", false));
     if (!space.empty()) request.namespaced[shown] = {{"namespace", space}, {"name", name}};
   }

@@ -179,7 +179,7 @@ class ResponsesEncoder : public ReplyEncoder {
     json done = {{"item_id", ItemId(at, block.kind)}, {"output_index", at}};
     if (block.kind == AnswerBlock::Kind::kCall) {
       done["arguments"] = block.text;
-      done["name"] = block.name;
+      done["name"] = Item(at, block, status)["name"];
       Send("response.function_call_arguments.done", done);
     } else {
       done["content_index"] = 0;

@@ -150,6 +150,13 @@ std::optional<TokenId> ComputeSide::Choose(std::span<const float> logits) {
     if (!refused_.empty()) return std::nullopt;
     allowed = masked_->allowed();
   }
+  if (const std::optional<TokenId> wanted = thoughts_.Next()) {
+    const auto at = static_cast<size_t>(*wanted);
+    if (allowed.empty() || (allowed[at / 64] >> at % 64 & 1) != 0) {
+      sampler_->Accept(*wanted);
+      return wanted;
+    }
+  }
   try {
     const TokenId token = sampler_->Sample(logits, allowed);
     sampler_->Accept(token);
@@ -191,6 +198,7 @@ std::optional<int32_t> ComputeSide::Next(std::span<const float> logits) {
   Made made = *std::exchange(made_, std::nullopt);
   if (!made.token || tokenizer_.IsEndOfGeneration(*made.token)) return std::nullopt;
   const TokenId token = *made.token;
+  thoughts_.Accept(token);
   GenerationEvent event = NewEvent(GenerationEvent::Kind::kToken);
   event.token = token;
   event.logprobs = std::move(made.logprobs);

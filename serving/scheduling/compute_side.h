@@ -90,7 +90,8 @@ class ComputeSide : public pipeline::Sequence {
         tokenizer_(tokenizer),
         vocab_(vocab),
         sink_(sink),
-        masks_(std::move(masks)) {}
+        masks_(std::move(masks)),
+        thoughts_(generation_->spec.thoughts, tokenizer) {}
 
   std::span<const int32_t> prompt() const override { return generation_->spec.prompt; }
   uint64_t tenant() const override { return generation_->spec.cache_group(); }
@@ -123,6 +124,7 @@ class ComputeSide : public pipeline::Sequence {
                                             // is made meanwhile
   std::optional<Sampler> sampler_;  // made at admission, so that waiting requests hold no scratch
                                     // memory
+  ThoughtBudget thoughts_;
   // The next token and its log-probabilities, chosen by Prepare or Next.
   struct Made {
     std::optional<TokenId> token;

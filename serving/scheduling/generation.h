@@ -19,6 +19,7 @@
 #include "serving/admission/api_keys.h"
 #include "serving/grammar/grammar.h"
 #include "serving/sampling/sampler.h"
+#include "serving/scheduling/thought_budget.h"
 
 namespace larder::serving::inline scheduling {
 
@@ -35,7 +36,8 @@ struct GenerationSpec {
   // Not empty: the text is free up to the first of these, and must match the grammar behind it.
   std::vector<std::string> grammar_triggers;
   bool grammar_required = false;  // the text may not end before a trigger
-  Tenant tenant = kEverybody;     // who asked for it
+  ThoughtLimit thoughts;
+  Tenant tenant = kEverybody;  // who asked for it
   // Not kNone: nothing is generated; GenerationEnd::embedding is the prompt's.
   model::Pooling pooling = model::Pooling::kNone;
   // It waits for this slot, which counts modulo those that there are, and begins with what that
