@@ -62,8 +62,8 @@ class Tokenizer {
   bool IsEndOfGeneration(TokenId) const;  // eos, eot, <|eot_id|>, <|im_end|>, <|end|> ...
   bool IsControl(TokenId) const;
   bool IsUserDefined(TokenId) const;  // found in every text, trusted or not
-  bool drops_leading_space() const;  // SPM: Encode puts a space before the text, Decode removes it
-                                     // again
+  bool drops_leading_space() const;   // SPM: Encode puts a space before the text, Decode removes it
+                                      // again
   TokenId Find(std::string_view token_text) const;  // exact vocabulary entry, -1 if none
   std::string_view chat_template() const;           // tokenizer.chat_template or empty
   std::string_view tool_use_template() const;       // tokenizer.chat_template.tool_use or empty
