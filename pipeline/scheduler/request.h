@@ -28,6 +28,8 @@ enum class SequenceEnd {
 // What a sequence is told of its rows.
 enum class Wanted {
   kNextToken,     // the logits after the last token, again and again: Sequence::Next
+  kPromptLogits,  // the logits after each token of the prompt, Sequence::PromptLogits, and then as
+                  // kNextToken; of a prompt whose beginning the KV cache has, all are computed, too
   kHiddenOfLast,  // the hidden state of the prompt's last token, once: Sequence::Hidden
   kHiddenOfAll,   // those of all tokens of the prompt; they are all computed, whatever the KV cache
                   // has
@@ -73,6 +75,11 @@ class Sequence {
   // prepare their sequences: takes as much of Next's work as needs nothing but this sequence. Does
   // not throw.
   virtual void Prepare(std::span<const float> /*logits*/) {}
+  // With kPromptLogits, before the first Next: the logits after the prompt's token at `position`,
+  // for all but the last one, whose are Next's; on any thread of the engine, several positions at
+  // once, and beside Prepare. None comes twice, even if the sequence loses its slot. Does not
+  // throw.
+  virtual void PromptLogits(size_t /*position*/, std::span<const float> /*logits*/) {}
   virtual Wanted wanted() const { return Wanted::kNextToken; }  // constant
   // Instead of Next: the hidden state, [dim], of the prompt's token at `position`, in ascending
   // order; the sequence is complete with the last token's. It begins again after another Admitted.

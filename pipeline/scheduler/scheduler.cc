@@ -374,8 +374,17 @@ size_t Scheduler::SlotsOf(AttentionId socket) const {
 }
 
 bool Scheduler::MayReuse(const Slot& slot, const Active& active) const {
-  return options_.reuse_prefixes && slot.tenant == active.sequence->tenant() &&
-         active.sequence->wanted() != Wanted::kHiddenOfAll;
+  return options_.reuse_prefixes && slot.tenant == active.sequence->tenant();
+}
+
+// The most tokens to compute of which it needs no more than keys and values. The last one is always
+// computed, since its logits are wanted.
+size_t Scheduler::MostReused(const Active& active) const {
+  const size_t most = active.to_compute().size() - 1;
+  const Wanted wants = active.sequence->wanted();
+  return wants == Wanted::kHiddenOfAll                             ? 0
+         : wants == Wanted::kPromptLogits && active.generated == 0 ? std::min(most, active.given)
+                                                                   : most;
 }
 
 size_t Scheduler::CommonPrefix(const Slot& slot, const Active& active) const {
@@ -383,8 +392,7 @@ size_t Scheduler::CommonPrefix(const Slot& slot, const Active& active) const {
   const std::span<const int32_t> tokens = active.to_compute();
   const auto end =
       std::mismatch(slot.tokens.begin(), slot.tokens.end(), tokens.begin(), tokens.end());
-  // The last token is always computed, since its logits are wanted.
-  return std::min(static_cast<size_t>(end.first - slot.tokens.begin()), tokens.size() - 1);
+  return std::min(static_cast<size_t>(end.first - slot.tokens.begin()), MostReused(active));
 }
 
 // Begins with the longest prefix that a slot or a kept sequence has, if one is worth reusing: in
@@ -466,7 +474,7 @@ bool Scheduler::IsBeingComputed(const Active& active, const Place& place) const 
     const std::span<const int32_t> theirs = slot.active->to_compute();
     const auto end = std::mismatch(theirs.begin(), theirs.end(), tokens.begin(), tokens.end());
     const size_t common =
-        std::min(static_cast<size_t>(end.first - theirs.begin()), tokens.size() - 1);
+        std::min(static_cast<size_t>(end.first - theirs.begin()), MostReused(active));
     return common >= place.most() + (place.tokens > 0 && id == place.source ? 1 : kWorthWaiting);
   };
   return std::ranges::any_of(prefilling_, has_more) || std::ranges::any_of(loading_, has_more);
@@ -789,14 +797,12 @@ void Scheduler::FreeIfDone(SlotId id) {
 // Sees whether files have more of the prompt than `place`; then what `place` reuses ends with a
 // whole chunk.
 void Scheduler::FindStored(const Active& active, Place& place) const {
-  if (options_.tier == nullptr || !options_.reuse_prefixes ||
-      active.sequence->wanted() == Wanted::kHiddenOfAll)
-    return;
+  const size_t most = MostReused(active);
+  if (options_.tier == nullptr || !options_.reuse_prefixes || most == 0) return;
   const std::span<const int32_t> tokens = active.to_compute();
   const size_t positions = kv_.shape().chunk_positions;
-  // The last token is always computed.
   const size_t stored =
-      options_.tier->Find(tokens.first(tokens.size() - 1), active.sequence->tenant()) * positions;
+      options_.tier->Find(tokens.first(most), active.sequence->tenant()) * positions;
   if (stored < place.tokens + kWorthReusing) return;
   place.stored = stored;
   place.tokens -= place.tokens % positions;

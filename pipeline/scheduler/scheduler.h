@@ -156,6 +156,7 @@ class Scheduler {
                                   // first token
     size_t rows_in_flight = 0;
     size_t generated = 0;
+    size_t given = 0;        // positions of the prompt whose logits it has: Wanted::kPromptLogits
     int losses = 0;          // of its slot, since its last token
     uint64_t order = 0;      // order of admission; of the background after all others'
     uint64_t batch = 0;      // the last micro-batch that it has rows in
@@ -184,6 +185,7 @@ class Scheduler {
   struct ScheduledBatch {
     std::vector<Part> parts;  // capacity: as many as rows
     size_t prefill_rows = 0, decode_rows = 0;
+    size_t logit_rows = 0;  // of prefill_rows, whose logits the prompt wants: Wanted::kPromptLogits
     uint64_t submitted_ns = 0;
   };
   // A FIFO of slots, each in it at most once. Its capacity is all slots, so it never allocates.
@@ -267,6 +269,7 @@ class Scheduler {
     size_t most() const { return std::max(tokens, stored); }
   };
   bool MayReuse(const Slot&, const Active&) const;
+  size_t MostReused(const Active&) const;
   size_t CommonPrefix(const Slot&, const Active&) const;
   std::optional<Place> ChoosePlace(const Active&) const;
   bool IsBeingComputed(const Active&, const Place&) const;
@@ -301,6 +304,7 @@ class Scheduler {
   void AddPromptRows(ScheduledBatch&, size_t most);
   void OrderPrompts();
   size_t AddPromptOf(SlotId, ScheduledBatch&, size_t most, size_t& logits);
+  size_t LogitRowsWithin(size_t rows) const;
   void Submit(ScheduledBatch&);
   void CollectOldest();
   void PrepareNext(const ScheduledBatch&);
@@ -346,12 +350,18 @@ class Scheduler {
   struct Choice {
     Sequence* sequence;
     std::span<const float> logits;
+    std::optional<size_t> position;  // of the prompt: PromptLogits; nullopt: Prepare
+    void Make() const {
+      if (position) return sequence->PromptLogits(*position, logits);
+      sequence->Prepare(logits);
+    }
   };
-  std::vector<Choice> choosing_;                   // of a collected micro-batch
-  std::vector<TokenRow> rows_;                     // the current micro-batch's
-  uint64_t batch_ = 0;                             // its number
-  uint64_t uses_ = 0;                              // orders the slots' last uses
-  double decode_step_ns_ = 0, prompt_row_ns_ = 0;  // smoothed; 0: not known
+  std::vector<Choice> choosing_;  // of a collected micro-batch
+  std::vector<TokenRow> rows_;    // the current micro-batch's
+  uint64_t batch_ = 0;            // its number
+  uint64_t uses_ = 0;             // orders the slots' last uses
+  // Smoothed; 0: not known. logit_row_ns_: what the logits of a prompt's row take beside the row.
+  double decode_step_ns_ = 0, prompt_row_ns_ = 0, logit_row_ns_ = 0;
   uint64_t last_collect_ns_ = 0;
   bool lost_ = false;          // the chain is lost and not connected again
   int losses_in_a_row_ = 0;    // losses without a completed step between them

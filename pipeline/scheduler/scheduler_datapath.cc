@@ -18,6 +18,9 @@ constexpr uint64_t kPatienceNs = 200'000;
 // The oldest prompt has one row in so many, at least.
 constexpr size_t kOldestShare = 4;
 
+// Of a prompt that wants their logits, while it is not known what these take.
+constexpr size_t kFirstLogitRows = 32;
+
 void Smooth(double& mean, double value) {
   mean = mean == 0 ? value : mean + kSmoothing * (value - mean);
 }
@@ -29,7 +32,7 @@ bool Scheduler::FillBatch() {
   ScheduledBatch& batch = batches_[(oldest_ + in_flight_) % batches_.size()];
   rows_.clear();
   batch.parts.clear();
-  batch.prefill_rows = batch.decode_rows = 0;
+  batch.prefill_rows = batch.decode_rows = batch.logit_rows = 0;
   batch.submitted_ns = clock_->now_ns();
   const RowBudget budget = policy_->Budget({.now_ns = batch.submitted_ns,
                                             .slots = limits_.slots,
@@ -117,37 +120,50 @@ void Scheduler::OrderPrompts() {
   std::ranges::sort(prompt_order_, {}, key);
 }
 
-// Adds up to `most` rows of a prompt. Returns how many.
+// The rows of a prompt that wants their logits that take as long as so many without them; one at
+// least.
+size_t Scheduler::LogitRowsWithin(size_t rows) const {
+  if (logit_row_ns_ == 0) return std::clamp<size_t>(rows, 1, kFirstLogitRows);
+  const double share = prompt_row_ns_ / (prompt_row_ns_ + logit_row_ns_);
+  return std::max<size_t>(static_cast<size_t>(static_cast<double>(rows) * share), 1);
+}
+
+// Adds rows of a prompt that take as long as up to `most`. Returns as how many they count.
 size_t Scheduler::AddPromptOf(SlotId id, ScheduledBatch& batch, size_t most, size_t& logits) {
   const Slot& slot = slots_[id.index()];
   const std::span<const int32_t> prompt = slot.active->to_compute();
   const size_t begin = slot.tokens.size();
+  const Wanted wants = slot.active->sequence->wanted();
+  // Rows in front of those from which something is wanted.
+  const size_t silent = std::max(MostReused(*slot.active), begin) - begin;
+  const bool scores = wants == Wanted::kPromptLogits && begin + silent + 1 < prompt.size();
   size_t n = std::min(most, prompt.size() - begin);
   if (n == 0) return 0;
+  if (scores && n > silent) n = std::min(n, silent + LogitRowsWithin(n - silent));
   if (!Reserve(id, begin, begin + n)) n = kv_.Reserve(id, begin, begin + n) - begin;
   if (n == 0) return 0;
   slot.active->batch = batch_;
-  const Wanted wants = slot.active->sequence->wanted();
-  if (wants == Wanted::kHiddenOfAll) n = std::min(n, limits_.max_logits - logits);
-  bool last = begin + n == prompt.size();
-  if (last && logits == limits_.max_logits && n > 0) {
-    --n;
-    last = false;
-  }
+  n = std::min(n, silent + limits_.max_logits - logits);
   if (n == 0) return 0;
-  const size_t wanted = wants == Wanted::kHiddenOfAll ? n : last ? 1 : 0;
+  const bool last = begin + n == prompt.size();
+  const size_t wanted = n - std::min(n, silent);
+  const bool hidden = wants == Wanted::kHiddenOfLast || wants == Wanted::kHiddenOfAll;
   for (size_t k = 0; k < n; ++k) {
     const bool of_row = k + wanted >= n;
     // datapath-ok: within what the constructor reserved
-    rows_.push_back({prompt[begin + k], id, static_cast<uint32_t>(begin + k),
-                     of_row && wants == Wanted::kNextToken, of_row && wants != Wanted::kNextToken});
+    rows_.push_back({prompt[begin + k], id, static_cast<uint32_t>(begin + k), of_row && !hidden,
+                     of_row && hidden});
   }
   // datapath-ok: within what the constructor reserved
   batch.parts.push_back({id, begin, n, wanted, last});
   batch.prefill_rows += n;
   logits += wanted;
   if (last) std::erase(prefilling_, id);
-  return n;
+  if (!scores) return n;
+  batch.logit_rows += wanted;
+  if (prompt_row_ns_ == 0) return n;
+  const double others = static_cast<double>(wanted) * logit_row_ns_ / prompt_row_ns_;
+  return std::min(most, n + static_cast<size_t>(others));
 }
 
 void Scheduler::Submit(ScheduledBatch& batch) {
@@ -174,7 +190,7 @@ void Scheduler::CollectOldest() {
   --in_flight_;
   losses_in_a_row_ = 0;
   const uint64_t now = clock_->now_ns();
-  UpdateStepCosts(batch, static_cast<double>(now - std::max(batch.submitted_ns, last_collect_ns_)));
+  double step_ns = static_cast<double>(now - std::max(batch.submitted_ns, last_collect_ns_));
   last_collect_ns_ = now;
   SocketStatus::Add(status_.steps, 1);
   SocketStatus::Add(status_.busy_slots, batch.parts.size());
@@ -182,6 +198,9 @@ void Scheduler::CollectOldest() {
   SocketStatus::Add(status_.decode_rows, batch.decode_rows);
   patience_ns_ = kPatienceNs;
   PrepareNext(batch);
+  // What a prompt makes of its logits is a part of what they take.
+  if (batch.logit_rows > 0) step_ns += static_cast<double>(clock_->now_ns() - now);
+  UpdateStepCosts(batch, step_ns);
   size_t logits = 0;
   for (const Part& part : batch.parts) {
     Slot& slot = slots_[part.slot.index()];
@@ -195,18 +214,24 @@ void Scheduler::CollectOldest() {
       if (slot.active == nullptr || slot.active->ended) continue;
       if (!good) {
         End(part.slot, SequenceEnd::kFailed, engine_.fault(i));
-      } else if (slot.active->sequence->wanted() == Wanted::kNextToken) {
+        continue;
+      }
+      const Wanted wants = slot.active->sequence->wanted();
+      if (wants == Wanted::kHiddenOfLast || wants == Wanted::kHiddenOfAll) {
+        TakeHidden(part, part.first + k, engine_.hidden(i));
+      } else if (part.last && k + 1 == part.rows) {
         ContinueOrSitOut(part.slot, engine_.logits(i));
       } else {
-        TakeHidden(part, part.first + k, engine_.hidden(i));
+        ++slot.active->given;  // PrepareNext gave them
       }
     }
     FreeIfDone(part.slot);
   }
 }
 
-// Has the sequences' next tokens chosen on all threads, if that takes longer than to call them:
-// some 1.5 us and 0.3 ns for each token of the vocabulary, against a hand-over of 1 to 2 us.
+// Gives prompts the logits that they want of their rows, and has the sequences' next tokens chosen:
+// on all threads, if that takes longer than to call them: some 1.5 us and 0.3 ns for each token of
+// the vocabulary, against a hand-over of 1 to 2 us. Else those are chosen later, one by one.
 void Scheduler::PrepareNext(const ScheduledBatch& batch) {
   constexpr size_t kTokensOfAChoice = 4096, kWorthIt = 8 * kTokensOfAChoice;
   choosing_.clear();
@@ -214,20 +239,26 @@ void Scheduler::PrepareNext(const ScheduledBatch& batch) {
   for (const Part& part : batch.parts) {
     const Active* active = slots_[part.slot.index()].active.get();
     for (size_t k = 0; k < part.wanted; ++k, ++logits) {
-      if (active == nullptr || active->ended || !engine_.fault(logits).empty() ||
-          active->sequence->wanted() != Wanted::kNextToken || !IsReady(*active->sequence))
-        continue;
+      if (active == nullptr || active->ended || !engine_.fault(logits).empty()) continue;
+      const Wanted wants = active->sequence->wanted();
+      if (wants == Wanted::kHiddenOfLast || wants == Wanted::kHiddenOfAll) continue;
+      std::optional<size_t> position;
+      if (!part.last || k + 1 < part.wanted) position = part.first + part.rows - part.wanted + k;
+      if (!position && !IsReady(*active->sequence)) continue;
       // datapath-ok: within what the constructor reserved
-      choosing_.push_back({active->sequence.get(), engine_.logits(logits)});
+      choosing_.push_back({active->sequence.get(), engine_.logits(logits), position});
     }
   }
-  if (choosing_.size() < 2 || choosing_.size() * (limits_.vocab + kTokensOfAChoice) < kWorthIt)
+  if (choosing_.size() < 2 || choosing_.size() * (limits_.vocab + kTokensOfAChoice) < kWorthIt) {
+    for (const Choice& choice : choosing_) {
+      if (choice.position) choice.Make();
+    }
     return;
+  }
   engine_.Spread(
       choosing_.size(),
       [](void* choosing, size_t i) {
-        const Choice& choice = (*static_cast<const std::vector<Choice>*>(choosing))[i];
-        choice.sequence->Prepare(choice.logits);
+        (*static_cast<const std::vector<Choice>*>(choosing))[i].Make();
       },
       &choosing_);
 }
@@ -238,15 +269,21 @@ void Scheduler::TakeHidden(const Part& part, size_t position, std::span<const fl
     End(part.slot, SequenceEnd::kComplete, "");
 }
 
-// Updates the costs of a pure decode step and of a prompt row beside decode rows from a step's
-// time.
+// Updates the costs of a pure decode step, of a prompt row beside decode rows, and of its logits,
+// from a step's time.
 void Scheduler::UpdateStepCosts(const ScheduledBatch& batch, double step) {
   if (batch.prefill_rows == 0) {
     Smooth(decode_step_ns_, step);
   } else if (batch.prefill_rows >= kLeastPromptRows) {
     const double base = batch.decode_rows > 0 ? decode_step_ns_ : 0;
-    Smooth(prompt_row_ns_,
-           std::max(step - base, 0.1 * step) / static_cast<double>(batch.prefill_rows));
+    const auto rows = static_cast<double>(batch.prefill_rows),
+               logits = static_cast<double>(batch.logit_rows);
+    const double prompts = std::max(step - base, 0.1 * step);
+    if (batch.logit_rows < kLeastPromptRows || prompt_row_ns_ == 0) {
+      Smooth(prompt_row_ns_, std::max(prompts - logits * logit_row_ns_, 0.1 * prompts) / rows);
+    } else {
+      Smooth(logit_row_ns_, std::max(prompts - rows * prompt_row_ns_, 0.01 * prompts) / logits);
+    }
   }
 }
 

@@ -99,7 +99,9 @@ class SimulatedEngine final : public TokenEngine {
     }
     LARDER_CHECK(wanted.size() <= limits_.max_logits);
     most_rows = std::max(most_rows, rows.size());
-    clock_.Advance(50'000 + 2'000 * rows.size());
+    longest_step_ns =
+        std::max(longest_step_ns, 50'000 + 2'000 * rows.size() + logit_row_ns * wanted.size());
+    clock_.Advance(50'000 + 2'000 * rows.size() + logit_row_ns * wanted.size());
   }
   void Collect() override {
     LARDER_CHECK(!batches_.empty());
@@ -135,6 +137,8 @@ class SimulatedEngine final : public TokenEngine {
   size_t in_flight() const { return batches_.size(); }
 
   size_t most_rows = 0;
+  uint64_t logit_row_ns = 0;  // what the logits of a row take
+  uint64_t longest_step_ns = 0;
 
  private:
   static KvChunksShape ChunksOf(const EngineLimits& limits, size_t kv_chunks) {
