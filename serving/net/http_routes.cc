@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/json_text.h"
+#include "base/utf8.h"
 #include "serving/api/common_fields.h"
 #include "serving/api/completion_request.h"
 #include "serving/fields/constraints.h"

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "base/clock.h"
+#include "base/utf8.h"
 #include "serving/net/http_session.h"
 #include "serving/net/sessions_testing.h"
 #include "serving/net/text_session.h"

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/json_text.h"
+#include "base/utf8.h"
 #include "serving/fields/json_fields.h"
 #include "serving/reply/completion.h"
 
@@ -167,28 +168,6 @@ const char* OtherProtocol(std::string_view line) {
   version.remove_prefix(5);
   return version.size() == 3 && version.find_first_not_of("0123456789.") == version.npos ? "HTTP"
                                                                                          : nullptr;
-}
-
-bool IsUtf8(std::string_view text) {
-  const auto byte = [&](size_t at) { return static_cast<unsigned char>(text[at]); };
-  for (size_t i = 0; i < text.size();) {
-    const unsigned char lead = byte(i);
-    const size_t length = lead < 0x80   ? 1
-                          : lead < 0xC2 ? 0
-                          : lead < 0xE0 ? 2
-                          : lead < 0xF0 ? 3
-                          : lead < 0xF5 ? 4
-                                        : 0;
-    if (length == 0 || text.size() - i < length) return false;
-    for (size_t k = 1; k < length; ++k) {
-      if ((byte(i + k) & 0xC0) != 0x80) return false;
-    }
-    // No overlong forms, no surrogates, nothing beyond U+10FFFF.
-    if ((lead == 0xE0 && byte(i + 1) < 0xA0) || (lead == 0xED && byte(i + 1) > 0x9F)) return false;
-    if ((lead == 0xF0 && byte(i + 1) < 0x90) || (lead == 0xF4 && byte(i + 1) > 0x8F)) return false;
-    i += length;
-  }
-  return true;
 }
 
 TextSession::TextSession(Wire& wire, ServerState& state, const TextLimits& limits)

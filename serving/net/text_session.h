@@ -81,7 +81,6 @@ class TextSession : public Session {
 // The kind of a line. Exposed for tests.
 enum class LineKind { kBlank, kJson, kPlain };
 LineKind KindOfLine(std::string_view line);
-bool IsUtf8(std::string_view text);
 // The protocol of a client that takes this for another port, by its first line; null: none that we
 // know.
 const char* OtherProtocol(std::string_view line);
