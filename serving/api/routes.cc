@@ -71,6 +71,7 @@ constexpr std::array kRoutes = {
     Reads("/tokenize", Action::kTokenize),
     Reads("/detokenize", Action::kDetokenize),
     Shows("/props", Action::kProps),
+    Shows("/tokenizer_info", Action::kTokenizerInfo),  // vLLM
     Shows("/slots", Action::kSlots),
     Route{.method = "POST", .path = "/slots/", .action = Action::kSlotAction, .is_slow = true},
     Shows("/health", Action::kHealth, true),

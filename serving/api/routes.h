@@ -26,6 +26,7 @@ enum class Action : uint8_t {
   kSlotAction,
   kTokenize,
   kDetokenize,
+  kTokenizerInfo,
   kOllamaTags,
   kOllamaShow,
   kOllamaPs,

@@ -178,6 +178,14 @@ HttpReply Tokenize(const HttpRequest& request, ServerState& state) {
   const Json body = ParseJson(request.body);
   const JsonFields fields(body);
   const model::Tokenizer& tokenizer = *state.defaults.tokenizer;
+  if (fields.Has("prompt")) {  // vLLM's form
+    const auto tokens =
+        tokenizer.Encode(fields.String("prompt", ""),
+                         fields.Bool("add_special_tokens", true) && tokenizer.wants_bos(),
+                         /*parse_special=*/true);
+    return JsonReply(
+        {{"tokens", tokens}, {"count", tokens.size()}, {"max_model_len", state.defaults.context}});
+  }
   const auto tokens =
       tokenizer.Encode(fields.String("content", ""), fields.Bool("add_special", false),
                        fields.Bool("parse_special", true));
@@ -206,7 +214,20 @@ HttpReply Detokenize(const HttpRequest& request, ServerState& state) {
   for (const Json& token : *list)
     tokens.push_back(static_cast<TokenId>(
         ToInteger(token, "tokens", 0, static_cast<int64_t>(state.defaults.tokenizer->size()) - 1)));
-  return JsonReply({{"content", state.defaults.tokenizer->Decode(tokens, /*special=*/true)}});
+  const std::string text = state.defaults.tokenizer->Decode(tokens, /*special=*/true);
+  return JsonReply({{"content", text}, {"prompt", text}});  // llama-server's name and vLLM's
+}
+
+// vLLM's, by which programs that count tokens need no tokenizer of their own.
+HttpReply TokenizerInfo(const HttpRequest&, ServerState& state) {
+  WantReady(state);
+  const model::Tokenizer& tokenizer = *state.defaults.tokenizer;
+  const auto text = [&](TokenId id) { return id < 0 ? json() : json(tokenizer.Piece(id, true)); };
+  return JsonReply({{"bos_token", text(tokenizer.bos())},
+                    {"eos_token", text(tokenizer.eos())},
+                    {"add_bos_token", tokenizer.wants_bos()},
+                    {"chat_template", state.defaults.chat_template->source()},
+                    {"model_max_length", state.defaults.context}});
 }
 
 HttpReply CountTokens(const HttpRequest& request, ServerState& state, Tenant tenant) {
@@ -349,6 +370,8 @@ HttpReply Answer(Action action, const HttpRequest& request, ServerState& state, 
       return Tokenize(request, state);
     case Action::kDetokenize:
       return Detokenize(request, state);
+    case Action::kTokenizerInfo:
+      return Kept<TokenizerInfo>(request, state);
     case Action::kOllamaTags:
       return OllamaTags(request, state);
     case Action::kOllamaShow:
