@@ -28,6 +28,37 @@ int ReadLogprobs(const JsonFields& fields, Dialect dialect) {
   return -1;
 }
 
+// vLLM's prompt_logprobs, which its streams have not, and OpenAI's logprobs with echo.
+void ReadPromptLogprobs(const JsonFields& fields, CompletionRequest& request) {
+  if (request.dialect != Dialect::kCompletion && request.dialect != Dialect::kChat) return;
+  if (const Json* field = fields.Find("prompt_logprobs")) {
+    request.prompt_logprobs =
+        static_cast<int>(ToInteger(*field, "prompt_logprobs", 0, kMostLogprobs));
+    if (request.stream)
+      throw Refused(400, "prompt_logprobs is {} with stream: expected only one of them",
+                    request.prompt_logprobs)
+          .On("prompt_logprobs");
+  }
+  request.spec.prompt_logprobs = request.prompt_logprobs;
+  if (!request.echo || request.spec.logprobs < 0) return;
+  request.spec.prompt_logprobs = std::max(request.prompt_logprobs, request.spec.logprobs);
+  request.spec.every_logprob = true;
+}
+
+// Bounds what an answer's lists of them take, in memory and in the I/O thread's time.
+void CheckPromptLogprobs(const CompletionRequest& request, size_t tokens) {
+  constexpr size_t kMost = size_t{1} << 17;
+  if (request.spec.prompt_logprobs < 0) return;
+  const size_t copies = request.echo ? request.n : 1;  // each choice's text begins with them
+  if (tokens * copies * (static_cast<size_t>(request.spec.prompt_logprobs) + 1) <= kMost) return;
+  const char* field = request.prompt_logprobs >= 0 ? "prompt_logprobs" : "logprobs";
+  throw Refused(400,
+                "{} is {} for {} tokens of prompts: expected at most {} log-probabilities of "
+                "prompts in one answer; ask for fewer of each token, or in several requests",
+                field, request.spec.prompt_logprobs, tokens * copies, kMost)
+      .On(field);
+}
+
 std::vector<TokenId> PromptTokens(const Prompt& prompt, const std::string& name,
                                   const CompletionDefaults& defaults) {
   if (const auto* tokens = std::get_if<std::vector<TokenId>>(&prompt)) return *tokens;
@@ -73,10 +104,7 @@ void ReadOpenAi(const JsonFields& fields, const CompletionDefaults& defaults,
   if (const Json* options = fields.Find("stream_options"))
     request.include_usage = JsonFields(*options, "stream_options").Bool("include_usage", false);
   request.echo = dialect == Dialect::kCompletion && fields.Bool("echo", false);
-  if (request.echo && request.spec.logprobs >= 0)
-    throw Refused(
-        400, "echo is true with logprobs: expected only one; Larder has no logprobs of prompts")
-        .On("echo");
+  ReadPromptLogprobs(fields, request);
   ReadNative(fields, defaults, request);
   request.n = static_cast<size_t>(fields.Integer("n", 1, 1, kMostChoices));
   if (IsNative(dialect))
@@ -205,6 +233,9 @@ std::vector<GenerationSpec> MakeSpecs(CompletionRequest& request,
   spec.continues = !chat || request.continue_last || request.continue_thought;
   std::vector<GenerationSpec> specs;
   std::random_device random;
+  size_t tokens = 0;
+  for (const std::vector<TokenId>& prompt : prompts) tokens += prompt.size();
+  CheckPromptLogprobs(request, tokens);
   for (size_t i = 0; i < prompts.size(); ++i) {
     std::vector<TokenId>& prompt = prompts[i];
     CheckPrompt(prompt.size(), defaults.context, defaults.model_context, request.NameOf(i));
@@ -214,6 +245,8 @@ std::vector<GenerationSpec> MakeSpecs(CompletionRequest& request,
       if (k > 0) spec.slot.reset();  // the others need not wait for it
       // The choices of one request differ from each other; with a seed they are the same each time.
       spec.sampling.seed = request.seed ? *request.seed + k : (uint64_t{random()} << 32 | random());
+      // Those of one prompt are the same; in a stream each choice comes when it comes.
+      spec.prompt_logprobs = k == 0 || request.stream ? request.spec.prompt_logprobs : -1;
       specs.push_back(spec);
     }
   }

@@ -117,6 +117,7 @@ struct CompletionRequest {
   bool ignore_eos = false;
   size_t n = 1;  // choices per prompt
   bool echo = false;
+  int prompt_logprobs = -1;  // vLLM's list of them, with this many of the likeliest; -1: none
   bool stream = false;
   bool include_usage = false;
   AtOnce at_once = AtOnce::kNo;               // otherwise there are no specs

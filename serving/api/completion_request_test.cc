@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/error_testing.h"
 #include "model/tokenizer/tokenizer_fixture.h"
 #include "serving/api/defaults_testing.h"
 
@@ -68,7 +69,9 @@ TEST(CompletionRequestTest, WrongRequestsAreRefusedByName) {
       {R"({"prompt":"a","stop":[""]})", "stop", "1 to"},
       {R"({"prompt":"a","stop":3})", "stop", "3"},
       {R"({"prompt":"a","logprobs":21})", "logprobs", "21"},
-      {R"({"prompt":"a","logprobs":1,"echo":true})", "echo", "only one"},
+      {R"({"prompt":"a","prompt_logprobs":21})", "prompt_logprobs", "21"},
+      {R"({"prompt":"a","prompt_logprobs":-1})", "prompt_logprobs", "0 to 20"},
+      {R"({"prompt":"a","prompt_logprobs":1,"stream":true})", "prompt_logprobs", "stream"},
       {R"({"prompt":"a","max_tokens":-2})", "max_tokens", "-2"},
       {R"({"prompt":"a","logit_bias":{"":1}})", "logit_bias", "token ids or texts"},
       {R"({"prompt":"a","logit_bias":[[null,1]]})", "logit_bias", "null"},
@@ -323,6 +326,45 @@ TEST(MakeSpecsTest, AreByPromptThenByChoiceAndDifferInSeed) {
             MakeSpecs(request, defaults)[0].sampling.seed);
   auto tokens = Read(R"({"prompt":[5,6,7]})");
   EXPECT_EQ(MakeSpecs(tokens, defaults)[0].prompt, (std::vector<TokenId>{5, 6, 7}));
+}
+
+TEST(MakeSpecsTest, PromptsWantWhatTheLargerOfBothFieldsSays) {
+  const CompletionDefaults defaults = Defaults();
+  const auto of = [&](const char* text, Dialect dialect = Dialect::kCompletion) {
+    CompletionRequest request = Read(text, dialect);
+    std::vector<int> all;
+    for (const GenerationSpec& spec : MakeSpecs(request, defaults))
+      all.push_back(spec.prompt_logprobs);
+    return all;
+  };
+  using All = std::vector<int>;
+  EXPECT_EQ(of(R"({"prompt":"a","logprobs":2})"), All({-1}));
+  EXPECT_EQ(of(R"({"prompt":"a","echo":true})"), All({-1}));
+  EXPECT_EQ(of(R"({"prompt":"a","echo":true,"logprobs":0})"), All({0}));
+  EXPECT_EQ(of(R"({"prompt":"a","echo":true,"logprobs":1,"prompt_logprobs":3})"), All({3}));
+  EXPECT_EQ(of(R"({"prompt":"a","echo":true,"logprobs":4,"prompt_logprobs":3})"), All({4}));
+  EXPECT_EQ(of(R"({"prompt":["a","b"],"n":2,"prompt_logprobs":3})"), All({3, -1, 3, -1}))
+      << "the choices of a prompt share them";
+  EXPECT_EQ(of(R"({"prompt":"a","n":2,"echo":true,"logprobs":1,"stream":true})"), All({1, 1}));
+  EXPECT_EQ(
+      of(R"({"messages":[{"role":"user","content":"a"}],"prompt_logprobs":0,"logprobs":true})",
+         Dialect::kChat),
+      All({0}));
+}
+
+TEST(MakeSpecsTest, AnAnswerHasABoundedNumberOfPromptLogprobs) {
+  CompletionDefaults defaults = Defaults();
+  defaults.context = 20'000;
+  CompletionRequest request = Read(R"({"prompt":"a","prompt_logprobs":15})");
+  request.prompts = {std::vector<TokenId>(8192, 5)};
+  EXPECT_EQ(MakeSpecs(request, defaults).size(), 1u);
+  request.prompts = {std::vector<TokenId>(8193, 5)};
+  EXPECT_NE(ErrorOf([&] { MakeSpecs(request, defaults); }).find("131072 log-probabilities"),
+            std::string::npos);
+  request = Read(R"({"prompt":"a","echo":true,"logprobs":1,"n":9})");
+  request.prompts = {std::vector<TokenId>(8192, 5)};
+  EXPECT_NE(ErrorOf([&] { MakeSpecs(request, defaults); }).find("logprobs is 1 for 73728 tokens"),
+            std::string::npos);
 }
 
 TEST(MakeSpecsTest, IgnoringTheEndBansItsTokens) {

@@ -45,6 +45,15 @@ class Apis : public testing::Test {
   TestModelThread model_{*test_.service, test_.state.defaults.vocab};
 };
 
+// The events of a stream of server-sent events.
+std::vector<json> Events(const std::string& stream) {
+  std::vector<json> all;
+  for (size_t at = stream.find("data: {"); at != std::string::npos;
+       at = stream.find("data: {", at + 1))
+    all.push_back(json::parse(stream.substr(at + 6, stream.find('\n', at) - at - 6)));
+  return all;
+}
+
 TEST_F(Apis, EachStreamHasItsFraming) {
   const std::string user = R"([{"role":"user","content":"hell"}])";
   const std::string chat = Http(
@@ -84,14 +93,107 @@ TEST_F(Apis, AStreamHasTheLogprobsOfAllTokens) {
   const std::string stream =
       Parts(Http(Post("/v1/chat/completions", R"({"stream":true,)" + asked + "}")));
   json got = json::array();
-  for (size_t at = stream.find("data: {"); at != std::string::npos;
-       at = stream.find("data: {", at + 1)) {
-    const json logprobs = json::parse(
-        stream.substr(at + 6, stream.find('\n', at) - at - 6))["choices"][0]["logprobs"];
+  for (const json& event : Events(stream)) {
+    const json& logprobs = event["choices"][0]["logprobs"];
     if (logprobs.is_object())
       got.insert(got.end(), logprobs["content"].begin(), logprobs["content"].end());
   }
   EXPECT_EQ(got, wanted);
+}
+
+TEST_F(Apis, AnEchoHasThePromptsLogprobs) {
+  const std::string asked = R"("prompt":"hello world","echo":true,"logprobs":2,"max_tokens":2)";
+  const json choice = Body(Http(Post("/v1/completions", "{" + asked + "}")))["choices"][0];
+  const json logprobs = choice["logprobs"];
+  const std::string text = choice["text"];
+  EXPECT_TRUE(text.starts_with("hello world")) << text;
+  const size_t count = logprobs["tokens"].size();
+  ASSERT_GT(count, 5u);
+  EXPECT_EQ(logprobs["tokens"][0], "<s>");
+  for (const char* list : {"token_logprobs", "top_logprobs", "text_offset"})
+    EXPECT_EQ(logprobs[list].size(), count) << list;
+  EXPECT_EQ(logprobs["token_logprobs"][0], nullptr);
+  EXPECT_EQ(logprobs["top_logprobs"][0], nullptr);
+  EXPECT_EQ(logprobs["text_offset"][1], 0) << "<s> is no part of the text";
+  for (size_t i = 1; i < count; ++i) {
+    const json& top = logprobs["top_logprobs"][i];
+    const std::string token = logprobs["tokens"][i];
+    EXPECT_LE(top.size(), 3u);
+    EXPECT_EQ(top[token], logprobs["token_logprobs"][i]);
+    const std::string shown = i == 1 ? token.substr(1) : token;  // its space is no part of the text
+    EXPECT_EQ(text.substr(logprobs["text_offset"][i], shown.size()), shown);
+  }
+  // A stream has the same, the prompt's in its first event.
+  json streamed = {{"text", ""}};
+  for (const auto& [name, list] : logprobs.items()) streamed[name] = json::array();
+  for (const json& event :
+       Events(Parts(Http(Post("/v1/completions", R"({"stream":true,)" + asked + "}"))))) {
+    const json& one = event["choices"][0];
+    if (streamed["text"] == "") {
+      EXPECT_EQ(one["text"], "hello world");
+    }
+    streamed["text"] = streamed["text"].get<std::string>() + one["text"].get<std::string>();
+    if (one["logprobs"].is_null()) continue;
+    for (const auto& [name, list] : one["logprobs"].items())
+      streamed[name].insert(streamed[name].end(), list.begin(), list.end());
+  }
+  EXPECT_EQ(streamed["text"], text);
+  streamed.erase("text");
+  EXPECT_EQ(streamed, logprobs);
+  // No token, and several prompts and choices: each begins with its own prompt's.
+  const json many = Body(Http(Post(
+      "/v1/completions",
+      R"({"prompt":["hello world",[1,262,263]],"n":2,"echo":true,"logprobs":2,"max_tokens":0})")));
+  ASSERT_EQ(many["choices"].size(), 4u);
+  EXPECT_EQ(many["usage"]["completion_tokens"], 0);
+  for (size_t i = 0; i < 4; ++i) {
+    const json& own = many["choices"][i]["logprobs"];
+    EXPECT_EQ(many["choices"][i]["finish_reason"], "length");
+    EXPECT_EQ(own["tokens"].size(), i < 2 ? count - 2 : 3);
+    for (size_t k = 0; k < own["tokens"].size() && i < 2; ++k)
+      EXPECT_EQ(own["token_logprobs"][k], logprobs["token_logprobs"][k]);
+  }
+}
+
+TEST_F(Apis, PromptLogprobsAreByTokenId) {
+  const json whole =
+      Body(Http(Post("/v1/completions", R"({"prompt":"hello world","echo":true,"logprobs":2,)"
+                                        R"("prompt_logprobs":1,"max_tokens":1})")));
+  const json& list = whole["choices"][0]["prompt_logprobs"];
+  const auto tokens = test_.state.defaults.tokenizer->Encode("hello world", true, true);
+  ASSERT_EQ(list.size(), tokens.size());
+  EXPECT_EQ(list[0], nullptr);
+  const json& echoed = whole["choices"][0]["logprobs"];
+  size_t ranks_beyond_the_first = 0;
+  for (size_t i = 1; i < list.size(); ++i) {
+    const json& own = list[i][fmt::to_string(tokens[i])];
+    EXPECT_EQ(own["logprob"], echoed["token_logprobs"][i]);
+    EXPECT_EQ(own["decoded_token"], echoed["tokens"][i]);
+    EXPECT_EQ(list[i].size(), own["rank"] == 1 ? 1u : 2u) << "its own and the likeliest";
+    ranks_beyond_the_first += own["rank"] > 1;
+    EXPECT_LE(echoed["top_logprobs"][i].size(), 3u);
+  }
+  EXPECT_GT(ranks_beyond_the_first, 0u);
+  const json chat = Body(Http(Post(
+      "/v1/chat/completions",
+      R"({"max_tokens":1,"prompt_logprobs":0,"n":2,"messages":[{"role":"user","content":"hell"}]})")));
+  EXPECT_EQ(chat["prompt_logprobs"].size(), chat["usage"]["prompt_tokens"]);
+  EXPECT_EQ(chat["prompt_logprobs"][1].size(), 1u);
+  EXPECT_FALSE(chat["choices"][0].contains("prompt_logprobs"));
+}
+
+TEST_F(Apis, LongPromptsLogprobsAreCharged) {
+  CompletionRequest request;
+  GenerationSpec spec;
+  spec.prompt.resize(5'000);
+  const auto charge = [&] {
+    TestWire wire;
+    const Admitted held = ServerState::Admit(wire.client(), request, {spec});
+    return held.bytes.amount();
+  };
+  const size_t plain = charge();
+  spec.prompt_logprobs = request.prompt_logprobs = 20;
+  EXPECT_GT(charge(), plain + 5'000 * 21 * (sizeof(TokenId) + sizeof(float)));
 }
 
 TEST_F(Apis, WholeAnswers) {
@@ -185,6 +287,12 @@ TEST_F(Apis, WhatClientsAskAboutTheServer) {
   EXPECT_EQ(get("/api/ps")["models"][0]["model"], "tiny");
   EXPECT_TRUE(get("/api/version")["version"].is_string());
   EXPECT_EQ(Body(Http(Post("/api/show", R"({"model":"tiny"})")))["capabilities"][0], "completion");
+  EXPECT_EQ(get("/tokenizer_info")["eos_token"], "</s>");
+  EXPECT_EQ(Body(Http(Post("/tokenize", R"({"prompt":"hello"})")))["count"], 2);
+  EXPECT_EQ(Body(Http(Post("/tokenize", R"({"prompt":"hello","add_special_tokens":false})"))),
+            json::parse(fmt::format(R"({{"tokens":[263],"count":1,"max_model_len":{}}})",
+                                    TestState::kContext)));
+  EXPECT_EQ(Body(Http(Post("/detokenize", R"({"tokens":[262]})")))["prompt"], "hello");
   EXPECT_EQ(get("/props")["default_generation_settings"]["n_ctx"], TestState::kContext);
   const json params = get("/props")["default_generation_settings"]["params"];
   EXPECT_EQ(params["samplers"].size(), DefaultSamplers().size());

@@ -24,6 +24,23 @@ bool Succeeds(Failures* failures, const std::function<void()>& work) {
   }
 }
 
+// What a prompt's log-probabilities take until they are sent: the numbers, a copy of them behind
+// which a choice's own follow, and their text. (The text is made of a tree, of one answer at a time
+// in the whole server.)
+size_t PromptLogprobBytes(const CompletionRequest& request, const GenerationSpec& spec) {
+  constexpr size_t kToken = 64, kEntry = 40, kNamedEntry = 80;  // of the text
+  const auto numbers = [](int top) {
+    return sizeof(TokenLogprobs) + 16 +
+           static_cast<size_t>(top) * sizeof(std::pair<TokenId, float>);
+  };
+  const auto entries = [](int top) { return static_cast<size_t>(top) + 1; };
+  size_t bytes = spec.prompt_logprobs < 0 ? 0 : numbers(spec.prompt_logprobs);
+  if (request.echo && request.spec.logprobs >= 0)
+    bytes += numbers(request.spec.logprobs) + kToken + entries(request.spec.logprobs) * kEntry;
+  if (request.prompt_logprobs >= 0) bytes += entries(request.prompt_logprobs) * kNamedEntry;
+  return bytes * spec.prompt.size();
+}
+
 }  // namespace
 
 // nullopt: it takes too long for this thread.
@@ -82,6 +99,7 @@ Admitted ServerState::Admit(const Admission::Client& client, const CompletionReq
     bytes +=
         sizeof spec + spec.prompt.size() * sizeof(TokenId) +
         spec.sampling.logit_bias.size() * sizeof(decltype(spec.sampling.logit_bias)::value_type);
+    bytes += PromptLogprobBytes(request, spec);
     for (const std::string& stop : spec.stops) bytes += sizeof(std::string) + stop.size();
   }
   // Of texts to embed only so many run or wait at once (Completion).

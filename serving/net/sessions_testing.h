@@ -90,6 +90,12 @@ class TestModel {
       sequence->Admitted(0);
       const auto prompt = sequence->prompt();
       sequence->Computed(prompt.size());
+      if (sequence->wanted() == pipeline::Wanted::kPromptLogits) {
+        for (size_t i = 0; i + 1 < prompt.size(); ++i) {
+          FillLogits(prompt[i], i + 1);
+          sequence->PromptLogits(i, logits_);
+        }
+      }
       all_.push_back({std::move(sequence), prompt.back(), prompt.size()});
     }
     std::erase_if(all_, [&](One& one) {
@@ -97,9 +103,7 @@ class TestModel {
         one.sequence->Ended(pipeline::SequenceEnd::kCancelled, "");
         return true;
       }
-      const size_t like = (static_cast<size_t>(one.last) * 7 + one.length) % 12 + 259;  // a word
-      for (size_t i = 0; i < logits_.size(); ++i)
-        logits_[i] = i == like ? 5.0f : static_cast<float>(i % 7) * 0.1f;
+      FillLogits(one.last, one.length);
       const auto next = one.sequence->Next(logits_);
       if (next && ++one.length < TestState::kContext) {
         one.last = *next;
@@ -113,6 +117,11 @@ class TestModel {
   }
 
  private:
+  void FillLogits(int32_t last, size_t length) {
+    const size_t like = (static_cast<size_t>(last) * 7 + length) % 12 + 259;  // a word
+    for (size_t i = 0; i < logits_.size(); ++i)
+      logits_[i] = i == like ? 5.0f : static_cast<float>(i % 7) * 0.1f;
+  }
   struct One {
     std::unique_ptr<pipeline::Sequence> sequence;
     int32_t last;

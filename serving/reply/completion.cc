@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/utf8.h"
 #include "serving/reply/settings.h"
 
 namespace larder::serving::inline reply {
@@ -20,6 +21,7 @@ ReplyHead Complete(ReplyHead head, const CompletionRequest& request,
   head.drawn_probs = request.spec.drawn_probs;
   const bool shows = IsNative(head.dialect) ? !head.form.brief : head.form.verbose;
   if (shows && !specs.empty()) head.settings = SettingsJson(specs[0], request);
+  head.prompt_logprobs = request.prompt_logprobs;
   return head;
 }
 
@@ -40,6 +42,8 @@ struct Completion::Choice : GenerationListener {
       : completion(of), index(at), stops(std::move(until)) {}
 
   bool has_all() const override { return stops.stopped(); }
+
+  void OnPrompt(const PromptLogprobs& logprobs) override { completion.TakePrompt(*this, logprobs); }
 
   void OnText(const GeneratedText& piece) override {
     if (stops.stopped()) return;
@@ -68,7 +72,7 @@ struct Completion::Choice : GenerationListener {
       whole_text.text = text;
       Take(whole_text, with);
     }
-    bytes += text.size();
+    characters += CountCharacters(text);
   }
 
   void OnProgress(const PromptProgress& progress) override {
@@ -98,6 +102,14 @@ struct Completion::Choice : GenerationListener {
     completion.ChoiceEnded(*this, end);
   }
 
+  // The prompt is the beginning of the text. logprobs: of its tokens; null: none are wanted.
+  void Echo(const std::vector<TokenLogprobs>* logprobs) {
+    AnswerDelta prompt;
+    prompt.text = std::exchange(echo, {});
+    Take(prompt, logprobs);
+    characters += CountCharacters(prompt.text);
+  }
+
   // Stop strings look at the answer only: not at thoughts, and not at calls.
   void TakeAnswer(const AnswerDelta& delta, const std::vector<TokenLogprobs>*& logprobs) {
     if (stops.stopped()) return;
@@ -112,7 +124,7 @@ struct Completion::Choice : GenerationListener {
     ChoiceResult& result = completion.results_[index];
     if (!completion.stream_ || completion.encoder_->keeps_text()) result.Add(delta);
     if (!completion.stream_) return;
-    completion.encoder_->Delta(index, delta, logprobs, bytes, result);
+    completion.encoder_->Delta(index, delta, logprobs, characters, result);
     if (logprobs != nullptr) held.clear();
     result.tokens.clear();
   }
@@ -122,7 +134,8 @@ struct Completion::Choice : GenerationListener {
   StopStrings stops;  // of the answer; those of a text without a parser are the generation's
   std::optional<AnswerParser> parser;  // nullopt: all text is the answer's
   AnswerDelta whole_text;
-  size_t bytes = 0;                 // length of the text so far
+  std::string echo;                 // the prompt, if it is to come first, until it has come
+  size_t characters = 0;            // of the text so far
   size_t counted = 0;               // tokens that are known to be thoughts, or not to be
   std::vector<TokenLogprobs> held;  // those of tokens whose text the parser holds back
   GenerationHandle handle;
@@ -135,6 +148,9 @@ Completion::Completion(GenerationService& service, const CompletionRequest& requ
       stored_(head.stored),
       encoder_(MakeEncoder(Complete(std::move(head), request, specs), sink)),
       stream_(request.stream),
+      echoes_(request.echo && request.spec.logprobs >= 0),
+      n_(request.n),
+      most_logprobs_(static_cast<size_t>(std::max(request.spec.logprobs, 0))),
       service_(service),
       protocol_(protocol),
       most_at_once_(MostAtOnce(service, specs)),
@@ -163,18 +179,33 @@ Completion::Completion(GenerationService& service, const CompletionRequest& requ
     }
     if (request.echo) {
       const auto* text = std::get_if<std::string>(&request.prompts[results_[i].prompt]);
-      choice.whole_text.text =
-          text != nullptr ? *text : service.options().tokenizer->Decode(specs_[i].prompt);
+      choice.echo = text != nullptr ? *text : service.options().tokenizer->Decode(specs_[i].prompt);
     }
   }
   left_ = choices_.size();
   StartMore();
   if (stream_) encoder_->Begin(choices_.size());
   if (!request.echo) return;
+  // A stream of log-probabilities has the prompt with its own, when these have come.
   for (const auto& choice : choices_) {
-    const AnswerDelta prompt = choice->whole_text;
-    choice->Take(prompt, nullptr);
-    choice->bytes = prompt.text.size();
+    if (!stream_ || !echoes_) choice->Echo(nullptr);
+  }
+}
+
+// Of a request that is not streamed only the first choice of each prompt has them computed.
+void Completion::TakePrompt(Choice& first, const PromptLogprobs& logprobs) {
+  for (size_t i = first.index; i < (stream_ ? first.index + 1 : first.index + n_); ++i) {
+    ChoiceResult& result = results_[i];
+    result.prompt_logprobs = logprobs;
+    if (!echoes_) continue;
+    std::vector<TokenLogprobs> echoed = *logprobs;
+    for (TokenLogprobs& one : echoed) one.top.resize(std::min(one.top.size(), most_logprobs_));
+    if (stream_) {
+      choices_[i]->Echo(&echoed);
+    } else {
+      result.logprobs.insert(result.logprobs.begin(), std::make_move_iterator(echoed.begin()),
+                             std::make_move_iterator(echoed.end()));
+    }
   }
 }
 

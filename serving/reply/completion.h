@@ -44,6 +44,7 @@ class Completion {
  private:
   struct Choice;
   void StartMore();
+  void TakePrompt(Choice&, const PromptLogprobs&);
   void ChoiceEnded(Choice&, const GenerationEnd&);
   void Fail(int status, const std::string& message);
 
@@ -51,7 +52,10 @@ class Completion {
   const bool stored_;
   const std::unique_ptr<ReplyEncoder> encoder_;
   bool stream_;
-  bool cancelled_ = false;  // by the client, not by the server
+  const bool echoes_;           // the prompts' log-probabilities are the beginning of the texts'
+  const size_t n_;              // choices of a prompt
+  const size_t most_logprobs_;  // of a token, of the likeliest, beside its own
+  bool cancelled_ = false;      // by the client, not by the server
   GenerationService& service_;
   const Protocol protocol_;
   const size_t most_at_once_;      // choices that run or wait

@@ -1,6 +1,9 @@
 // OpenAI's completions and chat completions.
+#include <algorithm>
+#include <cmath>
 #include <optional>
 
+#include "base/utf8.h"
 #include "serving/reply/prepared_event.h"
 #include "serving/reply/reply.h"
 
@@ -31,6 +34,64 @@ json CallJsonOf(const AnswerBlock& call) {
           {"function", {{"name", call.name}, {"arguments", call.text}}}};
 }
 
+// The text of a token in lists of them: OpenAI's form of bytes that are no characters.
+std::string NameOf(const model::Tokenizer& tokenizer, TokenId token) {
+  std::string piece = tokenizer.Piece(token, true);
+  if (IsUtf8(piece)) return piece;
+  std::string name = "bytes:";
+  for (const char c : piece) name += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+  return name;
+}
+
+// The legacy form. `text`: of these tokens; the first is at so many characters of a longer one.
+json TokenLists(const model::Tokenizer& tokenizer, const std::vector<TokenLogprobs>& logprobs,
+                std::string_view text, size_t offset) {
+  json tokens = json::array(), values = json::array(), tops = json::array(),
+       offsets = json::array();
+  for (const TokenLogprobs& one : logprobs) {
+    const std::string name = NameOf(tokenizer, one.token);
+    const bool known = !std::isnan(one.logprob);  // not of the first token
+    json top = known ? json::object() : json();
+    for (const auto& [token, logprob] : one.top) top.emplace(NameOf(tokenizer, token), logprob);
+    if (known) top.emplace(name, one.logprob);  // beside the likeliest, if it is none of them
+    tokens.push_back(name);
+    values.push_back(known ? json(one.logprob) : json());
+    tops.push_back(std::move(top));
+    offsets.push_back(offset);
+    // Control tokens may be no part of the text, and its first token may lose its space.
+    const std::string whole = tokenizer.Piece(one.token, true);
+    std::string_view piece = whole;
+    if (piece.starts_with(' ') && !text.starts_with(piece)) piece.remove_prefix(1);
+    if (tokenizer.IsControl(one.token) && !text.starts_with(piece)) continue;
+    offset += CountCharacters(piece);
+    text.remove_prefix(std::min(piece.size(), text.size()));
+  }
+  return {{"tokens", tokens},
+          {"token_logprobs", values},
+          {"top_logprobs", tops},
+          {"text_offset", offsets}};
+}
+
+// vLLM's list of the tokens of a prompt, each with `top` of the likeliest.
+json PromptList(const model::Tokenizer& tokenizer, const std::vector<TokenLogprobs>& prompt,
+                size_t top) {
+  const auto entry = [&](TokenId token, float logprob, size_t rank) {
+    return json{
+        {"logprob", logprob}, {"rank", rank}, {"decoded_token", tokenizer.Piece(token, true)}};
+  };
+  json list = json::array();
+  for (const TokenLogprobs& one : prompt) {
+    json& tokens = list.emplace_back();
+    if (std::isnan(one.logprob)) continue;
+    tokens[fmt::to_string(one.token)] = entry(one.token, one.logprob, one.rank);
+    for (size_t i = 0; i < std::min(top, one.top.size()); ++i) {
+      const auto& [token, logprob] = one.top[i];
+      tokens.emplace(fmt::to_string(token), entry(token, logprob, i + 1));
+    }
+  }
+  return list;
+}
+
 class OpenAiEncoder : public ReplyEncoder {
  public:
   OpenAiEncoder(ReplyHead head, EventSink& sink) : head_(std::move(head)), sink_(sink) {
@@ -43,7 +104,11 @@ class OpenAiEncoder : public ReplyEncoder {
     for (size_t i = 0; i < results.size(); ++i) {
       const ChoiceResult& result = results[i];
       json choice = {{"index", i}, {"finish_reason", FinishName(result)}};
-      choice["logprobs"] = Logprobs(result.with_logprobs ? &result.logprobs : nullptr, 0);
+      choice["logprobs"] =
+          Logprobs(result.with_logprobs ? &result.logprobs : nullptr, result.Text(), 0);
+      if (result.prompt_logprobs != nullptr && head_.prompt_logprobs >= 0)
+        (is_chat() ? reply : choice)["prompt_logprobs"] = PromptList(
+            *head_.tokenizer, *result.prompt_logprobs, static_cast<size_t>(head_.prompt_logprobs));
       if (is_chat()) {
         choice["message"] = Message(result);
       } else {
@@ -194,35 +259,23 @@ class OpenAiEncoder : public ReplyEncoder {
   json Piece(size_t at, json said, const std::vector<TokenLogprobs>* logprobs,
              size_t offset) const {
     json choice = {{"index", at}, {"finish_reason", nullptr}};
-    choice["logprobs"] = Logprobs(logprobs, offset);
     if (is_chat()) {
+      choice["logprobs"] = Logprobs(logprobs, "", offset);
       choice["delta"] = std::move(said);
     } else {
-      choice["text"] = said.value("content", "");
+      std::string text = said.value("content", "");
+      choice["logprobs"] = Logprobs(logprobs, text, offset);
+      choice["text"] = std::move(text);
     }
     return Chunk(std::move(choice));
   }
 
-  json Logprobs(const std::vector<TokenLogprobs>* logprobs, size_t offset) const {
+  json Logprobs(const std::vector<TokenLogprobs>* logprobs, std::string_view text,
+                size_t offset) const {
     if (logprobs == nullptr) return nullptr;
     if (is_chat())
       return {{"content", TokenList(*head_.tokenizer, *logprobs)}, {"refusal", nullptr}};
-    const auto piece = [&](TokenId token) { return head_.tokenizer->Piece(token, true); };
-    json tokens = json::array(), values = json::array(), tops = json::array(),
-         offsets = json::array();
-    for (const TokenLogprobs& one : *logprobs) {
-      json top = json::object();
-      for (const auto& [token, logprob] : one.top) top[piece(token)] = logprob;
-      tokens.push_back(piece(one.token));
-      values.push_back(one.logprob);
-      tops.push_back(std::move(top));
-      offsets.push_back(offset);
-      offset += piece(one.token).size();
-    }
-    return {{"tokens", tokens},
-            {"token_logprobs", values},
-            {"top_logprobs", tops},
-            {"text_offset", offsets}};
+    return TokenLists(*head_.tokenizer, *logprobs, text, offset);
   }
 
   ReplyHead head_;

@@ -26,6 +26,7 @@ struct ReplyHead {
   bool include_usage = false;
   const model::Tokenizer* tokenizer = nullptr;
   size_t prompt_tokens = 0;  // of the first prompt
+  int prompt_logprobs = -1;  // CompletionRequest::prompt_logprobs
   bool parallel_calls = true;
   bool stored = false;               // the server keeps it: CompletionSink::OnStored
   Json echoed = Json::object();      // CompletionRequest::echoed
@@ -49,7 +50,8 @@ struct ChoiceResult {
   std::vector<AnswerBlock> blocks;
   std::vector<TokenLogprobs> logprobs;
   bool with_logprobs = false;
-  std::vector<TokenId> tokens;  // of the text; of a stream those since its last event
+  PromptLogprobs prompt_logprobs;  // null: not asked for
+  std::vector<TokenId> tokens;     // of the text; of a stream those since its last event
   bool with_tokens = false;
   std::span<const TokenId> prompt_tokens;
   uint64_t seed = 0;
@@ -83,8 +85,8 @@ class ReplyEncoder {
 
   virtual void Begin(size_t /*choices*/) {}
   virtual void Progress(size_t /*choice*/, const PromptProgress&) {}
-  // `so_far` has the stats, and the delta already, if keeps_text(). `offset`: bytes of the choice's
-  // text before it.
+  // `so_far` has the stats, and the delta already, if keeps_text(). `offset`: characters of the
+  // choice's text before it.
   virtual void Delta(size_t choice, const AnswerDelta&, const std::vector<TokenLogprobs>* logprobs,
                      size_t offset, const ChoiceResult& so_far) = 0;
   virtual void End(size_t choice, const ChoiceResult&) = 0;

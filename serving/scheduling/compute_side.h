@@ -57,15 +57,16 @@ static_assert(Apart(offsetof(Generation, cancelled), offsetof(Generation, protoc
 
 // Sent by the compute thread to the I/O thread.
 struct GenerationEvent {
-  enum class Kind { kAdmitted, kProgress, kToken, kEnded };
+  enum class Kind { kAdmitted, kProgress, kPrompt, kToken, kEndToken, kEnded };
   std::shared_ptr<Generation> generation;
   Kind kind = Kind::kToken;
   SlotId slot;  // where it is, or was last
   int64_t time_ns = 0;
   size_t reused = 0;                                           // kAdmitted
   size_t computed = 0;                                         // kProgress
+  PromptLogprobs prompt;                                       // kPrompt
   TokenId token = 0;                                           // kToken
-  TokenLogprobs logprobs;                                      // kToken
+  TokenLogprobs logprobs;                                      // kToken, kEndToken
   pipeline::SequenceEnd end = pipeline::SequenceEnd::kFailed;  // kEnded
   FinishReason complete = FinishReason::kEndOfText;            // kEnded: why the text is complete
   std::string why;                                             // kEnded
@@ -106,6 +107,7 @@ class ComputeSide : public pipeline::Sequence {
   }
   std::optional<int32_t> Next(std::span<const float> logits) override;
   void Prepare(std::span<const float> logits) override;
+  void PromptLogits(size_t position, std::span<const float> logits) override;
   pipeline::Wanted wanted() const override;
   void Hidden(size_t position, std::span<const float> state) override;
   void Ended(pipeline::SequenceEnd, const std::string& why) override;
@@ -131,14 +133,12 @@ class ComputeSide : public pipeline::Sequence {
     TokenLogprobs logprobs;
   };
   std::optional<Made> made_;
+  std::shared_ptr<std::vector<TokenLogprobs>> prompt_;  // made at admission; null once passed on
   SlotId slot_;
   int64_t generated_ = 0;
   FinishReason complete_ = FinishReason::kEndOfText;
   std::vector<float> embedding_;  // the sum of the hidden states so far, or the one
   std::string refused_;           // why the client's own parameters leave no token to choose
 };
-
-// The logarithms of the probabilities of `token` and of the `top` likeliest tokens.
-TokenLogprobs LogprobsOf(std::span<const float> logits, TokenId token, size_t top);
 
 }  // namespace larder::serving::scheduling

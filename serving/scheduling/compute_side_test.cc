@@ -2,64 +2,16 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <random>
 
 #include "base/error_testing.h"
 #include "model/gguf/gguf.h"
+#include "serving/scheduling/logprobs.h"
 
 namespace larder::serving::inline scheduling {
 namespace {
-
-// The definition, in double precision with a full sort.
-TokenLogprobs Slowly(const std::vector<float>& logits, TokenId token, size_t top) {
-  double sum = 0, max = -INFINITY;
-  for (const float logit : logits) max = std::max(max, static_cast<double>(logit));
-  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - max);
-  const auto of = [&](TokenId id) {
-    return static_cast<float>(static_cast<double>(logits[static_cast<size_t>(id)]) - max -
-                              std::log(sum));
-  };
-  std::vector<TokenId> ids(logits.size());
-  std::iota(ids.begin(), ids.end(), 0);
-  std::stable_sort(ids.begin(), ids.end(), [&](TokenId a, TokenId b) {
-    return logits[static_cast<size_t>(a)] > logits[static_cast<size_t>(b)];
-  });
-  TokenLogprobs result{.token = token, .logprob = of(token), .top = {}};
-  for (size_t i = 0; i < std::min(top, ids.size()); ++i)
-    result.top.emplace_back(ids[i], of(ids[i]));
-  return result;
-}
-
-TEST(LogprobsOf, IsTheDefinition) {
-  std::mt19937 random(1);
-  for (const size_t vocab : {1u, 2u, 15u, 16u, 511u, 512u, 513u, 32003u}) {
-    for (const float spread : {0.0f, 1.0f, 20.0f, 300.0f}) {
-      std::vector<float> logits(vocab);
-      for (float& logit : logits)  // coarse, so that some are equal
-        logit = spread * static_cast<float>(static_cast<int>(random() % 1000) - 500) / 500;
-      logits[random() % vocab] = 1.5f * spread + 1;
-      if (vocab > 15) logits[random() % vocab] = -std::numeric_limits<float>::infinity();
-      const auto token = static_cast<TokenId>(random() % vocab);
-      for (const size_t top : {0u, 1u, 5u, 20u}) {
-        const TokenLogprobs want = Slowly(logits, token, top), got = LogprobsOf(logits, token, top);
-        const auto near = [](float a, float b) {
-          return a == b || std::fabs(a - b) <= 1e-5f + 1e-6f * std::fabs(b);
-        };
-        EXPECT_TRUE(near(got.logprob, want.logprob))
-            << got.logprob << " " << want.logprob << " of " << vocab;
-        ASSERT_EQ(got.top.size(), want.top.size());
-        for (size_t i = 0; i < got.top.size(); ++i) {
-          EXPECT_EQ(got.top[i].first, want.top[i].first) << i << " of " << vocab;
-          EXPECT_TRUE(near(got.top[i].second, want.top[i].second));
-        }
-      }
-    }
-  }
-}
 
 // What Next makes of logits does not depend on whether Prepare has chosen before.
 class PreparedTest : public testing::Test {
@@ -76,6 +28,9 @@ class PreparedTest : public testing::Test {
     spec.max_tokens = max_tokens;
     spec.sampling.seed = 7;
     spec.logprobs = 2;
+    return Make(events, spec);
+  }
+  std::unique_ptr<ComputeSide> Make(Events& events, GenerationSpec spec) {
     auto generation =
         std::make_shared<Generation>(std::move(spec), tokenizer_, Protocol::kHttp, nullptr);
     auto side = std::make_unique<ComputeSide>(generation, *tokenizer_, kVocab, events);
@@ -127,6 +82,56 @@ TEST_F(PreparedTest, APromptWithoutAnswerChoosesNothing) {
   side->Prepare(logits);
   EXPECT_EQ(side->Next(logits), std::nullopt);
   EXPECT_EQ(events.all.size(), 1u) << "admitted, and nothing else";
+}
+
+// In any order and in two admissions, as a sequence that loses its slot gets them.
+TEST_F(PreparedTest, APromptsLogprobsComeBeforeTheFirstToken) {
+  Events events;
+  GenerationSpec spec;
+  spec.prompt = {1, 270, 7, 265};
+  spec.max_tokens = 0;
+  spec.prompt_logprobs = 3;
+  const auto side = Make(events, spec);
+  EXPECT_EQ(side->wanted(), pipeline::Wanted::kPromptLogits);
+  side->PromptLogits(1, Logits(1));
+  side->Admitted(0);
+  side->PromptLogits(2, Logits(2));
+  side->PromptLogits(0, Logits(0));
+  EXPECT_EQ(side->Next(Logits(9)), std::nullopt);
+  ASSERT_EQ(events.all.size(), 3u) << "admitted twice, and the prompt";
+  const GenerationEvent& event = events.all.back();
+  EXPECT_EQ(event.kind, GenerationEvent::Kind::kPrompt);
+  ASSERT_EQ(event.prompt->size(), 4u);
+  EXPECT_EQ((*event.prompt)[0].token, 1);
+  EXPECT_TRUE(std::isnan((*event.prompt)[0].logprob));
+  for (uint32_t i = 1; i < 4; ++i) {
+    const TokenLogprobs& got = (*event.prompt)[i];
+    const TokenLogprobs want = LogprobsOf(Logits(i - 1), spec.prompt[i], 3);
+    EXPECT_EQ(got.token, spec.prompt[i]);
+    EXPECT_EQ(got.logprob, want.logprob);
+    EXPECT_EQ(got.top, want.top);
+    EXPECT_EQ(got.rank, RankOf(Logits(i - 1), spec.prompt[i]));
+  }
+}
+
+TEST_F(PreparedTest, TheEndTokensLogprobIsShownIfAllAre) {
+  for (const bool every : {false, true}) {
+    Events events;
+    GenerationSpec spec;
+    spec.prompt = {1, 2};
+    spec.sampling.temperature = 0;
+    spec.logprobs = 0;
+    spec.every_logprob = every;
+    const auto side = Make(events, spec);
+    std::vector<float> logits = Logits(1);
+    const auto end = tokenizer_->eos();
+    logits[static_cast<size_t>(end)] = 50;
+    EXPECT_EQ(side->Next(logits), std::nullopt);
+    ASSERT_EQ(events.all.size(), every ? 2u : 1u);
+    if (!every) continue;
+    EXPECT_EQ(events.all[1].kind, GenerationEvent::Kind::kEndToken);
+    EXPECT_EQ(events.all[1].logprobs.token, end);
+  }
 }
 
 }  // namespace

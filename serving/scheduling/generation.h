@@ -28,7 +28,11 @@ struct GenerationSpec {
   SamplingParams sampling;  // with the seed already drawn
   int64_t max_tokens = -1;  // -1: until the text ends or the context is full
   std::vector<std::string> stops;
-  int logprobs = -1;      // for each token and this many of the likeliest; -1: none
+  int logprobs = -1;         // for each token and this many of the likeliest; -1: none
+  int prompt_logprobs = -1;  // likewise, for the prompt's tokens: GenerationListener::OnPrompt
+  // logprobs are those of tokens without a text, too: of control tokens, and of the one that ends
+  // the text.
+  bool every_logprob = false;
   bool continues = true;  // the text continues the prompt's, so a leading space of SPM is text
   bool special = false;   // show all control tokens; otherwise none but for these exceptions
   model::StreamDecoder::Exceptions text_exceptions;
@@ -67,7 +71,12 @@ struct TokenLogprobs {
   TokenId token = 0;
   float logprob = 0;
   std::vector<std::pair<TokenId, float>> top;  // likeliest first
+  uint32_t rank = 0;                           // among all tokens, 1: the likeliest; 0: not known
 };
+
+// Those of a prompt's tokens, each given the ones before it. The first has none: its logprob is
+// NaN.
+using PromptLogprobs = std::shared_ptr<const std::vector<TokenLogprobs>>;
 
 // Why a text ended, for clients and for `larder run`. More than pipeline::SequenceEnd, which knows
 // slots but not texts.
@@ -133,6 +142,8 @@ struct PromptProgress {
 class GenerationListener {
  public:
   virtual ~GenerationListener() = default;
+  // Before the first OnText, if asked for.
+  virtual void OnPrompt(const PromptLogprobs&) {}
   virtual void OnText(const GeneratedText&) = 0;
   // With GenerationSpec::reports_prompt, before any text: first with what was cached, then after
   // each micro-batch.

@@ -295,6 +295,12 @@ void GenerationService::Handle(GenerationEvent& event) {
       generation.stats.prompt_ns = event.time_ns - generation.start_ns - generation.stats.queue_ns;
       TakeProgress(generation, event.computed);
       return;
+    case GenerationEvent::Kind::kPrompt:
+      if (generation.listener != nullptr) generation.listener->OnPrompt(event.prompt);
+      return;
+    case GenerationEvent::Kind::kEndToken:
+      generation.held_logprobs.push_back(std::move(event.logprobs));
+      return;
     case GenerationEvent::Kind::kToken:
       TakeToken(generation, event);
       return;
@@ -347,8 +353,10 @@ void GenerationService::TakeProgress(Generation& generation, size_t processed) {
                                    .stats = generation.stats});
 }
 
-void GenerationService::HandOver(Generation& generation, std::string_view text) {
-  if (text.empty() || generation.listener == nullptr) return;
+// all: of tokens without a text, too.
+void GenerationService::HandOver(Generation& generation, std::string_view text, bool all) {
+  if (generation.listener == nullptr) return;
+  if (text.empty() && (!all || generation.held_logprobs.empty())) return;
   generation.listener->OnText({.text = text,
                                .tokens = generation.held_tokens,
                                .logprobs = generation.held_logprobs,
@@ -380,7 +388,7 @@ void GenerationService::Finish(Generation& generation, FinishReason reason, std:
     if (!generation.indent.stopped()) rest = generation.stops.Add(generation.decoder.Finish());
     if (!generation.stops.stopped()) rest += generation.stops.Finish();
     if (generation.stops.stopped()) end.reason = FinishReason::kStopString;
-    HandOver(generation, rest);
+    HandOver(generation, rest, generation.spec.every_logprob);
   }
   if (generation.stops.stopped()) end.stop_string = generation.stops.matched_text();
   if (generation.admitted) {

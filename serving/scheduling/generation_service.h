@@ -126,7 +126,7 @@ class GenerationService : public pipeline::Intake, private ComputeSide::Sink {
   void GiveUp(Generation&) noexcept;
   static void TakeProgress(Generation&, size_t processed);
   void TakeToken(Generation&, GenerationEvent&);
-  static void HandOver(Generation&, std::string_view text);
+  static void HandOver(Generation&, std::string_view text, bool all = false);
   void Finish(Generation&, FinishReason, std::string error, std::vector<float> embedding = {});
   void CancelFromClient(Generation&);
 

@@ -1,0 +1,18 @@
+// Log-probabilities of tokens from the model's logits: those that clients see, and those that
+// `larder perplexity` scores a text by. No state; any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "serving/scheduling/generation.h"
+
+namespace larder::serving::inline scheduling {
+
+// The logarithms of the probabilities of `token` and of the `top` likeliest tokens.
+TokenLogprobs LogprobsOf(std::span<const float> logits, TokenId token, size_t top);
+// How many tokens are likelier, and 1; of equals the lower id.
+uint32_t RankOf(std::span<const float> logits, TokenId token);
+
+}  // namespace larder::serving::scheduling
