@@ -57,13 +57,6 @@ double KlDivergence(std::span<const float> p_logits, std::span<const float> q_lo
   return std::max(sum, 0.0);  // rounding may give -1e-17
 }
 
-double NegativeLogLikelihood(std::span<const float> logits, TokenId token) {
-  LARDER_CHECK(token >= 0 && static_cast<size_t>(token) < logits.size(), "token {} of {}", token,
-               logits.size());
-  if (!HasSoftmax(logits)) return kInfinity;
-  return -Normaliser(logits).LogProbability(logits[static_cast<size_t>(token)]);
-}
-
 TokenId Top1(std::span<const float> logits) {
   return static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }

@@ -1,6 +1,5 @@
-// How far the next-token distributions of two engines diverge, and how well a distribution predicts
-// a text. All in double. A NaN or +infinity in either row is an infinite divergence, so that no
-// comparison passes by accident.
+// How far the next-token distributions of two engines diverge. All in double. A NaN or +infinity in
+// either row is an infinite divergence, so that no comparison passes by accident.
 #pragma once
 
 #include <cstddef>
@@ -17,9 +16,6 @@ std::vector<double> LogSoftmax(std::span<const float> logits);
 // KL(P || Q) = sum P log(P / Q) in nats, for the softmaxes of two rows of equal length. Never below
 // 0.
 double KlDivergence(std::span<const float> p_logits, std::span<const float> q_logits);
-
-// -log softmax(logits)[token], in nats. perplexity = exp(mean). +infinity if the row has NaN.
-double NegativeLogLikelihood(std::span<const float> logits, TokenId token);
 
 // The lowest index of the greatest logit, which greedy sampling takes.
 TokenId Top1(std::span<const float> logits);

@@ -44,13 +44,7 @@ TEST(KlDivergence, WhatHasNoSoftmaxIsInfinitelyFar) {
     EXPECT_EQ(KlDivergence(good, bad), kInfinity);
     EXPECT_EQ(KlDivergence(bad, good), kInfinity);
     EXPECT_EQ(KlDivergence(bad, bad), kInfinity);
-    EXPECT_EQ(NegativeLogLikelihood(bad, 0), kInfinity);
   }
-}
-
-TEST(NegativeLogLikelihood, ByHand) {
-  EXPECT_NEAR(NegativeLogLikelihood(Logits{kLog3, 0}, 0), -std::log(0.75), 1e-7);
-  EXPECT_NEAR(NegativeLogLikelihood(Logits{kLog3, 0}, 1), -std::log(0.25), 1e-7);
 }
 
 TEST(Top1, LowestOfEquals) { EXPECT_EQ(Top1(Logits{-3, -1, -2, -1}), 1); }

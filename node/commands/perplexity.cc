@@ -1,6 +1,7 @@
 // `larder perplexity`: how well a model predicts a text, by llama.cpp's method: the text is split
 // into chunks of one context each, and the second half of each chunk is scored. --ids and --logits
-// take one sequence from position 0 and score all of it.
+// take one sequence from position 0 and score all of it, and so does --logprobs. Tokens are scored
+// by the log-probabilities that `larder serve` shows its clients, to the bit.
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <charconv>
@@ -11,7 +12,6 @@
 #include <memory>
 
 #include "base/error.h"
-#include "model/reference/divergence.h"
 #include "model/tokenizer/tokenizer.h"
 #include "node/commands/command.h"
 #include "node/options/count_option.h"
@@ -20,6 +20,7 @@
 #include "node/options/progress.h"
 #include "node/options/terminal.h"
 #include "node/service/signals.h"
+#include "serving/scheduling/logprobs.h"
 
 namespace larder::node::inline commands {
 namespace {
@@ -30,7 +31,7 @@ constexpr size_t kDefaultChunk = 512;  // llama.cpp's default
 
 struct PerplexityOptions {
   ModelOptions model;
-  std::string text_file, ids_file, logits_file;
+  std::string text_file, ids_file, logits_file, logprobs_file;
   size_t chunks = 0;  // 0: all
 };
 
@@ -58,21 +59,21 @@ std::vector<TokenId> ParseIds(const std::string& text, const std::string& path) 
   }
 }
 
-class LogitsFile {
+// A file that is asked for; with an empty path nothing is written.
+class OutputFile {
  public:
-  explicit LogitsFile(const std::string& path) : path_(path) {
+  explicit OutputFile(const std::string& path) : path_(path) {
     if (path.empty()) return;
     file_ = std::fopen(path.c_str(), "wb");
     if (file_ == nullptr) throw Error("{}: {}", path, std::strerror(errno));
   }
-  ~LogitsFile() {
+  ~OutputFile() {
     if (file_ != nullptr) std::fclose(file_);
   }
-  LogitsFile(const LogitsFile&) = delete;
-  LogitsFile& operator=(const LogitsFile&) = delete;
-  void Write(std::span<const float> row) {
-    if (file_ != nullptr && std::fwrite(row.data(), sizeof(float), row.size(), file_) != row.size())
-      Fail();
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+  void Write(const void* bytes, size_t count) {
+    if (file_ != nullptr && std::fwrite(bytes, 1, count, file_) != count) Fail();
   }
   void Close() {
     if (file_ != nullptr && std::fclose(std::exchange(file_, nullptr)) != 0) Fail();
@@ -88,7 +89,8 @@ class LogitsFile {
 struct Score {
   double sum = 0, squares = 0;
   size_t count = 0;
-  void Add(double nll) {
+  void Add(float logprob) {
+    const double nll = -static_cast<double>(logprob);
     sum += nll;
     squares += nll * nll;
     ++count;
@@ -132,18 +134,24 @@ int PrintFinal(const Score& score, bool finished) {
 }
 
 int ScoreOneSequence(pipeline::Engine& engine, std::span<const TokenId> tokens,
-                     const std::string& logits_path) {
-  LogitsFile logits_file(logits_path);
+                     const PerplexityOptions& o) {
+  OutputFile logits_file(o.logits_file), logprobs_file(o.logprobs_file);
   Score score;
   Progress progress("scoring");
   const bool finished =
       RunSequence(engine, tokens, 0, [&](size_t position, std::span<const float> logits) {
-        logits_file.Write(logits);
-        if (position + 1 < tokens.size())
-          score.Add(model::NegativeLogLikelihood(logits, tokens[position + 1]));
+        logits_file.Write(logits.data(), logits.size_bytes());
+        if (position + 1 < tokens.size()) {
+          const float logprob = serving::LogprobsOf(logits, tokens[position + 1], 0).logprob;
+          // Enough digits to be the same number again.
+          const std::string line = fmt::format("{:.9g}\n", logprob);
+          logprobs_file.Write(line.data(), line.size());
+          score.Add(logprob);
+        }
         progress.Update(position + 1, tokens.size(), false);
       });
   logits_file.Close();
+  logprobs_file.Close();
   return PrintFinal(score, finished);
 }
 
@@ -158,7 +166,7 @@ int ScoreChunks(pipeline::Engine& engine, std::vector<TokenId> tokens, size_t ch
     finished =
         RunSequence(engine, part, chunk / 2, [&](size_t position, std::span<const float> logits) {
           if (position + 1 < chunk)
-            score.Add(model::NegativeLogLikelihood(logits, part[position + 1]));
+            score.Add(serving::LogprobsOf(logits, part[position + 1], 0).logprob);
         });
     if (!finished) break;
     fmt::print("[{}]{:.4f},", c + 1, score.perplexity());
@@ -184,7 +192,8 @@ int Run(PerplexityOptions& o) {
         tokenizer->Encode(ReadFile(o.text_file), tokenizer->wants_bos(), /*parse_special=*/false);
   }
   const std::string& source = o.ids_file.empty() ? o.text_file : o.ids_file;
-  const bool one_sequence = !o.ids_file.empty() || !o.logits_file.empty();
+  const bool one_sequence =
+      !o.ids_file.empty() || !o.logits_file.empty() || !o.logprobs_file.empty();
   if (one_sequence) {
     if (tokens.empty()) throw Error("{}: it contains no tokens", source);
     if (o.model.context != 0 && o.model.context < tokens.size()) {
@@ -207,7 +216,7 @@ int Run(PerplexityOptions& o) {
       PlanModel(*file, where, ResolveTopology(o.model), ToPlanOptions(o.model), o.model);
   const auto engine = LoadEngine(file, planned, o.model);
   const InterruptGuard guard;
-  if (one_sequence) return ScoreOneSequence(*engine, tokens, o.logits_file);
+  if (one_sequence) return ScoreOneSequence(*engine, tokens, o);
   size_t chunks = tokens.size() / o.model.context;
   if (o.chunks != 0) chunks = std::min(chunks, o.chunks);
   fmt::print("{} chunks of {} tokens\n", chunks, o.model.context);
@@ -227,11 +236,16 @@ Command AddPerplexity(CLI::App& program) {
       ->add_option("--logits", o->logits_file,
                    "write float32 logits, [position][vocab], of one sequence")
       ->type_name("FILE");
+  command
+      ->add_option("--logprobs", o->logprobs_file,
+                   "write the log-probability of each token but the first of one sequence, a line "
+                   "each")
+      ->type_name("FILE");
   AddCount(*command, "--chunks", o->chunks,
            "score only this many chunks of -c tokens (default: all)");
   AddModelOptions(*command, o->model, {});
   command->get_option("--ctx-size")
-      ->description("tokens per chunk (default: 512; with --ids or --logits: all)");
+      ->description("tokens per chunk (default: 512; with --ids, --logits or --logprobs: all)");
   return {command, [o] { return Run(*o); }};
 }
 
