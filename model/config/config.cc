@@ -285,7 +285,7 @@ std::vector<size_t> ModelConfig::OwnKinds() const {
   std::vector<size_t> own;
   for (size_t i = 0; i < layers; ++i) own.push_back(KindOf(i));
   std::ranges::sort(own);
-  own.erase(std::ranges::unique(own).begin(), own.end());
+  own.erase(std::unique(own.begin(), own.end()), own.end());
   return own;
 }
 

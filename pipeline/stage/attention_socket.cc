@@ -185,7 +185,7 @@ void AttentionSocket::BuildPrograms(const Exchange& exchange, size_t halves) {
   }
   // All layers signal the same ones.
   std::ranges::sort(second_half_);
-  second_half_.erase(std::ranges::unique(second_half_).begin(), second_half_.end());
+  second_half_.erase(std::unique(second_half_.begin(), second_half_.end()), second_half_.end());
 }
 
 }  // namespace larder::pipeline::stage
