@@ -4,6 +4,7 @@
 #include <array>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ip/v6_only.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -455,6 +456,8 @@ uint16_t NetServer::Listen(ListenerOptions options, SessionFactory factory) {
       std::make_unique<Impl::Listener>(impl_->io, std::move(options), std::move(factory));
   listener->acceptor.open(endpoint.protocol(), ec);
   if (!ec) listener->acceptor.set_option(tcp::acceptor::reuse_address(true), ec);
+  if (!ec && listener->options.v6_only && endpoint.protocol() == tcp::v6())
+    listener->acceptor.set_option(asio::ip::v6_only(true), ec);
   if (!ec) listener->acceptor.bind(endpoint, ec);
   if (!ec) listener->acceptor.listen(tcp::acceptor::max_listen_connections, ec);
   if (ec)

@@ -29,7 +29,8 @@ using SessionFactory = std::function<std::unique_ptr<Session>(Wire&)>;
 
 struct ListenerOptions {
   std::string host = "127.0.0.1";
-  uint16_t port = 0;  // 0: any
+  uint16_t port = 0;     // 0: any
+  bool v6_only = false;  // "::" is not all IPv4 addresses, too: others listen there
   ConnectionLimits limits;
   std::string when_full;                      // written to a connection beyond the limit in all
   std::string when_peer_full;                 // written to a connection beyond its address's limit

@@ -121,6 +121,7 @@ void Server::Listen() {
       port_ = net_.Listen(
           {.host = host,
            .port = static_cast<uint16_t>(std::max(port_, options_.port)),
+           .v6_only = options_.hosts.size() > 1,
            .limits = options_.connections,
            .when_full = whole(503, "too many connections; try again later"),
            .when_peer_full = whole(429, "too many connections of this address; try again later"),
@@ -136,6 +137,7 @@ void Server::Listen() {
     text_port_ = net_.Listen(
         {.host = host,
          .port = static_cast<uint16_t>(std::max(text_port_, options_.text_port)),
+         .v6_only = options_.hosts.size() > 1,
          .limits = options_.connections,
          .when_full = "error: too many connections; try again later\n",
          .when_peer_full = "error: too many connections of this address; try again later\n",
