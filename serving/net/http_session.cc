@@ -116,6 +116,8 @@ void HttpSession::Proceed() {
     Handle();
   }
   proceeding_ = false;
+  // Nothing is left of what was sent, and nothing more comes.
+  if (input_ended_ && !answering_ && !later_ && !wire_.full()) Leave();
 }
 
 // Why a request is refused by its head alone. nullopt: it is accepted, and its tenant is known.
@@ -451,12 +453,30 @@ void HttpSession::EndAnswer() {
     return;
   }
   // Not at once: many clients' answers may end in this turn.
-  if (!proceeding_ && has_ahead()) AskLater();
+  if (proceeding_) return;
+  if (has_ahead()) {
+    AskLater();
+  } else if (input_ended_) {
+    Leave();
+  }
 }
 
-// A browser that closes a tab and a client that only shuts down its sending side look alike; the
-// first is the common case.
+// A client that leaves and one that only shuts down its sending side (`nc -N`) look alike until
+// something is sent to them: the first one's system answers with a reset, which ends the session,
+// and so its work. So the first word of an answer that is still being made is sent now: an interim
+// response, which every client of HTTP/1.1 has to pass over (RFC 9110 15.2). One of HTTP/1.0 can't,
+// and counts as gone.
 void HttpSession::OnEndOfInput() {
+  input_ended_ = true;
+  if (answering_ && request_.http10) return Leave();
+  if (answering_ && !streaming_ && download_.id.empty())
+    wire_.Write("HTTP/1.1 100 Continue\r\n\r\n");
+  if (!answering_) Proceed();
+}
+
+// Ends the session, also in the middle of a request or an answer.
+void HttpSession::Leave() {
+  if (closed_) return;
   completion_ = nullptr;
   to_keep_ = {};
   upload_ = nullptr;

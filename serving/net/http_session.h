@@ -66,6 +66,7 @@ class HttpSession : public Session, private CompletionSink {
   void SendPart(std::string_view data);  // one part of a stream
   void EndStream();
   void EndAnswer();
+  void Leave();
 
   // A client that sends a file has as long for each so many bytes as for another request.
   static constexpr uint64_t kProgressBytes = uint64_t{1} << 20;
@@ -90,7 +91,8 @@ class HttpSession : public Session, private CompletionSink {
   bool reading_ = false;                // a piece of it is being read
   // null once the session is destroyed
   std::shared_ptr<HttpSession*> self_ = std::make_shared<HttpSession*>(this);
-  bool answering_ = false, streaming_ = false, proceeding_ = false, later_ = false, closed_ = false;
+  bool answering_ = false, streaming_ = false, proceeding_ = false, later_ = false, closed_ = false,
+       input_ended_ = false;
 };
 
 }  // namespace larder::serving::net

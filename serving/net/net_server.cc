@@ -252,6 +252,7 @@ struct NetServer::Impl::Connection final : Wire, std::enable_shared_from_this<Co
         end_of_input = true;
         if (state == State::kOpen) {
           session->OnEndOfInput();
+          WatchForReset();
         } else {
           Drop();
         }
@@ -278,6 +279,13 @@ struct NetServer::Impl::Connection final : Wire, std::enable_shared_from_this<Co
       }
     }
     WaitToRead();
+  }
+
+  // Behind the end of its input, a client that is gone answers what it is sent with a reset.
+  void WatchForReset() {
+    if (state == State::kGone) return;
+    socket.async_wait(tcp::socket::wait_error,
+                      [self = shared_from_this()](error_code) { self->Drop(); });
   }
 
   void CountHeld() { held.Resize((session ? session->held_bytes() : 0) + unsent()); }

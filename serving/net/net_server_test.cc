@@ -53,7 +53,10 @@ class LineSession : public Session {
     later_ = true;
     wire_.Later();
   }
-  void OnEndOfInput() override { wire_.Close(); }
+  void OnEndOfInput() override {
+    if (waits_) return wire_.Write("end?\n");
+    wire_.Close();
+  }
   Turn turn() const override {
     return waits_ ? Turn::kAnswering : input_.empty() ? Turn::kIdle : Turn::kReceiving;
   }
@@ -92,6 +95,7 @@ class TestClient {
     return send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
            static_cast<ssize_t>(bytes.size());
   }
+  void End() const { shutdown(fd_, SHUT_WR); }
   // Receives this many bytes, or fewer if the connection ends first.
   std::string Hear(size_t bytes) const {
     std::string all;
@@ -212,6 +216,24 @@ TEST_F(NetServerTest, WhoWaitsForAnAnswerHearsThatItStillComes) {
   const TestClient client(port_);
   client.Say("wait\n");
   EXPECT_EQ(client.Hear(22), "still here\nstill here\n");
+}
+
+// A client that closed its socket cannot be told from one that only sends no more, until it is
+// sent something.
+TEST_F(NetServerTest, WhoIsGoneBehindTheEndOfInputIsFound) {
+  Start();
+  {
+    const TestClient stays(port_);
+    stays.Say("wait\n");
+    stays.End();
+    EXPECT_EQ(stays.Hear(5), "end?\n");
+    EXPECT_EQ(open_, 1u);
+  }
+  {
+    const TestClient leaves(port_);
+    leaves.Say("wait\n");
+  }
+  while (open_ > 0) usleep(1000);
 }
 
 TEST_F(NetServerTest, WhoTakesNothingIsAnsweredNoMore) {

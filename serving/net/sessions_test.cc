@@ -321,6 +321,50 @@ TEST_F(SessionsTest, LargeLinesArePreparedElsewhereAndKeepTheirTurn) {
   EXPECT_TRUE(wire.closed);
 }
 
+// `nc -N`: the client's side is shut down behind its requests, and the answers come.
+TEST_F(SessionsTest, RequestsBeforeTheEndOfInputAreAnswered) {
+  const std::string body = R"({"prompt":"hello","max_tokens":3})";
+  for (const std::string& requests :
+       {Post("/v1/completions", body), Post("/v1/completions", body) +
+                                           Post("/v1/completions", body) +
+                                           "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"}) {
+    TestWire wire;
+    HttpSession session(wire, test_.state, {});
+    {
+      const auto hold = model_.Hold();
+      session.OnBytes(requests);
+      session.OnEndOfInput();
+      EXPECT_FALSE(wire.closed);
+      EXPECT_EQ(session.turn(), Turn::kAnswering);
+      EXPECT_EQ(wire.written, "HTTP/1.1 100 Continue\r\n\r\n") << "asks whether it is still there";
+    }
+    FinishAll(session, wire);
+    EXPECT_TRUE(wire.closed);
+    size_t answers = 0;
+    for (size_t at = 0; (at = wire.written.find("HTTP/1.1 200 OK", at)) != std::string::npos; ++at)
+      ++answers;
+    EXPECT_EQ(answers, requests.find("/health") == std::string::npos ? 1u : 3u) << wire.written;
+  }
+}
+
+TEST_F(SessionsTest, TheEndOfInputEndsAPartOfARequestAndHttp10) {
+  TestWire half;
+  HttpSession halved(half, test_.state, {});
+  halved.OnBytes("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{");
+  halved.OnEndOfInput();
+  EXPECT_TRUE(half.closed);
+  EXPECT_EQ(half.written, "");
+  TestWire old;
+  HttpSession aged(old, test_.state, {});
+  const auto hold = model_.Hold();
+  const std::string body = R"({"prompt":"hello","max_tokens":3})";
+  aged.OnBytes(fmt::format("POST /v1/completions HTTP/1.0\r\nContent-Length: {}\r\n\r\n{}",
+                           body.size(), body));
+  EXPECT_EQ(aged.turn(), Turn::kAnswering);
+  aged.OnEndOfInput();
+  EXPECT_TRUE(old.closed);
+}
+
 TEST_F(SessionsTest, WhoLeavesWhileALargeRequestIsPreparedIsForgotten) {
   Elsewhere elsewhere(test_.state);
   TestWire wire;
