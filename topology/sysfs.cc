@@ -1,8 +1,10 @@
 #include "topology/sysfs.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <system_error>
 
 namespace larder::topology {
 
@@ -83,6 +85,16 @@ std::optional<uint64_t> AvailableMemoryBytes(const std::string& root) {
     }
   }
   return available;
+}
+
+bool ShowsNoNode(const std::string& folder) {
+  std::error_code ec;
+  const std::filesystem::directory_iterator entries(folder, ec);
+  if (ec) return false;
+  return std::none_of(begin(entries), end(entries), [](const auto& entry) {
+    const std::string name = entry.path().filename();
+    return name.starts_with("node") && name.find_first_of("0123456789") == 4;
+  });
 }
 
 }  // namespace larder::topology

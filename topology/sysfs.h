@@ -22,4 +22,7 @@ std::string BracketedChoice(const std::string& text);
 // cgroups above that one still give.
 std::optional<uint64_t> AvailableMemoryBytes(const std::string& root = "");
 
+// Whether `folder` (/sys/devices/system/node) is there and shows no node, as in some containers.
+bool ShowsNoNode(const std::string& folder);
+
 }  // namespace larder::topology

@@ -19,6 +19,8 @@
 namespace larder::topology {
 namespace {
 
+constexpr const char* kNodeFolder = "/sys/devices/system/node";
+
 using Tree = std::unique_ptr<hwloc_topology, void (*)(hwloc_topology_t)>;
 
 Tree NewTree() {
@@ -51,6 +53,8 @@ class TopologyBuilder {
     t_.from_xml_ = from_xml;
   }
 
+  void Warn(std::string text) { t_.warnings_.push_back(std::move(text)); }
+
   Topology Build(const std::set<int>& allowed) {
     AddNodes();
     hwloc_obj_type_t type = HWLOC_OBJ_CORE;
@@ -67,8 +71,6 @@ class TopologyBuilder {
   }
 
  private:
-  void Warn(std::string text) { t_.warnings_.push_back(std::move(text)); }
-
   void AddNodes() {
     for (hwloc_obj_t o = nullptr;
          (o = hwloc_get_next_obj_by_type(tree_, HWLOC_OBJ_NUMANODE, o)) != nullptr;) {
@@ -183,6 +185,10 @@ Topology Topology::Detect(Scope scope) {
   Tree tree = NewTree();
   if (scope == Scope::kAll)
     hwloc_topology_set_flags(tree.get(), HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
+  // hwloc (2.9, list_sysfsnode) aborts there. Without its reader of /sys it asks the CPUs.
+  const bool no_node = ShowsNoNode(kNodeFolder);
+  if (no_node)
+    hwloc_topology_set_components(tree.get(), HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "linux");
   if (hwloc_topology_load(tree.get()) != 0) {
     throw Error("topology: hwloc cannot read this machine: {}; are /proc and /sys mounted?",
                 std::strerror(errno));
@@ -191,8 +197,10 @@ Topology Topology::Detect(Scope scope) {
   if (!hwloc_topology_is_thissystem(tree.get())) {
     return TopologyBuilder(tree.get(), "the machine in HWLOC_XMLFILE", true).Build({});
   }
-  return TopologyBuilder(tree.get(), "this machine", false)
-      .Build(scope == Scope::kAll ? std::set<int>{} : AffinityCpus());
+  TopologyBuilder builder(tree.get(), "this machine", false);
+  if (no_node)
+    builder.Warn(std::string(kNodeFolder) + " shows no NUMA node; one is assumed for all cores");
+  return builder.Build(scope == Scope::kAll ? std::set<int>{} : AffinityCpus());
 }
 
 Topology Topology::FromXml(const std::string& path) {
