@@ -220,6 +220,21 @@ TEST_F(Cli, PlanOfANamedShape) {
   const Outcome other = Run({"plan", "--shape", "bench-24m", "--topology", machine});
   EXPECT_EQ(other.code, 0) << other.err;
   EXPECT_NE(other.out.find(machine), std::string::npos) << other.out;
+  EXPECT_EQ(other.out.find("prediction"), std::string::npos) << "of what nobody has measured";
+}
+
+TEST_F(Cli, PlanOfOneMachinePredictsItsSpeed) {
+  const std::string machine = LARDER_SOURCE_DIR "/pipeline/manifest/testdata/two-packages.xml";
+  const auto of = [&](const char* option, const char* value) {
+    return Run({"plan", "--shape", "bench-24m", "--topology", machine, option, value}).out;
+  };
+  const std::string given = of("--l3-gbps", "40");
+  EXPECT_NE(given.find("prediction context 4096, from (given, the rest assumed): L3 40 GB/s"),
+            std::string::npos)
+      << given;
+  EXPECT_NE(given.find("\n  batch       TPOT ms   tokens/s\n      1 "), std::string::npos) << given;
+  EXPECT_EQ(given.find("links"), std::string::npos) << given;
+  EXPECT_NE(of("--l3-gbps", "80").find("L3 80 GB/s"), std::string::npos);
 }
 
 TEST_F(Cli, PlanOfSocketsThatNobodyHasYet) {

@@ -141,6 +141,12 @@ int PlanHere(const PlanCommandOptions& o, const pipeline::Manifest* manifest,
              static_cast<double>(machine.total_l3_bytes()) * 1e-6, whole.hash(), table);
   for (const std::string& warning : machine.warnings()) fmt::print("\nnote: {}", warning);
   if (!machine.warnings().empty()) fmt::print("\n");
+  if (o.measure || o.speeds.source != pipeline::Speeds().source) {
+    pipeline::Predict(whole, SpeedsOf(o, machine));
+    fmt::print("\n{}", whole.prediction.Text());
+  } else if (!machine.from_xml()) {
+    fmt::print("\nprediction --measure predicts tokens/s from this machine's bandwidths\n");
+  }
   const pipeline::SocketShape socket = SocketOf(o, machine);
   if (manifest != nullptr || plan.resident() || socket.l3_bytes == 0) return 0;
   const auto cluster = pipeline::PlanUniformCluster(config, socket, options, o.speeds);

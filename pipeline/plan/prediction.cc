@@ -65,9 +65,12 @@ std::string Prediction::Text() const {
   std::string out = fmt::format(
       "prediction context {}, from ({}): L3 {:g} GB/s and {:g} GOP/s per core, memory {:g} GB/s "
       "per socket,\n"
-      "           {:g} us of barriers per layer, links {:g} us + {:g} GB/s\n",
+      "           {:g} us of barriers per layer{}\n",
       context, speeds.source, speeds.l3_core_gbps, speeds.core_gops, speeds.dram_socket_gbps,
-      speeds.layer_sync_us, speeds.link_latency_us, speeds.link_gbps);
+      speeds.layer_sync_us,
+      links == 0
+          ? std::string()
+          : fmt::format(", links {:g} us + {:g} GB/s", speeds.link_latency_us, speeds.link_gbps));
   const size_t batch = 1;
   // Equal stages share one line.
   struct Line {
@@ -125,6 +128,13 @@ std::string Prediction::Text() const {
   if (max_in_flight > 1) {
     out += fmt::format("           = max(that, {} x slowest) = {:.3f} ms with {} in flight\n",
                        max_in_flight, one.tpot_ms, max_in_flight);
+  }
+  if (max_in_flight == 1) {
+    out += "\n  batch       TPOT ms   tokens/s\n";
+    for (const PredictedPoint& point : points)
+      out += fmt::format("  {:>5} {:>13.3f} {:>10.0f}\n", point.batch, point.tpot_ms,
+                         point.tokens_per_s);
+    return out;
   }
   out += "\n  batch   TPOT ms, one in flight   TPOT ms, all in flight   tokens/s, all in flight\n";
   for (const PredictedPoint& point : points) {
