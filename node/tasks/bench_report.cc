@@ -17,6 +17,11 @@ std::string Percent(double value, double limit) {
   return limit > 0 ? fmt::format("{:.0f} %", 100 * value / limit) : std::string("-");
 }
 
+// What is read faster than memory gives it is read from caches.
+std::string OfMemory(double value, double limit) {
+  return limit > 0 && value > limit ? "caches" : Percent(value, limit);
+}
+
 std::string SpeedTable(const BenchModel& model, const std::vector<BenchRun>& runs) {
   std::string out = fmt::format(
       "| {:<{}} | {:>9} | {:>9} | {:>7} | {:>14} | {:>20} "
@@ -55,7 +60,7 @@ std::string LimitTable(const std::vector<BenchRun>& runs) {
           when_decoding(fmt::format("{:.1f}", result.gbps())),
           when_decoding(Percent(result.gbps(), run.shard_gbps)),
           when_decoding(Percent(result.gbps(), run.machine.l3_all_gbps)),
-          when_decoding(Percent(result.gbps(), run.machine.dram_all_gbps)), result.gops());
+          when_decoding(OfMemory(result.gbps(), run.machine.dram_all_gbps)), result.gops());
     }
   }
   return out;
