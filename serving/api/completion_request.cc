@@ -9,6 +9,7 @@
 #include "serving/api/chat_prompt.h"
 #include "serving/api/common_fields.h"
 #include "serving/api/dialect_readers.h"
+#include "serving/api/shorten.h"
 
 namespace larder::serving::inline api {
 namespace {
@@ -223,6 +224,7 @@ std::vector<GenerationSpec> MakeSpecs(CompletionRequest& request,
   std::vector<std::vector<TokenId>> prompts;
   const bool chat = request.is_chat();
   if (chat) {
+    if (request.shorten) ShortenConversation(request, defaults);
     prompts.push_back(ChatTokens(request, defaults));
   } else {
     for (size_t i = 0; i < request.prompts.size(); ++i)

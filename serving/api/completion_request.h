@@ -105,6 +105,7 @@ struct CompletionRequest {
   ToolUse tool_choice;
   Json schema;  // of the answer's text, if it has to be JSON; null: it need not
   bool add_generation_prompt = true;
+  bool shorten = false;           // if it is longer than the context (shorten.h)
   bool continue_last = false;     // the last message is the assistant's and goes on
   bool continue_thought = false;  // it is a thought without an answer, which goes on
   // Whether thoughts are told apart from the answer; false: they are a part of its text.

@@ -33,6 +33,83 @@ struct Wrong {
   int status = 400;
 };
 
+// Ollama's: a conversation that is longer than the context loses its oldest messages.
+class ShortenTest : public testing::Test {
+ protected:
+  static CompletionRequest Chat(const Json& messages, const char* more = "") {
+    return ReadCompletionRequest(ParseJson(R"({"messages":)" + messages.dump() + more + "}"),
+                                 Dialect::kOllamaChat, Defaults());
+  }
+  static Json Turns(int count) {
+    Json messages = {{{"role", "system"}, {"content", "s"}}};
+    for (int i = 0; i < count; ++i) {
+      messages.push_back({{"role", "user"}, {"content", fmt::format("{}", i)}});
+      messages.push_back({{"role", "assistant"}, {"content", "a"}});
+    }
+    messages.push_back({{"role", "user"}, {"content", "z"}});
+    return messages;
+  }
+};
+
+TEST_F(ShortenTest, TheOldestMessagesGoAndTheSystemsStay) {
+  CompletionDefaults defaults = Defaults();
+  defaults.context = 400;
+  CompletionRequest whole = Chat(Turns(40));
+  const size_t tokens = CountPromptTokens(whole, defaults);
+  ASSERT_GT(tokens, defaults.context);
+  CompletionRequest request = Chat(Turns(40));
+  const auto specs = MakeSpecs(request, defaults);
+  ASSERT_EQ(specs.size(), 1u);
+  // A quarter is left for the answer; one turn more would not fit.
+  EXPECT_LE(specs[0].prompt.size(), 300u);
+  const Json& kept = request.messages;
+  EXPECT_EQ(kept[0]["role"], "system");
+  EXPECT_EQ(kept[1]["role"], "user");
+  EXPECT_EQ(kept.back()["content"], "z");
+  const size_t of_turn = tokens / 41;
+  EXPECT_GT(specs[0].prompt.size() + 2 * of_turn, 300u);
+  // It is the end of what was sent.
+  const Json all = Turns(40);
+  for (size_t i = 1; i < kept.size(); ++i)
+    EXPECT_EQ(kept[kept.size() - i]["content"], all[all.size() - i]["content"]);
+}
+
+TEST_F(ShortenTest, OneThatFitsOrMayNotBeCutStays) {
+  CompletionDefaults defaults = Defaults();
+  defaults.context = 400;
+  CompletionRequest fits = Chat(Turns(2));
+  MakeSpecs(fits, defaults);
+  EXPECT_EQ(fits.messages.size(), 6u);
+  CompletionRequest uncut = Chat(Turns(40), R"(,"truncate":false)");
+  EXPECT_THROW(MakeSpecs(uncut, defaults), Refused);
+  EXPECT_EQ(uncut.messages.size(), 82u);
+  // The last message alone is too long.
+  Json longer = Turns(3);
+  longer.back()["content"] = std::string(2000, 'x');
+  CompletionRequest last = Chat(longer);
+  EXPECT_THROW(MakeSpecs(last, defaults), Refused);
+  // Other APIs refuse.
+  CompletionRequest openai = ReadCompletionRequest(
+      ParseJson(R"({"messages":)" + Turns(40).dump() + "}"), Dialect::kChat, defaults);
+  EXPECT_THROW(MakeSpecs(openai, defaults), Refused);
+}
+
+// An agent's: one question, and many calls behind it.
+TEST_F(ShortenTest, WithoutAnotherQuestionItBeginsWithTheAssistants) {
+  CompletionDefaults defaults = Defaults();
+  defaults.context = 400;
+  Json messages = {{{"role", "user"}, {"content", "q"}}};
+  for (int i = 0; i < 40; ++i) {
+    messages.push_back({{"role", "assistant"}, {"content", fmt::format("{}", i)}});
+    messages.push_back({{"role", "tool"}, {"content", "r"}, {"tool_name", "f"}});
+  }
+  CompletionRequest request = Chat(messages);
+  const auto specs = MakeSpecs(request, defaults);
+  EXPECT_LE(specs.at(0).prompt.size(), 300u);
+  EXPECT_EQ(request.messages[0]["role"], "assistant");
+  EXPECT_EQ(request.messages.back()["role"], "tool");
+}
+
 TEST(CompletionRequestTest, WrongRequestsAreRefusedByName) {
   const Wrong cases[] = {
       {R"([])", "", "object"},

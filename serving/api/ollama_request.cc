@@ -102,6 +102,7 @@ void ReadOllama(const JsonFields& fields, const CompletionDefaults& defaults,
   } else {
     ReadOllamaMessages(*fields.Find("messages"), request);
     ReadChatTools(fields, request);
+    request.shorten = fields.Bool("truncate", true);
   }
   FinishTools(request);
   if (const Json* think = fields.Find("think")) {
