@@ -44,6 +44,7 @@ namespace {
 // Freed memory of this size or more goes back to the system at once, so that the peak of large
 // requests is not kept.
 constexpr int kLargeBytes = 256 << 10;
+constexpr double kNever = 1e9;  // seconds
 
 struct ServeOptions {
   ModelOptions model;
@@ -60,6 +61,7 @@ struct ServeOptions {
   std::string batch_disk = "8G";
   std::string responses_held = "64M";
   std::string body = "1M";
+  double ping_s = serving::ConnectionLimits().quiet_s;
   size_t batch_slots = 0;  // 0: all that clients leave
   bool reuse = true;
   double patience_s = 5;
@@ -136,6 +138,14 @@ void Describe(CLI::App& command, ServeOptions& o) {
       ->type_name("S")
       ->check(NotFinite)
       ->check(CLI::Range(0.0, 1e6).description(""))
+      ->group(network);
+  command
+      .add_option("--sse-ping-interval", o.ping_s,
+                  "seconds after which a stream without a word gets a sign of life; -1: none "
+                  "(default: 15)")
+      ->type_name("S")
+      ->check(NotFinite)
+      ->check(CLI::Range(-1.0, 1e6).description(""))
       ->group(network);
   command
       .add_flag("--ui,!--no-ui", o.server.page,
@@ -515,6 +525,7 @@ int Serve(ServeOptions o) {
   std::unique_ptr<ServiceMonitor> monitor;
   o.server.version = LARDER_VERSION;
   o.server.connections.send_s = o.server.connections.receive_s;
+  o.server.connections.quiet_s = o.ping_s > 0 ? o.ping_s : kNever;
   o.server.admission.bytes.all = ParseBytes(o.held);
   o.server.http.body_bytes = ParseBytes(o.body);
   if (const uint64_t most = o.server.admission.bytes.all / 4; o.server.http.body_bytes > most)

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "model/chat/chat_template.h"
 #include "node/options/count_option.h"
 #include "serving/answer/answer_format.h"
@@ -16,6 +18,11 @@ std::string AnswerFormats() {
   for (const std::string_view name : serving::AnswerFormatNames())
     names += (names.empty() ? "" : ", ") + std::string(name);
   return names;
+}
+
+std::string NotAnObject(const std::string& text) {
+  const auto object = TryParseJsonText<nlohmann::json>(text);
+  return object && object->is_object() ? "" : fmt::format("'{}' is not a JSON object", text);
 }
 
 }  // namespace
@@ -107,6 +114,20 @@ void AddAnswerOptions(CLI::App& command, AnswerOptions& options, const char* gro
                       "chatml if it has none)",
                       model::BuiltInTemplateList()))
       ->type_name("NAME|FILE|TEXT")
+      ->group(group);
+  command
+      .add_option("--chat-template-kwargs", options.template_kwargs,
+                  "variables of the template where a request does not set them, as a JSON object")
+      ->type_name("JSON")
+      ->check(NotAnObject, "")
+      ->group(group);
+  command
+      .add_option("--reasoning-effort", options.effort,
+                  "how much a model thinks where a request says nothing: none, minimal, low, "
+                  "medium, high, xhigh or max (default: as its template has it)")
+      ->type_name("LEVEL")
+      ->check(CLI::IsMember({"default", "none", "minimal", "low", "medium", "high", "xhigh", "max"})
+                  .description(""))
       ->group(group);
   command.add_flag("--jinja")
       ->description("templates are always Jinja: accepted, changes nothing")

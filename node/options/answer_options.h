@@ -26,6 +26,8 @@ struct AnswerOptions {
   int64_t reasoning_budget = -1;          // tokens of an answer's thoughts; -1: not limited
   std::string reasoning_budget_message;
   std::string reasoning = "auto";  // on and auto: a model that can think does; off
+  std::string template_kwargs;     // JSON text of an object; empty: none
+  std::string effort = "default";  // of reasoning; default: none is said
   std::string tool_parser;         // AnswerFormatByName; empty: what the template asks for
 };
 void AddAnswerOptions(CLI::App& command, AnswerOptions& options, const char* group);

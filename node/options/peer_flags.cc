@@ -51,7 +51,7 @@ constexpr auto kFlags = std::to_array<PeerFlag>({
     {Peer::kLlamaServer, "--cache-reuse", Value::kOne, Fate::kNothing, "a prompt's KV is used up to the first other token: what is behind has other bits"},
     {Peer::kLlamaServer, "-cram, --cache-ram", Value::kOne, Fate::kTaken, "--cache-ram"},
     {Peer::kLlamaServer, "--cache-idle-slots", Value::kNone, Fate::kNothing, "an ended sequence is kept without its slot"},
-    {Peer::kLlamaServer, "--no-cache-idle-slots", Value::kNone, Fate::kRefused, "an ended sequence is kept without its slot until its KV is needed"},
+    {Peer::kLlamaServer, "--no-cache-idle-slots", Value::kNone, Fate::kNothing, "an ended sequence is kept without its slot until its KV is needed"},
     {Peer::kLlamaServer, "-ctxcp, --ctx-checkpoints, --swa-checkpoints", Value::kOne, Fate::kNothing, "no state needs checkpoints"},
     {Peer::kLlamaServer, "-cms, --checkpoint-min-step", Value::kOne, Fate::kNothing, "no state needs checkpoints"},
     {Peer::kLlamaServer, "-sps, --slot-prompt-similarity", Value::kOne, Fate::kNothing, "a prompt takes the slot or the ended sequence with the longest common beginning"},
@@ -163,7 +163,7 @@ constexpr auto kFlags = std::to_array<PeerFlag>({
     {Peer::kLlamaServer, "--ssl-key-file", Value::kOne, Fate::kRefused, "put a proxy that speaks TLS in front"},
     {Peer::kLlamaServer, "--ssl-cert-file", Value::kOne, Fate::kRefused, "put a proxy that speaks TLS in front"},
     {Peer::kLlamaServer, "-to, --timeout", Value::kOne, Fate::kTaken, "--timeout"},
-    {Peer::kLlamaServer, "--sse-ping-interval", Value::kOne, Fate::kNothing, "a stream gets a sign of life every 15 seconds"},
+    {Peer::kLlamaServer, "--sse-ping-interval", Value::kOne, Fate::kTaken, "--sse-ping-interval"},
     {Peer::kLlamaServer, "--threads-http", Value::kOne, Fate::kNothing, "one thread serves all connections"},
     {Peer::kLlamaServer, "--cors-origins", Value::kOne, Fate::kTaken, "--cors-origin"},
     {Peer::kLlamaServer, "--cors-methods", Value::kOne, Fate::kRefused, "what the routes need is allowed"},
@@ -204,6 +204,10 @@ constexpr auto kFlags = std::to_array<PeerFlag>({
     {Peer::kLlamaServer, "--reasoning-format", Value::kOne, Fate::kTaken, "--reasoning-format"},
     {Peer::kLlamaServer, "--reasoning-budget", Value::kOne, Fate::kTaken, "--reasoning-budget"},
     {Peer::kLlamaServer, "--reasoning-budget-message", Value::kOne, Fate::kTaken, "--reasoning-budget-message"},
+    {Peer::kLlamaServer, "--reasoning-effort", Value::kOne, Fate::kTaken, "--reasoning-effort"},
+    {Peer::kLlamaServer, "--chat-template-kwargs", Value::kOne, Fate::kTaken, "--chat-template-kwargs"},
+    {Peer::kLlamaServer, "--reasoning-preserve", Value::kNone, Fate::kNothing, "a template gets earlier thoughts, and shows them or not"},
+    {Peer::kLlamaServer, "--no-reasoning-preserve", Value::kNone, Fate::kRefused, "a template gets earlier thoughts, and shows them or not"},
     {Peer::kLlamaServer, "--skip-chat-parsing", Value::kNone, Fate::kTaken, "--tool-parser=none"},
     {Peer::kLlamaServer, "--no-skip-chat-parsing", Value::kNone, Fate::kNothing, "answers are read by the template's form"},
     {Peer::kLlamaServer, "--prefill-assistant", Value::kNone, Fate::kNothing, "a last message of the assistant's goes on"},
@@ -220,6 +224,32 @@ constexpr auto kFlags = std::to_array<PeerFlag>({
     {Peer::kLlamaServer, "--spec-type, --draft, --draft-n, --draft-max, --draft-min, --draft-n-min, --spec-draft-n-max, --spec-draft-n-min", Value::kOne, Fate::kRefused, "there is no speculation"},
     {Peer::kLlamaServer, "-lcs, --lookup-cache-static, -lcd, --lookup-cache-dynamic", Value::kOne, Fate::kRefused, "there is no speculation"},
     {Peer::kLlamaServer, "-ngld, --gpu-layers-draft, --n-gpu-layers-draft, -td, --threads-draft, -cd, --ctx-size-draft, -devd, --device-draft", Value::kOne, Fate::kRefused, "there is no speculation"},
+    {Peer::kLlamaServer, "--spec-draft-type-k, -ctkd, --cache-type-k-draft", Value::kOne, Fate::kRefused, "there is no speculation"},
+    {Peer::kLlamaServer, "--spec-draft-type-v, -ctvd, --cache-type-v-draft", Value::kOne, Fate::kRefused, "there is no speculation"},
+    {Peer::kLlamaServer, "--spec-draft-hf, -hfd, -hfrd, --hf-repo-draft", Value::kOne, Fate::kRefused, "there is no speculation"},
+    {Peer::kLlamaServer, "--spec-draft-threads, --spec-draft-threads-batch, -tbd, --threads-batch-draft", Value::kOne, Fate::kRefused, "there is no speculation"},
+    {Peer::kLlamaServer, "--spec-draft-cpu-mask, -Cd, --cpu-mask-draft, --spec-draft-cpu-range, -Crd, --cpu-range-draft", Value::kOne, Fate::kRefused, "there is no speculation"},
+    {Peer::kLlamaServer, "--spec-draft-cpu-strict, --cpu-strict-draft, --spec-draft-prio, --prio-draft, --spec-draft-poll, --poll-draft", Value::kOne, Fate::kRefused, "there is no speculation"},
+    {Peer::kLlamaServer, "--spec-draft-cpu-mask-batch, -Cbd, --cpu-mask-batch-draft, --spec-draft-cpu-strict-batch, --cpu-strict-batch-draft", Value::kOne, Fate::kRefused, "there is no speculation"},
+    {Peer::kLlamaServer, "--spec-draft-prio-batch, --prio-batch-draft, --spec-draft-poll-batch, --poll-batch-draft", Value::kOne, Fate::kRefused, "there is no speculation"},
+    {Peer::kLlamaServer, "--spec-draft-override-tensor, -otd, --override-tensor-draft", Value::kOne, Fate::kRefused, "there is no speculation"},
+    {Peer::kLlamaServer, "--spec-draft-n-cpu-moe, --spec-draft-ncmoe, -ncmoed, --n-cpu-moe-draft", Value::kOne, Fate::kRefused, "there is no speculation"},
+    {Peer::kLlamaServer, "--spec-synth-len, --spec-synth-rates", Value::kOne, Fate::kRefused, "there is no speculation"},
+    {Peer::kLlamaServer, "--spec-draft-p-split, --draft-p-split, --spec-draft-p-min, --draft-p-min", Value::kOne, Fate::kRefused, "there is no speculation"},
+    {Peer::kLlamaServer, "--spec-draft-device, --spec-draft-ngl", Value::kOne, Fate::kRefused, "there is no speculation"},
+    {Peer::kLlamaServer, "--spec-ngram-mod-n-min, --spec-ngram-mod-n-max, --spec-ngram-mod-n-match", Value::kOne, Fate::kRefused, "there is no speculation"},
+    {Peer::kLlamaServer, "--spec-ngram-simple-size-n, --spec-ngram-simple-size-m, --spec-ngram-simple-min-hits", Value::kOne, Fate::kRefused, "there is no speculation"},
+    {Peer::kLlamaServer, "--spec-ngram-map-k-size-n, --spec-ngram-map-k-size-m, --spec-ngram-map-k-min-hits", Value::kOne, Fate::kRefused, "there is no speculation"},
+    {Peer::kLlamaServer, "--spec-ngram-map-k4v-size-n, --spec-ngram-map-k4v-size-m, --spec-ngram-map-k4v-min-hits", Value::kOne, Fate::kRefused, "there is no speculation"},
+    {Peer::kLlamaServer, "--spec-ngram-size-n, --spec-ngram-size-m, --spec-ngram-min-hits", Value::kOne, Fate::kRefused, "there is no speculation"},
+    {Peer::kLlamaServer, "--spec-draft-cpu-moe, -cmoed, --cpu-moe-draft, --spec-default", Value::kNone, Fate::kRefused, "there is no speculation"},
+    {Peer::kLlamaServer, "--spec-draft-backend-sampling", Value::kNone, Fate::kRefused, "there is no speculation"},
+    {Peer::kLlamaServer, "--no-spec-draft-backend-sampling", Value::kNone, Fate::kNothing, "there is no speculation"},
+    {Peer::kLlamaServer, "--embd-gemma-default, --gpt-oss-20b-default, --gpt-oss-120b-default, --vision-gemma-4b-default, --vision-gemma-12b-default", Value::kNone, Fate::kRefused, "Larder opens files alone: download the model, then -m FILE"},
+    {Peer::kLlamaServer, "--fim-qwen-1.5b-default, --fim-qwen-3b-default, --fim-qwen-7b-default, --fim-qwen-30b-default, --fim-qwen-7b-spec, --fim-qwen-14b-spec", Value::kNone, Fate::kRefused, "Larder opens files alone: download the model, then -m FILE"},
+    {Peer::kLlamaServer, "--usage", Value::kNone, Fate::kRefused, "`larder serve --help` has Larder's options"},
+    {Peer::kLlamaServer, "--version", Value::kNone, Fate::kRefused, "`larder --version` says it"},
+    {Peer::kLlamaServer, "--completion-bash", Value::kNone, Fate::kRefused, "shells have no completion of Larder's options"},
     {Peer::kVllm, "--model", Value::kOne, Fate::kTaken, "--model"},
     {Peer::kVllm, "--served-model-name", Value::kOne, Fate::kTaken, "--alias"},
     {Peer::kVllm, "--host", Value::kOne, Fate::kTaken, "--host"},
@@ -310,7 +340,9 @@ TranslatedArguments WithoutPeerFlags(const CLI::App& command,
       break;
     }
     const size_t equals = argument.starts_with("--") ? argument.find('=') : std::string::npos;
-    const std::string name = argument.substr(0, equals);
+    std::string name = argument.substr(0, equals);
+    // Both peers take --ctx_size for --ctx-size.
+    if (name.starts_with("--")) std::replace(name.begin(), name.end(), '_', '-');
     std::optional<std::string> value, next;
     if (equals != std::string::npos) value = argument.substr(equals + 1);
     if (i + 1 < arguments.size()) next = arguments[i + 1];
@@ -320,7 +352,7 @@ TranslatedArguments WithoutPeerFlags(const CLI::App& command,
     if (name == "--slots" && own != nullptr && !IsOwnSlots(name, value ? value : next))
       own = nullptr;
     if (own != nullptr) {  // with its value, which may look like a flag
-      out.arguments.push_back(argument);
+      out.arguments.push_back(equals == std::string::npos ? name : name + argument.substr(equals));
       if (!value && next && own->get_expected_max() > 0) {
         out.arguments.push_back(*next);
         ++i;

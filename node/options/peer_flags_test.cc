@@ -45,6 +45,8 @@ TEST_F(PeerFlagsTest, AreTakenUnderTheirNames) {
   EXPECT_EQ(Of({"--log-jsonl", "-c", "9"}), (Words{"--log-format=json", "-c", "9"}));
   EXPECT_EQ(Of({"--max-model-len=77", "--served-model-name", "m"}),
             (Words{"--ctx-size", "77", "--alias", "m"}));
+  EXPECT_EQ(Of({"--max_model_len=7", "--ctx_size", "8", "--chat_template=a_b"}),
+            (Words{"--ctx-size", "7", "--ctx-size", "8", "--chat-template=a_b"}));
 }
 
 TEST_F(PeerFlagsTest, WhatChangesNothingIsSaid) {

@@ -75,6 +75,9 @@ serving::CompletionDefaults DefaultsOf(const model::GgufFile& file,
   defaults.split_reasoning = answers.reasoning_format != "none";
   defaults.thought_tokens = answers.reasoning_budget;
   defaults.thought_message = answers.reasoning_budget_message;
+  if (answers.effort != "default") defaults.effort = answers.effort;
+  if (!answers.template_kwargs.empty())
+    defaults.kwargs = serving::ParseJson(answers.template_kwargs);
   defaults.dim = config.dim;
   defaults.rank_head = model::ReadRankHead(file, config.dim);
   defaults.pooling =
@@ -118,7 +121,9 @@ std::string RequestDefaultsText(const SamplingOptions& sampling, const AnswerOpt
          (answers.reasoning_format == "none" ? " thoughts in text" : "") +
          (answers.reasoning_budget >= 0 ? fmt::format(" thoughts {} {}", answers.reasoning_budget,
                                                       answers.reasoning_budget_message)
-                                        : "");
+                                        : "") +
+         (answers.effort == "default" ? "" : " effort " + answers.effort) +
+         (answers.template_kwargs.empty() ? "" : " kwargs " + answers.template_kwargs);
 }
 
 }  // namespace larder::node::tasks

@@ -176,6 +176,8 @@ CompletionRequest ReadCompletionRequest(const Json& body, Dialect dialect,
   request.spec.max_tokens = defaults.max_tokens;
   request.seed = defaults.seed;
   request.split_reasoning = defaults.split_reasoning;
+  request.kwargs = defaults.kwargs;
+  SetEffort(request, "reasoning_effort", defaults.effort);
   switch (dialect) {
     case Dialect::kCompletion:
     case Dialect::kChat:

@@ -27,11 +27,13 @@ namespace larder::serving::inline api {
 struct CompletionDefaults {
   std::shared_ptr<const model::Tokenizer> tokenizer;  // null: requests are only checked
   std::shared_ptr<const model::ChatTemplate> chat_template;
-  bool reasoning = true;        // whether a model that can think does where a request says nothing
-  bool special = false;         // control tokens are shown in texts
-  bool split_reasoning = true;  // CompletionRequest::split_reasoning where a request says nothing
-  int64_t thought_tokens = -1;  // of an answer's thoughts; -1: not limited
-  std::string thought_message;  // said to the model where these are spent, before the thought ends
+  std::string effort;            // reasoning_effort where a request says nothing; empty: none
+  Json kwargs = Json::object();  // further variables of the template, which a request may change
+  bool reasoning = true;         // whether a model that can think does where a request says nothing
+  bool special = false;          // control tokens are shown in texts
+  bool split_reasoning = true;   // CompletionRequest::split_reasoning where a request says nothing
+  int64_t thought_tokens = -1;   // of an answer's thoughts; -1: not limited
+  std::string thought_message;   // said to the model where these are spent, before the thought ends
   AnswerFormat answer_format = AnswerFormat::kGeneric;  // how the model writes thoughts and calls
   SamplingParams sampling;
   std::optional<uint64_t> seed;  // nullopt: each request draws its own

@@ -11,6 +11,7 @@ this one); LARDER_TEST_DATA: the folder with models/stories260K.gguf (default: .
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -55,6 +56,17 @@ def judge(results, not_ours, to_mend, whole=True):
     if whole:
         wrong += [f"no test is called {entry}" for table in (not_ours, to_mend) for entry in table if not any(covers(entry, test) for test in tests)]
     return wrong
+
+
+def flags_without_a_fate(checkout):
+    """Names of llama-server's flags, as its own document lists them, that docs/from-llama-server.md does not have."""
+    document = checkout / "tools/server/README.md"
+    if not document.exists():
+        return []
+    theirs = re.findall(r"^\| `([^`]*)` \|", document.read_text().split("HELP_START")[1].split("HELP_END")[0], re.MULTILINE)
+    names = {name for flag in theirs for name in re.findall(r"(?<![\w<,-])--?[a-zA-Z][\w.-]*", re.split(r" [<{\[]", flag)[0])}
+    ours = set(re.findall(r"`(--?[^`]*)`", (ROOT / "docs/from-llama-server.md").read_text()))
+    return sorted(names - ours - {"-h", "--help"})
 
 
 def lay_out(checkout, folder):
@@ -111,6 +123,8 @@ def main():
     failed = [test for test in [*results["failed"], *results["not_run"]] if any(covers(entry, test) for entry in not_ours)]
     owed = [test for test in results["failed"] if any(covers(entry, test) for entry in to_mend)]
     print(f"llama.cpp's server tests: {len(results['passed'])} pass, {len(failed)} are not ours, {len(owed)} are to be mended, {len(results['skipped'])} skip themselves")
+    if lacking := flags_without_a_fate(checkout):
+        sys.exit(f"flags of llama-server that are not in the table (node/options/peer_flags.cc): {', '.join(lacking)}")
     if wrong := judge(results, not_ours, to_mend, not options.tests):
         sys.exit("\n".join(wrong))
 
