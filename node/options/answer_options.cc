@@ -65,6 +65,11 @@ void AddAnswerOptions(CLI::App& command, AnswerOptions& options, const char* gro
                 "refuse requests that name another model (default: any name is accepted)")
       ->group(group);
   command
+      .add_flag("--strict-fields", options.strict_fields,
+                "refuse requests with fields that change nothing here, as \"strict\": true in one "
+                "does (default: they are ignored)")
+      ->group(group);
+  command
       .add_option("--pooling", options.pooling,
                   "how an embedding is made of a text's tokens: mean, cls, last; none or rank: not "
                   "(default: what the model's file says)")

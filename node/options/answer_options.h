@@ -21,6 +21,7 @@ struct AnswerOptions {
   size_t active_kv_tokens = 0;  // 0: not bounded
   int64_t max_tokens = -1;
   bool strict_model = false;
+  bool strict_fields = false;
   bool special = false;
   std::string reasoning_format = "auto";  // none: thoughts stay in the text
   int64_t reasoning_budget = -1;          // tokens of an answer's thoughts; -1: not limited

@@ -70,6 +70,7 @@ serving::CompletionDefaults DefaultsOf(const model::GgufFile& file,
   defaults.parameters = config.parameters();
   defaults.file_bytes = file.file_bytes();
   defaults.strict_model = answers.strict_model;
+  defaults.strict_fields = answers.strict_fields;
   defaults.reasoning = answers.reasoning != "off";
   defaults.special = answers.special;
   defaults.split_reasoning = answers.reasoning_format != "none";

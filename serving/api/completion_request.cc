@@ -81,8 +81,7 @@ void BanEndOfGeneration(const CompletionDefaults& defaults, SamplingParams& para
 void ReadOpenAi(const JsonFields& fields, const CompletionDefaults& defaults,
                 CompletionRequest& request) {
   const Dialect dialect = request.dialect;
-  if (const Json* suffix = fields.Find("suffix"); suffix != nullptr && !IsEmptyText(*suffix))
-    JsonFields::Fail("suffix", *suffix, "none: use /infill");
+  fields.Refuse("suffix", "none: use /infill");
   const Json* prompt = fields.Find("prompt");
   const bool chat =
       dialect == Dialect::kChat || (dialect == Dialect::kNative && fields.Has("messages"));
@@ -123,8 +122,21 @@ void ReadOpenAi(const JsonFields& fields, const CompletionDefaults& defaults,
     JsonFields::Fail("modalities", *modalities, "[\"text\"]: this model writes nothing else");
   fields.Ignore({"service_tier", "store", "metadata", "user", "prediction", "safety_identifier",
                  "prompt_cache_key", "prompt_cache_retention", "verbosity", "cache_prompt",
-                 "return_tokens", "id", "api_key", "parse_tool_calls", "strict",
-                 "backend_sampling"});
+                 "return_tokens", "id", "api_key", "parse_tool_calls", "backend_sampling"});
+}
+
+// For clients that want to know: nothing that they sent is left out.
+void CheckNothingIsLeftOut(const JsonFields& fields, const CompletionRequest& request) {
+  std::string said, first;
+  for (const std::string& name : fields.LeftOut(kMostLeftOut)) {
+    if (first.empty()) first = name;
+    said += (said.empty() ? "" : ", ") + Excerpt(name);
+  }
+  if (!said.empty())
+    throw Refused(400, "strict is true, and these fields change nothing here: {}", said).On(first);
+  if (request.ignored_fields > 0)
+    throw Refused(400, "strict is true, and a tool or an item is of a type that is skipped here")
+        .On("tools");
 }
 
 }  // namespace
@@ -167,8 +179,10 @@ CompletionRequest PlainRequest(std::string prompt, const CompletionDefaults& def
 }
 
 CompletionRequest ReadCompletionRequest(const Json& body, Dialect dialect,
-                                        const CompletionDefaults& defaults, const FindTurn& find) {
+                                        const CompletionDefaults& defaults, const FindTurn& find,
+                                        FieldNames* names) {
   const JsonFields fields(body);
+  const bool strict = fields.Bool("strict", defaults.strict_fields);
   CheckModel(fields.String("model", ""), dialect, defaults);
   CompletionRequest request;
   request.dialect = dialect;
@@ -208,6 +222,8 @@ CompletionRequest ReadCompletionRequest(const Json& body, Dialect dialect,
       break;
   }
   request.ignored_fields += fields.ignored();
+  if (names != nullptr) fields.AddNames(*names);
+  if (strict) CheckNothingIsLeftOut(fields, request);
   return request;
 }
 

@@ -50,6 +50,7 @@ struct CompletionDefaults {
   std::vector<std::string> said_aliases, tags;  // in /v1/models
   bool verbose = false;                         // ShownForm::verbose where a request says nothing
   bool strict_model = false;                    // a request that names another model is refused
+  bool strict_fields = false;                   // and so is one with fields that would be left out
   size_t dim = 0;                               // of embeddings; 0: not known
   model::Pooling pooling = model::Pooling::kNone;    // kNone: embeddings are refused
   std::shared_ptr<const model::RankHead> rank_head;  // null: relevance is refused
@@ -151,14 +152,16 @@ struct CompletionRequest {
 inline constexpr size_t kMostChoices = 64;
 inline constexpr size_t kMostEmbedded = 2048;  // texts of a request, as OpenAI's
 inline constexpr int kMostLogprobs = 20;
+inline constexpr size_t kMostLeftOut = 16;  // names of fields that are said
 inline constexpr size_t kMostShownFields = 64, kMostShownFieldBytes = 256;
 
 // Whether it is the model's name or an alias of it.
 bool IsModel(std::string_view name, const CompletionDefaults&);
 // Throws a Refused that names the field, its value and what was expected. find: the turns that the
-// client may go on from; empty: there are none.
+// client may go on from; empty: there are none. names: gets those of the fields that the reader has
+// come by, for the docs.
 CompletionRequest ReadCompletionRequest(const Json&, Dialect, const CompletionDefaults&,
-                                        const FindTurn& find = {});
+                                        const FindTurn& find = {}, FieldNames* names = nullptr);
 // The prompt that the template makes of a chat. Throws Refused.
 std::vector<model::TextPiece> RenderedChat(const CompletionRequest&, const CompletionDefaults&);
 // What a template can do, as llama-server's chat_template_caps.

@@ -58,9 +58,8 @@ void ReadOllamaMessages(const Json& field, CompletionRequest& request) {
 }
 
 void ReadGenerate(const JsonFields& fields, CompletionRequest& request) {
-  RefuseImages(fields, "images");
-  if (const Json* suffix = fields.Find("suffix"); suffix != nullptr && !IsEmptyText(*suffix))
-    JsonFields::Fail("suffix", *suffix, "none: use /infill");
+  fields.Refuse("images", "none: this model reads only text");
+  fields.Refuse("suffix", "none: use /infill");
   const std::string prompt = fields.String("prompt", "");
   if (fields.Bool("raw", false)) {
     request.prompts.emplace_back(prompt);
@@ -129,7 +128,7 @@ void ReadOllama(const JsonFields& fields, const CompletionDefaults& defaults,
   request.stream = fields.Bool("stream", true);
   options.Ignore({"num_ctx", "num_keep", "num_batch", "num_gpu", "main_gpu", "num_thread",
                   "use_mmap", "use_mlock", "numa", "low_vram", "vocab_only", "penalize_newline"});
-  request.ignored_fields += options.ignored();
+  fields.Include("options", options);
   fields.Ignore({"keep_alive", "context", "template", "system", "truncate", "shift"});
 }
 

@@ -173,10 +173,8 @@ void ReadEarlier(const StoredTurn* last, CompletionRequest& request) {
 
 void ReadResponses(const JsonFields& fields, const CompletionDefaults& defaults,
                    const FindTurn& find, CompletionRequest& request) {
-  for (const char* name : {"conversation", "prompt"}) {
-    if (const Json* field = fields.Find(name))
-      JsonFields::Fail(name, *field, "none: use previous_response_id, or send the whole input");
-  }
+  for (const char* name : {"conversation", "prompt"})
+    fields.Refuse(name, "none: use previous_response_id, or send the whole input");
   if (fields.Bool("background", false))
     throw Refused(400, "background is true: expected false; answers are made while clients wait")
         .On("background");

@@ -37,18 +37,78 @@ JsonFields::JsonFields(const Json& object, std::string_view name) : object_(obje
 }
 
 void JsonFields::Ignore(std::initializer_list<std::string_view> names) const {
-  known_.insert(known_.end(), names);
+  for (const std::string_view name : names) Know(name, Kind::kIgnored);
+}
+
+void JsonFields::Refuse(const char* name, const std::string& expected) const {
+  Know(name, Kind::kRefused);
+  const auto found = object_.find(name);
+  if (found == object_.end() || found->is_null() || IsEmptyText(*found) ||
+      (found->is_structured() && found->empty()))
+    return;
+  Fail(name, *found, expected);
+}
+
+// used: neither one of Ignore alone.
+bool JsonFields::Knows(std::string_view name, bool used) const {
+  return std::any_of(known_.begin(), known_.end(), [&](const Known& known) {
+    return known.name == name && (!used || known.kind != Kind::kIgnored);
+  });
 }
 
 size_t JsonFields::ignored() const {
-  size_t count = 0;
+  size_t count = inner_ignored_;
   for (const auto& [name, value] : object_.items())
-    count += !value.is_null() && std::find(known_.begin(), known_.end(), name) == known_.end();
+    count += !value.is_null() && !Knows(name, /*used=*/false);
   return count;
 }
 
+std::vector<std::string> JsonFields::LeftOut(size_t most) const {
+  std::vector<std::string> names;
+  for (const bool known : {false, true}) {
+    for (const auto& [name, value] : object_.items()) {
+      if (names.size() == most) return names;
+      if (!value.is_null() && !Knows(name, /*used=*/true) && Knows(name, false) == known)
+        names.push_back(name);
+    }
+  }
+  const size_t room = std::min(most - names.size(), inner_left_out_.size());
+  names.insert(names.end(), inner_left_out_.begin(),
+               inner_left_out_.begin() + static_cast<std::ptrdiff_t>(room));
+  return names;
+}
+
+void JsonFields::Include(const std::string& name, const JsonFields& inner) const {
+  constexpr size_t kMostInner = 64;
+  FieldNames names;
+  inner.AddNames(names);
+  for (const auto& [from, to] :
+       {std::pair{&names.used, &inner_.used}, std::pair{&names.ignored, &inner_.ignored},
+        std::pair{&names.refused, &inner_.refused}}) {
+    for (const std::string& one : *from) to->insert(name + "." + one);
+  }
+  for (const std::string& one : inner.LeftOut(kMostInner))
+    inner_left_out_.push_back(name + "." + one);
+  inner_ignored_ += inner.ignored();
+}
+
+void JsonFields::AddNames(FieldNames& to) const {
+  for (const auto& [name, kind] : known_) {
+    auto& names = kind == Kind::kUsed ? to.used : kind == Kind::kIgnored ? to.ignored : to.refused;
+    names.emplace(name);
+  }
+  to.used.insert(inner_.used.begin(), inner_.used.end());
+  to.ignored.insert(inner_.ignored.begin(), inner_.ignored.end());
+  to.refused.insert(inner_.refused.begin(), inner_.refused.end());
+  for (const std::string& name : to.used) {
+    to.ignored.erase(name);
+    to.refused.erase(name);
+  }
+  for (const std::string& name : to.refused) to.ignored.erase(name);
+}
+
 const Json* JsonFields::Find(const char* name) const {
-  known_.emplace_back(name);
+  Know(name, Kind::kUsed);
   const auto found = object_.find(name);
   return found == object_.end() || found->is_null() ? nullptr : &*found;
 }

@@ -1,12 +1,13 @@
 // JsonFields: reads a client's JSON object field by field. A field that is absent or null keeps its
 // default. A field of the wrong type or out of range throws a Refused (400) that names it. Fields
-// that were never asked for are counted: they are ignored, and a metric says so. No state; any
-// thread.
+// that were never asked for are counted: they are ignored, and a metric says so. It knows the names
+// that its readers know, which the lists in docs/api.md are made of. No state; any thread.
 #pragma once
 
 #include <cstdint>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,6 +23,11 @@ using Json = nlohmann::ordered_json;
 inline bool IsEmptyText(const Json& value) {
   return value.is_string() && value.get_ref<const std::string&>().empty();
 }
+
+// The names that readers of an object know.
+struct FieldNames {
+  std::set<std::string> used, ignored, refused;
+};
 
 class JsonFields {
  public:
@@ -41,15 +47,33 @@ class JsonFields {
 
   // Fields that are known and change nothing.
   void Ignore(std::initializer_list<std::string_view> names) const;
+  // A field that must be null, empty or absent. Throws Refused.
+  void Refuse(const char* name, const std::string& expected) const;
   // The fields, null ones aside, that were neither asked for nor named in Ignore.
   size_t ignored() const;
+  // The names of these, then of those named in Ignore that are there, of at most so many.
+  std::vector<std::string> LeftOut(size_t most) const;
+  // `inner` is the field of that name: its fields count as this object's, as "name.field".
+  void Include(const std::string& name, const JsonFields& inner) const;
+  // Adds those known so far. A name that is both asked for and ignored is used.
+  void AddNames(FieldNames&) const;
 
   [[noreturn]] static void Fail(const std::string& name, const Json& is,
                                 const std::string& expected);
 
  private:
+  enum class Kind : uint8_t { kUsed, kIgnored, kRefused };
+  struct Known {
+    std::string_view name;
+    Kind kind;
+  };
+  void Know(std::string_view name, Kind kind) const { known_.push_back({name, kind}); }
+  bool Knows(std::string_view name, bool used) const;
   const Json& object_;
-  mutable std::vector<std::string_view> known_;
+  mutable std::vector<Known> known_;
+  mutable FieldNames inner_;
+  mutable std::vector<std::string> inner_left_out_;
+  mutable size_t inner_ignored_ = 0;
 };
 
 // The value as a whole number in [least, most].

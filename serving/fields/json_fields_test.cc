@@ -61,6 +61,29 @@ TEST(JsonFieldsTest, FieldsThatNobodyAskedForAreCounted) {
   EXPECT_EQ(fields.ignored(), 1u);
 }
 
+TEST(JsonFieldsTest, ItKnowsWhatIsReadWhatIsIgnoredAndWhatIsRefused) {
+  const Json object = ParseJson(R"({"a":1,"b":2,"new":3,"e":"","o":{"p":1,"q":2,"r":3},"n":null})");
+  const JsonFields fields(object);
+  fields.Integer("a", 0, 0, 9);
+  fields.Ignore({"b", "a"});
+  fields.Refuse("e", "none");
+  fields.Refuse("n", "none");
+  const JsonFields inner(*fields.Find("o"), "o");
+  inner.Has("p");
+  inner.Ignore({"q"});
+  fields.Include("o", inner);
+  FieldNames names;
+  fields.AddNames(names);
+  EXPECT_EQ(names.used, (std::set<std::string>{"a", "o", "o.p"}));
+  EXPECT_EQ(names.ignored, (std::set<std::string>{"b", "o.q"}));
+  EXPECT_EQ(names.refused, (std::set<std::string>{"e", "n"}));
+  EXPECT_EQ(fields.ignored(), 2u) << "new and o.r";
+  EXPECT_EQ(fields.LeftOut(9), (std::vector<std::string>{"new", "b", "o.r", "o.q"}));
+  EXPECT_EQ(fields.LeftOut(2), (std::vector<std::string>{"new", "b"}));
+  EXPECT_NE(Refusal([&] { fields.Refuse("b", "none"); }).find("b|b is 2: expected none"),
+            std::string::npos);
+}
+
 TEST(ParseJsonTest, RefusesWhatIsNoJson) {
   for (const char* text : {"", "{", "{} x", "nul", "\"\xff\""})
     EXPECT_NE(Refusal([&] { ParseJson(text); }), "accepted") << text;
