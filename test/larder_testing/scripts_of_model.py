@@ -22,6 +22,15 @@ SCRIPTS = {
     "think_call": ["<think>\nThe clock knows.\n</think>\n\n" + CALL % ("get_time", '{"zone": "Asia/Tokyo"}'), "Tokyo sleeps."],
     # The form of Qwen3-Coder: what a parameter is, is looked up in the tool's schema.
     "xml_call": ["<tool_call>\n<function=f>\n" + "".join(f"<parameter=q>\n{i}\n</parameter>\n" for i in range(4)) + "</function>\n</tool_call>", "So be it."],
+    # What an agent does: it reads, writes, then runs two things at once, one of them a tool of an MCP server; then it reports.
+    "repair": [
+        "<think>\nA test fails, so the sum is read first.\n</think>\n\nI will read it.\n" + CALL % ("read_file", '{"path": "src/sum.py", "offset": 18446744073709551615}'),
+        CALL % ("write_file", '{"path": "src/sum.py", "content": "def total(a, b):\\n    return a + b  # \\"<ü>\\"\\n"}'),
+        CALL % ("mcp__tests__run", '{"names": ["test_sum"]}') + "\n" + CALL % ("shell", '{"command": ["git", "diff"]}'),
+        "The sum adds up now, and its tests pass.",
+    ],
+    # One of whom a call is demanded at every step; the last one is the answer.
+    "steps": [CALL % ("shell", '{"command": ["ls"]}'), CALL % ("final_answer", '{"answer": "There is one file."}')],
     "json": ['{"name": "Ada Lovelace", "age": 36, "languages": ["French", "Analytical Engine"]}'],
 }
 # Said round and round until somebody stops it.
