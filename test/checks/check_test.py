@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Tests of the checks: a clean tree passes, and each planted violation is found, alone and by its own rule."""
 
+import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -252,6 +254,76 @@ class Docs(CheckTest):
             ("sync/flag_test.cc", "int x;  // not flag.h but gone.cc\n", "sync/flag_test.cc:4: gone.cc does not exist"),
             ("extra/x.txt", "x\n", "extra/: has no README.md"),
         ])
+
+
+@unittest.skipUnless(shutil.which("git"), "git is not installed")
+class Log(unittest.TestCase):
+    """In a repository with one old commit, whose subject nobody checks."""
+
+    # Neither the configuration of the person who runs this nor the repository around it counts.
+    ENVIRONMENT = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")} | {
+        "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b",
+        "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b"}
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.tree = Path(folder.name) / "tree"
+        self.tree.mkdir()
+        self.git("init", "--quiet")
+        self.commit("Old and long: " + "a word " * 20)
+        self.start = self.git("rev-parse", "HEAD").strip()
+
+    def git(self, *args):
+        return subprocess.run(["git", "-C", self.tree, *args], capture_output=True, text=True,
+                              check=True, env=self.ENVIRONMENT).stdout
+
+    def commit(self, message):
+        self.git("commit", "--quiet", "--allow-empty", "--allow-empty-message", "--cleanup=verbatim",
+                 "-m", message)
+
+    def check(self, tree, *args):
+        run = subprocess.run([sys.executable, SCRIPTS / "check_log.py", tree, *args],
+                             capture_output=True, text=True, check=False, env=self.ENVIRONMENT)
+        return run.returncode, run.stdout + run.stderr
+
+    def test_clean(self):
+        self.assertEqual(self.check(self.tree, "--since", self.start),
+                         (0, "log: 0 commits, 0 violations\n"))
+        self.commit("x" * 72 + "\n\nThe reason. " + "It may be long. " * 20)
+        self.commit("Wiping a slot ends its sequence")
+        self.assertEqual(self.check(self.tree, "--since", self.start),
+                         (0, "log: 2 commits, 0 violations\n"))
+
+    def test_planted(self):
+        for message, said in [("x" * 73, "73 characters, at most 72"),
+                              ("First line\n" + "of a long subject " * 5, "at most 72"),
+                              ("Slots are freed.", "ends with a full stop"),
+                              ("fixup! Slots are freed", "fixup! is not finished"),
+                              ("WIP: slots", "WIP is not finished"), ("", "no subject")]:
+            with self.subTest(message=message):
+                self.commit(message)
+                status, output = self.check(self.tree, "--since", self.start)
+                self.assertEqual(status, 1, output)
+                self.assertIn(said, output)
+                self.assertIn("1 commits, 1 violations", output)
+                self.git("reset", "--quiet", "--hard", self.start)
+
+    def test_says_what_it_cannot_check(self):
+        self.commit("Ends with a full stop.")
+        shallow = self.tree.parent / "shallow"
+        self.git("clone", "--quiet", "--depth=1", self.tree.as_uri(), shallow)
+        (self.tree / "inside").mkdir()
+        for tree, start, said in [(self.tree, "HEAD~9", "not among the ancestors"),
+                                  (shallow, self.start, "not among the ancestors"),
+                                  (self.tree.parent, self.start, "no git repository"),
+                                  (self.tree / "inside", self.start, "no git repository")]:
+            with self.subTest(tree=tree, start=start):
+                status, output = self.check(tree, "--since", start)
+                self.assertEqual(status, 0, output)
+                self.assertIn("log: not checked: ", output)
+                self.assertIn(said, output)
 
 
 class Count(unittest.TestCase):
