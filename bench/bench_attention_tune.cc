@@ -78,8 +78,8 @@ void Measure(kernels::Isa isa, const Options& o) {
     }
   }
   fmt::print(
-      "{}, {}: {} query heads of {} elements a KV head, {} KV heads; a token takes {:.1f} us "
-      "in decode, {:.1f} us in prefill\n",
+      "{}, {}: {} query heads of {} elements a KV head, {} KV heads; a token takes {:.1f} us in "
+      "decode, {:.1f} us in prefill\n",
       topology::CpuName(), kernels::IsaName(isa), o.group, o.head, o.heads, 1e6 * best[0],
       1e6 * best[1]);
   fmt::print("| tuning | decode | prefill |\n|---|--:|--:|\n");

@@ -213,8 +213,7 @@ void BenchShared(const Options& options) {
     const double least_ns = Median(line) + Median(copy);
     fmt::print(
         "shm   {:6} bytes  round trip {:7.0f} ns  cache line {:5.0f} + copies {:5.0f} ns: ratio "
-        "{:.2f} "
-        "(target 2; best of each {:.2f})  two bare buffers {:7.0f} ns: ratio {:.2f} (best "
+        "{:.2f} (target 2; best of each {:.2f})  two bare buffers {:7.0f} ns: ratio {:.2f} (best "
         "{:.2f})\n",
         bytes, Median(link), Median(line), Median(copy), Median(link) / least_ns,
         Best(link) / (Best(line) + Best(copy)), Median(bare), Median(link) / Median(bare),
@@ -289,8 +288,7 @@ void BenchTcp(const Options& options) {
     }
     fmt::print(
         "tcp   {:6} bytes  round trip {:7.1f} us  bare {:7.1f} us: ratio {:.2f} (target 1.3; best "
-        "of "
-        "each {:.2f})\n",
+        "of each {:.2f})\n",
         bytes, Median(link) / 1e3, Median(bare_ns) / 1e3, Median(link) / Median(bare_ns),
         Best(link) / Best(bare_ns));
   }

@@ -89,8 +89,8 @@ std::vector<std::string> Pool::LostPins() const {
                : const_cast<std::thread&>(shared_->threads[t - 1]).native_handle());
     if (now.size() == 1 && now[0] == cpu) continue;
     lost.push_back(fmt::format(
-        "thread {} was pinned to CPU {} and may now run on {} CPUs (its cpuset was changed, "
-        "or the CPU went off-line)",
+        "thread {} was pinned to CPU {} and may now run on {} CPUs (its cpuset was changed, or the "
+        "CPU went off-line)",
         t, cpu.value, now.size()));
   }
   return lost;

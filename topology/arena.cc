@@ -53,9 +53,7 @@ void CheckThereIsMemory(size_t bytes, NumaNodeId node) {
   if (on_node && bytes > *on_node) {
     throw Error(
         "arena: {:.0f} MB needed on NUMA node {}, {:.0f} MB free there; free memory on that node, "
-        "or spread "
-        "the "
-        "model over more cores",
+        "or spread the model over more cores",
         BinaryMb(bytes), node.value, BinaryMb(*on_node));
   }
 }

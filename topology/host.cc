@@ -44,8 +44,7 @@ Finding L3(const Topology& topology) {
   if (topology.total_l3_bytes() == 0) {
     return {"L3", "none described", Verdict::kUnknown,
             "residency cannot be planned without the caches' sizes; in a virtual machine, pass the "
-            "host's caches "
-            "through"};
+            "host's caches through"};
   }
   return {"L3",
           fmt::format("{} group(s), {} MB in all", topology.l3_groups().size(),
@@ -71,8 +70,7 @@ Finding ReservedHugePages(const std::string& root) {
   if (*free > 0) return {what, value, Verdict::kGood, ""};
   return {what, value, Verdict::kUnknown,
           "not needed where transparent huge pages work; to be sure of huge pages: sysctl "
-          "vm.nr_hugepages=N with "
-          "N x 2 MB above the model's size"};
+          "vm.nr_hugepages=N with N x 2 MB above the model's size"};
 }
 
 Finding Governor(const Topology& topology, const std::string& root) {
@@ -94,8 +92,7 @@ Finding Isolation(const std::string& root) {
   if (ParseCpuList(text).empty()) {
     return {"isolated CPUs", "none", Verdict::kUnknown,
             "for a machine of Larder's own: boot with isolcpus=... nohz_full=..., or pass "
-            "--isolated if "
-            "nothing else runs"};
+            "--isolated if nothing else runs"};
   }
   return {"isolated CPUs", text, Verdict::kGood, ""};
 }

@@ -231,8 +231,8 @@ MachineBandwidth MeasureBandwidth(const Topology& topology, std::span<const CpuI
   out.l3_bytes_used = l3_bytes_per_thread;
   if (l3_bytes_per_thread < 2 * share.l2_bytes) {
     out.notes.push_back(fmt::format(
-        "the L3 buffer ({} KB per thread) is not well above the L2 ({} KB): part of it is "
-        "read from L2",
+        "the L3 buffer ({} KB per thread) is not well above the L2 ({} KB): part of it is read "
+        "from L2",
         l3_bytes_per_thread >> 10, share.l2_bytes >> 10));
   }
 

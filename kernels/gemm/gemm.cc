@@ -39,9 +39,7 @@ Gemm Gemm::Make(Isa isa, const GemmShape& shape, const KernelTuning& tuning) {
     if (ScheduleFits(isa, table.of[of])) continue;
     throw Error(
         "kernels: a tile of {} rows x {} panels in slices of {} rows x {} panels x {} blocks, for "
-        "products "
-        "of "
-        "{} rows, does not fit the registers of {} or the limits of a slice",
+        "products of {} rows, does not fit the registers of {} or the limits of a slice",
         tile.rows, tile.panels, slice.rows, slice.panels, slice.blocks, ScheduleTable::Rows(of),
         IsaName(isa));
   }
@@ -240,10 +238,8 @@ void Gemm::CheckAgainstReference(Isa isa) const {
           continue;
         throw Error(
             "kernels: the generated {} product of {} blocks with tiles of {} rows x {} panels, in "
-            "slices of "
-            "{} blocks, differs from its reference: row {}, output {} is {:a}, expected {:a}; run "
-            "with --isa "
-            "scalar and report this CPU",
+            "slices of {} blocks, differs from its reference: row {}, output {} is {:a}, expected "
+            "{:a}; run with --isa scalar and report this CPU",
             IsaName(isa), blocks, rows, tile_panels, walk.schedule.slice.blocks, m, i, got[at],
             expected);
       }

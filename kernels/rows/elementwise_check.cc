@@ -287,9 +287,7 @@ void RequireSameBits(Isa isa, const char* kernel, const char* pattern, size_t n,
   std::memcpy(&w, static_cast<const char*>(want) + 4 * at, 4);
   throw Error(
       "kernels: {} for {} differs from the scalar reference: {} input of {}, word {} is {:#010x} "
-      "({}), not "
-      "{:#010x} ({}); "
-      "please report it with your CPU model",
+      "({}), not {:#010x} ({}); please report it with your CPU model",
       kernel, IsaName(isa), pattern, n, at, g, std::bit_cast<float>(g), w, std::bit_cast<float>(w));
 }
 

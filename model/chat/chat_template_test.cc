@@ -57,9 +57,8 @@ TEST(ChatTemplateTest, BuiltInTemplatesWriteTheirFormat) {
       text("llama3.0"),
       "<s><|start_header_id|>system<|end_header_id|>\n\nS<|eot_id|><|start_header_id|>user"
       "<|end_header_id|>\n\na<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\nb<|eot_id|>"
-      "<|start_header_id|>user<|end_header_id|>\n\nc<|eot_id|><|start_header_id|>assistant<|end_"
-      "header_"
-      "id|>\n\n");
+      "<|start_header_id|>user<|end_header_id|>\n\nc<|eot_id|><|start_header_id|>assistant"
+      "<|end_header_id|>\n\n");
   EXPECT_EQ(text("mistral"), "<s>[INST] S\n\na [/INST] b</s>[INST] c [/INST]");
   EXPECT_EQ(text("gemma"),
             "<s><start_of_turn>user\nS\n\na<end_of_turn>\n<start_of_turn>model\nb<end_of_turn>\n"
@@ -101,8 +100,8 @@ TEST(ChatTemplateTest, AnAnswerGoesOnFromThePrefill) {
   EXPECT_EQ(Text(*chat, input), "<|im_start|>user\ne<|im_end|>\n<|im_start|>assistant\n");
   input.messages[1]["content"] = "line\n\nmore\n";
   EXPECT_EQ(Text(*BuiltIn("llama3.0"), input),
-            "<s><|start_header_id|>user<|end_header_id|>\n\ne<|eot_id|><|start_header_id|>"
-            "assistant<|end_header_id|>\n\nline\n\nmore")
+            "<s><|start_header_id|>user<|end_header_id|>\n\ne<|eot_id|><|start_header_id|>assistant"
+            "<|end_header_id|>\n\nline\n\nmore")
       << "the template trims";
   input.messages[0]["content"] = "question";
   const auto silent = Parse(
@@ -176,9 +175,8 @@ TEST(ChatTemplateTest, VariablesReachTheTemplate) {
   ChatInput input = Said(Json::parse(R"([{"role":"user","content":"x"}])"));
   input.kwargs = {{"effort", "low"}, {"messages", "mine"}, {"bos_token", "fake"}};
   const auto chat = Parse(
-      "{{ bos_token }}{{ effort }}{{ messages|length }}{{ tools is none }}{{ strftime_now('%Y') "
-      "}}{{ "
-      "add_generation_prompt }}");
+      "{{ bos_token }}{{ effort }}{{ messages|length }}{{ tools is none }}{{ strftime_now('%Y') }}"
+      "{{ add_generation_prompt }}");
   EXPECT_EQ(Text(*chat, input), "<s>low1True1970True");
   input.add_generation_prompt = false;
   EXPECT_EQ(Text(*chat, input), "<s>low1True1970False");
@@ -206,9 +204,9 @@ TEST(ChatTemplateTest, WhatATemplateWritesOfCallsIsFound) {
 TEST(ChatTemplateTest, CallsComeOneByOneWhereATemplateTakesNoMore) {
   const std::string one =
       "{% for m in messages %}{% if m.tool_calls %}{% if m.tool_calls|length > 1 %}"
-      "{{ raise_exception('one') }}{% endif %}{{ m.content }}{% for c in m.tool_calls %}"
-      "[{{ c.function.name }}{{ c.function.arguments }}]{% endfor %}{% else %}"
-      "{{ m.role }}:{{ m.content }};{% endif %}{% endfor %}";
+      "{{ raise_exception('one') }}{% endif %}{{ m.content }}{% for c in m.tool_calls %}["
+      "{{ c.function.name }}{{ c.function.arguments }}]{% endfor %}{% else %}{{ m.role }}:"
+      "{{ m.content }};{% endif %}{% endfor %}";
   EXPECT_EQ(Text(*Parse(one), Said(TwoCalls())),
             "user:u;c[f{\"x\":1}]tool:one;[g{\"x\":2}]tool:two;");
   Json without = TwoCalls();
@@ -221,9 +219,8 @@ TEST(ChatTemplateTest, IdsAreShortWhereATemplateTakesNoOthers) {
   const auto chat = Parse(
       "{% for m in messages %}{% for c in m.tool_calls or [] %}{% if c.id|length != 9 %}"
       "{{ raise_exception('nine') }}{% endif %}{{ c.id }}={{ c.function.arguments }} {% endfor %}"
-      "{% if m.role == 'tool' %}{% if m.tool_call_id|length != 9 %}{{ raise_exception('nine') }}{% "
-      "endif %}"
-      "{{ m.tool_call_id }}={% endif %}{{ m.content }} {% endfor %}");
+      "{% if m.role == 'tool' %}{% if m.tool_call_id|length != 9 %}{{ raise_exception('nine') }}"
+      "{% endif %}{{ m.tool_call_id }}={% endif %}{{ m.content }} {% endfor %}");
   const auto id_before = [](const std::string& text, const std::string& what) {
     const size_t at = text.find("=" + what);
     return at == std::string::npos || at < 9 ? text : text.substr(at - 9, 9);
@@ -330,10 +327,8 @@ TEST(ChatTemplateTest, TemplatesOfToolsTakeRequestsWithoutThem) {
   };
   const auto chat = Parse(
       "{% for tool in tools %}{{ tool.function.name + ': ' + tool.function.description }}"
-      "{% for name, field in tool.function.parameters.properties|items %}{{ name + "
-      "field.description }}{% "
-      "endfor %}"
-      "{% endfor %}{{ messages[0].content }}");
+      "{% for name, field in tool.function.parameters.properties|items %}"
+      "{{ name + field.description }}{% endfor %}{% endfor %}{{ messages[0].content }}");
   EXPECT_EQ(Text(*chat, said(nullptr)), "hello");
   EXPECT_TRUE(chat->supports_tools());
   const Json bare = Json::parse(R"([{"type":"function","function":{"name":"f","parameters":

@@ -160,8 +160,7 @@ void CheckIsAsSplit(const GgufFile& file, const ModelConfig& config) {
   const auto expected = file.FindString(kDescription);
   if (!expected) {
     throw Error(
-        "{}: key '{}' is missing: an earlier version of larder wrote it; split the model "
-        "again",
+        "{}: key '{}' is missing: an earlier version of larder wrote it; split the model again",
         file.path(), kDescription);
   }
   const std::string difference =

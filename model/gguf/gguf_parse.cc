@@ -67,9 +67,7 @@ class GgufHeaderParser {
     if (bytes > kMaxHeaderBytes - at_) {
       throw Error(
           "{}: {} at byte {} needs {} bytes: keys and tensor names take more than {} MB in all, no "
-          "model's "
-          "do; the file "
-          "is damaged or means harm",
+          "model's do; the file is damaged or means harm",
           file_.path, what, at_, bytes, kMaxHeaderBytes >> 20);
     }
     const uint64_t want = std::min({file_.file_bytes, kMaxHeaderBytes,
@@ -104,9 +102,7 @@ class GgufHeaderParser {
     if (file_.file_bytes < 24) {
       throw Error(
           "{}: is {} bytes long, too short for a GGUF file (its header alone is 24): the download "
-          "is "
-          "incomplete "
-          "or this is another kind of file",
+          "is incomplete or this is another kind of file",
           file_.path, file_.file_bytes);
     }
     Need(24, "the file header");
@@ -114,8 +110,7 @@ class GgufHeaderParser {
     if (magic != kMagic) {
       throw Error(
           "{}: starts with the magic {}, expected 'GGUF': this is another kind of file (convert "
-          "the model to "
-          "GGUF)",
+          "the model to GGUF)",
           file_.path, Quoted(magic));
     }
     at_ = 4;
@@ -191,9 +186,7 @@ class GgufHeaderParser {
     if (count > rest / min_bytes) {
       throw Error(
           "{}: {}: length {} of {} values, but the {} bytes that follow hold at most {}: the file "
-          "is cut "
-          "short "
-          "or damaged",
+          "is cut short or damaged",
           file_.path, what_, count, GgufValueTypeName(type), rest, rest / min_bytes);
     }
     if (type == Type::kString) {

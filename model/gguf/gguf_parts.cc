@@ -68,8 +68,7 @@ void GgufFile::OpenParts() {
   if (!said) {
     throw Error(
         "{}: key '{}' is {}: a part of a model, but its name does not say which; expected a name "
-        "that ends "
-        "in -00001-of-{:05}.gguf: give the parts the names that they had",
+        "that ends in -00001-of-{:05}.gguf: give the parts the names that they had",
         path(), kCount, count, count);
   }
   CheckNumbers(*this, *said);

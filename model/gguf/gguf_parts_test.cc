@@ -143,8 +143,7 @@ TEST(GgufParts, ANameThatDoesNotSayWhichPart) {
     std::ofstream(path, std::ios::binary) << bytes;
     ExpectError(OpenError(path), path,
                 "key 'split.count' is 2: a part of a model, but its name does not say which; "
-                "expected a name "
-                "that ends in -00001-of-00002.gguf");
+                "expected a name that ends in -00001-of-00002.gguf");
   }
 }
 

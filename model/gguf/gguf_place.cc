@@ -34,8 +34,7 @@ void GgufFile::Impl::PlaceTensors(uint64_t header_bytes, uint64_t alignment) {
     if (offset > data_bytes || tensor.size_bytes > data_bytes - offset) {
       throw Error(
           "{}: tensor {}: {} bytes at offset {} lie beyond the file's {} bytes of data: it is cut "
-          "short or "
-          "damaged",
+          "short or damaged",
           path, Quoted(tensor.name), tensor.size_bytes, offset, data_bytes);
     }
     tensor.file_offset_bytes += data_offset_bytes;

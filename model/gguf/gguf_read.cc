@@ -38,8 +38,7 @@ void CheckScales(const std::string& path, const TensorInfo& tensor, size_t row0,
     if (IsFiniteScale(blocks[i].d)) continue;
     throw Error(
         "{}: tensor {}: the scale of block {} of row {} is {}, expected a finite number: the file "
-        "is damaged "
-        "or its weights overflow",
+        "is damaged or its weights overflow",
         path, Quoted(tensor.name), i % row_blocks, row0 + i / row_blocks,
         (blocks[i].d & 0x3ff) != 0 ? "NaN" : "infinite");
   }
@@ -53,9 +52,7 @@ void CheckBlockScales(const std::string& path, const TensorInfo& tensor, size_t 
   const size_t row_blocks = tensor.cols / LayoutOfGgufType(tensor.gguf_type).elements;
   throw Error(
       "{}: tensor {}: a scale of block {} of row {} is not a finite number: the file is damaged or "
-      "its "
-      "weights "
-      "overflow",
+      "its weights overflow",
       path, Quoted(tensor.name), at % row_blocks, row0 + at / row_blocks);
 }
 

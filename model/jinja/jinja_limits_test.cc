@@ -63,9 +63,8 @@ TEST(JinjaLimits, NestingInTheSource) {
 
 TEST(JinjaLimits, StepsAndRecursion) {
   ExpectRefused(
-      "\n{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{% "
-      "endfor %}{% "
-      "endfor %}{% endfor %}",
+      "\n{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}"
+      "{% endfor %}{% endfor %}{% endfor %}",
       "steps");
   ExpectRefused("{% macro m() %}\n{{ m() }}{% endmacro %}{{ m() }}", "nested too deeply");
   ExpectRefused(
@@ -81,9 +80,8 @@ TEST(JinjaLimits, Memory) {
   ExpectRefused("{{ 'ab' * 9000000000 }}", "too large");
   ExpectRefused("{{ [1] * 9000000000 }}", "too large");
   ExpectRefused(
-      "{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(99) %}{% set ns.x = ns.x + ns.x "
-      "%}{% endfor "
-      "%}",
+      "{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(99) %}{% set ns.x = ns.x + ns.x %}"
+      "{% endfor %}",
       "");
   ExpectRefused(
       "{% set ns = namespace(x=[1]) %}{% for i in range(99) %}{% set ns.x = ns.x + ns.x %}{% "
@@ -161,10 +159,9 @@ TEST(JinjaLimits, AnAgentsPromptTakesMilliseconds) {
   JinjaVariables in;
   for (const auto& [name, value] : variables.items()) in.data.emplace_back(name, &value);
   const auto jinja = JinjaTemplate::Parse(
-      "{% for t in tools %}{{ t|tojson }}\n{% endfor %}{% for m in messages %}<|{{ m.role }}|>{{ "
-      "m.content|trim }}"
-      "{% if '</think>' in m.content %}{{ m.content.split('</think>')[-1] }}{% endif %}\n{% endfor "
-      "%}",
+      "{% for t in tools %}{{ t|tojson }}\n{% endfor %}{% for m in messages %}<|{{ m.role }}|>"
+      "{{ m.content|trim }}{% if '</think>' in m.content %}{{ m.content.split('</think>')[-1] }}"
+      "{% endif %}\n{% endfor %}",
       "agent");
   const auto cpu_ms = [] {  // of this thread: what others do with the machine does not count
     timespec at{};

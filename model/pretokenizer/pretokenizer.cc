@@ -311,8 +311,7 @@ const Family& FindFamily(std::string_view name, std::string_view source) {
   }
   throw Error(
       "{}: key 'tokenizer.ggml.pre' is '{}', a pre-tokenizer that Larder does not know; convert "
-      "the "
-      "model again with one of: {}",
+      "the model again with one of: {}",
       source, name, known);
 }
 

@@ -160,10 +160,9 @@ TEST(Reference, Stories260KTellsTheKnownStory) {
   // The greedy continuation that another engine made with the F32 model.
   EXPECT_EQ(text,
             " Once upon a time, there was a little girl named Lily. She loved to play outside in "
-            "the park. One "
-            "day, she saw a big, red ball. She wanted to play with it, but it was too "
-            "high.\nLily's mom said, "
-            "\"Lily, let's go to the park.\" Lily was sad and didn't know what to do");
+            "the park. One day, she saw a big, red ball. She wanted to play with it, but it was "
+            "too high.\nLily's mom said, \"Lily, let's go to the park.\" Lily was sad and didn't "
+            "know what to do");
 }
 
 // Each quantisation's share of the divergence from the unquantised computation, on a trained model.

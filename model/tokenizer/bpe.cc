@@ -99,8 +99,7 @@ BpeModel::BpeModel(const TokenizerData& data, const std::vector<std::string>& pi
     if (byte_ids_[b] < 0 && IsOfText(b)) {
       throw Error(
           "{}: the vocabulary has no token '{}' for byte 0x{:02X} and no unknown token; convert "
-          "the model "
-          "again",
+          "the model again",
           data.source, AlphabetFromBytes({&byte, 1}), b);
     }
   }

@@ -36,9 +36,9 @@ class Tokenizer {
   // parse_special: special tokens that the text spells out ("<|eot_id|>") become their ids; without
   // it they are plain text. add_bos adds BOS in front, and EOS at the end if the file's
   // add_eos_token is true; wants_bos() (the file's add_bos_token) says whether a prompt should have
-  // it. Any bytes are accepted; those that are not UTF-8 become byte tokens (or
-  // nothing, in BPE vocabularies that have none for them). Plain text never
-  // becomes a control token, even where merges could spell one.
+  // it. Any bytes are accepted; those that are not UTF-8 become byte tokens (or nothing, in BPE
+  // vocabularies that have none for them). Plain text never becomes a control token, even where
+  // merges could spell one.
   std::vector<TokenId> Encode(std::string_view text, bool add_bos, bool parse_special) const;
 
   // The same for a text of pieces: control tokens are found only where one piece that is trusted,

@@ -73,8 +73,8 @@ bool CheckIsSpm(std::string_view model, std::string_view source) {
   if (model == "llama") return true;
   if (model == "gpt2") return false;
   throw Error(
-      "{}: key 'tokenizer.ggml.model' is '{}', supported are 'llama' (SPM) and 'gpt2' "
-      "(byte-level BPE)",
+      "{}: key 'tokenizer.ggml.model' is '{}', supported are 'llama' (SPM) and 'gpt2' (byte-level "
+      "BPE)",
       source, model);
 }
 

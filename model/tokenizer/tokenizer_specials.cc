@@ -21,9 +21,7 @@ SpecialTokens::SpecialTokens(const TokenizerData& data) : data_(data) {
     if (bytes > kMaxBytes || all_bytes > kMaxAllBytes) {
       throw Error(
           "{}: key 'tokenizer.ggml.tokens': special token {} has {} bytes, with those before it "
-          "{}; expected "
-          "at "
-          "most {} each and {} in all",
+          "{}; expected at most {} each and {} in all",
           data.source, i, bytes, all_bytes, kMaxBytes, kMaxAllBytes);
     }
     specials.push_back(static_cast<TokenId>(i));

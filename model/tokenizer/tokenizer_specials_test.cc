@@ -136,8 +136,7 @@ TEST(TokenizerSpecials, TokensThatNoModelHasAreRefused) {
   EXPECT_EQ(
       error(data),
       "bad.gguf: key 'tokenizer.ggml.tokens': special token 2 has 1025 bytes, with those before it "
-      "2049; expected "
-      "at most 1024 each and 4194304 in all");
+      "2049; expected at most 1024 each and 4194304 in all");
   data.tokens.back().pop_back();
   EXPECT_EQ(error(data), "");
   while (data.tokens.size() < 4096 + 1) AddToken(data, data.tokens[0], TokenType::kUserDefined);

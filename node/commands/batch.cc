@@ -69,8 +69,8 @@ void Describe(CLI::App& command, BatchOptions& o) {
   command
       .add_option("--server", o.servers,
                   "URL of a running server that answers instead of an own engine, such as "
-                  "http://host:8080; "
-                  "several times: they share the job. With --manifest: which server of it this is")
+                  "http://host:8080; several times: they share the job. With --manifest: which "
+                  "server of it this is")
       ->type_name("URL")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
@@ -92,8 +92,7 @@ void Describe(CLI::App& command, BatchOptions& o) {
   command
       .add_option("--patience", o.patience_s,
                   "seconds that the job waits for a lost socket of the cluster, or for any server; "
-                  "then it ends, and "
-                  "--resume goes on (default: 600)")
+                  "then it ends, and --resume goes on (default: 600)")
       ->type_name("S")
       ->check(NotFinite)
       ->check(CLI::Range(0.0, 86400.0).description(""))

@@ -98,8 +98,7 @@ ThreadsRun MeasureWithThreads(const BenchOptions& o, const BenchSpec& spec,
   if (plan.slots > engine->slots()) {
     throw Error(
         "-b {}: the cluster of {} has only {} slots; raise slots under [model] in it, or measure "
-        "fewer "
-        "sequences",
+        "fewer sequences",
         plan.slots, o.model.manifest, engine->slots());
   }
   const InterruptGuard guard;

@@ -27,8 +27,8 @@ class CliGgufParts : public Cli {
 
 TEST_F(CliGgufParts, PrintWhatTheWholeFileDoes) {
   std::ofstream(Path("text.txt"))
-      << "Once upon a time there was a little fox. He had a friend, and they went to "
-         "the meadow. They were happy. Then a fog came and they lost the way.\n";
+      << "Once upon a time there was a little fox. He had a friend, and they went to the meadow. "
+         "They were happy. Then a fog came and they lost the way.\n";
   const std::vector<std::vector<std::string>> commands = {
       {"run", "-p", "Once upon a time", "-n", "48", "--temp", "0", "-t", "1"},
       {"tokenize", "--ids", "Once upon a time"},

@@ -153,8 +153,7 @@ int PlanHere(const PlanCommandOptions& o, const pipeline::Manifest* manifest,
   if (cluster.resident()) {
     fmt::print(
         "\n{}+1 such sockets ({} cores, {:.1f} MB of L3) would hold the model in L3; "
-        "--socket-cores {} says "
-        "more\n",
+        "--socket-cores {} says more\n",
         cluster.stages.size(), socket.cores, static_cast<double>(socket.l3_bytes) * 1e-6,
         socket.cores);
   }

@@ -205,8 +205,7 @@ void Describe(CLI::App& command, ServeOptions& o) {
   command
       .add_option("--patience", o.patience_s,
                   "seconds that requests, running ones too, wait for a lost socket of the cluster; "
-                  "then 503 "
-                  "(default: 5)")
+                  "then 503 (default: 5)")
       ->type_name("S")
       ->check(NotFinite)
       ->check(CLI::Range(0.0, 86400.0).description(""))

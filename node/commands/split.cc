@@ -50,8 +50,7 @@ std::vector<model::SplitStage> StagesFor(const SplitOptions& o,
     if (stage.socket == *serving)
       throw Error(
           "{}: a socket with layers is called '{}', which is the name of the serving file; "
-          "expected another "
-          "name",
+          "expected another name",
           manifest.path, stage.socket);
     stages.push_back({stage.socket, stage.first_layer, stage.layers});
   }

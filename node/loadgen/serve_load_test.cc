@@ -55,8 +55,8 @@ bool AnswerTwoTokens(const std::string&, const Server::Send& send) {
 TEST(HttpReplyTest, IsTheSameCutAnywhere) {
   const std::string replies[] = {
       "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
-      "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 "
-      "OK\r\ntransfer-encoding:chunked\r\n\r\n3\r\nhel\r\n2;x=y\r\nlo\r\n0\r\nA: b\r\n\r\n"};
+      "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ntransfer-encoding:chunked\r\n\r\n3\r\n"
+      "hel\r\n2;x=y\r\nlo\r\n0\r\nA: b\r\n\r\n"};
   for (const std::string& reply : replies) {
     for (size_t cut = 0; cut <= reply.size(); ++cut) {
       HttpReplyParser http;

@@ -31,8 +31,7 @@ void AddAnswerOptions(CLI::App& command, AnswerOptions& options, const char* gro
   command
       .add_option("--policy", options.policy,
                   "prompts against answers: mixed (both in each step), decode_first, phases or "
-                  "auto, which is "
-                  "mixed (default: auto)")
+                  "auto, which is mixed (default: auto)")
       ->type_name("NAME")
       ->check(CLI::IsMember({"auto", "mixed", "decode_first", "phases"}).description(""))
       ->group(group);

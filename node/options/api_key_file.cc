@@ -28,8 +28,8 @@ void ApiKeyFile::CheckMode() const {
   if (::stat(path_.c_str(), &about) != 0 || !S_ISREG(about.st_mode)) return;
   if ((about.st_mode & 022) != 0)
     throw Error(
-        "{}: others may write it (mode {:04o}): expected keys that only their owner can "
-        "change; chmod 600 {}",
+        "{}: others may write it (mode {:04o}): expected keys that only their owner can change; "
+        "chmod 600 {}",
         path_, about.st_mode & 07777, path_);
   if ((about.st_mode & 044) != 0)
     spdlog::warn("{}: others on this machine may read the keys (mode {:04o}); chmod 600 {}", path_,

@@ -27,10 +27,9 @@ void SetLinkKey(const ModelOptions& options, pipeline::ChainPlan& chain) {
       return;
     throw Error(
         "{}: its link to {} over {} needs the cluster's key: give it --link-key FILE "
-        "(`larder-cluster key` "
-        "makes one, or `openssl rand -hex 32 > link.key; chmod 600 link.key`, the same on all "
-        "servers), or "
-        "--open-links if nobody else can reach that network",
+        "(`larder-cluster key` makes one, or `openssl rand -hex 32 > link.key; chmod 600 "
+        "link.key`, the same on all servers), or --open-links if nobody else can reach that "
+        "network",
         options.manifest, endpoint.host, rdma::TransportName(endpoint.transport));
   };
   for (const pipeline::ChainStage& stage : chain.stages) check(stage.endpoint);

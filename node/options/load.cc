@@ -60,8 +60,7 @@ std::unique_ptr<pipeline::Engine> LoadStage(std::shared_ptr<const model::GgufFil
   if (planned.where && planned.where->server().name != only.server) {
     throw Error(
         "{}: socket '{}' holds the weights and belongs to server '{}', but this is server '{}'; "
-        "start it "
-        "there",
+        "start it there",
         options.manifest, only.socket, only.server, planned.where->server().name);
   }
   if (options.join) {
@@ -95,8 +94,7 @@ std::unique_ptr<pipeline::Engine> LoadChain(std::shared_ptr<const model::GgufFil
     if (planned.machines.size() > 1) {
       throw Error(
           "{}: its {} servers cannot run as threads of one process; run `larder node --socket "
-          "NAME` for each "
-          "socket and add --join here",
+          "NAME` for each socket and add --join here",
           options.manifest, planned.machines.size());
     }
     for (const pipeline::PlacedStage& placed : planned.plan.stages) stages.push_back(placed.plan);

@@ -95,8 +95,7 @@ pipeline::KvPartOptions KvFilesOf(const ModelOptions& options,
 bool IsCluster(const pipeline::Manifest& manifest);
 
 // The model of the command line, else the manifest's. Error if neither names one. In a folder of
-// parts
-// (`larder split`) it is the part of this socket; "" stands for the serving part.
+// parts (`larder split`) it is the part of this socket; "" stands for the serving part.
 std::string ModelPath(const ModelOptions& options, const std::optional<ManifestAndServer>& where,
                       const std::string& socket = "");
 

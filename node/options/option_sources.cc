@@ -230,8 +230,7 @@ void OptionSources::Describe(CLI::App& command) {
       ->group(kGroup);
   command.footer(
       "\nEvery option may also be a variable, such as LARDER_LOG_LEVEL for --log-level, or be in "
-      "the file of "
-      "--config.");
+      "the file of --config.");
 }
 
 std::vector<std::string> OptionSources::Complete(const CLI::App& command,

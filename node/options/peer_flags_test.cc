@@ -55,8 +55,8 @@ TEST_F(PeerFlagsTest, WhatChangesNothingIsSaid) {
   EXPECT_EQ(got.arguments, (Words{"-c", "9"}));
   ASSERT_EQ(got.notes.size(), 5u);
   EXPECT_EQ(got.notes[1],
-            "-ngl (llama-server's) changes nothing: there is no GPU: layers lie in the "
-            "caches of CPUs");
+            "-ngl (llama-server's) changes nothing: there is no GPU: layers lie in the caches of "
+            "CPUs");
 }
 
 TEST_F(PeerFlagsTest, OthersAreRefusedByName) {

@@ -71,8 +71,8 @@ Descriptor ConnectStatus(const std::string& name, std::string* problem) {
       const ucred peer = rdma::PeerOf(fd.get());
       if (peer.uid == geteuid() || peer.uid == 0 || peer.uid == place.user) return fd;
       *problem = fmt::format(
-          "not trusted: pid {} of user {} has its name, not user {}; ask as that user, "
-          "or stop that process",
+          "not trusted: pid {} of user {} has its name, not user {}; ask as that user, or stop "
+          "that process",
           peer.pid, peer.uid, geteuid());
       return {};
     }
@@ -160,8 +160,7 @@ StatusEndpoint::StatusEndpoint(SocketFacts facts, const pipeline::SocketStatus& 
     if (holder.uid == geteuid() || holder.uid == 0) throw;
     throw StatusNameTaken(
         "status socket {}: pid {} of user {} has its name, which is not this process's user: stop "
-        "it, or "
-        "set RUNTIME_DIRECTORY to a folder of yours with mode 0700",
+        "it, or set RUNTIME_DIRECTORY to a folder of yours with mode 0700",
         name, holder.pid, holder.uid);
   }
   watch_ = std::make_unique<rdma::FdWatch>(listener_.fd(), [this] {

@@ -43,11 +43,9 @@ std::string HugePages(const UnitFacts& facts) {
         CeilDiv(memory.resident_bytes + memory.resident_bytes / 64, kHugePageBytes);
     out += fmt::format(
         "# {} of this server's sockets lie on node {}; they are reserved as 2 MB pages before the "
-        "memory is "
-        "fragmented, since each\n"
+        "memory is fragmented, since each\n"
         "# TLB miss stalls a core. \"+\": as root. \"-\": if too few are left, transparent huge "
-        "pages "
-        "do.\n{}",
+        "pages do.\n{}",
         Megabytes(memory.resident_bytes), node, ReservePages(node, pages));
   }
   return out;
@@ -73,16 +71,14 @@ std::string UnitDropIn(const UnitFacts& facts) {
   const std::string cpus = Ranges(facts.cpus), nodes = Ranges(facts.nodes);
   std::string out = fmt::format(
       "# Drop-in of larder@{0}.service on server {1}, computed by `larder unit --manifest {2} "
-      "--socket "
-      "{0}`.\n"
+      "--socket {0}`.\n"
       "# `larder-cluster push` rewrites it when the manifest, the model or the machine has "
       "changed.\n",
       facts.socket, facts.server, facts.manifest);
   if (!facts.before.empty()) {
     out +=
         "\n[Unit]\n# It connects to these sockets of its server; they start before it and stop "
-        "after "
-        "it.\nAfter=";
+        "after it.\nAfter=";
     for (const std::string& name : facts.before)
       out += fmt::format("{}larder@{}.service", &name == &facts.before[0] ? "" : " ", name);
     out += "\n";
@@ -90,8 +86,7 @@ std::string UnitDropIn(const UnitFacts& facts) {
   out += fmt::format(
       "\n[Service]\n"
       "# Role {}, cores = \"{}\": {} threads. No thread of this socket ever runs on another "
-      "socket's cores, "
-      "and its memory\n"
+      "socket's cores, and its memory\n"
       "# is placed by those that are pinned here.\n"
       "AllowedCPUs={}\n"
       "# The same CPUs for what starts before the threads are pinned.\n"
@@ -100,8 +95,7 @@ std::string UnitDropIn(const UnitFacts& facts) {
   if (!nodes.empty()) {
     out += fmt::format(
         "# Its memory{} must be near these cores: memory of another node costs twice the time, and "
-        "failing "
-        "at start beats\n"
+        "failing at start beats\n"
         "# that.\n"
         "NUMAPolicy=bind\nNUMAMask={}\n",
         facts.resident_bytes != 0 ? fmt::format(" ({})", Megabytes(facts.resident_bytes)) : "",

@@ -139,8 +139,8 @@ TEST(UnitNetwork, AServingSocketHearsClients) {
   const std::string open =
       Lines("front", pipeline::Role::kServing, role,
             role +
-                "\noptions = \"--host 0.0.0.0 --port 80 --text-port=-1 --queue 5 "
-                "--drain-timeout 99.5 --no-cache-prompt\"");
+                "\noptions = \"--host 0.0.0.0 --port 80 --text-port=-1 --queue 5 --drain-timeout "
+                "99.5 --no-cache-prompt\"");
   EXPECT_EQ(open.find("\nIPAddress"), open.npos) << open;
   EXPECT_NE(open.find("# No IPAddressDeny=: clients reach it on 0.0.0.0"), open.npos) << open;
   EXPECT_TRUE(Has(open, "SocketBindAllow=tcp:80")) << open;

@@ -111,8 +111,7 @@ std::string NetworkLines(const NetworkFacts& facts) {
   if (!facts.clients_host.empty()) {
     out += fmt::format(
         "# No IPAddressDeny=: clients reach it on {}, and a filter of addresses is one for all of "
-        "its ports. "
-        "Its link is\n"
+        "its ports. Its link is\n"
         "# guarded by the cluster's key; a firewall can keep strangers from port {}.\n",
         facts.clients_host, facts.link_port);
   } else if (!facts.names.empty()) {
@@ -132,8 +131,7 @@ std::string NetworkLines(const NetworkFacts& facts) {
   } else {
     out += fmt::format(
         "# It listens {}, whatever takes it over. Where `systemctl --version` says -BPF_FRAMEWORK, "
-        "as Debian "
-        "12's does,\n"
+        "as Debian 12's does,\n"
         "# nothing comes of it.\n"
         "SocketBindDeny=any\n",
         facts.ports.empty() ? "nowhere, having shared memory only" : "here and nowhere else");
@@ -142,8 +140,7 @@ std::string NetworkLines(const NetworkFacts& facts) {
   if (facts.drain_s > 0) {
     out += fmt::format(
         "# Its answers get {:.0f} s after SIGTERM (--drain-timeout); what is left then has half a "
-        "minute to "
-        "end by itself.\n"
+        "minute to end by itself.\n"
         "TimeoutStopSec={:.0f}\n",
         facts.drain_s, std::ceil(facts.drain_s) + 30);
   }

@@ -378,8 +378,7 @@ std::vector<Breakdown> MeasureBreakdown(
   if (engine.client() || !engine.plan().attention.empty()) {
     throw Error(
         "--breakdown: the model's layers or its attention run in other sockets, whose time is not "
-        "in this "
-        "process; expected one socket that does everything: leave out --manifest");
+        "in this process; expected one socket that does everything: leave out --manifest");
   }
   threadpool::Pool& pool = engine.packed().pool();
   const double peak_gops = PeakOfThreads(pool, engine.plan().options.isa);

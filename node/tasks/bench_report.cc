@@ -24,8 +24,8 @@ std::string OfMemory(double value, double limit) {
 
 std::string SpeedTable(const BenchModel& model, const std::vector<BenchRun>& runs) {
   std::string out = fmt::format(
-      "| {:<{}} | {:>9} | {:>9} | {:>7} | {:>14} | {:>20} "
-      "|\n|{:-<{}}|{:->11}|{:->11}|{:->9}|{:->16}|{:->22}|\n",
+      "| {:<{}} | {:>9} | {:>9} | {:>7} | {:>14} | {:>20} |\n"
+      "|{:-<{}}|{:->11}|{:->11}|{:->9}|{:->16}|{:->22}|\n",
       "model", kNameWidth, "size", "params", "threads", "test", "t/s", "", kNameWidth + 2, ":", ":",
       ":", ":", ":");
   for (const BenchRun& run : runs) {
@@ -44,8 +44,8 @@ std::string SpeedTable(const BenchModel& model, const std::vector<BenchRun>& run
 
 std::string LimitTable(const std::vector<BenchRun>& runs) {
   std::string out = fmt::format(
-      "| {:>7} | {:>16} | {:>8} | {:>8} | {:>10} | {:>8} | {:>9} | {:>8} "
-      "|\n|{:->9}|{:->18}|{:->10}|{:->10}|{:->12}|{:->10}|{:->11}|{:->10}|\n",
+      "| {:>7} | {:>16} | {:>8} | {:>8} | {:>10} | {:>8} | {:>9} | {:>8} |\n"
+      "|{:->9}|{:->18}|{:->10}|{:->10}|{:->12}|{:->10}|{:->11}|{:->10}|\n",
       "threads", "test", "MB/step", "GB/s", "of re-read", "of L3", "of memory", "GOP/s", ":", ":",
       ":", ":", ":", ":", ":", ":");
   for (const BenchRun& run : runs) {
@@ -72,8 +72,7 @@ std::string BenchMarkdown(const BenchModel& model, const std::vector<BenchRun>& 
   std::string out = SpeedTable(model, runs);
   out += fmt::format(
       "\n{} kernels on {}.\nt/s: median ± standard deviation. Against what this machine read at in "
-      "the same "
-      "run:\n\n",
+      "the same run:\n\n",
       model.isa, model.cpu);
   out += LimitTable(runs);
   for (const BenchRun& run : runs) {
@@ -142,8 +141,7 @@ std::string BreakdownMarkdown(const BenchModel& model, size_t threads,
   constexpr size_t kPartWidth = 28, kCellWidth = 18;
   std::string out = fmt::format(
       "{}, {} thread(s), {} kernels on {}.\nMicroseconds per step, and their share; of each part "
-      "the fastest "
-      "seen.\n\n",
+      "the fastest seen.\n\n",
       model.config.name, threads, model.isa, model.cpu);
   std::string header = fmt::format("| {:<{}} |", "part of a step", kPartWidth),
               rule(kPartWidth + 2, '-');
@@ -186,10 +184,8 @@ std::string BreakdownMarkdown(const BenchModel& model, size_t threads,
   if (!tests.empty() && tests.front().products_limit_us() > 0) {
     out += fmt::format(
         "\nThe limit of a product: multiplying at the peak, {:.0f} GOP/s, or reading its weights "
-        "once at "
-        "{:.0f} "
-        "GB/s,\nboth measured in this run with all threads. In brackets how much of it is "
-        "reached.\n",
+        "once at {:.0f} GB/s,\nboth measured in this run with all threads. In brackets how much of "
+        "it is reached.\n",
         tests.front().peak_gops, tests.front().reread_gbps);
   }
   return out;

@@ -38,8 +38,7 @@ class Chat {
     if (prompt.size() >= generator_.context()) {
       fmt::print(stderr,
                  "the conversation's {} tokens fill the context of {}: /clear starts anew, or "
-                 "start with a "
-                 "larger -c\n",
+                 "start with a larger -c\n",
                  prompt.size(), generator_.context());
       input_.messages.erase(input_.messages.size() - 1);
       return true;

@@ -112,8 +112,7 @@ std::string RequestDefaultsText(const SamplingOptions& sampling, const AnswerOpt
   for (const std::string& one : sampling.logit_bias) bias += " " + one;
   return fmt::format(
              "temp {} top-k {} top-p {} min-p {} repeat {} last {} presence {} frequency {} bias{} "
-             "ignore-eos {} "
-             "n {} context {} chat {} tools {} pooling {}{}{}",
+             "ignore-eos {} n {} context {} chat {} tools {} pooling {}{}{}",
              p.temperature, p.top_k, p.top_p, p.min_p, p.repeat_penalty, p.repeat_last_n,
              p.presence_penalty, p.frequency_penalty, bias, sampling.ignore_eos, answers.max_tokens,
              served.context, served.chat_template, served.tool_parser, served.pooling,

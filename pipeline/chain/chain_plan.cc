@@ -55,9 +55,8 @@ void ChainPlan::CheckStage(const StagePlan& plan) const {
   if (own.slot_ends != slot_ends || own.chunk_ends != chunk_ends) {
     throw Error(
         "the stage of attention socket '{}' divides the slots among its attention sockets "
-        "differently from "
-        "the other stages; expected as many attention sockets with the same slots (key slots) in "
-        "each stage",
+        "differently from the other stages; expected as many attention sockets with the same slots "
+        "(key slots) in each stage",
         plan.attention.front().name);
   }
 }

@@ -109,9 +109,7 @@ void Engine::ThrowWrongRow(std::span<const TokenRow> rows, size_t i) const {
 void Engine::ThrowNoRoom(const TokenRow& row) const {
   throw Error(
       "no room in the KV cache for position {} of slot {}: its socket's {} chunks of {} tokens are "
-      "all "
-      "taken; "
-      "start with a larger --kv-tokens, or fewer slots",
+      "all taken; start with a larger --kv-tokens, or fewer slots",
       row.position, row.slot.value, kv_->pool(kv_->socket_of(row.slot)), kernels::kChunkPositions);
 }
 
@@ -187,8 +185,7 @@ void Engine::DescribeFaults(const MicroBatch& batch) {
     const uint32_t row = batch.logit_row[batch.logit_at[i]];
     faults_[i] = fmt::format(
         "{}: the model's residual is not finite at position {} of slot {} (token {}): its weights "
-        "or "
-        "activations overflow; check the file with `larder inspect`, or convert it again",
+        "or activations overflow; check the file with `larder inspect`, or convert it again",
         plan_.config.name, batch.position[row], batch.slot[row].value, batch.token[row]);
   }
 }

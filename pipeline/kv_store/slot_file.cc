@@ -125,8 +125,7 @@ SlotContents ReadSlotFile(const std::string& path, const SlotFileOptions& option
   if (header.model != options.model) {
     throw Error(
         "{}: it is of another model, of other settings of it (such as rope.freq_base), or of "
-        "another "
-        "arithmetic: save the slot again",
+        "another arithmetic: save the slot again",
         path);
   }
   if (header.tokens == 0 || header.tokens > options.context)

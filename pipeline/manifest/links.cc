@@ -132,8 +132,7 @@ Endpoint EndpointOf(const Manifest& manifest, const ServerSpec& server, const So
   if (port > kMaxPort) {
     throw Error(
         "{}: its port would be {}, the server's first port plus the socket's index; expected port "
-        "= with a "
-        "free port up to {}",
+        "= with a free port up to {}",
         AtSocket(manifest, server, socket), port, kMaxPort);
   }
   endpoint.port = static_cast<uint16_t>(port);

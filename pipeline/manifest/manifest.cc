@@ -110,9 +110,7 @@ SocketSpec ReadSocket(const toml::table& table, const std::string& path,
       if (word == "--api-key" || word.starts_with("--api-key="))
         fields.FailTable(
             "options: --api-key may not be in the manifest, which everybody on a server can read; "
-            "expected "
-            "--api-key-file "
-            "FILE");
+            "expected --api-key-file FILE");
     }
     if (socket.role != Role::kServing)
       fields.Fail(

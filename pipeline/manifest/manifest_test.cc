@@ -41,13 +41,11 @@ TEST(ManifestTest, ReadsEveryKey) {
       "0.5\n"
       "require_resident = true\n"
       "[[server]]\nname = \"a\"\naddress = \"10.0.0.1:7070\"\ntopology = \"a.xml\"\n"
-      "[[server.socket]]\nname = \"w\"\nrole = \"weight\"\ncores = \"l3:0-1\"\nnuma_node = "
-      "1\nisolated = "
-      "true\n"
+      "[[server.socket]]\nname = \"w\"\nrole = \"weight\"\ncores = \"l3:0-1\"\nnuma_node = 1\n"
+      "isolated = true\n"
       "l3_fraction = 1\nsmt = true\n"
-      "[[server.socket]]\nname = \"kv\"\nrole = \"attention\"\ncores = \"numa:1\"\nslots = "
-      "12\nisolated = "
-      "false\n"
+      "[[server.socket]]\nname = \"kv\"\nrole = \"attention\"\ncores = \"numa:1\"\nslots = 12\n"
+      "isolated = false\n"
       "[[server]]\nname = \"b\"\naddress = \"[fe80::1]:80\"\n"
       "[[server.socket]]\nname = \"s\"\nrole = \"serving\"\ncores = \"all\"\n"
       "options = \"--host 0.0.0.0  --port 80\"\n",
@@ -100,6 +98,8 @@ TEST(ManifestTest, DefaultsLeaveChoicesOpen) {
   EXPECT_TRUE(NotYetSupported(m).empty());
 }
 
+const std::string kDeep(330, '[');
+
 struct Bad {
   const char* name;
   const char* from;  // the part of kGood to replace; "": the whole text is `to`
@@ -134,18 +134,7 @@ INSTANTIATE_TEST_SUITE_P(
             {"bad.toml:9", "not TOML"}},
         Bad{"key_twice", "name = \"w\"", "name = \"w\"\nname = \"v\"", {"bad.toml:8", "not TOML"}},
         Bad{"invalid_utf8", "\"test\"", "\"\xff\"", {"bad.toml:1", "not TOML"}},
-        Bad{"deep",
-            "\"test\"",
-            "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[["
-            "[[[[[[[[[["
-            "[[[[[[[[[[[[[["
-            "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[["
-            "[[[[[[[[[["
-            "[[[[[[[[[[[[[["
-            "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[["
-            "[[[[[[[[[["
-            "[[[[[[[[[[[[[[",
-            {"not TOML"}},
+        Bad{"deep", "\"test\"", kDeep.c_str(), {"not TOML"}},
         Bad{"unknown_key",
             "name = \"test\"",
             "title = \"test\"",
@@ -305,8 +294,7 @@ INSTANTIATE_TEST_SUITE_P(
             "l3_fraction = 0.5\ncores = \"cores:4",
             {"bad.toml:13",
              "socket \"kv\": l3_fraction = 0.5: it is for weights, and a socket of role attention "
-             "holds "
-             "none"}},
+             "holds none"}},
         Bad{"attention_alone",
             "role = \"weight\"",
             "role = \"attention\"",
@@ -326,8 +314,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"serving_alone",
             "",
             "[[server]]\nname = \"a\"\n[[server.socket]]\nname = \"s\"\nrole = \"serving\"\ncores "
-            "= "
-            "\"all\"\n",
+            "= \"all\"\n",
             {"bad.toml:3", "role = \"serving\": no socket has the layers"}},
         Bad{"serving_twice",
             "",
@@ -379,8 +366,7 @@ INSTANTIATE_TEST_SUITE_P(
             "cores = \"cores:4",
             "port = 7171\ncores = \"cores:4",
             {"bad.toml:10: server \"a\", socket \"kv\": it would listen on port 7171, which socket "
-             "\"w\" "
-             "has"}},
+             "\"w\" has"}},
         Bad{"port_too_many",
             "[model]",
             "[link]\nport = 65535\n[model]",
@@ -453,15 +439,12 @@ INSTANTIATE_TEST_SUITE_P(
             {"bad.toml:11", "no layers, but socket \"w\" sets its own"}},
         Bad{"shm_far",
             "",
-            "[link]\ntransport = \"shm\"\n[[server]]\nname = \"a\"\naddress = "
-            "\"a\"\n[[server.socket]]\nname "
-            "= "
-            "\"x\"\nrole = \"colocated\"\ncores = \"all\"\n[[server]]\nname = \"b\"\naddress = "
-            "\"b\"\n"
+            "[link]\ntransport = \"shm\"\n[[server]]\nname = \"a\"\naddress = \"a\"\n"
+            "[[server.socket]]\nname = \"x\"\nrole = \"colocated\"\ncores = \"all\"\n[[server]]\n"
+            "name = \"b\"\naddress = \"b\"\n"
             "[[server.socket]]\nname = \"y\"\nrole = \"colocated\"\ncores = \"all\"\n",
             {"bad.toml:6: server \"a\", socket \"x\": transport: link to socket \"y\": transport "
-             "\"shm\" is "
-             "for"}}),
+             "\"shm\" is for"}}),
     [](const auto& param_info) { return std::string(param_info.param.name); });
 
 TEST(ManifestTest, RefusesFilesThatAreNone) {
@@ -513,8 +496,7 @@ TEST(ManifestTest, StagesOfTheText) {
       "[[server.socket]]\nname = \"c\"\nrole = \"colocated\"\ncores = \"cores:0\"\nlayers = \"6\"\n"
       "gid_index = 3\ndevice_port = 2\ndevice = \"rxe0\"\n"
       "[[server.socket]]\nname = \"s\"\nrole = \"serving\"\ncores = \"cores:1\"\ntransport = "
-      "\"tcp\"\nport = "
-      "80\n",
+      "\"tcp\"\nport = 80\n",
       "m.toml");
   const std::vector<StageSpec> stages = StagesOf(m);
   ASSERT_EQ(stages.size(), 3u);

@@ -105,8 +105,7 @@ class Resolver {
         if (counts.count(wanted) == 0)
           Warn(
               fmt::format("{}: numa_node = {}: none of its cores is near this node (most are near "
-                          "node {}): its "
-                          "memory will be slower",
+                          "node {}): its memory will be slower",
                           at, wanted.value, nearest.value));
         return wanted;
       }
@@ -133,9 +132,7 @@ class Resolver {
           if (!socket->isolated) continue;
           throw Error(
               "{}, but isolated = true for \"{}\" makes its threads spin there; expected cores of "
-              "its own, "
-              "or "
-              "isolated = false",
+              "its own, or isolated = false",
               text, socket->name);
         }
         Warn(text + ": they will take turns");
@@ -215,8 +212,7 @@ class Resolver {
                             .bytes();
     const std::string figures = fmt::format(
         "{:.1f} MB of weights, {:.1f} MB of KV cache ({} slot{} of {} tokens), L3 budget {:.1f} MB "
-        "of this "
-        "socket, {:.1f} MB of all",
+        "of this socket, {:.1f} MB of all",
         Mb(weights), Mb(kv), slots, slots == 1 ? "" : "s", context, Mb(first_budget), Mb(budget));
     if (weights <= first_budget && weights + kv > budget) {
       for (ResolvedSocket& socket : sockets_)
@@ -298,17 +294,14 @@ class Resolver {
     if (unknown != 0) {
       Complain(
           fmt::format("{}: cores = \"{}\": the size of its L3 is not known, so nothing says that "
-                      "the weights stay "
-                      "in it",
+                      "the weights stay in it",
                       at, spec.cores));
     }
     if (too_small == 0) return;
     Complain(fmt::format(
-        "{}: l3_fraction = {:g}: L3 group {} would hold {:.1f} MB of weights, {:.1f} MB more "
-        "than its budget of {:.1f} MB "
-        "({} of {} groups are too small): they will stream from memory; expected more L3 groups, "
-        "a smaller model or "
-        "more weight sockets",
+        "{}: l3_fraction = {:g}: L3 group {} would hold {:.1f} MB of weights, {:.1f} MB more than "
+        "its budget of {:.1f} MB ({} of {} groups are too small): they will stream from memory; "
+        "expected more L3 groups, a smaller model or more weight sockets",
         at, socket.l3_fraction, worst.value, Mb(bytes.at(worst)), Mb(worst_over),
         Mb(Budget(worst, socket.l3_fraction)), too_small, bytes.size()));
   }

@@ -108,8 +108,8 @@ TEST(ManifestResolve, WarnsOfOverlapsAndFarMemory) {
   EXPECT_EQ(sockets.size(), 2u);
   ASSERT_EQ(warnings.size(), 1u);
   EXPECT_NE(warnings[0].find("m.toml:10: server \"a\", socket \"kv\": cores = \"cores:2-5\": 2 "
-                             "cores are (first: core 2) "
-                             "also in socket \"w\": they will take turns"),
+                             "cores are (first: core 2) also in socket \"w\": they will take "
+                             "turns"),
             std::string::npos)
       << warnings[0];
 

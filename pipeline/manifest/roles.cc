@@ -75,8 +75,7 @@ void CheckWeightsHaveKv(const Manifest& manifest) {
       continue;
     throw Error(
         "{}: role = \"{}\": no socket has the KV cache; expected one of its server with role "
-        "attention or "
-        "auto, or colocated here",
+        "attention or auto, or colocated here",
         At(manifest.path, stage.socket->line, Where(*stage.server, *stage.socket)),
         RoleName(stage.socket->role));
   }
@@ -110,9 +109,8 @@ void CheckRoles(const Manifest& manifest) {
     if (colocated != nullptr && misfit != nullptr) {
       throw Error(
           "{}: role = \"{}\": socket \"{}\" of this server is colocated, so it has the weights and "
-          "the KV "
-          "cache; expected weight sockets with attention sockets of their own, or colocated ones "
-          "only",
+          "the KV cache; expected weight sockets with attention sockets of their own, or colocated "
+          "ones only",
           At(manifest.path, misfit->line, fmt::format("socket \"{}\"", misfit->name)),
           RoleName(misfit->role), colocated->name);
     }
@@ -120,15 +118,13 @@ void CheckRoles(const Manifest& manifest) {
   if (attention != nullptr && !weights_anywhere) {
     throw Error(
         "{}: role = \"attention\": no socket has the weights; expected one with role weight or "
-        "auto, or "
-        "colocated here",
+        "auto, or colocated here",
         At(manifest.path, attention->line, fmt::format("socket \"{}\"", attention->name)));
   }
   if (serving != nullptr && !weights_anywhere) {
     throw Error(
         "{}: role = \"serving\": no socket has the layers; expected weight and attention, "
-        "colocated or auto "
-        "sockets beside it",
+        "colocated or auto sockets beside it",
         At(manifest.path, serving->line, fmt::format("socket \"{}\"", serving->name)));
   }
   for (const ServerSpec& server : manifest.servers) CheckFor(manifest, server);

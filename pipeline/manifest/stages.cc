@@ -93,8 +93,7 @@ void CheckLayers(const Manifest& manifest) {
   if (without != nullptr) {
     throw Error(
         "{}: no layers, but socket \"{}\" sets its own; expected layers = for every socket that "
-        "holds "
-        "weights, or for none",
+        "holds weights, or for none",
         AtStage(manifest, *without), with->socket->name);
   }
   size_t next = 0;

@@ -11,8 +11,7 @@ std::vector<size_t> ShareLayers(size_t layers, std::span<const uint64_t> weights
   if (weights.empty() || layers < weights.size()) {
     throw Error(
         "plan: {} layers for {} sockets that hold weights; expected at least one layer per socket: "
-        "leave "
-        "sockets out",
+        "leave sockets out",
         layers, weights.size());
   }
   std::vector<size_t> share(weights.size(), 1);

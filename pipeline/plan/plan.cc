@@ -145,8 +145,7 @@ class Planner {
     if (socket.role == Role::kWeight && stage.attention.empty()) {
       throw Error(
           "{}: socket '{}' has role weight, but server '{}' has no attention socket to hold its KV "
-          "cache; "
-          "add one, or make it colocated",
+          "cache; add one, or make it colocated",
           manifest_.path, socket.name, spec.server->name);
     }
     const bool shared = std::any_of(kv_groups.begin(), kv_groups.end(),
@@ -167,8 +166,7 @@ class Planner {
       if (last.end != layers) {
         throw Error(
             "{}: layers = \"{}-{}\" of socket \"{}\": the model has {} layers; expected the last "
-            "stage to "
-            "end with layer {}",
+            "stage to end with layer {}",
             manifest_.path, last.begin, last.end - 1, specs_.back().socket->name, layers,
             layers - 1);
       }
@@ -213,8 +211,7 @@ class Planner {
       if (!stage.resident && manifest_.require_resident) {
         throw Error(
             "{}: socket '{}': {:.1f} MB of weights ({} layers) exceed its L3 budget of {:.1f} MB; "
-            "[model] "
-            "require_resident = true forbids that",
+            "[model] require_resident = true forbids that",
             manifest_.path, stage.socket, static_cast<double>(stage.weight_bytes) * 1e-6,
             stage.layers, static_cast<double>(stage.l3_budget_bytes) * 1e-6);
       }
@@ -259,8 +256,7 @@ class Planner {
       if (alike) continue;
       throw Error(
           "{}: the attention sockets of '{}' and of '{}' differ in their slots; expected as many "
-          "attention "
-          "sockets with the same slots for each weight socket",
+          "attention sockets with the same slots for each weight socket",
           manifest_.path, stage.socket, first->socket);
     }
   }

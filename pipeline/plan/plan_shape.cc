@@ -87,9 +87,7 @@ Plan PlanUniformCluster(const model::ModelConfig& config, const SocketShape& soc
   if (!plan.stages[0].resident) {
     plan.notes.push_back(fmt::format(
         "one layer has {:.1f} MB of packed weights, {:.1f} MB more than the budget of a socket "
-        "({:.1f} MB, "
-        "{:.0f} % "
-        "of its L3); {}",
+        "({:.1f} MB, {:.0f} % of its L3); {}",
         static_cast<double>(layer_bytes) * 1e-6, static_cast<double>(layer_bytes - budget) * 1e-6,
         static_cast<double>(budget) * 1e-6, 100 * options.l3_fraction,
         layer_bytes <= socket.l3_bytes
@@ -193,8 +191,7 @@ const PlacedStage& Plan::stage_of_socket(std::string_view socket) const {
         continue;
       throw Error(
           "socket '{}' has role auto and its cores became part of socket '{}' ({}); expected no "
-          "process for "
-          "it, or role attention in the manifest",
+          "process for it, or role attention in the manifest",
           socket, other.name, other.reason);
     }
   }

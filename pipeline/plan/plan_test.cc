@@ -381,13 +381,11 @@ TEST(PlanTest, SlotsOfAttentionSocketsAreAlikeInEveryStage) {
         "[[server.socket]]\nname = \"w1\"\nrole = \"weight\"\ncores = \"cores:0\"\n"
         "[[server.socket]]\nname = \"w2\"\nrole = \"weight\"\ncores = \"cores:1\"\n"
         "[[server.socket]]\nname = \"k1\"\nrole = \"attention\"\ncores = \"cores:2\"\nfor = "
-        "\"w1\"\nslots = "
-        "1\n"
+        "\"w1\"\nslots = 1\n"
         "[[server.socket]]\nname = \"k2\"\nrole = \"attention\"\ncores = \"cores:3\"\nfor = "
         "\"w1\"\n"
         "[[server.socket]]\nname = \"k3\"\nrole = \"attention\"\ncores = \"cores:4\"\nfor = "
-        "\"w2\"\nslots = "
-        "{}\n"
+        "\"w2\"\nslots = {}\n"
         "[[server.socket]]\nname = \"k4\"\nrole = \"attention\"\ncores = \"cores:5\"\nfor = "
         "\"w2\"\n",
         slots);

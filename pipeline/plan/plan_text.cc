@@ -114,8 +114,7 @@ std::string Plan::Table() const {
   out += single() ? fmt::format("sockets    1 that holds weights and serves itself\n")
                   : fmt::format(
                         "sockets    {}+1: {} with {} layer{} each, and 1 that serves (embedding, "
-                        "norm, head, "
-                        "sampler)\n",
+                        "norm, head, sampler)\n",
                         stages.size(), stages.size(), Layers(*this),
                         stages.size() == c.layers ? "" : "s");
   out +=

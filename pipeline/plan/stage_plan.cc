@@ -36,16 +36,14 @@ void CheckMemory(const StagePlan& plan, const topology::Topology& topology) {
   if (left == 0) {
     throw Error(
         "plan: the weights need {:.2f} GB, but the machine has {:.2f} GB of memory; split the "
-        "model over "
-        "several servers (larder plan --manifest, docs/cluster.md)",
+        "model over several servers (larder plan --manifest, docs/cluster.md)",
         weights * 1e-9, memory * 1e-9);
   }
   const uint64_t chunk_bytes = std::max<uint64_t>(1, plan.kv_bytes / plan.kv_chunks);
   const uint64_t fits = left / chunk_bytes / plan.options.slots * kernels::kChunkPositions;
   throw Error(
       "plan: {} slots of {} tokens need {:.2f} GB of KV cache beside {:.2f} GB of weights, but the "
-      "machine "
-      "has {:.2f} GB; {}",
+      "machine has {:.2f} GB; {}",
       plan.options.slots, plan.options.context, plan.kv_bytes * 1e-9, weights * 1e-9, memory * 1e-9,
       fits > 0
           ? fmt::format("the largest context that fits is {} (-c {})", fits, fits)
@@ -100,9 +98,9 @@ void NoteResidency(StagePlan& plan) {
   }
   if (small > 0) {
     plan.notes.push_back(fmt::format(
-        "{} of {} L3 groups: their weights (up to {:.1f} MB) exceed their budget (group {}: "
-        "{:.1f} MB, {:.0f} % of {:.1f} MB): they will "
-        "stream from memory; {} such groups would hold the model",
+        "{} of {} L3 groups: their weights (up to {:.1f} MB) exceed their budget (group {}: {:.1f} "
+        "MB, {:.0f} % of {:.1f} MB): they will stream from memory; {} such groups would hold the "
+        "model",
         small, plan.l3_groups.size(), static_cast<double>(worst->weight_bytes) * 1e-6,
         worst->id.value, static_cast<double>(worst->budget_bytes) * 1e-6,
         100 * plan.options.l3_fraction, static_cast<double>(worst->l3_bytes) * 1e-6,
@@ -270,8 +268,7 @@ std::string StagePlan::Table() const {
   }
   out +=
       "\n  thread  core  cpu  node  L3   QKV panels     O panels    FFN units  down panels      "
-      "lm_head  "
-      "weights MB\n";
+      "lm_head  weights MB\n";
   for (size_t t = 0; t < threads.size(); ++t) {
     const weight_node::ThreadShard& s = shards.threads[t];
     const size_t kind = TabledKind(config);

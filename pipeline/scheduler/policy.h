@@ -16,17 +16,14 @@ namespace larder::pipeline::inline scheduler {
 
 enum class Policy {
   // Decoding sequences have a row in each micro-batch, prompts the rest of it: chunked prefill.
-  // There are no
-  // transitions.
+  // There are no transitions.
   kMixed,
   // Prompts are computed while nobody decodes; then all are decoded to their end (figure 2b): the
-  // fewest
-  // transitions, and slots that stand empty.
+  // fewest transitions, and slots that stand empty.
   kDecodeFirst,
   // Prompts are computed until every slot has a decoding sequence; then they decode until half of
-  // the slots
-  // have ended and have new prompts: few transitions, and at least half of the slots at work
-  // (figure 2c).
+  // the slots have ended and have new prompts: few transitions, and at least half of the slots at
+  // work (figure 2c).
   kPhases,
   kAuto,  // the one that the operator need not think about: kMixed
 };

@@ -60,8 +60,7 @@ double Residency::resident_share() const {
 std::string Residency::Text() const {
   std::string out = fmt::format(
       "residency: {:.0f} % of the weights re-read at L3 speed (per thread: L3 {:.1f} GB/s, memory "
-      "{:.1f} "
-      "GB/s)\n",
+      "{:.1f} GB/s)\n",
       100 * resident_share(), baseline.l3_gbps, baseline.dram_gbps);
   out += "  thread   weights MB   re-read GB/s   resident\n";
   for (const ShardResidency& shard : shards) {

@@ -66,12 +66,11 @@ std::optional<pid_t> OwnerOfAbstract(const std::string& name) {
                              std::optional<pid_t> owner, bool abstract) {
   throw Error(
       "{} {}: in use by {}: is this socket already running? Stop it first, or give this run a name "
-      "of "
-      "its own{}",
+      "of its own{}",
       what, name, owner ? fmt::format("pid {}", *owner) : "another process",
       abstract && !owner
-          ? " (if it is another user's: set RUNTIME_DIRECTORY to a folder of yours with mode "
-            "0700, which keeps names apart)"
+          ? " (if it is another user's: set RUNTIME_DIRECTORY to a folder of yours with mode 0700, "
+            "which keeps names apart)"
           : "");
 }
 
@@ -156,8 +155,7 @@ LocalAddress AddressOf(const std::string& name, const std::string& folder) {
   if (name.empty() || name.size() > kMaxNameBytes || shown.size() > kMaxPathBytes) {
     throw Error(
         "\"{}\": expected a socket's name of 1 to {} bytes, {} with its folder; shorten the "
-        "manifest's "
-        "name",
+        "manifest's name",
         shown, kMaxNameBytes, kMaxPathBytes);
   }
   // An abstract name starts with a zero byte; the address's length gives its end.

@@ -46,8 +46,7 @@ SharedMemory SharedMemory::Create(size_t bytes, const char* label) {
   if (available && bytes > *available) {
     throw Error(
         "shared memory \"{}\": {} MB needed, {} MB available on this machine (or in its memory "
-        "cgroup); "
-        "free memory, raise the limit, or take fewer slots or a shorter context",
+        "cgroup); free memory, raise the limit, or take fewer slots or a shorter context",
         label, bytes >> 20, *available >> 20);
   }
   SharedMemory memory;
@@ -114,8 +113,7 @@ SharedMemory SharedMemory::Attach(int fd, size_t expected_bytes) {
       static_cast<size_t>(status.st_size) != RoundUp(expected_bytes, page_bytes)) {
     throw Error(
         "shared memory from the peer: {} bytes, expected {}: the two processes were started with "
-        "different "
-        "models or manifests",
+        "different models or manifests",
         status.st_size, expected_bytes);
   }
   memory.Map("from the peer");

@@ -68,8 +68,7 @@ std::string HelloDisagreement(const Hello& mine, const Hello& theirs, const std:
   if (theirs.plan_hash != mine.plan_hash) {
     return fmt::format(
         "{} has Plan {:016x}, this process Plan {:016x}: the two processes were started with "
-        "different "
-        "models or manifests",
+        "different models or manifests",
         peer, theirs.plan_hash, mine.plan_hash);
   }
   if (theirs.memory_bytes != mine.memory_bytes) {
@@ -81,9 +80,8 @@ std::string HelloDisagreement(const Hello& mine, const Hello& theirs, const std:
   if (theirs.waits != mine.peer_waits || theirs.peer_waits != mine.waits) {
     return fmt::format(
         "{}: its threads {} while they wait, here they are taken to {}; ours {}, there they are "
-        "taken to {}: "
-        "give --isolated to both processes or to neither (isolated = true in the manifest holds "
-        "for both)",
+        "taken to {}: give --isolated to both processes or to neither (isolated = true in the "
+        "manifest holds for both)",
         peer, NameOf(theirs.waits), NameOf(mine.peer_waits), NameOf(mine.waits),
         NameOf(theirs.peer_waits));
   }
@@ -107,8 +105,7 @@ std::string HelloRefusal(const Hello& mine, const Hello& theirs) {
   if (theirs.waits != mine.peer_waits || theirs.peer_waits != mine.waits) {
     return fmt::format(
         "other threads spin or sleep while they wait: give --isolated to both processes or to "
-        "neither "
-        "(isolated = true in the manifest holds for both)");
+        "neither (isolated = true in the manifest holds for both)");
   }
   return {};
 }

@@ -83,8 +83,8 @@ struct ControlListener::State {
     if (one_too_many && Admit(one_too_many, &who).empty()) {
       SendRefusal(
           one_too_many.get(),
-          fmt::format("it already has its {} peer{} (pid {}); stop that first, or give this run "
-                      "a name of its own",
+          fmt::format("it already has its {} peer{} (pid {}); stop that first, or give this run a "
+                      "name of its own",
                       peers, peers == 1 ? "" : "s", fmt::join(accepted, ", ")));
     }
     return FdWatch::kUntilReadable;
@@ -249,8 +249,7 @@ ControlChannel Connect(const std::string& name, int timeout_ms) {
     if (LeftMs(deadline_ns) == 0) {
       throw Error(
           "control channel {}: no process listens there after {} ms: start the process of the "
-          "socket that "
-          "has this name, from the same manifest, on this server{}",
+          "socket that has this name, from the same manifest, on this server{}",
           name, timeout_ms, address.path.empty() ? UnitHasIt(name) : "");
     }
     pause.Sleep(LeftMs(deadline_ns));

@@ -41,8 +41,7 @@ const char* LinkDownText(uint32_t detail) {
       return "the network or the device reported an error";
     case LinkDown::kDataLost:
       return "the connection of its frames is lost (nothing is acknowledged for more than 2 s) "
-             "though it "
-             "lives: check the firewall and the cables between";
+             "though it lives: check the firewall and the cables between";
     case LinkDown::kStopped:
       return "it was stopped";
     case LinkDown::kUnknown:
@@ -166,8 +165,7 @@ FrameLink ConnectLink(const LinkEndpoint& endpoint, const LinkShape& shape,
     if (over) {
       throw Error(
           "{}: {} after {} ms: start that socket's process on its server, or check host and port "
-          "in the "
-          "manifest and the firewall",
+          "in the manifest and the firewall",
           What(endpoint), why, timeout_ms);
     }
     pause.Sleep(LeftMs(deadline_ns));

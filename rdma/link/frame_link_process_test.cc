@@ -244,9 +244,8 @@ bool LoseConnection(int fd) {
   const int to = ntohs(there.sin_port), from = ntohs(here.sin_port);
   return Run(
       fmt::format("nft 'table inet t {{ chain o {{ type filter hook output priority 0; tcp sport "
-                  "{} tcp dport {} "
-                  "drop; }}; chain i {{ type filter hook input priority 0; tcp sport {} tcp dport "
-                  "{} drop; }}; }}'",
+                  "{} tcp dport {} drop; }}; chain i {{ type filter hook input priority 0; tcp "
+                  "sport {} tcp dport {} drop; }}; }}'",
                   from, to, to, from));
 }
 
@@ -279,8 +278,8 @@ int TwoNamespaces(Fate fate) {
   const bool wired =
       read(ready[0], &byte, 1) == 1 &&
       Run(fmt::format(
-          "ip link add v0 type veth peer name v1 netns {} && ip addr add 10.77.0.1/24 dev v0 && "
-          "ip link set v0 up",
+          "ip link add v0 type veth peer name v1 netns {} && ip addr add 10.77.0.1/24 dev v0 && ip "
+          "link set v0 up",
           child));
   if (!wired) {
     kill(child, SIGKILL);

@@ -455,8 +455,7 @@ TEST(FrameLinkVerbs, TheGidIndexChoosesTheAddress) {
   endpoint.device = Devices().at(0);
   const std::string address = "::ffff:" + RdmaAddress(endpoint.device);
   // the message about an impossible one lists what there is: "0: fe80::... (RoCE v2), 1:
-  // ::ffff:10.7.0.1
-  // (...)"
+  // ::ffff:10.7.0.1 (...)"
   endpoint.gid_index = 200;
   const std::string line = ErrorOf([&] { LinkListener listener(endpoint); });
   int tried = 0;
@@ -533,8 +532,8 @@ TEST(FrameLinkVerbs, AnMtuThatThePortDoesNotTakeIsOneLine) {
     if (active >= 4096) continue;
     endpoint.mtu = 2 * active;
     const std::string says = fmt::format(
-        "device {} port 1 has an active MTU of {} bytes, the manifest says {}: "
-        "lower mtu in the manifest, or raise",
+        "device {} port 1 has an active MTU of {} bytes, the manifest says {}: lower mtu in the "
+        "manifest, or raise",
         device, active, 2 * active);
     const std::string line = ErrorOf([&] { LinkListener listener(endpoint); });
     EXPECT_TRUE(Contains(line, says)) << line;

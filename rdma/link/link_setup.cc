@@ -68,8 +68,8 @@ std::optional<Handshake> ConnectControl(const LinkEndpoint& endpoint, const Wire
       !ReceiveAll(made.control, &challenge, sizeof(challenge), deadline_ns)) {
     return failed(LeftMs(deadline_ns) == 0
                       ? "it took the connection and sent no answer"
-                      : "it closed the connection (it may be another build, or may not "
-                        "expect this server: its log says)");
+                      : "it closed the connection (it may be another build, or may not expect this "
+                        "server: its log says)");
   }
   if (const std::string wrong = prover.Meet(challenge); !wrong.empty())
     return failed("cannot connect to what answers there: " + wrong);
@@ -136,8 +136,7 @@ Handshake AcceptControl(const Door& door, const LinkEndpoint& endpoint, const Wi
       if (!last.empty()) throw Error("{}: {}", What(endpoint), last);
       throw Error(
           "{}: no socket of this cluster connected in time{}: start the socket that sends to it, "
-          "or check "
-          "its manifest and the firewall",
+          "or check its manifest and the firewall",
           What(endpoint),
           gate.last().empty() ? "" : fmt::format(" (last refused: {})", gate.last()));
     }

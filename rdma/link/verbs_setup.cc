@@ -223,8 +223,7 @@ std::optional<Address> OwnAddress(const LinkEndpoint& endpoint, const std::strin
   }
   throw Error(
       "{}: device {} port {} has no RoCE v2 GID {}(it has {}): correct gid_index in the manifest, "
-      "or "
-      "give the interface an address",
+      "or give the interface an address",
       what, endpoint.device, endpoint.device_port,
       asked ? fmt::format("at index {} ", first) : std::string("with an IPv4 address "),
       VerbsGids(device.get(), endpoint.device_port));
@@ -237,8 +236,7 @@ void CheckDevice(const rdma_cm_id& id, const LinkEndpoint& endpoint, const std::
   if (name != endpoint.device || id.port_num != endpoint.device_port) {
     throw Error(
         "{}: the route goes over device {} port {}, the manifest says {} port {}: correct one of "
-        "host and "
-        "device",
+        "host and device",
         what, name, id.port_num, endpoint.device, endpoint.device_port);
   }
 }
@@ -252,8 +250,7 @@ void CheckMtu(const rdma_cm_id& id, const LinkEndpoint& endpoint, const std::str
   if (endpoint.mtu <= active) return;
   throw Error(
       "{}: device {} port {} has an active MTU of {} bytes, the manifest says {}: lower mtu in the "
-      "manifest, "
-      "or raise the interface's (RoCE: `ip link set NAME mtu {}`) there and on the way",
+      "manifest, or raise the interface's (RoCE: `ip link set NAME mtu {}`) there and on the way",
       what, ibv_get_device_name(id.verbs->device), id.port_num, active, endpoint.mtu,
       endpoint.mtu + 104);
 }
@@ -319,16 +316,14 @@ std::optional<MadeLink<VerbsEnd>> TryConnectVerbs(const LinkEndpoint& endpoint,
   if (rdma_resolve_addr(id.get(), own ? own->get() : nullptr, there.get(), kStepMs) != 0) {
     throw Error(
         "{}: {} leads to no RDMA device ({}); devices here: {}: give the address of the RDMA "
-        "network as "
-        "host, or use transport tcp",
+        "network as host, or use transport tcp",
         what, endpoint.host, std::strerror(errno), VerbsDevices());
   }
   event = NextEvent(channel.get(), step_ns());
   if (event && event->type == RDMA_CM_EVENT_ADDR_ERROR) {
     throw Error(
         "{}: {} leads to no RDMA device ({}); devices here: {}: give the address of the RDMA "
-        "network as "
-        "host, or use transport tcp",
+        "network as host, or use transport tcp",
         what, endpoint.host, std::strerror(std::abs(event->status)), VerbsDevices());
   }
   if (!event || event->type != RDMA_CM_EVENT_ADDR_RESOLVED) return failed("address", event);
@@ -401,8 +396,7 @@ VerbsListener::VerbsListener(const LinkEndpoint& endpoint) : state_(std::make_un
   if (!bound || (!endpoint.host.empty() && !has_device)) {
     throw Error(
         "{}: {} belongs to no RDMA device{}; devices here: {}: name one as device, give the "
-        "address of the "
-        "RDMA network as host, or use transport tcp",
+        "address of the RDMA network as host, or use transport tcp",
         state.what, endpoint.host.empty() ? "this server" : endpoint.host,
         bound ? "" : fmt::format(" ({})", std::strerror(errno)), VerbsDevices());
   }

@@ -44,8 +44,7 @@ std::string Foreign(const Message& message) {
   if (message.version != kWireVersion) {
     return fmt::format(
         "it speaks version {} of the links' protocol, this process version {}: install one build "
-        "on all "
-        "servers",
+        "on all servers",
         message.version, kWireVersion);
   }
   return {};

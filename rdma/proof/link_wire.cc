@@ -52,8 +52,7 @@ std::string Refusal(const WireHello& mine, const WireHello& theirs) {
   if (theirs.plan_hash != mine.plan_hash) {
     return fmt::format(
         "it runs another Plan than {:016x} of socket {}: start both with the same model, manifest "
-        "and "
-        "options",
+        "and options",
         theirs.plan_hash, name);
   }
   if (theirs.transport != mine.transport)

@@ -34,15 +34,13 @@ ShmLinkHeader* CheckedHeader(std::span<std::byte> region, const LinkShape& shape
   if (header->version != kVersion) {
     throw Error(
         "shared-memory link: the region has version {}, this program version {}: start both "
-        "processes "
-        "from the same build",
+        "processes from the same build",
         header->version, kVersion);
   }
   if (header->slots != shape.slots || header->frame_bytes != shape.frame_bytes) {
     throw Error(
         "shared-memory link: the region has {} slots of {} bytes, expected {} of {}: the two "
-        "processes "
-        "were started with different models or manifests",
+        "processes were started with different models or manifests",
         header->slots, header->frame_bytes, shape.slots, shape.frame_bytes);
   }
   return header;

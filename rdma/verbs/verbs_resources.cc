@@ -119,15 +119,12 @@ VerbsResources::VerbsResources(EventChannel the_channel, CmId the_id, const Link
     if (errno == ENOMEM) {
       throw Error(
           "{}: device {} cannot register the ring's {} KB: this process may lock {} of memory: "
-          "raise it "
-          "(LimitMEMLOCK=infinity in the unit, `ulimit -l unlimited` in a shell)",
+          "raise it (LimitMEMLOCK=infinity in the unit, `ulimit -l unlimited` in a shell)",
           what, name, ring_bytes >> 10, LockLimit());
     }
     throw Error(
         "{}: device {} refused to register the ring's {} KB: {}: see `dmesg` and rdma.max of the "
-        "process's "
-        "control "
-        "group, or use transport tcp",
+        "process's control group, or use transport tcp",
         what, name, ring_bytes >> 10, std::strerror(errno));
   }
   CreateQueues(shape, side, what);

@@ -31,8 +31,7 @@ std::optional<TenantSecret> ReadSecret(const std::string& path) {
     throw Error("{}: can't open: {}", path, std::strerror(errno));
   if (!S_ISREG(about.st_mode) || about.st_uid != ::geteuid() || (about.st_mode & 077) != 0) {
     throw Error(
-        "{}: expected a file of user {} with mode 600: it is the secret that tells keys "
-        "apart",
+        "{}: expected a file of user {} with mode 600: it is the secret that tells keys apart",
         path, ::geteuid());
   }
   TenantSecret secret;
@@ -40,8 +39,8 @@ std::optional<TenantSecret> ReadSecret(const std::string& path) {
   std::array<uint8_t, sizeof secret + 1> bytes;
   if (::read(file.get(), bytes.data(), bytes.size()) != static_cast<ssize_t>(secret.size())) {
     throw Error(
-        "{}: expected {} bytes: damaged; without it the files in this folder are no key's: "
-        "restore it, or remove it with them",
+        "{}: expected {} bytes: damaged; without it the files in this folder are no key's: restore "
+        "it, or remove it with them",
         path, secret.size());
   }
   std::memcpy(secret.data(), bytes.data(), secret.size());
@@ -83,8 +82,8 @@ TenantSecret KeptTenantSecret(const std::vector<std::string>& folders) {
       first = PathIn(folder);
     } else if (*secret != *found) {
       throw Error(
-          "{} and {} are different: the files beside them belong to keys of different "
-          "servers; name a folder that this server has had, or an empty one",
+          "{} and {} are different: the files beside them belong to keys of different servers; "
+          "name a folder that this server has had, or an empty one",
           first, PathIn(folder));
     }
   }

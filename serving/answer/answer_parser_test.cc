@@ -50,11 +50,9 @@ constexpr char kBoth[] =
 const Sample kSamples[] = {
     {AnswerFormat::kHermes,
      "<think>\nLet me\n\nsee.\n</think>\n\nI look.\n<tool_call>\n{\"name\": \"get_weather\", "
-     "\"arguments\": "
-     "{\"city\": "
-     "\"Zürich \\\"x\\\"\", \"days\": 3, \"o\": {\"k\": [1, "
-     "\"<b>\"]}}}\n</tool_call>\n<tool_call>\n{\"name\": \"add\", "
-     "\"arguments\": {\"a\": 1.5, \"b\": 2}}\n</tool_call>",
+     "\"arguments\": {\"city\": \"Zürich \\\"x\\\"\", \"days\": 3, \"o\": {\"k\": [1, \"<b>\"]}}}\n"
+     "</tool_call>\n<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1.5, \"b\": 2}}\n"
+     "</tool_call>",
      "Let me\n\nsee.", "I look.", kBoth},
     // Arguments before the name, as a string, and missing.
     {AnswerFormat::kHermes, "<tool_call>{\"arguments\": {\"a\": 1}, \"name\": \"add\"}</tool_call>",
@@ -67,36 +65,31 @@ const Sample kSamples[] = {
      R"(<tool_call>[{"type": "function", "function": {"name": "f", "arguments": {}}}]</tool_call>)",
      "", "", "f {}"},
     {AnswerFormat::kQwenXml,
-     "<think>\nHm\n</think>\nI "
-     "look.\n\n<tool_call>\n<function=get_weather>\n<parameter=city>\nZürich "
-     "\"x\"\n</parameter>\n"
-     "<parameter=days>\n3\n</parameter>\n<parameter=o>\n{\"k\": [1, "
-     "\"<b>\"]}\n</parameter>\n</function>\n</tool_call>\n"
-     "<tool_call>\n<function=add>\n<parameter=a>\n1.5\n</parameter>\n<parameter=b>\n2\n</"
-     "parameter>\n</"
-     "function>\n"
+     "<think>\nHm\n</think>\nI look.\n\n<tool_call>\n<function=get_weather>\n<parameter=city>\n"
+     "Zürich \"x\"\n</parameter>\n"
+     "<parameter=days>\n3\n</parameter>\n<parameter=o>\n{\"k\": [1, \"<b>\"]}\n</parameter>\n"
+     "</function>\n</tool_call>\n"
+     "<tool_call>\n<function=add>\n<parameter=a>\n1.5\n</parameter>\n<parameter=b>\n2\n"
+     "</parameter>\n</function>\n"
      "</tool_call>",
      "Hm", "I look.", kBoth},
     // Strings keep their inner lines and look-alikes; booleans come as Python prints them; unions.
     {AnswerFormat::kQwenXml,
-     "<function=get_weather>\n<parameter=city>\n\n12\n</param\n</"
-     "parameter>\n<parameter=metric>\nTrue\n</"
-     "parameter>\n"
-     "<parameter=note>\nnull\n</parameter>\n<parameter=x>\n[1, "
-     "2]\n</parameter>\n<parameter=days>\nmany\n</parameter>\n"
+     "<function=get_weather>\n<parameter=city>\n\n12\n</param\n</parameter>\n<parameter=metric>\n"
+     "True\n</parameter>\n"
+     "<parameter=note>\nnull\n</parameter>\n<parameter=x>\n[1, 2]\n</parameter>\n<parameter=days>\n"
+     "many\n</parameter>\n"
      "</function>\n</tool_call>",
      "", "",
      R"(get_weather {"city":"\n12\n</param","metric":true,"note":null,"x":[1,2],"days":"many"})"},
     {AnswerFormat::kQwenXml, "<tool_call>\n<function=now>\n</function>\n</tool_call>\nDone.", "",
      "Done.", "now {}"},
     {AnswerFormat::kSeedOss,
-     "<seed:think>Hm</seed:think>\nI "
-     "look.\n\n<seed:tool_call>\n<function=get_weather>\n<parameter=city>Zürich "
-     "\"x\"</parameter>\n<parameter=days>3</parameter>\n<parameter=o>{'k': [1, "
-     "'<b>']}</parameter>\n</function>\n"
-     "</seed:tool_call>\n<seed:tool_call>\n<function=add>\n<parameter=a>1.5</"
-     "parameter>\n<parameter=b>2</"
-     "parameter>\n"
+     "<seed:think>Hm</seed:think>\nI look.\n\n<seed:tool_call>\n<function=get_weather>\n"
+     "<parameter=city>Zürich \"x\"</parameter>\n<parameter=days>3</parameter>\n<parameter=o>{'k': "
+     "[1, '<b>']}</parameter>\n</function>\n"
+     "</seed:tool_call>\n<seed:tool_call>\n<function=add>\n<parameter=a>1.5</parameter>\n"
+     "<parameter=b>2</parameter>\n"
      "</function>\n</seed:tool_call>",
      "Hm", "I look.", kBoth},
     {AnswerFormat::kLlama3,
@@ -117,119 +110,82 @@ const Sample kSamples[] = {
      R"([THINK]Hm[/THINK]I look.[TOOL_CALLS]get_weather[ARGS]{"city": "Zürich \"x\"", "days": 3, "o": {"k": [1, "<b>"]}}[TOOL_CALLS]add[CALL_ID]123456789[ARGS]{"a": 1.5, "b": 2})",
      "Hm", "I look.", kBoth},
     {AnswerFormat::kDeepSeekV3,
-     "<think>\nHm\n</"
-     "think>\n\n<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```"
-     "json\n{"
-     "\"city\": "
+     "<think>\nHm\n</think>\n\n"
+     "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n{\"city\": "
      "\"Zürich \\\"x\\\"\", \"days\": 3, \"o\": {\"k\": [1, \"<b>\"]}}\n```<｜tool▁call▁end｜>\n"
-     "<｜tool▁call▁begin｜>function<｜tool▁sep｜>add\n```json\n{\"a\": 1.5, \"b\": "
-     "2}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+     "<｜tool▁call▁begin｜>function<｜tool▁sep｜>add\n```json\n{\"a\": 1.5, \"b\": 2}\n"
+     "```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
      "Hm", "", kBoth},
     {AnswerFormat::kDeepSeekV31,
-     "I look.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{\"city\": "
-     "\"Zürich "
-     "\\\"x\\\"\", \"days\": 3, "
-     "\"o\": {\"k\": [1, "
-     "\"<b>\"]}}<｜tool▁call▁end｜><｜tool▁call▁begin｜>add<｜tool▁sep｜>{\"a\": 1.5, "
-     "\"b\": "
+     "I look.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{\"city\": \"Zürich "
+     "\\\"x\\\"\", \"days\": 3, \"o\": {\"k\": [1, "
+     "\"<b>\"]}}<｜tool▁call▁end｜><｜tool▁call▁begin｜>add<｜tool▁sep｜>{\"a\": 1.5, \"b\": "
      "2}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
      "", "I look.", kBoth},
     {AnswerFormat::kDeepSeekV4,
-     "</think>I look.\n\n<｜DSML｜tool_calls>\n<｜DSML｜invoke "
-     "name=\"get_weather\">\n<｜DSML｜parameter "
-     "name=\"city\" "
-     "string=\"true\">Zürich \"x\"</｜DSML｜parameter>\n<｜DSML｜parameter name=\"days\" "
-     "string=\"false\">3</｜DSML｜parameter>\n<｜DSML｜parameter name=\"o\" "
-     "string=\"false\">{\"k\": [1, "
-     "\"<b>\"]}</｜DSML｜parameter>\n</｜DSML｜invoke>\n<｜DSML｜invoke "
-     "name=\"add\">\n<｜DSML｜parameter "
-     "name=\"a\" "
-     "string=\"false\">1.5</｜DSML｜parameter>\n<｜DSML｜parameter name=\"b\" "
-     "string=\"false\">2</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
+     "</think>I look.\n\n<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"get_weather\">\n<｜DSML｜parameter "
+     "name=\"city\" string=\"true\">Zürich \"x\"</｜DSML｜parameter>\n<｜DSML｜parameter name=\"days\" "
+     "string=\"false\">3</｜DSML｜parameter>\n<｜DSML｜parameter name=\"o\" string=\"false\">{\"k\": "
+     "[1, \"<b>\"]}</｜DSML｜parameter>\n</｜DSML｜invoke>\n<｜DSML｜invoke name=\"add\">\n"
+     "<｜DSML｜parameter name=\"a\" string=\"false\">1.5</｜DSML｜parameter>\n<｜DSML｜parameter "
+     "name=\"b\" string=\"false\">2</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
      "", "I look.", kBoth},
     {AnswerFormat::kGlm,
-     "\n<think>Hm</think>\nI "
-     "look.\n<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Zürich "
-     "\"x\"</arg_value>\n<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n<arg_key>o</"
-     "arg_key>\n<arg_value>{\"k\": "
-     "[1, "
-     "\"<b>\"]}</arg_value>\n</tool_call>\n<tool_call>add<arg_key>a</arg_key><arg_value>1.5</"
-     "arg_value>"
-     "<arg_key>b</arg_key><arg_value>2</arg_value></tool_call>",
+     "\n<think>Hm</think>\nI look.\n<tool_call>get_weather\n<arg_key>city</arg_key>\n"
+     "<arg_value>Zürich \"x\"</arg_value>\n<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n"
+     "<arg_key>o</arg_key>\n<arg_value>{\"k\": [1, \"<b>\"]}</arg_value>\n</tool_call>\n"
+     "<tool_call>add<arg_key>a</arg_key><arg_value>1.5</arg_value><arg_key>b</arg_key><arg_value>2</arg_value></tool_call>",
      "Hm", "I look.", kBoth},
     {AnswerFormat::kGemma4,
-     "<|channel>thought\nHm\n<channel|><|tool_call>call:get_weather{city:<|\"|>Zürich "
-     "\"x\"<|\"|>,days:3,o:{k:[1,<|\"|><b><|\"|>]}}<tool_call|><|tool_call>call:add{a:1.5,b:2}<"
-     "tool_call|><|"
-     "tool_response>",
+     "<|channel>thought\nHm\n<channel|><|tool_call>call:get_weather{city:<|\"|>Zürich \"x\""
+     "<|\"|>,days:3,o:{k:[1,<|\"|><b><|\"|>]}}<tool_call|>"
+     "<|tool_call>call:add{a:1.5,b:2}<tool_call|><|tool_response>",
      "Hm", "", kBoth},
     {AnswerFormat::kGemma4,
      "<|tool_call>call:f{}<tool_call|><|tool_call>call:g{a:[],b:true,c:{},\"d\":\"e\\\"\",f:x "
      "y}<tool_call|>",
      "", "", R"(f {} | g {"a":[],"b":true,"c":{},"d":"e\"","f":"x y"})"},
     {AnswerFormat::kHarmony,
-     "<|channel|>analysis<|message|>Hm.\n\nSo.<|end|><|start|>assistant<|channel|>commentary<|"
-     "message|>I "
-     "look.<|end|><|start|>assistant<|channel|>commentary to=functions.get_weather "
+     "<|channel|>analysis<|message|>Hm.\n\nSo.<|end|><|start|>assistant<|channel|>commentary"
+     "<|message|>I look.<|end|><|start|>assistant<|channel|>commentary to=functions.get_weather "
      "<|constrain|>json<|message|>{\"city\": \"Zürich \\\"x\\\"\", \"days\": 3, \"o\": {\"k\": [1, "
-     "\"<b>\"]}}<|call|>"
-     "<|start|>assistant to=functions.add<|channel|>commentary json<|message|>{\"a\": 1.5, \"b\": "
-     "2}<|call|>",
+     "\"<b>\"]}}<|call|><|start|>assistant to=functions.add<|channel|>commentary json"
+     "<|message|>{\"a\": 1.5, \"b\": 2}<|call|>",
      "Hm.\n\nSo.", "I look.", kBoth},
     {AnswerFormat::kHarmony, "<|channel|>final<|message|>Hello.<|return|>", "", "Hello.", ""},
     {AnswerFormat::kHarmony, "Hello <|there", "", "Hello <|there", ""},
     {AnswerFormat::kCommandR,
      "Action: ```json\n[\n    {\n        \"tool_name\": \"get_weather\",\n        \"parameters\": "
-     "{\"city\": "
-     "\"Zürich "
-     "\\\"x\\\"\", \"days\": 3, \"o\": {\"k\": [1, \"<b>\"]}}\n    },\n    {\n        "
-     "\"tool_name\": "
-     "\"add\",\n        "
-     "\"parameters\": {\"a\": 1.5, \"b\": 2}\n    }\n]```",
+     "{\"city\": \"Zürich \\\"x\\\"\", \"days\": 3, \"o\": {\"k\": [1, \"<b>\"]}}\n    },\n    {\n"
+     "        \"tool_name\": \"add\",\n        \"parameters\": {\"a\": 1.5, \"b\": 2}\n    }\n]```",
      "", "", kBoth},
     {AnswerFormat::kCommandR7b,
      "<|START_THINKING|>Hm<|END_THINKING|><|START_ACTION|>[\n    {\"tool_call_id\": \"0\", "
-     "\"tool_name\": "
-     "\"get_weather\", \"parameters\": {\"city\": \"Zürich \\\"x\\\"\", \"days\": 3, \"o\": "
-     "{\"k\": [1, "
-     "\"<b>\"]}}},\n    "
-     "{\"tool_call_id\": \"1\", \"tool_name\": \"add\", \"parameters\": {\"a\": 1.5, \"b\": "
-     "2}}\n]<|END_ACTION|>",
+     "\"tool_name\": \"get_weather\", \"parameters\": {\"city\": \"Zürich \\\"x\\\"\", \"days\": "
+     "3, \"o\": {\"k\": [1, \"<b>\"]}}},\n    {\"tool_call_id\": \"1\", \"tool_name\": \"add\", "
+     "\"parameters\": {\"a\": 1.5, \"b\": 2}}\n]<|END_ACTION|>",
      "Hm", "", kBoth},
     {AnswerFormat::kCommandR7b, "<|START_THINKING|><|END_THINKING|>Hi.", "", "Hi.", ""},
     {AnswerFormat::kKimiK2,
-     "I "
-     "look.<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_"
-     "argument_begin|>"
-     "{\"city\": "
-     "\"Zürich \\\"x\\\"\", \"days\": 3, \"o\": {\"k\": [1, "
-     "\"<b>\"]}}<|tool_call_end|><|tool_call_begin|>functions.add:1<|tool_call_argument_begin|>{"
-     "\"a\": 1.5, "
-     "\"b\": "
-     "2}<|tool_call_end|><|tool_calls_section_end|>",
+     "I look.<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0"
+     "<|tool_call_argument_begin|>{\"city\": \"Zürich \\\"x\\\"\", \"days\": 3, \"o\": {\"k\": [1, "
+     "\"<b>\"]}}<|tool_call_end|><|tool_call_begin|>functions.add:1"
+     "<|tool_call_argument_begin|>{\"a\": 1.5, \"b\": 2}<|tool_call_end|>"
+     "<|tool_calls_section_end|>",
      "", "I look.", kBoth},
     {AnswerFormat::kApriel,
      "<thinking>Hm</thinking>I look.\n<tool_calls>[{\"name\": \"get_weather\", \"arguments\": "
-     "{\"city\": "
-     "\"Zürich "
-     "\\\"x\\\"\", \"days\": 3, \"o\": {\"k\": [1, \"<b>\"]}}}, {\"name\": \"add\", \"arguments\": "
-     "{\"a\": "
-     "1.5, \"b\": "
-     "2}}]</tool_calls>\n\n",
+     "{\"city\": \"Zürich \\\"x\\\"\", \"days\": 3, \"o\": {\"k\": [1, \"<b>\"]}}}, {\"name\": "
+     "\"add\", \"arguments\": {\"a\": 1.5, \"b\": 2}}]</tool_calls>\n\n",
      "Hm", "I look.", kBoth},
     {AnswerFormat::kGigaChat,
-     "I look.\n\nfunction call<|role_sep|>\n{\"name\": \"get_weather\", "
-     "\"arguments\": "
-     "{\"city\": \"Zürich "
-     "\\\"x\\\"\", \"days\": 3, \"o\": {\"k\": [1, "
-     "\"<b>\"]}}}\n\n<|function_call|>{\"name\": "
-     "\"add\", "
-     "\"arguments\": {\"a\": 1.5, \"b\": 2}}",
+     "I look.\n\nfunction call<|role_sep|>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": "
+     "\"Zürich \\\"x\\\"\", \"days\": 3, \"o\": {\"k\": [1, \"<b>\"]}}}\n\n"
+     "<|function_call|>{\"name\": \"add\", \"arguments\": {\"a\": 1.5, \"b\": 2}}",
      "", "I look.", kBoth},
     {AnswerFormat::kFunctionary31,
      "I look.<function=get_weather>{\"city\": \"Zürich \\\"x\\\"\", \"days\": 3, \"o\": {\"k\": "
-     "[1, "
-     "\"<b>\"]}}</function><function=add>{\"a\": 1.5, \"b\": 2}</function>",
+     "[1, \"<b>\"]}}</function><function=add>{\"a\": 1.5, \"b\": 2}</function>",
      "", "I look.", kBoth},
     {AnswerFormat::kFunctionary32,
      "all\nI look.>>>get_weather\n{\"city\": \"Zürich \\\"x\\\"\", \"days\": 3, \"o\": {\"k\": [1, "
@@ -240,25 +196,20 @@ const Sample kSamples[] = {
     {AnswerFormat::kFunctionary32, "Hello\nall >>> 3 >>>", "", "Hello\nall >>> 3 >>>", ""},
     {AnswerFormat::kFireFunction,
      "I look. functools[{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Zürich "
-     "\\\"x\\\"\", "
-     "\"days\": 3, \"o\": "
-     "{\"k\": [1, \"<b>\"]}}}, {\"name\": \"add\", \"arguments\": {\"a\": 1.5, \"b\": "
-     "2}}]",
+     "\\\"x\\\"\", \"days\": 3, \"o\": {\"k\": [1, \"<b>\"]}}}, {\"name\": \"add\", \"arguments\": "
+     "{\"a\": 1.5, \"b\": 2}}]",
      "", "I look.", kBoth},
     {AnswerFormat::kMiroThinker,
-     "<think>\nHm\n</think>\n\nI "
-     "look.\n<use_mcp_tool>\n<server_name>generic-extras</server_name>\n<tool_name>get_weather"
-     "</tool_name>\n<arguments>\n{\"city\": \"Zürich \\\"x\\\"\", \"days\": 3, \"o\": {\"k\": [1, "
-     "\"<b>\"]}}\n</arguments>\n"
+     "<think>\nHm\n</think>\n\nI look.\n<use_mcp_tool>\n<server_name>generic-extras</server_name>\n"
+     "<tool_name>get_weather</tool_name>\n<arguments>\n{\"city\": \"Zürich \\\"x\\\"\", \"days\": "
+     "3, \"o\": {\"k\": [1, \"<b>\"]}}\n</arguments>\n"
      "<server_name>generic-extras</server_name>\n<tool_name>add</tool_name>\n<arguments>\n{\"a\": "
-     "1.5, "
-     "\"b\": 2}\n"
+     "1.5, \"b\": 2}\n"
      "</arguments>\n</use_mcp_tool>",
      "Hm", "I look.", kBoth},
     {AnswerFormat::kLfm2,
      "<|tool_call_start|>[get_weather(city=\"Zürich \\\"x\\\"\", days=3, o={'k': [1, '<b>']}), "
-     "add(a=1.5, "
-     "b=2)]<|tool_call_end|>I look.",
+     "add(a=1.5, b=2)]<|tool_call_end|>I look.",
      "", "I look.", kBoth},
     {AnswerFormat::kLfm2,
      "<|tool_call_start|>[{\"name\": \"add\", \"arguments\": {\"a\": 1}}]<|tool_call_end|>", "", "",
@@ -405,9 +356,9 @@ TEST(AnswerParser, ThoughtsBeginWhereThePromptOpenedOne) {
 
 TEST(AnswerParser, ACallInsideAThoughtEndsItWhereItsMarkerIsAToken) {
   const ParsedAnswer answer = Parse(AnswerFormat::kKimiK2,
-                                    "Hm "
-                                    "<|tool_calls_section_begin|><|tool_call_begin|>functions.add:"
-                                    "4<|tool_call_argument_begin|>{}",
+                                    "Hm <|tool_calls_section_begin|>"
+                                    "<|tool_call_begin|>functions.add:4"
+                                    "<|tool_call_argument_begin|>{}",
                                     true);
   EXPECT_EQ(answer.reasoning, "Hm");
   ASSERT_EQ(Calls(answer), "add {}");

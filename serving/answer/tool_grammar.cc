@@ -659,9 +659,7 @@ std::string MakeToolInstructions(AnswerFormat format, const Json& tools) {
                       generic ? "a JSON object" : "text", CallText(format, "NAME", "{...}"));
   text +=
       "The arguments must fit the function's parameters. The result comes in the next message. If "
-      "no "
-      "function "
-      "is needed, answer in plain text.";
+      "no function is needed, answer in plain text.";
   return text;
 }
 

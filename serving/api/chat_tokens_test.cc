@@ -75,8 +75,8 @@ TEST(ChatTokens, AForcedCallIsTheTokensThatTheNextTurnHas) {
       // A model that begins each marker with an ordinary character wherever it may.
       std::vector<TokenId> generated;
       std::string wanted =
-          "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": "
-          "\"<t>\"}}\n</tool_call>";
+          "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"<t>\"}}\n"
+          "</tool_call>";
       while (!wanted.empty()) {
         ASSERT_TRUE(automaton.Mask(state, mask));
         TokenId next = -1;
@@ -200,9 +200,9 @@ bool Permits(const GenerationSpec& spec, const CompletionDefaults& defaults,
 TEST(ChatTokens, AFormHoldsInGptOssFromTheFirstToken) {
   CompletionDefaults defaults = HermesDefaults(TokenType::kControl);
   defaults.chat_template = model::ChatTemplate::Parse(
-      "{{ reasoning_effort }}{{ tools }}"
-      "{% for m in messages %}<|start|>{{ m.role }}<|message|>{{ m.content }}<|end|>{% endfor %}"
-      "{% if add_generation_prompt %}<|start|>assistant{% endif %}{# <|channel|> #}",
+      "{{ reasoning_effort }}{{ tools }}{% for m in messages %}<|start|>{{ m.role }}<|message|>"
+      "{{ m.content }}<|end|>{% endfor %}{% if add_generation_prompt %}<|start|>assistant"
+      "{% endif %}{# <|channel|> #}",
       "gpt-oss", "", "");
   defaults.answer_format = DetectAnswerFormat(defaults.chat_template->source());
   ASSERT_EQ(defaults.answer_format, AnswerFormat::kHarmony);

@@ -126,8 +126,7 @@ TEST(EmbeddingRequestTest, WrongOnesAreRefusedByName) {
   none.rank_head = nullptr;
   EXPECT_EQ(Refusal(R"({"input":"a"})", Dialect::kEmbeddings, none),
             "400 tiny is no embedding model: its file does not say how to make one vector of a "
-            "text; start "
-            "the server with --pooling mean, cls or last if you know");
+            "text; start the server with --pooling mean, cls or last if you know");
   EXPECT_EQ(Refusal(R"({"query":"a","documents":["b"]})", Dialect::kRerank, none),
             "501 tiny is no reranker: its file has no tensor cls.output.weight");
 }

@@ -314,8 +314,7 @@ TEST(Schema, NamesWhatIsNotSupported) {
        "pattern"},
       {R"({"type":"frob"})",
        "schema at /: type: 'frob' is no type: expected string, number, integer, boolean, null, "
-       "array or "
-       "object"},
+       "array or object"},
       {R"([1])", "schema at /: expected an object, true or false"},
       {R"({"properties":{"a":3}})", "schema at /properties/a: expected an object, true or false"},
       {"false", "schema at /: it matches no text"},

@@ -74,8 +74,7 @@ std::string Access::WhyNot(const HttpRequest& request, bool has_keys) const {
   if (!has_keys && !request.host.empty() && !HostIsOurs(request.host))
     return fmt::format(
         "the Host {} is not a name of this server: expected an IP address, localhost, or a name "
-        "that the "
-        "server was started with (--allowed-host NAME)",
+        "that the server was started with (--allowed-host NAME)",
         Shown(request.host));
   // A page cannot set Sec-Fetch-Site, and it stays right behind a proxy that changes Host.
   if (request.origin.empty() || IsNamed(request.origin) ||

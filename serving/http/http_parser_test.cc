@@ -142,8 +142,8 @@ TEST(HttpParser, LengthsThatAreNoneAreRefused) {
     EXPECT_FALSE(outcome.error.empty());
   }
   const Outcome two =
-      Parse({"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nContent-Length: "
-             "6\r\n\r\nhello"});
+      Parse({"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n"
+             "hello"});
   EXPECT_TRUE(two.requests.empty());
   EXPECT_EQ(two.status, 400) << two.Text();
 }
@@ -232,8 +232,8 @@ TEST(HttpParser, ABodyIsTakenUpToItsLimit) {
   };
   const auto chunked = [](size_t bytes) {
     return fmt::format(
-        "POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: "
-        "chunked\r\n\r\n5\r\nbbbbb\r\n{:x}\r\n{}\r\n0\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nbbbbb\r\n"
+        "{:x}\r\n{}\r\n0\r\n\r\n",
         bytes - 5, std::string(bytes - 5, 'b'));
   };
   for (const std::string& good : {plain(10), chunked(10)}) {
@@ -382,8 +382,8 @@ TEST(HttpParser, TellsOfAHeaderOnceAndOfAWantedContinueOnce) {
   EXPECT_EQ(parser.Take().body, "hello");
   // With its body there is nothing to wait for; and it is told anew of the next one.
   parser.Feed(
-      "POST /y HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: "
-      "5\r\n\r\nhello");
+      "POST /y HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n"
+      "hello");
   EXPECT_FALSE(parser.wants_continue());
   ASSERT_TRUE(parser.NewHead());
 }

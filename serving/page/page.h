@@ -19,8 +19,6 @@ const PageFile* FindPageFile(std::string_view path);  // nullptr: no such file
 // around the page. Send X-Content-Type-Options: nosniff and Cache-Control: no-cache with it.
 inline constexpr std::string_view kPageSecurityPolicy =
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; "
-    "base-uri "
-    "'none'; "
-    "form-action 'none'; frame-ancestors 'none'";
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 }  // namespace larder::serving::page

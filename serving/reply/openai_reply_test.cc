@@ -272,8 +272,8 @@ TEST(ErrorJson, APromptThatDoesNotFitIsSaidInEachApisWords) {
   EXPECT_EQ(error["n_ctx"], 4096);
   EXPECT_EQ(error["message"],
             "the prompt of 5000 tokens is too large, it exceeds the available context size: this "
-            "model's maximum "
-            "context length is 4096 tokens; shorten it, or start larder with -c 5001 or more");
+            "model's maximum context length is 4096 tokens; shorten it, or start larder with -c "
+            "5001 or more");
   EXPECT_EQ(ErrorJson(why, ErrorShape::kAnthropic)["error"]["message"],
             "prompt is too long: 5000 tokens > 4096 maximum");
   EXPECT_EQ(std::string(TooLong(5000, 4096, 4096, "prompt").what()).find("-c"), std::string::npos)

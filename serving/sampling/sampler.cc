@@ -81,8 +81,7 @@ std::span<const float> Sampler::Adjust(std::span<const float> logits,
         std::find_if(logits.begin(), logits.end(), [](float v) { return !(v < kInfinity); });
     throw Error(
         "sampling: the logit of token {} is {}: expected a finite number; the model's weights or "
-        "the "
-        "arithmetic are broken",
+        "the arithmetic are broken",
         at - logits.begin(), *at);
   }
   if (usual_ && allowed.empty() && params_.logit_bias.empty() && counts_.empty()) return logits;

@@ -17,8 +17,7 @@ Refused TooLong(size_t tokens, size_t context, size_t most, const std::string& f
       tokens < most ? fmt::format(", or start larder with -c {} or more", tokens + 1) : "";
   return Refused(400,
                  "{}the prompt of {}{} tokens is too large, it exceeds the available context size: "
-                 "this model's "
-                 "maximum context length is {} tokens; shorten it{}",
+                 "this model's maximum context length is {} tokens; shorten it{}",
                  OneOfMany(field), counted ? "" : "at least ", tokens, context, advice)
       .On(field)
       .Exceeding({.tokens = tokens, .context = context});
