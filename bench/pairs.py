@@ -1,6 +1,8 @@
-"""What scripts share that run two benches in turn, pair by pair: starting them, reading their speeds, and whether the machine is quiet.
+"""What scripts share that run two benches in turn, pair by pair: starting them, reading their
+speeds, and whether the machine is quiet.
 
-Absolute speeds on a shared machine move by the minute; the ratio of two runs that follow each other moves less.
+Absolute speeds on a shared machine move by the minute; the ratio of two runs that follow each other
+moves less.
 """
 import json
 import os
@@ -19,7 +21,8 @@ class BenchError(Exception):
 def run(command, folder=None, with_stderr=False):
     """What a command prints; a failure becomes one line with the end of its stderr."""
     try:
-        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False, cwd=folder)
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True,
+                              check=False, cwd=folder)
     except OSError as error:
         raise BenchError(f"{command[0]}: {error.strerror}") from error
     if done.returncode != 0:
@@ -28,7 +31,7 @@ def run(command, folder=None, with_stderr=False):
     return done.stdout + (done.stderr if with_stderr else "")
 
 
-# --- Is the machine quiet? ---------------------------------------------------------------------------------------
+# --- Is the machine quiet? ------------------------------------------------------------------------
 
 def cpu_ticks():
     """(busy, all) ticks of all CPUs."""
@@ -61,8 +64,8 @@ def describe_noise(seconds=0.5):
     cores = (after[0] - before[0]) / max(1, after[1] - before[1]) * (os.cpu_count() or 1)
     if cores < BUSY_CORES:
         return None
-    used = sorted(((ticks - processes.get(pid, (name, ticks))[1], name, pid) for pid, (name, ticks) in later.items()),
-                  reverse=True)
+    used = sorted(((ticks - processes.get(pid, (name, ticks))[1], name, pid)
+                   for pid, (name, ticks) in later.items()), reverse=True)
     names = ", ".join(f"{name} ({pid})" for ticks, name, pid in used[:3] if ticks > 0)
     return (f"the machine is not quiet: other work uses {cores:.1f} of {os.cpu_count()} cores"
             f"{': ' + names if names else ''}; load average {os.getloadavg()[0]:.1f}")
@@ -74,15 +77,20 @@ def cpu_name():
     for line in Path("/proc/cpuinfo").read_text().split("\n\n")[0].split("\n"):
         key, _, value = line.partition(":")
         fields[key.strip()] = value.strip()
-    return f"{fields.get('model name', 'unknown CPU')}, family {fields.get('cpu family', '?')} model {fields.get('model', '?')}"
+    return (
+        f"{fields.get('model name', 'unknown CPU')}, family {fields.get('cpu family', '?')} model "
+        f"{fields.get('model', '?')}")
 
 
-# --- What a bench said -------------------------------------------------------------------------------------------
+# --- What a bench said ----------------------------------------------------------------------------
 
 def samples_of(text, program):
-    """Tokens a second of each repetition of the one test of a run with `-o json`: llama-bench and larder have these fields in common."""
+    """Tokens a second of each repetition of the one test of a run with `-o json`: llama-bench and
+    larder have these fields in common.
+    """
     try:
         row = json.loads(text)[-1]
         return [float(speed) for speed in row.get("samples_ts") or [row["avg_ts"]]]
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise BenchError(f"{program}: its output is not the JSON of a bench: {text[:80]!r}") from error
+        raise BenchError(
+            f"{program}: its output is not the JSON of a bench: {text[:80]!r}") from error

@@ -1,18 +1,22 @@
 # How every folder is built: larder_folder(NAME deps...) makes the library larder_NAME from the
-# folder's *.cc, with LARDER_TESTS one test program NAME_test from its *_test.cc, and with LARDER_FUZZ one
-# libFuzzer program from each *_fuzz.cc. A folder of several subjects has rooms, each built like a folder:
-# larder_folder(NAME/ROOM deps...) in NAME/ROOM makes larder_NAME_ROOM; larder_rooms(NAME ROOM...) in NAME, lowest
-# first, adds them, and larder_NAME stands for all of them.
+# folder's *.cc, with LARDER_TESTS one test program NAME_test from its *_test.cc, and with
+# LARDER_FUZZ one libFuzzer program from each *_fuzz.cc. A folder of several subjects has rooms,
+# each built like a folder: larder_folder(NAME/ROOM deps...) in NAME/ROOM makes larder_NAME_ROOM;
+# larder_rooms(NAME ROOM...) in NAME, lowest first, adds them, and larder_NAME stands for all of
+# them.
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 
 # No global -march: one binary runs on any x86-64; kernels/ picks the instruction set at start.
 # -ffp-contract=off: a fused multiply-add happens where the source says fma, nowhere else, so that
-# every instruction set gives the same bits (architecture: batch- and placement-invariant arithmetic).
+# every instruction set gives the same bits (architecture: batch- and placement-invariant
+# arithmetic).
 add_library(larder_options INTERFACE)
-target_compile_options(larder_options INTERFACE -Wall -Wextra -Wshadow -Wno-missing-field-initializers
-  -Wno-invalid-offsetof  # that threads' fields lie on lines apart is asserted; both compilers define it here
+target_compile_options(larder_options INTERFACE -Wall -Wextra -Wshadow
+  -Wno-missing-field-initializers
+  # That threads' fields lie on lines apart is asserted; both compilers define it here
+  -Wno-invalid-offsetof
   -ffp-contract=off -fno-math-errno -fno-omit-frame-pointer)
 target_include_directories(larder_options INTERFACE ${PROJECT_SOURCE_DIR})
 target_link_libraries(larder_options INTERFACE Threads::Threads fmt::fmt)
@@ -20,7 +24,8 @@ if(LARDER_WERROR)
   target_compile_options(larder_options INTERFACE -Werror)
 endif()
 if(LARDER_SANITIZE)
-  target_compile_options(larder_options INTERFACE -fsanitize=${LARDER_SANITIZE} -g1 -fno-sanitize-recover=all)
+  target_compile_options(larder_options INTERFACE -fsanitize=${LARDER_SANITIZE} -g1
+      -fno-sanitize-recover=all)
   target_link_options(larder_options INTERFACE -fsanitize=${LARDER_SANITIZE})
   find_program(LARDER_LLD ld.lld)
   if(LARDER_LLD AND CMAKE_CXX_COMPILER_ID STREQUAL Clang)  # links a test in a fifth of ld's time
@@ -34,10 +39,12 @@ if(LARDER_TESTS)
   find_package(GTest REQUIRED)
 endif()
 
-# These are parsed once for all targets that are compiled with the same options, however few files a room has: tests
-# unless LARDER_PCH is none, the rest where it is all (CI's sanitizer builds). scripts/check_headers.py sees to it that nobody relies on it.
-# Not the code of GCC's release builds: at -O3 with them GCC 12 sees array bounds broken in std::string where they are not.
-set(larder_code_headers <algorithm> <atomic> <cstdint> <functional> <memory> <optional> <span> <string> <vector> <fmt/format.h>
+# These are parsed once for all targets that are compiled with the same options, however few files a
+# room has: tests unless LARDER_PCH is none, the rest where it is all (CI's sanitizer builds).
+# scripts/check_headers.py sees to it that nobody relies on it. Not the code of GCC's release
+# builds: at -O3 with them GCC 12 sees array bounds broken in std::string where they are not.
+set(larder_code_headers <algorithm> <atomic> <cstdint> <functional> <memory> <optional> <span>
+  <string> <vector> <fmt/format.h>
   <nlohmann/json.hpp>)
 set(larder_node_headers ${larder_code_headers} <CLI/CLI.hpp> <spdlog/spdlog.h>)
 set(larder_node_header_libraries spdlog::spdlog)
@@ -65,12 +72,13 @@ function(larder_precompiled target kind)
   target_precompile_headers(${target} REUSE_FROM ${shared})
 endfunction()
 
-# Where compiling takes longer than running: tests everywhere, and in builds with sanitizers all that surrounds the engine, but for
-# what runs for each token.
+# Where compiling takes longer than running: tests everywhere, and in builds with sanitizers all
+# that surrounds the engine, but for what runs for each token.
 if(LARDER_SANITIZE)
   set(larder_quick -O0)
   set(larder_quick_folders node serving pipeline/manifest pipeline/plan)
-  set(larder_busy_folders serving/answer serving/constraint serving/grammar serving/sampling serving/scheduling)
+  set(larder_busy_folders serving/answer serving/constraint serving/grammar serving/sampling
+      serving/scheduling)
 else()
   set(larder_quick $<$<CONFIG:Release>:-O0>)
   set(larder_quick_folders)
@@ -78,11 +86,13 @@ else()
 endif()
 # Tests that run for longer than their compilation.
 set(larder_busy_tests pipeline/scheduler serving/answer)
-# What runs once, at the start or for a person: -O1 compiles it in two thirds of -O3's time (28 s instead of 43 for a bundle of node/).
+# What runs once, at the start or for a person: -O1 compiles it in two thirds of -O3's time (28 s
+# instead of 43 for a bundle of node/).
 set(larder_cold_folders node pipeline/manifest pipeline/plan)
 
-# Most of a file's compilation is its headers, and the same thousand inline functions in each file that includes CLI11, JSON, TOML, Asio or
-# gtest: with LARDER_UNITY several files are one. Not the data path's, which are compiled as they are read.
+# Most of a file's compilation is its headers, and the same thousand inline functions in each file
+# that includes CLI11, JSON, TOML, Asio or gtest: with LARDER_UNITY several files are one. Not the
+# data path's, which are compiled as they are read.
 set(larder_unity_folders node serving pipeline model rdma)
 
 function(larder_rooms name)
@@ -110,7 +120,8 @@ function(larder_folder path)
   if(sources)
     add_library(larder_${name} STATIC ${sources})
     target_link_libraries(larder_${name} PUBLIC larder_options ${deps})
-    if((folder IN_LIST larder_quick_folders OR path IN_LIST larder_quick_folders) AND NOT path IN_LIST larder_busy_folders)
+    if((folder IN_LIST larder_quick_folders OR path IN_LIST larder_quick_folders)
+        AND NOT path IN_LIST larder_busy_folders)
       target_compile_options(larder_${name} PRIVATE ${larder_quick})
     elseif(folder IN_LIST larder_cold_folders OR path IN_LIST larder_cold_folders)
       target_compile_options(larder_${name} PRIVATE $<$<CONFIG:Release>:-O1>)
@@ -146,7 +157,8 @@ function(larder_folder path)
         set_tests_properties(${test_prefix} PROPERTIES COST 120)  # begins early
       endif()
     else()
-      gtest_discover_tests(${name}_test TEST_PREFIX "${test_prefix}." DISCOVERY_TIMEOUT 120 PROPERTIES TIMEOUT 300)
+      gtest_discover_tests(${name}_test TEST_PREFIX "${test_prefix}." DISCOVERY_TIMEOUT 120
+          PROPERTIES TIMEOUT 300)
     endif()
   endif()
   # Run: NAME_fuzz -max_total_time=60 -malloc_limit_mb=64 NEW_CORPUS FOLDER/fuzz/NAME

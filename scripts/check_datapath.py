@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Scans *_datapath.cc, and what these inline, for what may not run between a frame's arrival and the next frame's departure.
+"""Scans *_datapath.cc, and what these inline, for what may not run between a frame's arrival and
+the next frame's departure.
 
 Usage: check_datapath.py [TREE]
 
@@ -14,7 +15,8 @@ from pathlib import Path
 
 import tree
 
-_CALL = r"(?<![\w.>:])(?:::|std::)?(?:{})\s*\("  # a free function, not a member, not another namespace's
+# A free function, not a member, not another namespace's
+_CALL = r"(?<![\w.>:])(?:::|std::)?(?:{})\s*\("
 _OWNERS = r"vector|deque|list|map|set|multimap|multiset|unordered_map|unordered_set"
 _SYSTEM_CALLS = (
     "syscall|futex|read|write|pread|pwrite|readv|writev|open|openat|close|ioctl|fcntl|mmap|munmap|mprotect|madvise|mbind"
@@ -24,11 +26,14 @@ _SYSTEM_CALLS = (
 
 FORBIDDEN = [(what, re.compile(pattern)) for what, pattern in [
     ("allocation", r"\bnew\b|(?<!= )(?<!=)\bdelete\b"),
-    ("allocation", _CALL.format("malloc|calloc|realloc|free|aligned_alloc|posix_memalign|strdup|alloca")),
+    ("allocation",
+     _CALL.format("malloc|calloc|realloc|free|aligned_alloc|posix_memalign|strdup|alloca")),
     ("allocation", r"\bstd::(make_unique|make_shared|shared_ptr|any|pmr)\b"),
-    ("a container that may grow", r"(\.|->)(push_back|push_front|emplace\w*|resize|reserve|insert|append|assign)\s*\("),
+    ("a container that may grow",
+     r"(\.|->)(push_back|push_front|emplace\w*|resize|reserve|insert|append|assign)\s*\("),
     ("a container of its own", rf"\bstd::({_OWNERS})<[^;&*]*>\s+\w"),
-    ("a lock", r"\bstd::(recursive_|shared_|timed_)?mutex\b|\bstd::(lock_guard|unique_lock|scoped_lock|shared_lock)\b"),
+    ("a lock", r"\bstd::(recursive_|shared_|timed_)?mutex\b"
+               r"|\bstd::(lock_guard|unique_lock|scoped_lock|shared_lock)\b"),
     ("a lock", r"\bstd::(condition_variable|call_once|counting_semaphore|binary_semaphore)\b"
                r"|\bpthread_(mutex|cond|rwlock|once)\w*"),
     ("an exception", r"\bthrow\b|\btry\b|\bcatch\b|(?<!\w)Error\s*\("),
@@ -40,10 +45,13 @@ FORBIDDEN = [(what, re.compile(pattern)) for what, pattern in [
     ("a system call", _CALL.format(_SYSTEM_CALLS)),
     ("a system call", r"\bstd::(this_thread|thread|jthread|filesystem)\b"),
 ]]
-_INCLUDE = re.compile(r"#\s*include\s*<(mutex|shared_mutex|condition_variable|functional|string|iostream|sstream|fstream"
-                      r"|chrono|thread|future|new|exception|stdexcept|fmt/.*|spdlog/.*|unistd\.h|sys/.*)>")
+_INCLUDE = re.compile(
+    r"#\s*include\s*<(mutex|shared_mutex|condition_variable|functional|string|iostream|sstream|fstream"
+    r"|chrono|thread|future|new|exception|stdexcept|fmt/.*|spdlog/.*|unistd\.h|sys/.*)>")
 # Headers whose functions the data path calls for each row, flag or message.
-INLINED = ["rdma/shm/shm_link.h", "sync/barrier.h", "sync/epoch_flag.h", "sync/spsc_ring.h", "sync/wait.h"]
+INLINED = [
+    "rdma/shm/shm_link.h", "sync/barrier.h", "sync/epoch_flag.h", "sync/spsc_ring.h", "sync/wait.h"
+]
 _OK = re.compile(r"//\s*datapath-ok:\s*(\S.*)?")
 
 
@@ -71,7 +79,8 @@ def check(root, path):
 
 def main():
     root = tree.root_from_args()
-    paths = list(tree.files(root, "_datapath.cc")) + [path for path in map(Path, INLINED) if (root / path).exists()]
+    paths = list(tree.files(
+        root, "_datapath.cc")) + [path for path in map(Path, INLINED) if (root / path).exists()]
     tree.finish("data path", [line for path in paths for line in check(root, path)], len(paths))
 
 

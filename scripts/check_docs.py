@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Checks the *.md files: the paths that they name exist, each folder has a README.md, links lead somewhere; and that the files exist that
-comments of *.h and *.cc name.
+"""Checks the *.md files: the paths that they name exist, each folder has a README.md, links lead
+somewhere; and that the files exist that comments of *.h and *.cc name.
 
 Usage: check_docs.py [TREE]
 
-A path is what stands in backticks or in a code block and begins with a folder of the repository, or ends like one
-of its files (`wait.h`: beside the document or at the root). What a build makes (build*/...) is not looked for.
+A path is what stands in backticks or in a code block and begins with a folder of the repository, or
+ends like one of its files (`wait.h`: beside the document or at the root). What a build makes
+(build*/...) is not looked for.
 """
 
 import re
@@ -18,9 +19,11 @@ _LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
 _OURS = re.compile(r"^[\w.*-]+\.(h|cc|cmake|md|py)$")
 _COMMENT = re.compile(r"//(.*)")
 _NAMED = re.compile(r"(?<![\w/.<*-])((?:[\w-]+/)*[\w-]+\.(?:h|cc|cmake|md|py|toml|service))\b")
-_PLACEHOLDER = re.compile(r"[<>{}$%]|\.\.\.|(?<![A-Za-z])(FILE|PATH|NAME|FOLDER|DIR|ROOM)(?![A-Za-z])")
+_PLACEHOLDER = re.compile(
+    r"[<>{}$%]|\.\.\.|(?<![A-Za-z])(FILE|PATH|NAME|FOLDER|DIR|ROOM)(?![A-Za-z])")
 # Words of how the work was done, not of what was made; they mean nothing to a reader.
-_LEAKS = re.compile(r"/work/|\bHELPER\.md\b|\bissues show\b|\bteam lead\b|\bsub-?agents?\b", re.IGNORECASE)
+_LEAKS = re.compile(r"/work/|\bHELPER\.md\b|\bissues show\b|\bteam lead\b|\bsub-?agents?\b",
+                    re.IGNORECASE)
 _LEAKS_IN = (".md", ".h", ".cc", ".txt", ".cmake", ".toml", ".service")
 # Folders without a README of their own.
 _NO_README = {"cmake", ".ci"}
@@ -49,7 +52,8 @@ def check_document(root, path, folders):
         if _FENCE.match(line):
             in_block = not in_block
             continue
-        if len(line) > _WIDTH and not in_block and not line.lstrip().startswith(("|", "#")) and not line.startswith("    ") and " " in line.strip():
+        if len(line) > _WIDTH and not in_block and not line.lstrip().startswith(
+            ("|", "#")) and not line.startswith("    ") and " " in line.strip():
             yield f"{path}:{number}: {len(line)} characters; wrap at {_WIDTH}"
         for word, alone in words_of(line, in_block):
             word = re.sub(r"^\./", "", word.strip("\"'(),;:")).split("#")[0].rstrip(".")
@@ -76,7 +80,10 @@ def check_comments(root, path):
 
 def main():
     root = tree.root_from_args()
-    folders = {p.name for p in root.iterdir() if p.is_dir() and (p.name == ".ci" or not p.name.startswith((".", "build")))}
+    folders = {
+        p.name for p in root.iterdir()
+        if p.is_dir() and (p.name == ".ci" or not p.name.startswith((".", "build")))
+    }
     found, checked = [], 0
     for path in tree.files(root, ".md"):
         checked += 1
@@ -93,7 +100,9 @@ def main():
     rooms = {path.parent.as_posix() for path in tree.files(root, "CMakeLists.txt")} - {"."}
     for folder in sorted(folders - _NO_README | rooms):
         if any((root / folder).iterdir()) and not (root / folder / "README.md").exists():
-            found.append(f"{folder}/: has no README.md (ten lines: purpose, what it may include, which file to read first)")
+            found.append(
+                f"{folder}/: has no README.md (ten lines: purpose, what it may include, which file"
+                " to read first)")
     tree.finish("docs", found, checked)
 
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Holds every #include, every namespace and every larder_folder() line against the table of floors (DESIGN.md).
+"""Holds every #include, every namespace and every larder_folder() line against the table of floors
+(DESIGN.md).
 
 Usage: check_includes.py [TREE]
 """
@@ -8,8 +9,8 @@ import re
 
 import tree
 
-# Floor, and what a folder's sources may include. "folder" is all its headers, "folder/x.h" that one only. A folder of several subjects
-# has rooms, "folder/room", and floors among them.
+# Floor, and what a folder's sources may include. "folder" is all its headers, "folder/x.h" that one
+# only. A folder of several subjects has rooms, "folder/room", and floors among them.
 _RUNTIME = ["base", "model", "sync", "topology", "threadpool", "kernels"]
 _NODES = ["weight_node", "attention_node"]
 FLOORS = {
@@ -24,7 +25,8 @@ FLOORS = {
     "model/jinja": (1.25, ["base", "model/tokenizer/text_piece.h", "model/jinja_language"]),
     "model/chat": (1.3, ["base", "model/tokenizer", "model/jinja_language", "model/jinja"]),
     "model/synth": (1.4, ["base", "model/gguf", "model/layer", "model/config"]),
-    "model/reference": (1.5, ["base", "model/gguf", "model/layer", "model/config", "model/tokenizer"]),
+    "model/reference": (1.5,
+                        ["base", "model/gguf", "model/layer", "model/config", "model/tokenizer"]),
     "sync": (1, ["base"]),
     "topology": (1, ["base"]),
     "threadpool": (2, ["base", "sync", "topology"]),
@@ -32,45 +34,75 @@ FLOORS = {
     "kernels/jit": (2.1, ["base", "kernels/formats"]),
     "kernels/rows": (2.2, ["base", "kernels/formats", "kernels/jit"]),
     "kernels/gemm": (2.3, ["base", "kernels/formats", "kernels/jit"]),
-    "kernels/tune": (2.4, ["base", "model/gguf/formats.h", "kernels/formats", "kernels/rows", "kernels/gemm"]),
+    "kernels/tune": (2.4, [
+        "base", "model/gguf/formats.h", "kernels/formats", "kernels/rows", "kernels/gemm"
+    ]),
     "rdma/common": (2.0, ["base", "sync", "topology"]),
     "rdma/proof": (2.1, ["base", "sync", "rdma/common"]),
     "rdma/control": (2.2, ["base", "sync", "rdma/common", "rdma/proof"]),
     "rdma/shm": (2.3, ["base", "sync", "rdma/common", "rdma/control"]),
     "rdma/tcp": (2.4, ["base", "sync", "topology", "rdma/common", "rdma/proof", "rdma/shm"]),
     "rdma/verbs": (2.5, ["base", "sync", "topology", "rdma/common", "rdma/shm", "rdma/tcp"]),
-    "rdma/link": (2.6, ["base", "sync", "topology", "rdma/common", "rdma/proof", "rdma/control", "rdma/shm", "rdma/tcp", "rdma/verbs"]),
+    "rdma/link": (2.6, [
+        "base", "sync", "topology", "rdma/common", "rdma/proof", "rdma/control", "rdma/shm",
+        "rdma/tcp", "rdma/verbs"
+    ]),
     "weight_node": (3, _RUNTIME),
     "attention_node": (3, _RUNTIME),
     "pipeline/manifest": (4.0, ["base", "model", "topology", "kernels", "rdma"] + _NODES),
     "pipeline/plan": (4.1, _RUNTIME + ["rdma"] + _NODES + ["pipeline/manifest"]),
     "pipeline/kv_store": (4.2, ["base", "kernels", "model", "topology"]),
     "pipeline/stage": (4.3, _RUNTIME + ["rdma"] + _NODES + ["pipeline/plan", "pipeline/kv_store"]),
-    "pipeline/chain": (4.4, _RUNTIME + ["rdma", "pipeline/manifest", "pipeline/plan", "pipeline/kv_store", "pipeline/stage"]),
-    "pipeline/engine": (4.5, _RUNTIME + ["rdma", "pipeline/plan", "pipeline/kv_store", "pipeline/stage", "pipeline/chain"]),
-    "pipeline/scheduler": (4.6, _RUNTIME + ["pipeline/plan", "pipeline/stage", "pipeline/chain", "pipeline/engine", "pipeline/kv_store"]),
+    "pipeline/chain": (
+        4.4, _RUNTIME +
+        ["rdma", "pipeline/manifest", "pipeline/plan", "pipeline/kv_store", "pipeline/stage"]),
+    "pipeline/engine": (
+        4.5, _RUNTIME +
+        ["rdma", "pipeline/plan", "pipeline/kv_store", "pipeline/stage", "pipeline/chain"]),
+    "pipeline/scheduler": (4.6, _RUNTIME + [
+        "pipeline/plan", "pipeline/stage", "pipeline/chain", "pipeline/engine", "pipeline/kv_store"
+    ]),
     "serving/sampling": (5.0, ["base", "model"]),
     "serving/grammar": (5.03, ["base"]),
     "serving/constraint": (5.06, ["base", "model", "sync", "serving/grammar"]),
     "serving/admission": (5.1, ["base"]),
     "serving/metrics": (5.2, ["base", "serving/admission"]),
-    "serving/scheduling": (5.3, ["base", "model", "sync", "pipeline/scheduler/request.h", "serving/sampling", "serving/grammar", "serving/constraint", "serving/admission", "serving/metrics"]),
+    "serving/scheduling": (5.3, [
+        "base", "model", "sync", "pipeline/scheduler/request.h", "serving/sampling",
+        "serving/grammar", "serving/constraint", "serving/admission", "serving/metrics"
+    ]),
     "serving/answer": (5.35, ["base", "serving/grammar"]),
     "serving/fields": (5.38, ["base", "serving/sampling", "serving/grammar", "serving/scheduling"]),
     "serving/history": (5.39, ["base", "serving/admission"]),
-    "serving/api": (5.4, ["base", "model", "serving/sampling", "serving/grammar", "serving/admission", "serving/scheduling", "serving/answer", "serving/fields", "serving/history"]),
-    "serving/reply": (5.42, ["base", "model", "serving/sampling", "serving/scheduling", "serving/answer", "serving/fields", "serving/api"]),
-    "serving/batch": (5.45, ["base", "model", "pipeline/scheduler/request.h", "serving/admission", "serving/metrics", "serving/scheduling", "serving/fields", "serving/api", "serving/reply"]),
+    "serving/api": (5.4, [
+        "base", "model", "serving/sampling", "serving/grammar", "serving/admission",
+        "serving/scheduling", "serving/answer", "serving/fields", "serving/history"
+    ]),
+    "serving/reply": (5.42, [
+        "base", "model", "serving/sampling", "serving/scheduling", "serving/answer",
+        "serving/fields", "serving/api"
+    ]),
+    "serving/batch": (5.45, [
+        "base", "model", "pipeline/scheduler/request.h", "serving/admission", "serving/metrics",
+        "serving/scheduling", "serving/fields", "serving/api", "serving/reply"
+    ]),
     "serving/page": (5.5, ["base"]),
     "serving/http": (5.6, ["base", "serving/fields", "serving/api"]),
-    "serving/stored": (5.65, ["base", "serving/admission", "serving/fields", "serving/history", "serving/api", "serving/reply", "serving/batch", "serving/http"]),
+    "serving/stored": (5.65, [
+        "base", "serving/admission", "serving/fields", "serving/history", "serving/api",
+        "serving/reply", "serving/batch", "serving/http"
+    ]),
     "serving/net": (5.7, ["base", "model", "serving"]),
     "node/service": (6.0, ["base", "topology", "threadpool", "rdma", "pipeline", "serving"]),
     "node/loadgen": (6.1, ["base", "serving"]),
     "node/remote": (6.15, ["base", "model", "serving", "node/loadgen"]),
     "node/options": (6.2, _RUNTIME + ["rdma", "pipeline", "serving", "node/service"]),
-    "node/tasks": (6.3, _RUNTIME + ["rdma"] + _NODES + ["pipeline", "serving", "node/service", "node/options"]),
-    "node/commands": (6.4, _RUNTIME + ["rdma"] + _NODES + ["pipeline", "serving", "node/service", "node/loadgen", "node/remote", "node/options", "node/tasks"]),
+    "node/tasks": (6.3, _RUNTIME + ["rdma"] + _NODES +
+                   ["pipeline", "serving", "node/service", "node/options"]),
+    "node/commands": (6.4, _RUNTIME + ["rdma"] + _NODES + [
+        "pipeline", "serving", "node/service", "node/loadgen", "node/remote", "node/options",
+        "node/tasks"
+    ]),
     "bench": (7, _RUNTIME + ["rdma"] + _NODES + ["pipeline", "serving", "node"]),
     "deploy": (7, []),
 }
@@ -82,8 +114,12 @@ NEVER = {
     "pipeline": {"model/tokenizer/tokenizer.h", "model/chat/chat_template.h"},
 }
 
-# Third-party headers (a prefix of the include) and the folders that they are confined to; None: any.
-_INTRINSICS = ["immintrin.h", "x86intrin.h", "xmmintrin.h", "emmintrin.h", "nmmintrin.h", "arm_neon.h", "arm_sve.h"]
+# Third-party headers (a prefix of the include) and the folders that they are confined to; None:
+# any.
+_INTRINSICS = [
+    "immintrin.h", "x86intrin.h", "xmmintrin.h", "emmintrin.h", "nmmintrin.h", "arm_neon.h",
+    "arm_sve.h"
+]
 THIRD_PARTY = {
     "fmt/": None,
     "hwloc": ["topology"], "numa.h": ["topology"], "numaif.h": ["topology"],
@@ -164,7 +200,8 @@ def check_system(path, header, is_test):
             return f"<{header}> belongs in {' or '.join(f + '/' for f in folders) or 'tests'} only"
     if SYSTEM.match(header):
         return None
-    return f"<{header}> is a dependency that scripts/check_includes.py does not know: add it there with its folder"
+    return (f"<{header}> is a dependency that scripts/check_includes.py does not know: add it there"
+            " with its folder")
 
 
 def check_source(root, path):
@@ -185,7 +222,9 @@ def check_source(root, path):
             else:
                 problem = check_system(path, header, is_test)
         elif room_of(header) not in FLOORS or "/" not in header:
-            problem = f'"{header}" is not rooted at the repository: write "{folder}/{header}", or <> if not ours'
+            problem = (
+                f'"{header}" is not rooted at the repository: write "{folder}/{header}", or <> if'
+                ' not ours')
         elif not (root / header).exists():
             problem = f'"{header}" does not exist'
         else:
@@ -219,7 +258,8 @@ def check_cmake(root, folder, used):
     """larder_folder()'s list: nothing that the table forbids, and all that the sources include."""
     lists = root / folder / "CMakeLists.txt"
     if not lists.exists():
-        return [f"{folder}/CMakeLists.txt: missing, though {folder}/ has sources"] if used is not None else []
+        return ([f"{folder}/CMakeLists.txt: missing, though {folder}/ has sources"]
+                if used is not None else [])
     match = _FOLDER.search(lists.read_text())
     if not match:
         return []
@@ -227,12 +267,16 @@ def check_cmake(root, folder, used):
     name, listed = match.group(1), match.group(2).split()
     if name != folder:
         found.append(f"{folder}/CMakeLists.txt: larder_folder({name}) in {folder}/")
-    allowed = {entry.rsplit("/", 1)[0] if entry.endswith(".h") else entry for entry in FLOORS[folder][1]}
+    allowed = {
+        entry.rsplit("/", 1)[0] if entry.endswith(".h") else entry for entry in FLOORS[folder][1]
+    }
     for other in listed:
         if not is_among(other, allowed):
             found.append(f"{folder}/CMakeLists.txt: {folder} may not link {other}")
-    for other in sorted(other for other in (used or set()) - {folder} if not is_among(other, listed)):
-        found.append(f"{folder}/CMakeLists.txt: {folder}'s sources include {other}/ but do not link {other}")
+    for other in sorted(other for other in (used or set()) - {folder}
+                        if not is_among(other, listed)):
+        found.append(
+            f"{folder}/CMakeLists.txt: {folder}'s sources include {other}/ but do not link {other}")
     return found
 
 
@@ -244,8 +288,10 @@ def check_sizes(paths):
     counts = {}
     for path in paths:
         counts.setdefault(path.parent, []).append(path)
-    return [f"{folder}/: {len(found)} sources; above {_MOST_ENTRIES} it wants rooms" for folder, found in sorted(counts.items())
-            if len(found) > _MOST_ENTRIES]
+    return [
+        f"{folder}/: {len(found)} sources; above {_MOST_ENTRIES} it wants rooms"
+        for folder, found in sorted(counts.items()) if len(found) > _MOST_ENTRIES
+    ]
 
 
 def main():
@@ -255,7 +301,8 @@ def main():
         folder = room_of(path.as_posix())
         checked += 1
         if folder not in FLOORS:
-            found.append(f"{path}: no floor: {folder} is not in the table of scripts/check_includes.py")
+            found.append(
+                f"{path}: no floor: {folder} is not in the table of scripts/check_includes.py")
             continue
         violations, includes = check_source(root, path)
         found += violations

@@ -27,8 +27,8 @@ def unchecked(reason):
 def git(root, *args):
     """(exit status, output)"""
     try:
-        run = subprocess.run(["git", "-C", root, *args], capture_output=True, text=True, check=False,
-                             errors="replace")
+        run = subprocess.run(["git", "-C", root, *args], capture_output=True, text=True,
+                             check=False, errors="replace")
     except FileNotFoundError:
         unchecked("git is not installed")
     return run.returncode, run.stdout

@@ -3,7 +3,8 @@
 
 Usage: count_tests.py RESULTS.xml [--minimum FILE]     RESULTS.xml: of ctest --output-junit
 
---minimum: a number of tests in a file (lines that begin with # are comments). Exit status 1 if fewer ran.
+--minimum: a number of tests in a file (lines that begin with # are comments). Exit status 1 if
+fewer ran.
 """
 
 import argparse
@@ -13,15 +14,20 @@ import sys
 import xml.etree.ElementTree
 from pathlib import Path
 
-# GoogleTest says "FILE:LINE: Skipped" and on the next line why; scripts say "skipped: why" and end with 77.
-REASONS = (re.compile(r"^\S.*:\d+: Skipped\n(.*)$", re.MULTILINE), re.compile(r"^skipped: (.*)$", re.MULTILINE))
+# GoogleTest says "FILE:LINE: Skipped" and on the next line why; scripts say "skipped: why" and end
+# with 77.
+REASONS = (re.compile(r"^\S.*:\d+: Skipped\n(.*)$",
+                      re.MULTILINE), re.compile(r"^skipped: (.*)$", re.MULTILINE))
 
 
 def reason_of(output):
-    """Why a test was skipped. Paths and numbers are left out, so that tests that lack the same count together."""
+    """Why a test was skipped. Paths and numbers are left out, so that tests that lack the same
+    count together.
+    """
     for expression in REASONS:
         if found := expression.search(output):
-            return re.sub(r"\d+", "N", re.sub(r'"/[^"]*"|/\S*[^\s:,;.]', "FILE", found[1].strip())) or "no reason given"
+            return re.sub(r"\d+", "N", re.sub(r'"/[^"]*"|/\S*[^\s:,;.]', "FILE",
+                                              found[1].strip())) or "no reason given"
     return "no reason given"
 
 
@@ -40,12 +46,14 @@ def read_minimum(file):
     lines = [line.strip() for line in Path(file).read_text().splitlines()]
     numbers = [line for line in lines if line and not line.startswith("#")]
     if len(numbers) != 1 or not numbers[0].isdigit():
-        sys.exit(f"count_tests: {file}: expected one number of tests beside comments, got {numbers}")
+        sys.exit(
+            f"count_tests: {file}: expected one number of tests beside comments, got {numbers}")
     return int(numbers[0])
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results")
     parser.add_argument("--minimum")
     options = parser.parse_args()
@@ -57,7 +65,8 @@ def main():
     for reason, names in sorted(skipped.items(), key=lambda item: (-len(item[1]), item[0])):
         print(f"  {len(names):4} skipped: {reason} ({names[0]}{', ...' if len(names) > 1 else ''})")
     if options.minimum and ran < (least := read_minimum(options.minimum)):
-        sys.exit(f"count_tests: {ran} tests ran, fewer than the {least} of {options.minimum}: was a folder left out, or does this machine lack what every one has?")
+        sys.exit(f"count_tests: {ran} tests ran, fewer than the {least} of {options.minimum}: was a"
+                 " folder left out, or does this machine lack what every one has?")
 
 
 if __name__ == "__main__":

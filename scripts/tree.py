@@ -10,13 +10,15 @@ SOURCE = (".h", ".cc")
 
 def root_from_args():
     """The tree to check: the first argument, or the one this script lies in."""
-    return Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else Path(__file__).resolve().parent.parent
+    return Path(sys.argv[1]).resolve() if len(
+        sys.argv) > 1 else Path(__file__).resolve().parent.parent
 
 
 def files(root, suffixes):
     """Paths relative to root, without build folders and hidden ones (but .ci)."""
     for folder, folders, names in os.walk(root):
-        folders[:] = sorted(d for d in folders if d == ".ci" or not d.startswith((".", "build", "__")))
+        folders[:] = sorted(d for d in folders
+                            if d == ".ci" or not d.startswith((".", "build", "__")))
         for name in sorted(names):
             if name.endswith(suffixes):
                 yield (Path(folder) / name).relative_to(root)
@@ -36,7 +38,9 @@ def code_only(text):
 
 
 def finish(name, found, checked):
-    """Prints what was found, one line each, and exits: 1 if there is anything. Checking nothing is an error."""
+    """Prints what was found, one line each, and exits: 1 if there is anything. Checking nothing is
+    an error.
+    """
     for line in found:
         print(line)
     if not checked:

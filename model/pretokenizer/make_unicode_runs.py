@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Writes unicode_runs.cc: the characters of Unicode 16 by kind, as runs.
 
-    python3 -m venv ~/u && ~/u/bin/pip install unicodedata2==16.0.0 && ~/u/bin/python make_unicode_runs.py
+    python3 -m venv ~/u && ~/u/bin/pip install unicodedata2==16.0.0 && ~/u/bin/python
+        make_unicode_runs.py
 
 16 is the version of Oniguruma in Hugging Face's tokenizers, whose ids ours must equal: not that of
 any library of Debian's.
@@ -11,19 +12,26 @@ import pathlib
 import unicodedata2
 
 HERE = pathlib.Path(__file__).parent
-WHITE_SPACE = {*range(0x09, 0x0E), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F,
-               0x3000}
-# Symbols with the property Alphabetic: circled and squared letters. They are characters of words for \b.
+WHITE_SPACE = {
+    *range(0x09, 0x0E), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F,
+    0x205F, 0x3000
+}
+# Symbols with the property Alphabetic: circled and squared letters. They are characters of words
+# for \b.
 ALPHABETIC_SYMBOLS = {*range(0x24B6, 0x24EA), *range(0x1F130, 0x1F14A), *range(0x1F150, 0x1F16A),
                       *range(0x1F170, 0x1F18A)}
-LATIN_1_NUMBERS = {0xB2, 0xB3, 0xB9, 0xBC, 0xBD, 0xBE}  # Oniguruma's \w has them, though no other number No
+# Oniguruma's \w has them, though no other number No
+LATIN_1_NUMBERS = {0xB2, 0xB3, 0xB9, 0xBC, 0xBD, 0xBE}
 BY_CATEGORY = {
-    "Lu": "kUpper", "Ll": "kLower", "Lt": "kTitle", "Lm": "kModifierLetter", "Lo": "kOtherLetter", "Mn": "kMark",
-    "Mc": "kMark", "Me": "kMark", "Nd": "kDigit", "Nl": "kLetterNumber", "No": "kOtherNumber", "Pc": "kConnector",
+    "Lu": "kUpper", "Ll": "kLower", "Lt": "kTitle", "Lm": "kModifierLetter", "Lo": "kOtherLetter",
+    "Mn": "kMark", "Mc": "kMark", "Me": "kMark", "Nd": "kDigit", "Nl": "kLetterNumber",
+    "No": "kOtherNumber", "Pc": "kConnector",
 }
 BY_FIRST_LETTER = {"P": "kPunctuation", "S": "kSymbol"}
-ASCII = {"\r": "kReturn", "\n": "kNewline", "\t": "kTab", " ": "kBlank", "/": "kSlash", "_": "kUnderscore",
-         "`": "kBacktick"}
+ASCII = {
+    "\r": "kReturn", "\n": "kNewline", "\t": "kTab", " ": "kBlank", "/": "kSlash",
+    "_": "kUnderscore", "`": "kBacktick"
+}
 
 
 def kind(code):
@@ -46,8 +54,11 @@ def kind(code):
 def main():
     assert unicodedata2.unidata_version == "16.0.0"
     header = (HERE / "character_kind.h").read_text()
-    names = [line.strip().split(",")[0] for line in header.split("enum class Kind")[1].split("{")[1].split("}")[0]
-             .splitlines() if line.strip().startswith("k")]
+    names = [
+        line.strip().split(",")[0]
+        for line in header.split("enum class Kind")[1].split("{")[1].split("}")[0].splitlines()
+        if line.strip().startswith("k")
+    ]
     runs = []
     for code in range(0x110000):
         number = names.index(kind(code))

@@ -1,9 +1,11 @@
-"""Prints the expected logits in reference_test.cc: the three architectures once more, from their papers, in pure Python.
+"""Prints the expected logits in reference_test.cc: the three architectures once more, from their
+papers, in pure Python.
 
     python3 model/reference/reference_golden.py
 
-Written to share nothing with reference.cc: rotations are complex products, attention goes over whole columns, all
-in float64. The weights are a hash of the tensor's name and the element's index, the same in both languages.
+Written to share nothing with reference.cc: rotations are complex products, attention goes over
+whole columns, all in float64. The weights are a hash of the tensor's name and the element's index,
+the same in both languages.
 """
 import cmath
 import math
@@ -13,9 +15,12 @@ LAYERS, VOCAB, DIM, FFN = 2, 13, 12, 20
 TOKENS = [1, 5, 3, 12, 0, 7]
 EPSILON = struct.unpack("f", struct.pack("f", 1e-5))[0]
 CASES = {
-    "llama": dict(heads=4, kv=2, head=6, rotary=4, base=1e4, factors=[1.0, 2.5], scale=1, tied=False, pairs="neighbours"),
-    "qwen2": dict(heads=3, kv=1, head=4, rotary=4, base=1e4, factors=[1, 1], scale=4, tied=True, pairs="halves"),
-    "qwen3": dict(heads=4, kv=4, head=10, rotary=10, base=1e6, factors=[1] * 5, scale=1, tied=True, pairs="halves"),
+    "llama": dict(heads=4, kv=2, head=6, rotary=4, base=1e4, factors=[1.0, 2.5], scale=1,
+                  tied=False, pairs="neighbours"),
+    "qwen2": dict(heads=3, kv=1, head=4, rotary=4, base=1e4, factors=[1, 1], scale=4, tied=True,
+                  pairs="halves"),
+    "qwen3": dict(heads=4, kv=4, head=10, rotary=10, base=1e6, factors=[1] * 5, scale=1, tied=True,
+                  pairs="halves"),
 }
 
 
@@ -51,7 +56,8 @@ def rotate(head, position, case):
     n, out = case["rotary"] // 2, list(head)
     for j in range(n):
         a, b = (2 * j, 2 * j + 1) if case["pairs"] == "neighbours" else (j, j + n)
-        angle = position / case["scale"] / case["base"] ** (2 * j / case["rotary"]) / case["factors"][j]
+        angle = position / case["scale"] / case["base"]**(2 * j /
+                                                          case["rotary"]) / case["factors"][j]
         z = complex(head[a], head[b]) * cmath.exp(1j * angle)
         out[a], out[b] = z.real, z.imag
     return out
@@ -88,13 +94,18 @@ def layer(xs, prefix, arch, case):
         mixed = []
         for h in range(case["heads"]):
             shared = h * case["kv"] // case["heads"]
-            scores = [sum(a * b for a, b in zip(q[position][h], k[t][shared])) / math.sqrt(size) for t in range(position + 1)]
+            scores = [
+                sum(a * b for a, b in zip(q[position][h], k[t][shared])) / math.sqrt(size)
+                for t in range(position + 1)
+            ]
             weights = [math.exp(s) for s in scores]
             for i in range(size):
                 mixed.append(sum(w * v[t][shared][i] for t, w in enumerate(weights)) / sum(weights))
         x = [a + b for a, b in zip(x, times(o, mixed))]
         hidden = norm(x, vector(prefix + "ffn_norm.weight", DIM, 1))
-        hidden = [g / (1 + math.exp(-g)) * u for g, u in zip(times(gate, hidden), times(up, hidden))]
+        hidden = [
+            g / (1 + math.exp(-g)) * u for g, u in zip(times(gate, hidden), times(up, hidden))
+        ]
         out.append([a + b for a, b in zip(x, times(down, hidden))])
     return out
 

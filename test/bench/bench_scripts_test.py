@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Tests of compare, regress, formats, serving_compare and plot.py: against stand-ins of the programs that they run, with figures that are known."""
+"""Tests of compare, regress, formats, serving_compare and plot.py: against stand-ins of the
+programs that they run, with figures that are known.
+"""
 
 import json
 import pathlib
@@ -44,21 +46,27 @@ class CompareTest(unittest.TestCase):
     def setUp(self):
         self.root = programs.folder_of(self)
         self.model = self.write("model.gguf", "")
-        self.theirs = self.write("llama-bench", STAND_IN.format(base=1, batch_factor=0, flash=1, help=""))
+        self.theirs = self.write("llama-bench",
+                                 STAND_IN.format(base=1, batch_factor=0, flash=1, help=""))
         self.ours = self.write("larder", STAND_IN.format(base=3, batch_factor=1, flash=1, help=""))
 
     def write(self, name, text):
         return executable(self.root / name, text)
 
     def run_compare(self, *words):
-        run = subprocess.run([sys.executable, BENCH / "compare", "--model", self.model, "--larder", self.ours, "--pairs",
-                              "2", "-p", "4", "-n", "16", *words], capture_output=True, text=True, check=False)
+        run = subprocess.run([
+            sys.executable, BENCH / "compare", "--model", self.model, "--larder", self.ours,
+            "--pairs", "2", "-p", "4", "-n", "16", *words
+        ], capture_output=True, text=True, check=False)
         return run.returncode, run.stdout, run.stderr
 
     def test_rows_and_ratios(self):
         status, out, err = self.run_compare("--llama-bench", self.theirs, "-b", "1,8")
         self.assertEqual(status, 0, err)
-        self.assertIn("| pp4 | 4,000.0 | 12,000.0 | 3.00 [3.00..3.00] | 8,000.0 | 24,000.0 | 3.00 | defaults |", out)
+        self.assertIn(
+            "| pp4 | 4,000.0 | 12,000.0 | 3.00 [3.00..3.00] | 8,000.0 | 24,000.0 | 3.00 |"
+            " defaults |", out,
+        )
         self.assertIn("| tg16 | 16.0 | 51.0 | 3.19 [3.19..3.19] |", out)  # ours also sees -b 1
         self.assertIn("skipped: tg16 x 8", out)
         self.assertNotIn("| tg16 x 8", out)
@@ -66,7 +74,8 @@ class CompareTest(unittest.TestCase):
     def test_batched(self):
         for stream in ("stdout", "stderr"):
             batched = self.write("batched", BATCHED.format(stream=stream))
-            status, out, err = self.run_compare("--llama-bench", self.theirs, "--llama-batched-bench", batched, "-b", "8")
+            status, out, err = self.run_compare("--llama-bench", self.theirs,
+                                                "--llama-batched-bench", batched, "-b", "8")
             self.assertEqual(status, 0, err)
             self.assertIn("| tg16 x 8 | 50.0 | 72.0 | 1.44 [1.44..1.44] |", out)
 
@@ -74,22 +83,28 @@ class CompareTest(unittest.TestCase):
         fast = self.write("llama-fast", STAND_IN.format(base=1, batch_factor=0, flash=2, help=""))
         status, out, err = self.run_compare("--llama-bench", fast, "-b", "1")
         self.assertEqual(status, 0, err)
-        self.assertIn("| pp4 | 8,000.0 | 12,000.0 | 1.50 [1.50..1.50] | 16,000.0 | 24,000.0 | 1.50 | -fa 1 |", out)
+        self.assertIn(
+            "| pp4 | 8,000.0 | 12,000.0 | 1.50 [1.50..1.50] | 16,000.0 | 24,000.0 | 1.50 | -fa 1 |",
+            out)
         self.assertIn("pp4: their program does not run with -rtr 1 -fa 1\n", err)
-        status, out, err = self.run_compare("--llama-bench", fast, "-b", "1", "--llama-args", "-ctk q8_0")
+        status, out, err = self.run_compare("--llama-bench", fast, "-b", "1", "--llama-args",
+                                            "-ctk q8_0")
         self.assertEqual(status, 0, err)
         self.assertIn("| 3.00 | -ctk q8_0 |", out)
 
     def test_depth(self):
         for text in ("-d, --n-depth <n>", "-gp <pp,tg>"):
-            peer = self.write("llama-deep", STAND_IN.format(base=1, batch_factor=0, flash=1, help=text))
-            status, out, err = self.run_compare("--llama-bench", peer, "-b", "1", "-d", "64,7000", "--llama-args", "-fa 1")
+            peer = self.write("llama-deep",
+                              STAND_IN.format(base=1, batch_factor=0, flash=1, help=text))
+            status, out, err = self.run_compare("--llama-bench", peer, "-b", "1", "-d", "64,7000",
+                                                "--llama-args", "-fa 1")
             self.assertEqual(status, 0, err)
             self.assertIn("| tg16 at depth 64 | 80.0 | 243.0 | 3.04", out)  # ours also sees -b 1
             self.assertIn("| tg16 at depth 7000 | 7,016.0 | 21,051.0 | 3.00", out)
 
     def test_median_and_spread(self):
-        table = compare.speed_table([("t", "-x", [([10], [10]), ([10, 12, 10], [30]), ([20], [40, 44, 36])])])
+        table = compare.speed_table([("t", "-x", [([10], [10]), ([10, 12, 10], [30]),
+                                                  ([20], [40, 44, 36])])])
         self.assertIn("| t | 10.0 | 30.0 | 2.00 [1.00..3.00] | 20.0 | 44.0 | 2.20 | -x |", table)
 
     def test_batched_row_must_be_there(self):
@@ -116,28 +131,36 @@ class CompareTest(unittest.TestCase):
 
 
 def entry(name, aggregate=None, **counters):
-    made = {"run_name": name, "name": name, "run_type": "aggregate" if aggregate else "iteration", "real_time": 5.0,
-            "iterations": 7, **counters}
+    made = {
+        "run_name": name, "name": name, "run_type": "aggregate" if aggregate else "iteration",
+        "real_time": 5.0, "iterations": 7, **counters
+    }
     if aggregate:
         made["aggregate_name"] = aggregate
     return made
 
 
 class PlotTest(unittest.TestCase):
-    REPORT = {"context": {"executable": "x/bench_gemm", "cpu_model": "A CPU", "load_avg": [0.5]},
-              "benchmarks": [entry("gemv/K:1024/MB:3/repeats:3/manual_time", **{"GB/s": 1.0, "best of read": 0.1}),
-                             entry("gemv/K:1024/MB:3/repeats:3/manual_time", "mean", **{"GB/s": 2.0}),
-                             entry("gemv/K:1024/MB:3/repeats:3/manual_time", "median",
-                                   **{"GB/s": 31.25, "best of read": 0.97}),
-                             entry("gemv/K:2048/MB:3/manual_time", **{"GB/s": 1234567.0}),
-                             entry("gemv/K:4096/MB:3/manual_time", error_occurred=True, error_message="no CPU"),
-                             entry("prefill/avx2/prompt:512/manual_time", **{"GOP/s": float("nan")})]}
+    REPORT = {
+        "context": {"executable": "x/bench_gemm", "cpu_model": "A CPU", "load_avg": [0.5]},
+        "benchmarks": [
+            entry("gemv/K:1024/MB:3/repeats:3/manual_time", **{"GB/s": 1.0, "best of read": 0.1}),
+            entry("gemv/K:1024/MB:3/repeats:3/manual_time", "mean", **{"GB/s": 2.0}),
+            entry("gemv/K:1024/MB:3/repeats:3/manual_time", "median",
+                  **{"GB/s": 31.25, "best of read": 0.97}),
+            entry("gemv/K:2048/MB:3/manual_time", **{"GB/s": 1234567.0}),
+            entry("gemv/K:4096/MB:3/manual_time", error_occurred=True, error_message="no CPU"),
+            entry("prefill/avx2/prompt:512/manual_time", **{"GOP/s": float("nan")})
+        ]
+    }
 
     def test_tables(self):
         text = plot.markdown(self.REPORT)
         self.assertIn("# bench_gemm\n\nMedians. A CPU; load average 0.50.", text)
-        self.assertIn("## gemv\n\n| K | MB | GB/s | best of read |\n|--:|--:|--:|--:|\n"
-                      "| 1024 | 3 | 31.2 | 0.97 |\n| 2048 | 3 | 1,234,567 |  |\n| 4096 | 3 | no CPU |  |\n", text)
+        self.assertIn(
+            "## gemv\n\n| K | MB | GB/s | best of read |\n|--:|--:|--:|--:|\n"
+            "| 1024 | 3 | 31.2 | 0.97 |\n| 2048 | 3 | 1,234,567 |  |\n| 4096 | 3 | no CPU |  |\n",
+            text)
         self.assertIn("## prefill/avx2\n\n| prompt | GOP/s |\n|--:|--:|\n| 512 | nan |\n", text)
 
     def test_bars(self):
@@ -151,13 +174,14 @@ class PlotTest(unittest.TestCase):
             for text in ("", "[]", json.dumps({"context": {}})):
                 path = pathlib.Path(folder, "x.json")
                 path.write_text(text)
-                run = subprocess.run([sys.executable, BENCH / "plot.py", path], capture_output=True, text=True,
-                                     check=False)
+                run = subprocess.run([sys.executable, BENCH / "plot.py", path], capture_output=True,
+                                     text=True, check=False)
                 self.assertEqual(run.returncode, 1)
                 self.assertEqual(run.stderr.count("\n"), 1, run.stderr)
 
 
-# The engine: 100 us a step, 110 while serving, 40,000 tokens/s at batch 8. HTTP: 140 us; text: {text_us} us; 8 clients: 36,000 tokens/s.
+# The engine: 100 us a step, 110 while serving, 40,000 tokens/s at batch 8. HTTP: 140 us; text:
+# {text_us} us; 8 clients: 36,000 tokens/s.
 SERVING = """#!/usr/bin/env python3
 import http.server, json, os, signal, sys
 class Metrics(http.server.BaseHTTPRequestHandler):
@@ -167,7 +191,8 @@ class Metrics(http.server.BaseHTTPRequestHandler):
         self.send_response(200)
         self.end_headers()
         self.wfile.write(f'larder_socket_frames_total{{{{socket="a"}}}} {{Metrics.frames}}\\n'
-                         f'larder_socket_step_seconds_total{{{{socket="a"}}}} {{Metrics.frames * 110e-6}}\\n'.encode())
+                         f'larder_socket_step_seconds_total{{{{socket="a"}}}} '
+                         f'{{Metrics.frames * 110e-6}}\\n'.encode())
     def log_message(self, *_):
         pass
 words = sys.argv[1:]
@@ -190,7 +215,8 @@ elif words[0] == "bench-serve":
 
 
 
-# A larder of a known speed: {speed} tokens/s, or {first} in its first {count} runs. It notes each run in {log}.
+# A larder of a known speed: {speed} tokens/s, or {first} in its first {count} runs. It notes each
+# run in {log}.
 LARDER = """#!/usr/bin/env python3
 import json, pathlib, sys
 words, log = sys.argv[1:], pathlib.Path("{log}")
@@ -214,18 +240,25 @@ class RegressTest(unittest.TestCase):
         self.model = executable(self.folder / "m.gguf", "")
 
     def larder(self, name, speed, first=0, count=0, slow="nothing"):
-        return executable(self.folder / name, LARDER.format(log=self.log, name=name, speed=speed, first=first, count=count, slow=slow))
+        return executable(
+            self.folder / name,
+            LARDER.format(log=self.log, name=name, speed=speed, first=first, count=count,
+                          slow=slow))
 
     def regress(self, before, after, *words, models=True):
-        command = [sys.executable, "-B", BENCH / "regress", "--before", before, "--after", after, "--pairs", "3", "--more", "4",
-                   "--quiet-seconds", "0.01", "-b", "1", *(["--model", self.model] if models else []), *words]
+        command = [
+            sys.executable, "-B", BENCH / "regress", "--before", before, "--after", after,
+            "--pairs", "3", "--more", "4", "--quiet-seconds", "0.01", "-b", "1",
+            *(["--model", self.model] if models else []), *words
+        ]
         run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
         return run.returncode, run.stdout, run.stderr
 
     def test_equal_builds(self):
         status, out, err = self.regress(self.larder("old", 100), self.larder("new", 100))
         self.assertEqual(status, 0, out + err)
-        self.assertIn("| m | pp256 | 100.0 | 100.0 | 1.000 [1.000..1.000] | 1.000 [1.000..1.000] |  |", out)
+        self.assertIn(
+            "| m | pp256 | 100.0 | 100.0 | 1.000 [1.000..1.000] | 1.000 [1.000..1.000] |  |", out)
         self.assertIn("regress: 0 confirmed\n", out)
         self.assertNotIn("again", err)
 
@@ -236,38 +269,47 @@ class RegressTest(unittest.TestCase):
     def test_a_slower_build_is_named(self):
         status, out, err = self.regress(self.larder("old", 100), self.larder("new", 95))
         self.assertEqual(status, 1, out + err)
-        self.assertIn("| m | tg128 | 100.0 | 95.0 | 0.950 [0.950..0.950] | 0.950 [0.950..0.950] | FALL of the median and of the best |", out)
+        self.assertIn(
+            "| m | tg128 | 100.0 | 95.0 | 0.950 [0.950..0.950] | 0.950 [0.950..0.950] | FALL of the"
+            " median and of the best |", out,
+        )
         self.assertIn("regress: 2 confirmed; m pp256: FALL", out)
         self.assertEqual(self.log.read_text().split().count("new"), 2 * (3 + 4))
 
     def test_only_the_slower_test_is_run_again(self):
         status, out, err = self.regress(self.larder("old", 100), self.larder("new", 100, slow="-b"))
         self.assertEqual(status, 1, out + err)
-        self.assertIn("| m | pp256 | 100.0 | 100.0 | 1.000 [1.000..1.000] | 1.000 [1.000..1.000] |  |", out)
+        self.assertIn(
+            "| m | pp256 | 100.0 | 100.0 | 1.000 [1.000..1.000] | 1.000 [1.000..1.000] |  |", out)
         self.assertIn("regress: 1 confirmed; m tg128: FALL", out)
         self.assertIn("again, with 4 pairs: m.gguf tg128\n", err)
         self.assertEqual(self.log.read_text().split().count("new"), 2 * 3 + 4)
 
     def test_a_suspicion_that_does_not_come_true(self):
-        status, out, err = self.regress(self.larder("old", 100), self.larder("new", 100, first=80, count=6))
+        status, out, err = self.regress(self.larder("old", 100),
+                                        self.larder("new", 100, first=80, count=6))
         self.assertEqual(status, 0, out + err)
         self.assertIn("m.gguf pp256, m.gguf tg128", err)
         self.assertIn("| 1.000 [1.000..1.000] | suspected, not confirmed |", out)
 
     def test_faster_is_no_fall_and_a_little_slower_is_within_the_threshold(self):
         for speed, threshold, expected in ((110, 2, 0), (99, 2, 0), (99, 0.5, 1), (95, 6, 0)):
-            status, out, err = self.regress(self.larder("old", 100), self.larder("new", speed), "-n", "0", "--threshold", str(threshold))
+            status, out, err = self.regress(self.larder("old", 100), self.larder("new", speed),
+                                            "-n", "0", "--threshold", str(threshold))
             self.assertEqual(status, expected, f"{speed} {threshold}: {out}{err}")
 
     def test_without_a_model_there_are_two(self):
-        status, out, err = self.regress(self.larder("old", 100), self.larder("new", 100), "-n", "0", models=False)
+        status, out, err = self.regress(self.larder("old", 100), self.larder("new", 100), "-n", "0",
+                                        models=False)
         self.assertEqual(status, 0, out + err)
         for model in ("larder-stories", "bench-24m"):
             self.assertIn(f"| {model} | pp256 |", out)
 
     def test_a_run_without_a_figure_is_no_verdict(self):
-        for text in ("#!/bin/sh\necho no such model >&2\nexit 3\n", "#!/bin/sh\necho '[]'\n", "#!/bin/sh\necho '[{\"samples_ts\":[0]}]'\n"):
-            status, out, err = self.regress(self.larder("old", 100), executable(self.folder / "broken", text))
+        for text in ("#!/bin/sh\necho no such model >&2\nexit 3\n", "#!/bin/sh\necho '[]'\n",
+                     "#!/bin/sh\necho '[{\"samples_ts\":[0]}]'\n"):
+            status, out, err = self.regress(self.larder("old", 100),
+                                            executable(self.folder / "broken", text))
             self.assertEqual((status, out), (2, ""), err)
             self.assertRegex(err, r"regress: .+\n\Z")
 
@@ -282,8 +324,10 @@ class ServingCompareTest(unittest.TestCase):
     def run_compare(self, **figures):
         with tempfile.TemporaryDirectory() as folder:
             larder = executable(pathlib.Path(folder, "larder"), SERVING.format(**figures))
-            return subprocess.run([sys.executable, BENCH / "serving_compare", "--larder", larder, "--model", "m", "--rounds", "2"],
-                                  capture_output=True, text=True, check=False, timeout=60)
+            return subprocess.run([
+                sys.executable, BENCH / "serving_compare", "--larder", larder, "--model", "m",
+                "--rounds", "2"
+            ], capture_output=True, text=True, check=False, timeout=60)
 
     def test_prints_the_differences_and_whether_they_meet_the_targets(self):
         run = self.run_compare(text_us=125, failed=0)
@@ -293,7 +337,8 @@ class ServingCompareTest(unittest.TestCase):
                     "| slower than the engine alone, HTTP, us | 40.0 |",
                     "| aggregate share of bench | 0.90 | 0.90..0.90 | >= 0.85 met |",
                     "| TPOT P99 / median | 1.50 | 1.50..1.50 | <= 2 met |",
-                    "| engine's step alone at batch 1, us | 100.0 |", "| its step while serving over HTTP, us | 110.0 |"):
+                    "| engine's step alone at batch 1, us | 100.0 |",
+                    "| its step while serving over HTTP, us | 110.0 |"):
             self.assertIn(row, run.stdout)
 
     def test_a_missed_target_and_failed_requests_fail_it(self):
@@ -305,8 +350,8 @@ class ServingCompareTest(unittest.TestCase):
         self.assertIn("3 requests failed: no slot", run.stderr)
 
 
-# Of formats: a larder whose 4-bit files are twice as fast from memory and half as fast in prefill, and a reference and a quantiser
-# that say which file they saw.
+# Of formats: a larder whose 4-bit files are twice as fast from memory and half as fast in prefill,
+# and a reference and a quantiser that say which file they saw.
 FORMATS_LARDER = """#!/usr/bin/env python3
 import json, pathlib, sys
 words = sys.argv[1:]
@@ -354,43 +399,59 @@ class FormatsTest(unittest.TestCase):
         self.quantize = executable(self.root / "quantize", FORMATS_QUANTIZE)
 
     def run_formats(self, *words):
-        run = subprocess.run([sys.executable, BENCH / "formats", "--larder", self.larder, "--reference", self.reference,
-                              "--folder", self.root, "--rounds", "2", *words], capture_output=True, text=True, check=False)
+        run = subprocess.run([
+            sys.executable, BENCH / "formats", "--larder", self.larder, "--reference",
+            self.reference, "--folder", self.root, "--rounds", "2", *words
+        ], capture_output=True, text=True, check=False)
         return run.returncode, run.stdout, run.stderr
 
     def test_bytes_speeds_and_turns(self):
         svg = self.root / "formats.svg"
         status, out, err = self.run_formats("--types", "q8_0,q4_0", "--svg", svg)
         self.assertEqual(status, 0, err)
-        self.assertIn("| Q8_0 | 4.50 | 8.50 | - | - | - | - |\n", out)  # 576 and 1088 bytes of 1,024 weights
-        self.assertIn("| Q4_0 | 4.50 | 8.50 | 1.00 / 1.00 | 1.00 / 1.00 | 0.50 / 0.50 | 2.00 / 2.00 |\n", out)
+        # 576 and 1088 bytes of 1,024 weights
+        self.assertIn("| Q8_0 | 4.50 | 8.50 | - | - | - | - |\n", out)
+        self.assertIn(
+            "| Q4_0 | 4.50 | 8.50 | 1.00 / 1.00 | 1.00 / 1.00 | 0.50 / 0.50 | 2.00 / 2.00 |\n", out)
         runs = self.log.read_text().split()
-        self.assertEqual(runs[:4], ["resident-beside.gguf", "resident-q4_0.gguf", "resident-q4_0.gguf", "resident-beside.gguf"])
+        self.assertEqual(runs[:4], [
+            "resident-beside.gguf", "resident-q4_0.gguf", "resident-q4_0.gguf",
+            "resident-beside.gguf"
+        ])
         self.assertIn(">2.00</text>", svg.read_text())
-        self.assertEqual(sorted(path.name for path in self.root.iterdir() if path.is_dir()), [])  # the models are gone
+        # The models are gone
+        self.assertEqual(sorted(path.name for path in self.root.iterdir() if path.is_dir()), [])
 
     def test_divergence(self):
         bases = []
         for name in ("wide", "narrow", "odd"):
             (self.root / f"{name}.gguf").write_text(name)
             bases += ["--base", f"{name}={self.root / name}.gguf"]
-        status, out, err = self.run_formats("--types", "q4_0,q4_k", "--llama-quantize", self.quantize, *bases)
+        status, out, err = self.run_formats("--types", "q4_0,q4_k", "--llama-quantize",
+                                            self.quantize, *bases)
         self.assertEqual(status, 0, err)
-        pure, rules = len("--allow-requantize --pure"), len("--allow-requantize --custom-q token_embd.weight=f16,w=f16,norm=f16")
+        pure, rules = len("--allow-requantize --pure"), len(
+            "--allow-requantize --custom-q token_embd.weight=f16,w=f16,norm=f16")
         self.assertIn("| KL, wide | KL, narrow | KL, odd | KL, random |\n", out)
         self.assertIn(f"| 0.{pure + len('Q4_0'):03}00 | 0.{pure + len('Q4_0'):03}00 | 0.0", out)
-        self.assertIn(f"| 0.{pure + len('Q4_K_S'):03}00 | - | - | 0.{pure + len('Q4_K_S'):03}00 |", out)
+        self.assertIn(f"| 0.{pure + len('Q4_K_S'):03}00 | - | - | 0.{pure + len('Q4_K_S'):03}00 |",
+                      out)
         self.assertGreater(rules, pure)
 
     def test_failures_are_one_line(self):
-        for words, message in ((["--types", "q9"], "no type 'q9'"), (["--base", "x"], "'x', expected NAME=FILE"),
-                               (["--llama-quantize", self.root / "none"], "does not exist"), (["--rounds", "0"], "at least 1")):
+        for words, message in (
+            (["--types", "q9"], "no type 'q9'"),
+            (["--base", "x"], "'x', expected NAME=FILE"),
+            (["--llama-quantize", self.root / "none"], "does not exist"),
+            (["--rounds", "0"], "at least 1"),
+        ):
             status, _, err = self.run_formats(*words)
             self.assertEqual(status, 2)
             self.assertIn(message, err)
         executable(self.larder, "#!/bin/sh\necho no room >&2\nexit 1\n")
         status, _, err = self.run_formats("--types", "q8_0")
-        self.assertEqual((status, len([line for line in err.splitlines() if "not quiet" not in line])), (1, 1))
+        self.assertEqual(
+            (status, len([line for line in err.splitlines() if "not quiet" not in line])), (1, 1))
         self.assertIn("status 1: no room", err)
 
 

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Tests of the checks: a clean tree passes, and each planted violation is found, alone and by its own rule."""
+"""Tests of the checks: a clean tree passes, and each planted violation is found, alone and by its
+own rule.
+"""
 
 import os
 import shutil
@@ -12,16 +14,23 @@ from pathlib import Path
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 
 CLEAN = {
-    "README.md": "Read `base/id.h`, then `model/`, [this](base/README.md).\n```\nbuild/larder run -m base/id.h\n```\n",
-    "base/README.md": "`id.h` first; `LARDER_X`, `--flag a/b`, `build/x`, `*.h`, `base/*.h`, `base/FILE`.\n",
+    "README.md": (
+        "Read `base/id.h`, then `model/`, [this](base/README.md).\n```\n"
+        "build/larder run -m base/id.h\n```\n"),
+    "base/README.md": (
+        "`id.h` first; `LARDER_X`, `--flag a/b`, `build/x`, `*.h`, `base/*.h`, `base/FILE`.\n"),
     "base/CMakeLists.txt": "larder_folder(base)\n",
-    "base/id.h": "#pragma once\n#include <cstdint>\n#include <fmt/format.h>\nnamespace larder { using Id = uint32_t; }\n",
+    "base/id.h": (
+        "#pragma once\n#include <cstdint>\n#include <fmt/format.h>\n"
+        "namespace larder { using Id = uint32_t; }\n"),
     "model/README.md": "x\n",
     "model/CMakeLists.txt": "larder_rooms(model gguf)\n",
     "model/gguf/README.md": "x\n",
     "model/gguf/CMakeLists.txt": "larder_folder(model/gguf base)\n",
     "model/gguf/formats.h": '#pragma once\n#include "base/id.h"\n',
-    "model/gguf/gguf.h": "#pragma once\nnamespace larder::model::inline gguf {\n}\nnamespace larder::model::inline gguf::testing {\n}\n",
+    "model/gguf/gguf.h": (
+        "#pragma once\nnamespace larder::model::inline gguf {\n}\n"
+        "namespace larder::model::inline gguf::testing {\n}\n"),
     "sync/README.md": "x\n",
     "sync/CMakeLists.txt": "larder_folder(sync base)\n",
     "sync/flag.h": '#pragma once\n#include <atomic>\n#include "base/id.h"\n',
@@ -33,13 +42,15 @@ CLEAN = {
     "kernels/formats/jit.cc": '#include <asmjit/x86.h>\n#include "model/gguf/formats.h"\n',
     "kernels/formats/shapes_testing.h": "#pragma once\n#include <gtest/gtest.h>\n",
     "kernels/formats/jit_test.cc": '#include "model/gguf/gguf.h"\n#include "sync/flag.h"\n',
-    "kernels/formats/run_datapath.cc": "// new, throw and printf() in a comment\n"
-                               "constexpr int kMany = 1'000; const char* text = \"throw new\";\n"
-                               "void Run(X& x) { x.read(1); Reader::open(2); renewed = deleted; x = nullptr; }\n"
-                               "struct N { N(const N&) = delete; };\n"
-                               "int* p = new int;  // datapath-ok: a test\n"
-                               "// datapath-ok: a test\n"
-                               "int* q = new int;\n",
+    "kernels/formats/run_datapath.cc": (
+        "// new, throw and printf() in a comment\n"
+        "constexpr int kMany = 1'000; const char* text = \"throw new\";\n"
+        "void Run(X& x) { x.read(1); Reader::open(2); renewed = deleted; x = nullptr; }\n"
+        "struct N { N(const N&) = delete; };\n"
+        "int* p = new int;  // datapath-ok: a test\n"
+        "// datapath-ok: a test\n"
+        "int* q = new int;\n"
+    ),
     "pipeline/README.md": "x\n",
     "pipeline/CMakeLists.txt": "larder_rooms(pipeline plan scheduler)\n",
     "pipeline/plan/README.md": "x\n",
@@ -51,8 +62,11 @@ CLEAN = {
     "serving/README.md": "x\n",
     "serving/CMakeLists.txt": "larder_rooms(serving scheduling)\n",
     "serving/scheduling/README.md": "x\n",
-    "serving/scheduling/CMakeLists.txt": "larder_folder(serving/scheduling base model pipeline/scheduler)\n",
-    "serving/scheduling/text.cc": '#include "pipeline/scheduler/request.h"\n#include "model/gguf/gguf.h"\n#include <sys/socket.h>\n',
+    "serving/scheduling/CMakeLists.txt": (
+        "larder_folder(serving/scheduling base model pipeline/scheduler)\n"),
+    "serving/scheduling/text.cc": (
+        '#include "pipeline/scheduler/request.h"\n#include "model/gguf/gguf.h"\n'
+        '#include <sys/socket.h>\n'),
 }
 
 
@@ -63,7 +77,8 @@ class CheckTest(unittest.TestCase):
                 path = Path(folder) / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text)
-            run = subprocess.run([sys.executable, SCRIPTS / script, folder], capture_output=True, text=True, check=False)
+            run = subprocess.run([sys.executable, SCRIPTS / script, folder], capture_output=True,
+                                 text=True, check=False)
             return run.returncode, run.stdout + run.stderr
 
     def expect_clean(self, script, seed=None):
@@ -91,7 +106,8 @@ class Includes(CheckTest):
         self.expect_clean("check_includes.py")
 
     def test_a_folder_of_many_sources_wants_rooms(self):
-        status, output = self.run_check("check_includes.py", {f"base/part_{i}.h": "#pragma once\n" for i in range(29)})
+        status, output = self.run_check("check_includes.py",
+                                        {f"base/part_{i}.h": "#pragma once\n" for i in range(29)})
         self.assertEqual(status, 1)
         self.assertIn("it wants rooms", output)
 
@@ -101,17 +117,21 @@ class Includes(CheckTest):
     def test_planted(self):
         self.expect_found("check_includes.py", [
             ("base/id.h", '#include "model/gguf/gguf.h"\n', "higher floor"),
-            ("base/id.h", "  #  include <hwloc.h>\n", "base/id.h:5: <hwloc.h> belongs in topology/"),
+            ("base/id.h", "  #  include <hwloc.h>\n",
+             "base/id.h:5: <hwloc.h> belongs in topology/"),
             ("model/gguf/gguf.h", '#include "sync/flag.h"\n', "never sideways"),
             ("model/gguf/gguf.h", "#include <atomic>\n", "never includes <atomic>"),
             ("model/gguf/gguf.h", "#include <immintrin.h>\n", "belongs in kernels/"),
             ("sync/flag.h", "#include <infiniband/verbs.h>\n", "belongs in rdma/"),
-            ("sync/flag.h", "namespace larder::rdma {\n", "sync/flag.h:4: namespace larder::rdma: in sync/ it is larder::sync"),
-            ("model/gguf/gguf.h", "namespace larder::model {\n", "in model/gguf/ it is larder::model::inline gguf"),
+            ("sync/flag.h", "namespace larder::rdma {\n",
+             "sync/flag.h:4: namespace larder::rdma: in sync/ it is larder::sync"),
+            ("model/gguf/gguf.h", "namespace larder::model {\n",
+             "in model/gguf/ it is larder::model::inline gguf"),
             ("sync/flag.h", "#include <gtest/gtest.h>\n", "belongs in tests"),
             ("sync/flag_test.cc", '#include "model/gguf/gguf.h"\n', "never sideways"),
             ("sync/flag_test.cc", '#include "kernels/formats/x.h"\n', "does not exist"),
-            ("kernels/formats/jit.cc", '#include "model/gguf/gguf.h"\n', "kernels/formats/ may include base, model/gguf/formats.h; not model/gguf/gguf.h"),
+            ("kernels/formats/jit.cc", '#include "model/gguf/gguf.h"\n',
+             "kernels/formats/ may include base, model/gguf/formats.h; not model/gguf/gguf.h"),
             ("kernels/formats/jit.cc", "#include <thread>\n", "never includes <thread>"),
             ("kernels/formats/jit.cc", "#include <xxhash.h>\n", "belongs in pipeline/"),
             ("kernels/formats/jit.cc", '#include "../base/id.h"\n', "never \"../\""),
@@ -119,22 +139,29 @@ class Includes(CheckTest):
             ("kernels/formats/jit.cc", "#include <base/id.h>\n", "is ours"),
             ("kernels/formats/jit.cc", "#include <eigen3/Eigen/Core>\n", "does not know"),
             ("kernels/formats/jit_test.cc", '#include "pipeline/plan/plan.h"\n', "higher floor"),
-            ("serving/scheduling/text.cc", '#include "pipeline/plan/plan.h"\n', "serving/scheduling/ may include"),
+            ("serving/scheduling/text.cc", '#include "pipeline/plan/plan.h"\n',
+             "serving/scheduling/ may include"),
             ("pipeline/plan/plan.h", '#include "pipeline/scheduler/request.h"\n', "higher floor"),
             ("pipeline/new.h", "#pragma once\n", "no floor"),
-            ("kernels/formats/jit.cc", '#include "kernels/formats/shapes_testing.h"\n', "is for tests only"),
+            ("kernels/formats/jit.cc", '#include "kernels/formats/shapes_testing.h"\n',
+             "is for tests only"),
             ("serving/scheduling/text.cc", "#include <CLI/CLI.hpp>\n", "belongs in node/"),
             ("serving/scheduling/text.cc", "#include <spdlog/spdlog.h>\n", "belongs in node/"),
-            ("serving/scheduling/text.cc", "#include <toml++/toml.h>\n", "belongs in pipeline/ or node/"),
+            ("serving/scheduling/text.cc", "#include <toml++/toml.h>\n",
+             "belongs in pipeline/ or node/"),
             ("extra/x.h", "#pragma once\n", "no floor"),
             ("topology/x.h", "#pragma once\n", "topology/CMakeLists.txt: missing"),
         ])
 
     def test_cmake(self):
-        for text, said in [("larder_folder(kernels/formats base model/gguf sync)", "kernels/formats may not link sync"),
-                           ("larder_folder(kernels/formats base)", "include model/gguf/ but do not link model/gguf"),
-                           ("larder_folder(model base model)", "larder_folder(model) in kernels/formats/")]:
-            status, output = self.run_check("check_includes.py", {"kernels/formats/CMakeLists.txt": text})
+        for text, said in [("larder_folder(kernels/formats base model/gguf sync)",
+                            "kernels/formats may not link sync"),
+                           ("larder_folder(kernels/formats base)",
+                            "include model/gguf/ but do not link model/gguf"),
+                           ("larder_folder(model base model)",
+                            "larder_folder(model) in kernels/formats/")]:
+            status, output = self.run_check("check_includes.py",
+                                            {"kernels/formats/CMakeLists.txt": text})
             self.assertEqual(status, 1)
             self.assertIn(said, output)
 
@@ -147,49 +174,68 @@ class Datapath(CheckTest):
         self.expect_empty_is_an_error("check_datapath.py")
 
     def test_planted(self):
-        planted = [
-            ("int* p = new int[3];", "allocation"), ("delete p;", "allocation"), ("void* p = malloc(4);", "allocation"),
-            ("auto p = std::make_unique<int>();", "allocation"), ("v.push_back(1);", "may grow"),
-            ("v->resize(1);", "may grow"), ("v.emplace_back(1);", "may grow"), ("std::vector<int> v;", "container"),
-            ("std::mutex* m;", "a lock"), ("std::lock_guard l(m);", "a lock"), ("pthread_mutex_lock(&m);", "a lock"),
-            ("throw 1;", "an exception"), ("std::function<void()> f;", "indirection"), ("virtual void F();", "indirection"),
-            ("std::string s;", "text"), ("auto s = fmt::format();", "text"), ("printf(s);", "printing"),
-            ("std::fprintf(stderr, s);", "printing"), ("std::cout << 1;", "printing"), ("spdlog::info(s);", "logging"),
-            ("auto t = std::chrono::steady_clock::time_point();", "a clock"), ("clock_gettime(0, &t);", "a clock"),
-            ("auto t = NowNs();", "a clock"), ("syscall(1);", "a system call"), ("::read(fd, p, n);", "a system call"),
-            ("usleep(1);", "a system call"), ("std::this_thread::yield();", "a system call"),
-            ("#include <mutex>", "no use"), ("int* r = new int;  // datapath-ok:", "without a reason"),
-        ]
+        planted = [("int* p = new int[3];", "allocation"), ("delete p;", "allocation"),
+                   ("void* p = malloc(4);", "allocation"),
+                   ("auto p = std::make_unique<int>();", "allocation"),
+                   ("v.push_back(1);", "may grow"), ("v->resize(1);", "may grow"),
+                   ("v.emplace_back(1);", "may grow"), ("std::vector<int> v;", "container"),
+                   ("std::mutex* m;", "a lock"), ("std::lock_guard l(m);", "a lock"),
+                   ("pthread_mutex_lock(&m);", "a lock"), ("throw 1;", "an exception"),
+                   ("std::function<void()> f;", "indirection"),
+                   ("virtual void F();", "indirection"), ("std::string s;", "text"),
+                   ("auto s = fmt::format();", "text"), ("printf(s);", "printing"),
+                   ("std::fprintf(stderr, s);", "printing"), ("std::cout << 1;", "printing"),
+                   ("spdlog::info(s);", "logging"),
+                   ("auto t = std::chrono::steady_clock::time_point();", "a clock"),
+                   ("clock_gettime(0, &t);", "a clock"), ("auto t = NowNs();", "a clock"),
+                   ("syscall(1);", "a system call"), ("::read(fd, p, n);", "a system call"),
+                   ("usleep(1);", "a system call"), ("std::this_thread::yield();", "a system call"),
+                   ("#include <mutex>", "no use"),
+                   ("int* r = new int;  // datapath-ok:", "without a reason"), ]
         # datapath-ok without a reason excuses nothing: two lines are found
-        self.expect_found("check_datapath.py", [("kernels/formats/run_datapath.cc", code + "\n", said) for code, said in planted[:-1]])
-        status, output = self.run_check("check_datapath.py", {"kernels/formats/run_datapath.cc": planted[-1][0]})
+        self.expect_found("check_datapath.py",
+                          [("kernels/formats/run_datapath.cc", code + "\n", said)
+                           for code, said in planted[:-1]])
+        status, output = self.run_check("check_datapath.py",
+                                        {"kernels/formats/run_datapath.cc": planted[-1][0]})
         self.assertEqual(status, 1)
         self.assertIn("without a reason", output)
         self.assertIn("2 violations", output)
 
     def test_line_number_after_block_comment(self):
-        _, output = self.run_check("check_datapath.py", {"kernels/formats/run_datapath.cc": "/* a\nb */\nthrow 1;\n"})
+        _, output = self.run_check("check_datapath.py",
+                                   {"kernels/formats/run_datapath.cc": "/* a\nb */\nthrow 1;\n"})
         self.assertIn("run_datapath.cc:3: an exception", output)
 
 
 class Json(CheckTest):
     def test_clean(self):
-        own = {"sync/flag_test.cc": "auto a = nlohmann::json::parse(text);\n", "base/json_text.cc": "Json::sax_parse(text, &sax);\n",
-               "sync/flag.h": "#pragma once\n// json::parse(text)\nJson::parse_event_t event; std::cin >> number;\n"}
+        own = {
+            "sync/flag_test.cc": "auto a = nlohmann::json::parse(text);\n",
+            "base/json_text.cc": "Json::sax_parse(text, &sax);\n", "sync/flag.h": (
+                "#pragma once\n// json::parse(text)\n"
+                "Json::parse_event_t event; std::cin >> number;\n"),
+        }
         self.assertEqual(self.run_check("check_json.py", own)[0], 0)
 
     def test_empty(self):
         self.expect_empty_is_an_error("check_json.py")
 
     def test_planted(self):
-        self.expect_found("check_json.py", [("sync/flag.h", code + "\n", "base/json_text.h") for code in [
-            "auto a = json::parse(text);", "auto a = nlohmann::ordered_json :: parse (text);", "if (Json::accept(text)) {}",
-            "json::sax_parse(text, &sax);", "auto a = json::from_cbor(bytes);", "file >> json;", 'auto a = "{}"_json;']])
+        self.expect_found(
+            "check_json.py", [("sync/flag.h", code + "\n", "base/json_text.h") for code in [
+                "auto a = json::parse(text);", "auto a = nlohmann::ordered_json :: parse (text);",
+                "if (Json::accept(text)) {}", "json::sax_parse(text, &sax);",
+                "auto a = json::from_cbor(bytes);", "file >> json;", 'auto a = "{}"_json;'
+            ]])
 
 
 class Headers(CheckTest):
-    SEED = {"a/one.h": "#pragma once\n#include <vector>\ninline std::vector<int> One() { return {1}; }\n",
-            "a/two.h": '#pragma once\n#include "a/one.h"\n'}
+    SEED = {
+        "a/one.h": (
+            "#pragma once\n#include <vector>\ninline std::vector<int> One() { return {1}; }\n"),
+        "a/two.h": '#pragma once\n#include "a/one.h"\n',
+    }
 
     def test_clean(self):
         self.expect_clean("check_headers.py", self.SEED)
@@ -199,12 +245,16 @@ class Headers(CheckTest):
 
     def test_planted(self):
         self.expect_found("check_headers.py", [
-            ("a/needs.h", "#pragma once\ninline std::vector<int> Two();\n", "a/needs.h: does not compile alone"),
+            ("a/needs.h", "#pragma once\ninline std::vector<int> Two();\n",
+             "a/needs.h: does not compile alone"),
             ("a/twice.h", "inline int Two() { return 2; }\n", "redefinition"),
         ], self.SEED)
 
     def test_each_stands_alone_though_units_have_several(self):
-        user = {"a/needs.h": "#pragma once\ninline std::vector<int> Two();\n", "a/user.h": '#pragma once\n#include "a/one.h"\n#include "a/needs.h"\n'}
+        user = {
+            "a/needs.h": "#pragma once\ninline std::vector<int> Two();\n",
+            "a/user.h": '#pragma once\n#include "a/one.h"\n#include "a/needs.h"\n',
+        }
         status, output = self.run_check("check_headers.py", user, self.SEED)
         self.assertEqual(status, 1)
         self.assertIn("a/needs.h: does not compile alone", output)
@@ -217,11 +267,15 @@ class Headers(CheckTest):
         self.expect_clean("check_headers.py", self.SEED | needs | first)
         for more in [{"a/needs.cc": '#include <vector>\n#include "a/needs.h"\n'}, first | bundles]:
             status, output = self.run_check("check_headers.py", needs | more, self.SEED)
-            self.assertEqual((status, "a/needs.h: does not compile alone" in output), (1, True), output)
+            self.assertEqual((status, "a/needs.h: does not compile alone" in output), (1, True),
+                             output)
 
 
 class Format(CheckTest):
-    SEED = {".clang-format": "BasedOnStyle: Google\n", "a/one.h": "#pragma once\n"}
+    LONG = "a word " * 15
+    SEED = {".clang-format": "BasedOnStyle: Google\n", "a/one.h": "#pragma once\n",
+            "a/data.txt": LONG,
+            "a/text.py": f"TEXT = (\n    '''\n{LONG}\n''')\nURL = \\\n    '{'x' * 100}'\n"}
 
     def test_clean(self):
         self.expect_clean("check_format.py", self.SEED)
@@ -230,7 +284,16 @@ class Format(CheckTest):
         self.expect_empty_is_an_error("check_format.py")
 
     def test_planted(self):
-        self.expect_found("check_format.py", [("a/two.cc", "int  Two( ) { return 2; }\n", "a/two.cc:1: not as clang-format has it")], self.SEED)
+        self.expect_found("check_format.py", [
+            ("a/two.cc", "int  Two( ) { return 2; }\n",
+             "a/two.cc:1: not as clang-format has it"),
+            ("a/text.py", f"# {self.LONG}\n", "a/text.py:7: 107 characters; wrap at 100"),
+            ("a/doc.py", f'\n"""Says\n{self.LONG}\n"""\n', "a/doc.py:3: 105 characters"),
+            ("a/tool", f"#!/bin/sh\necho {self.LONG}\n", "a/tool:2: 110 characters"),
+            ("a/script", f"#!/usr/bin/env python3\nprint('{self.LONG}')\n", "a/script:2: "),
+            ("a/CMakeLists.txt", f"set(x {self.LONG})\n", "a/CMakeLists.txt:1: "),
+            ("a/x.cmake", f"set(x {self.LONG})\n", "a/x.cmake:1: "),
+        ], self.SEED)
 
 
 class Docs(CheckTest):
@@ -243,7 +306,8 @@ class Docs(CheckTest):
     def test_planted(self):
         self.expect_found("check_docs.py", [
             ("README.md", "See `base/gone.h`.\n", "README.md:5: base/gone.h does not exist"),
-            ("README.md", "Run `build/larder run -m model/gone.gguf`.\n", "model/gone.gguf does not exist"),
+            ("README.md", "Run `build/larder run -m model/gone.gguf`.\n",
+             "model/gone.gguf does not exist"),
             ("README.md", "```\n./base/gone -x\n```\n", "base/gone does not exist"),
             ("README.md", "See [this](base/gone.md).\n", "leads nowhere"),
             ("base/README.md", "a word " * 15 + "\n", "wrap at 100"),
@@ -251,7 +315,8 @@ class Docs(CheckTest):
             ("base/README.md", "See `model/x_*.h`.\n", "model/x_*.h does not exist"),
             ("base/id.h", "// as in /work/x\n", "of no use to a reader"),
             ("base/id.h", "// see base/gone.h\n", "base/id.h:5: base/gone.h does not exist"),
-            ("sync/flag_test.cc", "int x;  // not flag.h but gone.cc\n", "sync/flag_test.cc:4: gone.cc does not exist"),
+            ("sync/flag_test.cc", "int x;  // not flag.h but gone.cc\n",
+             "sync/flag_test.cc:4: gone.cc does not exist"),
             ("extra/x.txt", "x\n", "extra/: has no README.md"),
         ])
 
@@ -261,10 +326,12 @@ class Log(unittest.TestCase):
     """In a repository with one old commit, whose subject nobody checks."""
 
     # Neither the configuration of the person who runs this nor the repository around it counts.
-    ENVIRONMENT = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")} | {
-        "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b",
-        "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b"}
+    ENVIRONMENT = {key: value
+                   for key, value in os.environ.items() if not key.startswith("GIT_")} | {
+                       "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1",
+                       "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a",
+                       "GIT_COMMITTER_EMAIL": "a@b"
+                   }
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -280,8 +347,8 @@ class Log(unittest.TestCase):
                               check=True, env=self.ENVIRONMENT).stdout
 
     def commit(self, message):
-        self.git("commit", "--quiet", "--allow-empty", "--allow-empty-message", "--cleanup=verbatim",
-                 "-m", message)
+        self.git("commit", "--quiet", "--allow-empty", "--allow-empty-message",
+                 "--cleanup=verbatim", "-m", message)
 
     def check(self, tree, *args):
         run = subprocess.run([sys.executable, SCRIPTS / "check_log.py", tree, *args],
@@ -347,16 +414,18 @@ class Count(unittest.TestCase):
             for text in minimum:
                 (Path(folder) / "minimum").write_text(text)
                 options = ["--minimum", f"{folder}/minimum"]
-            run = subprocess.run([sys.executable, SCRIPTS / "count_tests.py", f"{folder}/results.xml", *options], capture_output=True, text=True,
-                                 check=False)
+            run = subprocess.run(
+                [sys.executable, SCRIPTS / "count_tests.py", f"{folder}/results.xml", *options],
+                capture_output=True, text=True, check=False)
             return run.returncode, run.stdout + run.stderr
 
     def test_reasons_are_grouped(self):
         status, output = self.count(self.RESULTS)
         self.assertEqual(status, 0, output)
-        self.assertEqual([line.strip() for line in output.splitlines()],
-                         ["tests: 2 ran, 4 skipped", "2 skipped: FILE is not here (c, ...)", "1 skipped: chromium is not installed (e)",
-                          "1 skipped: no reason given (f)"])
+        self.assertEqual([line.strip() for line in output.splitlines()], [
+            "tests: 2 ran, 4 skipped", "2 skipped: FILE is not here (c, ...)",
+            "1 skipped: chromium is not installed (e)", "1 skipped: no reason given (f)"
+        ])
 
     def test_minimum(self):
         self.assertEqual(self.count(self.RESULTS, "# why\n2\n")[0], 0)
@@ -365,7 +434,8 @@ class Count(unittest.TestCase):
         self.assertIn("2 tests ran, fewer than the 3", output)
 
     def test_what_is_no_result_and_no_minimum(self):
-        for results, minimum in (("", "1"), ("<testsuite>", "1"), (self.RESULTS, "# nothing\n"), (self.RESULTS, "many\n")):
+        for results, minimum in (("", "1"), ("<testsuite>", "1"), (self.RESULTS, "# nothing\n"),
+                                 (self.RESULTS, "many\n")):
             self.assertEqual(self.count(results, minimum)[0], 1)
 
 

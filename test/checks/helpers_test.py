@@ -27,7 +27,8 @@ class Replies(unittest.TestCase):
         self.assertEqual(self.text(CHAT + DONE), "cd")
 
     def test_streams_that_fail_keep_what_came_before(self):
-        for end in (b"", b'data: {"error":{"code":503,"message":"lost"}}\n\n', b"data: {", DONE + EVENT):
+        for end in (b"", b'data: {"error":{"code":503,"message":"lost"}}\n\n', b"data: {",
+                    DONE + EVENT):
             with self.assertRaises(replies.Failed) as failed:
                 self.text(EVENT + end)
             self.assertEqual(failed.exception.text, "ab")
@@ -44,22 +45,30 @@ class Replies(unittest.TestCase):
             self.assertEqual(failed.exception.text, "a")
 
     def test_a_reply_of_chunks(self):
-        self.assertEqual(replies.split_reply(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nA\r\n0123456789\r\n0\r\n\r\n"),
-                         (200, b"abc0123456789"))
-        self.assertEqual(replies.split_reply(b"HTTP/1.1 503 No\r\nX: y\r\n\r\nbody"), (503, b"body"))
+        self.assertEqual(
+            replies.split_reply(b"HTTP/1.1 200 OK\r\nTransfer-Encoding:"
+                                b" chunked\r\n\r\n3\r\nabc\r\nA\r\n0123456789\r\n0\r\n\r\n"),
+            (200, b"abc0123456789"),
+        )
+        self.assertEqual(replies.split_reply(b"HTTP/1.1 503 No\r\nX: y\r\n\r\nbody"),
+                         (503, b"body"))
 
 
 class Clusters(unittest.TestCase):
     def test_a_manifest_is_toml_and_keeps_its_order(self):
         text = clusters.manifest(
-            clusters.server("a", clusters.socket("w", "weight", "cores:0", isolated=True, port=None),
-                            clusters.socket("kv", "attention", "cores:1", **{"for": "w"}), address='h"x:1'),
-            clusters.server("b"), name="two", model={"slots": 4}, link={"transport": "tcp", "device": None})
+            clusters.server("a", clusters.socket("w", "weight", "cores:0", isolated=True,
+                                                 port=None),
+                            clusters.socket("kv", "attention", "cores:1", **{"for": "w"}),
+                            address='h"x:1'), clusters.server("b"), name="two", model={"slots": 4},
+            link={"transport": "tcp", "device": None})
         self.assertEqual(tomllib.loads(text), {
             "name": "two", "model": {"slots": 4}, "link": {"transport": "tcp"},
-            "server": [{"name": "a", "address": 'h"x:1', "socket": [{"name": "w", "role": "weight", "cores": "cores:0", "isolated": True},
-                                                                    {"name": "kv", "role": "attention", "cores": "cores:1", "for": "w"}]},
-                       {"name": "b"}]})
+            "server": [{
+                "name": "a", "address": 'h"x:1',
+                "socket": [{"name": "w", "role": "weight", "cores": "cores:0", "isolated": True},
+                           {"name": "kv", "role": "attention", "cores": "cores:1", "for": "w", }]
+            }, {"name": "b"}]})
         self.assertNotIn("[link]", clusters.manifest(clusters.server("a"), name="n"))
 
     def test_a_key_is_its_owners(self):
@@ -71,7 +80,10 @@ class Clusters(unittest.TestCase):
 class Ports(unittest.TestCase):
     def test_nobody_is_given_a_port_twice(self):
         first, second = ports.free_ports(16), ports.free_ports(16)
-        given = {*range(first, first + 16), *range(second, second + 16), *(ports.free_port() for _ in range(20))}
+        given = {
+            *range(first, first + 16), *range(second, second + 16),
+            *(ports.free_port() for _ in range(20))
+        }
         self.assertEqual(len(given), 16 + 16 + 20)
         with socket.socket() as other, self.assertRaises(OSError):
             other.bind(("127.0.0.1", first + 3))
@@ -88,7 +100,8 @@ class Processes(unittest.TestCase):
     def test_a_process_says_what_it_says(self):
         with Process(["sh", "-c", "echo out; echo err >&2; exit 3"], self.folder / "p") as process:
             self.assertEqual(process.wait(30), 3)
-            self.assertEqual((process.out(), process.err(), process.said(), process.running()), ("out\n", "err\n", "out\nerr\n", False))
+            self.assertEqual((process.out(), process.err(), process.said(), process.running()),
+                             ("out\n", "err\n", "out\nerr\n", False))
 
     def test_a_process_ends_with_the_statement(self):
         with Process(["sleep", "1000"], self.folder / "p") as process:
@@ -100,7 +113,8 @@ class Processes(unittest.TestCase):
         unit = Unit("u", ["sh", "-c", "echo begun; exec sleep 1000"], self.folder / "u.log")
         unit.start()
         for count in (1, 2):
-            until(lambda: unit.said().count("begun") == count, 30, lambda: unit.said(), pause_s=0.01)
+            until(lambda: unit.said().count("begun") == count, 30, lambda: unit.said(),
+                  pause_s=0.01)
             unit.signal(signal.SIGKILL)
         until(lambda: unit.said().count("begun") == 3, 30, lambda: unit.said(), pause_s=0.01)
         self.assertEqual(unit.stop(), -signal.SIGTERM)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""A weight and an attention socket as processes, each of them with cores of its own (isolated: its threads spin) or not (they sleep), in all four pairs:
-whatever either does while it waits, the text is the same and nothing hangs. Then the same as a stage of a cluster with a serving socket, and
+"""A weight and an attention socket as processes, each of them with cores of its own (isolated: its
+threads spin) or not (they sleep), in all four pairs: whatever either does while it waits, the text
+is the same and nothing hangs. Then the same as a stage of a cluster with a serving socket, and
 --isolated on one side only, which both sides refuse with a line that names the other.
 
     test/cluster/isolated_nodes.py --larder build/larder --model model/demo/larder-stories.gguf
@@ -30,9 +31,11 @@ def manifest_text(name, weight, attention, serving=False):
     sockets = [clusters.socket("weights", "weight", "cores:0", isolated=weight),
                clusters.socket("attention", "attention", "cores:1", isolated=attention)]
     if serving:
-        sockets.append(clusters.socket("serving", "serving", "cores:0", options="--port 0 --text-port 0"))
-    return clusters.manifest(clusters.server("here", *sockets, address="127.0.0.1:7070" if serving else None), name=name,
-                             model={"context": 1024, "slots": 2})
+        sockets.append(
+            clusters.socket("serving", "serving", "cores:0", options="--port 0 --text-port 0"))
+    return clusters.manifest(
+        clusters.server("here", *sockets, address="127.0.0.1:7070" if serving else None), name=name,
+        model={"context": 1024, "slots": 2})
 
 
 class Processes:
@@ -52,13 +55,15 @@ class Processes:
             process.kill()
 
     def node(self, socket, *options):
-        process = Process([self.larder, "node", *self.common, "--socket", socket, *options], f"{self.log}-{socket}")
+        process = Process([self.larder, "node", *self.common, "--socket", socket, *options],
+                          f"{self.log}-{socket}")
         self.running.append(process)
         return process
 
     def run(self, *options):
         command = [self.larder, "run", *self.common, *story.GREEDY, "-n", str(TOKENS), *options]
-        return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=HANGS_S, check=False)
+        return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True,
+                              timeout=HANGS_S, check=False)
 
 
 def hanging(processes):
@@ -75,8 +80,10 @@ def hanging(processes):
 
 def pairs(o, folder, alone):
     for weight, attention in itertools.product([False, True], repeat=2):
-        what = f"weights {'spin' if weight else 'sleep'}, attention {'spins' if attention else 'sleeps'}"
-        with Processes(o.larder, o.model, folder, f"pair-{int(weight)}{int(attention)}", weight=weight, attention=attention) as p:
+        what = (f"weights {'spin' if weight else 'sleep'}, attention "
+                f"{'spins' if attention else 'sleeps'}")
+        with Processes(o.larder, o.model, folder, f"pair-{int(weight)}{int(attention)}",
+                       weight=weight, attention=attention) as p:
             node = p.node("attention")
             try:
                 text = p.run("--join").stdout
@@ -90,7 +97,8 @@ def pairs(o, folder, alone):
 
 def cluster(o, folder, alone):
     """As above, the weights' socket a stage and the requests' another process."""
-    with Processes(o.larder, o.model, folder, "cluster", weight=False, attention=True, serving=True) as p:
+    with Processes(o.larder, o.model, folder, "cluster", weight=False, attention=True,
+                   serving=True) as p:
         nodes = [p.node(socket) for socket in ("attention", "weights", "serving")]
 
         def ready():
@@ -101,7 +109,9 @@ def cluster(o, folder, alone):
             return server if server and server.health() == 200 else None
         try:
             server = until(ready, HANGS_S, "not ready", pause_s=0.1)
-            request = {"prompt": story.PROMPT, "n_predict": TOKENS, "temperature": 0, "ignore_eos": True}
+            request = {
+                "prompt": story.PROMPT, "n_predict": TOKENS, "temperature": 0, "ignore_eos": True
+            }
             status, body = server.post("/completion", request)
         except (AssertionError, OSError) as error:
             return f"cluster: {error}\n  {hanging(nodes)}"
@@ -115,7 +125,8 @@ def cluster(o, folder, alone):
 def refused(o, folder):
     for first, second in ([], ["--isolated"]), (["--isolated"], []):
         name = "node" if first else "run"
-        with Processes(o.larder, o.model, folder, f"refused-{name}", weight=None, attention=None) as p:
+        with Processes(o.larder, o.model, folder, f"refused-{name}", weight=None,
+                       attention=None) as p:
             node = p.node("attention", "--once", *first)
             try:
                 run = p.run("--join", *second)
@@ -125,12 +136,20 @@ def refused(o, folder):
             if run.returncode != 1 or "/attention (pid " not in said or "isolated" not in said:
                 return f"--isolated for {name} only: status {run.returncode}, said {said[-400:]}"
             # It says so too, and waits for one that agrees.
-            if not node.running() or "socket weights (pid " not in node.said() or "isolated" not in node.said():
-                return f"--isolated for {name} only: the node's status {node.status()}, said {node.said()[-400:]}"
+            if (
+                not node.running()
+                or "socket weights (pid " not in node.said()
+                or "isolated" not in node.said()
+            ):
+                return (f"--isolated for {name} only: the node's status {node.status()}, said "
+                        f"{node.said()[-400:]}")
             if (again := p.run("--join", *first)).returncode != 0:
-                return f"--isolated for {name}, then for both or none: status {again.returncode}, said {again.stderr.decode()[-400:]}"
+                return (
+                    f"--isolated for {name}, then for both or none: status {again.returncode}, "
+                    f"said {again.stderr.decode()[-400:]}")
             if node.wait(HANGS_S) is None:
-                return f"--isolated for {name}, then for both or none: the node goes on\n  {hanging([node])}"
+                return (f"--isolated for {name}, then for both or none: the node goes on\n"
+                        f"  {hanging([node])}")
             print(said.strip().splitlines()[-1])
     return ""
 
@@ -140,7 +159,11 @@ def main():
     programs.skip_without_two_cpus("one for each socket")
     alone = story.alone(o.larder, o.model, TOKENS)
     with tempfile.TemporaryDirectory(prefix="larder-isolated-") as folder:
-        failures = [line for line in (pairs(o, folder, alone), cluster(o, folder, alone), refused(o, folder)) if line]
+        failures = [
+            line
+            for line in (pairs(o, folder, alone), cluster(o, folder, alone), refused(o, folder))
+            if line
+        ]
     for line in failures:
         print("FAILED: " + line)
     return 1 if failures else 0

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Kills -9 the process of a weight or an attention socket at random moments, again and again: the other must say so and end within two seconds,
-and the next start must be clean. Then stops (SIGSTOP) one of them at work: for good, which the other must notice within two seconds, say and end;
-or for a moment, after which both must go on and print the same text.
+"""Kills -9 the process of a weight or an attention socket at random moments, again and again: the
+other must say so and end within two seconds, and the next start must be clean. Then stops (SIGSTOP)
+one of them at work: for good, which the other must notice within two seconds, say and end; or for a
+moment, after which both must go on and print the same text.
 
-    test/cluster/kill_nodes.py --larder build/larder --model model/demo/larder-stories.gguf --count 200 --stops 20
+    test/cluster/kill_nodes.py --larder build/larder --model model/demo/larder-stories.gguf --count
+        200 --stops 20
 """
 import os
 import pathlib
@@ -19,7 +21,8 @@ from larder_testing import clusters, programs, story
 from larder_testing.processes import Process
 
 ENDS_WITHIN_S = 2.0
-STOP_GRACE_S = 1.0  # on top of two seconds of silence: a machine with work on every core may be late to count them
+# On top of two seconds of silence: a machine with work on every core may be late to count them
+STOP_GRACE_S = 1.0
 LOST = 75  # rdma::kPeerLostExitCode
 WAITING = "waiting for the weight socket"
 
@@ -32,9 +35,11 @@ class Rounds:
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="larder-kill-"))
         manifest = self.folder / "cluster.toml"
         second = 1 if len(os.sched_getaffinity(0)) > 1 else 0
-        manifest.write_text(clusters.manifest(
-            clusters.server("here", clusters.socket("weights", "weight", "cores:0"), clusters.socket("attention", "attention", f"cores:{second}")),
-            name=f"kill-{os.getpid()}", model={"context": 4096, "slots": 1}))
+        manifest.write_text(
+            clusters.manifest(
+                clusters.server("here", clusters.socket("weights", "weight", "cores:0"),
+                                clusters.socket("attention", "attention", f"cores:{second}")),
+                name=f"kill-{os.getpid()}", model={"context": 4096, "slots": 1}))
         common = ["--manifest", manifest, "-m", model, "--link-key", clusters.make_key(self.folder)]
         self.node_arguments = [larder, "node", *common, "--socket", "attention"]
         self.run_arguments = [larder, "run", *common, "--join", *story.GREEDY]
@@ -44,7 +49,8 @@ class Rounds:
         return Process(arguments, self.folder / name)
 
     def story(self, tokens):
-        node, run = self.start("story-node", [*self.node_arguments, "--once"]), self.start("story", [*self.run_arguments, "-n", str(tokens)])
+        node, run = self.start("story-node", [*self.node_arguments, "--once"]), self.start(
+            "story", [*self.run_arguments, "-n", str(tokens)])
         status = run.wait(60)
         if status != 0 or node.wait(30) is None:
             raise RuntimeError(f"a run that nobody kills ended with {status}: {run.err()[-300:]}")
@@ -70,7 +76,8 @@ def kills(rounds, count):
     killed, lost, early, slowest = {"weights": 0, "attention": 0}, 0, 0, 0.0
     while sum(killed.values()) < count:
         i = sum(killed.values())
-        # Every second moment falls into decoding, the others into whatever it is: loading, the handshake or decoding.
+        # Every second moment falls into decoding, the others into whatever it is: loading, the
+        # handshake or decoding.
         node, run, (name, victim, other) = rounds.pair(3900)
         if i % 2 == 0:
             while run.running() and run.out() == "":
@@ -86,22 +93,26 @@ def kills(rounds, count):
             took = time.monotonic() - at
             text = other.err()
             if status is None and name == "weights" and WAITING in text.splitlines()[-1]:
-                early += 1  # killed before it had connected, or after its goodbye: a node goes on waiting
+                # Killed before it had connected, or after its goodbye: a node goes on waiting
+                early += 1
             elif status == LOST and "is gone" in text:
                 lost += 1
                 slowest = max(slowest, took)
                 if took > ENDS_WITHIN_S:
-                    rounds.failures.append(f"round {i}: {name} killed: the other ended after {took:.2f} s")
+                    rounds.failures.append(
+                        f"round {i}: {name} killed: the other ended after {took:.2f} s")
             elif status in (0, 1) and ("error" in text or status == 0):
-                early += 1  # before or during the handshake: a plain error line; or it had ended by itself
+                # Before or during the handshake: a plain error line; or it had ended by itself
+                early += 1
             else:
                 rounds.fail(f"round {i}: {name} killed: the other", other, status)
         end(node, run)
     # A round whose moment came too early or too late tests little.
     if 3 * lost < count:
         rounds.failures.append(f"only {lost} of {count} kills met the two at work together")
-    print(f"killed {killed['weights']} weight and {killed['attention']} attention processes, {lost} of them at work together, {early} while they were finding "
-          f"each other or after; slowest end of the other {slowest:.3f} s")
+    print(f"killed {killed['weights']} weight and {killed['attention']} attention processes, {lost}"
+          f" of them at work together, {early} while they were finding each other or after; "
+          f"slowest end of the other {slowest:.3f} s")
 
 
 def stops(rounds, count):
@@ -141,8 +152,12 @@ def stops(rounds, count):
         end(node, run)
     if count > 0:
         if stopped == 0 or (count > 1 and paused == 0):
-            rounds.failures.append(f"of {count} stops {stopped} were for good and {paused} for a moment: {missed} had ended before")
-        print(f"stopped {stopped} for good, slowest end of the other {slowest:.3f} s; {paused} for a moment; {missed} had ended before")
+            rounds.failures.append(
+                f"of {count} stops {stopped} were for good and {paused} for a moment: {missed} had"
+                " ended before")
+        print(
+            f"stopped {stopped} for good, slowest end of the other {slowest:.3f} s; {paused} for a "
+            f"moment; {missed} had ended before")
 
 
 def main():
@@ -156,7 +171,8 @@ def main():
     kills(rounds, o.count)
     stops(rounds, o.stops)
     clean = rounds.story(20) == alone
-    print(f"{len(rounds.failures)} failures; the next start {'is clean and its text the same' if clean else 'FAILED'}")
+    print(f"{len(rounds.failures)} failures; the next start "
+          f"{'is clean and its text the same' if clean else 'FAILED'}")
     for line in rounds.failures[:20]:
         print("  " + line)
     if rounds.failures or not clean:

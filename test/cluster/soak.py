@@ -1,13 +1,18 @@
 #!/usr/bin/env python3
-"""A long soak of a cluster on this machine: serving, weight and attention sockets and a second stage, a process each; mixed clients
-(both protocols, chat, several choices, long prompts, /tokenize), some of whom cancel or leave; and stages that are killed or stopped.
+"""A long soak of a cluster on this machine: serving, weight and attention sockets and a second
+stage, a process each; mixed clients (both protocols, chat, several choices, long prompts,
+/tokenize), some of whom cancel or leave; and stages that are killed or stopped.
 
-    test/cluster/soak.py --larder build/larder --model model/demo/larder-stories.gguf --seconds 3600 --clients 12
+    test/cluster/soak.py --larder build/larder --model model/demo/larder-stories.gguf --seconds 3600
+        --clients 12
 
-Held to: each stream that ends well is the same request's alone, one that ends otherwise ends with the documented error and only while a stage was
-killed or stopped, and what came before is the beginning of the right one; the cluster comes back by itself; memory, descriptors
-and threads of each process are flat, which means: the slope by least squares times the run's length, and the second part's median above
-the first part's, are not more than a floor and what moves about that slope in the first part; and when all have left, the serving process has the descriptors and threads that it began with.
+Held to: each stream that ends well is the same request's alone, one that ends otherwise ends with
+the documented error and only while a stage was killed or stopped, and what came before is the
+beginning of the right one; the cluster comes back by itself; memory, descriptors and threads of
+each process are flat, which means: the slope by least squares times the run's length, and the
+second part's median above the first part's, are not more than a floor and what moves about that
+slope in the first part; and when all have left, the serving process has the descriptors and threads
+that it began with.
 """
 import json
 import os
@@ -34,8 +39,12 @@ SHARED_FATES = (("a-weight", "a-attention"), ("b-stage",))
 SAMPLE_S = 1.0
 WARM_UP_S = 20.0    # of a process: buffers, pools and the allocator fill
 PATIENCE_S = 120.0  # until a cluster is back on a machine that others use too
-KINDS = ["text-json", "text-plain", "http-whole", "http-stream", "chat-whole", "chat-stream", "choices", "long", "tokenize"]
-FLAT = {"VmRSS": None, "descriptors": 4, "threads": 2}  # and the floor of how much each may change; of memory --growth-mb
+KINDS = [
+    "text-json", "text-plain", "http-whole", "http-stream", "chat-whole", "chat-stream", "choices",
+    "long", "tokenize"
+]
+# And the floor of how much each may change; of memory --growth-mb
+FLAT = {"VmRSS": None, "descriptors": 4, "threads": 2}
 PLAIN = "The cat"
 
 
@@ -46,22 +55,33 @@ class Cluster(Endpoint):
         super().__init__(free_port(), free_port())
         self.o, self.units = o, {}
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="larder-soak-"))
-        port = free_ports(16)  # each server's first socket listens on its server's port, the next ones after it
+        # Each server's first socket listens on its server's port, the next ones after it
+        port = free_ports(16)
         self.manifest = self.folder / "cluster.toml"
         # An isolated socket shares its cores with nobody.
         cores = len(os.sched_getaffinity(0))
         second, third = min(1, cores - 1), 0 if o.isolated else min(1, cores - 1)
-        options = f"--port {self.http} --text-port {self.text} --temp 0 -n 40 --chat-template chatml --queue {8 * o.clients}"
-        self.manifest.write_text(clusters.manifest(
-            clusters.server("a", clusters.socket("a-weight", "weight", "cores:0"),
-                            clusters.socket("a-attention", "attention", f"cores:{second}", isolated=o.isolated),
-                            clusters.socket("serving", "serving", f"cores:{third}", options=options), address=f"127.0.0.1:{port}"),
-            clusters.server("b", clusters.socket("b-stage", "colocated", "cores:0"), address=f"127.0.0.1:{port + 8}"),
-            name=f"soak-{os.getpid()}", model={"context": o.context, "slots": o.slots}, link={"transport": "tcp"}))
+        options = (
+            f"--port {self.http} --text-port {self.text} --temp 0 -n 40 --chat-template chatml "
+            f"--queue {8 * o.clients}")
+        self.manifest.write_text(
+            clusters.manifest(
+                clusters.server(
+                    "a", clusters.socket("a-weight", "weight", "cores:0"),
+                    clusters.socket("a-attention", "attention", f"cores:{second}",
+                                    isolated=o.isolated),
+                    clusters.socket("serving", "serving", f"cores:{third}", options=options),
+                    address=f"127.0.0.1:{port}"),
+                clusters.server("b", clusters.socket("b-stage", "colocated", "cores:0"),
+                                address=f"127.0.0.1:{port + 8}"), name=f"soak-{os.getpid()}",
+                model={"context": o.context, "slots": o.slots}, link={"transport": "tcp"}))
 
     def __enter__(self):
         for name, server in SOCKETS.items():
-            command = [self.o.larder, "node", "--manifest", self.manifest, "--server", server, "--socket", name, "-m", self.o.model]
+            command = [
+                self.o.larder, "node", "--manifest", self.manifest, "--server", server, "--socket",
+                name, "-m", self.o.model
+            ]
             self.units[name] = Unit(name, command, self.folder / f"{name}.log")
             self.units[name].start()
         return self
@@ -71,7 +91,10 @@ class Cluster(Endpoint):
         statuses = {name: unit.stop() for name, unit in reversed(self.units.items())}
         if kind is None and statuses["serving"] != 0:
             raise AssertionError(f"the serving process ended with {statuses['serving']}")
-        errors = [f"{name}: {line}" for name, unit in self.units.items() for line in unit.said()[before[name]:].splitlines() if "error" in line]
+        errors = [
+            f"{name}: {line}" for name, unit in self.units.items()
+            for line in unit.said()[before[name]:].splitlines() if "error" in line
+        ]
         if kind is None and errors:
             raise AssertionError(f"an orderly stop is no error: {errors}")
         if not self.o.keep:
@@ -81,7 +104,8 @@ class Cluster(Endpoint):
         return super().connect(port, timeout)
 
     def said(self, count=600):
-        return "".join(f"--- {unit.name} said:\n{unit.said()[-count:]}\n" for unit in self.units.values())
+        return "".join(f"--- {unit.name} said:\n{unit.said()[-count:]}\n"
+                       for unit in self.units.values())
 
 
 def make_requests(count, seed, context):
@@ -113,12 +137,18 @@ class Asker:
         if kind == "chat-stream":
             return clients.streamed(self.cluster, "/v1/chat/completions", chat)
         if kind == "chat-whole":
-            return json.loads(self.post("/v1/chat/completions", chat))["choices"][0]["message"]["content"]
+            return json.loads(self.post("/v1/chat/completions",
+                                        chat))["choices"][0]["message"]["content"]
         if kind == "choices":
             choices = json.loads(self.post("/v1/completions", {**request, "n": 3}))["choices"]
             return "\0".join(c["text"] for c in sorted(choices, key=lambda c: c["index"]))
         if kind == "tokenize":
-            return json.dumps(json.loads(self.post("/tokenize", {"content": self.long["prompt"] * 3 if at % 4 == 0 else request["prompt"]})))
+            return json.dumps(
+                json.loads(
+                    self.post(
+                        "/tokenize",
+                        {"content": self.long["prompt"] * 3 if at % 4 == 0 else request["prompt"]
+                         })))
         return clients.completion(self.cluster, self.long if kind == "long" else request)
 
     def post(self, path, request):
@@ -133,7 +163,8 @@ class Client(threading.Thread):
 
     def run(self):
         while not self.run_.over() and not self.run_.wrong:
-            started, kind, at = time.monotonic(), self.rng.choice(KINDS), self.rng.randrange(len(self.run_.requests))
+            started, kind, at = time.monotonic(), self.rng.choice(KINDS), self.rng.randrange(
+                len(self.run_.requests))
             self.at = f"{kind} {at} since {time.strftime('%H:%M:%S')}"
             try:
                 self.one(kind, at)
@@ -144,7 +175,8 @@ class Client(threading.Thread):
     def one(self, kind, at):
         fate = self.rng.random()
         if fate < 0.15:
-            clients.leave(self.run_.cluster, self.run_.requests[at], kind.startswith("text"), self.rng)
+            clients.leave(self.run_.cluster, self.run_.requests[at], kind.startswith("text"),
+                          self.rng)
             self.dropped += 1
             return
         if fate < 0.25:
@@ -158,20 +190,25 @@ class Client(threading.Thread):
     def excuse(self, kind, at, started, error):
         self.failed += 1
         if not self.run_.faults.overlap(started, time.monotonic()):
-            return self.run_.is_wrong(f"{kind} {self.run_.requests[at]['prompt'][:40]!r}: {error!r}, and no stage was killed or stopped")
+            return self.run_.is_wrong(
+                f"{kind} {self.run_.requests[at]['prompt'][:40]!r}: {error!r}, and no stage was"
+                " killed or stopped")
         if not isinstance(error, Failed):
             return self.run_.is_wrong(f"{kind}: {error!r} instead of an answer")
         if error.code not in (500, 503) or not error.message:
-            return self.run_.is_wrong(f"{kind}: not an error that is documented: {error.code} {error.message!r}")
+            return self.run_.is_wrong(
+                f"{kind}: not an error that is documented: {error.code} {error.message!r}")
         if not self.run_.expected(kind, at).startswith(error.text.rstrip("\ufffd")):
-            return self.run_.is_wrong(f"{kind}: before its error: {error.text!r}, alone {self.run_.expected(kind, at)!r}")
+            return self.run_.is_wrong(
+                f"{kind}: before its error: {error.text!r}, alone {self.run_.expected(kind, at)!r}")
         time.sleep(0.2)
 
     def cancel(self, at):
         try:
             text = clients.cancelled(self.run_.cluster, self.run_.requests[at])
         except Failed as failed:
-            raise Failed(failed.code, failed.message) from None  # without the text, which is not of the kind that excuse() knows
+            # Without the text, which is not of the kind that excuse() knows
+            raise Failed(failed.code, failed.message) from None
         if not self.run_.expected("http-whole", at).startswith(text):
             self.run_.is_wrong(f"cancelled {self.run_.requests[at]}: {text!r}")
         self.dropped += 1
@@ -190,12 +227,14 @@ class Faults:
             return any(b <= end and (e is None or begin <= e) for b, e in self.windows)
 
     def spared(self):
-        """Who is stopped for a moment only, for now: each lives through half of the run, long enough to tell a leak from a warm-up.
-        A weight and its attention socket share a fate: who loses the other ends and is started again."""
+        """Who is stopped for a moment only, for now: each lives through half of the run, long
+        enough to tell a leak from a warm-up. A weight and its attention socket share a fate: who
+        loses the other ends and is started again."""
         return SHARED_FATES[int(time.monotonic() - self.run.begun > self.run.o.seconds / 2)]
 
     def once(self):
-        kind, name = self.rng.choice(["killed", "stopped", "stopped for a moment"]), self.rng.choice(STAGES)
+        kind, name = self.rng.choice(["killed", "stopped",
+                                      "stopped for a moment"]), self.rng.choice(STAGES)
         if kind != "stopped for a moment" and name in self.spared():
             name = self.rng.choice([stage for stage in STAGES if stage not in self.spared()])
         unit = self.run.cluster.units[name]
@@ -210,11 +249,14 @@ class Faults:
         unit.signal(signal.SIGCONT)
         time.sleep(RESTART_S + 2.5)  # silence takes some seconds to be seen
         begun = time.monotonic()
-        while not self.run.answers() and time.monotonic() - begun < PATIENCE_S and not self.run.wrong:
+        while (
+            not self.run.answers() and time.monotonic() - begun < PATIENCE_S and not self.run.wrong
+        ):
             time.sleep(0.2)
         took = time.monotonic() - begun
         if took >= PATIENCE_S:
-            self.run.is_wrong(f"{name} {kind}: the cluster is not back after {took:.0f} s\n{self.run.cluster.said()}")
+            self.run.is_wrong(f"{name} {kind}: the cluster is not back after {took:.0f} s\n"
+                              f"{self.run.cluster.said()}")
         self.worst_s = max(self.worst_s, took)
         self.counts[f"{name} {kind}"] = self.counts.get(f"{name} {kind}", 0) + 1
         with self.lock:
@@ -229,16 +271,24 @@ class Faults:
 def look(pid):
     """VmRSS in bytes, descriptors, threads of a process; none if it is not there."""
     try:
-        status = dict(line.split(":", 1) for line in open(f"/proc/{pid}/status", encoding="ascii", errors="replace") if ":" in line)
+        status = dict(
+            line.split(":", 1)
+            for line in open(f"/proc/{pid}/status", encoding="ascii", errors="replace")
+            if ":" in line)
         if status["State"].split()[0] in "ZX" or "VmRSS" not in status:
             return None
-        return {"VmRSS": int(status["VmRSS"].split()[0]) * 1024, "descriptors": len(os.listdir(f"/proc/{pid}/fd")), "threads": int(status["Threads"])}
+        return {
+            "VmRSS": int(status["VmRSS"].split()[0]) * 1024,
+            "descriptors": len(os.listdir(f"/proc/{pid}/fd")), "threads": int(status["Threads"])
+        }
     except (OSError, KeyError):
         return None
 
 
 def slope(runs):
-    """By least squares over lists of (t, value) that share a slope, each with an offset of its own; per second."""
+    """By least squares over lists of (t, value) that share a slope, each with an offset of its own;
+    per second.
+    """
     above = below = 0.0
     for points in runs:
         if len(points) > 1:
@@ -266,38 +316,54 @@ class Watch(threading.Thread):
                 now, pid = time.monotonic(), unit.process.pid
                 values = look(pid)
                 if values:
-                    self.samples.setdefault(name, []).append((now - self.run_.begun, pid, now - unit.started, values))
+                    self.samples.setdefault(name, []).append(
+                        (now - self.run_.begun, pid, now - unit.started, values))
             time.sleep(SAMPLE_S)
 
     def verdicts(self, seconds, warm_up):
-        """(line, whether it is flat) of each process and quantity. A stage that was killed has a line for each of its processes; they share a slope."""
+        """(line, whether it is flat) of each process and quantity. A stage that was killed has a
+        line for each of its processes; they share a slope.
+        """
         for name, samples in self.samples.items():
             # While a stage is away links and their threads are too.
             warm = [(t, pid, values) for t, pid, age, values in samples
-                    if age > warm_up and t > warm_up and not self.run_.faults.overlap(t + self.run_.begun, t + self.run_.begun)]
+                    if age > warm_up and t > warm_up and
+                    not self.run_.faults.overlap(t + self.run_.begun, t + self.run_.begun)]
             for what, floor in FLAT.items():
                 floor = self.run_.o.growth_mb * 1e6 if what == "VmRSS" else floor
-                lives = [[(t, values[what]) for t, p, values in warm if p == pid] for pid in sorted({pid for _, pid, _ in warm})]
+                lives = [[(t, values[what]) for t, p, values in warm if p == pid]
+                         for pid in sorted({pid for _, pid, _ in warm})]
                 points = sorted(point for life in lives for point in life)
                 half = warm_up + (seconds - warm_up) / 2
-                first, second = [v for t, v in points if t <= half], [v for t, v in points if t > half]
+                first, second = [v for t, v in points
+                                 if t <= half], [v for t, v in points if t > half]
                 if len(first) < 5 or len(second) < 5:
-                    yield f"{name:12} {what:12} too few samples: {len(first)} and {len(second)}", name != "serving" or seconds < 300
+                    yield (f"{name:12} {what:12} too few samples: {len(first)} and {len(second)}",
+                           name != "serving" or seconds < 300,
+                           )
                     continue
                 # Those that were killed soon tell of their warm-up only, if there are others.
-                long = [life for life in lives if life and life[-1][0] - life[0][0] > (seconds - warm_up) / 5] or lives
-                # How much it moves about without going anywhere: in the first part, less that part's own slope.
+                long = [
+                    life
+                    for life in lives if life and life[-1][0] - life[0][0] > (seconds - warm_up) / 5
+                ] or lives
+                # How much it moves about without going anywhere: in the first part, less that
+                # part's own slope.
                 early = slope([[point for point in life if point[0] <= half] for life in lives])
                 level = [v - early * t for t, v in points if t <= half]
                 allowed = floor + max(level) - min(level)
                 per_second = slope(long)
                 grown = per_second * (seconds - warm_up)
-                # Processes that come and go may each be flat in their short lives, and later ones begin higher.
+                # Processes that come and go may each be flat in their short lives, and later ones
+                # begin higher.
                 step = median(second) - median(first)
                 unit = 1e6 if what == "VmRSS" else 1
-                yield (f"{name:12} {what:12} {min(v for _, v in points) / unit:8.1f} to {max(v for _, v in points) / unit:8.1f}, slope "
-                       f"{per_second * 3600 / unit:+9.2f} an hour: {grown / unit:+7.2f} in the run, second part {step / unit:+7.2f} above the first, "
-                       f"allowed {allowed / unit:.2f}"), grown <= allowed and step <= allowed
+                yield ((f"{name:12} {what:12} {min(v for _, v in points) / unit:8.1f} to "
+                        f"{max(v for _, v in points) / unit:8.1f}, slope "
+                        f"{per_second * 3600 / unit:+9.2f} an hour: {grown / unit:+7.2f} in the "
+                        f"run, second part {step / unit:+7.2f} above the first, allowed"
+                        f" {allowed / unit:.2f}"), grown <= allowed and step <= allowed,
+                       )
 
 
 class Run:
@@ -316,13 +382,16 @@ class Run:
             print(f"wrong: {line}", file=sys.stderr, flush=True)
 
     def expected(self, kind, at):
-        kind = {"text-json": "http-whole", "http-stream": "http-whole", "chat-stream": "chat-whole"}.get(kind, kind)
+        kind = {
+            "text-json": "http-whole", "http-stream": "http-whole", "chat-stream": "chat-whole"
+        }.get(kind, kind)
         return self.truth[kind, 0 if kind in ("long", "text-plain") else at]
 
     def answers(self):
         """Whether the cluster gives a whole short text."""
         try:
-            return self.cluster.health() == 200 and self.asker.ask("text-plain", 0) == self.truth.get(("text-plain", 0))
+            return self.cluster.health() == 200 and self.asker.ask(
+                "text-plain", 0) == self.truth.get(("text-plain", 0))
         except (Failed, OSError, ValueError, KeyError):
             return False
 
@@ -335,7 +404,9 @@ class Run:
             self.truth[kind, 0] = self.asker.ask(kind, 0)
 
     def serving(self):
-        """The least of three seconds: the last clients' connections, our own question among them, are closed a moment after they ended."""
+        """The least of three seconds: the last clients' connections, our own question among them,
+        are closed a moment after they ended.
+        """
         looks = []
         for _ in range(15):
             looks.append(look(self.cluster.units["serving"].process.pid))
@@ -347,7 +418,8 @@ class Run:
         o = self.o
         with Cluster(o) as self.cluster:
             self.asker = Asker(self.cluster, self.requests, self.long)
-            until(lambda: self.cluster.health() == 200, PATIENCE_S, lambda: f"the cluster is not ready\n{self.cluster.said()}")
+            until(lambda: self.cluster.health() == 200, PATIENCE_S,
+                  lambda: f"the cluster is not ready\n{self.cluster.said()}")
             self.learn()
             self.cluster.idle()
             pid, before = self.cluster.units["serving"].process.pid, self.serving()
@@ -371,25 +443,33 @@ class Run:
                     self.is_wrong(str(error))
             after = self.serving()
             if self.cluster.units["serving"].process.pid != pid:
-                self.is_wrong(f"the serving process has ended, which nobody asked of it: {self.cluster.units['serving'].ends}")
+                self.is_wrong("the serving process has ended, which nobody asked of it:"
+                              f" {self.cluster.units['serving'].ends}")
             self.report(many, watch, before, after)
 
     def report(self, many, watch, before, after):
-        done, dropped, failed = (sum(getattr(c, what) for c in many) for what in ("done", "dropped", "failed"))
+        done, dropped, failed = (sum(getattr(c, what) for c in many)
+                                 for what in ("done", "dropped", "failed"))
         faults = sum(self.faults.counts.values())
-        print(f"{done} answers as alone, {dropped} cancelled or dropped, {failed} ended with the documented error; {faults} faults "
-              f"({', '.join(f'{n} {k}' for k, n in sorted(self.faults.counts.items())) or 'none'}), back within {self.faults.worst_s:.1f} s")
+        print(
+            f"{done} answers as alone, {dropped} cancelled or dropped, {failed} ended with the "
+            f"documented error; {faults} faults "
+            f"({', '.join(f'{n} {k}' for k, n in sorted(self.faults.counts.items())) or 'none'}), "
+            f"back within {self.faults.worst_s:.1f} s")
         warm_up = min(WARM_UP_S, self.o.seconds / 6)
         for line, flat in watch.verdicts(self.o.seconds, warm_up):
             print(line + ("" if flat else "  GROWS"))
             if not flat and not self.wrong:
                 self.wrong.append(f"not flat: {line}")
         if before and after:
-            print(f"serving, nobody connected: memory {before['VmRSS'] / 1e6:.1f} to {after['VmRSS'] / 1e6:.1f} MB, descriptors {before['descriptors']} "
-                  f"to {after['descriptors']}, threads {before['threads']} to {after['threads']}")
+            print(f"serving, nobody connected: memory {before['VmRSS'] / 1e6:.1f} to "
+                  f"{after['VmRSS'] / 1e6:.1f} MB, descriptors {before['descriptors']} to "
+                  f"{after['descriptors']}, threads {before['threads']} to {after['threads']}")
             for what in ("descriptors", "threads"):
                 if after[what] > before[what]:
-                    self.wrong.append(f"the serving process keeps {what}: {before[what]} before, {after[what]} after")
+                    self.wrong.append(
+                        f"the serving process keeps {what}: {before[what]} before, {after[what]}"
+                        " after")
         if done < self.o.clients:
             self.wrong.append("hardly anything was done")
 
@@ -398,14 +478,18 @@ def main():
     parser = programs.parser(__doc__, "larder", "model")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--clients", type=int, default=8)
-    parser.add_argument("--fault-every", type=float, default=15, help="seconds between the faults, from the end of one; 0: no faults")
-    parser.add_argument("--isolated", action="store_true", help="the attention socket has its core to itself and spins")
-    parser.add_argument("--growth-mb", type=float, default=8, help="of memory in the whole run that says nothing: the allocator's")
+    parser.add_argument("--fault-every", type=float, default=15,
+                        help="seconds between the faults, from the end of one; 0: no faults")
+    parser.add_argument("--isolated", action="store_true",
+                        help="the attention socket has its core to itself and spins")
+    parser.add_argument("--growth-mb", type=float, default=8,
+                        help="of memory in the whole run that says nothing: the allocator's")
     parser.add_argument("--requests", type=int, default=16, help="different ones")
     parser.add_argument("--context", type=int, default=1024)
     parser.add_argument("--slots", type=int, default=4)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--keep", action="store_true", help="the folder with the manifest and the logs")
+    parser.add_argument("--keep", action="store_true",
+                        help="the folder with the manifest and the logs")
     o = parser.parse_args()
     # Without it freed blocks are kept, up to 256 MB, and look like growth.
     os.environ.setdefault("ASAN_OPTIONS", "quarantine_size_mb=4:allocator_may_return_null=1")
@@ -416,7 +500,8 @@ def main():
         print("wrong:", line, file=sys.stderr)
     if o.keep:
         print(f"kept: {run.cluster.folder}")
-    print(f"soak: {'FAILED' if run.wrong else 'ok'}, {o.seconds:.0f} s, {o.clients} clients{', isolated' if o.isolated else ''}")
+    print(f"soak: {'FAILED' if run.wrong else 'ok'}, {o.seconds:.0f} s, {o.clients} "
+          f"clients{', isolated' if o.isolated else ''}")
     sys.exit(1 if run.wrong else 0)
 
 

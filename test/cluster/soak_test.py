@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""What soak.py judges by, with planted errors: a leak, a thread too many, a text that differs, an error while nothing was broken."""
+"""What soak.py judges by, with planted errors: a leak, a thread too many, a text that differs, an
+error while nothing was broken.
+"""
 import argparse
 import random
 import unittest
@@ -8,14 +10,19 @@ import soak
 
 
 def options(**more):
-    return argparse.Namespace(**{"seconds": 600.0, "clients": 1, "fault_every": 0, "isolated": False, "requests": 2, "context": 256, "slots": 2, "seed": 1, "growth_mb": 8, **more})
+    return argparse.Namespace(
+        **{
+            "seconds": 600.0, "clients": 1, "fault_every": 0, "isolated": False, "requests": 2,
+            "context": 256, "slots": 2, "seed": 1, "growth_mb": 8, **more
+        })
 
 
 class Judging(unittest.TestCase):
     def setUp(self):
         self.run_ = soak.Run(options())
         self.run_.begun, self.run_.until = 1000.0, 1600.0
-        self.run_.truth = {("http-whole", 0): "Once upon a time", ("text-plain", 0): "a", ("long", 0): "b"}
+        self.run_.truth = {("http-whole", 0): "Once upon a time", ("text-plain", 0): "a",
+                           ("long", 0): "b"}
         self.run_.is_wrong = self.run_.wrong.append
 
     # flat or not
@@ -26,8 +33,10 @@ class Judging(unittest.TestCase):
         for pid, (born, died) in enumerate(processes):
             for t in range(born, died):
                 watch.samples.setdefault("serving", []).append((t, pid, t - born, {
-                    "VmRSS": int(50e6 + rng.uniform(0, 1e6) + of(t).get("VmRSS", 0)), "descriptors": 20 + rng.randrange(5) + of(t).get("descriptors", 0),
-                    "threads": 9 + of(t).get("threads", 0)}))
+                    "VmRSS": int(50e6 + rng.uniform(0, 1e6) + of(t).get("VmRSS", 0)),
+                    "descriptors": 20 + rng.randrange(5) + of(t).get("descriptors", 0),
+                    "threads": 9 + of(t).get("threads", 0)
+                }))
         return [line.split()[1] for line, flat in watch.verdicts(600.0, 20.0) if not flat]
 
     def test_flat_is_flat(self):
@@ -47,23 +56,29 @@ class Judging(unittest.TestCase):
     def test_processes_that_come_and_go(self):
         lives = [(t, t + 60) for t in range(0, 600, 60)]
         self.assertEqual(self.verdicts(lambda t: {}, lives), [])
-        self.assertEqual(self.verdicts(lambda t: {"VmRSS": t % 60 * 200e3}, lives), ["VmRSS"])  # each leaks in its short life
+        # Each leaks in its short life
+        self.assertEqual(self.verdicts(lambda t: {"VmRSS": t % 60 * 200e3}, lives), ["VmRSS"])
 
     def test_a_long_life_tells_more_than_short_ones(self):
         lives = [(t, t + 40) for t in range(0, 400, 40)] + [(400, 600)]
         warming = lambda t: {"VmRSS": (t % 40 if t < 400 else min(t - 400, 40)) * 200e3}
         self.assertEqual(self.verdicts(warming, lives), [])
-        self.assertEqual(self.verdicts(lambda t: {"VmRSS": max(0, t - 400) * 200e3}, lives), ["VmRSS"])
+        self.assertEqual(self.verdicts(lambda t: {"VmRSS": max(0, t - 400) * 200e3}, lives),
+                         ["VmRSS"])
 
     def test_what_happens_while_a_stage_is_away_does_not_count(self):
         self.run_.faults.windows = [[1400.0, 1430.0]]
-        self.assertEqual(self.verdicts(lambda t: {"descriptors": 200 if 400 <= t <= 430 else 0}), [])
+        self.assertEqual(self.verdicts(lambda t: {"descriptors": 200 if 400 <= t <= 430 else 0}),
+                         [])
 
     def test_too_few_samples_of_the_serving_process_are_no_proof(self):
-        self.assertEqual(self.verdicts(lambda t: {}, [(590, 600)]), ["VmRSS", "descriptors", "threads"])
+        self.assertEqual(self.verdicts(lambda t: {}, [(590, 600)]),
+                         ["VmRSS", "descriptors", "threads"])
 
     def test_slope(self):
-        self.assertAlmostEqual(soak.slope([[(t, 3 * t + 7) for t in range(10)], [(t, 3 * t - 100) for t in range(50, 60)]]), 3)
+        self.assertAlmostEqual(
+            soak.slope([[(t, 3 * t + 7) for t in range(10)],
+                        [(t, 3 * t - 100) for t in range(50, 60)]]), 3)
         self.assertEqual(soak.slope([[(1, 5)], []]), 0)
 
     # errors
@@ -78,15 +93,21 @@ class Judging(unittest.TestCase):
     def test_errors_while_a_stage_is_away(self):
         now = soak.time.monotonic()
         away = [(now - 12, now - 5)]
-        self.assertEqual(self.client(soak.Failed(503, "lost socket b-stage", "Once upon"), away), [])
-        self.assertIn("no stage was killed", self.client(soak.Failed(503, "lost socket b-stage"))[0])
-        self.assertIn("no stage was killed", self.client(soak.Failed(503, "lost"), [(now - 30, now - 20)])[0])
-        self.assertIn("not an error that is documented", self.client(soak.Failed(0, "the stream ended without [DONE]"), away)[0])
-        self.assertIn("before its error", self.client(soak.Failed(503, "lost", "Once upon a tine"), away)[0])
+        self.assertEqual(self.client(soak.Failed(503, "lost socket b-stage", "Once upon"), away),
+                         [])
+        self.assertIn("no stage was killed",
+                      self.client(soak.Failed(503, "lost socket b-stage"))[0])
+        self.assertIn("no stage was killed",
+                      self.client(soak.Failed(503, "lost"), [(now - 30, now - 20)])[0])
+        self.assertIn("not an error that is documented",
+                      self.client(soak.Failed(0, "the stream ended without [DONE]"), away)[0])
+        self.assertIn("before its error",
+                      self.client(soak.Failed(503, "lost", "Once upon a tine"), away)[0])
         self.assertIn("instead of an answer", self.client(ConnectionResetError("reset"), away)[0])
 
     def test_a_fault_that_is_not_over_excuses(self):
-        self.assertEqual(self.client(soak.Failed(503, "lost"), [(soak.time.monotonic() - 1, None)]), [])
+        self.assertEqual(self.client(soak.Failed(503, "lost"), [(soak.time.monotonic() - 1, None)]),
+                         [])
 
     def test_a_text_that_differs(self):
         class Asker:

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Builds the Debian package and checks it: lintian is silent, nothing is missing, nothing starts by itself.
+"""Builds the Debian package and checks it: lintian is silent, nothing is missing, nothing starts by
+itself.
 
     test/deploy/package_test.py --build build      # exit status 77: a tool is missing
 """
@@ -53,7 +54,8 @@ class Package(unittest.TestCase):
         cls.control = (cls.tree / "DEBIAN/control").read_text()
 
     def test_lintian_finds_nothing_but_what_is_overridden(self):
-        code, said = run("lintian", "--allow-root", "--fail-on", "error,warning", "--display-info", str(self.package))
+        code, said = run("lintian", "--allow-root", "--fail-on", "error,warning", "--display-info",
+                         str(self.package))
         self.assertEqual((code, said.strip()), (0, ""), said)
 
     def test_lintian_would_find_something(self):
@@ -61,9 +63,11 @@ class Package(unittest.TestCase):
         spoilt = self.folder / "spoilt"
         shutil.copytree(self.tree, spoilt)
         (spoilt / "usr/share/doc/larder/copyright").unlink()
-        code, said = run("dpkg-deb", "-b", "--root-owner-group", str(spoilt), str(self.folder / "spoilt.deb"))
+        code, said = run("dpkg-deb", "-b", "--root-owner-group", str(spoilt),
+                         str(self.folder / "spoilt.deb"))
         self.assertEqual(code, 0, said)
-        code, said = run("lintian", "--allow-root", "--fail-on", "error,warning", str(self.folder / "spoilt.deb"))
+        code, said = run("lintian", "--allow-root", "--fail-on", "error,warning",
+                         str(self.folder / "spoilt.deb"))
         self.assertNotEqual(code, 0)
         self.assertIn("no-copyright-file", said)
 
@@ -71,17 +75,21 @@ class Package(unittest.TestCase):
         for path, source in CONTENTS.items():
             self.assertTrue((self.tree / path).is_file(), path)
             if source:
-                self.assertEqual((self.tree / path).read_bytes(), (ROOT / source).read_bytes(), path)
+                self.assertEqual((self.tree / path).read_bytes(), (ROOT / source).read_bytes(),
+                                 path)
         for path, source in COMPRESSED.items():
-            self.assertEqual(gzip.decompress((self.tree / path).read_bytes()), (ROOT / source).read_bytes(), path)
+            self.assertEqual(gzip.decompress((self.tree / path).read_bytes()),
+                             (ROOT / source).read_bytes(), path)
         examples = {p.name for p in (ROOT / "deploy" / "examples").glob("*.toml")}
-        self.assertEqual({p.name for p in (self.tree / "usr/share/doc/larder/examples").iterdir()}, examples)
+        self.assertEqual({p.name for p in (self.tree / "usr/share/doc/larder/examples").iterdir()},
+                         examples)
 
     def test_nothing_else_is_in_it(self):
         known = {*CONTENTS, *COMPRESSED}
         for path in self.tree.rglob("*"):
             name = str(path.relative_to(self.tree))
-            if path.is_file() and not name.startswith(("DEBIAN/", "usr/share/doc/larder/examples/")):
+            if path.is_file() and not name.startswith(
+                ("DEBIAN/", "usr/share/doc/larder/examples/")):
                 self.assertIn(name, known)
 
     def test_dependencies_are_those_of_the_program(self):
@@ -92,7 +100,8 @@ class Package(unittest.TestCase):
     def test_the_packed_program_runs(self):
         code, said = run(str(self.tree / "usr/bin/larder"), "--version")
         self.assertEqual(code, 0, said)
-        self.assertIn(next(l for l in self.control.splitlines() if l.startswith("Version:")).split()[1], said)
+        self.assertIn(
+            next(l for l in self.control.splitlines() if l.startswith("Version:")).split()[1], said)
         code, said = run(str(self.tree / "usr/bin/larder-cluster"), "--help")
         self.assertEqual(code, 0, said)
 
@@ -110,13 +119,16 @@ class Package(unittest.TestCase):
         """The scripts run as dpkg runs them, with recorders in place of systemd's tools."""
         bin_folder, log = self.folder / "bin", self.folder / "called"
         bin_folder.mkdir()
-        for tool in ("systemd-sysusers", "systemd-tmpfiles", "deb-systemd-helper", "deb-systemd-invoke", "systemctl"):
+        for tool in ("systemd-sysusers", "systemd-tmpfiles", "deb-systemd-helper",
+                     "deb-systemd-invoke", "systemctl"):
             (bin_folder / tool).write_text(f'#!/bin/sh\necho "{tool} $*" >>{log}\n')
             (bin_folder / tool).chmod(0o755)
-        for arguments, expected in ((("postinst", "configure", ""), ["systemd-sysusers larder.conf", "systemd-tmpfiles --create larder.conf"]),
-                                    (("prerm", "upgrade", "0.2"), []), (("postrm", "remove"), [])):
+        for arguments, expected in ((("postinst", "configure", ""), [
+                "systemd-sysusers larder.conf", "systemd-tmpfiles --create larder.conf"
+        ]), (("prerm", "upgrade", "0.2"), []), (("postrm", "remove"), [])):
             log.write_text("")
-            code, said = run("sh", str(self.tree / "DEBIAN" / arguments[0]), *arguments[1:], env={"PATH": f"{bin_folder}:/usr/bin:/bin"})
+            code, said = run("sh", str(self.tree / "DEBIAN" / arguments[0]), *arguments[1:],
+                             env={"PATH": f"{bin_folder}:/usr/bin:/bin"})
             self.assertEqual(code, 0, said)
             called = log.read_text().splitlines()
             for line in expected:
@@ -127,10 +139,16 @@ class Package(unittest.TestCase):
     def test_purging_takes_what_push_wrote_and_nothing_else(self):
         """Runs the script on a folder that stands for /, since its paths are absolute."""
         root = self.folder / "purged"
-        ours = ["etc/larder/cluster.toml", "etc/larder/front.env", "etc/larder/link.key",
-                "etc/systemd/system/larder@front.service.d/plan.conf", "etc/systemd/system/larder.target.wants/larder@front.service",
-                "run/larder/larder-status+first+front.lock"]
-        theirs = ["etc/larder/keys", "etc/systemd/system/larder@front.service.d/mine.conf", "var/lib/larder/models/model.gguf"]
+        ours = [
+            "etc/larder/cluster.toml", "etc/larder/front.env", "etc/larder/link.key",
+            "etc/systemd/system/larder@front.service.d/plan.conf",
+            "etc/systemd/system/larder.target.wants/larder@front.service",
+            "run/larder/larder-status+first+front.lock"
+        ]
+        theirs = [
+            "etc/larder/keys", "etc/systemd/system/larder@front.service.d/mine.conf",
+            "var/lib/larder/models/model.gguf"
+        ]
         for path in [*ours, *theirs]:
             (root / path).parent.mkdir(parents=True, exist_ok=True)
             (root / path).write_text("x")

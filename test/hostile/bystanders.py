@@ -1,6 +1,6 @@
-"""Other clients of a server, and what they have to wait: streams, with and without a schema, and requests small and large. Each is a
-process of its own, so that neither the test's interpreter nor another bystander's delays it. Times are CLOCK_MONOTONIC's, which all
-processes share."""
+"""Other clients of a server, and what they have to wait: streams, with and without a schema, and
+requests small and large. Each is a process of its own, so that neither the test's interpreter nor
+another bystander's delays it. Times are CLOCK_MONOTONIC's, which all processes share."""
 import json
 import multiprocessing
 import socket
@@ -17,8 +17,12 @@ LARGE = "word " * 3000  # more than what is read on the I/O thread
 _SCHEMA = {"type": "array", "items": {"enum": ["cat", "dog"]}, "minItems": 200, "maxItems": 200}
 # name: (method, path, body)
 KINDS = {
-    "stream": ("POST", "/v1/completions", {"prompt": "Once upon a time", "max_tokens": TOKENS, "stream": True, "ignore_eos": True}),
-    "stream with a schema": ("POST", "/completion", {"prompt": "Once", "n_predict": TOKENS, "stream": True, "json_schema": _SCHEMA}),
+    "stream": ("POST", "/v1/completions", {
+        "prompt": "Once upon a time", "max_tokens": TOKENS, "stream": True, "ignore_eos": True
+    }),
+    "stream with a schema": ("POST", "/completion", {
+        "prompt": "Once", "n_predict": TOKENS, "stream": True, "json_schema": _SCHEMA
+    }),
     "small request": ("GET", "/health", None),
     "request of 15 KB": ("POST", "/tokenize", {"content": LARGE}),
 }
@@ -29,13 +33,15 @@ def _ask(port, method, path, body):
     data = b"" if body is None else json.dumps(body).encode()
     connection = socket.create_connection(("127.0.0.1", port), timeout=300)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connection.sendall(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data)
+    connection.sendall(
+        f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length:"
+        f" {len(data)}\r\n\r\n".encode() + data)
     return connection
 
 
 def _run(port, kind, pipe):
-    """Asks for ever. Answers each (begin, end) in the pipe with the longest wait that lies in it, in part, in seconds; None with whether
-    there were some waits."""
+    """Asks for ever. Answers each (begin, end) in the pipe with the longest wait that lies in it,
+    in part, in seconds; None with whether there were some waits."""
     waits = []  # (since when, how long)
     since = [time.monotonic()]
 
@@ -46,7 +52,8 @@ def _run(port, kind, pipe):
                 pipe.send(len(waits) > 20)
                 continue
             begin, end = asked
-            longest = max((long for at, long in list(waits) if at < end and at + long > begin), default=0)
+            longest = max((long for at, long in list(waits) if at < end and at + long > begin),
+                          default=0)
             pipe.send(max(longest, now - since[0] if since[0] < end else 0))
             del waits[:-100_000]
     threading.Thread(target=answer, daemon=True).start()

@@ -3,17 +3,21 @@
 
     test/hostile/latency.py --larder build/larder --model model/demo/larder-stories.gguf
 
-Each field of each route that takes a schema, a grammar, a pattern or JSON gets an input that costs far more than its bytes if the server lets it
-(larder_testing/costly_inputs.py), and each of these inputs goes into some field. What is judged:
+Each field of each route that takes a schema, a grammar, a pattern or JSON gets an input that costs
+far more than its bytes if the server lets it (larder_testing/costly_inputs.py), and each of these
+inputs goes into some field. What is judged:
 
-- exactly, with nobody else there: the CPU of the I/O thread, which sends everybody's tokens; the CPU of the threads that work beside it,
-  which everybody's large requests wait for; the most memory, and what is left when the client has gone. The kernel counts these, so that
-  a busy machine does not change them.
-- how long others wait (bystanders.py), beside the same in a control: a process of the background's nice value that is never idle. An
-  input that makes one of them wait for MOST_WAIT_S more than in the control is tried again, ROUNDS times in all; a server at fault is late
-  each time, a busy machine is not.
+- exactly, with nobody else there: the CPU of the I/O thread, which sends everybody's tokens; the
+  CPU of the threads that work beside it,
+  which everybody's large requests wait for; the most memory, and what is left when the client has
+  gone. The kernel counts these, so that a busy machine does not change them.
+- how long others wait (bystanders.py), beside the same in a control: a process of the background's
+  nice value that is never idle. An
+  input that makes one of them wait for MOST_WAIT_S more than in the control is tried again, ROUNDS
+  times in all; a server at fault is late each time, a busy machine is not.
 
-No input is sent twice: compiled grammars are kept. --list: goes on after a failure, tries everything once, and prints all failures.
+No input is sent twice: compiled grammars are kept. --list: goes on after a failure, tries
+everything once, and prints all failures.
 """
 import dataclasses
 import json
@@ -33,36 +37,55 @@ from larder_testing.server import Server
 
 MOST_WAIT_S = 0.050  # of another client, by a request of any kind
 MOST_IO_S = 0.050  # CPU of the I/O thread for a request
-MOST_BESIDE_S = 1.0  # CPU of the threads beside it, for a request of a megabyte: reading it, and what its grammar may cost
+# CPU of the threads beside it, for a request of a megabyte: reading it, and what its grammar may
+# cost
+MOST_BESIDE_S = 1.0
 MOST_BYTES = 192 << 20  # that a request makes the process larger by, while it is there
 MOST_LEFT = 96 << 20  # and that all of them leave: grammars that are kept
 ROUNDS = 5
 PATIENCE_S = 2.0  # of the attacker, who then leaves
 SETTLED_S = 0.03  # the threads beside it wait for work: the request is over
-ANSWERED_S, GOES_ON_S = 0.05, 0.7  # that others are watched for when the answer has come, and when the work may go on without the attacker
+# That others are watched for when the answer has come, and when the work may go on without the
+# attacker
+ANSWERED_S, GOES_ON_S = 0.05, 0.7
 CONTROL_S = 0.25
 BACKGROUND_NICE = 15  # as serving/admission/background.cc has it
 IO, BESIDE = "larder-io", ("larder-prepare", "larder-masks", "larder-files")
-OPTIONS = ["-t", "1", "--parallel", "6", "-c", "32768", "--chat-template", "qwen3", "--tool-parser", "qwen3_coder"]
+OPTIONS = [
+    "-t", "1", "--parallel", "6", "-c", "32768", "--chat-template", "qwen3", "--tool-parser",
+    "qwen3_coder"
+]
 
-# What a search and a review found to be the worst, by kind; each goes into some field. (shape, bytes)
+# What a search and a review found to be the worst, by kind; each goes into some field. (shape,
+# bytes)
 WORST = {
-    "schema": [("deep_arrays", 400_000), ("long_name", 60_000), ("copying_references", 60_000), ("enum_times_enum_of_references", 6_900),
-               ("deep_objects", 900_000), ("enum_times_enum", 700_000), ("type_times_enum", 500_000), ("all_of_many", 300_000),
-               ("references_to_many_properties", 500_000), ("long_name_over_any_of", 700_000), ("required_times_required", 700_000),
-               ("required_times_reference", 60_000), ("many_keywords_beside_any_of", 60_000), ("many_keywords_beside_an_enum", 500_000),
-               ("many_fields", 700_000), ("type_times_type", 600_000), ("required_times_additional", 60_000), ("any_of_times_any_of", 500_000),
-               ("references_by_the_dozen", 7_000), ("many_names", 500_000), ("deep_examples", 400_000), ("formats", 60_000)],
-    "grammar": [("chain_of_rules", 60_000), ("chain_of_rules", 500_000), ("repeats_of_a_large_class", 60_000), ("rules_that_are_copied", 86_000),
-                ("nested_repeats", 1_000), ("deep_schema_in_a_grammar", 400_000), ("ambiguous_sequences", 60_000), ("large_literal", 860_000)],
-    "pattern": [("classes", 60_000), ("dots", 60_000), ("nested_groups", 600), ("look_ahead_at_the_end", 60_000), ("quantities", 60_000)],
-    "text": [("deep_arrays", 400_000), ("keys_in_a_row", 700_000), ("deep_objects", 900_000), ("keys_below", 700_000), ("empty_arrays", 700_000)],
-    "prompt": [("one_letter", 900_000), ("parts_of_control_tokens", 900_000), ("combining_marks", 400_000)],
+    "schema": [("deep_arrays", 400_000), ("long_name", 60_000), ("copying_references", 60_000),
+               ("enum_times_enum_of_references", 6_900), ("deep_objects", 900_000),
+               ("enum_times_enum", 700_000), ("type_times_enum", 500_000),
+               ("all_of_many", 300_000), ("references_to_many_properties", 500_000),
+               ("long_name_over_any_of", 700_000), ("required_times_required", 700_000),
+               ("required_times_reference", 60_000), ("many_keywords_beside_any_of", 60_000),
+               ("many_keywords_beside_an_enum", 500_000), ("many_fields", 700_000),
+               ("type_times_type", 600_000), ("required_times_additional", 60_000),
+               ("any_of_times_any_of", 500_000), ("references_by_the_dozen", 7_000),
+               ("many_names", 500_000), ("deep_examples", 400_000), ("formats", 60_000)],
+    "grammar": [("chain_of_rules", 60_000), ("chain_of_rules", 500_000),
+                ("repeats_of_a_large_class", 60_000), ("rules_that_are_copied", 86_000),
+                ("nested_repeats", 1_000), ("deep_schema_in_a_grammar", 400_000),
+                ("ambiguous_sequences", 60_000), ("large_literal", 860_000)],
+    "pattern": [("classes", 60_000), ("dots", 60_000), ("nested_groups", 600),
+                ("look_ahead_at_the_end", 60_000), ("quantities", 60_000)],
+    "text": [("deep_arrays", 400_000), ("keys_in_a_row", 700_000), ("deep_objects", 900_000),
+             ("keys_below", 700_000), ("empty_arrays", 700_000)],
+    "prompt": [("one_letter", 900_000), ("parts_of_control_tokens", 900_000),
+               ("combining_marks", 400_000)],
 }
 FULL_BYTES = 1_000_000  # of an input, at most
-SANITIZED_BYTES = 100_000  # a sanitizer's stack ends earlier, and everything takes its CPU many times as long
+# A sanitizer's stack ends earlier, and everything takes its CPU many times as long
+SANITIZED_BYTES = 100_000
 FULL_QUEUES = ["many_prompts"]  # others wait for a slot, as they should
-FEWEST = {"schema": 1, "grammar": 3, "pattern": 2, "text": 2, "prompt": 1}  # inputs for each field of a kind
+# Inputs for each field of a kind
+FEWEST = {"schema": 1, "grammar": 3, "pattern": 2, "text": 2, "prompt": 1}
 
 
 @dataclasses.dataclass
@@ -73,7 +96,8 @@ class Attack:
     sent: int = 0
 
     def __str__(self):
-        return f"{self.shape.__name__} of {self.size} bytes in {self.field}" + (", a line of a batch" if self.field.line_of_batch else "")
+        return f"{self.shape.__name__} of {self.size} bytes in {self.field}" + (
+            ", a line of a batch" if self.field.line_of_batch else "")
 
     def body(self):
         """Another one each time, of nearly the size: grammars are kept."""
@@ -109,13 +133,20 @@ class Target:
     """The server, which a hostile request may end: then another one."""
 
     def __init__(self, larder, model, folder, *options, most_bytes=FULL_BYTES):
-        self.larder, self.model, self.folder, self.options, self.most_bytes = larder, model, folder, [*OPTIONS, *options], most_bytes
+        self.larder, self.model, self.folder, self.options, self.most_bytes = (larder, model,
+                                                                               folder, [
+                                                                                   *OPTIONS,
+                                                                                   *options
+                                                                               ], most_bytes,
+                                                                               )
         self.server = self.bystanders = None
 
     def start(self):
-        self.server = Server(self.larder, self.model, *self.options, "--batch-dir", str(self.folder / f"batch-{time.monotonic_ns()}")).__enter__()
+        self.server = Server(self.larder, self.model, *self.options, "--batch-dir",
+                             str(self.folder / f"batch-{time.monotonic_ns()}")).__enter__()
         for _ in range(2):  # what the first requests make stays
-            self.server.post("/completion", {"prompt": "Once", "n_predict": 4, "json_schema": {"type": "object"}})
+            self.server.post("/completion",
+                             {"prompt": "Once", "n_predict": 4, "json_schema": {"type": "object"}})
             self.server.post("/tokenize", {"content": "word " * (self.most_bytes // 5)})
         self.before = self.resident()
 
@@ -135,14 +166,19 @@ class Target:
         return seconds[IO], sum(seconds[name] for name in BESIDE)
 
     def send(self, attack):
-        """What the server says, or "" if the attacker has left before, having waited for PATIENCE_S."""
+        """What the server says, or "" if the attacker has left before, having waited for
+        PATIENCE_S.
+        """
         body = attack.body()
         if attack.field.line_of_batch:
             return self.send_batch(body)
         is_text = attack.field.path == "text"
-        head = b"" if is_text else f"POST {attack.field.path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        head = (b"" if is_text else
+                (f"POST {attack.field.path} HTTP/1.1\r\nHost: localhost\r\nConnection:"
+                 f" close\r\nContent-Length: {len(body)}\r\n\r\n".encode()))
         said = b""
-        with self.server.connect(self.server.text if is_text else self.server.http, timeout=PATIENCE_S) as connection:
+        with self.server.connect(self.server.text if is_text else self.server.http,
+                                 timeout=PATIENCE_S) as connection:
             try:
                 connection.sendall(head + body + (b"\n" if is_text else b""))
                 if is_text:
@@ -156,10 +192,13 @@ class Target:
         return said.decode(errors="replace")
 
     def send_batch(self, line):
-        form = (b'--edge\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
-                b'--edge\r\nContent-Disposition: form-data; name="file"; filename="in.jsonl"\r\n\r\n' + line + b"\n\r\n--edge--\r\n")
-        head = (f"POST /v1/files HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: multipart/form-data; boundary=edge\r\n"
-                f"Content-Length: {len(form)}\r\n\r\n").encode()
+        form = (
+            b'--edge\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
+            b'--edge\r\nContent-Disposition: form-data; name="file"; filename="in.jsonl"\r\n\r\n' +
+            line + b"\n\r\n--edge--\r\n")
+        head = (
+            "POST /v1/files HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type:"
+            f" multipart/form-data; boundary=edge\r\nContent-Length: {len(form)}\r\n\r\n").encode()
         try:
             with self.server.connect(self.server.http, timeout=10) as connection:
                 connection.sendall(head + form)
@@ -174,7 +213,9 @@ class Target:
             return ""
 
     def settled(self, limit_s=10.0):
-        """Waits until no thread beside works any more. False: it never does, or the server is gone."""
+        """Waits until no thread beside works any more. False: it never does, or the server is
+        gone.
+        """
         until = rested_since = time.monotonic()
         until += limit_s
         while (now := time.monotonic()) < until and self.alive():
@@ -204,7 +245,9 @@ def alone(target, attack):
         raise Failed(f"it has ended the server, status {target.server.process.wait()}")
     io, beside = (now - then for now, then in zip(target.cpu(), (io, beside)))
     grown = threads.peak_bytes(target.pid) - resident
-    result = f"I/O thread {io * 1e3:.1f} ms, beside it {beside * 1e3:.0f} ms, {grown / 1e6:+.0f} MB; {said.splitlines()[0] if said else 'left'}"
+    result = (
+        f"I/O thread {io * 1e3:.1f} ms, beside it {beside * 1e3:.0f} ms, {grown / 1e6:+.0f} MB; "
+        f"{said.splitlines()[0] if said else 'left'}")
     check("the I/O thread was busy for", io, MOST_IO_S)
     check("the threads beside it were busy for", beside, MOST_BESIDE_S)
     if not settled:
@@ -239,21 +282,38 @@ def beside_others(target, bystanders, attack, rounds, usual):
             raise Failed(f"it has ended the server, status {target.server.process.wait()}")
         late = {kind: wait for kind, wait in waits.items() if wait > usual[kind] + MOST_WAIT_S}
         if not late:
-            return ", ".join(f"{kind} {wait * 1e3:.0f} ms ({usual[kind] * 1e3:.0f})" for kind, wait in waits.items())
-    raise Failed("others waited, each time: " + ", ".join(f"{kind} {wait * 1e3:.0f} ms ({usual[kind] * 1e3:.0f} without it)" for kind, wait in late.items()))
+            return ", ".join(f"{kind} {wait * 1e3:.0f} ms ({usual[kind] * 1e3:.0f})"
+                             for kind, wait in waits.items())
+    raise Failed("others waited, each time: " +
+                 ", ".join(f"{kind} {wait * 1e3:.0f} ms ({usual[kind] * 1e3:.0f} without it)"
+                           for kind, wait in late.items()))
 
 
 def while_it_answers(larder, folder):
-    """What a call that the model writes is looked up in: the I/O thread reads answers, and a tool's schema is the client's."""
+    """What a call that the model writes is looked up in: the I/O thread reads answers, and a tool's
+    schema is the client's.
+    """
     model = folder / "scripted.gguf"
     scripted_model.write(str(model))
-    with Server(larder, str(model), "-t", "1", "-c", "16384", "--tool-parser", "qwen3_coder") as server:
-        tool = {"type": "function", "function": {"name": "f", "parameters": costly_inputs.dozens_of_references(40)}}
+    with Server(larder, str(model), "-t", "1", "-c", "16384", "--tool-parser",
+                "qwen3_coder") as server:
+        tool = {
+            "type": "function",
+            "function": {"name": "f", "parameters": costly_inputs.dozens_of_references(40)},
+        }
         before = threads.cpu_seconds(server.process.pid)[IO]
-        status, reply = server.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "#xml_call please"}], "tools": [tool], "max_tokens": 300})
+        status, reply = server.post(
+            "/v1/chat/completions", {
+                "messages": [{"role": "user", "content": "#xml_call please"}], "tools": [tool],
+                "max_tokens": 300
+            })
         io = threads.cpu_seconds(server.process.pid)[IO] - before
-        assert status == 200 and json.loads(reply)["choices"][0]["message"]["tool_calls"], (status, reply)
-        print(f"an answer whose call has dozens of references in its schema: I/O thread {io * 1e3:.1f} ms", flush=True)
+        assert status == 200 and json.loads(reply)["choices"][0]["message"]["tool_calls"], (status,
+                                                                                            reply)
+        print(
+            "an answer whose call has dozens of references in its schema: I/O thread"
+            f" {io * 1e3:.1f} ms", flush=True,
+        )
         check("an answer keeps the I/O thread busy for", io, MOST_IO_S)
 
 
@@ -283,7 +343,8 @@ class Run:
             end(handle)
 
     def quiet(self, all_attacks):
-        self.each(all_attacks, lambda _, attack: alone(self.target, attack), lambda: True, lambda _: None)
+        self.each(all_attacks, lambda _, attack: alone(self.target, attack), lambda: True,
+                  lambda _: None)
         if self.target.server is not None and not self.failures:
             left = self.target.resident() - self.target.before
             print(f"left when all have gone: {left / 1e6:+.1f} MB")
@@ -300,14 +361,17 @@ class Run:
 
     def loud(self, all_attacks):
         rounds, usual = 1 if self.args.list else ROUNDS, {}
-        self.each(all_attacks, lambda bystanders, attack: beside_others(self.target, bystanders, attack, rounds, usual),
-                  lambda: Bystanders(self.target.server), lambda bystanders: bystanders.__exit__())
+        self.each(
+            all_attacks, lambda bystanders, attack: beside_others(self.target, bystanders, attack,
+                                                                  rounds, usual),
+            lambda: Bystanders(self.target.server), lambda bystanders: bystanders.__exit__())
 
 
 def main():
     parser = programs.parser(__doc__, "larder", "model")
     parser.add_argument("--list", action="store_true", help="go on after failures, and list them")
-    parser.add_argument("--only-print", action="store_true", help="assert only that the server lives: with a sanitizer times say little")
+    parser.add_argument("--only-print", action="store_true",
+                        help="assert only that the server lives: with a sanitizer times say little")
     parser.add_argument("--only", default="", help="attacks with this in their names")
     parser.add_argument("--without-others", action="store_true", help="only what the kernel counts")
     args = parser.parse_args()
@@ -323,8 +387,10 @@ def main():
             if not args.without_others and not args.only_print:
                 seen = set()
                 # Each input once: where it stands is what was tried above.
-                run.loud([attack for attack in chosen if attack.shape.__name__ not in FULL_QUEUES
-                          and not (key := (attack.shape, attack.size)) in seen and not seen.add(key)])
+                run.loud([
+                    attack for attack in chosen if attack.shape.__name__ not in FULL_QUEUES and
+                    not (key := (attack.shape, attack.size)) in seen and not seen.add(key)
+                ])
             if not args.only_print and not args.only:
                 run.answers(pathlib.Path(folder))
         finally:

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Many clients for a while, and costly requests among theirs: each text is that of the same request alone, memory does not grow, and
-others wait no longer than without them.
+"""Many clients for a while, and costly requests among theirs: each text is that of the same request
+alone, memory does not grow, and others wait no longer than without them.
 
     test/hostile/soak.py --larder build/larder --model model/demo/larder-stories.gguf --seconds 3600
 
-The clients are those of test/serving/soak_serve.py; the costly requests those of latency.py, at random, one after the other, whose
-clients leave when they have waited for long. Windows with and without them take turns, and what is compared is the median of the windows'
-longest waits: a busy machine changes both. Memory is compared with what it was after the warm-up, when the caches of grammars have been
-filled.
+The clients are those of test/serving/soak_serve.py; the costly requests those of latency.py, at
+random, one after the other, whose clients leave when they have waited for long. Windows with and
+without them take turns, and what is compared is the median of the windows' longest waits: a busy
+machine changes both. Memory is compared with what it was after the warm-up, when the caches of
+grammars have been filled.
 """
 import pathlib
 import random
@@ -22,7 +23,8 @@ import latency
 from bystanders import Bystanders
 from larder_testing import clients, programs
 
-soak_serve = programs.load(pathlib.Path(__file__).resolve().parents[1] / "serving" / "soak_serve.py")
+soak_serve = programs.load(
+    pathlib.Path(__file__).resolve().parents[1] / "serving" / "soak_serve.py")
 WINDOW_S = 4.0
 WARM_UP_S = 0.2  # of all seconds
 PAUSE_S = 0.2  # between costly requests
@@ -33,14 +35,19 @@ class Attacker(threading.Thread):
 
     def __init__(self, target, seed):
         super().__init__(daemon=True)
-        self.target, self.rng, self.on, self.sent = target, random.Random(seed), threading.Event(), 0
-        self.attacks = [attack for attack in latency.attacks() if attack.shape.__name__ not in latency.FULL_QUEUES]
+        self.target, self.rng, self.on, self.sent = target, random.Random(
+            seed), threading.Event(), 0
+        self.attacks = [
+            attack for attack in latency.attacks()
+            if attack.shape.__name__ not in latency.FULL_QUEUES
+        ]
 
     def run(self):
         while True:
             self.on.wait()
             attack = self.rng.choice(self.attacks)
-            attack.size -= 200 if attack.size > 100_000 else 0  # another one, however often it has been sent
+            # Another one, however often it has been sent
+            attack.size -= 200 if attack.size > 100_000 else 0
             try:
                 self.target.send(attack)
             except OSError:  # the server has ended
@@ -56,7 +63,9 @@ def window(bystanders):
 
 
 def windows(target, bystanders, attacker, until):
-    """The longest waits of each window, by kind, without and with costly requests; memory after the warm-up."""
+    """The longest waits of each window, by kind, without and with costly requests; memory after the
+    warm-up.
+    """
     waits = {False: [], True: []}
     begin, after_warm_up = time.monotonic(), 0
     while time.monotonic() < until and target.alive():
@@ -73,10 +82,15 @@ def windows(target, bystanders, attacker, until):
 def judge(waits):
     wrong = []
     for kind in waits[True][0]:
-        without, with_them = (statistics.median(window_[kind] for window_ in waits[attacked]) for attacked in (False, True))
-        print(f"{kind}: the longest wait of a window {without * 1e3:.0f} ms without costly requests, {with_them * 1e3:.0f} ms with them")
+        without, with_them = (statistics.median(window_[kind] for window_ in waits[attacked])
+                              for attacked in (False, True))
+        print(
+            f"{kind}: the longest wait of a window {without * 1e3:.0f} ms without costly requests, "
+            f"{with_them * 1e3:.0f} ms with them")
         if with_them > without + latency.MOST_WAIT_S:
-            wrong.append(f"{kind} waits {with_them * 1e3:.0f} ms beside costly requests, {without * 1e3:.0f} ms without")
+            wrong.append(
+                f"{kind} waits {with_them * 1e3:.0f} ms beside costly requests, {without * 1e3:.0f}"
+                " ms without")
     return wrong
 
 
@@ -85,19 +99,26 @@ def main():
     parser.add_argument("--clients", type=int, default=6)
     parser.add_argument("--seconds", type=float, default=24)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--growth-mb", type=float, default=64, help="of memory that is allowed after the warm-up")
+    parser.add_argument("--growth-mb", type=float, default=64,
+                        help="of memory that is allowed after the warm-up")
     args = parser.parse_args()
     requests = clients.make_requests(16, args.seed)
     with tempfile.TemporaryDirectory(prefix="larder-test-") as folder:
         # More slots than clients and bystanders: waiting for one is not what this is about.
-        target = latency.Target(args.larder, args.model, pathlib.Path(folder), "--parallel", str(args.clients + 8), "--temp", "0", "-n", "40",
-                                "--queue", str(8 * args.clients))
+        target = latency.Target(args.larder, args.model, pathlib.Path(folder), "--parallel",
+                                str(args.clients + 8), "--temp", "0", "-n", "40", "--queue",
+                                str(8 * args.clients))
         target.start()
         try:
-            expected = [soak_serve.ask(target.server, "http-whole", request) for request in requests]
+            expected = [
+                soak_serve.ask(target.server, "http-whole", request) for request in requests
+            ]
             plain = soak_serve.ask(target.server, "text-plain", None)
             until = time.monotonic() + args.seconds
-            many = [soak_serve.Client(target.server, requests, expected, plain, args.seed * 1000 + i, until) for i in range(args.clients)]
+            many = [
+                soak_serve.Client(target.server, requests, expected, plain, args.seed * 1000 + i,
+                                  until) for i in range(args.clients)
+            ]
             attacker = Attacker(target, args.seed)
             with Bystanders(target.server) as bystanders:
                 for thread in (*many, attacker):
@@ -110,7 +131,9 @@ def main():
                 wrong.append(f"the server has ended, status {target.server.process.wait()}")
             else:
                 grown = (target.resident() - after_warm_up) / 1e6
-                print(f"{sum(client.done for client in many)} texts as alone, {attacker.sent} costly requests, memory after the warm-up {grown:+.1f} MB")
+                print(
+                    f"{sum(client.done for client in many)} texts as alone, {attacker.sent} costly "
+                    f"requests, memory after the warm-up {grown:+.1f} MB")
                 if grown > args.growth_mb:
                     wrong.append(f"memory has grown by {grown:.1f} MB")
             wrong += judge(waits)

@@ -4,7 +4,10 @@ import random
 
 from larder_testing.replies import joined, raise_error, read_all, texts_of_events, texts_of_lines
 
-BEGINNINGS = ["Once upon a time", "The cat", "One day, a little girl named", "Tom and Amy went to the", "It was raining. The duck", "In the garden"]
+BEGINNINGS = [
+    "Once upon a time", "The cat", "One day, a little girl named", "Tom and Amy went to the",
+    "It was raining. The duck", "In the garden"
+]
 
 
 def make_requests(count, seed):
@@ -13,8 +16,12 @@ def make_requests(count, seed):
     requests = []
     for i in range(count):
         prompt = " ".join(rng.choice(BEGINNINGS) for _ in range(rng.choice([1, 1, 2, 12])))
-        requests.append({"prompt": prompt, "max_tokens": rng.randint(1, 60), "temperature": rng.choice([0, 0.7, 1.2]), "seed": i,
-                         "top_k": rng.choice([0, 40]), "repeat_penalty": rng.choice([1, 1.1]), **({"stop": ["."]} if rng.random() < 0.2 else {})})
+        requests.append({
+            "prompt": prompt, "max_tokens": rng.randint(1, 60),
+            "temperature": rng.choice([0, 0.7, 1.2]), "seed": i, "top_k": rng.choice([0, 40]),
+            "repeat_penalty": rng.choice([1,
+                                          1.1]), **({"stop": ["."]} if rng.random() < 0.2 else {})
+        })
     return requests
 
 
@@ -49,7 +56,9 @@ def text_stream(server, request):
 
 
 def cancelled(server, request):
-    """What a request gives that is cancelled when its first text has come: the beginning of what it would have given."""
+    """What a request gives that is cancelled when its first text has come: the beginning of what it
+    would have given.
+    """
     with server.connect(server.text) as connection:
         connection.sendall(json.dumps({**request, "id": "a"}).encode() + b"\n")
         text = ""
@@ -64,8 +73,9 @@ def leave(server, request, over_text, rng):
     """A long request of somebody who goes away after some bytes, or before any."""
     with server.connect(server.text if over_text else server.http) as connection:
         body = json.dumps({**request, "max_tokens": 300, "stream": True}).encode()
-        head = b"" if over_text else b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" \
-            b"Content-Length: %d\r\n\r\n" % len(body)
+        head = (b"" if over_text else
+                (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type:"
+                 b" application/json\r\nContent-Length: %d\r\n\r\n") % len(body))
         connection.sendall(head + body + b"\n")
         if rng.random() < 0.7:
             connection.recv(rng.randint(1, 2000))

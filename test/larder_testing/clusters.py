@@ -6,7 +6,9 @@ import secrets
 
 
 def socket(name, role, cores, **keys):
-    """A socket of a server, for manifest(). Keys whose value is None are left out, here and below."""
+    """A socket of a server, for manifest(). Keys whose value is None are left out, here and
+    below.
+    """
     return {"name": name, "role": role, "cores": cores, **keys}
 
 
@@ -15,7 +17,9 @@ def server(name, *sockets, **keys):
 
 
 def manifest(*servers, name, model=None, link=None):
-    """The text of a manifest of servers; `model` and `link` are the keys of these tables. Names of Unix sockets hold `name`."""
+    """The text of a manifest of servers; `model` and `link` are the keys of these tables. Names of
+    Unix sockets hold `name`.
+    """
     lines = _lines({"name": name})
     for table, keys in (("[model]", model), ("[link]", link)):
         lines += [table, *_lines(keys)] if keys else []
@@ -27,11 +31,13 @@ def manifest(*servers, name, model=None, link=None):
 
 
 def _lines(keys):
-    return [f"{key} = {json.dumps(value)}" for key, value in keys.items() if value is not None]  # TOML's, of text, numbers and bools
+    # TOML's, of text, numbers and bools
+    return [f"{key} = {json.dumps(value)}" for key, value in keys.items() if value is not None]
 
 
 def make_key(folder):
     key = pathlib.Path(folder, "link.key")
-    with open(os.open(key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
+    with open(os.open(key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w",
+              encoding="ascii") as file:
         file.write(secrets.token_hex(32) + "\n")
     return key

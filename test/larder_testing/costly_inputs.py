@@ -1,10 +1,11 @@
-"""Inputs that cost a server far more than their bytes, if it lets them: schemas, grammars, regular expressions and JSON texts of any size,
-and the fields of requests that take one.
+"""Inputs that cost a server far more than their bytes, if it lets them: schemas, grammars, regular
+expressions and JSON texts of any size, and the fields of requests that take one.
 
-A shape is a function of a number of bytes, which it does not exceed by much, that returns a text: of a JSON schema (SCHEMAS), of GBNF
-(GRAMMARS), a regular expression (PATTERNS), JSON (TEXTS), a prompt (PROMPTS). A schema is a text because some are nested deeper than
-this interpreter's recursion. A Field says where in a request a text of a kind may stand, and `body()` puts it there. WHOLE are requests
-that cost by the number of their parts.
+A shape is a function of a number of bytes, which it does not exceed by much, that returns a text:
+of a JSON schema (SCHEMAS), of GBNF (GRAMMARS), a regular expression (PATTERNS), JSON (TEXTS), a
+prompt (PROMPTS). A schema is a text because some are nested deeper than this interpreter's
+recursion. A Field says where in a request a text of a kind may stand, and `body()` puts it there.
+WHOLE are requests that cost by the number of their parts.
 """
 import dataclasses
 import json
@@ -53,13 +54,17 @@ def long_name(size):
 
 def names_that_share_a_beginning(size):
     count = max(int((size / 10) ** 0.5), 2)
-    return compact({"properties": {"a" * (size // count // 2) + str(i): {} for i in range(count)}, "additionalProperties": True})
+    return compact({
+        "properties": {"a" * (size // count // 2) + str(i): {} for i in range(count)},
+        "additionalProperties": True
+    })
 
 
 def names_of_one_another(size):
     """Each name begins the next one."""
     count = int((2 * size) ** 0.5)
-    return compact({"properties": {"a" * (i + 1): True for i in range(count)}, "additionalProperties": True})
+    return compact(
+        {"properties": {"a" * (i + 1): True for i in range(count)}, "additionalProperties": True})
 
 
 def many_names(size):
@@ -71,23 +76,30 @@ def long_name_over_any_of(size):
 
 
 def long_name_over_items(size):
-    return compact({"properties": {"n" * (size // 2): {"prefixItems": many(size / 10, lambda i: True)}}})
+    return compact(
+        {"properties": {"n" * (size // 2): {"prefixItems": many(size / 10, lambda i: True)}}})
 
 
 def copying_references(size):
-    """Each level has two references to the next, which a sibling makes merge, and annotations that are copied with them."""
+    """Each level has two references to the next, which a sibling makes merge, and annotations that
+    are copied with them.
+    """
     levels = 4 + size.bit_length() // 2
     examples = [1] * max((size // (levels + 1) - 90) // 2, 1)
     ref = lambda i: {"$ref": f"#/$defs/a{i}", "x": 1}
-    defs = {f"a{i}": {"anyOf": [ref(i + 1), ref(i + 1)], "examples": examples} for i in range(levels)}
-    return compact({**ref(0), "$defs": {**defs, f"a{levels}": {"type": "null", "examples": examples}}})
+    defs = {
+        f"a{i}": {"anyOf": [ref(i + 1), ref(i + 1)], "examples": examples} for i in range(levels)
+    }
+    return compact(
+        {**ref(0), "$defs": {**defs, f"a{levels}": {"type": "null", "examples": examples}}})
 
 
 def references_by_the_dozen(size):
     """A small schema that doubles eighteen times, whatever its size is."""
     ref = lambda i: {"$ref": f"#/$defs/a{i}", "title": "x", "minLength": 1}
     defs = {f"a{i}": {"anyOf": [ref(i + 1), ref(i + 1)]} for i in range(18)}
-    return compact({**ref(0), "$defs": {**defs, "a18": {"enum": many((size - 1500) / 6, lambda i: str(i))}}})
+    return compact(
+        {**ref(0), "$defs": {**defs, "a18": {"enum": many((size - 1500) / 6, lambda i: str(i))}}})
 
 
 def references_alone(size):
@@ -107,7 +119,10 @@ def reference_by_a_long_path(size):
 
 
 def references_that_unescape(size):
-    return compact({"anyOf": many(max(size / 3000, 1), lambda i: {"$ref": "#/$defs/" + "%41" * 900 + str(i)}), "$defs": {}})
+    return compact({
+        "anyOf": many(max(size / 3000, 1), lambda i: {"$ref": "#/$defs/" + "%41" * 900 + str(i)}),
+        "$defs": {}
+    })
 
 
 def references_to_many_properties(size):
@@ -123,7 +138,8 @@ def enum_times_enum(size):
 
 def enum_times_enum_of_references(size):
     names = many((size - 1000) / 18, lambda i: f"v{i}")
-    ref = lambda i: {"$ref": f"#/$defs/a{i}", "enum": names} if i == 0 else {"$ref": f"#/$defs/a{i}", "x": 1}
+    ref = lambda i: ({"$ref": f"#/$defs/a{i}", "enum": names}
+                     if i == 0 else {"$ref": f"#/$defs/a{i}", "x": 1})
     defs = {f"a{i}": {"anyOf": [ref(i + 1), ref(i + 1)]} for i in range(8)}
     return compact({**ref(0), "$defs": {**defs, "a8": {"enum": names[::-1]}}})
 
@@ -153,11 +169,15 @@ def enum_of_numbers(size):
 
 
 def type_times_enum(size):
-    return compact({"type": many(size / 16, lambda i: "null"), "enum": many(size / 16, lambda i: f"v{i}")})
+    return compact(
+        {"type": many(size / 16, lambda i: "null"), "enum": many(size / 16, lambda i: f"v{i}")})
 
 
 def type_times_type(size):
-    return compact({"allOf": [{"type": many(size / 18, lambda i: "null")}, {"type": many(size / 18, lambda i: "string")}]})
+    return compact({
+        "allOf": [{"type": many(size / 18, lambda i: "null")},
+                  {"type": many(size / 18, lambda i: "string")}]
+    })
 
 
 def many_types(size):
@@ -165,26 +185,39 @@ def many_types(size):
 
 
 def required_times_required(size):
-    return compact({"allOf": [{"required": many(size / 18, lambda i: f"a{i}")}, {"required": many(size / 18, lambda i: f"b{i}")}]})
+    return compact({
+        "allOf": [{"required": many(size / 18, lambda i: f"a{i}")},
+                  {"required": many(size / 18, lambda i: f"b{i}")}]
+    })
 
 
 def required_times_properties(size):
     count = size / 22
-    return compact({"properties": named(count, lambda i: True), "required": many(count, lambda i: f"q{i}")})
+    return compact(
+        {"properties": named(count, lambda i: True), "required": many(count, lambda i: f"q{i}")})
 
 
 def required_times_additional(size):
     """Each required name that is not listed reads what holds for additional ones again."""
-    return compact({"required": many(size / 16, lambda i: f"a{i}"), "additionalProperties": {"pattern": "[" + "a" * min(size // 2, 60_000) + "]"}})
+    return compact({
+        "required": many(size / 16, lambda i: f"a{i}"),
+        "additionalProperties": {"pattern": "[" + "a" * min(size // 2, 60_000) + "]"}
+    })
 
 
 def required_times_enum(size):
-    return compact({"required": many(size / 16, lambda i: f"a{i}"), "additionalProperties": {"enum": ["v" * (size // 2)]}})
+    return compact({
+        "required": many(size / 16, lambda i: f"a{i}"),
+        "additionalProperties": {"enum": ["v" * (size // 2)]}
+    })
 
 
 def required_times_reference(size):
-    return compact({"required": many(size / 16, lambda i: f"a{i}"), "additionalProperties": {"$ref": "#/$defs/a", "x": 1},
-                    "$defs": {"a": {"type": "null", "examples": ["v"] * (size // 12)}}})
+    return compact({
+        "required": many(size / 16,
+                         lambda i: f"a{i}"), "additionalProperties": {"$ref": "#/$defs/a", "x": 1},
+        "$defs": {"a": {"type": "null", "examples": ["v"] * (size // 12)}}
+    })
 
 
 def all_of_many(size):
@@ -223,11 +256,13 @@ def any_of_of_patterns(size):
 
 def many_keywords_beside_an_enum(size):
     """Keywords are looked for by their names, for each value of an enum."""
-    return compact({**{f"x{i}": 1 for i in range(size // 20)}, "enum": many(size / 20, lambda i: f"v{i}")})
+    return compact(
+        {**{f"x{i}": 1 for i in range(size // 20)}, "enum": many(size / 20, lambda i: f"v{i}")})
 
 
 def many_keywords_beside_any_of(size):
-    return compact({**{f"x{i}": 1 for i in range(size // 20)}, "anyOf": many(size / 6, lambda i: {})})
+    return compact(
+        {**{f"x{i}": 1 for i in range(size // 20)}, "anyOf": many(size / 6, lambda i: {})})
 
 
 def many_fields(size):
@@ -240,7 +275,8 @@ def fields_that_repeat(size):
 
 
 def escaped_names(size):
-    return "{" + ",".join(f'"\\u0070roperti{chr(101)}s":{{"\\u0061{i}":true}}' for i in range(size // 32)) + "}"
+    return "{" + ",".join(f'"\\u0070roperti{chr(101)}s":{{"\\u0061{i}":true}}'
+                          for i in range(size // 32)) + "}"
 
 
 def additional_in_additional(size):
@@ -259,7 +295,11 @@ def pattern_in_every_item(size):
 
 
 def pattern_properties(size):
-    return compact({"patternProperties": {"^(" + "|".join(f"x{i}" for i in range(min(size, 60_000) // 8)) + ")$": {}}})
+    return compact({
+        "patternProperties": {
+            "^(" + "|".join(f"x{i}" for i in range(min(size, 60_000) // 8)) + ")$": {}
+        }
+    })
 
 
 def many_pattern_properties(size):
@@ -272,15 +312,26 @@ def formats(size):
 
 
 def format_and_pattern(size):
-    return compact({"prefixItems": many(max(size / 60_000, 1), lambda i: {"format": "email", "pattern": "a" * min(size, 50_000) + "(?=b)"})})
+    return compact({
+        "prefixItems": many(
+            max(size / 60_000, 1),
+            lambda i: {"format": "email", "pattern": "a" * min(size, 50_000) + "(?=b)"})
+    })
 
 
 def lengths(size):
-    return compact({"prefixItems": many(size / 50, lambda i: {"type": "string", "minLength": i, "maxLength": 1_000_000 - i})})
+    return compact({
+        "prefixItems": many(
+            size / 50, lambda i: {"type": "string", "minLength": i, "maxLength": 1_000_000 - i})
+    })
 
 
 def lengths_of_patterns(size):
-    return compact({"prefixItems": many(size / 70, lambda i: {"pattern": "^[a-z]+$", "minLength": i % 100, "maxLength": 100_000})})
+    return compact({
+        "prefixItems": many(
+            size / 70,
+            lambda i: {"pattern": "^[a-z]+$", "minLength": i % 100, "maxLength": 100_000})
+    })
 
 
 def bounds_of_many_digits(size):
@@ -288,11 +339,14 @@ def bounds_of_many_digits(size):
 
 
 def bounds_of_large_exponents(size):
-    return '{"prefixItems":[' + ",".join('{"minimum":1e-300,"maximum":1e300}' for _ in range(size // 36)) + "]}"
+    return '{"prefixItems":[' + ",".join('{"minimum":1e-300,"maximum":1e300}'
+                                         for _ in range(size // 36)) + "]}"
 
 
 def bounds_of_forty_digits(size):
-    return '{"prefixItems":[' + ",".join('{"type":"integer","minimum":-9223372036854775807,"maximum":18446744073709551615}' for _ in range(size // 80)) + "]}"
+    return '{"prefixItems":[' + ",".join(
+        '{"type":"integer","minimum":-9223372036854775807,"maximum":18446744073709551615}'
+        for _ in range(size // 80)) + "]}"
 
 
 def multiples(size):
@@ -304,34 +358,48 @@ def many_items(size):
 
 
 def counts(size):
-    return compact({"prefixItems": many(size / 60, lambda i: {"type": "array", "items": {"type": "null"}, "minItems": 999, "maxItems": 99999 + i})})
+    return compact({
+        "prefixItems": many(
+            size / 60, lambda i:
+            {"type": "array", "items": {"type": "null"}, "minItems": 999, "maxItems": 99999 + i})
+    })
 
 
 def unsupported_late(size):
     """A keyword that is refused when all the others were read."""
-    return compact({"properties": {**named(size / 25, lambda i: {"type": "string"}), "last": {"not": {}}}})
+    return compact(
+        {"properties": {**named(size / 25, lambda i: {"type": "string"}), "last": {"not": {}}}})
 
 
 def keyword_of(name, value):
     def made(size):
-        return compact({"properties": {f"p{i}": {name: value} for i in range(size // 40)}, name: value})
+        return compact(
+            {"properties": {f"p{i}": {name: value} for i in range(size // 40)}, name: value})
     made.__name__ = f"keyword_{name.strip('$')}"
     return made
 
 
-SCHEMAS = [deep_arrays, deep_objects, deep_properties, deep_any_of, deep_examples, long_name, names_that_share_a_beginning, names_of_one_another,
-           many_names, long_name_over_any_of, long_name_over_items, copying_references, references_by_the_dozen, references_alone,
-           references_through_a_chain, reference_by_a_long_path, references_that_unescape, references_to_many_properties, enum_times_enum,
-           enum_times_enum_of_references, enum_of_alike_texts, enum_of_objects, large_enum, enum_of_prefixes, enum_of_numbers, type_times_enum,
-           type_times_type, many_types, required_times_required, required_times_properties, required_times_additional, required_times_enum,
-           required_times_reference, all_of_many, all_of_nothing, all_of_all_of, any_of_times_any_of, any_of_beside_an_enum, any_of_many, any_of_of_patterns,
-           many_keywords_beside_an_enum, many_keywords_beside_any_of, many_fields, fields_that_repeat, escaped_names, additional_in_additional,
-           long_pattern, pattern_in_every_item, pattern_properties, many_pattern_properties, formats, format_and_pattern, lengths,
-           lengths_of_patterns, bounds_of_many_digits, bounds_of_large_exponents, bounds_of_forty_digits, multiples, many_items, counts,
-           unsupported_late,
-           *(keyword_of(name, value) for name, value in [
-               ("if", {"const": 1}), ("not", {}), ("dependentRequired", {"a": ["b"]}), ("dependentSchemas", {"a": {}}),
-               ("unevaluatedProperties", False), ("propertyNames", {"pattern": "a"}), ("contains", {}), ("uniqueItems", True)])]
+SCHEMAS = [
+    deep_arrays, deep_objects, deep_properties, deep_any_of, deep_examples, long_name,
+    names_that_share_a_beginning, names_of_one_another, many_names, long_name_over_any_of,
+    long_name_over_items, copying_references, references_by_the_dozen, references_alone,
+    references_through_a_chain, reference_by_a_long_path, references_that_unescape,
+    references_to_many_properties, enum_times_enum, enum_times_enum_of_references,
+    enum_of_alike_texts, enum_of_objects, large_enum, enum_of_prefixes, enum_of_numbers,
+    type_times_enum, type_times_type, many_types, required_times_required,
+    required_times_properties, required_times_additional, required_times_enum,
+    required_times_reference, all_of_many, all_of_nothing, all_of_all_of, any_of_times_any_of,
+    any_of_beside_an_enum, any_of_many, any_of_of_patterns, many_keywords_beside_an_enum,
+    many_keywords_beside_any_of, many_fields, fields_that_repeat, escaped_names,
+    additional_in_additional, long_pattern, pattern_in_every_item, pattern_properties,
+    many_pattern_properties, formats, format_and_pattern, lengths, lengths_of_patterns,
+    bounds_of_many_digits, bounds_of_large_exponents, bounds_of_forty_digits, multiples, many_items,
+    counts, unsupported_late,
+    *(keyword_of(name, value)
+      for name, value in [("if", {"const": 1}), ("not", {}), ("dependentRequired", {"a": ["b"]}),
+                          ("dependentSchemas", {"a": {}}), ("unevaluatedProperties", False),
+                          ("propertyNames", {"pattern": "a"}), ("contains", {}),
+                          ("uniqueItems", True)])]
 
 
 # --- GBNF ---
@@ -354,11 +422,14 @@ def counted_repeats(size):
 
 
 def repeats_of_repeats(size):
-    return "root ::= " + "(" + " ".join(['("a"{1,99} | "b"?){0,48}'] * (size // 26)) + "){1,1000000}\n"
+    return "root ::= " + "(" + " ".join(['("a"{1,99} | "b"?){0,48}'] *
+                                        (size // 26)) + "){1,1000000}\n"
 
 
 def rules_that_are_copied(size):
-    """A rule that is small enough to be copied to where it is used, and a class of many ranges in it."""
+    """A rule that is small enough to be copied to where it is used, and a class of many ranges in
+    it.
+    """
     ranges = "".join(chr(0x100 + 3 * i) for i in range(min(size // 5, 18_000)))
     return f"root ::= {'r ' * (size // 4)}\nr ::= [{ranges}]\n"
 
@@ -369,7 +440,8 @@ def repeats_of_a_large_class(size):
 
 
 def large_classes(size):
-    return "root ::= " + " ".join(["[^" + "".join(chr(0x4e00 + 2 * i) for i in range(80)) + "]"] * (size // 250)) + "\n"
+    return "root ::= " + " ".join(["[^" + "".join(chr(0x4e00 + 2 * i)
+                                                  for i in range(80)) + "]"] * (size // 250)) + "\n"
 
 
 def large_literal(size):
@@ -386,12 +458,15 @@ def literals_of_control_tokens(size):
 
 def rules_that_call_each_other(size):
     count = max(int((size / 12) ** 0.5), 2)
-    return "root ::= r0\n" + "".join(f"r{i} ::= " + " | ".join(f'"{i}" r{j}' for j in range(count)) + "\n" for i in range(count))
+    return "root ::= r0\n" + "".join(f"r{i} ::= " + " | ".join(f'"{i}" r{j}'
+                                                               for j in range(count)) + "\n"
+                                     for i in range(count))
 
 
 def rules_that_may_be_empty(size):
     count = size // 24
-    return "root ::= r0\n" + "".join(f"r{i} ::= r{i + 1}? r{i + 1}?\n" for i in range(count)) + f'r{count} ::= "a"\n'
+    return "root ::= r0\n" + "".join(f"r{i} ::= r{i + 1}? r{i + 1}?\n"
+                                     for i in range(count)) + f'r{count} ::= "a"\n'
 
 
 def many_ways_of_one_text(size):
@@ -422,10 +497,13 @@ def error_at_the_end(size):
     return "root ::= " + '"a" ' * (size // 4) + "("
 
 
-GRAMMARS = [chain_of_rules, nested_repeats, counted_repeats, repeats_of_repeats, rules_that_are_copied, repeats_of_a_large_class, large_classes,
-            large_literal, many_literals, literals_of_control_tokens, rules_that_call_each_other, rules_that_may_be_empty,
-            many_ways_of_one_text, ambiguous_sequences, schemas_in_a_grammar, deep_schema_in_a_grammar, many_rules, comments,
-            error_at_the_end]
+GRAMMARS = [
+    chain_of_rules, nested_repeats, counted_repeats, repeats_of_repeats, rules_that_are_copied,
+    repeats_of_a_large_class, large_classes, large_literal, many_literals,
+    literals_of_control_tokens, rules_that_call_each_other, rules_that_may_be_empty,
+    many_ways_of_one_text, ambiguous_sequences, schemas_in_a_grammar, deep_schema_in_a_grammar,
+    many_rules, comments, error_at_the_end
+]
 
 
 # --- regular expressions ---
@@ -453,7 +531,8 @@ def quantities(size):
 
 
 def classes(size):
-    return "".join(["[^" + "".join(chr(0x4e00 + 2 * i) for i in range(20)) + "]"] * (size // 65 + 1))
+    return "".join(["[^" + "".join(chr(0x4e00 + 2 * i)
+                                   for i in range(20)) + "]"] * (size // 65 + 1))
 
 
 def one_class(size):
@@ -472,7 +551,10 @@ def look_ahead_at_the_end(size):
     return "a" * size + "(?=b)"
 
 
-PATTERNS = [ways, ways_in_a_group, nested_groups, nested_quantifiers, quantities, classes, one_class, dots, dots_that_repeat, look_ahead_at_the_end]
+PATTERNS = [
+    ways, ways_in_a_group, nested_groups, nested_quantifiers, quantities, classes, one_class, dots,
+    dots_that_repeat, look_ahead_at_the_end
+]
 
 
 # --- JSON texts: arguments of calls ---
@@ -530,9 +612,13 @@ def ideographs(size):
     return "\u4e2d" * (size // 3)
 
 
-PROMPTS = [one_letter, spaces, digits, control_tokens, parts_of_control_tokens, combining_marks, ideographs]
+PROMPTS = [
+    one_letter, spaces, digits, control_tokens, parts_of_control_tokens, combining_marks, ideographs
+]
 
-SHAPES = {"schema": SCHEMAS, "grammar": GRAMMARS, "pattern": PATTERNS, "text": TEXTS, "prompt": PROMPTS}
+SHAPES = {
+    "schema": SCHEMAS, "grammar": GRAMMARS, "pattern": PATTERNS, "text": TEXTS, "prompt": PROMPTS
+}
 
 
 # --- fields ---
@@ -542,8 +628,8 @@ MARK = "@here@"
 
 @dataclasses.dataclass(frozen=True)
 class Field:
-    """Where a text of `kind` may stand. `as_text`: as a string, not as a JSON value. `name`: as the request has it, if it is
-    spelled with an escape."""
+    """Where a text of `kind` may stand. `as_text`: as a string, not as a JSON value. `name`: as the
+    request has it, if it is spelled with an escape."""
     path: str
     where: str
     kind: str
@@ -551,10 +637,12 @@ class Field:
     as_text: bool = True
     escaped: bool = False
     line_of_batch: bool = False
-    most_bytes: int = 1_000_000  # that the field takes, so that it is not refused for its size alone
+    # That the field takes, so that it is not refused for its size alone
+    most_bytes: int = 1_000_000
 
     def __str__(self):
-        return f"{self.path} {self.where}" + (" as a text" if self.as_text and self.kind == "schema" else "")
+        return f"{self.path} {self.where}" + (" as a text"
+                                              if self.as_text and self.kind == "schema" else "")
 
     def body(self, text):
         """A request's body, as bytes. Escapes that a text has in itself stay."""
@@ -587,38 +675,60 @@ def _fields():
     for path in ("/completion", "text"):
         yield from schema(path, "json_schema", {**native, "json_schema": MARK})
         yield Field(path, "grammar", "grammar", {**native, "grammar": MARK})
-    yield Field("/completion", "json_schema, spelled with an escape", "schema", {**native, "json_schema": MARK}, as_text=False, escaped=True)
+    yield Field("/completion", "json_schema, spelled with an escape", "schema",
+                {**native, "json_schema": MARK}, as_text=False, escaped=True)
     for name in ("response_format", "guided_json"):
         value = MARK if name == "guided_json" else {"type": "json_object", "schema": MARK}
         yield from schema("/v1/completions", name, {**completion, name: value})
         yield from schema("/v1/completions", name, {**completion, name: value}, line_of_batch=True)
-    yield from schema("/v1/completions", "structured_outputs.json", {**completion, "structured_outputs": {"json": MARK}})
+    yield from schema("/v1/completions", "structured_outputs.json",
+                      {**completion, "structured_outputs": {"json": MARK}})
     for prefix, outer in (("guided_", None), ("structured_outputs.", "structured_outputs")):
         for name, kind in (("grammar", "grammar"), ("regex", "pattern")):
             value = {f"guided_{name}": MARK} if outer is None else {outer: {name: MARK}}
             yield Field("/v1/completions", prefix + name, kind, {**completion, **value})
-    yield from schema("/v1/chat/completions", "response_format.json_schema.schema",
-                      {**chat, "response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": MARK}}})
+    yield from schema(
+        "/v1/chat/completions", "response_format.json_schema.schema", {
+            **chat, "response_format": {
+                "type": "json_schema", "json_schema": {"name": "a", "schema": MARK}
+            }
+        })
     for path in ("/v1/chat/completions", "/v1/chat/completions/input_tokens", "/apply-template"):
-        yield from schema(path, "response_format.schema", {**chat, "response_format": {"type": "json_object", "schema": MARK}})
-    yield from schema("/v1/responses", "text.format.schema", {**responses, "text": {"format": {"type": "json_schema", "name": "a", "schema": MARK}}})
-    yield from schema("/v1/responses/input_tokens", "text.format.schema",
-                      {**responses, "text": {"format": {"type": "json_schema", "name": "a", "schema": MARK}}})
-    yield from schema("/v1/messages", "output_format.schema", {**messages, "output_format": {"type": "json_schema", "schema": MARK}})
-    yield from schema("/v1/messages", "output_config.format.schema", {**messages, "output_config": {"format": {"type": "json_schema", "schema": MARK}}})
+        yield from schema(path, "response_format.schema",
+                          {**chat, "response_format": {"type": "json_object", "schema": MARK}})
+    yield from schema(
+        "/v1/responses", "text.format.schema",
+        {**responses, "text": {"format": {"type": "json_schema", "name": "a", "schema": MARK}}})
+    yield from schema(
+        "/v1/responses/input_tokens", "text.format.schema",
+        {**responses, "text": {"format": {"type": "json_schema", "name": "a", "schema": MARK}}})
+    yield from schema("/v1/messages", "output_format.schema",
+                      {**messages, "output_format": {"type": "json_schema", "schema": MARK}})
+    yield from schema(
+        "/v1/messages", "output_config.format.schema",
+        {**messages, "output_config": {"format": {"type": "json_schema", "schema": MARK}}})
     yield from schema("/api/chat", "format", {**ollama, "format": MARK})
-    yield from schema("/api/generate", "format", {"prompt": "x", "options": {"num_predict": 1}, "format": MARK})
-    # The schema of a tool's arguments, where calls are constrained, and where the tool is only shown to the model.
+    yield from schema("/api/generate", "format",
+                      {"prompt": "x", "options": {"num_predict": 1}, "format": MARK})
+    # The schema of a tool's arguments, where calls are constrained, and where the tool is only
+    # shown to the model.
     tool = {"type": "function", "function": {"name": "f", "parameters": MARK}}
     flat = {"type": "function", "name": "f", "parameters": MARK}
     few = {"as_text": False, "most_bytes": 60_000}
     for path in ("/v1/chat/completions", "/v1/chat/completions/input_tokens"):
-        yield Field(path, "tools, required", "schema", {**chat, "tools": [tool], "tool_choice": "required"}, **few)
-    yield Field("/v1/chat/completions", "tools, strict", "schema", {**chat, "tools": [{**tool, "function": {**tool["function"], "strict": True}}]}, **few)
+        yield Field(path, "tools, required", "schema",
+                    {**chat, "tools": [tool], "tool_choice": "required"}, **few)
+    yield Field("/v1/chat/completions", "tools, strict", "schema",
+                {**chat, "tools": [{**tool, "function": {**tool["function"], "strict": True}}]},
+                **few)
     yield Field("/apply-template", "tools", "schema", {**chat, "tools": [tool]}, **few)
-    yield Field("/v1/chat/completions", "functions", "schema", {**chat, "functions": [tool["function"]], "function_call": {"name": "f"}}, **few)
-    yield Field("/v1/responses", "tools", "schema", {**responses, "tools": [flat], "tool_choice": "required"}, **few)
-    yield Field("/v1/messages", "tools", "schema", {**messages, "tools": [{"name": "f", "input_schema": MARK}], "tool_choice": {"type": "any"}}, **few)
+    yield Field("/v1/chat/completions", "functions", "schema",
+                {**chat, "functions": [tool["function"]], "function_call": {"name": "f"}}, **few)
+    yield Field("/v1/responses", "tools", "schema",
+                {**responses, "tools": [flat], "tool_choice": "required"}, **few)
+    yield Field("/v1/messages", "tools", "schema", {
+        **messages, "tools": [{"name": "f", "input_schema": MARK}], "tool_choice": {"type": "any"}
+    }, **few)
     yield Field("/api/chat", "tools", "schema", {**ollama, "tools": [tool]}, **few)
     # Arguments of earlier calls: JSON in a text.
     def called(arguments):
@@ -627,19 +737,35 @@ def _fields():
                 {"role": "tool", "tool_call_id": "c", "content": "y"}]
     for path in ("/v1/chat/completions", "/v1/chat/completions/input_tokens", "/apply-template"):
         yield Field(path, "tool_calls.arguments", "text", {**chat, "messages": called(MARK)})
-    yield Field("/v1/chat/completions", "tool_calls.arguments", "text", {**chat, "messages": called(MARK)}, line_of_batch=True)
-    yield Field("/api/chat", "tool_calls.arguments", "text", {**ollama, "messages": called(MARK)}, as_text=False)
-    yield Field("/v1/messages", "tool_use.input", "text", {**messages, "messages": [*user, {"role": "assistant", "content": [
-        {"type": "tool_use", "id": "t", "name": "f", "input": MARK}]}, {"role": "user", "content": [
-            {"type": "tool_result", "tool_use_id": "t", "content": "y"}]}]}, as_text=False)
-    yield Field("/v1/responses", "function_call.arguments", "text", {**responses, "input": [
-        {"type": "message", "role": "user", "content": "x"}, {"type": "function_call", "call_id": "c", "name": "f", "arguments": MARK},
-        {"type": "function_call_output", "call_id": "c", "output": "y"}]})
-    yield Field("/apply-template", "chat_template_kwargs", "text", {**chat, "chat_template_kwargs": {"x": MARK}}, as_text=False)
+    yield Field("/v1/chat/completions", "tool_calls.arguments", "text",
+                {**chat, "messages": called(MARK)}, line_of_batch=True)
+    yield Field("/api/chat", "tool_calls.arguments", "text", {**ollama, "messages": called(MARK)},
+                as_text=False)
+    yield Field(
+        "/v1/messages", "tool_use.input", "text", {
+            **messages, "messages": [
+                *user, {
+                    "role": "assistant",
+                    "content": [{"type": "tool_use", "id": "t", "name": "f", "input": MARK}]
+                }, {
+                    "role": "user",
+                    "content": [{"type": "tool_result", "tool_use_id": "t", "content": "y"}]
+                }
+            ]
+        }, as_text=False)
+    yield Field(
+        "/v1/responses", "function_call.arguments", "text", {
+            **responses, "input": [{"type": "message", "role": "user", "content": "x"}, {
+                "type": "function_call", "call_id": "c", "name": "f", "arguments": MARK
+            }, {"type": "function_call_output", "call_id": "c", "output": "y"}]
+        })
+    yield Field("/apply-template", "chat_template_kwargs", "text",
+                {**chat, "chat_template_kwargs": {"x": MARK}}, as_text=False)
     # Prompts.
     yield Field("/tokenize", "content", "prompt", {"content": MARK})
     yield Field("/v1/completions", "prompt", "prompt", {**completion, "prompt": MARK})
-    yield Field("/apply-template", "messages", "prompt", {"messages": [{"role": "user", "content": MARK}]})
+    yield Field("/apply-template", "messages", "prompt",
+                {"messages": [{"role": "user", "content": MARK}]})
 
 
 FIELDS = list(_fields())
@@ -648,14 +774,24 @@ FIELDS = list(_fields())
 # --- whole requests: what costs in them is that there is much of something ---
 
 def _tools(schemas):
-    return {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1, "tool_choice": "required",
-            "tools": [{"type": "function", "function": {"name": f"f{i}", "parameters": schema}} for i, schema in enumerate(schemas)]}
+    return {
+        "messages": [{"role": "user", "content": "x"}], "max_tokens": 1, "tool_choice": "required",
+        "tools": [{"type": "function", "function": {"name": f"f{i}", "parameters": schema}}
+                  for i, schema in enumerate(schemas)]
+    }
 
 
 def dozens_of_references(ways, i=0):
-    """The schema of arguments whose only parameter, q, has `ways` references to schemas of as many references, four times."""
-    defs = {f"a{level}": {"anyOf": [{"$ref": f"#/$defs/a{level + 1}"}] * ways} for level in range(4)}
-    return {"type": "object", "properties": {"q": {"$ref": "#/$defs/a0"}}, "$defs": {**defs, "a4": {"type": "null"}}, "title": f"t{i}"}
+    """The schema of arguments whose only parameter, q, has `ways` references to schemas of as many
+    references, four times.
+    """
+    defs = {
+        f"a{level}": {"anyOf": [{"$ref": f"#/$defs/a{level + 1}"}] * ways} for level in range(4)
+    }
+    return {
+        "type": "object", "properties": {"q": {"$ref": "#/$defs/a0"}},
+        "$defs": {**defs, "a4": {"type": "null"}}, "title": f"t{i}"
+    }
 
 
 def tools_that_each_cost_much(size):
@@ -663,7 +799,10 @@ def tools_that_each_cost_much(size):
     def one(i):
         ref = lambda level: {"$ref": f"#/$defs/a{level}", "x": i}
         defs = {f"a{level}": {"anyOf": [ref(level + 1)] * 8} for level in range(4)}
-        return {"type": "object", "properties": {"q": ref(0)}, "$defs": {**defs, "a4": {"type": "object", "properties": {"a": {"type": "null"}}}}}
+        return {
+            "type": "object", "properties": {"q": ref(0)},
+            "$defs": {**defs, "a4": {"type": "object", "properties": {"a": {"type": "null"}}}}
+        }
     return _tools(many(min(size / 1200, 512), one))
 
 
@@ -675,14 +814,22 @@ def tools_of_dozens_of_references(size):
 def tools_beside_definitions(size):
     """Many parameters, each of which may refer to what is defined beside them."""
     count = max(size // 60_000, 1)
-    return _tools(many(count, lambda i: {"type": "object", "properties": {f"p{k}": {"type": "integer"} for k in range(size // count // 60)},
-                                         "$defs": {"a": {"examples": ["v" * (size // count // 2)], "title": f"t{i}"}}}))
+    return _tools(
+        many(
+            count, lambda i: {
+                "type": "object", "properties": {
+                    f"p{k}": {"type": "integer"} for k in range(size // count // 60)
+                }, "$defs": {"a": {"examples": ["v" * (size // count // 2)], "title": f"t{i}"}}
+            }))
 
 
 def many_tools(size):
     """Nothing is wrong with them."""
     properties = {f"p{k}": {"type": "string"} for k in range(20)}
-    return _tools(many(min(size / 1480, 512), lambda i: {"type": "object", "description": f"{i}" + "d" * 900, "properties": properties}))
+    return _tools(
+        many(
+            min(size / 1480, 512), lambda i:
+            {"type": "object", "description": f"{i}" + "d" * 900, "properties": properties}))
 
 
 def many_prompts(size):
@@ -690,13 +837,19 @@ def many_prompts(size):
 
 
 def many_calls(size):
-    return {"input": [{"type": "function_call", "call_id": f"c{i}", "name": "f", "arguments": "{}"} for i in range(min(size // 70, 4000))] +
-            [{"role": "user", "content": "x"}], "max_output_tokens": 1}
+    return {
+        "input": [{"type": "function_call", "call_id": f"c{i}", "name": "f", "arguments": "{}"}
+                  for i in range(min(size // 70, 4000))] + [{"role": "user", "content": "x"}],
+        "max_output_tokens": 1
+    }
 
 
 def many_messages(size):
     count = min(size // 40, 4000)
-    return {"messages": [{"role": ["user", "assistant"][i % 2], "content": "w" * (size // count - 38)} for i in range(count | 1)]}
+    return {
+        "messages": [{"role": ["user", "assistant"][i % 2], "content": "w" * (size // count - 38)}
+                     for i in range(count | 1)]
+    }
 
 
 def many_choices(size):
@@ -704,9 +857,12 @@ def many_choices(size):
 
 
 # (path, function of bytes)
-REQUESTS = [("/v1/chat/completions", tools_that_each_cost_much), ("/v1/chat/completions", tools_of_dozens_of_references),
-            ("/v1/chat/completions", tools_beside_definitions), ("/v1/chat/completions", many_tools), ("/v1/completions", many_prompts),
-            ("/v1/responses", many_calls), ("/apply-template", many_messages), ("/v1/completions", many_choices)]
+REQUESTS = [("/v1/chat/completions", tools_that_each_cost_much),
+            ("/v1/chat/completions", tools_of_dozens_of_references),
+            ("/v1/chat/completions", tools_beside_definitions),
+            ("/v1/chat/completions", many_tools), ("/v1/completions", many_prompts),
+            ("/v1/responses", many_calls), ("/apply-template", many_messages),
+            ("/v1/completions", many_choices)]
 
 
 @dataclasses.dataclass(frozen=True)

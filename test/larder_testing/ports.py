@@ -2,7 +2,8 @@
 import atexit
 import socket
 
-_RESERVED = []  # sockets that are bound and never listen; larder and QEMU may still listen there (SO_REUSEADDR)
+# Sockets that are bound and never listen; larder and QEMU may still listen there (SO_REUSEADDR)
+_RESERVED = []
 
 
 @atexit.register
@@ -29,12 +30,15 @@ def free_port():
 
 
 def free_ports(count):
-    """The first of `count` ports in a row, likewise. Below those that the system gives to connections."""
+    """The first of `count` ports in a row, likewise. Below those that the system gives to
+    connections.
+    """
     for first in range(20000, 32000 - count, count):
         reserved = []
         try:
             for port in range(first, first + count):
-                probe = socket.socket()  # without SO_REUSEADDR: another program's reserved port counts as taken
+                # Without SO_REUSEADDR: another program's reserved port counts as taken
+                probe = socket.socket()
                 probe.bind(("127.0.0.1", port))
                 probe.close()
                 reserved.append(_reserve(port))

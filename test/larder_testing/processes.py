@@ -1,4 +1,6 @@
-"""Processes whose output is in files, so that it can be read while they run and no full pipe stops them."""
+"""Processes whose output is in files, so that it can be read while they run and no full pipe stops
+them.
+"""
 import pathlib
 import signal
 import subprocess
@@ -14,8 +16,10 @@ class Process:
     def __init__(self, command, log):
         """Its standard output goes to LOG.out, its standard error to LOG.err."""
         self.command, self.log = [str(word) for word in command], str(log)
-        with open(f"{log}.out", "w", encoding="utf-8") as out, open(f"{log}.err", "w", encoding="utf-8") as err:
-            self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+        with open(f"{log}.out", "w", encoding="utf-8") as out, open(f"{log}.err", "w",
+                                                                    encoding="utf-8") as err:
+            self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=out,
+                                            stderr=err)
 
     def __enter__(self):
         return self
@@ -23,7 +27,8 @@ class Process:
     def __exit__(self, *_):
         self.kill()
 
-    # By handles of their own: the program's has its place in the file, which must stay where the program left it.
+    # By handles of their own: the program's has its place in the file, which must stay where the
+    # program left it.
     def out(self):
         return pathlib.Path(f"{self.log}.out").read_text(encoding="utf-8", errors="replace")
 
@@ -56,7 +61,9 @@ class Process:
 
 
 class Unit:
-    """The process of one socket, started again a second after it ended, as systemd would. All that its processes say is in the file `log`."""
+    """The process of one socket, started again a second after it ended, as systemd would. All that
+    its processes say is in the file `log`.
+    """
 
     def __init__(self, name, command, log):
         self.name, self.command, self.log = name, [str(word) for word in command], pathlib.Path(log)
@@ -71,7 +78,8 @@ class Unit:
 
     def _spawn(self):
         with open(self.log, "a", encoding="utf-8") as log:
-            self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=log,
+                                            stderr=log)
         self.started = time.monotonic()
         self.noted = threading.Event()  # how it ended is in the log
         threading.Thread(target=self._watch, args=(self.process, self.noted), daemon=True).start()
@@ -108,7 +116,9 @@ class Unit:
             self.noted.wait()
 
     def stop(self, limit_s=90):
-        """SIGTERM, then SIGKILL, and no new start. The exit status, None if it had to be killed. Nothing is written to the log any more."""
+        """SIGTERM, then SIGKILL, and no new start. The exit status, None if it had to be killed.
+        Nothing is written to the log any more.
+        """
         with self.lock:
             self.wanted = False
             self.process.send_signal(signal.SIGCONT)

@@ -10,13 +10,17 @@ import sys
 import tempfile
 
 SKIPPED = 77  # ctest's SKIP_RETURN_CODE
-_OPTIONS = {"larder": "the program", "model": "a GGUF file", "build": "the build folder, with everything built in it",
-            "cache": "a folder for what guests boot: kernel, root file system and the like"}
+_OPTIONS = {
+    "larder": "the program", "model": "a GGUF file",
+    "build": "the build folder, with everything built in it",
+    "cache": "a folder for what guests boot: kernel, root file system and the like"
+}
 
 
 def parser(doc, *required):
     """For a script's options; `required` are those that it can't do without."""
-    made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made = argparse.ArgumentParser(description=doc,
+                                   formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in required:
         made.add_argument(f"--{name}", required=True, help=_OPTIONS.get(name))
     return made
@@ -63,7 +67,8 @@ def executable(path, text):
 
 def run(*command, **options):
     """The exit status of a program, and what it said on both outputs."""
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False, **options)
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True,
+                          check=False, **options)
     return done.returncode, (done.stdout + done.stderr).strip()
 
 

@@ -3,7 +3,9 @@ import json
 
 
 class Failed(Exception):
-    """The server said that a request failed: code (0: it did not even say so), message, and the text that came before."""
+    """The server said that a request failed: code (0: it did not even say so), message, and the
+    text that came before.
+    """
 
     def __init__(self, code, message, text=""):
         super().__init__(f"{code}: {message}")
@@ -38,7 +40,9 @@ def split_reply(reply):
 
 
 def events(lines):
-    """The objects of a stream of server-sent events, as its lines (bytes) come; it must end with [DONE], and no event may be an error."""
+    """The objects of a stream of server-sent events, as its lines (bytes) come; it must end with
+    [DONE], and no event may be an error.
+    """
     done = False
     for line in lines:
         line = line.decode(errors="replace").strip()

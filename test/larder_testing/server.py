@@ -1,4 +1,6 @@
-"""A server to speak to over bare sockets: `larder serve` on free ports, or one that runs already."""
+"""A server to speak to over bare sockets: `larder serve` on free ports, or one that runs
+already.
+"""
 import json
 import re
 import signal
@@ -9,8 +11,9 @@ import threading
 from larder_testing.replies import read_all, split_reply
 from larder_testing.waiting import until
 
-# Of an answer, of a start, of an end. An answer of milliseconds takes a minute beside other tests, with a sanitizer and threads
-# that wait for each other on two CPUs; what hangs is found all the same.
+# Of an answer, of a start, of an end. An answer of milliseconds takes a minute beside other tests,
+# with a sanitizer and threads that wait for each other on two CPUs; what hangs is found all the
+# same.
 LIMIT_S = 180
 
 
@@ -28,7 +31,9 @@ class Endpoint:
     def post(self, path, body, headers="", method="POST"):
         """Status and body of a request; the body may be a dict or bytes."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len(data)}\r\n{headers}\r\n"
+        head = (
+            f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+            f"Content-Length: {len(data)}\r\n{headers}\r\n")
         with self.connect(self.http) as connection:
             connection.sendall(head.encode() + data)
             return split_reply(read_all(connection))
@@ -44,12 +49,15 @@ class Endpoint:
             return None
 
     def has_read(self, port):
-        """Waits until the server has read all that its clients of this port have sent: what the kernel holds for it is nothing."""
+        """Waits until the server has read all that its clients of this port have sent: what the
+        kernel holds for it is nothing.
+        """
         def held():
             with open("/proc/net/tcp", encoding="ascii") as sockets:
                 for line in list(sockets)[1:]:
                     _, local, _, state, queues = line.split()[:5]
-                    if local.endswith(f":{port:04X}") and state in ("01", "08") and int(queues.split(":")[1], 16) > 0:
+                    if local.endswith(f":{port:04X}") and state in ("01", "08") and int(
+                            queues.split(":")[1], 16) > 0:
                         return True
             return False
         until(lambda: not held(), LIMIT_S, f"the server does not read from port {port}")
@@ -61,13 +69,15 @@ class Endpoint:
         def nobody():
             status.update(json.loads(self.get("/v1/larder/status")[1]))
             others = status["connections"]["http"] - 1 + status["connections"]["text"]
-            return status["queue"]["waiting"] == 0 and others == 0 and all(slot["state"] == "idle" for slot in status["slots"])
+            return status["queue"]["waiting"] == 0 and others == 0 and all(
+                slot["state"] == "idle" for slot in status["slots"])
         until(nobody, LIMIT_S, lambda: f"slots are still in use: {status}")
         return status
 
 
 class Server(Endpoint):
-    """`larder serve`, on ports of the system's choice; ended by the with statement, which wants exit code 0.
+    """`larder serve`, on ports of the system's choice; ended by the with statement, which wants
+    exit code 0.
 
     `url` is HTTP's. What it says on standard error is the test's to show.
     """
@@ -79,15 +89,18 @@ class Server(Endpoint):
         self.command = [larder, "serve", "-m", model, "--port", "0", "--text-port", "0", *options]
 
     def __enter__(self):
-        self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.stderr, text=True)
+        self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL,
+                                        stdout=subprocess.PIPE, stderr=self.stderr, text=True)
         self.lines = []
         self.url = None
         self.ready = threading.Event()
-        self.reader = threading.Thread(target=self._read, daemon=True)  # to its end: a full pipe would stop the server
+        # To its end: a full pipe would stop the server
+        self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
         if not self.ready.wait(LIMIT_S) or self.text is None:
             self.process.kill()
-            raise RuntimeError(f"larder serve did not come up, status {self.process.wait()}: {''.join(self.lines)[-300:]}")
+            raise RuntimeError(f"larder serve did not come up, status {self.process.wait()}: "
+                               f"{''.join(self.lines)[-300:]}")
         return self
 
     def _read(self):

@@ -1,4 +1,6 @@
-"""CPU and memory of a server's process, as the kernel counts them: they do not depend on what else the machine does, as waiting does."""
+"""CPU and memory of a server's process, as the kernel counts them: they do not depend on what else
+the machine does, as waiting does.
+"""
 import collections
 import pathlib
 
@@ -8,7 +10,8 @@ def cpu_seconds(pid):
     seconds = collections.Counter()
     for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
         try:
-            seconds[(task / "comm").read_text(encoding="ascii").strip()] += int((task / "schedstat").read_text(encoding="ascii").split()[0]) / 1e9
+            seconds[(task / "comm").read_text(encoding="ascii").strip()] += int(
+                (task / "schedstat").read_text(encoding="ascii").split()[0]) / 1e9
         except (OSError, ProcessLookupError):  # it has ended
             pass
     return seconds

@@ -3,7 +3,9 @@ import time
 
 
 def until(condition, limit_s, what, pause_s=0.05):
-    """condition()'s first true value. AssertionError after limit_s seconds; `what` says what was waited for, a text or a function that makes it."""
+    """condition()'s first true value. AssertionError after limit_s seconds; `what` says what was
+    waited for, a text or a function that makes it.
+    """
     deadline = time.monotonic() + limit_s
     while not (value := condition()):
         if time.monotonic() > deadline:

@@ -1,8 +1,10 @@
 #!/usr/bin/env -S python3 -B
-"""Stands where llama.cpp's tests look for `llama-server` (LLAMA_SERVER_BIN_PATH) and becomes `larder serve`.
+"""Stands where llama.cpp's tests look for `llama-server` (LLAMA_SERVER_BIN_PATH) and becomes
+`larder serve`.
 
-The model's place and the context, which is each slot's own there, are translated. Every other flag goes to Larder as it is, which has a
-table of llama-server's (node/options/peer_flags.h) and refuses what it does not know: the shim hides nothing.
+The model's place and the context, which is each slot's own there, are translated. Every other flag
+goes to Larder as it is, which has a table of llama-server's (node/options/peer_flags.h) and refuses
+what it does not know: the shim hides nothing.
 
 Variables: LARDER_SHIM_PROGRAM, the program; LARDER_SHIM_MODELS, the folder of the models.
 """
@@ -10,18 +12,26 @@ import os
 import pathlib
 import sys
 
-# By repository and file of Hugging Face: ours, and what the peer's file says of itself. The tests of embeddings look at shapes, at the
-# length 1 and at answers to bad requests: a model that is here stands in for theirs. No other of their models has a stand-in.
-MODELS = {"ggml-org/test-model-stories260K": ("stories260K.gguf", {}),
-          "ggml-org/models bert-bge-small/ggml-model-f16.gguf": ("stories260K.gguf", {"--pooling": "mean"})}
+# By repository and file of Hugging Face: ours, and what the peer's file says of itself. The tests
+# of embeddings look at shapes, at the length 1 and at answers to bad requests: a model that is here
+# stands in for theirs. No other of their models has a stand-in.
+MODELS = {
+    "ggml-org/test-model-stories260K": ("stories260K.gguf", {}),
+    "ggml-org/models bert-bge-small/ggml-model-f16.gguf": ("stories260K.gguf",
+                                                           {"--pooling": "mean"})
+}
 
 # Refused by Larder, whose templates are always Jinja.
 LEFT_OUT = {"--no-jinja"}
 
 # llama.cpp's variables, which a flag of the command line replaces.
-VARIABLES = {"LLAMA_ARG_HOST": "--host", "LLAMA_ARG_PORT": "--port", "LLAMA_ARG_CTX_SIZE": "--ctx-size", "LLAMA_ARG_N_PARALLEL": "--parallel",
-             "LLAMA_ARG_N_PREDICT": "--n-predict", "LLAMA_ARG_ALIAS": "--alias", "LLAMA_API_KEY": "--api-key",
-             "LLAMA_ARG_CHAT_TEMPLATE": "--chat-template", "LLAMA_ARG_CHAT_TEMPLATE_FILE": "--chat-template-file"}
+VARIABLES = {
+    "LLAMA_ARG_HOST": "--host", "LLAMA_ARG_PORT": "--port", "LLAMA_ARG_CTX_SIZE": "--ctx-size",
+    "LLAMA_ARG_N_PARALLEL": "--parallel", "LLAMA_ARG_N_PREDICT": "--n-predict",
+    "LLAMA_ARG_ALIAS": "--alias", "LLAMA_API_KEY": "--api-key",
+    "LLAMA_ARG_CHAT_TEMPLATE": "--chat-template",
+    "LLAMA_ARG_CHAT_TEMPLATE_FILE": "--chat-template-file"
+}
 
 
 def parsed(words):
@@ -35,7 +45,9 @@ def parsed(words):
 
 
 def with_model(options, folder):
-    """The options with a file for the repository that they name. Without a model llama-server would be a router; Larder says that it wants one."""
+    """The options with a file for the repository that they name. Without a model llama-server would
+    be a router; Larder says that it wants one.
+    """
     wanted = " ".join(options.pop(name) for name in ("--hf-repo", "--hf-file") if name in options)
     if not wanted:
         return options

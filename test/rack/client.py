@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A client of a cluster's serving socket: prints a story's text as it comes. Exit status 1, and why on standard error, if it did not end well.
+"""A client of a cluster's serving socket: prints a story's text as it comes. Exit status 1, and why
+on standard error, if it did not end well.
 
     test/rack/client.py --http 127.0.0.1:8080 -n 100 -p "Once upon a time"
     test/rack/client.py --text 127.0.0.1:7070 ...
@@ -28,8 +29,12 @@ def fail(why):
 def by_http(host, port, o):
     """Server-sent events, as OpenAI's clients read them."""
     connection = http.client.HTTPConnection(host, port, timeout=o.timeout)
-    connection.request("POST", "/v1/completions", json.dumps({"prompt": o.prompt, "max_tokens": o.tokens, "temperature": 0,
-                                                              "ignore_eos": True, "stream": True}))
+    connection.request(
+        "POST", "/v1/completions",
+        json.dumps({
+            "prompt": o.prompt, "max_tokens": o.tokens, "temperature": 0, "ignore_eos": True,
+            "stream": True
+        }))
     answer = connection.getresponse()
     if answer.status != 200:
         fail(f"HTTP {answer.status}: {json.loads(answer.read())['error']['message']}")
@@ -49,10 +54,12 @@ def main():
     parser = programs.parser(__doc__)
     parser.add_argument("--http", metavar="HOST:PORT")
     parser.add_argument("--text", metavar="HOST:PORT")
-    parser.add_argument("--health", action="store_true", help="print what /health says; exit status 0 if it says 200")
+    parser.add_argument("--health", action="store_true",
+                        help="print what /health says; exit status 0 if it says 200")
     parser.add_argument("-p", "--prompt", default=story.PROMPT)
     parser.add_argument("-n", "--tokens", type=int, default=100)
-    parser.add_argument("--timeout", type=float, default=600, help="seconds without a byte (default: 600)")
+    parser.add_argument("--timeout", type=float, default=600,
+                        help="seconds without a byte (default: 600)")
     o = parser.parse_args()
     host, _, port = (o.http or o.text).rpartition(":")
     try:

@@ -1,4 +1,6 @@
-"""The cluster that every rack runs: servers of two sockets each, one with weights and one with attention, and requests to it."""
+"""The cluster that every rack runs: servers of two sockets each, one with weights and one with
+attention, and requests to it.
+"""
 import itertools
 import pathlib
 import sys
@@ -11,16 +13,20 @@ SERVING = "serving"
 CLIENT = pathlib.Path(__file__).resolve().parent / "client.py"
 
 
-def manifest(servers, *, transport, context=512, device=None, cores=("cores:0", "cores:1"), serving=True):
-    """servers: (name, address) of each. Stage by stage in that order; the first one has the serving socket, or whoever runs
-    `larder run --join` there serves."""
+def manifest(servers, *, transport, context=512, device=None, cores=("cores:0", "cores:1"),
+             serving=True):
+    """servers: (name, address) of each. Stage by stage in that order; the first one has the serving
+    socket, or whoever runs `larder run --join` there serves."""
     made = []
     for name, address in servers:
-        sockets = [clusters.socket(f"{name}-{role}", role, cores[role == "attention"]) for role in ROLES]
+        sockets = [
+            clusters.socket(f"{name}-{role}", role, cores[role == "attention"]) for role in ROLES
+        ]
         if serving and not made:
             sockets.append(clusters.socket(SERVING, "serving", cores[1], options="--host 0.0.0.0"))
         made.append(clusters.server(name, *sockets, address=address))
-    return clusters.manifest(*made, name="rack", model={"context": context, "slots": 4}, link={"transport": transport, "device": device})
+    return clusters.manifest(*made, name="rack", model={"context": context, "slots": 4},
+                             link={"transport": transport, "device": device})
 
 
 def truth(larder, model, tokens, context):
@@ -29,12 +35,20 @@ def truth(larder, model, tokens, context):
 
 
 def client(protocol, address, tokens):
-    return [sys.executable, "-B", str(CLIENT), f"--{protocol}", address, "-n", str(tokens), "-p", story.PROMPT]
+    return [
+        sys.executable, "-B",
+        str(CLIENT), f"--{protocol}", address, "-n",
+        str(tokens), "-p", story.PROMPT
+    ]
 
 
 def join(larder, server, manifest_path, key, model, tokens):
     """One `larder run --join`, of a cluster without a serving socket."""
-    return [larder, "run", "--manifest", manifest_path, "--server", server, "--join", "--link-key", key, "-m", model, "-n", str(tokens), *story.GREEDY]
+    return [
+        larder, "run", "--manifest", manifest_path, "--server", server, "--join", "--link-key", key,
+        "-m", model, "-n",
+        str(tokens), *story.GREEDY
+    ]
 
 
 class Request(Process):

@@ -1,4 +1,6 @@
-"""A cluster in guests that boot systemd: the package installed by dpkg, sockets as units, brought up by larder-cluster over ssh."""
+"""A cluster in guests that boot systemd: the package installed by dpkg, sockets as units, brought
+up by larder-cluster over ssh.
+"""
 import json
 import pathlib
 import re
@@ -22,7 +24,8 @@ def package_and_depends(build, folder):
     """The .deb of a build folder, and the packages that it depends on."""
     image.require("cpack", "dpkg-shlibdeps")
     package = make_package(build, folder)
-    depends = subprocess.run(["dpkg-deb", "-f", package, "Depends"], capture_output=True, text=True, check=True).stdout
+    depends = subprocess.run(["dpkg-deb", "-f", package, "Depends"], capture_output=True, text=True,
+                             check=True).stdout
     return package, [re.split(r"[ (|]", part.strip())[0] for part in depends.split(",")]
 
 
@@ -33,19 +36,25 @@ class GuestServer:
         self.cluster, self.machine, self.name, self.config = owner, machine, machine.name, config
 
     def ssh(self, script, limit_s=120, check=True):
-        done = subprocess.run(["ssh", "-F", self.config, self.name, script], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        done = subprocess.run(["ssh", "-F", self.config, self.name, script],
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, timeout=limit_s)
         if check and done.returncode:
-            raise RuntimeError(f"{self.name}: {script}: status {done.returncode}: {done.stdout.strip()}")
+            raise RuntimeError(
+                f"{self.name}: {script}: status {done.returncode}: {done.stdout.strip()}")
         return done.stdout
 
     def prepare(self):
-        """Sets up what a server needs after each boot (soft-RoCE), and once (the package; its disk is the guest's memory)."""
-        self.ssh("rdma link show | grep -q rxe0 || rdma link add rxe0 type rxe netdev eth0; udevadm settle")
+        """Sets up what a server needs after each boot (soft-RoCE), and once (the package; its disk
+        is the guest's memory).
+        """
+        self.ssh("rdma link show | grep -q rxe0 || rdma link add rxe0 type rxe netdev eth0; "
+                 "udevadm settle")
         self.ssh("dpkg -i /share/larder.deb")
 
     def names(self):
-        return [f"{self.name}-{role}" for role in cluster.ROLES] + [cluster.SERVING] * (self is self.cluster.first)
+        return [f"{self.name}-{role}"
+                for role in cluster.ROLES] + [cluster.SERVING] * (self is self.cluster.first)
 
     def signal(self, socket, name):
         self.ssh(f"systemctl kill --signal={name} larder@{socket}.service")
@@ -64,16 +73,22 @@ class GuestServer:
 
     def lose(self, percent):
         """Drops a share of the packets that this server sends, with netem."""
-        self.ssh(f"tc qdisc {f'replace dev eth0 root netem loss {percent}%' if percent else 'del dev eth0 root'}")
+        self.ssh(
+            "tc qdisc"
+            f" {f'replace dev eth0 root netem loss {percent}%' if percent else 'del dev eth0 root'}"
+        )
 
     def power_off(self):
         self.machine.power_off()
         subprocess.run(["ssh", "-F", self.config, "-O", "exit", self.name], capture_output=True)
 
     def power_on(self):
-        """Starts a fresh server: its disk was its memory, so the package and the cluster's files are installed again."""
+        """Starts a fresh server: its disk was its memory, so the package and the cluster's files
+        are installed again.
+        """
         self.machine.start()
-        until(self.machine.is_up, guest.UP_WITHIN_S, f"{self.name} did not come up again", pause_s=0.2)
+        until(self.machine.is_up, guest.UP_WITHIN_S, f"{self.name} did not come up again",
+              pause_s=0.2)
         self.prepare()
         self.cluster.tool("push", "-m", self.cluster.model, "--only", self.name)
         self.cluster.tool("up", "--only", self.name, check=False)
@@ -107,8 +122,10 @@ class GuestCluster:
         self.servers = {g.name: GuestServer(self, g, self.config) for g in self.rack.guests}
         self.first = self.servers[names[0]]
         self.manifest = self.rack.folder / "cluster.toml"
-        self.manifest.write_text(cluster.manifest([(g.name, g.address) for g in self.rack.guests], transport=transport,
-                                                  device="rxe0" if transport == "verbs" else None, cores=("package:0", "package:1")))
+        self.manifest.write_text(
+            cluster.manifest([(g.name, g.address) for g in self.rack.guests], transport=transport,
+                             device="rxe0" if transport == "verbs" else None,
+                             cores=("package:0", "package:1")))
         self.started = time.monotonic()
         self.marked = {}
 
@@ -135,8 +152,10 @@ class GuestCluster:
 
     def tool(self, command, *arguments, check=True):
         """larder-cluster COMMAND: its output."""
-        done = subprocess.run([sys.executable, "-B", LARDER_CLUSTER, command, "--manifest", self.manifest, "--ssh-config", self.config, *arguments],
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        done = subprocess.run([
+            sys.executable, "-B", LARDER_CLUSTER, command, "--manifest", self.manifest,
+            "--ssh-config", self.config, *arguments
+        ], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.say(f"larder-cluster {command}: status {done.returncode}\n{done.stdout.rstrip()}")
         if check and done.returncode:
             self.tool("logs", check=False) if command != "logs" else None
@@ -155,14 +174,21 @@ class GuestCluster:
         return cluster.Request(cluster.client(protocol, address, tokens), self.rack.folder)
 
     def health(self):
-        command = [*cluster.client("http", f"127.0.0.1:{self.first.machine.ports[8080]}", 0), "--health", "--timeout", "20"]
+        command = [
+            *cluster.client("http", f"127.0.0.1:{self.first.machine.ports[8080]}", 0), "--health",
+            "--timeout", "20"
+        ]
         return subprocess.run(command, capture_output=True, text=True).stdout
 
     def mark_logs(self):
-        self.marked = {name: int(server.ssh("date +%s")) for name, server in self.servers.items() if server.machine.running()}
+        self.marked = {
+            name: int(server.ssh("date +%s")) for name, server in self.servers.items()
+            if server.machine.running()
+        }
 
     def new_logs(self):
-        """For each socket its messages since mark_logs(), from its server's journal, with the field that says which peer was lost.
+        """For each socket its messages since mark_logs(), from its server's journal, with the field
+        that says which peer was lost.
 
         systemd's messages about a unit count as its socket's. Servers that are off have none.
         """
@@ -170,11 +196,14 @@ class GuestCluster:
         for name, server in self.servers.items():
             if not server.machine.running():
                 continue
-            lines = server.ssh(f"journalctl --no-pager -o json --since=@{self.marked.get(name, 0)} -u 'larder@*'", check=False)
+            lines = server.ssh(
+                f"journalctl --no-pager -o json --since=@{self.marked.get(name, 0)} -u 'larder@*'",
+                check=False)
             for line in filter(lambda text: text.startswith("{"), lines.splitlines()):
                 entry = json.loads(line)
                 unit = entry.get("UNIT") or entry.get("_SYSTEMD_UNIT") or ""
-                socket = entry.get("LARDER_SOCKET") or unit.removeprefix("larder@").removesuffix(".service")
+                socket = entry.get("LARDER_SOCKET") or unit.removeprefix("larder@").removesuffix(
+                    ".service")
                 peer = f" LARDER_PEER={entry['LARDER_PEER']}." if "LARDER_PEER" in entry else ""
                 said[socket] = said.get(socket, "") + f"{entry.get('MESSAGE')}{peer}\n"
         return said

@@ -1,6 +1,8 @@
-"""What guests boot: Debian's kernel, an initramfs of busybox and the modules that a rack needs, and a root file system with systemd.
+"""What guests boot: Debian's kernel, an initramfs of busybox and the modules that a rack needs, and
+a root file system with systemd.
 
-Everything comes from apt and is unpacked, not installed. It is kept in a cache folder: LARDER_RACK_CACHE, or the one the caller names.
+Everything comes from apt and is unpacked, not installed. It is kept in a cache folder:
+LARDER_RACK_CACHE, or the one the caller names.
 """
 import contextlib
 import fcntl
@@ -16,25 +18,30 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 
-# In the order of loading; dependencies are found automatically and come first. They are for the network, disks and shares of
-# QEMU, the root's layers, soft-RoCE with the checksums that it looks up by name, and lost packets.
+# In the order of loading; dependencies are found automatically and come first. They are for the
+# network, disks and shares of QEMU, the root's layers, soft-RoCE with the checksums that it looks
+# up by name, and lost packets.
 MODULES = [
-    "virtio_pci", "virtio_net", "virtio_blk", "9pnet_virtio", "9p", "overlay", "squashfs", "autofs4", "dummy",
-    "crc32_generic", "crc32c_generic", "crc32_pclmul", "rdma_rxe", "ib_uverbs", "rdma_ucm", "sch_netem",
+    "virtio_pci", "virtio_net", "virtio_blk", "9pnet_virtio", "9p", "overlay", "squashfs",
+    "autofs4", "dummy", "crc32_generic", "crc32c_generic", "crc32_pclmul", "rdma_rxe", "ib_uverbs",
+    "rdma_ucm", "sch_netem",
 ]
 
-# Packages besides the dependencies of Larder's .deb: a server that `larder-cluster` can use, and RDMA.
+# Packages besides the dependencies of Larder's .deb: a server that `larder-cluster` can use, and
+# RDMA.
 ROOT_PACKAGES = [
-    "systemd", "systemd-sysv", "udev", "dbus", "kmod", "iproute2", "openssh-server", "rdma-core", "ibverbs-providers",
-    "python3-minimal",
+    "systemd", "systemd-sysv", "udev", "dbus", "kmod", "iproute2", "openssh-server", "rdma-core",
+    "ibverbs-providers", "python3-minimal",
 ]
 
 # Unused clocks, timers and consoles cost seconds under emulation.
 MASKED_UNITS = [
-    "getty@tty1.service", "serial-getty@ttyS0.service", "console-getty.service", "getty-static.service", "apt-daily.timer",
-    "apt-daily-upgrade.timer", "dpkg-db-backup.timer", "e2scrub_reap.service", "e2scrub_all.timer", "fstrim.timer",
-    "systemd-timesyncd.service", "systemd-pstore.service", "systemd-update-utmp.service", "systemd-hwdb-update.service",
-    "ldconfig.service", "systemd-binfmt.service", "systemd-firstboot.service", "logrotate.timer", "systemd-logind.service",
+    "getty@tty1.service", "serial-getty@ttyS0.service", "console-getty.service",
+    "getty-static.service", "apt-daily.timer", "apt-daily-upgrade.timer", "dpkg-db-backup.timer",
+    "e2scrub_reap.service", "e2scrub_all.timer", "fstrim.timer", "systemd-timesyncd.service",
+    "systemd-pstore.service", "systemd-update-utmp.service", "systemd-hwdb-update.service",
+    "ldconfig.service", "systemd-binfmt.service", "systemd-firstboot.service", "logrotate.timer",
+    "systemd-logind.service",
 ]
 
 
@@ -44,7 +51,8 @@ class Missing(Exception):
 
 def run(arguments, **options):
     """Runs a program; its output is the error's text if it fails."""
-    done = subprocess.run(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
+    done = subprocess.run(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          **options)
     if done.returncode:
         raise Missing(f"{' '.join(map(str, arguments[:3]))} failed: {done.stdout.strip()[-400:]}")
     return done.stdout
@@ -90,7 +98,8 @@ def fetch_kernel(cache):
         new = pathlib.Path(temporary)
         run(["apt-get", "-q", *apt, "download", package[1]], cwd=new)
         run(["dpkg-deb", "--extract", next(new.glob("*.deb")), new / "root"])
-        (new / "root" / "vmlinux").write_bytes(unpack_kernel(next((new / "root" / "boot").glob("vmlinuz-*")).read_bytes()))
+        (new / "root" / "vmlinux").write_bytes(
+            unpack_kernel(next((new / "root" / "boot").glob("vmlinuz-*")).read_bytes()))
         shutil.rmtree(folder, ignore_errors=True)
         (new / "root").rename(folder)
     return folder
@@ -99,7 +108,8 @@ def fetch_kernel(cache):
 def unpack_kernel(image):
     """The ELF file in a bzImage. Booting it spares the guest 2.5 s of unpacking under emulation."""
     setup_bytes = ((image[0x1F1] or 4) + 1) * 512
-    offset, length = struct.unpack_from("<II", image, 0x248)  # payload_offset, payload_length of the boot protocol
+    # Payload_offset, payload_length of the boot protocol
+    offset, length = struct.unpack_from("<II", image, 0x248)
     payload = image[setup_bytes + offset:setup_bytes + offset + length]
     if payload[:6] != b"\xfd7zXZ\0":
         raise Missing("the kernel's payload is not xz")
@@ -128,7 +138,9 @@ def modules_in_order(kernel):
 
 
 def cpio(entries):
-    """An archive in the format `newc`, which the kernel unpacks: entries are (path, mode, bytes)."""
+    """An archive in the format `newc`, which the kernel unpacks: entries are (path, mode,
+    bytes).
+    """
     parts = []
     for inode, (path, mode, data) in enumerate([*entries, ("TRAILER!!!", 0, b"")], 1):
         fields = [inode, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(path) + 1, 0]
@@ -145,8 +157,10 @@ def make_initramfs(cache, kernel):
     applets = run(["busybox", "--list"]).split()
     folders = ["bin", "dev", "modules", "proc", "sys"]
     entries = [(folder, 0o040755, b"") for folder in folders]
-    entries += [("init", 0o100755, (HERE / "guest_init").read_bytes()), ("bin/busybox", 0o100755, busybox)]
-    entries += [(f"bin/{applet}", 0o120777, b"busybox") for applet in applets if applet != "busybox"]
+    entries += [("init", 0o100755, (HERE / "guest_init").read_bytes()),
+                ("bin/busybox", 0o100755, busybox)]
+    entries += [(f"bin/{applet}", 0o120777, b"busybox") for applet in applets
+                if applet != "busybox"]
     for index, path in enumerate(modules_in_order(kernel)):
         entries.append((f"modules/{index:02}-{path.name}", 0o100644, path.read_bytes()))
     archive = cpio(entries)
@@ -159,8 +173,8 @@ def make_initramfs(cache, kernel):
 
 
 def make_root(cache, depends):
-    """A squashfs with systemd, an SSH server and `depends`, the packages that the .deb of Larder depends on. Its files are root's, so it takes root
-    or sudo."""
+    """A squashfs with systemd, an SSH server and `depends`, the packages that the .deb of Larder
+    depends on. Its files are root's, so it takes root or sudo."""
     require("mmdebstrap", "mksquashfs")
     as_root = []
     if os.geteuid() != 0:
@@ -173,17 +187,32 @@ def make_root(cache, depends):
     if file.exists():
         return file
     with tempfile.TemporaryDirectory(dir=cache) as temporary:
-        sources = [path for path in ("/etc/apt/sources.list.d/debian.sources", "/etc/apt/sources.list") if os.path.exists(path)]
-        excluded = [f"--dpkgopt=path-exclude=/usr/share/{part}/*" for part in ("doc", "man", "locale", "info", "zoneinfo")]
-        mask = "; ".join(f'ln -sf /dev/null "$1/etc/systemd/system/{unit}"' for unit in MASKED_UNITS)
-        clean = 'rm -rf "$1"/var/lib/apt/lists/* "$1"/var/cache/apt/*.bin "$1"/etc/ssh/ssh_host_*; : >"$1/etc/machine-id"'
+        sources = [
+            path for path in ("/etc/apt/sources.list.d/debian.sources", "/etc/apt/sources.list")
+            if os.path.exists(path)
+        ]
+        excluded = [
+            f"--dpkgopt=path-exclude=/usr/share/{part}/*"
+            for part in ("doc", "man", "locale", "info", "zoneinfo")
+        ]
+        mask = "; ".join(f'ln -sf /dev/null "$1/etc/systemd/system/{unit}"'
+                         for unit in MASKED_UNITS)
+        clean = (
+            'rm -rf "$1"/var/lib/apt/lists/* "$1"/var/cache/apt/*.bin "$1"/etc/ssh/ssh_host_*; : '
+            '>"$1/etc/machine-id"')
         new = pathlib.Path(temporary) / "root.squashfs"
         tree = pathlib.Path(temporary) / "root"
         try:
-            run([*as_root, "mmdebstrap", "--variant=minbase", "--quiet", "--include=" + ",".join(packages),
-                 '--aptopt=Apt::Install-Recommends "false"', '--aptopt=Acquire::Languages "none"', *excluded,
-                 f"--customize-hook={mask}", f"--customize-hook={clean}", "bookworm", tree, *sources[:1]])
-            run([*as_root, "mksquashfs", tree, new, "-noappend", "-quiet", "-no-progress", "-comp", "zstd", "-Xcompression-level", "3"])
+            run([
+                *as_root, "mmdebstrap", "--variant=minbase", "--quiet",
+                "--include=" + ",".join(packages), '--aptopt=Apt::Install-Recommends "false"',
+                '--aptopt=Acquire::Languages "none"', *excluded, f"--customize-hook={mask}",
+                f"--customize-hook={clean}", "bookworm", tree, *sources[:1]
+            ])
+            run([
+                *as_root, "mksquashfs", tree, new, "-noappend", "-quiet", "-no-progress", "-comp",
+                "zstd", "-Xcompression-level", "3"
+            ])
         finally:
             subprocess.run([*as_root, "rm", "-rf", "--one-file-system", tree], check=False)
         new.rename(file)

@@ -1,6 +1,8 @@
-"""A rack without guests: each server is a network namespace of this machine, connected to a bridge. TCP only, with real packets.
+"""A rack without guests: each server is a network namespace of this machine, connected to a bridge.
+TCP only, with real packets.
 
-Namespaces keep abstract Unix sockets apart too, so sockets of two servers can reach each other only over the network.
+Namespaces keep abstract Unix sockets apart too, so sockets of two servers can reach each other only
+over the network.
 """
 import os
 import pathlib
@@ -20,12 +22,17 @@ from larder_testing.processes import Unit
 
 
 def become_root():
-    """Namespaces need root, on this machine or in a user namespace, in which this program then starts again."""
+    """Namespaces need root, on this machine or in a user namespace, in which this program then
+    starts again.
+    """
     if os.geteuid() == 0:
         return
     if "RACK_NAMESPACE" in os.environ:
         raise Missing("neither root nor user namespaces: network namespaces can't be made")
-    inside = ["unshare", "--user", "--map-root-user", "--net", "--mount", "sh", "-c", 'mount -t tmpfs tmpfs /run && exec "$@"', "sh"]
+    inside = [
+        "unshare", "--user", "--map-root-user", "--net", "--mount", "sh", "-c",
+        'mount -t tmpfs tmpfs /run && exec "$@"', "sh"
+    ]
     if subprocess.run([*inside, "true"], capture_output=True).returncode:
         raise Missing("neither root nor user namespaces: network namespaces can't be made")
     os.environ["RACK_NAMESPACE"] = "1"
@@ -44,7 +51,8 @@ class NetServer:
         self.namespace, self.port = f"{rack.prefix}{name}", f"{name}0"
         self.sockets = {}
         ip("netns", "add", self.namespace)
-        ip("-n", rack.wire, "link", "add", self.port, "type", "veth", "peer", "name", "eth0", "netns", self.namespace)
+        ip("-n", rack.wire, "link", "add", self.port, "type", "veth", "peer", "name", "eth0",
+           "netns", self.namespace)
         ip("-n", rack.wire, "link", "set", self.port, "master", "bridge", "up")
         ip("-n", self.namespace, "addr", "add", f"{self.address}/24", "dev", "eth0")
         for device in ("lo", "eth0"):
@@ -75,9 +83,12 @@ class NetServer:
         ip("-n", self.rack.wire, "link", "set", self.port, "up")
 
     def lose_data(self):
-        """Cuts one connection as a firewall does that forgets it: the one that carried the most bytes, which has frames, not beats."""
+        """Cuts one connection as a firewall does that forgets it: the one that carried the most
+        bytes, which has frames, not beats.
+        """
         image.require("ss", "nft")
-        lines = subprocess.run(self.command(["ss", "-Htin", "state", "established"]), capture_output=True, text=True, check=True).stdout.splitlines()
+        lines = subprocess.run(self.command(["ss", "-Htin", "state", "established"]),
+                               capture_output=True, text=True, check=True).stdout.splitlines()
         most, ends = -1, None
         for about, counts in zip(lines, lines[1:]):
             found = re.search(rf" ({re.escape(self.address)}):(\d+) +(\S+):(\d+)", about)
@@ -87,8 +98,12 @@ class NetServer:
         if ends is None:
             raise RuntimeError(f"{self.name} has no connection to another server")
         here, there = ends
-        rules = "\n".join(["table inet rack {", "chain to { type filter hook output priority 0;", f"tcp sport {here} tcp dport {there} drop", "}",
-                           "chain from { type filter hook input priority 0;", f"tcp sport {there} tcp dport {here} drop", "}", "}"])
+        rules = "\n".join([
+            "table inet rack {", "chain to { type filter hook output priority 0;",
+            f"tcp sport {here} tcp dport {there} drop", "}",
+            "chain from { type filter hook input priority 0;",
+            f"tcp sport {there} tcp dport {here} drop", "}", "}"
+        ])
         subprocess.run(self.command(["nft", "-f", "-"]), input=rules, text=True, check=True)
 
     def find_data(self):
@@ -106,7 +121,9 @@ class NetServer:
 
 
 class NetRack:
-    """Servers by name; a context manager that ends their processes and removes the namespaces at its exit."""
+    """Servers by name; a context manager that ends their processes and removes the namespaces at
+    its exit.
+    """
 
     def __init__(self, names):
         become_root()
@@ -115,7 +132,8 @@ class NetRack:
         self.wire = f"{self.prefix}wire"
         self.servers = {}
         try:
-            # Each server and the bridge have namespaces of their own, so this machine's network is not touched.
+            # Each server and the bridge have namespaces of their own, so this machine's network is
+            # not touched.
             ip("netns", "add", self.wire)
             ip("-n", self.wire, "link", "add", "bridge", "type", "bridge", "forward_delay", "0")
             ip("-n", self.wire, "link", "set", "bridge", "up")
@@ -147,32 +165,46 @@ class NetCluster(NetRack):
         super().__init__(names)
         self.larder, self.model, self.serving = larder, model, serving
         self.manifest = self.folder / "cluster.toml"
-        self.manifest.write_text(cluster.manifest([(s.name, s.address) for s in self.servers.values()], transport="tcp", context=context,
-                                                  serving=serving))
+        self.manifest.write_text(
+            cluster.manifest([(s.name, s.address) for s in self.servers.values()], transport="tcp",
+                             context=context, serving=serving))
         self.key = make_key(self.folder)
         self.marks = {}
 
     def bring_up(self):
         for server in self.servers.values():
-            for name in [f"{server.name}-{role}" for role in cluster.ROLES] + [cluster.SERVING] * (self.serving and server.name == "a"):
-                command = [self.larder, "node", "--manifest", self.manifest, "--server", server.name, "--socket", name, "--link-key", self.key,
-                           "-m", self.model]
-                server.sockets[name] = Unit(name, server.command(command), self.folder / f"{name}.log")
+            for name in [f"{server.name}-{role}" for role in cluster.ROLES] + [cluster.SERVING] * (
+                self.serving and server.name == "a"
+            ):
+                command = [
+                    self.larder, "node", "--manifest", self.manifest, "--server", server.name,
+                    "--socket", name, "--link-key", self.key, "-m", self.model
+                ]
+                server.sockets[name] = Unit(name, server.command(command),
+                                            self.folder / f"{name}.log")
                 server.sockets[name].start()
 
     def request(self, tokens, protocol="http"):
         server = self.servers["a"]
-        command = cluster.client(protocol, "127.0.0.1:8080" if protocol == "http" else "127.0.0.1:7070", tokens) if self.serving \
-            else cluster.join(self.larder, server.name, self.manifest, self.key, self.model, tokens)
+        command = (cluster.client(
+            protocol, "127.0.0.1:8080" if protocol == "http" else "127.0.0.1:7070", tokens)
+                   if self.serving else cluster.join(self.larder, server.name, self.manifest,
+                                                     self.key, self.model, tokens))
         return cluster.Request(server.command(command), self.folder)
 
     def health(self):
-        """The serving socket's answer to GET /health: "200 ...", "503 ..."; empty if nothing answers."""
+        """The serving socket's answer to GET /health: "200 ...", "503 ..."; empty if nothing
+        answers.
+        """
         command = [*cluster.client("http", "127.0.0.1:8080", 0), "--health", "--timeout", "5"]
-        return subprocess.run(self.servers["a"].command(command), capture_output=True, text=True).stdout
+        return subprocess.run(self.servers["a"].command(command), capture_output=True,
+                              text=True).stdout
 
     def logs(self):
-        return {name: socket.said() for server in self.servers.values() for name, socket in server.sockets.items()}
+        return {
+            name: socket.said() for server in self.servers.values()
+            for name, socket in server.sockets.items()
+        }
 
     def mark_logs(self):
         self.marks = {name: len(text) for name, text in self.logs().items()}

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A story through two servers of two sockets each, over TCP between network namespaces: equal to one process's, to the byte.
+"""A story through two servers of two sockets each, over TCP between network namespaces: equal to
+one process's, to the byte.
 
     test/rack/netns_story.py --larder build/larder --model model/demo/larder-stories.gguf
 """
@@ -32,7 +33,8 @@ def main():
             for protocol in ("http", "text") if serving else ("join", "join"):
                 started = time.monotonic()
                 if serving:
-                    until(lambda: rack.health().startswith("200"), 100, lambda: f"/health says {rack.health()}; {rack.logs()}", pause_s=0.1)
+                    until(lambda: rack.health().startswith("200"), 100,
+                          lambda: f"/health says {rack.health()}; {rack.logs()}", pause_s=0.1)
                 request = rack.request(TOKENS, protocol)
                 status, text = request.wait(200), request.text()
                 request.kill()
@@ -40,9 +42,10 @@ def main():
                     for name, text_of_log in rack.logs().items():
                         print(f"--- {name}\n{text_of_log}")
                     print(f"--- {protocol}: status {status}\n{request.err()}")
-                    raise SystemExit("the cluster's text:\n" + text + "\nis not the one process's:\n" + expected)
-                print(f"{protocol}: {TOKENS} tokens over TCP through {5 if serving else 4} sockets equal the one process's, "
-                      f"{time.monotonic() - started:.1f} s")
+                    raise SystemExit("the cluster's text:\n" + text +
+                                     "\nis not the one process's:\n" + expected)
+                print(f"{protocol}: {TOKENS} tokens over TCP through {5 if serving else 4} sockets "
+                      f"equal the one process's, {time.monotonic() - started:.1f} s")
 
 
 if __name__ == "__main__":

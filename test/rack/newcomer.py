@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Follows docs/cluster.md to the letter, from its section 2 on, in two fresh guests: runs its commands as written, in their order.
+"""Follows docs/cluster.md to the letter, from its section 2 on, in two fresh guests: runs its
+commands as written, in their order.
 
     test/rack/newcomer.py --build build --model model/demo/larder-stories.gguf --cache build/rack
 
-It fills in only what a reader has to fill in: the servers' addresses, the path of the package, a model, and the operator's
-machine (this one: ssh finds the guests through a configuration). It fails if a command ends with an error, a block is missing,
-or a text differs from that of one process.
+It fills in only what a reader has to fill in: the servers' addresses, the path of the package, a
+model, and the operator's machine (this one: ssh finds the guests through a configuration). It fails
+if a command ends with an error, a block is missing, or a text differs from that of one process.
 """
 import os
 import pathlib
@@ -24,7 +25,8 @@ from larder_testing.replies import joined, texts_of_events
 
 TEXT = ROOT / "docs" / "cluster.md"
 WORDS_ADDRESS, RACK_ADDRESS = "10.0.0.", "10.7.0."
-ON_A_SERVER = ("larder status", "systemctl ", "journalctl ", "apt-get ")  # the document says where they run
+# The document says where they run
+ON_A_SERVER = ("larder status", "systemctl ", "journalctl ", "apt-get ")
 FOLLOW, ONCE = r" -f\b", " -n 20"  # a reader would end it by Ctrl-C
 
 
@@ -81,12 +83,20 @@ class Reader:
         command = command.replace(WORDS_ADDRESS, RACK_ADDRESS)
         command = re.sub(FOLLOW, ONCE, command)
         for port, here in self.rack.first.machine.ports.items():
-            command = re.sub(rf"{re.escape(RACK_ADDRESS)}1[: ]{port}\b", lambda found, here=here: f"127.0.0.1{found[0][-5]}{here}", command)
+            command = re.sub(rf"{re.escape(RACK_ADDRESS)}1[: ]{port}\b",
+                             lambda found, here=here: f"127.0.0.1{found[0][-5]}{here}", command)
         if command.startswith(ON_A_SERVER):
             command = f"ssh root@{RACK_ADDRESS}1 '{command}'"
         self.rack.say(f"$ {command}")
-        done = subprocess.run(["bash", "-c", command], cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL, capture_output=True,
-                              text=True, timeout=600)  # separately: curl's progress would be mixed into the output
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd=self.folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            # separately: curl's progress would be mixed into the output
+            text=True,
+            timeout=600)
         print((done.stdout + done.stderr).rstrip(), flush=True)
         if done.returncode:
             raise SystemExit(f"docs/cluster.md: `{command}` ended with {done.returncode}")
@@ -110,7 +120,8 @@ def follow(rack, reader, model, expected):
     for command in commands(doctor):
         reader.do(command)
     # 3: the manifest
-    (reader.folder / "cluster.toml").write_text(manifest_of(steps[3]).replace(WORDS_ADDRESS, RACK_ADDRESS))
+    (reader.folder / "cluster.toml").write_text(
+        manifest_of(steps[3]).replace(WORDS_ADDRESS, RACK_ADDRESS))
     (reader.folder / "model.gguf").write_bytes(pathlib.Path(model).read_bytes())
     # 4, 5, 6, 7
     for command in commands(steps[4][0]):
@@ -141,8 +152,11 @@ def main():
         folder.mkdir()
         follow(rack, Reader(rack, folder), o.model, expected)
         for server in rack.servers.values():
-            left = server.ssh("pgrep -x larder || true; dpkg-query -W -f '${Status}' larder 2>/dev/null || true").strip()
-            if left and not (server is not rack.first and left == "install ok installed"):  # the document purges one, as an example
+            left = server.ssh(
+                "pgrep -x larder || true; dpkg-query -W -f '${Status}' larder 2>/dev/null || true"
+            ).strip()
+            # The document purges one, as an example
+            if left and not (server is not rack.first and left == "install ok installed"):
                 raise SystemExit(f"{server.name}: left after the last line: {left}")
         rack.say("docs/cluster.md leads where it says")
 

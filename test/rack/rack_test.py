@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Tests the code by which the rack's tests judge, with planted errors: a wrong token, a report of another socket, a broken archive."""
+"""Tests the code by which the rack's tests judge, with planted errors: a wrong token, a report of
+another socket, a broken archive.
+"""
 import argparse
 import pathlib
 import shutil
@@ -25,7 +27,8 @@ class Said:
 
 class Judging(unittest.TestCase):
     def setUp(self):
-        self.faults = faults.Faults(Said({}, False), "Once upon a time, there was", argparse.Namespace(seed=1))
+        self.faults = faults.Faults(Said({}, False), "Once upon a time, there was",
+                                    argparse.Namespace(seed=1))
 
     def test_text_is_a_prefix_or_wrong(self):
         self.assertTrue(self.faults.is_prefix("Once upon a time"))
@@ -35,7 +38,8 @@ class Judging(unittest.TestCase):
 
     def test_a_round_draws_each_kind_and_role(self):
         kinds = ["kill -9 of a socket", "socket stands still", "link cut"]
-        every = {(kind, role) for kind in kinds[:2] for role in ("weight", "attention", "serving")} | {("link cut", None)}
+        every = {(kind, role) for kind in kinds[:2]
+                 for role in ("weight", "attention", "serving")} | {("link cut", None)}
         drawn = self.faults.order(kinds, 10)
         self.assertEqual((len(drawn), len(every)), (10, 7))
         self.assertEqual(set(drawn[:7]), every)
@@ -43,8 +47,10 @@ class Judging(unittest.TestCase):
     def test_a_victim_has_the_role(self):
         class Names(list):
             names = lambda self: list(self)  # noqa: E731
-        self.faults.rack = argparse.Namespace(servers={"a": Names(["a-weight", "a-attention", "serving"]), "b": Names(["b-weight"])})
-        for role, sockets in (("weight", {"a-weight", "b-weight"}), ("serving", {"serving"}), (None, {"a-weight", "a-attention", "serving", "b-weight"})):
+        self.faults.rack = argparse.Namespace(
+            servers={"a": Names(["a-weight", "a-attention", "serving"]), "b": Names(["b-weight"])})
+        for role, sockets in (("weight", {"a-weight", "b-weight"}), ("serving", {"serving"}),
+                              (None, {"a-weight", "a-attention", "serving", "b-weight"})):
             self.assertEqual({self.faults.victim(role)[1] for _ in range(200)}, sockets)
 
     def report(self, line, source="a-weight", victim="b-weight", journal=False):
@@ -58,9 +64,11 @@ class Judging(unittest.TestCase):
         self.assertIsNone(self.report("info: receives from socket b-weight"))
 
     def test_in_a_journal_the_socket_is_a_field(self):
-        self.assertIsNotNone(self.report("lost socket b-weight: link down LARDER_PEER=b-weight.", journal=True))
+        self.assertIsNotNone(
+            self.report("lost socket b-weight: link down LARDER_PEER=b-weight.", journal=True))
         self.assertIsNone(self.report("lost socket b-weight: link down", journal=True))
-        self.assertIsNone(self.report("lost socket b-weight: link down LARDER_PEER=b-weight2.", journal=True))
+        self.assertIsNone(
+            self.report("lost socket b-weight: link down LARDER_PEER=b-weight2.", journal=True))
 
     def test_the_victims_own_words_do_not_count(self):
         line = "error: lost socket b-weight: link down"
@@ -71,10 +79,13 @@ class Judging(unittest.TestCase):
 @unittest.skipUnless(shutil.which("busybox"), "busybox is not installed")
 class Archive(unittest.TestCase):
     def test_busybox_unpacks_what_cpio_packs(self):
-        entries = [("bin", 0o040755, b""), ("bin/a", 0o100755, b"12345"), ("bin/b", 0o120777, b"a"), ("c", 0o100644, b"")]
+        entries = [("bin", 0o040755, b""), ("bin/a", 0o100755, b"12345"), ("bin/b", 0o120777, b"a"),
+                   ("c", 0o100644, b"")]
         with tempfile.TemporaryDirectory() as folder:
-            subprocess.run(["busybox", "cpio", "-i"], input=image.cpio(entries), cwd=folder, check=True, capture_output=True)
-            found = subprocess.run(["sh", "-c", "cat bin/a; readlink bin/b; stat -c %a bin/a c"], cwd=folder, capture_output=True, text=True)
+            subprocess.run(["busybox", "cpio", "-i"], input=image.cpio(entries), cwd=folder,
+                           check=True, capture_output=True)
+            found = subprocess.run(["sh", "-c", "cat bin/a; readlink bin/b; stat -c %a bin/a c"],
+                                   cwd=folder, capture_output=True, text=True)
         self.assertEqual(found.stdout, "12345a\n755\n644\n")
 
 

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""A story from a rack of guests: two servers of two CPU packages, Larder's package installed, started by larder-cluster over ssh, verbs.
+"""A story from a rack of guests: two servers of two CPU packages, Larder's package installed,
+started by larder-cluster over ssh, verbs.
 
     test/rack/story.py --build build --model model/demo/larder-stories.gguf --cache build/rack
 
-The links are verbs over soft-RoCE. The text must be that of one process, to the byte; then the cluster is drained and stopped.
+The links are verbs over soft-RoCE. The text must be that of one process, to the byte; then the
+cluster is drained and stopped.
 """
 import pathlib
 import re
@@ -26,7 +28,8 @@ def main():
     larder = str(pathlib.Path(o.build, "larder").resolve())
     expected = cluster.truth(larder, o.model, TOKENS, 512)
     try:
-        rack = guest_cluster.GuestCluster("abcdefgh"[:o.servers], larder, o.model, o.build, o.cache, o.transport)
+        rack = guest_cluster.GuestCluster("abcdefgh"[:o.servers], larder, o.model, o.build, o.cache,
+                                          o.transport)
     except image.Missing as missing:
         programs.skip(missing)
     with rack:

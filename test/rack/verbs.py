@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Runs the tests of verbs links over soft-RoCE in a guest, which no test on the machine itself can do: containers have no RDMA device.
+"""Runs the tests of verbs links over soft-RoCE in a guest, which no test on the machine itself can
+do: containers have no RDMA device.
 
     test/rack/verbs.py --program build/rdma/link/rdma_link_test --cache build/rack
 """
@@ -35,7 +36,8 @@ def main():
         programs.skip(missing)
     with guest.Rack(boot) as rack:
         rack.add("verbs", cores=2, memory_mib=1024)
-        passed = rack.run_job(JOB.format(program=rack.hand_over(o.program), filter=o.filter), o.limit)
+        passed = rack.run_job(JOB.format(program=rack.hand_over(o.program), filter=o.filter),
+                              o.limit)
         file = rack.folder / "share" / "result.json"
         suites = json.loads(file.read_text())["testsuites"] if file.exists() else []
     tests = [test for suite in suites for test in suite["testsuite"]]

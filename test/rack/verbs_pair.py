@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Two guests exchange frames through verbs links over soft-RoCE: frames of both directions arrive, and both programs end.
+"""Two guests exchange frames through verbs links over soft-RoCE: frames of both directions arrive,
+and both programs end.
 
     test/rack/verbs_pair.py --program build/bench/bench_link --cache build/rack [--perftest]
 
-What it prints is the link's half round trip under emulation, which says nothing about real adapters. With --perftest it is
-compared with perftest's programs in the same guests, sleeping and polling (bench/link_against_perftest, 2 to 5 minutes). As root
-the emulator's threads then get priority over other programs, since two polling guests leave no core to the virtual wire.
+What it prints is the link's half round trip under emulation, which says nothing about real
+adapters. With --perftest it is compared with perftest's programs in the same guests, sleeping and
+polling (bench/link_against_perftest, 2 to 5 minutes). As root the emulator's threads then get
+priority over other programs, since two polling guests leave no core to the virtual wire.
 """
 import os
 import pathlib
@@ -35,13 +37,16 @@ SCRIPT = ROOT / "bench" / "link_against_perftest"
 
 
 def prefer(guests):
-    """Gives the threads that emulate CPUs priority over other programs, and a higher one to the thread that moves packets."""
+    """Gives the threads that emulate CPUs priority over other programs, and a higher one to the
+    thread that moves packets.
+    """
     while not all(g.running() and g.is_up() for g in guests):
         time.sleep(0.5)
     for g in guests:
         for thread in os.listdir(f"/proc/{g.process.pid}/task"):
             os.setpriority(os.PRIO_PROCESS, int(thread), -15)
-        os.sched_setscheduler(g.process.pid, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+        os.sched_setscheduler(g.process.pid, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK,
+                              os.sched_param(1))
 
 
 def main():
@@ -63,10 +68,13 @@ def main():
         if o.perftest:
             if os.geteuid() == 0:
                 threading.Thread(target=prefer, args=(guests,), daemon=True).start()
-            job = PERFTEST.format(script=rack.hand_over(SCRIPT), program=program, rounds=o.rounds, repetitions=o.repetitions)
-            passed = rack.run_job(job, 1200) and guests[1].said("ratio") and not guests[1].said("ratio none")
+            job = PERFTEST.format(script=rack.hand_over(SCRIPT), program=program, rounds=o.rounds,
+                                  repetitions=o.repetitions)
+            passed = rack.run_job(
+                job, 1200) and guests[1].said("ratio") and not guests[1].said("ratio none")
         else:
-            passed = rack.run_job(JOB.format(program=program), 240) and guests[1].said("half round trip")
+            passed = rack.run_job(JOB.format(program=program),
+                                  240) and guests[1].said("half round trip")
     if not passed:
         raise SystemExit("the guests did not talk to each other")
 

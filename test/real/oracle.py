@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Logits of a real model by its publishers' architecture as transformers has it, in float32, on the weights that the GGUF file dequantises to: run by a
-Python that has torch, transformers, accelerate and gguf, which Larder's tests do without.
+"""Logits of a real model by its publishers' architecture as transformers has it, in float32, on the
+weights that the GGUF file dequantises to: run by a Python that has torch, transformers, accelerate
+and gguf, which Larder's tests do without.
 
     oracle.py ids MODEL.gguf TEXT IDS [--tokens N]     token ids of a text, by the file's tokenizer
     oracle.py logits MODEL.gguf IDS LOGITS             [ids][vocab] float32
-    oracle.py compare LOGITS OTHER VOCAB               JSON: KL(LOGITS || OTHER) in nats, and how often the best token is the same
+    oracle.py compare LOGITS OTHER VOCAB               JSON: KL(LOGITS || OTHER) in nats, and how
+        often the best token is the same
 """
 import argparse
 import json
@@ -28,7 +30,9 @@ def ids(model, text, out, tokens):
 
 
 def logits(model, ids_file, out):
-    network = AutoModelForCausalLM.from_pretrained(str(model.parent), gguf_file=model.name, dtype=torch.float32, attn_implementation="sdpa").eval()
+    network = AutoModelForCausalLM.from_pretrained(str(model.parent), gguf_file=model.name,
+                                                   dtype=torch.float32,
+                                                   attn_implementation="sdpa").eval()
     given = torch.tensor([[int(word) for word in ids_file.read_text().split()]])
     hidden = network.model(given).last_hidden_state[0]
     with open(out, "wb") as file:
@@ -37,16 +41,24 @@ def logits(model, ids_file, out):
 
 
 def compare(truth_file, other_file, vocab):
-    truth, other = (numpy.memmap(path, dtype=numpy.float32, mode="r").reshape(-1, vocab) for path in (truth_file, other_file))
+    truth, other = (numpy.memmap(path, dtype=numpy.float32, mode="r").reshape(-1, vocab)
+                    for path in (truth_file, other_file))
     if truth.shape != other.shape:
         raise ValueError(f"{other_file}: {len(other)} positions, {truth_file}: {len(truth)}")
-    print(json.dumps(divergence([torch.from_numpy(numpy.array(rows[begin:begin + ROWS])) for rows in (truth, other)] for begin in range(0, len(truth), ROWS))))
+    print(
+        json.dumps(
+            divergence([
+                torch.from_numpy(numpy.array(rows[begin:begin + ROWS])) for rows in (truth, other)
+            ] for begin in range(0, len(truth), ROWS))))
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, arguments in (("ids", ("model", "text", "ids")), ("logits", ("model", "ids", "logits")), ("compare", ("logits", "other"))):
+    for name, arguments in (("ids", ("model", "text", "ids")),
+                            ("logits", ("model", "ids", "logits")), ("compare", ("logits",
+                                                                                 "other"))):
         command = commands.add_parser(name)
         for argument in arguments:
             command.add_argument(argument, type=pathlib.Path)

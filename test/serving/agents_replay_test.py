@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""What programs that work as agents send, turn by turn, to `larder serve` with a scripted model: a task to its end with calls of tools,
-turns that are broken off, a context that is full and a conversation that is made shorter then, servers that are killed between turns
-and within one. Each program here has the shape of a real one's requests, and goes on only if it can read the answer.
+"""What programs that work as agents send, turn by turn, to `larder serve` with a scripted model: a
+task to its end with calls of tools, turns that are broken off, a context that is full and a
+conversation that is made shorter then, servers that are killed between turns and within one. Each
+program here has the shape of a real one's requests, and goes on only if it can read the answer.
 
 Usage: agents_replay_test.py --larder PROGRAM
 """
@@ -33,15 +34,20 @@ def text_tool(name, what, **properties):
 
 
 TOOLS = [
-    text_tool("read_file", "The text of a file.", path={"type": "string"}, offset={"type": "integer"}),
+    text_tool("read_file", "The text of a file.", path={"type": "string"},
+              offset={"type": "integer"}),
     text_tool("write_file", "Writes a file.", path={"type": "string"}, content={"type": "string"}),
     text_tool("shell", "Runs a program.", command={"type": "array", "items": {"type": "string"}}),
 ]
 SPACE = "mcp__tests"
-SPACED = text_tool("run", "Runs tests by their names.", names={"type": "array", "items": {"type": "string"}})
+SPACED = text_tool("run", "Runs tests by their names.",
+                   names={"type": "array", "items": {"type": "string"}})
 FLAT = [*TOOLS, (f"{SPACE}__{SPACED[0]}", *SPACED[1:])]
-RESULTS = {"read_file": "def total(a, b):\n    return a - b\n", "write_file": "", "shell": "-    return a - b\n+    return a + b\n",
-           f"{SPACE}__run": "1 passed", "final_answer": "There is one file."}
+RESULTS = {
+    "read_file": "def total(a, b):\n    return a - b\n", "write_file": "",
+    "shell": "-    return a - b\n+    return a + b\n", f"{SPACE}__run": "1 passed",
+    "final_answer": "There is one file."
+}
 CALLS = [["read_file"], ["write_file"], [f"{SPACE}__run", "shell"], []]  # of the script, by turn
 
 
@@ -64,13 +70,17 @@ class Refused(Exception):
 
 def events(body):
     """The objects of a stream of events."""
-    return [json.loads(line[len("data: "):]) for line in body.decode().splitlines() if line.startswith("data: ") and line != "data: [DONE]"]
+    return [
+        json.loads(line[len("data: "):]) for line in body.decode().splitlines()
+        if line.startswith("data: ") and line != "data: [DONE]"
+    ]
 
 
 class Agent:
-    """A conversation. A subclass has `path`, body(): the next request, read(body): the Answer, said(text): what the user says,
-    keep(answer, results): the turn becomes part of the history, begin(): a history without a turn, overflow(refused): whether
-    the program takes this error for a context that is full."""
+    """A conversation. A subclass has `path`, body(): the next request, read(body): the Answer,
+    said(text): what the user says, keep(answer, results): the turn becomes part of the history,
+    begin(): a history without a turn, overflow(refused): whether the program takes this error for a
+    context that is full."""
     path = headers = ""
 
     def __init__(self, task=TASK):
@@ -112,10 +122,25 @@ class OpenCode(Agent):
         self.history.append({"role": "user", "content": text})
 
     def body(self, tools=True):
-        chosen = {"tools": [{"type": "function", "function": {"name": name, "description": what, "parameters": schema}} for name, what, schema in FLAT],
-                  "tool_choice": "auto"} if tools else {}
-        return {"model": "any", "max_tokens": 32000, "temperature": 0, "top_p": 1, "messages": self.history, "stream": True,
-                "stream_options": {"include_usage": True}, **chosen}
+        chosen = (
+            {
+                "tools": [
+                    {
+                        "type": "function",
+                        "function": {"name": name, "description": what, "parameters": schema},
+                    }
+                    for name, what, schema in FLAT
+                ],
+                "tool_choice": "auto",
+            }
+            if tools
+            else {}
+        )
+        return {
+            "model": "any", "max_tokens": 32000, "temperature": 0, "top_p": 1,
+            "messages": self.history, "stream": True, "stream_options": {"include_usage": True},
+            **chosen
+        }
 
     def read(self, body):
         text, thought, calls, usage, finish = "", "", {}, None, None
@@ -127,10 +152,13 @@ class OpenCode(Agent):
                 text += delta.get("content") or ""
                 thought += delta.get("reasoning_content") or ""
                 for part in delta.get("tool_calls") or []:
-                    call = calls.setdefault(part["index"], {"id": part.get("id"), "name": part["function"].get("name"), "arguments": ""})
+                    call = calls.setdefault(part["index"], {
+                        "id": part.get("id"), "name": part["function"].get("name"), "arguments": ""
+                    })
                     call["arguments"] += part["function"].get("arguments") or ""
         assert finish == ("tool_calls" if calls else "stop"), finish
-        return Answer(text, thought, [(call["id"], call["name"], call["arguments"]) for _, call in sorted(calls.items())], usage["prompt_tokens"],
+        return Answer(text, thought, [(call["id"], call["name"], call["arguments"])
+                                      for _, call in sorted(calls.items())], usage["prompt_tokens"],
                       usage["prompt_tokens_details"]["cached_tokens"], None)
 
     def keep(self, answer, results):
@@ -138,31 +166,46 @@ class OpenCode(Agent):
         if answer.thought:
             message["reasoning_content"] = answer.thought
         if answer.calls:
-            message["tool_calls"] = [{"id": at, "type": "function", "function": {"name": name, "arguments": arguments}}
-                                     for at, name, arguments in answer.calls]
+            message["tool_calls"] = [
+                {"id": at, "type": "function", "function": {"name": name, "arguments": arguments}}
+                for at, name, arguments in answer.calls
+            ]
         self.history.append(message)
-        self.history += [{"role": "tool", "tool_call_id": at, "content": self.content(result)} for at, _, result in self.results_of(answer, results)]
+        self.history += [{"role": "tool", "tool_call_id": at, "content": self.content(result)}
+                         for at, _, result in self.results_of(answer, results)]
 
     def content(self, text):
         return text
 
     def overflow(self, refused):
-        return re.search(r"exceeds the available context size|maximum context length is \d+ tokens", refused.error["message"])
+        return re.search(r"exceeds the available context size|maximum context length is \d+ tokens",
+                         refused.error["message"])
 
 
 class QwenCode(OpenCode):
-    """The same with parts for every content, null where there is none, and what it knows of itself."""
+    """The same with parts for every content, null where there is none, and what it knows of
+    itself.
+    """
 
     def begin(self):
-        self.history = [{"role": "system", "content": [{"type": "text", "text": SYSTEM, "cache_control": {"type": "ephemeral"}}]}]
+        self.history = [{
+            "role": "system",
+            "content": [{"type": "text", "text": SYSTEM, "cache_control": {"type": "ephemeral"}}]
+        }]
 
     def said(self, text):
-        self.history.append({"role": "user", "content": [{"type": "text", "text": PLACE}, {"type": "text", "text": text}]})
+        self.history.append({
+            "role": "user", "content": [{"type": "text", "text": PLACE},
+                                        {"type": "text", "text": text}]
+        })
 
     def body(self, tools=True):
         body = super().body(tools)
         del body["max_tokens"]
-        return body | {"metadata": {"sessionId": "s", "promptId": f"p{len(self.history)}"}, "vl_high_resolution_images": True}
+        return body | {
+            "metadata": {"sessionId": "s", "promptId": f"p{len(self.history)}"},
+            "vl_high_resolution_images": True,
+        }
 
     def content(self, text):
         return [{"type": "text", "text": text}] if text else None
@@ -175,11 +218,16 @@ class QwenCode(OpenCode):
 
 
 class Codex(Agent):
-    """Responses, streamed, not stored: its items go back as they came, without their ids; tools of several types."""
+    """Responses, streamed, not stored: its items go back as they came, without their ids; tools of
+    several types.
+    """
     path = "/v1/responses"
 
     def begin(self):
-        self.history = [self.message("developer", "Nobody is asked before a program is run."), self.message("user", PLACE)]
+        self.history = [
+            self.message("developer", "Nobody is asked before a program is run."),
+            self.message("user", PLACE),
+        ]
 
     @staticmethod
     def message(role, text):
@@ -190,16 +238,31 @@ class Codex(Agent):
 
     @staticmethod
     def tool(name, what, schema):
-        return {"type": "function", "name": name, "description": what, "strict": False, "parameters": schema}
+        return {
+            "type": "function", "name": name, "description": what, "strict": False,
+            "parameters": schema
+        }
 
     def body(self, tools=True):
         offered = [*(self.tool(*one) for one in TOOLS),
-                   {"type": "custom", "name": "patch", "description": "Changes files.", "format": {"type": "grammar", "syntax": "lark", "definition": "start: /.+/"}},
+                    {
+                        "type": "custom", "name": "patch", "description": "Changes files.",
+                        "format": {
+                            "type": "grammar", "syntax": "lark", "definition": "start: /.+/"
+                        }
+                    },
                    {"type": "web_search", "external_web_access": False},
-                   {"type": "namespace", "name": SPACE, "description": "Tests.", "tools": [self.tool(*SPACED)]}]
-        return {"model": "any", "instructions": SYSTEM, "input": self.history, "tools": offered if tools else [], "tool_choice": "auto",
-                "parallel_tool_calls": True, "reasoning": {"effort": "medium", "summary": "auto"}, "store": False, "stream": True,
-                "include": ["reasoning.encrypted_content"], "prompt_cache_key": "019a", "text": {"verbosity": "low"}, "client_metadata": {"turn": "1"}}
+                    {
+                        "type": "namespace", "name": SPACE, "description": "Tests.",
+                        "tools": [self.tool(*SPACED)]
+                    }]
+        return {
+            "model": "any", "instructions": SYSTEM, "input": self.history,
+            "tools": offered if tools else [], "tool_choice": "auto", "parallel_tool_calls": True,
+            "reasoning": {"effort": "medium", "summary": "auto"}, "store": False, "stream": True,
+            "include": ["reasoning.encrypted_content"], "prompt_cache_key": "019a",
+            "text": {"verbosity": "low"}, "client_metadata": {"turn": "1"}
+        }
 
     def read(self, body):
         made, last = [], None
@@ -211,20 +274,29 @@ class Codex(Agent):
         usage = last["response"]["usage"]
 
         def of(kind, field, part):
-            return "".join(one[part] for item in made if item["type"] == kind for one in item.get(field) or [])
+            return "".join(one[part] for item in made if item["type"] == kind
+                           for one in item.get(field) or [])
         calls = []
         for item in made:
             if item["type"] == "function_call":
                 space, name = item.get("namespace"), item["name"]
-                assert (space, name) in [(SPACE, SPACED[0]), *((None, tool[0]) for tool in TOOLS)], item  # or it would not find the tool
-                calls.append((item["call_id"], f"{space}__{name}" if space else name, item["arguments"]))
-        return Answer(of("message", "content", "text"), of("reasoning", "content", "text"), calls, usage["input_tokens"],
-                      usage["input_tokens_details"]["cached_tokens"], made)
+                # Or it would not find the tool
+                assert (space, name) in [(SPACE, SPACED[0]),
+                                         *((None, tool[0]) for tool in TOOLS)], item
+                calls.append(
+                    (item["call_id"], f"{space}__{name}" if space else name, item["arguments"]))
+        return Answer(of("message", "content", "text"), of("reasoning", "content", "text"), calls,
+                      usage["input_tokens"], usage["input_tokens_details"]["cached_tokens"], made)
 
     def keep(self, answer, results):
-        self.history += [{name: value for name, value in item.items() if name not in ("id", "status")} for item in answer.raw]
+        self.history += [
+            {name: value for name, value in item.items() if name not in ("id", "status")}
+            for item in answer.raw
+        ]
         for at, name, result in self.results_of(answer, results):
-            output = [{"type": "input_text", "text": result}, {"type": "input_image", "image_url": PIXEL}] if name == "read_file" else result
+            output = ([{"type": "input_text", "text": result}, {
+                "type": "input_image", "image_url": PIXEL
+            }, ] if name == "read_file" else result)
             self.history.append({"type": "function_call_output", "call_id": at, "output": output})
 
     def overflow(self, refused):
@@ -232,7 +304,9 @@ class Codex(Agent):
 
 
 class ClaudeCode(Agent):
-    """Messages, streamed: blocks with marks of what to cache that move, and a system prompt whose first line is never the same."""
+    """Messages, streamed: blocks with marks of what to cache that move, and a system prompt whose
+    first line is never the same.
+    """
     path = "/v1/messages?beta=true"
     headers = "anthropic-version: 2023-06-01\r\nanthropic-beta: interleaved-thinking-2025-05-14\r\n"
 
@@ -241,7 +315,8 @@ class ClaudeCode(Agent):
         self.history = []
 
     def said(self, text):
-        parts = [{"type": "text", "text": text}] if self.history else [{"type": "text", "text": PLACE}, {"type": "text", "text": text}]
+        parts = ([{"type": "text", "text": text}] if self.history else
+                 [{"type": "text", "text": PLACE}, {"type": "text", "text": text}])
         self.history.append({"role": "user", "content": parts})
 
     def body(self, tools=True):
@@ -250,11 +325,20 @@ class ClaudeCode(Agent):
             for block in message["content"]:
                 block.pop("cache_control", None)
         self.history[-1]["content"][-1]["cache_control"] = {"type": "ephemeral"}
-        offered = [{"name": name, "description": what, "input_schema": {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}} for name, what, schema in FLAT]
-        return {"model": "any", "max_tokens": 32000, "system": [{"type": "text", "text": f"x-anthropic-billing-header: cc_version=2; cch={self.asked:05x};"},
-                                                               {"type": "text", "text": SYSTEM, "cache_control": {"type": "ephemeral"}}],
-                "messages": self.history, "tools": offered if tools else [], "thinking": {"type": "adaptive"}, "metadata": {"user_id": "u"},
-                "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}, "output_config": {"effort": "medium"}, "stream": True}
+        offered = [{
+            "name": name, "description": what,
+            "input_schema": {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+        } for name, what, schema in FLAT]
+        return {
+            "model": "any", "max_tokens": 32000, "system": [{
+                "type": "text",
+                "text": f"x-anthropic-billing-header: cc_version=2; cch={self.asked:05x};"
+            }, {"type": "text", "text": SYSTEM, "cache_control": {"type": "ephemeral"}}],
+            "messages": self.history, "tools": offered if tools else [],
+            "thinking": {"type": "adaptive"}, "metadata": {"user_id": "u"}, "context_management": {
+                "edits": [{"type": "clear_thinking_20251015", "keep": "all"}]
+            }, "output_config": {"effort": "medium"}, "stream": True
+        }
 
     def read(self, body):
         blocks, arguments, usage, reason = [], {}, {}, None
@@ -269,7 +353,8 @@ class ClaudeCode(Agent):
             elif kind == "content_block_delta":
                 delta = event["delta"]
                 if delta["type"] == "input_json_delta":
-                    arguments[event["index"]] = arguments.get(event["index"], "") + delta["partial_json"]
+                    arguments[event["index"]] = arguments.get(event["index"],
+                                                              "") + delta["partial_json"]
                 else:
                     blocks[event["index"]][parts[delta["type"]]] += delta[parts[delta["type"]]]
             elif kind == "message_delta":
@@ -277,48 +362,82 @@ class ClaudeCode(Agent):
                 usage |= event["usage"]
         for at, text in arguments.items():
             blocks[at]["input"] = json.loads(text)
-        assert kind == "message_stop" and reason == ("tool_use" if arguments else "end_turn"), (kind, reason)
+        assert kind == "message_stop" and reason == ("tool_use" if arguments else "end_turn"), (
+            kind, reason)
 
         def of(name, part):
             return "".join(block[part] for block in blocks if block["type"] == name)
-        return Answer(of("text", "text"), of("thinking", "thinking"), [(blocks[at]["id"], blocks[at]["name"], text) for at, text in arguments.items()],
-                      usage["input_tokens"] + usage["cache_read_input_tokens"], usage["cache_read_input_tokens"], blocks)
+        return Answer(
+            of("text", "text"), of("thinking", "thinking"),
+            [(blocks[at]["id"], blocks[at]["name"], text) for at, text in arguments.items()],
+            usage["input_tokens"] + usage["cache_read_input_tokens"],
+            usage["cache_read_input_tokens"], blocks)
 
     def keep(self, answer, results):
         self.history.append({"role": "assistant", "content": answer.raw})
         if answer.calls:
-            self.history.append({"role": "user", "content": [
-                {"type": "tool_result", "tool_use_id": at, "is_error": not result, "content": [{"type": "text", "text": result}] if result else ""}
-                for at, _, result in self.results_of(answer, results)]})
+            self.history.append({
+                "role": "user", "content": [{
+                    "type": "tool_result", "tool_use_id": at, "is_error": not result,
+                    "content": [{"type": "text", "text": result}] if result else ""
+                } for at, _, result in self.results_of(answer, results)]
+            })
 
     def overflow(self, refused):
-        return refused.error["type"] == "invalid_request_error" and re.match(r"prompt is too long: \d+ tokens > \d+ maximum", refused.error["message"])
+        return refused.error["type"] == "invalid_request_error" and re.match(
+            r"prompt is too long: \d+ tokens > \d+ maximum", refused.error["message"])
 
 
 class SmolAgents(OpenCode):
-    """Chat completions, whole: a call at every step, since it is demanded; the one of final_answer is the last."""
+    """Chat completions, whole: a call at every step, since it is demanded; the one of final_answer
+    is the last.
+    """
 
     def body(self, tools=True):
         body = super().body(tools)
         del body["stream"], body["stream_options"], body["max_tokens"]
-        done = {"type": "function", "function": {"name": "final_answer", "description": "The answer.", "parameters": {
-            "type": "object", "properties": {"answer": {"type": "string", "nullable": True}}, "required": ["answer"]}}}
-        return body | {"tools": [*body["tools"], done], "tool_choice": "required", "stop": ["Observation:", "Calling tools:"]}
+        done = {
+            "type": "function", "function": {
+                "name": "final_answer", "description": "The answer.", "parameters": {
+                    "type": "object",
+                    "properties": {"answer": {"type": "string",
+                                              "nullable": True}}, "required": ["answer"]
+                }
+            }
+        }
+        return body | {
+            "tools": [*body["tools"], done], "tool_choice": "required",
+            "stop": ["Observation:", "Calling tools:"]
+        }
 
     def read(self, body):
         reply = json.loads(body)
         message = reply["choices"][0]["message"]
-        calls = [(call["id"], call["function"]["name"], call["function"]["arguments"]) for call in message.get("tool_calls") or []]
-        return Answer(message["content"] or "", message.get("reasoning_content") or "", calls, reply["usage"]["prompt_tokens"],
+        calls = [(call["id"], call["function"]["name"], call["function"]["arguments"])
+                 for call in message.get("tool_calls") or []]
+        return Answer(message["content"] or "",
+                      message.get("reasoning_content") or "", calls,
+                      reply["usage"]["prompt_tokens"],
                       reply["usage"]["prompt_tokens_details"]["cached_tokens"], None)
 
     def keep(self, answer, results):
         """Of calls and results it makes text."""
-        shown = json.dumps([{"id": at, "function": {"name": name, "arguments": json.loads(arguments)}} for at, name, arguments in answer.calls])
-        self.history.append({"role": "assistant", "content": [{"type": "text", "text": f"Calling tools:\n{shown}"}]})
-        # As a tool's message, not as the user's: to the scripted model a message of the user's is another task.
-        self.history += [{"role": "tool", "tool_call_id": at, "content": [{"type": "text", "text": f"Observation:\n{result}"}]}
-                         for at, _, result in self.results_of(answer, results)]
+        shown = json.dumps(
+            [{"id": at, "function": {"name": name, "arguments": json.loads(arguments)}}
+             for at, name, arguments in answer.calls])
+        self.history.append(
+            {"role": "assistant", "content": [{"type": "text", "text": f"Calling tools:\n{shown}"}]}
+        )
+        # As a tool's message, not as the user's: to the scripted model a message of the user's is
+        # another task.
+        self.history += [
+            {
+                "role": "tool",
+                "tool_call_id": at,
+                "content": [{"type": "text", "text": f"Observation:\n{result}"}],
+            }
+            for at, _, result in self.results_of(answer, results)
+        ]
 
 
 PROGRAMS = [OpenCode, QwenCode, Codex, ClaudeCode]
@@ -334,11 +453,16 @@ class AgentsReplayTest(unittest.TestCase):
         return Server(OPTIONS.larder, self.model, "-c", str(context), "--slots", "2", *options)
 
     def has_done_it(self, answers, program):
-        self.assertEqual([[name for _, name, _ in answer.calls] for answer in answers], CALLS, program)
+        self.assertEqual([[name for _, name, _ in answer.calls] for answer in answers], CALLS,
+                         program)
         self.assertEqual(answers[0].text.strip(), "I will read it.", program)
-        self.assertEqual(answers[0].thought.strip(), "A test fails, so the sum is read first.", program)
-        self.assertEqual(json.loads(answers[0].calls[0][2]), {"path": "src/sum.py", "offset": 2**64 - 1}, program)
-        self.assertEqual(json.loads(answers[1].calls[0][2])["content"], "def total(a, b):\n    return a + b  # \"<ü>\"\n", program)
+        self.assertEqual(answers[0].thought.strip(), "A test fails, so the sum is read first.",
+                         program)
+        self.assertEqual(json.loads(answers[0].calls[0][2]),
+                         {"path": "src/sum.py", "offset": 2**64 - 1}, program)
+        self.assertEqual(
+            json.loads(answers[1].calls[0][2])["content"],
+            "def total(a, b):\n    return a + b  # \"<ü>\"\n", program)
         self.assertEqual(answers[-1].text, SCRIPTS["repair"][-1], program)
         ids = [at for answer in answers for at, _, _ in answer.calls]
         self.assertEqual(len(set(ids)), len(ids), program)
@@ -349,9 +473,11 @@ class AgentsReplayTest(unittest.TestCase):
                 agent = program()
                 answers = agent.work(server, RESULTS)
                 self.has_done_it(answers, program)
-                for before, answer in zip(answers, answers[1:]):  # but for the opener of the script, a prompt's last token
+                # But for the opener of the script, a prompt's last token
+                for before, answer in zip(answers, answers[1:]):
                     self.assertGreaterEqual(answer.cached, before.prompt - 1, program)
-                agent.said("And which files are there? #steps")  # the user goes on, with another task
+                # The user goes on, with another task
+                agent.said("And which files are there? #steps")
                 answer = agent.turn(server)
                 self.assertEqual([name for _, name, _ in answer.calls], ["shell"], program)
                 self.assertGreaterEqual(answer.cached, answers[-1].prompt - 1, program)
@@ -360,13 +486,19 @@ class AgentsReplayTest(unittest.TestCase):
         with self.server() as server:
             answers = SmolAgents("What files are there? #steps").work(server, RESULTS, turns=2)
         self.assertEqual([[call[1:] for call in answer.calls] for answer in answers],
-                         [[("shell", '{"command": ["ls"]}')], [("final_answer", '{"answer": "There is one file."}')]])
+                         [[("shell", '{"command": ["ls"]}')],
+                          [("final_answer", '{"answer": "There is one file."}')]])
         self.assertEqual([answer.text for answer in answers], ["", ""])
 
     def test_all_at_once_say_what_each_says_alone(self):
-        with self.server("--parallel", "3") as server, concurrent.futures.ThreadPoolExecutor(8) as pool:
-            tasks = [(program, pool.submit(program().work, server, RESULTS)) for program in PROGRAMS]
-            titles = [pool.submit(program("A title for this. #plain").turn, server, tools=False) for program in PROGRAMS]
+        with self.server("--parallel",
+                         "3") as server, concurrent.futures.ThreadPoolExecutor(8) as pool:
+            tasks = [(program, pool.submit(program().work, server, RESULTS))
+                     for program in PROGRAMS]
+            titles = [
+                pool.submit(program("A title for this. #plain").turn, server, tools=False)
+                for program in PROGRAMS
+            ]
             for program, task in tasks:
                 self.has_done_it(task.result(), program)
             for title in titles:
@@ -375,7 +507,8 @@ class AgentsReplayTest(unittest.TestCase):
     def broken_off(self, server, agent):
         """What has come when the program goes away in the middle of an answer."""
         connection = http.client.HTTPConnection("127.0.0.1", server.http, timeout=LIMIT_S)
-        connection.request("POST", agent.path, json.dumps(agent.body()), {"Content-Type": "application/json"})
+        connection.request("POST", agent.path, json.dumps(agent.body()),
+                           {"Content-Type": "application/json"})
         reply = connection.getresponse()
         self.assertEqual(reply.status, 200)
         body = b""
@@ -390,7 +523,9 @@ class AgentsReplayTest(unittest.TestCase):
                 agent = program("Tell me of the hills. #endless")
                 body = self.broken_off(server, agent)
                 server.idle()
-                said = "".join(re.findall(rb'"(?:content|delta|text)":"([^"]*)"', body)[i].decode() for i in range(5))
+                said = "".join(
+                    re.findall(rb'"(?:content|delta|text)":"([^"]*)"', body)[i].decode()
+                    for i in range(5))
                 self.assertEqual(said, ENDLESS[:len(said)], program)
                 agent.said("<turn_aborted>\nThe user broke the last turn off.\n</turn_aborted>")
                 agent.said(TASK)
@@ -409,7 +544,9 @@ class AgentsReplayTest(unittest.TestCase):
                     agent.work(server, long)
                 self.assertEqual(caught.exception.status, 400, program)
                 self.assertTrue(agent.overflow(caught.exception), caught.exception)
-                agent.begin()  # what it tells the model of the conversation is a summary, asked for without the long results
+                # What it tells the model of the conversation is a summary, asked for without the
+                # long results
+                agent.begin()
                 agent.said("A task was begun. " + SHORTER)
                 summary = agent.turn(server, tools=False)
                 self.assertEqual(summary.text, SCRIPTS["plain"][0], program)
@@ -432,8 +569,10 @@ class AgentsReplayTest(unittest.TestCase):
                     if len(answers) % 2 == 0:
                         server.kill()
             self.has_done_it(answers, program)
-            for before, answer in list(zip(answers, answers[1:]))[::2]:  # a server that is killed may not have written the last chunks
-                self.assertGreaterEqual(answer.cached, (before.prompt - 1) // CHUNK * CHUNK, program)
+            # A server that is killed may not have written the last chunks
+            for before, answer in list(zip(answers, answers[1:]))[::2]:
+                self.assertGreaterEqual(answer.cached, (before.prompt - 1) // CHUNK * CHUNK,
+                                        program)
             agent = program("Tell me of the hills. #endless")
             for _ in range(2):
                 with self.server(*kept, context=65536) as server:

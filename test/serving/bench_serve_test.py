@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""`larder bench-serve` against `larder serve`: every endpoint, both kinds of load, both outputs, and what goes wrong.
+"""`larder bench-serve` against `larder serve`: every endpoint, both kinds of load, both outputs,
+and what goes wrong.
 
 Usage: bench_serve_test.py --larder PROGRAM --model FILE
 """
@@ -21,15 +22,17 @@ OPTIONS = None
 class BenchServeTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.server = Server(OPTIONS.larder, OPTIONS.model, "--parallel", "4", "--strict-model").__enter__()
+        cls.server = Server(OPTIONS.larder, OPTIONS.model, "--parallel", "4",
+                            "--strict-model").__enter__()
         cls.addClassCleanup(cls.server.end)
         cls.http = str(cls.server.http)
         cls.text = str(cls.server.text)
 
     def bench(self, port, *more):
-        return subprocess.run([OPTIONS.larder, "bench-serve", "--port", port, "--num-prompts", "12", "--input-len", "20",
-                               "--output-len", "16", "--ignore-eos", "--timeout", "50", *more],
-                              capture_output=True, text=True, timeout=100)
+        return subprocess.run([
+            OPTIONS.larder, "bench-serve", "--port", port, "--num-prompts", "12", "--input-len",
+            "20", "--output-len", "16", "--ignore-eos", "--timeout", "50", *more
+        ], capture_output=True, text=True, timeout=100)
 
     def result(self, port, *more):
         run = self.bench(port, "-o", "json", *more)
@@ -47,7 +50,8 @@ class BenchServeTest(unittest.TestCase):
         self.assertLess(result["median_ttft_ms"], result["p99_e2el_ms"])
 
     def test_completions_with_fixed_concurrency(self):
-        result = self.result(self.http, "--max-concurrency", "3", "--goodput", "ttft:100000", "tpot:100000")
+        result = self.result(self.http, "--max-concurrency", "3", "--goodput", "ttft:100000",
+                             "tpot:100000")
         self.check(result)
         self.assertEqual(result["max_in_flight"], 3)
         self.assertEqual(result["model_id"], "larder-stories")
@@ -66,9 +70,12 @@ class BenchServeTest(unittest.TestCase):
             model = str(pathlib.Path(folder) / "scripted.gguf")
             scripted_model.write(model)
             with Server(OPTIONS.larder, model, "-c", "32768", "--parallel", "2") as server:
-                run = subprocess.run([OPTIONS.larder, "bench-serve", "--port", str(server.http), "--agent", "--num-prompts", "2", "--turns", "3",
-                                      "--system-len", "300", "--input-len", "20", "--output-len", "40", "--timeout", "50", "-o", "json"],
-                                     capture_output=True, text=True, timeout=100)
+                run = subprocess.run([
+                    OPTIONS.larder, "bench-serve", "--port",
+                    str(server.http), "--agent", "--num-prompts", "2", "--turns", "3",
+                    "--system-len", "300", "--input-len", "20", "--output-len", "40", "--timeout",
+                    "50", "-o", "json"
+                ], capture_output=True, text=True, timeout=100)
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
         result = json.loads(run.stdout)
         self.assertEqual((result["completed"], result["failed"]), (6, 0), result["first_error"])

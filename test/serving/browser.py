@@ -1,5 +1,5 @@
-"""Headless Chromium over the DevTools protocol on its pipe (two file descriptors, JSON ended by NUL): no driver,
-no websocket, nothing but Python's library."""
+"""Headless Chromium over the DevTools protocol on its pipe (two file descriptors, JSON ended by
+NUL): no driver, no websocket, nothing but Python's library."""
 
 import itertools
 import json
@@ -30,9 +30,12 @@ class Browser:
         self.profile = tempfile.mkdtemp(prefix="larder-browser-")
         command_out, self.command_in = os.pipe()
         self.answer_out, answer_in = os.pipe()
-        arguments = [path, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-                     "--disable-extensions", "--disable-background-networking", "--disable-component-update",
-                     "--no-first-run", "--remote-debugging-pipe", f"--user-data-dir={self.profile}", "about:blank"]
+        arguments = [
+            path, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+            "--disable-extensions", "--disable-background-networking", "--disable-component-update",
+            "--no-first-run", "--remote-debugging-pipe", f"--user-data-dir={self.profile}",
+            "about:blank"
+        ]
 
         def descriptors_3_and_4():
             # Through high numbers first: either pipe may already be 3 or 4.
@@ -42,7 +45,8 @@ class Browser:
             os.setsid()
 
         self.process = subprocess.Popen(arguments, preexec_fn=descriptors_3_and_4, close_fds=False,
-                                        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                                        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                        stderr=subprocess.DEVNULL)
         os.close(command_out)
         os.close(answer_in)
         self.ids = itertools.count(1)
@@ -50,7 +54,8 @@ class Browser:
         self.answers, self.problems, self.urls = {}, [], []
         self.session = None
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self.session = self.call("Target.attachToTarget", targetId=target,
+                                 flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
         self.show(width, height, dark)
@@ -103,10 +108,12 @@ class Browser:
         if method == "Runtime.exceptionThrown":
             details = parameters["exceptionDetails"]
             self.problems.append(details.get("exception", {}).get("description") or details["text"])
-        elif method == "Runtime.consoleAPICalled" and parameters["type"] in ("error", "warning", "assert"):
+        elif method == "Runtime.consoleAPICalled" and parameters["type"] in ("error", "warning",
+                                                                             "assert"):
             self.problems.append(f"console: {parameters['args']}")
         elif method == "Log.entryAdded" and parameters["entry"]["level"] in ("error", "warning"):
-            self.problems.append(f"{parameters['entry']['text']} {parameters['entry'].get('url', '')}")
+            self.problems.append(
+                f"{parameters['entry']['text']} {parameters['entry'].get('url', '')}")
         elif method == "Network.requestWillBeSent":
             self.urls.append(parameters["request"]["url"])
         elif method == "Page.javascriptDialogOpening":
@@ -115,7 +122,8 @@ class Browser:
     # --- what tests do
 
     def show(self, width, height, dark):
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height,
+                  deviceScaleFactor=1, mobile=False)
         self.call("Emulation.setEmulatedMedia",
                   features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
 
@@ -129,7 +137,8 @@ class Browser:
 
     def run(self, expression):
         """The value of a JavaScript expression (awaited) in the page."""
-        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True,
+                           awaitPromise=True)
         if "exceptionDetails" in answer:
             raise Failed(f"{expression}: {answer['exceptionDetails']}")
         return answer["result"].get("value")
@@ -145,12 +154,18 @@ class Browser:
                 if "context" not in str(error) and "navigat" not in str(error):
                     raise
             time.sleep(0.03)
-        raise Failed(f"never true: {expression}; the page says: {self.run('document.body.innerText')[:2000]}")
+        raise Failed(
+            f"never true: {expression}; the page says: {self.run('document.body.innerText')[:2000]}"
+        )
 
     def press(self, key, modifiers=0, text=None):
         codes = {"Enter": 13, "Escape": 27, "Tab": 9}
-        common = {"key": key, "code": key, "windowsVirtualKeyCode": codes.get(key, 0), "modifiers": modifiers}
-        self.call("Input.dispatchKeyEvent", type="keyDown", text=text or ("\r" if key == "Enter" else ""), **common)
+        common = {
+            "key": key, "code": key, "windowsVirtualKeyCode": codes.get(key, 0),
+            "modifiers": modifiers
+        }
+        self.call("Input.dispatchKeyEvent", type="keyDown", text=text or
+                  ("\r" if key == "Enter" else ""), **common)
         self.call("Input.dispatchKeyEvent", type="keyUp", **common)
 
     def type(self, text):

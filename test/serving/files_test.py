@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Files and batches of `larder serve`: a batch whose server is killed at any moment, any number of times, while clients use it
-too, has the answers of `larder batch`, to the byte; clients' requests go first; a full disk.
+"""Files and batches of `larder serve`: a batch whose server is killed at any moment, any number of
+times, while clients use it too, has the answers of `larder batch`, to the byte; clients' requests
+go first; a full disk.
 
 Usage: files_test.py --larder PROGRAM --model FILE [--kills N]
 """
@@ -27,18 +28,24 @@ CONTEXT = 512
 
 def requests(count, rng):
     for at in range(count):
-        body = {"prompt": rng.choice(["Once upon a time", "One day", "Tom and Lily"]), "temperature": rng.choice([0, 0.8, 1.3]),
-                "max_tokens": rng.choice([3, 40, 150])}
-        body |= {"n": 3} if at % 7 == 0 else {"stop": ["."]} if at % 7 == 1 else {"logprobs": 2} if at % 7 == 2 else {}
+        body = {
+            "prompt": rng.choice(["Once upon a time", "One day", "Tom and Lily"]),
+            "temperature": rng.choice([0, 0.8, 1.3]), "max_tokens": rng.choice([3, 40, 150])
+        }
+        body |= ({"n": 3} if at % 7 == 0 else {"stop": ["."]} if at %
+                 7 == 1 else {"logprobs": 2} if at % 7 == 2 else {})
         if at == 5:
             body = {"prompt": "too long " * 3000}
-        yield {"custom_id": f"request {at}", "method": "POST", "url": "/v1/completions", "body": body}
+        yield {
+            "custom_id": f"request {at}", "method": "POST", "url": "/v1/completions", "body": body
+        }
 
 
 def answers(server, batch):
     """All lines of an ended batch, sorted."""
     files = [batch[key] for key in ("output_file_id", "error_file_id") if batch[key]]
-    return sorted(line for file in files for line in server.get(f"/v1/files/{file}/content")[1].decode().splitlines())
+    return sorted(line for file in files
+                  for line in server.get(f"/v1/files/{file}/content")[1].decode().splitlines())
 
 
 class FilesTest(unittest.TestCase):
@@ -47,7 +54,8 @@ class FilesTest(unittest.TestCase):
         self.rng = random.Random(7)
 
     def server(self, *options):
-        return Server(OPTIONS.larder, OPTIONS.model, "-c", str(CONTEXT), "--batch-dir", str(self.folder / "batches"), *map(str, options))
+        return Server(OPTIONS.larder, OPTIONS.model, "-c", str(CONTEXT), "--batch-dir",
+                      str(self.folder / "batches"), *map(str, options))
 
     def job(self, batch):
         """What the answers of a batch depend on, while it runs."""
@@ -56,7 +64,9 @@ class FilesTest(unittest.TestCase):
         return path.read_text()
 
     def is_checked(self, batch):
-        """Whether no server is, or was when it was killed, in the middle of checking the batch's input."""
+        """Whether no server is, or was when it was killed, in the middle of checking the batch's
+        input.
+        """
         return not (self.folder / "batches" / f"{batch}.check").exists()
 
     def expected(self, lines, job):
@@ -66,20 +76,26 @@ class FilesTest(unittest.TestCase):
         out = self.folder / "out.jsonl"
         (self.folder / "out.jsonl.job").write_text(job)
         out.unlink(missing_ok=True)
-        subprocess.run([OPTIONS.larder, "batch", "-i", given, "-o", out, "-m", OPTIONS.model, "-c", str(CONTEXT), "--resume"],
-                       check=True, capture_output=True, timeout=LIMIT_S)
+        subprocess.run([
+            OPTIONS.larder, "batch", "-i", given, "-o", out, "-m", OPTIONS.model, "-c",
+            str(CONTEXT), "--resume"
+        ], check=True, capture_output=True, timeout=LIMIT_S)
         return sorted(out.read_text().splitlines())
 
     def test_a_batch_whose_server_is_killed_again_and_again_has_the_same_answers(self):
         lines = list(requests(300, self.rng))
         batch, job, cut, killed_in_check = None, None, 0, False
         for kill in range(OPTIONS.kills):
-            with self.server("--slots", self.rng.randint(1, 6), "-t", self.rng.randint(1, 2), "--queue", self.rng.choice([0, 256])) as server:
-                if batch is None or batches.look(server, batch)["status"] == "completed":  # another round
+            with self.server("--slots", self.rng.randint(1, 6), "-t", self.rng.randint(1, 2),
+                             "--queue", self.rng.choice([0, 256])) as server:
+                # Another round
+                if batch is None or batches.look(server, batch)["status"] == "completed":
                     batch = batches.create(server, batches.send(server, lines))
                     job = self.job(batch)
                 if kill % 3 == 1:  # a client, in the middle
-                    self.assertEqual(server.post("/v1/completions", {"prompt": "One day", "max_tokens": 20})[0], 200)
+                    self.assertEqual(
+                        server.post("/v1/completions", {"prompt": "One day", "max_tokens": 20})[0],
+                        200)
                 if killed_in_check:  # a line that ends two servers is not tried again
                     until(lambda: self.is_checked(batch), LIMIT_S, "the check does not end")
                 time.sleep(self.rng.uniform(0, 0.2))
@@ -99,7 +115,8 @@ class FilesTest(unittest.TestCase):
         with self.server("--slots", 2) as server:
             alone = json.loads(server.post("/v1/completions", asked)[1])["choices"][0]["text"]
             batch = batches.create(server, batches.send(server, lines))
-            until(lambda: batches.look(server, batch)["request_counts"]["completed"] > 0, LIMIT_S, "nothing was answered")
+            until(lambda: batches.look(server, batch)["request_counts"]["completed"] > 0, LIMIT_S,
+                  "nothing was answered")
             job, asking = self.job(batch), 0
             while batches.look(server, batch)["status"] == "in_progress":
                 beside = json.loads(server.post("/v1/completions", asked)[1])["choices"][0]["text"]
@@ -107,14 +124,21 @@ class FilesTest(unittest.TestCase):
                 asking += 1
             self.assertGreater(asking, 0)
             metrics = server.get("/metrics")[1].decode()
-            self.assertGreater(int(re.search(r"^larder_batch_yields_total (\d+)", metrics, re.MULTILINE)[1]), 0)
-            self.assertEqual(answers(server, batches.ended(server, batch)), self.expected(lines, job))
+            self.assertGreater(
+                int(re.search(r"^larder_batch_yields_total (\d+)", metrics, re.MULTILINE)[1]), 0)
+            self.assertEqual(answers(server, batches.ended(server, batch)),
+                             self.expected(lines, job))
 
     def test_a_server_that_is_ended_by_sigterm_does_not_wait_for_its_batch(self):
         with self.server("--slots", 1, "--drain-timeout", 60) as server:
-            batch = batches.create(server, batches.send(server, ({"custom_id": f"{at}", "url": "/v1/completions", "body": {"prompt": "One day", "ignore_eos": True, "max_tokens": 400}}
-                                                 for at in range(2000))))
-            until(lambda: batches.look(server, batch)["status"] == "in_progress", LIMIT_S, "not begun")
+            batch = batches.create(
+                server,
+                batches.send(server, ({
+                    "custom_id": f"{at}", "url": "/v1/completions",
+                    "body": {"prompt": "One day", "ignore_eos": True, "max_tokens": 400}
+                } for at in range(2000))))
+            until(lambda: batches.look(server, batch)["status"] == "in_progress", LIMIT_S,
+                  "not begun")
             server.end(timeout_s=30)
         with self.server("--slots", 1) as server:
             self.assertEqual(batches.look(server, batch)["status"], "in_progress")
@@ -130,30 +154,44 @@ class FilesTest(unittest.TestCase):
             server.command = ["sh", "-c", 'trap "" XFSZ; exec "$@"', "sh", *server.command]
             with server:
                 file = batches.send(server, lines)
-                resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (9000, resource.RLIM_INFINITY))
+                resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE,
+                                 (9000, resource.RLIM_INFINITY))
                 batch = batches.create(server, file)
                 job = self.job(batch)
                 until(lambda: "File too large" in log.read_text(), LIMIT_S, log.read_text)
                 self.assertEqual(batches.look(server, batch)["status"], "in_progress")
-                self.assertEqual(server.post("/v1/completions", {"prompt": "One day", "max_tokens": 5})[0], 200)
-                status, body = server.post("/v1/files", b"--e\r\nContent-Disposition: form-data; name=purpose\r\n\r\nbatch\r\n"
-                                           b"--e\r\nContent-Disposition: form-data; name=file\r\n\r\n" + bytes(20000) + b"\r\n--e--\r\n",
-                                           "Content-Type: multipart/form-data; boundary=e\r\n")
+                self.assertEqual(
+                    server.post("/v1/completions", {"prompt": "One day", "max_tokens": 5})[0], 200)
+                status, body = server.post(
+                    "/v1/files",
+                    b"--e\r\nContent-Disposition: form-data; name=purpose\r\n\r\nbatch\r\n"
+                    b"--e\r\nContent-Disposition: form-data; name=file\r\n\r\n" + bytes(20000) +
+                    b"\r\n--e--\r\n", "Content-Type: multipart/form-data; boundary=e\r\n")
                 self.assertEqual(status, 500)
-                self.assertNotIn(str(self.folder), body.decode(), "what the disk says is the operator's")
+                self.assertNotIn(str(self.folder), body.decode(),
+                                 "what the disk says is the operator's")
                 server.kill()
         self.assertIn("it is tried again every 30 s", log.read_text())
         with self.server() as server:
-            self.assertEqual(answers(server, batches.ended(server, batch)), self.expected(lines, job))
+            self.assertEqual(answers(server, batches.ended(server, batch)),
+                             self.expected(lines, job))
 
     def test_a_folder_that_others_may_read_is_refused(self):
         folder = self.folder / "batches"
         folder.mkdir()
         folder.chmod(0o755)
-        command = [OPTIONS.larder, "serve", "-m", OPTIONS.model, "--port", "0", "--text-port", "-1", "--batch-dir", str(folder)]
+        command = [
+            OPTIONS.larder, "serve", "-m", OPTIONS.model, "--port", "0", "--text-port", "-1",
+            "--batch-dir",
+            str(folder)
+        ]
         refused = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
         self.assertEqual(refused.returncode, 1)
-        self.assertRegex(refused.stderr, r"batches: the folder is of user \d+ with mode 755; expected one of user \d+ that nobody else may read")
+        self.assertRegex(
+            refused.stderr,
+            r"batches: the folder is of user \d+ with mode 755; expected one of user \d+ that"
+            r" nobody else may read",
+        )
 
 
 def main():

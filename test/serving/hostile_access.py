@@ -1,5 +1,6 @@
-"""Who may talk to `larder serve`, over real sockets: pages of other origins, names that lead here, requests that two readers
-cut differently, other protocols on the text port, keys. Each finding of the security review by name; part of hostile_serve.py."""
+"""Who may talk to `larder serve`, over real sockets: pages of other origins, names that lead here,
+requests that two readers cut differently, other protocols on the text port, keys. Each finding of
+the security review by name; part of hostile_serve.py."""
 import json
 import os
 import pathlib
@@ -33,10 +34,14 @@ def s3_pages_of_others(server):
         status, reply = server.post("/v1/completions", body, headers)
         assert status == 403 and b"--cors-origin" in reply, (status, reply)
     assert server.post("/v1/completions", b"", evil, "OPTIONS")[0] == 403
-    reply = raw(server, b"GET /v1/larder/plan HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n")
+    reply = raw(server,
+                b"GET /v1/larder/plan HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n")
     assert split_reply(reply)[0] == 403 and b"--allowed-host" in reply, reply
     for host in (f"127.0.0.1:{server.http}", f"localhost:{server.http}", f"[::1]:{server.http}"):
-        reply = raw(server, f"GET /health HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\nConnection: close\r\n\r\n".encode())
+        reply = raw(
+            server, f"GET /health HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\nConnection:"
+            " close\r\n\r\n".encode(),
+        )
         assert split_reply(reply)[0] == 200 and b"access-control" not in reply.lower(), reply
 
 
@@ -44,7 +49,8 @@ def s3_nothing_is_generated_for_others(larder, model):
     """Counted where nobody else is: with other clients their tokens would be in the sum."""
     with Server(larder, model) as server:
         def tokens():
-            return re.findall(r"^larder_generated_tokens_total\b.* (\S+)$", server.get("/metrics")[1].decode(), re.MULTILINE)
+            return re.findall(r"^larder_generated_tokens_total\b.* (\S+)$",
+                              server.get("/metrics")[1].decode(), re.MULTILINE)
         assert tokens() == ["0"], tokens()
         s3_pages_of_others(server)
         server.idle()  # what had begun would be counted by now
@@ -53,17 +59,23 @@ def s3_nothing_is_generated_for_others(larder, model):
 
 def s3_pages_that_are_named(larder, model):
     origin = "https://chat.example"
-    with Server(larder, model, "--cors-origin", "https://other.example", "--cors-origin", origin, "--allowed-host", "llm.example") as server:
+    with Server(larder, model, "--cors-origin", "https://other.example", "--cors-origin", origin,
+                "--allowed-host", "llm.example") as server:
         head = f"Host: llm.example\r\nOrigin: {origin}\r\nConnection: close\r\n"
-        reply = raw(server, f"OPTIONS /v1/completions HTTP/1.1\r\n{head}Access-Control-Request-Headers: x-own\r\n\r\n".encode())
-        assert split_reply(reply)[0] == 200 and b"Access-Control-Allow-Headers: x-own\r\n" in reply, reply
+        reply = raw(
+            server, f"OPTIONS /v1/completions HTTP/1.1\r\n{head}Access-Control-Request-Headers:"
+            " x-own\r\n\r\n".encode(),
+        )
+        assert split_reply(
+            reply)[0] == 200 and b"Access-Control-Allow-Headers: x-own\r\n" in reply, reply
         reply = raw(server, f"GET /health HTTP/1.1\r\n{head}\r\n".encode())
         assert f"Access-Control-Allow-Origin: {origin}\r\n".encode() in reply, reply
         assert server.get("/health", "Origin: https://chat.example.evil.example\r\n")[0] == 403
 
 
 def s4_other_protocols(server):
-    for data in (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"POST / HTTP/1.1\r\n\r\n{\"prompt\":\"The cat\"}\n", b"SSH-2.0-x\r\n",
+    for data in (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+                 b"POST / HTTP/1.1\r\n\r\n{\"prompt\":\"The cat\"}\n", b"SSH-2.0-x\r\n",
                  b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"):
         reply = raw(server, data, text=True)
         assert reply.startswith(b"error: this is ") and reply.count(b"\n") == 1, (data, reply)
@@ -71,8 +83,9 @@ def s4_other_protocols(server):
 
 def s5_keys_that_are_none(larder, model):
     def refused(*options):
-        done = subprocess.run([larder, "serve", "-m", model, "--port", "0", "--text-port", "-1", *options], capture_output=True,
-                              text=True, timeout=60)
+        done = subprocess.run(
+            [larder, "serve", "-m", model, "--port", "0", "--text-port", "-1", *options],
+            capture_output=True, text=True, timeout=60)
         assert done.returncode == 2, (options, done)
         return done.stderr
     assert "is a variable not set?" in refused("--api-key", "")
@@ -86,8 +99,9 @@ def s5_keys_that_are_none(larder, model):
 
 def s5_open_to_the_network(larder, model):
     with tempfile.TemporaryFile("w+") as said:
-        process = subprocess.Popen([larder, "serve", "-m", model, "--host", "0.0.0.0", "--port", "0", "--text-port", "-1"],
-                                   stdout=subprocess.PIPE, stderr=said, text=True)
+        process = subprocess.Popen(
+            [larder, "serve", "-m", model, "--host", "0.0.0.0", "--port", "0", "--text-port", "-1"],
+            stdout=subprocess.PIPE, stderr=said, text=True)
         try:
             assert "(no key: open to the network)" in process.stdout.readline()
         finally:
@@ -99,20 +113,32 @@ def s5_open_to_the_network(larder, model):
 
 
 def s6_framing(server):
-    for headers in (b"Transfer-Encoding: chunked, x", b"Transfer-Encoding: x", b"Transfer-Encoding: x\r\nContent-Length: 4",
+    for headers in (b"Transfer-Encoding: chunked, x", b"Transfer-Encoding: x",
+                    b"Transfer-Encoding: x\r\nContent-Length: 4",
                     b"Content-Length: 4\r\nTransfer-Encoding: chunked"):
-        reply = raw(server, b"POST /v1/models HTTP/1.1\r\nHost: localhost\r\n" + headers + b"\r\n\r\nGET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert reply.count(b"\r\nServer: larder") == 1 and split_reply(reply)[0] in (400, 501), (headers, reply)
-    reply = raw(server, b"POST /v1/models HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /health HTTP/1.1\r\n\r\n")
+        reply = raw(
+            server, b"POST /v1/models HTTP/1.1\r\nHost: localhost\r\n" + headers +
+            b"\r\n\r\nGET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert reply.count(b"\r\nServer: larder") == 1 and split_reply(reply)[0] in (400,
+                                                                                     501), (headers,
+                                                                                            reply)
+    reply = raw(
+        server,
+        b"POST /v1/models HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /health"
+        b" HTTP/1.1\r\n\r\n",
+    )
     assert reply.count(b"\r\nServer: larder") == 1 and split_reply(reply)[0] == 400, reply
 
 
 def s8_prefixes_of_others(larder, model):
     """What one key has cached, another is not told of."""
-    with Server(larder, model, "--api-key", KEY, "--api-key", OTHER_KEY, "--parallel", "2") as server:
+    with Server(larder, model, "--api-key", KEY, "--api-key", OTHER_KEY, "--parallel",
+                "2") as server:
         def cached(key):
-            reply = server.post("/completion", {"prompt": "Once upon a time there was a little girl", "n_predict": 1, "temperature": 0},
-                                f"Authorization: Bearer {key}\r\n")
+            reply = server.post("/completion", {
+                "prompt": "Once upon a time there was a little girl", "n_predict": 1,
+                "temperature": 0
+            }, f"Authorization: Bearer {key}\r\n")
             return json.loads(reply[1])["tokens_cached"]
         assert cached(KEY) == 0 and cached(KEY) > 0
         assert cached(OTHER_KEY) == 0, "the other's prompt shows"
@@ -120,8 +146,11 @@ def s8_prefixes_of_others(larder, model):
 
 
 def s12_keys_change(larder, model):
-    """The file is read again, by itself and on SIGHUP; nobody without a key goes unseen, nor fills the log."""
-    with tempfile.TemporaryDirectory() as folder, open(f"{folder}/log", "w+", encoding="utf-8") as log:
+    """The file is read again, by itself and on SIGHUP; nobody without a key goes unseen, nor fills
+    the log.
+    """
+    with tempfile.TemporaryDirectory() as folder, open(f"{folder}/log", "w+",
+                                                       encoding="utf-8") as log:
         path = f"{folder}/keys"
 
         def write(text):
@@ -142,7 +171,8 @@ def s12_keys_change(larder, model):
             assert status(server, KEY) == 401
             write("short\n")  # a file that is no good changes nothing
             server.process.send_signal(signal.SIGHUP)
-            until(lambda: f"{path}:1: " in pathlib.Path(log.name).read_text(encoding="utf-8"), 60, "a file that is no good goes unseen")
+            until(lambda: f"{path}:1: " in pathlib.Path(log.name).read_text(encoding="utf-8"), 60,
+                  "a file that is no good goes unseen")
             assert status(server, OTHER_KEY) == 200
             write(f"{KEY}\n{OTHER_KEY}\n")
             server.process.send_signal(signal.SIGHUP)
@@ -171,7 +201,8 @@ def all_of_one_server(server):
 
 
 def all_with_servers_of_their_own(larder, model):
-    for check in (s3_nothing_is_generated_for_others, s3_pages_that_are_named, s5_keys_that_are_none, s5_open_to_the_network,
-                  s8_prefixes_of_others, s11_nobody_reads_the_log, s12_keys_change):
+    for check in (s3_nothing_is_generated_for_others, s3_pages_that_are_named,
+                  s5_keys_that_are_none, s5_open_to_the_network, s8_prefixes_of_others,
+                  s11_nobody_reads_the_log, s12_keys_change):
         check(larder, model)
         print(f"{check.__name__}: as expected", flush=True)

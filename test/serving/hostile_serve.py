@@ -1,18 +1,23 @@
 #!/usr/bin/env python3
-"""What bad input gets from the server: a clear error or a closed connection, bounded memory, and others are served meanwhile.
+"""What bad input gets from the server: a clear error or a closed connection, bounded memory, and
+others are served meanwhile.
 
     test/serving/hostile_serve.py --larder build/larder --model model/demo/larder-stories.gguf
 
-Attacks that are named after a finding of the security review (S1, S2, S7) are processes of their own. What they do to somebody who
-uses the server as it is meant (`larder bench-serve`) is held against a calibration: a server may not add more than a millisecond to
-another client's token. On a small machine an attack costs others time whatever the server does, because attacker, kernel and client
-want the same cores. So each attack is first led against a sink, a program that accepts, reads and throws away, beside a process of the
-nice value of the server's background thread that is never idle; then against the server; and so on in turns. What the server adds is
-the difference of the mean TPOT; the bound is a millisecond and the spread of the phases with a sink, which is what the machine does by itself. The mean,
-because it has each stall in it: a server that sends nothing for half a second every second is 0.5 s a token late for one token, and
-each token is late by its share. The machine may be taken away in just the seconds of an attack, so an attack over the bound is led
-again, MOST_ROUNDS times in all: a server at fault is late each time. Where a sanitizer makes the server ten times slower
-(--only-print-tpot) nothing is calibrated, each attack is led once, and what the bystander saw is printed.
+Attacks that are named after a finding of the security review (S1, S2, S7) are processes of their
+own. What they do to somebody who uses the server as it is meant (`larder bench-serve`) is held
+against a calibration: a server may not add more than a millisecond to another client's token. On a
+small machine an attack costs others time whatever the server does, because attacker, kernel and
+client want the same cores. So each attack is first led against a sink, a program that accepts,
+reads and throws away, beside a process of the nice value of the server's background thread that is
+never idle; then against the server; and so on in turns. What the server adds is the difference of
+the mean TPOT; the bound is a millisecond and the spread of the phases with a sink, which is what
+the machine does by itself. The mean, because it has each stall in it: a server that sends nothing
+for half a second every second is 0.5 s a token late for one token, and each token is late by its
+share. The machine may be taken away in just the seconds of an attack, so an attack over the bound
+is led again, MOST_ROUNDS times in all: a server at fault is late each time. Where a sanitizer makes
+the server ten times slower (--only-print-tpot) nothing is calibrated, each attack is led once, and
+what the bystander saw is printed.
 """
 import json
 import multiprocessing
@@ -38,13 +43,16 @@ from larder_testing.waiting import until
 MODEL_TIMEOUT_S = 2  # --timeout of the server under test
 MOST_DELAY_MS = 1.0  # of another client's token, by an attack
 MOST_ROUNDS = 5  # of an attack whose bystander was late
-MOST_HELD = 256 << 20  # what all clients may make the server hold, as serving/admission/admission.h has it
-MOST_BESIDE = 64e6  # memory that is in nobody's account: requests that are being read, what the allocator keeps
+# What all clients may make the server hold, as serving/admission/admission.h has it
+MOST_HELD = 256 << 20
+# Memory that is in nobody's account: requests that are being read, what the allocator keeps
+MOST_BESIDE = 64e6
 BACKGROUND_NICE = 15  # as serving/admission/background.cc has it
 SPAWN = multiprocessing.get_context("spawn")  # this process has threads
 
 
-# Attacks: processes that are ended from outside. They get the ports of HTTP and of the text stream, the server's or a sink's.
+# Attacks: processes that are ended from outside. They get the ports of HTTP and of the text stream,
+# the server's or a sink's.
 
 def send(port, data, seconds):
     """What can be sent in that time; nobody reads the answer."""
@@ -58,7 +66,8 @@ def send(port, data, seconds):
 def s1_large_requests_of_who_has_left(http, text):
     del text
     body = json.dumps({"content": "wonderful words " * 60000}).encode()
-    request = b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    request = (b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type:"
+               b" application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
     while True:
         send(http, request, 1)
 
@@ -128,7 +137,9 @@ class Processes:
     """Runs processes for the length of a with statement."""
 
     def __init__(self, *targets):
-        self.processes = [SPAWN.Process(target=target, args=args, daemon=True) for target, *args in targets]
+        self.processes = [
+            SPAWN.Process(target=target, args=args, daemon=True) for target, *args in targets
+        ]
 
     def __enter__(self):
         for process in self.processes:
@@ -143,18 +154,22 @@ class Processes:
 
 
 class Bystander:
-    """Somebody who uses the server as it is meant, one request after another, while others misuse it. A process of its
-    own: this one's interpreter is busy."""
+    """Somebody who uses the server as it is meant, one request after another, while others misuse
+    it. A process of its own: this one's interpreter is busy."""
 
     def __init__(self, larder, server, once):
         self.once = once
-        self.command = [larder, "bench-serve", "--endpoint", "text", "--port", str(server.text), "--max-concurrency", "1",
-                        "--num-prompts", "2" if once else "10", "--input-len", "8", "--output-len", "20" if once else "100",
-                        "--ignore-eos", "-o", "json"]
+        self.command = [
+            larder, "bench-serve", "--endpoint", "text", "--port",
+            str(server.text), "--max-concurrency", "1", "--num-prompts", "2" if once else "10",
+            "--input-len", "8", "--output-len", "20" if once else "100", "--ignore-eos", "-o",
+            "json"
+        ]
         self.done = threading.Event()
 
     def tpot_ms(self):
-        result = json.loads(subprocess.run(self.command, capture_output=True, check=True, timeout=300).stdout)
+        result = json.loads(
+            subprocess.run(self.command, capture_output=True, check=True, timeout=300).stdout)
         assert result["failed"] == 0, result
         return result["mean_tpot_ms"]
 
@@ -205,7 +220,9 @@ class Calibration:
             self.sink_ms.append(self.bystander.during_seconds(seconds))
 
     def check(self, attempt):
-        """attempt(), which returns its name and what the bystander saw, until that is within the bound; an error after MOST_ROUNDS."""
+        """attempt(), which returns its name and what the bystander saw, until that is within the
+        bound; an error after MOST_ROUNDS.
+        """
         for _ in range(MOST_ROUNDS):
             name, attacked_ms = attempt()
             if self.only_print:
@@ -213,8 +230,10 @@ class Calibration:
                 return
             noise_ms = max(self.sink_ms) - min(self.sink_ms)
             bound_ms = statistics.mean(self.sink_ms) + MOST_DELAY_MS + noise_ms
-            print(f"{name}: others' TPOT {attacked_ms:.3f} ms, bound {bound_ms:.3f} ms (against a sink {statistics.mean(self.sink_ms):.3f}, "
-                  f"spread {noise_ms:.3f})", flush=True)
+            print(
+                f"{name}: others' TPOT {attacked_ms:.3f} ms, bound {bound_ms:.3f} ms (against a"
+                f" sink {statistics.mean(self.sink_ms):.3f}, spread {noise_ms:.3f})", flush=True,
+            )
             if attacked_ms <= bound_ms:
                 return
         raise AssertionError(f"{name}: others' tokens were late {MOST_ROUNDS} times in a row")
@@ -225,7 +244,9 @@ class Calibration:
 
 
 def named(server, calibration, attack, rounds, seconds):
-    """Against the sink and against the server in turns. Memory stays within the server's budget, and goes back when the attack is over."""
+    """Against the sink and against the server in turns. Memory stays within the server's budget,
+    and goes back when the attack is over.
+    """
     before = server.resident_bytes()
 
     def attempt():
@@ -237,7 +258,8 @@ def named(server, calibration, attack, rounds, seconds):
                 grown = max(grown, server.resident_bytes() - before)
             server.idle()
         kept = server.resident_bytes() - before
-        name = f"{attack.__name__}: {rounds} x {seconds} s, memory {grown / 1e6:+.1f} MB, then {kept / 1e6:+.1f}"
+        name = (f"{attack.__name__}: {rounds} x {seconds} s, memory {grown / 1e6:+.1f} MB, then "
+                f"{kept / 1e6:+.1f}")
         assert grown < MOST_HELD + MOST_BESIDE, f"{name}: more than the server's budget"
         assert kept < MOST_BESIDE, f"{name}: still held when all have left"
         return name, statistics.mean(seen)
@@ -251,7 +273,9 @@ def unnamed(server, bystander, attack, before):
         attacked_ms = bystander.during(attack, server)
         seconds = time.monotonic() - begin
         server.idle()
-        return f"{attack.__name__}: {seconds:.1f} s, memory {(server.resident_bytes() - before) / 1e6:+.1f} MB", attacked_ms
+        return ((f"{attack.__name__}: {seconds:.1f} s, memory"
+                 f" {(server.resident_bytes() - before) / 1e6:+.1f} MB"), attacked_ms,
+                )
     return attempt
 
 
@@ -260,7 +284,9 @@ def nothing_is_held(server):
     held = {}
 
     def nothing():
-        held.update(re.findall(r'^larder_held\{resource="(\w+)"\} (\S+)$', server.get("/metrics")[1].decode(), re.MULTILINE))
+        held.update(
+            re.findall(r'^larder_held\{resource="(\w+)"\} (\S+)$',
+                       server.get("/metrics")[1].decode(), re.MULTILINE))
         assert set(held) == {"connections", "requests", "bytes", "queued_bytes"}, held
         return all(float(held[name]) == 0 for name in ("requests", "bytes", "queued_bytes"))
     until(nothing, 30, lambda: f"still held: {held}")
@@ -309,8 +335,11 @@ def bad_bodies(server):
     chat = lambda body: server.post("/v1/chat/completions", body)
     expect_error(chat({"messages": "hi"}), 400, "messages")
     expect_error(chat({"messages": [{"role": "wizard", "content": "hi"}]}), 400, "messages")
-    expect_error(chat({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}), 400, "type")
-    expect_error(chat({"messages": [{"role": "user", "content": "hi"}], "tools": [{"type": "function"}]}), 400, "tools")
+    expect_error(chat({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}), 400,
+                 "type")
+    expect_error(
+        chat({"messages": [{"role": "user", "content": "hi"}], "tools": [{"type": "function"}]}),
+        400, "tools")
     expect_error(server.get("/nothing"), 404, "/nothing")
     expect_error(server.get("/v1/completions"), 405, "POST")
     expect_error(server.post("/health", b""), 405)
@@ -326,15 +355,22 @@ def bad_http(server):
                 return None
     expect_error(raw(b"nonsense\r\n\r\n"), 400)
     expect_error(raw(b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n"), 400)
-    expect_error(raw(b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n"), 400)
+    expect_error(
+        raw(b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n"),
+        400)
     expect_error(raw(b"GET /" + b"a" * 100000), 431)
     expect_error(raw(b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"x: y\r\n" * 20000), 431)
-    expect_error(raw(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 104857600\r\n\r\n"), 413, "larger")
-    raw(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" + b"FFFFFFFFFFFFFFFFFF\r\n")
+    expect_error(
+        raw(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 104857600\r\n\r\n"
+            ), 413, "larger")
+    raw(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" +
+        b"FFFFFFFFFFFFFFFFFF\r\n")
     # 100 MB that are sent in spite of the answer: refused, and not kept.
     with server.connect(server.http) as connection:
         try:
-            connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 104857600\r\n\r\n")
+            connection.sendall(
+                b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length:"
+                b" 104857600\r\n\r\n")
             for _ in range(100):
                 connection.sendall(b"x" * (1 << 20))
         except ConnectionError:
@@ -347,8 +383,10 @@ def bad_http(server):
     # Several at once on a connection are answered in turn.
     with server.connect(server.http) as connection:
         body = b'{"prompt":"The cat","max_tokens":3,"temperature":0}'
-        one = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body
-        connection.sendall(one * 3 + b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        one = (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" %
+               len(body) + body)
+        connection.sendall(one * 3 +
+                           b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         assert read_all(connection).count(b"HTTP/1.1 200") == 4
 
 
@@ -361,12 +399,22 @@ def bad_lines(server):
             return read_all(connection)
     assert say(b"\xff\xfe\n").startswith(b"error: ")
     assert say(b"a" * (2 << 20), end=False).startswith(b"error: the line is longer")
-    for line in [b"{", b'{"prompt":1}', b'{"prompt":"a","id":[]}', b'{"cancel":{}}', b"{}", b'{"prompt":"a","temperature":"x"}', b'{"prompt":"a","n_predict":1e99}']:
+    for line in [
+            b"{", b'{"prompt":1}', b'{"prompt":"a","id":[]}', b'{"cancel":{}}', b"{}",
+            b'{"prompt":"a","temperature":"x"}', b'{"prompt":"a","n_predict":1e99}'
+    ]:
         replies = say(line + b"\n").splitlines()
         assert len(replies) == 1 and "error" in json.loads(replies[0]), (line, replies)
     # An error ends the request, not the connection; half-closed clients get their answers.
-    replies = [json.loads(line) for line in say(b'{bad\n\n{"prompt":"The cat","n_predict":2,"id":"x","stream":false}\n{"cancel":"y"}\n').splitlines()]
-    assert "error" in replies[0] and replies[1]["id"] == "x" and replies[1]["tokens_predicted"] == 2, replies
+    replies = [
+        json.loads(line)
+        for line in say(
+            b'{bad\n\n{"prompt":"The cat","n_predict":2,"id":"x","stream":false}\n{"cancel":"y"}\n'
+        ).splitlines()
+    ]
+    assert (
+        "error" in replies[0] and replies[1]["id"] == "x" and replies[1]["tokens_predicted"] == 2
+    ), replies
     many = b"".join(b'{"prompt":"The cat","ignore_eos":true,"id":%d}\n' % i for i in range(20))
     with server.connect(server.text) as connection:
         connection.sendall(many)
@@ -376,12 +424,20 @@ def bad_lines(server):
 
 
 def slow_and_silent(server):
-    """Slow senders are cut off after the time limit, whoever never reads after it too; thousands of idle ones hurt nobody."""
-    idle = [server.connect(server.http) for _ in range(1000)] + [server.connect(server.text) for _ in range(1000)]
+    """Slow senders are cut off after the time limit, whoever never reads after it too; thousands of
+    idle ones hurt nobody.
+    """
+    idle = [server.connect(server.http)
+            for _ in range(1000)] + [server.connect(server.text) for _ in range(1000)]
     greedy = server.connect(server.http)
     greedy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    body = json.dumps({"prompt": ["The cat"] * 8, "n": 8, "stream": True, "ignore_eos": True, "logprobs": 20, "max_tokens": 400}).encode()
-    greedy.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    body = json.dumps({
+        "prompt": ["The cat"] * 8, "n": 8, "stream": True, "ignore_eos": True, "logprobs": 20,
+        "max_tokens": 400
+    }).encode()
+    greedy.sendall(
+        b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" %
+        len(body) + body)
     slow = server.connect(server.http)
     slow_line = server.connect(server.text)
     begin = time.monotonic()
@@ -397,7 +453,8 @@ def slow_and_silent(server):
     assert MODEL_TIMEOUT_S * 0.5 < seconds < 5 * MODEL_TIMEOUT_S + 19, seconds
     status, text = server.post("/v1/completions", {"prompt": "The cat", "max_tokens": 4})
     assert status == 200, text
-    until(lambda: json.loads(server.get("/v1/larder/status")[1])["queue"]["waiting"] == 0, 60, "the client that never reads holds its slots")
+    until(lambda: json.loads(server.get("/v1/larder/status")[1])["queue"]["waiting"] == 0, 60,
+          "the client that never reads holds its slots")
     for connection in idle + [greedy, slow, slow_line]:
         connection.close()
 
@@ -435,7 +492,8 @@ def half_requests(server):
 
 
 def too_many(larder, model):
-    with Server(larder, model, "--max-connections", "8", "--parallel", "1", "--queue", "1") as server:
+    with Server(larder, model, "--max-connections", "8", "--parallel", "1", "--queue",
+                "1") as server:
         held = [server.connect(server.http) for _ in range(8)]
         assert server.get("/health")[0] == 200  # the longest idle makes room
         for connection in held[1:]:
@@ -447,9 +505,12 @@ def too_many(larder, model):
             expect_error(split_reply(read_all(connection)), 503, "connections")
         for connection in held:
             connection.close()
-        until(lambda: server.health() == 200, 60, "the server keeps connections that their clients closed")
+        until(lambda: server.health() == 200, 60,
+              "the server keeps connections that their clients closed")
         # One has the slot, one waits, the third is told.
-        long = json.dumps({"prompt": "The cat", "ignore_eos": True, "stream": True, "n_predict": 480}).encode() + b"\n"
+        long = (json.dumps(
+            {"prompt": "The cat", "ignore_eos": True, "stream": True, "n_predict": 480}).encode() +
+                b"\n")
         with server.connect(server.text) as connection:
             connection.sendall(long * 3)
             codes = []
@@ -465,8 +526,10 @@ def too_many(larder, model):
 def s7_one_client_fills_the_house(larder, model):
     """An address has its share of the connections; who is idle makes room."""
     def of(address, port):
-        return socket.create_connection(("127.0.0.1", port), timeout=60, source_address=(address, 0))
-    with Server(larder, model, "--max-connections", "16", "--max-connections-per-peer", "8") as server:
+        return socket.create_connection(("127.0.0.1", port), timeout=60,
+                                        source_address=(address, 0))
+    with Server(larder, model, "--max-connections", "16", "--max-connections-per-peer",
+                "8") as server:
         idle = [of("127.0.0.3", server.http) for _ in range(100)]
         busy = [of("127.0.0.2", server.http) for _ in range(8)]
         for connection in busy:
@@ -479,7 +542,8 @@ def s7_one_client_fills_the_house(larder, model):
             expect_error(split_reply(read_all(connection)), 429, "address")
         ended = sum(connection.recv(1) == b"" for connection in idle[:92])
         assert ended == 92, ended
-        assert b'larder_over_limit_total{resource="connections",scope="peer"} 2' in server.get("/metrics")[1]
+        assert b'larder_over_limit_total{resource="connections",scope="peer"} 2' in server.get(
+            "/metrics")[1]
         for connection in idle + busy:
             connection.close()
 
@@ -491,11 +555,13 @@ def keys(larder, model, folder):
     with Server(larder, model, "--api-key-file", path) as server:
         body = {"prompt": "The cat", "max_tokens": 1}
         expect_error(server.post("/v1/completions", body), 401, "API key")
-        expect_error(server.post("/v1/completions", body, "Authorization: Bearer secret-3\r\n"), 401)
+        expect_error(server.post("/v1/completions", body, "Authorization: Bearer secret-3\r\n"),
+                     401)
         expect_error(server.get("/metrics"), 401)
         assert server.post("/v1/completions", body, "Authorization: Bearer secret-2\r\n")[0] == 200
         assert server.get("/health")[0] == 200
-        for line, good in [(b"The cat\n", False), (b'{"prompt":"a","api_key":"no"}\n', False), (b'{"prompt":"a","n_predict":1,"api_key":"secret-1"}\n', True)]:
+        for line, good in [(b"The cat\n", False), (b'{"prompt":"a","api_key":"no"}\n', False),
+                           (b'{"prompt":"a","n_predict":1,"api_key":"secret-1"}\n', True)]:
             with server.connect(server.text) as connection:
                 connection.sendall(line)
                 connection.shutdown(socket.SHUT_WR)
@@ -503,7 +569,9 @@ def keys(larder, model, folder):
 
 
 def drains(larder, model):
-    """SIGTERM: what has begun is finished, nothing new is begun, exit 0; a second one ends at once."""
+    """SIGTERM: what has begun is finished, nothing new is begun, exit 0; a second one ends at
+    once.
+    """
     with Server(larder, model) as server:
         with server.connect(server.text) as connection:
             connection.sendall(b'{"prompt":"The cat","ignore_eos":true,"n_predict":400}\n')
@@ -518,7 +586,8 @@ def drains(larder, model):
         connection.sendall(b"POST ")
         server.has_read(server.http)
         server.process.terminate()
-        until(lambda: server.health() != 200, 60, "SIGTERM changes nothing")  # a second one before the first is seen would be none
+        # A second one before the first is seen would be none
+        until(lambda: server.health() != 200, 60, "SIGTERM changes nothing")
         time.sleep(0.5)
         assert server.process.poll() is None, "it did not wait for the client"
         server.process.terminate()
@@ -532,37 +601,55 @@ def answers(server):
     status, reply = server.post("/v1/completions", body)
     whole = json.loads(reply)
     assert status == 200 and whole["usage"]["completion_tokens"] == 8, whole
-    status, reply = server.post("/v1/completions", {**body, "stream": True, "stream_options": {"include_usage": True}})
+    status, reply = server.post("/v1/completions",
+                                {**body, "stream": True, "stream_options": {"include_usage": True}})
     chunks = list(events(reply.split(b"\n")))
     assert "".join(c["text"] for e in chunks for c in e["choices"]) == whole["choices"][0]["text"]
     assert chunks[-1]["usage"]["completion_tokens"] == 8 and chunks[-1]["choices"] == []
     assert chunks[-2]["choices"][0]["finish_reason"] == "length"
-    several = json.loads(server.post("/v1/completions", {**body, "n": 3, "temperature": 1, "seed": 5, "logprobs": 2})[1])
-    again = json.loads(server.post("/v1/completions", {**body, "n": 3, "temperature": 1, "seed": 5, "logprobs": 2})[1])
+    several = json.loads(
+        server.post("/v1/completions",
+                    {**body, "n": 3, "temperature": 1, "seed": 5, "logprobs": 2})[1])
+    again = json.loads(
+        server.post("/v1/completions",
+                    {**body, "n": 3, "temperature": 1, "seed": 5, "logprobs": 2})[1])
     assert [c["text"] for c in several["choices"]] == [c["text"] for c in again["choices"]]
     assert len({c["text"] for c in several["choices"]}) > 1
     logprobs = several["choices"][0]["logprobs"]
     assert len(logprobs["tokens"]) == 8 and all(value <= 0 for value in logprobs["token_logprobs"])
-    stopped = json.loads(server.post("/v1/completions", {**body, "max_tokens": 200, "stop": [" a "]})[1])["choices"][0]
+    stopped = json.loads(
+        server.post("/v1/completions",
+                    {**body, "max_tokens": 200, "stop": [" a "]})[1])["choices"][0]
     assert stopped["finish_reason"] == "stop" and " a " not in stopped["text"], stopped
     echo = json.loads(server.post("/v1/completions", {**body, "echo": True})[1])
     assert echo["choices"][0]["text"] == body["prompt"] + whole["choices"][0]["text"]
     tokens = json.loads(server.post("/tokenize", {"content": "The cat"})[1])["tokens"]
-    assert json.loads(server.post("/detokenize", {"tokens": tokens})[1])["content"].strip() == "The cat"
+    assert json.loads(server.post("/detokenize",
+                                  {"tokens": tokens})[1])["content"].strip() == "The cat"
     assert json.loads(server.get("/v1/models")[1])["data"][0]["id"] == whole["model"]
     assert server.get("/metrics")[1].count(b"larder_") > 10
-    native = json.loads(server.post("/completion", {"prompt": "Once upon a time", "n_predict": 8, "temperature": 0})[1])
-    assert native["content"] == whole["choices"][0]["text"] and native["stop_type"] == "limit", native
+    native = json.loads(
+        server.post("/completion",
+                    {"prompt": "Once upon a time", "n_predict": 8, "temperature": 0})[1])
+    assert (
+        native["content"] == whole["choices"][0]["text"] and native["stop_type"] == "limit"
+    ), native
 
 
 def main():
     parser = programs.parser(__doc__, "larder", "model")
     parser.add_argument("--folder", default="/tmp", help="for small files")
-    parser.add_argument("--only-print-tpot", action="store_true", help="assert nothing of others' TPOT: with a sanitizer it says little")
+    parser.add_argument("--only-print-tpot", action="store_true",
+                        help="assert nothing of others' TPOT: with a sanitizer it says little")
     args = parser.parse_args()
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(8192, resource.getrlimit(resource.RLIMIT_NOFILE)[1]),) * 2)
+    resource.setrlimit(resource.RLIMIT_NOFILE,
+                       (min(8192,
+                            resource.getrlimit(resource.RLIMIT_NOFILE)[1]), ) * 2)
     # One thread computes: with two cores there is one for everybody else.
-    options = ["--timeout", str(MODEL_TIMEOUT_S), "--max-connections", "1100", "--chat-template", "chatml", "-t", "1"]
+    options = [
+        "--timeout",
+        str(MODEL_TIMEOUT_S), "--max-connections", "1100", "--chat-template", "chatml", "-t", "1"
+    ]
     with Server(args.larder, args.model, *options) as server:
         answers(server)
         before = server.resident_bytes()
@@ -571,11 +658,15 @@ def main():
         for _ in range(2):  # so that there is a spread from the first attack on
             calibration.against_sink(s1_large_requests_of_who_has_left, 2)
         # It was 3.6 GB: large requests stayed queued after their clients had left.
-        named(server, calibration, s1_large_requests_of_who_has_left, rounds=1, seconds=4 if args.only_print_tpot else 12)
+        named(server, calibration, s1_large_requests_of_who_has_left, rounds=1,
+              seconds=4 if args.only_print_tpot else 12)
         named(server, calibration, s1_large_lines_of_who_has_left, rounds=1, seconds=3)
         for attack in [s2_tiny_requests_in_a_row, s2_tiny_lines_in_a_row, s7_connections_in_a_row]:
             named(server, calibration, attack, rounds=1 if args.only_print_tpot else 2, seconds=2)
-        for attack in [bad_bodies, bad_http, hostile_access.all_of_one_server, bad_lines, large_requests, half_requests, slow_and_silent]:
+        for attack in [
+                bad_bodies, bad_http, hostile_access.all_of_one_server, bad_lines, large_requests,
+                half_requests, slow_and_silent
+        ]:
             calibration.check(unnamed(server, bystander, attack, before))
         calibration.end()
         answers(server)

@@ -21,8 +21,11 @@ from larder_testing.server import Server
 
 BROWSER = browser.find()
 OPTIONS = argparse.Namespace(larder=None, model=None, shots=None)
-HOSTILE = ["<img src=x onerror=\"window.hit=1\">", "<script>window.hit=2</script>", "</p></article><h1 id=owned>hi</h1>",
-           "<svg/onload=window.hit=3>", "javascript:window.hit=4 ", "\u202e\u0000\U0001f600 &amp;&lt;b&gt;"]
+HOSTILE = [
+    "<img src=x onerror=\"window.hit=1\">", "<script>window.hit=2</script>",
+    "</p></article><h1 id=owned>hi</h1>", "<svg/onload=window.hit=3>", "javascript:window.hit=4 ",
+    "\u202e\u0000\U0001f600 &amp;&lt;b&gt;"
+]
 
 ASK = "document.getElementById('prompt').focus()"
 LAST = "[...document.querySelectorAll('.message.assistant')].at(-1)"
@@ -52,8 +55,9 @@ class PageCase(unittest.TestCase):
 
     def fill(self, field, text):
         """What a user does with a field of the tools' panel."""
-        self.browser.run(f"document.getElementById('tools-panel').open = true; document.getElementById('{field}').value = "
-                         f"{json.dumps(text)}; document.getElementById('{field}').dispatchEvent(new Event('change'))")
+        self.browser.run("document.getElementById('tools-panel').open = true;"
+                         f" document.getElementById('{field}').value = {json.dumps(text)}; "
+                         f"document.getElementById('{field}').dispatchEvent(new Event('change'))")
 
     def check_quiet(self, expected=()):
         """No error in the console but those expected, and no request to anywhere else."""
@@ -65,7 +69,8 @@ class PageCase(unittest.TestCase):
     def shoot(self, name):
         if OPTIONS.shots:
             Path(OPTIONS.shots).mkdir(parents=True, exist_ok=True)
-            (Path(OPTIONS.shots) / f"{name}.png").write_bytes(base64.b64decode(self.browser.screenshot()))
+            (Path(OPTIONS.shots) / f"{name}.png").write_bytes(
+                base64.b64decode(self.browser.screenshot()))
 
 
 class PageTest(PageCase):
@@ -82,20 +87,26 @@ class PageTest(PageCase):
         self.assertEqual(b.run("document.querySelectorAll('.socket').length"), 3)
         self.assertEqual(b.run("document.querySelectorAll('.group').length"), 18)
         self.assertEqual(b.run("document.querySelectorAll('.socket .core').length"), 18 * 8)
-        self.assertEqual(b.run("document.querySelectorAll('.socket .core.used').length"), 16 * 7 + 2 * 8)
+        self.assertEqual(b.run("document.querySelectorAll('.socket .core.used').length"),
+                         16 * 7 + 2 * 8)
         self.assertEqual(b.run("document.querySelectorAll('.socket .core.attends').length"), 2 * 8)
         self.assertEqual(b.run("document.querySelectorAll('.fill.over').length"), 2)
-        self.assertEqual(b.run("document.querySelectorAll('.layers .here').length"), stub_server.LAYERS + 2)
+        self.assertEqual(b.run("document.querySelectorAll('.layers .here').length"),
+                         stub_server.LAYERS + 2)
         self.assertEqual(b.run("document.querySelectorAll('.slot').length"), stub_server.SLOTS)
         text = b.run("document.getElementById('machine').innerText")
-        for expected in ("layers 0–13", "layers 14–27", "lm_head", "96.2 % resident", "KV cache of 32 slots", "rdma"):
+        for expected in ("layers 0–13", "layers 14–27", "lm_head", "96.2 % resident",
+                         "KV cache of 32 slots", "rdma"):
             self.assertIn(expected, text)
         self.assertGreater(b.run("document.querySelectorAll('#histogram .column').length"), 5)
-        self.assertRegex(b.run("document.getElementById('histogram').ariaLabel"), "361 requests, median 1.[0-9]+ ms")
+        self.assertRegex(b.run("document.getElementById('histogram').ariaLabel"),
+                         "361 requests, median 1.[0-9]+ ms")
         labels = b.run("[...document.querySelectorAll('.column-label')].map(e => e.textContent)")
-        self.assertEqual(labels[:7], ["150 µs", "200 µs", "300 µs", "500 µs", "700 µs", "1 ms", "1.5 ms"])
+        self.assertEqual(labels[:7],
+                         ["150 µs", "200 µs", "300 µs", "500 µs", "700 µs", "1 ms", "1.5 ms"])
         # Of the last second, not since the start.
-        b.until("document.querySelector('.facts').textContent.includes('step 1.17 ms · 3.3 % waiting')")
+        b.until(
+            "document.querySelector('.facts').textContent.includes('step 1.17 ms · 3.3 % waiting')")
         before = b.run("document.getElementById('rate').textContent")
         b.until(f"document.getElementById('rate').textContent !== '{before}'")
         self.check_quiet()
@@ -103,10 +114,13 @@ class PageTest(PageCase):
     def test_chat_streams_and_remembers(self):
         self.stub.pieces, self.stub.pause_s = ["one ", "two ", "three ", "four"], 0.15
         self.ask("count", wait=False)
-        self.browser.until(f"{LAST}?.querySelector('.text').textContent === 'one two '")  # in between
+        # In between
+        self.browser.until(f"{LAST}?.querySelector('.text').textContent === 'one two '")
         self.browser.until(IDLE)
-        self.assertEqual(self.browser.run(f"{LAST}.querySelector('.text').textContent"), "one two three four")
-        self.assertRegex(self.browser.run(f"{LAST}.querySelector('footer').textContent"), r"4 tokens · first after .* ms · 1,235 tokens/s")
+        self.assertEqual(self.browser.run(f"{LAST}.querySelector('.text').textContent"),
+                         "one two three four")
+        self.assertRegex(self.browser.run(f"{LAST}.querySelector('footer').textContent"),
+                         r"4 tokens · first after .* ms · 1,235 tokens/s")
         self.stub.pause_s = 0
         self.ask("again")
         path, request = self.stub.requests[-1]
@@ -117,13 +131,15 @@ class PageTest(PageCase):
         self.check_quiet()
 
     def test_stop_button_and_escape_end_the_stream(self):
-        for stop in (lambda: self.browser.run("document.getElementById('stop').click()"), lambda: self.browser.press("Escape")):
+        for stop in (lambda: self.browser.run("document.getElementById('stop').click()"),
+                     lambda: self.browser.press("Escape")):
             self.stub.gone.clear()
             self.stub.pieces, self.stub.pause_s = ["word "] * 2000, 0.01
             self.ask("go", wait=False)
             self.browser.until(f"{LAST}?.querySelector('.text').textContent.length > 20")
             stop()
-            self.browser.until(f"{IDLE} && {LAST}.querySelector('footer').textContent.includes('stopped')")
+            self.browser.until(
+                f"{IDLE} && {LAST}.querySelector('footer').textContent.includes('stopped')")
             self.assertTrue(self.stub.gone.wait(10), "the server never saw the client leave")
         self.check_quiet()
 
@@ -138,21 +154,27 @@ class PageTest(PageCase):
         self.assertEqual(text, "".join(HOSTILE))
         self.assertIsNone(self.browser.run("window.hit ?? null"))
         self.assertIsNone(self.browser.run("document.getElementById('owned')?.id ?? null"))
-        self.assertEqual(self.browser.run("document.querySelectorAll('main img, main script, main b').length"), 0)
+        self.assertEqual(
+            self.browser.run("document.querySelectorAll('main img, main script, main b').length"),
+            0)
         self.check_quiet()
 
     def test_errors_are_shown(self):
         self.stub.refuse = (400, "the prompt has 9000 tokens, the context 4096 <i>")
         self.ask("too long")
-        self.assertEqual(self.browser.run(f"{LAST}.querySelector('[role=alert]').textContent"), self.stub.refuse[1])
+        self.assertEqual(self.browser.run(f"{LAST}.querySelector('[role=alert]').textContent"),
+                         self.stub.refuse[1])
         self.stub.refuse = None
-        self.stub.pieces, self.stub.whole = ["half", {"error": {"message": "a socket was lost"}}], False
+        self.stub.pieces, self.stub.whole = ["half",
+                                             {"error": {"message": "a socket was lost"}}], False
         self.ask("breaks in the middle")
         self.assertEqual(self.browser.run(f"{LAST}.querySelector('.text').textContent"), "half")
-        self.assertEqual(self.browser.run(f"{LAST}.querySelector('[role=alert]').textContent"), "a socket was lost")
+        self.assertEqual(self.browser.run(f"{LAST}.querySelector('[role=alert]').textContent"),
+                         "a socket was lost")
         self.stub.pieces = ["cut"]
         self.ask("ends without an end")
-        self.assertIn("closed before", self.browser.run(f"{LAST}.querySelector('[role=alert]').textContent"))
+        self.assertIn("closed before",
+                      self.browser.run(f"{LAST}.querySelector('[role=alert]').textContent"))
         self.check_quiet(expected=["400 (Bad Request)"])
 
     def test_a_model_without_chat_template_continues_text(self):
@@ -161,24 +183,31 @@ class PageTest(PageCase):
         self.ask("Once upon")
         path, request = self.stub.requests[-1]
         self.assertEqual((path, request["prompt"]), ("/v1/completions", "Once upon"))
-        self.assertEqual(self.browser.run(f"{LAST}.querySelector('.text').textContent"), "Hello there")
+        self.assertEqual(self.browser.run(f"{LAST}.querySelector('.text').textContent"),
+                         "Hello there")
 
     def test_thoughts_and_calls_go_on_with_results(self):
         b = self.browser
         self.fill("tools", '{"name": "get_weather", "parameters": {"type": "object"}}')
-        self.stub.answers = [[stub_server.thought("Which "), stub_server.thought("town?"), "I look.",
-                              *stub_server.call(0, "get_weather", '{"city":"Bern"}', "call_1"),
-                              *stub_server.call(1, "get_weather", '{"city":"<b>"}', "call_2")],
-                             ["It ", "rains."]]
+        self.stub.answers = [[
+            stub_server.thought("Which "),
+            stub_server.thought("town?"), "I look.",
+            *stub_server.call(0, "get_weather", '{"city":"Bern"}', "call_1"),
+            *stub_server.call(1, "get_weather", '{"city":"<b>"}', "call_2")
+        ], ["It ", "rains."]]
         self.ask("weather?")
         self.assertEqual(b.run(f"{LAST}.querySelector('.thought p').textContent"), "Which town?")
         self.assertFalse(b.run(f"{LAST}.querySelector('.thought').open"))
         self.assertEqual(b.run(f"{LAST}.querySelector('.text').textContent"), "I look.")
-        self.assertEqual(b.run(f"[...{LAST}.querySelectorAll('.call pre')].map(e => JSON.parse(e.textContent).city)"), ["Bern", "<b>"])
+        self.assertEqual(
+            b.run(f"[...{LAST}.querySelectorAll('.call pre')].map(e =>"
+                  " JSON.parse(e.textContent).city)"), ["Bern", "<b>"],
+        )
         self.assertIn("\n  ", b.run(f"{LAST}.querySelector('.call pre').textContent"))
         self.shoot("calls")
         # By keyboard: the first result's field has the focus, Enter goes to the next one, then on.
-        self.assertEqual(b.run("document.activeElement.closest('label').textContent"), "Result of get_weather ")
+        self.assertEqual(b.run("document.activeElement.closest('label').textContent"),
+                         "Result of get_weather ")
         b.type("rain")
         b.press("Enter")
         b.type("sun")
@@ -188,9 +217,11 @@ class PageTest(PageCase):
         self.assertEqual(request["tools"][0]["function"]["name"], "get_weather")
         self.assertEqual(request["tool_choice"], "auto")
         question, called, *results = request["messages"]
-        self.assertEqual((question["role"], called["role"], called["content"]), ("user", "assistant", "I look."))
+        self.assertEqual((question["role"], called["role"], called["content"]),
+                         ("user", "assistant", "I look."))
         self.assertEqual(called["reasoning_content"], "Which town?")
-        self.assertEqual([c["function"]["arguments"] for c in called["tool_calls"]], ['{"city":"Bern"}', '{"city":"<b>"}'])
+        self.assertEqual([c["function"]["arguments"] for c in called["tool_calls"]],
+                         ['{"city":"Bern"}', '{"city":"<b>"}'])
         self.assertEqual(results, [{"role": "tool", "tool_call_id": "call_1", "content": "rain"},
                                    {"role": "tool", "tool_call_id": "call_2", "content": "sun"}])
         self.assertEqual(b.run("document.activeElement.id"), "prompt")
@@ -200,7 +231,8 @@ class PageTest(PageCase):
         self.stub.answers = [stub_server.call(0, "f", "{}", "call_1"), ["fine"]]
         self.ask("one")
         self.ask("two")
-        self.assertEqual(self.stub.requests[-1][1]["messages"], [{"role": "user", "content": "two"}])
+        self.assertEqual(self.stub.requests[-1][1]["messages"],
+                         [{"role": "user", "content": "two"}])
         self.assertTrue(self.browser.run("document.querySelector('.call textarea').disabled"))
 
     def test_a_schema_constrains_and_the_answer_is_laid_out(self):
@@ -208,9 +240,11 @@ class PageTest(PageCase):
         self.stub.pieces = ['{"answer"', ":42}"]
         self.ask("how many?")
         form = self.stub.requests[-1][1]["response_format"]
-        self.assertEqual((form["type"], form["json_schema"]["schema"], form["json_schema"]["strict"]),
-                         ("json_schema", {"type": "object"}, True))
-        self.assertEqual(self.browser.run(f"{LAST}.querySelector('.text').textContent"), '{\n  "answer": 42\n}')
+        self.assertEqual(
+            (form["type"], form["json_schema"]["schema"], form["json_schema"]["strict"]),
+            ("json_schema", {"type": "object"}, True))
+        self.assertEqual(self.browser.run(f"{LAST}.querySelector('.text').textContent"),
+                         '{\n  "answer": 42\n}')
         self.shoot("schema")
         self.ask("again")  # what the model wrote is remembered, not its layout
         self.assertEqual(self.stub.requests[-1][1]["messages"][1]["content"], '{"answer":42}')
@@ -218,7 +252,9 @@ class PageTest(PageCase):
 
     def test_wrong_tools_and_schemas_are_shown_beside_their_fields(self):
         b = self.browser
-        for field, text, message in (("tools", "[{]", "JSON"), ("tools", "[{}]", "tool 1 has no name"), ("schema", "[]", "JSON object")):
+        for field, text, message in (("tools", "[{]", "JSON"),
+                                     ("tools", "[{}]", "tool 1 has no name"), ("schema", "[]",
+                                                                               "JSON object")):
             before = len(self.stub.requests)
             self.fill(field, text)
             self.ask("hi")
@@ -227,20 +263,25 @@ class PageTest(PageCase):
             self.assertEqual(b.run("document.activeElement.id"), field)
             self.assertEqual(len(self.stub.requests), before)
             self.fill(field, "")
-        self.stub.refuse = (400, "response_format.json_schema.schema/properties/a: type must be a string", "response_format")
+        self.stub.refuse = (
+            400, "response_format.json_schema.schema/properties/a: type must be a string",
+            "response_format")
         self.fill("schema", '{"properties": {"a": {"type": 7}}}')
         self.ask("hi")
-        self.assertEqual(b.run("document.getElementById('schema-error').textContent"), self.stub.refuse[1])
+        self.assertEqual(b.run("document.getElementById('schema-error').textContent"),
+                         self.stub.refuse[1])
         self.shoot("wrong-schema")
         self.check_quiet(expected=["400 (Bad Request)"])
 
     def test_settings_reach_the_request(self):
         self.browser.run("document.getElementById('settings').open = true")
-        for field, value in (("system", "be brief"), ("max-tokens", "7"), ("temperature", "0.5"), ("seed", "3")):
+        for field, value in (("system", "be brief"), ("max-tokens", "7"), ("temperature", "0.5"),
+                             ("seed", "3")):
             self.browser.run(f"document.getElementById('{field}').value = '{value}'")
         self.ask("hi")
         request = self.stub.requests[-1][1]
-        self.assertEqual((request["max_tokens"], request["temperature"], request["seed"]), (7, 0.5, 3))
+        self.assertEqual((request["max_tokens"], request["temperature"], request["seed"]),
+                         (7, 0.5, 3))
         self.assertEqual(request["messages"][0], {"role": "system", "content": "be brief"})
 
     def test_keyboard_reaches_everything(self):
@@ -248,7 +289,9 @@ class PageTest(PageCase):
         self.browser.run("document.activeElement.blur()")
         for _ in range(12):
             self.browser.press("Tab")
-            seen.add(self.browser.run("document.activeElement.id || document.activeElement.tagName + document.activeElement.className"))
+            seen.add(
+                self.browser.run("document.activeElement.id || document.activeElement.tagName + "
+                                 "document.activeElement.className"))
         for expected in ("prompt", "send", "clear", "log", "SUMMARY", "Askip"):
             self.assertIn(expected, seen)
 
@@ -258,9 +301,12 @@ class PageTest(PageCase):
             for dark in (False, True):
                 self.browser.show(width, 900, dark)
                 self.browser.run("new Promise(requestAnimationFrame)")
-                self.assertLessEqual(self.browser.run("document.documentElement.scrollWidth"), width)
-                outside = self.browser.run("[...document.querySelectorAll('main *')].filter(e => !e.closest('.hidden') && "
-                                           "e.getBoundingClientRect().right > innerWidth + 1).map(e => e.className || e.tagName)")
+                self.assertLessEqual(self.browser.run("document.documentElement.scrollWidth"),
+                                     width)
+                outside = self.browser.run(
+                    "[...document.querySelectorAll('main *')].filter(e => !e.closest('.hidden') && "
+                    "e.getBoundingClientRect().right > innerWidth + 1).map(e => e.className || "
+                    "e.tagName)")
                 self.assertEqual(outside, [], width)
                 self.shoot(f"{width}-{'dark' if dark else 'light'}")
         self.browser.show(1400, 900, False)
@@ -277,7 +323,8 @@ class ServedPageTest(PageCase):
         with Server(OPTIONS.larder, OPTIONS.model, "--parallel", "3") as server:
             self.open(server.url)
             b = self.browser
-            self.assertGreaterEqual(b.run("document.querySelectorAll('.socket .core.used').length"), 1)
+            self.assertGreaterEqual(b.run("document.querySelectorAll('.socket .core.used').length"),
+                                    1)
             self.assertEqual(b.run("document.querySelectorAll('.slot').length"), 3)
             b.run("document.getElementById('temperature').value = '0'")
             b.run("document.getElementById('max-tokens').value = '60'")

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Many clients for a while: requests of all kinds over both protocols, some cancelled, some dropped in the middle. Each text that arrives is
-compared with that of the same request alone; afterwards no slot is in use, and the server's memory has not grown.
+"""Many clients for a while: requests of all kinds over both protocols, some cancelled, some dropped
+in the middle. Each text that arrives is compared with that of the same request alone; afterwards no
+slot is in use, and the server's memory has not grown.
 
-    test/serving/soak_serve.py --larder build/larder --model model/demo/larder-stories.gguf --clients 64 --seconds 600
+    test/serving/soak_serve.py --larder build/larder --model model/demo/larder-stories.gguf
+        --clients 64 --seconds 600
 """
 import pathlib
 import random
@@ -24,7 +26,9 @@ class Client(threading.Thread):
 
     def __init__(self, server, requests, expected, plain, seed, until):
         super().__init__()
-        self.server, self.requests, self.expected, self.plain, self.until = server, requests, expected, plain, until
+        self.server, self.requests, self.expected, self.plain, self.until = (server, requests,
+                                                                             expected, plain, until,
+                                                                             )
         self.rng, self.wrong, self.done, self.dropped = random.Random(seed), [], 0, 0
 
     def run(self):
@@ -35,17 +39,20 @@ class Client(threading.Thread):
             self.wrong.append(repr(error))
 
     def one(self):
-        at, kind, fate = self.rng.randrange(len(self.requests)), self.rng.choice(KINDS), self.rng.random()
+        at, kind, fate = self.rng.randrange(len(
+            self.requests)), self.rng.choice(KINDS), self.rng.random()
         if fate < 0.15:
             clients.leave(self.server, self.requests[at], kind.startswith("text"), self.rng)
             self.dropped += 1
         elif fate < 0.25:
             text = clients.cancelled(self.server, self.requests[at])
             if not self.expected[at].startswith(text):
-                self.wrong.append(f"cancelled {self.requests[at]}: {text!r}, alone {self.expected[at]!r}")
+                self.wrong.append(
+                    f"cancelled {self.requests[at]}: {text!r}, alone {self.expected[at]!r}")
             self.dropped += 1
         else:
-            text, expected = ask(self.server, kind, self.requests[at]), self.plain if kind == "text-plain" else self.expected[at]
+            text, expected = ask(self.server, kind, self.requests[at]), (
+                self.plain if kind == "text-plain" else self.expected[at])
             if text != expected:
                 self.wrong.append(f"{kind} {self.requests[at]}: {text!r}, alone {expected!r}")
             self.done += 1
@@ -67,17 +74,22 @@ def main():
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--requests", type=int, default=24, help="different ones")
-    parser.add_argument("--growth-mb", type=float, default=64, help="of memory that is allowed, 64: allocator and buffers")
+    parser.add_argument("--growth-mb", type=float, default=64,
+                        help="of memory that is allowed, 64: allocator and buffers")
     args = parser.parse_args()
     requests = clients.make_requests(args.requests, args.seed)
     # A seed and temperature 0: a plain prompt has one text too.
-    with Server(args.larder, args.model, "--parallel", "6", "--temp", "0", "-n", "40", "--queue", str(4 * args.clients)) as server:
+    with Server(args.larder, args.model, "--parallel", "6", "--temp", "0", "-n", "40", "--queue",
+                str(4 * args.clients)) as server:
         expected = [ask(server, "http-whole", request) for request in requests]
         plain = ask(server, "text-plain", None)
         server.idle()
         before = server.resident_bytes()
         until = time.monotonic() + args.seconds
-        many = [Client(server, requests, expected, plain, args.seed * 1000 + i, until) for i in range(args.clients)]
+        many = [
+            Client(server, requests, expected, plain, args.seed * 1000 + i, until)
+            for i in range(args.clients)
+        ]
         for client in many:
             client.start()
         for client in many:

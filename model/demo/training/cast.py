@@ -10,13 +10,16 @@ Tom Emil Oskar Finn Ben Leo Anton Milo Hugo Sami Otto Max Jack Tim Adam Alex Art
 Eric Felix Fred George Henry Ivan Jacob James John Karl Lars Liam Luke Mark Noah Paul Peter Sam Simon Theo
 Victor
 """.split()
-# Some names are made up from these, so that a name never seen before is still told on as it was given.
+# Some names are made up from these, so that a name never seen before is still told on as it was
+# given.
 NAME_STARTS = "B Br D F Fl G H J K L M N P Qu R S T Tr V W Z".split()
 NAME_MIDDLES = (
-    "abb ad am ann arl avi ebb ed ell emb err ibb ig ill imm ind obb odd ogg oll omm ubb udd".split()
-)
+    "abb ad am ann arl avi ebb ed ell emb err ibb ig ill imm ind obb odd ogg oll omm ubb udd".split(
+    ))
 NAME_ENDS = "a i o y in el us ie et on".split()
-FEMALE_PETS = ["Willow", "Hazel", "Clover", "Dot", "Poppy", "Minna", "Plum", "Tansy", "Bella", "Daisy"]
+FEMALE_PETS = [
+    "Willow", "Hazel", "Clover", "Dot", "Poppy", "Minna", "Plum", "Tansy", "Bella", "Daisy"
+]
 MALE_PETS = ["Pip", "Bramble", "Rusty", "Moss", "Nib", "Tuck", "Bobo", "Fennel", "Oliver", "Teddy"]
 
 # kind -> (home, favourite food, what it is good at)
@@ -90,8 +93,12 @@ PLACES = {
         "inside an old boat",
         "beside a pool of " "salt water",
     ],
-    "the park": ["under the wooden bench", "behind the fountain", "near the swings", "beside the duck pond"],
-    "the hill": ["behind a round stone", "under a thorn bush", "beside the old wall", "in a small hollow"],
+    "the park": [
+        "under the wooden bench", "behind the fountain", "near the swings", "beside the duck pond"
+    ],
+    "the hill": [
+        "behind a round stone", "under a thorn bush", "beside the old wall", "in a small hollow"
+    ],
     "the farm": ["in the hay", "behind the barn", "under the cart", "beside the well"],
 }
 

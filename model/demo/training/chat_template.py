@@ -1,9 +1,11 @@
 """The demo model's chat template, and a program that writes it into the model's file.
 
-The model knows no questions, only stories: the template makes the beginning of one. A message that begins as a
-story does is gone on with; one that names an animal gets a story of it; for any other the model begins itself.
+The model knows no questions, only stories: the template makes the beginning of one. A message that
+begins as a story does is gone on with; one that names an animal gets a story of it; for any other
+the model begins itself.
 
-Usage: chat_template.py FILE.gguf        sets tokenizer.chat_template in place; nothing else of the file changes
+Usage: chat_template.py FILE.gguf        sets tokenizer.chat_template in place; nothing else of the
+file changes
 """
 import struct
 import sys
@@ -83,7 +85,8 @@ def with_template(data):
         at = end_of_text(data, at)
         at += 4 + 8 * struct.unpack_from("<I", data, at)[0] + 12
     kept.append(text(KEY) + struct.pack("<I", STRING) + text(TEMPLATE))
-    head = struct.pack("<4sIQQ", magic, version, tensors, len(kept)) + b"".join(kept) + data[infos:at]
+    head = struct.pack("<4sIQQ", magic, version, tensors,
+                       len(kept)) + b"".join(kept) + data[infos:at]
     body = data[at + -at % ALIGNMENT :]
     return head + bytes(-len(head) % ALIGNMENT) + body
 

@@ -1,12 +1,15 @@
-"""Reads a GGUF file independently of what wrote it and of PyTorch, and tells stories with it: numpy only.
+"""Reads a GGUF file independently of what wrote it and of PyTorch, and tells stories with it: numpy
+only.
 
-    python3 check.py                       stories for a few prompts, greedily, with their smallest margins
-    python3 check.py --json greedy.json    the same as a file: prompt -> ids, for tests to compare with
+    python3 check.py                       stories for a few prompts, greedily, with their smallest
+        margins
+    python3 check.py --json greedy.json    the same as a file: prompt -> ids, for tests to compare
+        with
     python3 check.py --temp 0.8 -p "..."   samples
     python3 check.py --loss 20             nats a token on stories that were not trained on
 
-Weights are dequantised; all arithmetic is in float64. Only what this model needs: architecture llama, F32 and
-Q8_0, SPM.
+Weights are dequantised; all arithmetic is in float64. Only what this model needs: architecture
+llama, F32 and Q8_0, SPM.
 """
 import argparse
 import json
@@ -50,9 +53,10 @@ def read_gguf(path):
         if kind == 9:
             element, count = take("I"), take("Q")
             return [value(element) for _ in range(count)]
-        return take(
-            {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}[kind]
-        )
+        return take({
+            0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q",
+            12: "d"
+        }[kind])
 
     assert data[:4] == b"GGUF", "not a GGUF file"
     at = 4
@@ -75,7 +79,8 @@ def read_gguf(path):
             values = np.frombuffer(data, "<f4", count, base + offset)
         else:
             assert kind == 8 and shape[-1] % 32 == 0, name
-            blocks = np.frombuffer(data, [("d", "<f2"), ("q", "i1", 32)], count // 32, base + offset)
+            blocks = np.frombuffer(data, [("d", "<f2"), ("q", "i1", 32)], count // 32,
+                                   base + offset)
             values = blocks["d"].astype(np.float64)[:, None] * blocks["q"]
         assert np.isfinite(values).all(), name
         weights[name] = values.astype(np.float64).reshape(shape)
@@ -83,13 +88,17 @@ def read_gguf(path):
 
 
 class Spm:
-    """SentencePiece's greedy merge of the whole text: the adjacent pair that makes the best piece first."""
+    """SentencePiece's greedy merge of the whole text: the adjacent pair that makes the best piece
+    first.
+    """
 
     def __init__(self, meta):
         self.pieces, self.scores = meta["tokenizer.ggml.tokens"], meta["tokenizer.ggml.scores"]
         self.types = meta["tokenizer.ggml.token_type"]
         self.ids = {p: i for i, (p, t) in enumerate(zip(self.pieces, self.types)) if t == 1}
-        self.byte = {int(p[3:5], 16): i for i, (p, t) in enumerate(zip(self.pieces, self.types)) if t == 6}
+        self.byte = {
+            int(p[3:5], 16): i for i, (p, t) in enumerate(zip(self.pieces, self.types)) if t == 6
+        }
 
     def encode(self, text):
         symbols = list("\u2581" + text.replace(" ", "\u2581"))
@@ -127,7 +136,8 @@ class Transformer:
             get("embedding_length"),
             get("attention.head_count"),
         )
-        self.kv_heads, self.epsilon = get("attention.head_count_kv"), get("attention.layer_norm_rms_epsilon")
+        self.kv_heads, self.epsilon = get("attention.head_count_kv"), get(
+            "attention.layer_norm_rms_epsilon")
         self.context, self.head = get("context_length"), self.dim // self.heads
         pairs = np.arange(0, get("rope.dimension_count"), 2) / get("rope.dimension_count")
         self.inverse = get("rope.freq_base") ** -pairs
@@ -154,7 +164,8 @@ class Transformer:
             b = f"blk.{layer}."
             h = self.norm(x, b + "attn_norm.weight")
             q, k, v = (
-                (self.w[b + n + ".weight"] @ h).reshape(-1, self.head) for n in ("attn_q", "attn_k", "attn_v")
+                (self.w[b + n + ".weight"] @ h).reshape(-1, self.head)
+                for n in ("attn_q", "attn_k", "attn_v")
             )
             keys.append(self.rope(k))
             values.append(v)
@@ -171,7 +182,8 @@ class Transformer:
                 gate / (1 + np.exp(-gate)) * (self.w[b + "ffn_up.weight"] @ h)
             )
         self.position += 1
-        return self.w.get("output.weight", self.w["token_embd.weight"]) @ self.norm(x, "output_norm.weight")
+        return self.w.get("output.weight", self.w["token_embd.weight"]) @ self.norm(
+            x, "output_norm.weight")
 
 
 def generate(model, prompt, eos, limit, temperature, rng):
@@ -199,7 +211,8 @@ def held_out_loss(model, spm, meta, count):
 
     total = tokens = 0
     for text in grammar.stories(count, grammar.HELD_OUT_SEED):
-        ids = [meta["tokenizer.ggml.bos_token_id"]] + spm.encode(text) + [meta["tokenizer.ggml.eos_token_id"]]
+        ids = ([meta["tokenizer.ggml.bos_token_id"]] + spm.encode(text) +
+               [meta["tokenizer.ggml.eos_token_id"]])
         model.reset()
         for token, target in zip(ids, ids[1:]):
             logits = model.step(token)
@@ -212,14 +225,15 @@ def held_out_loss(model, spm, meta, count):
 def main():
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument(
-        "-m", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "larder-stories.gguf")
-    )
+        "-m", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "..",
+                                   "larder-stories.gguf"))
     options.add_argument("-p", action="append", help="prompt (may be repeated)")
     options.add_argument("-n", type=int, default=400, help="tokens at most")
     options.add_argument("--temp", type=float, default=0.0)
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--json", help="write the greedy continuations here")
-    options.add_argument("--loss", type=int, default=0, help="held-out stories to measure the loss on")
+    options.add_argument("--loss", type=int, default=0,
+                         help="held-out stories to measure the loss on")
     options = options.parse_args()
     meta, weights = read_gguf(options.m)
     model, spm, rng = Transformer(meta, weights), Spm(meta), np.random.default_rng(options.seed)
@@ -232,7 +246,8 @@ def main():
         story, margin = generate(model, ids, eos, options.n, options.temp, rng)
         text = spm.decode(story)
         ending = "ends" if story[-1] == eos else "DOES NOT END"
-        print(f"{prompt}{text}\n[{len(story)} tokens, {ending}, smallest margin {margin:.3f}]\n", flush=True)
+        print(f"{prompt}{text}\n[{len(story)} tokens, {ending}, smallest margin {margin:.3f}]\n",
+              flush=True)
         found.append(
             {
                 "prompt": prompt,

@@ -1,4 +1,6 @@
-"""Writes a GGUF v3 file: metadata, then tensors as F32 or Q8_0 (blocks of 32 in a row: f16 scale, int8)."""
+"""Writes a GGUF v3 file: metadata, then tensors as F32 or Q8_0 (blocks of 32 in a row: f16 scale,
+int8).
+"""
 import struct
 
 import numpy as np
@@ -30,7 +32,9 @@ def entry(key, kind, value):
 
 
 def quantise(rows):
-    """Q8_0 bytes of a matrix [rows][columns], columns a multiple of 32: d = amax / 127, q = round(x / d)."""
+    """Q8_0 bytes of a matrix [rows][columns], columns a multiple of 32: d = amax / 127, q = round(x
+    / d).
+    """
     blocks = rows.astype(np.float32).reshape(-1, 32)
     scale = np.abs(blocks).max(axis=1, keepdims=True) / 127.0
     inverse = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)

@@ -2,7 +2,8 @@
 import plots_home as home
 import plots_outside as outside
 
-# plot -> what its hero may not be good at (it would have no problem), and kinds that its hero may not be
+# plot -> what its hero may not be good at (it would have no problem), and kinds that its hero may
+# not be
 PLOTS = {
     outside.lost_thing: ((), ()),
     outside.stuck_high: (("fly", "climb"), ()),

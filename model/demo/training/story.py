@@ -1,7 +1,8 @@
-"""One story being written: variables and paragraphs, how a template becomes text, how stories open and close.
+"""One story being written: variables and paragraphs, how a template becomes text, how stories open
+and close.
 
-Within a template, [a|b|c] is one of a, b, c (brackets nest) and {name} a variable of the story, so that who,
-what, where and he or she stay the same from the first sentence to the last.
+Within a template, [a|b|c] is one of a, b, c (brackets nest) and {name} a variable of the story, so
+that who, what, where and he or she stay the same from the first sentence to the last.
 """
 import re
 
@@ -42,15 +43,18 @@ class Story:
         )
 
     def cast_member(self, prefix, kind=None, good_at=None, not_good_at=(), not_kinds=()):
-        """Makes a character p and its variables: {p} name, {p_the} "name the fox" (a child: only the name),
-        {p_kind}, {p_he}, {p_him}, {p_his}, {p_home}, {p_food}, {p_skill}. Animals of a story differ in kind.
+        """Makes a character p and its variables: {p} name, {p_the} "name the fox" (a child: only
+        the name), {p_kind}, {p_he}, {p_him}, {p_his}, {p_home}, {p_food}, {p_skill}. Animals of a
+        story differ in kind.
         """
         if kind is None:
             taken = (self.vars.get("h_kind"), self.vars.get("f_kind"), *not_kinds)
             animals = [
                 a
                 for a, (_, _, skill) in cast.ANIMALS.items()
-                if a not in taken and skill not in not_good_at and (good_at is None or skill in good_at)
+                if a not in taken
+                and skill not in not_good_at
+                and (good_at is None or skill in good_at)
             ]
             child = good_at is None and self.rng.random() < 0.45
             kind = self.pick(["girl", "boy"]) if child else self.pick(animals)
@@ -64,7 +68,8 @@ class Story:
         name = None
         while name is None or name in self.used_names:
             invented = [cast.NAME_STARTS, cast.NAME_MIDDLES, cast.NAME_ENDS]
-            name = "".join(map(self.pick, invented)) if self.rng.random() < 0.12 else self.pick(names)
+            name = "".join(map(self.pick,
+                               invented)) if self.rng.random() < 0.12 else self.pick(names)
         self.used_names.add(name)
         he, him, his = ("she", "her", "her") if female else ("he", "him", "his")
         the = name if kind in ("girl", "boy") else f"{name} the {kind}"
@@ -87,8 +92,8 @@ class Story:
 
 
 def opening(s, days=None):
-    """The sentences up to the day of the story, and how the next sentence starts: with one of `days` where
-    the plot needs a certain kind of day ("" is no day at all)."""
+    """The sentences up to the day of the story, and how the next sentence starts: with one of
+    `days` where the plot needs a certain kind of day ("" is no day at all)."""
     s.vars["trait"] = s.pick(cast.GOOD_TRAITS)
     s.vars["place"] = s.pick(list(cast.PLACES))
     s.vars["at_place"] = (
@@ -110,10 +115,9 @@ def opening(s, days=None):
         form = s.rng.random() * 0.6
     if form < 0.45:
         first = (
-            "[Once upon a time, there was|Once upon a time, there was|Once upon a time, there lived|"
-            "There once was|"
-            "Long ago, there was] a [{trait} little|little|small and {trait}|{trait} young] {h_kind} "
-            "named {h}."
+            "[Once upon a time, there was|Once upon a time, there was|Once upon a time, there "
+            "lived|There once was|Long ago, there was] a [{trait} little|little|small and "
+            "{trait}|{trait} young] {h_kind} named {h}."
         )
         rest = s.pick([live, likes, live + " " + likes, live])
         return [first, rest], s.pick(
@@ -121,21 +125,23 @@ def opening(s, days=None):
         )
     if form < 0.6:
         return [
-            "[Once upon a time, a|Once upon a time, a|In a land far away, a] [little|{trait} little|"
-            "young] {h_kind} named {h} "
-            "lived in {h_home}.",
+            (
+                "[Once upon a time, a|Once upon a time, a|In a land far away, a] [little|{trait} "
+                "little|young] {h_kind} named {h} lived in {h_home}."
+            ),
             s.pick([likes, ""]),
-        ], s.pick(days or ["One day, ", "One bright " "morning, ", "One windy day, "])
+        ], s.pick(days or ["One day, ", "One bright morning, ", "One windy day, "])
     if form < 0.85:
         return [
-            "[One day|One day|One morning|One warm afternoon|One day in spring|One day in autumn], a "
-            "[little|little|{trait} little|young] {h_kind} named {h} "
-            "[went out to play|was walking along the path|woke up early|was looking for something to do|"
-            "was on {h_his} way to visit a friend|was feeling very {mood}]."
+            "[One day|One day|One morning|One warm afternoon|One day in spring|One day in autumn], "
+            "a [little|little|{trait} little|young] {h_kind} named {h} [went out to play|was "
+            "walking along the path|woke up early|was looking for something to do|was on {h_his} "
+            "way to visit a friend|was feeling very {mood}]."
         ], s.pick(["", "soon, ", "that day, "])
-    return ["{h} was a [{trait} little|little|{trait} young] {h_kind}.", s.pick([live, likes, live])], s.pick(
-        days or ["One day, ", "One morning, ", "One afternoon, "]
-    )
+    return [
+        "{h} was a [{trait} little|little|{trait} young] {h_kind}.",
+        s.pick([live, likes, live]),
+    ], s.pick(days or ["One day, ", "One morning, ", "One afternoon, "])
 
 
 ENDINGS = {
@@ -166,7 +172,9 @@ ANYWHERE = [
 
 
 def close(s, lines, scene="away"):
-    """A last paragraph: the lesson of the plot, then a quiet picture that fits where and when it ends."""
+    """A last paragraph: the lesson of the plot, then a quiet picture that fits where and when it
+    ends.
+    """
     endings = ENDINGS[scene] + (ANYWHERE if scene != "night" else ANYWHERE[-1:])
     s.say(*lines, s.pick(endings) + "." if s.rng.random() < 0.75 else "")
     if s.rng.random() < 0.25:

@@ -1,8 +1,8 @@
 """A byte-pair vocabulary for SPM's greedy merge of a text: highest score first, leftmost on ties.
 
-A space is U+2581 and belongs to the word after it; pieces never hold a space inside nor mix letters and
-signs, so that words tokenise one by one. What is no piece becomes its bytes (<0x0A> for the newline), as in
-SentencePiece.
+A space is U+2581 and belongs to the word after it; pieces never hold a space inside nor mix letters
+and signs, so that words tokenise one by one. What is no piece becomes its bytes (<0x0A> for the
+newline), as in SentencePiece.
 """
 import collections
 import re
@@ -31,10 +31,13 @@ def merge(symbols, pair):
 
 class Tokenizer:
     def __init__(self, texts, size):
-        """Learns `size` pieces: 3 specials, 256 bytes, the most frequent merges in order, the characters."""
+        """Learns `size` pieces: 3 specials, 256 bytes, the most frequent merges in order, the
+        characters.
+        """
         counts = collections.Counter(w for t in texts for w in words_of(t) if w != "\n")
         split = {w: list(w) for w in counts}
-        characters = sorted({c for w in counts for c in w} | set(map(chr, range(33, 127))) | {SPACE})
+        characters = sorted({c for w in counts
+                             for c in w} | set(map(chr, range(33, 127))) | {SPACE})
         merges = []
         seen = set(characters)
         while FIRST_BYTE + 256 + len(characters) + len(merges) < size:
@@ -43,16 +46,24 @@ class Tokenizer:
                 for pair in zip(symbols, symbols[1:]):
                     pairs[pair] += counts[w]
             best = max(pairs, key=lambda p: (pairs[p], p))
-            split = {w: merge(s, best) if best[0] in s and best[1] in s else s for w, s in split.items()}
+            split = {
+                w: merge(s, best) if best[0] in s and best[1] in s else s for w, s in split.items()
+            }
             piece = best[0] + best[1]
             if piece not in seen:
                 seen.add(piece)
                 merges.append(piece)
-        # A merge's score is minus its rank. Characters are never the result of a merge: they rank last.
-        self.pieces = ["<unk>", "<s>", "</s>"] + [f"<0x{b:02X}>" for b in range(256)] + merges + characters
-        self.scores = [0.0] * (FIRST_BYTE + 256) + [-float(i) for i in range(len(merges) + len(characters))]
+        # A merge's score is minus its rank. Characters are never the result of a merge: they rank
+        # last.
+        self.pieces = ["<unk>", "<s>", "</s>"] + [f"<0x{b:02X}>"
+                                                  for b in range(256)] + merges + characters
+        self.scores = [0.0] * (FIRST_BYTE + 256) + [
+            -float(i) for i in range(len(merges) + len(characters))
+        ]
         self.types = (
-            [UNKNOWN_TYPE, CONTROL, CONTROL] + [BYTE] * 256 + [NORMAL] * (len(merges) + len(characters))
+            [UNKNOWN_TYPE, CONTROL, CONTROL]
+            + [BYTE] * 256
+            + [NORMAL] * (len(merges) + len(characters))
         )
         self.ids = {p: i for i, p in enumerate(self.pieces) if i >= FIRST_BYTE + 256}
         self.cache = {}

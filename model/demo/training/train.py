@@ -1,10 +1,11 @@
-"""Trains the demo model and writes larder-stories.gguf. No input, no network: all follows from the seed.
+"""Trains the demo model and writes larder-stories.gguf. No input, no network: all follows from the
+seed.
 
     OPENBLAS_NUM_THREADS=1 /usr/bin/python3 train.py
 
-A Llama-shaped transformer (RMSNorm, interleaved RoPE, grouped-query attention, SwiGLU, tied embeddings) in
-plain PyTorch, in float32 on one thread. Stories of like length share a batch, each from its BOS at position 0
-to its EOS.
+A Llama-shaped transformer (RMSNorm, interleaved RoPE, grouped-query attention, SwiGLU, tied
+embeddings) in plain PyTorch, in float32 on one thread. Stories of like length share a batch, each
+from its BOS at position 0 to its EOS.
 """
 import argparse
 import math
@@ -24,12 +25,13 @@ from tokenizer import BOS, EOS, UNKNOWN, Tokenizer
 VOCAB, DIM, LAYERS, HEADS, KV_HEADS, HEAD, FFN, CONTEXT = 2048, 192, 5, 6, 2, 32, 512, 512
 EPSILON, ROPE_BASE = 1e-5, 10000.0
 STORIES, BATCH_TOKENS, RATE, MATRIX_RATE = 40000, 2400, 3e-3, 0.02
-DECAY_STEPS = 300  # the rate is constant until that many steps before the end, then falls to 0 in a line
+# The rate is constant until that many steps before the end, then falls to 0 in a line
+DECAY_STEPS = 300
 
 
 class Muon(torch.optim.Optimizer):
-    """Momentum whose step is orthogonalised by Newton-Schulz, a hidden matrix at a time (Jordan et al., 2024):
-    after 180,000 tokens the loss is 1.9 where that of AdamW was 3.1."""
+    """Momentum whose step is orthogonalised by Newton-Schulz, a hidden matrix at a time (Jordan et
+    al., 2024): after 180,000 tokens the loss is 1.9 where that of AdamW was 3.1."""
 
     def __init__(self, matrices, momentum=0.95, weight_decay=0.02):
         super().__init__(matrices, {"lr": 0.0, "momentum": momentum, "weight_decay": weight_decay})
@@ -82,7 +84,8 @@ class Block(nn.Module):
         self.attn_norm, self.ffn_norm = Norm(), Norm()
         self.attn_q, self.attn_output = linear(HEADS * HEAD, DIM), linear(DIM, HEADS * HEAD)
         self.attn_k, self.attn_v = linear(KV_HEADS * HEAD, DIM), linear(KV_HEADS * HEAD, DIM)
-        self.ffn_gate, self.ffn_up, self.ffn_down = linear(FFN, DIM), linear(FFN, DIM), linear(DIM, FFN)
+        self.ffn_gate, self.ffn_up, self.ffn_down = linear(FFN, DIM), linear(FFN,
+                                                                             DIM), linear(DIM, FFN)
 
     def forward(self, x, cos, sin, mask):
         batch, length, _ = x.shape
@@ -203,8 +206,8 @@ def main():
     encoded = [[BOS] + tokenizer.encode(t) + [EOS] for t in texts]
     held_out = [[BOS] + tokenizer.encode(t) + [EOS] for t in grammar.stories(64, HELD_OUT_SEED)]
     print(
-        f"{sum(map(len, encoded)) / len(encoded):.1f} tokens a story, longest {max(map(len, encoded))}",
-        flush=True,
+        f"{sum(map(len, encoded)) / len(encoded):.1f} tokens a story, longest"
+        f" {max(map(len, encoded))}", flush=True,
     )
     model = Model()
     print(f"{sum(p.numel() for p in model.parameters())} parameters", flush=True)
@@ -237,8 +240,8 @@ def main():
     with torch.no_grad():
         total = sum(loss_of(model, [s], "sum").item() for s in held_out)
     print(
-        f"held-out loss {total / sum(len(s) - 1 for s in held_out):.4f} nats a token, {seen} tokens seen",
-        flush=True,
+        f"held-out loss {total / sum(len(s) - 1 for s in held_out):.4f} nats a token, {seen} tokens"
+        " seen", flush=True,
     )
     export(model, tokenizer, options.out)
 
