@@ -313,7 +313,6 @@ class Docs(CheckTest):
             ("base/README.md", "a word " * 15 + "\n", "wrap at 100"),
             ("base/README.md", "See `gone.h`.\n", "base/README.md:2: gone.h does not exist"),
             ("base/README.md", "See `model/x_*.h`.\n", "model/x_*.h does not exist"),
-            ("base/id.h", "// as in /work/x\n", "of no use to a reader"),
             ("base/id.h", "// see base/gone.h\n", "base/id.h:5: base/gone.h does not exist"),
             ("sync/flag_test.cc", "int x;  // not flag.h but gone.cc\n",
              "sync/flag_test.cc:4: gone.cc does not exist"),
