@@ -51,16 +51,19 @@ FLOORS = {
     "attention_node": (3, _RUNTIME),
     "pipeline/manifest": (4.0, ["base", "model", "topology", "kernels", "rdma"] + _NODES),
     "pipeline/plan": (4.1, _RUNTIME + ["rdma"] + _NODES + ["pipeline/manifest"]),
-    "pipeline/kv_store": (4.2, ["base", "kernels", "model", "topology"]),
-    "pipeline/stage": (4.3, _RUNTIME + ["rdma"] + _NODES + ["pipeline/plan", "pipeline/kv_store"]),
+    "pipeline/kv": (4.15, ["base", "model"]),
+    "pipeline/kv_store": (4.2, ["base", "kernels", "topology", "pipeline/kv"]),
+    "pipeline/stage": (4.3, _RUNTIME + ["rdma"] + _NODES + [
+        "pipeline/plan", "pipeline/kv", "pipeline/kv_store"]),
     "pipeline/chain": (
         4.4, _RUNTIME +
-        ["rdma", "pipeline/manifest", "pipeline/plan", "pipeline/kv_store", "pipeline/stage"]),
+        ["rdma", "pipeline/manifest", "pipeline/plan", "pipeline/kv", "pipeline/stage"]),
     "pipeline/engine": (
         4.5, _RUNTIME +
-        ["rdma", "pipeline/plan", "pipeline/kv_store", "pipeline/stage", "pipeline/chain"]),
+        ["rdma", "pipeline/plan", "pipeline/kv", "pipeline/stage", "pipeline/chain"]),
     "pipeline/scheduler": (4.6, _RUNTIME + [
-        "pipeline/plan", "pipeline/stage", "pipeline/chain", "pipeline/engine", "pipeline/kv_store"
+        "pipeline/plan", "pipeline/kv", "pipeline/kv_store", "pipeline/stage", "pipeline/chain",
+        "pipeline/engine"
     ]),
     "serving/sampling": (5.0, ["base", "model"]),
     "serving/grammar": (5.03, ["base"]),

@@ -31,9 +31,7 @@
 #include "node/tasks/completion_defaults.h"
 #include "node/tasks/serve_view.h"
 #include "node/tasks/slot_files.h"
-#include "pipeline/engine/chain_kv_tier.h"
-#include "pipeline/kv_store/kv_files.h"
-#include "pipeline/kv_store/kv_mover.h"
+#include "pipeline/kv_store/kv_store.h"
 #include "pipeline/scheduler/scheduler.h"
 #include "serving/net/server.h"
 #include "topology/affinity.h"
@@ -447,60 +445,34 @@ std::vector<ServiceMonitor::Guard> WatchAll(ServiceMonitor& monitor, const servi
   return watched;
 }
 
-constexpr uint64_t kIndexPart = 16;
-
-// The files of --cache-dir, and who moves KV there: the chunks themselves, if they are in this
-// process, else a chain's index of them, in a folder of this socket's name.
-struct KvCache {
-  KvCache(pipeline::Engine& engine, const pipeline::KvPartOptions& options,
-          const std::string& socket, uint64_t identity)
-      : here(engine.kv_orders() == nullptr),
-        files({.folder = here ? options.folder : options.folder + "/" + socket,
-               // Tickets and tokens are small beside chunks.
-               .most_bytes = here ? options.most_bytes : options.most_bytes / kIndexPart,
-               .model = identity,
-               .chunk_positions = engine.kv().shape().chunk_positions,
-               .chunk_bytes = here ? engine.kv_memory(0).size() : sizeof(model::KvTicket)}) {
-    if (here) {
-      tier = std::make_unique<pipeline::KvMover>(
-          files,
-          pipeline::KvMover::Options{.cpus = options.cpus, .on_problem = options.on_problem});
-    } else {
-      tier = std::make_unique<pipeline::ChainKvTier>(engine, files, options.on_problem);
-    }
-  }
-  const bool here;
-  pipeline::KvFiles files;
-  std::unique_ptr<pipeline::KvTier> tier;
-};
-
 pipeline::SlotFileOptions SlotFilesOf(pipeline::Engine& engine, uint64_t identity) {
   return {.model = identity,
           .context = engine.kv().shape().context,
           .vocab = engine.limits().vocab,
           .chunk_positions = engine.kv().shape().chunk_positions,
-          .chunk_bytes = engine.kv_memory(0).size()};
+          .chunk_bytes = engine.kv_channel().Memory(0).size()};
 }
 
 // cpus: of this process, before its compute threads were pinned. Null without a folder.
-std::unique_ptr<KvCache> OpenCache(const ServeOptions& o, pipeline::Engine& engine,
-                                   const PlannedModel& planned, const std::vector<CpuId>& cpus) {
+std::unique_ptr<pipeline::KvStore> OpenKvStore(const ServeOptions& o, pipeline::Engine& engine,
+                                               const PlannedModel& planned,
+                                               const std::vector<CpuId>& cpus) {
   pipeline::KvPartOptions options = KvFilesOf(o.model, planned.where);
   options.cpus = cpus;
   if (options.folder.empty()) return nullptr;
   const std::string serving = planned.plan.single() ? planned.plan.stages.front().socket
                               : planned.plan.serving_socket.empty() ? "serving"
                                                                     : planned.plan.serving_socket;
-  auto cache = std::make_unique<KvCache>(engine, options, serving, planned.plan.identity());
-  const pipeline::KvFilesStatus& status = cache->files.status();
-  if (const uint64_t outdated = status.outdated.load(); outdated > 0) {
-    spdlog::warn("{}: {}", cache->files.options().folder, pipeline::OutdatedText(outdated));
-  }
-  spdlog::info("{}: {} KV chunks of ended requests{}", cache->files.options().folder,
-               status.files.load(),
-               cache->here ? fmt::format(", {:.1f} MB", static_cast<double>(status.bytes) * 1e-6)
-                           : std::string(", in the files of the sockets that hold KV"));
-  return cache;
+  auto store = std::make_unique<pipeline::KvStore>(options, serving, planned.plan.identity(),
+                                                   engine.kv().shape(), engine.kv_channel());
+  const pipeline::KvFilesStatus& status = store->files().status();
+  const std::string& folder = store->files().options().folder;
+  if (const uint64_t outdated = status.outdated.load(); outdated > 0)
+    spdlog::warn("{}: {}", folder, pipeline::OutdatedText(outdated));
+  spdlog::info("{}: {} KV chunks of ended requests{}", folder, status.files.load(),
+               store->here() ? fmt::format(", {:.1f} MB", static_cast<double>(status.bytes) * 1e-6)
+                             : std::string(", in the files of the sockets that hold KV"));
+  return store;
 }
 
 // Where this server keeps files for clients.
@@ -593,7 +565,7 @@ int Serve(ServeOptions o) {
         "running answers; they would go on with a socket of role \"serving\"",
         o.model.manifest, planned.plan.stages.front().socket);
   }
-  const std::unique_ptr<KvCache> cache = OpenCache(o, *engine, planned, cpus);
+  const auto kv_store = OpenKvStore(o, *engine, planned, cpus);
   pipeline::Scheduler scheduler(*engine,
                                 {.policy = {.policy = *pipeline::PolicyByName(o.answers.policy),
                                             .max_stall_ms = o.max_stall_ms,
@@ -602,9 +574,9 @@ int Serve(ServeOptions o) {
                                  .active_tokens = o.answers.active_kv_tokens,
                                  .background_slots = o.batch_slots,
                                  .patience_ms = static_cast<int>(o.patience_s * 1000),
-                                 .tier = cache ? cache->tier.get() : nullptr});
-  if (cache) {
-    about.response_folder = cache->files.options().folder + "/.responses";
+                                 .tier = kv_store ? &kv_store->tier() : nullptr});
+  if (kv_store) {
+    about.response_folder = kv_store->files().options().folder + "/.responses";
     about.pin_response_files = [cpus] { topology::SetAffinity(pthread_self(), cpus); };
   }
   const ServeView view(planned, *engine, scheduler, about.defaults.chat_template->name());

@@ -214,7 +214,8 @@ class Verification {
       for (size_t i = 0; i < kChunk; ++i) rows.push_back(RowAt(i));
       for (TokenRow& row : rows) row.logits = false;
       engine->Run(rows);
-      const std::span<const uint8_t> memory = engine->kv_memory(engine->kv().chunk(SlotId(0), 0));
+      const std::span<const uint8_t> memory =
+          engine->kv_channel().Memory(engine->kv().chunk(SlotId(0), 0));
       options.chunk_bytes = memory.size();
       pipeline::WriteSlotFile(path, options,
                               {.tokens = {tokens_.begin(), tokens_.begin() + kChunk},
@@ -223,7 +224,8 @@ class Verification {
     const std::unique_ptr<Engine> engine = Make({.threads = 1});
     const pipeline::SlotContents read = pipeline::ReadSlotFile(path, options);
     engine->kv().Grow(SlotId(0), 1);
-    std::ranges::copy(read.bytes, engine->kv_memory(engine->kv().chunk(SlotId(0), 0)).begin());
+    std::ranges::copy(read.bytes,
+                      engine->kv_channel().Memory(engine->kv().chunk(SlotId(0), 0)).begin());
     engine->kv().Extend(SlotId(0), kChunk);
     Run(*engine, kChunk, tokens_.size());
     Report(fmt::format("after a restart, {} positions from a file", kChunk));

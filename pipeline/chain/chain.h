@@ -13,11 +13,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <span>
 
 #include "base/error.h"
 #include "model/step/batch_rows.h"
-#include "pipeline/chain/kv_order_book.h"
+#include "pipeline/kv/kv_channel.h"
 #include "pipeline/stage/packed_weights.h"
 
 namespace larder::pipeline::inline chain {
@@ -51,16 +50,7 @@ class Chain {
   // For a micro-batch that does not end: the attention socket of this process's stage that all
   // others wait for, if it is one. Any thread.
   virtual std::optional<AttentionId> HungAttention() const = 0;
-  // The keys and values of a chunk of all layers (attention_node/kv_region.h); empty: they are not
-  // in this process, or not in one piece.
-  virtual std::span<uint8_t> KvMemory(uint32_t chunk) = 0;
-  // Orders for the files of the sockets that hold KV, which go with the next micro-batch; null:
-  // KvMemory has all of it.
-  virtual KvOrderBook* kv_orders() = 0;
-  // Sends orders, and takes reports, while no micro-batch is in flight. Throws ChainLostError.
-  virtual void Poll() = 0;
-  // Takes the chain for lost, and throws ChainLostError, if it can be: else does nothing.
-  virtual void Lose(const char* why) = 0;
+  virtual KvChannel& kv() = 0;  // to the KV of its stages
   // The threads and weights of the end that computes logits.
   virtual PackedWeights& packed() = 0;
 };

@@ -20,7 +20,7 @@
 
 namespace larder::pipeline::inline chain {
 
-class ChainClient final : public Chain {
+class ChainClient final : public Chain, private KvChannel {
  public:
   // stages: the Plans of the chain's stages if they are to be threads of this process; empty: they
   // are processes (`larder node`) that run, or will within options.connect_timeout_ms. ends: the
@@ -38,10 +38,7 @@ class ChainClient final : public Chain {
   size_t max_in_flight() const override { return chain_.max_in_flight; }
   bool can_be_lost() const override { return true; }
   std::optional<AttentionId> HungAttention() const override { return std::nullopt; }
-  std::span<uint8_t> KvMemory(uint32_t) override { return {}; }
-  KvOrderBook* kv_orders() override { return &orders_; }
-  void Poll() override;
-  void Lose(const char* why) override;
+  KvChannel& kv() override { return *this; }
   PackedWeights& packed() override { return ends_.packed(); }
 
   // The stages' reports from the latest frame. Any thread.
@@ -55,6 +52,11 @@ class ChainClient final : public Chain {
   const StageThreads* stage_threads() const { return threads_.get(); }  // null: processes
 
  private:
+  std::span<uint8_t> Memory(uint32_t) override { return {}; }
+  KvOrderBook* orders() override { return &orders_; }
+  void Poll() override;
+  void Lose(const char* why) override;
+
   void Connect(int timeout_ms);
   void ConnectAgain();
   void CheckFirstLink();
@@ -98,9 +100,9 @@ class ChainClient final : public Chain {
   int attempts_ = 0;  // to reconnect
   uint64_t sent_ = 0, received_ = 0;
   KvOrderBook orders_;
-  std::vector<model::KvReport> of_stages_;  // [stage]: of one attention socket's chunks
-  std::vector<InFlight> in_flight_;         // [step % max_in_flight]
-  std::vector<uint32_t> logit_row_;         // 0, 1, 2, ...
+  std::vector<KvReport> of_stages_;  // [stage]: of one attention socket's chunks
+  std::vector<InFlight> in_flight_;  // [step % max_in_flight]
+  std::vector<uint32_t> logit_row_;  // 0, 1, 2, ...
 };
 
 }  // namespace larder::pipeline::chain

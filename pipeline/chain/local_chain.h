@@ -10,7 +10,7 @@
 
 namespace larder::pipeline::inline chain {
 
-class LocalChain final : public Chain {
+class LocalChain final : public Chain, private KvChannel {
  public:
   // Loads the weights. All arguments must outlive it. Throws Error.
   LocalChain(const StagePlan&, const model::GgufFile&, const ChainOptions&, SocketStatus& status);
@@ -22,16 +22,18 @@ class LocalChain final : public Chain {
   size_t max_in_flight() const override { return 1; }
   bool can_be_lost() const override { return false; }
   std::optional<AttentionId> HungAttention() const override { return stage_.HungAttention(); }
-  std::span<uint8_t> KvMemory(uint32_t chunk) override { return stage_.KvMemory(chunk); }
-  KvOrderBook* kv_orders() override { return orders_ ? &*orders_ : nullptr; }
-  void Poll() override;
-  void Lose(const char*) override {}
+  KvChannel& kv() override { return *this; }
   PackedWeights& packed() override { return stage_.packed(); }
 
   Stage& stage() { return stage_; }
   const Stage& stage() const { return stage_; }
 
  private:
+  std::span<uint8_t> Memory(uint32_t chunk) override { return stage_.KvMemory(chunk); }
+  KvOrderBook* orders() override { return orders_ ? &*orders_ : nullptr; }
+  void Poll() override;
+  void Lose(const char*) override {}
+
   void Order();
   void SeeOrders();
 

@@ -18,14 +18,14 @@ void LocalChain::Poll() {
 
 void LocalChain::Order() {
   ++step_;
-  std::array<model::KvOrder, model::kKvOrderPlaces> orders;
+  std::array<KvOrder, kKvOrderPlaces> orders;
   stage_.Order({orders.data(), orders_->Send(step_, orders.data())});
 }
 
 void LocalChain::SeeOrders() {
   for (size_t i = 0; i < stage_.plan().attention.size(); ++i) {
     const AttentionId socket(static_cast<int32_t>(i));
-    const model::KvReport report = stage_.kv_report(socket);
+    const KvReport report = stage_.kv_report(socket);
     orders_->See(step_, socket, {&report, 1});
   }
 }

@@ -16,8 +16,8 @@
 
 #include "base/ids.h"
 #include "base/memory.h"
-#include "model/step/kv_order.h"
 #include "model/step/kv_update.h"
+#include "pipeline/kv/kv_order.h"
 #include "pipeline/stage/socket_status.h"
 
 namespace larder::pipeline::inline chain {
@@ -50,7 +50,7 @@ struct SocketReport {
   SocketCounters counters;
   uint64_t here_ns = 0;  // this frame's time in the stage; the rest of its round trip is the links'
                          // time
-  model::KvReport kv;
+  KvReport kv;
   uint64_t reserved[3] = {};
 };
 static_assert(sizeof(SocketReport) == 128 && std::is_trivially_copyable_v<SocketReport>);
@@ -68,9 +68,9 @@ struct StageFrameShape {
   std::vector<size_t> chunk_ends;  // ChainPlan::chunk_ends
 
   size_t max_kv_updates() const { return model::MaxKvUpdates(max_batch_tokens); }
-  size_t bytes() const { return bytes(max_batch_tokens, max_kv_updates(), model::kKvOrderPlaces); }
+  size_t bytes() const { return bytes(max_batch_tokens, max_kv_updates(), kKvOrderPlaces); }
   size_t bytes(size_t residual_rows, size_t kv_updates, size_t kv_orders) const {
-    return kv_order_offset(residual_rows, kv_updates) + kv_orders * sizeof(model::KvOrder);
+    return kv_order_offset(residual_rows, kv_updates) + kv_orders * sizeof(KvOrder);
   }
   // Behind the residuals, so that a frame is no longer than what it has to say.
   size_t kv_update_offset(size_t residual_rows) const {
@@ -78,7 +78,7 @@ struct StageFrameShape {
   }
   size_t kv_order_offset(size_t residual_rows, size_t kv_updates) const {
     return RoundUp(kv_update_offset(residual_rows) + kv_updates * sizeof(model::KvUpdate),
-                   alignof(model::KvOrder));
+                   alignof(KvOrder));
   }
   size_t slot_offset() const { return sizeof(StageFrameHeader); }
   size_t position_offset() const { return slot_offset() + max_batch_tokens * sizeof(SlotId); }
@@ -118,9 +118,9 @@ class StageFrameView {
   As<model::KvUpdate>* kv_update(size_t residual_rows) const {
     return reinterpret_cast<As<model::KvUpdate>*>(bytes_ + shape_.kv_update_offset(residual_rows));
   }
-  As<model::KvOrder>* kv_order(size_t residual_rows, size_t kv_updates) const {
-    return reinterpret_cast<As<model::KvOrder>*>(bytes_ +
-                                                 shape_.kv_order_offset(residual_rows, kv_updates));
+  As<KvOrder>* kv_order(size_t residual_rows, size_t kv_updates) const {
+    return reinterpret_cast<As<KvOrder>*>(bytes_ +
+                                          shape_.kv_order_offset(residual_rows, kv_updates));
   }
   As<float>* residual() const {
     return reinterpret_cast<As<float>*>(bytes_ + shape_.residual_offset());
@@ -151,9 +151,7 @@ class FrameCopy {
   const uint32_t* logit_row() const { return view().logit_row(); }
   const SocketReport* report() const { return view().report(); }
   const model::KvUpdate* kv_update() const { return kv_update_.data(); }
-  std::span<const model::KvOrder> kv_orders() const {
-    return {kv_order_.data(), header().kv_orders};
-  }
+  std::span<const KvOrder> kv_orders() const { return {kv_order_.data(), header().kv_orders}; }
   const float* residual() const { return residual_; }  // in the link's slot, until EndReceive()
 
  private:
@@ -163,7 +161,7 @@ class FrameCopy {
   const StageFrameShape& shape_;
   std::vector<std::byte> bytes_;  // up to the residuals
   std::vector<model::KvUpdate> kv_update_;
-  std::vector<model::KvOrder> kv_order_;
+  std::vector<KvOrder> kv_order_;
   const float* residual_ = nullptr;
 };
 

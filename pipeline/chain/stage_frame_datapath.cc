@@ -48,7 +48,7 @@ const char* CheckHeader(const StageFrameHeader& header, size_t frame_bytes,
     return "residuals of rows other than those it names";
   if (header.kv_updates > (from_last || !has_rows ? 0 : shape.max_kv_updates()))
     return "more changes to the KV table than there is room for";
-  if (header.kv_orders > (from_last ? 0 : model::kKvOrderPlaces))
+  if (header.kv_orders > (from_last ? 0 : kKvOrderPlaces))
     return "more KV orders than there is room for";
   if (frame_bytes < shape.bytes(header.residual_rows, header.kv_updates, header.kv_orders))
     return "fewer bytes than its rows need";
@@ -68,9 +68,9 @@ const char* CheckKvUpdates(std::span<const model::KvUpdate> updates, const Stage
   return nullptr;
 }
 
-const char* CheckKvOrders(std::span<const model::KvOrder> orders, const StageFrameShape& shape) {
+const char* CheckKvOrders(std::span<const KvOrder> orders, const StageFrameShape& shape) {
   const Range<size_t> chunks{0, shape.chunk_ends.empty() ? 0 : shape.chunk_ends.back()};
-  for (const model::KvOrder& order : orders) {
+  for (const KvOrder& order : orders) {
     if (const char* wrong = order.Problem(chunks)) return wrong;
   }
   return nullptr;
@@ -109,7 +109,7 @@ const char* FrameCopy::Take(std::span<const std::byte> frame, uint64_t step, boo
   sync::CopyOnce(kv_update_.data(), sent.kv_update(header().residual_rows),
                  header().kv_updates * sizeof(model::KvUpdate));
   sync::CopyOnce(kv_order_.data(), sent.kv_order(header().residual_rows, header().kv_updates),
-                 header().kv_orders * sizeof(model::KvOrder));
+                 header().kv_orders * sizeof(KvOrder));
   if (const char* wrong = CheckKvOrders(kv_orders(), shape_)) return wrong;
   if (const char* wrong = CheckKvUpdates({kv_update_.data(), header().kv_updates}, shape_))
     return wrong;

@@ -32,8 +32,8 @@ void Check(const uint8_t* data, size_t size) {
     LARDER_CHECK(frame.bytes.size() >=
                  shape.bytes(header.residual_rows, header.kv_updates, header.kv_orders));
     LARDER_CHECK(has_rows || header.kv_updates == 0);
-    for (const model::KvOrder& order : copy.kv_orders())
-      LARDER_CHECK(order.place < model::kKvOrderPlaces && order.chunk < 15);
+    for (const KvOrder& order : copy.kv_orders())
+      LARDER_CHECK(order.place < kKvOrderPlaces && order.chunk < 15);
     for (uint32_t m = 0; m < header.rows; ++m) {
       LARDER_CHECK(copy.slot()[m].index() < shape.slots && copy.position()[m] < shape.context);
     }

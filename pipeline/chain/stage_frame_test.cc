@@ -54,7 +54,7 @@ TEST(StageFrameTest, OneWithOrdersAloneHasNoRows) {
   ASSERT_EQ(copy.Take(frame.bytes, 7, false), nullptr);
   std::ranges::fill(frame.bytes, std::byte{0xff});
   ASSERT_EQ(copy.kv_orders().size(), 2u);
-  EXPECT_EQ(copy.kv_orders()[1], (model::KvOrder{{3, 4}, model::KvOrder::Kind::kLoad, 63, 0}));
+  EXPECT_EQ(copy.kv_orders()[1], (KvOrder{{3, 4}, KvOrder::Kind::kLoad, 63, 0}));
 }
 
 TEST(StageFrameTest, EachWrongFieldIsRefusedByName) {
@@ -108,9 +108,7 @@ TEST(StageFrameTest, EachWrongFieldIsRefusedByName) {
       {"more KV orders than there is room for",
        [](TestFrame& f) { f.view().header().kv_orders = 65; }},
       {"a KV order of an unknown kind",
-       [](TestFrame& f) {
-         f.view().kv_order(6, 2)[0].kind = static_cast<model::KvOrder::Kind>(0);
-       }},
+       [](TestFrame& f) { f.view().kv_order(6, 2)[0].kind = static_cast<KvOrder::Kind>(0); }},
       {"a KV order of a place that does not exist",
        [](TestFrame& f) { f.view().kv_order(6, 2)[1].place = 64; }},
       {"a KV order for a chunk that does not exist",
@@ -169,8 +167,8 @@ TEST(StageFrameTest, FieldsDoNotOverlap) {
             shape.residual_offset() + shape.max_batch_tokens * shape.dim * 4);
   EXPECT_GE(shape.kv_order_offset(8, 520),
             shape.kv_update_offset(8) + 520 * sizeof(model::KvUpdate));
-  EXPECT_EQ(shape.kv_order_offset(3, 1) % alignof(model::KvOrder), 0u);
-  EXPECT_EQ(shape.bytes(), shape.kv_order_offset(8, 520) + 64 * sizeof(model::KvOrder));
+  EXPECT_EQ(shape.kv_order_offset(3, 1) % alignof(KvOrder), 0u);
+  EXPECT_EQ(shape.bytes(), shape.kv_order_offset(8, 520) + 64 * sizeof(KvOrder));
 }
 
 }  // namespace

@@ -45,12 +45,12 @@ struct TestFrame {
     view().logit_row()[1] = 5;
     view().kv_update(6)[0] = {SlotId(1), 2, 5, 0, 0};
     view().kv_update(6)[1] = {SlotId(3), 0, 6, 14, 9};
-    view().kv_order(6, 2)[0] = {{1, 2}, model::KvOrder::Kind::kStore, 0, 14};
-    view().kv_order(6, 2)[1] = {{3, 4}, model::KvOrder::Kind::kLoad, 63, 0};
+    view().kv_order(6, 2)[0] = {{1, 2}, KvOrder::Kind::kStore, 0, 14};
+    view().kv_order(6, 2)[1] = {{3, 4}, KvOrder::Kind::kLoad, 63, 0};
   }
   // Its orders alone, without rows.
   void MakeOrders() {
-    const model::KvOrder orders[] = {view().kv_order(6, 2)[0], view().kv_order(6, 2)[1]};
+    const KvOrder orders[] = {view().kv_order(6, 2)[0], view().kv_order(6, 2)[1]};
     StageFrameHeader& header = view().header();
     header.kind = StageFrameHeader::Kind::kOrders;
     header.rows = header.first_half = header.logit_rows = header.residual_rows = 0;

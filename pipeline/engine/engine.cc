@@ -130,11 +130,11 @@ void Engine::Reconnect() {
 
 void Engine::Poll() {
   LARDER_CHECK(in_flight_ == 0);
-  OverChain([this] { chain_->Poll(); });
+  OverChain([this] { chain_->kv().Poll(); });
 }
 
 void Engine::Lose(const char* why) {
-  OverChain([&] { chain_->Lose(why); });
+  OverChain([&] { chain_->kv().Lose(why); });
 }
 
 void Engine::SubmitToChain(const MicroBatch& batch) {

@@ -16,15 +16,15 @@
 #include "pipeline/chain/chain.h"
 #include "pipeline/chain/chain_client.h"
 #include "pipeline/chain/local_chain.h"
-#include "pipeline/engine/kv_chunks.h"
 #include "pipeline/engine/token_engine.h"
+#include "pipeline/kv/kv_chunks.h"
 #include "pipeline/plan/stage_plan.h"
 #include "pipeline/stage/socket_status.h"
 #include "pipeline/stage/stage.h"
 
 namespace larder::pipeline::inline engine {
 
-class Engine final : public TokenEngine {
+class Engine final : public TokenEngine, private KvChannel {
  public:
   // One stage with the whole model: on one socket, or on a weight socket and its attention sockets.
   // Throws Error.
@@ -64,10 +64,7 @@ class Engine final : public TokenEngine {
   void Spread(size_t count, void (*fn)(void* context, size_t i), void* context) override;
 
   KvChunks& kv() override { return *kv_; }
-  std::span<uint8_t> kv_memory(uint32_t chunk) override { return chain_->KvMemory(chunk); }
-  KvOrderBook* kv_orders() override { return chain_->kv_orders(); }
-  void Poll() override;
-  void Lose(const char* why) override;
+  KvChannel& kv_channel() override { return *this; }
   void Reset(SlotId slot) { kv_->Reset(slot); }  // forgets the slot's sequence
   size_t length(SlotId slot) const { return kv_->length(slot); }
   const StagePlan& plan() const { return plan_; }
@@ -106,6 +103,11 @@ class Engine final : public TokenEngine {
     std::vector<model::KvUpdate> kv_update;
     model::BatchRows rows_of() const;
   };
+
+  std::span<uint8_t> Memory(uint32_t chunk) override { return chain_->kv().Memory(chunk); }
+  KvOrderBook* orders() override { return chain_->kv().orders(); }
+  void Poll() override;
+  void Lose(const char* why) override;
 
   LocalChain& local() const;
   void Begin(std::unique_ptr<Chain> chain, std::vector<size_t> chunk_ends);

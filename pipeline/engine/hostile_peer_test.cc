@@ -160,8 +160,8 @@ TEST_F(HostileChain, AStageUsesNothingThatThePeerCanStillChange) {
           return {{&view.header().kv_orders, 0, hostile}};
         case 9: {
           view.header().kv_orders = 1;
-          model::KvOrder& order = view.kv_order(kRows, 0)[0];
-          order = {.kind = model::KvOrder::Kind::kLoad, .place = 3, .chunk = 1};
+          KvOrder& order = view.kv_order(kRows, 0)[0];
+          order = {.kind = KvOrder::Kind::kLoad, .place = 3, .chunk = 1};
           return {{reinterpret_cast<uint32_t*>(&order.kind), 2, hostile},
                   {&order.place, 3, hostile},
                   {&order.chunk, 1, hostile}};
@@ -352,7 +352,7 @@ TEST(HostileWeightSocket, AWrongMessageIsAnErrorAndNoAbort) {
   const auto order = [](FrameMessage& m, uint32_t place, uint32_t chunk) {
     m.kind = FrameMessage::Kind::kOrders;
     m.kv_updates = 1;
-    m.kv_order()[0] = {.kind = model::KvOrder::Kind::kStore, .place = place, .chunk = chunk};
+    m.kv_order()[0] = {.kind = KvOrder::Kind::kStore, .place = place, .chunk = chunk};
   };
   const std::vector<std::pair<const char*, std::function<void(FrameMessage&)>>> table = {
       {"a KV order of a place that does not exist",

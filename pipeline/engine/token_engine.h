@@ -10,8 +10,8 @@
 
 #include "base/ids.h"
 #include "base/pulse.h"
-#include "pipeline/chain/kv_order_book.h"
-#include "pipeline/engine/kv_chunks.h"
+#include "pipeline/kv/kv_channel.h"
+#include "pipeline/kv/kv_chunks.h"
 
 namespace larder::pipeline::inline engine {
 
@@ -56,18 +56,8 @@ class TokenEngine {
   // reserves what is missing, and throws Error if there is no chunk. It is empty after a
   // ChainLostError.
   virtual KvChunks& kv() = 0;
-  // The keys and values of one of these chunks, for somebody who copies them while no micro-batch
-  // writes them: of a full chunk any time, of a free one until a slot lists it. Empty: they are in
-  // another process.
-  virtual std::span<uint8_t> kv_memory(uint32_t chunk) = 0;
-  // Orders for the files of those processes, which go with the next Submit; null: all chunks are
-  // here.
-  virtual KvOrderBook* kv_orders() { return nullptr; }
-  // Sends orders and takes reports with no micro-batch in flight. Throws ChainLostError, as Submit
-  // does.
-  virtual void Poll() {}
-  // Takes the chain for lost, and throws ChainLostError, if it can be.
-  virtual void Lose(const char* /*why*/) {}
+  // To the keys and values of these chunks, or to who has them.
+  virtual KvChannel& kv_channel() = 0;
   // What Submit does first, for a caller with nothing to submit: throws ChainLostError if the chain
   // has been lost; after that, tries to connect again, for a second or two.
   virtual void Reconnect() = 0;

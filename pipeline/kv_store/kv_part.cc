@@ -12,7 +12,7 @@ namespace larder::pipeline::inline kv_store {
 namespace {
 
 // A ticket takes the place of tokens: of one chunk, with as many positions as it has numbers.
-constexpr size_t kTicketNumbers = sizeof(model::KvTicket) / sizeof(int32_t);
+constexpr size_t kTicketNumbers = sizeof(KvTicket) / sizeof(int32_t);
 constexpr size_t kFileOverhead = 256;  // more than a file has besides the part
 
 }  // namespace
@@ -44,9 +44,9 @@ KvPart::KvPart(const KvPartOptions& options, const std::string& socket, uint64_t
   Collect();
 }
 
-void KvPart::Take(std::span<const model::KvOrder> orders) {
+void KvPart::Take(std::span<const KvOrder> orders) {
   Collect();
-  for (const model::KvOrder& order : orders) {
+  for (const KvOrder& order : orders) {
     const uint64_t bit = uint64_t{1} << order.place;
     if ((report_.done & bit) == 0) continue;
     report_.done &= ~bit;
@@ -55,9 +55,9 @@ void KvPart::Take(std::span<const model::KvOrder> orders) {
       End(order.place, true);
       continue;
     }
-    KvJob job{.kind = order.kind == model::KvOrder::Kind::kLoad    ? KvJob::Kind::kLoad
-                      : order.kind == model::KvOrder::Kind::kStore ? KvJob::Kind::kStore
-                                                                   : KvJob::Kind::kTouch,
+    KvJob job{.kind = order.kind == KvOrder::Kind::kLoad    ? KvJob::Kind::kLoad
+                      : order.kind == KvOrder::Kind::kStore ? KvJob::Kind::kStore
+                                                            : KvJob::Kind::kTouch,
               .slot = SlotId(static_cast<int32_t>(order.place)),
               .tokens = std::vector<int32_t>(kTicketNumbers),
               .chunks = {order.chunk},

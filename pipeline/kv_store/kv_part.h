@@ -1,8 +1,8 @@
 // KvPart: a socket's part of the KV chunks of a chain, and its own files of them. A chunk's keys
 // and values lie in as many parts as the chain has stages; each part does what the serving socket
-// orders (model/step/kv_order.h), under a ticket that says nothing about tokens, and reports how it
-// ended. The thread that computes the socket's micro-batches gives it orders between two of them;
-// files are read and written by a thread of low priority.
+// orders (pipeline/kv/kv_order.h), under a ticket that says nothing about tokens, and reports how
+// it ended. The thread that computes the socket's micro-batches gives it orders between two of
+// them; files are read and written by a thread of low priority.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "model/step/kv_order.h"
+#include "pipeline/kv/kv_order.h"
 #include "pipeline/kv_store/kv_files.h"
 #include "pipeline/kv_store/kv_mover.h"
 
@@ -43,10 +43,10 @@ class KvPart {
 
   // Begins what is ordered, in that order but for loads, which go first. The orders have been
   // checked. One whose place has not ended is ignored.
-  void Take(std::span<const model::KvOrder> orders);
+  void Take(std::span<const KvOrder> orders);
   // Updates the report.
   void Collect();
-  const model::KvReport& report() const { return report_; }
+  const KvReport& report() const { return report_; }
   // Forgets all orders. Nothing writes to a chunk any more when it returns. If a file can't be read
   // or written for stuck_ms, the process ends (status 75, a line): only without it is the chunk
   // safe.
@@ -59,7 +59,7 @@ class KvPart {
   const Memory memory_;
   std::unique_ptr<KvFiles> files_;
   std::unique_ptr<KvMover> mover_;  // null: no files
-  model::KvReport report_{.done = ~uint64_t{0}};
+  KvReport report_{.done = ~uint64_t{0}};
 };
 
 }  // namespace larder::pipeline::kv_store

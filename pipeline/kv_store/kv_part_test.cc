@@ -18,7 +18,7 @@
 namespace larder::pipeline::inline kv_store {
 namespace {
 
-using Kind = model::KvOrder::Kind;
+using Kind = KvOrder::Kind;
 constexpr size_t kChunks = 4, kPartBytes = 4096;
 
 class KvPartTest : public testing::Test {
@@ -38,7 +38,7 @@ class KvPartTest : public testing::Test {
   }
   // Orders one, waits until it has ended, and says whether it succeeded.
   static bool Do(KvPart& part, Kind kind, uint64_t ticket, uint32_t chunk, uint32_t place = 5) {
-    const model::KvOrder order{{ticket, 1}, kind, place, chunk};
+    const KvOrder order{{ticket, 1}, kind, place, chunk};
     part.Take({&order, 1});
     const uint64_t bit = uint64_t{1} << place;
     while ((part.report().done & bit) == 0) {
@@ -110,8 +110,8 @@ TEST_F(KvPartTest, WhatIsAbandonedWritesNothingAnyMore) {
   const auto part = Part();
   Fill(0, 1);
   ASSERT_TRUE(Do(*part, Kind::kStore, 9, 0));
-  std::vector<model::KvOrder> orders;
-  for (uint32_t i = 0; i < model::kKvOrderPlaces; ++i)
+  std::vector<KvOrder> orders;
+  for (uint32_t i = 0; i < kKvOrderPlaces; ++i)
     orders.push_back({{9, 1}, Kind::kLoad, i, 1 + i % (uint32_t{kChunks} - 1)});
   for (int round = 0; round < 20; ++round) {
     part->Take(orders);
@@ -160,7 +160,7 @@ TEST_F(KvPartTest, AFileThatIsStuckEndsTheProcessBeforeTheNextChain) {
       std::filesystem::remove(entry.path());
       if (::mkfifo(entry.path().c_str(), 0600) != 0) return;
     }
-    const model::KvOrder load{{9, 1}, Kind::kLoad, 0, 1};
+    const KvOrder load{{9, 1}, Kind::kLoad, 0, 1};
     // On a busy machine it may not have begun: then it is given up, and ordered again.
     for (int ms = 50; ms < 10'000; ms *= 2) {
       part->Take({&load, 1});
@@ -173,7 +173,7 @@ TEST_F(KvPartTest, AFileThatIsStuckEndsTheProcessBeforeTheNextChain) {
 
 TEST_F(KvPartTest, APlaceThatIsTakenIsLeftAlone) {
   const auto part = Part();
-  std::vector<model::KvOrder> orders(1000, {{9, 1}, Kind::kStore, 3, 0});
+  std::vector<KvOrder> orders(1000, {{9, 1}, Kind::kStore, 3, 0});
   for (size_t i = 0; i < orders.size(); ++i) orders[i].ticket[0] = i;
   part->Take(orders);  // by a peer that does not wait
   while ((part->report().done & 8) == 0) part->Collect();

@@ -1,7 +1,7 @@
 // KvTier: where KV chunks go when the sequences that had them have ended, and come back from, below
 // the KV cache: files of this process (kv_mover.h), or of the sockets of a chain
-// (pipeline/engine/chain_kv_tier.h). One thread, the scheduler's, gives it jobs and takes them back
-// when they are done; the chunks of a job are the tier's in between.
+// (pipeline/kv_store/chain_kv_tier.h). One thread, the scheduler's, gives it jobs and takes them
+// back when they are done; the chunks of a job are the tier's in between.
 #pragma once
 
 #include <atomic>

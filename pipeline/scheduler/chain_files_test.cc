@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "base/temporary_folder_testing.h"
-#include "pipeline/engine/chain_kv_tier.h"
 #include "pipeline/engine/chain_testing.h"
+#include "pipeline/kv_store/chain_kv_tier.h"
 #include "pipeline/scheduler/scheduler.h"
 #include "pipeline/scheduler/scheduler_testing.h"
 #include "pipeline/scheduler/simulated_engine_testing.h"
@@ -40,8 +40,8 @@ class ChainFilesTest : public testing::TestWithParam<Shape> {
                  .most_bytes = 1 << 30,
                  .model = fingerprint,
                  .chunk_positions = engine->kv().shape().chunk_positions,
-                 .chunk_bytes = sizeof(model::KvTicket)}),
-          tier(*engine, index, test.problem_),
+                 .chunk_bytes = sizeof(KvTicket)}),
+          tier(engine->kv_channel(), index, test.problem_),
           scheduler(*engine, {.tier = &tier}) {}
     static std::unique_ptr<Engine> MakeChain(ChainFilesTest& test, size_t kv_tokens,
                                              uint64_t fingerprint) {
@@ -267,9 +267,10 @@ struct SimulatedChain {
   KvFiles index{{.folder = folder / "kv",
                  .most_bytes = 1 << 20,
                  .chunk_positions = SimulatedEngine::kChunkPositions,
-                 .chunk_bytes = sizeof(model::KvTicket)}};
+                 .chunk_bytes = sizeof(KvTicket)}};
   std::vector<std::string> said;
-  ChainKvTier tier{engine, index, [this](const std::string& line) { said.push_back(line); }};
+  ChainKvTier tier{engine.kv_channel(), index,
+                   [this](const std::string& line) { said.push_back(line); }};
   Scheduler scheduler{engine, {.clock = &clock, .tier = &tier}};
 };
 

@@ -20,7 +20,7 @@
 
 #include "base/sanitized_testing.h"
 #include "base/temporary_folder_testing.h"
-#include "pipeline/engine/chain_kv_tier.h"
+#include "pipeline/kv_store/chain_kv_tier.h"
 #include "pipeline/kv_store/kv_mover.h"
 #include "pipeline/scheduler/scheduler.h"
 #include "pipeline/scheduler/scheduler_testing.h"
@@ -364,9 +364,9 @@ TEST_P(PolicyProperty, EachSequenceEndsOnceWithTheTokensThatItGetsAlone) {
         .folder = folder / "kv",
         .most_bytes = with.files,
         .chunk_positions = SimulatedEngine::kChunkPositions,
-        .chunk_bytes = with.elsewhere ? sizeof(model::KvTicket) : engine.kv_memory(0).size()});
+        .chunk_bytes = with.elsewhere ? sizeof(KvTicket) : engine.kv_channel().Memory(0).size()});
     if (with.elsewhere) {
-      tier = std::make_unique<ChainKvTier>(engine, *files, [](const std::string&) {});
+      tier = std::make_unique<ChainKvTier>(engine.kv_channel(), *files, [](const std::string&) {});
     } else {
       tier = std::make_unique<PromptTier>(std::make_unique<KvMover>(*files, KvMover::Options()));
     }

@@ -821,7 +821,7 @@ KvJob Scheduler::JobFor(SlotId id, KvJob::Kind kind, std::span<const int32_t> to
             .memory = {}};
   for (size_t i = first; i < tokens.size() / kv_.shape().chunk_positions; ++i) {
     job.chunks.push_back(kv_.chunk(id, i));
-    job.memory.push_back(engine_.kv_memory(job.chunks.back()));
+    job.memory.push_back(engine_.kv_channel().Memory(job.chunks.back()));
   }
   return job;
 }

@@ -4,7 +4,7 @@
 // depend on any of this. It runs on the engine's thread; any thread may read the counters.
 //
 // A sequence that has ended keeps its KV cache, in its slot or, when another one gets that, without
-// one, as long as there are chunks (pipeline/engine/kv_chunks.h). A prompt that begins as another
+// one, as long as there are chunks (pipeline/kv/kv_chunks.h). A prompt that begins as another
 // sequence's, running or ended, shares the chunks of that beginning; it waits for one that is just
 // being computed.
 //
@@ -68,7 +68,7 @@ struct SchedulerOptions {
   int patience_ms = 5000;
   Clock* clock = nullptr;  // null: the real one
   // Keeps whole chunks of ended sequences and brings them back; null: nobody does. A KvMover if the
-  // engine's chunks are in this process (TokenEngine::kv_memory), else a ChainKvTier.
+  // engine's chunks are in this process (KvChannel::Memory), else a ChainKvTier.
   KvTier* tier = nullptr;
 };
 

@@ -19,8 +19,8 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "pipeline/chain/chain.h"
-#include "pipeline/engine/kv_memory_testing.h"
 #include "pipeline/engine/token_engine.h"
+#include "pipeline/kv/kv_memory_testing.h"
 
 namespace larder::pipeline::inline scheduler {
 
@@ -34,7 +34,7 @@ class SimulatedClock final : public Clock {
   uint64_t now_ns_ = 1;
 };
 
-class SimulatedEngine final : public TokenEngine {
+class SimulatedEngine final : public TokenEngine, private KvChannel {
  public:
   // loss: the probability that a Submit or Collect finds the chain lost. kv_chunks: of
   // kChunkPositions, for each attention socket; 0: a full context for each slot. elsewhere: the
@@ -112,14 +112,6 @@ class SimulatedEngine final : public TokenEngine {
     batches_.pop_front();
     Report();
   }
-  KvOrderBook* kv_orders() override { return orders_ ? &*orders_ : nullptr; }
-  void Poll() override {
-    LARDER_CHECK(batches_.empty());
-    MaybeLose();
-    SendOrders();
-    Report();
-    clock_.Advance(50'000);
-  }
   void Reconnect() override {
     if (away_ > 0 && --away_ > 0) throw ChainLostError("still away");
   }
@@ -131,9 +123,7 @@ class SimulatedEngine final : public TokenEngine {
   const std::string& fault(size_t) const override { return fault_; }
   Pulse& pulse() override { return pulse_; }
   KvChunks& kv() override { return kv_; }
-  std::span<uint8_t> kv_memory(uint32_t chunk) override {
-    return orders_ ? std::span<uint8_t>() : keys_.memory(chunk);
-  }
+  KvChannel& kv_channel() override { return *this; }
   size_t in_flight() const { return batches_.size(); }
 
   size_t most_rows = 0;
@@ -141,6 +131,18 @@ class SimulatedEngine final : public TokenEngine {
   uint64_t longest_step_ns = 0;
 
  private:
+  std::span<uint8_t> Memory(uint32_t chunk) override {
+    return orders_ ? std::span<uint8_t>() : keys_.memory(chunk);
+  }
+  KvOrderBook* orders() override { return orders_ ? &*orders_ : nullptr; }
+  void Poll() override {
+    LARDER_CHECK(batches_.empty());
+    MaybeLose();
+    SendOrders();
+    Report();
+    clock_.Advance(50'000);
+  }
+  void Lose(const char*) override {}
   static KvChunksShape ChunksOf(const EngineLimits& limits, size_t kv_chunks) {
     KvChunksShape shape{.slots = limits.slots,
                         .context = limits.context,
@@ -176,7 +178,7 @@ class SimulatedEngine final : public TokenEngine {
   void SendOrders() {
     const uint64_t step = submitted_++;
     if (!orders_ || !orders_->waits()) return;
-    model::KvOrder sent[model::kKvOrderPlaces];
+    KvOrder sent[kKvOrderPlaces];
     const size_t count = orders_->Send(step, sent);
     for (size_t i = 0; i < count; ++i)
       ordered_.push_back({sent[i], step, static_cast<int>(random_() % 4)});
@@ -197,15 +199,15 @@ class SimulatedEngine final : public TokenEngine {
       if (!Move(one.order)) failed_ |= bit;
       return true;
     });
-    const model::KvReport report{.done = done_, .failed = failed_, .files = files_.size()};
+    const KvReport report{.done = done_, .failed = failed_, .files = files_.size()};
     for (size_t i = 0; i < kv_.shape().chunk_ends.size(); ++i)
       orders_->See(step, AttentionId(static_cast<int32_t>(i)), {&report, 1});
   }
-  bool Move(const model::KvOrder& order) {
-    if (order.kind == model::KvOrder::Kind::kTouch) return files_.contains(order.ticket);
+  bool Move(const KvOrder& order) {
+    if (order.kind == KvOrder::Kind::kTouch) return files_.contains(order.ticket);
     const std::span<uint8_t> memory = keys_.memory(order.chunk);
     const bool fails = std::uniform_real_distribution<>(0, 1)(random_) < failure_;
-    if (order.kind == model::KvOrder::Kind::kStore) {
+    if (order.kind == KvOrder::Kind::kStore) {
       EXPECT_FALSE(files_.contains(order.ticket)) << "a ticket was used twice";
       if (!fails) files_[order.ticket].assign(memory.begin(), memory.end());
       return !fails;
@@ -229,7 +231,7 @@ class SimulatedEngine final : public TokenEngine {
   Pulse pulse_;
   int away_ = 0;  // attempts to connect until it is back
   struct Ordered {
-    model::KvOrder order;
+    KvOrder order;
     uint64_t step;
     int frames_left;
   };
@@ -238,7 +240,7 @@ class SimulatedEngine final : public TokenEngine {
   std::vector<Ordered> ordered_;  // and not done
   uint64_t done_ = ~uint64_t{0}, failed_ = 0;
   uint64_t submitted_ = 0, collected_ = 0;
-  std::map<model::KvTicket, std::vector<uint8_t>> files_;
+  std::map<KvTicket, std::vector<uint8_t>> files_;
 };
 
 }  // namespace larder::pipeline::scheduler

@@ -63,7 +63,7 @@ void Scheduler::Execute(SlotOrder& order, const std::function<void()>& nudge, in
 void Scheduler::TakeOrder(const Intake& intake) {
   ordered_slot_.reset();
   if (!ordered_.load(std::memory_order_relaxed)) return;
-  if (!engine_.kv_memory(0).empty()) {
+  if (!engine_.kv_channel().Memory(0).empty()) {
     if (in_flight_ > 0) return;
     // A copy that the next micro-batch is to make must find its source.
     const auto is_copy = [](const model::KvUpdate& update) { return update.copied_positions > 0; };
@@ -101,7 +101,7 @@ bool Scheduler::Do(SlotOrder& order, const Intake& intake) {
     Forget(order.slot);
   } else if (order.kind == SlotOrder::Kind::kSave) {
     Save(order);
-  } else if (order.contents.bytes.empty() || engine_.kv_memory(0).empty()) {
+  } else if (order.contents.bytes.empty() || engine_.kv_channel().Memory(0).empty()) {
     ComputeSaved(order, intake);
   } else {
     RestoreSaved(order);
@@ -116,7 +116,7 @@ bool Scheduler::IsOfAnother(const SlotOrder& order) const {
 
 void Scheduler::Save(SlotOrder& order) {
   const Slot& slot = slots_[order.slot.index()];
-  const size_t tokens = std::min(slot.tokens.size(), kv_.length(order.slot));
+  const size_t tokens = kv_.Usable(order.slot, slot.tokens.size());
   const size_t chunks = CeilDiv(tokens, kv_.shape().chunk_positions);
   if (tokens == 0) {
     order.error = fmt::format("slot {} has no tokens", order.slot.value);
@@ -126,9 +126,9 @@ void Scheduler::Save(SlotOrder& order) {
   order.contents.tokens.assign(slot.tokens.begin(),
                                slot.tokens.begin() + static_cast<std::ptrdiff_t>(tokens));
   order.contents.tenant = slot.tenant;
-  order.contents.bytes.reserve(chunks * engine_.kv_memory(0).size());
+  order.contents.bytes.reserve(chunks * engine_.kv_channel().Memory(0).size());
   for (size_t i = 0; i < chunks; ++i) {
-    const std::span<const uint8_t> memory = engine_.kv_memory(kv_.chunk(order.slot, i));
+    const std::span<const uint8_t> memory = engine_.kv_channel().Memory(kv_.chunk(order.slot, i));
     order.contents.bytes.insert(order.contents.bytes.end(), memory.begin(), memory.end());
   }
   order.tokens = tokens;
@@ -185,7 +185,7 @@ void Scheduler::RestoreSaved(SlotOrder& order) {
   }
   const uint8_t* from = order.contents.bytes.data();
   for (size_t i = 0; i < chunks; ++i) {
-    const std::span<uint8_t> memory = engine_.kv_memory(kv_.chunk(id, i));
+    const std::span<uint8_t> memory = engine_.kv_channel().Memory(kv_.chunk(id, i));
     std::memcpy(memory.data(), from, memory.size());
     from += memory.size();
   }

@@ -74,9 +74,9 @@ class AttentionClient {
   void Send(const model::BatchRows& frame, uint32_t first_half, uint32_t base_epoch);
   // Between two frames: gives each socket the orders for its chunks, and returns when all have
   // taken theirs and reported.
-  void Order(std::span<const model::KvOrder> orders);
+  void Order(std::span<const KvOrder> orders);
   void AbandonOrders();
-  model::KvReport kv_report(AttentionId socket) const;
+  KvReport kv_report(AttentionId socket) const;
 
  private:
   friend struct StageTesting;
@@ -84,8 +84,7 @@ class AttentionClient {
   AttentionReport& report(AttentionId socket) const;
   void Ping(AttentionId socket);
   // Sends a message that is answered, and waits for that.
-  void Call(AttentionId socket, FrameMessage::Kind kind,
-            std::span<const model::KvOrder> orders = {});
+  void Call(AttentionId socket, FrameMessage::Kind kind, std::span<const KvOrder> orders = {});
   [[noreturn]] void LinkFailed(AttentionId socket) const;
   FrameMessage& BeginMessage(AttentionId socket, FrameMessage::Kind kind, uint32_t base_epoch);
 

@@ -21,12 +21,12 @@ FrameMessage& AttentionClient::BeginMessage(AttentionId socket, FrameMessage::Ki
 }
 
 void AttentionClient::Call(AttentionId socket, FrameMessage::Kind kind,
-                           std::span<const model::KvOrder> orders) {
+                           std::span<const KvOrder> orders) {
   pinged_.store(socket, std::memory_order_relaxed);
   FrameMessage& message = BeginMessage(socket, kind, pings_);
   const PlanAttentionSocket& planned = plan_.attention[socket.index()];
   const Range<size_t> chunks{planned.first_chunk, planned.first_chunk + planned.kv_chunks};
-  for (model::KvOrder order : orders) {
+  for (KvOrder order : orders) {
     if (!chunks.contains(order.chunk)) continue;
     order.chunk -= static_cast<uint32_t>(planned.first_chunk);
     message.kv_order()[message.kv_updates++] = order;
@@ -43,7 +43,7 @@ void AttentionClient::Ping(AttentionId socket) {
   report(socket).round_trip_ns.store(CounterNs() - begin, std::memory_order_relaxed);
 }
 
-void AttentionClient::Order(std::span<const model::KvOrder> orders) {
+void AttentionClient::Order(std::span<const KvOrder> orders) {
   ++pings_;
   for (AttentionId socket(0); socket.index() < plan_.attention.size(); ++socket)
     Call(socket, FrameMessage::Kind::kOrders, orders);
@@ -55,7 +55,7 @@ void AttentionClient::AbandonOrders() {
     Call(socket, FrameMessage::Kind::kAbandon);
 }
 
-model::KvReport AttentionClient::kv_report(AttentionId socket) const {
+KvReport AttentionClient::kv_report(AttentionId socket) const {
   const AttentionReport& of = report(socket);
   return {.done = of.kv_done.load(std::memory_order_relaxed),
           .failed = of.kv_failed.load(std::memory_order_relaxed),

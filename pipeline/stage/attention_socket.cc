@@ -94,7 +94,7 @@ AttentionSocket::AttentionSocket(const StagePlan& plan, AttentionId index,
       slot_(plan.options.max_batch_tokens),
       position_(plan.options.max_batch_tokens),
       kv_update_(model::MaxKvUpdates(plan.options.max_batch_tokens)),
-      kv_order_(model::kKvOrderPlaces),
+      kv_order_(kKvOrderPlaces),
       exchange_(exchange) {
   threadpool::Pool::TicksPerSecond();  // the first call measures it, so it is made before there are
                                        // frames

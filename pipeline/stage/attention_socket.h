@@ -12,7 +12,7 @@
 #include "attention_node/attention_node.h"
 #include "model/gguf/gguf.h"
 #include "model/step/batch_rows.h"
-#include "model/step/kv_order.h"
+#include "pipeline/kv/kv_order.h"
 #include "pipeline/kv_store/kv_part.h"
 #include "pipeline/plan/socket_waits.h"
 #include "pipeline/plan/stage_plan.h"
@@ -71,7 +71,7 @@ class AttentionSocket {
   std::vector<SlotId> slot_;
   std::vector<uint32_t> position_;
   std::vector<model::KvUpdate> kv_update_;
-  std::vector<model::KvOrder> kv_order_;
+  std::vector<KvOrder> kv_order_;
   const Exchange& exchange_;
   // The current micro-batch's, for Hangs(); relaxed. Written once a micro-batch, read once a second
   // by the watch.

@@ -58,7 +58,7 @@ const char* AttentionSocket::TakeOrders(const std::byte* message) {
   const uint32_t orders = message_.kv_updates;
   if (orders > kv_order_.size()) return "more KV orders than there is room for";
   sync::CopyOnce(kv_order_.data(), reinterpret_cast<const FrameMessage*>(message)->kv_order(),
-                 orders * sizeof(model::KvOrder));
+                 orders * sizeof(KvOrder));
   const Range<size_t> chunks{0, plan_.attention[index_.index()].kv_chunks};
   for (uint32_t i = 0; i < orders; ++i) {
     if (const char* wrong = kv_order_[i].Problem(chunks)) return wrong;
@@ -68,7 +68,7 @@ const char* AttentionSocket::TakeOrders(const std::byte* message) {
 }
 
 void AttentionSocket::ReportKv() {
-  const model::KvReport& now = kv_part_->report();
+  const KvReport& now = kv_part_->report();
   report_.kv_done.store(now.done, std::memory_order_relaxed);
   report_.kv_failed.store(now.failed, std::memory_order_relaxed);
   report_.kv_files.store(now.files, std::memory_order_relaxed);

@@ -24,8 +24,8 @@
 
 #include "base/ids.h"
 #include "model/config/config.h"
-#include "model/step/kv_order.h"
 #include "model/step/kv_update.h"
+#include "pipeline/kv/kv_order.h"
 #include "pipeline/stage/socket_status.h"
 #include "sync/epoch_flag.h"
 #include "weight_node/activations.h"
@@ -130,10 +130,8 @@ struct FrameMessage {
                        model::MaxKvUpdates(max_batch_tokens) * sizeof(model::KvUpdate),
                    kCacheLineBytes);
   }
-  model::KvOrder* kv_order() { return reinterpret_cast<model::KvOrder*>(this + 1); }
-  const model::KvOrder* kv_order() const {
-    return reinterpret_cast<const model::KvOrder*>(this + 1);
-  }
+  KvOrder* kv_order() { return reinterpret_cast<KvOrder*>(this + 1); }
+  const KvOrder* kv_order() const { return reinterpret_cast<const KvOrder*>(this + 1); }
   SlotId* slot() { return reinterpret_cast<SlotId*>(this + 1); }
   const SlotId* slot() const { return reinterpret_cast<const SlotId*>(this + 1); }
   uint32_t* position(size_t max_batch_tokens) {
@@ -149,7 +147,7 @@ struct FrameMessage {
     return reinterpret_cast<const model::KvUpdate*>(position(max_batch_tokens) + max_batch_tokens);
   }
 };
-static_assert(model::kKvOrderPlaces * sizeof(model::KvOrder) <=
+static_assert(kKvOrderPlaces * sizeof(KvOrder) <=
               model::MaxKvUpdates(0) * sizeof(model::KvUpdate));  // so a message has room for them
 static_assert(sizeof(FrameMessage) == 32 && std::is_trivially_copyable_v<FrameMessage>);
 

@@ -17,7 +17,7 @@
 #include "attention_node/attention_node.h"
 #include "model/gguf/gguf.h"
 #include "model/step/batch_rows.h"
-#include "model/step/kv_order.h"
+#include "pipeline/kv/kv_order.h"
 #include "pipeline/kv_store/kv_part.h"
 #include "pipeline/plan/socket_waits.h"
 #include "pipeline/plan/stage_plan.h"
@@ -65,11 +65,11 @@ class Stage {
 
   // Has the sockets that hold KV begin what is ordered, between two micro-batches: after all that
   // came before. The chunks exist.
-  void Order(std::span<const model::KvOrder> orders);
+  void Order(std::span<const KvOrder> orders);
   // No order of before counts any more, and none writes to a chunk.
   void AbandonOrders();
   // Of an attention socket or, colocated, of this one, as of the last micro-batch or Order.
-  model::KvReport kv_report(AttentionId socket) const;
+  KvReport kv_report(AttentionId socket) const;
 
   // The keys and values of a chunk; empty: its attention socket is another process.
   std::span<uint8_t> KvMemory(uint32_t chunk);

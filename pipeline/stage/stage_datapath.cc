@@ -34,13 +34,13 @@ void Stage::Execute(model::BatchRows& batch, uint32_t first_half) {
                          static_cast<uint32_t>(plan().config.layers));
 }
 
-void Stage::Order(std::span<const model::KvOrder> orders) {
+void Stage::Order(std::span<const KvOrder> orders) {
   kv_part_ ? kv_part_->Take(orders) : sockets_->Order(orders);
 }
 
 void Stage::AbandonOrders() { kv_part_ ? kv_part_->Abandon() : sockets_->AbandonOrders(); }
 
-model::KvReport Stage::kv_report(AttentionId socket) const {
+KvReport Stage::kv_report(AttentionId socket) const {
   return kv_part_ ? kv_part_->report() : sockets_->kv_report(socket);
 }
 

@@ -4,7 +4,7 @@
 // are and then its ticket; it is loaded when all parts are. If one part has lost it, the ticket
 // goes, and the tokens are computed.
 //
-// Orders go with micro-batches or, if there are none, in frames of their own (TokenEngine::Poll).
+// Orders go with micro-batches or, if there are none, in frames of their own (KvChannel::Poll).
 // So a socket begins them when it has computed all that was sent before, and nothing that it still
 // reads or writes is moved.
 #pragma once
@@ -18,19 +18,19 @@
 #include <string>
 #include <vector>
 
-#include "model/step/kv_order.h"
-#include "pipeline/chain/kv_order_book.h"
-#include "pipeline/engine/token_engine.h"
+#include "pipeline/kv/kv_channel.h"
+#include "pipeline/kv/kv_order.h"
+#include "pipeline/kv/kv_order_book.h"
 #include "pipeline/kv_store/kv_files.h"
 #include "pipeline/kv_store/kv_mover.h"
 
-namespace larder::pipeline::inline engine {
+namespace larder::pipeline::inline kv_store {
 
 class ChainKvTier final : public KvTier {
  public:
-  // engine: one with kv_orders(). index: of tickets (chunk_bytes), used by no one else from then
+  // channel: one with orders(). index: of tickets (chunk_bytes), used by no one else from then
   // on. on_problem: gets a line for people, on any thread. All must outlive it.
-  ChainKvTier(TokenEngine& engine, KvFiles& index,
+  ChainKvTier(KvChannel& channel, KvFiles& index,
               std::function<void(const std::string&)> on_problem);
   ~ChainKvTier() override;
 
@@ -56,7 +56,7 @@ class ChainKvTier final : public KvTier {
     Phase phase = Phase::kReadsTickets;
     KvJob job;
     // [chunk of the sequence]: first those before the job's, whose parts are only touched.
-    std::vector<model::KvTicket> tickets;
+    std::vector<KvTicket> tickets;
     std::vector<size_t> to_order;  // chunks of the sequence, from the end
     struct Ordered {
       size_t chunk;  // of the sequence
@@ -81,7 +81,7 @@ class ChainKvTier final : public KvTier {
   void GivenBack(const KvJob& job);
   void ShowFiles();
 
-  TokenEngine& engine_;
+  KvChannel& channel_;
   KvOrderBook& book_;
   const KvFiles& index_;
   const std::function<void(const std::string&)> on_problem_;
@@ -96,4 +96,4 @@ class ChainKvTier final : public KvTier {
   KvMover tickets_;       // its jobs' memory is in moving_
 };
 
-}  // namespace larder::pipeline::engine
+}  // namespace larder::pipeline::kv_store

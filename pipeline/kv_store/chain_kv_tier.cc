@@ -1,4 +1,4 @@
-#include "pipeline/engine/chain_kv_tier.h"
+#include "pipeline/kv_store/chain_kv_tier.h"
 
 #include <algorithm>
 #include <chrono>
@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 
-namespace larder::pipeline::inline engine {
+namespace larder::pipeline::inline kv_store {
 namespace {
 
 constexpr size_t kStoresAtOnce = 8;  // chunks; the other places are for loads
@@ -18,15 +18,14 @@ constexpr double kStuckS = 30;       // for an order, then the chain is taken fo
 
 }  // namespace
 
-ChainKvTier::ChainKvTier(TokenEngine& engine, KvFiles& index,
+ChainKvTier::ChainKvTier(KvChannel& channel, KvFiles& index,
                          std::function<void(const std::string&)> on_problem)
-    : engine_(engine),
-      book_(*engine.kv_orders()),
+    : channel_(channel),
+      book_(*channel.orders()),
       index_(index),
       on_problem_(std::move(on_problem)),
       tickets_(index, {.on_problem = on_problem_}) {
-  LARDER_CHECK(index.options().chunk_bytes == sizeof(model::KvTicket) &&
-               chunk_positions() == engine.kv().shape().chunk_positions);
+  LARDER_CHECK(index.options().chunk_bytes == sizeof(KvTicket));
   ShowFiles();
 }
 
@@ -57,8 +56,7 @@ void ChainKvTier::MoveTickets(Moving& moving, KvJob::Kind kind, size_t begin, si
               .first = begin,
               .chunks = std::vector<uint32_t>(end - begin)};
   for (size_t i = begin; i < end; ++i)
-    inner.memory.push_back(
-        {reinterpret_cast<uint8_t*>(&moving.tickets[i]), sizeof(model::KvTicket)});
+    inner.memory.push_back({reinterpret_cast<uint8_t*>(&moving.tickets[i]), sizeof(KvTicket)});
   tickets_.Start(std::move(inner));
 }
 
@@ -157,9 +155,9 @@ bool ChainKvTier::Order(Moving& moving) {
   while (!moving.to_order.empty() && (load || moving.ordered.size() < kStoresAtOnce)) {
     const size_t chunk = moving.to_order.back();
     const bool touch = chunk < job.first || chunk - job.first < moving.there;
-    const auto place = book_.Add(touch  ? model::KvOrder::Kind::kTouch
-                                 : load ? model::KvOrder::Kind::kLoad
-                                        : model::KvOrder::Kind::kStore,
+    const auto place = book_.Add(touch  ? KvOrder::Kind::kTouch
+                                 : load ? KvOrder::Kind::kLoad
+                                        : KvOrder::Kind::kStore,
                                  moving.tickets[chunk],
                                  touch ? job.chunks.front() : job.chunks[chunk - job.first]);
     if (!place) break;
@@ -172,7 +170,7 @@ bool ChainKvTier::Order(Moving& moving) {
 void ChainKvTier::Watch() {
   for (const Moving& moving : moving_) {
     if (!moving.ordered.empty() && SecondsSince(moving.since_ns) > kStuckS)
-      engine_.Lose("a socket has not moved a KV chunk for 30 s: its disk hangs?");
+      channel_.Lose("a socket has not moved a KV chunk for 30 s: its disk hangs?");
   }
 }
 
@@ -249,7 +247,7 @@ void ChainKvTier::Wait(int ms) {
   while (jobs_ > 0) {
     Advance();
     if (done_.empty() && book_.taken() > 0) {
-      engine_.Poll();
+      channel_.Poll();
       Advance();
     }
     if (!done_.empty() || (ms >= 0 && SecondsSince(begin_ns) * 1000 >= ms)) return;
@@ -278,4 +276,4 @@ void ChainKvTier::ShowFiles() {
   status_.bytes.store(of_index(index_.status().bytes) + book_.bytes(), std::memory_order_relaxed);
 }
 
-}  // namespace larder::pipeline::engine
+}  // namespace larder::pipeline::kv_store

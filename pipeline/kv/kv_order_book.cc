@@ -1,11 +1,11 @@
-#include "pipeline/chain/kv_order_book.h"
+#include "pipeline/kv/kv_order_book.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "base/check.h"
 
-namespace larder::pipeline::inline chain {
+namespace larder::pipeline::inline kv {
 
 KvOrderBook::KvOrderBook(std::vector<size_t> chunk_ends)
     : chunk_ends_(std::move(chunk_ends)), all_(chunk_ends_.size()) {}
@@ -15,7 +15,7 @@ AttentionId KvOrderBook::SocketOf(uint32_t chunk) const {
   return AttentionId(static_cast<int32_t>(end - chunk_ends_.begin()));
 }
 
-std::optional<uint32_t> KvOrderBook::Add(model::KvOrder::Kind kind, const model::KvTicket& ticket,
+std::optional<uint32_t> KvOrderBook::Add(KvOrder::Kind kind, const KvTicket& ticket,
                                          uint32_t chunk) {
   LARDER_CHECK(chunk < chunk_ends_.back());
   for (uint32_t i = 0; i < places_.size(); ++i) {
@@ -33,7 +33,7 @@ size_t KvOrderBook::taken() const {
       std::ranges::count_if(places_, [](const Place& of) { return of.state != State::kFree; }));
 }
 
-size_t KvOrderBook::Send(uint64_t step, model::KvOrder* to) {
+size_t KvOrderBook::Send(uint64_t step, KvOrder* to) {
   size_t sent = 0;
   for (Place& place : places_) {
     if (place.state != State::kWaiting) continue;
@@ -46,11 +46,10 @@ size_t KvOrderBook::Send(uint64_t step, model::KvOrder* to) {
   return sent;
 }
 
-void KvOrderBook::See(uint64_t step, AttentionId socket,
-                      std::span<const model::KvReport> of_stages) {
-  model::KvReport& all = all_[socket.index()];
+void KvOrderBook::See(uint64_t step, AttentionId socket, std::span<const KvReport> of_stages) {
+  KvReport& all = all_[socket.index()];
   all = {.done = ~uint64_t{0}};
-  for (const model::KvReport& one : of_stages) {
+  for (const KvReport& one : of_stages) {
     all.done &= one.done;
     all.failed |= one.failed;
     all.files += one.files;
@@ -72,10 +71,10 @@ void KvOrderBook::Clear() {
   waiting_ = sent_ = 0;
 }
 
-uint64_t KvOrderBook::Sum(uint64_t model::KvReport::*number) const {
+uint64_t KvOrderBook::Sum(uint64_t KvReport::*number) const {
   uint64_t sum = 0;
-  for (const model::KvReport& one : all_) sum += one.*number;
+  for (const KvReport& one : all_) sum += one.*number;
   return sum;
 }
 
-}  // namespace larder::pipeline::chain
+}  // namespace larder::pipeline::kv

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/check.h"
-#include "pipeline/engine/kv_chunks.h"
+#include "pipeline/kv/kv_chunks.h"
 
-namespace larder::pipeline::inline engine {
+namespace larder::pipeline::inline kv {
 
 class KvMemory {
  public:
@@ -47,4 +47,4 @@ class KvMemory {
   std::vector<uint64_t> values_;
 };
 
-}  // namespace larder::pipeline::engine
+}  // namespace larder::pipeline::kv

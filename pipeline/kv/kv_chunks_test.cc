@@ -1,6 +1,6 @@
 // Chunks are handed out, shared, copied and given back: against sequences that each have a memory
 // of their own.
-#include "pipeline/engine/kv_chunks.h"
+#include "pipeline/kv/kv_chunks.h"
 
 #include <gtest/gtest.h>
 
@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "pipeline/engine/kv_memory_testing.h"
+#include "pipeline/kv/kv_memory_testing.h"
 
-namespace larder::pipeline::inline engine {
+namespace larder::pipeline::inline kv {
 namespace {
 
 KvChunksShape Shape(size_t slots, size_t chunks, size_t max_updates = 1000) {
@@ -230,4 +230,4 @@ TEST(KvChunks, EverySequenceHasItsOwnValues) {
 }
 
 }  // namespace
-}  // namespace larder::pipeline::engine
+}  // namespace larder::pipeline::kv

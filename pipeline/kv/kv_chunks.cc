@@ -1,10 +1,10 @@
-#include "pipeline/engine/kv_chunks.h"
+#include "pipeline/kv/kv_chunks.h"
 
 #include <algorithm>
 
 #include "base/check.h"
 
-namespace larder::pipeline::inline engine {
+namespace larder::pipeline::inline kv {
 
 KvChunks::KvChunks(const KvChunksShape& shape)
     : shape_(shape),
@@ -45,4 +45,4 @@ void KvChunks::ResetAll() {
   }
 }
 
-}  // namespace larder::pipeline::engine
+}  // namespace larder::pipeline::kv

@@ -1,5 +1,5 @@
 // KvOrderBook: the serving socket's orders for the files of the sockets that hold the KV
-// (model/step/kv_order.h), and how far they are. Whoever wants something moved adds orders; the
+// (pipeline/kv/kv_order.h), and how far they are. Whoever wants something moved adds orders; the
 // chain sends them with its next frame and notes what the sockets report. One thread.
 #pragma once
 
@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "model/step/kv_order.h"
+#include "pipeline/kv/kv_order.h"
 
-namespace larder::pipeline::inline chain {
+namespace larder::pipeline::inline kv {
 
 class KvOrderBook {
  public:
@@ -22,8 +22,7 @@ class KvOrderBook {
 
   enum class State : uint8_t { kFree, kWaiting, kSent, kDone, kFailed };
   // The order's place; nullopt: all are taken.
-  std::optional<uint32_t> Add(model::KvOrder::Kind kind, const model::KvTicket& ticket,
-                              uint32_t chunk);
+  std::optional<uint32_t> Add(KvOrder::Kind kind, const KvTicket& ticket, uint32_t chunk);
   State state(uint32_t place) const { return places_[place].state; }
   void Free(uint32_t place) { places_[place].state = State::kFree; }  // of an order that has ended
   size_t taken() const;
@@ -31,29 +30,29 @@ class KvOrderBook {
 
   // Copies what waits to `to`, which has room for all, to be sent with the frame of this step.
   // Returns how many. The sockets' reports in it, and in later frames, count for them.
-  size_t Send(uint64_t step, model::KvOrder* to);
+  size_t Send(uint64_t step, KvOrder* to);
   // What the parts of an attention socket's chunks, one of each stage, say in a frame.
-  void See(uint64_t step, AttentionId socket, std::span<const model::KvReport> of_stages);
+  void See(uint64_t step, AttentionId socket, std::span<const KvReport> of_stages);
   void Clear();  // the chain is lost: every place is free
 
   // Of the files of all sockets, as they said last.
-  uint64_t files() const { return Sum(&model::KvReport::files); }
-  uint64_t bytes() const { return Sum(&model::KvReport::bytes); }
+  uint64_t files() const { return Sum(&KvReport::files); }
+  uint64_t bytes() const { return Sum(&KvReport::bytes); }
 
  private:
   struct Place {
     State state = State::kFree;
-    model::KvOrder order;
+    KvOrder order;
     uint64_t step = 0;
   };
   AttentionId SocketOf(uint32_t chunk) const;
-  uint64_t Sum(uint64_t model::KvReport::*number) const;
+  uint64_t Sum(uint64_t KvReport::*number) const;
 
   const std::vector<size_t> chunk_ends_;
-  std::array<Place, model::kKvOrderPlaces> places_;
+  std::array<Place, kKvOrderPlaces> places_;
   // How many places are kWaiting and kSent: most frames find none, and look at no place.
   size_t waiting_ = 0, sent_ = 0;
-  std::vector<model::KvReport> all_;  // [socket]: the sum of its parts
+  std::vector<KvReport> all_;  // [socket]: the sum of its parts
 };
 
-}  // namespace larder::pipeline::chain
+}  // namespace larder::pipeline::kv

@@ -11,7 +11,7 @@
 
 #include "base/range.h"
 
-namespace larder::model::inline step {
+namespace larder::pipeline::inline kv {
 
 // Names what is in a chunk: drawn at random when it is stored, never twice.
 using KvTicket = std::array<uint64_t, 2>;
@@ -47,4 +47,4 @@ struct KvReport {
 };
 static_assert(sizeof(KvReport) == 32 && kKvOrderPlaces == 64);
 
-}  // namespace larder::model::step
+}  // namespace larder::pipeline::kv

@@ -3,9 +3,9 @@
 
 #include "base/check.h"
 #include "base/memory.h"
-#include "pipeline/engine/kv_chunks.h"
+#include "pipeline/kv/kv_chunks.h"
 
-namespace larder::pipeline::inline engine {
+namespace larder::pipeline::inline kv {
 
 size_t KvChunks::Reserve(SlotId slot, size_t begin, size_t end) {
   size_t& length = lengths_[slot.index()];
@@ -131,4 +131,4 @@ void KvChunks::Release(Pool& pool, uint32_t chunk) {
   if (users == 0) pool.free_list[pool.free++] = chunk;
 }
 
-}  // namespace larder::pipeline::engine
+}  // namespace larder::pipeline::kv

@@ -6,6 +6,7 @@
 // uses it; it allocates nothing after its construction.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -14,7 +15,7 @@
 #include "base/ids.h"
 #include "model/step/kv_update.h"
 
-namespace larder::pipeline::inline engine {
+namespace larder::pipeline::inline kv {
 
 struct KvChunksShape {
   size_t slots = 1, context = 1;
@@ -42,6 +43,9 @@ class KvChunks {
 
   // The positions of the slot's sequence, [0, length).
   size_t length(SlotId slot) const { return lengths_[slot.index()]; }
+  // The last position, at most `positions`, from which a sequence that begins as the slot's can go
+  // on with what it lists.
+  size_t Usable(SlotId slot, size_t positions) const { return std::min(length(slot), positions); }
   // Makes room for positions up to `end`, where the sequence goes on from `begin` <= length: it is
   // cut there. Returns how far there is room: `end`, or less if no chunk is free.
   size_t Reserve(SlotId slot, size_t begin, size_t end);
@@ -116,4 +120,4 @@ class KvChunks {
   size_t updates_count_ = 0;
 };
 
-}  // namespace larder::pipeline::engine
+}  // namespace larder::pipeline::kv

@@ -1,28 +1,28 @@
 // An order ends when all parts of its chunk say so, in a frame that it was in or a later one.
-#include "pipeline/chain/kv_order_book.h"
+#include "pipeline/kv/kv_order_book.h"
 
 #include <gtest/gtest.h>
 
 #include <vector>
 
-namespace larder::pipeline::inline chain {
+namespace larder::pipeline::inline kv {
 namespace {
 
-using Kind = model::KvOrder::Kind;
+using Kind = KvOrder::Kind;
 using State = KvOrderBook::State;
 constexpr uint64_t kAll = ~uint64_t{0};
 
 class KvOrderBookTest : public testing::Test {
  protected:
   // A frame's step, and what it takes along.
-  std::vector<model::KvOrder> Send(uint64_t step) {
-    std::vector<model::KvOrder> orders(model::kKvOrderPlaces);
+  std::vector<KvOrder> Send(uint64_t step) {
+    std::vector<KvOrder> orders(kKvOrderPlaces);
     orders.resize(book_.Send(step, orders.data()));
     return orders;
   }
   // What two stages say of a socket's chunks.
-  void See(uint64_t step, int socket, model::KvReport one, model::KvReport other) {
-    const model::KvReport both[] = {one, other};
+  void See(uint64_t step, int socket, KvReport one, KvReport other) {
+    const KvReport both[] = {one, other};
     book_.See(step, AttentionId(socket), both);
   }
   KvOrderBook book_{{10, 20}};
@@ -37,7 +37,7 @@ TEST_F(KvOrderBookTest, OrdersAreSentOnceAndEndWhenAllPartsHave) {
   EXPECT_EQ(book_.taken(), 2u);
   const auto sent = Send(7);
   ASSERT_EQ(sent.size(), 2u);
-  EXPECT_EQ(sent[0], (model::KvOrder{{1, 2}, Kind::kStore, *one, 3}));
+  EXPECT_EQ(sent[0], (KvOrder{{1, 2}, Kind::kStore, *one, 3}));
   EXPECT_FALSE(book_.waits());
   EXPECT_TRUE(Send(8).empty());
 
@@ -72,10 +72,9 @@ TEST_F(KvOrderBookTest, FailsIfOnePartDoesAndWaitsForTheOthers) {
 }
 
 TEST_F(KvOrderBookTest, HasAPlaceForSixtyFourAndCountsFiles) {
-  for (size_t i = 0; i < model::kKvOrderPlaces; ++i)
-    ASSERT_TRUE(book_.Add(Kind::kStore, {i, i}, 0));
+  for (size_t i = 0; i < kKvOrderPlaces; ++i) ASSERT_TRUE(book_.Add(Kind::kStore, {i, i}, 0));
   EXPECT_FALSE(book_.Add(Kind::kStore, {0, 0}, 0));
-  EXPECT_EQ(Send(0).size(), model::kKvOrderPlaces);
+  EXPECT_EQ(Send(0).size(), kKvOrderPlaces);
   See(0, 0, {.files = 1, .bytes = 10}, {.files = 2, .bytes = 20});
   See(0, 1, {.files = 3, .bytes = 30}, {.files = 4, .bytes = 40});
   EXPECT_EQ(book_.files(), 10u);
@@ -85,4 +84,4 @@ TEST_F(KvOrderBookTest, HasAPlaceForSixtyFourAndCountsFiles) {
 }
 
 }  // namespace
-}  // namespace larder::pipeline::chain
+}  // namespace larder::pipeline::kv
