@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Tests of compare, regress, formats, serving_compare and plot.py: against stand-ins of the
-programs that they run, with figures that are known.
+"""Tests of compare, regress, formats, serving_compare, plot.py and results.py: against stand-ins of
+the programs that they run, with figures that are known.
 """
 
 import json
@@ -17,6 +17,7 @@ from larder_testing.programs import executable, load
 BENCH = ROOT / "bench"
 sys.path.insert(0, str(BENCH))  # for what they import
 compare, plot = load(BENCH / "compare"), load(BENCH / "plot.py")
+results = load(BENCH / "results.py")
 
 # Prints what a bench prints; the speed depends on what is asked, so that a mixed-up row shows.
 STAND_IN = """#!/usr/bin/env python3
@@ -61,8 +62,13 @@ class CompareTest(unittest.TestCase):
         return run.returncode, run.stdout, run.stderr
 
     def test_rows_and_ratios(self):
-        status, out, err = self.run_compare("--llama-bench", self.theirs, "-b", "1,8")
+        file = self.root / "out.json"
+        status, out, err = self.run_compare("--llama-bench", self.theirs, "-b", "1,8", "--json",
+                                            file)
         self.assertEqual(status, 0, err)
+        self.assertEqual(results.rows_of(json.loads(file.read_text())), [
+            "| model, pp4 | tokens/s | 4,000 | 12,000 | 3.00 [3.00..3.00] | 3.00 |",
+            "| model, tg16 | tokens/s | 16 | 51 | 3.19 [3.19..3.19] | 3.19 |"])
         self.assertIn(
             "| pp4 | 4,000.0 | 12,000.0 | 3.00 [3.00..3.00] | 8,000.0 | 24,000.0 | 3.00 |"
             " defaults |", out,
@@ -453,6 +459,79 @@ class FormatsTest(unittest.TestCase):
         self.assertEqual(
             (status, len([line for line in err.splitlines() if "not quiet" not in line])), (1, 1))
         self.assertIn("status 1: no room", err)
+
+
+class ResultsTest(unittest.TestCase):
+    def setUp(self):
+        self.root = programs.folder_of(self)
+
+    def run_results(self, *words):
+        run = subprocess.run([sys.executable, BENCH / "results.py", *words], capture_output=True,
+                             text=True, check=False)
+        return run.returncode, run.stdout, run.stderr
+
+    def write(self, name, report):
+        path = self.root / name
+        path.write_text(json.dumps(report))
+        return path
+
+    def test_the_document_has_this_form_only(self):
+        status, out, _ = self.run_results("--check", ROOT / "docs/benchmarks.md")
+        self.assertEqual((status, out), (0, "results.py: 0 problems\n"))
+
+    def test_rows_of_bench(self):
+        test = {"test": "tg16", "n_batch_sequences": 1, "n_depth": 0, "model_type": "m",
+                "median_ts": 12.25}
+        file = self.write("bench.json",
+                          [test, {**test, "n_batch_sequences": 8, "n_depth": 64}])
+        status, out, _ = self.run_results(file)
+        self.assertEqual(status, 0)
+        self.assertEqual(out.split("\n"), [
+            results.HEAD, results.RULE, "| m, tg16 | tokens/s | - | 12.2 | - | - |",
+            "| m, tg16 x 8 after 64 tokens | tokens/s | - | 12.2 | - | - |", ""])
+
+    def test_rows_of_a_server_and_its_peer(self):
+        ours = {"max_concurrency": 8, "completed": 2, "total_input_tokens": 100,
+                "output_throughput": 3000, "median_ttft_ms": 10, "median_tpot_ms": 2}
+        theirs = {**ours, "output_throughput": 1500, "median_ttft_ms": 40, "median_tpot_ms": 1}
+        files = self.write("ours.json", ours), "--peer", self.write("theirs.json", theirs)
+        rows = self.run_results(*files)[1].split("\n")[2:]
+        work = "| 8 clients, prompts of 50 | "
+        self.assertEqual(rows, [work + "tokens/s | 1,500 | 3,000 | 2.00 | - |",
+                                work + "TTFT, ms | 40 | 10 | 4.00 | - |",
+                                work + "TPOT, ms | 1 | 2 | 0.50 | - |", ""])
+        alone = self.run_results(files[0])[1].split("\n")[2]
+        self.assertEqual(alone, work + "tokens/s | - | 3,000 | - | - |")
+
+    def test_rows_of_compare(self):
+        pairs = [[[10], [20]], [[10, 30, 10], [30]], [[10], [40]]]
+        file = self.write("compare.json", {"model": "m", "tests": [
+            {"name": "pp4", "setting": "", "pairs": pairs}]})
+        self.assertEqual(self.run_results(file)[1].split("\n")[2],
+                         "| m, pp4 | tokens/s | 10 | 30 | 3.00 [2.00..4.00] | 1.33 |")
+
+    def test_what_is_no_report(self):
+        (self.root / "x.json").write_text("{}")
+        status, _, err = self.run_results(self.root / "x.json")
+        self.assertEqual(status, 1)
+        self.assertIn("x.json: not what a bench writes", err)
+        status, _, err = self.run_results("a", "b", "--peer", "c")
+        self.assertEqual(status, 2)
+        self.assertIn("one for each", err)
+
+    def test_planted_problems_are_found(self):
+        good = ("## 2026-02-01: two cores\n\ncommit 0123abc\n\n" + results.HEAD + "\n" +
+                results.RULE + "\n| a | t/s | 1 | 2 | 2.00 [1.50..2.50] | 2.00 |\n")
+        self.assertEqual(list(results.problems(good)), [])
+        for text, said in [(good + good.replace("02-01", "02-02"), "newest comes first"),
+                           (good.replace("commit 0123abc", ""), "no commit"),
+                           (good.replace("2026-02-01: ", ""), "expected '## YYYY"),
+                           (good.replace("figure", "what"), "expected the table's head"),
+                           (good.replace("| 2.00 |\n", "|\n"), "5 cells, expected 6"),
+                           (good.replace("2.00 [", "3.00 ["), "outside of its range"),
+                           (good.replace("2.00 [1.50..2.50]", "twice"), "ratio 'twice'")]:
+            with self.subTest(said=said):
+                self.assertEqual([said in why for _, why in results.problems(text)], [True])
 
 
 if __name__ == "__main__":
