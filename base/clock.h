@@ -13,10 +13,10 @@ inline int64_t NowNs() {
              std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
-// NowNs for the counters of frames, which have no sign: a few calls a frame, never inside a step.
+// NowNs as an unsigned number, for counters of frames: a few calls a frame, never inside a step.
 inline uint64_t CounterNs() { return static_cast<uint64_t>(NowNs()); }
 
-// Time as something to be handed in, so that what waits and measures can be simulated.
+// A source of time that is passed in, so that tests can simulate code that waits or measures.
 class Clock {
  public:
   virtual ~Clock() = default;

@@ -1,5 +1,5 @@
-// Whether a character of text controls a terminal or ends a line. Text that others chose is not
-// shown with such ones.
+// Whether a character of text controls a terminal or ends a line. Text that others chose is shown
+// without them.
 #pragma once
 
 namespace larder {

@@ -11,11 +11,12 @@
 
 namespace larder {
 
-// Around the reading of an input, with a Work of its own: a bug where it took far more of this
-// thread's time than steps were spent. Of builds with sanitizers, where a step takes a microsecond.
+// Put around the reading of an input, with a Work of its own. Aborts if the reading took far more
+// of this thread's time than the steps that were spent explain (in builds with sanitizers a step
+// takes a microsecond).
 class CountedReading {
  public:
-  // steps: the most; few, where many inputs are read.
+  // steps: the limit of the Work; a small one where many inputs are read.
   explicit CountedReading(std::string_view input, uint64_t steps = 300'000)
       : bytes_(input.size()), begin_(Seconds()), work_({.steps = steps}) {}
   CountedReading(const CountedReading&) = delete;

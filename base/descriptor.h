@@ -22,7 +22,7 @@ class Descriptor {
 
   int get() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }
-  int Take() { return std::exchange(fd_, -1); }  // the caller closes it
+  int Take() { return std::exchange(fd_, -1); }  // the caller must close it
   void Reset() {
     if (fd_ >= 0) close(std::exchange(fd_, -1));
   }

@@ -1,4 +1,5 @@
-// FNV-1a, 64 bits: tells things apart that nobody made to look alike; it is no protection.
+// FNV-1a, 64 bits: tells different things apart. No protection against someone who looks for two
+// things with one hash.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,7 @@ namespace larder {
 
 inline constexpr uint64_t kFnvStart = 0xcbf29ce484222325u;
 
-// The hash of what `hash` is of, followed by these bytes.
+// Continues a hash: what `hash` was computed from, followed by these bytes.
 constexpr uint64_t Fnv1a(std::string_view bytes, uint64_t hash = kFnvStart) {
   for (const char c : bytes) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
   return hash;

@@ -147,7 +147,7 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
   const JsonLimits limits_;
   Json root_;
   std::vector<Container> open_;
-  std::string name_;  // of the value that comes
+  std::string name_;  // the name of the next value
 };
 
 // Reads the outermost object's fields until it finds the one.

@@ -1,8 +1,8 @@
-// The one door through which text becomes JSON: a client's request and the texts in it, a model's
-// answer, a file, another server's answer. What comes out is nested and has fields within bounds,
-// so that what walks the tree (copies, comparisons and dumps of nlohmann's recurse) needs none of
-// its own, and reading takes time linear in the text, however many fields an object has.
-// scripts/check_json.py sees to it that nothing else parses.
+// The only place where text is parsed as JSON: a client's request and the texts in it, a model's
+// answer, a file, another server's answer. Nesting and fields are bounded here, so that code which
+// walks the result (nlohmann's copies, comparisons and dumps recurse) needs no bounds of its own.
+// Reading takes time linear in the text, however many fields an object has. scripts/check_json.py
+// checks that nothing else parses.
 #pragma once
 
 #include <cstddef>
@@ -16,30 +16,30 @@
 namespace larder {
 
 struct JsonLimits {
-  size_t depth = 64;  // arrays and objects in each other; schemas of tools need some 20
-  // Of one object: a linear search finds a field of an ordered one. Only logit_bias has more than
-  // some 50.
+  size_t depth = 64;  // of arrays and objects in each other; schemas of tools need about 20
+  // In one object, since a field of an ordered one is found by linear search. Only logit_bias has
+  // more than about 50.
   size_t fields = 4096;
 };
 
-// What is wrong, to stand behind the name of the text: "is not JSON: parse error at line 1, column
+// What is wrong, worded to follow the name of the text: "is not JSON: parse error at line 1, column
 // 2: ...", "is nested more than 64 deep".
 class JsonError : public Error {
   using Error::Error;
 };
 
-// Half of a surrogate pair that is escaped alone, as models and clients write it, becomes U+FFFD.
-// Of two fields with one name the second counts, in the first one's place. Spends a Work's steps.
-// Throws JsonError. For nlohmann::json and nlohmann::ordered_json.
+// Parses a text. An escaped half of a surrogate pair, which models and clients write, becomes
+// U+FFFD. If a name occurs twice, the second value counts, in the first one's place. Spends steps
+// of the Work. Throws JsonError. Json: nlohmann::json or nlohmann::ordered_json.
 template <typename Json>
 Json ParseJsonText(std::string_view text, const JsonLimits& = {});
 
-// nullopt instead of a JsonError.
+// The same, but nullopt instead of a JsonError.
 template <typename Json>
 std::optional<Json> TryParseJsonText(std::string_view text, const JsonLimits& = {});
 
-// The text that the outermost object's field has, from the beginning of a JSON text that may not
-// be complete; nullopt: no such field is in it.
+// The text of a field of the outermost object, found in the beginning of a JSON text, which need
+// not be complete. nullopt if the field is not there.
 std::optional<std::string> FindTextField(std::string_view beginning, std::string_view field);
 
 }  // namespace larder

@@ -17,7 +17,7 @@
 
 namespace larder {
 
-// Throws Error, which calls the file `name`; some of the bytes may be written then.
+// Writes all bytes. Throws an Error that calls the file `name`; some bytes may have been written.
 inline void WriteAll(const Descriptor& file, std::string_view bytes, const std::string& name) {
   while (!bytes.empty()) {
     const ssize_t put = ::write(file.get(), bytes.data(), bytes.size());
@@ -27,12 +27,12 @@ inline void WriteAll(const Descriptor& file, std::string_view bytes, const std::
   }
 }
 
-// Who may read a new file, before the umask: clients' tokens and texts are their server's only.
+// Who may read a new file, before the umask. Files with clients' tokens and texts are kOwner.
 enum class FileReaders : mode_t { kAll = 0644, kOwner = 0600 };
 
 // A file that is called PATH.tmp until Commit() renames it; without Commit() the destructor removes
-// it. What a killed process left under that name, or somebody else put there, is removed: it is
-// never written to, and a link is never followed.
+// it. If something has that name already (from a killed process, or put there by someone), it is
+// removed first: it is never written to, and a link is never followed.
 class NewFile {
  public:
   explicit NewFile(const std::string& path, FileReaders readers = FileReaders::kAll)
@@ -73,7 +73,7 @@ class NewFile {
   }
 
  private:
-  // Whether the temporary name is still that of the file which is open here.
+  // Whether the temporary name still refers to the file that is open here.
   bool IsOurs() const {
     struct stat open, named;
     return ::fstat(fd_.get(), &open) == 0 && ::lstat(temporary_.c_str(), &named) == 0 &&

@@ -1,5 +1,5 @@
-// Folders with clients' tokens and texts, which are their user's only (mode 0700); and OwnFolder,
-// one that a process has to itself, from its construction on.
+// Folders with clients' tokens and texts, which only their user may read (mode 0700); and
+// OwnFolder, a folder that one process has to itself while the object lives.
 #pragma once
 
 #include <fcntl.h>
@@ -18,7 +18,8 @@
 
 namespace larder {
 
-// Opens a folder that is there, of this user and open to nobody else. Throws Error.
+// Opens an existing folder. Throws Error unless it belongs to this user and is closed to all
+// others.
 inline Descriptor OpenOwnFolder(const std::string& path) {
   Descriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   struct stat about {};
@@ -33,7 +34,7 @@ inline Descriptor OpenOwnFolder(const std::string& path) {
   return folder;
 }
 
-// Makes a folder, and those above it, for this user only, as far as they are not there. Throws
+// Makes a folder and those above it, for this user only; existing ones stay as they are. Throws
 // Error.
 inline void MakeFolder(const std::string& path) {
   std::filesystem::path at;
@@ -45,7 +46,7 @@ inline void MakeFolder(const std::string& path) {
   if (cause != 0) throw Error("{}: can't make the folder: {}", path, std::strerror(cause));
 }
 
-// The folder, which is made if it is not there. Throws Error.
+// Opens the folder; makes it first if it is missing. Throws Error.
 inline Descriptor MakeOwnFolder(const std::string& path) {
   MakeFolder(path);
   return OpenOwnFolder(path);
@@ -53,7 +54,7 @@ inline Descriptor MakeOwnFolder(const std::string& path) {
 
 class OwnFolder {
  public:
-  // As MakeOwnFolder. Throws Error, also if another process has it.
+  // Like MakeOwnFolder. Throws Error, also if another process has the folder.
   explicit OwnFolder(const std::string& path) {
     MakeOwnFolder(path);
     const std::string lock = path + "/lock";

@@ -20,7 +20,8 @@ class Pulse {
    public:
     explicit Rest(Pulse& pulse) : pulse_(pulse) { Add(1); }
     ~Rest() {
-      pulse_.Beat();  // before resting ends, so that a watchdog that looks now sees a new count
+      pulse_.Beat();  // before the rest ends, so that a watchdog that looks at this moment sees a
+                      // new count
       Add(-1);
     }
     Rest(const Rest&) = delete;

@@ -14,7 +14,7 @@ namespace larder {
 
 class ScratchFolder {
  public:
-  // In the folder `where`, which begins with `name`. Throws Error if it can't be made.
+  // Makes it in the folder `where`; its name begins with `name`. Throws Error if that fails.
   explicit ScratchFolder(const std::string& name, const std::filesystem::path& where =
                                                       std::filesystem::temp_directory_path())
       : path_(where / (name + "-XXXXXX")) {

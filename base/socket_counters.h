@@ -16,8 +16,8 @@ struct SocketCounters {
   uint64_t wait_ns = 0;         // waiting for a frame, while the socket could compute
   uint64_t link_ns = 0;         // waiting for a slot of the link to the next socket
   uint64_t weight_bytes = 0;    // 0: the socket holds no weights
-  uint64_t resident_bytes = 0;  // of weight_bytes, re-read at the speed of L3
-  uint64_t round_trip_ns = 0;   // the last measured on its link; 0: not measured
+  uint64_t resident_bytes = 0;  // the part of weight_bytes that is re-read at the speed of L3
+  uint64_t round_trip_ns = 0;   // the last one measured on the socket's link; 0: not measured
 };
 static_assert(sizeof(SocketCounters) == 64 &&
               std::is_trivially_copyable_v<SocketCounters>);  // in frames

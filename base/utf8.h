@@ -1,4 +1,4 @@
-// UTF-8: whether bytes are it, and how many characters they are.
+// UTF-8: whether bytes are valid, and how many characters they have.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 namespace larder {
 
-// Whether these are whole characters: no overlong forms, no surrogates, nothing beyond U+10FFFF.
+// Whether these are complete characters: no overlong forms, no surrogates, none above U+10FFFF.
 inline bool IsUtf8(std::string_view text) {
   const auto byte = [&](size_t at) { return static_cast<unsigned char>(text[at]); };
   for (size_t i = 0; i < text.size();) {
@@ -29,7 +29,7 @@ inline bool IsUtf8(std::string_view text) {
   return true;
 }
 
-// The characters of a text of UTF-8; of other bytes those that may begin one.
+// The number of characters in a text of UTF-8; of other bytes, the number that could begin one.
 inline size_t CountCharacters(std::string_view text) {
   return static_cast<size_t>(std::ranges::count_if(
       text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));

@@ -1,8 +1,8 @@
-// Work: what it may still cost to read untrusted input. Whatever does more than a constant amount
-// of work for a byte that came from a client, a model or a file says so where it does it
-// (SpendWork, HoldWork), so that a bound counts the cost itself, not something that usually goes
-// with it. One Work is a thread's at a time, on its stack, around the reading of one request;
-// within it every parser and compiler below draws on the same limits.
+// Work: the limits on what reading untrusted input may cost. Code that does more than constant work
+// for a byte from a client, a model or a file reports it where it does it (SpendWork, HoldWork). So
+// the cost itself is bounded, not something that usually goes with it. A Work lies on a thread's
+// stack around the reading of one request; every parser and compiler called within it draws on the
+// same limits.
 #pragma once
 
 #include <atomic>
@@ -14,10 +14,11 @@
 
 namespace larder {
 
-// Thrown instead of an Error where the limits of steps say so: the same reading may be done again
-// where it keeps nobody waiting. Not an Error, so that nothing takes it for a fault of the input.
+// Thrown instead of an Error if the limits say so (may_take_long = false): the same reading may be
+// repeated on a thread where it keeps nobody waiting. Not an Error, so that nothing blames the
+// input.
 struct TakesLong {};
-// Thrown when nobody waits for the result any more.
+// Thrown when nobody waits for the result any longer.
 struct NotWanted {};
 
 class TooMuchWork : public Error {
@@ -25,11 +26,10 @@ class TooMuchWork : public Error {
 };
 
 struct WorkLimits {
-  // A step is the work on one small thing: a JSON value that is copied or compared, a node of a
-  // grammar, some 32 bytes of text. 5 to 150 ns, mostly some 70: the default is a third of a
-  // second.
+  // A step is the work on one small thing: copying or comparing a JSON value, a node of a grammar,
+  // 32 bytes of text. It takes 5 to 150 ns, mostly about 70: the default is a third of a second.
   uint64_t steps = 4'000'000;
-  // Of what is made and kept until the reading ends.
+  // Memory that is made by the reading and kept until it ends.
   uint64_t bytes = uint64_t{64} << 20;
   bool may_take_long = true;                  // false: TakesLong when the steps are spent
   const std::atomic<bool>* wanted = nullptr;  // NotWanted once it is false; outlives the Work
@@ -46,7 +46,7 @@ class Work {
   Work(const Work&) = delete;
   Work& operator=(const Work&) = delete;
 
-  // This thread's innermost; null: there is none, nothing is counted.
+  // The innermost Work of this thread. Null if there is none: then nothing is counted.
   static Work* Current() { return current_; }
 
   // Throws TooMuchWork, TakesLong or NotWanted.
@@ -78,7 +78,7 @@ class Work {
   Work* const outer_;
 };
 
-// Limits what is done in its scope, unless a Work around it does.
+// A Work for its scope, unless there is one around it already.
 class OwnWork {
  public:
   OwnWork() {
@@ -95,7 +95,7 @@ inline void SpendWork(uint64_t steps) {
 inline void HoldWork(uint64_t bytes) {
   if (Work* work = Work::Current()) work->Hold(bytes);
 }
-// Of a text that is read, copied or compared once.
+// The steps of reading, copying or comparing a text once.
 constexpr uint64_t StepsOfText(uint64_t bytes) { return 1 + bytes / 32; }
 
 }  // namespace larder

@@ -66,8 +66,7 @@ class Pool {
   // for another socket. Call between Executes.
   uint64_t waited_ns() const;
 
-  // Records the first `capacity` steps and laps of each thread from now on. 0 switches recording
-  // off.
+  // Records the next `capacity` steps and laps of each thread. 0 switches recording off.
   void EnableTimeline(size_t capacity);
   // What thread t recorded. Valid until the next EnableTimeline; call between Executes.
   std::span<const StepTime> Timeline(int thread) const;

@@ -13,13 +13,13 @@ namespace larder::threadpool {
 
 class ProgramBuilder {
  public:
-  // Of the steps that are added from here on: which of Execute's frames their kernels get, and how
-  // the waiters of their signals wait.
+  // For all steps that are added from here on: which of Execute's frames their kernels get
+  // (SetPart), and how the waiters of their signals wait.
   void SetPart(uint8_t part) { part_ = part; }
   void SetWaiters(sync::WaitPolicy::Mode waiters) { waiters_ = waiters; }
 
-  // Adds a step; its part and waiters are those that were set. The reference holds until the next
-  // one: for what only this step has.
+  // Adds a step; its part and waiters are those that were set. The reference is valid until the
+  // next Add; use it to set what only this step has.
   Step& Add(Step step) {
     step.part = part_;
     step.waiters = waiters_;

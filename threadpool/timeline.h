@@ -26,8 +26,8 @@ struct StepTime {
 // One thread's record; only that thread writes it while frames run.
 class StepTimeline {
  public:
-  // Room for `capacity` entries, which are written, so that no frame touches a page first. 0:
-  // records nothing.
+  // Makes room for `capacity` entries and touches it, so that no frame touches a page for the first
+  // time. 0: records nothing.
   void Reset(size_t capacity) {
     entries_.assign(capacity, StepTime{});
     if (capacity == 0) entries_.shrink_to_fit();

@@ -26,12 +26,14 @@ const char* BackingName(Backing backing);
 // Bytes in free 2 MB pages of the reserved pool, of the node, or of the machine if `node` is
 // invalid.
 uint64_t FreeReservedBytes(NumaNodeId node);
-NumaNodeId NodeOfThisThread();  // where it runs at this moment; invalid if the kernel does not say
+NumaNodeId NodeOfThisThread();  // the node on which it runs at this moment; invalid if the kernel
+                                // does not say
 // Takes pages from this node as long as it has any. Returns false, with errno, if that is not
 // allowed.
 bool PreferNode(void* data, size_t bytes, NumaNodeId node);
-// Gives every page its memory now. Without enough memory it returns false, with errno, and the
-// first touch is not a SIGBUS. Returns true also where the kernel cannot do it (before 5.14).
+// Has the kernel give every page its memory at once, so that a lack of memory is not a SIGBUS at
+// the first touch but returns false, with errno. Returns true, too, where the kernel cannot do it
+// (before 5.14).
 bool TouchAll(void* data, size_t bytes);
 
 class Arena {

@@ -18,7 +18,7 @@
 namespace larder::topology {
 
 struct KnownMachine {
-  const char* name;  // the dump's, without .xml
+  const char* name;  // the name of its dump, without .xml
   const char* description;
   std::set<int> hidden = {};  // CPUs
 };
@@ -69,7 +69,7 @@ inline std::string DumpOf(const std::string& name) {
   return TestData("topologies/" + name + ".xml");
 }
 
-// As a part of a test's name.
+// The name in a form that can be a part of a test's name.
 inline std::string TestName(std::string name) {
   std::replace_if(
       name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, '_');

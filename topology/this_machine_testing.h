@@ -1,6 +1,6 @@
-// Test support: tests that pin threads, or compare what is described with what the kernel says, are
-// of the machine that runs them. Where the environment describes another one to hwloc
-// (HWLOC_SYNTHETIC, HWLOC_XMLFILE) they are skipped. Included by tests only.
+// Test support: tests that pin threads, or compare a description with what the kernel says, need
+// the machine that they run on. They are skipped where the environment describes another one to
+// hwloc (HWLOC_SYNTHETIC, HWLOC_XMLFILE). Included by tests only.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -27,12 +27,12 @@ struct L3Group {
   L3GroupId id;      // index into Topology::l3_groups()
   size_t bytes = 0;  // 0: no L3 is known; the group is the whole package
   int package = 0;
-  NumaNodeId numa_node;  // of its first core
+  NumaNodeId numa_node;  // the node of its first core
   std::vector<CoreId> cores;
 };
 
 struct Package {
-  std::string cpu_model;  // empty: not known
+  std::string cpu_model;  // empty if not known
   std::vector<L3GroupId> l3_groups;
   std::vector<CoreId> cores;
 };

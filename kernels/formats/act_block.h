@@ -24,7 +24,7 @@ struct alignas(8) ActBlock {
   float minus_md;  // -kMagic * d, exact
   int32_t start;   // bits of kMagic minus 128 * sum(q): cancels the +128 of unsigned weights
   float d_sum;     // d * sum(q), rounded once: the factor of a block's minimum
-  int32_t half_starts[2];  // as start, of the first and the second 16 activations
+  int32_t half_starts[2];  // like `start`, one for each half of 16 activations
 };
 static_assert(sizeof(ActBlock) == 56);
 

@@ -1,6 +1,6 @@
-// What the CPU is that runs this process: its instruction sets and the caches of a core. Read once,
-// from CPUID and the C library. Tests describe another one in LARDER_TEST_CPU: so the whole suite
-// runs as it would on a CPU with fewer instruction sets or other caches (CONTRIBUTING.md).
+// The CPU that runs this process: its instruction sets and the caches of a core. Read once, from
+// CPUID and the C library. Tests may describe another CPU in LARDER_TEST_CPU; the whole suite then
+// runs as it would with fewer instruction sets or other caches (CONTRIBUTING.md).
 #pragma once
 
 #include <array>
@@ -16,14 +16,14 @@ struct HostCpu {
   CoreShape core;
 };
 
-// `cpu`, but as the text says: words "isa=avx2", "l1=49152", "l2=2097152" and "vector=32", each at
-// most once, of any of which there may be none. isa: the best set; of the others only scalar and,
-// if it is not scalar itself, avx2 are left. l1, l2: bytes of a core, 0 if it does not say. vector:
-// of its vector units, 0, 32 or 64 bytes. Throws Error: another word, or a set that `cpu` does not
-// have.
+// `cpu`, changed as the text says. The text consists of the words "isa=avx2", "l1=49152",
+// "l2=2097152" and "vector=32", each at most once; all are optional. isa: the best instruction set;
+// of the others only scalar and avx2 stay (with isa=scalar, only scalar). l1, l2: bytes per core, 0
+// for a CPU that does not say. vector: bytes of its vector units: 0, 32 or 64. Throws Error for any
+// other word, and for a set that `cpu` lacks.
 HostCpu Described(HostCpu cpu, std::string_view text);
 
-// The running one, or what LARDER_TEST_CPU makes of it. Throws Error if that is no description.
+// The running CPU, changed by LARDER_TEST_CPU. Throws Error if that variable is not a description.
 const HostCpu& ThisCpu();
 
 }  // namespace larder::kernels::formats

@@ -22,7 +22,8 @@ struct ValuePage {
   static constexpr size_t kScaleBytes = kValuePagePositions * sizeof(model::Q8Block::d);
   static constexpr size_t kTogether = 4;  // positions
   static constexpr size_t kVectorBytes = kPanelRows * kTogether;
-  static constexpr size_t kUnitVectors = kValuePagePositions / kTogether;  // of 16 elements
+  static constexpr size_t kUnitVectors = kValuePagePositions / kTogether;  // vectors for each 16
+                                                                           // elements
   size_t blocks;
   constexpr size_t elements() const { return blocks * kBlock; }
   static constexpr size_t scale_offset(size_t position) {
@@ -55,8 +56,9 @@ inline constexpr size_t kChunkPositions = 256;
 inline constexpr size_t kChunkStride = kChunkPositions + kCacheLineBytes / sizeof(float);
 
 // The weights of a chunk's values in one query: softmax numerators times the values' scales, in 8
-// bits, since none is below 0. weight of position i = q[i] * d[i / 32]. (7 bits would be enough for
-// AVX2's products of bytes not to saturate, but cost 1.2 times the divergence of random models.)
+// unsigned bits, since none is negative. weight of position i = q[i] * d[i / 32]. (7 bits would be
+// enough for AVX2's products of bytes not to saturate, but cost 1.2 times the divergence of random
+// models.)
 struct alignas(kCacheLineBytes) ChunkWeights {
   static constexpr size_t kPages = kChunkPositions / kValuePagePositions;
   uint8_t q[kChunkPositions];

@@ -11,12 +11,13 @@
 
 namespace larder::kernels::inline formats {
 
-// Grows whenever the bits of a result change. Part of the Plan's hash, so that processes which
-// would disagree refuse each other. 2: products are summed in chunks of 1,024 inputs (kSumBlocks).
-// 3: weights of Q6_K, Q4_1 and MXFP4 are no longer rounded to Q8_0. 4: large biases of K are not
-// cached with the keys (model/config/key_bias.h), weights of the softmax are INT8 (ChunkWeights),
-// and logits of likely tokens have inputs of two planes (weight_node/likely_panels.h). 5: queries
-// and keys are quantised as Walsh-Hadamard transforms (Elementwise::quantize_hadamard).
+// Raised whenever the bits of a result change. Part of the Plan's hash, so that processes that
+// would disagree refuse each other. What each version brought: 2: products are summed in chunks of
+// 1,024 inputs (kSumBlocks). 3: weights of Q6_K, Q4_1 and MXFP4 stay as they are, not rounded to
+// Q8_0. 4: large biases of K are not cached with the keys (model/config/key_bias.h), weights of the
+// softmax are INT8 (ChunkWeights), and logits of likely tokens have inputs of two planes
+// (weight_node/likely_panels.h). 5: queries and keys are quantised as Walsh-Hadamard transforms
+// (Elementwise::quantize_hadamard).
 inline constexpr uint32_t kArithmeticVersion = 5;
 
 namespace numerics {
@@ -44,7 +45,8 @@ inline constexpr uint32_t kScaleMask = ~uint32_t{3};
 inline constexpr float kQuantZero = 0x1p-100f;  // a block whose largest magnitude is smaller
                                                 // becomes all zero
 inline constexpr float kQuantMax = 127.0f;
-inline constexpr float kWeightMax = 255.0f;  // of the softmax: unsigned
+inline constexpr float kWeightMax = 255.0f;  // the largest quantised weight of the softmax, which
+                                             // is unsigned
 inline constexpr float kInverseWeightMax = 1.0f / kWeightMax;
 
 }  // namespace numerics

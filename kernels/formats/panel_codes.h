@@ -1,5 +1,6 @@
-// Internal to kernels/formats/: one row's codes in a block of a panel (PanelCodes). `codes` is
-// where the block's vectors have that row; words have four codes, a byte each, of inputs 4j..4j+3.
+// Internal to kernels/formats/: reads and writes one row's codes in a block of a panel
+// (PanelCodes). `codes` points at that row in the block's first vector. A word holds four codes, a
+// byte each: those of inputs 4j..4j+3.
 #pragma once
 
 #include <array>
@@ -46,7 +47,7 @@ inline unsigned FiveBitsAt(const uint8_t* codes, size_t input) {
   return (byte(first) & 7) << 2 | (byte(first + 1) >> 1 & 3);
 }
 
-// The words of half a block.
+// Packs the words of half a block.
 inline void PackSixBits(const std::array<uint32_t, kBlockVectors / 2>& words, uint8_t* codes) {
   for (size_t k = 0; k < kTripleVectors; ++k)
     StoreWord(words[k] << 2 | (words[kTripleVectors] >> 2 * (kTripleVectors - 1 - k) & kLow2),

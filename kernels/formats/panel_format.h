@@ -1,8 +1,8 @@
 // PanelFormat: the memory layout of a weight matrix. A matrix is a sequence of panels of 16 rows; a
 // tile of a matrix product reads a panel from front to back. All offsets and sizes within panels
-// come from this file. A format is a type of GGUF's weights, rearranged: it adds a constant to
-// kPanelFormats and its functions (as q8_panel.cc). Where its codes or scales are of a new kind,
-// tiles learn to load these (kernels/gemm/).
+// come from this file. A format is one of GGUF's weight types, rearranged. To add one, add a
+// constant to kPanelFormats and its functions (like q8_panel.cc). If its codes or scales are of a
+// new kind, teach the tiles to load these (kernels/gemm/).
 #pragma once
 
 #include <algorithm>
@@ -33,42 +33,43 @@ inline constexpr size_t kSumBlocks = 32;
 
 // One block of a row, as the products take it: weight[i] = scale[i / 16] * q[i] - minimum.
 struct PanelBlock {
-  float scale[2] = {};  // of its first and its second half; equal but for formats of half_scales
+  float scale[2] = {};  // of its first and second half; equal except in formats with half_scales
   float minimum = 0;
   int8_t q[kBlock] = {};
 };
 
-// How a format stores its weights, and how its scales. A tile has code for each of these, not for
-// formats.
+// How a format stores its weights (PanelCodes) and its scales (PanelScales). Tiles have code for
+// each of these kinds, not for each format.
 enum class PanelCodes : uint8_t {
   kBytes,    // 8 vectors; vector j holds inputs 4j..4j+3 of rows 0..15: byte 4 * row + i = q + 128,
              // unsigned
   kNibbles,  // 4 vectors; vector j holds the codes of vector j in the low halves of its bytes and
              // those of vector j + 4 in the high halves; q = code - 8, or with minimums q = code
   kTable,    // as kNibbles; q = table[code]
-  kFiveBits,  // 5 vectors: the codes of vectors 0 to 4 in the bits 3 to 7 of their bytes. The code
-              // of vector 5 has its highest three bits in the bits 0 to 2 of the first, its lowest
-              // two in the bits 1 and 2 of the second; that of vector 6 likewise in the third and
-              // fourth; that of vector 7 has its highest three in the fifth, and then the bit 0 of
-              // the second and of the fourth. q = code
-              // - 16, or with minimums q = code
-  kSixBits,   // 6 vectors, 3 of each half of the block: the codes of vectors 0, 1, 2 of the half in
-              // the bits 2 to 7 of their bytes; the code of vector 3 in their bits 0 and 1, its
-              // highest two bits in the first; q = code - 32
-  kUnpacked,  // 8 vectors as the tiles of an instruction set multiply them; of slices, never of
-              // panels
+  // 5 vectors: the codes of vectors 0 to 4 in bits 3 to 7 of their bytes. The code of vector 5 has
+  // its highest three bits in bits 0 to 2 of the first vector and its lowest two in bits 1 and 2 of
+  // the second; that of vector 6 has them at the same bits of the third and fourth; that of vector
+  // 7 has its highest three bits in the fifth, then one bit each in bit 0 of the second and of the
+  // fourth. q = code - 16, or with minimums q = code.
+  kFiveBits,
+  kSixBits,   // 6 vectors, 3 for each half of the block: the codes of vectors 0, 1, 2 of the half
+              // in bits 2 to 7 of their bytes; the code of vector 3 in their bits 0 and 1, its
+              // highest two bits in the first vector; q = code - 32
+  kUnpacked,  // 8 vectors, in the form that the tiles of an instruction set multiply; used for
+              // slices, never for panels
 };
-// Vectors of a block in kNibbles and kTable, of a block in kFiveBits, of half a block in kSixBits.
+// Numbers of vectors: per block in kNibbles and kTable, per block in kFiveBits, per half block in
+// kSixBits.
 inline constexpr size_t kNibbleVectors = kBlockVectors / 2, kFiveVectors = 5, kTripleVectors = 3;
 enum class PanelScales : uint8_t {
   kF16,            // per block: f16 [16 rows]
   kF16AndMinimum,  // the same, then f16 [16 rows] that are added: minimums with their sign changed
   kBf16,           // per block: bfloat16 [16 rows]
   kSixBitWords,    // in the group's header, scales and minimums (namespace six_bit_words)
-  kInt8,           // in the group's header, of each block (namespace int8_scales)
-  kInt8Halves,     // the same, of each half of each block
-  // Of kUnpacked, per block: float32 [16 rows]; the same of each half; the same, then minimums with
-  // their sign changed.
+  kInt8,           // in the group's header, one per block (namespace int8_scales)
+  kInt8Halves,     // the same, one per half block
+  // With kUnpacked, per block: float32 [16 rows]; the same for each half; the same, then minimums
+  // with their sign changed.
   kF32,
   kF32Halves,
   kF32AndMinimum,
@@ -80,15 +81,15 @@ enum class PanelScales : uint8_t {
 // it lacks (their scales are there, zero). Panels are 64-byte aligned, and so are each block's
 // weights. Rows after the matrix's last have weight and scale 0.
 struct PanelFormat {
-  model::TensorType type;  // a type has one format; pack takes its rows; its blocks hold whole
-                           // groups or one block
+  model::TensorType type;  // the type whose rows pack() takes; a type has one format; its blocks
+                           // hold whole groups or one block
   std::string_view name;
   PanelCodes codes;
-  // Of a code as it may be multiplied unsigned: less the half of their range unless there are
-  // minimums, codes are the weights. 8 of kBytes; of kTable, what its values need.
+  // Bits of a code when it is multiplied as an unsigned number. (A weight is its code minus half of
+  // the range; with minimums it is the code.) 8 for kBytes; for kTable, as many as its values need.
   size_t code_bits;
   PanelScales scales;
-  const std::array<int8_t, 16>* table;  // of kTable
+  const std::array<int8_t, 16>* table;  // the values of kTable
   size_t group_blocks;                  // 2, or the blocks of a super-block
   size_t header_bytes;                  // per group
   size_t scale_bytes;                   // per block: the scales of its 16 rows
@@ -100,12 +101,12 @@ struct PanelFormat {
   // Reads back a block of a row: exactly the values that the kernels compute with.
   void (*unpack)(const uint8_t* panel, size_t block, size_t row, PanelBlock* out);
 
-  // Its blocks' minimum is not always 0.
+  // Whether blocks have a minimum other than 0.
   constexpr bool has_minimum() const {
     return scales == PanelScales::kF16AndMinimum || scales == PanelScales::kSixBitWords ||
            scales == PanelScales::kF32AndMinimum;
   }
-  // The halves of a block have scales of their own.
+  // Whether each half of a block has a scale of its own.
   constexpr bool half_scales() const {
     return scales == PanelScales::kInt8Halves || scales == PanelScales::kF32Halves;
   }
@@ -124,21 +125,21 @@ struct PanelFormat {
   constexpr size_t scale_offset(size_t block) const {
     return group_offset(block) + header_bytes + block % group_blocks * scale_bytes;
   }
-  // Of kF32Halves, the scales of half `half` of the block.
+  // With kF32Halves: the offset of the scales of half `half` of the block.
   constexpr size_t half_scale_offset(size_t block, size_t half) const {
     return scale_offset(block) + half * kPanelRows * sizeof(float);
   }
-  // Of kF16AndMinimum and kF32AndMinimum, the block's minimums.
+  // With kF16AndMinimum and kF32AndMinimum: the offset of the block's minimums.
   constexpr size_t minimum_offset(size_t block) const {
     return scale_offset(block) + scale_bytes / 2;
   }
-  // Of kInt8 and kInt8Halves, the integer scales of half `half` of the block.
+  // With kInt8 and kInt8Halves: the offset of the integer scales of half `half` of the block.
   constexpr size_t int8_offset(size_t block, size_t half) const;
   constexpr size_t weight_offset(size_t block) const {
     return group_offset(block) + header_bytes + group_blocks * scale_bytes +
            block % group_blocks * weight_bytes;
   }
-  // Of a block's stored vector; of kSixBits, of the first vector of half `half`.
+  // The offset of a block's stored vector; with kSixBits, of the first vector of half `half`.
   constexpr size_t vector_offset(size_t block, size_t vector) const {
     return weight_offset(block) + vector * kVectorBytes;
   }
@@ -226,8 +227,8 @@ inline constexpr PanelFormat kIq4NlPanel = [] {
   format.unpack = block_panel::UnpackIq4Nl;
   return format;
 }();
-// Its scales are powers of two, which a bfloat16 holds whatever their exponent: a quarter of a bit
-// more a weight than in the file.
+// The scales are powers of two; a bfloat16 holds any of them. That takes a quarter of a bit more
+// per weight than in the file.
 inline constexpr PanelFormat kMxfp4Panel = [] {
   PanelFormat format = kIq4NlPanel;
   format.type = model::TensorType::kMXFP4;
@@ -300,11 +301,12 @@ inline constexpr PanelFormat kQ5KPanel = [] {
 }();
 
 // The scales of 8 blocks: float32 d [16 rows], then int8 scale [16 rows] of each block or half
-// block; a weight's scale is their product, exact in float32. A sixteenth of a bit more a weight
-// than in the file (IQ4_XS, whose scales have 6 bits there: an eighth).
+// block; a weight's scale is their product, exact in float32. This takes a sixteenth of a bit more
+// per weight than the file (an eighth for IQ4_XS, whose scales have 6 bits there).
 namespace int8_scales {
 inline constexpr size_t kDOffset = 0, kScaleOffset = 64;
-// Of kSixBits: tiles multiply codes of so many times their value, and d is that much smaller.
+// With kSixBits tiles multiply codes that are this many times too large, with a d that is as much
+// smaller.
 inline constexpr float kSixBitTimes = 4;
 }  // namespace int8_scales
 constexpr size_t PanelFormat::int8_offset(size_t block, size_t half) const {
@@ -343,8 +345,8 @@ inline constexpr std::array kPanelFormats = {&kQ8Panel,   &kQ4_0Panel,  &kQ4_1Pa
                                              &kQ5_1Panel, &kIq4NlPanel, &kMxfp4Panel, &kQ4KPanel,
                                              &kQ5KPanel,  &kQ6KPanel,   &kIq4XsPanel};
 
-// How a slice of the format's panels is kept for a product of many rows, so that its weights are
-// unpacked once and not for each tile. It has no pack and no unpack.
+// The format in which a slice of this format's panels is kept for a product of many rows, so that
+// its weights are unpacked once and not for each tile. It has no pack and no unpack.
 constexpr PanelFormat UnpackedFormat(const PanelFormat& packed) {
   PanelFormat format = kQ8Panel;
   format.type = packed.type;
@@ -369,7 +371,7 @@ struct PanelShape {
   size_t blocks = 0;
   PanelFormat format = kQ8Panel;
   constexpr size_t bytes() const { return format.bytes(blocks); }  // per panel
-  // Of a row in the format's type.
+  // Bytes of a row in the format's type.
   size_t row_bytes() const { return model::RowBytes(format.type, blocks * kBlock); }
   bool operator==(const PanelShape& other) const {
     return blocks == other.blocks && format.type == other.format.type;
@@ -380,8 +382,8 @@ struct PanelShape {
 // difference rounded.
 void UnpackRow(const PanelShape&, const uint8_t* panel, size_t row, float* out);
 
-// For checks and measurements: a row of random weights in the format's type, `row_bytes()` at
-// `row`, whose scales are in [2^-8, 2^-6).
+// For checks and measurements: writes a row of random weights in the format's type, row_bytes()
+// bytes at `row`. Its scales are in [2^-8, 2^-6).
 void FillRandomRow(const PanelShape&, std::minstd_rand& random, uint8_t* row);
 
 }  // namespace larder::kernels::formats

@@ -15,14 +15,14 @@
 
 namespace larder::kernels::inline formats {
 
-// Of the code that tiles have. Raised when it changes enough that schedules tuned before are no
-// longer good.
+// The version of the code of tiles. Raised when it changes so much that schedules have to be tuned
+// again.
 inline constexpr uint32_t kGeneratorVersion = 3;
 
 // How a tile gets the activations of a row, 4 inputs in every lane of a vector.
 enum class ActLoad : uint8_t {
   kBroadcast,  // one broadcast load, which serves the products of all panels
-  kEmbedded,   // a memory operand of each product; for tiles of one panel
+  kEmbedded,   // as a memory operand of each product; for tiles of one panel
 };
 inline constexpr std::array<std::string_view, 2> kActLoadNames = {"broadcast", "embedded"};
 constexpr std::string_view Name(ActLoad load) { return kActLoadNames[static_cast<size_t>(load)]; }
@@ -55,29 +55,29 @@ struct TileSpec {
   TileSpec WithoutPrefetch() const { return Fetching(Prefetch::kNone, 0); }
 };
 
-// What all tiles of a product pass over before they go on: some of the panels, then of the rows,
-// then of the inputs. The sums of a chunk of kSumBlocks blocks that is cut are kept in memory
-// between its slices, as the float32 values that they are.
+// A part of a product that all tiles pass over before they go on to the next: some of the panels,
+// some of the rows, some of the inputs. If a chunk of kSumBlocks blocks is cut, its sums are kept
+// in memory between the slices, as float32, so that no bit changes.
 struct SliceSpec {
   // Bytes of sums that Gemm::Run keeps on its stack.
   static constexpr size_t kMaxSumsBytes = 32 * 1024;
 
-  size_t blocks = kSumBlocks;  // of 32 inputs; even, at most kSumBlocks
-  // A multiple of the tile's; of panels shorter than `blocks`, as many times more as fit instead.
-  // 0: all of a product whose inputs are not cut, else the tile's.
+  size_t blocks = kSumBlocks;  // blocks of 32 inputs; even, at most kSumBlocks
+  // A multiple of the tile's panels. If panels are shorter than `blocks`, as many more are taken as
+  // fit instead. 0: all panels if the inputs are not cut, else the tile's.
   size_t panels = 0;
   size_t rows = SIZE_MAX;  // at least the tile's
-  // Weights that tiles do not multiply as they are (TakesUnpacking) are unpacked once for all rows
-  // of the slice, not by each tile; then it has at most kMaxUnpackedPanels panels, whatever
+  // Weights that tiles cannot multiply as stored (TakesUnpacking) are unpacked once for all rows of
+  // the slice, not by each tile. The slice then has at most kMaxUnpackedPanels panels, whatever
   // `panels` says.
   bool unpacked = false;
   static constexpr size_t kMaxUnpackedPanels = 2;
   bool operator==(const SliceSpec&) const = default;
 };
 
-// Whether panels of the format hold other bytes than tiles multiply. (Without VNNI these are
-// signed, but to make them so again for each tile costs one instruction, and as much from a slice
-// of them.)
+// Whether panels of the format hold other bytes than those that tiles multiply. (Without VNNI tiles
+// multiply signed bytes. That does not count: making bytes signed costs one instruction per tile,
+// from a slice as well.)
 constexpr bool TakesUnpacking(const PanelFormat& format) {
   return format.codes != PanelCodes::kBytes;
 }
@@ -88,8 +88,8 @@ struct Schedule {
   bool operator==(const Schedule&) const = default;
 };
 
-// Whether a tile's sums, and what it multiplies, fit the registers. The scalar set, which makes no
-// tiles, takes any within the limits of TileSpec.
+// Whether a tile's sums and operands fit the registers. The scalar set generates no tiles and takes
+// any within the limits of TileSpec.
 bool TileFits(Isa, const TileSpec&);
 // TileFits, and the slice keeps its own rules.
 bool ScheduleFits(Isa, const Schedule&);
@@ -101,7 +101,7 @@ struct ScheduleTable {
     if (rows <= 16) return rows - 1;
     return rows <= 32 ? 16 : rows <= 64 ? 17 : rows <= 128 ? 18 : 19;
   }
-  // The most rows of a class; of the last one, the rows that it is tuned for.
+  // The most rows of a class; for the last class, the number of rows that it is tuned for.
   static constexpr size_t Rows(size_t row_class) {
     return row_class < 16 ? row_class + 1 : size_t{32} << (row_class - 16);
   }
@@ -113,13 +113,13 @@ struct ScheduleTable {
   bool operator==(const ScheduleTable&) const = default;
 };
 
-// The core that schedules are made for. 0: not known.
+// The core that schedules are made for. 0 means not known.
 struct CoreShape {
   size_t l1_bytes = 0, l2_bytes = 0;
-  size_t vector_bytes = 0;  // of its vector units: 32 where an instruction of 64 bytes runs in two
-                            // halves
+  size_t vector_bytes = 0;  // width of the vector units: 32 where an instruction of 64 bytes runs
+                            // in two halves
 };
-CoreShape HostCore();  // of the CPU that runs this process (host_cpu.h)
+CoreShape HostCore();  // a core of the CPU that runs this process (host_cpu.h)
 
 // Good schedules with no tuning: tiles by what the registers hold and the ports allow, slices by
 // what fits the core's caches.

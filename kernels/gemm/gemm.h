@@ -26,7 +26,7 @@ struct GemmShape {
   size_t x_stride_bytes = 0;  // between rows of activations; usually ActRowBytes(blocks)
   size_t y_stride_bytes = 0;  // between rows of y
   bool accumulate = false;
-  size_t weight_bytes = 0;  // that a thread reads in turn, these panels among them
+  size_t weight_bytes = 0;  // all weights that a thread reads in turn, these panels included
                             // (KernelTuning::For)
 };
 
@@ -37,8 +37,8 @@ struct InputSlice {
   uint64_t blocks;
   uint64_t resumes;  // 0: sums begin at +0; 1: with those that were kept
   End end;
-  // Where the sums of a chunk are kept between its slices: for each group of a tile's panels
-  // [row][panel][16]. Not used by a slice that is a whole chunk.
+  // Where a chunk's sums are kept between its slices: [row][panel][16] for each group of a tile's
+  // panels. Unused if the slice is a whole chunk.
   float* sums;
 
   bool keeps_sums() const { return resumes != 0 || end == End::kKeep; }
@@ -87,13 +87,14 @@ class Gemm {
   struct Walk {
     Schedule schedule;
     std::vector<Step> steps;
-    size_t panels = 0;          // of a slice: SetSlice
+    size_t panels = 0;          // panels of a slice: see SetSlice
     UnpackFn unpack = nullptr;  // null: the tiles read the panels as they are
-    Tiles first{}, next{};      // [rows][panels]: of a slice's first tile, and of the others
+    Tiles first{}, next{};      // [rows][panels]: tiles for a slice's first panels, and for the
+                                // others
   };
-  // All that a product needs whose rows one tile takes and has done with when it has passed over
-  // the panels once. It is next to the object's other members: weights that stream through L2 push
-  // everything else out, and a product of one row may take no longer than three misses in turn.
+  // All that is needed for a product whose rows fit one tile, which passes over the panels once.
+  // Kept together with the object's other members: weights that stream through L2 push everything
+  // else out of it, and a product of one row must not wait for more than three misses in turn.
   struct alignas(2 * kCacheLineBytes) OnePass {
     uint32_t tile_panels = 0;  // 0: it takes more than one pass
     InputSlice slice{};
@@ -110,7 +111,7 @@ class Gemm {
   void RunSlices(const Walk&, const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels,
                  size_t m) const;
 
-  GemmShape shape_, unpacked_;                   // unpacked_: of a slice that is unpacked
+  GemmShape shape_, unpacked_;                   // unpacked_: the shape of a slice that is unpacked
   size_t panel_bytes_ = 0, unpacked_bytes_ = 0;  // per panel
   std::vector<Walk> walks_;                      // empty: the scalar set
   std::array<uint8_t, ScheduleTable::kRowClasses> walk_of_{};

@@ -25,8 +25,9 @@ using UnpackFn = Gemm::UnpackFn;
 GemmFn GenerateGemmAvx512(const TileShape&);
 // avx_vnni: vpdpbusd on 256 bits; otherwise AVX2's vpsignb, vpmaddubsw and vpmaddwd.
 GemmFn GenerateGemmAvx2(const TileShape&, bool avx_vnni);
-// As the tiles of the same instruction set take them. Of the spec, which has one row and one panel,
-// only the prefetch counts. unpacked: of the UnpackedFormat.
+// Functions that unpack weights into the form that tiles of the same instruction set multiply. The
+// spec has one row and one panel; only its prefetch is used. unpacked: a shape in the
+// UnpackedFormat.
 UnpackFn GenerateUnpackAvx512(const TileShape&, const PanelShape& unpacked);
 UnpackFn GenerateUnpackAvx2(const TileShape&, const PanelShape& unpacked, bool avx_vnni);
 

@@ -23,14 +23,14 @@ class GemmTile {
         panels_(static_cast<int>(tile.spec.panels)) {}
   virtual ~GemmTile() = default;
 
-  // Emits the whole function: for each group of `panels` panels Zero or the sums so far, Block for
-  // each block, and the sums are stored or kept; then the constants that it reads.
+  // Emits the whole function. For each group of `panels` panels: zeros or the kept sums, then Block
+  // for each block, then the sums are stored or kept. The constants that the code reads follow it.
   void Emit();
   // Emits an UnpackFn: UnpackBlock for each block of each panel.
   void EmitUnpack(const PanelShape& unpacked);
 
  protected:
-  virtual void Prepare() = 0;  // registers that hold the same throughout
+  virtual void Prepare() = 0;  // loads registers that do not change in the function
   virtual void Zero() = 0;
   virtual void Block(size_t block_in_group) = 0;
   virtual void UnpackBlock(size_t block_in_group) = 0;
@@ -67,8 +67,7 @@ class GemmTile {
   const int rows_, panels_;
 
  private:
-  // Fetches the cache lines of a block's weights, with the first block of a group those of the
-  // group's scales, ahead.
+  // Fetches a block's weights ahead; for the first block of a group, the group's scales too.
   void PrefetchWeights(size_t block_in_group);
   void EmitBlock(size_t block_in_group);
   void EmitConstants();
@@ -77,7 +76,7 @@ class GemmTile {
   void LoadSums();
   void StoreSums();
   size_t row_bytes() const { return static_cast<size_t>(panels_) * kPanelRows * sizeof(float); }
-  asmjit::x86::Mem Out(int m, int i) const;   // of vector i of row m in y
+  asmjit::x86::Mem Out(int m, int i) const;   // the address of vector i of row m in y
   asmjit::x86::Mem Kept(int m, int i) const;  // the same in InputSlice::sums
   asmjit::x86::Mem Field(size_t offset) const {
     return asmjit::x86::qword_ptr(slice_, static_cast<int32_t>(offset));

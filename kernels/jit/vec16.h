@@ -56,8 +56,8 @@ enum class Const {
   kMagicInt,
   kByte128,
   kInt2048,
-  kLowBytes,  // of each 16 bits
-  kSigns1,    // 1 and -1 in turn: -1 in the lanes with that bit
+  kLowBytes,  // the low byte of each 16 bits
+  kSigns1,    // 1 and -1: -1 in the lanes whose number has that bit
   kSigns2,
   kSigns4,
   kSigns8,
@@ -115,8 +115,8 @@ class Vec16Emitter {
   Vec16 Broadcast(const x86::Xmm& scalar);
   Vec16 Broadcast(const x86::Mem& scalar);
   Vec16 BroadcastPair(const x86::Xmm& two_floats);
-  // In place; kernels/formats/numerics.h. Each instruction is emitted for all of them before the
-  // next one.
+  // Exp of kernels/formats/numerics.h, in place. Each instruction is emitted for all vectors before
+  // the next one.
   void Exp(std::span<const Vec16> xs);
   // An operand for fma with the float at `scalar` in every lane: a broadcast within the
   // instruction, or a ymm that is loaded here.
@@ -126,7 +126,8 @@ class Vec16Emitter {
   // sums[i] += the 4 products of dword i: unsigned bytes of `bytes`, the same register for all
   // parts, and signed ones of `others`. Requires vnni().
   void AddDots(const Vec16& sums, const x86::Vec& bytes, const x86::Mem& others);
-  // The bytes of 32 integers, the first 16 in `low`, which must fit: signed or unsigned ones.
+  // Packs 32 integers, the first 16 of them in `low`, into bytes. They must fit signed or unsigned
+  // bytes.
   enum class Bytes { kSigned, kUnsigned };
   x86::Ymm ToBytes(const Vec16& low, const Vec16& high, Bytes = Bytes::kSigned);
 

@@ -31,7 +31,7 @@ inline constexpr size_t kNormRows = 4;
 struct Elementwise {
   Isa isa;
 
-  // Of each of `rows` rows: y[n] = (x[n] * r) * w[n], r = 1 / sqrt(Sum16(lane j: s_j = fma(x_i,
+  // For each of `rows` rows: y[n] = (x[n] * r) * w[n], r = 1 / sqrt(Sum16(lane j: s_j = fma(x_i,
   // x_i, s_j) over i = j mod 16, ascending) / n + epsilon). Any n >= 1. y[m] may be x[m].
   void (*rms_norms)(const float* const* x, const float* w, float* const* y, size_t rows, size_t n,
                     float epsilon);
@@ -55,8 +55,8 @@ struct Elementwise {
   // 2^-100: d and all q are 0. Writes RoundUp(n, 16) of q, those past n as 0.
   void (*quantize_row)(const float* x, int8_t* q, float* d, size_t n);
 
-  // One block of each of `rows` rows: out = quantize(h), h[32] = (gate / (1 + Exp(-gate))) * up. A
-  // row's gate and up are `stride` floats after the last one's, its block `out_stride` bytes.
+  // For each of `rows` rows one block: out = quantize(h), h[32] = (gate / (1 + Exp(-gate))) * up.
+  // Rows of gate and up are `stride` floats apart, their blocks `out_stride` bytes.
   void (*swiglu_quantize)(const float* gate, const float* up, size_t stride, ActBlock* out,
                           size_t out_stride, size_t rows);
 
@@ -68,18 +68,18 @@ struct Elementwise {
   void (*add)(float* y, const float* b, size_t n);
 
   // Adds waves over a chunk's positions [0, n), n a multiple of 16 up to kChunkPositions, to each
-  // of `queries` rows of scores, `stride` floats apart. A row's terms, `terms_stride` floats after
-  // the last one's, are two numbers for each of `pairs` waves: for i ascending,
+  // of `queries` rows of scores, `stride` floats apart. The terms of a row, `terms_stride` floats
+  // apart, are two numbers for each of `pairs` waves: for i ascending,
   //   s[j] = fma(terms[2 * i], waves[i][j], s[j]),
   //   s[j] = fma(terms[2 * i + 1], waves[i][kChunkPositions + j], s[j]).
   // waves[i]: cosines of all positions of a chunk, then sines.
   void (*add_waves)(float* scores, size_t stride, size_t n, size_t queries, const float* terms,
                     size_t terms_stride, const float* const* waves, size_t pairs);
 
-  // Softmax numerators of `queries` queries over one chunk, in place; a query's scores are `stride`
-  // floats after the last one's. scores[0, valid) are scaled scores; [valid, padded) may hold
-  // anything and becomes 0. m = max + 0 (so never -0); scores[i] = Exp(scores[i] - m); sum[q] =
-  // Sum16(lane sums, ascending); max[q] = m. padded is a multiple of 16; valid >= 1.
+  // Softmax numerators of `queries` queries over one chunk, in place; the queries' scores are
+  // `stride` floats apart. scores[0, valid) are scaled scores; [valid, padded) may hold anything
+  // and becomes 0. m = max + 0 (so never -0); scores[i] = Exp(scores[i] - m); sum[q] = Sum16(lane
+  // sums, ascending); max[q] = m. padded is a multiple of 16; valid >= 1.
   void (*softmax_chunk)(float* scores, size_t stride, size_t queries, size_t valid, size_t padded,
                         float* max, float* sum);
 
@@ -110,12 +110,10 @@ const Elementwise& GetElementwise(Isa);
 
 // Weighted sum of values for `queries` query heads of one KV head over the first n_pages value
 // pages of a chunk:
-//   o[m][32 * blocks] (row stride o_stride floats) starts at 0;
-//   for each page, ascending: o[m][i] = fma(float(sum over its positions t of w[m].q[t] *
-//   value[t][i], exact), w[m].d[page], o[m][i]).
-// Meanwhile the chunk of keys at next_keys and that of values at next_values are fetched into L2,
-// as many pages of each as this one has: the sums keep the vector ports busy, and nothing else
-// needs the memory.
+//   o[m][32 * blocks] (row stride o_stride floats) starts at 0; for each page, ascending: o[m][i] =
+//   fma(float(sum over its positions t of w[m].q[t] * value[t][i], exact), w[m].d[page], o[m][i]).
+//   Meanwhile the keys at next_keys and the values at next_values are fetched into L2, as many
+//   pages of each as this chunk has: the sums keep the vector ports busy and leave the memory idle.
 using ValuesFn = void (*)(const uint8_t* pages, const ChunkWeights* w, float* o, size_t n_pages,
                           const uint8_t* next_keys, const uint8_t* next_values);
 struct ValuesShape {

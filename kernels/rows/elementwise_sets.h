@@ -1,4 +1,4 @@
-// Internal to kernels/: what GetElementwise and MakeValues are made of, and the checks of their
+// Internal to kernels/: the parts of GetElementwise and MakeValues, and the checks of their
 // functions. Set-up only.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Copies past the caches, which are for weights.
+// Copies that bypass the caches, which are for weights.
 #pragma once
 
 #include <emmintrin.h>
@@ -10,7 +10,7 @@
 
 namespace larder::kernels::inline rows {
 
-// As memcpy, but lines of `to` are not brought into the caches. Such stores are not ordered with
+// Like memcpy, but lines of `to` are not brought into the caches. Such stores are not ordered with
 // others; the sfence at the end makes this thread's next release cover them.
 inline void StreamCopy(void* to, const void* from, size_t bytes) {
   auto* out = static_cast<uint8_t*>(to);

@@ -1,8 +1,8 @@
 // The search for an AttentionTuning. Its space is small: how many sums of values stay in registers,
 // for how many queries at a time, how many queries pass over the cache together, and the schedules
-// of two score products. Each is varied while the others stay, as long as that gains; the schedules
-// are found as those of products are (schedule_search.h). What is timed is all of attention, for
-// decoding and for a prompt: a candidate must be faster in their mean.
+// of two score products. One is varied at a time, as long as that gains; schedules are searched as
+// for products (schedule_search.h). What is timed is all of attention, for decoding and for a
+// prompt: a candidate must be faster in their mean.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@ inline constexpr std::array<std::string_view, 2> kAttentionWorkNames = {"decode"
 // What is being tuned: attention of heads of `blocks` blocks, `group` query heads per KV head.
 struct HeadSize {
   size_t blocks = 0, group = 0;
-  // Of the score products that most of the work has.
+  // The queries of the score products in which most of the work is.
   size_t score_queries(const AttentionTuning& tuning, AttentionWork work) const {
     return group * (work == AttentionWork::kDecode ? 1 : tuning.tile_rows(group));
   }
@@ -38,13 +38,13 @@ class AttentionRoundTimer {
 
 struct AttentionResult {
   AttentionTuning tuning;
-  // By work: the start's time / the found one's, in the last comparison.
+  // For each kind of work: time of the start / time of the one found, in the last comparison.
   std::array<double, kAttentionWorkNames.size()> gain = {1, 1};
   bool out_of_time = false;  // the search saw less of its space
 };
 
-// The start, or a tuning that makes one work faster by more than options.least_gain, and the other
-// one not slower. Of the options, depth, window and row_classes are not used.
+// Returns the start, or a tuning that makes one kind of work faster by more than options.least_gain
+// and the other no slower. The options depth, window and row_classes are not used.
 AttentionResult SearchAttention(Isa, const HeadSize&, const AttentionTuning& start,
                                 AttentionRoundTimer&, const SearchOptions&);
 

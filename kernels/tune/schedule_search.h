@@ -25,14 +25,15 @@ namespace larder::kernels::inline tune {
 // What is being tuned: products of one matrix, or of several with equally many inputs.
 struct ProductSize {
   PanelShape panel;
-  size_t n_panels = 0;  // that one thread has
+  size_t n_panels = 0;  // the panels that one thread has
 };
 
 // Measures one product; a test gives a synthetic one.
 class RoundTimer {
  public:
   virtual ~RoundTimer() = default;
-  // The seconds that one product of `rows` rows takes, by the schedule, which ScheduleFits.
+  // The seconds that one product of `rows` rows takes with the schedule, which must fit
+  // (ScheduleFits).
   virtual double Round(const Schedule& schedule, size_t rows) = 0;
 };
 
@@ -44,8 +45,9 @@ struct SearchOptions {
   };
   Depth depth = Depth::kFull;
   size_t window = 16;               // row classes: the paper's sigma
-  size_t rounds = 5;                // of each schedule in a comparison
-  double least_gain = 0.01;         // of a schedule over the one that the search began with
+  size_t rounds = 5;                // rounds of each schedule in a comparison
+  double least_gain = 0.01;         // what a schedule must gain over the one that the search began
+                                    // with
   double seconds = 60;              // for the whole table
   std::function<double()> clock;    // seconds; required
   std::vector<size_t> row_classes;  // empty: all
@@ -54,7 +56,7 @@ struct SearchOptions {
 struct SearchResult {
   ScheduleTable table;
   struct Class {
-    size_t rows = 0;  // tuned for
+    size_t rows = 0;  // the number of rows that it is tuned for
     size_t rounds = 0;
     double gain = 1;  // time of the start's schedule / time of the one found, in the last
                       // comparison

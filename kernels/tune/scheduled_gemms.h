@@ -1,4 +1,5 @@
-// ScheduledGemms: one product by many schedules, made as a search asks for them. Set-up only.
+// ScheduledGemms: one product with many schedules, each made when a search asks for it. Set-up
+// only.
 #pragma once
 
 #include <vector>
@@ -13,8 +14,9 @@ class ScheduledGemms {
  public:
   ScheduledGemms(Isa isa, const GemmShape& shape) : isa_(isa), shape_(shape) {}
 
-  // The product whose every number of rows has this schedule, which ScheduleFits. Generates and
-  // checks a tile's code when it is first asked for; the result is valid until the next call.
+  // The product with this schedule for every number of rows. The schedule must fit (ScheduleFits).
+  // Generates and checks a tile's code when it is first asked for; the result is valid until the
+  // next call.
   const Gemm& Of(const Schedule&);
 
  private:

@@ -20,10 +20,10 @@ class Farewell {
   const std::function<void()> say_;
 };
 
-// Says those of all links of this process. Any thread.
+// Says the farewells of all links of this process. Any thread.
 void SayFarewells();
-// The same by a process that ends afterwards. Peers see its connections close, too, and may notice
-// that first: waits 100 ms.
+// The same, for a process that is about to end. Its peers also see its connections close and might
+// notice that first, so this waits 100 ms.
 void SayFarewellsBeforeTheEnd();
 
 }  // namespace larder::rdma::common

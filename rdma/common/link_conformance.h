@@ -166,7 +166,7 @@ TYPED_TEST_P(LinkConformance, OrderAndContentsUntilTheSlotsAreUsed) {
         receiver.EndReceive();
         ++received;
         if (sent - received + batch <= slots) {
-          // one is free again
+          // one slot is free again
           EXPECT_TRUE(Soon([&] { return static_cast<bool>(sender.BeginSend()); }));
         }
       }

@@ -21,7 +21,7 @@ class ShmEnd {
  public:
   ShmEnd(ControlChannel the_channel, SharedMemory the_memory, const LinkShape& shape,
          LinkSide side);
-  ~ShmEnd();  // says goodbye
+  ~ShmEnd();  // the destructor says goodbye
   void Fail(sync::FaultCode code, uint32_t detail) { link.Fail(code, detail); }
   sync::Fault fault() const { return link.fault(); }
 

@@ -57,7 +57,7 @@ static_assert(sizeof(RequestData) == 40 && sizeof(AnswerData) == 56);
 struct CmEvent {
   rdma_cm_event_type type = RDMA_CM_EVENT_ADDR_ERROR;
   int status = 0;
-  rdma_cm_id* id = nullptr;  // of a connection request: new, and ours to free
+  rdma_cm_id* id = nullptr;  // the id of a connection request: new, and ours to free
   uint32_t pair = 0;         // the other end's queue pair
   std::vector<std::byte> data;
 };

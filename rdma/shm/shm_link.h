@@ -47,7 +47,7 @@ struct ShmLinkHeader {
 
 struct ShmSlotHeader {
   uint32_t sequence;
-  uint32_t size_bytes;  // of the frame that follows; at most the link's frame_bytes
+  uint32_t size_bytes;  // the size of the frame that follows; at most the link's frame_bytes
 };
 static_assert(sizeof(ShmLinkHeader) == 4 * kFalseSharingBytes);
 static_assert(std::is_standard_layout_v<ShmLinkHeader> &&
@@ -78,7 +78,7 @@ class alignas(kFalseSharingBytes) ShmLink {  // its positions change with every 
 
   sync::SendSlot BeginSend() {
     LARDER_CHECK(side_ == LinkSide::kSend, "a receiver does not send");
-    // acquire: pairs with the receiver's Publish in EndReceive; the receiver no longer reads the
+    // acquire: pairs with the receiver's Publish in EndReceive; the receiver has done with the
     // slots' old bytes. The fault is read after the counter, because Fail() raises it before it
     // moves the counter.
     if (position_ - other_ == shape_.slots)

@@ -44,7 +44,7 @@ class LinkMonitor {
   void Run();
   void Send(const WireBeat& beat);
   void SendFault(const sync::Fault& fault);
-  bool ReadBeats();  // those that have arrived; false: the connection has ended
+  bool ReadBeats();  // reads the beats that have arrived; false: the connection has ended
   void LookAtData();
 
   Descriptor connection_;
@@ -53,7 +53,7 @@ class LinkMonitor {
   const int data_fd_;
   int lost_looks_ = 0;  // in a row
   int64_t heard_ns_ = 0;
-  WireBeat partial_;  // of which partial_bytes_ have arrived
+  WireBeat partial_;  // the beat of which partial_bytes_ have arrived
   size_t partial_bytes_ = 0;
   std::atomic<bool> said_farewell_{false};
   const Farewell farewell_;

@@ -63,7 +63,7 @@ class VerbsResources {
   const size_t ring_bytes;
   topology::Arena memory;
   EventChannel channel;
-  CmId id;  // of the connection
+  CmId id;  // the id of the connection
   std::unique_ptr<ibv_pd, FreeVerbs<ibv_dealloc_pd>> domain;
   std::unique_ptr<ibv_mr, FreeVerbs<ibv_dereg_mr>> region;
   std::unique_ptr<ibv_comp_channel, FreeVerbs<ibv_destroy_comp_channel>>
