@@ -5,8 +5,8 @@
 // text or as parts, a system message or none, several calls in a message or one, ids of any form or
 // Mistral's. What this one takes is found by rendering small conversations when it is parsed, and
 // Render gives it that form, so that each text, call and result of the conversation is in the
-// prompt once and in its order. A conversation that it refuses is rendered once more in turns of
-// the user's and the assistant's: some want these.
+// prompt once and in its order. If it refuses a conversation, Render tries once more with strictly
+// alternating turns of user and assistant, which some templates demand.
 #pragma once
 
 #include <cstdint>
@@ -61,10 +61,10 @@ class ChatTemplate {
   bool supports_tools() const { return caps_.tools; }
   bool supports_thinking() const {
     return caps_.thinking;
-  }  // it has a switch or writes earlier thoughts
+  }  // the template has a switch for thoughts, or writes earlier ones
   bool supports_system() const { return caps_.system; }
-  // Of the template for chats with tools, or without them: whether an earlier call is in the
-  // prompt, whether a result is, and whether the template takes several calls in a message (else
+  // For the template of chats with tools, or without: whether earlier calls are in the prompt,
+  // whether results are, and whether the template takes several calls in a message (otherwise
   // Render splits them).
   bool writes_calls(bool with_tools) const { return CapsFor(with_tools).calls; }
   bool writes_results(bool with_tools) const { return CapsFor(with_tools).results; }
@@ -73,18 +73,20 @@ class ChatTemplate {
  private:
   struct Caps {
     bool tools = false, thinking = false, system = true;
-    bool object_arguments = false;        // calls want arguments as objects
+    bool object_arguments = false;        // arguments of calls must be objects
     bool typed_content = false;           // contents must be parts
-    bool text_content = true;             // contents may be text; else parts are made of it
+    bool text_content = true;             // contents may be text; otherwise Render makes parts of
+                                          // it
     bool null_content = true;             // a message with calls may have no content
-    bool calls = false, results = false;  // earlier ones are in the prompt
-    bool parallel_calls = false;          // several calls of one message are
+    bool calls = false, results = false;  // whether earlier calls and results appear in the prompt
+    bool parallel_calls = false;          // whether several calls of one message appear
     bool text_and_calls = true;           // a message with calls may have text
-    bool several_systems = true, late_systems = true;  // of the system's texts not only the first
-    bool lone_results = true;   // those without a call in front are in the prompt
-    bool short_ids = false;     // of calls: nine letters or digits
+    bool several_systems = true, late_systems = true;  // whether system messages other than the
+                                                       // first appear
+    bool lone_results = true;   // whether results without a preceding call appear
+    bool short_ids = false;     // ids of calls must be nine letters or digits
     bool unset_tools = false;   // without tools the variable must not be there, rather than be none
-    bool descriptions = false;  // functions and parameters must have one
+    bool descriptions = false;  // functions and parameters must have a description
   };
 
   ChatTemplate() = default;

@@ -9,29 +9,30 @@ namespace larder::model::inline chat {
 // A message with several calls becomes one message per call, each followed by its result.
 nlohmann::ordered_json SplitCalls(const nlohmann::ordered_json& messages);
 
-// Mistral's ids have nine letters or digits. An id that has not becomes one that depends on nothing
-// else, so that the next turn's prompt begins as this one's; calls and results without one are
+// Mistral's ids have nine letters or digits. Any other id is replaced by one that depends on it
+// alone, so that the next turn's prompt begins like this one's. Calls and results without ids are
 // matched by their order.
 nlohmann::ordered_json WithShortIds(const nlohmann::ordered_json& messages);
 
-// The results of a message's calls in the order of these: most templates write no ids, so that only
-// the order says which result is whose.
+// Puts the results of a message's calls in the order of the calls: most templates write no ids, so
+// only the order says which result belongs to which call.
 void OrderResults(nlohmann::ordered_json& messages);
 
-// Texts of the system's behind the first message become the user's where `late` is false, and those
-// that begin the conversation one message where `several` is false.
+// If `late` is false, system messages after the first message become messages of the user. If
+// `several` is false, the system messages that begin the conversation are joined to one.
 void FoldSystems(nlohmann::ordered_json& messages, bool several, bool late);
 
-// A message of text and calls becomes two: templates that write either lose the other.
+// A message with text and calls becomes two messages, for templates that would write only one of
+// them.
 nlohmann::ordered_json SplitTexts(const nlohmann::ordered_json& messages);
 
-// Results of no call in front of them become texts of the user's.
+// Results without a preceding call become messages of the user.
 void TellLoneResults(nlohmann::ordered_json& messages);
 
-// Turns of the user's and the assistant's, which some templates insist on. A user's message joins
-// one in front of it that is the user's too, or a result; so does one of the assistant's. Where
-// calls stand between two of a kind, what is between them is told as text, or the user says
-// nothing. False: these are turns.
+// Makes alternating turns of user and assistant, which some templates demand. A message of the user
+// is joined to a preceding one of the user or to a result; messages of the assistant are joined to
+// each other. Where calls stand between two messages of a kind, they are told as text, or an empty
+// user message is put in. Returns false if the messages already alternate.
 bool MakeTurns(nlohmann::ordered_json& messages);
 
 }  // namespace larder::model::chat

@@ -16,10 +16,11 @@ namespace larder::model::inline config {
 
 // GGUF types of a whole model's matrices.
 struct TensorTypes {
-  using OfLayer = std::array<TensorType, kTensorRoles>;  // by role; norms and biases are not meant
-  std::vector<OfLayer> layers;                           // or empty: Q8_0
+  using OfLayer = std::array<TensorType, kTensorRoles>;  // by role; for matrices only, not for
+                                                         // norms and biases
+  std::vector<OfLayer> layers;                           // empty: all Q8_0
   TensorType embedding = TensorType::kQ8_0;
-  TensorType head = TensorType::kQ8_0;  // with tied embeddings the same
+  TensorType head = TensorType::kQ8_0;  // with tied embeddings the same type
 };
 
 // The part of a model that its file holds: all, or what `larder split` put there
@@ -28,8 +29,8 @@ struct ModelPart {
   enum class Kind { kWhole, kStage, kServing };
   Kind kind = Kind::kWhole;
   size_t index = 0, count = 0;         // stage number; number of stages
-  size_t first_layer = 0, layers = 0;  // of a stage
-  // Properties of the whole model that a part's tensors may not show.
+  size_t first_layer = 0, layers = 0;  // the layers of a stage
+  // Properties of the whole model that cannot be seen from a part's tensors.
   size_t vocab = 0;
   bool tied_embeddings = false, qkv_bias = false;
   uint64_t fingerprint = 0;
@@ -49,9 +50,9 @@ struct ModelConfig {
   size_t dim = 0;          // embedding length
   size_t vocab = 0;        // rows of the embedding table
   size_t trained_context = 0;
-  float norm_epsilon = 1e-5f;    // of the output norm
+  float norm_epsilon = 1e-5f;    // epsilon of the output norm
   bool tied_embeddings = false;  // no output.weight: lm_head is the embedding table
-  std::vector<LayerSpec> kinds;  // of layers, of the whole model; at most 256
+  std::vector<LayerSpec> kinds;  // the kinds of layers of the whole model; at most 256
   std::vector<uint8_t> kind_of;  // [the whole model's layers]: index into kinds
   TensorTypes types;
 
@@ -60,9 +61,9 @@ struct ModelConfig {
   // The kind of a layer; index 0 is layer first_layer.
   size_t KindOf(size_t index) const { return kind_of.at(first_layer + index); }
   const LayerSpec& layer(size_t index) const { return kinds[KindOf(index)]; }
-  // The kinds that the config's own layers are of, ascending.
+  // The kinds that occur among the config's own layers, ascending.
   std::vector<size_t> OwnKinds() const;
-  // The most of what the layers have (0 without layers): config.Most([](const LayerSpec& layer) {
+  // The largest value over all layers, 0 without layers: config.Most([](const LayerSpec& layer) {
   // return layer.sizes.ffn; }).
   template <typename Of>
   size_t Most(Of of) const {
@@ -70,7 +71,7 @@ struct ModelConfig {
     for (size_t i = 0; i < layers; ++i) most = std::max<size_t>(most, std::invoke(of, layer(i)));
     return most;
   }
-  // The sum of it over all layers.
+  // The sum over all layers.
   template <typename Of>
   size_t Sum(Of of) const {
     size_t sum = 0;
@@ -95,8 +96,8 @@ struct ModelConfig {
 // expected; the config is still the whole model's.
 ModelConfig ReadModelConfig(const GgufFile&);
 
-// The layers for people: "24 layers, dim 896, ffn 4864, 14 heads / 2 KV heads of 64"; where they
-// are of several kinds, each kind's sizes with the number of its layers.
+// The layers as text: "24 layers, dim 896, ffn 4864, 14 heads / 2 KV heads of 64". With several
+// kinds of layers: the sizes of each, with the number of its layers.
 std::string LayersText(const ModelConfig&);
 
 // Parts of a model, as stages and the serving socket hold them: LayersOf has `count` layers from

@@ -7,10 +7,10 @@
 
 namespace larder::model::inline config {
 
-// What a file's keys say of its layers.
+// What a file's keys say about its layers.
 struct LayersOfKeys {
   std::vector<LayerSizes> sizes;  // [layers]
-  RotarySpec rotary;              // of all layers, without freq_factors
+  RotarySpec rotary;              // the rotation of all layers, without freq_factors
 };
 
 // Fills vocab, tied_embeddings, types, kinds and kind_of of `config`, whose other fields come from

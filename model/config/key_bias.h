@@ -17,7 +17,7 @@ namespace larder::model::inline config {
 
 struct KeyBias {
   struct Pair {
-    uint32_t index;  // of the rotation: below rotary.dim / 2
+    uint32_t index;  // index of the pair in the rotation, below rotary.dim / 2
     float first, second;
   };
   // [kv_heads * head_size], in the file's order: what is added to keys. 0 for the pairs of `apart`,
@@ -26,14 +26,14 @@ struct KeyBias {
   std::vector<float> in_keys;
   std::vector<std::vector<Pair>> apart;  // [kv_heads], ascending: what is added to scores
   // [kv_heads][rotary.dim / 2], or empty: a rotated key's pairs times this, and those of the
-  // queries of its head divided by it, give the same scores. Large biases of Q cost queries their
-  // bits as K's cost keys theirs, and no table has them: the square root of their size is given to
-  // the keys.
+  // queries of its head divided by it, give the same scores. Large biases of Q cost queries bits,
+  // as those of K cost keys, and cannot be put into a table. So a factor, the square root of their
+  // size, is moved from queries to keys.
   std::vector<std::vector<float>> balance;
 };
 
-// Of a pair of Q's biases: the largest norm, of the heads that share their keys, that needs no
-// balance; a larger one gives sqrt(norm / this).
+// A pair of Q's biases needs no balance up to this norm (the largest among the heads that share
+// keys). For a larger norm the balance is sqrt(norm / this).
 inline constexpr float kLargeQueryBias = 4;
 
 // Pairs with a larger norm are kept apart. Keys without bias are about 1; of Qwen2.5-0.5B's 1,536

@@ -16,7 +16,7 @@ namespace larder::model::inline config {
 
 // The numbers are GGUF's.
 enum class Pooling : uint8_t {
-  kNone = 0,  // of a model that generates text
+  kNone = 0,  // the model generates text
   kMean = 1,  // the mean of all tokens' hidden states
   kCls = 2,   // the first token's
   kLast = 3,  // the last token's
@@ -38,7 +38,7 @@ struct RankHead {
   float Score(std::span<const float> hidden) const;
 };
 inline constexpr std::string_view kRankHeadPrefix = "cls.output.";
-// Null: the file has none. Throws Error if its tensors contradict each other or `dim`.
+// Null if the file has none. Throws Error if its tensors contradict each other or `dim`.
 std::shared_ptr<const RankHead> ReadRankHead(const GgufFile&, size_t dim);
 
 }  // namespace larder::model::config

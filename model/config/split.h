@@ -19,7 +19,7 @@ namespace larder::model::inline config {
 std::optional<ModelPart> ReadPart(const GgufFile& file, size_t layers);
 
 // Throws Error if the file is a part whose keys describe another model than the one that was split,
-// or if it does not say which: equal tensors do not make parts of one model.
+// or do not say which: equal tensors are not enough to be parts of one model.
 void CheckIsAsSplit(const GgufFile& file, const ModelConfig& config);
 
 // Throws Error if the file is a part that lacks these layers, or (serving) the embedding and

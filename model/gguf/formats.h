@@ -54,7 +54,7 @@ struct Q4Block {
 };
 static_assert(sizeof(Q4Block) == 18);
 
-// What a code of IQ4_NL and IQ4_XS stands for.
+// The values of the codes of IQ4_NL and IQ4_XS.
 inline constexpr std::array<int8_t, 16> kIq4Values = {-127, -104, -83, -65, -49, -35, -22, -10,
                                                       1,    13,   25,  38,  53,  69,  89,  113};
 
@@ -64,7 +64,7 @@ struct Mxfp4Block {
   uint8_t q[kBlock / 2];
 };
 static_assert(sizeof(Mxfp4Block) == 17);
-// What a code stands for: a float of 4 bits (E2M1), doubled.
+// The values of MXFP4's codes: floats of 4 bits (E2M1), doubled.
 inline constexpr std::array<int8_t, 16> kMxfp4Values = {0, 1,  2,  3,  4,  6,  8,  12,
                                                         0, -1, -2, -3, -4, -6, -8, -12};
 // 2^(e - 128), half of what the exponent says, since the values are doubled; the two smallest are
@@ -179,7 +179,8 @@ struct GgufTypeLayout {
   size_t bytes = 0;
 };
 GgufTypeLayout LayoutOfGgufType(uint32_t gguf_type);
-// Where a block of the type has its 16-bit floats. None: MXFP4, and types without blocks.
+// The offsets of the 16-bit floats in a block of the type. Empty for MXFP4 and for types without
+// blocks.
 std::span<const size_t> F16Offsets(TensorType type);
 // Whether ReadRows, ReadRowsF32 and ReadRowsQ8_0 can read it: it is one of TensorType.
 bool IsReadableType(uint32_t gguf_type);

@@ -29,7 +29,8 @@ struct TensorInfo {
   std::string name;
   TensorType type = TensorType::kF32;  // one of TensorType's names only if
                                        // IsReadableType(gguf_type)
-  uint32_t gguf_type = 0;  // the file's number, also of types that Larder lists but does not read
+  uint32_t gguf_type = 0;  // the file's number of the type, which may be one that Larder lists but
+                           // does not read
   size_t rows = 0;
   size_t cols = 0;
   uint64_t file_offset_bytes = 0;  // absolute, in the part's file
@@ -68,7 +69,7 @@ class GgufFile {
 
   const std::string& path() const;  // the first part's
   uint32_t version() const;
-  uint64_t file_bytes() const;         // of all parts
+  uint64_t file_bytes() const;         // of all parts together
   uint64_t data_offset_bytes() const;  // the first part's
 
   // The files of the model, in order; one unless it is split.
@@ -102,7 +103,7 @@ class GgufFile {
   // The bytes of the entry's type and value in the file.
   std::string_view RawValue(const Entry&) const;
   bool Has(std::string_view key) const;
-  bool IsArray(std::string_view key) const;  // false: it has one value, or is missing
+  bool IsArray(std::string_view key) const;  // false if the key has a single value or is missing
   uint64_t GetUnsigned(std::string_view key) const;
   double GetFloat(std::string_view key) const;
   std::string_view GetString(std::string_view key) const;
@@ -127,7 +128,7 @@ class GgufFile {
   // column).
   void ReadRowsF32(const TensorInfo&, size_t row0, size_t n, float* dst) const;
   // The same as Q8_0, n * ceil(cols / 32) blocks; other types are quantised. Throws Error on a
-  // scale that is NaN or infinite (names tensor, row and block), likewise on NaN/inf weights.
+  // scale or weight that is NaN or infinite (names tensor, row and block).
   void ReadRowsQ8_0(const TensorInfo&, size_t row0, size_t n, Q8Block* dst) const;
   // The same in `type`, which is the tensor's or Q8_0: n * RowBytes(type, cols) bytes. Throws Error
   // on a scale that is NaN or infinite.

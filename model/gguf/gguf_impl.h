@@ -22,7 +22,7 @@ struct GgufFile::Impl {
   std::string path;
   Descriptor fd;
   uint32_t version = 0;
-  uint64_t file_bytes = 0;  // of this file, without further parts
+  uint64_t file_bytes = 0;  // bytes of this file, without further parts
   uint64_t data_offset_bytes = 0;
 
   std::vector<char> header;  // the file's first bytes, at least up to the last metadata value

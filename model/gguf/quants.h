@@ -13,7 +13,7 @@ namespace larder::model::inline gguf {
 
 // Writes x[n], n a multiple of the type's elements per block, from n / elements blocks.
 void DequantizeQuants(TensorType type, const char* blocks, std::span<float> x);
-// The same, and of Q8_0.
+// The same, but also reads Q8_0.
 void DequantizeBlocks(TensorType type, const char* blocks, std::span<float> x);
 
 // The number of the first block in `bytes` bytes that has a 16-bit scale that is infinite or NaN,

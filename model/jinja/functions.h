@@ -13,7 +13,7 @@ struct NamedBuiltin {
   Builtin function;
 };
 
-const Builtins& Library();  // all of them; a name's first table counts
+const Builtins& Library();  // all tables as one; if a name is in several, the first counts
 Builtin FindFilter(std::string_view name);
 Builtin FindTest(std::string_view name);
 Builtin FindMethod(Kind, std::string_view name);

@@ -19,11 +19,11 @@ namespace larder::model::inline jinja {
 struct JinjaVariables {
   std::vector<std::pair<std::string, const nlohmann::ordered_json*>> data;  // must outlive the call
   std::vector<std::pair<std::string, std::string>> trusted;  // text of the model itself (bos_token)
-  // Strings of the data that count as the template's: for (key of the object that they are in,
-  // string).
+  // Says which strings of the data count as the template's own text. Called with the key of the
+  // object that holds the string, and the string.
   bool (*is_trusted)(std::string_view key, std::string_view value) = nullptr;
   int64_t now_s = 0;        // what strftime_now prints, in the local time zone
-  uint64_t most_steps = 0;  // fewer than the template's limit; 0: that
+  uint64_t most_steps = 0;  // a lower limit than the template's; 0: the template's
 };
 
 class JinjaTemplate {

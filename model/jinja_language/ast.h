@@ -70,11 +70,11 @@ enum class CompareOp : uint8_t {
 struct Node {
   Op op = Op::kConst;
   uint32_t line = 0;
-  uint32_t depth = 1;  // of the nodes below it, with it
+  uint32_t depth = 1;  // depth of the tree from this node down, itself included
   bool uses_varargs = false, uses_kwargs = false, uses_caller = false;  // kMacro, kCallBlock
   Value value;
   const Text* name = nullptr;
-  Builtin function = nullptr;  // kFilter, kTest; null: there is none of that name
+  Builtin function = nullptr;  // kFilter, kTest; null if no function has that name
   Node *a = nullptr, *b = nullptr, *c = nullptr;
   std::vector<Node*> items;
   std::vector<std::pair<const Text*, Node*>> named;  // keyword arguments; kMacro: parameters,
@@ -85,7 +85,8 @@ struct Node {
   std::vector<std::pair<Node*, std::vector<Node*>>> chain;  // kIf: the elifs
 };
 
-// What templates find by name; null: no such name. `method`: of values of that kind.
+// What templates can find by name; null if there is no such name. `method`: methods of values of a
+// kind.
 struct Builtins {
   Builtin (*filter)(std::string_view name);
   Builtin (*test)(std::string_view name);

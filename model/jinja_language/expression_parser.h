@@ -15,9 +15,9 @@
 
 namespace larder::model::inline jinja_language {
 
-// Of expressions in expressions and blocks in blocks, so that no template exhausts the stack (a
-// level takes a dozen calls here, one or two when rendered). A chain of operators is deep, too, but
-// is parsed in a loop.
+// The limit on expressions within expressions and blocks within blocks, so that no template
+// exhausts the stack (a level takes a dozen calls here, one or two when rendered). A chain of
+// operators makes a deep tree, too, but is parsed in a loop.
 inline constexpr size_t kMaxNesting = 100;
 inline constexpr uint32_t kMaxNodeDepth = 400;
 

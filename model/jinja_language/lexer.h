@@ -30,7 +30,7 @@ struct Token {
   std::string text;
 };
 
-// A wrong template, by the line of its source.
+// Why a template is wrong, with the line of its source.
 struct SyntaxError {
   uint32_t line;
   std::string text;

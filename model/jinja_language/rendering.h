@@ -59,7 +59,7 @@ class Rendering {
   const Text& NeedText(const Value& value, std::string_view what) const;
   Text ToText(const Value& value) { return Print(value); }
   Value Bytes(std::string text, bool trusted) { return heap_.String(std::move(text), trusted); }
-  void CheckSize(size_t count, size_t each);  // before something of that size is made
+  void CheckSize(size_t count, size_t each);  // call it before something of that size is made
 
  private:
   enum class Flow : uint8_t { kNormal, kBreak, kContinue };
@@ -107,7 +107,7 @@ class Rendering {
   Text* out_ = nullptr;
   uint32_t line_ = 1;
   size_t depth_ = 0;
-  Value block_value_;  // what a filter or set block made, for its innermost filter
+  Value block_value_;  // the text of a filter or set block, the input of its innermost filter
   const Text* loop_name_;
 };
 

@@ -49,17 +49,17 @@ class Text {
 };
 
 // UTF-8 as Python sees it: bytes that are no UTF-8 count as characters of one byte.
-size_t CharBytes(std::string_view text, size_t at);  // of the character at `at`
+size_t CharBytes(std::string_view text, size_t at);  // bytes of the character at `at`
 size_t CharCount(std::string_view text);
 size_t CharOffset(std::string_view text, size_t index);  // byte offset, text.size() behind the end
 uint32_t CharAt(std::string_view text, size_t at, size_t* bytes);  // code point
 void AppendChar(std::string& out, uint32_t code_point);
 bool IsSpaceChar(uint32_t code_point);  // str.isspace
-// The first that is no space, and the end of the last that is none.
+// The first character that is not white space, and the end of the last one.
 std::string_view::size_type SkipSpace(std::string_view text, size_t begin, size_t end);
 std::string_view::size_type SkipSpaceBack(std::string_view text, size_t begin, size_t end);
 
-// str.upper and so on, character by character (no change of length but for German sharp s).
+// str.upper and the like, character by character (only German sharp s changes the length).
 uint32_t UpperChar(uint32_t code_point);
 uint32_t LowerChar(uint32_t code_point);
 bool IsAlphaChar(uint32_t code_point);

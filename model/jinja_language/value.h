@@ -37,11 +37,12 @@ struct Loop;
 
 struct Value {
   Kind kind = Kind::kUndefined;
-  Kind owner = Kind::kUndefined;  // kUndefined: what has no such attribute; kUndefined itself: a
-                                  // variable
-  bool element = false;           // kUndefined: it was looked up as an element
+  Kind owner = Kind::kUndefined;  // kUndefined: the kind of value that lacks the attribute;
+                                  // kUndefined if a variable is missing
+  bool element = false;           // kUndefined: it was looked up as an element, not as an attribute
   bool markup = false;            // kString: escaped HTML (the filters safe and escape make it)
-  // kFloat: of a whole number that fits no kInt, what `real` lacks of it; otherwise kNotWhole.
+  // kFloat: if it is a whole number too large for a kInt, the difference between it and `real`;
+  // otherwise kNotWhole.
   static constexpr int16_t kNotWhole = INT16_MIN;
   int16_t behind = kNotWhole;
   union {
@@ -71,14 +72,14 @@ struct Value {
     v.real = d;
     return v;
   }
-  // From 2^63 on: calculated with as a float, printed as what it is.
+  // A number of 2^63 or more: computed with as a float, but printed exactly.
   static Value Whole(uint64_t natural) {
     Value v = Float(static_cast<double>(natural));
     v.behind = static_cast<int16_t>(static_cast<__int128>(natural) - static_cast<__int128>(v.real));
     return v;
   }
   bool whole() const { return kind == Kind::kFloat && behind != kNotWhole; }
-  uint64_t AsNatural() const {  // of a whole() one
+  uint64_t AsNatural() const {  // the number of a whole() value
     return static_cast<uint64_t>(static_cast<__int128>(real) + behind);
   }
   static Value String(const Text* t) {
@@ -202,7 +203,7 @@ class Heap {
 // The functions below throw LimitReached for values nested too deeply.
 bool Truth(const Value&);
 bool Equal(const Value&, const Value&, size_t depth = 0);
-// Below 0, 0, above 0. Throws TypeMismatch for values that Python does not order.
+// Negative, 0 or positive. Throws TypeMismatch for values that Python does not order.
 int Compare(const Value&, const Value&, size_t depth = 0);
 struct TypeMismatch {
   std::string text;

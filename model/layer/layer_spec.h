@@ -47,7 +47,7 @@ enum class TensorKind : uint8_t { kMatrix, kNorm, kBias };
 struct TensorSpec {
   TensorRole role;
   TensorKind kind;
-  const char* suffix;   // of the name in the file: "attn_q.weight"
+  const char* suffix;   // the end of the name in the file: "attn_q.weight"
   size_t rows, cols;    // a norm or a bias has one row
   std::string meaning;  // the shape in terms of a file's keys: "head_count * head size x ..."
 };
@@ -57,7 +57,8 @@ struct TensorSpec {
 enum class OpKind : uint8_t {
   kRmsNorm,    // in = x / rms(x) * weight
   kQkv,        // q, k, v = their matrices * in, plus biases if there are any
-  kAttention,  // of q and k (normalised per head if there are norms, then rotated) and v
+  kAttention,  // attention over q and k (normalised per head if there are norms, then rotated) and
+               // v
   kO,          // x += O * output of attention
   kSiluGate,   // hidden = silu(gate * in) * (up * in)
   kDown        // x += down * hidden
@@ -65,7 +66,7 @@ enum class OpKind : uint8_t {
 
 struct LayerOp {
   OpKind kind;
-  TensorRole norm = TensorRole::kAttnNorm;  // of kRmsNorm: its weight
+  TensorRole norm = TensorRole::kAttnNorm;  // for kRmsNorm: its weight
 };
 
 enum class Architecture : uint8_t { kLlama, kQwen2, kQwen3 };
@@ -108,11 +109,11 @@ std::span<const Family> Families();
 const Family& FamilyOf(Architecture);
 
 struct LayerSizes {
-  size_t dim = 0;        // of the residual; the same in all layers
+  size_t dim = 0;        // elements of the residual; the same in all layers
   size_t ffn = 0;        // feed-forward length
   size_t heads = 0;      // query heads
   size_t kv_heads = 0;   // key/value heads; heads % kv_heads == 0
-  size_t head_size = 0;  // of queries, keys and values
+  size_t head_size = 0;  // elements of a query, key or value
 
   size_t q_rows() const { return heads * head_size; }
   size_t kv_rows() const { return kv_heads * head_size; }

@@ -27,7 +27,7 @@ struct CharacterClass {
 
 struct Element {
   enum class Type : uint8_t {
-    kEnd,             // of the rule
+    kEnd,             // end of the rule
     kRun,             // characters of a class, `min` to `max` of them, as many as possible
     kContraction,     // 's 't 're 've 'm 'll 'd
     kNoMoreText,      // nothing, before white space or the end of the text
@@ -52,13 +52,14 @@ struct Rule {
   }
 };
 
-// Cuts each word of the stage before, which it sees as a text of its own.
+// A stage cuts each word of the stage before it, as if that word were a text of its own.
 struct Stage {
   enum class Type : uint8_t {
-    kFirstOf,        // words: where a rule matches, the first that does, and the text between these
+    kFirstOf,        // words are the matches of the rules (at each place the first rule that
+                     // matches) and the text between matches
     kSpaceAtEnd,     // the white space at the text's end is a word
     kDigitGroups,    // runs of `digits` are words of three, the first of what is left
-    kDigitsOfWords,  // the same for words that may not end before a character of a word
+    kDigitsOfWords,  // the same, but a word may not end where a character of a word follows
     kCutInDigits,    // cuts in front of each three digits, counted from a run's end; nowhere else
   };
   Type type = Type::kFirstOf;
@@ -72,7 +73,7 @@ struct Family {
   std::string_view name;  // tokenizer.ggml.pre
   std::span<const Stage> stages;
   bool ignore_merges = false;
-  bool add_bos = false;  // where the file does not say
+  bool add_bos = false;  // if the file does not say
 };
 
 std::span<const Family> Families();
@@ -86,7 +87,7 @@ constexpr uint32_t kLetters = Bit(Kind::kAsciiUpper) | Bit(Kind::kAsciiLower) | 
 constexpr uint32_t kDigits = Bit(Kind::kAsciiDigit) | Bit(Kind::kDigit);
 constexpr uint32_t kNumbers =
     kDigits | Bit(Kind::kLetterNumber) | Bit(Kind::kOtherNumber) | Bit(Kind::kLatinNumber);
-// As \w of Oniguruma.
+// Oniguruma's \w.
 constexpr uint32_t kWordCharacters = kLetters | kMarks | kDigits | Bit(Kind::kLetterNumber) |
                                      Bit(Kind::kLatinNumber) | Bit(Kind::kUnderscore) |
                                      Bit(Kind::kConnector) | Bit(Kind::kAlphabeticSymbol);

@@ -12,8 +12,8 @@ enum class Utf8Kind { kCharacter, kInvalid, kIncomplete };
 
 struct Utf8Step {
   Utf8Kind kind;
-  // Length in bytes. kInvalid: of the longest valid start of a character, which one U+FFFD
-  // replaces.
+  // Length in bytes. kInvalid: the length of the longest valid start of a character; one U+FFFD
+  // replaces it.
   size_t bytes;
   char32_t code;  // kCharacter only
 };

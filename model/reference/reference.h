@@ -72,7 +72,7 @@ class ReferenceModel {
 
   ModelConfig config_;
   ReferenceOptions options_;
-  Matrix embedding_, head_;  // head_ is empty if the embeddings are tied
+  Matrix embedding_, head_;  // head_ (lm_head) is empty if the embeddings are tied
   std::vector<float> output_norm_;
   std::vector<Layer> layers_;
   // By kind of layer: RopeTable of rope_positions_ positions; they grow with the sequence.

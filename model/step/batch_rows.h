@@ -18,8 +18,8 @@ struct BatchRows {
   const uint32_t* position = nullptr;  // [rows]
   uint32_t logit_rows = 0;             // rows whose next-token logits, or hidden states, are wanted
   const uint32_t* logit_row = nullptr;  // [logit_rows], ascending indices into rows
-  bool lm_head = true;      // false: of the logit rows only the hidden states are wanted
-  uint32_t kv_updates = 0;  // changes to the KV table, before its rows
+  bool lm_head = true;      // false: only the hidden states of the logit rows are wanted
+  uint32_t kv_updates = 0;  // changes to the KV table that come before the rows
   const KvUpdate* kv_update = nullptr;  // [kv_updates]
   const float* received = nullptr;  // stages after the first: [rows][dim], the residual that was
                                     // received

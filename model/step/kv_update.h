@@ -11,10 +11,10 @@
 
 namespace larder::model::inline step {
 
-// From this micro-batch on, `chunk` of the stage's (or, sent to an attention socket, of its own) is
-// number `index` of the slot's list. If copied_positions > 0, the keys and values of so many
-// positions of chunk `copied_from` are copied to it before the micro-batch's own are appended; the
-// copies of a micro-batch are made in its updates' order.
+// From this micro-batch on, entry `index` of the slot's list is `chunk`, a number among the stage's
+// chunks (in a message to an attention socket: among that socket's). If copied_positions > 0, the
+// keys and values of that many positions are first copied from chunk `copied_from`, before the
+// micro-batch appends its own. Copies are made in the order of the updates.
 struct KvUpdate {
   SlotId slot;
   uint32_t index = 0;
@@ -23,8 +23,8 @@ struct KvUpdate {
   uint32_t copied_positions = 0;
   bool operator==(const KvUpdate&) const = default;
 
-  // Null, or what is wrong with it where there are so many slots, chunks of a slot, and chunks for
-  // this slot.
+  // Null, or what is wrong with the update, given the number of slots, of chunks per slot, and of
+  // chunks that this slot may use.
   const char* Problem(size_t slots, size_t slot_chunks, Range<size_t> chunks) const {
     if (slot.index() >= slots) return "KV for a slot that does not exist";
     if (index >= slot_chunks) return "KV beyond the context";

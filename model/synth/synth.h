@@ -30,8 +30,7 @@ struct ModelShape {
   double rope_base = 10000.0;
   double llama3_rope_factor = 0.0;  // > 0: writes rope_freqs.weight (Llama3FreqFactors)
   double norm_epsilon = 1e-5;
-  // Of layers 1, 3, 5 ..., where not 0: other sizes than those above, so that the model has layers
-  // of two kinds.
+  // If not 0: the sizes of layers 1, 3, 5 ..., so that the model has two kinds of layers.
   size_t odd_ffn = 0, odd_heads = 0, odd_kv_heads = 0;
 
   LayerSizes SizesOf(size_t layer) const;
@@ -56,11 +55,11 @@ ModelConfig ConfigOfShape(const ModelShape& shape, const std::string& name,
 
 struct SynthOptions {
   ModelShape shape;
-  // Of the matrices; rows that are not whole blocks have their FallbackType, as llama-quantize
-  // writes them.
+  // The types of the matrices. Rows that are not whole blocks get the FallbackType, as
+  // llama-quantize writes them.
   MatrixTypes type = TensorType::kQ8_0;
   uint64_t seed = 1;
-  // Of the matrices' weights; 0: 1 / sqrt(cols), which keeps the size of activations.
+  // Of the weights of matrices. 0: 1 / sqrt(cols), which keeps the size of activations.
   float standard_deviation = 0.0f;
   std::string name;  // general.name; empty: "synth"
 };

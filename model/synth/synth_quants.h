@@ -35,8 +35,9 @@ class QuantBlocks {
   const QuantForm& form_;
   size_t elements_, bytes_;
   std::array<uint8_t, kSlots> codes_;
-  double mean_ = 0.0, square_ = 0.0;  // of the codes' values over the slots, exact
-  double deviation_ = 1.0;            // of a block's weights whose scales are 1 on average
+  double mean_ = 0.0, square_ = 0.0;  // exact mean and mean square of the codes' values over the
+                                      // slots
+  double deviation_ = 1.0;            // deviation of a block's weights if scales are 1 on average
 };
 
 }  // namespace larder::model::synth

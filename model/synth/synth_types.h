@@ -21,8 +21,8 @@ struct MatrixTypes {
       : most(most_matrices), finer(finer_matrices) {}
 
   TensorType most;
-  // Of the matrices that llama-quantize's _M mixtures give more bits: the lm_head (the embedding
-  // table if it is both), and v and down in half of the layers.
+  // The type of the matrices that get more bits in llama-quantize's _M mixtures: lm_head (the
+  // embedding table if it is both), and v and down in half of the layers.
   TensorType finer;
 
   // The type of a layer's matrix; `layer` counts from 0 to layers - 1.
@@ -38,8 +38,8 @@ inline constexpr MatrixTypes kQ4_K_M{TensorType::kQ4_K, TensorType::kQ6_K},
 struct NamedMatrixTypes {
   std::string_view name;  // "q4_k_m", for command lines
   MatrixTypes types;
-  // GGUF's general.file_type of such a file, by llama.cpp's numbers; of the variants that it has of
-  // Q3_K, Q4_K and Q5_K the small one, which is nearest to one type for all.
+  // GGUF's general.file_type of such a file, by llama.cpp's numbers. For Q3_K, Q4_K and Q5_K, which
+  // have variants, the small one, which is nearest to one type for all.
   uint32_t file_type;
 };
 // Every readable type, then the mixtures.

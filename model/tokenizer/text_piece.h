@@ -9,7 +9,8 @@ namespace larder::model::inline tokenizer {
 
 struct TextPiece {
   std::string text;
-  // From the model's template, not from a message: only such text spells control tokens.
+  // It comes from the model's template, not from a message. Only trusted text can spell control
+  // tokens.
   bool trusted = false;
 
   bool operator==(const TextPiece&) const = default;

@@ -58,7 +58,7 @@ class Tokenizer {
   const FimTokens& fim() const;  // by the file's fim_* keys, else by the names that families give
                                  // them
   bool wants_bos() const;
-  bool wants_eos() const;  // behind a text that is embedded (the file's add_eos_token)
+  bool wants_eos() const;  // whether EOS ends a text to be embedded (the file's add_eos_token)
   bool IsEndOfGeneration(TokenId) const;  // eos, eot, <|eot_id|>, <|im_end|>, <|end|> ...
   bool IsControl(TokenId) const;
   bool IsUserDefined(TokenId) const;  // found in every text, trusted or not
@@ -81,11 +81,12 @@ class Tokenizer {
 // continues a prompt ("Once upon" -> " a time"), set `continues`.
 class StreamDecoder {
  public:
-  // What is shown unlike other tokens of its type: control tokens that are, others that are not.
+  // Tokens that are not treated like others of their type: control tokens that are shown, others
+  // that are hidden.
   struct Exceptions {
     std::vector<TokenId> shown, hidden;
   };
-  // special: shows all control tokens; there are no exceptions then.
+  // special: shows all control tokens, without exceptions.
   explicit StreamDecoder(std::shared_ptr<const Tokenizer>, bool special = false,
                          bool continues = false, Exceptions exceptions = {});
   std::string Add(TokenId);

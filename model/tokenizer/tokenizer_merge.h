@@ -24,7 +24,7 @@ class Merger {
   };
   struct Merge {
     double order;  // lowest first: a BPE rank or a negated SPM score
-    TokenId id;    // of the joined symbol
+    TokenId id;    // the id of the joined symbol
   };
 
   void Clear() { symbols_.clear(); }
