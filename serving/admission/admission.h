@@ -1,9 +1,8 @@
-// Admission: one budget for all that clients make the server hold, in whatever part of the server:
-// their connections, their requests that have begun, the bytes that they have sent (incomplete
-// requests, requests that wait to be read or are being read, prompts that wait for a slot) and the
-// bytes that they have not read yet. Each resource has three limits: per connection, per peer
-// address (IPv6: its /64), and in all. It exists from before the first connection until after the
-// last. I/O thread.
+// Admission: one budget for everything that clients make the server hold: connections, running
+// requests, bytes received (incomplete requests, requests that wait to be read or are being read,
+// prompts that wait for a slot) and bytes that a client has not read yet. Each resource has three
+// limits: per connection, per peer address (IPv6: its /64), and in all. It exists from before the
+// first connection until after the last. I/O thread.
 #pragma once
 
 #include <array>
@@ -22,7 +21,7 @@ enum class Resource {
   kConnections,
   kRequests,     // texts that are being generated or wait for a slot
   kBytes,        // all bytes that are held, received or to be sent
-  kQueuedBytes,  // those of kBytes in large requests that wait for the background thread
+  kQueuedBytes,  // the part of kBytes in large requests that wait for the background thread
 };
 inline constexpr size_t kResources = 4;
 const char* ResourceName(Resource);

@@ -1,4 +1,4 @@
-// ApiKeys: the keys that the server accepts. Every request reads them; they are exchanged when the
+// ApiKeys: the keys that the server accepts. Every request reads them; they are replaced when the
 // key file changes. Any thread.
 #pragma once
 
@@ -22,11 +22,11 @@ inline constexpr Tenant kEverybody = 0;
 
 class ApiKeys {
  public:
-  // Shorter keys can be guessed, or come from a variable that was not set.
+  // Shorter keys can be guessed, or are the remains of a variable that was not set.
   static constexpr size_t kLeastBytes = 8;
 
   explicit ApiKeys(const TenantSecret& secret = NewTenantSecret()) : secret_(secret) {}
-  // Before there are keys.
+  // To be called before there are keys.
   void SetSecret(const TenantSecret& secret) { secret_ = secret; }
 
   ApiKeys& operator=(std::vector<std::string> keys);

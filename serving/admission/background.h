@@ -22,9 +22,9 @@ namespace larder::serving::inline admission {
 using JobTicket = std::shared_ptr<void>;
 
 struct BackgroundOptions {
-  const char* name = "larder-prepare";  // the threads', of at most 15 bytes
+  const char* name = "larder-prepare";  // the threads' name, at most 15 bytes
   size_t threads = 1;                   // 1: each job begins when the one before has ended
-  // Of each job; its `wanted` is set here. nullopt: what a job does is not counted.
+  // The limits of each job; `wanted` is set here. nullopt: the work of jobs is not counted.
   std::optional<WorkLimits> limits;
 };
 

@@ -1,5 +1,6 @@
-// The secret under which tenants are made from API keys (api_keys.h). Files that a server keeps for
-// clients say whose they are; without the secret nobody can tell a key from that, or test a guess.
+// The secret with which tenants are computed from API keys (api_keys.h). Files that a server keeps
+// for clients name their tenant; without the secret nobody can find the key from that name, or test
+// a guess.
 #pragma once
 
 #include <array>
@@ -11,14 +12,14 @@ namespace larder::serving::inline admission {
 
 using TenantSecret = std::array<uint8_t, 32>;
 
-// A random one, for a server that keeps no files.
+// A random secret, for a server that keeps no files.
 TenantSecret NewTenantSecret();
 
-// The secret of a server that keeps files in these folders, in a file of each that only its user
-// may read (kTenantSecretFile): made once, and copied to a folder that has none, so that a server
-// has one secret, whichever of its folders it is started with. Without folders it is a random one.
-// Throws Error: a folder or a file can't be made or read, a file is another user's, open to others
-// or damaged, or two folders have different secrets.
+// The secret of a server that keeps files in these folders. Each folder has it in a file that only
+// the server's user may read (kTenantSecretFile). It is made once, and copied to folders that lack
+// it, so that it stays the same whichever of its folders a server is started with. Without folders
+// it is random. Throws Error if a folder or file can't be made or read, if a file belongs to
+// another user, is open to others or is damaged, or if two folders have different secrets.
 TenantSecret KeptTenantSecret(const std::vector<std::string>& folders);
 
 // No file that a client names may begin with a dot.

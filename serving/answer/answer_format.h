@@ -11,13 +11,13 @@
 namespace larder::serving::inline answer {
 
 enum class AnswerFormat : uint8_t {
-  kGeneric,  // the template knows no tools: a message that is wholly {"tool_call": {"name",
+  kGeneric,  // the template knows no tools: a message that consists of {"tool_call": {"name",
              // "arguments"}}
   kHermes,   // <tool_call>{"name", "arguments"}</tool_call>: Hermes, Qwen 2.5 and 3, and many more
   kQwenXml,  // <tool_call><function=name><parameter=k>v</parameter></function></tool_call>:
              // Qwen3-Coder
   kSeedOss,  // the same in <seed:tool_call>
-  kLlama3,   // a message that is wholly {"name", "parameters"}; <|python_tag|>name.call(k="v")
+  kLlama3,   // a message that consists of {"name", "parameters"}; <|python_tag|>name.call(k="v")
   kMistral,  // [TOOL_CALLS][{"name", "arguments"}]
   kMistralArgs,  // [TOOL_CALLS]name[ARGS]{...}
   kDeepSeekV3,  // <｜tool▁call▁begin｜>function<｜tool▁sep｜>name\n```json\n{...}\n```: V3, R1
@@ -47,15 +47,15 @@ std::string_view AnswerFormatName(AnswerFormat);
 std::optional<AnswerFormat> AnswerFormatByName(std::string_view name);
 std::vector<std::string_view> AnswerFormatNames();
 
-// Texts that may be tokens of their own: those that tell the parser where thoughts and calls are,
-// which it has to see though they are control tokens, and those between the parts, which are never
-// text. parse_tools: calls are looked for.
+// Texts that may be tokens of their own: markers of thoughts and calls, which the parser must see
+// although they are control tokens, and separators, which are never text. parse_tools: calls are
+// looked for.
 struct FormatTokens {
   std::vector<std::string_view> shown, hidden;
 };
 FormatTokens TokensOf(AnswerFormat, bool parse_tools);
 
-// Texts that open a thought and end it, and the pair that the model of this template writes.
+// Texts that open and end a thought, and the pair that the model of this template writes.
 struct ThoughtForm {
   std::vector<std::string_view> begins, ends;
   std::string_view begin, end;

@@ -1,5 +1,5 @@
-// AnswerParser::Machine: what reads the text of one format or one kind of formats, behind
-// AnswerParser.
+// AnswerParser::Machine: the part of AnswerParser that reads the text of one format, or one kind of
+// formats.
 #pragma once
 
 #include <memory>

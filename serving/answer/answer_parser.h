@@ -1,13 +1,13 @@
-// AnswerParser: a model's text, as it is generated, to what APIs speak of: content, thoughts and
-// tool calls. One per choice, owned by the thread that serves it. The result does not depend on how
-// the text is cut into pieces (merge neighbouring deltas of one kind to compare). Text that cannot
-// be the start of a marker passes at once; newlines in front of a possible call wait for the next
-// byte.
+// AnswerParser: turns a model's text, while it is generated, into what APIs know: content, thoughts
+// and tool calls. One per choice, owned by the thread that serves it. The result does not depend on
+// how the text is cut into pieces (merge neighbouring deltas of one kind to compare). Text that
+// cannot be the start of a marker passes at once; newlines in front of a possible call wait for the
+// next byte.
 //
 // What a model writes is never lost. A call that breaks before its name and the first byte of its
 // arguments are known comes out as content, marker included. One that breaks later ends with the
-// arguments so far, which are then no valid JSON (closing them would let a truncated command look
-// like a whole one); what follows is content. Only markers, and white space beside them, vanish.
+// arguments so far, which are not valid JSON then (closing them would make a truncated command look
+// complete); what follows is content. Only markers, and white space beside them, vanish.
 #pragma once
 
 #include <cstddef>
@@ -25,8 +25,8 @@ namespace larder::serving::inline answer {
 struct AnswerDelta {
   enum class Kind : uint8_t { kContent, kReasoning, kCallBegin, kArguments, kCallEnd };
   Kind kind = Kind::kContent;
-  size_t call = 0;   // of the last three kinds: its number in this answer, from 0; calls do not
-                     // overlap
+  size_t call = 0;   // for the last three kinds: the call's number in this answer, from 0; calls do
+                     // not overlap
   std::string text;  // kCallBegin: the function's name; kArguments: a piece of the JSON text;
                      // kCallEnd: none
   std::string id;    // kCallBegin
@@ -55,7 +55,8 @@ class AnswerParser {
   AnswerParser& operator=(AnswerParser&&) noexcept;
 
   std::vector<AnswerDelta> Add(std::string_view text);
-  std::vector<AnswerDelta> Finish();  // the text has ended; nothing may be added any more
+  std::vector<AnswerDelta> Finish();  // call it at the end of the text; nothing may be added after
+                                      // it
   bool called() const;                // a call has begun: finish_reason is "tool_calls"
 
   class Machine;
@@ -64,7 +65,7 @@ class AnswerParser {
   std::unique_ptr<Machine> machine_;
 };
 
-// A seed for ids: of the prompt, the sampling's seed and the choice's number.
+// A seed for ids, from the prompt, the sampling seed and the choice's number.
 uint64_t AnswerIdSeed(std::string_view prompt, uint64_t seed, size_t choice);
 
 // The id of a call: nine letters and digits for Mistral, functions.NAME:N for Kimi, call_ and 24

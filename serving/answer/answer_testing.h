@@ -106,8 +106,8 @@ inline std::string WithoutSpace(std::string_view text) {
   return bare;
 }
 
-// Whether `text` without some of the markers that stand in it, which may touch but not overlap, is
-// `kept`; white space does not count.
+// Whether `kept` is `text` without some of its markers. Markers may touch but not overlap; white
+// space does not count.
 inline bool OnlyMarkersAreMissing(std::string_view text, std::string_view kept,
                                   const std::vector<Marker>& markers) {
   const std::string from = WithoutSpace(text), to = WithoutSpace(kept);
@@ -132,8 +132,8 @@ inline bool OnlyMarkersAreMissing(std::string_view text, std::string_view kept,
   return reached[from.size()].contains(to.size());
 }
 
-// Whatever a text is: the pieces do not matter, calls are numbered and end, and where there is no
-// call nothing but markers is lost.
+// Checks what holds for any text: the pieces do not matter, calls are numbered and end, and without
+// a call nothing but markers is lost.
 inline void CheckAnyText(const AnswerParserOptions& options, std::string_view text, unsigned seed) {
   const auto whole = DeltasOf(options, text, 0);
   LARDER_CHECK(DeltasOf(options, text, 1) == whole, "byte by byte");

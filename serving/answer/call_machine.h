@@ -1,5 +1,5 @@
-// CallMachine: reads one block of calls, byte by byte, behind its opening marker; one kind for each
-// way of writing calls. ToolTable: what the request's tools say of names and types. Owned by one
+// CallMachine: reads one block of calls, byte by byte, behind its opening marker; there is one kind
+// for each way of writing calls. ToolTable: names and types from the request's tools. Owned by one
 // AnswerParser.
 #pragma once
 
@@ -21,26 +21,27 @@ class ToolTable {
 
   bool empty() const { return schemas_.empty(); }
   bool Has(std::string_view name) const { return schemas_.contains(name); }
-  bool AnyBegins(std::string_view with) const {  // the name of one
+  bool AnyBegins(std::string_view with) const {  // whether the name of a tool begins so
     const auto first = schemas_.lower_bound(with);
     return first != schemas_.end() && first->first.starts_with(with);
   }
 
-  // A parameter's value in a form without types, as JSON text: of the types that its schema allows;
-  // a text that is none of these is a string.
+  // The JSON text of a parameter's value that was written without a type: of a type that its schema
+  // allows; if it is none of these, a string.
   std::string ToJson(std::string_view tool, std::string_view parameter,
                      std::string_view text) const;
-  // Its schema allows strings only: it can be streamed.
+  // Whether the parameter's schema allows strings only; then it can be streamed.
   bool IsString(std::string_view tool, std::string_view parameter) const;
 
  private:
   using Schema = nlohmann::ordered_json;
   unsigned Types(std::string_view tool, std::string_view parameter) const;
-  std::map<std::string, Schema, std::less<>> schemas_;  // of the parameters, by function name
+  std::map<std::string, Schema, std::less<>> schemas_;  // schemas of the parameters, by function
+                                                        // name
 };
 
-// Types that a schema allows, a bit each; 0: it does not say, or not within a thousandth of a
-// second: the I/O thread asks for each parameter that a model writes.
+// Types that a schema allows, a bit each. 0: it does not say, or finding out takes more than a
+// millisecond (the I/O thread asks for each parameter that a model writes).
 namespace json_type {
 constexpr unsigned kString = 1, kNumber = 2, kInteger = 4, kBoolean = 8, kObject = 16, kArray = 32,
                    kNull = 64;
@@ -61,13 +62,13 @@ class CallMachine {
  public:
   virtual ~CallMachine() = default;
   virtual Step Next(char c) = 0;
-  // A call is open and will not be completed: gives what was held back of its arguments.
+  // The open call will not be completed: passes on what was held back of its arguments.
   virtual void Flush() {}
 };
 
-// JSON: an object with a name and arguments, a list of such, or {"tool_call": {...}}.
-// whole_message: nothing but these keys may stand in it, and the name is one of the tools', so that
-// a JSON answer is no call.
+// JSON: an object with a name and arguments, a list of such objects, or {"tool_call": {...}}.
+// whole_message: only these keys may occur, and the name must be a tool's; otherwise it is a JSON
+// answer, not a call.
 std::unique_ptr<CallMachine> MakeJsonCalls(CallSink&, const ToolTable&, bool whole_message);
 // The keys that may stand in a message that is a call.
 std::span<const std::string_view> MessageKeys();
@@ -92,7 +93,8 @@ std::unique_ptr<CallMachine> MakeGemmaCall(CallSink&);  // call:name{key:value}
 // literals.
 std::unique_ptr<CallMachine> MakePythonCalls(CallSink&, const ToolTable&);
 
-// A Python literal (also JSON's true, false, null) that is the whole text; discarded if it is none.
+// The value of a text that is one Python literal (or JSON's true, false, null); discarded if it is
+// not.
 nlohmann::ordered_json ParsePythonLiteral(std::string_view text);
 
 // Passes the bytes of the arguments' JSON value on.

@@ -23,8 +23,8 @@ class DeltaSink final : public CallSink {
   void Reasoning(std::string_view text) { Add(AnswerDelta::Kind::kReasoning, text); }
 
   std::vector<AnswerDelta> Take() { return std::exchange(deltas_, {}); }
-  size_t calls() const { return calls_; }  // that have begun
-  bool open() const { return open_; }      // the last one has not ended
+  size_t calls() const { return calls_; }  // calls that have begun
+  bool open() const { return open_; }      // the last call has not ended
   size_t writes() const { return writes_; }
 
  private:

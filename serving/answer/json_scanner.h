@@ -14,7 +14,7 @@ enum class Step : uint8_t {
   kMore,        // taken; it goes on
   kDone,        // taken; that was the last one
   kDoneBefore,  // not taken: the end was before it
-  kBroken,      // not taken: this cannot go on so
+  kBroken,      // not taken: this byte is wrong here
 };
 
 class JsonScanner {

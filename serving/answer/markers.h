@@ -16,16 +16,16 @@ namespace larder::serving::inline answer {
 struct Marker {
   enum class Action : uint8_t { kThink, kThinkEnd, kCall, kSkip };
   enum class Where : uint8_t {
-    kAnywhere,      // it is a control token, or nobody writes it otherwise
+    kAnywhere,      // anywhere: it is a control token, or is never written with another meaning
     kFresh,         // at the start of the message, or behind another marker
     kAfterCall,     // behind a call
-    kAnywhereEven,  // in a thought, too
+    kAnywhereEven,  // anywhere, in a thought too
   };
   std::string_view text;
   Action action = Action::kSkip;
   Where where = Where::kAnywhere;
   std::unique_ptr<CallMachine> (*make)(CallSink&, const ToolTable&) = nullptr;  // kCall
-  size_t feed = 0;  // so many bytes at its end belong to the call's text as well
+  size_t feed = 0;  // this many bytes at its end belong to the call's text as well
 };
 
 // gpt-oss writes its messages' headers between these.
@@ -33,7 +33,7 @@ inline constexpr std::array<std::string_view, 7> kHarmonyTokens = {
     "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>",
     "<|end|>",   "<|return|>",  "<|call|>"};
 
-// parse_tools, parse_reasoning: without, the markers of calls or of thoughts are text.
+// Without parse_tools or parse_reasoning, the markers of calls or of thoughts are text.
 std::vector<Marker> MarkersOf(AnswerFormat, bool parse_tools, bool parse_reasoning);
 
 }  // namespace larder::serving::answer

@@ -38,7 +38,7 @@ struct ToolGrammarOptions {
   nlohmann::ordered_json schema;
 };
 
-// tools: OpenAI's form. Throws Error if there is none, or none of the chosen name.
+// tools: in OpenAI's form. Throws Error if there are none, or none has the chosen name.
 ToolGrammar MakeToolGrammar(AnswerFormat, const nlohmann::ordered_json& tools, const ToolChoice&,
                             const ToolGrammarOptions& = {});
 
@@ -53,8 +53,8 @@ AnswerFormat ToldFormat(AnswerFormat);
 // A text for the system message that lists the tools and says how to call them, in the told format.
 std::string MakeToolInstructions(AnswerFormat, const nlohmann::ordered_json& tools);
 
-// A call as its model would have written it in the told format, for templates that leave earlier
-// calls out. `arguments`: JSON text.
+// A call as the model would have written it in that format, for templates that leave earlier calls
+// out. `arguments`: JSON text.
 std::string MakeCallText(AnswerFormat, const std::string& name, const std::string& arguments);
 
 }  // namespace larder::serving::answer

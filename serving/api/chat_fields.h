@@ -1,6 +1,6 @@
-// Conversations and tools in the form of OpenAI's chat completions: what a client sent, checked, in
-// the canonical form that templates read; and the parts that other dialects' readers make theirs
-// of. No state; any thread.
+// Reads conversations and tools in the form of OpenAI's chat completions: checks what a client sent
+// and turns it into the canonical form that templates read. The readers of other dialects use parts
+// of it. No state; any thread.
 #pragma once
 
 #include <string>
@@ -20,39 +20,40 @@ void ReadChatTools(const JsonFields& fields, CompletionRequest& request);
 void ReadToolChoice(const JsonFields& fields, CompletionRequest& request);
 void ReadTemplateKwargs(const JsonFields& fields, CompletionRequest& request);
 
-// What becomes of a content's parts that are no text. A client can't take back what a tool has
-// given, and would be refused for ever: the model is told what was left out.
+// What happens to parts of a content that are not text. kSayLeftOut tells the model what was left
+// out: a client cannot take back a tool's result, and refusing it would refuse the conversation for
+// ever.
 enum class OtherParts { kRefuse, kSayLeftOut };
 // A content: a string, null, or parts, whose texts are joined by line ends, or by `between`.
 // `field`: its name, for messages.
 std::string ReadText(const std::string& field, const Json& content,
                      OtherParts others = OtherParts::kRefuse, std::string_view between = "\n");
-// The line that stands for a part of that type.
+// The line that replaces a part of that type.
 std::string LeftOut(const std::string& type);
 
 // Appends a tool to request.tools. Throws Refused if it has no good name, or if it or all of them
 // are too large. `parameters`: a JSON schema, or null.
 void AddTool(CompletionRequest& request, const std::string& name, const std::string& description,
              const Json& parameters, bool strict);
-// The name that a model is shown of a tool in a namespace (of a server of tools, in Codex): both in
-// one; of a tool without a namespace its own.
+// The name under which a model sees a tool: namespace and name in one (a namespace is a server of
+// tools, in Codex), or its own name if it has no namespace.
 std::string NameInNamespace(const std::string& space, const std::string& name);
-// Checks that the choice's names are tools, and leaves only these; no tools at all: nothing to
-// choose.
+// Checks that the names in the choice are tools, and keeps only those tools. Without tools there is
+// nothing to choose.
 void FinishTools(CompletionRequest& request);
-// The arguments of an earlier call as a text: OpenAI has their JSON text, some clients send a
-// value. A call without arguments has {}. A text that was cut stays as it is: a client can't take
-// back what a model wrote, and templates are given it as they take it. Null: the field is missing.
+// The arguments of an earlier call as text: OpenAI's clients send JSON text, others a value. A call
+// without arguments has {}. A truncated text stays as it is, since a client can't take back what a
+// model wrote; templates get it in the form that they take. Null: the field is missing.
 std::string ArgumentsText(const Json* arguments);
 // The canonical form of a call of a message.
 Json CallJson(const std::string& id, const std::string& name, const std::string& arguments);
-// Appends a message of the assistant's; consecutive ones become one, so that a turn of text,
-// thoughts and calls is one message whatever form the dialect gives it.
+// Appends a message of the assistant. Consecutive ones are joined, so that a turn of text, thoughts
+// and calls is one message in every dialect.
 void AddAssistant(Json& messages, const std::string& text, const std::string& reasoning,
                   Json calls);
-// Appends a text of the system's; consecutive ones become one, since many templates take only one.
+// Appends a system message. Consecutive ones are joined, since many templates take only one.
 void AddSystem(Json& messages, const std::string& text);
-// Throws Refused unless there are some messages, and not too many.
+// Throws Refused if there are no messages, or too many.
 void CheckMessages(const char* field, const Json& messages);
 // What an effort ("none", "minimal", "low", ...) means to templates.
 void SetEffort(CompletionRequest& request, const char* field, const std::string& effort);

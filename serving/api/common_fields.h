@@ -27,24 +27,25 @@ void SetForm(const Json& format, const char* name, CompletionRequest& request);
 // 0: none.
 void ReadLimit(const JsonFields& fields, std::initializer_list<const char*> names,
                const CompletionDefaults& defaults, CompletionRequest& request);
-// What llama-server's requests have beside: the slot, other limits, what is shown of the answer.
+// Fields that only llama-server's requests have: the slot, other limits, what is shown of the
+// answer.
 void ReadNative(const JsonFields& fields, const CompletionDefaults& defaults,
                 CompletionRequest& request);
-// A client's id in messages that are OpenAI's: between single quotes.
+// A client's id as OpenAI's messages show it: in single quotes.
 std::string Quoted(const std::string& id);
 // How texts of prompts become tokens where a prompt is not just a text.
 struct PromptForm {
   bool parse_special = true;
-  bool adds_eos = false;  // behind a text that is the prompt's last part, if the file wants it
+  bool adds_eos = false;  // adds EOS behind a text that ends the prompt, if the file wants it
   bool parts = false;     // {"content": [{"type": "text", "text": ...}]} is a prompt too
 };
-// A text; token ids, among which there may be texts; {"prompt_string": one of these}. Without a
-// tokenizer, where requests are only checked, it is a text if it has any.
+// Reads a text, token ids (possibly mixed with texts), or {"prompt_string": one of these}. Without
+// a tokenizer (requests are then only checked) the result is a text if there is any.
 Prompt ReadPrompt(const Json& field, const std::string& name, const PromptForm& form,
                   const CompletionDefaults& defaults);
 // Whether it is an array of several prompts, not one of token ids.
 bool IsListOfPrompts(const Json& field);
-// One or an array of at most kMostChoices.
+// One prompt, or an array of at most kMostChoices.
 std::vector<Prompt> ReadPrompts(const Json& field, const CompletionDefaults& defaults);
 
 }  // namespace larder::serving::api

@@ -32,14 +32,16 @@ struct CompletionDefaults {
   bool reasoning = true;         // whether a model that can think does where a request says nothing
   bool special = false;          // control tokens are shown in texts
   bool split_reasoning = true;   // CompletionRequest::split_reasoning where a request says nothing
-  int64_t thought_tokens = -1;   // of an answer's thoughts; -1: not limited
-  std::string thought_message;   // said to the model where these are spent, before the thought ends
+  int64_t thought_tokens = -1;   // the limit on an answer's thoughts; -1: none
+  std::string thought_message;   // what the model is told when they are spent, before the thought
+                                 // ends
   AnswerFormat answer_format = AnswerFormat::kGeneric;  // how the model writes thoughts and calls
   SamplingParams sampling;
   std::optional<uint64_t> seed;  // nullopt: each request draws its own
   int64_t max_tokens = -1;
   size_t vocab = 0, context = 0;
-  size_t model_context = 0;                   // that the model was trained with; 0: not known
+  size_t model_context = 0;                   // the context that the model was trained with; 0: not
+                                              // known
   size_t longest_token_bytes = SIZE_MAX / 2;  // a text of more than context times this cannot fit
   std::string model;                          // the name in /v1/models
   std::string architecture;                   // "llama"
@@ -50,8 +52,9 @@ struct CompletionDefaults {
   std::vector<std::string> said_aliases, tags;  // in /v1/models
   bool verbose = false;                         // ShownForm::verbose where a request says nothing
   bool strict_model = false;                    // a request that names another model is refused
-  bool strict_fields = false;                   // and so is one with fields that would be left out
-  size_t dim = 0;                               // of embeddings; 0: not known
+  bool strict_fields = false;                   // a request with fields that would be ignored is
+                                                // refused
+  size_t dim = 0;                               // elements of an embedding; 0: not known
   model::Pooling pooling = model::Pooling::kNone;    // kNone: embeddings are refused
   std::shared_ptr<const model::RankHead> rank_head;  // null: relevance is refused
   std::string rank_template;                         // with {query} and {document}; empty: none
@@ -68,19 +71,21 @@ struct ToolUse {
 
 // How vectors are written.
 struct EmbeddingForm {
-  size_t dimensions = 0;               // the first so many; 0: all
-  bool base64 = false;                 // of little-endian float32, instead of a list of numbers
-  bool normalize = true;               // to the length 1
+  size_t dimensions = 0;               // only this many elements, from the first; 0: all
+  bool base64 = false;                 // base64 of little-endian float32, instead of a list of
+                                       // numbers
+  bool normalize = true;               // normalise to length 1
   size_t top_n = SIZE_MAX;             // the most relevant documents
-  std::vector<std::string> documents;  // to be returned with their relevance; empty: they are not
+  std::vector<std::string> documents;  // documents to be returned with their relevance; empty: none
+                                       // are
 };
 
-// What llama-server's clients want shown beside the text.
+// What llama-server's clients want to see besides the text.
 struct ShownForm {
   bool tokens = false;   // the ids of a whole answer's text; a stream always has them
   bool timings = false;  // in each event
   bool verbose = false;  // a chat's answer in the form of /completion too
-  // Prompt, settings and a stream's tokens are left out: of the text stream.
+  // Leaves out prompt, settings and a stream's tokens: for the text stream.
   bool brief = false;
   std::vector<std::string> fields;  // only these of the last object, "a/b" is b of a; empty: all
 };
@@ -89,8 +94,8 @@ struct ShownForm {
 enum class AtOnce {
   kNo,
   kLoad,       // a request without a prompt loads the model, which is always loaded
-  kUnload,     // or, to be kept for no time, unloads it; it stays
-  kNoVectors,  // of no texts
+  kUnload,     // a request to keep the model for no time unloads it; Larder keeps it
+  kNoVectors,  // a request for vectors of no texts
 };
 
 struct CompletionRequest {
@@ -102,19 +107,20 @@ struct CompletionRequest {
   // strings or null, tool_calls have an id and a text of arguments.
   Json messages;  // array; null: there are prompts
   Json tools;     // array of {"type":"function","function":{...}}; null: none
-  // Of tools in namespaces, by the name that the model is shown: {"namespace","name"}.
+  // Tools in namespaces, by the name that the model sees: {"namespace","name"}.
   Json namespaced = Json::object();
   Json kwargs = Json::object();  // further variables of the template
   ToolUse tool_choice;
-  Json schema;  // of the answer's text, if it has to be JSON; null: it need not
+  Json schema;  // the schema of the answer's text if it must be JSON; null if it need not
   bool add_generation_prompt = true;
   bool shorten = false;           // if it is longer than the context (shorten.h)
-  bool continue_last = false;     // the last message is the assistant's and goes on
-  bool continue_thought = false;  // it is a thought without an answer, which goes on
+  bool continue_last = false;     // the last message is the assistant's and is to be continued
+  bool continue_thought = false;  // that message is a thought without an answer, and the thought is
+                                  // continued
   // Whether thoughts are told apart from the answer; false: they are a part of its text.
   bool split_reasoning = true;
   int64_t thought_tokens = -1;                 // -1: as CompletionDefaults has it
-  std::optional<std::string> thought_message;  // likewise
+  std::optional<std::string> thought_message;  // nullopt: as CompletionDefaults has it
   GenerationSpec spec;                         // all but the prompt
   ShownForm form;
   std::optional<uint64_t> seed;
@@ -132,8 +138,8 @@ struct CompletionRequest {
   bool store = false;            // the client wants the answer kept, with input_items
   std::string input_items;       // JSON text of the items that it sent, if so
   std::shared_ptr<const StoredTurn> previous;  // the turn that it goes on from; null: none
-  size_t ignored_fields = 0;                   // those that Larder does not know
-  size_t tool_bytes = 0;                       // the texts of the tools
+  size_t ignored_fields = 0;                   // number of fields that Larder does not know
+  size_t tool_bytes = 0;                       // bytes of the tools' texts
 
   bool offers_tools() const { return !tools.is_null() && tool_choice.kind != ToolUse::Kind::kNone; }
   bool is_chat() const { return !messages.is_null(); }
@@ -143,23 +149,23 @@ struct CompletionRequest {
   }
   // What the running answer holds beside its specs: for each choice the tools, as trees.
   size_t held_bytes() const;
-  std::string NameOf(size_t prompt) const;  // "input[1]"; of a chat "messages"
+  std::string NameOf(size_t prompt) const;  // "input[1]"; for a chat "messages"
   size_t choices() const {
     return at_once != AtOnce::kNo ? 0 : n * std::max<size_t>(prompts.size(), 1);
   }
 };
 
 inline constexpr size_t kMostChoices = 64;
-inline constexpr size_t kMostEmbedded = 2048;  // texts of a request, as OpenAI's
+inline constexpr size_t kMostEmbedded = 2048;  // texts per request, as at OpenAI
 inline constexpr int kMostLogprobs = 20;
-inline constexpr size_t kMostLeftOut = 16;  // names of fields that are said
+inline constexpr size_t kMostLeftOut = 16;  // names of ignored fields that are reported
 inline constexpr size_t kMostShownFields = 64, kMostShownFieldBytes = 256;
 
 // Whether it is the model's name or an alias of it.
 bool IsModel(std::string_view name, const CompletionDefaults&);
-// Throws a Refused that names the field, its value and what was expected. find: the turns that the
-// client may go on from; empty: there are none. names: gets those of the fields that the reader has
-// come by, for the docs.
+// Throws a Refused that names the field, its value and what was expected. find: finds the turns
+// from which the client may go on; empty: there are none. names: gets the names of the fields that
+// the reader knows, for the docs.
 CompletionRequest ReadCompletionRequest(const Json&, Dialect, const CompletionDefaults&,
                                         const FindTurn& find = {}, FieldNames* names = nullptr);
 // The prompt that the template makes of a chat. Throws Refused.

@@ -6,7 +6,8 @@
 
 namespace larder::serving::inline api {
 
-// OpenAI's Responses: input items become messages, behind those of the turn that it goes on from.
+// OpenAI's Responses: input items become messages, appended to those of the turn that the request
+// continues.
 void ReadResponses(const JsonFields& fields, const CompletionDefaults& defaults,
                    const FindTurn& find, CompletionRequest& request);
 // Anthropic's Messages: content blocks become messages, a message's tool results come first.
@@ -15,7 +16,7 @@ void ReadMessages(const JsonFields& fields, const CompletionDefaults& defaults,
 // Ollama's chat and generate.
 void ReadOllama(const JsonFields& fields, const CompletionDefaults& defaults,
                 CompletionRequest& request);
-// Texts of which vectors are wanted, in OpenAI's, llama-server's and Ollama's forms.
+// Texts to be embedded, in OpenAI's, llama-server's and Ollama's forms.
 void ReadEmbeddings(const JsonFields& fields, const CompletionDefaults& defaults,
                     CompletionRequest& request);
 // A query and the documents whose relevance to it is wanted: a prompt for each of them.
@@ -25,8 +26,8 @@ void ReadRerank(const JsonFields& fields, const CompletionDefaults& defaults,
 void ReadInfill(const JsonFields& fields, const CompletionDefaults& defaults,
                 CompletionRequest& request);
 
-// Without the lines that agents put in front of a system prompt and that differ in every request
-// ("x-anthropic-billing-header: ..."): the cached prompt would end there.
+// Removes the lines that agents put in front of a system prompt and that differ in every request
+// ("x-anthropic-billing-header: ..."): nothing behind them could be found in the KV cache.
 std::string WithoutChangingLines(std::string text);
 
 }  // namespace larder::serving::api

@@ -1,4 +1,4 @@
-// The table of HTTP routes: the one place that says which paths there are, what they do, in which
+// The table of HTTP routes, the only place that says which paths exist, what they do, in which
 // dialect, and who may use them. serving/net answers them; serving/batch takes requests of some of
 // them. Constant; any thread.
 #pragma once
@@ -49,7 +49,7 @@ struct Route {
 
 std::span<const Route> Routes();
 const Route* FindRoute(std::string_view path);  // nullptr: there is none
-// Of the route, or for a path that is none.
+// The form of errors of a route, or of a path without a route.
 ErrorShape ErrorShapeOf(std::string_view path);
 
 }  // namespace larder::serving::api

@@ -5,11 +5,11 @@
 
 namespace larder::serving::inline api {
 
-// A conversation that is longer than the context loses its oldest messages: those of the system
-// stay, and so does the end, from a message of the user's on if that fits, else from one of the
-// assistant's behind it, at least the last message. Room for an answer is left, a quarter of the
-// context or what the answer may have: a conversation that goes on is not cut, and so computed,
-// anew with each turn. One that cannot fit stays as it is. Spends Work.
+// A conversation that is longer than the context loses its oldest messages. System messages stay,
+// and so does the end: from a message of the user on if that fits, else from a later one of the
+// assistant, at least the last message. Room for an answer is left (a quarter of the context, or
+// what the answer may have), so that a growing conversation is not cut, and computed, anew with
+// each turn. A conversation that cannot fit stays as it is. Spends Work.
 void ShortenConversation(CompletionRequest& request, const CompletionDefaults& defaults);
 
 }  // namespace larder::serving::api

@@ -1,7 +1,7 @@
 // The files of a batch job: requests in, one a line, as OpenAI's batch API has them, and answers
-// out. A job is what makes an answer a function of its request: the seed and the time that requests
-// without their own get, and what the requests and the model were. It is kept beside the output, so
-// that a job that was killed goes on to the same bytes. One thread.
+// out. A job holds all that answers depend on besides their requests: the seed and the time for
+// requests without their own, and which requests and which model it was. It is kept beside the
+// output, so that a job that was killed goes on to the same bytes. One thread.
 #pragma once
 
 #include <cstdint>
@@ -19,18 +19,18 @@
 namespace larder::serving::inline batch {
 
 struct BatchLine {
-  size_t index = 0;   // of the requests, from 0
-  size_t number = 0;  // of the file's lines, from 1
+  size_t index = 0;   // number of the request, from 0
+  size_t number = 0;  // number of its line in the file, from 1
   std::string custom_id;
   Dialect dialect = Dialect::kCompletion;
   std::string body;  // JSON
 };
 
-// Throws Error: what of the line is wrong, without its place.
+// Throws an Error that says what is wrong in the line, but not where the line is.
 BatchLine ReadBatchLine(std::string_view text);
 
-// 128 bits of a custom_id, by which millions of them are told apart. Not for those who want to
-// deceive: they own the file.
+// 128 bits of a custom_id, which distinguish millions of them. No protection against deliberate
+// collisions: they would only harm the owner of the file.
 struct IdHash {
   uint64_t high = 0, low = 0;
   auto operator<=>(const IdHash&) const = default;
@@ -44,11 +44,12 @@ struct BatchInputLimits {
 
 // What is wrong with a file of requests.
 struct BatchProblem {
-  size_t line = 0;  // of the file, from 1; 0: it is of no one line
+  size_t line = 0;  // number of the line in the file, from 1; 0: not about one line
   std::string what;
 };
 
-// The requests of a file. Holds 24 bytes a request, whatever their size, and one line.
+// The requests of a file. Takes 24 bytes per request, however long it is, and the memory of one
+// line.
 class BatchInput {
  public:
   static constexpr size_t kMostProblems = 10, kMostProblemBytes = 500;
@@ -58,17 +59,17 @@ class BatchInput {
   // Throws Error if the file can't be opened.
   BatchInput(std::string path, CheckLine check, const BatchInputLimits& limits = {});
 
-  // Reads so many lines more and checks them: what ReadBatchLine and `check` throw, and custom_ids
-  // that occur twice. Returns true when that was the last one; only then the rest may be used.
-  // Throws Error if the file can't be read.
+  // Reads that many more lines and checks them: with ReadBatchLine, with `check`, and for
+  // custom_ids that occur twice. Returns true after the last line; only then may the other
+  // functions be used. Throws Error if the file can't be read.
   bool CheckMore(size_t lines = SIZE_MAX);
 
-  // What is wrong with it, of which the first kMostProblems are kept, each cut. Next and Find may
-  // be used only if nothing is.
+  // What is wrong with the file: the first kMostProblems problems, each cut to a length. Next and
+  // Find may be used only if there are none.
   const std::vector<BatchProblem>& problems() const { return problems_; }
   size_t wrong_lines() const { return wrong_lines_; }
   size_t requests() const { return ids_.size(); }
-  uint64_t hash() const { return hash_; }  // of all bytes
+  uint64_t hash() const { return hash_; }  // hash of all bytes
   // nullopt: no request has this custom_id.
   std::optional<size_t> Find(std::string_view custom_id) const;
   // The next request; nullopt: that was the last. Throws Error if the file has changed since it was
@@ -91,12 +92,12 @@ class BatchInput {
   std::ifstream file_;
   size_t number_ = 0, index_ = 0;
   uint64_t hash_ = 0;
-  std::vector<Id> ids_;  // by hash, once all are checked
+  std::vector<Id> ids_;  // sorted by hash once all lines are checked
   std::vector<BatchProblem> problems_;
   size_t wrong_lines_ = 0;
 };
 
-// What decides the answers besides each request.
+// What answers depend on besides their requests.
 struct BatchJob {
   uint64_t input_hash = 0;
   size_t requests = 0;
@@ -119,17 +120,17 @@ class BatchOutput {
  public:
   // A new file. Throws Error, also if it exists.
   static BatchOutput Create(const std::string& path);
-  // What a job has written so far: marks the requests that have an answer in `done`, and cuts off a
-  // line that is not whole. Throws Error if a line is of no request of `input`.
+  // Opens what a job has written: marks the requests with an answer in `done`, and cuts off an
+  // incomplete line. Throws Error if a line belongs to no request of `input`.
   static BatchOutput Resume(const std::string& path, const BatchInput& input,
                             std::vector<bool>& done);
 
-  // Cuts off a line that is not whole, if there is such a file. Throws Error.
+  // Cuts off an incomplete line, if the file exists. Throws Error.
   static void CutUnfinished(const std::string& path);
 
   // Returns the bytes. Throws Error, with nothing half-written that Resume would not cut off.
   size_t Append(const BatchLine& line, int status, const nlohmann::json& body);
-  void Sync();  // to the disk
+  void Sync();  // writes to the disk
 
  private:
   BatchOutput(std::string path, Descriptor file) : path_(std::move(path)), file_(std::move(file)) {}

@@ -28,10 +28,11 @@ struct BatchFacts {
   std::string options;  // defaults of requests, as text
 };
 
-// Whose a request is that was handed out. It comes back once, with Answer or Drop.
+// Says to which batch a request belongs that was handed out. It is returned once, with Answer or
+// Drop.
 struct BatchTicket {
   std::string batch;
-  uint64_t opening = 0;  // of the batch: an answer for an earlier one is forgotten
+  uint64_t opening = 0;  // number of the batch's opening: an answer for an earlier one is ignored
 };
 
 struct BegunRequest {
@@ -49,17 +50,17 @@ class BatchJobs {
   ~BatchJobs();
 
   void Open(const std::string& batch);  // new, or unfinished when the process began
-  // Does a little of what is to be done before requests can be handed out. Returns whether there is
-  // more of it now.
+  // Does a part of the work that comes before requests can be handed out. Returns whether more can
+  // be done at once.
   bool Step();
-  // Adds up to so many requests, of all batches in turn.
+  // Adds up to `most` requests, taking all batches in turn.
   void Next(size_t most, std::vector<BegunRequest>& begun);
   void Answer(const BatchTicket&, const BatchLine&, BatchAnswer);
   void Drop(const BatchTicket&);  // it will not be answered, since the batch is cancelled
-  // No request of it is handed out any more; it ends when those that were have come back. Throws
+  // Hands out no more requests of the batch; it ends when those handed out have come back. Throws
   // Refused if it has ended.
   void Cancel(BatchRecord&);
-  void SyncIfDue();  // answers to the disk, once a second
+  void SyncIfDue();  // writes answers to the disk, once a second
 
   // Any thread.
   bool has_requests() const { return has_requests_.load(std::memory_order_relaxed); }
@@ -90,8 +91,8 @@ class BatchJobs {
   const BatchFacts facts_;
   const std::function<bool(Tenant)> knows_;
   const BatchStore::Log log_;
-  std::map<std::string, std::unique_ptr<Job>> jobs_;  // those that have not ended
-  std::string last_;                                  // the one that handed out the last request
+  std::map<std::string, std::unique_ptr<Job>> jobs_;  // the batches that have not ended
+  std::string last_;                                  // the batch that handed out the last request
   uint64_t openings_ = 0;
   uint64_t completed_ = 0, failed_ = 0;
   std::atomic<bool> has_requests_{false};

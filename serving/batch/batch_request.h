@@ -25,18 +25,18 @@ BatchRequest PrepareBatchRequest(const BatchJob& job, BatchLine line,
 void CheckBatchLine(const BatchLine& line, const CompletionDefaults& defaults);
 
 struct BatchAnswer {
-  // 503 or 429: not the request's fault; it gets its answer when the job goes on.
+  // 503 and 429 are not final: not the request's fault; it gets its answer when the job goes on.
   bool is_final() const { return status != 503 && status != 429; }
   int status = 0;
-  nlohmann::json body;  // of a final answer
-  std::string why;      // of one that is not final
+  nlohmann::json body;  // the body of a final answer
+  std::string why;      // the reason of one that is not final
 };
 
 // Its destructor cancels it.
 class RunningBatchRequest final : private CompletionSink {
  public:
-  // Starts it, or has its answer already. ended: called when there is an answer, unless there is
-  // one at once; it may not destroy this. May be empty. The service must outlive it.
+  // Starts the request, or has its answer at once. ended: called when an answer comes later; it may
+  // not destroy this; may be empty. The service must outlive it.
   RunningBatchRequest(BatchRequest, GenerationService&, std::function<void()> ended);
 
   const BatchLine& line() const { return line_; }

@@ -1,6 +1,6 @@
-// BatchRun: a batch job at work on the own engine: an Intake that feeds the scheduler from a
-// BatchWork. Everything happens on the compute thread, between steps: there is no client whom that
-// could delay.
+// BatchRun: runs a batch job on this process's engine: an Intake that feeds the scheduler from a
+// BatchWork. Everything happens on the compute thread, between steps, as there are no clients to
+// delay.
 #pragma once
 
 #include <list>
@@ -14,7 +14,7 @@ namespace larder::serving::inline batch {
 
 class BatchRun final : public pipeline::Intake {
  public:
-  // in_flight: requests that are begun at once. All references must outlive it.
+  // in_flight: the number of requests that run at once. All references must outlive it.
   BatchRun(GenerationService& service, const CompletionDefaults& defaults, BatchWork& work,
            size_t in_flight);
   ~BatchRun() override;

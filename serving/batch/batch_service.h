@@ -21,7 +21,7 @@ namespace larder::serving::inline batch {
 
 class BatchService {
  public:
-  // What runs on the thread of files, and what it may use there.
+  // What work on the thread of files may use.
   struct Files {
     BatchStore& store;
     BatchJobs& jobs;
@@ -33,7 +33,8 @@ class BatchService {
                std::function<void(std::function<void()>)> to_io, Background::FailureHandler failed);
   ~BatchService();
 
-  // The model is there: unfinished batches go on. All must outlive this; knows: any thread.
+  // Called when the model is loaded: unfinished batches go on. All arguments must outlive this; any
+  // thread may call `knows`.
   void Begin(GenerationService& service, const CompletionDefaults& defaults, BatchFacts facts,
              std::function<bool(Tenant)> knows);
   bool ready() const { return service_ != nullptr; }
@@ -41,12 +42,12 @@ class BatchService {
   // is false if the work threw. Once ready. Returns its number, never 0.
   uint64_t Post(const std::string& peer, std::function<void(Files&)> work,
                 std::function<void(bool ok)> then);
-  // Nobody waits for it any more: if its turn has not come, it and `then` are freed at once.
-  // Clients may come and go faster than the disk works.
+  // Gives up posted work that nobody waits for: if its turn has not come, it and `then` are freed
+  // at once. Clients may come and go faster than the disk works.
   void Forget(uint64_t posted) { tickets_.erase(posted); }
-  void Tick();   // now and then: begins and ends what there is
+  void Tick();   // to be called now and then: begins and ends requests
   void Drain();  // no more requests are begun, and those that run end without an answer
-  // The batch's requests that run end without an answer.
+  // Ends the batch's running requests without an answer.
   void Stop(const std::string& batch);
   // Ends the thread; what it has not begun is dropped. Called by the thread that made this, once
   // the I/O thread has ended.
@@ -68,10 +69,10 @@ class BatchService {
   std::unique_ptr<BatchJobs> jobs_;
   GenerationService* service_ = nullptr;
   std::list<std::unique_ptr<Running>> running_;
-  std::map<uint64_t, JobTicket> tickets_;  // of what was posted and has not come back
+  std::map<uint64_t, JobTicket> tickets_;  // tickets of posted work that has not come back
   uint64_t posted_ = 0;
   bool asking_ = false, stepping_ = false, collecting_ = false, draining_ = false;
-  int64_t not_before_ns_ = 0;  // after a request that the service did not take
+  int64_t not_before_ns_ = 0;  // when to try again after the service refused a request
   // null once this is destroyed
   const std::shared_ptr<BatchService*> self_ = std::make_shared<BatchService*>(this);
   Background thread_;  // last: it ends before what its jobs use

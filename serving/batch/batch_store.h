@@ -1,7 +1,7 @@
 // BatchStore: the folder of `larder serve --batch-dir`: files that clients sent, files of answers,
-// and the records of batches. What it says is on the disk before it says it, so a process that is
-// killed finds it again. The bytes, files and batches that clients can make it keep have limits.
-// Used by one thread at a time.
+// and the records of batches. Everything is on the disk before a client hears of it, so it is found
+// again after a process was killed. The bytes, files and batches of clients have limits. Used by
+// one thread at a time.
 //
 //   file-ID, file-ID.json      bytes of a file, and what it is; without the second it is no file
 //   yet batch_ID.json, batch_ID.job  the record of a batch; what its answers depend on (BatchJob)
@@ -25,16 +25,16 @@
 namespace larder::serving::inline batch {
 
 struct BatchQuota {
-  uint64_t disk_bytes = uint64_t{8} << 30;  // of all files
-  // Of a tenant's; the disk is as much a tenant's if there is only one.
+  uint64_t disk_bytes = uint64_t{8} << 30;  // limit for all files
+  // Limit for a tenant's files; a single tenant may use all of disk_bytes.
   uint64_t tenant_bytes = UINT64_MAX;
-  uint64_t file_bytes = uint64_t{200} << 20;  // of a file that a client sends, as OpenAI's
+  uint64_t file_bytes = uint64_t{200} << 20;  // limit for a file that a client sends, as at OpenAI
   size_t files = 10000, tenant_files = 1000;
-  size_t uploads = 32, tenant_uploads = 8;                // at once
+  size_t uploads = 32, tenant_uploads = 8;                // uploads at the same time
   size_t requests = 50000, line_bytes = size_t{1} << 20;  // of a batch
   // Batches that have not ended; what they hold in memory is 24 bytes a request.
   size_t unfinished = 32, tenant_unfinished = 8;
-  // Records of batches; beyond, a tenant's oldest that has ended is forgotten.
+  // Records of batches; beyond this number a tenant's oldest ended one is forgotten.
   size_t batches = 10000, tenant_batches = 1000;
 };
 
@@ -70,17 +70,16 @@ struct BatchRecord {
   std::map<std::string, int64_t> at;  // when it got a state: seconds since 1970, by its name
   size_t total = 0, completed = 0, failed = 0;
   std::string output, errors;                   // ids of the files that get the answers
-  bool has_output = false, has_errors = false;  // they are there for the client
+  bool has_output = false, has_errors = false;  // the client can see the files
   std::vector<BatchProblem> problems;
-  // The line at which the last process ended that began to check the input and did not come to its
-  // end; 0: none.
+  // If a process ended while it checked the input: the line that it had come to; else 0.
   size_t ended_at_line = 0;
 
   bool ended() const {
     return status == BatchStatus::kFailed || status == BatchStatus::kCompleted ||
            status == BatchStatus::kCancelled;
   }
-  void Become(BatchStatus);       // notes the time
+  void Become(BatchStatus);       // and notes the time
   nlohmann::json ToJson() const;  // as OpenAI's API has it
 };
 
@@ -88,8 +87,8 @@ class BatchStore {
  public:
   using Log = std::function<void(const std::string&)>;
 
-  // Takes the folder, which it makes if there is none, and what is in it. log: gets lines about
-  // files that are damaged. Throws Error.
+  // Opens the folder, or makes it, and reads what is in it. log: gets lines about damaged files.
+  // Throws Error.
   BatchStore(std::string folder, const BatchQuota& quota, Log log);
 
   // A file that is being received. Its destructor removes it unless it was finished.
@@ -131,13 +130,13 @@ class BatchStore {
   // The line that is being checked, in this file while the check runs. The kernel keeps it when the
   // process ends, so it is written before each line and never forced to the disk.
   std::string CheckPathOf(const BatchRecord& record) const { return PathOf(record.id) + ".check"; }
-  // What is wrong if a tenant's files grow by so many bytes; empty: nothing.
+  // Why a tenant's files may not grow by that many bytes; empty: they may.
   std::string WhyNoRoom(Tenant, uint64_t bytes) const;
-  // Answers that are being written grew, or are not there any more.
+  // Tells that answers being written grew, or are gone.
   void Charge(Tenant, uint64_t bytes);
   void Discharge(Tenant, uint64_t bytes);
-  // Makes the answers, or those that are errors, a file of the client's; an empty one is removed.
-  // Returns whether there is one. Throws Error.
+  // Makes the answers, or the answers that are errors, a file of the client; an empty one is
+  // removed. Returns whether there is one. Throws Error.
   bool Publish(const BatchRecord&, const std::string& id, const std::string& name);
   void ForgetJob(const BatchRecord&);  // the batch has ended
 
@@ -165,7 +164,7 @@ class BatchStore {
   std::map<std::string, BatchRecord, std::less<>> batches_;  // by id
   std::map<Tenant, uint64_t> tenant_bytes_;
   uint64_t bytes_ = 0;
-  std::map<Tenant, size_t> uploads_;  // that are being received
+  std::map<Tenant, size_t> uploads_;  // files that are being received
 };
 
 // The beginning of a file's or a batch's id and 32 hexadecimal digits that nobody can guess.

@@ -60,7 +60,7 @@ struct TestBatches {
     jobs->Next(most, begun);
     return begun;
   }
-  // An answer that depends on the request and its job alone, as the model's.
+  // An answer that depends on the request and its job alone, like a model's.
   void Answer(const BegunRequest& begun, int status = 200) {
     const BatchRequest& request = begun.request;
     const uint64_t seed =
@@ -91,7 +91,7 @@ struct TestBatches {
   BatchStore store;
   CompletionDefaults defaults = TinyDefaults();
   std::string options = "default";
-  Tenant unknown = UINT64_MAX;  // whose key is accepted no more
+  Tenant unknown = UINT64_MAX;  // the tenant whose key is not accepted
   std::unique_ptr<BatchJobs> jobs;
 };
 

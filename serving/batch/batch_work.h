@@ -1,6 +1,6 @@
-// BatchWork: what is left of a job: the requests without an answer, one after the other, and the
-// answers, which are written as they come. Whoever answers them (the own engine, running servers)
-// is above it. One thread.
+// BatchWork: the rest of a job: hands out the requests without an answer, one after the other, and
+// writes the answers as they come. What answers them (this process's engine, running servers) is
+// above it. One thread.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ namespace larder::serving::inline batch {
 struct BatchProgress {
   size_t done = 0, failed = 0;  // requests with an answer, and those of them whose answer is an
                                 // error
-  size_t prompt_tokens = 0, generated_tokens = 0;  // of this run
-  size_t bytes = 0;                                // of answers, written in this run
+  size_t prompt_tokens = 0, generated_tokens = 0;  // tokens of this run
+  size_t bytes = 0;                                // bytes of answers written in this run
 };
 
 class BatchWork {
@@ -41,7 +41,7 @@ class BatchWork {
   void Answer(const BatchLine& line, nlohmann::json body);
   // Writes an answer that is an error.
   void AnswerError(const BatchLine& line, int status, const nlohmann::json& body);
-  void SyncIfDue();  // to the disk, once a second
+  void SyncIfDue();  // writes to the disk, once a second
 
   // Ends the job; the first reason counts.
   void Fail(const std::string& why);

@@ -1,5 +1,5 @@
-// A request of a job as it is sent to a running server: with its seed and with all defaults of the
-// job, so that the answer depends on nothing that servers are started with. Pure functions.
+// A request of a job as it is sent to a running server: with its seed and all defaults of the job,
+// so that the answer does not depend on the server's options. Pure functions.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace larder::serving::inline batch {
 
-// `defaults`: of requests that leave fields out. `ignore_eos`: all texts go on beyond their end.
+// `defaults`: for requests that leave fields out. `ignore_eos`: all texts go on beyond their end.
 std::string RemoteBody(const BatchLine& line, const CompletionDefaults& defaults, uint64_t seed,
                        bool ignore_eos);
 const char* RouteOf(Dialect dialect);  // "/v1/completions"

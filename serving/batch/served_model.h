@@ -1,5 +1,5 @@
-// What answers depend on besides requests: said by a server (GET /v1/larder/plan, "served") to
-// those who want the same bytes from several of them, and by `larder batch` of its own engine.
+// What answers depend on besides requests. A server tells it (GET /v1/larder/plan, "served") to
+// clients that want the same bytes from several servers; `larder batch` has it of its own engine.
 #pragma once
 
 #include <cstddef>
@@ -16,14 +16,14 @@ struct ServedModel {
   std::string chat_template;  // as --chat-template names it; "auto": the model's
   std::string tool_parser;    // AnswerFormatName: how answers of chats are read
   size_t context = 0, vocab = 0, dim = 0, slots = 0;
-  std::string pooling = "none";  // of embeddings, as model::PoolingName
+  std::string pooling = "none";  // pooling of embeddings, as model::PoolingName
   bool biased = false;  // it has biases that a request can't undo: --logit-bias, --ignore-eos
 
   nlohmann::json ToJson() const;
-  // Throws Error if there is none in a server's plan: it isn't Larder, or an older one.
+  // Throws Error if a server's plan has none: it is not Larder, or too old.
   static ServedModel OfPlan(const nlohmann::json& plan);
-  // Why answers of `other` could be others; empty: they can't. The number of slots changes none,
-  // and dim is the model's.
+  // Why answers of `other` could differ; empty: they can't. The number of slots changes no answer,
+  // and dim belongs to the model.
   std::string Differs(const ServedModel& other) const;
 };
 

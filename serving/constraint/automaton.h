@@ -1,12 +1,11 @@
 // Automaton: a grammar's states, found as texts reach them, over the tokens of a vocabulary. A
 // state is a set of configurations (node and stack); equal ones are the same state, their stacks
-// share their frames, and steps and masks that were computed once are kept. One thread at a time:
-// whoever has its Turn.
+// share their frames, and steps and masks that were computed once are kept. One thread at a time,
+// the one that has the Turn.
 //
-// Everything has a bound: configurations of a state, work of a mask, memory. A grammar that needs
-// more ends its generation with an error. A mask's bound counts the work that it is without any
-// cached step, so that it does not depend on what is cached; one of memory is that of the states
-// in use.
+// Everything is bounded: configurations of a state, work for a mask, memory. A grammar that needs
+// more ends its generation with an error. The bound on a mask counts its work as if no step were
+// cached, so that it does not depend on the cache; the bound on memory counts the states in use.
 #pragma once
 
 #include <atomic>
@@ -48,16 +47,16 @@ class Automaton {
     for (const char byte : bytes) state = Step(state, static_cast<uint8_t>(byte));
     return state;
   }
-  // Behind a token; kDead if it is not allowed. An end-of-generation token is none.
+  // The state after a token; kDead if the token is not allowed. End-of-generation tokens are not
+  // tokens here.
   StateId StepToken(StateId, TokenId);
-  // The same of a token's bytes if all its steps were made before; kDead if one was not, or it is
-  // not allowed.
+  // The same, by looking up: kDead also if one of the steps was not made before.
   StateId KnownStepToken(StateId, TokenId) const;
   bool complete(StateId state) const { return states_[state].complete; }
 
-  // A mask that is being made: a bit for each token that may follow, of `vocabulary().words()`
-  // words; the ends of generation where the text is complete. It may be made in pieces, between
-  // which others have their Turn, and Tidy. Destroyed by whoever has the Turn, or after the
+  // A mask in the making, of vocabulary().words() words: a bit for each token that may follow, and
+  // for the ends of generation if the text may end. It may be made in pieces; between them others
+  // may have their Turn, and call Tidy. Destroyed by the thread that has the Turn, or after the
   // automaton.
   class Walk {
    public:
@@ -66,7 +65,7 @@ class Automaton {
     Walk(const Walk&) = delete;
     Walk& operator=(const Walk&) = delete;
     enum class Made { kWhole, kNotYet, kTooMuchWork };
-    // Goes on for so many steps of work, some 30 ns each if nothing is cached.
+    // Goes on for that many steps of work, about 30 ns each if nothing is cached.
     Made GoOn(uint64_t steps);
     Made Finish();  // all of it at once; never kNotYet
 
@@ -82,26 +81,26 @@ class Automaton {
   };
   // All of it at once. False: more work than a mask may take.
   bool Mask(StateId, std::span<uint64_t> out);
-  // The same if it was made before and is kept; false: it is not.
+  // The same, but only if the mask was made before and is kept; otherwise false.
   bool KnownMask(StateId, std::span<uint64_t> out) const;
 
   const Vocabulary& vocabulary() const { return *vocabulary_; }
   size_t states() const { return states_.size(); }
-  size_t bytes() const;                    // of states, steps and masks
-  uint64_t work() const { return work_; }  // of all steps that were made so far
+  size_t bytes() const;                    // memory of states, steps and masks
+  uint64_t work() const { return work_; }  // the work of all steps made so far
 
-  // States that outlive what is dropped when memory is full; Tidy may then change their ids. Call
-  // Tidy between masks, or pieces of one.
+  // The states that are in use and survive when memory is full; Tidy may change their ids. Call
+  // Tidy between masks, or between pieces of one.
   void Keep(std::span<StateId> states) { kept_.push_back(states); }
   void Release(std::span<StateId> states);
-  // False: what is in use alone is more than there may be.
+  // False if the states in use alone need more memory than allowed.
   bool Tidy() { return bytes() <= kMostBytes || DropUnused(); }
   // Drops all that is not in use.
   bool DropUnused();
 
   static constexpr size_t kMostBytes = 8 << 20;
 
-  // The right to call what is above, for one thread at a time.
+  // The right to call the functions above, for one thread at a time.
   class Turn {
    public:
     explicit Turn(Automaton& automaton)
@@ -134,13 +133,13 @@ class Automaton {
   struct Frame {
     uint32_t parent;
     uint32_t to;     // kLoopBit: a loop, kLimitBit: a limit, else the node to go on at
-    uint32_t count;  // of a loop: how often its body has matched; of a limit: its characters
+    uint32_t count;  // in a loop: how often its body has matched; in a limit: its characters
     bool operator==(const Frame&) const = default;
   };
   struct State {
     uint32_t begin, count;  // in items_
     uint32_t row;           // in steps_
-    uint32_t plain;         // so many plain characters may follow, kUnbounded: any number
+    uint32_t plain;         // this many plain characters may follow; kUnbounded: any number
     bool complete;
   };
   static constexpr uint32_t kNoRow = UINT32_MAX;
@@ -171,7 +170,7 @@ class Automaton {
   // nothing else does.
   std::unordered_map<NodeId, std::vector<std::pair<TokenId, NodeId>>> specials_;
   std::vector<bool> only_special_;   // by node; empty: none
-  std::vector<TokenId> own_tokens_;  // these; sorted
+  std::vector<TokenId> own_tokens_;  // those tokens; sorted
   StateId start_ = kDead;
 
   std::vector<Frame> frames_;
@@ -180,7 +179,7 @@ class Automaton {
   std::vector<State> states_;
   Interned state_ids_;
   std::vector<StateId> steps_;
-  std::vector<uint16_t> costs_;  // of each of these: nodes that were followed, and frames
+  std::vector<uint16_t> costs_;  // for each of them: nodes followed, and frames
 
   std::unordered_map<StateId, std::vector<uint64_t>> masks_;
   std::deque<StateId> mask_order_;  // the oldest first

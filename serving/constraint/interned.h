@@ -10,7 +10,8 @@ namespace larder::serving::inline constraint {
 
 class Interned {
  public:
-  // The index of a value of this hash for which equal(index) holds, or `fresh`, which is added.
+  // The index of a value with this hash for which equal(index) holds. If there is none, `fresh` is
+  // added and returned.
   template <typename Equal>
   uint32_t Find(uint64_t hash, uint32_t fresh, const Equal& equal) {
     if (2 * (count_ + 1) > cells_.size()) Grow();
@@ -32,7 +33,7 @@ class Interned {
       round_ = 1;
     }
   }
-  // Makes room for so many values; of an empty table.
+  // Makes room for that many values. The table must be empty.
   void Reserve(size_t count) {
     size_t cells = 64;
     while (cells < 2 * (count + 1)) cells *= 2;

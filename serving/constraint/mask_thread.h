@@ -1,9 +1,9 @@
-// MaskThread: computes the masks of constrained sequences beside the model's steps. The compute
-// thread opens a MaskedSequence for each, tells it the tokens that it chose, and asks for the mask
-// of the next one a step later. It looks up the masks of states that an earlier text reached
-// (microseconds), leaves all others to this thread, and never waits for a lock. Masks that take
-// long are made in turns of some milliseconds: a short one does not wait for them. The automata of
-// grammars that were used lately are kept, as far as their memory goes. One per server.
+// MaskThread: computes the masks of constrained sequences while the model computes. The compute
+// thread opens a MaskedSequence for each, tells it the chosen tokens, and asks for the next mask a
+// step later. It looks up masks that were made before (microseconds), leaves all others to this
+// thread, and never waits for a lock. Long masks are made in turns of a few milliseconds, so that a
+// short one does not wait for them. Automata of recently used grammars are kept, up to a limit of
+// memory. One per server.
 #pragma once
 
 #include <atomic>
@@ -34,10 +34,10 @@ class MaskedSequence {
   MaskedSequence(const MaskedSequence&) = delete;
   MaskedSequence& operator=(const MaskedSequence&) = delete;
 
-  // Waits until the mask behind all accepted tokens is there: not at all if the model's step took
-  // longer than the mask. Valid until Accept.
+  // Waits for the mask that follows all accepted tokens: not at all if the model's step took longer
+  // than the mask. Valid until Accept.
   void Wait();
-  // The same for at most so long; returns whether it is there.
+  // The same, for at most `ns`; returns whether the mask is there.
   bool WaitFor(uint64_t ns);
   // A bit for each token that may be chosen; empty: any token may.
   std::span<const uint64_t> allowed() const;
@@ -59,8 +59,8 @@ class MaskedSequence {
 
 class MaskThread : public std::enable_shared_from_this<MaskThread> {
  public:
-  // The thread begins with making the tokenizer's Vocabulary (some 80 ms for 128,256 tokens).
-  // `vocab`: of the logits. Some `sequences` are open at a time.
+  // The thread first makes the tokenizer's Vocabulary (about 80 ms for 128,256 tokens). `vocab`:
+  // number of logits. `sequences`: about how many are open at a time.
   static std::shared_ptr<MaskThread> Start(std::shared_ptr<const model::Tokenizer>, size_t vocab,
                                            size_t sequences);
   MaskThread(std::shared_ptr<const model::Tokenizer>, size_t vocab, size_t sequences);
@@ -70,7 +70,7 @@ class MaskThread : public std::enable_shared_from_this<MaskThread> {
   std::unique_ptr<MaskedSequence> Open(std::shared_ptr<const Grammar>,
                                        std::vector<std::string> triggers, bool required = false);
 
-  // Of memory, of all automata. Any thread.
+  // The memory of all automata. Any thread.
   size_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
 
  private:
@@ -84,7 +84,7 @@ class MaskThread : public std::enable_shared_from_this<MaskThread> {
   void Post(Message);
   void Run();
   class Automata;
-  class Maker;  // what the thread has
+  class Maker;  // the state of the thread
 
   const std::shared_ptr<const model::Tokenizer> tokenizer_;
   const size_t vocab_;

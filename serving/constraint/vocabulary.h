@@ -24,28 +24,27 @@ class Vocabulary {
   // In preorder: a node's children follow it; `next` is behind its subtree.
   struct Node {
     uint32_t next;
-    TokenId token;   // that ends here, -1: none; others of the same bytes: Same()
+    TokenId token;   // the token that ends here, -1: none; others with the same bytes: Same()
     uint16_t depth;  // bytes before this one
     uint8_t byte;
-    uint8_t most_plain;  // the most characters of a plain token in the subtree; 255: so many or
-                         // more
+    uint8_t most_plain;  // the most characters of a plain token in the subtree; 255: 255 or more
   };
   static constexpr uint32_t kPlainLevels = 32;
 
-  // `vocab`: of the model's logits, at least the tokenizer's; tokens that only the model has are
-  // never allowed.
+  // `vocab`: the model's number of logits, at least the tokenizer's number of tokens. Tokens that
+  // only the model has are never allowed.
   Vocabulary(const model::Tokenizer&, size_t vocab);
 
   size_t size() const { return size_; }
   size_t words() const { return (size_ + 63) / 64; }
   std::span<const Node> plain() const { return plain_; }
   std::span<const Node> other() const { return other_; }
-  // A bit for each plain token of at most so many characters, 1 to kPlainLevels; more: all plain
-  // tokens.
+  // A bit for each plain token of at most `characters` characters (1 to kPlainLevels; for more, all
+  // plain tokens).
   std::span<const uint64_t> PlainOfAtMost(uint32_t characters) const;
   size_t longest() const { return longest_; }  // bytes of a token
 
-  std::string_view bytes(TokenId token) const {  // none of control tokens
+  std::string_view bytes(TokenId token) const {  // empty for control tokens
     const auto i = static_cast<size_t>(token);
     return i < size_ ? std::string_view(text_).substr(begin_[i], begin_[i + 1] - begin_[i])
                      : std::string_view();
@@ -55,8 +54,8 @@ class Vocabulary {
   bool IsEnd(TokenId token) const;
   // Control tokens that do not end a generation, with their texts.
   const std::vector<std::pair<std::string, TokenId>>& controls() const { return controls_; }
-  // The token that this text is when a tokenizer finds it: one of these, or one that the file
-  // defines beside its words; -1: none.
+  // The token that a tokenizer makes of this text as a whole: a control token, or one that the file
+  // defines besides its words; -1: none.
   TokenId Special(const std::string& text) const {
     const auto found = specials_.find(text);
     return found == specials_.end() ? -1 : found->second;
@@ -70,7 +69,7 @@ class Vocabulary {
   size_t longest_ = 1;
   std::string text_;
   std::vector<size_t> begin_;
-  std::vector<uint8_t> characters_;  // of plain tokens; 0: not plain
+  std::vector<uint8_t> characters_;  // number of characters of plain tokens; 0: not plain
   std::vector<TokenId> same_, ends_;
   std::vector<std::pair<std::string, TokenId>> controls_;
   std::unordered_map<std::string, TokenId> specials_;

@@ -1,6 +1,7 @@
-// What a request asks of its text's form, as a Grammar: OpenAI's response_format, llama-server's
-// json_schema and grammar, vLLM's guided_* and structured_outputs. Compiled grammars are kept by
-// their text, so that only the first request with a schema waits for it. Any thread.
+// The form that a request demands of its text, as a Grammar: OpenAI's response_format,
+// llama-server's json_schema and grammar, vLLM's guided_* and structured_outputs. Compiled grammars
+// are kept by their text, so that only the first request with a schema waits for compilation. Any
+// thread.
 #pragma once
 
 #include <memory>
@@ -12,22 +13,23 @@
 
 namespace larder::serving::inline fields {
 
-// What a text must match. No grammar: any text. The schema is null but for a response_format's.
+// What a text must match. No grammar: any text. Only a response_format has a schema; otherwise it
+// is null.
 struct TextForm {
   Json schema;
   std::shared_ptr<const Grammar> grammar;
 };
-// Throws a Refused that names the field: what is wrong with a schema or grammar, or that two fields
-// ask for one.
+// Throws a Refused that names the field and says what is wrong with a schema or grammar, or that
+// two fields demand one.
 TextForm ReadConstraint(const JsonFields&);
-// OpenAI's response_format, which other dialects have in a field of this name. Throws as
+// OpenAI's response_format, which other dialects have under another name, `name`. Throws like
 // ReadConstraint.
 TextForm ReadFormat(const Json& format, const std::string& name);
 
-// Of memory, of the compiled grammars that are kept with their texts.
+// The memory of the compiled grammars that are kept, with their texts.
 size_t KeptGrammarBytes();
 
-// The grammar that is kept for this text, or a new one.
+// The grammar kept for this text, or a new one.
 std::shared_ptr<const Grammar> GrammarOfGbnf(const std::string& text);
 std::shared_ptr<const Grammar> GrammarOfSchema(const nlohmann::ordered_json& schema);
 

@@ -1,7 +1,7 @@
 // JsonFields: reads a client's JSON object field by field. A field that is absent or null keeps its
 // default. A field of the wrong type or out of range throws a Refused (400) that names it. Fields
-// that were never asked for are counted: they are ignored, and a metric says so. It knows the names
-// that its readers know, which the lists in docs/api.md are made of. No state; any thread.
+// that nothing has asked for are ignored and counted, for a metric. The names that readers ask for
+// are collected; the lists in docs/api.md are made from them. No state; any thread.
 #pragma once
 
 #include <cstdint>
@@ -45,17 +45,17 @@ class JsonFields {
   float Number(const char* name, float value) const;  // finite, and within float's range
   std::string String(const char* name, std::string value) const;
 
-  // Fields that are known and change nothing.
+  // Names known fields that change nothing.
   void Ignore(std::initializer_list<std::string_view> names) const;
   // A field that must be null, empty or absent. Throws Refused.
   void Refuse(const char* name, const std::string& expected) const;
-  // The fields, null ones aside, that were neither asked for nor named in Ignore.
+  // The number of fields, other than null ones, that were neither asked for nor named in Ignore.
   size_t ignored() const;
-  // The names of these, then of those named in Ignore that are there, of at most so many.
+  // The names of these fields, then of present ones named in Ignore; at most `most`.
   std::vector<std::string> LeftOut(size_t most) const;
   // `inner` is the field of that name: its fields count as this object's, as "name.field".
   void Include(const std::string& name, const JsonFields& inner) const;
-  // Adds those known so far. A name that is both asked for and ignored is used.
+  // Adds the names known so far. A name that is both asked for and ignored counts as used.
   void AddNames(FieldNames&) const;
 
   [[noreturn]] static void Fail(const std::string& name, const Json& is,
@@ -82,9 +82,9 @@ float ToNumber(const Json& value, const std::string& name);
 // A short printable text of the value, for messages.
 std::string Excerpt(const Json& value);
 
-// The door for clients' JSON (base/json_text.h). Throws Refused (400): "the request is not JSON:
-// ..."; also if it is not UTF-8, or is nested deeper or has an object of more fields than any
-// request.
+// Parses a client's JSON (base/json_text.h). Throws Refused (400) if it is not JSON ("the request
+// is not JSON: ...") or not UTF-8, or if it has deeper nesting or more fields in an object than any
+// request needs.
 Json ParseJson(std::string_view text);
 
 }  // namespace larder::serving::fields

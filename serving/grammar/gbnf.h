@@ -3,7 +3,7 @@
 // vocabulary has no such token. Lines of `name ::= expression`, where an expression has literals
 // "..." with \n \r \t \\ \" \[ \] \xHH \uHHHH \UHHHHHHHH, classes [a-z] and [^a-z], . for any
 // character, names of rules, (groups), | and the repetitions * + ? {m} {m,} {m,n}; # begins a
-// comment. The text is a client's: anything may be in it.
+// comment. The text comes from a client: anything may be in it.
 #pragma once
 
 #include <string>

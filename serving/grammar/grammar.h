@@ -13,8 +13,9 @@ namespace larder::serving::inline grammar {
 
 class Grammar {
  public:
-  // All take time and memory within the thread's Work (base/work.h), or one of their own, whatever
-  // the text is, and throw an Error of one line with line:column, or with the path in the schema.
+  // For any text these functions stay within the thread's Work (base/work.h), or one of their own,
+  // in time and memory. They throw an Error of one line with line:column, or with the path in the
+  // schema.
   static std::shared_ptr<const Grammar> FromGbnf(std::string_view text);
   static std::shared_ptr<const Grammar> FromJsonSchema(const nlohmann::ordered_json& schema);
   // A text that matches this regular expression of ECMAScript, as a whole.
@@ -22,7 +23,7 @@ class Grammar {
 
   explicit Grammar(Nfa nfa) : nfa_(std::move(nfa)) {}
   const Nfa& nfa() const { return nfa_; }
-  size_t bytes() const;  // of memory, about
+  size_t bytes() const;  // memory, about
 
  private:
   Nfa nfa_;

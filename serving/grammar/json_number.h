@@ -23,7 +23,8 @@ struct NumberBounds {
 // supported.
 Decimal ParseDecimal(const std::string& text);
 
-// Whole numbers within the bounds, without exponent, of at most 16 digits where there is no bound.
+// Whole numbers within the bounds, without exponent; on a side without a bound, of at most 16
+// digits.
 ExprId AddInteger(Syntax&, const NumberBounds&);
 // Numbers within the bounds; without bounds with an optional exponent, with them as decimals.
 ExprId AddNumber(Syntax&, const NumberBounds&);

@@ -1,6 +1,6 @@
 // JSON schemas as grammars: the JSON texts that are valid by the schema, compact or with a little
-// white space, properties in the schema's order. What would narrow the texts and is not supported
-// is refused with its path in the schema, what only annotates is ignored. The schema is a client's.
+// white space, properties in the schema's order. An unsupported keyword that would narrow the texts
+// is refused with its path in the schema; annotations are ignored. The schema comes from a client.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -14,7 +14,8 @@ namespace larder::serving::inline grammar {
 nlohmann::ordered_json ParseSchemaText(std::string_view text);
 
 // The expression of one JSON text. Throws Error: "schema at /properties/age: multipleOf is not
-// supported". `wants_text`: also if no text matches it, with the path of the part that is why.
+// supported". wants_text: also throws if no text matches, with the path of the part that is the
+// reason.
 ExprId AddJsonSchema(Syntax&, const nlohmann::ordered_json& schema, bool wants_text = false);
 
 }  // namespace larder::serving::grammar

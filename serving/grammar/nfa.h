@@ -1,10 +1,10 @@
 // Nfa: a grammar as a graph of nodes over bytes, with a stack for rules that contain themselves and
 // for repetitions that count. Immutable; any thread.
 //
-// A configuration is a node and a stack of frames. A call pushes where it goes on; an end node
-// pops. A counted repetition is a call too: its frame has the count, so x{1000} has as many nodes
-// as x. No repetition's body matches the empty text and no rule begins with itself, so that
-// following what consumes no byte always ends.
+// A configuration is a node and a stack of frames. A call pushes the node where matching continues;
+// an end node pops it. A counted repetition is a call, too: its frame has the count, so x{1000} has
+// as many nodes as x. No body of a repetition matches the empty text and no rule begins with
+// itself, so following edges that consume no byte always ends.
 #pragma once
 
 #include <array>
@@ -19,8 +19,7 @@ namespace larder::serving::inline grammar {
 using NodeId = uint32_t;
 
 struct Nfa {
-  // After one of the characters that are plain in a JSON string, a node with one of these is as it
-  // was before.
+  // Whether a node is unchanged by a character that is plain in a JSON string.
   enum class PlainLoop : uint8_t {
     kNo,
     kAlways,
@@ -48,10 +47,10 @@ struct Nfa {
     uint32_t least, most;  // most: kUnbounded
     NodeId body, exit;
   };
-  // A text whose characters are counted while it is matched, so that a length and a form of it cost
-  // no product of both. Between its node and its end no other frame is pushed. What can't end
-  // within the counts any more is left at once: bit `count` of a kCount node's `alive` bits, which
-  // begin at word `end`, says whether it can.
+  // A text whose characters are counted while it is matched, so that a limit on its length does not
+  // multiply the nodes of its form. Between its node and its end no other frame is pushed. A text
+  // that can no longer end within the limit is given up at once: bit `count` of the kCount node's
+  // `alive` bits, which begin at word `end`, says whether it still can.
   struct Limit {
     uint32_t least, most;  // most: kUnbounded: then the count stays at `least`
     NodeId body, exit;
@@ -60,8 +59,8 @@ struct Nfa {
   struct Literal {
     std::string text;
     NodeId first, to;
-    bool own_token = false;  // the special token of this text, where there is one, and not its
-                             // bytes
+    bool own_token = false;  // matches the special token of this text, if there is one, instead of
+                             // its bytes
     NodeId At(size_t byte) const {
       return byte == text.size() ? to : first - static_cast<NodeId>(byte);
     }

@@ -21,7 +21,7 @@ ExprId AddChar(Syntax&, const CodeSet&, TextForm);
 struct RegexOptions {
   TextForm form = TextForm::kPlain;
   bool whole = false;  // the text is matched as if by ^(?:pattern)$
-  // How many characters the text has. Throws Error if that can't be told from the pattern's form.
+  // How many characters the text has. Throws Error if the pattern's form does not tell.
   uint32_t least = 0, most = kUnbounded;
 };
 // Throws Error: what, and at which character of the pattern.

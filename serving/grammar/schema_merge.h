@@ -1,4 +1,4 @@
-// Two schemas that both must hold, as one.
+// Merges two schemas that must both hold into one.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,16 @@ using Json = nlohmann::ordered_json;
 // Keywords that say nothing about which texts are valid.
 bool IsAnnotation(const std::string& keyword);
 
-// A schema's JSON is nested less deep than this, merged ones included: the door lets in 64
+// No schema's JSON is nested as deep as this, not even a merged one: parsing allows 64 levels
 // (base/json_text.h), and merging adds two for each.
 inline constexpr size_t kMostMergedDepth = 256;
-// The work of one walk over it: of a copy, a comparison, a dump. Throws Error beyond the depth.
+// The steps of one walk over the value: a copy, a comparison or a dump. Throws Error beyond the
+// depth.
 uint64_t StepsOf(const Json&, size_t depth = kMostMergedDepth);
-// A copy of the schema, without annotations and these keywords; its work is spent.
+// A copy of the schema without annotations and without these keywords. Spends its Work.
 Json Copied(const Json& schema, std::initializer_list<std::string_view> without = {});
 
-// Throws Error with `path` where no single schema has the meaning of both. Without annotations.
+// The merged schema, without annotations. Throws Error with `path` if no single schema means both.
 Json MergeSchemas(const Json& a, const Json& b, const std::string& path);
 
 }  // namespace larder::serving::grammar

@@ -15,10 +15,10 @@ ExprId AddStringChar(Syntax&);
 ExprId AddString(Syntax&, const Json& schema, const std::string& path);
 // The longest name that AddOtherKey takes.
 inline constexpr size_t kMostOtherKeyBytes = 512;
-// A key that is none of these, with its quotes; it begins with no escape before it differs from all
-// of them.
+// A key, with its quotes, that is none of these names. It has no escape before the place where it
+// differs from all of them.
 ExprId AddOtherKey(Syntax&, std::vector<std::string> names);
-// The count that a keyword gives. Throws Error if it is none.
+// The count that a keyword gives. Throws Error if the value is not a count.
 uint32_t ReadCount(const Json& schema, const char* keyword, uint32_t value,
                    const std::string& path);
 

@@ -17,12 +17,12 @@ using RuleId = uint32_t;
 inline constexpr uint32_t kUnbounded = UINT32_MAX;
 inline constexpr uint32_t kLastCodePoint = 0x10ffff;
 
-// A grammar comes from a client: what it may become is bounded, and what making it costs is counted
-// by the thread's Work (base/work.h).
+// A grammar comes from a client: its size is bounded, and the cost of making it is counted by the
+// thread's Work (base/work.h).
 inline constexpr size_t kMostExprs = 200'000;
-inline constexpr size_t kMostTextBytes = 4u << 20;  // of all literals
+inline constexpr size_t kMostTextBytes = 4u << 20;  // bytes of all literals
 inline constexpr size_t kMostExprDepth = 256;
-inline constexpr uint32_t kMostLimit = 2048;  // of kLimit's least and most, kUnbounded aside
+inline constexpr uint32_t kMostLimit = 2048;  // bound on kLimit's least and most, except kUnbounded
 
 struct CodeRange {
   uint32_t first, last;  // both inside
@@ -30,7 +30,7 @@ struct CodeRange {
 };
 using CodeSet = std::vector<CodeRange>;  // sorted, apart from each other
 
-CodeSet Normalised(CodeSet);  // of ranges in any order
+CodeSet Normalised(CodeSet);  // takes ranges in any order
 CodeSet Complement(const CodeSet&);
 CodeSet Intersection(const CodeSet&, const CodeSet&);
 // Appends the code point as UTF-8; a surrogate has no such form and becomes U+FFFD.
@@ -46,16 +46,15 @@ struct Expr {
     kChoice,
     kRepeat,  // parts[0], least to most times
     kRule,
-    kCount,  // matches the empty text, and counts a character of the kLimit around it
-    kLimit,  // parts[0] with least to most kCounts; none is in another, and no rule that calls
-             // itself
+    kCount,  // matches the empty text and counts one character of the enclosing kLimit
+    kLimit,  // parts[0] with least to most kCounts; not nested, and no recursive rule inside
   };
   Kind kind = Kind::kEmpty;
-  // kText: tokens of the vocabulary's that match beside its bytes.
+  // kText: the tokens that match in addition to its bytes.
   enum class Tokens : uint8_t {
     kNone,
-    kControls,  // control tokens whose text occurs in it
-    kOwn,       // the special token that it is the text of, and its bytes only where there is none
+    kControls,  // control tokens whose texts occur in it
+    kOwn,       // the special token with this text; the bytes match only if there is none
   };
   Tokens tokens = Tokens::kNone;
   RuleId rule = 0;

@@ -1,5 +1,5 @@
-// What a grammar's parts have in common with what they are made of: which match the empty text,
-// which match any text at all, which rules begin with which. Each takes time linear in the grammar.
+// Facts about a grammar's expressions: which match the empty text, which match any text at all,
+// which rules begin with which. Each takes time linear in the grammar.
 #pragma once
 
 #include <vector>

@@ -1,9 +1,9 @@
 // ResponseFiles: the stored responses of a process in files, so that the next one has them. A
-// thread of its own writes them behind the answers: a process that is killed loses those of its
-// last moments, and no file is torn. Any thread.
+// thread of its own writes them after the answers are sent: a process that is killed loses the last
+// ones, but no file is torn. Any thread.
 //
-//   resp_ID.json  a response, with the items that were sent for it
-//   turn_ID.json  items only: of one that was deleted or had to go, but that others go on from
+//   resp_ID.json a response, with the items that were sent for it turn_ID.json items only: of a
+//   response that was deleted or dropped, but that others continue
 #pragma once
 
 #include <condition_variable>
@@ -33,7 +33,7 @@ struct KeptTurn {
   std::string id, previous;  // previous: an id, or empty
   Tenant tenant = kEverybody;
   std::string input, output;
-  std::string body;  // StoredResponse::body; empty: it can't be asked for
+  std::string body;  // StoredResponse::body; empty: clients can't ask for it
   int64_t created_ns = 0;
 };
 
@@ -42,13 +42,15 @@ class ResponseFiles {
   explicit ResponseFiles(ResponseFilesOptions);  // takes the folder. Throws Error
   ~ResponseFiles();
 
-  // All that is there, the oldest first; what can't be read is left out with a line in the log.
+  // All turns in the folder, the oldest first. Files that can't be read are left out, with a line
+  // in the log.
   std::vector<KeptTurn> Load() const;
-  // What is gone when it has its turn is not written.
+  // A turn that is gone before it is written is not written.
   void Write(std::weak_ptr<const StoredTurn>, std::weak_ptr<const std::string> body);
-  void Hide(std::weak_ptr<const StoredTurn>, std::string id);  // others go on from it
+  void Hide(std::weak_ptr<const StoredTurn>, std::string id);  // the response is deleted, but other
+                                                               // turns continue it
   void Remove(std::string id);
-  void Close();  // writes what is left to do, and ends the thread; any number of times
+  void Close();  // writes what is left and ends the thread; may be called any number of times
 
  private:
   void Post(std::function<void()>);

@@ -1,8 +1,8 @@
-// ResponseStore: the responses that a server keeps for its clients (/v1/responses with `store`),
-// each a key's. Their number and bytes are bounded, in all and a tenant's; those unused for longest
-// go first. A turn that others go on from is held by these, and its bytes count, until they are
-// gone. They end with the process, unless there are files. Any thread; a lock is held for the
-// moment of a look-up, never while something is read, written or copied.
+// ResponseStore: the responses that a server keeps for its clients (/v1/responses with `store`), by
+// tenant. Their number and bytes are bounded, in all and per tenant; those unused for longest are
+// dropped first. A turn that others continue is held by them, and its bytes count, until they are
+// gone. All are lost at the end of the process, unless there are files. Any thread; a lock is held
+// for the moment of a look-up, never while something is read, written or copied.
 #pragma once
 
 #include <cstddef>
@@ -21,10 +21,11 @@
 namespace larder::serving::inline history {
 
 struct ResponseQuota {
-  size_t responses = 1000;             // 0: none are kept
-  size_t bytes = size_t{64} << 20;     // of texts, about
-  size_t tenant_responses = SIZE_MAX;  // of a tenant's; all are as much a tenant's if there is
-  size_t tenant_bytes = SIZE_MAX;      // only one
+  size_t responses = 1000;          // 0: none are kept
+  size_t bytes = size_t{64} << 20;  // bytes of texts, about
+  // Limits per tenant; a single tenant may use the whole.
+  size_t tenant_responses = SIZE_MAX;
+  size_t tenant_bytes = SIZE_MAX;
   size_t most_bytes() const { return tenant_bytes < bytes ? tenant_bytes : bytes; }
 };
 
@@ -42,16 +43,16 @@ class ResponseStore {
   ResponseStore(const ResponseStore&) = delete;
   ResponseStore& operator=(const ResponseStore&) = delete;
 
-  // Takes what the files of a folder have, and keeps it there from now on. Throws Error.
+  // Reads the files of a folder, and keeps responses there from now on. Throws Error.
   void Open(ResponseFilesOptions);
   void Close();  // writes what is to be written; from now on files stay as they are
 
-  // nullopt: there is none of that id, or it is another tenant's. It is then the one used last.
+  // The response, which then counts as the last one used. nullopt: no such id, or another tenant's.
   std::optional<StoredResponse> Find(std::string_view id, Tenant);
-  bool Has(std::string_view id) const;  // whoever's it is
-  // Whether a turn with so many bytes of texts can be kept behind that one, which may be null.
+  bool Has(std::string_view id) const;  // of any tenant
+  // Whether a turn with that many bytes of texts can be kept after `previous`, which may be null.
   bool Fits(const StoredTurn* previous, size_t texts) const;
-  // A new one. Does nothing if it does not fit, or there is one of that id.
+  // Adds a response. Does nothing if it does not fit, or the id exists.
   void Add(std::string id, Tenant, std::shared_ptr<const StoredTurn> previous, std::string input,
            std::string output, std::string body);
   bool Remove(std::string_view id, Tenant);  // false as Find
@@ -66,7 +67,7 @@ class ResponseStore {
     uint64_t used;  // a number that grows
   };
   struct Owner {
-    std::list<Entry> entries;  // the one unused for longest first; never empty
+    std::list<Entry> entries;  // the one that was unused for longest comes first; never empty
     size_t body_bytes = 0;
   };
 

@@ -18,14 +18,14 @@ namespace larder::serving::inline history {
 
 class ResponseFiles;
 
-// What the turns that are there weigh, and whose they are; and their files.
+// Keeps account of all existing turns: their bytes, their tenants, their files.
 class TurnBooks {
  public:
   size_t bytes() const;
   size_t bytes(Tenant) const;
   void Add(Tenant, size_t bytes);
   void Left(const std::string& id, Tenant, size_t bytes);  // a turn is gone, and so is its file
-  void SetFiles(ResponseFiles*);                           // null: there are none, or none any more
+  void SetFiles(ResponseFiles*);                           // null: there are no files (any longer)
 
  private:
   mutable std::mutex mutex_;
@@ -34,8 +34,7 @@ class TurnBooks {
   ResponseFiles* files_ = nullptr;
 };
 
-// More turns before one would end in a deep recursion of destructors, and a conversation has 4096
-// messages at most.
+// A limit, because turns are destroyed recursively; a conversation has at most 4096 messages.
 inline constexpr size_t kMostTurns = 4096;
 
 struct StoredTurn {
@@ -47,22 +46,22 @@ struct StoredTurn {
   StoredTurn& operator=(const StoredTurn&) = delete;
 
   const std::shared_ptr<TurnBooks> books;
-  const std::string id;  // its response's
+  const std::string id;  // id of its response
   const Tenant tenant;
   const std::shared_ptr<const StoredTurn> previous;  // null: it is the first
   const std::string input, output;                   // JSON texts: arrays of items
   const int64_t created_ns;                          // since 1970
   const size_t depth;                                // turns up to this one
-  const size_t all_bytes;                            // of it and those before it
+  const size_t all_bytes;                            // bytes of this turn and of all before it
 
   size_t bytes() const { return BytesOf(input.size() + output.size()); }
   static size_t BytesOf(size_t texts) { return texts + kAround; }
 
  private:
-  static constexpr size_t kAround = 512;  // of memory around the texts, about
+  static constexpr size_t kAround = 512;  // memory besides the texts, about
 };
 
-// The turn of a response's id; null: there is none. Any thread.
+// Finds the turn of a response's id; null if there is none. Any thread.
 using FindTurn = std::function<std::shared_ptr<const StoredTurn>(std::string_view id)>;
 
 }  // namespace larder::serving::history

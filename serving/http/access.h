@@ -1,5 +1,5 @@
-// Access: which web pages may use the server. A browser sends requests for any page that its user
-// opens, from inside the user's network. The server answers its own page and those that the
+// Access: which web pages may use the server. Any page that a user opens can make the browser send
+// requests from inside the user's network. The server answers its own page and those that the
 // operator has named. No state; any thread.
 #pragma once
 

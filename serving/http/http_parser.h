@@ -26,8 +26,8 @@ struct HttpRequest {
 struct HttpLimits {
   size_t header_bytes = size_t{16} << 10;
   size_t body_bytes = size_t{1} << 20;
-  // A larger limit for requests whose body is taken as it comes (HttpParser::TakeBody): called with
-  // method and path; nullopt: it is an ordinary one. May be empty.
+  // A larger limit for requests whose body is taken as it arrives (HttpParser::TakeBody). Called
+  // with method and path; nullopt: an ordinary request. May be empty.
   std::function<std::optional<size_t>(std::string_view method, std::string_view path)> streamed;
 };
 
@@ -43,7 +43,7 @@ class HttpParser {
   bool begun() const;         // a part of a request has been parsed
   HttpRequest Take();         // only when done(); then ready for the next request
   size_t held_bytes() const;  // bytes of an incomplete request
-  std::string path() const;   // of an incomplete or a refused request; empty: not known
+  std::string path() const;   // path of an incomplete or refused request; empty: not known
   // The request without its body, once per request, as soon as its header is complete.
   std::optional<HttpRequest> NewHead();
   // The bytes of the body that have arrived since the last call; Take() has the rest of them.
@@ -66,7 +66,8 @@ class HttpParser {
   int error_status_ = 0;
   std::string error_;
   bool continue_told_ = false, head_told_ = false;
-  size_t body_limit_ = 0;  // of the request that is being parsed, once its header is complete
+  size_t body_limit_ = 0;  // limit for the request that is being parsed, once its header is
+                           // complete
   uint64_t body_taken_ = 0;
 };
 

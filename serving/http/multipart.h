@@ -1,5 +1,5 @@
-// MultipartParser: a body of multipart/form-data (RFC 7578), in pieces as it comes: it holds no
-// more than a boundary and one part's header. One per request; any one thread.
+// MultipartParser: parses a body of multipart/form-data (RFC 7578) in pieces as it arrives. It
+// holds no more than a boundary and one part's header. One per request; any one thread.
 #pragma once
 
 #include <cstddef>
@@ -18,19 +18,18 @@ class MultipartParser {
    public:
     // A part begins: its name, and the name of the client's file (empty: it is a plain field).
     virtual void OnPart(std::string name, std::string filename) = 0;
-    virtual void OnData(std::string_view bytes) = 0;  // of the part that has begun last
+    virtual void OnData(std::string_view bytes) = 0;  // bytes of the current part
 
    protected:
     ~Sink() = default;
   };
-  static constexpr size_t kMostHeaderBytes = size_t{8} << 10;  // of a part
+  static constexpr size_t kMostHeaderBytes = size_t{8} << 10;  // limit for a part's header
   static constexpr size_t kMostParts = 32;
 
-  // boundary: of BoundaryOf. The sink must outlive it.
+  // boundary: from BoundaryOf. The sink must outlive it.
   MultipartParser(const std::string& boundary, Sink& sink);
 
-  // Returns false when the body is not what it should be; error() then says why, and nothing more
-  // is parsed.
+  // Returns false if the body is wrong; error() then says why, and nothing more is parsed.
   bool Feed(std::string_view bytes);
   bool done() const { return state_ == State::kEnd; }  // the last boundary has come
   const std::string& error() const { return error_; }

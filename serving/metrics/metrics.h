@@ -49,7 +49,7 @@ struct SchedulerCounts {
   uint64_t preempted = 0;              // times a request lost its slot to an older one
   uint64_t yielded = 0;                // times a request of a job gave its slot to a client's
   uint64_t parked = 0;                 // requests with tokens that paused for either
-  uint64_t recomputed_tokens = 0;      // those that these had in the KV cache
+  uint64_t recomputed_tokens = 0;      // tokens that these had in the KV cache, computed again
   uint64_t steps = 0, busy_slots = 0;  // micro-batches; the slots that had rows in them, summed
   size_t kv_chunks = 0, used_kv_chunks = 0, shared_kv_chunks = 0;
   // Of pipeline::KvFilesStatus; 0 without files.
@@ -57,9 +57,9 @@ struct SchedulerCounts {
   uint64_t kv_files_written = 0, kv_files_read = 0, kv_files_refused = 0, kv_files_failed = 0;
 };
 
-// Of jobs of files (--batch-dir).
+// Counts of batch jobs (--batch-dir).
 struct BatchCounts {
-  size_t jobs = 0;                     // that have not ended
+  size_t jobs = 0;                     // jobs that have not ended
   size_t requests_left = 0;            // of these
   uint64_t completed = 0, failed = 0;  // requests that were answered, of all jobs of this process
   size_t files = 0;
@@ -84,8 +84,8 @@ class ServingMetrics {
   void NextToken(Protocol, int64_t ns);
   void Finished(Protocol, RequestOutcome, size_t tokens, int64_t first_token_ns,
                 int64_t end_to_end_ns);
-  // What a request took that had a slot: its prompt, then the tokens behind the first; `tokens` are
-  // those that it had in the slot at its end.
+  // The time that a request with a slot took: for its prompt, then for the tokens after the first.
+  // `tokens`: how many it had in the slot at its end.
   void Worked(int64_t prompt_ns, int64_t decode_ns, size_t tokens);
   // Counts an answer that is an error, also an answer to bytes that are not a request. `status` is
   // HTTP's.
@@ -102,7 +102,7 @@ class ServingMetrics {
   void SetFailures(uint64_t count);
   void SetScheduler(const SchedulerCounts&);
   void SetBatches(const BatchCounts&);
-  void SetResponses(size_t count, size_t bytes);  // that are kept
+  void SetResponses(size_t count, size_t bytes);  // responses that are kept
   void SetSocket(size_t socket, const SocketCounters&);
 
   // Text exposition format 0.0.4: Larder's own, and under `llamacpp:` llama-server's names for what
@@ -114,7 +114,7 @@ class ServingMetrics {
   double GeneratedPerSecond() const;  // mean of the last two seconds
   double PromptPerSecond() const;
   uint64_t generated_tokens() const;
-  uint64_t prompt_tokens() const;  // those that were computed, without the reused ones
+  uint64_t prompt_tokens() const;  // prompt tokens that were computed, not reused
 
  private:
   struct Families;

@@ -18,11 +18,11 @@ namespace larder::serving::inline metrics {
 
 // A core that a socket uses; several threads may share one.
 struct ThreadPlace {
-  size_t thread = 0;  // its number in the socket
+  size_t thread = 0;  // number of the thread in the socket
   int core = 0;
   int cpu = 0;  // the operating system's number
   int numa_node = 0;
-  uint64_t weight_bytes = 0;  // its shard
+  uint64_t weight_bytes = 0;  // bytes of the thread's shard
 };
 
 // All cores that share one L3, including those that the socket does not use.
@@ -42,7 +42,7 @@ struct SocketPlace {
   std::string server;  // the machine; empty: this one
   size_t first_layer = 0, layers = 0;
   bool embedding = false, head = false;
-  SlotId first_slot{0};  // of the `slots` whose KV cache lies here
+  SlotId first_slot{0};  // the first of the `slots` whose KV cache lies here
   size_t slots = 0;
   uint64_t kv_bytes = 0;
   std::vector<L3GroupPlace> l3_groups;
@@ -68,15 +68,15 @@ nlohmann::json PlanJson(const PlanView&);
 struct SlotView {
   enum class State { kIdle, kPrefill, kDecode };
   State state = State::kIdle;
-  size_t cached_tokens = 0;     // in its KV cache; an idle slot's may be reused as the start of
-                                // another prompt
-  size_t generated_tokens = 0;  // of the running request
+  size_t cached_tokens = 0;     // tokens in its KV cache; those of an idle slot may be reused as
+                                // the start of another prompt
+  size_t generated_tokens = 0;  // tokens of the running request
 };
 
 struct SocketView {
   std::string name, state;  // pipeline::SocketStateName
   SocketCounters counters;
-  std::optional<double> resident_share;  // of its weights; nullopt: not measured
+  std::optional<double> resident_share;  // the resident share of its weights; nullopt: not measured
   // The same per thread, in the order of the plan's L3 groups and their threads; empty: not
   // measured.
   std::vector<double> thread_resident_share;

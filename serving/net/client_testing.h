@@ -37,7 +37,7 @@ class Client {
     return send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
            static_cast<ssize_t>(bytes.size());
   }
-  // At most so many bytes; less at the end.
+  // Reads at most that many bytes; fewer at the end.
   std::string Read(size_t bytes) {
     std::string all(bytes, '\0');
     const ssize_t n = recv(fd_, all.data(), bytes, MSG_WAITALL);

@@ -20,11 +20,11 @@ struct HttpReply {
 
 // Throws Refused. The route is not one that generates.
 HttpReply AnswerRoute(const HttpRequest&, ServerState&, Tenant);
-// In the form of the path's API.
+// An error in the form of the path's API.
 HttpReply ErrorReply(int status, std::string_view message, std::string_view param = {},
                      std::string_view path = {});
 HttpReply ErrorReply(const Refused&, std::string_view path);
-// Whether the path needs no key: those that say whether the server is up, and the page, which asks
+// Whether the path needs no key: paths that tell whether the server is up, and the page, which asks
 // for the key.
 bool IsPublic(const std::string& path);
 const char* StatusText(int status);

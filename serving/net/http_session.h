@@ -47,13 +47,13 @@ class HttpSession : public Session, private CompletionSink {
   std::optional<HttpReply> Refusal(const HttpRequest&);
   bool AsksFirst(const HttpRequest&) const;
   void Handle();
-  void Answer(const Route*);  // for routes that do not generate; null: there is none
-  void AnswerBatch();         // for those of files and batches
+  void Answer(const Route*);  // answers routes that do not generate; null: no such route
+  void AnswerBatch();         // answers routes of files and batches
   void BeginUpload(const HttpRequest& head);
   void TakeUpload(std::string_view bytes);
   void UploadChanged();
-  void SendMore();     // of download_
-  void ForgetFiles();  // what the thread of files has not begun for this client
+  void SendMore();     // sends more of download_
+  void ForgetFiles();  // gives up work for this client that the thread of files has not begun
   void SendError(const Refused&);
   void Prepare(std::optional<Protocol> generating, size_t bytes, const std::function<void()>& work,
                const std::function<void(bool ok)>& then);
@@ -78,17 +78,18 @@ class HttpSession : public Session, private CompletionSink {
   size_t ahead_at_ = 0;
   uint64_t requests_ = 0;
   HttpRequest request_;
-  Dialect dialect_ = Dialect::kChat;  // of request_, if it generates
+  Dialect dialect_ = Dialect::kChat;  // the dialect of request_, if it generates
   Tenant tenant_ = kEverybody;        // who sent request_
   JobTicket preparing_;               // a large request that is being prepared
-  Admitted admitted_;                 // what completion_ holds of the budget
+  Admitted admitted_;                 // completion_'s part of the budget
   std::unique_ptr<Completion> completion_;
   ResponseToKeep to_keep_;              // completion_'s answer; no id: it is not stored
-  std::unique_ptr<FileUpload> upload_;  // of the request that is being received or answered
+  std::unique_ptr<FileUpload> upload_;  // the upload of the request that is being received or
+                                        // answered
   uint64_t uploaded_ = 0;               // bytes of all uploads
   Download download_;                   // with an id: it is being sent
   uint64_t posted_ = 0;                 // the last job for the thread of files; 0: there was none
-  bool reading_ = false;                // a piece of it is being read
+  bool reading_ = false;                // a piece of the download is being read
   // null once the session is destroyed
   std::shared_ptr<HttpSession*> self_ = std::make_shared<HttpSession*>(this);
   bool answering_ = false, streaming_ = false, proceeding_ = false, later_ = false, closed_ = false,

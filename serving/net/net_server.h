@@ -15,14 +15,16 @@
 namespace larder::serving::inline net {
 
 struct ConnectionLimits {
-  size_t connections = 1024;  // beyond, the longest idle one is closed, or the new one refused
+  size_t connections = 1024;  // beyond this number the longest idle connection is closed, or the
+                              // new one refused
   size_t unsent_bytes = size_t{1} << 20;  // a client that leaves more unread is cut off
   size_t full_bytes = size_t{256} << 10;  // while a client leaves more unread, its input is not
                                           // read
   double idle_s = 60;                     // between requests
   double receive_s = 20;                  // to receive a whole request
   double send_s = 20;                     // a client that reads nothing for this long is cut off
-  double quiet_s = 15;  // an answer that has nothing to say for this long tells that it lives
+  double quiet_s = 15;  // after this long without a part of the answer, the client is told that it
+                        // still comes
 };
 
 using SessionFactory = std::function<std::unique_ptr<Session>(Wire&)>;
@@ -30,7 +32,7 @@ using SessionFactory = std::function<std::unique_ptr<Session>(Wire&)>;
 struct ListenerOptions {
   std::string host = "127.0.0.1";
   uint16_t port = 0;     // 0: any
-  bool v6_only = false;  // "::" is not all IPv4 addresses, too: others listen there
+  bool v6_only = false;  // "::" does not include IPv4 addresses: other listeners have those
   ConnectionLimits limits;
   std::string when_full;                      // written to a connection beyond the limit in all
   std::string when_peer_full;                 // written to a connection beyond its address's limit

@@ -36,9 +36,9 @@ struct ServerOptions {
   ConnectionLimits connections;
   AdmissionLimits admission;
   Failures::Log log;         // gets a line about each failure; any thread
-  std::string batch_folder;  // of files and batches; empty: there are none
+  std::string batch_folder;  // folder of files and batches; empty: there are none
   BatchQuota batch_quota;
-  ResponseQuota responses;         // of /v1/responses with `store`
+  ResponseQuota responses;         // limits for /v1/responses with `store`
   bool page = true, slots = true;  // whether the page at / and GET /slots are there
   double drain_s = 30;  // time limit for the requests that have begun when Drain is called
   std::string version;
@@ -55,8 +55,8 @@ struct ReadyServer {
   std::function<void(StatusView&)> fill_status;
   std::function<void(ServingMetrics&)> fill_metrics;
   SlotActions slot_action;  // empty: none
-  BatchFacts batch;         // with a folder of batches
-  // Of stored responses; empty: they end with the process.
+  BatchFacts batch;         // used if there is a folder of batches
+  // Folder of stored responses; empty: they are lost at the end of the process.
   std::string response_folder;
   std::function<void()> pin_response_files;  // called on their thread; may be empty
   // Called once on the I/O thread and once on the background thread: pins the calling thread to
@@ -88,7 +88,7 @@ class Server {
   // Scheduler::Run.
   pipeline::Intake& Ready(ReadyServer);
   void SetKeys(std::vector<std::string> keys);  // from now on
-  // Ends a wait of the intake's. After Ready, by any thread.
+  // Ends a wait of the intake. After Ready, by any thread.
   void Nudge() { service_->Nudge(); }
   // From now on no new request is admitted. The intake ends when the running requests are done, or
   // after drain_s. Any thread.
@@ -107,13 +107,15 @@ class Server {
 
   ServerOptions options_;
   Failures failures_;
-  Admission admission_;  // before all members that hold parts of it, so destroyed after them
-  std::unique_ptr<ResponseStore> responses_;  // null: none are kept
+  Admission admission_;  // declared before all members that hold parts of it, so destroyed after
+                         // them
+  std::unique_ptr<ResponseStore> responses_;  // null: no responses are kept
   ServerState state_;
   std::unique_ptr<ServingMetrics> metrics_;
   std::unique_ptr<GenerationService> service_;
   std::unique_ptr<BatchService> batches_;  // null: there are none
-  NetServer net_;                          // after these, so that its sessions end before them
+  NetServer net_;                          // declared after these, so that its sessions end before
+                                           // them
   int port_ = -1, text_port_ = -1;
   int64_t drain_began_ns_ = 0;  // 0: not draining
   bool cancelled_all_ = false;

@@ -33,18 +33,19 @@ struct Admitted {
 // The Refused of an exceeded limit: 503 if it is the limit in all, else 429.
 Refused TooMuch(Scope, const char* what);
 
-// What has become of an action on a slot (slot_routes.h).
+// The result of an action on a slot (slot_routes.h).
 struct SlotActionResult {
   size_t tokens = 0, bytes = 0;
   int status = 200;
-  std::string error;  // with another status
+  std::string error;  // the error, if the status is not 200
 };
 // Does "save", "restore" or "erase" for a tenant and waits until it is done. Any thread but the I/O
 // thread.
 using SlotActions = std::function<SlotActionResult(SlotId slot, const std::string& action,
                                                    const std::string& filename, Tenant tenant)>;
 
-// A request that is not small: prepared on the background thread, however few bytes it has.
+// For a request that is never small: it is prepared on the background thread, however few bytes it
+// has.
 inline constexpr size_t kInBackground = (size_t{8} << 10) + 1;
 
 inline constexpr const char* kInternalError =
@@ -71,7 +72,7 @@ struct ServerState {
   // metrics.
   std::function<void(StatusView&)> fill_status;
   std::function<void(ServingMetrics&)> fill_metrics;
-  SlotActions slot_action;  // empty: there are none. Not the I/O thread
+  SlotActions slot_action;  // empty: there are none. Not called on the I/O thread
   double loading_share = 0;
   std::string loading_what = "starting";
   std::string version;
@@ -85,9 +86,9 @@ struct ServerState {
       in_background;
   // Prepares what a client sent (`work`, on any thread), then uses it (`then`, on this thread; its
   // argument is false if the work threw, which is counted). A small request is prepared here at
-  // once, unless it turns out to take more than a few steps of Work: then its work is begun again
-  // in the background, as a large one's is from the start, which keeps this thread free for other
-  // clients' tokens; dropping the ticket cancels it. Throws Refused if too many bytes wait.
+  // once. If it turns out to take more than a few steps of Work, it is started again in the
+  // background; a large one is prepared there from the start. So this thread stays free for other
+  // clients' tokens. Dropping the ticket cancels the work. Throws Refused if too many bytes wait.
   JobTicket Prepare(const Admission::Client&, size_t bytes, const std::function<void()>& work,
                     const std::function<void(bool ok)>& then);
   // Takes the budget for these generations. Throws Refused.
@@ -95,9 +96,10 @@ struct ServerState {
                         const std::vector<GenerationSpec>&);
   Failures* failures = nullptr;                                 // null: failures are not counted
   const Admission* admission = nullptr;                         // for the metrics
-  std::map<std::string, KeptAnswer, std::less<>> kept_answers;  // by path; http_routes.cc
+  std::map<std::string, KeptAnswer, std::less<>> kept_answers;  // kept answers by path; see
+                                                                // http_routes.cc
   size_t http_connections = 0, text_connections = 0;
-  uint64_t next_id = 1;  // the next request's
+  uint64_t next_id = 1;  // id of the next request
 
   const char* name() const {
     return service == nullptr    ? "loading"

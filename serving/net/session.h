@@ -21,8 +21,8 @@ class Wire {
   virtual void Write(std::string_view bytes) = 0;
   // Closes the connection when all is sent. From now on its input is not read.
   virtual void Close() = 0;
-  // Whether so many bytes are unread that no more should be answered, or the client is gone. OnTurn
-  // is called when there is room.
+  // Whether too many bytes are unread to answer more, or the client is gone. OnTurn is called when
+  // there is room.
   virtual bool full() const = 0;
   virtual void Later() = 0;  // asks for OnTurn, after other clients had their turn
   virtual const Admission::Client& client() const = 0;
@@ -46,13 +46,12 @@ class Session {
   virtual void OnTurn() = 0;        // after Later(), or when there is room again
   virtual void OnEndOfInput() = 0;  // the client sends no more bytes; it may still read
   virtual Turn turn() const = 0;
-  virtual uint64_t requests() const = 0;  // so far; only a request renews the idle time
+  virtual uint64_t requests() const = 0;  // requests so far; only a request renews the idle time
   // Whether to read more bytes; false while the bytes of later requests have reached their limit.
   virtual bool wants_bytes() const = 0;
   // The received bytes that are kept until they are a complete request.
   virtual size_t held_bytes() const = 0;
-  // A limit on held bytes was exceeded, by the bytes of this client: tell the client; Close
-  // follows.
+  // This client's bytes have exceeded a limit on held bytes: tell the client; Close follows.
   virtual void OnNoRoom(Scope) = 0;
   // The time limit for idling or for sending a request has passed: tell the client if the protocol
   // can; Close follows.

@@ -71,7 +71,7 @@ struct TestState {
   }
 
   ServingMetrics metrics;
-  std::optional<pipeline::Outage> outage;  // of the cluster
+  std::optional<pipeline::Outage> outage;  // outage of the cluster
   std::unique_ptr<GenerationService> service;
   ServerState state;
 };
@@ -118,7 +118,7 @@ class TestModel {
 
  private:
   void FillLogits(int32_t last, size_t length) {
-    const size_t like = (static_cast<size_t>(last) * 7 + length) % 12 + 259;  // a word
+    const size_t like = (static_cast<size_t>(last) * 7 + length) % 12 + 259;  // the token of a word
     for (size_t i = 0; i < logits_.size(); ++i)
       logits_[i] = i == like ? 5.0f : static_cast<float>(i % 7) * 0.1f;
   }

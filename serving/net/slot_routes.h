@@ -1,5 +1,5 @@
-// POST /slots/{id}?action=save|restore|erase, as llama-server has it. What they do takes a while,
-// so they are answered on the background thread.
+// POST /slots/{id}?action=save|restore|erase, as in llama-server. The actions take a while, so they
+// are answered on the background thread.
 #pragma once
 
 #include <string>

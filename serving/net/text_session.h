@@ -16,7 +16,7 @@ namespace larder::serving::inline net {
 
 struct TextLimits {
   size_t line_bytes = size_t{1} << 20;
-  size_t requests = 16;  // at once per connection
+  size_t requests = 16;  // requests at the same time per connection
   // The bytes of a line in which a key must appear, on a server with keys, until the client has
   // shown one.
   size_t bytes_before_key = size_t{8} << 10;
@@ -63,7 +63,7 @@ class TextSession : public Session {
   Wire& wire_;
   ServerState& state_;
   const TextLimits limits_;
-  std::string input_;   // an incomplete line, or lines that wait for one that is being prepared
+  std::string input_;   // an incomplete line, or lines that wait while one is being prepared
   size_t at_ = 0;       // where the next line begins in input_
   size_t scanned_ = 0;  // bytes from at_ on that are known to have no line end
   JobTicket ticket_;    // the line that is being prepared
@@ -81,8 +81,7 @@ class TextSession : public Session {
 // The kind of a line. Exposed for tests.
 enum class LineKind { kBlank, kJson, kPlain };
 LineKind KindOfLine(std::string_view line);
-// The protocol of a client that takes this for another port, by its first line; null: none that we
-// know.
+// The protocol of a client that connected to the wrong port, by its first line; null if unknown.
 const char* OtherProtocol(std::string_view line);
 
 }  // namespace larder::serving::net

@@ -21,8 +21,8 @@ class CompletionSink : public EventSink {
   virtual ~CompletionSink() = default;
   // The last call. `whole` is the answer of a request that is not streamed, else null.
   virtual void OnDone(const nlohmann::json* whole) = 0;
-  // Before the end of an answer that is stored (ReplyHead): what a request that is not streamed
-  // gets.
+  // Called before the end of an answer that is stored (ReplyHead), with the answer as a request
+  // without streaming gets it.
   virtual void OnStored(const nlohmann::json& /*whole*/) {}
   // The last call. A sink that has begun a stream says so in it, with SayFailed.
   virtual void OnFailure(int status, const std::string& message) = 0;
@@ -52,9 +52,10 @@ class Completion {
   const bool stored_;
   const std::unique_ptr<ReplyEncoder> encoder_;
   bool stream_;
-  const bool echoes_;           // the prompts' log-probabilities are the beginning of the texts'
+  const bool echoes_;           // the prompts' log-probabilities come first in those of the texts
   const size_t n_;              // choices of a prompt
-  const size_t most_logprobs_;  // of a token, of the likeliest, beside its own
+  const size_t most_logprobs_;  // how many of the likeliest tokens get log-probabilities, besides
+                                // the token itself
   bool cancelled_ = false;      // by the client, not by the server
   GenerationService& service_;
   const Protocol protocol_;
@@ -62,7 +63,7 @@ class Completion {
   size_t started_ = 0, left_ = 0;  // choices that were started; that have not ended
   std::vector<std::unique_ptr<Choice>> choices_;
   std::vector<ChoiceResult> results_;
-  std::vector<GenerationSpec> specs_;  // of the choices; those from started_ on are still there
+  std::vector<GenerationSpec> specs_;  // specs of the choices; those from started_ on are unused
 };
 
 }  // namespace larder::serving::reply

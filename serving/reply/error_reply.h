@@ -15,7 +15,7 @@ namespace larder::serving::inline reply {
 // code: OpenAI's name of the error; empty: that of the status.
 nlohmann::json ErrorJson(int status, std::string_view message, std::string_view param = {},
                          ErrorShape shape = ErrorShape::kOpenAi, std::string_view code = {});
-// The same of a refusal. One for a prompt that does not fit has the words and fields of each API:
+// The same for a Refused. For a prompt that does not fit it has the words and fields of each API:
 // OpenAI's code, llama-server's type and numbers, Anthropic's sentence.
 nlohmann::json ErrorJson(const Refused&, ErrorShape shape = ErrorShape::kOpenAi);
 // The JSON text for clients; bytes that are not UTF-8 become U+FFFD.

@@ -25,7 +25,7 @@ struct ReplyHead {
   int64_t created = 0;       // seconds since 1970
   bool include_usage = false;
   const model::Tokenizer* tokenizer = nullptr;
-  size_t prompt_tokens = 0;  // of the first prompt
+  size_t prompt_tokens = 0;  // tokens of the first prompt
   int prompt_logprobs = -1;  // CompletionRequest::prompt_logprobs
   bool parallel_calls = true;
   bool stored = false;               // the server keeps it: CompletionSink::OnStored
@@ -51,18 +51,20 @@ struct ChoiceResult {
   std::vector<TokenLogprobs> logprobs;
   bool with_logprobs = false;
   PromptLogprobs prompt_logprobs;  // null: not asked for
-  std::vector<TokenId> tokens;     // of the text; of a stream those since its last event
+  std::vector<TokenId> tokens;     // tokens of the text; in a stream, those since the last event
   bool with_tokens = false;
   std::span<const TokenId> prompt_tokens;
   uint64_t seed = 0;
-  bool called = false;          // it has a call
+  bool called = false;          // the choice has a call
   size_t prompt = 0;            // its index: choices of one prompt share its tokens in the usage
-  size_t reasoning_tokens = 0;  // those of the stats' generated tokens
+  size_t reasoning_tokens = 0;  // the part of the stats' generated tokens that are thoughts
   GenerationEnd end;
 
-  std::string Text(AnswerBlock::Kind kind = AnswerBlock::Kind::kText) const;  // of all such blocks
+  std::string Text(AnswerBlock::Kind kind = AnswerBlock::Kind::kText) const;  // the joined text of
+                                                                              // all blocks of that
+                                                                              // kind
   void Add(const AnswerDelta&);
-  bool was_cut() const {  // by the limit of tokens
+  bool was_cut() const {  // cut by the limit of tokens
     return end.reason == FinishReason::kLength || end.reason == FinishReason::kContextFull;
   }
 };
@@ -92,7 +94,10 @@ class ReplyEncoder {
   virtual void End(size_t choice, const ChoiceResult&) = 0;
   virtual void Done(const std::vector<ChoiceResult>&) {}
   virtual void Failed(int status, const std::string& message) = 0;
-  virtual bool keeps_text() const { return false; }  // of a streamed answer too
+  virtual bool keeps_text() const {
+    return false;
+  }  // whether the text is kept, even if the answer
+     // is streamed
 };
 
 std::unique_ptr<ReplyEncoder> MakeEncoder(ReplyHead head, EventSink& sink);
@@ -112,7 +117,7 @@ struct Usage {
 Usage UsageOf(const std::vector<ChoiceResult>&);
 std::string Rfc3339(int64_t seconds);                // since 1970: "2026-11-24T20:33:00Z"
 nlohmann::json TimingsJson(const GenerationStats&);  // llama-server's
-nlohmann::json ProgressJson(const PromptProgress&);  // likewise: prompt_progress
+nlohmann::json ProgressJson(const PromptProgress&);  // llama-server's prompt_progress
 // `timings` while a prompt is read.
 nlohmann::json TimingsJson(const PromptProgress&);
 // A choice in the form of llama-server's /completion, with all fields.
@@ -125,8 +130,8 @@ nlohmann::json TokenList(const model::Tokenizer&, const std::vector<TokenLogprob
 // The arguments of a call as an object; nullopt: the text is none, as that of a call that was cut
 // or broken.
 std::optional<Json> ArgumentsObject(const std::string& text);
-// What such a call is shown as, where arguments must be an object: a client must not run it without
-// them.
+// The text that replaces such a call where arguments must be an object: a client must not run it
+// without them.
 std::string BrokenCallText(const AnswerBlock& call);
 
 }  // namespace larder::serving::reply

@@ -1,4 +1,5 @@
-// What a request's text is generated with, as llama-server shows it. No state; any thread.
+// The settings with which a request's text is generated, as llama-server shows them. No state; any
+// thread.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -9,7 +10,8 @@ namespace larder::serving::inline reply {
 
 // The sampling parameters under llama-server's names, without seed and biases.
 nlohmann::json SamplingJson(const SamplingParams&);
-// `generation_settings`. A ban is a bias null. What Larder does not have is there as switched off.
+// `generation_settings`. A ban is a bias of null. Settings that Larder does not have are shown as
+// switched off.
 nlohmann::json SettingsJson(const GenerationSpec&, const CompletionRequest&);
 
 }  // namespace larder::serving::reply

@@ -20,25 +20,25 @@ struct Candidate {
   double weight;  // proportional to the probability, once weighed
 };
 
-// The largest logit; -infinity of none.
+// The largest logit; -infinity if there are none.
 float MaxOf(std::span<const float> logits);
 
 class Candidates {
  public:
-  // For lists that begin with the top_k (0 or less: all) of a vocabulary.
+  // Makes room for lists that begin with the top_k (0 or less: all) of a vocabulary.
   void Reserve(size_t vocab, int top_k);
 
   // The top_k likeliest of the vocabulary (0 or less: all that are possible) in no certain order;
   // of equals the lower ids. Returns the largest logit; -infinity if none is possible.
   float Collect(std::span<const float> logits, int top_k);
-  // TopNSigma of the vocabulary, in order of id.
+  // Collects TopNSigma of the vocabulary, in order of id.
   void CollectTopNSigma(std::span<const float> logits, double n);
   void SortById();
 
   // Weights are e^((logit - max) / temperature); returns their sum, in the list's order.
   double Weigh(double max, double temperature);
-  // Keeps the shortest list, in order of probability, whose weights reach `mass`; of at least
-  // `min_keep`.
+  // Keeps the shortest list, in order of probability, whose weights reach `mass`, but at least
+  // `min_keep` tokens.
   void KeepTopP(double mass, size_t min_keep = 0);
 
   // The steps of a chain whose order is not the usual one. Each weighs what the step before it has
@@ -76,13 +76,14 @@ class Candidates {
   }
 
  private:
-  // A bound that all of the k largest logits reach (-infinity at the worst), and the largest.
+  // A lower bound of the k largest logits (at worst -infinity), and the largest.
   float LeastOfTopK(std::span<const float> logits, size_t k, float& largest);
-  double WeighChain();  // at the temperature so far, relative to the likeliest; returns the sum
+  double WeighChain();  // weighs at the current temperature, relative to the likeliest; returns the
+                        // sum
 
   std::vector<Candidate> list_;
-  std::vector<float> maxima_;  // Collect's, of groups of tokens
-  double temperature_ = 1;     // the product of those of the chain so far
+  std::vector<float> maxima_;  // for Collect: maxima of groups of tokens
+  double temperature_ = 1;     // the product of the chain's temperatures so far
 };
 
 }  // namespace larder::serving::sampling

@@ -31,8 +31,8 @@ class Dry {
   const model::Tokenizer* tokenizer_;
   size_t longest_breaker_ = 0;
   std::string tail_;             // the text's last bytes, fewer than the longest breaker has
-  std::vector<TokenId> tokens_;  // at least the last last_n_, if there are as many
-  size_t unbroken_ = 0;          // tokens behind the last one in which a breaker ended
+  std::vector<TokenId> tokens_;  // at least the last last_n_ tokens, if there are that many
+  size_t unbroken_ = 0;          // tokens after the last one in which a breaker ended
   // Scratch memory.
   std::vector<uint32_t> lengths_;
   std::vector<std::pair<TokenId, float>> found_;

@@ -54,18 +54,20 @@ class Sampler {
   // How many of the last tokens matter: Accept needs only these of a long prompt. SIZE_MAX: all.
   size_t history() const { return history_; }
 
-  // What the last Sample(), which returned `token`, has drawn it from: the probability of the
-  // token, and in `likeliest` those of the `most` likeliest that have one above 0, largest first.
+  // The distribution from which the last Sample() drew `token`: returns the token's probability,
+  // and puts those of the `most` likeliest tokens, as far as above 0, into `likeliest`, largest
+  // first.
   double Drawn(TokenId token, size_t most,
                std::vector<std::pair<TokenId, double>>& likeliest) const;
 
   const SamplingParams& params() const { return params_; }
 
  private:
-  // What the usual steps choose from: the logits themselves if nothing changes them, else logits_.
+  // The logits that the usual steps choose from: the given ones if nothing changes them, else
+  // logits_.
   std::span<const float> Adjust(std::span<const float> logits, std::span<const uint64_t> allowed);
   void Penalize();
-  // In logits_, or in the candidates once they are collected.
+  // Changes a logit in logits_, or in the candidates once they are collected.
   void ChangeLogit(TokenId, const std::function<float(float)>& change);
   TokenId SampleByChain();  // sampler_chain.cc, like the following
   void Apply(SamplerStep);
@@ -85,7 +87,7 @@ class Sampler {
   double mirostat_mu_ = 0;
   std::optional<Dry> dry_;
   std::deque<TokenId> recent_;               // at most repeat_last_n
-  std::unordered_map<TokenId, int> counts_;  // of recent_
+  std::unordered_map<TokenId, int> counts_;  // how often each token occurs in recent_
   std::mt19937_64 generator_;
 };
 
@@ -110,8 +112,8 @@ class StopStrings {
   int matched_ = -1;
 };
 
-// Ends a text before the first line, behind its first line end, that begins with fewer blanks
-// (spaces and tabs) than asked for; an empty line has none.
+// Ends a text before a line that begins with fewer blanks (spaces and tabs) than asked for. The
+// text up to the first line end does not count; an empty line has no blanks.
 class IndentLimit {
  public:
   explicit IndentLimit(size_t least) : least_(least) {}  // 0: never
@@ -123,7 +125,7 @@ class IndentLimit {
  private:
   const size_t least_;
   bool in_indent_ = false, stopped_ = false;
-  size_t blanks_ = 0;  // of the line that has begun, if in_indent_
+  size_t blanks_ = 0;  // blanks of the current line, if in_indent_
 };
 
 }  // namespace larder::serving::sampling

@@ -11,7 +11,7 @@ namespace larder::serving::inline sampling {
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 using Logits = std::vector<float>;
 
-// Nothing but the draw.
+// Parameters with no step but the draw.
 inline SamplingParams Plain(uint64_t seed = 1) {
   SamplingParams p;
   p.temperature = 1;

@@ -40,7 +40,7 @@ std::string_view SamplerName(SamplerStep);
 std::vector<SamplerStep> ParseSamplers(std::string_view list);
 std::string FormatSamplers(std::span<const SamplerStep>);
 
-inline constexpr size_t kMostSamplers = 32;  // in a list
+inline constexpr size_t kMostSamplers = 32;  // most steps in a list
 inline constexpr size_t kMostDryBreakers = 64;
 inline constexpr size_t kMostDryBreakerBytes = 40;  // each, as in llama.cpp
 
@@ -57,11 +57,11 @@ struct SamplingParams {
   // Tokens whose logit is at most so many standard deviations of all logits below the largest; 0 or
   // less: all. Tang et al., "Top-n-sigma", section 3.
   float top_n_sigma = -1;
-  // With this probability, of the tokens at least `xtc_threshold` probable only the least likely is
-  // kept.
+  // With this probability, all tokens at least `xtc_threshold` probable are dropped except the
+  // least likely of them.
   float xtc_probability = 0;
   float xtc_threshold = 0.1f;
-  size_t min_keep = 0;  // typical_p, top_p, min_p and XTC keep at least so many
+  size_t min_keep = 0;  // typical_p, top_p, min_p and XTC keep at least this many
   // Positive logits of recent tokens are divided by it, negative ones multiplied; 1: off.
   float repeat_penalty = 1.0f;
   int repeat_last_n = 64;       // how many accepted tokens are recent; 0: none, -1: all

@@ -48,7 +48,7 @@ struct Generation : std::enable_shared_from_this<Generation> {
   IndentLimit indent;
   StopStrings stops;
   std::optional<size_t> progress;  // the last that was told
-  // Of tokens whose text is held back.
+  // The tokens whose text is held back.
   std::vector<TokenId> held_tokens;
   std::vector<TokenLogprobs> held_logprobs;
 };
@@ -122,8 +122,8 @@ class ComputeSide : public pipeline::Sequence {
   const size_t vocab_;
   Sink& sink_;
   const std::shared_ptr<MaskThread> masks_;
-  std::unique_ptr<MaskedSequence> masked_;  // with a grammar; opened at admission, so that its mask
-                                            // is made meanwhile
+  std::unique_ptr<MaskedSequence> masked_;  // if there is a grammar; opened at admission, so that
+                                            // its first mask is made during the prompt
   std::optional<Sampler> sampler_;  // made at admission, so that waiting requests hold no scratch
                                     // memory
   ThoughtBudget thoughts_;
@@ -137,7 +137,7 @@ class ComputeSide : public pipeline::Sequence {
   SlotId slot_;
   int64_t generated_ = 0;
   FinishReason complete_ = FinishReason::kEndOfText;
-  std::vector<float> embedding_;  // the sum of the hidden states so far, or the one
+  std::vector<float> embedding_;  // the sum of the hidden states so far, or the only one
   std::string refused_;           // why the client's own parameters leave no token to choose
 };
 

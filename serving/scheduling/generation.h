@@ -29,32 +29,31 @@ struct GenerationSpec {
   int64_t max_tokens = -1;  // -1: until the text ends or the context is full
   std::vector<std::string> stops;
   int logprobs = -1;         // for each token and this many of the likeliest; -1: none
-  int prompt_logprobs = -1;  // likewise, for the prompt's tokens: GenerationListener::OnPrompt
-  // logprobs are those of tokens without a text, too: of control tokens, and of the one that ends
-  // the text.
+  int prompt_logprobs = -1;  // the same for the prompt's tokens: GenerationListener::OnPrompt
+  // logprobs also has tokens without text: control tokens, and the one that ends the text.
   bool every_logprob = false;
   bool continues = true;  // the text continues the prompt's, so a leading space of SPM is text
   bool special = false;   // show all control tokens; otherwise none but for these exceptions
   model::StreamDecoder::Exceptions text_exceptions;
   std::shared_ptr<const Grammar> grammar;  // what the text must match; null: anything
-  // Not empty: the text is free up to the first of these, and must match the grammar behind it.
+  // Not empty: the text is free up to the first of these, and must match the grammar after it.
   std::vector<std::string> grammar_triggers;
   bool grammar_required = false;  // the text may not end before a trigger
   ThoughtLimit thoughts;
   Tenant tenant = kEverybody;  // who asked for it
-  // Not kNone: nothing is generated; GenerationEnd::embedding is the prompt's.
+  // Not kNone: no text is generated; GenerationEnd::embedding is that of the prompt.
   model::Pooling pooling = model::Pooling::kNone;
-  // It waits for this slot, which counts modulo those that there are, and begins with what that
-  // has.
+  // It waits for this slot (a number modulo the slots that exist) and starts from what the slot
+  // holds.
   std::optional<SlotId> slot;
-  // So long after its first token, in ms, it ends, once it has a line end; -1: it does not.
+  // It ends this many ms after its first token, once it has a line end; -1: no limit.
   int64_t most_predict_ms = -1;
   size_t least_indent = 0;      // blanks; it ends before a line behind its first that has fewer
-  bool drawn_probs = false;     // logprobs are of what the sampling steps have kept, at the last
-                                // temperature: those that the draw goes by
+  bool drawn_probs = false;     // logprobs are those of the draw: of the tokens that the sampling
+                                // steps have kept, at the last temperature
   bool reports_prompt = false;  // GenerationListener::OnProgress is called
   uint64_t salt = 0;            // hash of the request's cache_salt; 0: it has none
-  bool background = false;      // of a job of files: it runs in what clients leave
+  bool background = false;      // it belongs to a batch job and runs in what clients leave
                                 // (Sequence::background)
 
   // The requests that may share a KV cache: those of a tenant with the same salt.
@@ -74,8 +73,8 @@ struct TokenLogprobs {
   uint32_t rank = 0;                           // among all tokens, 1: the likeliest; 0: not known
 };
 
-// Those of a prompt's tokens, each given the ones before it. The first has none: its logprob is
-// NaN.
+// The log-probabilities of a prompt's tokens, each given those before it. The first token has none:
+// its logprob is NaN.
 using PromptLogprobs = std::shared_ptr<const std::vector<TokenLogprobs>>;
 
 // Why a text ended, for clients and for `larder run`. More than pipeline::SequenceEnd, which knows
@@ -105,10 +104,10 @@ constexpr int StatusOf(FinishReason failure) {
 
 struct GenerationStats {
   size_t prompt_tokens = 0;
-  size_t reused_tokens = 0;  // those of prompt_tokens that were in the KV cache
+  size_t reused_tokens = 0;  // the part of prompt_tokens that was in the KV cache
   size_t generated_tokens = 0;
   SlotId slot;                 // where its KV cache was last; not valid: it never had one
-  bool has_line_end = false;   // in the generated text
+  bool has_line_end = false;   // the generated text has a line end
   int64_t prompt_ns = 0;       // from a slot to the last of the prompt's tokens that is computed
   int64_t queue_ns = 0;        // from Start to a slot
   int64_t first_token_ns = 0;  // from Start to the first token
@@ -117,10 +116,10 @@ struct GenerationStats {
 
 struct GenerationEnd {
   FinishReason reason = FinishReason::kFailed;
-  std::string stop_string;       // the one that ended it
-  std::string error;             // of a failure, else empty
-  std::vector<float> embedding;  // [dim], with GenerationSpec::pooling; of kRank and kLast the last
-                                 // token's
+  std::string stop_string;       // the stop string that ended it
+  std::string error;             // the reason of a failure, else empty
+  std::vector<float> embedding;  // [dim], with GenerationSpec::pooling; for kRank and kLast that of
+                                 // the last token
   GenerationStats stats;
 };
 
@@ -128,13 +127,13 @@ struct GenerationEnd {
 struct GeneratedText {
   std::string_view text;  // final: whole characters, and no start of a stop string; may be empty
   std::span<const TokenId> tokens;          // those since the last piece
-  std::span<const TokenLogprobs> logprobs;  // theirs, if asked for
+  std::span<const TokenLogprobs> logprobs;  // the log-probabilities of these tokens, if asked for
   const GenerationStats& stats;             // so far
 };
 
 // How much of a prompt is in the KV cache.
 struct PromptProgress {
-  size_t total = 0, cached = 0;  // tokens: all, and those that were there before
+  size_t total = 0, cached = 0;  // tokens: all, and those that were there at the start
   size_t processed = 0;          // with those
   const GenerationStats& stats;  // so far
 };
@@ -148,7 +147,7 @@ class GenerationListener {
   // With GenerationSpec::reports_prompt, before any text: first with what was cached, then after
   // each micro-batch.
   virtual void OnProgress(const PromptProgress&) {}
-  // Asked after OnText: the text is complete, as with one of GenerationSpec::stops.
+  // Asked after OnText: true ends the text, as a stop string (GenerationSpec::stops) does.
   virtual bool has_all() const { return false; }
   virtual void OnEnd(const GenerationEnd&) = 0;  // the last call
 };

@@ -33,7 +33,7 @@ struct GenerationServiceOptions {
   std::shared_ptr<const model::Tokenizer> tokenizer;
   size_t vocab = 0;
   size_t context = 0;
-  size_t model_context = 0;  // that the model was trained with; 0: not known
+  size_t model_context = 0;  // the context that the model was trained with; 0: not known
   size_t slots = 1;
   size_t queue_limit = 256;  // requests without a slot; more are refused
   // any thread; empty: there are no outages
@@ -55,7 +55,7 @@ class GenerationHandle {
   void Cancel();
   // The same, but the listener's OnEnd is called.
   void Stop();
-  // Valid as long as the handle has it.
+  // Valid as long as the handle owns the generation.
   std::span<const TokenId> prompt() const;
   explicit operator bool() const { return generation_ != nullptr; }
 
@@ -91,19 +91,20 @@ class GenerationService : public pipeline::Intake, private ComputeSide::Sink {
     return options_.outage ? options_.outage() : std::nullopt;
   }
   size_t live() const { return live_.size(); }  // started and not ended
-  // Those of the background are not clients': they wait beside the queue, and its limit is not
-  // theirs.
+  // Background generations are not counted: they do not wait in the clients' queue and its limit
+  // does not apply to them.
   size_t waiting() const { return waiting_; }  // clients', without a slot
   size_t live_background() const { return live_background_; }
   // Generations of the background that may be live at once.
   size_t most_background() const { return kBackgroundPerSlot * options_.slots; }
-  // Generations that an idle service takes at once.
+  // How many generations an idle service can run at once.
   size_t most_at_once() const { return options_.slots + options_.queue_limit; }
   const GenerationServiceOptions& options() const { return options_; }
   ServingMetrics& metrics() { return metrics_; }
-  // [slot]: the tokens that the limit leaves to the request in it; -1: it has none, or no limit.
+  // [slot]: how many tokens the request in the slot may still generate; -1: no request, or no
+  // limit.
   std::vector<int64_t> tokens_left() const;
-  // Of memory, of the states of grammars that texts reached.
+  // The memory of the states of grammars that texts have reached.
   size_t automata_bytes() const { return masks_ == nullptr ? 0 : masks_->bytes(); }
   // Any thread. Makes WaitForWork return false as soon as there is nothing to do.
   void Stop();
@@ -136,7 +137,7 @@ class GenerationService : public pipeline::Intake, private ComputeSide::Sink {
   std::shared_ptr<MaskThread> masks_;  // with a tokenizer; used by the compute thread
   Descriptor wake_fd_;                 // the I/O thread polls it
   Descriptor work_fd_;                 // the compute thread sleeps on it
-  // As many as the requests of two to a slot can have; CompletionRequest says how many one has.
+  // As many as two requests per slot can have (CompletionRequest limits the choices of one).
   static constexpr size_t kBackgroundPerSlot = 2 * 64;
 
   bool draining_ = false;

@@ -12,7 +12,7 @@ namespace larder::serving::inline scheduling {
 
 // The logarithms of the probabilities of `token` and of the `top` likeliest tokens.
 TokenLogprobs LogprobsOf(std::span<const float> logits, TokenId token, size_t top);
-// How many tokens are likelier, and 1; of equals the lower id.
+// One plus the number of likelier tokens; among equals the lower id ranks first.
 uint32_t RankOf(std::span<const float> logits, TokenId token);
 
 }  // namespace larder::serving::scheduling

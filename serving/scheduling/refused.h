@@ -14,7 +14,7 @@ namespace larder::serving::inline scheduling {
 // A prompt that does not fit: each API has words and fields of its own for it, by which agents
 // shorten their conversation and go on (serving/reply/error_reply.h).
 struct Overflow {
-  size_t tokens = 0;  // of the prompt, at least
+  size_t tokens = 0;  // tokens of the prompt, at least
   size_t context = 0;
 };
 
@@ -35,7 +35,7 @@ class Refused : public Error {
     overflow_ = overflow;
     return std::move(*this);
   }
-  // Of status 405: what the path takes, "GET, POST".
+  // For status 405: the methods that the path takes, "GET, POST".
   Refused&& Allowing(std::string methods) && {
     methods_ = std::move(methods);
     return std::move(*this);
@@ -52,12 +52,12 @@ class Refused : public Error {
   std::optional<Overflow> overflow_;
 };
 
-// A prompt of so many tokens that does not fit; `counted` false: it has at least so many. `most`:
-// the context that the model was trained with, which no advice goes beyond; 0: not known. `field`:
-// what the client calls it ("prompt", "input[1]").
+// The refusal of a prompt that has `tokens` tokens (`counted` false: at least that many) and does
+// not fit. `most`: the context that the model was trained with, beyond which no advice goes; 0: not
+// known. `field`: the client's name for the prompt ("prompt", "input[1]").
 Refused TooLong(size_t tokens, size_t context, size_t most, const std::string& field,
                 bool counted = true);
-// Throws Refused unless a prompt of so many tokens can be continued.
+// Throws Refused unless a prompt of that many tokens can be continued.
 void CheckPrompt(size_t tokens, size_t context, size_t most, const std::string& field);
 
 }  // namespace larder::serving::scheduling

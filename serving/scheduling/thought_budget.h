@@ -1,5 +1,5 @@
-// ThoughtBudget: so many tokens of thoughts; when they are spent, what ends a thought is written
-// for the model. Of one text; its compute thread.
+// ThoughtBudget: a limit on the tokens of thoughts. When they are spent, the end of the thought is
+// written for the model. One per text; compute thread.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ class ThoughtBudget {
 
   // The token that has to follow; nullopt: the model chooses.
   std::optional<TokenId> Next() const;
-  // The token that followed, whoever chose it.
+  // Tells it the token that followed, whether it or the model chose that.
   void Accept(TokenId);
 
  private:
@@ -38,9 +38,10 @@ class ThoughtBudget {
   const ThoughtLimit limit_;
   const model::Tokenizer& tokenizer_;
   State state_ = State::kBefore;
-  std::string text_;   // kBefore: all; kOpen: its end, as long as the longest end
-  int64_t spent_ = 0;  // kOpen: tokens
-  size_t closed_ = 0;  // kClosing: so many of its tokens were written
+  std::string text_;   // kBefore: the whole text; kOpen: the last bytes, as many as the longest end
+                       // has
+  int64_t spent_ = 0;  // kOpen: tokens spent
+  size_t closed_ = 0;  // kClosing: how many of its tokens were written
 };
 
 }  // namespace larder::serving::scheduling

@@ -1,6 +1,6 @@
 // FileUpload: a file that a client sends (POST /v1/files, multipart/form-data), written as it
-// comes: the bytes of a piece or two are held, whatever its size. I/O thread; the thread of files
-// writes.
+// arrives: only a piece or two is held in memory, however large it is. I/O thread; the thread of
+// files writes.
 #pragma once
 
 #include <functional>
@@ -27,11 +27,14 @@ class FileUpload final : private MultipartParser::Sink {
   FileUpload& operator=(const FileUpload&) = delete;
 
   void Feed(std::string_view bytes);
-  bool full() const { return pending_.size() >= kPieceBytes; }  // nothing should be fed now
+  bool full() const {
+    return pending_.size() >= kPieceBytes;
+  }  // nothing should be fed at the
+     // moment
   size_t held_bytes() const { return pending_.size() + writing_bytes_; }
   const std::optional<Refused>& refused() const { return refused_; }
-  // All bytes were fed: makes it a file. Once there is one, `changed` is called; it may have been
-  // refused before, or be now.
+  // Call when all bytes were fed: makes the file, then `changed` is called. It may have been
+  // refused before, or may be refused here.
   void End();
   const std::optional<StoredFile>& file() const { return file_; }
 

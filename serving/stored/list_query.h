@@ -1,4 +1,4 @@
-// The query of a request's target, and what lists take in it. Pure functions.
+// Reads the query of a request's target: the parameters of lists. Pure functions.
 #pragma once
 
 #include <cstddef>

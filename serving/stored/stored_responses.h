@@ -14,17 +14,17 @@
 
 namespace larder::serving::inline stored {
 
-// A response that is being made and is to be kept, of a tenant.
+// A tenant's response that is being made and is to be kept.
 struct ResponseToKeep {
   std::string id;
   std::shared_ptr<const StoredTurn> previous;
   std::string input;
 };
 
-// The turns that a tenant's request may go on from; without a store none. Any thread may call it
-// while the store lives.
+// Finds the turns that a tenant's request may continue; without a store there are none. Any thread
+// may call it while the store lives.
 FindTurn TurnsOf(ResponseStore*, Tenant);
-// Throws Refused if the turn can't be kept behind those before it.
+// Throws Refused if the turn can't be kept after those before it.
 ResponseToKeep BeginToKeep(const ResponseStore&, const ReplyHead&, CompletionRequest&);
 void Keep(ResponseStore&, Tenant, ResponseToKeep&&, const nlohmann::json& whole);
 
