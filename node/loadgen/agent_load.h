@@ -15,8 +15,8 @@ namespace larder::node::inline loadgen {
 struct AgentSpec {
   size_t conversations = 4;
   size_t turns = 10;
-  size_t system_words = 16'000;  // of the system prompt and its tools, about a token each
-  size_t message_words = 128;    // of each task and each tool's result
+  size_t system_words = 16'000;  // words of the system prompt and its tools, about a token each
+  size_t message_words = 128;    // words of each task and of each tool's result
   size_t output_tokens = 128;
   uint64_t seed = 0;
 };
@@ -25,7 +25,7 @@ struct AgentSpec {
 std::vector<LoadRequest> AgentTasks(const AgentSpec&);
 
 // The request that follows: the model's calls get results; if it made none, the user gives the
-// result and asks to go on. nullopt behind the last turn. Takes `ended`'s messages and tools.
+// result and asks to go on. nullopt after the last turn. Takes `ended`'s messages and tools.
 std::optional<LoadRequest> AgentTurn(const AgentSpec&, LoadRequest& ended, const RequestResult&);
 
 }  // namespace larder::node::loadgen

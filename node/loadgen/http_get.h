@@ -1,4 +1,4 @@
-// One GET on a connection of its own, for what a client must know before it begins. Blocks.
+// One GET on a connection of its own, for what a client must know before it starts. Blocks.
 #pragma once
 
 #include <string>
@@ -14,13 +14,13 @@ struct HttpAnswer {
   std::string body;
 };
 
-// There is nobody to talk to.
+// No server answers.
 class NoConnection : public Error {
   using Error::Error;
 };
 
 // timeout_s limits the attempt to connect, and each wait for bytes. Throws NoConnection, or Error
-// if the answer is none.
+// if the answer is not HTTP.
 HttpAnswer HttpGet(const ServeTarget& target, std::string_view path, double timeout_s);
 
 }  // namespace larder::node::loadgen

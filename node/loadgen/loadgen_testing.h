@@ -1,4 +1,4 @@
-// For tests of loadgen: a server whose replies the test chooses, and what such replies are made of.
+// For tests of loadgen: a server whose replies the test chooses, and parts of such replies.
 #pragma once
 
 #include <arpa/inet.h>

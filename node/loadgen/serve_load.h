@@ -30,8 +30,8 @@ struct LoadSpec {
 };
 
 struct LoadRun {
-  std::vector<RequestResult> results;  // in the requests' order, then those that followed; no
-                                       // unsent ones
+  std::vector<RequestResult> results;  // in the order of the requests, then those that followed;
+                                       // without requests that were not sent
   double duration_s = 0;               // from the first request to the end of the last
   size_t most_in_flight = 0;
 };

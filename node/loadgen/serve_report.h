@@ -37,7 +37,7 @@ struct TurnReport {
 struct ServeReport {
   size_t completed = 0, failed = 0, good = 0;
   size_t input_tokens = 0, output_tokens = 0;
-  size_t cached_tokens = 0;  // of the input tokens, those that the server had in its cache
+  size_t cached_tokens = 0;  // the part of the input tokens that the server had in its cache
   size_t most_in_flight = 0;
   double duration_s = 0;
   // Milliseconds, over completed requests. TPOT is the time after the first token per further

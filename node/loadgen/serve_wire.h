@@ -28,7 +28,7 @@ struct ServeTarget {
 struct LoadRequest {
   std::string prompt;
   size_t output_tokens = 128;  // upper limit
-  // Of chat, in OpenAI's form: null messages are one of the user's, the prompt; null tools are
+  // For chat, in OpenAI's form. Null messages: one message of the user, the prompt. Null tools:
   // none.
   nlohmann::json messages, tools;
   size_t turn = 0;  // how many requests of the same conversation came before
@@ -57,10 +57,10 @@ struct RequestResult {
   int64_t first_ns = 0;      // the first text was read
   int64_t last_ns = 0;       // the last text was read
   size_t prompt_tokens = 0;  // the server's count; 0: not reported
-  size_t cached_tokens = 0;  // of those; 0: none, or not reported
+  size_t cached_tokens = 0;  // the cached part of them; 0: none, or not reported
   size_t output_tokens = 0;  // the server's count, or else the number of pieces of text
   size_t text_bytes = 0;
-  size_t turn = 0;               // the request's
+  size_t turn = 0;               // turn of the request
   std::vector<int64_t> gaps_ns;  // between pieces of text: ITL
   ReplyMessage message;          // kept only for LoadSpec::next
 };
@@ -110,7 +110,8 @@ class ReplyReader {
   bool keep_;
   HttpReplyParser http_;
   AlikeObjects alike_;
-  std::string rest_;  // the body without its whole lines; all of it if the reply is no stream
+  std::string rest_;  // the part of the body after the last whole line; all of it if the reply is
+                      // not a stream
   bool begun_ = false;
   bool ended_ = false;  // a finish reason has come
   size_t counted_ = 0;  // output tokens that the server counted

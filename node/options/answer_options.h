@@ -15,7 +15,8 @@ class App;
 namespace larder::node::inline options {
 
 struct AnswerOptions {
-  std::vector<std::string> aliases, tags;  // of the model; the first alias is its name
+  std::vector<std::string> aliases, tags;  // aliases and tags of the model; the first alias is its
+                                           // name
   std::string chat_template, pooling;
   std::string policy = pipeline::PolicyName(pipeline::Policy::kAuto);
   size_t active_kv_tokens = 0;  // 0: not bounded
@@ -28,7 +29,7 @@ struct AnswerOptions {
   std::string reasoning_budget_message;
   std::string reasoning = "auto";  // on and auto: a model that can think does; off
   std::string template_kwargs;     // JSON text of an object; empty: none
-  std::string effort = "default";  // of reasoning; default: none is said
+  std::string effort = "default";  // effort of reasoning; default: none is given
   std::string tool_parser;         // AnswerFormatByName; empty: what the template asks for
 };
 void AddAnswerOptions(CLI::App& command, AnswerOptions& options, const char* group);

@@ -24,7 +24,7 @@ std::function<std::string(const std::string&)> NumberFrom(double least, double m
 std::function<std::string(const std::string&)> WholeNumberFrom(
     int64_t least, int64_t most = std::numeric_limits<int64_t>::max());
 
-// For CLI11's check(), beside a Range, which lets "nan" pass: an empty text if the value is a
+// For CLI11's check(), in addition to a Range, which accepts "nan": an empty text if the value is a
 // finite number, else what is wrong.
 std::string NotFinite(const std::string& text);
 

@@ -1,5 +1,4 @@
-// From the command line to an engine: the Plan, which is made once, and the model that is loaded by
-// it.
+// From the command line to an engine: makes the Plan, once, and loads the model by it.
 #pragma once
 
 #include <functional>
@@ -20,7 +19,8 @@ namespace larder::node::inline options {
 // The Plan and what it was made from.
 struct PlannedModel {
   std::optional<ManifestAndServer> where;    // nullopt: this machine without a manifest
-  std::vector<topology::Topology> machines;  // of the manifest's servers, else only this one
+  std::vector<topology::Topology> machines;  // the machines of the manifest's servers; without a
+                                             // manifest, this one
   pipeline::Plan plan;
 
   const topology::Topology& machine_of(const pipeline::PlacedStage& stage) const {
@@ -41,8 +41,8 @@ PlannedModel PlanModel(const model::GgufFile& file, std::optional<ManifestAndSer
                        const topology::Topology& machine, const pipeline::PlanOptions& plan_options,
                        const ModelOptions& options);
 
-// Warns at once, in one line, if the file's tokenizer is none that Larder has: for commands that
-// work with ids only. Those that read text refuse the file.
+// Warns in one line if Larder does not have the file's tokenizer. For commands that work with ids
+// only; commands that read text refuse the file.
 void WarnOfTokenizer(const model::GgufFile& file);
 
 // The chain that all processes of the Plan must agree on, with its links' key if they are between

@@ -35,14 +35,15 @@ struct ModelOptions {
   size_t kv_tokens = 0;
   size_t cache_ram_mib = 0;
   bool keeps_kv_files = false;  // the command has AddCacheOptions
-  std::string cache_folder;     // of KV files; empty: the manifest's
+  std::string cache_folder;     // folder of KV files; empty: the manifest's
   std::string cache_disk;       // empty: the manifest's, or 8G
   size_t max_batch_tokens = 0;
   double l3_fraction = 0.75;
   bool isolated = false;
   std::string schedules;           // file of `larder tune`; empty: the usual places; "none"
-  bool residency = false;          // measured and printed
-  bool measure_residency = false;  // measured for the metrics and the status page; quicker
+  bool residency = false;          // residency is measured and printed
+  bool measure_residency = false;  // residency is measured for the metrics and the status page;
+                                   // quicker
   bool verbose = false;
   // Plan for all CPUs of the machine, not only those that this process may use: processes that are
   // confined to different CPUs must compute the same Plan. --join implies it.

@@ -20,15 +20,15 @@ class OptionSources {
   // Adds --config and a line of help.
   static void Describe(CLI::App& command);
 
-  // The arguments of `command` (without its name), behind those for options that only the
-  // environment or the file has. `all`: every command, to tell keys of other commands from
-  // mistakes; empty: keys are not checked. Throws Error: a variable, a file or a key of it is
+  // The arguments of `command` (without its name), preceded by arguments for options that only the
+  // environment or the file sets. `all`: every command, to distinguish keys of other commands from
+  // mistakes; empty: keys are not checked. Throws Error if a variable, the file or a key in it is
   // wrong.
   std::vector<std::string> Complete(const CLI::App& command, std::span<const CLI::App* const> all,
                                     std::vector<std::string> arguments);
 
-  // A message about an option ("--timeout: ...") with the place where its value is from, if it is
-  // not from the command line ("LARDER_TIMEOUT: ...", "FILE:3: timeout: ...").
+  // A message about an option ("--timeout: ..."), with the place of its value if that is not the
+  // command line ("LARDER_TIMEOUT: ...", "FILE:3: timeout: ...").
   std::string Reword(std::string message) const;
 
   struct Given {

@@ -26,7 +26,7 @@ struct PeerFlag {
       // with a dash
   enum class Fate {
     kTaken,    // as Larder's option
-    kNothing,  // accepted: what it asks for is so anyway, or makes no difference
+    kNothing,  // accepted: Larder does it anyway, or it makes no difference
     kRefused
   };
   Peer peer;

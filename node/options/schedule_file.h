@@ -13,7 +13,7 @@
 
 namespace larder::node::inline options {
 
-// Of a file.
+// Limit for one file.
 inline constexpr size_t kMaxScheduleTables = 64, kMaxAttentionTunings = 16;
 
 struct ScheduleFile {
@@ -25,12 +25,12 @@ struct ScheduleFile {
   std::vector<kernels::KernelTuning::TunedAttention> attention;
 };
 
-// ScheduleFile::machine of this CPU, with the caches of such a core. (Where a function takes a
-// core, tests describe one; everybody else means the core that runs it.)
+// ScheduleFile::machine of this CPU, with the caches of the given core. (Tests describe a core; all
+// others pass the one that they run on.)
 std::string ScheduleMachine(kernels::Isa, const kernels::CoreShape& = kernels::HostCore());
 
 std::string FormatSchedules(const ScheduleFile&);
-// Throws Error: not what FormatSchedules writes, or something that does not fit `isa`. `name`: for
+// Throws Error if the text is not what FormatSchedules writes, or does not fit `isa`. `name`: for
 // messages.
 ScheduleFile ParseSchedules(std::string_view text, kernels::Isa isa, const std::string& name,
                             const kernels::CoreShape& = kernels::HostCore());
@@ -41,18 +41,18 @@ ScheduleFile ParseSchedules(std::string_view text, kernels::Isa isa, const std::
 std::string UserSchedules();
 inline constexpr std::string_view kSystemSchedules = "/var/cache/larder/schedules.json";
 
-// Which file a process uses: `given` (--schedules), else the user's, else the system's, whichever
-// exists; empty: none. "none" is none.
+// Which file a process uses: `given` (--schedules), else the user's if it exists, else the system's
+// if it exists, else none (empty). A `given` of "none" means none.
 std::string ChooseSchedules(const std::string& given);
-// Throws Error: not readable, larger than any such file, or as ParseSchedules.
+// Throws Error if it can't be read or is too large, and like ParseSchedules.
 ScheduleFile ReadSchedules(const std::string& path, kernels::Isa isa,
                            const kernels::CoreShape& = kernels::HostCore());
 // Replaces the file as a whole; makes its folder. Throws Error.
 void WriteSchedules(const std::string& path, const ScheduleFile&);
 
-// DefaultTuning with what is in the file that ChooseSchedules names. A file that is invalid
-// or of another machine is ignored with one warning; one that was named with --schedules is an
-// Error.
+// DefaultTuning with the contents of the file that ChooseSchedules names. If that file is invalid
+// or from another machine, it is ignored with one warning; if it was named with --schedules, that
+// is an Error.
 kernels::KernelTuning TuningWith(kernels::Isa isa, const std::string& given,
                                  const kernels::CoreShape& = kernels::HostCore());
 

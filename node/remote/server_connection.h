@@ -25,7 +25,7 @@ class ServerConnection {
   // Error if the connection was lost; it is closed then. A server may close one without a request:
   // that is no error.
   bool Advance();
-  void Close();  // also ends what the server does for the request
+  void Close();  // also ends the server's work for the request
 
   bool busy() const { return busy_; }
   bool open() const { return static_cast<bool>(fd_); }

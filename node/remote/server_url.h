@@ -8,7 +8,7 @@
 
 namespace larder::node::inline remote {
 
-bool IsUrl(std::string_view text);  // as opposed to the name of a server in a manifest
+bool IsUrl(std::string_view text);  // whether it is a URL, not the name of a server in a manifest
 // "http://host:8080", "http://[::1]", "http://host/behind/a/proxy/": the path goes before all
 // routes. Throws Error. The key is left empty.
 ServeTarget ParseServerUrl(const std::string& url);

@@ -12,8 +12,8 @@ enum ExitCode : int {
                 // answer
   kUsage = 2,   // wrong usage: a restart changes nothing
   kPeerLost = rdma::kPeerLostExitCode,  // another socket's process is gone: a restart helps
-  kInterrupted = 130,                   // by SIGINT
-  kTerminated = 143,                    // by SIGTERM
+  kInterrupted = 130,                   // ended by SIGINT
+  kTerminated = 143,                    // ended by SIGTERM
 };
 static_assert(kPeerLost == 75, "deploy/larder@.service and docs/cluster.md say so");
 

@@ -10,19 +10,19 @@
 
 namespace larder::node::inline service {
 
-// One JSON object a line on stderr from now on: time (RFC 3339, UTC), level, message, and the
-// fields that a journal would get, once the process is a socket of a cluster: cluster, socket,
-// role; of lost peers also peer and reason. It stays so if stderr is the journal.
+// Makes log lines JSON objects, one a line, on stderr: time (RFC 3339, UTC), level, message. Once
+// the process is a socket of a cluster, also the fields that a journal would get: cluster, socket,
+// role; for lost peers also peer and reason. The lines stay JSON even if stderr is the journal.
 void LogAsJson();
 bool LogsAreJson();
 // A line as LogAsJson writes it, without the line end.
 std::string JsonLogLine(std::string_view level, std::string_view message);
 
-// nullopt: not error, warn, info or debug.
+// nullopt unless it is error, warn, info or debug.
 std::optional<spdlog::level::level_enum> LogLevelByName(const std::string& name);
-// Sets the level; SetLogLevel changes it no more.
+// Sets the level for good; SetLogLevel then has no effect.
 void FixLogLevel(spdlog::level::level_enum level);
-// The level that a command wants, unless the user has chosen one.
+// Sets the level that a command wants, unless the user has chosen one.
 void SetLogLevel(spdlog::level::level_enum level);
 
 }  // namespace larder::node::service

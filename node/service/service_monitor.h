@@ -50,7 +50,7 @@ class ServiceMonitor {
   // Watches a loop that must advance or be at rest. patience: how many times as long as a
   // micro-batch it may take.
   [[nodiscard]] Guard Watch(std::string name, const Pulse& pulse, int patience = 1);
-  // The same of a stage that is a thread here.
+  // The same for a stage that is a thread of this process.
   [[nodiscard]] Guard Watch(std::string name, const pipeline::SocketStatus& frames);
   // Called on the watching thread about micro-batches that do not end: returns true if other
   // sockets hold them, so that this socket is not at fault.
@@ -71,7 +71,7 @@ class ServiceMonitor {
   Guard Add(Loop loop);
 
   const pipeline::SocketStatus& status_;
-  int64_t interval_ns_;  // systemd's watchdog interval, or the default
+  int64_t interval_ns_;  // interval of systemd's watchdog, or the default
   bool pings_ = false;
   std::unique_ptr<StatusEndpoint> status_endpoint_;
   std::mutex mutex_;

@@ -60,7 +60,7 @@ class StatusEndpoint {
 // The status names that have a listener, from the text of /proc/net/unix, sorted: abstract names
 // and those in `folder`.
 std::vector<std::string> StatusNames(const std::string& proc_net_unix, const std::string& folder);
-std::vector<std::string> StatusNames();  // those of this server
+std::vector<std::string> StatusNames();  // the status names on this server
 
 // Asks one socket. nullopt if there is no valid answer within timeout_ms; *problem then says why.
 // An answer is a JSON object of at most 64 KB with a string "socket".

@@ -17,7 +17,7 @@ struct UnitFacts {
   std::string manifest, server, socket, role;
   std::string cores;                // as the manifest writes them
   std::vector<CpuId> cpus;          // one thread each
-  std::vector<NumaNodeId> nodes;    // of those CPUs and of what the threads share; ascending
+  std::vector<NumaNodeId> nodes;    // nodes of those CPUs and of what the threads share; ascending
   std::vector<std::string> before;  // sockets of this server that this one connects to: they start
                                     // first
   uint64_t resident_bytes = 0;      // weights or KV cache of this socket; 0: unknown

@@ -38,7 +38,8 @@ class FarewellGuard {
   std::optional<rdma::FdWatch> watch_;
 };
 
-// A reader that closes our output (`larder serve 2>&1 | head`) does not end the process.
+// After this call a reader that closes our output (`larder serve 2>&1 | head`) does not end the
+// process.
 void IgnoreBrokenPipes();
 
 int Interrupts();         // SIGINTs (and SIGTERMs) since the last ClearInterrupts

@@ -16,7 +16,7 @@ namespace larder::node::inline tasks {
 
 struct BenchTest {
   bool decode = false;
-  size_t tokens = 0;         // pp: of the prompt; tg: per sequence
+  size_t tokens = 0;         // pp: tokens of the prompt; tg: tokens per sequence
   size_t batch = 1;          // tg: sequences decoded together, each in its own slot
   size_t depth = 0;          // tokens in each slot's KV cache at the start
   std::string name() const;  // "pp512", "tg128", "tg128 b8 @ d512"
@@ -35,7 +35,7 @@ struct BenchResult {
   double gops() const;
 };
 
-double Mean(const std::vector<double>& values);       // 0 for none
+double Mean(const std::vector<double>& values);       // 0 without values
 double Deviation(const std::vector<double>& values);  // sample standard deviation; 0 for one value
 
 struct BenchRun {
@@ -58,9 +58,8 @@ void MeasureBench(pipeline::Engine& engine, const BenchSpec& spec, BenchRun& run
                   const std::function<bool(const BenchTest&, size_t repetition)>& go_on);
 
 // Where the time of a step goes, measured with a timeline (which costs some 20 ns per part and unit
-// of work). Of each part of each step the fastest of the repetitions counts, so that a machine that
-// is taken away for a moment does not show up in the part that it was taken from; the figures are
-// the means over the steps.
+// of work). For each part of each step the fastest repetition counts, so that a moment in which
+// other work has the machine does not show in some part; the figures are means over the steps.
 struct Breakdown {
   struct Part {
     std::string name;
@@ -69,12 +68,13 @@ struct Breakdown {
                           // takes; else 0
   };
   BenchTest test;
-  size_t steps = 0;    // of a repetition: a decode step, or a micro-batch of the prompt
+  size_t steps = 0;    // steps of a repetition: decode steps, or micro-batches of the prompt
   double step_us = 0;  // from the first thread's begin to the last one's end; at least the sum of
                        // the parts
-  double peak_gops = 0, reread_gbps = 0;  // what limit_us is of: all threads at once, in the same
-                                          // run
-  std::vector<Part> parts;  // in a token's order; the last one is waiting: what of a step is left
+  double peak_gops = 0, reread_gbps = 0;  // the rates behind limit_us: all threads at once, in the
+                                          // same run
+  std::vector<Part> parts;  // in the order of a token's way; the last one is waiting: the rest of a
+                            // step
   double sum_us() const;    // of the parts
   double products_us() const, products_limit_us() const;
 };

@@ -14,8 +14,8 @@
 
 namespace larder::node::inline tasks {
 
-// The template of that name, or the model's, or ChatML, which is logged. Throws
-// Error if none has the name. `file`: for messages.
+// The template called `name`, or the model's, or else ChatML, with a line in the log. Throws Error
+// if no template has the name. `file`: for messages.
 std::shared_ptr<const model::ChatTemplate> ChooseTemplate(const std::string& name,
                                                           const std::string& file,
                                                           const model::Tokenizer&);
@@ -27,7 +27,7 @@ serving::CompletionDefaults DefaultsOf(const model::GgufFile& file,
                                        const SamplingOptions& sampling,
                                        const AnswerOptions& answers);
 
-// What these answers depend on besides requests. The context must be known.
+// What answers with these defaults depend on besides requests. The context must be known.
 serving::ServedModel ServedModelOf(const serving::CompletionDefaults& defaults,
                                    const AnswerOptions& answers, size_t slots);
 

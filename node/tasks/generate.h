@@ -30,7 +30,8 @@ struct GeneratorStats {
   double prefill_s = 0;
   double ttft_s = 0;  // time to the first sampled token
   double decode_s = 0;
-  serving::FinishReason reason = serving::FinishReason::kLength;  // no failure: those are thrown
+  serving::FinishReason reason = serving::FinishReason::kLength;  // never a failure: failures are
+                                                                  // thrown
   std::string stop_string;  // the stop string that ended the text
 
   double prompt_tokens_per_s() const;

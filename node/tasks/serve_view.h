@@ -18,7 +18,7 @@ class ServeView {
   // Views the Plan's sockets on all servers. The engine and the scheduler outlive it.
   ServeView(const PlannedModel&, const pipeline::Engine&, const pipeline::Scheduler&,
             const std::string& chat_format);
-  ServeView(const ServeView&) = delete;  // its readers point to it
+  ServeView(const ServeView&) = delete;  // its readers hold pointers to it
   ServeView& operator=(const ServeView&) = delete;
 
   const serving::PlanView& plan() const { return plan_; }

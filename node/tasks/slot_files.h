@@ -14,12 +14,14 @@ namespace larder::node::inline tasks {
 
 struct SlotFolderOptions {
   std::string folder;
-  uint64_t most_bytes = UINT64_MAX;  // of all files in it; a save beyond it is refused
+  uint64_t most_bytes = UINT64_MAX;  // limit for all files in the folder; a save beyond it is
+                                     // refused
   pipeline::SlotFileOptions files;
 };
 
 // nudge: ends the wait of the scheduler's intake. The scheduler must outlive the result. Makes the
-// folder if it is not there. Throws Error: it can't be made, is another user's, or open to others.
+// folder if it is missing. Throws Error if it can't be made, belongs to another user, or is open to
+// others.
 serving::SlotActions MakeSlotActions(const SlotFolderOptions&, pipeline::Scheduler& scheduler,
                                      std::function<void()> nudge);
 

@@ -24,15 +24,16 @@ struct TuneWork {
     size_t count = 0;                 // KV heads of all layers that one thread attends to
   };
   std::vector<kernels::ProductSize> products;
-  size_t weight_bytes = 0;  // of one thread, up to KernelTuning::kMostTunedBytes
+  size_t weight_bytes = 0;  // weights of one thread, up to KernelTuning::kMostTunedBytes
   std::vector<Heads> heads;
 };
 TuneWork WorkOf(const model::ModelConfig&, size_t threads);
-// For no particular model: Q8_0, widths and heads that models have, and weights beyond any cache.
+// Work of no particular model: Q8_0, common widths and heads, and more weights than any cache
+// holds.
 TuneWork UsualWork();
 
 struct TuneResult {
-  // In the order of TuneWork's.
+  // In the order of TuneWork's products.
   std::vector<kernels::SearchResult> products;
   std::vector<kernels::AttentionResult> heads;
 };
@@ -42,7 +43,7 @@ struct TuneResult {
 TuneResult Tune(kernels::Isa, const TuneWork&, double seconds, CpuId cpu, NumaNodeId node,
                 const std::function<void(size_t, size_t)>& report);
 
-// One table for each of them: what was found, and by how much it beats what runs without tuning.
+// One table for each: what was found, and by how much it is faster than without tuning.
 std::string TuneText(const TuneWork&, const TuneResult&);
 
 }  // namespace larder::node::tasks

@@ -18,8 +18,8 @@ namespace larder::node::inline tasks {
 struct VerifySpec {
   std::shared_ptr<const model::GgufFile> file;
   const topology::Topology& machine;
-  kernels::Isa isa;     // of all modes but those of other instruction sets
-  size_t threads;       // of most modes
+  kernels::Isa isa;     // used by all modes except those of other instruction sets
+  size_t threads;       // used by most modes
   size_t positions;     // at least kVerified
   bool scalar = false;  // with the scalar reference, too: minutes for a model of 500 MB
 };
@@ -27,7 +27,7 @@ inline constexpr size_t kVerified = 32;  // the last positions
 
 struct VerifiedMode {
   std::string name;
-  uint64_t hash;            // of the logits of the last kVerified positions
+  uint64_t hash;            // hash of the logits of the last kVerified positions
   int64_t differs_at = -1;  // the first position whose bits are not the first mode's; -1: none
 };
 
