@@ -21,8 +21,8 @@
 
 namespace larder::pipeline::inline chain {
 
-// A socket or a link of the chain was lost. No micro-batch is in flight any more and every slot is
-// empty: the caller must repeat its requests from the start, or refuse them.
+// A socket or a link of the chain was lost. No micro-batch is in flight and every slot is empty:
+// the caller must repeat its requests from the start, or refuse them.
 class ChainLostError : public Error {
  public:
   using Error::Error;
@@ -50,7 +50,7 @@ class Chain {
   // For a micro-batch that does not end: the attention socket of this process's stage that all
   // others wait for, if it is one. Any thread.
   virtual std::optional<AttentionId> HungAttention() const = 0;
-  virtual KvChannel& kv() = 0;  // to the KV of its stages
+  virtual KvChannel& kv() = 0;  // the channel to the KV of its stages
   // The threads and weights of the end that computes logits.
   virtual PackedWeights& packed() = 0;
 };

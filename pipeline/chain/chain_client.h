@@ -80,7 +80,7 @@ class ChainClient final : public Chain, private KvChannel {
                                                  // chain
   const ChainPlan chain_;
   const StageFrameShape shape_;
-  FrameCopy frame_;  // the last one received
+  FrameCopy frame_;  // the frame received last
   Ends ends_;
   const sync::WaitPolicy wait_;
   const int frame_limit_ms_;
@@ -97,10 +97,10 @@ class ChainClient final : public Chain, private KvChannel {
   rdma::FrameLink out_, in_;
   std::unique_ptr<LinkWatch> watch_;  // while connected; declared after the links, which it uses
   bool connected_ = false;
-  int attempts_ = 0;  // to reconnect
+  int attempts_ = 0;  // attempts to reconnect
   uint64_t sent_ = 0, received_ = 0;
   KvOrderBook orders_;
-  std::vector<KvReport> of_stages_;  // [stage]: of one attention socket's chunks
+  std::vector<KvReport> of_stages_;  // [stage]: the reports about one attention socket's chunks
   std::vector<InFlight> in_flight_;  // [step % max_in_flight]
   std::vector<uint32_t> logit_row_;  // 0, 1, 2, ...
 };

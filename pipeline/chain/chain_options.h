@@ -16,7 +16,7 @@ namespace larder::pipeline::inline chain {
 struct LostPeer {
   std::string socket;  // its name
   std::string reason;
-  bool stopped = false;  // by somebody: it is no error
+  bool stopped = false;  // stopped by somebody: not an error
 };
 // "lost socket NAME: REASON", or "socket NAME was stopped".
 inline std::string Describe(const LostPeer& peer) {

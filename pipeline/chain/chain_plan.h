@@ -44,7 +44,8 @@ struct ChainPlan {
   // Where the slots of each attention socket end, the same for all separated stages; empty: all
   // colocated.
   std::vector<SlotId> slot_ends;
-  // Where their KV chunks end (attention_node/kv_region.h); all colocated: one end.
+  // Where the KV chunks of each attention socket end (attention_node/kv_region.h); all colocated:
+  // one end.
   std::vector<size_t> chunk_ends;
   // The cluster's key, for every link; null: none. The ends prove that they know it.
   std::shared_ptr<const rdma::LinkKey> link_key;
@@ -61,7 +62,7 @@ struct ChainPlan {
     return rank > 0 && rank <= stages.size() ? stages[rank - 1].socket : serving_socket;
   }
 
-  // Takes slot_ends and chunk_ends from a stage, unless a separated one has said them.
+  // Takes slot_ends and chunk_ends from a stage, unless a separated one has set them.
   void DivideLike(const StagePlan& plan);
   // Throws Error if a stage's Plan disagrees with the chain about slots or attention sockets.
   void CheckStage(const StagePlan& plan) const;

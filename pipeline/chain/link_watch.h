@@ -21,7 +21,7 @@ namespace larder::pipeline::inline chain {
 // The socket that holds a frame that does not end: the detail of a sync::FaultCode::kTimeout, which
 // is passed around the chain.
 struct HungAt {
-  uint32_t rank = 0;       // of a stage; 0: no stage reports that it has the frame
+  uint32_t rank = 0;       // rank of a stage; 0: no stage reports that it has the frame
   uint32_t attention = 0;  // one of its attention sockets, from 1; 0: the stage itself
   uint32_t detail() const { return attention << 16 | rank; }
   static HungAt Of(uint32_t detail) { return {detail & 0xffff, detail >> 16}; }
@@ -31,7 +31,7 @@ struct HungAt {
 struct Loss {
   uint32_t rank = 0;  // ChainPlan::socket_of_rank
   std::string why;
-  bool stopped = false;  // by somebody: it is no error
+  bool stopped = false;  // stopped by somebody: not an error
 };
 
 // When a socket's frames count as hung.

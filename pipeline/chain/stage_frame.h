@@ -26,7 +26,7 @@ inline constexpr uint64_t kStageFrameMagic = 0x31454d415246524cull;  // "LRFRAME
 inline constexpr uint32_t kStageFrameVersion = 4;
 
 struct StageFrameHeader {
-  // kOrders: without rows, for its orders and reports.
+  // kOrders: a frame without rows, for orders and reports only.
   enum class Kind : uint32_t { kRows = 1, kStop = 2, kOrders = 3 };
   uint64_t magic = kStageFrameMagic;
   uint32_t version = kStageFrameVersion;
@@ -38,8 +38,8 @@ struct StageFrameHeader {
   uint32_t first_half = 0;     // rows of the first half; 0: not cut
   uint32_t logit_rows = 0;     // rows that want logits
   uint32_t residual_rows = 0;  // equals rows; from the last stage, logit_rows
-  uint32_t kv_updates = 0;     // from the last stage 0
-  uint32_t kv_orders = 0;      // likewise
+  uint32_t kv_updates = 0;     // 0 from the last stage
+  uint32_t kv_orders = 0;      // 0 from the last stage
   uint32_t reserved = 0;
 };
 static_assert(sizeof(StageFrameHeader) == 64 && std::is_trivially_copyable_v<StageFrameHeader>);
@@ -72,7 +72,7 @@ struct StageFrameShape {
   size_t bytes(size_t residual_rows, size_t kv_updates, size_t kv_orders) const {
     return kv_order_offset(residual_rows, kv_updates) + kv_orders * sizeof(KvOrder);
   }
-  // Behind the residuals, so that a frame is no longer than what it has to say.
+  // Behind the residuals, so that a frame ends where its contents end.
   size_t kv_update_offset(size_t residual_rows) const {
     return residual_offset() + residual_rows * dim * sizeof(float);
   }

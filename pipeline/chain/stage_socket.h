@@ -59,7 +59,7 @@ class StageSocket {
   const ChainPlan& chain_;
   const size_t index_;
   const StageFrameShape shape_;
-  FrameCopy frame_;  // the one being computed
+  FrameCopy frame_;  // the frame that is being computed
   const sync::WaitPolicy wait_;
   const int connect_timeout_ms_, frame_limit_ms_;
   SocketStatus& status_;

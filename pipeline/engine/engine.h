@@ -68,7 +68,7 @@ class Engine final : public TokenEngine, private KvChannel {
   void Reset(SlotId slot) { kv_->Reset(slot); }  // forgets the slot's sequence
   size_t length(SlotId slot) const { return kv_->length(slot); }
   const StagePlan& plan() const { return plan_; }
-  const SocketStatus& status() const { return status_; }  // this socket's; any thread
+  const SocketStatus& status() const { return status_; }  // this socket's status; any thread
   // The pulse of the calling thread: its loop beats it, and rests it where it waits between calls.
   Pulse& pulse() override { return status_.pulse; }
   // The threads and weights of the end that computes logits: the single stage, or the serving
@@ -116,7 +116,9 @@ class Engine final : public TokenEngine, private KvChannel {
   template <typename Call>
   void OverChain(Call call);
   // What Submit and Collect call that may throw: wrong rows, no KV chunk left, a lost chain.
-  [[noreturn]] void ThrowWrongRow(std::span<const TokenRow> rows, size_t i) const;  // see Check
+  [[noreturn]] void ThrowWrongRow(std::span<const TokenRow> rows, size_t i) const;  // the error
+                                                                                    // that Check
+                                                                                    // found
   [[noreturn]] void ThrowNoRoom(const TokenRow& row) const;
   void SubmitToChain(const MicroBatch& batch);
   void CollectFromChain();
@@ -147,13 +149,13 @@ class Engine final : public TokenEngine, private KvChannel {
   // for the rows of the current micro-batch
   std::vector<uint32_t> order_, rank_, half_of_, socket_of_;
   std::vector<uint32_t> left_;      // [attention socket]
-  std::vector<uint32_t> logit_at_;  // the last Collect's, logits_ entries
+  std::vector<uint32_t> logit_at_;  // of the last Collect, logits_ entries
   size_t logits_ = 0;
   std::vector<uint8_t> faulty_;  // for the same rows
   std::vector<float> hidden_;    // [dim]
   std::vector<float> kept_;      // logits of a Run with logits in several micro-batches
   bool use_kept_ = false;
-  std::vector<std::string> faults_;  // the last Collect's, indexed as logits(); empty: no faults
+  std::vector<std::string> faults_;  // of the last Collect, indexed as logits(); empty: no faults
 };
 
 }  // namespace larder::pipeline::engine

@@ -30,7 +30,7 @@ struct TokenRow {
 struct EngineLimits {
   size_t slots = 1, context = 0, vocab = 0;
   size_t max_batch_tokens = 0;  // of a micro-batch
-  size_t max_logits = 0;        // wanted() rows of a micro-batch
+  size_t max_logits = 0;        // most wanted() rows of a micro-batch
   size_t max_in_flight = 1;     // micro-batches
   // Where the slots of each attention socket end; empty: attention is colocated.
   std::vector<SlotId> attention_slot_ends;
@@ -56,7 +56,7 @@ class TokenEngine {
   // reserves what is missing, and throws Error if there is no chunk. It is empty after a
   // ChainLostError.
   virtual KvChunks& kv() = 0;
-  // To the keys and values of these chunks, or to who has them.
+  // The channel to the keys and values of these chunks, or to the sockets that have them.
   virtual KvChannel& kv_channel() = 0;
   // What Submit does first, for a caller with nothing to submit: throws ChainLostError if the chain
   // has been lost; after that, tries to connect again, for a second or two.

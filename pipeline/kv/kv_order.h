@@ -1,7 +1,7 @@
 // KvOrder: has every socket that holds a part of a KV chunk write it to a file of its own, read it
-// from there, or keep that file longer than others. Orders come with micro-batches, or alone, from
-// the serving socket, which keeps what the chunks are of; how they end is reported the same way
-// back (pipeline/kv_store/kv_part.h).
+// from there, or keep that file longer than others. Orders come from the serving socket, with
+// micro-batches or alone. The serving socket knows what the chunks contain; how orders end is
+// reported back the same way (pipeline/kv_store/kv_part.h).
 #pragma once
 
 #include <array>
@@ -13,10 +13,10 @@
 
 namespace larder::pipeline::inline kv {
 
-// Names what is in a chunk: drawn at random when it is stored, never twice.
+// The name of a chunk's contents: drawn at random when they are stored, never used twice.
 using KvTicket = std::array<uint64_t, 2>;
 
-// Orders that have begun and not ended, each with a place of its own.
+// The most orders that have begun and not ended; each has a place of its own.
 inline constexpr uint32_t kKvOrderPlaces = 64;
 
 struct KvOrder {
@@ -24,12 +24,12 @@ struct KvOrder {
   KvTicket ticket{};
   Kind kind = Kind::kStore;
   uint32_t place = 0;
-  uint32_t chunk = 0;  // of the stage's or, sent to an attention socket, of its own; of kTouch any
-                       // of the socket's
+  uint32_t chunk = 0;  // a number among the stage's chunks or, in a message to an attention socket,
+                       // among that socket's; for kTouch any chunk of the socket
   uint32_t reserved = 0;
   bool operator==(const KvOrder&) const = default;
 
-  // Null, or what is wrong with it where there are these chunks.
+  // Null, or what is wrong with the order, given the chunks that exist.
   const char* Problem(Range<size_t> chunks) const {
     if (kind < Kind::kStore || kind > Kind::kTouch) return "a KV order of an unknown kind";
     if (place >= kKvOrderPlaces) return "a KV order of a place that does not exist";
@@ -39,11 +39,11 @@ struct KvOrder {
 };
 static_assert(sizeof(KvOrder) == 32 && std::is_trivially_copyable_v<KvOrder>);
 
-// What a socket says of its part. Bit i of a mask is place i's: whether its last order has ended,
-// and whether it failed. A place's bits are 0 from when an order is taken.
+// A socket's report about its part. Bit i of the masks belongs to place i: whether its last order
+// has ended, and whether that failed. Taking an order clears the bits of its place.
 struct KvReport {
   uint64_t done = 0, failed = 0;
-  uint64_t files = 0, bytes = 0;  // of all files
+  uint64_t files = 0, bytes = 0;  // number and bytes of all files
 };
 static_assert(sizeof(KvReport) == 32 && kKvOrderPlaces == 64);
 

@@ -1,6 +1,6 @@
 // KvOrderBook: the serving socket's orders for the files of the sockets that hold the KV
-// (pipeline/kv/kv_order.h), and how far they are. Whoever wants something moved adds orders; the
-// chain sends them with its next frame and notes what the sockets report. One thread.
+// (pipeline/kv/kv_order.h), and their state. Code that wants chunks moved adds orders; the chain
+// sends them with its next frame and notes what the sockets report. One thread.
 #pragma once
 
 #include <array>
@@ -17,25 +17,29 @@ namespace larder::pipeline::inline kv {
 
 class KvOrderBook {
  public:
-  // chunk_ends: where the chunks of each attention socket end, of all colocated stages one.
+  // chunk_ends: where the chunks of each attention socket end; one end if all stages are colocated.
   explicit KvOrderBook(std::vector<size_t> chunk_ends);
 
   enum class State : uint8_t { kFree, kWaiting, kSent, kDone, kFailed };
-  // The order's place; nullopt: all are taken.
+  // Adds an order and returns its place; nullopt: all places are taken.
   std::optional<uint32_t> Add(KvOrder::Kind kind, const KvTicket& ticket, uint32_t chunk);
   State state(uint32_t place) const { return places_[place].state; }
-  void Free(uint32_t place) { places_[place].state = State::kFree; }  // of an order that has ended
+  void Free(uint32_t place) {
+    places_[place].state = State::kFree;
+  }  // frees the place of an order
+     // that has ended
   size_t taken() const;
-  bool waits() const { return waiting_ > 0; }  // one of them has not been sent
+  bool waits() const { return waiting_ > 0; }  // some order has not been sent
 
-  // Copies what waits to `to`, which has room for all, to be sent with the frame of this step.
-  // Returns how many. The sockets' reports in it, and in later frames, count for them.
+  // Copies the waiting orders to `to`, which has room for all, to be sent with the frame of this
+  // step. Returns their number. The reports that come back with this frame or later ones are about
+  // them.
   size_t Send(uint64_t step, KvOrder* to);
-  // What the parts of an attention socket's chunks, one of each stage, say in a frame.
+  // Notes a frame's reports about the parts of an attention socket's chunks, one per stage.
   void See(uint64_t step, AttentionId socket, std::span<const KvReport> of_stages);
-  void Clear();  // the chain is lost: every place is free
+  void Clear();  // call it when the chain is lost: every place becomes free
 
-  // Of the files of all sockets, as they said last.
+  // The files of all sockets, as last reported.
   uint64_t files() const { return Sum(&KvReport::files); }
   uint64_t bytes() const { return Sum(&KvReport::bytes); }
 
@@ -50,9 +54,9 @@ class KvOrderBook {
 
   const std::vector<size_t> chunk_ends_;
   std::array<Place, kKvOrderPlaces> places_;
-  // How many places are kWaiting and kSent: most frames find none, and look at no place.
+  // How many places are kWaiting and kSent. Usually none, and then no place is looked at.
   size_t waiting_ = 0, sent_ = 0;
-  std::vector<KvReport> all_;  // [socket]: the sum of its parts
+  std::vector<KvReport> all_;  // [socket]: the sum of its parts' reports
 };
 
 }  // namespace larder::pipeline::kv

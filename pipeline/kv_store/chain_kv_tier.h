@@ -1,11 +1,11 @@
 // ChainKvTier: KV chunks in the files of the sockets that hold them (pipeline/kv_store/kv_part.h).
 // The serving socket keeps the index: a file for each chunk, found by its tokens as in KvFiles,
-// with the ticket under which the sockets have the chunk's parts. A chunk is stored when all parts
-// are and then its ticket; it is loaded when all parts are. If one part has lost it, the ticket
-// goes, and the tokens are computed.
+// with the ticket under which the sockets have the chunk's parts. A chunk counts as stored when all
+// its parts are stored, and after them the ticket; as loaded when all parts are loaded. If one part
+// is lost, the ticket is removed and the tokens are computed.
 //
-// Orders go with micro-batches or, if there are none, in frames of their own (KvChannel::Poll).
-// So a socket begins them when it has computed all that was sent before, and nothing that it still
+// Orders go with micro-batches or, if there are none, in frames of their own (KvChannel::Poll). So
+// a socket begins them after it has computed all that was sent before, and nothing that it still
 // reads or writes is moved.
 #pragma once
 
@@ -28,8 +28,8 @@ namespace larder::pipeline::inline kv_store {
 
 class ChainKvTier final : public KvTier {
  public:
-  // channel: one with orders(). index: of tickets (chunk_bytes), used by no one else from then
-  // on. on_problem: gets a line for people, on any thread. All must outlive it.
+  // channel: must have orders(). index: files of tickets (chunk_bytes), which nothing else may use
+  // afterwards. on_problem: gets a line for people, on any thread. All must outlive it.
   ChainKvTier(KvChannel& channel, KvFiles& index,
               std::function<void(const std::string&)> on_problem);
   ~ChainKvTier() override;
@@ -55,24 +55,24 @@ class ChainKvTier final : public KvTier {
     int32_t id = 0;
     Phase phase = Phase::kReadsTickets;
     KvJob job;
-    // [chunk of the sequence]: first those before the job's, whose parts are only touched.
+    // [chunk of the sequence]: first the chunks before the job's, whose parts are only touched.
     std::vector<KvTicket> tickets;
-    std::vector<size_t> to_order;  // chunks of the sequence, from the end
+    std::vector<size_t> to_order;  // chunks of the sequence that are to be ordered, from the end
     struct Ordered {
       size_t chunk;  // of the sequence
       uint32_t place;
     };
-    std::vector<Ordered> ordered;  // and not ended
+    std::vector<Ordered> ordered;  // ordered and not ended
     std::vector<uint8_t> moved;    // [chunk of the job]
-    size_t there = 0;              // of a store, chunks of the job that were stored meanwhile
-    int64_t since_ns = 0;          // of the last order that ended, or the first
+    size_t there = 0;              // for a store: chunks of the job that were stored meanwhile
+    int64_t since_ns = 0;          // when the last order ended, or the first began
   };
   void Advance();
   void TakeTickets();
   void BeginStore();
   // Returns whether all orders of the job have ended.
   bool Order(Moving& moving);
-  // What follows when they have. Returns whether the job is done.
+  // Does what follows then. Returns whether the job is done.
   bool AfterOrders(Moving& moving);
   void MoveTickets(Moving& moving, KvJob::Kind kind, size_t begin, size_t end);
   void BeginOrders(Moving& moving, size_t known);
@@ -89,11 +89,11 @@ class ChainKvTier final : public KvTier {
   KvFilesStatus status_;
   size_t jobs_ = 0, storing_ = 0;
   int32_t last_id_ = 0;
-  std::deque<KvJob> stores_;  // not begun
+  std::deque<KvJob> stores_;  // stores that have not begun
   std::list<Moving> moving_;
   std::deque<KvJob> done_;
   bool failing_ = false;  // the last store failed
-  KvMover tickets_;       // its jobs' memory is in moving_
+  KvMover tickets_;       // moves tickets; the memory of its jobs is in moving_
 };
 
 }  // namespace larder::pipeline::kv_store

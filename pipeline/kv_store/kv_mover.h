@@ -1,5 +1,5 @@
 // KvMover: the thread that moves KV chunks between this process's memory and files (kv_files.h), so
-// that the compute threads need not wait for a disk. Reading goes before writing. It runs with low
+// that the compute threads need not wait for a disk. Reads come before writes. It runs with low
 // priority, since it may share its CPU with compute threads, and at limited rates, since it shares
 // their L3 (bench/bench_kv_mover.cc).
 #pragma once
@@ -34,7 +34,7 @@ class KvMover final : public KvTier {
     // full.
     std::function<void(const std::string&)> on_problem = [](const std::string&) {};
   };
-  // files: used by no one else from then on.
+  // files: nothing else may use it afterwards.
   KvMover(KvFiles& files, Options options);
   ~KvMover() override;  // drops what has not begun
 
@@ -51,7 +51,7 @@ class KvMover final : public KvTier {
   void Wait(int ms) override;
   bool needs_steps() const override { return false; }
   void Abandon() override { AbandonWithin(-1); }
-  // The same; false: a file is still being moved after so many ms (negative: without limit).
+  // The same; false if a file is still being moved after that many ms (negative: no limit).
   bool AbandonWithin(int ms);
 
  private:
@@ -61,13 +61,13 @@ class KvMover final : public KvTier {
 
   KvFiles& files_;
   const Options options_;
-  size_t jobs_ = 0, storing_ = 0;  // the caller's thread
+  size_t jobs_ = 0, storing_ = 0;  // used by the caller's thread
   std::mutex mutex_;
   std::condition_variable work_, finished_;
   std::deque<KvJob> loads_, stores_, done_;
   std::atomic<bool> any_done_{false};
-  bool moving_ = false;             // a job
-  std::atomic<bool> hurry_{false};  // and it is to end early
+  bool moving_ = false;             // a job is being moved
+  std::atomic<bool> hurry_{false};  // the current job is to end early
   std::atomic<bool> stop_{false};
   bool failing_ = false;  // the last write failed
   std::thread thread_;

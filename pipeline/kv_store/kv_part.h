@@ -20,36 +20,37 @@
 namespace larder::pipeline::inline kv_store {
 
 struct KvPartOptions {
-  std::string folder;  // each socket has one of its name in it; empty: no files, all orders fail
-  uint64_t most_bytes = 0;  // of a socket's files
+  std::string folder;       // each socket has a folder of its name in it; empty: no files, and all
+                            // orders fail
+  uint64_t most_bytes = 0;  // limit for a socket's files
   // Called on another thread with a line for people.
   std::function<void(const std::string&)> on_problem = [](const std::string&) {};
   std::vector<CpuId> cpus;  // KvMover::Options::cpus
-  int stuck_ms = 10'000;    // for which a file may be in the way of the next chain
+  int stuck_ms = 10'000;    // how long a file may delay the next chain
 };
 
 class KvPart {
  public:
-  // Other sockets of this server that hold parts of the same layers, of other sequences: what they
-  // have stored is loaded, too, since a sequence may go on here that was there.
+  // Other sockets of this server that hold the same layers for other sequences. Their files are
+  // loaded, too, since a sequence may move from there to here.
   using Siblings = std::vector<std::string>;
-  // The memory of a chunk; of all chunks it has the same size.
+  // The memory of a chunk; all chunks have the same size.
   using Memory = std::function<std::span<uint8_t>(uint32_t chunk)>;
 
-  // model: StagePlan::identity(), all that the chunks' bytes depend on besides tokens. Throws
-  // Error: the folder can't be used.
+  // model: StagePlan::identity(), everything that the bytes of chunks depend on besides tokens.
+  // Throws Error if the folder can't be used.
   KvPart(const KvPartOptions& options, const std::string& socket, uint64_t model, Memory memory,
          const Siblings& siblings = {});
 
-  // Begins what is ordered, in that order but for loads, which go first. The orders have been
-  // checked. One whose place has not ended is ignored.
+  // Begins the orders, loads first, otherwise in their sequence. They must have been checked. An
+  // order whose place is still in use is ignored.
   void Take(std::span<const KvOrder> orders);
   // Updates the report.
   void Collect();
   const KvReport& report() const { return report_; }
-  // Forgets all orders. Nothing writes to a chunk any more when it returns. If a file can't be read
-  // or written for stuck_ms, the process ends (status 75, a line): only without it is the chunk
-  // safe.
+  // Forgets all orders. When it returns, nothing writes to a chunk. If a read or write of a file
+  // does not end within stuck_ms, the process ends (status 75, with a line): as long as it lives,
+  // the chunk is not safe.
   void Abandon();
 
  private:

@@ -1,6 +1,6 @@
-// KvStore: the KV chunks that a process keeps of ended sequences: the files of its folder, and who
-// moves chunks to them and back: the chunks themselves, if they are in this process, otherwise
-// orders to the sockets that hold them, and an index.
+// KvStore: what a process needs to keep KV chunks of ended sequences: the files of its folder, and
+// the tier that moves chunks to them and back. If the chunks are in this process, the files have
+// the chunks; otherwise they are an index, and orders go to the sockets that hold the chunks.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@ namespace larder::pipeline::inline kv_store {
 
 class KvStore {
  public:
-  // Of a chain the index is in options.folder/socket, a folder of this socket's name. identity: of
-  // the computation (pipeline/plan/identity.h). channel: of the engine; must outlive the result.
-  // Throws Error: the folder can't be used.
+  // For a chain the index is in options.folder/socket, a folder of this socket's name. identity: of
+  // the computation (pipeline/plan/identity.h). channel: the engine's; must outlive the result.
+  // Throws Error if the folder can't be used.
   KvStore(const KvPartOptions& options, const std::string& socket, uint64_t identity,
           const KvChunksShape& shape, KvChannel& channel);
 
-  bool here() const { return here_; }  // whether the files have the chunks
+  bool here() const { return here_; }  // whether the files have the chunks, not an index
   const KvFiles& files() const { return files_; }
   KvTier& tier() { return *tier_; }
 

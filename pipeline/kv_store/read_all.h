@@ -1,4 +1,4 @@
-// The files of this room are read whole or not at all.
+// Files of this room are read as a whole, or count as unreadable.
 #pragma once
 
 #include <unistd.h>
@@ -8,7 +8,7 @@
 
 namespace larder::pipeline::inline kv_store {
 
-// Reads all bytes; false: there are fewer, or an error.
+// Reads `bytes` bytes; false if there are fewer, or on an error.
 inline bool ReadAll(int fd, void* to, size_t bytes) {
   for (auto* at = static_cast<char*>(to); bytes > 0;) {
     const ssize_t got = ::read(fd, at, bytes);

@@ -13,8 +13,8 @@ namespace larder::pipeline::inline kv_store {
 
 struct SlotContents {
   std::vector<int32_t> tokens;
-  uint64_t tenant = 0;  // for whom they were computed
-  // of its chunks, the last one perhaps in part; empty: the tokens are to be computed again
+  uint64_t tenant = 0;  // the tenant for whom they were computed
+  // bytes of its chunks, the last one perhaps in part; empty: the tokens are to be computed again
   std::vector<uint8_t> bytes;
 };
 
@@ -24,16 +24,17 @@ struct SlotFileOptions {
   size_t chunk_bytes = 0;  // 0: chunks are elsewhere, and files have none
 };
 
-// Returns the bytes of the file. Throws Error; then a file of that name is as it was.
+// Returns the size of the file in bytes. Throws Error; then a file of that name is unchanged.
 size_t WriteSlotFile(const std::string& path, const SlotFileOptions& options,
                      const SlotContents& contents);
-// Without bytes if the file has none, or if its chunks are laid out otherwise than here. Throws
-// Error: there is no file, or it is not what it should be.
+// The result has no bytes if the file has none, or if its chunks have another layout than here.
+// Throws Error if the file is missing or wrong.
 SlotContents ReadSlotFile(const std::string& path, const SlotFileOptions& options);
-// For whom a saved slot was computed, by its header alone; nullopt: there is no file of that name.
-// Throws Error: it is something else.
+// The tenant for whom a saved slot was computed, from the header alone; nullopt if there is no such
+// file. Throws Error if the file is something else.
 std::optional<uint64_t> TenantOfSlotFile(const std::string& path);
-// Empty, or why a name is not one of a file in the folder: it must not lead out of it.
+// Empty, or why the name cannot be used for a file in the folder: it must not lead out of the
+// folder.
 std::string WhyNotFileName(const std::string& name);
 
 }  // namespace larder::pipeline::kv_store

@@ -75,11 +75,12 @@ struct Manifest {
   std::string name;
   std::optional<std::string> model;  // GGUF file, as written; -m on the command line overrides it
   size_t context = 0;                // tokens per slot; 0: PlanOptions chooses
-  size_t slots = 0;      // over all sockets that hold KV; 0: the sum of theirs, by default one each
-  size_t kv_tokens = 0;  // of all slots together; 0: a full context for each
+  size_t slots = 0;      // slots of all sockets that hold KV; 0: the sum of their own slots, by
+                         // default one each
+  size_t kv_tokens = 0;  // tokens of all slots together; 0: a full context for each
   uint64_t cache_ram_mib = 0;  // memory for KV of sequences that have ended, of all stages together
   std::string cache_dir;       // files of KV of ended sequences, as written; empty: none
-  uint64_t cache_disk_mib = 8192;   // of each socket's files
+  uint64_t cache_disk_mib = 8192;   // limit for each socket's files
   std::optional<kernels::Isa> isa;  // default: the host's best
   double l3_fraction = 0.75;        // the share of each L3 for weights
   bool require_resident = false;  // weights that exceed their L3 budget are an Error, not a warning

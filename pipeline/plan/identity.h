@@ -1,6 +1,6 @@
 // The identity of a computation: two processes, or a process and a file, that have the same one get
-// the same bits for the same tokens. All that is stored or exchanged of a model is bound to it: KV
-// files, saved slots, batches that go on, and the links of a chain.
+// the same bits for the same tokens. Everything that is stored or exchanged for a model is bound to
+// it: KV files, saved slots, resumed batches, and the links of a chain.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace larder::pipeline::inline plan {
 // A hash of the weights (model::Fingerprint), of the whole description of the model, or of the
 // layers of it that `config` has (model::DescriptionOf), of the version of the arithmetic, and of
 // the type of the KV cache. Nothing else that a run chooses (threads, slots, context, micro-batch,
-// instruction set, tuning) changes a bit. Not for protection: who writes a model's file can give it
-// another one's identity.
+// instruction set, tuning) changes a bit. No protection: someone who writes a model's file can give
+// it the identity of another one.
 uint64_t IdentityOf(uint64_t fingerprint, const model::ModelConfig& config,
                     uint32_t arithmetic = kernels::kArithmeticVersion);
 

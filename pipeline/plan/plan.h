@@ -31,9 +31,10 @@ struct PlacedStage {
   size_t cores = 0;                    // the weight or colocated socket's
   size_t attention_cores = 0;
   bool holds_lm_head = false;  // it is a single stage that serves itself
-  uint64_t weight_bytes = 0;   // packed, of its layers (and of the lm_head if it holds it)
-  uint64_t l3_bytes = 0, l3_budget_bytes = 0;  // of all its L3 groups together; 0: not known
-  uint64_t kv_slot_bytes = 0;                  // a sequence at full context, in its layers
+  uint64_t weight_bytes = 0;   // packed bytes of its layers (and of the lm_head if it holds it)
+  uint64_t l3_bytes = 0, l3_budget_bytes = 0;  // bytes of all its L3 groups together; 0: not known
+  uint64_t kv_slot_bytes = 0;                  // KV bytes of a sequence at full context, in its
+                                               // layers
   uint64_t kv_room_bytes = 0;  // L3 for KV: beside the weights, or of its attention sockets
   bool resident = false;       // each L3 group has room for its threads' weights
   StagePlan plan;              // what its threads do; no threads for sockets that do not exist yet
@@ -55,7 +56,7 @@ struct LinkPlan {
 struct Plan {
   std::string cluster;  // the manifest's name
   model::ModelConfig config;
-  // As StagePlan::fingerprint: stages with different models of one shape do not connect.
+  // Like StagePlan::fingerprint: stages with different models of one shape do not connect.
   uint64_t fingerprint = 0;
   std::vector<PlacedStage> stages;  // at least one
   StagePlan ends;  // what the serving socket computes: embedding and lm_head; empty if single()
@@ -93,7 +94,7 @@ struct Plan {
   uint64_t weight_bytes() const;   // all stages and the lm_head
   uint64_t kv_slot_bytes() const;  // all stages
   uint64_t kv_bytes() const;       // all stages and slots
-  // Of what all stages compute together: what is stored of it is bound to it (IdentityOf).
+  // The identity of what all stages compute together; stored results are bound to it (IdentityOf).
   uint64_t identity() const;
   // A hash of what all processes must agree on: the identity, context, slots, frames, and each
   // socket's layers and slots. Links between stages compare it. Cores are not part of it: each
@@ -102,8 +103,8 @@ struct Plan {
   std::string Table() const;
   // The sockets of the manifest's servers, one line each: role, CPUs, and the reason for the role.
   std::string SocketTable() const;
-  // What `larder plan --json` prints, of any plan. A stage has the keys of StagePlan::Json() where
-  // its sockets exist.
+  // What `larder plan --json` prints. A stage has the keys of StagePlan::Json() if its sockets
+  // exist.
   nlohmann::json Json() const;
 };
 

@@ -28,10 +28,10 @@ struct PredictedStage {
   std::string name;
   size_t layers = 0;  // 0: the serving socket
   size_t cores = 0;
-  uint64_t weight_bytes = 0;       // one layer's, or the lm_head's
-  uint64_t weight_parameters = 0;  // likewise, for the arithmetic
+  uint64_t weight_bytes = 0;       // bytes of one layer, or of the lm_head
+  uint64_t weight_parameters = 0;  // weights of one layer or of the lm_head, for the arithmetic
   bool weights_in_l3 = false;
-  uint64_t kv_bytes = 0;       // one layer's, per sequence at the context
+  uint64_t kv_bytes = 0;       // KV bytes of one layer, per sequence at the context
   size_t kv_cores = 0;         // cores that read this KV
   uint64_t kv_room_bytes = 0;  // L3 for KV; what exceeds it streams from memory
 };

@@ -22,15 +22,15 @@ struct PlanOptions {
   size_t threads = 0;  // 0: one per physical core that this process may use
   size_t context = 0;  // positions per slot; 0: the model's trained context, at most 4096
   size_t slots = 1;    // sequences that the KV cache holds
-  // Tokens that the KV caches hold, of all slots together and of sequences that have ended, for
-  // prompts that go on from them. Sequences that outgrow them wait, and are computed again. 0: a
-  // full context for each slot.
+  // Tokens that the KV caches hold for all slots together, and for ended sequences from which
+  // prompts may go on. Sequences that outgrow them wait, and are computed again. 0: a full context
+  // for each slot.
   size_t kv_tokens = 0;
-  // Memory for KV of sequences that have ended, beyond that, of all stages together; and its
-  // tokens.
+  // Additional memory for KV of ended sequences, in all stages together; and how many tokens that
+  // is.
   uint64_t cache_ram_bytes = 0;
   size_t cached_tokens = 0;
-  // In a micro-batch of at most so many rows, each thread normalises all rows for itself; 0: as
+  // In a micro-batch of at most this many rows, each thread normalises all rows for itself. 0: as
   // many as weight_node::OwnNormRows says.
   size_t few_rows = 0;
   // The most rows of a micro-batch; 0: as many as fit in L2 with their FFN activations, 64 to 256.
@@ -69,7 +69,7 @@ struct PlanL3Group {
   L3GroupId id;
   uint64_t l3_bytes = 0;      // 0: not known
   uint64_t budget_bytes = 0;  // l3_bytes * l3_fraction
-  uint64_t weight_bytes = 0;  // its threads' weights
+  uint64_t weight_bytes = 0;  // weights of its threads
   bool resident() const { return budget_bytes != 0 && weight_bytes <= budget_bytes; }
 };
 
@@ -79,7 +79,7 @@ struct PlanAttentionSocket {
   SlotId first_slot{0};  // it holds slots [first_slot, end_slot())
   size_t slots = 0;
   // The pool of these slots (attention_node/kv_region.h): chunks [first_chunk, first_chunk +
-  // kv_chunks) of the stage's.
+  // kv_chunks) of the stage.
   size_t first_chunk = 0, kv_chunks = 0;
   uint64_t kv_bytes = 0;
   SlotId end_slot() const { return SlotId(first_slot.value + static_cast<int32_t>(slots)); }
@@ -92,31 +92,32 @@ struct StagePlan {
   std::vector<PlanL3Group> l3_groups;
   weight_node::ShardPlan shards;
   std::vector<PlanAttentionSocket> attention;  // empty: colocated
-  // Of the file's weights (model/config/split.h), set by the code that opened it, because an
-  // attention socket reads norms and rotation from a file of its own. 0: not known.
+  // Fingerprint of the file's weights (model/config/split.h), set by the code that opened it,
+  // because an attention socket reads norms and rotation from a file of its own. 0: not known.
   uint64_t fingerprint = 0;
   uint64_t weight_bytes = 0;     // packed, read for each token (layers and lm_head)
   uint64_t embedding_bytes = 0;  // looked up, not read in full (untied embeddings)
-  uint64_t kv_slot_bytes = 0;    // a sequence at full context
-  size_t kv_chunks = 0;          // of all its attention sockets, or its own
+  uint64_t kv_slot_bytes = 0;    // KV bytes of a sequence at full context
+  size_t kv_chunks = 0;          // chunks of all its attention sockets, or its own
   uint64_t kv_bytes = 0;         // theirs
   // What the user should know: does not fit, unknown L3, fewer KV heads than threads.
   std::vector<std::string> notes;
 
-  // Of what this stage computes: its KV chunks are bound to it (IdentityOf).
+  // The identity of what this stage computes; its KV chunks are bound to it (IdentityOf).
   uint64_t identity() const;
   bool resident() const;
   // Tokens of KV that fit the L3 budgets beside the weights; 0: none, or the KV cache is elsewhere.
   size_t l3_kv_tokens() const;
   bool separated() const { return !attention.empty(); }
-  // Of what a weight socket and its attention sockets must agree on beyond the Plan: the offsets in
-  // their shared segment depend on the threads of each.
+  // A hash of what a weight socket and its attention sockets must agree on beyond the Plan: the
+  // offsets in their shared segment depend on the threads of each.
   uint64_t ExchangeHash() const;
-  std::string Table() const;    // for people
-  nlohmann::json Json() const;  // without what Plan::Json() says of the stage
+  std::string Table() const;    // a table for people
+  nlohmann::json Json() const;  // without what Plan::Json() says about the stage
 };
 
-// For people: what PlanOptions::kv_tokens and cached_tokens say beside slots and context.
+// A text for people: what PlanOptions::kv_tokens and cached_tokens mean with these slots and
+// context.
 std::string KvTokensText(size_t kv_tokens, size_t cached_tokens);
 // FNV-1a over a JSON value's text; `key` is what two ends of a link must agree on.
 uint64_t HashOf(const nlohmann::json& key);

@@ -1,6 +1,6 @@
 // SchedulePolicy: how many rows of prompts and of decoding sequences the next micro-batch may have.
-// A pure object: it sees numbers only, has no clock and no engine, and makes no token differ. Asked
-// before each micro-batch, on the compute thread; it does not allocate.
+// It sees numbers only, has no clock and no engine, and changes no token. Asked before each
+// micro-batch, on the compute thread; it does not allocate.
 //
 // The policies are those of Seesaw (section 4.2 and figure 2). A transition is a change from
 // computing prompts to decoding, or back.
@@ -32,9 +32,8 @@ const char* PolicyName(Policy policy);
 // nullopt: no policy has this name.
 std::optional<Policy> PolicyByName(std::string_view name);
 
-// The least prompt rows of a micro-batch, whatever else is in it: it reads all weights, which is
-// not worth it for fewer. Nor does one with fewer say what a prompt row takes
-// (Scheduler::UpdateStepCosts).
+// The least prompt rows of a micro-batch, whatever else is in it: reading all weights is not worth
+// it for fewer, and fewer do not show what a prompt row costs (Scheduler::UpdateStepCosts).
 inline constexpr size_t kLeastPromptRows = 8;
 
 // What a policy may know.
@@ -44,7 +43,8 @@ struct ScheduleView {
   size_t max_batch_tokens = 1;  // of a micro-batch
   size_t prefilling = 0;        // sequences with a slot whose prompt is not submitted whole
   size_t decoding = 0;          // sequences that have a token and are not at their end
-  double decode_step_ns = 0, prompt_row_ns = 0;  // what they take, smoothed; 0: not known yet
+  double decode_step_ns = 0, prompt_row_ns = 0;  // the time that they take, smoothed; 0: not known
+                                                 // yet
 };
 
 // The most rows of the next micro-batch; together they may exceed max_batch_tokens, and decoding
@@ -55,19 +55,19 @@ struct RowBudget {
 
 struct PolicyOptions {
   Policy policy = Policy::kAuto;
-  // For how long prompts may keep decoding sequences from their next token, and other prompts from
-  // their first rows: bounds a micro-batch of kMixed, and the time for prompts of the others. 0:
-  // not bounded; nullopt: 200 for kMixed, not bounded for the others.
+  // How long prompts may delay the next token of decoding sequences, and the first rows of other
+  // prompts. It bounds a micro-batch of kMixed, and with the other policies the time for prompts.
+  // 0: not bounded; nullopt: 200 for kMixed, not bounded for the others.
   std::optional<double> max_stall_ms;
-  size_t prompt_rows = 0;  // of a micro-batch of kMixed while sequences decode; 0: as many as
-                           // max_stall_ms allows
+  size_t prompt_rows = 0;  // prompt rows of a micro-batch of kMixed while sequences decode; 0: as
+                           // many as max_stall_ms allows
 };
 
 class SchedulePolicy {
  public:
   virtual ~SchedulePolicy() = default;
   virtual RowBudget Budget(const ScheduleView&) = 0;
-  virtual uint64_t transitions() const { return 0; }  // so far
+  virtual uint64_t transitions() const { return 0; }  // transitions so far
 };
 
 std::unique_ptr<SchedulePolicy> MakePolicy(const PolicyOptions&);

@@ -3,28 +3,27 @@
 // prompts. As many micro-batches are in flight as the engine allows. A sequence's tokens do not
 // depend on any of this. It runs on the engine's thread; any thread may read the counters.
 //
-// A sequence that has ended keeps its KV cache, in its slot or, when another one gets that, without
-// one, as long as there are chunks (pipeline/kv/kv_chunks.h). A prompt that begins as another
-// sequence's, running or ended, shares the chunks of that beginning; it waits for one that is just
-// being computed.
+// The KV cache of an ended sequence is kept as long as there are chunks (pipeline/kv/kv_chunks.h):
+// in its slot, or without a slot when another sequence gets that one. A prompt with the same
+// beginning as another sequence, running or ended, shares the chunks of that beginning; if they are
+// just being computed, it waits for them.
 //
-// With a KvTier, whole chunks of sequences that end are also kept in files, as far as these go; a
-// prompt that begins as one of those gets a slot and, when its chunks have been read, goes on
-// behind them.
+// With a KvTier, whole chunks of ended sequences are also kept in files, up to a limit; a prompt
+// with the same beginning gets a slot and goes on when the chunks have been read.
 //
-// When chunks run out, ended sequences are shortened, those unused for longest first; then, if the
-// KV caches have fewer chunks than all slots could take, the youngest running ones are parked. The
-// oldest never waits for a younger one.
+// When chunks run out, ended sequences are shortened, those unused for longest first. If that is
+// not enough, because the KV caches have fewer chunks than all slots could take, the youngest
+// running sequences are parked. The oldest never waits for a younger one.
 //
-// Where the KV of all running sequences would not stay in L3 beside the weights, fewer may run at
-// once (active_tokens): the youngest wait, with their KV kept, until it is their turn.
+// If the KV of all running sequences would not stay in L3 beside the weights, fewer may run at once
+// (active_tokens): the youngest wait, with their KV kept, until it is their turn.
 //
-// Sequences of the background (Sequence::background) stand behind all others: in the queue, among
-// the prompts of a micro-batch, and as the youngest when chunks run out. While another one waits
+// Background sequences (Sequence::background) come after all others: in the queue, among the
+// prompts of a micro-batch, and as the youngest when chunks run out. While another sequence waits
 // for a slot or for chunks, they are parked, the youngest first.
 //
-// A sequence that needs something of another thread before it can choose its next token (the mask
-// of a grammar) sits out steps until it is there, with its logits kept: nobody else waits for it.
+// A sequence that needs something from another thread before it can choose its next token (the mask
+// of a grammar) sits out steps, with its logits kept: no other sequence waits for it.
 //
 // When the chain is lost, its sequences are parked: once it is whole again, the prompt and the
 // tokens made so far are computed again, to the same bits, and the sequence goes on where it was. A
@@ -57,18 +56,18 @@ namespace larder::pipeline::inline scheduler {
 struct SchedulerOptions {
   PolicyOptions policy = {};
   bool reuse_prefixes = true;
-  // The most tokens of KV that running sequences of an attention socket may have together; one
-  // sequence may always run. 0: as many as there are.
+  // The most tokens of KV that the running sequences of an attention socket may have together; one
+  // sequence may always run. 0: no limit.
   size_t active_tokens = 0;
-  // The most sequences of the background that run at once. 0: as many as others leave slots.
+  // The most background sequences that run at once. 0: as many as there are slots left by others.
   size_t background_slots = 0;
-  // How long requests wait after the chain was lost, running ones too; then they end, and new ones
-  // are refused until it is back. An attempt to connect takes a second or two, so the end may be
-  // late by as much.
+  // How long requests, running ones included, wait after the chain was lost; then they end, and new
+  // ones are refused until it is back. An attempt to connect takes a second or two, so the end may
+  // be that much late.
   int patience_ms = 5000;
   Clock* clock = nullptr;  // null: the real one
-  // Keeps whole chunks of ended sequences and brings them back; null: nobody does. A KvMover if the
-  // engine's chunks are in this process (KvChannel::Memory), else a ChainKvTier.
+  // Keeps whole chunks of ended sequences and brings them back; null: they are not kept. A KvMover
+  // if the engine's chunks are in this process (KvChannel::Memory), else a ChainKvTier.
   KvTier* tier = nullptr;
 };
 
@@ -83,35 +82,35 @@ struct SlotStatus {
 struct SchedulerStatus {
   std::atomic<uint64_t> steps{0};
   std::atomic<uint64_t> prefill_rows{0}, decode_rows{0};
-  std::atomic<uint64_t> busy_slots{0};  // those with rows in a step, of all steps
+  std::atomic<uint64_t> busy_slots{0};  // slots with rows in a step, summed over all steps
   std::atomic<uint64_t> prefix_hits{0}, reused_tokens{0};
   std::atomic<uint64_t> transitions{0};        // between prompts and decoding: SchedulePolicy
   std::atomic<uint64_t> lost{0};               // times the chain was lost
   std::atomic<uint64_t> preempted{0};          // sequences that lost their slot to an older one
-  std::atomic<uint64_t> yielded{0};            // that gave it back: of the background, or because
-                                               // of active_tokens
+  std::atomic<uint64_t> yielded{0};            // sequences that gave their slot back: background
+                                               // ones, or because of active_tokens
   std::atomic<uint64_t> parked{0};             // sequences that had tokens and lost their slot
   std::atomic<uint64_t> recomputed_tokens{0};  // tokens that those had in the KV cache
   std::atomic<uint32_t> waiting{0};
-  std::atomic<uint32_t> kv_chunks{0};         // of all attention sockets
-  std::atomic<uint32_t> used_kv_chunks{0};    // of these, with keys and values of some sequence
-  std::atomic<uint32_t> shared_kv_chunks{0};  // of these, of several sequences
+  std::atomic<uint32_t> kv_chunks{0};         // chunks of all attention sockets
+  std::atomic<uint32_t> used_kv_chunks{0};    // those of them with keys and values of some sequence
+  std::atomic<uint32_t> shared_kv_chunks{0};  // those of them that several sequences share
 };
 
-// What somebody wants done with the KV cache of an idle slot.
+// An order to save, restore or erase the KV cache of an idle slot.
 struct SlotOrder {
   enum class Kind { kSave, kRestore, kErase };
   Kind kind = Kind::kErase;
   SlotId slot{0};
   SlotContents contents = {};  // what was saved, or is to be restored
-  // Whose the slot's tokens must be to be saved or erased; nullopt: anybody's.
+  // The tenant whose tokens may be saved or erased; nullopt: any tenant's.
   std::optional<uint64_t> owner = {};
-  // Gets a line, on the scheduler's thread, if what is restored by computing is given up.
+  // Gets a line, on the scheduler's thread, if restoring by computation is given up.
   std::function<void(const std::string&)> on_given_up = {};
-  size_t tokens = 0;     // saved, restored or erased
+  size_t tokens = 0;     // tokens saved, restored or erased
   std::string error;     // empty: it was done
   bool later = true;     // with an error: the same order may succeed later
-  bool foreign = false;  // with an error: it has another owner
+  bool foreign = false;  // with an error: the tokens have another owner
 };
 
 class Scheduler {
@@ -124,17 +123,18 @@ class Scheduler {
 
   std::span<const SlotStatus> slots() const { return slot_status_; }
   const SchedulerStatus& status() const { return status_; }
-  // Of the tier's files, if there is one. Any thread.
+  // The status of the tier's files, if there is a tier. Any thread.
   const KvFilesStatus& files() const {
     return options_.tier != nullptr ? options_.tier->status() : no_files_;
   }
   // nullopt: the chain is connected. Any thread.
   std::optional<Outage> outage() const;
-  // Does it between steps, and returns when it is done, or with an error after `most_ms`. What is
-  // restored without keys and values is being computed then, or read from the tier: a prompt that
-  // begins with it waits for it, but it is given up where the background is parked. The background
-  // gives its slots to orders but for kSave. Any thread but the scheduler's, one at a time. nudge:
-  // ends the intake's WaitForWork, whenever it began.
+  // Carries out the order between steps; returns when it is done, or with an error after `most_ms`.
+  // Tokens restored without keys and values are still being computed then, or read from the tier: a
+  // prompt that begins with them waits for them, but this is given up whenever background sequences
+  // are parked. Background sequences give up their slots for orders other than kSave. Any thread
+  // but the scheduler's, one at a time. nudge: must end the intake's WaitForWork, whenever it
+  // began.
   void Execute(SlotOrder& order, const std::function<void()>& nudge, int most_ms);
 
  private:
@@ -150,21 +150,22 @@ class Scheduler {
 
     std::unique_ptr<Sequence> sequence;
     const bool background;
-    bool restored = false;        // of the background: it fills a slot (SlotOrder), for nobody yet
-    std::vector<float> logits;    // of one that sits out; empty: it does not
+    bool restored = false;        // a background sequence that fills a slot for a SlotOrder, not
+                                  // for a client
+    std::vector<float> logits;    // the logits of a sequence that sits out; empty: it does not
     std::vector<int32_t> replay;  // prompt and generated tokens; empty: it lost nothing after its
                                   // first token
     size_t rows_in_flight = 0;
     size_t generated = 0;
     size_t given = 0;        // positions of the prompt whose logits it has: Wanted::kPromptLogits
-    int losses = 0;          // of its slot, since its last token
-    uint64_t order = 0;      // order of admission; of the background after all others'
+    int losses = 0;          // losses of its slot since its last token
+    uint64_t order = 0;      // order of admission; background sequences come after all others
     uint64_t batch = 0;      // the last micro-batch that it has rows in
     int32_t next_token = 0;  // to be submitted next, if it is decoding
     bool decoding = false;   // all of to_compute() is done
     bool loading = false;  // its first chunks are being read from files; it has no rows until then
-    int overtaken = 0;     // while it waited for a slot: those behind it that got one
-    size_t made_way = 0;   // tokens of prompts for which it left its slot
+    int overtaken = 0;     // how many later ones got a slot while it waited for one
+    size_t made_way = 0;   // tokens of prompts for which it gave up its slot
     bool makes_way = false;  // it leaves its slot for a shorter prompt
     bool yields = false;     // gets no more rows, and is parked when none is in flight
     bool ended = false;  // Ended() was called; the slot is freed when none of its rows is in flight
@@ -178,14 +179,15 @@ class Scheduler {
   struct Part {  // adjacent rows of one slot in a micro-batch
     SlotId slot;
     size_t first, rows;  // positions
-    size_t wanted;       // of its last rows logits or hidden states are wanted
+    size_t wanted;       // number of its last rows whose logits or hidden states are wanted
     bool last;           // its last row is the last one to compute before the next token
   };
   // Whose rows a micro-batch of the engine has.
   struct ScheduledBatch {
     std::vector<Part> parts;  // capacity: as many as rows
     size_t prefill_rows = 0, decode_rows = 0;
-    size_t logit_rows = 0;  // of prefill_rows, whose logits the prompt wants: Wanted::kPromptLogits
+    size_t logit_rows = 0;  // the rows of prefill_rows whose logits a prompt wants
+                            // (Wanted::kPromptLogits)
     uint64_t submitted_ns = 0;
   };
   // A FIFO of slots, each in it at most once. Its capacity is all slots, so it never allocates.
@@ -227,7 +229,7 @@ class Scheduler {
   void MakeWayForShort();
   size_t RestOf(const Active&) const;
   size_t LeftIn(SlotId) const;
-  // Of the slots that compute prompts and that `which` accepts, the one that began first.
+  // Among the slots that compute prompts and that `which` accepts, the one that began first.
   template <typename Which>
   std::optional<SlotId> OldestPrompt(Which which) const {
     std::optional<SlotId> oldest;
@@ -244,7 +246,7 @@ class Scheduler {
   bool Yield(SlotId);
   bool Leave(SlotId, bool keeps_kv);
   bool MayYield(SlotId) const;
-  // Of the running sequences that `which` accepts, in all slots, the last one to have begun.
+  // Among the running sequences of all slots that `which` accepts, the one that began last.
   template <typename Which>
   std::optional<SlotId> YoungestOf(Which which) const {
     std::optional<SlotId> youngest;
@@ -264,8 +266,8 @@ class Scheduler {
   struct Place {
     SlotId slot, source;
     size_t tokens = 0;
-    bool takes = false;  // what the source, an ended sequence, has beyond these is given up
-    size_t stored = 0;   // tokens whose chunks are in files; 0: no more than those
+    bool takes = false;  // the source, an ended sequence, gives up everything beyond these
+    size_t stored = 0;   // tokens whose chunks are in files; 0: no more than `tokens`
     size_t most() const { return std::max(tokens, stored); }
   };
   bool MayReuse(const Slot&, const Active&) const;
@@ -334,15 +336,15 @@ class Scheduler {
   const std::unique_ptr<SchedulePolicy> policy_;
   std::deque<std::unique_ptr<Active>> queue_;  // those of the background last
   std::vector<Slot> slots_;                    // [slot], then the kept sequences: KvChunks::lists()
-  std::vector<SlotId> prefilling_;    // in order of admission, those of the background last
-  std::vector<SlotId> prompt_order_;  // of these, for a micro-batch
-  std::vector<SlotId> loading_;       // likewise: slots whose chunks the tier reads
-  SlotQueue ready_;                   // slots whose next token is known; longest waiting first
-  std::vector<SlotId> sitting_out_;   // slots whose next token can't be chosen yet
-  uint64_t patience_ns_ = 0;          // for which those of a step may still be waited for
+  std::vector<SlotId> prefilling_;             // in order of admission, background sequences last
+  std::vector<SlotId> prompt_order_;           // their order in a micro-batch
+  std::vector<SlotId> loading_;      // in the same order: slots whose chunks the tier reads
+  SlotQueue ready_;                  // slots whose next token is known; longest waiting first
+  std::vector<SlotId> sitting_out_;  // slots whose next token can't be chosen yet
+  uint64_t patience_ns_ = 0;         // how long a step may still wait for sequences that sit out
   size_t actives_ = 0, decoding_ = 0;
-  size_t background_ = 0;                // of actives_
-  bool chunks_wanted_ = false;           // the first of the queue would have a slot, but no chunks,
+  size_t background_ = 0;                // background sequences among actives_
+  bool chunks_wanted_ = false;           // the first in the queue could get a slot, but no chunks,
                                          // or no room within active_tokens
   std::vector<ScheduledBatch> batches_;  // a ring like the engine's: in_flight_ entries from
                                          // oldest_ on
@@ -350,17 +352,17 @@ class Scheduler {
   struct Choice {
     Sequence* sequence;
     std::span<const float> logits;
-    std::optional<size_t> position;  // of the prompt: PromptLogits; nullopt: Prepare
+    std::optional<size_t> position;  // position in the prompt, for PromptLogits; nullopt: Prepare
     void Make() const {
       if (position) return sequence->PromptLogits(*position, logits);
       sequence->Prepare(logits);
     }
   };
-  std::vector<Choice> choosing_;  // of a collected micro-batch
-  std::vector<TokenRow> rows_;    // the current micro-batch's
-  uint64_t batch_ = 0;            // its number
+  std::vector<Choice> choosing_;  // choices of a collected micro-batch
+  std::vector<TokenRow> rows_;    // rows of the current micro-batch
+  uint64_t batch_ = 0;            // number of the current micro-batch
   uint64_t uses_ = 0;             // orders the slots' last uses
-  // Smoothed; 0: not known. logit_row_ns_: what the logits of a prompt's row take beside the row.
+  // Smoothed; 0: not known. logit_row_ns_: the additional time for the logits of a prompt's row.
   double decode_step_ns_ = 0, prompt_row_ns_ = 0, logit_row_ns_ = 0;
   uint64_t last_collect_ns_ = 0;
   bool lost_ = false;          // the chain is lost and not connected again
@@ -374,7 +376,7 @@ class Scheduler {
   std::mutex order_mutex_;
   std::condition_variable order_done_;
   SlotOrder* order_ = nullptr;           // null: there is none, or it is done
-  std::optional<SlotId> ordered_slot_;   // of the background, which is to leave it for an order
+  std::optional<SlotId> ordered_slot_;   // slot that a background sequence is to leave for an order
   std::vector<SlotStatus> slot_status_;  // [slot]
   alignas(kCacheLineBytes) SchedulerStatus status_;
   const KvFilesStatus no_files_;

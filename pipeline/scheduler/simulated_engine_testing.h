@@ -127,7 +127,7 @@ class SimulatedEngine final : public TokenEngine, private KvChannel {
   size_t in_flight() const { return batches_.size(); }
 
   size_t most_rows = 0;
-  uint64_t logit_row_ns = 0;  // what the logits of a row take
+  uint64_t logit_row_ns = 0;  // the time for the logits of a row
   uint64_t longest_step_ns = 0;
 
  private:
@@ -237,7 +237,7 @@ class SimulatedEngine final : public TokenEngine, private KvChannel {
   };
   const double failure_;
   std::optional<KvOrderBook> orders_;
-  std::vector<Ordered> ordered_;  // and not done
+  std::vector<Ordered> ordered_;  // ordered and not done
   uint64_t done_ = ~uint64_t{0}, failed_ = 0;
   uint64_t submitted_ = 0, collected_ = 0;
   std::map<KvTicket, std::vector<uint8_t>> files_;

@@ -73,7 +73,7 @@ class AttentionClient {
   // base_epoch: the weight pool's for this micro-batch. Data path.
   void Send(const model::BatchRows& frame, uint32_t first_half, uint32_t base_epoch);
   // Between two frames: gives each socket the orders for its chunks, and returns when all have
-  // taken theirs and reported.
+  // taken their orders and reported.
   void Order(std::span<const KvOrder> orders);
   void AbandonOrders();
   KvReport kv_report(AttentionId socket) const;
@@ -83,7 +83,7 @@ class AttentionClient {
   AttentionClient(const StagePlan&, const SocketWaits&);
   AttentionReport& report(AttentionId socket) const;
   void Ping(AttentionId socket);
-  // Sends a message that is answered, and waits for that.
+  // Sends a message and waits for its answer.
   void Call(AttentionId socket, FrameMessage::Kind kind, std::span<const KvOrder> orders = {});
   [[noreturn]] void LinkFailed(AttentionId socket) const;
   FrameMessage& BeginMessage(AttentionId socket, FrameMessage::Kind kind, uint32_t base_epoch);
@@ -92,8 +92,8 @@ class AttentionClient {
   const sync::WaitPolicy wait_;
   SegmentShape shape_;
   uint32_t frames_ = 0, pings_ = 0;
-  // The current micro-batch's, for Hung(); relaxed. Written once a micro-batch and read once a
-  // second by the watch: sharing their line costs nothing.
+  // State of the current micro-batch, for Hung(); relaxed. Written once a micro-batch and read once
+  // a second by the watch: sharing their line costs nothing.
   std::atomic<uint32_t> base_epoch_{0}, halves_{1};
   std::atomic<AttentionId> pinged_{};  // the socket whose answer is awaited
   rdma::SharedMemory memory_;

@@ -61,7 +61,7 @@ class AttentionSocket {
   rdma::ShmLink& frames_;
   AttentionReport& report_;
   const SocketWaits waits_;
-  const sync::WaitPolicy wait_;  // this socket's own
+  const sync::WaitPolicy wait_;  // this socket's own policy
   FlagRefresh refresh_;
   std::vector<sync::EpochFlag*> second_half_;  // signalled only for micro-batches that are cut
   SocketStatus own_status_;
@@ -73,8 +73,8 @@ class AttentionSocket {
   std::vector<model::KvUpdate> kv_update_;
   std::vector<KvOrder> kv_order_;
   const Exchange& exchange_;
-  // The current micro-batch's, for Hangs(); relaxed. Written once a micro-batch, read once a second
-  // by the watch.
+  // State of the current micro-batch, for Hangs(); relaxed. Written once a micro-batch, read once a
+  // second by the watch.
   std::atomic<uint32_t> base_epoch_{0}, halves_{1};
   std::unique_ptr<threadpool::Pool> pool_;
   std::unique_ptr<attention_node::AttentionNode> node_;

@@ -62,8 +62,8 @@ class ExchangeShape {
 
  private:
   friend class Exchange;
-  size_t kv_heads_;  // of the layer that has the most; for those beyond its heads of a layer nobody
-                     // waits
+  size_t kv_heads_;  // heads of the layer that has the most; nobody waits for flags beyond a
+                     // layer's own heads
   std::vector<size_t> first_attended_;  // where each attention socket's threads begin among all
                                         // threads
   size_t threads_, qkv_offset_, attn_offset_, qkv_stride_, attn_stride_, bytes_;
@@ -102,8 +102,8 @@ class Exchange {
 struct AttentionReport {
   SocketStatus status;
   sync::EpochFlag pong;  // the number of the last ping, or of the last message about orders
-  // Its KvReport, as of the last frame or message about orders; relaxed, since the weight socket
-  // reads it after the pong or the frame's heads.
+  // The socket's KvReport after the last frame or message about orders; relaxed, since the weight
+  // socket reads it after the pong or the frame's heads.
   std::atomic<uint64_t> kv_done{0}, kv_failed{0}, kv_files{0}, kv_bytes{0};
   // written by the weight socket
   alignas(kFalseSharingBytes) std::atomic<uint64_t> round_trip_ns{0};
@@ -113,8 +113,8 @@ struct AttentionReport {
 // socket's own numbering) and positions, those of the first half first, and its KvUpdates, in the
 // same numbering. Fixed size, for the Plan's max_batch_tokens.
 struct FrameMessage {
-  // kOrders: KvOrders, for chunks in the socket's own numbering. kAbandon: of these orders none
-  // counts any more. Both are answered as a ping is, when that is done.
+  // kOrders: KvOrders, for chunks in the socket's own numbering. kAbandon: all these orders are
+  // void. Both are answered like a ping, when that is done.
   enum class Kind : uint32_t { kRows = 1, kStop = 2, kPing = 3, kOrders = 4, kAbandon = 5 };
   Kind kind;
   // Must equal the receiver's own, since both pools have executed the same frames. kPing, kOrders,

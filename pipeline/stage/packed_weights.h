@@ -78,7 +78,7 @@ class PackedWeights {
 
  private:
   const StagePlan plan_;
-  std::vector<uint32_t> logit_row_;  // the last micro-batch's, as rows of the residual
+  std::vector<uint32_t> logit_row_;  // logit rows of the last micro-batch, as rows of the residual
   Residency residency_;
   std::unique_ptr<threadpool::Pool> pool_;
   std::unique_ptr<weight_node::WeightNode> weights_;

@@ -25,8 +25,10 @@ struct alignas(kFalseSharingBytes) SocketStatus {
   std::atomic<uint64_t> wrong_frames{0};     // frames refused because of their header
   std::atomic<uint64_t> reconnects{0};
   std::atomic<uint64_t> weight_bytes{0};    // 0: the socket holds no weights
-  std::atomic<uint64_t> resident_bytes{0};  // those re-read at the speed of L3 right after packing
-  std::atomic<uint64_t> round_trip_ns{0};   // the last measured on its link; 0: not measured
+  std::atomic<uint64_t> resident_bytes{0};  // the part re-read at the speed of L3 right after
+                                            // packing
+  std::atomic<uint64_t> round_trip_ns{0};   // the last one measured on the socket's link; 0: not
+                                            // measured
   std::atomic<uint32_t> state{0};           // SocketState
   Pulse pulse;  // the driving thread's; rests while it waits for another socket or for work
 

@@ -33,7 +33,8 @@ namespace larder::pipeline::inline stage {
 class Stage {
  public:
   // Loads and packs the weights. The constructing thread becomes thread 0 of the pool; only it may
-  // call Execute. last: of a chain; it sends only rows that want logits. Throws Error.
+  // call Execute. last: it is the last stage of a chain and sends only rows that want logits.
+  // Throws Error.
   Stage(const StagePlan&, const model::GgufFile&, const StageOptions&, bool last = false);
 
   // Runs a micro-batch of 1 to max_batch_tokens() rows. The logits of its logit rows are then at
@@ -63,12 +64,13 @@ class Stage {
     return sockets_ ? sockets_->Hung() : std::optional<AttentionId>();
   }
 
-  // Has the sockets that hold KV begin what is ordered, between two micro-batches: after all that
-  // came before. The chunks exist.
+  // Has the sockets that hold KV begin these orders, between two micro-batches and after everything
+  // that came before. The chunks must exist.
   void Order(std::span<const KvOrder> orders);
-  // No order of before counts any more, and none writes to a chunk.
+  // Makes all earlier orders void; none writes to a chunk afterwards.
   void AbandonOrders();
-  // Of an attention socket or, colocated, of this one, as of the last micro-batch or Order.
+  // The report of an attention socket or, if colocated, of this one, after the last micro-batch or
+  // Order.
   KvReport kv_report(AttentionId socket) const;
 
   // The keys and values of a chunk; empty: its attention socket is another process.
@@ -87,13 +89,14 @@ class Stage {
   std::vector<threadpool::Step> BuildSteps(size_t thread, weight_node::ProgramForm, size_t halves);
   void AddAttention(size_t thread, size_t layer, size_t half, threadpool::ProgramBuilder&);
   // Only the logit rows' residual leaves this stage: after the last attention, the others are
-  // dropped. Not of a micro-batch in two halves, whose logit rows belong to either.
+  // dropped. Not for a micro-batch in two halves, whose logit rows belong to either half.
   bool keeps_logit_rows() const { return plan().config.ends || last_; }
 
-  // What steps get of a micro-batch: all rows, those of a half, or those whose logits are wanted.
+  // Which rows of a micro-batch a step gets: all, those of a half, or those whose logits are
+  // wanted.
   enum Part : uint8_t { kWhole, kFirstHalf, kKept = kFirstHalf + kHalves, kParts };
 
-  const std::vector<CpuId> cpus_;  // of the constructing thread, before its pool pins it
+  const std::vector<CpuId> cpus_;  // CPUs of the constructing thread, before the pool pins it
   PackedWeights packed_;
   std::vector<uint32_t> kept_rows_;  // [max_logit_rows()]: 0, 1, ...
   const bool last_;
@@ -103,7 +106,7 @@ class Stage {
   std::unique_ptr<KvPart> kv_part_;           // colocated
   std::unique_ptr<AttentionClient> sockets_;  // separated
   std::unique_ptr<sync::EpochFlag[]> flags_;  // colocated: `head_flags_` point to them
-  // Of the layers of one kind.
+  // The flags of the layers of one kind.
   struct HeadFlags {
     // [half][thread][kv_head]: the flag by which the thread announces its part of the head's q, k,
     // v rows; null: no other thread needs that part
@@ -112,7 +115,7 @@ class Stage {
     std::vector<std::vector<std::vector<sync::EpochFlag*>>> waits;
     std::vector<sync::EpochFlag*> attended[kHalves];  // separated: all flags that O waits for
   };
-  std::vector<HeadFlags> head_flags_;  // [kind of layer], of those that are here
+  std::vector<HeadFlags> head_flags_;  // [kind of layer], for the kinds that occur here
   const HeadFlags& FlagsOf(size_t layer) const { return head_flags_[plan().config.KindOf(layer)]; }
   ThreadPrograms programs_[2][kHalves];  // [form][halves - 1]
 };

@@ -29,12 +29,13 @@ struct StageOptions {
   // Separated plans: the cluster whose attention sockets run as processes (`larder node`); empty:
   // they are threads of this one.
   std::string processes;
-  std::string socket = "weights";  // this socket's name, as its attention sockets know it, and of
-                                   // its files
+  std::string socket = "weights";  // this socket's name, as its attention sockets and its files
+                                   // have it
   std::shared_ptr<const rdma::LinkKey> link_key;  // the cluster's key, proven to their processes;
                                                   // null: none
-  int connect_timeout_ms = 10000;                 // for these, and for the next stage of a chain
-  // For the parts of KV chunks of the sockets in this process: of a stage that is colocated, under
+  int connect_timeout_ms = 10000;                 // time limit for connecting to these, and to the
+                                                  // next stage of a chain
+  // Files for the parts of KV chunks of the sockets in this process: of a colocated stage, under
   // the name `socket`, or of attention sockets that are threads.
   KvPartOptions kv_files;
 };
