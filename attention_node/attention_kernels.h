@@ -1,5 +1,5 @@
-// What AttentionNode and AttentionTimer make alike: the kernels of heads of one size, as an
-// AttentionTuning says, and a thread's scratch. Set-up only.
+// What AttentionNode and AttentionTimer share: making the kernels for heads of one size by an
+// AttentionTuning, and a thread's scratch. Set-up only.
 #pragma once
 
 #include <cstddef>

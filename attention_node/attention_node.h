@@ -28,11 +28,12 @@ struct AttentionNodeOptions {
   size_t threads = 1;
   size_t slots = 1;
   size_t context = 4096;  // positions per slot
-  size_t kv_chunks = 0;   // of all slots together; 0: a full context for each
+  size_t kv_chunks = 0;   // chunks of all slots together; 0: a full context for each
   NumaNodeId node;
-  size_t halves = 1;  // parts of a micro-batch that are in work at once, each with flags of its own
-  // How those wait that the steps signal: this socket's own threads, and the ones that `done` flags
-  // are for.
+  size_t halves = 1;  // parts of a micro-batch that are worked on at once, each with flags of its
+                      // own
+  // How the waiters of the steps' signals wait: this socket's own threads, and the threads that
+  // wait for `done` flags.
   sync::WaitPolicy::Mode own_waiters = sync::WaitPolicy::Mode::kAdaptive;
   sync::WaitPolicy::Mode done_waiters = sync::WaitPolicy::Mode::kAdaptive;
 };
@@ -42,7 +43,7 @@ struct AttentionNodeOptions {
 struct AttentionIo {
   float* qkv;
   size_t qkv_stride;                 // floats
-  std::vector<size_t> group_stride;  // by kind of layer: floats between KV heads in a row
+  std::vector<size_t> group_stride;  // [kind of layer]: floats between KV heads in a row
   float* out;
   size_t out_stride;
 };
@@ -71,8 +72,8 @@ class AttentionNode {
   }
 
   const KvRegion& kv() const { return kv_; }
-  // Makes the micro-batch's changes to the KV table; before its steps. Each must have passed
-  // KvRegion::Check.
+  // Makes the micro-batch's changes to the KV table; call it before the steps. Each change must
+  // have passed KvRegion::Check.
   void Map(const model::BatchRows& batch);
 
  private:
@@ -102,7 +103,8 @@ class AttentionNode {
   KvRegion kv_;
   const KeyBiasTable biases_;
   topology::Arena tables_, scratch_arena_;
-  std::vector<std::unique_ptr<Kind>> kinds_;  // as the config's; null: no layer here is of it
+  std::vector<std::unique_ptr<Kind>> kinds_;  // like the config's kinds; null: no layer here is of
+                                              // that kind
   std::vector<Half> halves_;
   std::vector<const float*> q_norm_, k_norm_;  // per layer; null in models without these norms
   std::deque<AppendOperand> appends_;

@@ -1,8 +1,8 @@
 // Which part of a micro-batch's attention each thread of a socket does. The work is ordered by KV
 // head, then row, then chunk of the row's context (kernels::kChunkPositions); each thread takes an
-// equal part of the chunks. Where a part would end inside a row, the row is split: the thread that
-// has the row's chunk 0 merges the others' results in ascending order, so that the bits are those
-// of one thread.
+// equal part of the chunks. If a part ends inside a row, the row is split: the thread that has the
+// row's chunk 0 merges the others' results in ascending order, so that the bits are those of one
+// thread.
 #pragma once
 
 #include <compare>
@@ -23,14 +23,14 @@ struct WorkPoint {
 // Chunks of the context that row `row` of the micro-batch sees.
 uint32_t ContextChunks(const model::BatchRows&, uint32_t row);
 
-// Where the work of `thread` begins, and that of `thread` - 1 ends; thread == threads: {kv_heads,
-// 0, 0}. Rows are split only where threads have few of them: else the begin is that of the nearest
-// row.
+// Where the work of `thread` begins and that of `thread` - 1 ends; for thread == threads:
+// {kv_heads, 0, 0}. Rows are split only if threads have few of them; otherwise the work begins at
+// the nearest beginning of a row.
 WorkPoint WorkBegin(const model::BatchRows&, size_t kv_heads, size_t thread, size_t threads);
 
-// The threads, of `threads`, whose part can touch a KV head, for any micro-batch; at least one. The
-// first of them appends the head's keys and values. Of all but the first, the work can begin inside
-// a row of the head.
+// Those of the `threads` threads whose part can touch a KV head in any micro-batch; at least one.
+// The first of them appends the head's keys and values. The work of all others can begin inside a
+// row of the head.
 Range<size_t> OwnersOf(size_t kv_head, size_t kv_heads, size_t threads);
 
 }  // namespace larder::attention_node

@@ -22,7 +22,7 @@ inline constexpr size_t kMaxHeadBlocks = 16;
 struct AttentionShape {
   size_t head_size, rotary_dim, group;  // group: query heads of one KV head
   size_t kv_heads, blocks;              // blocks: per head
-  float epsilon;                        // of q/k norms
+  float epsilon;                        // epsilon of q/k norms
   float query_scale;                    // 1 / LayerSpec::attention_divisor
   const float* rope;                    // [context][rotary_dim]: cos[half], sin[half]
   const kernels::Elementwise* elementwise;
@@ -31,7 +31,7 @@ struct AttentionShape {
   size_t max_values_queries;
   const kernels::ValuesFn* values;  // [max_values_queries + 1]
   size_t tile_queries;              // the most queries of one tile: rows * group
-  size_t bias_pairs = 0;            // the most of a KV head
+  size_t bias_pairs = 0;            // the most pairs of any KV head
   const KvRegion* kv;
   // Floats of one chunk's result for a row that is split over threads: per query of the group its
   // weighted values [32 * blocks], then all maxima, then all sums.
@@ -70,8 +70,8 @@ void AppendStep(const void* operand, void* batch);
 // Attention for this thread's part of the micro-batch (attention_share.h), cut to the query heads
 // of one KV head. For each tile of consecutive rows of one slot, chunk by chunk (kChunkPositions):
 // softmax over scores, then weighted values, merged in ascending order (flash attention's
-// recurrence). Of a row that begins on another thread, each chunk's result goes to parts[thread],
-// for that thread's MergeStep.
+// recurrence). If a row begins on another thread, each chunk's result goes to parts[thread], for
+// that thread's MergeStep.
 struct AttentionOperand {
   const AttentionShape* shape;
   AttentionScratch scratch;
@@ -88,8 +88,9 @@ struct AttentionOperand {
 };
 void AttentionStep(const void* operand, void* batch);
 
-// Merges the row that this thread's AttentionStep of the head has begun and other threads have gone
-// on with, in ascending order of chunks, and finishes it. Right after that step, and after theirs.
+// Merges, in ascending order of chunks, the row that this thread's AttentionStep of the head has
+// begun and other threads have continued, and finishes it. Comes right after that step, and after
+// theirs.
 void MergeStep(const void* operand, void* batch);
 // Whether this micro-batch has such a row.
 bool NeedsMerge(const void* operand, const void* batch);

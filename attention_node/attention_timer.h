@@ -1,6 +1,6 @@
 // AttentionTimer: times attention as a thread of a socket runs it, for the search for an
-// AttentionTuning: AttentionStep over a KV region of several heads, which are large enough together
-// to come from the cache that a thread's share of the KV cache comes from.
+// AttentionTuning. It runs AttentionStep over a KV region of several heads, large enough together
+// to be read from the same cache as a thread's share of the KV cache.
 #pragma once
 
 #include <cstddef>
@@ -17,13 +17,14 @@ namespace larder::attention_node {
 
 class AttentionTimer final : public kernels::AttentionRoundTimer {
  public:
-  // `heads`: of the region, with `group` query heads each. `node`: of the thread that will measure.
+  // `heads`: KV heads of the region, with `group` query heads each. `node`: that of the thread that
+  // will measure.
   AttentionTimer(kernels::Isa, size_t head_size, size_t group, size_t heads, NumaNodeId node);
 
-  // Decode is one token after kDecodeDepth - 1 others; a round is that of all heads. A prompt's
-  // rows are whole tiles, about kPrefillRows tokens, half of them before position kPrefillDepth; a
-  // round is those of one head, the next one takes the next head. Generates and checks kernels
-  // before their first round.
+  // Decode is one token after kDecodeDepth - 1 others; a round is attention of all heads. A prompt
+  // is about kPrefillRows tokens in whole tiles, half of them before position kPrefillDepth; a
+  // round is attention of one head, and the next round takes the next head. Generates and checks
+  // kernels before their first round.
   static constexpr size_t kDecodeDepth = 2048, kPrefillDepth = 896, kPrefillRows = 64;
   double Round(const kernels::AttentionTuning&, kernels::AttentionWork) override;
   const kernels::HeadSize& size() const { return size_; }
@@ -36,11 +37,11 @@ class AttentionTimer final : public kernels::AttentionRoundTimer {
   const kernels::HeadSize size_;
   KvRegion kv_;
   kernels::ScheduledGemms scores_;
-  std::map<size_t, std::vector<kernels::ValuesFn>> values_;  // by sums in registers
+  std::map<size_t, std::vector<kernels::ValuesFn>> values_;  // by number of sums in registers
   topology::Arena arena_;
-  AttentionShape shape_;  // of the current round
+  AttentionShape shape_;  // the shape of the current round
   std::vector<AttentionOperand> heads_;
-  std::vector<SlotId> slots_;  // of a round's rows
+  std::vector<SlotId> slots_;  // slots of a round's rows
   std::vector<uint32_t> positions_;
   size_t next_head_ = 0;
 };

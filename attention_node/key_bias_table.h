@@ -16,13 +16,13 @@
 
 namespace larder::attention_node {
 
-// Of one layer and KV head.
+// The waves of one layer and KV head.
 struct KeyBiasWaves {
   const model::KeyBias::Pair* pair = nullptr;  // [pairs]
   const float* const* wave = nullptr;  // [pairs]: cos(j t) of kChunkPositions positions j, then sin
   size_t pairs = 0;
-  // [head_size] each, or both null: a rotated key's elements are multiplied with the first ones, a
-  // rotated query's with the others (KeyBias::balance and 1 / that).
+  // [head_size] each, or both null: factors for a rotated key's elements, and for a rotated query's
+  // (KeyBias::balance, and 1 / balance).
   const float *of_keys = nullptr, *of_queries = nullptr;
 };
 
@@ -34,7 +34,7 @@ class KeyBiasTable {
   KeyBiasWaves of(size_t layer, size_t kv_head) const {
     return heads_.empty() ? KeyBiasWaves{} : heads_[layer][kv_head];
   }
-  size_t most_pairs() const { return most_pairs_; }  // of a head
+  size_t most_pairs() const { return most_pairs_; }  // the most pairs of a head
 
  private:
   size_t most_pairs_ = 0;

@@ -1,7 +1,7 @@
 // KvRegion: the KV cache of one attention socket, INT8: a pool of chunks of kChunkPositions
 // positions, the unit that attention works on, and a table of the chunks that each slot is a list
-// of. Several slots may list the same chunk: the common beginning of their sequences, which nobody
-// writes any more. A chunk holds for each layer and KV head its key pages, then its value pages
+// of. Several slots may list the same chunk: the common beginning of their sequences, which is not
+// written again. A chunk holds for each layer and KV head its key pages, then its value pages
 // (kernels/formats/kv_page.h), as many and as large as the layer's kind has. The thread that
 // appends for a head touches its pages first, so a chunk that was never used takes no memory.
 #pragma once
@@ -27,9 +27,8 @@ struct KvShape {
     return std::clamp<size_t>(config.trained_context, 1, 4096);
   }
 
-  // The chunks for `slots` of all the `all_slots`, if there are kv_tokens tokens for these (0: full
-  // contexts) and cached_tokens for sequences that have ended: their share, at least one full
-  // context.
+  // The share of `slots` out of `all_slots` in the chunks for kv_tokens tokens (0: full contexts)
+  // and for cached_tokens tokens of ended sequences; at least one full context.
   static size_t PoolChunks(size_t slots, size_t all_slots, size_t context, size_t kv_tokens,
                            size_t cached_tokens = 0) {
     const auto share = [&](size_t tokens) {
@@ -40,7 +39,7 @@ struct KvShape {
            share(cached_tokens);
   }
 
-  // pool: chunks of all slots together; 0: a full context for each.
+  // pool: chunks of all slots together; 0: a full context for each slot.
   KvShape(const model::ModelConfig& config, size_t slot_count, size_t context_tokens,
           size_t pool_chunks = 0)
       : slots(slot_count),
@@ -67,19 +66,19 @@ struct KvShape {
           key_bytes(kKeyPages * value_pages * key_page_bytes),
           head_bytes(key_bytes + value_pages * value_page_bytes) {}
     size_t kv_heads, blocks;
-    uint64_t first;  // byte of the chunk
+    uint64_t first;  // first byte in the chunk
     size_t key_page_bytes, value_page_bytes;
-    size_t key_bytes;   // of head_bytes
-    size_t head_bytes;  // of one KV head
+    size_t key_bytes;   // the part of head_bytes that is keys
+    size_t head_bytes;  // bytes of one KV head
     uint64_t end() const { return first + kv_heads * head_bytes; }
   };
   static constexpr size_t kKeyPages = kernels::kValuePagePositions / kernels::kPagePositions;
 
   size_t slots, context;
-  size_t chunks;              // of a slot at full context
-  size_t pool;                // chunks that there are
-  size_t value_pages;         // of a chunk; for each of them two pages of keys
-  std::vector<Layer> layers;  // of the config
+  size_t chunks;              // chunks of a slot at full context
+  size_t pool;                // number of chunks in the pool
+  size_t value_pages;         // value pages of a chunk; there are two key pages for each
+  std::vector<Layer> layers;  // the layers of the config
   uint64_t chunk_bytes() const { return layers.empty() ? 0 : layers.back().end(); }
   uint64_t slot_bytes() const { return chunks * chunk_bytes(); }  // a sequence at full context
   uint64_t bytes() const { return pool * chunk_bytes(); }
@@ -101,15 +100,16 @@ class KvRegion {
   KvChunk chunk(SlotId slot, size_t index, size_t layer, size_t kv_head) const {
     return At(table_[slot.index() * shape_.chunks + index], layer, kv_head);
   }
-  // Null, or why the update cannot be one of this region.
+  // Null, or why the update is not valid for this region.
   const char* Check(const model::KvUpdate&) const;
-  // Lists the update's chunk. Between micro-batches; it must have passed Check.
+  // Enters the update's chunk in the slot's list. Between micro-batches; the update must have
+  // passed Check.
   void Map(const model::KvUpdate& update) {
     table_[update.slot.index() * shape_.chunks + update.index] = update.chunk;
   }
   // Copies what the update says for one layer and KV head, in whole pages.
   void Copy(const model::KvUpdate&, size_t layer, size_t kv_head) const;
-  // All keys and values of a chunk, those of a layer's KV heads after those of the layer before.
+  // All keys and values of a chunk, layer by layer, each with all its KV heads.
   std::span<uint8_t> memory(uint32_t chunk) const {
     return {base_ + chunk * shape_.chunk_bytes(), shape_.chunk_bytes()};
   }

@@ -1,6 +1,6 @@
-// Activations: the buffers of one socket: those that its threads share while a micro-batch runs,
-// and those that each thread has for itself. Allocated once; no micro-batch may have more rows than
-// the constructor was given. The steps' flags and barriers order all accesses (weight_steps.h).
+// Activations: the buffers of one socket, both those that its threads share while a micro-batch
+// runs and those of each thread. Allocated once; no micro-batch may have more rows than the
+// constructor was given. The steps' flags and barriers order all accesses (weight_steps.h).
 #pragma once
 
 #include <cstddef>
@@ -30,14 +30,14 @@ struct ActRows {
 };
 
 // A row x of lm_head's input in two planes: P0 = quantise(x), and P1 = quantise(x - d * q of P0),
-// what P0 rounds off, element by element.
+// the rounding error of P0, element by element.
 struct HeadPlanes {
   ActRows plane[2];
 };
 
 struct ThreadActivations {
   ActRows dim;         // normalised and quantised residual: input of QKV and gate/up
-  HeadPlanes head;     // the same, of lm_head
+  HeadPlanes head;     // the same for lm_head
   ActRows q;           // quantised attention output: input of O
   FloatRows ffn_tile;  // one FFN unit: 32 gate, 32 up
   float* scratch;      // [kNormRows][dim], each padded to blocks
@@ -49,15 +49,15 @@ struct AttentionIoRows {
   FloatRows qkv;   // [kv_heads][group_panels * 16], in LayerShape's order
   FloatRows attn;  // attention output, [heads * head_size]
 };
-size_t OddStride(size_t floats);  // of rows of so many floats
-// In floats, for the layer that has the most.
+size_t OddStride(size_t floats);  // the stride of rows of that many floats
+// Strides in floats, for the layer with the longest rows.
 size_t QkvStride(const model::ModelConfig&);
 size_t AttnStride(const model::ModelConfig&);
 
-// The most rows for which it pays that each of n threads normalises and quantises all of them for
-// itself: with one more, sharing the rows is faster in spite of a barrier after each norm, so that
-// others may read them. A model of the costs, in a pure function, because all processes of a stage
-// must agree: see activations.cc.
+// Up to this many rows it pays that each of n threads normalises and quantises all rows for itself.
+// With more, sharing the rows is faster in spite of the barrier that is then needed after each
+// norm. A model of the costs, and a pure function, because all processes of a stage must agree; see
+// activations.cc.
 size_t OwnNormRows(const model::ModelConfig&, size_t n_threads);
 
 class Activations {
@@ -73,7 +73,7 @@ class Activations {
   FloatRows attn;                // attention output, [heads * head_size]
   ActRows ffn;                   // gated and quantised, [ffn]
   FloatRows logits;              // [vocab padded to 16]
-  FloatRows largest;             // of each of lm_head's panels
+  FloatRows largest;             // the largest logit of each of lm_head's panels
   ActRows shared_dim, shared_q;  // like ThreadActivations', for more than few_rows rows
   HeadPlanes shared_head;
   std::vector<ThreadActivations> threads;

@@ -1,10 +1,10 @@
-// Which panels of lm_head a row's logits are refined in: those of the likely tokens. Rounding
-// lm_head's inputs to INT8 is up to a third of a small model's divergence from float32, and nothing
-// comes after it that a model was trained to even out; a second plane of the input removes it, at
-// the price of a second product. A divergence weighs a token by its probability: the panels that
-// have a logit within 4 of the largest one are 0.15 to 0.8 % of all panels on real models, and with
-// them alone 75 to 80 % of the gain is there (docs/truth.md). Where logits are flatter the number
-// is limited, so that refining costs at most 1/64 of a second product (or 4 panels).
+// The panels of lm_head in which a row's logits are refined: those of the likely tokens. Rounding
+// lm_head's inputs to INT8 causes up to a third of a small model's divergence from float32, and no
+// later layer evens it out. A second plane of the input removes it, at the price of a second
+// product. But divergence weighs a token by its probability: the panels with a logit within 4 of
+// the largest are 0.15 to 0.8 % of all panels on real models, and refining them alone has 75 to 80
+// % of the gain (docs/truth.md). For flatter logits their number is limited, so that refining costs
+// at most 1/64 of a second product (or 4 panels).
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace larder::weight_node {
 
-// Of one row. All threads, stages and batches find the same panels.
+// The likely panels of one row. All threads, stages and batches find the same ones.
 class LikelyPanels {
  public:
   // largest: each panel's largest logit, by the first plane, of the whole lm_head.

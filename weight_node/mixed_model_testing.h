@@ -12,8 +12,8 @@
 
 namespace larder::weight_node {
 
-// The model of `options` (whose type is Q8_0) with other types for some matrices: type_of(name) is
-// one that has a panel of its own. Their weights are random.
+// The model of `options` (whose type is Q8_0) with other types for some matrices: type_of(name), a
+// type with a panel format of its own. Their weights are random.
 class MixedModel {
  public:
   template <typename TypeOf>

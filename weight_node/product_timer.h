@@ -1,6 +1,6 @@
 // ProductTimer: times matrix products as a thread of a weight socket runs them, for the search for
-// schedules: on panels in an arena, which are large enough together to come from the cache (or
-// memory) that the model's weights come from.
+// schedules. The panels lie in an arena and are large enough together to be read from the same
+// cache (or memory) as the model's weights.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +15,12 @@ namespace larder::weight_node {
 
 class ProductTimer final : public kernels::RoundTimer {
  public:
-  // A round is one product with n_panels panels, and the next round takes the next of several such
-  // shards, weight_bytes together. `node`: of the thread that will measure.
+  // A round is one product with n_panels panels; the next round takes the next of several such
+  // shards, which have weight_bytes together. `node`: that of the thread that will measure.
   ProductTimer(kernels::Isa, const kernels::ProductSize&, size_t weight_bytes, NumaNodeId node);
 
   // Generates and checks the tile's code before its first round. Small products are repeated within
-  // a round, and this is the time of one.
+  // a round; the result is the time of one.
   double Round(const kernels::Schedule&, size_t rows) override;
 
  private:

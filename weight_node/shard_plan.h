@@ -1,9 +1,10 @@
 // ShardPlan: which thread holds which panels of which matrix; layers of one kind are divided alike.
 // A pure function of the model's shape and the number of threads, so `larder plan` computes it for
-// machines that are not at hand. Matrices are split by rows, into whole panels. Where these are few
-// for the threads, so that some would have much more than others, a panel is also cut along its
-// inputs, at chunks of kSumBlocks blocks, whose sums are added in ascending order whoever computes
-// them: its bits stay the same. (Sandwich, section 6: polymerisation over threads, with split-K.)
+// machines that are not at hand. Matrices are split by rows, into whole panels. If panels are few
+// for the threads, so that some threads would have much more than others, a panel is also cut along
+// its inputs, at chunks of kSumBlocks blocks. Their sums are added in ascending order whichever
+// thread computes them, so the bits stay the same. (Sandwich, section 6: polymerisation over
+// threads, with split-K.)
 #pragma once
 
 #include <array>
@@ -50,13 +51,13 @@ constexpr size_t MatrixId(size_t kind, PanelMatrix matrix) {
 }
 const char* NameOf(PanelMatrix);  // for people: "qkv", "o", "ffn", "down", "lm_head"
 
-// A panel (kFfn: a unit's four panels) along some of its inputs: the chunks from the first on that
-// one thread computes, or else exactly one chunk, since its sums are kept apart until the thread
-// that has the first adds them.
+// A part of a panel (kFfn: of a unit's four panels) along its inputs: either the first chunks, as
+// many as one thread computes, or exactly one later chunk, whose sums are kept apart until the
+// thread with the first chunks adds them.
 struct PanelPart {
   PanelMatrix matrix;
   uint32_t panel;
-  Range<uint32_t> chunks;  // of kernels::kSumBlocks blocks
+  Range<uint32_t> chunks;  // chunks of kernels::kSumBlocks blocks
   bool first() const { return chunks.begin == 0; }
   size_t panels() const { return matrix == PanelMatrix::kFfn ? 4 : 1; }
 };
@@ -65,7 +66,7 @@ struct PanelPart {
 // a KV head's group (its query heads, its key head, its value head); others have one run of one.
 struct MatrixPanels {
   struct Run {
-    uint32_t end;  // panels of the runs up to this one
+    uint32_t end;  // number of panels in the runs up to and including this one
     kernels::PanelShape panel;
     bool operator==(const Run&) const = default;
   };
@@ -74,7 +75,7 @@ struct MatrixPanels {
   std::vector<Run> runs;
 
   const kernels::PanelShape& of(uint32_t panel) const;
-  uint64_t BytesBefore(uint32_t panel) const;  // of all panels (kFfn: units) before this one
+  uint64_t BytesBefore(uint32_t panel) const;  // bytes of all panels (kFfn: units) before this one
   bool operator==(const MatrixPanels&) const = default;
 };
 
@@ -86,7 +87,7 @@ class LayerPanels {
  public:
   LayerPanels(const model::ModelConfig&, size_t layer);
 
-  // The shape of a panel; of a unit's four panels.
+  // The shape of a panel (kFfn: of one of a unit's four panels).
   const kernels::PanelShape& of(PanelMatrix matrix, uint32_t panel) const {
     return matrices_.at(IndexOf(matrix)).of(panel);
   }
@@ -96,8 +97,8 @@ class LayerPanels {
   kernels::PanelShape of(const PanelPart&) const;
   uint64_t bytes(const PanelPart&) const;
   PanelRange all(PanelMatrix matrix) const { return {0, matrices_.at(IndexOf(matrix)).count}; }
-  uint64_t weight_bytes() const;  // of the layer
-  // Matrices that share panels have several types, so that these are kQ8Panel.
+  uint64_t weight_bytes() const;  // bytes of the layer
+  // Whether matrices that share panels have different types, so that these panels are kQ8Panel.
   bool mixed() const { return mixed_; }
   bool operator==(const LayerPanels&) const = default;
 
@@ -106,13 +107,13 @@ class LayerPanels {
   bool mixed_;
 };
 
-// Of all layers of the config.
+// The panels of all layers of the config.
 std::vector<LayerPanels> PanelsOfLayers(const model::ModelConfig&);
 
 struct ThreadShard {
   std::vector<PanelRange> whole;  // whole panels (kFfn: units), by MatrixId
-  // By kind of layer, then by matrix; of each, chunks of the panel before the whole ones, then the
-  // first part of the panel behind them. Only of O, FFN and down.
+  // By kind of layer, then by matrix. For each: chunks of the panel before the whole panels, then
+  // the first part of the panel after them. Only for O, FFN and down.
   std::vector<std::vector<PanelPart>> parts;
   const PanelRange& of(size_t kind, PanelMatrix matrix) const {
     return whole[MatrixId(kind, matrix)];
@@ -125,11 +126,11 @@ struct ShardPlan {
   size_t lm_head_panels = 0;  // panels of lm_head; 0 in a part without ends
   // Packed bytes of one thread's layers and its part of lm_head.
   uint64_t ThreadBytes(const model::ModelConfig&, size_t thread) const;
-  uint64_t MostThreadBytes(const model::ModelConfig&) const;  // of the fullest thread
-  // Packed bytes that a token waits for: a barrier follows each matrix, so of each the fullest
-  // thread's count.
+  uint64_t MostThreadBytes(const model::ModelConfig&) const;  // bytes of the fullest thread
+  // Packed bytes that a token waits for: a barrier follows each matrix, so the fullest thread of
+  // each matrix counts.
   uint64_t CriticalBytes(const model::ModelConfig&) const;
-  // How much of the threads' time is work where bytes are time: mean ThreadBytes() /
+  // The share of the threads' time that is work, if bytes are time: mean ThreadBytes() /
   // CriticalBytes(); 1 is the best.
   double Balance(const model::ModelConfig&) const;
 };
@@ -140,13 +141,14 @@ kernels::PanelShape HeadPanel(const model::ModelConfig&);
 // for floats.
 model::TensorType EmbeddingType(const model::ModelConfig&);
 uint64_t EmbeddingBytes(const model::ModelConfig&);
-// Packed bytes of a matrix of all layers, or of lm_head; of layers [first, first + count).
+// Packed bytes of a matrix over all layers, or of lm_head; packed bytes of layers [first, first +
+// count).
 uint64_t MatrixBytes(const model::ModelConfig&, PanelMatrix);
 uint64_t LayerBytes(const model::ModelConfig&, size_t first, size_t count);
 
-// A panel is cut where that takes at least split_gain_bytes from the thread that has most of its
-// matrix, whom all others wait for: a cut costs that thread two more products and a hand-over, some
-// 0.5 us; 32 KB from L3 take one.
+// A panel is cut if that takes at least split_gain_bytes from the thread that has most of its
+// matrix and that all others wait for: a cut costs that thread two more products and a hand-over,
+// about 0.5 us; reading 32 KB from L3 takes 1 us.
 inline constexpr uint64_t kSplitGainBytes = 32 << 10;
 ShardPlan MakeShardPlan(const model::ModelConfig&, size_t threads,
                         uint64_t split_gain_bytes = kSplitGainBytes);
@@ -160,7 +162,7 @@ struct BetterThreads {
 };
 inline constexpr double kGoodBalance = 0.97;
 BetterThreads FindBetterThreads(const model::ModelConfig&, size_t threads);
-// all of this for people, in a line
+// all of this in a line for people
 std::string BalanceText(const model::ModelConfig&, size_t threads);
 
 }  // namespace larder::weight_node

@@ -34,9 +34,10 @@ struct PackedByteCounter {
 };
 
 struct LayerShard {
-  std::array<const uint8_t*, kLayerMatrices.size()> panels{};  // the first whole one, by matrix
+  std::array<const uint8_t*, kLayerMatrices.size()> panels{};  // the first whole panel, by matrix
   const float* qkv_bias = nullptr;                       // 16 floats per panel of qkv, or null
-  std::vector<const uint8_t*> parts;                     // of cut panels, as in ThreadShard::parts
+  std::vector<const uint8_t*> parts;                     // addresses of parts of cut panels, as in
+                                                         // ThreadShard::parts
   std::array<const float*, model::kTensorRoles> norm{};  // [dim], by role; each thread has its own
                                                          // copy
 };
@@ -58,7 +59,7 @@ class Shards {
   const float* output_norm() const { return output_norm_; }
   uint64_t weight_bytes() const {
     return weight_bytes_;
-  }  // packed panels only: read for every token
+  }  // only packed panels, which are read for every token
   std::span<const std::byte> weights() const { return {arena_.data(), weight_bytes_}; }
   const topology::Arena& arena() const { return arena_; }
 

@@ -2,15 +2,13 @@
 // operands point to. Built once; the pipeline asks it for the steps of each thread and puts the
 // attention steps between them. Per layer, for thread t (DESIGN.md, "One token's way"; B is a
 // barrier of the socket's threads):
-//   norm+quantise (all rows, into its own buffer) | QKV panels, group by group, each signalled
-//   ... attention ... B
-//   quantise | O panels += residual, B
-//   norm+quantise | FFN units -> quantised, B
-//   down panels += residual, B
-// In micro-batches of more than few_rows rows the threads share norm+quantise too (one more barrier
-// after each); the bits are the same. Of a panel that is cut (PanelPart), a thread computes the
-// chunks that are not the first before anything else of that matrix, and signals; the thread with
-// the first chunks waits for that when it has done all else, and adds them.
+//   norm+quantise (all rows, into its own buffer) | QKV panels, group by group, each signalled ...
+//   attention ... B quantise | O panels += residual, B norm+quantise | FFN units -> quantised, B
+//   down panels += residual, B In micro-batches of more than few_rows rows the threads share
+//   norm+quantise too (one more barrier after each); the bits are the same. If a panel is cut
+//   (PanelPart), a thread with later chunks computes these before anything else of that matrix, and
+//   signals; the thread with the first chunks waits for that after all its other work, and adds the
+//   sums.
 #pragma once
 
 #include <deque>
@@ -85,11 +83,11 @@ class WeightNode {
       }
     }
   }
-  // For the last layer, whose residual is wanted of the logit rows only: moves these to the
-  // beginning of the buffers. What follows takes a BatchRows of these rows alone. Goes before
-  // AddAfterAttention(kept).
+  // For the last layer, after whose attention only the logit rows are needed: moves these rows to
+  // the beginning of the buffers. The following steps get a BatchRows of these rows alone. Goes
+  // before AddAfterAttention(kept).
   void AddKeep(size_t thread, size_t layer, ProgramForm, Steps&);
-  // half: of the micro-batch, below options.halves.
+  // half: number of the micro-batch's half, below options.halves.
   void AddAfterAttention(size_t thread, size_t layer, ProgramForm, size_t half, bool kept, Steps&);
   void AddLmHead(size_t thread, ProgramForm, Steps&);
 
@@ -99,7 +97,7 @@ class WeightNode {
     elementwise_.rms_norm(x, shards_[0]->output_norm(), hidden, config_.dim, config_.norm_epsilon);
   }
 
-  // Signalled when the thread has computed its parts that are not the first of their panels.
+  // Signalled when the thread has computed its later parts of panels.
   sync::EpochFlag* PartsFlag(size_t half, size_t thread, PanelMatrix matrix) {
     return &flags_[(half * shards_.size() + thread) * kPanelMatrices + static_cast<size_t>(matrix)];
   }
@@ -117,15 +115,15 @@ class WeightNode {
  private:
   // Makes the products of all formats that the matrix has in some layer.
   void MakeProducts(const WeightNodeOptions&);
-  // or null; apart: its y is a PanelPart's own rows
+  // or null; apart: y is a PanelPart's own rows
   const kernels::Gemm* FindGemm(PanelMatrix, const kernels::PanelShape&, bool apart = false) const;
-  // Rows for the sums of the parts that are not the first of their panels.
+  // Makes rows for the sums of later parts of panels.
   void MakePartRows(const WeightNodeOptions&);
   void AddOp(size_t thread, size_t layer, ProgramForm, size_t half, const model::LayerOp&, Steps&);
   // Quantises the heads' outputs for O.
   void AddQuantizeAttended(size_t thread, size_t layer, ProgramForm, bool logit_rows, Steps&);
   ActRows AttendedOf(size_t thread, ProgramForm) const;
-  // Of the residual, that the thread's panels of O or down write.
+  // The columns of the residual that the thread's panels of O or down write.
   std::vector<Range<size_t>> ColumnsOf(size_t thread, size_t layer, ProgramForm, PanelMatrix) const;
   std::span<const PanelExtent> Work(ProgramForm form, size_t thread, size_t layer,
                                     PanelMatrix matrix) const {
@@ -138,8 +136,8 @@ class WeightNode {
   // x += panels * in, for this thread's panels of O or down.
   void AddResidual(size_t thread, size_t layer, ProgramForm, size_t half, PanelMatrix,
                    const ActRows& in, model::StepKind, Steps&);
-  // The thread's parts of panels that are cut: those that are not the first, which others wait for;
-  // the first, to y's columns of its panel, with what those have computed.
+  // The thread's parts of cut panels. AddOtherParts: its later parts, which others wait for.
+  // AddFirstPart: its first part, to y's columns of the panel, plus the sums of the later parts.
   void AddOtherParts(size_t thread, size_t layer, size_t half, PanelMatrix, const ActRows& in,
                      model::StepKind, Steps&);
   void AddFirstPart(size_t thread, size_t layer, size_t half, const PanelPart&, const ActRows& in,
@@ -172,7 +170,7 @@ class WeightNode {
   topology::Arena embedding_;  // rows of EmbeddingType(), unless lm_head is the same matrix
   struct Product {
     PanelMatrix matrix;
-    bool apart;  // its y is a PanelPart's own rows
+    bool apart;  // y is a PanelPart's own rows
     kernels::Gemm gemm;
   };
   std::deque<Product> products_of_;  // by matrix and format

@@ -57,7 +57,7 @@ struct NormOperand {
   float* scratch;  // [kNormRows][n]
   ActRows out;
   RowShare share;
-  const HeadPlanes* planes;  // instead of out; or null
+  const HeadPlanes* planes;  // written instead of out; or null
 };
 void NormStep(const void* operand, void* batch);
 
@@ -100,11 +100,11 @@ struct HeadOperand {
   size_t first_panel, n_panels;  // of lm_head
   size_t vocab;
   HeadPlanes x;
-  FloatRows logits, largest;  // [vocab padded to 16], [panels]: of the whole lm_head
+  FloatRows logits, largest;  // [vocab padded to 16], [panels]: for the whole lm_head
 };
 void HeadStep(const void* operand, void* batch);
-// After all threads' HeadSteps: logits[m][16 * panel] += P1(x[m]) * panel for the likely ones of
-// its panels (likely_panels.h).
+// After all threads' HeadSteps: logits[m][16 * panel] += P1(x[m]) * panel for the likely panels
+// among the operand's (likely_panels.h).
 void RefineStep(const void* operand, void* batch);
 
 // y[m][n] += each part's rows in turn: the sums of the other chunks of a panel that is cut.
