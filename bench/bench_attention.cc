@@ -77,12 +77,14 @@ class Attention {
 
   std::vector<Part> Parts() {
     const auto q = static_cast<double>(queries_), blocks = static_cast<double>(blocks_);
-    const double exp_ops = 16;  // of Exp on 16 lanes, with the maximum, the subtraction and the sum
+    const double exp_ops = 16;  // instructions of Exp on 16 lanes, with the maximum, the
+                                // subtraction and the sum
     std::vector<Part> parts;
     // 32 inputs of 16 positions: 8 products and 2 fused multiply-adds.
     parts.push_back({"scores", q * blocks * 10 / 16, [this](size_t c) { Scores(c); }});
     parts.push_back({"softmax", q * exp_ops / 16, [this](size_t c) { Softmax(c); }});
-    // Of 32 positions: 6 of 32 numbers to bytes and back, 8 of the maximum, 4 of the scale.
+    // For 32 positions: 6 to turn 32 numbers into bytes and back, 8 for the maximum, 4 for the
+    // scale.
     parts.push_back({"weights", q * (2 * 6 + 8 + 4 + 3) / 32, [this](size_t c) { Weights(c); }});
     // 32 positions of 16 elements: 8 products, a conversion and a fused multiply-add.
     parts.push_back({"values", q * blocks * 2 * 10 / 32, [this](size_t c) { Values(c); }});

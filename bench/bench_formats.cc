@@ -71,7 +71,7 @@ class FormatRun {
   Panels panels_;
   Rows rows_;
   kernels::Gemm gemm_;
-  std::vector<size_t> turns_;  // of each number of rows
+  std::vector<size_t> turns_;  // for each number of rows
   std::vector<double> best_seconds_;
 };
 

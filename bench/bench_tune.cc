@@ -33,7 +33,7 @@ struct Options {
   size_t inputs = 1024, panels = 32, mb = 8, rounds = 200, seconds = 60;
 };
 
-// Of the row classes that are compared: decode, small batches, prefill.
+// The numbers of rows that are compared: decode, small batches, prefill.
 const std::vector<size_t> kRows = {1, 2, 4, 8, 16, 32, 128, 256};
 
 class Ablation {
@@ -100,7 +100,7 @@ class Ablation {
     std::vector<std::vector<double>> best(entries_.size(), std::vector<double>(kRows.size(), 1e9));
     for (size_t round = 0; round < options_.rounds; ++round) {
       for (size_t r = 0; r < kRows.size(); ++r) {
-        // The first rounds after a product of other rows find the caches cold, whoever runs them.
+        // The first rounds after a product of other rows find the caches cold, with any schedule.
         for (size_t i = 0; i < 3; ++i) timer_.Round(entries_[0].table[kRows[r]], kRows[r]);
         for (size_t i = 0; i < entries_.size(); ++i) {
           const size_t e = (i + round) % entries_.size();
@@ -113,8 +113,8 @@ class Ablation {
     fmt::print(" mean | regret |\n|---|--:|--:|");
     for (size_t i = 0; i < kRows.size() + 2; ++i) fmt::print("--:|");
     fmt::print("\n");
-    // Speeds relative to the analytic schedules; regret against the fastest of a row, whoever found
-    // it.
+    // Speeds relative to the analytic schedules; regret against the fastest schedule of a row, from
+    // any search.
     for (size_t e = 0; e < entries_.size(); ++e) {
       fmt::print("| {} | {:.1f} | {} |", entries_[e].name, entries_[e].seconds, entries_[e].rounds);
       double log_speed = 0, log_regret = 0;

@@ -1,7 +1,7 @@
-// What reading one request costs the server, in this process and through the door that requests
-// take: seconds of this thread's CPU and bytes of memory. For whoever looks for requests that cost
+// What reading one request costs the server, in this process and by the code that reads requests
+// there: seconds of this thread's CPU and bytes of memory. For the search for requests that cost
 // more than they should (test/hostile/). It measures what it is sent and judges nothing; an input
-// that ends the process is the caller's finding.
+// that ends the process is a finding of the caller.
 //
 //   request_cost MODEL.gguf [CHAT-TEMPLATE [TOOL-PARSER]]
 //
@@ -157,7 +157,7 @@ struct Masks {
   bool too_much = false;
 };
 
-// Of a text that chooses among the allowed tokens by its own random numbers.
+// The masks of a text that chooses among the allowed tokens by its own random numbers.
 Masks MakeMasks(const GenerationSpec& spec, size_t count,
                 const std::shared_ptr<const serving::Vocabulary>& vocabulary) {
   Masks masks;

@@ -149,7 +149,7 @@ Together ReadTogether(const Topology& topology, std::span<const CpuId> cpus, siz
 
 // What the caches' sizes say about the probe's buffers.
 struct CacheShare {
-  size_t l3_total_bytes = 0;  // of the L3 groups that these CPUs use
+  size_t l3_total_bytes = 0;  // bytes of the L3 groups that these CPUs use
   size_t l3_share_bytes = 0;  // the smallest share of a thread
   size_t l2_bytes = 0;        // the largest L2
 };

@@ -10,7 +10,7 @@
 namespace larder::weight_node {
 namespace {
 
-// Of the layer that has the most.
+// The value of the layer that has the most.
 size_t MostOf(const model::ModelConfig& config, size_t LayerShape::*size) {
   return config.Most([&](const model::LayerSpec& layer) { return LayerShape(layer).*size; });
 }

@@ -95,7 +95,7 @@ std::vector<RowSource> PlainRows(const model::TensorInfo& tensor, PanelRange pan
   return rows;
 }
 
-// Of units of gate and up.
+// The rows of units of gate and up.
 std::vector<RowSource> FfnRows(const model::TensorInfo& gate, const model::TensorInfo& up,
                                PanelRange units) {
   std::vector<RowSource> rows;
@@ -152,7 +152,7 @@ Shards::Shards(const model::ModelConfig& config, const ShardPlan& plan, size_t t
       layer_panels_(PanelsOfLayers(config)),
       weight_bytes_(plan.ThreadBytes(config, thread)) {
   const size_t norm = RoundUp(config.dim * sizeof(float), kCacheLineBytes);
-  size_t vectors = norm;  // of the output norm
+  size_t vectors = norm;  // the output norm's
   for (size_t layer = 0; layer < config.layers; ++layer) {
     const model::LayerSpec& spec = config.layer(layer);
     vectors += spec.norms() * norm;

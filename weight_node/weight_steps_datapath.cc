@@ -162,7 +162,7 @@ void HeadStep(const void* operand, void* batch) {
     for (uint32_t m = 0; m < rows.logit_rows; ++m) {
       float* const logits = op.logits.row(m);
       for (size_t token = op.vocab; token < panels.end * kernels::kPanelRows; ++token)
-        logits[token] = -std::numeric_limits<float>::infinity();  // of no token
+        logits[token] = -std::numeric_limits<float>::infinity();  // padding, not a token
       op.elementwise->largest_of_16(logits + panels.begin * kernels::kPanelRows,
                                     op.largest.row(m) + panels.begin, panels.count());
     }

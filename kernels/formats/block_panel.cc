@@ -54,7 +54,7 @@ void Pack(const PanelFormat& format, const void* const rows[kPanelRows], size_t 
   if (blocks % 2) std::memset(panel + format.scale_offset(blocks), 0, format.scale_bytes);
 }
 
-// Of blocks that begin with an f16 scale, or with one and an f16 minimum.
+// For blocks that begin with an f16 scale, or with an f16 scale and an f16 minimum.
 template <typename Block>
 void PackHalves(const PanelFormat& format, const void* const rows[kPanelRows], size_t blocks,
                 uint8_t* panel) {

@@ -37,7 +37,7 @@ size_t SizeOf(int name) {
   return bytes > 0 ? static_cast<size_t>(bytes) : 0;
 }
 
-// Of a CPU by AMD (CPUID Fn8000_001A, EAX: FP256 and FP512); of others 0.
+// The width of an AMD CPU's vector units (CPUID Fn8000_001A, EAX: FP256 and FP512); 0 for others.
 size_t VectorBytes() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   if (__get_cpuid(0x8000001A, &eax, &ebx, &ecx, &edx) == 0) return 0;

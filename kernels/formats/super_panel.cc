@@ -11,8 +11,8 @@ namespace {
 
 using model::kSuperBlocks;
 
-constexpr size_t kPairBytes = 2 * kBlock / 2;  // of the file: nibbles of two blocks
-constexpr size_t kHalves = 2 * kSuperBlocks;   // of blocks, in a group
+constexpr size_t kPairBytes = 2 * kBlock / 2;  // bytes in the file for the nibbles of two blocks
+constexpr size_t kHalves = 2 * kSuperBlocks;   // half blocks in a group
 constexpr size_t kHalfInputs = kBlock / 2, kHalfVectors = kBlockVectors / 2;
 
 // Calls pack_group(super-block, row, group) for all of them. Rows that are missing are super-blocks

@@ -110,7 +110,7 @@ void Gemm::FindOnePasses() {
 }
 
 void Gemm::Generate(Isa isa, const ScheduleTable& table) {
-  // Of a function of panels and of one of unpacked slices: what was generated already.
+  // The functions generated so far: [0] for panels, [1] for unpacked slices.
   std::vector<std::pair<TileSpec, GemmFn>> made[2];
   std::vector<std::pair<TileSpec, UnpackFn>> unpacks;
   const auto once = [](auto& known, const TileSpec& spec, const auto& generate) {

@@ -169,7 +169,7 @@ class Avx512Tile final : public GemmTile {
     }
   }
 
-  // Vector i of the codes of block b. Fresh: if it is to be loaded now, where codes are kept.
+  // Vector i of the codes of block b. fresh: load it now, where codes are kept.
   asmjit::Operand CodesAt(int p, size_t b, size_t i, bool fresh) {
     const x86::Mem at = Panel(p, format().vector_offset(b, i));
     if (codes_.empty()) return at;
@@ -179,9 +179,9 @@ class Avx512Tile final : public GemmTile {
   }
 
   // Loads weight vector j of block b of each panel into Weight(p), as unsigned bytes: weight + 128
-  // (ActBlock::start subtracts the 128) or a multiple of that: 16 * (weight + 8) of kNibbles, 8 *
-  // (weight + 16) of kFiveBits, 4 * (weight + 32) of kSixBits. Of formats with minimums, the code,
-  // of kFiveBits 8 times the code. Vectors must be loaded in the order of InOrder.
+  // (ActBlock::start subtracts the 128) or a multiple of that: 16 * (weight + 8) with kNibbles, 8 *
+  // (weight + 16) with kFiveBits, 4 * (weight + 32) with kSixBits. With minimums it is the code
+  // (with kFiveBits, 8 times the code). Vectors must be loaded in the order of InOrder.
   void LoadWeights(size_t b, size_t j) {
     const bool high = j >= kNibbleVectors;
     for (int p = 0; p < panels_; ++p) {
@@ -192,7 +192,8 @@ class Avx512Tile final : public GemmTile {
           break;
         case PanelCodes::kNibbles: {
           const asmjit::Operand codes = CodesAt(p, b, j % kNibbleVectors, !high);
-          const bool low_bits = format().has_minimum();  // of the byte are where the code is wanted
+          const bool low_bits = format().has_minimum();  // the code is wanted in the low bits of
+                                                         // the byte
           const uint32_t mask = low_bits ? kLowHalves : kHighHalves;
           if (high != low_bits) {
             And(Weight(p), codes, mask);
@@ -400,7 +401,7 @@ class Avx512Tile final : public GemmTile {
     }
   }
 
-  // Scale(p) = the minimums of block b, with their sign changed but for kSixBitWords.
+  // Scale(p) = the minimums of block b, with their sign changed except for kSixBitWords.
   void LoadMinimums(size_t b) {
     for (int p = 0; p < panels_; ++p) {
       if (format().scales == PanelScales::kSixBitWords) {

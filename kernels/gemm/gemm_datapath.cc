@@ -26,7 +26,7 @@ void Gemm::RunTile(const TilesOfRows& of_rows, const uint8_t* panels, size_t pan
 
 void Gemm::RunSlices(const Walk& walk, const uint8_t* panels, const ActBlock* x, float* y,
                      size_t n_panels, size_t m) const {
-  // of chunks that are cut
+  // the sums of chunks that are cut
   alignas(kCacheLineBytes) float sums[SliceSpec::kMaxSumsBytes / sizeof(float)];
   alignas(kCacheLineBytes) uint8_t unpacked[kMaxUnpackedBytes];
   const auto& [tile, slice] = walk.schedule;

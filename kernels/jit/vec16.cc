@@ -262,7 +262,7 @@ void Vec16Emitter::AddDots(const Vec16& sums, const x86::Vec& bytes, const x86::
 
 void Vec16Emitter::Butterfly(const Vec16& v, int step) {
   const Vec16 other = New();
-  constexpr int kSwapPairs = 0b10110001, kSwapHalves = 0b01001110;  // of four
+  constexpr int kSwapPairs = 0b10110001, kSwapHalves = 0b01001110;  // the swaps within four
   if (step <= 2) {
     OpImm(I::kIdVpermilps, other, v, step == 1 ? kSwapPairs : kSwapHalves);
   } else if (avx512_) {

@@ -469,7 +469,7 @@ void SoftmaxChunk(Vec16Emitter& e) {
   });
 }
 
-// Of one page, of `count` queries at once: a block is one long chain of latencies.
+// Quantises one page for `count` queries at once, since a block is one long chain of latencies.
 void QuantizePage(Vec16Emitter& e, size_t count, const Vec16& low_scale, const Vec16& high_scale,
                   const x86::Gp& from, const x86::Gp& stride, const x86::Gp& q, const x86::Gp& d) {
   x86::Compiler& cc = e.cc;

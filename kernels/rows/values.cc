@@ -1,6 +1,6 @@
-// The weighted sum of values. Of some queries and some vectors of 16 elements the integer sums of a
-// page and the float sums of a chunk stay in registers. If a head has more of these than there are
-// registers, there are several passes over its elements.
+// The weighted sum of values. For some queries and some vectors of 16 elements, the integer sums of
+// a page and the float sums of a chunk stay in registers. If a head needs more of these than there
+// are registers, there are several passes over its elements.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -148,9 +148,9 @@ ValuesFn GenerateValues(Isa isa, const ValuesShape& shape, size_t sums) {
     const size_t most = sums / shape.queries;
     const size_t passes = CeilDiv(units, most);
     const size_t count = CeilDiv(units, passes);
-    // Of two passes the first fetches keys, the second one values: a pass that fetches both waits
-    // for them, and the other one has nothing to wait for (decode, 4 query heads of 128 on a Xeon
-    // whose L3 reads at 30 GB/s: 33.5 us of attention instead of 27.3).
+    // If there are two passes, the first fetches keys and the second values: a pass that fetches
+    // both waits for them, and the other one has nothing to wait for (decode, 4 query heads of 128
+    // on a Xeon whose L3 reads at 30 GB/s: 33.5 us of attention instead of 27.3).
     const size_t of_pass = passes > 1 ? 1 : std::size(ahead);
     std::span<const Ahead> left = ahead;
     for (size_t first = 0; first < units; first += count) {

@@ -16,7 +16,8 @@ constexpr double kHopeless = 1.15, kOutOfWindow = 1.3;
 constexpr size_t kFirstLook = 3;
 constexpr size_t kFinalists = 3;       // that are finetuned
 constexpr size_t kLastComparison = 4;  // times the rounds of any other
-constexpr double kShareOfTime = 2.5;   // of a class, against an equal share of what is left
+constexpr double kShareOfTime = 2.5;   // the time of a class, relative to an equal share of what is
+                                       // left
 // From this class on (products of several tiles on any instruction set) schedules may be reused.
 constexpr size_t kReuseFrom = ScheduleTable::Class(32);
 
@@ -169,7 +170,7 @@ class RowSearch {
   Schedule Search(const Schedule& start, const std::vector<TileSpec>& window) {
     struct Candidate {
       Schedule schedule;
-      double time;  // of the start's
+      double time;  // time of the start's schedule
     };
     std::vector<Candidate> found;
     for (const TileSpec& tile : window) {

@@ -360,8 +360,8 @@ ChatTemplate::Caps ChatTemplate::Probe(const JinjaTemplate& jinja) const {
   const Json object = {{"probe_argument", "probe-value"}};
   const std::string as_object = render({user, CallMessage("", object)});
   const std::string as_text = render({user, CallMessage("", object.dump())});
-  // Objects where text fails, or is quoted once more, or is shown without its names; text where an
-  // object is printed as Python does, or fails.
+  // Objects, if text fails, is quoted a second time, or is shown without its names; text, if an
+  // object fails or is printed in Python's notation.
   const auto clean = [](std::string_view text) {
     return Has(text, "probe_argument") && !Has(text, "'probe_argument'") &&
            !Has(text, "\\\"probe_argument");

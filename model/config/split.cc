@@ -19,7 +19,7 @@ constexpr const char *kPart = "larder.split.part", *kIndex = "larder.split.index
                      *kTied = "larder.split.tied", *kQkvBias = "larder.split.qkv_bias",
                      *kFingerprint = "larder.split.fingerprint", *kTypes = "larder.split.types",
                      *kDescription = "larder.split.description";
-// Per tensor: in all some 35 MB of a 3B model, read at start.
+// Rows per tensor: about 35 MB in all of a 3B model, read at the start.
 constexpr size_t kFingerprintRows = 16;
 constexpr uint64_t kMaxStages = 1024;
 

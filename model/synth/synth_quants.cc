@@ -159,7 +159,8 @@ struct QuantForm {
   bool minimum;  // codes are from 0 on and a minimum is subtracted; otherwise scales have a random
                  // sign
   size_t sub_blocks;  // with integer scales (and minima); 0: the block's f16 is all
-  int middle;         // of the sub-blocks' integers: all their bits change in middle +- middle / 4
+  int middle;         // middle of the sub-blocks' integers: all their bits change in middle +-
+                      // middle / 4
   int zero;           // the stored scale that means 0
   void (*pack)(const Numbers&, uint8_t* block);
 };

@@ -80,7 +80,7 @@ SpecialTokens::SpecialTokens(const TokenizerData& data) : data_(data) {
       fail = Child(from, byte_[node]);
     }
     nodes_[node].fail = fail;
-    // Of the tokens that end here, the node's own is the longest.
+    // Among the tokens that end here, the node's own is the longest.
     if (nodes_[node].any < 0) nodes_[node].any = nodes_[fail].any;
     if (nodes_[node].always < 0) nodes_[node].always = nodes_[fail].always;
   }

@@ -246,7 +246,7 @@ class Load {
 
   const LoadSpec& spec_;
   std::vector<LoadRequest> requests_;  // spec_'s, then those that follow
-  std::deque<size_t> followers_;       // of those, the ones to be sent
+  std::deque<size_t> followers_;       // those of them that are to be sent
   const Address address_;
   Descriptor epoll_, timer_;
   std::vector<int64_t> arrivals_ns_;

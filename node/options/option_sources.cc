@@ -77,7 +77,7 @@ std::optional<bool> ParseFlag(std::string text) {
   return std::nullopt;
 }
 
-// Of a text with several lines, as a variable for an option that may be given several times.
+// The lines of a text, such as a variable for an option that may be given several times.
 std::vector<std::string> LinesOf(const std::string& text) {
   std::vector<std::string> lines;
   for (size_t begin = 0; begin < text.size();) {

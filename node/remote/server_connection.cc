@@ -14,7 +14,7 @@
 namespace larder::node::inline remote {
 namespace {
 
-// A host that has vanished is noticed after some 30 s, while a request may be computed for hours.
+// A host that has vanished is noticed after about 30 s, though a request may be computed for hours.
 void NoticeLoss(int fd) {
   const auto set = [fd](int level, int option, int value) {
     setsockopt(fd, level, option, &value, sizeof value);

@@ -32,7 +32,8 @@ constexpr double kAskTimeoutS = 10, kAskAgainS = 0.5;
 constexpr double kFirstPauseS = 0.25, kLongestPauseS = 5;
 constexpr double kLookEveryS = 5, kSilentS = 30;  // a server whose process hangs still has its
                                                   // connections
-constexpr size_t kMostLosses = 25;                // of one request: it may be what ends the servers
+constexpr size_t kMostLosses = 25;                // losses of one request: it may be the reason why
+                                                  // servers end
 constexpr double kAtWorkS = 2;  // a request that is with a server for so long is computed
 
 int64_t After(double seconds) { return NowNs() + static_cast<int64_t>(seconds * 1e9); }
@@ -103,7 +104,7 @@ class Pool {
   };
   struct Server {
     NamedServer named;
-    std::optional<Address> address = {};  // of its name, once somebody knew it
+    std::optional<Address> address = {};  // address of its name, once resolved
     std::vector<Link> links = {};         // the first looks, the others have the job's requests
     bool up = false, excluded = false, was_lost = false;
     size_t slots = 1, running = 0, closed = 0;  // closed: connections since the last answer

@@ -173,7 +173,7 @@ struct StepParts {
   std::vector<double> part_us;  // [part], and waiting
 };
 
-// Of each step that the threads recorded since the timeline was enabled.
+// The parts of each step that the threads recorded since the timeline was enabled.
 std::vector<StepParts> RecordedSteps(const threadpool::Pool& pool) {
   const std::vector<PartKinds>& parts = PartsOfAStep();
   std::vector<size_t> part_of_kind;

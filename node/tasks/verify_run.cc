@@ -235,8 +235,8 @@ class Verification {
   const std::function<void(const VerifiedMode&)>& report_;
   const model::ModelConfig config_;
   const std::vector<int32_t> tokens_;
-  std::vector<uint64_t> hashes_, first_;  // of each position's logits, in this mode and in the
-                                          // first
+  std::vector<uint64_t> hashes_, first_;  // hashes of each position's logits, in this mode and in
+                                          // the first
   std::vector<VerifiedMode> modes_;
 };
 

@@ -49,7 +49,7 @@ void StageSocket::Serve(const std::function<void(const std::string&)>& log) {
   log(fmt::format("stage {}: receives from {} by {}", name, in.peer(), in.description()));
   rdma::FrameLink out = ConnectNext(in);
   log(fmt::format("stage {}: sends to {} by {}", name, out.peer(), out.description()));
-  stage_.AbandonOrders();  // of the chain before, whose chunks are others' now
+  stage_.AbandonOrders();  // orders of the chain before, whose chunks belong to others in this one
   SetState(status_, SocketState::kServing);
 
   const auto here_rank = static_cast<uint32_t>(index_ + 1);

@@ -39,7 +39,8 @@ void Engine::Spread(size_t count, void (*fn)(void* context, size_t i), void* con
   packed().pool().Call(
       [](void* opaque, int) {
         auto& all = *static_cast<Work*>(opaque);
-        // relaxed: an item belongs to whoever counted it; the pool orders what fn reads and writes
+        // relaxed: an item belongs to the thread that counted it; the pool orders what fn reads and
+        // writes
         while (true) {
           const size_t i = all.next.fetch_add(1, std::memory_order_relaxed);
           if (i >= all.count) return;

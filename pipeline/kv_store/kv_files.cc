@@ -25,8 +25,8 @@
 namespace larder::pipeline::inline kv_store {
 namespace {
 
-// Of the file and of pages. The arithmetic is part of the computation's identity. 2: `model` is
-// that identity; it was a hash of the weights only.
+// The version of the file's layout and of pages. The arithmetic is part of the computation's
+// identity. Since version 2 `model` is that identity (in version 1, a hash of the weights).
 constexpr uint32_t kVersion = 2;
 constexpr char kExtension[] = ".kv";
 constexpr size_t kNameBytes = 32;  // hexadecimal digits
@@ -162,8 +162,8 @@ void KvFiles::Scan() {
                      std::stoull(name.substr(16, 16), nullptr, 16)};
     found.push_back({key, static_cast<uint64_t>(about.st_size), NsOf(about.st_mtim)});
   }
-  // Of those used together the longer, which are later parts of a sequence, come first: they go
-  // first.
+  // Among files used at the same time the longer come first, which are later parts of a sequence:
+  // they are removed first.
   std::ranges::sort(found, {},
                     [](const File& of) { return std::tuple(of.used_ns, ~of.bytes, of.key); });
   for (const File& of : found) Add(of.key, of.bytes, of.used_ns);

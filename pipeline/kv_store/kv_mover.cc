@@ -18,7 +18,7 @@ constexpr int kNice = 10;  // a tenth of a compute thread's weight
 
 KvMover::KvMover(KvFiles& files, Options options) : files_(files), options_(std::move(options)) {
   thread_ = std::thread([this] {
-    // Of this thread, on Linux; a failure does no harm.
+    // The priority of this thread, on Linux; a failure does no harm.
     ::setpriority(PRIO_PROCESS, 0, kNice);
     if (!options_.cpus.empty()) topology::SetAffinity(pthread_self(), options_.cpus);
     Run();

@@ -20,8 +20,8 @@
 namespace larder::pipeline::inline kv_store {
 namespace {
 
-// Of the file and of pages. The arithmetic is part of the computation's identity. 2: `model` is
-// that identity; it was a hash of the weights only.
+// The version of the file's layout and of pages. The arithmetic is part of the computation's
+// identity. Since version 2 `model` is that identity (in version 1, a hash of the weights).
 constexpr uint32_t kSlotVersion = 2;
 constexpr size_t kMostNameBytes = 200;
 constexpr size_t kSlotPieceBytes = 1 << 20;  // read at once

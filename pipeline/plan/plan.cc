@@ -41,7 +41,7 @@ std::vector<CoreId> CoresOf(const ResolvedSocket& socket, const Topology& topolo
   return cores;
 }
 
-// Of all layers, in whole chunks.
+// KV bytes per token over all layers, in whole chunks.
 uint64_t KvTokenBytes(const model::ModelConfig& config) {
   return attention_node::KvShape(config, 1, kernels::kChunkPositions).chunk_bytes() /
          kernels::kChunkPositions;

@@ -107,7 +107,7 @@ void Predict(Plan& plan, const Speeds& speeds) {
        .links = plan.single() ? 0 : plan.stages.size() + 1};
   const model::ModelConfig& c = plan.config;
   for (const PlacedStage& stage : plan.stages) {
-    // Of a layer: the mean, rounded up, where they differ.
+    // Bytes of a layer: the mean, rounded up, if layers differ.
     const model::ModelConfig here = model::LayersOf(c, stage.first_layer, stage.layers);
     const uint64_t layer_bytes =
         CeilDiv(weight_node::LayerBytes(c, stage.first_layer, stage.layers), stage.layers);

@@ -80,7 +80,7 @@ std::string StageTable(const Plan& plan) {
   return out;
 }
 
-// Of the stage whose threads wait the most for each other.
+// The line about the stage whose threads wait the most for each other.
 std::string BalanceLine(const Plan& plan) {
   const auto config_of = [&](const PlacedStage& stage) {
     return plan.single() ? plan.config

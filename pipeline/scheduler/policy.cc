@@ -33,7 +33,7 @@ class Mixed final : public SchedulePolicy {
     if (stall_ms_ != 0 && view.decode_step_ns == 0) return kFirstPromptRows;
     return RowsOfStall(view, view.decode_step_ns);
   }
-  // Of prompts, in a step that takes decode_ns without them.
+  // Rows of prompts in a step that takes decode_ns without them.
   size_t RowsOfStall(const ScheduleView& view, double decode_ns) const {
     if (stall_ms_ == 0) return view.max_batch_tokens;
     if (view.prompt_row_ns == 0) return kFirstPromptRows;

@@ -24,7 +24,7 @@ constexpr int kMostOvertaken = 8;
 // of its own prompt.
 constexpr size_t kMuchLonger = 4, kMostWay = 4;
 constexpr int kShortestPauseMs = 20, kLongestPauseMs = 500;  // between attempts to reconnect
-constexpr int kMostLosses = 8;     // of a sequence's slot without a token in between
+constexpr int kMostLosses = 8;     // losses of a sequence's slot without a token in between
 constexpr int kLookMs = 250;       // how often an idle pipeline is checked
 constexpr int kTierMs = 2;         // and one whose chunks are being stored
 constexpr int kFinishMs = 10'000;  // for a job, before a scheduler that ends gives it up

@@ -18,7 +18,7 @@ constexpr uint64_t kPatienceNs = 200'000;
 // The oldest prompt has one row in so many, at least.
 constexpr size_t kOldestShare = 4;
 
-// Of a prompt that wants their logits, while it is not known what these take.
+// Rows of a prompt that wants their logits, while the time for logits is not known.
 constexpr size_t kFirstLogitRows = 32;
 
 void Smooth(double& mean, double value) {
@@ -77,9 +77,10 @@ void Scheduler::AddDecodeRows(ScheduledBatch& batch, size_t most) {
   }
 }
 
-// The shortest rest first, so that a short prompt does not wait for long ones; the background last,
-// in its order. The oldest of the others has its share of the rows whoever comes: within
-// kOldestShare times its own rows and those of the prompts that came before it, a prompt is done.
+// The prompt with the shortest rest comes first, so that a short prompt does not wait for long
+// ones; background prompts come last, in their order. The oldest of the others has its share of the
+// rows, whatever else arrives: a prompt is done within kOldestShare times its own rows and those of
+// the prompts before it.
 void Scheduler::AddPromptRows(ScheduledBatch& batch, size_t most) {
   size_t budget = std::min(most, limits_.max_batch_tokens - batch.decode_rows);
   OrderPrompts();
@@ -229,9 +230,10 @@ void Scheduler::CollectOldest() {
   }
 }
 
-// Gives prompts the logits that they want of their rows, and has the sequences' next tokens chosen:
-// on all threads, if that takes longer than to call them: some 1.5 us and 0.3 ns for each token of
-// the vocabulary, against a hand-over of 1 to 2 us. Else those are chosen later, one by one.
+// Gives prompts the logits that they want of their rows, and has the next tokens chosen on all
+// threads, if that takes longer than calling the threads: about 1.5 us plus 0.3 ns for each token
+// of the vocabulary, against a hand-over of 1 to 2 us. Otherwise tokens are chosen later, one by
+// one.
 void Scheduler::PrepareNext(const ScheduledBatch& batch) {
   constexpr size_t kTokensOfAChoice = 4096, kWorthIt = 8 * kTokensOfAChoice;
   choosing_.clear();

@@ -53,7 +53,8 @@ const char* AttentionSocket::TakeFrame(const std::byte* message,
   return nullptr;
 }
 
-// Likewise.
+// The message's KV orders. The weight socket's process can write the message at any time, so the
+// orders are copied once, the copies are checked, and only the copies are used.
 const char* AttentionSocket::TakeOrders(const std::byte* message) {
   const uint32_t orders = message_.kv_updates;
   if (orders > kv_order_.size()) return "more KV orders than there is room for";

@@ -138,7 +138,7 @@ void TcpLink::EndReceive() {
 }
 
 void TcpLink::ReturnCredits() {
-  // Four bytes always fit, unless the sender has left some 10^5 credits unread. Then the next
+  // Four bytes always fit, unless the sender has left about 10^5 credits unread. Then the next
   // EndReceive() tries again.
   constexpr int kFlags = MSG_NOSIGNAL | MSG_DONTWAIT;
   // datapath-ok: the transport

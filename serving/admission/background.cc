@@ -16,7 +16,8 @@
 
 namespace larder::serving::inline admission {
 
-// Of a job that took much memory, or read much: what it gave back goes to the system then.
+// A job that took this much memory, or this many steps: afterwards the memory that it freed is
+// returned to the system.
 constexpr uint64_t kMuch = uint64_t{4} << 20, kManySteps = 50'000;
 constexpr int kNice = 15;  // a thirtieth of the core while another thread wants it
 

@@ -89,7 +89,7 @@ ThoughtForm ThoughtFormOf(AnswerFormat format, std::string_view chat_template) {
       const std::string_view word = marker.text.substr(0, marker.text.find('\n'));
       chosen = chat_template.find(word) != std::string_view::npos;
       if (chosen) form.begin = marker.text;
-    } else if (marker.action == Marker::Action::kThinkEnd) {  // of the one before
+    } else if (marker.action == Marker::Action::kThinkEnd) {  // the end of the thought form before
       form.ends.push_back(marker.text);
       if (chosen) form.end = marker.text;
     }

@@ -9,8 +9,8 @@ namespace {
 constexpr size_t kMostMessages = 4096;
 constexpr size_t kMostTools = 512;
 constexpr size_t kMostNameBytes = 256;
-constexpr size_t kMostSchemaBytes = size_t{64} << 10;  // of one tool
-constexpr size_t kMostCalls = 128;                     // of one message
+constexpr size_t kMostSchemaBytes = size_t{64} << 10;  // limit for one tool
+constexpr size_t kMostCalls = 128;                     // limit for one message
 
 constexpr std::array<std::string_view, 7> kEfforts = {"none", "minimal", "low", "medium",
                                                       "high", "xhigh",   "max"};
@@ -152,7 +152,7 @@ void ReadChoice(const char* field, const Json& value, CompletionRequest& request
       }
     }
     if (choice.names.empty() && !tools->empty())
-      choice.kind = ToolUse::Kind::kNone;  // of these tools
+      choice.kind = ToolUse::Kind::kNone;  // no call of these tools
   } else if (IsHosted(type)) {
     ++request.ignored_fields;
   } else {

@@ -32,7 +32,7 @@ bool AnyIsStrict(const Json& tools) {
 std::vector<std::string> NamesOfResults(const Json& messages) {
   std::vector<std::string> names(messages.size());
   std::unordered_map<std::string, std::string> calls;  // by id
-  std::string last;                                    // of calls without an id
+  std::string last;  // name of the last call, for results without an id
   for (size_t i = 0; i < messages.size(); ++i) {
     const Json& message = messages[i];
     if (message.contains("tool_calls")) {

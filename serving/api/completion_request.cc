@@ -141,7 +141,7 @@ void CheckNothingIsLeftOut(const JsonFields& fields, const CompletionRequest& re
 
 }  // namespace
 
-// A tree of small values is some 16 times larger than its text.
+// A tree of small values is about 16 times larger than its text.
 size_t CompletionRequest::held_bytes() const {
   return 16 * tool_bytes * (choices() + 1) + input_items.size();
 }
@@ -274,7 +274,7 @@ std::vector<GenerationSpec> MakeSpecs(CompletionRequest& request,
 }
 
 void PreparedRequest::Run(const CompletionDefaults& defaults) {
-  const OwnWork work;  // of lines of files; a session's has one
+  const OwnWork work;  // for lines of files; a session has a Work already
   try {
     request = ReadCompletionRequest(ParseJson(text), dialect, defaults, find);
     specs = MakeSpecs(request, defaults);

@@ -8,7 +8,7 @@
 namespace larder::serving::inline api {
 namespace {
 
-constexpr size_t kMostTextBytes = size_t{16} << 20;  // of all texts of a request
+constexpr size_t kMostTextBytes = size_t{16} << 20;  // limit for all texts of a request
 
 // Nothing in a client's text is a control token. The end of text that the file wants behind each
 // text is added, whether or not it wants a beginning.

@@ -20,8 +20,8 @@
 namespace larder::serving::inline batch {
 namespace {
 
-constexpr size_t kLinesAtOnce = 1;  // a line may have 1 MiB, and whoever asks for a file waits
-constexpr double kCheckS = 0.002;   // of each batch, before others have their turn
+constexpr size_t kLinesAtOnce = 1;  // a line may have 1 MiB, and requests for files wait meanwhile
+constexpr double kCheckS = 0.002;   // time for each batch before others have their turn
 constexpr int64_t kRetryNs = 30'000'000'000;
 
 uint64_t RandomSeed() {
@@ -56,7 +56,7 @@ struct BatchJobs::Job {
   size_t running = 0;           // handed out
   size_t failed_before = 0;     // answers that are errors, when it was opened
   uint64_t charged = 0;         // bytes of answers
-  uint64_t charged_run = 0;     // of work->progress().bytes
+  uint64_t charged_run = 0;     // the part of work->progress().bytes that was charged
 };
 
 BatchJobs::BatchJobs(BatchStore& store, const CompletionDefaults& defaults, BatchFacts facts,

@@ -9,13 +9,14 @@ namespace {
 
 constexpr size_t kMostItems = 1024;         // configurations of a state
 constexpr size_t kMostFollowed = 32 << 10;  // nodes that one step follows
-// Of a mask: nodes that its steps follow, some 30 to 60 ns each, and one for each node of the
-// vocabulary. A JSON string takes 60,000; a dozen nodes at each of a vocabulary's 300,000 are just
-// within it.
+// The work of a mask: nodes that its steps follow, about 30 to 60 ns each, and one for each node of
+// the vocabulary. A JSON string takes 60,000; a dozen nodes at each of a vocabulary's 300,000 nodes
+// are just within it.
 constexpr uint64_t kMostWork = 4'000'000;
-constexpr uint32_t kPushCost = 12;          // of a frame, in such nodes: a place in a large table
-constexpr uint32_t kCostOfOne = 4;          // of what costs_ counts
-constexpr size_t kMostMaskBytes = 8 << 20;  // of masks that are kept
+constexpr uint32_t kPushCost = 12;          // cost of a frame, in such nodes: a place in a large
+                                            // table
+constexpr uint32_t kCostOfOne = 4;          // unit of costs_
+constexpr size_t kMostMaskBytes = 8 << 20;  // memory of kept masks
 
 // Texts in a literal by their first bytes: a look at each place of it costs what it has in common
 // with a text, however many there are.

@@ -16,10 +16,11 @@
 namespace larder::serving::inline constraint {
 namespace {
 
-constexpr size_t kMostAutomata = 16;                 // of grammars that no running sequence needs
-constexpr size_t kMostIdleBytes = size_t{16} << 20;  // of all of these
-constexpr size_t kMostOfOneIdle = size_t{4} << 20;   // of one, before what it need not keep is
-                                                     // dropped
+constexpr size_t kMostAutomata = 16;                 // automata of grammars that no running
+                                                     // sequence needs
+constexpr size_t kMostIdleBytes = size_t{16} << 20;  // memory of all of these
+constexpr size_t kMostOfOneIdle = size_t{4} << 20;   // memory of one, before it drops what it need
+                                                     // not keep
 constexpr uint64_t kStepsOfATurn = 30'000;           // some ms
 constexpr uint64_t kSpinNs = 20'000;
 

@@ -14,7 +14,7 @@ namespace larder::serving::inline fields {
 namespace {
 
 constexpr size_t kMostGrammars = 64;
-constexpr size_t kMostKeptBytes = 16u << 20;  // of grammars with their texts
+constexpr size_t kMostKeptBytes = 16u << 20;  // bytes of grammars with their texts
 
 // The latest used first. The lock is held for a look-up only: two requests may compile the same
 // text at once.

@@ -9,7 +9,7 @@
 namespace larder::serving::inline grammar {
 namespace {
 
-constexpr size_t kMostDigits = 16;   // of a number without a bound: doubles have no more
+constexpr size_t kMostDigits = 16;   // digits of a number without a bound: doubles have no more
 constexpr size_t kMostFraction = 6;  // beside a bound: few, so that a double does not round it over
                                      // the bound
 constexpr size_t kMostBoundDigits = 40;  // before the point, and after it
@@ -82,7 +82,7 @@ std::string PlusOne(std::string digits) {
   digits.insert(digits.begin(), '1');
   return digits;
 }
-// Of a number that is not 0.
+// For a number that is not 0.
 std::string MinusOne(std::string digits) {
   for (size_t i = digits.size(); i-- > 0;) {
     if (digits[i] != '0') {

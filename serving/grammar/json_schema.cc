@@ -215,7 +215,7 @@ class SchemaReader {
       FailAt(path, fmt::format("the schema has more than {} parts", kMostValues));
     if (schema.is_boolean()) return schema.get<bool>() ? AnyValue() : syntax_.Never();
     if (!schema.is_object()) FailAt(path, "expected an object, true or false");
-    SpendWork(10 + 10 * schema.size());  // some 40 keywords are looked for among its own
+    SpendWork(10 + 10 * schema.size());  // about 40 keywords are looked up among its own
     Check(schema, path);
     if (const auto ref = schema.find("$ref"); ref != schema.end())
       return Reference(schema, *ref, path, depth);
@@ -679,7 +679,7 @@ class SchemaReader {
     size_t parent;
   };
   std::vector<Read> reads_;
-  size_t parent_ = SIZE_MAX;  // of the next in reads_
+  size_t parent_ = SIZE_MAX;  // parent of the next entry of reads_
 };
 
 }  // namespace

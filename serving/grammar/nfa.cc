@@ -26,7 +26,7 @@ constexpr uint32_t kMostCopiedNodes = 48;   // a repetition of no more is writte
 constexpr uint32_t kMostInlinedNodes = 24;  // a rule of no more is copied to where it is used
 constexpr int kInlineRounds = 4;            // and so are rules in it, this deep
 
-constexpr size_t kMostForks = 1000;  // of texts that begin alike, one after the other
+constexpr size_t kMostForks = 1000;  // forks of texts with a common beginning, one after the other
 
 bool Contains(const CodeSet& set, const CodeSet& part) {
   SpendWork(set.size());

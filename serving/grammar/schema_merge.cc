@@ -10,7 +10,7 @@
 namespace larder::serving::inline grammar {
 namespace {
 
-constexpr size_t kMostWays = 256;  // of anyOf times anyOf
+constexpr size_t kMostWays = 256;  // products of anyOf times anyOf
 
 bool Among(std::string_view name, std::initializer_list<std::string_view> names) {
   return std::find(names.begin(), names.end(), name) != names.end();

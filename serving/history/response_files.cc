@@ -142,7 +142,7 @@ void ResponseFiles::RemoveNow(const std::string& id) const {
 
 void ResponseFiles::WriteNow(const StoredTurn& turn, const std::string* body) const {
   NewFile file(PathOf(body != nullptr ? "resp_" : "turn_", turn.id), FileReaders::kOwner);
-  // Put together as text: a tree of small values is some 16 times larger.
+  // Put together as text: a tree of small values is about 16 times larger.
   const auto write = [&](std::string_view text) { file.Write(text.data(), text.size()); };
   write(fmt::format(R"({{"version":1,"tenant":"{:016x}","created_ns":{},"previous":"{}","input":)",
                     turn.tenant, turn.created_ns,
@@ -167,7 +167,7 @@ std::vector<KeptTurn> ResponseFiles::Load() const {
   std::vector<KeptTurn> turns;
   for (const std::string& name : names) {
     const std::string path = options_.folder + "/" + name;
-    if (name.ends_with(".json.tmp")) ::unlink(path.c_str());  // of a process that was killed
+    if (name.ends_with(".json.tmp")) ::unlink(path.c_str());  // left by a process that was killed
     const std::string_view response = IdIn(name, kResponse);
     const std::string_view id = response.empty() ? IdIn(name, kTurn) : response;
     if (id.empty()) continue;

@@ -91,7 +91,7 @@ struct ServingMetrics::Families {
   prometheus::Family<Counter>* errors;  // a counter for each protocol and status that occurred
   Counter *prompt_tokens, *reused_tokens, *generated_tokens, *prefix_hits;
   Gauge *slots, *slots_used, *waiting;
-  std::array<Gauge*, 2> connections;  // of kHttp and kText
+  std::array<Gauge*, 2> connections;  // for kHttp and kText
   std::array<Gauge*, kResources> held;
   Gauge *compiled_bytes, *automata_bytes;
   std::array<std::array<Counter*, kScopes>, kResources> over_limit;
@@ -108,7 +108,7 @@ struct ServingMetrics::Families {
   };
   LlamaServer llama;
   RecentRate prompt_rate, generated_rate;
-  mutable std::mutex sockets_mutex;  // of Socket::last
+  mutable std::mutex sockets_mutex;  // guards Socket::last
   std::vector<Socket> sockets;
 
   explicit Families(const std::vector<std::string>& names);

@@ -11,11 +11,11 @@ namespace larder::serving::inline net {
 namespace {
 
 constexpr size_t kMostAhead = size_t{64} << 10;
-// Limits of one turn: together at most some 0.3 ms, so that no other client's token waits longer.
+// Limits of one turn: together at most about 0.3 ms, so that no other client's token waits longer.
 constexpr int kRequestsPerTurn = 8;
-constexpr size_t kDownloadBytes = size_t{128} << 10;   // of a file, read at once
-constexpr size_t kMostBatchBytes = size_t{64} << 10;   // of a body about files and batches: all
-                                                       // that a batch may have, even escaped
+constexpr size_t kDownloadBytes = size_t{128} << 10;   // piece of a file that is read at once
+constexpr size_t kMostBatchBytes = size_t{64} << 10;   // limit for a body about files and batches:
+                                                       // all that a batch may have, even escaped
 constexpr size_t kBodyBytesPerTurn = size_t{4} << 10;  // below it one more request, of up to 8 KB,
                                                        // may begin
 
@@ -290,7 +290,7 @@ void HttpSession::AnswerBatch() {
           *answer = AnswerBatchRoute(*request, tenant, files);
         } catch (const Refused& refused) {
           answer->reply = ErrorReply(refused, request->path);
-        } catch (const Error& error) {  // of the disk: what it says is not the client's
+        } catch (const Error& error) {  // an error of the disk: its text is not for the client
           if (failures != nullptr) failures->Count("a file", error.what());
           answer->reply =
               ErrorReply(500, "the server can't do this now; its log says why", {}, request->path);

@@ -104,7 +104,7 @@ void Server::OpenResponses(ReadyServer& ready) {
 void Server::Listen() {
   const auto counter = [this](Protocol protocol, size_t& count) {
     return [this, protocol, &count, here = size_t{0}](size_t open) mutable {
-      count += open - here;  // of all addresses
+      count += open - here;  // over all addresses
       here = open;
       if (metrics_) metrics_->SetConnections(protocol, count);
     };

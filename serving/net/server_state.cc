@@ -9,7 +9,7 @@
 namespace larder::serving::inline net {
 namespace {
 
-constexpr size_t kMostBytesAtOnce = kInBackground - 1;  // some 0.2 ms to parse and tokenize
+constexpr size_t kMostBytesAtOnce = kInBackground - 1;  // takes about 0.2 ms to parse and tokenize
 constexpr uint64_t kMostStepsAtOnce = 5'000;            // about as long
 constexpr double kDeniedEveryS = 10;
 
@@ -28,7 +28,7 @@ bool Succeeds(Failures* failures, const std::function<void()>& work) {
 // which a choice's own follow, and their text. (The text is made of a tree, of one answer at a time
 // in the whole server.)
 size_t PromptLogprobBytes(const CompletionRequest& request, const GenerationSpec& spec) {
-  constexpr size_t kToken = 64, kEntry = 40, kNamedEntry = 80;  // of the text
+  constexpr size_t kToken = 64, kEntry = 40, kNamedEntry = 80;  // bytes of the text
   const auto numbers = [](int top) {
     return sizeof(TokenLogprobs) + 16 +
            static_cast<size_t>(top) * sizeof(std::pair<TokenId, float>);
@@ -102,7 +102,7 @@ Admitted ServerState::Admit(const Admission::Client& client, const CompletionReq
     bytes += PromptLogprobBytes(request, spec);
     for (const std::string& stop : spec.stops) bytes += sizeof(std::string) + stop.size();
   }
-  // Of texts to embed only so many run or wait at once (Completion).
+  // Only this many texts to embed run or wait at once (Completion).
   const bool embeds = request.spec.pooling != model::Pooling::kNone;
   const size_t at_once = embeds ? std::min(specs.size(), kMostChoices) : specs.size();
   if (const auto scope = client.WhyNot(Resource::kRequests, at_once))

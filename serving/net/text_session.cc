@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kTlsBytes = 2;  // enough to recognise TLS, whose bytes may have no line end for
                                  // long
-// Limits of one turn: together at most some 0.3 ms, so that no other client's token waits longer.
+// Limits of one turn: together at most about 0.3 ms, so that no other client's token waits longer.
 constexpr int kLinesPerTurn = 16;
 constexpr size_t kLineBytesPerTurn = size_t{4} << 10;  // below it one more line, of up to 8 KB, may
                                                        // begin
@@ -93,7 +93,7 @@ struct TextSession::PreparedLine {
   bool cancels = false;
   std::optional<json> id;  // as the client gave it; nullopt: it gave none; JSON null: it cannot be
                            // read
-  std::optional<Tenant> tenant;  // of the key in the line; nullopt: it has no valid key
+  std::optional<Tenant> tenant;  // tenant of the key in the line; nullopt: it has no valid key
   CompletionRequest request;
   std::vector<GenerationSpec> specs;
   std::optional<Refused> refused;

@@ -131,11 +131,11 @@ struct Completion::Choice : GenerationListener {
 
   Completion& completion;
   const size_t index;
-  StopStrings stops;  // of the answer; those of a text without a parser are the generation's
+  StopStrings stops;  // stop strings of the answer; without a parser the generation has them
   std::optional<AnswerParser> parser;  // nullopt: all text is the answer's
   AnswerDelta whole_text;
   std::string echo;                 // the prompt, if it is to come first, until it has come
-  size_t characters = 0;            // of the text so far
+  size_t characters = 0;            // characters of the text so far
   size_t counted = 0;               // tokens that are known to be thoughts, or not to be
   std::vector<TokenLogprobs> held;  // those of tokens whose text the parser holds back
   GenerationHandle handle;
@@ -192,7 +192,7 @@ Completion::Completion(GenerationService& service, const CompletionRequest& requ
   }
 }
 
-// Of a request that is not streamed only the first choice of each prompt has them computed.
+// Without streaming only the first choice of each prompt has them computed.
 void Completion::TakePrompt(Choice& first, const PromptLogprobs& logprobs) {
   for (size_t i = first.index; i < (stream_ ? first.index + 1 : first.index + n_); ++i) {
     ChoiceResult& result = results_[i];

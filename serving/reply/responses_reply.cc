@@ -196,7 +196,7 @@ class ResponsesEncoder : public ReplyEncoder {
 
   ReplyHead head_;
   EventSink& sink_;
-  size_t number_ = 0;               // of the next event
+  size_t number_ = 0;               // number of the next event
   size_t opened_ = 0, closed_ = 0;  // items; at most one is open
   PreparedEvent piece_;             // a delta of the open item
   const char* piece_name_ = "";

@@ -103,7 +103,7 @@ void ComputeSide::Prepare(std::span<const float> logits) {
   if (generation_->spec.max_tokens == 0) return;
   try {
     Make(logits);
-  } catch (const Error&) {  // of broken logits: Next finds the same, and may say so
+  } catch (const Error&) {  // the logits are broken: Next finds the same, and may say so
   }
 }
 

@@ -17,8 +17,8 @@ namespace {
 
 constexpr size_t kEvents = 8192;
 constexpr size_t kEventsAtOnce = 256;  // handled before the I/O thread looks at clients again
-constexpr int kSpins = 2000;  // some 50 us before the compute thread sleeps: the next request often
-                              // follows
+constexpr int kSpins = 2000;  // about 50 us before the compute thread sleeps: the next request
+                              // often follows
 
 RequestOutcome OutcomeOf(FinishReason reason) {
   switch (reason) {

@@ -13,10 +13,10 @@ namespace {
 
 constexpr size_t kLanes = 16;  // the compiler turns lanes side by side into vectors
 
-// e^-below for below >= 0, with a relative error of some 2e-7: 2^n * (polynomial of degree 6 in r),
-// |r| <= ln2/2. It has no branch and no libm, so it vectorises; beyond 87 the result is negligible.
-// (The bits of positive floats compare like the floats. A comparison of floats may trap, so the
-// compiler makes a branch.)
+// e^-below for below >= 0, with a relative error of about 2e-7: 2^n * (polynomial of degree 6 in
+// r), |r| <= ln2/2. It has no branch and no libm, so it vectorises; beyond 87 the result is
+// negligible. (The bits of positive floats compare like the floats. A comparison of floats may
+// trap, so the compiler makes a branch.)
 float ExpOfMinus(float below) {
   const float x =
       -std::bit_cast<float>(std::min(std::bit_cast<int32_t>(below), std::bit_cast<int32_t>(87.0f)));
