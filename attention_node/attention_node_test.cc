@@ -84,8 +84,8 @@ class AttentionNodeTest : public testing::Test {
                         .out = out.data(),
                         .out_stride = config_.kinds[0].sizes.q_rows()});
     // The steps of all threads, all appends first, then all attention, then all merges of split
-    // rows: an order that flags allow between running threads, but for the merges, which follow
-    // their thread's attention.
+    // rows: an order that flags allow between running threads, except that merges then follow their
+    // thread's attention.
     std::vector<threadpool::ProgramBuilder> steps(threads);
     for (size_t t = 0; t < threads; ++t) {
       node.AddLayer(

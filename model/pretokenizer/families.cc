@@ -164,7 +164,7 @@ constexpr Stage kJais2[] = {Stage(kJais2Rules)};
 
 // Words by case: [^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+ and
 // [^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*, each with
-// (?i:'s|'t|'re|'ve|'m|'ll|'d)? but for tekken
+// (?i:'s|'t|'re|'ve|'m|'ll|'d)? except for tekken
 constexpr Rule kLowWord(Perhaps(kBeforeWord), Any(Kinds(kHigh)), Some(Kinds(kLow)),
                         kPerhapsContraction);
 constexpr Rule kHighWord(Perhaps(kBeforeWord), Some(Kinds(kHigh)), Any(Kinds(kLow)),

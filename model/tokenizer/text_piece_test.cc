@@ -1,4 +1,4 @@
-// EncodePieces: the tokens of the whole text, but for control tokens in untrusted pieces.
+// EncodePieces: the tokens of the whole text, except for control tokens in untrusted pieces.
 #include <gtest/gtest.h>
 
 #include <random>

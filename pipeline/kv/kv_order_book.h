@@ -24,10 +24,8 @@ class KvOrderBook {
   // Adds an order and returns its place; nullopt: all places are taken.
   std::optional<uint32_t> Add(KvOrder::Kind kind, const KvTicket& ticket, uint32_t chunk);
   State state(uint32_t place) const { return places_[place].state; }
-  void Free(uint32_t place) {
-    places_[place].state = State::kFree;
-  }  // frees the place of an order
-     // that has ended
+  // Frees the place of an order that has ended.
+  void Free(uint32_t place) { places_[place].state = State::kFree; }
   size_t taken() const;
   bool waits() const { return waiting_ > 0; }  // some order has not been sent
 

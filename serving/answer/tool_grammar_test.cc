@@ -220,7 +220,7 @@ TEST(ToolGrammar, WhatItPermitsIsReadAsCalls) {
 }
 
 // Where no marker begins a call: of all texts that are read as a call the grammar has those whose
-// arguments fit, and any text that is read as none but for JSON with a call's key first.
+// arguments fit, and any text that is not read as a call, except JSON with a call's key first.
 TEST(ToolGrammar, AStrictCallWithoutAMarkerFitsItsToolAndOtherTextIsFree) {
   const std::string good = R"({"name": "get_weather", "arguments": {"city":"Bern","days":2}})";
   const std::string bad = R"({"name": "get_weather", "arguments": {"city":7}})";

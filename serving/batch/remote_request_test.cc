@@ -32,7 +32,8 @@ json Sent(const json& body, const CompletionDefaults& defaults = Defaults(),
   return json::parse(RemoteBody(line, defaults, 5, ignore_eos));
 }
 
-// Everything that a server makes of the request, as text, but for its own defaults' part in it.
+// Everything that a server makes of the request, as text, except for the part of its own defaults
+// in it.
 std::string Read(const json& body, const CompletionDefaults& defaults,
                  Dialect dialect = Dialect::kCompletion) {
   const CompletionRequest r = ReadCompletionRequest(body, dialect, defaults);

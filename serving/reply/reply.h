@@ -94,10 +94,8 @@ class ReplyEncoder {
   virtual void End(size_t choice, const ChoiceResult&) = 0;
   virtual void Done(const std::vector<ChoiceResult>&) {}
   virtual void Failed(int status, const std::string& message) = 0;
-  virtual bool keeps_text() const {
-    return false;
-  }  // whether the text is kept, even if the answer
-     // is streamed
+  // Whether the text is kept even if the answer is streamed.
+  virtual bool keeps_text() const { return false; }
 };
 
 std::unique_ptr<ReplyEncoder> MakeEncoder(ReplyHead head, EventSink& sink);

@@ -33,7 +33,7 @@ struct GenerationSpec {
   // logprobs also has tokens without text: control tokens, and the one that ends the text.
   bool every_logprob = false;
   bool continues = true;  // the text continues the prompt's, so a leading space of SPM is text
-  bool special = false;   // show all control tokens; otherwise none but for these exceptions
+  bool special = false;   // show all control tokens; otherwise none except these
   model::StreamDecoder::Exceptions text_exceptions;
   std::shared_ptr<const Grammar> grammar;  // what the text must match; null: anything
   // Not empty: the text is free up to the first of these, and must match the grammar after it.

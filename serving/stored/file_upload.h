@@ -27,10 +27,8 @@ class FileUpload final : private MultipartParser::Sink {
   FileUpload& operator=(const FileUpload&) = delete;
 
   void Feed(std::string_view bytes);
-  bool full() const {
-    return pending_.size() >= kPieceBytes;
-  }  // nothing should be fed at the
-     // moment
+  // True: nothing should be fed at the moment.
+  bool full() const { return pending_.size() >= kPieceBytes; }
   size_t held_bytes() const { return pending_.size() + writing_bytes_; }
   const std::optional<Refused>& refused() const { return refused_; }
   // Call when all bytes were fed: makes the file, then `changed` is called. It may have been
