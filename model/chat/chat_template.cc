@@ -112,8 +112,8 @@ void CutBehind(std::vector<TextPiece>& pieces, std::string_view content, const s
     pieces.pop_back();
   }
   throw Error(
-      "{}: the template does not write the assistant's last message, which the answer should go on "
-      "from",
+      "{}: the template does not write the assistant's last message, which the answer should "
+      "continue",
       name);
 }
 
@@ -289,8 +289,8 @@ std::vector<TextPiece> ChatTemplate::RenderAdapted(const JinjaTemplate& jinja, c
   const Json& said = Of(last, "content");
   const std::string content = said.is_string() ? said.get<std::string>() : FlatText(said);
   if (Of(last, "role") != "assistant")
-    throw Error("chat: the last message is not the assistant's, so that no answer goes on from it");
-  if (Stripped(content).empty()) {  // nothing to go on from: an answer begins
+    throw Error("chat: the last message is not the assistant's, so there is nothing to continue");
+  if (Stripped(content).empty()) {  // nothing to continue: an answer begins
     adapted.messages.erase(adapted.messages.size() - 1);
     adapted.continue_last = false;
     adapted.add_generation_prompt = true;

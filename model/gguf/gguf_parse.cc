@@ -66,8 +66,8 @@ class GgufHeaderParser {
     if (at_ + bytes <= have) return;
     if (bytes > kMaxHeaderBytes - at_) {
       throw Error(
-          "{}: {} at byte {} needs {} bytes: keys and tensor names take more than {} MB in all, no "
-          "model's do; the file is damaged or means harm",
+          "{}: {} at byte {} needs {} bytes: keys and tensor names take more than {} MB in all, "
+          "which no real model's do; the file is damaged or malicious",
           file_.path, what, at_, bytes, kMaxHeaderBytes >> 20);
     }
     const uint64_t want = std::min({file_.file_bytes, kMaxHeaderBytes,

@@ -183,8 +183,8 @@ void Describe(CLI::App& command, ServeOptions& o) {
       ->check(NotBytes)
       ->group(requests);
   AddCount(command, "--batch-slots", o.batch_slots,
-           "most requests of batches at once; fewer slow clients less (default: as many as clients "
-           "leave slots)",
+           "most requests of batches at once; fewer slow down clients less (default: as many as "
+           "clients leave slots)",
            1)
       ->group(requests);
   AddCount(command, "--responses", o.server.responses.responses,
@@ -222,9 +222,10 @@ void Describe(CLI::App& command, ServeOptions& o) {
       ->check(NotBytes)
       ->group(requests);
   command
-      .add_option("--max-stall-ms", o.max_stall_ms,
-                  "how long a step of prompts may take, for which an answer's next token and a new "
-                  "prompt wait; 0: without limit (default: 200; of decode_first and phases 0)")
+      .add_option(
+          "--max-stall-ms", o.max_stall_ms,
+          "most milliseconds that a step of prompts may delay the next tokens of answers, and new "
+          "prompts; 0: no limit (default: 200; with decode_first and phases 0)")
       ->type_name("MS")
       ->check(NotFinite)
       ->check(CLI::Range(0.0, 3.6e6).description(""))

@@ -60,8 +60,7 @@ Command AddVerify(CLI::App& program) {
   CLI::App* command = program.add_subcommand(
       "verify", "check that a model gives the same bits in every mode on this machine");
   AddCount(*command, "-n,--positions", o->positions,
-           "length of the sequence; of more than 256 there is a restart from a file, too",
-           kVerified);
+           "length of the sequence; above 256 a restart from a file is tried, too", kVerified);
   command->add_flag("--scalar", o->scalar,
                     "with the scalar reference, too, which takes minutes for a model of 500 MB");
   ModelOptionSet set;

@@ -69,41 +69,43 @@ void AddAnswerOptions(CLI::App& command, AnswerOptions& options, const char* gro
                 "does (default: they are ignored)")
       ->group(group);
   command
-      .add_option("--pooling", options.pooling,
-                  "how an embedding is made of a text's tokens: mean, cls, last; none or rank: not "
-                  "(default: what the model's file says)")
+      .add_option(
+          "--pooling", options.pooling,
+          "how the tokens of a text become one embedding: mean, cls, last; none or rank: no "
+          "embeddings (default: what the model's file says)")
       ->type_name("NAME")
       ->check(CLI::IsMember({"none", "mean", "cls", "last", "rank"}).description(""))
       ->group(group);
   command
       .add_option("--reasoning", options.reasoning,
-                  "whether a model that can think does where a request says nothing: on, off or "
+                  "whether a model that can think does so if a request does not say: on, off or "
                   "auto (default: auto, as on)")
       ->type_name("WHEN")
       ->check(CLI::IsMember({"on", "off", "auto"}))
       ->group(group);
   command
       .add_option("--reasoning-format", options.reasoning_format,
-                  "where a request says nothing: auto and deepseek tell thoughts apart from the "
-                  "answer, none leaves them in its text (default: auto)")
+                  "if a request does not say: auto and deepseek separate thoughts from the answer, "
+                  "none leaves them in its text (default: auto)")
       ->type_name("NAME")
       ->check(CLI::IsMember({"none", "deepseek", "auto"}).description(""))
       ->group(group);
   command
       .add_option("--reasoning-budget", options.reasoning_budget,
-                  "tokens of an answer's thoughts where a request says nothing; 0: none, -1: any "
+                  "most tokens of an answer's thoughts if a request does not say; 0: none, -1: any "
                   "number (default: -1)")
       ->type_name("N")
       ->check(CLI::Range(int64_t{-1}, int64_t{1} << 40).description(""))
       ->group(group);
   command
-      .add_option("--reasoning-budget-message", options.reasoning_budget_message,
-                  "said before the end of a thought whose tokens are spent (default: nothing)")
+      .add_option(
+          "--reasoning-budget-message", options.reasoning_budget_message,
+          "what a model is told when the tokens of its thought are spent (default: nothing)")
       ->type_name("TEXT")
       ->group(group);
   command
       .add_flag("--special", options.special,
-                "show control tokens in answers (default: where a request asks for them)")
+                "show control tokens in answers (default: if a request asks for them)")
       ->group(group);
   command
       .add_option("--tool-parser", options.tool_parser,
@@ -121,14 +123,14 @@ void AddAnswerOptions(CLI::App& command, AnswerOptions& options, const char* gro
       ->group(group);
   command
       .add_option("--chat-template-kwargs", options.template_kwargs,
-                  "variables of the template where a request does not set them, as a JSON object")
+                  "variables of the template, unless a request sets them, as a JSON object")
       ->type_name("JSON")
       ->check(NotAnObject, "")
       ->group(group);
   command
       .add_option("--reasoning-effort", options.effort,
-                  "how much a model thinks where a request says nothing: none, minimal, low, "
-                  "medium, high, xhigh or max (default: as its template has it)")
+                  "how much a model thinks if a request does not say: none, minimal, low, "
+                  "medium, high, xhigh or max (default: the template's)")
       ->type_name("LEVEL")
       ->check(CLI::IsMember({"default", "none", "minimal", "low", "medium", "high", "xhigh", "max"})
                   .description(""))

@@ -39,8 +39,8 @@ std::optional<TenantSecret> ReadSecret(const std::string& path) {
   std::array<uint8_t, sizeof secret + 1> bytes;
   if (::read(file.get(), bytes.data(), bytes.size()) != static_cast<ssize_t>(secret.size())) {
     throw Error(
-        "{}: expected {} bytes: damaged; without it the files in this folder are no key's: restore "
-        "it, or remove it with them",
+        "{}: expected {} bytes: damaged; without it the files in this folder belong to no key: "
+        "restore it, or remove it with them",
         path, secret.size());
   }
   std::memcpy(secret.data(), bytes.data(), secret.size());

@@ -175,7 +175,7 @@ void ReadContinuation(const JsonFields& fields, const Json& sent, CompletionRequ
     throw Refused(400, "{} and add_generation_prompt are both true: expected one of them", kField)
         .On(kField);
   if (asked && last.contains("tool_calls"))
-    throw Refused(400, "{}: the last message has tool_calls: expected a text to go on from", kField)
+    throw Refused(400, "{}: the last message has tool_calls: expected a text to continue", kField)
         .On(kField);
   const size_t count = request.messages.size();
   if (!asked && assistants && count > 1 && request.messages[count - 2]["role"] == "assistant")

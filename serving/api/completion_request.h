@@ -27,11 +27,11 @@ namespace larder::serving::inline api {
 struct CompletionDefaults {
   std::shared_ptr<const model::Tokenizer> tokenizer;  // null: requests are only checked
   std::shared_ptr<const model::ChatTemplate> chat_template;
-  std::string effort;            // reasoning_effort where a request says nothing; empty: none
+  std::string effort;            // reasoning_effort if a request does not say; empty: none
   Json kwargs = Json::object();  // further variables of the template, which a request may change
-  bool reasoning = true;         // whether a model that can think does where a request says nothing
+  bool reasoning = true;         // whether a model that can think does if a request does not say
   bool special = false;          // control tokens are shown in texts
-  bool split_reasoning = true;   // CompletionRequest::split_reasoning where a request says nothing
+  bool split_reasoning = true;   // CompletionRequest::split_reasoning if a request does not say
   int64_t thought_tokens = -1;   // the limit on an answer's thoughts; -1: none
   std::string thought_message;   // what the model is told when they are spent, before the thought
                                  // ends
@@ -50,7 +50,7 @@ struct CompletionDefaults {
   uint64_t fingerprint = 0;          // the computation's identity (pipeline/plan/identity.h)
   std::vector<std::string> aliases;  // other names that are accepted for it; the last is its path
   std::vector<std::string> said_aliases, tags;  // in /v1/models
-  bool verbose = false;                         // ShownForm::verbose where a request says nothing
+  bool verbose = false;                         // ShownForm::verbose if a request does not say
   bool strict_model = false;                    // a request that names another model is refused
   bool strict_fields = false;                   // a request with fields that would be ignored is
                                                 // refused

@@ -64,7 +64,7 @@ void Describe(MaskJob& job, Constraint::Allowed allowed) {
     if (job.complete) ends = vocabulary.end_of_generation().size();
     job.only_the_end = job.complete && set <= ends;
     if (set == 0 && !job.complete)
-      job.failure = "the vocabulary has no token that goes on as the grammar asks";
+      job.failure = "the vocabulary has no token with which the grammar lets the text go on";
   }
 }
 

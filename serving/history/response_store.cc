@@ -53,7 +53,7 @@ void ResponseStore::Open(ResponseFilesOptions options) {
     left = std::move(later);
   }
   for (const KeptTurn& one : left)
-    log(fmt::format("{}: {} goes on from {}, which is not there; it is left out, and stays there",
+    log(fmt::format("{}: {} continues {}, which is missing; it is ignored, and its file stays",
                     folder, one.id, one.previous));
 }
 

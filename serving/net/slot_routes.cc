@@ -32,8 +32,7 @@ HttpReply AnswerSlotAction(const HttpRequest& request, ServerState& state, Tenan
   if (state.service == nullptr) throw Refused(503, "Loading model");
   if (!state.slot_action)
     throw Refused(
-        501,
-        "slots are neither saved, restored nor erased here; start larder with --slot-save-path");
+        501, "slots cannot be saved, restored or erased here; start larder with --slot-save-path");
   const SlotId slot = SlotOf(request.path);
   const std::string action = QueryOf(request.target, "action");
   if (action != "save" && action != "restore" && action != "erase")
