@@ -4,8 +4,9 @@ it finds in C++: clang-format -i FILE...
 
 Usage: check_format.py [TREE]
 
-Python, shell and CMake are as wide as C++. Not counted is what has no place to break: a line
-without spaces, and the lines of a long text of Python (a template, another program).
+Python, shell and CMake are as wide as C++, whose string literals the formatter does not break. Not
+counted is what has no place to break: a line without spaces, the lines of a long text of Python or
+of a raw string (a template, another program), and what clang-format is told to leave alone.
 """
 
 import io
@@ -33,9 +34,25 @@ def rows_of_texts(python):
     return rows
 
 
+_LEFT_ALONE = re.compile(r'R"([^()\s]*)\(.*?\)\1"|// clang-format off.*?(// clang-format on|\Z)',
+                         re.DOTALL)
+
+
+def rows_left_alone(cpp):
+    """The numbers of the lines that raw strings cover, or that clang-format leaves alone."""
+    rows = set()
+    for match in _LEFT_ALONE.finditer(cpp):
+        first = cpp.count("\n", 0, match.start()) + 1
+        rows.update(range(first, first + match.group().count("\n") + 1))
+    return rows
+
+
 def too_wide(path, text):
-    is_python = path.suffix == ".py" or re.match("#!.*python", text)
-    exempt = rows_of_texts(text) if is_python else ()
+    exempt = ()
+    if path.suffix in tree.SOURCE:
+        exempt = rows_left_alone(text)
+    elif path.suffix == ".py" or re.match("#!.*python", text):
+        exempt = rows_of_texts(text)
     for number, line in enumerate(text.split("\n"), 1):
         if len(line) > _WIDTH and " " in line.strip() and number not in exempt:
             yield f"{path}:{number}: {len(line)} characters; wrap at {_WIDTH}"
@@ -53,8 +70,8 @@ def main():
     for path in tree.files(root, ""):
         with open(root / path, "rb") as file:
             starts = file.read(2)
-        if path.name.endswith(_CODE) or starts == b"#!":
-            checked += 1
+        if path.name.endswith(_CODE + tree.SOURCE) or starts == b"#!":
+            checked += path.suffix not in tree.SOURCE
             found += too_wide(path, (root / path).read_text())
     tree.finish("format", found, checked)
 

@@ -49,13 +49,13 @@ struct CompletionDefaults {
   uint64_t file_bytes = 0;                    // of the model's file
   uint64_t fingerprint = 0;          // the computation's identity (pipeline/plan/identity.h)
   std::vector<std::string> aliases;  // other names that are accepted for it; the last is its path
-  std::vector<std::string> said_aliases, tags;  // in /v1/models
-  bool verbose = false;                         // ShownForm::verbose if a request does not say
-  bool strict_model = false;                    // a request that names another model is refused
-  bool strict_fields = false;                   // a request with fields that would be ignored is
-                                                // refused
-  size_t dim = 0;                               // elements of an embedding; 0: not known
-  model::Pooling pooling = model::Pooling::kNone;    // kNone: embeddings are refused
+  std::vector<std::string> said_aliases, tags;     // in /v1/models
+  bool verbose = false;                            // ShownForm::verbose if a request does not say
+  bool strict_model = false;                       // a request that names another model is refused
+  bool strict_fields = false;                      // a request with fields that would be ignored is
+                                                   // refused
+  size_t dim = 0;                                  // elements of an embedding; 0: not known
+  model::Pooling pooling = model::Pooling::kNone;  // kNone: embeddings are refused
   std::shared_ptr<const model::RankHead> rank_head;  // null: relevance is refused
   std::string rank_template;                         // with {query} and {document}; empty: none
 };

@@ -273,8 +273,10 @@ class Headers(CheckTest):
 
 class Format(CheckTest):
     LONG = "a word " * 15
-    SEED = {".clang-format": "BasedOnStyle: Google\n", "a/one.h": "#pragma once\n",
+    SEED = {".clang-format": "BasedOnStyle: Google\nColumnLimit: 0\n", "a/one.h": "#pragma once\n",
             "a/data.txt": LONG,
+            "a/text.cc": f'const char* raw = R"({LONG})";\n// clang-format off\n//  {LONG}x\n'
+                         "// clang-format on\n",
             "a/text.py": f"TEXT = (\n    '''\n{LONG}\n''')\nURL = \\\n    '{'x' * 100}'\n"}
 
     def test_clean(self):
@@ -287,6 +289,7 @@ class Format(CheckTest):
         self.expect_found("check_format.py", [
             ("a/two.cc", "int  Two( ) { return 2; }\n",
              "a/two.cc:1: not as clang-format has it"),
+            ("a/text.cc", f'const char* text = "{self.LONG}";\n', "a/text.cc:5: 127 characters"),
             ("a/text.py", f"# {self.LONG}\n", "a/text.py:7: 107 characters; wrap at 100"),
             ("a/doc.py", f'\n"""Says\n{self.LONG}\n"""\n', "a/doc.py:3: 105 characters"),
             ("a/tool", f"#!/bin/sh\necho {self.LONG}\n", "a/tool:2: 110 characters"),
