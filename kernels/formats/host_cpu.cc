@@ -54,7 +54,7 @@ HostCpu ReadCpu() {
 void SetBest(HostCpu& cpu, std::string_view name) {
   const std::optional<Isa> best = IsaByName(name);
   if (!best || !cpu.has[static_cast<size_t>(*best)])
-    throw Error("{}: this CPU does not have an instruction set '{}'", kVariable, name);
+    throw Error("{}: '{}' is not an instruction set of this CPU", kVariable, name);
   const bool avx2 = *best != Isa::kScalar;
   cpu.has = {true, avx2, false, false};
   cpu.has[static_cast<size_t>(*best)] = true;

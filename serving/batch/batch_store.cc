@@ -181,7 +181,7 @@ void BatchStore::Load() {
       if (IsId(kBatch, id)) LoadBatch(std::string(id));
     } catch (const std::exception& error) {
       all_batches = all_batches && !IsId(kBatch, id);
-      log_(fmt::format("{}; it is left out, and stays there", error.what()));
+      log_(fmt::format("{}; it is ignored, and its file stays", error.what()));
     }
   }
   // Which answers are those of a batch that can't be read, nobody knows.

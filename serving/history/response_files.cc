@@ -180,7 +180,7 @@ std::vector<KeptTurn> ResponseFiles::Load() const {
     try {
       turns.push_back(Read(path, whole));
     } catch (const Error& error) {
-      options_.log(fmt::format("{}; it is left out, and stays there", error.what()));
+      options_.log(fmt::format("{}; it is ignored, and its file stays", error.what()));
     }
   }
   std::ranges::sort(turns, {}, &KeptTurn::created_ns);

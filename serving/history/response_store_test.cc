@@ -196,7 +196,7 @@ TEST(ResponseFilesTest, DamagedFilesAreLeftOutWithALine) {
   EXPECT_EQ(kept.There(), "4");
   ASSERT_EQ(kept.log.size(), 4u);
   for (const std::string& line : kept.log) {
-    EXPECT_TRUE(line.ends_with("it is left out, and stays there")) << line;
+    EXPECT_TRUE(line.ends_with("it is ignored, and its file stays")) << line;
     EXPECT_EQ(line.find('\n'), std::string::npos);
   }
   EXPECT_FALSE(std::filesystem::exists(path("resp_a-6.json.tmp")));
