@@ -16,7 +16,7 @@
 namespace larder {
 
 struct JsonLimits {
-  size_t depth = 64;  // of arrays and objects in each other; schemas of tools need about 20
+  size_t depth = 64;  // levels of arrays and objects; schemas of tools need about 20
   // In one object, since a field of an ordered one is found by linear search. Only logit_bias has
   // more than about 50.
   size_t fields = 4096;

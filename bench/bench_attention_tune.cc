@@ -63,7 +63,7 @@ void Measure(kernels::Isa isa, const Options& o) {
           of.tile.Fetching(bytes > 0 ? kernels::Prefetch::kT0 : kernels::Prefetch::kNone, bytes);
     add(fmt::format("scores fetch {} bytes ahead", bytes), to);
   }
-  double best[2] = {1e9, 1e9};  // of the default
+  double best[2] = {1e9, 1e9};  // the default's best times
   for (size_t round = 0; round < o.rounds; ++round) {
     for (Entry& entry : entries) {
       for (const size_t at : {0, 1}) {

@@ -97,7 +97,7 @@ struct HeadOperand {
   const kernels::Gemm* gemm;
   const kernels::Elementwise* elementwise;
   const uint8_t* panels;
-  size_t first_panel, n_panels;  // of lm_head
+  size_t first_panel, n_panels;  // panels of lm_head
   size_t vocab;
   HeadPlanes x;
   FloatRows logits, largest;  // [vocab padded to 16], [panels]: for the whole lm_head

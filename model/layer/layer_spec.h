@@ -133,7 +133,7 @@ struct LayerSpec {
   bool Has(TensorRole role) const { return Find(role) != nullptr; }
   const TensorSpec& tensor(TensorRole) const;  // the tensor must exist
   uint64_t parameters() const;
-  uint64_t matrix_parameters() const;  // of its matrices alone
+  uint64_t matrix_parameters() const;  // parameters of its matrices alone
 
   // The operations before attention, and those after it.
   std::span<const LayerOp> BeforeAttention() const;

@@ -59,7 +59,8 @@ struct SynthOptions {
   // llama-quantize writes them.
   MatrixTypes type = TensorType::kQ8_0;
   uint64_t seed = 1;
-  // Of the weights of matrices. 0: 1 / sqrt(cols), which keeps the size of activations.
+  // The deviation of the weights of matrices. 0: 1 / sqrt(cols), which keeps the size of
+  // activations.
   float standard_deviation = 0.0f;
   std::string name;  // general.name; empty: "synth"
 };

@@ -259,7 +259,7 @@ void SetLimits(const model::ModelConfig& config, double peak_gops, double reread
   breakdown.reread_gbps = reread_gbps;
   const BenchTest& test = breakdown.test;
   const double steps = static_cast<double>(breakdown.steps);
-  const double rows = static_cast<double>(test.tokens * test.batch) / steps;  // of a step
+  const double rows = static_cast<double>(test.tokens * test.batch) / steps;  // rows per step
   const double logit_rows = test.decode ? rows : 1 / steps;
   // The last layer's products behind attention are of logit rows only.
   const double layers = static_cast<double>(config.layers),

@@ -75,7 +75,7 @@ struct Breakdown {
                                           // same run
   std::vector<Part> parts;  // in the order of a token's way; the last one is waiting: the rest of a
                             // step
-  double sum_us() const;    // of the parts
+  double sum_us() const;    // the sum of the parts
   double products_us() const, products_limit_us() const;
 };
 

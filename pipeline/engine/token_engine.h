@@ -29,7 +29,7 @@ struct TokenRow {
 
 struct EngineLimits {
   size_t slots = 1, context = 0, vocab = 0;
-  size_t max_batch_tokens = 0;  // of a micro-batch
+  size_t max_batch_tokens = 0;  // most rows of a micro-batch
   size_t max_logits = 0;        // most wanted() rows of a micro-batch
   size_t max_in_flight = 1;     // micro-batches
   // Where the slots of each attention socket end; empty: attention is colocated.

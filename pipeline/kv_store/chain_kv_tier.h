@@ -59,7 +59,7 @@ class ChainKvTier final : public KvTier {
     std::vector<KvTicket> tickets;
     std::vector<size_t> to_order;  // chunks of the sequence that are to be ordered, from the end
     struct Ordered {
-      size_t chunk;  // of the sequence
+      size_t chunk;  // its number in the sequence
       uint32_t place;
     };
     std::vector<Ordered> ordered;  // ordered and not ended

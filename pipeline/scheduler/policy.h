@@ -40,7 +40,7 @@ inline constexpr size_t kLeastPromptRows = 8;
 struct ScheduleView {
   uint64_t now_ns = 0;
   size_t slots = 1;
-  size_t max_batch_tokens = 1;  // of a micro-batch
+  size_t max_batch_tokens = 1;  // most rows of a micro-batch
   size_t prefilling = 0;        // sequences with a slot whose prompt is not submitted whole
   size_t decoding = 0;          // sequences that have a token and are not at their end
   double decode_step_ns = 0, prompt_row_ns = 0;  // the time that they take, smoothed; 0: not known

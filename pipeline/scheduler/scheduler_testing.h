@@ -16,7 +16,7 @@
 
 namespace larder::pipeline::inline scheduler {
 
-inline constexpr size_t kVocab = 301, kSlots = 3;  // of the tests that make engines
+inline constexpr size_t kVocab = 301, kSlots = 3;  // for tests that make engines
 
 // The result of a sequence.
 struct Outcome {

@@ -46,7 +46,7 @@ struct CompletionDefaults {
   std::string model;                          // the name in /v1/models
   std::string architecture;                   // "llama"
   uint64_t parameters = 0;                    // weights
-  uint64_t file_bytes = 0;                    // of the model's file
+  uint64_t file_bytes = 0;                    // size of the model's file
   uint64_t fingerprint = 0;          // the computation's identity (pipeline/plan/identity.h)
   std::vector<std::string> aliases;  // other names that are accepted for it; the last is its path
   std::vector<std::string> said_aliases, tags;     // in /v1/models

@@ -31,7 +31,7 @@ struct BatchQuota {
   uint64_t file_bytes = uint64_t{200} << 20;  // limit for a file that a client sends, as at OpenAI
   size_t files = 10000, tenant_files = 1000;
   size_t uploads = 32, tenant_uploads = 8;                // uploads at the same time
-  size_t requests = 50000, line_bytes = size_t{1} << 20;  // of a batch
+  size_t requests = 50000, line_bytes = size_t{1} << 20;  // limits of a batch
   // Batches that have not ended; what they hold in memory is 24 bytes a request.
   size_t unfinished = 32, tenant_unfinished = 8;
   // Records of batches; beyond this number a tenant's oldest ended one is forgotten.

@@ -151,8 +151,8 @@ class MessagesEncoder : public ReplyEncoder {
   ReplyHead head_;
   EventSink& sink_;
   bool open_ = false;
-  AnswerBlock::Kind kind_ = AnswerBlock::Kind::kText;  // of the open block
-  size_t index_ = 0;                                   // of the open block, or of the next
+  AnswerBlock::Kind kind_ = AnswerBlock::Kind::kText;  // kind of the open block
+  size_t index_ = 0;                                   // index of the open block, or of the next
   PreparedEvent piece_;                                // a delta of the open block
 };
 
