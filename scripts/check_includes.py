@@ -61,17 +61,18 @@ FLOORS = {
     "pipeline/engine": (
         4.5, _RUNTIME +
         ["rdma", "pipeline/plan", "pipeline/kv", "pipeline/stage", "pipeline/chain"]),
-    "pipeline/scheduler": (4.6, _RUNTIME + [
+    "pipeline/sequences": (4.6, [
+        "base", "model", "pipeline/kv", "pipeline/kv_store", "pipeline/stage", "pipeline/engine"]),
+    "pipeline/scheduler": (4.7, _RUNTIME + [
         "pipeline/plan", "pipeline/kv", "pipeline/kv_store", "pipeline/stage", "pipeline/chain",
-        "pipeline/engine"
-    ]),
+        "pipeline/engine", "pipeline/sequences"]),
     "serving/sampling": (5.0, ["base", "model"]),
     "serving/grammar": (5.03, ["base"]),
     "serving/constraint": (5.06, ["base", "model", "sync", "serving/grammar"]),
     "serving/admission": (5.1, ["base"]),
     "serving/metrics": (5.2, ["base", "serving/admission"]),
     "serving/scheduling": (5.3, [
-        "base", "model", "sync", "pipeline/scheduler/request.h", "serving/sampling",
+        "base", "model", "sync", "pipeline/sequences/request.h", "serving/sampling",
         "serving/grammar", "serving/constraint", "serving/admission", "serving/metrics"
     ]),
     "serving/answer": (5.35, ["base", "serving/grammar"]),
@@ -86,7 +87,7 @@ FLOORS = {
         "serving/fields", "serving/api"
     ]),
     "serving/batch": (5.45, [
-        "base", "model", "pipeline/scheduler/request.h", "serving/admission", "serving/metrics",
+        "base", "model", "pipeline/sequences/request.h", "serving/admission", "serving/metrics",
         "serving/scheduling", "serving/fields", "serving/api", "serving/reply"
     ]),
     "serving/page": (5.5, ["base"]),

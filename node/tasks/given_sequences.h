@@ -6,7 +6,7 @@
 #include <memory>
 #include <utility>
 
-#include "pipeline/scheduler/request.h"
+#include "pipeline/sequences/request.h"
 
 namespace larder::node::inline tasks {
 

@@ -10,7 +10,6 @@
 namespace larder::pipeline::inline scheduler {
 namespace {
 
-constexpr double kSmoothing = 0.1;  // weight of a new step time
 // How long a step waits for what its sequences choose by: nearly every mask is there when the step
 // is.
 constexpr uint64_t kPatienceNs = 200'000;
@@ -18,11 +17,9 @@ constexpr uint64_t kPatienceNs = 200'000;
 // The oldest prompt has one row in so many, at least.
 constexpr size_t kOldestShare = 4;
 
-// Rows of a prompt that wants their logits, while the time for logits is not known.
-constexpr size_t kFirstLogitRows = 32;
-
-void Smooth(double& mean, double value) {
-  mean = mean == 0 ? value : mean + kSmoothing * (value - mean);
+bool WantsHidden(const Active& active) {
+  const Wanted wants = active.sequence->wanted();
+  return wants == Wanted::kHiddenOfLast || wants == Wanted::kHiddenOfAll;
 }
 
 }  // namespace
@@ -37,12 +34,12 @@ bool Scheduler::FillBatch() {
   const RowBudget budget = policy_->Budget({.now_ns = batch.submitted_ns,
                                             .slots = limits_.slots,
                                             .max_batch_tokens = limits_.max_batch_tokens,
-                                            .prefilling = prefilling_.size(),
-                                            .decoding = decoding_,
-                                            .decode_step_ns = decode_step_ns_,
-                                            .prompt_row_ns = prompt_row_ns_});
+                                            .prefilling = running_.prompts().size(),
+                                            .decoding = running_.decoding(),
+                                            .decode_step_ns = costs_.decode_step_ns(),
+                                            .prompt_row_ns = costs_.prompt_row_ns()});
   status_.transitions.store(policy_->transitions(), std::memory_order_relaxed);
-  ++batch_;
+  running_.NextBatch();
   AddDecodeRows(batch, budget.decode_rows);
   AddPromptRows(batch, budget.prompt_rows);
   if (rows_.empty() && in_flight_ == 0) {
@@ -58,23 +55,45 @@ bool Scheduler::FillBatch() {
 void Scheduler::AddDecodeRows(ScheduledBatch& batch, size_t most) {
   // The sequences are spread over as many micro-batches as can be in flight, so that every stage
   // has work.
-  most = std::min({most, CeilDiv(decoding_, limits_.max_in_flight), limits_.max_batch_tokens,
-                   limits_.max_logits});
-  for (size_t looked_at = ready_.size();
-       looked_at > 0 && batch.decode_rows < most && ready_.size() > 0; --looked_at) {
-    const SlotId id = ready_.pop_front();
-    const Slot& slot = slots_[id.index()];
-    if (slot.active->yields || !Reserve(id, slot.tokens.size(), slot.tokens.size() + 1)) {
-      ready_.push_back(id);  // datapath-ok: a queue of fixed size
+  const size_t rows = std::min(limits_.max_batch_tokens, limits_.max_logits);
+  most = std::min({most, CeilDiv(running_.decoding(), limits_.max_in_flight), rows});
+  SlotQueue& ready = running_.ready();
+  for (size_t looked_at = ready.size();
+       looked_at > 0 && batch.parts.size() < most && ready.size() > 0; --looked_at) {
+    const SlotId id = ready.pop_front();
+    const size_t end = slots_[id].tokens.size();
+    if (slots_.active(id).yields || !running_.Reserve(id, end, end + 1)) {
+      ready.push_back(id);  // datapath-ok: a queue of fixed size
       continue;
     }
-    slot.active->batch = batch_;
-    // datapath-ok: within what the constructor reserved
-    rows_.push_back({slot.active->next_token, id, static_cast<uint32_t>(slot.tokens.size()), true});
-    // datapath-ok: within what the constructor reserved
-    batch.parts.push_back({id, slot.tokens.size(), 1, 1, true});
-    ++batch.decode_rows;
+    // Those behind it have their row before it has more than one.
+    const size_t others = std::min(most - batch.parts.size() - 1, looked_at - 1);
+    AddDecodeRowsOf(id, batch, rows - std::min(rows, batch.decode_rows + others));
+    if (batch.decode_rows == rows) return;
   }
+}
+
+// The row of the next token, and as many of its drafts as there are rows, positions and chunks.
+void Scheduler::AddDecodeRowsOf(SlotId id, ScheduledBatch& batch, size_t most) {
+  const size_t first = slots_[id].tokens.size();
+  Active& active = slots_.active(id);
+  // The last position of the context is never computed: a text ends with its token.
+  const size_t room = std::min(most, limits_.context - 1 - first);
+  std::span<const int32_t> drafts;
+  if (room > 1) drafts = active.sequence->Draft(room - 1);
+  LARDER_CHECK(drafts.size() < std::max<size_t>(room, 1));
+  if (!drafts.empty())
+    drafts = drafts.first(slots_.kv().Reserve(id, first, first + 1 + drafts.size()) - first - 1);
+  running_.MarkInBatch(id);
+  const size_t rows = 1 + drafts.size();
+  for (size_t k = 0; k < rows; ++k) {
+    const int32_t token = k == 0 ? active.next_token : drafts[k - 1];
+    // datapath-ok: within what the constructor reserved
+    rows_.push_back({token, id, static_cast<uint32_t>(first + k), true});
+  }
+  // datapath-ok: within what the constructor reserved
+  batch.parts.push_back({id, first, rows, rows, /*last=*/true, /*decodes=*/true});
+  batch.decode_rows += rows;
 }
 
 // The prompt with the shortest rest comes first, so that a short prompt does not wait for long
@@ -84,19 +103,19 @@ void Scheduler::AddDecodeRows(ScheduledBatch& batch, size_t most) {
 void Scheduler::AddPromptRows(ScheduledBatch& batch, size_t most) {
   size_t budget = std::min(most, limits_.max_batch_tokens - batch.decode_rows);
   OrderPrompts();
-  const std::optional<SlotId> oldest =
-      OldestPrompt([](const Active& active) { return !active.background && !active.yields; });
+  const std::optional<SlotId> oldest = running_.OldestPrompt(
+      [](const Active& active) { return !active.background && !active.yields; });
   size_t share = oldest ? std::max<size_t>(budget / kOldestShare, 1) : 0;
   size_t logits = batch.decode_rows;
   bool narrowed = false;  // for prompts of the background
   for (const SlotId id : prompt_order_) {
-    const Slot& slot = slots_[id.index()];
     // Others may have lost their slots.
-    if (slot.active == nullptr || std::ranges::find(prefilling_, id) == prefilling_.end()) continue;
-    if (slot.active->background && !slot.active->restored && !narrowed) {
+    if (std::ranges::find(running_.prompts(), id) == running_.prompts().end()) continue;
+    const Active& active = slots_.active(id);
+    if (active.background && !active.restored && !narrowed) {
       narrowed = true;
       const auto in_front = [this](const Part& part) {
-        return !slots_[part.slot.index()].active->background;
+        return !slots_.active(part.slot).background;
       };
       if (std::ranges::any_of(batch.parts, in_front)) budget = std::min(budget, kLeastPromptRows);
     }
@@ -110,45 +129,38 @@ void Scheduler::AddPromptRows(ScheduledBatch& batch, size_t most) {
 // The slots that compute prompts, in the order in which they get rows.
 void Scheduler::OrderPrompts() {
   prompt_order_.clear();
-  for (const SlotId id : prefilling_) {
+  for (const SlotId id : running_.prompts()) {
     // datapath-ok: within what the constructor reserved
-    if (!slots_[id.index()].active->yields) prompt_order_.push_back(id);
+    if (!slots_.active(id).yields) prompt_order_.push_back(id);
   }
   const auto key = [this](SlotId id) {
-    const Active& active = *slots_[id.index()].active;
-    return std::tuple(active.background, active.background ? 0 : LeftIn(id), active.order);
+    const Active& active = slots_.active(id);
+    return std::tuple(active.background, active.background ? 0 : slots_.LeftIn(id), active.order);
   };
   std::ranges::sort(prompt_order_, {}, key);
 }
 
-// The rows of a prompt that wants their logits that take as long as so many without them; one at
-// least.
-size_t Scheduler::LogitRowsWithin(size_t rows) const {
-  if (logit_row_ns_ == 0) return std::clamp<size_t>(rows, 1, kFirstLogitRows);
-  const double share = prompt_row_ns_ / (prompt_row_ns_ + logit_row_ns_);
-  return std::max<size_t>(static_cast<size_t>(static_cast<double>(rows) * share), 1);
-}
-
 // Adds rows of a prompt that take as long as up to `most`. Returns as how many they count.
 size_t Scheduler::AddPromptOf(SlotId id, ScheduledBatch& batch, size_t most, size_t& logits) {
-  const Slot& slot = slots_[id.index()];
-  const std::span<const int32_t> prompt = slot.active->to_compute();
-  const size_t begin = slot.tokens.size();
-  const Wanted wants = slot.active->sequence->wanted();
+  const Active& active = slots_.active(id);
+  const std::span<const int32_t> prompt = active.to_compute();
+  const size_t begin = slots_[id].tokens.size();
   // Rows in front of those from which something is wanted.
-  const size_t silent = std::max(MostReused(*slot.active), begin) - begin;
-  const bool scores = wants == Wanted::kPromptLogits && begin + silent + 1 < prompt.size();
+  const size_t silent = std::max(active.most_reused(), begin) - begin;
+  const bool scores =
+      active.sequence->wanted() == Wanted::kPromptLogits && begin + silent + 1 < prompt.size();
   size_t n = std::min(most, prompt.size() - begin);
   if (n == 0) return 0;
-  if (scores && n > silent) n = std::min(n, silent + LogitRowsWithin(n - silent));
-  if (!Reserve(id, begin, begin + n)) n = kv_.Reserve(id, begin, begin + n) - begin;
+  if (scores && n > silent) n = std::min(n, silent + costs_.LogitRowsWithin(n - silent));
+  if (!running_.Reserve(id, begin, begin + n))
+    n = slots_.kv().Reserve(id, begin, begin + n) - begin;
   if (n == 0) return 0;
-  slot.active->batch = batch_;
+  running_.MarkInBatch(id);
   n = std::min(n, silent + limits_.max_logits - logits);
   if (n == 0) return 0;
   const bool last = begin + n == prompt.size();
   const size_t wanted = n - std::min(n, silent);
-  const bool hidden = wants == Wanted::kHiddenOfLast || wants == Wanted::kHiddenOfAll;
+  const bool hidden = WantsHidden(active);
   for (size_t k = 0; k < n; ++k) {
     const bool of_row = k + wanted >= n;
     // datapath-ok: within what the constructor reserved
@@ -156,32 +168,29 @@ size_t Scheduler::AddPromptOf(SlotId id, ScheduledBatch& batch, size_t most, siz
                      of_row && hidden});
   }
   // datapath-ok: within what the constructor reserved
-  batch.parts.push_back({id, begin, n, wanted, last});
+  batch.parts.push_back({id, begin, n, wanted, last, /*decodes=*/false});
   batch.prefill_rows += n;
   logits += wanted;
-  if (last) std::erase(prefilling_, id);
+  if (last) running_.PromptIsSubmitted(id);
   if (!scores) return n;
   batch.logit_rows += wanted;
-  if (prompt_row_ns_ == 0) return n;
-  const double others = static_cast<double>(wanted) * logit_row_ns_ / prompt_row_ns_;
-  return std::min(most, n + static_cast<size_t>(others));
+  return std::min(most, n + costs_.RowsOfLogits(wanted));
 }
 
 void Scheduler::Submit(ScheduledBatch& batch) {
   engine_.Submit(rows_);
   size_t row = 0;
   for (const Part& part : batch.parts) {
-    Slot& slot = slots_[part.slot.index()];
+    Slot& slot = slots_[part.slot];
     for (const size_t end = row + part.rows; row < end; ++row) {
       // datapath-ok: within what the constructor reserved
       slot.tokens.push_back(rows_[row].token);
     }
     slot.active->rows_in_flight += part.rows;
-    slot_status_[part.slot.index()].cached_tokens.store(static_cast<uint32_t>(slot.tokens.size()),
-                                                        std::memory_order_relaxed);
+    slots_.ShowTokens(part.slot);
   }
   ++in_flight_;
-  ShowKvChunks();
+  slots_.ShowChunks();
 }
 
 void Scheduler::CollectOldest() {
@@ -189,7 +198,7 @@ void Scheduler::CollectOldest() {
   const ScheduledBatch& batch = batches_[oldest_];
   oldest_ = (oldest_ + 1) % batches_.size();
   --in_flight_;
-  losses_in_a_row_ = 0;
+  outages_.Succeeded();
   const uint64_t now = clock_->now_ns();
   double step_ns = static_cast<double>(now - std::max(batch.submitted_ns, last_collect_ns_));
   last_collect_ns_ = now;
@@ -201,33 +210,76 @@ void Scheduler::CollectOldest() {
   PrepareNext(batch);
   // What a prompt makes of its logits is a part of what they take.
   if (batch.logit_rows > 0) step_ns += static_cast<double>(clock_->now_ns() - now);
-  UpdateStepCosts(batch, step_ns);
+  costs_.Update(batch.decode_rows, batch.prefill_rows, batch.logit_rows, step_ns);
   size_t logits = 0;
   for (const Part& part : batch.parts) {
-    Slot& slot = slots_[part.slot.index()];
-    slot.active->rows_in_flight -= part.rows;
-    if (slot.active->generated == 0 && !slot.active->ended)
-      slot.active->sequence->Computed(part.first + part.rows);
-    for (size_t k = part.rows - part.wanted; k < part.rows; ++k) {
-      const size_t i = logits++;
-      const bool good = engine_.fault(i).empty();
-      if (!good) slot.tokens.clear();  // its KV must not be reused
-      if (slot.active == nullptr || slot.active->ended) continue;
-      if (!good) {
-        End(part.slot, SequenceEnd::kFailed, engine_.fault(i));
-        continue;
-      }
-      const Wanted wants = slot.active->sequence->wanted();
-      if (wants == Wanted::kHiddenOfLast || wants == Wanted::kHiddenOfAll) {
-        TakeHidden(part, part.first + k, engine_.hidden(i));
-      } else if (part.last && k + 1 == part.rows) {
-        ContinueOrSitOut(part.slot, engine_.logits(i));
-      } else {
-        ++slot.active->given;  // PrepareNext gave them
-      }
+    Active& active = slots_.active(part.slot);
+    active.rows_in_flight -= part.rows;
+    if (active.generated == 0 && !active.ended) active.sequence->Computed(part.first + part.rows);
+    if (part.decodes) {
+      TakeDrafted(part, logits);
+    } else {
+      TakeResults(part, logits);
     }
-    FreeIfDone(part.slot);
+    logits += part.wanted;
+    running_.FreeIfDone(part.slot);
   }
+}
+
+// Whether these logits are the slot's and can be used; its sequence ends if the model failed.
+bool Scheduler::IsGood(SlotId id, size_t logits) {
+  const bool good = engine_.fault(logits).empty();
+  if (!good) slots_[id].tokens.clear();  // its KV must not be reused
+  const Active* active = slots_[id].active.get();
+  if (active == nullptr || active->ended) return false;
+  if (!good) running_.End(id, SequenceEnd::kFailed, engine_.fault(logits));
+  return good;
+}
+
+// The results of a prompt's rows: hidden states, logits of its own tokens, those of its next one.
+void Scheduler::TakeResults(const Part& part, size_t first_logits) {
+  for (size_t k = 0; k < part.wanted; ++k) {
+    if (!IsGood(part.slot, first_logits + k)) continue;
+    Active& active = slots_.active(part.slot);
+    const bool last = part.last && k + 1 == part.wanted;
+    if (WantsHidden(active)) {
+      active.sequence->Hidden(part.first + part.rows - part.wanted + k,
+                              engine_.hidden(first_logits + k));
+      if (last) running_.End(part.slot, SequenceEnd::kComplete, "");
+    } else if (!last) {
+      ++active.given;  // PrepareNext gave them
+    } else if (!IsReady(*active.sequence)) {
+      running_.SitOut(part.slot, engine_.logits(first_logits + k));
+    } else if (const auto next = Choose(part.slot, engine_.logits(first_logits + k))) {
+      running_.HasNext(part.slot, *next);
+    }
+  }
+}
+
+// Takes tokens from a decoding sequence's rows, one after the other, as long as each is the one
+// that the next row was drafted with; what was computed of others is cut off.
+void Scheduler::TakeDrafted(const Part& part, size_t first_logits) {
+  const SlotId id = part.slot;
+  std::vector<int32_t>& tokens = slots_[id].tokens;
+  LARDER_CHECK(tokens.size() == part.first + part.rows);
+  // datapath-ok: within what the constructor reserved
+  drafted_.assign(tokens.end() - static_cast<std::ptrdiff_t>(part.rows - 1), tokens.end());
+  tokens.resize(part.first + 1);  // datapath-ok: it gets shorter
+  for (size_t k = 0; IsGood(id, first_logits + k); ++k) {
+    const std::span<const float> logits = engine_.logits(first_logits + k);
+    if (!IsReady(*slots_.active(id).sequence)) {
+      running_.SitOut(id, logits);
+      break;
+    }
+    const std::optional<int32_t> next = Choose(id, logits);
+    if (!next) break;
+    if (k == drafted_.size() || drafted_[k] != *next) {
+      running_.HasNext(id, *next);
+      break;
+    }
+    tokens.push_back(*next);  // datapath-ok: within what the constructor reserved
+  }
+  if (part.rows > 1) slots_.Cut(id, tokens.size());
 }
 
 // Gives prompts the logits that they want of their rows, and has the next tokens chosen on all
@@ -239,16 +291,17 @@ void Scheduler::PrepareNext(const ScheduledBatch& batch) {
   choosing_.clear();
   size_t logits = 0;
   for (const Part& part : batch.parts) {
-    const Active* active = slots_[part.slot.index()].active.get();
+    const Active& active = slots_.active(part.slot);
     for (size_t k = 0; k < part.wanted; ++k, ++logits) {
-      if (active == nullptr || active->ended || !engine_.fault(logits).empty()) continue;
-      const Wanted wants = active->sequence->wanted();
-      if (wants == Wanted::kHiddenOfLast || wants == Wanted::kHiddenOfAll) continue;
+      if (active.ended || !engine_.fault(logits).empty() || WantsHidden(active)) continue;
+      // Which drafts are right is known one by one.
+      if (part.decodes && k > 0) continue;
       std::optional<size_t> position;
-      if (!part.last || k + 1 < part.wanted) position = part.first + part.rows - part.wanted + k;
-      if (!position && !IsReady(*active->sequence)) continue;
+      if (!part.decodes && (!part.last || k + 1 < part.wanted))
+        position = part.first + part.rows - part.wanted + k;
+      if (!position && !IsReady(*active.sequence)) continue;
       // datapath-ok: within what the constructor reserved
-      choosing_.push_back({active->sequence.get(), engine_.logits(logits), position});
+      choosing_.push_back({active.sequence.get(), engine_.logits(logits), position});
     }
   }
   if (choosing_.size() < 2 || choosing_.size() * (limits_.vocab + kTokensOfAChoice) < kWorthIt) {
@@ -263,30 +316,6 @@ void Scheduler::PrepareNext(const ScheduledBatch& batch) {
         (*static_cast<const std::vector<Choice>*>(choosing))[i].Make();
       },
       &choosing_);
-}
-
-void Scheduler::TakeHidden(const Part& part, size_t position, std::span<const float> state) {
-  slots_[part.slot.index()].active->sequence->Hidden(position, state);
-  if (part.last && position + 1 == part.first + part.rows)
-    End(part.slot, SequenceEnd::kComplete, "");
-}
-
-// Updates the costs of a pure decode step, of a prompt row beside decode rows, and of its logits,
-// from a step's time.
-void Scheduler::UpdateStepCosts(const ScheduledBatch& batch, double step) {
-  if (batch.prefill_rows == 0) {
-    Smooth(decode_step_ns_, step);
-  } else if (batch.prefill_rows >= kLeastPromptRows) {
-    const double base = batch.decode_rows > 0 ? decode_step_ns_ : 0;
-    const auto rows = static_cast<double>(batch.prefill_rows),
-               logits = static_cast<double>(batch.logit_rows);
-    const double prompts = std::max(step - base, 0.1 * step);
-    if (batch.logit_rows < kLeastPromptRows || prompt_row_ns_ == 0) {
-      Smooth(prompt_row_ns_, std::max(prompts - logits * logit_row_ns_, 0.1 * prompts) / rows);
-    } else {
-      Smooth(logit_row_ns_, std::max(prompts - rows * prompt_row_ns_, 0.01 * prompts) / logits);
-    }
-  }
 }
 
 }  // namespace larder::pipeline::scheduler

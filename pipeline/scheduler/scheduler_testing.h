@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "pipeline/scheduler/request.h"
+#include "pipeline/sequences/request.h"
 
 namespace larder::pipeline::inline scheduler {
 
@@ -30,6 +30,7 @@ struct Outcome {
   std::vector<size_t> computed;  // tokens of the prompt, as it was told
   size_t prepared = 0;           // tokens chosen by Prepare
   size_t sat_out = 0;            // looks at it before it was ready
+  size_t drafts = 0;             // times that it drafted something
 };
 
 struct Wish {
@@ -42,6 +43,10 @@ struct Wish {
   bool background = false;
   std::optional<SlotId> slot = {};
   uint32_t late = 0;  // before each token it is not ready for up to so many looks
+  // What it drafts behind the tokens that it has: those of this text at the same places, up to
+  // most_drafts at once, but each wrong_every-th wrong. Null: it drafts nothing.
+  const std::vector<int32_t>* draft = nullptr;
+  size_t most_drafts = 4, wrong_every = SIZE_MAX;
 };
 
 class TestSequence : public Sequence {
@@ -87,6 +92,18 @@ class TestSequence : public Sequence {
     prepared_ = logits.data();
     ++outcome_.prepared;
   }
+  std::span<const int32_t> Draft(size_t most) override {
+    if (wish_.draft == nullptr) return {};
+    const size_t has = std::min(outcome_.tokens.size(), wish_.draft->size());
+    const size_t count = std::min({most, wish_.most_drafts, wish_.draft->size() - has});
+    draft_.assign(wish_.draft->begin() + static_cast<std::ptrdiff_t>(has),
+                  wish_.draft->begin() + static_cast<std::ptrdiff_t>(has + count));
+    for (size_t i = 0; i < count; ++i) {
+      if ((has + i) % wish_.wrong_every == wish_.wrong_every - 1) draft_[i] = draft_[i] == 0;
+    }
+    outcome_.drafts += count > 0;
+    return draft_;
+  }
   void Ended(SequenceEnd end, const std::string& why) override {
     EXPECT_FALSE(outcome_.end.has_value()) << "told of the end twice";
     outcome_.end = end;
@@ -119,6 +136,7 @@ class TestSequence : public Sequence {
   const float* prepared_ = nullptr;
   std::minstd_rand late_random_{1 + static_cast<unsigned>(wish_.prompt.size())};
   std::optional<uint32_t> looks_;
+  std::vector<int32_t> draft_;
   bool is_ready_ = false;
 };
 

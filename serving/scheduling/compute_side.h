@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "pipeline/scheduler/request.h"
+#include "pipeline/sequences/request.h"
 #include "serving/constraint/mask_thread.h"
 #include "serving/metrics/metrics.h"
 #include "serving/sampling/sampler.h"

@@ -18,7 +18,7 @@
 #include "base/descriptor.h"
 #include "base/error.h"
 #include "base/memory.h"
-#include "pipeline/scheduler/request.h"
+#include "pipeline/sequences/request.h"
 #include "serving/constraint/mask_thread.h"
 #include "serving/metrics/failures.h"
 #include "serving/metrics/metrics.h"

@@ -1,6 +1,6 @@
 #include "serving/scheduling/refused.h"
 
-#include "pipeline/scheduler/request.h"
+#include "pipeline/sequences/request.h"
 
 namespace larder::serving::inline scheduling {
 namespace {

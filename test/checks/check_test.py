@@ -58,14 +58,14 @@ CLEAN = {
     "pipeline/scheduler/README.md": "x\n",
     "pipeline/scheduler/CMakeLists.txt": "larder_folder(pipeline/scheduler base pipeline/plan)\n",
     "pipeline/plan/plan.h": "#pragma once\n#include <nlohmann/json_fwd.hpp>\n",
-    "pipeline/scheduler/request.h": "#pragma once\n",
+    "pipeline/sequences/request.h": "#pragma once\n",
     "serving/README.md": "x\n",
     "serving/CMakeLists.txt": "larder_rooms(serving scheduling)\n",
     "serving/scheduling/README.md": "x\n",
     "serving/scheduling/CMakeLists.txt": (
         "larder_folder(serving/scheduling base model pipeline/scheduler)\n"),
     "serving/scheduling/text.cc": (
-        '#include "pipeline/scheduler/request.h"\n#include "model/gguf/gguf.h"\n'
+        '#include "pipeline/sequences/request.h"\n#include "model/gguf/gguf.h"\n'
         '#include <sys/socket.h>\n'),
 }
 
@@ -141,7 +141,7 @@ class Includes(CheckTest):
             ("kernels/formats/jit_test.cc", '#include "pipeline/plan/plan.h"\n', "higher floor"),
             ("serving/scheduling/text.cc", '#include "pipeline/plan/plan.h"\n',
              "serving/scheduling/ may include"),
-            ("pipeline/plan/plan.h", '#include "pipeline/scheduler/request.h"\n', "higher floor"),
+            ("pipeline/plan/plan.h", '#include "pipeline/sequences/request.h"\n', "higher floor"),
             ("pipeline/new.h", "#pragma once\n", "no floor"),
             ("kernels/formats/jit.cc", '#include "kernels/formats/shapes_testing.h"\n',
              "is for tests only"),

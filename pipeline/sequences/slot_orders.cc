@@ -1,14 +1,15 @@
-// What somebody orders to be done with a slot's KV cache: Scheduler::Execute.
+#include "pipeline/sequences/slot_orders.h"
+
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <utility>
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "pipeline/scheduler/scheduler.h"
 
-namespace larder::pipeline::inline scheduler {
+namespace larder::pipeline::inline sequences {
 namespace {
 
 // A prompt for nobody yet.
@@ -44,15 +45,23 @@ std::string NoRoomFor(size_t tokens) {
 
 }  // namespace
 
-void Scheduler::Execute(SlotOrder& order, const std::function<void()>& nudge, int most_ms) {
-  std::unique_lock lock(order_mutex_);
+SlotOrders::SlotOrders(TokenEngine& engine, SlotTable& slots, StoredChunks& stored,
+                       WaitingQueue& queue, Running& running, const RightOfWay& right_of_way)
+    : channel_(engine.kv_channel()),
+      slots_(slots),
+      stored_(stored),
+      queue_(queue),
+      running_(running),
+      right_of_way_(right_of_way) {}
+
+void SlotOrders::Execute(SlotOrder& order, const std::function<void()>& nudge, int most_ms) {
+  std::unique_lock lock(mutex_);
   order_ = &order;
   ordered_.store(true, std::memory_order_relaxed);
   lock.unlock();
   nudge();
   lock.lock();
-  order_done_.wait_for(lock, std::chrono::milliseconds(most_ms),
-                       [this] { return order_ == nullptr; });
+  done_.wait_for(lock, std::chrono::milliseconds(most_ms), [this] { return order_ == nullptr; });
   if (std::exchange(order_, nullptr) != nullptr)
     order.error = "the server is too busy to do it now";
   ordered_.store(false, std::memory_order_relaxed);
@@ -60,34 +69,35 @@ void Scheduler::Execute(SlotOrder& order, const std::function<void()>& nudge, in
 
 // Called between steps. Keys and values that are in this process are read and written here, so
 // nothing else may be writing any.
-void Scheduler::TakeOrder(const Intake& intake) {
-  ordered_slot_.reset();
+void SlotOrders::Take(const Intake& intake, bool in_flight, bool lost) {
+  waits_for_.reset();
   if (!ordered_.load(std::memory_order_relaxed)) return;
-  if (!engine_.kv_channel().Memory(0).empty()) {
-    if (in_flight_ > 0) return;
+  if (!channel_.Memory(0).empty()) {
+    if (in_flight) return;
     // A copy that the next micro-batch is to make must find its source.
     const auto is_copy = [](const model::KvUpdate& update) { return update.copied_positions > 0; };
-    if (std::ranges::any_of(kv_.updates(), is_copy)) return;
+    if (std::ranges::any_of(slots_.kv().updates(), is_copy)) return;
   }
-  const std::lock_guard lock(order_mutex_);
-  if (order_ == nullptr || !Do(*order_, intake)) return;
+  const std::lock_guard lock(mutex_);
+  if (order_ == nullptr || !Do(*order_, intake, lost)) return;
   order_ = nullptr;
-  order_done_.notify_all();
-  ShowKvChunks();
+  done_.notify_all();
+  slots_.ShowChunks();
 }
 
 // Returns false: later, between other steps.
-bool Scheduler::Do(SlotOrder& order, const Intake& intake) {
-  if (order.slot < SlotId(0) || order.slot >= end_of_slots()) {
-    order.error = fmt::format("there is no slot {}; there are {}", order.slot.value, limits_.slots);
+bool SlotOrders::Do(SlotOrder& order, const Intake& intake, bool lost) {
+  if (order.slot < SlotId(0) || order.slot >= slots_.end()) {
+    order.error =
+        fmt::format("there is no slot {}; there are {}", order.slot.value, slots_.limits().slots);
     order.later = false;
     return true;
   }
-  const Active* active = slots_[order.slot.index()].active.get();
+  const Active* active = slots_[order.slot].active.get();
   if (active != nullptr && active->background && order.kind != SlotOrder::Kind::kSave) {
-    ordered_slot_ = order.slot;
+    waits_for_ = order.slot;
     if (active->rows_in_flight > 0 || active->loading || active->ended) return false;
-    Yield(order.slot);
+    running_.Yield(order.slot);
     active = nullptr;
   }
   if (active != nullptr) {
@@ -97,27 +107,32 @@ bool Scheduler::Do(SlotOrder& order, const Intake& intake) {
     order.later = false;
     order.foreign = true;
   } else if (order.kind == SlotOrder::Kind::kErase) {
-    order.tokens = slots_[order.slot.index()].tokens.size();
-    Forget(order.slot);
+    order.tokens = slots_[order.slot].tokens.size();
+    slots_.Forget(order.slot);
   } else if (order.kind == SlotOrder::Kind::kSave) {
     Save(order);
-  } else if (order.contents.bytes.empty() || engine_.kv_channel().Memory(0).empty()) {
-    ComputeSaved(order, intake);
+  } else if (order.contents.bytes.empty() || channel_.Memory(0).empty()) {
+    ComputeSaved(order, intake, lost);
   } else {
     RestoreSaved(order);
   }
   return true;
 }
 
-bool Scheduler::IsOfAnother(const SlotOrder& order) const {
-  const Slot& slot = slots_[order.slot.index()];
+bool SlotOrders::IsOfAnother(const SlotOrder& order) const {
+  const Slot& slot = slots_[order.slot];
   return order.owner && !slot.tokens.empty() && slot.tenant != *order.owner;
 }
 
-void Scheduler::Save(SlotOrder& order) {
-  const Slot& slot = slots_[order.slot.index()];
-  const size_t tokens = kv_.Usable(order.slot, slot.tokens.size());
-  const size_t chunks = CeilDiv(tokens, kv_.shape().chunk_positions);
+// Of the slot's chunk-th chunk.
+std::span<uint8_t> SlotOrders::Memory(SlotId slot, size_t chunk) const {
+  return channel_.Memory(slots_.kv().chunk(slot, chunk));
+}
+
+void SlotOrders::Save(SlotOrder& order) {
+  const Slot& slot = slots_[order.slot];
+  const size_t tokens = slots_.kv().Usable(order.slot, slot.tokens.size());
+  const size_t chunks = CeilDiv(tokens, slots_.chunk_positions());
   if (tokens == 0) {
     order.error = fmt::format("slot {} has no tokens", order.slot.value);
     order.later = false;
@@ -126,76 +141,78 @@ void Scheduler::Save(SlotOrder& order) {
   order.contents.tokens.assign(slot.tokens.begin(),
                                slot.tokens.begin() + static_cast<std::ptrdiff_t>(tokens));
   order.contents.tenant = slot.tenant;
-  order.contents.bytes.reserve(chunks * engine_.kv_channel().Memory(0).size());
+  order.contents.bytes.reserve(chunks * channel_.Memory(0).size());
   for (size_t i = 0; i < chunks; ++i) {
-    const std::span<const uint8_t> memory = engine_.kv_channel().Memory(kv_.chunk(order.slot, i));
+    const std::span<const uint8_t> memory = Memory(order.slot, i);
     order.contents.bytes.insert(order.contents.bytes.end(), memory.begin(), memory.end());
   }
   order.tokens = tokens;
 }
 
 // In the order's slot, as the prompt of a sequence that wants no token.
-void Scheduler::ComputeSaved(SlotOrder& order, const Intake& intake) {
-  if (lost_) {
+void SlotOrders::ComputeSaved(SlotOrder& order, const Intake& intake, bool lost) {
+  if (lost) {
     order.error = "the KV cache can't be filled now: the chain is lost; try again later";
     return;
   }
-  if (!queue_.empty() && !queue_.front()->background) {
+  if (queue_.any_in_front()) {
     order.error = "requests wait for slots; try again later";
     return;
   }
   const SlotId id = order.slot;
-  const AttentionId socket = kv_.socket_of(id);
+  const AttentionId socket = slots_.kv().socket_of(id);
   const size_t tokens = order.contents.tokens.size();
   auto active = std::make_unique<Active>(std::make_unique<SavedTokens>(order, intake));
   active->restored = true;
-  Place place = ChoosePlace(*active).value_or(Place{.slot = id, .source = id});
-  if (kv_.socket_of(place.slot) != socket) place = {.slot = id, .source = id};
+  Place place = slots_.ChoosePlace(*active).value_or(Place{.slot = id, .source = id});
+  if (slots_.kv().socket_of(place.slot) != socket) place = {.slot = id, .source = id};
   if (place.slot != id) {
     if (place.tokens == 0) place.source = id;
-    if (place.source < end_of_slots()) place.takes = false;  // it is shared, not cut
+    if (place.source < slots_.end()) place.takes = false;  // it is shared, not cut
     place.slot = id;
   }
-  FindStored(*active, place);
-  if (!HasRoom(ChunksNeeded(*active, place.tokens), place) || !MayRunToo(*active, socket)) {
+  stored_.Find(*active, place);
+  if (!slots_.HasRoom(slots_.ChunksNeeded(*active, place.tokens), place) ||
+      !right_of_way_.MayRunToo(*active, socket)) {
     order.error = NoRoomFor(tokens);
     return;
   }
-  Begin(place, std::move(active));
+  running_.Begin(place, std::move(active));
   order.tokens = tokens;
 }
 
-void Scheduler::RestoreSaved(SlotOrder& order) {
+void SlotOrders::RestoreSaved(SlotOrder& order) {
   const SlotId id = order.slot;
-  Slot& slot = slots_[id.index()];
+  KvChunks& kv = slots_.kv();
   const size_t tokens = order.contents.tokens.size();
-  const size_t chunks = CeilDiv(tokens, kv_.shape().chunk_positions);
-  const AttentionId socket = kv_.socket_of(id);
-  if (!HasRoom(chunks, {.slot = id, .source = id})) {
+  const size_t chunks = CeilDiv(tokens, slots_.chunk_positions());
+  const AttentionId socket = kv.socket_of(id);
+  if (!slots_.HasRoom(chunks, {.slot = id, .source = id})) {
     order.error = NoRoomFor(tokens);
     return;
   }
-  Forget(id);
-  while (kv_.free(socket) < chunks && (ShortenOldest(socket, id, id) || DropStores())) {
+  slots_.Forget(id);
+  while (kv.free(socket) < chunks &&
+         (slots_.ShortenOldest(socket, std::array{id}) || stored_.DropStores())) {
   }
-  if (kv_.Grow(id, chunks) < chunks) {
-    Forget(id);
+  if (kv.Grow(id, chunks) < chunks) {
+    slots_.Forget(id);
     order.error = NoRoomFor(tokens);
     return;
   }
   const uint8_t* from = order.contents.bytes.data();
   for (size_t i = 0; i < chunks; ++i) {
-    const std::span<uint8_t> memory = engine_.kv_channel().Memory(kv_.chunk(id, i));
+    const std::span<uint8_t> memory = Memory(id, i);
     std::memcpy(memory.data(), from, memory.size());
     from += memory.size();
   }
-  kv_.Extend(id, tokens);
+  kv.Extend(id, tokens);
+  Slot& slot = slots_[id];
   slot.tokens.assign(order.contents.tokens.begin(), order.contents.tokens.end());
   slot.tenant = order.contents.tenant;
-  slot.last_used = ++uses_;
-  slot_status_[id.index()].cached_tokens.store(static_cast<uint32_t>(tokens),
-                                               std::memory_order_relaxed);
+  slots_.Use(id);
+  slots_.ShowTokens(id);
   order.tokens = tokens;
 }
 
-}  // namespace larder::pipeline::scheduler
+}  // namespace larder::pipeline::sequences

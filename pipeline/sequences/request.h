@@ -11,7 +11,7 @@
 
 #include "base/ids.h"
 
-namespace larder::pipeline::inline scheduler {
+namespace larder::pipeline::inline sequences {
 
 // Why the scheduler ended a sequence. Why a sequence wants no more tokens is not known here; for
 // that there is serving::FinishReason.
@@ -28,12 +28,11 @@ enum class SequenceEnd {
 // Which results of its rows a sequence gets.
 enum class Wanted {
   kNextToken,     // the logits after the last token, again and again: Sequence::Next
-  kPromptLogits,  // the logits after each token of the prompt (Sequence::PromptLogits), then like
-                  // kNextToken; all of the prompt is computed, even if the KV cache has its
-                  // beginning
+  kPromptLogits,  // the logits after each token of the prompt, Sequence::PromptLogits, and then as
+                  // kNextToken; of a prompt whose beginning the KV cache has, all are computed, too
   kHiddenOfLast,  // the hidden state of the prompt's last token, once: Sequence::Hidden
-  kHiddenOfAll,   // the hidden states of all tokens of the prompt, which are all computed, whatever
-                  // the KV cache has
+  kHiddenOfAll,   // those of all tokens of the prompt; they are all computed, whatever the KV cache
+                  // has
 };
 
 // A text being generated: a prompt and the choice of each next token. The scheduler owns it from
@@ -72,6 +71,11 @@ class Sequence {
   // token, valid during the call. The result may depend only on this sequence's logits so far; then
   // its tokens do not depend on other sequences.
   virtual std::optional<int32_t> Next(std::span<const float> logits) = 0;
+  // Tokens that may follow the one that Next returned last, at most `most` of them; valid until the
+  // next call of Next. They are computed in the same step as that one: where Next then chooses the
+  // first of them, it is called again with the logits behind it, and so on. So a sequence takes
+  // several tokens from a step, and they are the same as without drafts.
+  virtual std::span<const int32_t> Draft(size_t /*most*/) { return {}; }
   // May be called right before Next, with the same logits, on any thread of the engine, while other
   // sequences prepare: does the part of Next's work that needs only this sequence. Does not throw.
   virtual void Prepare(std::span<const float> /*logits*/) {}
@@ -111,4 +115,4 @@ class Intake {
 // Why a prompt of that many tokens cannot be continued, with numbers; empty if it can.
 std::string PromptProblem(size_t prompt_tokens, size_t context);
 
-}  // namespace larder::pipeline::scheduler
+}  // namespace larder::pipeline::sequences
