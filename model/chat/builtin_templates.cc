@@ -192,7 +192,7 @@ constexpr std::string_view kCommandR = R"({%- macro turn(who, text) -%}
 {%- endfor %}
 {%- if add_generation_prompt %}{{ '<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>' }}{% endif %})";
 
-constexpr std::string_view kNames[] = {"chatml",  "llama2",   "llama3",    "llama3.0", "qwen2",
+constexpr std::string_view kNames[] = {"chatml",  "llama2",   "llama3",    "llama3.1", "qwen2",
                                        "qwen2.5", "qwen3",    "mistral",   "gemma",    "phi3",
                                        "zephyr",  "deepseek", "deepseek3", "vicuna",   "command-r"};
 
@@ -219,8 +219,8 @@ std::string_view BuiltInTemplate(std::string_view name) {
   static const std::vector<BuiltIn> templates = {
       {"chatml", std::string(kChatMl)},
       {"llama2", Join({kInTurn, kLlama2})},
-      {"llama3", Join({kLlama3Turn, kLlama3Head, kLlama3})},
-      {"llama3.0", Join({kLlama3Turn, kLlama3})},
+      {"llama3", Join({kLlama3Turn, kLlama3})},
+      {"llama3.1", Join({kLlama3Turn, kLlama3Head, kLlama3})},
       {"qwen2",
        Join({WithDefault("You are a helpful assistant."), kQwenHead, kQwenCalls, kQwenTurns})},
       {"qwen2.5",

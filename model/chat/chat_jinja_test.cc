@@ -132,7 +132,7 @@ TEST(ChatJinja, BuiltInTemplatesWriteWhatThePublishedOnesDo) {
   };
   const Json conversations = Json::parse(kConversations);
   for (const Pair& pair :
-       {Pair{"llama3", "meta-llama-Llama-3.1-8B-Instruct.jinja"},
+       {Pair{"llama3.1", "meta-llama-Llama-3.1-8B-Instruct.jinja"},
         Pair{"qwen2.5", "Qwen-Qwen2.5-7B-Instruct.jinja"}, Pair{"qwen3", "Qwen-Qwen3-0.6B.jinja"},
         Pair{"gemma", "google-gemma-2-2b-it.jinja"}}) {
     const std::filesystem::path path = TestData(std::string("templates/") + pair.file);

@@ -54,7 +54,7 @@ TEST(ChatTemplateTest, BuiltInTemplatesWriteTheirFormat) {
   EXPECT_EQ(text("llama2"),
             "<s>[INST] <<SYS>>\nS\n<</SYS>>\n\na [/INST] b </s><s>[INST] c [/INST]");
   EXPECT_EQ(
-      text("llama3.0"),
+      text("llama3"),
       "<s><|start_header_id|>system<|end_header_id|>\n\nS<|eot_id|><|start_header_id|>user"
       "<|end_header_id|>\n\na<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\nb<|eot_id|>"
       "<|start_header_id|>user<|end_header_id|>\n\nc<|eot_id|><|start_header_id|>assistant"
@@ -99,7 +99,7 @@ TEST(ChatTemplateTest, AnAnswerGoesOnFromThePrefill) {
   input.messages[1]["content"] = "";
   EXPECT_EQ(Text(*chat, input), "<|im_start|>user\ne<|im_end|>\n<|im_start|>assistant\n");
   input.messages[1]["content"] = "line\n\nmore\n";
-  EXPECT_EQ(Text(*BuiltIn("llama3.0"), input),
+  EXPECT_EQ(Text(*BuiltIn("llama3"), input),
             "<s><|start_header_id|>user<|end_header_id|>\n\ne<|eot_id|><|start_header_id|>assistant"
             "<|end_header_id|>\n\nline\n\nmore")
       << "the template trims";
@@ -197,8 +197,8 @@ TEST(ChatTemplateTest, WhatATemplateWritesOfCallsIsFound) {
   EXPECT_FALSE(BuiltIn("mistral")->writes_results(true));
   EXPECT_TRUE(BuiltIn("qwen3")->writes_calls(true));
   EXPECT_TRUE(BuiltIn("qwen3")->writes_parallel_calls(true));
-  EXPECT_TRUE(BuiltIn("llama3")->writes_calls(true));
-  EXPECT_FALSE(BuiltIn("llama3")->writes_parallel_calls(true));
+  EXPECT_TRUE(BuiltIn("llama3.1")->writes_calls(true));
+  EXPECT_FALSE(BuiltIn("llama3.1")->writes_parallel_calls(true));
 }
 
 TEST(ChatTemplateTest, CallsComeOneByOneWhereATemplateTakesNoMore) {

@@ -417,8 +417,8 @@ TEST(AgentsRequest, WhatTemplatesTakeIsSaid) {
     return ChatCapsJson(*defaults.chat_template).value(what, false);
   };
   EXPECT_TRUE(says("qwen3", "supports_parallel_tool_calls"));
-  EXPECT_FALSE(says("llama3", "supports_parallel_tool_calls"));
-  EXPECT_TRUE(says("llama3", "supports_tool_calls"));
+  EXPECT_FALSE(says("llama3.1", "supports_parallel_tool_calls"));
+  EXPECT_TRUE(says("llama3.1", "supports_tool_calls"));
   EXPECT_FALSE(says("chatml", "supports_tool_calls"));
 }
 
