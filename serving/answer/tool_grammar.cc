@@ -213,8 +213,7 @@ class GrammarText {
       if (!options.schema.is_null()) calls = fmt::format("({} | {})", calls, Text(options.schema));
       if (is_auto) calls = CallOrText(calls);
       if (options.starts_in_reasoning && format_ != AnswerFormat::kHarmony) {
-        grammar.triggers = {std::string(shape_.thought_end)};
-        calls = "\"\\n\"* " + calls;
+        calls = BehindThought(grammar, calls);
       } else if (options.may_think || is_auto) {
         calls = (is_auto ? "s " : "") + Thought() + calls;
       }
@@ -223,11 +222,20 @@ class GrammarText {
     return grammar;
   }
 
-  std::string MakeAnswer(const Json& schema, bool starts_in_reasoning) {
-    std::string root = fmt::format("{}* {}", HarmonyThought(), Text(schema));
-    if (starts_in_reasoning)
-      root = fmt::format(R"({} %token "<|start|>" "assistant" {})", Until("<|end|>"), root);
-    return "root ::= " + root + "\n" + rules_;
+  ToolGrammar MakeAnswer(const Json& schema, const ToolGrammarOptions& options) {
+    ToolGrammar grammar;
+    std::string root = Text(schema);
+    if (format_ == AnswerFormat::kHarmony) {
+      root = HarmonyThought() + "* " + root;
+      if (options.starts_in_reasoning)
+        root = fmt::format(R"({} %token "<|start|>" "assistant" {})", Until("<|end|>"), root);
+    } else if (options.starts_in_reasoning) {
+      root = BehindThought(grammar, root);
+    } else if (options.may_think) {
+      root = Thought() + root;
+    }
+    grammar.gbnf = "root ::= " + root + "\n" + rules_;
+    return grammar;
   }
 
  private:
@@ -303,6 +311,12 @@ class GrammarText {
     return R"(%token "<|channel|>" "final" (" " (%token "<|constrain|>")? ("json" | "JSON"))? )"
            R"(%token "<|message|>" )" +
            Atom(schema);
+  }
+
+  // Of a prompt that ends inside a thought: what holds from the thought's end on.
+  std::string BehindThought(ToolGrammar& grammar, const std::string& rest) const {
+    grammar.triggers = {std::string(shape_.thought_end)};
+    return "\"\\n\"* " + rest;
   }
 
   // A thought that may come first.
@@ -628,8 +642,9 @@ ToolGrammar MakeToolGrammar(AnswerFormat format, const Json& tools, const ToolCh
   return GrammarText(format).Make(ReadTools(tools, choice), choice, options);
 }
 
-std::string MakeHarmonyGrammar(const Json& schema, bool starts_in_reasoning) {
-  return GrammarText(AnswerFormat::kHarmony).MakeAnswer(schema, starts_in_reasoning);
+ToolGrammar MakeAnswerGrammar(AnswerFormat format, const Json& schema,
+                              const ToolGrammarOptions& options) {
+  return GrammarText(format).MakeAnswer(schema, options);
 }
 
 AnswerFormat ToldFormat(AnswerFormat format) {

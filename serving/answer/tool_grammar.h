@@ -30,9 +30,10 @@ struct ToolGrammar {
 };
 
 struct ToolGrammarOptions {
-  bool parallel = true;              // more than one call in an answer
-  bool starts_in_reasoning = false;  // kRequired, kNamed: it holds behind the end of the thought
-  bool may_think = false;            // kRequired, kNamed: a thought may come first
+  bool parallel = true;  // more than one call in an answer
+  // Of kRequired and kNamed, and of a text of a schema:
+  bool starts_in_reasoning = false;  // it holds behind the end of the thought
+  bool may_think = false;            // a thought may come first
   // kRequired, kNamed: instead of calls the answer may be a text of this JSON schema; null: it may
   // not.
   nlohmann::ordered_json schema;
@@ -42,9 +43,11 @@ struct ToolGrammarOptions {
 ToolGrammar MakeToolGrammar(AnswerFormat, const nlohmann::ordered_json& tools, const ToolChoice&,
                             const ToolGrammarOptions& = {});
 
-// An answer of gpt-oss, whose text is a sequence of messages: thoughts, then an answer in the final
-// channel that is a JSON text of the schema. starts_in_reasoning: as above.
-std::string MakeHarmonyGrammar(const nlohmann::ordered_json& schema, bool starts_in_reasoning);
+// What a model may write whose answer has to be a JSON text of the schema: that text, behind the
+// thought if there may be one. gpt-oss always may think; its text is a sequence of messages, the
+// answer the one in the final channel. Of the options: starts_in_reasoning, may_think.
+ToolGrammar MakeAnswerGrammar(AnswerFormat, const nlohmann::ordered_json& schema,
+                              const ToolGrammarOptions&);
 
 // The format in which a model can be told to call, where its template shows no tools: its own, if
 // that is one JSON value in markers, or the generic one.

@@ -127,9 +127,28 @@ Json MessagesOf(const CompletionRequest& request, const CompletionDefaults& defa
   return messages;
 }
 
+// How many tokens a thought may have; -1: it is not limited.
+int64_t ThoughtTokens(const CompletionRequest& request, const CompletionDefaults& defaults) {
+  return request.thought_tokens >= 0 ? request.thought_tokens : defaults.thought_tokens;
+}
+
+// What the template is told of thinking, under the name that it has for it. A model that can think
+// does, as with llama-server, unless the request or the server says no.
+Json Thinks(const CompletionRequest& request, const CompletionDefaults& defaults) {
+  const bool may = defaults.reasoning && ThoughtTokens(request, defaults) != 0;
+  const Json thinks = request.kwargs.value("enable_thinking", Json(may));
+  if (defaults.chat_template->Mentions("enable_thinking")) return thinks;
+  return request.kwargs.value("thinking", thinks);  // DeepSeek, Granite
+}
+
+// Whether an answer that has to match a form may have a thought before it.
+bool MayThink(const CompletionRequest& request, const CompletionDefaults& defaults) {
+  return defaults.chat_template->supports_thinking() && request.split_reasoning &&
+         Thinks(request, defaults) != false;
+}
+
 void SetThoughts(const CompletionDefaults& defaults, CompletionRequest& request) {
-  const int64_t tokens =
-      request.thought_tokens >= 0 ? request.thought_tokens : defaults.thought_tokens;
+  const int64_t tokens = ThoughtTokens(request, defaults);
   if (tokens < 0) return;
   const ThoughtForm form = ThoughtFormOf(request.answer->format, defaults.chat_template->source());
   ThoughtLimit& limit = request.spec.thoughts;
@@ -150,16 +169,14 @@ void SetThoughts(const CompletionDefaults& defaults, CompletionRequest& request)
 void SetThinking(const CompletionRequest& request, const CompletionDefaults& defaults,
                  Json& kwargs) {
   const model::ChatTemplate& chat = *defaults.chat_template;
-  const int64_t tokens =
-      request.thought_tokens >= 0 ? request.thought_tokens : defaults.thought_tokens;
+  const int64_t tokens = ThoughtTokens(request, defaults);
+  const Json thinks = Thinks(request, defaults);
   const auto set = [&](const char* name, const Json& value) {
     if (chat.Mentions(name) && !kwargs.contains(name)) kwargs[name] = value;
   };
-  // A model that can think does, as with llama-server, unless the request or the server says no:
-  // some templates take a variable that is not there for false.
-  set("enable_thinking", defaults.reasoning && tokens != 0);
-  const Json thinks = kwargs.value("enable_thinking", Json(defaults.reasoning && tokens != 0));
-  if (!chat.Mentions("enable_thinking")) set("thinking", thinks);  // DeepSeek, Granite
+  // Some templates take a variable that is not there for false.
+  set("enable_thinking", thinks);
+  if (!chat.Mentions("enable_thinking")) set("thinking", thinks);
   if (thinks == false) {
     set("thinking_budget", 0);  // Seed-OSS
   } else if (tokens >= 0) {
@@ -203,11 +220,7 @@ void SetAnswer(std::string_view prompt, const CompletionDefaults& defaults,
 std::vector<std::string> EndOfThought(const AnswerParserOptions& answer) {
   if (answer.format == AnswerFormat::kHarmony) return {"<|channel|>final<|message|>"};
   if (!answer.starts_in_reasoning) return {};
-  const Json any = Json::array(
-      {{{"type", "function"}, {"function", {{"name", "f"}, {"parameters", Json::object()}}}}});
-  return MakeToolGrammar(answer.format, any, {.kind = ToolChoice::Kind::kRequired, .name = {}},
-                         {.parallel = false, .starts_in_reasoning = true, .may_think = false})
-      .triggers;
+  return MakeAnswerGrammar(answer.format, Json(true), {.starts_in_reasoning = true}).triggers;
 }
 
 // The first tool whose schema has no grammar, and why: a grammar of all tools at once cannot say.
@@ -233,12 +246,17 @@ void SetConstraint(const CompletionDefaults& defaults, CompletionRequest& reques
   if (!request.offers_tools()) {
     spec.grammar_required = true;
     if (spec.grammar == nullptr || request.continue_last) return;
-    // A model that opens no final message would not be held to the form.
-    if (answer.format == AnswerFormat::kHarmony && !request.schema.is_null()) {
-      spec.grammar = GrammarOfGbnf(MakeHarmonyGrammar(request.schema, answer.starts_in_reasoning));
-    } else {
+    const ToolGrammarOptions options{.starts_in_reasoning = answer.starts_in_reasoning,
+                                     .may_think = MayThink(request, defaults)};
+    const bool thinks =
+        options.starts_in_reasoning || options.may_think || answer.format == AnswerFormat::kHarmony;
+    if (request.schema.is_null() || !thinks) {
       spec.grammar_triggers = EndOfThought(answer);
+      return;
     }
+    ToolGrammar grammar = MakeAnswerGrammar(answer.format, request.schema, options);
+    spec.grammar = GrammarOfGbnf(grammar.gbnf);
+    spec.grammar_triggers = std::move(grammar.triggers);
     return;
   }
   if (required) {
@@ -254,15 +272,13 @@ void SetConstraint(const CompletionDefaults& defaults, CompletionRequest& reques
   if (spec.grammar != nullptr && !both)
     throw Refused(400, "tools and a grammar: expected only one of them").On("tools");
   if (!required && !both && !AnyIsStrict(answer.tools)) return;
-  const bool thinks = defaults.chat_template->supports_thinking();
-  const Json wanted = request.kwargs.value("enable_thinking", Json(defaults.reasoning));
   ToolGrammarOptions options;
   options.parallel =
       request.tool_choice.parallel && defaults.chat_template->writes_parallel_calls(true);
   options.starts_in_reasoning = answer.starts_in_reasoning;
   // Agents ask for a form of their last answer, and offer tools until then.
   if (both) options.schema = request.schema;
-  options.may_think = thinks && wanted != false && request.split_reasoning;
+  options.may_think = MayThink(request, defaults);
   const auto kind = required || both ? ToolChoice::Kind::kRequired : ToolChoice::Kind::kAuto;
   ToolGrammar grammar =
       MakeToolGrammar(answer.format, answer.tools, {.kind = kind, .name = {}}, options);

@@ -187,12 +187,15 @@ TEST(ChatTokens, TheTextOfAControlTokenIsTextOfTheAnswer) {
   }
 }
 
-// Accepts the text if the grammar behind its triggers does, byte by byte.
+// Accepts the text if the grammar behind its triggers does, token by token.
 bool Permits(const GenerationSpec& spec, const CompletionDefaults& defaults,
              const std::string& text) {
   Automaton automaton(spec.grammar,
                       std::make_shared<const Vocabulary>(*defaults.tokenizer, defaults.vocab));
-  const StateId state = automaton.Step(automaton.start(), text);
+  StateId state = automaton.start();
+  for (const TokenId token :
+       defaults.tokenizer->Encode(text, /*add_bos=*/false, /*parse_special=*/true))
+    state = automaton.StepToken(state, token);
   return state > Automaton::kTooMany && automaton.complete(state);
 }
 
@@ -229,6 +232,56 @@ TEST(ChatTokens, AFormHoldsInGptOssFromTheFirstToken) {
                                 "<|message|>{\"city\": \"Bern\"}"),
               with_tools);
   }
+}
+
+// A model that thinks does so before the JSON that is asked for, too.
+TEST(ChatTokens, AThoughtMayComeBeforeAForm) {
+  CompletionDefaults defaults = HermesDefaults(TokenType::kControl);
+  defaults.chat_template = model::ChatTemplate::Parse(std::string(model::BuiltInTemplate("qwen3")),
+                                                      "qwen3", "", "<|im_end|>");
+  const Json schema = {{"type", "integer"}};
+  const std::string thought = "<think>\nHm. 4?\n</think>\n\n";
+  for (const Json& form :
+       {Json{{"response_format",
+              {{"type", "json_schema"}, {"json_schema", {{"name", "n"}, {"schema", schema}}}}}},
+        Json{{"json_schema", schema}}, Json{{"guided_json", schema}},
+        Json{{"structured_outputs", {{"json", schema}}}}}) {
+    Json body = {{"messages", Json::array({Question()})}};
+    body.update(form);
+    const GenerationSpec spec = SpecOf(body, defaults);
+    EXPECT_TRUE(spec.grammar_triggers.empty());
+    EXPECT_TRUE(Permits(spec, defaults, "42")) << "it need not think";
+    EXPECT_TRUE(Permits(spec, defaults, thought + "42"));
+    EXPECT_TRUE(Permits(spec, defaults, "<think></think>42"));
+    for (const std::string& wrong : {std::string("Hello"), thought, thought + "Hello",
+                                     "Hello" + thought + "42", thought + thought + "42"})
+      EXPECT_FALSE(Permits(spec, defaults, wrong)) << wrong;
+    for (const Json& off :
+         {Json{{"enable_thinking", false}}, Json{{"reasoning_effort", "none"}},
+          Json{{"reasoning_budget_tokens", 0}}, Json{{"reasoning_format", "none"}}}) {
+      Json plain = body;
+      plain.update(off);
+      EXPECT_TRUE(Permits(SpecOf(plain, defaults), defaults, "42"));
+      EXPECT_FALSE(Permits(SpecOf(plain, defaults), defaults, thought + "42")) << off;
+    }
+    CompletionDefaults never = defaults;  // --reasoning off
+    never.reasoning = false;
+    EXPECT_FALSE(Permits(SpecOf(body, never), never, thought + "42"));
+    CompletionDefaults cannot = defaults;
+    cannot.chat_template = HermesDefaults(TokenType::kControl).chat_template;
+    EXPECT_FALSE(Permits(SpecOf(body, cannot), cannot, thought + "42"));
+    // A template that opens the thought: what is behind its end has to match.
+    CompletionDefaults opened = defaults;
+    opened.chat_template = model::ChatTemplate::Parse(
+        defaults.chat_template->source() + "{{ '<think>\n' }}", "thinks", "", "<|im_end|>");
+    const GenerationSpec behind = SpecOf(body, opened);
+    EXPECT_EQ(behind.grammar_triggers, std::vector<std::string>{"</think>"});
+    EXPECT_TRUE(Permits(behind, opened, "\n\n42"));
+    EXPECT_FALSE(Permits(behind, opened, "\n\nHello"));
+  }
+  // Of a grammar only the template's own thought is known.
+  const Json body = {{"messages", Json::array({Question()})}, {"grammar", "root ::= \"42\""}};
+  EXPECT_FALSE(Permits(SpecOf(body, defaults), defaults, thought + "42"));
 }
 
 std::string PromptOf(const Json& body, const CompletionDefaults& defaults) {

@@ -68,7 +68,7 @@ std::shared_ptr<const Grammar> OfRegex(const std::string& pattern) {
   return Kept().Of("r" + pattern, [&] { return Grammar::FromRegex(pattern); });
 }
 
-std::shared_ptr<const Grammar> OfChoices(const Json& choices, const std::string& name) {
+TextForm OfChoices(const Json& choices, const std::string& name) {
   if (!choices.is_array() || choices.empty()) JsonFields::Fail(name, choices, "an array of texts");
   std::string gbnf = "root ::= ";
   for (size_t i = 0; i < choices.size(); ++i) {
@@ -76,7 +76,7 @@ std::shared_ptr<const Grammar> OfChoices(const Json& choices, const std::string&
     if (i > 0) gbnf += " | ";
     gbnf += GbnfLiteral(choices[i].get<std::string>());
   }
-  return GrammarOfGbnf(gbnf + "\n");
+  return {.schema = nullptr, .grammar = GrammarOfGbnf(gbnf + "\n")};
 }
 
 Json AnyObject() { return {{"type", "object"}}; }
@@ -127,7 +127,7 @@ Json SchemaOfFormat(const Json& format, const std::string& name) {
 
 // What `compile` makes of the field; its errors name the field.
 template <typename Compile>
-std::shared_ptr<const Grammar> Named(const std::string& name, Compile compile) {
+TextForm Named(const std::string& name, Compile compile) {
   try {
     return compile();
   } catch (const Refused&) {
@@ -139,7 +139,7 @@ std::shared_ptr<const Grammar> Named(const std::string& name, Compile compile) {
   }
 }
 
-using Reader = std::shared_ptr<const Grammar> (*)(const Json&, const std::string&);
+using Reader = TextForm (*)(const Json&, const std::string&);
 
 std::string TextIn(const Json& field, const std::string& name) {
   if (!field.is_string()) JsonFields::Fail(name, field, "a string");
@@ -150,17 +150,22 @@ struct Field {
   const char* name;
   Reader read;
 };
-std::shared_ptr<const Grammar> ReadSchema(const Json& field, const std::string& name) {
-  return GrammarOfSchema(SchemaIn(field, name));
+TextForm OfSchema(Json schema) {
+  if (schema.is_null()) return {};
+  std::shared_ptr<const Grammar> grammar = GrammarOfSchema(schema);
+  return {.schema = std::move(schema), .grammar = std::move(grammar)};
 }
-std::shared_ptr<const Grammar> ReadGbnfText(const Json& field, const std::string& name) {
-  return GrammarOfGbnf(TextIn(field, name));
+TextForm ReadSchema(const Json& field, const std::string& name) {
+  return OfSchema(SchemaIn(field, name));
 }
-std::shared_ptr<const Grammar> ReadRegex(const Json& field, const std::string& name) {
-  return OfRegex(TextIn(field, name));
+TextForm ReadGbnfText(const Json& field, const std::string& name) {
+  return {.schema = nullptr, .grammar = GrammarOfGbnf(TextIn(field, name))};
 }
-std::shared_ptr<const Grammar> ReadJsonObject(const Json& field, const std::string& /*name*/) {
-  return field == true ? GrammarOfSchema(AnyObject()) : nullptr;
+TextForm ReadRegex(const Json& field, const std::string& name) {
+  return {.schema = nullptr, .grammar = OfRegex(TextIn(field, name))};
+}
+TextForm ReadJsonObject(const Json& field, const std::string& /*name*/) {
+  return field == true ? OfSchema(AnyObject()) : TextForm();
 }
 
 constexpr Field kFields[] = {
@@ -188,29 +193,22 @@ std::shared_ptr<const Grammar> GrammarOfSchema(const Json& schema) {
 size_t KeptGrammarBytes() { return Kept().bytes(); }
 
 TextForm ReadFormat(const Json& format, const std::string& name) {
-  TextForm form;
-  form.schema = SchemaOfFormat(format, name);
-  if (!form.schema.is_null())
-    form.grammar = Named(name, [&] { return GrammarOfSchema(form.schema); });
-  return form;
+  return Named(name, [&] { return OfSchema(SchemaOfFormat(format, name)); });
 }
 
 TextForm ReadConstraint(const JsonFields& fields) {
   TextForm form;
   std::string first;
   const auto read = [&](const std::string& name, auto compile) {
-    std::shared_ptr<const Grammar> one = Named(name, compile);
-    if (one == nullptr) return;
+    TextForm one = Named(name, compile);
+    if (one.grammar == nullptr) return;
     if (form.grammar != nullptr)
       throw Refused(400, "{} and {}: expected only one of them", first, name).On(name);
-    form.grammar = std::move(one);
+    form = std::move(one);
     first = name;
   };
-  if (const Json* format = fields.Find("response_format")) {
-    TextForm asked = ReadFormat(*format, "response_format");
-    form.schema = std::move(asked.schema);
-    read("response_format", [&] { return asked.grammar; });
-  }
+  if (const Json* format = fields.Find("response_format"))
+    read("response_format", [&] { return ReadFormat(*format, "response_format"); });
   for (const Field& field : kFields) {
     if (!fields.Has(field.name)) continue;
     const Json value(*fields.Find(field.name));

@@ -13,8 +13,7 @@
 
 namespace larder::serving::inline fields {
 
-// What a text must match. No grammar: any text. Only a response_format has a schema; otherwise it
-// is null.
+// What a text must match. No grammar: any text. The schema is null where it need not be JSON.
 struct TextForm {
   Json schema;
   std::shared_ptr<const Grammar> grammar;
