@@ -487,6 +487,18 @@ TEST(AgentsRequest, InfillPutsTheTextsBetweenTheTokens) {
                     plain("he"),
                     {suffix},
                     {middle}}));
+  const auto why_not = [&](const std::string& extra) {
+    try {
+      prompt((R"({"input_prefix":"he","input_extra":[)" + extra + "]}").c_str());
+    } catch (const Refused& why) {
+      return std::string(why.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(why_not(R"({"filename":"or"})"), "input_extra.text is missing: expected a string");
+  EXPECT_EQ(why_not(R"({"text":7})"), "text is 7: expected a string");
+  EXPECT_EQ(why_not(R"({"filename":7,"text":"a"})"), "filename is 7: expected a string");
+  EXPECT_EQ(why_not(R"({"text":"a"})"), "");
 }
 
 TEST(AgentsRequest, OllamasNegativeLimitsAreNone) {

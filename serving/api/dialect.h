@@ -30,6 +30,7 @@ enum class Framing {
 constexpr Framing FramingOf(Dialect dialect) {
   switch (dialect) {
     case Dialect::kNative:
+    case Dialect::kInfill:
     case Dialect::kResponses:
     case Dialect::kMessages:
       return Framing::kSse;

@@ -38,9 +38,12 @@ void ReadInfill(const JsonFields& fields, const CompletionDefaults& defaults,
     }
     for (const Json& one : *extra) {
       const JsonFields part(one, "input_extra");
+      if (!part.Has("text"))
+        throw Refused(400, "input_extra.text is missing: expected a string").On("input_extra");
+      const std::string name = part.String("filename", "file");
       if (fim.file >= 0) {
         tokens.push_back(fim.file);
-        add(part.String("filename", "file") + "\n");
+        add(name + "\n");
       }
       add(part.String("text", "") + "\n");
     }

@@ -66,6 +66,7 @@ TEST_F(Apis, EachStreamHasItsFraming) {
   EXPECT_TRUE(native.starts_with("data: {")) << native;
   EXPECT_EQ(native.find("[DONE]"), std::string::npos)
       << "llama-server's own stream ends without a word";
+  EXPECT_EQ(FramingOf(Dialect::kInfill), Framing::kSse);
   const std::string message = Parts(
       Http(Post("/v1/messages", R"({"stream":true,"max_tokens":2,"messages":)" + user + "}")));
   EXPECT_TRUE(message.starts_with("event: message_start\ndata: {")) << message;
