@@ -78,6 +78,7 @@ struct EmbeddingForm {
   size_t top_n = SIZE_MAX;             // the most relevant documents
   std::vector<std::string> documents;  // documents to be returned with their relevance; empty: none
                                        // are
+  bool listed = false;                 // the relevance as a list, as text-embeddings-inference's
 };
 
 // What llama-server's clients want to see besides the text.

@@ -129,7 +129,9 @@ void ReadRerank(const JsonFields& fields, const CompletionDefaults& defaults,
   request.spec.pooling = model::Pooling::kRank;
   const Json& query = Required(fields, "query", "a string");
   if (!query.is_string()) JsonFields::Fail("query", query, "a string");
-  const char* name = fields.Has("texts") ? "texts" : "documents";  // TEI's name
+  // As llama-server: who asks in the words of text-embeddings-inference is answered in its form.
+  request.embedding.listed = fields.Has("texts");
+  const char* name = request.embedding.listed ? "texts" : "documents";
   const Json& documents = Required(fields, name, "an array of texts");
   if (!documents.is_array() || documents.empty() || documents.size() > kMostEmbedded)
     JsonFields::Fail(name, documents, fmt::format("an array of 1 to {} texts", kMostEmbedded));

@@ -139,6 +139,11 @@ TEST(EmbeddingRequestTest, APromptForEachDocument) {
   EXPECT_EQ(plain[0].pooling, model::Pooling::kRank);
   EXPECT_NE(plain[0].prompt, plain[1].prompt);
   EXPECT_EQ(plain[0].prompt.back(), defaults.tokenizer->eos());
+  for (const char* name : {"texts", "documents"}) {
+    const Json body = {{"query", "a"}, {name, {"b"}}};
+    EXPECT_EQ(ReadCompletionRequest(body, Dialect::kRerank, defaults).embedding.listed,
+              std::string_view(name) == "texts");
+  }
   // The template's text and the client's are tokenized as one; only the template's may be control
   // tokens.
   defaults.rank_template = "a {query} b {document}";

@@ -96,13 +96,17 @@ class EmbeddingEncoder : public ReplyEncoder {
     std::stable_sort(order.begin(), order.end(),
                      [&](size_t a, size_t b) { return scores[a] > scores[b]; });
     order.resize(std::min(order.size(), head_.embedding.top_n));
+    const bool listed = head_.embedding.listed;
     json ranks = json::array();
     for (const size_t i : order) {
-      json one = {{"index", i}, {"relevance_score", scores[i]}};
-      if (!head_.embedding.documents.empty())
-        one["document"] = {{"text", head_.embedding.documents[i]}};
+      json one = {{"index", i}, {listed ? "score" : "relevance_score", scores[i]}};
+      if (!head_.embedding.documents.empty()) {
+        const std::string& text = head_.embedding.documents[i];
+        one.update(listed ? json{{"text", text}} : json{{"document", {{"text", text}}}});
+      }
       ranks.push_back(std::move(one));
     }
+    if (listed) return ranks;
     return {
         {"object", "list"}, {"model", head_.model}, {"results", ranks}, {"usage", Tokens(results)}};
   }

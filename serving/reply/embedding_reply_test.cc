@@ -67,6 +67,10 @@ TEST(EmbeddingReplyTest, DocumentsComeByRelevance) {
   EXPECT_EQ(whole["results"],
             json::parse(R"([{"index":1,"relevance_score":2.5,"document":{"text":"b"}},
                                               {"index":0,"relevance_score":0.5,"document":{"text":"a"}}])"));
+  head.embedding.listed = true;
+  EXPECT_EQ(
+      WholeOf(head, {Embedded({1, 1}, 0), Embedded({3, 1}, 1), Embedded({1, 1}, 2)}),
+      json::parse(R"([{"index":1,"score":2.5,"text":"b"},{"index":0,"score":0.5,"text":"a"}])"));
 }
 
 }  // namespace
