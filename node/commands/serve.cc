@@ -105,7 +105,8 @@ void Describe(CLI::App& command, ServeOptions& o) {
       ->group(network);
   command
       .add_option("--cors-origin", o.server.cors_origins,
-                  "origin whose web pages may use the server, such as https://chat.example; *: all")
+                  "origin whose web pages may use the server, such as https://chat.example; "
+                  "localhost: those of this machine, on any port; *: all")
       ->type_name("ORIGIN")
       ->delimiter(',')
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)

@@ -4,6 +4,7 @@
 #include <boost/asio/ip/address.hpp>
 #include <boost/beast/core/string.hpp>
 #include <cctype>
+#include <optional>
 
 #include "serving/fields/json_fields.h"
 
@@ -32,19 +33,41 @@ std::string NameOf(std::string_view host) {
   return name;
 }
 
-// Whether a page of `origin` was served by `host`. The scheme is not compared: a proxy may
+// What an origin has behind its scheme, which is http or https; nullopt: it has no such.
+struct Origin {
+  bool tls;
+  std::string_view authority;
+};
+std::optional<Origin> OriginOf(std::string_view text) {
+  const size_t slashes = text.find("://");
+  if (slashes == std::string_view::npos) return std::nullopt;
+  const std::string scheme = Lower(text.substr(0, slashes));
+  if (scheme != "http" && scheme != "https") return std::nullopt;
+  return Origin{.tls = scheme == "https", .authority = text.substr(slashes + 3)};
+}
+
+// Whether a page of `text` was served by `host`. The scheme is not compared: a proxy may
 // terminate TLS.
-bool IsSameOrigin(std::string_view origin, std::string_view host) {
-  const size_t slashes = origin.find("://");
-  if (slashes == std::string_view::npos) return false;
-  const std::string scheme = Lower(origin.substr(0, slashes));
-  if (scheme != "http" && scheme != "https") return false;
-  const std::string_view port = scheme == "http" ? ":80" : ":443";
+bool IsSameOrigin(std::string_view text, std::string_view host) {
+  const std::optional<Origin> origin = OriginOf(text);
+  if (!origin) return false;
+  const std::string_view port = origin->tls ? ":443" : ":80";
   const auto plain = [&](std::string_view authority) {
     if (authority.ends_with(port)) authority.remove_suffix(port.size());
     return Lower(authority);
   };
-  return plain(origin.substr(slashes + 3)) == plain(host);
+  return plain(origin->authority) == plain(host);
+}
+
+// Whether the page was served by the machine that its browser runs on.
+bool IsOfThisMachine(std::string_view text) {
+  const std::optional<Origin> origin = OriginOf(text);
+  if (!origin) return false;
+  std::string_view host = origin->authority;
+  const size_t colon = host.find_last_not_of("0123456789");
+  if (colon != std::string_view::npos && host[colon] == ':') host = host.substr(0, colon);
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  return IsLoopback(std::string(host));
 }
 
 std::string Shown(const std::string& text) { return Excerpt(nlohmann::json(text)); }
@@ -66,8 +89,9 @@ bool Access::HostIsOurs(std::string_view host) const {
 bool Access::IsNamed(std::string_view origin) const {
   if (origin.empty()) return false;
   const auto& named = options_.cors_origins;
-  return std::any_of(named.begin(), named.end(),
-                     [&](const std::string& one) { return one == "*" || one == origin; });
+  return std::any_of(named.begin(), named.end(), [&](const std::string& one) {
+    return one == "*" || one == origin || (one == "localhost" && IsOfThisMachine(origin));
+  });
 }
 
 std::string Access::WhyNot(const HttpRequest& request, bool has_keys) const {

@@ -12,10 +12,11 @@
 namespace larder::serving::inline http {
 
 struct AccessOptions {
-  std::string host = "127.0.0.1";         // where the server listens
-  std::vector<std::string> hosts;         // other names of the server
-  std::vector<std::string> cors_origins;  // origins of pages that may use it, as browsers send
-                                          // them; "*": all
+  std::string host = "127.0.0.1";  // where the server listens
+  std::vector<std::string> hosts;  // other names of the server
+  // Origins of pages that may use it, as browsers send them; "localhost": those that a server on
+  // the browser's own machine has, on any port; "*": all.
+  std::vector<std::string> cors_origins;
 };
 
 class Access {

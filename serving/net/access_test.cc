@@ -72,6 +72,15 @@ TEST(Access, PagesAreOursOrNamed) {
   EXPECT_FALSE(Good(named, "evil.example", "https://chat.example"));
   EXPECT_TRUE(
       Good(Access({.host = "::1", .hosts = {}, .cors_origins = {"*"}}), "localhost", "http://a.b"));
+  const Access here({.host = "::1", .hosts = {}, .cors_origins = {"localhost"}});
+  for (const char* origin : {"http://localhost", "http://localhost:3000", "https://LOCALHOST:3000",
+                             "http://127.0.0.1:3000", "http://127.1.2.3", "http://[::1]:3000"})
+    EXPECT_TRUE(here.IsNamed(origin)) << origin;
+  for (const char* origin :
+       {"http://localhost.evil.example", "http://localhost:8080.evil.example",
+        "http://notlocalhost", "http://127.0.0.1.evil.example", "http://192.0.2.1",
+        "http://[2001:db8::1]", "null", "http://", "file://localhost", "http://evil.example:127"})
+    EXPECT_FALSE(here.IsNamed(origin)) << origin;
 }
 
 class AccessTest : public testing::Test {
