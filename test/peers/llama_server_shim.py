@@ -13,10 +13,14 @@ import pathlib
 import sys
 
 # By repository and file of Hugging Face: ours, and what the peer's file says of itself. The tests
-# of embeddings look at shapes, at the length 1 and at answers to bad requests: a model that is here
-# stands in for theirs. No other of their models has a stand-in.
+# of embeddings, relevance and filling in look at shapes, at the length 1 and at answers to bad
+# requests: a model that is here stands in for theirs (stand_ins.py). No other of their models has a
+# stand-in.
 MODELS = {
     "ggml-org/test-model-stories260K": ("stories260K.gguf", {}),
+    "ggml-org/test-model-stories260K-infill": ("stories260K-infill.gguf", {}),
+    "ggml-org/models jina-reranker-v1-tiny-en/ggml-model-f16.gguf": ("stories260K-rank.gguf",
+                                                                     {"--pooling": "rank"}),
     "ggml-org/models bert-bge-small/ggml-model-f16.gguf": ("stories260K.gguf",
                                                            {"--pooling": "mean"})
 }
@@ -46,9 +50,12 @@ def parsed(words):
 
 def with_model(options, folder):
     """The options with a file for the repository that they name. Without a model llama-server would
-    be a router; Larder says that it wants one.
+    be a router; Larder says that it wants one, except where the test is of web pages, for which any
+    server will do.
     """
     wanted = " ".join(options.pop(name) for name in ("--hf-repo", "--hf-file") if name in options)
+    if not wanted and "--cors-origins" in options:
+        wanted = "ggml-org/test-model-stories260K"
     if not wanted:
         return options
     if wanted not in MODELS:

@@ -10,6 +10,7 @@ LARDER_LLAMA_CPP: a checkout of llama.cpp; LARDER_PEERS_PYTHON: a Python that ha
 tools/server/tests/requirements.txt names (default: this one); LARDER_TEST_DATA: the folder with
 models/stories260K.gguf (default: ../shared/data beside the repository). Skipped without them.
 """
+import collections
 import json
 import os
 import pathlib
@@ -21,6 +22,7 @@ import tempfile
 import tomllib
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import stand_ins
 from larder_testing import ports, programs
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -112,6 +114,9 @@ def lay_out(checkout, folder):
 
 def run(python, larder, models, checkout, not_run, wanted, folder):
     tests = lay_out(checkout, folder)
+    standing = folder / "stand-ins"
+    standing.mkdir()
+    stand_ins.write(models / "stories260K.gguf", standing)
     results = folder / "results.json"
     environment = {
         name: value for name, value in os.environ.items()
@@ -119,7 +124,7 @@ def run(python, larder, models, checkout, not_run, wanted, folder):
     }
     environment |= {
         "LLAMA_SERVER_BIN_PATH": str(HERE / "llama_server_shim.py"), "LARDER_SHIM_PROGRAM": str(
-            pathlib.Path(larder).resolve()), "LARDER_SHIM_MODELS": str(models),
+            pathlib.Path(larder).resolve()), "LARDER_SHIM_MODELS": str(standing),
         "LARDER_PEERS_RESULTS": str(results), "PORT": str(ports.free_port()),
         "PYTHONPATH": str(HERE), "PYTHONDONTWRITEBYTECODE": "1"
     }
@@ -166,12 +171,14 @@ def main():
     if options.results:
         pathlib.Path(options.results).write_text(json.dumps(results, indent=1))
     failed = [
-        test for test in [*results["failed"], *results["not_run"]] if any(
-            covers(entry, test) for entry in not_ours)
+        kind for test in [*results["failed"], *results["not_run"]]
+        for entry, kind in not_ours.items() if covers(entry, test)
     ]
     owed = [test for test in results["failed"] if any(covers(entry, test) for entry in to_mend)]
     print(f"llama.cpp's server tests: {len(results['passed'])} pass, {len(failed)} are not ours, "
           f"{len(owed)} are to be mended, {len(results['skipped'])} skip themselves")
+    kinds = collections.Counter(failed).most_common()
+    print("not ours:", ", ".join(f"{kind} {count}" for kind, count in kinds))
     if lacking := flags_without_a_fate(checkout):
         sys.exit("flags of llama-server that are not in the table (node/options/peer_flags.cc):"
                  f" {', '.join(lacking)}")

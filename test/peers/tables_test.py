@@ -3,12 +3,15 @@
 shim translates. Needs no llama.cpp.
 """
 import pathlib
+import struct
 import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import llama_server_shim as shim
 import peers_test as peers
+import stand_ins
+from larder_testing.scripted_model import F32, STRING, U32, entry, text_of
 
 NOT_OURS = {"a.py": "model", "b.py::one": "vision", "b.py::two[x]": "vision"}
 TO_MEND = {"c.py::one": "a field"}
@@ -81,6 +84,11 @@ class ShimTest(unittest.TestCase):
                          ["--model", "/models/stories260K.gguf", "--pooling", "mean"])
         self.assertEqual(self.words(f"{bert} --pooling last"),
                          ["--model", "/models/stories260K.gguf", "--pooling", "last"])
+        self.assertEqual(self.words("--hf-repo ggml-org/test-model-stories260K-infill"),
+                         ["--model", "/models/stories260K-infill.gguf"])
+        self.assertEqual(self.words("--ctx-size 4"), ["--ctx-size", "1"])
+        self.assertEqual(self.words("--cors-origins localhost"),
+                         ["--model", "/models/stories260K.gguf", "--cors-origins", "localhost"])
         with self.assertRaises(SystemExit):
             self.words("--hf-repo ggml-org/tinygemma3-GGUF:Q8_0")
 
@@ -88,6 +96,28 @@ class ShimTest(unittest.TestCase):
         self.assertEqual(self.words("--port 1", LLAMA_ARG_HOST="192.0.2.1"),
                          ["--host", "192.0.2.1", "--port", "1"])
         self.assertEqual(self.words("--host ::1", LLAMA_ARG_HOST="192.0.2.1"), ["--host", "::1"])
+
+
+def file_of(entries, tensors, body):
+    """A GGUF file; tensors: names and where they begin in the body, each two columns of F32."""
+    infos = b"".join(
+        text_of(name) + struct.pack("<IQQIQ", 2, 2, 1, 0, begin) for name, begin in tensors)
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(entries))
+    head += b"".join(entry(*one) for one in entries) + infos
+    return head + bytes(-len(head) % 32) + body
+
+
+class StandInsTest(unittest.TestCase):
+    def test_a_file_has_more_entries_and_tensors_behind_its_own(self):
+        entries = [("general.name", STRING, "a"), ("list", STRING, ["b", ""]),
+                   ("numbers", F32, [1.0, 2.0]), ("number", U32, 7)]
+        values = struct.pack("<2f", 1, 2)
+        extended = stand_ins.extended(file_of(entries, [("t", 0)], values), [("more", U32, 9)],
+                                      {"u": (2, 1, [3, 4])})
+        self.assertEqual(
+            extended,
+            file_of([*entries, ("more", U32, 9)], [("t", 0), ("u", 32)],
+                    values + bytes(24) + struct.pack("<2f", 3, 4)))
 
 
 if __name__ == "__main__":
