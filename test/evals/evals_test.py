@@ -25,10 +25,11 @@ from larder_testing.server import Server
 
 SCORED = ("larder_choice", "larder_cloze", "larder_text")
 COUNTS = {"larder_choice": 32, "larder_cloze": 24, "larder_text": 5, "larder_generate": 12}
-# How far the log-likelihood of an answer may be from float32's, on average and at most, in nats:
-# twice what SmolLM2 has. Larder has activations of 8 bits.
 MOST_TIES = 1  # of a task's samples
-LIMITS = {"smollm2-135m": (0.3, 1.2), "qwen2.5-coder-0.5b": (0.3, 1.2)}
+# How far the log-likelihood of an answer may be from float32's, on average and at most, in nats:
+# twice what was measured over 152 answers, which is 0.150 and 0.587 of SmolLM2, 0.060 and 0.268 of
+# Qwen. Larder has activations of 8 bits.
+LIMITS = {"smollm2-135m": (0.30, 1.18), "qwen2.5-coder-0.5b": (0.12, 0.54)}
 
 
 def python():
