@@ -46,17 +46,19 @@ void ReadPromptLogprobs(const JsonFields& fields, CompletionRequest& request) {
   request.spec.every_logprob = true;
 }
 
-// Bounds what an answer's lists of them take, in memory and in the I/O thread's time.
+// Bounds what an answer's lists of them take, in memory, and, of a stream, whose events are made on
+// the I/O thread, in its time.
 void CheckPromptLogprobs(const CompletionRequest& request, size_t tokens) {
-  constexpr size_t kMost = size_t{1} << 17;
+  const size_t most = request.stream ? size_t{1} << 13 : size_t{1} << 17;
   if (request.spec.prompt_logprobs < 0) return;
   const size_t copies = request.echo ? request.n : 1;  // each choice's text begins with them
-  if (tokens * copies * (static_cast<size_t>(request.spec.prompt_logprobs) + 1) <= kMost) return;
+  if (tokens * copies * (static_cast<size_t>(request.spec.prompt_logprobs) + 1) <= most) return;
   const char* field = request.prompt_logprobs >= 0 ? "prompt_logprobs" : "logprobs";
   throw Refused(400,
                 "{} is {} for {} tokens of prompts: expected at most {} log-probabilities of "
-                "prompts in one answer; ask for fewer of each token, or in several requests",
-                field, request.spec.prompt_logprobs, tokens * copies, kMost)
+                "prompts in one {}; ask for fewer of each token, or in several requests",
+                field, request.spec.prompt_logprobs, tokens * copies, most,
+                request.stream ? "stream" : "answer")
       .On(field);
 }
 

@@ -442,6 +442,12 @@ TEST(MakeSpecsTest, AnAnswerHasABoundedNumberOfPromptLogprobs) {
   request.prompts = {std::vector<TokenId>(8192, 5)};
   EXPECT_NE(ErrorOf([&] { MakeSpecs(request, defaults); }).find("logprobs is 1 for 73728 tokens"),
             std::string::npos);
+  request = Read(R"({"prompt":"a","echo":true,"logprobs":1,"stream":true})");
+  request.prompts = {std::vector<TokenId>(4096, 5)};
+  EXPECT_EQ(MakeSpecs(request, defaults).size(), 1u);
+  request.prompts = {std::vector<TokenId>(4097, 5)};
+  EXPECT_NE(ErrorOf([&] { MakeSpecs(request, defaults); }).find("8192 log-probabilities"),
+            std::string::npos);
 }
 
 TEST(MakeSpecsTest, IgnoringTheEndBansItsTokens) {

@@ -385,6 +385,35 @@ void HttpSession::OnDone(const nlohmann::json* whole) {
   EndStream();
 }
 
+bool HttpSession::MakesElsewhere(const std::function<std::string()>& make) {
+  if (!state_.in_background) return false;
+  struct Made {
+    std::string text;
+    bool ok = false;
+  };
+  auto made = std::make_shared<Made>();
+  preparing_ = state_.in_background(
+      wire_.client().peer(),
+      [make, made, failures = state_.failures] {
+        try {
+          made->text = make();
+          made->ok = true;
+        } catch (const std::exception& error) {
+          if (failures != nullptr) failures->Count("an answer", error.what());
+        }
+      },
+      [made, self = self_] {
+        if (*self == nullptr || (*self)->closed_) return;
+        HttpSession& session = **self;
+        session.Send(made->ok ? HttpReply{.body = std::move(made->text), .headers = {}}
+                              : ErrorReply(500,
+                                           "the server failed to write this answer; its log says "
+                                           "why",
+                                           {}, session.request_.path));
+      });
+  return true;
+}
+
 void HttpSession::OnStored(const nlohmann::json& whole) {
   Keep(*state_.responses, tenant_, std::move(to_keep_), whole);
 }

@@ -41,6 +41,7 @@ class HttpSession : public Session, private CompletionSink {
   void OnEvent(const char* name, std::string object) override;
   void OnDone(const nlohmann::json* whole) override;
   void OnStored(const nlohmann::json& whole) override;
+  bool MakesElsewhere(const std::function<std::string()>& make) override;
   void OnFailure(int status, const std::string& message) override;
 
   void Proceed();
@@ -80,7 +81,7 @@ class HttpSession : public Session, private CompletionSink {
   HttpRequest request_;
   Dialect dialect_ = Dialect::kChat;  // the dialect of request_, if it generates
   Tenant tenant_ = kEverybody;        // who sent request_
-  JobTicket preparing_;               // a large request that is being prepared
+  JobTicket preparing_;               // a large request or answer that is being prepared
   Admitted admitted_;                 // completion_'s part of the budget
   std::unique_ptr<Completion> completion_;
   ResponseToKeep to_keep_;              // completion_'s answer; no id: it is not stored

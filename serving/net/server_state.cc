@@ -25,8 +25,8 @@ bool Succeeds(Failures* failures, const std::function<void()>& work) {
 }
 
 // What a prompt's log-probabilities take until they are sent: the numbers, a copy of them behind
-// which a choice's own follow, and their text. (The text is made of a tree, of one answer at a time
-// in the whole server.)
+// which a choice's own follow, and their text. (The text is made of a tree, of as many answers at a
+// time as there are background threads.)
 size_t PromptLogprobBytes(const CompletionRequest& request, const GenerationSpec& spec) {
   constexpr size_t kToken = 64, kEntry = 40, kNamedEntry = 80;  // bytes of the text
   const auto numbers = [](int top) {

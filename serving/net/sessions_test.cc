@@ -416,6 +416,47 @@ TEST_F(SessionsTest, WhatWaitsToBeReadIsCountedRefusedAndGivenBack) {
   EXPECT_EQ(admission.used(Resource::kBytes), 0u);
 }
 
+// Other clients' tokens need not wait while it is written.
+TEST_F(SessionsTest, ALargeAnswerIsMadeElsewhere) {
+  const json prompt = std::vector<int>(60, 5);
+  const auto asking = [&](int logprobs) {
+    return Post(
+        "/v1/completions",
+        json{{"prompt", prompt}, {"prompt_logprobs", logprobs}, {"max_tokens", 1}, {"seed", 3}}
+            .dump());
+  };
+  const auto body_of = [](const std::string& answer) {
+    return json::parse(answer.substr(answer.find("\r\n\r\n") + 4));
+  };
+  const json at_once = body_of(Http(asking(20)));
+  Elsewhere elsewhere(test_.state);
+  TestWire wire;
+  HttpSession session(wire, test_.state, {});
+  session.OnBytes(asking(0) + asking(20) + asking(0));
+  const auto count = [&] {
+    size_t answers = 0;
+    for (size_t at = 0; (at = wire.written.find("HTTP/1.1 200", at)) != std::string::npos; ++at)
+      ++answers;
+    return answers;
+  };
+  FinishAll(session, wire);
+  EXPECT_EQ(count(), 1u) << "the small one";
+  ASSERT_EQ(elsewhere.jobs.size(), 1u);
+  wire.written.clear();
+  elsewhere.DoFirst();
+  EXPECT_EQ(body_of(wire.written)["choices"], at_once["choices"]);
+  FinishAll(session, wire);
+  EXPECT_EQ(count(), 2u);
+  {
+    TestWire leaving;
+    HttpSession leaves(leaving, test_.state, {});
+    leaves.OnBytes(asking(20));
+    FinishAll(leaves, leaving);
+    ASSERT_EQ(elsewhere.jobs.size(), 1u);
+  }
+  EXPECT_TRUE(elsewhere.jobs.empty()) << "its client has left";
+}
+
 // The job of a client that leaves while the job runs counts in the budget until its memory is
 // freed.
 TEST_F(SessionsTest, WhatIsBeingReadIsHeldUntilItIsFreed) {

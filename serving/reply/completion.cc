@@ -31,6 +31,27 @@ size_t MostAtOnce(const GenerationService& service, const std::vector<Generation
   return std::min(kMostChoices, background ? service.most_background() : service.most_at_once());
 }
 
+// Log-probabilities of a whole answer that the I/O thread makes at once, each of which is some
+// microseconds of it. (Elsewhere is a thread that may have to wait for a core.) As many elements of
+// vectors take as long as one.
+constexpr size_t kMostAtOnce = 1024, kElements = 16;
+
+size_t NumbersOf(const std::vector<TokenLogprobs>& logprobs) {
+  size_t numbers = logprobs.size();
+  for (const TokenLogprobs& one : logprobs) numbers += one.top.size();
+  return numbers;
+}
+
+bool IsLarge(const std::vector<ChoiceResult>& results) {
+  size_t numbers = 0, elements = 0;
+  for (const ChoiceResult& result : results) {
+    numbers += NumbersOf(result.logprobs);
+    if (result.prompt_logprobs != nullptr) numbers += NumbersOf(*result.prompt_logprobs);
+    elements += result.end.embedding.size();
+  }
+  return numbers + elements / kElements > kMostAtOnce;
+}
+
 std::string_view BytesOf(const std::vector<TokenId>& tokens) {
   return {reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof(TokenId)};
 }
@@ -236,6 +257,17 @@ void Completion::Fail(int status, const std::string& message) {
   sink_.OnFailure(status, message);
 }
 
+// Whether the whole answer is large, and the sink has another thread for it.
+bool Completion::IsMadeElsewhere() {
+  if (stored_ || !IsLarge(results_)) return false;
+  auto results = std::make_shared<std::vector<ChoiceResult>>(std::move(results_));
+  if (sink_.MakesElsewhere(
+          [encoder = encoder_, results] { return Dump(encoder->Whole(*results)); }))
+    return true;
+  results_ = std::move(*results);
+  return false;
+}
+
 void Completion::ChoiceEnded(Choice& choice, const GenerationEnd& end) {
   if (IsFailure(end.reason)) return Fail(StatusOf(end.reason), end.error);
   if (end.reason == FinishReason::kCancelled && !cancelled_)
@@ -251,6 +283,7 @@ void Completion::ChoiceEnded(Choice& choice, const GenerationEnd& end) {
     }
     return;
   }
+  if (!stream_ && IsMadeElsewhere()) return;
   if (!stream_ || stored_) {
     const nlohmann::json whole = encoder_->Whole(results_);
     if (stored_) sink_.OnStored(whole);

@@ -3,6 +3,7 @@
 // still runs. I/O thread.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -24,6 +25,10 @@ class CompletionSink : public EventSink {
   // Called before the end of an answer that is stored (ReplyHead), with the answer as a request
   // without streaming gets it.
   virtual void OnStored(const nlohmann::json& /*whole*/) {}
+  // Instead of OnDone, of a whole answer that takes long to make: true, and then it is the last
+  // call, where the sink has another thread to make it on. `make`: its JSON text; to be called
+  // once, on any thread, also when the Completion is gone.
+  virtual bool MakesElsewhere(const std::function<std::string()>& /*make*/) { return false; }
   // The last call. A sink that has begun a stream says so in it, with SayFailed.
   virtual void OnFailure(int status, const std::string& message) = 0;
 };
@@ -46,11 +51,12 @@ class Completion {
   void StartMore();
   void TakePrompt(Choice&, const PromptLogprobs&);
   void ChoiceEnded(Choice&, const GenerationEnd&);
+  bool IsMadeElsewhere();
   void Fail(int status, const std::string& message);
 
   CompletionSink& sink_;
   const bool stored_;
-  const std::unique_ptr<ReplyEncoder> encoder_;
+  const std::shared_ptr<ReplyEncoder> encoder_;
   bool stream_;
   const bool echoes_;           // the prompts' log-probabilities come first in those of the texts
   const size_t n_;              // choices of a prompt

@@ -54,8 +54,8 @@ def extended(data, entries, tensors):
 
 
 def write(source, folder):
-    """stories260K (`source`) and two of its kind: one that ranks, by a head of its own, and one with
-    tokens for filling in.
+    """stories260K (`source`) and two of its kind: one that ranks, by a head of its own, and one
+    that has tokens for filling in.
     """
     data = source.read_bytes()
     (folder / source.name).symlink_to(source)
