@@ -17,6 +17,16 @@ bool EndsInsideCharacter(std::string_view text) {
   return false;
 }
 
+// The model has begun to write one of these itself, in several tokens.
+bool EndsInside(std::string_view text, const std::vector<std::string>& ends) {
+  return std::any_of(ends.begin(), ends.end(), [&](std::string_view end) {
+    for (size_t size = std::min(end.size(), text.size()); size > 0; --size) {
+      if (text.ends_with(end.substr(0, size))) return true;
+    }
+    return false;
+  });
+}
+
 }  // namespace
 
 ThoughtBudget::ThoughtBudget(ThoughtLimit limit, const model::Tokenizer& tokenizer)
@@ -68,7 +78,9 @@ void ThoughtBudget::Accept(TokenId token) {
         longest = std::max(longest, end.size());
       }
       if (text_.size() > longest) text_.erase(0, text_.size() - longest);
-      if (++spent_ >= limit_.tokens && !EndsInsideCharacter(text_)) state_ = State::kClosing;
+      if (++spent_ >= limit_.tokens && !EndsInsideCharacter(text_) &&
+          !EndsInside(text_, limit_.end))
+        state_ = State::kClosing;
       return;
     }
   }

@@ -35,6 +35,9 @@ TEST(ThoughtBudget, EndsAThoughtThatIsTooLong) {
   EXPECT_EQ(Written({.tokens = 0, .open = true}, "ab"), closing + "ab");
   EXPECT_EQ(Written({.tokens = 1, .open = true}, "\xc3\xbcx"), "\xc3\xbc" + closing + "x")
       << "no character is cut";
+  EXPECT_EQ(Written({.tokens = 3, .open = true}, "a</think>bcd"), "a</think>bcd")
+      << "it may finish the end that it has begun";
+  EXPECT_EQ(Written({.tokens = 3, .open = true}, "a</thingxy"), "a</thing" + closing + "xy");
 }
 
 TEST(ThoughtBudget, LeavesEverythingElseAlone) {
