@@ -197,6 +197,10 @@ CallShape ShapeOf(AnswerFormat format) {
   return {.open = {"{\"tool_call\": "}, .trigger = false, .fence = "```json\n"};
 }
 
+// As templates have it. No more: a model that would rather write something else than what has to
+// follow would go on with empty lines.
+constexpr std::string_view kBehindThought = R"("\n"? "\n"?)";
+
 class GrammarText {
  public:
   explicit GrammarText(AnswerFormat format) : format_(format), shape_(ShapeOf(format)) {}
@@ -316,16 +320,17 @@ class GrammarText {
   // Of a prompt that ends inside a thought: what holds from the thought's end on.
   std::string BehindThought(ToolGrammar& grammar, const std::string& rest) const {
     grammar.triggers = {std::string(shape_.thought_end)};
-    return "\"\\n\"* " + rest;
+    return fmt::format("{} {}", kBehindThought, rest);
   }
 
   // A thought that may come first.
   std::string Thought() {
     if (format_ == AnswerFormat::kHarmony) return HarmonyThought() + "? ";
-    if (shape_.thought_open.empty()) return Until(shape_.thought_end) + " \"\\n\"* ";
+    if (shape_.thought_open.empty())
+      return fmt::format("{} {} ", Until(shape_.thought_end), kBehindThought);
     const std::string_view name = format_ == AnswerFormat::kGemma4 ? R"("thought\n" )" : "";
-    return fmt::format("({} {}{} \"\\n\"*)? ", Fixed(shape_.thought_open), name,
-                       Until(shape_.thought_end));
+    return fmt::format("({} {}{} {})? ", Fixed(shape_.thought_open), name,
+                       Until(shape_.thought_end), kBehindThought);
   }
 
   std::string Calls(const std::vector<Tool>& tools, bool parallel) {

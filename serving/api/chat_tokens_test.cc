@@ -278,6 +278,7 @@ TEST(ChatTokens, AThoughtMayComeBeforeAForm) {
     EXPECT_EQ(behind.grammar_triggers, std::vector<std::string>{"</think>"});
     EXPECT_TRUE(Permits(behind, opened, "\n\n42"));
     EXPECT_FALSE(Permits(behind, opened, "\n\nHello"));
+    EXPECT_FALSE(Permits(behind, opened, "\n\n\n42")) << "or they would not end";
   }
   // Of a grammar only the template's own thought is known.
   const Json body = {{"messages", Json::array({Question()})}, {"grammar", "root ::= \"42\""}};
