@@ -49,7 +49,7 @@ FLOORS = {
     ]),
     "weight_node": (3, _RUNTIME),
     "attention_node": (3, _RUNTIME),
-    "pipeline/manifest": (4.0, ["base", "model", "topology", "kernels", "rdma"] + _NODES),
+    "pipeline/manifest": (4.0, ["base", "kernels/formats", "rdma", "attention_node/kv_region.h"]),
     "pipeline/plan": (4.1, _RUNTIME + ["rdma"] + _NODES + ["pipeline/manifest"]),
     "pipeline/kv": (4.15, ["base", "model"]),
     "pipeline/kv_store": (4.2, ["base", "kernels", "topology", "pipeline/kv"]),
@@ -101,11 +101,13 @@ FLOORS = {
     "node/loadgen": (6.1, ["base", "serving"]),
     "node/remote": (6.15, ["base", "model", "serving", "node/loadgen"]),
     "node/options": (6.2, _RUNTIME + ["rdma", "pipeline", "serving", "node/service"]),
+    "node/loading": (6.25, _RUNTIME + ["rdma", "weight_node", "pipeline", "node/service",
+                                       "node/options"]),
     "node/tasks": (6.3, _RUNTIME + ["rdma"] + _NODES +
-                   ["pipeline", "serving", "node/service", "node/options"]),
+                   ["pipeline", "serving", "node/service", "node/options", "node/loading"]),
     "node/commands": (6.4, _RUNTIME + ["rdma"] + _NODES + [
         "pipeline", "serving", "node/service", "node/loadgen", "node/remote", "node/options",
-        "node/tasks"
+        "node/loading", "node/tasks"
     ]),
     "bench": (7, _RUNTIME + ["rdma"] + _NODES + ["pipeline", "serving", "node"]),
     "deploy": (7, []),

@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "node/commands/command.h"
+#include "node/loading/load.h"
 #include "node/options/count_option.h"
-#include "node/options/load.h"
 #include "node/options/model_options.h"
 #include "node/options/progress.h"
 #include "node/service/signals.h"

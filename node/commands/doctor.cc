@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "node/commands/command.h"
+#include "node/loading/load.h"
 #include "node/options/count_option.h"
-#include "node/options/load.h"
 #include "node/options/model_options.h"
 #include "node/tasks/diagnosis.h"
 

@@ -15,8 +15,8 @@
 
 #include "base/error.h"
 #include "node/commands/command.h"
+#include "node/loading/load.h"
 #include "node/options/link_options.h"
-#include "node/options/load.h"
 #include "node/options/model_options.h"
 #include "node/options/option_sources.h"
 #include "node/service/service_log.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "node/options/load.h"
+#include "node/loading/load.h"
 #include "pipeline/engine/engine.h"
 #include "pipeline/scheduler/scheduler.h"
 #include "serving/metrics/status.h"

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "model/gguf/gguf.h"
-#include "node/options/load.h"
+#include "node/loading/load.h"
 #include "node/options/model_options.h"
 
 namespace larder::node::inline tasks {

@@ -1,14 +1,11 @@
 // Sets of cores as a manifest writes them: "package:0", "l3:0-11", "numa:1", "cores:0-5,8",
-// "cpus:0,2", "all". Numbers are lists of n and n-m. Used by the manifest's files only.
+// "cpus:0,2", "all". Numbers are lists of n and n-m.
 #pragma once
 
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "base/ids.h"
-#include "topology/topology.h"
 
 namespace larder::pipeline::inline manifest {
 
@@ -24,16 +21,5 @@ inline constexpr const char* kCoreSetExpected =
 
 // Returns nullopt if the text is not a core set; *problem then says what is wrong with it.
 std::optional<CoreSet> ParseCoreSet(std::string_view text, std::string* problem);
-
-struct PickedCores {
-  std::vector<CoreId> cores;  // sorted by L3 group, then number
-  // With smt all SMT siblings of each core; else its first CPU, or the one that "cpus:" names.
-  std::vector<CpuId> cpus;
-};
-
-// Returns nullopt if the machine lacks a part of the set or the set is empty; *problem then says
-// what is missing and what the machine has.
-std::optional<PickedCores> PickCoreSet(const CoreSet& set, bool smt,
-                                       const topology::Topology& topology, std::string* problem);
 
 }  // namespace larder::pipeline::manifest

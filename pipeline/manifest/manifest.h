@@ -1,7 +1,7 @@
 // Manifest: the operator's description of servers and sockets, a TOML file (deploy/README.md has
-// every key, with examples beside it). Parse checks all that can be checked without a machine;
-// Resolve then checks one server's sockets against its topology and returns what a Plan needs:
-// cores, CPUs, NUMA node, role. Set-up code for one thread; the types are values and share nothing.
+// every key, with examples beside it). Parse checks all that can be checked without a machine or a
+// model; a Plan (pipeline/plan/) checks the rest. Set-up code for one thread; the types are values
+// and share nothing.
 // Every mistake is an Error of one line: file, line, server, socket, key, value, expected.
 #pragma once
 
@@ -14,9 +14,7 @@
 #include "base/ids.h"
 #include "base/range.h"
 #include "kernels/formats/isa.h"
-#include "model/config/config.h"
 #include "rdma/link/frame_link.h"
-#include "topology/topology.h"
 
 namespace larder::pipeline::inline manifest {
 
@@ -99,22 +97,6 @@ struct Manifest {
   const ServerSpec& server_of_socket(std::string_view socket_name) const;
 };
 
-struct ResolvedSocket {
-  std::string name;
-  Role role = Role::kColocated;  // never kAuto
-  std::vector<CoreId> cores;     // sorted by L3 group, then number; no core twice
-  NumaNodeId node;        // where memory that the socket's threads share lies (KV slots, links)
-  bool isolated = false;  // its cores run no other work: waiting threads may spin
-  double l3_fraction = 0.75;
-  size_t l3_sharers = 1;  // sockets with weights on the same L3 groups, including itself
-  size_t slots = 0;       // 0 unless it holds KV
-
-  bool smt = false;
-  std::vector<CpuId> cpus;  // one thread per CPU, core by core; with smt siblings are adjacent
-  std::string reason;       // why this role, for `larder plan`
-  std::vector<std::string> joined;  // sockets of role auto whose cores became part of this one
-};
-
 // The sockets that compute a range of consecutive layers, by the text alone: one socket that holds
 // weights and, if it is a weight socket, the attention sockets of its server that hold its KV
 // cache.
@@ -158,21 +140,9 @@ LinkSpec LinkOf(const Manifest& manifest, const SocketSpec& socket);
 // Throws Error if the two ends ask for different transports, or for shared memory between servers.
 rdma::Transport ChooseTransport(const LinkSpec& one, const LinkSpec& other, bool same_server);
 
-// Resolves the sockets of `server`, one of the manifest's. config: the model's shape, for what
-// depends on bytes (auto roles, L3 budgets); null: not known. Warnings, one line each, are appended
-// unless `warnings` is null: cores in two sockets, a NUMA node other than the cores' own, weights
-// larger than their L3 budget. The rules for role "auto" are in roles.cc.
-std::vector<ResolvedSocket> Resolve(const Manifest& manifest, const ServerSpec& server,
-                                    const topology::Topology& topology,
-                                    const model::ModelConfig* config,
-                                    std::vector<std::string>* warnings);
-
 // What the manifest asks for that this version can plan but not run, one line each; empty: it can
 // run.
 std::vector<std::string> NotYetSupported(const Manifest& manifest);
-
-// The topology of the server's own XML file, or of this machine.
-topology::Topology LoadTopology(const Manifest& manifest, const ServerSpec& server);
 
 // The file that a socket loads: `model` itself or, if that is a folder of parts (`larder split`),
 // the part of its stage; for a serving socket and for "" the serving part.

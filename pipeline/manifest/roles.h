@@ -1,5 +1,5 @@
-// Roles and slots of a manifest's sockets, decided by its text alone. Used by the manifest's files
-// only.
+// Roles and slots of a manifest's sockets, decided by its text alone. Used by
+// pipeline/plan/resolve.cc, too.
 #pragma once
 
 #include <string>

@@ -15,6 +15,7 @@
 #include "model/config/config.h"
 #include "pipeline/manifest/manifest.h"
 #include "pipeline/plan/prediction.h"
+#include "pipeline/plan/resolve.h"
 #include "pipeline/plan/stage_plan.h"
 #include "rdma/link/frame_link.h"
 #include "topology/topology.h"

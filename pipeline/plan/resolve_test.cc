@@ -1,3 +1,5 @@
+#include "pipeline/plan/resolve.h"
+
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -9,7 +11,7 @@
 #include "pipeline/manifest/manifest_testing.h"
 #include "topology/machines_testing.h"
 
-namespace larder::pipeline::inline manifest {
+namespace larder::pipeline::inline plan {
 namespace {
 
 using topology::Topology;
@@ -324,5 +326,44 @@ TEST(ManifestResolve, TwelveL3GroupsOfARealPackage) {
   for (const CoreId id : sockets[1].cores) EXPECT_EQ(machine.core(id).package, 1);
 }
 
+TEST(ManifestExamples, ParseAndResolve) {
+  struct Example {
+    const char *file, *machine;
+    std::vector<Role> roles;  // [server]
+    size_t servers;
+  };
+  size_t checked = 0;
+  for (const Example& e :
+       {Example{"one-machine", "two-packages", {Role::kColocated}, 1},
+        Example{"two-core-separated", "two-cores", {Role::kWeight, Role::kAttention}, 1},
+        Example{"two-socket-server", "two-packages", {Role::kWeight, Role::kAttention}, 1},
+        Example{"two-stage", "two-cores", {Role::kColocated, Role::kColocated}, 1},
+        Example{"two-servers", "two-packages", {Role::kWeight, Role::kAttention}, 2},
+        Example{"rack-4", "two-packages", {Role::kWeight, Role::kAttention}, 4}}) {
+    SCOPED_TRACE(e.file);
+    const Manifest m =
+        Manifest::Load(std::string(LARDER_SOURCE_DIR "/deploy/examples/") + e.file + ".toml");
+    EXPECT_EQ(m.name, e.file);
+    EXPECT_EQ(m.servers.size(), e.servers);
+    EXPECT_TRUE(NotYetSupported(m).empty());
+    const topology::Topology machine = TestMachine(e.machine);
+    for (const ServerSpec& server : m.servers) {
+      std::vector<std::string> warnings;
+      const auto sockets = Resolve(m, server, machine, nullptr, &warnings);
+      ASSERT_EQ(sockets.size(), e.roles.size());
+      for (size_t i = 0; i < sockets.size(); ++i) {
+        EXPECT_EQ(sockets[i].role, e.roles[i]);
+        EXPECT_EQ(sockets[i].slots, HoldsKv(sockets[i].role) ? m.slots : 0);
+      }
+      EXPECT_TRUE(warnings.empty()) << warnings[0];
+    }
+    ++checked;
+  }
+  size_t there = 0;
+  for (const auto& file : std::filesystem::directory_iterator(LARDER_SOURCE_DIR "/deploy/examples"))
+    there += file.path().extension() == ".toml" ? 1 : 0;
+  EXPECT_EQ(there, checked) << "an example that this test does not know";
+}
+
 }  // namespace
-}  // namespace larder::pipeline::manifest
+}  // namespace larder::pipeline::plan

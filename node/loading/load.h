@@ -14,7 +14,7 @@
 #include "pipeline/plan/plan.h"
 #include "topology/topology.h"
 
-namespace larder::node::inline options {
+namespace larder::node::inline loading {
 
 // The Plan and what it was made from.
 struct PlannedModel {
@@ -64,4 +64,4 @@ std::unique_ptr<pipeline::Engine> LoadEngine(std::shared_ptr<const model::GgufFi
 std::function<pipeline::ResidencyBaseline(const pipeline::StagePlan&)> BaselineOf(
     const topology::Topology& machine, const ModelOptions& options);
 
-}  // namespace larder::node::options
+}  // namespace larder::node::loading

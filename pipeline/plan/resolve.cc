@@ -1,4 +1,5 @@
-// Checks a server's sockets against its topology.
+#include "pipeline/plan/resolve.h"
+
 #include <algorithm>
 #include <map>
 #include <set>
@@ -9,10 +10,11 @@
 #include "pipeline/manifest/manifest.h"
 #include "pipeline/manifest/roles.h"
 #include "pipeline/manifest/text.h"
+#include "pipeline/plan/pick_cores.h"
 #include "topology/host.h"
 #include "weight_node/shard_plan.h"
 
-namespace larder::pipeline::inline manifest {
+namespace larder::pipeline::inline plan {
 namespace {
 
 using topology::Topology;
@@ -359,4 +361,4 @@ Topology LoadTopology(const Manifest& manifest, const ServerSpec& server) {
                          : Topology::Detect();
 }
 
-}  // namespace larder::pipeline::manifest
+}  // namespace larder::pipeline::plan

@@ -1,4 +1,4 @@
-#include "node/options/load.h"
+#include "node/loading/load.h"
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
@@ -18,7 +18,7 @@
 #include "pipeline/stage/residency.h"
 #include "threadpool/wait_choice.h"
 
-namespace larder::node::inline options {
+namespace larder::node::inline loading {
 namespace {
 
 constexpr double kReportBudgetS = 1.0, kMeasureBudgetS = 0.3;  // time spent reading L3 and memory
@@ -224,4 +224,4 @@ std::unique_ptr<pipeline::Engine> LoadEngine(std::shared_ptr<const model::GgufFi
   return engine;
 }
 
-}  // namespace larder::node::options
+}  // namespace larder::node::loading
