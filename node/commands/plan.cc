@@ -83,13 +83,19 @@ int PlanSockets(const PlanCommandOptions& o, const model::ModelConfig& config,
   return 0;
 }
 
+// file: null: only the model's shape is known.
+pipeline::PlanOptions OptionsOf(const PlanCommandOptions& o, const model::GgufFile* file) {
+  pipeline::PlanOptions options = ToPlanOptions(o.model);
+  if (file != nullptr) options.fingerprint = model::Fingerprint(*file);
+  return options;
+}
+
 int PlanServers(const PlanCommandOptions& o, const pipeline::Manifest& manifest,
                 const model::GgufFile* file, const model::ModelConfig& config,
                 const topology::Topology& machine) {
   const auto machines = pipeline::LoadTopologies(manifest, machine);
   auto plan =
-      pipeline::MakePlan(manifest, config, ToPlanOptions(o.model), machines, SpeedsOf(o, machine));
-  if (file != nullptr) plan.fingerprint = model::Fingerprint(*file);
+      pipeline::MakePlan(manifest, config, OptionsOf(o, file), machines, SpeedsOf(o, machine));
   std::string alike;
   for (const pipeline::ServerSpec& server : manifest.servers) {
     if (!server.topology) alike += fmt::format("{}{}", alike.empty() ? "" : ", ", server.name);
@@ -117,12 +123,11 @@ int PlanServers(const PlanCommandOptions& o, const pipeline::Manifest& manifest,
 int PlanHere(const PlanCommandOptions& o, const pipeline::Manifest* manifest,
              const model::GgufFile* file, const model::ModelConfig& config,
              const topology::Topology& machine) {
-  const pipeline::PlanOptions options = ToPlanOptions(o.model);
+  const pipeline::PlanOptions options = OptionsOf(o, file);
   pipeline::Plan whole = manifest == nullptr
                              ? pipeline::MakePlan(config, machine, options)
                              : pipeline::MakePlan(*manifest, config, options,
                                                   pipeline::LoadTopologies(*manifest, machine));
-  if (file != nullptr) whole.fingerprint = model::Fingerprint(*file);
   const pipeline::StagePlan& plan = whole.stages.front().plan;
   std::string table = plan.Table();
   if (manifest != nullptr) table = whole.SocketTable() + table;

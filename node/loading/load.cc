@@ -24,14 +24,6 @@ namespace {
 constexpr double kReportBudgetS = 1.0, kMeasureBudgetS = 0.3;  // time spent reading L3 and memory
 constexpr int kConnectTimeoutMs = 30'000;  // processes start in any order and wait for each other
 
-// Removes the pins from threads that are planned for another machine's CPUs.
-void Unpin(pipeline::StagePlan& plan) {
-  for (auto& thread : plan.threads) {
-    thread.cpu = CpuId{};
-    thread.numa_node = NumaNodeId{};
-  }
-}
-
 // How the threads of these plans, all in one process, wait. isolated: --isolated was given; without
 // it they spin if the manifest says of all their sockets that nothing else runs on their cores.
 sync::WaitPolicy WaitPolicyFor(const topology::Topology& machine,
@@ -140,8 +132,13 @@ PlannedModel PlanModel(const model::GgufFile& file, std::optional<ManifestAndSer
   PlannedModel planned;
   planned.where = std::move(where);
   pipeline::PlanOptions agreed = plan_options;
-  if (!planned.where) {
+  const auto complete = [&] {
     agreed.tuning = TuningWith(agreed.isa, options.schedules);
+    agreed.fingerprint = model::Fingerprint(file);
+    agreed.pinned = !machine.from_xml();
+  };
+  if (!planned.where) {
+    complete();
     planned.machines = {machine};
     planned.plan = pipeline::MakePlan(config, machine, agreed);
   } else {
@@ -154,18 +151,11 @@ PlannedModel PlanModel(const model::GgufFile& file, std::optional<ManifestAndSer
       agreed.threads = plan_options.threads;  // the serving socket chooses its own
     }
     if (manifest.isa) agreed.isa = *manifest.isa;
-    agreed.tuning = TuningWith(agreed.isa, options.schedules);
+    complete();
     planned.plan = pipeline::MakePlan(manifest, config, agreed, planned.machines);
     const pipeline::Plan& plan = planned.plan;
     for (const std::string& note : plan.single() ? plan.notes_of_sockets() : std::span(plan.notes))
       spdlog::warn("{}", note);
-  }
-  planned.plan.fingerprint = model::Fingerprint(file);
-  for (pipeline::PlacedStage& stage : planned.plan.stages)
-    stage.plan.fingerprint = planned.plan.fingerprint;
-  if (machine.from_xml()) {
-    Unpin(planned.plan.ends);
-    for (pipeline::PlacedStage& stage : planned.plan.stages) Unpin(stage.plan);
   }
   return planned;
 }

@@ -61,6 +61,7 @@ class Planner {
           std::span<const Topology> machines)
       : manifest_(manifest), options_(options), machines_(machines), specs_(StagesOf(manifest)) {
     plan_.config = config;
+    plan_.fingerprint = options.fingerprint;
     plan_.cluster = manifest.name;
   }
 
@@ -195,44 +196,47 @@ class Planner {
   }
 
   void PlanStages() {
-    size_t max_batch_tokens = SIZE_MAX;
-    for (size_t i = 0; i < plan_.stages.size(); ++i) {
-      PlacedStage& stage = plan_.stages[i];
-      SetPlan(stage, MakeStagePlan(ConfigOf(stage), machines_[stage.machine], stage_options_[i]));
-      const StagePlan& own = stage.plan;
-      if (kv_beside_weights_[i])
-        stage.kv_room_bytes -= std::min(stage.kv_room_bytes, stage.weight_bytes);
-      max_batch_tokens = std::min(max_batch_tokens, own.options.max_batch_tokens);
-      for (const std::string& note : own.notes) stage_notes_[note].push_back(stage.socket);
-      plan_.context = own.options.context;
-      plan_.slots = own.options.slots;
-      plan_.kv_tokens = own.options.kv_tokens;
-      plan_.cached_tokens = own.options.cached_tokens;
-      if (!stage.resident && manifest_.require_resident) {
-        throw Error(
-            "{}: socket '{}': {:.1f} MB of weights ({} layers) exceed its L3 budget of {:.1f} MB; "
-            "[model] require_resident = true forbids that",
-            manifest_.path, stage.socket, static_cast<double>(stage.weight_bytes) * 1e-6,
-            stage.layers, static_cast<double>(stage.l3_budget_bytes) * 1e-6);
+    // A micro-batch passes through every stage, so the smallest L2 limits its rows.
+    plan_.max_batch_tokens = options_.max_batch_tokens;
+    for (const PlacedStage& stage : plan_.stages) {
+      if (options_.max_batch_tokens != 0) break;
+      const size_t rows = DefaultBatchTokens(ConfigOf(stage), machines_[stage.machine]);
+      plan_.max_batch_tokens =
+          plan_.max_batch_tokens == 0 ? rows : std::min(plan_.max_batch_tokens, rows);
+    }
+    // Colocated stages have as many KV chunks as the attention sockets of the others together.
+    size_t kv_chunks = 0;
+    for (const bool separated : {true, false}) {
+      for (size_t i = 0; i < plan_.stages.size(); ++i) {
+        if (plan_.stages[i].attention.empty() == separated) continue;
+        PlanOptions& options = stage_options_[i];
+        options.max_batch_tokens = plan_.max_batch_tokens;
+        options.kv_chunks = kv_chunks;
+        PlanStage(i);
+        if (separated) kv_chunks = plan_.stages[i].plan.kv_chunks;
       }
     }
-    // A micro-batch passes through every stage, so the smallest L2 limits its rows.
-    plan_.max_batch_tokens = max_batch_tokens;
-    for (PlacedStage& stage : plan_.stages) stage.plan.options.max_batch_tokens = max_batch_tokens;
-    ShareKvChunks();
+    for (const PlacedStage& stage : plan_.stages) {
+      for (const std::string& note : stage.plan.notes) stage_notes_[note].push_back(stage.socket);
+    }
   }
 
-  // A chunk of a sequence has one number in all stages, so a colocated stage has as many as the
-  // attention sockets of the others together.
-  void ShareKvChunks() {
-    size_t chunks = 0;
-    for (const PlacedStage& stage : plan_.stages) {
-      if (stage.plan.separated()) chunks = stage.plan.kv_chunks;
-    }
-    for (PlacedStage& stage : plan_.stages) {
-      if (chunks == 0 || stage.plan.separated()) continue;
-      stage.plan.kv_bytes = stage.plan.kv_bytes / stage.plan.kv_chunks * chunks;
-      stage.plan.kv_chunks = chunks;
+  void PlanStage(size_t i) {
+    PlacedStage& stage = plan_.stages[i];
+    SetPlan(stage, MakeStagePlan(ConfigOf(stage), machines_[stage.machine], stage_options_[i]));
+    const PlanOptions& own = stage.plan.options;
+    if (kv_beside_weights_[i])
+      stage.kv_room_bytes -= std::min(stage.kv_room_bytes, stage.weight_bytes);
+    plan_.context = own.context;
+    plan_.slots = own.slots;
+    plan_.kv_tokens = own.kv_tokens;
+    plan_.cached_tokens = own.cached_tokens;
+    if (!stage.resident && manifest_.require_resident) {
+      throw Error(
+          "{}: socket '{}': {:.1f} MB of weights ({} layers) exceed its L3 budget of {:.1f} MB; "
+          "[model] require_resident = true forbids that",
+          manifest_.path, stage.socket, static_cast<double>(stage.weight_bytes) * 1e-6,
+          stage.layers, static_cast<double>(stage.l3_budget_bytes) * 1e-6);
     }
   }
 
@@ -371,6 +375,7 @@ Plan MakePlan(const model::ModelConfig& config, const Topology& machine,
   options.cached_tokens = options.cache_ram_bytes / KvTokenBytes(config);
   Plan plan;
   plan.config = config;
+  plan.fingerprint = options.fingerprint;
   PlacedStage stage{.socket = "socket", .layers = config.layers, .holds_lm_head = true};
   SetPlan(stage, MakeStagePlan(config, machine, options));
   const StagePlan& own = stage.plan;

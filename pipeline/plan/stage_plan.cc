@@ -16,16 +16,6 @@ namespace {
 constexpr size_t kMaxThreads = 1024;
 constexpr size_t kMaxBatchTokens = 4096;
 
-// Rows of a prefill micro-batch: their quantised FFN activations, the widest ones, should stay in
-// one core's L2 beside a panel.
-size_t MaxBatchTokens(const model::ModelConfig& config, const topology::Topology& topology) {
-  const size_t l2 = topology.cores()[0].l2_bytes ? topology.cores()[0].l2_bytes : size_t{1} << 20;
-  const size_t ffn = config.Most([](const model::LayerSpec& layer) { return layer.sizes.ffn; });
-  const size_t row_bytes =
-      kernels::ActRowBytes(CeilDiv(std::max(ffn, config.dim), kernels::kBlock));
-  return std::clamp<size_t>(l2 / row_bytes / 32 * 32, 64, 256);
-}
-
 void CheckMemory(const StagePlan& plan, const topology::Topology& topology) {
   uint64_t memory = 0;
   for (const auto& node : topology.numa_nodes()) memory += node.memory_bytes;
@@ -110,11 +100,20 @@ void NoteResidency(StagePlan& plan) {
 
 }  // namespace
 
+size_t DefaultBatchTokens(const model::ModelConfig& config, const topology::Topology& topology) {
+  const size_t l2 = topology.cores()[0].l2_bytes ? topology.cores()[0].l2_bytes : size_t{1} << 20;
+  const size_t ffn = config.Most([](const model::LayerSpec& layer) { return layer.sizes.ffn; });
+  const size_t row_bytes =
+      kernels::ActRowBytes(CeilDiv(std::max(ffn, config.dim), kernels::kBlock));
+  return std::clamp<size_t>(l2 / row_bytes / 32 * 32, 64, 256);
+}
+
 StagePlan MakeStagePlan(const model::ModelConfig& config, const topology::Topology& topology,
                         const PlanOptions& options) {
   StagePlan plan;
   plan.config = config;
   plan.options = options;
+  plan.fingerprint = options.fingerprint;
   PlanOptions& o = plan.options;
   if (!o.cores.empty()) o.threads = o.cores.size();
   if (o.threads == 0) o.threads = topology.cores().size();
@@ -143,7 +142,7 @@ StagePlan MakeStagePlan(const model::ModelConfig& config, const topology::Topolo
     for (const PlanOptions::Attention& socket : o.attention) o.slots += socket.slots;
   }
   if (o.slots == 0) throw Error("plan: at least one slot is needed");
-  if (o.max_batch_tokens == 0) o.max_batch_tokens = MaxBatchTokens(config, topology);
+  if (o.max_batch_tokens == 0) o.max_batch_tokens = DefaultBatchTokens(config, topology);
   if (o.few_rows == 0) o.few_rows = weight_node::OwnNormRows(config, o.threads);
   o.few_rows = std::min(o.few_rows, o.max_batch_tokens);
   if (!o.tuning) o.tuning = kernels::DefaultTuning(o.isa);
@@ -176,8 +175,10 @@ StagePlan MakeStagePlan(const model::ModelConfig& config, const topology::Topolo
   plan.kv_slot_bytes = kv.slot_bytes();
   PlanAttention(plan, topology);
   if (!plan.separated())
-    plan.kv_chunks = attention_node::KvShape::PoolChunks(o.slots, o.slots, o.context, o.kv_tokens,
-                                                         o.cached_tokens);
+    plan.kv_chunks = o.kv_chunks != 0
+                         ? o.kv_chunks
+                         : attention_node::KvShape::PoolChunks(o.slots, o.slots, o.context,
+                                                               o.kv_tokens, o.cached_tokens);
   plan.kv_bytes = plan.kv_chunks * kv.chunk_bytes();
   NoteResidency(plan);
   if (topology.from_xml()) {
@@ -186,6 +187,12 @@ StagePlan MakeStagePlan(const model::ModelConfig& config, const topology::Topolo
                     kernels::IsaName(o.isa)));
   }
   CheckMemory(plan, topology);
+  if (!o.pinned) {
+    for (PlanThread& thread : plan.threads) {
+      thread.cpu = CpuId{};
+      thread.numa_node = NumaNodeId{};
+    }
+  }
   return plan;
 }
 

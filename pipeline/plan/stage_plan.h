@@ -44,6 +44,13 @@ struct PlanOptions {
   // core once for each of its CPUs.)
   std::vector<CpuId> cpus;
   bool isolated = false;  // those cores run no other work: waiting threads may spin (SocketWaits)
+  bool pinned = true;  // false: the threads run elsewhere, since the topology is another machine's
+  // Fingerprint of the file's weights (model/config/split.h), read by the code that opened it,
+  // because an attention socket reads norms and rotation from a file of its own. 0: not known.
+  uint64_t fingerprint = 0;
+  // KV chunks of a colocated stage; 0: as many as its slots need. In a chain a chunk of a sequence
+  // has one number in all stages, so it has as many as the attention sockets of the others.
+  size_t kv_chunks = 0;
 
   // Attention sockets. Empty: colocated, attention runs on the weight socket's cores. Otherwise
   // `slots` is the sum of theirs.
@@ -92,14 +99,12 @@ struct StagePlan {
   std::vector<PlanL3Group> l3_groups;
   weight_node::ShardPlan shards;
   std::vector<PlanAttentionSocket> attention;  // empty: colocated
-  // Fingerprint of the file's weights (model/config/split.h), set by the code that opened it,
-  // because an attention socket reads norms and rotation from a file of its own. 0: not known.
-  uint64_t fingerprint = 0;
-  uint64_t weight_bytes = 0;     // packed, read for each token (layers and lm_head)
-  uint64_t embedding_bytes = 0;  // looked up, not read in full (untied embeddings)
-  uint64_t kv_slot_bytes = 0;    // KV bytes of a sequence at full context
-  size_t kv_chunks = 0;          // chunks of all its attention sockets, or its own
-  uint64_t kv_bytes = 0;         // theirs
+  uint64_t fingerprint = 0;                    // PlanOptions::fingerprint
+  uint64_t weight_bytes = 0;                   // packed, read for each token (layers and lm_head)
+  uint64_t embedding_bytes = 0;                // looked up, not read in full (untied embeddings)
+  uint64_t kv_slot_bytes = 0;                  // KV bytes of a sequence at full context
+  size_t kv_chunks = 0;                        // chunks of all its attention sockets, or its own
+  uint64_t kv_bytes = 0;                       // theirs
   // What the user should know: does not fit, unknown L3, fewer KV heads than threads.
   std::vector<std::string> notes;
 
@@ -125,6 +130,10 @@ uint64_t HashOf(const nlohmann::json& key);
 // The most rows of a micro-batch that may want logits: at least a full decode batch; beyond that,
 // for perplexity, as many rows of a prefill micro-batch as have at most 64 MB of logits.
 size_t LogitRows(const model::ModelConfig& config, size_t max_batch_tokens);
+
+// The most rows of a micro-batch unless the options say otherwise: their quantised FFN activations,
+// the widest ones, stay in a core's L2 beside a panel.
+size_t DefaultBatchTokens(const model::ModelConfig& config, const topology::Topology& topology);
 
 // Throws Error if the options cannot be met: more than 1024 threads, a context beyond what is
 // sensible, KV larger than the machine's memory (with the numbers and the largest context that

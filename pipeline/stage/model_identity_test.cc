@@ -32,12 +32,10 @@ Plan PlanFor(const GgufFile& file) {
   PlanOptions options;
   options.threads = 2;
   options.context = 256;
-  Plan plan = MakePlan(
-      model::ReadModelConfig(file),
-      topology::ByDescription("intel-cascadelake-2xXeon6230-optane-memorysidecache"), options);
-  plan.fingerprint = model::Fingerprint(file);
-  for (PlacedStage& stage : plan.stages) stage.plan.fingerprint = plan.fingerprint;
-  return plan;
+  options.fingerprint = model::Fingerprint(file);
+  return MakePlan(model::ReadModelConfig(file),
+                  topology::ByDescription("intel-cascadelake-2xXeon6230-optane-memorysidecache"),
+                  options);
 }
 
 class ModelIdentity : public testing::Test {
