@@ -5,7 +5,11 @@ namespace larder::pipeline::inline chain {
 FrameCopy::FrameCopy(const StageFrameShape& shape)
     : shape_(shape),
       bytes_(shape.residual_offset()),
-      kv_update_(shape.max_kv_updates()),
-      kv_order_(kKvOrderPlaces) {}
+      rows_({.max_rows = shape.max_batch_tokens,
+             .slots = shape.slots,
+             .context = shape.context,
+             .slot_chunks = shape.slot_chunks,
+             .slot_ends = shape.slot_ends,
+             .chunk_ends = shape.chunk_ends}) {}
 
 }  // namespace larder::pipeline::chain

@@ -18,6 +18,7 @@
 #include "base/memory.h"
 #include "model/step/kv_update.h"
 #include "pipeline/kv/kv_order.h"
+#include "pipeline/stage/rows_copy.h"
 #include "pipeline/stage/socket_status.h"
 
 namespace larder::pipeline::inline chain {
@@ -146,12 +147,12 @@ class FrameCopy {
 
   // The parts of the last frame that Take() accepted.
   const StageFrameHeader& header() const { return view().header(); }
-  const SlotId* slot() const { return view().slot(); }
-  const uint32_t* position() const { return view().position(); }
+  const SlotId* slot() const { return rows_.slot(); }
+  const uint32_t* position() const { return rows_.position(); }
   const uint32_t* logit_row() const { return view().logit_row(); }
   const SocketReport* report() const { return view().report(); }
-  const model::KvUpdate* kv_update() const { return kv_update_.data(); }
-  std::span<const KvOrder> kv_orders() const { return {kv_order_.data(), header().kv_orders}; }
+  const model::KvUpdate* kv_update() const { return rows_.kv_update(); }
+  std::span<const KvOrder> kv_orders() const { return rows_.kv_orders(); }
   const float* residual() const { return residual_; }  // in the link's slot, until EndReceive()
 
  private:
@@ -159,9 +160,8 @@ class FrameCopy {
   void CopyField(std::span<const std::byte> frame, size_t offset, size_t bytes);
 
   const StageFrameShape& shape_;
-  std::vector<std::byte> bytes_;  // up to the residuals
-  std::vector<model::KvUpdate> kv_update_;
-  std::vector<KvOrder> kv_order_;
+  std::vector<std::byte> bytes_;  // header, rows with logits and reports, at their places
+  RowsCopy rows_;
   const float* residual_ = nullptr;
 };
 

@@ -9,24 +9,6 @@ namespace {
 
 using View = StageFrameView<const std::byte>;
 
-// Checks the rows of a half, [begin, end): slots and positions exist, adjacent rows of one slot
-// have no gap, and the order is that of attention sockets.
-const char* CheckRows(const View& view, const StageFrameShape& shape, size_t begin, size_t end) {
-  AttentionId socket(0);
-  for (size_t m = begin; m < end; ++m) {
-    const SlotId slot = view.slot()[m];
-    if (slot.index() >= shape.slots) return "a slot that does not exist";
-    if (view.position()[m] >= shape.context) return "a position beyond the context";
-    if (m > begin && slot == view.slot()[m - 1] && view.position()[m] != view.position()[m - 1] + 1)
-      return "a gap in the positions of a slot";
-    if (shape.slot_ends.empty()) continue;
-    while (slot >= shape.slot_ends[socket.index()]) ++socket;
-    if (socket.index() > 0 && slot < shape.slot_ends[socket.index() - 1])
-      return "rows out of the attention sockets' order";
-  }
-  return nullptr;
-}
-
 const char* CheckHeader(const StageFrameHeader& header, size_t frame_bytes,
                         const StageFrameShape& shape, uint64_t step, bool from_last) {
   if (header.magic != kStageFrameMagic) return "not a stage's frame (wrong magic number)";
@@ -55,27 +37,6 @@ const char* CheckHeader(const StageFrameHeader& header, size_t frame_bytes,
   return nullptr;
 }
 
-// Checks that slots, places and chunks exist, each on its attention socket.
-const char* CheckKvUpdates(std::span<const model::KvUpdate> updates, const StageFrameShape& shape) {
-  for (const model::KvUpdate& update : updates) {
-    const auto end = std::upper_bound(shape.slot_ends.begin(), shape.slot_ends.end(), update.slot);
-    const auto socket = static_cast<size_t>(end - shape.slot_ends.begin());
-    Range<size_t> chunks{0, 0};
-    if (socket < shape.chunk_ends.size())
-      chunks = {socket == 0 ? 0 : shape.chunk_ends[socket - 1], shape.chunk_ends[socket]};
-    if (const char* wrong = update.Problem(shape.slots, shape.slot_chunks, chunks)) return wrong;
-  }
-  return nullptr;
-}
-
-const char* CheckKvOrders(std::span<const KvOrder> orders, const StageFrameShape& shape) {
-  const Range<size_t> chunks{0, shape.chunk_ends.empty() ? 0 : shape.chunk_ends.back()};
-  for (const KvOrder& order : orders) {
-    if (const char* wrong = order.Problem(chunks)) return wrong;
-  }
-  return nullptr;
-}
-
 const char* CheckLogitRows(const View& view) {
   const StageFrameHeader& header = view.header();
   for (uint32_t i = 0; i < header.logit_rows; ++i) {
@@ -100,22 +61,19 @@ const char* FrameCopy::Take(std::span<const std::byte> frame, uint64_t step, boo
     return wrong;
   if (header().kind == StageFrameHeader::Kind::kStop) return nullptr;
   // Copies only the used part of each field, which has room for max_batch_tokens.
-  CopyField(frame, shape_.slot_offset(), header().rows * sizeof(SlotId));
-  CopyField(frame, shape_.position_offset(), header().rows * sizeof(uint32_t));
   CopyField(frame, shape_.logit_row_offset(), header().logit_rows * sizeof(uint32_t));
   CopyField(frame, shape_.report_offset(), shape_.reports() * sizeof(SocketReport));
   const View sent(frame.data(), shape_);
   residual_ = sent.residual();
-  sync::CopyOnce(kv_update_.data(), sent.kv_update(header().residual_rows),
-                 header().kv_updates * sizeof(model::KvUpdate));
-  sync::CopyOnce(kv_order_.data(), sent.kv_order(header().residual_rows, header().kv_updates),
-                 header().kv_orders * sizeof(KvOrder));
-  if (const char* wrong = CheckKvOrders(kv_orders(), shape_)) return wrong;
-  if (const char* wrong = CheckKvUpdates({kv_update_.data(), header().kv_updates}, shape_))
-    return wrong;
   if (const char* wrong = CheckLogitRows(view())) return wrong;
-  if (const char* wrong = CheckRows(view(), shape_, 0, header().first_half)) return wrong;
-  return CheckRows(view(), shape_, header().first_half, header().rows);
+  return rows_.Take({.rows = header().rows,
+                     .first_half = header().first_half,
+                     .kv_updates = header().kv_updates,
+                     .kv_orders = header().kv_orders,
+                     .slot = sent.slot(),
+                     .position = sent.position(),
+                     .kv_update = sent.kv_update(header().residual_rows),
+                     .kv_order = sent.kv_order(header().residual_rows, header().kv_updates)});
 }
 
 }  // namespace larder::pipeline::chain

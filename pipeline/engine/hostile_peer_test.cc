@@ -351,7 +351,7 @@ TEST(HostileWeightSocket, AWrongMessageIsAnErrorAndNoAbort) {
   const auto context = static_cast<uint32_t>(weights.plan().options.context);
   const auto order = [](FrameMessage& m, uint32_t place, uint32_t chunk) {
     m.kind = FrameMessage::Kind::kOrders;
-    m.kv_updates = 1;
+    m.kv_orders = 1;
     m.kv_order()[0] = {.kind = KvOrder::Kind::kStore, .place = place, .chunk = chunk};
   };
   const std::vector<std::pair<const char*, std::function<void(FrameMessage&)>>> table = {
@@ -362,7 +362,7 @@ TEST(HostileWeightSocket, AWrongMessageIsAnErrorAndNoAbort) {
       {"more KV orders than there is room for",
        [=](FrameMessage& m) {
          order(m, 0, 0);
-         m.kv_updates = 65;
+         m.kv_orders = 65;
        }},
       {"an impossible number of halves", [](FrameMessage& m) { m.halves = 3; }},
       {"another epoch than expected", [](FrameMessage& m) { ++m.base_epoch; }},

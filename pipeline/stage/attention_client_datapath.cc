@@ -29,7 +29,7 @@ void AttentionClient::Call(AttentionId socket, FrameMessage::Kind kind,
   for (KvOrder order : orders) {
     if (!chunks.contains(order.chunk)) continue;
     order.chunk -= static_cast<uint32_t>(planned.first_chunk);
-    message.kv_order()[message.kv_updates++] = order;
+    message.kv_order()[message.kv_orders++] = order;
   }
   senders_[socket.index()]->EndSend();
   report(socket).pong.Wait(pings_, wait_);

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/memory.h"
+#include "kernels/formats/kv_page.h"
 #include "model/step/step_kind.h"
 #include "topology/affinity.h"
 #include "weight_node/panel_map.h"
@@ -81,6 +83,20 @@ bool AttentionSocket::Hangs() const {
                        halves_.load(std::memory_order_relaxed)) == index_;
 }
 
+namespace {
+
+// In the socket's own numbering.
+RowsShape RowsOf(const StagePlan& plan, const PlanAttentionSocket& socket) {
+  return {.max_rows = plan.options.max_batch_tokens,
+          .slots = socket.slots,
+          .context = plan.options.context,
+          .slot_chunks = CeilDiv(plan.options.context, kernels::kChunkPositions),
+          .slot_ends = {},
+          .chunk_ends = {socket.kv_chunks}};
+}
+
+}  // namespace
+
 AttentionSocket::AttentionSocket(const StagePlan& plan, AttentionId index,
                                  const model::GgufFile& file, const Exchange& exchange,
                                  rdma::ShmLink& frames, AttentionReport& report,
@@ -91,10 +107,7 @@ AttentionSocket::AttentionSocket(const StagePlan& plan, AttentionId index,
       report_(report),
       waits_(waits),
       wait_(waits.attention.at(index.index())),
-      slot_(plan.options.max_batch_tokens),
-      position_(plan.options.max_batch_tokens),
-      kv_update_(model::MaxKvUpdates(plan.options.max_batch_tokens)),
-      kv_order_(kKvOrderPlaces),
+      rows_(RowsOf(plan, plan.attention.at(index.index()))),
       exchange_(exchange) {
   threadpool::Pool::TicksPerSecond();  // the first call measures it, so it is made before there are
                                        // frames

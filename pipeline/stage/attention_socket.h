@@ -17,6 +17,7 @@
 #include "pipeline/plan/socket_waits.h"
 #include "pipeline/plan/stage_plan.h"
 #include "pipeline/stage/exchange.h"
+#include "pipeline/stage/rows_copy.h"
 #include "pipeline/stage/socket_status.h"
 #include "rdma/shm/shm_link.h"
 #include "sync/wait.h"
@@ -68,10 +69,7 @@ class AttentionSocket {
   // The current message, copied out of memory that the weight socket's process can write at any
   // time.
   FrameMessage message_{};
-  std::vector<SlotId> slot_;
-  std::vector<uint32_t> position_;
-  std::vector<model::KvUpdate> kv_update_;
-  std::vector<KvOrder> kv_order_;
+  RowsCopy rows_;
   const Exchange& exchange_;
   // State of the current micro-batch, for Hangs(); relaxed. Written once a micro-batch, read once a
   // second by the watch.

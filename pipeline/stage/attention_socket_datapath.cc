@@ -8,8 +8,8 @@
 
 namespace larder::pipeline::inline stage {
 
-// A message is untrusted, since its sender can write its memory at any time. What is used as an
-// index is copied and checked here, once.
+// A message is untrusted, since its sender can write its memory at any time: message_ and rows_ are
+// copies that are checked here, once.
 const char* AttentionSocket::TakeFrame(const std::byte* message,
                                        model::BatchRows (&halves)[kHalves], uint32_t* rows) {
   if (message_.halves != 1 && message_.halves != kHalves)
@@ -24,48 +24,27 @@ const char* AttentionSocket::TakeFrame(const std::byte* message,
       return "a frame of more rows than there is room for";
     halves[h].rows = half.rows;
     halves[h].first_row = half.first_row;
-    halves[h].slot = slot_.data() + *rows;
-    halves[h].position = position_.data() + *rows;
+    halves[h].slot = rows_.slot() + *rows;
+    halves[h].position = rows_.position() + *rows;
     *rows += half.rows;
   }
   const auto* sent = reinterpret_cast<const FrameMessage*>(message);
-  sync::CopyOnce(slot_.data(), sent->slot(), *rows * sizeof(SlotId));
-  sync::CopyOnce(position_.data(), sent->position(max_batch_tokens), *rows * sizeof(uint32_t));
-  const uint32_t updates = message_.kv_updates;
-  if (updates > kv_update_.size()) return "more changes to the KV table than there is room for";
-  sync::CopyOnce(kv_update_.data(), sent->kv_update(max_batch_tokens),
-                 updates * sizeof(model::KvUpdate));
-  for (uint32_t i = 0; i < updates; ++i) {
-    if (const char* wrong = node_->kv().Check(kv_update_[i])) return wrong;
-  }
-  halves[0].kv_updates = updates;  // each layer's first half makes the copies of both
-  halves[0].kv_update = kv_update_.data();
-  const attention_node::KvShape& kv = node_->kv().shape();
-  for (uint32_t m = 0; m < *rows; ++m) {
-    if (slot_[m].index() >= kv.slots) return "a slot that does not exist";
-    if (position_[m] >= kv.context) return "a position beyond the context";
-    // An attention step treats adjacent rows of one slot as one tile and reads only the first row's
-    // position.
-    const bool first = m == 0 || (message_.halves > 1 && m == message_.half[0].rows);
-    if (!first && slot_[m] == slot_[m - 1] && position_[m] != position_[m - 1] + 1)
-      return "a gap in the positions of a slot";
-  }
-  return nullptr;
+  halves[0].kv_updates = message_.kv_updates;  // each layer's first half makes the copies of both
+  halves[0].kv_update = rows_.kv_update();
+  return rows_.Take({.rows = *rows,
+                     .first_half = message_.halves > 1 ? message_.half[0].rows : 0,
+                     .kv_updates = message_.kv_updates,
+                     .slot = sent->slot(),
+                     .position = sent->position(max_batch_tokens),
+                     .kv_update = sent->kv_update(max_batch_tokens)});
 }
 
-// The message's KV orders. The weight socket's process can write the message at any time, so the
-// orders are copied once, the copies are checked, and only the copies are used.
 const char* AttentionSocket::TakeOrders(const std::byte* message) {
-  const uint32_t orders = message_.kv_updates;
-  if (orders > kv_order_.size()) return "more KV orders than there is room for";
-  sync::CopyOnce(kv_order_.data(), reinterpret_cast<const FrameMessage*>(message)->kv_order(),
-                 orders * sizeof(KvOrder));
-  const Range<size_t> chunks{0, plan_.attention[index_.index()].kv_chunks};
-  for (uint32_t i = 0; i < orders; ++i) {
-    if (const char* wrong = kv_order_[i].Problem(chunks)) return wrong;
-  }
-  kv_part_->Take({kv_order_.data(), orders});
-  return nullptr;
+  const char* wrong =
+      rows_.Take({.kv_orders = message_.kv_orders,
+                  .kv_order = reinterpret_cast<const FrameMessage*>(message)->kv_order()});
+  if (wrong == nullptr) kv_part_->Take(rows_.kv_orders());
+  return wrong;
 }
 
 void AttentionSocket::ReportKv() {

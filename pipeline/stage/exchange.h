@@ -121,10 +121,12 @@ struct FrameMessage {
   // kAbandon: the number to answer.
   uint32_t base_epoch;
   uint32_t halves;      // 1: not cut
-  uint32_t kv_updates;  // kOrders: how many orders
+  uint32_t kv_updates;  // of kRows
   struct Half {
     uint32_t rows, first_row;
   } half[kHalves];
+  uint32_t kv_orders = 0;  // of kOrders; they lie where others have rows
+  uint32_t reserved = 0;
   static size_t Bytes(size_t max_batch_tokens) {
     return RoundUp(sizeof(FrameMessage) + max_batch_tokens * 8 +
                        model::MaxKvUpdates(max_batch_tokens) * sizeof(model::KvUpdate),
@@ -149,6 +151,6 @@ struct FrameMessage {
 };
 static_assert(kKvOrderPlaces * sizeof(KvOrder) <=
               model::MaxKvUpdates(0) * sizeof(model::KvUpdate));  // so a message has room for them
-static_assert(sizeof(FrameMessage) == 32 && std::is_trivially_copyable_v<FrameMessage>);
+static_assert(sizeof(FrameMessage) == 40 && std::is_trivially_copyable_v<FrameMessage>);
 
 }  // namespace larder::pipeline::stage

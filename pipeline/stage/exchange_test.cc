@@ -177,7 +177,7 @@ TEST(FrameMessage, HasRoomForAllRows) {
     Memory memory(bytes);
     auto* message = new (memory.data.get()) FrameMessage{};
     const auto* begin = memory.data.get();
-    EXPECT_EQ(reinterpret_cast<std::byte*>(message->slot()) - begin, 32);
+    EXPECT_EQ(reinterpret_cast<std::byte*>(message->slot()) - begin, sizeof(FrameMessage));
     EXPECT_EQ(reinterpret_cast<std::byte*>(message->position(max_batch_tokens)),
               reinterpret_cast<std::byte*>(message->slot() + max_batch_tokens));
     EXPECT_EQ(reinterpret_cast<std::byte*>(message->position(max_batch_tokens) + max_batch_tokens),
