@@ -16,14 +16,23 @@
 namespace larder::kernels::inline gemm {
 namespace {
 
-GemmFn GenerateTile(Isa isa, const TileShape& tile) {
-  return isa == Isa::kAvx512Vnni ? GenerateGemmAvx512(tile)
-                                 : GenerateGemmAvx2(tile, isa == Isa::kAvxVnni);
-}
+// Who makes the kernels of an instruction set. A new one is a row here, beside its limits and
+// schedules in kernels/formats/.
+struct Generator {
+  Isa isa;
+  GemmFn (*tile)(const TileShape&);
+  UnpackFn (*unpack)(const TileShape&, const PanelShape& unpacked);
+};
+constexpr Generator kGenerators[] = {
+    {Isa::kAvx2, GenerateGemmAvx2, GenerateUnpackAvx2},
+    {Isa::kAvxVnni, GenerateGemmAvxVnni, GenerateUnpackAvxVnni},
+    {Isa::kAvx512Vnni, GenerateGemmAvx512, GenerateUnpackAvx512},
+};
 
-UnpackFn GenerateUnpack(Isa isa, const TileShape& tile, const PanelShape& unpacked) {
-  return isa == Isa::kAvx512Vnni ? GenerateUnpackAvx512(tile, unpacked)
-                                 : GenerateUnpackAvx2(tile, unpacked, isa == Isa::kAvxVnni);
+const Generator& GeneratorOf(Isa isa) {
+  const auto* found = std::ranges::find(kGenerators, isa, &Generator::isa);
+  LARDER_CHECK(found != std::end(kGenerators), "no kernels of {}", IsaName(isa));
+  return *found;
 }
 
 }  // namespace
@@ -121,7 +130,7 @@ void Gemm::Generate(Isa isa, const ScheduleTable& table) {
   };
   const auto tile = [&](const TileSpec& spec, bool unpacked) {
     return once(made[unpacked], spec, [&] {
-      return GenerateTile(isa, {unpacked ? unpacked_ : shape_, spec});
+      return GeneratorOf(isa).tile({unpacked ? unpacked_ : shape_, spec});
     });
   };
   size_t m = 1;
@@ -138,7 +147,7 @@ void Gemm::Generate(Isa isa, const ScheduleTable& table) {
       const TileSpec one =
           TileSpec{}.Fetching(schedule.tile.prefetch, schedule.tile.prefetch_bytes);
       walk.unpack = once(unpacks, one, [&] {
-        return GenerateUnpack(isa, {shape_, one}, unpacked_.panel);
+        return GeneratorOf(isa).unpack({shape_, one}, unpacked_.panel);
       });
     }
     // Every number of rows that a tile may get, and every number of panels that may be left over.

@@ -418,17 +418,27 @@ class Avx2Tile final : public GemmTile {
   const bool vnni_;
 };
 
-}  // namespace
-
-GemmFn GenerateGemmAvx2(const TileShape& tile, bool avx_vnni) {
-  return Jit::Generate<GemmFn>(TileName(tile, avx_vnni ? Isa::kAvxVnni : Isa::kAvx2),
-                               [&](x86::Assembler& a) { Avx2Tile(a, tile, avx_vnni).Emit(); });
+GemmFn Generate(const TileShape& tile, Isa isa) {
+  return Jit::Generate<GemmFn>(TileName(tile, isa), [&](x86::Assembler& a) {
+    Avx2Tile(a, tile, isa == Isa::kAvxVnni).Emit();
+  });
 }
 
-UnpackFn GenerateUnpackAvx2(const TileShape& tile, const PanelShape& unpacked, bool avx_vnni) {
-  return Jit::Generate<UnpackFn>(
-      UnpackName(tile, avx_vnni ? Isa::kAvxVnni : Isa::kAvx2),
-      [&](x86::Assembler& a) { Avx2Tile(a, tile, avx_vnni).EmitUnpack(unpacked); });
+UnpackFn GenerateUnpack(const TileShape& tile, const PanelShape& unpacked, Isa isa) {
+  return Jit::Generate<UnpackFn>(UnpackName(tile, isa), [&](x86::Assembler& a) {
+    Avx2Tile(a, tile, isa == Isa::kAvxVnni).EmitUnpack(unpacked);
+  });
+}
+
+}  // namespace
+
+GemmFn GenerateGemmAvx2(const TileShape& tile) { return Generate(tile, Isa::kAvx2); }
+GemmFn GenerateGemmAvxVnni(const TileShape& tile) { return Generate(tile, Isa::kAvxVnni); }
+UnpackFn GenerateUnpackAvx2(const TileShape& tile, const PanelShape& unpacked) {
+  return GenerateUnpack(tile, unpacked, Isa::kAvx2);
+}
+UnpackFn GenerateUnpackAvxVnni(const TileShape& tile, const PanelShape& unpacked) {
+  return GenerateUnpack(tile, unpacked, Isa::kAvxVnni);
 }
 
 }  // namespace larder::kernels::gemm

@@ -21,14 +21,15 @@ std::string UnpackName(const TileShape&, Isa);
 
 using UnpackFn = Gemm::UnpackFn;
 
-// The tile must fit the registers (TileFits).
+// One for each instruction set (gemm.cc has the table). The tile must fit the registers (TileFits).
 GemmFn GenerateGemmAvx512(const TileShape&);
-// avx_vnni: vpdpbusd on 256 bits; otherwise AVX2's vpsignb, vpmaddubsw and vpmaddwd.
-GemmFn GenerateGemmAvx2(const TileShape&, bool avx_vnni);
+GemmFn GenerateGemmAvxVnni(const TileShape&);  // vpdpbusd on 256 bits
+GemmFn GenerateGemmAvx2(const TileShape&);     // vpsignb, vpmaddubsw and vpmaddwd
 // Functions that unpack weights into the form that tiles of the same instruction set multiply. The
 // spec has one row and one panel; only its prefetch is used. unpacked: a shape in the
 // UnpackedFormat.
 UnpackFn GenerateUnpackAvx512(const TileShape&, const PanelShape& unpacked);
-UnpackFn GenerateUnpackAvx2(const TileShape&, const PanelShape& unpacked, bool avx_vnni);
+UnpackFn GenerateUnpackAvxVnni(const TileShape&, const PanelShape& unpacked);
+UnpackFn GenerateUnpackAvx2(const TileShape&, const PanelShape& unpacked);
 
 }  // namespace larder::kernels::gemm

@@ -22,37 +22,28 @@ Elementwise MakeChecked(Isa isa) {
   return set;
 }
 
-// AVX-VNNI adds only integer dot products to AVX2: the elementwise kernels are the same.
-Elementwise AvxVnni() {
-  if (!HostHas(Isa::kAvxVnni)) return MakeChecked(Isa::kAvxVnni);  // throws
+Elementwise Make(Isa isa) {
+  if (isa == Isa::kScalar) return ScalarElementwise();
+  if (isa != Isa::kAvxVnni || !HostHas(isa)) return MakeChecked(isa);
+  // It adds only integer dot products to AVX2: the elementwise kernels are the same.
   Elementwise set = GetElementwise(Isa::kAvx2);
-  set.isa = Isa::kAvxVnni;
+  set.isa = isa;
+  return set;
+}
+
+template <Isa isa>
+const Elementwise& Set() {
+  // The first caller makes it while others wait; if that throws, the next call tries again.
+  static const Elementwise set = Make(isa);
   return set;
 }
 
 }  // namespace
 
 const Elementwise& GetElementwise(Isa isa) {
-  // One static per set: the first caller makes it while others wait; if that throws, the next call
-  // tries again.
-  switch (isa) {
-    case Isa::kScalar:
-      break;
-    case Isa::kAvx2: {
-      static const Elementwise set = MakeChecked(Isa::kAvx2);
-      return set;
-    }
-    case Isa::kAvxVnni: {
-      static const Elementwise set = AvxVnni();
-      return set;
-    }
-    case Isa::kAvx512Vnni: {
-      static const Elementwise set = MakeChecked(Isa::kAvx512Vnni);
-      return set;
-    }
-  }
-  static const Elementwise scalar = ScalarElementwise();
-  return scalar;
+  constexpr const Elementwise& (*kSets[])() = {Set<Isa::kScalar>, Set<Isa::kAvx2>,
+                                               Set<Isa::kAvxVnni>, Set<Isa::kAvx512Vnni>};
+  return kSets[static_cast<size_t>(isa)]();
 }
 
 }  // namespace larder::kernels::rows
