@@ -111,6 +111,12 @@ struct ServingMetrics::Families {
   mutable std::mutex sockets_mutex;  // guards Socket::last
   std::vector<Socket> sockets;
 
+  // A metric without labels.
+  template <typename Metric>
+  struct Row {
+    Metric* Families::*metric;
+    const char *name, *help;
+  };
   explicit Families(const std::vector<std::string>& names);
   void AddLlamaServer();
   void FollowForLlamaServer();
@@ -128,6 +134,60 @@ struct ServingMetrics::Families {
 };
 
 ServingMetrics::Families::Families(const std::vector<std::string>& names) {
+  static constexpr Row<Counter> kCounters[] = {
+      {&Families::ignored_fields, "larder_ignored_fields_total",
+       "Fields, tools and items of requests that Larder does not know."},
+      {&Families::prompt_tokens, "larder_prompt_tokens_total", "Prompt tokens computed."},
+      {&Families::reused_tokens, "larder_prefix_reused_tokens_total",
+       "Prompt tokens found in a slot's KV cache."},
+      {&Families::prefix_hits, "larder_prefix_hits_total",
+       "Requests with a prefix found in a slot's KV cache."},
+      {&Families::generated_tokens, "larder_generated_tokens_total", "Tokens generated."},
+      {&Families::transitions, "larder_schedule_transitions_total",
+       "Changes between computing prompts and decoding (0 with --policy mixed)."},
+      {&Families::lost, "larder_chain_lost_total",
+       "Times that a socket or link of the cluster was lost."},
+      {&Families::parked, "larder_requests_paused_total",
+       "Requests with tokens that paused, for a lost socket or for room in the KV cache, and went "
+       "on from their tokens."},
+      {&Families::preempted, "larder_requests_preempted_total",
+       "Times a request lost its place in the KV cache to an older one (--kv-tokens)."},
+      {&Families::recomputed_tokens, "larder_recomputed_tokens_total",
+       "Tokens that such requests had in the KV cache, to be computed again."},
+      {&Families::kv_files_written, "larder_kv_files_written_total", "Chunks written to files."},
+      {&Families::kv_files_read, "larder_kv_files_read_total", "Chunks read from files."},
+      {&Families::kv_files_refused, "larder_kv_files_refused_total",
+       "Files that were damaged or foreign, and removed."},
+      {&Families::kv_files_failed, "larder_kv_files_failed_total",
+       "Chunks that could not be written."},
+      {&Families::yielded, "larder_batch_yields_total",
+       "Times a request of a batch gave its slot to a client's and went on later."},
+      {&Families::failures, "larder_failures_total",
+       "Connections and requests dropped because handling them failed: no memory, or a bug."},
+  };
+  static constexpr Row<Gauge> kGauges[] = {
+      {&Families::slots, "larder_slots", "Sequences that have a place in the KV cache."},
+      {&Families::slots_used, "larder_slots_used", "Slots in which a request is being answered."},
+      {&Families::waiting, "larder_requests_waiting", "Requests that wait for a slot."},
+      {&Families::kv_chunks, "larder_kv_chunks", "Chunks of 256 tokens that the KV caches hold."},
+      {&Families::used_kv_chunks, "larder_kv_chunks_used",
+       "Those that have tokens of a request, past or running."},
+      {&Families::shared_kv_chunks, "larder_kv_chunks_shared",
+       "Those that several requests share."},
+      {&Families::kv_files, "larder_kv_files", "Chunks of 256 tokens in files (--cache-dir)."},
+      {&Families::kv_file_bytes, "larder_kv_file_bytes", "Bytes of these files."},
+      {&Families::batch_jobs, "larder_batches", "Batches that have not ended (--batch-dir)."},
+      {&Families::batch_left, "larder_batch_requests_left", "Requests of these without an answer."},
+      {&Families::batch_files, "larder_batch_files", "Files of clients in --batch-dir."},
+      {&Families::batch_file_bytes, "larder_batch_file_bytes", "Bytes of these files."},
+      {&Families::batch_disk_bytes, "larder_batch_file_bytes_limit",
+       "Bytes that they may have (--batch-disk)."},
+      {&Families::responses, "larder_responses", "Stored responses that are kept (--responses)."},
+      {&Families::response_bytes, "larder_response_bytes", "Bytes of these (--responses-held)."},
+  };
+  for (const auto& row : kCounters) this->*row.metric = &Counters(row.name, row.help).Add({});
+  for (const auto& row : kGauges) this->*row.metric = &Gauges(row.name, row.help).Add({});
+
   ttft = AddHistogram("larder_time_to_first_token_seconds",
                       "From a request's arrival to its first token.", RequestBuckets());
   tpot = AddHistogram("larder_time_per_output_token_seconds",
@@ -155,74 +215,12 @@ ServingMetrics::Families::Families(const std::vector<std::string>& names) {
   }
   errors = &Counters("larder_error_answers_total",
                      "Answers that are errors, by protocol and HTTP status.");
-  ignored_fields = &Counters("larder_ignored_fields_total",
-                             "Fields, tools and items of requests that Larder does not know.")
-                        .Add({});
-  prompt_tokens = &Counters("larder_prompt_tokens_total", "Prompt tokens computed.").Add({});
-  reused_tokens =
-      &Counters("larder_prefix_reused_tokens_total", "Prompt tokens found in a slot's KV cache.")
-           .Add({});
-  prefix_hits =
-      &Counters("larder_prefix_hits_total", "Requests with a prefix found in a slot's KV cache.")
-           .Add({});
-  generated_tokens = &Counters("larder_generated_tokens_total", "Tokens generated.").Add({});
-  transitions = &Counters("larder_schedule_transitions_total",
-                          "Changes between computing prompts and decoding (0 with --policy mixed).")
-                     .Add({});
-  lost =
-      &Counters("larder_chain_lost_total", "Times that a socket or link of the cluster was lost.")
-           .Add({});
-  parked =
-      &Counters(
-           "larder_requests_paused_total",
-           "Requests with tokens that paused, for a lost socket or for room in the KV cache, and "
-           "went on from their tokens.")
-           .Add({});
-  preempted =
-      &Counters("larder_requests_preempted_total",
-                "Times a request lost its place in the KV cache to an older one (--kv-tokens).")
-           .Add({});
-  recomputed_tokens =
-      &Counters("larder_recomputed_tokens_total",
-                "Tokens that such requests had in the KV cache, to be computed again.")
-           .Add({});
 
-  slots = &Gauges("larder_slots", "Sequences that have a place in the KV cache.").Add({});
-  slots_used = &Gauges("larder_slots_used", "Slots in which a request is being answered.").Add({});
-  waiting = &Gauges("larder_requests_waiting", "Requests that wait for a slot.").Add({});
-  kv_chunks = &Gauges("larder_kv_chunks", "Chunks of 256 tokens that the KV caches hold.").Add({});
-  used_kv_chunks =
-      &Gauges("larder_kv_chunks_used", "Those that have tokens of a request, past or running.")
-           .Add({});
-  shared_kv_chunks =
-      &Gauges("larder_kv_chunks_shared", "Those that several requests share.").Add({});
-  kv_files = &Gauges("larder_kv_files", "Chunks of 256 tokens in files (--cache-dir).").Add({});
-  kv_file_bytes = &Gauges("larder_kv_file_bytes", "Bytes of these files.").Add({});
-  kv_files_written = &Counters("larder_kv_files_written_total", "Chunks written to files.").Add({});
-  kv_files_read = &Counters("larder_kv_files_read_total", "Chunks read from files.").Add({});
-  kv_files_refused =
-      &Counters("larder_kv_files_refused_total", "Files that were damaged or foreign, and removed.")
-           .Add({});
-  kv_files_failed =
-      &Counters("larder_kv_files_failed_total", "Chunks that could not be written.").Add({});
-
-  yielded = &Counters("larder_batch_yields_total",
-                      "Times a request of a batch gave its slot to a client's and went on later.")
-                 .Add({});
-  batch_jobs = &Gauges("larder_batches", "Batches that have not ended (--batch-dir).").Add({});
-  batch_left =
-      &Gauges("larder_batch_requests_left", "Requests of these without an answer.").Add({});
   auto& batch_requests = Counters("larder_batch_requests_total",
                                   "Requests of batches that were answered, by outcome.");
   batch_completed = &batch_requests.Add({{"outcome", "completed"}});
   batch_failed = &batch_requests.Add({{"outcome", "failed"}});
-  batch_files = &Gauges("larder_batch_files", "Files of clients in --batch-dir.").Add({});
-  batch_file_bytes = &Gauges("larder_batch_file_bytes", "Bytes of these files.").Add({});
-  batch_disk_bytes =
-      &Gauges("larder_batch_file_bytes_limit", "Bytes that they may have (--batch-disk).").Add({});
 
-  responses = &Gauges("larder_responses", "Stored responses that are kept (--responses).").Add({});
-  response_bytes = &Gauges("larder_response_bytes", "Bytes of these (--responses-held).").Add({});
   AddLlamaServer();
 
   auto& grammar_family = Gauges("larder_grammar_bytes",
@@ -241,11 +239,6 @@ ServingMetrics::Families::Families(const std::vector<std::string>& names) {
       over_limit[r][s] =
           &over_family.Add({{"resource", resource}, {"scope", ScopeName(static_cast<Scope>(s))}});
   }
-  failures =
-      &Counters(
-           "larder_failures_total",
-           "Connections and requests dropped because handling them failed: no memory, or a bug.")
-           .Add({});
 
   auto& frames = Counters("larder_socket_frames_total", "Frames computed by a socket.");
   auto& rows = Counters("larder_socket_tokens_total", "Tokens in those frames.");
