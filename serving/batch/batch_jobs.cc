@@ -344,9 +344,9 @@ void BatchJobs::Answer(const BatchTicket& ticket, const BatchLine& line, BatchAn
     if (!answer.is_final()) {
       job->again.push_back(line);
     } else if (answer.status == 200) {
-      job->work->Answer(line, std::move(answer.body));
+      job->work->Answer(line, answer.TakeBody());
     } else {
-      job->work->AnswerError(line, answer.status, answer.body);
+      job->work->AnswerError(line, answer.status, answer.TakeBody());
     }
     Written(*job);
     EndIfDone(*job);

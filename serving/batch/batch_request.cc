@@ -50,16 +50,22 @@ RunningBatchRequest::RunningBatchRequest(BatchRequest request, GenerationService
 }
 
 void RunningBatchRequest::Refuse(const Refused& why) {
-  answer_ = {.status = why.status(), .body = ErrorJson(why), .why = why.what()};
+  answer_ = {.status = why.status(), .body = ErrorJson(why), .make = {}, .why = why.what()};
 }
 
 void RunningBatchRequest::OnDone(const json* whole) {
-  answer_ = {.status = 200, .body = *whole, .why = {}};
+  answer_ = {.status = 200, .body = *whole, .make = {}, .why = {}};
   if (ended_) ended_();
 }
 
+bool RunningBatchRequest::MakesElsewhere(const std::function<json()>& make) {
+  answer_ = {.status = 200, .body = {}, .make = make, .why = {}};
+  if (ended_) ended_();
+  return true;
+}
+
 void RunningBatchRequest::OnFailure(int status, const std::string& message) {
-  answer_ = {.status = status, .body = ErrorJson(status, message), .why = message};
+  answer_ = {.status = status, .body = ErrorJson(status, message), .make = {}, .why = message};
   if (ended_) ended_();
 }
 

@@ -28,8 +28,12 @@ struct BatchAnswer {
   // 503 and 429 are not final: not the request's fault; it gets its answer when the job goes on.
   bool is_final() const { return status != 503 && status != 429; }
   int status = 0;
-  nlohmann::json body;  // the body of a final answer
-  std::string why;      // the reason of one that is not final
+  // The body of a final answer; to be called once, by the thread that writes it, since a large body
+  // is made only then.
+  nlohmann::json TakeBody() { return make ? make() : std::move(body); }
+  nlohmann::json body;
+  std::function<nlohmann::json()> make;  // makes a large body; empty: `body` has it
+  std::string why;                       // the reason of one that is not final
 };
 
 // Its destructor cancels it.
@@ -46,6 +50,7 @@ class RunningBatchRequest final : private CompletionSink {
  private:
   void OnEvent(const char*, std::string) override {}
   void OnDone(const nlohmann::json* whole) override;
+  bool MakesElsewhere(const std::function<nlohmann::json()>& make) override;
   void OnFailure(int status, const std::string& message) override;
   void Refuse(const Refused&);
 

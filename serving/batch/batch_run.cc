@@ -29,9 +29,9 @@ void BatchRun::WriteEnded() {
     if (!answer.is_final()) {
       work_.Fail(answer.why);
     } else if (answer.status == 200) {
-      work_.Answer(running->line(), std::move(answer.body));
+      work_.Answer(running->line(), answer.TakeBody());
     } else {
-      work_.AnswerError(running->line(), answer.status, answer.body);
+      work_.AnswerError(running->line(), answer.status, answer.TakeBody());
     }
     return true;
   });

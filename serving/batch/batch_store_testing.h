@@ -65,9 +65,11 @@ struct TestBatches {
     const BatchRequest& request = begun.request;
     const uint64_t seed =
         request.prepared.specs.empty() ? 0 : request.prepared.specs[0].sampling.seed;
-    jobs->Answer(
-        begun.ticket, request.line,
-        {.status = status, .body = {{"of", request.line.custom_id}, {"seed", seed}}, .why = "w"});
+    jobs->Answer(begun.ticket, request.line,
+                 {.status = status,
+                  .body = {{"of", request.line.custom_id}, {"seed", seed}},
+                  .make = {},
+                  .why = "w"});
   }
   // Answers up to so many requests; returns how many there were.
   size_t Run(size_t most = SIZE_MAX) {

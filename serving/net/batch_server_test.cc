@@ -229,6 +229,26 @@ TEST_F(BatchServerTest, ABatchIsAnsweredBesideItsClients) {
   EXPECT_EQ(server.Ask("POST", "/v1/batches/" + id + "/cancel").status, 409);
 }
 
+// It is made where it is written.
+TEST_F(BatchServerTest, ALargeAnswerIsTheOneThatAClientGets) {
+  BatchServer server(Folder());
+  const json body = {{"prompt", std::vector<int>(60, 5)},
+                     {"prompt_logprobs", 20},
+                     {"max_tokens", 1},
+                     {"temperature", 0}};
+  const std::string line =
+      json{{"custom_id", "large"}, {"url", "/v1/completions"}, {"body", body}}.dump();
+  const Answered created = server.Create(server.Upload(line).Json()["id"]);
+  ASSERT_EQ(created.status, 200) << created.body;
+  const json batch = server.Wait(created.Json()["id"]);
+  const auto lines = server.Lines(batch["output_file_id"]);
+  ASSERT_EQ(lines.size(), 1u);
+  const Answered direct = server.Ask("POST", "/v1/completions", body.dump());
+  ASSERT_EQ(direct.status, 200) << direct.body;
+  EXPECT_EQ(json::parse(lines[0])["response"]["body"]["choices"], direct.Json()["choices"]);
+  EXPECT_EQ(direct.Json()["choices"][0]["prompt_logprobs"].size(), 60u);
+}
+
 TEST_F(BatchServerTest, ListsComeInPages) {
   BatchServer server(Folder());
   std::vector<std::string> ids;

@@ -385,7 +385,7 @@ void HttpSession::OnDone(const nlohmann::json* whole) {
   EndStream();
 }
 
-bool HttpSession::MakesElsewhere(const std::function<std::string()>& make) {
+bool HttpSession::MakesElsewhere(const std::function<nlohmann::json()>& make) {
   if (!state_.in_background) return false;
   struct Made {
     std::string text;
@@ -396,7 +396,7 @@ bool HttpSession::MakesElsewhere(const std::function<std::string()>& make) {
       wire_.client().peer(),
       [make, made, failures = state_.failures] {
         try {
-          made->text = make();
+          made->text = Dump(make());
           made->ok = true;
         } catch (const std::exception& error) {
           if (failures != nullptr) failures->Count("an answer", error.what());

@@ -41,7 +41,7 @@ class HttpSession : public Session, private CompletionSink {
   void OnEvent(const char* name, std::string object) override;
   void OnDone(const nlohmann::json* whole) override;
   void OnStored(const nlohmann::json& whole) override;
-  bool MakesElsewhere(const std::function<std::string()>& make) override;
+  bool MakesElsewhere(const std::function<nlohmann::json()>& make) override;
   void OnFailure(int status, const std::string& message) override;
 
   void Proceed();

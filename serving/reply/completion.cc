@@ -261,8 +261,7 @@ void Completion::Fail(int status, const std::string& message) {
 bool Completion::IsMadeElsewhere() {
   if (stored_ || !IsLarge(results_)) return false;
   auto results = std::make_shared<std::vector<ChoiceResult>>(std::move(results_));
-  if (sink_.MakesElsewhere(
-          [encoder = encoder_, results] { return Dump(encoder->Whole(*results)); }))
+  if (sink_.MakesElsewhere([encoder = encoder_, results] { return encoder->Whole(*results); }))
     return true;
   results_ = std::move(*results);
   return false;

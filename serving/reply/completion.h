@@ -26,9 +26,9 @@ class CompletionSink : public EventSink {
   // without streaming gets it.
   virtual void OnStored(const nlohmann::json& /*whole*/) {}
   // Instead of OnDone, of a whole answer that takes long to make: true, and then it is the last
-  // call, where the sink has another thread to make it on. `make`: its JSON text; to be called
-  // once, on any thread, also when the Completion is gone.
-  virtual bool MakesElsewhere(const std::function<std::string()>& /*make*/) { return false; }
+  // call, where the sink has another thread to make it on. `make`: the answer; to be called once,
+  // on any thread, also when the Completion is gone.
+  virtual bool MakesElsewhere(const std::function<nlohmann::json()>& /*make*/) { return false; }
   // The last call. A sink that has begun a stream says so in it, with SayFailed.
   virtual void OnFailure(int status, const std::string& message) = 0;
 };
