@@ -52,18 +52,20 @@ CLEAN = {
         "int* q = new int;\n"
     ),
     "pipeline/README.md": "x\n",
-    "pipeline/CMakeLists.txt": "larder_rooms(pipeline plan scheduler)\n",
+    "pipeline/CMakeLists.txt": "larder_rooms(pipeline plan sequences scheduler)\n",
     "pipeline/plan/README.md": "x\n",
     "pipeline/plan/CMakeLists.txt": "larder_folder(pipeline/plan base)\n",
     "pipeline/scheduler/README.md": "x\n",
     "pipeline/scheduler/CMakeLists.txt": "larder_folder(pipeline/scheduler base pipeline/plan)\n",
     "pipeline/plan/plan.h": "#pragma once\n#include <nlohmann/json_fwd.hpp>\n",
+    "pipeline/sequences/README.md": "x\n",
+    "pipeline/sequences/CMakeLists.txt": "larder_folder(pipeline/sequences base)\n",
     "pipeline/sequences/request.h": "#pragma once\n",
     "serving/README.md": "x\n",
     "serving/CMakeLists.txt": "larder_rooms(serving scheduling)\n",
     "serving/scheduling/README.md": "x\n",
     "serving/scheduling/CMakeLists.txt": (
-        "larder_folder(serving/scheduling base model pipeline/scheduler)\n"),
+        "larder_folder(serving/scheduling base model pipeline/sequences)\n"),
     "serving/scheduling/text.cc": (
         '#include "pipeline/sequences/request.h"\n#include "model/gguf/gguf.h"\n'
         '#include <sys/socket.h>\n'),
