@@ -2,30 +2,18 @@
 shape of answers: stories260K with what else the file of such a model has. Written for one run, into
 the folder that the shim looks in (LARDER_SHIM_MODELS).
 """
+import pathlib
 import struct
+import sys
 
-from larder_testing.scripted_model import ARRAY, STRING, U32, entry, text_of
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "model/demo/training"))
+from chat_template import end_of_value  # of a GGUF file
+from larder_testing.scripted_model import U32, entry, text_of
 
-SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}  # by type of value
 F32_TENSOR = 0
 ALIGNMENT = 32
 WIDTH = 64  # of stories260K
 BYTE_TOKENS = 3  # the first one's id, in a vocabulary of Llama's
-
-
-def skip_value(data, at, kind):
-    """Where the value ends that begins at `at`."""
-    if kind == STRING:
-        return at + 8 + struct.unpack_from("<Q", data, at)[0]
-    if kind != ARRAY:
-        return at + SIZES[kind]
-    inner, count = struct.unpack_from("<IQ", data, at)
-    at += 12
-    if inner in SIZES:
-        return at + count * SIZES[inner]
-    for _ in range(count):
-        at = skip_value(data, at, inner)
-    return at
 
 
 def extended(data, entries, tensors):
@@ -36,7 +24,7 @@ def extended(data, entries, tensors):
     at = 24
     for _ in range(entry_count):
         at += 8 + struct.unpack_from("<Q", data, at)[0]
-        at = skip_value(data, at + 4, struct.unpack_from("<I", data, at)[0])
+        at = end_of_value(data, at + 4, struct.unpack_from("<I", data, at)[0])
     end_of_entries = at
     for _ in range(tensor_count):
         at += 8 + struct.unpack_from("<Q", data, at)[0]
