@@ -34,9 +34,8 @@ ChainKvTier::~ChainKvTier() { Abandon(); }
 void ChainKvTier::Start(KvJob job) {
   LARDER_CHECK(!job.chunks.empty() &&
                (job.first + job.chunks.size()) * chunk_positions() == job.tokens.size());
-  ++jobs_;
+  Started(job);
   if (job.kind == KvJob::Kind::kStore) {
-    storing_ += job.chunks.size();
     stores_.push_back(std::move(job));
   } else {
     Moving& moving = moving_.emplace_back(Moving{.id = ++last_id_, .job = std::move(job)});
@@ -219,13 +218,8 @@ void ChainKvTier::Advance() {
 
 void ChainKvTier::Finish(Moving& moving) { done_.push_back(std::move(moving.job)); }
 
-void ChainKvTier::GivenBack(const KvJob& job) {
-  --jobs_;
-  if (job.kind == KvJob::Kind::kStore) storing_ -= job.chunks.size();
-}
-
 std::optional<KvJob> ChainKvTier::Take() {
-  if (jobs_ == 0) return std::nullopt;
+  if (jobs() == 0) return std::nullopt;
   if (done_.empty()) Advance();
   if (done_.empty()) return std::nullopt;
   std::optional<KvJob> job = std::move(done_.front());
@@ -244,7 +238,7 @@ std::optional<KvJob> ChainKvTier::Drop() {
 
 void ChainKvTier::Wait(int ms) {
   const int64_t begin_ns = NowNs();
-  while (jobs_ > 0) {
+  while (jobs() > 0) {
     Advance();
     if (done_.empty() && book_.taken() > 0) {
       channel_.Poll();
@@ -265,7 +259,7 @@ void ChainKvTier::Abandon() {
   stores_.clear();
   moving_.clear();
   done_.clear();
-  jobs_ = storing_ = 0;
+  Forgotten();
 }
 
 void ChainKvTier::ShowFiles() {

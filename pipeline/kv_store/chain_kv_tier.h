@@ -42,10 +42,8 @@ class ChainKvTier final : public KvTier {
   void Start(KvJob job) override;
   std::optional<KvJob> Take() override;
   std::optional<KvJob> Drop() override;
-  size_t jobs() const override { return jobs_; }
-  size_t chunks_to_store() const override { return storing_; }
   void Wait(int ms) override;
-  bool needs_steps() const override { return jobs_ > 0; }
+  bool needs_steps() const override { return jobs() > 0; }
   void Watch() override;
   void Abandon() override;
 
@@ -78,7 +76,6 @@ class ChainKvTier final : public KvTier {
   void BeginOrders(Moving& moving, size_t known);
   void Forget(Moving& moving, size_t first);
   void Finish(Moving& moving);
-  void GivenBack(const KvJob& job);
   void ShowFiles();
 
   KvChannel& channel_;
@@ -87,7 +84,6 @@ class ChainKvTier final : public KvTier {
   const std::function<void(const std::string&)> on_problem_;
   std::random_device random_;
   KvFilesStatus status_;
-  size_t jobs_ = 0, storing_ = 0;
   int32_t last_id_ = 0;
   std::deque<KvJob> stores_;  // stores that have not begun
   std::list<Moving> moving_;

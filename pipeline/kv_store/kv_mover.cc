@@ -37,19 +37,13 @@ KvMover::~KvMover() {
 void KvMover::Start(KvJob job) {
   LARDER_CHECK(job.chunks.size() == job.memory.size() && !job.chunks.empty());
   LARDER_CHECK((job.first + job.chunks.size()) * chunk_positions() == job.tokens.size());
-  ++jobs_;
-  if (job.kind == KvJob::Kind::kStore) storing_ += job.chunks.size();
+  Started(job);
   {
     const std::lock_guard lock(mutex_);
     const bool later = job.kind == KvJob::Kind::kStore || job.kind == KvJob::Kind::kTouch;
     (later ? stores_ : loads_).push_back(std::move(job));
   }
   work_.notify_one();
-}
-
-void KvMover::GivenBack(const KvJob& job) {
-  --jobs_;
-  if (job.kind == KvJob::Kind::kStore) storing_ -= job.chunks.size();
 }
 
 std::optional<KvJob> KvMover::Take() {
@@ -88,12 +82,12 @@ bool KvMover::AbandonWithin(int ms) {
   hurry_ = false;
   done_.clear();
   any_done_.store(false, std::memory_order_relaxed);
-  jobs_ = storing_ = 0;
+  Forgotten();
   return true;
 }
 
 void KvMover::Wait(int ms) {
-  if (jobs_ == 0) return;
+  if (jobs() == 0) return;
   std::unique_lock lock(mutex_);
   const auto done = [this] { return !done_.empty(); };
   if (ms < 0) {

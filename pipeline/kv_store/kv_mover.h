@@ -46,8 +46,6 @@ class KvMover final : public KvTier {
   void Start(KvJob job) override;
   std::optional<KvJob> Take() override;
   std::optional<KvJob> Drop() override;
-  size_t jobs() const override { return jobs_; }
-  size_t chunks_to_store() const override { return storing_; }
   void Wait(int ms) override;
   bool needs_steps() const override { return false; }
   void Abandon() override { AbandonWithin(-1); }
@@ -57,11 +55,9 @@ class KvMover final : public KvTier {
  private:
   void Run();
   void Move(KvJob& job);
-  void GivenBack(const KvJob& job);
 
   KvFiles& files_;
   const Options options_;
-  size_t jobs_ = 0, storing_ = 0;  // used by the caller's thread
   std::mutex mutex_;
   std::condition_variable work_, finished_;
   std::deque<KvJob> loads_, stores_, done_;

@@ -57,8 +57,8 @@ class KvTier {
   virtual std::optional<KvJob> Take() = 0;
   // Gives back a store that has not begun, the oldest first; nullopt if there is none.
   virtual std::optional<KvJob> Drop() = 0;
-  virtual size_t jobs() const = 0;             // jobs started and not given back
-  virtual size_t chunks_to_store() const = 0;  // chunks of these jobs that are to be stored
+  size_t jobs() const { return jobs_; }                // jobs started and not given back
+  size_t chunks_to_store() const { return storing_; }  // chunks of these jobs that are to be stored
   // Waits until a job is done, for at most `ms` (negative: no limit). Returns at once without jobs.
   // No micro-batch may be in flight. With a chain it may throw ChainLostError.
   virtual void Wait(int ms) = 0;
@@ -69,6 +69,24 @@ class KvTier {
   // Forgets all jobs without giving them back: their chunks are free. When it returns, nothing
   // writes to these chunks.
   virtual void Abandon() = 0;
+
+ protected:
+  // What Start, Take, Drop and Abandon count, on the caller's thread.
+  void Started(const KvJob& job) {
+    ++jobs_;
+    storing_ += StoredBy(job);
+  }
+  void GivenBack(const KvJob& job) {
+    --jobs_;
+    storing_ -= StoredBy(job);
+  }
+  void Forgotten() { jobs_ = storing_ = 0; }  // all of them
+
+ private:
+  static size_t StoredBy(const KvJob& job) {
+    return job.kind == KvJob::Kind::kStore ? job.chunks.size() : 0;
+  }
+  size_t jobs_ = 0, storing_ = 0;
 };
 
 }  // namespace larder::pipeline::kv_store

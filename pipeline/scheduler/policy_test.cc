@@ -287,7 +287,7 @@ class PromptTier final : public KvTier {
   size_t chunk_positions() const override { return mover_->chunk_positions(); }
   const KvFilesStatus& status() const override { return mover_->status(); }
   void Start(KvJob job) override {
-    if (job.kind == KvJob::Kind::kStore) storing_ += job.chunks.size();
+    Started(job);
     (job.kind == KvJob::Kind::kLoad ? loads_ : stores_).push_back(std::move(job));
     Begin();
   }
@@ -308,15 +308,13 @@ class PromptTier final : public KvTier {
     GivenBack(*job);
     return job;
   }
-  size_t jobs() const override { return loads_.size() + stores_.size() + mover_->jobs(); }
-  size_t chunks_to_store() const override { return storing_; }
   void Wait(int) override { looks_ = 0; }  // the next look waits for the job
   bool needs_steps() const override { return false; }
   void Abandon() override {
     mover_->Abandon();
     loads_.clear();
     stores_.clear();
-    storing_ = 0;
+    Forgotten();
   }
 
  private:
@@ -329,14 +327,10 @@ class PromptTier final : public KvTier {
     mover_->Start(std::move(job));
     looks_ = kLooks;
   }
-  void GivenBack(const KvJob& job) {
-    if (job.kind == KvJob::Kind::kStore) storing_ -= job.chunks.size();
-  }
 
   const std::unique_ptr<KvTier> mover_;
   std::deque<KvJob> loads_, stores_;  // that have not begun
   size_t looks_ = 0;                  // until the mover's job is given back
-  size_t storing_ = 0;                // chunks
 };
 
 class PolicyProperty : public testing::TestWithParam<Case> {};
