@@ -197,13 +197,10 @@ class Planner {
 
   void PlanStages() {
     // A micro-batch passes through every stage, so the smallest L2 limits its rows.
-    plan_.max_batch_tokens = options_.max_batch_tokens;
-    for (const PlacedStage& stage : plan_.stages) {
-      if (options_.max_batch_tokens != 0) break;
-      const size_t rows = DefaultBatchTokens(ConfigOf(stage), machines_[stage.machine]);
-      plan_.max_batch_tokens =
-          plan_.max_batch_tokens == 0 ? rows : std::min(plan_.max_batch_tokens, rows);
-    }
+    size_t rows = SIZE_MAX;
+    for (const PlacedStage& stage : plan_.stages)
+      rows = std::min(rows, DefaultBatchTokens(ConfigOf(stage), machines_[stage.machine]));
+    plan_.max_batch_tokens = options_.max_batch_tokens != 0 ? options_.max_batch_tokens : rows;
     // Colocated stages have as many KV chunks as the attention sockets of the others together.
     size_t kv_chunks = 0;
     for (const bool separated : {true, false}) {
