@@ -33,8 +33,7 @@ Scheduler::Scheduler(TokenEngine& engine, const SchedulerOptions& options)
       queue_(slots_),
       stored_(options.tier, engine, slots_),
       running_(slots_, stored_, queue_, status_),
-      right_of_way_(slots_, stored_, queue_, running_,
-                    {.active_tokens = options.active_tokens, .has_tier = options.tier != nullptr}),
+      right_of_way_(slots_, stored_, queue_, running_, options.active_tokens),
       slot_orders_(engine, slots_, stored_, queue_, running_, right_of_way_),
       outages_(*clock_, options.patience_ms),
       batches_(limits_.max_in_flight) {
@@ -130,18 +129,14 @@ bool Scheduler::AdmitOne() {
 // Whether a slot that computes its prompt will soon have much more of this one than `place` has.
 // The background's is not soon: its prompts are narrow, and nobody waits for it.
 bool Scheduler::IsBeingComputed(const Active& active, const Place& place) const {
-  const std::span<const int32_t> tokens = active.to_compute();
   const KvChunks& kv = slots_.kv();
   const auto has_more = [&](SlotId id) {
     const Slot& slot = slots_[id];
     if (slot.active->background && !slot.active->restored && !active.background) return false;
     if (!slots_.MayReuse(slot, active) || kv.socket_of(id) != kv.socket_of(place.slot))
       return false;
-    const std::span<const int32_t> theirs = slot.active->to_compute();
-    const auto end = std::mismatch(theirs.begin(), theirs.end(), tokens.begin(), tokens.end());
-    const size_t common =
-        std::min(static_cast<size_t>(end.first - theirs.begin()), active.most_reused());
-    return common >= place.most() + (place.tokens > 0 && id == place.source ? 1 : kWorthWaiting);
+    return active.CommonWith(slot.active->to_compute()) >=
+           place.most() + (place.tokens > 0 && id == place.source ? 1 : kWorthWaiting);
   };
   return std::ranges::any_of(running_.prompts(), has_more) ||
          std::ranges::any_of(stored_.loading(), has_more);
@@ -234,7 +229,6 @@ void Scheduler::ChainWasLost(const std::string& why) {
 void Scheduler::ChainIsBack() {
   if (!busy()) outages_.Succeeded();
   outages_.Back();
-  stored_.ChainIsBack();
 }
 
 // While the chain is lost no sequence has a slot, so all of them are in the queue.

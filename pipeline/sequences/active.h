@@ -32,6 +32,13 @@ struct Active {
                                                               : most;
   }
 
+  // How many of `theirs` it begins with and needs no more than keys and values of.
+  size_t CommonWith(std::span<const int32_t> theirs) const {
+    const std::span<const int32_t> own = to_compute();
+    const auto end = std::mismatch(theirs.begin(), theirs.end(), own.begin(), own.end());
+    return std::min(static_cast<size_t>(end.first - theirs.begin()), most_reused());
+  }
+
   std::unique_ptr<Sequence> sequence;
   const bool background;
   bool restored = false;      // a background sequence that fills a slot for a SlotOrder, not for a

@@ -13,11 +13,15 @@ constexpr size_t kMuchLonger = 4, kMostWay = 4;
 }  // namespace
 
 RightOfWay::RightOfWay(SlotTable& slots, StoredChunks& stored, WaitingQueue& queue,
-                       Running& running, const RightOfWayOptions& options)
-    : slots_(slots), stored_(stored), queue_(queue), running_(running), options_(options) {}
+                       Running& running, size_t active_tokens)
+    : slots_(slots),
+      stored_(stored),
+      queue_(queue),
+      running_(running),
+      active_tokens_(active_tokens) {}
 
 void RightOfWay::MakeWay(bool chunks_wanted, std::optional<SlotId> ordered) {
-  if (slots_.background() == 0 && options_.active_tokens == 0) return MakeWayForShort();
+  if (slots_.background() == 0 && active_tokens_ == 0) return MakeWayForShort();
   for (SlotId id(0); id < slots_.end(); ++id) {
     if (Active* active = slots_[id].active.get())
       active->yields = id == ordered || active->makes_way;
@@ -56,7 +60,7 @@ void RightOfWay::MakeWayForWaiting(bool chunks_wanted) {
     if (!youngest) return;
     // With files it may go on in another socket's slot; while they are written, its chunks are
     // nobody else's.
-    if (running_.Yield(*youngest) && options_.has_tier && !chunks_wanted && slots_.sockets() > 1)
+    if (running_.Yield(*youngest) && !chunks_wanted && slots_.sockets() > 1)
       stored_.Store(*youngest);
   }
 }
@@ -112,16 +116,16 @@ size_t RightOfWay::RunningChunks(AttentionId socket) const {
 }
 
 bool RightOfWay::MayRunToo(const Active& active, AttentionId socket) const {
-  if (options_.active_tokens == 0) return true;
+  if (active_tokens_ == 0) return true;
   const size_t running = RunningChunks(socket);
-  return running == 0 || running + slots_.ChunksNeeded(active, 0) <=
-                             options_.active_tokens / slots_.chunk_positions();
+  return running == 0 ||
+         running + slots_.ChunksNeeded(active, 0) <= active_tokens_ / slots_.chunk_positions();
 }
 
 // Texts grow: the youngest wait until those before them have ended.
 void RightOfWay::KeepWithinActiveTokens() {
-  if (options_.active_tokens == 0) return;
-  const size_t most = options_.active_tokens / slots_.chunk_positions();
+  if (active_tokens_ == 0) return;
+  const size_t most = active_tokens_ / slots_.chunk_positions();
   for (AttentionId socket(0); socket.index() < slots_.sockets(); ++socket) {
     while (RunningChunks(socket) > most) {
       size_t running = 0;

@@ -13,16 +13,11 @@
 
 namespace larder::pipeline::inline sequences {
 
-struct RightOfWayOptions {
-  size_t active_tokens = 0;  // SchedulerOptions
-  bool has_tier = false;
-};
-
 class RightOfWay {
  public:
-  // All must outlive it.
+  // active_tokens: as in SchedulerOptions. All others must outlive it.
   RightOfWay(SlotTable& slots, StoredChunks& stored, WaitingQueue& queue, Running& running,
-             const RightOfWayOptions& options);
+             size_t active_tokens);
 
   // Whether a queued sequence may run beside the others of the socket.
   bool MayRunToo(const Active& active, AttentionId socket) const;
@@ -41,7 +36,7 @@ class RightOfWay {
   StoredChunks& stored_;
   WaitingQueue& queue_;
   Running& running_;
-  const RightOfWayOptions options_;
+  const size_t active_tokens_;
 };
 
 }  // namespace larder::pipeline::sequences

@@ -189,18 +189,20 @@ void Running::ChainWasLost(const std::string& why) {
     if (Active* active = slots_[id].active.get()) {
       active->rows_in_flight = 0;
       const bool had_rows = !std::exchange(active->loading, false);  // else it is no cause
+      const bool ends = active->ended || (had_rows && ++active->losses > kMostLosses);
+      if (!ends) {
+        again.push_back(Park(id, /*keeps_kv=*/false));
+        continue;
+      }
+      slots_.Forget(id);  // there is nothing to store
       if (active->ended) {
         FreeIfDone(id);
-      } else if (had_rows && ++active->losses > kMostLosses) {
-        End(id, SequenceEnd::kUnavailable, why);
       } else {
-        again.push_back(Park(id, /*keeps_kv=*/false));
+        End(id, SequenceEnd::kUnavailable, why);
       }
     }
   }
   for (SlotId id(0); id < slots_.end_of_kept(); ++id) slots_.Forget(id);
-  prompts_.clear();
-  ready_.clear();
   std::ranges::sort(again, std::greater(), [](const auto& active) { return active->order; });
   for (auto& active : again) queue_.Add(std::move(active), /*first=*/true);
 }

@@ -12,7 +12,6 @@ class SlotQueue {
  public:
   explicit SlotQueue(size_t slots) : slots_(slots) {}
   size_t size() const { return count_; }
-  void clear() { count_ = 0; }
   void push_back(SlotId slot) { at(count_++) = slot; }
   SlotId pop_front() {
     const SlotId slot = at(0);

@@ -59,11 +59,7 @@ size_t SlotTable::SlotsOf(AttentionId socket) const {
 }
 
 size_t SlotTable::CommonPrefix(const Slot& slot, const Active& active) const {
-  if (!MayReuse(slot, active)) return 0;
-  const std::span<const int32_t> tokens = active.to_compute();
-  const auto stop =
-      std::mismatch(slot.tokens.begin(), slot.tokens.end(), tokens.begin(), tokens.end());
-  return std::min(static_cast<size_t>(stop.first - slot.tokens.begin()), active.most_reused());
+  return MayReuse(slot, active) ? active.CommonWith(slot.tokens) : 0;
 }
 
 std::optional<Place> SlotTable::ChoosePlace(const Active& active) const {

@@ -5,7 +5,6 @@
 // nobody has used for longest. It decides neither who runs nor when.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>

@@ -64,7 +64,7 @@ bool StoredChunks::Load(SlotId id, size_t tokens) {
 }
 
 void StoredChunks::Store(SlotId id) {
-  if (tier_ == nullptr || lost_ || !slots_.reuses()) return;
+  if (tier_ == nullptr || !slots_.reuses()) return;
   const Slot& slot = slots_[id];
   const size_t whole = slot.tokens.size() / slots_.chunk_positions();
   if (whole == 0) return;
@@ -98,7 +98,7 @@ bool StoredChunks::TakeBack(const KvJob& job) {
 bool StoredChunks::DropStores() {
   bool any = false;
   while (const std::optional<KvJob> job = tier_ != nullptr ? tier_->Drop() : std::nullopt) {
-    for (const uint32_t chunk : job->chunks) slots_.kv().LetGo(chunk);
+    TakeBack(*job);
     any = true;
   }
   return any;
@@ -115,7 +115,6 @@ void StoredChunks::Wait(int ms) {
 void StoredChunks::ChainWasLost() {
   if (tier_ != nullptr) tier_->Abandon();
   loading_.clear();
-  lost_ = true;
 }
 
 }  // namespace larder::pipeline::sequences

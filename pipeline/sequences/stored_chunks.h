@@ -27,7 +27,7 @@ class StoredChunks {
   bool Load(SlotId id, size_t tokens);
   std::span<const SlotId> loading() const { return loading_; }  // in order of admission
   // Has the tier write the idle slot's whole chunks that are not in files yet, unless it has a lot
-  // to do, or the chain is lost.
+  // to do.
   void Store(SlotId id);
   // Takes back what the tier has moved. Calls loaded(slot) for each slot that is no longer loading.
   template <typename Loaded>
@@ -49,9 +49,8 @@ class StoredChunks {
   void Watch();
   void Wait(int ms);
 
-  // All chunks are lost, and with them what is being moved. Nothing is stored before ChainIsBack.
+  // All chunks are lost, and with them what is being moved.
   void ChainWasLost();
-  void ChainIsBack() { lost_ = false; }
 
  private:
   KvJob JobFor(SlotId id, KvJob::Kind kind, std::span<const int32_t> tokens, size_t first) const;
@@ -61,7 +60,6 @@ class StoredChunks {
   TokenEngine& engine_;
   SlotTable& slots_;
   std::vector<SlotId> loading_;
-  bool lost_ = false;
 };
 
 }  // namespace larder::pipeline::sequences
