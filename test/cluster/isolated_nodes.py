@@ -122,6 +122,11 @@ def cluster(o, folder, alone):
         return ""
 
 
+def said_no(node):
+    said = node.said()
+    return node.running() and "socket weights (pid " in said and "isolated" in said
+
+
 def refused(o, folder):
     for first, second in ([], ["--isolated"]), (["--isolated"], []):
         name = "node" if first else "run"
@@ -135,12 +140,10 @@ def refused(o, folder):
             said = run.stderr.decode()
             if run.returncode != 1 or "/attention (pid " not in said or "isolated" not in said:
                 return f"--isolated for {name} only: status {run.returncode}, said {said[-400:]}"
-            # It says so too, and waits for one that agrees.
-            if (
-                not node.running()
-                or "socket weights (pid " not in node.said()
-                or "isolated" not in node.said()
-            ):
+            # It says so too, be it a moment later, and waits for one that agrees.
+            try:
+                until(lambda node=node: said_no(node), HANGS_S, "no refusal", pause_s=0.02)
+            except AssertionError:
                 return (f"--isolated for {name} only: the node's status {node.status()}, said "
                         f"{node.said()[-400:]}")
             if (again := p.run("--join", *first)).returncode != 0:
