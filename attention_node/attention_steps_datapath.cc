@@ -25,9 +25,9 @@ using threadpool::EndLap;
 constexpr float kQueryFactor = 1.0f / kBlock;
 
 // Quantises a key to Q8_0 blocks with an f16 scale, the format of the KV cache.
-inline void QuantizeKey(const AttentionShape& shape, const float* x, ActBlock* act,
-                        model::Q8Block* out) {
-  shape.elementwise->quantize_hadamard(x, act, shape.head_size, 1.0f);
+inline void QuantizeKey(const AttentionShape& shape, const float* x, const float* balance,
+                        ActBlock* act, model::Q8Block* out) {
+  shape.elementwise->quantize_hadamard(x, balance, act, shape.head_size, 1.0f);
   for (size_t b = 0; b < shape.blocks; ++b) {
     out[b].d = model::F32ToF16(act[b].d);
     std::copy_n(act[b].q, kBlock, out[b].q);
@@ -46,16 +46,13 @@ struct Tile {
   bool split() const { return begin_chunk > 0 || end_chunk < chunks(); }
 };
 
-inline void Scale(float* x, const float* factors, size_t n) {
-  for (size_t i = 0; i < n; ++i) x[i] *= factors[i];
-}
-
-// A and B of each pair of a query's head (model/config/key_bias.h).
+// A and B of each pair of a query's head (model/config/key_bias.h), of which q is not scaled yet.
 inline void BiasTerms(const AttentionShape& shape, const KeyBiasWaves& bias, const float* q,
                       float* terms) {
   for (size_t i = 0; i < bias.pairs; ++i) {
     const model::KeyBias::Pair& b = bias.pair[i];
-    const float q0 = q[b.index], q1 = q[b.index + shape.rotary_dim / 2];
+    const float q0 = q[b.index] * shape.query_scale;
+    const float q1 = q[b.index + shape.rotary_dim / 2] * shape.query_scale;
     terms[2 * i] = q0 * b.first + q1 * b.second;
     terms[2 * i + 1] = q1 * b.first - q0 * b.second;
   }
@@ -98,12 +95,10 @@ void QuantizeQueries(const AttentionOperand& op, const Tile& tile) {
         q = std::copy_n(q, shape.head_size, op.scratch.query) - shape.head_size;  // others read q
       if (op.q_norm) elementwise.rms_norm(q, op.q_norm, q, shape.head_size, shape.epsilon);
       elementwise.rope(q, rope, shape.rotary_dim / 2);
-      for (size_t i = 0; i < shape.head_size; ++i) q[i] *= shape.query_scale;
       if (op.bias.pairs > 0)
         BiasTerms(shape, op.bias, q, op.scratch.terms + 2 * op.bias.pairs * (r * shape.group + h));
-      if (op.bias.of_queries != nullptr) Scale(q, op.bias.of_queries, shape.head_size);
-      elementwise.quantize_hadamard(q, reinterpret_cast<ActBlock*>(quantised), shape.head_size,
-                                    kQueryFactor);
+      elementwise.quantize_hadamard(q, op.bias.of_queries, reinterpret_cast<ActBlock*>(quantised),
+                                    shape.head_size, shape.query_scale * kQueryFactor);
       quantised += kernels::ActRowBytes(shape.blocks);
     }
   }
@@ -220,8 +215,7 @@ void AppendStep(const void* operand, void* batch) {
         shape.kv->chunk(rows.slot[m], position / kChunkPositions, op.layer, op.kv_head);
     if (op.k_norm) shape.elementwise->rms_norm(k, op.k_norm, k, shape.head_size, shape.epsilon);
     shape.elementwise->rope(k, shape.rope + position * shape.rotary_dim, shape.rotary_dim / 2);
-    if (op.balance != nullptr) Scale(k, op.balance, shape.head_size);
-    QuantizeKey(shape, k, op.scratch.act, blocks);
+    QuantizeKey(shape, k, op.balance, op.scratch.act, blocks);
     kernels::PackKey(blocks, shape.blocks, in_chunk % kPagePositions,
                      at.keys + in_chunk / kPagePositions * kv.key_page_bytes);
     float scale;

@@ -45,11 +45,12 @@ struct Elementwise {
   // [-127, 127] (since d was truncated, 127.00001 may occur).
   void (*quantize)(const float* x, ActBlock* out, size_t n);
 
-  // quantize(h), where h is x * factor, elements past n are 0, and each block of 32 is its
-  // Walsh-Hadamard transform: for step = 1, 2, 4, 8, 16, for each i without the bit of `step`:
-  // h[i]' = h[i] + h[i + step], h[i + step]' = h[i] - h[i + step]. Two transforms have 32 times the
-  // dot product of what they are made of.
-  void (*quantize_hadamard)(const float* x, ActBlock* out, size_t n, float factor);
+  // quantize(h), where h is x * factor, times factors[n] unless that is null, elements past n are
+  // 0, and each block of 32 is its Walsh-Hadamard transform: for step = 1, 2, 4, 8, 16, for each i
+  // without the bit of `step`: h[i]' = h[i] + h[i + step], h[i + step]' = h[i] - h[i + step]. Two
+  // transforms have 32 times the dot product of what they are made of.
+  void (*quantize_hadamard)(const float* x, const float* factors, ActBlock* out, size_t n,
+                            float factor);
 
   // One scale for all of x[n]: d = amax / 127, amax = max |x|, q = rint(x * (1 / d)); amax <
   // 2^-100: d and all q are 0. Writes RoundUp(n, 16) of q, those past n as 0.

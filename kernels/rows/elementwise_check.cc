@@ -86,11 +86,13 @@ class Comparison {
       set.quantize(x_.data(), out.data(), n_);
       return out;
     });
-    Compare("quantize_hadamard", [&](const Elementwise& set) {
-      std::vector<ActBlock> out(CeilDiv(n_, kBlock) + 1, ActBlock{});
-      set.quantize_hadamard(x_.data(), out.data(), n_, 0.375f);
-      return out;
-    });
+    for (const float* factors : {static_cast<const float*>(nullptr), w_.data()}) {
+      Compare("quantize_hadamard", [&](const Elementwise& set) {
+        std::vector<ActBlock> out(CeilDiv(n_, kBlock) + 1, ActBlock{});
+        set.quantize_hadamard(x_.data(), factors, out.data(), n_, 0.375f);
+        return out;
+      });
+    }
   }
 
   void SwigluQuantize() const {

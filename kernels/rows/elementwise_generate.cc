@@ -184,23 +184,24 @@ void QuantizeBlocks(Vec16Emitter& e, const std::vector<FloatBlock>& blocks) {
   }
 }
 
-// Quantises x[n]: what `transform` has made of some blocks at once.
-template <typename Transform>
-void QuantizeVector(Vec16Emitter& e, Transform transform) {
+// Quantises the blocks of `n` elements to `out`: what `transform` makes of some of them at once.
+// load(at, mask) loads 16 elements `at` bytes behind the pointers of `inputs`.
+template <typename Load, typename Transform>
+void QuantizeVector(Vec16Emitter& e, std::vector<x86::Gp> inputs, const x86::Gp& out,
+                    const x86::Gp& n, Load load, Transform transform) {
   x86::Compiler& cc = e.cc;
-  const auto x = e.PointerArg(0), out = e.PointerArg(1), n = e.PointerArg(2);
   const x86::Gp left = cc.newUIntPtr();
   cc.mov(left, n);
   SeveralAtOnce(e, left, kBlock, [&](size_t count) {
     std::vector<FloatBlock> blocks;
     for (size_t i = 0; i < count; ++i) {
       const auto at = static_cast<int32_t>(i * kBlock * sizeof(float));
-      blocks.push_back({e.Load(x86::ptr(x, at)), e.Load(x86::ptr(x, at + 64)), out,
+      blocks.push_back({load(at, nullptr), load(at + 64, nullptr), out,
                         static_cast<int32_t>(i * sizeof(ActBlock))});
     }
     transform(blocks);
     QuantizeBlocks(e, blocks);
-    cc.add(x, count * kBlock * sizeof(float));
+    for (const x86::Gp& input : inputs) cc.add(input, count * kBlock * sizeof(float));
     cc.add(out, count * sizeof(ActBlock));
   });
   const asmjit::Label done = cc.newLabel();
@@ -213,35 +214,59 @@ void QuantizeVector(Vec16Emitter& e, Transform transform) {
   cc.cmova(low_count, sixteen);
   cc.sub(left, low_count);
   const Mask16 low_mask = e.FirstLanes(low_count), high_mask = e.FirstLanes(left);
-  const std::vector<FloatBlock> last = {
-      {e.Load(x86::ptr(x), &low_mask), e.Load(x86::ptr(x, 64), &high_mask), out}};
+  const std::vector<FloatBlock> last = {{load(0, &low_mask), load(64, &high_mask), out}};
   transform(last);
   QuantizeBlocks(e, last);
   cc.bind(done);
 }
 
 void Quantize(Vec16Emitter& e) {
-  QuantizeVector(e, [](const std::vector<FloatBlock>&) {});
+  const auto x = e.PointerArg(0), out = e.PointerArg(1), n = e.PointerArg(2);
+  QuantizeVector(
+      e, {x}, out, n, [&](int32_t at, const Mask16* mask) { return e.Load(x86::ptr(x, at), mask); },
+      [](const std::vector<FloatBlock>&) {});
+}
+
+void TransformBlocks(Vec16Emitter& e, const std::vector<FloatBlock>& blocks) {
+  for (const int step : {1, 2, 4, 8}) {
+    for (const FloatBlock& block : blocks) {
+      for (const Vec16* v : {&block.low, &block.high}) e.Butterfly(*v, step);
+    }
+  }
+  for (const FloatBlock& block : blocks) {
+    const Vec16 low = e.New();
+    e.Op(I::kIdVmovaps, low, block.low);
+    e.Op(I::kIdVaddps, block.low, low, block.high);
+    e.Op(I::kIdVsubps, block.high, low, block.high);
+  }
 }
 
 void QuantizeHadamard(Vec16Emitter& e) {
-  const Vec16 factor = e.Broadcast(e.FloatArg(3));
-  QuantizeVector(e, [&](const std::vector<FloatBlock>& blocks) {
-    for (const FloatBlock& block : blocks) {
-      for (const Vec16* v : {&block.low, &block.high}) e.Op(I::kIdVmulps, *v, *v, factor);
-    }
-    for (const int step : {1, 2, 4, 8}) {
-      for (const FloatBlock& block : blocks) {
-        for (const Vec16* v : {&block.low, &block.high}) e.Butterfly(*v, step);
-      }
-    }
-    for (const FloatBlock& block : blocks) {
-      const Vec16 low = e.New();
-      e.Op(I::kIdVmovaps, low, block.low);
-      e.Op(I::kIdVaddps, block.low, low, block.high);
-      e.Op(I::kIdVsubps, block.high, low, block.high);
-    }
-  });
+  x86::Compiler& cc = e.cc;
+  const auto x = e.PointerArg(0), factors = e.PointerArg(1), out = e.PointerArg(2);
+  const auto n = e.PointerArg(3);
+  const Vec16 factor = e.Broadcast(e.FloatArg(4));
+  const auto transform = [&](const std::vector<FloatBlock>& blocks) { TransformBlocks(e, blocks); };
+  const auto load = [&](int32_t at, const Mask16* mask) {
+    const Vec16 v = e.Load(x86::ptr(x, at), mask);
+    e.Op(I::kIdVmulps, v, v, factor);
+    return v;
+  };
+  const asmjit::Label without = cc.newLabel(), end = cc.newLabel();
+  cc.test(factors, factors);
+  cc.jz(without);
+  QuantizeVector(
+      e, {x, factors}, out, n,
+      [&](int32_t at, const Mask16* mask) {
+        const Vec16 v = load(at, mask);
+        e.Op(I::kIdVmulps, v, v, e.Load(x86::ptr(factors, at), mask));
+        return v;
+      },
+      transform);
+  cc.jmp(end);
+  cc.bind(without);
+  QuantizeVector(e, {x}, out, n, load, transform);
+  cc.bind(end);
 }
 
 void QuantizeRow(Vec16Emitter& e) {

@@ -106,8 +106,8 @@ TEST(QuantizeHadamard, ProductsAreThoseOfTheVectorsAlsoBesideAnOutlier) {
     set.quantize(a.data(), of_a.data(), kSize);
     set.quantize(b.data(), of_b.data(), kSize);
     plain += std::pow(QuantisedProduct(of_a, of_b) - exact, 2);
-    set.quantize_hadamard(a.data(), of_a.data(), kSize, 1);
-    set.quantize_hadamard(b.data(), of_b.data(), kSize, 1.0f / kBlock);
+    set.quantize_hadamard(a.data(), nullptr, of_a.data(), kSize, 1);
+    set.quantize_hadamard(b.data(), nullptr, of_b.data(), kSize, 1.0f / kBlock);
     transformed += std::pow(QuantisedProduct(of_a, of_b) - exact, 2);
   }
   EXPECT_LT(std::sqrt(transformed / kVectors), 0.3);
@@ -149,8 +149,9 @@ TEST(CheckElementwise, NamesABrokenKernel) {
     };
   });
   ExpectNamed("quantize_hadamard", [](Elementwise& e) {
-    e.quantize_hadamard = [](const float* x, ActBlock* out, size_t n, float factor) {
-      good.quantize_hadamard(x, out, n, factor);
+    e.quantize_hadamard = [](const float* x, const float* factors, ActBlock* out, size_t n,
+                             float factor) {
+      good.quantize_hadamard(x, factors, out, n, factor);
       ++out[1].q[kBlock - 1];
     };
   });

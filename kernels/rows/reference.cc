@@ -54,10 +54,13 @@ void Quantize(const float* x, ActBlock* out, size_t n) {
   }
 }
 
-void QuantizeHadamard(const float* x, ActBlock* out, size_t n, float factor) {
+void QuantizeHadamard(const float* x, const float* factors, ActBlock* out, size_t n, float factor) {
   for (size_t begin = 0; begin < n; begin += kBlock) {
     float h[kBlock] = {};
-    for (size_t i = 0; i < std::min(kBlock, n - begin); ++i) h[i] = x[begin + i] * factor;
+    for (size_t i = 0; i < std::min(kBlock, n - begin); ++i) {
+      h[i] = x[begin + i] * factor;
+      if (factors != nullptr) h[i] *= factors[begin + i];
+    }
     for (size_t step = 1; step < kBlock; step *= 2) {
       for (size_t i = 0; i < kBlock; ++i) {
         if ((i & step) != 0) continue;
