@@ -78,7 +78,7 @@ if(LARDER_SANITIZE)
   set(larder_quick -O0)
   set(larder_quick_folders node serving pipeline/manifest pipeline/plan)
   set(larder_busy_folders serving/answer serving/constraint serving/grammar serving/sampling
-      serving/scheduling)
+      serving/generation)
 else()
   set(larder_quick $<$<CONFIG:Release>:-O0>)
   set(larder_quick_folders)

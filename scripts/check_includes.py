@@ -71,24 +71,24 @@ FLOORS = {
     "serving/constraint": (5.06, ["base", "model", "sync", "serving/grammar"]),
     "serving/admission": (5.1, ["base"]),
     "serving/metrics": (5.2, ["base", "serving/admission"]),
-    "serving/scheduling": (5.3, [
+    "serving/generation": (5.3, [
         "base", "model", "sync", "pipeline/sequences/request.h", "serving/sampling",
         "serving/grammar", "serving/constraint", "serving/admission", "serving/metrics"
     ]),
     "serving/answer": (5.35, ["base", "serving/grammar"]),
-    "serving/fields": (5.38, ["base", "serving/sampling", "serving/grammar", "serving/scheduling"]),
+    "serving/fields": (5.38, ["base", "serving/sampling", "serving/grammar", "serving/generation"]),
     "serving/history": (5.39, ["base", "serving/admission"]),
     "serving/api": (5.4, [
         "base", "model", "serving/sampling", "serving/grammar", "serving/admission",
-        "serving/scheduling", "serving/answer", "serving/fields", "serving/history"
+        "serving/generation", "serving/answer", "serving/fields", "serving/history"
     ]),
     "serving/reply": (5.42, [
-        "base", "model", "serving/sampling", "serving/scheduling", "serving/answer",
+        "base", "model", "serving/sampling", "serving/generation", "serving/answer",
         "serving/fields", "serving/api"
     ]),
     "serving/batch": (5.45, [
         "base", "model", "pipeline/sequences/request.h", "serving/admission", "serving/metrics",
-        "serving/scheduling", "serving/fields", "serving/api", "serving/reply"
+        "serving/generation", "serving/fields", "serving/api", "serving/reply"
     ]),
     "serving/page": (5.5, ["base"]),
     "serving/http": (5.6, ["base", "serving/fields", "serving/api"]),

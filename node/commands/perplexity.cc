@@ -20,7 +20,7 @@
 #include "node/options/progress.h"
 #include "node/options/terminal.h"
 #include "node/service/signals.h"
-#include "serving/scheduling/logprobs.h"
+#include "serving/generation/logprobs.h"
 
 namespace larder::node::inline commands {
 namespace {

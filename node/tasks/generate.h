@@ -16,9 +16,9 @@
 #include "pipeline/engine/engine.h"
 #include "pipeline/scheduler/scheduler.h"
 #include "serving/constraint/mask_thread.h"
+#include "serving/generation/generation.h"
 #include "serving/grammar/grammar.h"
 #include "serving/sampling/sampler.h"
-#include "serving/scheduling/generation.h"
 
 namespace larder::node::inline tasks {
 

@@ -17,9 +17,9 @@
 #include "serving/answer/answer_parser.h"
 #include "serving/api/dialect.h"
 #include "serving/fields/json_fields.h"
+#include "serving/generation/generation.h"
+#include "serving/generation/generation_service.h"
 #include "serving/history/turn.h"
-#include "serving/scheduling/generation.h"
-#include "serving/scheduling/generation_service.h"
 
 namespace larder::serving::inline api {
 

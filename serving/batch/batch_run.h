@@ -8,7 +8,7 @@
 
 #include "serving/batch/batch_request.h"
 #include "serving/batch/batch_work.h"
-#include "serving/scheduling/generation_service.h"
+#include "serving/generation/generation_service.h"
 
 namespace larder::serving::inline batch {
 

@@ -15,7 +15,7 @@
 #include "serving/batch/batch_jobs.h"
 #include "serving/batch/batch_request.h"
 #include "serving/batch/batch_store.h"
-#include "serving/scheduling/generation_service.h"
+#include "serving/generation/generation_service.h"
 
 namespace larder::serving::inline batch {
 

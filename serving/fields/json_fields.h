@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "serving/scheduling/generation_service.h"
+#include "serving/generation/generation_service.h"
 
 namespace larder::serving::inline fields {
 

@@ -23,7 +23,7 @@ enum class Protocol {
 };
 const char* ProtocolName(Protocol);
 
-// The values of the label `outcome`: fewer than FinishReason's (serving/scheduling/generation.h, a
+// The values of the label `outcome`: fewer than FinishReason's (serving/generation/generation.h, a
 // room above), because each is a time series for each protocol.
 enum class RequestOutcome {
   kStop,       // end of text or a stop string

@@ -13,11 +13,11 @@
 #include "base/pulse.h"
 #include "serving/admission/background.h"
 #include "serving/batch/batch_service.h"
+#include "serving/generation/generation_service.h"
 #include "serving/http/http_parser.h"
 #include "serving/net/net_server.h"
 #include "serving/net/server_state.h"
 #include "serving/net/text_session.h"
-#include "serving/scheduling/generation_service.h"
 
 namespace larder::serving::inline net {
 

@@ -15,13 +15,13 @@
 #include "serving/admission/background.h"
 #include "serving/api/completion_request.h"
 #include "serving/batch/batch_service.h"
+#include "serving/generation/generation_service.h"
 #include "serving/history/response_store.h"
 #include "serving/http/access.h"
 #include "serving/metrics/failures.h"
 #include "serving/metrics/metrics.h"
 #include "serving/metrics/status.h"
 #include "serving/reply/reply.h"
-#include "serving/scheduling/generation_service.h"
 
 namespace larder::serving::inline net {
 

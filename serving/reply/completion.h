@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "serving/api/completion_request.h"
+#include "serving/generation/generation_service.h"
 #include "serving/reply/reply.h"
-#include "serving/scheduling/generation_service.h"
 
 namespace larder::serving::inline reply {
 

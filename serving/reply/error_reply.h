@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "serving/api/dialect.h"
-#include "serving/scheduling/refused.h"
+#include "serving/generation/refused.h"
 
 namespace larder::serving::inline reply {
 

@@ -12,8 +12,8 @@
 
 #include "serving/answer/answer_parser.h"
 #include "serving/api/completion_request.h"
+#include "serving/generation/generation.h"
 #include "serving/reply/error_reply.h"
-#include "serving/scheduling/generation.h"
 
 namespace larder::serving::inline reply {
 

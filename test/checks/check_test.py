@@ -62,11 +62,11 @@ CLEAN = {
     "pipeline/sequences/CMakeLists.txt": "larder_folder(pipeline/sequences base)\n",
     "pipeline/sequences/request.h": "#pragma once\n",
     "serving/README.md": "x\n",
-    "serving/CMakeLists.txt": "larder_rooms(serving scheduling)\n",
-    "serving/scheduling/README.md": "x\n",
-    "serving/scheduling/CMakeLists.txt": (
-        "larder_folder(serving/scheduling base model pipeline/sequences)\n"),
-    "serving/scheduling/text.cc": (
+    "serving/CMakeLists.txt": "larder_rooms(serving generation)\n",
+    "serving/generation/README.md": "x\n",
+    "serving/generation/CMakeLists.txt": (
+        "larder_folder(serving/generation base model pipeline/sequences)\n"),
+    "serving/generation/text.cc": (
         '#include "pipeline/sequences/request.h"\n#include "model/gguf/gguf.h"\n'
         '#include <sys/socket.h>\n'),
 }
@@ -141,15 +141,15 @@ class Includes(CheckTest):
             ("kernels/formats/jit.cc", "#include <base/id.h>\n", "is ours"),
             ("kernels/formats/jit.cc", "#include <eigen3/Eigen/Core>\n", "does not know"),
             ("kernels/formats/jit_test.cc", '#include "pipeline/plan/plan.h"\n', "higher floor"),
-            ("serving/scheduling/text.cc", '#include "pipeline/plan/plan.h"\n',
-             "serving/scheduling/ may include"),
+            ("serving/generation/text.cc", '#include "pipeline/plan/plan.h"\n',
+             "serving/generation/ may include"),
             ("pipeline/plan/plan.h", '#include "pipeline/sequences/request.h"\n', "higher floor"),
             ("pipeline/new.h", "#pragma once\n", "no floor"),
             ("kernels/formats/jit.cc", '#include "kernels/formats/shapes_testing.h"\n',
              "is for tests only"),
-            ("serving/scheduling/text.cc", "#include <CLI/CLI.hpp>\n", "belongs in node/"),
-            ("serving/scheduling/text.cc", "#include <spdlog/spdlog.h>\n", "belongs in node/"),
-            ("serving/scheduling/text.cc", "#include <toml++/toml.h>\n",
+            ("serving/generation/text.cc", "#include <CLI/CLI.hpp>\n", "belongs in node/"),
+            ("serving/generation/text.cc", "#include <spdlog/spdlog.h>\n", "belongs in node/"),
+            ("serving/generation/text.cc", "#include <toml++/toml.h>\n",
              "belongs in pipeline/ or node/"),
             ("extra/x.h", "#pragma once\n", "no floor"),
             ("topology/x.h", "#pragma once\n", "topology/CMakeLists.txt: missing"),

@@ -1,8 +1,8 @@
-#include "serving/scheduling/refused.h"
+#include "serving/generation/refused.h"
 
 #include "pipeline/sequences/request.h"
 
-namespace larder::serving::inline scheduling {
+namespace larder::serving::inline generation {
 namespace {
 
 // Says which one is meant.
@@ -29,4 +29,4 @@ void CheckPrompt(size_t tokens, size_t context, size_t most, const std::string& 
   throw Refused(400, "{}{}", OneOfMany(field), pipeline::PromptProblem(tokens, context)).On(field);
 }
 
-}  // namespace larder::serving::scheduling
+}  // namespace larder::serving::generation

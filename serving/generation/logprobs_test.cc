@@ -1,4 +1,4 @@
-#include "serving/scheduling/logprobs.h"
+#include "serving/generation/logprobs.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-namespace larder::serving::inline scheduling {
+namespace larder::serving::inline generation {
 namespace {
 
 // The definition, in double precision with a full sort.
@@ -70,4 +70,4 @@ TEST(RankOf, CountsTheLikelierAndEqualsBefore) {
 }
 
 }  // namespace
-}  // namespace larder::serving::scheduling
+}  // namespace larder::serving::generation

@@ -1,4 +1,4 @@
-#include "serving/scheduling/logprobs.h"
+#include "serving/generation/logprobs.h"
 
 #include <algorithm>
 #include <array>
@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace larder::serving::inline scheduling {
+namespace larder::serving::inline generation {
 namespace {
 
 constexpr size_t kLanes = 16;  // the compiler turns lanes side by side into vectors
@@ -102,4 +102,4 @@ uint32_t RankOf(std::span<const float> logits, TokenId token) {
   return before + 1;
 }
 
-}  // namespace larder::serving::scheduling
+}  // namespace larder::serving::generation

@@ -1,4 +1,4 @@
-#include "serving/scheduling/generation_service.h"
+#include "serving/generation/generation_service.h"
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 
-namespace larder::serving::inline scheduling {
+namespace larder::serving::inline generation {
 namespace {
 
 constexpr size_t kEvents = 8192;
@@ -403,4 +403,4 @@ void GenerationService::Finish(Generation& generation, FinishReason reason, std:
     listener->OnEnd(end);
 }
 
-}  // namespace larder::serving::scheduling
+}  // namespace larder::serving::generation

@@ -1,4 +1,4 @@
-#include "serving/scheduling/compute_side.h"
+#include "serving/generation/compute_side.h"
 
 #include <gtest/gtest.h>
 
@@ -8,9 +8,9 @@
 
 #include "base/error_testing.h"
 #include "model/gguf/gguf.h"
-#include "serving/scheduling/logprobs.h"
+#include "serving/generation/logprobs.h"
 
-namespace larder::serving::inline scheduling {
+namespace larder::serving::inline generation {
 namespace {
 
 // What Next makes of logits does not depend on whether Prepare has chosen before.
@@ -135,4 +135,4 @@ TEST_F(PreparedTest, TheEndTokensLogprobIsShownIfAllAre) {
 }
 
 }  // namespace
-}  // namespace larder::serving::scheduling
+}  // namespace larder::serving::generation

@@ -1,10 +1,10 @@
-#include "serving/scheduling/thought_budget.h"
+#include "serving/generation/thought_budget.h"
 
 #include <algorithm>
 #include <string_view>
 #include <utility>
 
-namespace larder::serving::inline scheduling {
+namespace larder::serving::inline generation {
 namespace {
 
 // A character that is not whole yet is not cut by what is written.
@@ -86,4 +86,4 @@ void ThoughtBudget::Accept(TokenId token) {
   }
 }
 
-}  // namespace larder::serving::scheduling
+}  // namespace larder::serving::generation

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 
-namespace larder::serving::inline scheduling {
+namespace larder::serving::inline generation {
 
 // A prompt that does not fit: each API has words and fields of its own for it, by which agents
 // shorten their conversation and go on (serving/reply/error_reply.h).
@@ -60,4 +60,4 @@ Refused TooLong(size_t tokens, size_t context, size_t most, const std::string& f
 // Throws Refused unless a prompt of that many tokens can be continued.
 void CheckPrompt(size_t tokens, size_t context, size_t most, const std::string& field);
 
-}  // namespace larder::serving::scheduling
+}  // namespace larder::serving::generation

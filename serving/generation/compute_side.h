@@ -13,11 +13,11 @@
 #include "base/memory.h"
 #include "pipeline/sequences/request.h"
 #include "serving/constraint/mask_thread.h"
+#include "serving/generation/generation.h"
 #include "serving/metrics/metrics.h"
 #include "serving/sampling/sampler.h"
-#include "serving/scheduling/generation.h"
 
-namespace larder::serving::inline scheduling {
+namespace larder::serving::inline generation {
 
 // Made by the I/O thread; the compute thread reads only `spec` and `cancelled`.
 struct Generation : std::enable_shared_from_this<Generation> {
@@ -141,4 +141,4 @@ class ComputeSide : public pipeline::Sequence {
   std::string refused_;           // why the client's own parameters leave no token to choose
 };
 
-}  // namespace larder::serving::scheduling
+}  // namespace larder::serving::generation

@@ -9,7 +9,7 @@
 
 #include "model/tokenizer/tokenizer.h"
 
-namespace larder::serving::inline scheduling {
+namespace larder::serving::inline generation {
 
 using model::TokenId;
 
@@ -44,4 +44,4 @@ class ThoughtBudget {
   size_t closed_ = 0;  // kClosing: how many of its tokens were written
 };
 
-}  // namespace larder::serving::scheduling
+}  // namespace larder::serving::generation

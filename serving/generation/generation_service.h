@@ -20,14 +20,14 @@
 #include "base/memory.h"
 #include "pipeline/sequences/request.h"
 #include "serving/constraint/mask_thread.h"
+#include "serving/generation/compute_side.h"
+#include "serving/generation/generation.h"
+#include "serving/generation/refused.h"
 #include "serving/metrics/failures.h"
 #include "serving/metrics/metrics.h"
-#include "serving/scheduling/compute_side.h"
-#include "serving/scheduling/generation.h"
-#include "serving/scheduling/refused.h"
 #include "sync/spsc_ring.h"
 
-namespace larder::serving::inline scheduling {
+namespace larder::serving::inline generation {
 
 struct GenerationServiceOptions {
   std::shared_ptr<const model::Tokenizer> tokenizer;
@@ -155,4 +155,4 @@ class GenerationService : public pipeline::Intake, private ComputeSide::Sink {
   alignas(kFalseSharingBytes) std::atomic<bool> wake_pending_{false};
 };
 
-}  // namespace larder::serving::scheduling
+}  // namespace larder::serving::generation

@@ -1,4 +1,4 @@
-#include "serving/scheduling/compute_side.h"
+#include "serving/generation/compute_side.h"
 
 #include <algorithm>
 #include <limits>
@@ -6,9 +6,9 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "serving/scheduling/logprobs.h"
+#include "serving/generation/logprobs.h"
 
-namespace larder::serving::inline scheduling {
+namespace larder::serving::inline generation {
 
 static TokenLogprobs DrawnProbsOf(const Sampler& sampler, TokenId token, size_t top) {
   std::vector<std::pair<TokenId, double>> likeliest;
@@ -191,4 +191,4 @@ void ComputeSide::Ended(pipeline::SequenceEnd end, const std::string& why) {
   sink_.Emit(std::move(event));
 }
 
-}  // namespace larder::serving::scheduling
+}  // namespace larder::serving::generation

@@ -17,11 +17,11 @@
 #include "model/config/pooling.h"
 #include "model/tokenizer/tokenizer.h"
 #include "serving/admission/api_keys.h"
+#include "serving/generation/thought_budget.h"
 #include "serving/grammar/grammar.h"
 #include "serving/sampling/sampler.h"
-#include "serving/scheduling/thought_budget.h"
 
-namespace larder::serving::inline scheduling {
+namespace larder::serving::inline generation {
 
 struct GenerationSpec {
   std::vector<TokenId> prompt;
@@ -152,4 +152,4 @@ class GenerationListener {
   virtual void OnEnd(const GenerationEnd&) = 0;  // the last call
 };
 
-}  // namespace larder::serving::scheduling
+}  // namespace larder::serving::generation

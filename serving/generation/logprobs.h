@@ -6,13 +6,13 @@
 #include <cstdint>
 #include <span>
 
-#include "serving/scheduling/generation.h"
+#include "serving/generation/generation.h"
 
-namespace larder::serving::inline scheduling {
+namespace larder::serving::inline generation {
 
 // The logarithms of the probabilities of `token` and of the `top` likeliest tokens.
 TokenLogprobs LogprobsOf(std::span<const float> logits, TokenId token, size_t top);
 // One plus the number of likelier tokens; among equals the lower id ranks first.
 uint32_t RankOf(std::span<const float> logits, TokenId token);
 
-}  // namespace larder::serving::scheduling
+}  // namespace larder::serving::generation

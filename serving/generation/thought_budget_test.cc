@@ -1,10 +1,10 @@
-#include "serving/scheduling/thought_budget.h"
+#include "serving/generation/thought_budget.h"
 
 #include <gtest/gtest.h>
 
 #include "model/tokenizer/tokenizer_fixture.h"
 
-namespace larder::serving::inline scheduling {
+namespace larder::serving::inline generation {
 namespace {
 
 // What is written of a text whose bytes are its model's choices; a token that the budget wants is
@@ -48,4 +48,4 @@ TEST(ThoughtBudget, LeavesEverythingElseAlone) {
 }
 
 }  // namespace
-}  // namespace larder::serving::scheduling
+}  // namespace larder::serving::generation
