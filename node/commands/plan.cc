@@ -124,10 +124,12 @@ int PlanHere(const PlanCommandOptions& o, const pipeline::Manifest* manifest,
              const model::GgufFile* file, const model::ModelConfig& config,
              const topology::Topology& machine) {
   const pipeline::PlanOptions options = OptionsOf(o, file);
-  pipeline::Plan whole = manifest == nullptr
-                             ? pipeline::MakePlan(config, machine, options)
-                             : pipeline::MakePlan(*manifest, config, options,
-                                                  pipeline::LoadTopologies(*manifest, machine));
+  const pipeline::Speeds speeds = SpeedsOf(o, machine);
+  const pipeline::Plan whole =
+      manifest == nullptr
+          ? pipeline::MakePlan(config, machine, options, speeds)
+          : pipeline::MakePlan(*manifest, config, options,
+                               pipeline::LoadTopologies(*manifest, machine), speeds);
   const pipeline::StagePlan& plan = whole.stages.front().plan;
   std::string table = plan.Table();
   if (manifest != nullptr) table = whole.SocketTable() + table;
@@ -135,7 +137,6 @@ int PlanHere(const PlanCommandOptions& o, const pipeline::Manifest* manifest,
     table += fmt::format("\nwarning: {}", warning);
   if (whole.socket_notes > 0) table += '\n';
   if (o.json) {
-    pipeline::Predict(whole, SpeedsOf(o, machine));
     nlohmann::json object = whole.Json();
     object["machine"] = machine.source();
     Print(object);
@@ -147,7 +148,6 @@ int PlanHere(const PlanCommandOptions& o, const pipeline::Manifest* manifest,
   for (const std::string& warning : machine.warnings()) fmt::print("\nnote: {}", warning);
   if (!machine.warnings().empty()) fmt::print("\n");
   if (o.measure || o.speeds.source != pipeline::Speeds().source) {
-    pipeline::Predict(whole, SpeedsOf(o, machine));
     fmt::print("\n{}", whole.prediction.Text());
   } else if (!machine.from_xml()) {
     fmt::print("\nprediction --measure predicts tokens/s from this machine's bandwidths\n");

@@ -43,12 +43,14 @@ struct LinkSpec {
 struct SocketSpec {
   std::string name;  // unique among the sockets of all servers
   Role role = Role::kAuto;
-  std::string cores = "all";            // as written; Parse has checked the syntax
-  std::optional<int> numa_node;         // default: the node of most of its cores
-  std::optional<bool> isolated;         // default: what the kernel's isolcpus says about its cores
-  std::optional<double> l3_fraction;    // default: the model's
-  std::optional<size_t> slots;          // default: an even share of the model's
-  bool smt = false;                     // one thread per SMT sibling, too
+  std::string cores = "all";          // as written; Parse has checked the syntax
+  std::optional<int> numa_node;       // default: the node of most of its cores
+  std::optional<bool> isolated;       // default: what the kernel's isolcpus says about its cores
+  std::optional<double> l3_fraction;  // default: the model's
+  std::optional<size_t> slots;        // default: an even share of the model's
+  bool smt = false;                   // one thread per SMT sibling, too
+  size_t threads = 0;  // not a key: this many on picked cores, shared if there are fewer; 0:
+                       // `cores`
   std::optional<Range<size_t>> layers;  // written with both ends; default: in proportion to the L3
                                         // budgets
   std::string for_socket;  // key `for`: the weight socket whose KV cache this attention socket
@@ -69,7 +71,9 @@ struct ServerSpec {
 };
 
 struct Manifest {
-  std::string path;  // for messages; relative paths start from its folder
+  // For messages; relative paths start from its folder. Empty: no file, but made by the program for
+  // a machine or for sockets that nobody described (pipeline/plan/made_manifests.h).
+  std::string path;
   std::string name;
   std::optional<std::string> model;  // GGUF file, as written; -m on the command line overrides it
   size_t context = 0;                // tokens per slot; 0: PlanOptions chooses
@@ -86,6 +90,8 @@ struct Manifest {
   uint16_t port = 7171;  // the port of each server's first socket; a port in the address overrides
                          // it
   std::vector<ServerSpec> servers;  // at least one, each with at least one socket
+
+  bool written() const { return !path.empty(); }
 
   static Manifest Load(const std::string& path);
   static Manifest Parse(std::string_view text, const std::string& path_for_messages);

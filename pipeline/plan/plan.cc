@@ -9,12 +9,16 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "kernels/formats/kv_page.h"
+#include "pipeline/manifest/text.h"
 #include "pipeline/plan/layer_split.h"
+#include "pipeline/plan/made_manifests.h"
 
 namespace larder::pipeline::inline plan {
 namespace {
 
 using topology::Topology;
+
+constexpr size_t kUniformFrameRows = 64;  // the smallest that a Plan chooses
 
 uint64_t L3Bytes(const Topology& machine, std::span<const CoreId> cores,
                  std::set<L3GroupId>* groups) {
@@ -81,10 +85,11 @@ class Planner {
     PlanServing(serving);
     if (!plan_.single()) {
       plan_.max_in_flight = MaxInFlight(plan_.stages.size());
-      AddLinks(serving);
+      if (manifest_.written()) AddLinks(serving);
     }
     Note();
-    Predict(plan_, speeds);
+    plan_.prediction = PredictionOf(plan_, speeds);
+    NoteSlowHead();
     return std::move(plan_);
   }
 
@@ -266,6 +271,7 @@ class Planner {
     plan_.lm_head_bytes = LmHeadBytes(plan_.config);
     plan_.embedding_bytes = EmbeddingBytes(plan_.config);
     plan_.serving_resident = plan_.stages[0].holds_lm_head && plan_.stages[0].resident;
+    if (plan_.single()) plan_.serving_cores = plan_.stages[0].cores;
     if (!plan_.single()) PlanEnds(spec);
     if (spec.socket == nullptr) return;
     const ResolvedSocket& socket = *Find(*spec.server, spec.socket->name);
@@ -337,6 +343,7 @@ class Planner {
       for (const std::string& name : sockets) names += (names.empty() ? "" : ", ") + name;
       plan_.notes.push_back(fmt::format("{}: {}", names, note));
     }
+    NoteLargeLayer();
     for (const std::string& line : NotYetSupported(manifest_)) plan_.notes.push_back(line);
     if (plan_.slots < plan_.max_in_flight) {
       plan_.notes.push_back(fmt::format(
@@ -344,6 +351,35 @@ class Planner {
           "{} would fill it",
           plan_.slots, plan_.slots == 1 ? "" : "s", plan_.max_in_flight, plan_.max_in_flight));
     }
+  }
+
+  void NoteSlowHead() {
+    const Prediction& p = plan_.prediction;
+    const double serving_us = p.Times(p.stages.back(), 1).stage_us;
+    const bool slowest = std::ranges::all_of(p.stages, [&](const PredictedStage& stage) {
+      return p.Times(stage, 1).stage_us <= serving_us;
+    });
+    if (plan_.single() || !slowest || p.stages.back().weights_in_l3) return;
+    plan_.notes.push_back(fmt::format(
+        "lm_head ({:.1f} MB, read from memory) takes longer than a stage; a serving socket with "
+        "that much L3 to spare would be faster",
+        Mb(plan_.lm_head_bytes)));
+  }
+
+  // The first stage that a single layer is too large for.
+  void NoteLargeLayer() {
+    const auto large = std::ranges::find_if(plan_.stages, [](const PlacedStage& stage) {
+      return stage.layers == 1 && !stage.holds_lm_head && stage.l3_bytes != 0 && !stage.resident;
+    });
+    if (large == plan_.stages.end()) return;
+    plan_.notes.push_back(fmt::format(
+        "one layer has {:.1f} MB of packed weights, {:.1f} MB more than the budget of a socket "
+        "({:.1f} MB, {:.0f} % of its L3); {}",
+        Mb(large->weight_bytes), Mb(large->weight_bytes - large->l3_budget_bytes),
+        Mb(large->l3_budget_bytes), 100 * large->plan.options.l3_fraction,
+        large->weight_bytes <= large->l3_bytes
+            ? "it fits the L3 with less room for the rest"
+            : "it streams from memory: a layer is never split over sockets"));
   }
 
   const Manifest& manifest_;
@@ -366,40 +402,19 @@ Plan MakePlan(const Manifest& manifest, const model::ModelConfig& config,
   return Planner(manifest, config, options, machines).Run(speeds);
 }
 
-Plan MakePlan(const model::ModelConfig& config, const Topology& machine,
-              const PlanOptions& wanted) {
+Plan MakePlan(const model::ModelConfig& config, const Topology& machine, const PlanOptions& options,
+              const Speeds& speeds) {
+  return MakePlan(OneSocket(options), config, options, std::span(&machine, 1), speeds);
+}
+
+Plan PlanUniformCluster(const model::ModelConfig& config, const SocketShape& socket,
+                        const PlanOptions& wanted, const Speeds& speeds) {
   PlanOptions options = wanted;
-  options.cached_tokens = options.cache_ram_bytes / KvTokenBytes(config);
-  Plan plan;
-  plan.config = config;
-  plan.fingerprint = options.fingerprint;
-  PlacedStage stage{.socket = "socket", .layers = config.layers, .holds_lm_head = true};
-  SetPlan(stage, MakeStagePlan(config, machine, options));
-  const StagePlan& own = stage.plan;
-  for (const PlanAttentionSocket& socket : own.attention) {
-    stage.attention.push_back(socket.name);
-    stage.attention_cores += socket.threads.size();
-  }
-  stage.cores = own.threads.size();
-  for (const PlanL3Group& l3 : own.l3_groups) {
-    stage.l3_bytes += l3.l3_bytes;
-    stage.l3_budget_bytes += l3.budget_bytes;
-  }
-  // What attention sockets have is not known here.
-  if (own.attention.empty())
-    stage.kv_room_bytes = stage.l3_bytes - std::min(stage.l3_bytes, stage.weight_bytes);
-  plan.serving_cores = stage.cores;
-  plan.lm_head_bytes = LmHeadBytes(config);
-  plan.embedding_bytes = EmbeddingBytes(config);
-  plan.serving_resident = stage.resident;
-  plan.context = own.options.context;
-  plan.slots = own.options.slots;
-  plan.kv_tokens = own.options.kv_tokens;
-  plan.cached_tokens = own.options.cached_tokens;
-  plan.max_batch_tokens = own.options.max_batch_tokens;
-  plan.notes = own.notes;
-  plan.stages.push_back(std::move(stage));
-  return plan;
+  if (options.max_batch_tokens == 0) options.max_batch_tokens = kUniformFrameRows;
+  options.pinned = false;
+  const Manifest manifest = UniformCluster(config, socket, options);
+  const std::vector<Topology> machines(manifest.servers.size(), MachineOf(socket));
+  return MakePlan(manifest, config, options, machines, speeds);
 }
 
 std::vector<Topology> LoadTopologies(const Manifest& manifest, const Topology& here) {

@@ -14,6 +14,7 @@
 
 #include "model/config/config.h"
 #include "pipeline/manifest/manifest.h"
+#include "pipeline/plan/made_manifests.h"
 #include "pipeline/plan/prediction.h"
 #include "pipeline/plan/resolve.h"
 #include "pipeline/plan/stage_plan.h"
@@ -38,7 +39,7 @@ struct PlacedStage {
                                                // layers
   uint64_t kv_room_bytes = 0;  // L3 for KV: beside the weights, or of its attention sockets
   bool resident = false;       // each L3 group has room for its threads' weights
-  StagePlan plan;              // what its threads do; no threads for sockets that do not exist yet
+  StagePlan plan;              // what its threads do
 
   // The id of an attention socket. Throws an Error that lists their names.
   AttentionId attention_id(std::string_view socket) const;
@@ -70,7 +71,7 @@ struct Plan {
   bool serving_resident = false;  // the lm_head fits the L3 budget there
   // Packed. The lm_head is read for each token, the embedding is looked up.
   uint64_t lm_head_bytes = 0, embedding_bytes = 0;
-  std::vector<LinkPlan> links;  // empty if single()
+  std::vector<LinkPlan> links;  // empty if single(), and between sockets that do not exist yet
   size_t context = 0, slots = 0;
   size_t kv_tokens = 0, cached_tokens = 0;  // as PlanOptions has them
   size_t max_batch_tokens = 0;              // most rows of a micro-batch
@@ -109,8 +110,10 @@ struct Plan {
   nlohmann::json Json() const;
 };
 
-// The Plan of one machine that runs the whole model, in one stage whose socket is called "socket".
-Plan MakePlan(const model::ModelConfig&, const topology::Topology& machine, const PlanOptions&);
+// The Plan of one machine without a manifest, which runs the whole model in one stage whose socket
+// is called "socket".
+Plan MakePlan(const model::ModelConfig&, const topology::Topology& machine, const PlanOptions&,
+              const Speeds& = {});
 
 // machines: the topology of each of the manifest's servers, in order (LoadTopologies). Layers are
 // split in proportion to the L3 budgets (Cache-Resident LLM Inference in GB-Scale Last-Level
@@ -124,17 +127,13 @@ Plan MakePlan(const Manifest&, const model::ModelConfig&, const PlanOptions&,
 // The topology of each server's own XML file, or `here`.
 std::vector<topology::Topology> LoadTopologies(const Manifest&, const topology::Topology& here);
 
-// A socket of a cluster that does not exist yet.
-struct SocketShape {
-  size_t cores = 0;
-  uint64_t l3_bytes = 0;  // all its L3 groups together
-};
-// The Plan of as many such sockets as hold the model, and one more that serves.
+// The Plan of as many sockets that do not exist yet as hold the model, and one more that serves.
 Plan PlanUniformCluster(const model::ModelConfig&, const SocketShape&, const PlanOptions&,
                         const Speeds&);
 
-// Fills `prediction` from the rest of the plan.
-void Predict(Plan& plan, const Speeds& speeds);
+// What to expect of the Plan at these speeds; its `prediction` is that of the speeds that it was
+// made with.
+Prediction PredictionOf(const Plan& plan, const Speeds& speeds);
 // Packed bytes of one layer, of the lm_head, and of the embedding table.
 uint64_t LayerBytes(const model::ModelConfig& config);  // the mean: layers may differ in their
                                                         // types

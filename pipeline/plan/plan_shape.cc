@@ -1,5 +1,4 @@
-// What follows from the model's shape and a Plan's stages: sizes, hash, prediction, and the Plan
-// for sockets that do not exist yet.
+// What follows from the model's shape and a Plan's stages: sizes, hash, prediction.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -15,7 +14,6 @@
 namespace larder::pipeline::inline plan {
 namespace {
 
-constexpr size_t kUniformFrameRows = 64;  // the smallest that a Plan chooses
 constexpr size_t kBatches[] = {1, 2, 4, 8, 16, 32};
 
 uint64_t KvBytes(const model::ModelConfig& config, size_t first, size_t layers, size_t context) {
@@ -37,74 +35,12 @@ uint64_t EmbeddingBytes(const model::ModelConfig& config) {
   return weight_node::EmbeddingBytes(config);
 }
 
-Plan PlanUniformCluster(const model::ModelConfig& config, const SocketShape& socket,
-                        const PlanOptions& options, const Speeds& speeds) {
-  if (socket.cores == 0 || socket.l3_bytes == 0)
-    throw Error("plan: a socket of {} cores and {} bytes of L3; expected at least one of each",
-                socket.cores, socket.l3_bytes);
-  Plan plan;
-  plan.config = config;
-  plan.context =
-      options.context != 0 ? options.context : attention_node::KvShape::DefaultContext(config);
-  plan.max_batch_tokens =
-      options.max_batch_tokens != 0 ? options.max_batch_tokens : kUniformFrameRows;
-  const auto budget =
-      static_cast<uint64_t>(static_cast<double>(socket.l3_bytes) * options.l3_fraction);
-  const uint64_t layer_bytes = LayerBytes(config);
-  SocketCount count = CountSockets(config.layers, layer_bytes, budget);
-  std::vector<size_t> share;
-  const auto fits = [&] {  // layers may differ in their types, and so in their bytes
-    size_t first = 0;
-    return std::ranges::all_of(share, [&](size_t layers) {
-      const uint64_t bytes = weight_node::LayerBytes(config, first, layers);
-      first += layers;
-      return bytes <= budget || layers == 1;
-    });
-  };
-  do {
-    share = ShareLayers(config.layers, std::vector<uint64_t>(count.sockets, socket.cores));
-  } while (!fits() && count.sockets++ < config.layers);
-  for (size_t i = 0, next = 0; i < share.size(); next += share[i++]) {
-    PlacedStage stage{.socket = fmt::format("stage-{}", i),
-                      .first_layer = next,
-                      .layers = share[i],
-                      .cores = socket.cores,
-                      .weight_bytes = weight_node::LayerBytes(config, next, share[i]),
-                      .l3_bytes = socket.l3_bytes,
-                      .l3_budget_bytes = budget,
-                      .kv_slot_bytes = KvBytes(config, next, share[i], plan.context)};
-    stage.resident = stage.weight_bytes <= budget;
-    stage.kv_room_bytes = socket.l3_bytes - std::min(socket.l3_bytes, stage.weight_bytes);
-    plan.stages.push_back(std::move(stage));
-  }
-  plan.serving_socket = "serving";
-  plan.serving_cores = socket.cores;
-  plan.lm_head_bytes = LmHeadBytes(config);
-  plan.embedding_bytes = EmbeddingBytes(config);
-  plan.serving_resident = plan.lm_head_bytes <= budget;
-  plan.max_in_flight = MaxInFlight(plan.stages.size());
-  plan.slots = std::max(options.slots, plan.max_in_flight);
-  if (!plan.stages[0].resident) {
-    plan.notes.push_back(fmt::format(
-        "one layer has {:.1f} MB of packed weights, {:.1f} MB more than the budget of a socket "
-        "({:.1f} MB, {:.0f} % of its L3); {}",
-        static_cast<double>(layer_bytes) * 1e-6, static_cast<double>(layer_bytes - budget) * 1e-6,
-        static_cast<double>(budget) * 1e-6, 100 * options.l3_fraction,
-        layer_bytes <= socket.l3_bytes
-            ? "it fits the L3 with less room for the rest"
-            : "it streams from memory: a layer is never split over sockets"));
-  }
-  Predict(plan, speeds);
-  return plan;
-}
-
-void Predict(Plan& plan, const Speeds& speeds) {
-  Prediction& p = plan.prediction;
-  p = {.speeds = speeds,
-       .context = plan.context,
-       .max_in_flight = plan.max_in_flight,
-       .row_bytes = plan.config.dim * sizeof(float),
-       .links = plan.single() ? 0 : plan.stages.size() + 1};
+Prediction PredictionOf(const Plan& plan, const Speeds& speeds) {
+  Prediction p = {.speeds = speeds,
+                  .context = plan.context,
+                  .max_in_flight = plan.max_in_flight,
+                  .row_bytes = plan.config.dim * sizeof(float),
+                  .links = plan.single() ? 0 : plan.stages.size() + 1};
   const model::ModelConfig& c = plan.config;
   for (const PlacedStage& stage : plan.stages) {
     // Bytes of a layer: the mean, rounded up, if layers differ.
@@ -138,16 +74,7 @@ void Predict(Plan& plan, const Speeds& speeds) {
                                        (beside && first.weight_bytes + plan.lm_head_bytes <=
                                                       first.l3_budget_bytes)});
   for (const size_t batch : kBatches) p.points.push_back(p.Point(batch));
-  const double serving_us = p.Times(p.stages.back(), 1).stage_us;
-  const bool slowest = std::all_of(
-      p.stages.begin(), p.stages.end(),
-      [&](const PredictedStage& stage) { return p.Times(stage, 1).stage_us <= serving_us; });
-  if (!plan.single() && slowest && !p.stages.back().weights_in_l3) {
-    plan.notes.push_back(fmt::format(
-        "lm_head ({:.1f} MB, read from memory) takes longer than a stage; a serving socket with "
-        "that much L3 to spare would be faster",
-        static_cast<double>(plan.lm_head_bytes) * 1e-6));
-  }
+  return p;
 }
 
 bool Plan::resident() const {
@@ -169,9 +96,7 @@ uint64_t Plan::kv_slot_bytes() const {
 
 uint64_t Plan::kv_bytes() const {
   uint64_t bytes = 0;
-  for (const PlacedStage& stage : stages)  // without a plan of its own where sockets do not exist
-                                           // yet
-    bytes += stage.plan.kv_chunks > 0 ? stage.plan.kv_bytes : slots * stage.kv_slot_bytes;
+  for (const PlacedStage& stage : stages) bytes += stage.plan.kv_bytes;
   return bytes;
 }
 

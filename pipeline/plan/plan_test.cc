@@ -88,16 +88,19 @@ TEST(ClusterShape, TheSocketsOfTheLiterature) {
 }
 
 TEST(ClusterShape, SaysWhenALayerIsMoreThanASocketsBudget) {
+  const auto note = [](const Plan& plan) {
+    const auto found = std::ranges::find_if(
+        plan.notes, [](const std::string& text) { return text.starts_with("one layer has"); });
+    return found == plan.notes.end() ? "" : *found;
+  };
   const Plan fits = PlanUniformCluster(Shape("llama-2-7b"), {96, 1152 * kMb}, {}, {});
   EXPECT_TRUE(fits.resident());
-  EXPECT_TRUE(fits.notes.empty());
+  EXPECT_EQ(note(fits), "");
   const Plan large = PlanUniformCluster(Shape("llama-2-70b"), {96, 1000 * kMb}, {}, {});
   EXPECT_FALSE(large.resident());
-  ASSERT_EQ(large.notes.size(), 1u);
-  EXPECT_NE(large.notes[0].find("it fits the L3 with less room"), std::string::npos)
-      << large.notes[0];
+  EXPECT_NE(note(large).find("it fits the L3 with less room"), std::string::npos) << note(large);
   const Plan small = PlanUniformCluster(Shape("llama-2-70b"), {96, 100 * kMb}, {}, {});
-  EXPECT_NE(small.notes[0].find("it streams from memory"), std::string::npos) << small.notes[0];
+  EXPECT_NE(note(small).find("it streams from memory"), std::string::npos) << note(small);
   EXPECT_GT(small.prediction.Point(1).tpot_ms, 2 * large.prediction.Point(1).tpot_ms);
 }
 
@@ -276,6 +279,19 @@ TEST(PlanTest, OneMachineWithoutAManifest) {
   EXPECT_TRUE(plan.ends.threads.empty());
   EXPECT_EQ(plan.weight_bytes(), plan.stages[0].plan.weight_bytes);
   EXPECT_EQ(plan.kv_slot_bytes() * plan.slots, plan.stages[0].plan.kv_bytes);
+  EXPECT_EQ(plan.serving_cores, 3u);
+  EXPECT_EQ(plan.socket_notes, 0u) << "nobody wrote its socket";
+}
+
+TEST(PlanTest, OneMachineMayHaveMoreThreadsThanCores) {
+  PlanOptions options;
+  options.threads = 5;
+  const Plan plan = MakePlan(Shape("bench-24m"), TestMachine("two-cores"), options);
+  const std::vector<PlanThread>& threads = plan.stages[0].plan.threads;
+  ASSERT_EQ(threads.size(), 5u);
+  EXPECT_EQ(plan.stages[0].cores, 2u);
+  for (size_t t = 0; t < threads.size(); ++t)
+    EXPECT_EQ(threads[t].core, CoreId(static_cast<int32_t>(t % 2)));
 }
 
 TEST(PlanTest, LayersAsTheManifestSays) {

@@ -220,7 +220,8 @@ nlohmann::json Plan::Json() const {
                                {"resident", stage.resident}};
     for (const std::string& name : stage.attention)
       of_stage["attention_sockets"].push_back({{"name", name}});
-    if (!stage.plan.threads.empty()) of_stage.update(stage.plan.Json());
+    // of sockets that do not exist yet nobody asks for each thread
+    if (single() || !links.empty()) of_stage.update(stage.plan.Json());
     json["stages"].push_back(std::move(of_stage));
   }
   for (const LinkPlan& link : links) {

@@ -62,22 +62,17 @@ class Resolver {
 
  private:
   void Warn(std::string text) {
-    if (warnings_ != nullptr) warnings_->push_back(std::move(text));
+    // of a manifest that the program made nobody could mend what is said about its sockets
+    if (warnings_ != nullptr && manifest_.written()) warnings_->push_back(std::move(text));
   }
 
   ResolvedSocket Place(const SocketSpec& spec) {
     const std::string at = AtSocket(manifest_, server_, spec);
     ResolvedSocket socket;
     socket.name = spec.name;
-    std::string problem;
-    const auto set = ParseCoreSet(spec.cores, &problem);
-    if (!set)
-      throw Error("{}: cores = \"{}\": {}; expected {}", at, Shown(spec.cores), problem,
-                  kCoreSetExpected);
-    auto picked = PickCoreSet(*set, spec.smt, topology_, &problem);
-    if (!picked) throw Error("{}: cores = \"{}\": {}", at, Shown(spec.cores), problem);
-    socket.cores = std::move(picked->cores);
-    socket.cpus = std::move(picked->cpus);
+    PickedCores picked = Pick(spec, at);
+    socket.cores = std::move(picked.cores);
+    socket.cpus = std::move(picked.cpus);
     socket.smt = spec.smt;
     socket.node = Node(spec, socket.cores, at);
     socket.l3_fraction = spec.l3_fraction.value_or(manifest_.l3_fraction);
@@ -90,6 +85,24 @@ class Resolver {
       });
     }
     return socket;
+  }
+
+  PickedCores Pick(const SocketSpec& spec, const std::string& at) const {
+    if (spec.threads != 0) {
+      std::vector<CoreId> cores = topology_.PickCores(spec.threads);
+      std::vector<CpuId> cpus = topology_.CpusOf(cores);
+      std::set<CoreId> seen;  // more threads than cores: a core more than once
+      std::erase_if(cores, [&](CoreId core) { return !seen.insert(core).second; });
+      return {std::move(cores), std::move(cpus)};
+    }
+    std::string problem;
+    const auto set = ParseCoreSet(spec.cores, &problem);
+    if (!set)
+      throw Error("{}: cores = \"{}\": {}; expected {}", at, Shown(spec.cores), problem,
+                  kCoreSetExpected);
+    auto picked = PickCoreSet(*set, spec.smt, topology_, &problem);
+    if (!picked) throw Error("{}: cores = \"{}\": {}", at, Shown(spec.cores), problem);
+    return std::move(*picked);
   }
 
   NumaNodeId Node(const SocketSpec& spec, const std::vector<CoreId>& cores, const std::string& at) {

@@ -1,0 +1,79 @@
+#include "pipeline/plan/made_manifests.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "pipeline/plan/layer_split.h"
+#include "weight_node/shard_plan.h"
+
+namespace larder::pipeline::inline plan {
+namespace {
+
+// The layers of each socket: as few sockets as hold them all. Layers may differ in their types, and
+// so in their bytes; a socket has at least one, whether or not it fits.
+std::vector<size_t> Share(const model::ModelConfig& config, uint64_t budget) {
+  const uint64_t layer_bytes = CeilDiv(weight_node::LayerBytes(config, 0, config.layers),
+                                       std::max<size_t>(config.layers, 1));
+  SocketCount count = CountSockets(config.layers, layer_bytes, budget);
+  std::vector<size_t> share;
+  const auto fits = [&] {
+    size_t first = 0;
+    return std::ranges::all_of(share, [&](size_t layers) {
+      const uint64_t bytes = weight_node::LayerBytes(config, first, layers);
+      first += layers;
+      return bytes <= budget || layers == 1;
+    });
+  };
+  do {
+    share = ShareLayers(config.layers, std::vector<uint64_t>(count.sockets, 1));
+  } while (!fits() && count.sockets++ < config.layers);
+  return share;
+}
+
+}  // namespace
+
+Manifest OneSocket(const PlanOptions& options) {
+  Manifest manifest;
+  manifest.slots = options.slots;
+  manifest.l3_fraction = options.l3_fraction;
+  SocketSpec socket{.name = "socket", .role = Role::kColocated, .isolated = options.isolated};
+  socket.threads = options.threads;
+  manifest.servers.push_back({.sockets = {std::move(socket)}});
+  return manifest;
+}
+
+Manifest UniformCluster(const model::ModelConfig& config, const SocketShape& socket,
+                        const PlanOptions& options) {
+  if (socket.cores == 0 || socket.l3_bytes == 0)
+    throw Error("plan: a socket of {} cores and {} bytes of L3; expected at least one of each",
+                socket.cores, socket.l3_bytes);
+  Manifest manifest;
+  manifest.l3_fraction = options.l3_fraction;
+  const auto add = [&](std::string name, Role role, std::optional<Range<size_t>> layers) {
+    SocketSpec spec{
+        .name = std::move(name), .role = role, .isolated = options.isolated, .layers = layers};
+    manifest.servers.push_back({.sockets = {std::move(spec)}});
+  };
+  const auto budget =
+      static_cast<uint64_t>(static_cast<double>(socket.l3_bytes) * options.l3_fraction);
+  size_t first = 0;
+  for (const size_t layers : Share(config, budget)) {
+    add(fmt::format("stage-{}", manifest.servers.size()), Role::kColocated,
+        Range<size_t>{first, first + layers});
+    first += layers;
+  }
+  manifest.slots = std::max(options.slots, MaxInFlight(manifest.servers.size()));
+  add("serving", Role::kServing, std::nullopt);
+  return manifest;
+}
+
+topology::Topology MachineOf(const SocketShape& socket) {
+  return topology::Topology::FromSynthetic(fmt::format(
+      "[numa(memory=0)] package:1 l3:1(size={}) core:{} pu:1", socket.l3_bytes, socket.cores));
+}
+
+}  // namespace larder::pipeline::plan
