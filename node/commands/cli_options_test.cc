@@ -290,6 +290,27 @@ TEST_F(Cli, OptionsMayBeInAFile) {
               "none.toml: can't read it");
 }
 
+// A serving socket's process takes serve's options from the manifest and from the command line of
+// `larder node`, each from one of them.
+TEST_F(Cli, AServingSocketsOptionsComeFromOnePlaceEach) {
+  const std::string manifest =
+      WriteFile(Path("serving.toml"),
+                "name = \"one\"\n[[server]]\nname = \"here\"\naddress = \"127.0.0.1\"\n"
+                "[[server.socket]]\nname = \"c\"\nrole = \"colocated\"\n"
+                "[[server.socket]]\nname = \"s\"\nrole = \"serving\"\n"
+                "options = \"--cache-dir /nowhere\"\n");
+  const std::vector<std::string> node = {"node", "--manifest", manifest, "-m",
+                                         kDemo,  "--socket",   "s"};
+  const auto with = [&](std::vector<std::string> more) {
+    std::vector<std::string> all = node;
+    all.insert(all.end(), more.begin(), more.end());
+    return Run(all);
+  };
+  ExpectUsage(with({"--cache-dir", "/elsewhere"}),
+              "--cache-dir is among the manifest's options of socket s");
+  ExpectUsage(with({"--nonsense"}), "--nonsense");
+}
+
 TEST_F(Cli, LogsMayBeJson) {
   const Outcome got = Run({"run", "-m", Path("none.gguf"), "-p", "x", "--log-format", "json"});
   EXPECT_EQ(got.code, 1);

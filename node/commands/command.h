@@ -3,6 +3,9 @@
 #pragma once
 
 #include <functional>
+#include <string>
+
+#include "node/options/model_options.h"
 
 namespace CLI {
 class App;
@@ -29,7 +32,13 @@ Command AddDoctor(CLI::App& program);
 Command AddNode(CLI::App& program);
 Command AddStatus(CLI::App& program);
 Command AddUnit(CLI::App& program);
-Command AddServe(CLI::App& program);
+// known: `larder serve` is run by `larder node` for a serving socket of this name, with the options
+// of the model that node has read; they outlive the call. Null: it is a command of its own.
+struct ServingSocket {
+  const ModelOptions& model;
+  std::string name;
+};
+Command AddServe(CLI::App& program, const ServingSocket* known = nullptr);
 Command AddBatch(CLI::App& program);
 Command AddTune(CLI::App& program);
 Command AddVerify(CLI::App& program);

@@ -36,38 +36,51 @@ struct NodeOptions {
                                       // `larder serve`
 };
 
-// A serving socket's process runs `larder serve` for the cluster, with the manifest's options
-// followed by those of the command line.
+// The long names of the options that were given, in whatever way.
+std::vector<std::string> Given(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options()) {
+    if (option->count() > 0)
+      names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
+  }
+  return names;
+}
+
+// A serving socket's process runs `larder serve` for the cluster, with this command's options, the
+// manifest's, and those of the command line that only serve knows.
 int RunServing(const NodeOptions& o, const std::string& server,
                const std::vector<std::string>& options) {
+  ModelOptions model = o.model;
+  model.server = server;
+  const ServingSocket known{model, o.socket};
   CLI::App program;
-  const Command serve = AddServe(program);
-  std::vector<std::string> arguments = {"--manifest", o.model.manifest, "--server", server,
-                                        "--socket",   o.socket,         "--join"};
-  if (!o.model.model.empty()) arguments.insert(arguments.end(), {"-m", o.model.model});
-  if (!o.model.link_key.empty())
-    arguments.insert(arguments.end(), {"--link-key", o.model.link_key});
-  if (o.model.open_links) arguments.push_back("--open-links");
-  if (o.model.isolated) arguments.push_back("--isolated");
-  if (o.model.verbose) arguments.push_back("--verbose");
-  for (const auto& [name, value] :
-       {std::pair{"--cache-dir", &o.model.cache_folder}, {"--cache-disk", &o.model.cache_disk}}) {
-    if (!value->empty()) arguments.insert(arguments.end(), {name, *value});
-  }
-  arguments.insert(arguments.end(),
-                   {"--frame-timeout", fmt::format("{}", o.model.frame_timeout_s)});
-  arguments.insert(arguments.end(), options.begin(), options.end());
+  const Command serve = AddServe(program, &known);
+  OptionSources::Describe(*serve.options);
+  std::vector<std::string> arguments = options;
   for (const std::string& extra : o.command->remaining()) arguments.push_back(extra);
+  std::vector<std::string> settled = Given(*o.command);
+  for (const char* name : {"server", "join"}) settled.emplace_back(name);
   const CLI::Option* config = o.command->get_option_no_throw("--config");
   if (config != nullptr && config->count() > 0)
     arguments.insert(arguments.end(), {"--config", config->as<std::string>()});
-  OptionSources::Describe(*serve.options);
   OptionSources sources;
-  arguments = sources.Complete(*serve.options, {}, std::move(arguments));
+  arguments = sources.Complete(*serve.options, {}, std::move(arguments), settled);
   arguments.insert(arguments.begin(), "serve");
   std::reverse(arguments.begin(), arguments.end());  // CLI11 expects them in reverse
   try {
     program.parse(std::move(arguments));
+  } catch (const CLI::ParseError& error) {
+    throw CLI::ValidationError(sources.Reword(error.what()));
+  }
+  for (const std::string& name : settled) {
+    const CLI::Option* twice = serve.options->get_option_no_throw("--" + name);
+    if (name != "config" && twice != nullptr && twice->count() > 0)
+      throw CLI::ValidationError(fmt::format(
+          "--{} is among the manifest's options of socket {}, and `larder node` has it from its "
+          "command line, a variable or --config: expected it in one place",
+          name, o.socket));
+  }
+  try {
     return serve.run();
   } catch (const CLI::ParseError& error) {
     throw CLI::ValidationError(sources.Reword(error.what()));

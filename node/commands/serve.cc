@@ -623,11 +623,18 @@ int Serve(ServeOptions o) {
 
 }  // namespace
 
-Command AddServe(CLI::App& program) {
+Command AddServe(CLI::App& program, const ServingSocket* known) {
   auto options = std::make_shared<ServeOptions>();
   CLI::App* command =
       program.add_subcommand("serve", "serve many clients: HTTP as OpenAI's, and a text stream");
   Describe(*command, *options);
+  if (known != nullptr) {
+    const size_t slots = options->model.slots;  // node has no such option
+    options->model = known->model;
+    options->model.slots = slots;
+    options->model.join = true;
+    options->socket = known->name;
+  }
   return {command, [options] { return Serve(*options); }};
 }
 

@@ -235,8 +235,10 @@ void OptionSources::Describe(CLI::App& command) {
 
 std::vector<std::string> OptionSources::Complete(const CLI::App& command,
                                                  std::span<const CLI::App* const> all,
-                                                 std::vector<std::string> arguments) {
+                                                 std::vector<std::string> arguments,
+                                                 std::span<const std::string> settled) {
   std::set<const CLI::Option*> have = OptionsIn(command, arguments);
+  for (const std::string& name : settled) have.insert(FindOption(command, name));
   std::vector<Given> found = FromEnvironment(command);
   if (const std::string path = ConfigPath(arguments); !path.empty()) {
     std::vector<Given> file = FromFile(path, command, all);

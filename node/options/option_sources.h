@@ -22,10 +22,11 @@ class OptionSources {
 
   // The arguments of `command` (without its name), preceded by arguments for options that only the
   // environment or the file sets. `all`: every command, to distinguish keys of other commands from
-  // mistakes; empty: keys are not checked. Throws Error if a variable, the file or a key in it is
-  // wrong.
+  // mistakes; empty: keys are not checked. `settled`: long names of options that have their values
+  // already. Throws Error if a variable, the file or a key in it is wrong.
   std::vector<std::string> Complete(const CLI::App& command, std::span<const CLI::App* const> all,
-                                    std::vector<std::string> arguments);
+                                    std::vector<std::string> arguments,
+                                    std::span<const std::string> settled = {});
 
   // A message about an option ("--timeout: ..."), with the place of its value if that is not the
   // command line ("LARDER_TIMEOUT: ...", "FILE:3: timeout: ...").
