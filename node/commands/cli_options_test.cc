@@ -300,7 +300,7 @@ TEST_F(Cli, AServingSocketsOptionsComeFromOnePlaceEach) {
                 "[[server.socket]]\nname = \"s\"\nrole = \"serving\"\n"
                 "options = \"--cache-dir /nowhere\"\n");
   const std::vector<std::string> node = {"node", "--manifest", manifest, "-m",
-                                         kDemo,  "--socket",   "s"};
+                                         Demo(), "--socket",   "s"};
   const auto with = [&](std::vector<std::string> more) {
     std::vector<std::string> all = node;
     all.insert(all.end(), more.begin(), more.end());
