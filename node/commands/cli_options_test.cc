@@ -297,7 +297,8 @@ TEST_F(Cli, AServingSocketsOptionsComeFromOnePlaceEach) {
       WriteFile(Path("serving.toml"),
                 "name = \"one\"\n[[server]]\nname = \"here\"\naddress = \"127.0.0.1\"\n"
                 "[[server.socket]]\nname = \"c\"\nrole = \"colocated\"\n"
-                "[[server.socket]]\nname = \"s\"\nrole = \"serving\"\n"
+                "cores = \"all\"\n[[server.socket]]\nname = \"s\"\nrole = \"serving\"\n"
+                "cores = \"all\"\n"
                 "options = \"--cache-dir /nowhere\"\n");
   const std::vector<std::string> node = {"node", "--manifest", manifest, "-m",
                                          Demo(), "--socket",   "s"};
