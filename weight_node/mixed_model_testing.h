@@ -80,7 +80,7 @@ inline model::TensorType MixedType(const std::string& name) {
 // A shape whose rows are whole super-blocks.
 inline model::SynthOptions MixedShape() {
   model::SynthOptions options;
-  options.shape = {.architecture = model::Architecture::kLlama,
+  options.shape = {.architecture = "llama",
                    .layers = 2,
                    .dim = 256,
                    .ffn = 512,

@@ -70,7 +70,7 @@ class PanelMapTest : public testing::Test {
 
   virtual model::ModelShape Shape() const {
     model::ModelShape shape;
-    shape.architecture = model::Architecture::kQwen2;  // with biases
+    shape.architecture = "qwen2";  // with biases
     shape.dim = 96;
     shape.ffn = 288;
     shape.heads = 4;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "model/families/family.h"
 #include "model/synth/synth.h"
 
 namespace larder::weight_node {
@@ -195,8 +196,8 @@ TEST(ShardPlan, LayersOfSeveralTypes) {
   auto config = Config(8, 4, 32);
   config.dim = 256;
   config.kinds[0].sizes.ffn = 512;
-  config.kinds[0] = model::MakeLayerSpec(model::FamilyOf(config.architecture),
-                                         config.kinds[0].sizes, 1e-5f, false, {});
+  config.kinds[0] =
+      model::MakeLayerSpec(model::FamilyOf("llama"), config.kinds[0].sizes, 1e-5f, {}, {});
   using model::TensorRole;
   using model::TensorType;
   config.types.layers.resize(config.layers);

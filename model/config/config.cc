@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "model/config/config_tensors.h"
 #include "model/config/split.h"
+#include "model/families/family.h"
 #include "model/gguf/gguf_impl.h"
 
 namespace larder::model::inline config {
@@ -83,25 +84,24 @@ class ConfigReader {
 
   void ReadArchitecture() {
     const std::string_view name = file_.GetString("general.architecture");
-    for (const Family& family : Families()) {
-      if (family.name != name) continue;
-      config_.architecture = family.architecture;
-      config_.architecture_name = name;
-      const std::string& path = file_.path();
-      const auto own_name = file_.FindString("general.name");
-      config_.name = own_name && !own_name->empty() ? std::string(*own_name)
-                                                    : path.substr(path.rfind('/') + 1);
-      return;
+    if (FindFamily(name) == nullptr) {
+      const std::string_view missing = MissingIn(name);
+      throw Error("{}: key 'general.architecture' is {}, expected {}{}{}", file_.path(),
+                  Quoted(name), FamilyNames(),
+                  missing.empty() ? "" : ": Larder does not have what it needs: ", missing);
     }
-    throw Error("{}: key 'general.architecture' is {}, expected {}", file_.path(), Quoted(name),
-                FamilyNames());
+    config_.architecture_name = name;
+    const std::string& path = file_.path();
+    const auto own_name = file_.FindString("general.name");
+    config_.name =
+        own_name && !own_name->empty() ? std::string(*own_name) : path.substr(path.rfind('/') + 1);
   }
 
   static std::string FamilyNames() {  // "llama, qwen2 or qwen3"
-    const std::span<const Family> families = Families();
-    std::string names(families[0].name);
+    const std::span<const Family* const> families = Families();
+    std::string names(families[0]->name);
     for (size_t i = 1; i < families.size(); ++i)
-      names += fmt::format("{}{}", i + 1 < families.size() ? ", " : " or ", families[i].name);
+      names += fmt::format("{}{}", i + 1 < families.size() ? ", " : " or ", families[i]->name);
     return names;
   }
 

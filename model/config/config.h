@@ -40,8 +40,7 @@ struct ModelPart {
 inline constexpr uint64_t kMaxVocab = 1 << 22;
 
 struct ModelConfig {
-  Architecture architecture = Architecture::kLlama;
-  std::string architecture_name;  // "llama"
+  std::string architecture_name;  // "llama": model/families/
   std::string name;               // general.name, or the file's name
   size_t layers = 0;
   size_t first_layer = 0;  // the model's number of this config's layer 0; not 0 in a later part of

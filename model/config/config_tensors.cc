@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "model/config/pooling.h"
 #include "model/config/split.h"
+#include "model/families/family.h"
 #include "model/gguf/gguf_impl.h"
 
 namespace larder::model::inline config {
@@ -87,8 +88,9 @@ class TensorChecker {
         throw Error("{}: layers of more than {} different sizes", file_.path(), UINT8_MAX + 1);
       config_.kind_of.push_back(static_cast<uint8_t>(kind));
       if (known != config_.kinds.end()) continue;
-      config_.kinds.push_back(MakeLayerSpec(FamilyOf(config_.architecture), sizes,
-                                            config_.norm_epsilon, biases_in_file, layers_.rotary));
+      config_.kinds.push_back(MakeLayerSpec(FamilyOf(config_.architecture_name), sizes,
+                                            config_.norm_epsilon, {.qkv_bias = biases_in_file},
+                                            layers_.rotary));
     }
   }
 

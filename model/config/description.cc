@@ -6,6 +6,7 @@
 #include <iterator>
 #include <string_view>
 
+#include "model/families/family.h"
 #include "model/gguf/gguf_impl.h"
 
 namespace larder::model::inline config {
@@ -29,10 +30,11 @@ class Writer {
 
   void Add(const ModelConfig& config) {
     // Left out: the name, which may be the file's, and the part, which is of the file.
-    [[maybe_unused]] const auto& [architecture, architecture_name, name, layers, first_layer, ends,
-                                  dim, vocab, trained_context, norm_epsilon, tied_embeddings, kinds,
-                                  kind_of, types, part] = config;
-    Line("architecture", "{} {}", static_cast<int>(architecture), architecture_name);
+    [[maybe_unused]] const auto& [architecture_name, name, layers, first_layer, ends, dim, vocab,
+                                  trained_context, norm_epsilon, tied_embeddings, kinds, kind_of,
+                                  types, part] = config;
+    const Family* const family = FindFamily(architecture_name);  // null: a config made by hand
+    Line("architecture", "{} {}", family == nullptr ? 0 : family->number, architecture_name);
     Line("layers", "{}", layers);
     Line("first_layer", "{}", first_layer);
     Line("ends", "{}", ends);

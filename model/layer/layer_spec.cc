@@ -20,7 +20,7 @@ enum class If : uint8_t { kAlways, kQkvBias, kQkNorm };
 struct Row {
   TensorRole role;
   TensorKind kind;
-  const char* suffix;
+  std::string_view suffix;
   Length rows, cols;
   If present = If::kAlways;
 };
@@ -49,24 +49,6 @@ static_assert([] {
   }
   return true;
 }());
-
-// Each norm precedes the block whose input it normalises; O and down add to the residual.
-constexpr std::array<LayerOp, 7> kPreNorm = {{{OpKind::kRmsNorm, TensorRole::kAttnNorm},
-                                              {OpKind::kQkv},
-                                              {OpKind::kAttention},
-                                              {OpKind::kO},
-                                              {OpKind::kRmsNorm, TensorRole::kFfnNorm},
-                                              {OpKind::kSiluGate},
-                                              {OpKind::kDown}}};
-
-using QkvBias = Family::QkvBias;
-constexpr std::array<Family, 3> kFamilies = {{
-    // name, architecture, rotary pairing, biases of q, k, v, norms of q, k, operations
-    {"llama", Architecture::kLlama, RopePairing::kInterleaved, QkvBias::kWhereInFile, false,
-     kPreNorm},
-    {"qwen2", Architecture::kQwen2, RopePairing::kHalves, QkvBias::kAlways, false, kPreNorm},
-    {"qwen3", Architecture::kQwen3, RopePairing::kHalves, QkvBias::kWhereInFile, true, kPreNorm},
-}};
 
 size_t ElementsOf(Length length, const LayerSizes& sizes) {
   switch (length) {
@@ -106,37 +88,26 @@ const char* KeysOf(Length length) {
 
 }  // namespace
 
-std::span<const Family> Families() { return kFamilies; }
-
-const Family& FamilyOf(Architecture architecture) {
-  const auto* family = std::ranges::find(kFamilies, architecture, &Family::architecture);
-  LARDER_CHECK(family != kFamilies.end(), "architecture {}", static_cast<int>(architecture));
-  return *family;
-}
-
-LayerSpec MakeLayerSpec(const Family& family, const LayerSizes& sizes, float norm_epsilon,
-                        bool biases_in_file, RotarySpec rotary) {
+LayerSpec MakeLayerSpec(const LayerTraits& traits) {
   LayerSpec spec;
-  spec.sizes = sizes;
-  spec.norm_epsilon = norm_epsilon;
-  const bool qkv_bias = biases_in_file || family.qkv_bias == Family::QkvBias::kAlways;
+  spec.sizes = traits.sizes;
+  spec.norm_epsilon = traits.norm_epsilon;
   for (const Row& row : kTensors) {
-    if (row.present == If::kQkvBias && !qkv_bias) continue;
-    if (row.present == If::kQkNorm && !family.qk_norm) continue;
+    if (row.present == If::kQkvBias && !traits.qkv_bias) continue;
+    if (row.present == If::kQkNorm && !traits.qk_norm) continue;
     spec.tensors.push_back(
         {.role = row.role,
          .kind = row.kind,
          .suffix = row.suffix,
-         .rows = ElementsOf(row.rows, sizes),
-         .cols = ElementsOf(row.cols, sizes),
+         .rows = ElementsOf(row.rows, traits.sizes),
+         .cols = ElementsOf(row.cols, traits.sizes),
          .meaning = row.rows == Length::kOne
                         ? KeysOf(row.cols)
                         : fmt::format("{} x {}", KeysOf(row.rows), KeysOf(row.cols))});
   }
-  spec.ops = family.ops;
-  spec.rotary = std::move(rotary);
-  spec.rotary.pairing = family.pairing;
-  spec.attention_divisor = std::sqrt(static_cast<double>(sizes.head_size));
+  spec.ops.assign(traits.ops.begin(), traits.ops.end());
+  spec.rotary = traits.rotary;
+  spec.attention_divisor = std::sqrt(static_cast<double>(traits.sizes.head_size));
   return spec;
 }
 
@@ -167,20 +138,21 @@ uint64_t LayerSpec::matrix_parameters() const {
 
 std::span<const LayerOp> LayerSpec::BeforeAttention() const {
   const auto attention = std::ranges::find(ops, OpKind::kAttention, &LayerOp::kind);
-  return {ops.begin(), attention};
+  return std::span(ops).first(static_cast<size_t>(attention - ops.begin()));
 }
 
 std::span<const LayerOp> LayerSpec::AfterAttention() const {
-  return ops.empty() ? ops : ops.subspan(BeforeAttention().size() + 1);
+  const std::span<const LayerOp> all = ops;
+  return all.empty() ? all : all.subspan(BeforeAttention().size() + 1);
 }
 
 size_t LayerSpec::norms() const {
   return static_cast<size_t>(std::ranges::count(ops, OpKind::kRmsNorm, &LayerOp::kind));
 }
 
-const char* SuffixOf(TensorRole role) { return kTensors[static_cast<size_t>(role)].suffix; }
+std::string_view SuffixOf(TensorRole role) { return kTensors[static_cast<size_t>(role)].suffix; }
 
-std::string LayerTensor(size_t layer, const char* suffix) {
+std::string LayerTensor(size_t layer, std::string_view suffix) {
   return fmt::format("blk.{}.{}", layer, suffix);
 }
 

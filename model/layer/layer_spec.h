@@ -3,8 +3,8 @@
 // kind or several, and a table that says which layer is of which. ReadModelConfig makes them from a
 // file's metadata. The check of tensors, the reference, the Programs and synthetic models iterate
 // over it; none of them has a tensor's name or the order of operations in its own code. The sizes
-// of a shard (weight_node/shard_plan.h) follow its five matrices. A family of models is an entry of
-// Families(). Plain data, made at set-up, constant afterwards.
+// of a shard (weight_node/shard_plan.h) follow its five matrices. What a family's layers are like
+// is in model/families/. Plain data, made at set-up, constant afterwards.
 #pragma once
 
 #include <cstddef>
@@ -47,9 +47,11 @@ enum class TensorKind : uint8_t { kMatrix, kNorm, kBias };
 struct TensorSpec {
   TensorRole role;
   TensorKind kind;
-  const char* suffix;   // the end of the name in the file: "attn_q.weight"
-  size_t rows, cols;    // a norm or a bias has one row
-  std::string meaning;  // the shape in terms of a file's keys: "head_count * head size x ..."
+  std::string_view suffix;  // the end of the name in the file: "attn_q.weight"; static storage
+  size_t rows, cols;        // a norm or a bias has one row
+  std::string meaning;      // the shape in terms of a file's keys: "head_count * head size x ..."
+
+  bool operator==(const TensorSpec&) const = default;
 };
 
 // The operations of a layer. x is the residual; in and hidden are results that the next operation
@@ -67,9 +69,9 @@ enum class OpKind : uint8_t {
 struct LayerOp {
   OpKind kind;
   TensorRole norm = TensorRole::kAttnNorm;  // for kRmsNorm: its weight
-};
 
-enum class Architecture : uint8_t { kLlama, kQwen2, kQwen3 };
+  bool operator==(const LayerOp&) const = default;
+};
 
 // Which elements of a head form a pair in rotary embedding. kInterleaved: (2i, 2i+1), in GGUF's
 // `llama` files. kHalves: (i, i + dim/2), in `qwen2` and `qwen3` ("NeoX").
@@ -95,19 +97,6 @@ struct RotarySpec {
   bool operator==(const RotarySpec&) const = default;
 };
 
-// What all models of one `general.architecture` have in common.
-struct Family {
-  enum class QkvBias : uint8_t { kAlways, kWhereInFile };
-  std::string_view name;  // "llama"
-  Architecture architecture;
-  RopePairing pairing;
-  QkvBias qkv_bias;
-  bool qk_norm;  // an RMSNorm of each head of q and k
-  std::span<const LayerOp> ops;
-};
-std::span<const Family> Families();
-const Family& FamilyOf(Architecture);
-
 struct LayerSizes {
   size_t dim = 0;        // elements of the residual; the same in all layers
   size_t ffn = 0;        // feed-forward length
@@ -125,7 +114,7 @@ struct LayerSpec {
   LayerSizes sizes;
   float norm_epsilon = 1e-5f;
   std::vector<TensorSpec> tensors;  // in the order in which a token passes through them
-  std::span<const LayerOp> ops;     // the family's
+  std::vector<LayerOp> ops;
   RotarySpec rotary;
   double attention_divisor = 1.0;  // divides query-key products: sqrt(head size)
 
@@ -139,15 +128,24 @@ struct LayerSpec {
   std::span<const LayerOp> BeforeAttention() const;
   std::span<const LayerOp> AfterAttention() const;
   size_t norms() const;  // number of kRmsNorm operations
-};
-// biases_in_file: whether q, k and v have biases there; matters only for families in which biases
-// are optional. The pairing is the family's; the other fields of the rotation are kept.
-LayerSpec MakeLayerSpec(const Family&, const LayerSizes&, float norm_epsilon, bool biases_in_file,
-                        RotarySpec);
 
-const char* SuffixOf(TensorRole);
+  bool operator==(const LayerSpec&) const = default;
+};
+
+// What a kind of layer is made of.
+struct LayerTraits {
+  LayerSizes sizes;
+  float norm_epsilon = 1e-5f;
+  std::span<const LayerOp> ops;
+  bool qkv_bias = false;  // biases of q, k and v
+  bool qk_norm = false;   // an RMSNorm of each head of q and k
+  RotarySpec rotary;
+};
+LayerSpec MakeLayerSpec(const LayerTraits&);
+
+std::string_view SuffixOf(TensorRole);
 
 // A tensor's name in a GGUF file: "blk.3.attn_q.weight".
-std::string LayerTensor(size_t layer, const char* suffix);
+std::string LayerTensor(size_t layer, std::string_view suffix);
 
 }  // namespace larder::model::layer

@@ -20,7 +20,7 @@ struct Given {
   std::vector<float> bias;
 };
 
-Given Make(const TemporaryFolder& folder, Architecture architecture, bool qkv_bias) {
+Given Make(const TemporaryFolder& folder, std::string_view architecture, bool qkv_bias) {
   SynthOptions options;
   options.shape = {.architecture = architecture,
                    .dim = 128,
@@ -46,7 +46,7 @@ Given Make(const TemporaryFolder& folder, Architecture architecture, bool qkv_bi
 TEST(KeyBias, WhatIsApartAndWhatIsInKeysIsTheBias) {
   for (const bool interleaved : {false, true}) {
     const TemporaryFolder folder;
-    Given given = Make(folder, Architecture::kQwen2, true);
+    Given given = Make(folder, "qwen2", true);
     if (interleaved) given.config.kinds[0].rotary.pairing = RopePairing::kInterleaved;
     const KeyBias split = ReadKeyBias(*given.file, given.config, kLayer);
     std::vector<float> sum = split.in_keys;
@@ -80,7 +80,7 @@ TEST(KeyBias, WhatIsApartAndWhatIsInKeysIsTheBias) {
 // largest bias of the heads that share them is above the limit.
 TEST(KeyBias, LargeBiasesOfQueriesAreBalanced) {
   const TemporaryFolder folder;
-  const Given given = Make(folder, Architecture::kQwen2, true);
+  const Given given = Make(folder, "qwen2", true);
   std::vector<float> q(given.config.kinds[0].sizes.q_rows());
   given.file->ReadRowsF32(given.file->Tensor(given.config.TensorName(kLayer, TensorRole::kQBias)),
                           0, 1, q.data());
@@ -105,7 +105,7 @@ TEST(KeyBias, LargeBiasesOfQueriesAreBalanced) {
 // They would add the same to all scores of a query.
 TEST(KeyBias, ElementsThatDoNotRotateHaveNone) {
   const TemporaryFolder folder;
-  Given given = Make(folder, Architecture::kQwen2, true);
+  Given given = Make(folder, "qwen2", true);
   given.config.kinds[0].rotary.dim = 16;
   const KeyBias split = ReadKeyBias(*given.file, given.config, kLayer);
   for (size_t head = 0; head < 2; ++head) {
@@ -117,7 +117,7 @@ TEST(KeyBias, ElementsThatDoNotRotateHaveNone) {
 // Keys that are normed after their bias have all of it: a norm is no sum.
 TEST(KeyBias, IsWholeBeforeANorm) {
   const TemporaryFolder folder;
-  const Given given = Make(folder, Architecture::kQwen3, true);
+  const Given given = Make(folder, "qwen3", true);
   ASSERT_FALSE(given.bias.empty());
   const KeyBias split = ReadKeyBias(*given.file, given.config, kLayer);
   EXPECT_EQ(split.in_keys, given.bias);
@@ -127,7 +127,7 @@ TEST(KeyBias, IsWholeBeforeANorm) {
 
 TEST(KeyBias, NoneIsNone) {
   const TemporaryFolder folder;
-  const Given given = Make(folder, Architecture::kLlama, false);
+  const Given given = Make(folder, "llama", false);
   const KeyBias split = ReadKeyBias(*given.file, given.config, kLayer);
   EXPECT_TRUE(split.in_keys.empty());
   EXPECT_TRUE(split.apart.empty());

@@ -118,7 +118,7 @@ class Synthesis {
   };
 
   void AddKeys() {
-    const std::string arch(FamilyOf(shape_.architecture).name);
+    const std::string arch(shape_.architecture);
     const auto key = [&](const char* suffix) { return arch + "." + suffix; };
     const auto u32 = [](size_t value) { return static_cast<uint32_t>(value); };
     writer_.Add("general.architecture", arch);

@@ -16,7 +16,7 @@
 namespace larder::model::inline synth {
 
 struct ModelShape {
-  Architecture architecture = Architecture::kLlama;
+  std::string_view architecture = "llama";  // a family of model/families/; static storage
   size_t layers = 2;
   size_t dim = 256;
   size_t ffn = 704;

@@ -1,3 +1,4 @@
+#include "model/families/family.h"
 #include "model/synth/synth.h"
 
 namespace larder::model::inline synth {
@@ -16,7 +17,6 @@ LayerSizes ModelShape::SizesOf(size_t layer) const {
 ModelConfig ConfigOfShape(const ModelShape& shape, const std::string& name,
                           const MatrixTypes& types) {
   ModelConfig config;
-  config.architecture = shape.architecture;
   const Family& family = FamilyOf(shape.architecture);
   config.architecture_name = family.name;
   config.name = name;
@@ -38,7 +38,7 @@ ModelConfig ConfigOfShape(const ModelShape& shape, const std::string& name,
     config.kind_of.push_back(odd);
     if (config.kinds.size() <= config.kind_of.back())
       config.kinds.push_back(
-          MakeLayerSpec(family, sizes, config.norm_epsilon, shape.qkv_bias, rotary));
+          MakeLayerSpec(family, sizes, config.norm_epsilon, {.qkv_bias = shape.qkv_bias}, rotary));
   }
   config.types.embedding = FallbackType(types.OfEmbedding(config.tied_embeddings), config.dim);
   config.types.head =

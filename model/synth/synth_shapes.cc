@@ -3,20 +3,17 @@
 #include <numbers>
 
 #include "base/error.h"
+#include "model/families/family.h"
 #include "model/synth/synth.h"
 
 namespace larder::model::inline synth {
 namespace {
 
-constexpr Architecture kLlama = Architecture::kLlama;
-constexpr Architecture kQwen2 = Architecture::kQwen2;
-constexpr Architecture kQwen3 = Architecture::kQwen3;
-
-ModelShape Shape(Architecture architecture, size_t layers, size_t dim, size_t ffn, size_t heads,
+ModelShape Shape(const Family& family, size_t layers, size_t dim, size_t ffn, size_t heads,
                  size_t kv_heads, size_t head_size, size_t vocab, size_t context, bool tied,
                  double rope_base, double llama3_rope_factor = 0.0) {
   ModelShape shape;
-  shape.architecture = architecture;
+  shape.architecture = family.name;
   shape.layers = layers;
   shape.dim = dim;
   shape.ffn = ffn;
@@ -26,10 +23,10 @@ ModelShape Shape(Architecture architecture, size_t layers, size_t dim, size_t ff
   shape.vocab = vocab;
   shape.context = context;
   shape.tied = tied;
-  shape.qkv_bias = architecture == kQwen2;
+  shape.qkv_bias = family.qkv_bias == Family::QkvBias::kAlways;
   shape.rope_base = rope_base;
   shape.llama3_rope_factor = llama3_rope_factor;
-  shape.norm_epsilon = architecture == kLlama ? 1e-5 : 1e-6;
+  shape.norm_epsilon = &family == &kLlama ? 1e-5 : 1e-6;
   return shape;
 }
 

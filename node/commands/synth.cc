@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "model/families/family.h"
 #include "node/commands/command.h"
 #include "node/options/count_option.h"
 #include "node/options/progress.h"
@@ -57,9 +58,7 @@ model::ModelShape ShapeFrom(const SynthCommandOptions& o) {
   set(shape.vocab, o.vocab);
   set(shape.context, o.context);
   if (o.tied) shape.tied = true;
-  if (o.architecture == "llama") shape.architecture = model::Architecture::kLlama;
-  if (o.architecture == "qwen2") shape.architecture = model::Architecture::kQwen2;
-  if (o.architecture == "qwen3") shape.architecture = model::Architecture::kQwen3;
+  if (!o.architecture.empty()) shape.architecture = model::FamilyOf(o.architecture).name;
   return shape;
 }
 
@@ -123,8 +122,12 @@ Command AddSynth(CLI::App& program) {
   add("--vocab", o->vocab, "tokens, at least 259");
   add("--context", o->context, "tokens of context");
   command->add_flag("--tied", o->tied, "lm_head is the embedding table")->group("Dimensions");
-  command->add_option("--arch", o->architecture, "llama, qwen2 or qwen3 (default: llama)")
-      ->check(CLI::IsMember({"llama", "qwen2", "qwen3"}).description(""))
+  std::vector<std::string> families;
+  for (const model::Family* family : model::Families()) families.emplace_back(family->name);
+  command
+      ->add_option("--arch", o->architecture,
+                   fmt::format("family: {} (default: llama)", fmt::join(families, ", ")))
+      ->check(CLI::IsMember(families).description(""))
       ->type_name("NAME")
       ->group("Dimensions");
   return {command, [o, dimensions] {

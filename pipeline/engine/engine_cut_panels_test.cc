@@ -27,7 +27,7 @@ class CutPanelsTest : public testing::TestWithParam<CutModel> {
   }
   static model::SynthOptions Options() {
     model::SynthOptions options;
-    options.shape = {.architecture = model::Architecture::kLlama,
+    options.shape = {.architecture = "llama",
                      .layers = 2,
                      .dim = GetParam().dim,
                      .ffn = GetParam().ffn,

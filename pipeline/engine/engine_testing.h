@@ -132,7 +132,7 @@ inline std::string FirstDifference(const std::vector<float>& a, const std::vecto
 // that end in a partial block.
 inline model::SynthOptions AwkwardModel() {
   model::SynthOptions options;
-  options.shape = {.architecture = model::Architecture::kLlama,
+  options.shape = {.architecture = "llama",
                    .layers = 2,
                    .dim = 120,
                    .ffn = 172,

@@ -92,7 +92,6 @@ TEST(EngineTruthTest, EveryArchitecture) {
     change(shape);
     return shape;
   };
-  using model::Architecture;
   using model::TensorType;
   const std::vector<Case> cases = {
       {"llama Q8_0", small, TensorType::kQ8_0},
@@ -111,9 +110,9 @@ TEST(EngineTruthTest, EveryArchitecture) {
        TensorType::kQ8_0},
       {"llama, one KV head", with([](auto& s) { s.kv_heads = 1; }), TensorType::kQ8_0},
       {"llama, no grouping", with([](auto& s) { s.kv_heads = 8; }), TensorType::kQ8_0},
-      {"qwen2", with([](auto& s) { s.architecture = Architecture::kQwen2; }), TensorType::kQ8_0},
+      {"qwen2", with([](auto& s) { s.architecture = "qwen2"; }), TensorType::kQ8_0},
       {"qwen3, explicit head size", with([](auto& s) {
-         s.architecture = Architecture::kQwen3;
+         s.architecture = "qwen3";
          s.head_size = 64;
          s.tied = true;
        }),

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "model/config/config.h"
+#include "model/families/family.h"
 #include "pipeline/manifest/manifest.h"
 #include "pipeline/plan/plan.h"
 
@@ -22,8 +23,8 @@ model::ModelConfig SmallModel() {
   config.vocab = 512;
   config.trained_context = 4096;
   config.kinds = {model::MakeLayerSpec(
-      model::FamilyOf(config.architecture),
-      {.dim = 1024, .ffn = 2816, .heads = 16, .kv_heads = 4, .head_size = 64}, 1e-5f, false, {})};
+      model::FamilyOf("llama"),
+      {.dim = 1024, .ffn = 2816, .heads = 16, .kv_heads = 4, .head_size = 64}, 1e-5f, {}, {})};
   config.kind_of.assign(config.layers, 0);
   return config;
 }

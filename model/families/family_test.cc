@@ -1,12 +1,12 @@
 // The layers that the table of families and tensors describes.
-#include "model/layer/layer_spec.h"
+#include "model/families/family.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <set>
 
-namespace larder::model::inline layer {
+namespace larder::model::inline families {
 namespace {
 
 constexpr LayerSizes kSizes{.dim = 96, .ffn = 160, .heads = 4, .kv_heads = 2, .head_size = 40};
@@ -18,28 +18,28 @@ std::vector<std::string> Suffixes(const LayerSpec& spec) {
 }
 
 TEST(LayerSpec, OfEachFamily) {
-  const LayerSpec llama = MakeLayerSpec(FamilyOf(Architecture::kLlama), kSizes, 1e-5f, false, {});
+  const LayerSpec llama = MakeLayerSpec(FamilyOf("llama"), kSizes, 1e-5f, {}, {});
   EXPECT_EQ(Suffixes(llama),
             (std::vector<std::string>{"attn_norm.weight", "attn_q.weight", "attn_k.weight",
                                       "attn_v.weight", "attn_output.weight", "ffn_norm.weight",
                                       "ffn_gate.weight", "ffn_up.weight", "ffn_down.weight"}));
   EXPECT_EQ(llama.rotary.pairing, RopePairing::kInterleaved);
   const LayerSpec with_biases =
-      MakeLayerSpec(FamilyOf(Architecture::kLlama), kSizes, 1e-5f, true, {});
+      MakeLayerSpec(FamilyOf("llama"), kSizes, 1e-5f, {.qkv_bias = true}, {});
   EXPECT_TRUE(with_biases.Has(TensorRole::kQBias) && with_biases.Has(TensorRole::kVBias));
 
-  const LayerSpec qwen2 = MakeLayerSpec(FamilyOf(Architecture::kQwen2), kSizes, 1e-5f, false, {});
+  const LayerSpec qwen2 = MakeLayerSpec(FamilyOf("qwen2"), kSizes, 1e-5f, {}, {});
   EXPECT_TRUE(qwen2.Has(TensorRole::kKBias)) << "whatever the file has";
   EXPECT_FALSE(qwen2.Has(TensorRole::kQNorm));
   EXPECT_EQ(qwen2.rotary.pairing, RopePairing::kHalves);
 
-  const LayerSpec qwen3 = MakeLayerSpec(FamilyOf(Architecture::kQwen3), kSizes, 1e-5f, false, {});
+  const LayerSpec qwen3 = MakeLayerSpec(FamilyOf("qwen3"), kSizes, 1e-5f, {}, {});
   EXPECT_FALSE(qwen3.Has(TensorRole::kQBias));
   EXPECT_TRUE(qwen3.Has(TensorRole::kQNorm) && qwen3.Has(TensorRole::kKNorm));
 }
 
 TEST(LayerSpec, ShapesAndTheirMeaning) {
-  const LayerSpec spec = MakeLayerSpec(FamilyOf(Architecture::kQwen2), kSizes, 1e-5f, false, {});
+  const LayerSpec spec = MakeLayerSpec(FamilyOf("qwen2"), kSizes, 1e-5f, {}, {});
   const TensorSpec& o = spec.tensor(TensorRole::kO);
   EXPECT_EQ(o.rows, 96u);
   EXPECT_EQ(o.cols, 160u);
@@ -57,10 +57,13 @@ TEST(LayerSpec, ShapesAndTheirMeaning) {
 // What a Program needs: every norm and matrix exists, and attention divides the operations in two.
 TEST(LayerSpec, OperationsFindTheirTensors) {
   std::set<std::string_view> names;
-  for (const Family& family : Families()) {
-    EXPECT_TRUE(names.insert(family.name).second);
-    EXPECT_EQ(FamilyOf(family.architecture).name, family.name);
-    const LayerSpec spec = MakeLayerSpec(family, kSizes, 1e-5f, false, {});
+  std::set<int> numbers;
+  for (const Family* family : Families()) {
+    EXPECT_TRUE(names.insert(family->name).second);
+    EXPECT_TRUE(numbers.insert(family->number).second);
+    EXPECT_EQ(&FamilyOf(family->name), family);
+    EXPECT_EQ(MissingIn(family->name), "");
+    const LayerSpec spec = MakeLayerSpec(*family, kSizes, 1e-5f, {}, {});
     size_t norms = 0;
     for (const LayerOp& op : spec.ops) {
       if (op.kind != OpKind::kRmsNorm) continue;
@@ -78,11 +81,10 @@ TEST(LayerSpec, OperationsFindTheirTensors) {
 // A family is one entry: another order of operations and other tensors need no other code.
 TEST(LayerSpec, AFamilyIsAnEntry) {
   constexpr LayerOp kOps[] = {{OpKind::kQkv}, {OpKind::kAttention}, {OpKind::kO}};
-  const Family family{
-      "new", Architecture::kLlama, RopePairing::kHalves, Family::QkvBias::kAlways, true, kOps};
+  const Family family{"new", 1000, RopePairing::kHalves, Family::QkvBias::kAlways, true, kOps};
   RotarySpec rotary;
   rotary.dim = 20;
-  const LayerSpec spec = MakeLayerSpec(family, kSizes, 1e-5f, false, rotary);
+  const LayerSpec spec = MakeLayerSpec(family, kSizes, 1e-5f, {}, rotary);
   EXPECT_EQ(spec.tensors.size(), kTensorRoles);
   EXPECT_EQ(spec.rotary.dim, 20u);
   EXPECT_EQ(spec.rotary.pairing, RopePairing::kHalves);
@@ -91,4 +93,4 @@ TEST(LayerSpec, AFamilyIsAnEntry) {
 }
 
 }  // namespace
-}  // namespace larder::model::layer
+}  // namespace larder::model::families

@@ -1,0 +1,85 @@
+// The table of families.
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/check.h"
+#include "model/families/family.h"
+
+namespace larder::model::inline families {
+namespace {
+
+constexpr std::array kFamilies = {&kLlama, &kQwen2, &kQwen3};
+
+struct Missing {
+  std::string_view name, what;
+};
+constexpr const char* kExperts = "mixtures of experts";
+constexpr Missing kMissing[] = {
+    {"arcee", "gates without a gate matrix"},
+    {"bailingmoe2", kExperts},
+    {"bert", "attention in both directions"},
+    {"cohere2", "sliding windows, LayerNorm, attention and FFN side by side"},
+    {"command-r", "LayerNorm, attention and FFN side by side"},
+    {"deepseek2", "latent attention (MLA), mixtures of experts"},
+    {"dots1", kExperts},
+    {"ernie4_5-moe", kExperts},
+    {"falcon-h1", "recurrent layers (Mamba-2)"},
+    {"gemma", "gates of GELU"},
+    {"gemma2", "sliding windows, gates of GELU, caps of logits"},
+    {"gemma3", "sliding windows, gates of GELU"},
+    {"gemma3n", "AltUp, embeddings of each layer, gates of GELU"},
+    {"gemma4", "sliding windows, gates of GELU, KV shared by layers"},
+    {"glm4moe", kExperts},
+    {"gpt-oss", "mixtures of experts, attention sinks, sliding windows"},
+    {"granitehybrid", "recurrent layers (Mamba-2)"},
+    {"granitemoe", kExperts},
+    {"kimi-linear", "recurrent layers (delta rule), latent attention (MLA)"},
+    {"lfm2", "short convolutions"},
+    {"lfm2moe", "short convolutions, mixtures of experts"},
+    {"llama4", "mixtures of experts, attention in chunks"},
+    {"mamba2", "recurrent layers (Mamba-2)"},
+    {"minimax-m2", kExperts},
+    {"nemotron_h", "recurrent layers (Mamba-2)"},
+    {"olmoe", kExperts},
+    {"phi2", "LayerNorm, attention and FFN side by side"},
+    {"qwen2moe", kExperts},
+    {"qwen35", "recurrent layers (delta rule)"},
+    {"qwen35moe", "recurrent layers (delta rule), mixtures of experts"},
+    {"qwen3moe", kExperts},
+    {"qwen3next", "recurrent layers (delta rule), mixtures of experts"},
+};
+
+}  // namespace
+
+std::span<const Family* const> Families() { return kFamilies; }
+
+const Family* FindFamily(std::string_view name) {
+  const auto* const found = std::ranges::find(kFamilies, name, &Family::name);
+  return found == kFamilies.end() ? nullptr : *found;
+}
+
+const Family& FamilyOf(std::string_view name) {
+  const Family* const family = FindFamily(name);
+  LARDER_CHECK(family != nullptr, "no family {}", name);
+  return *family;
+}
+
+std::string_view MissingIn(std::string_view name) {
+  const auto* const found = std::ranges::find(kMissing, name, &Missing::name);
+  return found == std::end(kMissing) ? std::string_view() : found->what;
+}
+
+LayerSpec MakeLayerSpec(const Family& family, const LayerSizes& sizes, float norm_epsilon,
+                        const TensorForms& forms, RotarySpec rotary) {
+  rotary.pairing = family.pairing;
+  return MakeLayerSpec(
+      LayerTraits{.sizes = sizes,
+                  .norm_epsilon = norm_epsilon,
+                  .ops = family.ops,
+                  .qkv_bias = forms.qkv_bias || family.qkv_bias == Family::QkvBias::kAlways,
+                  .qk_norm = family.qk_norm,
+                  .rotary = std::move(rotary)});
+}
+
+}  // namespace larder::model::families

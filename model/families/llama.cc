@@ -1,0 +1,16 @@
+// Llama 1 to 3 and Mistral (Touvron 2023, arXiv 2302.13971), and what converters write as `llama`.
+//
+// Traps: the rows of q and k are permuted in the file, so that pairs are neighbours. Llama 3.1's
+// scaling is a tensor, rope_freqs. Some fine-tunes have biases of q, k and v.
+#include "model/families/family.h"
+
+namespace larder::model::inline families {
+
+const Family kLlama = {.name = "llama",
+                       .number = 0,
+                       .pairing = RopePairing::kInterleaved,
+                       .qkv_bias = Family::QkvBias::kWhereInFile,
+                       .qk_norm = false,
+                       .ops = kPreNorm};
+
+}  // namespace larder::model::families
