@@ -10,33 +10,36 @@
 
 namespace larder::serving::inline answer {
 
-enum class AnswerFormat : uint8_t {
-  kGeneric,  // the template knows no tools: a message that consists of {"tool_call": {"name",
-             // "arguments"}}
-  kHermes,   // <tool_call>{"name", "arguments"}</tool_call>: Hermes, Qwen 2.5 and 3, and many more
-  kQwenXml,  // <tool_call><function=name><parameter=k>v</parameter></function></tool_call>:
-             // Qwen3-Coder
-  kSeedOss,  // the same in <seed:tool_call>
-  kLlama3,   // a message that consists of {"name", "parameters"}; <|python_tag|>name.call(k="v")
-  kMistral,  // [TOOL_CALLS][{"name", "arguments"}]
-  kMistralArgs,  // [TOOL_CALLS]name[ARGS]{...}
-  kDeepSeekV3,  // <｜tool▁call▁begin｜>function<｜tool▁sep｜>name\n```json\n{...}\n```: V3, R1
-  kDeepSeekV31,    // <｜tool▁call▁begin｜>name<｜tool▁sep｜>{...}
-  kDeepSeekV4,     // <｜DSML｜invoke name="name"><｜DSML｜parameter name="k" string="true">v
-  kGlm,            // <tool_call>name<arg_key>k</arg_key><arg_value>v</arg_value></tool_call>
-  kGemma4,         // <|tool_call>call:name{k:<|"|>v<|"|>}<tool_call|>
-  kHarmony,        // <|channel|>commentary to=functions.name<|message|>{...}<|call|>: gpt-oss
-  kCommandR,       // Action: ```json [{"tool_name", "parameters"}]```
-  kCommandR7b,     // <|START_ACTION|>[{"tool_call_id", "tool_name", "parameters"}]<|END_ACTION|>
-  kKimiK2,         // <|tool_call_begin|>functions.name:0<|tool_call_argument_begin|>{...}
-  kApriel,         // <tool_calls>[{"name", "arguments"}]</tool_calls>, [BEGIN FINAL RESPONSE]
-  kGigaChat,       // <|function_call|>{"name", "arguments"}
-  kFunctionary31,  // <function=name>{...}</function>
-  kFunctionary32,  // >>>name\n{...}
-  kFireFunction,   // functools[{"name", "arguments"}]
-  kMiroThinker,    // <use_mcp_tool><tool_name>name</tool_name><arguments>{...}</arguments>
-  kLfm2,           // <|tool_call_start|>[name(k="v")]<|tool_call_end|>
-};
+// Every format, in the order in which a chat template is compared with them.
+// serving/answer/formats/ has the functions (HarmonyFormat, ...) that say all about each.
+#define LARDER_ANSWER_FORMATS(FORMAT) \
+  FORMAT(Harmony)                     \
+  FORMAT(Gemma4)                      \
+  FORMAT(SeedOss)                     \
+  FORMAT(DeepSeekV4)                  \
+  FORMAT(DeepSeekV3)                  \
+  FORMAT(DeepSeekV31)                 \
+  FORMAT(KimiK2)                      \
+  FORMAT(CommandR7b)                  \
+  FORMAT(CommandR)                    \
+  FORMAT(MistralArgs)                 \
+  FORMAT(Mistral)                     \
+  FORMAT(Lfm2)                        \
+  FORMAT(GigaChat)                    \
+  FORMAT(FireFunction)                \
+  FORMAT(MiroThinker)                 \
+  FORMAT(Apriel)                      \
+  FORMAT(Functionary32)               \
+  FORMAT(QwenXml)                     \
+  FORMAT(Functionary31)               \
+  FORMAT(Glm)                         \
+  FORMAT(Hermes)                      \
+  FORMAT(Llama3)                      \
+  FORMAT(Generic)
+
+#define LARDER_FORMAT(name) k##name,
+enum class AnswerFormat : uint8_t { LARDER_ANSWER_FORMATS(LARDER_FORMAT) };
+#undef LARDER_FORMAT
 
 // The format that a template's text asks for; kGeneric if it names none.
 AnswerFormat DetectAnswerFormat(std::string_view chat_template);
@@ -65,5 +68,9 @@ ThoughtForm ThoughtFormOf(AnswerFormat, std::string_view chat_template);
 // The rendered prompt ends inside a thought ("<think>\n"):
 // AnswerParserOptions::starts_in_reasoning.
 bool StartsInReasoning(AnswerFormat, std::string_view prompt);
+// The model thinks before every answer, whether or not it is asked to.
+bool AlwaysThinks(AnswerFormat);
+// The reasoning_effort that the model was trained with and that stands for this one.
+std::string_view TrainedEffort(AnswerFormat, std::string_view effort);
 
 }  // namespace larder::serving::answer

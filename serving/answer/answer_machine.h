@@ -2,7 +2,6 @@
 // formats.
 #pragma once
 
-#include <memory>
 #include <string_view>
 #include <vector>
 
@@ -25,9 +24,5 @@ class AnswerParser::Machine {
  protected:
   DeltaSink sink_;
 };
-
-// gpt-oss: the message is a sequence of messages, each with a header that names channel and
-// recipient.
-std::unique_ptr<AnswerParser::Machine> MakeHarmony(const AnswerParserOptions&);
 
 }  // namespace larder::serving::answer

@@ -7,6 +7,7 @@
 
 #include "serving/answer/answer_machine.h"
 #include "serving/answer/delta_sink.h"
+#include "serving/answer/format_entry.h"
 #include "serving/answer/markers.h"
 
 namespace larder::serving::inline answer {
@@ -30,12 +31,12 @@ uint64_t AnswerIdSeed(std::string_view prompt, uint64_t seed, size_t choice) {
 
 std::string ToolCallId(AnswerFormat format, uint64_t id_seed, size_t call, size_t calls_before,
                        std::string_view name) {
-  if (format == AnswerFormat::kKimiK2) {
+  const CallIds& ids = EntryOf(format).ids;
+  if (ids.numbered) {
     return "functions." + std::string(name) + ":" + std::to_string(calls_before + call);
   }
-  const bool mistral = format == AnswerFormat::kMistral || format == AnswerFormat::kMistralArgs;
-  std::string id = mistral ? "" : "call_";
-  const size_t length = mistral ? 9 : id.size() + 24;
+  std::string id(ids.prefix);
+  const size_t length = id.size() + ids.letters;
   constexpr std::string_view kLetters =
       "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
   for (uint64_t state = Mix(id_seed) ^ Mix(call + 1); id.size() < length;) {
@@ -51,7 +52,7 @@ void DeltaSink::Begin(std::string_view name, std::string_view id) {
   deltas_.push_back({.kind = AnswerDelta::Kind::kCallBegin,
                      .call = calls_,
                      .text = std::string(name),
-                     .id = id.empty() || format_ != AnswerFormat::kKimiK2
+                     .id = id.empty() || !EntryOf(format_).ids.numbered
                                ? ToolCallId(format_, id_seed_, calls_, calls_before_, name)
                                : std::string(id)});
   ++calls_;
@@ -76,7 +77,7 @@ void DeltaSink::Add(AnswerDelta::Kind kind, std::string_view text) {
 
 namespace {
 
-// All formats but Harmony: text in which markers stand.
+// Of formats without a reader of their own: text in which markers stand.
 class MarkedText final : public AnswerParser::Machine {
  public:
   explicit MarkedText(const AnswerParserOptions& options)
@@ -84,7 +85,7 @@ class MarkedText final : public AnswerParser::Machine {
         tools_(options.tools),
         markers_(MarkersOf(options.format, options.parse_tools, options.parse_reasoning)),
         // A prompt that ends in a closed thought is answered with newlines first.
-        trim_(options.format != AnswerFormat::kGeneric),
+        trim_(EntryOf(options.format).trims),
         swallow_(trim_),
         hold_newlines_(options.parse_tools) {
     if (options.starts_in_reasoning && options.parse_reasoning) mode_ = Mode::kThought;
@@ -326,9 +327,10 @@ class MarkedText final : public AnswerParser::Machine {
 
 }  // namespace
 
-AnswerParser::AnswerParser(AnswerParserOptions options)
-    : machine_(options.format == AnswerFormat::kHarmony ? MakeHarmony(options)
-                                                        : std::make_unique<MarkedText>(options)) {}
+AnswerParser::AnswerParser(AnswerParserOptions options) {
+  const auto reader = EntryOf(options.format).reader;
+  machine_ = reader != nullptr ? reader(options) : std::make_unique<MarkedText>(options);
+}
 AnswerParser::~AnswerParser() = default;
 AnswerParser::AnswerParser(AnswerParser&&) noexcept = default;
 AnswerParser& AnswerParser::operator=(AnswerParser&&) noexcept = default;

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -67,27 +68,45 @@ class CallMachine {
 };
 
 // JSON: an object with a name and arguments, a list of such objects, or {"tool_call": {...}}.
-// whole_message: only these keys may occur, and the name must be a tool's; otherwise it is a JSON
-// answer, not a call.
-std::unique_ptr<CallMachine> MakeJsonCalls(CallSink&, const ToolTable&, bool whole_message);
+std::unique_ptr<CallMachine> MakeJsonCalls(CallSink&, const ToolTable&);
+// The same without a marker, as a whole message: only MessageKeys may occur, and the name must be a
+// tool's; otherwise it is a JSON answer, not a call.
+std::unique_ptr<CallMachine> MakeJsonMessage(CallSink&, const ToolTable&);
 // The keys that may stand in a message that is a call.
 std::span<const std::string_view> MessageKeys();
 
-// A head that ends before the first {, then the arguments' object. How the head holds the name:
-enum class NamedForm : uint8_t {
-  kMistral,        // name[ARGS], name[CALL_ID]id[ARGS]; or [ or {: as MakeJsonCalls
-  kDeepSeek,       // function<sep>name\n```json\n, name<sep>
-  kKimi,           // functions.name:0<|tool_call_argument_begin|>
-  kFunctionary31,  // name>
-  kFunctionary32,  // name\n
-  kMiro,           // <tool_name>name</tool_name>\n<arguments>\n
+// What stands before a call's arguments.
+struct CallHead {
+  std::string_view name;
+  std::string_view id;  // as the model wrote it, or empty
 };
-std::unique_ptr<CallMachine> MakeNamedCall(CallSink&, const ToolTable&, NamedForm);
+// A head that ends before the first {, then the arguments' object.
+struct NamedForm {
+  // What a whole head says; nothing if it is none.
+  std::optional<CallHead> (*read)(std::string_view head) = nullptr;
+  bool or_json = false;  // with [ or { in place of a head it is as MakeJsonCalls has it
+  // Not 0: the call's marker may be text as well, so the head is a name, this character and white
+  // space, or it is none.
+  char name_end = 0;
+};
+std::unique_ptr<CallMachine> MakeNamedCall(CallSink&, const ToolTable&, const NamedForm&);
+// The text between two others in `text`; nothing if one of them is missing.
+std::optional<std::string_view> TextBetween(std::string_view text, std::string_view from,
+                                            std::string_view to);
 
-enum class XmlForm : uint8_t { kQwen, kSeed, kGlm, kDeepSeekV4 };
-std::unique_ptr<CallMachine> MakeXmlCall(CallSink&, const ToolTable&, XmlForm);
-
-std::unique_ptr<CallMachine> MakeGemmaCall(CallSink&);  // call:name{key:value}
+// Tags: the function's name, then a key and a value for each parameter.
+struct XmlForm {
+  std::string_view name_open, name_end;  // both empty: the name ends with its line, or where a tag
+                                         // begins
+  std::string_view key_open, key_end;
+  std::string_view value_open;  // white space may stand before it
+  std::string_view value_end;
+  std::string_view call_end;
+  bool lines = false;  // the value stands on lines of its own: a newline at each end is no part of
+                       // it
+  bool typed = false;  // string="true"> or string="false"> stands between key and value
+};
+std::unique_ptr<CallMachine> MakeXmlCall(CallSink&, const ToolTable&, const XmlForm&);
 
 // [name(key=value), ...], name.call(key=value); or JSON, as MakeJsonCalls. Values are Python's
 // literals.

@@ -241,9 +241,12 @@ std::span<const std::string_view> MessageKeys() {
   return kKeys;
 }
 
-std::unique_ptr<CallMachine> MakeJsonCalls(CallSink& sink, const ToolTable& tools,
-                                           bool whole_message) {
-  return std::make_unique<JsonCalls>(sink, tools, whole_message);
+std::unique_ptr<CallMachine> MakeJsonCalls(CallSink& sink, const ToolTable& tools) {
+  return std::make_unique<JsonCalls>(sink, tools, false);
+}
+
+std::unique_ptr<CallMachine> MakeJsonMessage(CallSink& sink, const ToolTable& tools) {
+  return std::make_unique<JsonCalls>(sink, tools, true);
 }
 
 }  // namespace larder::serving::answer

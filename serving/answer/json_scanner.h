@@ -73,6 +73,12 @@ class JsonStringDecoder {
 };
 
 inline bool IsJsonSpace(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
+// Without the JSON white space at its ends.
+inline std::string_view StripJsonSpace(std::string_view text) {
+  while (!text.empty() && IsJsonSpace(text.front())) text.remove_prefix(1);
+  while (!text.empty() && IsJsonSpace(text.back())) text.remove_suffix(1);
+  return text;
+}
 
 // The inside of a JSON string: quotes, backslashes and control characters escaped, all else as it
 // is.

@@ -1,8 +1,6 @@
-// The markers of each format: which texts open and close thoughts and calls. Constant tables; any
-// thread.
+// Marker: a text that opens or closes a thought or a call. Constant; any thread.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <string_view>
@@ -28,12 +26,8 @@ struct Marker {
   size_t feed = 0;  // this many bytes at its end belong to the call's text as well
 };
 
-// gpt-oss writes its messages' headers between these.
-inline constexpr std::array<std::string_view, 7> kHarmonyTokens = {
-    "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>",
-    "<|end|>",   "<|return|>",  "<|call|>"};
-
-// Without parse_tools or parse_reasoning, the markers of calls or of thoughts are text.
+// Those of a format. Without parse_tools or parse_reasoning, the markers of calls or of thoughts
+// are text.
 std::vector<Marker> MarkersOf(AnswerFormat, bool parse_tools, bool parse_reasoning);
 
 }  // namespace larder::serving::answer

@@ -202,7 +202,7 @@ class PythonCalls final : public CallMachine {
 
  private:
   Step BeginJson(char c) {
-    json_ = MakeJsonCalls(sink_, tools_, false);
+    json_ = MakeJsonCalls(sink_, tools_);
     for (const char before : text_) json_->Next(before);
     return json_->Next(c);
   }

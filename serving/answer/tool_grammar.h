@@ -49,6 +49,10 @@ ToolGrammar MakeToolGrammar(AnswerFormat, const nlohmann::ordered_json& tools, c
 ToolGrammar MakeAnswerGrammar(AnswerFormat, const nlohmann::ordered_json& schema,
                               const ToolGrammarOptions&);
 
+// The text that an answer begins behind which has to match a grammar of the client's own; none: it
+// holds from the first token on.
+std::vector<std::string> AnswerTriggers(AnswerFormat, bool starts_in_reasoning);
+
 // The format in which a model can be told to call, where its template shows no tools: its own, if
 // that is one JSON value in markers, or the generic one.
 AnswerFormat ToldFormat(AnswerFormat);

@@ -60,12 +60,6 @@ std::string StringAsJson(std::string_view text) {
   return json;
 }
 
-std::string_view StrippedValue(std::string_view text) {
-  while (!text.empty() && IsJsonSpace(text.front())) text.remove_prefix(1);
-  while (!text.empty() && IsJsonSpace(text.back())) text.remove_suffix(1);
-  return text;
-}
-
 }  // namespace
 
 unsigned SchemaTypes(const Json& schema, const Json& root) {
@@ -151,7 +145,7 @@ std::string ToolTable::ToJson(std::string_view tool, std::string_view parameter,
                               std::string_view text) const {
   const unsigned types = Types(tool, parameter);
   if (types == json_type::kString) return StringAsJson(text);
-  const std::string_view value = StrippedValue(text);
+  const std::string_view value = StripJsonSpace(text);
   const auto allowed = [&](const Json& is) {
     return !is.is_discarded() && !is.is_string() && (types == 0 || (types & TypeOf(is)) != 0);
   };

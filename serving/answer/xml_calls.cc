@@ -3,67 +3,25 @@
 namespace larder::serving::inline answer {
 namespace {
 
-struct XmlShape {
-  std::string_view name_open, name_end;
-  std::string_view key_open, key_end;
-  std::string_view value_open;  // white space may stand before it
-  std::string_view value_end;
-  std::string_view call_end;
-  bool lines = false;  // the value stands on lines of its own: a newline at each end is no part of
-                       // it
-};
-
-XmlShape ShapeOf(XmlForm form) {
-  switch (form) {
-    case XmlForm::kQwen:
-    case XmlForm::kSeed:
-      return {.name_open = "<function=",
-              .name_end = ">",
-              .key_open = "<parameter=",
-              .key_end = ">",
-              .value_open = "",
-              .value_end = "</parameter>",
-              .call_end = "</function>",
-              .lines = form == XmlForm::kQwen};
-    case XmlForm::kGlm:
-      return {.name_open = "",
-              .name_end = "",
-              .key_open = "<arg_key>",
-              .key_end = "</arg_key>",
-              .value_open = "<arg_value>",
-              .value_end = "</arg_value>",
-              .call_end = "</tool_call>"};
-    case XmlForm::kDeepSeekV4:
-      break;
-  }
-  return {.name_open = "",
-          .name_end = "\">",
-          .key_open = "<｜DSML｜parameter name=\"",
-          .key_end = "\"",
-          .value_open = "",
-          .value_end = "</｜DSML｜parameter>",
-          .call_end = "</｜DSML｜invoke>"};
-}
-
 class XmlCall final : public CallMachine {
  public:
-  XmlCall(CallSink& sink, const ToolTable& tools, XmlForm form)
-      : sink_(sink), tools_(tools), form_(form), shape_(ShapeOf(form)) {
-    if (shape_.name_open.empty()) state_ = State::kName;
+  XmlCall(CallSink& sink, const ToolTable& tools, const XmlForm& form)
+      : sink_(sink), tools_(tools), form_(form) {
+    if (form_.name_open.empty()) state_ = State::kName;
   }
 
   Step Next(char c) override {
     switch (state_) {
       case State::kNameOpen:
-        return Literal(c, shape_.name_open, State::kName);
+        return Literal(c, form_.name_open, State::kName);
       case State::kName:
-        return form_ == XmlForm::kGlm ? BareName(c) : Name(c);
+        return form_.name_end.empty() ? BareName(c) : Name(c);
       case State::kKeyOrEnd:
         return KeyOrEnd(c);
       case State::kKey:
         return Key(c);
       case State::kValueOpen:
-        return form_ == XmlForm::kDeepSeekV4 ? Attribute(c) : ValueOpen(c);
+        return form_.typed ? Attribute(c) : ValueOpen(c);
       case State::kString:
         return String(c);
       case State::kValue:
@@ -73,7 +31,7 @@ class XmlCall final : public CallMachine {
   }
 
   void Flush() override {
-    if (state_ == State::kValue && shape_.lines && token_.starts_with('\n')) token_.erase(0, 1);
+    if (state_ == State::kValue && form_.lines && token_.starts_with('\n')) token_.erase(0, 1);
     if (state_ == State::kValue && !token_.empty()) sink_.Arguments("\"");
     if (state_ == State::kValue || state_ == State::kString) Send(token_.size());
   }
@@ -97,8 +55,8 @@ class XmlCall final : public CallMachine {
 
   Step Name(char c) {
     name_ += c;
-    if (name_.ends_with(shape_.name_end)) {
-      name_.resize(name_.size() - shape_.name_end.size());
+    if (name_.ends_with(form_.name_end)) {
+      name_.resize(name_.size() - form_.name_end.size());
       return name_.empty() ? Step::kBroken : Go(State::kKeyOrEnd);
     }
     return c == '\n' || c == '<' || name_.size() > kMostHeadBytes ? Step::kBroken : Step::kMore;
@@ -127,40 +85,40 @@ class XmlCall final : public CallMachine {
   Step KeyOrEnd(char c) {
     if (token_.empty() && IsJsonSpace(c)) return Step::kMore;
     token_ += c;
-    if (token_ == shape_.key_open) {
+    if (token_ == form_.key_open) {
       BeginOnce();
       key_.clear();
       return Go(State::kKey);
     }
-    if (token_ == shape_.call_end) {
+    if (token_ == form_.call_end) {
       BeginOnce();
       sink_.Arguments("}");
       sink_.End();
       return Step::kDone;
     }
-    const bool may_be = shape_.key_open.starts_with(token_) || shape_.call_end.starts_with(token_);
+    const bool may_be = form_.key_open.starts_with(token_) || form_.call_end.starts_with(token_);
     return may_be ? Step::kMore : Step::kBroken;
   }
 
   Step Key(char c) {
     key_ += c;
-    if (!key_.ends_with(shape_.key_end))
+    if (!key_.ends_with(form_.key_end))
       return key_.size() > kMostHeadBytes ? Step::kBroken : Step::kMore;
-    key_.resize(key_.size() - shape_.key_end.size());
+    key_.resize(key_.size() - form_.key_end.size());
     std::string json = first_ ? "\"" : ", \"";
     first_ = false;
     AppendJsonEscaped(json, key_);
     json += "\": ";
     sink_.Arguments(json);
     Go(State::kValueOpen);
-    if (form_ != XmlForm::kDeepSeekV4 && shape_.value_open.empty()) {
+    if (!form_.typed && form_.value_open.empty()) {
       BeginValue(tools_.IsString(name_, key_));
     }
     return Step::kMore;
   }
 
   Step ValueOpen(char c) {
-    const Step step = Literal(c, shape_.value_open, State::kValue);
+    const Step step = Literal(c, form_.value_open, State::kValue);
     if (state_ == State::kValue) BeginValue(tools_.IsString(name_, key_));
     return step;
   }
@@ -180,20 +138,20 @@ class XmlCall final : public CallMachine {
 
   // Streams a string's value, holding back what may be its end.
   Step String(char c) {
-    const bool skipped = at_start_ && shape_.lines && c == '\n';
+    const bool skipped = at_start_ && form_.lines && c == '\n';
     at_start_ = false;
     if (skipped) return Step::kMore;
     token_ += c;
     size_t sent = 0;
     while (sent < token_.size()) {
       std::string_view tail = std::string_view(token_).substr(sent);
-      if (shape_.lines && tail.starts_with('\n')) tail.remove_prefix(1);
-      if (tail == shape_.value_end) {
+      if (form_.lines && tail.starts_with('\n')) tail.remove_prefix(1);
+      if (tail == form_.value_end) {
         Send(sent);
         sink_.Arguments("\"");
         return Go(State::kKeyOrEnd);
       }
-      if (shape_.value_end.starts_with(tail)) break;
+      if (form_.value_end.starts_with(tail)) break;
       ++sent;
     }
     Send(sent);
@@ -209,11 +167,11 @@ class XmlCall final : public CallMachine {
 
   Step Value(char c) {
     token_ += c;
-    if (!token_.ends_with(shape_.value_end)) return Step::kMore;
+    if (!token_.ends_with(form_.value_end)) return Step::kMore;
     std::string_view value(token_);
-    value.remove_suffix(shape_.value_end.size());
-    if (shape_.lines && value.starts_with('\n')) value.remove_prefix(1);
-    if (shape_.lines && value.ends_with('\n')) value.remove_suffix(1);
+    value.remove_suffix(form_.value_end.size());
+    if (form_.lines && value.starts_with('\n')) value.remove_prefix(1);
+    if (form_.lines && value.ends_with('\n')) value.remove_suffix(1);
     sink_.Arguments(tools_.ToJson(name_, key_, value));
     return Go(State::kKeyOrEnd);
   }
@@ -221,7 +179,6 @@ class XmlCall final : public CallMachine {
   CallSink& sink_;
   const ToolTable& tools_;
   XmlForm form_;
-  XmlShape shape_;
   State state_ = State::kNameOpen;
   std::string name_, key_;
   std::string token_;  // what may become a marker; a value that is not streamed
@@ -232,7 +189,8 @@ class XmlCall final : public CallMachine {
 
 }  // namespace
 
-std::unique_ptr<CallMachine> MakeXmlCall(CallSink& sink, const ToolTable& tools, XmlForm form) {
+std::unique_ptr<CallMachine> MakeXmlCall(CallSink& sink, const ToolTable& tools,
+                                         const XmlForm& form) {
   return std::make_unique<XmlCall>(sink, tools, form);
 }
 

@@ -182,11 +182,11 @@ void SetThinking(const CompletionRequest& request, const CompletionDefaults& def
   } else if (tokens >= 0) {
     set("thinking_budget", tokens);
   }
-  if (defaults.answer_format != AnswerFormat::kHarmony) return;
-  // gpt-oss always thinks, and was trained for three efforts.
   const Json effort = kwargs.value("reasoning_effort", Json(thinks == false ? "none" : ""));
-  if (effort == "none" || effort == "minimal") kwargs["reasoning_effort"] = "low";
-  if (effort == "xhigh" || effort == "max") kwargs["reasoning_effort"] = "high";
+  if (!effort.is_string()) return;
+  const auto& asked = effort.get_ref<const std::string&>();
+  const std::string_view trained = TrainedEffort(defaults.answer_format, asked);
+  if (trained != asked) kwargs["reasoning_effort"] = trained;
 }
 
 // How the answer is read that follows `prompt`. llama-server's completion shows what the model
@@ -216,13 +216,6 @@ void SetAnswer(std::string_view prompt, const CompletionDefaults& defaults,
   request.spec.text_exceptions = {.shown = ids_of(tokens.shown), .hidden = ids_of(tokens.hidden)};
 }
 
-// What follows a thought must match; the thought itself is free.
-std::vector<std::string> EndOfThought(const AnswerParserOptions& answer) {
-  if (answer.format == AnswerFormat::kHarmony) return {"<|channel|>final<|message|>"};
-  if (!answer.starts_in_reasoning) return {};
-  return MakeAnswerGrammar(answer.format, Json(true), {.starts_in_reasoning = true}).triggers;
-}
-
 // The first tool whose schema has no grammar, and why: a grammar of all tools at once cannot say.
 std::string WrongTool(const CompletionRequest& request) {
   const std::vector<std::string>& names = request.tool_choice.names;
@@ -249,9 +242,10 @@ void SetConstraint(const CompletionDefaults& defaults, CompletionRequest& reques
     const ToolGrammarOptions options{.starts_in_reasoning = answer.starts_in_reasoning,
                                      .may_think = MayThink(request, defaults)};
     const bool thinks =
-        options.starts_in_reasoning || options.may_think || answer.format == AnswerFormat::kHarmony;
+        options.starts_in_reasoning || options.may_think || AlwaysThinks(answer.format);
     if (request.schema.is_null() || !thinks) {
-      spec.grammar_triggers = EndOfThought(answer);
+      // What follows a thought must match; the thought itself is free.
+      spec.grammar_triggers = AnswerTriggers(answer.format, answer.starts_in_reasoning);
       return;
     }
     ToolGrammar grammar = MakeAnswerGrammar(answer.format, request.schema, options);

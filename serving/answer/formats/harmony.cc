@@ -1,10 +1,20 @@
+// gpt-oss. A text is a sequence of messages, each behind a header that names channel and recipient:
+// <|channel|>commentary to=functions.name<|message|>{...}<|call|>
+#include <array>
+#include <memory>
 #include <string>
+#include <utility>
 
-#include "serving/answer/answer_machine.h"
-#include "serving/answer/markers.h"
+#include "serving/answer/format_entry.h"
+#include "serving/grammar/gbnf.h"
 
 namespace larder::serving::inline answer {
 namespace {
+
+// Headers and messages stand between these.
+constexpr std::array<std::string_view, 7> kHarmonyTokens = {
+    "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>",
+    "<|end|>",   "<|return|>",  "<|call|>"};
 
 std::string_view WordBehind(std::string_view header, std::string_view key) {
   const size_t at = header.find(key);
@@ -150,8 +160,34 @@ class Harmony final : public AnswerParser::Machine {
 
 }  // namespace
 
-std::unique_ptr<AnswerParser::Machine> MakeHarmony(const AnswerParserOptions& options) {
-  return std::make_unique<Harmony>(options);
+FormatEntry HarmonyFormat() {
+  using enum Marker::Action;
+  return {
+      .name = "openai",
+      .templates = {{"<|channel|>", "<|message|>"}},
+      .thoughts = {{"<|channel|>analysis<|message|>", kThink}, {"<|end|>", kThinkEnd}},
+      .shown = {kHarmonyTokens.begin(), kHarmonyTokens.end()},
+      .reader = [](const AnswerParserOptions& options) -> std::unique_ptr<AnswerParser::Machine> {
+        return std::make_unique<Harmony>(options);
+      },
+      .shape = {.open = {" to=functions."}, .before = R"(%token "<|channel|>" "commentary" )"},
+      .thought = {.open = {"<|channel|>", "analysis", "<|message|>"},
+                  .end = "<|end|>",
+                  .behind = {"<|start|>", "assistant"},
+                  .messages = true},
+      .call =
+          [](GrammarText&, const Tool& tool, const std::string&) {
+            return GbnfLiteral(tool.name) +
+                   R"( (%token "<|channel|>" "commentary")? (" " (%token "<|constrain|>")? "json")? )"
+                   R"(%token "<|message|>" )" +
+                   GbnfJson(tool.schema);
+          },
+      .answer_open =
+          R"(%token "<|channel|>" "final" (" " (%token "<|constrain|>")? ("json" | "JSON"))? )"
+          R"(%token "<|message|>" )",
+      .answer_trigger = "<|channel|>final<|message|>",
+      .efforts = {{"none", "low"}, {"minimal", "low"}, {"xhigh", "high"}, {"max", "high"}},
+  };
 }
 
 }  // namespace larder::serving::answer

@@ -1,8 +1,20 @@
+// Gemma 4: <|tool_call>call:name{k:<|"|>v<|"|>}<tool_call|>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "base/json_text.h"
-#include "serving/answer/call_machine.h"
+#include "serving/answer/format_entry.h"
+#include "serving/grammar/gbnf.h"
 
 namespace larder::serving::inline answer {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kGemmaQuote = "<|\"|>";
 
@@ -203,10 +215,92 @@ class GemmaCall final : public CallMachine {
   bool is_key_ = false;
 };
 
+std::string_view GemmaValue(unsigned types) {
+  switch (types) {
+    case json_type::kString:
+      return "g-string";
+    case json_type::kInteger:
+      return "g-integer";
+    case json_type::kNumber | json_type::kInteger:
+      return "g-number";
+    case json_type::kBoolean:
+      return "g-boolean";
+    case json_type::kObject:
+      return "g-object";
+    case json_type::kArray:
+      return "g-array";
+    default:
+      return "g-value";
+  }
+}
+
+void AddGemmaRules(GrammarText& text) {
+  if (!text.First("g-value")) return;
+  text.Rule("g-string", text.Fixed(kGemmaQuote) + " " + text.Until(kGemmaQuote));
+  text.Rule("g-integer", R"("-"? ("0" | [1-9] [0-9]*))");
+  text.Rule("g-number", R"(g-integer ("." [0-9]+)?)");
+  text.Rule("g-boolean", R"("true" | "false")");
+  text.Rule("g-value", R"(g-string | g-number | g-boolean | "null" | g-object | g-array)");
+  text.Rule("g-member", R"([A-Za-z_] [A-Za-z0-9_]* ":" g-value)");
+  text.Rule("g-object", R"("{" (g-member ("," g-member)*)? "}")");
+  text.Rule("g-array", R"("[" (g-value ("," g-value)*)? "]")");
+}
+
+// Gemma's own notation has no schema of JSON: strings are free up to their quote, other values by
+// their type.
+std::string GemmaCallText(GrammarText& text, const Tool& tool, const std::string& rule) {
+  AddGemmaRules(text);
+  std::vector<std::pair<std::string, Json>> sorted;  // as the template sorts them
+  const auto properties = tool.schema.find("properties");
+  if (properties != tool.schema.end() && properties->is_object()) {
+    for (const auto& [key, property] : properties->items()) sorted.emplace_back(key, property);
+    std::ranges::sort(sorted, {}, &std::pair<std::string, Json>::first);
+  }
+  // Optional members in front of the first required one are left out: their commas would need a
+  // rule each. Where none is required, any of them follow each other.
+  std::string body, any;
+  bool any_required = false;
+  for (const auto& [key, property] : sorted) {
+    const std::string member = fmt::format("{} {}", GbnfLiteral(key + ":"),
+                                           GemmaValue(SchemaTypes(property, tool.schema)));
+    any += (any.empty() ? "" : " | ") + member;
+    if (IsRequired(tool.schema, key)) {
+      body += (any_required ? " \",\" " : "") + member;
+      any_required = true;
+    } else if (any_required) {
+      body += fmt::format(" (\",\" {})?", member);
+    }
+  }
+  if (!any_required && !sorted.empty()) {
+    const std::string member = text.Rule(rule + "-member", any);
+    body = fmt::format("({} (\",\" {})*)?", member, member);
+  }
+  return fmt::format("{} {} \"}}\" {}", GbnfLiteral("call:" + tool.name + "{"), body,
+                     text.Fixed("<tool_call|>"));
+}
+
 }  // namespace
 
-std::unique_ptr<CallMachine> MakeGemmaCall(CallSink& sink) {
-  return std::make_unique<GemmaCall>(sink);
+FormatEntry Gemma4Format() {
+  using enum Marker::Action;
+  using enum Marker::Where;
+  return {
+      .name = "gemma4",
+      .templates = {{"<|tool_call>", "<tool_call|>"}},
+      .thoughts = ThinkTagsAnd({{"<|channel>thought\n", kThink}, {"<channel|>", kThinkEnd}}),
+      .calls = {{"<|tool_call>", kCall, kAnywhereEven,
+                 [](CallSink& sink, const ToolTable&) -> std::unique_ptr<CallMachine> {
+                   return std::make_unique<GemmaCall>(sink);
+                 }},
+                {"<tool_call|>", kSkip, kAnywhere},
+                {"<|tool_response>", kSkip, kAnywhere}},
+      .hidden = {"<turn|>"},
+      .shown = {"<|channel>"},
+      .shown_in_calls = {kGemmaQuote},
+      .shape = {.open = {"<|tool_call>"}, .separator = {"<|tool_call>"}, .list = true},
+      .thought = {.open = {"<|channel>", "thought\n"}, .end = "<channel|>"},
+      .call = GemmaCallText,
+  };
 }
 
 }  // namespace larder::serving::answer
