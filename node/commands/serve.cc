@@ -139,9 +139,10 @@ void Describe(CLI::App& command, ServeOptions& o) {
       ->check(CLI::Range(0.0, 1e6).description(""))
       ->group(network);
   command
-      .add_option("--sse-ping-interval", o.ping_s,
-                  "seconds after which a stream without a word gets a sign of life; -1: none "
-                  "(default: 15)")
+      .add_option(
+          "--sse-ping-interval", o.ping_s,
+          "seconds after which a silent stream gets an event that keeps it alive; -1: never "
+          "(default: 15)")
       ->type_name("S")
       ->check(NotFinite)
       ->check(CLI::Range(-1.0, 1e6).description(""))
@@ -162,39 +163,43 @@ void Describe(CLI::App& command, ServeOptions& o) {
   AddCacheOptions(command, o.model, requests);
   command
       .add_option("--slot-save-path", o.slot_folder,
-                  "folder in which POST /slots/N?action=save and restore keep what slots hold")
+                  "folder for the slots that POST /slots/N?action=save writes and restore reads")
       ->type_name("FOLDER")
       ->group(requests);
   command
       .add_option("--slot-save-disk", o.slot_disk,
-                  "most bytes of the files in it, such as 500M (default: 8G)")
+                  "most bytes of the files in --slot-save-path, such as 500M (default: 8G)")
       ->type_name("BYTES")
       ->check(NotBytes)
       ->group(requests);
   command
       .add_option("--batch-dir", o.server.batch_folder,
                   "folder for the files and batches of /v1/files and /v1/batches, which run in the "
-                  "slots that other requests leave; one process's at a time")
+                  "slots that other requests leave; only one process at a time may use it")
       ->type_name("DIR")
       ->group(requests);
   command
-      .add_option("--batch-disk", o.batch_disk,
-                  "most bytes of its files; with several keys each has a quarter (default: 8G)")
+      .add_option(
+          "--batch-disk", o.batch_disk,
+          "most bytes of the files in --batch-dir; with several keys each key may use a quarter "
+          "(default: 8G)")
       ->type_name("BYTES")
       ->check(NotBytes)
       ->group(requests);
   AddCount(command, "--batch-slots", o.batch_slots,
-           "most requests of batches at once; fewer slow down clients less (default: as many as "
-           "clients leave slots)",
+           "most requests of batches at once; the fewer, the less they slow down clients (default: "
+           "as many as clients leave slots)",
            1)
       ->group(requests);
   AddCount(command, "--responses", o.server.responses.responses,
            "most responses kept for /v1/responses (store, previous_response_id), with --cache-dir "
-           "over restarts; the ones unused for longest go; 0: none (default: 1000)")
+           "over restarts; the least recently used are dropped; 0: none (default: 1000)")
       ->group(requests);
   command
-      .add_option("--responses-held", o.responses_held,
-                  "most bytes of them; with several keys each has a quarter of both (default: 64M)")
+      .add_option(
+          "--responses-held", o.responses_held,
+          "most bytes of these responses; with several keys each key may use a quarter of both "
+          "limits (default: 64M)")
       ->type_name("BYTES")
       ->check(NotBytes)
       ->group(requests);
@@ -202,23 +207,25 @@ void Describe(CLI::App& command, ServeOptions& o) {
            "requests that may wait for a slot; more get 429 with Retry-After (default: 256)")
       ->group(requests);
   command
-      .add_option("--patience", o.patience_s,
-                  "seconds that requests, running ones too, wait for a lost socket of the cluster; "
-                  "then 503 (default: 5)")
+      .add_option(
+          "--patience", o.patience_s,
+          "seconds that requests, running ones included, wait for a lost socket of the cluster "
+          "before they end with 503 (default: 5)")
       ->type_name("S")
       ->check(NotFinite)
       ->check(CLI::Range(0.0, 86400.0).description(""))
       ->group(requests);
   AddCount(command, "--max-requests-per-peer", o.server.admission.requests.peer,
-           "requests per address, answered or waiting; more get 429; on loopback only if given "
+           "requests per address, running or waiting; more get 429; on loopback only if given "
            "(default: 128)",
            1)
       ->each([&o](const std::string&) { o.server.admission.loopback_is_a_peer = true; })
       ->group(requests);
   command
-      .add_option("--max-held", o.held,
-                  "most bytes of clients' requests and answers held; per address a quarter of it "
-                  "(default: 256M)")
+      .add_option(
+          "--max-held", o.held,
+          "most bytes of clients' requests and answers in memory; each address may use a quarter "
+          "(default: 256M)")
       ->type_name("BYTES")
       ->check(NotBytes)
       ->group(requests);
@@ -263,8 +270,10 @@ void AllowManyDescriptors(size_t connections) {
   limit.rlim_cur = std::min(wanted, limit.rlim_max);
   setrlimit(RLIMIT_NOFILE, &limit);
   if (limit.rlim_cur < wanted)
-    spdlog::warn("at most {} files may be open: too few for {} connections on two ports",
-                 limit.rlim_cur, connections);
+    spdlog::warn(
+        "at most {} files may be open, too few for {} connections on two ports; raise the "
+        "limit (ulimit -n, LimitNOFILE=)",
+        limit.rlim_cur, connections);
 }
 
 // The first SIGTERM or SIGINT drains the server, the second ends the process at once. `look` is
@@ -625,8 +634,8 @@ int Serve(ServeOptions o) {
 
 Command AddServe(CLI::App& program, const ServingSocket* known) {
   auto options = std::make_shared<ServeOptions>();
-  CLI::App* command =
-      program.add_subcommand("serve", "serve many clients: HTTP as OpenAI's, and a text stream");
+  CLI::App* command = program.add_subcommand(
+      "serve", "serve many clients: OpenAI's and other HTTP APIs, and a text stream");
   Describe(*command, *options);
   if (known != nullptr) {
     const size_t slots = options->model.slots;  // node has no such option

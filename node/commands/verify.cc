@@ -45,7 +45,7 @@ int Run(const VerifyOptions& o) {
   const auto wrong = std::ranges::count_if(modes, [](const auto& m) { return m.differs_at >= 0; });
   if (wrong > 0) {
     throw Error(
-        "{} of {} modes have other bits than the first: please report it with this output and your "
+        "{} of {} modes give other bits than the first: please report it with this output and your "
         "CPU model",
         wrong, modes.size());
   }

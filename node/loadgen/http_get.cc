@@ -41,7 +41,8 @@ HttpAnswer HttpGet(const ServeTarget& target, std::string_view path, double time
     if (n < 0) fail("no reply from");
     n > 0 ? reply.Feed({bytes, static_cast<size_t>(n)}, answer.body) : reply.Close();
     if (answer.body.size() > kMostBytes)
-      throw Error("the answer of {}:{} to GET {} has no end", target.host, target.port, path);
+      throw Error("the answer of {}:{} to GET {} is too large: expected at most {} bytes",
+                  target.host, target.port, path, kMostBytes);
   }
   answer.status = reply.status();
   return answer;

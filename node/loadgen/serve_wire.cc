@@ -182,7 +182,7 @@ void ReplyReader::ChatDelta(const json& delta, int64_t now_ns, RequestResult& re
   for (const json& call : calls) {
     const size_t index = Count(At(call, "index"));
     if (index > result.message.calls.size())
-      throw Error("tool call {} came before the one before it", index);
+      throw Error("the server sent tool call {} out of order", index);
     const auto add = [&](const json& text, std::string& kept) {
       if (!text.is_string()) return;
       kept += text.get_ref<const std::string&>();

@@ -29,17 +29,19 @@ std::string NotAnObject(const std::string& text) {
 
 void AddAnswerOptions(CLI::App& command, AnswerOptions& options, const char* group) {
   command
-      .add_option("--policy", options.policy,
-                  "prompts against answers: mixed (both in each step), decode_first, phases or "
-                  "auto, which is mixed (default: auto)")
+      .add_option(
+          "--policy", options.policy,
+          "how prompts and answers share steps: mixed (both in each step), decode_first, phases "
+          "or auto, which is mixed (default: auto)")
       ->type_name("NAME")
       ->check(CLI::IsMember({"auto", "mixed", "decode_first", "phases"}).description(""))
       ->group(group);
-  AddCount(command, "--active-kv-tokens", options.active_kv_tokens,
-           "tokens of KV that running requests may have together, of an attention socket, so that "
-           "they stay in L3 beside the weights (`larder plan` says how many do); the youngest wait "
-           "meanwhile, their KV kept (default: not bounded)",
-           1)
+  AddCount(
+      command, "--active-kv-tokens", options.active_kv_tokens,
+      "most KV tokens of all running requests together, for each attention socket, so that they "
+      "stay in L3 beside the weights (`larder plan` says how many fit); the youngest requests "
+      "wait, and their KV is kept (default: no limit)",
+      1)
       ->group(group);
   command
       .add_option(
@@ -49,13 +51,15 @@ void AddAnswerOptions(CLI::App& command, AnswerOptions& options, const char* gro
       ->check(CLI::Range(int64_t{-1}, int64_t{1} << 40).description(""))
       ->group(group);
   command
-      .add_option("-a,--alias", options.aliases,
-                  "the model's name in requests and answers; more, with commas, are accepted, too "
-                  "(default: the file's)")
+      .add_option(
+          "-a,--alias", options.aliases,
+          "the model's name in requests and answers; further names, separated by commas, are "
+          "accepted in requests (default: the file's)")
       ->delimiter(',')
       ->type_name("NAME,...")
       ->group(group);
-  command.add_option("--tags", options.tags, "words about the model in /v1/models, with commas")
+  command
+      .add_option("--tags", options.tags, "tags of the model in /v1/models, separated by commas")
       ->delimiter(',')
       ->type_name("WORD,...")
       ->group(group);
@@ -64,9 +68,10 @@ void AddAnswerOptions(CLI::App& command, AnswerOptions& options, const char* gro
                 "refuse requests that name another model (default: any name is accepted)")
       ->group(group);
   command
-      .add_flag("--strict-fields", options.strict_fields,
-                "refuse requests with fields that change nothing here, as \"strict\": true in one "
-                "does (default: they are ignored)")
+      .add_flag(
+          "--strict-fields", options.strict_fields,
+          "refuse requests with fields that have no effect here, as a request with \"strict\": "
+          "true asks for itself (default: such fields are ignored)")
       ->group(group);
   command
       .add_option(

@@ -58,9 +58,9 @@ void AddSamplers(CLI::App& command, SamplingOptions& options) {
       ->type_name("NAMES")
       ->check(NotSamplers, "")
       ->group(group);
-  number(
-      "--top-nsigma,--top-n-sigma", p.top_n_sigma, -kMost, kMost,
-      "draw from tokens at most so many standard deviations below the likeliest; 0 or less: all");
+  number("--top-nsigma,--top-n-sigma", p.top_n_sigma, -kMost, kMost,
+         "draw only from tokens whose logit is at most this many standard deviations below the "
+         "largest; 0 or less: all");
   number("--typical,--typical-p", p.typical_p, 0, 1,
          "draw from the most typical tokens that together exceed this probability; 1: all");
   number("--xtc-probability", p.xtc_probability, 0, 1,
@@ -88,9 +88,9 @@ void AddSamplers(CLI::App& command, SamplingOptions& options) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->group(group);
   number("--dynatemp-range", p.dynatemp_range, 0, kMost,
-         "the temperature follows the entropy, by so much up and down (default: 0, fixed)");
+         "dynamic temperature: how far entropy may move it up and down (default: 0, fixed)");
   number("--dynatemp-exp", p.dynatemp_exponent, 0, kMost,
-         "power of the relative entropy (default: 1)");
+         "dynamic temperature: exponent of the relative entropy (default: 1)");
   whole(
       "--mirostat", p.mirostat, 0, 2,
       "1, 2: Mirostat of this version instead of the samplers that drop tokens (default: 0, off)");

@@ -54,7 +54,7 @@ size_t OneOf(const json& object, const char* key,
     const auto found = std::find(names.begin(), names.end(), at->get_ref<const std::string&>());
     if (found != names.end()) return static_cast<size_t>(found - names.begin());
   }
-  throw Error("'{}' is none of {}", key, fmt::join(names, ", "));
+  throw Error("'{}' is not one of {}", key, fmt::join(names, ", "));
 }
 
 void ExpectKeys(const json& object, std::initializer_list<std::string_view> keys) {
@@ -116,7 +116,7 @@ ScheduleTable TableFromJson(const json& object, const char* key, kernels::Isa is
   const auto schedules = object.find(key);
   if (schedules == object.end() || !schedules->is_array() ||
       schedules->size() != ScheduleTable::kRowClasses) {
-    throw Error("'{}' is no list of {} schedules", key, ScheduleTable::kRowClasses);
+    throw Error("'{}' is not a list of {} schedules", key, ScheduleTable::kRowClasses);
   }
   ScheduleTable table;
   for (size_t of = 0; of < ScheduleTable::kRowClasses; ++of)
@@ -154,13 +154,13 @@ kernels::KernelTuning::TunedAttention AttentionFromJson(const json& object, kern
 const json& List(const json& all, const char* key, size_t most) {
   const auto list = all.find(key);
   if (list == all.end() || !list->is_array() || list->size() > most)
-    throw Error("'{}' is no list of up to {}", key, most);
+    throw Error("'{}' is not a list of up to {}", key, most);
   return *list;
 }
 
 std::string Text(const json& object, const char* key) {
   const auto at = object.find(key);
-  if (at == object.end() || !at->is_string()) throw Error("'{}' is no text", key);
+  if (at == object.end() || !at->is_string()) throw Error("'{}' is not a string", key);
   return at->get<std::string>();
 }
 
@@ -296,7 +296,7 @@ kernels::KernelTuning TuningWith(kernels::Isa isa, const std::string& given,
       throw Error("{}: tuned for '{}', but this is '{}'; run `larder tune -o {}`", path,
                   file.machine, ScheduleMachine(isa, core), path);
     } else {
-      spdlog::info("{}: of another CPU, instruction set or version; not used", path);
+      spdlog::info("{}: tuned for another CPU, instruction set or version; not used", path);
     }
   } catch (const Error& error) {
     if (named) throw;

@@ -287,7 +287,8 @@ class Pool {
       GiveBack(std::move(line), true);
       if (IsDenied(status))
         return work_.Fail(fmt::format("{}: status {}", server.named.url, status));
-      return Lose(server, fmt::format("status {} with an answer that is no JSON object", status));
+      return Lose(server,
+                  fmt::format("status {} with an answer that is not a JSON object", status));
     }
     server.pause_s = kFirstPauseS;
     server.closed = 0;

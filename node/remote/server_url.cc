@@ -48,7 +48,7 @@ ServeTarget ParseServerUrl(const std::string& url) {
     const char* end = port.data() + port.size();
     const auto [stop, failed] = std::from_chars(port.data() + 1, end, target.port);
     if (port[0] != ':' || failed != std::errc() || stop != end || target.port == 0)
-      throw wrong("its port is no number from 1 to 65535");
+      throw wrong("its port is not a number from 1 to 65535");
   }
   if (target.host.empty()) throw wrong("has no host");
   return target;

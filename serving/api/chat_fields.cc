@@ -181,7 +181,7 @@ void ReadContinuation(const JsonFields& fields, const Json& sent, CompletionRequ
   if (!asked && assistants && count > 1 && request.messages[count - 2]["role"] == "assistant")
     throw Refused(400,
                   "messages: the last two are the assistant's: expected at most one, which the "
-                  "answer goes on from")
+                  "answer continues")
         .On("messages");
   const bool wanted = asked || (field == nullptr && request.add_generation_prompt);
   if (!wanted || !assistants || last.contains("tool_calls") || !last["content"].is_string()) return;

@@ -81,8 +81,8 @@ void ReadEmbeddings(const JsonFields& fields, const CompletionDefaults& defaults
   if (defaults.pooling == model::Pooling::kNone || defaults.pooling == model::Pooling::kRank)
     throw Refused(
         request.dialect == Dialect::kEmbeddings ? 400 : 501,  // OpenAI's clients would try again
-        "{} is no embedding model: its file does not say how to make one vector of a text; start "
-        "the server with --pooling mean, cls or last if you know",
+        "{} is not an embedding model: its file does not say how to make one vector of a text; if "
+        "you know, start the server with --pooling mean, cls or last",
         defaults.model);
   request.spec.pooling = defaults.pooling;
   switch (request.dialect) {
@@ -91,7 +91,7 @@ void ReadEmbeddings(const JsonFields& fields, const CompletionDefaults& defaults
       AddInputs(Required(fields, name, "a text"), name, defaults, request);
       const int64_t norm = fields.Integer("embd_normalize", 2, -1, 2);
       if (norm != 2 && norm != -1)
-        JsonFields::Fail("embd_normalize", Json(norm), "2 (the length is 1) or -1 (as it is)");
+        JsonFields::Fail("embd_normalize", Json(norm), "2 (scaled to length 1) or -1 (unchanged)");
       request.embedding.normalize = norm == 2;
       break;
     }
@@ -124,7 +124,7 @@ void ReadEmbeddings(const JsonFields& fields, const CompletionDefaults& defaults
 void ReadRerank(const JsonFields& fields, const CompletionDefaults& defaults,
                 CompletionRequest& request) {
   if (defaults.rank_head == nullptr)
-    throw Refused(501, "{} is no reranker: its file has no tensor cls.output.weight",
+    throw Refused(501, "{} is not a reranker: its file has no tensor cls.output.weight",
                   defaults.model);
   request.spec.pooling = model::Pooling::kRank;
   const Json& query = Required(fields, "query", "a string");

@@ -125,10 +125,10 @@ TEST(EmbeddingRequestTest, WrongOnesAreRefusedByName) {
   none.pooling = model::Pooling::kNone;
   none.rank_head = nullptr;
   EXPECT_EQ(Refusal(R"({"input":"a"})", Dialect::kEmbeddings, none),
-            "400 tiny is no embedding model: its file does not say how to make one vector of a "
-            "text; start the server with --pooling mean, cls or last if you know");
+            "400 tiny is not an embedding model: its file does not say how to make one vector of "
+            "a text; if you know, start the server with --pooling mean, cls or last");
   EXPECT_EQ(Refusal(R"({"query":"a","documents":["b"]})", Dialect::kRerank, none),
-            "501 tiny is no reranker: its file has no tensor cls.output.weight");
+            "501 tiny is not a reranker: its file has no tensor cls.output.weight");
 }
 
 TEST(EmbeddingRequestTest, APromptForEachDocument) {

@@ -141,7 +141,7 @@ void BatchInput::EndCheck() {
     const size_t at = std::max(twice[0].index, twice[1].index);
     AddProblem(0, fmt::format("request {} has the custom_id of an earlier one", at + 1));
   }
-  if (wrong_lines_ == 0 && ids_.empty()) AddProblem(0, "no request in it");
+  if (wrong_lines_ == 0 && ids_.empty()) AddProblem(0, "the file has no requests");
   file_.clear();
   file_.seekg(0);
   number_ = 0;
@@ -222,7 +222,7 @@ BatchJob BatchJob::Load(const std::string& path) {
     const auto number = [&](const char* key) {
       return std::stoull(object.at(key).get<std::string>(), nullptr, 16);
     };
-    if (object.at("version") != 3) throw Error("{}: of another version of Larder", path);
+    if (object.at("version") != 3) throw Error("{}: written by another version of Larder", path);
     return {.input_hash = number("input_hash"),
             .requests = object.at("requests").get<size_t>(),
             .model = object.at("model").get<std::string>(),
@@ -232,11 +232,11 @@ BatchJob BatchJob::Load(const std::string& path) {
             .seed = number("seed"),
             .created = object.at("created").get<int64_t>()};
   } catch (const JsonError& error) {
-    throw Error("{}: not a job's file: it {}", path, error.what());
+    throw Error("{}: not the file of a batch job: it {}", path, error.what());
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    throw Error("{}: not a job's file: {}", path, error.what());
+    throw Error("{}: not the file of a batch job: {}", path, error.what());
   }
 }
 

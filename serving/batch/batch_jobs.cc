@@ -124,7 +124,7 @@ void BatchJobs::Try(Job& job, const std::function<void()>& what) {
 
 void BatchJobs::Begin(Job& job) {
   if (!std::filesystem::exists(store_.PathOf(job.record.input)))
-    return Fail(job, {{0, "its input file is not there any more"}});
+    return Fail(job, {{0, "its input file was deleted"}});
   if (const std::string why = WhyNotCheck(job); !why.empty()) {
     log_(fmt::format("{}: failed: {} of the input {}", job.record.id, why, job.record.input));
     return Fail(job, {{job.record.ended_at_line, why + ": it is not tried again"}});
@@ -208,7 +208,7 @@ void BatchJobs::Checked(Job& job) {
   store_.Charge(record.tenant, job.charged);
   job.charged_run = 0;
   if (!differs.empty()) {
-    return Fail(job, {{0, fmt::format("it was begun, and can't go on here: {}; the answers that it "
+    return Fail(job, {{0, fmt::format("it can't be continued here: {}; the answers that it "
                                       "has are in its files",
                                       differs)}});
   }
@@ -245,7 +245,7 @@ void BatchJobs::End(Job& job, BatchStatus status) {
 
 void BatchJobs::Pause(Job& job, const std::string& why) {
   const std::string line = fmt::format(
-      "{}: {}; it is tried again every 30 s, until it is cancelled", job.record.id, why);
+      "{}: {}; tried again every 30 s until the batch is cancelled", job.record.id, why);
   if (line != job.said) log_(line);
   job.said = line;
   ForgetCheck(job);

@@ -44,7 +44,7 @@ TEST_F(BatchJobsTest, SaysByLineWhatIsWrongWithAFile) {
     return list;
   };
   const std::string good = TestRequest("a");
-  EXPECT_EQ(problems(""), Lines{"0: no request in it"});
+  EXPECT_EQ(problems(""), Lines{"0: the file has no requests"});
   EXPECT_EQ(problems(good + good), Lines{"0: request 2 has the custom_id of an earlier one"});
   EXPECT_EQ(problems(good + std::string(300, '\n') + std::string(300, ' ') + "\n"),
             Lines{"302: longer than 200 bytes"});

@@ -52,7 +52,7 @@ json ReadJson(const std::string& path) {
   if (!file) throw Error("{}: can't open: {}", path, std::strerror(errno));
   try {
     auto value = ParseJsonText<json>(std::string(std::istreambuf_iterator<char>(file), {}));
-    if (value.at("version") != 1) throw Error("{}: of another version of Larder", path);
+    if (value.at("version") != 1) throw Error("{}: written by another version of Larder", path);
     return value;
   } catch (const JsonError& error) {
     throw Error("{}: damaged: it {}", path, error.what());
@@ -349,7 +349,7 @@ std::shared_ptr<BatchStore::Upload> BatchStore::NewUpload(Tenant tenant) {
        {static_cast<const Tenant*>(&tenant), static_cast<const Tenant*>(nullptr)}) {
     const size_t most = of != nullptr ? quota_.tenant_files : quota_.files;
     if (CountFiles(of) + 2 * CountUnfinished(of) >= most)
-      throw Refused(413, "{} {} files, with those of answers to come; delete some",
+      throw Refused(413, "{} {} files, those for answers to come included; delete some",
                     of != nullptr ? "you have" : "all clients together have", most);
   }
   return std::shared_ptr<Upload>(new Upload(*this, tenant));
@@ -403,7 +403,7 @@ BatchRecord& BatchStore::AddBatch(BatchRecord record) {
                     most);
     const size_t most_files = of != nullptr ? quota_.tenant_files : quota_.files;
     if (CountFiles(of) + 2 * CountUnfinished(of) + 2 > most_files)
-      throw Refused(413, "{} {} files, with those of answers to come; delete some", whose,
+      throw Refused(413, "{} {} files, those for answers to come included; delete some", whose,
                     most_files);
   }
   ForgetOldBatches(record.tenant);

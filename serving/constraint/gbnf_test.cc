@@ -89,7 +89,7 @@ TEST(Gbnf, NamesWhatIsWrong) {
        "something else"},
       {"root ::= \"a\" root", "grammar: it matches no text"},
       {"root ::= %json {\"type\":\"thing\"}",
-       "grammar: 1:16: %json: schema at /: type: 'thing' is no type: expected string, number, "
+       "grammar: 1:16: %json: schema at /: type: 'thing' is not a type: expected string, number, "
        "integer, boolean, null, array or object"},
       {"root ::= %json {\"a\"", "grammar: 1:16: the schema after %json does not end"},
       {"root ::= \"a\" }", "grammar: 1:14: expected the end of the line, not '}'"},

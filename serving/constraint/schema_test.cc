@@ -313,7 +313,7 @@ TEST(Schema, NamesWhatIsNotSupported) {
        "schema at /: pattern: look-around or a flag is not supported at character 3 of the "
        "pattern"},
       {R"({"type":"frob"})",
-       "schema at /: type: 'frob' is no type: expected string, number, integer, boolean, null, "
+       "schema at /: type: 'frob' is not a type: expected string, number, integer, boolean, null, "
        "array or object"},
       {R"([1])", "schema at /: expected an object, true or false"},
       {R"({"properties":{"a":3}})", "schema at /properties/a: expected an object, true or false"},
@@ -332,7 +332,7 @@ TEST(Schema, NamesWhatIsNotSupported) {
       {R"({"$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}},"$ref":"#/$defs/a"})",
        "schema at /$defs/b: $ref leads to itself"},
       {R"({"allOf":[{"pattern":"a"},{"pattern":"b"}]})",
-       "schema at /: pattern differs in two schemas that both must hold: not supported"},
+       "schema at /: two schemas that must both hold differ in pattern: not supported"},
   };
   for (const auto& [schema, message] : cases) {
     try {

@@ -125,7 +125,7 @@ GenerationHandle GenerationService::Start(GenerationSpec spec, Protocol protocol
         SlotId(spec.slot->value % static_cast<int32_t>(std::max<size_t>(options_.slots, 1)));
   if (background) {
     if (live_background_ >= most_background())
-      throw Refused(429, "too many requests of jobs at once; try again later");
+      throw Refused(429, "too many requests of batches are running; try again later");
   } else {
     // Requests whose admission is still in progress count as waiting, so the free slots are added
     // to the limit.
@@ -262,11 +262,12 @@ void GenerationService::GiveUp(Generation& generation) noexcept {
   generation.cancelled.store(true, std::memory_order_relaxed);
   try {
     if (!generation.finished) {
-      Finish(generation, FinishReason::kFailed, "the server failed to pass on the generated text");
+      Finish(generation, FinishReason::kFailed,
+             "the server failed to handle the generated text; its log says why");
     } else if (GenerationListener* listener = std::exchange(generation.listener, nullptr)) {
       listener->OnEnd({.reason = FinishReason::kFailed,
                        .stop_string = {},
-                       .error = "the server failed",
+                       .error = "the server failed; its log says why",
                        .embedding = {},
                        .stats = {}});
     }

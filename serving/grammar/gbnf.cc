@@ -251,7 +251,7 @@ class GbnfReader {
       value = value << 4 | static_cast<uint32_t>(digit);
     }
     if (value > kLastCodePoint || (value >= 0xd800 && value <= 0xdfff))
-      Fail("\\{}: U+{:X} is no character", kind, value);
+      Fail("\\{}: U+{:X} is not a character", kind, value);
     raw_byte = kind == 'x' && value >= 0x80;
     return value;
   }

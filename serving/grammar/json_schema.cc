@@ -334,7 +334,7 @@ class SchemaReader {
         if (!one.is_string()) FailAt(path, "type: expected a name or an array of names");
         const auto& name = one.get_ref<const std::string&>();
         if (!IsType(name))
-          FailAt(path, fmt::format("type: '{}' is no type: expected string, number, integer, "
+          FailAt(path, fmt::format("type: '{}' is not a type: expected string, number, integer, "
                                    "boolean, null, array or object",
                                    name.substr(0, 80)));
         if (std::find(types.begin(), types.end(), name) == types.end()) types.push_back(name);
@@ -618,7 +618,9 @@ class SchemaReader {
     if (patterns != schema.end() && !patterns->empty()) {
       const bool closed = additional == schema.end() || *additional == false;
       if (!patterns->is_object() || patterns->size() > 1 || !names.empty() || !closed)
-        FailAt(path, "patternProperties is supported alone only, with one pattern");
+        FailAt(path,
+               "patternProperties is supported with one pattern only, without properties and "
+               "additionalProperties");
       const auto only = patterns->begin();
       const ExprId key =
           AddString(syntax_, Json{{"pattern", only.key()}}, Under(path, "patternProperties"));
@@ -638,7 +640,7 @@ class SchemaReader {
     if (value == syntax_.Never()) return value;
     for (const std::string& name : all) {
       if (name.size() > kMostOtherKeyBytes)
-        FailAt(path, fmt::format("a property's name of more than {} bytes beside "
+        FailAt(path, fmt::format("a property's name of more than {} bytes together with "
                                  "additionalProperties is not supported",
                                  kMostOtherKeyBytes));
     }
@@ -652,10 +654,10 @@ class SchemaReader {
     const auto required = static_cast<size_t>(std::count_if(
         properties.begin(), properties.end(), [](const Property& p) { return p.required; }));
     if (least > required)
-      FailAt(path, "minProperties of more than the required properties is not supported");
+      FailAt(path, "minProperties above the number of required properties is not supported");
     const bool open = other != syntax_.Never() || !schema.contains("properties");
     if (most != kUnbounded && (open || most < properties.size()))
-      FailAt(path, "maxProperties of less than the listed properties is not supported");
+      FailAt(path, "maxProperties below the number of possible properties is not supported");
   }
 
   static constexpr RuleId kNone = UINT32_MAX;

@@ -305,7 +305,7 @@ class Compiler {
   // Sorted, different texts that are equal before `at`: a tree of their bytes.
   NodeId EmitTexts(std::span<const std::string> texts, size_t at, NodeId to, size_t forks) {
     if (forks > kMostForks)
-      throw Error("more than {} of its texts begin as each other", kMostForks);
+      throw Error("its texts share their beginnings more than {} deep", kMostForks);
     const std::string_view first = texts.front(), last = texts.back();
     SpendWork(texts.size());
     size_t same = at;

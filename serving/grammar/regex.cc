@@ -182,7 +182,7 @@ class RegexReader {
     part.least = std::min(kLong, part.least * least);
     part.most = most == kUnbounded && part.most > 0 ? kLong : std::min(kLong, part.most * most);
     part.repeats = one;
-    if (ReadQuantifier(least, most)) Fail("a quantifier behind a quantifier");
+    if (ReadQuantifier(least, most)) Fail("a quantifier that follows another quantifier");
     return part;
   }
 
@@ -241,7 +241,7 @@ class RegexReader {
         ++at_;
         const CodeSet last = ReadClassAtom(true);
         if (last.size() != 1 || last[0].first != last[0].last || last[0].first < first[0].first)
-          Fail("a range of a class whose end is wrong");
+          Fail("a range in a class whose end is not a character, or is before its start");
         set.push_back({first[0].first, last[0].first});
       } else {
         set.insert(set.end(), first.begin(), first.end());
@@ -257,7 +257,7 @@ class RegexReader {
     if (in_class && at_ >= text_.size()) Fail("a [ without ]");
     if (!Is('\\')) return Single(ReadUtf8());
     ++at_;
-    if (at_ >= text_.size()) Fail("a \\ at the end");
+    if (at_ >= text_.size()) Fail("a lone \\ at the end");
     const char kind = text_[at_++];
     switch (kind) {
       case 'd':

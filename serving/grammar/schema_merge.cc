@@ -96,7 +96,8 @@ void MergeProperties(Json& out, const Json& a, const Json& b) {
 }
 
 Json Product(const Json& left, const Json& right, const std::string& path) {
-  if (left.size() * right.size() > kMostWays) FailAt(path, "anyOf times anyOf has too many ways");
+  if (left.size() * right.size() > kMostWays)
+    FailAt(path, fmt::format("anyOf combined with anyOf has more than {} alternatives", kMostWays));
   Json ways = Json::array();
   for (const Json& a : left) {
     for (const Json& b : right) ways.push_back(BothOf(a, b));
@@ -212,7 +213,7 @@ Json MergeSchemas(const Json& a, const Json& b, const std::string& path) {
     } else if (key == "nullable") {
       *place = *place == true && value == true;
     } else {
-      FailAt(path, key + " differs in two schemas that both must hold: not supported");
+      FailAt(path, "two schemas that must both hold differ in " + key + ": not supported");
     }
   }
   if (b.contains("properties") || b.contains("additionalProperties")) MergeProperties(out, a, b);

@@ -44,7 +44,7 @@ KeptTurn Read(const std::string& path, std::string id) {
   try {
     const auto value =
         ParseJsonText<Json>(std::string(std::istreambuf_iterator<char>(file), {}), kLimits);
-    if (value.at("version") != 1) throw Error("{}: of another version of Larder", path);
+    if (value.at("version") != 1) throw Error("{}: written by another version of Larder", path);
     if (!value.at("input").is_array() || !value.at("output").is_array())
       throw Error("{}: damaged: its items", path);
     KeptTurn turn{.id = std::move(id),

@@ -184,8 +184,8 @@ void HttpParser::TakeHead() {
   impl_->head = Head(message);
   impl_->wants_continue = boost::beast::iequals(message[beast::field::expect], "100-continue");
   const size_t hosts = message.count(beast::field::host);
-  if (hosts > 1) Fail(400, "more than one Host");
-  if (hosts == 0 && message.version() >= 11) Fail(400, "no Host: a request of HTTP/1.1 has one");
+  if (hosts > 1) Fail(400, "more than one Host header");
+  if (hosts == 0 && message.version() >= 11) Fail(400, "no Host header: HTTP/1.1 requires one");
   if (hosts == 1 && !IsAuthority(impl_->head->host))
     Fail(400, "Host: expected a name or an address, and a port if any");
   impl_->parser->eager(true);

@@ -153,13 +153,15 @@ ServingMetrics::Families::Families(const std::vector<std::string>& names) {
       {&Families::preempted, "larder_requests_preempted_total",
        "Times a request lost its place in the KV cache to an older one (--kv-tokens)."},
       {&Families::recomputed_tokens, "larder_recomputed_tokens_total",
-       "Tokens that such requests had in the KV cache, to be computed again."},
-      {&Families::kv_files_written, "larder_kv_files_written_total", "Chunks written to files."},
-      {&Families::kv_files_read, "larder_kv_files_read_total", "Chunks read from files."},
+       "Tokens of paused and preempted requests that are computed again."},
+      {&Families::kv_files_written, "larder_kv_files_written_total",
+       "KV chunks written to files (--cache-dir)."},
+      {&Families::kv_files_read, "larder_kv_files_read_total",
+       "KV chunks read from files (--cache-dir)."},
       {&Families::kv_files_refused, "larder_kv_files_refused_total",
-       "Files that were damaged or foreign, and removed."},
+       "KV files removed because they were damaged or of another model or server."},
       {&Families::kv_files_failed, "larder_kv_files_failed_total",
-       "Chunks that could not be written."},
+       "KV chunks that could not be written to files."},
       {&Families::yielded, "larder_batch_yields_total",
        "Times a request of a batch gave its slot to a client's and went on later."},
       {&Families::failures, "larder_failures_total",
@@ -171,19 +173,23 @@ ServingMetrics::Families::Families(const std::vector<std::string>& names) {
       {&Families::waiting, "larder_requests_waiting", "Requests that wait for a slot."},
       {&Families::kv_chunks, "larder_kv_chunks", "Chunks of 256 tokens that the KV caches hold."},
       {&Families::used_kv_chunks, "larder_kv_chunks_used",
-       "Those that have tokens of a request, past or running."},
+       "KV chunks that hold tokens of a request, past or running."},
       {&Families::shared_kv_chunks, "larder_kv_chunks_shared",
-       "Those that several requests share."},
-      {&Families::kv_files, "larder_kv_files", "Chunks of 256 tokens in files (--cache-dir)."},
-      {&Families::kv_file_bytes, "larder_kv_file_bytes", "Bytes of these files."},
+       "KV chunks that several requests share."},
+      {&Families::kv_files, "larder_kv_files", "KV chunks of 256 tokens in files (--cache-dir)."},
+      {&Families::kv_file_bytes, "larder_kv_file_bytes",
+       "Bytes of KV chunks in files (--cache-dir)."},
       {&Families::batch_jobs, "larder_batches", "Batches that have not ended (--batch-dir)."},
-      {&Families::batch_left, "larder_batch_requests_left", "Requests of these without an answer."},
+      {&Families::batch_left, "larder_batch_requests_left",
+       "Requests without an answer, of batches that have not ended."},
       {&Families::batch_files, "larder_batch_files", "Files of clients in --batch-dir."},
-      {&Families::batch_file_bytes, "larder_batch_file_bytes", "Bytes of these files."},
+      {&Families::batch_file_bytes, "larder_batch_file_bytes",
+       "Bytes of clients' files in --batch-dir."},
       {&Families::batch_disk_bytes, "larder_batch_file_bytes_limit",
-       "Bytes that they may have (--batch-disk)."},
+       "Bytes that clients' files in --batch-dir may have (--batch-disk)."},
       {&Families::responses, "larder_responses", "Stored responses that are kept (--responses)."},
-      {&Families::response_bytes, "larder_response_bytes", "Bytes of these (--responses-held)."},
+      {&Families::response_bytes, "larder_response_bytes",
+       "Bytes of stored responses (--responses-held limits them)."},
   };
   for (const auto& row : kCounters) this->*row.metric = &Counters(row.name, row.help).Add({});
   for (const auto& row : kGauges) this->*row.metric = &Gauges(row.name, row.help).Add({});
@@ -199,7 +205,7 @@ ServingMetrics::Families::Families(const std::vector<std::string>& names) {
                        RequestBuckets());
   end_to_end = AddHistogram(
       "larder_end_to_end_latency_seconds",
-      "From a request's arrival to its last token, of those that ended by stop or length.",
+      "From a request's arrival to its last token, of requests that ended by stop or length.",
       RequestBuckets());
 
   auto& request_family =
@@ -241,18 +247,22 @@ ServingMetrics::Families::Families(const std::vector<std::string>& names) {
   }
 
   auto& frames = Counters("larder_socket_frames_total", "Frames computed by a socket.");
-  auto& rows = Counters("larder_socket_tokens_total", "Tokens in those frames.");
-  auto& step = Counters("larder_socket_step_seconds_total", "Time computing frames.");
-  auto& wait = Counters("larder_socket_wait_seconds_total", "Time waiting for a frame.");
-  auto& link_wait =
-      Counters("larder_socket_link_wait_seconds_total", "Time waiting for room in the next link.");
-  auto& weights = Gauges("larder_socket_weight_bytes", "Packed weights of a socket.");
-  auto& resident = Gauges("larder_socket_resident_bytes",
-                          "Weights that are re-read at the speed of the L3 cache.");
-  auto& ratio =
-      Gauges("larder_socket_waiting_ratio", "Share of time spent waiting since the last scrape.");
+  auto& rows =
+      Counters("larder_socket_tokens_total", "Tokens in the frames that a socket computed.");
+  auto& step =
+      Counters("larder_socket_step_seconds_total", "Time that a socket spent computing frames.");
+  auto& wait =
+      Counters("larder_socket_wait_seconds_total", "Time that a socket waited for a frame.");
+  auto& link_wait = Counters("larder_socket_link_wait_seconds_total",
+                             "Time that a socket waited for room in its next link.");
+  auto& weights = Gauges("larder_socket_weight_bytes", "Bytes of a socket's packed weights.");
+  auto& resident =
+      Gauges("larder_socket_resident_bytes",
+             "Bytes of a socket's weights that are re-read at the speed of the L3 cache.");
+  auto& ratio = Gauges("larder_socket_waiting_ratio",
+                       "Share of a socket's time spent waiting since the last scrape.");
   auto& mean_step =
-      Gauges("larder_socket_step_seconds", "Mean time of a frame since the last scrape.");
+      Gauges("larder_socket_step_seconds", "Mean time of a socket's frame since the last scrape.");
   auto& round_trip = Gauges("larder_socket_link_round_trip_seconds",
                             "Round trip of the socket's link, last measured.");
   for (const std::string& name : names) {
@@ -290,10 +300,10 @@ void ServingMetrics::Families::AddLlamaServer() {
                                 "Time from the first token to the last, of all requests."),
       .steps = counter("llamacpp:n_decode_total", "Micro-batches computed."),
       .most_tokens = counter("llamacpp:n_tokens_max", "The most tokens of a request in a slot."),
-      .prompt_rate =
-          gauge("llamacpp:prompt_tokens_seconds", "Prompt tokens per second, over the last two."),
+      .prompt_rate = gauge("llamacpp:prompt_tokens_seconds",
+                           "Prompt tokens per second, over the last two seconds."),
       .generated_rate = gauge("llamacpp:predicted_tokens_seconds",
-                              "Generated tokens per second, over the last two."),
+                              "Generated tokens per second, over the last two seconds."),
       .running = gauge("llamacpp:requests_processing", "Requests with a slot."),
       .waiting = gauge("llamacpp:requests_deferred", "Requests without a slot."),
       .busy_slots =

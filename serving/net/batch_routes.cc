@@ -36,7 +36,8 @@ BatchReply Page(const std::vector<T>& all, const HttpRequest& request, size_t us
   if (const std::string after = QueryOf(request.target, "after"); !after.empty()) {
     begin = std::find_if(all.begin(), all.end(), [&](const T& one) { return one->id == after; });
     if (begin == all.end())
-      throw Refused(400, "after is {}: there is none of that id", Excerpt(after)).On("after");
+      throw Refused(400, "after is {}: expected the id of an entry of this list", Excerpt(after))
+          .On("after");
     ++begin;
   }
   const auto end =

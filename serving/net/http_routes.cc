@@ -408,7 +408,7 @@ HttpReply AnswerRoute(const HttpRequest& request, ServerState& state, Tenant ten
     throw Refused(405, "{} takes {}, not {}", route->path, route->method, Excerpt(request.method))
         .Allowing(std::string(route->method));
   if (route->action == Action::kSlots && !state.shows_slots)
-    throw Refused(501, "this server does not show its slots: start it without --no-slots");
+    throw Refused(501, "this server does not show its slots: start it without --no-slots-endpoint");
   return Answer(route->action, request, state, tenant);
 }
 

@@ -300,7 +300,9 @@ void TextSession::TakePlain(PreparedLine& prepared) {
   try {
     if (prepared.refused) throw *prepared.refused;
     if (!asked_.empty())
-      throw Refused(400, "a plain prompt can't follow JSON requests that are being answered");
+      throw Refused(400,
+                    "a plain prompt can't follow JSON requests that are still being answered: wait "
+                    "for their answers, or send it as JSON");
     plain_ = std::make_unique<Plain>(*this);
     prepared.specs[0].tenant = prepared.tenant.value_or(kEverybody);
     plain_->admitted = ServerState::Admit(wire_.client(), prepared.request, prepared.specs);

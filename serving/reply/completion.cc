@@ -179,9 +179,9 @@ Completion::Completion(GenerationService& service, const CompletionRequest& requ
       specs_(std::move(specs)) {
   // Texts to embed may follow each other, choices are wanted at once.
   if (request.spec.pooling == model::Pooling::kNone && specs_.size() > most_at_once_)
-    throw Refused(
-        400, "{} choices: expected at most {}, which are the slots and the queue of this server",
-        specs_.size(), most_at_once_)
+    throw Refused(400,
+                  "{} choices: expected at most {}, as many as this server's slots and queue hold",
+                  specs_.size(), most_at_once_)
         .On(request.n > 1 ? "n" : "prompt");
   for (size_t i = 0; i < specs_.size(); ++i) {
     std::vector<std::string> stops;

@@ -85,7 +85,8 @@ std::string ListInput(const HttpRequest& request, const StoredTurn& of) {
   if (const std::string after = QueryOf(request.target, "after"); !after.empty()) {
     begin = std::ranges::find(all, after, id_of);
     if (begin == all.end())
-      throw Refused(400, "after is {}: there is none of that id", Excerpt(after)).On("after");
+      throw Refused(400, "after is {}: expected the id of an entry of this list", Excerpt(after))
+          .On("after");
     ++begin;
   }
   const auto end =
