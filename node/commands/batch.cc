@@ -89,13 +89,10 @@ void Describe(CLI::App& command, BatchOptions& o) {
            1)
       ->group(job);
   AddKvOptions(command, o.model, job);
-  command
-      .add_option("--patience", o.patience_s,
-                  "seconds that the job waits for a lost socket of the cluster, or for any server; "
-                  "then it ends, and --resume goes on (default: 600)")
-      ->type_name("S")
-      ->check(NotFinite)
-      ->check(CLI::Range(0.0, 86400.0).description(""))
+  AddSeconds(command, "--patience", o.patience_s,
+             "seconds that the job waits for a lost socket of the cluster, or for any server; "
+             "then it ends, and --resume goes on (default: 600)",
+             0.0, 86400.0)
       ->group(job);
   AddAnswerOptions(command, o.answers, job);
   AddSamplingOptions(command, o.sampling, "one for the job, from which each request gets its own");

@@ -184,12 +184,8 @@ Command AddBench(CLI::App& program) {
   AddCount(*command, "-r,--repetitions", o->repetitions,
            "repetitions of each test, after one that is not counted (default: 5)", 1)
       ->group(group);
-  command
-      ->add_option("--probe-seconds", o->probe_s,
-                   "seconds to measure the machine's bandwidths (default: 1)")
-      ->type_name("S")
-      ->check(NotFinite)
-      ->check(CLI::Range(0.01, 60.0).description(""))
+  AddSeconds(*command, "--probe-seconds", o->probe_s,
+             "seconds to measure the machine's bandwidths (default: 1)", 0.01, 60.0)
       ->group(group);
   command
       ->add_flag("--breakdown", o->breakdown,

@@ -208,10 +208,8 @@ Command AddBenchServe(CLI::App& program) {
   command->add_option("--api-key", o->load.target.api_key, "sent as a bearer token")
       ->type_name("KEY")
       ->group(server);
-  command->add_option("--timeout", o->load.timeout_s, "seconds for a whole request (default: 600)")
-      ->type_name("S")
-      ->check(NotFinite)
-      ->check(CLI::Range(0.001, 1e6).description(""))
+  AddSeconds(*command, "--timeout", o->load.timeout_s, "seconds for a whole request (default: 600)",
+             0.001, 1e6)
       ->group(server);
   AddLoadOptions(*command, *o);
   const char* const output = "Output";

@@ -103,10 +103,8 @@ Command AddDoctor(CLI::App& program) {
   auto o = std::make_shared<DoctorOptions>();
   CLI::App* command =
       program.add_subcommand("doctor", "examine this machine: what it offers and what to change");
-  command->add_option("--seconds", o->seconds, "seconds to measure bandwidths (default: 2)")
-      ->type_name("S")
-      ->check(NotFinite)
-      ->check(CLI::Range(0.01, 60.0).description(""));
+  AddSeconds(*command, "--seconds", o->seconds, "seconds to measure bandwidths (default: 2)", 0.01,
+             60.0);
   command->add_flag("--json", o->json, "print JSON");
   ModelOptionSet set;
   set.model_required = false;

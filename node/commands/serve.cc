@@ -65,7 +65,7 @@ struct ServeOptions {
   double patience_s = 5;
 };
 
-void Describe(CLI::App& command, ServeOptions& o) {
+void DescribeNetwork(CLI::App& command, ServeOptions& o) {
   const char* network = "Network";
   const auto port = CLI::Range(-1, 65535).description("");
   command
@@ -123,29 +123,18 @@ void Describe(CLI::App& command, ServeOptions& o) {
            1)
       ->each([&o](const std::string&) { o.server.admission.loopback_is_a_peer = true; })
       ->group(network);
-  command
-      .add_option("--timeout", o.server.connections.receive_s,
-                  "seconds that a client may take to send a request, or pause in reading its "
-                  "answer (default: 20)")
-      ->type_name("S")
-      ->check(NotFinite)
-      ->check(CLI::Range(0.1, 1e6).description(""))
+  AddSeconds(command, "--timeout", o.server.connections.receive_s,
+             "seconds that a client may take to send a request, or pause in reading its "
+             "answer (default: 20)",
+             0.1, 1e6)
       ->group(network);
-  command
-      .add_option("--drain-timeout", o.server.drain_s,
-                  "seconds for running answers to end after SIGTERM (default: 30)")
-      ->type_name("S")
-      ->check(NotFinite)
-      ->check(CLI::Range(0.0, 1e6).description(""))
+  AddSeconds(command, "--drain-timeout", o.server.drain_s,
+             "seconds for running answers to end after SIGTERM (default: 30)", 0.0, 1e6)
       ->group(network);
-  command
-      .add_option(
-          "--sse-ping-interval", o.ping_s,
-          "seconds after which a silent stream gets an event that keeps it alive; -1: never "
-          "(default: 15)")
-      ->type_name("S")
-      ->check(NotFinite)
-      ->check(CLI::Range(-1.0, 1e6).description(""))
+  AddSeconds(command, "--sse-ping-interval", o.ping_s,
+             "seconds after which a silent stream gets an event that keeps it alive; -1: never "
+             "(default: 15)",
+             -1.0, 1e6)
       ->group(network);
   command
       .add_flag("--ui,!--no-ui", o.server.page,
@@ -155,6 +144,15 @@ void Describe(CLI::App& command, ServeOptions& o) {
       .add_flag("--slots-endpoint,!--no-slots-endpoint", o.server.slots,
                 "GET /slots, which shows what slots do (default: on)")
       ->group(network);
+  command
+      .add_option(
+          "--socket", o.socket,
+          "run as the manifest's serving socket of this name, as `larder node` does (with --join)")
+      ->type_name("NAME")
+      ->group(network);
+}
+
+void DescribeRequests(CLI::App& command, ServeOptions& o) {
   const char* requests = "Requests";
   AddCount(command, "--slots,--parallel", o.model.slots,
            "sequences at once, each with its own context (also -np; default: 4)", 1)
@@ -166,11 +164,8 @@ void Describe(CLI::App& command, ServeOptions& o) {
                   "folder for the slots that POST /slots/N?action=save writes and restore reads")
       ->type_name("FOLDER")
       ->group(requests);
-  command
-      .add_option("--slot-save-disk", o.slot_disk,
-                  "most bytes of the files in --slot-save-path, such as 500M (default: 8G)")
-      ->type_name("BYTES")
-      ->check(NotBytes)
+  AddBytes(command, "--slot-save-disk", o.slot_disk,
+           "most bytes of the files in --slot-save-path, such as 500M (default: 8G)")
       ->group(requests);
   command
       .add_option("--batch-dir", o.server.batch_folder,
@@ -178,13 +173,9 @@ void Describe(CLI::App& command, ServeOptions& o) {
                   "slots that other requests leave; only one process at a time may use it")
       ->type_name("DIR")
       ->group(requests);
-  command
-      .add_option(
-          "--batch-disk", o.batch_disk,
-          "most bytes of the files in --batch-dir; with several keys each key may use a quarter "
-          "(default: 8G)")
-      ->type_name("BYTES")
-      ->check(NotBytes)
+  AddBytes(command, "--batch-disk", o.batch_disk,
+           "most bytes of the files in --batch-dir; with several keys each key may use a quarter "
+           "(default: 8G)")
       ->group(requests);
   AddCount(command, "--batch-slots", o.batch_slots,
            "most requests of batches at once; the fewer, the less they slow down clients (default: "
@@ -195,25 +186,17 @@ void Describe(CLI::App& command, ServeOptions& o) {
            "most responses kept for /v1/responses (store, previous_response_id), with --cache-dir "
            "over restarts; the least recently used are dropped; 0: none (default: 1000)")
       ->group(requests);
-  command
-      .add_option(
-          "--responses-held", o.responses_held,
-          "most bytes of these responses; with several keys each key may use a quarter of both "
-          "limits (default: 64M)")
-      ->type_name("BYTES")
-      ->check(NotBytes)
+  AddBytes(command, "--responses-held", o.responses_held,
+           "most bytes of these responses; with several keys each key may use a quarter of both "
+           "limits (default: 64M)")
       ->group(requests);
   AddCount(command, "--queue", o.queue,
            "requests that may wait for a slot; more get 429 with Retry-After (default: 256)")
       ->group(requests);
-  command
-      .add_option(
-          "--patience", o.patience_s,
-          "seconds that requests, running ones included, wait for a lost socket of the cluster "
-          "before they end with 503 (default: 5)")
-      ->type_name("S")
-      ->check(NotFinite)
-      ->check(CLI::Range(0.0, 86400.0).description(""))
+  AddSeconds(command, "--patience", o.patience_s,
+             "seconds that requests, running ones included, wait for a lost socket of the cluster "
+             "before they end with 503 (default: 5)",
+             0.0, 86400.0)
       ->group(requests);
   AddCount(command, "--max-requests-per-peer", o.server.admission.requests.peer,
            "requests per address, running or waiting; more get 429; on loopback only if given "
@@ -221,13 +204,9 @@ void Describe(CLI::App& command, ServeOptions& o) {
            1)
       ->each([&o](const std::string&) { o.server.admission.loopback_is_a_peer = true; })
       ->group(requests);
-  command
-      .add_option(
-          "--max-held", o.held,
-          "most bytes of clients' requests and answers in memory; each address may use a quarter "
-          "(default: 256M)")
-      ->type_name("BYTES")
-      ->check(NotBytes)
+  AddBytes(command, "--max-held", o.held,
+           "most bytes of clients' requests and answers in memory; each address may use a quarter "
+           "(default: 256M)")
       ->group(requests);
   command
       .add_option(
@@ -246,18 +225,15 @@ void Describe(CLI::App& command, ServeOptions& o) {
                 "reuse the KV cache of an idle slot for the beginning of a prompt (default: on)")
       ->group(requests);
   AddAnswerOptions(command, o.answers, requests);
-  command.add_option("--max-body", o.body, "most bytes of a request, such as 4M (default: 1M)")
-      ->type_name("BYTES")
-      ->check(NotBytes)
+  AddBytes(command, "--max-body", o.body, "most bytes of a request, such as 4M (default: 1M)")
       ->group(requests);
-  command
-      .add_option(
-          "--socket", o.socket,
-          "run as the manifest's serving socket of this name, as `larder node` does (with --join)")
-      ->type_name("NAME")
-      ->group(network);
-  AddSamplingOptions(command, o.sampling, "a new one for each request without one");
+}
+
+void Describe(CLI::App& command, ServeOptions& o) {
   o.model.slots = 4;
+  DescribeNetwork(command, o);
+  DescribeRequests(command, o);
+  AddSamplingOptions(command, o.sampling, "a new one for each request without one");
   AddModelOptions(command, o.model, {});
 }
 

@@ -108,10 +108,7 @@ Command AddTune(CLI::App& program) {
   auto o = std::make_shared<TuneCommandOptions>();
   CLI::App* command = program.add_subcommand(
       "tune", "find the fastest schedules of products and attention on this CPU");
-  command->add_option("--seconds", o->seconds, "seconds to search (default: 60)")
-      ->type_name("S")
-      ->check(NotFinite)
-      ->check(CLI::Range(0.1, 3600.0).description(""));
+  AddSeconds(*command, "--seconds", o->seconds, "seconds to search (default: 60)", 0.1, 3600.0);
   command
       ->add_option(
           "-o,--output", o->output,

@@ -21,6 +21,16 @@ CLI::Option* AddCount(CLI::App& command, const std::string& name, size_t& value,
   return command.add_option(name, value, text)->type_name("N")->check(check, "");
 }
 
+CLI::Option* AddSeconds(CLI::App& command, const std::string& name, double& value,
+                        const std::string& text, double least, double most) {
+  return command.add_option(name, value, text)->type_name("S")->check(NumberFrom(least, most), "");
+}
+
+CLI::Option* AddBytes(CLI::App& command, const std::string& name, std::string& value,
+                      const std::string& text) {
+  return command.add_option(name, value, text)->type_name("BYTES")->check(NotBytes, "");
+}
+
 std::function<std::string(const std::string&)> NumberFrom(double least, double most) {
   return [=](const std::string& given) {
     double number = 0;

@@ -1,4 +1,5 @@
-// Options that are counts. CLI11 reads "-1" as the largest unsigned number; these refuse it.
+// Options that are counts, seconds or sizes, with their checks. CLI11 reads "-1" as the largest
+// unsigned number, and Range accepts "nan"; these refuse both.
 #pragma once
 
 #include <cstddef>
@@ -17,6 +18,13 @@ namespace larder::node::inline options {
 // Wrong usage (exit code 2) unless the value is a whole number of at least `least`.
 CLI::Option* AddCount(CLI::App& command, const std::string& name, size_t& value,
                       const std::string& text, size_t least = 0);
+
+// The same for seconds from `least` to `most`, and for a size such as "1152M", which ParseBytes
+// reads.
+CLI::Option* AddSeconds(CLI::App& command, const std::string& name, double& value,
+                        const std::string& text, double least, double most);
+CLI::Option* AddBytes(CLI::App& command, const std::string& name, std::string& value,
+                      const std::string& text);
 
 // For CLI11's check(): an empty text if the value is a number (finite or whole) from `least` to
 // `most`, else what is wrong. Without `most` the limit is the type's.
