@@ -58,7 +58,8 @@ class SlotFolder {
         .kind = kind,
         .slot = slot,
         .contents = {},
-        .owner = tenant == serving::kEverybody ? std::nullopt : std::optional(tenant),
+        .owner = tenant == serving::kEverybody ? std::nullopt
+                                               : std::optional(static_cast<uint64_t>(tenant)),
         .on_given_up =
             [slot, name](const std::string& why) {
               spdlog::warn("slot {}: what was restored from {} is gone: {}", slot.value, name, why);
@@ -68,7 +69,7 @@ class SlotFolder {
     // The name of another key's file is taken, as if it were nobody's to see.
     if (kind != Kind::kErase && order.owner) {
       const auto owner = pipeline::TenantOfSlotFile(path);
-      if (owner && *owner != tenant)
+      if (owner && *owner != static_cast<uint64_t>(tenant))
         return {.status = 404, .error = "filename: there is no file of yours of this name"};
     }
     if (kind == Kind::kRestore) {

@@ -17,12 +17,18 @@ Tenant TenantOf(const std::string& key, const TenantSecret& secret) {
   std::array<unsigned char, crypto_auth_hmacsha256_BYTES> hash;
   crypto_auth_hmacsha256(hash.data(), reinterpret_cast<const unsigned char*>(key.data()),
                          key.size(), secret.data());
-  Tenant tenant = 0;
-  for (size_t i = sizeof tenant; i-- > 0;) tenant = tenant << 8 | hash[i];
-  return std::max<Tenant>(tenant, kEverybody + 1);
+  uint64_t number = 0;
+  for (size_t i = sizeof number; i-- > 0;) number = number << 8 | hash[i];
+  return Tenant{std::max<uint64_t>(number, 1)};  // never kEverybody
 }
 
 }  // namespace
+
+std::string TenantText(Tenant tenant) {
+  return fmt::format("{:016x}", static_cast<uint64_t>(tenant));
+}
+
+Tenant TenantOfText(const std::string& text) { return Tenant{std::stoull(text, nullptr, 16)}; }
 
 ApiKeys& ApiKeys::operator=(std::vector<std::string> keys) {
   std::vector<One> known;

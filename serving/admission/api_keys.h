@@ -17,8 +17,11 @@ namespace larder::serving::inline admission {
 // The clients of one key. They share cached prompts with each other and with no other tenant.
 // Without keys all clients are one tenant. It is stored with what belongs to them, and tells
 // nothing about the key: the first 64 bits of HMAC-SHA-256 of the key, under the server's secret.
-using Tenant = uint64_t;
-inline constexpr Tenant kEverybody = 0;
+enum class Tenant : uint64_t {};
+inline constexpr Tenant kEverybody{0};
+// As files have it: 16 hexadecimal digits. TenantOfText throws what std::stoull does.
+std::string TenantText(Tenant);
+Tenant TenantOfText(const std::string&);
 
 class ApiKeys {
  public:

@@ -31,14 +31,15 @@ TEST(Tenants, AreOfTheKeyAndTheSecret) {
   EXPECT_NE(TenantOf("hunter23", secret), tenant);
   EXPECT_NE(TenantOf("hunter22", other), tenant) << "nothing to be tested without the secret";
   EXPECT_NE(tenant, kEverybody);
-  EXPECT_NE(tenant, std::hash<std::string>()("hunter22"));
+  EXPECT_NE(tenant, Tenant{std::hash<std::string>()("hunter22")});
 }
 
 // HMAC-SHA-256, its first eight bytes as a little-endian number: files outlive the program.
 TEST(Tenants, StayTheSameInLaterVersions) {
   TenantSecret secret;
   secret.fill(0x0b);
-  EXPECT_EQ(fmt::format("{:016x}", TenantOf("hunter22", secret)), "b3406bcf5851b296");
+  EXPECT_EQ(TenantText(TenantOf("hunter22", secret)), "b3406bcf5851b296");
+  EXPECT_EQ(TenantOfText("b3406bcf5851b296"), TenantOf("hunter22", secret));
 }
 
 TEST(Tenants, WithoutKeysAllAreOne) {

@@ -350,9 +350,9 @@ TEST(CompletionRequestTest, AnyModelsNameIsAcceptedUnlessStrict) {
 
 // llama-server's and vLLM's names for the same things, and which of several names counts.
 TEST(CompletionRequestTest, ASaltKeepsPromptsApart) {
-  const auto group = [](const char* text, Tenant tenant) {
+  const auto group = [](const char* text, uint64_t tenant) {
     GenerationSpec spec = Read(text).spec;
-    spec.tenant = tenant;
+    spec.tenant = Tenant{tenant};
     return spec.cache_group();
   };
   const char* one = R"({"prompt":"a","cache_salt":"one"})";

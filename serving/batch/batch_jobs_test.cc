@@ -14,6 +14,8 @@ namespace {
 
 using Lines = std::vector<std::string>;
 
+constexpr Tenant kOwner{5};
+
 class BatchJobsTest : public testing::Test {
  protected:
   BatchRecord& Of(TestBatches& here, const std::string& id, Tenant tenant = kEverybody) {
@@ -78,29 +80,30 @@ TEST_F(BatchJobsTest, WhatIsWrongWithALineIsCut) {
 TEST_F(BatchJobsTest, AnswersAndErrorsAreFilesOfTheirOwn) {
   TestBatches here(Folder());
   here.Begin();
-  const std::string input = here.Send(Requests(3) + TestRequest("bad"), 5).id;
-  const std::string id = here.Create(input, 5);
+  const std::string input = here.Send(Requests(3) + TestRequest("bad"), kOwner).id;
+  const std::string id = here.Create(input, kOwner);
   EXPECT_EQ(here.jobs->counts().requests_left, 4u);
-  EXPECT_THROW(here.store.Remove(*here.store.FindFile(input, 5)), Refused) << "it is being read";
-  EXPECT_EQ(here.store.Files(5).size(), 1u) << "answers are no file before all are there";
+  EXPECT_THROW(here.store.Remove(*here.store.FindFile(input, kOwner)), Refused)
+      << "it is being read";
+  EXPECT_EQ(here.store.Files(kOwner).size(), 1u) << "answers are no file before all are there";
   EXPECT_EQ(here.Run(), 4u);
-  const BatchRecord& record = Of(here, id, 5);
+  const BatchRecord& record = Of(here, id, kOwner);
   EXPECT_EQ(record.status, BatchStatus::kCompleted);
   EXPECT_EQ(record.completed, 3u);
   EXPECT_EQ(record.failed, 1u);
   EXPECT_EQ(here.Lines(record.output).size(), 3u);
   EXPECT_EQ(here.Lines(record.errors).size(), 1u);
-  EXPECT_TRUE(here.store.FindFile(record.output, 5));
+  EXPECT_TRUE(here.store.FindFile(record.output, kOwner));
   EXPECT_FALSE(here.store.FindFile(record.output, kEverybody));
   EXPECT_FALSE(std::filesystem::exists(here.store.JobPathOf(record)));
-  here.store.Remove(*here.store.FindFile(input, 5));
+  here.store.Remove(*here.store.FindFile(input, kOwner));
   // All of the first kind: there is no file of the other.
   const std::string all_good = here.Create(here.Send(Requests(2)).id);
   here.Run();
   EXPECT_TRUE(Of(here, all_good).has_output);
   EXPECT_FALSE(Of(here, all_good).has_errors);
   uint64_t bytes = 0;
-  for (const Tenant tenant : {Tenant{5}, kEverybody})
+  for (const Tenant tenant : {kOwner, kEverybody})
     for (const StoredFile* file : here.store.Files(tenant)) bytes += file->bytes;
   EXPECT_EQ(here.store.bytes(), bytes) << "what is charged is what is there";
 }
@@ -295,14 +298,14 @@ TEST_F(BatchJobsTest, RequestsThatTheServerCouldNotTakeComeAgain) {
 TEST_F(BatchJobsTest, BatchesTakeTurnsAndThoseOfAKeyThatIsGoneWait) {
   TestBatches here(Folder());
   here.Begin();
-  const std::string one = here.Create(here.Send(Requests(20), 1).id, 1);
-  const std::string two = here.Create(here.Send(Requests(3), 2).id, 2);
+  const std::string one = here.Create(here.Send(Requests(20), Tenant{1}).id, Tenant{1});
+  const std::string two = here.Create(here.Send(Requests(3), Tenant{2}).id, Tenant{2});
   const auto begun = here.Next(6);
   ASSERT_EQ(begun.size(), 6u);
-  EXPECT_EQ(std::ranges::count_if(begun, [](const auto& of) { return of.tenant == 1; }), 3);
-  here.unknown = 1;
+  EXPECT_EQ(std::ranges::count_if(begun, [](const auto& of) { return of.tenant == Tenant{1}; }), 3);
+  here.unknown = Tenant{1};
   EXPECT_EQ(here.Next(6).size(), 0u);
-  here.unknown = 9;
+  here.unknown = Tenant{9};
   EXPECT_EQ(here.Next(6).size(), 6u);
 }
 

@@ -61,9 +61,6 @@ json ReadJson(const std::string& path) {
   }
 }
 
-std::string TenantText(Tenant tenant) { return fmt::format("{:016x}", tenant); }
-Tenant ToTenant(const json& text) { return std::stoull(text.get<std::string>(), nullptr, 16); }
-
 json Problems(const std::vector<BatchProblem>& problems) {
   json list = json::array();
   for (const BatchProblem& problem : problems) {
@@ -191,7 +188,7 @@ void BatchStore::Load() {
 void BatchStore::LoadFile(const std::string& id) {
   const json value = ReadJson(PathOf(id) + ".json");
   const StoredFile file{.id = id,
-                        .tenant = ToTenant(value.at("tenant")),
+                        .tenant = TenantOfText(value.at("tenant")),
                         .name = value.at("name").get<std::string>(),
                         .purpose = value.at("purpose").get<std::string>(),
                         .bytes = value.at("bytes").get<uint64_t>(),
@@ -208,7 +205,7 @@ void BatchStore::LoadBatch(const std::string& id) {
   const json value = ReadJson(PathOf(id) + ".json");
   BatchRecord record;
   record.id = id;
-  record.tenant = ToTenant(value.at("tenant"));
+  record.tenant = TenantOfText(value.at("tenant"));
   for (const auto& [key, text] : {std::pair{"input", &record.input},
                                   {"endpoint", &record.endpoint},
                                   {"window", &record.window},

@@ -38,28 +38,28 @@ TEST_F(BatchStoreTest, AFileIsItsTenantsAndOutlivesTheProcess) {
   std::string id;
   {
     TestBatches here(Folder());
-    const auto upload = here.store.NewUpload(7);
+    const auto upload = here.store.NewUpload(Tenant{7});
     upload->Write("hello ");
-    EXPECT_TRUE(here.store.Files(7).empty()) << "not before it is whole";
+    EXPECT_TRUE(here.store.Files(Tenant{7}).empty()) << "not before it is whole";
     upload->Write("world");
     id = upload->Finish("../../etc/passwd").id;
-    EXPECT_EQ(here.Send("later", 7).bytes, 5u);
-    here.Send("another's", 8);
+    EXPECT_EQ(here.Send("later", Tenant{7}).bytes, 5u);
+    here.Send("another's", Tenant{8});
   }
   TestBatches here(Folder());
   EXPECT_EQ(here.log, std::vector<std::string>());
-  const StoredFile* file = here.store.FindFile(id, 7);
+  const StoredFile* file = here.store.FindFile(id, Tenant{7});
   ASSERT_NE(file, nullptr);
   EXPECT_EQ(file->name, "../../etc/passwd") << "a name is a text, not a path";
   EXPECT_EQ(file->bytes, 11u);
   EXPECT_EQ(here.Lines(id), std::vector<std::string>{"hello world"});
-  EXPECT_EQ(here.store.FindFile(id, 8), nullptr);
+  EXPECT_EQ(here.store.FindFile(id, Tenant{8}), nullptr);
   EXPECT_EQ(here.store.FindFile(id, kEverybody), nullptr);
-  ASSERT_EQ(here.store.Files(7).size(), 2u);
-  EXPECT_EQ(here.store.Files(7)[1]->id, id) << "the newest first";
+  ASSERT_EQ(here.store.Files(Tenant{7}).size(), 2u);
+  EXPECT_EQ(here.store.Files(Tenant{7})[1]->id, id) << "the newest first";
   EXPECT_EQ(here.store.bytes(), 11u + 5 + 9);
   here.store.Remove(*file);
-  EXPECT_EQ(here.store.FindFile(id, 7), nullptr);
+  EXPECT_EQ(here.store.FindFile(id, Tenant{7}), nullptr);
   EXPECT_EQ(here.store.bytes(), 5u + 9);
   EXPECT_EQ(FilesThere(), 4u);
 }
@@ -68,7 +68,7 @@ TEST_F(BatchStoreTest, AnUploadThatEndsEarlyLeavesNothing) {
   std::string rest;
   {
     TestBatches here(Folder());
-    here.store.NewUpload(1)->Write("x");
+    here.store.NewUpload(Tenant{1})->Write("x");
     EXPECT_EQ(here.store.bytes(), 0u);
     EXPECT_EQ(FilesThere(), 0u);
     rest = Folder() + "/" + NewId("file-");  // as of a process that was killed
@@ -116,8 +116,8 @@ TEST_F(BatchStoreTest, WhatClientsCanMakeItKeepHasLimits) {
                               .tenant_files = 4,
                               .uploads = 3,
                               .tenant_uploads = 2});
-  const auto sends = [&](size_t bytes, Tenant tenant) {
-    return StatusOf([&] { here.Send(std::string(bytes, 'x'), tenant); });
+  const auto sends = [&](size_t bytes, uint64_t tenant) {
+    return StatusOf([&] { here.Send(std::string(bytes, 'x'), Tenant{tenant}); });
   };
   EXPECT_EQ(sends(51, 1), 413) << "a file";
   EXPECT_EQ(sends(50, 1), 200);
@@ -131,14 +131,14 @@ TEST_F(BatchStoreTest, WhatClientsCanMakeItKeepHasLimits) {
   EXPECT_EQ(sends(0, 2), 200);
   EXPECT_EQ(sends(0, 2), 200);
   {
-    const auto one = here.store.NewUpload(2), two = here.store.NewUpload(2);
-    EXPECT_EQ(StatusOf([&] { here.store.NewUpload(2); }), 429) << "a tenant's uploads";
-    const auto three = here.store.NewUpload(3);
-    EXPECT_EQ(StatusOf([&] { here.store.NewUpload(4); }), 429) << "all uploads";
+    const auto one = here.store.NewUpload(Tenant{2}), two = here.store.NewUpload(Tenant{2});
+    EXPECT_EQ(StatusOf([&] { here.store.NewUpload(Tenant{2}); }), 429) << "a tenant's uploads";
+    const auto three = here.store.NewUpload(Tenant{3});
+    EXPECT_EQ(StatusOf([&] { here.store.NewUpload(Tenant{4}); }), 429) << "all uploads";
   }
   EXPECT_EQ(sends(0, 3), 200);
   EXPECT_EQ(sends(0, 4), 413) << "all files";
-  here.store.Remove(*here.store.Files(1).back());
+  here.store.Remove(*here.store.Files(Tenant{1}).back());
   EXPECT_EQ(sends(0, 4), 200);
 }
 

@@ -93,7 +93,7 @@ struct TestBatches {
   BatchStore store;
   CompletionDefaults defaults = TinyDefaults();
   std::string options = "default";
-  Tenant unknown = UINT64_MAX;  // the tenant whose key is not accepted
+  Tenant unknown{UINT64_MAX};  // the tenant whose key is not accepted
   std::unique_ptr<BatchJobs> jobs;
 };
 

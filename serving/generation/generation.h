@@ -58,8 +58,9 @@ struct GenerationSpec {
 
   // The requests that may share a KV cache: those of a tenant with the same salt.
   uint64_t cache_group() const {
-    return salt == 0 ? tenant
-                     : Fnv1a({reinterpret_cast<const char*>(&tenant), sizeof tenant}, salt);
+    const auto number = static_cast<uint64_t>(tenant);
+    return salt == 0 ? number
+                     : Fnv1a({reinterpret_cast<const char*>(&number), sizeof number}, salt);
   }
 };
 

@@ -49,7 +49,7 @@ KeptTurn Read(const std::string& path, std::string id) {
       throw Error("{}: damaged: its items", path);
     KeptTurn turn{.id = std::move(id),
                   .previous = value.at("previous").get<std::string>(),
-                  .tenant = std::stoull(value.at("tenant").get<std::string>(), nullptr, 16),
+                  .tenant = TenantOfText(value.at("tenant")),
                   .input = value.at("input").dump(),
                   .output = value.at("output").dump(),
                   .body = {},
@@ -144,8 +144,8 @@ void ResponseFiles::WriteNow(const StoredTurn& turn, const std::string* body) co
   NewFile file(PathOf(body != nullptr ? "resp_" : "turn_", turn.id), FileReaders::kOwner);
   // Put together as text: a tree of small values is about 16 times larger.
   const auto write = [&](std::string_view text) { file.Write(text.data(), text.size()); };
-  write(fmt::format(R"({{"version":1,"tenant":"{:016x}","created_ns":{},"previous":"{}","input":)",
-                    turn.tenant, turn.created_ns,
+  write(fmt::format(R"({{"version":1,"tenant":"{}","created_ns":{},"previous":"{}","input":)",
+                    TenantText(turn.tenant), turn.created_ns,
                     turn.previous == nullptr ? std::string() : turn.previous->id));
   write(turn.input);
   write(R"(,"output":)");

@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr Tenant kAnn = 1, kBob = 2;
+constexpr Tenant kAnn{1}, kBob{2};
 
 std::string Id(size_t number) { return fmt::format("resp_a-{}", number); }
 std::string Items(const std::string& text) {

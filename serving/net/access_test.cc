@@ -282,7 +282,7 @@ TEST(Tenants, AreKeysNotConnections) {
   EXPECT_EQ(tenant("secret-1", false), tenant("secret-1", true));
   EXPECT_NE(tenant("secret-1", false), tenant("secret-2", false));
   EXPECT_NE(tenant("secret-1", true), tenant("secret-2", true));
-  EXPECT_NE(tenant("secret-1", true), kEverybody);
+  EXPECT_NE(tenant("secret-1", true), static_cast<uint64_t>(kEverybody));
 }
 
 // A client's error is not a server's failure.
