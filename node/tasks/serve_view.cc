@@ -99,7 +99,7 @@ void ServeView::AddChain(const PlannedModel& planned) {
   const pipeline::ChainClient& chain = *engine_.client();
   const std::string serving = plan.serving_socket.empty() ? "serving" : plan.serving_socket;
   SocketPlace place{.name = serving, .role = "serving", .server = plan.serving_server};
-  place.embedding = place.head = true;
+  place.embedding = place.lm_head = true;
   place.l3_groups = ViewOfGroups(plan.ends, plan.ends.threads, planned.serving_machine());
   AddSocket(std::move(place), [this] { return ViewOf(engine_.status()); });
   for (size_t i = 0; i < plan.stages.size(); ++i) {
@@ -149,7 +149,7 @@ ServeView::ServeView(const PlannedModel& planned, const pipeline::Engine& engine
   }
   const pipeline::PlacedStage& stage = plan.stages.front();
   SocketPlace first{.name = stage.socket, .role = "", .server = ""};
-  first.embedding = first.head = true;
+  first.embedding = first.lm_head = true;
   AddStage(
       stage, machine, std::move(first), [this] { return ViewOf(engine_.status()); },
       [this](AttentionId i) -> Reader {

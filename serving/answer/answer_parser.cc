@@ -247,14 +247,14 @@ class MarkedText final : public AnswerParser::Machine {
 
   void CallByte(char c) {
     const size_t writes = sink_.writes();
-    const Step step = machine_->Next(c);
-    if (step == Step::kBroken) return Break(c);
+    const Verdict verdict = machine_->Next(c);
+    if (verdict == Verdict::kBroken) return Break(c);
     raw_ += c;
     // What has become part of a call is not text any more.
     if (sink_.writes() != writes) raw_.clear();
-    if (step == Step::kMore) return;
+    if (verdict == Verdict::kMore) return;
     machine_.reset();
-    const std::string again = step == Step::kDoneBefore ? std::string(1, c) : "";
+    const std::string again = verdict == Verdict::kDoneBefore ? std::string(1, c) : "";
     Fresh(true);
     Again(again);
   }

@@ -62,7 +62,7 @@ class CallSink {
 class CallMachine {
  public:
   virtual ~CallMachine() = default;
-  virtual Step Next(char c) = 0;
+  virtual Verdict Next(char c) = 0;
   // The open call will not be completed: passes on what was held back of its arguments.
   virtual void Flush() {}
 };
@@ -75,18 +75,18 @@ std::unique_ptr<CallMachine> MakeJsonMessage(CallSink&, const ToolTable&);
 // The keys that may stand in a message that is a call.
 std::span<const std::string_view> MessageKeys();
 
-// What stands before a call's arguments.
-struct CallHead {
+// What stands before a call's arguments says this.
+struct CallName {
   std::string_view name;
   std::string_view id;  // as the model wrote it, or empty
 };
-// A head that ends before the first {, then the arguments' object.
+// An opening with the name, which ends before the first {, then the arguments' object.
 struct NamedForm {
-  // What a whole head says; nothing if it is none.
-  std::optional<CallHead> (*read)(std::string_view head) = nullptr;
-  bool or_json = false;  // with [ or { in place of a head it is as MakeJsonCalls has it
-  // Not 0: the call's marker may be text as well, so the head is a name, this character and white
-  // space, or it is none.
+  // What a whole opening says; nothing if it is not one.
+  std::optional<CallName> (*read)(std::string_view opening) = nullptr;
+  bool or_json = false;  // calls may be without an opening, as MakeJsonCalls reads them
+  // Not 0: the call's marker may also be text. So an opening is a name other than "all", this
+  // character and white space; anything else is text.
   char name_end = 0;
 };
 std::unique_ptr<CallMachine> MakeNamedCall(CallSink&, const ToolTable&, const NamedForm&);
@@ -121,7 +121,7 @@ class ArgumentsPipe {
  public:
   explicit ArgumentsPipe(CallSink* sink) : sink_(sink) {}
   // Takes the byte; `kept` instead of the sink, if given (the name is not known yet).
-  Step Next(char c, std::string* kept = nullptr);
+  Verdict Next(char c, std::string* kept = nullptr);
 
  private:
   CallSink* sink_;

@@ -6,10 +6,10 @@
 
 namespace larder::serving::inline answer {
 
-Step ArgumentsPipe::Next(char c, std::string* kept) {
+Verdict ArgumentsPipe::Next(char c, std::string* kept) {
   const bool in_string = scanner_.in_string();
-  const Step step = scanner_.Next(c);
-  if (step == Step::kBroken || step == Step::kDoneBefore) return step;
+  const Verdict verdict = scanner_.Next(c);
+  if (verdict == Verdict::kBroken || verdict == Verdict::kDoneBefore) return verdict;
   std::string json;
   if (in_string && static_cast<unsigned char>(c) < 0x20) {
     AppendJsonEscaped(json, {&c, 1});
@@ -21,7 +21,7 @@ Step ArgumentsPipe::Next(char c, std::string* kept) {
   } else {
     sink_->Arguments(json);
   }
-  return step;
+  return verdict;
 }
 
 namespace {
@@ -39,7 +39,7 @@ class JsonCalls final : public CallMachine {
   JsonCalls(CallSink& sink, const ToolTable& tools, bool whole_message)
       : sink_(sink), tools_(tools), whole_message_(whole_message), pipe_(&sink) {}
 
-  Step Next(char c) override {
+  Verdict Next(char c) override {
     switch (state_) {
       case State::kKeyText:
         return KeyText(c);
@@ -52,7 +52,7 @@ class JsonCalls final : public CallMachine {
       case State::kSkip:
         return Skip(c);
       default:
-        return IsJsonSpace(c) ? Step::kMore : Between(c);
+        return IsJsonSpace(c) ? Verdict::kMore : Between(c);
     }
   }
 
@@ -75,52 +75,52 @@ class JsonCalls final : public CallMachine {
 
   JsonFrame& frame() { return frames_.back(); }
 
-  Step Go(State state) {
+  Verdict Go(State state) {
     state_ = state;
-    return Step::kMore;
+    return Verdict::kMore;
   }
 
-  Step Open(char c) {
-    if ((c != '{' && c != '[') || frames_.size() == 8) return Step::kBroken;
+  Verdict Open(char c) {
+    if ((c != '{' && c != '[') || frames_.size() == 8) return Verdict::kBroken;
     if (!frames_.empty()) frame().nested = true;
     frames_.push_back({.list = c == '[', .name = {}, .kept = {}});
     return Go(c == '[' ? State::kFirstItem : State::kFirstKey);
   }
 
-  Step Close() {
+  Verdict Close() {
     const bool call = frame().named && (frame().argued || !whole_message_);
-    if (!call && !frame().nested) return Step::kBroken;
+    if (!call && !frame().nested) return Verdict::kBroken;
     if (frame().named && !frame().argued) {  // a call without arguments
       sink_.Begin(frame().name, {});
       sink_.Arguments("{}");
       sink_.End();
     }
     frames_.pop_back();
-    if (frames_.empty()) return Step::kDone;
+    if (frames_.empty()) return Verdict::kDone;
     return Go(frame().list ? State::kAfterItem : State::kAfterMember);
   }
 
-  Step Between(char c) {
+  Verdict Between(char c) {
     switch (state_) {
       case State::kFirstItem:
       case State::kItem:
         return Open(c);
       case State::kAfterItem:
         if (c == ',') return Go(State::kItem);
-        return c == ']' ? Close() : Step::kBroken;
+        return c == ']' ? Close() : Verdict::kBroken;
       case State::kFirstKey:
         if (c == '}') return Close();
         [[fallthrough]];
       case State::kKey:
-        if (c != '"') return Step::kBroken;
+        if (c != '"') return Verdict::kBroken;
         key_.clear();
         decoder_ = {};
         return Go(State::kKeyText);
       case State::kColon:
-        return c == ':' ? Go(State::kMember) : Step::kBroken;
+        return c == ':' ? Go(State::kMember) : Verdict::kBroken;
       case State::kAfterMember:
         if (c == ',') return Go(State::kKey);
-        return c == '}' ? Close() : Step::kBroken;
+        return c == '}' ? Close() : Verdict::kBroken;
       default:
         return Member(c);
     }
@@ -130,18 +130,18 @@ class JsonCalls final : public CallMachine {
     return std::ranges::find(names, key_) != names.end();
   }
 
-  Step KeyText(char c) {
-    const Step step = decoder_.Next(c, key_);
+  Verdict KeyText(char c) {
+    const Verdict verdict = decoder_.Next(c, key_);
     // As soon as it can't be a call any more, the message is text.
     if (whole_message_ && std::ranges::none_of(MessageKeys(), [&](std::string_view key) {
-          return step == Step::kDone ? key == key_ : key.starts_with(key_);
+          return verdict == Verdict::kDone ? key == key_ : key.starts_with(key_);
         }))
-      return Step::kBroken;
-    if (step != Step::kDone) return step;
+      return Verdict::kBroken;
+    if (verdict != Verdict::kDone) return verdict;
     return Go(State::kColon);
   }
 
-  Step Member(char c) {
+  Verdict Member(char c) {
     if (c == '"' && !frame().named && KeyIs({"name", "tool_name", "function"})) {
       decoder_ = {};
       return Go(State::kName);
@@ -161,14 +161,14 @@ class JsonCalls final : public CallMachine {
     return Skip(c);
   }
 
-  Step Name(char c) {
-    const Step step = decoder_.Next(c, frame().name);
+  Verdict Name(char c) {
+    const Verdict verdict = decoder_.Next(c, frame().name);
     const bool of_tool =
         !whole_message_ || tools_.empty() ||
-        (step == Step::kDone ? tools_.Has(frame().name) : tools_.AnyBegins(frame().name));
-    if (!of_tool) return Step::kBroken;
-    if (step != Step::kDone) return step;
-    if (frame().name.empty()) return Step::kBroken;
+        (verdict == Verdict::kDone ? tools_.Has(frame().name) : tools_.AnyBegins(frame().name));
+    if (!of_tool) return Verdict::kBroken;
+    if (verdict != Verdict::kDone) return verdict;
+    if (frame().name.empty()) return Verdict::kBroken;
     frame().named = true;
     if (frame().argued) {
       sink_.Begin(frame().name, {});
@@ -183,26 +183,26 @@ class JsonCalls final : public CallMachine {
     begun_ = true;
   }
 
-  Step Argued() {
+  Verdict Argued() {
     frame().argued = true;
     if (frame().named) sink_.End();
     return Go(State::kAfterMember);
   }
 
-  Step Arguments(char c) {
-    const Step step = pipe_.Next(c, frame().named ? nullptr : &frame().kept);
-    return step == Step::kDone ? Argued() : step;
+  Verdict Arguments(char c) {
+    const Verdict verdict = pipe_.Next(c, frame().named ? nullptr : &frame().kept);
+    return verdict == Verdict::kDone ? Argued() : verdict;
   }
 
   // Arguments as a string that holds JSON, as OpenAI's API has them.
-  Step ArgumentsText(char c) {
+  Verdict ArgumentsText(char c) {
     std::string text;
-    const Step step = decoder_.Next(c, text);
-    if (step == Step::kBroken) return step;
+    const Verdict verdict = decoder_.Next(c, text);
+    if (verdict == Verdict::kBroken) return verdict;
     if (!begun_ && whole_message_) {  // a message is a call only with an object
-      if (step == Step::kDone || (!text.empty() && !IsJsonSpace(text[0]) && text[0] != '{'))
-        return Step::kBroken;
-      if (text.empty() || IsJsonSpace(text[0])) return Step::kMore;
+      if (verdict == Verdict::kDone || (!text.empty() && !IsJsonSpace(text[0]) && text[0] != '{'))
+        return Verdict::kBroken;
+      if (text.empty() || IsJsonSpace(text[0])) return Verdict::kMore;
     }
     BeginArguments();
     if (frame().named) {
@@ -210,14 +210,14 @@ class JsonCalls final : public CallMachine {
     } else {
       frame().kept += text;
     }
-    return step == Step::kDone ? Argued() : step;
+    return verdict == Verdict::kDone ? Argued() : verdict;
   }
 
-  Step Skip(char c) {
-    const Step step = skipped_.Next(c);
-    if (step == Step::kMore || step == Step::kBroken) return step;
+  Verdict Skip(char c) {
+    const Verdict verdict = skipped_.Next(c);
+    if (verdict == Verdict::kMore || verdict == Verdict::kBroken) return verdict;
     state_ = State::kAfterMember;
-    return step == Step::kDone ? Step::kMore : Next(c);
+    return verdict == Verdict::kDone ? Verdict::kMore : Next(c);
   }
 
   CallSink& sink_;

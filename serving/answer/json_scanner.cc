@@ -16,22 +16,22 @@ int HexDigit(char c) {
 
 }  // namespace
 
-Step JsonScanner::Complete() {
+Verdict JsonScanner::Complete() {
   state_ = open_.empty() ? State::kEnd : State::kAfter;
-  return open_.empty() ? Step::kDone : Step::kMore;
+  return open_.empty() ? Verdict::kDone : Verdict::kMore;
 }
 
-Step JsonScanner::Value(char c) {
+Verdict JsonScanner::Value(char c) {
   switch (c) {
     case '{':
     case '[':
-      if (open_.size() == kMostDepth) return Step::kBroken;
+      if (open_.size() == kMostDepth) return Verdict::kBroken;
       open_ += c;
       state_ = c == '{' ? State::kFirstKey : State::kFirstItem;
-      return Step::kMore;
+      return Verdict::kMore;
     case '"':
       state_ = string_ = State::kString;
-      return Step::kMore;
+      return Verdict::kMore;
     case 't':
       literal_ = "rue";
       break;
@@ -42,48 +42,48 @@ Step JsonScanner::Value(char c) {
       literal_ = "ull";
       break;
     default:
-      if (c != '-' && !IsDigit(c)) return Step::kBroken;
+      if (c != '-' && !IsDigit(c)) return Verdict::kBroken;
       digits_ = c == '-' ? Digits::kMinus : c == '0' ? Digits::kZero : Digits::kInteger;
       state_ = State::kNumber;
-      return Step::kMore;
+      return Verdict::kMore;
   }
   state_ = State::kLiteral;
-  return Step::kMore;
+  return Verdict::kMore;
 }
 
-Step JsonScanner::Close(char open) {
-  if (open_.empty() || open_.back() != open) return Step::kBroken;
+Verdict JsonScanner::Close(char open) {
+  if (open_.empty() || open_.back() != open) return Verdict::kBroken;
   open_.pop_back();
   return Complete();
 }
 
-Step JsonScanner::After(char c) {
+Verdict JsonScanner::After(char c) {
   if (c == '}') return Close('{');
   if (c == ']') return Close('[');
-  if (c != ',') return Step::kBroken;
+  if (c != ',') return Verdict::kBroken;
   state_ = open_.back() == '{' ? State::kNextKey : State::kValue;
-  return Step::kMore;
+  return Verdict::kMore;
 }
 
-Step JsonScanner::String(char c) {
+Verdict JsonScanner::String(char c) {
   if (c == '\\') {
     state_ = State::kEscape;
   } else if (c == '"') {
     if (state_ == State::kString) return Complete();
     state_ = State::kColon;
   }
-  return Step::kMore;
+  return Verdict::kMore;
 }
 
-Step JsonScanner::Escape(char c) {
+Verdict JsonScanner::Escape(char c) {
   if (c == 'u') {
     hex_ = 4;
     state_ = State::kHex;
-    return Step::kMore;
+    return Verdict::kMore;
   }
-  if (std::string_view("\"\\/bfnrt").find(c) == std::string_view::npos) return Step::kBroken;
+  if (std::string_view("\"\\/bfnrt").find(c) == std::string_view::npos) return Verdict::kBroken;
   state_ = string_;
-  return Step::kMore;
+  return Verdict::kMore;
 }
 
 bool JsonScanner::NumberTakes(char c) {
@@ -118,17 +118,17 @@ bool JsonScanner::NumberTakes(char c) {
   return false;
 }
 
-Step JsonScanner::Number(char c) {
-  if (NumberTakes(c)) return Step::kMore;
+Verdict JsonScanner::Number(char c) {
+  if (NumberTakes(c)) return Verdict::kMore;
   const bool whole = digits_ == Digits::kZero || digits_ == Digits::kInteger ||
                      digits_ == Digits::kFraction || digits_ == Digits::kExponent;
-  if (!whole) return Step::kBroken;
-  return Complete() == Step::kDone ? Step::kDoneBefore : Next(c);
+  if (!whole) return Verdict::kBroken;
+  return Complete() == Verdict::kDone ? Verdict::kDoneBefore : Next(c);
 }
 
-Step JsonScanner::Next(char c) {
+Verdict JsonScanner::Next(char c) {
   const bool between = state_ <= State::kAfter;
-  if (between && IsJsonSpace(c)) return Step::kMore;
+  if (between && IsJsonSpace(c)) return Verdict::kMore;
   switch (state_) {
     case State::kValue:
       return Value(c);
@@ -138,13 +138,13 @@ Step JsonScanner::Next(char c) {
       if (c == '}') return Close('{');
       [[fallthrough]];
     case State::kNextKey:
-      if (c != '"') return Step::kBroken;
+      if (c != '"') return Verdict::kBroken;
       state_ = string_ = State::kKey;
-      return Step::kMore;
+      return Verdict::kMore;
     case State::kColon:
-      if (c != ':') return Step::kBroken;
+      if (c != ':') return Verdict::kBroken;
       state_ = State::kValue;
-      return Step::kMore;
+      return Verdict::kMore;
     case State::kAfter:
       return After(c);
     case State::kString:
@@ -153,19 +153,19 @@ Step JsonScanner::Next(char c) {
     case State::kEscape:
       return Escape(c);
     case State::kHex:
-      if (HexDigit(c) < 0) return Step::kBroken;
+      if (HexDigit(c) < 0) return Verdict::kBroken;
       if (--hex_ == 0) state_ = string_;
-      return Step::kMore;
+      return Verdict::kMore;
     case State::kLiteral:
-      if (c != literal_.front()) return Step::kBroken;
+      if (c != literal_.front()) return Verdict::kBroken;
       literal_.remove_prefix(1);
-      return literal_.empty() ? Complete() : Step::kMore;
+      return literal_.empty() ? Complete() : Verdict::kMore;
     case State::kNumber:
       return Number(c);
     case State::kEnd:
-      return Step::kBroken;
+      return Verdict::kBroken;
   }
-  return Step::kBroken;
+  return Verdict::kBroken;
 }
 
 void JsonStringDecoder::Append(std::string& text, uint32_t code) {
@@ -187,49 +187,49 @@ void JsonStringDecoder::Append(std::string& text, uint32_t code) {
   text += static_cast<char>(0x80 | (code & 0x3f));
 }
 
-Step JsonStringDecoder::Next(char c, std::string& text) {
+Verdict JsonStringDecoder::Next(char c, std::string& text) {
   if (hex_ > 0) {
     const int digit = HexDigit(c);
-    if (digit < 0) return Step::kBroken;
+    if (digit < 0) return Verdict::kBroken;
     unit_ = unit_ << 4 | static_cast<uint32_t>(digit);
-    if (--hex_ > 0) return Step::kMore;
+    if (--hex_ > 0) return Verdict::kMore;
     constexpr uint32_t kReplacement = 0xfffd;
     const bool low = unit_ >= 0xdc00 && unit_ < 0xe000;
     if (high_ != 0 && !low) Append(text, kReplacement);
     if (unit_ >= 0xd800 && unit_ < 0xdc00) {
       high_ = unit_;
-      return Step::kMore;
+      return Verdict::kMore;
     }
     Append(text, !low         ? unit_
                  : high_ != 0 ? 0x10000 + ((high_ - 0xd800) << 10) + (unit_ - 0xdc00)
                               : kReplacement);
     high_ = 0;
-    return Step::kMore;
+    return Verdict::kMore;
   }
   if (escaped_) {
     escaped_ = false;
     if (c == 'u') {
       hex_ = 4;
       unit_ = 0;
-      return Step::kMore;
+      return Verdict::kMore;
     }
     constexpr std::string_view kNames = "\"\\/bfnrt";
     const size_t at = kNames.find(c);
-    if (at == std::string_view::npos) return Step::kBroken;
+    if (at == std::string_view::npos) return Verdict::kBroken;
     if (high_ != 0) Append(text, 0xfffd);
     high_ = 0;
     text += "\"\\/\b\f\n\r\t"[at];
-    return Step::kMore;
+    return Verdict::kMore;
   }
   if (c == '\\') {
     escaped_ = true;
-    return Step::kMore;
+    return Verdict::kMore;
   }
   if (high_ != 0) Append(text, 0xfffd);
   high_ = 0;
-  if (c == '"') return Step::kDone;
+  if (c == '"') return Verdict::kDone;
   text += c;
-  return Step::kMore;
+  return Verdict::kMore;
 }
 
 void AppendJsonEscaped(std::string& json, std::string_view text) {

@@ -10,7 +10,7 @@
 namespace larder::serving::inline answer {
 
 // What a byte-fed machine says of the byte it was given.
-enum class Step : uint8_t {
+enum class Verdict : uint8_t {
   kMore,        // taken; it goes on
   kDone,        // taken; that was the last one
   kDoneBefore,  // not taken: the end was before it
@@ -21,7 +21,7 @@ class JsonScanner {
  public:
   static constexpr size_t kMostDepth = 256;
 
-  Step Next(char c);
+  Verdict Next(char c);
   bool in_string() const { return state_ == State::kString || state_ == State::kKey; }
 
  private:
@@ -40,14 +40,14 @@ class JsonScanner {
     kNumber,
     kEnd,
   };
-  Step Value(char c);
-  Step After(char c);
-  Step Close(char open);
-  Step String(char c);
-  Step Escape(char c);
-  Step Number(char c);
+  Verdict Value(char c);
+  Verdict After(char c);
+  Verdict Close(char open);
+  Verdict String(char c);
+  Verdict Escape(char c);
+  Verdict Number(char c);
   bool NumberTakes(char c);
-  Step Complete();  // a value is complete
+  Verdict Complete();  // a value is complete
 
   State state_ = State::kValue;
   State string_ = State::kString;  // what an escape returns to
@@ -62,7 +62,7 @@ class JsonStringDecoder {
  public:
   // Behind the opening quote. Appends what the byte completes to `text`; kDone at the closing
   // quote.
-  Step Next(char c, std::string& text);
+  Verdict Next(char c, std::string& text);
 
  private:
   void Append(std::string& text, uint32_t code_point);

@@ -13,47 +13,47 @@ class NamedCall final : public CallMachine {
   NamedCall(CallSink& sink, const ToolTable& tools, const NamedForm& form)
       : sink_(sink), tools_(tools), form_(form), pipe_(&sink) {}
 
-  Step Next(char c) override {
+  Verdict Next(char c) override {
     if (json_) return json_->Next(c);
     if (begun_) return Arguments(c);
-    if (form_.or_json && StripJsonSpace(head_).empty() && (c == '[' || c == '{')) {
+    if (form_.or_json && StripJsonSpace(opening_).empty() && (c == '[' || c == '{')) {
       json_ = MakeJsonCalls(sink_, tools_);
       return json_->Next(c);
     }
     if (c != '{') {
-      head_ += c;
-      return MayBeHead() ? Step::kMore : Step::kBroken;
+      opening_ += c;
+      return MayBeOpening() ? Verdict::kMore : Verdict::kBroken;
     }
-    const auto head = form_.read(head_);
-    if (!head || StripJsonSpace(head->name).empty()) return Step::kBroken;
+    const auto name = form_.read(opening_);
+    if (!name || StripJsonSpace(name->name).empty()) return Verdict::kBroken;
     begun_ = true;
-    sink_.Begin(StripJsonSpace(head->name), StripJsonSpace(head->id));
+    sink_.Begin(StripJsonSpace(name->name), StripJsonSpace(name->id));
     return Arguments(c);
   }
 
  private:
-  bool MayBeHead() const {
-    if (head_.size() > 512) return false;
+  bool MayBeOpening() const {
+    if (opening_.size() > 512) return false;
     if (form_.name_end == 0) return true;
     size_t name = 0;
-    while (name < head_.size() && IsNameByte(head_[name])) ++name;
-    if (name == head_.size()) return true;
-    if (name == 0 || head_[name] != form_.name_end ||
-        std::string_view(head_).substr(0, name) == "all")
+    while (name < opening_.size() && IsNameByte(opening_[name])) ++name;
+    if (name == opening_.size()) return true;
+    if (name == 0 || opening_[name] != form_.name_end ||
+        std::string_view(opening_).substr(0, name) == "all")
       return false;
-    return StripJsonSpace(std::string_view(head_).substr(name + 1)).empty();
+    return StripJsonSpace(std::string_view(opening_).substr(name + 1)).empty();
   }
 
-  Step Arguments(char c) {
-    const Step step = pipe_.Next(c);
-    if (step == Step::kDone) sink_.End();
-    return step;
+  Verdict Arguments(char c) {
+    const Verdict verdict = pipe_.Next(c);
+    if (verdict == Verdict::kDone) sink_.End();
+    return verdict;
   }
 
   CallSink& sink_;
   const ToolTable& tools_;
   NamedForm form_;
-  std::string head_;
+  std::string opening_;
   bool begun_ = false;
   ArgumentsPipe pipe_;
   std::unique_ptr<CallMachine> json_;

@@ -175,10 +175,10 @@ class PythonCalls final : public CallMachine {
  public:
   PythonCalls(CallSink& sink, const ToolTable& tools) : sink_(sink), tools_(tools) {}
 
-  Step Next(char c) override {
+  Verdict Next(char c) override {
     if (json_) return json_->Next(c);
     if (text_.empty() || text_ == "[") {
-      if (IsJsonSpace(c)) return Step::kMore;
+      if (IsJsonSpace(c)) return Verdict::kMore;
       if (c == '{') return BeginJson(c);
     }
     text_ += c;
@@ -188,34 +188,34 @@ class PythonCalls final : public CallMachine {
       } else if (c == quote_) {
         quote_ = 0;
       }
-      return Step::kMore;
+      return Verdict::kMore;
     }
     if (c == '\'' || c == '"') quote_ = c;
     if (c == '(') called_ = true;
     const bool name =
         IsIdentifierByte(c) || c == '.' || c == '-' || c == '(' || c == ' ' || text_ == "[";
-    if (!called_ && !name) return Step::kBroken;
+    if (!called_ && !name) return Verdict::kBroken;
     if (c == '(' || c == '[' || c == '{') ++depth_;
-    if (c != ')' && c != ']' && c != '}') return Step::kMore;
-    return --depth_ > 0 ? Step::kMore : EndCalls();
+    if (c != ')' && c != ']' && c != '}') return Verdict::kMore;
+    return --depth_ > 0 ? Verdict::kMore : EndCalls();
   }
 
  private:
-  Step BeginJson(char c) {
+  Verdict BeginJson(char c) {
     json_ = MakeJsonCalls(sink_, tools_);
     for (const char before : text_) json_->Next(before);
     return json_->Next(c);
   }
 
-  Step EndCalls() {
+  Verdict EndCalls() {
     const auto calls = ReadPythonCalls(text_);
-    if (!calls) return Step::kBroken;
+    if (!calls) return Verdict::kBroken;
     for (const PythonCall& call : *calls) {
       sink_.Begin(call.name, {});
       sink_.Arguments(call.arguments.dump(-1, ' ', false, Json::error_handler_t::replace));
       sink_.End();
     }
-    return Step::kDone;
+    return Verdict::kDone;
   }
 
   CallSink& sink_;

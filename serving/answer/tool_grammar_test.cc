@@ -121,7 +121,7 @@ class Derivations {
       i += 6;
       JsonScanner scanner;
       const size_t begin = i;
-      while (scanner.Next(text[i]) == Step::kMore) ++i;
+      while (scanner.Next(text[i]) == Verdict::kMore) ++i;
       ++i;
       return write ? Instance(Json::parse(text.substr(begin, i - begin))).dump() : "";
     }

@@ -10,7 +10,7 @@ class XmlCall final : public CallMachine {
     if (form_.name_open.empty()) state_ = State::kName;
   }
 
-  Step Next(char c) override {
+  Verdict Next(char c) override {
     switch (state_) {
       case State::kNameOpen:
         return Literal(c, form_.name_open, State::kName);
@@ -27,7 +27,7 @@ class XmlCall final : public CallMachine {
       case State::kValue:
         return Value(c);
     }
-    return Step::kBroken;
+    return Verdict::kBroken;
   }
 
   void Flush() override {
@@ -38,41 +38,42 @@ class XmlCall final : public CallMachine {
 
  private:
   enum class State : uint8_t { kNameOpen, kName, kKeyOrEnd, kKey, kValueOpen, kString, kValue };
-  static constexpr size_t kMostHeadBytes = 512;
+  static constexpr size_t kMostNameBytes = 512;
 
-  Step Go(State state) {
+  Verdict Go(State state) {
     state_ = state;
     token_.clear();
-    return Step::kMore;
+    return Verdict::kMore;
   }
 
-  Step Literal(char c, std::string_view literal, State then) {
-    if (token_.empty() && IsJsonSpace(c)) return Step::kMore;
+  Verdict Literal(char c, std::string_view literal, State then) {
+    if (token_.empty() && IsJsonSpace(c)) return Verdict::kMore;
     token_ += c;
-    if (!literal.starts_with(token_)) return Step::kBroken;
-    return token_ == literal ? Go(then) : Step::kMore;
+    if (!literal.starts_with(token_)) return Verdict::kBroken;
+    return token_ == literal ? Go(then) : Verdict::kMore;
   }
 
-  Step Name(char c) {
+  Verdict Name(char c) {
     name_ += c;
     if (name_.ends_with(form_.name_end)) {
       name_.resize(name_.size() - form_.name_end.size());
-      return name_.empty() ? Step::kBroken : Go(State::kKeyOrEnd);
+      return name_.empty() ? Verdict::kBroken : Go(State::kKeyOrEnd);
     }
-    return c == '\n' || c == '<' || name_.size() > kMostHeadBytes ? Step::kBroken : Step::kMore;
+    return c == '\n' || c == '<' || name_.size() > kMostNameBytes ? Verdict::kBroken
+                                                                  : Verdict::kMore;
   }
 
   // Ends where the line or the first tag does.
-  Step BareName(char c) {
-    if (name_.empty() && IsJsonSpace(c)) return Step::kMore;
+  Verdict BareName(char c) {
+    if (name_.empty() && IsJsonSpace(c)) return Verdict::kMore;
     if (c == '\n' || c == '<') {
-      if (name_.empty()) return Step::kBroken;
+      if (name_.empty()) return Verdict::kBroken;
       Go(State::kKeyOrEnd);
       return KeyOrEnd(c);
     }
-    if (c == ' ' || c == '{' || c == '>' || name_.size() > kMostHeadBytes) return Step::kBroken;
+    if (c == ' ' || c == '{' || c == '>' || name_.size() > kMostNameBytes) return Verdict::kBroken;
     name_ += c;
-    return Step::kMore;
+    return Verdict::kMore;
   }
 
   void BeginOnce() {
@@ -82,8 +83,8 @@ class XmlCall final : public CallMachine {
     sink_.Arguments("{");
   }
 
-  Step KeyOrEnd(char c) {
-    if (token_.empty() && IsJsonSpace(c)) return Step::kMore;
+  Verdict KeyOrEnd(char c) {
+    if (token_.empty() && IsJsonSpace(c)) return Verdict::kMore;
     token_ += c;
     if (token_ == form_.key_open) {
       BeginOnce();
@@ -94,16 +95,16 @@ class XmlCall final : public CallMachine {
       BeginOnce();
       sink_.Arguments("}");
       sink_.End();
-      return Step::kDone;
+      return Verdict::kDone;
     }
     const bool may_be = form_.key_open.starts_with(token_) || form_.call_end.starts_with(token_);
-    return may_be ? Step::kMore : Step::kBroken;
+    return may_be ? Verdict::kMore : Verdict::kBroken;
   }
 
-  Step Key(char c) {
+  Verdict Key(char c) {
     key_ += c;
     if (!key_.ends_with(form_.key_end))
-      return key_.size() > kMostHeadBytes ? Step::kBroken : Step::kMore;
+      return key_.size() > kMostNameBytes ? Verdict::kBroken : Verdict::kMore;
     key_.resize(key_.size() - form_.key_end.size());
     std::string json = first_ ? "\"" : ", \"";
     first_ = false;
@@ -114,20 +115,20 @@ class XmlCall final : public CallMachine {
     if (!form_.typed && form_.value_open.empty()) {
       BeginValue(tools_.IsString(name_, key_));
     }
-    return Step::kMore;
+    return Verdict::kMore;
   }
 
-  Step ValueOpen(char c) {
-    const Step step = Literal(c, form_.value_open, State::kValue);
+  Verdict ValueOpen(char c) {
+    const Verdict verdict = Literal(c, form_.value_open, State::kValue);
     if (state_ == State::kValue) BeginValue(tools_.IsString(name_, key_));
-    return step;
+    return verdict;
   }
 
-  Step Attribute(char c) {  // string="true">
+  Verdict Attribute(char c) {  // string="true">
     token_ += c;
-    if (c != '>') return token_.size() > kMostHeadBytes ? Step::kBroken : Step::kMore;
+    if (c != '>') return token_.size() > kMostNameBytes ? Verdict::kBroken : Verdict::kMore;
     BeginValue(token_.find("\"true\"") != std::string::npos);
-    return Step::kMore;
+    return Verdict::kMore;
   }
 
   void BeginValue(bool is_string) {
@@ -137,10 +138,10 @@ class XmlCall final : public CallMachine {
   }
 
   // Streams a string's value, holding back what may be its end.
-  Step String(char c) {
+  Verdict String(char c) {
     const bool skipped = at_start_ && form_.lines && c == '\n';
     at_start_ = false;
-    if (skipped) return Step::kMore;
+    if (skipped) return Verdict::kMore;
     token_ += c;
     size_t sent = 0;
     while (sent < token_.size()) {
@@ -156,7 +157,7 @@ class XmlCall final : public CallMachine {
     }
     Send(sent);
     token_.erase(0, sent);
-    return Step::kMore;
+    return Verdict::kMore;
   }
 
   void Send(size_t bytes) {
@@ -165,9 +166,9 @@ class XmlCall final : public CallMachine {
     if (!json.empty()) sink_.Arguments(json);
   }
 
-  Step Value(char c) {
+  Verdict Value(char c) {
     token_ += c;
-    if (!token_.ends_with(form_.value_end)) return Step::kMore;
+    if (!token_.ends_with(form_.value_end)) return Verdict::kMore;
     std::string_view value(token_);
     value.remove_suffix(form_.value_end.size());
     if (form_.lines && value.starts_with('\n')) value.remove_prefix(1);

@@ -23,12 +23,12 @@ BatchRequest PrepareBatchRequest(const BatchJob& job, BatchLine line,
   request.prepared.text = line.body;
   request.prepared.dialect = line.dialect;
   request.prepared.Run(with_seed);
-  request.head.dialect = line.dialect;
-  request.head.id = BatchIdOf(line);
-  request.head.model = job.model;
-  request.head.created = job.created;
-  request.head.fingerprint = job.model_fingerprint;
-  request.head.tokenizer = defaults.tokenizer.get();
+  request.facts.dialect = line.dialect;
+  request.facts.id = BatchIdOf(line);
+  request.facts.model = job.model;
+  request.facts.created = job.created;
+  request.facts.fingerprint = job.model_fingerprint;
+  request.facts.tokenizer = defaults.tokenizer.get();
   request.line = std::move(line);
   return request;
 }
@@ -41,7 +41,7 @@ RunningBatchRequest::RunningBatchRequest(BatchRequest request, GenerationService
     if (prepared.refused) throw Refused(*prepared.refused);
     CompletionSink& sink = *this;
     completion_ = std::make_unique<Completion>(service, prepared.request, std::move(prepared.specs),
-                                               std::move(request.head), Protocol::kBatch, sink);
+                                               std::move(request.facts), Protocol::kBatch, sink);
   } catch (const Refused& refused) {
     Refuse(refused);
   } catch (const Error& error) {

@@ -15,7 +15,7 @@ namespace larder::serving::inline batch {
 struct BatchRequest {
   BatchLine line;
   PreparedRequest prepared;
-  ReplyHead head;
+  ReplyFacts facts;
 };
 
 // Reads and tokenizes a request of the job. Any thread.

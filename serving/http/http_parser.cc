@@ -77,7 +77,7 @@ bool IsAuthority(std::string_view text) {
 }
 
 // The request without its body.
-HttpRequest Head(const beast::request<PlainBody>& message) {
+HttpRequest WithoutBody(const beast::request<PlainBody>& message) {
   const auto text = [](boost::beast::string_view view) {
     return std::string(view.data(), view.size());
   };
@@ -112,7 +112,7 @@ HttpRequest Head(const beast::request<PlainBody>& message) {
 struct HttpParser::Impl {
   std::optional<beast::request_parser<PlainBody>> parser;
   // As its header was: what a chunked body has behind it (trailers) are no headers, RFC 9110 6.5.1.
-  std::optional<HttpRequest> head;
+  std::optional<HttpRequest> header;
   bool wants_continue = false;
 };
 
@@ -126,18 +126,18 @@ size_t HttpParser::Feed(std::string_view bytes) {
   if (!parser) {
     parser.emplace();
     parser->eager(false);  // it stops behind the header
-    impl_->head.reset();
+    impl_->header.reset();
     impl_->wants_continue = false;
     parser->header_limit(static_cast<uint32_t>(limits_.header_bytes));
     parser->body_limit(boost::none);  // CheckBody has the limit, which depends on the path
-    continue_told_ = head_told_ = false;
+    continue_told_ = header_told_ = false;
     body_limit_ = body_taken_ = 0;
   }
-  const size_t held = head_.size();
+  const size_t held = header_.size();
   std::string_view all = bytes;
   if (held > 0) {
-    head_ += bytes;
-    all = head_;
+    header_ += bytes;
+    all = header_;
   }
   size_t used = 0;
   boost::system::error_code ec;
@@ -147,12 +147,12 @@ size_t HttpParser::Feed(std::string_view bytes) {
     const size_t n = parser->put(boost::asio::buffer(all.data() + used, all.size() - used), ec);
     used += n;
     if (ec || n == 0) break;
-    TakeHead();
+    TakeHeader();
     CheckBody();
     if (error_status_ != 0) return bytes.size();
   }
   if (ec == beast::error::need_more) ec = {};
-  TakeHead();
+  TakeHeader();
   CheckFraming();
   CheckBody();
   if (error_status_ != 0) return bytes.size();
@@ -164,29 +164,29 @@ size_t HttpParser::Feed(std::string_view bytes) {
     return bytes.size();
   }
   if (parser->is_done()) {
-    head_.clear();
+    header_.clear();
     return used > held ? used - held : 0;
   }
   // The rest is an incomplete header (or chunk header), which the parser must see again with what
   // follows.
   std::string rest(all.substr(used));
-  head_ = std::move(rest);
-  if (head_.size() > limits_.header_bytes) {
+  header_ = std::move(rest);
+  if (header_.size() > limits_.header_bytes) {
     Fail(431, fmt::format("the header is larger than {} bytes", limits_.header_bytes));
   }
   return bytes.size();
 }
 
 // Once, when the header is there and nothing behind it was parsed.
-void HttpParser::TakeHead() {
-  if (impl_->head || !impl_->parser->is_header_done()) return;
+void HttpParser::TakeHeader() {
+  if (impl_->header || !impl_->parser->is_header_done()) return;
   const auto& message = impl_->parser->get();
-  impl_->head = Head(message);
+  impl_->header = WithoutBody(message);
   impl_->wants_continue = boost::beast::iequals(message[beast::field::expect], "100-continue");
   const size_t hosts = message.count(beast::field::host);
   if (hosts > 1) Fail(400, "more than one Host header");
   if (hosts == 0 && message.version() >= 11) Fail(400, "no Host header: HTTP/1.1 requires one");
-  if (hosts == 1 && !IsAuthority(impl_->head->host))
+  if (hosts == 1 && !IsAuthority(impl_->header->host))
     Fail(400, "Host: expected a name or an address, and a port if any");
   impl_->parser->eager(true);
 }
@@ -246,7 +246,7 @@ bool HttpParser::done() const {
 bool HttpParser::begun() const { return impl_->parser.has_value(); }
 
 size_t HttpParser::held_bytes() const {
-  return head_.size() + (impl_->parser ? impl_->parser->get().body().size() : 0);
+  return header_.size() + (impl_->parser ? impl_->parser->get().body().size() : 0);
 }
 
 std::string HttpParser::path() const {
@@ -260,17 +260,17 @@ bool HttpParser::wants_continue() {
   return true;
 }
 
-std::optional<HttpRequest> HttpParser::NewHead() {
-  if (head_told_ || error_status_ != 0 || !impl_->parser || !impl_->parser->is_header_done())
+std::optional<HttpRequest> HttpParser::NewHeader() {
+  if (header_told_ || error_status_ != 0 || !impl_->parser || !impl_->parser->is_header_done())
     return {};
-  head_told_ = true;
-  return impl_->head;
+  header_told_ = true;
+  return impl_->header;
 }
 
 HttpRequest HttpParser::Take() {
   auto message = impl_->parser->release();
   impl_->parser.reset();
-  HttpRequest request = *std::exchange(impl_->head, std::nullopt);
+  HttpRequest request = *std::exchange(impl_->header, std::nullopt);
   request.body = std::move(message.body());
   return request;
 }

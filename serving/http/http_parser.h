@@ -45,7 +45,7 @@ class HttpParser {
   size_t held_bytes() const;  // bytes of an incomplete request
   std::string path() const;   // path of an incomplete or refused request; empty: not known
   // The request without its body, once per request, as soon as its header is complete.
-  std::optional<HttpRequest> NewHead();
+  std::optional<HttpRequest> NewHeader();
   // The bytes of the body that have arrived since the last call; Take() has the rest of them.
   std::string TakeBody();
   // Whether an Expect: 100-continue wants its answer; true once per request.
@@ -57,15 +57,15 @@ class HttpParser {
  private:
   struct Impl;
   void Fail(int status, std::string why);
-  void TakeHead();
+  void TakeHeader();
   void CheckFraming();  // when the header is complete
   void CheckBody();
   HttpLimits limits_;
   std::unique_ptr<Impl> impl_;
-  std::string head_;  // an incomplete header, which the parser must see again from its start
+  std::string header_;  // an incomplete header, which the parser must see again from its start
   int error_status_ = 0;
   std::string error_;
-  bool continue_told_ = false, head_told_ = false;
+  bool continue_told_ = false, header_told_ = false;
   size_t body_limit_ = 0;  // limit for the request that is being parsed, once its header is
                            // complete
   uint64_t body_taken_ = 0;

@@ -120,13 +120,13 @@ TEST(HttpParser, ChunksAreJoined) {
 }
 
 TEST(HttpParser, ChunksThatAreNoneAreRefused) {
-  const std::string head =
+  const std::string header =
       "POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n";
   for (const char* body :
        {"x\r\n", "-1\r\n", "\r\n", "3\r\nabcd\r\n", "3\r\nabc0\r\n\r\n", "3 3\r\nabc\r\n",
         "0x3\r\nabc\r\n", "ffffffffffffffff1\r\n", "3\nabc\n"}) {
     // some are known by what follows
-    const Outcome outcome = Parse({head + body + "0\r\n\r\n" + kGet});
+    const Outcome outcome = Parse({header + body + "0\r\n\r\n" + kGet});
     EXPECT_TRUE(outcome.requests.empty()) << body;
     EXPECT_GE(outcome.status, 400) << body;
   }
@@ -181,7 +181,7 @@ TEST(HttpParser, AfterAnErrorNothingIsTaken) {
   EXPECT_EQ(parser.error_status(), 400);
   EXPECT_EQ(parser.Feed(kGet), 0u);
   EXPECT_FALSE(parser.done());
-  EXPECT_FALSE(parser.NewHead());
+  EXPECT_FALSE(parser.NewHeader());
 }
 
 TEST(HttpParser, OfSeveralRequestsOnlyTheFirstIsUsed) {
@@ -261,7 +261,7 @@ TEST(HttpParser, ABodyCanBeTakenAsItComes) {
         if (method == "POST" && path == "/big") return 1000;
         return std::nullopt;
       }};
-  const auto head = [](const char* path, const std::string& framing) {
+  const auto header = [](const char* path, const std::string& framing) {
     return fmt::format("POST {} HTTP/1.1\r\nHost: localhost\r\n{}\r\n\r\n", path, framing);
   };
   std::string chunks;
@@ -270,7 +270,7 @@ TEST(HttpParser, ABodyCanBeTakenAsItComes) {
        {std::pair<std::string, std::string>{"Content-Length: 1000", std::string(1000, 'b')},
         {"Transfer-Encoding: chunked", chunks + "0\r\n\r\n"}}) {
     HttpParser parser(limits);
-    parser.Feed(head("/big?x=1", framing));
+    parser.Feed(header("/big?x=1", framing));
     std::string taken;
     for (size_t at = 0; at < body.size(); at += 70) {
       parser.Feed(std::string_view(body).substr(at, 70));
@@ -280,14 +280,14 @@ TEST(HttpParser, ABodyCanBeTakenAsItComes) {
     ASSERT_TRUE(parser.done()) << parser.error();
     EXPECT_EQ(taken + parser.Take().body, std::string(1000, 'b'));
     // The next one has the ordinary limit again.
-    parser.Feed(head("/small", "Content-Length: 11"));
+    parser.Feed(header("/small", "Content-Length: 11"));
     EXPECT_EQ(parser.error_status(), 413);
   }
   HttpParser parser(limits);
-  parser.Feed(head("/big", "Content-Length: 1001"));
+  parser.Feed(header("/big", "Content-Length: 1001"));
   EXPECT_EQ(parser.error_status(), 413);
   HttpParser endless(limits);
-  endless.Feed(head("/big", "Transfer-Encoding: chunked"));
+  endless.Feed(header("/big", "Transfer-Encoding: chunked"));
   for (int i = 0; i < 11 && endless.error_status() == 0; ++i) {
     endless.Feed("64\r\n" + std::string(100, 'b') + "\r\n");
     endless.TakeBody();
@@ -368,14 +368,14 @@ TEST(HttpParser, TellsOfAHeaderOnceAndOfAWantedContinueOnce) {
   HttpParser parser(HttpLimits{});
   parser.Feed(
       "POST /x HTTP/1.1\r\nHost: localhost\r\nExpect: 100-Continue\r\nContent-Length: 5\r\n\r");
-  EXPECT_FALSE(parser.NewHead());
+  EXPECT_FALSE(parser.NewHeader());
   EXPECT_FALSE(parser.wants_continue());
   parser.Feed("\n");
-  const auto head = parser.NewHead();
-  ASSERT_TRUE(head);
-  EXPECT_EQ(head->path, "/x");
-  EXPECT_EQ(head->body, "");
-  EXPECT_FALSE(parser.NewHead());
+  const auto header = parser.NewHeader();
+  ASSERT_TRUE(header);
+  EXPECT_EQ(header->path, "/x");
+  EXPECT_EQ(header->body, "");
+  EXPECT_FALSE(parser.NewHeader());
   EXPECT_TRUE(parser.wants_continue());
   EXPECT_FALSE(parser.wants_continue());
   parser.Feed("hello");
@@ -385,7 +385,7 @@ TEST(HttpParser, TellsOfAHeaderOnceAndOfAWantedContinueOnce) {
       "POST /y HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n"
       "hello");
   EXPECT_FALSE(parser.wants_continue());
-  ASSERT_TRUE(parser.NewHead());
+  ASSERT_TRUE(parser.NewHeader());
 }
 
 }  // namespace

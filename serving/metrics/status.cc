@@ -29,11 +29,11 @@ json ToJson(const L3GroupPlace& group) {
 json ToJson(const SocketPlace& socket) {
   json groups = json::array();
   for (const L3GroupPlace& group : socket.l3_groups) groups.push_back(ToJson(group));
-  return {{"name", socket.name},     {"role", socket.role},
-          {"server", socket.server}, {"first_layer", socket.first_layer},
-          {"layers", socket.layers}, {"embedding", socket.embedding},
-          {"head", socket.head},     {"first_slot", socket.first_slot.value},
-          {"slots", socket.slots},   {"kv_bytes", socket.kv_bytes},
+  return {{"name", socket.name},       {"role", socket.role},
+          {"server", socket.server},   {"first_layer", socket.first_layer},
+          {"layers", socket.layers},   {"embedding", socket.embedding},
+          {"lm_head", socket.lm_head}, {"first_slot", socket.first_slot.value},
+          {"slots", socket.slots},     {"kv_bytes", socket.kv_bytes},
           {"l3_groups", groups}};
 }
 

@@ -41,7 +41,7 @@ struct SocketPlace {
   std::string role;    // "colocated", "weight", "attention", "serving"
   std::string server;  // the machine; empty: this one
   size_t first_layer = 0, layers = 0;
-  bool embedding = false, head = false;
+  bool embedding = false, lm_head = false;
   SlotId first_slot{0};  // the first of the `slots` whose KV cache lies here
   size_t slots = 0;
   uint64_t kv_bytes = 0;

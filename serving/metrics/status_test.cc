@@ -22,7 +22,7 @@ TEST(PlanJsonTest, NamesWhereEverythingLives) {
        .server = "a",
        .first_layer = 2,
        .layers = 6,
-       .head = true,
+       .lm_head = true,
        .l3_groups = {{.id = 3,
                       .package = 1,
                       .l3_bytes = 100,
@@ -37,7 +37,7 @@ TEST(PlanJsonTest, NamesWhereEverythingLives) {
   const json& socket = out["sockets"][0];
   EXPECT_EQ(socket["first_layer"], 2);
   EXPECT_EQ(socket["layers"], 6);
-  EXPECT_EQ(socket["head"], true);
+  EXPECT_EQ(socket["lm_head"], true);
   EXPECT_EQ(socket["embedding"], false);
   const json& group = socket["l3_groups"][0];
   EXPECT_EQ(group["cores"], json({4, 5}));

@@ -326,7 +326,7 @@ TEST_F(BatchServerTest, WhatIsWrongIsSaidInALine) {
                             "\r\nContent-Disposition: form-data; name=file\r\n\r\ny\r\n--b--\r\n")
                 .Error(),
             "file: expected one");
-  EXPECT_EQ(server.Upload(std::string(4 << 20, 'x')).status, 413) << "by its head";
+  EXPECT_EQ(server.Upload(std::string(4 << 20, 'x')).status, 413) << "by its header";
   WaitForFiles(0);
   EXPECT_EQ(server.Upload(std::string(3 << 20, 'x')).status, 200);
   EXPECT_EQ(server.Upload(std::string(3 << 20, 'x')).status, 413) << "the disk is full";
@@ -374,7 +374,7 @@ TEST_F(BatchServerTest, AServerWithoutAFolderSaysWhichOptionItNeeds) {
     EXPECT_EQ(answer.status, 501);
     EXPECT_NE(answer.Error().find("--batch-dir"), std::string::npos);
   }
-  // By its head: the body need not be sent.
+  // By its header: the body need not be sent.
   Client client(server.port());
   client.Send("POST /v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Length: 500000\r\n\r\n");
   EXPECT_EQ(BatchServer::Read(client).status, 501);

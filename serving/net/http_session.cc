@@ -91,15 +91,15 @@ void HttpSession::Proceed() {
       Refuse(ErrorReply(parser_.error_status(), parser_.error(), {}, parser_.path()));
       break;
     }
-    if (!parser_.done()) {  // refused by its head: a client that is not admitted need not send the
-                            // body
-      const auto head = parser_.NewHead();
-      if (const auto refusal = head ? Refusal(*head) : std::nullopt) {
+    if (!parser_.done()) {  // refused by its header: a client that is not admitted need not send
+                            // the body
+      const auto header = parser_.NewHeader();
+      if (const auto refusal = header ? Refusal(*header) : std::nullopt) {
         Refuse(*refusal);
         break;
       }
       try {
-        if (head && IsUpload(*head)) BeginUpload(*head);
+        if (header && IsUpload(*header)) BeginUpload(*header);
         if (upload_) TakeUpload(parser_.TakeBody());
       } catch (const Refused& why) {
         Refuse(ErrorReply(why, parser_.path()));
@@ -120,7 +120,7 @@ void HttpSession::Proceed() {
   if (input_ended_ && !answering_ && !later_ && !wire_.full()) Leave();
 }
 
-// Why a request is refused by its head alone. nullopt: it is accepted, and its tenant is known.
+// Why a request is refused by its header alone. nullopt: it is accepted, and its tenant is known.
 std::optional<HttpReply> HttpSession::Refusal(const HttpRequest& request) {
   const std::string why_not = state_.access.WhyNot(request, !state_.api_keys.empty());
   if (!why_not.empty()) {
@@ -147,7 +147,7 @@ bool HttpSession::AsksFirst(const HttpRequest& request) const {
 }
 
 void HttpSession::Handle() {
-  // Checked again for a request whose head was accepted: keys may have changed while its body
+  // Checked again for a request whose header was accepted: keys may have changed while its body
   // arrived.
   if (const auto refusal = Refusal(request_)) return Send(*refusal);
   if (AsksFirst(request_)) {
@@ -239,11 +239,11 @@ void HttpSession::Answer(const Route* route) {
       });
 }
 
-void HttpSession::BeginUpload(const HttpRequest& head) {
+void HttpSession::BeginUpload(const HttpRequest& header) {
   if (state_.batches == nullptr) throw Refused(501, "{}", kNoBatches);
   if (!state_.batches->ready()) throw Refused(503, "Loading model");
   upload_ = std::make_unique<FileUpload>(
-      *state_.batches, wire_.client().peer(), tenant_, head.content_type,
+      *state_.batches, wire_.client().peer(), tenant_, header.content_type,
       [failures = state_.failures](const std::string& why) {
         if (failures != nullptr) failures->Count("a file", why.c_str());
       },
@@ -302,8 +302,8 @@ void HttpSession::AnswerBatch() {
         HttpSession& session = **self;
         if (!ok) return session.Send(ErrorReply(500, kInternalError, {}, session.request_.path));
         if (answer->download.id.empty()) return session.Send(answer->reply);
-        session.SendHead(200, answer->reply,
-                         fmt::format("Content-Length: {}\r\n", answer->download.bytes));
+        session.SendHeader(200, answer->reply,
+                           fmt::format("Content-Length: {}\r\n", answer->download.bytes));
         if (session.request_.method == "HEAD") return session.EndAnswer();
         session.download_ = std::move(answer->download);
         session.SendMore();
@@ -345,18 +345,18 @@ void HttpSession::Generate(PreparedRequest& prepared, bool ok) {
     if (prepared.refused) throw *prepared.refused;
     if (state_.metrics != nullptr) state_.metrics->IgnoredFields(prepared.request.ignored_fields);
     if (prepared.request.at_once != AtOnce::kNo)
-      return Send({.body = Dump(AnswerAtOnce(state_.NewHead(prepared.dialect), prepared.request)),
+      return Send({.body = Dump(AnswerAtOnce(state_.NewFacts(prepared.dialect), prepared.request)),
                    .headers = {}});
     for (GenerationSpec& spec : prepared.specs) spec.tenant = tenant_;
     admitted_ = ServerState::Admit(wire_.client(), prepared.request, prepared.specs);
-    ReplyHead head = state_.NewHead(prepared.dialect);
-    head.stored = prepared.request.store && state_.responses != nullptr;
-    to_keep_ =
-        head.stored ? BeginToKeep(*state_.responses, head, prepared.request) : ResponseToKeep();
+    ReplyFacts facts = state_.NewFacts(prepared.dialect);
+    facts.stored = prepared.request.store && state_.responses != nullptr;
+    to_store_ =
+        facts.stored ? BeginToStore(*state_.responses, facts, prepared.request) : ResponseToStore();
     CompletionSink& sink = *this;
     completion_ =
         std::make_unique<Completion>(*state_.service, prepared.request, std::move(prepared.specs),
-                                     std::move(head), Protocol::kHttp, sink);
+                                     std::move(facts), Protocol::kHttp, sink);
   } catch (const Refused& refused) {
     state_.CountRefused(Protocol::kHttp);
     SendError(refused);
@@ -415,7 +415,7 @@ bool HttpSession::MakesElsewhere(const std::function<nlohmann::json()>& make) {
 }
 
 void HttpSession::OnStored(const nlohmann::json& whole) {
-  Keep(*state_.responses, tenant_, std::move(to_keep_), whole);
+  Store(*state_.responses, tenant_, std::move(to_store_), whole);
 }
 
 void HttpSession::OnFailure(int status, const std::string& message) {
@@ -433,20 +433,21 @@ void HttpSession::EndStream() {
   EndAnswer();
 }
 
-void HttpSession::SendHead(int status, const HttpReply& reply, const std::string& framing) {
-  std::string head =
+void HttpSession::SendHeader(int status, const HttpReply& reply, const std::string& framing) {
+  std::string header =
       fmt::format("HTTP/1.1 {} {}\r\nServer: larder\r\n", status, StatusText(status));
-  if (!reply.content_type.empty()) head += fmt::format("Content-Type: {}\r\n", reply.content_type);
+  if (!reply.content_type.empty())
+    header += fmt::format("Content-Type: {}\r\n", reply.content_type);
   if (state_.access.IsNamed(request_.origin) && IsHeaderValue(request_.origin))
-    head += fmt::format("Access-Control-Allow-Origin: {}\r\nVary: Origin\r\n", request_.origin);
-  head += reply.headers + framing;
-  head += request_.keep_alive ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
-  wire_.Write(head);
+    header += fmt::format("Access-Control-Allow-Origin: {}\r\nVary: Origin\r\n", request_.origin);
+  header += reply.headers + framing;
+  header += request_.keep_alive ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
+  wire_.Write(header);
 }
 
 void HttpSession::Send(const HttpReply& reply) {
   if (reply.status >= 400) state_.CountError(Protocol::kHttp, reply.status);
-  SendHead(reply.status, reply, fmt::format("Content-Length: {}\r\n", reply.body.size()));
+  SendHeader(reply.status, reply, fmt::format("Content-Length: {}\r\n", reply.body.size()));
   if (request_.method != "HEAD") wire_.Write(reply.body);
   EndAnswer();
 }
@@ -456,11 +457,11 @@ void HttpSession::SendPart(std::string_view data) {
     streaming_ = true;
     if (request_.http10) request_.keep_alive = false;
     const bool lines = FramingOf(dialect_) == Framing::kLines;
-    SendHead(200,
-             {.content_type = lines ? "application/x-ndjson" : "text/event-stream; charset=utf-8",
-              .body = {},
-              .headers = "Cache-Control: no-cache\r\n"},
-             request_.http10 ? "" : "Transfer-Encoding: chunked\r\n");
+    SendHeader(200,
+               {.content_type = lines ? "application/x-ndjson" : "text/event-stream; charset=utf-8",
+                .body = {},
+                .headers = "Cache-Control: no-cache\r\n"},
+               request_.http10 ? "" : "Transfer-Encoding: chunked\r\n");
   }
   if (request_.http10) {
     wire_.Write(data);
@@ -471,7 +472,7 @@ void HttpSession::SendPart(std::string_view data) {
 
 void HttpSession::EndAnswer() {
   completion_ = nullptr;
-  to_keep_ = {};
+  to_store_ = {};
   upload_ = nullptr;
   admitted_ = {};
   preparing_ = nullptr;
@@ -507,7 +508,7 @@ void HttpSession::OnEndOfInput() {
 void HttpSession::Leave() {
   if (closed_) return;
   completion_ = nullptr;
-  to_keep_ = {};
+  to_store_ = {};
   upload_ = nullptr;
   download_ = {};
   ForgetFiles();

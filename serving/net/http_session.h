@@ -50,7 +50,7 @@ class HttpSession : public Session, private CompletionSink {
   void Handle();
   void Answer(const Route*);  // answers routes that do not generate; null: no such route
   void AnswerBatch();         // answers routes of files and batches
-  void BeginUpload(const HttpRequest& head);
+  void BeginUpload(const HttpRequest& header);
   void TakeUpload(std::string_view bytes);
   void UploadChanged();
   void SendMore();     // sends more of download_
@@ -63,7 +63,7 @@ class HttpSession : public Session, private CompletionSink {
   void AskLater();
   void Send(const HttpReply&);
   void Refuse(const HttpReply&);  // an incomplete request: the connection ends with this answer
-  void SendHead(int status, const HttpReply&, const std::string& framing);
+  void SendHeader(int status, const HttpReply&, const std::string& framing);
   void SendPart(std::string_view data);  // one part of a stream
   void EndStream();
   void EndAnswer();
@@ -84,7 +84,7 @@ class HttpSession : public Session, private CompletionSink {
   JobTicket preparing_;               // a large request or answer that is being prepared
   Admitted admitted_;                 // completion_'s part of the budget
   std::unique_ptr<Completion> completion_;
-  ResponseToKeep to_keep_;              // completion_'s answer; no id: it is not stored
+  ResponseToStore to_store_;            // completion_'s answer; no id: it is not stored
   std::unique_ptr<FileUpload> upload_;  // the upload of the request that is being received or
                                         // answered
   uint64_t uploaded_ = 0;               // bytes of all uploads

@@ -134,18 +134,18 @@ void ServerState::Denied(const std::string& peer, std::string_view why) {
   denied_unsaid_ = 0;
 }
 
-ReplyHead ServerState::NewHead(Dialect dialect) {
-  ReplyHead head;
-  head.dialect = dialect;
+ReplyFacts ServerState::NewFacts(Dialect dialect) {
+  ReplyFacts facts;
+  facts.dialect = dialect;
   do {  // a process that was started within the same second may have left it
-    head.id = fmt::format("{:x}-{}", created, next_id++);
-  } while (responses != nullptr && responses->Has("resp_" + head.id));
-  head.model = defaults.model;
-  head.fingerprint = defaults.fingerprint;
-  head.created = static_cast<int64_t>(std::time(nullptr));
-  head.tokenizer = defaults.tokenizer.get();
-  head.rank_head = defaults.rank_head;
-  return head;
+    facts.id = fmt::format("{:x}-{}", created, next_id++);
+  } while (responses != nullptr && responses->Has("resp_" + facts.id));
+  facts.model = defaults.model;
+  facts.fingerprint = defaults.fingerprint;
+  facts.created = static_cast<int64_t>(std::time(nullptr));
+  facts.tokenizer = defaults.tokenizer.get();
+  facts.rank_head = defaults.rank_head;
+  return facts;
 }
 
 StatusView ServerState::Status() const {

@@ -110,7 +110,7 @@ struct ServerState {
   // Logs a client without a key, or a page that may not use the server; at most one line per ten
   // seconds.
   void Denied(const std::string& peer, std::string_view why);
-  ReplyHead NewHead(Dialect);
+  ReplyFacts NewFacts(Dialect);
   StatusView Status() const;
   // Count an answer that is an error, and a request that was not admitted. They do nothing while
   // loading.

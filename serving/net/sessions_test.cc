@@ -166,7 +166,7 @@ TEST_F(SessionsTest, OnlyAStreamTellsThatItsAnswerStillComes) {
                 streams);
     }
     TestModelThread::DispatchAll(*test_.service);
-    EXPECT_EQ(wire.written.find("HTTP/1.1", 1), std::string::npos) << "one head";
+    EXPECT_EQ(wire.written.find("HTTP/1.1", 1), std::string::npos) << "one header";
     EXPECT_EQ(wire.written.ends_with("data: [DONE]\n\n\r\n0\r\n\r\n"), streams) << wire.written;
   }
 }

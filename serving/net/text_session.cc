@@ -351,7 +351,7 @@ void TextSession::Ask(PreparedLine& prepared, const json& id) {
   asked->admitted = ServerState::Admit(wire_.client(), prepared.request, prepared.specs);
   asked->completion =
       std::make_unique<Completion>(*state_.service, prepared.request, std::move(prepared.specs),
-                                   state_.NewHead(Dialect::kNative), Protocol::kText, *asked);
+                                   state_.NewFacts(Dialect::kNative), Protocol::kText, *asked);
   asked_.push_back(std::move(asked));
 }
 

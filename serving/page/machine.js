@@ -31,7 +31,7 @@ function layersText(socket) {
   if (socket.embedding) parts.push("embedding");
   if (socket.layers === 1) parts.push(`layer ${socket.first_layer}`);
   if (socket.layers > 1) parts.push(`layers ${socket.first_layer}–${socket.first_layer + socket.layers - 1}`);
-  if (socket.head) parts.push("lm_head");
+  if (socket.lm_head) parts.push("lm_head");
   if (socket.slots > 0) parts.push(`KV cache of ${socket.slots} slot${socket.slots > 1 ? "s" : ""}`);
   return parts.join(", ") || "no layers";
 }
@@ -49,7 +49,7 @@ function drawLayers(socket, total) {
   for (let layer = 0; layer < total; ++layer) {
     cell(layer >= socket.first_layer && layer < socket.first_layer + socket.layers, `layer ${layer}`);
   }
-  cell(socket.head, "lm_head");
+  cell(socket.lm_head, "lm_head");
   return strip;
 }
 

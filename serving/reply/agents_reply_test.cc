@@ -16,7 +16,7 @@ json Names(const std::vector<std::pair<std::string, json>>& events) {
 
 TEST(ResponsesReply, WholeResponse) {
   const json got =
-      WholeOf(TestHead(Dialect::kResponses), {TestResult(TestDeltas(), FinishReason::kEndOfText)});
+      WholeOf(TestFacts(Dialect::kResponses), {TestResult(TestDeltas(), FinishReason::kEndOfText)});
   EXPECT_EQ(got["id"], "resp_1");
   EXPECT_EQ(got["object"], "response");
   EXPECT_EQ(got["status"], "completed");
@@ -32,7 +32,7 @@ TEST(ResponsesReply, WholeResponse) {
     "cache_write_tokens":0},
     "output_tokens":3,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":8})"));
   const json cut =
-      WholeOf(TestHead(Dialect::kResponses), {TestResult(TestDeltas(), FinishReason::kLength)});
+      WholeOf(TestFacts(Dialect::kResponses), {TestResult(TestDeltas(), FinishReason::kLength)});
   EXPECT_EQ(cut["status"], "incomplete");
   EXPECT_EQ(cut["incomplete_details"]["reason"], "max_output_tokens");
   EXPECT_EQ(cut["output"][2]["status"], "incomplete");
@@ -40,21 +40,21 @@ TEST(ResponsesReply, WholeResponse) {
 }
 
 TEST(ResponsesReply, RepeatsWhatWasAskedFor) {
-  ReplyHead head = TestHead(Dialect::kResponses);
-  head.echoed = {{"instructions", "be brief"}, {"temperature", 0.5}};
-  const json got = WholeOf(head, {TestResult({TextDelta("a")}, FinishReason::kEndOfText)});
+  ReplyFacts facts = TestFacts(Dialect::kResponses);
+  facts.echoed = {{"instructions", "be brief"}, {"temperature", 0.5}};
+  const json got = WholeOf(facts, {TestResult({TextDelta("a")}, FinishReason::kEndOfText)});
   EXPECT_EQ(got["instructions"], "be brief");
   EXPECT_EQ(got["temperature"], 0.5);
 }
 
 TEST(ResponsesReply, ACallOfAToolInANamespaceHasBothNames) {
-  ReplyHead head = TestHead(Dialect::kResponses);
-  head.namespaced = {{"get_weather", {{"namespace", "get"}, {"name", "weather"}}}};
+  ReplyFacts facts = TestFacts(Dialect::kResponses);
+  facts.namespaced = {{"get_weather", {{"namespace", "get"}, {"name", "weather"}}}};
   const json call =
-      WholeOf(head, {TestResult(TestDeltas(), FinishReason::kEndOfText)})["output"][2];
+      WholeOf(facts, {TestResult(TestDeltas(), FinishReason::kEndOfText)})["output"][2];
   EXPECT_EQ(call["name"], "weather");
   EXPECT_EQ(call["namespace"], "get");
-  for (const auto& [name, event] : EventsOf(head, TestDeltas(), FinishReason::kEndOfText)) {
+  for (const auto& [name, event] : EventsOf(facts, TestDeltas(), FinishReason::kEndOfText)) {
     if (name == "response.function_call_arguments.done") {
       EXPECT_EQ(event["name"], "weather");
     }
@@ -63,7 +63,7 @@ TEST(ResponsesReply, ACallOfAToolInANamespaceHasBothNames) {
 
 TEST(ResponsesReply, EventsOfAThoughtATextAndACall) {
   const auto events =
-      EventsOf(TestHead(Dialect::kResponses), TestDeltas(), FinishReason::kEndOfText);
+      EventsOf(TestFacts(Dialect::kResponses), TestDeltas(), FinishReason::kEndOfText);
   EXPECT_EQ(Names(events), json::parse(R"([
     "response.created", "response.in_progress",
     "response.output_item.added", "response.content_part.added",
@@ -99,14 +99,15 @@ TEST(ResponsesReply, EventsOfAThoughtATextAndACall) {
     "sequence_number":16,"item_id":"fc_1-2","output_index":2,"delta":"{\"c\""})"));
   EXPECT_EQ(events[18].second["arguments"], "{\"c\":1}");
   const ChoiceResult result = TestResult(TestDeltas(), FinishReason::kEndOfText);
-  EXPECT_EQ(events.back().second["response"], WholeOf(TestHead(Dialect::kResponses), {result}));
+  EXPECT_EQ(events.back().second["response"], WholeOf(TestFacts(Dialect::kResponses), {result}));
 }
 
 TEST(ResponsesReply, EndsEarlyOrFails) {
-  const auto cut = EventsOf(TestHead(Dialect::kResponses), {TextDelta("a")}, FinishReason::kLength);
+  const auto cut =
+      EventsOf(TestFacts(Dialect::kResponses), {TextDelta("a")}, FinishReason::kLength);
   EXPECT_EQ(cut.back().first, "response.incomplete");
   RecordedEvents events;
-  const auto encoder = MakeEncoder(TestHead(Dialect::kResponses), events);
+  const auto encoder = MakeEncoder(TestFacts(Dialect::kResponses), events);
   encoder->Begin(1);
   encoder->Failed(503, "a socket is lost");
   EXPECT_EQ(events.all.back().first, "response.failed");
@@ -115,7 +116,7 @@ TEST(ResponsesReply, EndsEarlyOrFails) {
 
 TEST(MessagesReply, WholeMessage) {
   const json got =
-      WholeOf(TestHead(Dialect::kMessages), {TestResult(TestDeltas(), FinishReason::kEndOfText)});
+      WholeOf(TestFacts(Dialect::kMessages), {TestResult(TestDeltas(), FinishReason::kEndOfText)});
   EXPECT_EQ(got, json::parse(R"({
     "id":"msg_1","type":"message","role":"assistant","model":"tiny",
     "content":[{"type":"thinking","thinking":"hm","signature":""},
@@ -126,11 +127,11 @@ TEST(MessagesReply, WholeMessage) {
              "output_tokens":3}})"));
   ChoiceResult stopped = TestResult({TextDelta("a")}, FinishReason::kStopString);
   stopped.end.stop_string = "###";
-  const json word = WholeOf(TestHead(Dialect::kMessages), {stopped});
+  const json word = WholeOf(TestFacts(Dialect::kMessages), {stopped});
   EXPECT_EQ(word["stop_reason"], "stop_sequence");
   EXPECT_EQ(word["stop_sequence"], "###");
   const auto reason = [](FinishReason why) {
-    return WholeOf(TestHead(Dialect::kMessages),
+    return WholeOf(TestFacts(Dialect::kMessages),
                    {TestResult({TextDelta("a")}, why)})["stop_reason"];
   };
   EXPECT_EQ(reason(FinishReason::kEndOfText), "end_turn");
@@ -139,7 +140,7 @@ TEST(MessagesReply, WholeMessage) {
 
 TEST(MessagesReply, EventsOfAThoughtATextAndACall) {
   const auto events =
-      EventsOf(TestHead(Dialect::kMessages), TestDeltas(), FinishReason::kEndOfText);
+      EventsOf(TestFacts(Dialect::kMessages), TestDeltas(), FinishReason::kEndOfText);
   json objects = json::array();
   for (const auto& [name, object] : events) {
     EXPECT_EQ(object["type"], name);
@@ -174,13 +175,13 @@ TEST(MessagesReply, ACallThatWasCutHasNoInput) {
   const std::vector<AnswerDelta> deltas = {{AnswerDelta::Kind::kCallBegin, 0, "f", "call_1"},
                                            {AnswerDelta::Kind::kArguments, 0, "{\"a\":", ""}};
   const json got =
-      WholeOf(TestHead(Dialect::kMessages), {TestResult(deltas, FinishReason::kLength)});
+      WholeOf(TestFacts(Dialect::kMessages), {TestResult(deltas, FinishReason::kLength)});
   EXPECT_EQ(got["content"][0]["input"], json::object());
   EXPECT_EQ(got["stop_reason"], "max_tokens");
   const std::vector<AnswerDelta> deep = {
       {AnswerDelta::Kind::kCallBegin, 0, "f", "call_1"},
       {AnswerDelta::Kind::kArguments, 0, std::string(100000, '['), ""}};
-  EXPECT_EQ(WholeOf(TestHead(Dialect::kMessages),
+  EXPECT_EQ(WholeOf(TestFacts(Dialect::kMessages),
                     {TestResult(deep, FinishReason::kLength)})["content"][0]["input"],
             json::object());
 }
@@ -191,32 +192,32 @@ TEST(AgentsReply, ABrokenCallIsText) {
                                            {AnswerDelta::Kind::kArguments, 0, "{\"a\":", ""},
                                            {AnswerDelta::Kind::kCallEnd, 0, "", ""}};
   const ChoiceResult broken = TestResult(deltas, FinishReason::kEndOfText);
-  const json message = WholeOf(TestHead(Dialect::kMessages), {broken});
+  const json message = WholeOf(TestFacts(Dialect::kMessages), {broken});
   EXPECT_EQ(message["content"], json::parse(R"([{"type":"text","text":"f {\"a\":"}])"));
   EXPECT_EQ(message["stop_reason"], "end_turn");
-  const json said = WholeOf(TestHead(Dialect::kOllamaChat), {broken})["message"];
+  const json said = WholeOf(TestFacts(Dialect::kOllamaChat), {broken})["message"];
   EXPECT_EQ(said["content"], "f {\"a\":");
   EXPECT_FALSE(said.contains("tool_calls"));
   for (const auto& [name, line] :
-       EventsOf(TestHead(Dialect::kOllamaChat), deltas, FinishReason::kEndOfText))
+       EventsOf(TestFacts(Dialect::kOllamaChat), deltas, FinishReason::kEndOfText))
     EXPECT_FALSE(line["message"].contains("tool_calls")) << line;
 }
 
 TEST(AgentsReply, AStopStringInACallIsTheReason) {
   const ChoiceResult stopped = TestResult(TestDeltas(), FinishReason::kStopString);
-  EXPECT_EQ(WholeOf(TestHead(Dialect::kChat), {stopped})["choices"][0]["finish_reason"], "stop");
-  EXPECT_EQ(WholeOf(TestHead(Dialect::kMessages), {stopped})["stop_reason"], "stop_sequence");
+  EXPECT_EQ(WholeOf(TestFacts(Dialect::kChat), {stopped})["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(WholeOf(TestFacts(Dialect::kMessages), {stopped})["stop_reason"], "stop_sequence");
 }
 
 TEST(OllamaReply, WholeAndLines) {
-  const json got =
-      WholeOf(TestHead(Dialect::kOllamaChat), {TestResult(TestDeltas(), FinishReason::kEndOfText)});
+  const json got = WholeOf(TestFacts(Dialect::kOllamaChat),
+                           {TestResult(TestDeltas(), FinishReason::kEndOfText)});
   EXPECT_EQ(got, json::parse(R"({"model":"tiny","created_at":"1970-01-01T00:00:12Z",
     "message":{"role":"assistant","content":"Let me look.","thinking":"hm","tool_calls":[
       {"id":"call_1","function":{"name":"get_weather","arguments":{"c":1}}}]},
     "done":true,"done_reason":"stop","total_duration":8000000,"load_duration":0,"prompt_eval_count":5,
     "prompt_eval_duration":3000000,"eval_count":3,"eval_duration":4000000})"));
-  const auto lines = EventsOf(TestHead(Dialect::kOllamaChat), TestDeltas(), FinishReason::kLength);
+  const auto lines = EventsOf(TestFacts(Dialect::kOllamaChat), TestDeltas(), FinishReason::kLength);
   json messages = json::array();
   for (const auto& [name, line] : lines) {
     EXPECT_EQ(line["done"], &line == &lines.back().second);
@@ -231,7 +232,7 @@ TEST(OllamaReply, WholeAndLines) {
     {"role":"assistant","content":""}])"));
   EXPECT_EQ(lines.back().second["done_reason"], "length");
   const auto generated =
-      EventsOf(TestHead(Dialect::kOllamaGenerate), {TextDelta("hi")}, FinishReason::kEndOfText);
+      EventsOf(TestFacts(Dialect::kOllamaGenerate), {TextDelta("hi")}, FinishReason::kEndOfText);
   EXPECT_EQ(generated.at(0).second,
             json::parse(R"({"model":"tiny","created_at":"1970-01-01T00:00:12Z",
     "done":false,"response":"hi"})"));

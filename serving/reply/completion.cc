@@ -9,20 +9,20 @@
 namespace larder::serving::inline reply {
 namespace {
 
-ReplyHead Complete(ReplyHead head, const CompletionRequest& request,
-                   const std::vector<GenerationSpec>& specs) {
-  head.include_usage = request.include_usage;
-  head.prompt_tokens = specs.empty() ? 0 : specs[0].prompt.size();
-  head.parallel_calls = request.tool_choice.parallel;
-  head.echoed = request.echoed;
-  head.namespaced = request.namespaced;
-  head.embedding = request.embedding;
-  head.form = request.form;
-  head.drawn_probs = request.spec.drawn_probs;
-  const bool shows = IsNative(head.dialect) ? !head.form.brief : head.form.verbose;
-  if (shows && !specs.empty()) head.settings = SettingsJson(specs[0], request);
-  head.prompt_logprobs = request.prompt_logprobs;
-  return head;
+ReplyFacts Complete(ReplyFacts facts, const CompletionRequest& request,
+                    const std::vector<GenerationSpec>& specs) {
+  facts.include_usage = request.include_usage;
+  facts.prompt_tokens = specs.empty() ? 0 : specs[0].prompt.size();
+  facts.parallel_calls = request.tool_choice.parallel;
+  facts.echoed = request.echoed;
+  facts.namespaced = request.namespaced;
+  facts.embedding = request.embedding;
+  facts.form = request.form;
+  facts.drawn_probs = request.spec.drawn_probs;
+  const bool shows = IsNative(facts.dialect) ? !facts.form.brief : facts.form.verbose;
+  if (shows && !specs.empty()) facts.settings = SettingsJson(specs[0], request);
+  facts.prompt_logprobs = request.prompt_logprobs;
+  return facts;
 }
 
 // Choices of a request that run or wait at once.
@@ -163,11 +163,11 @@ struct Completion::Choice : GenerationListener {
 };
 
 Completion::Completion(GenerationService& service, const CompletionRequest& request,
-                       std::vector<GenerationSpec> specs, ReplyHead head, Protocol protocol,
+                       std::vector<GenerationSpec> specs, ReplyFacts facts, Protocol protocol,
                        CompletionSink& sink)
     : sink_(sink),
-      stored_(head.stored),
-      encoder_(MakeEncoder(Complete(std::move(head), request, specs), sink)),
+      stored_(facts.stored),
+      encoder_(MakeEncoder(Complete(std::move(facts), request, specs), sink)),
       stream_(request.stream),
       echoes_(request.echo && request.spec.logprobs >= 0),
       n_(request.n),

@@ -22,7 +22,7 @@ class CompletionSink : public EventSink {
   virtual ~CompletionSink() = default;
   // The last call. `whole` is the answer of a request that is not streamed, else null.
   virtual void OnDone(const nlohmann::json* whole) = 0;
-  // Called before the end of an answer that is stored (ReplyHead), with the answer as a request
+  // Called before the end of an answer that is stored (ReplyFacts), with the answer as a request
   // without streaming gets it.
   virtual void OnStored(const nlohmann::json& /*whole*/) {}
   // Instead of OnDone, of a whole answer that takes long to make: true, and then it is the last
@@ -36,7 +36,7 @@ class CompletionSink : public EventSink {
 class Completion {
  public:
   // Starts the choices, or throws Refused and starts none.
-  Completion(GenerationService&, const CompletionRequest&, std::vector<GenerationSpec>, ReplyHead,
+  Completion(GenerationService&, const CompletionRequest&, std::vector<GenerationSpec>, ReplyFacts,
              Protocol, CompletionSink&);
   ~Completion();
   Completion(const Completion&) = delete;

@@ -34,10 +34,10 @@ json Written(const std::vector<float>& vector, bool base64) {
 
 class EmbeddingEncoder : public ReplyEncoder {
  public:
-  explicit EmbeddingEncoder(ReplyHead head) : head_(std::move(head)) {}
+  explicit EmbeddingEncoder(ReplyFacts facts) : facts_(std::move(facts)) {}
 
   json Whole(const std::vector<ChoiceResult>& results) const override {
-    switch (head_.dialect) {
+    switch (facts_.dialect) {
       case Dialect::kRerank:
         return Ranks(results);
       case Dialect::kNativeEmbedding: {
@@ -55,7 +55,7 @@ class EmbeddingEncoder : public ReplyEncoder {
           vectors.push_back(VectorOf(result));
           ns = std::max(ns, result.end.stats.total_ns);
         }
-        return {{"model", head_.model},
+        return {{"model", facts_.model},
                 {"embeddings", vectors},
                 {"total_duration", ns},
                 {"load_duration", 0},
@@ -67,7 +67,8 @@ class EmbeddingEncoder : public ReplyEncoder {
     json data = json::array();
     for (size_t i = 0; i < results.size(); ++i)
       data.push_back({{"object", "embedding"}, {"index", i}, {"embedding", VectorOf(results[i])}});
-    return {{"object", "list"}, {"data", data}, {"model", head_.model}, {"usage", Tokens(results)}};
+    return {
+        {"object", "list"}, {"data", data}, {"model", facts_.model}, {"usage", Tokens(results)}};
   }
 
   // These dialects have no streams.
@@ -83,41 +84,43 @@ class EmbeddingEncoder : public ReplyEncoder {
   }
 
   json VectorOf(const ChoiceResult& result) const {
-    return Written(InForm(result.end.embedding, head_.embedding), head_.embedding.base64);
+    return Written(InForm(result.end.embedding, facts_.embedding), facts_.embedding.base64);
   }
 
   json Ranks(const std::vector<ChoiceResult>& results) const {
     std::vector<float> scores;
     scores.reserve(results.size());
     for (const ChoiceResult& result : results)
-      scores.push_back(head_.rank_head->Score(result.end.embedding));
+      scores.push_back(facts_.rank_head->Score(result.end.embedding));
     std::vector<size_t> order(scores.size());
     std::iota(order.begin(), order.end(), size_t{0});
     std::stable_sort(order.begin(), order.end(),
                      [&](size_t a, size_t b) { return scores[a] > scores[b]; });
-    order.resize(std::min(order.size(), head_.embedding.top_n));
-    const bool listed = head_.embedding.listed;
+    order.resize(std::min(order.size(), facts_.embedding.top_n));
+    const bool listed = facts_.embedding.listed;
     json ranks = json::array();
     for (const size_t i : order) {
       json one = {{"index", i}, {listed ? "score" : "relevance_score", scores[i]}};
-      if (!head_.embedding.documents.empty()) {
-        const std::string& text = head_.embedding.documents[i];
+      if (!facts_.embedding.documents.empty()) {
+        const std::string& text = facts_.embedding.documents[i];
         one.update(listed ? json{{"text", text}} : json{{"document", {{"text", text}}}});
       }
       ranks.push_back(std::move(one));
     }
     if (listed) return ranks;
-    return {
-        {"object", "list"}, {"model", head_.model}, {"results", ranks}, {"usage", Tokens(results)}};
+    return {{"object", "list"},
+            {"model", facts_.model},
+            {"results", ranks},
+            {"usage", Tokens(results)}};
   }
 
-  const ReplyHead head_;
+  const ReplyFacts facts_;
 };
 
 }  // namespace
 
-std::unique_ptr<ReplyEncoder> MakeEmbeddingEncoder(ReplyHead head) {
-  return std::make_unique<EmbeddingEncoder>(std::move(head));
+std::unique_ptr<ReplyEncoder> MakeEmbeddingEncoder(ReplyFacts facts) {
+  return std::make_unique<EmbeddingEncoder>(std::move(facts));
 }
 
 }  // namespace larder::serving::reply

@@ -20,7 +20,7 @@ ChoiceResult Embedded(std::vector<float> vector, size_t prompt) {
 
 TEST(EmbeddingReplyTest, OpenAiVectorsHaveTheLengthOne) {
   const json whole =
-      WholeOf(TestHead(Dialect::kEmbeddings), {Embedded({3, 4}, 0), Embedded({0, -2}, 1)});
+      WholeOf(TestFacts(Dialect::kEmbeddings), {Embedded({3, 4}, 0), Embedded({0, -2}, 1)});
   EXPECT_EQ(whole["object"], "list");
   EXPECT_EQ(whole["model"], "tiny");
   ASSERT_EQ(whole["data"].size(), 2u);
@@ -31,45 +31,46 @@ TEST(EmbeddingReplyTest, OpenAiVectorsHaveTheLengthOne) {
 }
 
 TEST(EmbeddingReplyTest, FirstDimensionsAndBase64) {
-  ReplyHead head = TestHead(Dialect::kEmbeddings);
-  head.embedding = {.dimensions = 2, .base64 = true};
-  const json whole = WholeOf(head, {Embedded({0, 5, 12}, 0)});
+  ReplyFacts facts = TestFacts(Dialect::kEmbeddings);
+  facts.embedding = {.dimensions = 2, .base64 = true};
+  const json whole = WholeOf(facts, {Embedded({0, 5, 12}, 0)});
   EXPECT_EQ(whole["data"][0]["embedding"], "AAAAAAAAgD8=");  // 0 and 1 as little-endian float32
 }
 
 TEST(EmbeddingReplyTest, AVectorOfZerosStaysOne) {
-  EXPECT_EQ(WholeOf(TestHead(Dialect::kEmbeddings), {Embedded({0, 0}, 0)})["data"][0]["embedding"],
+  EXPECT_EQ(WholeOf(TestFacts(Dialect::kEmbeddings), {Embedded({0, 0}, 0)})["data"][0]["embedding"],
             json({0.0f, 0.0f}));
 }
 
 TEST(EmbeddingReplyTest, LlamaServersAndOllamas) {
-  ReplyHead native = TestHead(Dialect::kNativeEmbedding);
+  ReplyFacts native = TestFacts(Dialect::kNativeEmbedding);
   native.embedding.normalize = false;
   EXPECT_EQ(WholeOf(native, {Embedded({3, 4}, 0)}),
             json::parse(R"([{"index":0,"embedding":[[3.0,4.0]]}])"));
   const json ollama =
-      WholeOf(TestHead(Dialect::kOllamaEmbed), {Embedded({3, 4}, 0), Embedded({1, 0}, 1)});
+      WholeOf(TestFacts(Dialect::kOllamaEmbed), {Embedded({3, 4}, 0), Embedded({1, 0}, 1)});
   EXPECT_EQ(ollama["embeddings"], json({{0.6f, 0.8f}, {1.0f, 0.0f}}));
   EXPECT_EQ(ollama["prompt_eval_count"], 10);
-  ReplyHead one = TestHead(Dialect::kOllamaEmbedding);
+  ReplyFacts one = TestFacts(Dialect::kOllamaEmbedding);
   one.embedding.normalize = false;
   EXPECT_EQ(WholeOf(one, {Embedded({3, 4}, 0)}), json({{"embedding", {3.0f, 4.0f}}}));
 }
 
 TEST(EmbeddingReplyTest, DocumentsComeByRelevance) {
-  ReplyHead head = TestHead(Dialect::kRerank);
+  ReplyFacts facts = TestFacts(Dialect::kRerank);
   auto rank = std::make_shared<model::RankHead>();
   *rank = {.outputs = 1, .dim = 2, .weights = {1, -1}, .bias = {0.5f}};
-  head.rank_head = rank;
-  head.embedding.top_n = 2;
-  head.embedding.documents = {"a", "b", "c"};
-  const json whole = WholeOf(head, {Embedded({1, 1}, 0), Embedded({3, 1}, 1), Embedded({1, 1}, 2)});
+  facts.rank_head = rank;
+  facts.embedding.top_n = 2;
+  facts.embedding.documents = {"a", "b", "c"};
+  const json whole =
+      WholeOf(facts, {Embedded({1, 1}, 0), Embedded({3, 1}, 1), Embedded({1, 1}, 2)});
   EXPECT_EQ(whole["results"],
             json::parse(R"([{"index":1,"relevance_score":2.5,"document":{"text":"b"}},
                                               {"index":0,"relevance_score":0.5,"document":{"text":"a"}}])"));
-  head.embedding.listed = true;
+  facts.embedding.listed = true;
   EXPECT_EQ(
-      WholeOf(head, {Embedded({1, 1}, 0), Embedded({3, 1}, 1), Embedded({1, 1}, 2)}),
+      WholeOf(facts, {Embedded({1, 1}, 0), Embedded({3, 1}, 1), Embedded({1, 1}, 2)}),
       json::parse(R"([{"index":1,"score":2.5,"text":"b"},{"index":0,"score":0.5,"text":"a"}])"));
 }
 

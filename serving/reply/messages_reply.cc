@@ -48,7 +48,7 @@ json BlockJson(const AnswerBlock& block, bool was_cut) {
 
 class MessagesEncoder : public ReplyEncoder {
  public:
-  MessagesEncoder(ReplyHead head, EventSink& sink) : head_(std::move(head)), sink_(sink) {}
+  MessagesEncoder(ReplyFacts facts, EventSink& sink) : facts_(std::move(facts)), sink_(sink) {}
 
   json Whole(const std::vector<ChoiceResult>& results) const override {
     const ChoiceResult& result = results[0];
@@ -67,7 +67,7 @@ class MessagesEncoder : public ReplyEncoder {
 
   void Begin(size_t) override {
     json message = Message();
-    message["usage"] = UsageJson({.prompt_tokens = head_.prompt_tokens});
+    message["usage"] = UsageJson({.prompt_tokens = facts_.prompt_tokens});
     Send("message_start", {{"message", message}});
   }
 
@@ -117,8 +117,8 @@ class MessagesEncoder : public ReplyEncoder {
 
  private:
   json Message() const {
-    return {{"id", "msg_" + head_.id}, {"type", "message"},        {"role", "assistant"},
-            {"model", head_.model},    {"content", json::array()}, {"stop_reason", nullptr},
+    return {{"id", "msg_" + facts_.id}, {"type", "message"},        {"role", "assistant"},
+            {"model", facts_.model},    {"content", json::array()}, {"stop_reason", nullptr},
             {"stop_sequence", nullptr}};
   }
 
@@ -148,7 +148,7 @@ class MessagesEncoder : public ReplyEncoder {
     ++index_;
   }
 
-  ReplyHead head_;
+  ReplyFacts facts_;
   EventSink& sink_;
   bool open_ = false;
   AnswerBlock::Kind kind_ = AnswerBlock::Kind::kText;  // kind of the open block
@@ -158,8 +158,8 @@ class MessagesEncoder : public ReplyEncoder {
 
 }  // namespace
 
-std::unique_ptr<ReplyEncoder> MakeMessagesEncoder(ReplyHead head, EventSink& sink) {
-  return std::make_unique<MessagesEncoder>(std::move(head), sink);
+std::unique_ptr<ReplyEncoder> MakeMessagesEncoder(ReplyFacts facts, EventSink& sink) {
+  return std::make_unique<MessagesEncoder>(std::move(facts), sink);
 }
 
 }  // namespace larder::serving::reply

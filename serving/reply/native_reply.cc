@@ -44,12 +44,12 @@ const json* At(const json& object, std::string_view path) {
 
 class NativeEncoder : public ReplyEncoder {
  public:
-  NativeEncoder(ReplyHead head, EventSink& sink) : head_(std::move(head)), sink_(sink) {}
+  NativeEncoder(ReplyFacts facts, EventSink& sink) : facts_(std::move(facts)), sink_(sink) {}
 
   json Whole(const std::vector<ChoiceResult>& results) const override {
     json all = json::array();
     for (size_t i = 0; i < results.size(); ++i) {
-      json one = NativeJson(head_, i, results[i].Text(), results[i]);
+      json one = NativeJson(facts_, i, results[i].Text(), results[i]);
       if (results[i].with_logprobs) one["completion_probabilities"] = Tokens(results[i].logprobs);
       all.push_back(Shown(std::move(one)));
     }
@@ -62,7 +62,7 @@ class NativeEncoder : public ReplyEncoder {
 
   void Delta(size_t at, const AnswerDelta& delta, const std::vector<TokenLogprobs>* logprobs,
              size_t, const ChoiceResult& so_far) override {
-    if (logprobs == nullptr && !head_.form.timings) {
+    if (logprobs == nullptr && !facts_.form.timings) {
       std::string event = texts_[at](delta.text);
       if (so_far.with_tokens) {
         event.pop_back();  // "}"
@@ -73,7 +73,7 @@ class NativeEncoder : public ReplyEncoder {
     }
     json chunk = Piece(at, delta.text);
     if (so_far.with_tokens) chunk["tokens"] = so_far.tokens;
-    if (head_.form.timings) chunk["timings"] = TimingsJson(so_far.end.stats);
+    if (facts_.form.timings) chunk["timings"] = TimingsJson(so_far.end.stats);
     if (logprobs != nullptr) chunk["completion_probabilities"] = Tokens(*logprobs);
     sink_.OnEvent(nullptr, Dump(chunk));
   }
@@ -81,12 +81,12 @@ class NativeEncoder : public ReplyEncoder {
   void Progress(size_t at, const PromptProgress& progress) override {
     json chunk = Piece(at, "");
     chunk["prompt_progress"] = ProgressJson(progress);
-    if (head_.form.timings) chunk["timings"] = TimingsJson(progress);
+    if (facts_.form.timings) chunk["timings"] = TimingsJson(progress);
     sink_.OnEvent(nullptr, Dump(chunk));
   }
 
   void End(size_t at, const ChoiceResult& result) override {
-    json last = NativeJson(head_, at, "", result);
+    json last = NativeJson(facts_, at, "", result);
     last["tokens"] = json::array();
     sink_.OnEvent(nullptr, Dump(Shown(std::move(last))));
   }
@@ -101,27 +101,27 @@ class NativeEncoder : public ReplyEncoder {
   }
 
   json Tokens(const std::vector<TokenLogprobs>& logprobs) const {
-    return TokenList(*head_.tokenizer, logprobs,
-                     head_.drawn_probs ? TokenListForm::kNativeDrawn : TokenListForm::kNative);
+    return TokenList(*facts_.tokenizer, logprobs,
+                     facts_.drawn_probs ? TokenListForm::kNativeDrawn : TokenListForm::kNative);
   }
 
   json Shown(json whole) const {
-    if (head_.form.fields.empty()) return whole;
+    if (facts_.form.fields.empty()) return whole;
     json shown = json::object();
-    for (const std::string& path : head_.form.fields) {
+    for (const std::string& path : facts_.form.fields) {
       if (const json* found = At(whole, path)) shown[path] = *found;
     }
     return shown;
   }
 
-  ReplyHead head_;
+  ReplyFacts facts_;
   EventSink& sink_;
   std::vector<PreparedEvent> texts_;  // [choice]
 };
 
 }  // namespace
 
-json NativeJson(const ReplyHead& head, size_t at, std::string_view text,
+json NativeJson(const ReplyFacts& facts, size_t at, std::string_view text,
                 const ChoiceResult& result) {
   const GenerationEnd& end = result.end;
   json whole = {{"index", at},
@@ -133,22 +133,22 @@ json NativeJson(const ReplyHead& head, size_t at, std::string_view text,
                 {"stopping_word", end.stop_string},
                 {"truncated", end.reason == FinishReason::kContextFull},
                 {"has_new_line", end.stats.has_line_end},
-                {"model", head.model},
+                {"model", facts.model},
                 {"tokens_predicted", end.stats.generated_tokens},
                 {"tokens_evaluated", end.stats.prompt_tokens},
                 {"tokens_cached", end.stats.reused_tokens},
                 {"timings", TimingsJson(end.stats)}};
-  if (head.form.brief) return whole;
+  if (facts.form.brief) return whole;
   std::string prompt;
-  for (const TokenId token : result.prompt_tokens) prompt += head.tokenizer->Piece(token, true);
+  for (const TokenId token : result.prompt_tokens) prompt += facts.tokenizer->Piece(token, true);
   whole["prompt"] = std::move(prompt);
-  whole["generation_settings"] = head.settings;
-  if (head.settings.is_object()) whole["generation_settings"]["seed"] = result.seed;
+  whole["generation_settings"] = facts.settings;
+  if (facts.settings.is_object()) whole["generation_settings"]["seed"] = result.seed;
   return whole;
 }
 
-std::unique_ptr<ReplyEncoder> MakeNativeEncoder(ReplyHead head, EventSink& sink) {
-  return std::make_unique<NativeEncoder>(std::move(head), sink);
+std::unique_ptr<ReplyEncoder> MakeNativeEncoder(ReplyFacts facts, EventSink& sink) {
+  return std::make_unique<NativeEncoder>(std::move(facts), sink);
 }
 
 }  // namespace larder::serving::reply

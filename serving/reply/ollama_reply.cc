@@ -19,7 +19,7 @@ json CallMessage(const AnswerBlock& call) {
 
 class OllamaEncoder : public ReplyEncoder {
  public:
-  OllamaEncoder(ReplyHead head, EventSink& sink) : head_(std::move(head)), sink_(sink) {}
+  OllamaEncoder(ReplyFacts facts, EventSink& sink) : facts_(std::move(facts)), sink_(sink) {}
 
   json Whole(const std::vector<ChoiceResult>& results) const override {
     const ChoiceResult& result = results[0];
@@ -74,10 +74,10 @@ class OllamaEncoder : public ReplyEncoder {
   }
 
  private:
-  bool is_chat() const { return head_.dialect == Dialect::kOllamaChat; }
+  bool is_chat() const { return facts_.dialect == Dialect::kOllamaChat; }
 
   json Line(json said) const {
-    json line = {{"model", head_.model}, {"created_at", Rfc3339(head_.created)}, {"done", false}};
+    json line = {{"model", facts_.model}, {"created_at", Rfc3339(facts_.created)}, {"done", false}};
     if (is_chat()) {
       said["role"] = "assistant";
       line["message"] = std::move(said);
@@ -102,7 +102,7 @@ class OllamaEncoder : public ReplyEncoder {
     return line;
   }
 
-  ReplyHead head_;
+  ReplyFacts facts_;
   EventSink& sink_;
   PreparedEvent text_, thought_;
   AnswerBlock call_;  // the one that has begun
@@ -110,16 +110,16 @@ class OllamaEncoder : public ReplyEncoder {
 
 }  // namespace
 
-json AnswerAtOnce(const ReplyHead& head, const CompletionRequest& request) {
+json AnswerAtOnce(const ReplyFacts& facts, const CompletionRequest& request) {
   if (request.at_once == AtOnce::kNoVectors) {
-    if (head.dialect == Dialect::kOllamaEmbedding) return {{"embedding", json::array()}};
-    return {{"model", head.model}, {"embeddings", json::array()}};
+    if (facts.dialect == Dialect::kOllamaEmbedding) return {{"embedding", json::array()}};
+    return {{"model", facts.model}, {"embeddings", json::array()}};
   }
-  json answer = {{"model", head.model},
-                 {"created_at", Rfc3339(head.created)},
+  json answer = {{"model", facts.model},
+                 {"created_at", Rfc3339(facts.created)},
                  {"done", true},
                  {"done_reason", request.at_once == AtOnce::kUnload ? "unload" : "load"}};
-  if (head.dialect == Dialect::kOllamaChat) {
+  if (facts.dialect == Dialect::kOllamaChat) {
     answer["message"] = {{"role", "assistant"}, {"content", ""}};
   } else {
     answer["response"] = "";
@@ -127,8 +127,8 @@ json AnswerAtOnce(const ReplyHead& head, const CompletionRequest& request) {
   return answer;
 }
 
-std::unique_ptr<ReplyEncoder> MakeOllamaEncoder(ReplyHead head, EventSink& sink) {
-  return std::make_unique<OllamaEncoder>(std::move(head), sink);
+std::unique_ptr<ReplyEncoder> MakeOllamaEncoder(ReplyFacts facts, EventSink& sink) {
+  return std::make_unique<OllamaEncoder>(std::move(facts), sink);
 }
 
 }  // namespace larder::serving::reply

@@ -94,8 +94,8 @@ json PromptList(const model::Tokenizer& tokenizer, const std::vector<TokenLogpro
 
 class OpenAiEncoder : public ReplyEncoder {
  public:
-  OpenAiEncoder(ReplyHead head, EventSink& sink) : head_(std::move(head)), sink_(sink) {
-    head_.id = (is_chat() ? "chatcmpl-" : "cmpl-") + head_.id;
+  OpenAiEncoder(ReplyFacts facts, EventSink& sink) : facts_(std::move(facts)), sink_(sink) {
+    facts_.id = (is_chat() ? "chatcmpl-" : "cmpl-") + facts_.id;
   }
 
   json Whole(const std::vector<ChoiceResult>& results) const override {
@@ -106,9 +106,10 @@ class OpenAiEncoder : public ReplyEncoder {
       json choice = {{"index", i}, {"finish_reason", FinishName(result)}};
       choice["logprobs"] =
           Logprobs(result.with_logprobs ? &result.logprobs : nullptr, result.Text(), 0);
-      if (result.prompt_logprobs != nullptr && head_.prompt_logprobs >= 0)
-        (is_chat() ? reply : choice)["prompt_logprobs"] = PromptList(
-            *head_.tokenizer, *result.prompt_logprobs, static_cast<size_t>(head_.prompt_logprobs));
+      if (result.prompt_logprobs != nullptr && facts_.prompt_logprobs >= 0)
+        (is_chat() ? reply : choice)["prompt_logprobs"] =
+            PromptList(*facts_.tokenizer, *result.prompt_logprobs,
+                       static_cast<size_t>(facts_.prompt_logprobs));
       if (is_chat()) {
         choice["message"] = Message(result);
       } else {
@@ -118,8 +119,8 @@ class OpenAiEncoder : public ReplyEncoder {
     }
     reply["usage"] = UsageJson(results);
     if (results.size() == 1) reply["timings"] = TimingsJson(results[0].end.stats);
-    if (head_.form.verbose && results.size() == 1)
-      reply["__verbose"] = NativeJson(head_, 0, results[0].Text(), results[0]);
+    if (facts_.form.verbose && results.size() == 1)
+      reply["__verbose"] = NativeJson(facts_, 0, results[0].Text(), results[0]);
     return reply;
   }
 
@@ -136,7 +137,7 @@ class OpenAiEncoder : public ReplyEncoder {
 
   void Delta(size_t at, const AnswerDelta& delta, const std::vector<TokenLogprobs>* logprobs,
              size_t offset, const ChoiceResult& so_far) override {
-    if (head_.form.timings) return SendTimed(at, delta, logprobs, offset, so_far);
+    if (facts_.form.timings) return SendTimed(at, delta, logprobs, offset, so_far);
     if (logprobs == nullptr && delta.kind == Kind::kContent) {
       auto& prepared = texts_[at];
       if (!prepared) prepared.emplace(Piece(at, {{"content", PreparedEvent::kText}}, nullptr, 0));
@@ -159,7 +160,7 @@ class OpenAiEncoder : public ReplyEncoder {
   void Progress(size_t at, const PromptProgress& progress) override {
     json chunk = Piece(at, json::object(), nullptr, 0);
     chunk["prompt_progress"] = ProgressJson(progress);
-    if (head_.form.timings) chunk["timings"] = TimingsJson(progress);
+    if (facts_.form.timings) chunk["timings"] = TimingsJson(progress);
     Send(chunk);
   }
 
@@ -172,12 +173,12 @@ class OpenAiEncoder : public ReplyEncoder {
     }
     json chunk = Chunk(std::move(choice));
     chunk["timings"] = TimingsJson(result.end.stats);
-    if (head_.form.verbose) chunk["__verbose"] = NativeJson(head_, at, "", result);
+    if (facts_.form.verbose) chunk["__verbose"] = NativeJson(facts_, at, "", result);
     Send(chunk);
   }
 
   void Done(const std::vector<ChoiceResult>& results) override {
-    if (!head_.include_usage) return;
+    if (!facts_.include_usage) return;
     json chunk = Head(is_chat() ? "chat.completion.chunk" : "text_completion");
     chunk["choices"] = json::array();
     chunk["usage"] = UsageJson(results);
@@ -188,7 +189,7 @@ class OpenAiEncoder : public ReplyEncoder {
   void Failed(int status, const std::string& message) override { Send(ErrorJson(status, message)); }
 
  private:
-  bool is_chat() const { return head_.dialect == Dialect::kChat; }
+  bool is_chat() const { return facts_.dialect == Dialect::kChat; }
   void Send(const json& event) { sink_.OnEvent(nullptr, Dump(event)); }
 
   void SendTimed(size_t at, const AnswerDelta& delta, const std::vector<TokenLogprobs>* logprobs,
@@ -230,11 +231,11 @@ class OpenAiEncoder : public ReplyEncoder {
   }
 
   json Head(const char* object) const {
-    return {{"id", head_.id},
+    return {{"id", facts_.id},
             {"object", object},
-            {"created", head_.created},
-            {"model", head_.model},
-            {"system_fingerprint", fmt::format("b{:016x}", head_.fingerprint)}};
+            {"created", facts_.created},
+            {"model", facts_.model},
+            {"system_fingerprint", fmt::format("b{:016x}", facts_.fingerprint)}};
   }
 
   json Message(const ChoiceResult& result) const {
@@ -252,7 +253,7 @@ class OpenAiEncoder : public ReplyEncoder {
   json Chunk(json choice) const {
     json chunk = Head(is_chat() ? "chat.completion.chunk" : "text_completion");
     chunk["choices"] = json::array({std::move(choice)});
-    if (head_.include_usage) chunk["usage"] = nullptr;
+    if (facts_.include_usage) chunk["usage"] = nullptr;
     return chunk;
   }
 
@@ -274,19 +275,19 @@ class OpenAiEncoder : public ReplyEncoder {
                 size_t offset) const {
     if (logprobs == nullptr) return nullptr;
     if (is_chat())
-      return {{"content", TokenList(*head_.tokenizer, *logprobs)}, {"refusal", nullptr}};
-    return TokenLists(*head_.tokenizer, *logprobs, text, offset);
+      return {{"content", TokenList(*facts_.tokenizer, *logprobs)}, {"refusal", nullptr}};
+    return TokenLists(*facts_.tokenizer, *logprobs, text, offset);
   }
 
-  ReplyHead head_;
+  ReplyFacts facts_;
   EventSink& sink_;
   std::vector<std::optional<PreparedEvent>> texts_, thoughts_;  // [choice]
 };
 
 }  // namespace
 
-std::unique_ptr<ReplyEncoder> MakeOpenAiEncoder(ReplyHead head, EventSink& sink) {
-  return std::make_unique<OpenAiEncoder>(std::move(head), sink);
+std::unique_ptr<ReplyEncoder> MakeOpenAiEncoder(ReplyFacts facts, EventSink& sink) {
+  return std::make_unique<OpenAiEncoder>(std::move(facts), sink);
 }
 
 }  // namespace larder::serving::reply

@@ -12,7 +12,7 @@ namespace {
 using nlohmann::json;
 
 TEST(OpenAiReply, WholeCompletion) {
-  const json got = WholeOf(TestHead(Dialect::kCompletion),
+  const json got = WholeOf(TestFacts(Dialect::kCompletion),
                            {TestResult({TextDelta("one")}, FinishReason::kEndOfText),
                             TestResult({TextDelta("two")}, FinishReason::kLength)});
   EXPECT_EQ(got["object"], "text_completion");
@@ -30,7 +30,7 @@ TEST(OpenAiReply, WholeCompletion) {
 
 TEST(OpenAiReply, WholeChatWithThoughtsAndACall) {
   const json got =
-      WholeOf(TestHead(Dialect::kChat), {TestResult(TestDeltas(), FinishReason::kEndOfText)});
+      WholeOf(TestFacts(Dialect::kChat), {TestResult(TestDeltas(), FinishReason::kEndOfText)});
   EXPECT_EQ(got["object"], "chat.completion");
   EXPECT_EQ(got["choices"][0]["message"], json::parse(R"({
     "role":"assistant","content":"Let me look.","refusal":null,"reasoning_content":"hm","reasoning":"hm",
@@ -39,19 +39,19 @@ TEST(OpenAiReply, WholeChatWithThoughtsAndACall) {
   EXPECT_EQ(got["choices"][0]["finish_reason"], "tool_calls");
   EXPECT_EQ(got["choices"][0]["logprobs"], nullptr);
   const json cut =
-      WholeOf(TestHead(Dialect::kChat), {TestResult(TestDeltas(), FinishReason::kLength)});
+      WholeOf(TestFacts(Dialect::kChat), {TestResult(TestDeltas(), FinishReason::kLength)});
   EXPECT_EQ(cut["choices"][0]["finish_reason"], "length") << "the call may not be whole";
-  const json plain =
-      WholeOf(TestHead(Dialect::kChat), {TestResult({TextDelta("hi")}, FinishReason::kStopString)});
+  const json plain = WholeOf(TestFacts(Dialect::kChat),
+                             {TestResult({TextDelta("hi")}, FinishReason::kStopString)});
   EXPECT_EQ(plain["choices"][0]["message"],
             json::parse(R"({"role":"assistant","content":"hi","refusal":null})"));
   EXPECT_EQ(plain["choices"][0]["finish_reason"], "stop");
 }
 
 TEST(OpenAiReply, ChunksOfAChat) {
-  ReplyHead head = TestHead(Dialect::kChat);
-  head.include_usage = true;
-  const auto events = EventsOf(head, TestDeltas(), FinishReason::kEndOfText);
+  ReplyFacts facts = TestFacts(Dialect::kChat);
+  facts.include_usage = true;
+  const auto events = EventsOf(facts, TestDeltas(), FinishReason::kEndOfText);
   json deltas = json::array();
   for (size_t i = 0; i + 1 < events.size(); ++i) {
     const json& chunk = events[i].second;
@@ -79,7 +79,7 @@ TEST(OpenAiReply, ChunksOfAChat) {
 TEST(OpenAiReply, PiecesOfTextAreThoseOfATree) {
   for (const char* text : {"he", "\"\\\n\x01", "", "\xff", "\x01text\x01"}) {
     const auto events =
-        EventsOf(TestHead(Dialect::kCompletion), {TextDelta(text)}, FinishReason::kLength);
+        EventsOf(TestFacts(Dialect::kCompletion), {TextDelta(text)}, FinishReason::kLength);
     EXPECT_EQ(events.at(0).second,
               json::parse(Dump(json{{"system_fingerprint", "b0000000000000000"},
                                     {"id", "cmpl-1"},
@@ -96,44 +96,44 @@ TEST(OpenAiReply, PiecesOfTextAreThoseOfATree) {
 TEST(NativeReply, SaysWhyItStopped) {
   ChoiceResult result = TestResult({TextDelta("he")}, FinishReason::kStopString);
   result.end.stop_string = "###";
-  const json got = WholeOf(TestHead(Dialect::kNative), {result});
+  const json got = WholeOf(TestFacts(Dialect::kNative), {result});
   EXPECT_EQ(got["content"], "he");
   EXPECT_EQ(got["stop"], true);
   EXPECT_EQ(got["stop_type"], "word");
   EXPECT_EQ(got["stopping_word"], "###");
   EXPECT_EQ(got["truncated"], false);
-  EXPECT_EQ(WholeOf(TestHead(Dialect::kNative),
+  EXPECT_EQ(WholeOf(TestFacts(Dialect::kNative),
                     {TestResult({}, FinishReason::kContextFull)})["truncated"],
             true);
-  EXPECT_EQ(WholeOf(TestHead(Dialect::kNative), {result, result}).size(), 2u)
+  EXPECT_EQ(WholeOf(TestFacts(Dialect::kNative), {result, result}).size(), 2u)
       << "n choices: an array";
   const auto events =
-      EventsOf(TestHead(Dialect::kNative), {TextDelta("he")}, FinishReason::kLength);
+      EventsOf(TestFacts(Dialect::kNative), {TextDelta("he")}, FinishReason::kLength);
   EXPECT_EQ(events.at(0).second, json::parse(R"({"index":0,"content":"he","stop":false})"));
   EXPECT_EQ(events.at(1).second["stop_type"], "limit");
 }
 
 TEST(NativeReply, ShowsTokensPromptAndSettings) {
-  ReplyHead head = TestHead(Dialect::kNative);
-  head.settings = {{"n_predict", 8}, {"seed", 1}};
-  const std::vector<TokenId> prompt = head.tokenizer->Encode("hello", /*add_bos=*/true, false);
+  ReplyFacts facts = TestFacts(Dialect::kNative);
+  facts.settings = {{"n_predict", 8}, {"seed", 1}};
+  const std::vector<TokenId> prompt = facts.tokenizer->Encode("hello", /*add_bos=*/true, false);
   ChoiceResult result = TestResult({TextDelta("he")}, FinishReason::kLength);
   result.tokens = {7, 8};
   result.with_tokens = true;
   result.prompt_tokens = prompt;
   result.seed = 43;
   result.end.stats.has_line_end = true;
-  const json got = WholeOf(head, {result});
+  const json got = WholeOf(facts, {result});
   EXPECT_EQ(got["tokens"], json({7, 8}));
   EXPECT_EQ(got["has_new_line"], true);
   EXPECT_TRUE(got["prompt"].get<std::string>().starts_with("<s>")) << got["prompt"];
   EXPECT_TRUE(got["prompt"].get<std::string>().ends_with("hello")) << got["prompt"];
   EXPECT_EQ(got["generation_settings"], json({{"n_predict", 8}, {"seed", 43}}));
-  head.form.fields = {"content", "generation_settings/n_predict", "timings/none", "content/x", ""};
-  EXPECT_EQ(WholeOf(head, {result}),
+  facts.form.fields = {"content", "generation_settings/n_predict", "timings/none", "content/x", ""};
+  EXPECT_EQ(WholeOf(facts, {result}),
             json({{"content", "he"}, {"generation_settings/n_predict", 8}}));
   RecordedEvents events;
-  const auto encoder = MakeEncoder(head, events);
+  const auto encoder = MakeEncoder(facts, events);
   encoder->Begin(1);
   encoder->Delta(0, TextDelta("he"), nullptr, 0, result);
   encoder->End(0, result);
@@ -142,20 +142,20 @@ TEST(NativeReply, ShowsTokensPromptAndSettings) {
 }
 
 TEST(NativeReply, TheTextStreamIsBrief) {
-  ReplyHead head = TestHead(Dialect::kNative);
-  head.form.brief = true;
-  const json got = WholeOf(head, {TestResult({TextDelta("he")}, FinishReason::kLength)});
+  ReplyFacts facts = TestFacts(Dialect::kNative);
+  facts.form.brief = true;
+  const json got = WholeOf(facts, {TestResult({TextDelta("he")}, FinishReason::kLength)});
   EXPECT_FALSE(got.contains("prompt") || got.contains("generation_settings"));
   EXPECT_TRUE(got.contains("timings"));
 }
 
 TEST(NativeReply, DrawnProbabilitiesHaveTheirOwnNames) {
-  ReplyHead head = TestHead(Dialect::kNative);
-  head.drawn_probs = true;
+  ReplyFacts facts = TestFacts(Dialect::kNative);
+  facts.drawn_probs = true;
   ChoiceResult result = TestResult({TextDelta("he")}, FinishReason::kLength);
   result.with_logprobs = true;
   result.logprobs = {{5, std::log(0.75f), {{5, std::log(0.75f)}, {6, std::log(0.25f)}}}};
-  const json one = WholeOf(head, {result})["completion_probabilities"][0];
+  const json one = WholeOf(facts, {result})["completion_probabilities"][0];
   EXPECT_FALSE(one.contains("logprob") || one.contains("top_logprobs"));
   EXPECT_NEAR(one["prob"].get<double>(), 0.75, 1e-6);
   EXPECT_NEAR(one["top_probs"][1]["prob"].get<double>(), 0.25, 1e-6);
@@ -166,10 +166,10 @@ TEST(Progress, IsShownByAllWhoHaveIt) {
   const GenerationStats stats = {.prompt_tokens = 9, .reused_tokens = 2, .prompt_ns = 3'000'000};
   for (const Dialect dialect : {Dialect::kNative, Dialect::kChat, Dialect::kCompletion}) {
     for (const bool timings : {false, true}) {
-      ReplyHead head = TestHead(dialect);
-      head.form.timings = timings;
+      ReplyFacts facts = TestFacts(dialect);
+      facts.form.timings = timings;
       RecordedEvents events;
-      const auto encoder = MakeEncoder(head, events);
+      const auto encoder = MakeEncoder(facts, events);
       encoder->Begin(1);
       encoder->Progress(0, {.total = 9, .cached = 2, .processed = 5, .stats = stats});
       const json got = events.all.back().second;
@@ -187,27 +187,27 @@ TEST(Progress, IsShownByAllWhoHaveIt) {
 
 TEST(OpenAiReply, VerboseShowsTheNativeForm) {
   for (const Dialect dialect : {Dialect::kChat, Dialect::kCompletion}) {
-    ReplyHead head = TestHead(dialect);
+    ReplyFacts facts = TestFacts(dialect);
     const ChoiceResult result = TestResult({TextDelta("he")}, FinishReason::kLength);
-    EXPECT_FALSE(WholeOf(head, {result}).contains("__verbose"));
-    head.form.verbose = true;
-    const json got = WholeOf(head, {result})["__verbose"];
+    EXPECT_FALSE(WholeOf(facts, {result}).contains("__verbose"));
+    facts.form.verbose = true;
+    const json got = WholeOf(facts, {result})["__verbose"];
     EXPECT_EQ(got["content"], "he");
     EXPECT_EQ(got["stop_type"], "limit");
     EXPECT_TRUE(got.contains("prompt"));
-    const auto events = EventsOf(head, {TextDelta("he")}, FinishReason::kLength);
+    const auto events = EventsOf(facts, {TextDelta("he")}, FinishReason::kLength);
     EXPECT_TRUE(events.back().second.contains("__verbose")) << events.back().second;
   }
 }
 
 TEST(OpenAiReply, LogprobsInBothForms) {
-  const model::Tokenizer& tokenizer = *TestHead(Dialect::kChat).tokenizer;
+  const model::Tokenizer& tokenizer = *TestFacts(Dialect::kChat).tokenizer;
   const TokenId hello = tokenizer.Encode("hello", false, false).back();
   const std::vector<TokenLogprobs> logprobs = {{hello, -0.5f, {{hello, -0.5f}, {5, -2.f}}}};
   const std::string piece = tokenizer.Piece(hello, true);
   const auto of = [&](Dialect dialect) {
     RecordedEvents events;
-    const auto encoder = MakeEncoder(TestHead(dialect), events);
+    const auto encoder = MakeEncoder(TestFacts(dialect), events);
     encoder->Begin(1);
     encoder->Delta(0, TextDelta(piece), &logprobs, 7, {});
     return events.all.back().second["choices"][0]["logprobs"];
@@ -215,7 +215,7 @@ TEST(OpenAiReply, LogprobsInBothForms) {
   ChoiceResult result;
   result.with_logprobs = true;
   result.logprobs = logprobs;
-  const json native = WholeOf(TestHead(Dialect::kNative), {result})["completion_probabilities"][0];
+  const json native = WholeOf(TestFacts(Dialect::kNative), {result})["completion_probabilities"][0];
   EXPECT_EQ(native["id"], hello);
   EXPECT_EQ(native["top_logprobs"][1]["id"], 5);
   const json old = of(Dialect::kCompletion);

@@ -19,16 +19,16 @@ struct RecordedEvents : EventSink {
   std::vector<std::pair<std::string, nlohmann::json>> all;
 };
 
-inline ReplyHead TestHead(Dialect dialect) {
+inline ReplyFacts TestFacts(Dialect dialect) {
   static const auto tokenizer = model::Tokenizer::FromData(model::TinySpm());
-  ReplyHead head;
-  head.dialect = dialect;
-  head.id = "1";
-  head.model = "tiny";
-  head.created = 12;
-  head.tokenizer = tokenizer.get();
-  head.prompt_tokens = 5;
-  return head;
+  ReplyFacts facts;
+  facts.dialect = dialect;
+  facts.id = "1";
+  facts.model = "tiny";
+  facts.created = 12;
+  facts.tokenizer = tokenizer.get();
+  facts.prompt_tokens = 5;
+  return facts;
 }
 
 inline GenerationEnd TestEnd(FinishReason reason) {
@@ -68,9 +68,9 @@ inline AnswerDelta TextDelta(std::string text) {
 }
 
 inline std::vector<std::pair<std::string, nlohmann::json>> EventsOf(
-    ReplyHead head, const std::vector<AnswerDelta>& deltas, FinishReason reason) {
+    ReplyFacts facts, const std::vector<AnswerDelta>& deltas, FinishReason reason) {
   RecordedEvents events;
-  const auto encoder = MakeEncoder(std::move(head), events);
+  const auto encoder = MakeEncoder(std::move(facts), events);
   encoder->Begin(1);
   ChoiceResult result;
   for (const AnswerDelta& delta : deltas) {
@@ -84,9 +84,9 @@ inline std::vector<std::pair<std::string, nlohmann::json>> EventsOf(
   return events.all;
 }
 
-inline nlohmann::json WholeOf(ReplyHead head, const std::vector<ChoiceResult>& results) {
+inline nlohmann::json WholeOf(ReplyFacts facts, const std::vector<ChoiceResult>& results) {
   RecordedEvents events;
-  return MakeEncoder(std::move(head), events)->Whole(results);
+  return MakeEncoder(std::move(facts), events)->Whole(results);
 }
 
 }  // namespace larder::serving::reply

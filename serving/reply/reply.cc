@@ -41,29 +41,29 @@ void ChoiceResult::Add(const AnswerDelta& delta) {
   }
 }
 
-std::unique_ptr<ReplyEncoder> MakeEncoder(ReplyHead head, EventSink& sink) {
-  switch (head.dialect) {
+std::unique_ptr<ReplyEncoder> MakeEncoder(ReplyFacts facts, EventSink& sink) {
+  switch (facts.dialect) {
     case Dialect::kCompletion:
     case Dialect::kChat:
       break;
     case Dialect::kNative:
     case Dialect::kInfill:
-      return MakeNativeEncoder(std::move(head), sink);
+      return MakeNativeEncoder(std::move(facts), sink);
     case Dialect::kResponses:
-      return MakeResponsesEncoder(std::move(head), sink);
+      return MakeResponsesEncoder(std::move(facts), sink);
     case Dialect::kMessages:
-      return MakeMessagesEncoder(std::move(head), sink);
+      return MakeMessagesEncoder(std::move(facts), sink);
     case Dialect::kOllamaChat:
     case Dialect::kOllamaGenerate:
-      return MakeOllamaEncoder(std::move(head), sink);
+      return MakeOllamaEncoder(std::move(facts), sink);
     case Dialect::kEmbeddings:
     case Dialect::kNativeEmbedding:
     case Dialect::kOllamaEmbed:
     case Dialect::kOllamaEmbedding:
     case Dialect::kRerank:
-      return MakeEmbeddingEncoder(std::move(head));
+      return MakeEmbeddingEncoder(std::move(facts));
   }
-  return MakeOpenAiEncoder(std::move(head), sink);
+  return MakeOpenAiEncoder(std::move(facts), sink);
 }
 
 std::string Rfc3339(int64_t seconds) {

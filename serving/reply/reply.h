@@ -1,4 +1,4 @@
-// What encoders see of an answer: its head, the results of its choices, and the interface by which
+// What encoders see of an answer: its facts, the results of its choices, and the interface by which
 // a Completion drives them. I/O thread.
 #pragma once
 
@@ -18,7 +18,7 @@
 namespace larder::serving::inline reply {
 
 // The fields that all parts of an answer share.
-struct ReplyHead {
+struct ReplyFacts {
   Dialect dialect = Dialect::kCompletion;
   std::string id, model;     // id: without the prefix of its kind
   uint64_t fingerprint = 0;  // the computation's identity: answers of equal ones are equal
@@ -98,16 +98,16 @@ class ReplyEncoder {
   virtual bool keeps_text() const { return false; }
 };
 
-std::unique_ptr<ReplyEncoder> MakeEncoder(ReplyHead head, EventSink& sink);
-std::unique_ptr<ReplyEncoder> MakeOpenAiEncoder(ReplyHead head, EventSink& sink);
-std::unique_ptr<ReplyEncoder> MakeNativeEncoder(ReplyHead head, EventSink& sink);
-std::unique_ptr<ReplyEncoder> MakeResponsesEncoder(ReplyHead head, EventSink& sink);
-std::unique_ptr<ReplyEncoder> MakeMessagesEncoder(ReplyHead head, EventSink& sink);
-std::unique_ptr<ReplyEncoder> MakeOllamaEncoder(ReplyHead head, EventSink& sink);
-std::unique_ptr<ReplyEncoder> MakeEmbeddingEncoder(ReplyHead head);
+std::unique_ptr<ReplyEncoder> MakeEncoder(ReplyFacts facts, EventSink& sink);
+std::unique_ptr<ReplyEncoder> MakeOpenAiEncoder(ReplyFacts facts, EventSink& sink);
+std::unique_ptr<ReplyEncoder> MakeNativeEncoder(ReplyFacts facts, EventSink& sink);
+std::unique_ptr<ReplyEncoder> MakeResponsesEncoder(ReplyFacts facts, EventSink& sink);
+std::unique_ptr<ReplyEncoder> MakeMessagesEncoder(ReplyFacts facts, EventSink& sink);
+std::unique_ptr<ReplyEncoder> MakeOllamaEncoder(ReplyFacts facts, EventSink& sink);
+std::unique_ptr<ReplyEncoder> MakeEmbeddingEncoder(ReplyFacts facts);
 
 // The answer to a request that has no choices.
-nlohmann::json AnswerAtOnce(const ReplyHead&, const CompletionRequest&);
+nlohmann::json AnswerAtOnce(const ReplyFacts&, const CompletionRequest&);
 
 struct Usage {
   size_t prompt = 0, cached = 0, generated = 0, reasoning = 0;
@@ -119,7 +119,7 @@ nlohmann::json ProgressJson(const PromptProgress&);  // llama-server's prompt_pr
 // `timings` while a prompt is read.
 nlohmann::json TimingsJson(const PromptProgress&);
 // A choice in the form of llama-server's /completion, with all fields.
-nlohmann::json NativeJson(const ReplyHead&, size_t choice, std::string_view text,
+nlohmann::json NativeJson(const ReplyFacts&, size_t choice, std::string_view text,
                           const ChoiceResult&);
 // OpenAI's list of tokens with log-probabilities; llama-server's has their ids too.
 enum class TokenListForm { kOpenAi, kNative, kNativeDrawn };

@@ -28,7 +28,7 @@ json PartJson(AnswerBlock::Kind kind, const std::string& text) {
 
 class ResponsesEncoder : public ReplyEncoder {
  public:
-  ResponsesEncoder(ReplyHead head, EventSink& sink) : head_(std::move(head)), sink_(sink) {}
+  ResponsesEncoder(ReplyFacts facts, EventSink& sink) : facts_(std::move(facts)), sink_(sink) {}
 
   bool keeps_text() const override { return true; }
 
@@ -83,9 +83,9 @@ class ResponsesEncoder : public ReplyEncoder {
 
  private:
   json Response(const char* status) const {
-    json response = {{"id", "resp_" + head_.id},
+    json response = {{"id", "resp_" + facts_.id},
                      {"object", "response"},
-                     {"created_at", head_.created},
+                     {"created_at", facts_.created},
                      {"status", status},
                      {"background", false},
                      {"error", nullptr},
@@ -93,12 +93,12 @@ class ResponsesEncoder : public ReplyEncoder {
                      {"instructions", nullptr},
                      {"max_output_tokens", nullptr},
                      {"metadata", json::object()},
-                     {"model", head_.model},
+                     {"model", facts_.model},
                      {"output", json::array()},
-                     {"parallel_tool_calls", head_.parallel_calls},
+                     {"parallel_tool_calls", facts_.parallel_calls},
                      {"previous_response_id", nullptr},
                      {"reasoning", {{"effort", nullptr}, {"summary", nullptr}}},
-                     {"store", head_.stored},
+                     {"store", facts_.stored},
                      {"temperature", nullptr},
                      {"text", {{"format", {{"type", "text"}}}}},
                      {"tool_choice", "auto"},
@@ -106,7 +106,7 @@ class ResponsesEncoder : public ReplyEncoder {
                      {"top_p", nullptr},
                      {"truncation", "disabled"},
                      {"usage", nullptr}};
-    for (const auto& [name, value] : head_.echoed.items()) response[name] = json(value);
+    for (const auto& [name, value] : facts_.echoed.items()) response[name] = json(value);
     return response;
   }
 
@@ -114,7 +114,7 @@ class ResponsesEncoder : public ReplyEncoder {
     const char* prefix = kind == AnswerBlock::Kind::kText        ? "msg"
                          : kind == AnswerBlock::Kind::kReasoning ? "rs"
                                                                  : "fc";
-    return fmt::format("{}_{}-{}", prefix, head_.id, at);
+    return fmt::format("{}_{}-{}", prefix, facts_.id, at);
   }
 
   json Item(size_t at, const AnswerBlock& block, const char* status) const {
@@ -134,7 +134,7 @@ class ResponsesEncoder : public ReplyEncoder {
         item["type"] = "function_call";
         item["call_id"] = block.id;
         item["name"] = block.name;
-        if (const auto own = head_.namespaced.find(block.name); own != head_.namespaced.end())
+        if (const auto own = facts_.namespaced.find(block.name); own != facts_.namespaced.end())
           item.update(json(*own));
         item["arguments"] = block.text;
         break;
@@ -194,7 +194,7 @@ class ResponsesEncoder : public ReplyEncoder {
     Send("response.output_item.done", {{"output_index", at}, {"item", Item(at, block, status)}});
   }
 
-  ReplyHead head_;
+  ReplyFacts facts_;
   EventSink& sink_;
   size_t number_ = 0;               // number of the next event
   size_t opened_ = 0, closed_ = 0;  // items; at most one is open
@@ -204,8 +204,8 @@ class ResponsesEncoder : public ReplyEncoder {
 
 }  // namespace
 
-std::unique_ptr<ReplyEncoder> MakeResponsesEncoder(ReplyHead head, EventSink& sink) {
-  return std::make_unique<ResponsesEncoder>(std::move(head), sink);
+std::unique_ptr<ReplyEncoder> MakeResponsesEncoder(ReplyFacts facts, EventSink& sink) {
+  return std::make_unique<ResponsesEncoder>(std::move(facts), sink);
 }
 
 }  // namespace larder::serving::reply

@@ -110,20 +110,20 @@ FindTurn TurnsOf(ResponseStore* store, Tenant tenant) {
   };
 }
 
-ResponseToKeep BeginToKeep(const ResponseStore& store, const ReplyHead& head,
-                           CompletionRequest& request) {
+ResponseToStore BeginToStore(const ResponseStore& store, const ReplyFacts& facts,
+                             CompletionRequest& request) {
   if (!store.Fits(request.previous.get(), request.input_items.size()))
     throw Refused(413,
                   "the conversation is larger than the {} bytes of responses that are kept here; "
                   "send the whole input, with store false",
                   store.quota().most_bytes())
         .On("input");
-  return {.id = "resp_" + head.id,
+  return {.id = "resp_" + facts.id,
           .previous = std::move(request.previous),
           .input = std::move(request.input_items)};
 }
 
-void Keep(ResponseStore& store, Tenant tenant, ResponseToKeep&& what, const json& whole) {
+void Store(ResponseStore& store, Tenant tenant, ResponseToStore&& what, const json& whole) {
   json body = json::object();
   for (const auto& [name, value] : whole.items()) {
     if (name != "output") body[name] = value;

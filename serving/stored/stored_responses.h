@@ -15,7 +15,7 @@
 namespace larder::serving::inline stored {
 
 // A tenant's response that is being made and is to be kept.
-struct ResponseToKeep {
+struct ResponseToStore {
   std::string id;
   std::shared_ptr<const StoredTurn> previous;
   std::string input;
@@ -25,8 +25,8 @@ struct ResponseToKeep {
 // may call it while the store lives.
 FindTurn TurnsOf(ResponseStore*, Tenant);
 // Throws Refused if the turn can't be kept after those before it.
-ResponseToKeep BeginToKeep(const ResponseStore&, const ReplyHead&, CompletionRequest&);
-void Keep(ResponseStore&, Tenant, ResponseToKeep&&, const nlohmann::json& whole);
+ResponseToStore BeginToStore(const ResponseStore&, const ReplyFacts&, CompletionRequest&);
+void Store(ResponseStore&, Tenant, ResponseToStore&&, const nlohmann::json& whole);
 
 // The JSON text of the answer; without a store all ids are unknown. Any thread. Throws Refused.
 std::string AnswerStoredResponse(const HttpRequest&, ResponseStore*, Tenant);

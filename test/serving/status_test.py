@@ -130,7 +130,7 @@ class StatusTest(unittest.TestCase):
         self.assertEqual(layers[1], (layers[0][1], plan["model"]["layers"] - layers[0][1]))
         self.assertEqual([planned[name]["server"] for name in ("first", "second")],
                          ["here", "here"])
-        self.assertTrue(planned["serving"]["head"] and planned["serving"]["embedding"])
+        self.assertTrue(planned["serving"]["lm_head"] and planned["serving"]["embedding"])
         self.assertEqual([(link["from"], link["to"]) for link in plan["links"]],
                          [("serving", "first"), ("first", "second"), ("second", "serving")])
         self.check_round_trip(shown["serving"])

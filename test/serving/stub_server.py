@@ -37,12 +37,12 @@ def plan(servers=2, groups=8, cores=8, chat_format="llama3"):
         sockets.append({
             "name": f"weights-{s}", "role": "weight", "server": f"node{s}",
             "first_layer": s * LAYERS // servers, "layers": LAYERS // servers, "embedding": s == 0,
-            "head": s == servers - 1, "first_slot": 0, "slots": 0, "kv_bytes": 0,
+            "lm_head": s == servers - 1, "first_slot": 0, "slots": 0, "kv_bytes": 0,
             "l3_groups": [group(i, cores - 1, (80 if i == 1 else 66) << 20) for i in range(groups)]
         })
     sockets.append({
         "name": "attention-0", "role": "attention", "server": "node0", "first_layer": 0,
-        "layers": 0, "embedding": False, "head": False, "first_slot": 0, "slots": SLOTS,
+        "layers": 0, "embedding": False, "lm_head": False, "first_slot": 0, "slots": SLOTS,
         "kv_bytes": 1 << 30, "l3_groups": [group(i, cores, 0) for i in range(groups, groups + 2)]
     })
     return {

@@ -14,25 +14,25 @@
 namespace larder::serving::inline answer {
 namespace {
 
-std::optional<CallHead> ReadDeepSeekHead(std::string_view head) {
+std::optional<CallName> ReadDeepSeekName(std::string_view opening) {
   size_t separator_bytes = 0;
   size_t at = std::string_view::npos;
   for (const std::string_view separator : {"<｜tool▁sep｜>", "<｜tool_sep｜>"}) {
     if (at != std::string_view::npos) break;
-    at = head.find(separator);
+    at = opening.find(separator);
     separator_bytes = separator.size();
   }
   if (at == std::string_view::npos) return std::nullopt;
-  const std::string_view behind = head.substr(at + separator_bytes);
+  const std::string_view behind = opening.substr(at + separator_bytes);
   const size_t line = behind.find('\n');
   const std::string_view first = StripJsonSpace(behind.substr(0, line));
   const bool named_behind =
       line != std::string_view::npos && !first.empty() && !first.starts_with("```");
-  return CallHead{named_behind ? first : StripJsonSpace(head.substr(0, at)), {}};
+  return CallName{named_behind ? first : StripJsonSpace(opening.substr(0, at)), {}};
 }
 
 std::unique_ptr<CallMachine> MakeDeepSeekCall(CallSink& sink, const ToolTable& tools) {
-  return MakeNamedCall(sink, tools, {.read = ReadDeepSeekHead});
+  return MakeNamedCall(sink, tools, {.read = ReadDeepSeekName});
 }
 
 // What V3 and V3.1 have in common.

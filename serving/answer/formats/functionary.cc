@@ -14,15 +14,15 @@ namespace larder::serving::inline answer {
 namespace {
 
 template <char name_end>
-std::optional<CallHead> ReadFunctionaryHead(std::string_view head) {
-  const size_t end = head.find(name_end);
+std::optional<CallName> ReadFunctionaryName(std::string_view opening) {
+  const size_t end = opening.find(name_end);
   if (end == std::string_view::npos) return std::nullopt;
-  return CallHead{head.substr(0, end), {}};
+  return CallName{opening.substr(0, end), {}};
 }
 
 template <char name_end>
 std::unique_ptr<CallMachine> MakeFunctionary(CallSink& sink, const ToolTable& tools) {
-  return MakeNamedCall(sink, tools, {.read = ReadFunctionaryHead<name_end>, .name_end = name_end});
+  return MakeNamedCall(sink, tools, {.read = ReadFunctionaryName<name_end>, .name_end = name_end});
 }
 
 }  // namespace

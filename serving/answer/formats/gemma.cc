@@ -23,17 +23,17 @@ class GemmaCall final : public CallMachine {
  public:
   explicit GemmaCall(CallSink& sink) : sink_(sink) {}
 
-  Step Next(char c) override {
+  Verdict Next(char c) override {
     switch (state_) {
-      case State::kHead:
-        return Head(c);
+      case State::kName:
+        return Name(c);
       case State::kKey:
         return Key(c);
       case State::kBareKey:
         return BareKey(c);
       case State::kColon:
-        if (IsJsonSpace(c)) return Step::kMore;
-        if (c != ':') return Step::kBroken;
+        if (IsJsonSpace(c)) return Verdict::kMore;
+        if (c != ':') return Verdict::kBroken;
         return Emit(":", State::kValue);
       case State::kFirstValue:
         if (c == ']') return Close(c);
@@ -51,7 +51,7 @@ class GemmaCall final : public CallMachine {
       case State::kAfter:
         return After(c);
     }
-    return Step::kBroken;
+    return Verdict::kBroken;
   }
 
   void Flush() override {
@@ -62,7 +62,7 @@ class GemmaCall final : public CallMachine {
 
  private:
   enum class State : uint8_t {
-    kHead,
+    kName,
     kKey,
     kBareKey,
     kColon,
@@ -75,59 +75,59 @@ class GemmaCall final : public CallMachine {
     kAfter,
   };
 
-  Step Go(State state) {
+  Verdict Go(State state) {
     state_ = state;
     token_.clear();
-    return Step::kMore;
+    return Verdict::kMore;
   }
 
-  Step Emit(std::string_view json, State state) {
+  Verdict Emit(std::string_view json, State state) {
     sink_.Arguments(json);
     return Go(state);
   }
 
-  Step Head(char c) {
+  Verdict Name(char c) {
     constexpr std::string_view kOpen = "call:";
     if (c != '{') {
       token_ += c;
       const bool may_be =
           kOpen.starts_with(std::string_view(token_).substr(0, kOpen.size())) && c != '<';
-      return may_be && token_.size() < 256 ? Step::kMore : Step::kBroken;
+      return may_be && token_.size() < 256 ? Verdict::kMore : Verdict::kBroken;
     }
-    if (token_.size() <= kOpen.size()) return Step::kBroken;
+    if (token_.size() <= kOpen.size()) return Verdict::kBroken;
     sink_.Begin(std::string_view(token_).substr(kOpen.size()), {});
     return Open(c);
   }
 
-  Step Open(char c) {
-    if (open_.size() == JsonScanner::kMostDepth) return Step::kBroken;
+  Verdict Open(char c) {
+    if (open_.size() == JsonScanner::kMostDepth) return Verdict::kBroken;
     open_ += c;
     return Emit({&c, 1}, c == '{' ? State::kKey : State::kFirstValue);
   }
 
-  Step Close(char c) {
-    if (open_.back() != (c == '}' ? '{' : '[')) return Step::kBroken;
+  Verdict Close(char c) {
+    if (open_.back() != (c == '}' ? '{' : '[')) return Verdict::kBroken;
     open_.pop_back();
     Emit({&c, 1}, State::kAfter);
-    if (!open_.empty()) return Step::kMore;
+    if (!open_.empty()) return Verdict::kMore;
     sink_.End();
-    return Step::kDone;
+    return Verdict::kDone;
   }
 
-  Step Key(char c) {
-    if (IsJsonSpace(c)) return Step::kMore;
+  Verdict Key(char c) {
+    if (IsJsonSpace(c)) return Verdict::kMore;
     if (c == '}') return Close(c);
     is_key_ = true;
     if (c == '"') return Emit("\"", State::kJsonString);
     Go(c == '<' ? State::kQuoteOpen : State::kBareKey);
     token_ += c;
-    return Step::kMore;
+    return Verdict::kMore;
   }
 
-  Step BareKey(char c) {
+  Verdict BareKey(char c) {
     if (c != ':') {
       token_ += c;
-      return token_.size() < 512 && c != '}' && c != ',' ? Step::kMore : Step::kBroken;
+      return token_.size() < 512 && c != '}' && c != ',' ? Verdict::kMore : Verdict::kBroken;
     }
     EmitString();
     return Emit(":", State::kValue);
@@ -140,30 +140,30 @@ class GemmaCall final : public CallMachine {
     sink_.Arguments(json);
   }
 
-  Step Value(char c) {
-    if (IsJsonSpace(c)) return Step::kMore;
+  Verdict Value(char c) {
+    if (IsJsonSpace(c)) return Verdict::kMore;
     is_key_ = false;
     if (c == '{' || c == '[') return Open(c);
     if (c == '"') return Emit("\"", State::kJsonString);
-    if (c == ',' || c == '}' || c == ']') return Step::kBroken;
+    if (c == ',' || c == '}' || c == ']') return Verdict::kBroken;
     Go(c == '<' ? State::kQuoteOpen : State::kBareValue);
     token_ += c;
-    return Step::kMore;
+    return Verdict::kMore;
   }
 
-  Step QuoteOpen(char c) {
+  Verdict QuoteOpen(char c) {
     token_ += c;
     if (token_ == kGemmaQuote) return Emit("\"", State::kQuoted);
-    if (kGemmaQuote.starts_with(token_)) return Step::kMore;
+    if (kGemmaQuote.starts_with(token_)) return Verdict::kMore;
     token_.pop_back();
     state_ = is_key_ ? State::kBareKey : State::kBareValue;
     return Next(c);
   }
 
-  Step BareValue(char c) {
+  Verdict BareValue(char c) {
     if (c != ',' && c != '}' && c != ']') {
       token_ += c;
-      return Step::kMore;
+      return Verdict::kMore;
     }
     while (IsJsonSpace(token_.back())) token_.pop_back();
     if (TryParseJsonText<nlohmann::json>(token_)) {
@@ -175,7 +175,7 @@ class GemmaCall final : public CallMachine {
     return After(c);
   }
 
-  Step Quoted(char c) {
+  Verdict Quoted(char c) {
     token_ += c;
     if (token_ == kGemmaQuote) return Emit("\"", is_key_ ? State::kColon : State::kAfter);
     size_t sent = 0;
@@ -184,10 +184,10 @@ class GemmaCall final : public CallMachine {
     AppendJsonEscaped(json, std::string_view(token_).substr(0, sent));
     if (sent > 0) sink_.Arguments(json);
     token_.erase(0, sent);
-    return Step::kMore;
+    return Verdict::kMore;
   }
 
-  Step JsonString(char c) {
+  Verdict JsonString(char c) {
     std::string json;
     const bool escape = !token_.empty();  // behind a backslash
     if (!escape && c == '"') return Emit("\"", is_key_ ? State::kColon : State::kAfter);
@@ -198,18 +198,18 @@ class GemmaCall final : public CallMachine {
       json = c;
     }
     sink_.Arguments(json);
-    return Step::kMore;
+    return Verdict::kMore;
   }
 
-  Step After(char c) {
-    if (IsJsonSpace(c)) return Step::kMore;
+  Verdict After(char c) {
+    if (IsJsonSpace(c)) return Verdict::kMore;
     if (c == '}' || c == ']') return Close(c);
-    if (c != ',') return Step::kBroken;
+    if (c != ',') return Verdict::kBroken;
     return Emit(",", open_.back() == '{' ? State::kKey : State::kValue);
   }
 
   CallSink& sink_;
-  State state_ = State::kHead;
+  State state_ = State::kName;
   std::string open_;   // { and [ that are open
   std::string token_;  // a name, a bare value, the start of a quote
   bool is_key_ = false;

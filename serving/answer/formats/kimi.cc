@@ -13,10 +13,10 @@ namespace {
 
 constexpr std::string_view kKimiArguments = "<|tool_call_argument_begin|>";
 
-std::optional<CallHead> ReadKimiHead(std::string_view head) {
-  const size_t end = head.find(kKimiArguments);
+std::optional<CallName> ReadKimiName(std::string_view opening) {
+  const size_t end = opening.find(kKimiArguments);
   if (end == std::string_view::npos) return std::nullopt;
-  CallHead read{{}, StripJsonSpace(head.substr(0, end))};
+  CallName read{{}, StripJsonSpace(opening.substr(0, end))};
   read.name = read.id.substr(0, read.id.rfind(':'));
   if (read.name.starts_with("functions.")) read.name.remove_prefix(10);
   return read;
@@ -34,7 +34,7 @@ FormatEntry KimiK2Format() {
       .calls = {{"<|tool_calls_section_begin|>", kSkip, kAnywhereEven},
                 {"<|tool_call_begin|>", kCall, kAnywhereEven,
                  [](CallSink& sink, const ToolTable& tools) {
-                   return MakeNamedCall(sink, tools, {.read = ReadKimiHead});
+                   return MakeNamedCall(sink, tools, {.read = ReadKimiName});
                  }},
                 {"<|tool_call_end|>", kSkip, kAnywhere},
                 {"<|tool_calls_section_end|>", kSkip, kAnywhere}},

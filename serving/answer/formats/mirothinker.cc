@@ -12,14 +12,14 @@
 namespace larder::serving::inline answer {
 namespace {
 
-std::optional<CallHead> ReadMiroHead(std::string_view head) {
-  const auto name = TextBetween(head, "<tool_name>", "</tool_name>");
-  if (!name || head.find("<arguments>") == std::string_view::npos) return std::nullopt;
-  return CallHead{*name, {}};
+std::optional<CallName> ReadMiroName(std::string_view opening) {
+  const auto name = TextBetween(opening, "<tool_name>", "</tool_name>");
+  if (!name || opening.find("<arguments>") == std::string_view::npos) return std::nullopt;
+  return CallName{*name, {}};
 }
 
 std::unique_ptr<CallMachine> MakeMiroCall(CallSink& sink, const ToolTable& tools) {
-  return MakeNamedCall(sink, tools, {.read = ReadMiroHead});
+  return MakeNamedCall(sink, tools, {.read = ReadMiroName});
 }
 
 }  // namespace

@@ -12,9 +12,9 @@ namespace larder::serving::inline answer {
 namespace {
 
 // name[ARGS], name[CALL_ID]id[ARGS]
-std::optional<CallHead> ReadMistralHead(std::string_view head) {
-  return CallHead{.name = head.substr(0, head.find('[')),
-                  .id = TextBetween(head, "[CALL_ID]", "[ARGS]").value_or("")};
+std::optional<CallName> ReadMistralName(std::string_view opening) {
+  return CallName{.name = opening.substr(0, opening.find('[')),
+                  .id = TextBetween(opening, "[CALL_ID]", "[ARGS]").value_or("")};
 }
 
 FormatEntry EitherMistral() {
@@ -25,7 +25,7 @@ FormatEntry EitherMistral() {
       .thoughts = ThinkTagsAnd({{"[THINK]", kThink}, {"[/THINK]", kThinkEnd}}),
       .calls = {{"[TOOL_CALLS]", kCall, kAnywhereEven,
                  [](CallSink& sink, const ToolTable& tools) {
-                   return MakeNamedCall(sink, tools, {.read = ReadMistralHead, .or_json = true});
+                   return MakeNamedCall(sink, tools, {.read = ReadMistralName, .or_json = true});
                  }}},
       .shown_in_calls = {"[ARGS]", "[CALL_ID]"},
       .ids = {.prefix = "", .letters = 9},
