@@ -1,4 +1,5 @@
-// Whose a file is: tenants are made from keys under a secret, which is kept where files are.
+// Tenants: each is derived from a key and the server's secret, which is stored beside the tenants'
+// files.
 #include "serving/admission/api_keys.h"
 
 #include <gtest/gtest.h>
@@ -34,7 +35,8 @@ TEST(Tenants, AreOfTheKeyAndTheSecret) {
   EXPECT_NE(tenant, Tenant{std::hash<std::string>()("hunter22")});
 }
 
-// HMAC-SHA-256, its first eight bytes as a little-endian number: files outlive the program.
+// The first eight bytes of HMAC-SHA-256 as a little-endian number. Files that an older version
+// wrote must keep their owner.
 TEST(Tenants, StayTheSameInLaterVersions) {
   TenantSecret secret;
   secret.fill(0x0b);

@@ -262,7 +262,7 @@ TEST(AnswerParser, JsonThatIsNoCallIsText) {
     EXPECT_EQ(answer.content, text);
     EXPECT_TRUE(answer.calls.empty()) << text;
   }
-  // It is held back only while it may still become one.
+  // A text is held back only while it may still become a call.
   AnswerParser parser({.format = AnswerFormat::kHermes, .tools = Tools()});
   const auto text = [&](std::string_view piece) {
     std::string all;
@@ -384,7 +384,7 @@ TEST(AnswerParser, WhatIsBrokenIsNotLost) {
     EXPECT_TRUE(answer.calls.empty()) << text;
     return answer.content;
   };
-  // Before the arguments: content.
+  // Broken before its arguments: it is content.
   for (const std::string text :
        {"a\n<tool_call>\n{\"name\": \"f\", \"argum", "a\n<tool_call>", "<tool_call>\nnot JSON",
         "<tool_call>{\"a\": 1}", "<tool_call> see <tool_call> there\n", "<tool_call>[]"}) {
@@ -399,7 +399,7 @@ TEST(AnswerParser, WhatIsBrokenIsNotLost) {
       Parse(AnswerFormat::kHermes, "<tool_call>{<tool_call>{\"name\": \"f\"}</tool_call>");
   EXPECT_EQ(second.content, "<tool_call>{");
   EXPECT_EQ(Calls(second), "f {}");
-  // In the arguments: the call ends with what there is.
+  // Broken in its arguments: the call ends with those that were read.
   const ParsedAnswer cut =
       Parse(AnswerFormat::kHermes, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"rm -r");
   EXPECT_EQ(Calls(cut), "f BROKEN {\"a\": \"rm -r");

@@ -161,7 +161,7 @@ TEST(AnswerTemplates, NamesAreOfFormats) {
   EXPECT_FALSE(AnswerFormatByName("none of these").has_value());
 }
 
-// Regardless of the order of keys: one template sorts them.
+// With its keys in a fixed order, because one template sorts them.
 Json Sorted(const Json& json) { return Json::parse(nlohmann::json::parse(json.dump()).dump()); }
 
 TEST(AnswerTemplates, RenderedCallsAreParsedBack) {
@@ -217,7 +217,7 @@ TEST(AnswerTemplates, RenderedCallsAreParsedBack) {
       seen.insert(file);
     }
     if (quoted) continue;
-    // where a template prints content that is null
+    // Some templates print "None" for content that is null.
     const bool none_is_printed = answer.content == "None";
     // Reka's prompt ends with a colon, and the answer begins with a space.
     const std::string content_text =
@@ -230,7 +230,7 @@ TEST(AnswerTemplates, RenderedCallsAreParsedBack) {
     const bool thought = answer.reasoning.find("THOUGHT") != std::string::npos;
     EXPECT_EQ(thought, part.find("THOUGHT") != std::string::npos) << answer.reasoning;
   }
-  // Those without calls in them: no tools at all, or an error with these messages.
+  // Templates that render no calls: they know no tools, or refuse these messages.
   for (const auto& [file, format] : kExpected) {
     const bool none = format == "generic" || file == "LFM2-8B-A1B" ||
                       file == "HuggingFaceTB-SmolLM3-3B" || file == "MiroThinker";

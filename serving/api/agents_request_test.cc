@@ -65,7 +65,8 @@ TEST(AgentsRequest, AChatCompletionIsTheCanonicalForm) {
   EXPECT_FALSE(got.continue_last);
 }
 
-// A client can't take a tool's result back: it would be refused on every later turn.
+// A client can't take a tool's result back. If the server refused it, it would refuse every later
+// turn of the conversation as well.
 TEST(AgentsRequest, WhatAToolGaveThatIsNoTextIsSaidToBeLeftOut) {
   const std::string image = "[\"image_url\" left out: this model reads only text]";
   const auto chat = Read(Dialect::kChat, R"({"messages":[{"role":"user","content":"x"},
@@ -351,7 +352,7 @@ TEST(AgentsRequest, PublishedTemplatesShowCallsAndResults) {
   LARDER_NEEDS_TEST_DATA(folder);
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     if (entry.path().extension() != ".jinja") continue;
-    if (entry.path().stem() == "MiroThinker") continue;  // it fails in Jinja2, too
+    if (entry.path().stem() == "MiroThinker") continue;  // fails in Jinja2 as well
     std::ifstream file(entry.path(), std::ios::binary);
     ExpectAllIsThere(model::ChatTemplate::Parse({std::istreambuf_iterator<char>(file), {}},
                                                 entry.path().filename(), "<s>", "</s>"));

@@ -72,7 +72,7 @@ TEST(ChatTokens, AForcedCallIsTheTokensThatTheNextTurnHas) {
       Automaton automaton(first.grammar, vocabulary);
       std::vector<uint64_t> mask(vocabulary->words());
       StateId state = automaton.start();
-      // A model that begins each marker with an ordinary character wherever it may.
+      // A model that starts each marker with an ordinary character wherever the grammar allows it.
       std::vector<TokenId> generated;
       std::string wanted =
           "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"<t>\"}}\n"
@@ -109,7 +109,7 @@ TEST(ChatTokens, AForcedCallIsTheTokensThatTheNextTurnHas) {
           {{"role", "tool"}, {"tool_call_id", "c1"}, {"content", "4 degrees"}});
       const GenerationSpec second = SpecOf(body, defaults);
       std::vector<TokenId> begins = first.prompt;
-      // Bytes by themselves are not the words that the tokenizer makes of them.
+      // The model wrote single bytes; the tokenizer would encode the same text as words.
       const std::vector<TokenId> words =
           tokenizer.Encode(tokenizer.Decode(generated, true), false, true);
       begins.insert(begins.end(), words.begin(), words.end());
@@ -199,7 +199,8 @@ bool Permits(const GenerationSpec& spec, const CompletionDefaults& defaults,
   return state > Automaton::kTooMany && automaton.complete(state);
 }
 
-// A gpt-oss that opens no final channel would write what it likes.
+// If gpt-oss could write without opening the final channel, nothing would hold its text to the
+// form.
 TEST(ChatTokens, AFormHoldsInGptOssFromTheFirstToken) {
   CompletionDefaults defaults = HermesDefaults(TokenType::kControl);
   defaults.chat_template = model::ChatTemplate::Parse(

@@ -33,7 +33,7 @@ struct Wrong {
   int status = 400;
 };
 
-// Ollama's: a conversation that is longer than the context loses its oldest messages.
+// In Ollama's API a conversation that is longer than the context loses its oldest messages.
 class ShortenTest : public testing::Test {
  protected:
   static CompletionRequest Chat(const Json& messages, const char* more = "") {
@@ -60,7 +60,7 @@ TEST_F(ShortenTest, TheOldestMessagesGoAndTheSystemsStay) {
   CompletionRequest request = Chat(Turns(40));
   const auto specs = MakeSpecs(request, defaults);
   ASSERT_EQ(specs.size(), 1u);
-  // A quarter is left for the answer; one turn more would not fit.
+  // A quarter of the context is left for the answer, and one more turn would not fit.
   EXPECT_LE(specs[0].prompt.size(), 300u);
   const Json& kept = request.messages;
   EXPECT_EQ(kept[0]["role"], "system");
@@ -68,7 +68,7 @@ TEST_F(ShortenTest, TheOldestMessagesGoAndTheSystemsStay) {
   EXPECT_EQ(kept.back()["content"], "z");
   const size_t of_turn = tokens / 41;
   EXPECT_GT(specs[0].prompt.size() + 2 * of_turn, 300u);
-  // It is the end of what was sent.
+  // What is kept is the end of the conversation that was sent.
   const Json all = Turns(40);
   for (size_t i = 1; i < kept.size(); ++i)
     EXPECT_EQ(kept[kept.size() - i]["content"], all[all.size() - i]["content"]);
@@ -83,18 +83,18 @@ TEST_F(ShortenTest, OneThatFitsOrMayNotBeCutStays) {
   CompletionRequest uncut = Chat(Turns(40), R"(,"truncate":false)");
   EXPECT_THROW(MakeSpecs(uncut, defaults), Refused);
   EXPECT_EQ(uncut.messages.size(), 82u);
-  // The last message alone is too long.
+  // The last message does not fit even alone.
   Json longer = Turns(3);
   longer.back()["content"] = std::string(2000, 'x');
   CompletionRequest last = Chat(longer);
   EXPECT_THROW(MakeSpecs(last, defaults), Refused);
-  // Other APIs refuse.
+  // Other APIs refuse such a conversation.
   CompletionRequest openai = ReadCompletionRequest(
       ParseJson(R"({"messages":)" + Turns(40).dump() + "}"), Dialect::kChat, defaults);
   EXPECT_THROW(MakeSpecs(openai, defaults), Refused);
 }
 
-// An agent's: one question, and many calls behind it.
+// An agent's conversation: one question, and many calls that follow it.
 TEST_F(ShortenTest, WithoutAnotherQuestionItBeginsWithTheAssistants) {
   CompletionDefaults defaults = Defaults();
   defaults.context = 400;

@@ -103,8 +103,8 @@ TEST(ConstraintsTest, EachDialectsFieldIsNamedInItsErrors) {
   }
 }
 
-// However its field is called or written: where the I/O thread reads, what takes long is left to
-// another thread.
+// Whatever field brings a grammar: the I/O thread gives up one that takes long, and another thread
+// compiles it.
 TEST(ConstraintsTest, ALongCompilationIsFoundOutWhereItIsSpent) {
   std::string many = "\"a\"";
   for (int i = 0; i < 500; ++i) many += fmt::format("|\"{}\"", i * 7919);

@@ -163,7 +163,7 @@ TEST(Histories, NothingThatAClientSaidVanishes) {
           prompt = model::JoinPieces(
               RenderedChat(ReadCompletionRequest(body, Dialect::kChat, defaults), defaults));
         } catch (const std::exception& error) {
-          // It assigns to a message's field, which Jinja2 refuses as well.
+          // This template assigns to a message's field, which Jinja2 refuses as well.
           if (entry.path().stem() == "MiroThinker" &&
               std::string_view(error.what()).find("cannot assign attribute") != std::string::npos)
             continue;
@@ -172,10 +172,10 @@ TEST(Histories, NothingThatAClientSaidVanishes) {
           continue;
         }
         std::vector<int> got = Said(prompt);
-        // Here a function's name is what was said, and results name it, too.
+        // Here a function's name is what was said; results may repeat it.
         if (name.starts_with("arguments"))
           got.erase(std::unique(got.begin(), got.end()), got.end());
-        // Its first system's text stands in front of the last of the user's.
+        // This template puts the first system message in front of the user's last message.
         if (entry.path().stem() == "mistralai-Mistral-Nemo-Instruct-2407" && name == "late system")
           std::sort(got.begin(), got.end());
         EXPECT_TRUE(got == in_order || got == CallByCall(messages))

@@ -64,7 +64,8 @@ TEST_F(BatchJobsTest, SaysByLineWhatIsWrongWithAFile) {
   EXPECT_EQ(here.jobs->counts().jobs, 0u);
 }
 
-// The batch is remembered with them, and the disk's and the memory's limits do not count them.
+// A batch's record holds its problems, and no limit of disk or memory counts their text: so the
+// text is cut.
 TEST_F(BatchJobsTest, WhatIsWrongWithALineIsCut) {
   TestBatches here(Folder());
   here.Begin();
@@ -97,7 +98,7 @@ TEST_F(BatchJobsTest, AnswersAndErrorsAreFilesOfTheirOwn) {
   EXPECT_FALSE(here.store.FindFile(record.output, kEverybody));
   EXPECT_FALSE(std::filesystem::exists(here.store.JobPathOf(record)));
   here.store.Remove(*here.store.FindFile(input, kOwner));
-  // All of the first kind: there is no file of the other.
+  // All requests have answers, so there is no file of errors.
   const std::string all_good = here.Create(here.Send(Requests(2)).id);
   here.Run();
   EXPECT_TRUE(Of(here, all_good).has_output);
@@ -157,7 +158,7 @@ TEST_F(BatchJobsTest, WhatWasKilledGoesOnToTheSameAnswers) {
   }
 }
 
-// A line that ends the process would end each one that is started after it.
+// A line whose check ends the process would end every process that is started after it, too.
 TEST_F(BatchJobsTest, AnInputThatEndedTheServerTwiceIsNotTriedAgain) {
   std::string id;
   {
@@ -170,7 +171,7 @@ TEST_F(BatchJobsTest, AnInputThatEndedTheServerTwiceIsNotTriedAgain) {
     std::filesystem::permissions(to, std::filesystem::perms::owner_all);
     return to;
   };
-  // What is there when a process ends in the middle of the check.
+  // The folder as a process leaves it that ends in the middle of the check.
   const auto killed = [&](const std::string& folder, const std::string& to, uint64_t line) {
     TestBatches here(folder);
     here.Begin(/*checks=*/false);

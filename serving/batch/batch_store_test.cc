@@ -1,4 +1,4 @@
-// The folder of files and batches: whose they are, what outlives a process, and what has limits.
+// The folder of files and batches: who owns them, what outlives a process, and what is limited.
 #include "serving/batch/batch_store.h"
 
 #include <gtest/gtest.h>
@@ -85,7 +85,8 @@ TEST_F(BatchStoreTest, AnUploadThatEndsEarlyLeavesNothing) {
   EXPECT_NE(here.log[0].find("damaged"), std::string::npos) << here.log[0];
 }
 
-// The answers of a batch whose record is damaged, or another version's, are nobody's rests.
+// The answers of a batch whose record is damaged or of another version are not removed as
+// leftovers.
 TEST_F(BatchStoreTest, ABatchThatCannotBeReadKeepsItsAnswers) {
   std::string record, before;
   {

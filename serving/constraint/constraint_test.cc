@@ -259,7 +259,7 @@ TEST(Constraint, IsFreeUpToATrigger) {
   EXPECT_TRUE(other.complete());
 }
 
-// Where a step or a mask was never made, or another has the turn, nothing happens.
+// A step or a mask that was never made, or that another thread is making, is not waited for.
 TEST(Constraint, AKnownTokenHasTheMaskOfAnyOther) {
   const auto vocabulary = JsonVocabulary();
   for (const auto& grammar : Grammars()) {
@@ -334,7 +334,7 @@ TEST(Automaton, AMasksWorkIsCountedWhereItIsDone) {
     failed += !made;
     EXPECT_LE(automaton.work(), 4'100'000u) << rules;
     EXPECT_LE(automaton.bytes(), Automaton::kMostBytes + (16u << 20)) << rules;
-    // Neither does what is cached change where the bound is.
+    // What is cached does not change where the bound is.
     EXPECT_EQ(automaton.Mask(automaton.start(), mask), made) << rules;
   }
   EXPECT_GT(failed, 0u);
@@ -416,7 +416,7 @@ TEST(MaskThread, GivesTheMasksOfItsSequences) {
   sequences[1]->Accept('z');
   sequences[1]->Wait();
   EXPECT_EQ(sequences[1]->failure(), "the grammar does not allow the chosen token");
-  // A text as it was before needs nothing of the thread but its start.
+  // The second time, only the text's first mask comes from the thread.
   const auto again = thread->Open(grammar, {});
   again->Wait();
   for (const char c : std::string("{\"a\":true}")) {

@@ -84,7 +84,7 @@ TEST(Schema, Strings) {
       {R"({"type":"string","pattern":"^(ab|c)d?$","minLength":1})",
        {"\"ab\"", "\"cd\""},
        {"\"d\""}},
-      // A form and a length that depend on more than one part.
+      // A format together with a length that several parts of it share.
       {R"({"type":"string","format":"email","maxLength":10})",
        {"\"a@b.c\"", "\"a.b@c.defg\"", "\"abcdef@g.h\""},
        {"\"abcdefg@h.i\"", "\"a.b@c.defgh\""}},

@@ -7,8 +7,8 @@
 namespace larder::serving::inline generation {
 namespace {
 
-// What is written of a text whose bytes are its model's choices; a token that the budget wants is
-// taken instead of the model's.
+// The text that comes out where the model would choose the bytes of `text` one by one, and a token
+// that the budget demands replaces the model's choice.
 std::string Written(const ThoughtLimit& limit, const std::string& chosen) {
   const auto tokenizer = model::Tokenizer::FromData(model::TinyBpe("qwen2"));
   ThoughtLimit with = limit;

@@ -1,4 +1,5 @@
-// Stored responses: whose they are, what goes when there is no room, and what the next process has.
+// Stored responses: who may read them, which are dropped when there is no room, and which the next
+// process finds.
 #include "serving/history/response_store.h"
 
 #include <gtest/gtest.h>

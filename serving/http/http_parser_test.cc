@@ -1,5 +1,5 @@
-// The parser by itself: what it makes of whole requests, in whatever pieces they come, and of those
-// that it does not take. (What a session does about them: serving/net/access_test.cc,
+// The parser by itself: how it reads requests, in whatever pieces they arrive, and which it
+// refuses. (What a session does about them: serving/net/access_test.cc,
 // serving/net/sessions_test.cc.)
 #include "serving/http/http_parser.h"
 
@@ -98,7 +98,7 @@ TEST(HttpParser, OldClientsCloseUnlessTheySayOtherwise) {
   EXPECT_TRUE(outcome.requests[1].keep_alive);
 }
 
-// Its host is the one that was meant, RFC 9112 3.2.2.
+// The host of an absolute target counts, not the Host header's (RFC 9112 3.2.2).
 TEST(HttpParser, AnAbsoluteTargetIsItsPath) {
   const auto parsed = [](const char* target) {
     const Outcome got = Parse({fmt::format("GET {} HTTP/1.1\r\nHost: a\r\n\r\n", target)});
@@ -246,13 +246,13 @@ TEST(HttpParser, ABodyIsTakenUpToItsLimit) {
     EXPECT_TRUE(outcome.requests.empty());
     EXPECT_EQ(outcome.status, 413) << outcome.Text();
   }
-  // It is known from the header alone, before anything of the body has come.
+  // The header alone says so, before any of the body has arrived.
   EXPECT_EQ(
       Parse({"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 11\r\n\r\n"}, limits).status,
       413);
 }
 
-// A body that is taken as it comes has the limit of its route, and nothing of it is kept.
+// A body that is taken as it arrives has its route's limit, and the parser keeps none of it.
 TEST(HttpParser, ABodyCanBeTakenAsItComes) {
   const HttpLimits limits{
       .header_bytes = 1024,
@@ -380,7 +380,7 @@ TEST(HttpParser, TellsOfAHeaderOnceAndOfAWantedContinueOnce) {
   EXPECT_FALSE(parser.wants_continue());
   parser.Feed("hello");
   EXPECT_EQ(parser.Take().body, "hello");
-  // With its body there is nothing to wait for; and it is told anew of the next one.
+  // A request that arrives with its body does not wait; and its header is reported like any other.
   parser.Feed(
       "POST /y HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n"
       "hello");

@@ -1,4 +1,4 @@
-// multipart/form-data: the same parts, however the bytes come; and what is none.
+// multipart/form-data: the same parts, however the bytes are cut; and what is not multipart.
 #include "serving/http/multipart.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ struct Parts : MultipartParser::Sink {
   std::vector<Part> parts;
 };
 
-// The parts of a body that comes in pieces of so many bytes, or why it is none.
+// The parts of a body that arrives in pieces of this many bytes, or why it is refused.
 struct Parsed {
   std::vector<Parts::Part> parts = {};
   bool done = false;

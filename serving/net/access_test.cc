@@ -189,7 +189,7 @@ TEST_F(AccessTest, WhatTwoReadersCouldCutDifferentlyIsRefusedAndNothingFollows) 
   }
   EXPECT_EQ(with("Transfer-Encoding: chunked\r\n", "1.0").substr(9, 3), "400");
   EXPECT_TRUE(closed_);
-  const std::string chunked = with("Transfer-Encoding: Chunked\r\n");  // accepted as before
+  const std::string chunked = with("Transfer-Encoding: Chunked\r\n");  // in any case of letters
   EXPECT_EQ(Answers(chunked), 2u) << chunked;
   EXPECT_FALSE(closed_);
 }

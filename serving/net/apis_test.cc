@@ -85,7 +85,7 @@ TEST_F(Apis, EachStreamHasItsFraming) {
 }
 
 TEST_F(Apis, AStreamHasTheLogprobsOfAllTokens) {
-  // New lines only: they are held back until it is clear that no marker follows.
+  // A text of line ends only, which are held back until it is clear that no marker follows.
   const std::string asked =
       R"("max_tokens":8,"logprobs":true,"logit_bias":{"13":100},"messages":[{"role":"user","content":"hell"}])";
   const json whole = Body(Http(Post("/v1/chat/completions", "{" + asked + "}")));
@@ -141,7 +141,8 @@ TEST_F(Apis, AnEchoHasThePromptsLogprobs) {
   EXPECT_EQ(streamed["text"], text);
   streamed.erase("text");
   EXPECT_EQ(streamed, logprobs);
-  // No token, and several prompts and choices: each begins with its own prompt's.
+  // Without generated tokens, with several prompts and choices: each choice has its own prompt's
+  // log-probabilities.
   const json many = Body(Http(Post(
       "/v1/completions",
       R"({"prompt":["hello world",[1,262,263]],"n":2,"echo":true,"logprobs":2,"max_tokens":0})")));

@@ -155,7 +155,7 @@ class BatchServerTest : public testing::Test {
       count += entry.path().filename() != "lock";
     return count;
   }
-  // What was refused or left goes after the client has its answer.
+  // Waits, because files of refused uploads and of clients that left are removed after the answer.
   void WaitForFiles(size_t count) const {
     const int64_t begin_ns = NowNs();
     while (FilesThere() != count && SecondsSince(begin_ns) < kLongS) usleep(2000);
@@ -164,7 +164,8 @@ class BatchServerTest : public testing::Test {
   TemporaryFolder folder_;
 };
 
-// A file that is larger than any other request may be, and than what is held of one.
+// A file that is larger than the body of any other request may be, and than what the server holds
+// of an upload in memory.
 TEST_F(BatchServerTest, AFileComesBackAsItWasSent) {
   BatchServer server(Folder());
   std::string text;
@@ -229,7 +230,7 @@ TEST_F(BatchServerTest, ABatchIsAnsweredBesideItsClients) {
   EXPECT_EQ(server.Ask("POST", "/v1/batches/" + id + "/cancel").status, 409);
 }
 
-// It is made where it is written.
+// Large answers are made on the thread that writes them.
 TEST_F(BatchServerTest, ALargeAnswerIsTheOneThatAClientGets) {
   BatchServer server(Folder());
   const json body = {{"prompt", std::vector<int>(60, 5)},
@@ -411,7 +412,7 @@ TEST_F(BatchServerTest, AServerThatEndsInTheMiddleGoesOnWithTheNext) {
     file = server.Upload(Requests(60, 20)).Json()["id"];
     id = server.Create(file).Json()["id"];
     server.Wait(id, [](const json& batch) { return batch["request_counts"]["completed"] > 5; });
-    // In the middle of a file, both ways.
+    // Copied while answers are being written: the copy ends in the middle of a file.
     const auto held = server.Hold();
     std::filesystem::copy(Folder(), folder_ / "copy");
   }
@@ -425,7 +426,7 @@ TEST_F(BatchServerTest, AServerThatEndsInTheMiddleGoesOnWithTheNext) {
   const json batch = server.Wait(id);
   EXPECT_EQ(batch["status"], "completed");
   EXPECT_EQ(server.Lines(batch["output_file_id"]).size(), 60u);
-  // The folder as it was in the middle, with the same job, gives the same answers.
+  // The copy goes on with the same job and ends with the same answers.
   std::filesystem::permissions(folder_ / "copy", std::filesystem::perms::owner_all);
   BatchServer other(folder_ / "copy");
   EXPECT_EQ(other.Lines(other.Wait(id)["output_file_id"]), server.Lines(batch["output_file_id"]));
@@ -460,7 +461,7 @@ TEST_F(BatchServerTest, ClientsAndServersThatLeaveInTheMiddleLeaveNothing) {
   EXPECT_EQ(FilesThere(), 0u) << "a rest goes when the next server begins";
 }
 
-// What clients leave behind that do not wait for a disk that hangs, as one that is a pipe does.
+// Clients that leave while the disk hangs. A pipe in place of a file stands for such a disk.
 TEST_F(BatchServerTest, ClientsThatLeaveHoldNoMemory) {
   Descriptor writes;  // ends the hanging; outlives the server
   BatchServer server(Folder());

@@ -141,7 +141,7 @@ TEST_F(NativeApi, DrawnProbabilitiesAreOfWhatIsLeft) {
   EXPECT_EQ(sure["completion_probabilities"][0]["prob"], 1.0) << "greedy";
 }
 
-// By a pause between two tokens that is longer than the limit: texts with a line end end.
+// The pause between two tokens is longer than the limit: only texts with a line end are ended.
 TEST_F(NativeApi, ATimeLimitEndsATextThatHasALine) {
   for (const bool has_lines : {false, true}) {
     const auto asked = Begin(

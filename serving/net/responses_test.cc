@@ -109,7 +109,8 @@ TEST_F(Responses, AServerThatKeepsNoneSaysSo) {
       "previous_response_not_found");
 }
 
-// What follows has the prompt, and so the cached KV, of a client that sends all of it.
+// A request that names a previous response has the same prompt, and so the same cached KV, as one
+// that sends the whole conversation.
 TEST_F(Responses, AConversationGoesOnAsIfAllOfItHadBeenSent) {
   const Answer first = Create({{"input", "hell"}, {"instructions", "be"}});
   json all = json::array({{{"role", "user"}, {"content", "hell"}}});

@@ -186,7 +186,7 @@ TEST(MessagesReply, ACallThatWasCutHasNoInput) {
             json::object());
 }
 
-// A client would run a call of the model's that is no JSON with no arguments at all.
+// A client would run a call whose arguments are not JSON as one without arguments.
 TEST(AgentsReply, ABrokenCallIsText) {
   const std::vector<AnswerDelta> deltas = {{AnswerDelta::Kind::kCallBegin, 0, "f", "call_1"},
                                            {AnswerDelta::Kind::kArguments, 0, "{\"a\":", ""},
