@@ -336,7 +336,7 @@ class BatchTest(unittest.TestCase):
                 self.assertNotIn("id", body)
         refused = self.batch(given, "one.jsonl", "--resume", "--pooling", "last")
         self.assertIn("the options are", refused.stderr)
-        self.assertIn("is no embedding model", self.batch(given, "three.jsonl").stderr)
+        self.assertIn("is not an embedding model", self.batch(given, "three.jsonl").stderr)
 
     def test_what_it_refuses(self):
         given = self.write("in.jsonl", requests(6, self.rng))

@@ -171,7 +171,7 @@ class FilesTest(unittest.TestCase):
                 self.assertNotIn(str(self.folder), body.decode(),
                                  "what the disk says is the operator's")
                 server.kill()
-        self.assertIn("it is tried again every 30 s", log.read_text())
+        self.assertIn("tried again every 30 s", log.read_text())
         with self.server() as server:
             self.assertEqual(answers(server, batches.ended(server, batch)),
                              self.expected(lines, job))
