@@ -41,10 +41,16 @@ const kernels::AttentionTuning& Fitting(const AttentionNodeOptions& options,
   return tuning;
 }
 
+// Null without such a norm here: one of whole rows is weight_node's.
+const model::TensorSpec* NormOfHeads(const model::LayerSpec& layer, model::TensorRole role) {
+  return layer.qk_norm == model::QkNorm::kRow ? nullptr : layer.Find(role);
+}
+
 }  // namespace
 
 std::unique_ptr<AttentionNode::Kind> AttentionNode::MakeKind(const model::LayerSpec& layer,
-                                                             const float* rope) const {
+                                                             const float* rope,
+                                                             const float* temperature) const {
   const model::LayerSizes& sizes = layer.sizes;
   const size_t blocks = CeilDiv(sizes.head_size, kBlock);
   const kernels::AttentionTuning& tuning = Fitting(options_, config_.name, sizes);
@@ -64,6 +70,7 @@ std::unique_ptr<AttentionNode::Kind> AttentionNode::MakeKind(const model::LayerS
                                .epsilon = layer.norm_epsilon,
                                .query_scale = static_cast<float>(1.0 / layer.attention_divisor),
                                .rope = rope,
+                               .temperature = temperature,
                                .elementwise = &kernels::GetElementwise(options_.isa),
                                .scores = &kind->scores,
                                .chunk_stride = kChunkStride,
@@ -86,15 +93,16 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
   const std::vector<size_t> own_kinds = config.OwnKinds();
   size_t bytes = kCacheLineBytes;
   for (const size_t kind : own_kinds) {
-    bytes +=
-        RoundUp(options.context * config.kinds[kind].rotary.dim * sizeof(float), kCacheLineBytes);
+    const model::LayerSpec& spec = config.kinds[kind];
+    const size_t columns = spec.rotary.dim + (spec.temperature.beta != 0.0);
+    bytes += RoundUp(options.context * columns * sizeof(float), kCacheLineBytes) + kCacheLineBytes;
   }
   const std::pair<std::vector<const float*>*, model::TensorRole> norms[] = {
       {&q_norm_, model::TensorRole::kQNorm}, {&k_norm_, model::TensorRole::kKNorm}};
   for (const auto& [weights, role] : norms) {
     weights->assign(config.layers, nullptr);
     for (size_t layer = 0; layer < config.layers; ++layer) {
-      if (const model::TensorSpec* norm = config.layer(layer).Find(role))
+      if (const model::TensorSpec* norm = NormOfHeads(config.layer(layer), role))
         bytes += RoundUp(norm->cols * sizeof(float), kCacheLineBytes);
     }
   }
@@ -107,20 +115,28 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
       if (other < kind && config.kinds[other].rotary == spec.rotary)
         rope = kinds_[other]->shape.rope;
     }
-    if (rope == nullptr) {
+    if (rope == nullptr && spec.rotary.dim > 0) {
       const std::vector<float> table = SplitTable(spec.rotary, options.context);
       const auto placed = tables_.AllocateArray<float>(table.size());
       std::ranges::copy(table, placed.begin());
       rope = placed.data();
     }
-    kinds_[kind] = MakeKind(spec, rope);
+    const float* temperature = nullptr;
+    if (spec.temperature.beta != 0.0) {
+      const auto placed = tables_.AllocateArray<float>(options.context);
+      for (size_t p = 0; p < placed.size(); ++p)
+        placed[p] = static_cast<float>(spec.temperature.At(p));
+      temperature = placed.data();
+    }
+    kinds_[kind] = MakeKind(spec, rope, temperature);
   }
   for (const auto& [norm, role] : norms) {
     for (size_t layer = 0; layer < config.layers; ++layer) {
-      const model::TensorSpec* spec = config.layer(layer).Find(role);
-      if (spec == nullptr) continue;
-      auto weights = tables_.AllocateArray<float>(spec->cols);
-      file.ReadRowsF32(file.Tensor(config.TensorName(layer, role)), 0, 1, weights.data());
+      if (NormOfHeads(config.layer(layer), role) == nullptr) continue;
+      const std::vector<float> of_file = model::ReadVector(file, config, layer, role);
+      auto weights = tables_.AllocateArray<float>(of_file.size());
+      for (size_t r = 0; r < weights.size(); ++r)
+        weights[r] = of_file[model::HeadRow(config.layer(layer).rotary, r)];
       (*norm)[layer] = weights.data();
     }
   }
@@ -179,6 +195,7 @@ void AttentionNode::AddHead(size_t thread, size_t layer, size_t kv_head, size_t 
   Half& common = halves_[half];
   sync::EpochFlag* const appended = &common.appended[kv_head];
   float* qkv = io_.qkv + kv_head * io_.group_stride.at(kind_of_layer);
+  const bool after_rope = config_.layer(layer).qk_norm == model::QkNorm::kHeadAfterRope;
   Step common_fields;
   common_fields.epoch_offset = static_cast<uint32_t>(layer + 1);
   common_fields.layer = static_cast<uint16_t>(layer);
@@ -197,16 +214,17 @@ void AttentionNode::AddHead(size_t thread, size_t layer, size_t kv_head, size_t 
   };
 
   if (first) {
-    Step& append =
-        add(StepKind::kAppend, AppendStep,
-            &appends_.emplace_back(AppendOperand{.shape = &kind.shape,
-                                                 .scratch = kind.scratch[thread],
-                                                 .qkv = qkv,
-                                                 .qkv_stride = io_.qkv_stride,
-                                                 .k_norm = k_norm_[layer],
-                                                 .balance = biases_.of(layer, kv_head).of_keys,
-                                                 .layer = layer,
-                                                 .kv_head = kv_head}));
+    Step& append = add(StepKind::kAppend, AppendStep,
+                       &appends_.emplace_back(
+                           AppendOperand{.shape = &kind.shape,
+                                         .scratch = kind.scratch[thread],
+                                         .qkv = qkv,
+                                         .qkv_stride = io_.qkv_stride,
+                                         .k_norm = after_rope ? nullptr : k_norm_[layer],
+                                         .k_norm_after_rope = after_rope ? k_norm_[layer] : nullptr,
+                                         .balance = biases_.of(layer, kv_head).of_keys,
+                                         .layer = layer,
+                                         .kv_head = kv_head}));
     wait_for(append, projected);
     if (shared) append.signal = appended;
   }
@@ -215,7 +233,8 @@ void AttentionNode::AddHead(size_t thread, size_t layer, size_t kv_head, size_t 
                        .scratch = kind.scratch[thread],
                        .qkv = qkv,
                        .qkv_stride = io_.qkv_stride,
-                       .q_norm = q_norm_[layer],
+                       .q_norm = after_rope ? nullptr : q_norm_[layer],
+                       .q_norm_after_rope = after_rope ? q_norm_[layer] : nullptr,
                        .bias = biases_.of(layer, kv_head),
                        .layer = layer,
                        .kv_head = kv_head,

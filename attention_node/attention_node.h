@@ -85,7 +85,8 @@ class AttentionNode {
     AttentionShape shape;
     std::vector<AttentionScratch> scratch;  // [threads]
   };
-  std::unique_ptr<Kind> MakeKind(const model::LayerSpec&, const float* rope) const;
+  std::unique_ptr<Kind> MakeKind(const model::LayerSpec&, const float* rope,
+                                 const float* temperature) const;
   // What a half's threads share.
   struct Half {
     std::unique_ptr<sync::EpochFlag[]> appended;  // [kv_head]: its keys and values are in the KV
@@ -106,7 +107,7 @@ class AttentionNode {
   std::vector<std::unique_ptr<Kind>> kinds_;  // like the config's kinds; null: no layer here is of
                                               // that kind
   std::vector<Half> halves_;
-  std::vector<const float*> q_norm_, k_norm_;  // per layer; null in models without these norms
+  std::vector<const float*> q_norm_, k_norm_;  // per layer; null in models without norms of heads
   std::deque<AppendOperand> appends_;
   std::deque<AttentionOperand> attentions_;
   std::deque<std::vector<sync::EpochFlag*>> waits_;

@@ -25,6 +25,7 @@ struct AttentionShape {
   float epsilon;                        // epsilon of q/k norms
   float query_scale;                    // 1 / LayerSpec::attention_divisor
   const float* rope;                    // [context][rotary_dim]: cos[half], sin[half]
+  const float* temperature = nullptr;   // [context]: what multiplies queries; null: nothing does
   const kernels::Elementwise* elementwise;
   const kernels::Gemm* scores;  // query blocks x key pages
   size_t chunk_stride;          // floats between queries of scores
@@ -54,15 +55,16 @@ struct AttentionScratch {
 };
 
 // Makes the copies of the micro-batch's KvUpdates for one KV head, then appends the keys and values
-// of all its rows: (norm), rotate, quantise (keys as Walsh-Hadamard transforms of their blocks),
-// store in the KV region.
+// of all its rows: (norm), rotate, (norm), quantise (keys as Walsh-Hadamard transforms of their
+// blocks), store in the KV region.
 struct AppendOperand {
   const AttentionShape* shape;
   AttentionScratch scratch;
   float* qkv;  // first column of this group
   size_t qkv_stride;
-  const float* k_norm;   // [head_size] or null
-  const float* balance;  // [head_size] or null: KeyBiasWaves::of_keys
+  const float* k_norm;                       // [head_size] or null
+  const float* k_norm_after_rope = nullptr;  // the same
+  const float* balance;                      // [head_size] or null: KeyBiasWaves::of_keys
   size_t layer, kv_head;
 };
 void AppendStep(const void* operand, void* batch);
@@ -77,7 +79,8 @@ struct AttentionOperand {
   AttentionScratch scratch;
   float* qkv;
   size_t qkv_stride;
-  const float* q_norm;  // [head_size] or null
+  const float* q_norm;                       // [head_size] or null
+  const float* q_norm_after_rope = nullptr;  // the same
   KeyBiasWaves bias;
   size_t layer, kv_head;
   float* out;  // [row][out_stride]: first column of this group's heads

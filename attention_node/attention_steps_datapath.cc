@@ -48,11 +48,11 @@ struct Tile {
 
 // A and B of each pair of a query's head (model/config/key_bias.h), of which q is not scaled yet.
 inline void BiasTerms(const AttentionShape& shape, const KeyBiasWaves& bias, const float* q,
-                      float* terms) {
+                      float scale, float* terms) {
   for (size_t i = 0; i < bias.pairs; ++i) {
     const model::KeyBias::Pair& b = bias.pair[i];
-    const float q0 = q[b.index] * shape.query_scale;
-    const float q1 = q[b.index + shape.rotary_dim / 2] * shape.query_scale;
+    const float q0 = q[b.index] * scale;
+    const float q1 = q[b.index + shape.rotary_dim / 2] * scale;
     terms[2 * i] = q0 * b.first + q1 * b.second;
     terms[2 * i + 1] = q1 * b.first - q0 * b.second;
   }
@@ -82,6 +82,11 @@ void AddBias(const AttentionOperand& op, size_t position, size_t in_chunk, size_
                                pairs);
 }
 
+inline float QueryScale(const AttentionShape& shape, size_t position) {
+  if (shape.temperature == nullptr) return shape.query_scale;
+  return shape.query_scale * shape.temperature[position];
+}
+
 // Norm, rotation, scale and quantisation of the tile's queries, ordered by row, then by head.
 void QuantizeQueries(const AttentionOperand& op, const Tile& tile) {
   const AttentionShape& shape = *op.shape;
@@ -89,16 +94,20 @@ void QuantizeQueries(const AttentionOperand& op, const Tile& tile) {
   uint8_t* quantised = op.scratch.queries;
   for (size_t r = 0; r < tile.rows; ++r) {
     const float* rope = shape.rope + (tile.position + r) * shape.rotary_dim;
+    const float scale = QueryScale(shape, tile.position + r);
     for (size_t h = 0; h < shape.group; ++h) {
       float* q = op.qkv + (tile.shared_row + r) * op.qkv_stride + h * shape.head_size;
       if (tile.split())
         q = std::copy_n(q, shape.head_size, op.scratch.query) - shape.head_size;  // others read q
       if (op.q_norm) elementwise.rms_norm(q, op.q_norm, q, shape.head_size, shape.epsilon);
-      elementwise.rope(q, rope, shape.rotary_dim / 2);
+      if (shape.rotary_dim > 0) elementwise.rope(q, rope, shape.rotary_dim / 2);
+      if (op.q_norm_after_rope)
+        elementwise.rms_norm(q, op.q_norm_after_rope, q, shape.head_size, shape.epsilon);
       if (op.bias.pairs > 0)
-        BiasTerms(shape, op.bias, q, op.scratch.terms + 2 * op.bias.pairs * (r * shape.group + h));
+        BiasTerms(shape, op.bias, q, scale,
+                  op.scratch.terms + 2 * op.bias.pairs * (r * shape.group + h));
       elementwise.quantize_hadamard(q, op.bias.of_queries, reinterpret_cast<ActBlock*>(quantised),
-                                    shape.head_size, shape.query_scale * kQueryFactor);
+                                    shape.head_size, scale * kQueryFactor);
       quantised += kernels::ActRowBytes(shape.blocks);
     }
   }
@@ -214,7 +223,10 @@ void AppendStep(const void* operand, void* batch) {
     const KvChunk at =
         shape.kv->chunk(rows.slot[m], position / kChunkPositions, op.layer, op.kv_head);
     if (op.k_norm) shape.elementwise->rms_norm(k, op.k_norm, k, shape.head_size, shape.epsilon);
-    shape.elementwise->rope(k, shape.rope + position * shape.rotary_dim, shape.rotary_dim / 2);
+    if (shape.rotary_dim > 0)
+      shape.elementwise->rope(k, shape.rope + position * shape.rotary_dim, shape.rotary_dim / 2);
+    if (op.k_norm_after_rope)
+      shape.elementwise->rms_norm(k, op.k_norm_after_rope, k, shape.head_size, shape.epsilon);
     QuantizeKey(shape, k, op.balance, op.scratch.act, blocks);
     kernels::PackKey(blocks, shape.blocks, in_chunk % kPagePositions,
                      at.keys + in_chunk / kPagePositions * kv.key_page_bytes);

@@ -53,6 +53,15 @@ Activations::Activations(const model::ModelConfig& config, size_t n_threads, siz
     : few_rows(few), max_batch_tokens(most), logit_rows(logit) {
   const size_t dim_blocks = CeilDiv(config.dim, kernels::kBlock),
                q_blocks = MostOf(config, &LayerShape::q_blocks);
+  const bool has_post_norms = config.Most([](const model::LayerSpec& layer) {
+    return std::ranges::any_of(layer.ops,
+                               [](const model::LayerOp& op) { return op.post_norm.has_value(); });
+  });
+  const size_t scratch_floats =
+      std::max(kernels::kNormRows * dim_blocks * kernels::kBlock,
+               config.Most([](const model::LayerSpec& layer) {
+                 return layer.qk_norm == model::QkNorm::kRow ? layer.sizes.q_rows() : 0;
+               }));
   // Lays out the same list twice: the first pass counts bytes, the second assigns addresses.
   threads.resize(n_threads);
   auto lay_out = [&](auto&& take) {
@@ -65,6 +74,7 @@ Activations::Activations(const model::ModelConfig& config, size_t n_threads, siz
       rows.data = reinterpret_cast<uint8_t*>(take(count * rows.stride_bytes));
     };
     floats(x, RoundUp(config.dim, kernels::kPanelRows), most);
+    if (has_post_norms) floats(branch, RoundUp(config.dim, kernels::kPanelRows), most);
     if (shared) {
       qkv = shared->qkv;
       attn = shared->attn;
@@ -80,8 +90,7 @@ Activations::Activations(const model::ModelConfig& config, size_t n_threads, siz
       acts(thread.dim, dim_blocks, few);
       acts(thread.q, q_blocks, few);
       floats(thread.ffn_tile, 4 * kernels::kPanelRows, most);
-      thread.scratch = reinterpret_cast<float*>(
-          take(kernels::kNormRows * dim_blocks * kernels::kBlock * sizeof(float)));
+      thread.scratch = reinterpret_cast<float*>(take(scratch_floats * sizeof(float)));
     }
     if (!config.ends) return;
     floats(largest, CeilDiv(config.vocab, kernels::kPanelRows), logit);

@@ -40,7 +40,8 @@ struct ThreadActivations {
   HeadPlanes head;     // the same for lm_head
   ActRows q;           // quantised attention output: input of O
   FloatRows ffn_tile;  // one FFN unit: 32 gate, 32 up
-  float* scratch;      // [kNormRows][dim], each padded to blocks
+  float* scratch;      // [kNormRows][dim], each padded to blocks; or a row's queries, if norms of
+                       // whole rows need that
 };
 
 // The rows that weights and attention exchange. Colocated, Activations allocates them; separated,
@@ -69,6 +70,7 @@ class Activations {
               size_t logit_rows, NumaNodeId node, const AttentionIoRows* shared);
 
   FloatRows x;                   // residual, [dim]
+  FloatRows branch;              // O's and down's output where a norm follows it, [dim]
   FloatRows qkv;                 // [kv_heads][group_panels * 16], in LayerShape's order
   FloatRows attn;                // attention output, [heads * head_size]
   ActRows ffn;                   // gated and quantised, [ffn]

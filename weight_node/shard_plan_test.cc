@@ -197,7 +197,7 @@ TEST(ShardPlan, LayersOfSeveralTypes) {
   config.dim = 256;
   config.kinds[0].sizes.ffn = 512;
   config.kinds[0] =
-      model::MakeLayerSpec(model::FamilyOf("llama"), config.kinds[0].sizes, 1e-5f, {}, {});
+      model::MakeLayerSpec(model::FamilyOf("llama"), {.sizes = config.kinds[0].sizes}, 1e-5f, {});
   using model::TensorRole;
   using model::TensorType;
   config.types.layers.resize(config.layers);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string>
 
 #include "base/check.h"
@@ -19,6 +20,12 @@ using model::TensorRole;
 struct RowSource {
   const model::TensorInfo* tensor = nullptr;
   size_t row = 0;
+};
+
+// A matrix, or a part of one: rows [first, first + rows) of a tensor.
+struct RowsOfTensor {
+  const model::TensorInfo* tensor = nullptr;
+  size_t first = 0, rows = 0;
 };
 
 // Reads rows in runs and packs them. One per thread; it keeps its buffer between calls.
@@ -86,21 +93,20 @@ class Packer {
   std::vector<size_t> order_;
 };
 
-std::vector<RowSource> PlainRows(const model::TensorInfo& tensor, PanelRange panels) {
+std::vector<RowSource> PlainRows(const RowsOfTensor& matrix, PanelRange panels) {
   std::vector<RowSource> rows(panels.count() * kPanelRows);
   for (size_t i = 0; i < rows.size(); ++i) {
     const size_t row = panels.begin * kPanelRows + i;
-    if (row < tensor.rows) rows[i] = {&tensor, row};
+    if (row < matrix.rows) rows[i] = {matrix.tensor, matrix.first + row};
   }
   return rows;
 }
 
 // The rows of units of gate and up.
-std::vector<RowSource> FfnRows(const model::TensorInfo& gate, const model::TensorInfo& up,
-                               PanelRange units) {
+std::vector<RowSource> FfnRows(const RowsOfTensor& gate, const RowsOfTensor& up, PanelRange units) {
   std::vector<RowSource> rows;
   for (uint32_t unit = units.begin; unit < units.end; ++unit) {
-    for (const model::TensorInfo* matrix : {&gate, &up}) {
+    for (const RowsOfTensor* matrix : {&gate, &up}) {
       const std::vector<RowSource> pair = PlainRows(*matrix, {2 * unit, 2 * unit + 2});
       rows.insert(rows.end(), pair.begin(), pair.end());
     }
@@ -108,10 +114,14 @@ std::vector<RowSource> FfnRows(const model::TensorInfo& gate, const model::Tenso
   return rows;
 }
 
-// The source of row `row` in QKV order (see LayerShape). `bias` gets the position in the matching
-// bias vector.
-RowSource QkvRow(const model::LayerSpec& layer, const LayerShape& shape,
-                 const std::array<const model::TensorInfo*, 3>& qkv, size_t row) {
+// A row of q, k or v: matrix 0, 1 or 2.
+struct QkvSource {
+  size_t matrix, row;
+};
+
+// Row `row` in QKV order (see LayerShape); nullopt: a row of zeros.
+std::optional<QkvSource> QkvRow(const model::LayerSpec& layer, const LayerShape& shape,
+                                size_t row) {
   const size_t group = row / (shape.group_panels * kPanelRows);
   const size_t in_group = row % (shape.group_panels * kPanelRows);
   if (in_group >= shape.group_rows) return {};
@@ -119,30 +129,51 @@ RowSource QkvRow(const model::LayerSpec& layer, const LayerShape& shape,
   const size_t head = in_group / head_size;  // 0 .. queries - 1: query, then key, then value
   const size_t r = in_group % head_size;
   if (head < queries)
-    return {qkv[0], (group * queries + head) * head_size + HeadRow(layer.rotary, r)};
-  if (head == queries) return {qkv[1], group * head_size + HeadRow(layer.rotary, r)};
-  return {qkv[2], group * head_size + r};
+    return QkvSource{0, (group * queries + head) * head_size + model::HeadRow(layer.rotary, r)};
+  if (head == queries) return QkvSource{1, group * head_size + model::HeadRow(layer.rotary, r)};
+  return QkvSource{2, group * head_size + r};
 }
 
 float* AllocateFloats(topology::Arena& arena, size_t n) {
   return reinterpret_cast<float*>(arena.Allocate(n * sizeof(float)));
 }
 
-const float* ReadVector(const model::GgufFile& file, const std::string& name,
-                        topology::Arena& arena) {
-  const model::TensorInfo& tensor = file.Tensor(name);
-  float* out = AllocateFloats(arena, tensor.cols);
-  file.ReadRowsF32(tensor, 0, 1, out);
+// Padded to whole panels with zeros.
+const float* Place(const std::vector<float>& values, topology::Arena& arena) {
+  float* out = AllocateFloats(arena, RoundUp(values.size(), kPanelRows));
+  std::ranges::fill(std::ranges::copy(values, out).out, out + RoundUp(values.size(), kPanelRows),
+                    0.0f);
   return out;
+}
+size_t PlacedBytes(size_t values) {
+  return RoundUp(RoundUp(values, kPanelRows) * sizeof(float), kCacheLineBytes);
+}
+
+// The tensors of a layer that are vectors in `vectors` of LayerShard.
+bool IsKept(const model::LayerSpec& layer, const model::TensorSpec& tensor) {
+  switch (tensor.role) {
+    case TensorRole::kQNorm:
+    case TensorRole::kKNorm:
+      return layer.qk_norm == model::QkNorm::kRow;
+    case TensorRole::kQBias:
+    case TensorRole::kKBias:
+    case TensorRole::kVBias:
+      return false;  // in qkv_bias
+    default:
+      return tensor.kind != model::TensorKind::kMatrix;
+  }
+}
+
+// A norm's weights over whole heads, in the order of packed rows.
+std::vector<float> InPackedOrder(const model::LayerSpec& layer, const std::vector<float>& weights) {
+  std::vector<float> packed(weights.size());
+  const size_t head_size = layer.sizes.head_size;
+  for (size_t i = 0; i < weights.size(); ++i)
+    packed[i] = weights[i / head_size * head_size + model::HeadRow(layer.rotary, i % head_size)];
+  return packed;
 }
 
 }  // namespace
-
-size_t HeadRow(const model::RotarySpec& rotary, size_t r) {
-  if (rotary.pairing == model::RopePairing::kHalves || r >= rotary.dim) return r;
-  const size_t half = rotary.dim / 2;
-  return r < half ? 2 * r : 2 * (r - half) + 1;
-}
 
 Shards::Shards(const model::ModelConfig& config, const ShardPlan& plan, size_t thread,
                NumaNodeId node)
@@ -151,11 +182,11 @@ Shards::Shards(const model::ModelConfig& config, const ShardPlan& plan, size_t t
       thread_(thread),
       layer_panels_(PanelsOfLayers(config)),
       weight_bytes_(plan.ThreadBytes(config, thread)) {
-  const size_t norm = RoundUp(config.dim * sizeof(float), kCacheLineBytes);
-  size_t vectors = norm;  // the output norm's
+  size_t vectors = 2 * PlacedBytes(config.dim);  // the output norm's, and lm_head's
   for (size_t layer = 0; layer < config.layers; ++layer) {
     const model::LayerSpec& spec = config.layer(layer);
-    vectors += spec.norms() * norm;
+    for (const model::TensorSpec& tensor : spec.tensors)
+      if (IsKept(spec, tensor)) vectors += PlacedBytes(tensor.cols);
     if (spec.Has(TensorRole::kQBias)) {
       const PanelRange qkv = plan.threads[thread].of(config.KindOf(layer), PanelMatrix::kQkv);
       vectors += RoundUp(qkv.count() * kPanelRows * sizeof(float), kCacheLineBytes);
@@ -192,18 +223,22 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
     const model::LayerSpec& spec = config_.kinds[kind];
     const LayerShape shape(spec);
     const LayerPanels& panels = layer_panels_[layer];
-    auto tensor = [&](TensorRole role) -> const model::TensorInfo& {
-      return file.Tensor(config_.TensorName(layer, role));
+    const auto tensor = [&](TensorRole role) {
+      const model::TensorSpec& matrix = spec.tensor(role);
+      return RowsOfTensor{&file.Tensor(config_.TensorName(layer, role)), matrix.first, matrix.rows};
     };
-    const std::array<const model::TensorInfo*, 3> qkv = {
-        &tensor(TensorRole::kQ), &tensor(TensorRole::kK), &tensor(TensorRole::kV)};
+    const std::array<RowsOfTensor, 3> qkv = {tensor(TensorRole::kQ), tensor(TensorRole::kK),
+                                             tensor(TensorRole::kV)};
     to.panels[IndexOf(PanelMatrix::kQkv)] = out;
     std::vector<RowSource> rows;
     const PanelExtent own{thread_, shard.of(kind, PanelMatrix::kQkv)};
     for (const auto& [group, part] : QkvParts(shape, {&own, 1}, panels)) {
       rows.resize(part.panels.count() * kPanelRows);
-      for (size_t i = 0; i < rows.size(); ++i)
-        rows[i] = QkvRow(spec, shape, qkv, part.panels.begin * kPanelRows + i);
+      for (size_t i = 0; i < rows.size(); ++i) {
+        const auto source = QkvRow(spec, shape, part.panels.begin * kPanelRows + i);
+        rows[i] = {};
+        if (source) rows[i] = {qkv[source->matrix].tensor, qkv[source->matrix].first + source->row};
+      }
       out = packer.Pack(rows, panels.of(PanelMatrix::kQkv, part.panels.begin), out);
     }
     const auto rows_of = [&](PanelMatrix matrix, PanelRange range) {
@@ -228,7 +263,8 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
   head_ = out;
   if (config_.ends) {
     const char* head = config_.tied_embeddings ? model::kEmbeddingTensor : model::kHeadTensor;
-    out = packer.Pack(PlainRows(file.Tensor(head), shard.lm_head()), HeadPanel(config_), out);
+    const model::TensorInfo& rows = file.Tensor(head);
+    out = packer.Pack(PlainRows({&rows, 0, rows.rows}, shard.lm_head()), HeadPanel(config_), out);
   }
   LARDER_CHECK(static_cast<uint64_t>(out - begin) == weight_bytes_);
 
@@ -236,37 +272,35 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
     LayerShard& to = layers_[layer];
     const size_t kind = config_.KindOf(layer);
     const model::LayerSpec& spec = config_.kinds[kind];
-    for (const model::LayerOp& op : spec.ops) {
-      if (op.kind == model::OpKind::kRmsNorm)
-        to.norm[static_cast<size_t>(op.norm)] =
-            ReadVector(file, config_.TensorName(layer, op.norm), arena_);
+    for (const model::TensorSpec& vector : spec.tensors) {
+      if (!IsKept(spec, vector)) continue;
+      std::vector<float> values = model::ReadVector(file, config_, layer, vector.role);
+      if (vector.role == TensorRole::kQNorm || vector.role == TensorRole::kKNorm)
+        values = InPackedOrder(spec, values);
+      to.vectors[static_cast<size_t>(vector.role)] = Place(values, arena_);
     }
     if (!spec.Has(TensorRole::kQBias)) continue;
     const LayerShape shape(spec);
-    std::array<const model::TensorInfo*, 3> qkv;
-    std::array<std::vector<float>, 3> bias;
-    constexpr TensorRole kBiases[] = {TensorRole::kQBias, TensorRole::kKBias, TensorRole::kVBias};
-    for (size_t i = 0; i < 3; ++i) {
-      qkv[i] = &file.Tensor(config_.TensorName(layer, kBiases[i]));
-      if (kBiases[i] == TensorRole::kKBias) {
-        bias[i] = model::ReadKeyBias(file, config_, layer).in_keys;
-        continue;
-      }
-      bias[i].resize(qkv[i]->cols);
-      file.ReadRowsF32(*qkv[i], 0, 1, bias[i].data());
-    }
+    const std::array<std::vector<float>, 3> bias = {
+        model::ReadVector(file, config_, layer, TensorRole::kQBias),
+        model::ReadKeyBias(file, config_, layer).in_keys,
+        model::ReadVector(file, config_, layer, TensorRole::kVBias)};
     const PanelRange own = shard.of(kind, PanelMatrix::kQkv);
     float* packed = AllocateFloats(arena_, own.count() * kPanelRows);
     for (size_t i = 0; i < own.count() * kPanelRows; ++i) {
-      const RowSource source = QkvRow(spec, shape, qkv, own.begin * kPanelRows + i);
-      packed[i] = 0.0f;
-      for (size_t k = 0; k < 3; ++k) {
-        if (source.tensor && source.tensor == qkv[k]) packed[i] = bias[k][source.row];
-      }
+      const auto source = QkvRow(spec, shape, own.begin * kPanelRows + i);
+      packed[i] = source ? bias[source->matrix][source->row] : 0.0f;
     }
     to.qkv_bias = packed;
   }
-  if (config_.ends) output_norm_ = ReadVector(file, model::kOutputNormTensor, arena_);
+  if (!config_.ends) return;
+  const model::TensorInfo& norm = file.Tensor(model::kOutputNormTensor);
+  std::vector<float> weights(norm.cols);
+  file.ReadRowsF32(norm, 0, 1, weights.data());
+  output_norm_ = head_norm_ = Place(weights, arena_);
+  if (config_.scales.logits == 1.0) return;
+  for (float& weight : weights) weight = static_cast<float>(weight * config_.scales.logits);
+  head_norm_ = Place(weights, arena_);
 }
 
 }  // namespace larder::weight_node

@@ -35,11 +35,13 @@ struct PackedByteCounter {
 
 struct LayerShard {
   std::array<const uint8_t*, kLayerMatrices.size()> panels{};  // the first whole panel, by matrix
-  const float* qkv_bias = nullptr;                       // 16 floats per panel of qkv, or null
-  std::vector<const uint8_t*> parts;                     // addresses of parts of cut panels, as in
-                                                         // ThreadShard::parts
-  std::array<const float*, model::kTensorRoles> norm{};  // [dim], by role; each thread has its own
-                                                         // copy
+  const float* qkv_bias = nullptr;    // 16 floats per panel of qkv, or null
+  std::vector<const uint8_t*> parts;  // addresses of parts of cut panels, as in
+                                      // ThreadShard::parts
+  // Norms and biases of [dim], by role, padded to whole panels; each thread has its own copy. Of
+  // QkNorm::kRow, norms of q and k in the order of their packed rows.
+  std::array<const float*, model::kTensorRoles> vectors{};
+  const float* of(model::TensorRole role) const { return vectors[static_cast<size_t>(role)]; }
 };
 
 class Shards {
@@ -57,6 +59,7 @@ class Shards {
   const float* QkvBias(size_t layer, uint32_t panel) const;  // the panel's 16 biases, or null
   const uint8_t* head() const { return head_; }
   const float* output_norm() const { return output_norm_; }
+  const float* head_norm() const { return head_norm_; }  // output_norm, times the scale of logits
   uint64_t weight_bytes() const {
     return weight_bytes_;
   }  // only packed panels, which are read for every token
@@ -73,11 +76,7 @@ class Shards {
   std::vector<LayerShard> layers_;
   const uint8_t* head_ = nullptr;
   const float* output_norm_ = nullptr;
+  const float* head_norm_ = nullptr;
 };
-
-// Rows of rotary heads are stored so that the two of a pair lie half a rotary_dim apart, whatever
-// the file's order: query·key products remain the same sums of the same products. Row `r` of a
-// packed head is row HeadRow(rotary, r) of the file's head.
-size_t HeadRow(const model::RotarySpec&, size_t r);
 
 }  // namespace larder::weight_node

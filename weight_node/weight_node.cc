@@ -61,29 +61,32 @@ void WeightNode::MakeProducts(const WeightNodeOptions& options) {
                                           : activations_.shared_dim;
   };
   const auto make_for = [&](PanelMatrix matrix, const kernels::PanelShape& panel,
-                            const FloatRows& y, bool apart) {
-    if (FindGemm(matrix, panel, apart) != nullptr) return;
+                            const FloatRows& y, Target target) {
+    if (FindGemm(matrix, panel, target) != nullptr) return;
     const bool residual = matrix == PanelMatrix::kO || matrix == PanelMatrix::kDown;
-    products_of_.push_back({matrix, apart,
+    products_of_.push_back({matrix, target,
                             Gemm::Make(options.isa,
                                        GemmShape{.panel = panel,
                                                  .x_stride_bytes = input_of(matrix).stride_bytes,
                                                  .y_stride_bytes = y.stride_bytes(),
-                                                 .accumulate = residual && !apart,
+                                                 .accumulate = residual && target == Target::kRows,
                                                  .weight_bytes = weight_bytes},
                                        options.tuning)});
   };
   const auto make = [&](PanelMatrix matrix, const kernels::PanelShape& panel, const FloatRows& y) {
-    make_for(matrix, panel, y, false);
+    make_for(matrix, panel, y, Target::kRows);
+  };
+  const auto make_residual = [&](PanelMatrix matrix, size_t layer) {
+    make_for(matrix, layer_panels_[layer].of(matrix, 0), activations_.x, TargetOf(layer, matrix));
   };
   for (size_t layer = 0; layer < config_.layers; ++layer) {
     const LayerPanels& panels = layer_panels_[layer];
     const size_t kind = config_.KindOf(layer);
     for (uint32_t panel = 0; panel < LayerShape(config_.kinds[kind]).group_panels; ++panel)
       make(PanelMatrix::kQkv, panels.of(PanelMatrix::kQkv, panel), activations_.qkv);
-    make(PanelMatrix::kO, panels.of(PanelMatrix::kO, 0), activations_.x);
+    make_residual(PanelMatrix::kO, layer);
     make(PanelMatrix::kFfn, panels.of(PanelMatrix::kFfn, 0), activations_.threads[0].ffn_tile);
-    make(PanelMatrix::kDown, panels.of(PanelMatrix::kDown, 0), activations_.x);
+    make_residual(PanelMatrix::kDown, layer);
     for (size_t t = 0; t < plan_.threads.size(); ++t) {
       const std::vector<PanelPart>& parts = plan_.threads[t].parts[kind];
       for (size_t i = 0; i < parts.size(); ++i) {
@@ -91,7 +94,7 @@ void WeightNode::MakeProducts(const WeightNodeOptions& options) {
         const FloatRows& whole =
             matrix == PanelMatrix::kFfn ? activations_.threads[t].ffn_tile : activations_.x;
         make_for(matrix, panels.of(parts[i]), parts[i].first() ? whole : part_rows_[t][kind][i],
-                 !parts[i].first());
+                 parts[i].first() ? TargetOf(layer, matrix) : Target::kPart);
       }
     }
   }
@@ -126,12 +129,21 @@ void WeightNode::MakePartRows(const WeightNodeOptions& options) {
 }
 
 const Gemm* WeightNode::FindGemm(PanelMatrix matrix, const kernels::PanelShape& panel,
-                                 bool apart) const {
+                                 Target target) const {
   for (const Product& product : products_of_) {
-    if (product.matrix == matrix && product.apart == apart && product.gemm.shape().panel == panel)
+    if (product.matrix == matrix && product.target == target && product.gemm.shape().panel == panel)
       return &product.gemm;
   }
   return nullptr;
+}
+
+WeightNode::Target WeightNode::TargetOf(size_t layer, PanelMatrix matrix) const {
+  for (const model::LayerOp& op : config_.layer(layer).ops) {
+    const bool is_its = (op.kind == model::OpKind::kO && matrix == PanelMatrix::kO) ||
+                        (op.kind == model::OpKind::kDown && matrix == PanelMatrix::kDown);
+    if (is_its && op.post_norm) return Target::kBranch;
+  }
+  return Target::kRows;
 }
 
 void WeightNode::Pack(const model::GgufFile& file, size_t thread, PackedByteCounter& progress) {
@@ -185,7 +197,8 @@ void WeightNode::AddEmbed(size_t thread, Steps& steps) {
                .dim = config_.dim,
                .x = activations_.x,
                .scratch = activations_.threads[thread].scratch,
-               .share = {static_cast<uint32_t>(thread), static_cast<uint32_t>(shards_.size())}});
+               .share = {static_cast<uint32_t>(thread), static_cast<uint32_t>(shards_.size())},
+               .scale = static_cast<float>(config_.scales.embedding / config_.scales.residual)});
   steps.Add(MakeStep(EmbedStep, operand, StepKind::kEmbed, 0, true));
 }
 
@@ -224,8 +237,8 @@ void WeightNode::AddNorm(size_t thread, size_t layer, ProgramForm form, const fl
                        .x = activations_.x,
                        .weight = weight,
                        .n = config_.dim,
-                       .epsilon = planes != nullptr ? config_.norm_epsilon
-                                                    : config_.layer(layer).norm_epsilon,
+                       .epsilon = Epsilon(planes != nullptr ? config_.norm_epsilon
+                                                            : config_.layer(layer).norm_epsilon),
                        .scratch = activations_.threads[thread].scratch,
                        .out = shared ? activations_.shared_dim : activations_.threads[thread].dim,
                        .share = ShareOf(thread, form),
@@ -237,7 +250,7 @@ ProductOperand WeightNode::OperandOf(const PanelExtent& extent, PanelMatrix matr
                                      const ActRows& x, FloatRows y) const {
   y.data += extent.panels.begin * kPanelRows;
   const kernels::PanelShape panel = layer_panels_[layer].of(matrix, extent.panels.begin);
-  return {.gemm = FindGemm(matrix, panel),
+  return {.gemm = FindGemm(matrix, panel, TargetOf(layer, matrix)),
           .elementwise = &elementwise_,
           .panels = shards_[extent.home]->Panel(matrix, layer, extent.panels.begin),
           .n_panels = extent.panels.count(),
@@ -292,16 +305,14 @@ void WeightNode::AddOp(size_t thread, size_t layer, ProgramForm form, size_t hal
   const LayerShard& shard = shards_[thread]->layers()[layer];
   switch (op.kind) {
     case model::OpKind::kRmsNorm:
-      return AddNorm(thread, layer, form, shard.norm[static_cast<size_t>(op.norm)], StepKind::kNorm,
-                     nullptr, steps);
+      return AddNorm(thread, layer, form, shard.of(op.norm), StepKind::kNorm, nullptr, steps);
+    case model::OpKind::kInput:
+      return AddInput(thread, layer, form, steps);
     case model::OpKind::kO:
-      return AddResidual(thread, layer, form, half, PanelMatrix::kO, AttendedOf(thread, form),
-                         StepKind::kO, steps);
+    case model::OpKind::kDown:
+      return AddResidual(thread, layer, form, half, op, steps);
     case model::OpKind::kSiluGate:
       return AddSiluGate(thread, layer, form, half, steps);
-    case model::OpKind::kDown:
-      return AddResidual(thread, layer, form, half, PanelMatrix::kDown, activations_.ffn,
-                         StepKind::kDown, steps);
     case model::OpKind::kQkv:        // needs the caller's flags: AddBeforeAttention
     case model::OpKind::kAttention:  // is attention_node's
       break;
@@ -309,20 +320,78 @@ void WeightNode::AddOp(size_t thread, size_t layer, ProgramForm form, size_t hal
   LARDER_CHECK(false, "operation {} has no step here", static_cast<int>(op.kind));
 }
 
+void WeightNode::AddInput(size_t thread, size_t layer, ProgramForm form, Steps& steps) {
+  const bool shared = form == ProgramForm::kManyRows;
+  const QuantizeOperand* quantize = Keep(
+      quantizes_,
+      QuantizeOperand{.elementwise = &elementwise_,
+                      .x = activations_.x,
+                      .n = config_.dim,
+                      .out = shared ? activations_.shared_dim : activations_.threads[thread].dim,
+                      .share = ShareOf(thread, form),
+                      .logit_rows = false});
+  steps.Add(MakeStep(QuantizeStep, quantize, StepKind::kQuantize, layer, shared));
+}
+
+void WeightNode::AddRowNorm(size_t thread, size_t layer, std::span<sync::EpochFlag* const> flags,
+                            Steps& steps) {
+  const model::LayerSpec& spec = config_.layer(layer);
+  const LayerShard& shard = shards_[thread]->layers()[layer];
+  steps.Add(MakeStep(nullptr, nullptr, StepKind::kQkv, layer, true));
+  const RowNormOperand* operand =
+      Keep(row_norms_, RowNormOperand{.elementwise = &elementwise_,
+                                      .qkv = activations_.qkv,
+                                      .groups = spec.sizes.kv_heads,
+                                      .group_stride = LayerShape(spec).group_panels * kPanelRows,
+                                      .queries = spec.sizes.group() * spec.sizes.head_size,
+                                      .keys = spec.sizes.head_size,
+                                      .q_weight = shard.of(model::TensorRole::kQNorm),
+                                      .k_weight = shard.of(model::TensorRole::kKNorm),
+                                      .epsilon = spec.norm_epsilon,
+                                      .scratch = activations_.threads[thread].scratch,
+                                      .share = ShareOf(thread, ProgramForm::kManyRows)});
+  steps.Add(MakeStep(RowNormStep, operand, StepKind::kNorm, layer, true));
+  for (sync::EpochFlag* const flag : flags)
+    steps.Add(MakeStep(nullptr, nullptr, StepKind::kQkv, layer, false, flag));
+}
+
 void WeightNode::AddResidual(size_t thread, size_t layer, ProgramForm form, size_t half,
-                             PanelMatrix matrix, const ActRows& in, StepKind kind, Steps& steps) {
+                             const model::LayerOp& op, Steps& steps) {
+  const bool is_o = op.kind == model::OpKind::kO;
+  const PanelMatrix matrix = is_o ? PanelMatrix::kO : PanelMatrix::kDown;
+  const StepKind kind = is_o ? StepKind::kO : StepKind::kDown;
+  const ActRows in = is_o ? AttendedOf(thread, form) : activations_.ffn;
+  const LayerShard& shard = shards_[thread]->layers()[layer];
+  const float* const bias =
+      shard.of(is_o ? model::TensorRole::kOBias : model::TensorRole::kDownBias);
+  const auto bias_at = [&](size_t panel) {
+    return bias == nullptr ? nullptr : bias + panel * kPanelRows;
+  };
+  const FloatRows& out = op.post_norm ? activations_.branch : activations_.x;
   AddOtherParts(thread, layer, half, matrix, in, kind, steps);
   for (const PanelExtent& extent : Work(form, thread, layer, matrix)) {
-    const ProductOperand* operand =
-        Keep(products_, OperandOf(extent, matrix, layer, in, activations_.x));
-    steps.Add(MakeStep(ProductStep, operand, kind, layer, false));
+    ProductOperand operand = OperandOf(extent, matrix, layer, in, out);
+    operand.bias = bias_at(extent.panels.begin);
+    steps.Add(MakeStep(ProductStep, Keep(products_, operand), kind, layer, false));
   }
   if (const PanelPart* part = FirstPart(thread, layer, matrix)) {
-    FloatRows y = activations_.x;
+    FloatRows y = out;
     y.data += part->panel * kPanelRows;
-    AddFirstPart(thread, layer, half, *part, in, y, kind, steps);
+    AddFirstPart(thread, layer, half, *part, in, y, bias_at(part->panel), kind, steps);
   }
   steps.back().barrier = true;
+  if (!op.post_norm) return;
+  const AddNormOperand* operand =
+      Keep(add_norms_, AddNormOperand{.elementwise = &elementwise_,
+                                      .x = activations_.x,
+                                      .y = out,
+                                      .weight = shard.of(*op.post_norm),
+                                      .n = config_.dim,
+                                      .epsilon = config_.layer(layer).norm_epsilon,
+                                      .share = ShareOf(thread, ProgramForm::kManyRows)});
+  // Where threads share the rows of what follows, each goes on with its own.
+  const bool goes_on = form == ProgramForm::kManyRows && (is_o || layer + 1 < config_.layers);
+  steps.Add(MakeStep(AddNormStep, operand, StepKind::kNorm, layer, !goes_on));
 }
 
 const PanelPart* WeightNode::FirstPart(size_t thread, size_t layer, PanelMatrix matrix) const {
@@ -346,7 +415,8 @@ void WeightNode::AddOtherParts(size_t thread, size_t layer, size_t half, PanelMa
 }
 
 void WeightNode::AddFirstPart(size_t thread, size_t layer, size_t half, const PanelPart& first,
-                              const ActRows& in, const FloatRows& y, StepKind kind, Steps& steps) {
+                              const ActRows& in, const FloatRows& y, const float* bias,
+                              StepKind kind, Steps& steps) {
   AddPart(thread, layer, static_cast<size_t>(&first - PartsOf(thread, layer).data()), in, y, kind,
           steps);
   // Threads are in the order of their shares, so the parts are in that of their chunks.
@@ -362,6 +432,8 @@ void WeightNode::AddFirstPart(size_t thread, size_t layer, size_t half, const Pa
       if (flags.empty() || flags.back() != flag) flags.push_back(flag);
     }
   }
+  if (bias != nullptr)  // the same for all rows
+    rows.push_back({.data = const_cast<float*>(bias), .stride = 0});
   const AddPartsOperand* operand =
       Keep(add_parts_, AddPartsOperand{.elementwise = &elementwise_,
                                        .y = y,
@@ -380,7 +452,8 @@ void WeightNode::AddPart(size_t thread, size_t layer, size_t index, ActRows x, c
   x.data += part.chunks.begin * kernels::kSumBlocks * sizeof(kernels::ActBlock);
   const ProductOperand* operand = Keep(
       products_,
-      ProductOperand{.gemm = FindGemm(part.matrix, layer_panels_[layer].of(part), !part.first()),
+      ProductOperand{.gemm = FindGemm(part.matrix, layer_panels_[layer].of(part),
+                                      part.first() ? TargetOf(layer, part.matrix) : Target::kPart),
                      .elementwise = &elementwise_,
                      .panels = shards_[thread]->layers()[layer].parts[index],
                      .n_panels = part.panels(),
@@ -432,7 +505,7 @@ void WeightNode::AddSiluGate(size_t thread, size_t layer, ProgramForm form, size
     steps.Add(MakeStep(FfnStep, ffn, StepKind::kGateUp, layer, false));
   }
   if (const PanelPart* part = FirstPart(thread, layer, PanelMatrix::kFfn)) {
-    AddFirstPart(thread, layer, half, *part, x, tile, StepKind::kGateUp, steps);
+    AddFirstPart(thread, layer, half, *part, x, tile, nullptr, StepKind::kGateUp, steps);
     const GateOperand* gate =
         Keep(gates_,
              GateOperand{.elementwise = &elementwise_, .tile = tile, .out = out_of(part->panel)});
@@ -445,7 +518,7 @@ void WeightNode::AddLmHead(size_t thread, ProgramForm form, Steps& steps) {
   const size_t layer = std::max<size_t>(1, config_.layers) - 1;
   const HeadPlanes& x =
       form == ProgramForm::kManyRows ? activations_.shared_head : activations_.threads[thread].head;
-  AddNorm(thread, layer, form, shards_[thread]->output_norm(), StepKind::kLmHeadNorm, &x, steps);
+  AddNorm(thread, layer, form, shards_[thread]->head_norm(), StepKind::kLmHeadNorm, &x, steps);
   std::vector<const HeadOperand*> operands;
   for (const PanelExtent& extent : panels_.Work(form, thread, 0, PanelMatrix::kLmHead)) {
     operands.push_back(

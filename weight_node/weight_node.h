@@ -4,7 +4,10 @@
 // barrier of the socket's threads):
 //   norm+quantise (all rows, into its own buffer) | QKV panels, group by group, each signalled ...
 //   attention ... B quantise | O panels += residual, B norm+quantise | FFN units -> quantised, B
-//   down panels += residual, B In micro-batches of more than few_rows rows the threads share
+//   down panels += residual, B
+// A norm of O's or down's output comes after that B, and its sum to the residual; one more B
+// follows. So does one before and one after the norm of a whole row of q and k. In micro-batches of
+// more than few_rows rows the threads share
 //   norm+quantise too (one more barrier after each); the bits are the same. If a panel is cut
 //   (PanelPart), a thread with later chunks computes these before anything else of that matrix, and
 //   signals; the thread with the first chunks waits for that after all its other work, and adds the
@@ -76,11 +79,15 @@ class WeightNode {
       const std::vector<QkvPart> parts =
           QkvParts(LayerShape(config_.layer(layer)), Work(form, thread, layer, PanelMatrix::kQkv),
                    layer_panels_[layer]);
+      const bool row_norm = config_.layer(layer).qk_norm == model::QkNorm::kRow;
+      std::vector<sync::EpochFlag*> flags;
       for (size_t i = 0; i < parts.size(); ++i) {
         const bool last = i + 1 == parts.size() || parts[i + 1].group != parts[i].group;
-        AddQkvPart(thread, layer, form, parts[i].extent, last ? ready(parts[i].group) : nullptr,
-                   steps);
+        sync::EpochFlag* const flag = last ? ready(parts[i].group) : nullptr;
+        AddQkvPart(thread, layer, form, parts[i].extent, row_norm ? nullptr : flag, steps);
+        if (flag != nullptr) flags.push_back(flag);
       }
+      if (row_norm) AddRowNorm(thread, layer, flags, steps);
     }
   }
   // For the last layer, after whose attention only the logit rows are needed: moves these rows to
@@ -94,7 +101,8 @@ class WeightNode {
   // The final norm of a row of the residual, to the bits that AddLmHead's steps quantise; x and
   // hidden are [dim].
   void FinalNorm(const float* x, float* hidden) const {
-    elementwise_.rms_norm(x, shards_[0]->output_norm(), hidden, config_.dim, config_.norm_epsilon);
+    elementwise_.rms_norm(x, shards_[0]->output_norm(), hidden, config_.dim,
+                          Epsilon(config_.norm_epsilon));
   }
 
   // Signalled when the thread has computed its later parts of panels.
@@ -115,8 +123,21 @@ class WeightNode {
  private:
   // Makes the products of all formats that the matrix has in some layer.
   void MakeProducts(const WeightNodeOptions&);
-  // or null; apart: y is a PanelPart's own rows
-  const kernels::Gemm* FindGemm(PanelMatrix, const kernels::PanelShape&, bool apart = false) const;
+  // Where a product goes.
+  enum class Target : uint8_t {
+    kRows,    // its rows; O and down are added to the residual
+    kBranch,  // O and down: rows of their own, since a norm follows
+    kPart     // a PanelPart's own rows
+  };
+  // or null
+  const kernels::Gemm* FindGemm(PanelMatrix, const kernels::PanelShape&,
+                                Target = Target::kRows) const;
+  Target TargetOf(size_t layer, PanelMatrix) const;  // kRows or kBranch
+  // The epsilon of a norm of the residual, which is kept divided by the scale of what layers add to
+  // it: so these products need no factor, and a norm's result is the same.
+  float Epsilon(float epsilon) const {
+    return static_cast<float>(epsilon / (config_.scales.residual * config_.scales.residual));
+  }
   // Makes rows for the sums of later parts of panels.
   void MakePartRows(const WeightNodeOptions&);
   void AddOp(size_t thread, size_t layer, ProgramForm, size_t half, const model::LayerOp&, Steps&);
@@ -133,15 +154,19 @@ class WeightNode {
     return plan_.threads[thread].parts[config_.KindOf(layer)];
   }
   void AddSiluGate(size_t thread, size_t layer, ProgramForm, size_t half, Steps&);
-  // x += panels * in, for this thread's panels of O or down.
-  void AddResidual(size_t thread, size_t layer, ProgramForm, size_t half, PanelMatrix,
-                   const ActRows& in, model::StepKind, Steps&);
+  // x += panels * in, for this thread's panels of O or down; the norm in between, if there is one.
+  void AddResidual(size_t thread, size_t layer, ProgramForm, size_t half, const model::LayerOp&,
+                   Steps&);
+  // in = x
+  void AddInput(size_t thread, size_t layer, ProgramForm, Steps&);
+  // QkNorm::kRow, after all threads' QKV; then the thread signals its flags.
+  void AddRowNorm(size_t thread, size_t layer, std::span<sync::EpochFlag* const> flags, Steps&);
   // The thread's parts of cut panels. AddOtherParts: its later parts, which others wait for.
   // AddFirstPart: its first part, to y's columns of the panel, plus the sums of the later parts.
   void AddOtherParts(size_t thread, size_t layer, size_t half, PanelMatrix, const ActRows& in,
                      model::StepKind, Steps&);
   void AddFirstPart(size_t thread, size_t layer, size_t half, const PanelPart&, const ActRows& in,
-                    const FloatRows& y, model::StepKind, Steps&);
+                    const FloatRows& y, const float* bias, model::StepKind, Steps&);
   void AddPart(size_t thread, size_t layer, size_t index, ActRows x, const FloatRows& y,
                model::StepKind, Steps&);
   const PanelPart* FirstPart(size_t thread, size_t layer, PanelMatrix) const;  // or null
@@ -170,7 +195,7 @@ class WeightNode {
   topology::Arena embedding_;  // rows of EmbeddingType(), unless lm_head is the same matrix
   struct Product {
     PanelMatrix matrix;
-    bool apart;  // y is a PanelPart's own rows
+    Target target;
     kernels::Gemm gemm;
   };
   std::deque<Product> products_of_;  // by matrix and format
@@ -178,6 +203,8 @@ class WeightNode {
   std::vector<uint32_t> head_first_panel_;
   std::deque<EmbedOperand> embeds_;
   std::deque<TransferOperand> transfers_;
+  std::deque<AddNormOperand> add_norms_;
+  std::deque<RowNormOperand> row_norms_;
   std::deque<KeepOperand> keeps_;
   std::deque<NormOperand> norms_;
   std::deque<QuantizeOperand> quantizes_;

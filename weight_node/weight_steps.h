@@ -32,6 +32,7 @@ struct EmbedOperand {
   FloatRows x;
   float* scratch;  // [dim], padded to blocks
   RowShare share;
+  float scale;  // multiplies all elements
 };
 void EmbedStep(const void* operand, void* batch);
 
@@ -60,6 +61,31 @@ struct NormOperand {
   const HeadPlanes* planes;  // written instead of out; or null
 };
 void NormStep(const void* operand, void* batch);
+
+// x[m] += rms_norm(y[m]), and y is overwritten.
+struct AddNormOperand {
+  const kernels::Elementwise* elementwise;
+  FloatRows x, y;
+  const float* weight;
+  size_t n;
+  float epsilon;
+  RowShare share;
+};
+void AddNormStep(const void* operand, void* batch);
+
+// The norms of all query heads of a row together, and of all of its key heads, in place. A row of
+// qkv has groups of `queries` elements of query heads, then `keys` of a key head.
+struct RowNormOperand {
+  const kernels::Elementwise* elementwise;
+  FloatRows qkv;
+  size_t groups, group_stride;
+  size_t queries, keys;
+  const float *q_weight, *k_weight;  // in the order of the groups
+  float epsilon;
+  float* scratch;  // [groups * queries]
+  RowShare share;
+};
+void RowNormStep(const void* operand, void* batch);
 
 // Moves the rows whose logits are wanted to the beginning: columns [first, first + count).
 struct KeepOperand {

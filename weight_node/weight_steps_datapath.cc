@@ -67,6 +67,9 @@ void EmbedStep(const void* operand, void* batch) {
           op.lm_head_panels[owner] + (panel - op.head_first_panel[owner]) * op.head_panel.bytes();
       kernels::UnpackRow(op.head_panel, at, token % kernels::kPanelRows, op.scratch);
     }
+    if (op.scale != 1.0f) {
+      for (size_t i = 0; i < op.dim; ++i) op.scratch[i] *= op.scale;
+    }
     for (size_t i = 0; i < op.dim; ++i) x[i] = op.scratch[i];
   }
 }
@@ -113,6 +116,46 @@ void NormStep(const void* operand, void* batch) {
     }
     EndLap(StepKind::kQuantize);
     m += count;
+  }
+}
+
+void AddNormStep(const void* operand, void* batch) {
+  const auto& op = *static_cast<const AddNormOperand*>(operand);
+  const auto& rows = *static_cast<const BatchRows*>(batch);
+  const auto [begin, end] = RowsOf(rows.rows, op.share);
+  float* y[kernels::kNormRows];
+  for (uint32_t m = begin; m < end;) {
+    const uint32_t count = std::min<uint32_t>(end - m, kernels::kNormRows);
+    for (uint32_t i = 0; i < count; ++i) y[i] = op.y.row(rows.first_row + m + i);
+    op.elementwise->rms_norms(y, op.weight, y, count, op.n, op.epsilon);
+    for (uint32_t i = 0; i < count; ++i)
+      op.elementwise->add(op.x.row(rows.first_row + m + i), y[i], op.n);
+    m += count;
+  }
+}
+
+namespace {
+
+// Of the elements [first, first + count) of each group.
+void NormAcrossGroups(const RowNormOperand& op, float* row, size_t first, size_t count,
+                      const float* weight) {
+  for (size_t g = 0; g < op.groups; ++g)
+    std::copy_n(row + g * op.group_stride + first, count, op.scratch + g * count);
+  op.elementwise->rms_norm(op.scratch, weight, op.scratch, op.groups * count, op.epsilon);
+  for (size_t g = 0; g < op.groups; ++g)
+    std::copy_n(op.scratch + g * count, count, row + g * op.group_stride + first);
+}
+
+}  // namespace
+
+void RowNormStep(const void* operand, void* batch) {
+  const auto& op = *static_cast<const RowNormOperand*>(operand);
+  const auto& rows = *static_cast<const BatchRows*>(batch);
+  const auto [begin, end] = RowsOf(rows.rows, op.share);
+  for (uint32_t m = begin; m < end; ++m) {
+    float* const row = op.qkv.row(rows.first_row + m);
+    NormAcrossGroups(op, row, 0, op.queries, op.q_weight);
+    NormAcrossGroups(op, row, op.queries, op.keys, op.k_weight);
   }
 }
 

@@ -1,5 +1,6 @@
 #include "model/config/config.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -30,7 +31,8 @@ class ConfigReader {
     ReadShape();
     RefuseOtherKinds();
     ReadRope();
-    ReadTensors(file_, layers_, config_);
+    ReadKeysOfFamily();
+    ReadTensors(file_, keys_, config_);
     ReadVocabKeys();
     CheckIsAsSplit(file_, config_);
     return std::move(config_);
@@ -118,16 +120,17 @@ class ConfigReader {
                     Key("attention.head_count_kv"), kv_heads[i], Key("attention.head_count"),
                     heads[i]);
       }
-      layers_.sizes.push_back(
-          {.dim = config_.dim, .ffn = ffn[i], .heads = heads[i], .kv_heads = kv_heads[i]});
+      keys_.layers.push_back(
+          {.sizes = {
+               .dim = config_.dim, .ffn = ffn[i], .heads = heads[i], .kv_heads = kv_heads[i]}});
     }
     const std::string eps_key = Key("attention.layer_norm_rms_epsilon");
     if (!file_.Has(eps_key)) file_.GetFloat(eps_key);  // throws the error for a missing key
     config_.norm_epsilon =
         static_cast<float>(PositiveOr("attention.layer_norm_rms_epsilon", 0, 1e-12, 0.1));
     // The file has no others where it has no explicit ones: those of the first layer.
-    const size_t head_size = ReadHeadSize(heads[0]);
-    for (LayerSizes& sizes : layers_.sizes) sizes.head_size = head_size;
+    head_size_ = ReadHeadSize(heads[0]);
+    for (KeysOfModel::Layer& layer : keys_.layers) layer.sizes.head_size = head_size_;
   }
 
   size_t ReadHeadSize(size_t heads) const {
@@ -170,6 +173,11 @@ class ConfigReader {
           file_.path(), Key("attention.sliding_window"), *window, Key("context_length"),
           config_.trained_context);
     }
+    if (window.value_or(0) != 0 && family().other_with_windows) {
+      throw Error("{}: key '{}' is {}: Larder runs {} models without sliding windows only",
+                  file_.path(), Key("attention.sliding_window"), *window,
+                  config_.architecture_name);
+    }
     const auto causal = file_.FindBool(Key("attention.causal"));
     if (!causal.value_or(true)) {
       throw Error("{}: key '{}' is false: Larder runs causal models only", file_.path(),
@@ -177,14 +185,47 @@ class ConfigReader {
     }
   }
 
-  void ReadRope() {
-    layers_.rotary.dim = CountOr("rope.dimension_count", layers_.sizes[0].head_size, kMaxHeadSize);
-    if (layers_.rotary.dim > layers_.sizes[0].head_size || layers_.rotary.dim % 2 != 0) {
-      throw Error("{}: key '{}' is {}, expected an even number up to the head size {}",
-                  file_.path(), Key("rope.dimension_count"), layers_.rotary.dim,
-                  layers_.sizes[0].head_size);
+  const Family& family() const { return FamilyOf(config_.architecture_name); }
+
+  class OfFile final : public FamilyKeys {
+   public:
+    explicit OfFile(const ConfigReader& reader) : reader_(reader) {}
+    std::optional<double> Float(std::string_view suffix) const override {
+      return reader_.file_.FindFloat(reader_.Key(suffix));
     }
-    layers_.rotary.base = PositiveOr("rope.freq_base", 10000.0, 1.0 + 1e-6, 1e12);
+    std::optional<bool> Flag(std::string_view suffix) const override {
+      return reader_.file_.FindBool(reader_.Key(suffix));
+    }
+    std::string Name(std::string_view suffix) const override {
+      return fmt::format("{}: key '{}'", reader_.file_.path(), reader_.Key(suffix));
+    }
+
+   private:
+    const ConfigReader& reader_;
+  };
+
+  void ReadKeysOfFamily() {
+    const OfFile keys(*this);
+    for (const std::string_view suffix : KeysOfSome()) {
+      if (std::ranges::find(family().keys, suffix) != family().keys.end()) continue;
+      const double value = keys.Float(suffix).value_or(0.0);
+      if (value == 0.0) continue;
+      throw Error("{} is {}: Larder does not know what that means in a {} model", keys.Name(suffix),
+                  value, config_.architecture_name);
+    }
+    keys_.norm_epsilon = config_.norm_epsilon;
+    for (KeysOfModel::Layer& layer : keys_.layers) layer.rotary = rotary_;
+    if (family().read != nullptr) family().read(keys, keys_);
+    config_.scales = keys_.scales;
+  }
+
+  void ReadRope() {
+    rotary_.dim = CountOr("rope.dimension_count", head_size_, kMaxHeadSize);
+    if (rotary_.dim > head_size_ || rotary_.dim % 2 != 0) {
+      throw Error("{}: key '{}' is {}, expected an even number up to the head size {}",
+                  file_.path(), Key("rope.dimension_count"), rotary_.dim, head_size_);
+    }
+    rotary_.base = PositiveOr("rope.freq_base", 10000.0, 1.0 + 1e-6, 1e12);
     // Files from before scaling types have `rope.scale_linear`; a factor without a type is linear.
     const bool is_old =
         !file_.Has(Key("rope.scaling.factor")) && file_.Has(Key("rope.scale_linear"));
@@ -196,31 +237,29 @@ class ConfigReader {
     }
     const std::string_view type = file_.FindString(Key("rope.scaling.type")).value_or("linear");
     if (type == "yarn") {
-      layers_.rotary.scaling = RopeScaling::kYarn;
+      rotary_.scaling = RopeScaling::kYarn;
     } else if (type == "linear") {
-      layers_.rotary.scaling = factor != 1.0 ? RopeScaling::kLinear : RopeScaling::kNone;
-    } else if (type != "none") {
+      rotary_.scaling = factor != 1.0 ? RopeScaling::kLinear : RopeScaling::kNone;
+    } else if (type != "none" && !(type == "longrope" && family().long_rope)) {
       throw Error("{}: key '{}' is {}, expected none, linear or yarn", file_.path(),
                   Key("rope.scaling.type"), Quoted(type));
     }
-    layers_.rotary.scale_factor = layers_.rotary.scaling == RopeScaling::kNone ? 1.0 : factor;
-    layers_.rotary.original_context =
+    rotary_.scale_factor = rotary_.scaling == RopeScaling::kNone ? 1.0 : factor;
+    rotary_.original_context =
         CountOr("rope.scaling.original_context_length", config_.trained_context, kMaxContext);
-    if (layers_.rotary.scaling == RopeScaling::kYarn) ReadYarn();
+    if (rotary_.scaling == RopeScaling::kYarn) ReadYarn();
+    if (family().long_rope)
+      rotary_.magnitude = PositiveOr("rope.scaling.attn_factor", 1.0, 1e-3, 1e3);
   }
 
   void ReadYarn() {
-    layers_.rotary.yarn_ext_factor = PositiveOr("rope.scaling.yarn_ext_factor", 1.0, 0.0, 1.0);
+    rotary_.yarn_ext_factor = PositiveOr("rope.scaling.yarn_ext_factor", 1.0, 0.0, 1.0);
     const char* attn_key = file_.Has(Key("rope.scaling.yarn_attn_factor"))
                                ? "rope.scaling.yarn_attn_factor"
                                : "rope.scaling.attn_factor";
-    layers_.rotary.yarn_attn_factor = PositiveOr(attn_key, 1.0, 1e-3, 1e3);
-    layers_.rotary.yarn_beta_fast = PositiveOr("rope.scaling.yarn_beta_fast", 32.0, 1e-3, 1e6);
-    layers_.rotary.yarn_beta_slow = PositiveOr("rope.scaling.yarn_beta_slow", 1.0, 1e-3, 1e6);
-    if (PositiveOr("rope.scaling.yarn_log_multiplier", 0.0, -1e3, 1e3) != 0.0) {
-      throw Error("{}: key '{}': this variant of YaRN is not supported", file_.path(),
-                  Key("rope.scaling.yarn_log_multiplier"));
-    }
+    rotary_.yarn_attn_factor = PositiveOr(attn_key, 1.0, 1e-3, 1e3);
+    rotary_.yarn_beta_fast = PositiveOr("rope.scaling.yarn_beta_fast", 32.0, 1e-3, 1e6);
+    rotary_.yarn_beta_slow = PositiveOr("rope.scaling.yarn_beta_slow", 1.0, 1e-3, 1e6);
   }
 
   // Fewer tokens than rows are common (rows padded to a round number); more tokens than rows would
@@ -245,19 +284,55 @@ class ConfigReader {
 
   const GgufFile& file_;
   ModelConfig config_;
-  LayersOfKeys layers_;
+  KeysOfModel keys_;
+  RotarySpec rotary_;  // of all layers
+  size_t head_size_ = 0;
 };
 
 }  // namespace
+
+std::vector<float> ReadVector(const GgufFile& file, const ModelConfig& config, size_t index,
+                              TensorRole role) {
+  const TensorSpec& spec = config.layer(index).tensor(role);
+  const TensorInfo& tensor = file.Tensor(config.TensorName(index, role));
+  std::vector<float> values(tensor.cols);
+  file.ReadRowsF32(tensor, 0, 1, values.data());
+  const auto first = values.begin() + static_cast<std::ptrdiff_t>(spec.first);
+  return {first, first + static_cast<std::ptrdiff_t>(spec.cols)};
+}
+
+ModelConfig ForContext(ModelConfig config, size_t context) {
+  for (LayerSpec& kind : config.kinds) {
+    RotarySpec& rotary = kind.rotary;
+    if (context > rotary.original_context && !rotary.long_factors.empty())
+      rotary.freq_factors = rotary.long_factors;
+    rotary.long_factors.clear();
+  }
+  return config;
+}
+
+std::string LongRopeText(const ModelConfig& config, size_t context) {
+  for (const LayerSpec& kind : config.kinds) {
+    if (kind.rotary.long_factors.empty()) continue;
+    const bool is_long = context > kind.rotary.original_context;
+    return fmt::format("LongRoPE: {} factors, for a context of {} {} {}",
+                       is_long ? "long" : "short", context, is_long ? "above" : "up to",
+                       kind.rotary.original_context);
+  }
+  return "";
+}
 
 ModelConfig ReadModelConfig(const GgufFile& file) { return ConfigReader(file).Read(); }
 
 std::string LayersText(const ModelConfig& config) {
   std::string text = fmt::format("{} layers, dim {}", config.layers, config.dim);
-  const std::vector<size_t> own = config.OwnKinds();
-  for (const size_t kind : own) {
+  std::vector<LayerSizes> all;  // in the order of kinds
+  for (const size_t kind : config.OwnKinds()) {
     const LayerSizes& sizes = config.kinds[kind].sizes;
-    if (own.size() > 1) {
+    if (std::ranges::find(all, sizes) == all.end()) all.push_back(sizes);
+  }
+  for (const LayerSizes& sizes : all) {
+    if (all.size() > 1) {
       const auto count = config.Sum([&](const LayerSpec& layer) { return layer.sizes == sizes; });
       text += fmt::format("; {} of", count);
     } else {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "model/families/family.h"
 #include "model/gguf/gguf.h"
 #include "model/layer/layer_spec.h"
 
@@ -16,9 +17,9 @@ namespace larder::model::inline config {
 
 // GGUF types of a whole model's matrices.
 struct TensorTypes {
-  using OfLayer = std::array<TensorType, kTensorRoles>;  // by role; for matrices only, not for
-                                                         // norms and biases
-  std::vector<OfLayer> layers;                           // empty: all Q8_0
+  using OfLayer = std::array<TensorType, kTypedRoles>;  // by role; used for matrices only,
+                                                        // not for norms and biases
+  std::vector<OfLayer> layers;                          // empty: all Q8_0
   TensorType embedding = TensorType::kQ8_0;
   TensorType head = TensorType::kQ8_0;  // with tied embeddings the same type
 };
@@ -32,7 +33,8 @@ struct ModelPart {
   size_t first_layer = 0, layers = 0;  // the layers of a stage
   // Properties of the whole model that cannot be seen from a part's tensors.
   size_t vocab = 0;
-  bool tied_embeddings = false, qkv_bias = false;
+  bool tied_embeddings = false;
+  TensorForms forms;
   uint64_t fingerprint = 0;
   TensorTypes types;
 };
@@ -51,6 +53,7 @@ struct ModelConfig {
   size_t trained_context = 0;
   float norm_epsilon = 1e-5f;    // epsilon of the output norm
   bool tied_embeddings = false;  // no output.weight: lm_head is the embedding table
+  Scales scales;
   std::vector<LayerSpec> kinds;  // the kinds of layers of the whole model; at most 256
   std::vector<uint8_t> kind_of;  // [the whole model's layers]: index into kinds
   TensorTypes types;
@@ -83,9 +86,10 @@ struct ModelConfig {
     return types.layers.empty() ? TensorType::kQ8_0
                                 : types.layers.at(first_layer + index)[static_cast<size_t>(role)];
   }
-  // A tensor's name in the model's file: "blk.3.attn_q.weight". `index` 0 is layer first_layer.
+  // The name in the model's file of the tensor that has or is it: "blk.3.attn_q.weight". `index` 0
+  // is layer first_layer, which must have such a tensor.
   std::string TensorName(size_t index, TensorRole role) const {
-    return LayerTensor(first_layer + index, SuffixOf(role));
+    return LayerTensor(first_layer + index, layer(index).tensor(role).suffix);
   }
 };
 
@@ -98,6 +102,15 @@ ModelConfig ReadModelConfig(const GgufFile&);
 // The layers as text: "24 layers, dim 896, ffn 4864, 14 heads / 2 KV heads of 64". With several
 // kinds of layers: the sizes of each, with the number of its layers.
 std::string LayersText(const ModelConfig&);
+
+// The model as runs with this context compute it: of LongRoPE's factors, those for such contexts.
+ModelConfig ForContext(ModelConfig, size_t context);
+// Which factors ForContext chose or would choose of them, for people; empty for other models.
+std::string LongRopeText(const ModelConfig&, size_t context);
+
+// A tensor of a layer that is a vector: all of it, or its part of the file's tensor. `index` as in
+// ModelConfig::TensorName.
+std::vector<float> ReadVector(const GgufFile&, const ModelConfig&, size_t index, TensorRole);
 
 // Parts of a model, as stages and the serving socket hold them: LayersOf has `count` layers from
 // `first` on, without the ends; EndsOf has the ends without layers.

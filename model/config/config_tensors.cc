@@ -15,8 +15,8 @@ namespace {
 
 class TensorChecker {
  public:
-  TensorChecker(const GgufFile& file, const LayersOfKeys& layers, ModelConfig& config)
-      : file_(file), layers_(layers), config_(config) {}
+  TensorChecker(const GgufFile& file, const KeysOfModel& keys, ModelConfig& config)
+      : file_(file), keys_(keys), config_(config) {}
 
   void Check() {
     config_.types.layers.resize(config_.layers);
@@ -30,7 +30,7 @@ class TensorChecker {
   void CheckWhole() {
     CheckEnds();
     config_.tied_embeddings = file_.FindTensor(kHeadTensor) == nullptr;
-    DescribeLayers(file_.FindTensor(LayerTensor(0, SuffixOf(TensorRole::kQBias))) != nullptr);
+    DescribeLayers(FormsInFile());
     if (!config_.tied_embeddings) CheckHead();
     for (size_t layer = 0; layer < config_.layers; ++layer) CheckLayer(layer);
     ReadTypesOfEnds();
@@ -66,7 +66,7 @@ class TensorChecker {
     config_.types = part.types;
     config_.vocab = part.vocab;
     config_.tied_embeddings = part.tied_embeddings;
-    DescribeLayers(part.qkv_bias);
+    DescribeLayers(part.forms);
     CheckTypes();
     if (part.kind == ModelPart::Kind::kServing) {
       CheckEnds();
@@ -77,20 +77,47 @@ class TensorChecker {
       CheckLayer(layer);
   }
 
-  // Layers of equal sizes are of one kind.
-  void DescribeLayers(bool biases_in_file) {
-    ReadRopeFactors();
-    for (const LayerSizes& sizes : layers_.sizes) {
-      const auto of_size = [](const LayerSpec& kind) { return kind.sizes; };
-      const auto known = std::ranges::find(config_.kinds, sizes, of_size);
+  // As the first layer has them.
+  TensorForms FormsInFile() const {
+    const auto find = [&](std::string_view suffix) {
+      return file_.FindTensor(LayerTensor(0, suffix));
+    };
+    const auto has = [&](std::string_view suffix) { return find(suffix) != nullptr; };
+    const TensorInfo* const up = find("ffn_up.weight");
+    return {.qkv_bias = has("attn_q.bias") || has("attn_qkv.bias"),
+            .o_bias = has("attn_output.bias"),
+            .down_bias = has("ffn_down.bias"),
+            .fused_qkv = has("attn_qkv.weight"),
+            .fused_gate_up = !has("ffn_gate.weight") && up != nullptr &&
+                             up->rows == 2 * keys_.layers[0].sizes.ffn};
+  }
+
+  // Layers that are alike in everything are of one kind.
+  void DescribeLayers(const TensorForms& forms) {
+    const std::vector<float> factors = ReadRopeFactors(kRopeFactorsTensor);
+    std::vector<float> short_factors, long_factors;
+    const Family& family = FamilyOf(config_.architecture_name);
+    if (family.long_rope) {
+      short_factors = ReadRopeFactors(kShortRopeFactorsTensor);
+      long_factors = ReadRopeFactors(kLongRopeFactorsTensor);
+      if (short_factors.empty() != long_factors.empty() ||
+          (!factors.empty() && !long_factors.empty())) {
+        throw Error("{}: tensors '{}' and '{}' belong together, without '{}'", file_.path(),
+                    kShortRopeFactorsTensor, kLongRopeFactorsTensor, kRopeFactorsTensor);
+      }
+    }
+    for (KeysOfModel::Layer layer : keys_.layers) {
+      if (layer.rotary.dim != 0) {
+        layer.rotary.freq_factors = long_factors.empty() ? factors : short_factors;
+        layer.rotary.long_factors = long_factors;
+      }
+      LayerSpec spec = MakeLayerSpec(family, layer, config_.norm_epsilon, forms);
+      const auto known = std::ranges::find(config_.kinds, spec);
       const auto kind = static_cast<size_t>(known - config_.kinds.begin());
       if (kind > UINT8_MAX)
-        throw Error("{}: layers of more than {} different sizes", file_.path(), UINT8_MAX + 1);
+        throw Error("{}: layers of more than {} different kinds", file_.path(), UINT8_MAX + 1);
       config_.kind_of.push_back(static_cast<uint8_t>(kind));
-      if (known != config_.kinds.end()) continue;
-      config_.kinds.push_back(MakeLayerSpec(FamilyOf(config_.architecture_name), sizes,
-                                            config_.norm_epsilon, {.qkv_bias = biases_in_file},
-                                            layers_.rotary));
+      if (known == config_.kinds.end()) config_.kinds.push_back(std::move(spec));
     }
   }
 
@@ -108,8 +135,14 @@ class TensorChecker {
 
   void CheckLayer(size_t layer) {
     for (const TensorSpec& tensor : config_.layer(layer).tensors) {
-      config_.types.layers[layer][static_cast<size_t>(tensor.role)] =
-          Expect(LayerTensor(layer, tensor.suffix), tensor.rows, tensor.cols, tensor.meaning).type;
+      const bool matrix = tensor.kind == TensorKind::kMatrix;
+      const size_t rows = matrix && tensor.of != 0 ? tensor.of : tensor.rows;
+      const size_t cols = !matrix && tensor.of != 0 ? tensor.of : tensor.cols;
+      const TensorInfo& found =
+          Expect(LayerTensor(layer, tensor.suffix), rows, cols,
+                 tensor.of == 0 ? tensor.meaning : "together with others: " + tensor.meaning);
+      const auto role = static_cast<size_t>(tensor.role);
+      if (role < kTypedRoles) config_.types.layers[layer][role] = found.type;
     }
   }
 
@@ -133,17 +166,26 @@ class TensorChecker {
     return rows == 1 ? fmt::format("{} elements", cols) : fmt::format("{} rows of {}", rows, cols);
   }
 
-  void ReadRopeFactors() {
-    const TensorInfo* tensor = file_.FindTensor(kRopeFactorsTensor);
-    if (tensor == nullptr) return;
-    Expect(tensor->name, 1, layers_.rotary.dim / 2, "rotary dimensions / 2");
-    layers_.rotary.freq_factors.resize(tensor->cols);
-    file_.ReadRowsF32(*tensor, 0, 1, layers_.rotary.freq_factors.data());
-    for (size_t i = 0; i < tensor->cols; ++i) {
-      if (layers_.rotary.freq_factors[i] > 0.0f) continue;
+  // Empty if there is no such tensor.
+  std::vector<float> ReadRopeFactors(const char* name) {
+    const TensorInfo* tensor = file_.FindTensor(name);
+    if (tensor == nullptr) return {};
+    const size_t pairs = RotaryDim() / 2;
+    Expect(tensor->name, 1, pairs, "rotary dimensions / 2");
+    std::vector<float> factors(pairs);
+    file_.ReadRowsF32(*tensor, 0, 1, factors.data());
+    for (size_t i = 0; i < pairs; ++i) {
+      if (factors[i] > 0.0f) continue;
       throw Error("{}: tensor '{}': factor {} is {}, expected more than 0", file_.path(),
-                  tensor->name, i, layers_.rotary.freq_factors[i]);
+                  tensor->name, i, factors[i]);
     }
+    return factors;
+  }
+  // Of the layers that rotate.
+  size_t RotaryDim() const {
+    size_t dim = 0;
+    for (const KeysOfModel::Layer& layer : keys_.layers) dim = std::max(dim, layer.rotary.dim);
+    return dim;
   }
 
   // A tensor that is ignored would silently make the wrong model.
@@ -162,15 +204,15 @@ class TensorChecker {
   }
 
   const GgufFile& file_;
-  LayersOfKeys layers_;
+  const KeysOfModel& keys_;
   ModelConfig& config_;
   std::unordered_set<const TensorInfo*> used_;
 };
 
 }  // namespace
 
-void ReadTensors(const GgufFile& file, const LayersOfKeys& layers, ModelConfig& config) {
-  TensorChecker(file, layers, config).Check();
+void ReadTensors(const GgufFile& file, const KeysOfModel& keys, ModelConfig& config) {
+  TensorChecker(file, keys, config).Check();
 }
 
 }  // namespace larder::model::config

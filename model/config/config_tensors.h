@@ -1,21 +1,13 @@
 // The second half of ReadModelConfig: checks a file's tensors against its keys. Private to model/.
 #pragma once
 
-#include <vector>
-
 #include "model/config/config.h"
 
 namespace larder::model::inline config {
 
-// What a file's keys say about its layers.
-struct LayersOfKeys {
-  std::vector<LayerSizes> sizes;  // [layers]
-  RotarySpec rotary;              // the rotation of all layers, without freq_factors
-};
-
 // Fills vocab, tied_embeddings, types, kinds and kind_of of `config`, whose other fields come from
 // the keys. Throws Error for a tensor that is missing, has the wrong shape, has an unsupported
 // type, or belongs to no model of this architecture.
-void ReadTensors(const GgufFile& file, const LayersOfKeys& layers, ModelConfig& config);
+void ReadTensors(const GgufFile& file, const KeysOfModel& keys, ModelConfig& config);
 
 }  // namespace larder::model::config

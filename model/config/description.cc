@@ -13,7 +13,8 @@ namespace larder::model::inline config {
 namespace {
 
 constexpr std::array kKindNames = {"matrix", "norm", "bias"};
-constexpr std::array kOpNames = {"rms_norm", "qkv", "attention", "o", "silu_gate", "down"};
+constexpr std::array kOpNames = {"rms_norm", "qkv", "attention", "o", "silu_gate", "down", "input"};
+constexpr std::array kQkNormNames = {"none", "head", "head_after_rope", "row"};
 constexpr std::array kPairingNames = {"interleaved", "halves"};
 constexpr std::array kScalingNames = {"none", "linear", "yarn"};
 
@@ -23,7 +24,8 @@ std::string_view NameOf(const Names& names, Enum value) {
 }
 
 // Each structured binding names all fields of a struct, so a new field does not compile until it is
-// named here: written, or left out for a reason.
+// named here: written, or left out for a reason. What came later is written only where it is not as
+// before, so that the text of older models stays the same.
 class Writer {
  public:
   std::string Take() { return std::move(text_); }
@@ -31,8 +33,8 @@ class Writer {
   void Add(const ModelConfig& config) {
     // Left out: the name, which may be the file's, and the part, which is of the file.
     [[maybe_unused]] const auto& [architecture_name, name, layers, first_layer, ends, dim, vocab,
-                                  trained_context, norm_epsilon, tied_embeddings, kinds, kind_of,
-                                  types, part] = config;
+                                  trained_context, norm_epsilon, tied_embeddings, scales, kinds,
+                                  kind_of, types, part] = config;
     const Family* const family = FindFamily(architecture_name);  // null: a config made by hand
     Line("architecture", "{} {}", family == nullptr ? 0 : family->number, architecture_name);
     Line("layers", "{}", layers);
@@ -43,6 +45,10 @@ class Writer {
     Line("trained_context", "{}", trained_context);
     Line("norm_epsilon", "{}", norm_epsilon);
     Line("tied_embeddings", "{}", tied_embeddings);
+    const auto& [of_embedding, of_residual, of_logits] = scales;
+    LineUnless(of_embedding == 1.0, "scale.embedding", of_embedding);
+    LineUnless(of_residual == 1.0, "scale.residual", of_residual);
+    LineUnless(of_logits == 1.0, "scale.logits", of_logits);
     for (size_t kind = 0; kind < kinds.size(); ++kind) {
       Line("kind", "{}", kind);
       Add(kinds[kind]);
@@ -60,8 +66,14 @@ class Writer {
     text_ += '\n';
   }
 
+  template <typename Value>
+  void LineUnless(bool as_before, std::string_view property, const Value& value) {
+    if (!as_before) Line(property, "{}", value);
+  }
+
   void Add(const LayerSpec& layer) {
-    const auto& [sizes, norm_epsilon, tensors, ops, rotary, attention_divisor] = layer;
+    const auto& [sizes, norm_epsilon, tensors, ops, rotary, attention_divisor, qk_norm,
+                 temperature] = layer;
     const auto& [dim, ffn, heads, kv_heads, head_size] = sizes;
     Line("layer.dim", "{}", dim);
     Line("ffn", "{}", ffn);
@@ -71,23 +83,31 @@ class Writer {
     Line("layer.norm_epsilon", "{}", norm_epsilon);
     for (const TensorSpec& tensor : tensors) Add(tensor);
     for (const LayerOp& op : ops) {
-      const auto& [kind, norm] = op;
+      const auto& [kind, norm, post_norm] = op;
       Line("op", "{} {}", NameOf(kOpNames, kind), SuffixOf(norm));
+      if (post_norm) Line("op.post_norm", "{}", SuffixOf(*post_norm));
     }
     Add(rotary);
     Line("attention_divisor", "{}", attention_divisor);
+    // Norms of each head are seen by their tensors.
+    LineUnless(qk_norm == QkNorm::kNone || qk_norm == QkNorm::kHead, "qk_norm",
+               NameOf(kQkNormNames, qk_norm));
+    const auto& [beta, length] = temperature;
+    if (beta != 0.0) Line("temperature", "{} {}", beta, length);
   }
 
   void Add(const TensorSpec& tensor) {
     // Left out: what the shape means, which is for messages.
-    [[maybe_unused]] const auto& [role, kind, suffix, rows, cols, meaning] = tensor;
+    [[maybe_unused]] const auto& [role, kind, suffix, rows, cols, meaning, first, of] = tensor;
     Line("tensor", "{} {} {} {} x {}", static_cast<int>(role), suffix, NameOf(kKindNames, kind),
          rows, cols);
+    if (of != 0) Line("tensor.part", "{} of {}", first, of);
   }
 
   void Add(const RotarySpec& rotary) {
     const auto& [pairing, dim, base, scaling, scale_factor, original_context, ext_factor,
-                 attn_factor, beta_fast, beta_slow, freq_factors] = rotary;
+                 attn_factor, beta_fast, beta_slow, freq_factors, log_multiplier, long_factors,
+                 magnitude] = rotary;
     Line("rope.pairing", "{}", NameOf(kPairingNames, pairing));
     Line("rope.dim", "{}", dim);
     Line("rope.base", "{}", base);
@@ -99,6 +119,9 @@ class Writer {
     Line("rope.yarn_beta_fast", "{}", beta_fast);
     Line("rope.yarn_beta_slow", "{}", beta_slow);
     Line("rope.freq_factors", "{}", fmt::join(freq_factors, " "));
+    LineUnless(log_multiplier == 0.0, "rope.yarn_log_multiplier", log_multiplier);
+    if (!long_factors.empty()) Line("rope.long_factors", "{}", fmt::join(long_factors, " "));
+    LineUnless(magnitude == 1.0, "rope.magnitude", magnitude);
   }
 
   void Add(const TensorTypes& types) {

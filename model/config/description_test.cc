@@ -24,9 +24,11 @@ ModelConfig Config() {
   config.dim = 64;
   config.vocab = 37;
   config.trained_context = 1024;
-  config.kinds = {MakeLayerSpec(FamilyOf("llama"),
-                                {.dim = 64, .ffn = 96, .heads = 4, .kv_heads = 2, .head_size = 16},
-                                1e-5f, {}, {.dim = 16, .freq_factors = {1, 2}})};
+  config.kinds = {
+      MakeLayerSpec(FamilyOf("llama"),
+                    {.sizes = {.dim = 64, .ffn = 96, .heads = 4, .kv_heads = 2, .head_size = 16},
+                     .rotary = {.dim = 16, .freq_factors = {1, 2}}},
+                    1e-5f, {})};
   config.kind_of = {0, 0};
   config.types.layers.resize(2);
   for (TensorTypes::OfLayer& types : config.types.layers) types.fill(TensorType::kQ8_0);
@@ -65,6 +67,19 @@ const std::vector<std::pair<const char*, std::function<void(ModelConfig&)>>> kCh
      [](ModelConfig& c) { c.kinds[0].ops.assign(std::begin(kOtherOps), std::end(kOtherOps)); }},
     {"one operation less", [](ModelConfig& c) { c.kinds[0].ops.resize(3); }},
     {"attention_divisor", [](ModelConfig& c) { c.kinds[0].attention_divisor = 2; }},
+    {"an operation's norm behind",
+     [](ModelConfig& c) { c.kinds[0].ops[3].post_norm = TensorRole::kPostAttnNorm; }},
+    {"qk_norm", [](ModelConfig& c) { c.kinds[0].qk_norm = QkNorm::kRow; }},
+    {"qk_norm after rotation", [](ModelConfig& c) { c.kinds[0].qk_norm = QkNorm::kHeadAfterRope; }},
+    {"temperature", [](ModelConfig& c) { c.kinds[0].temperature.beta = 0.5; }},
+    {"temperature's length", [](ModelConfig& c) { c.kinds[0].temperature = {0.5, 7}; }},
+    {"embedding's scale", [](ModelConfig& c) { c.scales.embedding = 2; }},
+    {"residual's scale", [](ModelConfig& c) { c.scales.residual = 2; }},
+    {"logits' scale", [](ModelConfig& c) { c.scales.logits = 2; }},
+    {"a tensor that is a part", [](ModelConfig& c) { c.kinds[0].tensors[1].of = 99; }},
+    {"YaRN's multiplier", [](ModelConfig& c) { c.kinds[0].rotary.yarn_log_multiplier = 1; }},
+    {"long factors", [](ModelConfig& c) { c.kinds[0].rotary.long_factors = {3, 4}; }},
+    {"magnitude", [](ModelConfig& c) { c.kinds[0].rotary.magnitude = 2; }},
     {"pairing", [](ModelConfig& c) { c.kinds[0].rotary.pairing = RopePairing::kHalves; }},
     {"rotary dim", [](ModelConfig& c) { c.kinds[0].rotary.dim = 8; }},
     {"base", [](ModelConfig& c) { c.kinds[0].rotary.base = std::nextafter(10000.0, 1e6); }},

@@ -7,13 +7,6 @@ namespace larder::model::inline config {
 
 namespace {
 
-std::vector<float> ReadBias(const GgufFile& file, const ModelConfig& config, size_t layer,
-                            TensorRole role, size_t rows) {
-  std::vector<float> bias(rows);
-  file.ReadRowsF32(file.Tensor(config.TensorName(layer, role)), 0, 1, bias.data());
-  return bias;
-}
-
 struct PairOf {
   float &first, &second;
   // Two products and a sum, not a library's function: all machines must choose the same pairs.
@@ -49,13 +42,12 @@ KeyBias ReadKeyBias(const GgufFile& file, const ModelConfig& config, size_t laye
   const LayerSpec& spec = config.layer(layer);
   const size_t kv_heads = spec.sizes.kv_heads, head_size = spec.sizes.head_size;
   if (!spec.Has(TensorRole::kKBias)) return bias;
-  bias.in_keys = ReadBias(file, config, layer, TensorRole::kKBias, spec.sizes.kv_rows());
+  bias.in_keys = ReadVector(file, config, layer, TensorRole::kKBias);
   bias.apart.resize(kv_heads);
   bias.balance.resize(kv_heads);
   if (spec.Has(TensorRole::kKNorm)) return bias;
   const RotarySpec& rotary = spec.rotary;
-  std::vector<float> queries =
-      ReadBias(file, config, layer, TensorRole::kQBias, spec.sizes.q_rows());
+  std::vector<float> queries = ReadVector(file, config, layer, TensorRole::kQBias);
   for (size_t head = 0; head < kv_heads; ++head) {
     float* const b = bias.in_keys.data() + head * head_size;
     for (size_t i = 0; i < rotary.dim / 2; ++i) {

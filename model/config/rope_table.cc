@@ -41,7 +41,9 @@ Rotation MakeRotation(const RotarySpec& rotary) {
     rotation.magnitude = rotary.yarn_attn_factor;
     if (rotary.yarn_ext_factor != 0.0)
       rotation.magnitude *= 1.0 + 0.1 * std::log(rotary.scale_factor);
+    rotation.magnitude /= 1.0 + 0.1 * rotary.yarn_log_multiplier * std::log(rotary.scale_factor);
   }
+  rotation.magnitude *= rotary.magnitude;
   for (size_t i = 0; i < pairs; ++i) {
     const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(rotary.dim);
     double own = std::pow(rotary.base, exponent);

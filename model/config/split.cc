@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <deque>
+#include <iterator>
+#include <utility>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -18,7 +20,14 @@ constexpr const char *kPart = "larder.split.part", *kIndex = "larder.split.index
                      *kLayers = "larder.split.layers", *kVocab = "larder.split.vocab",
                      *kTied = "larder.split.tied", *kQkvBias = "larder.split.qkv_bias",
                      *kFingerprint = "larder.split.fingerprint", *kTypes = "larder.split.types",
-                     *kDescription = "larder.split.description";
+                     *kDescription = "larder.split.description",
+                     *kForms = "larder.split.forms";  // missing: none of them
+// What kForms lists of TensorForms; qkv_bias has a key of its own.
+constexpr std::pair<std::string_view, bool TensorForms::*> kFormNames[] = {
+    {"o_bias", &TensorForms::o_bias},
+    {"down_bias", &TensorForms::down_bias},
+    {"fused_qkv", &TensorForms::fused_qkv},
+    {"fused_gate_up", &TensorForms::fused_gate_up}};
 // Rows per tensor: about 35 MB in all of a 3B model, read at the start.
 constexpr size_t kFingerprintRows = 16;
 constexpr uint64_t kMaxStages = 1024;
@@ -36,9 +45,44 @@ bool Flag(const GgufFile& file, const char* key) {
   return *value;
 }
 
+bool IsRopeFactors(const std::string& name) {
+  return name == kRopeFactorsTensor || name == kShortRopeFactorsTensor ||
+         name == kLongRopeFactorsTensor;
+}
+
+// Which optional tensors the layers have, and in which form.
+TensorForms FormsOf(const LayerSpec& layer) {
+  return {.qkv_bias = layer.Has(TensorRole::kQBias),
+          .o_bias = layer.Has(TensorRole::kOBias),
+          .down_bias = layer.Has(TensorRole::kDownBias),
+          .fused_qkv = layer.tensor(TensorRole::kQ).of != 0,
+          .fused_gate_up = layer.tensor(TensorRole::kGate).of != 0};
+}
+
+std::vector<std::string> NamesOf(const TensorForms& forms) {
+  std::vector<std::string> names;
+  for (const auto& [name, form] : kFormNames)
+    if (forms.*form) names.emplace_back(name);
+  return names;
+}
+
+TensorForms ReadForms(const GgufFile& file) {
+  TensorForms forms{.qkv_bias = Flag(file, kQkvBias)};
+  const auto names = file.FindStrings(kForms);
+  for (const std::string_view listed : names.value_or(std::vector<std::string_view>())) {
+    const auto* const known =
+        std::ranges::find(kFormNames, listed, [](const auto& of) { return of.first; });
+    if (known == std::end(kFormNames))
+      throw Error("{}: key '{}' has {}: split the model again", file.path(), kForms,
+                  Quoted(listed));
+    forms.*(known->second) = true;
+  }
+  return forms;
+}
+
 // blk.N.* of the stage's layers, and the tensor outside layers that every stage needs.
 bool OfStage(const std::string& name, const SplitStage& stage) {
-  if (name == kRopeFactorsTensor) return true;
+  if (IsRopeFactors(name)) return true;
   for (size_t layer = stage.first_layer; layer < stage.first_layer + stage.layers; ++layer) {
     if (name.starts_with(LayerTensor(layer, ""))) return true;
   }
@@ -47,7 +91,7 @@ bool OfStage(const std::string& name, const SplitStage& stage) {
 
 bool OfServing(const std::string& name) {
   return name == kEmbeddingTensor || name == kOutputNormTensor || name == kHeadTensor ||
-         name == kRopeFactorsTensor;
+         IsRopeFactors(name);
 }
 
 // The whole model's types, which each part's Plan counts with: embedding, head, then layer by layer
@@ -63,9 +107,9 @@ std::vector<int32_t> NumbersOf(const TensorTypes& types) {
 
 TensorTypes ReadTypes(const GgufFile& file, size_t layers) {
   const auto numbers = file.FindInts(kTypes);
-  if (!numbers || numbers->size() != 2 + layers * kTensorRoles) {
+  if (!numbers || numbers->size() != 2 + layers * kTypedRoles) {
     throw Error("{}: key '{}' has {} numbers, expected 2 + {} layers x {}: split the model again",
-                file.path(), kTypes, numbers ? numbers->size() : 0, layers, kTensorRoles);
+                file.path(), kTypes, numbers ? numbers->size() : 0, layers, kTypedRoles);
   }
   size_t next = 0;
   const auto take = [&] {
@@ -112,7 +156,9 @@ void WritePart(const GgufFile& file, const ModelConfig& config, const ModelPart&
   writer.Add(kLayers, u32(part.layers));
   writer.Add(kVocab, u32(config.vocab));
   writer.Add(kTied, config.tied_embeddings);
-  writer.Add(kQkvBias, config.layer(0).Has(TensorRole::kQBias));
+  const TensorForms forms = FormsOf(config.layer(0));
+  writer.Add(kQkvBias, forms.qkv_bias);
+  if (const auto names = NamesOf(forms); !names.empty()) writer.Add(kForms, names);
   writer.Add(kFingerprint, fingerprint);
   writer.Add(kTypes, NumbersOf(config.types));
   writer.Add(kDescription, DescriptionOf(config));
@@ -137,7 +183,7 @@ std::optional<ModelPart> ReadPart(const GgufFile& file, size_t layers) {
   part.count = Count(file, kCount, 1, kMaxStages);
   part.vocab = Count(file, kVocab, 1, kMaxVocab);
   part.tied_embeddings = Flag(file, kTied);
-  part.qkv_bias = Flag(file, kQkvBias);
+  part.forms = ReadForms(file);
   part.fingerprint = file.GetUnsigned(kFingerprint);
   part.types = ReadTypes(file, layers);
   if (part.kind == ModelPart::Kind::kServing) return part;

@@ -1,15 +1,30 @@
 // The table of families.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <utility>
 
 #include "base/check.h"
+#include "base/error.h"
 #include "model/families/family.h"
 
 namespace larder::model::inline families {
 namespace {
 
-constexpr std::array kFamilies = {&kLlama, &kQwen2, &kQwen3};
+constexpr std::array kFamilies = {&kLlama, &kQwen2,   &kQwen3,        &kErnie45,  &kExaone4,
+                                  &kGlm4,  &kGranite, &kHunyuanDense, &kMistral3, &kOlmo2,
+                                  &kPhi3,  &kSeedOss, &kSmolLm3};
+
+constexpr std::string_view kKeysOfSome[] = {"attention.output_scale",
+                                            "attention.scale",
+                                            "attention.temperature_scale",
+                                            "attn_logit_softcapping",
+                                            "embedding_scale",
+                                            "final_logit_softcapping",
+                                            "logit_scale",
+                                            "residual_scale",
+                                            "rope.scaling.yarn_log_multiplier",
+                                            "router_logit_softcapping"};
 
 struct Missing {
   std::string_view name, what;
@@ -65,21 +80,36 @@ const Family& FamilyOf(std::string_view name) {
   return *family;
 }
 
+double FamilyKeys::Positive(std::string_view suffix, double absent) const {
+  const double value = Float(suffix).value_or(absent);
+  if (std::isfinite(value) && value > 0.0) return value;
+  throw Error("{} is {}, expected a number above 0", Name(suffix), value);
+}
+
+std::span<const std::string_view> KeysOfSome() { return kKeysOfSome; }
+
 std::string_view MissingIn(std::string_view name) {
   const auto* const found = std::ranges::find(kMissing, name, &Missing::name);
   return found == std::end(kMissing) ? std::string_view() : found->what;
 }
 
-LayerSpec MakeLayerSpec(const Family& family, const LayerSizes& sizes, float norm_epsilon,
-                        const TensorForms& forms, RotarySpec rotary) {
-  rotary.pairing = family.pairing;
-  return MakeLayerSpec(
-      LayerTraits{.sizes = sizes,
-                  .norm_epsilon = norm_epsilon,
-                  .ops = family.ops,
-                  .qkv_bias = forms.qkv_bias || family.qkv_bias == Family::QkvBias::kAlways,
-                  .qk_norm = family.qk_norm,
-                  .rotary = std::move(rotary)});
+LayerSpec MakeLayerSpec(const Family& family, const KeysOfModel::Layer& layer, float norm_epsilon,
+                        const TensorForms& forms) {
+  LayerTraits traits{.sizes = layer.sizes,
+                     .norm_epsilon = norm_epsilon,
+                     .ops = family.ops,
+                     .qkv_bias = forms.qkv_bias || family.qkv_bias == Family::QkvBias::kAlways,
+                     .o_bias = forms.o_bias,
+                     .down_bias = forms.down_bias,
+                     .qk_norm = family.qk_norm,
+                     .rotary = layer.rotary,
+                     .attention_divisor = layer.attention_divisor,
+                     .temperature = layer.temperature,
+                     .fused_qkv = forms.fused_qkv,
+                     .fused_gate_up = forms.fused_gate_up,
+                     .renamed = family.renamed};
+  traits.rotary.pairing = family.pairing;
+  return MakeLayerSpec(traits);
 }
 
 }  // namespace larder::model::families

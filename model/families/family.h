@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -12,7 +13,39 @@
 
 namespace larder::model::inline families {
 
-// Where rotary embedding, norms and sums stand is in `ops`; what they are made of, in the rest.
+// The keys of a file by the ends of their names: "attention.scale" is `granite.attention.scale`.
+// Each throws Error for a key of a wrong type.
+class FamilyKeys {
+ public:
+  virtual ~FamilyKeys() = default;
+  virtual std::optional<double> Float(std::string_view suffix) const = 0;
+  virtual std::optional<bool> Flag(std::string_view suffix) const = 0;
+  // "FILE: key 'granite.attention.scale'", for messages.
+  virtual std::string Name(std::string_view suffix) const = 0;
+
+  // A finite number above 0; `absent` without that key. Throws Error for another one.
+  double Positive(std::string_view suffix, double absent) const;
+};
+
+// What multiplies the embedding's rows, what a layer adds to the residual, and logits.
+struct Scales {
+  double embedding = 1.0, residual = 1.0, logits = 1.0;
+  bool operator==(const Scales&) const = default;
+};
+
+// What a file's keys say: first those that all families have, then what Family::read adds.
+struct KeysOfModel {
+  struct Layer {
+    LayerSizes sizes;
+    RotarySpec rotary;               // without freq_factors; dim 0: the layer does not rotate
+    double attention_divisor = 0.0;  // 0: sqrt(head size)
+    Temperature temperature;
+  };
+  std::vector<Layer> layers;
+  float norm_epsilon = 1e-5f;
+  Scales scales;
+};
+
 struct Family {
   enum class QkvBias : uint8_t { kAlways, kWhereInFile };
 
@@ -20,8 +53,33 @@ struct Family {
   int number;             // in descriptions (model/config/description.h): never another one's
   RopePairing pairing;
   QkvBias qkv_bias;
-  bool qk_norm;  // an RMSNorm of each head of q and k
+  QkNorm qk_norm;
   std::span<const LayerOp> ops;
+  std::span<const LayerTraits::Renamed> renamed = {};
+  // LongRoPE: factors of rotations in two tensors, for short and for long contexts.
+  bool long_rope = false;
+  // Files with windows, however long, differ in more than the windows.
+  bool other_with_windows = false;
+
+  // Those of KeysOfSome() that the family has: a file of another family with one is refused. read()
+  // throws Error for values that make no sense; null: there is nothing more to read, and all layers
+  // are alike.
+  std::span<const std::string_view> keys = {};
+  void (*read)(const FamilyKeys&, KeysOfModel&) = nullptr;
+
+  // What synthetic files of the family have besides what a shape says.
+  struct Sample {
+    struct Value {
+      std::string_view key;
+      float value;
+    };
+    std::span<const Value> values = {};  // of `keys`
+    double yarn_factor = 0.0;            // > 0: YaRN
+    size_t original_context = 0;
+    double rotated = 1.0;  // the part of a head
+    bool qkv_bias = false, fused_qkv = false, fused_gate_up = false;
+  };
+  Sample sample = {};
 };
 
 // All families, the first one being `llama`.
@@ -33,15 +91,20 @@ const Family& FamilyOf(std::string_view name);
 // What a known family that is not among them would need, for a message: "sliding windows". Empty:
 // the name is not known.
 std::string_view MissingIn(std::string_view name);
+// Numbers that change results, which only some families have: those of all `keys`, and others.
+std::span<const std::string_view> KeysOfSome();
 
-// Which optional tensors a file has.
+// Which optional tensors a file has, and in which form.
 struct TensorForms {
   bool qkv_bias = false;  // biases of q, k and v
+  bool o_bias = false, down_bias = false;
+  bool fused_qkv = false, fused_gate_up = false;  // as in LayerTraits
+  bool operator==(const TensorForms&) const = default;
 };
 
 // The pairing is the family's; the other fields of the rotation are kept.
-LayerSpec MakeLayerSpec(const Family&, const LayerSizes&, float norm_epsilon, const TensorForms&,
-                        RotarySpec);
+LayerSpec MakeLayerSpec(const Family&, const KeysOfModel::Layer&, float norm_epsilon,
+                        const TensorForms&);
 
 // Each norm precedes the block whose input it normalises; O and down add to the residual.
 inline constexpr LayerOp kPreNorm[] = {{OpKind::kRmsNorm, TensorRole::kAttnNorm},
@@ -51,7 +114,17 @@ inline constexpr LayerOp kPreNorm[] = {{OpKind::kRmsNorm, TensorRole::kAttnNorm}
                                        {OpKind::kRmsNorm, TensorRole::kFfnNorm},
                                        {OpKind::kSiluGate},
                                        {OpKind::kDown}};
+// Each norm follows the block whose output it normalises.
+inline constexpr LayerOp kPostNorm[] = {
+    {OpKind::kInput},
+    {OpKind::kQkv},
+    {OpKind::kAttention},
+    {.kind = OpKind::kO, .post_norm = TensorRole::kPostAttnNorm},
+    {OpKind::kInput},
+    {OpKind::kSiluGate},
+    {.kind = OpKind::kDown, .post_norm = TensorRole::kPostFfnNorm}};
 
-extern const Family kLlama, kQwen2, kQwen3;
+extern const Family kErnie45, kExaone4, kGlm4, kGranite, kHunyuanDense, kLlama, kMistral3, kOlmo2,
+    kPhi3, kQwen2, kQwen3, kSeedOss, kSmolLm3;
 
 }  // namespace larder::model::families

@@ -18,28 +18,28 @@ std::vector<std::string> Suffixes(const LayerSpec& spec) {
 }
 
 TEST(LayerSpec, OfEachFamily) {
-  const LayerSpec llama = MakeLayerSpec(FamilyOf("llama"), kSizes, 1e-5f, {}, {});
+  const LayerSpec llama = MakeLayerSpec(FamilyOf("llama"), {.sizes = kSizes}, 1e-5f, {});
   EXPECT_EQ(Suffixes(llama),
             (std::vector<std::string>{"attn_norm.weight", "attn_q.weight", "attn_k.weight",
                                       "attn_v.weight", "attn_output.weight", "ffn_norm.weight",
                                       "ffn_gate.weight", "ffn_up.weight", "ffn_down.weight"}));
   EXPECT_EQ(llama.rotary.pairing, RopePairing::kInterleaved);
   const LayerSpec with_biases =
-      MakeLayerSpec(FamilyOf("llama"), kSizes, 1e-5f, {.qkv_bias = true}, {});
+      MakeLayerSpec(FamilyOf("llama"), {.sizes = kSizes}, 1e-5f, {.qkv_bias = true});
   EXPECT_TRUE(with_biases.Has(TensorRole::kQBias) && with_biases.Has(TensorRole::kVBias));
 
-  const LayerSpec qwen2 = MakeLayerSpec(FamilyOf("qwen2"), kSizes, 1e-5f, {}, {});
+  const LayerSpec qwen2 = MakeLayerSpec(FamilyOf("qwen2"), {.sizes = kSizes}, 1e-5f, {});
   EXPECT_TRUE(qwen2.Has(TensorRole::kKBias)) << "whatever the file has";
   EXPECT_FALSE(qwen2.Has(TensorRole::kQNorm));
   EXPECT_EQ(qwen2.rotary.pairing, RopePairing::kHalves);
 
-  const LayerSpec qwen3 = MakeLayerSpec(FamilyOf("qwen3"), kSizes, 1e-5f, {}, {});
+  const LayerSpec qwen3 = MakeLayerSpec(FamilyOf("qwen3"), {.sizes = kSizes}, 1e-5f, {});
   EXPECT_FALSE(qwen3.Has(TensorRole::kQBias));
   EXPECT_TRUE(qwen3.Has(TensorRole::kQNorm) && qwen3.Has(TensorRole::kKNorm));
 }
 
 TEST(LayerSpec, ShapesAndTheirMeaning) {
-  const LayerSpec spec = MakeLayerSpec(FamilyOf("qwen2"), kSizes, 1e-5f, {}, {});
+  const LayerSpec spec = MakeLayerSpec(FamilyOf("qwen2"), {.sizes = kSizes}, 1e-5f, {});
   const TensorSpec& o = spec.tensor(TensorRole::kO);
   EXPECT_EQ(o.rows, 96u);
   EXPECT_EQ(o.cols, 160u);
@@ -63,9 +63,14 @@ TEST(LayerSpec, OperationsFindTheirTensors) {
     EXPECT_TRUE(numbers.insert(family->number).second);
     EXPECT_EQ(&FamilyOf(family->name), family);
     EXPECT_EQ(MissingIn(family->name), "");
-    const LayerSpec spec = MakeLayerSpec(*family, kSizes, 1e-5f, {}, {});
+    const LayerSpec spec = MakeLayerSpec(*family, {.sizes = kSizes}, 1e-5f, {});
     size_t norms = 0;
     for (const LayerOp& op : spec.ops) {
+      if (op.post_norm) {
+        ++norms;
+        EXPECT_EQ(spec.tensor(*op.post_norm).cols, kSizes.dim);
+        EXPECT_TRUE(op.kind == OpKind::kO || op.kind == OpKind::kDown);
+      }
       if (op.kind != OpKind::kRmsNorm) continue;
       ++norms;
       EXPECT_EQ(spec.tensor(op.norm).kind, TensorKind::kNorm);
@@ -81,11 +86,12 @@ TEST(LayerSpec, OperationsFindTheirTensors) {
 // A family is one entry: another order of operations and other tensors need no other code.
 TEST(LayerSpec, AFamilyIsAnEntry) {
   constexpr LayerOp kOps[] = {{OpKind::kQkv}, {OpKind::kAttention}, {OpKind::kO}};
-  const Family family{"new", 1000, RopePairing::kHalves, Family::QkvBias::kAlways, true, kOps};
+  const Family family{"new",         1000, RopePairing::kHalves, Family::QkvBias::kAlways,
+                      QkNorm::kHead, kOps};
   RotarySpec rotary;
   rotary.dim = 20;
-  const LayerSpec spec = MakeLayerSpec(family, kSizes, 1e-5f, {}, rotary);
-  EXPECT_EQ(spec.tensors.size(), kTensorRoles);
+  const LayerSpec spec = MakeLayerSpec(family, {.sizes = kSizes, .rotary = rotary}, 1e-5f, {});
+  EXPECT_EQ(spec.tensors.size(), 12u);  // no norms of the residual
   EXPECT_EQ(spec.rotary.dim, 20u);
   EXPECT_EQ(spec.rotary.pairing, RopePairing::kHalves);
   EXPECT_EQ(spec.norms(), 0u);

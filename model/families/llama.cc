@@ -10,7 +10,7 @@ const Family kLlama = {.name = "llama",
                        .number = 0,
                        .pairing = RopePairing::kInterleaved,
                        .qkv_bias = Family::QkvBias::kWhereInFile,
-                       .qk_norm = false,
+                       .qk_norm = QkNorm::kNone,
                        .ops = kPreNorm};
 
 }  // namespace larder::model::families

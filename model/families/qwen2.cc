@@ -10,7 +10,7 @@ const Family kQwen2 = {.name = "qwen2",
                        .number = 1,
                        .pairing = RopePairing::kHalves,
                        .qkv_bias = Family::QkvBias::kAlways,
-                       .qk_norm = false,
+                       .qk_norm = QkNorm::kNone,
                        .ops = kPreNorm};
 
 }  // namespace larder::model::families

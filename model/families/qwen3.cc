@@ -10,7 +10,7 @@ const Family kQwen3 = {.name = "qwen3",
                        .number = 2,
                        .pairing = RopePairing::kHalves,
                        .qkv_bias = Family::QkvBias::kWhereInFile,
-                       .qk_norm = true,
+                       .qk_norm = QkNorm::kHead,
                        .ops = kPreNorm};
 
 }  // namespace larder::model::families

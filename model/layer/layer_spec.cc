@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <initializer_list>
 #include <utility>
 
 #include "base/check.h"
@@ -15,7 +16,7 @@ namespace {
 // The factors of shapes.
 enum class Length : uint8_t { kOne, kDim, kQ, kKv, kHead, kFfn };
 // Which layers have a tensor.
-enum class If : uint8_t { kAlways, kQkvBias, kQkNorm };
+enum class If : uint8_t { kAlways, kQkvBias, kQkNorm, kOBias, kDownBias, kNorm };
 
 struct Row {
   TensorRole role;
@@ -26,7 +27,8 @@ struct Row {
 };
 // In the order of TensorRole, since SuffixOf() uses roles as indices.
 constexpr std::array<Row, kTensorRoles> kTensors = {{
-    {TensorRole::kAttnNorm, TensorKind::kNorm, "attn_norm.weight", Length::kOne, Length::kDim},
+    {TensorRole::kAttnNorm, TensorKind::kNorm, "attn_norm.weight", Length::kOne, Length::kDim,
+     If::kNorm},
     {TensorRole::kQ, TensorKind::kMatrix, "attn_q.weight", Length::kQ, Length::kDim},
     {TensorRole::kK, TensorKind::kMatrix, "attn_k.weight", Length::kKv, Length::kDim},
     {TensorRole::kV, TensorKind::kMatrix, "attn_v.weight", Length::kKv, Length::kDim},
@@ -38,10 +40,19 @@ constexpr std::array<Row, kTensorRoles> kTensors = {{
     {TensorRole::kKNorm, TensorKind::kNorm, "attn_k_norm.weight", Length::kOne, Length::kHead,
      If::kQkNorm},
     {TensorRole::kO, TensorKind::kMatrix, "attn_output.weight", Length::kDim, Length::kQ},
-    {TensorRole::kFfnNorm, TensorKind::kNorm, "ffn_norm.weight", Length::kOne, Length::kDim},
+    {TensorRole::kFfnNorm, TensorKind::kNorm, "ffn_norm.weight", Length::kOne, Length::kDim,
+     If::kNorm},
     {TensorRole::kGate, TensorKind::kMatrix, "ffn_gate.weight", Length::kFfn, Length::kDim},
     {TensorRole::kUp, TensorKind::kMatrix, "ffn_up.weight", Length::kFfn, Length::kDim},
     {TensorRole::kDown, TensorKind::kMatrix, "ffn_down.weight", Length::kDim, Length::kFfn},
+    {TensorRole::kOBias, TensorKind::kBias, "attn_output.bias", Length::kOne, Length::kDim,
+     If::kOBias},
+    {TensorRole::kDownBias, TensorKind::kBias, "ffn_down.bias", Length::kOne, Length::kDim,
+     If::kDownBias},
+    {TensorRole::kPostAttnNorm, TensorKind::kNorm, "post_attention_norm.weight", Length::kOne,
+     Length::kDim, If::kNorm},
+    {TensorRole::kPostFfnNorm, TensorKind::kNorm, "post_ffw_norm.weight", Length::kOne,
+     Length::kDim, If::kNorm},
 }};
 static_assert([] {
   for (size_t i = 0; i < kTensorRoles; ++i) {
@@ -86,6 +97,50 @@ const char* KeysOf(Length length) {
   return "";
 }
 
+bool IsPresent(const Row& row, const LayerTraits& traits) {
+  switch (row.present) {
+    case If::kAlways:
+      return true;
+    case If::kQkvBias:
+      return traits.qkv_bias;
+    case If::kQkNorm:
+      return traits.qk_norm != QkNorm::kNone;
+    case If::kOBias:
+      return traits.o_bias;
+    case If::kDownBias:
+      return traits.down_bias;
+    case If::kNorm:
+      return std::ranges::any_of(traits.ops, [&](const LayerOp& op) {
+        return (op.kind == OpKind::kRmsNorm && op.norm == row.role) || op.post_norm == row.role;
+      });
+  }
+  return false;
+}
+
+Length ColsOf(const Row& row, const LayerTraits& traits) {
+  if (row.present != If::kQkNorm || traits.qk_norm != QkNorm::kRow) return row.cols;
+  return row.role == TensorRole::kQNorm ? Length::kQ : Length::kKv;
+}
+
+// These tensors are one in the file, in that order.
+void Fuse(LayerSpec& spec, std::initializer_list<TensorRole> roles, std::string_view suffix) {
+  size_t all = 0;
+  for (const bool counting : {true, false}) {
+    size_t first = 0;
+    for (TensorSpec& tensor : spec.tensors) {
+      if (std::ranges::find(roles, tensor.role) == roles.end()) continue;
+      const size_t own = tensor.kind == TensorKind::kMatrix ? tensor.rows : tensor.cols;
+      if (!counting) {
+        tensor.suffix = suffix;
+        tensor.first = first;
+        tensor.of = all;
+      }
+      first += own;
+    }
+    all = first;
+  }
+}
+
 }  // namespace
 
 LayerSpec MakeLayerSpec(const LayerTraits& traits) {
@@ -93,21 +148,34 @@ LayerSpec MakeLayerSpec(const LayerTraits& traits) {
   spec.sizes = traits.sizes;
   spec.norm_epsilon = traits.norm_epsilon;
   for (const Row& row : kTensors) {
-    if (row.present == If::kQkvBias && !traits.qkv_bias) continue;
-    if (row.present == If::kQkNorm && !traits.qk_norm) continue;
-    spec.tensors.push_back(
-        {.role = row.role,
-         .kind = row.kind,
-         .suffix = row.suffix,
-         .rows = ElementsOf(row.rows, traits.sizes),
-         .cols = ElementsOf(row.cols, traits.sizes),
-         .meaning = row.rows == Length::kOne
-                        ? KeysOf(row.cols)
-                        : fmt::format("{} x {}", KeysOf(row.rows), KeysOf(row.cols))});
+    if (!IsPresent(row, traits)) continue;
+    const Length cols = ColsOf(row, traits);
+    TensorSpec& tensor = spec.tensors.emplace_back(
+        TensorSpec{.role = row.role,
+                   .kind = row.kind,
+                   .suffix = row.suffix,
+                   .rows = ElementsOf(row.rows, traits.sizes),
+                   .cols = ElementsOf(cols, traits.sizes),
+                   .meaning = row.rows == Length::kOne
+                                  ? KeysOf(cols)
+                                  : fmt::format("{} x {}", KeysOf(row.rows), KeysOf(cols))});
+    for (const LayerTraits::Renamed& other : traits.renamed)
+      if (other.role == row.role) tensor.suffix = other.suffix;
   }
+  if (traits.fused_qkv) {
+    Fuse(spec, {TensorRole::kQ, TensorRole::kK, TensorRole::kV}, "attn_qkv.weight");
+    if (traits.qkv_bias)
+      Fuse(spec, {TensorRole::kQBias, TensorRole::kKBias, TensorRole::kVBias}, "attn_qkv.bias");
+  }
+  if (traits.fused_gate_up)
+    Fuse(spec, {TensorRole::kGate, TensorRole::kUp}, SuffixOf(TensorRole::kUp));
   spec.ops.assign(traits.ops.begin(), traits.ops.end());
   spec.rotary = traits.rotary;
-  spec.attention_divisor = std::sqrt(static_cast<double>(traits.sizes.head_size));
+  spec.attention_divisor = traits.attention_divisor != 0.0
+                               ? traits.attention_divisor
+                               : std::sqrt(static_cast<double>(traits.sizes.head_size));
+  spec.qk_norm = traits.qk_norm;
+  spec.temperature = traits.temperature;
   return spec;
 }
 
@@ -147,10 +215,22 @@ std::span<const LayerOp> LayerSpec::AfterAttention() const {
 }
 
 size_t LayerSpec::norms() const {
-  return static_cast<size_t>(std::ranges::count(ops, OpKind::kRmsNorm, &LayerOp::kind));
+  size_t count = 0;
+  for (const LayerOp& op : ops) count += (op.kind == OpKind::kRmsNorm) + op.post_norm.has_value();
+  return count;
+}
+
+double Temperature::At(size_t position) const {
+  return 1.0 + beta * std::log(1.0 + static_cast<double>(position / length));
 }
 
 std::string_view SuffixOf(TensorRole role) { return kTensors[static_cast<size_t>(role)].suffix; }
+
+size_t HeadRow(const RotarySpec& rotary, size_t r) {
+  if (rotary.pairing == RopePairing::kHalves || r >= rotary.dim) return r;
+  const size_t half = rotary.dim / 2;
+  return r < half ? 2 * r : 2 * (r - half) + 1;
+}
 
 std::string LayerTensor(size_t layer, std::string_view suffix) {
   return fmt::format("blk.{}.{}", layer, suffix);

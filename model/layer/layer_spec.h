@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,6 +23,8 @@ inline constexpr const char* kOutputNormTensor = "output_norm.weight";
 // missing: lm_head is the embedding table
 inline constexpr const char* kHeadTensor = "output.weight";
 inline constexpr const char* kRopeFactorsTensor = "rope_freqs.weight";
+inline constexpr const char* kShortRopeFactorsTensor = "rope_factors_short.weight";
+inline constexpr const char* kLongRopeFactorsTensor = "rope_factors_long.weight";
 
 // The purpose of a tensor in a layer.
 enum class TensorRole : uint8_t {
@@ -38,9 +41,15 @@ enum class TensorRole : uint8_t {
   kFfnNorm,
   kGate,
   kUp,
-  kDown
+  kDown,
+  kOBias,
+  kDownBias,
+  kPostAttnNorm,
+  kPostFfnNorm
 };
-inline constexpr size_t kTensorRoles = 14;
+inline constexpr size_t kTensorRoles = 18;
+// Those from kOBias on are no matrices: model/config/config.h keeps no type for them.
+inline constexpr size_t kTypedRoles = static_cast<size_t>(TensorRole::kOBias);
 
 enum class TensorKind : uint8_t { kMatrix, kNorm, kBias };
 
@@ -50,6 +59,9 @@ struct TensorSpec {
   std::string_view suffix;  // the end of the name in the file: "attn_q.weight"; static storage
   size_t rows, cols;        // a norm or a bias has one row
   std::string meaning;      // the shape in terms of a file's keys: "head_count * head size x ..."
+  // Where it is a part of the file's tensor: its first row there (of a bias: its first element),
+  // and how many that has in all, 0 being its own.
+  size_t first = 0, of = 0;
 
   bool operator==(const TensorSpec&) const = default;
 };
@@ -63,12 +75,16 @@ enum class OpKind : uint8_t {
                // v
   kO,          // x += O * output of attention
   kSiluGate,   // hidden = silu(gate * in) * (up * in)
-  kDown        // x += down * hidden
+  kDown,       // x += down * hidden
+  kInput       // in = x
 };
 
+// O's and down's biases, if there are any, belong to their products.
 struct LayerOp {
   OpKind kind;
   TensorRole norm = TensorRole::kAttnNorm;  // for kRmsNorm: its weight
+  // For kO and kDown: the weight of a norm of the product, before it is added to x.
+  std::optional<TensorRole> post_norm = {};
 
   bool operator==(const LayerOp&) const = default;
 };
@@ -93,8 +109,31 @@ struct RotarySpec {
   size_t original_context = 0;
   double yarn_ext_factor = 1.0, yarn_attn_factor = 1.0, yarn_beta_fast = 32.0, yarn_beta_slow = 1.0;
   std::vector<float> freq_factors;  // rope_freqs.weight: dim/2 values, or empty
+  // YaRN's magnitude is (1 + 0.1 ln f) / (1 + 0.1 m ln f), m being this.
+  double yarn_log_multiplier = 0.0;
+  // LongRoPE (Ding 2024, arXiv 2402.13753): factors for contexts longer than original_context, and
+  // what multiplies sines and cosines in either case. ForContext() (model/config/config.h) makes
+  // its choice.
+  std::vector<float> long_factors;
+  double magnitude = 1.0;
 
   bool operator==(const RotarySpec&) const = default;
+};
+
+// Norms of q and k.
+enum class QkNorm : uint8_t {
+  kNone,
+  kHead,           // of each head, before its rotation
+  kHeadAfterRope,  // of each head, after its rotation
+  kRow             // of all heads of q together, and of all of k, before rotation
+};
+
+// Queries at position p are multiplied by 1 + beta * ln(1 + floor(p / length)).
+struct Temperature {
+  double beta = 0.0;
+  size_t length = 1;
+  double At(size_t position) const;
+  bool operator==(const Temperature&) const = default;
 };
 
 struct LayerSizes {
@@ -115,8 +154,10 @@ struct LayerSpec {
   float norm_epsilon = 1e-5f;
   std::vector<TensorSpec> tensors;  // in the order in which a token passes through them
   std::vector<LayerOp> ops;
-  RotarySpec rotary;
+  RotarySpec rotary;               // dim 0: none
   double attention_divisor = 1.0;  // divides query-key products: sqrt(head size)
+  QkNorm qk_norm = QkNorm::kNone;  // kHead and kRow differ in their tensors, too
+  Temperature temperature;
 
   const TensorSpec* Find(TensorRole) const;  // null if the layer has no such tensor
   bool Has(TensorRole role) const { return Find(role) != nullptr; }
@@ -127,7 +168,7 @@ struct LayerSpec {
   // The operations before attention, and those after it.
   std::span<const LayerOp> BeforeAttention() const;
   std::span<const LayerOp> AfterAttention() const;
-  size_t norms() const;  // number of kRmsNorm operations
+  size_t norms() const;  // of vectors of `dim`: kRmsNorm operations, and post_norms
 
   bool operator==(const LayerSpec&) const = default;
 };
@@ -137,13 +178,27 @@ struct LayerTraits {
   LayerSizes sizes;
   float norm_epsilon = 1e-5f;
   std::span<const LayerOp> ops;
-  bool qkv_bias = false;  // biases of q, k and v
-  bool qk_norm = false;   // an RMSNorm of each head of q and k
+  bool qkv_bias = false, o_bias = false, down_bias = false;
+  QkNorm qk_norm = QkNorm::kNone;
   RotarySpec rotary;
+  double attention_divisor = 0.0;  // 0: sqrt(head size)
+  Temperature temperature;
+  // Tensors that are a part of another: q, k and v of attn_qkv; gate and up of ffn_up.
+  bool fused_qkv = false, fused_gate_up = false;
+  struct Renamed {
+    TensorRole role;
+    std::string_view suffix;
+  };
+  std::span<const Renamed> renamed;  // tensors that have another name in this family
 };
 LayerSpec MakeLayerSpec(const LayerTraits&);
 
 std::string_view SuffixOf(TensorRole);
+
+// Rows of rotary heads are kept so that the two of a pair lie half of the rotated elements apart,
+// whatever the file's order: products of queries and keys remain the same sums of the same
+// products. Row `r` of such a head is row HeadRow(rotary, r) of the file's head.
+size_t HeadRow(const RotarySpec&, size_t r);
 
 // A tensor's name in a GGUF file: "blk.3.attn_q.weight".
 std::string LayerTensor(size_t layer, std::string_view suffix);

@@ -55,10 +55,10 @@ void Add(std::vector<float>& y, const std::vector<float>& x) {
   for (size_t i = 0; i < x.size(); ++i) y[i] += x[i];
 }
 
-std::vector<float> ReadVector(const GgufFile& file, const std::string& name) {
+std::vector<float> ReadNorm(const GgufFile& file, const std::string& name) {
   const TensorInfo& tensor = file.Tensor(name);
-  std::vector<float> values(tensor.rows * tensor.cols);
-  file.ReadRowsF32(tensor, 0, tensor.rows, values.data());
+  std::vector<float> values(tensor.cols);
+  file.ReadRowsF32(tensor, 0, 1, values.data());
   return values;
 }
 
@@ -75,17 +75,18 @@ void RoundThroughQ8(std::span<float> x, Scale scale) {
   }
 }
 
-ReferenceModel::Matrix ReferenceModel::ReadMatrix(const GgufFile& file,
-                                                  const std::string& name) const {
+ReferenceModel::Matrix ReferenceModel::ReadMatrix(const GgufFile& file, const std::string& name,
+                                                  size_t first, size_t rows) const {
   const TensorInfo& tensor = file.Tensor(name);
-  Matrix m{std::vector<float>(tensor.rows * tensor.cols), tensor.rows, tensor.cols};
+  if (rows == 0) rows = tensor.rows;
+  Matrix m{std::vector<float>(rows * tensor.cols), rows, tensor.cols};
   if (!options_.weights_as_q8_0) {
-    file.ReadRowsF32(tensor, 0, tensor.rows, m.values.data());
+    file.ReadRowsF32(tensor, first, rows, m.values.data());
     return m;
   }
   std::vector<Q8Block> blocks(CeilDiv(m.cols, kBlock));
   for (size_t row = 0; row < m.rows; ++row) {
-    file.ReadRowsQ8_0(tensor, row, 1, blocks.data());
+    file.ReadRowsQ8_0(tensor, first + row, 1, blocks.data());
     DequantizeQ8_0(blocks.data(), std::span(m.values).subspan(row * m.cols, m.cols));
   }
   return m;
@@ -95,19 +96,21 @@ ReferenceModel ReferenceModel::Make(std::shared_ptr<const GgufFile> file,
                                     ReferenceOptions options) {
   ReferenceModel model;
   model.config_ = ReadModelConfig(*file);
+  model.config_ = ForContext(
+      model.config_, options.context != 0 ? options.context : model.config_.trained_context);
   model.options_ = options;
   model.embedding_ = model.ReadMatrix(*file, kEmbeddingTensor);
   if (!model.config_.tied_embeddings) model.head_ = model.ReadMatrix(*file, kHeadTensor);
-  model.output_norm_ = ReadVector(*file, kOutputNormTensor);
+  model.output_norm_ = ReadNorm(*file, kOutputNormTensor);
   for (size_t i = 0; i < model.config_.layers; ++i) {
     Layer& layer = model.layers_.emplace_back();
     layer.index = i;
     for (const TensorSpec& tensor : model.config_.layer(i).tensors) {
-      const std::string name = LayerTensor(i, tensor.suffix);
       layer.tensors[static_cast<size_t>(tensor.role)] =
           tensor.kind == TensorKind::kMatrix
-              ? model.ReadMatrix(*file, name)
-              : Matrix{ReadVector(*file, name), tensor.rows, tensor.cols};
+              ? model.ReadMatrix(*file, LayerTensor(i, tensor.suffix), tensor.first, tensor.rows)
+              : Matrix{model::ReadVector(*file, model.config_, i, tensor.role), tensor.rows,
+                       tensor.cols};
     }
   }
   return model;
@@ -156,7 +159,7 @@ void ReferenceModel::Run(const LayerOp& op, Layer& layer, State& s) const {
       Attend(layer, s);
       return;
     case OpKind::kO:
-      Add(s.x, Product(layer.matrix(TensorRole::kO), std::move(s.attended)));
+      AddToResidual(op, layer, TensorRole::kO, TensorRole::kOBias, std::move(s.attended), s);
       return;
     case OpKind::kSiluGate: {  // SwiGLU, Shazeer 2020, eq. 6
       s.hidden = Product(layer.matrix(TensorRole::kGate), s.in);
@@ -168,19 +171,45 @@ void ReferenceModel::Run(const LayerOp& op, Layer& layer, State& s) const {
       return;
     }
     case OpKind::kDown:
-      Add(s.x, Product(layer.matrix(TensorRole::kDown), std::move(s.hidden)));
+      AddToResidual(op, layer, TensorRole::kDown, TensorRole::kDownBias, std::move(s.hidden), s);
+      return;
+    case OpKind::kInput:
+      s.in = s.x;
       return;
   }
+}
+
+void ReferenceModel::AddToResidual(const LayerOp& op, const Layer& layer, TensorRole matrix,
+                                   TensorRole bias, std::vector<float> in, State& s) const {
+  std::vector<float> y = Product(layer.matrix(matrix), std::move(in));
+  Add(y, layer.of(bias));
+  if (op.post_norm)
+    y = RmsNorm(y, layer.of(*op.post_norm), config_.layer(layer.index).norm_epsilon);
+  for (size_t i = 0; i < y.size(); ++i)
+    s.x[i] = static_cast<float>(s.x[i] + config_.scales.residual * y[i]);
+}
+
+void ReferenceModel::NormQueriesAndKeys(Layer& layer, State& s) const {
+  const float epsilon = config_.layer(layer.index).norm_epsilon;
+  // A weight that is as long as all heads normalises them as one.
+  NormHeads(s.q, layer.of(TensorRole::kQNorm), epsilon);
+  NormHeads(s.k, layer.of(TensorRole::kKNorm), epsilon);
 }
 
 // Vaswani et al. 2017, eq. 1, with `group` query heads per key/value head.
 void ReferenceModel::Attend(Layer& layer, State& s) const {
   const LayerSpec& spec = config_.layer(layer.index);
   const LayerSizes& sizes = spec.sizes;
-  if (spec.Has(TensorRole::kQNorm)) NormHeads(s.q, layer.of(TensorRole::kQNorm), spec.norm_epsilon);
-  if (spec.Has(TensorRole::kKNorm)) NormHeads(s.k, layer.of(TensorRole::kKNorm), spec.norm_epsilon);
+  if (spec.qk_norm == QkNorm::kHead || spec.qk_norm == QkNorm::kRow) NormQueriesAndKeys(layer, s);
   Rotate(layer.index, s.q, s.position);
   Rotate(layer.index, s.k, s.position);
+  if (spec.qk_norm == QkNorm::kHeadAfterRope) NormQueriesAndKeys(layer, s);
+  const double warmth =
+      1.0 + spec.temperature.beta *
+                std::log(1.0 + static_cast<double>(s.position / spec.temperature.length));
+  if (warmth != 1.0) {
+    for (float& q : s.q) q = static_cast<float>(q * warmth);
+  }
   const size_t head_size = sizes.head_size, stride = sizes.kv_rows();
   if (options_.activations_q8) RoundHeads(s.q, head_size, Scale::kF32);
   if (options_.kv_q8) {
@@ -235,12 +264,19 @@ std::vector<float> ReferenceModel::Forward(TokenId token, size_t position) {
               .v = {},
               .attended = {},
               .hidden = {}};
+  if (config_.scales.embedding != 1.0) {
+    for (float& x : state.x) x = static_cast<float>(x * config_.scales.embedding);
+  }
   for (Layer& layer : layers_) {
     for (const LayerOp& op : config_.layer(layer.index).ops) Run(op, layer, state);
   }
   positions_ = position + 1;
-  return Product(config_.tied_embeddings ? embedding_ : head_,
-                 RmsNorm(state.x, output_norm_, config_.norm_epsilon));
+  std::vector<float> logits = Product(config_.tied_embeddings ? embedding_ : head_,
+                                      RmsNorm(state.x, output_norm_, config_.norm_epsilon));
+  if (config_.scales.logits != 1.0) {
+    for (float& logit : logits) logit = static_cast<float>(logit * config_.scales.logits);
+  }
+  return logits;
 }
 
 std::vector<float> ReferenceModel::TeacherForced(std::span<const TokenId> tokens) {

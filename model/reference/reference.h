@@ -23,6 +23,7 @@ struct ReferenceOptions {
   bool activations_q8 = false;   // inputs of matrix products, and rotated queries: blocks of 32,
                                  // float scale
   bool kv_q8 = false;            // keys (rotated) and values: blocks of 32 within a head, f16 scale
+  size_t context = 0;            // of the run, which LongRoPE follows; 0: the model's
 };
 
 class ReferenceModel {
@@ -64,11 +65,17 @@ class ReferenceModel {
   };
 
   ReferenceModel() = default;
-  Matrix ReadMatrix(const GgufFile&, const std::string& name) const;
+  // Rows [first, first + rows), 0 being all of them.
+  Matrix ReadMatrix(const GgufFile&, const std::string& name, size_t first = 0,
+                    size_t rows = 0) const;
   std::vector<float> Product(const Matrix&, std::vector<float> x) const;
   void Rotate(size_t layer, std::span<float> heads, size_t position) const;
   void Run(const LayerOp&, Layer&, State&) const;
+  void NormQueriesAndKeys(Layer&, State&) const;
   void Attend(Layer&, State&) const;
+  // x += residual scale * norm(product + bias); the norm and the bias, where there is one.
+  void AddToResidual(const LayerOp&, const Layer&, TensorRole matrix, TensorRole bias,
+                     std::vector<float> in, State&) const;
 
   ModelConfig config_;
   ReferenceOptions options_;

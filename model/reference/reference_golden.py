@@ -1,5 +1,5 @@
-"""Prints the expected logits in reference_test.cc: the three architectures once more, from their
-papers, in pure Python.
+"""Prints the expected logits in reference_test.cc: the families once more, from their papers and
+published definitions, in pure Python.
 
     python3 model/reference/reference_golden.py
 
@@ -11,16 +11,34 @@ import cmath
 import math
 import struct
 
-LAYERS, VOCAB, DIM, FFN = 2, 13, 12, 20
+VOCAB, DIM, FFN = 13, 12, 20
 TOKENS = [1, 5, 3, 12, 0, 7]
 EPSILON = struct.unpack("f", struct.pack("f", 1e-5))[0]
+
+
+def case(heads, kv, head, rotary, base, pairs, tied=False, layers=2, factors=None, scale=1, **others):
+    return dict(heads=heads, kv=kv, head=head, rotary=rotary, base=base, pairs=pairs, tied=tied,
+                layers=layers, factors=factors or [1] * (rotary // 2), scale=scale, **others)
+
+
 CASES = {
-    "llama": dict(heads=4, kv=2, head=6, rotary=4, base=1e4, factors=[1.0, 2.5], scale=1,
-                  tied=False, pairs="neighbours"),
-    "qwen2": dict(heads=3, kv=1, head=4, rotary=4, base=1e4, factors=[1, 1], scale=4, tied=True,
-                  pairs="halves"),
-    "qwen3": dict(heads=4, kv=4, head=10, rotary=10, base=1e6, factors=[1] * 5, scale=1, tied=True,
-                  pairs="halves"),
+    "llama": case(4, 2, 6, 4, 1e4, "neighbours", factors=[1.0, 2.5]),
+    "qwen2": case(3, 1, 4, 4, 1e4, "halves", tied=True, scale=4, bias=True),
+    "qwen3": case(4, 4, 10, 10, 1e6, "halves", tied=True, qk="heads"),
+    "ernie4_5": case(4, 2, 4, 4, 5e5, "neighbours", tied=True),
+    "seed_oss": case(4, 2, 4, 4, 1e6, "halves", bias=True, ffn_norm="post_attention_norm"),
+    "smollm3": case(4, 2, 4, 4, 1e6, "neighbours", tied=True, layers=4, still=[3]),
+    "granite": case(4, 2, 4, 4, 1e6, "neighbours", tied=True, embedding=3.0, residual=0.375,
+                    score=0.1875, logits=1 / 2.5),
+    "hunyuan-dense": case(4, 2, 4, 4, 1e4, "halves", tied=True, qk="heads after rotation"),
+    "mistral3": case(4, 2, 4, 4, 1e6, "neighbours", yarn=(4.0, 2, 1.0), warmth=(0.5, 2)),
+    "olmo2": case(4, 2, 4, 4, 5e5, "halves", qk="rows", pre=False, post=True),
+    "exaone4": case(4, 2, 4, 4, 1e6, "halves", qk="heads", pre=False, post=True),
+    "phi3 short": case(4, 2, 6, 4, 1e4, "halves", fused_qkv=True, fused_ffn=True,
+                       factors=[1.5, 3.0], magnitude=1.25),
+    "phi3 long": case(4, 2, 6, 4, 1e4, "halves", fused_qkv=True, fused_ffn=True,
+                      factors=[3.0, 6.0], magnitude=1.25),
+    "glm4": case(4, 2, 4, 2, 1e4, "neighbours", bias=True, post=True, fused_ffn=True),
 }
 
 
@@ -52,13 +70,33 @@ def norm(x, w):
     return [v / root * g for v, g in zip(x, w)]
 
 
+def yarn(j, case):
+    """The angle of a position, by section 3.2 of the paper: high frequencies stay, low ones are
+    interpolated."""
+    factor, context, _ = case["yarn"]
+    base, n = case["base"], case["rotary"]
+
+    def pair(turns):
+        return n * math.log(context / (turns * 2 * math.pi)) / (2 * math.log(base))
+
+    low, high = max(0, math.floor(pair(32))), min(n - 1, math.ceil(pair(1)))
+    ramp = min(1, max(0, (j - low) / max(0.001, high - low)))
+    own = base**(-2 * j / n)
+    return own / factor * ramp + own * (1 - ramp)
+
+
 def rotate(head, position, case):
-    n, out = case["rotary"] // 2, list(head)
+    n, out, magnitude = case["rotary"] // 2, list(head), case.get("magnitude", 1)
+    if "yarn" in case:
+        factor, _, m = case["yarn"]
+        magnitude = (1 + 0.1 * math.log(factor)) / (1 + 0.1 * m * math.log(factor))
     for j in range(n):
         a, b = (2 * j, 2 * j + 1) if case["pairs"] == "neighbours" else (j, j + n)
         angle = position / case["scale"] / case["base"]**(2 * j /
                                                           case["rotary"]) / case["factors"][j]
-        z = complex(head[a], head[b]) * cmath.exp(1j * angle)
+        if "yarn" in case:
+            angle = position * yarn(j, case)
+        z = complex(head[a], head[b]) * cmath.rect(magnitude, angle)
         out[a], out[b] = z.real, z.imag
     return out
 
@@ -67,58 +105,88 @@ def split(x, size):
     return [x[i : i + size] for i in range(0, len(x), size)]
 
 
-def layer(xs, prefix, arch, case):
-    size = case["head"]
-    inputs = [norm(x, vector(prefix + "attn_norm.weight", DIM, 1)) for x in xs]
+def layer(xs, i, case):
+    prefix, size, queries, keys = f"blk.{i}.", case["head"], case["heads"], case["kv"]
+    rows = {"q": queries * size, "k": keys * size, "v": keys * size}
+    qk, residual = case.get("qk"), case.get("residual", 1)
 
-    def heads(kind, count):
-        m, per_position = matrix(f"{prefix}attn_{kind}.weight", count * size, DIM), []
+    def before(x, name):
+        return norm(x, vector(f"{prefix}{name}.weight", DIM, 1)) if case.get("pre", True) else x
+
+    def after(y, name):
+        return norm(y, vector(f"{prefix}{name}.weight", DIM, 1)) if case.get("post") else y
+
+    def part(kind):
+        if not case.get("fused_qkv"):
+            return matrix(f"{prefix}attn_{kind}.weight", rows[kind], DIM)
+        first = {"q": 0, "k": rows["q"], "v": rows["q"] + rows["k"]}[kind]
+        return matrix(f"{prefix}attn_qkv.weight", sum(rows.values()), DIM)[first : first + rows[kind]]
+
+    inputs = [before(x, "attn_norm") for x in xs]
+
+    def heads(kind):
+        m, per_position = part(kind), []
         for position, x in enumerate(inputs):
             y = times(m, x)
-            if arch == "qwen2":
-                y = [a + b for a, b in zip(y, vector(f"{prefix}attn_{kind}.bias", count * size))]
+            if case.get("bias"):
+                y = [a + b for a, b in zip(y, vector(f"{prefix}attn_{kind}.bias", rows[kind]))]
+            if qk == "rows" and kind != "v":
+                y = norm(y, vector(f"{prefix}attn_{kind}_norm.weight", rows[kind], 1))
             y = split(y, size)
-            if arch == "qwen3" and kind != "v":
+            if qk == "heads" and kind != "v":
                 y = [norm(h, vector(f"{prefix}attn_{kind}_norm.weight", size, 1)) for h in y]
-            if kind != "v":
+            if kind != "v" and i not in case.get("still", []):
                 y = [rotate(h, position, case) for h in y]
+            if qk == "heads after rotation" and kind != "v":
+                y = [norm(h, vector(f"{prefix}attn_{kind}_norm.weight", size, 1)) for h in y]
+            if kind == "q" and "warmth" in case:
+                beta, length = case["warmth"]
+                y = [[v * (1 + beta * math.log(1 + position // length)) for v in h] for h in y]
             per_position.append(y)
         return per_position
 
-    q, k, v = heads("q", case["heads"]), heads("k", case["kv"]), heads("v", case["kv"])
-    o = matrix(prefix + "attn_output.weight", DIM, case["heads"] * size)
-    gate, up = (matrix(f"{prefix}ffn_{kind}.weight", FFN, DIM) for kind in ("gate", "up"))
+    q, k, v = heads("q"), heads("k"), heads("v")
+    o = matrix(prefix + "attn_output.weight", DIM, queries * size)
+    if case.get("fused_ffn"):
+        both = matrix(f"{prefix}ffn_up.weight", 2 * FFN, DIM)
+        gate, up = both[:FFN], both[FFN:]
+    else:
+        gate, up = (matrix(f"{prefix}ffn_{kind}.weight", FFN, DIM) for kind in ("gate", "up"))
     down = matrix(prefix + "ffn_down.weight", DIM, FFN)
+    score = case.get("score", 1 / math.sqrt(size))
     out = []
     for position, x in enumerate(xs):
         mixed = []
-        for h in range(case["heads"]):
-            shared = h * case["kv"] // case["heads"]
+        for h in range(queries):
+            shared = h * keys // queries
             scores = [
-                sum(a * b for a, b in zip(q[position][h], k[t][shared])) / math.sqrt(size)
+                sum(a * b for a, b in zip(q[position][h], k[t][shared])) * score
                 for t in range(position + 1)
             ]
             weights = [math.exp(s) for s in scores]
-            for i in range(size):
-                mixed.append(sum(w * v[t][shared][i] for t, w in enumerate(weights)) / sum(weights))
-        x = [a + b for a, b in zip(x, times(o, mixed))]
-        hidden = norm(x, vector(prefix + "ffn_norm.weight", DIM, 1))
+            for e in range(size):
+                mixed.append(sum(w * v[t][shared][e] for t, w in enumerate(weights)) / sum(weights))
+        branch = after(times(o, mixed), "post_attention_norm")
+        x = [a + residual * b for a, b in zip(x, branch)]
+        hidden = before(x, case.get("ffn_norm", "ffn_norm"))
         hidden = [
             g / (1 + math.exp(-g)) * u for g, u in zip(times(gate, hidden), times(up, hidden))
         ]
-        out.append([a + b for a, b in zip(x, times(down, hidden))])
+        branch = after(times(down, hidden), "post_ffw_norm")
+        out.append([a + residual * b for a, b in zip(x, branch)])
     return out
 
 
 def main():
     table = matrix("token_embd.weight", VOCAB, DIM)
-    for arch, case in CASES.items():
-        xs = [table[token] for token in TOKENS]
-        for i in range(LAYERS):
-            xs = layer(xs, f"blk.{i}.", arch, case)
-        head = table if case["tied"] else matrix("output.weight", VOCAB, DIM)
+    for name, of in CASES.items():
+        xs = [[v * of.get("embedding", 1) for v in table[token]] for token in TOKENS]
+        for i in range(of["layers"]):
+            xs = layer(xs, i, of)
+        head = table if of["tied"] else matrix("output.weight", VOCAB, DIM)
         logits = times(head, norm(xs[-1], vector("output_norm.weight", DIM, 1)))
-        print(arch, ", ".join(f"{v:.6f}" for v in logits))
+        logits = [v * of.get("logits", 1) for v in logits]
+        print(name, ", ".join(f"{v:.6f}f" for v in logits))
 
 
 if __name__ == "__main__":

@@ -59,6 +59,118 @@ TEST(Reference, Qwen3EqualsTheGolden) {  // norms per head, heads * head_size !=
                  -1.661376f, -2.844086f, -0.114438f, 0.116494f, 0.926730f, 0.357614f});
 }
 
+// The families beyond, each with what only it has.
+struct Golden {
+  const char* what;
+  TinyShape shape;
+  std::vector<float> rope_factors;
+  size_t context;  // of the run; 0: the model's
+  std::vector<float> expected;
+};
+const std::vector<Golden> kGolden = {
+    {"ernie4_5",
+     {"ernie4_5", 12, 20, 4, 2, 4, 4, 5e5f, true},
+     {},
+     0,
+     {0.099782f, -2.287330f, -0.329139f, 0.791060f, -2.545231f, -0.070257f, 0.883209f, -0.065633f,
+      -1.350532f, 3.147580f, 2.576408f, -2.876173f, 1.106344f}},
+    {"seed_oss: its post_attention_norm is the FFN's",
+     {"seed_oss", 12, 20, 4, 2, 4, 4, 1e6f, false},
+     {},
+     0,
+     {0.696796f, -0.515162f, -1.631055f, -2.956806f, 0.142729f, -0.788031f, -0.790836f, -0.703289f,
+      -2.465140f, -0.649004f, -0.581726f, -3.027760f, -0.315499f}},
+    {"smollm3: the fourth layer does not rotate",
+     {"smollm3", 12, 20, 4, 2, 4, 4, 1e6f, true, 13, 4},
+     {},
+     0,
+     {0.419869f, -2.617124f, -0.310359f, 0.826748f, -2.248021f, -1.566169f, 0.543249f, -0.499716f,
+      -2.764078f, 3.204415f, 2.187064f, -2.741186f, 1.920121f}},
+    {"granite: four scales",
+     {"granite",
+      12,
+      20,
+      4,
+      2,
+      4,
+      4,
+      1e6f,
+      true,
+      13,
+      2,
+      {{"embedding_scale", 3.0f},
+       {"residual_scale", 0.375f},
+       {"attention.scale", 0.1875f},
+       {"logit_scale", 2.5f}}},
+     {},
+     0,
+     {0.440613f, -0.003419f, -0.569715f, -0.498034f, -0.212648f, 0.569179f, -0.197959f, 1.575348f,
+      -0.374605f, 1.193629f, 0.552624f, -0.427592f, 0.590275f}},
+    {"hunyuan-dense: heads are normalised after their rotation",
+     {"hunyuan-dense", 12, 20, 4, 2, 4, 4, 1e4f, true},
+     {},
+     0,
+     {1.708178f, -0.379686f, -0.747285f, -2.422283f, -1.084535f, 1.992074f, -2.562251f, 3.810886f,
+      1.152348f, 2.347471f, 0.822931f, -2.445829f, 2.225153f}},
+    {"mistral3: YaRN of magnitude 1, temperature",
+     {"mistral3",
+      12,
+      20,
+      4,
+      2,
+      4,
+      4,
+      1e6f,
+      false,
+      13,
+      2,
+      {{"rope.scaling.yarn_log_multiplier", 1.0f}, {"attention.temperature_scale", 0.5f}},
+      4.0f,
+      2},
+     {},
+     0,
+     {1.494624f, -1.669940f, 0.447206f, -2.759313f, -1.312562f, -1.427750f, -1.467911f, 0.102404f,
+      -4.206154f, -1.257519f, -2.610803f, -3.601605f, 0.098982f}},
+    {"olmo2: norms behind, and of whole rows of q and k",
+     {"olmo2", 12, 20, 4, 2, 4, 4, 5e5f, false},
+     {},
+     0,
+     {1.084820f, -1.163846f, -1.190000f, -0.975639f, -1.961869f, -1.852975f, -1.294127f, 0.301031f,
+      -3.262236f, -0.633491f, -0.848852f, -2.380275f, -0.230938f}},
+    {"exaone4: norms behind, and of heads",
+     {"exaone4", 12, 20, 4, 2, 4, 4, 1e6f, false},
+     {},
+     0,
+     {0.211111f, -0.234648f, -2.731389f, -1.200721f, 0.751087f, -0.300873f, 0.683756f, -2.755830f,
+      -1.237760f, 1.034719f, -1.016452f, -2.612121f, -1.014966f}},
+    {"phi3: fused tensors, a part of each head rotates, short factors",
+     {"phi3", 12, 20, 4, 2, 6, 4, 1e4f, false, 13, 2, {{"rope.scaling.attn_factor", 1.25f}}, 0, 64},
+     {1.5f, 3.0f},
+     64,
+     {0.330054f, -2.109575f, 1.751922f, -1.617318f, -2.357397f, -1.776765f, -1.217756f, 4.333600f,
+      -1.965119f, -3.416325f, 0.377830f, -2.491044f, 1.260219f}},
+    {"phi3: long factors",
+     {"phi3", 12, 20, 4, 2, 6, 4, 1e4f, false, 13, 2, {{"rope.scaling.attn_factor", 1.25f}}, 0, 64},
+     {1.5f, 3.0f},
+     65,
+     {0.335981f, -3.075734f, 2.076858f, -1.456568f, -2.621156f, -1.644100f, -2.188226f, 4.743354f,
+      -2.391430f, -3.727979f, 0.145733f, -1.833588f, 1.641926f}},
+    {"glm4: norms before and behind, half of each head rotates",
+     {"glm4", 12, 20, 4, 2, 4, 2, 1e4f, false},
+     {},
+     0,
+     {-1.913176f, 3.318103f, -0.634041f, 0.640613f, 1.095563f, -0.332931f, 0.497322f, -1.388436f,
+      -1.438952f, 1.146052f, -2.560241f, -3.058262f, -1.672563f}}};
+
+TEST(Reference, EachFamilyEqualsItsGolden) {
+  for (const Golden& golden : kGolden) {
+    SCOPED_TRACE(golden.what);
+    ExpectLastRow(LogitsOf(TinyModel(golden.shape, TensorType::kF32, golden.rope_factors), kTokens,
+                           {.context = golden.context}),
+                  golden.expected);
+  }
+}
+
 TEST(Reference, RewindsAndResets) {
   ReferenceModel model = Open(TinyModel(kQwen3));
   const std::vector<float> all = model.TeacherForced(kTokens);

@@ -220,8 +220,8 @@ TEST(Split, SaysWhatAPartLacks) {
 // larder.split.types of a model of one layer; 0 is F32.
 std::string Types(int32_t type) {
   std::string numbers;
-  for (size_t i = 0; i < 2 + kTensorRoles; ++i) numbers += testing::Raw(type);
-  return testing::RawArray(GgufValueType::kI32, 2 + kTensorRoles, numbers);
+  for (size_t i = 0; i < 2 + kTypedRoles; ++i) numbers += testing::Raw(type);
+  return testing::RawArray(GgufValueType::kI32, 2 + kTypedRoles, numbers);
 }
 
 testing::RawGguf GoodStage() {
@@ -242,7 +242,7 @@ testing::RawGguf GoodStage() {
   ModelConfig config = ReadModelConfig(*GgufFile::Open(whole.path()));
   // What this part does not have is as Types(0) says.
   config.types.embedding = config.types.head = TensorType::kF32;
-  for (size_t role = 0; role < kTensorRoles; ++role) {
+  for (size_t role = 0; role < kTypedRoles; ++role) {
     if (!config.kinds[0].Has(static_cast<TensorRole>(role)))
       config.types.layers[0][role] = TensorType::kF32;
   }

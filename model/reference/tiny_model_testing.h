@@ -5,8 +5,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -35,6 +37,10 @@ struct TinyShape {
   float rope_base;
   bool tied;
   uint32_t vocab = 13, layers = 2;
+  // What only some families have: keys by the ends of their names, and YaRN.
+  std::vector<std::pair<std::string, float>> keys = {};
+  float yarn_factor = 0;
+  uint32_t original_context = 0;
 };
 
 class TinyModel {
@@ -43,7 +49,13 @@ class TinyModel {
                      std::vector<float> rope_factors = {}, float rope_scale = 1)
       : type_(type) {
     AddKeys(s, rope_scale);
-    if (!rope_factors.empty()) writer_.AddVector("rope_freqs.weight", std::move(rope_factors));
+    if (Is(s, {"phi3"})) {
+      writer_.AddVector("rope_factors_short.weight", rope_factors);
+      for (float& factor : rope_factors) factor *= 2;
+      writer_.AddVector("rope_factors_long.weight", std::move(rope_factors));
+    } else if (!rope_factors.empty()) {
+      writer_.AddVector("rope_freqs.weight", std::move(rope_factors));
+    }
     AddMatrix("token_embd.weight", s.vocab, s.dim);
     AddNorm("output_norm.weight", s.dim);
     if (!s.tied) AddMatrix("output.weight", s.vocab, s.dim);
@@ -73,32 +85,52 @@ class TinyModel {
     writer_.Add(arch + ".attention.layer_norm_rms_epsilon", 1e-5f);
     writer_.Add(arch + ".rope.dimension_count", s.rotary_dim);
     writer_.Add(arch + ".rope.freq_base", s.rope_base);
+    for (const auto& [key, value] : s.keys) writer_.Add(fmt::format("{}.{}", arch, key), value);
+    if (s.original_context != 0)
+      writer_.Add(arch + ".rope.scaling.original_context_length", s.original_context);
+    if (s.yarn_factor != 0) {
+      writer_.Add(arch + ".rope.scaling.type", "yarn");
+      writer_.Add(arch + ".rope.scaling.factor", s.yarn_factor);
+    }
     if (rope_scale != 1) {
       writer_.Add(arch + ".rope.scaling.type", "linear");
       writer_.Add(arch + ".rope.scaling.factor", rope_scale);
     }
   }
+  static bool Is(const TinyShape& s, std::initializer_list<std::string_view> names) {
+    return std::ranges::find(names, std::string_view(s.architecture)) != names.end();
+  }
   void AddLayer(const TinyShape& s, size_t layer) {
-    const auto name = [layer](const char* suffix) { return LayerTensor(layer, suffix); };
-    const std::string_view arch = s.architecture;
+    const auto name = [layer](std::string_view suffix) { return LayerTensor(layer, suffix); };
     const size_t q = s.heads * s.head_size, kv = s.kv_heads * s.head_size;
-    AddNorm(name("attn_norm.weight"), s.dim);
-    AddNorm(name("ffn_norm.weight"), s.dim);
-    AddMatrix(name("attn_q.weight"), q, s.dim);
-    AddMatrix(name("attn_k.weight"), kv, s.dim);
-    AddMatrix(name("attn_v.weight"), kv, s.dim);
+    if (!Is(s, {"olmo2", "exaone4"})) {
+      AddNorm(name("attn_norm.weight"), s.dim);
+      AddNorm(name(Is(s, {"seed_oss"}) ? "post_attention_norm.weight" : "ffn_norm.weight"), s.dim);
+    }
+    if (Is(s, {"olmo2", "exaone4", "glm4"})) {
+      AddNorm(name("post_attention_norm.weight"), s.dim);
+      AddNorm(name("post_ffw_norm.weight"), s.dim);
+    }
+    if (Is(s, {"phi3"})) {
+      AddMatrix(name("attn_qkv.weight"), q + 2 * kv, s.dim);
+    } else {
+      AddMatrix(name("attn_q.weight"), q, s.dim);
+      AddMatrix(name("attn_k.weight"), kv, s.dim);
+      AddMatrix(name("attn_v.weight"), kv, s.dim);
+    }
     AddMatrix(name("attn_output.weight"), s.dim, q);
-    AddMatrix(name("ffn_gate.weight"), s.ffn, s.dim);
-    AddMatrix(name("ffn_up.weight"), s.ffn, s.dim);
+    const bool is_fused = Is(s, {"phi3", "glm4"});
+    if (!is_fused) AddMatrix(name("ffn_gate.weight"), s.ffn, s.dim);
+    AddMatrix(name("ffn_up.weight"), is_fused ? 2 * s.ffn : s.ffn, s.dim);
     AddMatrix(name("ffn_down.weight"), s.dim, s.ffn);
-    if (arch == "qwen2") {
+    if (Is(s, {"qwen2", "seed_oss", "glm4"})) {
       AddBias(name("attn_q.bias"), q);
       AddBias(name("attn_k.bias"), kv);
       AddBias(name("attn_v.bias"), kv);
     }
-    if (arch == "qwen3") {
-      AddNorm(name("attn_q_norm.weight"), s.head_size);
-      AddNorm(name("attn_k_norm.weight"), s.head_size);
+    if (Is(s, {"qwen3", "hunyuan-dense", "exaone4", "olmo2"})) {
+      AddNorm(name("attn_q_norm.weight"), Is(s, {"olmo2"}) ? q : s.head_size);
+      AddNorm(name("attn_k_norm.weight"), Is(s, {"olmo2"}) ? kv : s.head_size);
     }
   }
   void AddMatrix(const std::string& name, size_t rows, size_t cols) {

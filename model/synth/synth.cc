@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "model/families/family.h"
 #include "model/gguf/gguf.h"
 #include "model/synth/synth_quants.h"
 #include "model/synth/synth_random.h"
@@ -129,7 +130,7 @@ class Synthesis {
     writer_.Add(key("embedding_length"), u32(shape_.dim));
     writer_.Add(key("block_count"), u32(shape_.layers));
     AddOfLayers(key("feed_forward_length"), &LayerSizes::ffn);
-    writer_.Add(key("rope.dimension_count"), u32(shape_.head_size));
+    writer_.Add(key("rope.dimension_count"), u32(RotaryDim(shape_)));
     writer_.Add(key("rope.freq_base"), static_cast<float>(shape_.rope_base));
     AddOfLayers(key("attention.head_count"), &LayerSizes::heads);
     AddOfLayers(key("attention.head_count_kv"), &LayerSizes::kv_heads);
@@ -137,6 +138,16 @@ class Synthesis {
     writer_.Add(key("attention.value_length"), u32(shape_.head_size));
     writer_.Add(key("attention.layer_norm_rms_epsilon"), static_cast<float>(shape_.norm_epsilon));
     writer_.Add(key("vocab_size"), u32(shape_.vocab));
+    const Family& family = FamilyOf(shape_.architecture);
+    for (const Family::Sample::Value& sample : family.sample.values)
+      writer_.Add(fmt::format("{}.{}", arch, sample.key), sample.value);
+    if (family.sample.original_context != 0)
+      writer_.Add(key("rope.scaling.original_context_length"), u32(OriginalContext(shape_)));
+    if (family.sample.yarn_factor > 0.0) {
+      writer_.Add(key("rope.scaling.type"), "yarn");
+      writer_.Add(key("rope.scaling.factor"), static_cast<float>(family.sample.yarn_factor));
+    }
+    if (family.long_rope) writer_.Add(key("rope.scaling.attn_factor"), kLongRopeMagnitude);
   }
 
   // A number, or an array where layers differ.
@@ -171,20 +182,27 @@ class Synthesis {
     AddNorm(kOutputNormTensor, config.dim);
     if (!config.tied_embeddings)
       AddMatrix(kHeadTensor, config.types.head, config.vocab, config.dim);
-    const std::vector<float>& factors = config.layer(0).rotary.freq_factors;
-    if (!factors.empty()) writer_.AddVector(kRopeFactorsTensor, factors);
+    const RotarySpec& rotary = config.layer(0).rotary;
+    if (!rotary.long_factors.empty()) {
+      writer_.AddVector(kShortRopeFactorsTensor, rotary.freq_factors);
+      writer_.AddVector(kLongRopeFactorsTensor, rotary.long_factors);
+    } else if (!rotary.freq_factors.empty()) {
+      writer_.AddVector(kRopeFactorsTensor, rotary.freq_factors);
+    }
     for (size_t layer = 0; layer < config.layers; ++layer) {
       for (const TensorSpec& tensor : config.layer(layer).tensors) {
+        if (tensor.of != 0 && tensor.first != 0) continue;  // written with the first part
         const std::string name = LayerTensor(layer, tensor.suffix);
         switch (tensor.kind) {
           case TensorKind::kMatrix:
-            AddMatrix(name, config.TypeOf(layer, tensor.role), tensor.rows, tensor.cols);
+            AddMatrix(name, config.TypeOf(layer, tensor.role),
+                      tensor.of != 0 ? tensor.of : tensor.rows, tensor.cols);
             break;
           case TensorKind::kNorm:
             AddNorm(name, tensor.cols);
             break;
           case TensorKind::kBias:
-            AddBias(name, tensor.cols,
+            AddBias(name, tensor.of != 0 ? tensor.of : tensor.cols,
                     tensor.role == TensorRole::kQBias || tensor.role == TensorRole::kKBias);
             break;
         }

@@ -26,7 +26,8 @@ struct ModelShape {
   size_t vocab = 512;  // at least kMinSynthVocab
   size_t context = 2048;
   bool tied = false;
-  bool qkv_bias = false;  // always on for qwen2
+  bool qkv_bias = false;       // always on in some families
+  bool output_biases = false;  // biases of O and down
   double rope_base = 10000.0;
   double llama3_rope_factor = 0.0;  // > 0: writes rope_freqs.weight (Llama3FreqFactors)
   double norm_epsilon = 1e-5;
@@ -68,6 +69,13 @@ struct SynthOptions {
 // Throws Error for a shape that ReadModelConfig would refuse, or if the file cannot be written.
 void WriteSynth(const SynthOptions& options, const std::string& path,
                 const WriteProgress& progress = {});
+
+// The elements of a head that rotate, and rope.scaling.original_context_length.
+size_t RotaryDim(const ModelShape&);
+size_t OriginalContext(const ModelShape&);
+// The factors of LongRoPE in synthetic files, and rope.scaling.attn_factor.
+std::vector<float> LongRopeFactors(size_t rotary_dim, bool for_long);
+inline constexpr float kLongRopeMagnitude = 1.25f;
 
 // The rotary_dim / 2 factors of Llama 3.1's "llama3" rope scaling: `factor` for wavelengths above
 // original_context / low_freq_factor, 1 for those below original_context / high_freq_factor, and a

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <utility>
+
 #include "model/families/family.h"
 #include "model/synth/synth.h"
 
@@ -14,6 +17,67 @@ LayerSizes ModelShape::SizesOf(size_t layer) const {
           .head_size = head_size};
 }
 
+namespace {
+
+// The keys that a synthetic file of the family has besides those of its shape.
+class SampleKeys final : public FamilyKeys {
+ public:
+  explicit SampleKeys(const Family& family) : family_(family) {}
+  std::optional<double> Float(std::string_view suffix) const override {
+    for (const Family::Sample::Value& value : family_.sample.values)
+      if (value.key == suffix) return value.value;
+    return {};
+  }
+  std::optional<bool> Flag(std::string_view) const override { return {}; }
+  std::string Name(std::string_view suffix) const override { return std::string(suffix); }
+
+ private:
+  const Family& family_;
+};
+
+KeysOfModel KeysOf(const ModelShape& shape, const Family& family) {
+  KeysOfModel keys;
+  keys.norm_epsilon = static_cast<float>(shape.norm_epsilon);
+  RotarySpec rotary;
+  rotary.dim = RotaryDim(shape);
+  rotary.base = shape.rope_base;
+  if (family.sample.original_context != 0) rotary.original_context = OriginalContext(shape);
+  if (shape.llama3_rope_factor > 0)
+    rotary.freq_factors = Llama3FreqFactors(rotary.dim, shape.rope_base, shape.llama3_rope_factor);
+  if (family.sample.yarn_factor > 0.0) {
+    rotary.scaling = RopeScaling::kYarn;
+    rotary.scale_factor = family.sample.yarn_factor;
+  }
+  if (family.long_rope) {
+    rotary.freq_factors = LongRopeFactors(rotary.dim, false);
+    rotary.long_factors = LongRopeFactors(rotary.dim, true);
+    rotary.magnitude = kLongRopeMagnitude;
+  }
+  for (size_t layer = 0; layer < shape.layers; ++layer)
+    keys.layers.push_back({.sizes = shape.SizesOf(layer), .rotary = rotary});
+  if (family.read != nullptr) family.read(SampleKeys(family), keys);
+  return keys;
+}
+
+}  // namespace
+
+size_t RotaryDim(const ModelShape& shape) {
+  const double part = FamilyOf(shape.architecture).sample.rotated;
+  return 2 * static_cast<size_t>(part * static_cast<double>(shape.head_size) / 2.0);
+}
+
+size_t OriginalContext(const ModelShape& shape) {
+  const size_t of_family = FamilyOf(shape.architecture).sample.original_context;
+  return of_family != 0 ? std::min(of_family, shape.context) : shape.context;
+}
+
+std::vector<float> LongRopeFactors(size_t rotary_dim, bool for_long) {
+  std::vector<float> factors(rotary_dim / 2);
+  for (size_t i = 0; i < factors.size(); ++i)
+    factors[i] = 1.0f + static_cast<float>(i) * (for_long ? 0.5f : 0.0625f);
+  return factors;
+}
+
 ModelConfig ConfigOfShape(const ModelShape& shape, const std::string& name,
                           const MatrixTypes& types) {
   ModelConfig config;
@@ -26,19 +90,18 @@ ModelConfig ConfigOfShape(const ModelShape& shape, const std::string& name,
   config.trained_context = shape.context;
   config.norm_epsilon = static_cast<float>(shape.norm_epsilon);
   config.tied_embeddings = shape.tied;
-  RotarySpec rotary;
-  rotary.dim = shape.head_size;
-  rotary.base = shape.rope_base;
-  if (shape.llama3_rope_factor > 0)
-    rotary.freq_factors =
-        Llama3FreqFactors(shape.head_size, shape.rope_base, shape.llama3_rope_factor);
-  for (size_t layer = 0; layer < shape.layers; ++layer) {
-    const LayerSizes sizes = shape.SizesOf(layer);
-    const bool odd = layer % 2 == 1 && sizes != shape.SizesOf(0);
-    config.kind_of.push_back(odd);
-    if (config.kinds.size() <= config.kind_of.back())
-      config.kinds.push_back(
-          MakeLayerSpec(family, sizes, config.norm_epsilon, {.qkv_bias = shape.qkv_bias}, rotary));
+  KeysOfModel keys = KeysOf(shape, family);
+  config.scales = keys.scales;
+  const TensorForms forms{.qkv_bias = shape.qkv_bias || family.sample.qkv_bias,
+                          .o_bias = shape.output_biases,
+                          .down_bias = shape.output_biases,
+                          .fused_qkv = family.sample.fused_qkv,
+                          .fused_gate_up = family.sample.fused_gate_up};
+  for (const KeysOfModel::Layer& layer : keys.layers) {
+    LayerSpec spec = MakeLayerSpec(family, layer, config.norm_epsilon, forms);
+    const auto known = std::ranges::find(config.kinds, spec);
+    config.kind_of.push_back(static_cast<uint8_t>(known - config.kinds.begin()));
+    if (known == config.kinds.end()) config.kinds.push_back(std::move(spec));
   }
   config.types.embedding = FallbackType(types.OfEmbedding(config.tied_embeddings), config.dim);
   config.types.head =
@@ -46,10 +109,12 @@ ModelConfig ConfigOfShape(const ModelShape& shape, const std::string& name,
   config.types.layers.resize(config.layers);
   for (size_t layer = 0; layer < config.layers; ++layer) {
     config.types.layers[layer].fill(TensorType::kQ8_0);
+    TensorRole first = TensorRole::kQ;  // of the tensors that are one in the file
     for (const TensorSpec& tensor : config.layer(layer).tensors) {
       if (tensor.kind != TensorKind::kMatrix) continue;
+      if (tensor.of == 0 || tensor.first == 0) first = tensor.role;
       config.types.layers[layer][static_cast<size_t>(tensor.role)] =
-          FallbackType(types.OfLayer(tensor.role, layer, config.layers), tensor.cols);
+          FallbackType(types.OfLayer(first, layer, config.layers), tensor.cols);
     }
   }
   return config;

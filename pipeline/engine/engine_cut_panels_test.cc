@@ -17,6 +17,8 @@ struct CutModel {
   const char* name;
   size_t dim, ffn, heads, head_size;
   std::vector<PanelMatrix> cut;  // with 2 and 5 threads
+  const char* family = "llama";
+  bool output_biases = false;
 };
 
 class CutPanelsTest : public testing::TestWithParam<CutModel> {
@@ -27,7 +29,7 @@ class CutPanelsTest : public testing::TestWithParam<CutModel> {
   }
   static model::SynthOptions Options() {
     model::SynthOptions options;
-    options.shape = {.architecture = "llama",
+    options.shape = {.architecture = GetParam().family,
                      .layers = 2,
                      .dim = GetParam().dim,
                      .ffn = GetParam().ffn,
@@ -35,7 +37,8 @@ class CutPanelsTest : public testing::TestWithParam<CutModel> {
                      .kv_heads = 2,
                      .head_size = GetParam().head_size,
                      .vocab = 301,
-                     .context = 1024};
+                     .context = 1024,
+                     .output_biases = GetParam().output_biases};
     return options;
   }
   TestModel model_;
@@ -45,6 +48,30 @@ class CutPanelsTest : public testing::TestWithParam<CutModel> {
 INSTANTIATE_TEST_SUITE_P(
     Models, CutPanelsTest,
     testing::Values(CutModel{"FewRows", 48, 8192, 64, 128, {PanelMatrix::kO, PanelMatrix::kDown}},
+                    CutModel{"FewRowsWithBiases",
+                             48,
+                             8192,
+                             64,
+                             128,
+                             {PanelMatrix::kO, PanelMatrix::kDown},
+                             "llama",
+                             true},
+                    // norms follow O and down
+                    CutModel{"FewRowsBeforeNorms",
+                             48,
+                             8192,
+                             64,
+                             128,
+                             {PanelMatrix::kO, PanelMatrix::kDown},
+                             "glm4",
+                             true},
+                    CutModel{"FewRowsOfWholeRowNorms",
+                             48,
+                             8192,
+                             64,
+                             128,
+                             {PanelMatrix::kO, PanelMatrix::kDown},
+                             "olmo2"},
                     CutModel{"FewUnits", 4096, 96, 2, 64, {PanelMatrix::kFfn}}),
     [](const auto& model) { return model.param.name; });
 

@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "base/test_data_testing.h"
+#include "model/families/family.h"
 #include "model/reference/divergence.h"
 #include "model/reference/reference.h"
 #include "pipeline/engine/engine_testing.h"
@@ -93,7 +96,7 @@ TEST(EngineTruthTest, EveryArchitecture) {
     return shape;
   };
   using model::TensorType;
-  const std::vector<Case> cases = {
+  std::vector<Case> cases = {
       {"llama Q8_0", small, TensorType::kQ8_0},
       {"llama F16", small, TensorType::kF16},
       {"llama BF16, tied", with([](auto& s) { s.tied = true; }), TensorType::kBF16},
@@ -118,6 +121,13 @@ TEST(EngineTruthTest, EveryArchitecture) {
        }),
        TensorType::kQ8_0},
   };
+  for (const model::Family* family : model::Families()) {
+    cases.push_back({family->name.data(), with([&](auto& s) {
+                       s.architecture = family->name;
+                       s.layers = 4;
+                     }),
+                     TensorType::kQ8_0});
+  }
   for (const Case& c : cases) {
     model::SynthOptions options;
     options.shape = c.shape;
@@ -126,6 +136,46 @@ TEST(EngineTruthTest, EveryArchitecture) {
     std::printf("%s\n", c.name);
     const Truth truth = Measure(model.file(), TestTokens(kTokens, c.shape.vocab), false);
     EXPECT_LE(truth.all.mean_kl, 0.0049) << c.name;
+  }
+}
+
+// Files of the publishers' classes, against the logits of their own code in float64. The bound is
+// 1.5 times the divergence of llama.cpp v0.5.0 on the same file with a Q8_0 KV cache
+// (docs/models.md).
+TEST(EngineTruthTest, PublishedFamilies) {
+  struct Published {
+    const char* name;
+    double peer;
+  };
+  constexpr Published kPublished[] = {
+      {"ernie4-5", 0.000745}, {"glm4", 0.001013},       {"granite", 0.000580},
+      {"llama", 0.001497},    {"ministral3", 0.001120}, {"olmo2", 0.002115},
+      {"qwen3", 0.001317},    {"seed-oss", 0.000884},   {"smollm3", 0.001053}};
+  LARDER_NEEDS_TEST_DATA(TestData("families"));
+  for (const Published& of : kPublished) {
+    const std::string stem = TestData("families/" + std::string(of.name));
+    const auto numbers = [&](const char* extension) {
+      std::ifstream in(stem + extension);
+      return std::vector<int32_t>{std::istream_iterator<int32_t>(in), {}};
+    };
+    const std::vector<int32_t> tokens = numbers(".ids"), positions = numbers(".positions");
+    auto engine = MakeEngine(model::GgufFile::Open(stem + ".gguf"), {.threads = 2});
+    const size_t vocab = engine->plan().config.vocab;
+    std::vector<float> published(positions.size() * vocab), own;
+    std::ifstream(stem + ".logits.f32", std::ios::binary)
+        .read(reinterpret_cast<char*>(published.data()),
+              static_cast<std::streamsize>(published.size() * sizeof(float)));
+    const std::vector<float> all = RunChunks(*engine, tokens, engine->max_logits());
+    for (const int32_t position : positions) {
+      const auto row =
+          all.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(position) * vocab);
+      own.insert(own.end(), row, row + static_cast<std::ptrdiff_t>(vocab));
+    }
+    const model::Divergence divergence = model::CompareLogits(published, own, vocab);
+    std::printf("%s: mean KL %.6f, same top token %.1f %%\n", of.name, divergence.mean_kl,
+                100 * divergence.top1_agreement);
+    EXPECT_LE(divergence.mean_kl, 1.5 * of.peer) << of.name;
+    EXPECT_GT(divergence.mean_kl, 1e-5) << of.name;
   }
 }
 

@@ -24,7 +24,8 @@ model::ModelConfig SmallModel() {
   config.trained_context = 4096;
   config.kinds = {model::MakeLayerSpec(
       model::FamilyOf("llama"),
-      {.dim = 1024, .ffn = 2816, .heads = 16, .kv_heads = 4, .head_size = 64}, 1e-5f, {}, {})};
+      {.sizes = {.dim = 1024, .ffn = 2816, .heads = 16, .kv_heads = 4, .head_size = 64}}, 1e-5f,
+      {})};
   config.kind_of.assign(config.layers, 0);
   return config;
 }

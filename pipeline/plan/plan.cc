@@ -230,6 +230,7 @@ class Planner {
     if (kv_beside_weights_[i])
       stage.kv_room_bytes -= std::min(stage.kv_room_bytes, stage.weight_bytes);
     plan_.context = own.context;
+    plan_.config = model::ForContext(plan_.config, plan_.context);
     plan_.slots = own.slots;
     plan_.kv_tokens = own.kv_tokens;
     plan_.cached_tokens = own.cached_tokens;

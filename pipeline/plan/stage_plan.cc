@@ -137,6 +137,9 @@ StagePlan MakeStagePlan(const model::ModelConfig& config, const topology::Topolo
         fmt::format("context {} is longer than the {} tokens that the model was trained with",
                     o.context, config.trained_context));
   }
+  plan.config = model::ForContext(config, o.context);
+  if (std::string text = model::LongRopeText(config, o.context); !text.empty())
+    plan.notes.push_back(std::move(text));
   if (!o.attention.empty()) {
     o.slots = 0;
     for (const PlanOptions::Attention& socket : o.attention) o.slots += socket.slots;

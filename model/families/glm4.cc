@@ -1,0 +1,26 @@
+// GLM-4, dense (Zhipu; transformers' Glm4ForCausalLM, read 2026-11).
+//
+// Traps: norms before and after attention and FFN; half of each head turns, in neighbouring pairs;
+// gate and up are one tensor, under the name of up.
+#include "model/families/family.h"
+
+namespace larder::model::inline families {
+namespace {
+constexpr LayerOp kGlm4Ops[] = {{OpKind::kRmsNorm, TensorRole::kAttnNorm},
+                                {OpKind::kQkv},
+                                {OpKind::kAttention},
+                                {.kind = OpKind::kO, .post_norm = TensorRole::kPostAttnNorm},
+                                {OpKind::kRmsNorm, TensorRole::kFfnNorm},
+                                {OpKind::kSiluGate},
+                                {.kind = OpKind::kDown, .post_norm = TensorRole::kPostFfnNorm}};
+}
+
+const Family kGlm4 = {.name = "glm4",
+                      .number = 12,
+                      .pairing = RopePairing::kInterleaved,
+                      .qkv_bias = Family::QkvBias::kWhereInFile,
+                      .qk_norm = QkNorm::kNone,
+                      .ops = kGlm4Ops,
+                      .sample = {.rotated = 0.5, .qkv_bias = true, .fused_gate_up = true}};
+
+}  // namespace larder::model::families

@@ -1,0 +1,336 @@
+// Every family: its synthetic files are read as they were meant, each of its keys changes what is
+// computed, bad ones are refused in one line, and files of published models' classes give the
+// logits that the publishers' code computed in float64 (LARDER_TEST_DATA/families).
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <limits>
+#include <set>
+
+#include "base/error.h"
+#include "base/test_data_testing.h"
+#include "model/config/description.h"
+#include "model/config/split.h"
+#include "model/families/family.h"
+#include "model/gguf/gguf_testing.h"
+#include "model/reference/divergence.h"
+#include "model/reference/reference.h"
+#include "model/synth/synth.h"
+
+namespace larder::model::inline reference {
+namespace {
+
+using testing::Raw;
+using testing::RawArray;
+using testing::RawGguf;
+using testing::TempFile;
+using Type = GgufValueType;
+
+ModelShape SmallShape(std::string_view family) {
+  return {.architecture = family,
+          .layers = 4,
+          .dim = 64,
+          .ffn = 96,
+          .heads = 4,
+          .kv_heads = 2,
+          .head_size = 16,
+          .vocab = 300,
+          .context = 256};
+}
+
+RawGguf SmallFile(std::string_view family, TensorType type = TensorType::kF32) {
+  const TempFile temp;
+  WriteSynth({.shape = SmallShape(family), .type = type}, temp.path());
+  return testing::RawOf(*GgufFile::Open(temp.path()));
+}
+
+std::shared_ptr<const GgufFile> Open(const RawGguf& raw, const TempFile& temp) {
+  const std::string bytes = raw.Bytes();
+  std::ofstream(temp.path(), std::ios::binary)
+      .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  return GgufFile::Open(temp.path());
+}
+
+TEST(Families, SyntheticFilesAreWhatTheirShapesSay) {
+  for (const Family* family : Families()) {
+    const ModelShape shape = SmallShape(family->name);
+    const TempFile temp;
+    WriteSynth({.shape = shape, .type = TensorType::kQ4_0}, temp.path());
+    const ModelConfig read = ReadModelConfig(*GgufFile::Open(temp.path()));
+    const ModelConfig meant = ConfigOfShape(shape, read.name, TensorType::kQ4_0);
+    EXPECT_EQ(read.kind_of, meant.kind_of) << family->name;
+    EXPECT_EQ(read.scales, meant.scales) << family->name;
+    ASSERT_EQ(read.kinds.size(), meant.kinds.size()) << family->name;
+    for (size_t kind = 0; kind < read.kinds.size(); ++kind) {
+      EXPECT_EQ(read.kinds[kind].tensors, meant.kinds[kind].tensors) << family->name;
+      EXPECT_EQ(read.kinds[kind].ops, meant.kinds[kind].ops) << family->name;
+      EXPECT_EQ(read.kinds[kind].rotary.dim, meant.kinds[kind].rotary.dim) << family->name;
+    }
+  }
+}
+
+// Each part of a split model has the description of the whole.
+TEST(Families, ASplitModelIsTheSame) {
+  for (const Family* family : Families()) {
+    const TempFile whole, first, second, serving;
+    const auto file = Open(SmallFile(family->name), whole);
+    WriteSplit(*file, {{first.path(), 0, 3}, {second.path(), 3, 1}}, serving.path());
+    const std::string expected = DescriptionOf(ReadModelConfig(*file));
+    for (const TempFile* part : {&first, &second, &serving})
+      EXPECT_EQ(DescriptionOf(ReadModelConfig(*GgufFile::Open(part->path()))), expected)
+          << family->name;
+  }
+}
+
+struct Change {
+  std::string_view what, family;
+  std::function<void(RawGguf&)> change;
+};
+
+void Scale(RawGguf& file, std::string_view tensor, float factor) {
+  RawGguf::Tensor& found = file.Find(tensor);
+  for (uint64_t i = 0; i < found.dims[0]; ++i) {
+    float value;
+    std::memcpy(&value, file.data.data() + found.offset + i * sizeof(value), sizeof(value));
+    // Not all alike: a norm may follow.
+    file.Patch(tensor, i * sizeof(value), Raw(i % 2 == 0 ? value * factor : value));
+  }
+}
+
+const std::vector<Change>& Changes() {
+  static const std::vector<Change> changes = {
+      {"embedding scale", "granite", [](RawGguf& f) { f.SetF32("granite.embedding_scale", 5.0f); }},
+      {"residual scale", "granite", [](RawGguf& f) { f.SetF32("granite.residual_scale", 0.5f); }},
+      {"attention scale", "granite",
+       [](RawGguf& f) { f.SetF32("granite.attention.scale", 0.125f); }},
+      {"logit scale", "granite", [](RawGguf& f) { f.SetF32("granite.logit_scale", 2.0f); }},
+      {"no rotation", "granite",
+       [](RawGguf& f) { f.Set("granite.rope.scaling.finetuned", Type::kBool, Raw(uint8_t{0})); }},
+      {"temperature", "mistral3",
+       [](RawGguf& f) { f.SetF32("mistral3.attention.temperature_scale", 0.5f); }},
+      {"temperature's length", "mistral3",
+       [](RawGguf& f) { f.SetU32("mistral3.rope.scaling.original_context_length", 32); }},
+      {"YaRN's multiplier", "mistral3",
+       [](RawGguf& f) { f.SetF32("mistral3.rope.scaling.yarn_log_multiplier", 0.5f); }},
+      {"LongRoPE's magnitude", "phi3",
+       [](RawGguf& f) { f.SetF32("phi3.rope.scaling.attn_factor", 1.5f); }},
+      {"LongRoPE's context", "phi3",
+       [](RawGguf& f) { f.SetU32("phi3.rope.scaling.original_context_length", 256); }},
+      {"rotated elements", "glm4", [](RawGguf& f) { f.SetU32("glm4.rope.dimension_count", 12); }},
+      {"the norm after attention", "olmo2",
+       [](RawGguf& f) { Scale(f, "blk.1.post_attention_norm.weight", 2); }},
+      {"the norm after the FFN", "glm4",
+       [](RawGguf& f) { Scale(f, "blk.1.post_ffw_norm.weight", 2); }},
+      {"the norm of q", "olmo2", [](RawGguf& f) { Scale(f, "blk.1.attn_q_norm.weight", 2); }},
+      {"the norm of k", "hunyuan-dense",
+       [](RawGguf& f) { Scale(f, "blk.1.attn_k_norm.weight", 2); }},
+      {"the norm before the FFN", "seed_oss",
+       [](RawGguf& f) { Scale(f, "blk.1.post_attention_norm.weight", 2); }},
+      {"a bias of O", "llama", [](RawGguf& f) { f.AddF32("blk.0.attn_output.bias", {64}); }},
+      {"a bias of down", "llama", [](RawGguf& f) { f.AddF32("blk.0.ffn_down.bias", {64}); }},
+  };
+  return changes;
+}
+
+TEST(Families, EachKeyAndTensorChangesTheLogits) {
+  const std::vector<TokenId> tokens(70, 7);
+  std::vector<TokenId> varied = tokens;
+  for (size_t i = 0; i < varied.size(); ++i) varied[i] = static_cast<TokenId>(i * i % 300);
+  for (const Change& change : Changes()) {
+    RawGguf file = SmallFile(change.family);
+    if (change.what.starts_with("a bias")) {  // in all layers, or in none
+      const std::string name = change.what == "a bias of O" ? "attn_output" : "ffn_down";
+      for (int layer = 1; layer < 4; ++layer)
+        file.AddF32(fmt::format("blk.{}.{}.bias", layer, name), {64}, 0.0f);
+    }
+    const TempFile before, after;
+    RawGguf changed = file;
+    change.change(changed);
+    if (change.what.starts_with("a bias")) file = SmallFile(change.family);
+    const auto a = ReferenceModel::Make(Open(file, before)).TeacherForced(varied);
+    const auto b = ReferenceModel::Make(Open(changed, after)).TeacherForced(varied);
+    EXPECT_GT(CompareLogits(a, b, 300).mean_kl, 1e-6) << change.what;
+  }
+}
+
+// What is not in a file's description is not in the identity of what is computed.
+TEST(Families, EachKeyChangesTheDescription) {
+  for (const Change& change : Changes()) {
+    const RawGguf file = SmallFile(change.family);
+    if (change.what.find("norm") != change.what.npos || change.what.starts_with("a bias")) continue;  // tensors
+    RawGguf changed = file;
+    change.change(changed);
+    const TempFile before, after;
+    EXPECT_NE(DescriptionOf(ReadModelConfig(*Open(file, before))),
+              DescriptionOf(ReadModelConfig(*Open(changed, after))))
+        << change.what;
+  }
+}
+
+struct Bad {
+  std::string_view family, message;
+  std::function<void(RawGguf&)> change;
+};
+
+TEST(Families, BadFilesAreRefusedInOneLine) {
+  const auto float_of = [](const char* key, float value) {
+    return [=](RawGguf& f) { f.SetF32(key, value); };
+  };
+  const float nan = std::nanf(""), inf = std::numeric_limits<float>::infinity();
+  const std::vector<Bad> bad = {
+      {"granite", "key 'granite.embedding_scale' is 0, expected a number above 0",
+       float_of("granite.embedding_scale", 0)},
+      {"granite", "key 'granite.embedding_scale' is nan", float_of("granite.embedding_scale", nan)},
+      {"granite", "key 'granite.residual_scale' is 0", float_of("granite.residual_scale", 0)},
+      {"granite", "key 'granite.residual_scale' is -1", float_of("granite.residual_scale", -1)},
+      {"granite", "key 'granite.logit_scale' is inf", float_of("granite.logit_scale", inf)},
+      {"granite", "key 'granite.logit_scale' is 0", float_of("granite.logit_scale", 0)},
+      {"granite", "key 'granite.attention.scale' is nan", float_of("granite.attention.scale", nan)},
+      {"granite", "key 'granite.attention.scale' is a u32, expected a float",
+       [](RawGguf& f) { f.SetU32("granite.attention.scale", 1); }},
+      {"granite", "key 'granite.rope.scaling.finetuned' is a u32, expected a bool",
+       [](RawGguf& f) { f.SetU32("granite.rope.scaling.finetuned", 1); }},
+      {"llama", "key 'llama.logit_scale' is 2: Larder does not know what that means in a llama",
+       float_of("llama.logit_scale", 2)},
+      {"qwen3", "key 'qwen3.final_logit_softcapping' is 30",
+       float_of("qwen3.final_logit_softcapping", 30)},
+      {"llama", "key 'llama.rope.scaling.yarn_log_multiplier' is 0.1",
+       float_of("llama.rope.scaling.yarn_log_multiplier", 0.1f)},
+      {"mistral3", "key 'mistral3.attention.temperature_scale' is nan",
+       float_of("mistral3.attention.temperature_scale", nan)},
+      {"mistral3", "key 'mistral3.attention.temperature_scale' is -1",
+       float_of("mistral3.attention.temperature_scale", -1)},
+      {"mistral3", "key 'mistral3.rope.scaling.yarn_log_multiplier' is -2",
+       float_of("mistral3.rope.scaling.yarn_log_multiplier", -2)},
+      {"mistral3", "key 'mistral3.rope.scaling.original_context_length' is 0",
+       [](RawGguf& f) { f.SetU32("mistral3.rope.scaling.original_context_length", 0); }},
+      {"phi3", "'phi3.attention.sliding_window' is 32, less than",
+       [](RawGguf& f) { f.SetU32("phi3.attention.sliding_window", 32); }},
+      {"olmo2", "runs olmo2 models without sliding windows only",
+       [](RawGguf& f) { f.SetU32("olmo2.attention.sliding_window", 4096); }},
+      {"exaone4", "runs exaone4 models without sliding windows only",
+       [](RawGguf& f) { f.SetU32("exaone4.attention.sliding_window", 4096); }},
+      {"phi3", "key 'phi3.rope.scaling.attn_factor' is 0",
+       float_of("phi3.rope.scaling.attn_factor", 0)},
+      {"phi3", "'rope_factors_short.weight' and 'rope_factors_long.weight' belong together",
+       [](RawGguf& f) { f.EraseTensor("rope_factors_long.weight"); }},
+      {"phi3", "tensor 'rope_factors_long.weight' is 3 elements, expected 6 elements",
+       [](RawGguf& f) { f.Find("rope_factors_long.weight").dims = {3}; }},
+      {"phi3", "tensor 'rope_factors_short.weight': factor 0 is 0, expected more than 0",
+       [](RawGguf& f) { f.Patch("rope_factors_short.weight", 0, Raw(0.0f)); }},
+      {"phi3", "tensor 'rope_factors_short.weight': the weight at row 0, column 0 is NaN",
+       [](RawGguf& f) { f.Patch("rope_factors_short.weight", 0, Raw(std::nanf(""))); }},
+      {"phi3", "tensor 'blk.0.attn_qkv.weight' is 64 rows of 64, expected 128 rows of 64",
+       [](RawGguf& f) {
+         f.Find("blk.0.attn_qkv.weight").dims = {64, 64};
+       }},
+      {"phi3", "tensor 'blk.2.attn_qkv.weight' is missing",
+       [](RawGguf& f) { f.EraseTensor("blk.2.attn_qkv.weight"); }},
+      {"phi3", "tensor 'blk.0.attn_q.weight' is not part of a phi3 model",
+       [](RawGguf& f) {
+         f.AddF32("blk.0.attn_q.weight", {64, 64});
+       }},
+      {"glm4", "tensor 'blk.1.ffn_up.weight' is 96 rows of 64, expected 192 rows of 64",
+       [](RawGguf& f) {
+         f.Find("blk.1.ffn_up.weight").dims = {64, 96};
+       }},
+      {"glm4", "tensor 'blk.0.ffn_gate.weight' is missing",
+       [](RawGguf& f) {
+         f.Find("blk.0.ffn_up.weight").dims = {64, 96};
+       }},
+      {"glm4", "tensor 'blk.3.post_ffw_norm.weight' is missing",
+       [](RawGguf& f) { f.EraseTensor("blk.3.post_ffw_norm.weight"); }},
+      {"olmo2", "tensor 'blk.0.attn_q_norm.weight' is 16 elements, expected 64 elements",
+       [](RawGguf& f) { f.Find("blk.0.attn_q_norm.weight").dims = {16}; }},
+      {"olmo2", "tensor 'blk.0.attn_norm.weight' is not part of a olmo2 model",
+       [](RawGguf& f) { f.AddF32("blk.0.attn_norm.weight", {64}); }},
+      {"exaone4", "tensor 'blk.0.attn_q_norm.weight' is 8 elements, expected 16 elements",
+       [](RawGguf& f) { f.Find("blk.0.attn_q_norm.weight").dims = {8}; }},
+      {"seed_oss", "tensor 'blk.0.post_attention_norm.weight' is missing",
+       [](RawGguf& f) { f.EraseTensor("blk.0.post_attention_norm.weight"); }},
+      {"seed_oss", "tensor 'blk.0.ffn_norm.weight' is not part of a seed_oss model",
+       [](RawGguf& f) { f.AddF32("blk.0.ffn_norm.weight", {64}); }},
+      {"llama", "tensor 'blk.1.attn_output.bias' is missing",
+       [](RawGguf& f) { f.AddF32("blk.0.attn_output.bias", {64}); }},
+      {"llama", "tensor 'blk.0.attn_output.bias' is 63 elements, expected 64 elements",
+       [](RawGguf& f) { f.AddF32("blk.0.attn_output.bias", {63}); }},
+      {"smollm3", "'blk.0.attn_q.scale' is not part of a smollm3 model",
+       [](RawGguf& f) { f.AddF32("blk.0.attn_q.scale", {1}); }},
+  };
+  for (const Bad& of : bad) {
+    RawGguf file = SmallFile(of.family);
+    of.change(file);
+    const TempFile temp;
+    try {
+      ReferenceModel::Make(Open(file, temp));
+      ADD_FAILURE() << "accepted, expected: " << of.message;
+    } catch (const Error& error) {
+      const std::string what = error.what();
+      EXPECT_NE(what.find(of.message), what.npos) << what;
+      EXPECT_EQ(what.find('\n'), what.npos) << what;
+    }
+  }
+}
+
+TEST(Families, WhatAKnownFamilyWouldNeedIsSaid) {
+  RawGguf file = SmallFile("llama");
+  file.SetText("general.architecture", "gemma3");
+  const TempFile temp;
+  try {
+    ReadModelConfig(*Open(file, temp));
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    const std::string what = error.what();
+    EXPECT_NE(what.find("Larder does not have what it needs: sliding windows"), what.npos) << what;
+  }
+}
+
+// The definition decides: files of the publishers' classes, with the logits of their own code.
+TEST(Families, PublishedLogitsAreTheReferences) {
+  LARDER_NEEDS_TEST_DATA(TestData("families"));
+  std::set<std::string> seen;
+  for (const auto& entry : std::filesystem::directory_iterator(TestData("families"))) {
+    if (entry.path().extension() != ".gguf") continue;
+    const auto file = GgufFile::Open(entry.path());
+    const std::string family(file->GetString("general.architecture"));
+    const std::string expert_count = family + ".expert_count";
+    const std::string window = family + ".attention.sliding_window";
+    if (FindFamily(family) == nullptr || file->FindUnsigned(expert_count).value_or(0) != 0 ||
+        file->FindUnsigned(window).value_or(0) != 0) {
+      EXPECT_THROW(ReadModelConfig(*file), Error) << entry.path();
+      continue;
+    }
+    seen.insert(family);
+    const auto numbers = [&](const char* extension) {
+      std::ifstream in(std::filesystem::path(entry.path()).replace_extension(extension));
+      return std::vector<TokenId>{std::istream_iterator<TokenId>(in), {}};
+    };
+    const std::vector<TokenId> tokens = numbers(".ids"), positions = numbers(".positions");
+    ReferenceModel model = ReferenceModel::Make(file, {.context = tokens.size()});
+    const size_t vocab = model.config().vocab;
+    std::vector<float> published(positions.size() * vocab), own;
+    std::ifstream(std::filesystem::path(entry.path()).replace_extension("logits.f32"),
+                  std::ios::binary)
+        .read(reinterpret_cast<char*>(published.data()),
+              static_cast<std::streamsize>(published.size() * sizeof(float)));
+    const std::vector<float> all = model.TeacherForced(tokens);
+    for (const TokenId position : positions) {
+      const auto row = all.begin() + static_cast<std::ptrdiff_t>(position * vocab);
+      own.insert(own.end(), row, row + static_cast<std::ptrdiff_t>(vocab));
+    }
+    // Float32 weights and residuals: 1e-11 of llama.cpp in float32; a wrong order of a norm and a
+    // rotation is 1e-2.
+    EXPECT_LT(CompareLogits(published, own, vocab).max_kl, 1e-9) << entry.path();
+  }
+  for (const char* family : {"llama", "qwen2", "qwen3", "ernie4_5", "seed_oss", "smollm3",
+                             "granite", "mistral3", "olmo2", "glm4"})
+    EXPECT_TRUE(seen.contains(family)) << family;
+}
+
+}  // namespace
+}  // namespace larder::model::reference
