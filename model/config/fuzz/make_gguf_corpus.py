@@ -147,7 +147,7 @@ type.layer 0 {types}
 """
 
 
-def model(arch, extra_keys=(), extra_tensors=(), part=None):
+def model(arch, extra_keys=(), extra_tensors=(), part=None, without=()):
     def k(suffix):
         return f"{arch}.{suffix}"
 
@@ -175,8 +175,8 @@ def model(arch, extra_keys=(), extra_tensors=(), part=None):
         tensor(b + "ffn_gate.weight", [4, 8], TYPE_BF16),
         tensor(b + "ffn_up.weight", [4, 8], TYPE_BF16),
         tensor(b + "ffn_down.weight", [8, 4], TYPE_F16),
-        *extra_tensors,
     ]
+    tensors = [t for t in tensors if not t[0].endswith(tuple(without))] + list(extra_tensors)
     if part is not None:  # as `larder split` writes it
         f32 = " ".join(["F32"] * 14)
         own = ("F32 F16 F16 F16 F32 F32 F32 F32 F32 F16 F32 BF16 BF16 F16"
@@ -194,6 +194,45 @@ def model(arch, extra_keys=(), extra_tensors=(), part=None):
     return gguf(keys, tensors)
 
 
+def families():
+    """A file of each family that has more than llama, or less."""
+    def norm(name, n=4):
+        return tensor(f"blk.0.{name}.weight", [n], TYPE_F32)
+
+    def biases():
+        return [tensor(f"blk.0.attn_{x}.bias", [n], TYPE_F32) for x, n in (("q", 4), ("k", 2), ("v", 2))]
+
+    behind = [norm("post_attention_norm"), norm("post_ffw_norm")]
+    heads = [norm("attn_q_norm", 2), norm("attn_k_norm", 2)]
+    up = tensor("blk.0.ffn_up.weight", [4, 16], TYPE_BF16)
+    before, gate_up = ("attn_norm.weight", "ffn_norm.weight"), ("ffn_gate.weight", "ffn_up.weight")
+    context = ("rope.scaling.original_context_length", U32, 16)
+    return {
+        "ernie4_5": model("ernie4_5"),
+        "exaone4": model("exaone4", [], behind + heads, without=before),
+        "glm4": model("glm4", [("rope.dimension_count", U32, 2)], behind + biases() + [up],
+                      without=gate_up),
+        "granite": model("granite", [("embedding_scale", F32, 6.0), ("residual_scale", F32, 0.5),
+                                     ("attention.scale", F32, 0.25), ("logit_scale", F32, 4.0),
+                                     ("rope.scaling.finetuned", BOOL, 0)]),
+        "hunyuan-dense": model("hunyuan-dense", [], heads),
+        "mistral3": model("mistral3", [context, ("rope.scaling.type", STRING, "yarn"),
+                                       ("rope.scaling.factor", F32, 4.0),
+                                       ("rope.scaling.yarn_log_multiplier", F32, 1.0),
+                                       ("attention.temperature_scale", F32, 0.1)]),
+        "olmo2": model("olmo2", [], behind + [norm("attn_q_norm", 4), norm("attn_k_norm", 2)],
+                       without=before),
+        "phi3": model("phi3", [context, ("rope.scaling.attn_factor", F32, 1.2)], [
+            tensor("blk.0.attn_qkv.weight", [4, 8], TYPE_F16), up,
+            tensor("rope_factors_short.weight", [1], TYPE_F32),
+            tensor("rope_factors_long.weight", [1], TYPE_F32)
+        ], without=("attn_q.weight", "attn_k.weight", "attn_v.weight", *gate_up)),
+        "seed_oss": model("seed_oss", [], biases() + [norm("post_attention_norm")],
+                          without=("ffn_norm.weight",)),
+        "smollm3": model("smollm3", [("rope.freq_base", F32, 2e6)]),
+    }
+
+
 def main():
     every_type = [("u8", U8, 1), ("i8", I8, -1), ("u16", U16, 2), ("i16", I16, -2), ("u32", U32, 3),
                   ("i32", I32, -3), ("f32", F32, 0.5), ("bool", BOOL, 1),
@@ -209,6 +248,7 @@ def main():
     files = {
         "every-type": gguf(every_type),
         "version-2": gguf([("general.architecture", STRING, "llama")], version=2),
+        **families(),
         "llama": model("llama", extra_tensors=[tensor("rope_freqs.weight", [1], TYPE_F32),
                                                tensor("output.weight", [4, 3], TYPE_F32)]),
         "llama-linear": model("llama", [("rope.scale_linear", F32, 2.0),
