@@ -1,5 +1,6 @@
 // `larder inspect`: the contents of a GGUF file, also of files that Larder can't run.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -149,6 +150,33 @@ void PrintJson(const model::GgufFile& file) {
   fmt::print("{}\n", out.dump(2, ' ', false, json::error_handler_t::replace));
 }
 
+std::string RotationText(const model::RotarySpec& rotary) {
+  if (rotary.dim == 0) return "no rotation";
+  std::string text = fmt::format("rope base {:g} over {} elements", rotary.base, rotary.dim);
+  if (!rotary.long_factors.empty())
+    text += fmt::format(", LongRoPE: other factors for contexts above {}", rotary.original_context);
+  return text;
+}
+
+// What a layer has besides what all have: ", biases on q, k, v".
+std::string MechanismsText(const model::LayerSpec& layer) {
+  using model::QkNorm;
+  std::string text;
+  if (layer.Has(model::TensorRole::kQBias)) text += ", biases on q, k, v";
+  if (layer.Has(model::TensorRole::kOBias)) text += ", on o";
+  if (layer.Has(model::TensorRole::kDownBias)) text += ", on down";
+  if (layer.qk_norm != QkNorm::kNone) text += ", norms on q, k";
+  if (layer.qk_norm == QkNorm::kHeadAfterRope) text += " after rotation";
+  if (layer.qk_norm == QkNorm::kRow) text += " over all heads";
+  const auto has_post_norm = [](const model::LayerOp& op) { return op.post_norm.has_value(); };
+  if (std::ranges::any_of(layer.ops, has_post_norm)) text += ", norms behind attention and FFN";
+  if (layer.temperature.beta != 0.0) {
+    text += fmt::format(", queries grow by {:g} with each {} positions", layer.temperature.beta,
+                        layer.temperature.length);
+  }
+  return text;
+}
+
 void PrintConfig(const model::GgufFile& file, const ConfigOrReason& found) {
   if (const uint64_t tokens = VocabularyOnly(file)) {
     fmt::print("model      vocabulary only: {} tokens, no weights; `larder tokenize` can use it\n",
@@ -166,12 +194,18 @@ void PrintConfig(const model::GgufFile& file, const ConfigOrReason& found) {
              static_cast<double>(c.parameters()) * 1e-6);
   fmt::print("shape      {}, vocab {}, context {}\n", model::LayersText(c), c.vocab,
              c.trained_context);
-  const model::LayerSpec& layer = c.layer(0);
-  fmt::print("details    rope base {:g} over {} elements, norm epsilon {:g}{}{}{}\n",
-             layer.rotary.base, layer.rotary.dim, c.norm_epsilon,
-             layer.Has(model::TensorRole::kQBias) ? ", biases on q, k, v" : "",
-             layer.Has(model::TensorRole::kQNorm) ? ", norms on q, k" : "",
-             c.tied_embeddings ? ", embeddings tied" : "");
+  const std::vector<size_t> kinds = c.OwnKinds();
+  for (const size_t kind : kinds) {
+    const size_t count = c.Sum([&](const model::LayerSpec& of) { return of == c.kinds[kind]; });
+    fmt::print("details    {}{}, norm epsilon {:g}{}{}\n",
+               kinds.size() > 1 ? fmt::format("{} layers: ", count) : "",
+               RotationText(c.kinds[kind].rotary), c.norm_epsilon, MechanismsText(c.kinds[kind]),
+               c.tied_embeddings ? ", embeddings tied" : "");
+  }
+  if (c.scales != model::Scales()) {
+    fmt::print("scales     embedding {:g}, what layers add {:g}, logits {:g}\n", c.scales.embedding,
+               c.scales.residual, c.scales.logits);
+  }
 }
 
 void PrintText(const model::GgufFile& file) {
