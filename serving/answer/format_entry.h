@@ -74,9 +74,8 @@ struct FormatEntry {
   ThoughtShape thought = {};
   // One call in GBNF, without the shape around it. `rule`: what names of more rules begin with.
   std::string (*call)(GrammarText&, const Tool&, const std::string& rule) = nullptr;
-  std::string_view tag_token = {};       // a token that stands inside of tags
-  std::string_view answer_open = {};     // in GBNF: stands before an answer that is a JSON text
-  std::string_view answer_trigger = {};  // the text before an answer; empty: the thought's end
+  std::string_view tag_token = {};    // a token that stands inside of tags
+  std::string_view answer_open = {};  // in GBNF: stands before an answer that must match a form
 
   // Writing (MakeToolInstructions, MakeCallText): a call; null: the generic format's.
   std::string (*written)(const std::string& name, const std::string& arguments) = nullptr;

@@ -77,9 +77,9 @@ class Maker {
     } else {
       calls = fmt::format("{}{} {}", shape_.before, text_.Fixed(shape_.open.front()), calls);
       if (!options.schema.is_null())
-        calls = fmt::format("({} | {})", calls, Answer(options.schema));
+        calls = fmt::format("({} | {})", calls, Answer(GbnfJson(options.schema)));
       if (is_auto) calls = CallOrText(calls);
-      if (options.starts_in_reasoning && !thought_.messages) {
+      if (options.starts_in_reasoning) {
         calls = BehindThought(grammar, calls);
       } else if (options.may_think || is_auto) {
         calls = (is_auto ? "s " : "") + Thought() + calls;
@@ -89,9 +89,9 @@ class Maker {
     return grammar;
   }
 
-  ToolGrammar MakeAnswer(const Json& schema, const ToolGrammarOptions& options) {
+  ToolGrammar MakeAnswer(const std::string& answer, const ToolGrammarOptions& options) {
     ToolGrammar grammar;
-    std::string root = Answer(schema);
+    std::string root = Answer(answer);
     if (thought_.messages) root = Thought("*") + root;
     if (options.starts_in_reasoning) {
       root = BehindThought(grammar, root);
@@ -163,9 +163,9 @@ class Maker {
     return fmt::format("({} {}){} ", text_.Fixed(thought_.open), ThoughtEnd(), times);
   }
 
-  // An answer that is a JSON text.
-  std::string Answer(const Json& schema) const {
-    return std::string(format_.answer_open) + GbnfJson(schema);
+  // An answer that matches this expression.
+  std::string Answer(const std::string& answer) const {
+    return std::string(format_.answer_open) + answer;
   }
 
   std::string Calls(const std::vector<Tool>& tools, bool parallel) {
@@ -203,17 +203,12 @@ ToolGrammar MakeToolGrammar(AnswerFormat format, const Json& tools, const ToolCh
   return Maker(format).Make(ReadTools(tools, choice), choice, options);
 }
 
-ToolGrammar MakeAnswerGrammar(AnswerFormat format, const Json& schema,
+ToolGrammar MakeAnswerGrammar(AnswerFormat format, const std::string& answer,
                               const ToolGrammarOptions& options) {
-  return Maker(format).MakeAnswer(schema, options);
+  return Maker(format).MakeAnswer(answer, options);
 }
 
-std::vector<std::string> AnswerTriggers(AnswerFormat format, bool starts_in_reasoning) {
-  const FormatEntry& entry = EntryOf(format);
-  if (!entry.answer_trigger.empty()) return {std::string(entry.answer_trigger)};
-  if (!starts_in_reasoning) return {};
-  return {std::string(entry.thought.end)};
-}
+std::string EndOfThought(AnswerFormat format) { return std::string(EntryOf(format).thought.end); }
 
 AnswerFormat ToldFormat(AnswerFormat format) {
   return EntryOf(format).written != nullptr ? format : AnswerFormat::kGeneric;

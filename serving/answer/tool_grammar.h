@@ -43,15 +43,14 @@ struct ToolGrammarOptions {
 ToolGrammar MakeToolGrammar(AnswerFormat, const nlohmann::ordered_json& tools, const ToolChoice&,
                             const ToolGrammarOptions& = {});
 
-// What a model may write whose answer has to be a JSON text of the schema: that text, behind the
-// thought if there may be one. gpt-oss always may think; its text is a sequence of messages, the
-// answer the one in the final channel. Of the options: starts_in_reasoning, may_think.
-ToolGrammar MakeAnswerGrammar(AnswerFormat, const nlohmann::ordered_json& schema,
-                              const ToolGrammarOptions&);
+// What a model may write whose answer has to match `answer`, an expression in GBNF: that text,
+// behind the thought if there may be one. gpt-oss always may think; its text is a sequence of
+// messages, the answer the one in the final channel. Of the options: starts_in_reasoning,
+// may_think.
+ToolGrammar MakeAnswerGrammar(AnswerFormat, const std::string& answer, const ToolGrammarOptions&);
 
-// The text that an answer begins behind which has to match a grammar of the client's own; none: it
-// holds from the first token on.
-std::vector<std::string> AnswerTriggers(AnswerFormat, bool starts_in_reasoning);
+// The text that ends a thought which the prompt has begun.
+std::string EndOfThought(AnswerFormat);
 
 // The format in which a model can be told to call, where its template shows no tools: its own, if
 // that is one JSON value in markers, or the generic one.

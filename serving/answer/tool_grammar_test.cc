@@ -210,8 +210,7 @@ TEST(ToolGrammar, WhatItPermitsIsReadAsCalls) {
     CheckDerivations(format, named, {});
     CheckDerivations(format, named, {.parallel = false});
     CheckDerivations(format, named, {.may_think = true});
-    if (format != AnswerFormat::kHarmony)
-      CheckDerivations(format, named, {.starts_in_reasoning = true});
+    CheckDerivations(format, named, {.starts_in_reasoning = true});
     if (any_name) CheckDerivations(format, {Kind::kRequired, ""}, {});
     const bool marked = !MakeToolGrammar(format, GrammarTools(), {}).triggers.empty();
     EXPECT_EQ(marked, format != AnswerFormat::kGeneric && format != AnswerFormat::kLlama3);

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "model/chat/conversation.h"
+#include "serving/answer/grammar_text.h"
 #include "serving/answer/tool_grammar.h"
 #include "serving/fields/constraints.h"
 
@@ -243,12 +244,16 @@ void SetConstraint(const CompletionDefaults& defaults, CompletionRequest& reques
                                      .may_think = MayThink(request, defaults)};
     const bool thinks =
         options.starts_in_reasoning || options.may_think || AlwaysThinks(answer.format);
-    if (request.schema.is_null() || !thinks) {
-      // What follows a thought must match; the thought itself is free.
-      spec.grammar_triggers = AnswerTriggers(answer.format, answer.starts_in_reasoning);
+    if (!thinks) return;
+    const bool own = request.schema.is_null();
+    if (own && !AlwaysThinks(answer.format)) {
+      // A grammar of the client's own says nothing of thoughts: it holds behind the one that the
+      // template has begun.
+      if (answer.starts_in_reasoning) spec.grammar_triggers = {EndOfThought(answer.format)};
       return;
     }
-    ToolGrammar grammar = MakeAnswerGrammar(answer.format, request.schema, options);
+    ToolGrammar grammar = MakeAnswerGrammar(
+        answer.format, own ? request.form_gbnf : GbnfJson(request.schema), options);
     spec.grammar = GrammarOfGbnf(grammar.gbnf);
     spec.grammar_triggers = std::move(grammar.triggers);
     return;

@@ -199,9 +199,7 @@ bool Permits(const GenerationSpec& spec, const CompletionDefaults& defaults,
   return state > Automaton::kTooMany && automaton.complete(state);
 }
 
-// If gpt-oss could write without opening the final channel, nothing would hold its text to the
-// form.
-TEST(ChatTokens, AFormHoldsInGptOssFromTheFirstToken) {
+CompletionDefaults GptOssDefaults() {
   CompletionDefaults defaults = HermesDefaults(TokenType::kControl);
   defaults.chat_template = model::ChatTemplate::Parse(
       "{{ reasoning_effort }}{{ tools }}{% for m in messages %}<|start|>{{ m.role }}<|message|>"
@@ -209,6 +207,13 @@ TEST(ChatTokens, AFormHoldsInGptOssFromTheFirstToken) {
       "{% endif %}{# <|channel|> #}",
       "gpt-oss", "", "");
   defaults.answer_format = DetectAnswerFormat(defaults.chat_template->source());
+  return defaults;
+}
+
+// If gpt-oss could write without opening the final channel, nothing would hold its text to the
+// form.
+TEST(ChatTokens, AFormHoldsInGptOssFromTheFirstToken) {
+  const CompletionDefaults defaults = GptOssDefaults();
   ASSERT_EQ(defaults.answer_format, AnswerFormat::kHarmony);
   Json body = {{"messages", Json::array({Question()})},
                {"response_format",
@@ -232,6 +237,38 @@ TEST(ChatTokens, AFormHoldsInGptOssFromTheFirstToken) {
                       thought + "<|channel|>commentary to=functions.get_weather <|constrain|>json"
                                 "<|message|>{\"city\": \"Bern\"}"),
               with_tools);
+  }
+}
+
+TEST(ChatTokens, AGrammarHoldsInGptOssAsASchemaDoes) {
+  const CompletionDefaults defaults = GptOssDefaults();
+  const std::string thought = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant";
+  for (const Json& form :
+       {Json{{"grammar", "root ::= n\nn ::= \"4\" n | \"2\"\n"}}, Json{{"guided_regex", "4*2"}},
+        Json{{"guided_choice", {"42", "7"}}}, Json{{"guided_grammar", "root ::= \"42\""}},
+        Json{{"structured_outputs", {{"regex", "42|\"7\""}}}}}) {
+    SCOPED_TRACE(form.dump());
+    Json body = {{"messages", Json::array({Question()})}};
+    body.update(form);
+    const GenerationSpec spec = SpecOf(body, defaults);
+    EXPECT_TRUE(spec.grammar_triggers.empty());
+    const std::string answer = "<|channel|>final<|message|>42";
+    EXPECT_TRUE(Permits(spec, defaults, answer));
+    EXPECT_TRUE(Permits(spec, defaults, thought + answer));
+    EXPECT_TRUE(Permits(spec, defaults, thought + thought + answer));
+    EXPECT_TRUE(
+        Permits(spec, defaults, thought + "<|channel|>final <|constrain|>json<|message|>42"));
+    for (const std::string& wrong :
+         {std::string("42"), thought, std::string("<|channel|>final<|message|>Hello"),
+          "<|channel|>commentary<|message|>Wait.<|end|><|start|>assistant" + answer})
+      EXPECT_FALSE(Permits(spec, defaults, wrong)) << wrong;
+    // A thought that the client has begun goes on up to its end.
+    body["messages"].push_back({{"role", "assistant"}, {"reasoning_content", "Hm"}});
+    body["continue_final_message"] = true;
+    body["add_generation_prompt"] = false;
+    const GenerationSpec begun = SpecOf(body, defaults);
+    EXPECT_TRUE(Permits(begun, defaults, "m.<|end|><|start|>assistant" + answer));
+    EXPECT_FALSE(Permits(begun, defaults, answer));
   }
 }
 

@@ -153,16 +153,22 @@ void ReadSampling(const JsonFields& fields, const CompletionDefaults& defaults,
   }
 }
 
-void ReadForm(const JsonFields& fields, CompletionRequest& request) {
-  TextForm form = ReadConstraint(fields);
+namespace {
+
+void SetTextForm(TextForm form, CompletionRequest& request) {
   request.spec.grammar = std::move(form.grammar);
   request.schema = std::move(form.schema);
+  request.form_gbnf = std::move(form.gbnf);
+}
+
+}  // namespace
+
+void ReadForm(const JsonFields& fields, CompletionRequest& request) {
+  SetTextForm(ReadConstraint(fields), request);
 }
 
 void SetForm(const Json& format, const char* name, CompletionRequest& request) {
-  TextForm form = ReadFormat(format, name);
-  request.spec.grammar = std::move(form.grammar);
-  request.schema = std::move(form.schema);
+  SetTextForm(ReadFormat(format, name), request);
 }
 
 void ReadLimit(const JsonFields& fields, std::initializer_list<const char*> names,

@@ -112,7 +112,8 @@ struct CompletionRequest {
   Json namespaced = Json::object();
   Json kwargs = Json::object();  // further variables of the template
   ToolUse tool_choice;
-  Json schema;  // the schema of the answer's text if it must be JSON; null if it need not
+  Json schema;            // the schema of the answer's text if it must be JSON; null if it need not
+  std::string form_gbnf;  // what else that text must match, in GBNF; empty: nothing
   bool add_generation_prompt = true;
   bool shorten = false;           // if it is longer than the context (shorten.h)
   bool continue_last = false;     // the last message is the assistant's and is to be continued

@@ -1,3 +1,5 @@
+#include "serving/grammar/gbnf.h"
+
 #include <gtest/gtest.h>
 
 #include <string>
@@ -50,6 +52,15 @@ TEST(Gbnf, Matches) {
       {R"(root ::= "<call>" %json {"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]} "</call>")",
        {"<call>{\"n\":1}</call>", "<call>{\"n\": -20}</call>"},
        {"<call>{}</call>", "<call>{\"n\":1.5}</call>", "{\"n\":1}"}},
+      {R"(root ::= "<" %regex "[a-c]+\\d|\"x\"" ">")",
+       {"<ab7>", "<\"x\">"},
+       {"<ab>", "<7>", "ab7", "<ab7"}},
+      // The rules of a grammar that is an atom are its own.
+      {R"(root ::= x %gbnf "root ::= x \"!\" | \"(\" root \")\"\nx ::= \"b\"" x
+x ::= "a")",
+       {"ab!a", "a(b!)a", "a((b!))a"},
+       {"aa!a", "bb!b", "ab!", "a(b!a"}},
+      {R"(root ::= %gbnf "root ::= %gbnf \"root ::= \\\"a\\\"\"" "b")", {"ab"}, {"a", "b"}},
   };
   for (const GbnfCase& one : cases) {
     if (one.valid.empty() && one.invalid.empty()) continue;
@@ -92,6 +103,10 @@ TEST(Gbnf, NamesWhatIsWrong) {
        "grammar: 1:16: %json: schema at /: type: 'thing' is not a type: expected string, number, "
        "integer, boolean, null, array or object"},
       {"root ::= %json {\"a\"", "grammar: 1:16: the schema after %json does not end"},
+      {"root ::= %other", "grammar: 1:10: expected %json, %regex, %gbnf or %token"},
+      {"root ::= %regex (", "grammar: 1:17: expected a literal after %regex, not '('"},
+      {"root ::= \"a\" %gbnf \"root ::= b\"",
+       "grammar: 1:14: %gbnf: grammar: 1:10: rule 'b' is not defined"},
       {"root ::= \"a\" }", "grammar: 1:14: expected the end of the line, not '}'"},
   };
   for (const auto& [gbnf, message] : cases) {
@@ -101,6 +116,19 @@ TEST(Gbnf, NamesWhatIsWrong) {
     } catch (const Error& error) {
       EXPECT_EQ(error.what(), message);
     }
+  }
+}
+
+TEST(Gbnf, GrammarsInGrammarsHaveALimit) {
+  std::string gbnf = "root ::= \"a\"";
+  for (int i = 0; i < 3; ++i) gbnf = "root ::= " + GbnfOfGrammar(gbnf);
+  EXPECT_TRUE(Accepts(Grammar::FromGbnf(gbnf), "a"));
+  try {
+    Grammar::FromGbnf("root ::= " + GbnfOfGrammar(gbnf));
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("nested more than 4 deep"), std::string::npos)
+        << error.what();
   }
 }
 

@@ -68,6 +68,10 @@ std::shared_ptr<const Grammar> OfRegex(const std::string& pattern) {
   return Kept().Of("r" + pattern, [&] { return Grammar::FromRegex(pattern); });
 }
 
+TextForm OfGbnf(const std::string& text) {
+  return {.schema = nullptr, .grammar = GrammarOfGbnf(text), .gbnf = GbnfOfGrammar(text)};
+}
+
 TextForm OfChoices(const Json& choices, const std::string& name) {
   if (!choices.is_array() || choices.empty()) JsonFields::Fail(name, choices, "an array of texts");
   std::string gbnf = "root ::= ";
@@ -76,7 +80,7 @@ TextForm OfChoices(const Json& choices, const std::string& name) {
     if (i > 0) gbnf += " | ";
     gbnf += GbnfLiteral(choices[i].get<std::string>());
   }
-  return {.schema = nullptr, .grammar = GrammarOfGbnf(gbnf + "\n")};
+  return OfGbnf(gbnf + "\n");
 }
 
 Json AnyObject() { return {{"type", "object"}}; }
@@ -153,16 +157,17 @@ struct Field {
 TextForm OfSchema(Json schema) {
   if (schema.is_null()) return {};
   std::shared_ptr<const Grammar> grammar = GrammarOfSchema(schema);
-  return {.schema = std::move(schema), .grammar = std::move(grammar)};
+  return {.schema = std::move(schema), .grammar = std::move(grammar), .gbnf = {}};
 }
 TextForm ReadSchema(const Json& field, const std::string& name) {
   return OfSchema(SchemaIn(field, name));
 }
 TextForm ReadGbnfText(const Json& field, const std::string& name) {
-  return {.schema = nullptr, .grammar = GrammarOfGbnf(TextIn(field, name))};
+  return OfGbnf(TextIn(field, name));
 }
 TextForm ReadRegex(const Json& field, const std::string& name) {
-  return {.schema = nullptr, .grammar = OfRegex(TextIn(field, name))};
+  const std::string pattern = TextIn(field, name);
+  return {.schema = nullptr, .grammar = OfRegex(pattern), .gbnf = GbnfOfRegex(pattern)};
 }
 TextForm ReadJsonObject(const Json& field, const std::string& /*name*/) {
   return field == true ? OfSchema(AnyObject()) : TextForm();

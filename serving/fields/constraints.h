@@ -17,6 +17,7 @@ namespace larder::serving::inline fields {
 struct TextForm {
   Json schema;
   std::shared_ptr<const Grammar> grammar;
+  std::string gbnf;  // without a schema: the same as an expression in GBNF
 };
 // Throws a Refused that names the field and says what is wrong with a schema or grammar, or that
 // two fields demand one.

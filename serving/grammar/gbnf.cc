@@ -9,13 +9,15 @@
 #include "base/error.h"
 #include "base/work.h"
 #include "serving/grammar/json_schema.h"
+#include "serving/grammar/regex.h"
 
 namespace larder::serving::inline grammar {
 namespace {
 
 constexpr size_t kMostGroups = 100;  // nested
 constexpr uint32_t kMostRepeats = 1'000'000;
-constexpr std::string_view kToken = "%token";
+constexpr std::string_view kToken = "%token", kRegex = "%regex", kGbnf = "%gbnf";
+constexpr size_t kMostGrammars = 4;  // nested, with %gbnf
 
 bool IsNameChar(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
@@ -31,12 +33,15 @@ int HexValue(char c) {
 
 class GbnfReader {
  public:
-  explicit GbnfReader(std::string_view text) : text_(text) {
+  // nested: how many grammars this one is an atom of.
+  GbnfReader(std::string_view text, Syntax& syntax, size_t nested)
+      : text_(text), syntax_(syntax), nested_(nested) {
     if (text.size() > kMostGbnfBytes)
       throw Error("grammar: {} bytes: expected at most {}", text.size(), kMostGbnfBytes);
   }
 
-  Syntax Run() {
+  // Adds the grammar's rules; returns its root.
+  RuleId Run() {
     try {
       SkipSpace(true);
       while (at_ < text_.size()) {
@@ -57,8 +62,7 @@ class GbnfReader {
         Fail("rule '{}' is not defined", name);
       }
     }
-    syntax_.root = root->second.id;
-    return std::move(syntax_);
+    return root->second.id;
   }
 
  private:
@@ -159,7 +163,7 @@ class GbnfReader {
         parts.push_back(ReadChoice(nested + 1));
         if (!Take(')')) Fail("expected ) or more of the group, not {}", Here());
       } else if (Is('%')) {
-        parts.push_back(text_.substr(at_, kToken.size()) == kToken ? ReadToken() : ReadJson());
+        parts.push_back(ReadAtom());
       } else if (at_ < text_.size() && IsNameChar(text_[at_])) {
         parts.push_back(syntax_.Rule(RuleNamed(ReadName()).id));
       } else {
@@ -278,14 +282,42 @@ class GbnfReader {
     return value;
   }
 
-  ExprId ReadToken() {
-    at_ += kToken.size();
-    SkipSpace(true);
-    if (!Is('"')) Fail("expected a literal after %token, not {}", Here());
-    return ReadLiteral(Expr::Tokens::kOwn);
+  ExprId ReadAtom() {
+    if (TakeAtom(kToken)) return syntax_.Text(ReadQuoted(), Expr::Tokens::kOwn);
+    const size_t begin = at_;
+    const auto of = [&](std::string_view atom, auto add) {
+      const std::string text = ReadQuoted();
+      try {
+        return add(text);
+      } catch (const Error& error) {
+        at_ = begin;
+        Fail("{}: {}", atom, error.what());
+      }
+    };
+    if (TakeAtom(kRegex))
+      return of(kRegex, [this](const std::string& text) {
+        return AddRegex(syntax_, text, {.whole = true});
+      });
+    if (!TakeAtom(kGbnf)) return ReadJson();
+    return of(kGbnf, [this](const std::string& text) {
+      if (nested_ + 1 == kMostGrammars) throw Error("nested more than {} deep", kMostGrammars);
+      return syntax_.Rule(GbnfReader(text, syntax_, nested_ + 1).Run());
+    });
   }
 
-  ExprId ReadLiteral(Expr::Tokens tokens = Expr::Tokens::kControls) {
+  // Takes the name of an atom that a literal follows.
+  bool TakeAtom(std::string_view name) {
+    if (text_.substr(at_, name.size()) != name) return false;
+    at_ += name.size();
+    SkipSpace(true);
+    if (!Is('"')) Fail("expected a literal after {}, not {}", name, Here());
+    return true;
+  }
+
+  ExprId ReadLiteral() { return syntax_.Text(ReadQuoted(), Expr::Tokens::kControls); }
+
+  // The bytes of a literal.
+  std::string ReadQuoted() {
     ++at_;
     std::string bytes;
     bool raw_byte = false;
@@ -294,7 +326,7 @@ class GbnfReader {
       raw_byte ? bytes += static_cast<char>(c) : (AppendUtf8(bytes, c), bytes);
     }
     ++at_;
-    return syntax_.Text(std::move(bytes), tokens);
+    return bytes;
   }
 
   ExprId ReadClass() {
@@ -319,7 +351,7 @@ class GbnfReader {
 
   // %json and the schema, an object or true; where it ends is found by its brackets.
   ExprId ReadJson() {
-    if (text_.substr(at_, 5) != "%json") Fail("expected %json or %token");
+    if (text_.substr(at_, 5) != "%json") Fail("expected %json, %regex, %gbnf or %token");
     at_ += 5;
     SkipSpace(true);
     const size_t begin = at_;
@@ -363,13 +395,18 @@ class GbnfReader {
 
   std::string_view text_;
   size_t at_ = 0;
-  Syntax syntax_;
+  Syntax& syntax_;
+  const size_t nested_;
   std::map<std::string, Named> rules_;
 };
 
 }  // namespace
 
-Syntax ReadGbnf(std::string_view text) { return GbnfReader(text).Run(); }
+Syntax ReadGbnf(std::string_view text) {
+  Syntax syntax;
+  syntax.root = GbnfReader(text, syntax, 0).Run();
+  return syntax;
+}
 
 std::string GbnfLiteral(std::string_view text) {
   std::string literal = "\"";
@@ -392,5 +429,7 @@ std::string GbnfLiteral(std::string_view text) {
 }
 
 std::string GbnfToken(std::string_view text) { return "%token " + GbnfLiteral(text); }
+std::string GbnfOfGrammar(std::string_view gbnf) { return "%gbnf " + GbnfLiteral(gbnf); }
+std::string GbnfOfRegex(std::string_view pattern) { return "%regex " + GbnfLiteral(pattern); }
 
 }  // namespace larder::serving::grammar

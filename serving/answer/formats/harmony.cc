@@ -185,7 +185,6 @@ FormatEntry HarmonyFormat() {
       .answer_open =
           R"(%token "<|channel|>" "final" (" " (%token "<|constrain|>")? ("json" | "JSON"))? )"
           R"(%token "<|message|>" )",
-      .answer_trigger = "<|channel|>final<|message|>",
       .efforts = {{"none", "low"}, {"minimal", "low"}, {"xhigh", "high"}, {"max", "high"}},
   };
 }
