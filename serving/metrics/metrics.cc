@@ -81,7 +81,7 @@ struct ServingMetrics::Families {
   struct Socket {
     Counter *frames, *rows, *step, *wait, *link_wait;
     Gauge *weight_bytes, *resident_bytes, *waiting_ratio, *mean_step, *round_trip;
-    SocketCounters last;
+    SocketCounters last = {};
   };
 
   prometheus::Registry registry;
@@ -111,14 +111,15 @@ struct ServingMetrics::Families {
   mutable std::mutex sockets_mutex;  // guards Socket::last
   std::vector<Socket> sockets;
 
-  // A metric without labels.
-  template <typename Metric>
+  // A metric, and where it is kept.
+  template <typename Of, typename Metric>
   struct Row {
-    Metric* Families::*metric;
+    Metric* Of::*metric;
     const char *name, *help;
   };
   explicit Families(const std::vector<std::string>& names);
   void AddLlamaServer();
+  void AddSockets(const std::vector<std::string>& names);
   void FollowForLlamaServer();
 
   Histogram* AddHistogram(const char* name, const char* help,
@@ -134,7 +135,7 @@ struct ServingMetrics::Families {
 };
 
 ServingMetrics::Families::Families(const std::vector<std::string>& names) {
-  static constexpr Row<Counter> kCounters[] = {
+  static constexpr Row<Families, Counter> kCounters[] = {
       {&Families::ignored_fields, "larder_ignored_fields_total",
        "Fields, tools and items of requests that Larder does not know."},
       {&Families::prompt_tokens, "larder_prompt_tokens_total", "Prompt tokens computed."},
@@ -167,7 +168,7 @@ ServingMetrics::Families::Families(const std::vector<std::string>& names) {
       {&Families::failures, "larder_failures_total",
        "Connections and requests dropped because handling them failed: no memory, or a bug."},
   };
-  static constexpr Row<Gauge> kGauges[] = {
+  static constexpr Row<Families, Gauge> kGauges[] = {
       {&Families::slots, "larder_slots", "Sequences that have a place in the KV cache."},
       {&Families::slots_used, "larder_slots_used", "Slots in which a request is being answered."},
       {&Families::waiting, "larder_requests_waiting", "Requests that wait for a slot."},
@@ -246,39 +247,37 @@ ServingMetrics::Families::Families(const std::vector<std::string>& names) {
           &over_family.Add({{"resource", resource}, {"scope", ScopeName(static_cast<Scope>(s))}});
   }
 
-  auto& frames = Counters("larder_socket_frames_total", "Frames computed by a socket.");
-  auto& rows =
-      Counters("larder_socket_tokens_total", "Tokens in the frames that a socket computed.");
-  auto& step =
-      Counters("larder_socket_step_seconds_total", "Time that a socket spent computing frames.");
-  auto& wait =
-      Counters("larder_socket_wait_seconds_total", "Time that a socket waited for a frame.");
-  auto& link_wait = Counters("larder_socket_link_wait_seconds_total",
-                             "Time that a socket waited for room in its next link.");
-  auto& weights = Gauges("larder_socket_weight_bytes", "Bytes of a socket's packed weights.");
-  auto& resident =
-      Gauges("larder_socket_resident_bytes",
-             "Bytes of a socket's weights that are re-read at the speed of the L3 cache.");
-  auto& ratio = Gauges("larder_socket_waiting_ratio",
-                       "Share of a socket's time spent waiting since the last scrape.");
-  auto& mean_step =
-      Gauges("larder_socket_step_seconds", "Mean time of a socket's frame since the last scrape.");
-  auto& round_trip = Gauges("larder_socket_link_round_trip_seconds",
-                            "Round trip of the socket's link, last measured.");
-  for (const std::string& name : names) {
-    const prometheus::Labels label = {{"socket", name}};
-    sockets.push_back({&frames.Add(label),
-                       &rows.Add(label),
-                       &step.Add(label),
-                       &wait.Add(label),
-                       &link_wait.Add(label),
-                       &weights.Add(label),
-                       &resident.Add(label),
-                       &ratio.Add(label),
-                       &mean_step.Add(label),
-                       &round_trip.Add(label),
-                       {}});
-  }
+  AddSockets(names);
+}
+
+void ServingMetrics::Families::AddSockets(const std::vector<std::string>& names) {
+  static constexpr Row<Socket, Counter> kCounters[] = {
+      {&Socket::frames, "larder_socket_frames_total", "Frames computed by a socket."},
+      {&Socket::rows, "larder_socket_tokens_total", "Tokens in the frames that a socket computed."},
+      {&Socket::step, "larder_socket_step_seconds_total",
+       "Time that a socket spent computing frames."},
+      {&Socket::wait, "larder_socket_wait_seconds_total", "Time that a socket waited for a frame."},
+      {&Socket::link_wait, "larder_socket_link_wait_seconds_total",
+       "Time that a socket waited for room in its next link."},
+  };
+  static constexpr Row<Socket, Gauge> kGauges[] = {
+      {&Socket::weight_bytes, "larder_socket_weight_bytes", "Bytes of a socket's packed weights."},
+      {&Socket::resident_bytes, "larder_socket_resident_bytes",
+       "Bytes of a socket's weights that are re-read at the speed of the L3 cache."},
+      {&Socket::waiting_ratio, "larder_socket_waiting_ratio",
+       "Share of a socket's time spent waiting since the last scrape."},
+      {&Socket::mean_step, "larder_socket_step_seconds",
+       "Mean time of a socket's frame since the last scrape."},
+      {&Socket::round_trip, "larder_socket_link_round_trip_seconds",
+       "Round trip of the socket's link, last measured."},
+  };
+  sockets.resize(names.size());
+  const auto add = [&](auto& family, auto Socket::*metric) {
+    for (size_t i = 0; i < names.size(); ++i)
+      sockets[i].*metric = &family.Add({{"socket", names[i]}});
+  };
+  for (const auto& row : kCounters) add(Counters(row.name, row.help), row.metric);
+  for (const auto& row : kGauges) add(Gauges(row.name, row.help), row.metric);
 }
 
 // Names and kinds are llama-server's: dashboards know them.
