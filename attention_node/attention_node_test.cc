@@ -423,12 +423,15 @@ TEST(KvRegion, UpdatesOutsideAreRefused) {
 }
 
 TEST(KvShape, PoolsAreSharesOfTheTokens) {
-  EXPECT_EQ(KvShape::PoolChunks(8, 8, 1000, 0), 32u);
-  EXPECT_EQ(KvShape::PoolChunks(8, 8, 1000, 1), 4u) << "one full context at least";
-  EXPECT_EQ(KvShape::PoolChunks(8, 8, 1000, 2600), 11u);
-  EXPECT_EQ(KvShape::PoolChunks(2, 8, 1000, 5200), 6u);
-  EXPECT_EQ(KvShape::PoolChunks(4, 8, 1000, 0, 5000), 16u + 10);
-  EXPECT_EQ(KvShape::PoolChunks(4, 8, 1000, 1 << 20), 2048u)
+  EXPECT_EQ(KvShape::PoolChunks(8, {.slots = 8, .context = 1000, .kv_tokens = 0}), 32u);
+  EXPECT_EQ(KvShape::PoolChunks(8, {.slots = 8, .context = 1000, .kv_tokens = 1}), 4u)
+      << "one full context at least";
+  EXPECT_EQ(KvShape::PoolChunks(8, {.slots = 8, .context = 1000, .kv_tokens = 2600}), 11u);
+  EXPECT_EQ(KvShape::PoolChunks(2, {.slots = 8, .context = 1000, .kv_tokens = 5200}), 6u);
+  EXPECT_EQ(
+      KvShape::PoolChunks(4, {.slots = 8, .context = 1000, .kv_tokens = 0, .cached_tokens = 5000}),
+      16u + 10);
+  EXPECT_EQ(KvShape::PoolChunks(4, {.slots = 8, .context = 1000, .kv_tokens = 1 << 20}), 2048u)
       << "more than slots can fill: for those that ended";
 }
 

@@ -15,6 +15,7 @@
 #include "base/ids.h"
 #include "kernels/formats/kv_page.h"
 #include "model/config/config.h"
+#include "model/step/capacity.h"
 #include "model/step/kv_update.h"
 #include "topology/arena.h"
 
@@ -27,16 +28,15 @@ struct KvShape {
     return std::clamp<size_t>(config.trained_context, 1, 4096);
   }
 
-  // The share of `slots` out of `all_slots` in the chunks for kv_tokens tokens (0: full contexts)
-  // and for cached_tokens tokens of ended sequences; at least one full context.
-  static size_t PoolChunks(size_t slots, size_t all_slots, size_t context, size_t kv_tokens,
-                           size_t cached_tokens = 0) {
+  // The share of `slots`, some of all.slots, in the chunks for all.kv_tokens tokens (0: full
+  // contexts) and for all.cached_tokens tokens of ended sequences; at least one full context.
+  static size_t PoolChunks(size_t slots, const model::Capacity& all) {
     const auto share = [&](size_t tokens) {
-      return CeilDiv(CeilDiv(tokens * slots, all_slots), kernels::kChunkPositions);
+      return CeilDiv(CeilDiv(tokens * slots, all.slots), kernels::kChunkPositions);
     };
-    const size_t chunks = CeilDiv(context, kernels::kChunkPositions);
-    return (kv_tokens == 0 ? slots * chunks : std::max(share(kv_tokens), chunks)) +
-           share(cached_tokens);
+    const size_t chunks = CeilDiv(all.context, kernels::kChunkPositions);
+    return (all.kv_tokens == 0 ? slots * chunks : std::max(share(all.kv_tokens), chunks)) +
+           share(all.cached_tokens);
   }
 
   // pool: chunks of all slots together; 0: a full context for each slot.

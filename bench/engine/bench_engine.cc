@@ -286,8 +286,8 @@ std::unique_ptr<Engine> MakeBenchEngine(size_t threads, size_t slots) {
   const auto file = model::GgufFile::Open(BenchModelPath());
   pipeline::PlanOptions options;
   options.threads = threads;
-  options.slots = slots;
-  options.context = kBenchContext;
+  options.capacity.slots = slots;
+  options.capacity.context = kBenchContext;
   const pipeline::StagePlan plan =
       pipeline::MakeStagePlan(model::ReadModelConfig(*file), Machine(), options);
   pipeline::ChainOptions stage;

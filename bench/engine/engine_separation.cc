@@ -38,13 +38,13 @@ std::unique_ptr<Engine> Make(Form form, int64_t batch) {
   const auto file = model::GgufFile::Open(BenchModelPath());
   const std::vector<CoreId> cores = Machine().PickCores(2);
   pipeline::PlanOptions options;
-  options.slots = static_cast<size_t>(batch);
-  options.context = static_cast<size_t>(LongestContext(batch)) + 1;
+  options.capacity.slots = static_cast<size_t>(batch);
+  options.capacity.context = static_cast<size_t>(LongestContext(batch)) + 1;
   options.cores = form == Form::kTwoCores ? cores : std::vector<CoreId>{cores[0]};
   options.threads = options.cores.size();
   if (form == Form::kSeparated)
     options.attention = {
-        {.name = "attention", .cores = {cores[1]}, .cpus = {}, .slots = options.slots}};
+        {.name = "attention", .cores = {cores[1]}, .cpus = {}, .slots = options.capacity.slots}};
   pipeline::ChainOptions stage;
   stage.wait = threadpool::ChooseWaitPolicy(Machine(), Cpus(2), GetEngineBenchOptions().isolated);
   return std::make_unique<Engine>(
@@ -88,7 +88,7 @@ void Decode(State& state, Form form) {
   state.counters["best tokens/s"] = n / watch.best_s();
   state.counters["KV MB"] = static_cast<double>(plan.kv_slot_bytes) * n *
                             static_cast<double>(context) /
-                            static_cast<double>(plan.options.context) * 1e-6;
+                            static_cast<double>(plan.options.capacity.context) * 1e-6;
   // Rows of one socket run before separated ones.
   static std::map<std::tuple<Form, int64_t, int64_t>, double> best_s;
   double& best = best_s.try_emplace({form, batch, context}, watch.best_s()).first->second;

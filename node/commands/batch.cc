@@ -85,8 +85,8 @@ void Describe(CLI::App& command, BatchOptions& o) {
   command.add_option("--api-key-file", o.key_file, "file with the servers' key in its first line")
       ->type_name("FILE")
       ->group(job);
-  AddCount(command, "--slots,--parallel", o.model.slots, "requests at once (also -np; default: 16)",
-           1)
+  AddCount(command, "--slots,--parallel", o.model.capacity.slots,
+           "requests at once (also -np; default: 16)", 1)
       ->group(job);
   AddKvOptions(command, o.model, job);
   AddSeconds(command, "--patience", o.patience_s,
@@ -211,9 +211,9 @@ int RunHere(const BatchOptions& o) {
   serving::CompletionDefaults defaults = DefaultsOf(*file, tokenizer, o.sampling, o.answers);
   const PlannedModel planned =
       PlanModel(*file, where, ResolveTopology(o.model), ToPlanOptions(o.model), o.model);
-  defaults.context = planned.plan.context;
+  defaults.context = planned.plan.capacity.context;
   defaults.fingerprint = planned.plan.identity();
-  OpenedJob opened(o, ServedModelOf(defaults, o.answers, planned.plan.slots), defaults);
+  OpenedJob opened(o, ServedModelOf(defaults, o.answers, planned.plan.capacity.slots), defaults);
 
   const auto engine = LoadEngine(file, planned, o.model);
   pipeline::Scheduler scheduler(
@@ -221,11 +221,11 @@ int RunHere(const BatchOptions& o) {
                 .active_tokens = o.answers.active_kv_tokens,
                 .patience_ms = static_cast<int>(o.patience_s * 1000)});
   serving::ServingMetrics metrics({});
-  const size_t in_flight = 2 * planned.plan.slots;
+  const size_t in_flight = 2 * planned.plan.capacity.slots;
   serving::GenerationService service({.tokenizer = tokenizer,
                                       .vocab = defaults.vocab,
                                       .context = defaults.context,
-                                      .slots = planned.plan.slots,
+                                      .slots = planned.plan.capacity.slots,
                                       .queue_limit = in_flight * serving::kMostChoices,
                                       .outage = [&] { return scheduler.outage(); }},
                                      metrics);
@@ -294,7 +294,7 @@ int Run(BatchOptions o) {
 
 Command AddBatch(CLI::App& program) {
   auto options = std::make_shared<BatchOptions>();
-  options->model.slots = 16;
+  options->model.capacity.slots = 16;
   CLI::App* command = program.add_subcommand("batch", "answer a file of requests, one a line");
   Describe(*command, *options);
   return {command, [options] { return Run(*options); }};

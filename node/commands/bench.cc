@@ -83,10 +83,10 @@ ThreadsRun MeasureWithThreads(const BenchOptions& o, const BenchSpec& spec,
   ThreadsRun run;
   pipeline::PlanOptions plan = ToPlanOptions(o.model);
   plan.threads = threads != 0 ? threads : machine.cores().size();
-  plan.context = 0;
+  plan.capacity.context = 0;
   for (const BenchTest& test : spec.tests) {
-    plan.slots = std::max(plan.slots, test.batch);
-    plan.context = std::max(plan.context, test.context());
+    plan.capacity.slots = std::max(plan.capacity.slots, test.batch);
+    plan.capacity.context = std::max(plan.capacity.context, test.context());
   }
   run.speeds.threads = plan.threads;
   if (!machine.from_xml() && !o.breakdown) {
@@ -95,11 +95,11 @@ ThreadsRun MeasureWithThreads(const BenchOptions& o, const BenchSpec& spec,
   }
   const PlannedModel planned = PlanModel(*file, where, machine, plan, o.model);
   const auto engine = LoadEngine(file, planned, o.model);
-  if (plan.slots > engine->slots()) {
+  if (plan.capacity.slots > engine->slots()) {
     throw Error(
         "-b {}: the cluster of {} has only {} slots; raise slots under [model] in it, or measure "
         "fewer sequences",
-        plan.slots, o.model.manifest, engine->slots());
+        plan.capacity.slots, o.model.manifest, engine->slots());
   }
   const InterruptGuard guard;
   Progress progress("");

@@ -135,13 +135,13 @@ int Run(const NodeOptions& o) {
     status.state.store(static_cast<uint32_t>(pipeline::SocketState::kConnecting),
                        std::memory_order_relaxed);
     monitor.Ready(fmt::format("{} slots of {} tokens, {:.1f} MB; listening for the weight socket",
-                              socket.slots, plan.options.context,
+                              socket.slots, plan.options.capacity.context,
                               static_cast<double>(socket.kv_bytes) * 1e-6));
     spdlog::info(
         "attention socket {}: {} slots of {} tokens ({:.1f} MB); waiting for the weight socket of "
         "cluster {}",
-        o.socket, socket.slots, plan.options.context, static_cast<double>(socket.kv_bytes) * 1e-6,
-        cluster);
+        o.socket, socket.slots, plan.options.capacity.context,
+        static_cast<double>(socket.kv_bytes) * 1e-6, cluster);
     try {
       pipeline::ServeAttentionProcess(plan, index, *file, listener, waits, &status, key, watch,
                                       kv_files);

@@ -196,20 +196,20 @@ int Run(PerplexityOptions& o) {
       !o.ids_file.empty() || !o.logits_file.empty() || !o.logprobs_file.empty();
   if (one_sequence) {
     if (tokens.empty()) throw Error("{}: it contains no tokens", source);
-    if (o.model.context != 0 && o.model.context < tokens.size()) {
+    if (o.model.capacity.context != 0 && o.model.capacity.context < tokens.size()) {
       throw Error(
           "{}: its {} tokens do not fit the context of {} tokens; leave -c out or use -c {}",
-          source, tokens.size(), o.model.context, tokens.size());
+          source, tokens.size(), o.model.capacity.context, tokens.size());
     }
-    o.model.context = std::max(o.model.context, tokens.size());
+    o.model.capacity.context = std::max(o.model.capacity.context, tokens.size());
   } else {
-    if (o.model.context == 0) o.model.context = kDefaultChunk;
-    if (o.model.context < 4)
+    if (o.model.capacity.context == 0) o.model.capacity.context = kDefaultChunk;
+    if (o.model.capacity.context < 4)
       throw CLI::ValidationError("-c", "a chunk of at least 4 tokens is needed");
-    if (tokens.size() < 2 * o.model.context) {
+    if (tokens.size() < 2 * o.model.capacity.context) {
       throw Error(
           "{}: {} tokens are too few for a context of {}; at least {} are needed, or a smaller -c",
-          source, tokens.size(), o.model.context, 2 * o.model.context);
+          source, tokens.size(), o.model.capacity.context, 2 * o.model.capacity.context);
     }
   }
   const PlannedModel planned =
@@ -217,10 +217,10 @@ int Run(PerplexityOptions& o) {
   const auto engine = LoadEngine(file, planned, o.model);
   const InterruptGuard guard;
   if (one_sequence) return ScoreOneSequence(*engine, tokens, o);
-  size_t chunks = tokens.size() / o.model.context;
+  size_t chunks = tokens.size() / o.model.capacity.context;
   if (o.chunks != 0) chunks = std::min(chunks, o.chunks);
-  fmt::print("{} chunks of {} tokens\n", chunks, o.model.context);
-  return ScoreChunks(*engine, std::move(tokens), o.model.context, chunks, bos);
+  fmt::print("{} chunks of {} tokens\n", chunks, o.model.capacity.context);
+  return ScoreChunks(*engine, std::move(tokens), o.model.capacity.context, chunks, bos);
 }
 
 }  // namespace

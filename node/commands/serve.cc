@@ -154,7 +154,7 @@ void DescribeNetwork(CLI::App& command, ServeOptions& o) {
 
 void DescribeRequests(CLI::App& command, ServeOptions& o) {
   const char* requests = "Requests";
-  AddCount(command, "--slots,--parallel", o.model.slots,
+  AddCount(command, "--slots,--parallel", o.model.capacity.slots,
            "sequences at once, each with its own context (also -np; default: 4)", 1)
       ->group(requests);
   AddKvOptions(command, o.model, requests);
@@ -230,7 +230,7 @@ void DescribeRequests(CLI::App& command, ServeOptions& o) {
 }
 
 void Describe(CLI::App& command, ServeOptions& o) {
-  o.model.slots = 4;
+  o.model.capacity.slots = 4;
   DescribeNetwork(command, o);
   DescribeRequests(command, o);
   AddSamplingOptions(command, o.sampling, "a new one for each request without one");
@@ -434,7 +434,7 @@ std::vector<ServiceMonitor::Guard> WatchAll(ServiceMonitor& monitor, const servi
 
 pipeline::SlotFileOptions SlotFilesOf(pipeline::Engine& engine, uint64_t identity) {
   return {.model = identity,
-          .context = engine.kv().shape().context,
+          .context = engine.kv().shape().capacity.context,
           .vocab = engine.limits().vocab,
           .chunk_positions = engine.kv().shape().chunk_positions,
           .chunk_bytes = engine.kv_channel().Memory(0).size()};
@@ -567,13 +567,14 @@ int Serve(ServeOptions o) {
     about.pin_response_files = [cpus] { topology::SetAffinity(pthread_self(), cpus); };
   }
   const ServeView view(planned, *engine, scheduler, about.defaults.chat_template->name());
-  about.defaults.context = planned.plan.context;
+  about.defaults.context = planned.plan.capacity.context;
   about.defaults.fingerprint = planned.plan.identity();
-  about.slots = planned.plan.slots;
+  about.slots = planned.plan.capacity.slots;
   about.queue_limit = o.queue;
   about.sockets = view.SocketNames();
   about.plan = serving::PlanJson(view.plan());
-  const serving::ServedModel served = ServedModelOf(about.defaults, o.answers, planned.plan.slots);
+  const serving::ServedModel served =
+      ServedModelOf(about.defaults, o.answers, planned.plan.capacity.slots);
   about.plan["served"] = served.ToJson();
   about.batch = {.engine = served.engine,
                  .options = RequestDefaultsText(o.sampling, o.answers, served)};
@@ -614,9 +615,9 @@ Command AddServe(CLI::App& program, const ServingSocket* known) {
       "serve", "serve many clients: OpenAI's and other HTTP APIs, and a text stream");
   Describe(*command, *options);
   if (known != nullptr) {
-    const size_t slots = options->model.slots;  // node has no such option
+    const size_t slots = options->model.capacity.slots;  // node has no such option
     options->model = known->model;
-    options->model.slots = slots;
+    options->model.capacity.slots = slots;
     options->model.join = true;
     options->socket = known->name;
   }

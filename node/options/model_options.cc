@@ -62,18 +62,18 @@ void AddModelOptions(CLI::App& command, ModelOptions& options, const ModelOption
         ->group(group);
   }
   if (set.context) {
-    AddCount(command, "-c,--context,--ctx-size", options.context,
+    AddCount(command, "-c,--context,--ctx-size", options.capacity.context,
              "tokens of context (default: the model's, at most 4096)")
         ->group(group);
   }
   if (set.slots) {
-    AddCount(command, "--slots,--parallel", options.slots,
+    AddCount(command, "--slots,--parallel", options.capacity.slots,
              "sequences with a place in the KV cache (default: 1)")
         ->group(group);
     AddKvOptions(command, options, group);
   }
   if (set.engine || set.budget) {
-    AddCount(command, "--ubatch-size", options.max_batch_tokens,
+    AddCount(command, "--ubatch-size", options.capacity.max_batch_tokens,
              "-ub: most tokens per micro-batch (default: as many as fit in L2)")
         ->group(group);
   }
@@ -152,7 +152,7 @@ topology::Topology ResolveTopology(const ModelOptions& options) {
 
 void AddKvOptions(CLI::App& command, ModelOptions& options, const char* group) {
   AddCount(
-      command, "--kv-tokens", options.kv_tokens,
+      command, "--kv-tokens", options.capacity.kv_tokens,
       "tokens that the KV cache holds for all slots together; when it is full, ended requests are "
       "shortened, then the youngest running ones pause (default: a full context for each slot)",
       1)
@@ -198,11 +198,11 @@ pipeline::KvPartOptions KvFilesOf(const ModelOptions& options,
 pipeline::PlanOptions ToPlanOptions(const ModelOptions& options) {
   pipeline::PlanOptions plan;
   plan.threads = options.threads;
-  plan.context = options.context;
-  plan.slots = options.slots;
-  plan.kv_tokens = options.kv_tokens;
+  plan.capacity.context = options.capacity.context;
+  plan.capacity.slots = options.capacity.slots;
+  plan.capacity.kv_tokens = options.capacity.kv_tokens;
   plan.cache_ram_bytes = uint64_t{options.cache_ram_mib} << 20;
-  plan.max_batch_tokens = options.max_batch_tokens;
+  plan.capacity.max_batch_tokens = options.capacity.max_batch_tokens;
   plan.l3_fraction = options.l3_fraction;
   plan.isolated = options.isolated;
   plan.isa = ResolveIsa(options.isa);

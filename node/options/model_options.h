@@ -6,6 +6,7 @@
 #include <string>
 
 #include "kernels/formats/isa.h"
+#include "model/step/capacity.h"
 #include "pipeline/kv_store/kv_part.h"
 #include "pipeline/manifest/manifest.h"
 #include "pipeline/plan/stage_plan.h"
@@ -30,14 +31,11 @@ struct ModelOptions {
                          // there is one
   bool open_links = false;  // allows links to other servers without a key
   size_t threads = 0;
-  size_t context = 0;
-  size_t slots = 1;
-  size_t kv_tokens = 0;
+  model::Capacity capacity;
   size_t cache_ram_mib = 0;
   bool keeps_kv_files = false;  // the command has AddCacheOptions
   std::string cache_folder;     // folder of KV files; empty: the manifest's
   std::string cache_disk;       // empty: the manifest's, or 8G
-  size_t max_batch_tokens = 0;
   double l3_fraction = 0.75;
   bool isolated = false;
   std::string schedules;           // file of `larder tune`; empty: the usual places; "none"

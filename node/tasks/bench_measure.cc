@@ -119,7 +119,7 @@ double BytesPerStep(pipeline::Engine& engine, const BenchTest& test) {
   const size_t frame = std::min(engine.max_logits(), engine.max_batch_tokens());
   const auto frames = static_cast<double>(CeilDiv(test.batch, frame));
   const double token_bytes =
-      static_cast<double>(plan.kv_slot_bytes) / static_cast<double>(plan.options.context);
+      static_cast<double>(plan.kv_slot_bytes) / static_cast<double>(plan.options.capacity.context);
   const double mean_length =
       static_cast<double>(test.depth) + (static_cast<double>(test.tokens) + 1) / 2;
   return static_cast<double>(plan.weight_bytes) * frames +

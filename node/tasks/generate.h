@@ -61,7 +61,7 @@ class Generator {
                      const std::function<void(std::string_view)>& write);
   // Forgets the sequence and resets the sampler.
   void Clear();
-  size_t context() const { return engine_.plan().options.context; }
+  size_t context() const { return engine_.plan().options.capacity.context; }
 
  private:
   pipeline::Engine& engine_;

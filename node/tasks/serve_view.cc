@@ -77,7 +77,7 @@ void ServeView::AddStage(const pipeline::PlacedStage& stage, const topology::Top
   first.layers = stage.layers;
   first.l3_groups = ViewOfGroups(plan, plan.threads, machine);
   if (!plan.separated()) {
-    first.slots = plan.options.slots;
+    first.slots = plan.options.capacity.slots;
     first.kv_bytes = plan.kv_bytes;
   }
   const std::string name = first.name, server = first.server;
@@ -136,10 +136,10 @@ ServeView::ServeView(const PlannedModel& planned, const pipeline::Engine& engine
   plan_.heads = config.layer(0).sizes.heads;
   plan_.kv_heads = config.layer(0).sizes.kv_heads;
   plan_.vocab = config.vocab;
-  plan_.context = plan.context;
-  plan_.slots = plan.slots;
+  plan_.context = plan.capacity.context;
+  plan_.slots = plan.capacity.slots;
   plan_.parameters = config.parameters();
-  plan_.max_in_flight = plan.max_in_flight;
+  plan_.max_in_flight = plan.capacity.max_in_flight;
   plan_.weight_bytes = plan.weight_bytes();
   plan_.kv_bytes = plan.kv_bytes();
   plan_.notes = plan.notes;

@@ -41,7 +41,7 @@ int RunStage(std::shared_ptr<const model::GgufFile> file, const PlannedModel& pl
                                                                       : pipeline::Role::kColocated),
                           .first_layer = part.first_layer,
                           .layers = part.layers,
-                          .slots = plan.options.slots,
+                          .slots = plan.options.capacity.slots,
                           .weight_bytes = plan.weight_bytes,
                           .kv_bytes = plan.separated() ? 0 : plan.kv_bytes},
                          status);

@@ -80,8 +80,8 @@ class Verification {
     pipeline::PlanOptions options;
     options.threads = form.threads > 0 ? form.threads : spec_.threads;
     options.isa = form.isa.value_or(spec_.isa);
-    options.slots = kSlots;
-    options.context = tokens_.size();
+    options.capacity.slots = kSlots;
+    options.capacity.context = tokens_.size();
     if (form.attention) {
       options.attention.push_back(
           {.name = "attention", .cores = spec_.machine.PickCores(1), .cpus = {}, .slots = kSlots});
@@ -174,15 +174,15 @@ class Verification {
   void Chain() {
     pipeline::PlanOptions options = OptionsOf({});
     options.threads = 1;
-    options.max_batch_tokens = 64;
+    options.capacity.max_batch_tokens = 64;
     options.few_rows = 8;
     pipeline::ChainPlan chain;
     chain.cluster = "verify";
     chain.config = config_;
-    chain.context = options.context;
-    chain.slots = options.slots;
-    chain.max_batch_tokens = options.max_batch_tokens;
-    chain.max_in_flight = 2;
+    chain.capacity.context = options.capacity.context;
+    chain.capacity.slots = options.capacity.slots;
+    chain.capacity.max_batch_tokens = options.capacity.max_batch_tokens;
+    chain.capacity.max_in_flight = 2;
     std::vector<pipeline::StagePlan> stages;
     const size_t half = config_.layers / 2;
     for (const auto& [first, layers] :

@@ -48,9 +48,9 @@ ChainClient::ChainClient(const ChainPlan& chain, const StagePlan& ends,
       on_lost_(options.on_lost),
       orders_(chain_.chunk_ends),
       of_stages_(chain_.stages.size()),
-      in_flight_(chain_.max_in_flight),
-      logit_row_(chain_.max_batch_tokens) {
-  LARDER_CHECK(ends_.packed().max_batch_tokens() >= shape_.max_batch_tokens &&
+      in_flight_(chain_.capacity.max_in_flight),
+      logit_row_(chain_.capacity.max_batch_tokens) {
+  LARDER_CHECK(ends_.packed().max_batch_tokens() >= shape_.rows.capacity.max_batch_tokens &&
                ends_.packed().max_logit_rows() >= shape_.max_logit_rows);
   std::iota(logit_row_.begin(), logit_row_.end(), 0u);
   Connect(options.connect_timeout_ms);

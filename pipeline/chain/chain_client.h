@@ -35,7 +35,7 @@ class ChainClient final : public Chain, private KvChannel {
   void Submit(model::BatchRows& batch, uint32_t first_half) override;
   void Collect() override;
   void Reconnect() override;
-  size_t max_in_flight() const override { return chain_.max_in_flight; }
+  size_t max_in_flight() const override { return chain_.capacity.max_in_flight; }
   bool can_be_lost() const override { return true; }
   std::optional<AttentionId> HungAttention() const override { return std::nullopt; }
   KvChannel& kv() override { return *this; }

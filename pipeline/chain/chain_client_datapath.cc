@@ -13,17 +13,18 @@ void ChainClient::Reconnect() {
 }
 
 void ChainClient::Submit(model::BatchRows& batch, uint32_t first_half) {
-  LARDER_CHECK(sent_ - received_ < chain_.max_in_flight);
+  LARDER_CHECK(sent_ - received_ < chain_.capacity.max_in_flight);
   Reconnect();
-  in_flight_[sent_ % chain_.max_in_flight] = {batch.rows, batch.logit_rows, batch.lm_head};
-  const StageFrameHeader header{.plan_hash = shape_.plan_hash,
-                                .step = sent_,
-                                .micro_batch = static_cast<uint32_t>(sent_ % chain_.max_in_flight),
-                                .rows = batch.rows,
-                                .first_half = first_half,
-                                .logit_rows = batch.logit_rows,
-                                .residual_rows = batch.rows,
-                                .kv_updates = batch.kv_updates};
+  in_flight_[sent_ % chain_.capacity.max_in_flight] = {batch.rows, batch.logit_rows, batch.lm_head};
+  const StageFrameHeader header{
+      .plan_hash = shape_.plan_hash,
+      .step = sent_,
+      .micro_batch = static_cast<uint32_t>(sent_ % chain_.capacity.max_in_flight),
+      .rows = batch.rows,
+      .first_half = first_half,
+      .logit_rows = batch.logit_rows,
+      .residual_rows = batch.rows,
+      .kv_updates = batch.kv_updates};
   if (!SendFrame(header, &batch)) Lost();
   ++sent_;
 }
@@ -41,11 +42,12 @@ void ChainClient::Collect() {
 void ChainClient::Poll() {
   LARDER_CHECK(sent_ == received_);
   Reconnect();
-  in_flight_[sent_ % chain_.max_in_flight] = {};
-  const StageFrameHeader header{.kind = StageFrameHeader::Kind::kOrders,
-                                .plan_hash = shape_.plan_hash,
-                                .step = sent_,
-                                .micro_batch = static_cast<uint32_t>(sent_ % chain_.max_in_flight)};
+  in_flight_[sent_ % chain_.capacity.max_in_flight] = {};
+  const StageFrameHeader header{
+      .kind = StageFrameHeader::Kind::kOrders,
+      .plan_hash = shape_.plan_hash,
+      .step = sent_,
+      .micro_batch = static_cast<uint32_t>(sent_ % chain_.capacity.max_in_flight)};
   if (!SendFrame(header, nullptr)) Lost();
   ++sent_;
   Collect();
@@ -103,7 +105,7 @@ void ChainClient::ShowReports(const SocketReport* reports, uint64_t came_ns) {
 void ChainClient::SeeOrders() {
   const size_t per_stage = shape_.reports_per_stage();
   for (size_t socket = 0; socket < chain_.chunk_ends.size(); ++socket) {
-    const size_t at = shape_.slot_ends.empty() ? 0 : 1 + socket;
+    const size_t at = shape_.rows.slot_ends.empty() ? 0 : 1 + socket;
     for (size_t stage = 0; stage < of_stages_.size(); ++stage)
       of_stages_[stage] = frame_.report()[stage * per_stage + at].kv;
     orders_.See(received_, AttentionId(static_cast<int32_t>(socket)), of_stages_);
@@ -122,7 +124,7 @@ bool ChainClient::ReceiveFrame(const char** wrong) {
   *wrong = frame_.Take({received.bytes, received.size_bytes}, received_, true);
   if (*wrong != nullptr) return false;
   const StageFrameHeader& header = frame_.header();
-  const InFlight& expected = in_flight_[received_ % chain_.max_in_flight];
+  const InFlight& expected = in_flight_[received_ % chain_.capacity.max_in_flight];
   const auto kind =
       expected.rows > 0 ? StageFrameHeader::Kind::kRows : StageFrameHeader::Kind::kOrders;
   if (header.kind != kind || header.rows != expected.rows ||

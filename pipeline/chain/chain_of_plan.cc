@@ -33,10 +33,7 @@ ChainPlan ChainOf(const Manifest& manifest, const Plan& cluster) {
   chain.config = cluster.config;
   chain.plan_hash = cluster.hash();
   chain.serving_socket = cluster.serving_socket.empty() ? "serving" : cluster.serving_socket;
-  chain.context = cluster.context;
-  chain.slots = cluster.slots;
-  chain.max_batch_tokens = cluster.max_batch_tokens;
-  chain.max_in_flight = cluster.max_in_flight;
+  chain.capacity = cluster.capacity;
 
   // Who listens where, by rank: the serving socket first.
   struct Listener {

@@ -9,21 +9,18 @@ namespace larder::pipeline::inline chain {
 
 StageFrameShape ChainPlan::frame_shape() const {
   return {.plan_hash = plan_hash,
-          .max_batch_tokens = max_batch_tokens,
-          .max_logit_rows = LogitRows(config, max_batch_tokens),
+          .rows = {.capacity = capacity,
+                   .slot_chunks = CeilDiv(capacity.context, kernels::kChunkPositions),
+                   .slot_ends = slot_ends,
+                   .chunk_ends = chunk_ends},
+          .max_logit_rows = LogitRows(config, capacity.max_batch_tokens),
           .dim = config.dim,
-          .slots = slots,
-          .context = context,
-          .max_in_flight = max_in_flight,
-          .stages = stages.size(),
-          .slot_ends = slot_ends,
-          .slot_chunks = CeilDiv(context, kernels::kChunkPositions),
-          .chunk_ends = chunk_ends};
+          .stages = stages.size()};
 }
 
 rdma::LinkShape ChainPlan::link_shape() const {
   // One slot more than there are micro-batches in flight, for the stop message.
-  return {.frame_bytes = frame_shape().bytes(), .slots = max_in_flight + 1};
+  return {.frame_bytes = frame_shape().bytes(), .slots = capacity.max_in_flight + 1};
 }
 
 void ChainPlan::DivideLike(const StagePlan& plan) {
@@ -38,10 +35,10 @@ void ChainPlan::DivideLike(const StagePlan& plan) {
 }
 
 void ChainPlan::CheckStage(const StagePlan& plan) const {
-  if (plan.options.slots != slots) {
+  if (plan.options.capacity.slots != capacity.slots) {
     throw Error(
         "stage with {} slots in a chain of {}: all sockets that hold KV need the same (key slots)",
-        plan.options.slots, slots);
+        plan.options.capacity.slots, capacity.slots);
   }
   if (plan.kv_chunks != chunk_ends.back()) {
     throw Error(

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "model/config/config.h"
+#include "model/step/capacity.h"
 #include "pipeline/chain/stage_frame.h"
 #include "pipeline/manifest/manifest.h"
 #include "pipeline/plan/plan.h"
@@ -37,10 +38,7 @@ struct ChainPlan {
   std::string serving_socket;
   rdma::LinkEndpoint serving;  // where it receives from the last stage
   rdma::LinkEndpoint first;    // where it sends to the first stage
-  size_t context = 0;
-  size_t slots = 1;
-  size_t max_batch_tokens = 128;
-  size_t max_in_flight = 1;  // micro-batches
+  model::Capacity capacity;
   // Where the slots of each attention socket end, the same for all separated stages; empty: all
   // colocated.
   std::vector<SlotId> slot_ends;

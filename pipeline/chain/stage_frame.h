@@ -59,17 +59,12 @@ static_assert(sizeof(SocketReport) == 128 && std::is_trivially_copyable_v<Socket
 // What all ends of a chain agree on.
 struct StageFrameShape {
   uint64_t plan_hash = 0;
-  size_t max_batch_tokens = 0, max_logit_rows = 0, dim = 0;
-  size_t slots = 0, context = 0, max_in_flight = 1;
+  RowsShape rows;  // their KV chunks are those of all attention sockets of a stage
+  size_t max_logit_rows = 0, dim = 0;
   size_t stages = 0;
-  // Where the slots of each attention socket end; rows of a half are in this order. Empty: any
-  // order.
-  std::vector<SlotId> slot_ends;
-  size_t slot_chunks = 1;          // KV chunks of a slot
-  std::vector<size_t> chunk_ends;  // ChainPlan::chunk_ends
 
-  size_t max_kv_updates() const { return model::MaxKvUpdates(max_batch_tokens); }
-  size_t bytes() const { return bytes(max_batch_tokens, max_kv_updates(), kKvOrderPlaces); }
+  size_t max_rows() const { return rows.capacity.max_batch_tokens; }
+  size_t bytes() const { return bytes(max_rows(), rows.max_kv_updates(), kKvOrderPlaces); }
   size_t bytes(size_t residual_rows, size_t kv_updates, size_t kv_orders) const {
     return kv_order_offset(residual_rows, kv_updates) + kv_orders * sizeof(KvOrder);
   }
@@ -82,15 +77,13 @@ struct StageFrameShape {
                    alignof(KvOrder));
   }
   size_t slot_offset() const { return sizeof(StageFrameHeader); }
-  size_t position_offset() const { return slot_offset() + max_batch_tokens * sizeof(SlotId); }
-  size_t logit_row_offset() const {
-    return position_offset() + max_batch_tokens * sizeof(uint32_t);
-  }
+  size_t position_offset() const { return slot_offset() + max_rows() * sizeof(SlotId); }
+  size_t logit_row_offset() const { return position_offset() + max_rows() * sizeof(uint32_t); }
   size_t report_offset() const {
-    return RoundUp(logit_row_offset() + max_batch_tokens * sizeof(uint32_t), kCacheLineBytes);
+    return RoundUp(logit_row_offset() + max_rows() * sizeof(uint32_t), kCacheLineBytes);
   }
   // Per stage: its own report, then those of its attention sockets.
-  size_t reports_per_stage() const { return 1 + slot_ends.size(); }
+  size_t reports_per_stage() const { return 1 + rows.slot_ends.size(); }
   size_t reports() const { return stages * reports_per_stage(); }
   size_t residual_offset() const {
     return RoundUp(report_offset() + reports() * sizeof(SocketReport), kCacheLineBytes);

@@ -17,9 +17,9 @@ const char* CheckHeader(const StageFrameHeader& header, size_t frame_bytes,
   if (header.kind == StageFrameHeader::Kind::kStop) return nullptr;
   const bool has_rows = header.kind == StageFrameHeader::Kind::kRows;
   if (!has_rows && header.kind != StageFrameHeader::Kind::kOrders) return "an unknown kind";
-  if (header.step != step || header.micro_batch != step % shape.max_in_flight)
+  if (header.step != step || header.micro_batch != step % shape.rows.capacity.max_in_flight)
     return "not the step that was expected";
-  if ((header.rows > 0) != has_rows || header.rows > shape.max_batch_tokens)
+  if ((header.rows > 0) != has_rows || header.rows > shape.max_rows())
     return "an impossible number of rows";
   if (header.first_half > 0 && header.first_half >= header.rows)
     return "a first half that leaves nothing for the second";
@@ -28,7 +28,7 @@ const char* CheckHeader(const StageFrameHeader& header, size_t frame_bytes,
     return "more rows with logits than there is room for";
   if (header.residual_rows != (from_last ? header.logit_rows : header.rows))
     return "residuals of rows other than those it names";
-  if (header.kv_updates > (from_last || !has_rows ? 0 : shape.max_kv_updates()))
+  if (header.kv_updates > (from_last || !has_rows ? 0 : shape.rows.max_kv_updates()))
     return "more changes to the KV table than there is room for";
   if (header.kv_orders > (from_last ? 0 : kKvOrderPlaces))
     return "more KV orders than there is room for";

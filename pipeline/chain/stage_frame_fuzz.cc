@@ -25,7 +25,7 @@ void Check(const uint8_t* data, size_t size) {
     if (header.kind == StageFrameHeader::Kind::kStop) continue;
     // What Stage::Execute() and Head() require, as checks that abort.
     const bool has_rows = header.kind == StageFrameHeader::Kind::kRows;
-    LARDER_CHECK((header.rows >= 1) == has_rows && header.rows <= shape.max_batch_tokens &&
+    LARDER_CHECK((header.rows >= 1) == has_rows && header.rows <= shape.max_rows() &&
                  (header.first_half < header.rows || !has_rows) &&
                  header.first_half <= header.rows);
     LARDER_CHECK(header.logit_rows <= header.rows && header.logit_rows <= shape.max_logit_rows);
@@ -35,22 +35,24 @@ void Check(const uint8_t* data, size_t size) {
     for (const KvOrder& order : copy.kv_orders())
       LARDER_CHECK(order.place < kKvOrderPlaces && order.chunk < 15);
     for (uint32_t m = 0; m < header.rows; ++m) {
-      LARDER_CHECK(copy.slot()[m].index() < shape.slots && copy.position()[m] < shape.context);
+      LARDER_CHECK(copy.slot()[m].index() < shape.rows.capacity.slots &&
+                   copy.position()[m] < shape.rows.capacity.context);
     }
     for (uint32_t i = 0; i < header.logit_rows; ++i)
       LARDER_CHECK(copy.logit_row()[i] < header.rows);
     for (uint32_t i = 0; i < header.kv_updates; ++i) {
       const model::KvUpdate& update = copy.kv_update()[i];
-      const size_t first = update.slot < shape.slot_ends[0] ? 0 : 6, end = first == 0 ? 6 : 15;
+      const size_t first = update.slot < shape.rows.slot_ends[0] ? 0 : 6, end = first == 0 ? 6 : 15;
       const Range<size_t> chunks{first, end};
-      LARDER_CHECK(update.slot.index() < shape.slots && update.index < shape.slot_chunks);
+      LARDER_CHECK(update.slot.index() < shape.rows.capacity.slots &&
+                   update.index < shape.rows.slot_chunks);
       LARDER_CHECK(chunks.contains(update.chunk));
       LARDER_CHECK(update.copied_positions == 0 || chunks.contains(update.copied_from));
     }
     // AttentionClient::Send() requires the rows of each half in the order of attention sockets.
     const uint32_t ends[] = {header.first_half, header.rows};
     for (uint32_t half = 0, m = 0; half < 2; ++half) {
-      for (const SlotId end : shape.slot_ends) {
+      for (const SlotId end : shape.rows.slot_ends) {
         while (m < ends[half] && copy.slot()[m] < end) ++m;
       }
       LARDER_CHECK(m == ends[half]);

@@ -144,8 +144,8 @@ TEST(StageFrameTest, WhatWasTakenDoesNotChange) {
 
 TEST(StageFrameTest, WithoutAttentionSocketsAnyOrderWillDo) {
   StageFrameShape shape = TestFrameShape();
-  shape.slot_ends.clear();
-  shape.chunk_ends = {15};
+  shape.rows.slot_ends.clear();
+  shape.rows.chunk_ends = {15};
   TestFrame frame(shape);
   frame.view().slot()[3] = SlotId(0);
   EXPECT_EQ(frame.Check(), nullptr);
@@ -154,17 +154,16 @@ TEST(StageFrameTest, WithoutAttentionSocketsAnyOrderWillDo) {
 TEST(StageFrameTest, FieldsDoNotOverlap) {
   const StageFrameShape shape = TestFrameShape();
   EXPECT_EQ(shape.slot_offset(), sizeof(StageFrameHeader));
-  EXPECT_GE(shape.position_offset(), shape.slot_offset() + shape.max_batch_tokens * 4);
-  EXPECT_GE(shape.logit_row_offset(), shape.position_offset() + shape.max_batch_tokens * 4);
-  EXPECT_GE(shape.residual_offset(), shape.logit_row_offset() + shape.max_batch_tokens * 4);
+  EXPECT_GE(shape.position_offset(), shape.slot_offset() + shape.max_rows() * 4);
+  EXPECT_GE(shape.logit_row_offset(), shape.position_offset() + shape.max_rows() * 4);
+  EXPECT_GE(shape.residual_offset(), shape.logit_row_offset() + shape.max_rows() * 4);
   EXPECT_EQ(shape.residual_offset() % kCacheLineBytes, 0u);
   EXPECT_EQ(shape.report_offset() % alignof(SocketReport), 0u);
-  EXPECT_LE(shape.logit_row_offset() + shape.max_batch_tokens * 4, shape.report_offset());
+  EXPECT_LE(shape.logit_row_offset() + shape.max_rows() * 4, shape.report_offset());
   EXPECT_EQ(shape.reports(), 2 * (1 + 2u));  // two stages, each with two attention sockets
   EXPECT_LE(shape.report_offset() + shape.reports() * sizeof(SocketReport),
             shape.residual_offset());
-  EXPECT_EQ(shape.kv_update_offset(8),
-            shape.residual_offset() + shape.max_batch_tokens * shape.dim * 4);
+  EXPECT_EQ(shape.kv_update_offset(8), shape.residual_offset() + shape.max_rows() * shape.dim * 4);
   EXPECT_GE(shape.kv_order_offset(8, 520),
             shape.kv_update_offset(8) + 520 * sizeof(model::KvUpdate));
   EXPECT_EQ(shape.kv_order_offset(3, 1) % alignof(KvOrder), 0u);

@@ -31,7 +31,7 @@ StageSocket::StageSocket(const ChainPlan& chain, size_t index, const StagePlan& 
       stage_(plan, file, options, index + 1 == chain.stages.size()),
       listener_(chain.stages.at(index).endpoint) {
   chain.CheckStage(plan);
-  LARDER_CHECK(stage_.max_batch_tokens() >= shape_.max_batch_tokens &&
+  LARDER_CHECK(stage_.max_batch_tokens() >= shape_.rows.capacity.max_batch_tokens &&
                stage_.max_logit_rows() >= shape_.max_logit_rows);
   status_.weight_bytes.store(plan.weight_bytes, std::memory_order_relaxed);
   status_.resident_bytes.store(stage_.packed().residency().resident_bytes(),

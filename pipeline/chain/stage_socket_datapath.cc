@@ -79,7 +79,7 @@ void StageSocket::WriteReports(const StageFrameView<std::byte>& to, uint64_t her
     report[0].kv = stage_.kv_report(AttentionId(0));
     return;
   }
-  for (AttentionId socket(0); socket.index() < shape_.slot_ends.size(); ++socket)
+  for (AttentionId socket(0); socket.index() < shape_.rows.slot_ends.size(); ++socket)
     report[1 + socket.index()] = {.counters = LoadCounters(stage_.attention_status(socket)),
                                   .kv = stage_.kv_report(socket)};
 }

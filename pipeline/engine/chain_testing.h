@@ -40,15 +40,15 @@ inline TestChain MakeTestChain(const model::GgufFile& file, const std::vector<Te
   test.chain.cluster = "test";
   test.chain.config = config;
   test.chain.plan_hash = 7;
-  test.chain.context = 768;
-  test.chain.slots = slots;
-  test.chain.max_batch_tokens = max_batch_tokens;
-  test.chain.max_in_flight = max_in_flight;
+  test.chain.capacity.context = 768;
+  test.chain.capacity.slots = slots;
+  test.chain.capacity.max_batch_tokens = max_batch_tokens;
+  test.chain.capacity.max_in_flight = max_in_flight;
   PlanOptions agreed;
-  agreed.context = test.chain.context;
-  agreed.slots = slots;
-  agreed.kv_tokens = kv_tokens;
-  agreed.max_batch_tokens = max_batch_tokens;
+  agreed.capacity.context = test.chain.capacity.context;
+  agreed.capacity.slots = slots;
+  agreed.capacity.kv_tokens = kv_tokens;
+  agreed.capacity.max_batch_tokens = max_batch_tokens;
   agreed.few_rows = std::min<size_t>(8, max_batch_tokens);
   size_t first = 0;
   for (const TestStage& stage : stages) {

@@ -21,10 +21,10 @@ Engine::Engine(std::shared_ptr<const model::GgufFile> file, const StagePlan& pla
       plan_(plan),
       file_(std::move(file)),
       weight_bytes_(plan.weight_bytes),
-      kv_token_bytes_(plan.kv_slot_bytes / plan.options.context) {
+      kv_token_bytes_(plan.kv_slot_bytes / plan.options.capacity.context) {
   ChainPlan division;
   division.DivideLike(plan);
-  limits_.slots = plan.options.slots;
+  limits_.capacity = plan.options.capacity;
   limits_.attention_slot_ends = division.slot_ends;
   auto local = std::make_unique<LocalChain>(plan_, *file_, options, status_);
   local_ = local.get();
@@ -36,10 +36,11 @@ Engine::Engine(std::shared_ptr<const model::GgufFile> file, const ChainPlan& cha
     : status_(options.status != nullptr ? *options.status : own_status_),
       plan_(ends),
       file_(std::move(file)),
-      limits_{.slots = chain.slots, .attention_slot_ends = chain.slot_ends},
+      limits_{.capacity = chain.capacity, .attention_slot_ends = chain.slot_ends},
       weight_bytes_(weight_node::LayerBytes(chain.config, 0, chain.config.layers)),
-      kv_token_bytes_(attention_node::KvShape(chain.config, 1, chain.context).slot_bytes() /
-                      chain.context) {
+      kv_token_bytes_(
+          attention_node::KvShape(chain.config, 1, chain.capacity.context).slot_bytes() /
+          chain.capacity.context) {
   auto client =
       std::make_unique<ChainClient>(chain, plan_, std::move(stages), *file_, options, status_);
   client_ = client.get();
@@ -48,10 +49,11 @@ Engine::Engine(std::shared_ptr<const model::GgufFile> file, const ChainPlan& cha
 
 void Engine::Begin(std::unique_ptr<Chain> chain, std::vector<size_t> chunk_ends) {
   chain_ = std::move(chain);
-  seen_.resize(limits_.slots);
+  LARDER_CHECK(limits_.capacity.max_batch_tokens == max_batch_tokens() &&
+               limits_.capacity.max_in_flight == chain_->max_in_flight());
+  seen_.resize(limits_.capacity.slots);
   kv_ = std::make_unique<KvChunks>(
-      KvChunksShape{.slots = limits_.slots,
-                    .context = plan_.options.context,
+      KvChunksShape{.capacity = limits_.capacity,
                     .chunk_positions = kernels::kChunkPositions,
                     .slot_ends = limits_.attention_slot_ends,
                     .chunk_ends = std::move(chunk_ends),
@@ -61,14 +63,9 @@ void Engine::Begin(std::unique_ptr<Chain> chain, std::vector<size_t> chunk_ends)
   for (auto* of_rows : {&order_, &rank_, &half_of_, &socket_of_, &logit_at_})
     of_rows->resize(max_batch_tokens());
   left_.resize(limits_.attention_slot_ends.size());
-  limits_ = {.slots = limits_.slots,
-             .context = plan_.options.context,
-             .vocab = plan_.config.vocab,
-             .max_batch_tokens = max_batch_tokens(),
-             .max_logits = max_logits(),
-             .max_in_flight = max_in_flight(),
-             .attention_slot_ends = std::move(limits_.attention_slot_ends),
-             .can_be_lost = chain_->can_be_lost()};
+  limits_.vocab = plan_.config.vocab;
+  limits_.max_logits = max_logits();
+  limits_.can_be_lost = chain_->can_be_lost();
   faulty_.resize(max_batch_tokens());
   hidden_.resize(plan_.config.dim);
   status_.weight_bytes.store(plan_.weight_bytes, std::memory_order_relaxed);
@@ -98,9 +95,9 @@ void Engine::ThrowWrongRow(std::span<const TokenRow> rows, size_t i) const {
   }
   if (row.slot.index() >= slots())
     throw Error("slot {} does not exist; the plan has {}", row.slot.value, slots());
-  if (row.position >= plan_.options.context) {
+  if (row.position >= plan_.options.capacity.context) {
     throw Error("position {} is beyond the context of {} tokens; start with a larger -c",
-                row.position, plan_.options.context);
+                row.position, plan_.options.capacity.context);
   }
   throw Error("position {} of slot {} leaves a gap: its sequence ends at {}", row.position,
               row.slot.value, EndBefore(rows, i));

@@ -49,7 +49,7 @@ class Engine final : public TokenEngine, private KvChannel {
   // For a single stage 1, since the next step's tokens depend on this step's logits.
   size_t max_in_flight() const { return batches_.size(); }
   size_t max_batch_tokens() const { return packed().max_batch_tokens(); }
-  size_t slots() const { return limits_.slots; }
+  size_t slots() const { return limits_.capacity.slots; }
 
   // Logits, [vocab], of the i-th row that wanted them in the last Run or Collect; valid until the
   // next one.

@@ -62,7 +62,7 @@ void Engine::Check(std::span<const TokenRow> rows) {
   for (size_t i = 0; i < rows.size(); ++i) {
     const TokenRow& row = rows[i];
     if (row.token < 0 || static_cast<size_t>(row.token) >= plan_.config.vocab ||
-        row.slot.index() >= slots() || row.position >= plan_.options.context) {
+        row.slot.index() >= slots() || row.position >= plan_.options.capacity.context) {
       ThrowWrongRow(rows, i);
     }
     const bool continues = i > 0 && rows[i - 1].slot == row.slot;

@@ -63,10 +63,12 @@ TEST(EngineErrorsTest, KvThatDoesNotFitIsRefusedWithNumbers) {
     }
     return std::string("no error");
   };
-  const std::string context = refused({.threads = 1, .context = 1000000, .slots = 1000});
+  const std::string context =
+      refused({.threads = 1, .capacity = {.slots = 1000, .context = 1000000}});
   EXPECT_NE(context.find("GB of KV cache"), std::string::npos) << context;
   EXPECT_NE(context.find("largest context that fits"), std::string::npos) << context;
-  const std::string slots = refused({.threads = 1, .context = 1000000, .slots = 100000000});
+  const std::string slots =
+      refused({.threads = 1, .capacity = {.slots = 100000000, .context = 1000000}});
   EXPECT_NE(slots.find("use fewer slots"), std::string::npos) << slots;
 }
 

@@ -62,10 +62,10 @@ inline StagePlan MakeTestPlan(const model::GgufFile& file, const TestEngineOptio
   plan.threads = options.threads;
   plan.isa = options.isa;
   plan.tuning = options.tuning;
-  plan.slots = options.slots;
-  plan.kv_tokens = options.kv_tokens;
-  plan.context = options.context;
-  plan.max_batch_tokens = options.max_batch_tokens;
+  plan.capacity.slots = options.slots;
+  plan.capacity.kv_tokens = options.kv_tokens;
+  plan.capacity.context = options.context;
+  plan.capacity.max_batch_tokens = options.max_batch_tokens;
   plan.few_rows = options.few_rows;
   for (const auto& socket : options.attention) {
     plan.attention.push_back({.name = "attention" + std::to_string(plan.attention.size()),

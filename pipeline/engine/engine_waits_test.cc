@@ -40,8 +40,9 @@ class SocketWaitsTest : public StageWaitsTest, public testing::WithParamInterfac
   void SetUp() override {
     const auto machine = topology::Topology::Detect();
     if (machine.cores().size() < 2) GTEST_SKIP() << "needs two cores";
-    PlanOptions options{
-        .threads = 1, .context = 768, .max_batch_tokens = 128, .cores = {machine.cores()[0].id}};
+    PlanOptions options{.threads = 1,
+                        .capacity = {.context = 768, .max_batch_tokens = 128},
+                        .cores = {machine.cores()[0].id}};
     options.attention.push_back(
         {.name = "attention", .cores = {machine.cores()[1].id}, .cpus = {}, .slots = 1});
     plan_ = MakeStagePlan(model::ReadModelConfig(*model_.file()), machine, options);
@@ -110,7 +111,7 @@ INSTANTIATE_TEST_SUITE_P(Policies, SocketWaitsTest,
 // 2^30, twice, and the flags of the second half, which only cut frames signal, must not count as
 // reached.
 TEST_F(StageWaitsTest, FlagsOfTheSecondHalfDoNotGetOld) {
-  PlanOptions options{.threads = 1, .context = 768, .max_batch_tokens = 128};
+  PlanOptions options{.threads = 1, .capacity = {.context = 768, .max_batch_tokens = 128}};
   options.attention.push_back({.name = "attention",
                                // two threads, so that appended rows have flags
                                .cores = topology::Topology::Detect().PickCores(2),

@@ -90,7 +90,7 @@ class HostileChain : public testing::Test {
     const StageFrameView<std::byte> view(bytes, shape);
     view.header() = {.plan_hash = shape.plan_hash,
                      .step = step,
-                     .micro_batch = static_cast<uint32_t>(step % shape.max_in_flight),
+                     .micro_batch = static_cast<uint32_t>(step % shape.rows.capacity.max_in_flight),
                      .rows = kRows,
                      .logit_rows = kLogitRows,
                      .residual_rows = kRows};
@@ -270,7 +270,7 @@ class HostileWeights {
       }
       over = true;
     });
-    const size_t max_batch_tokens = plan_.options.max_batch_tokens;
+    const size_t max_batch_tokens = plan_.options.capacity.max_batch_tokens;
     uint32_t epoch = 0;
     for (int frame = 0; frame <= frames && !over; ++frame) {
       while (!sender.BeginSend() && !over) std::this_thread::yield();
@@ -316,7 +316,7 @@ TEST(HostileWeightSocket, AnAttentionSocketUsesNothingThatThePeerCanStillChange)
   HostileWeights weights;
   ASSERT_EQ(weights.Talk(3, {}), "ended");
   const int before = weights.finished();
-  const size_t max_batch_tokens = weights.plan().options.max_batch_tokens;
+  const size_t max_batch_tokens = weights.plan().options.capacity.max_batch_tokens;
   for (int round = 0; round < 30; ++round) {
     const uint32_t hostile = kHostile[static_cast<size_t>(round) % std::size(kHostile)];
     weights.Talk(10, [&](FrameMessage& message) -> std::vector<Flipper::Word> {
@@ -346,9 +346,9 @@ TEST(HostileWeightSocket, AnAttentionSocketUsesNothingThatThePeerCanStillChange)
 
 TEST(HostileWeightSocket, AWrongMessageIsAnErrorAndNoAbort) {
   HostileWeights weights;
-  const size_t max_batch_tokens = weights.plan().options.max_batch_tokens;
+  const size_t max_batch_tokens = weights.plan().options.capacity.max_batch_tokens;
   const auto rows = static_cast<uint32_t>(max_batch_tokens);
-  const auto context = static_cast<uint32_t>(weights.plan().options.context);
+  const auto context = static_cast<uint32_t>(weights.plan().options.capacity.context);
   const auto order = [](FrameMessage& m, uint32_t place, uint32_t chunk) {
     m.kind = FrameMessage::Kind::kOrders;
     m.kv_orders = 1;

@@ -10,6 +10,7 @@
 
 #include "base/ids.h"
 #include "base/pulse.h"
+#include "model/step/capacity.h"
 #include "pipeline/kv/kv_channel.h"
 #include "pipeline/kv/kv_chunks.h"
 
@@ -28,10 +29,9 @@ struct TokenRow {
 };
 
 struct EngineLimits {
-  size_t slots = 1, context = 0, vocab = 0;
-  size_t max_batch_tokens = 0;  // most rows of a micro-batch
-  size_t max_logits = 0;        // most wanted() rows of a micro-batch
-  size_t max_in_flight = 1;     // micro-batches
+  model::Capacity capacity;
+  size_t vocab = 0;
+  size_t max_logits = 0;  // most wanted() rows of a micro-batch
   // Where the slots of each attention socket end; empty: attention is colocated.
   std::vector<SlotId> attention_slot_ends;
   bool can_be_lost = false;  // it includes other threads or processes, which can be lost and come

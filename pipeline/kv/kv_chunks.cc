@@ -9,15 +9,15 @@ namespace larder::pipeline::inline kv {
 KvChunks::KvChunks(const KvChunksShape& shape)
     : shape_(shape),
       slot_chunks_(shape.slot_chunks()),
-      socket_(shape.slots + shape.kept),
-      lengths_(shape.slots + shape.kept),
-      listed_(shape.slots + shape.kept),
-      table_((shape.slots + shape.kept) * slot_chunks_),
+      socket_(shape.capacity.slots + shape.kept),
+      lengths_(shape.capacity.slots + shape.kept),
+      listed_(shape.capacity.slots + shape.kept),
+      table_((shape.capacity.slots + shape.kept) * slot_chunks_),
       users_(shape.chunk_ends.back()),
       pools_(shape.chunk_ends.size()),
       updates_(shape.max_updates) {
   LARDER_CHECK(shape_.chunk_ends.size() == std::max<size_t>(shape_.slot_ends.size(), 1));
-  for (SlotId slot(0); slot.index() < shape_.slots; ++slot) {
+  for (SlotId slot(0); slot.index() < shape_.capacity.slots; ++slot) {
     const auto& ends = shape_.slot_ends;
     socket_[slot.index()] =
         static_cast<uint32_t>(std::upper_bound(ends.begin(), ends.end(), slot) - ends.begin());

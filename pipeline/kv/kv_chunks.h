@@ -13,12 +13,13 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "model/step/capacity.h"
 #include "model/step/kv_update.h"
 
 namespace larder::pipeline::inline kv {
 
 struct KvChunksShape {
-  size_t slots = 1, context = 1;
+  model::Capacity capacity;  // its slots and context
   size_t chunk_positions = 1;
   // Where the slots of each attention socket end; empty: attention is colocated, one socket has
   // all.
@@ -28,7 +29,7 @@ struct KvChunksShape {
   size_t max_updates = 1;          // most updates of a micro-batch
   size_t kept = 0;                 // number of kept sequences, which have no slot
 
-  size_t slot_chunks() const { return (context + chunk_positions - 1) / chunk_positions; }
+  size_t slot_chunks() const { return (capacity.context + chunk_positions - 1) / chunk_positions; }
 };
 
 class KvChunks {
@@ -36,9 +37,9 @@ class KvChunks {
   explicit KvChunks(const KvChunksShape& shape);
   const KvChunksShape& shape() const { return shape_; }
 
-  // The ids from shape().slots on, `kept` of them, belong to sequences that are kept so that others
-  // can begin with them. No micro-batch has rows of them, and no socket knows them. They are made
-  // by Keep and removed by Reset.
+  // The ids from shape().capacity.slots on, `kept` of them, belong to sequences that are kept so
+  // that others can begin with them. No micro-batch has rows of them, and no socket knows them.
+  // They are made by Keep and removed by Reset.
   size_t lists() const { return lengths_.size(); }
 
   // The positions of the slot's sequence, [0, length).

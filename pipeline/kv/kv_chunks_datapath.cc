@@ -9,8 +9,8 @@ namespace larder::pipeline::inline kv {
 
 size_t KvChunks::Reserve(SlotId slot, size_t begin, size_t end) {
   size_t& length = lengths_[slot.index()];
-  LARDER_CHECK(slot.index() < shape_.slots && begin <= length && begin <= end &&
-               end <= shape_.context);
+  LARDER_CHECK(slot.index() < shape_.capacity.slots && begin <= length && begin <= end &&
+               end <= shape_.capacity.context);
   const size_t in_chunk = begin % shape_.chunk_positions;  // positions of the last chunk that stay
   if (begin < length) {
     Cut(slot, CeilDiv(begin, shape_.chunk_positions));
@@ -36,7 +36,7 @@ size_t KvChunks::Reserve(SlotId slot, size_t begin, size_t end) {
 }
 
 size_t KvChunks::Fork(SlotId to, SlotId from, size_t positions) {
-  LARDER_CHECK(to.index() < shape_.slots && to != from && positions <= length(from));
+  LARDER_CHECK(to.index() < shape_.capacity.slots && to != from && positions <= length(from));
   Reset(to);
   if (socket_of(to) != socket_of(from)) return 0;
   const size_t whole = positions / shape_.chunk_positions,
@@ -55,7 +55,7 @@ size_t KvChunks::Fork(SlotId to, SlotId from, size_t positions) {
 }
 
 void KvChunks::Keep(SlotId kept, SlotId slot) {
-  LARDER_CHECK(kept.index() >= shape_.slots && slot.index() < shape_.slots);
+  LARDER_CHECK(kept.index() >= shape_.capacity.slots && slot.index() < shape_.capacity.slots);
   Reset(kept);
   socket_[kept.index()] = socket_[slot.index()];
   for (size_t i = 0; i < listed_[slot.index()]; ++i) entry(kept, i) = entry(slot, i);
@@ -64,7 +64,7 @@ void KvChunks::Keep(SlotId kept, SlotId slot) {
 }
 
 bool KvChunks::Restore(SlotId slot, SlotId kept) {
-  LARDER_CHECK(slot.index() < shape_.slots && kept.index() >= shape_.slots);
+  LARDER_CHECK(slot.index() < shape_.capacity.slots && kept.index() >= shape_.capacity.slots);
   size_t& chunks = listed_[kept.index()];
   if (socket_of(slot) != socket_of(kept) || updates_count_ + chunks > MostForks()) return false;
   Reset(slot);
@@ -76,7 +76,7 @@ bool KvChunks::Restore(SlotId slot, SlotId kept) {
 
 size_t KvChunks::Grow(SlotId slot, size_t chunks) {
   const size_t& listed = listed_[slot.index()];
-  LARDER_CHECK(slot.index() < shape_.slots && chunks <= slot_chunks_ &&
+  LARDER_CHECK(slot.index() < shape_.capacity.slots && chunks <= slot_chunks_ &&
                lengths_[slot.index()] % shape_.chunk_positions == 0);
   while (listed < chunks && updates_count_ < MostForks() && Append(slot, 0, 0)) {
   }

@@ -15,8 +15,7 @@ namespace larder::pipeline::inline kv {
 namespace {
 
 KvChunksShape Shape(size_t slots, size_t chunks, size_t max_updates = 1000) {
-  return {.slots = slots,
-          .context = 100,
+  return {.capacity = {.slots = slots, .context = 100},
           .chunk_positions = 16,
           .slot_ends = {},
           .chunk_ends = {chunks},
@@ -174,13 +173,13 @@ TEST(KvChunks, EverySequenceHasItsOwnValues) {
     shape.chunk_ends[1] = shape.chunk_ends[0] + 7 + below(8);
     KvChunks kv(shape);
     KvMemory memory(shape);
-    std::vector<std::vector<uint64_t>> expected(shape.slots + shape.kept);
+    std::vector<std::vector<uint64_t>> expected(shape.capacity.slots + shape.kept);
     uint64_t next = 1;
     for (size_t step = 0; step < 3000; ++step) {
-      const SlotId slot(static_cast<int32_t>(below(shape.slots)));
+      const SlotId slot(static_cast<int32_t>(below(shape.capacity.slots)));
       std::vector<uint64_t>& mine = expected[slot.index()];
       const size_t what = below(12);
-      const SlotId kept(static_cast<int32_t>(shape.slots + below(shape.kept)));
+      const SlotId kept(static_cast<int32_t>(shape.capacity.slots + below(shape.kept)));
       if (what == 0) {
         kv.Reset(slot);
         mine.clear();
@@ -191,7 +190,7 @@ TEST(KvChunks, EverySequenceHasItsOwnValues) {
         if (!kv.Restore(slot, kept)) continue;
         mine = std::exchange(expected[kept.index()], {});
       } else if (what < 3) {
-        const SlotId from(static_cast<int32_t>(below(shape.slots + shape.kept)));
+        const SlotId from(static_cast<int32_t>(below(shape.capacity.slots + shape.kept)));
         if (from == slot) continue;
         const std::vector<uint64_t> theirs = expected[from.index()];
         const size_t positions = below(theirs.size() + 1), got = kv.Fork(slot, from, positions);
@@ -199,7 +198,8 @@ TEST(KvChunks, EverySequenceHasItsOwnValues) {
         mine.assign(theirs.begin(), theirs.begin() + static_cast<std::ptrdiff_t>(got));
       } else {
         const size_t begin = below(4) == 0 ? below(mine.size() + 1) : mine.size();
-        const size_t end = std::min(begin + 1 + below(below(3) == 0 ? 40 : 4), shape.context);
+        const size_t end =
+            std::min(begin + 1 + below(below(3) == 0 ? 40 : 4), shape.capacity.context);
         const size_t room = kv.Reserve(slot, begin, end);
         mine.resize(begin);
         ASSERT_GE(room, begin);
@@ -216,7 +216,7 @@ TEST(KvChunks, EverySequenceHasItsOwnValues) {
       if (step % 50 != 0) continue;
       memory.Apply(kv.updates());
       kv.ClearUpdates();
-      for (SlotId id(0); id.index() < shape.slots; ++id) {
+      for (SlotId id(0); id.index() < shape.capacity.slots; ++id) {
         for (size_t p = 0; p < expected[id.index()].size(); ++p)
           ASSERT_EQ(memory.at(id, p), expected[id.index()][p])
               << "slot " << id.value << " position " << p;

@@ -15,13 +15,13 @@ class KvMemory {
  public:
   explicit KvMemory(const KvChunksShape& shape)
       : shape_(shape),
-        table_(shape.slots * shape.slot_chunks(), UINT32_MAX),
+        table_(shape.capacity.slots * shape.slot_chunks(), UINT32_MAX),
         values_(shape.chunk_ends.back() * shape.chunk_positions) {}
 
   void Apply(std::span<const model::KvUpdate> updates) {
     LARDER_CHECK(updates.size() <= shape_.max_updates);
     for (const model::KvUpdate& update : updates) {
-      LARDER_CHECK(update.Problem(shape_.slots, shape_.slot_chunks(),
+      LARDER_CHECK(update.Problem(shape_.capacity.slots, shape_.slot_chunks(),
                                   {0, shape_.chunk_ends.back()}) == nullptr);
       table_[update.slot.index() * shape_.slot_chunks() + update.index] = update.chunk;
       LARDER_CHECK(update.copied_positions < shape_.chunk_positions);

@@ -38,7 +38,7 @@ std::vector<size_t> Share(const model::ModelConfig& config, uint64_t budget) {
 
 Manifest OneSocket(const PlanOptions& options) {
   Manifest manifest;
-  manifest.slots = options.slots;
+  manifest.slots = options.capacity.slots;
   manifest.l3_fraction = options.l3_fraction;
   SocketSpec socket{.name = "socket", .role = Role::kColocated, .isolated = options.isolated};
   socket.threads = options.threads;
@@ -66,7 +66,7 @@ Manifest UniformCluster(const model::ModelConfig& config, const SocketShape& soc
         Range<size_t>{first, first + layers});
     first += layers;
   }
-  manifest.slots = std::max(options.slots, MaxInFlight(manifest.servers.size()));
+  manifest.slots = std::max(options.capacity.slots, MaxInFlight(manifest.servers.size()));
   add("serving", Role::kServing, std::nullopt);
   return manifest;
 }

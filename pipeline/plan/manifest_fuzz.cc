@@ -50,7 +50,8 @@ void CheckCluster(const Manifest& manifest, const topology::Topology& machine,
       LARDER_CHECK(stage.first_layer == next && stage.layers > 0 && stage.cores > 0);
       next += stage.layers;
     }
-    LARDER_CHECK(next == config.layers && plan.slots > 0 && plan.max_batch_tokens > 0);
+    LARDER_CHECK(next == config.layers && plan.capacity.slots > 0 &&
+                 plan.capacity.max_batch_tokens > 0);
     LARDER_CHECK(plan.links.empty() == plan.single() && !plan.Table().empty());
     for (const std::string& note : plan.notes) CheckLine(note);
   } catch (const Error& error) {

@@ -83,10 +83,7 @@ class Planner {
     ShareOut();
     PlanStages();
     PlanServing(serving);
-    if (!plan_.single()) {
-      plan_.max_in_flight = MaxInFlight(plan_.stages.size());
-      if (manifest_.written()) AddLinks(serving);
-    }
+    if (!plan_.single() && manifest_.written()) AddLinks(serving);
     Note();
     plan_.prediction = PredictionOf(plan_, speeds);
     NoteSlowHead();
@@ -126,13 +123,14 @@ class Planner {
     options.cores = CoresOf(socket, machine);
     options.cpus = socket.cpus;
     options.l3_fraction = socket.l3_fraction;
-    options.slots = std::max<size_t>(1, socket.slots);
     options.isolated = options_.isolated || socket.isolated;
     options.attention.clear();
-    if (options.context == 0) options.context = manifest_.context;
-    if (options.kv_tokens == 0) options.kv_tokens = manifest_.kv_tokens;
+    model::Capacity& capacity = options.capacity;
+    capacity.slots = std::max<size_t>(1, socket.slots);
+    if (capacity.context == 0) capacity.context = manifest_.context;
+    if (capacity.kv_tokens == 0) capacity.kv_tokens = manifest_.kv_tokens;
     if (options.cache_ram_bytes == 0) options.cache_ram_bytes = manifest_.cache_ram_mib << 20;
-    options.cached_tokens = options.cache_ram_bytes / KvTokenBytes(plan_.config);
+    capacity.cached_tokens = options.cache_ram_bytes / KvTokenBytes(plan_.config);
     if (manifest_.isa) options.isa = *manifest_.isa;
     std::set<L3GroupId> groups, kv_groups;
     stage.l3_bytes = L3Bytes(machine, socket.cores, &groups) / socket.l3_sharers;
@@ -205,14 +203,16 @@ class Planner {
     size_t rows = SIZE_MAX;
     for (const PlacedStage& stage : plan_.stages)
       rows = std::min(rows, DefaultBatchTokens(ConfigOf(stage), machines_[stage.machine]));
-    plan_.max_batch_tokens = options_.max_batch_tokens != 0 ? options_.max_batch_tokens : rows;
+    const size_t wanted = options_.capacity.max_batch_tokens;
+    const size_t max_in_flight = plan_.single() ? 1 : MaxInFlight(plan_.stages.size());
     // Colocated stages have as many KV chunks as the attention sockets of the others together.
     size_t kv_chunks = 0;
     for (const bool separated : {true, false}) {
       for (size_t i = 0; i < plan_.stages.size(); ++i) {
         if (plan_.stages[i].attention.empty() == separated) continue;
         PlanOptions& options = stage_options_[i];
-        options.max_batch_tokens = plan_.max_batch_tokens;
+        options.capacity.max_batch_tokens = wanted != 0 ? wanted : rows;
+        options.capacity.max_in_flight = max_in_flight;
         options.kv_chunks = kv_chunks;
         PlanStage(i);
         if (separated) kv_chunks = plan_.stages[i].plan.kv_chunks;
@@ -229,11 +229,8 @@ class Planner {
     const PlanOptions& own = stage.plan.options;
     if (kv_beside_weights_[i])
       stage.kv_room_bytes -= std::min(stage.kv_room_bytes, stage.weight_bytes);
-    plan_.context = own.context;
-    plan_.config = model::ForContext(plan_.config, plan_.context);
-    plan_.slots = own.slots;
-    plan_.kv_tokens = own.kv_tokens;
-    plan_.cached_tokens = own.cached_tokens;
+    plan_.capacity = own.capacity;
+    plan_.config = model::ForContext(plan_.config, plan_.capacity.context);
     if (!stage.resident && manifest_.require_resident) {
       throw Error(
           "{}: socket '{}': {:.1f} MB of weights ({} layers) exceed its L3 budget of {:.1f} MB; "
@@ -291,9 +288,7 @@ class Planner {
         machines_[IndexOf(spec.server != nullptr ? *spec.server : *specs_[0].server)];
     PlanOptions options = stage_options_[0];
     options.attention.clear();
-    options.context = plan_.context;
-    options.slots = plan_.slots;
-    options.max_batch_tokens = plan_.max_batch_tokens;
+    options.capacity = plan_.capacity;
     if (spec.socket == nullptr) {
       options.threads = std::max<size_t>(1, options_.threads);
       options.cores = machine.PickCores(options.threads);
@@ -346,11 +341,13 @@ class Planner {
     }
     NoteLargeLayer();
     for (const std::string& line : NotYetSupported(manifest_)) plan_.notes.push_back(line);
-    if (plan_.slots < plan_.max_in_flight) {
+    const auto [slots, max_in_flight] =
+        std::pair(plan_.capacity.slots, plan_.capacity.max_in_flight);
+    if (slots < max_in_flight) {
       plan_.notes.push_back(fmt::format(
           "{} slot{} for {} micro-batches in flight: the pipeline is never full; [model] slots = "
           "{} would fill it",
-          plan_.slots, plan_.slots == 1 ? "" : "s", plan_.max_in_flight, plan_.max_in_flight));
+          slots, slots == 1 ? "" : "s", max_in_flight, max_in_flight));
     }
   }
 
@@ -411,7 +408,7 @@ Plan MakePlan(const model::ModelConfig& config, const Topology& machine, const P
 Plan PlanUniformCluster(const model::ModelConfig& config, const SocketShape& socket,
                         const PlanOptions& wanted, const Speeds& speeds) {
   PlanOptions options = wanted;
-  if (options.max_batch_tokens == 0) options.max_batch_tokens = kUniformFrameRows;
+  if (options.capacity.max_batch_tokens == 0) options.capacity.max_batch_tokens = kUniformFrameRows;
   options.pinned = false;
   const Manifest manifest = UniformCluster(config, socket, options);
   const std::vector<Topology> machines(manifest.servers.size(), MachineOf(socket));

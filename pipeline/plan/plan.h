@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "model/config/config.h"
+#include "model/step/capacity.h"
 #include "pipeline/manifest/manifest.h"
 #include "pipeline/plan/made_manifests.h"
 #include "pipeline/plan/prediction.h"
@@ -72,11 +73,8 @@ struct Plan {
   // Packed. The lm_head is read for each token, the embedding is looked up.
   uint64_t lm_head_bytes = 0, embedding_bytes = 0;
   std::vector<LinkPlan> links;  // empty if single(), and between sockets that do not exist yet
-  size_t context = 0, slots = 0;
-  size_t kv_tokens = 0, cached_tokens = 0;  // as PlanOptions has them
-  size_t max_batch_tokens = 0;              // most rows of a micro-batch
-  size_t max_in_flight = 1;                 // most micro-batches in flight
-  std::vector<std::string> notes;           // what the user should know
+  model::Capacity capacity;
+  std::vector<std::string> notes;  // what the user should know
   size_t socket_notes = 0;  // the first notes, of this number, are about the manifest's sockets
   Prediction prediction;
 

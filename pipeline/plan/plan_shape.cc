@@ -37,8 +37,7 @@ uint64_t EmbeddingBytes(const model::ModelConfig& config) {
 
 Prediction PredictionOf(const Plan& plan, const Speeds& speeds) {
   Prediction p = {.speeds = speeds,
-                  .context = plan.context,
-                  .max_in_flight = plan.max_in_flight,
+                  .capacity = plan.capacity,
                   .row_bytes = plan.config.dim * sizeof(float),
                   .links = plan.single() ? 0 : plan.stages.size() + 1};
   const model::ModelConfig& c = plan.config;
@@ -58,8 +57,8 @@ Prediction PredictionOf(const Plan& plan, const Speeds& speeds) {
          // a layer that exceeds its budget but not the cache is still read from it
          .weights_in_l3 =
              stage.resident || (stage.l3_bytes >= stage.weight_bytes && stage.layers == 1),
-         .kv_bytes =
-             CeilDiv(KvBytes(c, stage.first_layer, stage.layers, plan.context), stage.layers),
+         .kv_bytes = CeilDiv(KvBytes(c, stage.first_layer, stage.layers, plan.capacity.context),
+                             stage.layers),
          .kv_cores = stage.attention.empty() ? stage.cores : stage.attention_cores,
          .kv_room_bytes = stage.kv_room_bytes});
   }
@@ -137,8 +136,15 @@ AttentionId PlacedStage::attention_id(std::string_view name) const {
 uint64_t Plan::identity() const { return IdentityOf(fingerprint, config); }
 
 uint64_t Plan::hash() const {
-  nlohmann::json key = {identity(),    cluster,          context,       slots,         kv_tokens,
-                        cached_tokens, max_batch_tokens, max_in_flight, serving_socket};
+  nlohmann::json key = {identity(),
+                        cluster,
+                        capacity.context,
+                        capacity.slots,
+                        capacity.kv_tokens,
+                        capacity.cached_tokens,
+                        capacity.max_batch_tokens,
+                        capacity.max_in_flight,
+                        serving_socket};
   for (const PlacedStage& stage : stages) {
     key.push_back({stage.server, stage.socket, stage.attention, stage.first_layer, stage.layers,
                    stage.plan.options.few_rows});

@@ -73,7 +73,7 @@ TEST(ClusterShape, TheSocketsOfTheLiterature) {
       EXPECT_EQ(plan.serving_socket, "serving");
       EXPECT_EQ(fmt::format("{:.2f}", static_cast<double>(config.parameters()) * 1e-9),
                 fmt::format("{:.2f}", row.int8_gb));
-      EXPECT_EQ(plan.max_in_flight, row.sockets + 1);
+      EXPECT_EQ(plan.capacity.max_in_flight, row.sockets + 1);
       const std::string table = plan.Table();
       EXPECT_NE(table.find(fmt::format("{}+1: {} with {} layer", row.sockets, row.sockets,
                                        row.layers_per_socket)),
@@ -114,8 +114,8 @@ TEST(ClusterPrediction, IsTheFormulaThatItPrints) {
               .link_latency_us = 5,
               .link_gbps = 1,
               .source = "the test"};
-  p.context = 100;
-  p.max_in_flight = 3;
+  p.capacity.context = 100;
+  p.capacity.max_in_flight = 3;
   p.row_bytes = 1000;
   p.links = 3;
   const PredictedStage stage{.name = "a",
@@ -173,9 +173,9 @@ TEST(PlanTest, ThreeStagesOnTwoServers) {
     EXPECT_EQ(stage.first_layer, first[i]);
     EXPECT_EQ(stage.weight_bytes, layers[i] * LayerBytes(config)) << "no head in a stage";
     EXPECT_FALSE(stage.holds_lm_head);
-    EXPECT_EQ(stage.plan.options.slots, 5u);
-    EXPECT_EQ(stage.plan.options.context, 256u);
-    EXPECT_EQ(stage.plan.options.max_batch_tokens, plan.max_batch_tokens);
+    EXPECT_EQ(stage.plan.options.capacity.slots, 5u);
+    EXPECT_EQ(stage.plan.options.capacity.context, 256u);
+    EXPECT_EQ(stage.plan.options.capacity.max_batch_tokens, plan.capacity.max_batch_tokens);
     EXPECT_EQ(stage.plan.options.cores.size(), stage.cores);
   }
   EXPECT_EQ(plan.stages[0].attention, (std::vector<std::string>{"k1", "k2"}));
@@ -188,10 +188,10 @@ TEST(PlanTest, ThreeStagesOnTwoServers) {
   EXPECT_EQ(plan.stages[0].l3_budget_bytes, 3 * (uint64_t{64} << 20) / 4);
   EXPECT_EQ(plan.serving_server, "a");
   EXPECT_EQ(plan.serving_socket, "");
-  EXPECT_EQ(plan.context, 256u);
-  EXPECT_EQ(plan.slots, 5u);
-  EXPECT_EQ(plan.max_in_flight, 4u);
-  EXPECT_GE(plan.max_batch_tokens, 64u);
+  EXPECT_EQ(plan.capacity.context, 256u);
+  EXPECT_EQ(plan.capacity.slots, 5u);
+  EXPECT_EQ(plan.capacity.max_in_flight, 4u);
+  EXPECT_GE(plan.capacity.max_batch_tokens, 64u);
   EXPECT_EQ(&plan.stage_of_socket("k2"), &plan.stages[0]);
   EXPECT_EQ(&plan.stage_of_socket("c2"), &plan.stages[2]);
   EXPECT_NE(ErrorOf([&] { plan.stage_of_socket("x"); }).find("sockets are: w, k1, k2, c1, c2"),
@@ -253,7 +253,7 @@ TEST(PlanTest, CarriesWhatEachSocketRuns) {
     EXPECT_EQ(stage.plan.config.layers, stage.layers);
     EXPECT_EQ(stage.plan.config.first_layer, stage.first_layer);
     EXPECT_EQ(stage.plan.attention.size(), stage.attention.size());
-    EXPECT_EQ(stage.plan.options.max_batch_tokens, plan.max_batch_tokens);
+    EXPECT_EQ(stage.plan.options.capacity.max_batch_tokens, plan.capacity.max_batch_tokens);
     bytes += stage.plan.weight_bytes;
   }
   EXPECT_EQ(plan.stages[0].machine, 0u);
@@ -264,7 +264,7 @@ TEST(PlanTest, CarriesWhatEachSocketRuns) {
   EXPECT_EQ(plan.ends.threads.size(), 1u);
   EXPECT_EQ(plan.ends.config.layers, 0u);
   EXPECT_TRUE(plan.ends.config.ends);
-  EXPECT_EQ(plan.ends.options.context, plan.context);
+  EXPECT_EQ(plan.ends.options.capacity.context, plan.capacity.context);
   EXPECT_EQ(bytes + plan.ends.weight_bytes, plan.weight_bytes());
 }
 
@@ -278,7 +278,7 @@ TEST(PlanTest, OneMachineWithoutAManifest) {
   EXPECT_TRUE(plan.stages[0].holds_lm_head);
   EXPECT_TRUE(plan.ends.threads.empty());
   EXPECT_EQ(plan.weight_bytes(), plan.stages[0].plan.weight_bytes);
-  EXPECT_EQ(plan.kv_slot_bytes() * plan.slots, plan.stages[0].plan.kv_bytes);
+  EXPECT_EQ(plan.kv_slot_bytes() * plan.capacity.slots, plan.stages[0].plan.kv_bytes);
   EXPECT_EQ(plan.serving_cores, 3u);
   EXPECT_EQ(plan.socket_notes, 0u) << "nobody wrote its socket";
 }
@@ -308,7 +308,7 @@ TEST(PlanTest, LayersAsTheManifestSays) {
   EXPECT_EQ(plan.stages[0].socket, "y") << "in the order of the layers";
   EXPECT_EQ(plan.stages[0].layers, 7u);
   EXPECT_EQ(plan.stages[1].first_layer, 7u);
-  EXPECT_EQ(plan.slots, 3u) << "one for each micro-batch in flight, since nothing is said";
+  EXPECT_EQ(plan.capacity.slots, 3u) << "one for each micro-batch in flight, since nothing is said";
   EXPECT_NE(ErrorOf([&] {
               PlanOf(text("0-6", "7-10"), TenLayers(), "two-cores");
             }).find("the model has 10 layers; expected the last stage to end with layer 9"),
@@ -323,7 +323,7 @@ TEST(PlanTest, ServingSocketAndOneStage) {
   const Plan alone = PlanOf(one, config, "two-packages");
   EXPECT_TRUE(alone.single());
   EXPECT_TRUE(alone.links.empty());
-  EXPECT_EQ(alone.max_in_flight, 1u);
+  EXPECT_EQ(alone.capacity.max_in_flight, 1u);
   uint64_t l3_bytes = 0;
   for (const PlanL3Group& l3 : alone.stages[0].plan.l3_groups) l3_bytes += l3.l3_bytes;
   EXPECT_EQ(alone.stages[0].l3_bytes, l3_bytes);

@@ -36,7 +36,7 @@ struct KvCapacity {
 };
 std::vector<KvCapacity> KvCapacities(const Plan& plan) {
   std::vector<KvCapacity> capacities;
-  std::vector<size_t> contexts = {plan.context};
+  std::vector<size_t> contexts = {plan.capacity.context};
   for (size_t context = 1024; context <= std::max<size_t>(plan.config.trained_context, 4096);
        context *= 4)
     contexts.push_back(context);
@@ -117,14 +117,14 @@ std::string Plan::Table() const {
                         "norm, head, sampler)\n",
                         stages.size(), stages.size(), Layers(*this),
                         stages.size() == c.layers ? "" : "s");
-  out +=
-      fmt::format("in flight  {} micro-batch{} of up to {} rows ({:.1f} KB each over a link){}\n",
-                  max_in_flight, max_in_flight == 1 ? "" : "es", max_batch_tokens,
-                  static_cast<double>(max_batch_tokens * c.dim * sizeof(float)) * 1e-3,
-                  single() ? "" : ": one per stage and one at the serving socket");
-  out += fmt::format("KV cache   {} slot{} x {} tokens{} = {:.2f} MB in all stages, INT8\n", slots,
-                     slots == 1 ? "" : "s", context, KvTokensText(kv_tokens, cached_tokens),
-                     Mb(kv_bytes()));
+  out += fmt::format(
+      "in flight  {} micro-batch{} of up to {} rows ({:.1f} KB each over a link){}\n",
+      capacity.max_in_flight, capacity.max_in_flight == 1 ? "" : "es", capacity.max_batch_tokens,
+      static_cast<double>(capacity.max_batch_tokens * c.dim * sizeof(float)) * 1e-3,
+      single() ? "" : ": one per stage and one at the serving socket");
+  out += fmt::format("KV cache   {} slot{} x {} tokens{} = {:.2f} MB in all stages, INT8\n",
+                     capacity.slots, capacity.slots == 1 ? "" : "s", capacity.context,
+                     KvTokensText(capacity), Mb(kv_bytes()));
   out +=
       fmt::format("residency  {}\n", resident() ? "all stages' weights fit their L3 budgets"
                                                 : "not all stages' weights fit their L3 budgets");
@@ -186,13 +186,14 @@ nlohmann::json Plan::Json() const {
                          {"hash", fmt::format("{:016x}", hash())},
                          {"sockets", stages.size()},
                          {"serving_sockets", single() ? 0 : 1},
-                         {"context", context},
-                         {"slots", slots},
-                         {"kv_tokens", kv_tokens == 0 ? slots * context : kv_tokens},
-                         {"cached_tokens", cached_tokens},
+                         {"context", capacity.context},
+                         {"slots", capacity.slots},
+                         {"kv_tokens", capacity.kv_tokens == 0 ? capacity.slots * capacity.context
+                                                               : capacity.kv_tokens},
+                         {"cached_tokens", capacity.cached_tokens},
                          {"kv_bytes", kv_bytes()},
-                         {"max_batch_tokens", max_batch_tokens},
-                         {"max_in_flight", max_in_flight},
+                         {"max_batch_tokens", capacity.max_batch_tokens},
+                         {"max_in_flight", capacity.max_in_flight},
                          {"weight_bytes", weight_bytes()},
                          {"kv_bytes_per_slot", kv_slot_bytes()},
                          {"resident", resident()},

@@ -28,7 +28,8 @@ PredictedTimes Prediction::Times(const PredictedStage& stage, size_t batch) cons
   times.compute_bound = compute > read;
   // All sequences in flight keep their KV of this stage's layers (Cache-Resident LLM Inference,
   // section 2.3).
-  const double kv_all = rows * static_cast<double>(stage.kv_bytes * stage.layers * max_in_flight);
+  const double kv_all =
+      rows * static_cast<double>(stage.kv_bytes * stage.layers * capacity.max_in_flight);
   times.kv_in_l3 = kv_all <= static_cast<double>(stage.kv_room_bytes);
   const double kv_gbps = times.kv_in_l3 ? speeds.l3_core_gbps * static_cast<double>(stage.kv_cores)
                                         : speeds.dram_socket_gbps;
@@ -52,7 +53,7 @@ PredictedPoint Prediction::Point(size_t batch) const {
     path_us += us;
     slowest_us = std::max(slowest_us, us);
   }
-  const auto in_flight = static_cast<double>(max_in_flight);
+  const auto in_flight = static_cast<double>(capacity.max_in_flight);
   PredictedPoint point;
   point.batch = batch;
   point.alone_ms = path_us * 1e-3;
@@ -66,8 +67,8 @@ std::string Prediction::Text() const {
       "prediction context {}, from ({}): L3 {:g} GB/s and {:g} GOP/s per core, memory {:g} GB/s "
       "per socket,\n"
       "           {:g} us of barriers per layer{}\n",
-      context, speeds.source, speeds.l3_core_gbps, speeds.core_gops, speeds.dram_socket_gbps,
-      speeds.layer_sync_us,
+      capacity.context, speeds.source, speeds.l3_core_gbps, speeds.core_gops,
+      speeds.dram_socket_gbps, speeds.layer_sync_us,
       links == 0
           ? std::string()
           : fmt::format(", links {:g} us + {:g} GB/s", speeds.link_latency_us, speeds.link_gbps));
@@ -125,11 +126,11 @@ std::string Prediction::Text() const {
   out +=
       fmt::format("  TPOT     = {} us = {:.3f} ms with one micro-batch of one sequence in flight\n",
                   sum, one.alone_ms);
-  if (max_in_flight > 1) {
+  if (capacity.max_in_flight > 1) {
     out += fmt::format("           = max(that, {} x slowest) = {:.3f} ms with {} in flight\n",
-                       max_in_flight, one.tpot_ms, max_in_flight);
+                       capacity.max_in_flight, one.tpot_ms, capacity.max_in_flight);
   }
-  if (max_in_flight == 1) {
+  if (capacity.max_in_flight == 1) {
     out += "\n  batch       TPOT ms   tokens/s\n";
     for (const PredictedPoint& point : points)
       out += fmt::format("  {:>5} {:>13.3f} {:>10.0f}\n", point.batch, point.tpot_ms,

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "model/step/capacity.h"
+
 namespace larder::pipeline::inline plan {
 
 // Speeds of one core, one socket and one link. The defaults are estimates for an EPYC
@@ -51,8 +53,7 @@ struct PredictedPoint {
 
 struct Prediction {
   Speeds speeds;
-  size_t context = 0;
-  size_t max_in_flight = 0;            // micro-batches
+  model::Capacity capacity;
   uint64_t row_bytes = 0;              // per row of a frame: dim float32
   size_t links = 0;                    // hops per token: stages + 1; 0 if one stage serves itself
   std::vector<PredictedStage> stages;  // the serving socket last

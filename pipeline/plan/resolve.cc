@@ -218,13 +218,14 @@ class Resolver {
     }
     uint64_t weights = 0;
     for (const auto& [group, bytes] : GroupBytes(first.cores)) weights += bytes;
-    size_t context = manifest_.context;
-    if (context == 0) context = attention_node::KvShape::DefaultContext(*config_);
-    const size_t slots = TotalSlots();
-    const uint64_t kv = attention_node::KvShape(*config_, slots, context,
-                                                attention_node::KvShape::PoolChunks(
-                                                    slots, slots, context, manifest_.kv_tokens))
-                            .bytes();
+    model::Capacity capacity = {
+        .slots = TotalSlots(), .context = manifest_.context, .kv_tokens = manifest_.kv_tokens};
+    if (capacity.context == 0) capacity.context = attention_node::KvShape::DefaultContext(*config_);
+    const uint64_t kv =
+        attention_node::KvShape(*config_, capacity.slots, capacity.context,
+                                attention_node::KvShape::PoolChunks(capacity.slots, capacity))
+            .bytes();
+    const auto [slots, context] = std::pair(capacity.slots, capacity.context);
     const std::string figures = fmt::format(
         "{:.1f} MB of weights, {:.1f} MB of KV cache ({} slot{} of {} tokens), L3 budget {:.1f} MB "
         "of this socket, {:.1f} MB of all",

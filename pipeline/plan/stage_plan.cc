@@ -17,6 +17,7 @@ constexpr size_t kMaxThreads = 1024;
 constexpr size_t kMaxBatchTokens = 4096;
 
 void CheckMemory(const StagePlan& plan, const topology::Topology& topology) {
+  const model::Capacity& capacity = plan.options.capacity;
   uint64_t memory = 0;
   for (const auto& node : topology.numa_nodes()) memory += node.memory_bytes;
   const uint64_t need = plan.weight_bytes + plan.embedding_bytes + plan.kv_bytes;
@@ -30,11 +31,11 @@ void CheckMemory(const StagePlan& plan, const topology::Topology& topology) {
         weights * 1e-9, memory * 1e-9);
   }
   const uint64_t chunk_bytes = std::max<uint64_t>(1, plan.kv_bytes / plan.kv_chunks);
-  const uint64_t fits = left / chunk_bytes / plan.options.slots * kernels::kChunkPositions;
+  const uint64_t fits = left / chunk_bytes / capacity.slots * kernels::kChunkPositions;
   throw Error(
       "plan: {} slots of {} tokens need {:.2f} GB of KV cache beside {:.2f} GB of weights, but the "
       "machine has {:.2f} GB; {}",
-      plan.options.slots, plan.options.context, plan.kv_bytes * 1e-9, weights * 1e-9, memory * 1e-9,
+      capacity.slots, capacity.context, plan.kv_bytes * 1e-9, weights * 1e-9, memory * 1e-9,
       fits > 0
           ? fmt::format("the largest context that fits is {} (-c {})", fits, fits)
           : std::string(
@@ -43,17 +44,16 @@ void CheckMemory(const StagePlan& plan, const topology::Topology& topology) {
 }
 
 void PlanAttention(StagePlan& plan, const topology::Topology& topology) {
+  const model::Capacity& capacity = plan.options.capacity;
   const uint64_t chunk_bytes =
-      attention_node::KvShape(plan.config, 1, plan.options.context).chunk_bytes();
+      attention_node::KvShape(plan.config, 1, capacity.context).chunk_bytes();
   SlotId first_slot(0);
   for (const PlanOptions::Attention& socket : plan.options.attention) {
     if (socket.slots == 0 || socket.cores.empty())
       throw Error("plan: attention socket '{}' needs at least one core and one slot", socket.name);
     PlanAttentionSocket out{
         .name = socket.name, .threads = {}, .first_slot = first_slot, .slots = socket.slots};
-    out.kv_chunks =
-        attention_node::KvShape::PoolChunks(socket.slots, plan.options.slots, plan.options.context,
-                                            plan.options.kv_tokens, plan.options.cached_tokens);
+    out.kv_chunks = attention_node::KvShape::PoolChunks(socket.slots, capacity);
     out.first_chunk = plan.kv_chunks;
     out.kv_bytes = out.kv_chunks * chunk_bytes;
     plan.kv_chunks += out.kv_chunks;
@@ -115,6 +115,7 @@ StagePlan MakeStagePlan(const model::ModelConfig& config, const topology::Topolo
   plan.options = options;
   plan.fingerprint = options.fingerprint;
   PlanOptions& o = plan.options;
+  model::Capacity& capacity = o.capacity;
   if (!o.cores.empty()) o.threads = o.cores.size();
   if (o.threads == 0) o.threads = topology.cores().size();
   const size_t most_threads =
@@ -124,30 +125,31 @@ StagePlan MakeStagePlan(const model::ModelConfig& config, const topology::Topolo
         "plan: {} threads (-t) on {} cores; expected at most {}: more would wait for each other",
         o.threads, topology.cores().size(), most_threads);
   }
-  if (o.max_batch_tokens > kMaxBatchTokens) {
-    throw Error("plan: micro-batches of {} rows (-ub); expected at most {}", o.max_batch_tokens,
-                kMaxBatchTokens);
+  if (capacity.max_batch_tokens > kMaxBatchTokens) {
+    throw Error("plan: micro-batches of {} rows (-ub); expected at most {}",
+                capacity.max_batch_tokens, kMaxBatchTokens);
   }
-  if (o.context == 0) o.context = attention_node::KvShape::DefaultContext(config);
-  if (o.context > attention_node::KvShape::kMaxContext)
-    throw Error("plan: a context of {} tokens; expected at most {}", o.context,
+  if (capacity.context == 0) capacity.context = attention_node::KvShape::DefaultContext(config);
+  if (capacity.context > attention_node::KvShape::kMaxContext)
+    throw Error("plan: a context of {} tokens; expected at most {}", capacity.context,
                 attention_node::KvShape::kMaxContext);
-  if (o.context > config.trained_context && config.trained_context != 0) {
+  if (capacity.context > config.trained_context && config.trained_context != 0) {
     plan.notes.push_back(
         fmt::format("context {} is longer than the {} tokens that the model was trained with",
-                    o.context, config.trained_context));
+                    capacity.context, config.trained_context));
   }
   plan.config = model::ForContext(config, o.context);
   if (std::string text = model::LongRopeText(config, o.context); !text.empty())
     plan.notes.push_back(std::move(text));
   if (!o.attention.empty()) {
-    o.slots = 0;
-    for (const PlanOptions::Attention& socket : o.attention) o.slots += socket.slots;
+    capacity.slots = 0;
+    for (const PlanOptions::Attention& socket : o.attention) capacity.slots += socket.slots;
   }
-  if (o.slots == 0) throw Error("plan: at least one slot is needed");
-  if (o.max_batch_tokens == 0) o.max_batch_tokens = DefaultBatchTokens(config, topology);
+  if (capacity.slots == 0) throw Error("plan: at least one slot is needed");
+  if (capacity.max_batch_tokens == 0)
+    capacity.max_batch_tokens = DefaultBatchTokens(config, topology);
   if (o.few_rows == 0) o.few_rows = weight_node::OwnNormRows(config, o.threads);
-  o.few_rows = std::min(o.few_rows, o.max_batch_tokens);
+  o.few_rows = std::min(o.few_rows, capacity.max_batch_tokens);
   if (!o.tuning) o.tuning = kernels::DefaultTuning(o.isa);
 
   const auto cores = o.cores.empty() ? topology.PickCores(o.threads) : o.cores;
@@ -174,14 +176,13 @@ StagePlan MakeStagePlan(const model::ModelConfig& config, const topology::Topolo
   }
   plan.embedding_bytes =
       config.tied_embeddings || !config.ends ? 0 : weight_node::EmbeddingBytes(config);
-  const attention_node::KvShape kv(config, o.slots, o.context);
+  const attention_node::KvShape kv(config, capacity.slots, capacity.context);
   plan.kv_slot_bytes = kv.slot_bytes();
   PlanAttention(plan, topology);
   if (!plan.separated())
     plan.kv_chunks = o.kv_chunks != 0
                          ? o.kv_chunks
-                         : attention_node::KvShape::PoolChunks(o.slots, o.slots, o.context,
-                                                               o.kv_tokens, o.cached_tokens);
+                         : attention_node::KvShape::PoolChunks(capacity.slots, capacity);
   plan.kv_bytes = plan.kv_chunks * kv.chunk_bytes();
   NoteResidency(plan);
   if (topology.from_xml()) {
@@ -214,7 +215,7 @@ size_t StagePlan::l3_kv_tokens() const {
   if (separated() || !resident()) return 0;
   uint64_t room = 0;
   for (const PlanL3Group& l3 : l3_groups) room += l3.budget_bytes - l3.weight_bytes;
-  return room / std::max<uint64_t>(1, kv_slot_bytes / options.context);
+  return room / std::max<uint64_t>(1, kv_slot_bytes / options.capacity.context);
 }
 
 uint64_t HashOf(const nlohmann::json& key) { return Fnv1a(key.dump()); }
@@ -223,17 +224,22 @@ uint64_t StagePlan::identity() const { return IdentityOf(fingerprint, config); }
 
 uint64_t StagePlan::ExchangeHash() const {
   // The key: what defines the computation and the frames. Names of the machine are not part of it.
-  nlohmann::json key = {identity(),       options.context, options.slots, options.max_batch_tokens,
-                        options.few_rows, threads.size()};
+  nlohmann::json key = {identity(),
+                        options.capacity.context,
+                        options.capacity.slots,
+                        options.capacity.max_batch_tokens,
+                        options.few_rows,
+                        threads.size()};
   for (const PlanAttentionSocket& socket : attention)
     key.push_back({socket.name, socket.threads.size(), socket.slots, socket.kv_chunks});
   return HashOf(key);
 }
 
-std::string KvTokensText(size_t kv_tokens, size_t cached_tokens) {
+std::string KvTokensText(const model::Capacity& capacity) {
   std::string text;
-  if (kv_tokens > 0) text += fmt::format(", {} of them together", kv_tokens);
-  if (cached_tokens > 0) text += fmt::format(", and {} of ended sequences", cached_tokens);
+  if (capacity.kv_tokens > 0) text += fmt::format(", {} of them together", capacity.kv_tokens);
+  if (capacity.cached_tokens > 0)
+    text += fmt::format(", and {} of ended sequences", capacity.cached_tokens);
   return text;
 }
 
@@ -256,11 +262,11 @@ std::string StagePlan::Table() const {
       embedding_bytes ? fmt::format(", {:.2f} MB of embeddings looked up", embedding_bytes * 1e-6)
                       : std::string(" (embeddings tied)"));
   out += fmt::format("KV cache   {} slot{} x {} tokens{} = {:.2f} MB, INT8 ({} bytes a token)\n",
-                     options.slots, options.slots == 1 ? "" : "s", options.context,
-                     KvTokensText(options.kv_tokens, options.cached_tokens), kv_bytes * 1e-6,
-                     kv_slot_bytes / options.context);
+                     options.capacity.slots, options.capacity.slots == 1 ? "" : "s",
+                     options.capacity.context, KvTokensText(options.capacity), kv_bytes * 1e-6,
+                     kv_slot_bytes / options.capacity.context);
   out += fmt::format("kernels    {}; frames of up to {} rows\n", IsaName(options.isa),
-                     options.max_batch_tokens);
+                     options.capacity.max_batch_tokens);
   out += fmt::format("residency  {}\n", resident() ? "all weights fit their L3 budget"
                                                    : "not all weights fit their L3 budget");
   if (l3_kv_tokens() > 0)

@@ -13,6 +13,7 @@
 #include "kernels/formats/isa.h"
 #include "kernels/formats/tuning.h"
 #include "model/config/config.h"
+#include "model/step/capacity.h"
 #include "topology/topology.h"
 #include "weight_node/shard_plan.h"
 
@@ -20,21 +21,13 @@ namespace larder::pipeline::inline plan {
 
 struct PlanOptions {
   size_t threads = 0;  // 0: one per physical core that this process may use
-  size_t context = 0;  // positions per slot; 0: the model's trained context, at most 4096
-  size_t slots = 1;    // sequences that the KV cache holds
-  // Tokens that the KV caches hold for all slots together, and for ended sequences from which
-  // prompts may go on. Sequences that outgrow them wait, and are computed again. 0: a full context
-  // for each slot.
-  size_t kv_tokens = 0;
-  // Additional memory for KV of ended sequences, in all stages together; and how many tokens that
-  // is.
+  model::Capacity capacity;
+  // Additional memory for KV of ended sequences, in all stages together: capacity.cached_tokens
+  // follows from it.
   uint64_t cache_ram_bytes = 0;
-  size_t cached_tokens = 0;
   // In a micro-batch of at most this many rows, each thread normalises all rows for itself. 0: as
   // many as weight_node::OwnNormRows says.
   size_t few_rows = 0;
-  // The most rows of a micro-batch; 0: as many as fit in L2 with their FFN activations, 64 to 256.
-  size_t max_batch_tokens = 0;
   double l3_fraction = 0.75;  // the share of each L3 for weights
   kernels::Isa isa = kernels::BestIsa();
   std::optional<kernels::KernelTuning> tuning;  // nullopt: isa's default; never part of the hash
@@ -53,7 +46,7 @@ struct PlanOptions {
   size_t kv_chunks = 0;
 
   // Attention sockets. Empty: colocated, attention runs on the weight socket's cores. Otherwise
-  // `slots` is the sum of theirs.
+  // capacity.slots is the sum of theirs.
   struct Attention {
     std::string name;
     std::vector<CoreId> cores;
@@ -121,9 +114,8 @@ struct StagePlan {
   nlohmann::json Json() const;  // without what Plan::Json() says about the stage
 };
 
-// A text for people: what PlanOptions::kv_tokens and cached_tokens mean with these slots and
-// context.
-std::string KvTokensText(size_t kv_tokens, size_t cached_tokens);
+// A text for people: what kv_tokens and cached_tokens mean with these slots and context.
+std::string KvTokensText(const model::Capacity& capacity);
 // FNV-1a over a JSON value's text; `key` is what two ends of a link must agree on.
 uint64_t HashOf(const nlohmann::json& key);
 

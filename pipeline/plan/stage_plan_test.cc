@@ -32,7 +32,7 @@ const model::ModelConfig& Llama3b() {
 StagePlan PlanFor(const Topology& machine, size_t threads = 0) {
   PlanOptions options;
   options.threads = threads;
-  options.context = 4096;
+  options.capacity.context = 4096;
   options.isa = kernels::Isa::kScalar;  // the plan does not depend on the machine that tests run on
   return MakeStagePlan(Llama3b(), machine, options);
 }

@@ -275,8 +275,9 @@ struct SimulatedChain {
 };
 
 TEST(ChainKvTierTest, SocketsWithoutFilesAreSaidOnce) {
-  const EngineLimits limits = {
-      .slots = 2, .context = 128, .vocab = 24, .max_batch_tokens = 32, .max_logits = 16};
+  const EngineLimits limits = {.capacity = {.slots = 2, .context = 128, .max_batch_tokens = 32},
+                               .vocab = 24,
+                               .max_logits = 16};
   SimulatedChain chain(limits, /*failure: of each store*/ 1.0);
   std::vector<Wish> wishes;
   for (int32_t i = 0; i < 20; ++i)
@@ -292,10 +293,8 @@ TEST(ChainKvTierTest, SocketsWithoutFilesAreSaidOnce) {
 
 // Two clients take the only slots of two sockets; the one on the other socket ends first.
 TEST(ChainKvTierTest, ASequenceThatGaveWayGoesOnOnAnotherSocket) {
-  const EngineLimits limits = {.slots = 2,
-                               .context = 256,
+  const EngineLimits limits = {.capacity = {.slots = 2, .context = 256, .max_batch_tokens = 32},
                                .vocab = 24,
-                               .max_batch_tokens = 32,
                                .max_logits = 16,
                                .attention_slot_ends = {SlotId(1), SlotId(2)}};
   // Steps take no time here, the index's files do: the 40th waits for them.

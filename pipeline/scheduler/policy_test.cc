@@ -132,7 +132,7 @@ struct Traffic {
       const size_t more = 1 + below(below(10) == 0 ? 60 : 12);
       for (size_t k = 0; k < more; ++k)
         wish.prompt.push_back(static_cast<int32_t>(below(limits.vocab)));
-      wish.prompt.resize(std::min(wish.prompt.size(), limits.context - 8));
+      wish.prompt.resize(std::min(wish.prompt.size(), limits.capacity.context - 8));
       wish.most = 1 + below(below(20) == 0 ? 80 : 12);
       wish.seed = static_cast<uint32_t>(1 + i);
       wish.tenant = below(3);
@@ -157,7 +157,7 @@ struct Traffic {
       while (!sequence.ready(0)) {
       }
       const std::optional<int32_t> next = sequence.Next(logits);
-      if (!next || length + 1 >= limits.context) return outcome.tokens;
+      if (!next || length + 1 >= limits.capacity.context) return outcome.tokens;
       state = SimulatedEngine::After(state, *next);
       ++length;
     }
@@ -337,12 +337,12 @@ class PolicyProperty : public testing::TestWithParam<Case> {};
 
 TEST_P(PolicyProperty, EachSequenceEndsOnceWithTheTokensThatItGetsAlone) {
   const Case& with = GetParam();
-  EngineLimits limits = {.slots = 8,
-                         .context = 128,
+  EngineLimits limits = {.capacity = {.slots = 8,
+                                      .context = 128,
+                                      .max_batch_tokens = 32,
+                                      .max_in_flight = with.sockets > 0 ? 3u : 1u},
                          .vocab = 24,
-                         .max_batch_tokens = 32,
                          .max_logits = 16,
-                         .max_in_flight = with.sockets > 0 ? 3u : 1u,
                          .can_be_lost = with.loss > 0};
   for (size_t i = 1; i <= with.sockets; ++i)
     limits.attention_slot_ends.push_back(SlotId(static_cast<int32_t>(8 * i / with.sockets)));
@@ -378,7 +378,7 @@ TEST_P(PolicyProperty, EachSequenceEndsOnceWithTheTokensThatItGetsAlone) {
     EXPECT_GT(scheduler.status().yielded.load(), 0u);
     // Between two looks every sequence may begin one more chunk.
     EXPECT_LE(intake.most_tokens(),
-              with.active_tokens + limits.slots * SimulatedEngine::kChunkPositions);
+              with.active_tokens + limits.capacity.slots * SimulatedEngine::kChunkPositions);
   }
 
   if (files) {
@@ -418,7 +418,7 @@ TEST_P(PolicyProperty, EachSequenceEndsOnceWithTheTokensThatItGetsAlone) {
   // A long prompt waits for shorter ones, and is lost with its slot meanwhile.
   EXPECT_LE(lost, with.loss > 0 ? traffic.wishes.size() / 200 : 0u)
       << "given up after many losses in a row";
-  EXPECT_LE(engine.most_rows, limits.max_batch_tokens);
+  EXPECT_LE(engine.most_rows, limits.capacity.max_batch_tokens);
   EXPECT_EQ(engine.in_flight(), 0u) << "nothing is left";
   for (const SlotStatus& slot : scheduler.slots()) EXPECT_EQ(slot.state.load(), SlotStatus::kIdle);
   EXPECT_EQ(scheduler.status().waiting.load(), 0u);
@@ -549,7 +549,9 @@ class CountedIntake : public Intake {
 };
 
 constexpr EngineLimits kFewSlots = {
-    .slots = 4, .context = 8192, .vocab = 24, .max_batch_tokens = 64, .max_logits = 16};
+    .capacity = {.slots = 4, .context = 8192, .max_batch_tokens = 64},
+    .vocab = 24,
+    .max_logits = 16};
 
 // Whatever waits in front of it: the step in progress, its own rows, and the oldest's share of
 // them.
@@ -609,8 +611,9 @@ TEST(PolicyFairness, NoPromptStarves) {
 
 // A prompt that arrives while others decode to the end of a long context is not left behind.
 TEST(PolicyFairness, NobodyStarves) {
-  const EngineLimits limits = {
-      .slots = 4, .context = 2048, .vocab = 24, .max_batch_tokens = 32, .max_logits = 16};
+  const EngineLimits limits = {.capacity = {.slots = 4, .context = 2048, .max_batch_tokens = 32},
+                               .vocab = 24,
+                               .max_logits = 16};
   for (const Policy policy : {Policy::kMixed, Policy::kPhases}) {
     std::vector<Wish> wishes;
     // Two that go on for ever, and a stream of short ones beside them.

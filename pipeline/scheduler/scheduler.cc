@@ -36,13 +36,13 @@ Scheduler::Scheduler(TokenEngine& engine, const SchedulerOptions& options)
       right_of_way_(slots_, stored_, queue_, running_, options.active_tokens),
       slot_orders_(engine, slots_, stored_, queue_, running_, right_of_way_),
       outages_(*clock_, options.patience_ms),
-      batches_(limits_.max_in_flight) {
+      batches_(limits_.capacity.max_in_flight) {
   // Reserves all that steps need, so that they do not allocate.
-  for (ScheduledBatch& batch : batches_) batch.parts.reserve(limits_.max_batch_tokens);
-  rows_.reserve(limits_.max_batch_tokens);
+  for (ScheduledBatch& batch : batches_) batch.parts.reserve(limits_.capacity.max_batch_tokens);
+  rows_.reserve(limits_.capacity.max_batch_tokens);
   choosing_.reserve(limits_.max_logits);
   drafted_.reserve(limits_.max_logits);
-  prompt_order_.reserve(limits_.slots);
+  prompt_order_.reserve(limits_.capacity.slots);
 }
 
 Scheduler::~Scheduler() = default;
@@ -86,7 +86,7 @@ void Scheduler::Run(Intake& intake) {
 
 void Scheduler::TakeNew(Intake& intake) {
   while (auto sequence = intake.Take()) {
-    const size_t tokens = sequence->prompt().size(), context = limits_.context;
+    const size_t tokens = sequence->prompt().size(), context = limits_.capacity.context;
     if (tokens > 0 && tokens <= context) {
       queue_.Add(std::make_unique<Active>(std::move(sequence)), /*first=*/false);
     } else {
@@ -98,7 +98,7 @@ void Scheduler::TakeNew(Intake& intake) {
 void Scheduler::Admit() {
   right_of_way_.MakeWay(chunks_wanted_, slot_orders_.waits_for());
   chunks_wanted_ = false;
-  while (slots_.actives() < limits_.slots && AdmitOne()) {
+  while (slots_.actives() < limits_.capacity.slots && AdmitOne()) {
   }
   ShowNumber(status_.waiting, queue_.size());
 }
@@ -166,7 +166,7 @@ std::optional<int32_t> Scheduler::Choose(SlotId id, std::span<const float> logit
   slots_.ShowTokens(id);
   if (!next) {
     running_.End(id, SequenceEnd::kComplete, "");
-  } else if (slots_[id].tokens.size() + 1 >= limits_.context) {  // prompt and text fill it
+  } else if (slots_[id].tokens.size() + 1 >= limits_.capacity.context) {  // prompt and text fill it
     running_.End(id, SequenceEnd::kContextFull, "");
     next.reset();
   } else {

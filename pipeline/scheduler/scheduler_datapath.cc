@@ -32,8 +32,8 @@ bool Scheduler::FillBatch() {
   batch.prefill_rows = batch.decode_rows = batch.logit_rows = 0;
   batch.submitted_ns = clock_->now_ns();
   const RowBudget budget = policy_->Budget({.now_ns = batch.submitted_ns,
-                                            .slots = limits_.slots,
-                                            .max_batch_tokens = limits_.max_batch_tokens,
+                                            .slots = limits_.capacity.slots,
+                                            .max_batch_tokens = limits_.capacity.max_batch_tokens,
                                             .prefilling = running_.prompts().size(),
                                             .decoding = running_.decoding(),
                                             .decode_step_ns = costs_.decode_step_ns(),
@@ -44,8 +44,8 @@ bool Scheduler::FillBatch() {
   AddPromptRows(batch, budget.prompt_rows);
   if (rows_.empty() && in_flight_ == 0) {
     // The sequences that the policy lets run wait for KV chunks of those that it holds back.
-    AddDecodeRows(batch, limits_.max_batch_tokens);
-    AddPromptRows(batch, limits_.max_batch_tokens);
+    AddDecodeRows(batch, limits_.capacity.max_batch_tokens);
+    AddPromptRows(batch, limits_.capacity.max_batch_tokens);
   }
   if (rows_.empty()) return false;
   Submit(batch);
@@ -55,8 +55,8 @@ bool Scheduler::FillBatch() {
 void Scheduler::AddDecodeRows(ScheduledBatch& batch, size_t most) {
   // The sequences are spread over as many micro-batches as can be in flight, so that every stage
   // has work.
-  const size_t rows = std::min(limits_.max_batch_tokens, limits_.max_logits);
-  most = std::min({most, CeilDiv(running_.decoding(), limits_.max_in_flight), rows});
+  const size_t rows = std::min(limits_.capacity.max_batch_tokens, limits_.max_logits);
+  most = std::min({most, CeilDiv(running_.decoding(), limits_.capacity.max_in_flight), rows});
   SlotQueue& ready = running_.ready();
   for (size_t looked_at = ready.size();
        looked_at > 0 && batch.parts.size() < most && ready.size() > 0; --looked_at) {
@@ -78,7 +78,7 @@ void Scheduler::AddDecodeRowsOf(SlotId id, ScheduledBatch& batch, size_t most) {
   const size_t first = slots_[id].tokens.size();
   Active& active = slots_.active(id);
   // The last position of the context is never computed: a text ends with its token.
-  const size_t room = std::min(most, limits_.context - 1 - first);
+  const size_t room = std::min(most, limits_.capacity.context - 1 - first);
   std::span<const int32_t> drafts;
   if (room > 1) drafts = active.sequence->Draft(room - 1);
   LARDER_CHECK(drafts.size() < std::max<size_t>(room, 1));
@@ -101,7 +101,7 @@ void Scheduler::AddDecodeRowsOf(SlotId id, ScheduledBatch& batch, size_t most) {
 // rows, whatever else arrives: a prompt is done within kOldestShare times its own rows and those of
 // the prompts before it.
 void Scheduler::AddPromptRows(ScheduledBatch& batch, size_t most) {
-  size_t budget = std::min(most, limits_.max_batch_tokens - batch.decode_rows);
+  size_t budget = std::min(most, limits_.capacity.max_batch_tokens - batch.decode_rows);
   OrderPrompts();
   const std::optional<SlotId> oldest = running_.OldestPrompt(
       [](const Active& active) { return !active.background && !active.yields; });

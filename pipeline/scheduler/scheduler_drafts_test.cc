@@ -16,8 +16,9 @@ namespace larder::pipeline::inline scheduler {
 namespace {
 
 struct Machine {
-  EngineLimits limits = {
-      .slots = 4, .context = 128, .vocab = 24, .max_batch_tokens = 32, .max_logits = 16};
+  EngineLimits limits = {.capacity = {.slots = 4, .context = 128, .max_batch_tokens = 32},
+                         .vocab = 24,
+                         .max_logits = 16};
   double loss = 0;
   size_t kv_chunks = 0;
 };
@@ -72,7 +73,7 @@ TEST(SchedulerDrafts, RightOnesComeInOneStep) {
 
 TEST(SchedulerDrafts, WrongOnesChangeNothing) {
   std::vector<Machine> machines(4);
-  machines[1].limits.max_in_flight = 3;
+  machines[1].limits.capacity.max_in_flight = 3;
   machines[1].limits.max_logits = 3;  // fewer rows than slots could draft
   machines[2].loss = 0.02;
   machines[3].kv_chunks = 12;  // of 32 that the slots could take: sequences are parked

@@ -90,7 +90,7 @@ std::vector<float> StateOf(std::span<const int32_t> tokens, size_t vocab) {
 }
 
 void Check(EngineLimits limits, double loss, size_t kv_chunks) {
-  const size_t vocab = limits.vocab, context = limits.context;
+  const size_t vocab = limits.vocab, context = limits.capacity.context;
   std::mt19937 random(7);
   std::vector<std::vector<int32_t>> beginnings(3);
   for (auto& beginning : beginnings)
@@ -132,25 +132,23 @@ void Check(EngineLimits limits, double loss, size_t kv_chunks) {
 }
 
 TEST(SchedulerHiddenTest, EachPositionGetsItsOwnState) {
-  Check({.slots = 4, .context = 96, .vocab = 50, .max_batch_tokens = 32, .max_logits = 5}, 0, 0);
+  Check({.capacity = {.slots = 4, .context = 96, .max_batch_tokens = 32},
+         .vocab = 50,
+         .max_logits = 5},
+        0, 0);
 }
 
 TEST(SchedulerHiddenTest, OverSocketsInFlightWithFewChunks) {
-  Check({.slots = 4,
-         .context = 96,
+  Check({.capacity = {.slots = 4, .context = 96, .max_batch_tokens = 16, .max_in_flight = 3},
          .vocab = 50,
-         .max_batch_tokens = 16,
          .max_logits = 3,
-         .max_in_flight = 3,
          .attention_slot_ends = {SlotId(2), SlotId(4)}},
         0, 7);
 }
 
 TEST(SchedulerHiddenTest, BeginsAgainAfterALoss) {
-  Check({.slots = 4,
-         .context = 64,
+  Check({.capacity = {.slots = 4, .context = 64, .max_batch_tokens = 32},
          .vocab = 50,
-         .max_batch_tokens = 32,
          .max_logits = 32,
          .can_be_lost = true},
         0.02, 0);

@@ -81,7 +81,7 @@ std::vector<int32_t> Likeliest(std::vector<int32_t> tokens, size_t count, size_t
 
 void CheckScores(const EngineLimits& limits, double loss, size_t kv_chunks, size_t count = 200,
                  bool backgrounds = false) {
-  const size_t vocab = limits.vocab, context = limits.context;
+  const size_t vocab = limits.vocab, context = limits.capacity.context;
   std::mt19937 random(11);
   std::vector<int32_t> beginning;
   for (size_t i = 0; i < context / 2; ++i)
@@ -118,49 +118,49 @@ void CheckScores(const EngineLimits& limits, double loss, size_t kv_chunks, size
 }
 
 TEST(SchedulerPromptLogitsTest, EachPositionComesOnce) {
-  CheckScores({.slots = 4, .context = 96, .vocab = 50, .max_batch_tokens = 32, .max_logits = 5}, 0,
-              0);
+  CheckScores({.capacity = {.slots = 4, .context = 96, .max_batch_tokens = 32},
+               .vocab = 50,
+               .max_logits = 5},
+              0, 0);
 }
 
 TEST(SchedulerPromptLogitsTest, OnAllThreadsOfALargeVocabulary) {
-  CheckScores(
-      {.slots = 4, .context = 64, .vocab = 40'000, .max_batch_tokens = 32, .max_logits = 32}, 0, 0,
-      30);
+  CheckScores({.capacity = {.slots = 4, .context = 64, .max_batch_tokens = 32},
+               .vocab = 40'000,
+               .max_logits = 32},
+              0, 0, 30);
 }
 
 TEST(SchedulerPromptLogitsTest, OverSocketsInFlightWithFewChunks) {
-  CheckScores({.slots = 4,
-               .context = 96,
+  CheckScores({.capacity = {.slots = 4, .context = 96, .max_batch_tokens = 16, .max_in_flight = 3},
                .vocab = 50,
-               .max_batch_tokens = 16,
                .max_logits = 3,
-               .max_in_flight = 3,
                .attention_slot_ends = {SlotId(2), SlotId(4)}},
               0, 14);
 }
 
 TEST(SchedulerPromptLogitsTest, GoesOnAfterALoss) {
-  CheckScores({.slots = 4,
-               .context = 64,
+  CheckScores({.capacity = {.slots = 4, .context = 64, .max_batch_tokens = 32, .max_in_flight = 2},
                .vocab = 50,
-               .max_batch_tokens = 32,
                .max_logits = 32,
-               .max_in_flight = 2,
                .can_be_lost = true},
               0.02, 0);
 }
 
 TEST(SchedulerPromptLogitsTest, GoesOnAfterItMadeWay) {
-  CheckScores({.slots = 2, .context = 96, .vocab = 50, .max_batch_tokens = 16, .max_logits = 16}, 0,
-              0, 200,
+  CheckScores({.capacity = {.slots = 2, .context = 96, .max_batch_tokens = 16},
+               .vocab = 50,
+               .max_logits = 16},
+              0, 0, 200,
               /*backgrounds=*/true);
 }
 
 // A sequence that decodes is kept waiting no longer by a prompt whose logits take much longer than
 // its rows: soon the rows of a step are as many as the stall allows.
 TEST(SchedulerPromptLogitsTest, TheStallCountsWhatLogitsTake) {
-  const EngineLimits limits{
-      .slots = 2, .context = 4096, .vocab = 50, .max_batch_tokens = 256, .max_logits = 256};
+  const EngineLimits limits{.capacity = {.slots = 2, .context = 4096, .max_batch_tokens = 256},
+                            .vocab = 50,
+                            .max_logits = 256};
   SimulatedClock clock;
   SimulatedEngine engine(limits, clock, 0, 3);
   engine.logit_row_ns = 4'000;  // beside 2,000 of the row itself

@@ -68,10 +68,10 @@ class SimulatedEngine final : public TokenEngine, private KvChannel {
   const EngineLimits& limits() const override { return limits_; }
   void Submit(std::span<const TokenRow> rows) override {
     MaybeLose();
-    LARDER_CHECK(batches_.size() < limits_.max_in_flight && !rows.empty() &&
-                 rows.size() <= limits_.max_batch_tokens);
+    LARDER_CHECK(batches_.size() < limits_.capacity.max_in_flight && !rows.empty() &&
+                 rows.size() <= limits_.capacity.max_batch_tokens);
     std::vector<uint64_t>& wanted = batches_.emplace_back();
-    std::vector<bool> seen(limits_.slots);
+    std::vector<bool> seen(limits_.capacity.slots);
     for (size_t i = 0, end = 0; i < rows.size(); i = end) {
       while (end < rows.size() && rows[end].slot == rows[i].slot) ++end;
       const size_t last = rows[end - 1].position + 1;
@@ -89,7 +89,7 @@ class SimulatedEngine final : public TokenEngine, private KvChannel {
                    row.slot.value);
       seen[row.slot.index()] = true;
       LARDER_CHECK(row.token >= 0 && static_cast<size_t>(row.token) < limits_.vocab);
-      LARDER_CHECK(row.position < limits_.context &&
+      LARDER_CHECK(row.position < limits_.capacity.context &&
                    (continues ? row.position == kv_.length(row.slot)
                               : row.position <= kv_.length(row.slot)));
       kv_.Extend(row.slot, row.position + 1);
@@ -144,15 +144,14 @@ class SimulatedEngine final : public TokenEngine, private KvChannel {
   }
   void Lose(const char*) override {}
   static KvChunksShape ChunksOf(const EngineLimits& limits, size_t kv_chunks) {
-    KvChunksShape shape{.slots = limits.slots,
-                        .context = limits.context,
+    KvChunksShape shape{.capacity = limits.capacity,
                         .chunk_positions = kChunkPositions,
                         .slot_ends = limits.attention_slot_ends,
                         .chunk_ends = {},
-                        .max_updates = model::MaxKvUpdates(limits.max_batch_tokens),
+                        .max_updates = model::MaxKvUpdates(limits.capacity.max_batch_tokens),
                         .kept = 5};
     for (size_t i = 0; i < std::max<size_t>(shape.slot_ends.size(), 1); ++i) {
-      const size_t slots = shape.slot_ends.empty() ? shape.slots
+      const size_t slots = shape.slot_ends.empty() ? shape.capacity.slots
                            : i == 0                ? shape.slot_ends[0].index()
                                     : shape.slot_ends[i].index() - shape.slot_ends[i - 1].index();
       const size_t chunks = kv_chunks != 0 ? kv_chunks : slots * shape.slot_chunks();

@@ -35,7 +35,7 @@ void RightOfWay::MakeWay(bool chunks_wanted, std::optional<SlotId> ordered) {
 // in flight, the rest when these have been collected. What they have in the KV cache stays there as
 // long as there is room, as an ended sequence's.
 void RightOfWay::MakeWayForWaiting(bool chunks_wanted) {
-  const size_t slots = slots_.limits().slots;
+  const size_t slots = slots_.limits().capacity.slots;
   size_t wanted = 0;
   std::vector<SlotId> named;  // taken ones that are waited for
   for (size_t i = 0; i < queue_.size(); ++i) {
@@ -79,7 +79,7 @@ void RightOfWay::MakeWayForShort() {
   };
   const auto has_new = [&](SlotId id) { return is_new(slots_.active(id)); };
   if (std::ranges::count_if(running_.prompts(), has_new) < 2 ||
-      slots_.actives() < slots_.limits().slots || !queue_.any_in_front())
+      slots_.actives() < slots_.limits().capacity.slots || !queue_.any_in_front())
     return;
   const std::optional<SlotId> oldest = running_.OldestPrompt(is_new);
   const std::vector<size_t> next = queue_.Next();

@@ -17,10 +17,14 @@ constexpr uint64_t kBehindAll = uint64_t{1} << 63;  // in the order of admission
 
 Running::Running(SlotTable& slots, StoredChunks& stored, WaitingQueue& queue,
                  SchedulerStatus& status)
-    : slots_(slots), stored_(stored), queue_(queue), status_(status), ready_(slots.limits().slots) {
+    : slots_(slots),
+      stored_(stored),
+      queue_(queue),
+      status_(status),
+      ready_(slots.limits().capacity.slots) {
   // So that steps do not allocate.
-  prompts_.reserve(slots.limits().slots);
-  sitting_out_.reserve(slots.limits().slots);
+  prompts_.reserve(slots.limits().capacity.slots);
+  sitting_out_.reserve(slots.limits().capacity.slots);
 }
 
 void Running::Begin(const Place& place, std::unique_ptr<Active> active) {

@@ -88,8 +88,8 @@ void SlotOrders::Take(const Intake& intake, bool in_flight, bool lost) {
 // Returns false: later, between other steps.
 bool SlotOrders::Do(SlotOrder& order, const Intake& intake, bool lost) {
   if (order.slot < SlotId(0) || order.slot >= slots_.end()) {
-    order.error =
-        fmt::format("there is no slot {}; there are {}", order.slot.value, slots_.limits().slots);
+    order.error = fmt::format("there is no slot {}; there are {}", order.slot.value,
+                              slots_.limits().capacity.slots);
     order.later = false;
     return true;
   }

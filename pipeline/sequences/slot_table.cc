@@ -14,9 +14,9 @@ SlotTable::SlotTable(TokenEngine& engine, bool reuse_prefixes, SchedulerStatus& 
       reuse_prefixes_(reuse_prefixes),
       counters_(status),
       slots_(kv_.lists()),
-      status_(limits_.slots) {
+      status_(limits_.capacity.slots) {
   // So that steps do not allocate.
-  for (SlotId id(0); id < end(); ++id) slots_[id.index()].tokens.reserve(limits_.context);
+  for (SlotId id(0); id < end(); ++id) slots_[id.index()].tokens.reserve(limits_.capacity.context);
   ShowChunks();
 }
 
@@ -53,7 +53,7 @@ size_t SlotTable::LeftIn(SlotId id) const {
 
 size_t SlotTable::SlotsOf(AttentionId socket) const {
   const std::span<const SlotId> ends = limits_.attention_slot_ends;
-  if (ends.empty()) return limits_.slots;
+  if (ends.empty()) return limits_.capacity.slots;
   const size_t at = socket.index();
   return ends[at].index() - (at == 0 ? 0 : ends[at - 1].index());
 }

@@ -52,7 +52,7 @@ class SlotTable {
   Active& active(SlotId id) { return *slots_[id.index()].active; }
   const Active& active(SlotId id) const { return *slots_[id.index()].active; }
   const EngineLimits& limits() const { return limits_; }
-  SlotId end() const { return SlotId(static_cast<int32_t>(limits_.slots)); }
+  SlotId end() const { return SlotId(static_cast<int32_t>(limits_.capacity.slots)); }
   // Where the sequences end that are kept without a slot.
   SlotId end_of_kept() const { return SlotId(static_cast<int32_t>(slots_.size())); }
   KvChunks& kv() { return kv_; }

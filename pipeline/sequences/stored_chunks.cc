@@ -8,7 +8,7 @@ namespace larder::pipeline::inline sequences {
 
 StoredChunks::StoredChunks(KvTier* tier, TokenEngine& engine, SlotTable& slots)
     : tier_(tier), engine_(engine), slots_(slots) {
-  loading_.reserve(slots.limits().slots);
+  loading_.reserve(slots.limits().capacity.slots);
   LARDER_CHECK(tier == nullptr || tier->chunk_positions() == slots.chunk_positions());
 }
 

@@ -29,7 +29,7 @@ std::vector<size_t> WaitingQueue::Next() const {
     size_t rest, at;
     auto operator<=>(const Compared&) const = default;
   };
-  const size_t slots = slots_.limits().slots;
+  const size_t slots = slots_.limits().capacity.slots;
   std::vector<Compared> compared;
   std::vector<size_t> behind;
   for (size_t i = 0; i < waiting_.size() && behind.size() < slots; ++i) {

@@ -44,13 +44,14 @@ AttentionReport& ReportIn(const rdma::SharedMemory& memory, const SegmentShape& 
 }  // namespace
 
 SegmentShape::SegmentShape(const StagePlan& plan)
-    : exchange(plan.config, plan.options.max_batch_tokens, plan.threads.size(),
+    : exchange(plan.config, plan.options.capacity.max_batch_tokens, plan.threads.size(),
                [&] {
                  std::vector<size_t> threads;
                  for (const auto& socket : plan.attention) threads.push_back(socket.threads.size());
                  return threads;
                }()),
-      link{.frame_bytes = FrameMessage::Bytes(plan.options.max_batch_tokens), .slots = kFrameSlots},
+      link{.frame_bytes = FrameMessage::Bytes(plan.options.capacity.max_batch_tokens),
+           .slots = kFrameSlots},
       sockets(plan.attention.size()) {}
 
 size_t SegmentShape::link_offset(AttentionId socket) const {

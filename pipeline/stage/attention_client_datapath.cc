@@ -70,7 +70,7 @@ void AttentionClient::Send(const model::BatchRows& frame, uint32_t first_half,
     ++pings_;
     for (AttentionId socket(0); socket.index() < plan_.attention.size(); ++socket) Ping(socket);
   }
-  const size_t max_batch_tokens = plan_.options.max_batch_tokens;
+  const size_t max_batch_tokens = plan_.options.capacity.max_batch_tokens;
   const uint32_t halves = first_half == 0 ? 1 : 2;
   base_epoch_.store(base_epoch, std::memory_order_relaxed);
   halves_.store(halves, std::memory_order_relaxed);

@@ -87,10 +87,10 @@ namespace {
 
 // In the socket's own numbering.
 RowsShape RowsOf(const StagePlan& plan, const PlanAttentionSocket& socket) {
-  return {.max_rows = plan.options.max_batch_tokens,
-          .slots = socket.slots,
-          .context = plan.options.context,
-          .slot_chunks = CeilDiv(plan.options.context, kernels::kChunkPositions),
+  model::Capacity capacity = plan.options.capacity;
+  capacity.slots = socket.slots;
+  return {.capacity = capacity,
+          .slot_chunks = CeilDiv(plan.options.capacity.context, kernels::kChunkPositions),
           .slot_ends = {},
           .chunk_ends = {socket.kv_chunks}};
 }
@@ -130,7 +130,7 @@ AttentionSocket::AttentionSocket(const StagePlan& plan, AttentionId index,
                                            .tuning = plan.options.tuning.value(),
                                            .threads = socket.threads.size(),
                                            .slots = socket.slots,
-                                           .context = plan.options.context,
+                                           .context = plan.options.capacity.context,
                                            .kv_chunks = socket.kv_chunks,
                                            .node = socket.threads[0].numa_node,
                                            .halves = kHalves,

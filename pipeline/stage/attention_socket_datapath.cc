@@ -16,7 +16,7 @@ const char* AttentionSocket::TakeFrame(const std::byte* message,
     return "a frame of an impossible number of halves";
   if (message_.base_epoch != pool_->next_base_epoch())
     return "a frame of another epoch than expected";
-  const auto max_batch_tokens = static_cast<uint32_t>(plan_.options.max_batch_tokens);
+  const auto max_batch_tokens = static_cast<uint32_t>(plan_.options.capacity.max_batch_tokens);
   *rows = 0;
   for (uint32_t h = 0; h < message_.halves; ++h) {
     const FrameMessage::Half half = message_.half[h];

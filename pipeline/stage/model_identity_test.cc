@@ -31,7 +31,7 @@ model::TinyModel ModelWith(float rope_base) {
 Plan PlanFor(const GgufFile& file) {
   PlanOptions options;
   options.threads = 2;
-  options.context = 256;
+  options.capacity.context = 256;
   options.fingerprint = model::Fingerprint(file);
   return MakePlan(model::ReadModelConfig(file),
                   topology::ByDescription("intel-cascadelake-2xXeon6230-optane-memorysidecache"),

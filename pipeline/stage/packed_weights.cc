@@ -12,7 +12,7 @@ constexpr double kResidencyBudgetS = 0.3;
 }  // namespace
 
 PackedWeights::PackedWeights(const StagePlan& plan, const StageOptions& options)
-    : plan_(plan), logit_row_(plan.options.max_batch_tokens) {
+    : plan_(plan), logit_row_(plan.options.capacity.max_batch_tokens) {
   threadpool::PoolOptions pool;
   for (const PlanThread& thread : plan.threads) {
     pool.cpus.push_back(thread.cpu);
@@ -30,8 +30,8 @@ void PackedWeights::Load(const model::GgufFile& file, const StageOptions& option
       .isa = plan_.options.isa,
       .tuning = plan_.options.tuning.value(),
       .few_rows = plan_.options.few_rows,
-      .max_batch_tokens = plan_.options.max_batch_tokens,
-      .logit_rows = LogitRows(plan_.config, plan_.options.max_batch_tokens),
+      .max_batch_tokens = plan_.options.capacity.max_batch_tokens,
+      .logit_rows = LogitRows(plan_.config, plan_.options.capacity.max_batch_tokens),
       .node_of_thread = {},
       .shared_io = shared_io,
       .own_waiters = options.wait.mode,

@@ -54,7 +54,7 @@ class PackedWeights {
   weight_node::WeightNode& weights() { return *weights_; }
   const weight_node::WeightNode& weights() const { return *weights_; }
 
-  size_t max_batch_tokens() const { return plan_.options.max_batch_tokens; }
+  size_t max_batch_tokens() const { return plan_.options.capacity.max_batch_tokens; }
   size_t max_logit_rows() const { return weights_->activations().logit_rows; }
   weight_node::ProgramForm FormOf(size_t rows) const {
     return rows <= plan_.options.few_rows ? weight_node::ProgramForm::kFewRows

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "model/step/capacity.h"
 #include "model/step/kv_update.h"
 #include "pipeline/kv/kv_order.h"
 
@@ -17,14 +18,14 @@ namespace larder::pipeline::inline stage {
 
 // What rows may name.
 struct RowsShape {
-  size_t max_rows = 0, slots = 0, context = 0;
+  model::Capacity capacity;
   size_t slot_chunks = 1;  // KV chunks of a slot
   // Where the slots and the chunks of each attention socket end; rows of a half are in this order,
   // and a slot has chunks of its own socket. No slot_ends: one socket, rows in any order.
   std::vector<SlotId> slot_ends;
   std::vector<size_t> chunk_ends;
 
-  size_t max_kv_updates() const { return model::MaxKvUpdates(max_rows); }
+  size_t max_kv_updates() const { return model::MaxKvUpdates(capacity.max_batch_tokens); }
 };
 
 class RowsCopy {

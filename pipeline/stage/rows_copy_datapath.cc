@@ -16,14 +16,14 @@ void Copy(std::vector<T>& to, const T* from, size_t count) {
 
 RowsCopy::RowsCopy(const RowsShape& shape)
     : shape_(shape),
-      slot_(shape.max_rows),
-      position_(shape.max_rows),
+      slot_(shape.capacity.max_batch_tokens),
+      position_(shape.capacity.max_batch_tokens),
       kv_update_(shape.max_kv_updates()),
       kv_order_(kKvOrderPlaces) {}
 
 const char* RowsCopy::Take(const Sent& sent) {
   kv_orders_ = 0;
-  if (sent.rows > shape_.max_rows || sent.first_half > sent.rows)
+  if (sent.rows > shape_.capacity.max_batch_tokens || sent.first_half > sent.rows)
     return "an impossible number of rows";
   if (sent.kv_updates > kv_update_.size())
     return "more changes to the KV table than there is room for";
@@ -45,8 +45,8 @@ const char* RowsCopy::CheckRows(size_t begin, size_t end) const {
   AttentionId socket(0);
   for (size_t m = begin; m < end; ++m) {
     const SlotId slot = slot_[m];
-    if (slot.index() >= shape_.slots) return "a slot that does not exist";
-    if (position_[m] >= shape_.context) return "a position beyond the context";
+    if (slot.index() >= shape_.capacity.slots) return "a slot that does not exist";
+    if (position_[m] >= shape_.capacity.context) return "a position beyond the context";
     if (m > begin && slot == slot_[m - 1] && position_[m] != position_[m - 1] + 1)
       return "a gap in the positions of a slot";
     if (shape_.slot_ends.empty()) continue;
@@ -66,7 +66,8 @@ const char* RowsCopy::CheckKvUpdates(size_t count) const {
     Range<size_t> chunks{0, 0};
     if (socket < shape_.chunk_ends.size())
       chunks = {socket == 0 ? 0 : shape_.chunk_ends[socket - 1], shape_.chunk_ends[socket]};
-    if (const char* wrong = update.Problem(shape_.slots, shape_.slot_chunks, chunks)) return wrong;
+    if (const char* wrong = update.Problem(shape_.capacity.slots, shape_.slot_chunks, chunks))
+      return wrong;
   }
   return nullptr;
 }
