@@ -138,8 +138,8 @@ StagePlan MakeStagePlan(const model::ModelConfig& config, const topology::Topolo
         fmt::format("context {} is longer than the {} tokens that the model was trained with",
                     capacity.context, config.trained_context));
   }
-  plan.config = model::ForContext(config, o.context);
-  if (std::string text = model::LongRopeText(config, o.context); !text.empty())
+  plan.config = model::ForContext(config, o.capacity.context);
+  if (std::string text = model::LongRopeText(config, o.capacity.context); !text.empty())
     plan.notes.push_back(std::move(text));
   if (!o.attention.empty()) {
     capacity.slots = 0;
