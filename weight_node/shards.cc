@@ -159,9 +159,29 @@ bool IsKept(const model::LayerSpec& layer, const model::TensorSpec& tensor) {
     case TensorRole::kKBias:
     case TensorRole::kVBias:
       return false;  // in qkv_bias
+    case TensorRole::kGateBias:
+    case TensorRole::kUpBias:
+      return false;  // in gate_up_bias
     default:
       return tensor.kind != model::TensorKind::kMatrix;
   }
+}
+
+// Rows of a unit of gate and up, a block of each.
+constexpr size_t kUnitRows = 2 * kernels::kBlock;
+
+// In the order of units' rows.
+std::vector<float> GateUpBiases(const model::GgufFile& file, const model::ModelConfig& config,
+                                size_t layer) {
+  std::vector<float> biases(LayerShape(config.layer(layer)).ffn_units * kUnitRows);
+  size_t first = 0;  // of the unit's rows
+  for (const TensorRole role : {TensorRole::kGateBias, TensorRole::kUpBias}) {
+    const std::vector<float> of_file = model::ReadVector(file, config, layer, role);
+    for (size_t i = 0; i < of_file.size(); ++i)
+      biases[i / kernels::kBlock * kUnitRows + first + i % kernels::kBlock] = of_file[i];
+    first += kernels::kBlock;
+  }
+  return biases;
 }
 
 // A norm's weights over whole heads, in the order of packed rows.
@@ -187,6 +207,8 @@ Shards::Shards(const model::ModelConfig& config, const ShardPlan& plan, size_t t
     const model::LayerSpec& spec = config.layer(layer);
     for (const model::TensorSpec& tensor : spec.tensors)
       if (IsKept(spec, tensor)) vectors += PlacedBytes(tensor.cols);
+    if (spec.Has(TensorRole::kUpBias))
+      vectors += PlacedBytes(LayerShape(spec).ffn_units * kUnitRows);
     if (spec.Has(TensorRole::kQBias)) {
       const PanelRange qkv = plan.threads[thread].of(config.KindOf(layer), PanelMatrix::kQkv);
       vectors += RoundUp(qkv.count() * kPanelRows * sizeof(float), kCacheLineBytes);
@@ -279,6 +301,8 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
         values = InPackedOrder(spec, values);
       to.vectors[static_cast<size_t>(vector.role)] = Place(values, arena_);
     }
+    if (spec.Has(TensorRole::kUpBias))
+      to.gate_up_bias = Place(GateUpBiases(file, config_, layer), arena_);
     if (!spec.Has(TensorRole::kQBias)) continue;
     const LayerShape shape(spec);
     const std::array<std::vector<float>, 3> bias = {

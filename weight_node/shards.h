@@ -41,6 +41,7 @@ struct LayerShard {
   // Norms and biases of [dim], by role, padded to whole panels; each thread has its own copy. Of
   // QkNorm::kRow, norms of q and k in the order of their packed rows.
   std::array<const float*, model::kTensorRoles> vectors{};
+  const float* gate_up_bias = nullptr;  // [units of the whole layer][32 gate, 32 up], or null
   const float* of(model::TensorRole role) const { return vectors[static_cast<size_t>(role)]; }
 };
 

@@ -490,6 +490,10 @@ void WeightNode::AddSiluGate(size_t thread, size_t layer, ProgramForm form, size
     out.data += unit * sizeof(kernels::ActBlock);
     return out;
   };
+  const float* const biases = shards_[thread]->layers()[layer].gate_up_bias;
+  const auto biases_at = [&](size_t unit) {
+    return biases == nullptr ? nullptr : biases + unit * 4 * kPanelRows;
+  };
   AddOtherParts(thread, layer, half, PanelMatrix::kFfn, x, StepKind::kGateUp, steps);
   for (const PanelExtent& extent : Work(form, thread, layer, PanelMatrix::kFfn)) {
     const FfnOperand* ffn = Keep(
@@ -499,13 +503,15 @@ void WeightNode::AddSiluGate(size_t thread, size_t layer, ProgramForm form, size
             .elementwise = &elementwise_,
             .units = shards_[extent.home]->Panel(PanelMatrix::kFfn, layer, extent.panels.begin),
             .n_units = extent.panels.count(),
+            .biases = biases_at(extent.panels.begin),
             .x = x,
             .tile = tile,
             .out = out_of(extent.panels.begin)});
     steps.Add(MakeStep(FfnStep, ffn, StepKind::kGateUp, layer, false));
   }
   if (const PanelPart* part = FirstPart(thread, layer, PanelMatrix::kFfn)) {
-    AddFirstPart(thread, layer, half, *part, x, tile, nullptr, StepKind::kGateUp, steps);
+    AddFirstPart(thread, layer, half, *part, x, tile, biases_at(part->panel), StepKind::kGateUp,
+                 steps);
     const GateOperand* gate =
         Keep(gates_,
              GateOperand{.elementwise = &elementwise_, .tile = tile, .out = out_of(part->panel)});

@@ -158,6 +158,7 @@ struct FfnOperand {
   const kernels::Elementwise* elementwise;
   const uint8_t* units;  // 4 panels each
   size_t n_units;
+  const float* biases;  // [n_units][64], in the tile's order; or null
   ActRows x;
   FloatRows tile;
   ActRows out;

@@ -256,6 +256,11 @@ void FfnStep(const void* operand, void* batch) {
   for (size_t unit = 0; unit < op.n_units; ++unit) {
     op.gemm->Run(op.units + unit * unit_bytes, ActRow(op.x, rows.first_row), op.tile.data, 4,
                  rows.rows);
+    if (op.biases != nullptr) {
+      for (uint32_t m = 0; m < rows.rows; ++m)
+        op.elementwise->add(op.tile.row(m), op.biases + unit * 2 * model::kBlock,
+                            2 * model::kBlock);
+    }
     EndLap(StepKind::kGateUp);
     op.elementwise->swiglu_quantize(op.tile.data, op.tile.data + model::kBlock, op.tile.stride,
                                     ActRow(op.out, rows.first_row) + unit, op.out.stride_bytes,

@@ -86,6 +86,7 @@ class TensorChecker {
     const TensorInfo* const up = find("ffn_up.weight");
     return {.qkv_bias = has("attn_q.bias") || has("attn_qkv.bias"),
             .o_bias = has("attn_output.bias"),
+            .gate_up_bias = has("ffn_up.bias"),
             .down_bias = has("ffn_down.bias"),
             .fused_qkv = has("attn_qkv.weight"),
             .fused_gate_up = !has("ffn_gate.weight") && up != nullptr &&

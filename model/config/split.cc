@@ -25,6 +25,7 @@ constexpr const char *kPart = "larder.split.part", *kIndex = "larder.split.index
 // What kForms lists of TensorForms; qkv_bias has a key of its own.
 constexpr std::pair<std::string_view, bool TensorForms::*> kFormNames[] = {
     {"o_bias", &TensorForms::o_bias},
+    {"gate_up_bias", &TensorForms::gate_up_bias},
     {"down_bias", &TensorForms::down_bias},
     {"fused_qkv", &TensorForms::fused_qkv},
     {"fused_gate_up", &TensorForms::fused_gate_up}};
@@ -54,6 +55,7 @@ bool IsRopeFactors(const std::string& name) {
 TensorForms FormsOf(const LayerSpec& layer) {
   return {.qkv_bias = layer.Has(TensorRole::kQBias),
           .o_bias = layer.Has(TensorRole::kOBias),
+          .gate_up_bias = layer.Has(TensorRole::kUpBias),
           .down_bias = layer.Has(TensorRole::kDownBias),
           .fused_qkv = layer.tensor(TensorRole::kQ).of != 0,
           .fused_gate_up = layer.tensor(TensorRole::kGate).of != 0};

@@ -1,7 +1,6 @@
 // The table of families.
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <utility>
 
 #include "base/check.h"
@@ -82,8 +81,8 @@ const Family& FamilyOf(std::string_view name) {
 
 double FamilyKeys::Positive(std::string_view suffix, double absent) const {
   const double value = Float(suffix).value_or(absent);
-  if (std::isfinite(value) && value > 0.0) return value;
-  throw Error("{} is {}, expected a number above 0", Name(suffix), value);
+  if (value >= 1e-6 && value <= 1e6) return value;  // refuses NaN, too
+  throw Error("{} is {}, expected 0.000001 to 1000000", Name(suffix), value);
 }
 
 std::span<const std::string_view> KeysOfSome() { return kKeysOfSome; }
@@ -100,6 +99,7 @@ LayerSpec MakeLayerSpec(const Family& family, const KeysOfModel::Layer& layer, f
                      .ops = family.ops,
                      .qkv_bias = forms.qkv_bias || family.qkv_bias == Family::QkvBias::kAlways,
                      .o_bias = forms.o_bias,
+                     .gate_up_bias = forms.gate_up_bias,
                      .down_bias = forms.down_bias,
                      .qk_norm = family.qk_norm,
                      .rotary = layer.rotary,

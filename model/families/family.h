@@ -23,7 +23,7 @@ class FamilyKeys {
   // "FILE: key 'granite.attention.scale'", for messages.
   virtual std::string Name(std::string_view suffix) const = 0;
 
-  // A finite number above 0; `absent` without that key. Throws Error for another one.
+  // A number from 1e-6 to 1e6; `absent` without that key. Throws Error for another one.
   double Positive(std::string_view suffix, double absent) const;
 };
 
@@ -97,7 +97,7 @@ std::span<const std::string_view> KeysOfSome();
 // Which optional tensors a file has, and in which form.
 struct TensorForms {
   bool qkv_bias = false;  // biases of q, k and v
-  bool o_bias = false, down_bias = false;
+  bool o_bias = false, gate_up_bias = false, down_bias = false;
   bool fused_qkv = false, fused_gate_up = false;  // as in LayerTraits
   bool operator==(const TensorForms&) const = default;
 };

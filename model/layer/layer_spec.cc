@@ -16,7 +16,7 @@ namespace {
 // The factors of shapes.
 enum class Length : uint8_t { kOne, kDim, kQ, kKv, kHead, kFfn };
 // Which layers have a tensor.
-enum class If : uint8_t { kAlways, kQkvBias, kQkNorm, kOBias, kDownBias, kNorm };
+enum class If : uint8_t { kAlways, kQkvBias, kQkNorm, kOBias, kGateUpBias, kDownBias, kNorm };
 
 struct Row {
   TensorRole role;
@@ -53,6 +53,10 @@ constexpr std::array<Row, kTensorRoles> kTensors = {{
      Length::kDim, If::kNorm},
     {TensorRole::kPostFfnNorm, TensorKind::kNorm, "post_ffw_norm.weight", Length::kOne,
      Length::kDim, If::kNorm},
+    {TensorRole::kGateBias, TensorKind::kBias, "ffn_gate.bias", Length::kOne, Length::kFfn,
+     If::kGateUpBias},
+    {TensorRole::kUpBias, TensorKind::kBias, "ffn_up.bias", Length::kOne, Length::kFfn,
+     If::kGateUpBias},
 }};
 static_assert([] {
   for (size_t i = 0; i < kTensorRoles; ++i) {
@@ -107,6 +111,8 @@ bool IsPresent(const Row& row, const LayerTraits& traits) {
       return traits.qk_norm != QkNorm::kNone;
     case If::kOBias:
       return traits.o_bias;
+    case If::kGateUpBias:
+      return traits.gate_up_bias;
     case If::kDownBias:
       return traits.down_bias;
     case If::kNorm:
@@ -167,8 +173,11 @@ LayerSpec MakeLayerSpec(const LayerTraits& traits) {
     if (traits.qkv_bias)
       Fuse(spec, {TensorRole::kQBias, TensorRole::kKBias, TensorRole::kVBias}, "attn_qkv.bias");
   }
-  if (traits.fused_gate_up)
+  if (traits.fused_gate_up) {
     Fuse(spec, {TensorRole::kGate, TensorRole::kUp}, SuffixOf(TensorRole::kUp));
+    if (traits.gate_up_bias)
+      Fuse(spec, {TensorRole::kGateBias, TensorRole::kUpBias}, SuffixOf(TensorRole::kUpBias));
+  }
   spec.ops.assign(traits.ops.begin(), traits.ops.end());
   spec.rotary = traits.rotary;
   spec.attention_divisor = traits.attention_divisor != 0.0

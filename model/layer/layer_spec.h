@@ -45,9 +45,11 @@ enum class TensorRole : uint8_t {
   kOBias,
   kDownBias,
   kPostAttnNorm,
-  kPostFfnNorm
+  kPostFfnNorm,
+  kGateBias,
+  kUpBias
 };
-inline constexpr size_t kTensorRoles = 18;
+inline constexpr size_t kTensorRoles = 20;
 // Those from kOBias on are no matrices: model/config/config.h keeps no type for them.
 inline constexpr size_t kTypedRoles = static_cast<size_t>(TensorRole::kOBias);
 
@@ -79,7 +81,7 @@ enum class OpKind : uint8_t {
   kInput       // in = x
 };
 
-// O's and down's biases, if there are any, belong to their products.
+// Biases of O, gate, up and down, if there are any, belong to their products.
 struct LayerOp {
   OpKind kind;
   TensorRole norm = TensorRole::kAttnNorm;  // for kRmsNorm: its weight
@@ -178,7 +180,7 @@ struct LayerTraits {
   LayerSizes sizes;
   float norm_epsilon = 1e-5f;
   std::span<const LayerOp> ops;
-  bool qkv_bias = false, o_bias = false, down_bias = false;
+  bool qkv_bias = false, o_bias = false, gate_up_bias = false, down_bias = false;
   QkNorm qk_norm = QkNorm::kNone;
   RotarySpec rotary;
   double attention_divisor = 0.0;  // 0: sqrt(head size)

@@ -133,6 +133,13 @@ const std::vector<Change>& Changes() {
        [](RawGguf& f) { Scale(f, "blk.1.post_attention_norm.weight", 2); }},
       {"a bias of O", "llama", [](RawGguf& f) { f.AddF32("blk.0.attn_output.bias", {64}); }},
       {"a bias of down", "llama", [](RawGguf& f) { f.AddF32("blk.0.ffn_down.bias", {64}); }},
+      {"a bias of gate", "llama",
+       [](RawGguf& f) {
+         f.AddF32("blk.0.ffn_up.bias", {96}, 0.0f);
+         f.AddF32("blk.0.ffn_gate.bias", {96});
+       }},
+      {"a bias of up", "glm4",  // gate's and up's are one, as they are
+       [](RawGguf& f) { f.AddF32("blk.0.ffn_up.bias", {192}); }},
   };
   return changes;
 }
@@ -143,10 +150,15 @@ TEST(Families, EachKeyAndTensorChangesTheLogits) {
   for (size_t i = 0; i < varied.size(); ++i) varied[i] = static_cast<TokenId>(i * i % 300);
   for (const Change& change : Changes()) {
     RawGguf file = SmallFile(change.family);
-    if (change.what.starts_with("a bias")) {  // in all layers, or in none
-      const std::string name = change.what == "a bias of O" ? "attn_output" : "ffn_down";
-      for (int layer = 1; layer < 4; ++layer)
-        file.AddF32(fmt::format("blk.{}.{}.bias", layer, name), {64}, 0.0f);
+    // In all layers, or in none.
+    for (int layer = 1; change.what.starts_with("a bias") && layer < 4; ++layer) {
+      const auto add = [&](const char* name, uint64_t n) {
+        file.AddF32(fmt::format("blk.{}.{}.bias", layer, name), {n}, 0.0f);
+      };
+      if (change.what == "a bias of O") add("attn_output", 64);
+      if (change.what == "a bias of down") add("ffn_down", 64);
+      if (change.what == "a bias of gate") add("ffn_gate", 96), add("ffn_up", 96);
+      if (change.what == "a bias of up") add("ffn_up", 192);
     }
     const TempFile before, after;
     RawGguf changed = file;
@@ -162,7 +174,8 @@ TEST(Families, EachKeyAndTensorChangesTheLogits) {
 TEST(Families, EachKeyChangesTheDescription) {
   for (const Change& change : Changes()) {
     const RawGguf file = SmallFile(change.family);
-    if (change.what.find("norm") != change.what.npos || change.what.starts_with("a bias")) continue;  // tensors
+    if (change.what.find("norm") != change.what.npos || change.what.starts_with("a bias"))
+      continue;  // tensors
     RawGguf changed = file;
     change.change(changed);
     const TempFile before, after;
@@ -183,7 +196,7 @@ TEST(Families, BadFilesAreRefusedInOneLine) {
   };
   const float nan = std::nanf(""), inf = std::numeric_limits<float>::infinity();
   const std::vector<Bad> bad = {
-      {"granite", "key 'granite.embedding_scale' is 0, expected a number above 0",
+      {"granite", "key 'granite.embedding_scale' is 0, expected 0.000001 to 1000000",
        float_of("granite.embedding_scale", 0)},
       {"granite", "key 'granite.embedding_scale' is nan", float_of("granite.embedding_scale", nan)},
       {"granite", "key 'granite.residual_scale' is 0", float_of("granite.residual_scale", 0)},

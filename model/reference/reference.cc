@@ -163,7 +163,9 @@ void ReferenceModel::Run(const LayerOp& op, Layer& layer, State& s) const {
       return;
     case OpKind::kSiluGate: {  // SwiGLU, Shazeer 2020, eq. 6
       s.hidden = Product(layer.matrix(TensorRole::kGate), s.in);
-      const std::vector<float> up = Product(layer.matrix(TensorRole::kUp), s.in);
+      std::vector<float> up = Product(layer.matrix(TensorRole::kUp), s.in);
+      Add(s.hidden, layer.of(TensorRole::kGateBias));
+      Add(up, layer.of(TensorRole::kUpBias));
       for (size_t i = 0; i < s.hidden.size(); ++i) {
         const double gate = s.hidden[i];
         s.hidden[i] = static_cast<float>(gate / (1.0 + std::exp(-gate)) * up[i]);

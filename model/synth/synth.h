@@ -28,6 +28,7 @@ struct ModelShape {
   bool tied = false;
   bool qkv_bias = false;       // always on in some families
   bool output_biases = false;  // biases of O and down
+  bool gate_biases = false;    // biases of gate and up
   double rope_base = 10000.0;
   double llama3_rope_factor = 0.0;  // > 0: writes rope_freqs.weight (Llama3FreqFactors)
   double norm_epsilon = 1e-5;

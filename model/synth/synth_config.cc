@@ -94,6 +94,7 @@ ModelConfig ConfigOfShape(const ModelShape& shape, const std::string& name,
   config.scales = keys.scales;
   const TensorForms forms{.qkv_bias = shape.qkv_bias || family.sample.qkv_bias,
                           .o_bias = shape.output_biases,
+                          .gate_up_bias = shape.gate_biases,
                           .down_bias = shape.output_biases,
                           .fused_qkv = family.sample.fused_qkv,
                           .fused_gate_up = family.sample.fused_gate_up};

@@ -164,6 +164,7 @@ std::string MechanismsText(const model::LayerSpec& layer) {
   std::string text;
   if (layer.Has(model::TensorRole::kQBias)) text += ", biases on q, k, v";
   if (layer.Has(model::TensorRole::kOBias)) text += ", on o";
+  if (layer.Has(model::TensorRole::kUpBias)) text += ", on gate, up";
   if (layer.Has(model::TensorRole::kDownBias)) text += ", on down";
   if (layer.qk_norm != QkNorm::kNone) text += ", norms on q, k";
   if (layer.qk_norm == QkNorm::kHeadAfterRope) text += " after rotation";
@@ -198,7 +199,7 @@ void PrintConfig(const model::GgufFile& file, const ConfigOrReason& found) {
   for (const size_t kind : kinds) {
     const size_t count = c.Sum([&](const model::LayerSpec& of) { return of == c.kinds[kind]; });
     fmt::print("details    {}{}, norm epsilon {:g}{}{}\n",
-               kinds.size() > 1 ? fmt::format("{} layers: ", count) : "",
+               kinds.size() > 1 ? fmt::format("{} of the layers: ", count) : "",
                RotationText(c.kinds[kind].rotary), c.norm_epsilon, MechanismsText(c.kinds[kind]),
                c.tied_embeddings ? ", embeddings tied" : "");
   }

@@ -410,6 +410,9 @@ std::map<std::string, model::ModelShape> Shapes() {
                                  s.ffn = 768;
                                  s.qkv_bias = true;
                                })},
+          {"llama-biases",
+           of("llama",
+              [](model::ModelShape& s) { s.qkv_bias = s.output_biases = s.gate_biases = true; })},
           {"llama-two-kinds", of("llama",
                                  [](model::ModelShape& s) {
                                    s.odd_ffn = 768;

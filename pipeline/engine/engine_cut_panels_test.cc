@@ -18,7 +18,7 @@ struct CutModel {
   size_t dim, ffn, heads, head_size;
   std::vector<PanelMatrix> cut;  // with 2 and 5 threads
   const char* family = "llama";
-  bool output_biases = false;
+  bool output_biases = false, gate_biases = false;
 };
 
 class CutPanelsTest : public testing::TestWithParam<CutModel> {
@@ -38,7 +38,8 @@ class CutPanelsTest : public testing::TestWithParam<CutModel> {
                      .head_size = GetParam().head_size,
                      .vocab = 301,
                      .context = 1024,
-                     .output_biases = GetParam().output_biases};
+                     .output_biases = GetParam().output_biases,
+                     .gate_biases = GetParam().gate_biases};
     return options;
   }
   TestModel model_;
@@ -47,32 +48,34 @@ class CutPanelsTest : public testing::TestWithParam<CutModel> {
 };
 INSTANTIATE_TEST_SUITE_P(
     Models, CutPanelsTest,
-    testing::Values(CutModel{"FewRows", 48, 8192, 64, 128, {PanelMatrix::kO, PanelMatrix::kDown}},
-                    CutModel{"FewRowsWithBiases",
-                             48,
-                             8192,
-                             64,
-                             128,
-                             {PanelMatrix::kO, PanelMatrix::kDown},
-                             "llama",
-                             true},
-                    // norms follow O and down
-                    CutModel{"FewRowsBeforeNorms",
-                             48,
-                             8192,
-                             64,
-                             128,
-                             {PanelMatrix::kO, PanelMatrix::kDown},
-                             "glm4",
-                             true},
-                    CutModel{"FewRowsOfWholeRowNorms",
-                             48,
-                             8192,
-                             64,
-                             128,
-                             {PanelMatrix::kO, PanelMatrix::kDown},
-                             "olmo2"},
-                    CutModel{"FewUnits", 4096, 96, 2, 64, {PanelMatrix::kFfn}}),
+    testing::Values(
+        CutModel{"FewRows", 48, 8192, 64, 128, {PanelMatrix::kO, PanelMatrix::kDown}},
+        CutModel{"FewRowsWithBiases",
+                 48,
+                 8192,
+                 64,
+                 128,
+                 {PanelMatrix::kO, PanelMatrix::kDown},
+                 "llama",
+                 true},
+        // norms follow O and down
+        CutModel{"FewRowsBeforeNorms",
+                 48,
+                 8192,
+                 64,
+                 128,
+                 {PanelMatrix::kO, PanelMatrix::kDown},
+                 "glm4",
+                 true},
+        CutModel{"FewRowsOfWholeRowNorms",
+                 48,
+                 8192,
+                 64,
+                 128,
+                 {PanelMatrix::kO, PanelMatrix::kDown},
+                 "olmo2"},
+        CutModel{"FewUnitsWithBiases", 4096, 96, 2, 64, {PanelMatrix::kFfn}, "llama", true, true},
+        CutModel{"FewUnits", 4096, 96, 2, 64, {PanelMatrix::kFfn}}),
     [](const auto& model) { return model.param.name; });
 
 TEST_P(CutPanelsTest, ThePlanCutsThem) {

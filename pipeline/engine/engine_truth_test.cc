@@ -111,6 +111,11 @@ TEST(EngineTruthTest, EveryArchitecture) {
          s.rope_base = 500000;
        }),
        TensorType::kQ8_0},
+      {"llama, biases everywhere", with([](auto& s) {
+         s.qkv_bias = s.output_biases = s.gate_biases = true;
+         s.ffn = 172;
+       }),
+       TensorType::kQ8_0},
       {"llama, one KV head", with([](auto& s) { s.kv_heads = 1; }), TensorType::kQ8_0},
       {"llama, no grouping", with([](auto& s) { s.kv_heads = 8; }), TensorType::kQ8_0},
       {"qwen2", with([](auto& s) { s.architecture = "qwen2"; }), TensorType::kQ8_0},
