@@ -57,6 +57,8 @@ Activations::Activations(const model::ModelConfig& config, size_t n_threads, siz
     return std::ranges::any_of(layer.ops,
                                [](const model::LayerOp& op) { return op.post_norm.has_value(); });
   });
+  const bool has_row_norms = config.Most(
+      [](const model::LayerSpec& layer) { return layer.qk_norm == model::QkNorm::kRow; });
   const size_t scratch_floats =
       std::max(kernels::kNormRows * dim_blocks * kernels::kBlock,
                config.Most([](const model::LayerSpec& layer) {
@@ -74,7 +76,13 @@ Activations::Activations(const model::ModelConfig& config, size_t n_threads, siz
       rows.data = reinterpret_cast<uint8_t*>(take(count * rows.stride_bytes));
     };
     floats(x, RoundUp(config.dim, kernels::kPanelRows), most);
-    if (has_post_norms) floats(branch, RoundUp(config.dim, kernels::kPanelRows), most);
+    if (has_post_norms) {
+      floats(attention_branch, RoundUp(config.dim, kernels::kPanelRows), most);
+      floats(ffn_branch, RoundUp(config.dim, kernels::kPanelRows), most);
+      floats(between, RoundUp(config.dim, kernels::kPanelRows), few);
+    }
+    if (has_row_norms)
+      floats(projected, MostOf(config, &LayerShape::qkv_panels) * kernels::kPanelRows, most);
     if (shared) {
       qkv = shared->qkv;
       attn = shared->attn;

@@ -69,8 +69,11 @@ class Activations {
   Activations(const model::ModelConfig&, size_t threads, size_t few_rows, size_t max_batch_tokens,
               size_t logit_rows, NumaNodeId node, const AttentionIoRows* shared);
 
-  FloatRows x;                   // residual, [dim]
-  FloatRows branch;              // O's and down's output where a norm follows it, [dim]
+  FloatRows x;  // residual, [dim]
+  // Where a norm follows O and down: their output, [dim]; and the residual between the two, of
+  // micro-batches of up to few_rows rows.
+  FloatRows attention_branch, ffn_branch, between;
+  FloatRows projected;           // q, k and v before norms of whole rows, like qkv
   FloatRows qkv;                 // [kv_heads][group_panels * 16], in LayerShape's order
   FloatRows attn;                // attention output, [heads * head_size]
   ActRows ffn;                   // gated and quantised, [ffn]

@@ -1,6 +1,7 @@
 #include "weight_node/weight_node.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/check.h"
 #include "threadpool/share.h"
@@ -42,6 +43,12 @@ WeightNode::WeightNode(const model::ModelConfig& config, const ShardPlan& plan,
       own_waiters_(options.own_waiters),
       halves_(options.halves),
       flags_(options.halves * plan.threads.size() * kPanelMatrices) {
+  for (const model::LayerSpec& kind : config.kinds) {
+    // The residual between O and down is in a buffer of its own.
+    const auto behind = std::ranges::count_if(
+        kind.ops, [](const model::LayerOp& op) { return op.post_norm.has_value(); });
+    LARDER_CHECK(behind == 0 || behind == 2, "a norm behind one block only");
+  }
   MakePartRows(options);
   MakeProducts(options);
   for (size_t t = 0; t < plan.threads.size(); ++t) {
@@ -263,12 +270,17 @@ void WeightNode::AddQkvPart(size_t thread, size_t layer, ProgramForm form, const
                             sync::EpochFlag* ready, Steps& steps) {
   const ActRows& x =
       form == ProgramForm::kManyRows ? activations_.shared_dim : activations_.threads[thread].dim;
-  ProductOperand operand = OperandOf(part, PanelMatrix::kQkv, layer, x, activations_.qkv);
+  const bool row_norm = config_.layer(layer).qk_norm == model::QkNorm::kRow;
+  ProductOperand operand = OperandOf(part, PanelMatrix::kQkv, layer, x,
+                                     row_norm ? activations_.projected : activations_.qkv);
   operand.bias = shards_[part.home]->QkvBias(layer, part.panels.begin);
   steps.Add(MakeStep(ProductStep, Keep(products_, operand), StepKind::kQkv, layer, false, ready));
 }
 
 void WeightNode::AddKeep(size_t thread, size_t layer, ProgramForm form, Steps& steps) {
+  // Of the sums that end the layer before, other threads may have these columns.
+  if (IsDoneWithSum(layer, form, config_.layer(layer).ops.front()))
+    steps.Add(MakeStep(nullptr, nullptr, StepKind::kQuantize, layer, true));
   // The columns of the residual that the thread's O panels write: no other thread reads or writes
   // them before.
   for (const Range<size_t>& columns : ColumnsOf(thread, layer, form, PanelMatrix::kO)) {
@@ -305,8 +317,10 @@ void WeightNode::AddOp(size_t thread, size_t layer, ProgramForm form, size_t hal
   const LayerShard& shard = shards_[thread]->layers()[layer];
   switch (op.kind) {
     case model::OpKind::kRmsNorm:
+      if (IsDoneWithSum(layer, form, op)) return;
       return AddNorm(thread, layer, form, shard.of(op.norm), StepKind::kNorm, nullptr, steps);
     case model::OpKind::kInput:
+      if (IsDoneWithSum(layer, form, op)) return;
       return AddInput(thread, layer, form, steps);
     case model::OpKind::kO:
     case model::OpKind::kDown:
@@ -333,14 +347,22 @@ void WeightNode::AddInput(size_t thread, size_t layer, ProgramForm form, Steps& 
   steps.Add(MakeStep(QuantizeStep, quantize, StepKind::kQuantize, layer, shared));
 }
 
-void WeightNode::AddRowNorm(size_t thread, size_t layer, std::span<sync::EpochFlag* const> flags,
+void WeightNode::AddRowNorm(size_t thread, size_t layer, ProgramForm form,
+                            std::span<sync::EpochFlag* const> flags, std::vector<uint32_t> begun,
                             Steps& steps) {
   const model::LayerSpec& spec = config_.layer(layer);
   const LayerShard& shard = shards_[thread]->layers()[layer];
+  const bool shared = form == ProgramForm::kManyRows;
+  std::vector<uint32_t>& written = groups_.emplace_back(std::move(begun));
+  if (shared) {  // all groups of its rows
+    written.resize(spec.sizes.kv_heads);
+    std::iota(written.begin(), written.end(), 0u);
+  }
   steps.Add(MakeStep(nullptr, nullptr, StepKind::kQkv, layer, true));
   const RowNormOperand* operand =
       Keep(row_norms_, RowNormOperand{.elementwise = &elementwise_,
-                                      .qkv = activations_.qkv,
+                                      .x = activations_.projected,
+                                      .to = activations_.qkv,
                                       .groups = spec.sizes.kv_heads,
                                       .group_stride = LayerShape(spec).group_panels * kPanelRows,
                                       .queries = spec.sizes.group() * spec.sizes.head_size,
@@ -349,8 +371,10 @@ void WeightNode::AddRowNorm(size_t thread, size_t layer, std::span<sync::EpochFl
                                       .k_weight = shard.of(model::TensorRole::kKNorm),
                                       .epsilon = spec.norm_epsilon,
                                       .scratch = activations_.threads[thread].scratch,
-                                      .share = ShareOf(thread, ProgramForm::kManyRows)});
-  steps.Add(MakeStep(RowNormStep, operand, StepKind::kNorm, layer, true));
+                                      .share = ShareOf(thread, form),
+                                      .written = written.data(),
+                                      .n_written = written.size()});
+  steps.Add(MakeStep(RowNormStep, operand, StepKind::kNorm, layer, shared));
   for (sync::EpochFlag* const flag : flags)
     steps.Add(MakeStep(nullptr, nullptr, StepKind::kQkv, layer, false, flag));
 }
@@ -367,7 +391,9 @@ void WeightNode::AddResidual(size_t thread, size_t layer, ProgramForm form, size
   const auto bias_at = [&](size_t panel) {
     return bias == nullptr ? nullptr : bias + panel * kPanelRows;
   };
-  const FloatRows& out = op.post_norm ? activations_.branch : activations_.x;
+  const FloatRows& out = !op.post_norm ? activations_.x
+                         : is_o        ? activations_.attention_branch
+                                       : activations_.ffn_branch;
   AddOtherParts(thread, layer, half, matrix, in, kind, steps);
   for (const PanelExtent& extent : Work(form, thread, layer, matrix)) {
     ProductOperand operand = OperandOf(extent, matrix, layer, in, out);
@@ -380,18 +406,65 @@ void WeightNode::AddResidual(size_t thread, size_t layer, ProgramForm form, size
     AddFirstPart(thread, layer, half, *part, in, y, bias_at(part->panel), kind, steps);
   }
   steps.back().barrier = true;
-  if (!op.post_norm) return;
-  const AddNormOperand* operand =
-      Keep(add_norms_, AddNormOperand{.elementwise = &elementwise_,
-                                      .x = activations_.x,
-                                      .y = out,
-                                      .weight = shard.of(*op.post_norm),
-                                      .n = config_.dim,
-                                      .epsilon = config_.layer(layer).norm_epsilon,
-                                      .share = ShareOf(thread, ProgramForm::kManyRows)});
-  // Where threads share the rows of what follows, each goes on with its own.
-  const bool goes_on = form == ProgramForm::kManyRows && (is_o || layer + 1 < config_.layers);
-  steps.Add(MakeStep(AddNormStep, operand, StepKind::kNorm, layer, !goes_on));
+  if (op.post_norm) AddSum(thread, layer, form, op, steps);
+}
+
+void WeightNode::AddSum(size_t thread, size_t layer, ProgramForm form, const model::LayerOp& op,
+                        Steps& steps) {
+  const bool is_o = op.kind == model::OpKind::kO, few = form == ProgramForm::kFewRows;
+  const model::LayerSpec& spec = config_.layer(layer);
+  const FloatRows& y = is_o ? activations_.attention_branch : activations_.ffn_branch;
+  const FloatRows& from = few && !is_o ? activations_.between : activations_.x;
+  const FloatRows& to = few && is_o ? activations_.between : activations_.x;
+  const float* const weight = shards_[thread]->layers()[layer].of(*op.post_norm);
+  const bool last = !is_o && layer + 1 == config_.layers;
+  if (!few || last) {
+    const AddNormOperand* operand =
+        Keep(add_norms_, AddNormOperand{.elementwise = &elementwise_,
+                                        .x = from,
+                                        .y = y,
+                                        .to = to,
+                                        .weight = weight,
+                                        .n = config_.dim,
+                                        .epsilon = spec.norm_epsilon,
+                                        .share = ShareOf(thread, ProgramForm::kManyRows)});
+    // Where threads share the rows of what follows, each goes on with its own.
+    steps.Add(MakeStep(AddNormStep, operand, StepKind::kNorm, layer, last));
+    return;
+  }
+  const size_t next_layer = is_o ? layer : layer + 1;
+  const std::vector<model::LayerOp>& next_ops = config_.layer(next_layer).ops;
+  const model::LayerOp& next =
+      is_o ? spec.ops[static_cast<size_t>(&op - spec.ops.data()) + 1] : next_ops.front();
+  const bool normed = next.kind == model::OpKind::kRmsNorm;
+  const size_t lines = CeilDiv(config_.dim, kPanelRows);
+  const auto own = threadpool::ShareOf(static_cast<uint32_t>(lines), static_cast<uint32_t>(thread),
+                                       static_cast<uint32_t>(shards_.size()));
+  const size_t first = std::min<size_t>(config_.dim, own.begin * kPanelRows);
+  const AddNormInputOperand* operand = Keep(
+      add_norm_inputs_,
+      AddNormInputOperand{
+          .elementwise = &elementwise_,
+          .x = from,
+          .y = y,
+          .to = to,
+          .weight = weight,
+          .epsilon = spec.norm_epsilon,
+          .n = config_.dim,
+          .first = first,
+          .count = std::min<size_t>(config_.dim, own.end * kPanelRows) - first,
+          .next_weight = normed ? shards_[thread]->layers()[next_layer].of(next.norm) : nullptr,
+          .next_epsilon = Epsilon(config_.layer(next_layer).norm_epsilon),
+          .scratch = activations_.threads[thread].scratch,
+          .out = activations_.threads[thread].dim});
+  steps.Add(MakeStep(AddNormInputStep, operand, StepKind::kNorm, layer, false));
+}
+
+bool WeightNode::IsDoneWithSum(size_t layer, ProgramForm form, const model::LayerOp& op) const {
+  if (form != ProgramForm::kFewRows) return false;
+  const std::vector<model::LayerOp>& ops = config_.layer(layer).ops;
+  if (&op != ops.data()) return (&op)[-1].post_norm.has_value();
+  return layer > 0 && config_.layer(layer - 1).ops.back().post_norm.has_value();
 }
 
 const PanelPart* WeightNode::FirstPart(size_t thread, size_t layer, PanelMatrix matrix) const {

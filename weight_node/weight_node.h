@@ -5,8 +5,9 @@
 //   norm+quantise (all rows, into its own buffer) | QKV panels, group by group, each signalled ...
 //   attention ... B quantise | O panels += residual, B norm+quantise | FFN units -> quantised, B
 //   down panels += residual, B
-// A norm of O's or down's output comes after that B, and its sum to the residual; one more B
-// follows. So does one before and one after the norm of a whole row of q and k. In micro-batches of
+// A norm of O's or down's output, its sum to the residual and what follows are one step after that
+// B; each thread keeps its columns of the sum, in the other of two buffers. The norm of a whole row
+// of q and k is a step after one B more. In micro-batches of
 // more than few_rows rows the threads share
 //   norm+quantise too (one more barrier after each); the bits are the same. If a panel is cut
 //   (PanelPart), a thread with later chunks computes these before anything else of that matrix, and
@@ -81,13 +82,17 @@ class WeightNode {
                    layer_panels_[layer]);
       const bool row_norm = config_.layer(layer).qk_norm == model::QkNorm::kRow;
       std::vector<sync::EpochFlag*> flags;
+      std::vector<uint32_t> begun;  // groups whose first rows are this thread's
       for (size_t i = 0; i < parts.size(); ++i) {
         const bool last = i + 1 == parts.size() || parts[i + 1].group != parts[i].group;
         sync::EpochFlag* const flag = last ? ready(parts[i].group) : nullptr;
         AddQkvPart(thread, layer, form, parts[i].extent, row_norm ? nullptr : flag, steps);
         if (flag != nullptr) flags.push_back(flag);
+        if (i == 0 || parts[i - 1].group != parts[i].group) {
+          if (IsFirstOfGroup(layer, parts[i])) begun.push_back(parts[i].group);
+        }
       }
-      if (row_norm) AddRowNorm(thread, layer, flags, steps);
+      if (row_norm) AddRowNorm(thread, layer, form, flags, std::move(begun), steps);
     }
   }
   // For the last layer, after whose attention only the logit rows are needed: moves these rows to
@@ -160,7 +165,16 @@ class WeightNode {
   // in = x
   void AddInput(size_t thread, size_t layer, ProgramForm, Steps&);
   // QkNorm::kRow, after all threads' QKV; then the thread signals its flags.
-  void AddRowNorm(size_t thread, size_t layer, std::span<sync::EpochFlag* const> flags, Steps&);
+  void AddRowNorm(size_t thread, size_t layer, ProgramForm, std::span<sync::EpochFlag* const> flags,
+                  std::vector<uint32_t> begun, Steps&);
+  bool IsFirstOfGroup(size_t layer, const QkvPart& part) const {
+    return part.extent.panels.begin == part.group * LayerShape(config_.layer(layer)).group_panels;
+  }
+  // The norm of O's or down's output, and its sum with x; in micro-batches of few rows with the
+  // operation that follows, so that no barrier is needed.
+  void AddSum(size_t thread, size_t layer, ProgramForm, const model::LayerOp&, Steps&);
+  // Whether AddSum of the operation before has done this one.
+  bool IsDoneWithSum(size_t layer, ProgramForm, const model::LayerOp&) const;
   // The thread's parts of cut panels. AddOtherParts: its later parts, which others wait for.
   // AddFirstPart: its first part, to y's columns of the panel, plus the sums of the later parts.
   void AddOtherParts(size_t thread, size_t layer, size_t half, PanelMatrix, const ActRows& in,
@@ -204,7 +218,9 @@ class WeightNode {
   std::deque<EmbedOperand> embeds_;
   std::deque<TransferOperand> transfers_;
   std::deque<AddNormOperand> add_norms_;
+  std::deque<AddNormInputOperand> add_norm_inputs_;
   std::deque<RowNormOperand> row_norms_;
+  std::deque<std::vector<uint32_t>> groups_;
   std::deque<KeepOperand> keeps_;
   std::deque<NormOperand> norms_;
   std::deque<QuantizeOperand> quantizes_;

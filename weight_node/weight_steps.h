@@ -62,10 +62,10 @@ struct NormOperand {
 };
 void NormStep(const void* operand, void* batch);
 
-// x[m] += rms_norm(y[m]), and y is overwritten.
+// to[m] = x[m] + rms_norm(y[m]), and y is overwritten. to may be x.
 struct AddNormOperand {
   const kernels::Elementwise* elementwise;
-  FloatRows x, y;
+  FloatRows x, y, to;
   const float* weight;
   size_t n;
   float epsilon;
@@ -73,17 +73,36 @@ struct AddNormOperand {
 };
 void AddNormStep(const void* operand, void* batch);
 
-// The norms of all query heads of a row together, and of all of its key heads, in place. A row of
-// qkv has groups of `queries` elements of query heads, then `keys` of a key head.
+// The same without a barrier behind it: each thread computes all rows for itself, writes its
+// columns [first, first + count) of them to `to`, which is not x, and goes on: out[m] =
+// quantise(rms_norm( x[m] + rms_norm(y[m]))), or without that norm.
+struct AddNormInputOperand {
+  const kernels::Elementwise* elementwise;
+  FloatRows x, y, to;
+  const float* weight;
+  float epsilon;
+  size_t n, first, count;
+  const float* next_weight;  // of the norm of the sum; or null
+  float next_epsilon;
+  float* scratch;  // [kNormRows][n]
+  ActRows out;
+};
+void AddNormInputStep(const void* operand, void* batch);
+
+// The norms of all query heads of a row together, and of all of its key heads; values stay as they
+// are. A row of x and of to has groups of `queries` elements of query heads, then `keys` of a key
+// head and of a value head.
 struct RowNormOperand {
   const kernels::Elementwise* elementwise;
-  FloatRows qkv;
+  FloatRows x, to;
   size_t groups, group_stride;
   size_t queries, keys;
   const float *q_weight, *k_weight;  // in the order of the groups
   float epsilon;
   float* scratch;  // [groups * queries]
   RowShare share;
+  const uint32_t* written;  // [n_written]: the groups that this thread writes
+  size_t n_written;
 };
 void RowNormStep(const void* operand, void* batch);
 

@@ -128,8 +128,35 @@ void AddNormStep(const void* operand, void* batch) {
     const uint32_t count = std::min<uint32_t>(end - m, kernels::kNormRows);
     for (uint32_t i = 0; i < count; ++i) y[i] = op.y.row(rows.first_row + m + i);
     op.elementwise->rms_norms(y, op.weight, y, count, op.n, op.epsilon);
+    for (uint32_t i = 0; i < count; ++i) {
+      op.elementwise->add(y[i], op.x.row(rows.first_row + m + i), op.n);
+      std::copy_n(y[i], op.n, op.to.row(rows.first_row + m + i));
+    }
+    m += count;
+  }
+}
+
+void AddNormInputStep(const void* operand, void* batch) {
+  const auto& op = *static_cast<const AddNormInputOperand*>(operand);
+  const auto& rows = *static_cast<const BatchRows*>(batch);
+  const float* y[kernels::kNormRows];
+  float* sum[kernels::kNormRows];
+  for (size_t i = 0; i < kernels::kNormRows; ++i) sum[i] = op.scratch + i * op.n;
+  for (uint32_t m = 0; m < rows.rows;) {
+    const uint32_t count = std::min<uint32_t>(rows.rows - m, kernels::kNormRows);
+    const uint32_t first = rows.first_row + m;
+    for (uint32_t i = 0; i < count; ++i) y[i] = op.y.row(first + i);
+    op.elementwise->rms_norms(y, op.weight, sum, count, op.n, op.epsilon);
+    for (uint32_t i = 0; i < count; ++i) {
+      op.elementwise->add(sum[i], op.x.row(first + i), op.n);
+      std::copy_n(sum[i] + op.first, op.count, op.to.row(first + i) + op.first);
+    }
+    if (op.next_weight != nullptr)
+      op.elementwise->rms_norms(sum, op.next_weight, sum, count, op.n, op.next_epsilon);
+    EndLap(StepKind::kNorm);
     for (uint32_t i = 0; i < count; ++i)
-      op.elementwise->add(op.x.row(rows.first_row + m + i), y[i], op.n);
+      op.elementwise->quantize(sum[i], ActRow(op.out, first + i), op.n);
+    EndLap(StepKind::kQuantize);
     m += count;
   }
 }
@@ -137,13 +164,15 @@ void AddNormStep(const void* operand, void* batch) {
 namespace {
 
 // Of the elements [first, first + count) of each group.
-void NormAcrossGroups(const RowNormOperand& op, float* row, size_t first, size_t count,
+void NormAcrossGroups(const RowNormOperand& op, uint32_t row, size_t first, size_t count,
                       const float* weight) {
+  const float* const x = op.x.row(row) + first;
   for (size_t g = 0; g < op.groups; ++g)
-    std::copy_n(row + g * op.group_stride + first, count, op.scratch + g * count);
+    std::copy_n(x + g * op.group_stride, count, op.scratch + g * count);
   op.elementwise->rms_norm(op.scratch, weight, op.scratch, op.groups * count, op.epsilon);
-  for (size_t g = 0; g < op.groups; ++g)
-    std::copy_n(op.scratch + g * count, count, row + g * op.group_stride + first);
+  float* const to = op.to.row(row) + first;
+  for (size_t i = 0; i < op.n_written; ++i)
+    std::copy_n(op.scratch + op.written[i] * count, count, to + op.written[i] * op.group_stride);
 }
 
 }  // namespace
@@ -151,11 +180,15 @@ void NormAcrossGroups(const RowNormOperand& op, float* row, size_t first, size_t
 void RowNormStep(const void* operand, void* batch) {
   const auto& op = *static_cast<const RowNormOperand*>(operand);
   const auto& rows = *static_cast<const BatchRows*>(batch);
+  if (op.n_written == 0) return;
   const auto [begin, end] = RowsOf(rows.rows, op.share);
-  for (uint32_t m = begin; m < end; ++m) {
-    float* const row = op.qkv.row(rows.first_row + m);
-    NormAcrossGroups(op, row, 0, op.queries, op.q_weight);
-    NormAcrossGroups(op, row, op.queries, op.keys, op.k_weight);
+  for (uint32_t m = rows.first_row + begin; m < rows.first_row + end; ++m) {
+    NormAcrossGroups(op, m, 0, op.queries, op.q_weight);
+    NormAcrossGroups(op, m, op.queries, op.keys, op.k_weight);
+    for (size_t i = 0; i < op.n_written; ++i) {
+      const size_t value = op.written[i] * op.group_stride + op.queries + op.keys;
+      std::copy_n(op.x.row(m) + value, op.keys, op.to.row(m) + value);
+    }
   }
 }
 
