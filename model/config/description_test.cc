@@ -72,13 +72,19 @@ const std::vector<std::pair<const char*, std::function<void(ModelConfig&)>>> kCh
     {"qk_norm", [](ModelConfig& c) { c.kinds[0].qk_norm = QkNorm::kRow; }},
     {"qk_norm after rotation", [](ModelConfig& c) { c.kinds[0].qk_norm = QkNorm::kHeadAfterRope; }},
     {"temperature", [](ModelConfig& c) { c.kinds[0].temperature.beta = 0.5; }},
-    {"temperature's length", [](ModelConfig& c) { c.kinds[0].temperature = {0.5, 7}; }},
+    {"temperature's length",
+     [](ModelConfig& c) {
+       c.kinds[0].temperature = {0.5, 7};
+     }},
     {"embedding's scale", [](ModelConfig& c) { c.scales.embedding = 2; }},
     {"residual's scale", [](ModelConfig& c) { c.scales.residual = 2; }},
     {"logits' scale", [](ModelConfig& c) { c.scales.logits = 2; }},
     {"a tensor that is a part", [](ModelConfig& c) { c.kinds[0].tensors[1].of = 99; }},
     {"YaRN's multiplier", [](ModelConfig& c) { c.kinds[0].rotary.yarn_log_multiplier = 1; }},
-    {"long factors", [](ModelConfig& c) { c.kinds[0].rotary.long_factors = {3, 4}; }},
+    {"long factors",
+     [](ModelConfig& c) {
+       c.kinds[0].rotary.long_factors = {3, 4};
+     }},
     {"magnitude", [](ModelConfig& c) { c.kinds[0].rotary.magnitude = 2; }},
     {"pairing", [](ModelConfig& c) { c.kinds[0].rotary.pairing = RopePairing::kHalves; }},
     {"rotary dim", [](ModelConfig& c) { c.kinds[0].rotary.dim = 8; }},

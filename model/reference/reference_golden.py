@@ -16,7 +16,8 @@ TOKENS = [1, 5, 3, 12, 0, 7]
 EPSILON = struct.unpack("f", struct.pack("f", 1e-5))[0]
 
 
-def case(heads, kv, head, rotary, base, pairs, tied=False, layers=2, factors=None, scale=1, **others):
+def case(heads, kv, head, rotary, base, pairs, tied=False, layers=2, factors=None, scale=1,
+         **others):
     return dict(heads=heads, kv=kv, head=head, rotary=rotary, base=base, pairs=pairs, tied=tied,
                 layers=layers, factors=factors or [1] * (rotary // 2), scale=scale, **others)
 
@@ -120,7 +121,8 @@ def layer(xs, i, case):
         if not case.get("fused_qkv"):
             return matrix(f"{prefix}attn_{kind}.weight", rows[kind], DIM)
         first = {"q": 0, "k": rows["q"], "v": rows["q"] + rows["k"]}[kind]
-        return matrix(f"{prefix}attn_qkv.weight", sum(rows.values()), DIM)[first : first + rows[kind]]
+        fused = matrix(f"{prefix}attn_qkv.weight", sum(rows.values()), DIM)
+        return fused[first : first + rows[kind]]
 
     inputs = [before(x, "attn_norm") for x in xs]
 

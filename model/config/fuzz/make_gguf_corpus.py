@@ -200,7 +200,8 @@ def families():
         return tensor(f"blk.0.{name}.weight", [n], TYPE_F32)
 
     def biases():
-        return [tensor(f"blk.0.attn_{x}.bias", [n], TYPE_F32) for x, n in (("q", 4), ("k", 2), ("v", 2))]
+        return [tensor(f"blk.0.attn_{x}.bias", [n], TYPE_F32)
+                for x, n in (("q", 4), ("k", 2), ("v", 2))]
 
     behind = [norm("post_attention_norm"), norm("post_ffw_norm")]
     heads = [norm("attn_q_norm", 2), norm("attn_k_norm", 2)]
