@@ -129,6 +129,7 @@ std::vector<float> ReferenceModel::Product(const Matrix& m, std::vector<float> x
 void ReferenceModel::Rotate(size_t layer, std::span<float> heads, size_t position) const {
   const LayerSpec& spec = config_.layer(layer);
   const size_t pairs = spec.rotary.dim / 2;
+  if (pairs == 0) return;
   const bool interleaved = spec.rotary.pairing == RopePairing::kInterleaved;
   const float* table = &rope_[config_.KindOf(layer)][position * spec.rotary.dim];
   for (size_t begin = 0; begin < heads.size(); begin += spec.sizes.head_size) {
