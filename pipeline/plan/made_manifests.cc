@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/memory.h"
 #include "pipeline/plan/layer_split.h"
+#include "pipeline/plan/plan.h"
 #include "weight_node/shard_plan.h"
 
 namespace larder::pipeline::inline plan {
@@ -16,9 +16,7 @@ namespace {
 // The layers of each socket: as few sockets as hold them all. Layers may differ in their types, and
 // so in their bytes; a socket has at least one, whether or not it fits.
 std::vector<size_t> Share(const model::ModelConfig& config, uint64_t budget) {
-  const uint64_t layer_bytes = CeilDiv(weight_node::LayerBytes(config, 0, config.layers),
-                                       std::max<size_t>(config.layers, 1));
-  SocketCount count = CountSockets(config.layers, layer_bytes, budget);
+  SocketCount count = CountSockets(config.layers, LayerBytes(config), budget);
   std::vector<size_t> share;
   const auto fits = [&] {
     size_t first = 0;

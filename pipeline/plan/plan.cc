@@ -341,8 +341,7 @@ class Planner {
     }
     NoteLargeLayer();
     for (const std::string& line : NotYetSupported(manifest_)) plan_.notes.push_back(line);
-    const auto [slots, max_in_flight] =
-        std::pair(plan_.capacity.slots, plan_.capacity.max_in_flight);
+    const size_t slots = plan_.capacity.slots, max_in_flight = plan_.capacity.max_in_flight;
     if (slots < max_in_flight) {
       plan_.notes.push_back(fmt::format(
           "{} slot{} for {} micro-batches in flight: the pipeline is never full; [model] slots = "

@@ -225,7 +225,7 @@ class Resolver {
         attention_node::KvShape(*config_, capacity.slots, capacity.context,
                                 attention_node::KvShape::PoolChunks(capacity.slots, capacity))
             .bytes();
-    const auto [slots, context] = std::pair(capacity.slots, capacity.context);
+    const size_t slots = capacity.slots, context = capacity.context;
     const std::string figures = fmt::format(
         "{:.1f} MB of weights, {:.1f} MB of KV cache ({} slot{} of {} tokens), L3 budget {:.1f} MB "
         "of this socket, {:.1f} MB of all",
