@@ -46,6 +46,19 @@ std::vector<std::string> Given(const CLI::App& command) {
   return names;
 }
 
+// Throws if the manifest's options have one that `larder node` has settled.
+void RefuseTwice(const CLI::App& serve, const std::vector<std::string>& settled,
+                 const std::string& socket) {
+  for (const std::string& name : settled) {
+    const CLI::Option* twice = serve.get_option_no_throw("--" + name);
+    if (name != "config" && twice != nullptr && twice->count() > 0)
+      throw CLI::ValidationError(fmt::format(
+          "--{} is among the manifest's options of socket {}, and `larder node` has it from its "
+          "command line, a variable or --config: expected it in one place",
+          name, socket));
+  }
+}
+
 // A serving socket's process runs `larder serve` for the cluster, with this command's options, the
 // manifest's, and those of the command line that only serve knows.
 int RunServing(const NodeOptions& o, const std::string& server,
@@ -69,18 +82,7 @@ int RunServing(const NodeOptions& o, const std::string& server,
   std::reverse(arguments.begin(), arguments.end());  // CLI11 expects them in reverse
   try {
     program.parse(std::move(arguments));
-  } catch (const CLI::ParseError& error) {
-    throw CLI::ValidationError(sources.Reword(error.what()));
-  }
-  for (const std::string& name : settled) {
-    const CLI::Option* twice = serve.options->get_option_no_throw("--" + name);
-    if (name != "config" && twice != nullptr && twice->count() > 0)
-      throw CLI::ValidationError(fmt::format(
-          "--{} is among the manifest's options of socket {}, and `larder node` has it from its "
-          "command line, a variable or --config: expected it in one place",
-          name, o.socket));
-  }
-  try {
+    RefuseTwice(*serve.options, settled, o.socket);
     return serve.run();
   } catch (const CLI::ParseError& error) {
     throw CLI::ValidationError(sources.Reword(error.what()));
