@@ -67,10 +67,7 @@ void EmbedStep(const void* operand, void* batch) {
           op.lm_head_panels[owner] + (panel - op.head_first_panel[owner]) * op.head_panel.bytes();
       kernels::UnpackRow(op.head_panel, at, token % kernels::kPanelRows, op.scratch);
     }
-    if (op.scale != 1.0f) {
-      for (size_t i = 0; i < op.dim; ++i) op.scratch[i] *= op.scale;
-    }
-    for (size_t i = 0; i < op.dim; ++i) x[i] = op.scratch[i];
+    for (size_t i = 0; i < op.dim; ++i) x[i] = op.scratch[i] * op.scale;
   }
 }
 
