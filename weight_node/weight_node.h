@@ -7,12 +7,11 @@
 //   down panels += residual, B
 // A norm of O's or down's output, its sum to the residual and what follows are one step after that
 // B; each thread keeps its columns of the sum, in the other of two buffers. The norm of a whole row
-// of q and k is a step after one B more. In micro-batches of
-// more than few_rows rows the threads share
-//   norm+quantise too (one more barrier after each); the bits are the same. If a panel is cut
-//   (PanelPart), a thread with later chunks computes these before anything else of that matrix, and
-//   signals; the thread with the first chunks waits for that after all its other work, and adds the
-//   sums.
+// of q and k is a step after one B more. In micro-batches of more than few_rows rows the threads
+// share norm+quantise too (one more barrier after each); the bits are the same. If a panel is cut
+// (PanelPart), a thread with later chunks computes these before anything else of that matrix, and
+// signals; the thread with the first chunks waits for that after all its other work, and adds the
+// sums.
 #pragma once
 
 #include <deque>
