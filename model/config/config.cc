@@ -356,6 +356,15 @@ ModelConfig EndsOf(ModelConfig config) {
   return config;
 }
 
+bool ModelConfig::AddLayer(LayerSpec layer) {
+  const auto known = std::ranges::find(kinds, layer);
+  const auto kind = static_cast<size_t>(known - kinds.begin());
+  if (kind == kMaxKinds) return false;
+  kind_of.push_back(static_cast<uint8_t>(kind));
+  if (kind == kinds.size()) kinds.push_back(std::move(layer));
+  return true;
+}
+
 std::vector<size_t> ModelConfig::OwnKinds() const {
   std::vector<size_t> own;
   for (size_t i = 0; i < layers; ++i) own.push_back(KindOf(i));

@@ -54,12 +54,16 @@ struct ModelConfig {
   float norm_epsilon = 1e-5f;    // epsilon of the output norm
   bool tied_embeddings = false;  // no output.weight: lm_head is the embedding table
   Scales scales;
-  std::vector<LayerSpec> kinds;  // the kinds of layers of the whole model; at most 256
+  static constexpr size_t kMaxKinds = 256;
+  std::vector<LayerSpec> kinds;  // the kinds of layers of the whole model; at most kMaxKinds
   std::vector<uint8_t> kind_of;  // [the whole model's layers]: index into kinds
   TensorTypes types;
 
   ModelPart part;  // the part in the file that this was read from
 
+  // Describes the next of the whole model's layers; those that are alike in everything are of one
+  // kind. Returns false if that would be one kind too many.
+  bool AddLayer(LayerSpec);
   // The kind of a layer; index 0 is layer first_layer.
   size_t KindOf(size_t index) const { return kind_of.at(first_layer + index); }
   const LayerSpec& layer(size_t index) const { return kinds[KindOf(index)]; }

@@ -93,7 +93,6 @@ class TensorChecker {
                              up->rows == 2 * keys_.layers[0].sizes.ffn};
   }
 
-  // Layers that are alike in everything are of one kind.
   void DescribeLayers(const TensorForms& forms) {
     const std::vector<float> factors = ReadRopeFactors(kRopeFactorsTensor);
     std::vector<float> short_factors, long_factors;
@@ -112,13 +111,9 @@ class TensorChecker {
         layer.rotary.freq_factors = long_factors.empty() ? factors : short_factors;
         layer.rotary.long_factors = long_factors;
       }
-      LayerSpec spec = MakeLayerSpec(family, layer, config_.norm_epsilon, forms);
-      const auto known = std::ranges::find(config_.kinds, spec);
-      const auto kind = static_cast<size_t>(known - config_.kinds.begin());
-      if (kind > UINT8_MAX)
-        throw Error("{}: layers of more than {} different kinds", file_.path(), UINT8_MAX + 1);
-      config_.kind_of.push_back(static_cast<uint8_t>(kind));
-      if (known == config_.kinds.end()) config_.kinds.push_back(std::move(spec));
+      if (!config_.AddLayer(MakeLayerSpec(family, layer, config_.norm_epsilon, forms)))
+        throw Error("{}: layers of more than {} different kinds", file_.path(),
+                    ModelConfig::kMaxKinds);
     }
   }
 

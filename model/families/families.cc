@@ -97,17 +97,13 @@ LayerSpec MakeLayerSpec(const Family& family, const KeysOfModel::Layer& layer, f
   LayerTraits traits{.sizes = layer.sizes,
                      .norm_epsilon = norm_epsilon,
                      .ops = family.ops,
-                     .qkv_bias = forms.qkv_bias || family.qkv_bias == Family::QkvBias::kAlways,
-                     .o_bias = forms.o_bias,
-                     .gate_up_bias = forms.gate_up_bias,
-                     .down_bias = forms.down_bias,
+                     .forms = forms,
                      .qk_norm = family.qk_norm,
                      .rotary = layer.rotary,
                      .attention_divisor = layer.attention_divisor,
                      .temperature = layer.temperature,
-                     .fused_qkv = forms.fused_qkv,
-                     .fused_gate_up = forms.fused_gate_up,
                      .renamed = family.renamed};
+  traits.forms.qkv_bias |= family.qkv_bias == Family::QkvBias::kAlways;
   traits.rotary.pairing = family.pairing;
   return MakeLayerSpec(traits);
 }

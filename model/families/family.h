@@ -94,14 +94,6 @@ std::string_view MissingIn(std::string_view name);
 // Numbers that change results, which only some families have: those of all `keys`, and others.
 std::span<const std::string_view> KeysOfSome();
 
-// Which optional tensors a file has, and in which form.
-struct TensorForms {
-  bool qkv_bias = false;  // biases of q, k and v
-  bool o_bias = false, gate_up_bias = false, down_bias = false;
-  bool fused_qkv = false, fused_gate_up = false;  // as in LayerTraits
-  bool operator==(const TensorForms&) const = default;
-};
-
 // The pairing is the family's; the other fields of the rotation are kept.
 LayerSpec MakeLayerSpec(const Family&, const KeysOfModel::Layer&, float norm_epsilon,
                         const TensorForms&);

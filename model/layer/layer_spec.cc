@@ -106,15 +106,15 @@ bool IsPresent(const Row& row, const LayerTraits& traits) {
     case If::kAlways:
       return true;
     case If::kQkvBias:
-      return traits.qkv_bias;
+      return traits.forms.qkv_bias;
     case If::kQkNorm:
       return traits.qk_norm != QkNorm::kNone;
     case If::kOBias:
-      return traits.o_bias;
+      return traits.forms.o_bias;
     case If::kGateUpBias:
-      return traits.gate_up_bias;
+      return traits.forms.gate_up_bias;
     case If::kDownBias:
-      return traits.down_bias;
+      return traits.forms.down_bias;
     case If::kNorm:
       return std::ranges::any_of(traits.ops, [&](const LayerOp& op) {
         return (op.kind == OpKind::kRmsNorm && op.norm == row.role) || op.post_norm == row.role;
@@ -168,14 +168,14 @@ LayerSpec MakeLayerSpec(const LayerTraits& traits) {
     for (const LayerTraits::Renamed& other : traits.renamed)
       if (other.role == row.role) tensor.suffix = other.suffix;
   }
-  if (traits.fused_qkv) {
+  if (traits.forms.fused_qkv) {
     Fuse(spec, {TensorRole::kQ, TensorRole::kK, TensorRole::kV}, "attn_qkv.weight");
-    if (traits.qkv_bias)
+    if (traits.forms.qkv_bias)
       Fuse(spec, {TensorRole::kQBias, TensorRole::kKBias, TensorRole::kVBias}, "attn_qkv.bias");
   }
-  if (traits.fused_gate_up) {
+  if (traits.forms.fused_gate_up) {
     Fuse(spec, {TensorRole::kGate, TensorRole::kUp}, SuffixOf(TensorRole::kUp));
-    if (traits.gate_up_bias)
+    if (traits.forms.gate_up_bias)
       Fuse(spec, {TensorRole::kGateBias, TensorRole::kUpBias}, SuffixOf(TensorRole::kUpBias));
   }
   spec.ops.assign(traits.ops.begin(), traits.ops.end());

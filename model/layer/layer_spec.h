@@ -175,18 +175,25 @@ struct LayerSpec {
   bool operator==(const LayerSpec&) const = default;
 };
 
+// Which optional tensors a file has, and in which form.
+struct TensorForms {
+  bool qkv_bias = false;  // biases of q, k and v
+  bool o_bias = false, gate_up_bias = false, down_bias = false;
+  // Tensors that are a part of another: q, k and v of attn_qkv; gate and up of ffn_up.
+  bool fused_qkv = false, fused_gate_up = false;
+  bool operator==(const TensorForms&) const = default;
+};
+
 // What a kind of layer is made of.
 struct LayerTraits {
   LayerSizes sizes;
   float norm_epsilon = 1e-5f;
   std::span<const LayerOp> ops;
-  bool qkv_bias = false, o_bias = false, gate_up_bias = false, down_bias = false;
+  TensorForms forms;
   QkNorm qk_norm = QkNorm::kNone;
   RotarySpec rotary;
   double attention_divisor = 0.0;  // 0: sqrt(head size)
   Temperature temperature;
-  // Tensors that are a part of another: q, k and v of attn_qkv; gate and up of ffn_up.
-  bool fused_qkv = false, fused_gate_up = false;
   struct Renamed {
     TensorRole role;
     std::string_view suffix;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
 #include "model/families/family.h"
 #include "model/synth/synth.h"
 
@@ -99,10 +100,8 @@ ModelConfig ConfigOfShape(const ModelShape& shape, const std::string& name,
                           .fused_qkv = family.sample.fused_qkv,
                           .fused_gate_up = family.sample.fused_gate_up};
   for (const KeysOfModel::Layer& layer : keys.layers) {
-    LayerSpec spec = MakeLayerSpec(family, layer, config.norm_epsilon, forms);
-    const auto known = std::ranges::find(config.kinds, spec);
-    config.kind_of.push_back(static_cast<uint8_t>(known - config.kinds.begin()));
-    if (known == config.kinds.end()) config.kinds.push_back(std::move(spec));
+    const bool added = config.AddLayer(MakeLayerSpec(family, layer, config.norm_epsilon, forms));
+    LARDER_CHECK(added, "layers of more than {} kinds", ModelConfig::kMaxKinds);
   }
   config.types.embedding = FallbackType(types.OfEmbedding(config.tied_embeddings), config.dim);
   config.types.head =
