@@ -35,6 +35,7 @@ FLOORS = {
     "kernels/formats": (2.0, ["base", "model/gguf/formats.h"]),
     "kernels/jit": (2.1, ["base", "kernels/formats"]),
     "kernels/rows": (2.2, ["base", "kernels/formats", "kernels/jit"]),
+    "kernels/recurrent": (2.3, ["base", "kernels/formats", "kernels/jit", "kernels/rows"]),
     "kernels/gemm": (2.3, ["base", "kernels/formats", "kernels/jit"]),
     "kernels/tune": (2.4, [
         "base", "model/gguf/formats.h", "kernels/formats", "kernels/rows", "kernels/gemm"

@@ -21,8 +21,8 @@ from larder_testing import programs
 LIMIT_S = 900  # of one program
 # The rooms whose code, or whose tests, ask what the machine is, and whose tests take seconds.
 ROOMS = [
-    "topology", "threadpool", "kernels/formats", "kernels/rows", "pipeline/plan", "pipeline/stage",
-    "pipeline/manifest", "node/options", "node/tasks"
+    "topology", "threadpool", "kernels/formats", "kernels/rows", "kernels/recurrent",
+    "pipeline/plan", "pipeline/stage", "pipeline/manifest", "node/options", "node/tasks"
 ]
 
 

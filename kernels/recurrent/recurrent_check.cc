@@ -1,0 +1,87 @@
+#include <cmath>
+#include <vector>
+
+#include "kernels/recurrent/recurrent_sets.h"
+
+namespace larder::kernels::inline recurrent {
+namespace {
+
+constexpr size_t kGuard = 16;  // floats after each output, which must not change
+
+std::vector<float> Output(size_t n) { return std::vector<float>(n + kGuard, -12345.0f); }
+
+}  // namespace
+
+void CheckRecurrent(const Recurrent& candidate, const Recurrent& reference, Pattern pattern,
+                    size_t n) {
+  const auto compare = [&](const char* kernel, auto run) {
+    const std::vector<float> got = run(candidate), want = run(reference);
+    RequireSameBits(candidate.isa, kernel, PatternName(pattern), n, got.data(), want.data(),
+                    want.size());
+  };
+  const auto input = [&](size_t count, uint32_t seed) { return MakeInput(pattern, count, seed); };
+  // Numbers of ordinary size, such as scales and weights are.
+  const auto plain = [](size_t count, uint32_t seed) {
+    return MakeInput(Pattern::kGaussian, count, seed);
+  };
+
+  const size_t taps = 1 + n % 4, tokens = 1 + n % 5, channels = n;
+  const auto x = input((taps - 1 + tokens) * channels, 1), w = plain(taps * channels, 2);
+  compare("convolve", [&](const Recurrent& set) {
+    std::vector<const float*> rows;
+    for (size_t t = taps - 1 + tokens; t-- > 0;) rows.push_back(x.data() + t * channels);
+    auto y = Output(tokens * (channels + 3));
+    set.convolve(rows.data(), w.data(), taps, y.data(), channels + 3, tokens, channels);
+    return y;
+  });
+
+  const auto alpha = input(n, 3), beta = input(n, 4);
+  compare("delta_gates", [&](const Recurrent& set) {
+    auto out = Output(n), rates = Output(n);
+    set.delta_gates(alpha.data(), beta.data(), -0.75f, 0.25f, out.data(), rates.data(), n);
+    out.insert(out.end(), rates.begin(), rates.end());
+    return out;
+  });
+
+  const size_t key_size = kStateRows * (1 + n % 9), key_stride = key_size + n % 3;
+  const size_t value_stride = kStateColumns + n % 5;
+  const auto state = input(key_size * kStateColumns, 5), values = input(n * value_stride, 6);
+  const auto keys = plain(n * key_stride, 7), queries = plain(n * key_stride, 8);
+  auto scales = plain(n, 9), rates = plain(n, 10);
+  for (float& scale : scales) scale = std::fabs(scale);
+  for (const float first : {1.0f, 0.375f}) {
+    compare("delta_rule", [&](const Recurrent& set) {
+      auto end = state;
+      end.resize(end.size() + kGuard, -12345.0f);
+      auto out = Output(n * value_stride);
+      const DeltaRun run{.state = end.data(),
+                         .keys = keys.data(),
+                         .queries = queries.data(),
+                         .values = values.data(),
+                         .out = out.data(),
+                         .scales = scales.data(),
+                         .rates = rates.data(),
+                         .key_size = key_size,
+                         .tokens = n,
+                         .key_stride = key_stride,
+                         .value_stride = value_stride,
+                         .out_stride = value_stride,
+                         .first = first};
+      set.delta_rule(&run);
+      end.insert(end.end(), out.begin(), out.end());
+      return end;
+    });
+  }
+
+  for (const auto gate : {&Recurrent::silu_gate, &Recurrent::sigmoid_gate}) {
+    compare(gate == &Recurrent::silu_gate ? "silu_gate" : "sigmoid_gate",
+            [&](const Recurrent& set) {
+              auto y = beta;
+              y.resize(n + kGuard, -12345.0f);
+              (set.*gate)(y.data(), alpha.data(), n);
+              return y;
+            });
+  }
+}
+
+}  // namespace larder::kernels::recurrent
