@@ -78,6 +78,7 @@ std::unique_ptr<AttentionNode::Kind> AttentionNode::MakeKind(const model::LayerS
                                .values = kind->values.data(),
                                .tile_queries = TileQueries(kind->tuning, sizes.group()),
                                .bias_pairs = biases_.most_pairs(),
+                               .window = layer.window,
                                .kv = &kv_};
   return kind;
 }

@@ -8,13 +8,16 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <functional>
 #include <initializer_list>
+#include <limits>
 #include <numeric>
 #include <random>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "attention_node/attention_kernels.h"
 #include "base/error.h"
 #include "base/temporary_folder_testing.h"
 #include "model/step/batch_rows.h"
@@ -130,6 +133,7 @@ class AttentionNodeTest : public testing::Test {
             &out[m * config_.kinds[0].sizes.q_rows()] + config_.kinds[0].sizes.q_rows());
       }
     }
+    if (after_) after_(node);
     return outputs;
   }
 
@@ -186,7 +190,10 @@ class AttentionNodeTest : public testing::Test {
                   1 / std::sqrt(static_cast<double>(n)), row.position, false);
     std::vector<double> out(n, 0.0);
     std::vector<double> scores;
-    for (uint32_t p = 0; p <= row.position; ++p) {
+    const size_t window = config_.kinds[0].window;
+    const uint32_t first =
+        window == 0 ? 0 : row.position - std::min(row.position, static_cast<uint32_t>(window - 1));
+    for (uint32_t p = first; p <= row.position; ++p) {
       const std::vector<double> k =
           Quantised(head_of(p, config_.kinds[0].sizes.group()), true, 1, p, true);
       double score = 0;
@@ -196,10 +203,67 @@ class AttentionNodeTest : public testing::Test {
     const double most = *std::max_element(scores.begin(), scores.end());
     double sum = 0;
     for (double& score : scores) sum += score = std::exp(score - most);
-    for (uint32_t p = 0; p <= row.position; ++p) {
+    for (uint32_t p = first; p <= row.position; ++p) {
       const std::vector<double> v =
           Quantised(head_of(p, config_.kinds[0].sizes.group() + 1), false, 1, p, true);
-      for (size_t i = 0; i < n; ++i) out[i] += scores[p] / sum * v[i];
+      for (size_t i = 0; i < n; ++i) out[i] += scores[p - first] / sum * v[i];
+    }
+    return out;
+  }
+
+  // The outputs of a row by the scalar kernels, with every position of the region from 0 on: those
+  // outside the window with weights of +0.
+  std::vector<float> NothingSkipped(const KvRegion& kv, const Row& row) const {
+    const kernels::Elementwise& set = kernels::GetElementwise(kernels::Isa::kScalar);
+    const model::LayerSpec& layer = config_.kinds[0];
+    const size_t n = layer.sizes.head_size, half = layer.rotary.dim / 2;
+    const size_t blocks = CeilDiv(n, kernels::kBlock);
+    const kernels::Gemm products = kernels::Gemm::Make(
+        kernels::Isa::kScalar, ScoresShape(blocks), kernels::DefaultTuning(kernels::Isa::kScalar));
+    std::vector<float> cos_sin(2 * half), out(layer.sizes.q_rows());
+    for (size_t i = 0; i < half; ++i) {
+      cos_sin[i] = rope_[row.position * layer.rotary.dim + 2 * i];
+      cos_sin[half + i] = rope_[row.position * layer.rotary.dim + 2 * i + 1];
+    }
+    for (size_t h = 0; h < layer.sizes.heads; ++h) {
+      const size_t kv_head = h / layer.sizes.group();
+      const float* const in =
+          &qkv_[row.slot.index()]
+               [row.position * columns_ + kv_head * group_columns_ + h % layer.sizes.group() * n];
+      std::vector<float> query(in, in + n);
+      set.rope(query.data(), cos_sin.data(), half);
+      std::vector<uint8_t> act(kernels::ActRowBytes(blocks));
+      auto* const quantised = reinterpret_cast<kernels::ActBlock*>(act.data());
+      set.quantize_hadamard(query.data(), nullptr, quantised, n,
+                            static_cast<float>(1.0 / layer.attention_divisor) / kernels::kBlock);
+      std::vector<float> o(blocks * kernels::kBlock, 0.0f), weighted(o.size());
+      float m = std::numeric_limits<float>::lowest(), l = 0;
+      for (size_t c = 0; c * kernels::kChunkPositions <= row.position; ++c) {
+        const size_t begin = c * kernels::kChunkPositions;
+        const size_t end = std::min(begin + kernels::kChunkPositions, row.position + size_t{1});
+        const size_t first =
+            std::max(begin, row.position + 1 - std::min<size_t>(layer.window, row.position + 1));
+        const KvChunk chunk = kv.chunk(row.slot, c, 0, kv_head);
+        std::vector<float> p(kernels::kChunkStride);
+        products.Run(chunk.keys, quantised, p.data(),
+                     kernels::kChunkPositions / kernels::kPagePositions, 1);
+        float chunk_max = std::numeric_limits<float>::lowest(), chunk_sum = 0;
+        if (first < end) {
+          set.softmax_chunk(p.data(), p.size(), 1, first - begin, end - begin,
+                            kernels::kChunkPositions, &chunk_max, &chunk_sum);
+        } else {
+          std::ranges::fill(p, 0.0f);
+        }
+        kernels::ChunkWeights weights;
+        set.quantize_weights(p.data(), p.size(), chunk.values,
+                             kv.shape().layers[0].value_page_bytes, &weights,
+                             kernels::ChunkWeights::kPages, 1);
+        kernels::ValuesReference({.blocks = blocks, .queries = 1, .o_stride = o.size()},
+                                 chunk.values, &weights, weighted.data(),
+                                 kernels::ChunkWeights::kPages);
+        set.merge(o.data(), &m, &l, weighted.data(), chunk_max, chunk_sum, n);
+      }
+      set.finish(o.data(), l, &out[h * n], n);
     }
     return out;
   }
@@ -223,6 +287,7 @@ class AttentionNodeTest : public testing::Test {
   std::vector<float> qkv_[kSlots];
   ptrdiff_t appended_ = 0;
   int merges_ = 0;  // rows that were split
+  std::function<void(const AttentionNode&)> after_;
 };
 
 TEST_F(AttentionNodeTest, IsItsDefinition) {
@@ -374,6 +439,81 @@ TEST_F(AttentionNodeTest, SharedAndCopiedChunksAreTheSequencesOwn) {
   }
 }
 
+constexpr size_t kWindows[] = {1, 15, 16, 17, 255, 256, 257, 300};
+
+TEST_F(AttentionNodeTest, AWindowIsItsDefinition) {
+  for (const size_t window : kWindows) {
+    config_.kinds[0].window = window;
+    const std::vector<std::vector<Row>> batches = {
+        Positions(1, 0, 255), Positions(1, 255, 520), {At(1, 520)}, Positions(1, 521, 700)};
+    const auto outputs = Run(batches, 1, kernels::Isa::kScalar);
+    for (const uint32_t position :
+         {0u, 14u, 15u, 16u, 254u, 255u, 256u, 257u, 300u, 511u, 512u, 520u, 699u}) {
+      for (const size_t head : {size_t{0}, config_.kinds[0].sizes.heads - 1}) {
+        const std::vector<double> expected = Definition(At(1, position), head);
+        for (size_t i = 0; i < config_.kinds[0].sizes.head_size; ++i) {
+          EXPECT_NEAR(outputs[position][head * config_.kinds[0].sizes.head_size + i], expected[i],
+                      0.03)
+              << "window " << window << " position " << position << " element " << i;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(AttentionNodeTest, AWindowHasTheSameBitsHoweverRowsThreadsAndInstructionSetsAreCut) {
+  const std::vector<Row> all = Both(Positions(0, 0, 60), Positions(1, 0, 600));
+  for (const size_t window : kWindows) {
+    config_.kinds[0].window = window;
+    const auto expected = Run({all}, 1, kernels::Isa::kScalar);
+    for (const size_t size : {1, 7, 256}) {
+      std::vector<std::vector<Row>> pieces;
+      for (size_t begin = 0; begin < all.size(); begin += size) {
+        pieces.emplace_back(
+            all.begin() + static_cast<ptrdiff_t>(begin),
+            all.begin() + static_cast<ptrdiff_t>(std::min(all.size(), begin + size)));
+      }
+      for (const size_t threads : {1, 2, 3, 4, 5})
+        EXPECT_TRUE(Run(pieces, threads, kernels::BestIsa()) == expected)
+            << "window " << window << ", rows " << size << ", threads " << threads;
+    }
+  }
+}
+
+// Rows of a long window are split over threads at chunks of what they see.
+TEST_F(AttentionNodeTest, AWindowHasTheSameBitsHoweverItIsSplit) {
+  const std::vector<std::vector<Row>> batches = {
+      Both(Positions(0, 0, 600), Positions(1, 0, 1276)),
+      {At(0, 600)},
+      {At(1, 1276)},
+      {At(0, 601), At(1, 1277)},
+      Both(Positions(0, 602, 606), {At(1, 1278), At(1, 1279)})};
+  appended_ = 1;
+  for (const size_t window : {300, 700}) {
+    config_.kinds[0].window = window;
+    const auto expected = Run(batches, 1, kernels::Isa::kScalar);
+    for (const size_t threads : {2, 3, 4, 5, 7, 9})
+      EXPECT_TRUE(Run(batches, threads, kernels::BestIsa()) == expected) << threads;
+  }
+  EXPECT_GT(merges_, 50);
+}
+
+// Chunks and pages that no row of a tile sees are skipped. Had their weights, which are +0, been
+// added, no bit would be another one: here they are, from position 0 on.
+TEST_F(AttentionNodeTest, WhatIsSkippedWouldChangeNoBit) {
+  constexpr uint32_t kPositions = 700;
+  for (const size_t window : kWindows) {
+    config_.kinds[0].window = window;
+    std::vector<std::vector<float>> all(kPositions);
+    after_ = [&](const AttentionNode& node) {
+      for (uint32_t p = 0; p < kPositions; ++p) all[p] = NothingSkipped(node.kv(), At(1, p));
+    };
+    const auto outputs = Run({Positions(1, 0, kPositions)}, 1, kernels::BestIsa());
+    for (uint32_t p = 0; p < kPositions; ++p)
+      ASSERT_TRUE(outputs[p] == all[p]) << "window " << window << ", position " << p;
+  }
+}
+
 TEST(KvRegion, ChunksFillTheRegionAndDoNotOverlap) {
   model::ModelShape model_shape;
   model_shape.layers = 3;
@@ -444,31 +584,32 @@ TEST(WorkBegin, PartsCoverAllWorkInOrderAndAreEqual) {
     const size_t heads = 1 + below(9), threads = 1 + below(24);
     std::vector<uint32_t> positions(1 + below(i % 2 == 0 ? 4 : 40));
     for (uint32_t& position : positions) position = below(i % 3 == 0 ? 300 : 9000);
+    const size_t window = i % 5 == 0 ? 1 + below(2000) : 0;
     model::BatchRows rows;
     rows.rows = static_cast<uint32_t>(positions.size());
     rows.position = positions.data();
     uint32_t in_head = 0, longest = 0;
     for (uint32_t m = 0; m < rows.rows; ++m) {
-      in_head += ContextChunks(rows, m);
-      longest = std::max(longest, ContextChunks(rows, m));
+      in_head += ContextChunks(rows, m, window);
+      longest = std::max(longest, ContextChunks(rows, m, window));
     }
     const auto chunks_before = [&](const WorkPoint& at) {
       uint64_t chunks = uint64_t{at.head} * in_head + at.chunk;
-      for (uint32_t m = 0; m < at.row; ++m) chunks += ContextChunks(rows, m);
+      for (uint32_t m = 0; m < at.row; ++m) chunks += ContextChunks(rows, m, window);
       return static_cast<double>(chunks);
     };
-    EXPECT_EQ(WorkBegin(rows, heads, 0, threads), WorkPoint{});
-    EXPECT_EQ(WorkBegin(rows, heads, threads, threads),
+    EXPECT_EQ(WorkBegin(rows, heads, window, 0, threads), WorkPoint{});
+    EXPECT_EQ(WorkBegin(rows, heads, window, threads, threads),
               (WorkPoint{static_cast<uint32_t>(heads), 0, 0}));
     const double equal = static_cast<double>(heads * in_head) / static_cast<double>(threads);
     const bool splits = equal < 8.0 * longest;
     for (size_t t = 0; t < threads; ++t) {
-      const WorkPoint begin = WorkBegin(rows, heads, t, threads),
-                      end = WorkBegin(rows, heads, t + 1, threads);
+      const WorkPoint begin = WorkBegin(rows, heads, window, t, threads),
+                      end = WorkBegin(rows, heads, window, t + 1, threads);
       ASSERT_LE(begin, end);
       if (begin.head < heads) {
         ASSERT_LT(begin.row, rows.rows);
-        ASSERT_LT(begin.chunk, ContextChunks(rows, begin.row));
+        ASSERT_LT(begin.chunk, ContextChunks(rows, begin.row, window));
       }
       ASSERT_TRUE(splits || begin.chunk == 0);
       // An end lies at most one chunk, or half a row, from where it would be with parts of any

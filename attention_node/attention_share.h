@@ -1,8 +1,8 @@
 // Which part of a micro-batch's attention each thread of a socket does. The work is ordered by KV
-// head, then row, then chunk of the row's context (kernels::kChunkPositions); each thread takes an
+// head, then row, then chunk of what the row sees (kernels::kChunkPositions); each thread takes an
 // equal part of the chunks. If a part ends inside a row, the row is split: the thread that has the
-// row's chunk 0 merges the others' results in ascending order, so that the bits are those of one
-// thread.
+// row's first chunk merges the others' results in ascending order, so that the bits are those of
+// one thread.
 #pragma once
 
 #include <compare>
@@ -14,19 +14,21 @@
 
 namespace larder::attention_node {
 
-// A place in that order. chunk > 0: inside the row.
+// A place in that order. chunk: counted from the first one that the row sees; > 0: inside the row.
 struct WorkPoint {
   uint32_t head = 0, row = 0, chunk = 0;
   auto operator<=>(const WorkPoint&) const = default;
 };
 
-// Chunks of the context that row `row` of the micro-batch sees.
-uint32_t ContextChunks(const model::BatchRows&, uint32_t row);
+// Chunks of the context of which row `row` of the micro-batch sees something, in a layer with that
+// window (LayerSpec::window).
+uint32_t ContextChunks(const model::BatchRows&, uint32_t row, size_t window);
 
 // Where the work of `thread` begins and that of `thread` - 1 ends; for thread == threads:
 // {kv_heads, 0, 0}. Rows are split only if threads have few of them; otherwise the work begins at
 // the nearest beginning of a row.
-WorkPoint WorkBegin(const model::BatchRows&, size_t kv_heads, size_t thread, size_t threads);
+WorkPoint WorkBegin(const model::BatchRows&, size_t kv_heads, size_t window, size_t thread,
+                    size_t threads);
 
 // Those of the `threads` threads whose part can touch a KV head in any micro-batch; at least one.
 // The first of them appends the head's keys and values. The work of all others can begin inside a

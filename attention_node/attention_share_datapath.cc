@@ -3,6 +3,7 @@
 #include "attention_node/attention_share.h"
 #include "base/memory.h"
 #include "kernels/formats/kv_page.h"
+#include "model/layer/layer_spec.h"
 
 namespace larder::attention_node {
 namespace {
@@ -14,11 +15,14 @@ constexpr uint64_t kRowsThatBalance = 8;
 
 }  // namespace
 
-uint32_t ContextChunks(const model::BatchRows& rows, uint32_t row) {
-  return rows.position[row] / static_cast<uint32_t>(kernels::kChunkPositions) + 1;
+uint32_t ContextChunks(const model::BatchRows& rows, uint32_t row, size_t window) {
+  const size_t position = rows.position[row];
+  return static_cast<uint32_t>(position / kernels::kChunkPositions -
+                               model::FirstSeen(window, position) / kernels::kChunkPositions + 1);
 }
 
-WorkPoint WorkBegin(const model::BatchRows& rows, size_t kv_heads, size_t thread, size_t threads) {
+WorkPoint WorkBegin(const model::BatchRows& rows, size_t kv_heads, size_t window, size_t thread,
+                    size_t threads) {
   // In 32 bits: a division of 64 takes three times as long, and each layer has two.
   const auto parts = static_cast<uint32_t>(thread * kv_heads);
   const auto per_head = static_cast<uint32_t>(threads);
@@ -27,16 +31,16 @@ WorkPoint WorkBegin(const model::BatchRows& rows, size_t kv_heads, size_t thread
   if (in_head == 0) return {first_head, 0, 0};
   uint64_t chunks = 0, longest = 0;
   for (uint32_t m = 0; m < rows.rows; ++m) {
-    const uint64_t of_row = ContextChunks(rows, m);
+    const uint64_t of_row = ContextChunks(rows, m, window);
     chunks += of_row;
     longest = std::max(longest, of_row);
   }
   uint64_t before = chunks * in_head / threads;
   uint32_t row = 0;
-  while (row < rows.rows && before >= ContextChunks(rows, row))
-    before -= ContextChunks(rows, row++);
+  while (row < rows.rows && before >= ContextChunks(rows, row, window))
+    before -= ContextChunks(rows, row++, window);
   if (row < rows.rows && before > 0 && chunks * kv_heads >= threads * longest * kRowsThatBalance) {
-    row += 2 * before >= ContextChunks(rows, row);
+    row += 2 * before >= ContextChunks(rows, row, window);
     before = 0;
   }
   if (row == rows.rows) return {first_head + 1, 0, 0};

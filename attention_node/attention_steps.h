@@ -33,6 +33,7 @@ struct AttentionShape {
   const kernels::ValuesFn* values;  // [max_values_queries + 1]
   size_t tile_queries;              // the most queries of one tile: rows * group
   size_t bias_pairs = 0;            // the most pairs of any KV head
+  size_t window = 0;                // LayerSpec::window
   const KvRegion* kv;
   // Floats of one chunk's result for a row that is split over threads: per query of the group its
   // weighted values [32 * blocks], then all maxima, then all sums.
@@ -72,8 +73,9 @@ void AppendStep(const void* operand, void* batch);
 // Attention for this thread's part of the micro-batch (attention_share.h), cut to the query heads
 // of one KV head. For each tile of consecutive rows of one slot, chunk by chunk (kChunkPositions):
 // softmax over scores, then weighted values, merged in ascending order (flash attention's
-// recurrence). If a row begins on another thread, each chunk's result goes to parts[thread], for
-// that thread's MergeStep.
+// recurrence). A row begins with the first chunk of which it sees something; a weight outside what
+// it sees is +0, which changes no sum. If a row begins on another thread, each chunk's result goes
+// to parts[thread], for that thread's MergeStep.
 struct AttentionOperand {
   const AttentionShape* shape;
   AttentionScratch scratch;

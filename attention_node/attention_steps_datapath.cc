@@ -2,7 +2,9 @@
 
 #include "attention_node/attention_share.h"
 #include "attention_node/attention_steps.h"
+#include "base/range.h"
 #include "kernels/formats/kv_page.h"
+#include "model/layer/layer_spec.h"
 #include "model/step/batch_rows.h"
 #include "model/step/step_kind.h"
 #include "threadpool/timeline.h"
@@ -16,6 +18,7 @@ using kernels::kChunkPositions;
 using kernels::kPagePositions;
 using kernels::kValuePagePositions;
 using model::BatchRows;
+using model::FirstSeen;
 using model::StepKind;
 using threadpool::EndLap;
 
@@ -39,11 +42,20 @@ inline void QuantizeKey(const AttentionShape& shape, const float* x, const float
 struct Tile {
   size_t shared_row, rows;
   SlotId slot;
-  size_t position;
+  size_t position, window;
   size_t begin_chunk, end_chunk;
-  size_t end() const { return position + rows; }  // positions that the last row sees
+  size_t end() const { return position + rows; }  // behind the last position that a row sees
+  size_t first_chunk() const { return FirstSeen(window, position) / kChunkPositions; }
   size_t chunks() const { return CeilDiv(end(), kChunkPositions); }
-  bool split() const { return begin_chunk > 0 || end_chunk < chunks(); }
+  bool in_parts() const { return begin_chunk > first_chunk(); }  // another thread has begun the row
+  bool split() const { return in_parts() || end_chunk < chunks(); }
+  // How many rows see something before `at`: the first ones.
+  size_t RowsThatSeeBefore(size_t at) const {
+    if (at == 0) return 0;
+    if (window == 0) return rows;
+    const size_t last = at + window - 1;  // the last position that sees at - 1, and 1
+    return last > position ? std::min(rows, last - position) : 0;
+  }
 };
 
 // A and B of each pair of a query's head (model/config/key_bias.h), of which q is not scaled yet.
@@ -135,12 +147,30 @@ void Finish(const AttentionOperand& op, size_t shared_row, size_t queries) {
   }
 }
 
+// The weighted sums of a chunk's values, from page `first` to page `end`, for queries [begin,
+// end_query) of the tile, into their rows of `weighted`. Meanwhile `next` is fetched.
+void SumValues(const AttentionOperand& op, const KvChunk& kv, Range<size_t> pages,
+               Range<size_t> of_queries, float* weighted, const KvChunk& next) {
+  const AttentionShape& shape = *op.shape;
+  const size_t page_bytes = shape.kv->shape().layers[op.layer].value_page_bytes;
+  const uint8_t* const values = kv.values + pages.begin * page_bytes;
+  for (size_t q = of_queries.begin; q < of_queries.end; q += shape.max_values_queries) {
+    const size_t n = std::min(shape.max_values_queries, of_queries.end - q);
+    shape.elementwise->quantize_weights(
+        op.scratch.scores + q * shape.chunk_stride + pages.begin * kValuePagePositions,
+        shape.chunk_stride, values, page_bytes, op.scratch.weights, pages.count(), n);
+    shape.values[n](values, op.scratch.weights, weighted + q * shape.blocks * kBlock, pages.count(),
+                    next.keys, next.values);
+  }
+}
+
 // Attention for one tile: finished, if the tile has all chunks; left in the running state, if it
-// begins with chunk 0; else chunk by chunk in this thread's parts.
+// begins with its rows' first chunk; else chunk by chunk in this thread's parts.
 void RunTile(const AttentionOperand& op, const Tile& tile) {
   const AttentionShape& shape = *op.shape;
   const AttentionScratch& scratch = op.scratch;
   const kernels::Elementwise& elementwise = *shape.elementwise;
+  const size_t key_page_bytes = shape.kv->shape().layers[op.layer].key_page_bytes;
   const size_t queries = tile.rows * shape.group;
   const size_t padded_head = shape.blocks * kBlock;
   const size_t query_bytes = kernels::ActRowBytes(shape.blocks);
@@ -150,56 +180,66 @@ void RunTile(const AttentionOperand& op, const Tile& tile) {
   for (size_t c = tile.begin_chunk; c < tile.end_chunk; ++c) {
     const size_t chunk = c * kChunkPositions;  // its first position
     const size_t in_chunk = std::min(kChunkPositions, tile.end() - chunk);
+    // Rows before this chunk's start do not see it, nor do those whose window begins behind it.
+    // Of the others, the later ones begin with it.
+    const size_t first_row = chunk > tile.position ? chunk - tile.position : 0;
+    const size_t end_row = tile.RowsThatSeeBefore(chunk + kChunkPositions);
+    const size_t first_query = first_row * shape.group, end_query = end_row * shape.group;
+    const size_t new_query = tile.RowsThatSeeBefore(chunk) * shape.group;
+    const auto first_seen = [&](size_t row) {  // in the chunk
+      const size_t first = FirstSeen(tile.window, tile.position + row);
+      return first > chunk ? first - chunk : 0;
+    };
+    // Pages before what the first of the rows sees are skipped, but not where a bias is added to
+    // their scores.
+    const size_t skipped = op.bias.pairs > 0 ? 0 : first_seen(first_row) / kValuePagePositions;
+    const size_t skipped_keys = skipped * KvShape::kKeyPages;
     const size_t pages = CeilDiv(in_chunk, kPagePositions);
     const size_t value_pages = CeilDiv(in_chunk, kValuePagePositions);
     const KvChunk kv = shape.kv->chunk(tile.slot, c, op.layer, op.kv_head);
-    // Rows before this chunk's start do not see it; the tile's later rows do.
-    const size_t first_row = chunk > tile.position ? chunk - tile.position : 0;
-    const size_t first_query = first_row * shape.group;
+    float* const scores = scratch.scores + skipped * kValuePagePositions;
     shape.scores->Run(
-        kv.keys, reinterpret_cast<const ActBlock*>(scratch.queries + first_query * query_bytes),
-        scratch.scores + first_query * shape.chunk_stride, pages, queries - first_query);
-    if (op.bias.pairs > 0) AddBias(op, chunk, in_chunk, first_query, queries);
+        kv.keys + skipped_keys * key_page_bytes,
+        reinterpret_cast<const ActBlock*>(scratch.queries + first_query * query_bytes),
+        scores + first_query * shape.chunk_stride, pages - skipped_keys, end_query - first_query);
+    if (op.bias.pairs > 0) AddBias(op, chunk, in_chunk, first_query, end_query);
     EndLap(StepKind::kScores);
-    // The first chunk sets the running state, later chunks are merged into it; parts are merged
+    // A row's first chunk sets its running state, later chunks are merged into it; parts are merged
     // later.
     float chunk_max[kMaxTileQueries], chunk_sum[kMaxTileQueries];
     float *weighted = scratch.chunk, *max = chunk_max, *sum = chunk_sum;
-    if (c == 0) {
-      weighted = scratch.running;
-      max = scratch.max;
-      sum = scratch.sum;
-    } else if (tile.begin_chunk > 0) {
+    if (tile.in_parts()) {
       weighted = op.parts[op.thread] + (c - tile.begin_chunk) * shape.part_floats();
       max = weighted + queries * padded_head;
       sum = max + queries;
     }
-    for (size_t r = first_row; r < tile.rows; ++r) {  // the queries of a row see as many positions
+    for (size_t r = first_row; r < end_row; ++r) {  // the queries of a row see the same positions
       const size_t visible = std::min(in_chunk, tile.position + r + 1 - chunk), q = r * shape.group;
-      elementwise.softmax_chunk(scratch.scores + q * shape.chunk_stride, shape.chunk_stride,
-                                shape.group, visible, value_pages * kValuePagePositions, &max[q],
-                                &sum[q]);
+      const size_t before = skipped * kValuePagePositions;
+      const bool begins = q >= new_query;
+      elementwise.softmax_chunk(scores + q * shape.chunk_stride, shape.chunk_stride, shape.group,
+                                first_seen(r) - before, visible - before,
+                                value_pages * kValuePagePositions - before,
+                                (begins ? scratch.max : max) + q, (begins ? scratch.sum : sum) + q);
     }
     EndLap(StepKind::kSoftmax);
     // While this chunk's values are summed, the next one is fetched.
     const KvChunk next =
         c + 1 == tile.end_chunk ? kv : shape.kv->chunk(tile.slot, c + 1, op.layer, op.kv_head);
-    for (size_t q = first_query; q < queries; q += shape.max_values_queries) {
-      const size_t n = std::min(shape.max_values_queries, queries - q);
-      elementwise.quantize_weights(scratch.scores + q * shape.chunk_stride, shape.chunk_stride,
-                                   kv.values, shape.kv->shape().layers[op.layer].value_page_bytes,
-                                   scratch.weights, value_pages, n);
-      shape.values[n](kv.values, scratch.weights, weighted + q * padded_head, value_pages,
-                      next.keys, next.values);
-    }
+    SumValues(op, kv, {skipped, value_pages}, {first_query, new_query}, weighted, next);
+    SumValues(op, kv, {skipped, value_pages}, {new_query, end_query}, scratch.running, next);
     EndLap(StepKind::kValues);
-    if (c > 0 && tile.begin_chunk == 0) {
-      MergeChunk(op, first_query, queries, weighted, max, sum);
+    if (!tile.in_parts() && first_query < new_query) {
+      MergeChunk(op, first_query, new_query, weighted, max, sum);
       EndLap(StepKind::kMerge);
     }
   }
   if (!tile.split()) Finish(op, tile.shared_row, queries);
   EndLap(StepKind::kMerge);
+}
+
+WorkPoint WorkBegin(const AttentionOperand& op, const BatchRows& rows, size_t thread) {
+  return attention_node::WorkBegin(rows, op.shape->kv_heads, op.shape->window, thread, op.threads);
 }
 
 }  // namespace
@@ -243,20 +283,21 @@ void AttentionStep(const void* operand, void* batch) {
   const auto& rows = *static_cast<const BatchRows*>(batch);
   const AttentionShape& shape = *op.shape;
   const auto head = static_cast<uint32_t>(op.kv_head);
-  const WorkPoint begin =
-      std::max(WorkPoint{head, 0, 0}, WorkBegin(rows, shape.kv_heads, op.thread, op.threads));
-  const WorkPoint end = std::min(WorkPoint{head + 1, 0, 0},
-                                 WorkBegin(rows, shape.kv_heads, op.thread + 1, op.threads));
+  const WorkPoint begin = std::max(WorkPoint{head, 0, 0}, WorkBegin(op, rows, op.thread));
+  const WorkPoint end = std::min(WorkPoint{head + 1, 0, 0}, WorkBegin(op, rows, op.thread + 1));
   const size_t tile_rows = std::max<size_t>(1, shape.tile_queries / shape.group);
   for (WorkPoint at = begin; at < end && at.row < rows.rows;) {
-    const uint32_t m = at.row, chunks = ContextChunks(rows, m);
+    const uint32_t m = at.row;
     const bool ends_here = end.head == head && end.row == m;  // end.chunk > 0: at < end
     Tile tile{.shared_row = rows.first_row + m,
               .rows = 1,
               .slot = rows.slot[m],
               .position = rows.position[m],
-              .begin_chunk = at.chunk,
-              .end_chunk = ends_here ? end.chunk : chunks};
+              .window = shape.window,
+              .begin_chunk = 0,
+              .end_chunk = 0};
+    tile.begin_chunk = tile.first_chunk() + at.chunk;
+    tile.end_chunk = ends_here ? tile.first_chunk() + end.chunk : tile.chunks();
     if (!tile.split()) {
       const uint32_t whole_rows = end.head == head ? end.row : rows.rows;
       while (tile.rows < tile_rows && m + tile.rows < whole_rows &&
@@ -272,8 +313,8 @@ void AttentionStep(const void* operand, void* batch) {
 bool NeedsMerge(const void* operand, const void* batch) {
   const auto& op = *static_cast<const AttentionOperand*>(operand);
   const auto& rows = *static_cast<const BatchRows*>(batch);
-  const WorkPoint begin = WorkBegin(rows, op.shape->kv_heads, op.thread, op.threads);
-  const WorkPoint end = WorkBegin(rows, op.shape->kv_heads, op.thread + 1, op.threads);
+  const WorkPoint begin = WorkBegin(op, rows, op.thread);
+  const WorkPoint end = WorkBegin(op, rows, op.thread + 1);
   return end.chunk > 0 && end.head == op.kv_head && begin <= WorkPoint{end.head, end.row, 0};
 }
 
@@ -282,10 +323,10 @@ void MergeStep(const void* operand, void* batch) {
   const auto& rows = *static_cast<const BatchRows*>(batch);
   const AttentionShape& shape = *op.shape;
   uint32_t thread = op.thread + 1;  // whose part goes on
-  WorkPoint begin = WorkBegin(rows, shape.kv_heads, thread, op.threads);
-  const uint32_t row = begin.row, chunks = ContextChunks(rows, row);
+  WorkPoint begin = WorkBegin(op, rows, thread);
+  const uint32_t row = begin.row, chunks = ContextChunks(rows, row, shape.window);
   while (begin.row == row && begin.chunk > 0) {
-    const WorkPoint end = WorkBegin(rows, shape.kv_heads, thread + 1, op.threads);
+    const WorkPoint end = WorkBegin(op, rows, thread + 1);
     const bool ends_here = end.head == op.kv_head && end.row == row;
     const float* part = op.parts[thread];
     for (uint32_t c = begin.chunk; c < (ends_here ? end.chunk : chunks);

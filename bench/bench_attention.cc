@@ -154,7 +154,7 @@ class Attention {
   }
   void Softmax(size_t) {
     for (size_t q = 0; q < queries_; q += options_.group)
-      elementwise_.softmax_chunk(p_ + q * kChunkStride, kChunkStride, options_.group,
+      elementwise_.softmax_chunk(p_ + q * kChunkStride, kChunkStride, options_.group, 0,
                                  kChunkPositions, kChunkPositions, &max_[q], &max_[queries_ + q]);
   }
   void Weights(size_t c) {

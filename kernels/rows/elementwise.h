@@ -78,11 +78,12 @@ struct Elementwise {
                     size_t terms_stride, const float* const* waves, size_t pairs);
 
   // Softmax numerators of `queries` queries over one chunk, in place; the queries' scores are
-  // `stride` floats apart. scores[0, valid) are scaled scores; [valid, padded) may hold anything
-  // and becomes 0. m = max + 0 (so never -0); scores[i] = Exp(scores[i] - m); sum[q] = Sum16(lane
-  // sums, ascending); max[q] = m. padded is a multiple of 16; valid >= 1.
-  void (*softmax_chunk)(float* scores, size_t stride, size_t queries, size_t valid, size_t padded,
-                        float* max, float* sum);
+  // `stride` floats apart. scores[first, valid) are scaled scores; the others below `padded` may
+  // hold anything and become +0. m = max + 0 (so never -0); scores[i] = Exp(scores[i] - m); sum[q]
+  // = Sum16(lane sums, ascending; i is in lane i % 16); max[q] = m. padded is a multiple of 16;
+  // first < valid <= padded.
+  void (*softmax_chunk)(float* scores, size_t stride, size_t queries, size_t first, size_t valid,
+                        size_t padded, float* max, float* sum);
 
   // The weights of values of `queries` queries, whose softmax numerators p are `stride` floats
   // apart, for the first n_pages value pages of a chunk, page_bytes apart. For each page: w[i] =

@@ -155,14 +155,20 @@ class Comparison {
       scores[q * stride + n_] = std::nanf("");  // must be ignored
       scores[q * stride + padded - 1] = 1e38f;
     }
-    Compare("softmax_chunk", [&](const Elementwise& set) {
-      auto out = Guarded(scores);
-      auto max_and_sum = Output(2 * queries);
-      set.softmax_chunk(out.data(), stride, queries, n_, padded, max_and_sum.data(),
-                        max_and_sum.data() + queries);
-      out.insert(out.end(), max_and_sum.begin(), max_and_sum.end());
-      return out;
-    });
+    for (const size_t first : {size_t{0}, n_ / 3, n_ - 1}) {
+      for (size_t q = 0; first > 0 && q < queries; ++q) {
+        scores[q * stride] = std::nanf("");  // must be ignored, too
+        scores[q * stride + first - 1] = 1e38f;
+      }
+      Compare("softmax_chunk", [&](const Elementwise& set) {
+        auto out = Guarded(scores);
+        auto max_and_sum = Output(2 * queries);
+        set.softmax_chunk(out.data(), stride, queries, first, n_, padded, max_and_sum.data(),
+                          max_and_sum.data() + queries);
+        out.insert(out.end(), max_and_sum.begin(), max_and_sum.end());
+        return out;
+      });
+    }
   }
 
   void QuantizeWeights() const {

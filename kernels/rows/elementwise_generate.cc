@@ -414,8 +414,8 @@ void AddWaves(Vec16Emitter& e) {
 // The rows of `count` queries at once: a row's two reductions are latency, in which another's
 // vectors fit.
 void SoftmaxRows(Vec16Emitter& e, size_t count, const x86::Gp& scores, const x86::Gp& stride,
-                 const x86::Gp& valid, const x86::Gp& padded, const x86::Gp& max_out,
-                 const x86::Gp& sum_out) {
+                 const x86::Gp& first, const x86::Gp& valid, const x86::Gp& padded,
+                 const x86::Gp& max_out, const x86::Gp& sum_out) {
   x86::Compiler& cc = e.cc;
   struct Row {
     x86::Gp at;
@@ -431,6 +431,12 @@ void SoftmaxRows(Vec16Emitter& e, size_t count, const x86::Gp& scores, const x86
     }
     e.Op(I::kIdVmovups, rows[i].largest, e.Constant(Const::kMinusInfinity));
   }
+  // What is minus infinity is no maximum, and Exp makes +0 of it.
+  e.Sweep(first, [&](const x86::Gp& at, const Mask16* mask) {
+    const Vec16 hidden = e.New();
+    e.Op(I::kIdVmovups, hidden, e.Constant(Const::kMinusInfinity));
+    for (const Row& row : rows) e.Store(x86::ptr(row.at, at), hidden, mask);
+  });
   e.Sweep(valid, [&](const x86::Gp& at, const Mask16* mask) {
     for (Row& row : rows) {
       const Vec16 v = e.Load(x86::ptr(row.at, at), mask);
@@ -483,11 +489,11 @@ void SoftmaxRows(Vec16Emitter& e, size_t count, const x86::Gp& scores, const x86
 void SoftmaxChunk(Vec16Emitter& e) {
   x86::Compiler& cc = e.cc;
   const auto scores = e.PointerArg(0), stride = e.PointerArg(1), queries = e.PointerArg(2);
-  const auto valid = e.PointerArg(3), padded = e.PointerArg(4);
-  const auto max = e.PointerArg(5), sum = e.PointerArg(6);
+  const auto first = e.PointerArg(3), valid = e.PointerArg(4), padded = e.PointerArg(5);
+  const auto max = e.PointerArg(6), sum = e.PointerArg(7);
   cc.shl(stride, 2);  // bytes
   SeveralAtOnce(e, queries, 1, [&](size_t count) {
-    SoftmaxRows(e, count, scores, stride, valid, padded, max, sum);
+    SoftmaxRows(e, count, scores, stride, first, valid, padded, max, sum);
     for (size_t i = 0; i < count; ++i) cc.add(scores, stride);
     cc.add(max, count * sizeof(float));
     cc.add(sum, count * sizeof(float));

@@ -188,9 +188,9 @@ TEST(CheckElementwise, NamesABrokenKernel) {
     };
   });
   ExpectNamed("softmax_chunk", [](Elementwise& e) {
-    e.softmax_chunk = [](float* scores, size_t stride, size_t queries, size_t valid, size_t padded,
-                         float* max, float* sum) {
-      good.softmax_chunk(scores, stride, queries, valid, padded, max, sum);
+    e.softmax_chunk = [](float* scores, size_t stride, size_t queries, size_t first, size_t valid,
+                         size_t padded, float* max, float* sum) {
+      good.softmax_chunk(scores, stride, queries, first, valid, padded, max, sum);
       Nudge(sum[queries - 1]);
     };
   });
@@ -258,7 +258,7 @@ TEST_P(ElementwiseOf, ExpHasTheBitsOfNumericsH) {
     }
     float got[32], max, sum;
     std::memcpy(got, x, sizeof(x));
-    set.softmax_chunk(got, 32, 1, 32, 32, &max, &sum);
+    set.softmax_chunk(got, 32, 1, 0, 32, 32, &max, &sum);
     for (size_t i = 0; i < 32; ++i) {
       ASSERT_EQ(std::bit_cast<uint32_t>(got[i]), std::bit_cast<uint32_t>(Exp(x[i]))) << x[i];
     }
@@ -273,7 +273,7 @@ TEST_P(ElementwiseOf, NanDoesNotCrash) {
   set.rms_norm(x.data(), x.data(), y.data(), 64, 0);
   set.quantize(x.data(), blocks.data(), 64);
   set.swiglu_quantize(x.data(), x.data(), kBlock, blocks.data(), sizeof(ActBlock), 2);
-  set.softmax_chunk(x.data(), 64, 1, 50, 64, &m, &l);
+  set.softmax_chunk(x.data(), 64, 1, 0, 50, 64, &m, &l);
   set.merge(y.data(), &m, &l, x.data(), kNan, kNan, 64);
   for (size_t i = 50; i < 64; ++i) EXPECT_EQ(x[i], 0.0f);  // padding is 0 anyway
 }
@@ -376,7 +376,7 @@ TEST(Scalar, SoftmaxChunksMergeToASoftmax) {
                              scores.begin() + static_cast<long>(begin + n));
     chunk.resize(48);
     float mc, lc;
-    set.softmax_chunk(chunk.data(), 48, 1, n, 48, &mc, &lc);
+    set.softmax_chunk(chunk.data(), 48, 1, 0, n, 48, &mc, &lc);
     float oc = 0;
     for (const float p : chunk) oc += p;
     set.merge(&o, &m, &l, &oc, mc, lc, 1);
@@ -386,6 +386,28 @@ TEST(Scalar, SoftmaxChunksMergeToASoftmax) {
   float mean;
   set.finish(&o, l, &mean, 1);
   EXPECT_NEAR(mean, 1, 1e-6);
+}
+
+// What lies before `first` is as if it were not there, and each score stays in its lane.
+TEST_P(ElementwiseOf, SoftmaxSeesNothingBeforeTheFirst) {
+  const Elementwise& set = GetElementwise(GetParam());
+  constexpr size_t kPadded = 64, kValid = 61;
+  const auto scores = MakeInput(Pattern::kGaussian, kPadded, 8);
+  for (size_t first = 0; first < kValid; ++first) {
+    std::vector<float> masked = scores, rest(kPadded, -INFINITY);
+    std::fill_n(masked.begin(), first, 1e30f);
+    std::copy(scores.begin() + static_cast<ptrdiff_t>(first), scores.end(),
+              rest.begin() + static_cast<ptrdiff_t>(first));
+    float m[2], l[2];
+    set.softmax_chunk(masked.data(), kPadded, 1, first, kValid, kPadded, &m[0], &l[0]);
+    set.softmax_chunk(rest.data(), kPadded, 1, 0, kValid, kPadded, &m[1], &l[1]);
+    EXPECT_EQ(FirstDifference(masked.data(), rest.data(), kPadded), kPadded) << first;
+    EXPECT_EQ(m[0], m[1]);
+    EXPECT_EQ(l[0], l[1]);
+    EXPECT_EQ(std::signbit(masked[0]), false);
+    EXPECT_EQ(m[0], *std::max_element(scores.begin() + static_cast<ptrdiff_t>(first),
+                                      scores.begin() + kValid));
+  }
 }
 
 TEST(Scalar, RopeTurnsByTheAngle) {

@@ -120,15 +120,16 @@ void AddWaves(float* scores, size_t stride, size_t n, size_t queries, const floa
   }
 }
 
-void SoftmaxChunk(float* scores, size_t stride, size_t queries, size_t valid, size_t padded,
-                  float* max, float* sum) {
+void SoftmaxChunk(float* scores, size_t stride, size_t queries, size_t first, size_t valid,
+                  size_t padded, float* max, float* sum) {
   for (size_t q = 0; q < queries; ++q, scores += stride) {
-    const float m = *std::max_element(scores, scores + valid) + 0.0f;
+    const float m = *std::max_element(scores + first, scores + valid) + 0.0f;
     float s[kLanes] = {};
-    for (size_t i = 0; i < valid; ++i) {
+    for (size_t i = first; i < valid; ++i) {
       scores[i] = Exp(scores[i] - m);
       s[i % kLanes] += scores[i];
     }
+    std::fill(scores, scores + first, 0.0f);
     std::fill(scores + valid, scores + padded, 0.0f);
     max[q] = m;
     sum[q] = Sum16(s);

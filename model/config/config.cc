@@ -164,20 +164,6 @@ class ConfigReader {
       throw Error("{}: key '{}' is {}: Larder does not run mixtures of experts", file_.path(),
                   Key("expert_count"), *experts);
     }
-    // A window no smaller than the context hides nothing (Mistral 7B v0.2 and later have such
-    // keys).
-    const auto window = file_.FindUnsigned(Key("attention.sliding_window"));
-    if (window.value_or(0) != 0 && *window < config_.trained_context) {
-      throw Error(
-          "{}: key '{}' is {}, less than '{}' {}: Larder does not run sliding-window attention",
-          file_.path(), Key("attention.sliding_window"), *window, Key("context_length"),
-          config_.trained_context);
-    }
-    if (window.value_or(0) != 0 && family().other_with_windows) {
-      throw Error("{}: key '{}' is {}: Larder runs {} models without sliding windows only",
-                  file_.path(), Key("attention.sliding_window"), *window,
-                  config_.architecture_name);
-    }
     const auto causal = file_.FindBool(Key("attention.causal"));
     if (!causal.value_or(true)) {
       throw Error("{}: key '{}' is false: Larder runs causal models only", file_.path(),
@@ -195,6 +181,13 @@ class ConfigReader {
     }
     std::optional<bool> Flag(std::string_view suffix) const override {
       return reader_.file_.FindBool(reader_.Key(suffix));
+    }
+    std::optional<uint64_t> Unsigned(std::string_view suffix) const override {
+      return reader_.file_.FindUnsigned(reader_.Key(suffix));
+    }
+    std::optional<std::vector<bool>> Flags(std::string_view suffix) const override {
+      if (!reader_.file_.IsArray(reader_.Key(suffix))) return {};
+      return reader_.file_.FindFlags(reader_.Key(suffix));
     }
     std::string Name(std::string_view suffix) const override {
       return fmt::format("{}: key '{}'", reader_.file_.path(), reader_.Key(suffix));
@@ -215,7 +208,7 @@ class ConfigReader {
     }
     keys_.norm_epsilon = config_.norm_epsilon;
     for (KeysOfModel::Layer& layer : keys_.layers) layer.rotary = rotary_;
-    if (family().read != nullptr) family().read(keys, keys_);
+    ReadKeys(family(), keys, config_.trained_context, keys_);
     config_.scales = keys_.scales;
   }
 

@@ -99,7 +99,7 @@ struct ModelConfig {
 
 // Throws Error for an unsupported architecture (the message lists the supported ones), missing or
 // invalid keys, missing tensors or tensors whose shape contradicts the keys, unsupported tensor
-// types, sliding windows and experts. If `larder split` wrote the file, only its part's tensors are
+// types and experts. If `larder split` wrote the file, only its part's tensors are
 // expected; the config is still the whole model's.
 ModelConfig ReadModelConfig(const GgufFile&);
 

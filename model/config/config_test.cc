@@ -14,8 +14,10 @@ namespace {
 
 using testing::GoodModel;
 using testing::Raw;
+using testing::RawArray;
 using testing::RawGguf;
 using testing::TempFile;
+using Type = GgufValueType;
 
 ModelConfig Read(const RawGguf& raw) {
   return ReadModelConfig(*GgufFile::Open(TempFile(raw.Bytes()).path()));
@@ -158,8 +160,24 @@ TEST(Config, HarmlessKeysAndTensorsAreAccepted) {
   raw.SetU32("llama.vocab_size", 2);
   raw.AddF32("blk.0.attn_rot_embd.weight", {1});
   EXPECT_EQ(Read(raw).layers, 1u);
+  EXPECT_EQ(Read(raw).layer(0).window, 0u);
   raw.SetU32("llama.attention.sliding_window", 0);
   EXPECT_EQ(Read(raw).layers, 1u);
+}
+
+TEST(Config, WindowsAreOfTheLayersThatTheFileSays) {
+  RawGguf raw = GoodModel();
+  raw.SetU32("llama.attention.sliding_window", 63);
+  EXPECT_EQ(Read(raw).layer(0).window, 63u);
+  raw.SetF32("llama.rope.freq_base_swa", 500.0f);
+  EXPECT_EQ(Read(raw).layer(0).rotary.base, 500.0);
+  raw.SetU32("llama.attention.sliding_window_pattern", 2);  // each second layer has none
+  EXPECT_EQ(Read(raw).layer(0).window, 63u);
+  raw.SetU32("llama.attention.sliding_window_pattern", 1);
+  EXPECT_EQ(Read(raw).layer(0).window, 0u);
+  EXPECT_EQ(Read(raw).layer(0).rotary.base, 10000.0);
+  raw.Set("llama.attention.sliding_window_pattern", Type::kArray, RawArray(Type::kBool, 1, "\x01"));
+  EXPECT_EQ(Read(raw).layer(0).window, 63u);
 }
 
 TEST(Config, TheDemoModel) {

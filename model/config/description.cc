@@ -72,8 +72,8 @@ class Writer {
   }
 
   void Add(const LayerSpec& layer) {
-    const auto& [sizes, norm_epsilon, tensors, ops, rotary, attention_divisor, qk_norm,
-                 temperature] = layer;
+    const auto& [sizes, norm_epsilon, tensors, ops, rotary, attention_divisor, qk_norm, temperature,
+                 window] = layer;
     const auto& [dim, ffn, heads, kv_heads, head_size] = sizes;
     Line("layer.dim", "{}", dim);
     Line("ffn", "{}", ffn);
@@ -94,6 +94,7 @@ class Writer {
                NameOf(kQkNormNames, qk_norm));
     const auto& [beta, length] = temperature;
     if (beta != 0.0) Line("temperature", "{} {}", beta, length);
+    LineUnless(window == 0, "window", window);
   }
 
   void Add(const TensorSpec& tensor) {

@@ -76,6 +76,7 @@ const std::vector<std::pair<const char*, std::function<void(ModelConfig&)>>> kCh
      [](ModelConfig& c) {
        c.kinds[0].temperature = {0.5, 7};
      }},
+    {"window", [](ModelConfig& c) { c.kinds[0].window = 7; }},
     {"embedding's scale", [](ModelConfig& c) { c.scales.embedding = 2; }},
     {"residual's scale", [](ModelConfig& c) { c.scales.residual = 2; }},
     {"logits' scale", [](ModelConfig& c) { c.scales.logits = 2; }},

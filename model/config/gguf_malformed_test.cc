@@ -296,9 +296,44 @@ const std::vector<Malformed>& Table() {
        [](RawGguf& f) { f.AddF32("rope_freqs.weight", {1}, 0.0f); }},
       {"experts", "key 'llama.expert_count' is 8",
        [](RawGguf& f) { f.SetU32("llama.expert_count", 8); }},
-      {"sliding window",
-       "key 'llama.attention.sliding_window' is 32, less than 'llama.context_length' 64",
-       [](RawGguf& f) { f.SetU32("llama.attention.sliding_window", 32); }},
+      {"a window of another type", "key 'llama.attention.sliding_window' is a f32, expected an",
+       [](RawGguf& f) { f.SetF32("llama.attention.sliding_window", 32); }},
+      {"a window below 0", "key 'llama.attention.sliding_window' is -1, expected an unsigned",
+       [](RawGguf& f) { f.Set("llama.attention.sliding_window", Type::kI32, Raw(int32_t{-1})); }},
+      {"windows of more layers",
+       "key 'llama.attention.sliding_window_pattern' has 2 values, expected one for each of the 1",
+       [](RawGguf& f) {
+         f.SetU32("llama.attention.sliding_window", 32);
+         f.Set("llama.attention.sliding_window_pattern", Type::kArray,
+               RawArray(Type::kBool, 2, "\x01\x01"));
+       }},
+      {"flags of windows that are none",
+       "key 'llama.attention.sliding_window_pattern': value 0 is neither 0 nor 1",
+       [](RawGguf& f) {
+         f.SetU32("llama.attention.sliding_window", 32);
+         f.Set("llama.attention.sliding_window_pattern", Type::kArray,
+               RawArray(Type::kU32, 1, Raw(uint32_t{7})));
+       }},
+      {"flags of windows of another type",
+       "key 'llama.attention.sliding_window_pattern' is an array of string values, expected an",
+       [](RawGguf& f) {
+         f.SetU32("llama.attention.sliding_window", 32);
+         f.Set("llama.attention.sliding_window_pattern", Type::kArray,
+               RawArray(Type::kString, 1, RawText("sliding_attention")));
+       }},
+      {"a pattern without windows",
+       "key 'llama.attention.sliding_window_pattern' says that layers have windows, but not how "
+       "long: 'attention.sliding_window' is missing or 0",
+       [](RawGguf& f) { f.SetU32("llama.attention.sliding_window_pattern", 4); }},
+      {"a pattern of windows of 0",
+       "key 'llama.attention.sliding_window_pattern' says that layers have windows",
+       [](RawGguf& f) {
+         f.SetU32("llama.attention.sliding_window", 0);
+         f.Set("llama.attention.sliding_window_pattern", Type::kArray,
+               RawArray(Type::kBool, 1, "\x01"));
+       }},
+      {"a base of windows below 1", "key 'llama.rope.freq_base_swa' is 0.5, expected 1.000001 to",
+       [](RawGguf& f) { f.SetF32("llama.rope.freq_base_swa", 0.5f); }},
       {"not causal", "key 'llama.attention.causal' is false",
        [](RawGguf& f) { f.Set("llama.attention.causal", Type::kBool, Raw(uint8_t{0})); }},
       {"vocab_size beyond the embedding", "key 'llama.vocab_size' is 4",

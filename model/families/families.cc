@@ -33,19 +33,19 @@ constexpr Missing kMissing[] = {
     {"arcee", "gates without a gate matrix"},
     {"bailingmoe2", kExperts},
     {"bert", "attention in both directions"},
-    {"cohere2", "sliding windows, LayerNorm, attention and FFN side by side"},
+    {"cohere2", "LayerNorm, attention and FFN side by side"},
     {"command-r", "LayerNorm, attention and FFN side by side"},
     {"deepseek2", "latent attention (MLA), mixtures of experts"},
     {"dots1", kExperts},
     {"ernie4_5-moe", kExperts},
     {"falcon-h1", "recurrent layers (Mamba-2)"},
     {"gemma", "gates of GELU"},
-    {"gemma2", "sliding windows, gates of GELU, caps of logits"},
-    {"gemma3", "sliding windows, gates of GELU"},
+    {"gemma2", "gates of GELU, caps of logits"},
+    {"gemma3", "gates of GELU"},
     {"gemma3n", "AltUp, embeddings of each layer, gates of GELU"},
-    {"gemma4", "sliding windows, gates of GELU, KV shared by layers"},
+    {"gemma4", "gates of GELU, KV shared by layers"},
     {"glm4moe", kExperts},
-    {"gpt-oss", "mixtures of experts, attention sinks, sliding windows"},
+    {"gpt-oss", "mixtures of experts, attention sinks"},
     {"granitehybrid", "recurrent layers (Mamba-2)"},
     {"granitemoe", kExperts},
     {"kimi-linear", "recurrent layers (delta rule), latent attention (MLA)"},
@@ -63,6 +63,51 @@ constexpr Missing kMissing[] = {
     {"qwen3moe", kExperts},
     {"qwen3next", "recurrent layers (delta rule), mixtures of experts"},
 };
+
+constexpr std::string_view kWindow = "attention.sliding_window";
+constexpr std::string_view kPattern = "attention.sliding_window_pattern";
+constexpr std::string_view kBaseOfWindows = "rope.freq_base_swa";
+
+// [layer]: whether it has a window, in a file that has windows.
+std::vector<bool> LayersWithWindows(const Family& family, const FamilyKeys& keys, size_t layers) {
+  std::optional<std::vector<bool>> flags = keys.Flags(kPattern);
+  if (flags) {
+    if (flags->size() != layers) {
+      throw Error("{} has {} values, expected one for each of the {} layers", keys.Name(kPattern),
+                  flags->size(), layers);
+    }
+    return *flags;
+  }
+  const uint64_t full_every = keys.Unsigned(kPattern).value_or(family.full_every.value_or(0));
+  std::vector<bool> windows(layers, true);
+  for (uint64_t i = full_every; full_every != 0 && i <= layers; i += full_every)
+    windows[i - 1] = false;
+  return windows;
+}
+
+void ReadWindows(const Family& family, const FamilyKeys& keys, size_t context, KeysOfModel& model) {
+  const uint64_t window = keys.Unsigned(kWindow).value_or(0);
+  const bool has_pattern = keys.Flags(kPattern) || keys.Unsigned(kPattern);
+  const std::vector<bool> windows = LayersWithWindows(family, keys, model.layers.size());
+  const std::optional<double> base = keys.Float(kBaseOfWindows);
+  if (base && !(*base >= 1.0 + 1e-6 && *base <= 1e12))
+    throw Error("{} is {}, expected 1.000001 to 1000000000000", keys.Name(kBaseOfWindows), *base);
+  if (window == 0) {
+    if (!has_pattern || std::ranges::find(windows, true) == windows.end()) return;
+    throw Error("{} says that layers have windows, but not how long: '{}' is missing or 0",
+                keys.Name(kPattern), kWindow);
+  }
+  if (!family.full_every && window < context) {
+    throw Error("{} is {}, less than the context {}: Larder does not know the windows of {} models",
+                keys.Name(kWindow), window, context, family.name);
+  }
+  model.window = window;
+  for (size_t i = 0; i < model.layers.size(); ++i) {
+    if (!windows[i]) continue;
+    model.layers[i].window = window;
+    if (base) model.layers[i].rotary.base = *base;
+  }
+}
 
 }  // namespace
 
@@ -87,6 +132,14 @@ double FamilyKeys::Positive(std::string_view suffix, double absent) const {
 
 std::span<const std::string_view> KeysOfSome() { return kKeysOfSome; }
 
+void ReadKeys(const Family& family, const FamilyKeys& keys, size_t context, KeysOfModel& model) {
+  ReadWindows(family, keys, context, model);
+  if (family.read != nullptr) family.read(keys, model);
+  for (KeysOfModel::Layer& layer : model.layers) {
+    if (layer.window >= context) layer.window = 0;
+  }
+}
+
 std::string_view MissingIn(std::string_view name) {
   const auto* const found = std::ranges::find(kMissing, name, &Missing::name);
   return found == std::end(kMissing) ? std::string_view() : found->what;
@@ -102,6 +155,7 @@ LayerSpec MakeLayerSpec(const Family& family, const KeysOfModel::Layer& layer, f
                      .rotary = layer.rotary,
                      .attention_divisor = layer.attention_divisor,
                      .temperature = layer.temperature,
+                     .window = layer.window,
                      .renamed = family.renamed};
   traits.forms.qkv_bias |= family.qkv_bias == Family::QkvBias::kAlways;
   traits.rotary.pairing = family.pairing;

@@ -20,6 +20,9 @@ class FamilyKeys {
   virtual ~FamilyKeys() = default;
   virtual std::optional<double> Float(std::string_view suffix) const = 0;
   virtual std::optional<bool> Flag(std::string_view suffix) const = 0;
+  virtual std::optional<uint64_t> Unsigned(std::string_view suffix) const = 0;
+  // An array of flags; nothing where the value is not an array.
+  virtual std::optional<std::vector<bool>> Flags(std::string_view suffix) const = 0;
   // "FILE: key 'granite.attention.scale'", for messages.
   virtual std::string Name(std::string_view suffix) const = 0;
 
@@ -40,8 +43,10 @@ struct KeysOfModel {
     RotarySpec rotary;               // without freq_factors; dim 0: the layer does not rotate
     double attention_divisor = 0.0;  // 0: sqrt(head size)
     Temperature temperature;
+    size_t window = 0;  // LayerSpec::window, or one that hides nothing
   };
   std::vector<Layer> layers;
+  size_t window = 0;  // of the layers that have one; 0: the file has no windows
   float norm_epsilon = 1e-5f;
   Scales scales;
 };
@@ -58,12 +63,13 @@ struct Family {
   std::span<const LayerTraits::Renamed> renamed = {};
   // LongRoPE: factors of rotations in two tensors, for short and for long contexts.
   bool long_rope = false;
-  // Files with windows, however long, differ in more than the windows.
-  bool other_with_windows = false;
+  // In files with windows each full_every-th layer sees all positions, and with 0 none does, unless
+  // attention.sliding_window_pattern says otherwise. Nothing: such files are refused.
+  std::optional<size_t> full_every = {};
 
   // Those of KeysOfSome() that the family has: a file of another family with one is refused. read()
-  // throws Error for values that make no sense; null: there is nothing more to read, and all layers
-  // are alike.
+  // knows windows already, and throws Error for values that make no sense; null: there is nothing
+  // more to read, and layers differ in their windows alone.
   std::span<const std::string_view> keys = {};
   void (*read)(const FamilyKeys&, KeysOfModel&) = nullptr;
 
@@ -93,6 +99,13 @@ const Family& FamilyOf(std::string_view name);
 std::string_view MissingIn(std::string_view name);
 // Numbers that change results, which only some families have: those of all `keys`, and others.
 std::span<const std::string_view> KeysOfSome();
+
+// Reads what not all families have into the layers, which have their sizes and rotations already:
+// windows (attention.sliding_window; attention.sliding_window_pattern, flags of the layers that
+// have one, or a number n: each n-th layer has none; rope.freq_base_swa, the base of those that
+// have one), then what Family::read reads. `context`: the model's; a window that is no smaller
+// hides nothing and becomes none. Throws Error for values that make no sense.
+void ReadKeys(const Family&, const FamilyKeys&, size_t context, KeysOfModel&);
 
 // The pairing is the family's; the other fields of the rotation are kept.
 LayerSpec MakeLayerSpec(const Family&, const KeysOfModel::Layer&, float norm_epsilon,

@@ -1,7 +1,8 @@
 // Llama 1 to 3 and Mistral (Touvron 2023, arXiv 2302.13971), and what converters write as `llama`.
 //
-// Traps: the rows of q and k are permuted in the file, so that pairs are neighbours. Llama 3.1's
-// scaling is a tensor, rope_freqs. Some fine-tunes have biases of q, k and v.
+// Traps: a window (Mistral 7B v0.1) is one of all layers. The rows of q and k are permuted in the
+// file, so that pairs are neighbours. Llama 3.1's scaling is a tensor, rope_freqs. Some fine-tunes
+// have biases of q, k and v.
 #include "model/families/family.h"
 
 namespace larder::model::inline families {
@@ -11,6 +12,7 @@ const Family kLlama = {.name = "llama",
                        .pairing = RopePairing::kInterleaved,
                        .qkv_bias = Family::QkvBias::kWhereInFile,
                        .qk_norm = QkNorm::kNone,
-                       .ops = kPreNorm};
+                       .ops = kPreNorm,
+                       .full_every = 0};
 
 }  // namespace larder::model::families

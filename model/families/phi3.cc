@@ -2,8 +2,8 @@
 //
 // Traps: q, k and v are one tensor, and so are gate and up, under the name of up. LongRoPE's choice
 // of factors follows the context of a run, not the length of a sequence: cached keys stay what they
-// are. Its magnitude is rope.scaling.attn_factor. Phi-4-mini turns a part of each head. Windows of
-// the first models' files are windows of every layer.
+// are. Its magnitude is rope.scaling.attn_factor. Phi-4-mini turns a part of each head. A
+// window is one of all layers; of 0 positions it is none.
 #include "model/families/family.h"
 
 namespace larder::model::inline families {
@@ -15,6 +15,7 @@ const Family kPhi3 = {
     .qk_norm = QkNorm::kNone,
     .ops = kPreNorm,
     .long_rope = true,
+    .full_every = 0,
     .sample = {.original_context = 64, .rotated = 0.75, .fused_qkv = true, .fused_gate_up = true}};
 
 }  // namespace larder::model::families

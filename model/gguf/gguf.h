@@ -115,6 +115,8 @@ class GgufFile {
   std::optional<std::vector<std::string_view>> FindStrings(std::string_view key) const;
   // any integer type in range
   std::optional<std::vector<int32_t>> FindInts(std::string_view key) const;
+  // bools, or integers that are 0 or 1
+  std::optional<std::vector<bool>> FindFlags(std::string_view key) const;
   std::optional<std::vector<float>> FindFloats(std::string_view key) const;
 
   // Throws Error for a type that Larder does not read; it names tensor and type and says what to

@@ -117,6 +117,9 @@ TEST(Gguf, NumbersOfEveryWidth) {
   raw.Set("nested", Type::kArray,
           RawArray(Type::kArray, 2,
                    RawArray(Type::kU8, 2, "\x01\x02") + RawArray(Type::kString, 1, RawText("s"))));
+  raw.Set("bools", Type::kArray, RawArray(Type::kBool, 2, std::string("\x01\x00", 2)));
+  raw.Set("ones", Type::kArray,
+          RawArray(Type::kU32, 3, Raw(uint32_t{0}) + Raw(uint32_t{1}) + Raw(uint32_t{1})));
   const TempFile temp(raw.Bytes());
   const auto file = GgufFile::Open(temp.path());
   EXPECT_EQ(file->GetUnsigned("u8"), 200u);
@@ -127,6 +130,8 @@ TEST(Gguf, NumbersOfEveryWidth) {
   EXPECT_EQ(file->GetUnsigned("u64"), ~uint64_t{0});
   EXPECT_EQ(file->GetFloat("f64"), 0.1);
   EXPECT_EQ(*file->FindInts("i8s"), (std::vector<int32_t>{-1, 1, 2}));
+  EXPECT_EQ(*file->FindFlags("bools"), (std::vector<bool>{true, false}));
+  EXPECT_EQ(*file->FindFlags("ones"), (std::vector<bool>{false, true, true}));
   EXPECT_EQ(file->Describe(file->entries()[9], 9), "[-1, 1, 2]");
   EXPECT_EQ(file->Describe(file->entries()[10], 1), "[[1, ... 2 in all], ... 2 in all]");
   EXPECT_EQ(file->Describe(file->entries()[10], 9), "[[1, 2], ['s']]");
@@ -136,6 +141,11 @@ TEST(Gguf, NumbersOfEveryWidth) {
   ExpectContains(ErrorOf([&] { file->FindSigned("u64"); }),
                  "key 'u64' is 18446744073709551615, expected a signed");
   ExpectContains(ErrorOf([&] { file->FindInts("u64s"); }), "key 'u64s': value 1 does not fit");
+  ExpectContains(ErrorOf([&] { file->FindFlags("i8s"); }), "key 'i8s': value 0 is neither 0 nor 1");
+  ExpectContains(ErrorOf([&] { file->FindFlags("nested"); }),
+                 "key 'nested' is an array of array values, expected an array of bools");
+  ExpectContains(ErrorOf([&] { file->FindFlags("u8"); }),
+                 "key 'u8' is a u8, expected an array of bools");
   ExpectContains(ErrorOf([&] { file->FindStrings("u64s"); }),
                  "key 'u64s' is an array of u64 values, expected an array");
   ExpectContains(ErrorOf([&] { file->FindFloats("u8"); }),

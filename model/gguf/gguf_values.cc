@@ -230,6 +230,27 @@ std::optional<std::vector<int32_t>> GgufFile::FindInts(std::string_view key) con
   return values;
 }
 
+std::optional<std::vector<bool>> GgufFile::FindFlags(std::string_view key) const {
+  const ptrdiff_t i = impl_->FindEntry(key);
+  if (i < 0) return std::nullopt;
+  const Entry& entry = impl_->entries[i];
+  const char* at = impl_->header.data() + impl_->payloads[i];
+  const size_t bytes = GgufValueBytes(entry.element_type);
+  const bool is_flag =
+      bytes != 0 && entry.element_type != Type::kF32 && entry.element_type != Type::kF64;
+  if (entry.type != Type::kArray || !is_flag) WrongType(impl_->path, entry, "an array of bools");
+  std::vector<bool> values(entry.count);
+  for (size_t k = 0; k < values.size(); ++k) {
+    const auto value = entry.element_type == Type::kBool
+                           ? static_cast<uint64_t>(at[k] != 0)
+                           : LoadInteger(entry.element_type, at + k * bytes)->bits;
+    if (value > 1)
+      throw Error("{}: key {}: value {} is neither 0 nor 1", impl_->path, Quoted(key), k);
+    values[k] = value == 1;
+  }
+  return values;
+}
+
 std::optional<std::vector<float>> GgufFile::FindFloats(std::string_view key) const {
   const ptrdiff_t i = impl_->FindEntry(key);
   if (i < 0) return std::nullopt;

@@ -185,6 +185,7 @@ LayerSpec MakeLayerSpec(const LayerTraits& traits) {
                                : std::sqrt(static_cast<double>(traits.sizes.head_size));
   spec.qk_norm = traits.qk_norm;
   spec.temperature = traits.temperature;
+  spec.window = traits.window;
   return spec;
 }
 

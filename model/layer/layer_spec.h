@@ -138,6 +138,11 @@ struct Temperature {
   bool operator==(const Temperature&) const = default;
 };
 
+// The first position that `position` sees in a layer with that window (LayerSpec::window).
+constexpr size_t FirstSeen(size_t window, size_t position) {
+  return window == 0 || position < window ? 0 : position - window + 1;
+}
+
 struct LayerSizes {
   size_t dim = 0;        // elements of the residual; the same in all layers
   size_t ffn = 0;        // feed-forward length
@@ -160,6 +165,7 @@ struct LayerSpec {
   double attention_divisor = 1.0;  // divides query-key products: sqrt(head size)
   QkNorm qk_norm = QkNorm::kNone;  // kHead and kRow differ in their tensors, too
   Temperature temperature;
+  size_t window = 0;  // how many positions a position sees, the last one being itself; 0: all
 
   const TensorSpec* Find(TensorRole) const;  // null if the layer has no such tensor
   bool Has(TensorRole role) const { return Find(role) != nullptr; }
@@ -194,6 +200,7 @@ struct LayerTraits {
   RotarySpec rotary;
   double attention_divisor = 0.0;  // 0: sqrt(head size)
   Temperature temperature;
+  size_t window = 0;  // LayerSpec::window
   struct Renamed {
     TensorRole role;
     std::string_view suffix;

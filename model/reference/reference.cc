@@ -199,7 +199,8 @@ void ReferenceModel::NormQueriesAndKeys(Layer& layer, State& s) const {
   NormHeads(s.k, layer.of(TensorRole::kKNorm), epsilon);
 }
 
-// Vaswani et al. 2017, eq. 1, with `group` query heads per key/value head.
+// Vaswani et al. 2017, eq. 1, with `group` query heads per key/value head, over the last `window`
+// positions.
 void ReferenceModel::Attend(Layer& layer, State& s) const {
   const LayerSpec& spec = config_.layer(layer.index);
   const LayerSizes& sizes = spec.sizes;
@@ -225,20 +226,22 @@ void ReferenceModel::Attend(Layer& layer, State& s) const {
   layer.values.insert(layer.values.end(), s.v.begin(), s.v.end());
 
   s.attended.assign(sizes.q_rows(), 0.0f);
-  std::vector<double> weights(s.position + 1), sums(head_size);
+  const size_t count = spec.window == 0 ? s.position + 1 : std::min(spec.window, s.position + 1);
+  const size_t first = s.position + 1 - count;
+  std::vector<double> weights(count), sums(head_size);
   for (size_t h = 0; h < sizes.heads; ++h) {
     const size_t kv = h / sizes.group() * head_size;
-    for (size_t t = 0; t <= s.position; ++t) {
-      weights[t] = Dot(&s.q[h * head_size], &layer.keys[t * stride + kv], head_size) /
+    for (size_t t = 0; t < count; ++t) {
+      weights[t] = Dot(&s.q[h * head_size], &layer.keys[(first + t) * stride + kv], head_size) /
                    spec.attention_divisor;
     }
     const double max = *std::max_element(weights.begin(), weights.end());
     double all = 0;
     for (double& w : weights) all += w = std::exp(w - max);
     std::fill(sums.begin(), sums.end(), 0.0);
-    for (size_t t = 0; t <= s.position; ++t) {
+    for (size_t t = 0; t < count; ++t) {
       for (size_t i = 0; i < head_size; ++i)
-        sums[i] += weights[t] * layer.values[t * stride + kv + i];
+        sums[i] += weights[t] * layer.values[(first + t) * stride + kv + i];
     }
     for (size_t i = 0; i < head_size; ++i)
       s.attended[h * head_size + i] = static_cast<float>(sums[i] / all);

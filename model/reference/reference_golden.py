@@ -40,6 +40,13 @@ CASES = {
     "phi3 long": case(4, 2, 6, 4, 1e4, "halves", fused_qkv=True, fused_ffn=True,
                       factors=[3.0, 6.0], magnitude=1.25),
     "glm4": case(4, 2, 4, 2, 1e4, "neighbours", bias=True, post=True, fused_ffn=True),
+    "llama, windows": case(4, 2, 4, 4, 1e4, "neighbours", window=3),
+    "phi3, windows": case(4, 2, 6, 4, 1e4, "halves", fused_qkv=True, fused_ffn=True,
+                          factors=[1.5, 3.0], magnitude=1.25, window=2),
+    "olmo3": case(4, 2, 4, 4, 5e5, "halves", qk="rows", pre=False, post=True, layers=4, window=2,
+                  full=[3], yarn=(4.0, 2, 0.0)),
+    "exaone4, windows": case(4, 2, 4, 4, 1e6, "halves", qk="heads", pre=False, post=True, layers=4,
+                             window=2, full=[3], still=[3]),
 }
 
 
@@ -110,6 +117,9 @@ def layer(xs, i, case):
     prefix, size, queries, keys = f"blk.{i}.", case["head"], case["heads"], case["kv"]
     rows = {"q": queries * size, "k": keys * size, "v": keys * size}
     qk, residual = case.get("qk"), case.get("residual", 1)
+    windowed = "window" in case and i not in case.get("full", [])
+    # YaRN is not of layers with windows.
+    of_layer = {name: v for name, v in case.items() if name != "yarn"} if windowed else case
 
     def before(x, name):
         return norm(x, vector(f"{prefix}{name}.weight", DIM, 1)) if case.get("pre", True) else x
@@ -138,7 +148,7 @@ def layer(xs, i, case):
             if qk == "heads" and kind != "v":
                 y = [norm(h, vector(f"{prefix}attn_{kind}_norm.weight", size, 1)) for h in y]
             if kind != "v" and i not in case.get("still", []):
-                y = [rotate(h, position, case) for h in y]
+                y = [rotate(h, position, of_layer) for h in y]
             if qk == "heads after rotation" and kind != "v":
                 y = [norm(h, vector(f"{prefix}attn_{kind}_norm.weight", size, 1)) for h in y]
             if kind == "q" and "warmth" in case:
@@ -161,13 +171,12 @@ def layer(xs, i, case):
         mixed = []
         for h in range(queries):
             shared = h * keys // queries
-            scores = [
-                sum(a * b for a, b in zip(q[position][h], k[t][shared])) * score
-                for t in range(position + 1)
-            ]
-            weights = [math.exp(s) for s in scores]
+            seen = [t for t in range(position + 1)
+                    if not windowed or position - t < case["window"]]
+            weights = [math.exp(sum(a * b for a, b in zip(q[position][h], k[t][shared])) * score)
+                       for t in seen]
             for e in range(size):
-                mixed.append(sum(w * v[t][shared][e] for t, w in enumerate(weights)) / sum(weights))
+                mixed.append(sum(w * v[t][shared][e] for t, w in zip(seen, weights)) / sum(weights))
         branch = after(times(o, mixed), "post_attention_norm")
         x = [a + residual * b for a, b in zip(x, branch)]
         hidden = before(x, case.get("ffn_norm", "ffn_norm"))

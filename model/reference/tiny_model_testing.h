@@ -41,6 +41,7 @@ struct TinyShape {
   std::vector<std::pair<std::string, float>> keys = {};
   float yarn_factor = 0;
   uint32_t original_context = 0;
+  uint32_t window = 0;
 };
 
 class TinyModel {
@@ -85,6 +86,7 @@ class TinyModel {
     writer_.Add(arch + ".attention.layer_norm_rms_epsilon", 1e-5f);
     writer_.Add(arch + ".rope.dimension_count", s.rotary_dim);
     writer_.Add(arch + ".rope.freq_base", s.rope_base);
+    if (s.window != 0) writer_.Add(arch + ".attention.sliding_window", s.window);
     for (const auto& [key, value] : s.keys) writer_.Add(fmt::format("{}.{}", arch, key), value);
     if (s.original_context != 0)
       writer_.Add(arch + ".rope.scaling.original_context_length", s.original_context);

@@ -138,6 +138,7 @@ class Synthesis {
     writer_.Add(key("attention.value_length"), u32(shape_.head_size));
     writer_.Add(key("attention.layer_norm_rms_epsilon"), static_cast<float>(shape_.norm_epsilon));
     writer_.Add(key("vocab_size"), u32(shape_.vocab));
+    if (shape_.window != 0) writer_.Add(key("attention.sliding_window"), u32(shape_.window));
     const Family& family = FamilyOf(shape_.architecture);
     for (const Family::Sample::Value& sample : family.sample.values)
       writer_.Add(fmt::format("{}.{}", arch, sample.key), sample.value);

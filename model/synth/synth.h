@@ -32,6 +32,7 @@ struct ModelShape {
   double rope_base = 10000.0;
   double llama3_rope_factor = 0.0;  // > 0: writes rope_freqs.weight (Llama3FreqFactors)
   double norm_epsilon = 1e-5;
+  size_t window = 0;  // of the layers that have one in the family; 0: none
   // If not 0: the sizes of layers 1, 3, 5 ..., so that the model has two kinds of layers.
   size_t odd_ffn = 0, odd_heads = 0, odd_kv_heads = 0;
 

@@ -23,16 +23,22 @@ namespace {
 // The keys that a synthetic file of the family has besides those of its shape.
 class SampleKeys final : public FamilyKeys {
  public:
-  explicit SampleKeys(const Family& family) : family_(family) {}
+  SampleKeys(const ModelShape& shape, const Family& family) : shape_(shape), family_(family) {}
   std::optional<double> Float(std::string_view suffix) const override {
     for (const Family::Sample::Value& value : family_.sample.values)
       if (value.key == suffix) return value.value;
     return {};
   }
   std::optional<bool> Flag(std::string_view) const override { return {}; }
+  std::optional<uint64_t> Unsigned(std::string_view suffix) const override {
+    if (suffix == "attention.sliding_window" && shape_.window != 0) return shape_.window;
+    return {};
+  }
+  std::optional<std::vector<bool>> Flags(std::string_view) const override { return {}; }
   std::string Name(std::string_view suffix) const override { return std::string(suffix); }
 
  private:
+  const ModelShape& shape_;
   const Family& family_;
 };
 
@@ -56,7 +62,7 @@ KeysOfModel KeysOf(const ModelShape& shape, const Family& family) {
   }
   for (size_t layer = 0; layer < shape.layers; ++layer)
     keys.layers.push_back({.sizes = shape.SizesOf(layer), .rotary = rotary});
-  if (family.read != nullptr) family.read(SampleKeys(family), keys);
+  ReadKeys(family, SampleKeys(shape, family), shape.context, keys);
   return keys;
 }
 

@@ -431,7 +431,18 @@ std::map<std::string, model::ModelShape> Shapes() {
           {"olmo2", of("olmo2", [](model::ModelShape&) {})},
           {"phi3", of("phi3", [](model::ModelShape&) {})},
           {"seed_oss", of("seed_oss", [](model::ModelShape&) {})},
-          {"smollm3", of("smollm3", [](model::ModelShape& s) { s.layers = 4; })}};
+          {"smollm3", of("smollm3", [](model::ModelShape& s) { s.layers = 4; })},
+          {"exaone4-windows", of("exaone4",
+                                 [](model::ModelShape& s) {
+                                   s.layers = 4;
+                                   s.window = 50;
+                                 })},
+          {"olmo2-windows", of("olmo2",
+                               [](model::ModelShape& s) {
+                                 s.layers = 4;
+                                 s.window = 50;
+                               })},
+          {"phi3-windows", of("phi3", [](model::ModelShape& s) { s.window = 50; })}};
 }
 
 std::string HashOf(const model::ModelShape& shape, const model::MatrixTypes& types) {
