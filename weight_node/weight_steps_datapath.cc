@@ -274,8 +274,9 @@ void GateStep(const void* operand, void* batch) {
   const auto& rows = *static_cast<const BatchRows*>(batch);
   if (rows.rows == 0) return;
   const float* tile = op.tile.row(rows.first_row);
-  op.elementwise->swiglu_quantize(tile, tile + model::kBlock, op.tile.stride,
-                                  ActRow(op.out, rows.first_row), op.out.stride_bytes, rows.rows);
+  op.elementwise->of(kernels::Gate::kSilu)(tile, tile + model::kBlock, op.tile.stride,
+                                           ActRow(op.out, rows.first_row), op.out.stride_bytes,
+                                           rows.rows);
 }
 
 void FfnStep(const void* operand, void* batch) {
@@ -292,9 +293,9 @@ void FfnStep(const void* operand, void* batch) {
                             2 * model::kBlock);
     }
     EndLap(StepKind::kGateUp);
-    op.elementwise->swiglu_quantize(op.tile.data, op.tile.data + model::kBlock, op.tile.stride,
-                                    ActRow(op.out, rows.first_row) + unit, op.out.stride_bytes,
-                                    rows.rows);
+    op.elementwise->of(kernels::Gate::kSilu)(op.tile.data, op.tile.data + model::kBlock,
+                                             op.tile.stride, ActRow(op.out, rows.first_row) + unit,
+                                             op.out.stride_bytes, rows.rows);
     EndLap(StepKind::kActivation);
   }
 }

@@ -40,6 +40,10 @@ inline constexpr float kExpC4 = 0x1.5558f4p-5f;
 inline constexpr float kExpC5 = 0x1.123a2cp-7f;
 inline constexpr float kExpC6 = 0x1.6a2360p-10f;
 
+// GELU by tanh: sigmoid's argument is g * (kGeluSlope + kGeluCube * g^2), negated.
+inline constexpr float kGeluSlope = -1.5957691216057308f;  // -2 sqrt(2 / pi)
+inline constexpr float kGeluCube = -0.07135481627159961f;  // 0.044715 times that
+
 // Quantisation: the two lowest mantissa bits of d are cleared (act_block.h says why).
 inline constexpr uint32_t kScaleMask = ~uint32_t{3};
 inline constexpr float kQuantZero = 0x1p-100f;  // a block whose largest magnitude is smaller

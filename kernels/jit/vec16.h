@@ -56,6 +56,8 @@ enum class Const {
   kMagicInt,
   kByte128,
   kInt2048,
+  kGeluSlope,
+  kGeluCube,
   kLowBytes,  // the low byte of each 16 bits
   kSigns1,    // 1 and -1: -1 in the lanes whose number has that bit
   kSigns2,

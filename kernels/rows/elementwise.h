@@ -28,16 +28,30 @@ namespace larder::kernels::inline rows {
 // beside which others fit.
 inline constexpr size_t kNormRows = 4;
 
+// What an FFN multiplies up by. kSilu: g / (1 + Exp(-g)). kGeluTanh: 0.5 g (1 + tanh(sqrt(2 / pi)
+// (g
+// + 0.044715 g^3))) as g / (1 + Exp(g * fma(g * g, kGeluCube, kGeluSlope))), the constants being
+// those of kernels/formats/numerics.h.
+enum class Gate : uint8_t { kSilu, kGeluTanh };
+inline constexpr size_t kGates = 2;
+
+using NormsFn = void (*)(const float* const* x, const float* w, float* const* y, size_t rows,
+                         size_t n, float epsilon);
+using GateFn = void (*)(const float* gate, const float* up, size_t stride, ActBlock* out,
+                        size_t out_stride, size_t rows);
+
 struct Elementwise {
   Isa isa;
 
   // For each of `rows` rows: y[n] = (x[n] * r) * w[n], r = 1 / sqrt(Sum16(lane j: s_j = fma(x_i,
   // x_i, s_j) over i = j mod 16, ascending) / n + epsilon). Any n >= 1. y[m] may be x[m].
-  void (*rms_norms)(const float* const* x, const float* w, float* const* y, size_t rows, size_t n,
-                    float epsilon);
+  NormsFn rms_norms;
   void rms_norm(const float* x, const float* w, float* y, size_t n, float epsilon) const {
     rms_norms(&x, w, &y, 1, n, epsilon);
   }
+  // The same of what is left without the mean: mean = Sum16(lane j: s_j = s_j + x_i) / n; y[n] =
+  // ((x[n] - mean) * r) * w[n], r as above of x[i] - mean.
+  NormsFn layer_norms;
 
   // x[n] -> ceil(n/32) blocks; elements past n are 0. amax = max |x|; amax < 2^-100: all zero.
   // Otherwise d = amax / 127 with the two lowest mantissa bits cleared, q = rint(x * (1 / d)) to
@@ -56,10 +70,10 @@ struct Elementwise {
   // 2^-100: d and all q are 0. Writes RoundUp(n, 16) of q, those past n as 0.
   void (*quantize_row)(const float* x, int8_t* q, float* d, size_t n);
 
-  // For each of `rows` rows one block: out = quantize(h), h[32] = (gate / (1 + Exp(-gate))) * up.
-  // Rows of gate and up are `stride` floats apart, their blocks `out_stride` bytes.
-  void (*swiglu_quantize)(const float* gate, const float* up, size_t stride, ActBlock* out,
-                          size_t out_stride, size_t rows);
+  // [Gate]. For each of `rows` rows one block: out = quantize(h), h[32] = Gate(gate) * up. Rows of
+  // gate and up are `stride` floats apart, their blocks `out_stride` bytes.
+  GateFn gate_quantize[kGates];
+  GateFn of(Gate gate) const { return gate_quantize[static_cast<size_t>(gate)]; }
 
   // Rotates x[2 * half] in place: pairs (i, i + half): a = x0*c, x0' = fma(-x1, s, a); b = x1*c,
   // x1' = fma(x0, s, b). cos_sin: cos[half], then sin[half]. Any half >= 1.
@@ -76,6 +90,9 @@ struct Elementwise {
   // waves[i]: cosines of all positions of a chunk, then sines.
   void (*add_waves)(float* scores, size_t stride, size_t n, size_t queries, const float* terms,
                     size_t terms_stride, const float* const* waves, size_t pairs);
+
+  // x[n] = c * tanh(x / c), as c - (c + c) / (Exp(x * (2 / c)) + 1).
+  void (*cap)(float* x, size_t n, float c);
 
   // Softmax numerators of `queries` queries over one chunk, in place; the queries' scores are
   // `stride` floats apart. scores[first, valid) are scaled scores; the others below `padded` may

@@ -29,13 +29,16 @@ class Comparison {
   }
 
   void Run() const {
-    RmsNorm();
+    Norms("rms_norms", &Elementwise::rms_norms);
+    Norms("layer_norms", &Elementwise::layer_norms);
     Quantize();
     QuantizeRow();
-    SwigluQuantize();
+    GateQuantize("swiglu_quantize", Gate::kSilu);
+    GateQuantize("geglu_quantize", Gate::kGeluTanh);
     Rope();
     AddFinish();
     AddWaves();
+    Cap();
     SoftmaxChunk();
     QuantizeWeights();
     Merge();
@@ -51,19 +54,22 @@ class Comparison {
                     want.size() * sizeof(want[0]) / 4);
   }
 
-  void RmsNorm() const {
-    Compare("rms_norm", [&](const Elementwise& set) {
+  void Norms(const char* name, NormsFn Elementwise::*norms) const {
+    const auto of_one = [&](const Elementwise& set, const float* x, float* y, float epsilon) {
+      (set.*norms)(&x, w_.data(), &y, 1, n_, epsilon);
+    };
+    Compare(name, [&](const Elementwise& set) {
       auto out = Output(n_);
-      set.rms_norm(x_.data(), w_.data(), out.data(), n_, 1e-5f);
+      of_one(set, x_.data(), out.data(), 1e-5f);
       return out;
     });
-    Compare("rms_norm in place", [&](const Elementwise& set) {
+    Compare(name, [&](const Elementwise& set) {  // in place
       auto x = Guarded(x_);
-      set.rms_norm(x.data(), w_.data(), x.data(), n_, 1e-6f);
+      of_one(set, x.data(), x.data(), 1e-6f);
       return x;
     });
     // As many rows as are taken at once, and some more; each has the bits that it has alone.
-    Compare("rms_norms", [&](const Elementwise& set) {
+    Compare(name, [&](const Elementwise& set) {
       const std::vector<float>* const inputs[] = {&x_, &y_, &w_};
       const size_t rows = kNormRows + n_ % kNormRows;
       std::vector<std::vector<float>> outs(rows, Output(n_));
@@ -73,7 +79,7 @@ class Comparison {
         x[m] = inputs[m % std::size(inputs)]->data();
         y[m] = outs[m].data();
       }
-      set.rms_norms(x.data(), w_.data(), y.data(), rows, n_, 1e-5f);
+      (set.*norms)(x.data(), w_.data(), y.data(), rows, n_, 1e-5f);
       std::vector<float> all;
       for (const auto& out : outs) all.insert(all.end(), out.begin(), out.end());
       return all;
@@ -95,13 +101,12 @@ class Comparison {
     }
   }
 
-  void SwigluQuantize() const {
+  void GateQuantize(const char* name, Gate gate) const {
     const size_t rows = n_ / kBlock;
     for (const size_t apart : {1, 3}) {  // blocks between rows of the output
-      Compare("swiglu_quantize", [&](const Elementwise& set) {
+      Compare(name, [&](const Elementwise& set) {
         std::vector<ActBlock> out(apart * rows + 1, ActBlock{});
-        set.swiglu_quantize(x_.data(), w_.data(), kBlock, out.data(), apart * sizeof(ActBlock),
-                            rows);
+        set.of(gate)(x_.data(), w_.data(), kBlock, out.data(), apart * sizeof(ActBlock), rows);
         return out;
       });
     }
@@ -143,6 +148,14 @@ class Comparison {
       set.add_waves(out.data(), stride, n, queries, terms.data(), terms_stride, waves.data(),
                     pairs);
       return out;
+    });
+  }
+
+  void Cap() const {
+    Compare("cap", [&](const Elementwise& set) {
+      auto x = Guarded(x_);
+      set.cap(x.data(), n_, 2.5f);
+      return x;
     });
   }
 

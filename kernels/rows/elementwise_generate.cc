@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <initializer_list>
+#include <string_view>
 #include <vector>
 
 #include "kernels/jit/vec16.h"
@@ -30,33 +31,56 @@ void SeveralAtOnce(Vec16Emitter& e, const x86::Gp& left, size_t unit, Body body)
   }
 }
 
-void RmsNorms(Vec16Emitter& e) {
+// LayerNorm if centred, else RMS norm.
+void Norms(Vec16Emitter& e, bool centred) {
   const auto xs = e.PointerArg(0), w = e.PointerArg(1), ys = e.PointerArg(2);
   const auto rows = e.PointerArg(3), n = e.PointerArg(4);
   const auto epsilon = e.FloatArg(5);
   SeveralAtOnce(e, rows, 1, [&](size_t count) {
     struct Row {
       x86::Gp x, y;
-      Vec16 squares, scale;
+      Vec16 squares, scale, mean;
     };
     std::vector<Row> at_once(count);
     for (size_t i = 0; i < count; ++i) {
       Row& row = at_once[i];
-      row = {e.cc.newUIntPtr(), e.cc.newUIntPtr(), e.Zero(), {}};
+      row = {e.cc.newUIntPtr(), e.cc.newUIntPtr(), e.Zero(), {}, {}};
       const auto of_row = static_cast<int32_t>(i * sizeof(float*));
       e.cc.mov(row.x, x86::ptr(xs, of_row));
       e.cc.mov(row.y, x86::ptr(ys, of_row));
     }
+    const auto float_of_n = [&] {
+      const x86::Xmm float_n = e.cc.newXmm();
+      e.cc.vxorps(float_n, float_n, float_n);
+      e.cc.vcvtsi2ss(float_n, float_n, n);
+      return float_n;
+    };
+    if (centred) {
+      for (Row& row : at_once) row.mean = e.Zero();
+      e.Sweep(n, [&](const x86::Gp& at, const Mask16* mask) {
+        for (const Row& row : at_once)
+          e.Op(I::kIdVaddps, row.mean, row.mean, e.Load(x86::ptr(row.x, at), mask));
+      });
+      const x86::Xmm float_n = float_of_n();
+      for (Row& row : at_once) {
+        const x86::Xmm mean = e.Reduce(I::kIdVaddps, row.mean);
+        e.cc.vdivss(mean, mean, float_n);
+        row.mean = e.Broadcast(mean);
+      }
+    }
+    const Vec16 nothing = centred ? e.Zero() : Vec16();
     e.Sweep(n, [&](const x86::Gp& at, const Mask16* mask) {
       for (const Row& row : at_once) {
         const Vec16 v = e.Load(x86::ptr(row.x, at), mask);
+        if (centred) {
+          e.Op(I::kIdVsubps, v, v, row.mean);
+          if (mask != nullptr) e.Select(v, *mask, nothing);
+        }
         // fma(0, 0, s) is s: lanes outside the mask keep their bits
         e.Op(I::kIdVfmadd231ps, row.squares, v, v);
       }
     });
-    const x86::Xmm float_n = e.cc.newXmm();
-    e.cc.vxorps(float_n, float_n, float_n);
-    e.cc.vcvtsi2ss(float_n, float_n, n);
+    const x86::Xmm float_n = float_of_n();
     for (Row& row : at_once) {
       const x86::Xmm r = e.Reduce(I::kIdVaddps, row.squares), one = e.cc.newXmm();
       e.cc.vdivss(r, r, float_n);
@@ -70,6 +94,7 @@ void RmsNorms(Vec16Emitter& e) {
       const Vec16 weight = e.Load(x86::ptr(w, at), mask);
       for (const Row& row : at_once) {
         const Vec16 v = e.Load(x86::ptr(row.x, at), mask);
+        if (centred) e.Op(I::kIdVsubps, v, v, row.mean);
         e.Op(I::kIdVmulps, v, v, row.scale);
         e.Op(I::kIdVmulps, v, v, weight);
         e.Store(x86::ptr(row.y, at), v, mask);
@@ -296,7 +321,7 @@ void QuantizeRow(Vec16Emitter& e) {
   });
 }
 
-void SwigluQuantize(Vec16Emitter& e) {
+void GateQuantize(Vec16Emitter& e, Gate kind) {
   x86::Compiler& cc = e.cc;
   const auto gate = e.PointerArg(0), up = e.PointerArg(1), stride = e.PointerArg(2);
   const auto out = e.PointerArg(3), out_stride = e.PointerArg(4), rows = e.PointerArg(5);
@@ -304,11 +329,19 @@ void SwigluQuantize(Vec16Emitter& e) {
   SeveralAtOnce(e, rows, 1, [&](size_t count) {
     std::vector<FloatBlock> blocks;
     std::vector<Vec16> h, t;
+    const Vec16 cube =
+        kind == Gate::kGeluTanh ? e.Broadcast(e.XmmConst(Const::kGeluCube)) : Vec16();
     for (size_t i = 0; i < count; ++i) {
       for (const int half : {0, 64}) {
         h.push_back(e.Load(x86::ptr(gate, half)));
         t.push_back(e.New());
-        e.Op(I::kIdVxorps, t.back(), h.back(), e.Constant(Const::kSignMask));
+        if (kind == Gate::kSilu) {
+          e.Op(I::kIdVxorps, t.back(), h.back(), e.Constant(Const::kSignMask));
+          continue;
+        }
+        e.Op(I::kIdVmulps, t.back(), h.back(), h.back());
+        e.Op(I::kIdVfmadd213ps, t.back(), cube, e.Constant(Const::kGeluSlope));
+        e.Op(I::kIdVmulps, t.back(), t.back(), h.back());
       }
       cc.add(gate, stride);
     }
@@ -408,6 +441,26 @@ void AddWaves(Vec16Emitter& e) {
       for (size_t i = 0; i < count; ++i) e.Store(x86::ptr(rows[i], at), sums[i]);
     });
     for (size_t i = 0; i < count; ++i) cc.add(terms, terms_stride);
+  });
+}
+
+void Cap(Vec16Emitter& e) {
+  const auto x = e.PointerArg(0), n = e.PointerArg(1);
+  const auto c = e.FloatArg(2);
+  const x86::Xmm two_c = e.cc.newXmm(), inverse = e.cc.newXmm();
+  e.cc.vaddss(two_c, c, c);
+  e.cc.vmovss(inverse, e.XmmConst(Const::kOne));
+  e.cc.vaddss(inverse, inverse, inverse);
+  e.cc.vdivss(inverse, inverse, c);
+  const Vec16 cap = e.Broadcast(c), range = e.Broadcast(two_c), scale = e.Broadcast(inverse);
+  e.Sweep(n, [&](const x86::Gp& at, const Mask16* mask) {
+    const Vec16 v = e.Load(x86::ptr(x, at), mask), share = e.New(), result = e.New();
+    e.Op(I::kIdVmulps, v, v, scale);
+    e.Exp({&v, 1});
+    e.Op(I::kIdVaddps, v, v, e.Constant(Const::kOne));
+    e.Op(I::kIdVdivps, share, range, v);
+    e.Op(I::kIdVsubps, result, cap, share);
+    e.Store(x86::ptr(x, at), result, mask);
   });
 }
 
@@ -652,14 +705,21 @@ void Finish(Vec16Emitter& e) {
 Elementwise GenerateElementwise(Isa isa) {
   Elementwise set = {};
   set.isa = isa;
-  GenerateVec16("rms_norms", isa, &set.rms_norms, RmsNorms);
+  GenerateVec16("rms_norms", isa, &set.rms_norms, [](Vec16Emitter& e) { Norms(e, false); });
+  GenerateVec16("layer_norms", isa, &set.layer_norms, [](Vec16Emitter& e) { Norms(e, true); });
   GenerateVec16("quantize", isa, &set.quantize, Quantize);
   GenerateVec16("quantize_hadamard", isa, &set.quantize_hadamard, QuantizeHadamard);
   GenerateVec16("quantize_row", isa, &set.quantize_row, QuantizeRow);
-  GenerateVec16("swiglu_quantize", isa, &set.swiglu_quantize, SwigluQuantize);
+  const auto generate = [&](std::string_view name, Gate gate) {
+    GenerateVec16(name, isa, &set.gate_quantize[static_cast<size_t>(gate)],
+                  [&](Vec16Emitter& e) { GateQuantize(e, gate); });
+  };
+  generate("swiglu_quantize", Gate::kSilu);
+  generate("geglu_quantize", Gate::kGeluTanh);
   GenerateVec16("rope", isa, &set.rope, Rope);
   GenerateVec16("add", isa, &set.add, Add);
   GenerateVec16("add_waves", isa, &set.add_waves, AddWaves);
+  GenerateVec16("cap", isa, &set.cap, Cap);
   GenerateVec16("softmax_chunk", isa, &set.softmax_chunk, SoftmaxChunk);
   GenerateVec16("quantize_weights", isa, &set.quantize_weights, QuantizeWeights);
   GenerateVec16("merge", isa, &set.merge, Merge);

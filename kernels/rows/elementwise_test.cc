@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numbers>
 #include <string>
 
 #include "base/error.h"
@@ -128,17 +129,17 @@ void Nudge(float& v) { v = std::nextafter(v, 1e38f); }
 TEST(CheckElementwise, NamesABrokenKernel) {
   EXPECT_EQ(CheckText(ScalarElementwise(), Pattern::kGaussian, 33), "");
   static const Elementwise good = ScalarElementwise();
-  ExpectNamed("rms_norm", [](Elementwise& e) {
+  ExpectNamed("rms_norms", [](Elementwise& e) {
     e.rms_norms = [](const float* const* x, const float* w, float* const* y, size_t rows, size_t n,
                      float epsilon) {
       good.rms_norms(x, w, y, rows, n, epsilon);
       Nudge(y[0][n - 1]);
     };
   });
-  ExpectNamed("rms_norms", [](Elementwise& e) {
-    e.rms_norms = [](const float* const* x, const float* w, float* const* y, size_t rows, size_t n,
-                     float epsilon) {
-      good.rms_norms(x, w, y, rows, n, epsilon);
+  ExpectNamed("layer_norms", [](Elementwise& e) {
+    e.layer_norms = [](const float* const* x, const float* w, float* const* y, size_t rows,
+                       size_t n, float epsilon) {
+      good.layer_norms(x, w, y, rows, n, epsilon);
       if (rows > 1) Nudge(y[rows - 1][n - 1]);
     };
   });
@@ -162,10 +163,17 @@ TEST(CheckElementwise, NamesABrokenKernel) {
     };
   });
   ExpectNamed("swiglu_quantize", [](Elementwise& e) {
-    e.swiglu_quantize = [](const float* gate, const float* up, size_t stride, ActBlock* out,
-                           size_t out_stride, size_t rows) {
-      good.swiglu_quantize(gate, up, stride, out, out_stride, rows);
+    e.gate_quantize[0] = [](const float* gate, const float* up, size_t stride, ActBlock* out,
+                            size_t out_stride, size_t rows) {
+      good.of(Gate::kSilu)(gate, up, stride, out, out_stride, rows);
       out->q[31] = static_cast<int8_t>(out->q[31] ^ 1);
+    };
+  });
+  ExpectNamed("geglu_quantize", [](Elementwise& e) { e.gate_quantize[1] = e.gate_quantize[0]; });
+  ExpectNamed("cap", [](Elementwise& e) {
+    e.cap = [](float* x, size_t n, float c) {
+      good.cap(x, n, c);
+      Nudge(x[n - 1]);
     };
   });
   ExpectNamed("rope", [](Elementwise& e) {
@@ -272,7 +280,8 @@ TEST_P(ElementwiseOf, NanDoesNotCrash) {
   float m = kNan, l = 0;
   set.rms_norm(x.data(), x.data(), y.data(), 64, 0);
   set.quantize(x.data(), blocks.data(), 64);
-  set.swiglu_quantize(x.data(), x.data(), kBlock, blocks.data(), sizeof(ActBlock), 2);
+  for (const Gate gate : {Gate::kSilu, Gate::kGeluTanh})
+    set.of(gate)(x.data(), x.data(), kBlock, blocks.data(), sizeof(ActBlock), 2);
   set.softmax_chunk(x.data(), 64, 1, 0, 50, 64, &m, &l);
   set.merge(y.data(), &m, &l, x.data(), kNan, kNan, 64);
   for (size_t i = 50; i < 64; ++i) EXPECT_EQ(x[i], 0.0f);  // padding is 0 anyway
@@ -350,17 +359,55 @@ TEST(Scalar, QuantizeKeepsItsContract) {
   }
 }
 
-TEST(Scalar, SwigluAgainstDouble) {
+TEST(Scalar, LayerNormAgainstDouble) {
+  const size_t n = 2816;
+  auto x = MakeInput(Pattern::kGaussian, n, 1);
+  const auto w = MakeInput(Pattern::kGaussian, n, 2);
+  for (float& v : x) v += 3.0f;
+  std::vector<float> y(n);
+  const float* const from = x.data();
+  float* const to = y.data();
+  GetElementwise(Isa::kScalar).layer_norms(&from, w.data(), &to, 1, n, 1e-5f);
+  double mean = 0, squares = 0;
+  for (const float v : x) mean += static_cast<double>(v) / n;
+  for (const float v : x) squares += (v - mean) * (v - mean);
+  const double r = 1 / std::sqrt(squares / n + 1e-5);
+  for (size_t i = 0; i < n; ++i)
+    ASSERT_NEAR(y[i], (x[i] - mean) * r * w[i], 4e-6 * (1 + std::fabs(w[i]))) << i;
+}
+
+TEST(Scalar, GatesAgainstDouble) {
   const size_t n = 2816;
   const auto gate = MakeInput(Pattern::kGaussian, n, 4), up = MakeInput(Pattern::kGaussian, n, 5);
-  std::vector<ActBlock> blocks(n / kBlock);
-  GetElementwise(Isa::kScalar)
-      .swiglu_quantize(gate.data(), up.data(), kBlock, blocks.data(), sizeof(ActBlock), n / kBlock);
-  for (size_t i = 0; i < n; ++i) {
-    const double h = gate[i] / (1 + std::exp(-static_cast<double>(gate[i]))) * up[i];
-    const ActBlock& block = blocks[i / kBlock];
-    // Half a quantisation step, plus the effect of the roundings before it.
-    ASSERT_NEAR(ValueOf(block, i % kBlock), h, 0.5001 * block.d) << i;
+  const auto silu = [](double g) { return g / (1 + std::exp(-g)); };
+  const auto gelu_tanh = [](double g) {  // Hendrycks and Gimpel 2016 (arXiv 1606.08415)
+    return 0.5 * g * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (g + 0.044715 * g * g * g)));
+  };
+  for (const Gate kind : {Gate::kSilu, Gate::kGeluTanh}) {
+    std::vector<ActBlock> blocks(n / kBlock);
+    GetElementwise(Isa::kScalar)
+        .of(kind)(gate.data(), up.data(), kBlock, blocks.data(), sizeof(ActBlock), n / kBlock);
+    for (size_t i = 0; i < n; ++i) {
+      const double h = (kind == Gate::kSilu ? silu(gate[i]) : gelu_tanh(gate[i])) * up[i];
+      const ActBlock& block = blocks[i / kBlock];
+      // Half a quantisation step, plus the effect of the roundings before it.
+      ASSERT_NEAR(ValueOf(block, i % kBlock), h, 0.5001 * block.d) << i;
+    }
+  }
+}
+
+TEST(Scalar, CapAgainstDouble) {
+  for (const float c : {2.5f, 30.0f, 50.0f}) {
+    for (float x = -400; x <= 400; x += 0.37f) {
+      float capped = x;
+      GetElementwise(Isa::kScalar).cap(&capped, 1, c);
+      ASSERT_NEAR(capped, c * std::tanh(static_cast<double>(x) / c), 3e-7 * c) << c << " " << x;
+    }
+    for (const float end : {-INFINITY, INFINITY, -1e38f, 1e38f}) {
+      float capped = end;
+      GetElementwise(Isa::kScalar).cap(&capped, 1, c);
+      EXPECT_EQ(capped, std::copysign(c, end));
+    }
   }
 }
 

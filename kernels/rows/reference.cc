@@ -22,6 +22,21 @@ void RmsNorms(const float* const* x, const float* w, float* const* y, size_t row
   }
 }
 
+void LayerNorms(const float* const* x, const float* w, float* const* y, size_t rows, size_t n,
+                float epsilon) {
+  for (size_t m = 0; m < rows; ++m) {
+    float sums[kLanes] = {}, s[kLanes] = {};
+    for (size_t i = 0; i < n; ++i) sums[i % kLanes] = sums[i % kLanes] + x[m][i];
+    const float mean = Sum16(sums) / static_cast<float>(n);
+    for (size_t i = 0; i < n; ++i) {
+      const float centred = x[m][i] - mean;
+      s[i % kLanes] = std::fma(centred, centred, s[i % kLanes]);
+    }
+    const float r = 1.0f / std::sqrt(Sum16(s) / static_cast<float>(n) + epsilon);
+    for (size_t i = 0; i < n; ++i) y[m][i] = ((x[m][i] - mean) * r) * w[i];
+  }
+}
+
 ActBlock QuantizeBlock(const float (&x)[kBlock]) {
   ActBlock block = {};
   float amax = 0;
@@ -83,13 +98,20 @@ void QuantizeRow(const float* x, int8_t* q, float* d, size_t n) {
     q[i] = i < n ? static_cast<int8_t>(std::rint(x[i] * inverse)) : int8_t{0};
 }
 
-void SwigluQuantize(const float* gate, const float* up, size_t stride, ActBlock* out,
-                    size_t out_stride, size_t rows) {
+template <Gate kGate>
+float GateArgument(float g) {  // of Exp
+  if (kGate == Gate::kSilu) return -g;
+  return g * std::fma(g * g, numerics::kGeluCube, numerics::kGeluSlope);
+}
+
+template <Gate kGate>
+void GateQuantize(const float* gate, const float* up, size_t stride, ActBlock* out,
+                  size_t out_stride, size_t rows) {
   for (size_t m = 0; m < rows; ++m) {
     float h[kBlock];
     for (size_t i = 0; i < kBlock; ++i) {
       const float g = gate[m * stride + i];
-      h[i] = (g / (1.0f + Exp(-g))) * up[m * stride + i];
+      h[i] = (g / (1.0f + Exp(GateArgument<kGate>(g)))) * up[m * stride + i];
     }
     *reinterpret_cast<ActBlock*>(reinterpret_cast<uint8_t*>(out) + m * out_stride) =
         QuantizeBlock(h);
@@ -118,6 +140,11 @@ void AddWaves(float* scores, size_t stride, size_t n, size_t queries, const floa
       }
     }
   }
+}
+
+void Cap(float* x, size_t n, float c) {
+  const float scale = 2.0f / c, range = c + c;
+  for (size_t i = 0; i < n; ++i) x[i] = c - range / (Exp(x[i] * scale) + 1.0f);
 }
 
 void SoftmaxChunk(float* scores, size_t stride, size_t queries, size_t first, size_t valid,
@@ -188,13 +215,15 @@ void Finish(const float* o, float l, float* out, size_t n) {
 Elementwise ScalarElementwise() {
   return {.isa = Isa::kScalar,
           .rms_norms = RmsNorms,
+          .layer_norms = LayerNorms,
           .quantize = Quantize,
           .quantize_hadamard = QuantizeHadamard,
           .quantize_row = QuantizeRow,
-          .swiglu_quantize = SwigluQuantize,
+          .gate_quantize = {GateQuantize<Gate::kSilu>, GateQuantize<Gate::kGeluTanh>},
           .rope = Rope,
           .add = Add,
           .add_waves = AddWaves,
+          .cap = Cap,
           .softmax_chunk = SoftmaxChunk,
           .quantize_weights = QuantizeWeights,
           .merge = Merge,
