@@ -69,6 +69,7 @@ std::unique_ptr<AttentionNode::Kind> AttentionNode::MakeKind(const model::LayerS
                                .blocks = blocks,
                                .epsilon = layer.norm_epsilon,
                                .query_scale = static_cast<float>(1.0 / layer.attention_divisor),
+                               .score_cap = static_cast<float>(layer.score_cap),
                                .rope = rope,
                                .temperature = temperature,
                                .elementwise = &kernels::GetElementwise(options_.isa),

@@ -24,6 +24,7 @@ struct AttentionShape {
   size_t kv_heads, blocks;              // blocks: per head
   float epsilon;                        // epsilon of q/k norms
   float query_scale;                    // 1 / LayerSpec::attention_divisor
+  float score_cap = 0.0f;               // LayerSpec::score_cap
   const float* rope;                    // [context][rotary_dim]: cos[half], sin[half]
   const float* temperature = nullptr;   // [context]: what multiplies queries; null: nothing does
   const kernels::Elementwise* elementwise;

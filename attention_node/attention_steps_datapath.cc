@@ -203,6 +203,9 @@ void RunTile(const AttentionOperand& op, const Tile& tile) {
         reinterpret_cast<const ActBlock*>(scratch.queries + first_query * query_bytes),
         scores + first_query * shape.chunk_stride, pages - skipped_keys, end_query - first_query);
     if (op.bias.pairs > 0) AddBias(op, chunk, in_chunk, first_query, end_query);
+    for (size_t q = first_query; shape.score_cap != 0.0f && q < end_query; ++q)
+      elementwise.cap(scores + q * shape.chunk_stride, in_chunk - skipped * kValuePagePositions,
+                      shape.score_cap);
     EndLap(StepKind::kScores);
     // A row's first chunk sets its running state, later chunks are merged into it; parts are merged
     // later.

@@ -113,7 +113,7 @@ class PanelMapTest : public testing::Test {
     for (size_t t = 0; t < threads; ++t) {
       node.AddEmbed(t, steps[t]);
       for (size_t layer = 0; layer < config_.layers; ++layer) {
-        node.AddBeforeAttention(t, layer, form, steps[t], [](size_t) { return nullptr; });
+        node.AddBeforeAttention(t, layer, form, 0, steps[t], [](size_t) { return nullptr; });
         threadpool::Step meet;
         meet.barrier = true;
         steps[t].Add(meet);
@@ -258,7 +258,7 @@ TEST_F(PanelMapTest, AGroupIsSignalledOnceAndColumnsAreSentByWhoeverComputedThem
   WeightNode& node = *packed;
   std::vector<sync::EpochFlag> flags(config_.kinds[0].sizes.kv_heads);
   WeightNode::Steps steps;
-  node.AddBeforeAttention(0, 0, ProgramForm::kFewRows, steps,
+  node.AddBeforeAttention(0, 0, ProgramForm::kFewRows, 0, steps,
                           [&](size_t group) { return &flags[group]; });
   std::vector<const sync::EpochFlag*> signals;
   for (const threadpool::Step& step : steps.steps()) signals.push_back(step.signal);
@@ -353,7 +353,8 @@ TEST_F(CutPanelsTest, AColumnIsSentByWhoeverHasThePanelsFirstChunk) {
     for (const threadpool::Step& step : keeps.steps()) {
       if (step.kernel != KeepStep) continue;
       const auto& operand = *static_cast<const KeepOperand*>(step.operand);
-      for (size_t i = 0; i < operand.count; ++i) ++kept.at(operand.first + i);
+      for (size_t i = 0; i < operand.count; i += sizeof(float))
+        ++kept.at((operand.first + i) / sizeof(float));
     }
   }
   EXPECT_TRUE(std::ranges::all_of(sent, [](size_t n) { return n == 1; }));

@@ -238,18 +238,19 @@ void WeightNode::AddSend(size_t thread, ProgramForm form, bool logit_rows, Steps
 void WeightNode::AddNorm(size_t thread, size_t layer, ProgramForm form, const float* weight,
                          StepKind kind, const HeadPlanes* planes, Steps& steps) {
   const bool shared = form == ProgramForm::kManyRows;
-  const NormOperand* operand =
-      Keep(norms_,
-           NormOperand{.elementwise = &elementwise_,
-                       .x = activations_.x,
-                       .weight = weight,
-                       .n = config_.dim,
-                       .epsilon = Epsilon(planes != nullptr ? config_.norm_epsilon
-                                                            : config_.layer(layer).norm_epsilon),
-                       .scratch = activations_.threads[thread].scratch,
-                       .out = shared ? activations_.shared_dim : activations_.threads[thread].dim,
-                       .share = ShareOf(thread, form),
-                       .planes = planes});
+  const NormOperand* operand = Keep(
+      norms_,
+      NormOperand{.elementwise = &elementwise_,
+                  .norms = NormsOf(planes != nullptr ? config_.norm : config_.layer(layer).norm),
+                  .x = activations_.x,
+                  .weight = weight,
+                  .n = config_.dim,
+                  .epsilon = Epsilon(planes != nullptr ? config_.norm_epsilon
+                                                       : config_.layer(layer).norm_epsilon),
+                  .scratch = activations_.threads[thread].scratch,
+                  .out = shared ? activations_.shared_dim : activations_.threads[thread].dim,
+                  .share = ShareOf(thread, form),
+                  .planes = planes});
   steps.Add(MakeStep(NormStep, operand, kind, layer, shared));
 }
 
@@ -281,12 +282,24 @@ void WeightNode::AddKeep(size_t thread, size_t layer, ProgramForm form, Steps& s
   // Of the sums that end the layer before, other threads may have these columns.
   if (IsDoneWithSum(layer, form, config_.layer(layer).ops.front()))
     steps.Add(MakeStep(nullptr, nullptr, StepKind::kQuantize, layer, true));
+  const auto keep = [&](void* rows, size_t stride_bytes, size_t bytes, Range<size_t> elements) {
+    const KeepOperand* operand = Keep(keeps_, KeepOperand{.rows = static_cast<std::byte*>(rows),
+                                                          .stride_bytes = stride_bytes,
+                                                          .first = elements.begin * bytes,
+                                                          .count = elements.count() * bytes});
+    steps.Add(MakeStep(KeepStep, operand, StepKind::kQuantize, layer, false));
+  };
   // The columns of the residual that the thread's O panels write: no other thread reads or writes
   // them before.
   for (const Range<size_t>& columns : ColumnsOf(thread, layer, form, PanelMatrix::kO)) {
-    const KeepOperand* operand = Keep(
-        keeps_, KeepOperand{.x = activations_.x, .first = columns.begin, .count = columns.count()});
-    steps.Add(MakeStep(KeepStep, operand, StepKind::kQuantize, layer, false));
+    keep(activations_.x.data, activations_.x.stride_bytes(), sizeof(float), columns);
+  }
+  // The FFN's activations, if there are some already.
+  if (std::ranges::count(config_.layer(layer).BeforeAttention(), model::OpKind::kGate,
+                         &model::LayerOp::kind) != 0) {
+    for (const PanelRange units : WrittenBy(thread, layer, form, PanelMatrix::kFfn))
+      keep(activations_.ffn.data, activations_.ffn.stride_bytes, sizeof(kernels::ActBlock),
+           {units.begin, units.end});
   }
   AddQuantizeAttended(thread, layer, form, true, steps);
 }
@@ -303,20 +316,37 @@ void WeightNode::AddAfterAttention(size_t thread, size_t layer, ProgramForm form
 std::vector<Range<size_t>> WeightNode::ColumnsOf(size_t thread, size_t layer, ProgramForm form,
                                                  PanelMatrix matrix) const {
   std::vector<Range<size_t>> columns;
-  const auto add = [&](PanelRange panels) {
+  for (const PanelRange panels : WrittenBy(thread, layer, form, matrix))
     columns.push_back({std::min<size_t>(config_.dim, panels.begin * kPanelRows),
                        std::min<size_t>(config_.dim, panels.end * kPanelRows)});
-  };
-  for (const PanelExtent& extent : Work(form, thread, layer, matrix)) add(extent.panels);
-  if (const PanelPart* part = FirstPart(thread, layer, matrix)) add({part->panel, part->panel + 1});
   return columns;
+}
+
+std::vector<PanelRange> WeightNode::WrittenBy(size_t thread, size_t layer, ProgramForm form,
+                                              PanelMatrix matrix) const {
+  std::vector<PanelRange> written;
+  for (const PanelExtent& extent : Work(form, thread, layer, matrix))
+    written.push_back(extent.panels);
+  if (const PanelPart* part = FirstPart(thread, layer, matrix))
+    written.push_back({part->panel, part->panel + 1});
+  return written;
+}
+
+kernels::GateFn WeightNode::GateOf(size_t layer) const {
+  switch (config_.layer(layer).gate) {
+    case model::GateKind::kSilu:
+      return elementwise_.of(kernels::Gate::kSilu);
+    case model::GateKind::kGeluTanh:
+      return elementwise_.of(kernels::Gate::kGeluTanh);
+  }
+  return nullptr;
 }
 
 void WeightNode::AddOp(size_t thread, size_t layer, ProgramForm form, size_t half,
                        const model::LayerOp& op, Steps& steps) {
   const LayerShard& shard = shards_[thread]->layers()[layer];
   switch (op.kind) {
-    case model::OpKind::kRmsNorm:
+    case model::OpKind::kNorm:
       if (IsDoneWithSum(layer, form, op)) return;
       return AddNorm(thread, layer, form, shard.of(op.norm), StepKind::kNorm, nullptr, steps);
     case model::OpKind::kInput:
@@ -325,8 +355,8 @@ void WeightNode::AddOp(size_t thread, size_t layer, ProgramForm form, size_t hal
     case model::OpKind::kO:
     case model::OpKind::kDown:
       return AddResidual(thread, layer, form, half, op, steps);
-    case model::OpKind::kSiluGate:
-      return AddSiluGate(thread, layer, form, half, steps);
+    case model::OpKind::kGate:
+      return AddGate(thread, layer, form, half, steps);
     case model::OpKind::kQkv:        // needs the caller's flags: AddBeforeAttention
     case model::OpKind::kAttention:  // is attention_node's
       break;
@@ -421,6 +451,7 @@ void WeightNode::AddSum(size_t thread, size_t layer, ProgramForm form, const mod
   if (!few || last) {
     const AddNormOperand* operand =
         Keep(add_norms_, AddNormOperand{.elementwise = &elementwise_,
+                                        .norms = NormsOf(spec.norm),
                                         .x = from,
                                         .y = y,
                                         .to = to,
@@ -436,7 +467,7 @@ void WeightNode::AddSum(size_t thread, size_t layer, ProgramForm form, const mod
   const std::vector<model::LayerOp>& next_ops = config_.layer(next_layer).ops;
   const model::LayerOp& next =
       is_o ? spec.ops[static_cast<size_t>(&op - spec.ops.data()) + 1] : next_ops.front();
-  const bool normed = next.kind == model::OpKind::kRmsNorm;
+  const bool normed = next.kind == model::OpKind::kNorm;
   const size_t lines = CeilDiv(config_.dim, kPanelRows);
   const auto own = threadpool::ShareOf(static_cast<uint32_t>(lines), static_cast<uint32_t>(thread),
                                        static_cast<uint32_t>(shards_.size()));
@@ -445,6 +476,7 @@ void WeightNode::AddSum(size_t thread, size_t layer, ProgramForm form, const mod
       add_norm_inputs_,
       AddNormInputOperand{
           .elementwise = &elementwise_,
+          .norms = NormsOf(spec.norm),
           .x = from,
           .y = y,
           .to = to,
@@ -454,6 +486,7 @@ void WeightNode::AddSum(size_t thread, size_t layer, ProgramForm form, const mod
           .first = first,
           .count = std::min<size_t>(config_.dim, own.end * kPanelRows) - first,
           .next_weight = normed ? shards_[thread]->layers()[next_layer].of(next.norm) : nullptr,
+          .next_norms = NormsOf(config_.layer(next_layer).norm),
           .next_epsilon = Epsilon(config_.layer(next_layer).norm_epsilon),
           .scratch = activations_.threads[thread].scratch,
           .out = activations_.threads[thread].dim});
@@ -553,8 +586,7 @@ void WeightNode::AddQuantizeAttended(size_t thread, size_t layer, ProgramForm fo
   steps.Add(MakeStep(QuantizeStep, quantize, StepKind::kQuantize, layer, shared));
 }
 
-void WeightNode::AddSiluGate(size_t thread, size_t layer, ProgramForm form, size_t half,
-                             Steps& steps) {
+void WeightNode::AddGate(size_t thread, size_t layer, ProgramForm form, size_t half, Steps& steps) {
   const ActRows& x =
       form == ProgramForm::kManyRows ? activations_.shared_dim : activations_.threads[thread].dim;
   const FloatRows& tile = activations_.threads[thread].ffn_tile;
@@ -574,6 +606,7 @@ void WeightNode::AddSiluGate(size_t thread, size_t layer, ProgramForm form, size
         FfnOperand{
             .gemm = FindGemm(PanelMatrix::kFfn, layer_panels_[layer].of(PanelMatrix::kFfn, 0)),
             .elementwise = &elementwise_,
+            .gate = GateOf(layer),
             .units = shards_[extent.home]->Panel(PanelMatrix::kFfn, layer, extent.panels.begin),
             .n_units = extent.panels.count(),
             .biases = biases_at(extent.panels.begin),
@@ -586,8 +619,7 @@ void WeightNode::AddSiluGate(size_t thread, size_t layer, ProgramForm form, size
     AddFirstPart(thread, layer, half, *part, x, tile, biases_at(part->panel), StepKind::kGateUp,
                  steps);
     const GateOperand* gate =
-        Keep(gates_,
-             GateOperand{.elementwise = &elementwise_, .tile = tile, .out = out_of(part->panel)});
+        Keep(gates_, GateOperand{.gate = GateOf(layer), .tile = tile, .out = out_of(part->panel)});
     steps.Add(MakeStep(GateStep, gate, StepKind::kActivation, layer, false));
   }
   steps.back().barrier = true;
@@ -610,7 +642,8 @@ void WeightNode::AddLmHead(size_t thread, ProgramForm form, Steps& steps) {
                                  .vocab = config_.vocab,
                                  .x = x,
                                  .logits = activations_.logits,
-                                 .largest = activations_.largest}));
+                                 .largest = activations_.largest,
+                                 .cap = static_cast<float>(config_.scales.logit_cap)}));
     steps.Add(MakeStep(HeadStep, operands.back(), StepKind::kLmHead, layer, false));
   }
   // A thread without panels meets the others, too.

@@ -67,13 +67,14 @@ class WeightNode {
   // embedding. logit_rows: send only the rows that the process with lm_head needs.
   void AddSend(size_t thread, ProgramForm, bool logit_rows, Steps&);
   // Adds the layer's operations (model::LayerSpec) up to attention. ready(group) returns the flag
-  // to signal when this thread's rows of that KV head's group are done, or null.
+  // to signal when this thread's rows of that KV head's group are done, or null. half: number of
+  // the micro-batch's half, below options.halves.
   template <typename Ready>
-  void AddBeforeAttention(size_t thread, size_t layer, ProgramForm form, Steps& steps,
+  void AddBeforeAttention(size_t thread, size_t layer, ProgramForm form, size_t half, Steps& steps,
                           Ready ready) {
     for (const model::LayerOp& op : config_.layer(layer).BeforeAttention()) {
       if (op.kind != model::OpKind::kQkv) {
-        AddOp(thread, layer, form, 0, op, steps);
+        AddOp(thread, layer, form, half, op, steps);
         continue;
       }
       const std::vector<QkvPart> parts =
@@ -98,14 +99,13 @@ class WeightNode {
   // the beginning of the buffers. The following steps get a BatchRows of these rows alone. Goes
   // before AddAfterAttention(kept).
   void AddKeep(size_t thread, size_t layer, ProgramForm, Steps&);
-  // half: number of the micro-batch's half, below options.halves.
   void AddAfterAttention(size_t thread, size_t layer, ProgramForm, size_t half, bool kept, Steps&);
   void AddLmHead(size_t thread, ProgramForm, Steps&);
 
   // The final norm of a row of the residual, to the bits that AddLmHead's steps quantise; x and
   // hidden are [dim].
   void FinalNorm(const float* x, float* hidden) const {
-    elementwise_.rms_norm(x, shards_[0]->output_norm(), hidden, config_.dim,
+    NormsOf(config_.norm)(&x, shards_[0]->output_norm(), &hidden, 1, config_.dim,
                           Epsilon(config_.norm_epsilon));
   }
 
@@ -137,6 +137,10 @@ class WeightNode {
   const kernels::Gemm* FindGemm(PanelMatrix, const kernels::PanelShape&,
                                 Target = Target::kRows) const;
   Target TargetOf(size_t layer, PanelMatrix) const;  // kRows or kBranch
+  kernels::NormsFn NormsOf(model::NormKind kind) const {
+    return kind == model::NormKind::kRms ? elementwise_.rms_norms : elementwise_.layer_norms;
+  }
+  kernels::GateFn GateOf(size_t layer) const;
   // The epsilon of a norm of the residual, which is kept divided by the scale of what layers add to
   // it: so these products need no factor, and a norm's result is the same.
   float Epsilon(float epsilon) const {
@@ -150,6 +154,8 @@ class WeightNode {
   ActRows AttendedOf(size_t thread, ProgramForm) const;
   // The columns of the residual that the thread's panels of O or down write.
   std::vector<Range<size_t>> ColumnsOf(size_t thread, size_t layer, ProgramForm, PanelMatrix) const;
+  // The panels (kFfn: units) of the matrix that the thread writes, one that is cut included.
+  std::vector<PanelRange> WrittenBy(size_t thread, size_t layer, ProgramForm, PanelMatrix) const;
   std::span<const PanelExtent> Work(ProgramForm form, size_t thread, size_t layer,
                                     PanelMatrix matrix) const {
     return panels_.Work(form, thread, config_.KindOf(layer), matrix);
@@ -157,7 +163,7 @@ class WeightNode {
   const std::vector<PanelPart>& PartsOf(size_t thread, size_t layer) const {
     return plan_.threads[thread].parts[config_.KindOf(layer)];
   }
-  void AddSiluGate(size_t thread, size_t layer, ProgramForm, size_t half, Steps&);
+  void AddGate(size_t thread, size_t layer, ProgramForm, size_t half, Steps&);
   // x += panels * in, for this thread's panels of O or down; the norm in between, if there is one.
   void AddResidual(size_t thread, size_t layer, ProgramForm, size_t half, const model::LayerOp&,
                    Steps&);

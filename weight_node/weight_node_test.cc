@@ -41,7 +41,7 @@ class WeightNodeTest : public testing::TestWithParam<ProgramForm> {
   }
   Steps Before(size_t thread, size_t layer) {
     Steps steps;
-    node_->AddBeforeAttention(thread, layer, GetParam(), steps, [](size_t) { return nullptr; });
+    node_->AddBeforeAttention(thread, layer, GetParam(), 0, steps, [](size_t) { return nullptr; });
     return steps;
   }
   Steps After(size_t thread, size_t layer, bool kept) {

@@ -47,10 +47,11 @@ struct TransferOperand {
 void ReceiveStep(const void* operand, void* batch);
 void SendStep(const void* operand, void* batch);
 
-// out[m] = quantise(rms_norm(x[m])). If there are planes, which are lm_head's: only the rows whose
+// out[m] = quantise(norm(x[m])). If there are planes, which are lm_head's: only the rows whose
 // logits are wanted.
 struct NormOperand {
   const kernels::Elementwise* elementwise;
+  kernels::NormsFn norms;
   FloatRows x;
   const float* weight;
   size_t n;
@@ -62,9 +63,10 @@ struct NormOperand {
 };
 void NormStep(const void* operand, void* batch);
 
-// to[m] = x[m] + rms_norm(y[m]), and y is overwritten. to may be x.
+// to[m] = x[m] + norm(y[m]), and y is overwritten. to may be x.
 struct AddNormOperand {
   const kernels::Elementwise* elementwise;
+  kernels::NormsFn norms;
   FloatRows x, y, to;
   const float* weight;
   size_t n;
@@ -75,14 +77,16 @@ void AddNormStep(const void* operand, void* batch);
 
 // The same without a barrier behind it: each thread computes all rows for itself, writes its
 // columns [first, first + count) of them to `to`, which is not x, and goes on: out[m] =
-// quantise(rms_norm( x[m] + rms_norm(y[m]))), or without that norm.
+// quantise(norm(x[m] + norm(y[m]))), or without the outer norm.
 struct AddNormInputOperand {
   const kernels::Elementwise* elementwise;
+  kernels::NormsFn norms;
   FloatRows x, y, to;
   const float* weight;
   float epsilon;
   size_t n, first, count;
   const float* next_weight;  // of the norm of the sum; or null
+  kernels::NormsFn next_norms;
   float next_epsilon;
   float* scratch;  // [kNormRows][n]
   ActRows out;
@@ -106,9 +110,10 @@ struct RowNormOperand {
 };
 void RowNormStep(const void* operand, void* batch);
 
-// Moves the rows whose logits are wanted to the beginning: columns [first, first + count).
+// Moves the rows whose logits are wanted to the beginning: bytes [first, first + count) of each.
 struct KeepOperand {
-  FloatRows x;
+  std::byte* rows;
+  size_t stride_bytes;
   size_t first, count;
 };
 void KeepStep(const void* operand, void* batch);
@@ -146,10 +151,11 @@ struct HeadOperand {
   size_t vocab;
   HeadPlanes x;
   FloatRows logits, largest;  // [vocab padded to 16], [panels]: for the whole lm_head
+  float cap;                  // Scales::logit_cap
 };
 void HeadStep(const void* operand, void* batch);
 // After all threads' HeadSteps: logits[m][16 * panel] += P1(x[m]) * panel for the likely panels
-// among the operand's (likely_panels.h).
+// among the operand's (likely_panels.h). Then all of the operand's logits get their cap.
 void RefineStep(const void* operand, void* batch);
 
 // y[m][n] += each part's rows in turn: the sums of the other chunks of a panel that is cut.
@@ -162,19 +168,20 @@ struct AddPartsOperand {
 };
 void AddPartsStep(const void* operand, void* batch);
 
-// out[m][0] = quantise(silu(gate) * up) of one unit, whose panel is cut.
+// out[m][0] = quantise(gate(gate) * up) of one unit, whose panel is cut.
 struct GateOperand {
-  const kernels::Elementwise* elementwise;
+  kernels::GateFn gate;
   FloatRows tile;  // 32 gate, 32 up
   ActRows out;
 };
 void GateStep(const void* operand, void* batch);
 
-// out[m][block] = quantise(silu(gate) * up) for this thread's units. out.data points at its first
+// out[m][block] = quantise(gate(gate) * up) for this thread's units. out.data points at its first
 // block.
 struct FfnOperand {
   const kernels::Gemm* gemm;
   const kernels::Elementwise* elementwise;
+  kernels::GateFn gate;
   const uint8_t* units;  // 4 panels each
   size_t n_units;
   const float* biases;  // [n_units][64], in the tile's order; or null

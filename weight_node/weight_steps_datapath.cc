@@ -102,7 +102,7 @@ void NormStep(const void* operand, void* batch) {
     const uint32_t count = std::min<uint32_t>(end - m, kernels::kNormRows);
     for (uint32_t i = 0; i < count; ++i)
       x[i] = op.x.row(logit_rows ? rows.logit_row[m + i] : first + m + i);
-    op.elementwise->rms_norms(x, op.weight, normed, count, op.n, op.epsilon);
+    op.norms(x, op.weight, normed, count, op.n, op.epsilon);
     EndLap(StepKind::kNorm);
     for (uint32_t i = 0; i < count; ++i) {
       if (op.planes != nullptr) {
@@ -124,7 +124,7 @@ void AddNormStep(const void* operand, void* batch) {
   for (uint32_t m = begin; m < end;) {
     const uint32_t count = std::min<uint32_t>(end - m, kernels::kNormRows);
     for (uint32_t i = 0; i < count; ++i) y[i] = op.y.row(rows.first_row + m + i);
-    op.elementwise->rms_norms(y, op.weight, y, count, op.n, op.epsilon);
+    op.norms(y, op.weight, y, count, op.n, op.epsilon);
     for (uint32_t i = 0; i < count; ++i) {
       op.elementwise->add(y[i], op.x.row(rows.first_row + m + i), op.n);
       std::copy_n(y[i], op.n, op.to.row(rows.first_row + m + i));
@@ -143,13 +143,13 @@ void AddNormInputStep(const void* operand, void* batch) {
     const uint32_t count = std::min<uint32_t>(rows.rows - m, kernels::kNormRows);
     const uint32_t first = rows.first_row + m;
     for (uint32_t i = 0; i < count; ++i) y[i] = op.y.row(first + i);
-    op.elementwise->rms_norms(y, op.weight, sum, count, op.n, op.epsilon);
+    op.norms(y, op.weight, sum, count, op.n, op.epsilon);
     for (uint32_t i = 0; i < count; ++i) {
       op.elementwise->add(sum[i], op.x.row(first + i), op.n);
       std::copy_n(sum[i] + op.first, op.count, op.to.row(first + i) + op.first);
     }
     if (op.next_weight != nullptr)
-      op.elementwise->rms_norms(sum, op.next_weight, sum, count, op.n, op.next_epsilon);
+      op.next_norms(sum, op.next_weight, sum, count, op.n, op.next_epsilon);
     EndLap(StepKind::kNorm);
     for (uint32_t i = 0; i < count; ++i)
       op.elementwise->quantize(sum[i], ActRow(op.out, first + i), op.n);
@@ -194,7 +194,8 @@ void KeepStep(const void* operand, void* batch) {
   const auto& rows = *static_cast<const BatchRows*>(batch);
   for (uint32_t m = 0; m < rows.logit_rows; ++m) {
     const uint32_t from = rows.logit_row[m];  // ascending, so m or later
-    if (from != m) std::copy_n(op.x.row(from) + op.first, op.count, op.x.row(m) + op.first);
+    const auto at = [&](uint32_t row) { return op.rows + row * op.stride_bytes + op.first; };
+    if (from != m) std::copy_n(at(from), op.count, at(m));
   }
 }
 
@@ -257,6 +258,10 @@ void RefineStep(const void* operand, void* batch) {
       float* const logits = op.logits.row(m) + (op.first_panel + i) * kernels::kPanelRows;
       for (size_t r = 0; r < kernels::kPanelRows; ++r) logits[r] = logits[r] + rest[r];
     }
+    if (op.cap == 0.0f) continue;
+    const size_t first = op.first_panel * kernels::kPanelRows;
+    const size_t end = std::min(op.vocab, first + op.n_panels * kernels::kPanelRows);
+    op.elementwise->cap(op.logits.row(m) + first, end - first, op.cap);
   }
 }
 
@@ -274,9 +279,8 @@ void GateStep(const void* operand, void* batch) {
   const auto& rows = *static_cast<const BatchRows*>(batch);
   if (rows.rows == 0) return;
   const float* tile = op.tile.row(rows.first_row);
-  op.elementwise->of(kernels::Gate::kSilu)(tile, tile + model::kBlock, op.tile.stride,
-                                           ActRow(op.out, rows.first_row), op.out.stride_bytes,
-                                           rows.rows);
+  op.gate(tile, tile + model::kBlock, op.tile.stride, ActRow(op.out, rows.first_row),
+          op.out.stride_bytes, rows.rows);
 }
 
 void FfnStep(const void* operand, void* batch) {
@@ -293,9 +297,8 @@ void FfnStep(const void* operand, void* batch) {
                             2 * model::kBlock);
     }
     EndLap(StepKind::kGateUp);
-    op.elementwise->of(kernels::Gate::kSilu)(op.tile.data, op.tile.data + model::kBlock,
-                                             op.tile.stride, ActRow(op.out, rows.first_row) + unit,
-                                             op.out.stride_bytes, rows.rows);
+    op.gate(op.tile.data, op.tile.data + model::kBlock, op.tile.stride,
+            ActRow(op.out, rows.first_row) + unit, op.out.stride_bytes, rows.rows);
     EndLap(StepKind::kActivation);
   }
 }

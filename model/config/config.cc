@@ -124,10 +124,13 @@ class ConfigReader {
           {.sizes = {
                .dim = config_.dim, .ffn = ffn[i], .heads = heads[i], .kv_heads = kv_heads[i]}});
     }
-    const std::string eps_key = Key("attention.layer_norm_rms_epsilon");
-    if (!file_.Has(eps_key)) file_.GetFloat(eps_key);  // throws the error for a missing key
-    config_.norm_epsilon =
-        static_cast<float>(PositiveOr("attention.layer_norm_rms_epsilon", 0, 1e-12, 0.1));
+    config_.norm = family().norm;
+    const std::string_view epsilon = config_.norm == NormKind::kRms
+                                         ? "attention.layer_norm_rms_epsilon"
+                                         : "attention.layer_norm_epsilon";
+    if (!file_.Has(Key(epsilon)))
+      file_.GetFloat(Key(epsilon));  // throws the error for a missing key
+    config_.norm_epsilon = static_cast<float>(PositiveOr(epsilon, 0, 1e-12, 0.1));
     // The file has no others where it has no explicit ones: those of the first layer.
     head_size_ = ReadHeadSize(heads[0]);
     for (KeysOfModel::Layer& layer : keys_.layers) layer.sizes.head_size = head_size_;

@@ -51,8 +51,9 @@ struct ModelConfig {
   size_t dim = 0;          // embedding length
   size_t vocab = 0;        // rows of the embedding table
   size_t trained_context = 0;
-  float norm_epsilon = 1e-5f;    // epsilon of the output norm
-  bool tied_embeddings = false;  // no output.weight: lm_head is the embedding table
+  float norm_epsilon = 1e-5f;      // epsilon of the output norm
+  NormKind norm = NormKind::kRms;  // kind of the output norm
+  bool tied_embeddings = false;    // no output.weight: lm_head is the embedding table
   Scales scales;
   static constexpr size_t kMaxKinds = 256;
   std::vector<LayerSpec> kinds;  // the kinds of layers of the whole model; at most kMaxKinds

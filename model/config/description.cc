@@ -13,7 +13,10 @@ namespace larder::model::inline config {
 namespace {
 
 constexpr std::array kKindNames = {"matrix", "norm", "bias"};
+// What a norm and a gate are was not written while there was one of each.
 constexpr std::array kOpNames = {"rms_norm", "qkv", "attention", "o", "silu_gate", "down", "input"};
+constexpr std::array kNormNames = {"rms", "layer"};
+constexpr std::array kGateNames = {"silu", "gelu_tanh"};
 constexpr std::array kQkNormNames = {"none", "head", "head_after_rope", "row"};
 constexpr std::array kPairingNames = {"interleaved", "halves"};
 constexpr std::array kScalingNames = {"none", "linear", "yarn"};
@@ -33,8 +36,8 @@ class Writer {
   void Add(const ModelConfig& config) {
     // Left out: the name, which may be the file's, and the part, which is of the file.
     [[maybe_unused]] const auto& [architecture_name, name, layers, first_layer, ends, dim, vocab,
-                                  trained_context, norm_epsilon, tied_embeddings, scales, kinds,
-                                  kind_of, types, part] = config;
+                                  trained_context, norm_epsilon, norm, tied_embeddings, scales,
+                                  kinds, kind_of, types, part] = config;
     const Family* const family = FindFamily(architecture_name);  // null: a config made by hand
     Line("architecture", "{} {}", family == nullptr ? 0 : family->number, architecture_name);
     Line("layers", "{}", layers);
@@ -44,11 +47,13 @@ class Writer {
     Line("vocab", "{}", vocab);
     Line("trained_context", "{}", trained_context);
     Line("norm_epsilon", "{}", norm_epsilon);
+    LineUnless(norm == NormKind::kRms, "norm", NameOf(kNormNames, norm));
     Line("tied_embeddings", "{}", tied_embeddings);
-    const auto& [of_embedding, of_residual, of_logits] = scales;
+    const auto& [of_embedding, of_residual, of_logits, logit_cap] = scales;
     LineUnless(of_embedding == 1.0, "scale.embedding", of_embedding);
     LineUnless(of_residual == 1.0, "scale.residual", of_residual);
     LineUnless(of_logits == 1.0, "scale.logits", of_logits);
+    LineUnless(logit_cap == 0.0, "logit_cap", logit_cap);
     for (size_t kind = 0; kind < kinds.size(); ++kind) {
       Line("kind", "{}", kind);
       Add(kinds[kind]);
@@ -73,7 +78,7 @@ class Writer {
 
   void Add(const LayerSpec& layer) {
     const auto& [sizes, norm_epsilon, tensors, ops, rotary, attention_divisor, qk_norm, temperature,
-                 window] = layer;
+                 window, norm_kind, gate, score_cap] = layer;
     const auto& [dim, ffn, heads, kv_heads, head_size] = sizes;
     Line("layer.dim", "{}", dim);
     Line("ffn", "{}", ffn);
@@ -95,6 +100,9 @@ class Writer {
     const auto& [beta, length] = temperature;
     if (beta != 0.0) Line("temperature", "{} {}", beta, length);
     LineUnless(window == 0, "window", window);
+    LineUnless(norm_kind == NormKind::kRms, "layer.norm", NameOf(kNormNames, norm_kind));
+    LineUnless(gate == GateKind::kSilu, "gate", NameOf(kGateNames, gate));
+    LineUnless(score_cap == 0.0, "score_cap", score_cap);
   }
 
   void Add(const TensorSpec& tensor) {

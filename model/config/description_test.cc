@@ -77,6 +77,11 @@ const std::vector<std::pair<const char*, std::function<void(ModelConfig&)>>> kCh
        c.kinds[0].temperature = {0.5, 7};
      }},
     {"window", [](ModelConfig& c) { c.kinds[0].window = 7; }},
+    {"output norm", [](ModelConfig& c) { c.norm = NormKind::kLayer; }},
+    {"a layer's norm", [](ModelConfig& c) { c.kinds[0].norm = NormKind::kLayer; }},
+    {"gate", [](ModelConfig& c) { c.kinds[0].gate = GateKind::kGeluTanh; }},
+    {"cap of scores", [](ModelConfig& c) { c.kinds[0].score_cap = 50; }},
+    {"cap of logits", [](ModelConfig& c) { c.scales.logit_cap = 30; }},
     {"embedding's scale", [](ModelConfig& c) { c.scales.embedding = 2; }},
     {"residual's scale", [](ModelConfig& c) { c.scales.residual = 2; }},
     {"logits' scale", [](ModelConfig& c) { c.scales.logits = 2; }},

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::array kFamilies = {&kLlama, &kQwen2,   &kQwen3,        &kErnie45,  &kExaone4,
                                   &kGlm4,  &kGranite, &kHunyuanDense, &kMistral3, &kOlmo2,
-                                  &kPhi3,  &kSeedOss, &kSmolLm3};
+                                  &kPhi3,  &kSeedOss, &kSmolLm3,      &kGemma,    &kCommandR};
 
 constexpr std::string_view kKeysOfSome[] = {"attention.output_scale",
                                             "attention.scale",
@@ -34,12 +34,10 @@ constexpr Missing kMissing[] = {
     {"bailingmoe2", kExperts},
     {"bert", "attention in both directions"},
     {"cohere2", "LayerNorm, attention and FFN side by side"},
-    {"command-r", "LayerNorm, attention and FFN side by side"},
     {"deepseek2", "latent attention (MLA), mixtures of experts"},
     {"dots1", kExperts},
     {"ernie4_5-moe", kExperts},
     {"falcon-h1", "recurrent layers (Mamba-2)"},
-    {"gemma", "gates of GELU"},
     {"gemma2", "gates of GELU, caps of logits"},
     {"gemma3", "gates of GELU"},
     {"gemma3n", "AltUp, embeddings of each layer, gates of GELU"},
@@ -130,6 +128,10 @@ double FamilyKeys::Positive(std::string_view suffix, double absent) const {
   throw Error("{} is {}, expected 0.000001 to 1000000", Name(suffix), value);
 }
 
+double FamilyKeys::PositiveOrNone(std::string_view suffix) const {
+  return Float(suffix).value_or(0.0) == 0.0 ? 0.0 : Positive(suffix, 0.0);
+}
+
 std::span<const std::string_view> KeysOfSome() { return kKeysOfSome; }
 
 void ReadKeys(const Family& family, const FamilyKeys& keys, size_t context, KeysOfModel& model) {
@@ -156,6 +158,9 @@ LayerSpec MakeLayerSpec(const Family& family, const KeysOfModel::Layer& layer, f
                      .attention_divisor = layer.attention_divisor,
                      .temperature = layer.temperature,
                      .window = layer.window,
+                     .norm = family.norm,
+                     .gate = family.gate,
+                     .score_cap = layer.score_cap,
                      .renamed = family.renamed};
   traits.forms.qkv_bias |= family.qkv_bias == Family::QkvBias::kAlways;
   traits.rotary.pairing = family.pairing;

@@ -28,11 +28,15 @@ class FamilyKeys {
 
   // A number from 1e-6 to 1e6; `absent` without that key. Throws Error for another one.
   double Positive(std::string_view suffix, double absent) const;
+  // The same, or 0, which is what a missing key means.
+  double PositiveOrNone(std::string_view suffix) const;
 };
 
-// What multiplies the embedding's rows, what a layer adds to the residual, and logits.
+// What multiplies the embedding's rows, what a layer adds to the residual, and logits, which then
+// become cap * tanh(logit / cap) unless that is 0.
 struct Scales {
   double embedding = 1.0, residual = 1.0, logits = 1.0;
+  double logit_cap = 0.0;
   bool operator==(const Scales&) const = default;
 };
 
@@ -44,6 +48,7 @@ struct KeysOfModel {
     double attention_divisor = 0.0;  // 0: sqrt(head size)
     Temperature temperature;
     size_t window = 0;  // LayerSpec::window, or one that hides nothing
+    double score_cap = 0.0;
   };
   std::vector<Layer> layers;
   size_t window = 0;  // of the layers that have one; 0: the file has no windows
@@ -61,6 +66,8 @@ struct Family {
   QkNorm qk_norm;
   std::span<const LayerOp> ops;
   std::span<const LayerTraits::Renamed> renamed = {};
+  NormKind norm = NormKind::kRms;
+  GateKind gate = GateKind::kSilu;
   // LongRoPE: factors of rotations in two tensors, for short and for long contexts.
   bool long_rope = false;
   // In files with windows each full_every-th layer sees all positions, and with 0 none does, unless
@@ -112,13 +119,25 @@ LayerSpec MakeLayerSpec(const Family&, const KeysOfModel::Layer&, float norm_eps
                         const TensorForms&);
 
 // Each norm precedes the block whose input it normalises; O and down add to the residual.
-inline constexpr LayerOp kPreNorm[] = {{OpKind::kRmsNorm, TensorRole::kAttnNorm},
-                                       {OpKind::kQkv},
-                                       {OpKind::kAttention},
-                                       {OpKind::kO},
-                                       {OpKind::kRmsNorm, TensorRole::kFfnNorm},
-                                       {OpKind::kSiluGate},
-                                       {OpKind::kDown}};
+inline constexpr LayerOp kPreNorm[] = {
+    {OpKind::kNorm, TensorRole::kAttnNorm}, {OpKind::kQkv},  {OpKind::kAttention}, {OpKind::kO},
+    {OpKind::kNorm, TensorRole::kFfnNorm},  {OpKind::kGate}, {OpKind::kDown}};
+// The same, and each block's output is normalised before it is added.
+inline constexpr LayerOp kPreAndPostNorm[] = {
+    {OpKind::kNorm, TensorRole::kAttnNorm},
+    {OpKind::kQkv},
+    {OpKind::kAttention},
+    {.kind = OpKind::kO, .post_norm = TensorRole::kPostAttnNorm},
+    {OpKind::kNorm, TensorRole::kFfnNorm},
+    {OpKind::kGate},
+    {.kind = OpKind::kDown, .post_norm = TensorRole::kPostFfnNorm}};
+// Attention and FFN have the same input, and both add to the residual.
+inline constexpr LayerOp kParallel[] = {{OpKind::kNorm, TensorRole::kAttnNorm},
+                                        {OpKind::kQkv},
+                                        {OpKind::kGate},
+                                        {OpKind::kAttention},
+                                        {OpKind::kO},
+                                        {OpKind::kDown}};
 // Each norm follows the block whose output it normalises.
 inline constexpr LayerOp kPostNorm[] = {
     {OpKind::kInput},
@@ -126,10 +145,10 @@ inline constexpr LayerOp kPostNorm[] = {
     {OpKind::kAttention},
     {.kind = OpKind::kO, .post_norm = TensorRole::kPostAttnNorm},
     {OpKind::kInput},
-    {OpKind::kSiluGate},
+    {OpKind::kGate},
     {.kind = OpKind::kDown, .post_norm = TensorRole::kPostFfnNorm}};
 
-extern const Family kErnie45, kExaone4, kGlm4, kGranite, kHunyuanDense, kLlama, kMistral3, kOlmo2,
-    kPhi3, kQwen2, kQwen3, kSeedOss, kSmolLm3;
+extern const Family kCommandR, kErnie45, kExaone4, kGemma, kGlm4, kGranite, kHunyuanDense, kLlama,
+    kMistral3, kOlmo2, kPhi3, kQwen2, kQwen3, kSeedOss, kSmolLm3;
 
 }  // namespace larder::model::families

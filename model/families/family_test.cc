@@ -71,7 +71,7 @@ TEST(LayerSpec, OperationsFindTheirTensors) {
         EXPECT_EQ(spec.tensor(*op.post_norm).cols, kSizes.dim);
         EXPECT_TRUE(op.kind == OpKind::kO || op.kind == OpKind::kDown);
       }
-      if (op.kind != OpKind::kRmsNorm) continue;
+      if (op.kind != OpKind::kNorm) continue;
       ++norms;
       EXPECT_EQ(spec.tensor(op.norm).kind, TensorKind::kNorm);
       EXPECT_EQ(spec.tensor(op.norm).cols, kSizes.dim);

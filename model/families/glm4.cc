@@ -5,22 +5,12 @@
 #include "model/families/family.h"
 
 namespace larder::model::inline families {
-namespace {
-constexpr LayerOp kGlm4Ops[] = {{OpKind::kRmsNorm, TensorRole::kAttnNorm},
-                                {OpKind::kQkv},
-                                {OpKind::kAttention},
-                                {.kind = OpKind::kO, .post_norm = TensorRole::kPostAttnNorm},
-                                {OpKind::kRmsNorm, TensorRole::kFfnNorm},
-                                {OpKind::kSiluGate},
-                                {.kind = OpKind::kDown, .post_norm = TensorRole::kPostFfnNorm}};
-}
-
 const Family kGlm4 = {.name = "glm4",
                       .number = 12,
                       .pairing = RopePairing::kInterleaved,
                       .qkv_bias = Family::QkvBias::kWhereInFile,
                       .qk_norm = QkNorm::kNone,
-                      .ops = kGlm4Ops,
+                      .ops = kPreAndPostNorm,
                       .sample = {.rotated = 0.5, .qkv_bias = true, .fused_gate_up = true}};
 
 }  // namespace larder::model::families

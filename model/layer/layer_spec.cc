@@ -117,7 +117,7 @@ bool IsPresent(const Row& row, const LayerTraits& traits) {
       return traits.forms.down_bias;
     case If::kNorm:
       return std::ranges::any_of(traits.ops, [&](const LayerOp& op) {
-        return (op.kind == OpKind::kRmsNorm && op.norm == row.role) || op.post_norm == row.role;
+        return (op.kind == OpKind::kNorm && op.norm == row.role) || op.post_norm == row.role;
       });
   }
   return false;
@@ -186,6 +186,9 @@ LayerSpec MakeLayerSpec(const LayerTraits& traits) {
   spec.qk_norm = traits.qk_norm;
   spec.temperature = traits.temperature;
   spec.window = traits.window;
+  spec.norm = traits.norm;
+  spec.gate = traits.gate;
+  spec.score_cap = traits.score_cap;
   return spec;
 }
 
@@ -226,7 +229,7 @@ std::span<const LayerOp> LayerSpec::AfterAttention() const {
 
 size_t LayerSpec::norms() const {
   size_t count = 0;
-  for (const LayerOp& op : ops) count += (op.kind == OpKind::kRmsNorm) + op.post_norm.has_value();
+  for (const LayerOp& op : ops) count += (op.kind == OpKind::kNorm) + op.post_norm.has_value();
   return count;
 }
 

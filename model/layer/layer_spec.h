@@ -71,12 +71,12 @@ struct TensorSpec {
 // The operations of a layer. x is the residual; in and hidden are results that the next operation
 // uses.
 enum class OpKind : uint8_t {
-  kRmsNorm,    // in = x / rms(x) * weight
+  kNorm,       // in = norm(x) * weight: LayerSpec::norm
   kQkv,        // q, k, v = their matrices * in, plus biases if there are any
   kAttention,  // attention over q and k (normalised per head if there are norms, then rotated) and
                // v
   kO,          // x += O * output of attention
-  kSiluGate,   // hidden = silu(gate * in) * (up * in)
+  kGate,       // hidden = gate(gate * in) * (up * in): LayerSpec::gate
   kDown,       // x += down * hidden
   kInput       // in = x
 };
@@ -84,7 +84,7 @@ enum class OpKind : uint8_t {
 // Biases of O, gate, up and down, if there are any, belong to their products.
 struct LayerOp {
   OpKind kind;
-  TensorRole norm = TensorRole::kAttnNorm;  // for kRmsNorm: its weight
+  TensorRole norm = TensorRole::kAttnNorm;  // for kNorm: its weight
   // For kO and kDown: the weight of a norm of the product, before it is added to x.
   std::optional<TensorRole> post_norm = {};
 
@@ -121,6 +121,13 @@ struct RotarySpec {
 
   bool operator==(const RotarySpec&) const = default;
 };
+
+// The norm of residuals, and of what layers add to them: x / rms(x), or LayerNorm, (x - mean) /
+// deviation.
+enum class NormKind : uint8_t { kRms, kLayer };
+
+// What an FFN multiplies up by: silu (SwiGLU, Shazeer 2020), or GELU in its form with tanh.
+enum class GateKind : uint8_t { kSilu, kGeluTanh };
 
 // Norms of q and k.
 enum class QkNorm : uint8_t {
@@ -166,6 +173,9 @@ struct LayerSpec {
   QkNorm qk_norm = QkNorm::kNone;  // kHead and kRow differ in their tensors, too
   Temperature temperature;
   size_t window = 0;  // how many positions a position sees, the last one being itself; 0: all
+  NormKind norm = NormKind::kRms;
+  GateKind gate = GateKind::kSilu;
+  double score_cap = 0.0;  // scores s become cap * tanh(s / cap) before the softmax; 0: they do not
 
   const TensorSpec* Find(TensorRole) const;  // null if the layer has no such tensor
   bool Has(TensorRole role) const { return Find(role) != nullptr; }
@@ -176,7 +186,7 @@ struct LayerSpec {
   // The operations before attention, and those after it.
   std::span<const LayerOp> BeforeAttention() const;
   std::span<const LayerOp> AfterAttention() const;
-  size_t norms() const;  // of vectors of `dim`: kRmsNorm operations, and post_norms
+  size_t norms() const;  // of vectors of `dim`: kNorm operations, and post_norms
 
   bool operator==(const LayerSpec&) const = default;
 };
@@ -201,6 +211,9 @@ struct LayerTraits {
   double attention_divisor = 0.0;  // 0: sqrt(head size)
   Temperature temperature;
   size_t window = 0;  // LayerSpec::window
+  NormKind norm = NormKind::kRms;
+  GateKind gate = GateKind::kSilu;
+  double score_cap = 0.0;
   struct Renamed {
     TensorRole role;
     std::string_view suffix;

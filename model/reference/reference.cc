@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <numbers>
 #include <string>
 #include <utility>
 
@@ -32,11 +33,29 @@ void RmsNorm(std::span<const float> x, std::span<const float> w, float epsilon,
   for (size_t i = 0; i < x.size(); ++i) y[i] = static_cast<float>(x[i] * r * w[i]);
 }
 
-std::vector<float> RmsNorm(const std::vector<float>& x, const std::vector<float>& w,
-                           float epsilon) {
+// y = (x - mean) / deviation * w (Ba 2016, arXiv 1607.06450, eq. 4).
+void LayerNorm(std::span<const float> x, std::span<const float> w, float epsilon,
+               std::span<float> y) {
+  const auto n = static_cast<double>(x.size());
+  double mean = 0.0, squares = 0.0;
+  for (const float v : x) mean += v / n;
+  for (const float v : x) squares += (v - mean) * (v - mean);
+  const double r = 1.0 / std::sqrt(squares / n + epsilon);
+  for (size_t i = 0; i < x.size(); ++i) y[i] = static_cast<float>((x[i] - mean) * r * w[i]);
+}
+
+std::vector<float> NormOf(NormKind kind, const std::vector<float>& x, const std::vector<float>& w,
+                          float epsilon) {
   std::vector<float> y(x.size());
-  RmsNorm(x, w, epsilon, y);
+  kind == NormKind::kRms ? RmsNorm(x, w, epsilon, y) : LayerNorm(x, w, epsilon, y);
   return y;
+}
+
+double Gate(GateKind kind, double g) {
+  if (kind == GateKind::kSilu) return g / (1.0 + std::exp(-g));
+  // Hendrycks & Gimpel 2016 (arXiv 1606.08415)
+  return 0.5 * g *
+         (1.0 + std::tanh(std::sqrt(2.0 / std::numbers::pi) * (g + 0.044715 * g * g * g)));
 }
 
 void NormHeads(std::span<float> heads, const std::vector<float>& w, float epsilon) {
@@ -145,8 +164,8 @@ void ReferenceModel::Rotate(size_t layer, std::span<float> heads, size_t positio
 
 void ReferenceModel::Run(const LayerOp& op, Layer& layer, State& s) const {
   switch (op.kind) {
-    case OpKind::kRmsNorm:
-      s.in = RmsNorm(s.x, layer.of(op.norm), config_.layer(layer.index).norm_epsilon);
+    case OpKind::kNorm:
+      s.in = Norm(s.x, layer.of(op.norm), layer);
       return;
     case OpKind::kQkv:
       s.q = Product(layer.matrix(TensorRole::kQ), s.in);
@@ -162,15 +181,14 @@ void ReferenceModel::Run(const LayerOp& op, Layer& layer, State& s) const {
     case OpKind::kO:
       AddToResidual(op, layer, TensorRole::kO, TensorRole::kOBias, std::move(s.attended), s);
       return;
-    case OpKind::kSiluGate: {  // SwiGLU, Shazeer 2020, eq. 6
+    case OpKind::kGate: {  // Shazeer 2020 (arXiv 2002.05202), eq. 6
+      const GateKind kind = config_.layer(layer.index).gate;
       s.hidden = Product(layer.matrix(TensorRole::kGate), s.in);
       std::vector<float> up = Product(layer.matrix(TensorRole::kUp), s.in);
       Add(s.hidden, layer.of(TensorRole::kGateBias));
       Add(up, layer.of(TensorRole::kUpBias));
-      for (size_t i = 0; i < s.hidden.size(); ++i) {
-        const double gate = s.hidden[i];
-        s.hidden[i] = static_cast<float>(gate / (1.0 + std::exp(-gate)) * up[i]);
-      }
+      for (size_t i = 0; i < s.hidden.size(); ++i)
+        s.hidden[i] = static_cast<float>(Gate(kind, s.hidden[i]) * up[i]);
       return;
     }
     case OpKind::kDown:
@@ -182,12 +200,17 @@ void ReferenceModel::Run(const LayerOp& op, Layer& layer, State& s) const {
   }
 }
 
+std::vector<float> ReferenceModel::Norm(const std::vector<float>& x, const std::vector<float>& w,
+                                        const Layer& layer) const {
+  const LayerSpec& spec = config_.layer(layer.index);
+  return NormOf(spec.norm, x, w, spec.norm_epsilon);
+}
+
 void ReferenceModel::AddToResidual(const LayerOp& op, const Layer& layer, TensorRole matrix,
                                    TensorRole bias, std::vector<float> in, State& s) const {
   std::vector<float> y = Product(layer.matrix(matrix), std::move(in));
   Add(y, layer.of(bias));
-  if (op.post_norm)
-    y = RmsNorm(y, layer.of(*op.post_norm), config_.layer(layer.index).norm_epsilon);
+  if (op.post_norm) y = Norm(y, layer.of(*op.post_norm), layer);
   for (size_t i = 0; i < y.size(); ++i)
     s.x[i] = static_cast<float>(s.x[i] + config_.scales.residual * y[i]);
 }
@@ -234,6 +257,8 @@ void ReferenceModel::Attend(Layer& layer, State& s) const {
     for (size_t t = 0; t < count; ++t) {
       weights[t] = Dot(&s.q[h * head_size], &layer.keys[(first + t) * stride + kv], head_size) /
                    spec.attention_divisor;
+      if (spec.score_cap != 0.0)
+        weights[t] = spec.score_cap * std::tanh(weights[t] / spec.score_cap);
     }
     const double max = *std::max_element(weights.begin(), weights.end());
     double all = 0;
@@ -277,10 +302,14 @@ std::vector<float> ReferenceModel::Forward(TokenId token, size_t position) {
     for (const LayerOp& op : config_.layer(layer.index).ops) Run(op, layer, state);
   }
   positions_ = position + 1;
-  std::vector<float> logits = Product(config_.tied_embeddings ? embedding_ : head_,
-                                      RmsNorm(state.x, output_norm_, config_.norm_epsilon));
+  std::vector<float> logits =
+      Product(config_.tied_embeddings ? embedding_ : head_,
+              NormOf(config_.norm, state.x, output_norm_, config_.norm_epsilon));
   if (config_.scales.logits != 1.0) {
     for (float& logit : logits) logit = static_cast<float>(logit * config_.scales.logits);
+  }
+  if (const double cap = config_.scales.logit_cap; cap != 0.0) {
+    for (float& logit : logits) logit = static_cast<float>(cap * std::tanh(logit / cap));
   }
   return logits;
 }

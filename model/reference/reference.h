@@ -73,6 +73,9 @@ class ReferenceModel {
   void Run(const LayerOp&, Layer&, State&) const;
   void NormQueriesAndKeys(Layer&, State&) const;
   void Attend(Layer&, State&) const;
+  // Of a residual, or of what a layer adds to it.
+  std::vector<float> Norm(const std::vector<float>& x, const std::vector<float>& w,
+                          const Layer&) const;
   // x += residual scale * norm(product + bias); the norm and the bias, where there is one.
   void AddToResidual(const LayerOp&, const Layer&, TensorRole matrix, TensorRole bias,
                      std::vector<float> in, State&) const;

@@ -47,6 +47,9 @@ CASES = {
                   full=[3], yarn=(4.0, 2, 0.0)),
     "exaone4, windows": case(4, 2, 4, 4, 1e6, "halves", qk="heads", pre=False, post=True, layers=4,
                              window=2, full=[3], still=[3]),
+    "gemma": case(4, 1, 6, 6, 1e4, "halves", tied=True, embedding=math.sqrt(DIM), gate="gelu"),
+    "command-r": case(4, 2, 4, 4, 1e4, "neighbours", tied=True, centred=True, parallel=True,
+                      logits=0.0625),
 }
 
 
@@ -73,9 +76,17 @@ def times(m, x):
     return [sum(w * v for w, v in zip(row, x)) for row in m]
 
 
-def norm(x, w):
-    root = math.sqrt(sum(v * v for v in x) / len(x) + EPSILON)
-    return [v / root * g for v, g in zip(x, w)]
+def norm(x, w, centred=False):
+    """With `centred`, LayerNorm."""
+    mean = sum(x) / len(x) if centred else 0
+    root = math.sqrt(sum((v - mean)**2 for v in x) / len(x) + EPSILON)
+    return [(v - mean) / root * g for v, g in zip(x, w)]
+
+
+def gate_of(g, case):
+    if case.get("gate") == "gelu":  # with tanh
+        return g / 2 * (1 + math.tanh(math.sqrt(2 / math.pi) * (g + 0.044715 * g**3)))
+    return g / (1 + math.exp(-g))
 
 
 def yarn(j, case):
@@ -122,7 +133,9 @@ def layer(xs, i, case):
     of_layer = {name: v for name, v in case.items() if name != "yarn"} if windowed else case
 
     def before(x, name):
-        return norm(x, vector(f"{prefix}{name}.weight", DIM, 1)) if case.get("pre", True) else x
+        if not case.get("pre", True):
+            return x
+        return norm(x, vector(f"{prefix}{name}.weight", DIM, 1), case.get("centred"))
 
     def after(y, name):
         return norm(y, vector(f"{prefix}{name}.weight", DIM, 1)) if case.get("post") else y
@@ -179,10 +192,9 @@ def layer(xs, i, case):
                 mixed.append(sum(w * v[t][shared][e] for t, w in zip(seen, weights)) / sum(weights))
         branch = after(times(o, mixed), "post_attention_norm")
         x = [a + residual * b for a, b in zip(x, branch)]
-        hidden = before(x, case.get("ffn_norm", "ffn_norm"))
-        hidden = [
-            g / (1 + math.exp(-g)) * u for g, u in zip(times(gate, hidden), times(up, hidden))
-        ]
+        hidden = (inputs[position] if case.get("parallel") else
+                  before(x, case.get("ffn_norm", "ffn_norm")))
+        hidden = [gate_of(g, case) * u for g, u in zip(times(gate, hidden), times(up, hidden))]
         branch = after(times(down, hidden), "post_ffw_norm")
         out.append([a + residual * b for a, b in zip(x, branch)])
     return out
@@ -195,7 +207,8 @@ def main():
         for i in range(of["layers"]):
             xs = layer(xs, i, of)
         head = table if of["tied"] else matrix("output.weight", VOCAB, DIM)
-        logits = times(head, norm(xs[-1], vector("output_norm.weight", DIM, 1)))
+        last = norm(xs[-1], vector("output_norm.weight", DIM, 1), of.get("centred"))
+        logits = times(head, last)
         logits = [v * of.get("logits", 1) for v in logits]
         print(name, ", ".join(f"{v:.6f}f" for v in logits))
 

@@ -83,7 +83,9 @@ class TinyModel {
     writer_.Add(arch + ".attention.head_count_kv", s.kv_heads);
     writer_.Add(arch + ".attention.key_length", s.head_size);
     writer_.Add(arch + ".attention.value_length", s.head_size);
-    writer_.Add(arch + ".attention.layer_norm_rms_epsilon", 1e-5f);
+    writer_.Add(arch + (Is(s, {"command-r"}) ? ".attention.layer_norm_epsilon"
+                                             : ".attention.layer_norm_rms_epsilon"),
+                1e-5f);
     writer_.Add(arch + ".rope.dimension_count", s.rotary_dim);
     writer_.Add(arch + ".rope.freq_base", s.rope_base);
     if (s.window != 0) writer_.Add(arch + ".attention.sliding_window", s.window);
@@ -107,7 +109,9 @@ class TinyModel {
     const size_t q = s.heads * s.head_size, kv = s.kv_heads * s.head_size;
     if (!Is(s, {"olmo2", "exaone4"})) {
       AddNorm(name("attn_norm.weight"), s.dim);
-      AddNorm(name(Is(s, {"seed_oss"}) ? "post_attention_norm.weight" : "ffn_norm.weight"), s.dim);
+      if (!Is(s, {"command-r"}))
+        AddNorm(name(Is(s, {"seed_oss"}) ? "post_attention_norm.weight" : "ffn_norm.weight"),
+                s.dim);
     }
     if (Is(s, {"olmo2", "exaone4", "glm4"})) {
       AddNorm(name("post_attention_norm.weight"), s.dim);

@@ -136,10 +136,12 @@ class Synthesis {
     AddOfLayers(key("attention.head_count_kv"), &LayerSizes::kv_heads);
     writer_.Add(key("attention.key_length"), u32(shape_.head_size));
     writer_.Add(key("attention.value_length"), u32(shape_.head_size));
-    writer_.Add(key("attention.layer_norm_rms_epsilon"), static_cast<float>(shape_.norm_epsilon));
+    const Family& family = FamilyOf(shape_.architecture);
+    writer_.Add(key(family.norm == NormKind::kRms ? "attention.layer_norm_rms_epsilon"
+                                                  : "attention.layer_norm_epsilon"),
+                static_cast<float>(shape_.norm_epsilon));
     writer_.Add(key("vocab_size"), u32(shape_.vocab));
     if (shape_.window != 0) writer_.Add(key("attention.sliding_window"), u32(shape_.window));
-    const Family& family = FamilyOf(shape_.architecture);
     for (const Family::Sample::Value& sample : family.sample.values)
       writer_.Add(fmt::format("{}.{}", arch, sample.key), sample.value);
     if (family.sample.original_context != 0)

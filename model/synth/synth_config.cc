@@ -96,6 +96,7 @@ ModelConfig ConfigOfShape(const ModelShape& shape, const std::string& name,
   config.vocab = shape.vocab;
   config.trained_context = shape.context;
   config.norm_epsilon = static_cast<float>(shape.norm_epsilon);
+  config.norm = family.norm;
   config.tied_embeddings = shape.tied;
   KeysOfModel keys = KeysOf(shape, family);
   config.scales = keys.scales;

@@ -171,6 +171,11 @@ std::string MechanismsText(const model::LayerSpec& layer) {
   if (layer.qk_norm == QkNorm::kRow) text += " over all heads";
   const auto has_post_norm = [](const model::LayerOp& op) { return op.post_norm.has_value(); };
   if (std::ranges::any_of(layer.ops, has_post_norm)) text += ", norms behind attention and FFN";
+  if (layer.norm == model::NormKind::kLayer) text += ", LayerNorm";
+  if (layer.gate == model::GateKind::kGeluTanh) text += ", gates of GELU";
+  const auto is_gate = [](const model::LayerOp& op) { return op.kind == model::OpKind::kGate; };
+  if (std::ranges::any_of(layer.BeforeAttention(), is_gate)) text += ", FFN beside attention";
+  if (layer.score_cap != 0.0) text += fmt::format(", scores capped at {:g}", layer.score_cap);
   if (layer.temperature.beta != 0.0) {
     text += fmt::format(", queries grow by {:g} with each {} positions", layer.temperature.beta,
                         layer.temperature.length);
@@ -204,8 +209,9 @@ void PrintConfig(const model::GgufFile& file, const ConfigOrReason& found) {
                c.tied_embeddings ? ", embeddings tied" : "");
   }
   if (c.scales != model::Scales()) {
-    fmt::print("scales     embedding {:g}, what layers add {:g}, logits {:g}\n", c.scales.embedding,
-               c.scales.residual, c.scales.logits);
+    fmt::print("scales     embedding {:g}, what layers add {:g}, logits {:g}{}\n",
+               c.scales.embedding, c.scales.residual, c.scales.logits,
+               c.scales.logit_cap == 0.0 ? "" : fmt::format(" capped at {:g}", c.scales.logit_cap));
   }
 }
 

@@ -442,7 +442,9 @@ std::map<std::string, model::ModelShape> Shapes() {
                                  s.layers = 4;
                                  s.window = 50;
                                })},
-          {"phi3-windows", of("phi3", [](model::ModelShape& s) { s.window = 50; })}};
+          {"phi3-windows", of("phi3", [](model::ModelShape& s) { s.window = 50; })},
+          {"gemma", of("gemma", [](model::ModelShape& s) { s.tied = true; })},
+          {"command-r", of("command-r", [](model::ModelShape& s) { s.tied = true; })}};
 }
 
 std::string HashOf(const model::ModelShape& shape, const model::MatrixTypes& types) {

@@ -142,7 +142,7 @@ std::vector<Step> Stage::BuildSteps(size_t thread, ProgramForm form, size_t halv
     // socket's own.
     steps.SetWaiters(separated() ? waits_of_sockets_.attention_mode()
                                  : waits_of_sockets_.weight.mode);
-    packed_.weights().AddBeforeAttention(thread, layer, form, steps, [&](size_t head) {
+    packed_.weights().AddBeforeAttention(thread, layer, form, half, steps, [&](size_t head) {
       return FlagsOf(layer).signals[half][thread][head];
     });
     steps.SetWaiters(sync::WaitPolicy::Mode::kAdaptive);

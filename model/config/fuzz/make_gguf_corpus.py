@@ -159,7 +159,8 @@ def model(arch, extra_keys=(), extra_tensors=(), part=None, without=()):
         (k("feed_forward_length"), U32, 8),
         (k("attention.head_count"), U32, 2),
         (k("attention.head_count_kv"), U32, 1),
-        (k("attention.layer_norm_rms_epsilon"), F32, 1e-5),
+        (k("attention.layer_norm_epsilon" if arch in ("command-r", "cohere2") else
+           "attention.layer_norm_rms_epsilon"), F32, 1e-5),
         *[(k(name), kind, v) for name, kind, v in extra_keys],
     ]
     b = "blk.0."
@@ -209,8 +210,10 @@ def families():
     before, gate_up = ("attn_norm.weight", "ffn_norm.weight"), ("ffn_gate.weight", "ffn_up.weight")
     context = ("rope.scaling.original_context_length", U32, 16)
     return {
+        "command-r": model("command-r", [("logit_scale", F32, 0.25)], without=("ffn_norm.weight",)),
         "ernie4_5": model("ernie4_5"),
         "exaone4": model("exaone4", [], behind + heads, without=before),
+        "gemma": model("gemma"),
         "glm4": model("glm4", [("rope.dimension_count", U32, 2)], behind + biases() + [up],
                       without=gate_up),
         "granite": model("granite", [("embedding_scale", F32, 6.0), ("residual_scale", F32, 0.5),
