@@ -1,6 +1,7 @@
 // The table of families.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <utility>
 
 #include "base/check.h"
@@ -10,9 +11,10 @@
 namespace larder::model::inline families {
 namespace {
 
-constexpr std::array kFamilies = {&kLlama, &kQwen2,   &kQwen3,        &kErnie45,  &kExaone4,
-                                  &kGlm4,  &kGranite, &kHunyuanDense, &kMistral3, &kOlmo2,
-                                  &kPhi3,  &kSeedOss, &kSmolLm3,      &kGemma,    &kCommandR};
+constexpr std::array kFamilies = {&kLlama,  &kQwen2,   &kQwen3,        &kErnie45,  &kExaone4,
+                                  &kGlm4,   &kGranite, &kHunyuanDense, &kMistral3, &kOlmo2,
+                                  &kPhi3,   &kSeedOss, &kSmolLm3,      &kGemma,    &kGemma2,
+                                  &kGemma3, &kCohere2, &kCommandR};
 
 constexpr std::string_view kKeysOfSome[] = {"attention.output_scale",
                                             "attention.scale",
@@ -33,15 +35,12 @@ constexpr Missing kMissing[] = {
     {"arcee", "gates without a gate matrix"},
     {"bailingmoe2", kExperts},
     {"bert", "attention in both directions"},
-    {"cohere2", "LayerNorm, attention and FFN side by side"},
     {"deepseek2", "latent attention (MLA), mixtures of experts"},
     {"dots1", kExperts},
     {"ernie4_5-moe", kExperts},
     {"falcon-h1", "recurrent layers (Mamba-2)"},
-    {"gemma2", "gates of GELU, caps of logits"},
-    {"gemma3", "gates of GELU"},
-    {"gemma3n", "AltUp, embeddings of each layer, gates of GELU"},
-    {"gemma4", "gates of GELU, KV shared by layers"},
+    {"gemma3n", "AltUp, embeddings of each layer"},
+    {"gemma4", "embeddings of each layer, KV shared by layers"},
     {"glm4moe", kExperts},
     {"gpt-oss", "mixtures of experts, attention sinks"},
     {"granitehybrid", "recurrent layers (Mamba-2)"},
@@ -54,7 +53,7 @@ constexpr Missing kMissing[] = {
     {"minimax-m2", kExperts},
     {"nemotron_h", "recurrent layers (Mamba-2)"},
     {"olmoe", kExperts},
-    {"phi2", "LayerNorm, attention and FFN side by side"},
+    {"phi2", "LayerNorm with biases, gates without a gate matrix"},
     {"qwen2moe", kExperts},
     {"qwen35", "recurrent layers (delta rule)"},
     {"qwen35moe", "recurrent layers (delta rule), mixtures of experts"},
@@ -84,7 +83,7 @@ std::vector<bool> LayersWithWindows(const Family& family, const FamilyKeys& keys
 }
 
 void ReadWindows(const Family& family, const FamilyKeys& keys, size_t context, KeysOfModel& model) {
-  const uint64_t window = keys.Unsigned(kWindow).value_or(0);
+  const uint64_t window = keys.Unsigned(kWindow).value_or(family.window);
   const bool has_pattern = keys.Flags(kPattern) || keys.Unsigned(kPattern);
   const std::vector<bool> windows = LayersWithWindows(family, keys, model.layers.size());
   const std::optional<double> base = keys.Float(kBaseOfWindows);
@@ -128,8 +127,12 @@ double FamilyKeys::Positive(std::string_view suffix, double absent) const {
   throw Error("{} is {}, expected 0.000001 to 1000000", Name(suffix), value);
 }
 
-double FamilyKeys::PositiveOrNone(std::string_view suffix) const {
-  return Float(suffix).value_or(0.0) == 0.0 ? 0.0 : Positive(suffix, 0.0);
+double FamilyKeys::PositiveOrNone(std::string_view suffix, double absent) const {
+  return Float(suffix).value_or(absent) == 0.0 ? 0.0 : Positive(suffix, absent);
+}
+
+double DimPerHeadDivisor(const LayerSizes& sizes) {
+  return std::sqrt(static_cast<double>(sizes.dim) / static_cast<double>(sizes.heads));
 }
 
 std::span<const std::string_view> KeysOfSome() { return kKeysOfSome; }

@@ -28,8 +28,8 @@ class FamilyKeys {
 
   // A number from 1e-6 to 1e6; `absent` without that key. Throws Error for another one.
   double Positive(std::string_view suffix, double absent) const;
-  // The same, or 0, which is what a missing key means.
-  double PositiveOrNone(std::string_view suffix) const;
+  // The same, or 0.
+  double PositiveOrNone(std::string_view suffix, double absent) const;
 };
 
 // What multiplies the embedding's rows, what a layer adds to the residual, and logits, which then
@@ -39,6 +39,9 @@ struct Scales {
   double logit_cap = 0.0;
   bool operator==(const Scales&) const = default;
 };
+
+// What divides scores where it is the root of dim / heads, not that of the head's size.
+double DimPerHeadDivisor(const LayerSizes&);
 
 // What a file's keys say: first those that all families have, then what Family::read adds.
 struct KeysOfModel {
@@ -73,6 +76,7 @@ struct Family {
   // In files with windows each full_every-th layer sees all positions, and with 0 none does, unless
   // attention.sliding_window_pattern says otherwise. Nothing: such files are refused.
   std::optional<size_t> full_every = {};
+  size_t window = 0;  // of files without attention.sliding_window
 
   // Those of KeysOfSome() that the family has: a file of another family with one is refused. read()
   // knows windows already, and throws Error for values that make no sense; null: there is nothing
@@ -148,7 +152,7 @@ inline constexpr LayerOp kPostNorm[] = {
     {OpKind::kGate},
     {.kind = OpKind::kDown, .post_norm = TensorRole::kPostFfnNorm}};
 
-extern const Family kCommandR, kErnie45, kExaone4, kGemma, kGlm4, kGranite, kHunyuanDense, kLlama,
-    kMistral3, kOlmo2, kPhi3, kQwen2, kQwen3, kSeedOss, kSmolLm3;
+extern const Family kCohere2, kCommandR, kErnie45, kExaone4, kGemma, kGemma2, kGemma3, kGlm4,
+    kGranite, kHunyuanDense, kLlama, kMistral3, kOlmo2, kPhi3, kQwen2, kQwen3, kSeedOss, kSmolLm3;
 
 }  // namespace larder::model::families

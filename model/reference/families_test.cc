@@ -150,6 +150,24 @@ const std::vector<Change>& Changes() {
        [](RawGguf& f) { Scale(f, "blk.1.attn_k_norm.weight", 2); }},
       {"the norm before the FFN", "seed_oss",
        [](RawGguf& f) { Scale(f, "blk.1.post_attention_norm.weight", 2); }},
+      {"the cap of scores", "gemma2",
+       [](RawGguf& f) { f.SetF32("gemma2.attn_logit_softcapping", 1.0f); }},
+      {"the cap of scores of a file without the key", "gemma2",
+       [](RawGguf& f) { f.EraseKey("gemma2.attn_logit_softcapping"); }},
+      {"the cap of logits", "gemma2",
+       [](RawGguf& f) { f.SetF32("gemma2.final_logit_softcapping", 5.0f); }},
+      {"no cap of logits", "gemma2",
+       [](RawGguf& f) { f.SetF32("gemma2.final_logit_softcapping", 0.0f); }},
+      {"a cap of logits", "gemma3",
+       [](RawGguf& f) { f.SetF32("gemma3.final_logit_softcapping", 1.0f); }},
+      {"windows of even layers", "gemma2",
+       [](RawGguf& f) { f.SetU32("gemma2.attention.sliding_window", 32); }},
+      {"windows and their rotation", "gemma3",
+       [](RawGguf& f) { f.SetU32("gemma3.attention.sliding_window", 32); }},
+      {"the base of layers without windows", "gemma3",
+       [](RawGguf& f) { f.SetF32("gemma3.rope.freq_base", 1e6f); }},
+      {"windows, which rotate", "cohere2",
+       [](RawGguf& f) { f.SetU32("cohere2.attention.sliding_window", 32); }},
       {"the scale of logits", "command-r",
        [](RawGguf& f) { f.SetF32("command-r.logit_scale", 0.5f); }},
       {"LayerNorm's epsilon", "command-r",
@@ -311,6 +329,25 @@ TEST(Families, BadFilesAreRefusedInOneLine) {
        }},
       {"command-r", "tensor 'blk.0.ffn_norm.weight' is not part of a command-r model",
        [](RawGguf& f) { f.AddF32("blk.0.ffn_norm.weight", {64}); }},
+      {"gemma2", "key 'gemma2.attn_logit_softcapping' is nan",
+       float_of("gemma2.attn_logit_softcapping", nan)},
+      {"gemma2", "key 'gemma2.attn_logit_softcapping' is -50, expected 0.000001 to 1000000",
+       float_of("gemma2.attn_logit_softcapping", -50)},
+      {"gemma2", "key 'gemma2.final_logit_softcapping' is inf",
+       float_of("gemma2.final_logit_softcapping", inf)},
+      {"gemma2", "tensor 'blk.2.post_ffw_norm.weight' is missing",
+       [](RawGguf& f) { f.EraseTensor("blk.2.post_ffw_norm.weight"); }},
+      {"gemma3", "key 'gemma3.attn_logit_softcapping' is 50: Larder does not know",
+       float_of("gemma3.attn_logit_softcapping", 50)},
+      {"gemma3", "key 'gemma3.final_logit_softcapping' is -1",
+       float_of("gemma3.final_logit_softcapping", -1)},
+      {"gemma3", "tensor 'blk.0.attn_q_norm.weight' is missing",
+       [](RawGguf& f) { f.EraseTensor("blk.0.attn_q_norm.weight"); }},
+      {"gemma3", "key 'gemma3.rope.freq_base_swa' is 0, expected",
+       float_of("gemma3.rope.freq_base_swa", 0)},
+      {"cohere2", "key 'cohere2.logit_scale' is 0", float_of("cohere2.logit_scale", 0)},
+      {"cohere2", "key 'cohere2.attention.sliding_window' is -1",
+       [](RawGguf& f) { f.Set("cohere2.attention.sliding_window", Type::kI32, Raw(int32_t{-1})); }},
       {"gemma", "key 'gemma.embedding_scale' is 2: Larder does not know",
        float_of("gemma.embedding_scale", 2)},
       {"smollm3", "'blk.0.attn_q.scale' is not part of a smollm3 model",
@@ -329,6 +366,47 @@ TEST(Families, BadFilesAreRefusedInOneLine) {
       EXPECT_EQ(what.find('\n'), what.npos) << what;
     }
   }
+}
+
+// What no key says, or not in this way.
+TEST(Families, GemmasScalesAndRotations) {
+  const auto read = [](std::string_view family, size_t layers, size_t window) {
+    ModelShape shape = SmallShape(family);
+    shape.layers = layers;
+    shape.heads = 2;  // so that their size is not dim / heads
+    shape.window = window;
+    const TempFile temp;
+    WriteSynth({.shape = shape, .type = TensorType::kF32}, temp.path());
+    RawGguf raw = testing::RawOf(*GgufFile::Open(temp.path()));
+    raw.SetF32(fmt::format("{}.rope.freq_base", family), 1e6f);
+    raw.SetF32(fmt::format("{}.rope.scaling.factor", family), 8.0f);
+    return ReadModelConfig(*Open(raw, temp));
+  };
+  for (const auto& [family, of_27b] : {std::pair{"gemma2", 46}, std::pair{"gemma3", 62}}) {
+    EXPECT_EQ(read(family, 26, 0).layer(0).attention_divisor, std::sqrt(16.0));
+    const ModelConfig config = read(family, static_cast<size_t>(of_27b), 0);
+    EXPECT_EQ(config.layer(0).attention_divisor, std::sqrt(64.0 / 2)) << family;
+    EXPECT_EQ(config.scales.embedding, 8.0);
+  }
+  const ModelConfig gemma3 = read("gemma3", 12, 100);
+  for (size_t i = 0; i < 12; ++i) {
+    const LayerSpec& layer = gemma3.layer(i);
+    EXPECT_EQ(layer.window, i % 6 == 5 ? 0u : 100u) << i;
+    EXPECT_EQ(layer.rotary.base, i % 6 == 5 ? 1e6 : 1e4) << i;
+    EXPECT_EQ(layer.rotary.scale_factor, i % 6 == 5 ? 8.0 : 1.0) << i;
+  }
+  // A window that hides nothing in this context leaves its layers their rotation.
+  const ModelConfig wide = read("gemma3", 12, 512);
+  EXPECT_EQ(wide.layer(0).window, 0u);
+  EXPECT_EQ(wide.layer(0).rotary.base, 1e4);
+  // Files from before the key.
+  ModelShape shape = SmallShape("gemma2");
+  shape.context = 8192;
+  const TempFile temp;
+  WriteSynth({.shape = shape, .type = TensorType::kF32}, temp.path());
+  const ModelConfig old = ReadModelConfig(*GgufFile::Open(temp.path()));
+  EXPECT_EQ(old.layer(0).window, 4096u);
+  EXPECT_EQ(old.layer(1).window, 0u);
 }
 
 TEST(Families, WhatAKnownFamilyWouldNeedIsSaid) {
@@ -380,8 +458,9 @@ TEST(Families, PublishedLogitsAreTheReferences) {
     // rotation is 1e-2.
     EXPECT_LT(CompareLogits(published, own, vocab).max_kl, 1e-9) << entry.path();
   }
-  for (const char* family : {"llama", "qwen2", "qwen3", "ernie4_5", "seed_oss", "smollm3",
-                             "granite", "mistral3", "olmo2", "glm4", "phi3", "exaone4"})
+  for (const char* family :
+       {"llama", "qwen2", "qwen3", "ernie4_5", "seed_oss", "smollm3", "granite", "mistral3",
+        "olmo2", "glm4", "phi3", "exaone4", "gemma2", "gemma3", "cohere2"})
     EXPECT_TRUE(seen.contains(family)) << family;
 }
 

@@ -48,6 +48,12 @@ CASES = {
     "exaone4, windows": case(4, 2, 4, 4, 1e6, "halves", qk="heads", pre=False, post=True, layers=4,
                              window=2, full=[3], still=[3]),
     "gemma": case(4, 1, 6, 6, 1e4, "halves", tied=True, embedding=math.sqrt(DIM), gate="gelu"),
+    "gemma2": case(4, 2, 4, 4, 1e4, "halves", tied=True, embedding=math.sqrt(DIM), gate="gelu",
+                   post=True, window=2, full=[1], score_cap=2.0, logit_cap=3.0),
+    "gemma3": case(4, 2, 4, 4, 1e6, "halves", tied=True, embedding=math.sqrt(DIM), gate="gelu",
+                   post=True, layers=6, qk="heads", window=2, full=[5], scale=8, window_base=1e4),
+    "cohere2": case(4, 2, 4, 4, 5e4, "neighbours", tied=True, centred=True, parallel=True,
+                    logits=0.0625, layers=4, window=2, full=[3], still=[3]),
     "command-r": case(4, 2, 4, 4, 1e4, "neighbours", tied=True, centred=True, parallel=True,
                       logits=0.0625),
 }
@@ -81,6 +87,10 @@ def norm(x, w, centred=False):
     mean = sum(x) / len(x) if centred else 0
     root = math.sqrt(sum((v - mean)**2 for v in x) / len(x) + EPSILON)
     return [(v - mean) / root * g for v, g in zip(x, w)]
+
+
+def capped(x, cap):
+    return cap * math.tanh(x / cap) if cap else x
 
 
 def gate_of(g, case):
@@ -129,8 +139,10 @@ def layer(xs, i, case):
     rows = {"q": queries * size, "k": keys * size, "v": keys * size}
     qk, residual = case.get("qk"), case.get("residual", 1)
     windowed = "window" in case and i not in case.get("full", [])
-    # YaRN is not of layers with windows.
-    of_layer = {name: v for name, v in case.items() if name != "yarn"} if windowed else case
+    of_layer = dict(case)
+    if windowed:  # without YaRN and without a factor
+        of_layer.pop("yarn", None)
+        of_layer.update(scale=1, base=case.get("window_base", case["base"]))
 
     def before(x, name):
         if not case.get("pre", True):
@@ -186,8 +198,9 @@ def layer(xs, i, case):
             shared = h * keys // queries
             seen = [t for t in range(position + 1)
                     if not windowed or position - t < case["window"]]
-            weights = [math.exp(sum(a * b for a, b in zip(q[position][h], k[t][shared])) * score)
-                       for t in seen]
+            scores = [sum(a * b for a, b in zip(q[position][h], k[t][shared])) * score
+                      for t in seen]
+            weights = [math.exp(capped(s, case.get("score_cap"))) for s in scores]
             for e in range(size):
                 mixed.append(sum(w * v[t][shared][e] for t, w in zip(seen, weights)) / sum(weights))
         branch = after(times(o, mixed), "post_attention_norm")
@@ -209,7 +222,7 @@ def main():
         head = table if of["tied"] else matrix("output.weight", VOCAB, DIM)
         last = norm(xs[-1], vector("output_norm.weight", DIM, 1), of.get("centred"))
         logits = times(head, last)
-        logits = [v * of.get("logits", 1) for v in logits]
+        logits = [capped(v * of.get("logits", 1), of.get("logit_cap")) for v in logits]
         print(name, ", ".join(f"{v:.6f}f" for v in logits))
 
 

@@ -83,8 +83,8 @@ class TinyModel {
     writer_.Add(arch + ".attention.head_count_kv", s.kv_heads);
     writer_.Add(arch + ".attention.key_length", s.head_size);
     writer_.Add(arch + ".attention.value_length", s.head_size);
-    writer_.Add(arch + (Is(s, {"command-r"}) ? ".attention.layer_norm_epsilon"
-                                             : ".attention.layer_norm_rms_epsilon"),
+    writer_.Add(arch + (Is(s, {"command-r", "cohere2"}) ? ".attention.layer_norm_epsilon"
+                                                        : ".attention.layer_norm_rms_epsilon"),
                 1e-5f);
     writer_.Add(arch + ".rope.dimension_count", s.rotary_dim);
     writer_.Add(arch + ".rope.freq_base", s.rope_base);
@@ -109,11 +109,11 @@ class TinyModel {
     const size_t q = s.heads * s.head_size, kv = s.kv_heads * s.head_size;
     if (!Is(s, {"olmo2", "exaone4"})) {
       AddNorm(name("attn_norm.weight"), s.dim);
-      if (!Is(s, {"command-r"}))
+      if (!Is(s, {"command-r", "cohere2"}))
         AddNorm(name(Is(s, {"seed_oss"}) ? "post_attention_norm.weight" : "ffn_norm.weight"),
                 s.dim);
     }
-    if (Is(s, {"olmo2", "exaone4", "glm4"})) {
+    if (Is(s, {"olmo2", "exaone4", "glm4", "gemma2", "gemma3"})) {
       AddNorm(name("post_attention_norm.weight"), s.dim);
       AddNorm(name("post_ffw_norm.weight"), s.dim);
     }
@@ -134,7 +134,7 @@ class TinyModel {
       AddBias(name("attn_k.bias"), kv);
       AddBias(name("attn_v.bias"), kv);
     }
-    if (Is(s, {"qwen3", "hunyuan-dense", "exaone4", "olmo2"})) {
+    if (Is(s, {"qwen3", "hunyuan-dense", "exaone4", "olmo2", "gemma3"})) {
       AddNorm(name("attn_q_norm.weight"), Is(s, {"olmo2"}) ? q : s.head_size);
       AddNorm(name("attn_k_norm.weight"), Is(s, {"olmo2"}) ? kv : s.head_size);
     }

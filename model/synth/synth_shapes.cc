@@ -27,6 +27,7 @@ ModelShape Shape(const Family& family, size_t layers, size_t dim, size_t ffn, si
   shape.rope_base = rope_base;
   shape.llama3_rope_factor = llama3_rope_factor;
   shape.norm_epsilon = &family == &kLlama ? 1e-5 : 1e-6;
+  shape.window = &family == &kGemma3 ? 512 : 0;  // of those below
   return shape;
 }
 
@@ -59,6 +60,11 @@ const std::vector<NamedShape>& NamedShapes() {
       {"qwen3-8b", Shape(kQwen3, 36, 4096, 12288, 32, 8, 128, 151936, 40960, false, 1e6)},
       {"qwen3-14b", Shape(kQwen3, 40, 5120, 17408, 40, 8, 128, 151936, 40960, false, 1e6)},
       {"qwen3-32b", Shape(kQwen3, 64, 5120, 25600, 64, 8, 128, 151936, 40960, false, 1e6)},
+      {"gemma-2-2b", Shape(kGemma2, 26, 2304, 9216, 8, 4, 256, 256000, 8192, true, 1e4)},
+      {"gemma-2-9b", Shape(kGemma2, 42, 3584, 14336, 16, 8, 256, 256000, 8192, true, 1e4)},
+      {"gemma-2-27b", Shape(kGemma2, 46, 4608, 36864, 32, 16, 128, 256000, 8192, true, 1e4)},
+      {"gemma-3-270m", Shape(kGemma3, 18, 640, 2048, 4, 1, 256, 262144, 32768, true, 1e6)},
+      {"gemma-3-1b", Shape(kGemma3, 26, 1152, 6912, 4, 1, 256, 262144, 32768, true, 1e6)},
   };
   return shapes;
 }

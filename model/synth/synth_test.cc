@@ -164,7 +164,9 @@ TEST(Synth, NamedShapesHaveThePublishedNumberOfParameters) {
       {"qwen2.5-0.5b", 494032768},  {"qwen2.5-1.5b", 1543714304},   {"qwen2.5-3b", 3085938688},
       {"qwen2.5-7b", 7615616512},   {"qwen3-0.6b", 596049920},      {"qwen3-1.7b", 1720574976},
       {"qwen3-4b", 4022468096},     {"qwen3-8b", 8190735360},       {"qwen3-14b", 14768307200},
-      {"qwen3-32b", 32762123264},   {"llama-2-70b", 68976648192},
+      {"qwen3-32b", 32762123264},   {"llama-2-70b", 68976648192},   {"gemma-2-2b", 2614341888},
+      {"gemma-2-9b", 9241705984},   {"gemma-2-27b", 27227128320},   {"gemma-3-270m", 268098176},
+      {"gemma-3-1b", 999885952},
   };
   for (const auto& [name, parameters] : published) {
     const ModelConfig config = ConfigOfShape(ShapeByName(name), std::string(name));

@@ -443,6 +443,23 @@ std::map<std::string, model::ModelShape> Shapes() {
                                  s.window = 50;
                                })},
           {"phi3-windows", of("phi3", [](model::ModelShape& s) { s.window = 50; })},
+          {"gemma2", of("gemma2",
+                        [](model::ModelShape& s) {
+                          s.tied = true;
+                          s.window = 50;
+                        })},
+          {"gemma3", of("gemma3",
+                        [](model::ModelShape& s) {
+                          s.tied = true;
+                          s.layers = 6;
+                          s.window = 50;
+                        })},
+          {"cohere2", of("cohere2",
+                         [](model::ModelShape& s) {
+                           s.tied = true;
+                           s.layers = 4;
+                           s.window = 50;
+                         })},
           {"gemma", of("gemma", [](model::ModelShape& s) { s.tied = true; })},
           {"command-r", of("command-r", [](model::ModelShape& s) { s.tied = true; })}};
 }

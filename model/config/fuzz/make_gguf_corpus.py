@@ -209,11 +209,18 @@ def families():
     up = tensor("blk.0.ffn_up.weight", [4, 16], TYPE_BF16)
     before, gate_up = ("attn_norm.weight", "ffn_norm.weight"), ("ffn_gate.weight", "ffn_up.weight")
     context = ("rope.scaling.original_context_length", U32, 16)
+    window = ("attention.sliding_window", U32, 32)
     return {
         "command-r": model("command-r", [("logit_scale", F32, 0.25)], without=("ffn_norm.weight",)),
         "ernie4_5": model("ernie4_5"),
         "exaone4": model("exaone4", [], behind + heads, without=before),
+        "cohere2": model("cohere2", [("logit_scale", F32, 0.25), window],
+                         without=("ffn_norm.weight",)),
         "gemma": model("gemma"),
+        "gemma2": model("gemma2", [("attn_logit_softcapping", F32, 50.0),
+                                   ("final_logit_softcapping", F32, 30.0), window], behind),
+        "gemma3": model("gemma3", [("rope.scaling.factor", F32, 8.0), window,
+                                   ("rope.freq_base_swa", F32, 1e4)], behind + heads),
         "glm4": model("glm4", [("rope.dimension_count", U32, 2)], behind + biases() + [up],
                       without=gate_up),
         "granite": model("granite", [("embedding_scale", F32, 6.0), ("residual_scale", F32, 0.5),
