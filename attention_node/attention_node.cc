@@ -98,6 +98,7 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
     const model::LayerSpec& spec = config.kinds[kind];
     const size_t columns = spec.rotary.dim + (spec.temperature.beta != 0.0);
     bytes += RoundUp(options.context * columns * sizeof(float), kCacheLineBytes) + kCacheLineBytes;
+    if (spec.value_norm) bytes += RoundUp(spec.sizes.head_size * sizeof(float), kCacheLineBytes);
   }
   const std::pair<std::vector<const float*>*, model::TensorRole> norms[] = {
       {&q_norm_, model::TensorRole::kQNorm}, {&k_norm_, model::TensorRole::kKNorm}};
@@ -131,6 +132,11 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
       temperature = placed.data();
     }
     kinds_[kind] = MakeKind(spec, rope, temperature);
+    if (spec.value_norm) {
+      const auto ones = tables_.AllocateArray<float>(spec.sizes.head_size);
+      std::ranges::fill(ones, 1.0f);
+      kinds_[kind]->shape.value_norm = ones.data();
+    }
   }
   for (const auto& [norm, role] : norms) {
     for (size_t layer = 0; layer < config.layers; ++layer) {

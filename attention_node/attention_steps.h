@@ -25,6 +25,7 @@ struct AttentionShape {
   float epsilon;                        // epsilon of q/k norms
   float query_scale;                    // 1 / LayerSpec::attention_divisor
   float score_cap = 0.0f;               // LayerSpec::score_cap
+  const float* value_norm = nullptr;    // [head_size] of 1: values are normalised; or null
   const float* rope;                    // [context][rotary_dim]: cos[half], sin[half]
   const float* temperature = nullptr;   // [context]: what multiplies queries; null: nothing does
   const kernels::Elementwise* elementwise;

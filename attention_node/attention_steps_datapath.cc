@@ -260,7 +260,7 @@ void AppendStep(const void* operand, void* batch) {
   int8_t value[kMaxHeadBlocks * kBlock] = {};  // those past the head's size stay 0
   for (uint32_t m = 0; m < rows.rows; ++m) {
     float* k = op.qkv + (rows.first_row + m) * op.qkv_stride + shape.group * shape.head_size;
-    const float* v = k + shape.head_size;
+    float* v = k + shape.head_size;
     const size_t position = rows.position[m];
     const size_t in_chunk = position % kChunkPositions;
     const KvChunk at =
@@ -273,6 +273,8 @@ void AppendStep(const void* operand, void* batch) {
     QuantizeKey(shape, k, op.balance, op.scratch.act, blocks);
     kernels::PackKey(blocks, shape.blocks, in_chunk % kPagePositions,
                      at.keys + in_chunk / kPagePositions * kv.key_page_bytes);
+    if (shape.value_norm)
+      shape.elementwise->rms_norm(v, shape.value_norm, v, shape.head_size, shape.epsilon);
     float scale;
     shape.elementwise->quantize_row(v, value, &scale, shape.head_size);
     kernels::PackValue({shape.blocks}, value, model::F32ToF16(scale),

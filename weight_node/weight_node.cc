@@ -446,7 +446,9 @@ void WeightNode::AddSum(size_t thread, size_t layer, ProgramForm form, const mod
   const FloatRows& y = is_o ? activations_.attention_branch : activations_.ffn_branch;
   const FloatRows& from = few && !is_o ? activations_.between : activations_.x;
   const FloatRows& to = few && is_o ? activations_.between : activations_.x;
-  const float* const weight = shards_[thread]->layers()[layer].of(*op.post_norm);
+  const LayerShard& shard = shards_[thread]->layers()[layer];
+  const float* const weight = shard.of(*op.post_norm);
+  const float* const scale = op.output_scale ? shard.of(*op.output_scale) : nullptr;
   const bool last = !is_o && layer + 1 == config_.layers;
   if (!few || last) {
     const AddNormOperand* operand =
@@ -456,6 +458,7 @@ void WeightNode::AddSum(size_t thread, size_t layer, ProgramForm form, const mod
                                         .y = y,
                                         .to = to,
                                         .weight = weight,
+                                        .scale = scale,
                                         .n = config_.dim,
                                         .epsilon = spec.norm_epsilon,
                                         .share = ShareOf(thread, ProgramForm::kManyRows)});
@@ -481,6 +484,7 @@ void WeightNode::AddSum(size_t thread, size_t layer, ProgramForm form, const mod
           .y = y,
           .to = to,
           .weight = weight,
+          .scale = scale,
           .epsilon = spec.norm_epsilon,
           .n = config_.dim,
           .first = first,

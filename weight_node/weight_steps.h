@@ -63,12 +63,13 @@ struct NormOperand {
 };
 void NormStep(const void* operand, void* batch);
 
-// to[m] = x[m] + norm(y[m]), and y is overwritten. to may be x.
+// to[m] = (x[m] + norm(y[m])) * scale, and y is overwritten. to may be x.
 struct AddNormOperand {
   const kernels::Elementwise* elementwise;
   kernels::NormsFn norms;
   FloatRows x, y, to;
   const float* weight;
+  const float* scale;  // a number; null: 1
   size_t n;
   float epsilon;
   RowShare share;
@@ -77,12 +78,13 @@ void AddNormStep(const void* operand, void* batch);
 
 // The same without a barrier behind it: each thread computes all rows for itself, writes its
 // columns [first, first + count) of them to `to`, which is not x, and goes on: out[m] =
-// quantise(norm(x[m] + norm(y[m]))), or without the outer norm.
+// quantise(norm((x[m] + norm(y[m])) * scale)), or without the outer norm.
 struct AddNormInputOperand {
   const kernels::Elementwise* elementwise;
   kernels::NormsFn norms;
   FloatRows x, y, to;
   const float* weight;
+  const float* scale;  // a number; null: 1
   float epsilon;
   size_t n, first, count;
   const float* next_weight;  // of the norm of the sum; or null

@@ -33,6 +33,12 @@ inline Range<uint32_t> RowsOf(uint32_t rows, const RowShare& share) {
   return threadpool::ShareOf(rows, share.thread, share.threads);
 }
 
+inline void ScaleRow(float* x, size_t n, const float* scale) {
+  if (scale == nullptr) return;
+  const float factor = *scale;
+  for (size_t i = 0; i < n; ++i) x[i] = x[i] * factor;
+}
+
 // x becomes what the first plane rounds off.
 void QuantizePlanes(const NormOperand& op, float* x, uint32_t row) {
   const ActBlock* const plane = ActRow(op.planes->plane[0], row);
@@ -127,6 +133,7 @@ void AddNormStep(const void* operand, void* batch) {
     op.norms(y, op.weight, y, count, op.n, op.epsilon);
     for (uint32_t i = 0; i < count; ++i) {
       op.elementwise->add(y[i], op.x.row(rows.first_row + m + i), op.n);
+      ScaleRow(y[i], op.n, op.scale);
       std::copy_n(y[i], op.n, op.to.row(rows.first_row + m + i));
     }
     m += count;
@@ -146,6 +153,7 @@ void AddNormInputStep(const void* operand, void* batch) {
     op.norms(y, op.weight, sum, count, op.n, op.epsilon);
     for (uint32_t i = 0; i < count; ++i) {
       op.elementwise->add(sum[i], op.x.row(first + i), op.n);
+      ScaleRow(sum[i], op.n, op.scale);
       std::copy_n(sum[i] + op.first, op.count, op.to.row(first + i) + op.first);
     }
     if (op.next_weight != nullptr)

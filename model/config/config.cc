@@ -19,7 +19,6 @@ constexpr uint64_t kMaxLayers = 1024;
 constexpr uint64_t kMaxDim = 1 << 17;
 constexpr uint64_t kMaxFfn = 1 << 20;
 constexpr uint64_t kMaxHeads = 1024;
-constexpr uint64_t kMaxHeadSize = 1024;
 constexpr uint64_t kMaxContext = uint64_t{1} << 31;
 
 class ConfigReader {
@@ -206,6 +205,12 @@ class ConfigReader {
       if (std::ranges::find(family().keys, suffix) != family().keys.end()) continue;
       const double value = keys.Float(suffix).value_or(0.0);
       if (value == 0.0) continue;
+      throw Error("{} is {}: Larder does not know what that means in a {} model", keys.Name(suffix),
+                  value, config_.architecture_name);
+    }
+    for (const std::string_view suffix : CountsOfSome()) {
+      const uint64_t value = keys.Unsigned(suffix).value_or(0);
+      if (value == 0) continue;
       throw Error("{} is {}: Larder does not know what that means in a {} model", keys.Name(suffix),
                   value, config_.architecture_name);
     }

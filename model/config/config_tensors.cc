@@ -90,7 +90,17 @@ class TensorChecker {
             .down_bias = has("ffn_down.bias"),
             .fused_qkv = has("attn_qkv.weight"),
             .fused_gate_up = !has("ffn_gate.weight") && up != nullptr &&
-                             up->rows == 2 * keys_.layers[0].sizes.ffn};
+                             up->rows == 2 * keys_.layers[0].sizes.ffn,
+            .value_is_key = LacksValue()};
+  }
+
+  // Whether layers that may be without V are.
+  bool LacksValue() const {
+    const auto layer = std::ranges::find(keys_.layers, true, &KeysOfModel::Layer::may_lack_value);
+    if (layer == keys_.layers.end()) return false;
+    const auto number = static_cast<size_t>(layer - keys_.layers.begin());
+    return file_.FindTensor(LayerTensor(number, SuffixOf(TensorRole::kV))) == nullptr &&
+           file_.FindTensor(LayerTensor(number, "attn_qkv.weight")) == nullptr;
   }
 
   void DescribeLayers(const TensorForms& forms) {
@@ -107,7 +117,7 @@ class TensorChecker {
       }
     }
     for (KeysOfModel::Layer layer : keys_.layers) {
-      if (layer.rotary.dim != 0) {
+      if (layer.rotary.dim != 0 && layer.has_factors) {
         layer.rotary.freq_factors = long_factors.empty() ? factors : short_factors;
         layer.rotary.long_factors = long_factors;
       }
@@ -177,10 +187,11 @@ class TensorChecker {
     }
     return factors;
   }
-  // Of the layers that rotate.
+  // Of the layers that rotate by factors.
   size_t RotaryDim() const {
     size_t dim = 0;
-    for (const KeysOfModel::Layer& layer : keys_.layers) dim = std::max(dim, layer.rotary.dim);
+    for (const KeysOfModel::Layer& layer : keys_.layers)
+      if (layer.has_factors) dim = std::max(dim, layer.rotary.dim);
     return dim;
   }
 

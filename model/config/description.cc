@@ -78,7 +78,7 @@ class Writer {
 
   void Add(const LayerSpec& layer) {
     const auto& [sizes, norm_epsilon, tensors, ops, rotary, attention_divisor, qk_norm, temperature,
-                 window, norm_kind, gate, score_cap] = layer;
+                 window, norm_kind, gate, score_cap, value_norm] = layer;
     const auto& [dim, ffn, heads, kv_heads, head_size] = sizes;
     Line("layer.dim", "{}", dim);
     Line("ffn", "{}", ffn);
@@ -88,9 +88,10 @@ class Writer {
     Line("layer.norm_epsilon", "{}", norm_epsilon);
     for (const TensorSpec& tensor : tensors) Add(tensor);
     for (const LayerOp& op : ops) {
-      const auto& [kind, norm, post_norm] = op;
+      const auto& [kind, norm, post_norm, output_scale] = op;
       Line("op", "{} {}", NameOf(kOpNames, kind), SuffixOf(norm));
       if (post_norm) Line("op.post_norm", "{}", SuffixOf(*post_norm));
+      if (output_scale) Line("op.output_scale", "{}", SuffixOf(*output_scale));
     }
     Add(rotary);
     Line("attention_divisor", "{}", attention_divisor);
@@ -103,14 +104,17 @@ class Writer {
     LineUnless(norm_kind == NormKind::kRms, "layer.norm", NameOf(kNormNames, norm_kind));
     LineUnless(gate == GateKind::kSilu, "gate", NameOf(kGateNames, gate));
     LineUnless(score_cap == 0.0, "score_cap", score_cap);
+    LineUnless(!value_norm, "value_norm", value_norm);
   }
 
   void Add(const TensorSpec& tensor) {
     // Left out: what the shape means, which is for messages.
-    [[maybe_unused]] const auto& [role, kind, suffix, rows, cols, meaning, first, of] = tensor;
+    [[maybe_unused]] const auto& [role, kind, suffix, rows, cols, meaning, first, of, shared] =
+        tensor;
     Line("tensor", "{} {} {} {} x {}", static_cast<int>(role), suffix, NameOf(kKindNames, kind),
          rows, cols);
     if (of != 0) Line("tensor.part", "{} of {}", first, of);
+    LineUnless(!shared, "tensor.shared", shared);
   }
 
   void Add(const RotarySpec& rotary) {

@@ -28,7 +28,8 @@ constexpr std::pair<std::string_view, bool TensorForms::*> kFormNames[] = {
     {"gate_up_bias", &TensorForms::gate_up_bias},
     {"down_bias", &TensorForms::down_bias},
     {"fused_qkv", &TensorForms::fused_qkv},
-    {"fused_gate_up", &TensorForms::fused_gate_up}};
+    {"fused_gate_up", &TensorForms::fused_gate_up},
+    {"value_is_key", &TensorForms::value_is_key}};
 // Rows per tensor: about 35 MB in all of a 3B model, read at the start.
 constexpr size_t kFingerprintRows = 16;
 constexpr uint64_t kMaxStages = 1024;
@@ -52,13 +53,17 @@ bool IsRopeFactors(const std::string& name) {
 }
 
 // Which optional tensors the layers have, and in which form.
-TensorForms FormsOf(const LayerSpec& layer) {
+TensorForms FormsOf(const ModelConfig& config) {
+  const LayerSpec& layer = config.layer(0);
   return {.qkv_bias = layer.Has(TensorRole::kQBias),
           .o_bias = layer.Has(TensorRole::kOBias),
           .gate_up_bias = layer.Has(TensorRole::kUpBias),
           .down_bias = layer.Has(TensorRole::kDownBias),
           .fused_qkv = layer.tensor(TensorRole::kQ).of != 0,
-          .fused_gate_up = layer.tensor(TensorRole::kGate).of != 0};
+          .fused_gate_up = layer.tensor(TensorRole::kGate).of != 0,
+          .value_is_key = config.Sum([](const LayerSpec& of) {
+            return size_t{of.tensor(TensorRole::kV).shared};
+          }) != 0};
 }
 
 std::vector<std::string> NamesOf(const TensorForms& forms) {
@@ -158,7 +163,7 @@ void WritePart(const GgufFile& file, const ModelConfig& config, const ModelPart&
   writer.Add(kLayers, u32(part.layers));
   writer.Add(kVocab, u32(config.vocab));
   writer.Add(kTied, config.tied_embeddings);
-  const TensorForms forms = FormsOf(config.layer(0));
+  const TensorForms forms = FormsOf(config);
   writer.Add(kQkvBias, forms.qkv_bias);
   if (const auto names = NamesOf(forms); !names.empty()) writer.Add(kForms, names);
   writer.Add(kFingerprint, fingerprint);

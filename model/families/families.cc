@@ -14,7 +14,7 @@ namespace {
 constexpr std::array kFamilies = {&kLlama,  &kQwen2,   &kQwen3,        &kErnie45,  &kExaone4,
                                   &kGlm4,   &kGranite, &kHunyuanDense, &kMistral3, &kOlmo2,
                                   &kPhi3,   &kSeedOss, &kSmolLm3,      &kGemma,    &kGemma2,
-                                  &kGemma3, &kCohere2, &kCommandR};
+                                  &kGemma3, &kGemma4,  &kCohere2,      &kCommandR};
 
 constexpr std::string_view kKeysOfSome[] = {"attention.output_scale",
                                             "attention.scale",
@@ -26,6 +26,9 @@ constexpr std::string_view kKeysOfSome[] = {"attention.output_scale",
                                             "residual_scale",
                                             "rope.scaling.yarn_log_multiplier",
                                             "router_logit_softcapping"};
+
+constexpr std::string_view kCountsOfSome[] = {"attention.shared_kv_layers",
+                                              "embedding_length_per_layer_input"};
 
 struct Missing {
   std::string_view name, what;
@@ -40,7 +43,6 @@ constexpr Missing kMissing[] = {
     {"ernie4_5-moe", kExperts},
     {"falcon-h1", "recurrent layers (Mamba-2)"},
     {"gemma3n", "AltUp, embeddings of each layer"},
-    {"gemma4", "embeddings of each layer, KV shared by layers"},
     {"glm4moe", kExperts},
     {"gpt-oss", "mixtures of experts, attention sinks"},
     {"granitehybrid", "recurrent layers (Mamba-2)"},
@@ -86,7 +88,8 @@ void ReadWindows(const Family& family, const FamilyKeys& keys, size_t context, K
   const uint64_t window = keys.Unsigned(kWindow).value_or(family.window);
   const bool has_pattern = keys.Flags(kPattern) || keys.Unsigned(kPattern);
   const std::vector<bool> windows = LayersWithWindows(family, keys, model.layers.size());
-  const std::optional<double> base = keys.Float(kBaseOfWindows);
+  std::optional<double> base = keys.Float(kBaseOfWindows);
+  if (!base) base = family.window_base;
   if (base && !(*base >= 1.0 + 1e-6 && *base <= 1e12))
     throw Error("{} is {}, expected 1.000001 to 1000000000000", keys.Name(kBaseOfWindows), *base);
   if (window == 0) {
@@ -136,6 +139,7 @@ double DimPerHeadDivisor(const LayerSizes& sizes) {
 }
 
 std::span<const std::string_view> KeysOfSome() { return kKeysOfSome; }
+std::span<const std::string_view> CountsOfSome() { return kCountsOfSome; }
 
 void ReadKeys(const Family& family, const FamilyKeys& keys, size_t context, KeysOfModel& model) {
   ReadWindows(family, keys, context, model);
@@ -164,7 +168,9 @@ LayerSpec MakeLayerSpec(const Family& family, const KeysOfModel::Layer& layer, f
                      .norm = family.norm,
                      .gate = family.gate,
                      .score_cap = layer.score_cap,
+                     .value_norm = family.value_norm,
                      .renamed = family.renamed};
+  traits.forms.value_is_key &= layer.may_lack_value;
   traits.forms.qkv_bias |= family.qkv_bias == Family::QkvBias::kAlways;
   traits.rotary.pairing = family.pairing;
   return MakeLayerSpec(traits);

@@ -52,6 +52,8 @@ struct KeysOfModel {
     Temperature temperature;
     size_t window = 0;  // LayerSpec::window, or one that hides nothing
     double score_cap = 0.0;
+    bool has_factors = true;      // those of rope_freqs, if the file has them
+    bool may_lack_value = false;  // of TensorForms::value_is_key
   };
   std::vector<Layer> layers;
   size_t window = 0;  // of the layers that have one; 0: the file has no windows
@@ -71,12 +73,15 @@ struct Family {
   std::span<const LayerTraits::Renamed> renamed = {};
   NormKind norm = NormKind::kRms;
   GateKind gate = GateKind::kSilu;
+  bool value_norm = false;
   // LongRoPE: factors of rotations in two tensors, for short and for long contexts.
   bool long_rope = false;
   // In files with windows each full_every-th layer sees all positions, and with 0 none does, unless
   // attention.sliding_window_pattern says otherwise. Nothing: such files are refused.
   std::optional<size_t> full_every = {};
-  size_t window = 0;  // of files without attention.sliding_window
+  // What files without attention.sliding_window and rope.freq_base_swa mean.
+  size_t window = 0;
+  std::optional<double> window_base = {};
 
   // Those of KeysOfSome() that the family has: a file of another family with one is refused. read()
   // knows windows already, and throws Error for values that make no sense; null: there is nothing
@@ -91,10 +96,15 @@ struct Family {
       float value;
     };
     std::span<const Value> values = {};  // of `keys`
-    double yarn_factor = 0.0;            // > 0: YaRN
+    struct Count {
+      std::string_view key;
+      uint32_t value;
+    };
+    std::span<const Count> counts = {};
+    double yarn_factor = 0.0;  // > 0: YaRN
     size_t original_context = 0;
     double rotated = 1.0;  // the part of a head
-    bool qkv_bias = false, fused_qkv = false, fused_gate_up = false;
+    bool qkv_bias = false, fused_qkv = false, fused_gate_up = false, value_is_key = false;
   };
   Sample sample = {};
 };
@@ -110,6 +120,8 @@ const Family& FamilyOf(std::string_view name);
 std::string_view MissingIn(std::string_view name);
 // Numbers that change results, which only some families have: those of all `keys`, and others.
 std::span<const std::string_view> KeysOfSome();
+// Whole numbers of that kind, which no family here has: another one than 0 is refused.
+std::span<const std::string_view> CountsOfSome();
 
 // Reads what not all families have into the layers, which have their sizes and rotations already:
 // windows (attention.sliding_window; attention.sliding_window_pattern, flags of the layers that
@@ -135,6 +147,17 @@ inline constexpr LayerOp kPreAndPostNorm[] = {
     {OpKind::kNorm, TensorRole::kFfnNorm},
     {OpKind::kGate},
     {.kind = OpKind::kDown, .post_norm = TensorRole::kPostFfnNorm}};
+// And the sum behind the FFN is multiplied by a number of the layer.
+inline constexpr LayerOp kPreAndPostNormScaled[] = {
+    {OpKind::kNorm, TensorRole::kAttnNorm},
+    {OpKind::kQkv},
+    {OpKind::kAttention},
+    {.kind = OpKind::kO, .post_norm = TensorRole::kPostAttnNorm},
+    {OpKind::kNorm, TensorRole::kFfnNorm},
+    {OpKind::kGate},
+    {.kind = OpKind::kDown,
+     .post_norm = TensorRole::kPostFfnNorm,
+     .output_scale = TensorRole::kOutputScale}};
 // Attention and FFN have the same input, and both add to the residual.
 inline constexpr LayerOp kParallel[] = {{OpKind::kNorm, TensorRole::kAttnNorm},
                                         {OpKind::kQkv},
@@ -152,7 +175,8 @@ inline constexpr LayerOp kPostNorm[] = {
     {OpKind::kGate},
     {.kind = OpKind::kDown, .post_norm = TensorRole::kPostFfnNorm}};
 
-extern const Family kCohere2, kCommandR, kErnie45, kExaone4, kGemma, kGemma2, kGemma3, kGlm4,
-    kGranite, kHunyuanDense, kLlama, kMistral3, kOlmo2, kPhi3, kQwen2, kQwen3, kSeedOss, kSmolLm3;
+extern const Family kCohere2, kCommandR, kErnie45, kExaone4, kGemma, kGemma2, kGemma3, kGemma4,
+    kGlm4, kGranite, kHunyuanDense, kLlama, kMistral3, kOlmo2, kPhi3, kQwen2, kQwen3, kSeedOss,
+    kSmolLm3;
 
 }  // namespace larder::model::families

@@ -11,7 +11,6 @@
 namespace larder::model::inline families {
 namespace {
 constexpr size_t kLayersOf27B = 62;
-constexpr double kBaseOfWindows = 10000.0;
 constexpr std::string_view kGemma3Keys[] = {"final_logit_softcapping"};
 
 void ReadGemma3(const FamilyKeys& keys, KeysOfModel& model) {
@@ -21,7 +20,6 @@ void ReadGemma3(const FamilyKeys& keys, KeysOfModel& model) {
   for (KeysOfModel::Layer& layer : model.layers) {
     if (model.layers.size() == kLayersOf27B) layer.attention_divisor = DimPerHeadDivisor(sizes);
     if (layer.window == 0) continue;
-    if (!keys.Float("rope.freq_base_swa")) layer.rotary.base = kBaseOfWindows;
     layer.rotary.scaling = RopeScaling::kNone;
     layer.rotary.scale_factor = 1.0;
   }
@@ -36,6 +34,7 @@ const Family kGemma3 = {.name = "gemma3",
                         .ops = kPreAndPostNorm,
                         .gate = GateKind::kGeluTanh,
                         .full_every = 6,
+                        .window_base = 10000.0,
                         .keys = kGemma3Keys,
                         .read = ReadGemma3};
 

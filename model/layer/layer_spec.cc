@@ -57,6 +57,8 @@ constexpr std::array<Row, kTensorRoles> kTensors = {{
      If::kGateUpBias},
     {TensorRole::kUpBias, TensorKind::kBias, "ffn_up.bias", Length::kOne, Length::kFfn,
      If::kGateUpBias},
+    {TensorRole::kOutputScale, TensorKind::kNorm, "layer_output_scale.weight", Length::kOne,
+     Length::kOne, If::kNorm},
 }};
 static_assert([] {
   for (size_t i = 0; i < kTensorRoles; ++i) {
@@ -86,7 +88,7 @@ size_t ElementsOf(Length length, const LayerSizes& sizes) {
 const char* KeysOf(Length length) {
   switch (length) {
     case Length::kOne:
-      return "";
+      return "1";
     case Length::kDim:
       return "embedding_length";
     case Length::kQ:
@@ -117,7 +119,8 @@ bool IsPresent(const Row& row, const LayerTraits& traits) {
       return traits.forms.down_bias;
     case If::kNorm:
       return std::ranges::any_of(traits.ops, [&](const LayerOp& op) {
-        return (op.kind == OpKind::kNorm && op.norm == row.role) || op.post_norm == row.role;
+        return (op.kind == OpKind::kNorm && op.norm == row.role) || op.post_norm == row.role ||
+               op.output_scale == row.role;
       });
   }
   return false;
@@ -168,6 +171,13 @@ LayerSpec MakeLayerSpec(const LayerTraits& traits) {
     for (const LayerTraits::Renamed& other : traits.renamed)
       if (other.role == row.role) tensor.suffix = other.suffix;
   }
+  if (traits.forms.value_is_key) {
+    for (TensorSpec& tensor : spec.tensors) {
+      if (tensor.role != TensorRole::kV) continue;
+      tensor.suffix = SuffixOf(TensorRole::kK);
+      tensor.shared = true;
+    }
+  }
   if (traits.forms.fused_qkv) {
     Fuse(spec, {TensorRole::kQ, TensorRole::kK, TensorRole::kV}, "attn_qkv.weight");
     if (traits.forms.qkv_bias)
@@ -189,6 +199,7 @@ LayerSpec MakeLayerSpec(const LayerTraits& traits) {
   spec.norm = traits.norm;
   spec.gate = traits.gate;
   spec.score_cap = traits.score_cap;
+  spec.value_norm = traits.value_norm;
   return spec;
 }
 
@@ -205,14 +216,16 @@ const TensorSpec& LayerSpec::tensor(TensorRole role) const {
 
 uint64_t LayerSpec::parameters() const {
   uint64_t sum = 0;
-  for (const TensorSpec& tensor : tensors) sum += static_cast<uint64_t>(tensor.rows) * tensor.cols;
+  for (const TensorSpec& tensor : tensors)
+    if (!tensor.shared) sum += static_cast<uint64_t>(tensor.rows) * tensor.cols;
   return sum;
 }
 
 uint64_t LayerSpec::matrix_parameters() const {
   uint64_t sum = 0;
   for (const TensorSpec& tensor : tensors) {
-    if (tensor.kind == TensorKind::kMatrix) sum += static_cast<uint64_t>(tensor.rows) * tensor.cols;
+    if (tensor.kind == TensorKind::kMatrix && !tensor.shared)
+      sum += static_cast<uint64_t>(tensor.rows) * tensor.cols;
   }
   return sum;
 }

@@ -26,6 +26,8 @@ inline constexpr const char* kRopeFactorsTensor = "rope_freqs.weight";
 inline constexpr const char* kShortRopeFactorsTensor = "rope_factors_short.weight";
 inline constexpr const char* kLongRopeFactorsTensor = "rope_factors_long.weight";
 
+inline constexpr size_t kMaxHeadSize = 1024;  // that a file may have
+
 // The purpose of a tensor in a layer.
 enum class TensorRole : uint8_t {
   kAttnNorm,
@@ -47,9 +49,10 @@ enum class TensorRole : uint8_t {
   kPostAttnNorm,
   kPostFfnNorm,
   kGateBias,
-  kUpBias
+  kUpBias,
+  kOutputScale
 };
-inline constexpr size_t kTensorRoles = 20;
+inline constexpr size_t kTensorRoles = 21;
 // Those from kOBias on are no matrices: model/config/config.h keeps no type for them.
 inline constexpr size_t kTypedRoles = static_cast<size_t>(TensorRole::kOBias);
 
@@ -64,6 +67,7 @@ struct TensorSpec {
   // Where it is a part of the file's tensor: its first row there (of a bias: its first element),
   // and how many that has in all, 0 being its own.
   size_t first = 0, of = 0;
+  bool shared = false;  // it is another role's tensor, too, which counts it
 
   bool operator==(const TensorSpec&) const = default;
 };
@@ -87,6 +91,8 @@ struct LayerOp {
   TensorRole norm = TensorRole::kAttnNorm;  // for kNorm: its weight
   // For kO and kDown: the weight of a norm of the product, before it is added to x.
   std::optional<TensorRole> post_norm = {};
+  // For kDown with a post_norm: what x is multiplied by behind it, a tensor of one number.
+  std::optional<TensorRole> output_scale = {};
 
   bool operator==(const LayerOp&) const = default;
 };
@@ -176,6 +182,7 @@ struct LayerSpec {
   NormKind norm = NormKind::kRms;
   GateKind gate = GateKind::kSilu;
   double score_cap = 0.0;  // scores s become cap * tanh(s / cap) before the softmax; 0: they do not
+  bool value_norm = false;  // each head of v is divided by its root mean square
 
   const TensorSpec* Find(TensorRole) const;  // null if the layer has no such tensor
   bool Has(TensorRole role) const { return Find(role) != nullptr; }
@@ -197,6 +204,8 @@ struct TensorForms {
   bool o_bias = false, gate_up_bias = false, down_bias = false;
   // Tensors that are a part of another: q, k and v of attn_qkv; gate and up of ffn_up.
   bool fused_qkv = false, fused_gate_up = false;
+  // In layers that may be without V: it is K, before its norm.
+  bool value_is_key = false;
   bool operator==(const TensorForms&) const = default;
 };
 
@@ -214,6 +223,7 @@ struct LayerTraits {
   NormKind norm = NormKind::kRms;
   GateKind gate = GateKind::kSilu;
   double score_cap = 0.0;
+  bool value_norm = false;
   struct Renamed {
     TensorRole role;
     std::string_view suffix;

@@ -166,6 +166,12 @@ const std::vector<Change>& Changes() {
        [](RawGguf& f) { f.SetU32("gemma3.attention.sliding_window", 32); }},
       {"the base of layers without windows", "gemma3",
        [](RawGguf& f) { f.SetF32("gemma3.rope.freq_base", 1e6f); }},
+      {"the scale behind a norm", "gemma4",
+       [](RawGguf& f) { f.Patch("blk.1.layer_output_scale.weight", 0, Raw(3.0f)); }},
+      {"the cap of gemma4's logits", "gemma4",
+       [](RawGguf& f) { f.SetF32("gemma4.final_logit_softcapping", 0.0f); }},
+      {"factors of layers without windows", "gemma4",
+       [](RawGguf& f) { f.AddF32("rope_freqs.weight", {8}, 3.0f); }},
       {"windows, which rotate", "cohere2",
        [](RawGguf& f) { f.SetU32("cohere2.attention.sliding_window", 32); }},
       {"the scale of logits", "command-r",
@@ -345,6 +351,32 @@ TEST(Families, BadFilesAreRefusedInOneLine) {
        [](RawGguf& f) { f.EraseTensor("blk.0.attn_q_norm.weight"); }},
       {"gemma3", "key 'gemma3.rope.freq_base_swa' is 0, expected",
        float_of("gemma3.rope.freq_base_swa", 0)},
+      {"gemma4",
+       "key 'gemma4.attention.shared_kv_layers' is 2: Larder does not know what that means",
+       [](RawGguf& f) { f.SetU32("gemma4.attention.shared_kv_layers", 2); }},
+      {"gemma4", "key 'gemma4.embedding_length_per_layer_input' is 256: Larder does not know",
+       [](RawGguf& f) { f.SetU32("gemma4.embedding_length_per_layer_input", 256); }},
+      {"gemma4",
+       "key 'gemma4.attention.key_length_swa' is 7, expected an even number from 2 to 1024",
+       [](RawGguf& f) { f.SetU32("gemma4.attention.key_length_swa", 7); }},
+      {"gemma4", "key 'gemma4.attention.key_length_swa' is 4294967294, expected an even number",
+       [](RawGguf& f) { f.SetU32("gemma4.attention.key_length_swa", 4294967294u); }},
+      {"gemma4",
+       "key 'gemma4.attention.value_length_swa' is 16, expected 'attention.key_length_swa'",
+       [](RawGguf& f) { f.SetU32("gemma4.attention.value_length_swa", 16); }},
+      {"gemma4",
+       "key 'gemma4.rope.dimension_count_swa' is 64, expected an even number from 2 to 32",
+       [](RawGguf& f) { f.SetU32("gemma4.rope.dimension_count_swa", 64); }},
+      {"gemma4", "tensor 'blk.1.layer_output_scale.weight' is missing, expected one of 1 elements",
+       [](RawGguf& f) { f.EraseTensor("blk.1.layer_output_scale.weight"); }},
+      {"gemma4", "tensor 'blk.1.attn_k.weight' is missing",
+       [](RawGguf& f) { f.EraseTensor("blk.1.attn_k.weight"); }},
+      {"gemma4", "tensor 'blk.1.attn_v.weight' is not part of a gemma4 model",
+       [](RawGguf& f) {
+         f.AddF32("blk.1.attn_v.weight", {64, 32});
+       }},
+      {"gemma4", "tensor 'rope_freqs.weight' is 4 elements, expected 8 elements",
+       [](RawGguf& f) { f.AddF32("rope_freqs.weight", {4}, 3.0f); }},
       {"cohere2", "key 'cohere2.logit_scale' is 0", float_of("cohere2.logit_scale", 0)},
       {"cohere2", "key 'cohere2.attention.sliding_window' is -1",
        [](RawGguf& f) { f.Set("cohere2.attention.sliding_window", Type::kI32, Raw(int32_t{-1})); }},
@@ -432,7 +464,9 @@ TEST(Families, PublishedLogitsAreTheReferences) {
     const auto file = GgufFile::Open(entry.path());
     const std::string family(file->GetString("general.architecture"));
     const std::string expert_count = family + ".expert_count";
-    if (FindFamily(family) == nullptr || file->FindUnsigned(expert_count).value_or(0) != 0) {
+    const std::string shared_kv = family + ".attention.shared_kv_layers";
+    if (FindFamily(family) == nullptr || file->FindUnsigned(expert_count).value_or(0) != 0 ||
+        file->FindUnsigned(shared_kv).value_or(0) != 0) {
       EXPECT_THROW(ReadModelConfig(*file), Error) << entry.path();
       continue;
     }

@@ -211,8 +211,9 @@ void ReferenceModel::AddToResidual(const LayerOp& op, const Layer& layer, Tensor
   std::vector<float> y = Product(layer.matrix(matrix), std::move(in));
   Add(y, layer.of(bias));
   if (op.post_norm) y = Norm(y, layer.of(*op.post_norm), layer);
+  const double scale = op.output_scale ? layer.of(*op.output_scale)[0] : 1.0;
   for (size_t i = 0; i < y.size(); ++i)
-    s.x[i] = static_cast<float>(s.x[i] + config_.scales.residual * y[i]);
+    s.x[i] = static_cast<float>((s.x[i] + config_.scales.residual * y[i]) * scale);
 }
 
 void ReferenceModel::NormQueriesAndKeys(Layer& layer, State& s) const {
@@ -231,6 +232,7 @@ void ReferenceModel::Attend(Layer& layer, State& s) const {
   Rotate(layer.index, s.q, s.position);
   Rotate(layer.index, s.k, s.position);
   if (spec.qk_norm == QkNorm::kHeadAfterRope) NormQueriesAndKeys(layer, s);
+  if (spec.value_norm) NormHeads(s.v, std::vector<float>(sizes.head_size, 1.0f), spec.norm_epsilon);
   const double warmth =
       1.0 + spec.temperature.beta *
                 std::log(1.0 + static_cast<double>(s.position / spec.temperature.length));

@@ -52,6 +52,10 @@ CASES = {
                    post=True, window=2, full=[1], score_cap=2.0, logit_cap=3.0),
     "gemma3": case(4, 2, 4, 4, 1e6, "halves", tied=True, embedding=math.sqrt(DIM), gate="gelu",
                    post=True, layers=6, qk="heads", window=2, full=[5], scale=8, window_base=1e4),
+    "gemma4": case(4, 2, 6, 6, 1e6, "halves", tied=True, embedding=math.sqrt(DIM), gate="gelu",
+                   post=True, layers=6, qk="heads", score=1.0, logit_cap=3.0, value_norm=True,
+                   value_is_key=[5], output_scale=True, factors=[1.0, 2.5, 1e30], window=2, full=[5],
+                   window_base=1e4, window_head=4),
     "cohere2": case(4, 2, 4, 4, 5e4, "neighbours", tied=True, centred=True, parallel=True,
                     logits=0.0625, layers=4, window=2, full=[3], still=[3]),
     "command-r": case(4, 2, 4, 4, 1e4, "neighbours", tied=True, centred=True, parallel=True,
@@ -135,14 +139,19 @@ def split(x, size):
 
 
 def layer(xs, i, case):
-    prefix, size, queries, keys = f"blk.{i}.", case["head"], case["heads"], case["kv"]
+    prefix, queries, keys = f"blk.{i}.", case["heads"], case["kv"]
+    windowed = "window" in case and i not in case.get("full", [])
+    size = case.get("window_head", case["head"]) if windowed else case["head"]
     rows = {"q": queries * size, "k": keys * size, "v": keys * size}
+    output_scale = case.get("output_scale")
     qk, residual = case.get("qk"), case.get("residual", 1)
     windowed = "window" in case and i not in case.get("full", [])
     of_layer = dict(case)
     if windowed:  # without YaRN and without a factor
         of_layer.pop("yarn", None)
         of_layer.update(scale=1, base=case.get("window_base", case["base"]))
+        if "window_head" in case:
+            of_layer.update(rotary=size, factors=[1] * (size // 2))
 
     def before(x, name):
         if not case.get("pre", True):
@@ -153,6 +162,8 @@ def layer(xs, i, case):
         return norm(y, vector(f"{prefix}{name}.weight", DIM, 1)) if case.get("post") else y
 
     def part(kind):
+        if kind == "v" and i in case.get("value_is_key", []):
+            kind = "k"
         if not case.get("fused_qkv"):
             return matrix(f"{prefix}attn_{kind}.weight", rows[kind], DIM)
         first = {"q": 0, "k": rows["q"], "v": rows["q"] + rows["k"]}[kind]
@@ -170,6 +181,8 @@ def layer(xs, i, case):
             if qk == "rows" and kind != "v":
                 y = norm(y, vector(f"{prefix}attn_{kind}_norm.weight", rows[kind], 1))
             y = split(y, size)
+            if kind == "v" and case.get("value_norm"):
+                y = [norm(h, [1] * size) for h in y]
             if qk == "heads" and kind != "v":
                 y = [norm(h, vector(f"{prefix}attn_{kind}_norm.weight", size, 1)) for h in y]
             if kind != "v" and i not in case.get("still", []):
@@ -209,7 +222,8 @@ def layer(xs, i, case):
                   before(x, case.get("ffn_norm", "ffn_norm")))
         hidden = [gate_of(g, case) * u for g, u in zip(times(gate, hidden), times(up, hidden))]
         branch = after(times(down, hidden), "post_ffw_norm")
-        out.append([a + residual * b for a, b in zip(x, branch)])
+        scale = vector(f"{prefix}layer_output_scale.weight", 1, 1)[0] if output_scale else 1
+        out.append([(a + residual * b) * scale for a, b in zip(x, branch)])
     return out
 
 

@@ -67,6 +67,7 @@ class TinyModel {
   const std::string& path() const { return path_; }
 
  private:
+  static constexpr uint32_t kSmallHead = 4;  // of gemma4's layers with windows
   struct Source {
     std::string name;
     size_t cols;
@@ -88,6 +89,9 @@ class TinyModel {
                 1e-5f);
     writer_.Add(arch + ".rope.dimension_count", s.rotary_dim);
     writer_.Add(arch + ".rope.freq_base", s.rope_base);
+    for (const char* key :
+         {"attention.key_length_swa", "attention.value_length_swa", "rope.dimension_count_swa"})
+      if (Is(s, {"gemma4"})) writer_.Add(fmt::format("{}.{}", arch, key), kSmallHead);
     if (s.window != 0) writer_.Add(arch + ".attention.sliding_window", s.window);
     for (const auto& [key, value] : s.keys) writer_.Add(fmt::format("{}.{}", arch, key), value);
     if (s.original_context != 0)
@@ -106,14 +110,16 @@ class TinyModel {
   }
   void AddLayer(const TinyShape& s, size_t layer) {
     const auto name = [layer](std::string_view suffix) { return LayerTensor(layer, suffix); };
-    const size_t q = s.heads * s.head_size, kv = s.kv_heads * s.head_size;
+    const bool gemma4 = Is(s, {"gemma4"}), full = layer % 6 == 5;
+    const size_t head_size = gemma4 && !full ? kSmallHead : s.head_size;
+    const size_t q = s.heads * head_size, kv = s.kv_heads * head_size;
     if (!Is(s, {"olmo2", "exaone4"})) {
       AddNorm(name("attn_norm.weight"), s.dim);
       if (!Is(s, {"command-r", "cohere2"}))
         AddNorm(name(Is(s, {"seed_oss"}) ? "post_attention_norm.weight" : "ffn_norm.weight"),
                 s.dim);
     }
-    if (Is(s, {"olmo2", "exaone4", "glm4", "gemma2", "gemma3"})) {
+    if (Is(s, {"olmo2", "exaone4", "glm4", "gemma2", "gemma3", "gemma4"})) {
       AddNorm(name("post_attention_norm.weight"), s.dim);
       AddNorm(name("post_ffw_norm.weight"), s.dim);
     }
@@ -122,8 +128,9 @@ class TinyModel {
     } else {
       AddMatrix(name("attn_q.weight"), q, s.dim);
       AddMatrix(name("attn_k.weight"), kv, s.dim);
-      AddMatrix(name("attn_v.weight"), kv, s.dim);
+      if (!gemma4 || !full) AddMatrix(name("attn_v.weight"), kv, s.dim);
     }
+    if (gemma4) AddNorm(name("layer_output_scale.weight"), 1);
     AddMatrix(name("attn_output.weight"), s.dim, q);
     const bool is_fused = Is(s, {"phi3", "glm4"});
     if (!is_fused) AddMatrix(name("ffn_gate.weight"), s.ffn, s.dim);
@@ -134,9 +141,9 @@ class TinyModel {
       AddBias(name("attn_k.bias"), kv);
       AddBias(name("attn_v.bias"), kv);
     }
-    if (Is(s, {"qwen3", "hunyuan-dense", "exaone4", "olmo2", "gemma3"})) {
-      AddNorm(name("attn_q_norm.weight"), Is(s, {"olmo2"}) ? q : s.head_size);
-      AddNorm(name("attn_k_norm.weight"), Is(s, {"olmo2"}) ? kv : s.head_size);
+    if (Is(s, {"qwen3", "hunyuan-dense", "exaone4", "olmo2", "gemma3", "gemma4"})) {
+      AddNorm(name("attn_q_norm.weight"), Is(s, {"olmo2"}) ? q : head_size);
+      AddNorm(name("attn_k_norm.weight"), Is(s, {"olmo2"}) ? kv : head_size);
     }
   }
   void AddMatrix(const std::string& name, size_t rows, size_t cols) {

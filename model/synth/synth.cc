@@ -144,6 +144,8 @@ class Synthesis {
     if (shape_.window != 0) writer_.Add(key("attention.sliding_window"), u32(shape_.window));
     for (const Family::Sample::Value& sample : family.sample.values)
       writer_.Add(fmt::format("{}.{}", arch, sample.key), sample.value);
+    for (const Family::Sample::Count& sample : family.sample.counts)
+      writer_.Add(fmt::format("{}.{}", arch, sample.key), sample.value);
     if (family.sample.original_context != 0)
       writer_.Add(key("rope.scaling.original_context_length"), u32(OriginalContext(shape_)));
     if (family.sample.yarn_factor > 0.0) {
@@ -185,7 +187,10 @@ class Synthesis {
     AddNorm(kOutputNormTensor, config.dim);
     if (!config.tied_embeddings)
       AddMatrix(kHeadTensor, config.types.head, config.vocab, config.dim);
-    const RotarySpec& rotary = config.layer(0).rotary;
+    const auto with_factors = std::ranges::find_if(
+        config.kinds, [](const LayerSpec& kind) { return !kind.rotary.freq_factors.empty(); });
+    const RotarySpec rotary =
+        with_factors == config.kinds.end() ? RotarySpec() : with_factors->rotary;
     if (!rotary.long_factors.empty()) {
       writer_.AddVector(kShortRopeFactorsTensor, rotary.freq_factors);
       writer_.AddVector(kLongRopeFactorsTensor, rotary.long_factors);
@@ -194,7 +199,8 @@ class Synthesis {
     }
     for (size_t layer = 0; layer < config.layers; ++layer) {
       for (const TensorSpec& tensor : config.layer(layer).tensors) {
-        if (tensor.of != 0 && tensor.first != 0) continue;  // written with the first part
+        // Written with the first part, or as another's.
+        if ((tensor.of != 0 && tensor.first != 0) || tensor.shared) continue;
         const std::string name = LayerTensor(layer, tensor.suffix);
         switch (tensor.kind) {
           case TensorKind::kMatrix:

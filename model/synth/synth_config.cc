@@ -32,6 +32,8 @@ class SampleKeys final : public FamilyKeys {
   std::optional<bool> Flag(std::string_view) const override { return {}; }
   std::optional<uint64_t> Unsigned(std::string_view suffix) const override {
     if (suffix == "attention.sliding_window" && shape_.window != 0) return shape_.window;
+    for (const Family::Sample::Count& sample : family_.sample.counts)
+      if (sample.key == suffix) return sample.value;
     return {};
   }
   std::optional<std::vector<bool>> Flags(std::string_view) const override { return {}; }
@@ -63,6 +65,8 @@ KeysOfModel KeysOf(const ModelShape& shape, const Family& family) {
   for (size_t layer = 0; layer < shape.layers; ++layer)
     keys.layers.push_back({.sizes = shape.SizesOf(layer), .rotary = rotary});
   ReadKeys(family, SampleKeys(shape, family), shape.context, keys);
+  for (KeysOfModel::Layer& layer : keys.layers)
+    if (!layer.has_factors) layer.rotary.freq_factors.clear();
   return keys;
 }
 
@@ -105,7 +109,8 @@ ModelConfig ConfigOfShape(const ModelShape& shape, const std::string& name,
                           .gate_up_bias = shape.gate_biases,
                           .down_bias = shape.output_biases,
                           .fused_qkv = family.sample.fused_qkv,
-                          .fused_gate_up = family.sample.fused_gate_up};
+                          .fused_gate_up = family.sample.fused_gate_up,
+                          .value_is_key = family.sample.value_is_key};
   for (const KeysOfModel::Layer& layer : keys.layers) {
     const bool added = config.AddLayer(MakeLayerSpec(family, layer, config.norm_epsilon, forms));
     LARDER_CHECK(added, "layers of more than {} kinds", ModelConfig::kMaxKinds);
@@ -119,7 +124,10 @@ ModelConfig ConfigOfShape(const ModelShape& shape, const std::string& name,
     TensorRole first = TensorRole::kQ;  // of the tensors that are one in the file
     for (const TensorSpec& tensor : config.layer(layer).tensors) {
       if (tensor.kind != TensorKind::kMatrix) continue;
-      if (tensor.of == 0 || tensor.first == 0) first = tensor.role;
+      if (tensor.shared)
+        first = TensorRole::kK;
+      else if (tensor.of == 0 || tensor.first == 0)
+        first = tensor.role;
       config.types.layers[layer][static_cast<size_t>(tensor.role)] =
           FallbackType(types.OfLayer(first, layer, config.layers), tensor.cols);
     }

@@ -171,6 +171,9 @@ std::string MechanismsText(const model::LayerSpec& layer) {
   if (layer.qk_norm == QkNorm::kRow) text += " over all heads";
   const auto has_post_norm = [](const model::LayerOp& op) { return op.post_norm.has_value(); };
   if (std::ranges::any_of(layer.ops, has_post_norm)) text += ", norms behind attention and FFN";
+  if (layer.value_norm) text += ", values normalised";
+  if (layer.tensor(model::TensorRole::kV).shared) text += ", V is K";
+  if (layer.Has(model::TensorRole::kOutputScale)) text += ", output scaled";
   if (layer.norm == model::NormKind::kLayer) text += ", LayerNorm";
   if (layer.gate == model::GateKind::kGeluTanh) text += ", gates of GELU";
   const auto is_gate = [](const model::LayerOp& op) { return op.kind == model::OpKind::kGate; };

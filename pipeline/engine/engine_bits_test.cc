@@ -454,6 +454,13 @@ std::map<std::string, model::ModelShape> Shapes() {
                           s.layers = 6;
                           s.window = 50;
                         })},
+          {"gemma4", of("gemma4",
+                        [](model::ModelShape& s) {
+                          s.tied = true;
+                          s.layers = 6;
+                          s.window = 50;
+                          s.llama3_rope_factor = 8.0;
+                        })},
           {"cohere2", of("cohere2",
                          [](model::ModelShape& s) {
                            s.tied = true;

@@ -153,6 +153,7 @@ TEST(EngineTruthTest, PublishedFamilies) {
     double peer;
   };
   constexpr Published kPublished[] = {
+      {"cohere2", 0.000809},  {"gemma2", 0.000710},     {"gemma3", 0.005816},
       {"ernie4-5", 0.000745}, {"glm4", 0.001013},       {"granite", 0.000580},
       {"llama", 0.001497},    {"ministral3", 0.001120}, {"olmo2", 0.002115},
       {"qwen3", 0.001317},    {"seed-oss", 0.000884},   {"smollm3", 0.001053}};

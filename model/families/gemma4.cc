@@ -1,0 +1,67 @@
+// Gemma 4, dense (Google; transformers' Gemma4ForCausalLM, read 2026-11).
+//
+// Traps: those of gemma3, but norm weights have nothing added. Layers with windows have heads of
+// another size (key_length_swa) and, by the array, other KV heads; only layers without one turn by
+// the factors of rope_freqs, of which some are so large that the pair stands still. Scores are not
+// divided. V has a norm without weights, and where the file has none it is K before its norm. The
+// residual is multiplied behind each layer. E2B and E4B have embeddings of each layer and share KV
+// among layers, 26B-A4B has experts: they are refused by those keys. The vocabulary is BPE over
+// text with visible spaces.
+#include <cmath>
+
+#include "base/error.h"
+#include "model/families/family.h"
+
+namespace larder::model::inline families {
+namespace {
+constexpr std::string_view kHeadSize = "attention.key_length_swa";
+constexpr std::string_view kValueSize = "attention.value_length_swa";
+constexpr std::string_view kRotated = "rope.dimension_count_swa";
+constexpr std::string_view kGemma4Keys[] = {"final_logit_softcapping"};
+constexpr Family::Sample::Value kGemma4Sample[] = {{"final_logit_softcapping", 3.0f}};
+constexpr Family::Sample::Count kGemma4Counts[] = {
+    {kHeadSize, 32}, {kValueSize, 32}, {kRotated, 32}};
+
+size_t EvenUpTo(const FamilyKeys& keys, std::string_view key, size_t absent, size_t most) {
+  const uint64_t value = keys.Unsigned(key).value_or(absent);
+  if (value >= 2 && value <= most && value % 2 == 0) return value;
+  throw Error("{} is {}, expected an even number from 2 to {}", keys.Name(key), value, most);
+}
+
+void ReadGemma4(const FamilyKeys& keys, KeysOfModel& model) {
+  const LayerSizes& sizes = model.layers[0].sizes;
+  model.scales.embedding = std::sqrt(static_cast<double>(sizes.dim));
+  model.scales.logit_cap = keys.PositiveOrNone("final_logit_softcapping", 0.0);
+  const size_t head_size = EvenUpTo(keys, kHeadSize, sizes.head_size, kMaxHeadSize);
+  const size_t rotated = EvenUpTo(keys, kRotated, head_size, head_size);
+  if (EvenUpTo(keys, kValueSize, head_size, kMaxHeadSize) != head_size) {
+    throw Error("{} is {}, expected '{}', which is {}", keys.Name(kValueSize),
+                *keys.Unsigned(kValueSize), kHeadSize, head_size);
+  }
+  for (KeysOfModel::Layer& layer : model.layers) {
+    layer.attention_divisor = 1.0;
+    layer.may_lack_value = layer.window == 0;
+    if (layer.window == 0) continue;
+    layer.sizes.head_size = head_size;
+    layer.rotary.dim = rotated;
+    layer.has_factors = false;
+  }
+}
+}  // namespace
+
+const Family kGemma4 = {
+    .name = "gemma4",
+    .number = 18,
+    .pairing = RopePairing::kHalves,
+    .qkv_bias = Family::QkvBias::kWhereInFile,
+    .qk_norm = QkNorm::kHead,
+    .ops = kPreAndPostNormScaled,
+    .gate = GateKind::kGeluTanh,
+    .value_norm = true,
+    .full_every = 6,
+    .window_base = 10000.0,
+    .keys = kGemma4Keys,
+    .read = ReadGemma4,
+    .sample = {.values = kGemma4Sample, .counts = kGemma4Counts, .value_is_key = true}};
+
+}  // namespace larder::model::families
