@@ -3,7 +3,8 @@
 weights that the GGUF file dequantises to: run by a Python that has torch, transformers, accelerate
 and gguf, which Larder's tests do without.
 
-    oracle.py ids MODEL.gguf TEXT IDS [--tokens N]     token ids of a text, by the file's tokenizer
+    oracle.py ids MODEL.gguf TEXT IDS [--tokens N]     token ids of a text, by the file's tokenizer,
+        after BOS if the file wants it
     oracle.py logits MODEL.gguf IDS LOGITS             [ids][vocab] float32
     oracle.py compare LOGITS OTHER VOCAB               JSON: KL(LOGITS || OTHER) in nats, and how
         often the best token is the same
@@ -13,6 +14,7 @@ import json
 import pathlib
 import sys
 
+import gguf
 import numpy
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -26,6 +28,9 @@ ROWS = 128  # of logits at a time: a vocabulary has 150,000 tokens
 def ids(model, text, out, tokens):
     tokenizer = AutoTokenizer.from_pretrained(str(model.parent), gguf_file=model.name)
     found = tokenizer(text.read_text(), add_special_tokens=False)["input_ids"]
+    wants_bos = gguf.GGUFReader(model).get_field("tokenizer.ggml.add_bos_token")
+    if wants_bos is not None and wants_bos.contents():
+        found.insert(0, tokenizer.bos_token_id)
     out.write_text(" ".join(map(str, found[:tokens])) + "\n")
 
 
