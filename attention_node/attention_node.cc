@@ -89,7 +89,8 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
     : config_(config),
       options_(options),
       io_(io),
-      kv_(KvShape(config, options.slots, options.context, options.kv_chunks), options.node),
+      kv_(KvShape(config, options.slots, options.context, options.kv_pools, options.kv_classes),
+          options.node),
       biases_(config, file, options.node) {
   // Tables of rotations, those that are equal once, and weights of norms.
   const std::vector<size_t> own_kinds = config.OwnKinds();

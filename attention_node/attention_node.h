@@ -27,8 +27,9 @@ struct AttentionNodeOptions {
   kernels::KernelTuning tuning = kernels::DefaultTuning(isa);
   size_t threads = 1;
   size_t slots = 1;
-  size_t context = 4096;  // positions per slot
-  size_t kv_chunks = 0;   // chunks of all slots together; 0: a full context for each
+  size_t context = 4096;              // positions per slot
+  std::vector<size_t> kv_pools = {};  // as KvShape's, of kv_classes
+  std::vector<model::KvClass> kv_classes = {model::KvClass{}};
   NumaNodeId node;
   size_t halves = 1;  // parts of a micro-batch that are worked on at once, each with flags of its
                       // own

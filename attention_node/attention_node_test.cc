@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <functional>
@@ -553,13 +554,60 @@ TEST(KvRegion, ChunksFillTheRegionAndDoNotOverlap) {
 
 TEST(KvRegion, UpdatesOutsideAreRefused) {
   const model::ModelConfig config = model::ConfigOfShape(model::ModelShape{}, "test");
-  const KvRegion region(KvShape(config, 2, 600, 4), NumaNodeId(0));
+  const KvRegion region(KvShape(config, 2, 600, std::array{size_t{4}}), NumaNodeId(0));
   EXPECT_EQ(region.Check({SlotId(1), 2, 3, 0, 0}), nullptr);
   EXPECT_STREQ(region.Check({SlotId(2), 0, 0, 0, 0}), "KV for a slot that does not exist");
   EXPECT_STREQ(region.Check({SlotId(-1), 0, 0, 0, 0}), "KV for a slot that does not exist");
   EXPECT_STREQ(region.Check({SlotId(0), 3, 0, 0, 0}), "KV beyond the context");
   EXPECT_STREQ(region.Check({SlotId(0), 0, 4, 0, 0}), "a KV chunk that does not exist");
   EXPECT_STREQ(region.Check({SlotId(0), 0, 0, 4, 1}), "a KV chunk that does not exist");
+}
+
+// Two classes on each of two sockets: no chunk overlaps another one, each has the layers of its
+// class, and an update enters the table of its class.
+TEST(KvRegion, ClassesHaveTheirOwnChunks) {
+  model::ModelShape model_shape;
+  model_shape.architecture = "exaone4";
+  model_shape.layers = 4;
+  model_shape.kv_heads = 2;
+  model_shape.window = 100;
+  const model::ModelConfig config = model::ConfigOfShape(model_shape, "test");
+  const model::Capacity capacity{.slots = 3, .context = 2000, .max_batch_tokens = 64};
+  const auto classes = KvShape::ClassesOf(config, capacity);
+  ASSERT_EQ(classes, (std::vector<model::KvClass>{{0, 0}, {100, 2}}));
+  EXPECT_EQ(KvShape::Pools(classes, 2, capacity), (std::vector<size_t>{16, 4}));
+  const std::vector<size_t> pools = {16, 4, 8, 2};
+  const KvShape shape(config, 3, 2000, pools, classes);
+  EXPECT_EQ(shape.pool, 30u);
+  EXPECT_EQ(shape.class_bytes[1], 3 * shape.class_bytes[0]);
+  EXPECT_EQ(shape.bytes(), 24 * shape.class_bytes[0] + 6 * shape.class_bytes[1]);
+  EXPECT_EQ(shape.slot_bytes(), 8 * shape.class_bytes[0] + 2 * shape.class_bytes[1]);
+  KvRegion region(shape, NumaNodeId(0));
+  EXPECT_GE(region.arena().bytes(), shape.bytes());
+  const uint8_t* end = nullptr;
+  for (uint32_t chunk = 0; chunk < shape.pool; ++chunk) {
+    const std::span<uint8_t> memory = region.memory(chunk);
+    EXPECT_EQ(memory.size(), shape.class_bytes[(chunk >= 16 && chunk < 20) || chunk >= 28]);
+    EXPECT_TRUE(end == nullptr || memory.data() == end) << chunk;
+    end = memory.data() + memory.size();
+  }
+  EXPECT_EQ(region.Check({SlotId(2), 7, 29, 28, 5}), nullptr);
+  EXPECT_STREQ(region.Check({SlotId(2), 7, 27, 28, 5}), "a KV chunk that does not exist");
+  EXPECT_STREQ(region.Check({SlotId(2), 7, 17, 28, 5}), "a KV chunk that does not exist");
+  EXPECT_STREQ(region.Check({SlotId(2), 7, 30, 0, 0}), "a KV chunk that does not exist");
+  region.Map({SlotId(2), 7, 29, 0, 0});
+  region.Map({SlotId(2), 7, 5, 0, 0});
+  EXPECT_EQ(region.chunk(SlotId(2), 7, 0, 0).keys, region.memory(29).data());
+  EXPECT_EQ(region.chunk(SlotId(2), 7, 3, 0).keys, region.memory(5).data());
+  // What a copy of one class says is not done for layers of the other one.
+  std::ranges::fill(region.memory(28), uint8_t{1});
+  std::ranges::fill(region.memory(29), uint8_t{0});
+  std::ranges::fill(region.memory(5), uint8_t{0});
+  for (size_t layer = 0; layer < 4; ++layer) {
+    for (size_t head = 0; head < 2; ++head) region.Copy({SlotId(2), 7, 29, 28, 256}, layer, head);
+  }
+  EXPECT_TRUE(std::ranges::equal(region.memory(29), region.memory(28)));
+  EXPECT_EQ(std::ranges::count(region.memory(5), 1), 0);
 }
 
 TEST(KvShape, PoolsAreSharesOfTheTokens) {

@@ -1,18 +1,115 @@
 #include "attention_node/kv_region.h"
 
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include "base/check.h"
+
 namespace larder::attention_node {
+namespace {
+
+// Chunks that hold what a window sees from any row of a micro-batch, wherever they begin.
+size_t ChunksOfWindow(size_t window, size_t rows) {
+  return CeilDiv(window - 1 + rows - 1, kernels::kChunkPositions) + 1;
+}
+
+constexpr size_t kUsualRows = 256;  // of a micro-batch, while a Plan has not said
+
+}  // namespace
+
+std::vector<model::KvClass> KvShape::ClassesOf(const model::ModelConfig& config,
+                                               const model::Capacity& capacity) {
+  std::set<size_t> windows;
+  for (const uint8_t kind : config.kind_of)
+    windows.insert(capacity.whole_windows ? 0 : config.kinds[kind].window);
+  const size_t rows = capacity.max_batch_tokens != 0 ? capacity.max_batch_tokens : kUsualRows;
+  std::vector<model::KvClass> classes;
+  for (const size_t window : windows)
+    classes.push_back({window, window == 0 ? 0 : ChunksOfWindow(window, rows)});
+  if (classes.empty()) classes.emplace_back();
+  return classes;
+}
+
+std::vector<size_t> KvShape::Pools(std::span<const model::KvClass> classes, size_t slots,
+                                   const model::Capacity& all) {
+  const size_t full = PoolChunks(slots, all), cached = ShareOf(slots, all, all.cached_tokens);
+  std::vector<size_t> pools;
+  for (const model::KvClass& of : classes)
+    pools.push_back(of.window == 0 ? full : std::min(full, slots * of.chunks + cached));
+  return pools;
+}
+
+KvShape::KvShape(const model::ModelConfig& config, size_t slot_count, size_t context_tokens,
+                 std::span<const size_t> pool_chunks, std::vector<model::KvClass> of_classes)
+    : slots(slot_count),
+      context(context_tokens),
+      chunks(CeilDiv(context_tokens, kernels::kChunkPositions)),
+      value_pages(CeilDiv(std::min(context_tokens, kernels::kChunkPositions),
+                          kernels::kValuePagePositions)),
+      classes(std::move(of_classes)),
+      class_bytes(classes.size(), 0),
+      pools(pool_chunks.begin(), pool_chunks.end()) {
+  for (size_t i = 0; pool_chunks.empty() && i < classes.size(); ++i)
+    pools.push_back(slots * sequence_chunks(i));
+  LARDER_CHECK(pools.size() % classes.size() == 0, "{} pools of {} classes of KV memory",
+               pools.size(), classes.size());
+  pool = std::accumulate(pools.begin(), pools.end(), size_t{0});
+  for (size_t i = 0; i < config.layers; ++i) {
+    const model::LayerSpec& layer = config.layer(i);
+    const auto found = std::ranges::find(classes, layer.window, &model::KvClass::window);
+    // One class alone may be of all layers, whatever their windows.
+    LARDER_CHECK(found != classes.end() || classes.size() == 1, "no class of windows of {}",
+                 layer.window);
+    const size_t of_class =
+        found == classes.end() ? 0 : static_cast<size_t>(found - classes.begin());
+    layers.emplace_back(of_class, layer.sizes.kv_heads,
+                        CeilDiv(layer.sizes.head_size, kernels::kBlock), value_pages,
+                        class_bytes[of_class]);
+    class_bytes[of_class] = layers.back().end();
+  }
+}
+
+uint64_t KvShape::chunk_bytes() const {
+  return std::accumulate(class_bytes.begin(), class_bytes.end(), uint64_t{0});
+}
+
+uint64_t KvShape::slot_bytes() const {
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < classes.size(); ++i) bytes += sequence_chunks(i) * class_bytes[i];
+  return bytes;
+}
+
+uint64_t KvShape::bytes() const {
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < pools.size(); ++i) bytes += pools[i] * class_bytes[i % classes.size()];
+  return bytes;
+}
 
 KvRegion::KvRegion(const KvShape& shape, NumaNodeId node)
-    : shape_(shape),
-      chunk_bytes_(shape.chunk_bytes()),
-      arena_(shape.bytes(), node),
-      base_(reinterpret_cast<uint8_t*>(arena_.data())) {
-  for (size_t i = 0; i < shape_.slots * shape_.chunks; ++i)
-    table_.push_back(static_cast<uint32_t>(i % shape_.pool));
+    : shape_(shape), arena_(shape.bytes(), node), base_(reinterpret_cast<uint8_t*>(arena_.data())) {
+  const size_t classes = shape_.classes.size();
+  std::vector<std::vector<uint64_t>> of_class(classes);
+  uint64_t first = 0;
+  for (size_t i = 0; i < shape_.pools.size(); ++i) {
+    for (size_t k = 0; k < shape_.pools[i]; ++k, first += shape_.class_bytes[i % classes]) {
+      chunks_.push_back({first, static_cast<uint32_t>(i % classes)});
+      of_class[i % classes].push_back(first);
+    }
+  }
+  for (const std::vector<uint64_t>& of : of_class) {
+    for (size_t i = 0; i < shape_.slots * shape_.chunks; ++i)
+      table_.push_back(of.empty() ? 0 : of[i % of.size()]);
+  }
 }
 
 const char* KvRegion::Check(const model::KvUpdate& update) const {
-  return update.Problem(shape_.slots, shape_.chunks, {0, shape_.pool});
+  Range<size_t> of_pool{0, 0};  // the update's chunks are of one
+  for (const size_t chunks : shape_.pools) {
+    of_pool = {of_pool.end, of_pool.end + chunks};
+    if (of_pool.contains(update.chunk)) break;
+  }
+  return update.Problem(shape_.slots, shape_.chunks, of_pool);
 }
 
 }  // namespace larder::attention_node

@@ -67,6 +67,7 @@ class Verification {
     size_t threads = 0;                    // 0: spec's
     std::optional<kernels::Isa> isa = {};  // nullopt: spec's
     bool attention = false;
+    bool whole_windows = false;
   };
 
   std::vector<int32_t> RandomTokens(uint32_t stream) const {
@@ -82,6 +83,7 @@ class Verification {
     options.isa = form.isa.value_or(spec_.isa);
     options.capacity.slots = kSlots;
     options.capacity.context = tokens_.size();
+    options.capacity.whole_windows = form.whole_windows;
     if (form.attention) {
       options.attention.push_back(
           {.name = "attention", .cores = spec_.machine.PickCores(1), .cpus = {}, .slots = kSlots});
@@ -209,7 +211,7 @@ class Verification {
         .vocab = config_.vocab,
         .chunk_positions = kChunk};
     {
-      const std::unique_ptr<Engine> engine = Make({});
+      const std::unique_ptr<Engine> engine = Make({.whole_windows = true});
       std::vector<TokenRow> rows;
       for (size_t i = 0; i < kChunk; ++i) rows.push_back(RowAt(i));
       for (TokenRow& row : rows) row.logits = false;
@@ -221,7 +223,7 @@ class Verification {
                               {.tokens = {tokens_.begin(), tokens_.begin() + kChunk},
                                .bytes = {memory.begin(), memory.end()}});
     }
-    const std::unique_ptr<Engine> engine = Make({.threads = 1});
+    const std::unique_ptr<Engine> engine = Make({.threads = 1, .whole_windows = true});
     const pipeline::SlotContents read = pipeline::ReadSlotFile(path, options);
     engine->kv().Grow(SlotId(0), 1);
     std::ranges::copy(read.bytes,

@@ -46,7 +46,7 @@ ChainClient::ChainClient(const ChainPlan& chain, const StagePlan& ends,
       shown_(std::make_unique<SocketStatus[]>(shape_.reports())),
       listener_(chain_.serving),
       on_lost_(options.on_lost),
-      orders_(chain_.chunk_ends),
+      orders_(chain_.socket_chunk_ends()),
       of_stages_(chain_.stages.size()),
       in_flight_(chain_.capacity.max_in_flight),
       logit_row_(chain_.capacity.max_batch_tokens) {

@@ -104,7 +104,7 @@ void ChainClient::ShowReports(const SocketReport* reports, uint64_t came_ns) {
 // Notes which orders the sockets report ended.
 void ChainClient::SeeOrders() {
   const size_t per_stage = shape_.reports_per_stage();
-  for (size_t socket = 0; socket < chain_.chunk_ends.size(); ++socket) {
+  for (size_t socket = 0; socket < std::max<size_t>(chain_.slot_ends.size(), 1); ++socket) {
     const size_t at = shape_.rows.slot_ends.empty() ? 0 : 1 + socket;
     for (size_t stage = 0; stage < of_stages_.size(); ++stage)
       of_stages_[stage] = frame_.report()[stage * per_stage + at].kv;

@@ -1,5 +1,8 @@
 #include "pipeline/chain/chain_plan.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include "base/error.h"
 #include "base/memory.h"
 #include "kernels/formats/kv_page.h"
@@ -25,13 +28,17 @@ rdma::LinkShape ChainPlan::link_shape() const {
 
 void ChainPlan::DivideLike(const StagePlan& plan) {
   if (!slot_ends.empty()) return;
-  chunk_ends = {plan.kv_chunks};
-  if (!plan.separated()) return;
-  chunk_ends.clear();
-  for (const PlanAttentionSocket& socket : plan.attention) {
-    slot_ends.push_back(socket.end_slot());
-    chunk_ends.push_back(socket.first_chunk + socket.kv_chunks);
-  }
+  chunk_ends.resize(plan.kv_pools.size());
+  std::partial_sum(plan.kv_pools.begin(), plan.kv_pools.end(), chunk_ends.begin());
+  for (const PlanAttentionSocket& socket : plan.attention) slot_ends.push_back(socket.end_slot());
+}
+
+std::vector<size_t> ChainPlan::socket_chunk_ends() const {
+  const size_t sockets = std::max<size_t>(slot_ends.size(), 1),
+               classes = chunk_ends.size() / sockets;
+  std::vector<size_t> ends;
+  for (size_t i = 0; i < sockets; ++i) ends.push_back(chunk_ends[(i + 1) * classes - 1]);
+  return ends;
 }
 
 void ChainPlan::CheckStage(const StagePlan& plan) const {

@@ -42,9 +42,11 @@ struct ChainPlan {
   // Where the slots of each attention socket end, the same for all separated stages; empty: all
   // colocated.
   std::vector<SlotId> slot_ends;
-  // Where the KV chunks of each attention socket end (attention_node/kv_region.h); all colocated:
-  // one end.
+  // Where the KV chunks of each class of each attention socket end (attention_node/kv_region.h), as
+  // StagePlan::kv_pools; all colocated: as of one socket.
   std::vector<size_t> chunk_ends;
+  // Where those of each socket end.
+  std::vector<size_t> socket_chunk_ends() const;
   // The cluster's key, for every link; null: none. The ends prove that they know it.
   std::shared_ptr<const rdma::LinkKey> link_key;
 

@@ -170,5 +170,23 @@ TEST(StageFrameTest, FieldsDoNotOverlap) {
   EXPECT_EQ(shape.bytes(), shape.kv_order_offset(8, 520) + 64 * sizeof(KvOrder));
 }
 
+// Chunks of two classes on each of two sockets: [0, 3) and [3, 6), [6, 10) and [10, 15).
+TEST(StageFrameTest, WhatIsCopiedIsOfTheSameClass) {
+  StageFrameShape shape = TestFrameShape();
+  shape.rows.chunk_ends = {3, 6, 10, 15};
+  TestFrame frame(shape);
+  EXPECT_STREQ(frame.Check(), "a KV chunk that does not exist") << "14 is copied to 6";
+  frame.view().kv_update(6)[1].copied_from = 9;
+  EXPECT_EQ(frame.Check(), nullptr);
+  frame.view().kv_update(6)[1] = {SlotId(3), 0, 14, 10, 9};
+  EXPECT_EQ(frame.Check(), nullptr);
+  frame.view().kv_update(6)[1] = {SlotId(3), 0, 10, 9, 9};
+  EXPECT_STREQ(frame.Check(), "a KV chunk that does not exist");
+  frame.view().kv_update(6)[1] = {SlotId(3), 0, 5, 5, 9};
+  EXPECT_STREQ(frame.Check(), "a KV chunk that does not exist") << "the other socket's";
+  frame.view().kv_update(6)[1] = {SlotId(3), 0, 15, 14, 9};
+  EXPECT_STREQ(frame.Check(), "a KV chunk that does not exist");
+}
+
 }  // namespace
 }  // namespace larder::pipeline::chain

@@ -39,7 +39,7 @@ Engine::Engine(std::shared_ptr<const model::GgufFile> file, const ChainPlan& cha
       limits_{.capacity = chain.capacity, .attention_slot_ends = chain.slot_ends},
       weight_bytes_(weight_node::LayerBytes(chain.config, 0, chain.config.layers)),
       kv_token_bytes_(
-          attention_node::KvShape(chain.config, 1, chain.capacity.context).slot_bytes() /
+          attention_node::KvShape::OfSequence(chain.config, chain.capacity).slot_bytes() /
           chain.capacity.context) {
   auto client =
       std::make_unique<ChainClient>(chain, plan_, std::move(stages), *file_, options, status_);
@@ -58,7 +58,8 @@ void Engine::Begin(std::unique_ptr<Chain> chain, std::vector<size_t> chunk_ends)
                     .slot_ends = limits_.attention_slot_ends,
                     .chunk_ends = std::move(chunk_ends),
                     .max_updates = model::MaxKvUpdates(max_batch_tokens()),
-                    .kept = kKeptSequences});
+                    .kept = kKeptSequences,
+                    .classes = attention_node::KvShape::ClassesOf(plan_.config, limits_.capacity)});
   batches_.assign(chain_->max_in_flight(), MicroBatch(max_batch_tokens()));
   for (auto* of_rows : {&order_, &rank_, &half_of_, &socket_of_, &logit_at_})
     of_rows->resize(max_batch_tokens());
@@ -99,8 +100,13 @@ void Engine::ThrowWrongRow(std::span<const TokenRow> rows, size_t i) const {
     throw Error("position {} is beyond the context of {} tokens; start with a larger -c",
                 row.position, plan_.options.capacity.context);
   }
-  throw Error("position {} of slot {} leaves a gap: its sequence ends at {}", row.position,
-              row.slot.value, EndBefore(rows, i));
+  if (row.position > EndBefore(rows, i) || (i > 0 && rows[i - 1].slot == row.slot)) {
+    throw Error("position {} of slot {} leaves a gap: its sequence ends at {}", row.position,
+                row.slot.value, EndBefore(rows, i));
+  }
+  throw Error(
+      "slot {} can't go on at position {}: what its windows see there is no longer in the KV cache",
+      row.slot.value, row.position);
 }
 
 void Engine::ThrowNoRoom(const TokenRow& row) const {

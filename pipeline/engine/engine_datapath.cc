@@ -67,7 +67,9 @@ void Engine::Check(std::span<const TokenRow> rows) {
     }
     const bool continues = i > 0 && rows[i - 1].slot == row.slot;
     const size_t end = EndBefore(rows, i);
-    if (continues ? row.position != end : row.position > end) ThrowWrongRow(rows, i);
+    if (continues ? row.position != end
+                  : row.position > end || kv_->Usable(row.slot, row.position) < row.position)
+      ThrowWrongRow(rows, i);
     uint64_t& seen = seen_[row.slot.index()];
     LARDER_CHECK(continues || seen != checks_, "rows of slot {} are not adjacent", row.slot.value);
     seen = checks_;

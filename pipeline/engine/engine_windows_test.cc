@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "model/reference/divergence.h"
 #include "model/reference/reference.h"
 #include "pipeline/engine/chain_testing.h"
@@ -108,6 +109,76 @@ TEST_P(EngineWindowsOf, StagesDoNotMatter) {
                         baseline_),
         "")
         << stages.size() << " stages";
+  }
+}
+
+// Long sequences beside each other, in few chunks: what windows no longer see is given away while
+// others go on.
+TEST_P(EngineWindowsOf, KvThatIsGivenAwayIsNotMissed) {
+  model::SynthOptions options = WithWindows(GetParam(), 50);
+  options.shape.context = 4096;
+  const TestModel model(options);
+  const size_t length = 1300, slots = 3;
+  std::vector<std::vector<int32_t>> tokens;
+  std::vector<std::vector<float>> alone;
+  {
+    auto engine = MakeEngine(model.file(), {.whole_windows = true, .context = 4096});
+    for (uint32_t slot = 0; slot < slots; ++slot) {
+      tokens.push_back(TestTokens(length, kVocabulary, slot));
+      alone.push_back(RunChunks(*engine, tokens[slot], 100));
+    }
+  }
+  for (const TestEngineOptions& with :
+       {TestEngineOptions{.threads = 3, .slots = slots},
+        TestEngineOptions{.threads = 2, .attention = {{.threads = 2, .slots = slots}}},
+        TestEngineOptions{.threads = 1, .attention = {{1, 2}, {2, 1}}}}) {
+    TestEngineOptions small = with;
+    small.context = 4096;
+    small.max_batch_tokens = 64;
+    auto engine = MakeEngine(model.file(), small);
+    EXPECT_TRUE(engine->kv_channel().Memory(0).empty()) << "a file would need all positions";
+    std::vector<size_t> done(slots, 0);
+    // A prompt's rows are the most of each micro-batch, one slot's after the other's.
+    for (size_t turn = 0; std::ranges::min(done) < length; ++turn) {
+      std::vector<TokenRow> rows;
+      for (uint32_t slot = 0; slot < slots; ++slot) {
+        const size_t n = turn / 4 % slots == slot ? 64 - slots + 1 : 1;
+        for (size_t i = 0; i < n && done[slot] < length; ++i, ++done[slot])
+          rows.push_back({tokens[slot][done[slot]], SlotId(static_cast<int32_t>(slot)),
+                          static_cast<uint32_t>(done[slot]), true});
+      }
+      engine->Run(rows);
+      for (size_t i = 0; i < rows.size(); ++i) {
+        const auto at = alone[rows[i].slot.index()].begin() +
+                        static_cast<std::ptrdiff_t>(rows[i].position * kVocabulary);
+        const auto logits = engine->logits(i);
+        ASSERT_EQ(FirstDifference({logits.begin(), logits.end()},
+                                  {at, at + static_cast<std::ptrdiff_t>(kVocabulary)}),
+                  "")
+            << "slot " << rows[i].slot.value << " position " << rows[i].position;
+      }
+    }
+    const std::vector<TokenRow> back = {{tokens[0][100], SlotId(0), 100, true}};
+    EXPECT_THROW(engine->Run(back), Error);
+    const std::vector<TokenRow> again = {
+        {tokens[0][length - 1], SlotId(0), static_cast<uint32_t>(length - 1), true}};
+    engine->Run(again);
+    const auto at = alone[0].end() - static_cast<std::ptrdiff_t>(kVocabulary);
+    EXPECT_EQ(
+        FirstDifference({engine->logits(0).begin(), engine->logits(0).end()}, {at, alone[0].end()}),
+        "");
+    // A sequence that begins as another one, which has gone on.
+    ASSERT_EQ(
+        engine->kv().Fork(SlotId(1), SlotId(0), length - 10),
+        engine->kv().socket_of(SlotId(0)) == engine->kv().socket_of(SlotId(1)) ? length - 10 : 0);
+    if (engine->kv().length(SlotId(1)) == 0) continue;
+    std::vector<TokenRow> rows;
+    for (size_t i = length - 10; i < length; ++i)
+      rows.push_back({tokens[0][i], SlotId(1), static_cast<uint32_t>(i), i + 1 == length});
+    engine->Run(rows);
+    EXPECT_EQ(
+        FirstDifference({engine->logits(0).begin(), engine->logits(0).end()}, {at, alone[0].end()}),
+        "");
   }
 }
 

@@ -11,12 +11,19 @@ KvChunks::KvChunks(const KvChunksShape& shape)
       slot_chunks_(shape.slot_chunks()),
       socket_(shape.capacity.slots + shape.kept),
       lengths_(shape.capacity.slots + shape.kept),
-      listed_(shape.capacity.slots + shape.kept),
-      table_((shape.capacity.slots + shape.kept) * slot_chunks_),
+      keeps_(shape.capacity.slots + shape.kept),
+      uses_(shape.capacity.slots + shape.kept),
       users_(shape.chunk_ends.back()),
       pools_(shape.chunk_ends.size()),
       updates_(shape.max_updates) {
-  LARDER_CHECK(shape_.chunk_ends.size() == std::max<size_t>(shape_.slot_ends.size(), 1));
+  LARDER_CHECK(pools_.size() ==
+               shape_.classes.size() * std::max<size_t>(shape_.slot_ends.size(), 1));
+  for (const model::KvClass& of : shape_.classes) {
+    classes_.push_back({.window = of.window,
+                        .first = std::vector<size_t>(lists()),
+                        .end = std::vector<size_t>(lists()),
+                        .table = std::vector<uint32_t>(lists() * slot_chunks_)});
+  }
   for (SlotId slot(0); slot.index() < shape_.capacity.slots; ++slot) {
     const auto& ends = shape_.slot_ends;
     socket_[slot.index()] =
@@ -24,7 +31,9 @@ KvChunks::KvChunks(const KvChunksShape& shape)
   }
   for (size_t i = 0; i < pools_.size(); ++i) {
     const size_t chunks = shape_.chunk_ends[i] - (i == 0 ? 0 : shape_.chunk_ends[i - 1]);
-    LARDER_CHECK(chunks >= slot_chunks_, "{} KV chunks; a slot has {}", chunks, slot_chunks_);
+    const size_t most = shape_.classes[i % classes_.size()].chunks;
+    const size_t needed = most == 0 ? slot_chunks_ : std::min(most, slot_chunks_);
+    LARDER_CHECK(chunks >= needed, "{} KV chunks; a slot needs {}", chunks, needed);
     pools_[i].free_list.resize(chunks);
   }
   ResetAll();
@@ -32,7 +41,11 @@ KvChunks::KvChunks(const KvChunksShape& shape)
 
 void KvChunks::ResetAll() {
   std::fill(lengths_.begin(), lengths_.end(), 0);
-  std::fill(listed_.begin(), listed_.end(), 0);
+  std::fill(keeps_.begin(), keeps_.end(), 0);
+  for (Class& of : classes_) {
+    std::fill(of.first.begin(), of.first.end(), 0);
+    std::fill(of.end.begin(), of.end.end(), 0);
+  }
   shared_ = 0;
   updates_count_ = 0;
   std::fill(users_.begin(), users_.end(), 0);

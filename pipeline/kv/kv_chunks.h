@@ -4,6 +4,10 @@
 // the next micro-batch. A chunk that several slots list is not written: a slot that would write
 // into it gets a copy. Plain bookkeeping, without the keys and values themselves. Only the engine's
 // thread uses it; it allocates nothing after its construction.
+//
+// Each class of memory (model/step/kv_class.h) has its chunks, pools and lists. In a class with
+// windows, chunks before those that a sequence's next rows see are loose: they stay in its list,
+// for sequences that begin as it does, until others want them. So a list has a first chunk.
 #pragma once
 
 #include <algorithm>
@@ -14,6 +18,7 @@
 
 #include "base/ids.h"
 #include "model/step/capacity.h"
+#include "model/step/kv_class.h"
 #include "model/step/kv_update.h"
 
 namespace larder::pipeline::inline kv {
@@ -24,10 +29,12 @@ struct KvChunksShape {
   // Where the slots of each attention socket end; empty: attention is colocated, one socket has
   // all.
   std::vector<SlotId> slot_ends;
-  std::vector<size_t> chunk_ends;  // where each socket's chunks end; each has at least the chunks
-                                   // of one full context
-  size_t max_updates = 1;          // most updates of a micro-batch
-  size_t kept = 0;                 // number of kept sequences, which have no slot
+  // [socket * classes + class]: where the chunks end, by their numbers. Each socket has at least
+  // those that one sequence needs.
+  std::vector<size_t> chunk_ends;
+  size_t max_updates = 1;  // most updates of a micro-batch
+  size_t kept = 0;         // number of kept sequences, which have no slot
+  std::vector<model::KvClass> classes = {model::KvClass{}};
 
   size_t slot_chunks() const { return (capacity.context + chunk_positions - 1) / chunk_positions; }
 };
@@ -45,16 +52,21 @@ class KvChunks {
   // The positions of the slot's sequence, [0, length).
   size_t length(SlotId slot) const { return lengths_[slot.index()]; }
   // The last position, at most `positions`, at which a sequence with the same beginning as the
-  // slot's can go on with the chunks that the slot lists.
-  size_t Usable(SlotId slot, size_t positions) const { return std::min(length(slot), positions); }
-  // Cuts the sequence at `begin` <= length and makes room for positions up to `end`. Returns up to
-  // where there is room: `end`, or less if no chunk is free.
+  // slot's can go on with the chunks that the slot lists: its length, or `positions`, or 0 where
+  // what windows see there is gone.
+  size_t Usable(SlotId slot, size_t positions) const;
+  // Cuts the sequence at `begin` <= length, which must be usable, and makes room for positions up
+  // to `end`, those of a micro-batch. Returns up to where there is room: `end`, or less if no chunk
+  // is free.
   size_t Reserve(SlotId slot, size_t begin, size_t end);
   // Positions up to `end`, for which there is room, have been submitted.
-  void Extend(SlotId slot, size_t end) { lengths_[slot.index()] = end; }
+  void Extend(SlotId slot, size_t end) {
+    lengths_[slot.index()] = end;
+    KeepFor(slot, end, end);
+  }
   // Makes `to` a sequence with the first `positions` positions of another slot, `from`; `to` loses
-  // what it had. Returns how many positions it got: fewer if chunks or updates run out, 0 if the
-  // slots belong to different sockets.
+  // what it had. Returns how many positions it got: fewer if chunks or updates run out, or what
+  // windows see there is gone; 0 if the slots belong to different sockets.
   size_t Fork(SlotId to, SlotId from, size_t positions);
   // Moves the slot's sequence to `kept`, which loses what it had. The slot is empty afterwards.
   void Keep(SlotId kept, SlotId slot);
@@ -62,14 +74,14 @@ class KvChunks {
   bool Restore(SlotId slot, SlotId kept);
   // Adds free chunks to the slot until it has `chunks`. The sequence must end with a chunk. Keys
   // and values are not computed but copied to the new chunks, before Extend. Returns how many
-  // chunks the slot has: fewer if chunks or updates run out.
+  // chunks the slot has: fewer if chunks or updates run out. Requires one class without windows.
   size_t Grow(SlotId slot, size_t chunks);
-  // The chunk at `index` of its list.
-  uint32_t chunk(SlotId slot, size_t index) const { return entry(slot, index); }
+  // The chunk at `index` of its list, in the first class.
+  uint32_t chunk(SlotId slot, size_t index) const { return entry(0, slot, index); }
   // A held chunk is neither handed out nor written, whether or not slots list it.
   void Hold(uint32_t chunk) { shared_ += ++users_[chunk] == 2; }
   void LetGo(uint32_t chunk);
-  // Cuts the sequence to its first `positions` (at most its length).
+  // Cuts the sequence to its first `positions`, which must be usable.
   void Shorten(SlotId slot, size_t positions);
   void Reset(SlotId slot) { Shorten(slot, 0); }
   void ResetAll();  // also forgets all updates: no table is known any longer
@@ -77,12 +89,23 @@ class KvChunks {
   AttentionId socket_of(SlotId slot) const {
     return AttentionId(static_cast<int32_t>(socket_[slot.index()]));
   }
-  size_t pool(AttentionId socket) const { return pools_[socket.index()].free_list.size(); }
-  size_t free(AttentionId socket) const { return pools_[socket.index()].free; }
-  // The number of chunks, over all sockets, that several slots list, or a slot and a holder.
-  size_t shared() const { return shared_; }
+  // The chunks of the first class, which decides what can run: in the others there is room for what
+  // it has room for.
+  size_t pool(AttentionId socket) const { return pool_of(socket, 0).free_list.size(); }
+  // Its free chunks, and those that only loose places of lists have.
+  size_t free(AttentionId socket) const;
+  // The most of its chunks that a sequence needs at once.
+  size_t most_chunks() const;
   // The number of chunks that only this slot lists, which would be free without it.
   size_t own(SlotId slot) const;
+  // The first one that the slot lists.
+  size_t first(SlotId slot) const { return classes_[0].first[slot.index()]; }
+
+  // Whether some class has neither free chunks nor loose ones.
+  bool Short(AttentionId socket) const;
+  // The number of chunks, over all sockets and classes, that several slots list, or a slot and a
+  // holder.
+  size_t shared() const { return shared_; }
 
   // What has changed since the last ClearUpdates, for the next micro-batch.
   std::span<const model::KvUpdate> updates() const { return {updates_.data(), updates_count_}; }
@@ -93,28 +116,66 @@ class KvChunks {
     std::vector<uint32_t> free_list;  // its chunks: the first `free` of the list are free
     size_t free = 0;
   };
-  uint32_t& entry(SlotId slot, size_t index) { return table_[slot.index() * slot_chunks_ + index]; }
-  uint32_t entry(SlotId slot, size_t index) const {
-    return table_[slot.index() * slot_chunks_ + index];
+  struct Class {
+    size_t window = 0;
+    std::vector<size_t> first, end;  // [slot]: its list has the places [first, end)
+    std::vector<uint32_t> table;     // [slot][index]
+  };
+  uint32_t& entry(size_t of_class, SlotId slot, size_t index) {
+    return classes_[of_class].table[slot.index() * slot_chunks_ + index];
   }
-  Pool& pool_of(SlotId slot) { return pools_[socket_[slot.index()]]; }
+  uint32_t entry(size_t of_class, SlotId slot, size_t index) const {
+    return classes_[of_class].table[slot.index() * slot_chunks_ + index];
+  }
+  Pool& pool_of(AttentionId socket, size_t of_class) {
+    return pools_[socket.index() * classes_.size() + of_class];
+  }
+  const Pool& pool_of(AttentionId socket, size_t of_class) const {
+    return pools_[socket.index() * classes_.size() + of_class];
+  }
+  Pool& pool_with(uint32_t chunk);
   // The most updates that forks may use; the others are left for the next micro-batch's rows.
   size_t MostForks() const { return updates_.size() / 2; }
-  // Appends a free chunk to the slot's list. False if no chunk is free, or there is no room for the
+  // The first chunk that rows from `position` on see.
+  size_t FirstSeen(const Class& of, size_t position) const {
+    return of.window == 0 || position < of.window
+               ? 0
+               : (position - of.window + 1) / shape_.chunk_positions;
+  }
+  // The next rows of the slot begin at `begin` at the earliest; those of a micro-batch that ends at
+  // `end` may come again.
+  void KeepFor(SlotId slot, size_t begin, size_t end) {
+    const size_t rows = shape_.capacity.max_batch_tokens;
+    keeps_[slot.index()] = std::min(begin, end > rows ? end - rows : 0);
+  }
+  // Where the loose places of the slot's list end.
+  size_t LooseEnd(const Class& of, SlotId slot) const {
+    return std::min(of.end[slot.index()], FirstSeen(of, keeps_[slot.index()]));
+  }
+  bool AnyLoose(AttentionId socket, const Class& of) const;
+  // Takes loose places from lists, those that were reserved longest ago first, until that frees a
+  // chunk. Returns whether it did.
+  bool FreeLoose(AttentionId socket, size_t of_class);
+  // Appends a free or loose chunk to the slot's list. False if there is none, or no room for the
   // update.
-  bool Append(SlotId slot, uint32_t copied_from, size_t copied_positions);
-  void List(SlotId slot, uint32_t chunk, uint32_t copied_from, size_t copied_positions);
-  void Cut(SlotId slot, size_t chunks);  // cuts the list to that many
+  bool Append(size_t of_class, SlotId slot, uint32_t copied_from, size_t copied_positions);
+  void List(size_t of_class, SlotId slot, uint32_t chunk, uint32_t copied_from,
+            size_t copied_positions);
+  // The number of chunks that a sequence of so many positions lists, which goes on there.
+  size_t ChunksAt(size_t positions) const;
+  void Cut(SlotId slot, size_t chunks);  // cuts the lists to that many
   void Release(Pool& pool, uint32_t chunk);
 
   KvChunksShape shape_;
   size_t slot_chunks_;
   std::vector<uint32_t> socket_;  // [slot]
   std::vector<size_t> lengths_;   // [slot]: positions
-  std::vector<size_t> listed_;    // [slot]: chunks of its list
-  std::vector<uint32_t> table_;   // [slot][index]
-  std::vector<uint32_t> users_;   // [chunk]: slots that list it, and holders
-  std::vector<Pool> pools_;       // [socket]
+  std::vector<size_t> keeps_;     // [slot]: the first position whose rows find what they see
+  std::vector<uint64_t> uses_;    // [slot]: when it was last reserved
+  uint64_t use_ = 0;
+  std::vector<Class> classes_;
+  std::vector<uint32_t> users_;  // [chunk]: slots that list it, and holders
+  std::vector<Pool> pools_;      // [socket * classes + class]
   size_t shared_ = 0;
   std::vector<model::KvUpdate> updates_;  // [max_updates]
   size_t updates_count_ = 0;

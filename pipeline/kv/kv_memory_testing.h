@@ -2,6 +2,7 @@
 // Included by tests only.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -15,15 +16,21 @@ class KvMemory {
  public:
   explicit KvMemory(const KvChunksShape& shape)
       : shape_(shape),
-        table_(shape.capacity.slots * shape.slot_chunks(), UINT32_MAX),
+        table_(shape.classes.size() * shape.capacity.slots * shape.slot_chunks(), UINT32_MAX),
         values_(shape.chunk_ends.back() * shape.chunk_positions) {}
 
   void Apply(std::span<const model::KvUpdate> updates) {
     LARDER_CHECK(updates.size() <= shape_.max_updates);
     for (const model::KvUpdate& update : updates) {
+      // Of which pool its chunks are, and so of which class.
+      const auto end = std::upper_bound(shape_.chunk_ends.begin(), shape_.chunk_ends.end(),
+                                        size_t{update.chunk});
+      const auto pool = static_cast<size_t>(end - shape_.chunk_ends.begin());
+      LARDER_CHECK(pool < shape_.chunk_ends.size());
       LARDER_CHECK(update.Problem(shape_.capacity.slots, shape_.slot_chunks(),
-                                  {0, shape_.chunk_ends.back()}) == nullptr);
-      table_[update.slot.index() * shape_.slot_chunks() + update.index] = update.chunk;
+                                  {pool == 0 ? 0 : shape_.chunk_ends[pool - 1],
+                                   shape_.chunk_ends[pool]}) == nullptr);
+      entry(pool % shape_.classes.size(), update.slot, update.index) = update.chunk;
       LARDER_CHECK(update.copied_positions < shape_.chunk_positions);
       for (size_t i = 0; i < update.copied_positions; ++i) {
         values_[update.chunk * shape_.chunk_positions + i] =
@@ -35,13 +42,16 @@ class KvMemory {
     return {reinterpret_cast<uint8_t*>(&values_[chunk * shape_.chunk_positions]), chunk_bytes()};
   }
   size_t chunk_bytes() const { return shape_.chunk_positions * sizeof(uint64_t); }
-  uint64_t& at(SlotId slot, size_t position) {
-    const uint32_t chunk =
-        table_[slot.index() * shape_.slot_chunks() + position / shape_.chunk_positions];
+  uint64_t& at(SlotId slot, size_t position, size_t of_class = 0) {
+    const uint32_t chunk = entry(of_class, slot, position / shape_.chunk_positions);
     return values_.at(chunk * shape_.chunk_positions + position % shape_.chunk_positions);
   }
 
  private:
+  uint32_t& entry(size_t of_class, SlotId slot, size_t index) {
+    return table_[(of_class * shape_.capacity.slots + slot.index()) * shape_.slot_chunks() + index];
+  }
+
   KvChunksShape shape_;
   std::vector<uint32_t> table_;
   std::vector<uint64_t> values_;

@@ -131,6 +131,7 @@ class Planner {
     if (capacity.kv_tokens == 0) capacity.kv_tokens = manifest_.kv_tokens;
     if (options.cache_ram_bytes == 0) options.cache_ram_bytes = manifest_.cache_ram_mib << 20;
     capacity.cached_tokens = options.cache_ram_bytes / KvTokenBytes(plan_.config);
+    capacity.whole_windows = capacity.whole_windows || !manifest_.cache_dir.empty();
     if (manifest_.isa) options.isa = *manifest_.isa;
     std::set<L3GroupId> groups, kv_groups;
     stage.l3_bytes = L3Bytes(machine, socket.cores, &groups) / socket.l3_sharers;
@@ -205,17 +206,17 @@ class Planner {
       rows = std::min(rows, DefaultBatchTokens(ConfigOf(stage), machines_[stage.machine]));
     const size_t wanted = options_.capacity.max_batch_tokens;
     const size_t max_in_flight = plan_.single() ? 1 : MaxInFlight(plan_.stages.size());
-    // Colocated stages have as many KV chunks as the attention sockets of the others together.
-    size_t kv_chunks = 0;
+    // Colocated stages have the KV chunks of the attention sockets of the others together.
+    std::vector<size_t> kv_pools;
     for (const bool separated : {true, false}) {
       for (size_t i = 0; i < plan_.stages.size(); ++i) {
         if (plan_.stages[i].attention.empty() == separated) continue;
         PlanOptions& options = stage_options_[i];
         options.capacity.max_batch_tokens = wanted != 0 ? wanted : rows;
         options.capacity.max_in_flight = max_in_flight;
-        options.kv_chunks = kv_chunks;
+        options.kv_pools = kv_pools;
         PlanStage(i);
-        if (separated) kv_chunks = plan_.stages[i].plan.kv_chunks;
+        if (separated) kv_pools = plan_.stages[i].plan.kv_pools;
       }
     }
     for (const PlacedStage& stage : plan_.stages) {

@@ -16,8 +16,10 @@ namespace {
 
 constexpr size_t kBatches[] = {1, 2, 4, 8, 16, 32};
 
-uint64_t KvBytes(const model::ModelConfig& config, size_t first, size_t layers, size_t context) {
-  return attention_node::KvShape(model::LayersOf(config, first, layers), 1, context).slot_bytes();
+uint64_t KvBytes(const model::ModelConfig& config, size_t first, size_t layers,
+                 const model::Capacity& capacity) {
+  return attention_node::KvShape::OfSequence(model::LayersOf(config, first, layers), capacity)
+      .slot_bytes();
 }
 
 }  // namespace
@@ -57,8 +59,8 @@ Prediction PredictionOf(const Plan& plan, const Speeds& speeds) {
          // a layer that exceeds its budget but not the cache is still read from it
          .weights_in_l3 =
              stage.resident || (stage.l3_bytes >= stage.weight_bytes && stage.layers == 1),
-         .kv_bytes = CeilDiv(KvBytes(c, stage.first_layer, stage.layers, plan.capacity.context),
-                             stage.layers),
+         .kv_bytes =
+             CeilDiv(KvBytes(c, stage.first_layer, stage.layers, plan.capacity), stage.layers),
          .kv_cores = stage.attention.empty() ? stage.cores : stage.attention_cores,
          .kv_room_bytes = stage.kv_room_bytes});
   }
@@ -144,6 +146,7 @@ uint64_t Plan::hash() const {
                         capacity.cached_tokens,
                         capacity.max_batch_tokens,
                         capacity.max_in_flight,
+                        capacity.whole_windows,
                         serving_socket};
   for (const PlacedStage& stage : stages) {
     key.push_back({stage.server, stage.socket, stage.attention, stage.first_layer, stage.layers,

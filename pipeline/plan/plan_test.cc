@@ -283,6 +283,48 @@ TEST(PlanTest, OneMachineWithoutAManifest) {
   EXPECT_EQ(plan.socket_notes, 0u) << "nobody wrote its socket";
 }
 
+// Windows of 256 in three layers of four: a third of the KV of 8,192 positions.
+TEST(PlanTest, LayersWithWindowsKeepLittleKv) {
+  model::ModelShape shape;
+  shape.architecture = "exaone4";
+  shape.layers = 8;
+  shape.context = 8192;
+  shape.window = 256;
+  const model::ModelConfig config = model::ConfigOfShape(shape, "windows");
+  PlanOptions options;
+  options.threads = 2;
+  options.capacity.slots = 3;
+  options.capacity.context = 8192;
+  options.capacity.max_batch_tokens = 256;
+  const topology::Topology machine = TestMachine("two-packages");
+  const Plan plan = MakePlan(config, machine, options);
+  options.capacity.whole_windows = true;
+  const Plan whole = MakePlan(config, machine, options);
+  EXPECT_EQ(whole.stages[0].plan.kv_classes.size(), 1u);
+  EXPECT_EQ(plan.stages[0].plan.kv_classes, (std::vector<model::KvClass>{{0, 0}, {256, 3}}));
+  EXPECT_EQ(plan.stages[0].plan.kv_pools, (Sizes{3 * 32, 3 * 3}));
+  EXPECT_LE(static_cast<double>(plan.kv_slot_bytes()), 0.33 * whole.kv_slot_bytes());
+  EXPECT_LE(static_cast<double>(plan.kv_bytes()), 0.33 * whole.kv_bytes());
+  EXPECT_NE(plan.hash(), whole.hash());
+  EXPECT_NE(plan.Table().find("2 layers with KV of 8192 tokens"), std::string::npos)
+      << plan.Table();
+  EXPECT_NE(plan.Table().find("6 layers of windows of 256 with KV of 768 tokens"),
+            std::string::npos);
+  EXPECT_EQ(whole.Table().find("layers with KV"), std::string::npos);
+  EXPECT_EQ(plan.stages[0].plan.Json()["kv_classes"].size(), 2u);
+  // Without windows there is nothing to keep whole.
+  options.capacity.slots = 1;
+  const Plan other = MakePlan(Shape("bench-24m"), machine, options);
+  EXPECT_FALSE(other.capacity.whole_windows);
+  // Tokens of ended sequences are in all classes.
+  options.capacity.whole_windows = false;
+  options.capacity.slots = 1;
+  options.cache_ram_bytes = 64 << 20;
+  const StagePlan cached = MakePlan(config, machine, options).stages[0].plan;
+  EXPECT_GE(cached.kv_pools[1], 4u);
+  EXPECT_LE(cached.kv_bytes, plan.kv_slot_bytes() + (64 << 20) + (1 << 20));
+}
+
 TEST(PlanTest, OneMachineMayHaveMoreThreadsThanCores) {
   PlanOptions options;
   options.threads = 5;

@@ -45,9 +45,11 @@ std::vector<KvCapacity> KvCapacities(const Plan& plan) {
   for (const size_t context : contexts) {
     KvCapacity capacity{context, 0, SIZE_MAX};
     for (const PlacedStage& stage : plan.stages) {
+      model::Capacity of_context = plan.capacity;
+      of_context.context = context;
       const uint64_t bytes =
-          attention_node::KvShape(model::LayersOf(plan.config, stage.first_layer, stage.layers), 1,
-                                  context)
+          attention_node::KvShape::OfSequence(
+              model::LayersOf(plan.config, stage.first_layer, stage.layers), of_context)
               .slot_bytes();
       capacity.slot_bytes += bytes;
       capacity.slots_in_l3 = std::min<size_t>(capacity.slots_in_l3, stage.kv_room_bytes / bytes);
@@ -125,6 +127,8 @@ std::string Plan::Table() const {
   out += fmt::format("KV cache   {} slot{} x {} tokens{} = {:.2f} MB in all stages, INT8\n",
                      capacity.slots, capacity.slots == 1 ? "" : "s", capacity.context,
                      KvTokensText(capacity), Mb(kv_bytes()));
+  if (const std::string classes = KvClassesText(c, capacity); !classes.empty())
+    out += fmt::format("           {}\n", classes);
   out +=
       fmt::format("residency  {}\n", resident() ? "all stages' weights fit their L3 budgets"
                                                 : "not all stages' weights fit their L3 budgets");

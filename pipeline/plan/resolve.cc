@@ -221,9 +221,12 @@ class Resolver {
     model::Capacity capacity = {
         .slots = TotalSlots(), .context = manifest_.context, .kv_tokens = manifest_.kv_tokens};
     if (capacity.context == 0) capacity.context = attention_node::KvShape::DefaultContext(*config_);
+    capacity.whole_windows = !manifest_.cache_dir.empty();
+    const auto classes = attention_node::KvShape::ClassesOf(*config_, capacity);
     const uint64_t kv =
         attention_node::KvShape(*config_, capacity.slots, capacity.context,
-                                attention_node::KvShape::PoolChunks(capacity.slots, capacity))
+                                attention_node::KvShape::Pools(classes, capacity.slots, capacity),
+                                classes)
             .bytes();
     const size_t slots = capacity.slots, context = capacity.context;
     const std::string figures = fmt::format(

@@ -30,8 +30,19 @@ void CheckMemory(const StagePlan& plan, const topology::Topology& topology) {
         "model over several servers (larder plan --manifest, docs/cluster.md)",
         weights * 1e-9, memory * 1e-9);
   }
-  const uint64_t chunk_bytes = std::max<uint64_t>(1, plan.kv_bytes / plan.kv_chunks);
-  const uint64_t fits = left / chunk_bytes / capacity.slots * kernels::kChunkPositions;
+  // What windows see does not grow with the context.
+  const auto kv = attention_node::KvShape::OfSequence(plan.config, capacity);
+  uint64_t of_windows = 0, chunk_bytes = 0;
+  for (size_t i = 0; i < kv.classes.size(); ++i) {
+    if (kv.classes[i].window == 0) {
+      chunk_bytes = kv.class_bytes[i];
+    } else {
+      of_windows += kv.sequence_chunks(i) * kv.class_bytes[i];
+    }
+  }
+  const uint64_t of_slot = left / capacity.slots;
+  const uint64_t fits = (of_slot - std::min(of_slot, of_windows)) /
+                        std::max<uint64_t>(1, chunk_bytes) * kernels::kChunkPositions;
   throw Error(
       "plan: {} slots of {} tokens need {:.2f} GB of KV cache beside {:.2f} GB of weights, but the "
       "machine has {:.2f} GB; {}",
@@ -45,18 +56,20 @@ void CheckMemory(const StagePlan& plan, const topology::Topology& topology) {
 
 void PlanAttention(StagePlan& plan, const topology::Topology& topology) {
   const model::Capacity& capacity = plan.options.capacity;
-  const uint64_t chunk_bytes =
-      attention_node::KvShape(plan.config, 1, capacity.context).chunk_bytes();
   SlotId first_slot(0);
   for (const PlanOptions::Attention& socket : plan.options.attention) {
     if (socket.slots == 0 || socket.cores.empty())
       throw Error("plan: attention socket '{}' needs at least one core and one slot", socket.name);
     PlanAttentionSocket out{
         .name = socket.name, .threads = {}, .first_slot = first_slot, .slots = socket.slots};
-    out.kv_chunks = attention_node::KvShape::PoolChunks(socket.slots, capacity);
+    out.kv_pools = attention_node::KvShape::Pools(plan.kv_classes, socket.slots, capacity);
+    const attention_node::KvShape kv(plan.config, socket.slots, capacity.context, out.kv_pools,
+                                     plan.kv_classes);
+    out.kv_chunks = kv.pool;
     out.first_chunk = plan.kv_chunks;
-    out.kv_bytes = out.kv_chunks * chunk_bytes;
+    out.kv_bytes = kv.bytes();
     plan.kv_chunks += out.kv_chunks;
+    plan.kv_pools.insert(plan.kv_pools.end(), out.kv_pools.begin(), out.kv_pools.end());
     const auto cpus = socket.cpus.empty() ? topology.CpusOf(socket.cores) : socket.cpus;
     const auto groups = topology.GroupsOf(socket.cores);
     for (size_t t = 0; t < socket.cores.size(); ++t) {
@@ -138,6 +151,11 @@ StagePlan MakeStagePlan(const model::ModelConfig& config, const topology::Topolo
         fmt::format("context {} is longer than the {} tokens that the model was trained with",
                     capacity.context, config.trained_context));
   }
+  // Without windows it means nothing, and is nothing that sockets could disagree about.
+  capacity.whole_windows =
+      capacity.whole_windows && std::ranges::any_of(config.kinds, [](const model::LayerSpec& kind) {
+        return kind.window != 0;
+      });
   plan.config = model::ForContext(config, o.capacity.context);
   if (std::string text = model::LongRopeText(config, o.capacity.context); !text.empty())
     plan.notes.push_back(std::move(text));
@@ -176,14 +194,18 @@ StagePlan MakeStagePlan(const model::ModelConfig& config, const topology::Topolo
   }
   plan.embedding_bytes =
       config.tied_embeddings || !config.ends ? 0 : weight_node::EmbeddingBytes(config);
-  const attention_node::KvShape kv(config, capacity.slots, capacity.context);
-  plan.kv_slot_bytes = kv.slot_bytes();
+  plan.kv_classes = attention_node::KvShape::ClassesOf(config, capacity);
   PlanAttention(plan, topology);
-  if (!plan.separated())
-    plan.kv_chunks = o.kv_chunks != 0
-                         ? o.kv_chunks
-                         : attention_node::KvShape::PoolChunks(capacity.slots, capacity);
-  plan.kv_bytes = plan.kv_chunks * kv.chunk_bytes();
+  if (!plan.separated()) {
+    plan.kv_pools = !o.kv_pools.empty()
+                        ? o.kv_pools
+                        : attention_node::KvShape::Pools(plan.kv_classes, capacity.slots, capacity);
+  }
+  const attention_node::KvShape kv(config, capacity.slots, capacity.context, plan.kv_pools,
+                                   plan.kv_classes);
+  plan.kv_slot_bytes = kv.slot_bytes();
+  plan.kv_chunks = kv.pool;
+  plan.kv_bytes = kv.bytes();
   NoteResidency(plan);
   if (topology.from_xml()) {
     plan.notes.push_back(
@@ -215,7 +237,12 @@ size_t StagePlan::l3_kv_tokens() const {
   if (separated() || !resident()) return 0;
   uint64_t room = 0;
   for (const PlanL3Group& l3 : l3_groups) room += l3.budget_bytes - l3.weight_bytes;
-  return room / std::max<uint64_t>(1, kv_slot_bytes / options.capacity.context);
+  // The scheduler counts the tokens of the first class.
+  const model::KvClass& counted = kv_classes.front();
+  const size_t tokens = counted.chunks == 0 ? options.capacity.context
+                                            : std::min(options.capacity.context,
+                                                       counted.chunks * kernels::kChunkPositions);
+  return room / std::max<uint64_t>(1, kv_slot_bytes / tokens);
 }
 
 uint64_t HashOf(const nlohmann::json& key) { return Fnv1a(key.dump()); }
@@ -228,6 +255,7 @@ uint64_t StagePlan::ExchangeHash() const {
                         options.capacity.context,
                         options.capacity.slots,
                         options.capacity.max_batch_tokens,
+                        options.capacity.whole_windows,
                         options.few_rows,
                         threads.size()};
   for (const PlanAttentionSocket& socket : attention)
@@ -240,6 +268,25 @@ std::string KvTokensText(const model::Capacity& capacity) {
   if (capacity.kv_tokens > 0) text += fmt::format(", {} of them together", capacity.kv_tokens);
   if (capacity.cached_tokens > 0)
     text += fmt::format(", and {} of ended sequences", capacity.cached_tokens);
+  return text;
+}
+
+std::string KvClassesText(const model::ModelConfig& config, const model::Capacity& capacity) {
+  const auto kv = attention_node::KvShape::OfSequence(config, capacity);
+  if (std::ranges::all_of(kv.classes, [](const model::KvClass& of) { return of.window == 0; }))
+    return "";
+  std::string text;
+  for (size_t i = 0; i < kv.classes.size(); ++i) {
+    const size_t window = kv.classes[i].window;
+    const auto layers = std::ranges::count(kv.layers, i, &attention_node::KvShape::Layer::of_class);
+    const size_t tokens =
+        std::min(capacity.context, kv.sequence_chunks(i) * kernels::kChunkPositions);
+    text += fmt::format(
+        "{}{} layer{} {}KV of {} tokens, {:.2f} MB a slot", text.empty() ? "" : "; ", layers,
+        layers == 1 ? "" : "s",
+        window == 0 ? std::string("with ") : fmt::format("of windows of {} with ", window), tokens,
+        static_cast<double>(kv.sequence_chunks(i) * kv.class_bytes[i]) * 1e-6);
+  }
   return text;
 }
 
@@ -265,6 +312,8 @@ std::string StagePlan::Table() const {
                      options.capacity.slots, options.capacity.slots == 1 ? "" : "s",
                      options.capacity.context, KvTokensText(options.capacity), kv_bytes * 1e-6,
                      kv_slot_bytes / options.capacity.context);
+  if (const std::string classes = KvClassesText(config, options.capacity); !classes.empty())
+    out += fmt::format("           {}\n", classes);
   out += fmt::format("kernels    {}; frames of up to {} rows\n", IsaName(options.isa),
                      options.capacity.max_batch_tokens);
   out += fmt::format("residency  {}\n", resident() ? "all weights fit their L3 budget"
@@ -335,8 +384,17 @@ nlohmann::json StagePlan::Json() const {
   nlohmann::json json = {{"isa", IsaName(options.isa)},
                          {"balance", shards.Balance(config)},
                          {"l3_kv_tokens", l3_kv_tokens()},
+                         {"kv_classes", nlohmann::json::array()},
                          {"notes", notes},
                          {"attention_sockets", nlohmann::json::array()}};
+  const auto kv = attention_node::KvShape::OfSequence(config, options.capacity);
+  for (size_t i = 0; i < kv.classes.size(); ++i) {
+    json["kv_classes"].push_back(
+        {{"window", kv.classes[i].window},
+         {"layers", std::ranges::count(kv.layers, i, &attention_node::KvShape::Layer::of_class)},
+         {"chunks_per_slot", kv.sequence_chunks(i)},
+         {"bytes_per_slot", kv.sequence_chunks(i) * kv.class_bytes[i]}});
+  }
   for (const PlanL3Group& l3 : l3_groups) {
     json["l3_groups"].push_back({{"id", l3.id.value},
                                  {"bytes", l3.l3_bytes},

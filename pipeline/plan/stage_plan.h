@@ -14,6 +14,7 @@
 #include "kernels/formats/tuning.h"
 #include "model/config/config.h"
 #include "model/step/capacity.h"
+#include "model/step/kv_class.h"
 #include "topology/topology.h"
 #include "weight_node/shard_plan.h"
 
@@ -41,9 +42,9 @@ struct PlanOptions {
   // Fingerprint of the file's weights (model/config/split.h), read by the code that opened it,
   // because an attention socket reads norms and rotation from a file of its own. 0: not known.
   uint64_t fingerprint = 0;
-  // KV chunks of a colocated stage; 0: as many as its slots need. In a chain a chunk of a sequence
-  // has one number in all stages, so it has as many as the attention sockets of the others.
-  size_t kv_chunks = 0;
+  // StagePlan::kv_pools of a colocated stage; empty: as its slots need. In a chain a chunk of a
+  // sequence has one number in all stages, so it has those of the attention sockets of the others.
+  std::vector<size_t> kv_pools = {};
 
   // Attention sockets. Empty: colocated, attention runs on the weight socket's cores. Otherwise
   // capacity.slots is the sum of theirs.
@@ -78,9 +79,10 @@ struct PlanAttentionSocket {
   std::vector<PlanThread> threads;
   SlotId first_slot{0};  // it holds slots [first_slot, end_slot())
   size_t slots = 0;
-  // The pool of these slots (attention_node/kv_region.h): chunks [first_chunk, first_chunk +
-  // kv_chunks) of the stage.
+  // The pools of these slots (attention_node/kv_region.h): chunks [first_chunk, first_chunk +
+  // kv_chunks) of the stage, class by class.
   size_t first_chunk = 0, kv_chunks = 0;
+  std::vector<size_t> kv_pools = {};  // [class]: chunks
   uint64_t kv_bytes = 0;
   SlotId end_slot() const { return SlotId(first_slot.value + static_cast<int32_t>(slots)); }
 };
@@ -98,6 +100,8 @@ struct StagePlan {
   uint64_t kv_slot_bytes = 0;                  // KV bytes of a sequence at full context
   size_t kv_chunks = 0;                        // chunks of all its attention sockets, or its own
   uint64_t kv_bytes = 0;                       // theirs
+  std::vector<model::KvClass> kv_classes;      // of KV memory, of the whole model
+  std::vector<size_t> kv_pools;  // [socket * classes + class]: kv_chunks by their numbers
   // What the user should know: does not fit, unknown L3, fewer KV heads than threads.
   std::vector<std::string> notes;
 
@@ -116,6 +120,8 @@ struct StagePlan {
 
 // A text for people: what kv_tokens and cached_tokens mean with these slots and context.
 std::string KvTokensText(const model::Capacity& capacity);
+// A text for people: which layers keep what, if not all of them keep everything; else empty.
+std::string KvClassesText(const model::ModelConfig&, const model::Capacity&);
 // FNV-1a over a JSON value's text; `key` is what two ends of a link must agree on.
 uint64_t HashOf(const nlohmann::json& key);
 

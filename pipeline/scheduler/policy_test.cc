@@ -176,6 +176,8 @@ struct Case {
   std::optional<double> elsewhere = {};  // files are of the sockets that hold KV: how often one
                                          // fails
   bool orders = false;                   // slots are saved, restored and erased meanwhile
+  size_t window = 0;                     // of a second class of KV memory; 0: none
+  bool all_windows = false;              // of the only one
 };
 
 // Sees how many tokens of KV the running sequences of a socket have together, where there is more
@@ -349,7 +351,8 @@ TEST_P(PolicyProperty, EachSequenceEndsOnceWithTheTokensThatItGetsAlone) {
   const size_t sequences = with.files > 0 ? 4'000 : LARDER_SANITIZED ? 3'000 : 12'000;
   const Traffic traffic(sequences, limits, 7, with.orders);
   SimulatedClock clock;
-  SimulatedEngine engine(limits, clock, with.loss, 11, with.kv_chunks, with.elsewhere);
+  SimulatedEngine engine(limits, clock, with.loss, 11, with.kv_chunks, with.elsewhere, with.window,
+                         with.all_windows);
   const TemporaryFolder folder;
   std::unique_ptr<KvFiles> files;
   std::unique_ptr<KvTier> tier;
@@ -472,6 +475,40 @@ INSTANTIATE_TEST_SUITE_P(
              0,
              0.02},
         Case{.name = "mixed_orders", .policy = {.policy = Policy::kMixed}, .orders = true},
+        Case{.name = "mixed_windows", .policy = {.policy = Policy::kMixed}, .window = 10},
+        Case{.name = "phases_windows_lost",
+             .policy = {.policy = Policy::kPhases},
+             .loss = 0.01,
+             .sockets = 2,
+             .window = 1},
+        Case{.name = "mixed_tight_windows",
+             .policy = {.policy = Policy::kMixed},
+             .sockets = 2,
+             .kv_chunks = 9,
+             .window = 20},
+        Case{.name = "decode_first_windows_active",
+             .policy = {.policy = Policy::kDecodeFirst},
+             .active_tokens = 100,
+             .window = 33},
+        Case{.name = "mixed_all_windows",
+             .policy = {.policy = Policy::kMixed},
+             .window = 10,
+             .all_windows = true},
+        Case{.name = "phases_all_windows_lost",
+             .policy = {.policy = Policy::kPhases},
+             .loss = 0.01,
+             .sockets = 2,
+             .window = 2,
+             .all_windows = true},
+        Case{.name = "mixed_all_windows_orders",
+             .policy = {.policy = Policy::kMixed},
+             .orders = true,
+             .window = 20,
+             .all_windows = true},
+        Case{.name = "mixed_windows_orders",
+             .policy = {.policy = Policy::kMixed},
+             .orders = true,
+             .window = 10},
         Case{.name = "mixed_tight_orders",
              .policy = {.policy = Policy::kMixed},
              .sockets = 2,

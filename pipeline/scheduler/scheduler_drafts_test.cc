@@ -21,6 +21,7 @@ struct Machine {
                          .max_logits = 16};
   double loss = 0;
   size_t kv_chunks = 0;
+  size_t window = 0;
 };
 
 struct Result {
@@ -30,7 +31,8 @@ struct Result {
 
 Result RunOn(const Machine& machine, const std::vector<Wish>& wishes) {
   SimulatedClock clock;
-  SimulatedEngine engine(machine.limits, clock, machine.loss, 3, machine.kv_chunks);
+  SimulatedEngine engine(machine.limits, clock, machine.loss, 3, machine.kv_chunks, std::nullopt,
+                         machine.window);
   Scheduler scheduler(engine, {.clock = &clock});
   TestIntake intake(wishes);
   scheduler.Run(intake);
@@ -72,11 +74,12 @@ TEST(SchedulerDrafts, RightOnesComeInOneStep) {
 }
 
 TEST(SchedulerDrafts, WrongOnesChangeNothing) {
-  std::vector<Machine> machines(4);
+  std::vector<Machine> machines(5);
   machines[1].limits.capacity.max_in_flight = 3;
   machines[1].limits.max_logits = 3;  // fewer rows than slots could draft
   machines[2].loss = 0.02;
   machines[3].kv_chunks = 12;  // of 32 that the slots could take: sequences are parked
+  machines[4].window = 5;      // what is cut off with a wrong draft must not be missed
   for (const Machine& machine : machines) {
     const std::vector<Wish> wishes = SomeWishes(40);
     const Result alone = RunOn(machine, wishes);

@@ -39,13 +39,15 @@ class SimulatedEngine final : public TokenEngine, private KvChannel {
   // loss: the probability that a Submit or Collect finds the chain lost. kv_chunks: of
   // kChunkPositions, for each attention socket; 0: a full context for each slot. elsewhere: the
   // probability that a store or a load of the sockets' files fails; nullopt: there are none.
+  // window: of a second class of memory, or of the only one; 0: there is none.
   SimulatedEngine(EngineLimits limits, SimulatedClock& clock, double loss, uint32_t seed,
-                  size_t kv_chunks = 0, std::optional<double> elsewhere = std::nullopt)
+                  size_t kv_chunks = 0, std::optional<double> elsewhere = std::nullopt,
+                  size_t window = 0, bool all_windows = false)
       : limits_(std::move(limits)),
         clock_(clock),
         loss_(loss),
         random_(seed),
-        kv_(ChunksOf(limits_, kv_chunks)),
+        kv_(ChunksOf(limits_, kv_chunks, window, all_windows)),
         keys_(kv_.shape()),
         failure_(elsewhere.value_or(0)) {
     if (elsewhere) orders_.emplace(kv_.shape().chunk_ends);
@@ -95,6 +97,13 @@ class SimulatedEngine final : public TokenEngine, private KvChannel {
       kv_.Extend(row.slot, row.position + 1);
       const uint64_t before = row.position == 0 ? 0 : keys_.at(row.slot, row.position - 1);
       keys_.at(row.slot, row.position) = After(before, row.token);
+      for (size_t c = 1; c < kv_.shape().classes.size(); ++c) {
+        keys_.at(row.slot, row.position, c) = keys_.at(row.slot, row.position);
+        const size_t window = kv_.shape().classes[c].window;
+        for (size_t p = row.position + 1 - std::min<size_t>(window, row.position + 1);
+             p < row.position; ++p)
+          LARDER_CHECK(keys_.at(row.slot, p, c) == keys_.at(row.slot, p), "position {}", p);
+      }
       if (row.wanted()) wanted.push_back(keys_.at(row.slot, row.position));
     }
     LARDER_CHECK(wanted.size() <= limits_.max_logits);
@@ -132,7 +141,8 @@ class SimulatedEngine final : public TokenEngine, private KvChannel {
 
  private:
   std::span<uint8_t> Memory(uint32_t chunk) override {
-    return orders_ ? std::span<uint8_t>() : keys_.memory(chunk);
+    const bool windows = kv_.shape().classes.back().window > 0;
+    return orders_ || windows ? std::span<uint8_t>() : keys_.memory(chunk);
   }
   KvOrderBook* orders() override { return orders_ ? &*orders_ : nullptr; }
   void Poll() override {
@@ -143,7 +153,8 @@ class SimulatedEngine final : public TokenEngine, private KvChannel {
     clock_.Advance(50'000);
   }
   void Lose(const char*) override {}
-  static KvChunksShape ChunksOf(const EngineLimits& limits, size_t kv_chunks) {
+  static KvChunksShape ChunksOf(const EngineLimits& limits, size_t kv_chunks, size_t window,
+                                bool all_windows) {
     KvChunksShape shape{.capacity = limits.capacity,
                         .chunk_positions = kChunkPositions,
                         .slot_ends = limits.attention_slot_ends,
@@ -155,7 +166,15 @@ class SimulatedEngine final : public TokenEngine, private KvChannel {
                            : i == 0                ? shape.slot_ends[0].index()
                                     : shape.slot_ends[i].index() - shape.slot_ends[i - 1].index();
       const size_t chunks = kv_chunks != 0 ? kv_chunks : slots * shape.slot_chunks();
-      shape.chunk_ends.push_back((i == 0 ? 0 : shape.chunk_ends[i - 1]) + chunks);
+      const auto add = [&](size_t more) {
+        shape.chunk_ends.push_back((shape.chunk_ends.empty() ? 0 : shape.chunk_ends.back()) + more);
+      };
+      if (!all_windows) add(chunks);
+      if (window == 0) continue;
+      const size_t seen = CeilDiv(window + limits.capacity.max_batch_tokens, kChunkPositions) + 1;
+      shape.classes = {{window, seen}};
+      if (!all_windows) shape.classes.insert(shape.classes.begin(), model::KvClass{});
+      add(std::min(chunks, slots * seen));
     }
     return shape;
   }

@@ -110,7 +110,7 @@ size_t RightOfWay::RunningChunks(AttentionId socket) const {
     if (!running_.MayYield(id) || kv.socket_of(id) != socket) continue;
     // its whole prompt, from the beginning
     const size_t tokens = std::max(slots_[id].tokens.size(), slots_.active(id).to_compute().size());
-    chunks += std::min(tokens / slots_.chunk_positions() + 1, kv.shape().slot_chunks());
+    chunks += std::min(tokens / slots_.chunk_positions() + 1, kv.most_chunks());
   }
   return chunks;
 }

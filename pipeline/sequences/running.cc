@@ -88,11 +88,11 @@ bool Running::MakeRoom(SlotId id, size_t begin, size_t end) {
   KvChunks& kv = slots_.kv();
   const AttentionId socket = kv.socket_of(id);
   while (kv.Reserve(id, begin, end) < end) {
-    if (kv.free(socket) > 0)
+    if (!kv.Short(socket))
       return false;  // it is the updates that are used up: in the next micro-batch
     const bool shortened = slots_.ShortenOldest(socket, std::array{id});
     // What was cut off, or all that is left, may be waiting to be written.
-    if (kv.free(socket) == 0 && stored_.DropStores()) continue;
+    if (kv.Short(socket) && stored_.DropStores()) continue;
     if (shortened) continue;
     const std::optional<SlotId> youngest =
         slots_.YoungestOf([&](SlotId other, const Active& active) {

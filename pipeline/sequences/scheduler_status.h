@@ -29,9 +29,10 @@ struct SchedulerStatus {
   std::atomic<uint64_t> parked{0};       // sequences that had tokens and lost their slot
   std::atomic<uint64_t> recomputed_tokens{0};  // tokens that those had in the KV cache
   std::atomic<uint32_t> waiting{0};
-  std::atomic<uint32_t> kv_chunks{0};         // chunks of all attention sockets
+  std::atomic<uint32_t> kv_chunks{0};         // chunks of all attention sockets, in the first class
+                                              // of memory (pipeline/kv/README.md)
   std::atomic<uint32_t> used_kv_chunks{0};    // those of them with keys and values of some sequence
-  std::atomic<uint32_t> shared_kv_chunks{0};  // those of them that several sequences share
+  std::atomic<uint32_t> shared_kv_chunks{0};  // those, of all classes, that several share
 };
 
 template <typename T>

@@ -42,7 +42,7 @@ std::optional<SlotId> SlotTable::TakenSlotOf(const Active& active) const {
 
 size_t SlotTable::RestOf(const Active& active) const {
   size_t common = 0;
-  for (const Slot& slot : slots_) common = std::max(common, CommonPrefix(slot, active));
+  for (SlotId id(0); id < end_of_kept(); ++id) common = std::max(common, CommonPrefix(id, active));
   return active.to_compute().size() - common;
 }
 
@@ -58,15 +58,16 @@ size_t SlotTable::SlotsOf(AttentionId socket) const {
   return ends[at].index() - (at == 0 ? 0 : ends[at - 1].index());
 }
 
-size_t SlotTable::CommonPrefix(const Slot& slot, const Active& active) const {
-  return MayReuse(slot, active) ? active.CommonWith(slot.tokens) : 0;
+size_t SlotTable::CommonPrefix(SlotId id, const Active& active) const {
+  const Slot& slot = slots_[id.index()];
+  return MayReuse(slot, active) ? kv_.Usable(id, active.CommonWith(slot.tokens)) : 0;
 }
 
 std::optional<Place> SlotTable::ChoosePlace(const Active& active) const {
   if (const std::optional<SlotId> wanted = active.sequence->slot()) {
     const Slot& slot = slots_[wanted->index()];
     if (slot.active) return std::nullopt;
-    const size_t common = CommonPrefix(slot, active);
+    const size_t common = CommonPrefix(*wanted, active);
     return Place{*wanted, *wanted, common, MayTake(*wanted, common, active)};
   }
   const size_t prompt_tokens = active.to_compute().size();
@@ -83,8 +84,7 @@ std::optional<Place> SlotTable::ChoosePlace(const Active& active) const {
   }
   std::optional<Place> best;
   for (SlotId id(0); id < end_of_kept(); ++id) {
-    const Slot& slot = slots_[id.index()];
-    const size_t common = CommonPrefix(slot, active);
+    const size_t common = CommonPrefix(id, active);
     if (common < std::min(kWorthReusing, (prompt_tokens + 1) / 2) || common == 0) continue;
     if (best && best->tokens >= common) continue;
     const std::optional<SlotId> other = oldest[kv_.socket_of(id).index()];
@@ -107,8 +107,10 @@ std::optional<Place> SlotTable::ChoosePlace(const Active& active) const {
 
 size_t SlotTable::ChunksNeeded(const Active& active, size_t shared_tokens) const {
   const size_t positions = chunk_positions();
-  return std::min(active.to_compute().size() / positions + 1, kv_.shape().slot_chunks()) -
-         shared_tokens / positions;
+  const size_t chunks =
+      std::min(active.to_compute().size() / positions + 1, kv_.shape().slot_chunks()) -
+      shared_tokens / positions;
+  return std::min(chunks, kv_.most_chunks());
 }
 
 // Whether a sequence that has ended is better cut to its first `common` tokens and gone on with
@@ -133,7 +135,8 @@ bool SlotTable::HasRoom(size_t needed, const Place& place) const {
     if (id == place.source && place.tokens > 0) {
       // what it takes over, the last shared chunk too
       const size_t positions = chunk_positions();
-      if (place.takes) room += CeilDiv(kv_.length(id), positions) - place.tokens / positions;
+      const size_t shared = std::max(kv_.first(id), place.tokens / positions);
+      if (place.takes) room += CeilDiv(kv_.length(id), positions) - shared;
     } else if (!slots_[id.index()].active) {
       room += kv_.own(id);
     }
@@ -155,7 +158,7 @@ void SlotTable::Take(const Place& place, uint64_t tenant) {
     const std::vector<int32_t>& theirs = slots_[source.index()].tokens;
     const bool taken = place.takes && source >= end() && kv_.Restore(id, source);
     if (!taken) {
-      while (kv_.free(kv_.socket_of(id)) == 0 &&
+      while (kv_.Short(kv_.socket_of(id)) &&
              ShortenOldest(kv_.socket_of(id), std::array{id, source})) {
       }
       reused = kv_.Fork(id, source, reused);
@@ -173,8 +176,10 @@ void SlotTable::Take(const Place& place, uint64_t tenant) {
 
 void SlotTable::Cut(SlotId id, size_t tokens) {
   std::vector<int32_t>& has = slots_[id.index()].tokens;
+  const size_t kept = std::min(kv_.length(id), tokens);
+  if (kv_.Usable(id, kept) < kept) tokens = 0;
   has.resize(std::min(has.size(), tokens));
-  kv_.Shorten(id, std::min(kv_.length(id), tokens));
+  kv_.Shorten(id, std::min(kept, tokens));
   if (id >= end()) return;
   ShowNumber(status_[id.index()].cached_tokens, has.size());
   if (tokens == 0) ShowNumber(status_[id.index()].generated_tokens, 0);
@@ -216,7 +221,7 @@ bool SlotTable::ShortenOldest(AttentionId socket, std::span<const SlotId> except
 size_t SlotTable::Grow(SlotId id, size_t chunks) {
   for (;;) {
     const size_t has = kv_.Grow(id, chunks);
-    if (has == chunks || kv_.free(kv_.socket_of(id)) > 0 ||
+    if (has == chunks || !kv_.Short(kv_.socket_of(id)) ||
         !ShortenOldest(kv_.socket_of(id), std::array{id}))
       return has;
   }

@@ -105,11 +105,12 @@ class SlotTable {
   // The idle slot gets what the place reuses; what it had is kept without it, if it is worth that
   // and there is room.
   void Take(const Place& place, uint64_t tenant);
-  // Cuts the slot's tokens and its chunks to the first `tokens`.
+  // Cuts the slot's tokens and its chunks to the first `tokens`; to none, if what windows see there
+  // is gone.
   void Cut(SlotId id, size_t tokens);
   void Forget(SlotId id) { Cut(id, 0); }
-  // Takes the last chunk from the ended sequence of the socket that was unused for longest, except
-  // `except`. Returns whether there was one.
+  // Takes the last chunk, or all, from the ended sequence of the socket that was unused for
+  // longest, except `except`. Returns whether there was one.
   bool ShortenOldest(AttentionId socket, std::span<const SlotId> except);
   // Lists free chunks until the slot has `chunks`, from ended sequences if need be. Returns how
   // many it has.
@@ -122,7 +123,8 @@ class SlotTable {
 
  private:
   size_t SlotsOf(AttentionId socket) const;
-  size_t CommonPrefix(const Slot& slot, const Active& active) const;
+  // The tokens of the slot's sequence with which the prompt may begin.
+  size_t CommonPrefix(SlotId id, const Active& active) const;
   bool MayTake(SlotId source, size_t common, const Active& active) const;
   std::optional<SlotId> Keep(SlotId id);
 

@@ -1,6 +1,8 @@
 #include "pipeline/stage/attention_socket.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -89,10 +91,12 @@ namespace {
 RowsShape RowsOf(const StagePlan& plan, const PlanAttentionSocket& socket) {
   model::Capacity capacity = plan.options.capacity;
   capacity.slots = socket.slots;
+  std::vector<size_t> chunk_ends(socket.kv_pools.size());
+  std::partial_sum(socket.kv_pools.begin(), socket.kv_pools.end(), chunk_ends.begin());
   return {.capacity = capacity,
           .slot_chunks = CeilDiv(plan.options.capacity.context, kernels::kChunkPositions),
           .slot_ends = {},
-          .chunk_ends = {socket.kv_chunks}};
+          .chunk_ends = std::move(chunk_ends)};
 }
 
 }  // namespace
@@ -131,7 +135,8 @@ AttentionSocket::AttentionSocket(const StagePlan& plan, AttentionId index,
                                            .threads = socket.threads.size(),
                                            .slots = socket.slots,
                                            .context = plan.options.capacity.context,
-                                           .kv_chunks = socket.kv_chunks,
+                                           .kv_pools = socket.kv_pools,
+                                           .kv_classes = plan.kv_classes,
                                            .node = socket.threads[0].numa_node,
                                            .halves = kHalves,
                                            .own_waiters = wait_.mode,

@@ -20,8 +20,9 @@ namespace larder::pipeline::inline stage {
 struct RowsShape {
   model::Capacity capacity;
   size_t slot_chunks = 1;  // KV chunks of a slot
-  // Where the slots and the chunks of each attention socket end; rows of a half are in this order,
-  // and a slot has chunks of its own socket. No slot_ends: one socket, rows in any order.
+  // Where the slots and, class by class, the chunks of each attention socket end; rows of a half
+  // are in this order, and a slot has chunks of its own socket. No slot_ends: one socket, rows in
+  // any order.
   std::vector<SlotId> slot_ends;
   std::vector<size_t> chunk_ends;
 

@@ -57,15 +57,19 @@ const char* RowsCopy::CheckRows(size_t begin, size_t end) const {
   return nullptr;
 }
 
-// Slots, places and chunks exist, each chunk on its slot's attention socket.
+// Slots, places and chunks exist, each chunk on its slot's attention socket, and what is copied is
+// of the same class.
 const char* RowsCopy::CheckKvUpdates(size_t count) const {
   for (const model::KvUpdate& update : std::span(kv_update_).first(count)) {
     const auto end =
         std::upper_bound(shape_.slot_ends.begin(), shape_.slot_ends.end(), update.slot);
     const auto socket = static_cast<size_t>(end - shape_.slot_ends.begin());
+    const size_t classes = shape_.chunk_ends.size() / std::max<size_t>(shape_.slot_ends.size(), 1);
     Range<size_t> chunks{0, 0};
-    if (socket < shape_.chunk_ends.size())
-      chunks = {socket == 0 ? 0 : shape_.chunk_ends[socket - 1], shape_.chunk_ends[socket]};
+    for (size_t i = socket * classes; i < (socket + 1) * classes && i < shape_.chunk_ends.size() &&
+                                      !chunks.contains(update.chunk);
+         ++i)
+      chunks = {i == 0 ? 0 : shape_.chunk_ends[i - 1], shape_.chunk_ends[i]};
     if (const char* wrong = update.Problem(shape_.capacity.slots, shape_.slot_chunks, chunks))
       return wrong;
   }

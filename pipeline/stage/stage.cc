@@ -63,7 +63,8 @@ void Stage::PlaceAttention(const model::GgufFile& file) {
                                            .threads = plan().threads.size(),
                                            .slots = plan().options.capacity.slots,
                                            .context = plan().options.capacity.context,
-                                           .kv_chunks = plan().kv_chunks,
+                                           .kv_pools = plan().kv_pools,
+                                           .kv_classes = plan().kv_classes,
                                            .node = plan().threads[0].numa_node,
                                            .own_waiters = waits_of_sockets_.weight.mode},
       attention_node::AttentionIo{.qkv = activations.qkv.data,
@@ -208,6 +209,10 @@ std::span<const Step> Stage::steps(ProgramForm form, size_t thread, size_t halve
 }
 
 std::span<uint8_t> Stage::KvMemory(uint32_t chunk) {
+  // With windows a sequence's chunks are not of all its positions and layers.
+  if (std::ranges::any_of(plan().kv_classes,
+                          [](const model::KvClass& of) { return of.window > 0; }))
+    return {};
   if (attention_) return attention_->kv().memory(chunk);
   for (AttentionId i(0); i.index() < plan().attention.size(); ++i) {
     const PlanAttentionSocket& socket = plan().attention[i.index()];
