@@ -62,25 +62,27 @@ std::unique_ptr<AttentionNode::Kind> AttentionNode::MakeKind(const model::LayerS
       .scratch = std::vector<AttentionScratch>(options_.threads)});
   const size_t max_queries = ValuesQueries(kind->tuning, sizes.group());
   AddValueKernels(options_.isa, blocks, max_queries, kind->tuning, kind->values);
-  kind->shape = AttentionShape{.head_size = sizes.head_size,
-                               .rotary_dim = layer.rotary.dim,
-                               .group = sizes.group(),
-                               .kv_heads = sizes.kv_heads,
-                               .blocks = blocks,
-                               .epsilon = layer.norm_epsilon,
-                               .query_scale = static_cast<float>(1.0 / layer.attention_divisor),
-                               .score_cap = static_cast<float>(layer.score_cap),
-                               .rope = rope,
-                               .temperature = temperature,
-                               .elementwise = &kernels::GetElementwise(options_.isa),
-                               .scores = &kind->scores,
-                               .chunk_stride = kChunkStride,
-                               .max_values_queries = max_queries,
-                               .values = kind->values.data(),
-                               .tile_queries = TileQueries(kind->tuning, sizes.group()),
-                               .bias_pairs = biases_.most_pairs(),
-                               .window = layer.window,
-                               .kv = &kv_};
+  kind->shape =
+      AttentionShape{.head_size = sizes.head_size,
+                     .rotary_dim = layer.rotary.dim,
+                     .group = sizes.group(),
+                     .kv_heads = sizes.kv_heads,
+                     .blocks = blocks,
+                     .epsilon = layer.norm_epsilon,
+                     .query_scale = static_cast<float>(1.0 / layer.attention_divisor),
+                     .score_cap = static_cast<float>(layer.score_cap),
+                     .rope = rope,
+                     .temperature = temperature,
+                     .elementwise = &kernels::GetElementwise(options_.isa),
+                     .scores = &kind->scores,
+                     .chunk_stride = kChunkStride,
+                     .max_values_queries = max_queries,
+                     .values = kind->values.data(),
+                     .tile_queries = TileQueries(kind->tuning, sizes.group()),
+                     .bias_pairs = biases_.most_pairs(),
+                     .window = layer.window,
+                     .gates = layer.output_gate ? &kernels::GetRecurrent(options_.isa) : nullptr,
+                     .kv = &kv_};
   return kind;
 }
 
@@ -91,7 +93,12 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
       io_(io),
       kv_(KvShape(config, options.slots, options.context, options.kv_pools, options.kv_classes),
           options.node),
-      biases_(config, file, options.node) {
+      biases_(config, file, options.node),
+      delta_layers_(config, file,
+                    {.isa = options.isa,
+                     .threads = options.threads,
+                     .slots = options.slots,
+                     .node = options.node}) {
   // Tables of rotations, those that are equal once, and weights of norms.
   const std::vector<size_t> own_kinds = config.OwnKinds();
   size_t bytes = kCacheLineBytes;
@@ -114,9 +121,10 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
   kinds_.resize(config.kinds.size());
   for (const size_t kind : own_kinds) {
     const model::LayerSpec& spec = config.kinds[kind];
+    if (spec.recurrent()) continue;
     const float* rope = nullptr;
     for (const size_t other : own_kinds) {
-      if (other < kind && config.kinds[other].rotary == spec.rotary)
+      if (other < kind && kinds_[other] != nullptr && config.kinds[other].rotary == spec.rotary)
         rope = kinds_[other]->shape.rope;
     }
     if (rope == nullptr && spec.rotary.dim > 0) {
@@ -270,6 +278,26 @@ void AttentionNode::AddHead(size_t thread, size_t layer, size_t kv_head, size_t 
     steps.back().signal = done;
     steps.back().waiters = options_.done_waiters;
   }
+}
+
+void AttentionNode::AddState(size_t thread, size_t layer, size_t kv_head,
+                             threadpool::ProgramBuilder& steps,
+                             std::span<sync::EpochFlag* const> projected, sync::EpochFlag* done) {
+  const DeltaOperand* const operand = delta_layers_.Operand(
+      thread, layer, kv_head, io_.qkv + kv_head * io_.group_stride.at(config_.KindOf(layer)),
+      io_.qkv_stride, io_.out, io_.out_stride);
+  Step step;
+  step.epoch_offset = static_cast<uint32_t>(layer + 1);
+  step.layer = static_cast<uint16_t>(layer);
+  step.kind = static_cast<uint16_t>(StepKind::kState);
+  step.kernel = operand != nullptr ? DeltaStep : nullptr;
+  step.operand = operand;
+  step.waits = projected.data();
+  step.wait_count = static_cast<uint32_t>(projected.size());
+  step.signal = done;
+  step.waiters = options_.done_waiters;
+  steps.SetWaiters(options_.own_waiters);
+  steps.Add(step);
 }
 
 void AttentionNode::Map(const model::BatchRows& batch) {

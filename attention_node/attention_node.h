@@ -1,4 +1,5 @@
-// AttentionNode: one socket's KV cache and the steps that use it. Built once. Per layer and KV
+// AttentionNode: one socket's KV cache, and the states of recurrent layers, and the steps that use
+// them. Built once. Per layer and KV
 // head, one thread appends keys and values, and the threads that share the head's work
 // (attention_share.h) attend; each waits only for the flags of the rows that it needs.
 #pragma once
@@ -10,6 +11,7 @@
 
 #include "attention_node/attention_share.h"
 #include "attention_node/attention_steps.h"
+#include "attention_node/delta_layers.h"
 #include "attention_node/key_bias_table.h"
 #include "attention_node/kv_region.h"
 #include "base/range.h"
@@ -68,11 +70,16 @@ class AttentionNode {
                 Projected projected, Done done) {
     for (size_t head = 0; head < config_.layer(layer).sizes.kv_heads; ++head) {
       if (!OwnersOf(layer, head).contains(thread)) continue;
-      AddHead(thread, layer, head, half, steps, projected(head), done(head));
+      if (config_.layer(layer).recurrent()) {
+        AddState(thread, layer, head, steps, projected(head), done(head));
+      } else {
+        AddHead(thread, layer, head, half, steps, projected(head), done(head));
+      }
     }
   }
 
   const KvRegion& kv() const { return kv_; }
+  const StateRegion& states() const { return delta_layers_.states(); }
   // Makes the micro-batch's changes to the KV table; call it before the steps. Each change must
   // have passed KvRegion::Check.
   void Map(const model::BatchRows& batch);
@@ -98,12 +105,16 @@ class AttentionNode {
   void AddHead(size_t thread, size_t layer, size_t kv_head, size_t half,
                threadpool::ProgramBuilder&, std::span<sync::EpochFlag* const> projected,
                sync::EpochFlag* done);
+  // The same for a recurrent layer.
+  void AddState(size_t thread, size_t layer, size_t kv_head, threadpool::ProgramBuilder&,
+                std::span<sync::EpochFlag* const> projected, sync::EpochFlag* done);
 
   const model::ModelConfig config_;
   const AttentionNodeOptions options_;
   const AttentionIo io_;
   KvRegion kv_;
   const KeyBiasTable biases_;
+  DeltaLayers delta_layers_;
   topology::Arena tables_, scratch_arena_;
   std::vector<std::unique_ptr<Kind>> kinds_;  // like the config's kinds; null: no layer here is of
                                               // that kind

@@ -10,6 +10,7 @@
 #include "attention_node/kv_region.h"
 #include "kernels/formats/tuning.h"
 #include "kernels/gemm/gemm.h"
+#include "kernels/recurrent/recurrent.h"
 #include "kernels/rows/elementwise.h"
 
 namespace larder::attention_node {
@@ -36,6 +37,9 @@ struct AttentionShape {
   size_t tile_queries;              // the most queries of one tile: rows * group
   size_t bias_pairs = 0;            // the most pairs of any KV head
   size_t window = 0;                // LayerSpec::window
+  // Whose sigmoid_gate multiplies the output by gates that follow the value in a row of qkv; null:
+  // there are none.
+  const kernels::Recurrent* gates = nullptr;
   const KvRegion* kv;
   // Floats of one chunk's result for a row that is split over threads: per query of the group its
   // weighted values [32 * blocks], then all maxima, then all sums.

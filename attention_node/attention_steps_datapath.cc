@@ -144,6 +144,10 @@ void Finish(const AttentionOperand& op, size_t shared_row, size_t queries) {
         op.out + (shared_row + q / shape.group) * op.out_stride + q % shape.group * shape.head_size;
     shape.elementwise->finish(op.scratch.running + q * shape.blocks * kBlock, op.scratch.sum[q],
                               out, shape.head_size);
+    if (shape.gates == nullptr) continue;
+    const float* const gate = op.qkv + (shared_row + q / shape.group) * op.qkv_stride +
+                              (shape.group + 2 + q % shape.group) * shape.head_size;
+    shape.gates->sigmoid_gate(out, gate, shape.head_size);
   }
 }
 

@@ -63,9 +63,9 @@ KvShape::KvShape(const model::ModelConfig& config, size_t slot_count, size_t con
                  layer.window);
     const size_t of_class =
         found == classes.end() ? 0 : static_cast<size_t>(found - classes.begin());
-    layers.emplace_back(of_class, layer.sizes.kv_heads,
-                        CeilDiv(layer.sizes.head_size, kernels::kBlock), value_pages,
-                        class_bytes[of_class]);
+    const size_t heads = layer.recurrent() ? 0 : layer.sizes.kv_heads;  // it has no keys
+    layers.emplace_back(of_class, heads, CeilDiv(layer.sizes.head_size, kernels::kBlock),
+                        value_pages, class_bytes[of_class]);
     class_bytes[of_class] = layers.back().end();
   }
 }

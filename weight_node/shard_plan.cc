@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "base/check.h"
 #include "threadpool/share.h"
@@ -23,10 +24,33 @@ size_t PanelsOf(const model::LayerSpec& layer, TensorRole role) {
   return CeilDiv(layer.tensor(role).rows, kPanelRows);
 }
 size_t RowsOfGroup(const model::LayerSpec& layer) {
-  size_t rows = 0;
-  for (const TensorRole role : {TensorRole::kQ, TensorRole::kK, TensorRole::kV})
-    rows += layer.tensor(role).rows;
-  return rows / layer.sizes.kv_heads;
+  size_t sum = 0;
+  for (const model::RowsOfRole& rows : model::RowsOfHead(layer, 0)) sum += rows.rows;
+  return sum;
+}
+
+// The runs of a KV head's panels, format(role) being the format of a matrix; empty: some panel has
+// rows of two formats.
+template <typename Format>
+std::vector<MatrixPanels::Run> RunsOfGroup(const model::LayerSpec& layer, size_t dim_blocks,
+                                           Format format) {
+  std::vector<MatrixPanels::Run> runs;
+  size_t row = 0;
+  for (const model::RowsOfRole& of : model::RowsOfHead(layer, 0)) {
+    const kernels::PanelShape panel{dim_blocks, format(of.role)};
+    const bool other = !runs.empty() && runs.back().panel.format.type != panel.format.type;
+    // Heads without whole panels are of one format, even where another one happened to begin with a
+    // panel.
+    if (other && (row % kPanelRows != 0 || layer.sizes.head_size % kPanelRows != 0)) return {};
+    row += of.rows;
+    const auto end = static_cast<uint32_t>(CeilDiv(row, kPanelRows));
+    if (runs.empty() || other) {
+      runs.push_back({end, panel});
+    } else {
+      runs.back().end = end;
+    }
+  }
+  return runs;
 }
 
 }  // namespace
@@ -67,28 +91,18 @@ uint64_t MatrixPanels::BytesBefore(uint32_t panel) const {
 }
 
 LayerPanels::LayerPanels(const model::ModelConfig& config, size_t layer) {
-  const model::LayerSizes& sizes = config.layer(layer).sizes;
   const LayerShape shape(config.layer(layer));
   const auto narrow = [](size_t n) { return static_cast<uint32_t>(n); };
   const auto format = [&](TensorRole role) {
     return kernels::PanelFormatOf(config.TypeOf(layer, role));
   };
   const auto same = [&](TensorRole a, TensorRole b) { return format(a).type == format(b).type; };
-  const bool qkv_apart =
-      sizes.head_size % kPanelRows == 0 ||
-      (same(TensorRole::kQ, TensorRole::kK) && same(TensorRole::kQ, TensorRole::kV));
+  std::vector<MatrixPanels::Run> qkv = RunsOfGroup(config.layer(layer), shape.dim_blocks, format);
   const bool gate_is_as_up = same(TensorRole::kGate, TensorRole::kUp);
-  mixed_ = !qkv_apart || !gate_is_as_up;
-  const auto qkv = [&](TensorRole role) {
-    return kernels::PanelShape{shape.dim_blocks, qkv_apart ? format(role) : kernels::kQ8Panel};
-  };
-  // Without whole heads all three are of one format, and where one ends does not matter.
-  const size_t head_panels = sizes.head_size / kPanelRows;
+  mixed_ = qkv.empty() || !gate_is_as_up;
+  if (qkv.empty()) qkv = {{narrow(shape.group_panels), {shape.dim_blocks, kernels::kQ8Panel}}};
   matrices_ = {
-      {{.count = narrow(shape.qkv_panels),
-        .runs = {{narrow(sizes.group() * head_panels), qkv(TensorRole::kQ)},
-                 {narrow((sizes.group() + 1) * head_panels), qkv(TensorRole::kK)},
-                 {narrow(shape.group_panels), qkv(TensorRole::kV)}}},
+      {{.count = narrow(shape.qkv_panels), .runs = std::move(qkv)},
        {.count = narrow(shape.o_panels), .runs = {{1, {shape.q_blocks, format(TensorRole::kO)}}}},
        {.count = narrow(shape.ffn_units),
         .of_unit = 4,

@@ -23,8 +23,9 @@ using PanelRange = Range<uint32_t>;
 
 // The matrices of a layer, in the order in which a token passes through them. Their panels are
 // numbered from 0:
-//  QKV      by KV head ("group"): the group's query heads, its key head, its value head, padded to
-//           whole panels, so that a group's rows are adjacent and one thread usually projects whole
+//  QKV      by KV head ("group"): the rows of its query heads, its key head, its value head, and
+//           whatever else precedes attention or a state (model::RowsOfHead), padded to whole
+//           panels, so that a group's rows are adjacent and one thread usually projects whole
 //           groups;
 //  gate/up  in units of 4 panels: 32 rows of gate (2 panels) and the same 32 rows of up, so that a
 //           thread computes, gates and quantises whole blocks of the FFN activation without other
@@ -33,7 +34,7 @@ using PanelRange = Range<uint32_t>;
 struct LayerShape {
   explicit LayerShape(const model::LayerSpec& layer);
   size_t dim_blocks, q_blocks, ffn_blocks;  // ceil(inputs / 32) of dim, heads * head_size, ffn
-  size_t group_rows;                        // (query heads of a group + 2) * head_size
+  size_t group_rows;                        // rows of one KV head
   size_t group_panels;                      // ceil(group_rows / 16)
   size_t qkv_panels, o_panels, ffn_units, down_panels;
 };

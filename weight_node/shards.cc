@@ -114,24 +114,26 @@ std::vector<RowSource> FfnRows(const RowsOfTensor& gate, const RowsOfTensor& up,
   return rows;
 }
 
-// A row of q, k or v: matrix 0, 1 or 2.
+// A row of one of the matrices of QKV.
 struct QkvSource {
-  size_t matrix, row;
+  TensorRole role = TensorRole::kQ;
+  size_t row = 0;
 };
 
-// Row `row` in QKV order (see LayerShape); nullopt: a row of zeros.
-std::optional<QkvSource> QkvRow(const model::LayerSpec& layer, const LayerShape& shape,
-                                size_t row) {
-  const size_t group = row / (shape.group_panels * kPanelRows);
-  const size_t in_group = row % (shape.group_panels * kPanelRows);
-  if (in_group >= shape.group_rows) return {};
-  const size_t head_size = layer.sizes.head_size, queries = layer.sizes.group();
-  const size_t head = in_group / head_size;  // 0 .. queries - 1: query, then key, then value
-  const size_t r = in_group % head_size;
-  if (head < queries)
-    return QkvSource{0, (group * queries + head) * head_size + model::HeadRow(layer.rotary, r)};
-  if (head == queries) return QkvSource{1, group * head_size + model::HeadRow(layer.rotary, r)};
-  return QkvSource{2, group * head_size + r};
+// All rows of a layer in QKV order (see LayerShape); nullopt: a row of zeros.
+std::vector<std::optional<QkvSource>> QkvRows(const model::LayerSpec& layer) {
+  const LayerShape shape(layer);
+  std::vector<std::optional<QkvSource>> rows;
+  for (size_t head = 0; head < layer.sizes.kv_heads; ++head) {
+    for (const model::RowsOfRole& of : model::RowsOfHead(layer, head)) {
+      for (size_t r = 0; r < of.rows; ++r) {
+        rows.emplace_back(
+            QkvSource{of.role, of.first + (of.rotates ? model::HeadRow(layer.rotary, r) : r)});
+      }
+    }
+    rows.resize((head + 1) * shape.group_panels * kPanelRows);
+  }
+  return rows;
 }
 
 float* AllocateFloats(topology::Arena& arena, size_t n) {
@@ -162,8 +164,10 @@ bool IsKept(const model::LayerSpec& layer, const model::TensorSpec& tensor) {
     case TensorRole::kGateBias:
     case TensorRole::kUpBias:
       return false;  // in gate_up_bias
+    case TensorRole::kHeadNorm:
+      return false;  // attention_node's
     default:
-      return tensor.kind != model::TensorKind::kMatrix;
+      return tensor.kind == model::TensorKind::kNorm || tensor.kind == model::TensorKind::kBias;
   }
 }
 
@@ -249,17 +253,23 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
       const model::TensorSpec& matrix = spec.tensor(role);
       return RowsOfTensor{&file.Tensor(config_.TensorName(layer, role)), matrix.first, matrix.rows};
     };
-    const std::array<RowsOfTensor, 3> qkv = {tensor(TensorRole::kQ), tensor(TensorRole::kK),
-                                             tensor(TensorRole::kV)};
+    const std::vector<std::optional<QkvSource>> qkv = QkvRows(spec);
+    std::array<RowsOfTensor, model::kTensorRoles> matrices;  // by role
+    for (const model::TensorSpec& matrix : spec.tensors) {
+      if (matrix.kind == model::TensorKind::kMatrix)
+        matrices.at(static_cast<size_t>(matrix.role)) = tensor(matrix.role);
+    }
     to.panels[IndexOf(PanelMatrix::kQkv)] = out;
     std::vector<RowSource> rows;
     const PanelExtent own{thread_, shard.of(kind, PanelMatrix::kQkv)};
     for (const auto& [group, part] : QkvParts(shape, {&own, 1}, panels)) {
       rows.resize(part.panels.count() * kPanelRows);
       for (size_t i = 0; i < rows.size(); ++i) {
-        const auto source = QkvRow(spec, shape, part.panels.begin * kPanelRows + i);
+        const auto& source = qkv[part.panels.begin * kPanelRows + i];
         rows[i] = {};
-        if (source) rows[i] = {qkv[source->matrix].tensor, qkv[source->matrix].first + source->row};
+        if (!source) continue;
+        const RowsOfTensor& matrix = matrices.at(static_cast<size_t>(source->role));
+        rows[i] = {matrix.tensor, matrix.first + source->row};
       }
       out = packer.Pack(rows, panels.of(PanelMatrix::kQkv, part.panels.begin), out);
     }
@@ -304,16 +314,20 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
     if (spec.Has(TensorRole::kUpBias))
       to.gate_up_bias = Place(GateUpBiases(file, config_, layer), arena_);
     if (!spec.Has(TensorRole::kQBias)) continue;
-    const LayerShape shape(spec);
-    const std::array<std::vector<float>, 3> bias = {
-        model::ReadVector(file, config_, layer, TensorRole::kQBias),
-        model::ReadKeyBias(file, config_, layer).in_keys,
-        model::ReadVector(file, config_, layer, TensorRole::kVBias)};
+    const std::vector<std::optional<QkvSource>> qkv = QkvRows(spec);
+    const std::vector<float> of_q = model::ReadVector(file, config_, layer, TensorRole::kQBias);
+    const std::vector<float> of_k = model::ReadKeyBias(file, config_, layer).in_keys;
+    const std::vector<float> of_v = model::ReadVector(file, config_, layer, TensorRole::kVBias);
     const PanelRange own = shard.of(kind, PanelMatrix::kQkv);
     float* packed = AllocateFloats(arena_, own.count() * kPanelRows);
     for (size_t i = 0; i < own.count() * kPanelRows; ++i) {
-      const auto source = QkvRow(spec, shape, own.begin * kPanelRows + i);
-      packed[i] = source ? bias[source->matrix][source->row] : 0.0f;
+      const auto& source = qkv[own.begin * kPanelRows + i];
+      packed[i] = 0.0f;
+      if (!source) continue;
+      const std::vector<float>& bias = source->role == TensorRole::kQ   ? of_q
+                                       : source->role == TensorRole::kK ? of_k
+                                                                        : of_v;
+      packed[i] = bias[source->row];
     }
     to.qkv_bias = packed;
   }

@@ -65,13 +65,15 @@ class ConfigReader {
     if (!absent.empty() && !file_.Has(key)) return absent;
     if (!file_.IsArray(key)) return std::vector<size_t>(config_.layers, Count(suffix, high));
     const auto values = file_.FindInts(key);
-    if (values->size() != config_.layers) {
+    if (values->size() != config_.layers + keys_.skipped) {
       throw Error("{}: key '{}' has {} values, expected one or '{}', which is {}", file_.path(),
-                  key, values->size(), Key("block_count"), config_.layers);
+                  key, values->size(), Key("block_count"), config_.layers + keys_.skipped);
     }
     std::vector<size_t> counts;
-    for (const int32_t value : *values)
+    for (size_t i = 0; i < config_.layers; ++i) {
+      const int32_t value = (*values)[i];
       counts.push_back(CheckRange(key, value < 0 ? 0 : static_cast<uint64_t>(value), 1, high));
+    }
     return counts;
   }
   double PositiveOr(std::string_view suffix, double absent, double low, double high) const {
@@ -107,7 +109,15 @@ class ConfigReader {
   }
 
   void ReadShape() {
-    config_.layers = Count("block_count", kMaxLayers);
+    const size_t blocks = Count("block_count", kMaxLayers);
+    // Blocks behind the layers predict further tokens; Larder does not run them.
+    const uint64_t skipped = file_.FindUnsigned(Key("nextn_predict_layers")).value_or(0);
+    if (skipped >= blocks) {
+      throw Error("{}: key '{}' is {}, expected less than '{}', which is {}", file_.path(),
+                  Key("nextn_predict_layers"), skipped, Key("block_count"), blocks);
+    }
+    config_.layers = blocks - skipped;
+    keys_.skipped = skipped;
     config_.dim = Count("embedding_length", kMaxDim);
     const std::vector<size_t> ffn = Counts("feed_forward_length", {}, kMaxFfn);
     const std::vector<size_t> heads = Counts("attention.head_count", {}, kMaxHeads);
@@ -296,10 +306,10 @@ std::vector<float> ReadVector(const GgufFile& file, const ModelConfig& config, s
                               TensorRole role) {
   const TensorSpec& spec = config.layer(index).tensor(role);
   const TensorInfo& tensor = file.Tensor(config.TensorName(index, role));
-  std::vector<float> values(tensor.cols);
-  file.ReadRowsF32(tensor, 0, 1, values.data());
+  std::vector<float> values(tensor.rows * tensor.cols);
+  file.ReadRowsF32(tensor, 0, tensor.rows, values.data());
   const auto first = values.begin() + static_cast<std::ptrdiff_t>(spec.first);
-  return {first, first + static_cast<std::ptrdiff_t>(spec.cols)};
+  return {first, first + static_cast<std::ptrdiff_t>(spec.rows * spec.cols)};
 }
 
 ModelConfig ForContext(ModelConfig config, size_t context) {
@@ -327,20 +337,26 @@ ModelConfig ReadModelConfig(const GgufFile& file) { return ConfigReader(file).Re
 
 std::string LayersText(const ModelConfig& config) {
   std::string text = fmt::format("{} layers, dim {}", config.layers, config.dim);
-  std::vector<LayerSizes> all;  // in the order of kinds
+  using Of = std::pair<LayerSizes, DeltaRule>;
+  std::vector<Of> all;  // in the order of kinds
   for (const size_t kind : config.OwnKinds()) {
-    const LayerSizes& sizes = config.kinds[kind].sizes;
-    if (std::ranges::find(all, sizes) == all.end()) all.push_back(sizes);
+    const Of of{config.kinds[kind].sizes, config.kinds[kind].delta};
+    if (std::ranges::find(all, of) == all.end()) all.push_back(of);
   }
-  for (const LayerSizes& sizes : all) {
+  for (const auto& [sizes, delta] : all) {
     if (all.size() > 1) {
-      const auto count = config.Sum([&](const LayerSpec& layer) { return layer.sizes == sizes; });
+      const auto count = config.Sum([&sizes = sizes, &delta = delta](const LayerSpec& layer) {
+        return layer.sizes == sizes && layer.delta == delta;
+      });
       text += fmt::format("; {} of", count);
     } else {
       text += ',';
     }
-    text += fmt::format(" ffn {}, {} heads / {} KV heads of {}", sizes.ffn, sizes.heads,
-                        sizes.kv_heads, sizes.head_size);
+    text += delta.key_size == 0
+                ? fmt::format(" ffn {}, {} heads / {} KV heads of {}", sizes.ffn, sizes.heads,
+                              sizes.kv_heads, sizes.head_size)
+                : fmt::format(" ffn {}, delta rule: {} heads / {} key heads of {} x {}", sizes.ffn,
+                              sizes.heads, sizes.kv_heads, delta.key_size, sizes.head_size);
   }
   return text;
 }
@@ -373,6 +389,8 @@ std::vector<size_t> ModelConfig::OwnKinds() const {
   own.erase(std::unique(own.begin(), own.end()), own.end());
   return own;
 }
+
+bool ModelConfig::recurrent() const { return std::ranges::any_of(kinds, &LayerSpec::recurrent); }
 
 uint64_t ModelConfig::parameters() const {
   return Sum([](const LayerSpec& layer) { return layer.parameters(); }) +

@@ -15,11 +15,14 @@
 
 namespace larder::model::inline config {
 
+// As many roles had types before there were matrices behind them: descriptions and parts of models
+// without such matrices still have so many for a layer.
+inline constexpr size_t kOldRoles = static_cast<size_t>(TensorRole::kOBias);
+
 // GGUF types of a whole model's matrices.
 struct TensorTypes {
-  using OfLayer = std::array<TensorType, kTypedRoles>;  // by role; used for matrices only,
-                                                        // not for norms and biases
-  std::vector<OfLayer> layers;                          // empty: all Q8_0
+  using OfLayer = std::array<TensorType, kTensorRoles>;  // by role; used for matrices only
+  std::vector<OfLayer> layers;                           // empty: all Q8_0
   TensorType embedding = TensorType::kQ8_0;
   TensorType head = TensorType::kQ8_0;  // with tied embeddings the same type
 };
@@ -85,6 +88,7 @@ struct ModelConfig {
     for (size_t i = 0; i < layers; ++i) sum += std::invoke(of, layer(i));
     return sum;
   }
+  bool recurrent() const;  // whether one of the whole model's layers is
   uint64_t parameters() const;
   // The type of a layer's matrix. `index` 0 is layer first_layer.
   TensorType TypeOf(size_t index, TensorRole role) const {
@@ -113,8 +117,8 @@ ModelConfig ForContext(ModelConfig, size_t context);
 // Which factors ForContext chose or would choose of them, for people; empty for other models.
 std::string LongRopeText(const ModelConfig&, size_t context);
 
-// A tensor of a layer that is a vector: all of it, or its part of the file's tensor. `index` as in
-// ModelConfig::TensorName.
+// A tensor of a layer that is no matrix: all its numbers, row by row, or its part of the file's
+// tensor. `index` as in ModelConfig::TensorName.
 std::vector<float> ReadVector(const GgufFile&, const ModelConfig&, size_t index, TensorRole);
 
 // Parts of a model, as stages and the serving socket hold them: LayersOf has `count` layers from

@@ -77,10 +77,11 @@ class TensorChecker {
       CheckLayer(layer);
   }
 
-  // As the first layer has them.
+  // As the first layer with attention has them.
   TensorForms FormsInFile() const {
+    const size_t first = FirstWithAttention();
     const auto find = [&](std::string_view suffix) {
-      return file_.FindTensor(LayerTensor(0, suffix));
+      return file_.FindTensor(LayerTensor(first, suffix));
     };
     const auto has = [&](std::string_view suffix) { return find(suffix) != nullptr; };
     const TensorInfo* const up = find("ffn_up.weight");
@@ -90,7 +91,7 @@ class TensorChecker {
             .down_bias = has("ffn_down.bias"),
             .fused_qkv = has("attn_qkv.weight"),
             .fused_gate_up = !has("ffn_gate.weight") && up != nullptr &&
-                             up->rows == 2 * keys_.layers[0].sizes.ffn,
+                             up->rows == 2 * keys_.layers[first].sizes.ffn,
             .value_is_key = LacksValue()};
   }
 
@@ -101,6 +102,11 @@ class TensorChecker {
     const auto number = static_cast<size_t>(layer - keys_.layers.begin());
     return file_.FindTensor(LayerTensor(number, SuffixOf(TensorRole::kV))) == nullptr &&
            file_.FindTensor(LayerTensor(number, "attn_qkv.weight")) == nullptr;
+  }
+  size_t FirstWithAttention() const {
+    size_t first = 0;
+    while (first + 1 < keys_.layers.size() && keys_.layers[first].delta.key_size != 0) ++first;
+    return first;
   }
 
   void DescribeLayers(const TensorForms& forms) {
@@ -141,14 +147,28 @@ class TensorChecker {
 
   void CheckLayer(size_t layer) {
     for (const TensorSpec& tensor : config_.layer(layer).tensors) {
-      const bool matrix = tensor.kind == TensorKind::kMatrix;
+      const bool matrix = tensor.kind == TensorKind::kMatrix || tensor.kind == TensorKind::kTable;
       const size_t rows = matrix && tensor.of != 0 ? tensor.of : tensor.rows;
       const size_t cols = !matrix && tensor.of != 0 ? tensor.of : tensor.cols;
       const TensorInfo& found =
           Expect(LayerTensor(layer, tensor.suffix), rows, cols,
                  tensor.of == 0 ? tensor.meaning : "together with others: " + tensor.meaning);
+      // The first 14 roles were written before others were matrices, and stay as they were.
       const auto role = static_cast<size_t>(tensor.role);
-      if (role < kTypedRoles) config_.types.layers[layer][role] = found.type;
+      if (role < kOldRoles || tensor.kind == TensorKind::kMatrix)
+        config_.types.layers[layer][role] = found.type;
+      if (tensor.role == TensorRole::kDecay) CheckDecays(found);
+    }
+  }
+
+  // Above 0 a state would grow without end.
+  void CheckDecays(const TensorInfo& tensor) const {
+    std::vector<float> decays(tensor.cols);
+    file_.ReadRowsF32(tensor, 0, 1, decays.data());
+    for (size_t i = 0; i < decays.size(); ++i) {
+      if (decays[i] <= 0.0f) continue;
+      throw Error("{}: tensor '{}': head {} has {}, expected at most 0", file_.path(), tensor.name,
+                  i, decays[i]);
     }
   }
 
@@ -204,10 +224,16 @@ class TensorChecker {
                                tensor.name.ends_with(".attn.rot_embd") ||
                                tensor.name.ends_with("rotary_emb.inv_freq") ||
                                tensor.name.starts_with(kRankHeadPrefix);
-      if (used_.contains(&tensor) || is_harmless) continue;
+      if (used_.contains(&tensor) || is_harmless || IsOfSkipped(tensor.name)) continue;
       throw Error("{}: tensor {} is not part of a {} model of {} layers as Larder knows it",
                   file_.path(), Quoted(tensor.name), config_.architecture_name, config_.layers);
     }
+  }
+
+  bool IsOfSkipped(std::string_view name) const {
+    for (size_t i = 0; i < keys_.skipped; ++i)
+      if (name.starts_with(LayerTensor(config_.layers + i, ""))) return true;
+    return false;
   }
 
   const GgufFile& file_;

@@ -12,9 +12,10 @@
 namespace larder::model::inline config {
 namespace {
 
-constexpr std::array kKindNames = {"matrix", "norm", "bias"};
+constexpr std::array kKindNames = {"matrix", "norm", "bias", "table"};
 // What a norm and a gate are was not written while there was one of each.
-constexpr std::array kOpNames = {"rms_norm", "qkv", "attention", "o", "silu_gate", "down", "input"};
+constexpr std::array kOpNames = {"rms_norm",  "qkv",  "attention", "o",
+                                 "silu_gate", "down", "input",     "delta_rule"};
 constexpr std::array kNormNames = {"rms", "layer"};
 constexpr std::array kGateNames = {"silu", "gelu_tanh"};
 constexpr std::array kQkNormNames = {"none", "head", "head_after_rope", "row"};
@@ -78,7 +79,7 @@ class Writer {
 
   void Add(const LayerSpec& layer) {
     const auto& [sizes, norm_epsilon, tensors, ops, rotary, attention_divisor, qk_norm, temperature,
-                 window, norm_kind, gate, score_cap, value_norm] = layer;
+                 window, norm_kind, gate, score_cap, value_norm, output_gate, delta] = layer;
     const auto& [dim, ffn, heads, kv_heads, head_size] = sizes;
     Line("layer.dim", "{}", dim);
     Line("ffn", "{}", ffn);
@@ -105,6 +106,9 @@ class Writer {
     LineUnless(gate == GateKind::kSilu, "gate", NameOf(kGateNames, gate));
     LineUnless(score_cap == 0.0, "score_cap", score_cap);
     LineUnless(!value_norm, "value_norm", value_norm);
+    LineUnless(!output_gate, "output_gate", output_gate);
+    const auto& [key_size, taps, heads_in_turn] = delta;
+    if (key_size != 0) Line("delta_rule", "{} {} {}", key_size, taps, heads_in_turn);
   }
 
   void Add(const TensorSpec& tensor) {
@@ -144,7 +148,12 @@ class Writer {
     Line("type.head", "{}", name(head));
     for (size_t i = 0; i < layers.size(); ++i) {
       std::string names;
-      for (const TensorType type : layers[i]) names += fmt::format(" {}", name(type));
+      for (size_t role = 0; role < kTensorRoles; ++role) {
+        const TensorType type = layers[i][role];
+        if (role < kOldRoles) names += fmt::format(" {}", name(type));
+        if (role >= kOldRoles && type != TensorType::kQ8_0)
+          names += fmt::format(" {}:{}", role, name(type));
+      }
       Line("type.layer", "{}{}", i, names);
     }
   }

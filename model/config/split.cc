@@ -54,7 +54,10 @@ bool IsRopeFactors(const std::string& name) {
 
 // Which optional tensors the layers have, and in which form.
 TensorForms FormsOf(const ModelConfig& config) {
-  const LayerSpec& layer = config.layer(0);
+  size_t with_attention = 0;
+  while (with_attention + 1 < config.layers && config.layer(with_attention).recurrent())
+    ++with_attention;
+  const LayerSpec& layer = config.layer(with_attention);
   return {.qkv_bias = layer.Has(TensorRole::kQBias),
           .o_bias = layer.Has(TensorRole::kOBias),
           .gate_up_bias = layer.Has(TensorRole::kUpBias),
@@ -103,20 +106,30 @@ bool OfServing(const std::string& name) {
 
 // The whole model's types, which each part's Plan counts with: embedding, head, then layer by layer
 // in the order of TensorRole.
-std::vector<int32_t> NumbersOf(const TensorTypes& types) {
+std::vector<int32_t> NumbersOf(const ModelConfig& config) {
+  const TensorTypes& types = config.types;
+  const bool more = std::ranges::any_of(config.kinds, [](const LayerSpec& kind) {
+    return std::ranges::any_of(kind.tensors, [](const TensorSpec& tensor) {
+      return tensor.kind == TensorKind::kMatrix && static_cast<size_t>(tensor.role) >= kOldRoles;
+    });
+  });
   std::vector<int32_t> numbers = {static_cast<int32_t>(types.embedding),
                                   static_cast<int32_t>(types.head)};
   for (const TensorTypes::OfLayer& layer : types.layers) {
-    for (const TensorType type : layer) numbers.push_back(static_cast<int32_t>(type));
+    for (size_t role = 0; role < (more ? kTensorRoles : kOldRoles); ++role)
+      numbers.push_back(static_cast<int32_t>(layer[role]));
   }
   return numbers;
 }
 
 TensorTypes ReadTypes(const GgufFile& file, size_t layers) {
   const auto numbers = file.FindInts(kTypes);
-  if (!numbers || numbers->size() != 2 + layers * kTypedRoles) {
-    throw Error("{}: key '{}' has {} numbers, expected 2 + {} layers x {}: split the model again",
-                file.path(), kTypes, numbers ? numbers->size() : 0, layers, kTypedRoles);
+  // Of a layer; an earlier version of larder may have written fewer.
+  const size_t roles = numbers && numbers->size() > 2 ? (numbers->size() - 2) / layers : 0;
+  if (roles < kOldRoles || roles > kTensorRoles || numbers->size() != 2 + layers * roles) {
+    throw Error(
+        "{}: key '{}' has {} numbers, expected 2 + {} layers x {} to {}: split the model again",
+        file.path(), kTypes, numbers ? numbers->size() : 0, layers, kOldRoles, kTensorRoles);
   }
   size_t next = 0;
   const auto take = [&] {
@@ -131,7 +144,8 @@ TensorTypes ReadTypes(const GgufFile& file, size_t layers) {
   types.head = take();
   types.layers.resize(layers);
   for (TensorTypes::OfLayer& layer : types.layers) {
-    for (TensorType& type : layer) type = take();
+    layer.fill(TensorType::kQ8_0);
+    for (size_t role = 0; role < roles; ++role) layer[role] = take();
   }
   return types;
 }
@@ -167,7 +181,7 @@ void WritePart(const GgufFile& file, const ModelConfig& config, const ModelPart&
   writer.Add(kQkvBias, forms.qkv_bias);
   if (const auto names = NamesOf(forms); !names.empty()) writer.Add(kForms, names);
   writer.Add(kFingerprint, fingerprint);
-  writer.Add(kTypes, NumbersOf(config.types));
+  writer.Add(kTypes, NumbersOf(config));
   writer.Add(kDescription, DescriptionOf(config));
   std::deque<Source> sources;  // a deque, because the writer keeps pointers to its elements
   for (const TensorInfo& tensor : file.tensors()) {

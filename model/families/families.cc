@@ -1,7 +1,10 @@
 // The table of families.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <string>
 #include <utility>
 
 #include "base/check.h"
@@ -14,7 +17,7 @@ namespace {
 constexpr std::array kFamilies = {&kLlama,  &kQwen2,   &kQwen3,        &kErnie45,  &kExaone4,
                                   &kGlm4,   &kGranite, &kHunyuanDense, &kMistral3, &kOlmo2,
                                   &kPhi3,   &kSeedOss, &kSmolLm3,      &kGemma,    &kGemma2,
-                                  &kGemma3, &kGemma4,  &kCohere2,      &kCommandR};
+                                  &kGemma3, &kGemma4,  &kCohere2,      &kCommandR, &kQwen35};
 
 constexpr std::string_view kKeysOfSome[] = {"attention.output_scale",
                                             "attention.scale",
@@ -57,7 +60,6 @@ constexpr Missing kMissing[] = {
     {"olmoe", kExperts},
     {"phi2", "LayerNorm with biases, gates without a gate matrix"},
     {"qwen2moe", kExperts},
-    {"qwen35", "recurrent layers (delta rule)"},
     {"qwen35moe", "recurrent layers (delta rule), mixtures of experts"},
     {"qwen3moe", kExperts},
     {"qwen3next", "recurrent layers (delta rule), mixtures of experts"},
@@ -138,6 +140,15 @@ double DimPerHeadDivisor(const LayerSizes& sizes) {
   return std::sqrt(static_cast<double>(sizes.dim) / static_cast<double>(sizes.heads));
 }
 
+size_t FamilyKeys::Count(std::string_view suffix, size_t absent, size_t most, size_t unit) const {
+  const std::optional<uint64_t> value = Unsigned(suffix);
+  if (!value && absent == 0) throw Error("{} is missing", Name(suffix));
+  const uint64_t count = value.value_or(absent);
+  if (count >= 1 && count <= most && count % unit == 0) return count;
+  throw Error("{} is {}, expected {}{} to {}", Name(suffix), count,
+              unit == 1 ? "" : fmt::format("a multiple of {}, ", unit), unit, most);
+}
+
 std::span<const std::string_view> KeysOfSome() { return kKeysOfSome; }
 std::span<const std::string_view> CountsOfSome() { return kCountsOfSome; }
 
@@ -158,7 +169,7 @@ LayerSpec MakeLayerSpec(const Family& family, const KeysOfModel::Layer& layer, f
                         const TensorForms& forms) {
   LayerTraits traits{.sizes = layer.sizes,
                      .norm_epsilon = norm_epsilon,
-                     .ops = family.ops,
+                     .ops = layer.ops.empty() ? family.ops : layer.ops,
                      .forms = forms,
                      .qk_norm = family.qk_norm,
                      .rotary = layer.rotary,
@@ -169,10 +180,16 @@ LayerSpec MakeLayerSpec(const Family& family, const KeysOfModel::Layer& layer, f
                      .gate = family.gate,
                      .score_cap = layer.score_cap,
                      .value_norm = family.value_norm,
+                     .output_gate = layer.output_gate,
+                     .delta = layer.delta,
                      .renamed = family.renamed};
   traits.forms.value_is_key &= layer.may_lack_value;
   traits.forms.qkv_bias |= family.qkv_bias == Family::QkvBias::kAlways;
   traits.rotary.pairing = family.pairing;
+  if (layer.delta.key_size != 0) {  // these are attention's
+    traits.qk_norm = QkNorm::kNone;
+    traits.forms.qkv_bias = traits.forms.fused_qkv = false;
+  }
   return MakeLayerSpec(traits);
 }
 

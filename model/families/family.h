@@ -30,6 +30,9 @@ class FamilyKeys {
   double Positive(std::string_view suffix, double absent) const;
   // The same, or 0.
   double PositiveOrNone(std::string_view suffix, double absent) const;
+  // A number from 1 to `most` that is a multiple of `unit`; `absent` without that key, which must
+  // be there if that is 0. Throws Error for another one.
+  size_t Count(std::string_view suffix, size_t absent, size_t most, size_t unit = 1) const;
 };
 
 // What multiplies the embedding's rows, what a layer adds to the residual, and logits, which then
@@ -52,11 +55,15 @@ struct KeysOfModel {
     Temperature temperature;
     size_t window = 0;  // LayerSpec::window, or one that hides nothing
     double score_cap = 0.0;
-    bool has_factors = true;      // those of rope_freqs, if the file has them
-    bool may_lack_value = false;  // of TensorForms::value_is_key
+    bool has_factors = true;            // those of rope_freqs, if the file has them
+    bool may_lack_value = false;        // of TensorForms::value_is_key
+    std::span<const LayerOp> ops = {};  // empty: the family's
+    bool output_gate = false;
+    DeltaRule delta = {};
   };
   std::vector<Layer> layers;
-  size_t window = 0;  // of the layers that have one; 0: the file has no windows
+  size_t skipped = 0;  // blocks of the file behind the layers
+  size_t window = 0;   // of the layers that have one; 0: the file has no windows
   float norm_epsilon = 1e-5f;
   Scales scales;
 };
@@ -104,6 +111,7 @@ struct Family {
     double yarn_factor = 0.0;  // > 0: YaRN
     size_t original_context = 0;
     double rotated = 1.0;  // the part of a head
+    bool delta = false;    // it has the keys of the gated delta rule
     bool qkv_bias = false, fused_qkv = false, fused_gate_up = false, value_is_key = false;
   };
   Sample sample = {};
@@ -165,6 +173,10 @@ inline constexpr LayerOp kParallel[] = {{OpKind::kNorm, TensorRole::kAttnNorm},
                                         {OpKind::kAttention},
                                         {OpKind::kO},
                                         {OpKind::kDown}};
+// As kPreNorm, with the gated delta rule.
+inline constexpr LayerOp kPreNormDelta[] = {
+    {OpKind::kNorm, TensorRole::kAttnNorm}, {OpKind::kQkv},  {OpKind::kDeltaRule}, {OpKind::kO},
+    {OpKind::kNorm, TensorRole::kFfnNorm},  {OpKind::kGate}, {OpKind::kDown}};
 // Each norm follows the block whose output it normalises.
 inline constexpr LayerOp kPostNorm[] = {
     {OpKind::kInput},
@@ -176,7 +188,7 @@ inline constexpr LayerOp kPostNorm[] = {
     {.kind = OpKind::kDown, .post_norm = TensorRole::kPostFfnNorm}};
 
 extern const Family kCohere2, kCommandR, kErnie45, kExaone4, kGemma, kGemma2, kGemma3, kGemma4,
-    kGlm4, kGranite, kHunyuanDense, kLlama, kMistral3, kOlmo2, kPhi3, kQwen2, kQwen3, kSeedOss,
-    kSmolLm3;
+    kGlm4, kGranite, kHunyuanDense, kLlama, kMistral3, kOlmo2, kPhi3, kQwen2, kQwen3, kQwen35,
+    kSeedOss, kSmolLm3;
 
 }  // namespace larder::model::families

@@ -175,7 +175,7 @@ class GgufWriter {
   void AddTensor(std::string name, TensorType type, size_t rows, size_t cols, Fill fill,
                  void* context);
   // Adds a one-dimensional F32 tensor; the values are copied.
-  void AddVector(std::string name, std::vector<float> values);
+  void AddVector(std::string name, std::vector<float> values, size_t rows = 1);
   // Writes `path`.tmp and renames it; removes an unfinished file.
   void Write(const std::string& path, const WriteProgress& progress = {}) const;
 

@@ -124,11 +124,11 @@ void GgufWriter::AddTensor(std::string name, TensorType type, size_t rows, size_
   impl_->tensors.push_back({std::move(name), type, rows, cols, fill, context, {}});
 }
 
-void GgufWriter::AddVector(std::string name, std::vector<float> values) {
-  LARDER_CHECK(!values.empty(), "tensor {}", name);
-  const size_t cols = values.size();
+void GgufWriter::AddVector(std::string name, std::vector<float> values, size_t rows) {
+  LARDER_CHECK(!values.empty() && values.size() % rows == 0, "tensor {}", name);
+  const size_t cols = values.size() / rows;
   impl_->tensors.push_back(
-      {std::move(name), TensorType::kF32, 1, cols, nullptr, nullptr, std::move(values)});
+      {std::move(name), TensorType::kF32, rows, cols, nullptr, nullptr, std::move(values)});
 }
 
 void GgufWriter::Write(const std::string& path, const WriteProgress& progress) const {

@@ -14,9 +14,30 @@ namespace larder::model::inline layer {
 namespace {
 
 // The factors of shapes.
-enum class Length : uint8_t { kOne, kDim, kQ, kKv, kHead, kFfn };
+enum class Length : uint8_t {
+  kOne,
+  kDim,
+  kQ,
+  kKv,
+  kHead,
+  kFfn,
+  kHeads,
+  kQGate,
+  kKeys,
+  kTaps,
+  kConv
+};
 // Which layers have a tensor.
-enum class If : uint8_t { kAlways, kQkvBias, kQkNorm, kOBias, kGateUpBias, kDownBias, kNorm };
+enum class If : uint8_t {
+  kAlways,
+  kQkvBias,
+  kQkNorm,
+  kOBias,
+  kGateUpBias,
+  kDownBias,
+  kNorm,
+  kDelta
+};
 
 struct Row {
   TensorRole role;
@@ -59,6 +80,19 @@ constexpr std::array<Row, kTensorRoles> kTensors = {{
      If::kGateUpBias},
     {TensorRole::kOutputScale, TensorKind::kNorm, "layer_output_scale.weight", Length::kOne,
      Length::kOne, If::kNorm},
+    {TensorRole::kOutputGate, TensorKind::kMatrix, "attn_gate.weight", Length::kQ, Length::kDim,
+     If::kDelta},
+    {TensorRole::kAlpha, TensorKind::kMatrix, "ssm_alpha.weight", Length::kHeads, Length::kDim,
+     If::kDelta},
+    {TensorRole::kBeta, TensorKind::kMatrix, "ssm_beta.weight", Length::kHeads, Length::kDim,
+     If::kDelta},
+    {TensorRole::kConvolution, TensorKind::kTable, "ssm_conv1d.weight", Length::kConv,
+     Length::kTaps, If::kDelta},
+    {TensorRole::kDecay, TensorKind::kTable, "ssm_a", Length::kOne, Length::kHeads, If::kDelta},
+    {TensorRole::kDecayBias, TensorKind::kTable, "ssm_dt.bias", Length::kOne, Length::kHeads,
+     If::kDelta},
+    {TensorRole::kHeadNorm, TensorKind::kNorm, "ssm_norm.weight", Length::kOne, Length::kHead,
+     If::kDelta},
 }};
 static_assert([] {
   for (size_t i = 0; i < kTensorRoles; ++i) {
@@ -67,7 +101,8 @@ static_assert([] {
   return true;
 }());
 
-size_t ElementsOf(Length length, const LayerSizes& sizes) {
+size_t ElementsOf(Length length, const LayerTraits& traits) {
+  const LayerSizes& sizes = traits.sizes;
   switch (length) {
     case Length::kOne:
       return 1;
@@ -81,24 +116,44 @@ size_t ElementsOf(Length length, const LayerSizes& sizes) {
       return sizes.head_size;
     case Length::kFfn:
       return sizes.ffn;
+    case Length::kHeads:
+      return sizes.heads;
+    case Length::kQGate:
+      return 2 * sizes.q_rows();
+    case Length::kKeys:
+      return sizes.kv_heads * traits.delta.key_size;
+    case Length::kTaps:
+      return traits.delta.taps;
+    case Length::kConv:
+      return 2 * sizes.kv_heads * traits.delta.key_size + sizes.q_rows();
   }
   return 0;
 }
 
-const char* KeysOf(Length length) {
+const char* KeysOf(Length length, bool delta) {
   switch (length) {
     case Length::kOne:
       return "1";
     case Length::kDim:
       return "embedding_length";
     case Length::kQ:
-      return "head_count * head size";
+      return delta ? "ssm.inner_size" : "head_count * head size";
     case Length::kKv:
       return "head_count_kv * head size";
     case Length::kHead:
-      return "head size";
+      return delta ? "ssm.inner_size / ssm.time_step_rank" : "head size";
     case Length::kFfn:
       return "feed_forward_length";
+    case Length::kHeads:
+      return "ssm.time_step_rank";
+    case Length::kQGate:
+      return "2 * head_count * head size";
+    case Length::kKeys:
+      return "ssm.group_count * ssm.state_size";
+    case Length::kTaps:
+      return "ssm.conv_kernel";
+    case Length::kConv:
+      return "2 * ssm.group_count * ssm.state_size + ssm.inner_size";
   }
   return "";
 }
@@ -122,8 +177,20 @@ bool IsPresent(const Row& row, const LayerTraits& traits) {
         return (op.kind == OpKind::kNorm && op.norm == row.role) || op.post_norm == row.role ||
                op.output_scale == row.role;
       });
+    case If::kDelta:
+      return traits.delta.key_size != 0;
   }
   return false;
+}
+
+Length RowsOf(const Row& row, const LayerTraits& traits) {
+  const bool delta = traits.delta.key_size != 0;
+  if (row.role == TensorRole::kQ) {
+    return delta ? Length::kKeys : traits.output_gate ? Length::kQGate : Length::kQ;
+  }
+  if (delta && row.role == TensorRole::kK) return Length::kKeys;
+  if (delta && row.role == TensorRole::kV) return Length::kQ;
+  return row.rows;
 }
 
 Length ColsOf(const Row& row, const LayerTraits& traits) {
@@ -158,19 +225,23 @@ LayerSpec MakeLayerSpec(const LayerTraits& traits) {
   spec.norm_epsilon = traits.norm_epsilon;
   for (const Row& row : kTensors) {
     if (!IsPresent(row, traits)) continue;
-    const Length cols = ColsOf(row, traits);
-    TensorSpec& tensor = spec.tensors.emplace_back(
-        TensorSpec{.role = row.role,
-                   .kind = row.kind,
-                   .suffix = row.suffix,
-                   .rows = ElementsOf(row.rows, traits.sizes),
-                   .cols = ElementsOf(cols, traits.sizes),
-                   .meaning = row.rows == Length::kOne
-                                  ? KeysOf(cols)
-                                  : fmt::format("{} x {}", KeysOf(row.rows), KeysOf(cols))});
+    const bool delta = traits.delta.key_size != 0;
+    const Length rows = RowsOf(row, traits), cols = ColsOf(row, traits);
+    TensorSpec& tensor = spec.tensors.emplace_back(TensorSpec{
+        .role = row.role,
+        .kind = row.kind,
+        .suffix = row.suffix,
+        .rows = ElementsOf(rows, traits),
+        .cols = ElementsOf(cols, traits),
+        .meaning = rows == Length::kOne
+                       ? KeysOf(cols, delta)
+                       : fmt::format("{} x {}", KeysOf(rows, delta), KeysOf(cols, delta))});
+    if (delta && row.role == TensorRole::kO) tensor.suffix = "ssm_out.weight";
     for (const LayerTraits::Renamed& other : traits.renamed)
       if (other.role == row.role) tensor.suffix = other.suffix;
   }
+  spec.delta = traits.delta;
+  spec.output_gate = traits.output_gate;
   if (traits.forms.value_is_key) {
     for (TensorSpec& tensor : spec.tensors) {
       if (tensor.role != TensorRole::kV) continue;
@@ -178,7 +249,7 @@ LayerSpec MakeLayerSpec(const LayerTraits& traits) {
       tensor.shared = true;
     }
   }
-  if (traits.forms.fused_qkv) {
+  if (traits.forms.fused_qkv || spec.recurrent()) {
     Fuse(spec, {TensorRole::kQ, TensorRole::kK, TensorRole::kV}, "attn_qkv.weight");
     if (traits.forms.qkv_bias)
       Fuse(spec, {TensorRole::kQBias, TensorRole::kKBias, TensorRole::kVBias}, "attn_qkv.bias");
@@ -231,7 +302,9 @@ uint64_t LayerSpec::matrix_parameters() const {
 }
 
 std::span<const LayerOp> LayerSpec::BeforeAttention() const {
-  const auto attention = std::ranges::find(ops, OpKind::kAttention, &LayerOp::kind);
+  const auto attention = std::ranges::find_if(ops, [](const LayerOp& op) {
+    return op.kind == OpKind::kAttention || op.kind == OpKind::kDeltaRule;
+  });
   return std::span(ops).first(static_cast<size_t>(attention - ops.begin()));
 }
 
@@ -256,6 +329,37 @@ size_t HeadRow(const RotarySpec& rotary, size_t r) {
   if (rotary.pairing == RopePairing::kHalves || r >= rotary.dim) return r;
   const size_t half = rotary.dim / 2;
   return r < half ? 2 * r : 2 * (r - half) + 1;
+}
+
+std::vector<RowsOfRole> RowsOfHead(const LayerSpec& layer, size_t kv_head) {
+  const LayerSizes& sizes = layer.sizes;
+  const size_t queries = sizes.group(), size = sizes.head_size;
+  std::vector<RowsOfRole> rows;
+  if (!layer.recurrent()) {
+    const size_t stride = layer.output_gate ? 2 * size : size;
+    for (size_t h = kv_head * queries; h < (kv_head + 1) * queries; ++h)
+      rows.push_back({TensorRole::kQ, h * stride, size, true});
+    rows.push_back({TensorRole::kK, kv_head * size, size, true});
+    rows.push_back({TensorRole::kV, kv_head * size, size});
+    for (size_t h = kv_head * queries; layer.output_gate && h < (kv_head + 1) * queries; ++h)
+      rows.push_back({TensorRole::kQ, h * stride + size, size});
+    return rows;
+  }
+  for (const TensorRole role : {TensorRole::kQ, TensorRole::kK})
+    rows.push_back({role, kv_head * layer.delta.key_size, layer.delta.key_size});
+  for (const TensorRole role :
+       {TensorRole::kV, TensorRole::kOutputGate, TensorRole::kBeta, TensorRole::kAlpha}) {
+    const bool of_values = role == TensorRole::kV || role == TensorRole::kOutputGate;
+    const size_t of_head = of_values ? size : 1;
+    for (size_t i = 0; i < queries; ++i)
+      rows.push_back({role, ValueHead(layer, kv_head, i) * of_head, of_head});
+  }
+  return rows;
+}
+
+size_t ValueHead(const LayerSpec& layer, size_t key_head, size_t i) {
+  return layer.delta.heads_in_turn ? key_head + i * layer.sizes.kv_heads
+                                   : key_head * layer.sizes.group() + i;
 }
 
 std::string LayerTensor(size_t layer, std::string_view suffix) {

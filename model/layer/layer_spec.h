@@ -50,13 +50,20 @@ enum class TensorRole : uint8_t {
   kPostFfnNorm,
   kGateBias,
   kUpBias,
-  kOutputScale
+  kOutputScale,
+  // Of the gated delta rule, beside kQ, kK, kV and kO.
+  kOutputGate,  // rows like kV
+  kAlpha,       // a row for each head, of which its decay is made
+  kBeta,        // the same for its rate
+  kConvolution,
+  kDecay,      // [heads]: what multiplies softplus(alpha + bias)
+  kDecayBias,  // [heads]
+  kHeadNorm    // [head size]: the norm of a head's output
 };
-inline constexpr size_t kTensorRoles = 21;
-// Those from kOBias on are no matrices: model/config/config.h keeps no type for them.
-inline constexpr size_t kTypedRoles = static_cast<size_t>(TensorRole::kOBias);
+inline constexpr size_t kTensorRoles = 28;
 
-enum class TensorKind : uint8_t { kMatrix, kNorm, kBias };
+// kTable: rows of numbers that are no weights of a product.
+enum class TensorKind : uint8_t { kMatrix, kNorm, kBias, kTable };
 
 struct TensorSpec {
   TensorRole role;
@@ -82,7 +89,8 @@ enum class OpKind : uint8_t {
   kO,          // x += O * output of attention
   kGate,       // hidden = gate(gate * in) * (up * in): LayerSpec::gate
   kDown,       // x += down * hidden
-  kInput       // in = x
+  kInput,      // in = x
+  kDeltaRule   // in the place of kAttention: the gated delta rule (DeltaRule)
 };
 
 // Biases of O, gate, up and down, if there are any, belong to their products.
@@ -159,14 +167,30 @@ constexpr size_t FirstSeen(size_t window, size_t position) {
 struct LayerSizes {
   size_t dim = 0;        // elements of the residual; the same in all layers
   size_t ffn = 0;        // feed-forward length
-  size_t heads = 0;      // query heads
-  size_t kv_heads = 0;   // key/value heads; heads % kv_heads == 0
-  size_t head_size = 0;  // elements of a query, key or value
+  size_t heads = 0;      // query heads; of the delta rule: value heads
+  size_t kv_heads = 0;   // key/value heads; heads % kv_heads == 0; of the delta rule: key heads
+  size_t head_size = 0;  // elements of a query, key or value; of the delta rule: of a value
 
   size_t q_rows() const { return heads * head_size; }
   size_t kv_rows() const { return kv_heads * head_size; }
   size_t group() const { return heads / kv_heads; }  // query heads per KV head
   bool operator==(const LayerSizes&) const = default;
+};
+
+// The gated delta rule (Yang, Kautz and Hatamizadeh 2024, arXiv 2412.06464), as Qwen3-Next and
+// Qwen3.5 have it, in place of attention: a layer keeps no keys and values, but a state for each
+// head. Per token, c being a causal convolution over the last `taps` tokens, channel by channel,
+// and SiLU of it:
+//   q, k, v = c(their matrices * in), each head of q and k divided by its length, q also by
+//   sqrt(key_size);  decay = exp(kDecay * softplus(alpha + kDecayBias)),  rate = sigmoid(beta);
+//   state = decay * state,  state += k (rate * (v - state^T k))^T,  out = state^T q;
+//   what kO takes = rms_norm(out, kHeadNorm) * silu(output gate).
+struct DeltaRule {
+  size_t key_size = 0;  // elements of a query or key; 0: the layer has attention
+  size_t taps = 0;
+  // Value head h belongs to key head h % kv_heads; else to h / (heads / kv_heads).
+  bool heads_in_turn = false;
+  bool operator==(const DeltaRule&) const = default;
 };
 
 struct LayerSpec {
@@ -183,14 +207,19 @@ struct LayerSpec {
   GateKind gate = GateKind::kSilu;
   double score_cap = 0.0;  // scores s become cap * tanh(s / cap) before the softmax; 0: they do not
   bool value_norm = false;  // each head of v is divided by its root mean square
+  // Attention's output is multiplied by a sigmoid: kQ has for each head its query's rows, then its
+  // gate's.
+  bool output_gate = false;
+  DeltaRule delta;
 
+  bool recurrent() const { return delta.key_size != 0; }
   const TensorSpec* Find(TensorRole) const;  // null if the layer has no such tensor
   bool Has(TensorRole role) const { return Find(role) != nullptr; }
   const TensorSpec& tensor(TensorRole) const;  // the tensor must exist
   uint64_t parameters() const;
   uint64_t matrix_parameters() const;  // parameters of its matrices alone
 
-  // The operations before attention, and those after it.
+  // The operations before attention, or what is in its place, and those after it.
   std::span<const LayerOp> BeforeAttention() const;
   std::span<const LayerOp> AfterAttention() const;
   size_t norms() const;  // of vectors of `dim`: kNorm operations, and post_norms
@@ -224,6 +253,8 @@ struct LayerTraits {
   GateKind gate = GateKind::kSilu;
   double score_cap = 0.0;
   bool value_norm = false;
+  bool output_gate = false;
+  DeltaRule delta;
   struct Renamed {
     TensorRole role;
     std::string_view suffix;
@@ -233,6 +264,20 @@ struct LayerTraits {
 LayerSpec MakeLayerSpec(const LayerTraits&);
 
 std::string_view SuffixOf(TensorRole);
+
+// Rows of a matrix that belong to one KV head.
+struct RowsOfRole {
+  TensorRole role;
+  size_t first, rows;
+  bool rotates = false;  // a head whose rows HeadRow() orders
+};
+// All rows of the matrices in front of attention that belong to a KV head, in the order in which
+// they are packed and products lie: its query heads, its key, its value, and with output_gate the
+// gates of its query heads; of the delta rule: query, key, its value heads, their output gates,
+// betas and alphas.
+std::vector<RowsOfRole> RowsOfHead(const LayerSpec&, size_t kv_head);
+// The delta rule's i-th value head of a key head.
+size_t ValueHead(const LayerSpec&, size_t key_head, size_t i);
 
 // Rows of rotary heads are kept so that the two of a pair lie half of the rotated elements apart,
 // whatever the file's order: products of queries and keys remain the same sums of the same

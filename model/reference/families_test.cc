@@ -316,6 +316,37 @@ TEST(Families, BadFilesAreRefusedInOneLine) {
        [](RawGguf& f) { f.AddF32("blk.0.attn_norm.weight", {64}); }},
       {"exaone4", "tensor 'blk.0.attn_q_norm.weight' is 8 elements, expected 16 elements",
        [](RawGguf& f) { f.Find("blk.0.attn_q_norm.weight").dims = {8}; }},
+      {"qwen35", "key 'qwen35.ssm.inner_size' is missing",
+       [](RawGguf& f) { f.EraseKey("qwen35.ssm.inner_size"); }},
+      {"qwen35",
+       "key 'qwen35.ssm.inner_size' is 100, expected for each of 4 heads a multiple of 32",
+       [](RawGguf& f) { f.SetU32("qwen35.ssm.inner_size", 100); }},
+      {"qwen35", "key 'qwen35.ssm.inner_size' is 129, expected a multiple of 4, 4 to",
+       [](RawGguf& f) { f.SetU32("qwen35.ssm.inner_size", 129); }},
+      {"qwen35", "key 'qwen35.ssm.group_count' is 3, expected a divisor of ssm.time_step_rank",
+       [](RawGguf& f) { f.SetU32("qwen35.ssm.group_count", 3); }},
+      {"qwen35", "key 'qwen35.ssm.state_size' is 24, expected a multiple of 16",
+       [](RawGguf& f) { f.SetU32("qwen35.ssm.state_size", 24); }},
+      {"qwen35", "key 'qwen35.ssm.conv_kernel' is 9, expected 1 to 8",
+       [](RawGguf& f) { f.SetU32("qwen35.ssm.conv_kernel", 9); }},
+      {"qwen35", "key 'qwen35.full_attention_interval' is 0, expected 1 to",
+       [](RawGguf& f) { f.SetU32("qwen35.full_attention_interval", 0); }},
+      {"qwen35", "'qwen35.nextn_predict_layers' is 4, expected less than 'qwen35.block_count'",
+       [](RawGguf& f) { f.SetU32("qwen35.nextn_predict_layers", 4); }},
+      {"qwen35", "tensor 'blk.0.ssm_conv1d.weight' is 3 rows of 4",
+       [](RawGguf& f) {
+         f.Find("blk.0.ssm_conv1d.weight").dims = {4, 3};
+       }},
+      {"qwen35", "tensor 'blk.0.ssm_a': head 1 has 0.5, expected at most 0",
+       [](RawGguf& f) { f.Patch("blk.0.ssm_a", 4, Raw(0.5f)); }},
+      {"qwen35", "tensor 'blk.0.ssm_a': the weight at row 0, column 0 is NaN",
+       [](RawGguf& f) { f.Patch("blk.0.ssm_a", 0, Raw(std::nanf(""))); }},
+      {"qwen35", "tensor 'blk.3.attn_q.weight' is 64 rows of 64, expected 128 rows of 64",
+       [](RawGguf& f) {
+         f.Find("blk.3.attn_q.weight").dims = {64, 64};
+       }},
+      {"qwen35", "tensor 'blk.1.ssm_out.weight' is missing",
+       [](RawGguf& f) { f.EraseTensor("blk.1.ssm_out.weight"); }},
       {"seed_oss", "tensor 'blk.0.post_attention_norm.weight' is missing",
        [](RawGguf& f) { f.EraseTensor("blk.0.post_attention_norm.weight"); }},
       {"seed_oss", "tensor 'blk.0.ffn_norm.weight' is not part of a seed_oss model",
@@ -494,7 +525,7 @@ TEST(Families, PublishedLogitsAreTheReferences) {
   }
   for (const char* family :
        {"llama", "qwen2", "qwen3", "ernie4_5", "seed_oss", "smollm3", "granite", "mistral3",
-        "olmo2", "glm4", "phi3", "exaone4", "gemma2", "gemma3", "cohere2"})
+        "olmo2", "glm4", "phi3", "exaone4", "gemma2", "gemma3", "cohere2", "qwen35"})
     EXPECT_TRUE(seen.contains(family)) << family;
 }
 

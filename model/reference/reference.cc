@@ -171,6 +171,12 @@ void ReferenceModel::Run(const LayerOp& op, Layer& layer, State& s) const {
       s.q = Product(layer.matrix(TensorRole::kQ), s.in);
       s.k = Product(layer.matrix(TensorRole::kK), s.in);
       s.v = Product(layer.matrix(TensorRole::kV), s.in);
+      if (config_.layer(layer.index).output_gate) SplitGates(layer, s);
+      if (config_.layer(layer.index).recurrent()) {
+        s.gate = Product(layer.matrix(TensorRole::kOutputGate), s.in);
+        s.alpha = Product(layer.matrix(TensorRole::kAlpha), s.in);
+        s.beta = Product(layer.matrix(TensorRole::kBeta), s.in);
+      }
       Add(s.q, layer.of(TensorRole::kQBias));
       Add(s.k, layer.of(TensorRole::kKBias));
       Add(s.v, layer.of(TensorRole::kVBias));
@@ -197,6 +203,9 @@ void ReferenceModel::Run(const LayerOp& op, Layer& layer, State& s) const {
     case OpKind::kInput:
       s.in = s.x;
       return;
+    case OpKind::kDeltaRule:
+      ApplyDeltaRule(layer, s);
+      return;
   }
 }
 
@@ -214,6 +223,81 @@ void ReferenceModel::AddToResidual(const LayerOp& op, const Layer& layer, Tensor
   const double scale = op.output_scale ? layer.of(*op.output_scale)[0] : 1.0;
   for (size_t i = 0; i < y.size(); ++i)
     s.x[i] = static_cast<float>((s.x[i] + config_.scales.residual * y[i]) * scale);
+}
+
+void ReferenceModel::SplitGates(const Layer& layer, State& s) const {
+  const size_t size = config_.layer(layer.index).sizes.head_size;
+  const std::vector<float> both = std::exchange(s.q, {});
+  s.gate.clear();
+  for (auto at = both.begin(); at != both.end();) {
+    for (std::vector<float>* half : {&s.q, &s.gate}) {
+      half->insert(half->end(), at, at + static_cast<ptrdiff_t>(size));
+      at += static_cast<ptrdiff_t>(size);
+    }
+  }
+}
+
+// DeltaRule of model/layer/layer_spec.h, token by token, as the definition's recurrent form.
+void ReferenceModel::ApplyDeltaRule(Layer& layer, State& s) const {
+  const LayerSpec& spec = config_.layer(layer.index);
+  const size_t key_size = spec.delta.key_size, size = spec.sizes.head_size, taps = spec.delta.taps;
+  const size_t heads = spec.sizes.heads;
+  std::vector<float> inputs = s.q;
+  inputs.insert(inputs.end(), s.k.begin(), s.k.end());
+  inputs.insert(inputs.end(), s.v.begin(), s.v.end());
+  const size_t channels = inputs.size();
+  if (s.position == 0) {
+    layer.inputs.assign((taps - 1) * channels, 0.0f);
+    layer.state.assign(heads * key_size * size, 0.0);
+  }
+  layer.inputs.insert(layer.inputs.end(), inputs.begin(), inputs.end());
+  const std::vector<float>& w = layer.of(TensorRole::kConvolution);  // [channel][tap]
+  for (size_t c = 0; c < channels; ++c) {
+    double sum = 0;
+    for (size_t j = 0; j < taps; ++j)
+      sum += static_cast<double>(w[c * taps + j]) * layer.inputs[j * channels + c];
+    inputs[c] = static_cast<float>(sum / (1.0 + std::exp(-sum)));
+  }
+  layer.inputs.erase(layer.inputs.begin(), layer.inputs.begin() + static_cast<ptrdiff_t>(channels));
+  const auto unit = [&](const float* x, double factor) {
+    const double r = factor / std::sqrt(Dot(x, x, key_size) + 1e-6);
+    std::vector<double> y(x, x + key_size);
+    for (double& v : y) v *= r;
+    return y;
+  };
+  s.attended.assign(heads * size, 0.0f);
+  const auto key_heads = spec.sizes.kv_heads;
+  for (size_t key_head = 0; key_head < key_heads; ++key_head) {
+    const std::vector<double> q =
+        unit(&inputs[key_head * key_size], 1.0 / std::sqrt(static_cast<double>(key_size)));
+    const std::vector<double> k = unit(&inputs[(key_heads + key_head) * key_size], 1.0);
+    for (size_t i = 0; i < spec.sizes.group(); ++i) {
+      const size_t head = ValueHead(spec, key_head, i);
+      const double x = static_cast<double>(s.alpha[head]) + layer.of(TensorRole::kDecayBias)[head];
+      const double softplus = std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x)));
+      const double decay = std::exp(layer.of(TensorRole::kDecay)[head] * softplus);
+      const double rate = 1.0 / (1.0 + std::exp(-static_cast<double>(s.beta[head])));
+      double* const state = &layer.state[head * key_size * size];
+      const float* const v = &inputs[2 * key_heads * key_size + head * size];
+      for (size_t c = 0; c < size; ++c) {
+        double predicted = 0, out = 0;
+        for (size_t r = 0; r < key_size; ++r) {
+          state[r * size + c] *= decay;
+          predicted += state[r * size + c] * k[r];
+        }
+        for (size_t r = 0; r < key_size; ++r) {
+          state[r * size + c] += k[r] * rate * (v[c] - predicted);
+          out += state[r * size + c] * q[r];
+        }
+        s.attended[head * size + c] = static_cast<float>(out);
+      }
+    }
+  }
+  NormHeads(s.attended, layer.of(TensorRole::kHeadNorm), spec.norm_epsilon);
+  for (size_t i = 0; i < s.attended.size(); ++i) {
+    const double z = s.gate[i];
+    s.attended[i] = static_cast<float>(s.attended[i] * z / (1.0 + std::exp(-z)));
+  }
 }
 
 void ReferenceModel::NormQueriesAndKeys(Layer& layer, State& s) const {
@@ -273,6 +357,10 @@ void ReferenceModel::Attend(Layer& layer, State& s) const {
     for (size_t i = 0; i < head_size; ++i)
       s.attended[h * head_size + i] = static_cast<float>(sums[i] / all);
   }
+  for (size_t i = 0; spec.output_gate && i < s.attended.size(); ++i) {
+    s.attended[i] =
+        static_cast<float>(s.attended[i] / (1.0 + std::exp(-static_cast<double>(s.gate[i]))));
+  }
 }
 
 std::vector<float> ReferenceModel::Forward(TokenId token, size_t position) {
@@ -281,6 +369,8 @@ std::vector<float> ReferenceModel::Forward(TokenId token, size_t position) {
                 config_.vocab - 1);
   }
   LARDER_CHECK(position <= positions_, "position {} after {} positions", position, positions_);
+  LARDER_CHECK(!config_.recurrent() || position == 0 || position == positions_,
+               "position {} of a state after {} positions", position, positions_);
   if (position >= rope_positions_) {
     rope_positions_ = std::max<size_t>(256, 2 * position);
     rope_.clear();
@@ -296,7 +386,10 @@ std::vector<float> ReferenceModel::Forward(TokenId token, size_t position) {
               .k = {},
               .v = {},
               .attended = {},
-              .hidden = {}};
+              .hidden = {},
+              .gate = {},
+              .alpha = {},
+              .beta = {}};
   if (config_.scales.embedding != 1.0) {
     for (float& x : state.x) x = static_cast<float>(x * config_.scales.embedding);
   }

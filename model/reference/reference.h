@@ -35,8 +35,8 @@ class ReferenceModel {
   size_t positions() const { return positions_; }  // positions in the KV cache
 
   // Logits[vocab] after `token` at `position`. Positions must come in order from 0; a position
-  // below positions() first rewinds the sequence to it. Throws Error for a token outside the
-  // vocabulary.
+  // below positions() first rewinds the sequence to it: with recurrent layers only to 0. Throws
+  // Error for a token outside the vocabulary.
   std::vector<float> Forward(TokenId token, size_t position);
 
   // Starts a new sequence and runs Forward for each token: [tokens][vocab].
@@ -54,6 +54,8 @@ class ReferenceModel {
     std::array<Matrix, kTensorRoles> tensors;  // by role; a norm or a bias has one row; empty: no
                                                // such tensor
     std::vector<float> keys, values;           // [positions][kv_rows]
+    std::vector<float> inputs;                 // of the convolution: [taps - 1][channels]
+    std::vector<double> state;                 // [heads][key size][head size]
     size_t index = 0;
     const std::vector<float>& of(TensorRole role) const { return matrix(role).values; }
     const Matrix& matrix(TensorRole role) const { return tensors[static_cast<size_t>(role)]; }
@@ -61,7 +63,7 @@ class ReferenceModel {
   // The values that a layer's operations pass to each other.
   struct State {
     size_t position = 0;
-    std::vector<float> x, in, q, k, v, attended, hidden;
+    std::vector<float> x, in, q, k, v, attended, hidden, gate, alpha, beta;
   };
 
   ReferenceModel() = default;
@@ -76,6 +78,9 @@ class ReferenceModel {
   // Of a residual, or of what a layer adds to it.
   std::vector<float> Norm(const std::vector<float>& x, const std::vector<float>& w,
                           const Layer&) const;
+  // Takes the output gates out of the queries.
+  void SplitGates(const Layer&, State&) const;
+  void ApplyDeltaRule(Layer&, State&) const;
   // x += residual scale * norm(product + bias); the norm and the bias, where there is one.
   void AddToResidual(const LayerOp&, const Layer&, TensorRole matrix, TensorRole bias,
                      std::vector<float> in, State&) const;

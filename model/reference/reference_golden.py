@@ -60,6 +60,9 @@ CASES = {
                     logits=0.0625, layers=4, window=2, full=[3], still=[3]),
     "command-r": case(4, 2, 4, 4, 1e4, "neighbours", tied=True, centred=True, parallel=True,
                       logits=0.0625),
+    "qwen35": case(4, 2, 6, 4, 1e7, "halves", qk="heads", ffn_norm="post_attention_norm",
+                   gated=True, recurrent=[0],
+                   delta=dict(keys=2, heads=4, key=16, value=32, taps=3)),
 }
 
 
@@ -138,12 +141,60 @@ def split(x, size):
     return [x[i : i + size] for i in range(0, len(x), size)]
 
 
+def delta_rule(inputs, prefix, case):
+    """What the gated delta rule gives for each position: the sum over all earlier tokens of what
+    each has written, as far as later ones have not decayed or overwritten it, in the definition's
+    order. Value head h belongs to key head h modulo their number."""
+    keys, heads, key, value, taps = (case["delta"][name]
+                                     for name in ("keys", "heads", "key", "value", "taps"))
+    channels = 2 * keys * key + heads * value
+    projected = [times(matrix(prefix + "attn_qkv.weight", channels, DIM), x) for x in inputs]
+    filters = matrix(prefix + "ssm_conv1d.weight", channels, taps)
+    decay = [-1 + element(prefix + "ssm_a", h) / 2 for h in range(heads)]
+    bias = vector(prefix + "ssm_dt.bias", heads)
+    weight = vector(prefix + "ssm_norm.weight", value, 1)
+
+    def silu(x):
+        return x / (1 + math.exp(-x))
+
+    def unit(x):
+        return [v / math.sqrt(sum(w * w for w in x) + 1e-6) for v in x]
+
+    states = [[[0.0] * value for _ in range(key)] for _ in range(heads)]
+    out = []
+    for t, x in enumerate(inputs):
+        c = [silu(sum(filters[ch][taps - 1 - back] * projected[t - back][ch]
+                      for back in range(min(taps, t + 1)))) for ch in range(channels)]
+        gate = times(matrix(prefix + "attn_gate.weight", heads * value, DIM), x)
+        alpha = times(matrix(prefix + "ssm_alpha.weight", heads, DIM), x)
+        beta = times(matrix(prefix + "ssm_beta.weight", heads, DIM), x)
+        row = []
+        for h in range(heads):
+            g = h % keys
+            q = [v / math.sqrt(key) for v in unit(c[g * key : (g + 1) * key])]
+            k = unit(c[(keys + g) * key : (keys + g + 1) * key])
+            first = 2 * keys * key + h * value
+            v = c[first : first + value]
+            kept = math.exp(decay[h] * math.log(1 + math.exp(alpha[h] + bias[h])))
+            rate = 1 / (1 + math.exp(-beta[h]))
+            s = [[kept * e for e in line] for line in states[h]]
+            known = [sum(s[a][e] * k[a] for a in range(key)) for e in range(value)]
+            states[h] = [[s[a][e] + k[a] * rate * (v[e] - known[e]) for e in range(value)]
+                         for a in range(key)]
+            o = [sum(states[h][a][e] * q[a] for a in range(key)) for e in range(value)]
+            z = gate[h * value : (h + 1) * value]
+            row += [n * silu(b) for n, b in zip(norm(o, weight), z)]
+        out.append(row)
+    return out
+
+
 def layer(xs, i, case):
     prefix, queries, keys = f"blk.{i}.", case["heads"], case["kv"]
     windowed = "window" in case and i not in case.get("full", [])
     size = case.get("window_head", case["head"]) if windowed else case["head"]
     rows = {"q": queries * size, "k": keys * size, "v": keys * size}
     output_scale = case.get("output_scale")
+    recurrent, gated = i in case.get("recurrent", []), case.get("gated")
     qk, residual = case.get("qk"), case.get("residual", 1)
     windowed = "window" in case and i not in case.get("full", [])
     of_layer = dict(case)
@@ -172,8 +223,16 @@ def layer(xs, i, case):
 
     inputs = [before(x, "attn_norm") for x in xs]
 
+    gates = []
+
     def heads(kind):
-        m, per_position = part(kind), []
+        if gated and kind == "q":
+            both = split(matrix(f"{prefix}attn_q.weight", 2 * rows["q"], DIM), size)
+            m = sum(both[::2], [])
+            gates.extend(times(sum(both[1::2], []), x) for x in inputs)
+        else:
+            m = part(kind)
+        per_position = []
         for position, x in enumerate(inputs):
             y = times(m, x)
             if case.get("bias"):
@@ -195,8 +254,12 @@ def layer(xs, i, case):
             per_position.append(y)
         return per_position
 
-    q, k, v = heads("q"), heads("k"), heads("v")
-    o = matrix(prefix + "attn_output.weight", DIM, queries * size)
+    if recurrent:
+        delta = delta_rule(inputs, prefix, case)
+        o = matrix(prefix + "ssm_out.weight", DIM, len(delta[0]))
+    else:
+        q, k, v = heads("q"), heads("k"), heads("v")
+        o = matrix(prefix + "attn_output.weight", DIM, queries * size)
     if case.get("fused_ffn"):
         both = matrix(f"{prefix}ffn_up.weight", 2 * FFN, DIM)
         gate, up = both[:FFN], both[FFN:]
@@ -207,7 +270,7 @@ def layer(xs, i, case):
     out = []
     for position, x in enumerate(xs):
         mixed = []
-        for h in range(queries):
+        for h in [] if recurrent else range(queries):
             shared = h * keys // queries
             seen = [t for t in range(position + 1)
                     if not windowed or position - t < case["window"]]
@@ -216,6 +279,10 @@ def layer(xs, i, case):
             weights = [math.exp(capped(s, case.get("score_cap"))) for s in scores]
             for e in range(size):
                 mixed.append(sum(w * v[t][shared][e] for t, w in zip(seen, weights)) / sum(weights))
+        if recurrent:
+            mixed = delta[position]
+        elif gated:
+            mixed = [m / (1 + math.exp(-g)) for m, g in zip(mixed, gates[position])]
         branch = after(times(o, mixed), "post_attention_norm")
         x = [a + residual * b for a, b in zip(x, branch)]
         hidden = (inputs[position] if case.get("parallel") else

@@ -262,7 +262,13 @@ const std::vector<Golden> kGolden = {
      {},
      0,
      {0.236991f, -0.014029f, 0.033369f, 0.180373f, -0.108712f, -0.026180f, 0.055886f, 0.016464f,
-      -0.130639f, 0.277988f, 0.298261f, -0.248433f, 0.013154f}}};
+      -0.130639f, 0.277988f, 0.298261f, -0.248433f, 0.013154f}},
+    {"qwen35: the gated delta rule in the first layer, an output gate in the second",
+     {"qwen35", 12, 20, 4, 2, 6, 4, 1e7f, false, 13, 2, {}, 0, 0, 0, {2, 4, 16, 32, 3}},
+     {},
+     0,
+     {1.190041f, 0.227108f, -2.083700f, -2.158050f, -0.606441f, -0.852167f, 0.230258f, -0.478223f,
+      -1.809869f, 0.184602f, -1.172865f, -3.261712f, -2.026856f}}};
 
 TEST(Reference, EachFamilyEqualsItsGolden) {
   for (const Golden& golden : kGolden) {

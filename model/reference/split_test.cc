@@ -220,8 +220,8 @@ TEST(Split, SaysWhatAPartLacks) {
 // larder.split.types of a model of one layer; 0 is F32.
 std::string Types(int32_t type) {
   std::string numbers;
-  for (size_t i = 0; i < 2 + kTypedRoles; ++i) numbers += testing::Raw(type);
-  return testing::RawArray(GgufValueType::kI32, 2 + kTypedRoles, numbers);
+  for (size_t i = 0; i < 2 + kOldRoles; ++i) numbers += testing::Raw(type);
+  return testing::RawArray(GgufValueType::kI32, 2 + kOldRoles, numbers);
 }
 
 testing::RawGguf GoodStage() {
@@ -242,7 +242,7 @@ testing::RawGguf GoodStage() {
   ModelConfig config = ReadModelConfig(*GgufFile::Open(whole.path()));
   // What this part does not have is as Types(0) says.
   config.types.embedding = config.types.head = TensorType::kF32;
-  for (size_t role = 0; role < kTypedRoles; ++role) {
+  for (size_t role = 0; role < kOldRoles; ++role) {
     if (!config.kinds[0].Has(static_cast<TensorRole>(role)))
       config.types.layers[0][role] = TensorType::kF32;
   }
@@ -287,8 +287,11 @@ TEST(Split, WrongPartsAreRefusedInOneLine) {
                           "fingerprint", "types", "description"})
     expect(without(key), fmt::format("larder.split.{}", key));
   const auto array = static_cast<uint32_t>(GgufValueType::kArray);
-  expect(with("types", array, testing::RawArray(GgufValueType::kI32, 1, Raw(int32_t{0}))),
-         "'larder.split.types' has 1 numbers, expected 2 + 1 layers x 14: split the model again");
+  expect(
+      with("types", array, testing::RawArray(GgufValueType::kI32, 1, Raw(int32_t{0}))),
+      fmt::format("'larder.split.types' has 1 numbers, expected 2 + 1 layers x {} to {}: split the "
+                  "model again",
+                  kOldRoles, kTensorRoles));
   expect(with("types", array, Types(-1)), "'larder.split.types' has type -1, expected F32");
   expect(with("types", array, Types(4)), "'larder.split.types' has type 4, expected F32");
   expect(with("types", array, Types(12)),

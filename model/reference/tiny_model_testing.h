@@ -42,6 +42,10 @@ struct TinyShape {
   float yarn_factor = 0;
   uint32_t original_context = 0;
   uint32_t window = 0;
+  // Of the gated delta rule, where key_size is not 0: every second layer has it.
+  struct Delta {
+    uint32_t key_heads = 0, heads = 0, key_size = 0, size = 0, taps = 0;
+  } delta = {};
 };
 
 class TinyModel {
@@ -93,6 +97,14 @@ class TinyModel {
          {"attention.key_length_swa", "attention.value_length_swa", "rope.dimension_count_swa"})
       if (Is(s, {"gemma4"})) writer_.Add(fmt::format("{}.{}", arch, key), kSmallHead);
     if (s.window != 0) writer_.Add(arch + ".attention.sliding_window", s.window);
+    if (s.delta.key_size != 0) {
+      writer_.Add(arch + ".full_attention_interval", uint32_t{2});
+      writer_.Add(arch + ".ssm.group_count", s.delta.key_heads);
+      writer_.Add(arch + ".ssm.time_step_rank", s.delta.heads);
+      writer_.Add(arch + ".ssm.state_size", s.delta.key_size);
+      writer_.Add(arch + ".ssm.inner_size", s.delta.heads * s.delta.size);
+      writer_.Add(arch + ".ssm.conv_kernel", s.delta.taps);
+    }
     for (const auto& [key, value] : s.keys) writer_.Add(fmt::format("{}.{}", arch, key), value);
     if (s.original_context != 0)
       writer_.Add(arch + ".rope.scaling.original_context_length", s.original_context);
@@ -116,22 +128,26 @@ class TinyModel {
     if (!Is(s, {"olmo2", "exaone4"})) {
       AddNorm(name("attn_norm.weight"), s.dim);
       if (!Is(s, {"command-r", "cohere2"}))
-        AddNorm(name(Is(s, {"seed_oss"}) ? "post_attention_norm.weight" : "ffn_norm.weight"),
-                s.dim);
+        AddNorm(
+            name(Is(s, {"seed_oss", "qwen35"}) ? "post_attention_norm.weight" : "ffn_norm.weight"),
+            s.dim);
     }
     if (Is(s, {"olmo2", "exaone4", "glm4", "gemma2", "gemma3", "gemma4"})) {
       AddNorm(name("post_attention_norm.weight"), s.dim);
       AddNorm(name("post_ffw_norm.weight"), s.dim);
     }
-    if (Is(s, {"phi3"})) {
+    const bool is_recurrent = s.delta.key_size != 0 && layer % 2 == 0;
+    if (is_recurrent) {
+      AddDelta(s, name);
+    } else if (Is(s, {"phi3"})) {
       AddMatrix(name("attn_qkv.weight"), q + 2 * kv, s.dim);
     } else {
-      AddMatrix(name("attn_q.weight"), q, s.dim);
+      AddMatrix(name("attn_q.weight"), Is(s, {"qwen35"}) ? 2 * q : q, s.dim);
       AddMatrix(name("attn_k.weight"), kv, s.dim);
       if (!gemma4 || !full) AddMatrix(name("attn_v.weight"), kv, s.dim);
     }
     if (gemma4) AddNorm(name("layer_output_scale.weight"), 1);
-    AddMatrix(name("attn_output.weight"), s.dim, q);
+    if (!is_recurrent) AddMatrix(name("attn_output.weight"), s.dim, q);
     const bool is_fused = Is(s, {"phi3", "glm4"});
     if (!is_fused) AddMatrix(name("ffn_gate.weight"), s.ffn, s.dim);
     AddMatrix(name("ffn_up.weight"), is_fused ? 2 * s.ffn : s.ffn, s.dim);
@@ -141,10 +157,25 @@ class TinyModel {
       AddBias(name("attn_k.bias"), kv);
       AddBias(name("attn_v.bias"), kv);
     }
-    if (Is(s, {"qwen3", "hunyuan-dense", "exaone4", "olmo2", "gemma3", "gemma4"})) {
+    if (!is_recurrent &&
+        Is(s, {"qwen3", "qwen35", "hunyuan-dense", "exaone4", "olmo2", "gemma3", "gemma4"})) {
       AddNorm(name("attn_q_norm.weight"), Is(s, {"olmo2"}) ? q : head_size);
       AddNorm(name("attn_k_norm.weight"), Is(s, {"olmo2"}) ? kv : head_size);
     }
+  }
+  template <typename Name>
+  void AddDelta(const TinyShape& s, const Name& name) {
+    const TinyShape::Delta& of = s.delta;
+    const size_t keys = of.key_heads * of.key_size, values = of.heads * of.size;
+    AddMatrix(name("attn_qkv.weight"), 2 * keys + values, s.dim);
+    AddMatrix(name("attn_gate.weight"), values, s.dim);
+    AddMatrix(name("ssm_alpha.weight"), of.heads, s.dim);
+    AddMatrix(name("ssm_beta.weight"), of.heads, s.dim);
+    AddMatrix(name("ssm_out.weight"), s.dim, values);
+    AddHashed(name("ssm_conv1d.weight"), (2 * keys + values) * of.taps, 0, 1, 2 * keys + values);
+    AddHashed(name("ssm_a"), of.heads, -1, 0.5f);
+    AddBias(name("ssm_dt.bias"), of.heads);
+    AddNorm(name("ssm_norm.weight"), of.size);
   }
   void AddMatrix(const std::string& name, size_t rows, size_t cols) {
     sources_.push_back(std::make_unique<Source>(Source{name, cols, type_}));
@@ -163,10 +194,10 @@ class TinyModel {
   }
   void AddNorm(const std::string& name, size_t n) { AddHashed(name, n, 1, 0.5f); }
   void AddBias(const std::string& name, size_t n) { AddHashed(name, n, 0, 1); }
-  void AddHashed(const std::string& name, size_t n, float around, float spread) {
+  void AddHashed(const std::string& name, size_t n, float around, float spread, size_t rows = 1) {
     std::vector<float> values(n);
     for (size_t i = 0; i < n; ++i) values[i] = around + spread * HashedWeight(name, i);
-    writer_.AddVector(name, std::move(values));
+    writer_.AddVector(name, std::move(values), rows);
   }
 
   TensorType type_;

@@ -22,6 +22,7 @@ enum class StepKind : uint16_t {
   kSoftmax,
   kValues,
   kMerge,
+  kState,  // of a recurrent layer, in the place of attention
   kQuantize,
   kO,
   kGateUp,

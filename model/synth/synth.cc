@@ -152,6 +152,8 @@ class Synthesis {
       writer_.Add(key("rope.scaling.type"), "yarn");
       writer_.Add(key("rope.scaling.factor"), static_cast<float>(family.sample.yarn_factor));
     }
+    for (const auto& [suffix, value] : KeysOfDelta(shape_))
+      writer_.Add(fmt::format("{}.{}", arch, suffix), value);
     if (family.long_rope) writer_.Add(key("rope.scaling.attn_factor"), kLongRopeMagnitude);
   }
 
@@ -213,6 +215,9 @@ class Synthesis {
           case TensorKind::kBias:
             AddBias(name, tensor.of != 0 ? tensor.of : tensor.cols,
                     tensor.role == TensorRole::kQBias || tensor.role == TensorRole::kKBias);
+            break;
+          case TensorKind::kTable:
+            AddTable(name, tensor);
             break;
         }
       }
@@ -282,6 +287,17 @@ class Synthesis {
       if (HashBits(key, i) % kOutliers == 0) values[i] *= kOutlier;
     }
     writer_.AddVector(name, std::move(values));
+  }
+
+  // Decays are below 0, and so that heads forget at rates that are far apart.
+  void AddTable(const std::string& name, const TensorSpec& tensor) {
+    std::vector<float> values(tensor.rows * tensor.cols);
+    const uint64_t key = HashText(options_.seed, name);
+    table_.FillF32(key, 0, values.size(), 0.5f, values.data());
+    if (tensor.role == TensorRole::kDecay) {
+      for (float& value : values) value = -0.1f * std::exp(4.0f * value);
+    }
+    writer_.AddVector(name, std::move(values), tensor.rows);
   }
 
   const SynthOptions& options_;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "model/config/config.h"
@@ -35,6 +36,10 @@ struct ModelShape {
   size_t window = 0;  // of the layers that have one in the family; 0: none
   // If not 0: the sizes of layers 1, 3, 5 ..., so that the model has two kinds of layers.
   size_t odd_ffn = 0, odd_heads = 0, odd_kv_heads = 0;
+
+  // Of the gated delta rule, in families that have it; 0: key heads and value heads as kv_heads and
+  // heads, sizes of 32.
+  size_t key_heads = 0, value_heads = 0, key_size = 0, value_size = 0;
 
   LayerSizes SizesOf(size_t layer) const;
 };
@@ -72,6 +77,8 @@ struct SynthOptions {
 void WriteSynth(const SynthOptions& options, const std::string& path,
                 const WriteProgress& progress = {});
 
+// The keys of the gated delta rule, without the family's name; none in other families.
+std::vector<std::pair<std::string_view, uint32_t>> KeysOfDelta(const ModelShape&);
 // The elements of a head that rotate, and rope.scaling.original_context_length.
 size_t RotaryDim(const ModelShape&);
 size_t OriginalContext(const ModelShape&);

@@ -34,6 +34,8 @@ class SampleKeys final : public FamilyKeys {
     if (suffix == "attention.sliding_window" && shape_.window != 0) return shape_.window;
     for (const Family::Sample::Count& sample : family_.sample.counts)
       if (sample.key == suffix) return sample.value;
+    for (const auto& [key, value] : KeysOfDelta(shape_))
+      if (key == suffix) return value;
     return {};
   }
   std::optional<std::vector<bool>> Flags(std::string_view) const override { return {}; }
@@ -71,6 +73,20 @@ KeysOfModel KeysOf(const ModelShape& shape, const Family& family) {
 }
 
 }  // namespace
+
+std::vector<std::pair<std::string_view, uint32_t>> KeysOfDelta(const ModelShape& shape) {
+  if (!FamilyOf(shape.architecture).sample.delta) return {};
+  const auto or_else = [](size_t value, size_t other) {
+    return static_cast<uint32_t>(value != 0 ? value : other);
+  };
+  const uint32_t heads = or_else(shape.value_heads, shape.heads);
+  return {{"ssm.conv_kernel", 4},
+          {"ssm.state_size", or_else(shape.key_size, 32)},
+          {"ssm.group_count", or_else(shape.key_heads, shape.kv_heads)},
+          {"ssm.time_step_rank", heads},
+          {"ssm.inner_size", heads * or_else(shape.value_size, 32)},
+          {"full_attention_interval", 4}};
+}
 
 size_t RotaryDim(const ModelShape& shape) {
   const double part = FamilyOf(shape.architecture).sample.rotated;

@@ -31,6 +31,14 @@ ModelShape Shape(const Family& family, size_t layers, size_t dim, size_t ffn, si
   return shape;
 }
 
+// Of a family with the gated delta rule, whose heads have keys and values of 128.
+ModelShape WithDelta(ModelShape shape, size_t key_heads, size_t value_heads) {
+  shape.key_heads = key_heads;
+  shape.value_heads = value_heads;
+  shape.key_size = shape.value_size = 128;
+  return shape;
+}
+
 char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
 }  // namespace
@@ -41,6 +49,8 @@ const std::vector<NamedShape>& NamedShapes() {
       // factor
       {"bench-24m", Shape(kLlama, 2, 1024, 2816, 16, 4, 64, 512, 4096, false, 1e4)},
       {"bench-1b", Shape(kLlama, 16, 2048, 8192, 32, 8, 64, 32000, 4096, false, 1e4)},
+      {"bench-delta-1b",
+       WithDelta(Shape(kQwen35, 16, 2048, 6144, 8, 2, 256, 32000, 32768, false, 1e7), 16, 16)},
       {"tinyllama-1.1b", Shape(kLlama, 22, 2048, 5632, 32, 4, 64, 32000, 2048, false, 1e4)},
       {"llama-2-7b", Shape(kLlama, 32, 4096, 11008, 32, 32, 128, 32000, 4096, false, 1e4)},
       {"llama-2-13b", Shape(kLlama, 40, 5120, 13824, 40, 40, 128, 32000, 4096, false, 1e4)},
@@ -57,6 +67,10 @@ const std::vector<NamedShape>& NamedShapes() {
       {"qwen3-0.6b", Shape(kQwen3, 28, 1024, 3072, 16, 8, 128, 151936, 40960, true, 1e6)},
       {"qwen3-1.7b", Shape(kQwen3, 28, 2048, 6144, 16, 8, 128, 151936, 40960, true, 1e6)},
       {"qwen3-4b", Shape(kQwen3, 36, 2560, 9728, 32, 8, 128, 151936, 40960, true, 1e6)},
+      {"qwen3.5-4b",
+       WithDelta(Shape(kQwen35, 32, 2560, 9216, 16, 4, 256, 248320, 262144, true, 1e7), 16, 32)},
+      {"qwen3.5-9b",
+       WithDelta(Shape(kQwen35, 32, 4096, 12288, 16, 4, 256, 248320, 262144, false, 1e7), 16, 32)},
       {"qwen3-8b", Shape(kQwen3, 36, 4096, 12288, 32, 8, 128, 151936, 40960, false, 1e6)},
       {"qwen3-14b", Shape(kQwen3, 40, 5120, 17408, 40, 8, 128, 151936, 40960, false, 1e6)},
       {"qwen3-32b", Shape(kQwen3, 64, 5120, 25600, 64, 8, 128, 151936, 40960, false, 1e6)},

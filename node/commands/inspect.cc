@@ -179,6 +179,9 @@ std::string MechanismsText(const model::LayerSpec& layer) {
   const auto is_gate = [](const model::LayerOp& op) { return op.kind == model::OpKind::kGate; };
   if (std::ranges::any_of(layer.BeforeAttention(), is_gate)) text += ", FFN beside attention";
   if (layer.score_cap != 0.0) text += fmt::format(", scores capped at {:g}", layer.score_cap);
+  if (layer.output_gate) text += ", output gates";
+  if (layer.recurrent())
+    text += fmt::format(", gated delta rule behind a convolution over {} tokens", layer.delta.taps);
   if (layer.temperature.beta != 0.0) {
     text += fmt::format(", queries grow by {:g} with each {} positions", layer.temperature.beta,
                         layer.temperature.length);

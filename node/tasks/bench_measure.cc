@@ -158,6 +158,7 @@ const std::vector<PartKinds>& PartsOfAStep() {
       {"softmax", {kSoftmax}},
       {"values", {kValues}},
       {"merge and finish", {kMerge, kAttention}},
+      {"state", {kState}},
       {"product o", {kO}},
       {"product gate, up", {kGateUp}},
       {"activation, quantise", {kActivation}},

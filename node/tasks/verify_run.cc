@@ -58,7 +58,7 @@ class Verification {
     }
     With("attention on a socket of its own", {.attention = true});
     if (config_.layers > 1) Chain();
-    if (tokens_.size() > kChunk) Restart();
+    if (tokens_.size() > kChunk && !config_.recurrent()) Restart();
     return std::move(modes_);
   }
 

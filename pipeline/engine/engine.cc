@@ -59,7 +59,8 @@ void Engine::Begin(std::unique_ptr<Chain> chain, std::vector<size_t> chunk_ends)
                     .chunk_ends = std::move(chunk_ends),
                     .max_updates = model::MaxKvUpdates(max_batch_tokens()),
                     .kept = kKeptSequences,
-                    .classes = attention_node::KvShape::ClassesOf(plan_.config, limits_.capacity)});
+                    .classes = attention_node::KvShape::ClassesOf(plan_.config, limits_.capacity),
+                    .states = plan_.config.recurrent()});
   batches_.assign(chain_->max_in_flight(), MicroBatch(max_batch_tokens()));
   for (auto* of_rows : {&order_, &rank_, &half_of_, &socket_of_, &logit_at_})
     of_rows->resize(max_batch_tokens());
@@ -103,6 +104,12 @@ void Engine::ThrowWrongRow(std::span<const TokenRow> rows, size_t i) const {
   if (row.position > EndBefore(rows, i) || (i > 0 && rows[i - 1].slot == row.slot)) {
     throw Error("position {} of slot {} leaves a gap: its sequence ends at {}", row.position,
                 row.slot.value, EndBefore(rows, i));
+  }
+  if (plan_.config.recurrent()) {
+    throw Error(
+        "slot {} can't go on at position {}: {} has layers with states, which go on from the end "
+        "of the sequence, {}, or begin again at 0",
+        row.slot.value, row.position, plan_.config.name, EndBefore(rows, i));
   }
   throw Error(
       "slot {} can't go on at position {}: what its windows see there is no longer in the KV cache",

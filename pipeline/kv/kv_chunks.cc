@@ -11,6 +11,7 @@ KvChunks::KvChunks(const KvChunksShape& shape)
       slot_chunks_(shape.slot_chunks()),
       socket_(shape.capacity.slots + shape.kept),
       lengths_(shape.capacity.slots + shape.kept),
+      state_at_(shape.capacity.slots + shape.kept),
       keeps_(shape.capacity.slots + shape.kept),
       uses_(shape.capacity.slots + shape.kept),
       users_(shape.chunk_ends.back()),
@@ -46,6 +47,7 @@ void KvChunks::ResetAll() {
     std::fill(of.first.begin(), of.first.end(), 0);
     std::fill(of.end.begin(), of.end.end(), 0);
   }
+  std::fill(state_at_.begin(), state_at_.end(), 0);
   shared_ = 0;
   updates_count_ = 0;
   std::fill(users_.begin(), users_.end(), 0);

@@ -35,6 +35,8 @@ struct KvChunksShape {
   size_t max_updates = 1;  // most updates of a micro-batch
   size_t kept = 0;         // number of kept sequences, which have no slot
   std::vector<model::KvClass> classes = {model::KvClass{}};
+  // Whether sequences have a state, too (model::DeltaRule), which goes on from its end only.
+  bool states = false;
 
   size_t slot_chunks() const { return (capacity.context + chunk_positions - 1) / chunk_positions; }
 };
@@ -52,8 +54,8 @@ class KvChunks {
   // The positions of the slot's sequence, [0, length).
   size_t length(SlotId slot) const { return lengths_[slot.index()]; }
   // The last position, at most `positions`, at which a sequence with the same beginning as the
-  // slot's can go on with the chunks that the slot lists: its length, or `positions`, or 0 where
-  // what windows see there is gone.
+  // slot's can go on with what the slot has: its length, or `positions`, or 0 where what windows
+  // see there is gone, or a state has seen another number of positions.
   size_t Usable(SlotId slot, size_t positions) const;
   // Cuts the sequence at `begin` <= length, which must be usable, and makes room for positions up
   // to `end`, those of a micro-batch. Returns up to where there is room: `end`, or less if no chunk
@@ -61,7 +63,7 @@ class KvChunks {
   size_t Reserve(SlotId slot, size_t begin, size_t end);
   // Positions up to `end`, for which there is room, have been submitted.
   void Extend(SlotId slot, size_t end) {
-    lengths_[slot.index()] = end;
+    lengths_[slot.index()] = state_at_[slot.index()] = end;
     KeepFor(slot, end, end);
   }
   // Makes `to` a sequence with the first `positions` positions of another slot, `from`; `to` loses
@@ -74,7 +76,8 @@ class KvChunks {
   bool Restore(SlotId slot, SlotId kept);
   // Adds free chunks to the slot until it has `chunks`. The sequence must end with a chunk. Keys
   // and values are not computed but copied to the new chunks, before Extend. Returns how many
-  // chunks the slot has: fewer if chunks or updates run out. Requires one class without windows.
+  // chunks the slot has: fewer if chunks or updates run out. Requires one class without windows,
+  // and no states.
   size_t Grow(SlotId slot, size_t chunks);
   // The chunk at `index` of its list, in the first class.
   uint32_t chunk(SlotId slot, size_t index) const { return entry(0, slot, index); }
@@ -170,6 +173,7 @@ class KvChunks {
   size_t slot_chunks_;
   std::vector<uint32_t> socket_;  // [slot]
   std::vector<size_t> lengths_;   // [slot]: positions
+  std::vector<size_t> state_at_;  // [slot]: positions that its state has seen
   std::vector<size_t> keeps_;     // [slot]: the first position whose rows find what they see
   std::vector<uint64_t> uses_;    // [slot]: when it was last reserved
   uint64_t use_ = 0;

@@ -10,6 +10,7 @@ namespace larder::pipeline::inline kv {
 
 size_t KvChunks::Usable(SlotId slot, size_t positions) const {
   const size_t usable = std::min(length(slot), positions);
+  if (shape_.states && usable != state_at_[slot.index()]) return 0;
   for (const Class& of : classes_) {
     if (FirstSeen(of, usable) < of.first[slot.index()]) return 0;
   }
@@ -55,7 +56,7 @@ size_t KvChunks::Fork(SlotId to, SlotId from, size_t positions) {
   LARDER_CHECK(to.index() < shape_.capacity.slots && to != from && positions <= length(from));
   Reset(to);
   const AttentionId socket = socket_of(to);
-  if (socket != socket_of(from)) return 0;
+  if (socket != socket_of(from) || shape_.states) return 0;
   positions = Usable(from, positions);
   const size_t updates = MostForks() - std::min(MostForks(), updates_count_);
   const auto lacks = [&](const Class& of) {
@@ -107,6 +108,7 @@ void KvChunks::Keep(SlotId kept, SlotId slot) {
   std::swap(lengths_[kept.index()], lengths_[slot.index()]);
   keeps_[kept.index()] = std::exchange(keeps_[slot.index()], 0);
   uses_[kept.index()] = uses_[slot.index()];
+  state_at_[kept.index()] = 0;  // the state stays with the slot, whose next sequence overwrites it
 }
 
 bool KvChunks::Restore(SlotId slot, SlotId kept) {
@@ -132,7 +134,7 @@ size_t KvChunks::Grow(SlotId slot, size_t chunks) {
   const size_t& listed = classes_[0].end[slot.index()];
   LARDER_CHECK(slot.index() < shape_.capacity.slots && chunks <= slot_chunks_ &&
                lengths_[slot.index()] % shape_.chunk_positions == 0 && classes_.size() == 1 &&
-               classes_[0].window == 0);
+               classes_[0].window == 0 && !shape_.states);
   while (listed < chunks && updates_count_ < MostForks() && Append(0, slot, 0, 0)) {
   }
   return listed;

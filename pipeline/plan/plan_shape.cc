@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "attention_node/kv_region.h"
+#include "attention_node/state_region.h"
 #include "base/error.h"
 #include "kernels/formats/panel_format.h"
 #include "pipeline/plan/identity.h"
@@ -16,10 +17,13 @@ namespace {
 
 constexpr size_t kBatches[] = {1, 2, 4, 8, 16, 32};
 
+// What a token of a sequence reads and writes of keys, values and states.
 uint64_t KvBytes(const model::ModelConfig& config, size_t first, size_t layers,
                  const model::Capacity& capacity) {
-  return attention_node::KvShape::OfSequence(model::LayersOf(config, first, layers), capacity)
-      .slot_bytes();
+  const model::ModelConfig here = model::LayersOf(config, first, layers);
+  // A state is read and written.
+  return attention_node::KvShape::OfSequence(here, capacity).slot_bytes() +
+         2 * attention_node::StateShape(here, 1).bytes();
 }
 
 }  // namespace

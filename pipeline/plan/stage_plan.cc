@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "attention_node/kv_region.h"
+#include "attention_node/state_region.h"
 #include "base/error.h"
 #include "base/fnv.h"
 #include "kernels/formats/act_block.h"
@@ -20,9 +21,10 @@ void CheckMemory(const StagePlan& plan, const topology::Topology& topology) {
   const model::Capacity& capacity = plan.options.capacity;
   uint64_t memory = 0;
   for (const auto& node : topology.numa_nodes()) memory += node.memory_bytes;
-  const uint64_t need = plan.weight_bytes + plan.embedding_bytes + plan.kv_bytes;
+  const uint64_t need =
+      plan.weight_bytes + plan.embedding_bytes + plan.kv_bytes + plan.state_bytes();
   if (memory == 0 || need <= memory) return;
-  const uint64_t weights = plan.weight_bytes + plan.embedding_bytes;
+  const uint64_t weights = plan.weight_bytes + plan.embedding_bytes + plan.state_bytes();
   const uint64_t left = memory > weights ? memory - weights : 0;
   if (left == 0) {
     throw Error(
@@ -68,6 +70,7 @@ void PlanAttention(StagePlan& plan, const topology::Topology& topology) {
     out.kv_chunks = kv.pool;
     out.first_chunk = plan.kv_chunks;
     out.kv_bytes = kv.bytes();
+    out.state_bytes = socket.slots * plan.state_slot_bytes;
     plan.kv_chunks += out.kv_chunks;
     plan.kv_pools.insert(plan.kv_pools.end(), out.kv_pools.begin(), out.kv_pools.end());
     const auto cpus = socket.cpus.empty() ? topology.CpusOf(socket.cores) : socket.cpus;
@@ -195,6 +198,7 @@ StagePlan MakeStagePlan(const model::ModelConfig& config, const topology::Topolo
   plan.embedding_bytes =
       config.tied_embeddings || !config.ends ? 0 : weight_node::EmbeddingBytes(config);
   plan.kv_classes = attention_node::KvShape::ClassesOf(config, capacity);
+  plan.state_slot_bytes = attention_node::StateShape(config, 1).bytes();
   PlanAttention(plan, topology);
   if (!plan.separated()) {
     plan.kv_pools = !o.kv_pools.empty()
@@ -314,6 +318,11 @@ std::string StagePlan::Table() const {
                      kv_slot_bytes / options.capacity.context);
   if (const std::string classes = KvClassesText(config, options.capacity); !classes.empty())
     out += fmt::format("           {}\n", classes);
+  if (state_slot_bytes > 0) {
+    out += fmt::format("states     {} slot{} x {:.2f} MB = {:.2f} MB, float32\n",
+                       options.capacity.slots, options.capacity.slots == 1 ? "" : "s",
+                       state_slot_bytes * 1e-6, state_bytes() * 1e-6);
+  }
   out += fmt::format("kernels    {}; frames of up to {} rows\n", IsaName(options.isa),
                      options.capacity.max_batch_tokens);
   out += fmt::format("residency  {}\n", resident() ? "all weights fit their L3 budget"

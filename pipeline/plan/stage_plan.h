@@ -84,6 +84,7 @@ struct PlanAttentionSocket {
   size_t first_chunk = 0, kv_chunks = 0;
   std::vector<size_t> kv_pools = {};  // [class]: chunks
   uint64_t kv_bytes = 0;
+  uint64_t state_bytes = 0;  // states of recurrent layers, of all its slots
   SlotId end_slot() const { return SlotId(first_slot.value + static_cast<int32_t>(slots)); }
 };
 
@@ -101,7 +102,9 @@ struct StagePlan {
   size_t kv_chunks = 0;                        // chunks of all its attention sockets, or its own
   uint64_t kv_bytes = 0;                       // theirs
   std::vector<model::KvClass> kv_classes;      // of KV memory, of the whole model
-  std::vector<size_t> kv_pools;  // [socket * classes + class]: kv_chunks by their numbers
+  std::vector<size_t> kv_pools;   // [socket * classes + class]: kv_chunks by their numbers
+  uint64_t state_slot_bytes = 0;  // states of a sequence, in recurrent layers
+  uint64_t state_bytes() const { return options.capacity.slots * state_slot_bytes; }
   // What the user should know: does not fit, unknown L3, fewer KV heads than threads.
   std::vector<std::string> notes;
 

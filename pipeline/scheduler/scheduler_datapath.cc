@@ -80,7 +80,8 @@ void Scheduler::AddDecodeRowsOf(SlotId id, ScheduledBatch& batch, size_t most) {
   // The last position of the context is never computed: a text ends with its token.
   const size_t room = std::min(most, limits_.capacity.context - 1 - first);
   std::span<const int32_t> drafts;
-  if (room > 1) drafts = active.sequence->Draft(room - 1);
+  // A state has seen what was drafted, and cannot go back.
+  if (room > 1 && !slots_.kv().shape().states) drafts = active.sequence->Draft(room - 1);
   LARDER_CHECK(drafts.size() < std::max<size_t>(room, 1));
   if (!drafts.empty())
     drafts = drafts.first(slots_.kv().Reserve(id, first, first + 1 + drafts.size()) - first - 1);

@@ -72,7 +72,7 @@ void SlotOrders::Execute(SlotOrder& order, const std::function<void()>& nudge, i
 void SlotOrders::Take(const Intake& intake, bool in_flight, bool lost) {
   waits_for_.reset();
   if (!ordered_.load(std::memory_order_relaxed)) return;
-  if (!channel_.Memory(0).empty()) {
+  if (HasMemory()) {
     if (in_flight) return;
     // A copy that the next micro-batch is to make must find its source.
     const auto is_copy = [](const model::KvUpdate& update) { return update.copied_positions > 0; };
@@ -111,7 +111,7 @@ bool SlotOrders::Do(SlotOrder& order, const Intake& intake, bool lost) {
     slots_.Forget(order.slot);
   } else if (order.kind == SlotOrder::Kind::kSave) {
     Save(order);
-  } else if (order.contents.bytes.empty() || channel_.Memory(0).empty()) {
+  } else if (order.contents.bytes.empty() || !HasMemory()) {
     ComputeSaved(order, intake, lost);
   } else {
     RestoreSaved(order);
@@ -141,8 +141,8 @@ void SlotOrders::Save(SlotOrder& order) {
   order.contents.tokens.assign(slot.tokens.begin(),
                                slot.tokens.begin() + static_cast<std::ptrdiff_t>(tokens));
   order.contents.tenant = slot.tenant;
-  order.contents.bytes.reserve(chunks * channel_.Memory(0).size());
-  for (size_t i = 0; i < chunks; ++i) {
+  if (HasMemory()) order.contents.bytes.reserve(chunks * channel_.Memory(0).size());
+  for (size_t i = 0; i < chunks && HasMemory(); ++i) {
     const std::span<const uint8_t> memory = Memory(order.slot, i);
     order.contents.bytes.insert(order.contents.bytes.end(), memory.begin(), memory.end());
   }

@@ -14,7 +14,7 @@ StoredChunks::StoredChunks(KvTier* tier, TokenEngine& engine, SlotTable& slots)
 
 void StoredChunks::Find(const Active& active, Place& place) const {
   const size_t most = active.most_reused();
-  if (tier_ == nullptr || !slots_.reuses() || most == 0) return;
+  if (!uses_tier() || most == 0) return;
   const size_t positions = slots_.chunk_positions();
   const size_t stored =
       tier_->Find(active.to_compute().first(most), active.sequence->tenant()) * positions;
@@ -64,7 +64,7 @@ bool StoredChunks::Load(SlotId id, size_t tokens) {
 }
 
 void StoredChunks::Store(SlotId id) {
-  if (tier_ == nullptr || !slots_.reuses()) return;
+  if (!uses_tier()) return;
   const Slot& slot = slots_[id];
   const size_t whole = slot.tokens.size() / slots_.chunk_positions();
   if (whole == 0) return;

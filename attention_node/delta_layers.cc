@@ -1,0 +1,147 @@
+#include "attention_node/delta_layers.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/memory.h"
+#include "threadpool/share.h"
+
+namespace larder::attention_node {
+namespace {
+
+// What the published definition adds to the squared lengths of q and k.
+constexpr double kUnitEpsilon = 1e-6;
+
+// Bytes of a table of floats in the arena.
+size_t Placed(size_t floats) { return RoundUp(floats * sizeof(float), kCacheLineBytes); }
+
+}  // namespace
+
+DeltaLayers::DeltaLayers(const model::ModelConfig& config, const model::GgufFile& file,
+                         const DeltaLayersOptions& options)
+    : config_(config),
+      options_(options),
+      states_(StateShape(config, options.slots), options.node),
+      shapes_(config.kinds.size()),
+      layers_(config.layers) {
+  size_t bytes = 0, keys = 0, values = 0;
+  for (size_t i = 0; i < config.layers; ++i) {
+    const model::LayerSpec& spec = config.layer(i);
+    if (!spec.recurrent()) continue;
+    const model::DeltaRule& delta = spec.delta;
+    bytes += spec.sizes.kv_heads * Placed(delta.taps * 2 * delta.key_size) +
+             spec.sizes.heads * Placed(delta.taps * spec.sizes.head_size) +
+             Placed(spec.sizes.head_size);
+    keys = std::max(keys, 2 * delta.key_size);
+    values = std::max(values, spec.sizes.head_size);
+  }
+  if (bytes == 0) return;
+  for (const size_t kind : config.OwnKinds())
+    bytes += 2 * Placed(config.kinds[kind].delta.key_size);
+  const size_t scratch = Placed(kDeltaTokens * keys) + Placed(kDeltaTokens * values);
+  bytes += options.threads * RoundUp(scratch, kFalseSharingBytes) + kFalseSharingBytes;
+  arena_ = topology::Arena(bytes, options.node);
+  for (size_t t = 0; t < options.threads; ++t) {
+    std::byte* const own =
+        arena_.Allocate(RoundUp(scratch, kFalseSharingBytes), kFalseSharingBytes);
+    scratch_.push_back({reinterpret_cast<float*>(own),
+                        reinterpret_cast<float*>(own + Placed(kDeltaTokens * keys))});
+  }
+  for (const size_t kind : config.OwnKinds())
+    if (config.kinds[kind].recurrent()) shapes_[kind] = MakeShape(config.kinds[kind]);
+  for (size_t i = 0; i < config.layers; ++i)
+    if (config.layer(i).recurrent()) ReadLayer(file, i);
+}
+
+std::unique_ptr<DeltaShape> DeltaLayers::MakeShape(const model::LayerSpec& spec) {
+  const auto key_size = static_cast<double>(spec.delta.key_size);
+  const auto table = [&](double value) {
+    const std::span<float> weights = arena_.AllocateArray<float>(spec.delta.key_size);
+    std::ranges::fill(weights, static_cast<float>(value));
+    return weights.data();
+  };
+  // x / sqrt(sum + e) is the norm by x / sqrt(sum / n + e / n), divided by sqrt(n).
+  return std::make_unique<DeltaShape>(
+      DeltaShape{.key_size = spec.delta.key_size,
+                 .size = spec.sizes.head_size,
+                 .taps = spec.delta.taps,
+                 .group = spec.sizes.group(),
+                 .epsilon = spec.norm_epsilon,
+                 .unit_epsilon = static_cast<float>(kUnitEpsilon / key_size),
+                 .query_weight = table(1.0 / key_size),
+                 .key_weight = table(1.0 / std::sqrt(key_size)),
+                 .elementwise = &kernels::GetElementwise(options_.isa),
+                 .recurrent = &kernels::GetRecurrent(options_.isa),
+                 .states = &states_});
+}
+
+void DeltaLayers::ReadLayer(const model::GgufFile& file, size_t layer) {
+  using model::TensorRole;
+  const model::LayerSpec& spec = config_.layer(layer);
+  const size_t key_size = spec.delta.key_size, size = spec.sizes.head_size;
+  const size_t taps = spec.delta.taps, key_heads = spec.sizes.kv_heads;
+  const auto read = [&](TensorRole role) { return model::ReadVector(file, config_, layer, role); };
+  const std::vector<float> filter = read(TensorRole::kConvolution);  // [channel][tap]
+  // Channels [first, first + count) to columns [column, ...) of a table of rows of n.
+  const auto place = [&](std::span<float> table, size_t n, size_t column, size_t first,
+                         size_t count) {
+    for (size_t j = 0; j < taps; ++j) {
+      for (size_t c = 0; c < count; ++c) table[j * n + column + c] = filter[(first + c) * taps + j];
+    }
+  };
+  Layer& to = layers_[layer];
+  for (size_t head = 0; head < key_heads; ++head) {
+    const std::span<float> table = arena_.AllocateArray<float>(taps * 2 * key_size);
+    place(table, 2 * key_size, 0, head * key_size, key_size);
+    place(table, 2 * key_size, key_size, (key_heads + head) * key_size, key_size);
+    to.keys.push_back(table.data());
+  }
+  for (size_t head = 0; head < spec.sizes.heads; ++head) {
+    const std::span<float> table = arena_.AllocateArray<float>(taps * size);
+    place(table, size, 0, 2 * key_heads * key_size + head * size, size);
+    to.values.push_back(table.data());
+  }
+  to.decays = read(TensorRole::kDecay);
+  to.biases = read(TensorRole::kDecayBias);
+  const std::vector<float> norm = read(TensorRole::kHeadNorm);
+  const std::span<float> placed = arena_.AllocateArray<float>(size);
+  std::ranges::copy(norm, placed.begin());
+  to.norm = placed.data();
+}
+
+const DeltaOperand* DeltaLayers::Operand(size_t thread, size_t layer, size_t kv_head,
+                                         const float* qkv, size_t qkv_stride, float* out,
+                                         size_t out_stride) {
+  const model::LayerSpec& spec = config_.layer(layer);
+  const size_t group = spec.sizes.group();
+  const Layer& of = layers_[layer];
+  // Value heads are shared in the order of their KV heads.
+  const auto own =
+      threadpool::ShareOf(static_cast<uint32_t>(spec.sizes.heads), static_cast<uint32_t>(thread),
+                          static_cast<uint32_t>(options_.threads));
+  std::vector<DeltaHead> heads;
+  for (size_t i = 0; i < group; ++i) {
+    if (!own.contains(static_cast<uint32_t>(kv_head * group + i))) continue;
+    const size_t head = model::ValueHead(spec, kv_head, i);
+    heads.push_back({.index = i,
+                     .head = head,
+                     .convolution = of.values[head],
+                     .decay = of.decays[head],
+                     .bias = of.biases[head],
+                     .out = out + head * spec.sizes.head_size});
+  }
+  if (heads.empty()) return nullptr;
+  const std::vector<DeltaHead>& kept = heads_.emplace_back(std::move(heads));
+  return &operands_.emplace_back(DeltaOperand{.shape = shapes_[config_.KindOf(layer)].get(),
+                                              .scratch = scratch_[thread],
+                                              .qkv = qkv,
+                                              .qkv_stride = qkv_stride,
+                                              .convolution = of.keys[kv_head],
+                                              .norm = of.norm,
+                                              .layer = layer,
+                                              .heads = kept.data(),
+                                              .n_heads = kept.size(),
+                                              .out_stride = out_stride});
+}
+
+}  // namespace larder::attention_node

@@ -1,0 +1,169 @@
+#include <algorithm>
+#include <array>
+
+#include "attention_node/delta_steps.h"
+#include "model/step/batch_rows.h"
+#include "model/step/step_kind.h"
+#include "threadpool/timeline.h"
+
+namespace larder::attention_node {
+namespace {
+
+using kernels::DeltaRun;
+using kernels::kStateColumns;
+using model::BatchRows;
+
+// Consecutive rows of one slot, at most kDeltaTokens.
+struct Tokens {
+  SlotId slot;
+  size_t row, count;  // in the shared buffers
+};
+
+void Clear(const StateShape::Layer& of, const HeadState& state) {
+  std::fill_n(state.matrix, of.matrix_floats, 0.0f);
+  *state.scale = 1.0f;
+  std::fill_n(state.tail, of.tail_rows * of.tail_row, 0.0f);
+}
+
+// The rows that the convolution of a part sees: those before the tokens, which the state has, then
+// theirs. Columns of the part begin at `in_tail` and `in_row`.
+class Inputs {
+ public:
+  Inputs(const DeltaOperand& op, const Tokens& tokens, const HeadState& state, size_t in_tail,
+         size_t in_row) {
+    const StateShape::Layer& of = op.shape->states->shape().layers[op.layer];
+    const float** next = rows_.data();
+    for (size_t t = 0; t < of.tail_rows; ++t) *next++ = state.tail + t * of.tail_row + in_tail;
+    for (size_t t = 0; t < tokens.count; ++t)
+      *next++ = op.qkv + (tokens.row + t) * op.qkv_stride + in_row;
+  }
+  const float* const* rows() const { return rows_.data(); }
+
+  // The last rows become those before the next token.
+  void Keep(float* tail, size_t tail_row, size_t tail_rows, size_t tokens, size_t n) const {
+    for (size_t t = 0; t < tail_rows; ++t) std::copy_n(rows_[tokens + t], n, tail + t * tail_row);
+  }
+
+ private:
+  std::array<const float*, kMaxTaps - 1 + kDeltaTokens> rows_;
+};
+
+// Queries and keys: convolved, each as long as it must be.
+void MakeKeys(const DeltaOperand& op, const Tokens& tokens, const HeadState& state) {
+  const DeltaShape& shape = *op.shape;
+  const size_t row = 2 * shape.key_size;
+  shape.recurrent->convolve(Inputs(op, tokens, state, 0, 0).rows(), op.convolution, shape.taps,
+                            op.scratch.keys, row, tokens.count, row);
+  float* x[kernels::kNormRows];
+  for (const float* weight : {shape.query_weight, shape.key_weight}) {
+    const size_t first = weight == shape.query_weight ? 0 : shape.key_size;
+    for (size_t t = 0; t < tokens.count;) {
+      const size_t count = std::min(tokens.count - t, kernels::kNormRows);
+      for (size_t i = 0; i < count; ++i) x[i] = op.scratch.keys + (t + i) * row + first;
+      shape.elementwise->rms_norms(x, weight, x, count, shape.key_size, shape.unit_epsilon);
+      t += count;
+    }
+  }
+}
+
+// G of each token and beta / G. A run of tokens ends before one whose G would be too small: there T
+// takes up what G was.
+struct Scales {
+  float scale[kDeltaTokens], rate[kDeltaTokens];
+  float first[kDeltaTokens];  // DeltaRun::first of a run that begins there
+  bool begins[kDeltaTokens];
+
+  void Make(const DeltaOperand& op, const DeltaHead& head, const Tokens& tokens, float* g) {
+    const DeltaShape& shape = *op.shape;
+    float alpha[kDeltaTokens], beta[kDeltaTokens];
+    for (size_t t = 0; t < tokens.count; ++t) {
+      const float* const row = op.qkv + (tokens.row + t) * op.qkv_stride;
+      alpha[t] = row[shape.alpha(head.index)];
+      beta[t] = row[shape.beta(head.index)];
+    }
+    shape.recurrent->delta_gates(alpha, beta, head.decay, head.bias, scale, rate, tokens.count);
+    for (size_t t = 0; t < tokens.count; ++t) {
+      const float next = *g * scale[t];
+      const bool stays = next >= kernels::kLeastScale;  // NaN does not
+      begins[t] = t == 0 || !stays;
+      first[t] = stays ? 1.0f : next;
+      *g = stays ? next : 1.0f;
+      scale[t] = *g;
+      rate[t] = rate[t] / *g;
+    }
+  }
+};
+
+void RunHead(const DeltaOperand& op, const DeltaHead& head, const Tokens& tokens,
+             const HeadState& state) {
+  const DeltaShape& shape = *op.shape;
+  shape.recurrent->convolve(
+      Inputs(op, tokens, state, 2 * shape.key_size, shape.value(head.index)).rows(),
+      head.convolution, shape.taps, op.scratch.values, shape.size, tokens.count, shape.size);
+  Scales scales;
+  scales.Make(op, head, tokens, state.scale);
+  for (size_t column = 0; column < shape.size; column += kStateColumns) {
+    for (size_t begin = 0, end = 0; begin < tokens.count; begin = end) {
+      for (end = begin + 1; end < tokens.count && !scales.begins[end];) ++end;
+      const DeltaRun run{.state = state.matrix + column * shape.key_size,
+                         .keys = op.scratch.keys + begin * 2 * shape.key_size + shape.key_size,
+                         .queries = op.scratch.keys + begin * 2 * shape.key_size,
+                         .values = op.scratch.values + begin * shape.size + column,
+                         .out = head.out + (tokens.row + begin) * op.out_stride + column,
+                         .scales = scales.scale + begin,
+                         .rates = scales.rate + begin,
+                         .key_size = shape.key_size,
+                         .tokens = end - begin,
+                         .key_stride = 2 * shape.key_size,
+                         .value_stride = shape.size,
+                         .out_stride = op.out_stride,
+                         .first = scales.first[begin]};
+      shape.recurrent->delta_rule(&run);
+    }
+  }
+  float* out[kernels::kNormRows];
+  for (size_t t = 0; t < tokens.count;) {
+    const size_t count = std::min(tokens.count - t, kernels::kNormRows);
+    for (size_t i = 0; i < count; ++i) out[i] = head.out + (tokens.row + t + i) * op.out_stride;
+    shape.elementwise->rms_norms(out, op.norm, out, count, shape.size, shape.epsilon);
+    for (size_t i = 0; i < count; ++i) {
+      shape.recurrent->silu_gate(
+          out[i], op.qkv + (tokens.row + t + i) * op.qkv_stride + shape.gate(head.index),
+          shape.size);
+    }
+    t += count;
+  }
+}
+
+void RunTokens(const DeltaOperand& op, const Tokens& tokens, bool begins) {
+  const DeltaShape& shape = *op.shape;
+  const StateShape::Layer& of = shape.states->shape().layers[op.layer];
+  for (size_t i = 0; i < op.n_heads && begins; ++i)
+    Clear(of, shape.states->head(tokens.slot, op.layer, op.heads[i].head));
+  MakeKeys(op, tokens, shape.states->head(tokens.slot, op.layer, op.heads[0].head));
+  for (size_t i = 0; i < op.n_heads; ++i) {
+    const DeltaHead& head = op.heads[i];
+    const HeadState state = shape.states->head(tokens.slot, op.layer, head.head);
+    RunHead(op, head, tokens, state);
+    const size_t keys = 2 * shape.key_size;
+    Inputs(op, tokens, state, 0, 0).Keep(state.tail, of.tail_row, of.tail_rows, tokens.count, keys);
+    Inputs(op, tokens, state, keys, shape.value(head.index))
+        .Keep(state.tail + keys, of.tail_row, of.tail_rows, tokens.count, shape.size);
+  }
+}
+
+}  // namespace
+
+void DeltaStep(const void* operand, void* batch) {
+  const auto& op = *static_cast<const DeltaOperand*>(operand);
+  const auto& rows = *static_cast<const BatchRows*>(batch);
+  for (uint32_t m = 0; m < rows.rows;) {
+    uint32_t end = m + 1;
+    while (end < rows.rows && end - m < kDeltaTokens && rows.slot[end] == rows.slot[m]) ++end;
+    RunTokens(op, {rows.slot[m], rows.first_row + m, end - m}, rows.position[m] == 0);
+    m = end;
+  }
+  threadpool::EndLap(model::StepKind::kState);
+}
+
+}  // namespace larder::attention_node

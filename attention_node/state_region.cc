@@ -1,0 +1,29 @@
+#include "attention_node/state_region.h"
+
+#include "base/memory.h"
+
+namespace larder::attention_node {
+
+StateShape::Layer::Layer(const model::LayerSpec& layer, uint64_t first_byte)
+    : heads(layer.recurrent() ? layer.sizes.heads : 0), first(first_byte) {
+  if (heads == 0) return;
+  const model::DeltaRule& delta = layer.delta;
+  matrix_floats = delta.key_size * layer.sizes.head_size;
+  tail_row = 2 * delta.key_size + layer.sizes.head_size;
+  tail_rows = delta.taps - 1;
+  head_bytes = RoundUp(matrix_floats * sizeof(float), kCacheLineBytes) + kCacheLineBytes +
+               RoundUp(tail_rows * tail_row * sizeof(float), kCacheLineBytes);
+}
+
+StateShape::StateShape(const model::ModelConfig& config, size_t block_count) : blocks(block_count) {
+  for (size_t i = 0; i < config.layers; ++i)
+    layers.emplace_back(config.layer(i), layers.empty() ? 0 : layers.back().end());
+}
+
+StateRegion::StateRegion(const StateShape& shape, NumaNodeId node) : shape_(shape) {
+  if (shape.bytes() == 0) return;
+  arena_ = topology::Arena(shape.bytes(), node);
+  base_ = arena_.data();
+}
+
+}  // namespace larder::attention_node
