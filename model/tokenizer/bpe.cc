@@ -8,10 +8,6 @@
 namespace larder::model::inline tokenizer {
 namespace {
 
-constexpr uint64_t PairKey(TokenId left, TokenId right) {
-  return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
-}
-
 constexpr bool IsPrintable(int byte) {
   return (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) ||
          (byte >= 0xAE && byte <= 0xFF);

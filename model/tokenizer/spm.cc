@@ -2,11 +2,9 @@
 
 #include <charconv>
 #include <cstring>
-#include <optional>
 
 #include "base/error.h"
 #include "model/pretokenizer/utf8.h"
-#include "model/tokenizer/tokenizer_merge.h"
 
 namespace larder::model::inline tokenizer {
 namespace {
@@ -20,7 +18,7 @@ std::string_view FirstSymbol(std::string_view text) {
 }
 
 // A pair of symbols as a number; a symbol has at most four bytes.
-uint64_t PairKey(std::string_view left, std::string_view right) {
+uint64_t CharactersKey(std::string_view left, std::string_view right) {
   uint32_t packed[2] = {0, 0};
   std::memcpy(&packed[0], left.data(), left.size());
   std::memcpy(&packed[1], right.data(), right.size());
@@ -47,7 +45,7 @@ std::string Replace(std::string_view text, std::string_view from, std::string_vi
 
 }  // namespace
 
-SpmModel::SpmModel(const TokenizerData& data) : data_(data) {
+SpmModel::SpmModel(const TokenizerData& data) : data_(data), by_rank_(data.model == kSpmByRank) {
   byte_ids_.fill(-1);
   ids_.reserve(data.tokens.size());
   joined_.reserve(data.tokens.size());
@@ -68,7 +66,7 @@ SpmModel::SpmModel(const TokenizerData& data) : data_(data) {
     std::string_view left = FirstSymbol(token);
     for (size_t at = left.size(); at < token.size();) {
       const std::string_view right = FirstSymbol(token.substr(at));
-      joined_.insert(PairKey(left, right));
+      joined_.insert(CharactersKey(left, right));
       left = right;
       at += right.size();
     }
@@ -82,6 +80,40 @@ SpmModel::SpmModel(const TokenizerData& data) : data_(data) {
           data.source, byte);
     }
   }
+  if (by_rank_) ReadMerges();
+}
+
+void SpmModel::ReadMerges() {
+  merges_.reserve(data_.merges.size());
+  for (size_t rank = 0; rank < data_.merges.size(); ++rank) {
+    const std::string_view merge = data_.merges[rank];
+    const size_t space = merge.find(' ', 1);
+    const std::string_view left = merge.substr(0, space);
+    const std::string_view right = space < merge.size() ? merge.substr(space + 1) : "";
+    const auto of_left = ids_.find(left), of_right = ids_.find(right);
+    const auto joined = ids_.find(std::string(left).append(right));
+    if (of_left == ids_.end() || of_right == ids_.end() || joined == ids_.end()) {
+      throw Error(
+          "{}: key 'tokenizer.ggml.merges' has '{}' at {}, expected two tokens with a space "
+          "between that are a token together",
+          data_.source, merge, rank);
+    }
+    merges_.try_emplace(PairKey(of_left->second, of_right->second),
+                        Merger::Merge{static_cast<double>(rank), joined->second});
+  }
+}
+
+std::optional<Merger::Merge> SpmModel::Find(const Merger::Symbol& left,
+                                            const Merger::Symbol& right) const {
+  if (by_rank_) {
+    const auto it = merges_.find(PairKey(left.id, right.id));
+    if (it == merges_.end()) return std::nullopt;
+    return it->second;
+  }
+  const auto it =
+      ids_.find(std::string_view(left.text.data(), left.text.size() + right.text.size()));
+  if (it == ids_.end()) return std::nullopt;
+  return Merger::Merge{-static_cast<double>(data_.scores[it->second]), it->second};
 }
 
 void SpmModel::Encode(std::string_view text, bool after_special, std::vector<TokenId>& out) const {
@@ -89,12 +121,8 @@ void SpmModel::Encode(std::string_view text, bool after_special, std::vector<Tok
       after_special && *data_.add_space_prefix ? std::string(kSpace) : std::string();
   escaped += Replace(text, " ", kSpace);
 
-  const auto find = [&](const Merger::Symbol& left,
-                        const Merger::Symbol& right) -> std::optional<Merger::Merge> {
-    const auto it =
-        ids_.find(std::string_view(left.text.data(), left.text.size() + right.text.size()));
-    if (it == ids_.end()) return std::nullopt;
-    return Merger::Merge{-static_cast<double>(data_.scores[it->second]), it->second};
+  const auto find = [&](const Merger::Symbol& left, const Merger::Symbol& right) {
+    return Find(left, right);
   };
   const auto emit = [&](const Merger::Symbol& symbol) {
     if (symbol.id >= 0) {
@@ -108,7 +136,7 @@ void SpmModel::Encode(std::string_view text, bool after_special, std::vector<Tok
   std::string_view last;
   for (std::string_view rest = escaped; !rest.empty();) {
     const std::string_view symbol = FirstSymbol(rest);
-    if (!merger.empty() && !joined_.contains(PairKey(last, symbol))) {
+    if (!merger.empty() && !joined_.contains(CharactersKey(last, symbol))) {
       merger.Run(find, emit);
       merger.Clear();
     }

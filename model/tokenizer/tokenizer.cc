@@ -42,7 +42,7 @@ constexpr size_t kMaxTextBytes = size_t{1} << 29;  // symbols are counted in int
 }  // namespace
 
 Tokenizer::Impl::Impl(TokenizerData d) : data(Checked(std::move(d))), specials(data) {
-  const bool spm = data.model == "llama";
+  const bool spm = CheckIsSpm(data.model, data.source);
   if (!data.add_bos) data.add_bos = spm || FindFamily(data.pre, data.source).add_bos;
   pieces = spm ? SpmPieces(data) : BpePieces(data);
   if (spm) {
@@ -183,7 +183,7 @@ bool Tokenizer::IsUserDefined(TokenId id) const {
   return impl_->Has(id) && impl_->data.types[id] == TokenType::kUserDefined;
 }
 bool Tokenizer::drops_leading_space() const {
-  return impl_->data.model == "llama" && *impl_->data.add_space_prefix;
+  return CheckIsSpm(impl_->data.model, impl_->data.source) && *impl_->data.add_space_prefix;
 }
 
 TokenId Tokenizer::Find(std::string_view token_text) const {

@@ -67,7 +67,7 @@ class Tokenizer {
   TokenId Find(std::string_view token_text) const;  // exact vocabulary entry, -1 if none
   std::string_view chat_template() const;           // tokenizer.chat_template or empty
   std::string_view tool_use_template() const;       // tokenizer.chat_template.tool_use or empty
-  std::string_view model_name() const;              // "llama" or "gpt2"
+  std::string_view model_name() const;              // "llama", "gemma4", "gpt2"
   std::string_view pre_name() const;
 
  protected:

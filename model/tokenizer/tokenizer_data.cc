@@ -13,9 +13,9 @@
 namespace larder::model::inline tokenizer {
 namespace {
 
-constexpr std::string_view kEndOfTurnTexts[] = {"<|eot_id|>",    "<|eom_id|>", "<|end_of_text|>",
-                                                "<|im_end|>",    "<|end|>",    "<|endoftext|>",
-                                                "<end_of_turn>", "<|eot|>",    "<|end_of_turn|>"};
+constexpr std::string_view kEndOfTurnTexts[] = {
+    "<|eot_id|>",    "<|eom_id|>",    "<|end_of_text|>", "<|im_end|>",      "<|end|>",
+    "<|endoftext|>", "<end_of_turn>", "<|eot|>",         "<|end_of_turn|>", "<turn|>"};
 
 // The key of a fill-in-the-middle token, the older one, and the names that Qwen, CodeLlama,
 // StarCoder, CodeGemma, DeepSeek, Granite and Codestral give it.
@@ -68,16 +68,6 @@ void CheckId(const TokenizerData& data, std::string_view key, TokenId id) {
   }
 }
 
-// Returns whether the tokenizer is SPM, else it is BPE. Throws Error if it is neither.
-bool CheckIsSpm(std::string_view model, std::string_view source) {
-  if (model == "llama") return true;
-  if (model == "gpt2") return false;
-  throw Error(
-      "{}: key 'tokenizer.ggml.model' is '{}', supported are 'llama' (SPM) and 'gpt2' (byte-level "
-      "BPE)",
-      source, model);
-}
-
 // SentencePiece's ids, for files that leave them out.
 void DefaultSpmIds(TokenizerData& data) {
   const auto fill = [&](TokenId& field, TokenId id, TokenType type) {
@@ -90,6 +80,15 @@ void DefaultSpmIds(TokenizerData& data) {
 }
 
 }  // namespace
+
+bool CheckIsSpm(std::string_view model, std::string_view source) {
+  if (model == "llama" || model == kSpmByRank) return true;
+  if (model == "gpt2") return false;
+  throw Error(
+      "{}: key 'tokenizer.ggml.model' is '{}', supported are 'llama' and '{}' (SPM) and 'gpt2' "
+      "(byte-level BPE)",
+      source, model, kSpmByRank);
+}
 
 bool IsEndOfTurnText(std::string_view token_text) {
   return std::find(std::begin(kEndOfTurnTexts), std::end(kEndOfTurnTexts), token_text) !=
@@ -157,7 +156,8 @@ void CheckTokenizerData(TokenizerData& data) {
     if (data.types[i] == TokenType::kNormal && IsEndOfTurnText(data.tokens[i]))
       data.types[i] = TokenType::kControl;
   }
-  if (spm) {
+  const bool by_score = spm && data.model != kSpmByRank;
+  if (by_score) {
     if (data.scores.size() != size) {
       throw Error("{}: key 'tokenizer.ggml.scores' has {} entries, expected one per token, {}",
                   data.source, data.scores.size(), size);
@@ -181,9 +181,9 @@ void CheckTokenizerData(TokenizerData& data) {
         data.fim.*name.field = static_cast<TokenId>(found - data.tokens.begin());
     }
   }
-  if (spm) DefaultSpmIds(data);
+  if (by_score) DefaultSpmIds(data);
   if (!data.add_eos) data.add_eos = false;
-  if (!data.add_space_prefix) data.add_space_prefix = spm;
+  if (!data.add_space_prefix) data.add_space_prefix = by_score;
 }
 
 }  // namespace larder::model::tokenizer

@@ -41,6 +41,20 @@ inline TokenizerData TinySpm() {
   return data;
 }
 
+// The same with ranks: "world" has no merge, and "ll" comes before "he".
+inline TokenizerData TinySpmByRank() {
+  TokenizerData data = TinySpm();
+  data.source = "tiny-gemma4";
+  data.model = kSpmByRank;
+  data.scores.clear();
+  data.merges = {"l l", "h e", "he ll", "hell o", "▁ hello", "▁ w", "o r", "l d", "▁ ▁"};
+  AddToken(data, "<turn|>", TokenType::kControl);
+  data.scores.clear();
+  data.bos = 2;
+  data.eos = 1;
+  return data;
+}
+
 // BPE: token b is byte b, then a few words and special tokens.
 inline TokenizerData TinyBpe(std::string pre) {
   TokenizerData data;

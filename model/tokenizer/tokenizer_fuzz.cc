@@ -27,6 +27,7 @@ void Check(uint8_t choice, std::string_view text) {
   static const std::shared_ptr<const Tokenizer> kTokenizers[] = {
       Tokenizer::FromData(TinySpm()),
       Tokenizer::FromData(TinyBpe("llama-bpe")),
+      Tokenizer::FromData(TinySpmByRank()),
       Tokenizer::FromData(TinyBpe("qwen2")),
       Tokenizer::FromData(TinyBpe("gpt-4o")),
       Tokenizer::FromData(TinyBpe("deepseek-llm")),

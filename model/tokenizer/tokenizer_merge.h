@@ -14,6 +14,11 @@
 
 namespace larder::model::inline tokenizer {
 
+// Two ids as the key of a table of merges.
+constexpr uint64_t PairKey(TokenId left, TokenId right) {
+  return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
+}
+
 class Merger {
  public:
   struct Symbol {

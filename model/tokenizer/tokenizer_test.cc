@@ -119,6 +119,37 @@ TEST(TokenizerSpm, PiecesAndKinds) {
   EXPECT_EQ(tokenizer->model_name(), "llama");
 }
 
+TEST(TokenizerSpm, Gemma4MergesByRank) {
+  const TokenizerData data = TinySpmByRank();
+  const auto tokenizer = Tokenizer::FromData(data);
+  const auto split = [&](std::string_view text) { return Split(*tokenizer, data, text); };
+  EXPECT_EQ(split("hello hello"), (Texts{"hello", "▁hello"}));
+  EXPECT_EQ(split("lll"), (Texts{"ll", "l"}));
+  // A token without merges is not made, and no space comes before the text.
+  EXPECT_EQ(split("world"), (Texts{"w", "or", "ld"}));
+  EXPECT_EQ(split(" world"), (Texts{"▁w", "or", "ld"}));
+  EXPECT_EQ(split("   "), (Texts{"▁▁", "▁"}));
+  EXPECT_EQ(split("ü"), (Texts{"ü"}));
+  EXPECT_EQ(split("é\n"), (Texts{"<0xC3>", "<0xA9>", "<0x0A>"}));
+  EXPECT_EQ(tokenizer->bos(), 2);
+  EXPECT_TRUE(tokenizer->wants_bos());
+  EXPECT_TRUE(tokenizer->IsEndOfGeneration(tokenizer->Find("<turn|>")));
+  EXPECT_EQ(tokenizer->Decode(tokenizer->Encode(" a  b\nc", false, false)), " a  b\nc");
+  EXPECT_EQ(tokenizer->model_name(), "gemma4");
+  for (const char* merge : {"he", "he ", "he xyz", "h l", "xyz he"}) {
+    TokenizerData bad = data;
+    bad.merges.push_back(merge);
+    try {
+      Tokenizer::FromData(bad);
+      ADD_FAILURE() << merge;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("has '" + std::string(merge) + "' at 9, expected"),
+                std::string::npos)
+          << error.what();
+    }
+  }
+}
+
 TEST(TokenizerSpm, AddsEosIfTheFileSaysSo) {
   TokenizerData data = TinySpm();
   data.add_eos = true;

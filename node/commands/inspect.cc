@@ -72,6 +72,7 @@ TokenizerOrReason TryTokenizer(const model::GgufFile& file) {
     if (!model) return {};
     model::CheckTokenizerIsKnown(file);
     if (*model == "llama") return {"SPM", ""};
+    if (*model == "gemma4") return {"SPM, merges by rank", ""};
     return {fmt::format("BPE, pre-tokenizer {}", *file.FindString("tokenizer.ggml.pre")), ""};
   } catch (const Error& error) {
     return {"", error.what()};
