@@ -110,8 +110,9 @@ struct Family {
     std::span<const Count> counts = {};
     double yarn_factor = 0.0;  // > 0: YaRN
     size_t original_context = 0;
-    double rotated = 1.0;  // the part of a head
-    bool delta = false;    // it has the keys of the gated delta rule
+    double rotated = 1.0;     // the part of a head
+    bool delta = false;       // it has the keys of the gated delta rule
+    float query_norm = 1.0f;  // what the weights of norms of q are around
     bool qkv_bias = false, fused_qkv = false, fused_gate_up = false, value_is_key = false;
   };
   Sample sample = {};

@@ -49,19 +49,21 @@ void ReadGemma4(const FamilyKeys& keys, KeysOfModel& model) {
 }
 }  // namespace
 
-const Family kGemma4 = {
-    .name = "gemma4",
-    .number = 18,
-    .pairing = RopePairing::kHalves,
-    .qkv_bias = Family::QkvBias::kWhereInFile,
-    .qk_norm = QkNorm::kHead,
-    .ops = kPreAndPostNormScaled,
-    .gate = GateKind::kGeluTanh,
-    .value_norm = true,
-    .full_every = 6,
-    .window_base = 10000.0,
-    .keys = kGemma4Keys,
-    .read = ReadGemma4,
-    .sample = {.values = kGemma4Sample, .counts = kGemma4Counts, .value_is_key = true}};
+const Family kGemma4 = {.name = "gemma4",
+                        .number = 18,
+                        .pairing = RopePairing::kHalves,
+                        .qkv_bias = Family::QkvBias::kWhereInFile,
+                        .qk_norm = QkNorm::kHead,
+                        .ops = kPreAndPostNormScaled,
+                        .gate = GateKind::kGeluTanh,
+                        .value_norm = true,
+                        .full_every = 6,
+                        .window_base = 10000.0,
+                        .keys = kGemma4Keys,
+                        .read = ReadGemma4,
+                        .sample = {.values = kGemma4Sample,
+                                   .counts = kGemma4Counts,
+                                   .query_norm = 0.25f,
+                                   .value_is_key = true}};
 
 }  // namespace larder::model::families

@@ -184,6 +184,7 @@ class Synthesis {
   }
 
   void AddTensors() {
+    const Family& family = FamilyOf(shape_.architecture);
     const ModelConfig config = ConfigOfShape(shape_, options_.name, options_.type);
     AddMatrix(kEmbeddingTensor, config.types.embedding, config.vocab, config.dim);
     AddNorm(kOutputNormTensor, config.dim);
@@ -210,7 +211,8 @@ class Synthesis {
                       tensor.of != 0 ? tensor.of : tensor.rows, tensor.cols);
             break;
           case TensorKind::kNorm:
-            AddNorm(name, tensor.cols);
+            AddNorm(name, tensor.cols,
+                    tensor.role == TensorRole::kQNorm ? family.sample.query_norm : 1.0f);
             break;
           case TensorKind::kBias:
             AddBias(name, tensor.of != 0 ? tensor.of : tensor.cols,
@@ -270,11 +272,11 @@ class Synthesis {
     }
   }
 
-  void AddNorm(const std::string& name, size_t size) {
+  void AddNorm(const std::string& name, size_t size, float around = 1.0f) {
     std::vector<float> values(size);
     const uint64_t key = HashText(options_.seed, name);
     for (size_t i = 0; i < size; ++i) {
-      values[i] = 1.0f + kNormSpread * UniformOf(HashBits(key, i));
+      values[i] = around * (1.0f + kNormSpread * UniformOf(HashBits(key, i)));
     }
     writer_.AddVector(name, std::move(values));
   }

@@ -20,8 +20,9 @@ namespace {
 constexpr size_t kVocabulary = 301, kLength = 700;
 
 model::SynthOptions WithWindows(std::string_view architecture, size_t window) {
+  const bool every_sixth = architecture == "gemma3" || architecture == "gemma4";
   return {.shape = {.architecture = architecture,
-                    .layers = 4,
+                    .layers = every_sixth ? 6u : 4u,
                     .dim = 96,
                     .ffn = 160,
                     .heads = 6,
@@ -100,8 +101,9 @@ TEST_P(EngineWindowsOf, SocketsAndHalvesDoNotMatter) {
 }
 
 TEST_P(EngineWindowsOf, StagesDoNotMatter) {
-  for (const std::vector<TestStage>& stages :
-       std::vector<std::vector<TestStage>>{{{2, 2}, {2, 1}}, {{1, 1}, {1, 2, {{2, 1}}}, {2, 1}}}) {
+  const size_t layers = model::ReadModelConfig(*model_.file()).layers;
+  for (const std::vector<TestStage>& stages : std::vector<std::vector<TestStage>>{
+           {{2, 2}, {layers - 2, 1}}, {{1, 1}, {1, 2, {{2, 1}}}, {layers - 2, 1}}}) {
     const TestChain test = MakeTestChain(*model_.file(), stages, 1, stages.size() + 1);
     auto engine = MakeChainEngine(model_.file(), test);
     EXPECT_EQ(
@@ -183,7 +185,8 @@ TEST_P(EngineWindowsOf, KvThatIsGivenAwayIsNotMissed) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, EngineWindowsOf,
-                         testing::Values("llama", "phi3", "olmo2", "exaone4"),
+                         testing::Values("llama", "phi3", "olmo2", "exaone4", "gemma2", "gemma3",
+                                         "gemma4", "cohere2"),
                          [](const auto& of) { return std::string(of.param); });
 
 }  // namespace
