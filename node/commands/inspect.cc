@@ -179,6 +179,7 @@ std::string MechanismsText(const model::LayerSpec& layer) {
   if (layer.gate == model::GateKind::kGeluTanh) text += ", gates of GELU";
   const auto is_gate = [](const model::LayerOp& op) { return op.kind == model::OpKind::kGate; };
   if (std::ranges::any_of(layer.BeforeAttention(), is_gate)) text += ", FFN beside attention";
+  if (layer.window != 0) text += fmt::format(", windows of {}", layer.window);
   if (layer.score_cap != 0.0) text += fmt::format(", scores capped at {:g}", layer.score_cap);
   if (layer.output_gate) text += ", output gates";
   if (layer.recurrent())

@@ -214,6 +214,10 @@ def families():
         "command-r": model("command-r", [("logit_scale", F32, 0.25)], without=("ffn_norm.weight",)),
         "ernie4_5": model("ernie4_5"),
         "exaone4": model("exaone4", [], behind + heads, without=before),
+        "exaone4-windows": model("exaone4", [
+            ("attention.sliding_window", U32, 32), ("rope.freq_base_swa", F32, 5e4),
+            ("attention.sliding_window_pattern", ARRAY, (BOOL, [1]))], behind + heads,
+                                 without=before),
         "cohere2": model("cohere2", [("logit_scale", F32, 0.25), window],
                          without=("ffn_norm.weight",)),
         "gemma": model("gemma"),
@@ -239,6 +243,8 @@ def families():
                                        ("rope.scaling.factor", F32, 4.0),
                                        ("rope.scaling.yarn_log_multiplier", F32, 1.0),
                                        ("attention.temperature_scale", F32, 0.1)]),
+        "mistral-windows": model("llama", [("attention.sliding_window", U32, 32),
+                                           ("attention.sliding_window_pattern", U32, 2)]),
         "olmo2": model("olmo2", [], behind + [norm("attn_q_norm", 4), norm("attn_k_norm", 2)],
                        without=before),
         "phi3": model("phi3", [context, ("rope.scaling.attn_factor", F32, 1.2)], [
