@@ -152,6 +152,11 @@ class Synthesis {
       writer_.Add(key("rope.scaling.type"), "yarn");
       writer_.Add(key("rope.scaling.factor"), static_cast<float>(family.sample.yarn_factor));
     }
+    if (family.sample.delta) {  // what peers want to know of positions in images
+      const auto pairs = static_cast<int32_t>(RotaryDim(shape_) / 2);
+      writer_.Add(key("rope.dimension_sections"),
+                  std::vector<int32_t>{(pairs + 2) / 3, (pairs + 1) / 3, pairs / 3, 0});
+    }
     for (const auto& [suffix, value] : KeysOfDelta(shape_))
       writer_.Add(fmt::format("{}.{}", arch, suffix), value);
     if (family.long_rope) writer_.Add(key("rope.scaling.attn_factor"), kLongRopeMagnitude);
