@@ -1,0 +1,161 @@
+// Sequences whose layers have states (model::DeltaRule): their tokens are those that they have
+// alone, whatever runs beside them; what ends goes on from its end, and from nowhere else.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "base/error.h"
+#include "pipeline/engine/chain_testing.h"
+#include "pipeline/engine/engine_testing.h"
+#include "pipeline/scheduler/scheduler.h"
+#include "pipeline/scheduler/scheduler_testing.h"
+
+namespace larder::pipeline::inline scheduler {
+namespace {
+
+constexpr size_t kTokens = 301;
+
+// Three layers with states, and one with keys and values.
+model::SynthOptions StatesModel() {
+  model::SynthOptions options;
+  options.shape = {.architecture = "qwen35",
+                   .layers = 4,
+                   .dim = 96,
+                   .ffn = 128,
+                   .heads = 4,
+                   .kv_heads = 2,
+                   .head_size = 32,
+                   .vocab = kTokens,
+                   .context = 1024,
+                   .tied = true};
+  options.type = model::TensorType::kF32;
+  return options;
+}
+
+class SchedulerStatesTest : public testing::Test {
+ protected:
+  SchedulerStatesTest() : model_(StatesModel()), alone_(MakeEngine(model_.file(), {})) {}
+
+  static std::vector<Outcome> Run(Scheduler& scheduler, const std::vector<Wish>& wishes) {
+    TestIntake intake(wishes);
+    scheduler.Run(intake);
+    return intake.outcomes;
+  }
+  static std::vector<Outcome> Run(Engine& engine, const std::vector<Wish>& wishes,
+                                  SchedulerOptions options = {}) {
+    Scheduler scheduler(engine, options);
+    return Run(scheduler, wishes);
+  }
+
+  // What it gets alone.
+  std::vector<int32_t> TokensOf(Wish wish) {
+    wish.arrives = 0;
+    wish.slot.reset();
+    wish.draft = nullptr;
+    return Run(*alone_, {wish}, {.reuse_prefixes = false}).at(0).tokens;
+  }
+
+  TestModel model_;
+  std::unique_ptr<Engine> alone_;
+};
+
+TEST_F(SchedulerStatesTest, TokensAreThoseOfTheSequenceAlone) {
+  const auto whole = MakeEngine(model_.file(), {.threads = 2, .slots = 5});
+  const auto tight = MakeEngine(model_.file(), {.threads = 3, .slots = 5, .kv_tokens = 4 * 256});
+  const auto separated = MakeEngine(
+      model_.file(), {.threads = 1, .kv_tokens = 8 * 256, .attention = {{1, 3}, {2, 3}}});
+  const TestChain stages =
+      MakeTestChain(*model_.file(), {{2, 1, {{1, 3}, {1, 3}}}, {2, 2}}, 6, 3, 64, 8 * 256);
+  const auto chain = MakeChainEngine(model_.file(), stages);
+  std::mt19937 random(5);
+  const std::vector<int32_t> drafts = TestTokens(1000, kTokens, 9);
+  std::vector<Wish> wishes;
+  for (uint32_t i = 0; i < 18; ++i) {
+    Wish wish{.prompt = TestTokens(500, kTokens, 1 + i % 3)};
+    wish.prompt.resize(20 + random() % 400);
+    const auto tail = TestTokens(1 + random() % 30, kTokens, 100 + i);
+    wish.prompt.insert(wish.prompt.end(), tail.begin(), tail.end());
+    wish.most = 1 + random() % 30;
+    wish.seed = 1 + i;
+    wish.arrives = random() % 60;
+    wish.background = i % 4 > 1;
+    if (i % 2 == 0) wish.draft = &drafts;  // which a state could not take back
+    wishes.push_back(std::move(wish));
+  }
+  std::vector<std::vector<int32_t>> alone;
+  for (const Wish& wish : wishes) alone.push_back(TokensOf(wish));
+  const std::pair<const char*, Engine*> engines[] = {{"whole", whole.get()},
+                                                     {"tight", tight.get()},
+                                                     {"separated", separated.get()},
+                                                     {"chain", chain.get()}};
+  for (const auto& [name, engine] : engines) {
+    SCOPED_TRACE(name);
+    for (int again = 0; again < 2; ++again) {
+      const auto together = Run(*engine, wishes);
+      for (size_t i = 0; i < wishes.size(); ++i) {
+        EXPECT_EQ(together[i].end, SequenceEnd::kComplete) << together[i].why;
+        EXPECT_EQ(together[i].tokens, alone[i]) << "request " << i;
+      }
+    }
+  }
+}
+
+TEST_F(SchedulerStatesTest, AConversationGoesOnFromItsEnd) {
+  const auto engine = MakeEngine(model_.file(), {.threads = 2, .slots = 2});
+  Scheduler scheduler(*engine, {});
+  Wish turn{.prompt = TestTokens(300, kTokens), .most = 12};
+  Outcome answer = Run(scheduler, {turn}).at(0);
+  EXPECT_EQ(answer.reused, 0u);
+  for (int turns = 0; turns < 3; ++turns) {
+    // The last token was not computed.
+    const size_t computed = turn.prompt.size() + answer.tokens.size() - 1;
+    turn.prompt.insert(turn.prompt.end(), answer.tokens.begin(), answer.tokens.end());
+    const auto question = TestTokens(20, kTokens, 50 + static_cast<uint32_t>(turns));
+    turn.prompt.insert(turn.prompt.end(), question.begin(), question.end());
+    answer = Run(scheduler, {turn}).at(0);
+    EXPECT_EQ(answer.reused, computed);
+    EXPECT_EQ(answer.tokens, TokensOf(turn));
+  }
+  // Its beginning alone is no state.
+  Wish other = turn;
+  other.prompt.resize(310);
+  const Outcome cut = Run(scheduler, {other}).at(0);
+  EXPECT_EQ(cut.reused, 0u);
+  EXPECT_EQ(cut.tokens, TokensOf(other));
+}
+
+TEST_F(SchedulerStatesTest, AStateThatAnotherSequenceOverwroteIsComputedAgain) {
+  const auto engine = MakeEngine(model_.file(), {.slots = 1});
+  Scheduler scheduler(*engine, {});
+  Wish first{.prompt = TestTokens(100, kTokens), .most = 5};
+  const Outcome answer = Run(scheduler, {first}).at(0);
+  const Wish second{.prompt = TestTokens(100, kTokens, 2), .most = 5};
+  EXPECT_EQ(Run(scheduler, {second}).at(0).tokens, TokensOf(second));
+  first.prompt.insert(first.prompt.end(), answer.tokens.begin(), answer.tokens.end());
+  const Outcome again = Run(scheduler, {first}).at(0);
+  EXPECT_EQ(again.reused, 0u);
+  EXPECT_EQ(again.tokens, TokensOf(first));
+}
+
+TEST_F(SchedulerStatesTest, AnEngineRefusesToCutAState) {
+  const auto rows = [](size_t begin, size_t end) {
+    std::vector<TokenRow> of_slot;
+    for (size_t i = begin; i < end; ++i)
+      of_slot.push_back({static_cast<int32_t>(i % kTokens), SlotId(0), static_cast<uint32_t>(i)});
+    return of_slot;
+  };
+  alone_->Run(rows(0, 20));
+  try {
+    alone_->Run(rows(10, 12));
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(),
+                 "slot 0 can't go on at position 10: synth has layers with states, which go on "
+                 "from the end of the sequence, 20, or begin again at 0");
+  }
+  alone_->Run(rows(20, 22));  // nothing is lost
+  alone_->Run(rows(0, 3));
+}
+
+}  // namespace
+}  // namespace larder::pipeline::scheduler
