@@ -154,6 +154,11 @@ StagePlan MakeStagePlan(const model::ModelConfig& config, const topology::Topolo
         fmt::format("context {} is longer than the {} tokens that the model was trained with",
                     capacity.context, config.trained_context));
   }
+  if (config.recurrent() && (o.cache_ram_bytes != 0 || capacity.whole_windows)) {
+    plan.notes.push_back(
+        "the model has layers with states, of which no copies are kept: --cache-ram and --cache-dir do "
+        "nothing, and a prompt goes on only from the end of what a slot has");
+  }
   // Without windows it means nothing, and is nothing that sockets could disagree about.
   capacity.whole_windows =
       capacity.whole_windows && std::ranges::any_of(config.kinds, [](const model::LayerSpec& kind) {
