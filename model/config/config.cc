@@ -390,6 +390,12 @@ std::vector<size_t> ModelConfig::OwnKinds() const {
   return own;
 }
 
+const LayerSpec& ModelConfig::FirstWithAttention() const {
+  for (size_t i = 0; i < layers; ++i)
+    if (!layer(i).recurrent()) return layer(i);
+  return layer(0);
+}
+
 bool ModelConfig::recurrent() const { return std::ranges::any_of(kinds, &LayerSpec::recurrent); }
 
 uint64_t ModelConfig::parameters() const {

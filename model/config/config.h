@@ -89,6 +89,8 @@ struct ModelConfig {
     return sum;
   }
   bool recurrent() const;  // whether one of the whole model's layers is
+  // The config's first layer with attention; without one, its first layer.
+  const LayerSpec& FirstWithAttention() const;
   uint64_t parameters() const;
   // The type of a layer's matrix. `index` 0 is layer first_layer.
   TensorType TypeOf(size_t index, TensorRole role) const {

@@ -54,10 +54,7 @@ bool IsRopeFactors(const std::string& name) {
 
 // Which optional tensors the layers have, and in which form.
 TensorForms FormsOf(const ModelConfig& config) {
-  size_t with_attention = 0;
-  while (with_attention + 1 < config.layers && config.layer(with_attention).recurrent())
-    ++with_attention;
-  const LayerSpec& layer = config.layer(with_attention);
+  const LayerSpec& layer = config.FirstWithAttention();
   return {.qkv_bias = layer.Has(TensorRole::kQBias),
           .o_bias = layer.Has(TensorRole::kOBias),
           .gate_up_bias = layer.Has(TensorRole::kUpBias),

@@ -279,13 +279,13 @@ void SetLimits(const model::ModelConfig& config, double peak_gops, double reread
     }
   };
   using weight_node::PanelMatrix;
-  const auto outputs = [&](auto of_layer) {
-    return config.Sum([&](const model::LayerSpec& layer) { return of_layer(layer.sizes); });
-  };
-  const size_t q_rows = outputs([](const auto&sizes) { return sizes.q_rows(); }),
-               kv_rows = outputs([](const auto&sizes) { return sizes.kv_rows(); }),
-               ffn = outputs([](const auto&sizes) { return sizes.ffn; });
-  set("product q, k, v", PanelMatrix::kQkv, config.dim * (q_rows + 2 * kv_rows), rows, 1);
+  const size_t qkv_rows = config.Sum([](const model::LayerSpec& layer) {
+    return layer.sizes.kv_heads * weight_node::LayerShape(layer).group_rows;
+  });
+  const size_t q_rows =
+      config.Sum([](const model::LayerSpec& layer) { return layer.sizes.q_rows(); });
+  const size_t ffn = config.Sum([](const model::LayerSpec& layer) { return layer.sizes.ffn; });
+  set("product q, k, v", PanelMatrix::kQkv, config.dim * qkv_rows, rows, 1);
   set("product o", PanelMatrix::kO, config.dim * q_rows, behind, reads_behind);
   set("product gate, up", PanelMatrix::kFfn, config.dim * 2 * ffn, behind, reads_behind);
   set("product down", PanelMatrix::kDown, config.dim * ffn, behind, reads_behind);

@@ -133,8 +133,8 @@ ServeView::ServeView(const PlannedModel& planned, const pipeline::Engine& engine
   plan_.layers = config.layers;
   plan_.dim = config.dim;
   plan_.ffn = config.layer(0).sizes.ffn;
-  plan_.heads = config.layer(0).sizes.heads;
-  plan_.kv_heads = config.layer(0).sizes.kv_heads;
+  plan_.heads = config.FirstWithAttention().sizes.heads;
+  plan_.kv_heads = config.FirstWithAttention().sizes.kv_heads;
   plan_.vocab = config.vocab;
   plan_.context = plan.capacity.context;
   plan_.slots = plan.capacity.slots;

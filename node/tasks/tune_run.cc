@@ -49,7 +49,7 @@ TuneWork WorkOf(const model::ModelConfig& config, size_t threads) {
       most = std::max(most, CeilDiv(outputs, kernels::kPanelRows));
     };
     using enum weight_node::PanelMatrix;
-    add(of.of(kQkv, 0), sizes.q_rows() + 2 * sizes.kv_rows());
+    add(of.of(kQkv, 0), of.all(kQkv).count() * kernels::kPanelRows);
     add(of.of(kQkv, of.all(kQkv).end - 1), sizes.kv_rows());
     add(of.of(kO, 0), config.dim);
     add(of.of(kFfn, 0), 2 * sizes.ffn);
@@ -64,6 +64,7 @@ TuneWork WorkOf(const model::ModelConfig& config, size_t threads) {
   // By size and query heads of a KV head: the KV heads of a thread.
   std::map<std::pair<size_t, size_t>, size_t> heads;
   for (size_t layer = 0; layer < config.layers; ++layer) {
+    if (config.layer(layer).recurrent()) continue;
     const model::LayerSizes& sizes = config.layer(layer).sizes;
     heads[{sizes.head_size, sizes.group()}] += sizes.kv_heads;
   }
