@@ -156,8 +156,8 @@ StagePlan MakeStagePlan(const model::ModelConfig& config, const topology::Topolo
   }
   if (config.recurrent() && (o.cache_ram_bytes != 0 || capacity.whole_windows)) {
     plan.notes.push_back(
-        "the model has layers with states, of which no copies are kept: --cache-ram and --cache-dir do "
-        "nothing, and a prompt goes on only from the end of what a slot has");
+        "the model has layers with states, of which no copies are kept: --cache-ram and "
+        "--cache-dir do nothing, and a prompt goes on only from the end of what a slot has");
   }
   // Without windows it means nothing, and is nothing that sockets could disagree about.
   capacity.whole_windows =
