@@ -1,7 +1,7 @@
 // AttentionNode: one socket's KV cache, and the states of recurrent layers, and the steps that use
-// them. Built once. Per layer and KV
-// head, one thread appends keys and values, and the threads that share the head's work
-// (attention_share.h) attend; each waits only for the flags of the rows that it needs.
+// them. Built once. Per layer and KV head, one thread appends keys and values, and the threads that
+// share the head's work (attention_share.h) attend; each waits only for the flags of the rows that
+// it needs. In a recurrent layer each value head's thread updates its state (delta_layers.h).
 #pragma once
 
 #include <deque>

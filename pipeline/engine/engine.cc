@@ -58,7 +58,8 @@ void Engine::Begin(std::unique_ptr<Chain> chain, std::vector<size_t> chunk_ends)
                     .slot_ends = limits_.attention_slot_ends,
                     .chunk_ends = std::move(chunk_ends),
                     .max_updates = model::MaxKvUpdates(max_batch_tokens()),
-                    .kept = kKeptSequences,
+                    // Of a kept sequence there would be no state from which it could go on.
+                    .kept = plan_.config.recurrent() ? 0 : kKeptSequences,
                     .classes = attention_node::KvShape::ClassesOf(plan_.config, limits_.capacity),
                     .states = plan_.config.recurrent()});
   batches_.assign(chain_->max_in_flight(), MicroBatch(max_batch_tokens()));
