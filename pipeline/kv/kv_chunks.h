@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "model/layer/layer_spec.h"
 #include "model/step/capacity.h"
 #include "model/step/kv_class.h"
 #include "model/step/kv_update.h"
@@ -141,9 +142,7 @@ class KvChunks {
   size_t MostForks() const { return updates_.size() / 2; }
   // The first chunk that rows from `position` on see.
   size_t FirstSeen(const Class& of, size_t position) const {
-    return of.window == 0 || position < of.window
-               ? 0
-               : (position - of.window + 1) / shape_.chunk_positions;
+    return model::FirstSeen(of.window, position) / shape_.chunk_positions;
   }
   // The next rows of the slot begin at `begin` at the earliest; those of a micro-batch that ends at
   // `end` may come again.
