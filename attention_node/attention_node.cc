@@ -94,11 +94,8 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
       kv_(KvShape(config, options.slots, options.context, options.kv_pools, options.kv_classes),
           options.node),
       biases_(config, file, options.node),
-      delta_layers_(config, file,
-                    {.isa = options.isa,
-                     .threads = options.threads,
-                     .slots = options.slots,
-                     .node = options.node}) {
+      delta_layers_(config, file, kv_,
+                    {.isa = options.isa, .threads = options.threads, .node = options.node}) {
   // Tables of rotations, those that are equal once, and weights of norms.
   const std::vector<size_t> own_kinds = config.OwnKinds();
   size_t bytes = kCacheLineBytes;

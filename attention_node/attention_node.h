@@ -79,7 +79,6 @@ class AttentionNode {
   }
 
   const KvRegion& kv() const { return kv_; }
-  const StateRegion& states() const { return delta_layers_.states(); }
   // Makes the micro-batch's changes to the KV table; call it before the steps. Each change must
   // have passed KvRegion::Check.
   void Map(const model::BatchRows& batch);

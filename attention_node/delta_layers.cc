@@ -18,10 +18,10 @@ size_t Placed(size_t floats) { return RoundUp(floats * sizeof(float), kCacheLine
 }  // namespace
 
 DeltaLayers::DeltaLayers(const model::ModelConfig& config, const model::GgufFile& file,
-                         const DeltaLayersOptions& options)
+                         const KvRegion& region, const DeltaLayersOptions& options)
     : config_(config),
       options_(options),
-      states_(StateShape(config, options.slots), options.node),
+      states_(config, region),
       shapes_(config.kinds.size()),
       layers_(config.layers) {
   size_t bytes = 0, keys = 0, values = 0;

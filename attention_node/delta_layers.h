@@ -1,6 +1,5 @@
-// DeltaLayers: a socket's recurrent layers (model::DeltaRule): their states, and the steps that
-// update them. Built once. A value head belongs to one thread; those of a KV head may belong to
-// several.
+// DeltaLayers: a socket's recurrent layers (model::DeltaRule): the steps that update their states.
+// Built once. A value head belongs to one thread; those of a KV head may belong to several.
 #pragma once
 
 #include <deque>
@@ -19,19 +18,19 @@ namespace larder::attention_node {
 struct DeltaLayersOptions {
   kernels::Isa isa;
   size_t threads = 1;
-  size_t slots = 1;
   NumaNodeId node;
 };
 
 class DeltaLayers {
  public:
-  DeltaLayers(const model::ModelConfig&, const model::GgufFile&, const DeltaLayersOptions&);
+  // The states are in `region`, which must outlive it.
+  DeltaLayers(const model::ModelConfig&, const model::GgufFile&, const KvRegion& region,
+              const DeltaLayersOptions&);
 
   // The operand of a thread's DeltaStep for a KV head's rows, which begin at qkv; null if it has no
   // value head of these. out: the first column of all heads.
   const DeltaOperand* Operand(size_t thread, size_t layer, size_t kv_head, const float* qkv,
                               size_t qkv_stride, float* out, size_t out_stride);
-  const StateRegion& states() const { return states_; }
 
  private:
   // The tables of one layer.

@@ -157,6 +157,10 @@ void RunTokens(const DeltaOperand& op, const Tokens& tokens, bool begins) {
 void DeltaStep(const void* operand, void* batch) {
   const auto& op = *static_cast<const DeltaOperand*>(operand);
   const auto& rows = *static_cast<const BatchRows*>(batch);
+  for (uint32_t i = 0; i < rows.kv_updates; ++i) {
+    for (size_t k = 0; k < op.n_heads; ++k)
+      op.shape->states->Copy(rows.kv_update[i], op.layer, op.heads[k].head);
+  }
   for (uint32_t m = 0; m < rows.rows;) {
     uint32_t end = m + 1;
     while (end < rows.rows && end - m < kDeltaTokens && rows.slot[end] == rows.slot[m]) ++end;

@@ -4,7 +4,9 @@
 #include <set>
 #include <utility>
 
+#include "attention_node/state_shape.h"
 #include "base/check.h"
+#include "base/memory.h"
 
 namespace larder::attention_node {
 namespace {
@@ -21,13 +23,16 @@ constexpr size_t kUsualRows = 256;  // of a micro-batch, while a Plan has not sa
 std::vector<model::KvClass> KvShape::ClassesOf(const model::ModelConfig& config,
                                                const model::Capacity& capacity) {
   std::set<size_t> windows;
-  for (const uint8_t kind : config.kind_of)
+  for (const uint8_t kind : config.kind_of) {
+    if (config.kinds[kind].recurrent()) continue;
     windows.insert(capacity.whole_windows ? 0 : config.kinds[kind].window);
+  }
   const size_t rows = capacity.max_batch_tokens != 0 ? capacity.max_batch_tokens : kUsualRows;
   std::vector<model::KvClass> classes;
   for (const size_t window : windows)
     classes.push_back({window, window == 0 ? 0 : ChunksOfWindow(window, rows)});
   if (classes.empty()) classes.emplace_back();
+  if (config.recurrent()) classes.push_back({.chunks = 1, .states = true});
   return classes;
 }
 
@@ -35,8 +40,11 @@ std::vector<size_t> KvShape::Pools(std::span<const model::KvClass> classes, size
                                    const model::Capacity& all) {
   const size_t full = PoolChunks(slots, all), cached = ShareOf(slots, all, all.cached_tokens);
   std::vector<size_t> pools;
-  for (const model::KvClass& of : classes)
-    pools.push_back(of.window == 0 ? full : std::min(full, slots * of.chunks + cached));
+  for (const model::KvClass& of : classes) {
+    pools.push_back(of.states        ? slots + KeptStates(slots, all)
+                    : of.window == 0 ? full
+                                     : std::min(full, slots * of.chunks + cached));
+  }
   return pools;
 }
 
@@ -57,17 +65,21 @@ KvShape::KvShape(const model::ModelConfig& config, size_t slot_count, size_t con
   pool = std::accumulate(pools.begin(), pools.end(), size_t{0});
   for (size_t i = 0; i < config.layers; ++i) {
     const model::LayerSpec& layer = config.layer(i);
-    const auto found = std::ranges::find(classes, layer.window, &model::KvClass::window);
+    const auto found = std::ranges::find_if(
+        classes, [&](const model::KvClass& of) { return !of.states && of.window == layer.window; });
     // One class alone may be of all layers, whatever their windows.
-    LARDER_CHECK(found != classes.end() || classes.size() == 1, "no class of windows of {}",
-                 layer.window);
-    const size_t of_class =
-        found == classes.end() ? 0 : static_cast<size_t>(found - classes.begin());
+    LARDER_CHECK(
+        found != classes.end() || layer.recurrent() || classes.size() == 1 || classes[1].states,
+        "no class of windows of {}", layer.window);
+    const size_t of_class = layer.recurrent()        ? classes.size() - 1
+                            : found == classes.end() ? 0
+                                                     : static_cast<size_t>(found - classes.begin());
     const size_t heads = layer.recurrent() ? 0 : layer.sizes.kv_heads;  // it has no keys
     layers.emplace_back(of_class, heads, CeilDiv(layer.sizes.head_size, kernels::kBlock),
                         value_pages, class_bytes[of_class]);
     class_bytes[of_class] = layers.back().end();
   }
+  if (classes.back().states) class_bytes.back() = StateShape(config).bytes();
 }
 
 uint64_t KvShape::chunk_bytes() const {
@@ -93,13 +105,17 @@ KvRegion::KvRegion(const KvShape& shape, NumaNodeId node)
   uint64_t first = 0;
   for (size_t i = 0; i < shape_.pools.size(); ++i) {
     for (size_t k = 0; k < shape_.pools[i]; ++k, first += shape_.class_bytes[i % classes]) {
+      LARDER_CHECK(first % kCacheLineBytes == 0);  // states need it
       chunks_.push_back({first, static_cast<uint32_t>(i % classes)});
       of_class[i % classes].push_back(first);
     }
   }
-  for (const std::vector<uint64_t>& of : of_class) {
-    for (size_t i = 0; i < shape_.slots * shape_.chunks; ++i)
-      table_.push_back(of.empty() ? 0 : of[i % of.size()]);
+  for (size_t c = 0; c < classes; ++c) {
+    const std::vector<uint64_t>& of = of_class[c];
+    for (size_t i = 0; i < shape_.slots * shape_.chunks; ++i) {
+      const size_t nth = shape_.classes[c].states ? i / shape_.chunks : i;
+      table_.push_back(of.empty() ? 0 : of[nth % of.size()]);
+    }
   }
 }
 

@@ -4,8 +4,9 @@
 // written again. Layers without windows, and those with windows of each length, are classes of
 // memory (model/step/kv_class.h): a chunk holds for each layer of its class and KV head its key
 // pages, then its value pages (kernels/formats/kv_page.h), as many and as large as the layer's kind
-// has. The thread that appends for a head touches its pages first, so a chunk that was never used
-// takes no memory.
+// has. Layers with states are the last class (state_region.h); a slot lists one chunk of it. The
+// thread that appends for a head touches its pages first, so a chunk that was never used takes no
+// memory.
 #pragma once
 
 #include <algorithm>
@@ -40,10 +41,18 @@ struct KvShape {
            ShareOf(slots, all, all.cached_tokens);
   }
 
-  // The classes of the whole model's layers: without windows, then by their windows, ascending. One
-  // class without a window, if capacity.whole_windows. The capacity's context is not 0.
+  // States that are kept beside those of the slots: of prompts and of ended sequences.
+  static size_t KeptStates(size_t slots, const model::Capacity& all) {
+    constexpr size_t kOfSlot = 3, kLeast = 8;
+    return std::max(slots * kOfSlot, kLeast) +
+           CeilDiv(CeilDiv(all.cached_tokens * slots, all.slots), model::kStatePositions);
+  }
+
+  // The classes of the whole model's layers: without windows, then by their windows, ascending,
+  // then states. One class without a window, if capacity.whole_windows. The capacity's context is
+  // not 0.
   static std::vector<model::KvClass> ClassesOf(const model::ModelConfig&, const model::Capacity&);
-  // The chunks of each class, as PoolChunks says for one without a window.
+  // The chunks of each class, as PoolChunks says for one without a window, KeptStates for states.
   static std::vector<size_t> Pools(std::span<const model::KvClass>, size_t slots,
                                    const model::Capacity& all);
   // For one sequence of capacity.context.
@@ -119,6 +128,12 @@ class KvRegion {
     return At(table_[(of.of_class * shape_.slots + slot.index()) * shape_.chunks + index], of,
               kv_head);
   }
+  // The slot's chunk of the class of states.
+  uint8_t* states(SlotId slot) const {
+    return base_ + table_[(shape_.classes.size() - 1) * shape_.slots * shape_.chunks +
+                          slot.index() * shape_.chunks];
+  }
+  bool HasStates(uint32_t chunk) const { return shape_.classes[chunks_[chunk].of_class].states; }
   // Null, or why the update is not valid for this region.
   const char* Check(const model::KvUpdate&) const;
   // Enters the update's chunk in the slot's list. Between micro-batches; the update must have
@@ -131,7 +146,7 @@ class KvRegion {
   // Copies what the update says for one layer and KV head, in whole pages; nothing, if the chunks
   // are of another class than the layer.
   void Copy(const model::KvUpdate&, size_t layer, size_t kv_head) const;
-  // All keys and values of a chunk, layer by layer, each with all its KV heads.
+  // All keys and values of a chunk, layer by layer, each with all its KV heads; or all its states.
   std::span<uint8_t> memory(uint32_t chunk) const {
     return {base_ + chunks_[chunk].first, shape_.class_bytes[chunks_[chunk].of_class]};
   }

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "attention_node/state_region.h"
 #include "base/memory.h"
 
@@ -5,11 +7,18 @@ namespace larder::attention_node {
 
 HeadState StateRegion::head(SlotId slot, size_t layer, size_t value_head) const {
   const StateShape::Layer& of = shape_.layers[layer];
-  std::byte* const at =
-      base_ + slot.index() * shape_.block_bytes() + of.first + value_head * of.head_bytes;
-  std::byte* const scale = at + RoundUp(of.matrix_floats * sizeof(float), kCacheLineBytes);
+  uint8_t* const at = region_.states(slot) + of.first + value_head * of.head_bytes;
+  uint8_t* const scale = at + RoundUp(of.matrix_floats * sizeof(float), kCacheLineBytes);
   return {reinterpret_cast<float*>(at), reinterpret_cast<float*>(scale),
           reinterpret_cast<float*>(scale + kCacheLineBytes)};
+}
+
+void StateRegion::Copy(const model::KvUpdate& update, size_t layer, size_t value_head) const {
+  if (update.copied_positions == 0 || !region_.HasStates(update.chunk)) return;
+  const StateShape::Layer& of = shape_.layers[layer];
+  const size_t first = of.first + value_head * of.head_bytes;
+  std::copy_n(region_.memory(update.copied_from).data() + first, of.head_bytes,
+              region_.memory(update.chunk).data() + first);
 }
 
 }  // namespace larder::attention_node

@@ -14,7 +14,8 @@ namespace larder::model::inline step {
 // From this micro-batch on, entry `index` of the slot's list is `chunk`, a number among the stage's
 // chunks (in a message to an attention socket: among that socket's). If copied_positions > 0, the
 // keys and values of that many positions are first copied from chunk `copied_from`, before the
-// micro-batch appends its own. Copies are made in the order of the updates.
+// micro-batch appends its own; or all its states, if that is what it has. Copies are made in the
+// order of the updates.
 struct KvUpdate {
   SlotId slot;
   uint32_t index = 0;

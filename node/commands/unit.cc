@@ -43,10 +43,9 @@ using BytesOfSocket = std::map<std::string, uint64_t>;
 // Assigns the weights to their socket, with the KV cache if it is colocated; else the KV cache to
 // attention's.
 void Count(const pipeline::StagePlan& plan, const std::string& weights, BytesOfSocket* bytes) {
-  (*bytes)[weights] += plan.weight_bytes + plan.embedding_bytes +
-                       (plan.separated() ? 0 : plan.kv_bytes + plan.state_bytes());
-  for (const auto& attention : plan.attention)
-    (*bytes)[attention.name] += attention.kv_bytes + attention.state_bytes;
+  (*bytes)[weights] +=
+      plan.weight_bytes + plan.embedding_bytes + (plan.separated() ? 0 : plan.kv_bytes);
+  for (const auto& attention : plan.attention) (*bytes)[attention.name] += attention.kv_bytes;
 }
 
 // Bytes that the server's sockets keep resident. A serving socket's share is small and not counted.

@@ -174,6 +174,7 @@ void ServeView::FillStatus(serving::StatusView& view) const {
   view.kv_chunks = status.kv_chunks.load(std::memory_order_relaxed);
   view.used_kv_chunks = status.used_kv_chunks.load(std::memory_order_relaxed);
   view.shared_kv_chunks = status.shared_kv_chunks.load(std::memory_order_relaxed);
+  view.kept_states = status.kept_states.load(std::memory_order_relaxed);
   view.kv_files = scheduler_.files().files.load(std::memory_order_relaxed);
   view.kv_file_bytes = scheduler_.files().bytes.load(std::memory_order_relaxed);
   for (size_t i = 0; i < now_.size(); ++i) {
@@ -210,6 +211,7 @@ void ServeView::FillMetrics(serving::ServingMetrics& metrics) const {
                         .kv_chunks = load(status.kv_chunks),
                         .used_kv_chunks = load(status.used_kv_chunks),
                         .shared_kv_chunks = load(status.shared_kv_chunks),
+                        .kept_states = load(status.kept_states),
                         .kv_files = load(files.files),
                         .kv_file_bytes = load(files.bytes),
                         .kv_files_written = load(files.written),

@@ -60,6 +60,10 @@ inline TestChain MakeTestChain(const model::GgufFile& file, const std::vector<Te
                                    .cpus = {},
                                    .slots = socket.slots});
     }
+    // A chunk has one number in all stages: that of the separated ones' pools.
+    for (const StagePlan& other : test.stages) {
+      if (stage.attention.empty() && other.separated()) options.kv_pools = other.kv_pools;
+    }
     test.stages.push_back(
         MakeStagePlan(model::LayersOf(config, first, stage.layers), machine, options));
     test.chain.DivideLike(test.stages.back());

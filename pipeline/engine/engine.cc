@@ -58,10 +58,8 @@ void Engine::Begin(std::unique_ptr<Chain> chain, std::vector<size_t> chunk_ends)
                     .slot_ends = limits_.attention_slot_ends,
                     .chunk_ends = std::move(chunk_ends),
                     .max_updates = model::MaxKvUpdates(max_batch_tokens()),
-                    // Of a kept sequence there would be no state from which it could go on.
-                    .kept = plan_.config.recurrent() ? 0 : kKeptSequences,
-                    .classes = attention_node::KvShape::ClassesOf(plan_.config, limits_.capacity),
-                    .states = plan_.config.recurrent()});
+                    .kept = kKeptSequences,
+                    .classes = attention_node::KvShape::ClassesOf(plan_.config, limits_.capacity)});
   batches_.assign(chain_->max_in_flight(), MicroBatch(max_batch_tokens()));
   for (auto* of_rows : {&order_, &rank_, &half_of_, &socket_of_, &logit_at_})
     of_rows->resize(max_batch_tokens());
@@ -108,9 +106,9 @@ void Engine::ThrowWrongRow(std::span<const TokenRow> rows, size_t i) const {
   }
   if (plan_.config.recurrent()) {
     throw Error(
-        "slot {} can't go on at position {}: {} has layers with states, which go on from the end "
-        "of the sequence, {}, or begin again at 0",
-        row.slot.value, row.position, plan_.config.name, EndBefore(rows, i));
+        "slot {} can't go on at position {}: {} has layers with states, and the last one before it "
+        "is of position {}",
+        row.slot.value, row.position, plan_.config.name, kv_->Usable(row.slot, row.position));
   }
   throw Error(
       "slot {} can't go on at position {}: what its windows see there is no longer in the KV cache",

@@ -7,7 +7,8 @@
 //
 // Each class of memory (model/step/kv_class.h) has its chunks, pools and lists. In a class with
 // windows, chunks before those that a sequence's next rows see are loose: they stay in its list,
-// for sequences that begin as it does, until others want them. So a list has a first chunk.
+// for sequences that begin as it does, until others want them. So a list has a first chunk. Which
+// states a sequence has is for KvStates to know.
 #pragma once
 
 #include <algorithm>
@@ -21,6 +22,7 @@
 #include "model/step/capacity.h"
 #include "model/step/kv_class.h"
 #include "model/step/kv_update.h"
+#include "pipeline/kv/kv_states.h"
 
 namespace larder::pipeline::inline kv {
 
@@ -36,8 +38,7 @@ struct KvChunksShape {
   size_t max_updates = 1;  // most updates of a micro-batch
   size_t kept = 0;         // number of kept sequences, which have no slot
   std::vector<model::KvClass> classes = {model::KvClass{}};
-  // Whether sequences have a state, too (model::DeltaRule), which goes on from its end only.
-  bool states = false;
+  bool states() const { return classes.back().states; }
 
   size_t slot_chunks() const { return (capacity.context + chunk_positions - 1) / chunk_positions; }
 };
@@ -55,8 +56,8 @@ class KvChunks {
   // The positions of the slot's sequence, [0, length).
   size_t length(SlotId slot) const { return lengths_[slot.index()]; }
   // The last position, at most `positions`, at which a sequence with the same beginning as the
-  // slot's can go on with what the slot has: its length, or `positions`, or 0 where what windows
-  // see there is gone, or a state has seen another number of positions.
+  // slot's can go on with what the slot has: its length or `positions`, if there are no states; 0
+  // where what windows see there is gone.
   size_t Usable(SlotId slot, size_t positions) const;
   // Cuts the sequence at `begin` <= length, which must be usable, and makes room for positions up
   // to `end`, those of a micro-batch. Returns up to where there is room: `end`, or less if no chunk
@@ -64,9 +65,15 @@ class KvChunks {
   size_t Reserve(SlotId slot, size_t begin, size_t end);
   // Positions up to `end`, for which there is room, have been submitted.
   void Extend(SlotId slot, size_t end) {
-    lengths_[slot.index()] = state_at_[slot.index()] = end;
+    lengths_[slot.index()] = end;
+    if (states_.any()) states_.Extend(slot, end);
     KeepFor(slot, end, end);
   }
+  // What recurrent layers have seen of the slot's sequence is kept as it is now, if there is room:
+  // sequences that begin as this one does can go on there.
+  void KeepState(SlotId slot) { states_.KeepEnd(slot); }
+  // The number of states that are kept so, and of those that ended sequences have.
+  size_t kept_states() const { return states_.any() ? states_.kept() : 0; }
   // Makes `to` a sequence with the first `positions` positions of another slot, `from`; `to` loses
   // what it had. Returns how many positions it got: fewer if chunks or updates run out, or what
   // windows see there is gone; 0 if the slots belong to different sockets.
@@ -77,8 +84,7 @@ class KvChunks {
   bool Restore(SlotId slot, SlotId kept);
   // Adds free chunks to the slot until it has `chunks`. The sequence must end with a chunk. Keys
   // and values are not computed but copied to the new chunks, before Extend. Returns how many
-  // chunks the slot has: fewer if chunks or updates run out. Requires one class without windows,
-  // and no states.
+  // chunks the slot has: fewer if chunks or updates run out. Requires one class, without windows.
   size_t Grow(SlotId slot, size_t chunks);
   // The chunk at `index` of its list, in the first class.
   uint32_t chunk(SlotId slot, size_t index) const { return entry(0, slot, index); }
@@ -132,10 +138,10 @@ class KvChunks {
     return classes_[of_class].table[slot.index() * slot_chunks_ + index];
   }
   Pool& pool_of(AttentionId socket, size_t of_class) {
-    return pools_[socket.index() * classes_.size() + of_class];
+    return pools_[socket.index() * shape_.classes.size() + of_class];
   }
   const Pool& pool_of(AttentionId socket, size_t of_class) const {
-    return pools_[socket.index() * classes_.size() + of_class];
+    return pools_[socket.index() * shape_.classes.size() + of_class];
   }
   Pool& pool_with(uint32_t chunk);
   // The most updates that forks may use; the others are left for the next micro-batch's rows.
@@ -172,13 +178,13 @@ class KvChunks {
   size_t slot_chunks_;
   std::vector<uint32_t> socket_;  // [slot]
   std::vector<size_t> lengths_;   // [slot]: positions
-  std::vector<size_t> state_at_;  // [slot]: positions that its state has seen
   std::vector<size_t> keeps_;     // [slot]: the first position whose rows find what they see
   std::vector<uint64_t> uses_;    // [slot]: when it was last reserved
   uint64_t use_ = 0;
-  std::vector<Class> classes_;
+  std::vector<Class> classes_;   // without that of states
   std::vector<uint32_t> users_;  // [chunk]: slots that list it, and holders
-  std::vector<Pool> pools_;      // [socket * classes + class]
+  std::vector<Pool> pools_;      // [socket * shape_.classes + class]
+  KvStates states_;
   size_t shared_ = 0;
   std::vector<model::KvUpdate> updates_;  // [max_updates]
   size_t updates_count_ = 0;

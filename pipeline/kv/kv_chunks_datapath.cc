@@ -9,11 +9,11 @@
 namespace larder::pipeline::inline kv {
 
 size_t KvChunks::Usable(SlotId slot, size_t positions) const {
-  const size_t usable = std::min(length(slot), positions);
-  if (shape_.states && usable != state_at_[slot.index()]) return 0;
-  for (const Class& of : classes_) {
-    if (FirstSeen(of, usable) < of.first[slot.index()]) return 0;
-  }
+  size_t usable = std::min(length(slot), positions);
+  const auto gone = [&](const Class& of) { return FirstSeen(of, usable) < of.first[slot.index()]; };
+  if (states_.any()) usable = states_.Usable(slot, usable);
+  while (usable > 0 && std::ranges::any_of(classes_, gone))
+    usable = states_.any() ? states_.Usable(slot, usable - 1) : 0;
   return usable;
 }
 
@@ -25,6 +25,10 @@ size_t KvChunks::Reserve(SlotId slot, size_t begin, size_t end) {
   if (begin < length) {
     Cut(slot, CeilDiv(begin, shape_.chunk_positions));
     length = begin;
+  }
+  if (states_.any()) {
+    if (updates_count_ == updates_.size()) return begin;
+    updates_count_ += states_.Begin(slot, socket_of(slot), begin, &updates_[updates_count_]);
   }
   KeepFor(slot, begin, end);
   uses_[slot.index()] = ++use_;
@@ -56,7 +60,7 @@ size_t KvChunks::Fork(SlotId to, SlotId from, size_t positions) {
   LARDER_CHECK(to.index() < shape_.capacity.slots && to != from && positions <= length(from));
   Reset(to);
   const AttentionId socket = socket_of(to);
-  if (socket != socket_of(from) || shape_.states) return 0;
+  if (socket != socket_of(from)) return 0;
   positions = Usable(from, positions);
   const size_t updates = MostForks() - std::min(MostForks(), updates_count_);
   const auto lacks = [&](const Class& of) {
@@ -67,7 +71,7 @@ size_t KvChunks::Fork(SlotId to, SlotId from, size_t positions) {
       (ChunksAt(positions) > updates || std::ranges::any_of(classes_, lacks)))
     positions = Usable(from, positions - positions % shape_.chunk_positions);
   while (ChunksAt(positions) > updates)
-    positions = Usable(from, positions - shape_.chunk_positions);
+    positions = Usable(from, positions - std::min(positions, shape_.chunk_positions));
   if (positions == 0) return 0;
   const size_t whole = positions / shape_.chunk_positions,
                rest = positions % shape_.chunk_positions;
@@ -91,6 +95,7 @@ size_t KvChunks::Fork(SlotId to, SlotId from, size_t positions) {
     return 0;
   }
   lengths_[to.index()] = positions;
+  if (states_.any()) states_.Share(to, from, positions);
   return positions;
 }
 
@@ -108,7 +113,7 @@ void KvChunks::Keep(SlotId kept, SlotId slot) {
   std::swap(lengths_[kept.index()], lengths_[slot.index()]);
   keeps_[kept.index()] = std::exchange(keeps_[slot.index()], 0);
   uses_[kept.index()] = uses_[slot.index()];
-  state_at_[kept.index()] = 0;  // the state stays with the slot, whose next sequence overwrites it
+  if (states_.any()) states_.Move(kept, slot);
 }
 
 bool KvChunks::Restore(SlotId slot, SlotId kept) {
@@ -127,6 +132,7 @@ bool KvChunks::Restore(SlotId slot, SlotId kept) {
   std::swap(lengths_[kept.index()], lengths_[slot.index()]);
   keeps_[slot.index()] = std::exchange(keeps_[kept.index()], 0);
   uses_[slot.index()] = ++use_;
+  if (states_.any()) states_.Move(slot, kept);
   return true;
 }
 
@@ -134,7 +140,7 @@ size_t KvChunks::Grow(SlotId slot, size_t chunks) {
   const size_t& listed = classes_[0].end[slot.index()];
   LARDER_CHECK(slot.index() < shape_.capacity.slots && chunks <= slot_chunks_ &&
                lengths_[slot.index()] % shape_.chunk_positions == 0 && classes_.size() == 1 &&
-               classes_[0].window == 0 && !shape_.states);
+               classes_[0].window == 0);
   while (listed < chunks && updates_count_ < MostForks() && Append(0, slot, 0, 0)) {
   }
   return listed;
@@ -146,6 +152,7 @@ void KvChunks::Shorten(SlotId slot, size_t positions) {
   LARDER_CHECK(Usable(slot, positions) == positions);
   Cut(slot, CeilDiv(positions, shape_.chunk_positions));
   lengths_[slot.index()] = positions;
+  if (states_.any()) states_.Cut(slot, positions);
   KeepFor(slot, positions, positions);
 }
 

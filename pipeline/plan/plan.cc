@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "attention_node/kv_region.h"
+#include "attention_node/state_shape.h"
 #include "base/check.h"
 #include "base/error.h"
 #include "kernels/formats/kv_page.h"
@@ -45,10 +46,11 @@ std::vector<CoreId> CoresOf(const ResolvedSocket& socket, const Topology& topolo
   return cores;
 }
 
-// KV bytes per token over all layers, in whole chunks.
+// Bytes of a token that is kept, over all layers, in whole chunks: its KV, and its share of states.
 uint64_t KvTokenBytes(const model::ModelConfig& config) {
   return attention_node::KvShape(config, 1, kernels::kChunkPositions).chunk_bytes() /
-         kernels::kChunkPositions;
+             kernels::kChunkPositions +
+         attention_node::StateShape(config).bytes() / model::kStatePositions;
 }
 
 // Gives the stage its plan and the sums that follow from it.

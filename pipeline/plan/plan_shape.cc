@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "attention_node/kv_region.h"
-#include "attention_node/state_region.h"
+#include "attention_node/state_shape.h"
 #include "base/error.h"
 #include "kernels/formats/panel_format.h"
 #include "pipeline/plan/identity.h"
@@ -23,7 +23,7 @@ uint64_t KvBytes(const model::ModelConfig& config, size_t first, size_t layers,
   const model::ModelConfig here = model::LayersOf(config, first, layers);
   // A state is read and written.
   return attention_node::KvShape::OfSequence(here, capacity).slot_bytes() +
-         2 * attention_node::StateShape(here, 1).bytes();
+         attention_node::StateShape(here).bytes();
 }
 
 }  // namespace

@@ -325,6 +325,26 @@ TEST(PlanTest, LayersWithWindowsKeepLittleKv) {
   EXPECT_LE(cached.kv_bytes, plan.kv_slot_bytes() + (64 << 20) + (1 << 20));
 }
 
+// States are a class of memory: one for each slot, and some that are kept.
+TEST(PlanTest, StatesAreKeptBesideThoseOfTheSlots) {
+  PlanOptions options;
+  options.threads = 2;
+  options.capacity.slots = 4;
+  options.capacity.context = 4096;
+  const topology::Topology machine = TestMachine("two-packages");
+  const StagePlan plan = MakePlan(Shape("bench-delta-1b"), machine, options).stages[0].plan;
+  EXPECT_TRUE(plan.kv_classes.back().states);
+  EXPECT_EQ(plan.states(), 4u + 12u);
+  EXPECT_EQ(plan.kv_bytes, 4 * plan.kv_slot_bytes + 12 * plan.state_slot_bytes);
+  EXPECT_NE(plan.Table().find("states     4 slots and 12 kept"), std::string::npos) << plan.Table();
+  // --cache-ram is for keys, values and states.
+  constexpr uint64_t kMore = uint64_t{1} << 30;
+  options.cache_ram_bytes = kMore;
+  const StagePlan cached = MakePlan(Shape("bench-delta-1b"), machine, options).stages[0].plan;
+  EXPECT_GT(cached.states(), plan.states() + 5);
+  EXPECT_NEAR(static_cast<double>(cached.kv_bytes - plan.kv_bytes), kMore, 0.05 * kMore);
+}
+
 TEST(PlanTest, OneMachineMayHaveMoreThreadsThanCores) {
   PlanOptions options;
   options.threads = 5;

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "attention_node/kv_region.h"
-#include "attention_node/state_region.h"
+#include "attention_node/state_shape.h"
 #include "base/error.h"
 #include "base/fnv.h"
 #include "kernels/formats/act_block.h"
@@ -21,10 +21,9 @@ void CheckMemory(const StagePlan& plan, const topology::Topology& topology) {
   const model::Capacity& capacity = plan.options.capacity;
   uint64_t memory = 0;
   for (const auto& node : topology.numa_nodes()) memory += node.memory_bytes;
-  const uint64_t need =
-      plan.weight_bytes + plan.embedding_bytes + plan.kv_bytes + plan.state_bytes();
+  const uint64_t need = plan.weight_bytes + plan.embedding_bytes + plan.kv_bytes;
   if (memory == 0 || need <= memory) return;
-  const uint64_t weights = plan.weight_bytes + plan.embedding_bytes + plan.state_bytes();
+  const uint64_t weights = plan.weight_bytes + plan.embedding_bytes;
   const uint64_t left = memory > weights ? memory - weights : 0;
   if (left == 0) {
     throw Error(
@@ -32,11 +31,11 @@ void CheckMemory(const StagePlan& plan, const topology::Topology& topology) {
         "model over several servers (larder plan --manifest, docs/cluster.md)",
         weights * 1e-9, memory * 1e-9);
   }
-  // What windows see does not grow with the context.
+  // What windows see, and states, do not grow with the context.
   const auto kv = attention_node::KvShape::OfSequence(plan.config, capacity);
   uint64_t of_windows = 0, chunk_bytes = 0;
   for (size_t i = 0; i < kv.classes.size(); ++i) {
-    if (kv.classes[i].window == 0) {
+    if (kv.classes[i].window == 0 && !kv.classes[i].states) {
       chunk_bytes = kv.class_bytes[i];
     } else {
       of_windows += kv.sequence_chunks(i) * kv.class_bytes[i];
@@ -70,7 +69,6 @@ void PlanAttention(StagePlan& plan, const topology::Topology& topology) {
     out.kv_chunks = kv.pool;
     out.first_chunk = plan.kv_chunks;
     out.kv_bytes = kv.bytes();
-    out.state_bytes = socket.slots * plan.state_slot_bytes;
     plan.kv_chunks += out.kv_chunks;
     plan.kv_pools.insert(plan.kv_pools.end(), out.kv_pools.begin(), out.kv_pools.end());
     const auto cpus = socket.cpus.empty() ? topology.CpusOf(socket.cores) : socket.cpus;
@@ -154,10 +152,9 @@ StagePlan MakeStagePlan(const model::ModelConfig& config, const topology::Topolo
         fmt::format("context {} is longer than the {} tokens that the model was trained with",
                     capacity.context, config.trained_context));
   }
-  if (config.recurrent() && (o.cache_ram_bytes != 0 || capacity.whole_windows)) {
+  if (config.recurrent() && capacity.whole_windows) {
     plan.notes.push_back(
-        "the model has layers with states, of which no copies are kept: --cache-ram and "
-        "--cache-dir do nothing, and a prompt goes on only from the end of what a slot has");
+        "the model has layers with states, which are not in files: --cache-dir does nothing");
   }
   // Without windows it means nothing, and is nothing that sockets could disagree about.
   capacity.whole_windows =
@@ -203,7 +200,7 @@ StagePlan MakeStagePlan(const model::ModelConfig& config, const topology::Topolo
   plan.embedding_bytes =
       config.tied_embeddings || !config.ends ? 0 : weight_node::EmbeddingBytes(config);
   plan.kv_classes = attention_node::KvShape::ClassesOf(config, capacity);
-  plan.state_slot_bytes = attention_node::StateShape(config, 1).bytes();
+  plan.state_slot_bytes = attention_node::StateShape(config).bytes();
   PlanAttention(plan, topology);
   if (!plan.separated()) {
     plan.kv_pools = !o.kv_pools.empty()
@@ -254,6 +251,15 @@ size_t StagePlan::l3_kv_tokens() const {
   return room / std::max<uint64_t>(1, kv_slot_bytes / tokens);
 }
 
+size_t StagePlan::states() const {
+  size_t states = 0;
+  for (size_t i = 0; i < kv_pools.size(); ++i) {
+    const model::KvClass& of = kv_classes[i % kv_classes.size()];
+    states += of.states ? kv_pools[i] : 0;
+  }
+  return states;
+}
+
 uint64_t HashOf(const nlohmann::json& key) { return Fnv1a(key.dump()); }
 
 uint64_t StagePlan::identity() const { return IdentityOf(fingerprint, config); }
@@ -286,6 +292,7 @@ std::string KvClassesText(const model::ModelConfig& config, const model::Capacit
     return "";
   std::string text;
   for (size_t i = 0; i < kv.classes.size(); ++i) {
+    if (kv.classes[i].states) continue;
     const size_t window = kv.classes[i].window;
     const auto layers = std::ranges::count(kv.layers, i, &attention_node::KvShape::Layer::of_class);
     const size_t tokens =
@@ -319,14 +326,18 @@ std::string StagePlan::Table() const {
                       : std::string(" (embeddings tied)"));
   out += fmt::format("KV cache   {} slot{} x {} tokens{} = {:.2f} MB, INT8 ({} bytes a token)\n",
                      options.capacity.slots, options.capacity.slots == 1 ? "" : "s",
-                     options.capacity.context, KvTokensText(options.capacity), kv_bytes * 1e-6,
-                     kv_slot_bytes / options.capacity.context);
+                     options.capacity.context, KvTokensText(options.capacity),
+                     static_cast<double>(kv_bytes - states() * state_slot_bytes) * 1e-6,
+                     (kv_slot_bytes - state_slot_bytes) / options.capacity.context);
   if (const std::string classes = KvClassesText(config, options.capacity); !classes.empty())
     out += fmt::format("           {}\n", classes);
   if (state_slot_bytes > 0) {
-    out += fmt::format("states     {} slot{} x {:.2f} MB = {:.2f} MB, float32\n",
-                       options.capacity.slots, options.capacity.slots == 1 ? "" : "s",
-                       state_slot_bytes * 1e-6, state_bytes() * 1e-6);
+    out += fmt::format(
+        "states     {} slot{} and {} kept for prompts that begin alike, x {:.2f} MB = {:.2f} MB, "
+        "float32\n",
+        options.capacity.slots, options.capacity.slots == 1 ? "" : "s",
+        states() - options.capacity.slots, state_slot_bytes * 1e-6,
+        static_cast<double>(states() * state_slot_bytes) * 1e-6);
   }
   out += fmt::format("kernels    {}; frames of up to {} rows\n", IsaName(options.isa),
                      options.capacity.max_batch_tokens);
@@ -405,6 +416,7 @@ nlohmann::json StagePlan::Json() const {
   for (size_t i = 0; i < kv.classes.size(); ++i) {
     json["kv_classes"].push_back(
         {{"window", kv.classes[i].window},
+         {"states", kv.classes[i].states},
          {"layers", std::ranges::count(kv.layers, i, &attention_node::KvShape::Layer::of_class)},
          {"chunks_per_slot", kv.sequence_chunks(i)},
          {"bytes_per_slot", kv.sequence_chunks(i) * kv.class_bytes[i]}});

@@ -84,7 +84,6 @@ struct PlanAttentionSocket {
   size_t first_chunk = 0, kv_chunks = 0;
   std::vector<size_t> kv_pools = {};  // [class]: chunks
   uint64_t kv_bytes = 0;
-  uint64_t state_bytes = 0;  // states of recurrent layers, of all its slots
   SlotId end_slot() const { return SlotId(first_slot.value + static_cast<int32_t>(slots)); }
 };
 
@@ -98,13 +97,14 @@ struct StagePlan {
   uint64_t fingerprint = 0;                    // PlanOptions::fingerprint
   uint64_t weight_bytes = 0;                   // packed, read for each token (layers and lm_head)
   uint64_t embedding_bytes = 0;                // looked up, not read in full (untied embeddings)
-  uint64_t kv_slot_bytes = 0;                  // KV bytes of a sequence at full context
+  uint64_t kv_slot_bytes = 0;                  // KV and states of a sequence at full context
   size_t kv_chunks = 0;                        // chunks of all its attention sockets, or its own
   uint64_t kv_bytes = 0;                       // theirs
   std::vector<model::KvClass> kv_classes;      // of KV memory, of the whole model
   std::vector<size_t> kv_pools;   // [socket * classes + class]: kv_chunks by their numbers
-  uint64_t state_slot_bytes = 0;  // states of a sequence, in recurrent layers
-  uint64_t state_bytes() const { return options.capacity.slots * state_slot_bytes; }
+  uint64_t state_slot_bytes = 0;  // of kv_slot_bytes: states of recurrent layers
+  // States in kv_pools: those of the slots, and those that are kept.
+  size_t states() const;
   // What the user should know: does not fit, unknown L3, fewer KV heads than threads.
   std::vector<std::string> notes;
 

@@ -127,16 +127,22 @@ bool Scheduler::AdmitOne() {
 }
 
 // Whether a slot that computes its prompt will soon have much more of this one than `place` has.
-// The background's is not soon: its prompts are narrow, and nobody waits for it.
-bool Scheduler::IsBeingComputed(const Active& active, const Place& place) const {
+// The background's is not soon: its prompts are narrow, and nobody waits for it. With states, the
+// other prompt pauses where the two part, so that this one can go on there.
+bool Scheduler::IsBeingComputed(const Active& active, const Place& place) {
   const KvChunks& kv = slots_.kv();
   const auto has_more = [&](SlotId id) {
     const Slot& slot = slots_[id];
     if (slot.active->background && !slot.active->restored && !active.background) return false;
     if (!slots_.MayReuse(slot, active) || kv.socket_of(id) != kv.socket_of(place.slot))
       return false;
-    return active.CommonWith(slot.active->to_compute()) >=
-           place.most() + (place.tokens > 0 && id == place.source ? 1 : kWorthWaiting);
+    size_t common = active.CommonWith(slot.active->to_compute());
+    if (kv.shape().states()) {
+      if (common >= place.most() + kWorthWaiting)
+        slots_.active(id).PauseAt(common, slot.tokens.size());
+      common = slot.active->LastPause(common);
+    }
+    return common >= place.most() + (place.tokens > 0 && id == place.source ? 1 : kWorthWaiting);
   };
   return std::ranges::any_of(running_.prompts(), has_more) ||
          std::ranges::any_of(stored_.loading(), has_more);

@@ -138,7 +138,7 @@ class Scheduler {
   void TakeNew(Intake&);
   void Admit();
   bool AdmitOne();
-  bool IsBeingComputed(const Active&, const Place&) const;
+  bool IsBeingComputed(const Active&, const Place&);
   void AskThoseThatSitOut();
   void WaitForOne(Intake&);
   void WaitForTier();

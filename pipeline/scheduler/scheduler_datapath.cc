@@ -81,7 +81,7 @@ void Scheduler::AddDecodeRowsOf(SlotId id, ScheduledBatch& batch, size_t most) {
   const size_t room = std::min(most, limits_.capacity.context - 1 - first);
   std::span<const int32_t> drafts;
   // A state has seen what was drafted, and cannot go back.
-  if (room > 1 && !slots_.kv().shape().states) drafts = active.sequence->Draft(room - 1);
+  if (room > 1 && !slots_.kv().shape().states()) drafts = active.sequence->Draft(room - 1);
   LARDER_CHECK(drafts.size() < std::max<size_t>(room, 1));
   if (!drafts.empty())
     drafts = drafts.first(slots_.kv().Reserve(id, first, first + 1 + drafts.size()) - first - 1);
@@ -151,6 +151,7 @@ size_t Scheduler::AddPromptOf(SlotId id, ScheduledBatch& batch, size_t most, siz
   const bool scores =
       active.sequence->wanted() == Wanted::kPromptLogits && begin + silent + 1 < prompt.size();
   size_t n = std::min(most, prompt.size() - begin);
+  if (slots_.kv().shape().states()) n = std::min(n, active.NextPause(begin) - begin);
   if (n == 0) return 0;
   if (scores && n > silent) n = std::min(n, silent + costs_.LogitRowsWithin(n - silent));
   if (!running_.Reserve(id, begin, begin + n))
@@ -188,6 +189,9 @@ void Scheduler::Submit(ScheduledBatch& batch) {
       slot.tokens.push_back(rows_[row].token);
     }
     slot.active->rows_in_flight += part.rows;
+    if (!part.decodes && slots_.kv().shape().states() &&
+        slot.active->LastPause(slot.tokens.size()) == slot.tokens.size())
+      slots_.kv().KeepState(part.slot);
     slots_.ShowTokens(part.slot);
   }
   ++in_flight_;

@@ -1,5 +1,5 @@
 // Sequences whose layers have states (model::DeltaRule): their tokens are those that they have
-// alone, whatever runs beside them; what ends goes on from its end, and from nowhere else.
+// alone, whatever runs beside them; they go on where a state was kept.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -116,15 +116,78 @@ TEST_F(SchedulerStatesTest, AConversationGoesOnFromItsEnd) {
     EXPECT_EQ(answer.reused, computed);
     EXPECT_EQ(answer.tokens, TokensOf(turn));
   }
-  // Its beginning alone is no state.
-  Wish other = turn;
-  other.prompt.resize(310);
-  const Outcome cut = Run(scheduler, {other}).at(0);
-  EXPECT_EQ(cut.reused, 0u);
-  EXPECT_EQ(cut.tokens, TokensOf(other));
 }
 
-TEST_F(SchedulerStatesTest, AStateThatAnotherSequenceOverwroteIsComputedAgain) {
+// The next turn's template often drops what a prompt ended with, or what was answered.
+TEST_F(SchedulerStatesTest, ATurnGoesOnALittleBeforeTheEndOfThePromptBefore) {
+  const auto engine = MakeEngine(model_.file(), {.threads = 2, .slots = 2});
+  Scheduler scheduler(*engine, {});
+  Wish turn{.prompt = TestTokens(300, kTokens), .most = 12};
+  EXPECT_EQ(Run(scheduler, {turn}).at(0).tokens, TokensOf(turn));
+  for (int again = 0; again < 2; ++again) {
+    const Outcome same = Run(scheduler, {turn}).at(0);
+    EXPECT_EQ(same.reused, 284u);
+    EXPECT_EQ(same.tokens, TokensOf(turn));
+  }
+  turn.prompt.resize(295);
+  const auto other = TestTokens(100, kTokens, 50);
+  turn.prompt.insert(turn.prompt.end(), other.begin(), other.end());
+  const Outcome next = Run(scheduler, {turn}).at(0);
+  EXPECT_EQ(next.reused, 284u);
+  EXPECT_EQ(next.tokens, TokensOf(turn));
+  turn.prompt.resize(390);
+  EXPECT_EQ(Run(scheduler, {turn}).at(0).reused, 379u);
+}
+
+TEST_F(SchedulerStatesTest, WhereSequencesPartTheirStateIsKept) {
+  const auto engine = MakeEngine(model_.file(), {.threads = 2, .slots = 3});
+  Scheduler scheduler(*engine, {});
+  const auto with_tail = [](uint32_t seed) {
+    Wish wish{.prompt = TestTokens(200, kTokens), .most = 5};
+    const auto tail = TestTokens(80, kTokens, seed);
+    wish.prompt.insert(wish.prompt.end(), tail.begin(), tail.end());
+    return wish;
+  };
+  const size_t reused[] = {0, 0, 200, 200};
+  for (uint32_t i = 0; i < 4; ++i) {
+    const Wish wish = with_tail(40 + i);
+    const Outcome outcome = Run(scheduler, {wish}).at(0);
+    EXPECT_EQ(outcome.reused, reused[i]) << i;
+    EXPECT_EQ(outcome.tokens, TokensOf(wish));
+  }
+  // Those that come at the same time wait for the first one to have been there.
+  std::vector<Wish> together;
+  for (uint32_t i = 0; i < 4; ++i) {
+    together.push_back(with_tail(60 + i));
+    together.back().prompt[0] = 7;
+  }
+  const auto outcomes = Run(scheduler, together);
+  for (size_t i = 0; i < together.size(); ++i) {
+    EXPECT_EQ(outcomes[i].reused, i == 0 ? 0u : 200u) << i;
+    EXPECT_EQ(outcomes[i].tokens, TokensOf(together[i]));
+  }
+}
+
+TEST_F(SchedulerStatesTest, ALongPromptHasStatesOnItsWay) {
+  model::SynthOptions synth = StatesModel();
+  synth.shape.context = 6000;
+  const TestModel model(synth);
+  const auto engine = MakeEngine(model.file(), {.threads = 2, .context = 6000});
+  const auto fresh = MakeEngine(model.file(), {.threads = 2, .context = 6000});
+  Scheduler scheduler(*engine, {});
+  const Wish whole{.prompt = TestTokens(5000, kTokens), .most = 2};
+  Run(scheduler, {whole});
+  for (const auto& [common, reused] : {std::pair(4900, 4096), std::pair(3000, 2048)}) {
+    Wish part = whole;
+    part.prompt.resize(static_cast<size_t>(common));
+    part.prompt.push_back(3);
+    const Outcome outcome = Run(scheduler, {part}).at(0);
+    EXPECT_EQ(outcome.reused, static_cast<size_t>(reused));
+    EXPECT_EQ(outcome.tokens, Run(*fresh, {part}, {.reuse_prefixes = false}).at(0).tokens);
+  }
+}
+
+TEST_F(SchedulerStatesTest, WhatEndedIsKeptWithoutASlot) {
   const auto engine = MakeEngine(model_.file(), {.slots = 1});
   Scheduler scheduler(*engine, {});
   Wish first{.prompt = TestTokens(100, kTokens), .most = 5};
@@ -133,8 +196,30 @@ TEST_F(SchedulerStatesTest, AStateThatAnotherSequenceOverwroteIsComputedAgain) {
   EXPECT_EQ(Run(scheduler, {second}).at(0).tokens, TokensOf(second));
   first.prompt.insert(first.prompt.end(), answer.tokens.begin(), answer.tokens.end());
   const Outcome again = Run(scheduler, {first}).at(0);
-  EXPECT_EQ(again.reused, 0u);
+  EXPECT_EQ(again.reused, 104u);
   EXPECT_EQ(again.tokens, TokensOf(first));
+}
+
+// With too few states for all, what is lost is computed again.
+TEST_F(SchedulerStatesTest, LostStatesCostTime) {
+  const auto engine = MakeEngine(model_.file(), {.threads = 2, .slots = 2});
+  Scheduler scheduler(*engine, {});
+  std::mt19937 random(8);
+  std::vector<Wish> conversations;
+  for (uint32_t i = 0; i < 24; ++i)
+    conversations.push_back({.prompt = TestTokens(60, kTokens, i), .most = 3});
+  size_t reused = 0, lost = 0;
+  for (size_t turn = 0; turn < 100; ++turn) {
+    Wish& of = conversations[random() % conversations.size()];
+    const Outcome outcome = Run(scheduler, {of}).at(0);
+    EXPECT_EQ(outcome.tokens, TokensOf(of));
+    (outcome.reused > 0 ? reused : lost) += 1;
+    of.prompt.insert(of.prompt.end(), outcome.tokens.begin(), outcome.tokens.end());
+    const auto question = TestTokens(5, kTokens, static_cast<uint32_t>(100 + turn));
+    of.prompt.insert(of.prompt.end(), question.begin(), question.end());
+  }
+  EXPECT_GT(reused, 5u);
+  EXPECT_GT(lost, 20u);
 }
 
 TEST_F(SchedulerStatesTest, AnEngineRefusesToCutAState) {
@@ -149,9 +234,10 @@ TEST_F(SchedulerStatesTest, AnEngineRefusesToCutAState) {
     alone_->Run(rows(10, 12));
     ADD_FAILURE();
   } catch (const Error& error) {
-    EXPECT_STREQ(error.what(),
-                 "slot 0 can't go on at position 10: synth has layers with states, which go on "
-                 "from the end of the sequence, 20, or begin again at 0");
+    EXPECT_STREQ(
+        error.what(),
+        "slot 0 can't go on at position 10: synth has layers with states, and the last one "
+        "before it is of position 0");
   }
   alone_->Run(rows(20, 22));  // nothing is lost
   alone_->Run(rows(0, 3));

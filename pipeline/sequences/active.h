@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "model/step/kv_class.h"
 #include "pipeline/sequences/request.h"
 
 namespace larder::pipeline::inline sequences {
@@ -39,6 +40,31 @@ struct Active {
     return std::min(static_cast<size_t>(end.first - theirs.begin()), most_reused());
   }
 
+  // Where the rows of a prompt pause behind `begin`, of a model with states, so that these are kept
+  // there: at every kStatePositions, where it parts from another sequence, and a little before its
+  // end, since a chat's next turn often has another end of this prompt. At its end: nowhere.
+  size_t NextPause(size_t begin) const {
+    constexpr size_t kBeforeEnd = 16;
+    const size_t size = to_compute().size();
+    size_t pause = std::min(size, (begin / model::kStatePositions + 1) * model::kStatePositions);
+    if (branch > begin) pause = std::min(pause, branch);
+    const size_t end = size - std::min(size, kBeforeEnd);
+    if (end > begin && end >= began + kBeforeEnd) pause = std::min(pause, end);
+    return pause;
+  }
+  // Another sequence parts from this one, which has computed `computed` tokens, behind `tokens`.
+  void PauseAt(size_t tokens, size_t computed) {
+    if (tokens > computed && (branch <= computed || tokens < branch)) branch = tokens;
+  }
+  // The last such pause at most at `positions`; 0: none.
+  size_t LastPause(size_t positions) const {
+    size_t last = 0;
+    for (size_t at = NextPause(began); at <= positions && at < to_compute().size();
+         at = NextPause(at))
+      last = at;
+    return last;
+  }
+
   std::unique_ptr<Sequence> sequence;
   const bool background;
   bool restored = false;      // a background sequence that fills a slot for a SlotOrder, not for a
@@ -47,6 +73,8 @@ struct Active {
   std::vector<int32_t> replay;  // prompt and generated tokens; empty: it lost nothing after its
                                 // first token
   size_t rows_in_flight = 0;
+  size_t began = 0;   // what it did not have to compute of its prompt
+  size_t branch = 0;  // another sequence parts from it behind so many of its tokens; 0: none
   size_t generated = 0;
   size_t given = 0;        // positions of the prompt whose logits it has: Wanted::kPromptLogits
   int losses = 0;          // losses of its slot since its last token

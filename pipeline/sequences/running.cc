@@ -34,6 +34,7 @@ void Running::Begin(const Place& place, std::unique_ptr<Active> active) {
     active->order = slots_[id].last_used + (active->background ? kBehindAll : 0);
   active->yields = active->makes_way = false;
   active->overtaken = 0;
+  active->branch = place.branch;
   slots_.Seat(id, std::move(active));
   slots_.active(id).sequence->InSlot(id);
   if (place.stored == 0 || !stored_.Load(id, place.stored)) BeginPrompt(id);
@@ -41,7 +42,7 @@ void Running::Begin(const Place& place, std::unique_ptr<Active> active) {
 
 void Running::BeginPrompt(SlotId id) {
   Active& active = slots_.active(id);
-  const size_t reused = slots_[id].tokens.size();
+  const size_t reused = active.began = slots_[id].tokens.size();
   const auto behind = std::ranges::partition_point(
       prompts_, [this](SlotId of) { return !slots_.active(of).background; });
   prompts_.insert(active.background ? prompts_.end() : behind, id);

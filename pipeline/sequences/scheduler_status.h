@@ -33,6 +33,7 @@ struct SchedulerStatus {
                                               // of memory (pipeline/kv/README.md)
   std::atomic<uint32_t> used_kv_chunks{0};    // those of them with keys and values of some sequence
   std::atomic<uint32_t> shared_kv_chunks{0};  // those, of all classes, that several share
+  std::atomic<uint32_t> kept_states{0};       // KvChunks::kept_states
 };
 
 template <typename T>

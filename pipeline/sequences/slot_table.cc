@@ -64,6 +64,23 @@ size_t SlotTable::CommonPrefix(SlotId id, const Active& active) const {
 }
 
 std::optional<Place> SlotTable::ChoosePlace(const Active& active) const {
+  std::optional<Place> place = FindPlace(active);
+  if (place && kv_.shape().states()) place->branch = BranchOf(active, place->tokens);
+  return place;
+}
+
+// The tokens that it has in common with another sequence, if it can't go on there and begins with
+// `begins` tokens instead: enough of them to compute them only once more.
+size_t SlotTable::BranchOf(const Active& active, size_t begins) const {
+  size_t common = 0;
+  for (SlotId id(0); id < end_of_kept(); ++id) {
+    if (MayReuse(slots_[id.index()], active))
+      common = std::max(common, active.CommonWith(slots_[id.index()].tokens));
+  }
+  return common >= begins + kWorthReusing ? common : 0;
+}
+
+std::optional<Place> SlotTable::FindPlace(const Active& active) const {
   if (const std::optional<SlotId> wanted = active.sequence->slot()) {
     const Slot& slot = slots_[wanted->index()];
     if (slot.active) return std::nullopt;
@@ -176,10 +193,9 @@ void SlotTable::Take(const Place& place, uint64_t tenant) {
 
 void SlotTable::Cut(SlotId id, size_t tokens) {
   std::vector<int32_t>& has = slots_[id.index()].tokens;
-  const size_t kept = std::min(kv_.length(id), tokens);
-  if (kv_.Usable(id, kept) < kept) tokens = 0;
+  tokens = kv_.Usable(id, tokens);
   has.resize(std::min(has.size(), tokens));
-  kv_.Shorten(id, std::min(kept, tokens));
+  kv_.Shorten(id, tokens);
   if (id >= end()) return;
   ShowNumber(status_[id.index()].cached_tokens, has.size());
   if (tokens == 0) ShowNumber(status_[id.index()].generated_tokens, 0);
@@ -246,6 +262,7 @@ void SlotTable::ShowChunks() {
   ShowNumber(counters_.kv_chunks, all);
   ShowNumber(counters_.used_kv_chunks, all - free);
   ShowNumber(counters_.shared_kv_chunks, kv_.shared());
+  ShowNumber(counters_.kept_states, kv_.kept_states());
 }
 
 }  // namespace larder::pipeline::sequences

@@ -38,6 +38,9 @@ struct Place {
   size_t tokens = 0;
   bool takes = false;  // the source, an ended sequence, gives up everything beyond these
   size_t stored = 0;   // tokens whose chunks are in files; 0: no more than `tokens`
+  // With how many tokens of another sequence it begins, though it can't go on there for want of a
+  // state; 0: not worth a state.
+  size_t branch = 0;
   size_t most() const { return std::max(tokens, stored); }
 };
 
@@ -105,8 +108,7 @@ class SlotTable {
   // The idle slot gets what the place reuses; what it had is kept without it, if it is worth that
   // and there is room.
   void Take(const Place& place, uint64_t tenant);
-  // Cuts the slot's tokens and its chunks to the first `tokens`; to none, if what windows see there
-  // is gone.
+  // Cuts the slot's tokens and its chunks to the first `tokens`, or where it can go on before them.
   void Cut(SlotId id, size_t tokens);
   void Forget(SlotId id) { Cut(id, 0); }
   // Takes the last chunk, or all, from the ended sequence of the socket that was unused for
@@ -125,6 +127,8 @@ class SlotTable {
   size_t SlotsOf(AttentionId socket) const;
   // The tokens of the slot's sequence with which the prompt may begin.
   size_t CommonPrefix(SlotId id, const Active& active) const;
+  std::optional<Place> FindPlace(const Active& active) const;
+  size_t BranchOf(const Active& active, size_t begins) const;
   bool MayTake(SlotId source, size_t common, const Active& active) const;
   std::optional<SlotId> Keep(SlotId id);
 

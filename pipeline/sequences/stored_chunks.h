@@ -55,7 +55,7 @@ class StoredChunks {
  private:
   // A tier has keys and values, but no states.
   bool uses_tier() const {
-    return tier_ != nullptr && slots_.reuses() && !slots_.kv().shape().states;
+    return tier_ != nullptr && slots_.reuses() && !slots_.kv().shape().states();
   }
   KvJob JobFor(SlotId id, KvJob::Kind kind, std::span<const int32_t> tokens, size_t first) const;
   bool TakeBack(const KvJob& job);

@@ -96,7 +96,7 @@ struct ServingMetrics::Families {
   Gauge *compiled_bytes, *automata_bytes;
   std::array<std::array<Counter*, kScopes>, kResources> over_limit;
   Counter *failures, *transitions, *lost, *preempted, *parked, *recomputed_tokens;
-  Gauge *kv_chunks, *used_kv_chunks, *shared_kv_chunks, *kv_files, *kv_file_bytes;
+  Gauge *kv_chunks, *used_kv_chunks, *shared_kv_chunks, *kept_states, *kv_files, *kv_file_bytes;
   Gauge *batch_jobs, *batch_left, *batch_files, *batch_file_bytes, *batch_disk_bytes;
   Counter *batch_completed, *batch_failed, *yielded;
   Counter *kv_files_written, *kv_files_read, *kv_files_refused, *kv_files_failed;
@@ -177,6 +177,8 @@ ServingMetrics::Families::Families(const std::vector<std::string>& names) {
        "KV chunks that hold tokens of a request, past or running."},
       {&Families::shared_kv_chunks, "larder_kv_chunks_shared",
        "KV chunks that several requests share."},
+      {&Families::kept_states, "larder_states_kept",
+       "States of recurrent layers that are kept for requests that begin as others did."},
       {&Families::kv_files, "larder_kv_files", "KV chunks of 256 tokens in files (--cache-dir)."},
       {&Families::kv_file_bytes, "larder_kv_file_bytes",
        "Bytes of KV chunks in files (--cache-dir)."},
@@ -417,6 +419,7 @@ void ServingMetrics::SetScheduler(const SchedulerCounts& counts) {
   families_->kv_chunks->Set(static_cast<double>(counts.kv_chunks));
   families_->used_kv_chunks->Set(static_cast<double>(counts.used_kv_chunks));
   families_->shared_kv_chunks->Set(static_cast<double>(counts.shared_kv_chunks));
+  families_->kept_states->Set(static_cast<double>(counts.kept_states));
   families_->kv_files->Set(static_cast<double>(counts.kv_files));
   families_->kv_file_bytes->Set(static_cast<double>(counts.kv_file_bytes));
   Follow(*families_->kv_files_written, counts.kv_files_written);

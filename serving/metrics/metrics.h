@@ -52,6 +52,7 @@ struct SchedulerCounts {
   uint64_t recomputed_tokens = 0;      // tokens that these had in the KV cache, computed again
   uint64_t steps = 0, busy_slots = 0;  // micro-batches; the slots that had rows in them, summed
   size_t kv_chunks = 0, used_kv_chunks = 0, shared_kv_chunks = 0;
+  size_t kept_states = 0;
   // Counts of pipeline::KvFilesStatus; 0 without files.
   uint64_t kv_files = 0, kv_file_bytes = 0;
   uint64_t kv_files_written = 0, kv_files_read = 0, kv_files_refused = 0, kv_files_failed = 0;

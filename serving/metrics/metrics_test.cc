@@ -145,7 +145,8 @@ TEST(ServingMetricsTest, SocketsCountersGrowAndRatiosAreOfTheTimeSince) {
                         .recomputed_tokens = 150,
                         .kv_chunks = 16,
                         .used_kv_chunks = 9,
-                        .shared_kv_chunks = 3});
+                        .shared_kv_chunks = 3,
+                        .kept_states = 2});
   const Exposition scheduler = ParseExposition(metrics.Render());
   EXPECT_EQ(scheduler.Value("larder_schedule_transitions_total"), 4);
   EXPECT_EQ(scheduler.Value("larder_chain_lost_total"), 1);
@@ -153,6 +154,7 @@ TEST(ServingMetricsTest, SocketsCountersGrowAndRatiosAreOfTheTimeSince) {
   EXPECT_EQ(scheduler.Value("larder_kv_chunks"), 16);
   EXPECT_EQ(scheduler.Value("larder_kv_chunks_used"), 9);
   EXPECT_EQ(scheduler.Value("larder_kv_chunks_shared"), 3);
+  EXPECT_EQ(scheduler.Value("larder_states_kept"), 2);
   EXPECT_EQ(scheduler.Value("larder_requests_paused_total"), 2);
   EXPECT_EQ(scheduler.Value("larder_recomputed_tokens_total"), 150);
 

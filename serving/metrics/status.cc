@@ -152,6 +152,7 @@ json ServerStatusJson(const StatusView& status) {
            {{"total", status.kv_chunks},
             {"used", status.used_kv_chunks},
             {"shared", status.shared_kv_chunks}}},
+          {"states_kept", status.kept_states},
           {"kv_files", {{"chunks", status.kv_files}, {"bytes", status.kv_file_bytes}}},
           {"batches", ToJson(status.batches)},
           {"queue", {{"waiting", status.queue_length}, {"limit", status.queue_limit}}},

@@ -91,6 +91,7 @@ struct StatusView {
   // Chunks of tokens in the KV caches: all, those with tokens of a request, past or running, and
   // those that several requests share.
   size_t kv_chunks = 0, used_kv_chunks = 0, shared_kv_chunks = 0;
+  size_t kept_states = 0;  // of recurrent layers, for requests that begin as others did
   uint64_t kv_files = 0, kv_file_bytes = 0;  // chunks in files
   std::optional<BatchCounts> batches;        // nullopt: the server keeps none
   size_t queue_length = 0, queue_limit = 0;

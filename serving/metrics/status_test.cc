@@ -55,6 +55,7 @@ TEST(StatusJsonTest, CountsSlotsAndSplitsTheHistogram) {
   status.kv_chunks = 16;
   status.used_kv_chunks = 9;
   status.shared_kv_chunks = 2;
+  status.kept_states = 4;
   status.tpot = {{0.001, 0.002, std::numeric_limits<double>::infinity()}, {2, 5, 6}, 0.5};
   status.sockets.push_back({.name = "weights",
                             .state = "serving",
@@ -66,6 +67,7 @@ TEST(StatusJsonTest, CountsSlotsAndSplitsTheHistogram) {
   EXPECT_EQ(out["slots"][1],
             json({{"state", "decode"}, {"cached_tokens", 20}, {"generated_tokens", 7}}));
   EXPECT_EQ(out["kv_chunks"], json({{"total", 16}, {"used", 9}, {"shared", 2}}));
+  EXPECT_EQ(out["states_kept"], 4);
   EXPECT_EQ(out["tpot"]["count"], 6);
   EXPECT_EQ(out["tpot"]["buckets"][1], json({{"upper_seconds", 0.002}, {"count", 3}}));
   EXPECT_TRUE(out["tpot"]["buckets"][2]["upper_seconds"].is_null());

@@ -1,4 +1,4 @@
-#include "attention_node/state_region.h"
+#include "attention_node/state_shape.h"
 
 #include "base/memory.h"
 
@@ -15,15 +15,9 @@ StateShape::Layer::Layer(const model::LayerSpec& layer, uint64_t first_byte)
                RoundUp(tail_rows * tail_row * sizeof(float), kCacheLineBytes);
 }
 
-StateShape::StateShape(const model::ModelConfig& config, size_t block_count) : blocks(block_count) {
+StateShape::StateShape(const model::ModelConfig& config) {
   for (size_t i = 0; i < config.layers; ++i)
     layers.emplace_back(config.layer(i), layers.empty() ? 0 : layers.back().end());
-}
-
-StateRegion::StateRegion(const StateShape& shape, NumaNodeId node) : shape_(shape) {
-  if (shape.bytes() == 0) return;
-  arena_ = topology::Arena(shape.bytes(), node);
-  base_ = arena_.data();
 }
 
 }  // namespace larder::attention_node

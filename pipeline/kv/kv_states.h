@@ -1,0 +1,77 @@
+// KvStates: at which positions each sequence has the states of its recurrent layers, and in which
+// chunks of their class (model/step/kv_class.h). A sequence can go on only where it has one: at its
+// end, and where states were kept on the way. A state that several sequences have, or that is kept,
+// is not written: who goes on there gets a copy. Kept ones, and those of sequences without a slot,
+// are given up when chunks run out, those unused for longest first: that costs time, not bits.
+// Plain bookkeeping for KvChunks; it allocates nothing after its construction.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/range.h"
+#include "model/step/kv_update.h"
+
+namespace larder::pipeline::inline kv {
+
+class KvStates {
+ public:
+  // lists: of slots, then of sequences without one. pools: [attention socket]: its chunks, at least
+  // as many as it has slots. No pools: the model has no states.
+  KvStates(size_t lists, size_t slots, std::vector<Range<size_t>> pools);
+  bool any() const { return !pools_.empty(); }
+  void ResetAll();
+
+  // The last position, at most `positions`, at which the sequence has a state; 0: nowhere.
+  size_t Usable(SlotId list, size_t positions) const;
+  // The slot, one of the socket's, goes on at `begin`, where it must have a state, or begins there
+  // if that is 0; it loses those behind. Returns the number of updates that it wrote to `out`: at
+  // most 1.
+  size_t Begin(SlotId slot, AttentionId socket, size_t begin, model::KvUpdate* out);
+  // What Begin began has been submitted up to `end`.
+  void Extend(SlotId slot, size_t end);
+  // The state where the slot's sequence ends stays when it goes on, if there is room.
+  void KeepEnd(SlotId slot);
+  // Cuts the sequence to its first `positions`, which must be usable.
+  void Cut(SlotId list, size_t positions);
+  // `to`, which has none, also has those of `from` up to `positions`, which must be usable.
+  void Share(SlotId to, SlotId from, size_t positions);
+  // `to`, which has none, gets those of `from`.
+  void Move(SlotId to, SlotId from);
+
+  // How many chunks have states that no slot's sequence ends with.
+  size_t kept() const;
+
+ private:
+  struct State {
+    size_t position;
+    uint32_t chunk;
+  };
+  static constexpr uint32_t kNone = UINT32_MAX;
+  // The most states of a sequence.
+  static constexpr size_t kMostStates = 16;
+
+  void Release(uint32_t chunk);
+  // A free chunk, or one whose states are given up; kNone: all are where slots' sequences end.
+  uint32_t Take(AttentionId socket);
+  // Whether each chunk is where a slot's sequence ends.
+  void MarkEnds() const;
+  void GiveUp(uint32_t chunk);  // nobody has it any longer, except as the end of a slot's sequence
+  void Add(SlotId list, State state);
+
+  const size_t slots_;
+  const std::vector<Range<size_t>> pools_;
+  const size_t first_ = 0;                // of all chunks
+  std::vector<std::vector<State>> list_;  // [list]: ascending; the last one is the sequence's end
+  std::vector<size_t> keep_;              // [slot]: KeepEnd at that position; 0: no
+  std::vector<uint32_t> mapped_;          // [slot]: the chunk that its attention socket knows
+  std::vector<uint32_t> users_;           // [chunk - first_]: lists' entries
+  std::vector<uint64_t> uses_;            // [chunk - first_]: when it was last gone on from
+  mutable std::vector<uint8_t> ends_;     // [chunk - first_]: MarkEnds
+  uint64_t use_ = 0;
+};
+
+}  // namespace larder::pipeline::kv

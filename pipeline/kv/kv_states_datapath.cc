@@ -1,0 +1,140 @@
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "pipeline/kv/kv_states.h"
+
+namespace larder::pipeline::inline kv {
+
+size_t KvStates::Usable(SlotId list, size_t positions) const {
+  const std::vector<State>& states = list_[list.index()];
+  for (auto state = states.rbegin(); state != states.rend(); ++state) {
+    if (state->position <= positions) return state->position;
+  }
+  return 0;
+}
+
+size_t KvStates::Begin(SlotId slot, AttentionId socket, size_t begin, model::KvUpdate* out) {
+  std::vector<State>& states = list_[slot.index()];
+  const bool begun = begin == 0 && !states.empty() && states.back().position == 0;
+  if (!begun) Cut(slot, begin);
+  const bool keep = std::exchange(keep_[slot.index()], 0) == begin && begin > 0;
+  uint32_t copied = kNone;
+  if (states.empty()) {
+    const uint32_t chunk = Take(socket);
+    LARDER_CHECK(chunk != kNone);  // another slot's sequence does not end with it
+    Add(slot, {0, chunk});
+  } else if (keep || users_[states.back().chunk - first_] > 1) {
+    const State end = states.back();
+    uses_[end.chunk - first_] = ++use_;
+    const uint32_t chunk = Take(socket);
+    if (chunk == kNone) {
+      GiveUp(end.chunk);
+      LARDER_CHECK(users_[end.chunk - first_] == 1);
+    } else {
+      copied = end.chunk;
+      Add(slot, {begin, chunk});
+    }
+  }
+  const uint32_t chunk = states.back().chunk;
+  uses_[chunk - first_] = ++use_;
+  if (std::exchange(mapped_[slot.index()], chunk) == chunk && copied == kNone) return 0;
+  *out = {.slot = slot,
+          .index = 0,
+          .chunk = chunk,
+          .copied_from = copied == kNone ? 0 : copied,
+          .copied_positions = copied == kNone ? 0u : 1u};
+  return 1;
+}
+
+void KvStates::Extend(SlotId slot, size_t end) { list_[slot.index()].back().position = end; }
+
+void KvStates::KeepEnd(SlotId slot) { keep_[slot.index()] = list_[slot.index()].back().position; }
+
+void KvStates::Cut(SlotId list, size_t positions) {
+  std::vector<State>& states = list_[list.index()];
+  while (!states.empty() && (states.back().position > positions || positions == 0)) {
+    Release(states.back().chunk);
+    states.pop_back();
+  }
+  LARDER_CHECK(positions == 0 || states.back().position == positions);
+}
+
+void KvStates::Share(SlotId to, SlotId from, size_t positions) {
+  LARDER_CHECK(list_[to.index()].empty());
+  for (const State& state : list_[from.index()]) {
+    if (state.position > positions) break;
+    ++users_[state.chunk - first_];
+    Add(to, state);
+  }
+  uses_[list_[to.index()].back().chunk - first_] = ++use_;
+}
+
+void KvStates::Move(SlotId to, SlotId from) {
+  LARDER_CHECK(list_[to.index()].empty());
+  std::swap(list_[to.index()], list_[from.index()]);
+}
+
+size_t KvStates::kept() const {
+  MarkEnds();
+  size_t kept = 0;
+  for (size_t i = 0; i < users_.size(); ++i) kept += users_[i] > 0 && ends_[i] == 0;
+  return kept;
+}
+
+void KvStates::Release(uint32_t chunk) { --users_[chunk - first_]; }
+
+void KvStates::MarkEnds() const {
+  std::ranges::fill(ends_, 0);
+  for (size_t slot = 0; slot < slots_; ++slot) {
+    if (!list_[slot].empty()) ends_[list_[slot].back().chunk - first_] = 1;
+  }
+}
+
+uint32_t KvStates::Take(AttentionId socket) {
+  const Range<size_t> pool = pools_[socket.index()];
+  for (size_t chunk = pool.begin; chunk < pool.end; ++chunk) {
+    if (users_[chunk - first_] > 0) continue;
+    users_[chunk - first_] = 1;
+    return static_cast<uint32_t>(chunk);
+  }
+  MarkEnds();
+  uint32_t oldest = kNone;
+  for (size_t chunk = pool.begin; chunk < pool.end; ++chunk) {
+    if (ends_[chunk - first_] == 0 &&
+        (oldest == kNone || uses_[chunk - first_] < uses_[oldest - first_]))
+      oldest = static_cast<uint32_t>(chunk);
+  }
+  if (oldest == kNone) return kNone;
+  GiveUp(oldest);
+  users_[oldest - first_] = 1;
+  return oldest;
+}
+
+void KvStates::GiveUp(uint32_t chunk) {
+  for (size_t i = 0; i < list_.size(); ++i) {
+    std::vector<State>& states = list_[i];
+    const size_t loose = states.size() - (i < slots_ && !states.empty() ? 1 : 0);
+    for (size_t k = loose; k > 0; --k) {
+      if (states[k - 1].chunk != chunk) continue;
+      Release(chunk);
+      // datapath-ok: it gets shorter
+      states.erase(states.begin() + static_cast<std::ptrdiff_t>(k - 1));
+    }
+  }
+}
+
+void KvStates::Add(SlotId list, State state) {
+  std::vector<State>& states = list_[list.index()];
+  if (states.size() == kMostStates) {
+    const auto oldest =
+        std::ranges::min_element(states.begin(), states.end() - 1, {},
+                                 [this](const State& one) { return uses_[one.chunk - first_]; });
+    Release(oldest->chunk);
+    states.erase(oldest);  // datapath-ok: it gets shorter
+  }
+  states.push_back(state);  // datapath-ok: within what the constructor reserved
+  uses_[state.chunk - first_] = std::max(uses_[state.chunk - first_], use_);
+}
+
+}  // namespace larder::pipeline::kv
