@@ -94,7 +94,7 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
       kv_(KvShape(config, options.slots, options.context, options.kv_pools, options.kv_classes),
           options.node),
       biases_(config, file, options.node),
-      delta_layers_(config, file, kv_,
+      state_layers_(config, file, kv_,
                     {.isa = options.isa, .threads = options.threads, .node = options.node}) {
   // Tables of rotations, those that are equal once, and weights of norms.
   const std::vector<size_t> own_kinds = config.OwnKinds();
@@ -280,14 +280,14 @@ void AttentionNode::AddHead(size_t thread, size_t layer, size_t kv_head, size_t 
 void AttentionNode::AddState(size_t thread, size_t layer, size_t kv_head,
                              threadpool::ProgramBuilder& steps,
                              std::span<sync::EpochFlag* const> projected, sync::EpochFlag* done) {
-  const DeltaOperand* const operand = delta_layers_.Operand(
+  const StateOperand* const operand = state_layers_.Operand(
       thread, layer, kv_head, io_.qkv + kv_head * io_.group_stride.at(config_.KindOf(layer)),
       io_.qkv_stride, io_.out, io_.out_stride);
   Step step;
   step.epoch_offset = static_cast<uint32_t>(layer + 1);
   step.layer = static_cast<uint16_t>(layer);
   step.kind = static_cast<uint16_t>(StepKind::kState);
-  step.kernel = operand != nullptr ? DeltaStep : nullptr;
+  step.kernel = operand != nullptr ? StateStep : nullptr;
   step.operand = operand;
   step.waits = projected.data();
   step.wait_count = static_cast<uint32_t>(projected.size());

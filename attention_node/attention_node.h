@@ -1,7 +1,7 @@
 // AttentionNode: one socket's KV cache, and the states of recurrent layers, and the steps that use
 // them. Built once. Per layer and KV head, one thread appends keys and values, and the threads that
 // share the head's work (attention_share.h) attend; each waits only for the flags of the rows that
-// it needs. In a recurrent layer each value head's thread updates its state (delta_layers.h).
+// it needs. In a recurrent layer each value head's thread updates its state (state_layers.h).
 #pragma once
 
 #include <deque>
@@ -11,9 +11,9 @@
 
 #include "attention_node/attention_share.h"
 #include "attention_node/attention_steps.h"
-#include "attention_node/delta_layers.h"
 #include "attention_node/key_bias_table.h"
 #include "attention_node/kv_region.h"
+#include "attention_node/state_layers.h"
 #include "base/range.h"
 #include "kernels/gemm/gemm.h"
 #include "model/config/config.h"
@@ -113,7 +113,7 @@ class AttentionNode {
   const AttentionIo io_;
   KvRegion kv_;
   const KeyBiasTable biases_;
-  DeltaLayers delta_layers_;
+  StateLayers state_layers_;
   topology::Arena tables_, scratch_arena_;
   std::vector<std::unique_ptr<Kind>> kinds_;  // like the config's kinds; null: no layer here is of
                                               // that kind

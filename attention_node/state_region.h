@@ -1,4 +1,4 @@
-// StateRegion: the states of the recurrent layers of one attention socket (model::DeltaRule). They
+// StateRegion: the states of the recurrent layers of one attention socket (model::Recurrence). They
 // are a class of the KV region's memory, one of whose chunks has the states of all such layers of a
 // sequence at one position. The thread that updates a head's state touches its memory first.
 #pragma once

@@ -7,10 +7,10 @@ namespace larder::attention_node {
 StateShape::Layer::Layer(const model::LayerSpec& layer, uint64_t first_byte)
     : heads(layer.recurrent() ? layer.sizes.heads : 0), first(first_byte) {
   if (heads == 0) return;
-  const model::DeltaRule& delta = layer.delta;
-  matrix_floats = delta.key_size * layer.sizes.head_size;
-  tail_row = 2 * delta.key_size + layer.sizes.head_size;
-  tail_rows = delta.taps - 1;
+  const model::Recurrence& of = layer.recurrence;
+  matrix_floats = of.key_size * layer.sizes.head_size;
+  tail_row = 2 * of.key_size + layer.sizes.head_size;
+  tail_rows = of.taps - 1;
   head_bytes = RoundUp(matrix_floats * sizeof(float), kCacheLineBytes) + kCacheLineBytes +
                RoundUp(tail_rows * tail_row * sizeof(float), kCacheLineBytes);
 }

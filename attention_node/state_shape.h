@@ -1,4 +1,4 @@
-// StateShape: how the states of recurrent layers (model::DeltaRule) lie in a chunk of KV memory.
+// StateShape: how the states of recurrent layers (model::Recurrence) lie in a chunk of KV memory.
 #pragma once
 
 #include <cstddef>

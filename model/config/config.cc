@@ -337,26 +337,26 @@ ModelConfig ReadModelConfig(const GgufFile& file) { return ConfigReader(file).Re
 
 std::string LayersText(const ModelConfig& config) {
   std::string text = fmt::format("{} layers, dim {}", config.layers, config.dim);
-  using Of = std::pair<LayerSizes, DeltaRule>;
+  using Of = std::pair<LayerSizes, Recurrence>;
   std::vector<Of> all;  // in the order of kinds
   for (const size_t kind : config.OwnKinds()) {
-    const Of of{config.kinds[kind].sizes, config.kinds[kind].delta};
+    const Of of{config.kinds[kind].sizes, config.kinds[kind].recurrence};
     if (std::ranges::find(all, of) == all.end()) all.push_back(of);
   }
-  for (const auto& [sizes, delta] : all) {
+  for (const Of& of : all) {
+    const auto& [sizes, recurrence] = of;
     if (all.size() > 1) {
-      const auto count = config.Sum([&sizes = sizes, &delta = delta](const LayerSpec& layer) {
-        return layer.sizes == sizes && layer.delta == delta;
-      });
+      const auto count = config.Sum(
+          [&of](const LayerSpec& layer) { return Of(layer.sizes, layer.recurrence) == of; });
       text += fmt::format("; {} of", count);
     } else {
       text += ',';
     }
-    text += delta.key_size == 0
+    text += !recurrence.any()
                 ? fmt::format(" ffn {}, {} heads / {} KV heads of {}", sizes.ffn, sizes.heads,
                               sizes.kv_heads, sizes.head_size)
                 : fmt::format(" ffn {}, delta rule: {} heads / {} key heads of {} x {}", sizes.ffn,
-                              sizes.heads, sizes.kv_heads, delta.key_size, sizes.head_size);
+                              sizes.heads, sizes.kv_heads, recurrence.key_size, sizes.head_size);
   }
   return text;
 }

@@ -105,7 +105,7 @@ class TensorChecker {
   }
   size_t FirstWithAttention() const {
     size_t first = 0;
-    while (first + 1 < keys_.layers.size() && keys_.layers[first].delta.key_size != 0) ++first;
+    while (first + 1 < keys_.layers.size() && keys_.layers[first].recurrence.any()) ++first;
     return first;
   }
 

@@ -19,6 +19,7 @@ constexpr std::array kOpNames = {"rms_norm",  "qkv",  "attention", "o",
 constexpr std::array kNormNames = {"rms", "layer"};
 constexpr std::array kGateNames = {"silu", "gelu_tanh"};
 constexpr std::array kQkNormNames = {"none", "head", "head_after_rope", "row"};
+constexpr std::array kStateNames = {"none", "delta_rule"};
 constexpr std::array kPairingNames = {"interleaved", "halves"};
 constexpr std::array kScalingNames = {"none", "linear", "yarn"};
 
@@ -79,7 +80,7 @@ class Writer {
 
   void Add(const LayerSpec& layer) {
     const auto& [sizes, norm_epsilon, tensors, ops, rotary, attention_divisor, qk_norm, temperature,
-                 window, norm_kind, gate, score_cap, value_norm, output_gate, delta] = layer;
+                 window, norm_kind, gate, score_cap, value_norm, output_gate, recurrence] = layer;
     const auto& [dim, ffn, heads, kv_heads, head_size] = sizes;
     Line("layer.dim", "{}", dim);
     Line("ffn", "{}", ffn);
@@ -107,8 +108,10 @@ class Writer {
     LineUnless(score_cap == 0.0, "score_cap", score_cap);
     LineUnless(!value_norm, "value_norm", value_norm);
     LineUnless(!output_gate, "output_gate", output_gate);
-    const auto& [key_size, taps, heads_in_turn] = delta;
-    if (key_size != 0) Line("delta_rule", "{} {} {}", key_size, taps, heads_in_turn);
+    const auto& [state_kind, key_size, taps, heads_in_turn] = recurrence;
+    if (recurrence.any()) {
+      Line(NameOf(kStateNames, state_kind), "{} {} {}", key_size, taps, heads_in_turn);
+    }
   }
 
   void Add(const TensorSpec& tensor) {

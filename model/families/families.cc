@@ -181,12 +181,12 @@ LayerSpec MakeLayerSpec(const Family& family, const KeysOfModel::Layer& layer, f
                      .score_cap = layer.score_cap,
                      .value_norm = family.value_norm,
                      .output_gate = layer.output_gate,
-                     .delta = layer.delta,
+                     .recurrence = layer.recurrence,
                      .renamed = family.renamed};
   traits.forms.value_is_key &= layer.may_lack_value;
   traits.forms.qkv_bias |= family.qkv_bias == Family::QkvBias::kAlways;
   traits.rotary.pairing = family.pairing;
-  if (layer.delta.key_size != 0) {  // these are attention's
+  if (layer.recurrence.any()) {  // these are attention's
     traits.qk_norm = QkNorm::kNone;
     traits.forms.qkv_bias = traits.forms.fused_qkv = false;
   }

@@ -59,7 +59,7 @@ struct KeysOfModel {
     bool may_lack_value = false;        // of TensorForms::value_is_key
     std::span<const LayerOp> ops = {};  // empty: the family's
     bool output_gate = false;
-    DeltaRule delta = {};
+    Recurrence recurrence = {};
   };
   std::vector<Layer> layers;
   size_t skipped = 0;  // blocks of the file behind the layers

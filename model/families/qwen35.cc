@@ -21,9 +21,10 @@ void ReadQwen35(const FamilyKeys& keys, KeysOfModel& model) {
   const size_t heads = keys.Count("ssm.time_step_rank", 0, kMostHeads);
   const size_t key_heads = keys.Count("ssm.group_count", 0, kMostHeads);
   const size_t inner = keys.Count("ssm.inner_size", 0, kMostHeads * kMostHeadSize, heads);
-  const DeltaRule delta{.key_size = keys.Count("ssm.state_size", 0, kMostHeadSize, 16),
-                        .taps = keys.Count("ssm.conv_kernel", 0, 8),
-                        .heads_in_turn = true};
+  const Recurrence recurrence{.kind = StateKind::kDeltaRule,
+                              .key_size = keys.Count("ssm.state_size", 0, kMostHeadSize, 16),
+                              .taps = keys.Count("ssm.conv_kernel", 0, 8),
+                              .heads_in_turn = true};
   if (heads % key_heads != 0) {
     throw Error("{} is {}, expected a divisor of ssm.time_step_rank, which is {}",
                 keys.Name("ssm.group_count"), key_heads, heads);
@@ -41,7 +42,7 @@ void ReadQwen35(const FamilyKeys& keys, KeysOfModel& model) {
     layer.sizes.head_size = inner / heads;
     layer.rotary = RotarySpec();
     layer.ops = kPreNormDelta;
-    layer.delta = delta;
+    layer.recurrence = recurrence;
   }
 }
 }  // namespace

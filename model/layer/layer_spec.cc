@@ -121,11 +121,11 @@ size_t ElementsOf(Length length, const LayerTraits& traits) {
     case Length::kQGate:
       return 2 * sizes.q_rows();
     case Length::kKeys:
-      return sizes.kv_heads * traits.delta.key_size;
+      return sizes.kv_heads * traits.recurrence.key_size;
     case Length::kTaps:
-      return traits.delta.taps;
+      return traits.recurrence.taps;
     case Length::kConv:
-      return 2 * sizes.kv_heads * traits.delta.key_size + sizes.q_rows();
+      return 2 * sizes.kv_heads * traits.recurrence.key_size + sizes.q_rows();
   }
   return 0;
 }
@@ -178,13 +178,13 @@ bool IsPresent(const Row& row, const LayerTraits& traits) {
                op.output_scale == row.role;
       });
     case If::kDelta:
-      return traits.delta.key_size != 0;
+      return traits.recurrence.kind == StateKind::kDeltaRule;
   }
   return false;
 }
 
 Length RowsOf(const Row& row, const LayerTraits& traits) {
-  const bool delta = traits.delta.key_size != 0;
+  const bool delta = traits.recurrence.any();
   if (row.role == TensorRole::kQ) {
     return delta ? Length::kKeys : traits.output_gate ? Length::kQGate : Length::kQ;
   }
@@ -225,7 +225,7 @@ LayerSpec MakeLayerSpec(const LayerTraits& traits) {
   spec.norm_epsilon = traits.norm_epsilon;
   for (const Row& row : kTensors) {
     if (!IsPresent(row, traits)) continue;
-    const bool delta = traits.delta.key_size != 0;
+    const bool delta = traits.recurrence.any();
     const Length rows = RowsOf(row, traits), cols = ColsOf(row, traits);
     TensorSpec& tensor = spec.tensors.emplace_back(TensorSpec{
         .role = row.role,
@@ -240,7 +240,7 @@ LayerSpec MakeLayerSpec(const LayerTraits& traits) {
     for (const LayerTraits::Renamed& other : traits.renamed)
       if (other.role == row.role) tensor.suffix = other.suffix;
   }
-  spec.delta = traits.delta;
+  spec.recurrence = traits.recurrence;
   spec.output_gate = traits.output_gate;
   if (traits.forms.value_is_key) {
     for (TensorSpec& tensor : spec.tensors) {
@@ -346,7 +346,7 @@ std::vector<RowsOfRole> RowsOfHead(const LayerSpec& layer, size_t kv_head) {
     return rows;
   }
   for (const TensorRole role : {TensorRole::kQ, TensorRole::kK})
-    rows.push_back({role, kv_head * layer.delta.key_size, layer.delta.key_size});
+    rows.push_back({role, kv_head * layer.recurrence.key_size, layer.recurrence.key_size});
   for (const TensorRole role :
        {TensorRole::kV, TensorRole::kOutputGate, TensorRole::kBeta, TensorRole::kAlpha}) {
     const bool of_values = role == TensorRole::kV || role == TensorRole::kOutputGate;
@@ -358,8 +358,8 @@ std::vector<RowsOfRole> RowsOfHead(const LayerSpec& layer, size_t kv_head) {
 }
 
 size_t ValueHead(const LayerSpec& layer, size_t key_head, size_t i) {
-  return layer.delta.heads_in_turn ? key_head + i * layer.sizes.kv_heads
-                                   : key_head * layer.sizes.group() + i;
+  return layer.recurrence.heads_in_turn ? key_head + i * layer.sizes.kv_heads
+                                        : key_head * layer.sizes.group() + i;
 }
 
 std::string LayerTensor(size_t layer, std::string_view suffix) {

@@ -90,7 +90,7 @@ enum class OpKind : uint8_t {
   kGate,       // hidden = gate(gate * in) * (up * in): LayerSpec::gate
   kDown,       // x += down * hidden
   kInput,      // in = x
-  kDeltaRule   // in the place of kAttention: the gated delta rule (DeltaRule)
+  kDeltaRule   // in the place of kAttention: StateKind::kDeltaRule
 };
 
 // Biases of O, gate, up and down, if there are any, belong to their products.
@@ -177,20 +177,27 @@ struct LayerSizes {
   bool operator==(const LayerSizes&) const = default;
 };
 
-// The gated delta rule (Yang, Kautz and Hatamizadeh 2024, arXiv 2412.06464), as Qwen3-Next and
-// Qwen3.5 have it, in place of attention: a layer keeps no keys and values, but a state for each
-// head. Per token, c being a causal convolution over the last `taps` tokens, channel by channel,
-// and SiLU of it:
+// What a layer has in the place of attention: it keeps no keys and values, but a state for each
+// head, as large however long the sequence.
+//
+// kDeltaRule: the gated delta rule (Yang, Kautz and Hatamizadeh 2024, arXiv 2412.06464), as
+// Qwen3-Next and Qwen3.5 have it. Per token, c being a causal convolution over the last `taps`
+// tokens, channel by channel, and SiLU of it:
 //   q, k, v = c(their matrices * in), each head of q and k divided by its length, q also by
 //   sqrt(key_size);  decay = exp(kDecay * softplus(alpha + kDecayBias)),  rate = sigmoid(beta);
 //   state = decay * state,  state += k (rate * (v - state^T k))^T,  out = state^T q;
 //   what kO takes = rms_norm(out, kHeadNorm) * silu(output gate).
-struct DeltaRule {
-  size_t key_size = 0;  // elements of a query or key; 0: the layer has attention
+enum class StateKind : uint8_t { kNone, kDeltaRule };
+
+struct Recurrence {
+  StateKind kind = StateKind::kNone;  // kNone: the layer has attention
+  size_t key_size = 0;                // elements of a query or key
   size_t taps = 0;
   // Value head h belongs to key head h % kv_heads; else to h / (heads / kv_heads).
   bool heads_in_turn = false;
-  bool operator==(const DeltaRule&) const = default;
+
+  bool any() const { return kind != StateKind::kNone; }
+  bool operator==(const Recurrence&) const = default;
 };
 
 struct LayerSpec {
@@ -210,9 +217,9 @@ struct LayerSpec {
   // Attention's output is multiplied by a sigmoid: kQ has for each head its query's rows, then its
   // gate's.
   bool output_gate = false;
-  DeltaRule delta;
+  Recurrence recurrence;
 
-  bool recurrent() const { return delta.key_size != 0; }
+  bool recurrent() const { return recurrence.any(); }
   const TensorSpec* Find(TensorRole) const;  // null if the layer has no such tensor
   bool Has(TensorRole role) const { return Find(role) != nullptr; }
   const TensorSpec& tensor(TensorRole) const;  // the tensor must exist
@@ -254,7 +261,7 @@ struct LayerTraits {
   double score_cap = 0.0;
   bool value_norm = false;
   bool output_gate = false;
-  DeltaRule delta;
+  Recurrence recurrence;
   struct Renamed {
     TensorRole role;
     std::string_view suffix;

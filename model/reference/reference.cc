@@ -237,10 +237,12 @@ void ReferenceModel::SplitGates(const Layer& layer, State& s) const {
   }
 }
 
-// DeltaRule of model/layer/layer_spec.h, token by token, as the definition's recurrent form.
+// StateKind::kDeltaRule of model/layer/layer_spec.h, token by token, as the definition's recurrent
+// form.
 void ReferenceModel::ApplyDeltaRule(Layer& layer, State& s) const {
   const LayerSpec& spec = config_.layer(layer.index);
-  const size_t key_size = spec.delta.key_size, size = spec.sizes.head_size, taps = spec.delta.taps;
+  const size_t key_size = spec.recurrence.key_size, size = spec.sizes.head_size,
+               taps = spec.recurrence.taps;
   const size_t heads = spec.sizes.heads;
   std::vector<float> inputs = s.q;
   inputs.insert(inputs.end(), s.k.begin(), s.k.end());

@@ -183,7 +183,8 @@ std::string MechanismsText(const model::LayerSpec& layer) {
   if (layer.score_cap != 0.0) text += fmt::format(", scores capped at {:g}", layer.score_cap);
   if (layer.output_gate) text += ", output gates";
   if (layer.recurrent())
-    text += fmt::format(", gated delta rule behind a convolution over {} tokens", layer.delta.taps);
+    text += fmt::format(", gated delta rule behind a convolution over {} tokens",
+                        layer.recurrence.taps);
   if (layer.temperature.beta != 0.0) {
     text += fmt::format(", queries grow by {:g} with each {} positions", layer.temperature.beta,
                         layer.temperature.length);

@@ -1,4 +1,4 @@
-// Sequences whose layers have states (model::DeltaRule): their tokens are those that they have
+// Sequences whose layers have states (model::Recurrence): their tokens are those that they have
 // alone, whatever runs beside them; they go on where a state was kept.
 #include <gtest/gtest.h>
 

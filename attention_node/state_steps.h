@@ -1,4 +1,4 @@
-// The step of a recurrent layer (model::DeltaRule), in the place of attention's. Its operand is
+// The step of a recurrent layer (model::Recurrence), in the place of attention's. Its operand is
 // fixed at set-up; its argument `batch` is a model::BatchRows. Rows of qkv are in weight_node's
 // order (model::RowsOfHead).
 #pragma once
@@ -15,12 +15,12 @@ namespace larder::attention_node {
 
 // The most tokens that pass through a head's state at once: their keys, queries and values stay in
 // L1 and L2 beside a part of the state.
-inline constexpr size_t kDeltaTokens = 32;
+inline constexpr size_t kStateTokens = 32;
 // The most rows that a convolution sees at once, limits of model/families/ included.
 inline constexpr size_t kMaxTaps = 8;
 
 // What all steps of a socket's layers of one kind share.
-struct DeltaShape {
+struct RecurrentShape {
   size_t key_size, size, taps, group;      // size: elements of a value; group: value heads of a key
                                            // head
   float epsilon;                           // of the norm of a head's output
@@ -38,13 +38,13 @@ struct DeltaShape {
 };
 
 // One thread's own memory.
-struct DeltaScratch {
-  float* keys;    // [kDeltaTokens][2 * key_size]: queries and keys
-  float* values;  // [kDeltaTokens][size]
+struct StateScratch {
+  float* keys;    // [kStateTokens][2 * key_size]: queries and keys
+  float* values;  // [kStateTokens][size]
 };
 
 // What the step needs of one value head.
-struct DeltaHead {
+struct StateHead {
   size_t index;              // of the value head in its group
   size_t head;               // of the value head in the layer
   const float* convolution;  // [taps][size]: the weights of its value
@@ -52,20 +52,20 @@ struct DeltaHead {
   float* out;  // row 0's first column of this head
 };
 
-struct DeltaOperand {
-  const DeltaShape* shape;
-  DeltaScratch scratch;
+struct StateOperand {
+  const RecurrentShape* shape;
+  StateScratch scratch;
   const float* qkv;  // first column of this group
   size_t qkv_stride;
   const float* convolution;  // [taps][2 * key_size]: the weights of query and key
   const float* norm;         // [size]
   size_t layer;
-  const DeltaHead* heads;  // [n_heads]: this thread's value heads of the group
+  const StateHead* heads;  // [n_heads]: this thread's value heads of the group
   size_t n_heads;
   size_t out_stride;
 };
 // For each run of rows of one slot: a row at position 0 begins with a state of zeros; others go on
 // with the slot's.
-void DeltaStep(const void* operand, void* batch);
+void StateStep(const void* operand, void* batch);
 
 }  // namespace larder::attention_node

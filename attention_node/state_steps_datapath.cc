@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <array>
 
-#include "attention_node/delta_steps.h"
+#include "attention_node/state_steps.h"
 #include "model/step/batch_rows.h"
 #include "model/step/step_kind.h"
 #include "threadpool/timeline.h"
@@ -13,7 +13,7 @@ using kernels::DeltaRun;
 using kernels::kStateColumns;
 using model::BatchRows;
 
-// Consecutive rows of one slot, at most kDeltaTokens.
+// Consecutive rows of one slot, at most kStateTokens.
 struct Tokens {
   SlotId slot;
   size_t row, count;  // in the shared buffers
@@ -29,7 +29,7 @@ void Clear(const StateShape::Layer& of, const HeadState& state) {
 // theirs. Columns of the part begin at `in_tail` and `in_row`.
 class Inputs {
  public:
-  Inputs(const DeltaOperand& op, const Tokens& tokens, const HeadState& state, size_t in_tail,
+  Inputs(const StateOperand& op, const Tokens& tokens, const HeadState& state, size_t in_tail,
          size_t in_row) {
     const StateShape::Layer& of = op.shape->states->shape().layers[op.layer];
     const float** next = rows_.data();
@@ -45,12 +45,12 @@ class Inputs {
   }
 
  private:
-  std::array<const float*, kMaxTaps - 1 + kDeltaTokens> rows_;
+  std::array<const float*, kMaxTaps - 1 + kStateTokens> rows_;
 };
 
 // Queries and keys: convolved, each as long as it must be.
-void MakeKeys(const DeltaOperand& op, const Tokens& tokens, const HeadState& state) {
-  const DeltaShape& shape = *op.shape;
+void MakeKeys(const StateOperand& op, const Tokens& tokens, const HeadState& state) {
+  const RecurrentShape& shape = *op.shape;
   const size_t row = 2 * shape.key_size;
   shape.recurrent->convolve(Inputs(op, tokens, state, 0, 0).rows(), op.convolution, shape.taps,
                             op.scratch.keys, row, tokens.count, row);
@@ -69,13 +69,13 @@ void MakeKeys(const DeltaOperand& op, const Tokens& tokens, const HeadState& sta
 // G of each token and beta / G. A run of tokens ends before one whose G would be too small: there T
 // takes up what G was.
 struct Scales {
-  float scale[kDeltaTokens], rate[kDeltaTokens];
-  float first[kDeltaTokens];  // DeltaRun::first of a run that begins there
-  bool begins[kDeltaTokens];
+  float scale[kStateTokens], rate[kStateTokens];
+  float first[kStateTokens];  // DeltaRun::first of a run that begins there
+  bool begins[kStateTokens];
 
-  void Make(const DeltaOperand& op, const DeltaHead& head, const Tokens& tokens, float* g) {
-    const DeltaShape& shape = *op.shape;
-    float alpha[kDeltaTokens], beta[kDeltaTokens];
+  void Make(const StateOperand& op, const StateHead& head, const Tokens& tokens, float* g) {
+    const RecurrentShape& shape = *op.shape;
+    float alpha[kStateTokens], beta[kStateTokens];
     for (size_t t = 0; t < tokens.count; ++t) {
       const float* const row = op.qkv + (tokens.row + t) * op.qkv_stride;
       alpha[t] = row[shape.alpha(head.index)];
@@ -94,9 +94,9 @@ struct Scales {
   }
 };
 
-void RunHead(const DeltaOperand& op, const DeltaHead& head, const Tokens& tokens,
+void RunHead(const StateOperand& op, const StateHead& head, const Tokens& tokens,
              const HeadState& state) {
-  const DeltaShape& shape = *op.shape;
+  const RecurrentShape& shape = *op.shape;
   shape.recurrent->convolve(
       Inputs(op, tokens, state, 2 * shape.key_size, shape.value(head.index)).rows(),
       head.convolution, shape.taps, op.scratch.values, shape.size, tokens.count, shape.size);
@@ -135,14 +135,14 @@ void RunHead(const DeltaOperand& op, const DeltaHead& head, const Tokens& tokens
   }
 }
 
-void RunTokens(const DeltaOperand& op, const Tokens& tokens, bool begins) {
-  const DeltaShape& shape = *op.shape;
+void RunTokens(const StateOperand& op, const Tokens& tokens, bool begins) {
+  const RecurrentShape& shape = *op.shape;
   const StateShape::Layer& of = shape.states->shape().layers[op.layer];
   for (size_t i = 0; i < op.n_heads && begins; ++i)
     Clear(of, shape.states->head(tokens.slot, op.layer, op.heads[i].head));
   MakeKeys(op, tokens, shape.states->head(tokens.slot, op.layer, op.heads[0].head));
   for (size_t i = 0; i < op.n_heads; ++i) {
-    const DeltaHead& head = op.heads[i];
+    const StateHead& head = op.heads[i];
     const HeadState state = shape.states->head(tokens.slot, op.layer, head.head);
     RunHead(op, head, tokens, state);
     const size_t keys = 2 * shape.key_size;
@@ -154,8 +154,8 @@ void RunTokens(const DeltaOperand& op, const Tokens& tokens, bool begins) {
 
 }  // namespace
 
-void DeltaStep(const void* operand, void* batch) {
-  const auto& op = *static_cast<const DeltaOperand*>(operand);
+void StateStep(const void* operand, void* batch) {
+  const auto& op = *static_cast<const StateOperand*>(operand);
   const auto& rows = *static_cast<const BatchRows*>(batch);
   for (uint32_t i = 0; i < rows.kv_updates; ++i) {
     for (size_t k = 0; k < op.n_heads; ++k)
@@ -163,7 +163,7 @@ void DeltaStep(const void* operand, void* batch) {
   }
   for (uint32_t m = 0; m < rows.rows;) {
     uint32_t end = m + 1;
-    while (end < rows.rows && end - m < kDeltaTokens && rows.slot[end] == rows.slot[m]) ++end;
+    while (end < rows.rows && end - m < kStateTokens && rows.slot[end] == rows.slot[m]) ++end;
     RunTokens(op, {rows.slot[m], rows.first_row + m, end - m}, rows.position[m] == 0);
     m = end;
   }

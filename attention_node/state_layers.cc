@@ -1,4 +1,4 @@
-#include "attention_node/delta_layers.h"
+#include "attention_node/state_layers.h"
 
 #include <algorithm>
 #include <cmath>
@@ -17,8 +17,8 @@ size_t Placed(size_t floats) { return RoundUp(floats * sizeof(float), kCacheLine
 
 }  // namespace
 
-DeltaLayers::DeltaLayers(const model::ModelConfig& config, const model::GgufFile& file,
-                         const KvRegion& region, const DeltaLayersOptions& options)
+StateLayers::StateLayers(const model::ModelConfig& config, const model::GgufFile& file,
+                         const KvRegion& region, const StateLayersOptions& options)
     : config_(config),
       options_(options),
       states_(config, region),
@@ -28,24 +28,24 @@ DeltaLayers::DeltaLayers(const model::ModelConfig& config, const model::GgufFile
   for (size_t i = 0; i < config.layers; ++i) {
     const model::LayerSpec& spec = config.layer(i);
     if (!spec.recurrent()) continue;
-    const model::DeltaRule& delta = spec.delta;
-    bytes += spec.sizes.kv_heads * Placed(delta.taps * 2 * delta.key_size) +
-             spec.sizes.heads * Placed(delta.taps * spec.sizes.head_size) +
+    const model::Recurrence& of = spec.recurrence;
+    bytes += spec.sizes.kv_heads * Placed(of.taps * 2 * of.key_size) +
+             spec.sizes.heads * Placed(of.taps * spec.sizes.head_size) +
              Placed(spec.sizes.head_size);
-    keys = std::max(keys, 2 * delta.key_size);
+    keys = std::max(keys, 2 * of.key_size);
     values = std::max(values, spec.sizes.head_size);
   }
   if (bytes == 0) return;
   for (const size_t kind : config.OwnKinds())
-    bytes += 2 * Placed(config.kinds[kind].delta.key_size);
-  const size_t scratch = Placed(kDeltaTokens * keys) + Placed(kDeltaTokens * values);
+    bytes += 2 * Placed(config.kinds[kind].recurrence.key_size);
+  const size_t scratch = Placed(kStateTokens * keys) + Placed(kStateTokens * values);
   bytes += options.threads * RoundUp(scratch, kFalseSharingBytes) + kFalseSharingBytes;
   arena_ = topology::Arena(bytes, options.node);
   for (size_t t = 0; t < options.threads; ++t) {
     std::byte* const own =
         arena_.Allocate(RoundUp(scratch, kFalseSharingBytes), kFalseSharingBytes);
     scratch_.push_back({reinterpret_cast<float*>(own),
-                        reinterpret_cast<float*>(own + Placed(kDeltaTokens * keys))});
+                        reinterpret_cast<float*>(own + Placed(kStateTokens * keys))});
   }
   for (const size_t kind : config.OwnKinds())
     if (config.kinds[kind].recurrent()) shapes_[kind] = MakeShape(config.kinds[kind]);
@@ -53,33 +53,33 @@ DeltaLayers::DeltaLayers(const model::ModelConfig& config, const model::GgufFile
     if (config.layer(i).recurrent()) ReadLayer(file, i);
 }
 
-std::unique_ptr<DeltaShape> DeltaLayers::MakeShape(const model::LayerSpec& spec) {
-  const auto key_size = static_cast<double>(spec.delta.key_size);
+std::unique_ptr<RecurrentShape> StateLayers::MakeShape(const model::LayerSpec& spec) {
+  const auto key_size = static_cast<double>(spec.recurrence.key_size);
   const auto table = [&](double value) {
-    const std::span<float> weights = arena_.AllocateArray<float>(spec.delta.key_size);
+    const std::span<float> weights = arena_.AllocateArray<float>(spec.recurrence.key_size);
     std::ranges::fill(weights, static_cast<float>(value));
     return weights.data();
   };
   // x / sqrt(sum + e) is the norm by x / sqrt(sum / n + e / n), divided by sqrt(n).
-  return std::make_unique<DeltaShape>(
-      DeltaShape{.key_size = spec.delta.key_size,
-                 .size = spec.sizes.head_size,
-                 .taps = spec.delta.taps,
-                 .group = spec.sizes.group(),
-                 .epsilon = spec.norm_epsilon,
-                 .unit_epsilon = static_cast<float>(kUnitEpsilon / key_size),
-                 .query_weight = table(1.0 / key_size),
-                 .key_weight = table(1.0 / std::sqrt(key_size)),
-                 .elementwise = &kernels::GetElementwise(options_.isa),
-                 .recurrent = &kernels::GetRecurrent(options_.isa),
-                 .states = &states_});
+  return std::make_unique<RecurrentShape>(
+      RecurrentShape{.key_size = spec.recurrence.key_size,
+                     .size = spec.sizes.head_size,
+                     .taps = spec.recurrence.taps,
+                     .group = spec.sizes.group(),
+                     .epsilon = spec.norm_epsilon,
+                     .unit_epsilon = static_cast<float>(kUnitEpsilon / key_size),
+                     .query_weight = table(1.0 / key_size),
+                     .key_weight = table(1.0 / std::sqrt(key_size)),
+                     .elementwise = &kernels::GetElementwise(options_.isa),
+                     .recurrent = &kernels::GetRecurrent(options_.isa),
+                     .states = &states_});
 }
 
-void DeltaLayers::ReadLayer(const model::GgufFile& file, size_t layer) {
+void StateLayers::ReadLayer(const model::GgufFile& file, size_t layer) {
   using model::TensorRole;
   const model::LayerSpec& spec = config_.layer(layer);
-  const size_t key_size = spec.delta.key_size, size = spec.sizes.head_size;
-  const size_t taps = spec.delta.taps, key_heads = spec.sizes.kv_heads;
+  const size_t key_size = spec.recurrence.key_size, size = spec.sizes.head_size;
+  const size_t taps = spec.recurrence.taps, key_heads = spec.sizes.kv_heads;
   const auto read = [&](TensorRole role) { return model::ReadVector(file, config_, layer, role); };
   const std::vector<float> filter = read(TensorRole::kConvolution);  // [channel][tap]
   // Channels [first, first + count) to columns [column, ...) of a table of rows of n.
@@ -109,7 +109,7 @@ void DeltaLayers::ReadLayer(const model::GgufFile& file, size_t layer) {
   to.norm = placed.data();
 }
 
-const DeltaOperand* DeltaLayers::Operand(size_t thread, size_t layer, size_t kv_head,
+const StateOperand* StateLayers::Operand(size_t thread, size_t layer, size_t kv_head,
                                          const float* qkv, size_t qkv_stride, float* out,
                                          size_t out_stride) {
   const model::LayerSpec& spec = config_.layer(layer);
@@ -119,7 +119,7 @@ const DeltaOperand* DeltaLayers::Operand(size_t thread, size_t layer, size_t kv_
   const auto own =
       threadpool::ShareOf(static_cast<uint32_t>(spec.sizes.heads), static_cast<uint32_t>(thread),
                           static_cast<uint32_t>(options_.threads));
-  std::vector<DeltaHead> heads;
+  std::vector<StateHead> heads;
   for (size_t i = 0; i < group; ++i) {
     if (!own.contains(static_cast<uint32_t>(kv_head * group + i))) continue;
     const size_t head = model::ValueHead(spec, kv_head, i);
@@ -131,8 +131,8 @@ const DeltaOperand* DeltaLayers::Operand(size_t thread, size_t layer, size_t kv_
                      .out = out + head * spec.sizes.head_size});
   }
   if (heads.empty()) return nullptr;
-  const std::vector<DeltaHead>& kept = heads_.emplace_back(std::move(heads));
-  return &operands_.emplace_back(DeltaOperand{.shape = shapes_[config_.KindOf(layer)].get(),
+  const std::vector<StateHead>& kept = heads_.emplace_back(std::move(heads));
+  return &operands_.emplace_back(StateOperand{.shape = shapes_[config_.KindOf(layer)].get(),
                                               .scratch = scratch_[thread],
                                               .qkv = qkv,
                                               .qkv_stride = qkv_stride,
