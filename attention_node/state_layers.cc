@@ -54,6 +54,20 @@ StateLayers::StateLayers(const model::ModelConfig& config, const model::GgufFile
 }
 
 std::unique_ptr<RecurrentShape> StateLayers::MakeShape(const model::LayerSpec& spec) {
+  auto shape = std::make_unique<RecurrentShape>(
+      RecurrentShape{.kind = spec.recurrence.kind,
+                     .key_size = spec.recurrence.key_size,
+                     .size = spec.sizes.head_size,
+                     .taps = spec.recurrence.taps,
+                     .group = spec.sizes.group(),
+                     .epsilon = spec.norm_epsilon,
+                     .unit_epsilon = 0.0f,
+                     .query_weight = nullptr,
+                     .key_weight = nullptr,
+                     .elementwise = &kernels::GetElementwise(options_.isa),
+                     .recurrent = &kernels::GetRecurrent(options_.isa),
+                     .states = &states_});
+  if (shape->kind != model::StateKind::kDeltaRule) return shape;
   const auto key_size = static_cast<double>(spec.recurrence.key_size);
   const auto table = [&](double value) {
     const std::span<float> weights = arena_.AllocateArray<float>(spec.recurrence.key_size);
@@ -61,18 +75,10 @@ std::unique_ptr<RecurrentShape> StateLayers::MakeShape(const model::LayerSpec& s
     return weights.data();
   };
   // x / sqrt(sum + e) is the norm by x / sqrt(sum / n + e / n), divided by sqrt(n).
-  return std::make_unique<RecurrentShape>(
-      RecurrentShape{.key_size = spec.recurrence.key_size,
-                     .size = spec.sizes.head_size,
-                     .taps = spec.recurrence.taps,
-                     .group = spec.sizes.group(),
-                     .epsilon = spec.norm_epsilon,
-                     .unit_epsilon = static_cast<float>(kUnitEpsilon / key_size),
-                     .query_weight = table(1.0 / key_size),
-                     .key_weight = table(1.0 / std::sqrt(key_size)),
-                     .elementwise = &kernels::GetElementwise(options_.isa),
-                     .recurrent = &kernels::GetRecurrent(options_.isa),
-                     .states = &states_});
+  shape->unit_epsilon = static_cast<float>(kUnitEpsilon / key_size);
+  shape->query_weight = table(1.0 / key_size);
+  shape->key_weight = table(1.0 / std::sqrt(key_size));
+  return shape;
 }
 
 void StateLayers::ReadLayer(const model::GgufFile& file, size_t layer) {
@@ -90,7 +96,7 @@ void StateLayers::ReadLayer(const model::GgufFile& file, size_t layer) {
     }
   };
   Layer& to = layers_[layer];
-  for (size_t head = 0; head < key_heads; ++head) {
+  for (size_t head = 0; head < key_heads && key_size != 0; ++head) {
     const std::span<float> table = arena_.AllocateArray<float>(taps * 2 * key_size);
     place(table, 2 * key_size, 0, head * key_size, key_size);
     place(table, 2 * key_size, key_size, (key_heads + head) * key_size, key_size);
@@ -101,6 +107,7 @@ void StateLayers::ReadLayer(const model::GgufFile& file, size_t layer) {
     place(table, size, 0, 2 * key_heads * key_size + head * size, size);
     to.values.push_back(table.data());
   }
+  if (spec.recurrence.kind == model::StateKind::kConvolution) return;
   to.decays = read(TensorRole::kDecay);
   to.biases = read(TensorRole::kDecayBias);
   const std::vector<float> norm = read(TensorRole::kHeadNorm);
@@ -126,22 +133,23 @@ const StateOperand* StateLayers::Operand(size_t thread, size_t layer, size_t kv_
     heads.push_back({.index = i,
                      .head = head,
                      .convolution = of.values[head],
-                     .decay = of.decays[head],
-                     .bias = of.biases[head],
+                     .decay = of.decays.empty() ? 0.0f : of.decays[head],
+                     .bias = of.biases.empty() ? 0.0f : of.biases[head],
                      .out = out + head * spec.sizes.head_size});
   }
   if (heads.empty()) return nullptr;
   const std::vector<StateHead>& kept = heads_.emplace_back(std::move(heads));
-  return &operands_.emplace_back(StateOperand{.shape = shapes_[config_.KindOf(layer)].get(),
-                                              .scratch = scratch_[thread],
-                                              .qkv = qkv,
-                                              .qkv_stride = qkv_stride,
-                                              .convolution = of.keys[kv_head],
-                                              .norm = of.norm,
-                                              .layer = layer,
-                                              .heads = kept.data(),
-                                              .n_heads = kept.size(),
-                                              .out_stride = out_stride});
+  return &operands_.emplace_back(
+      StateOperand{.shape = shapes_[config_.KindOf(layer)].get(),
+                   .scratch = scratch_[thread],
+                   .qkv = qkv,
+                   .qkv_stride = qkv_stride,
+                   .convolution = of.keys.empty() ? nullptr : of.keys[kv_head],
+                   .norm = of.norm,
+                   .layer = layer,
+                   .heads = kept.data(),
+                   .n_heads = kept.size(),
+                   .out_stride = out_stride});
 }
 
 }  // namespace larder::attention_node

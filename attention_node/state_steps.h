@@ -21,8 +21,10 @@ inline constexpr size_t kMaxTaps = 8;
 
 // What all steps of a socket's layers of one kind share.
 struct RecurrentShape {
-  size_t key_size, size, taps, group;      // size: elements of a value; group: value heads of a key
-                                           // head
+  model::StateKind kind;
+  size_t key_size, size, taps, group;  // size: elements of a value; group: value heads of a key
+                                       // head
+  // Of the gated delta rule alone:
   float epsilon;                           // of the norm of a head's output
   float unit_epsilon;                      // of the norms that make q and k as long as they must be
   const float *query_weight, *key_weight;  // [key_size]: of these norms
@@ -35,6 +37,8 @@ struct RecurrentShape {
   size_t gate(size_t i) const { return value(group) + i * size; }
   size_t beta(size_t i) const { return gate(group) + i; }
   size_t alpha(size_t i) const { return beta(group) + i; }
+  // Of a convolution: B, C and x.
+  size_t part(size_t i) const { return i * size; }
 };
 
 // One thread's own memory.
@@ -47,7 +51,7 @@ struct StateScratch {
 struct StateHead {
   size_t index;              // of the value head in its group
   size_t head;               // of the value head in the layer
-  const float* convolution;  // [taps][size]: the weights of its value
+  const float* convolution;  // [taps][size]: the weights of its value, or of its channels
   float decay, bias;
   float* out;  // row 0's first column of this head
 };
@@ -57,7 +61,7 @@ struct StateOperand {
   StateScratch scratch;
   const float* qkv;  // first column of this group
   size_t qkv_stride;
-  const float* convolution;  // [taps][2 * key_size]: the weights of query and key
+  const float* convolution;  // [taps][2 * key_size]: the weights of query and key, if there are any
   const float* norm;         // [size]
   size_t layer;
   const StateHead* heads;  // [n_heads]: this thread's value heads of the group

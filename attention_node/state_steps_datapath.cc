@@ -26,17 +26,19 @@ void Clear(const StateShape::Layer& of, const HeadState& state) {
 }
 
 // The rows that the convolution of a part sees: those before the tokens, which the state has, then
-// theirs. Columns of the part begin at `in_tail` and `in_row`.
+// theirs. Columns of the part begin at `in_tail` and, of the products, at `in_row`.
 class Inputs {
  public:
-  Inputs(const StateOperand& op, const Tokens& tokens, const HeadState& state, size_t in_tail,
-         size_t in_row) {
-    const StateShape::Layer& of = op.shape->states->shape().layers[op.layer];
+  Inputs(const StateShape::Layer& of, const HeadState& state, size_t in_tail, const float* row,
+         size_t stride, size_t tokens) {
     const float** next = rows_.data();
     for (size_t t = 0; t < of.tail_rows; ++t) *next++ = state.tail + t * of.tail_row + in_tail;
-    for (size_t t = 0; t < tokens.count; ++t)
-      *next++ = op.qkv + (tokens.row + t) * op.qkv_stride + in_row;
+    for (size_t t = 0; t < tokens; ++t) *next++ = row + t * stride;
   }
+  Inputs(const StateOperand& op, const Tokens& tokens, const HeadState& state, size_t in_tail,
+         size_t in_row)
+      : Inputs(op.shape->states->shape().layers[op.layer], state, in_tail,
+               op.qkv + tokens.row * op.qkv_stride + in_row, op.qkv_stride, tokens.count) {}
   const float* const* rows() const { return rows_.data(); }
 
   // The last rows become those before the next token.
@@ -135,11 +137,9 @@ void RunHead(const StateOperand& op, const StateHead& head, const Tokens& tokens
   }
 }
 
-void RunTokens(const StateOperand& op, const Tokens& tokens, bool begins) {
+void DeltaRule(const StateOperand& op, const Tokens& tokens) {
   const RecurrentShape& shape = *op.shape;
   const StateShape::Layer& of = shape.states->shape().layers[op.layer];
-  for (size_t i = 0; i < op.n_heads && begins; ++i)
-    Clear(of, shape.states->head(tokens.slot, op.layer, op.heads[i].head));
   MakeKeys(op, tokens, shape.states->head(tokens.slot, op.layer, op.heads[0].head));
   for (size_t i = 0; i < op.n_heads; ++i) {
     const StateHead& head = op.heads[i];
@@ -149,6 +149,47 @@ void RunTokens(const StateOperand& op, const Tokens& tokens, bool begins) {
     Inputs(op, tokens, state, 0, 0).Keep(state.tail, of.tail_row, of.tail_rows, tokens.count, keys);
     Inputs(op, tokens, state, keys, shape.value(head.index))
         .Keep(state.tail + keys, of.tail_row, of.tail_rows, tokens.count, shape.size);
+  }
+}
+
+// C * c(B * x), of the channels of each head.
+void Convolution(const StateOperand& op, const Tokens& tokens) {
+  const RecurrentShape& shape = *op.shape;
+  const StateShape::Layer& of = shape.states->shape().layers[op.layer];
+  const size_t size = shape.size;
+  for (size_t i = 0; i < op.n_heads; ++i) {
+    const StateHead& head = op.heads[i];
+    const HeadState state = shape.states->head(tokens.slot, op.layer, head.head);
+    const float* const qkv = op.qkv + tokens.row * op.qkv_stride;
+    float* const out = head.out + tokens.row * op.out_stride;
+    for (size_t t = 0; t < tokens.count; ++t) {
+      const float* const row = qkv + t * op.qkv_stride;
+      shape.recurrent->multiply(row + shape.part(0), row + shape.part(2),
+                                op.scratch.values + t * size, size);
+    }
+    const Inputs inputs(of, state, 0, op.scratch.values, size, tokens.count);
+    shape.recurrent->convolve_alone(inputs.rows(), head.convolution, shape.taps, out, op.out_stride,
+                                    tokens.count, size);
+    for (size_t t = 0; t < tokens.count; ++t) {
+      float* const y = out + t * op.out_stride;
+      shape.recurrent->multiply(qkv + t * op.qkv_stride + shape.part(1), y, y, size);
+    }
+    inputs.Keep(state.tail, of.tail_row, of.tail_rows, tokens.count, size);
+  }
+}
+
+void RunTokens(const StateOperand& op, const Tokens& tokens, bool begins) {
+  const RecurrentShape& shape = *op.shape;
+  const StateShape::Layer& of = shape.states->shape().layers[op.layer];
+  for (size_t i = 0; i < op.n_heads && begins; ++i)
+    Clear(of, shape.states->head(tokens.slot, op.layer, op.heads[i].head));
+  switch (shape.kind) {
+    case model::StateKind::kNone:
+      return;
+    case model::StateKind::kDeltaRule:
+      return DeltaRule(op, tokens);
+    case model::StateKind::kConvolution:
+      return Convolution(op, tokens);
   }
 }
 

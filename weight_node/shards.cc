@@ -332,7 +332,7 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
     to.qkv_bias = packed;
   }
   if (!config_.ends) return;
-  const model::TensorInfo& norm = file.Tensor(model::kOutputNormTensor);
+  const model::TensorInfo& norm = file.Tensor(model::OutputNormTensor(config_));
   std::vector<float> weights(norm.cols);
   file.ReadRowsF32(norm, 0, 1, weights.data());
   output_norm_ = head_norm_ = Place(weights, arena_);

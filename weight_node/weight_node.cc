@@ -360,6 +360,7 @@ void WeightNode::AddOp(size_t thread, size_t layer, ProgramForm form, size_t hal
     case model::OpKind::kQkv:        // needs the caller's flags: AddBeforeAttention
     case model::OpKind::kAttention:  // these are attention_node's
     case model::OpKind::kDeltaRule:
+    case model::OpKind::kConvolution:
       break;
   }
   LARDER_CHECK(false, "operation {} has no step here", static_cast<int>(op.kind));

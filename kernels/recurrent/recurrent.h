@@ -1,5 +1,5 @@
-// Kernels of layers that have a state instead of keys and values: the short convolution, and the
-// gated delta rule. There is one struct of function pointers per instruction set; all sets give the
+// Kernels of layers that have a state instead of keys and values: short convolutions, and the gated
+// delta rule. There is one struct of function pointers per instruction set; all sets give the
 // same bits, and the scalar set (reference.cc) defines them, as in kernels/rows/elementwise.h,
 // whose Exp is used here, too. Tokens are computed one after the other, each from the state that
 // the one before has left: a cut of a prompt moves no bit.
@@ -48,6 +48,9 @@ struct Recurrent {
   // between rows of y. w: [taps][n].
   void (*convolve)(const float* const* inputs, const float* w, size_t taps, float* y,
                    size_t y_stride, size_t tokens, size_t n);
+  // The same with y[t][c] = s.
+  void (*convolve_alone)(const float* const* inputs, const float* w, size_t taps, float* y,
+                         size_t y_stride, size_t tokens, size_t n);
 
   // decays[t] = Exp(a * softplus(alpha[t] + bias)), rates[t] = 1 / (1 + Exp(-beta[t])); softplus(x)
   // = (x > 0 ? x : +0) + log(1 + e), e = Exp(-|x|), log(1 + e) = 2 z P(z^2), z = e / (2 + e), P the
@@ -67,6 +70,8 @@ struct Recurrent {
   void (*silu_gate)(float* y, const float* gate, size_t n);
   // y[i] = y[i] / (1 + Exp(-gate[i])).
   void (*sigmoid_gate)(float* y, const float* gate, size_t n);
+  // y[i] = a[i] * b[i]. y may be a or b.
+  void (*multiply)(const float* a, const float* b, float* y, size_t n);
 };
 
 // The set for `isa`, generated once per process and checked against the scalar set. Throws Error as

@@ -27,13 +27,17 @@ void CheckRecurrent(const Recurrent& candidate, const Recurrent& reference, Patt
 
   const size_t taps = 1 + n % 4, tokens = 1 + n % 5, channels = n;
   const auto x = input((taps - 1 + tokens) * channels, 1), w = plain(taps * channels, 2);
-  compare("convolve", [&](const Recurrent& set) {
-    std::vector<const float*> rows;
-    for (size_t t = taps - 1 + tokens; t-- > 0;) rows.push_back(x.data() + t * channels);
-    auto y = Output(tokens * (channels + 3));
-    set.convolve(rows.data(), w.data(), taps, y.data(), channels + 3, tokens, channels);
-    return y;
-  });
+  for (const auto convolve : {&Recurrent::convolve, &Recurrent::convolve_alone}) {
+    compare(convolve == &Recurrent::convolve ? "convolve" : "convolve_alone",
+            [&](const Recurrent& set) {
+              std::vector<const float*> rows;
+              for (size_t t = taps - 1 + tokens; t-- > 0;) rows.push_back(x.data() + t * channels);
+              auto y = Output(tokens * (channels + 3));
+              (set.*convolve)(rows.data(), w.data(), taps, y.data(), channels + 3, tokens,
+                              channels);
+              return y;
+            });
+  }
 
   const auto alpha = input(n, 3), beta = input(n, 4);
   compare("delta_gates", [&](const Recurrent& set) {
@@ -82,6 +86,12 @@ void CheckRecurrent(const Recurrent& candidate, const Recurrent& reference, Patt
               return y;
             });
   }
+  compare("multiply", [&](const Recurrent& set) {
+    auto y = beta;
+    y.resize(n + kGuard, -12345.0f);
+    set.multiply(alpha.data(), y.data(), y.data(), n);
+    return y;
+  });
 }
 
 }  // namespace larder::kernels::recurrent

@@ -37,7 +37,7 @@ std::vector<Vec16> OnePlusExpOfMinus(Vec16Emitter& e, const std::vector<Vec16>& 
   return out;
 }
 
-void Convolve(Vec16Emitter& e) {
+void Convolve(Vec16Emitter& e, bool silu) {
   x86::Compiler& cc = e.cc;
   const auto inputs = e.PointerArg(0), w = e.PointerArg(1), taps = e.PointerArg(2);
   const auto y = e.PointerArg(3), y_stride = e.PointerArg(4), tokens = e.PointerArg(5);
@@ -69,7 +69,7 @@ void Convolve(Vec16Emitter& e) {
     e.Op(I::kIdVfmadd231ps, s, weight, e.Load(x86::ptr(row, at), mask));
     cc.jmp(tap);
     cc.bind(summed);
-    e.Op(I::kIdVdivps, s, s, OnePlusExpOfMinus(e, {s})[0]);
+    if (silu) e.Op(I::kIdVdivps, s, s, OnePlusExpOfMinus(e, {s})[0]);
     e.Store(x86::ptr(y, at), s, mask);
   });
   cc.add(inputs, sizeof(float*));
@@ -296,16 +296,28 @@ void Gate(Vec16Emitter& e, bool silu) {
   });
 }
 
+void Multiply(Vec16Emitter& e) {
+  const auto a = e.PointerArg(0), b = e.PointerArg(1), y = e.PointerArg(2), n = e.PointerArg(3);
+  e.Sweep(n, [&](const x86::Gp& at, const Mask16* mask) {
+    const Vec16 v = e.Load(x86::ptr(a, at), mask);
+    e.Op(I::kIdVmulps, v, v, e.Load(x86::ptr(b, at), mask));
+    e.Store(x86::ptr(y, at), v, mask);
+  });
+}
+
 }  // namespace
 
 Recurrent GenerateRecurrent(Isa isa) {
   Recurrent set = {};
   set.isa = isa;
-  GenerateVec16("convolve", isa, &set.convolve, Convolve);
+  GenerateVec16("convolve", isa, &set.convolve, [](Vec16Emitter& e) { Convolve(e, true); });
+  GenerateVec16("convolve_alone", isa, &set.convolve_alone,
+                [](Vec16Emitter& e) { Convolve(e, false); });
   GenerateVec16("delta_gates", isa, &set.delta_gates, DeltaGates);
   GenerateVec16("delta_rule", isa, &set.delta_rule, DeltaRule);
   GenerateVec16("silu_gate", isa, &set.silu_gate, [](Vec16Emitter& e) { Gate(e, true); });
   GenerateVec16("sigmoid_gate", isa, &set.sigmoid_gate, [](Vec16Emitter& e) { Gate(e, false); });
+  GenerateVec16("multiply", isa, &set.multiply, Multiply);
   return set;
 }
 

@@ -18,13 +18,14 @@ float Softplus(float x) {
   return (x > 0.0f ? x : 0.0f) + (z + z) * series;
 }
 
+template <bool kSilu>
 void Convolve(const float* const* inputs, const float* w, size_t taps, float* y, size_t y_stride,
               size_t tokens, size_t n) {
   for (size_t t = 0; t < tokens; ++t) {
     for (size_t c = 0; c < n; ++c) {
       float s = w[c] * inputs[t][c];
       for (size_t j = 1; j < taps; ++j) s = std::fma(w[j * n + c], inputs[t + j][c], s);
-      y[t * y_stride + c] = s / (1.0f + Exp(-s));
+      y[t * y_stride + c] = kSilu ? s / (1.0f + Exp(-s)) : s;
     }
   }
 }
@@ -70,15 +71,21 @@ void SigmoidGate(float* y, const float* gate, size_t n) {
   for (size_t i = 0; i < n; ++i) y[i] = y[i] / (1.0f + Exp(-gate[i]));
 }
 
+void Multiply(const float* a, const float* b, float* y, size_t n) {
+  for (size_t i = 0; i < n; ++i) y[i] = a[i] * b[i];
+}
+
 }  // namespace
 
 Recurrent ScalarRecurrent() {
   return {.isa = Isa::kScalar,
-          .convolve = Convolve,
+          .convolve = Convolve<true>,
+          .convolve_alone = Convolve<false>,
           .delta_gates = DeltaGates,
           .delta_rule = DeltaRule,
           .silu_gate = SiluGate,
-          .sigmoid_gate = SigmoidGate};
+          .sigmoid_gate = SigmoidGate,
+          .multiply = Multiply};
 }
 
 }  // namespace larder::kernels::recurrent

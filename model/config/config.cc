@@ -57,10 +57,10 @@ class ConfigReader {
     const auto value = file_.FindUnsigned(key);
     return value ? CheckRange(key, *value, 1, high) : absent;
   }
-  // A count for each layer: a number for all of them, or an array; `absent` where there is no key,
-  // which must be there if that is empty.
+  // A count for each layer: a number for all of them, or an array, whose values are at least `low`;
+  // `absent` where there is no key, which must be there if that is empty.
   std::vector<size_t> Counts(std::string_view suffix, const std::vector<size_t>& absent,
-                             uint64_t high) const {
+                             uint64_t high, uint64_t low = 1) const {
     const std::string key = Key(suffix);
     if (!absent.empty() && !file_.Has(key)) return absent;
     if (!file_.IsArray(key)) return std::vector<size_t>(config_.layers, Count(suffix, high));
@@ -72,7 +72,7 @@ class ConfigReader {
     std::vector<size_t> counts;
     for (size_t i = 0; i < config_.layers; ++i) {
       const int32_t value = (*values)[i];
-      counts.push_back(CheckRange(key, value < 0 ? 0 : static_cast<uint64_t>(value), 1, high));
+      counts.push_back(CheckRange(key, value < 0 ? 0 : static_cast<uint64_t>(value), low, high));
     }
     return counts;
   }
@@ -121,10 +121,11 @@ class ConfigReader {
     config_.dim = Count("embedding_length", kMaxDim);
     const std::vector<size_t> ffn = Counts("feed_forward_length", {}, kMaxFfn);
     const std::vector<size_t> heads = Counts("attention.head_count", {}, kMaxHeads);
-    const std::vector<size_t> kv_heads = Counts("attention.head_count_kv", heads, kMaxHeads);
+    const std::vector<size_t> kv_heads = Counts("attention.head_count_kv", heads, kMaxHeads,
+                                                family().states_without_kv_heads ? 0 : 1);
     config_.trained_context = Count("context_length", kMaxContext);
     for (size_t i = 0; i < config_.layers; ++i) {
-      if (heads[i] % kv_heads[i] != 0) {
+      if (kv_heads[i] != 0 && heads[i] % kv_heads[i] != 0) {
         throw Error("{}: key '{}' is {}, expected a divisor of '{}', which is {}", file_.path(),
                     Key("attention.head_count_kv"), kv_heads[i], Key("attention.head_count"),
                     heads[i]);
@@ -312,6 +313,11 @@ std::vector<float> ReadVector(const GgufFile& file, const ModelConfig& config, s
   return {first, first + static_cast<std::ptrdiff_t>(spec.rows * spec.cols)};
 }
 
+std::string OutputNormTensor(const ModelConfig& config) {
+  const Family* const family = FindFamily(config.architecture_name);  // null: a config made by hand
+  return std::string(family == nullptr ? kOutputNormTensor : family->output_norm);
+}
+
 ModelConfig ForContext(ModelConfig config, size_t context) {
   for (LayerSpec& kind : config.kinds) {
     RotarySpec& rotary = kind.rotary;
@@ -351,6 +357,11 @@ std::string LayersText(const ModelConfig& config) {
       text += fmt::format("; {} of", count);
     } else {
       text += ',';
+    }
+    if (recurrence.kind == StateKind::kConvolution) {
+      text += fmt::format(" ffn {}, convolutions of {} channels over {} tokens", sizes.ffn,
+                          sizes.q_rows(), recurrence.taps);
+      continue;
     }
     text += !recurrence.any()
                 ? fmt::format(" ffn {}, {} heads / {} KV heads of {}", sizes.ffn, sizes.heads,

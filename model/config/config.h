@@ -110,6 +110,9 @@ struct ModelConfig {
 // expected; the config is still the whole model's.
 ModelConfig ReadModelConfig(const GgufFile&);
 
+// The name of the tensor that is the norm in front of lm_head.
+std::string OutputNormTensor(const ModelConfig&);
+
 // The layers as text: "24 layers, dim 896, ffn 4864, 14 heads / 2 KV heads of 64". With several
 // kinds of layers: the sizes of each, with the number of its layers.
 std::string LayersText(const ModelConfig&);

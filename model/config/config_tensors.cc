@@ -139,7 +139,7 @@ class TensorChecker {
     const TensorInfo& embedding = file_.Tensor(kEmbeddingTensor);
     if (config_.vocab == 0) config_.vocab = embedding.rows;
     Expect(embedding.name, config_.vocab, config_.dim, "vocabulary x embedding_length");
-    Expect(kOutputNormTensor, 1, config_.dim, "embedding_length");
+    Expect(OutputNormTensor(config_), 1, config_.dim, "embedding_length");
   }
   void CheckHead() {
     Expect(kHeadTensor, config_.vocab, config_.dim, "vocabulary x embedding_length");

@@ -96,8 +96,8 @@ bool OfStage(const std::string& name, const SplitStage& stage) {
   return false;
 }
 
-bool OfServing(const std::string& name) {
-  return name == kEmbeddingTensor || name == kOutputNormTensor || name == kHeadTensor ||
+bool OfServing(const std::string& name, const ModelConfig& config) {
+  return name == kEmbeddingTensor || name == OutputNormTensor(config) || name == kHeadTensor ||
          IsRopeFactors(name);
 }
 
@@ -306,7 +306,9 @@ void WriteSplit(const GgufFile& file, const std::vector<SplitStage>& stages,
         [&](const std::string& name) { return OfStage(name, stages[i]); }, progress);
   }
   part = {.kind = ModelPart::Kind::kServing, .count = stages.size()};
-  WritePart(file, config, part, fingerprint, serving_path, OfServing, progress);
+  WritePart(
+      file, config, part, fingerprint, serving_path,
+      [&](const std::string& name) { return OfServing(name, config); }, progress);
 }
 
 }  // namespace larder::model::config

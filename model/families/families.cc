@@ -14,10 +14,10 @@
 namespace larder::model::inline families {
 namespace {
 
-constexpr std::array kFamilies = {&kLlama,  &kQwen2,   &kQwen3,        &kErnie45,  &kExaone4,
-                                  &kGlm4,   &kGranite, &kHunyuanDense, &kMistral3, &kOlmo2,
-                                  &kPhi3,   &kSeedOss, &kSmolLm3,      &kGemma,    &kGemma2,
-                                  &kGemma3, &kGemma4,  &kCohere2,      &kCommandR, &kQwen35};
+constexpr std::array kFamilies = {
+    &kLlama,        &kQwen2,    &kQwen3,  &kErnie45, &kExaone4,  &kGlm4,    &kGranite,
+    &kHunyuanDense, &kMistral3, &kOlmo2,  &kPhi3,    &kSeedOss,  &kSmolLm3, &kGemma,
+    &kGemma2,       &kGemma3,   &kGemma4, &kCohere2, &kCommandR, &kQwen35,  &kLfm2};
 
 constexpr std::string_view kKeysOfSome[] = {"attention.output_scale",
                                             "attention.scale",
@@ -51,8 +51,7 @@ constexpr Missing kMissing[] = {
     {"granitehybrid", "recurrent layers (Mamba-2)"},
     {"granitemoe", kExperts},
     {"kimi-linear", "recurrent layers (delta rule), latent attention (MLA)"},
-    {"lfm2", "short convolutions"},
-    {"lfm2moe", "short convolutions, mixtures of experts"},
+    {"lfm2moe", kExperts},
     {"llama4", "mixtures of experts, attention in chunks"},
     {"mamba2", "recurrent layers (Mamba-2)"},
     {"minimax-m2", kExperts},

@@ -81,6 +81,9 @@ struct Family {
   NormKind norm = NormKind::kRms;
   GateKind gate = GateKind::kSilu;
   bool value_norm = false;
+  // In files, layers without KV heads have a state instead of attention.
+  bool states_without_kv_heads = false;
+  std::string_view output_norm = kOutputNormTensor;
   // LongRoPE: factors of rotations in two tensors, for short and for long contexts.
   bool long_rope = false;
   // In files with windows each full_every-th layer sees all positions, and with 0 none does, unless
@@ -110,8 +113,10 @@ struct Family {
     std::span<const Count> counts = {};
     double yarn_factor = 0.0;  // > 0: YaRN
     size_t original_context = 0;
-    double rotated = 1.0;     // the part of a head
-    bool delta = false;       // it has the keys of the gated delta rule
+    double rotated = 1.0;  // the part of a head
+    bool delta = false;    // it has the keys of the gated delta rule
+    // With states_without_kv_heads: each attention_every-th layer has attention.
+    size_t attention_every = 0;
     float query_norm = 1.0f;  // what the weights of norms of q are around
     bool qkv_bias = false, fused_qkv = false, fused_gate_up = false, value_is_key = false;
   };
@@ -178,6 +183,10 @@ inline constexpr LayerOp kParallel[] = {{OpKind::kNorm, TensorRole::kAttnNorm},
 inline constexpr LayerOp kPreNormDelta[] = {
     {OpKind::kNorm, TensorRole::kAttnNorm}, {OpKind::kQkv},  {OpKind::kDeltaRule}, {OpKind::kO},
     {OpKind::kNorm, TensorRole::kFfnNorm},  {OpKind::kGate}, {OpKind::kDown}};
+// As kPreNorm, with a gated convolution.
+inline constexpr LayerOp kPreNormConvolution[] = {
+    {OpKind::kNorm, TensorRole::kAttnNorm}, {OpKind::kQkv},  {OpKind::kConvolution}, {OpKind::kO},
+    {OpKind::kNorm, TensorRole::kFfnNorm},  {OpKind::kGate}, {OpKind::kDown}};
 // Each norm follows the block whose output it normalises.
 inline constexpr LayerOp kPostNorm[] = {
     {OpKind::kInput},
@@ -189,7 +198,7 @@ inline constexpr LayerOp kPostNorm[] = {
     {.kind = OpKind::kDown, .post_norm = TensorRole::kPostFfnNorm}};
 
 extern const Family kCohere2, kCommandR, kErnie45, kExaone4, kGemma, kGemma2, kGemma3, kGemma4,
-    kGlm4, kGranite, kHunyuanDense, kLlama, kMistral3, kOlmo2, kPhi3, kQwen2, kQwen3, kQwen35,
-    kSeedOss, kSmolLm3;
+    kGlm4, kGranite, kHunyuanDense, kLfm2, kLlama, kMistral3, kOlmo2, kPhi3, kQwen2, kQwen3,
+    kQwen35, kSeedOss, kSmolLm3;
 
 }  // namespace larder::model::families

@@ -36,6 +36,7 @@ enum class If : uint8_t {
   kGateUpBias,
   kDownBias,
   kNorm,
+  kState,
   kDelta
 };
 
@@ -87,7 +88,7 @@ constexpr std::array<Row, kTensorRoles> kTensors = {{
     {TensorRole::kBeta, TensorKind::kMatrix, "ssm_beta.weight", Length::kHeads, Length::kDim,
      If::kDelta},
     {TensorRole::kConvolution, TensorKind::kTable, "ssm_conv1d.weight", Length::kConv,
-     Length::kTaps, If::kDelta},
+     Length::kTaps, If::kState},
     {TensorRole::kDecay, TensorKind::kTable, "ssm_a", Length::kOne, Length::kHeads, If::kDelta},
     {TensorRole::kDecayBias, TensorKind::kTable, "ssm_dt.bias", Length::kOne, Length::kHeads,
      If::kDelta},
@@ -130,16 +131,19 @@ size_t ElementsOf(Length length, const LayerTraits& traits) {
   return 0;
 }
 
-const char* KeysOf(Length length, bool delta) {
+const char* KeysOf(Length length, StateKind kind) {
+  const bool delta = kind == StateKind::kDeltaRule;
   switch (length) {
     case Length::kOne:
       return "1";
     case Length::kDim:
       return "embedding_length";
     case Length::kQ:
-      return delta ? "ssm.inner_size" : "head_count * head size";
+      return delta                             ? "ssm.inner_size"
+             : kind == StateKind::kConvolution ? "embedding_length"
+                                               : "head_count * head size";
     case Length::kKv:
-      return "head_count_kv * head size";
+      return kind == StateKind::kConvolution ? "embedding_length" : "head_count_kv * head size";
     case Length::kHead:
       return delta ? "ssm.inner_size / ssm.time_step_rank" : "head size";
     case Length::kFfn:
@@ -151,7 +155,7 @@ const char* KeysOf(Length length, bool delta) {
     case Length::kKeys:
       return "ssm.group_count * ssm.state_size";
     case Length::kTaps:
-      return "ssm.conv_kernel";
+      return delta ? "ssm.conv_kernel" : "shortconv.l_cache";
     case Length::kConv:
       return "2 * ssm.group_count * ssm.state_size + ssm.inner_size";
   }
@@ -177,6 +181,8 @@ bool IsPresent(const Row& row, const LayerTraits& traits) {
         return (op.kind == OpKind::kNorm && op.norm == row.role) || op.post_norm == row.role ||
                op.output_scale == row.role;
       });
+    case If::kState:
+      return traits.recurrence.any();
     case If::kDelta:
       return traits.recurrence.kind == StateKind::kDeltaRule;
   }
@@ -184,18 +190,29 @@ bool IsPresent(const Row& row, const LayerTraits& traits) {
 }
 
 Length RowsOf(const Row& row, const LayerTraits& traits) {
-  const bool delta = traits.recurrence.any();
+  const bool delta = traits.recurrence.kind == StateKind::kDeltaRule;
   if (row.role == TensorRole::kQ) {
     return delta ? Length::kKeys : traits.output_gate ? Length::kQGate : Length::kQ;
   }
   if (delta && row.role == TensorRole::kK) return Length::kKeys;
   if (delta && row.role == TensorRole::kV) return Length::kQ;
+  if (traits.recurrence.kind == StateKind::kConvolution && row.role == TensorRole::kConvolution)
+    return Length::kQ;
   return row.rows;
 }
 
 Length ColsOf(const Row& row, const LayerTraits& traits) {
   if (row.present != If::kQkNorm || traits.qk_norm != QkNorm::kRow) return row.cols;
   return row.role == TensorRole::kQNorm ? Length::kQ : Length::kKv;
+}
+
+// Where a tensor has another name in layers with such a state; else empty.
+std::string_view NameIn(StateKind kind, TensorRole role) {
+  const bool is_convolution = kind == StateKind::kConvolution;
+  if (role == TensorRole::kO && kind != StateKind::kNone)
+    return is_convolution ? "shortconv.out_proj.weight" : "ssm_out.weight";
+  if (role == TensorRole::kConvolution && is_convolution) return "shortconv.conv.weight";
+  return {};
 }
 
 // These tensors are one in the file, in that order.
@@ -225,7 +242,7 @@ LayerSpec MakeLayerSpec(const LayerTraits& traits) {
   spec.norm_epsilon = traits.norm_epsilon;
   for (const Row& row : kTensors) {
     if (!IsPresent(row, traits)) continue;
-    const bool delta = traits.recurrence.any();
+    const StateKind kind = traits.recurrence.kind;
     const Length rows = RowsOf(row, traits), cols = ColsOf(row, traits);
     TensorSpec& tensor = spec.tensors.emplace_back(TensorSpec{
         .role = row.role,
@@ -234,9 +251,9 @@ LayerSpec MakeLayerSpec(const LayerTraits& traits) {
         .rows = ElementsOf(rows, traits),
         .cols = ElementsOf(cols, traits),
         .meaning = rows == Length::kOne
-                       ? KeysOf(cols, delta)
-                       : fmt::format("{} x {}", KeysOf(rows, delta), KeysOf(cols, delta))});
-    if (delta && row.role == TensorRole::kO) tensor.suffix = "ssm_out.weight";
+                       ? KeysOf(cols, kind)
+                       : fmt::format("{} x {}", KeysOf(rows, kind), KeysOf(cols, kind))});
+    if (const std::string_view name = NameIn(kind, row.role); !name.empty()) tensor.suffix = name;
     for (const LayerTraits::Renamed& other : traits.renamed)
       if (other.role == row.role) tensor.suffix = other.suffix;
   }
@@ -250,7 +267,9 @@ LayerSpec MakeLayerSpec(const LayerTraits& traits) {
     }
   }
   if (traits.forms.fused_qkv || spec.recurrent()) {
-    Fuse(spec, {TensorRole::kQ, TensorRole::kK, TensorRole::kV}, "attn_qkv.weight");
+    Fuse(spec, {TensorRole::kQ, TensorRole::kK, TensorRole::kV},
+         spec.recurrence.kind == StateKind::kConvolution ? "shortconv.in_proj.weight"
+                                                         : "attn_qkv.weight");
     if (traits.forms.qkv_bias)
       Fuse(spec, {TensorRole::kQBias, TensorRole::kKBias, TensorRole::kVBias}, "attn_qkv.bias");
   }
@@ -303,7 +322,8 @@ uint64_t LayerSpec::matrix_parameters() const {
 
 std::span<const LayerOp> LayerSpec::BeforeAttention() const {
   const auto attention = std::ranges::find_if(ops, [](const LayerOp& op) {
-    return op.kind == OpKind::kAttention || op.kind == OpKind::kDeltaRule;
+    return op.kind == OpKind::kAttention || op.kind == OpKind::kDeltaRule ||
+           op.kind == OpKind::kConvolution;
   });
   return std::span(ops).first(static_cast<size_t>(attention - ops.begin()));
 }
@@ -343,6 +363,11 @@ std::vector<RowsOfRole> RowsOfHead(const LayerSpec& layer, size_t kv_head) {
     rows.push_back({TensorRole::kV, kv_head * size, size});
     for (size_t h = kv_head * queries; layer.output_gate && h < (kv_head + 1) * queries; ++h)
       rows.push_back({TensorRole::kQ, h * stride + size, size});
+    return rows;
+  }
+  if (layer.recurrence.kind == StateKind::kConvolution) {
+    for (const TensorRole role : {TensorRole::kQ, TensorRole::kK, TensorRole::kV})
+      rows.push_back({role, kv_head * size, size});
     return rows;
   }
   for (const TensorRole role : {TensorRole::kQ, TensorRole::kK})

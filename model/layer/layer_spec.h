@@ -51,14 +51,14 @@ enum class TensorRole : uint8_t {
   kGateBias,
   kUpBias,
   kOutputScale,
-  // Of the gated delta rule, beside kQ, kK, kV and kO.
-  kOutputGate,  // rows like kV
-  kAlpha,       // a row for each head, of which its decay is made
-  kBeta,        // the same for its rate
-  kConvolution,
-  kDecay,      // [heads]: what multiplies softplus(alpha + bias)
-  kDecayBias,  // [heads]
-  kHeadNorm    // [head size]: the norm of a head's output
+  // Of layers with a state, beside kQ, kK, kV and kO.
+  kOutputGate,   // rows like kV
+  kAlpha,        // a row for each head, of which its decay is made
+  kBeta,         // the same for its rate
+  kConvolution,  // [channels][taps]
+  kDecay,        // [heads]: what multiplies softplus(alpha + bias)
+  kDecayBias,    // [heads]
+  kHeadNorm      // [head size]: the norm of a head's output
 };
 inline constexpr size_t kTensorRoles = 28;
 
@@ -82,15 +82,16 @@ struct TensorSpec {
 // The operations of a layer. x is the residual; in and hidden are results that the next operation
 // uses.
 enum class OpKind : uint8_t {
-  kNorm,       // in = norm(x) * weight: LayerSpec::norm
-  kQkv,        // q, k, v = their matrices * in, plus biases if there are any
-  kAttention,  // attention over q and k (normalised per head if there are norms, then rotated) and
-               // v
-  kO,          // x += O * output of attention
-  kGate,       // hidden = gate(gate * in) * (up * in): LayerSpec::gate
-  kDown,       // x += down * hidden
-  kInput,      // in = x
-  kDeltaRule   // in the place of kAttention: StateKind::kDeltaRule
+  kNorm,        // in = norm(x) * weight: LayerSpec::norm
+  kQkv,         // q, k, v = their matrices * in, plus biases if there are any
+  kAttention,   // attention over q and k (normalised per head if there are norms, then rotated) and
+                // v
+  kO,           // x += O * output of attention
+  kGate,        // hidden = gate(gate * in) * (up * in): LayerSpec::gate
+  kDown,        // x += down * hidden
+  kInput,       // in = x
+  kDeltaRule,   // in the place of kAttention: StateKind::kDeltaRule
+  kConvolution  // the same: StateKind::kConvolution
 };
 
 // Biases of O, gate, up and down, if there are any, belong to their products.
@@ -187,11 +188,16 @@ struct LayerSizes {
 //   sqrt(key_size);  decay = exp(kDecay * softplus(alpha + kDecayBias)),  rate = sigmoid(beta);
 //   state = decay * state,  state += k (rate * (v - state^T k))^T,  out = state^T q;
 //   what kO takes = rms_norm(out, kHeadNorm) * silu(output gate).
-enum class StateKind : uint8_t { kNone, kDeltaRule };
+//
+// kConvolution: a gated short convolution, as LFM2 has it. B, C and x being what the matrices kQ,
+// kK and kV give, each as long as the residual, and c the convolution without SiLU:
+//   what kO takes = C * c(B * x).
+// Its channels are divided among as many heads as attention has, which is how threads share them.
+enum class StateKind : uint8_t { kNone, kDeltaRule, kConvolution };
 
 struct Recurrence {
   StateKind kind = StateKind::kNone;  // kNone: the layer has attention
-  size_t key_size = 0;                // elements of a query or key
+  size_t key_size = 0;                // elements of a query or key; kConvolution: 0
   size_t taps = 0;
   // Value head h belongs to key head h % kv_heads; else to h / (heads / kv_heads).
   bool heads_in_turn = false;
@@ -281,7 +287,7 @@ struct RowsOfRole {
 // All rows of the matrices in front of attention that belong to a KV head, in the order in which
 // they are packed and products lie: its query heads, its key, its value, and with output_gate the
 // gates of its query heads; of the delta rule: query, key, its value heads, their output gates,
-// betas and alphas.
+// betas and alphas; of a convolution: its channels' B, C and x.
 std::vector<RowsOfRole> RowsOfHead(const LayerSpec&, size_t kv_head);
 // The delta rule's i-th value head of a key head.
 size_t ValueHead(const LayerSpec&, size_t key_head, size_t i);

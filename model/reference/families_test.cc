@@ -180,6 +180,15 @@ const std::vector<Change>& Changes() {
        [](RawGguf& f) { f.SetF32("command-r.attention.layer_norm_epsilon", 0.05f); }},
       {"the norm before attention and FFN", "command-r",
        [](RawGguf& f) { Scale(f, "blk.1.attn_norm.weight", 2); }},
+      {"KV heads of a layer", "lfm2",
+       [](RawGguf& f) {
+         f.Set("lfm2.attention.head_count_kv", Type::kArray,
+               RawArray(Type::kI32, 4, Raw(0) + Raw(1) + Raw(0) + Raw(2)));
+         for (const char* name : {"blk.1.attn_k.weight", "blk.1.attn_v.weight"})
+           f.Find(name).dims = {64, 16};
+       }},
+      {"the convolution of channels", "lfm2",
+       [](RawGguf& f) { f.Patch("blk.2.shortconv.conv.weight", 0, Raw(3.0f)); }},
       {"a bias of O", "llama", [](RawGguf& f) { f.AddF32("blk.0.attn_output.bias", {64}); }},
       {"a bias of down", "llama", [](RawGguf& f) { f.AddF32("blk.0.ffn_down.bias", {64}); }},
       {"a bias of gate", "llama",
@@ -223,7 +232,8 @@ TEST(Families, EachKeyAndTensorChangesTheLogits) {
 TEST(Families, EachKeyChangesTheDescription) {
   for (const Change& change : Changes()) {
     const RawGguf file = SmallFile(change.family);
-    if (change.what.find("norm") != change.what.npos || change.what.starts_with("a bias"))
+    if (change.what.find("norm") != change.what.npos || change.what.starts_with("a bias") ||
+        change.what.starts_with("the convolution"))
       continue;  // tensors
     RawGguf changed = file;
     change.change(changed);
@@ -347,6 +357,39 @@ TEST(Families, BadFilesAreRefusedInOneLine) {
        }},
       {"qwen35", "tensor 'blk.1.ssm_out.weight' is missing",
        [](RawGguf& f) { f.EraseTensor("blk.1.ssm_out.weight"); }},
+      {"lfm2", "key 'lfm2.shortconv.l_cache' is missing",
+       [](RawGguf& f) { f.EraseKey("lfm2.shortconv.l_cache"); }},
+      {"lfm2", "key 'lfm2.shortconv.l_cache' is 9, expected 1 to 8",
+       [](RawGguf& f) { f.SetU32("lfm2.shortconv.l_cache", 9); }},
+      {"lfm2", "key 'lfm2.attention.head_count_kv' is 3, expected a divisor of",
+       [](RawGguf& f) {
+         f.Set("lfm2.attention.head_count_kv", Type::kArray,
+               RawArray(Type::kI32, 4, Raw(0) + Raw(3) + Raw(0) + Raw(2)));
+       }},
+      {"lfm2", "tensor 'blk.1.shortconv.in_proj.weight' is missing",
+       [](RawGguf& f) {
+         f.Set("lfm2.attention.head_count_kv", Type::kArray,
+               RawArray(Type::kI32, 4, Raw(0) + Raw(0) + Raw(0) + Raw(2)));
+       }},
+      {"lfm2", "key 'lfm2.attention.head_count' is 6, expected a divisor of embedding_length",
+       [](RawGguf& f) { f.SetU32("lfm2.attention.head_count", 6); }},
+      {"lfm2", "tensor 'blk.0.shortconv.conv.weight' is 3 rows of 64, expected 64 rows of 3",
+       [](RawGguf& f) {
+         f.Find("blk.0.shortconv.conv.weight").dims = {64, 3};
+       }},
+      {"lfm2", "tensor 'blk.0.shortconv.in_proj.weight' is 64 rows of 64, expected 192 rows of 64",
+       [](RawGguf& f) {
+         f.Find("blk.0.shortconv.in_proj.weight").dims = {64, 64};
+       }},
+      {"lfm2", "tensor 'blk.0.shortconv.conv.bias' is not part of a lfm2 model",
+       [](RawGguf& f) { f.AddF32("blk.0.shortconv.conv.bias", {64}); }},
+      {"lfm2", "tensor 'token_embd_norm.weight' is missing",
+       [](RawGguf& f) { f.EraseTensor("token_embd_norm.weight"); }},
+      {"llama", "key 'llama.attention.head_count_kv' is 0, expected 1 to 1024",
+       [](RawGguf& f) {
+         f.Set("llama.attention.head_count_kv", Type::kArray,
+               RawArray(Type::kI32, 4, Raw(0) + Raw(2) + Raw(0) + Raw(2)));
+       }},
       {"seed_oss", "tensor 'blk.0.post_attention_norm.weight' is missing",
        [](RawGguf& f) { f.EraseTensor("blk.0.post_attention_norm.weight"); }},
       {"seed_oss", "tensor 'blk.0.ffn_norm.weight' is not part of a seed_oss model",
@@ -525,7 +568,7 @@ TEST(Families, PublishedLogitsAreTheReferences) {
   }
   for (const char* family :
        {"llama", "qwen2", "qwen3", "ernie4_5", "seed_oss", "smollm3", "granite", "mistral3",
-        "olmo2", "glm4", "phi3", "exaone4", "gemma2", "gemma3", "cohere2", "qwen35"})
+        "olmo2", "glm4", "phi3", "exaone4", "gemma2", "gemma3", "cohere2", "qwen35", "lfm2"})
     EXPECT_TRUE(seen.contains(family)) << family;
 }
 

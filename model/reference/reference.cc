@@ -120,7 +120,7 @@ ReferenceModel ReferenceModel::Make(std::shared_ptr<const GgufFile> file,
   model.options_ = options;
   model.embedding_ = model.ReadMatrix(*file, kEmbeddingTensor);
   if (!model.config_.tied_embeddings) model.head_ = model.ReadMatrix(*file, kHeadTensor);
-  model.output_norm_ = ReadNorm(*file, kOutputNormTensor);
+  model.output_norm_ = ReadNorm(*file, OutputNormTensor(model.config_));
   for (size_t i = 0; i < model.config_.layers; ++i) {
     Layer& layer = model.layers_.emplace_back();
     layer.index = i;
@@ -172,7 +172,7 @@ void ReferenceModel::Run(const LayerOp& op, Layer& layer, State& s) const {
       s.k = Product(layer.matrix(TensorRole::kK), s.in);
       s.v = Product(layer.matrix(TensorRole::kV), s.in);
       if (config_.layer(layer.index).output_gate) SplitGates(layer, s);
-      if (config_.layer(layer.index).recurrent()) {
+      if (layer.has(TensorRole::kOutputGate)) {
         s.gate = Product(layer.matrix(TensorRole::kOutputGate), s.in);
         s.alpha = Product(layer.matrix(TensorRole::kAlpha), s.in);
         s.beta = Product(layer.matrix(TensorRole::kBeta), s.in);
@@ -206,6 +206,9 @@ void ReferenceModel::Run(const LayerOp& op, Layer& layer, State& s) const {
     case OpKind::kDeltaRule:
       ApplyDeltaRule(layer, s);
       return;
+    case OpKind::kConvolution:
+      ApplyConvolution(layer, s);
+      return;
   }
 }
 
@@ -237,30 +240,43 @@ void ReferenceModel::SplitGates(const Layer& layer, State& s) const {
   }
 }
 
+std::vector<double> ReferenceModel::Convolve(Layer& layer, const State& s,
+                                             const std::vector<float>& inputs) const {
+  const size_t taps = config_.layer(layer.index).recurrence.taps, channels = inputs.size();
+  if (s.position == 0) layer.inputs.assign((taps - 1) * channels, 0.0f);
+  layer.inputs.insert(layer.inputs.end(), inputs.begin(), inputs.end());
+  const std::vector<float>& w = layer.of(TensorRole::kConvolution);  // [channel][tap]
+  std::vector<double> sums(channels);
+  for (size_t c = 0; c < channels; ++c) {
+    for (size_t j = 0; j < taps; ++j)
+      sums[c] += static_cast<double>(w[c * taps + j]) * layer.inputs[j * channels + c];
+  }
+  layer.inputs.erase(layer.inputs.begin(), layer.inputs.begin() + static_cast<ptrdiff_t>(channels));
+  return sums;
+}
+
+// StateKind::kConvolution of model/layer/layer_spec.h.
+void ReferenceModel::ApplyConvolution(Layer& layer, State& s) const {
+  std::vector<float> inputs = s.q;
+  for (size_t i = 0; i < inputs.size(); ++i) inputs[i] *= s.v[i];
+  const std::vector<double> sums = Convolve(layer, s, inputs);
+  s.attended.resize(sums.size());
+  for (size_t i = 0; i < sums.size(); ++i) s.attended[i] = static_cast<float>(s.k[i] * sums[i]);
+}
+
 // StateKind::kDeltaRule of model/layer/layer_spec.h, token by token, as the definition's recurrent
 // form.
 void ReferenceModel::ApplyDeltaRule(Layer& layer, State& s) const {
   const LayerSpec& spec = config_.layer(layer.index);
-  const size_t key_size = spec.recurrence.key_size, size = spec.sizes.head_size,
-               taps = spec.recurrence.taps;
+  const size_t key_size = spec.recurrence.key_size, size = spec.sizes.head_size;
   const size_t heads = spec.sizes.heads;
   std::vector<float> inputs = s.q;
   inputs.insert(inputs.end(), s.k.begin(), s.k.end());
   inputs.insert(inputs.end(), s.v.begin(), s.v.end());
-  const size_t channels = inputs.size();
-  if (s.position == 0) {
-    layer.inputs.assign((taps - 1) * channels, 0.0f);
-    layer.state.assign(heads * key_size * size, 0.0);
-  }
-  layer.inputs.insert(layer.inputs.end(), inputs.begin(), inputs.end());
-  const std::vector<float>& w = layer.of(TensorRole::kConvolution);  // [channel][tap]
-  for (size_t c = 0; c < channels; ++c) {
-    double sum = 0;
-    for (size_t j = 0; j < taps; ++j)
-      sum += static_cast<double>(w[c * taps + j]) * layer.inputs[j * channels + c];
-    inputs[c] = static_cast<float>(sum / (1.0 + std::exp(-sum)));
-  }
-  layer.inputs.erase(layer.inputs.begin(), layer.inputs.begin() + static_cast<ptrdiff_t>(channels));
+  if (s.position == 0) layer.state.assign(heads * key_size * size, 0.0);
+  const std::vector<double> sums = Convolve(layer, s, inputs);
+  for (size_t c = 0; c < sums.size(); ++c)
+    inputs[c] = static_cast<float>(sums[c] / (1.0 + std::exp(-sums[c])));
   const auto unit = [&](const float* x, double factor) {
     const double r = factor / std::sqrt(Dot(x, x, key_size) + 1e-6);
     std::vector<double> y(x, x + key_size);

@@ -58,6 +58,7 @@ class ReferenceModel {
     std::vector<double> state;                 // [heads][key size][head size]
     size_t index = 0;
     const std::vector<float>& of(TensorRole role) const { return matrix(role).values; }
+    bool has(TensorRole role) const { return !of(role).empty(); }
     const Matrix& matrix(TensorRole role) const { return tensors[static_cast<size_t>(role)]; }
   };
   // The values that a layer's operations pass to each other.
@@ -80,7 +81,11 @@ class ReferenceModel {
                           const Layer&) const;
   // Takes the output gates out of the queries.
   void SplitGates(const Layer&, State&) const;
+  // A causal convolution, channel by channel, of this token's inputs and those before it, which the
+  // layer keeps.
+  std::vector<double> Convolve(Layer&, const State&, const std::vector<float>& inputs) const;
   void ApplyDeltaRule(Layer&, State&) const;
+  void ApplyConvolution(Layer&, State&) const;
   // x += residual scale * norm(product + bias); the norm and the bias, where there is one.
   void AddToResidual(const LayerOp&, const Layer&, TensorRole matrix, TensorRole bias,
                      std::vector<float> in, State&) const;

@@ -63,6 +63,8 @@ CASES = {
     "qwen35": case(4, 2, 6, 4, 1e7, "halves", qk="heads", ffn_norm="post_attention_norm",
                    gated=True, recurrent=[0],
                    delta=dict(keys=2, heads=4, key=16, value=32, taps=3)),
+    "lfm2": case(4, 2, 6, 6, 1e6, "halves", tied=True, qk="heads", recurrent=[0], taps=3,
+                 output_norm="token_embd_norm"),
 }
 
 
@@ -188,6 +190,18 @@ def delta_rule(inputs, prefix, case):
     return out
 
 
+def convolved(inputs, prefix, case):
+    """What a gated short convolution gives for each position: B, C and x are thirds of a product;
+    C times the sum over the last tokens of a weight times B times x, channel by channel."""
+    taps, projection = case["taps"], matrix(prefix + "shortconv.in_proj.weight", 3 * DIM, DIM)
+    filters = matrix(prefix + "shortconv.conv.weight", DIM, taps)
+    thirds = [split(times(projection, x), DIM) for x in inputs]
+    written = [[b * x for b, x in zip(of_b, of_x)] for of_b, _, of_x in thirds]
+    return [[thirds[t][1][c] * sum(filters[c][taps - 1 - back] * written[t - back][c]
+                                   for back in range(min(taps, t + 1))) for c in range(DIM)]
+            for t in range(len(inputs))]
+
+
 def layer(xs, i, case):
     prefix, queries, keys = f"blk.{i}.", case["heads"], case["kv"]
     windowed = "window" in case and i not in case.get("full", [])
@@ -254,9 +268,12 @@ def layer(xs, i, case):
             per_position.append(y)
         return per_position
 
-    if recurrent:
-        delta = delta_rule(inputs, prefix, case)
-        o = matrix(prefix + "ssm_out.weight", DIM, len(delta[0]))
+    if recurrent and "taps" in case:
+        state = convolved(inputs, prefix, case)
+        o = matrix(prefix + "shortconv.out_proj.weight", DIM, DIM)
+    elif recurrent:
+        state = delta_rule(inputs, prefix, case)
+        o = matrix(prefix + "ssm_out.weight", DIM, len(state[0]))
     else:
         q, k, v = heads("q"), heads("k"), heads("v")
         o = matrix(prefix + "attn_output.weight", DIM, queries * size)
@@ -280,7 +297,7 @@ def layer(xs, i, case):
             for e in range(size):
                 mixed.append(sum(w * v[t][shared][e] for t, w in zip(seen, weights)) / sum(weights))
         if recurrent:
-            mixed = delta[position]
+            mixed = state[position]
         elif gated:
             mixed = [m / (1 + math.exp(-g)) for m, g in zip(mixed, gates[position])]
         branch = after(times(o, mixed), "post_attention_norm")
@@ -301,7 +318,7 @@ def main():
         for i in range(of["layers"]):
             xs = layer(xs, i, of)
         head = table if of["tied"] else matrix("output.weight", VOCAB, DIM)
-        last = norm(xs[-1], vector("output_norm.weight", DIM, 1), of.get("centred"))
+        last = norm(xs[-1], vector(of.get("output_norm", "output_norm") + ".weight", DIM, 1), of.get("centred"))
         logits = times(head, last)
         logits = [capped(v * of.get("logits", 1), of.get("logit_cap")) for v in logits]
         print(name, ", ".join(f"{v:.6f}f" for v in logits))

@@ -42,7 +42,7 @@ struct TinyShape {
   float yarn_factor = 0;
   uint32_t original_context = 0;
   uint32_t window = 0;
-  // Of the gated delta rule, where key_size is not 0: every second layer has it.
+  // Of states, where taps are not 0: every second layer has one, the first being the first.
   struct Delta {
     uint32_t key_heads = 0, heads = 0, key_size = 0, size = 0, taps = 0;
   } delta = {};
@@ -62,7 +62,7 @@ class TinyModel {
       writer_.AddVector("rope_freqs.weight", std::move(rope_factors));
     }
     AddMatrix("token_embd.weight", s.vocab, s.dim);
-    AddNorm("output_norm.weight", s.dim);
+    AddNorm(Is(s, {"lfm2"}) ? "token_embd_norm.weight" : "output_norm.weight", s.dim);
     if (!s.tied) AddMatrix("output.weight", s.vocab, s.dim);
     for (size_t i = 0; i < s.layers; ++i) AddLayer(s, i);
     writer_.Write(path_);
@@ -85,7 +85,13 @@ class TinyModel {
     writer_.Add(arch + ".feed_forward_length", s.ffn);
     writer_.Add(arch + ".context_length", uint32_t{1024});
     writer_.Add(arch + ".attention.head_count", s.heads);
-    writer_.Add(arch + ".attention.head_count_kv", s.kv_heads);
+    if (Is(s, {"lfm2"})) {
+      writer_.Add(arch + ".attention.head_count_kv",
+                  std::vector<int32_t>{0, static_cast<int32_t>(s.kv_heads)});
+      writer_.Add(arch + ".shortconv.l_cache", s.delta.taps);
+    } else {
+      writer_.Add(arch + ".attention.head_count_kv", s.kv_heads);
+    }
     writer_.Add(arch + ".attention.key_length", s.head_size);
     writer_.Add(arch + ".attention.value_length", s.head_size);
     writer_.Add(arch + (Is(s, {"command-r", "cohere2"}) ? ".attention.layer_norm_epsilon"
@@ -136,8 +142,12 @@ class TinyModel {
       AddNorm(name("post_attention_norm.weight"), s.dim);
       AddNorm(name("post_ffw_norm.weight"), s.dim);
     }
-    const bool is_recurrent = s.delta.key_size != 0 && layer % 2 == 0;
-    if (is_recurrent) {
+    const bool is_recurrent = s.delta.taps != 0 && layer % 2 == 0;
+    if (is_recurrent && Is(s, {"lfm2"})) {
+      AddMatrix(name("shortconv.in_proj.weight"), 3 * s.dim, s.dim);
+      AddMatrix(name("shortconv.out_proj.weight"), s.dim, s.dim);
+      AddHashed(name("shortconv.conv.weight"), s.dim * s.delta.taps, 0, 1, s.dim);
+    } else if (is_recurrent) {
       AddDelta(s, name);
     } else if (Is(s, {"phi3"})) {
       AddMatrix(name("attn_qkv.weight"), q + 2 * kv, s.dim);
@@ -157,8 +167,8 @@ class TinyModel {
       AddBias(name("attn_k.bias"), kv);
       AddBias(name("attn_v.bias"), kv);
     }
-    if (!is_recurrent &&
-        Is(s, {"qwen3", "qwen35", "hunyuan-dense", "exaone4", "olmo2", "gemma3", "gemma4"})) {
+    if (!is_recurrent && Is(s, {"qwen3", "qwen35", "hunyuan-dense", "exaone4", "olmo2", "gemma3",
+                                "gemma4", "lfm2"})) {
       AddNorm(name("attn_q_norm.weight"), Is(s, {"olmo2"}) ? q : head_size);
       AddNorm(name("attn_k_norm.weight"), Is(s, {"olmo2"}) ? kv : head_size);
     }

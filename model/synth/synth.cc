@@ -81,11 +81,12 @@ void Check(const ModelShape& shape) {
   };
   require(shape.layers >= 1 && shape.layers <= 1024, "layers", shape.layers, "1 to 1024");
   require(shape.dim >= 1 && shape.dim <= (1 << 17), "dim", shape.dim, "1 to 131072");
+  require(shape.kv_heads >= 1, "kv_heads", shape.kv_heads, "a divisor of heads");
   for (const size_t layer : {0, 1}) {
     const LayerSizes sizes = shape.SizesOf(layer);
     require(sizes.ffn >= 1 && sizes.ffn <= (1 << 20), "ffn", sizes.ffn, "1 to 1048576");
     require(sizes.heads >= 1 && sizes.heads <= 1024, "heads", sizes.heads, "1 to 1024");
-    require(sizes.kv_heads >= 1 && sizes.heads % sizes.kv_heads == 0, "kv_heads", sizes.kv_heads,
+    require(sizes.kv_heads == 0 || sizes.heads % sizes.kv_heads == 0, "kv_heads", sizes.kv_heads,
             "a divisor of heads");
   }
   require(shape.head_size >= 2 && shape.head_size <= 1024 && shape.head_size % 2 == 0, "head_size",
@@ -192,7 +193,7 @@ class Synthesis {
     const Family& family = FamilyOf(shape_.architecture);
     const ModelConfig config = ConfigOfShape(shape_, options_.name, options_.type);
     AddMatrix(kEmbeddingTensor, config.types.embedding, config.vocab, config.dim);
-    AddNorm(kOutputNormTensor, config.dim);
+    AddNorm(OutputNormTensor(config), config.dim);
     if (!config.tied_embeddings)
       AddMatrix(kHeadTensor, config.types.head, config.vocab, config.dim);
     const auto with_factors = std::ranges::find_if(

@@ -41,6 +41,7 @@ struct ModelShape {
   // heads, sizes of 32.
   size_t key_heads = 0, value_heads = 0, key_size = 0, value_size = 0;
 
+  // As a file's keys say: without KV heads where the family has a state instead of attention.
   LayerSizes SizesOf(size_t layer) const;
 };
 

@@ -11,10 +11,12 @@ LayerSizes ModelShape::SizesOf(size_t layer) const {
   const auto or_odd = [&](size_t even, size_t odd) {
     return layer % 2 == 1 && odd != 0 ? odd : even;
   };
+  const size_t every = FamilyOf(architecture).sample.attention_every;
+  const bool attends = every == 0 || layer % every == every - 1;
   return {.dim = dim,
           .ffn = or_odd(ffn, odd_ffn),
           .heads = or_odd(heads, odd_heads),
-          .kv_heads = or_odd(kv_heads, odd_kv_heads),
+          .kv_heads = attends ? or_odd(kv_heads, odd_kv_heads) : 0,
           .head_size = head_size};
 }
 

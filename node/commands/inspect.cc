@@ -182,9 +182,11 @@ std::string MechanismsText(const model::LayerSpec& layer) {
   if (layer.window != 0) text += fmt::format(", windows of {}", layer.window);
   if (layer.score_cap != 0.0) text += fmt::format(", scores capped at {:g}", layer.score_cap);
   if (layer.output_gate) text += ", output gates";
-  if (layer.recurrent())
-    text += fmt::format(", gated delta rule behind a convolution over {} tokens",
-                        layer.recurrence.taps);
+  const size_t taps = layer.recurrence.taps;
+  if (layer.recurrence.kind == model::StateKind::kDeltaRule)
+    text += fmt::format(", gated delta rule behind a convolution over {} tokens", taps);
+  if (layer.recurrence.kind == model::StateKind::kConvolution)
+    text += fmt::format(", gated convolution over {} tokens", taps);
   if (layer.temperature.beta != 0.0) {
     text += fmt::format(", queries grow by {:g} with each {} positions", layer.temperature.beta,
                         layer.temperature.length);

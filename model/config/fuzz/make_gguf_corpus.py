@@ -161,8 +161,9 @@ def model(arch, extra_keys=(), extra_tensors=(), part=None, without=()):
         (k("attention.head_count_kv"), U32, 1),
         (k("attention.layer_norm_epsilon" if arch in ("command-r", "cohere2") else
            "attention.layer_norm_rms_epsilon"), F32, 1e-5),
-        *[(k(name), kind, v) for name, kind, v in extra_keys],
     ]
+    extra = [(k(name), kind, v) for name, kind, v in extra_keys]
+    keys = [key for key in keys if key[0] not in [name for name, _, _ in extra]] + extra
     b = "blk.0."
     tensors = [
         tensor("token_embd.weight", [4, 3], TYPE_F32),
@@ -267,6 +268,13 @@ def families():
                                        tensor("blk.0.ssm_out.weight", [32, 4], TYPE_F16)],
                         without=("attn_q.weight", "attn_k.weight", "attn_v.weight",
                                  "attn_output.weight", "ffn_norm.weight")),
+        "lfm2": model("lfm2", [("attention.head_count_kv", ARRAY, (I32, [0])),
+                               ("shortconv.l_cache", U32, 3)], [
+            norm("token_embd_norm"), tensor("blk.0.shortconv.in_proj.weight", [4, 12], TYPE_F16),
+            tensor("blk.0.shortconv.out_proj.weight", [4, 4], TYPE_F16),
+            tensor("blk.0.shortconv.conv.weight", [3, 4], TYPE_F32)
+        ], without=("attn_q.weight", "attn_k.weight", "attn_v.weight", "attn_output.weight",
+                    "output_norm.weight")),
         "seed_oss": model("seed_oss", [], biases() + [norm("post_attention_norm")],
                           without=("ffn_norm.weight",)),
         "smollm3": model("smollm3", [("rope.freq_base", F32, 2e6)]),
