@@ -1,8 +1,8 @@
-// Kernels of layers that have a state instead of keys and values: short convolutions, and the gated
-// delta rule. There is one struct of function pointers per instruction set; all sets give the
-// same bits, and the scalar set (reference.cc) defines them, as in kernels/rows/elementwise.h,
-// whose Exp is used here, too. Tokens are computed one after the other, each from the state that
-// the one before has left: a cut of a prompt moves no bit.
+// Kernels of layers that have a state instead of keys and values: short convolutions, the gated
+// delta rule, and the state space of Mamba-2. There is one struct of function pointers per
+// instruction set; all sets give the same bits, and the scalar set (reference.cc) defines them, as
+// in kernels/rows/elementwise.h, whose Exp is used here, too. Tokens are computed one after the
+// other, each from the state that the one before has left: a cut of a prompt moves no bit.
 //
 // The gated delta rule (Yang, Kautz and Hatamizadeh 2024, arXiv 2412.06464, eq. 10) for one value
 // head with a state S [key size][value size], per token with decay g, rate beta, unit key k:
@@ -10,6 +10,9 @@
 // The state is kept as T and a number G, S = G T, so that a decay is one multiplication of G. Where
 // G would fall below kLeastScale, T is multiplied by it, and G becomes 1: which tokens these are
 // depends only on the decays.
+//
+// Mamba-2 (Dao and Gu 2024, arXiv 2405.21060) for one head with a state S [state size][head size],
+// per token with decay g and step r: S' = g S + B (r x)^T, out = S'^T C + skip * x.
 #pragma once
 
 #include <cstddef>
@@ -39,6 +42,23 @@ struct DeltaRun {
   float first;  // multiplies T before the first token: 1, or the G that it takes up
 };
 
+// Columns of a Mamba-2 state that lie together, and that one call of mamba2 computes.
+inline constexpr size_t kMambaColumns = 16;
+
+// Consecutive tokens of one sequence, and kMambaColumns columns of one head. Strides are in floats.
+struct MambaRun {
+  float* state;          // S: [state_size][kMambaColumns]
+  const float* inputs;   // B: [tokens][stride]
+  const float* outputs;  // C: [tokens][stride]
+  const float* values;   // x: [tokens][value_stride]
+  float* out;            // [tokens][out_stride]
+  const float* decays;   // [tokens]
+  const float* steps;    // [tokens]
+  size_t state_size, tokens;
+  size_t stride, value_stride, out_stride;
+  float skip;
+};
+
 struct Recurrent {
   Isa isa;
 
@@ -48,7 +68,10 @@ struct Recurrent {
   // between rows of y. w: [taps][n].
   void (*convolve)(const float* const* inputs, const float* w, size_t taps, float* y,
                    size_t y_stride, size_t tokens, size_t n);
-  // The same with y[t][c] = s.
+  // The same with s + w[taps][c] in the place of s: w is [taps + 1][n].
+  void (*convolve_biased)(const float* const* inputs, const float* w, size_t taps, float* y,
+                          size_t y_stride, size_t tokens, size_t n);
+  // The same as convolve with y[t][c] = s.
   void (*convolve_alone)(const float* const* inputs, const float* w, size_t taps, float* y,
                          size_t y_stride, size_t tokens, size_t n);
 
@@ -65,6 +88,17 @@ struct Recurrent {
   //   out[c] = o * scales[t].
   // tokens >= 1.
   void (*delta_rule)(const DeltaRun*);
+
+  // steps[t] = softplus(alpha[t] + bias), decays[t] = Exp(a * steps[t]).
+  void (*mamba_gates)(const float* alpha, float a, float bias, float* decays, float* steps,
+                      size_t n);
+
+  // For each token t and column c, with u = values[t][c] * steps[t]:
+  //   S[i][c] = fma(inputs[t][i], u, S[i][c] * decays[t]);
+  //   y = y0 + y1, yj the fma chain over the rows i = j mod 2 of S[i][c] * outputs[t][i], from +0;
+  //   out[c] = fma(skip, values[t][c], y).
+  // tokens >= 1, state_size a multiple of kStateRows.
+  void (*mamba2)(const MambaRun*);
 
   // y[i] = y[i] * (gate[i] / (1 + Exp(-gate[i]))).
   void (*silu_gate)(float* y, const float* gate, size_t n);

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "kernels/recurrent/recurrent_sets.h"
@@ -26,17 +27,20 @@ void CheckRecurrent(const Recurrent& candidate, const Recurrent& reference, Patt
   };
 
   const size_t taps = 1 + n % 4, tokens = 1 + n % 5, channels = n;
-  const auto x = input((taps - 1 + tokens) * channels, 1), w = plain(taps * channels, 2);
-  for (const auto convolve : {&Recurrent::convolve, &Recurrent::convolve_alone}) {
-    compare(convolve == &Recurrent::convolve ? "convolve" : "convolve_alone",
-            [&](const Recurrent& set) {
-              std::vector<const float*> rows;
-              for (size_t t = taps - 1 + tokens; t-- > 0;) rows.push_back(x.data() + t * channels);
-              auto y = Output(tokens * (channels + 3));
-              (set.*convolve)(rows.data(), w.data(), taps, y.data(), channels + 3, tokens,
-                              channels);
-              return y;
-            });
+  const auto x = input((taps - 1 + tokens) * channels, 1), w = plain((taps + 1) * channels, 2);
+  using Convolve = decltype(Recurrent::convolve) Recurrent::*;
+  constexpr std::pair<const char*, Convolve> kConvolves[] = {
+      {"convolve", &Recurrent::convolve},
+      {"convolve_biased", &Recurrent::convolve_biased},
+      {"convolve_alone", &Recurrent::convolve_alone}};
+  for (const auto& [name, convolve] : kConvolves) {
+    compare(name, [&, convolve = convolve](const Recurrent& set) {
+      std::vector<const float*> rows;
+      for (size_t t = taps - 1 + tokens; t-- > 0;) rows.push_back(x.data() + t * channels);
+      auto y = Output(tokens * (channels + 3));
+      (set.*convolve)(rows.data(), w.data(), taps, y.data(), channels + 3, tokens, channels);
+      return y;
+    });
   }
 
   const auto alpha = input(n, 3), beta = input(n, 4);
@@ -76,6 +80,36 @@ void CheckRecurrent(const Recurrent& candidate, const Recurrent& reference, Patt
       return end;
     });
   }
+
+  compare("mamba_gates", [&](const Recurrent& set) {
+    auto out = Output(n), steps = Output(n);
+    set.mamba_gates(alpha.data(), -0.75f, 0.25f, out.data(), steps.data(), n);
+    out.insert(out.end(), steps.begin(), steps.end());
+    return out;
+  });
+
+  compare("mamba2", [&](const Recurrent& set) {
+    auto end = state;
+    end.resize(key_size * kMambaColumns);
+    end.resize(end.size() + kGuard, -12345.0f);
+    auto out = Output(n * value_stride);
+    const MambaRun run{.state = end.data(),
+                       .inputs = keys.data(),
+                       .outputs = queries.data(),
+                       .values = values.data(),
+                       .out = out.data(),
+                       .decays = scales.data(),
+                       .steps = rates.data(),
+                       .state_size = key_size,
+                       .tokens = n,
+                       .stride = key_stride,
+                       .value_stride = value_stride,
+                       .out_stride = value_stride,
+                       .skip = 0.625f};
+    set.mamba2(&run);
+    end.insert(end.end(), out.begin(), out.end());
+    return end;
+  });
 
   for (const auto gate : {&Recurrent::silu_gate, &Recurrent::sigmoid_gate}) {
     compare(gate == &Recurrent::silu_gate ? "silu_gate" : "sigmoid_gate",

@@ -37,7 +37,7 @@ std::vector<Vec16> OnePlusExpOfMinus(Vec16Emitter& e, const std::vector<Vec16>& 
   return out;
 }
 
-void Convolve(Vec16Emitter& e, bool silu) {
+void Convolve(Vec16Emitter& e, bool biased, bool silu) {
   x86::Compiler& cc = e.cc;
   const auto inputs = e.PointerArg(0), w = e.PointerArg(1), taps = e.PointerArg(2);
   const auto y = e.PointerArg(3), y_stride = e.PointerArg(4), tokens = e.PointerArg(5);
@@ -69,6 +69,10 @@ void Convolve(Vec16Emitter& e, bool silu) {
     e.Op(I::kIdVfmadd231ps, s, weight, e.Load(x86::ptr(row, at), mask));
     cc.jmp(tap);
     cc.bind(summed);
+    if (biased) {
+      cc.add(weights, w_stride);
+      e.Op(I::kIdVaddps, s, s, e.Load(x86::ptr(weights, at), mask));
+    }
     if (silu) e.Op(I::kIdVdivps, s, s, OnePlusExpOfMinus(e, {s})[0]);
     e.Store(x86::ptr(y, at), s, mask);
   });
@@ -79,6 +83,24 @@ void Convolve(Vec16Emitter& e, bool silu) {
   cc.bind(done);
 }
 
+// x = softplus(x).
+void Softplus(Vec16Emitter& e, const Vec16& x, const Vec16& zero, const Vec16& two) {
+  const Vec16 z = e.New(), square = e.New();
+  e.Op(I::kIdVandps, z, x, e.Constant(Const::kAbsMask));
+  e.Op(I::kIdVxorps, z, z, e.Constant(Const::kSignMask));
+  e.Exp({&z, 1});
+  e.Op(I::kIdVaddps, square, two, z);
+  e.Op(I::kIdVdivps, z, z, square);
+  e.Op(I::kIdVmulps, square, z, z);
+  const Vec16 series = Value(e, kAreaTangent[0]);
+  for (size_t i = 1; i < std::size(kAreaTangent); ++i)
+    e.Op(I::kIdVfmadd213ps, series, square, Value(e, kAreaTangent[i]));
+  e.Op(I::kIdVaddps, z, z, z);
+  e.Op(I::kIdVmulps, z, z, series);
+  e.Op(I::kIdVmaxps, x, x, zero);  // NaN and zeros give the second operand
+  e.Op(I::kIdVaddps, x, x, z);
+}
+
 void DeltaGates(Vec16Emitter& e) {
   const auto alpha = e.PointerArg(0), beta = e.PointerArg(1);
   const auto a = e.FloatArg(2), bias = e.FloatArg(3);
@@ -86,21 +108,9 @@ void DeltaGates(Vec16Emitter& e) {
   const Vec16 factor = e.Broadcast(a), offset = e.Broadcast(bias), zero = e.Zero();
   const Vec16 two = Value(e, 2.0f);
   e.Sweep(n, [&](const x86::Gp& at, const Mask16* mask) {
-    const Vec16 x = e.Load(x86::ptr(alpha, at), mask), z = e.New(), square = e.New();
+    const Vec16 x = e.Load(x86::ptr(alpha, at), mask);
     e.Op(I::kIdVaddps, x, x, offset);
-    e.Op(I::kIdVandps, z, x, e.Constant(Const::kAbsMask));
-    e.Op(I::kIdVxorps, z, z, e.Constant(Const::kSignMask));
-    e.Exp({&z, 1});
-    e.Op(I::kIdVaddps, square, two, z);
-    e.Op(I::kIdVdivps, z, z, square);
-    e.Op(I::kIdVmulps, square, z, z);
-    const Vec16 series = Value(e, kAreaTangent[0]);
-    for (size_t i = 1; i < std::size(kAreaTangent); ++i)
-      e.Op(I::kIdVfmadd213ps, series, square, Value(e, kAreaTangent[i]));
-    e.Op(I::kIdVaddps, z, z, z);
-    e.Op(I::kIdVmulps, z, z, series);
-    e.Op(I::kIdVmaxps, x, x, zero);  // NaN and zeros give the second operand
-    e.Op(I::kIdVaddps, x, x, z);
+    Softplus(e, x, zero, two);
     e.Op(I::kIdVmulps, x, factor, x);
     e.Exp({&x, 1});
     e.Store(x86::ptr(decays, at), x, mask);
@@ -280,6 +290,140 @@ void DeltaRule(Vec16Emitter& e) {
     DeltaRuleEmitter(e, run).Emit(first);
 }
 
+void MambaGates(Vec16Emitter& e) {
+  const auto alpha = e.PointerArg(0);
+  const auto a = e.FloatArg(1), bias = e.FloatArg(2);
+  const auto decays = e.PointerArg(3), steps = e.PointerArg(4), n = e.PointerArg(5);
+  const Vec16 factor = e.Broadcast(a), offset = e.Broadcast(bias), zero = e.Zero();
+  const Vec16 two = Value(e, 2.0f);
+  e.Sweep(n, [&](const x86::Gp& at, const Mask16* mask) {
+    const Vec16 x = e.Load(x86::ptr(alpha, at), mask);
+    e.Op(I::kIdVaddps, x, x, offset);
+    Softplus(e, x, zero, two);
+    e.Store(x86::ptr(steps, at), x, mask);
+    e.Op(I::kIdVmulps, x, factor, x);
+    e.Exp({&x, 1});
+    e.Store(x86::ptr(decays, at), x, mask);
+  });
+}
+
+// Tokens in blocks: a row of the state is loaded and stored once for all of a block.
+class MambaEmitter {
+ public:
+  MambaEmitter(Vec16Emitter& emitter, const x86::Gp& argument)
+      : e(emitter), cc(emitter.cc), run(argument) {}
+
+  void Emit() {
+    state = Load(offsetof(MambaRun, state));
+    in = Load(offsetof(MambaRun, inputs));
+    to = Load(offsetof(MambaRun, outputs));
+    value = Load(offsetof(MambaRun, values));
+    out = Load(offsetof(MambaRun, out));
+    decay = Load(offsetof(MambaRun, decays));
+    step = Load(offsetof(MambaRun, steps));
+    tokens = Load(offsetof(MambaRun, tokens));
+    strides[1] = Load(offsetof(MambaRun, stride));
+    cc.shl(strides[1], 2);  // bytes
+    strides[3] = cc.newUIntPtr();
+    cc.lea(strides[3], x86::ptr(strides[1], strides[1], 1));  // [a + 2 a]
+    const asmjit::Label one = cc.newLabel(), done = cc.newLabel();
+    if (e.avx512()) {  // AVX2 has too few registers
+      const asmjit::Label block = cc.newLabel();
+      cc.bind(block);
+      cc.cmp(tokens, kAtOnce);
+      cc.jb(one);
+      Block(kAtOnce);
+      cc.jmp(block);
+    }
+    cc.bind(one);
+    cc.test(tokens, tokens);
+    cc.jz(done);
+    Block(1);
+    cc.jmp(one);
+    cc.bind(done);
+  }
+
+ private:
+  static constexpr size_t kAtOnce = 4;
+  static constexpr int32_t kRowBytes = static_cast<int32_t>(kMambaColumns) * kFloat;
+
+  x86::Mem Field(size_t offset) const { return x86::ptr(run, static_cast<int32_t>(offset)); }
+  x86::Gp Load(size_t offset) {
+    const x86::Gp value_of = cc.newUIntPtr();
+    cc.mov(value_of, Field(offset));
+    return value_of;
+  }
+  // A float of the block's token t, at `offset` bytes of its row.
+  x86::Mem Of(const x86::Gp& rows, size_t t, int32_t offset) const {
+    if (t == 0) return x86::ptr(rows, offset);
+    return x86::ptr(rows, strides[t == 3 ? 3 : 1], t == 2 ? 1 : 0, offset);
+  }
+
+  void Block(size_t count) {
+    struct Token {
+      Vec16 u, decay, y[2];
+    };
+    std::vector<Token> block;
+    const x86::Gp x = cc.newUIntPtr(), x_stride = Load(offsetof(MambaRun, value_stride));
+    cc.mov(x, value);
+    for (size_t t = 0; t < count; ++t) {
+      const auto at = static_cast<int32_t>(t) * kFloat;
+      Token& token = block.emplace_back();
+      token.u = e.Load(x86::ptr(x));
+      e.Op(I::kIdVmulps, token.u, token.u, e.Broadcast(x86::ptr(step, at)));
+      token.decay = e.Broadcast(x86::ptr(decay, at));
+      token.y[0] = e.Zero();
+      token.y[1] = e.Zero();
+      cc.lea(x, x86::ptr(x, x_stride, 2));
+    }
+    const x86::Gp row = cc.newUIntPtr(), left = Load(offsetof(MambaRun, state_size));
+    const x86::Gp b = cc.newUIntPtr(), c = cc.newUIntPtr();
+    const asmjit::Label loop = cc.newLabel();
+    cc.mov(row, state);
+    cc.mov(b, in);
+    cc.mov(c, to);
+    cc.bind(loop);
+    for (size_t i = 0; i < kStateRows; ++i) {
+      const auto in_row = static_cast<int32_t>(i) * kFloat;
+      const x86::Mem place = x86::ptr(row, static_cast<int32_t>(i) * kRowBytes);
+      const Vec16 s = e.Load(place);
+      for (size_t t = 0; t < count; ++t) {
+        e.Op(I::kIdVmulps, s, s, block[t].decay);
+        e.Op(I::kIdVfmadd231ps, s, block[t].u, e.BroadcastOperand(Of(b, t, in_row)));
+        e.Op(I::kIdVfmadd231ps, block[t].y[i % 2], s, e.BroadcastOperand(Of(c, t, in_row)));
+      }
+      e.Store(place, s);
+    }
+    cc.add(row, static_cast<int32_t>(kStateRows) * kRowBytes);
+    cc.add(b, static_cast<int32_t>(kStateRows) * kFloat);
+    cc.add(c, static_cast<int32_t>(kStateRows) * kFloat);
+    cc.sub(left, kStateRows);
+    cc.jnz(loop);
+    const x86::Gp out_stride = Load(offsetof(MambaRun, out_stride));
+    const Vec16 skip = e.Broadcast(Field(offsetof(MambaRun, skip)));
+    for (const Token& token : block) {
+      e.Op(I::kIdVaddps, token.y[0], token.y[0], token.y[1]);
+      e.Op(I::kIdVfmadd231ps, token.y[0], skip, x86::ptr(value));
+      e.Store(x86::ptr(out), token.y[0]);
+      cc.lea(value, x86::ptr(value, x_stride, 2));
+      cc.lea(out, x86::ptr(out, out_stride, 2));
+    }
+    for (const x86::Gp& rows : {in, to}) {
+      const x86::Gp stride = strides[1];
+      for (size_t t = 0; t < count; ++t) cc.add(rows, stride);
+    }
+    cc.add(decay, static_cast<int32_t>(count) * kFloat);
+    cc.add(step, static_cast<int32_t>(count) * kFloat);
+    cc.sub(tokens, count);
+  }
+
+  Vec16Emitter& e;
+  x86::Compiler& cc;
+  const x86::Gp run;
+  x86::Gp state, in, to, value, out, decay, step, tokens;
+  x86::Gp strides[4];  // [t]: bytes of t rows of B and C; those of 1 and 3 are there
+};
+
 // y[i] = y[i] * gate / (1 + Exp(-gate)), in the order of the reference.
 void Gate(Vec16Emitter& e, bool silu) {
   const auto y = e.PointerArg(0), gate = e.PointerArg(1), n = e.PointerArg(2);
@@ -310,11 +454,16 @@ void Multiply(Vec16Emitter& e) {
 Recurrent GenerateRecurrent(Isa isa) {
   Recurrent set = {};
   set.isa = isa;
-  GenerateVec16("convolve", isa, &set.convolve, [](Vec16Emitter& e) { Convolve(e, true); });
+  GenerateVec16("convolve", isa, &set.convolve, [](Vec16Emitter& e) { Convolve(e, false, true); });
+  GenerateVec16("convolve_biased", isa, &set.convolve_biased,
+                [](Vec16Emitter& e) { Convolve(e, true, true); });
   GenerateVec16("convolve_alone", isa, &set.convolve_alone,
-                [](Vec16Emitter& e) { Convolve(e, false); });
+                [](Vec16Emitter& e) { Convolve(e, false, false); });
   GenerateVec16("delta_gates", isa, &set.delta_gates, DeltaGates);
   GenerateVec16("delta_rule", isa, &set.delta_rule, DeltaRule);
+  GenerateVec16("mamba_gates", isa, &set.mamba_gates, MambaGates);
+  GenerateVec16("mamba2", isa, &set.mamba2,
+                [](Vec16Emitter& e) { MambaEmitter(e, e.PointerArg(0)).Emit(); });
   GenerateVec16("silu_gate", isa, &set.silu_gate, [](Vec16Emitter& e) { Gate(e, true); });
   GenerateVec16("sigmoid_gate", isa, &set.sigmoid_gate, [](Vec16Emitter& e) { Gate(e, false); });
   GenerateVec16("multiply", isa, &set.multiply, Multiply);

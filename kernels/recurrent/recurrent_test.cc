@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -142,6 +143,63 @@ TEST(Recurrent, TheDeltaRuleIsThatOfTheDefinition) {
   EXPECT_LT(worst, 1e-5 * largest);
 }
 
+// The same for Mamba-2: the head's keys and queries are B and C, its rates the steps.
+std::vector<float> MambaOutputOf(const Recurrent& set, const Head& head, size_t cut) {
+  std::vector<float> state(Head::kKey * kMambaColumns), out(head.tokens * kMambaColumns);
+  for (size_t begin = 0; begin < head.tokens; begin += cut) {
+    const MambaRun run{.state = state.data(),
+                       .inputs = head.keys.data() + begin * Head::kKey,
+                       .outputs = head.queries.data() + begin * Head::kKey,
+                       .values = head.values.data() + begin * kStateColumns,
+                       .out = out.data() + begin * kMambaColumns,
+                       .decays = head.decays.data() + begin,
+                       .steps = head.rates.data() + begin,
+                       .state_size = Head::kKey,
+                       .tokens = std::min(cut, head.tokens - begin),
+                       .stride = Head::kKey,
+                       .value_stride = kStateColumns,
+                       .out_stride = kMambaColumns,
+                       .skip = 0.75f};
+    set.mamba2(&run);
+  }
+  return out;
+}
+
+TEST(Recurrent, ACutMovesNoBitOfMamba2) {
+  const Head head(700);
+  const std::vector<float> whole = MambaOutputOf(GetRecurrent(BestIsa()), head, head.tokens);
+  for (const size_t cut : {1, 3, 7, 64, 100, 256}) {
+    EXPECT_EQ(FirstDifference(MambaOutputOf(GetRecurrent(BestIsa()), head, cut).data(),
+                              whole.data(), whole.size()),
+              whole.size())
+        << cut;
+  }
+}
+
+TEST(Recurrent, Mamba2IsThatOfTheDefinition) {
+  const Head head(700);
+  const std::vector<float> out = MambaOutputOf(GetRecurrent(BestIsa()), head, 64);
+  std::vector<double> state(Head::kKey * kMambaColumns);
+  double worst = 0, largest = 0;
+  for (size_t t = 0; t < head.tokens; ++t) {
+    for (size_t c = 0; c < kMambaColumns; ++c) {
+      const auto x = static_cast<double>(head.values[t * kStateColumns + c]);
+      double y = 0.75 * x;
+      for (size_t i = 0; i < Head::kKey; ++i) {
+        double& s = state[i * kMambaColumns + c];
+        s = static_cast<double>(head.decays[t]) * s +
+            static_cast<double>(head.rates[t]) * x *
+                static_cast<double>(head.keys[t * Head::kKey + i]);
+        y += s * static_cast<double>(head.queries[t * Head::kKey + i]);
+      }
+      worst = std::max(worst, std::fabs(y - static_cast<double>(out[t * kMambaColumns + c])));
+      largest = std::max(largest, std::fabs(y));
+    }
+  }
+  EXPECT_GT(largest, 1.0);
+  EXPECT_LT(worst, 1e-5 * largest);
+}
+
 TEST(Recurrent, GatesAreThoseOfTheDefinition) {
   std::vector<float> alpha, beta;
   for (float x = -120.0f; x <= 120.0f; x += 0.37f) alpha.push_back(x);
@@ -149,11 +207,16 @@ TEST(Recurrent, GatesAreThoseOfTheDefinition) {
   std::vector<float> decays(alpha.size()), rates(alpha.size());
   GetRecurrent(BestIsa()).delta_gates(alpha.data(), beta.data(), -0.5f, 0.25f, decays.data(),
                                       rates.data(), alpha.size());
+  std::vector<float> mamba_decays(alpha.size()), steps(alpha.size());
+  GetRecurrent(BestIsa()).mamba_gates(alpha.data(), -0.5f, 0.25f, mamba_decays.data(), steps.data(),
+                                      alpha.size());
   for (size_t i = 0; i < alpha.size(); ++i) {
     const double x = alpha[i] + 0.25;
     const double softplus = std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x)));
     const double decay = std::exp(-0.5 * softplus);
     EXPECT_NEAR(decays[i], decay, 2e-6 * decay + 1e-37) << alpha[i];
+    EXPECT_NEAR(steps[i], softplus, 1e-6 * softplus + 1e-37) << alpha[i];
+    EXPECT_EQ(std::bit_cast<uint32_t>(mamba_decays[i]), std::bit_cast<uint32_t>(decays[i]));
     EXPECT_NEAR(rates[i], 1.0 / (1.0 + std::exp(-static_cast<double>(beta[i]))), 3e-7) << beta[i];
   }
 }

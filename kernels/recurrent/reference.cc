@@ -18,13 +18,14 @@ float Softplus(float x) {
   return (x > 0.0f ? x : 0.0f) + (z + z) * series;
 }
 
-template <bool kSilu>
+template <bool kBiased, bool kSilu>
 void Convolve(const float* const* inputs, const float* w, size_t taps, float* y, size_t y_stride,
               size_t tokens, size_t n) {
   for (size_t t = 0; t < tokens; ++t) {
     for (size_t c = 0; c < n; ++c) {
       float s = w[c] * inputs[t][c];
       for (size_t j = 1; j < taps; ++j) s = std::fma(w[j * n + c], inputs[t + j][c], s);
+      if (kBiased) s += w[taps * n + c];
       y[t * y_stride + c] = kSilu ? s / (1.0f + Exp(-s)) : s;
     }
   }
@@ -63,6 +64,31 @@ void DeltaRule(const DeltaRun* run) {
   }
 }
 
+void MambaGates(const float* alpha, float a, float bias, float* decays, float* steps, size_t n) {
+  for (size_t t = 0; t < n; ++t) {
+    steps[t] = Softplus(alpha[t] + bias);
+    decays[t] = Exp(a * steps[t]);
+  }
+}
+
+void Mamba2(const MambaRun* run) {
+  for (size_t t = 0; t < run->tokens; ++t) {
+    const float* const b = run->inputs + t * run->stride;
+    const float* const c = run->outputs + t * run->stride;
+    for (size_t column = 0; column < kMambaColumns; ++column) {
+      const float x = run->values[t * run->value_stride + column], u = x * run->steps[t];
+      float sums[2] = {};
+      for (size_t i = 0; i < run->state_size; ++i) {
+        float& s = run->state[i * kMambaColumns + column];
+        const float decayed = s * run->decays[t];
+        s = std::fma(b[i], u, decayed);
+        sums[i % 2] = std::fma(s, c[i], sums[i % 2]);
+      }
+      run->out[t * run->out_stride + column] = std::fma(run->skip, x, sums[0] + sums[1]);
+    }
+  }
+}
+
 void SiluGate(float* y, const float* gate, size_t n) {
   for (size_t i = 0; i < n; ++i) y[i] = y[i] * (gate[i] / (1.0f + Exp(-gate[i])));
 }
@@ -79,10 +105,13 @@ void Multiply(const float* a, const float* b, float* y, size_t n) {
 
 Recurrent ScalarRecurrent() {
   return {.isa = Isa::kScalar,
-          .convolve = Convolve<true>,
-          .convolve_alone = Convolve<false>,
+          .convolve = Convolve<false, true>,
+          .convolve_biased = Convolve<true, true>,
+          .convolve_alone = Convolve<false, false>,
           .delta_gates = DeltaGates,
           .delta_rule = DeltaRule,
+          .mamba_gates = MambaGates,
+          .mamba2 = Mamba2,
           .silu_gate = SiluGate,
           .sigmoid_gate = SigmoidGate,
           .multiply = Multiply};
