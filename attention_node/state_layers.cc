@@ -15,6 +15,22 @@ constexpr double kUnitEpsilon = 1e-6;
 // Bytes of a table of floats in the arena.
 size_t Placed(size_t floats) { return RoundUp(floats * sizeof(float), kCacheLineBytes); }
 
+// Of the tables of a convolution's weights: one for each tap, and the biases.
+size_t RowsOfConvolution(const model::LayerSpec& layer) {
+  return layer.recurrence.taps + layer.Has(model::TensorRole::kConvolutionBias);
+}
+
+// Where a layer's convolution has the channels of the first query, key and value.
+struct Channels {
+  size_t query, key, value;
+};
+Channels ChannelsOf(const model::LayerSpec& layer) {
+  const size_t keys = layer.sizes.kv_heads * layer.recurrence.key_size;
+  if (layer.recurrence.kind == model::StateKind::kMamba2)  // x, B, C
+    return {layer.sizes.q_rows() + keys, layer.sizes.q_rows(), 0};
+  return {0, keys, 2 * keys};
+}
+
 }  // namespace
 
 StateLayers::StateLayers(const model::ModelConfig& config, const model::GgufFile& file,
@@ -29,9 +45,9 @@ StateLayers::StateLayers(const model::ModelConfig& config, const model::GgufFile
     const model::LayerSpec& spec = config.layer(i);
     if (!spec.recurrent()) continue;
     const model::Recurrence& of = spec.recurrence;
-    bytes += spec.sizes.kv_heads * Placed(of.taps * 2 * of.key_size) +
-             spec.sizes.heads * Placed(of.taps * spec.sizes.head_size) +
-             Placed(spec.sizes.head_size);
+    const size_t rows = RowsOfConvolution(spec);
+    bytes += spec.sizes.kv_heads * Placed(rows * 2 * of.key_size) +
+             spec.sizes.heads * Placed(rows * spec.sizes.head_size) + Placed(spec.sizes.head_size);
     keys = std::max(keys, 2 * of.key_size);
     values = std::max(values, spec.sizes.head_size);
   }
@@ -60,6 +76,9 @@ std::unique_ptr<RecurrentShape> StateLayers::MakeShape(const model::LayerSpec& s
                      .size = spec.sizes.head_size,
                      .taps = spec.recurrence.taps,
                      .group = spec.sizes.group(),
+                     .convolve = spec.Has(model::TensorRole::kConvolutionBias)
+                                     ? kernels::GetRecurrent(options_.isa).convolve_biased
+                                     : kernels::GetRecurrent(options_.isa).convolve,
                      .epsilon = spec.norm_epsilon,
                      .unit_epsilon = 0.0f,
                      .query_weight = nullptr,
@@ -88,28 +107,36 @@ void StateLayers::ReadLayer(const model::GgufFile& file, size_t layer) {
   const size_t taps = spec.recurrence.taps, key_heads = spec.sizes.kv_heads;
   const auto read = [&](TensorRole role) { return model::ReadVector(file, config_, layer, role); };
   const std::vector<float> filter = read(TensorRole::kConvolution);  // [channel][tap]
+  const bool biased = spec.Has(TensorRole::kConvolutionBias);
+  const std::vector<float> bias =
+      biased ? read(TensorRole::kConvolutionBias) : std::vector<float>();
   // Channels [first, first + count) to columns [column, ...) of a table of rows of n.
   const auto place = [&](std::span<float> table, size_t n, size_t column, size_t first,
                          size_t count) {
-    for (size_t j = 0; j < taps; ++j) {
-      for (size_t c = 0; c < count; ++c) table[j * n + column + c] = filter[(first + c) * taps + j];
+    for (size_t c = 0; c < count; ++c) {
+      for (size_t j = 0; j < taps; ++j) table[j * n + column + c] = filter[(first + c) * taps + j];
+      if (biased) table[taps * n + column + c] = bias[first + c];
     }
   };
   Layer& to = layers_[layer];
+  const size_t rows = RowsOfConvolution(spec);
+  const Channels channels = ChannelsOf(spec);
   for (size_t head = 0; head < key_heads && key_size != 0; ++head) {
-    const std::span<float> table = arena_.AllocateArray<float>(taps * 2 * key_size);
-    place(table, 2 * key_size, 0, head * key_size, key_size);
-    place(table, 2 * key_size, key_size, (key_heads + head) * key_size, key_size);
+    const std::span<float> table = arena_.AllocateArray<float>(rows * 2 * key_size);
+    place(table, 2 * key_size, 0, channels.query + head * key_size, key_size);
+    place(table, 2 * key_size, key_size, channels.key + head * key_size, key_size);
     to.keys.push_back(table.data());
   }
   for (size_t head = 0; head < spec.sizes.heads; ++head) {
-    const std::span<float> table = arena_.AllocateArray<float>(taps * size);
-    place(table, size, 0, 2 * key_heads * key_size + head * size, size);
+    const std::span<float> table = arena_.AllocateArray<float>(rows * size);
+    place(table, size, 0, channels.value + head * size, size);
     to.values.push_back(table.data());
   }
   if (spec.recurrence.kind == model::StateKind::kConvolution) return;
   to.decays = read(TensorRole::kDecay);
   to.biases = read(TensorRole::kDecayBias);
+  if (spec.Has(TensorRole::kSkip)) to.skips = read(TensorRole::kSkip);
+  if (!spec.Has(TensorRole::kHeadNorm)) return;
   const std::vector<float> norm = read(TensorRole::kHeadNorm);
   const std::span<float> placed = arena_.AllocateArray<float>(size);
   std::ranges::copy(norm, placed.begin());
@@ -135,6 +162,7 @@ const StateOperand* StateLayers::Operand(size_t thread, size_t layer, size_t kv_
                      .convolution = of.values[head],
                      .decay = of.decays.empty() ? 0.0f : of.decays[head],
                      .bias = of.biases.empty() ? 0.0f : of.biases[head],
+                     .skip = of.skips.empty() ? 0.0f : of.skips[head],
                      .out = out + head * spec.sizes.head_size});
   }
   if (heads.empty()) return nullptr;

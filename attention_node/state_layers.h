@@ -35,9 +35,9 @@ class StateLayers {
  private:
   // The tables of one layer.
   struct Layer {
-    std::vector<const float*> keys;    // [key head]: StateOperand::convolution
-    std::vector<const float*> values;  // [value head]: StateHead::convolution
-    std::vector<float> decays, biases;
+    std::vector<const float*> keys;            // [key head]: StateOperand::convolution
+    std::vector<const float*> values;          // [value head]: StateHead::convolution
+    std::vector<float> decays, biases, skips;  // [value head]
     const float* norm = nullptr;
   };
   void ReadLayer(const model::GgufFile&, size_t layer);

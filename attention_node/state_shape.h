@@ -11,9 +11,9 @@ namespace larder::attention_node {
 
 struct StateShape {
   // The state of one value head. matrix: the T of kernels/recurrent/recurrent.h,
-  // [value size / kStateColumns][key size][kStateColumns]; then its G, alone in a cache line; then
-  // the inputs of the convolution of the last taps - 1 tokens, [taps - 1][tail_row]: query, key,
-  // value.
+  // [value size / kStateColumns][key size][kStateColumns], or Mamba-2's S, in kMambaColumns; then
+  // G, alone in a cache line; then the inputs of the convolution of the last taps - 1 tokens, [taps
+  // - 1][tail_row]: query, key, value.
   struct Layer {
     Layer(const model::LayerSpec&, uint64_t first_byte);
     size_t heads;  // value heads; 0: the layer has no state

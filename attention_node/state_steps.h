@@ -24,6 +24,7 @@ struct RecurrentShape {
   model::StateKind kind;
   size_t key_size, size, taps, group;  // size: elements of a value; group: value heads of a key
                                        // head
+  decltype(kernels::Recurrent::convolve) convolve;  // of queries, keys and values
   // Of the gated delta rule alone:
   float epsilon;                           // of the norm of a head's output
   float unit_epsilon;                      // of the norms that make q and k as long as they must be
@@ -37,6 +38,7 @@ struct RecurrentShape {
   size_t gate(size_t i) const { return value(group) + i * size; }
   size_t beta(size_t i) const { return gate(group) + i; }
   size_t alpha(size_t i) const { return beta(group) + i; }
+  size_t step(size_t i) const { return gate(group) + i; }  // Mamba-2's alpha
   // Of a convolution: B, C and x.
   size_t part(size_t i) const { return i * size; }
 };
@@ -52,7 +54,7 @@ struct StateHead {
   size_t index;              // of the value head in its group
   size_t head;               // of the value head in the layer
   const float* convolution;  // [taps][size]: the weights of its value, or of its channels
-  float decay, bias;
+  float decay, bias, skip;
   float* out;  // row 0's first column of this head
 };
 

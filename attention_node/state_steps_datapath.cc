@@ -10,7 +10,9 @@ namespace larder::attention_node {
 namespace {
 
 using kernels::DeltaRun;
+using kernels::kMambaColumns;
 using kernels::kStateColumns;
+using kernels::MambaRun;
 using model::BatchRows;
 
 // Consecutive rows of one slot, at most kStateTokens.
@@ -50,12 +52,13 @@ class Inputs {
   std::array<const float*, kMaxTaps - 1 + kStateTokens> rows_;
 };
 
-// Queries and keys: convolved, each as long as it must be.
+// Queries and keys: convolved, and with the delta rule each as long as it must be.
 void MakeKeys(const StateOperand& op, const Tokens& tokens, const HeadState& state) {
   const RecurrentShape& shape = *op.shape;
   const size_t row = 2 * shape.key_size;
-  shape.recurrent->convolve(Inputs(op, tokens, state, 0, 0).rows(), op.convolution, shape.taps,
-                            op.scratch.keys, row, tokens.count, row);
+  shape.convolve(Inputs(op, tokens, state, 0, 0).rows(), op.convolution, shape.taps,
+                 op.scratch.keys, row, tokens.count, row);
+  if (shape.kind != model::StateKind::kDeltaRule) return;
   float* x[kernels::kNormRows];
   for (const float* weight : {shape.query_weight, shape.key_weight}) {
     const size_t first = weight == shape.query_weight ? 0 : shape.key_size;
@@ -96,12 +99,24 @@ struct Scales {
   }
 };
 
-void RunHead(const StateOperand& op, const StateHead& head, const Tokens& tokens,
-             const HeadState& state) {
+void MakeValues(const StateOperand& op, const StateHead& head, const Tokens& tokens,
+                const HeadState& state) {
   const RecurrentShape& shape = *op.shape;
-  shape.recurrent->convolve(
-      Inputs(op, tokens, state, 2 * shape.key_size, shape.value(head.index)).rows(),
-      head.convolution, shape.taps, op.scratch.values, shape.size, tokens.count, shape.size);
+  shape.convolve(Inputs(op, tokens, state, 2 * shape.key_size, shape.value(head.index)).rows(),
+                 head.convolution, shape.taps, op.scratch.values, shape.size, tokens.count,
+                 shape.size);
+}
+
+// A head's output of a token, times SiLU of its gate.
+void Gate(const StateOperand& op, const StateHead& head, size_t row) {
+  const RecurrentShape& shape = *op.shape;
+  shape.recurrent->silu_gate(head.out + row * op.out_stride,
+                             op.qkv + row * op.qkv_stride + shape.gate(head.index), shape.size);
+}
+
+void RunDeltaHead(const StateOperand& op, const StateHead& head, const Tokens& tokens,
+                  const HeadState& state) {
+  const RecurrentShape& shape = *op.shape;
   Scales scales;
   scales.Make(op, head, tokens, state.scale);
   for (size_t column = 0; column < shape.size; column += kStateColumns) {
@@ -128,23 +143,48 @@ void RunHead(const StateOperand& op, const StateHead& head, const Tokens& tokens
     const size_t count = std::min(tokens.count - t, kernels::kNormRows);
     for (size_t i = 0; i < count; ++i) out[i] = head.out + (tokens.row + t + i) * op.out_stride;
     shape.elementwise->rms_norms(out, op.norm, out, count, shape.size, shape.epsilon);
-    for (size_t i = 0; i < count; ++i) {
-      shape.recurrent->silu_gate(
-          out[i], op.qkv + (tokens.row + t + i) * op.qkv_stride + shape.gate(head.index),
-          shape.size);
-    }
+    for (size_t i = 0; i < count; ++i) Gate(op, head, tokens.row + t + i);
     t += count;
   }
 }
 
-void DeltaRule(const StateOperand& op, const Tokens& tokens) {
+void RunMambaHead(const StateOperand& op, const StateHead& head, const Tokens& tokens,
+                  const HeadState& state) {
+  const RecurrentShape& shape = *op.shape;
+  float alpha[kStateTokens], decays[kStateTokens], steps[kStateTokens];
+  for (size_t t = 0; t < tokens.count; ++t)
+    alpha[t] = op.qkv[(tokens.row + t) * op.qkv_stride + shape.step(head.index)];
+  shape.recurrent->mamba_gates(alpha, head.decay, head.bias, decays, steps, tokens.count);
+  for (size_t column = 0; column < shape.size; column += kMambaColumns) {
+    const MambaRun run{.state = state.matrix + column * shape.key_size,
+                       .inputs = op.scratch.keys + shape.key_size,
+                       .outputs = op.scratch.keys,
+                       .values = op.scratch.values + column,
+                       .out = head.out + tokens.row * op.out_stride + column,
+                       .decays = decays,
+                       .steps = steps,
+                       .state_size = shape.key_size,
+                       .tokens = tokens.count,
+                       .stride = 2 * shape.key_size,
+                       .value_stride = shape.size,
+                       .out_stride = op.out_stride,
+                       .skip = head.skip};
+    shape.recurrent->mamba2(&run);
+  }
+  for (size_t t = 0; t < tokens.count; ++t) Gate(op, head, tokens.row + t);
+}
+
+// States that are matrices: the delta rule's and Mamba-2's.
+void Matrices(const StateOperand& op, const Tokens& tokens) {
   const RecurrentShape& shape = *op.shape;
   const StateShape::Layer& of = shape.states->shape().layers[op.layer];
   MakeKeys(op, tokens, shape.states->head(tokens.slot, op.layer, op.heads[0].head));
   for (size_t i = 0; i < op.n_heads; ++i) {
     const StateHead& head = op.heads[i];
     const HeadState state = shape.states->head(tokens.slot, op.layer, head.head);
-    RunHead(op, head, tokens, state);
+    MakeValues(op, head, tokens, state);
+    shape.kind == model::StateKind::kMamba2 ? RunMambaHead(op, head, tokens, state)
+                                            : RunDeltaHead(op, head, tokens, state);
     const size_t keys = 2 * shape.key_size;
     Inputs(op, tokens, state, 0, 0).Keep(state.tail, of.tail_row, of.tail_rows, tokens.count, keys);
     Inputs(op, tokens, state, keys, shape.value(head.index))
@@ -187,7 +227,8 @@ void RunTokens(const StateOperand& op, const Tokens& tokens, bool begins) {
     case model::StateKind::kNone:
       return;
     case model::StateKind::kDeltaRule:
-      return DeltaRule(op, tokens);
+    case model::StateKind::kMamba2:
+      return Matrices(op, tokens);
     case model::StateKind::kConvolution:
       return Convolution(op, tokens);
   }

@@ -62,6 +62,8 @@ Activations::Activations(const model::ModelConfig& config, size_t n_threads, siz
   const size_t scratch_floats =
       std::max(kernels::kNormRows * dim_blocks * kernels::kBlock,
                config.Most([](const model::LayerSpec& layer) {
+                 if (layer.Has(model::TensorRole::kGroupNorm))
+                   return kernels::kNormRows * layer.sizes.q_rows();
                  return layer.qk_norm == model::QkNorm::kRow ? layer.sizes.q_rows() : 0;
                }));
   // Lays out the same list twice: the first pass counts bytes, the second assigns addresses.

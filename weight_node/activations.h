@@ -40,8 +40,8 @@ struct ThreadActivations {
   HeadPlanes head;     // the same for lm_head
   ActRows q;           // quantised attention output: input of O
   FloatRows ffn_tile;  // one FFN unit: 32 gate, 32 up
-  float* scratch;      // [kNormRows][dim], each padded to blocks; or a row's queries, if norms of
-                       // whole rows need that
+  float* scratch;      // [kNormRows][dim], each padded to blocks; or a row's queries, or rows of
+                       // attention's output, if their norms need that
 };
 
 // The rows that weights and attention exchange. Colocated, Activations allocates them; separated,

@@ -166,6 +166,8 @@ bool IsKept(const model::LayerSpec& layer, const model::TensorSpec& tensor) {
       return false;  // in gate_up_bias
     case TensorRole::kHeadNorm:
       return false;  // attention_node's
+    case TensorRole::kGroupNorm:
+      return true;
     default:
       return tensor.kind == model::TensorKind::kNorm || tensor.kind == model::TensorKind::kBias;
   }
@@ -210,7 +212,7 @@ Shards::Shards(const model::ModelConfig& config, const ShardPlan& plan, size_t t
   for (size_t layer = 0; layer < config.layers; ++layer) {
     const model::LayerSpec& spec = config.layer(layer);
     for (const model::TensorSpec& tensor : spec.tensors)
-      if (IsKept(spec, tensor)) vectors += PlacedBytes(tensor.cols);
+      if (IsKept(spec, tensor)) vectors += PlacedBytes(tensor.rows * tensor.cols);
     if (spec.Has(TensorRole::kUpBias))
       vectors += PlacedBytes(LayerShape(spec).ffn_units * kUnitRows);
     if (spec.Has(TensorRole::kQBias)) {

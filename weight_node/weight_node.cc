@@ -361,6 +361,7 @@ void WeightNode::AddOp(size_t thread, size_t layer, ProgramForm form, size_t hal
     case model::OpKind::kAttention:  // these are attention_node's
     case model::OpKind::kDeltaRule:
     case model::OpKind::kConvolution:
+    case model::OpKind::kMamba2:
       break;
   }
   LARDER_CHECK(false, "operation {} has no step here", static_cast<int>(op.kind));
@@ -581,14 +582,30 @@ ActRows WeightNode::AttendedOf(size_t thread, ProgramForm form) const {
 
 void WeightNode::AddQuantizeAttended(size_t thread, size_t layer, ProgramForm form, bool logit_rows,
                                      Steps& steps) {
+  const bool shared = form == ProgramForm::kManyRows;
+  const model::LayerSpec& spec = config_.layer(layer);
+  if (const float* weight = shards_[thread]->layers()[layer].of(model::TensorRole::kGroupNorm)) {
+    const GroupNormOperand* norm =
+        Keep(group_norms_, GroupNormOperand{.elementwise = &elementwise_,
+                                            .x = activations_.attn,
+                                            .weight = weight,
+                                            .groups = spec.sizes.kv_heads,
+                                            .n = spec.sizes.q_rows(),
+                                            .epsilon = spec.norm_epsilon,
+                                            .scratch = activations_.threads[thread].scratch,
+                                            .out = AttendedOf(thread, form),
+                                            .share = ShareOf(thread, form),
+                                            .logit_rows = logit_rows});
+    steps.Add(MakeStep(GroupNormStep, norm, StepKind::kNorm, layer, shared));
+    return;
+  }
   const QuantizeOperand* quantize =
       Keep(quantizes_, QuantizeOperand{.elementwise = &elementwise_,
                                        .x = activations_.attn,
-                                       .n = config_.layer(layer).sizes.q_rows(),
+                                       .n = spec.sizes.q_rows(),
                                        .out = AttendedOf(thread, form),
                                        .share = ShareOf(thread, form),
                                        .logit_rows = logit_rows});
-  const bool shared = form == ProgramForm::kManyRows;
   steps.Add(MakeStep(QuantizeStep, quantize, StepKind::kQuantize, layer, shared));
 }
 

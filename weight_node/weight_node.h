@@ -229,6 +229,7 @@ class WeightNode {
   std::deque<KeepOperand> keeps_;
   std::deque<NormOperand> norms_;
   std::deque<QuantizeOperand> quantizes_;
+  std::deque<GroupNormOperand> group_norms_;
   std::deque<ProductOperand> products_;
   std::deque<HeadOperand> heads_;
   std::deque<FfnOperand> ffns_;

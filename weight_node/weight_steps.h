@@ -131,6 +131,20 @@ struct QuantizeOperand {
 };
 void QuantizeStep(const void* operand, void* batch);
 
+// The same behind an RMS norm of each of `groups` equal parts of a row.
+struct GroupNormOperand {
+  const kernels::Elementwise* elementwise;
+  FloatRows x;
+  const float* weight;  // [n]
+  size_t groups, n;
+  float epsilon;
+  float* scratch;  // [kNormRows][n]
+  ActRows out;
+  RowShare share;
+  bool logit_rows;
+};
+void GroupNormStep(const void* operand, void* batch);
+
 // y[m][16 * panels] (+)= x[m] * panels (+ bias). y.data points at this thread's first column.
 struct ProductOperand {
   const kernels::Gemm* gemm;

@@ -218,6 +218,31 @@ void QuantizeStep(const void* operand, void* batch) {
   }
 }
 
+void GroupNormStep(const void* operand, void* batch) {
+  const auto& op = *static_cast<const GroupNormOperand*>(operand);
+  const auto& rows = *static_cast<const BatchRows*>(batch);
+  const auto [begin, end] = RowsOf(op.logit_rows ? rows.logit_rows : rows.rows, op.share);
+  const uint32_t first = FirstRow(rows, op.logit_rows);
+  const size_t of_group = op.n / op.groups;
+  const float* x[kernels::kNormRows];
+  float* normed[kernels::kNormRows];
+  for (uint32_t m = begin; m < end;) {
+    const uint32_t count = std::min<uint32_t>(end - m, kernels::kNormRows);
+    for (size_t g = 0; g < op.n; g += of_group) {
+      for (uint32_t i = 0; i < count; ++i) {
+        x[i] = op.x.row(op.logit_rows ? rows.logit_row[m + i] : first + m + i) + g;
+        normed[i] = op.scratch + i * op.n + g;
+      }
+      op.elementwise->rms_norms(x, op.weight + g, normed, count, of_group, op.epsilon);
+    }
+    EndLap(StepKind::kNorm);
+    for (uint32_t i = 0; i < count; ++i)
+      op.elementwise->quantize(op.scratch + i * op.n, ActRow(op.out, first + m + i), op.n);
+    EndLap(StepKind::kQuantize);
+    m += count;
+  }
+}
+
 void ProductStep(const void* operand, void* batch) {
   const auto& op = *static_cast<const ProductOperand*>(operand);
   const auto& rows = *static_cast<const BatchRows*>(batch);

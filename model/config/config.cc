@@ -366,7 +366,8 @@ std::string LayersText(const ModelConfig& config) {
     text += !recurrence.any()
                 ? fmt::format(" ffn {}, {} heads / {} KV heads of {}", sizes.ffn, sizes.heads,
                               sizes.kv_heads, sizes.head_size)
-                : fmt::format(" ffn {}, delta rule: {} heads / {} key heads of {} x {}", sizes.ffn,
+                : fmt::format(" ffn {}, {}: {} heads / {} key heads of {} x {}", sizes.ffn,
+                              recurrence.kind == StateKind::kMamba2 ? "Mamba-2" : "delta rule",
                               sizes.heads, sizes.kv_heads, recurrence.key_size, sizes.head_size);
   }
   return text;

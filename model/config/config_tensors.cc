@@ -163,8 +163,8 @@ class TensorChecker {
 
   // Above 0 a state would grow without end.
   void CheckDecays(const TensorInfo& tensor) const {
-    std::vector<float> decays(tensor.cols);
-    file_.ReadRowsF32(tensor, 0, 1, decays.data());
+    std::vector<float> decays(tensor.rows * tensor.cols);
+    file_.ReadRowsF32(tensor, 0, tensor.rows, decays.data());
     for (size_t i = 0; i < decays.size(); ++i) {
       if (decays[i] <= 0.0f) continue;
       throw Error("{}: tensor '{}': head {} has {}, expected at most 0", file_.path(), tensor.name,

@@ -14,12 +14,12 @@ namespace {
 
 constexpr std::array kKindNames = {"matrix", "norm", "bias", "table"};
 // What a norm and a gate are was not written while there was one of each.
-constexpr std::array kOpNames = {"rms_norm", "qkv",   "attention",  "o",          "silu_gate",
-                                 "down",     "input", "delta_rule", "convolution"};
+constexpr std::array kOpNames = {"rms_norm", "qkv",   "attention",  "o",           "silu_gate",
+                                 "down",     "input", "delta_rule", "convolution", "mamba2"};
 constexpr std::array kNormNames = {"rms", "layer"};
 constexpr std::array kGateNames = {"silu", "gelu_tanh"};
 constexpr std::array kQkNormNames = {"none", "head", "head_after_rope", "row"};
-constexpr std::array kStateNames = {"none", "delta_rule", "convolution"};
+constexpr std::array kStateNames = {"none", "delta_rule", "convolution", "mamba2"};
 constexpr std::array kPairingNames = {"interleaved", "halves"};
 constexpr std::array kScalingNames = {"none", "linear", "yarn"};
 

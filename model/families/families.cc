@@ -14,10 +14,11 @@
 namespace larder::model::inline families {
 namespace {
 
-constexpr std::array kFamilies = {
-    &kLlama,        &kQwen2,    &kQwen3,  &kErnie45, &kExaone4,  &kGlm4,    &kGranite,
-    &kHunyuanDense, &kMistral3, &kOlmo2,  &kPhi3,    &kSeedOss,  &kSmolLm3, &kGemma,
-    &kGemma2,       &kGemma3,   &kGemma4, &kCohere2, &kCommandR, &kQwen35,  &kLfm2};
+constexpr std::array kFamilies = {&kLlama,  &kQwen2,        &kQwen3,        &kErnie45,  &kExaone4,
+                                  &kGlm4,   &kGranite,      &kHunyuanDense, &kMistral3, &kOlmo2,
+                                  &kPhi3,   &kSeedOss,      &kSmolLm3,      &kGemma,    &kGemma2,
+                                  &kGemma3, &kGemma4,       &kCohere2,      &kCommandR, &kQwen35,
+                                  &kLfm2,   &kGraniteHybrid};
 
 constexpr std::string_view kKeysOfSome[] = {"attention.output_scale",
                                             "attention.scale",
@@ -44,18 +45,17 @@ constexpr Missing kMissing[] = {
     {"deepseek2", "latent attention (MLA), mixtures of experts"},
     {"dots1", kExperts},
     {"ernie4_5-moe", kExperts},
-    {"falcon-h1", "recurrent layers (Mamba-2)"},
+    {"falcon-h1", "recurrent layers (Mamba-2) beside attention"},
     {"gemma3n", "AltUp, embeddings of each layer"},
     {"glm4moe", kExperts},
     {"gpt-oss", "mixtures of experts, attention sinks"},
-    {"granitehybrid", "recurrent layers (Mamba-2)"},
     {"granitemoe", kExperts},
     {"kimi-linear", "recurrent layers (delta rule), latent attention (MLA)"},
     {"lfm2moe", kExperts},
     {"llama4", "mixtures of experts, attention in chunks"},
-    {"mamba2", "recurrent layers (Mamba-2)"},
+    {"mamba2", "layers without FFN"},
     {"minimax-m2", kExperts},
-    {"nemotron_h", "recurrent layers (Mamba-2)"},
+    {"nemotron_h", "layers without attention or without FFN"},
     {"olmoe", kExperts},
     {"phi2", "LayerNorm with biases, gates without a gate matrix"},
     {"qwen2moe", kExperts},

@@ -113,8 +113,8 @@ struct Family {
     std::span<const Count> counts = {};
     double yarn_factor = 0.0;  // > 0: YaRN
     size_t original_context = 0;
-    double rotated = 1.0;  // the part of a head
-    bool delta = false;    // it has the keys of the gated delta rule
+    double rotated = 1.0;                // the part of a head
+    StateKind state = StateKind::kNone;  // whose keys it has: ssm.*
     // With states_without_kv_heads: each attention_every-th layer has attention.
     size_t attention_every = 0;
     float query_norm = 1.0f;  // what the weights of norms of q are around
@@ -183,6 +183,10 @@ inline constexpr LayerOp kParallel[] = {{OpKind::kNorm, TensorRole::kAttnNorm},
 inline constexpr LayerOp kPreNormDelta[] = {
     {OpKind::kNorm, TensorRole::kAttnNorm}, {OpKind::kQkv},  {OpKind::kDeltaRule}, {OpKind::kO},
     {OpKind::kNorm, TensorRole::kFfnNorm},  {OpKind::kGate}, {OpKind::kDown}};
+// As kPreNorm, with Mamba-2.
+inline constexpr LayerOp kPreNormMamba2[] = {
+    {OpKind::kNorm, TensorRole::kAttnNorm}, {OpKind::kQkv},  {OpKind::kMamba2}, {OpKind::kO},
+    {OpKind::kNorm, TensorRole::kFfnNorm},  {OpKind::kGate}, {OpKind::kDown}};
 // As kPreNorm, with a gated convolution.
 inline constexpr LayerOp kPreNormConvolution[] = {
     {OpKind::kNorm, TensorRole::kAttnNorm}, {OpKind::kQkv},  {OpKind::kConvolution}, {OpKind::kO},
@@ -198,7 +202,7 @@ inline constexpr LayerOp kPostNorm[] = {
     {.kind = OpKind::kDown, .post_norm = TensorRole::kPostFfnNorm}};
 
 extern const Family kCohere2, kCommandR, kErnie45, kExaone4, kGemma, kGemma2, kGemma3, kGemma4,
-    kGlm4, kGranite, kHunyuanDense, kLfm2, kLlama, kMistral3, kOlmo2, kPhi3, kQwen2, kQwen3,
-    kQwen35, kSeedOss, kSmolLm3;
+    kGlm4, kGranite, kGraniteHybrid, kHunyuanDense, kLfm2, kLlama, kMistral3, kOlmo2, kPhi3, kQwen2,
+    kQwen3, kQwen35, kSeedOss, kSmolLm3;
 
 }  // namespace larder::model::families

@@ -2,17 +2,9 @@
 //
 // Traps: logit_scale divides; residual_scale is of what is added to the residual, not of the
 // residual; rope.scaling.finetuned false means that no layer rotates.
-#include "model/families/family.h"
+#include "model/families/granite.h"
 
 namespace larder::model::inline families {
-namespace {
-constexpr std::string_view kGraniteKeys[] = {"embedding_scale", "residual_scale", "attention.scale",
-                                             "logit_scale"};
-constexpr Family::Sample::Value kGraniteSample[] = {{"embedding_scale", 6.0f},
-                                                    {"residual_scale", 0.375f},
-                                                    {"attention.scale", 0.09375f},
-                                                    {"logit_scale", 3.0f}};
-
 void ReadGranite(const FamilyKeys& keys, KeysOfModel& model) {
   model.scales = {.embedding = keys.Positive("embedding_scale", 1.0),
                   .residual = keys.Positive("residual_scale", 1.0),
@@ -25,7 +17,6 @@ void ReadGranite(const FamilyKeys& keys, KeysOfModel& model) {
     if (!rotates) layer.rotary = RotarySpec();
   }
 }
-}  // namespace
 
 const Family kGranite = {.name = "granite",
                          .number = 6,

@@ -25,7 +25,9 @@ enum class Length : uint8_t {
   kQGate,
   kKeys,
   kTaps,
-  kConv
+  kConv,
+  kGroups,
+  kOfGroup
 };
 // Which layers have a tensor.
 enum class If : uint8_t {
@@ -37,7 +39,9 @@ enum class If : uint8_t {
   kDownBias,
   kNorm,
   kState,
-  kDelta
+  kHeads,
+  kDelta,
+  kMamba2
 };
 
 struct Row {
@@ -82,18 +86,23 @@ constexpr std::array<Row, kTensorRoles> kTensors = {{
     {TensorRole::kOutputScale, TensorKind::kNorm, "layer_output_scale.weight", Length::kOne,
      Length::kOne, If::kNorm},
     {TensorRole::kOutputGate, TensorKind::kMatrix, "attn_gate.weight", Length::kQ, Length::kDim,
-     If::kDelta},
+     If::kHeads},
     {TensorRole::kAlpha, TensorKind::kMatrix, "ssm_alpha.weight", Length::kHeads, Length::kDim,
-     If::kDelta},
+     If::kHeads},
     {TensorRole::kBeta, TensorKind::kMatrix, "ssm_beta.weight", Length::kHeads, Length::kDim,
      If::kDelta},
     {TensorRole::kConvolution, TensorKind::kTable, "ssm_conv1d.weight", Length::kConv,
      Length::kTaps, If::kState},
-    {TensorRole::kDecay, TensorKind::kTable, "ssm_a", Length::kOne, Length::kHeads, If::kDelta},
+    {TensorRole::kDecay, TensorKind::kTable, "ssm_a", Length::kOne, Length::kHeads, If::kHeads},
     {TensorRole::kDecayBias, TensorKind::kTable, "ssm_dt.bias", Length::kOne, Length::kHeads,
-     If::kDelta},
+     If::kHeads},
     {TensorRole::kHeadNorm, TensorKind::kNorm, "ssm_norm.weight", Length::kOne, Length::kHead,
      If::kDelta},
+    {TensorRole::kConvolutionBias, TensorKind::kTable, "ssm_conv1d.bias", Length::kOne,
+     Length::kConv, If::kMamba2},
+    {TensorRole::kSkip, TensorKind::kTable, "ssm_d", Length::kHeads, Length::kOne, If::kMamba2},
+    {TensorRole::kGroupNorm, TensorKind::kTable, "ssm_norm.weight", Length::kGroups,
+     Length::kOfGroup, If::kMamba2},
 }};
 static_assert([] {
   for (size_t i = 0; i < kTensorRoles; ++i) {
@@ -127,12 +136,21 @@ size_t ElementsOf(Length length, const LayerTraits& traits) {
       return traits.recurrence.taps;
     case Length::kConv:
       return 2 * sizes.kv_heads * traits.recurrence.key_size + sizes.q_rows();
+    case Length::kGroups:
+      return sizes.kv_heads;
+    case Length::kOfGroup:
+      return sizes.q_rows() / sizes.kv_heads;
   }
   return 0;
 }
 
+// Whether such states have heads with a decay each: matrices, not only rows.
+bool HasHeads(StateKind kind) {
+  return kind == StateKind::kDeltaRule || kind == StateKind::kMamba2;
+}
+
 const char* KeysOf(Length length, StateKind kind) {
-  const bool delta = kind == StateKind::kDeltaRule;
+  const bool delta = HasHeads(kind);
   switch (length) {
     case Length::kOne:
       return "1";
@@ -158,6 +176,10 @@ const char* KeysOf(Length length, StateKind kind) {
       return delta ? "ssm.conv_kernel" : "shortconv.l_cache";
     case Length::kConv:
       return "2 * ssm.group_count * ssm.state_size + ssm.inner_size";
+    case Length::kGroups:
+      return "ssm.group_count";
+    case Length::kOfGroup:
+      return "ssm.inner_size / ssm.group_count";
   }
   return "";
 }
@@ -183,6 +205,10 @@ bool IsPresent(const Row& row, const LayerTraits& traits) {
       });
     case If::kState:
       return traits.recurrence.any();
+    case If::kHeads:
+      return HasHeads(traits.recurrence.kind);
+    case If::kMamba2:
+      return traits.recurrence.kind == StateKind::kMamba2;
     case If::kDelta:
       return traits.recurrence.kind == StateKind::kDeltaRule;
   }
@@ -190,7 +216,7 @@ bool IsPresent(const Row& row, const LayerTraits& traits) {
 }
 
 Length RowsOf(const Row& row, const LayerTraits& traits) {
-  const bool delta = traits.recurrence.kind == StateKind::kDeltaRule;
+  const bool delta = HasHeads(traits.recurrence.kind);
   if (row.role == TensorRole::kQ) {
     return delta ? Length::kKeys : traits.output_gate ? Length::kQGate : Length::kQ;
   }
@@ -198,10 +224,14 @@ Length RowsOf(const Row& row, const LayerTraits& traits) {
   if (delta && row.role == TensorRole::kV) return Length::kQ;
   if (traits.recurrence.kind == StateKind::kConvolution && row.role == TensorRole::kConvolution)
     return Length::kQ;
+  if (traits.recurrence.kind == StateKind::kMamba2 && row.role == TensorRole::kDecay)
+    return Length::kHeads;
   return row.rows;
 }
 
 Length ColsOf(const Row& row, const LayerTraits& traits) {
+  if (traits.recurrence.kind == StateKind::kMamba2 && row.role == TensorRole::kDecay)
+    return Length::kOne;
   if (row.present != If::kQkNorm || traits.qk_norm != QkNorm::kRow) return row.cols;
   return row.role == TensorRole::kQNorm ? Length::kQ : Length::kKv;
 }
@@ -220,8 +250,8 @@ void Fuse(LayerSpec& spec, std::initializer_list<TensorRole> roles, std::string_
   size_t all = 0;
   for (const bool counting : {true, false}) {
     size_t first = 0;
-    for (TensorSpec& tensor : spec.tensors) {
-      if (std::ranges::find(roles, tensor.role) == roles.end()) continue;
+    for (const TensorRole role : roles) {
+      TensorSpec& tensor = *std::ranges::find(spec.tensors, role, &TensorSpec::role);
       const size_t own = tensor.kind == TensorKind::kMatrix ? tensor.rows : tensor.cols;
       if (!counting) {
         tensor.suffix = suffix;
@@ -266,7 +296,12 @@ LayerSpec MakeLayerSpec(const LayerTraits& traits) {
       tensor.shared = true;
     }
   }
-  if (traits.forms.fused_qkv || spec.recurrent()) {
+  if (spec.recurrence.kind == StateKind::kMamba2) {
+    Fuse(spec,
+         {TensorRole::kOutputGate, TensorRole::kV, TensorRole::kK, TensorRole::kQ,
+          TensorRole::kAlpha},
+         "ssm_in.weight");
+  } else if (traits.forms.fused_qkv || spec.recurrent()) {
     Fuse(spec, {TensorRole::kQ, TensorRole::kK, TensorRole::kV},
          spec.recurrence.kind == StateKind::kConvolution ? "shortconv.in_proj.weight"
                                                          : "attn_qkv.weight");
@@ -323,7 +358,7 @@ uint64_t LayerSpec::matrix_parameters() const {
 std::span<const LayerOp> LayerSpec::BeforeAttention() const {
   const auto attention = std::ranges::find_if(ops, [](const LayerOp& op) {
     return op.kind == OpKind::kAttention || op.kind == OpKind::kDeltaRule ||
-           op.kind == OpKind::kConvolution;
+           op.kind == OpKind::kConvolution || op.kind == OpKind::kMamba2;
   });
   return std::span(ops).first(static_cast<size_t>(attention - ops.begin()));
 }
@@ -374,6 +409,7 @@ std::vector<RowsOfRole> RowsOfHead(const LayerSpec& layer, size_t kv_head) {
     rows.push_back({role, kv_head * layer.recurrence.key_size, layer.recurrence.key_size});
   for (const TensorRole role :
        {TensorRole::kV, TensorRole::kOutputGate, TensorRole::kBeta, TensorRole::kAlpha}) {
+    if (!layer.Has(role)) continue;
     const bool of_values = role == TensorRole::kV || role == TensorRole::kOutputGate;
     const size_t of_head = of_values ? size : 1;
     for (size_t i = 0; i < queries; ++i)

@@ -58,9 +58,12 @@ enum class TensorRole : uint8_t {
   kConvolution,  // [channels][taps]
   kDecay,        // [heads]: what multiplies softplus(alpha + bias)
   kDecayBias,    // [heads]
-  kHeadNorm      // [head size]: the norm of a head's output
+  kHeadNorm,     // [head size]: the norm of a head's output
+  kConvolutionBias,
+  kSkip,      // [heads]: what multiplies a value that passes by the state
+  kGroupNorm  // [key heads][their part of the output]
 };
-inline constexpr size_t kTensorRoles = 28;
+inline constexpr size_t kTensorRoles = 31;
 
 // kTable: rows of numbers that are no weights of a product.
 enum class TensorKind : uint8_t { kMatrix, kNorm, kBias, kTable };
@@ -82,16 +85,17 @@ struct TensorSpec {
 // The operations of a layer. x is the residual; in and hidden are results that the next operation
 // uses.
 enum class OpKind : uint8_t {
-  kNorm,        // in = norm(x) * weight: LayerSpec::norm
-  kQkv,         // q, k, v = their matrices * in, plus biases if there are any
-  kAttention,   // attention over q and k (normalised per head if there are norms, then rotated) and
-                // v
-  kO,           // x += O * output of attention
-  kGate,        // hidden = gate(gate * in) * (up * in): LayerSpec::gate
-  kDown,        // x += down * hidden
-  kInput,       // in = x
-  kDeltaRule,   // in the place of kAttention: StateKind::kDeltaRule
-  kConvolution  // the same: StateKind::kConvolution
+  kNorm,       // in = norm(x) * weight: LayerSpec::norm
+  kQkv,        // q, k, v = their matrices * in, plus biases if there are any
+  kAttention,  // attention over q and k (normalised per head if there are norms, then rotated) and
+               // v
+  kO,          // x += O * output of attention
+  kGate,       // hidden = gate(gate * in) * (up * in): LayerSpec::gate
+  kDown,       // x += down * hidden
+  kInput,      // in = x
+  kDeltaRule,  // in the place of kAttention: StateKind::kDeltaRule
+  kConvolution,  // the same: StateKind::kConvolution
+  kMamba2        // the same: StateKind::kMamba2
 };
 
 // Biases of O, gate, up and down, if there are any, belong to their products.
@@ -193,11 +197,18 @@ struct LayerSizes {
 // kK and kV give, each as long as the residual, and c the convolution without SiLU:
 //   what kO takes = C * c(B * x).
 // Its channels are divided among as many heads as attention has, which is how threads share them.
-enum class StateKind : uint8_t { kNone, kDeltaRule, kConvolution };
+//
+// kMamba2: the state space of Mamba-2 (Dao and Gu 2024, arXiv 2405.21060). C, B, x, z and alpha
+// being what kQ, kK, kV, kOutputGate and kAlpha give, c the convolution with kConvolutionBias and
+// SiLU, and a group of heads having the C and B of a key head:
+//   step = softplus(alpha + kDecayBias),  decay = exp(kDecay * step);
+//   state = decay * state + c(B) (step * c(x))^T,  out = state^T c(C) + kSkip * c(x);
+//   what kO takes = rms_norm(out * silu(z), kGroupNorm), over the heads of each group.
+enum class StateKind : uint8_t { kNone, kDeltaRule, kConvolution, kMamba2 };
 
 struct Recurrence {
   StateKind kind = StateKind::kNone;  // kNone: the layer has attention
-  size_t key_size = 0;                // elements of a query or key; kConvolution: 0
+  size_t key_size = 0;                // elements of a query or key, or of a state; kConvolution: 0
   size_t taps = 0;
   // Value head h belongs to key head h % kv_heads; else to h / (heads / kv_heads).
   bool heads_in_turn = false;
@@ -287,7 +298,8 @@ struct RowsOfRole {
 // All rows of the matrices in front of attention that belong to a KV head, in the order in which
 // they are packed and products lie: its query heads, its key, its value, and with output_gate the
 // gates of its query heads; of the delta rule: query, key, its value heads, their output gates,
-// betas and alphas; of a convolution: its channels' B, C and x.
+// betas and alphas; of a convolution: its channels' B, C and x; of Mamba-2: C,
+// B, its heads' x, z and alphas.
 std::vector<RowsOfRole> RowsOfHead(const LayerSpec&, size_t kv_head);
 // The delta rule's i-th value head of a key head.
 size_t ValueHead(const LayerSpec&, size_t key_head, size_t i);

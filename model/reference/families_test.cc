@@ -187,6 +187,17 @@ const std::vector<Change>& Changes() {
          for (const char* name : {"blk.1.attn_k.weight", "blk.1.attn_v.weight"})
            f.Find(name).dims = {64, 16};
        }},
+      {"no rotation beside Mamba-2", "granitehybrid",
+       [](RawGguf& f) {
+         f.Set("granitehybrid.rope.scaling.finetuned", Type::kBool, Raw(uint8_t{0}));
+       }},
+      {"the convolution's bias", "granitehybrid",
+       [](RawGguf& f) { f.Patch("blk.2.ssm_conv1d.bias", 0, Raw(3.0f)); }},
+      {"a state's step", "granitehybrid",
+       [](RawGguf& f) { f.Patch("blk.2.ssm_dt.bias", 0, Raw(3.0f)); }},
+      {"a state's skip", "granitehybrid", [](RawGguf& f) { f.Patch("blk.2.ssm_d", 4, Raw(3.0f)); }},
+      {"the norm of a group", "granitehybrid",
+       [](RawGguf& f) { f.Patch("blk.2.ssm_norm.weight", 4, Raw(5.0f)); }},
       {"the convolution of channels", "lfm2",
        [](RawGguf& f) { f.Patch("blk.2.shortconv.conv.weight", 0, Raw(3.0f)); }},
       {"a bias of O", "llama", [](RawGguf& f) { f.AddF32("blk.0.attn_output.bias", {64}); }},
@@ -233,7 +244,7 @@ TEST(Families, EachKeyChangesTheDescription) {
   for (const Change& change : Changes()) {
     const RawGguf file = SmallFile(change.family);
     if (change.what.find("norm") != change.what.npos || change.what.starts_with("a bias") ||
-        change.what.starts_with("the convolution"))
+        change.what.starts_with("the convolution") || change.what.starts_with("a state's"))
       continue;  // tensors
     RawGguf changed = file;
     change.change(changed);
@@ -357,6 +368,37 @@ TEST(Families, BadFilesAreRefusedInOneLine) {
        }},
       {"qwen35", "tensor 'blk.1.ssm_out.weight' is missing",
        [](RawGguf& f) { f.EraseTensor("blk.1.ssm_out.weight"); }},
+      {"granitehybrid", "key 'granitehybrid.ssm.group_count' is missing",
+       [](RawGguf& f) { f.EraseKey("granitehybrid.ssm.group_count"); }},
+      {"granitehybrid", "'granitehybrid.ssm.inner_size' is 96, expected for each of 4 heads a",
+       [](RawGguf& f) { f.SetU32("granitehybrid.ssm.inner_size", 96); }},
+      {"granitehybrid", "'granitehybrid.ssm.inner_size' is 64, expected for each of 4 groups a",
+       [](RawGguf& f) {
+         f.SetU32("granitehybrid.ssm.inner_size", 64);
+         f.SetU32("granitehybrid.ssm.group_count", 4);
+       }},
+      {"granitehybrid", "key 'granitehybrid.expert_count' is 4: Larder does not run mixtures",
+       [](RawGguf& f) { f.SetU32("granitehybrid.expert_count", 4); }},
+      {"granitehybrid", "key 'granitehybrid.residual_scale' is 0",
+       float_of("granitehybrid.residual_scale", 0)},
+      {"granitehybrid", "tensor 'blk.0.ssm_in.weight' is 64 rows of 64, expected 388 rows of 64",
+       [](RawGguf& f) {
+         f.Find("blk.0.ssm_in.weight").dims = {64, 64};
+       }},
+      {"granitehybrid", "tensor 'blk.0.ssm_a' is 4 elements, expected 4 rows of 1",
+       [](RawGguf& f) { f.Find("blk.0.ssm_a").dims = {4}; }},
+      {"granitehybrid", "tensor 'blk.2.ssm_a': head 3 has 0.5, expected at most 0",
+       [](RawGguf& f) { f.Patch("blk.2.ssm_a", 12, Raw(0.5f)); }},
+      {"granitehybrid", "tensor 'blk.0.ssm_norm.weight' is 128 elements, expected 2 rows of 64",
+       [](RawGguf& f) { f.Find("blk.0.ssm_norm.weight").dims = {128}; }},
+      {"granitehybrid", "tensor 'blk.2.ssm_d' is missing",
+       [](RawGguf& f) { f.EraseTensor("blk.2.ssm_d"); }},
+      {"granitehybrid", "tensor 'blk.2.ssm_conv1d.bias' is missing",
+       [](RawGguf& f) { f.EraseTensor("blk.2.ssm_conv1d.bias"); }},
+      {"granitehybrid", "tensor 'blk.1.ssm_out.weight' is not part of a granitehybrid model",
+       [](RawGguf& f) {
+         f.AddF32("blk.1.ssm_out.weight", {128, 64});
+       }},
       {"lfm2", "key 'lfm2.shortconv.l_cache' is missing",
        [](RawGguf& f) { f.EraseKey("lfm2.shortconv.l_cache"); }},
       {"lfm2", "key 'lfm2.shortconv.l_cache' is 9, expected 1 to 8",

@@ -51,8 +51,11 @@ std::vector<float> NormOf(NormKind kind, const std::vector<float>& x, const std:
   return y;
 }
 
+double Softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x))); }
+double Silu(double x) { return x / (1.0 + std::exp(-x)); }
+
 double Gate(GateKind kind, double g) {
-  if (kind == GateKind::kSilu) return g / (1.0 + std::exp(-g));
+  if (kind == GateKind::kSilu) return Silu(g);
   // Hendrycks & Gimpel 2016 (arXiv 1606.08415)
   return 0.5 * g *
          (1.0 + std::tanh(std::sqrt(2.0 / std::numbers::pi) * (g + 0.044715 * g * g * g)));
@@ -175,7 +178,7 @@ void ReferenceModel::Run(const LayerOp& op, Layer& layer, State& s) const {
       if (layer.has(TensorRole::kOutputGate)) {
         s.gate = Product(layer.matrix(TensorRole::kOutputGate), s.in);
         s.alpha = Product(layer.matrix(TensorRole::kAlpha), s.in);
-        s.beta = Product(layer.matrix(TensorRole::kBeta), s.in);
+        if (layer.has(TensorRole::kBeta)) s.beta = Product(layer.matrix(TensorRole::kBeta), s.in);
       }
       Add(s.q, layer.of(TensorRole::kQBias));
       Add(s.k, layer.of(TensorRole::kKBias));
@@ -208,6 +211,9 @@ void ReferenceModel::Run(const LayerOp& op, Layer& layer, State& s) const {
       return;
     case OpKind::kConvolution:
       ApplyConvolution(layer, s);
+      return;
+    case OpKind::kMamba2:
+      ApplyMamba2(layer, s);
       return;
   }
 }
@@ -275,8 +281,7 @@ void ReferenceModel::ApplyDeltaRule(Layer& layer, State& s) const {
   inputs.insert(inputs.end(), s.v.begin(), s.v.end());
   if (s.position == 0) layer.state.assign(heads * key_size * size, 0.0);
   const std::vector<double> sums = Convolve(layer, s, inputs);
-  for (size_t c = 0; c < sums.size(); ++c)
-    inputs[c] = static_cast<float>(sums[c] / (1.0 + std::exp(-sums[c])));
+  for (size_t c = 0; c < sums.size(); ++c) inputs[c] = static_cast<float>(Silu(sums[c]));
   const auto unit = [&](const float* x, double factor) {
     const double r = factor / std::sqrt(Dot(x, x, key_size) + 1e-6);
     std::vector<double> y(x, x + key_size);
@@ -292,8 +297,7 @@ void ReferenceModel::ApplyDeltaRule(Layer& layer, State& s) const {
     for (size_t i = 0; i < spec.sizes.group(); ++i) {
       const size_t head = ValueHead(spec, key_head, i);
       const double x = static_cast<double>(s.alpha[head]) + layer.of(TensorRole::kDecayBias)[head];
-      const double softplus = std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x)));
-      const double decay = std::exp(layer.of(TensorRole::kDecay)[head] * softplus);
+      const double decay = std::exp(layer.of(TensorRole::kDecay)[head] * Softplus(x));
       const double rate = 1.0 / (1.0 + std::exp(-static_cast<double>(s.beta[head])));
       double* const state = &layer.state[head * key_size * size];
       const float* const v = &inputs[2 * key_heads * key_size + head * size];
@@ -315,6 +319,48 @@ void ReferenceModel::ApplyDeltaRule(Layer& layer, State& s) const {
   for (size_t i = 0; i < s.attended.size(); ++i) {
     const double z = s.gate[i];
     s.attended[i] = static_cast<float>(s.attended[i] * z / (1.0 + std::exp(-z)));
+  }
+}
+
+// StateKind::kMamba2 of model/layer/layer_spec.h, token by token, as the definition's recurrent
+// form.
+void ReferenceModel::ApplyMamba2(Layer& layer, State& s) const {
+  const LayerSpec& spec = config_.layer(layer.index);
+  const size_t state_size = spec.recurrence.key_size, size = spec.sizes.head_size;
+  const size_t heads = spec.sizes.heads, groups = spec.sizes.kv_heads;
+  std::vector<float> inputs = s.v;  // the file's order of channels: x, B, C
+  inputs.insert(inputs.end(), s.k.begin(), s.k.end());
+  inputs.insert(inputs.end(), s.q.begin(), s.q.end());
+  if (s.position == 0) layer.state.assign(heads * state_size * size, 0.0);
+  const std::vector<double> sums = Convolve(layer, s, inputs);
+  for (size_t c = 0; c < sums.size(); ++c) {
+    const auto bias = static_cast<double>(layer.of(TensorRole::kConvolutionBias)[c]);
+    inputs[c] = static_cast<float>(Silu(sums[c] + bias));
+  }
+  s.attended.assign(heads * size, 0.0f);
+  for (size_t head = 0; head < heads; ++head) {
+    const float* const in = &inputs[heads * size + head / spec.sizes.group() * state_size];
+    const float* const out = in + groups * state_size;
+    const double step =
+        Softplus(static_cast<double>(s.alpha[head]) + layer.of(TensorRole::kDecayBias)[head]);
+    const double decay = std::exp(layer.of(TensorRole::kDecay)[head] * step);
+    for (size_t c = 0; c < size; ++c) {
+      const auto x = static_cast<double>(inputs[head * size + c]);
+      double y = layer.of(TensorRole::kSkip)[head] * x;
+      double* const state = &layer.state[(head * size + c) * state_size];
+      for (size_t i = 0; i < state_size; ++i) {
+        state[i] = decay * state[i] + step * x * in[i];
+        y += state[i] * out[i];
+      }
+      s.attended[head * size + c] = static_cast<float>(y * Silu(s.gate[head * size + c]));
+    }
+  }
+  if (!layer.has(TensorRole::kGroupNorm)) return;
+  const size_t of_group = heads * size / groups;
+  for (size_t g = 0; g < groups; ++g) {
+    const auto part = std::span(s.attended).subspan(g * of_group, of_group);
+    RmsNorm(part, std::span(layer.of(TensorRole::kGroupNorm)).subspan(g * of_group, of_group),
+            spec.norm_epsilon, part);
   }
 }
 

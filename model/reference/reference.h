@@ -86,6 +86,7 @@ class ReferenceModel {
   std::vector<double> Convolve(Layer&, const State&, const std::vector<float>& inputs) const;
   void ApplyDeltaRule(Layer&, State&) const;
   void ApplyConvolution(Layer&, State&) const;
+  void ApplyMamba2(Layer&, State&) const;
   // x += residual scale * norm(product + bias); the norm and the bias, where there is one.
   void AddToResidual(const LayerOp&, const Layer&, TensorRole matrix, TensorRole bias,
                      std::vector<float> in, State&) const;

@@ -65,6 +65,9 @@ CASES = {
                    delta=dict(keys=2, heads=4, key=16, value=32, taps=3)),
     "lfm2": case(4, 2, 6, 6, 1e6, "halves", tied=True, qk="heads", recurrent=[0], taps=3,
                  output_norm="token_embd_norm"),
+    "granitehybrid": case(4, 2, 4, 4, 1e6, "neighbours", tied=True, embedding=3.0, residual=0.375,
+                          score=0.1875, logits=1 / 2.5, recurrent=[0],
+                          mamba=dict(groups=2, heads=4, state=16, size=16, taps=3)),
 }
 
 
@@ -190,6 +193,48 @@ def delta_rule(inputs, prefix, case):
     return out
 
 
+def mamba2(inputs, prefix, case):
+    """What a state space of Mamba-2 gives for each position, by the definition's other form: a sum
+    over all earlier tokens, each with the product of the decays since then."""
+    groups, heads, state, size, taps = (case["mamba"][name]
+                                        for name in ("groups", "heads", "state", "size", "taps"))
+    inner = heads * size
+    channels = inner + 2 * groups * state
+    projected = [times(matrix(prefix + "ssm_in.weight", inner + channels + heads, DIM), x)
+                 for x in inputs]
+    filters = matrix(prefix + "ssm_conv1d.weight", channels, taps)
+    biases = vector(prefix + "ssm_conv1d.bias", channels)
+    rate = [-1 + element(prefix + "ssm_a", h) / 2 for h in range(heads)]
+    skip, dt = vector(prefix + "ssm_d", heads), vector(prefix + "ssm_dt.bias", heads)
+    weight = vector(prefix + "ssm_norm.weight", inner, 1)
+
+    def silu(x):
+        return x / (1 + math.exp(-x))
+
+    z = [p[:inner] for p in projected]
+    conv = [[silu(biases[c] + sum(filters[c][taps - 1 - back] * projected[t - back][inner + c]
+                                  for back in range(min(taps, t + 1)))) for c in range(channels)]
+            for t in range(len(inputs))]
+    step = [[math.log(1 + math.exp(p[inner + channels + h] + dt[h])) for h in range(heads)]
+            for p in projected]
+    out = []
+    for t in range(len(inputs)):
+        row = []
+        for h in range(heads):
+            first = inner + h // (heads // groups) * state
+            c = conv[t][first + groups * state : first + (groups + 1) * state]
+            y = [skip[h] * v for v in conv[t][h * size : (h + 1) * size]]
+            for past in range(t + 1):
+                b = conv[past][first : first + state]
+                decay = math.exp(rate[h] * sum(step[u][h] for u in range(past + 1, t + 1)))
+                weighted = decay * step[past][h] * sum(i * j for i, j in zip(b, c))
+                y = [a + weighted * v for a, v in zip(y, conv[past][h * size : (h + 1) * size])]
+            row += [a * silu(g) for a, g in zip(y, z[t][h * size : (h + 1) * size])]
+        out.append(sum((norm(part, w) for part, w in zip(split(row, inner // groups),
+                                                        split(weight, inner // groups))), []))
+    return out
+
+
 def convolved(inputs, prefix, case):
     """What a gated short convolution gives for each position: B, C and x are thirds of a product;
     C times the sum over the last tokens of a weight times B times x, channel by channel."""
@@ -272,7 +317,7 @@ def layer(xs, i, case):
         state = convolved(inputs, prefix, case)
         o = matrix(prefix + "shortconv.out_proj.weight", DIM, DIM)
     elif recurrent:
-        state = delta_rule(inputs, prefix, case)
+        state = (mamba2 if "mamba" in case else delta_rule)(inputs, prefix, case)
         o = matrix(prefix + "ssm_out.weight", DIM, len(state[0]))
     else:
         q, k, v = heads("q"), heads("k"), heads("v")

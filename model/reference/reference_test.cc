@@ -274,7 +274,31 @@ const std::vector<Golden> kGolden = {
      {},
      0,
      {0.739299f, -0.453276f, 0.636267f, -0.677704f, -3.422780f, 2.679009f, -1.129271f, 0.789402f,
-      2.731210f, -1.123828f, -1.712931f, -3.216129f, -0.863712f}}};
+      2.731210f, -1.123828f, -1.712931f, -3.216129f, -0.863712f}},
+    {"granitehybrid: Mamba-2 in the first layer",
+     {"granitehybrid",
+      12,
+      20,
+      4,
+      2,
+      4,
+      4,
+      1e6f,
+      true,
+      13,
+      2,
+      {{"embedding_scale", 3.0f},
+       {"residual_scale", 0.375f},
+       {"attention.scale", 0.1875f},
+       {"logit_scale", 2.5f}},
+      0,
+      0,
+      0,
+      {2, 4, 16, 16, 3}},
+     {},
+     0,
+     {0.574239f, 0.285604f, -0.742804f, 0.462047f, -0.854789f, 0.820962f, 0.530454f, 0.159176f,
+      0.878785f, 1.254822f, 0.502302f, -1.737972f, -0.194433f}}};
 
 TEST(Reference, EachFamilyEqualsItsGolden) {
   for (const Golden& golden : kGolden) {

@@ -85,10 +85,10 @@ class TinyModel {
     writer_.Add(arch + ".feed_forward_length", s.ffn);
     writer_.Add(arch + ".context_length", uint32_t{1024});
     writer_.Add(arch + ".attention.head_count", s.heads);
-    if (Is(s, {"lfm2"})) {
+    if (Is(s, {"lfm2", "granitehybrid"})) {
       writer_.Add(arch + ".attention.head_count_kv",
                   std::vector<int32_t>{0, static_cast<int32_t>(s.kv_heads)});
-      writer_.Add(arch + ".shortconv.l_cache", s.delta.taps);
+      if (Is(s, {"lfm2"})) writer_.Add(arch + ".shortconv.l_cache", s.delta.taps);
     } else {
       writer_.Add(arch + ".attention.head_count_kv", s.kv_heads);
     }
@@ -103,8 +103,8 @@ class TinyModel {
          {"attention.key_length_swa", "attention.value_length_swa", "rope.dimension_count_swa"})
       if (Is(s, {"gemma4"})) writer_.Add(fmt::format("{}.{}", arch, key), kSmallHead);
     if (s.window != 0) writer_.Add(arch + ".attention.sliding_window", s.window);
+    if (Is(s, {"qwen35"})) writer_.Add(arch + ".full_attention_interval", uint32_t{2});
     if (s.delta.key_size != 0) {
-      writer_.Add(arch + ".full_attention_interval", uint32_t{2});
       writer_.Add(arch + ".ssm.group_count", s.delta.key_heads);
       writer_.Add(arch + ".ssm.time_step_rank", s.delta.heads);
       writer_.Add(arch + ".ssm.state_size", s.delta.key_size);
@@ -147,6 +147,8 @@ class TinyModel {
       AddMatrix(name("shortconv.in_proj.weight"), 3 * s.dim, s.dim);
       AddMatrix(name("shortconv.out_proj.weight"), s.dim, s.dim);
       AddHashed(name("shortconv.conv.weight"), s.dim * s.delta.taps, 0, 1, s.dim);
+    } else if (is_recurrent && Is(s, {"granitehybrid"})) {
+      AddMamba2(s, name);
     } else if (is_recurrent) {
       AddDelta(s, name);
     } else if (Is(s, {"phi3"})) {
@@ -186,6 +188,19 @@ class TinyModel {
     AddHashed(name("ssm_a"), of.heads, -1, 0.5f);
     AddBias(name("ssm_dt.bias"), of.heads);
     AddNorm(name("ssm_norm.weight"), of.size);
+  }
+  template <typename Name>
+  void AddMamba2(const TinyShape& s, const Name& name) {
+    const TinyShape::Delta& of = s.delta;
+    const size_t inner = of.heads * of.size, channels = inner + 2 * of.key_heads * of.key_size;
+    AddMatrix(name("ssm_in.weight"), inner + channels + of.heads, s.dim);
+    AddMatrix(name("ssm_out.weight"), s.dim, inner);
+    AddHashed(name("ssm_conv1d.weight"), channels * of.taps, 0, 1, channels);
+    AddBias(name("ssm_conv1d.bias"), channels);
+    AddHashed(name("ssm_a"), of.heads, -1, 0.5f, of.heads);
+    AddHashed(name("ssm_d"), of.heads, 0, 1, of.heads);
+    AddBias(name("ssm_dt.bias"), of.heads);
+    AddHashed(name("ssm_norm.weight"), inner, 1, 0.5f, of.key_heads);
   }
   void AddMatrix(const std::string& name, size_t rows, size_t cols) {
     sources_.push_back(std::make_unique<Source>(Source{name, cols, type_}));

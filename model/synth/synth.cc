@@ -153,12 +153,13 @@ class Synthesis {
       writer_.Add(key("rope.scaling.type"), "yarn");
       writer_.Add(key("rope.scaling.factor"), static_cast<float>(family.sample.yarn_factor));
     }
-    if (family.sample.delta) {  // what peers want to know of positions in images
+    if (family.sample.state == StateKind::kDeltaRule) {  // what peers want to know of positions in
+                                                         // images
       const auto pairs = static_cast<int32_t>(RotaryDim(shape_) / 2);
       writer_.Add(key("rope.dimension_sections"),
                   std::vector<int32_t>{(pairs + 2) / 3, (pairs + 1) / 3, pairs / 3, 0});
     }
-    for (const auto& [suffix, value] : KeysOfDelta(shape_))
+    for (const auto& [suffix, value] : KeysOfState(shape_))
       writer_.Add(fmt::format("{}.{}", arch, suffix), value);
     if (family.long_rope) writer_.Add(key("rope.scaling.attn_factor"), kLongRopeMagnitude);
   }
@@ -302,6 +303,9 @@ class Synthesis {
     std::vector<float> values(tensor.rows * tensor.cols);
     const uint64_t key = HashText(options_.seed, name);
     table_.FillF32(key, 0, values.size(), 0.5f, values.data());
+    if (tensor.role == TensorRole::kGroupNorm) {
+      for (float& value : values) value += 1.0f;
+    }
     if (tensor.role == TensorRole::kDecay) {
       for (float& value : values) value = -0.1f * std::exp(4.0f * value);
     }

@@ -37,8 +37,8 @@ struct ModelShape {
   // If not 0: the sizes of layers 1, 3, 5 ..., so that the model has two kinds of layers.
   size_t odd_ffn = 0, odd_heads = 0, odd_kv_heads = 0;
 
-  // Of the gated delta rule, in families that have it; 0: key heads and value heads as kv_heads and
-  // heads, sizes of 32.
+  // Of the gated delta rule or Mamba-2, in families that have it; 0: key heads and value heads as
+  // kv_heads and heads, sizes of 32.
   size_t key_heads = 0, value_heads = 0, key_size = 0, value_size = 0;
 
   // As a file's keys say: without KV heads where the family has a state instead of attention.
@@ -78,8 +78,8 @@ struct SynthOptions {
 void WriteSynth(const SynthOptions& options, const std::string& path,
                 const WriteProgress& progress = {});
 
-// The keys of the gated delta rule, without the family's name; none in other families.
-std::vector<std::pair<std::string_view, uint32_t>> KeysOfDelta(const ModelShape&);
+// The keys of states in matrices, without the family's name; none in other families.
+std::vector<std::pair<std::string_view, uint32_t>> KeysOfState(const ModelShape&);
 // The elements of a head that rotate, and rope.scaling.original_context_length.
 size_t RotaryDim(const ModelShape&);
 size_t OriginalContext(const ModelShape&);

@@ -36,7 +36,7 @@ class SampleKeys final : public FamilyKeys {
     if (suffix == "attention.sliding_window" && shape_.window != 0) return shape_.window;
     for (const Family::Sample::Count& sample : family_.sample.counts)
       if (sample.key == suffix) return sample.value;
-    for (const auto& [key, value] : KeysOfDelta(shape_))
+    for (const auto& [key, value] : KeysOfState(shape_))
       if (key == suffix) return value;
     return {};
   }
@@ -76,18 +76,21 @@ KeysOfModel KeysOf(const ModelShape& shape, const Family& family) {
 
 }  // namespace
 
-std::vector<std::pair<std::string_view, uint32_t>> KeysOfDelta(const ModelShape& shape) {
-  if (!FamilyOf(shape.architecture).sample.delta) return {};
+std::vector<std::pair<std::string_view, uint32_t>> KeysOfState(const ModelShape& shape) {
+  const StateKind state = FamilyOf(shape.architecture).sample.state;
+  if (state == StateKind::kNone) return {};
   const auto or_else = [](size_t value, size_t other) {
     return static_cast<uint32_t>(value != 0 ? value : other);
   };
   const uint32_t heads = or_else(shape.value_heads, shape.heads);
-  return {{"ssm.conv_kernel", 4},
-          {"ssm.state_size", or_else(shape.key_size, 32)},
-          {"ssm.group_count", or_else(shape.key_heads, shape.kv_heads)},
-          {"ssm.time_step_rank", heads},
-          {"ssm.inner_size", heads * or_else(shape.value_size, 32)},
-          {"full_attention_interval", 4}};
+  std::vector<std::pair<std::string_view, uint32_t>> keys = {
+      {"ssm.conv_kernel", 4},
+      {"ssm.state_size", or_else(shape.key_size, 32)},
+      {"ssm.group_count", or_else(shape.key_heads, shape.kv_heads)},
+      {"ssm.time_step_rank", heads},
+      {"ssm.inner_size", heads * or_else(shape.value_size, 32)}};
+  if (state == StateKind::kDeltaRule) keys.emplace_back("full_attention_interval", 4);
+  return keys;
 }
 
 size_t RotaryDim(const ModelShape& shape) {
@@ -139,13 +142,15 @@ ModelConfig ConfigOfShape(const ModelShape& shape, const std::string& name,
   config.types.layers.resize(config.layers);
   for (size_t layer = 0; layer < config.layers; ++layer) {
     config.types.layers[layer].fill(TensorType::kQ8_0);
-    TensorRole first = TensorRole::kQ;  // of the tensors that are one in the file
-    for (const TensorSpec& tensor : config.layer(layer).tensors) {
+    const std::vector<TensorSpec>& tensors = config.layer(layer).tensors;
+    for (const TensorSpec& tensor : tensors) {
       if (tensor.kind != TensorKind::kMatrix) continue;
-      if (tensor.shared)
-        first = TensorRole::kK;
-      else if (tensor.of == 0 || tensor.first == 0)
-        first = tensor.role;
+      // Of the tensors that are one in the file.
+      const TensorRole first = tensor.shared
+                                   ? TensorRole::kK
+                                   : std::ranges::find_if(tensors, [&](const TensorSpec& other) {
+                                       return other.suffix == tensor.suffix && other.first == 0;
+                                     })->role;
       config.types.layers[layer][static_cast<size_t>(tensor.role)] =
           FallbackType(types.OfLayer(first, layer, config.layers), tensor.cols);
     }

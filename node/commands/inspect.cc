@@ -185,6 +185,8 @@ std::string MechanismsText(const model::LayerSpec& layer) {
   const size_t taps = layer.recurrence.taps;
   if (layer.recurrence.kind == model::StateKind::kDeltaRule)
     text += fmt::format(", gated delta rule behind a convolution over {} tokens", taps);
+  if (layer.recurrence.kind == model::StateKind::kMamba2)
+    text += fmt::format(", Mamba-2 behind a convolution over {} tokens", taps);
   if (layer.recurrence.kind == model::StateKind::kConvolution)
     text += fmt::format(", gated convolution over {} tokens", taps);
   if (layer.temperature.beta != 0.0) {

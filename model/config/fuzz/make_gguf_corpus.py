@@ -268,6 +268,20 @@ def families():
                                        tensor("blk.0.ssm_out.weight", [32, 4], TYPE_F16)],
                         without=("attn_q.weight", "attn_k.weight", "attn_v.weight",
                                  "attn_output.weight", "ffn_norm.weight")),
+        "granitehybrid": model("granitehybrid", [
+            ("attention.head_count_kv", ARRAY, (I32, [0])), ("ssm.conv_kernel", U32, 2),
+            ("ssm.state_size", U32, 16), ("ssm.group_count", U32, 1),
+            ("ssm.time_step_rank", U32, 1), ("ssm.inner_size", U32, 32),
+            ("residual_scale", F32, 0.5)
+        ], [
+            tensor("blk.0.ssm_in.weight", [4, 97], TYPE_F16),
+            tensor("blk.0.ssm_out.weight", [32, 4], TYPE_F16),
+            tensor("blk.0.ssm_conv1d.weight", [2, 64], TYPE_F32),
+            tensor("blk.0.ssm_conv1d.bias", [64], TYPE_F32),
+            tensor("blk.0.ssm_dt.bias", [1], TYPE_F32),
+            ("blk.0.ssm_a", [1, 1], TYPE_F32, struct.pack("<f", -0.5)),
+            tensor("blk.0.ssm_d", [1, 1], TYPE_F32), norm("ssm_norm", 32)
+        ], without=("attn_q.weight", "attn_k.weight", "attn_v.weight", "attn_output.weight")),
         "lfm2": model("lfm2", [("attention.head_count_kv", ARRAY, (I32, [0])),
                                ("shortconv.l_cache", U32, 3)], [
             norm("token_embd_norm"), tensor("blk.0.shortconv.in_proj.weight", [4, 12], TYPE_F16),
