@@ -82,6 +82,16 @@ struct Elementwise {
   // y[n] = y[n] + b[n].
   void (*add)(float* y, const float* b, size_t n);
 
+  // y[n] = fma(a, x[n], y[n]).
+  void (*add_scaled)(float* y, const float* x, float a, size_t n);
+
+  // For each of `rows` rows of w[n]: y[row] = Sum16(lane j: s_j = fma(x_i, w_i, s_j) over i = j mod
+  // 16, ascending). Any n >= 1.
+  void (*dots)(const float* x, const float* w, float* y, size_t rows, size_t n);
+
+  // x[n] = 1 / (1 + Exp(-x[n])).
+  void (*sigmoid)(float* x, size_t n);
+
   // Adds waves over a chunk's positions [0, n), n a multiple of 16 up to kChunkPositions, to each
   // of `queries` rows of scores, `stride` floats apart. The terms of a row, `terms_stride` floats
   // apart, are two numbers for each of `pairs` waves: for i ascending,

@@ -37,6 +37,7 @@ class Comparison {
     GateQuantize("geglu_quantize", Gate::kGeluTanh);
     Rope();
     AddFinish();
+    ScaledDotsSigmoid();
     AddWaves();
     Cap();
     SoftmaxChunk();
@@ -132,6 +133,27 @@ class Comparison {
       auto out = Output(n_);
       set.finish(x_.data(), 3.7f, out.data(), n_);
       return out;
+    });
+  }
+
+  void ScaledDotsSigmoid() const {
+    Compare("add_scaled", [&](const Elementwise& set) {
+      auto y = Guarded(y_);
+      set.add_scaled(y.data(), x_.data(), w_[0], n_);
+      return y;
+    });
+    // As many rows as are taken at once, and some more.
+    const size_t rows = 4 + n_ % 4;
+    const auto w = MakeInput(pattern_, rows * n_, 13);
+    Compare("dots", [&](const Elementwise& set) {
+      auto y = Output(rows);
+      set.dots(x_.data(), w.data(), y.data(), rows, n_);
+      return y;
+    });
+    Compare("sigmoid", [&](const Elementwise& set) {
+      auto x = Guarded(x_);
+      set.sigmoid(x.data(), n_);
+      return x;
     });
   }
 

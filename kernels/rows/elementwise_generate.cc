@@ -394,6 +394,57 @@ void Add(Vec16Emitter& e) {
   });
 }
 
+void AddScaled(Vec16Emitter& e) {
+  const auto y = e.PointerArg(0), x = e.PointerArg(1);
+  const auto a = e.FloatArg(2);
+  const auto n = e.PointerArg(3);
+  const Vec16 scale = e.Broadcast(a);
+  e.Sweep(n, [&](const x86::Gp& at, const Mask16* mask) {
+    const Vec16 v = e.Load(x86::ptr(y, at), mask);
+    e.Op(I::kIdVfmadd231ps, v, scale, e.Load(x86::ptr(x, at), mask));
+    e.Store(x86::ptr(y, at), v, mask);
+  });
+}
+
+void Dots(Vec16Emitter& e) {
+  const auto x = e.PointerArg(0), w = e.PointerArg(1), y = e.PointerArg(2);
+  const auto rows = e.PointerArg(3), n = e.PointerArg(4);
+  SeveralAtOnce(e, rows, 1, [&](size_t count) {
+    std::vector<x86::Gp> at_once(count);
+    std::vector<Vec16> sums(count);
+    for (size_t i = 0; i < count; ++i) {
+      at_once[i] = e.cc.newUIntPtr();
+      e.cc.mov(at_once[i], w);
+      e.cc.lea(w, x86::ptr(w, n, 2));
+      sums[i] = e.Zero();
+    }
+    e.Sweep(n, [&](const x86::Gp& at, const Mask16* mask) {
+      const Vec16 v = e.Load(x86::ptr(x, at), mask);
+      // fma(0, 0, s) is s: lanes outside the mask keep their bits
+      for (size_t i = 0; i < count; ++i)
+        e.Op(I::kIdVfmadd231ps, sums[i], v, e.Load(x86::ptr(at_once[i], at), mask));
+    });
+    for (size_t i = 0; i < count; ++i) {
+      e.cc.vmovss(x86::ptr(y, static_cast<int32_t>(i * sizeof(float))),
+                  e.Reduce(I::kIdVaddps, sums[i]));
+    }
+    e.cc.add(y, count * sizeof(float));
+  });
+}
+
+void Sigmoid(Vec16Emitter& e) {
+  const auto x = e.PointerArg(0), n = e.PointerArg(1);
+  e.Sweep(n, [&](const x86::Gp& at, const Mask16* mask) {
+    const Vec16 v = e.Load(x86::ptr(x, at), mask), one = e.New();
+    e.Op(I::kIdVxorps, v, v, e.Constant(Const::kSignMask));
+    e.Exp({&v, 1});
+    e.Op(I::kIdVaddps, v, v, e.Constant(Const::kOne));
+    e.Op(I::kIdVmovups, one, e.Constant(Const::kOne));
+    e.Op(I::kIdVdivps, v, one, v);
+    e.Store(x86::ptr(x, at), v, mask);
+  });
+}
+
 void AddWaves(Vec16Emitter& e) {
   x86::Compiler& cc = e.cc;
   const auto scores = e.PointerArg(0), stride = e.PointerArg(1), n = e.PointerArg(2);
@@ -718,6 +769,9 @@ Elementwise GenerateElementwise(Isa isa) {
   generate("geglu_quantize", Gate::kGeluTanh);
   GenerateVec16("rope", isa, &set.rope, Rope);
   GenerateVec16("add", isa, &set.add, Add);
+  GenerateVec16("add_scaled", isa, &set.add_scaled, AddScaled);
+  GenerateVec16("dots", isa, &set.dots, Dots);
+  GenerateVec16("sigmoid", isa, &set.sigmoid, Sigmoid);
   GenerateVec16("add_waves", isa, &set.add_waves, AddWaves);
   GenerateVec16("cap", isa, &set.cap, Cap);
   GenerateVec16("softmax_chunk", isa, &set.softmax_chunk, SoftmaxChunk);

@@ -130,6 +130,22 @@ void Add(float* y, const float* b, size_t n) {
   for (size_t i = 0; i < n; ++i) y[i] = y[i] + b[i];
 }
 
+void AddScaled(float* y, const float* x, float a, size_t n) {
+  for (size_t i = 0; i < n; ++i) y[i] = std::fma(a, x[i], y[i]);
+}
+
+void Dots(const float* x, const float* w, float* y, size_t rows, size_t n) {
+  for (size_t row = 0; row < rows; ++row, w += n) {
+    float s[kLanes] = {};
+    for (size_t i = 0; i < n; ++i) s[i % kLanes] = std::fma(x[i], w[i], s[i % kLanes]);
+    y[row] = Sum16(s);
+  }
+}
+
+void Sigmoid(float* x, size_t n) {
+  for (size_t i = 0; i < n; ++i) x[i] = 1.0f / (1.0f + Exp(-x[i]));
+}
+
 void AddWaves(float* scores, size_t stride, size_t n, size_t queries, const float* terms,
               size_t terms_stride, const float* const* waves, size_t pairs) {
   for (size_t q = 0; q < queries; ++q, scores += stride, terms += terms_stride) {
@@ -222,6 +238,9 @@ Elementwise ScalarElementwise() {
           .gate_quantize = {GateQuantize<Gate::kSilu>, GateQuantize<Gate::kGeluTanh>},
           .rope = Rope,
           .add = Add,
+          .add_scaled = AddScaled,
+          .dots = Dots,
+          .sigmoid = Sigmoid,
           .add_waves = AddWaves,
           .cap = Cap,
           .softmax_chunk = SoftmaxChunk,
