@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "kernels/formats/act_block.h"
 #include "kernels/formats/panel_format.h"
@@ -92,7 +93,10 @@ Activations::Activations(const model::ModelConfig& config, size_t n_threads, siz
       floats(qkv, MostOf(config, &LayerShape::qkv_panels) * kernels::kPanelRows, most);
       floats(attn, MostQRows(config), most);
     }
-    acts(ffn, MostOf(config, &LayerShape::ffn_blocks), most);
+    acts(ffn, config.Most([](const model::LayerSpec& layer) {
+      return layer.experts.count != 0 ? 0 : LayerShape(layer).ffn_blocks;
+    }),
+         most);
     floats(logits, RoundUp(config.vocab, kernels::kPanelRows), logit);
     acts(shared_dim, dim_blocks, most);
     acts(shared_q, q_blocks, most);
@@ -107,6 +111,64 @@ Activations::Activations(const model::ModelConfig& config, size_t n_threads, siz
     for (ActRows& plane : shared_head.plane) acts(plane, dim_blocks, logit);
     for (ThreadActivations& thread : threads) {
       for (ActRows& plane : thread.head.plane) acts(plane, dim_blocks, std::min(few, logit));
+    }
+  };
+  size_t bytes = 0;
+  lay_out([&](size_t n) -> std::byte* {
+    bytes += RoundUp(n, kFalseSharingBytes);
+    return nullptr;
+  });
+  arena_ = topology::Arena(bytes, node);
+  lay_out([&](size_t n) {
+    return arena_.Allocate(RoundUp(n, kFalseSharingBytes), kFalseSharingBytes);
+  });
+}
+
+ExpertBuffers::ExpertBuffers(const model::ModelConfig& config, size_t n_threads, size_t few,
+                             size_t most, size_t most_columns, NumaNodeId node) {
+  threads.resize(n_threads);
+  const size_t experts =
+      config.Most([](const model::LayerSpec& layer) { return layer.experts.count; });
+  if (experts == 0) return;
+  const size_t used = config.Most([](const model::LayerSpec& layer) { return layer.experts.used; });
+  const size_t ffn_blocks = config.Most([](const model::LayerSpec& layer) {
+    return layer.experts.count == 0 ? 0 : LayerShape(layer).ffn_blocks;
+  });
+  const size_t shared_blocks =
+      config.Most([](const model::LayerSpec& layer) { return LayerShape(layer).shared_blocks; });
+  // Lays out the same list twice: the first pass counts bytes, the second assigns addresses.
+  auto lay_out = [&](auto&& take) {
+    const auto array = [&](auto*& data, size_t n) {
+      using Element = std::remove_reference_t<decltype(*data)>;
+      data = reinterpret_cast<Element*>(take(n * sizeof(Element)));
+    };
+    const auto floats = [&](FloatRows& rows, size_t n, size_t count) {
+      rows.stride = OddStride(n);
+      array(rows.data, count * rows.stride);
+    };
+    const auto acts = [&](ActRows& rows, size_t blocks, size_t count) {
+      rows.stride_bytes = kernels::ActRowBytes(blocks);
+      array(rows.data, count * rows.stride_bytes);
+    };
+    const auto chosen_rows = [&](ChosenRows& rows, size_t count) {
+      array(rows.experts, count * used);
+      array(rows.weights, count * used);
+      array(rows.shared, count);
+    };
+    floats(logits, RouterFloats(experts), few);
+    chosen_rows(chosen, most);
+    acts(z, ffn_blocks, most * used);
+    if (shared_blocks != 0) acts(shared_z, shared_blocks, most);
+    for (OfThread& thread : threads) {
+      chosen_rows(thread.chosen, few);
+      array(thread.scratch, RouterFloats(experts));
+      array(thread.by, RouterFloats(experts));
+      array(thread.table.first, experts + 1);
+      array(thread.table.row, most * used);
+      array(thread.table.weight, most * used);
+      acts(thread.gathered, CeilDiv(config.dim, kernels::kBlock), most);
+      floats(thread.y, most_columns, most);
+      floats(thread.sums, most_columns, most);
     }
   };
   size_t bytes = 0;

@@ -9,6 +9,7 @@
 
 #include "model/config/config.h"
 #include "topology/arena.h"
+#include "weight_node/routing.h"
 #include "weight_node/shard_plan.h"
 
 namespace larder::weight_node {
@@ -76,13 +77,37 @@ class Activations {
   FloatRows projected;           // q, k and v before norms of whole rows, like qkv
   FloatRows qkv;                 // [kv_heads][group_panels * 16], in LayerShape's order
   FloatRows attn;                // attention output, [heads * head_size]
-  ActRows ffn;                   // gated and quantised, [ffn]
+  ActRows ffn;                   // gated and quantised, [ffn] of layers without experts
   FloatRows logits;              // [vocab padded to 16]
   FloatRows largest;             // the largest logit of each of lm_head's panels
   ActRows shared_dim, shared_q;  // like ThreadActivations', for more than few_rows rows
   HeadPlanes shared_head;
   std::vector<ThreadActivations> threads;
   size_t few_rows, max_batch_tokens, logit_rows;
+  size_t bytes() const { return arena_.bytes(); }
+
+ private:
+  topology::Arena arena_;
+};
+
+// The buffers of experts' steps. Empty in models without them.
+class ExpertBuffers {
+ public:
+  // most_columns: the most columns of down that a thread computes in a step.
+  ExpertBuffers(const model::ModelConfig&, size_t threads, size_t few_rows, size_t max_batch_tokens,
+                size_t most_columns, NumaNodeId node);
+
+  struct OfThread {
+    ChosenRows chosen;  // of up to few_rows rows
+    float *scratch = nullptr, *by = nullptr;
+    RoutingTable table;
+    ActRows gathered;
+    FloatRows y, sums;
+  };
+  FloatRows logits;   // [RouterFloats]
+  ChosenRows chosen;  // of all rows
+  ActRows z, shared_z;
+  std::vector<OfThread> threads;
   size_t bytes() const { return arena_.bytes(); }
 
  private:

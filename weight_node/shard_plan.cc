@@ -56,7 +56,8 @@ std::vector<MatrixPanels::Run> RunsOfGroup(const model::LayerSpec& layer, size_t
 }  // namespace
 
 const char* NameOf(PanelMatrix matrix) {
-  constexpr std::array<const char*, kPanelMatrices> kNames = {"qkv", "o", "ffn", "down", "lm_head"};
+  constexpr std::array<const char*, kPanelMatrices> kNames = {
+      "qkv", "o", "ffn", "down", "shared ffn", "shared down", "lm_head"};
   return kNames[IndexOf(matrix)];
 }
 
@@ -64,12 +65,16 @@ LayerShape::LayerShape(const model::LayerSpec& layer)
     : dim_blocks(BlocksOf(layer, TensorRole::kQ)),
       q_blocks(BlocksOf(layer, TensorRole::kO)),
       ffn_blocks(BlocksOf(layer, TensorRole::kDown)),
+      shared_blocks(CeilDiv(layer.experts.shared_ffn, kBlock)),
       group_rows(RowsOfGroup(layer)),
       group_panels(CeilDiv(group_rows, kPanelRows)),
       qkv_panels(layer.sizes.kv_heads * group_panels),
       o_panels(PanelsOf(layer, TensorRole::kO)),
-      ffn_units(ffn_blocks),
-      down_panels(PanelsOf(layer, TensorRole::kDown)) {}
+      ffn_units(ffn_blocks * std::max<size_t>(1, layer.experts.count)),
+      down_panels(CeilDiv(layer.sizes.dim, kPanelRows)),
+      experts(layer.experts.count),
+      shared_units(shared_blocks),
+      shared_down(shared_blocks == 0 ? 0 : down_panels) {}
 
 const kernels::PanelShape& MatrixPanels::of(uint32_t panel) const {
   const uint32_t in_period = panel % runs.back().end;
@@ -99,7 +104,8 @@ LayerPanels::LayerPanels(const model::ModelConfig& config, size_t layer) {
   const auto same = [&](TensorRole a, TensorRole b) { return format(a).type == format(b).type; };
   std::vector<MatrixPanels::Run> qkv = RunsOfGroup(config.layer(layer), shape.dim_blocks, format);
   const bool gate_is_as_up = same(TensorRole::kGate, TensorRole::kUp);
-  mixed_ = qkv.empty() || !gate_is_as_up;
+  const bool shared_gate_is_as_up = same(TensorRole::kSharedGate, TensorRole::kSharedUp);
+  mixed_ = qkv.empty() || !gate_is_as_up || !shared_gate_is_as_up;
   if (qkv.empty()) qkv = {{narrow(shape.group_panels), {shape.dim_blocks, kernels::kQ8Panel}}};
   matrices_ = {
       {{.count = narrow(shape.qkv_panels), .runs = std::move(qkv)},
@@ -110,7 +116,15 @@ LayerPanels::LayerPanels(const model::ModelConfig& config, size_t layer) {
                   {shape.dim_blocks,
                    gate_is_as_up ? format(TensorRole::kGate) : kernels::kQ8Panel}}}},
        {.count = narrow(shape.down_panels),
-        .runs = {{1, {shape.ffn_blocks, format(TensorRole::kDown)}}}}}};
+        .of_unit = narrow(std::max<size_t>(1, shape.experts)),
+        .runs = {{1, {shape.ffn_blocks, format(TensorRole::kDown)}}}},
+       {.count = narrow(shape.shared_units),
+        .of_unit = 4,
+        .runs = {{1,
+                  {shape.dim_blocks,
+                   shared_gate_is_as_up ? format(TensorRole::kSharedGate) : kernels::kQ8Panel}}}},
+       {.count = narrow(shape.shared_down),
+        .runs = {{1, {shape.shared_blocks, format(TensorRole::kSharedDown)}}}}}};
 }
 
 uint64_t LayerPanels::bytes(PanelMatrix matrix, PanelRange range) const {
@@ -259,8 +273,8 @@ ShardPlan MakeShardPlan(const model::ModelConfig& config, size_t threads,
   std::vector<LayerShape> shapes;
   for (const model::LayerSpec& kind : config.kinds) {
     const LayerShape& shape = shapes.emplace_back(kind);
-    for (const size_t panels :
-         {shape.qkv_panels, shape.o_panels, shape.ffn_units, shape.down_panels})
+    for (const size_t panels : {shape.qkv_panels, shape.o_panels, shape.ffn_units,
+                                shape.down_panels, shape.shared_units, shape.shared_down})
       panels_of.push_back(panels);
   }
   for (size_t t = 0; t < threads; ++t) {
@@ -289,6 +303,7 @@ ShardPlan MakeShardPlan(const model::ModelConfig& config, size_t threads,
   };
   for (size_t kind = 0; kind < shapes.size(); ++kind) {
     cut_if_better(kind, PanelMatrix::kO, shapes[kind].q_blocks);
+    if (shapes[kind].experts != 0) continue;
     cut_if_better(kind, PanelMatrix::kFfn, shapes[kind].dim_blocks);
     cut_if_better(kind, PanelMatrix::kDown, shapes[kind].ffn_blocks);
   }

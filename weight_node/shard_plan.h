@@ -30,20 +30,31 @@ using PanelRange = Range<uint32_t>;
 //  gate/up  in units of 4 panels: 32 rows of gate (2 panels) and the same 32 rows of up, so that a
 //           thread computes, gates and quantises whole blocks of the FFN activation without other
 //           threads;
-//  O, down, lm_head   rows in order.
+//  O, down, lm_head   rows in order;
+//  gate/up of experts   unit u of expert e is u * experts + e: each thread has some units of all
+//           experts, so that whichever are chosen, all threads have work;
+//  down of experts      panel p is panel p of all experts, one after another: a thread adds what
+//  the
+//           experts give up itself.
 struct LayerShape {
   explicit LayerShape(const model::LayerSpec& layer);
-  size_t dim_blocks, q_blocks, ffn_blocks;  // ceil(inputs / 32) of dim, heads * head_size, ffn
-  size_t group_rows;                        // rows of one KV head
-  size_t group_panels;                      // ceil(group_rows / 16)
+  // ceil(inputs / 32) of dim, heads * head_size, ffn and the shared expert's ffn
+  size_t dim_blocks, q_blocks, ffn_blocks, shared_blocks;
+  size_t group_rows;    // rows of one KV head
+  size_t group_panels;  // ceil(group_rows / 16)
   size_t qkv_panels, o_panels, ffn_units, down_panels;
+  size_t experts;                    // 0: none
+  size_t shared_units, shared_down;  // units and panels of the shared expert
+  size_t expert_units() const { return ffn_units / experts; }
 };
 
 // The matrices that threads have panels of. kFfn is gate and up together, counted in units.
-enum class PanelMatrix : uint8_t { kQkv, kO, kFfn, kDown, kLmHead };
-inline constexpr size_t kPanelMatrices = 5;
-inline constexpr std::array kLayerMatrices = {PanelMatrix::kQkv, PanelMatrix::kO, PanelMatrix::kFfn,
-                                              PanelMatrix::kDown};
+// kSharedFfn and kSharedDown: those of a shared expert.
+enum class PanelMatrix : uint8_t { kQkv, kO, kFfn, kDown, kSharedFfn, kSharedDown, kLmHead };
+inline constexpr size_t kPanelMatrices = 7;
+inline constexpr std::array kLayerMatrices = {PanelMatrix::kQkv,       PanelMatrix::kO,
+                                              PanelMatrix::kFfn,       PanelMatrix::kDown,
+                                              PanelMatrix::kSharedFfn, PanelMatrix::kSharedDown};
 constexpr size_t IndexOf(PanelMatrix matrix) { return static_cast<size_t>(matrix); }
 // The number of a matrix of a kind of layer (model::ModelConfig::kinds) among all that threads have
 // panels of: lm_head, for which `kind` does not matter, then kind by kind.
@@ -72,7 +83,7 @@ struct MatrixPanels {
     bool operator==(const Run&) const = default;
   };
   uint32_t count = 0;    // panels (kFfn: units)
-  uint32_t of_unit = 1;  // panels of a unit: 4 of kFfn
+  uint32_t of_unit = 1;  // panels of a unit: 4 of kFfn; of kDown as many as there are experts
   std::vector<Run> runs;
 
   const kernels::PanelShape& of(uint32_t panel) const;

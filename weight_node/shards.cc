@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "model/config/key_bias.h"
+#include "threadpool/share.h"
 #include "weight_node/panel_map.h"
 
 namespace larder::weight_node {
@@ -114,6 +115,26 @@ std::vector<RowSource> FfnRows(const RowsOfTensor& gate, const RowsOfTensor& up,
   return rows;
 }
 
+// A matrix of one of the experts, whose matrices are a tensor together.
+RowsOfTensor OfExpert(const RowsOfTensor& all, size_t expert, size_t experts) {
+  const size_t rows = all.rows / experts;
+  return {all.tensor, all.first + expert * rows, rows};
+}
+
+// The rows of units of gate and up of experts (LayerShape).
+std::vector<RowSource> ExpertFfnRows(const RowsOfTensor& gate, const RowsOfTensor& up,
+                                     size_t experts, PanelRange units) {
+  std::vector<RowSource> rows;
+  const auto n = static_cast<uint32_t>(experts);
+  for (uint32_t unit = units.begin; unit < units.end; ++unit) {
+    const std::vector<RowSource> of_unit =
+        FfnRows(OfExpert(gate, unit % n, experts), OfExpert(up, unit % n, experts),
+                {unit / n, unit / n + 1});
+    rows.insert(rows.end(), of_unit.begin(), of_unit.end());
+  }
+  return rows;
+}
+
 // A row of one of the matrices of QKV.
 struct QkvSource {
   TensorRole role = TensorRole::kQ;
@@ -167,6 +188,7 @@ bool IsKept(const model::LayerSpec& layer, const model::TensorSpec& tensor) {
     case TensorRole::kHeadNorm:
       return false;  // attention_node's
     case TensorRole::kGroupNorm:
+    case TensorRole::kRouterBias:
       return true;
     default:
       return tensor.kind == model::TensorKind::kNorm || tensor.kind == model::TensorKind::kBias;
@@ -201,6 +223,15 @@ std::vector<float> InPackedOrder(const model::LayerSpec& layer, const std::vecto
 
 }  // namespace
 
+size_t RouterRows(const model::LayerSpec& layer) {
+  return layer.experts.count + layer.Has(TensorRole::kSharedRouter);
+}
+
+Range<uint32_t> RouterShare(const model::LayerSpec& layer, size_t thread, size_t threads) {
+  return threadpool::ShareOf(static_cast<uint32_t>(RouterRows(layer)),
+                             static_cast<uint32_t>(thread), static_cast<uint32_t>(threads));
+}
+
 Shards::Shards(const model::ModelConfig& config, const ShardPlan& plan, size_t thread,
                NumaNodeId node)
     : config_(config),
@@ -213,6 +244,8 @@ Shards::Shards(const model::ModelConfig& config, const ShardPlan& plan, size_t t
     const model::LayerSpec& spec = config.layer(layer);
     for (const model::TensorSpec& tensor : spec.tensors)
       if (IsKept(spec, tensor)) vectors += PlacedBytes(tensor.rows * tensor.cols);
+    if (spec.experts.count != 0)
+      vectors += PlacedBytes(RouterShare(spec, thread, plan.threads.size()).count() * config.dim);
     if (spec.Has(TensorRole::kUpBias))
       vectors += PlacedBytes(LayerShape(spec).ffn_units * kUnitRows);
     if (spec.Has(TensorRole::kQBias)) {
@@ -231,6 +264,17 @@ const uint8_t* Shards::Panel(PanelMatrix matrix, size_t layer, uint32_t panel) c
   const uint32_t first = shard.of(config_.KindOf(layer), matrix).begin;
   return layers_[layer].panels.at(IndexOf(matrix)) +
          layer_panels_[layer].bytes(matrix, {first, panel});
+}
+
+const uint8_t* Shards::ExpertDown(size_t layer, uint32_t panel) const {
+  const PanelRange own = plan_.threads[thread_].of(config_.KindOf(layer), PanelMatrix::kDown);
+  return layers_[layer].panels.at(IndexOf(PanelMatrix::kDown)) +
+         (panel - own.begin) * layer_panels_[layer].of(PanelMatrix::kDown, 0).bytes();
+}
+
+size_t Shards::ExpertDownStride(size_t layer) const {
+  const PanelRange own = plan_.threads[thread_].of(config_.KindOf(layer), PanelMatrix::kDown);
+  return own.count() * layer_panels_[layer].of(PanelMatrix::kDown, 0).bytes();
 }
 
 const float* Shards::QkvBias(size_t layer, uint32_t panel) const {
@@ -276,14 +320,34 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
       out = packer.Pack(rows, panels.of(PanelMatrix::kQkv, part.panels.begin), out);
     }
     const auto rows_of = [&](PanelMatrix matrix, PanelRange range) {
-      if (matrix == PanelMatrix::kFfn)
-        return FfnRows(tensor(TensorRole::kGate), tensor(TensorRole::kUp), range);
-      return PlainRows(tensor(matrix == PanelMatrix::kO ? TensorRole::kO : TensorRole::kDown),
-                       range);
+      switch (matrix) {
+        case PanelMatrix::kFfn:
+          if (shape.experts != 0)
+            return ExpertFfnRows(tensor(TensorRole::kGate), tensor(TensorRole::kUp), shape.experts,
+                                 range);
+          return FfnRows(tensor(TensorRole::kGate), tensor(TensorRole::kUp), range);
+        case PanelMatrix::kSharedFfn:
+          return FfnRows(tensor(TensorRole::kSharedGate), tensor(TensorRole::kSharedUp), range);
+        case PanelMatrix::kDown:
+          return PlainRows(tensor(TensorRole::kDown), range);
+        case PanelMatrix::kSharedDown:
+          return PlainRows(tensor(TensorRole::kSharedDown), range);
+        default:
+          return PlainRows(tensor(TensorRole::kO), range);
+      }
     };
-    for (const PanelMatrix matrix : {PanelMatrix::kO, PanelMatrix::kFfn, PanelMatrix::kDown}) {
+    for (const PanelMatrix matrix : {PanelMatrix::kO, PanelMatrix::kFfn, PanelMatrix::kDown,
+                                     PanelMatrix::kSharedFfn, PanelMatrix::kSharedDown}) {
       to.panels[IndexOf(matrix)] = out;
+      if (panels.all(matrix).count() == 0) continue;
       const PanelShape& panel = panels.of(matrix, 0);
+      if (matrix == PanelMatrix::kDown && shape.experts != 0) {
+        for (size_t e = 0; e < shape.experts; ++e) {
+          const RowsOfTensor down = OfExpert(tensor(TensorRole::kDown), e, shape.experts);
+          out = packer.Pack(PlainRows(down, shard.of(kind, matrix)), panel, out);
+        }
+        continue;
+      }
       out = packer.Pack(rows_of(matrix, shard.of(kind, matrix)), panel, out);
       for (const PanelPart& part : shard.parts[kind]) {
         if (part.matrix != matrix) continue;
@@ -313,6 +377,7 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
         values = InPackedOrder(spec, values);
       to.vectors[static_cast<size_t>(vector.role)] = Place(values, arena_);
     }
+    if (spec.experts.count != 0) to.router = PlaceRouter(file, layer);
     if (spec.Has(TensorRole::kUpBias))
       to.gate_up_bias = Place(GateUpBiases(file, config_, layer), arena_);
     if (!spec.Has(TensorRole::kQBias)) continue;
@@ -341,6 +406,19 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
   if (config_.scales.logits == 1.0) return;
   for (float& weight : weights) weight = static_cast<float>(weight * config_.scales.logits);
   head_norm_ = Place(weights, arena_);
+}
+
+const float* Shards::PlaceRouter(const model::GgufFile& file, size_t layer) {
+  const model::LayerSpec& spec = config_.layer(layer);
+  const auto [begin, end] = RouterShare(spec, thread_, plan_.threads.size());
+  std::vector<float> rows((end - begin) * config_.dim);
+  for (uint32_t row = begin; row < end; ++row) {
+    const bool shared = row == spec.experts.count;
+    const TensorRole role = shared ? TensorRole::kSharedRouter : TensorRole::kRouter;
+    file.ReadRowsF32(file.Tensor(config_.TensorName(layer, role)), shared ? 0 : row, 1,
+                     &rows[(row - begin) * config_.dim]);
+  }
+  return Place(rows, arena_);
 }
 
 }  // namespace larder::weight_node

@@ -41,9 +41,15 @@ struct LayerShard {
   // Norms and biases of [dim], by role, padded to whole panels; each thread has its own copy. Of
   // QkNorm::kRow, norms of q and k in the order of their packed rows.
   std::array<const float*, model::kTensorRoles> vectors{};
+  // Of a router's rows (kRouter, and behind them kSharedRouter), the thread's share: [rows][dim].
+  const float* router = nullptr;
   const float* gate_up_bias = nullptr;  // [units of the whole layer][32 gate, 32 up], or null
   const float* of(model::TensorRole role) const { return vectors[static_cast<size_t>(role)]; }
 };
+
+// The rows of a layer's router, kSharedRouter included, and a thread's share of them.
+size_t RouterRows(const model::LayerSpec&);
+Range<uint32_t> RouterShare(const model::LayerSpec&, size_t thread, size_t threads);
 
 class Shards {
  public:
@@ -57,6 +63,9 @@ class Shards {
   // The address of a panel (kFfn: unit) of the matrix, which must be one of this thread's. kLmHead
   // ignores layer.
   const uint8_t* Panel(PanelMatrix, size_t layer, uint32_t panel) const;
+  // The address of a panel of an expert's down, and the bytes between two experts'.
+  const uint8_t* ExpertDown(size_t layer, uint32_t panel) const;
+  size_t ExpertDownStride(size_t layer) const;
   const float* QkvBias(size_t layer, uint32_t panel) const;  // the panel's 16 biases, or null
   const uint8_t* head() const { return head_; }
   const float* output_norm() const { return output_norm_; }
@@ -68,6 +77,7 @@ class Shards {
   const topology::Arena& arena() const { return arena_; }
 
  private:
+  const float* PlaceRouter(const model::GgufFile&, size_t layer);
   const model::ModelConfig& config_;
   const ShardPlan& plan_;
   size_t thread_;

@@ -249,5 +249,91 @@ TEST_P(ShardsWithBiases, FollowTheirRows) {
   }
 }
 
+// Of experts: units of gate and up expert by expert within each unit's place, panels of down expert
+// after expert; the shared expert's as ever; rows of the router in float32.
+TEST(ShardsOfExperts, EachRowIsThere) {
+  TemporaryFolder folder;
+  model::SynthOptions options;
+  options.shape = {.architecture = "qwen2moe",
+                   .layers = 2,
+                   .dim = 96,
+                   .ffn = 160,
+                   .heads = 4,
+                   .kv_heads = 2,
+                   .head_size = 32,
+                   .vocab = 270,
+                   .experts = 5,
+                   .experts_used = 2,
+                   .expert_ffn = 72,
+                   .shared_ffn = 100};
+  options.type = model::TensorType::kF32;
+  options.standard_deviation = 0.5f;
+  model::WriteSynth(options, folder / "model.gguf");
+  const auto file = model::GgufFile::Open(folder / "model.gguf");
+  const model::ModelConfig config = model::ReadModelConfig(*file);
+  const LayerPanels panels(config, 1);
+  const auto expect = [&](const kernels::PanelShape& panel, const uint8_t* packed, size_t in_panel,
+                          const char* suffix, std::optional<size_t> row) {
+    std::vector<float> here(panel.blocks * kernels::kBlock), there(here.size());
+    kernels::UnpackRow(panel, packed, in_panel, here.data());
+    std::vector<model::Q8Block> blocks(panel.blocks);
+    if (row) {
+      file->ReadRowsQ8_0(file->Tensor(model::LayerTensor(1, suffix)), *row, 1, blocks.data());
+      model::DequantizeQ8_0(blocks.data(), there);
+    }
+    EXPECT_EQ(here, there) << suffix << (row ? *row : 0);
+  };
+  for (const size_t threads : {1, 3}) {
+    const ShardPlan plan = MakeShardPlan(config, threads);
+    size_t units = 0, columns = 0, routed = 0;
+    for (size_t t = 0; t < threads; ++t) {
+      Shards shards(config, plan, t, NumaNodeId(0));
+      PackedByteCounter progress;
+      shards.Pack(*file, progress);
+      EXPECT_EQ(progress.packed_bytes, plan.ThreadBytes(config, t));
+      const size_t kind = config.KindOf(1);
+      const PanelRange own_units = plan.threads[t].of(kind, PanelMatrix::kFfn);
+      for (uint32_t id = own_units.begin; id < own_units.end; ++id, ++units) {
+        const size_t expert = id % 5, unit = id / 5;
+        const kernels::PanelShape& panel = panels.of(PanelMatrix::kFfn, id);
+        const uint8_t* const at = shards.Panel(PanelMatrix::kFfn, 1, id);
+        for (size_t r = 0; r < 64; ++r) {
+          const size_t row = unit * 32 + r % 32;
+          expect(panel, at + r / 16 * panel.bytes(), r % 16,
+                 r < 32 ? "ffn_gate_exps.weight" : "ffn_up_exps.weight",
+                 row < 72 ? std::optional(expert * 72 + row) : std::nullopt);
+        }
+      }
+      const PanelRange own_panels = plan.threads[t].of(kind, PanelMatrix::kDown);
+      for (uint32_t p = own_panels.begin; p < own_panels.end; ++p, ++columns) {
+        const kernels::PanelShape& panel = panels.of(PanelMatrix::kDown, p);
+        for (size_t e = 0; e < 5; ++e) {
+          const uint8_t* const at = shards.ExpertDown(1, p) + e * shards.ExpertDownStride(1);
+          for (size_t r = 0; r < 16; ++r)
+            expect(panel, at, r, "ffn_down_exps.weight", e * 96 + p * 16 + r);
+        }
+        const kernels::PanelShape& shared = panels.of(PanelMatrix::kSharedDown, p);
+        for (size_t r = 0; r < 16; ++r) {
+          expect(shared, shards.Panel(PanelMatrix::kSharedDown, 1, p), r, "ffn_down_shexp.weight",
+                 p * 16 + r);
+        }
+      }
+      const auto [begin, end] = RouterShare(config.layer(1), t, threads);
+      for (uint32_t row = begin; row < end; ++row, ++routed) {
+        std::vector<float> there(96);
+        const bool is_shared = row == 5;
+        file->ReadRowsF32(file->Tensor(model::LayerTensor(
+                              1, is_shared ? "ffn_gate_inp_shexp.weight" : "ffn_gate_inp.weight")),
+                          is_shared ? 0 : row, 1, there.data());
+        const float* const here = shards.layers()[1].router + (row - begin) * 96;
+        EXPECT_EQ(std::vector<float>(here, here + 96), there);
+      }
+    }
+    EXPECT_EQ(units, 15u);
+    EXPECT_EQ(columns, 6u);
+    EXPECT_EQ(routed, 6u);
+  }
+}
+
 }  // namespace
 }  // namespace larder::weight_node

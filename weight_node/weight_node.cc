@@ -39,6 +39,8 @@ WeightNode::WeightNode(const model::ModelConfig& config, const ShardPlan& plan,
       elementwise_(kernels::GetElementwise(options.isa)),
       activations_(config, plan.threads.size(), options.few_rows, options.max_batch_tokens,
                    options.logit_rows, options.node_of_thread.at(0), options.shared_io),
+      experts_(config, plan.threads.size(), options.few_rows, options.max_batch_tokens,
+               MostDownColumns(), options.node_of_thread.at(0)),
       layer_panels_(PanelsOfLayers(config)),
       own_waiters_(options.own_waiters),
       halves_(options.halves),
@@ -48,6 +50,7 @@ WeightNode::WeightNode(const model::ModelConfig& config, const ShardPlan& plan,
     const auto behind = std::ranges::count_if(
         kind.ops, [](const model::LayerOp& op) { return op.post_norm.has_value(); });
     LARDER_CHECK(behind == 0 || behind == 2, "a norm behind one block only");
+    LARDER_CHECK(kind.experts.count == 0 || behind == 0, "a norm behind experts");
   }
   MakePartRows(options);
   MakeProducts(options);
@@ -62,29 +65,34 @@ WeightNode::WeightNode(const model::ModelConfig& config, const ShardPlan& plan,
 void WeightNode::MakeProducts(const WeightNodeOptions& options) {
   const uint64_t weight_bytes = plan_.MostThreadBytes(config_);
   // Rows of a buffer have the length of the layer that has the most.
-  const auto input_of = [&](PanelMatrix matrix) -> const ActRows& {
-    return matrix == PanelMatrix::kO      ? activations_.shared_q
-           : matrix == PanelMatrix::kDown ? activations_.ffn
-                                          : activations_.shared_dim;
+  const auto input_of = [&](PanelMatrix matrix, Target target) -> const ActRows& {
+    if (matrix == PanelMatrix::kDown)
+      return target == Target::kExperts ? experts_.z : activations_.ffn;
+    return matrix == PanelMatrix::kO            ? activations_.shared_q
+           : matrix == PanelMatrix::kSharedDown ? experts_.shared_z
+                                                : activations_.shared_dim;
   };
   const auto make_for = [&](PanelMatrix matrix, const kernels::PanelShape& panel,
                             const FloatRows& y, Target target) {
     if (FindGemm(matrix, panel, target) != nullptr) return;
     const bool residual = matrix == PanelMatrix::kO || matrix == PanelMatrix::kDown;
-    products_of_.push_back({matrix, target,
-                            Gemm::Make(options.isa,
-                                       GemmShape{.panel = panel,
-                                                 .x_stride_bytes = input_of(matrix).stride_bytes,
-                                                 .y_stride_bytes = y.stride_bytes(),
-                                                 .accumulate = residual && target == Target::kRows,
-                                                 .weight_bytes = weight_bytes},
-                                       options.tuning)});
+    products_of_.push_back(
+        {matrix, target,
+         Gemm::Make(options.isa,
+                    GemmShape{.panel = panel,
+                              .x_stride_bytes = input_of(matrix, target).stride_bytes,
+                              .y_stride_bytes = y.stride_bytes(),
+                              .accumulate = residual && target == Target::kRows,
+                              .weight_bytes = weight_bytes},
+                    options.tuning)});
   };
   const auto make = [&](PanelMatrix matrix, const kernels::PanelShape& panel, const FloatRows& y) {
     make_for(matrix, panel, y, Target::kRows);
   };
   const auto make_residual = [&](PanelMatrix matrix, size_t layer) {
-    make_for(matrix, layer_panels_[layer].of(matrix, 0), activations_.x, TargetOf(layer, matrix));
+    const Target target = TargetOf(layer, matrix);
+    make_for(matrix, layer_panels_[layer].of(matrix, 0),
+             target == Target::kExperts ? experts_.threads[0].y : activations_.x, target);
   };
   for (size_t layer = 0; layer < config_.layers; ++layer) {
     const LayerPanels& panels = layer_panels_[layer];
@@ -94,6 +102,11 @@ void WeightNode::MakeProducts(const WeightNodeOptions& options) {
     make_residual(PanelMatrix::kO, layer);
     make(PanelMatrix::kFfn, panels.of(PanelMatrix::kFfn, 0), activations_.threads[0].ffn_tile);
     make_residual(PanelMatrix::kDown, layer);
+    if (config_.layer(layer).experts.shared_ffn != 0) {
+      make(PanelMatrix::kSharedFfn, panels.of(PanelMatrix::kSharedFfn, 0),
+           activations_.threads[0].ffn_tile);
+      make_residual(PanelMatrix::kSharedDown, layer);
+    }
     for (size_t t = 0; t < plan_.threads.size(); ++t) {
       const std::vector<PanelPart>& parts = plan_.threads[t].parts[kind];
       for (size_t i = 0; i < parts.size(); ++i) {
@@ -145,6 +158,9 @@ const Gemm* WeightNode::FindGemm(PanelMatrix matrix, const kernels::PanelShape& 
 }
 
 WeightNode::Target WeightNode::TargetOf(size_t layer, PanelMatrix matrix) const {
+  const bool of_experts = config_.layer(layer).experts.count != 0;
+  if (of_experts && (matrix == PanelMatrix::kDown || matrix == PanelMatrix::kSharedDown))
+    return Target::kExperts;
   for (const model::LayerOp& op : config_.layer(layer).ops) {
     const bool is_its = (op.kind == model::OpKind::kO && matrix == PanelMatrix::kO) ||
                         (op.kind == model::OpKind::kDown && matrix == PanelMatrix::kDown);
@@ -236,7 +252,8 @@ void WeightNode::AddSend(size_t thread, ProgramForm form, bool logit_rows, Steps
 }
 
 void WeightNode::AddNorm(size_t thread, size_t layer, ProgramForm form, const float* weight,
-                         StepKind kind, const HeadPlanes* planes, Steps& steps) {
+                         StepKind kind, const HeadPlanes* planes, const RouterOperand* router,
+                         Steps& steps) {
   const bool shared = form == ProgramForm::kManyRows;
   const NormOperand* operand = Keep(
       norms_,
@@ -250,8 +267,9 @@ void WeightNode::AddNorm(size_t thread, size_t layer, ProgramForm form, const fl
                   .scratch = activations_.threads[thread].scratch,
                   .out = shared ? activations_.shared_dim : activations_.threads[thread].dim,
                   .share = ShareOf(thread, form),
-                  .planes = planes});
-  steps.Add(MakeStep(NormStep, operand, kind, layer, shared));
+                  .planes = planes,
+                  .router = router});
+  steps.Add(MakeStep(NormStep, operand, kind, layer, shared || router != nullptr));
 }
 
 ProductOperand WeightNode::OperandOf(const PanelExtent& extent, PanelMatrix matrix, size_t layer,
@@ -348,14 +366,19 @@ void WeightNode::AddOp(size_t thread, size_t layer, ProgramForm form, size_t hal
   switch (op.kind) {
     case model::OpKind::kNorm:
       if (IsDoneWithSum(layer, form, op)) return;
-      return AddNorm(thread, layer, form, shard.of(op.norm), StepKind::kNorm, nullptr, steps);
+      return AddNorm(thread, layer, form, shard.of(op.norm), StepKind::kNorm, nullptr,
+                     IsRouted(layer, op) ? RouterOf(thread, layer, form) : nullptr, steps);
     case model::OpKind::kInput:
       if (IsDoneWithSum(layer, form, op)) return;
       return AddInput(thread, layer, form, steps);
-    case model::OpKind::kO:
     case model::OpKind::kDown:
+      if (config_.layer(layer).experts.count != 0)
+        return AddExpertsDown(thread, layer, form, steps);
+      return AddResidual(thread, layer, form, half, op, steps);
+    case model::OpKind::kO:
       return AddResidual(thread, layer, form, half, op, steps);
     case model::OpKind::kGate:
+      if (config_.layer(layer).experts.count != 0) return AddExperts(thread, layer, form, steps);
       return AddGate(thread, layer, form, half, steps);
     case model::OpKind::kQkv:        // needs the caller's flags: AddBeforeAttention
     case model::OpKind::kAttention:  // these are attention_node's
@@ -648,11 +671,153 @@ void WeightNode::AddGate(size_t thread, size_t layer, ProgramForm form, size_t h
   steps.back().barrier = true;
 }
 
+bool WeightNode::IsRouted(size_t layer, const model::LayerOp& op) const {
+  const model::LayerSpec& spec = config_.layer(layer);
+  if (spec.experts.count == 0 || op.kind != model::OpKind::kNorm) return false;
+  const auto next = static_cast<size_t>(&op - spec.ops.data()) + 1;
+  return next < spec.ops.size() && spec.ops[next].kind == model::OpKind::kGate;
+}
+
+RouterRule WeightNode::RuleOf(size_t thread, size_t layer) const {
+  const model::LayerSpec& spec = config_.layer(layer);
+  return {.experts = spec.experts.count,
+          .used = spec.experts.used,
+          .gating = spec.experts.gating,
+          .normalise = spec.experts.normalise,
+          .scale = static_cast<float>(spec.experts.scale),
+          .bias = shards_[thread]->layers()[layer].of(model::TensorRole::kRouterBias),
+          .shared_gate = spec.Has(model::TensorRole::kSharedRouter)};
+}
+
+const ChosenRows& WeightNode::ChosenIn(size_t thread, ProgramForm form) const {
+  return form == ProgramForm::kManyRows ? experts_.chosen : experts_.threads[thread].chosen;
+}
+
+const RouterOperand* WeightNode::RouterOf(size_t thread, size_t layer, ProgramForm form) {
+  const bool shared = form == ProgramForm::kManyRows;
+  std::vector<RouterOperand::Rows>& rows = router_rows_.emplace_back();
+  for (size_t t = 0; t < shards_.size(); ++t) {
+    if (!shared && t != thread) continue;
+    const auto [begin, end] = RouterShare(config_.layer(layer), t, shards_.size());
+    rows.push_back({shards_[t]->layers()[layer].router, begin, end - begin});
+  }
+  const ExpertBuffers::OfThread& own = experts_.threads[thread];
+  return Keep(routers_, RouterOperand{.elementwise = &elementwise_,
+                                      .rule = RuleOf(thread, layer),
+                                      .rows = rows.data(),
+                                      .n_rows = rows.size(),
+                                      .logits = experts_.logits,
+                                      .chooses = shared,
+                                      .chosen = ChosenIn(thread, form),
+                                      .scratch = own.scratch,
+                                      .by = own.by});
+}
+
+void WeightNode::AddExperts(size_t thread, size_t layer, ProgramForm form, Steps& steps) {
+  const ExpertBuffers::OfThread& own = experts_.threads[thread];
+  const RouteOperand* route = Keep(routes_, RouteOperand{.elementwise = &elementwise_,
+                                                         .rule = RuleOf(thread, layer),
+                                                         .logits = experts_.logits,
+                                                         .chooses = form == ProgramForm::kFewRows,
+                                                         .chosen = ChosenIn(thread, form),
+                                                         .scratch = own.scratch,
+                                                         .by = own.by,
+                                                         .table = own.table});
+  steps.Add(MakeStep(RouteStep, route, StepKind::kRoute, layer, false));
+  const ActRows& x =
+      form == ProgramForm::kManyRows ? activations_.shared_dim : activations_.threads[thread].dim;
+  for (const PanelExtent& extent : Work(form, thread, layer, PanelMatrix::kFfn)) {
+    const ExpertFfnOperand* ffn = Keep(
+        expert_ffns_,
+        ExpertFfnOperand{
+            .gemm = FindGemm(PanelMatrix::kFfn, layer_panels_[layer].of(PanelMatrix::kFfn, 0)),
+            .gate = GateOf(layer),
+            .units = shards_[extent.home]->Panel(PanelMatrix::kFfn, layer, extent.panels.begin),
+            .first = extent.panels.begin,
+            .end = extent.panels.end,
+            .experts = config_.layer(layer).experts.count,
+            .table = &own.table,
+            .x = x,
+            .gathered = own.gathered,
+            .tile = activations_.threads[thread].ffn_tile,
+            .out = experts_.z});
+    steps.Add(MakeStep(ExpertFfnStep, ffn, StepKind::kGateUp, layer, false));
+  }
+  if (config_.layer(layer).experts.shared_ffn != 0) {
+    for (const PanelExtent& extent : Work(form, thread, layer, PanelMatrix::kSharedFfn)) {
+      ActRows out = experts_.shared_z;
+      out.data += extent.panels.begin * sizeof(kernels::ActBlock);
+      const PanelMatrix matrix = PanelMatrix::kSharedFfn;
+      const FfnOperand* ffn =
+          Keep(ffns_,
+               FfnOperand{.gemm = FindGemm(matrix, layer_panels_[layer].of(matrix, 0)),
+                          .elementwise = &elementwise_,
+                          .gate = GateOf(layer),
+                          .units = shards_[extent.home]->Panel(matrix, layer, extent.panels.begin),
+                          .n_units = extent.panels.count(),
+                          .biases = nullptr,
+                          .x = x,
+                          .tile = activations_.threads[thread].ffn_tile,
+                          .out = out});
+      steps.Add(MakeStep(FfnStep, ffn, StepKind::kGateUp, layer, false));
+    }
+  }
+  steps.back().barrier = true;
+}
+
+void WeightNode::AddExpertsDown(size_t thread, size_t layer, ProgramForm form, Steps& steps) {
+  const ExpertBuffers::OfThread& own = experts_.threads[thread];
+  const model::ExpertSpec& spec = config_.layer(layer).experts;
+  const auto gemm = [&](PanelMatrix matrix) {
+    return FindGemm(matrix, layer_panels_[layer].of(matrix, 0), Target::kExperts);
+  };
+  for (const PanelExtent& extent : Work(form, thread, layer, PanelMatrix::kDown)) {
+    const Shards& home = *shards_[extent.home];
+    FloatRows x = activations_.x;
+    x.data += extent.panels.begin * kPanelRows;
+    ExpertDownOperand down{.gemm = gemm(PanelMatrix::kDown),
+                           .elementwise = &elementwise_,
+                           .panels = home.ExpertDown(layer, extent.panels.begin),
+                           .expert_bytes = home.ExpertDownStride(layer),
+                           .n_panels = extent.panels.count(),
+                           .experts = spec.count,
+                           .table = &own.table,
+                           .z = experts_.z,
+                           .y = own.y,
+                           .sums = own.sums,
+                           .x = x,
+                           .shared = {}};
+    if (spec.shared_ffn != 0) {
+      // Divided as down is.
+      down.shared = {.gemm = gemm(PanelMatrix::kSharedDown),
+                     .panels = home.Panel(PanelMatrix::kSharedDown, layer, extent.panels.begin),
+                     .z = experts_.shared_z,
+                     .weights = ChosenIn(thread, form).shared};
+    }
+    steps.Add(MakeStep(ExpertDownStep, Keep(expert_downs_, down), StepKind::kDown, layer, false));
+  }
+  steps.back().barrier = true;
+}
+
+size_t WeightNode::MostDownColumns() const {
+  size_t most = 0;
+  for (size_t t = 0; t < plan_.threads.size(); ++t) {
+    for (size_t layer = 0; layer < config_.layers; ++layer) {
+      for (const ProgramForm form : {ProgramForm::kFewRows, ProgramForm::kManyRows}) {
+        for (const PanelExtent& extent : Work(form, t, layer, PanelMatrix::kDown))
+          most = std::max<size_t>(most, extent.panels.count() * kPanelRows);
+      }
+    }
+  }
+  return most;
+}
+
 void WeightNode::AddLmHead(size_t thread, ProgramForm form, Steps& steps) {
   const size_t layer = std::max<size_t>(1, config_.layers) - 1;
   const HeadPlanes& x =
       form == ProgramForm::kManyRows ? activations_.shared_head : activations_.threads[thread].head;
-  AddNorm(thread, layer, form, shards_[thread]->head_norm(), StepKind::kLmHeadNorm, &x, steps);
+  AddNorm(thread, layer, form, shards_[thread]->head_norm(), StepKind::kLmHeadNorm, &x, nullptr,
+          steps);
   std::vector<const HeadOperand*> operands;
   for (const PanelExtent& extent : panels_.Work(form, thread, 0, PanelMatrix::kLmHead)) {
     operands.push_back(

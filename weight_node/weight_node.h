@@ -11,7 +11,8 @@
 // share norm+quantise too (one more barrier after each); the bits are the same. If a panel is cut
 // (PanelPart), a thread with later chunks computes these before anything else of that matrix, and
 // signals; the thread with the first chunks waits for that after all its other work, and adds the
-// sums.
+// sums. With experts, the norm before them also routes, and a B follows it in both forms
+// (expert_steps.h).
 #pragma once
 
 #include <deque>
@@ -29,6 +30,7 @@
 #include "sync/wait.h"
 #include "threadpool/program_builder.h"
 #include "weight_node/activations.h"
+#include "weight_node/expert_steps.h"
 #include "weight_node/panel_map.h"
 #include "weight_node/shards.h"
 #include "weight_node/weight_steps.h"
@@ -131,7 +133,8 @@ class WeightNode {
   enum class Target : uint8_t {
     kRows,    // its rows; O and down are added to the residual
     kBranch,  // O and down: rows of their own, since a norm follows
-    kPart     // a PanelPart's own rows
+    kPart,    // a PanelPart's own rows
+    kExperts  // down of experts: rows of their own, of one expert at a time
   };
   // or null
   const kernels::Gemm* FindGemm(PanelMatrix, const kernels::PanelShape&,
@@ -146,6 +149,8 @@ class WeightNode {
   float Epsilon(float epsilon) const {
     return static_cast<float>(epsilon / (config_.scales.residual * config_.scales.residual));
   }
+  // The most columns of down that a thread computes in one step.
+  size_t MostDownColumns() const;
   // Makes rows for the sums of later parts of panels.
   void MakePartRows(const WeightNodeOptions&);
   void AddOp(size_t thread, size_t layer, ProgramForm, size_t half, const model::LayerOp&, Steps&);
@@ -164,6 +169,13 @@ class WeightNode {
     return plan_.threads[thread].parts[config_.KindOf(layer)];
   }
   void AddGate(size_t thread, size_t layer, ProgramForm, size_t half, Steps&);
+  // Of a layer with experts: their gate and up, their down.
+  void AddExperts(size_t thread, size_t layer, ProgramForm, Steps&);
+  void AddExpertsDown(size_t thread, size_t layer, ProgramForm, Steps&);
+  bool IsRouted(size_t layer, const model::LayerOp&) const;  // whether it is the norm before them
+  RouterRule RuleOf(size_t thread, size_t layer) const;
+  const RouterOperand* RouterOf(size_t thread, size_t layer, ProgramForm);
+  const ChosenRows& ChosenIn(size_t thread, ProgramForm) const;
   // x += panels * in, for this thread's panels of O or down; the norm in between, if there is one.
   void AddResidual(size_t thread, size_t layer, ProgramForm, size_t half, const model::LayerOp&,
                    Steps&);
@@ -193,7 +205,7 @@ class WeightNode {
   ProductOperand OperandOf(const PanelExtent&, PanelMatrix, size_t layer, const ActRows& x,
                            FloatRows y) const;
   void AddNorm(size_t thread, size_t layer, ProgramForm, const float* weight, model::StepKind,
-               const HeadPlanes* planes, Steps&);
+               const HeadPlanes* planes, const RouterOperand*, Steps&);
   void AddQkvPart(size_t thread, size_t layer, ProgramForm, const PanelExtent&,
                   sync::EpochFlag* ready, Steps&);
   RowShare ShareOf(size_t thread, ProgramForm form) const;
@@ -209,6 +221,7 @@ class WeightNode {
   const PanelMap panels_;
   const kernels::Elementwise& elementwise_;
   Activations activations_;
+  const ExpertBuffers experts_;
   std::vector<std::unique_ptr<Shards>> shards_;
   const std::vector<LayerPanels> layer_panels_;
   topology::Arena embedding_;  // rows of EmbeddingType(), unless lm_head is the same matrix
@@ -234,6 +247,11 @@ class WeightNode {
   std::deque<HeadOperand> heads_;
   std::deque<FfnOperand> ffns_;
   std::deque<GateOperand> gates_;
+  std::deque<RouterOperand> routers_;
+  std::deque<std::vector<RouterOperand::Rows>> router_rows_;
+  std::deque<RouteOperand> routes_;
+  std::deque<ExpertFfnOperand> expert_ffns_;
+  std::deque<ExpertDownOperand> expert_downs_;
   std::deque<AddPartsOperand> add_parts_;
   const sync::WaitPolicy::Mode own_waiters_;
   const size_t halves_;

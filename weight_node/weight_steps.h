@@ -59,7 +59,8 @@ struct NormOperand {
   float* scratch;  // [kNormRows][n]
   ActRows out;
   RowShare share;
-  const HeadPlanes* planes;  // written instead of out; or null
+  const HeadPlanes* planes;                      // written instead of out; or null
+  const struct RouterOperand* router = nullptr;  // takes the norms, too
 };
 void NormStep(const void* operand, void* batch);
 

@@ -8,6 +8,7 @@
 #include "model/step/step_kind.h"
 #include "threadpool/share.h"
 #include "threadpool/timeline.h"
+#include "weight_node/expert_steps.h"
 #include "weight_node/likely_panels.h"
 #include "weight_node/weight_steps.h"
 
@@ -110,6 +111,10 @@ void NormStep(const void* operand, void* batch) {
       x[i] = op.x.row(logit_rows ? rows.logit_row[m + i] : first + m + i);
     op.norms(x, op.weight, normed, count, op.n, op.epsilon);
     EndLap(StepKind::kNorm);
+    if (op.router != nullptr) {
+      for (uint32_t i = 0; i < count; ++i) RouteRow(*op.router, normed[i], op.n, first + m + i);
+      EndLap(StepKind::kRoute);
+    }
     for (uint32_t i = 0; i < count; ++i) {
       if (op.planes != nullptr) {
         QuantizePlanes(op, normed[i], m + i);

@@ -172,11 +172,6 @@ class ConfigReader {
 
   // Models with these keys would load and then generate nonsense.
   void RefuseOtherKinds() const {
-    const auto experts = file_.FindUnsigned(Key("expert_count"));
-    if (experts.value_or(0) != 0) {
-      throw Error("{}: key '{}' is {}: Larder does not run mixtures of experts", file_.path(),
-                  Key("expert_count"), *experts);
-    }
     const auto causal = file_.FindBool(Key("attention.causal"));
     if (!causal.value_or(true)) {
       throw Error("{}: key '{}' is false: Larder runs causal models only", file_.path(),
@@ -343,30 +338,38 @@ ModelConfig ReadModelConfig(const GgufFile& file) { return ConfigReader(file).Re
 
 std::string LayersText(const ModelConfig& config) {
   std::string text = fmt::format("{} layers, dim {}", config.layers, config.dim);
-  using Of = std::pair<LayerSizes, Recurrence>;
+  using Of = std::tuple<LayerSizes, Recurrence, ExpertSpec>;
   std::vector<Of> all;  // in the order of kinds
+  const auto of_layer = [](const LayerSpec& layer) {
+    return Of{layer.sizes, layer.recurrence, layer.experts};
+  };
   for (const size_t kind : config.OwnKinds()) {
-    const Of of{config.kinds[kind].sizes, config.kinds[kind].recurrence};
+    const Of of = of_layer(config.kinds[kind]);
     if (std::ranges::find(all, of) == all.end()) all.push_back(of);
   }
   for (const Of& of : all) {
-    const auto& [sizes, recurrence] = of;
+    const auto& [sizes, recurrence, experts] = of;
     if (all.size() > 1) {
-      const auto count = config.Sum(
-          [&of](const LayerSpec& layer) { return Of(layer.sizes, layer.recurrence) == of; });
+      const auto count = config.Sum([&](const LayerSpec& layer) { return of_layer(layer) == of; });
       text += fmt::format("; {} of", count);
     } else {
       text += ',';
     }
+    text += experts.count == 0
+                ? fmt::format(" ffn {},", sizes.ffn)
+                : fmt::format(" {} of {} experts of {}{},", experts.used, experts.count, sizes.ffn,
+                              experts.shared_ffn == 0
+                                  ? std::string()
+                                  : fmt::format(" and a shared one of {}", experts.shared_ffn));
     if (recurrence.kind == StateKind::kConvolution) {
-      text += fmt::format(" ffn {}, convolutions of {} channels over {} tokens", sizes.ffn,
-                          sizes.q_rows(), recurrence.taps);
+      text += fmt::format(" convolutions of {} channels over {} tokens", sizes.q_rows(),
+                          recurrence.taps);
       continue;
     }
     text += !recurrence.any()
-                ? fmt::format(" ffn {}, {} heads / {} KV heads of {}", sizes.ffn, sizes.heads,
-                              sizes.kv_heads, sizes.head_size)
-                : fmt::format(" ffn {}, {}: {} heads / {} key heads of {} x {}", sizes.ffn,
+                ? fmt::format(" {} heads / {} KV heads of {}", sizes.heads, sizes.kv_heads,
+                              sizes.head_size)
+                : fmt::format(" {}: {} heads / {} key heads of {} x {}",
                               recurrence.kind == StateKind::kMamba2 ? "Mamba-2" : "delta rule",
                               sizes.heads, sizes.kv_heads, recurrence.key_size, sizes.head_size);
   }

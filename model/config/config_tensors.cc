@@ -92,7 +92,9 @@ class TensorChecker {
             .fused_qkv = has("attn_qkv.weight"),
             .fused_gate_up = !has("ffn_gate.weight") && up != nullptr &&
                              up->rows == 2 * keys_.layers[first].sizes.ffn,
-            .value_is_key = LacksValue()};
+            .value_is_key = LacksValue(),
+            .router_bias = HasInLayerWithExperts(TensorRole::kRouterBias),
+            .shared_gate = HasInLayerWithExperts(TensorRole::kSharedRouter)};
   }
 
   // Whether layers that may be without V are.
@@ -102,6 +104,14 @@ class TensorChecker {
     const auto number = static_cast<size_t>(layer - keys_.layers.begin());
     return file_.FindTensor(LayerTensor(number, SuffixOf(TensorRole::kV))) == nullptr &&
            file_.FindTensor(LayerTensor(number, "attn_qkv.weight")) == nullptr;
+  }
+  // Whether the first layer with experts has that tensor, which layers without them do not have.
+  bool HasInLayerWithExperts(TensorRole role) const {
+    for (size_t i = 0; i < keys_.layers.size(); ++i) {
+      if (keys_.layers[i].experts.count != 0)
+        return file_.FindTensor(LayerTensor(i, SuffixOf(role))) != nullptr;
+    }
+    return false;
   }
   size_t FirstWithAttention() const {
     size_t first = 0;

@@ -18,6 +18,7 @@ constexpr std::array kOpNames = {"rms_norm", "qkv",   "attention",  "o",        
                                  "down",     "input", "delta_rule", "convolution", "mamba2"};
 constexpr std::array kNormNames = {"rms", "layer"};
 constexpr std::array kGateNames = {"silu", "gelu_tanh"};
+constexpr std::array kGatingNames = {"softmax", "sigmoid"};
 constexpr std::array kQkNormNames = {"none", "head", "head_after_rope", "row"};
 constexpr std::array kStateNames = {"none", "delta_rule", "convolution", "mamba2"};
 constexpr std::array kPairingNames = {"interleaved", "halves"};
@@ -80,7 +81,8 @@ class Writer {
 
   void Add(const LayerSpec& layer) {
     const auto& [sizes, norm_epsilon, tensors, ops, rotary, attention_divisor, qk_norm, temperature,
-                 window, norm_kind, gate, score_cap, value_norm, output_gate, recurrence] = layer;
+                 window, norm_kind, gate, score_cap, value_norm, output_gate, recurrence, experts] =
+        layer;
     const auto& [dim, ffn, heads, kv_heads, head_size] = sizes;
     Line("layer.dim", "{}", dim);
     Line("ffn", "{}", ffn);
@@ -112,6 +114,10 @@ class Writer {
     if (recurrence.any()) {
       Line(NameOf(kStateNames, state_kind), "{} {} {}", key_size, taps, heads_in_turn);
     }
+    const auto& [count, used, shared_ffn, gating, normalise, scale] = experts;
+    if (count != 0)
+      Line("experts", "{} {} {} {} {} {}", count, used, shared_ffn, NameOf(kGatingNames, gating),
+           normalise, scale);
   }
 
   void Add(const TensorSpec& tensor) {

@@ -52,6 +52,18 @@ const std::vector<std::pair<const char*, std::function<void(ModelConfig&)>>> kCh
     {"heads", [](ModelConfig& c) { ++c.kinds[0].sizes.heads; }},
     {"kv_heads", [](ModelConfig& c) { ++c.kinds[0].sizes.kv_heads; }},
     {"head_size", [](ModelConfig& c) { ++c.kinds[0].sizes.head_size; }},
+    {"experts", [](ModelConfig& c) { c.kinds[0].experts = {.count = 4, .used = 2}; }},
+    {"experts used", [](ModelConfig& c) { c.kinds[0].experts = {.count = 4, .used = 1}; }},
+    {"the shared expert",
+     [](ModelConfig& c) { c.kinds[0].experts = {.count = 4, .used = 2, .shared_ffn = 32}; }},
+    {"gating",
+     [](ModelConfig& c) {
+       c.kinds[0].experts = {.count = 4, .used = 2, .gating = ExpertGating::kSigmoid};
+     }},
+    {"weights that are not normalised",
+     [](ModelConfig& c) { c.kinds[0].experts = {.count = 4, .used = 2, .normalise = false}; }},
+    {"the scale of experts",
+     [](ModelConfig& c) { c.kinds[0].experts = {.count = 4, .used = 2, .scale = 2.5}; }},
     {"vocab", [](ModelConfig& c) { ++c.vocab; }},
     {"trained_context", [](ModelConfig& c) { ++c.trained_context; }},
     // The next number: it is written exactly.

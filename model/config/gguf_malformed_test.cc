@@ -294,7 +294,7 @@ const std::vector<Malformed>& Table() {
        [](RawGguf& f) { f.AddF32("rope_freqs.weight", {2}); }},
       {"rope frequency of 0", "tensor 'rope_freqs.weight': factor 0 is 0",
        [](RawGguf& f) { f.AddF32("rope_freqs.weight", {1}, 0.0f); }},
-      {"experts", "key 'llama.expert_count' is 8",
+      {"experts", "key 'llama.expert_used_count' is missing",
        [](RawGguf& f) { f.SetU32("llama.expert_count", 8); }},
       {"a window of another type", "key 'llama.attention.sliding_window' is a f32, expected an",
        [](RawGguf& f) { f.SetF32("llama.attention.sliding_window", 32); }},

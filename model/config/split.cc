@@ -29,7 +29,9 @@ constexpr std::pair<std::string_view, bool TensorForms::*> kFormNames[] = {
     {"down_bias", &TensorForms::down_bias},
     {"fused_qkv", &TensorForms::fused_qkv},
     {"fused_gate_up", &TensorForms::fused_gate_up},
-    {"value_is_key", &TensorForms::value_is_key}};
+    {"value_is_key", &TensorForms::value_is_key},
+    {"router_bias", &TensorForms::router_bias},
+    {"shared_gate", &TensorForms::shared_gate}};
 // Rows per tensor: about 35 MB in all of a 3B model, read at the start.
 constexpr size_t kFingerprintRows = 16;
 constexpr uint64_t kMaxStages = 1024;
@@ -63,6 +65,12 @@ TensorForms FormsOf(const ModelConfig& config) {
           .fused_gate_up = layer.tensor(TensorRole::kGate).of != 0,
           .value_is_key = config.Sum([](const LayerSpec& of) {
             return size_t{of.tensor(TensorRole::kV).shared};
+          }) != 0,
+          .router_bias = config.Sum([](const LayerSpec& of) {
+            return size_t{of.Has(TensorRole::kRouterBias)};
+          }) != 0,
+          .shared_gate = config.Sum([](const LayerSpec& of) {
+            return size_t{of.Has(TensorRole::kSharedRouter)};
           }) != 0};
 }
 

@@ -14,11 +14,12 @@
 namespace larder::model::inline families {
 namespace {
 
-constexpr std::array kFamilies = {&kLlama,  &kQwen2,        &kQwen3,        &kErnie45,  &kExaone4,
-                                  &kGlm4,   &kGranite,      &kHunyuanDense, &kMistral3, &kOlmo2,
-                                  &kPhi3,   &kSeedOss,      &kSmolLm3,      &kGemma,    &kGemma2,
-                                  &kGemma3, &kGemma4,       &kCohere2,      &kCommandR, &kQwen35,
-                                  &kLfm2,   &kGraniteHybrid};
+constexpr std::array kFamilies = {
+    &kLlama,    &kQwen2,        &kQwen3,      &kErnie45,       &kExaone4,  &kGlm4,
+    &kGranite,  &kHunyuanDense, &kMistral3,   &kOlmo2,         &kPhi3,     &kSeedOss,
+    &kSmolLm3,  &kGemma,        &kGemma2,     &kGemma3,        &kGemma4,   &kCohere2,
+    &kCommandR, &kQwen35,       &kLfm2,       &kGraniteHybrid, &kQwen3Moe, &kOlmoe,
+    &kQwen2Moe, &kGraniteMoe,   &kErnie45Moe, &kMinimaxM2,     &kDots1};
 
 constexpr std::string_view kKeysOfSome[] = {"attention.output_scale",
                                             "attention.scale",
@@ -34,6 +35,9 @@ constexpr std::string_view kKeysOfSome[] = {"attention.output_scale",
 constexpr std::string_view kCountsOfSome[] = {"attention.shared_kv_layers",
                                               "embedding_length_per_layer_input"};
 
+// Of a model with experts.
+constexpr size_t kMostExperts = 1024, kMostUsed = 64, kMostLength = 1 << 17;
+
 struct Missing {
   std::string_view name, what;
 };
@@ -43,24 +47,17 @@ constexpr Missing kMissing[] = {
     {"bailingmoe2", kExperts},
     {"bert", "attention in both directions"},
     {"deepseek2", "latent attention (MLA), mixtures of experts"},
-    {"dots1", kExperts},
-    {"ernie4_5-moe", kExperts},
     {"falcon-h1", "recurrent layers (Mamba-2) beside attention"},
     {"gemma3n", "AltUp, embeddings of each layer"},
     {"glm4moe", kExperts},
     {"gpt-oss", "mixtures of experts, attention sinks"},
-    {"granitemoe", kExperts},
     {"kimi-linear", "recurrent layers (delta rule), latent attention (MLA)"},
     {"lfm2moe", kExperts},
     {"llama4", "mixtures of experts, attention in chunks"},
     {"mamba2", "layers without FFN"},
-    {"minimax-m2", kExperts},
     {"nemotron_h", "layers without attention or without FFN"},
-    {"olmoe", kExperts},
     {"phi2", "LayerNorm with biases, gates without a gate matrix"},
-    {"qwen2moe", kExperts},
     {"qwen35moe", "recurrent layers (delta rule), mixtures of experts"},
-    {"qwen3moe", kExperts},
     {"qwen3next", "recurrent layers (delta rule), mixtures of experts"},
 };
 
@@ -110,6 +107,68 @@ void ReadWindows(const Family& family, const FamilyKeys& keys, size_t context, K
   }
 }
 
+// The first of a model's layers that have experts, and every how many-th has from there on.
+struct LayersWithExperts {
+  size_t first = 0, step = 1;
+  bool Has(size_t layer) const { return layer >= first && (layer + 1) % step == 0; }
+};
+
+ExpertSpec ReadExpertSpec(const FamilyExperts& of_family, const FamilyKeys& keys, size_t count) {
+  ExpertSpec experts{.count = count,
+                     .used = keys.Count("expert_used_count", 0, std::min(count, kMostUsed)),
+                     .gating = of_family.gating,
+                     .normalise = of_family.normalise,
+                     .scale = keys.PositiveOrNone("expert_weights_scale", 1.0)};
+  if (experts.scale == 0.0) experts.scale = 1.0;
+  if (const auto gating = keys.Unsigned("expert_gating_func"); gating.value_or(0) != 0) {
+    if (*gating > 3) {
+      throw Error("{} is {}, expected 1 (softmax), 2 (sigmoid) or 3 (softmax of the chosen)",
+                  keys.Name("expert_gating_func"), *gating);
+    }
+    experts.gating = *gating == 2 ? ExpertGating::kSigmoid : ExpertGating::kSoftmax;
+    experts.normalise |= *gating == 3;
+  }
+  if (const auto normalise = keys.Flag("expert_weights_norm")) experts.normalise = *normalise;
+  if (const auto groups = keys.Unsigned("expert_group_count"); groups.value_or(0) > 1) {
+    throw Error("{} is {}: Larder does not choose among groups of experts",
+                keys.Name("expert_group_count"), *groups);
+  }
+  return experts;
+}
+
+void ReadExperts(const Family& family, const FamilyKeys& keys, KeysOfModel& model) {
+  const uint64_t count = keys.Unsigned("expert_count").value_or(0);
+  if (!family.experts) {
+    if (count == 0) return;
+    throw Error("{} is {}: Larder does not know experts in a {} model", keys.Name("expert_count"),
+                count, family.name);
+  }
+  if (count == 0 && family.experts->optional) return;
+  ExpertSpec experts =
+      ReadExpertSpec(*family.experts, keys, keys.Count("expert_count", 0, kMostExperts));
+  const LayersWithExperts with{.first = keys.Unsigned("leading_dense_block_count").value_or(0),
+                               .step = keys.Count("interleave_moe_layer_step", 1, 1024)};
+  for (size_t i = 0; i < model.layers.size(); ++i) {
+    KeysOfModel::Layer& layer = model.layers[i];
+    if (!with.Has(i)) continue;
+    size_t length = layer.sizes.ffn;
+    if (family.experts->length_of_used) length = std::max<size_t>(1, length / experts.used);
+    layer.sizes.ffn = keys.Count("expert_feed_forward_length", length, kMostLength);
+    layer.experts = experts;
+    if (!family.experts->shared) continue;
+    const uint64_t shared = keys.Unsigned("expert_shared_count").value_or(0);
+    const bool has_length = keys.Unsigned("expert_shared_feed_forward_length").value_or(0) != 0;
+    if (shared == 0 && !has_length) continue;
+    if (shared > kMostUsed) {
+      throw Error("{} is {}, expected up to {}", keys.Name("expert_shared_count"), shared,
+                  kMostUsed);
+    }
+    layer.experts.shared_ffn = has_length
+                                   ? keys.Count("expert_shared_feed_forward_length", 1, kMostLength)
+                                   : static_cast<size_t>(shared) * layer.sizes.ffn;
+  }
+}
+
 }  // namespace
 
 std::span<const Family* const> Families() { return kFamilies; }
@@ -153,6 +212,7 @@ std::span<const std::string_view> CountsOfSome() { return kCountsOfSome; }
 
 void ReadKeys(const Family& family, const FamilyKeys& keys, size_t context, KeysOfModel& model) {
   ReadWindows(family, keys, context, model);
+  ReadExperts(family, keys, model);
   if (family.read != nullptr) family.read(keys, model);
   for (KeysOfModel::Layer& layer : model.layers) {
     if (layer.window >= context) layer.window = 0;
@@ -181,10 +241,15 @@ LayerSpec MakeLayerSpec(const Family& family, const KeysOfModel::Layer& layer, f
                      .value_norm = family.value_norm,
                      .output_gate = layer.output_gate,
                      .recurrence = layer.recurrence,
+                     .experts = layer.experts,
                      .renamed = family.renamed};
   traits.forms.value_is_key &= layer.may_lack_value;
   traits.forms.qkv_bias |= family.qkv_bias == Family::QkvBias::kAlways;
   traits.rotary.pairing = family.pairing;
+  traits.forms.router_bias &= family.experts && family.experts->bias;
+  traits.forms.shared_gate &= family.experts && family.experts->shared_gate;
+  if (layer.experts.count != 0)  // these are an FFN's
+    traits.forms.gate_up_bias = traits.forms.down_bias = traits.forms.fused_gate_up = false;
   if (layer.recurrence.any()) {  // these are attention's
     traits.qk_norm = QkNorm::kNone;
     traits.forms.qkv_bias = traits.forms.fused_qkv = false;

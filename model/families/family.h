@@ -60,12 +60,25 @@ struct KeysOfModel {
     std::span<const LayerOp> ops = {};  // empty: the family's
     bool output_gate = false;
     Recurrence recurrence = {};
+    ExpertSpec experts = {};
   };
   std::vector<Layer> layers;
   size_t skipped = 0;  // blocks of the file behind the layers
   size_t window = 0;   // of the layers that have one; 0: the file has no windows
   float norm_epsilon = 1e-5f;
   Scales scales;
+};
+
+// What the experts of a family are like where keys do not say.
+struct FamilyExperts {
+  ExpertGating gating = ExpertGating::kSoftmax;
+  bool normalise = true;
+  bool optional = false;        // files without experts are of the family, too
+  bool length_of_used = false;  // without its key an expert's length is that of the FFN divided by
+                                // the used experts, not the FFN's
+  bool shared = false;          // there may be a shared expert
+  bool bias = false;            // there may be kRouterBias
+  bool shared_gate = false;     // there may be kSharedRouter
 };
 
 struct Family {
@@ -93,6 +106,8 @@ struct Family {
   size_t window = 0;
   std::optional<double> window_base = {};
 
+  std::optional<FamilyExperts> experts = {};
+
   // Those of KeysOfSome() that the family has: a file of another family with one is refused. read()
   // knows windows already, and throws Error for values that make no sense; null: there is nothing
   // more to read, and layers differ in their windows alone.
@@ -119,6 +134,8 @@ struct Family {
     size_t attention_every = 0;
     float query_norm = 1.0f;  // what the weights of norms of q are around
     bool qkv_bias = false, fused_qkv = false, fused_gate_up = false, value_is_key = false;
+    size_t experts = 0, experts_used = 0;  // where a shape does not say
+    bool shared_ffn = false, router_bias = false, shared_gate = false;
   };
   Sample sample = {};
 };
@@ -138,10 +155,11 @@ std::span<const std::string_view> KeysOfSome();
 std::span<const std::string_view> CountsOfSome();
 
 // Reads what not all families have into the layers, which have their sizes and rotations already:
-// windows (attention.sliding_window; attention.sliding_window_pattern, flags of the layers that
-// have one, or a number n: each n-th layer has none; rope.freq_base_swa, the base of those that
-// have one), then what Family::read reads. `context`: the model's; a window that is no smaller
-// hides nothing and becomes none. Throws Error for values that make no sense.
+// experts (expert_count and other keys of that beginning), windows (attention.sliding_window;
+// attention.sliding_window_pattern, flags of the layers that have one, or a number n: each n-th
+// layer has none; rope.freq_base_swa, the base of those that have one), then what Family::read
+// reads. `context`: the model's; a window that is no smaller hides nothing and becomes none. Throws
+// Error for values that make no sense.
 void ReadKeys(const Family&, const FamilyKeys&, size_t context, KeysOfModel&);
 
 // The pairing is the family's; the other fields of the rotation are kept.
@@ -203,6 +221,7 @@ inline constexpr LayerOp kPostNorm[] = {
 
 extern const Family kCohere2, kCommandR, kErnie45, kExaone4, kGemma, kGemma2, kGemma3, kGemma4,
     kGlm4, kGranite, kGraniteHybrid, kHunyuanDense, kLfm2, kLlama, kMistral3, kOlmo2, kPhi3, kQwen2,
-    kQwen3, kQwen35, kSeedOss, kSmolLm3;
+    kQwen3, kQwen35, kSeedOss, kSmolLm3, kQwen3Moe, kOlmoe, kQwen2Moe, kGraniteMoe, kErnie45Moe,
+    kMinimaxM2, kDots1;
 
 }  // namespace larder::model::families

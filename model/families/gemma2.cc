@@ -10,7 +10,7 @@
 
 namespace larder::model::inline families {
 namespace {
-constexpr size_t kLayersOf27B = 46;
+constexpr size_t kGemma2LayersOf27B = 46;
 constexpr std::string_view kGemma2Keys[] = {"attn_logit_softcapping", "final_logit_softcapping"};
 // Published models have 50 and 30, which scores of random weights hardly feel.
 constexpr Family::Sample::Value kGemma2Sample[] = {{"attn_logit_softcapping", 2.0f},
@@ -23,7 +23,8 @@ void ReadGemma2(const FamilyKeys& keys, KeysOfModel& model) {
   const double cap = keys.PositiveOrNone("attn_logit_softcapping", 50.0);
   for (KeysOfModel::Layer& layer : model.layers) {
     layer.score_cap = cap;
-    if (model.layers.size() == kLayersOf27B) layer.attention_divisor = DimPerHeadDivisor(sizes);
+    if (model.layers.size() == kGemma2LayersOf27B)
+      layer.attention_divisor = DimPerHeadDivisor(sizes);
   }
 }
 }  // namespace

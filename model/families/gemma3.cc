@@ -10,7 +10,7 @@
 
 namespace larder::model::inline families {
 namespace {
-constexpr size_t kLayersOf27B = 62;
+constexpr size_t kGemma3LayersOf27B = 62;
 constexpr std::string_view kGemma3Keys[] = {"final_logit_softcapping"};
 
 void ReadGemma3(const FamilyKeys& keys, KeysOfModel& model) {
@@ -18,7 +18,8 @@ void ReadGemma3(const FamilyKeys& keys, KeysOfModel& model) {
   model.scales.embedding = std::sqrt(static_cast<double>(sizes.dim));
   model.scales.logit_cap = keys.PositiveOrNone("final_logit_softcapping", 0.0);
   for (KeysOfModel::Layer& layer : model.layers) {
-    if (model.layers.size() == kLayersOf27B) layer.attention_divisor = DimPerHeadDivisor(sizes);
+    if (model.layers.size() == kGemma3LayersOf27B)
+      layer.attention_divisor = DimPerHeadDivisor(sizes);
     if (layer.window == 0) continue;
     layer.rotary.scaling = RopeScaling::kNone;
     layer.rotary.scale_factor = 1.0;

@@ -1,4 +1,5 @@
-// Granite 3 and 4, dense (IBM; transformers' GraniteForCausalLM, read 2026-11).
+// Granite 3 and 4, dense and with experts (IBM; transformers' GraniteForCausalLM and
+// GraniteMoeForCausalLM, read 2026-11).
 //
 // Traps: logit_scale divides; residual_scale is of what is added to the residual, not of the
 // residual; rope.scaling.finetuned false means that no layer rotates.
@@ -27,5 +28,17 @@ const Family kGranite = {.name = "granite",
                          .keys = kGraniteKeys,
                          .read = ReadGranite,
                          .sample = {.values = kGraniteSample}};
+
+const Family kGraniteMoe = {
+    .name = "granitemoe",
+    .number = 43,
+    .pairing = RopePairing::kInterleaved,
+    .qkv_bias = Family::QkvBias::kWhereInFile,
+    .qk_norm = QkNorm::kNone,
+    .ops = kPreNorm,
+    .experts = FamilyExperts{.shared = true},
+    .keys = kGraniteKeys,
+    .read = ReadGranite,
+    .sample = {.values = kGraniteSample, .experts = 6, .experts_used = 2, .shared_ffn = true}};
 
 }  // namespace larder::model::families

@@ -1,4 +1,5 @@
-// Llama 1 to 3 and Mistral (Touvron 2023, arXiv 2302.13971), and what converters write as `llama`.
+// Llama 1 to 3 and Mistral (Touvron 2023, arXiv 2302.13971), Mixtral (Jiang 2024, arXiv
+// 2401.04088), and what converters write as `llama`.
 //
 // Traps: a window (Mistral 7B v0.1) is one of all layers. The rows of q and k are permuted in the
 // file, so that pairs are neighbours. Llama 3.1's scaling is a tensor, rope_freqs. Some fine-tunes
@@ -13,6 +14,7 @@ const Family kLlama = {.name = "llama",
                        .qkv_bias = Family::QkvBias::kWhereInFile,
                        .qk_norm = QkNorm::kNone,
                        .ops = kPreNorm,
-                       .full_every = 0};
+                       .full_every = 0,
+                       .experts = FamilyExperts{.optional = true}};
 
 }  // namespace larder::model::families

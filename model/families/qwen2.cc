@@ -1,7 +1,8 @@
-// Qwen2 and Qwen2.5 (Yang 2024, arXiv 2407.10671).
+// Qwen2 and Qwen2.5 (Yang 2024, arXiv 2407.10671), dense and with experts.
 //
 // Traps: biases of q, k and v are part of the family; single ones of K are a hundred times as large
-// as others (model/config/key_bias.h).
+// as others (model/config/key_bias.h). The weights of
+// experts are not divided by their sum, and the shared expert has a sigmoid of its own.
 #include "model/families/family.h"
 
 namespace larder::model::inline families {
@@ -12,5 +13,17 @@ const Family kQwen2 = {.name = "qwen2",
                        .qkv_bias = Family::QkvBias::kAlways,
                        .qk_norm = QkNorm::kNone,
                        .ops = kPreNorm};
+
+const Family kQwen2Moe = {
+    .name = "qwen2moe",
+    .number = 42,
+    .pairing = RopePairing::kHalves,
+    .qkv_bias = Family::QkvBias::kAlways,
+    .qk_norm = QkNorm::kNone,
+    .ops = kPreNorm,
+    .experts =
+        FamilyExperts{
+            .normalise = false, .length_of_used = true, .shared = true, .shared_gate = true},
+    .sample = {.experts = 6, .experts_used = 2, .shared_ffn = true, .shared_gate = true}};
 
 }  // namespace larder::model::families

@@ -1,7 +1,7 @@
-// Qwen3, dense (Yang 2025, arXiv 2505.09388).
+// Qwen3, dense and with experts (Yang 2025, arXiv 2505.09388).
 //
 // Traps: each head of q and k is normalised before it is rotated; heads * head size is not the
-// embedding length.
+// embedding length. feed_forward_length of files with experts is of no layer.
 #include "model/families/family.h"
 
 namespace larder::model::inline families {
@@ -12,5 +12,14 @@ const Family kQwen3 = {.name = "qwen3",
                        .qkv_bias = Family::QkvBias::kWhereInFile,
                        .qk_norm = QkNorm::kHead,
                        .ops = kPreNorm};
+
+const Family kQwen3Moe = {.name = "qwen3moe",
+                          .number = 40,
+                          .pairing = RopePairing::kHalves,
+                          .qkv_bias = Family::QkvBias::kWhereInFile,
+                          .qk_norm = QkNorm::kHead,
+                          .ops = kPreNorm,
+                          .experts = FamilyExperts{.length_of_used = true},
+                          .sample = {.experts = 6, .experts_used = 2}};
 
 }  // namespace larder::model::families

@@ -27,7 +27,9 @@ enum class Length : uint8_t {
   kTaps,
   kConv,
   kGroups,
-  kOfGroup
+  kOfGroup,
+  kExperts,
+  kShared
 };
 // Which layers have a tensor.
 enum class If : uint8_t {
@@ -41,7 +43,11 @@ enum class If : uint8_t {
   kState,
   kHeads,
   kDelta,
-  kMamba2
+  kMamba2,
+  kExperts,
+  kRouterBias,
+  kShared,
+  kSharedGate
 };
 
 struct Row {
@@ -103,6 +109,18 @@ constexpr std::array<Row, kTensorRoles> kTensors = {{
     {TensorRole::kSkip, TensorKind::kTable, "ssm_d", Length::kHeads, Length::kOne, If::kMamba2},
     {TensorRole::kGroupNorm, TensorKind::kTable, "ssm_norm.weight", Length::kGroups,
      Length::kOfGroup, If::kMamba2},
+    {TensorRole::kRouter, TensorKind::kTable, "ffn_gate_inp.weight", Length::kExperts, Length::kDim,
+     If::kExperts},
+    {TensorRole::kRouterBias, TensorKind::kTable, "exp_probs_b.bias", Length::kOne,
+     Length::kExperts, If::kRouterBias},
+    {TensorRole::kSharedGate, TensorKind::kMatrix, "ffn_gate_shexp.weight", Length::kShared,
+     Length::kDim, If::kShared},
+    {TensorRole::kSharedUp, TensorKind::kMatrix, "ffn_up_shexp.weight", Length::kShared,
+     Length::kDim, If::kShared},
+    {TensorRole::kSharedDown, TensorKind::kMatrix, "ffn_down_shexp.weight", Length::kDim,
+     Length::kShared, If::kShared},
+    {TensorRole::kSharedRouter, TensorKind::kTable, "ffn_gate_inp_shexp.weight", Length::kOne,
+     Length::kDim, If::kSharedGate},
 }};
 static_assert([] {
   for (size_t i = 0; i < kTensorRoles; ++i) {
@@ -140,6 +158,10 @@ size_t ElementsOf(Length length, const LayerTraits& traits) {
       return sizes.kv_heads;
     case Length::kOfGroup:
       return sizes.q_rows() / sizes.kv_heads;
+    case Length::kExperts:
+      return traits.experts.count;
+    case Length::kShared:
+      return traits.experts.shared_ffn;
   }
   return 0;
 }
@@ -149,7 +171,7 @@ bool HasHeads(StateKind kind) {
   return kind == StateKind::kDeltaRule || kind == StateKind::kMamba2;
 }
 
-const char* KeysOf(Length length, StateKind kind) {
+const char* KeysOf(Length length, StateKind kind, bool experts) {
   const bool delta = HasHeads(kind);
   switch (length) {
     case Length::kOne:
@@ -165,7 +187,7 @@ const char* KeysOf(Length length, StateKind kind) {
     case Length::kHead:
       return delta ? "ssm.inner_size / ssm.time_step_rank" : "head size";
     case Length::kFfn:
-      return "feed_forward_length";
+      return experts ? "length of an expert" : "feed_forward_length";
     case Length::kHeads:
       return "ssm.time_step_rank";
     case Length::kQGate:
@@ -180,6 +202,10 @@ const char* KeysOf(Length length, StateKind kind) {
       return "ssm.group_count";
     case Length::kOfGroup:
       return "ssm.inner_size / ssm.group_count";
+    case Length::kExperts:
+      return "expert_count";
+    case Length::kShared:
+      return "length of the shared expert";
   }
   return "";
 }
@@ -211,6 +237,14 @@ bool IsPresent(const Row& row, const LayerTraits& traits) {
       return traits.recurrence.kind == StateKind::kMamba2;
     case If::kDelta:
       return traits.recurrence.kind == StateKind::kDeltaRule;
+    case If::kExperts:
+      return traits.experts.count != 0;
+    case If::kRouterBias:
+      return traits.experts.count != 0 && traits.forms.router_bias;
+    case If::kShared:
+      return traits.experts.shared_ffn != 0;
+    case If::kSharedGate:
+      return traits.experts.shared_ffn != 0 && traits.forms.shared_gate;
   }
   return false;
 }
@@ -264,6 +298,25 @@ void Fuse(LayerSpec& spec, std::initializer_list<TensorRole> roles, std::string_
   }
 }
 
+// The matrices of all experts, one after another.
+void Multiply(TensorSpec& tensor, size_t experts) {
+  switch (tensor.role) {
+    case TensorRole::kGate:
+      tensor.suffix = "ffn_gate_exps.weight";
+      break;
+    case TensorRole::kUp:
+      tensor.suffix = "ffn_up_exps.weight";
+      break;
+    case TensorRole::kDown:
+      tensor.suffix = "ffn_down_exps.weight";
+      break;
+    default:
+      return;
+  }
+  tensor.rows *= experts;
+  tensor.meaning = "expert_count * " + tensor.meaning;
+}
+
 }  // namespace
 
 LayerSpec MakeLayerSpec(const LayerTraits& traits) {
@@ -273,6 +326,7 @@ LayerSpec MakeLayerSpec(const LayerTraits& traits) {
   for (const Row& row : kTensors) {
     if (!IsPresent(row, traits)) continue;
     const StateKind kind = traits.recurrence.kind;
+    const bool experts = traits.experts.count != 0;
     const Length rows = RowsOf(row, traits), cols = ColsOf(row, traits);
     TensorSpec& tensor = spec.tensors.emplace_back(TensorSpec{
         .role = row.role,
@@ -280,10 +334,11 @@ LayerSpec MakeLayerSpec(const LayerTraits& traits) {
         .suffix = row.suffix,
         .rows = ElementsOf(rows, traits),
         .cols = ElementsOf(cols, traits),
-        .meaning = rows == Length::kOne
-                       ? KeysOf(cols, kind)
-                       : fmt::format("{} x {}", KeysOf(rows, kind), KeysOf(cols, kind))});
+        .meaning = rows == Length::kOne ? KeysOf(cols, kind, experts)
+                                        : fmt::format("{} x {}", KeysOf(rows, kind, experts),
+                                                      KeysOf(cols, kind, experts))});
     if (const std::string_view name = NameIn(kind, row.role); !name.empty()) tensor.suffix = name;
+    if (experts) Multiply(tensor, traits.experts.count);
     for (const LayerTraits::Renamed& other : traits.renamed)
       if (other.role == row.role) tensor.suffix = other.suffix;
   }
@@ -325,6 +380,7 @@ LayerSpec MakeLayerSpec(const LayerTraits& traits) {
   spec.gate = traits.gate;
   spec.score_cap = traits.score_cap;
   spec.value_norm = traits.value_norm;
+  spec.experts = traits.experts;
   return spec;
 }
 
@@ -353,6 +409,17 @@ uint64_t LayerSpec::matrix_parameters() const {
       sum += static_cast<uint64_t>(tensor.rows) * tensor.cols;
   }
   return sum;
+}
+
+uint64_t LayerSpec::active_parameters() const {
+  uint64_t idle = 0;
+  for (const TensorRole role : {TensorRole::kGate, TensorRole::kUp, TensorRole::kDown}) {
+    if (experts.count == 0) break;
+    const TensorSpec& all = tensor(role);
+    idle +=
+        static_cast<uint64_t>(all.rows) * all.cols / experts.count * (experts.count - experts.used);
+  }
+  return matrix_parameters() - idle;
 }
 
 std::span<const LayerOp> LayerSpec::BeforeAttention() const {

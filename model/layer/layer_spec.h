@@ -60,10 +60,17 @@ enum class TensorRole : uint8_t {
   kDecayBias,    // [heads]
   kHeadNorm,     // [head size]: the norm of a head's output
   kConvolutionBias,
-  kSkip,      // [heads]: what multiplies a value that passes by the state
-  kGroupNorm  // [key heads][their part of the output]
+  kSkip,       // [heads]: what multiplies a value that passes by the state
+  kGroupNorm,  // [key heads][their part of the output]
+  // Of experts. kGate, kUp and kDown are then all experts' matrices, one after another.
+  kRouter,      // a row for each expert
+  kRouterBias,  // [experts]: added to what experts are chosen by
+  kSharedGate,
+  kSharedUp,
+  kSharedDown,
+  kSharedRouter  // [dim]: the shared expert's part is multiplied by the sigmoid of this * in
 };
-inline constexpr size_t kTensorRoles = 31;
+inline constexpr size_t kTensorRoles = 37;
 
 // kTable: rows of numbers that are no weights of a product.
 enum class TensorKind : uint8_t { kMatrix, kNorm, kBias, kTable };
@@ -217,6 +224,26 @@ struct Recurrence {
   bool operator==(const Recurrence&) const = default;
 };
 
+// What a router makes of its products l of an expert's row with `in`: p = softmax(l) over all
+// experts, or sigmoid(l).
+enum class ExpertGating : uint8_t { kSoftmax, kSigmoid };
+
+// A mixture of experts (Shazeer 2017, arXiv 1701.06538) in place of an FFN. Of each token the
+// `used` experts with the largest p (plus kRouterBias, if there is one) are computed, of equal ones
+// the lower; w = p, if `normalise` divided by the sum of the chosen ones' p, times `scale`:
+//   x += sum over the chosen of w * down(gate(gate * in) * (up * in))
+//        + the same of an expert that all tokens share, times its sigmoid, if it has one.
+// LayerSizes::ffn is the length of an expert.
+struct ExpertSpec {
+  size_t count = 0;       // 0: the layer has an FFN
+  size_t used = 0;        // of a token
+  size_t shared_ffn = 0;  // length of the shared expert; 0: none
+  ExpertGating gating = ExpertGating::kSoftmax;
+  bool normalise = true;
+  double scale = 1.0;
+  bool operator==(const ExpertSpec&) const = default;
+};
+
 struct LayerSpec {
   LayerSizes sizes;
   float norm_epsilon = 1e-5f;
@@ -235,6 +262,7 @@ struct LayerSpec {
   // gate's.
   bool output_gate = false;
   Recurrence recurrence;
+  ExpertSpec experts;
 
   bool recurrent() const { return recurrence.any(); }
   const TensorSpec* Find(TensorRole) const;  // null if the layer has no such tensor
@@ -242,6 +270,8 @@ struct LayerSpec {
   const TensorSpec& tensor(TensorRole) const;  // the tensor must exist
   uint64_t parameters() const;
   uint64_t matrix_parameters() const;  // parameters of its matrices alone
+  // Of these, those that a token's products take.
+  uint64_t active_parameters() const;
 
   // The operations before attention, or what is in its place, and those after it.
   std::span<const LayerOp> BeforeAttention() const;
@@ -259,6 +289,7 @@ struct TensorForms {
   bool fused_qkv = false, fused_gate_up = false;
   // In layers that may be without V: it is K, before its norm.
   bool value_is_key = false;
+  bool router_bias = false, shared_gate = false;  // kRouterBias, kSharedRouter
   bool operator==(const TensorForms&) const = default;
 };
 
@@ -279,6 +310,7 @@ struct LayerTraits {
   bool value_norm = false;
   bool output_gate = false;
   Recurrence recurrence;
+  ExpertSpec experts;
   struct Renamed {
     TensorRole role;
     std::string_view suffix;

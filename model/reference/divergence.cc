@@ -67,10 +67,12 @@ Divergence CompareLogits(std::span<const float> truth, std::span<const float> ot
       "{} and {} logits in rows of {}", truth.size(), other.size(), vocab);
   Divergence d;
   d.rows = truth.size() / vocab;
+  std::vector<double> all;
   for (size_t row = 0; row < d.rows; ++row) {
     const auto p = truth.subspan(row * vocab, vocab), q = other.subspan(row * vocab, vocab);
     const double kl = KlDivergence(p, q);
     d.mean_kl += kl / static_cast<double>(d.rows);
+    all.push_back(kl);
     if (kl > d.max_kl) {
       d.max_kl = kl;
       d.max_kl_row = row;
@@ -81,6 +83,9 @@ Divergence CompareLogits(std::span<const float> truth, std::span<const float> ot
       d.max_logit_error = std::isnan(error) ? kInfinity : std::max(d.max_logit_error, error);
     }
   }
+  const auto middle = all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2);
+  std::ranges::nth_element(all, middle);
+  d.median_kl = *middle;
   return d;
 }
 

@@ -24,6 +24,7 @@ struct Divergence {
   size_t rows = 0;
   double mean_kl = 0;
   double max_kl = 0;
+  double median_kl = 0;  // which a few rows whose routers chose otherwise do not move
   size_t max_kl_row = 0;
   double top1_agreement = 0;   // share of rows whose Top1 is the same in both
   double max_logit_error = 0;  // largest |p - q| over all logits; +infinity if one is NaN

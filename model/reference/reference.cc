@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <numbers>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -139,11 +140,16 @@ ReferenceModel ReferenceModel::Make(std::shared_ptr<const GgufFile> file,
 }
 
 std::vector<float> ReferenceModel::Product(const Matrix& m, std::vector<float> x) const {
+  return Product(m, 0, m.rows, std::move(x));
+}
+
+std::vector<float> ReferenceModel::Product(const Matrix& m, size_t first, size_t rows,
+                                           std::vector<float> x) const {
   LARDER_CHECK(x.size() == m.cols, "{} values into {} columns", x.size(), m.cols);
   if (options_.activations_q8) RoundThroughQ8(x, Scale::kF32);
-  std::vector<float> y(m.rows);
-  for (size_t r = 0; r < m.rows; ++r)
-    y[r] = static_cast<float>(Dot(&m.values[r * m.cols], x.data(), m.cols));
+  std::vector<float> y(rows);
+  for (size_t r = 0; r < rows; ++r)
+    y[r] = static_cast<float>(Dot(&m.values[(first + r) * m.cols], x.data(), m.cols));
   return y;
 }
 
@@ -191,13 +197,12 @@ void ReferenceModel::Run(const LayerOp& op, Layer& layer, State& s) const {
       AddToResidual(op, layer, TensorRole::kO, TensorRole::kOBias, std::move(s.attended), s);
       return;
     case OpKind::kGate: {  // Shazeer 2020 (arXiv 2002.05202), eq. 6
-      const GateKind kind = config_.layer(layer.index).gate;
-      s.hidden = Product(layer.matrix(TensorRole::kGate), s.in);
+      if (config_.layer(layer.index).experts.count != 0) return;  // with their kDown
+      std::vector<float> gate = Product(layer.matrix(TensorRole::kGate), s.in);
       std::vector<float> up = Product(layer.matrix(TensorRole::kUp), s.in);
-      Add(s.hidden, layer.of(TensorRole::kGateBias));
+      Add(gate, layer.of(TensorRole::kGateBias));
       Add(up, layer.of(TensorRole::kUpBias));
-      for (size_t i = 0; i < s.hidden.size(); ++i)
-        s.hidden[i] = static_cast<float>(Gate(kind, s.hidden[i]) * up[i]);
+      s.hidden = Gated(layer, std::move(gate), up);
       return;
     }
     case OpKind::kDown:
@@ -226,12 +231,78 @@ std::vector<float> ReferenceModel::Norm(const std::vector<float>& x, const std::
 
 void ReferenceModel::AddToResidual(const LayerOp& op, const Layer& layer, TensorRole matrix,
                                    TensorRole bias, std::vector<float> in, State& s) const {
-  std::vector<float> y = Product(layer.matrix(matrix), std::move(in));
+  const bool experts = matrix == TensorRole::kDown && config_.layer(layer.index).experts.count != 0;
+  std::vector<float> y =
+      experts ? RunExperts(layer, s) : Product(layer.matrix(matrix), std::move(in));
   Add(y, layer.of(bias));
   if (op.post_norm) y = Norm(y, layer.of(*op.post_norm), layer);
   const double scale = op.output_scale ? layer.of(*op.output_scale)[0] : 1.0;
   for (size_t i = 0; i < y.size(); ++i)
     s.x[i] = static_cast<float>((s.x[i] + config_.scales.residual * y[i]) * scale);
+}
+
+std::vector<float> ReferenceModel::Gated(const Layer& layer, std::vector<float> gate,
+                                         const std::vector<float>& up) const {
+  const GateKind kind = config_.layer(layer.index).gate;
+  for (size_t i = 0; i < gate.size(); ++i)
+    gate[i] = static_cast<float>(Gate(kind, gate[i]) * up[i]);
+  return gate;
+}
+
+std::vector<std::pair<size_t, double>> ReferenceModel::Choose(const Layer& layer,
+                                                              const std::vector<float>& in) const {
+  const ExpertSpec& spec = config_.layer(layer.index).experts;
+  const Matrix& router = layer.matrix(TensorRole::kRouter);
+  std::vector<double> p(spec.count);
+  for (size_t e = 0; e < spec.count; ++e)
+    p[e] = Dot(&router.values[e * router.cols], in.data(), router.cols);
+  if (spec.gating == ExpertGating::kSigmoid) {
+    for (double& l : p) l = 1.0 / (1.0 + std::exp(-l));
+  } else {
+    const double max = *std::ranges::max_element(p);
+    double all = 0;
+    for (double& l : p) all += l = std::exp(l - max);
+    for (double& l : p) l /= all;
+  }
+  std::vector<double> by = p;
+  const std::vector<float>& bias = layer.of(TensorRole::kRouterBias);
+  for (size_t e = 0; e < bias.size(); ++e) by[e] += bias[e];
+  std::vector<size_t> order(spec.count);
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, [&](size_t a, size_t b) { return by[a] > by[b]; });
+  order.resize(spec.used);
+  std::ranges::sort(order);
+  double sum = 0;
+  for (const size_t e : order) sum += p[e];
+  std::vector<std::pair<size_t, double>> chosen;
+  for (const size_t e : order)
+    chosen.emplace_back(e, (spec.normalise ? p[e] / sum : p[e]) * spec.scale);
+  return chosen;
+}
+
+std::vector<float> ReferenceModel::RunExperts(const Layer& layer, const State& s) const {
+  const LayerSpec& spec = config_.layer(layer.index);
+  const size_t ffn = spec.sizes.ffn;
+  std::vector<double> sum(spec.sizes.dim);
+  const auto add = [&](double weight, const std::vector<float>& y) {
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += weight * y[i];
+  };
+  for (const auto& [e, weight] : Choose(layer, s.in)) {
+    const std::vector<float> hidden =
+        Gated(layer, Product(layer.matrix(TensorRole::kGate), e * ffn, ffn, s.in),
+              Product(layer.matrix(TensorRole::kUp), e * ffn, ffn, s.in));
+    add(weight, Product(layer.matrix(TensorRole::kDown), e * sum.size(), sum.size(), hidden));
+  }
+  if (spec.experts.shared_ffn != 0) {
+    const std::vector<float>& router = layer.of(TensorRole::kSharedRouter);
+    const double weight =
+        router.empty() ? 1.0
+                       : 1.0 / (1.0 + std::exp(-Dot(router.data(), s.in.data(), s.in.size())));
+    add(weight, Product(layer.matrix(TensorRole::kSharedDown),
+                        Gated(layer, Product(layer.matrix(TensorRole::kSharedGate), s.in),
+                              Product(layer.matrix(TensorRole::kSharedUp), s.in))));
+  }
+  return {sum.begin(), sum.end()};
 }
 
 void ReferenceModel::SplitGates(const Layer& layer, State& s) const {

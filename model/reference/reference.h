@@ -72,10 +72,19 @@ class ReferenceModel {
   Matrix ReadMatrix(const GgufFile&, const std::string& name, size_t first = 0,
                     size_t rows = 0) const;
   std::vector<float> Product(const Matrix&, std::vector<float> x) const;
+  // With rows [first, first + rows) of the matrix.
+  std::vector<float> Product(const Matrix&, size_t first, size_t rows, std::vector<float> x) const;
   void Rotate(size_t layer, std::span<float> heads, size_t position) const;
   void Run(const LayerOp&, Layer&, State&) const;
   void NormQueriesAndKeys(Layer&, State&) const;
   void Attend(Layer&, State&) const;
+  // An FFN's hidden values: gate(gate) * up.
+  std::vector<float> Gated(const Layer&, std::vector<float> gate,
+                           const std::vector<float>& up) const;
+  // The sum of the experts' outputs for s.in (ExpertSpec).
+  std::vector<float> RunExperts(const Layer&, const State&) const;
+  // Chosen experts, ascending, and their weights.
+  std::vector<std::pair<size_t, double>> Choose(const Layer&, const std::vector<float>& in) const;
   // Of a residual, or of what a layer adds to it.
   std::vector<float> Norm(const std::vector<float>& x, const std::vector<float>& w,
                           const Layer&) const;

@@ -68,6 +68,14 @@ CASES = {
     "granitehybrid": case(4, 2, 4, 4, 1e6, "neighbours", tied=True, embedding=3.0, residual=0.375,
                           score=0.1875, logits=1 / 2.5, recurrent=[0],
                           mamba=dict(groups=2, heads=4, state=16, size=16, taps=3)),
+    "mixtral": case(4, 2, 4, 4, 1e4, "neighbours", experts=dict(count=4, used=2, ffn=8)),
+    "qwen3moe": case(4, 2, 4, 4, 1e6, "halves", qk="heads",
+                     experts=dict(count=6, used=3, ffn=8)),
+    "qwen2moe": case(4, 2, 4, 4, 1e6, "halves", bias=True,
+                     experts=dict(count=5, used=2, ffn=8, shared=16, gated=True, plain=True)),
+    "dots1": case(4, 4, 4, 4, 1e4, "halves", qk="heads", layers=3,
+                  experts=dict(count=5, used=2, ffn=8, shared=16, dense=1, sigmoid=True, bias=True,
+                               scale=2.5)),
 }
 
 
@@ -247,6 +255,47 @@ def convolved(inputs, prefix, case):
             for t in range(len(inputs))]
 
 
+def experts_of(x, prefix, case):
+    """What a token's experts give: each of them is asked whether enough others are better."""
+    of = case["experts"]
+    count, used, ffn = of["count"], of["used"], of["ffn"]
+    scores = times(matrix(prefix + "ffn_gate_inp.weight", count, DIM), x)
+    if of.get("sigmoid"):
+        p = [1 / (1 + math.exp(-s)) for s in scores]
+    else:
+        p = [math.exp(s) / sum(math.exp(t) for t in scores) for s in scores]
+    order = [v + b for v, b in zip(p, vector(prefix + "exp_probs_b.bias", count))]
+    rank = order if of.get("bias") else p
+    chosen = [e for e in range(count)
+              if sum(rank[o] > rank[e] or (rank[o] == rank[e] and o < e)
+                     for o in range(count)) < used]
+    total = 1 if of.get("plain") else sum(p[e] for e in chosen)
+
+    def swiglu(gate, up, down):
+        hidden = [g / (1 + math.exp(-g)) * u for g, u in zip(times(gate, x), times(up, x))]
+        return times(down, hidden)
+
+    def matrices(suffix, experts, rows):
+        gate, up = (matrix(f"{prefix}ffn_{kind}_{suffix}.weight", experts * rows, DIM)
+                    for kind in ("gate", "up"))
+        down = matrix(f"{prefix}ffn_down_{suffix}.weight", experts * DIM, rows)
+        return [(gate[e * rows : (e + 1) * rows], up[e * rows : (e + 1) * rows],
+                 down[e * DIM : (e + 1) * DIM]) for e in range(experts)]
+
+    everyone = matrices("exps", count, ffn)
+    y = [0.0] * DIM
+    for e in chosen:
+        weight = p[e] / total * of.get("scale", 1)
+        y = [a + weight * b for a, b in zip(y, swiglu(*everyone[e]))]
+    if "shared" in of:
+        weight = 1
+        if of.get("gated"):
+            z = times(matrix(prefix + "ffn_gate_inp_shexp.weight", 1, DIM), x)[0]
+            weight = 1 / (1 + math.exp(-z))
+        y = [a + weight * b for a, b in zip(y, swiglu(*matrices("shexp", 1, of["shared"])[0]))]
+    return y
+
+
 def layer(xs, i, case):
     prefix, queries, keys = f"blk.{i}.", case["heads"], case["kv"]
     windowed = "window" in case and i not in case.get("full", [])
@@ -322,6 +371,7 @@ def layer(xs, i, case):
     else:
         q, k, v = heads("q"), heads("k"), heads("v")
         o = matrix(prefix + "attn_output.weight", DIM, queries * size)
+    has_experts = "experts" in case and i >= case["experts"].get("dense", 0)
     if case.get("fused_ffn"):
         both = matrix(f"{prefix}ffn_up.weight", 2 * FFN, DIM)
         gate, up = both[:FFN], both[FFN:]
@@ -349,8 +399,11 @@ def layer(xs, i, case):
         x = [a + residual * b for a, b in zip(x, branch)]
         hidden = (inputs[position] if case.get("parallel") else
                   before(x, case.get("ffn_norm", "ffn_norm")))
-        hidden = [gate_of(g, case) * u for g, u in zip(times(gate, hidden), times(up, hidden))]
-        branch = after(times(down, hidden), "post_ffw_norm")
+        if has_experts:
+            branch = experts_of(hidden, prefix, case)
+        else:
+            hidden = [gate_of(g, case) * u for g, u in zip(times(gate, hidden), times(up, hidden))]
+            branch = after(times(down, hidden), "post_ffw_norm")
         scale = vector(f"{prefix}layer_output_scale.weight", 1, 1)[0] if output_scale else 1
         out.append([(a + residual * b) * scale for a, b in zip(x, branch)])
     return out

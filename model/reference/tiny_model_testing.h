@@ -46,6 +46,10 @@ struct TinyShape {
   struct Delta {
     uint32_t key_heads = 0, heads = 0, key_size = 0, size = 0, taps = 0;
   } delta = {};
+  // Of experts, where count is not 0; the first `dense` layers have none.
+  struct Experts {
+    uint32_t count = 0, used = 0, ffn = 0, shared_ffn = 0, dense = 0;
+  } experts = {};
 };
 
 class TinyModel {
@@ -111,6 +115,14 @@ class TinyModel {
       writer_.Add(arch + ".ssm.inner_size", s.delta.heads * s.delta.size);
       writer_.Add(arch + ".ssm.conv_kernel", s.delta.taps);
     }
+    if (s.experts.count != 0) {
+      writer_.Add(arch + ".expert_count", s.experts.count);
+      writer_.Add(arch + ".expert_used_count", s.experts.used);
+      writer_.Add(arch + ".expert_feed_forward_length", s.experts.ffn);
+      writer_.Add(arch + ".leading_dense_block_count", s.experts.dense);
+      if (s.experts.shared_ffn != 0)
+        writer_.Add(arch + ".expert_shared_feed_forward_length", s.experts.shared_ffn);
+    }
     for (const auto& [key, value] : s.keys) writer_.Add(fmt::format("{}.{}", arch, key), value);
     if (s.original_context != 0)
       writer_.Add(arch + ".rope.scaling.original_context_length", s.original_context);
@@ -161,16 +173,20 @@ class TinyModel {
     if (gemma4) AddNorm(name("layer_output_scale.weight"), 1);
     if (!is_recurrent) AddMatrix(name("attn_output.weight"), s.dim, q);
     const bool is_fused = Is(s, {"phi3", "glm4"});
-    if (!is_fused) AddMatrix(name("ffn_gate.weight"), s.ffn, s.dim);
-    AddMatrix(name("ffn_up.weight"), is_fused ? 2 * s.ffn : s.ffn, s.dim);
-    AddMatrix(name("ffn_down.weight"), s.dim, s.ffn);
-    if (Is(s, {"qwen2", "seed_oss", "glm4"})) {
+    if (s.experts.count != 0 && layer >= s.experts.dense) {
+      AddExperts(s, name);
+    } else {
+      if (!is_fused) AddMatrix(name("ffn_gate.weight"), s.ffn, s.dim);
+      AddMatrix(name("ffn_up.weight"), is_fused ? 2 * s.ffn : s.ffn, s.dim);
+      AddMatrix(name("ffn_down.weight"), s.dim, s.ffn);
+    }
+    if (Is(s, {"qwen2", "qwen2moe", "seed_oss", "glm4"})) {
       AddBias(name("attn_q.bias"), q);
       AddBias(name("attn_k.bias"), kv);
       AddBias(name("attn_v.bias"), kv);
     }
-    if (!is_recurrent && Is(s, {"qwen3", "qwen35", "hunyuan-dense", "exaone4", "olmo2", "gemma3",
-                                "gemma4", "lfm2"})) {
+    if (!is_recurrent && Is(s, {"qwen3", "qwen3moe", "qwen35", "dots1", "hunyuan-dense", "exaone4",
+                                "olmo2", "gemma3", "gemma4", "lfm2"})) {
       AddNorm(name("attn_q_norm.weight"), Is(s, {"olmo2"}) ? q : head_size);
       AddNorm(name("attn_k_norm.weight"), Is(s, {"olmo2"}) ? kv : head_size);
     }
@@ -201,6 +217,20 @@ class TinyModel {
     AddHashed(name("ssm_d"), of.heads, 0, 1, of.heads);
     AddBias(name("ssm_dt.bias"), of.heads);
     AddHashed(name("ssm_norm.weight"), inner, 1, 0.5f, of.key_heads);
+  }
+  template <typename Name>
+  void AddExperts(const TinyShape& s, const Name& name) {
+    const TinyShape::Experts& of = s.experts;
+    AddMatrix(name("ffn_gate_inp.weight"), of.count, s.dim);
+    AddMatrix(name("ffn_gate_exps.weight"), of.count * of.ffn, s.dim);
+    AddMatrix(name("ffn_up_exps.weight"), of.count * of.ffn, s.dim);
+    AddMatrix(name("ffn_down_exps.weight"), of.count * s.dim, of.ffn);
+    if (Is(s, {"dots1"})) AddBias(name("exp_probs_b.bias"), of.count);
+    if (of.shared_ffn == 0) return;
+    AddMatrix(name("ffn_gate_shexp.weight"), of.shared_ffn, s.dim);
+    AddMatrix(name("ffn_up_shexp.weight"), of.shared_ffn, s.dim);
+    AddMatrix(name("ffn_down_shexp.weight"), s.dim, of.shared_ffn);
+    if (Is(s, {"qwen2moe"})) AddMatrix(name("ffn_gate_inp_shexp.weight"), 1, s.dim);
   }
   void AddMatrix(const std::string& name, size_t rows, size_t cols) {
     sources_.push_back(std::make_unique<Source>(Source{name, cols, type_}));

@@ -25,6 +25,7 @@ enum class StepKind : uint16_t {
   kState,  // of a recurrent layer, in the place of attention
   kQuantize,
   kO,
+  kRoute,
   kGateUp,
   kActivation,
   kDown,

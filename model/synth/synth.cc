@@ -161,6 +161,8 @@ class Synthesis {
     }
     for (const auto& [suffix, value] : KeysOfState(shape_))
       writer_.Add(fmt::format("{}.{}", arch, suffix), value);
+    for (const auto& [suffix, value] : KeysOfExperts(shape_))
+      writer_.Add(fmt::format("{}.{}", arch, suffix), value);
     if (family.long_rope) writer_.Add(key("rope.scaling.attn_factor"), kLongRopeMagnitude);
   }
 
@@ -298,11 +300,16 @@ class Synthesis {
     writer_.AddVector(name, std::move(values));
   }
 
-  // Decays are below 0, and so that heads forget at rates that are far apart.
+  // Decays are below 0, and so that heads forget at rates that are far apart. Experts are chosen by
+  // margins that roundings seldom turn.
   void AddTable(const std::string& name, const TensorSpec& tensor) {
     std::vector<float> values(tensor.rows * tensor.cols);
     const uint64_t key = HashText(options_.seed, name);
-    table_.FillF32(key, 0, values.size(), 0.5f, values.data());
+    float deviation = 0.5f;
+    if (tensor.role == TensorRole::kRouter || tensor.role == TensorRole::kSharedRouter)
+      deviation = 2.0f / std::sqrt(static_cast<float>(tensor.cols));
+    if (tensor.role == TensorRole::kRouterBias) deviation = 0.05f;
+    table_.FillF32(key, 0, values.size(), deviation, values.data());
     if (tensor.role == TensorRole::kGroupNorm) {
       for (float& value : values) value += 1.0f;
     }

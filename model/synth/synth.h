@@ -41,6 +41,10 @@ struct ModelShape {
   // kv_heads and heads, sizes of 32.
   size_t key_heads = 0, value_heads = 0, key_size = 0, value_size = 0;
 
+  // Experts, in families that have them; 0: the family's sample. An expert's length is that of the
+  // FFN unless expert_ffn says otherwise.
+  size_t experts = 0, experts_used = 0, expert_ffn = 0, shared_ffn = 0;
+
   // As a file's keys say: without KV heads where the family has a state instead of attention.
   LayerSizes SizesOf(size_t layer) const;
 };
@@ -80,6 +84,8 @@ void WriteSynth(const SynthOptions& options, const std::string& path,
 
 // The keys of states in matrices, without the family's name; none in other families.
 std::vector<std::pair<std::string_view, uint32_t>> KeysOfState(const ModelShape&);
+// The keys of experts; none in other families.
+std::vector<std::pair<std::string_view, uint32_t>> KeysOfExperts(const ModelShape&);
 // The elements of a head that rotate, and rope.scaling.original_context_length.
 size_t RotaryDim(const ModelShape&);
 size_t OriginalContext(const ModelShape&);

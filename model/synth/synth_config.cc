@@ -38,6 +38,8 @@ class SampleKeys final : public FamilyKeys {
       if (sample.key == suffix) return sample.value;
     for (const auto& [key, value] : KeysOfState(shape_))
       if (key == suffix) return value;
+    for (const auto& [key, value] : KeysOfExperts(shape_))
+      if (key == suffix) return value;
     return {};
   }
   std::optional<std::vector<bool>> Flags(std::string_view) const override { return {}; }
@@ -93,6 +95,25 @@ std::vector<std::pair<std::string_view, uint32_t>> KeysOfState(const ModelShape&
   return keys;
 }
 
+std::vector<std::pair<std::string_view, uint32_t>> KeysOfExperts(const ModelShape& shape) {
+  const Family& family = FamilyOf(shape.architecture);
+  const auto u32 = [](size_t value) { return static_cast<uint32_t>(value); };
+  const size_t experts = shape.experts != 0 ? shape.experts : family.sample.experts;
+  if (!family.experts || experts == 0) return {};
+  const size_t length = shape.expert_ffn != 0 ? shape.expert_ffn : shape.ffn;
+  std::vector<std::pair<std::string_view, uint32_t>> keys = {
+      {"expert_count", u32(experts)},
+      {"expert_used_count",
+       u32(shape.experts_used != 0 ? shape.experts_used : family.sample.experts_used)},
+      {"expert_feed_forward_length", u32(length)},
+      {"expert_gating_func", family.experts->gating == ExpertGating::kSigmoid ? 2u : 1u}};
+  const size_t shared = shape.shared_ffn != 0      ? shape.shared_ffn
+                        : family.sample.shared_ffn ? 2 * length
+                                                   : 0;
+  if (shared != 0) keys.emplace_back("expert_shared_feed_forward_length", u32(shared));
+  return keys;
+}
+
 size_t RotaryDim(const ModelShape& shape) {
   const double part = FamilyOf(shape.architecture).sample.rotated;
   return 2 * static_cast<size_t>(part * static_cast<double>(shape.head_size) / 2.0);
@@ -131,7 +152,9 @@ ModelConfig ConfigOfShape(const ModelShape& shape, const std::string& name,
                           .down_bias = shape.output_biases,
                           .fused_qkv = family.sample.fused_qkv,
                           .fused_gate_up = family.sample.fused_gate_up,
-                          .value_is_key = family.sample.value_is_key};
+                          .value_is_key = family.sample.value_is_key,
+                          .router_bias = family.sample.router_bias,
+                          .shared_gate = family.sample.shared_gate};
   for (const KeysOfModel::Layer& layer : keys.layers) {
     const bool added = config.AddLayer(MakeLayerSpec(family, layer, config.norm_epsilon, forms));
     LARDER_CHECK(added, "layers of more than {} kinds", ModelConfig::kMaxKinds);

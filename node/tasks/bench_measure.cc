@@ -160,6 +160,7 @@ const std::vector<PartKinds>& PartsOfAStep() {
       {"merge and finish", {kMerge, kAttention}},
       {"state", {kState}},
       {"product o", {kO}},
+      {"routing", {kRoute}},
       {"product gate, up", {kGateUp}},
       {"activation, quantise", {kActivation}},
       {"product down", {kDown}},

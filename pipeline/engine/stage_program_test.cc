@@ -60,6 +60,20 @@ TEST(StageProgramTest, AtMostFourSynchronisationPointsALayer) {
   }
 }
 
+// A router's logits have to be there before anybody knows the experts.
+TEST(StageProgramTest, ExpertsNeedOneMore) {
+  model::SynthOptions options = SmallModel(2);
+  for (const char* family : {"qwen3moe", "qwen2moe"}) {
+    options.shape.architecture = family;
+    const TestModel model(options);
+    auto engine = MakeEngine(model.file(), {.threads = 3});
+    for (size_t t = 0; t < 3; ++t) {
+      const auto steps = engine->stage().steps(weight_node::ProgramForm::kFewRows, t);
+      for (const auto& [layer, n] : Barriers(steps)) EXPECT_EQ(n, 5) << family << layer;
+    }
+  }
+}
+
 TEST(StageProgramTest, BarriersMatchOnAllThreads) {
   const TestModel model(SmallModel(2));
   auto engine = MakeEngine(model.file(), {.threads = 5});

@@ -196,6 +196,30 @@ def model(arch, extra_keys=(), extra_tensors=(), part=None, without=()):
     return gguf(keys, tensors)
 
 
+def with_experts(arch, extra_tensors=(), shared=0, bias=False, gated=False):
+    b = "blk.0."
+    tensors = [
+        tensor(b + "ffn_gate_inp.weight", [4, 3], TYPE_F32),
+        tensor(b + "ffn_gate_exps.weight", [4, 32, 3], TYPE_F16),
+        tensor(b + "ffn_up_exps.weight", [4, 32, 3], TYPE_F16),
+        tensor(b + "ffn_down_exps.weight", [32, 4, 3], TYPE_Q8_0),
+    ]
+    if bias:
+        tensors += [tensor(b + "exp_probs_b.bias", [3], TYPE_F32)]
+    if shared:
+        tensors += [tensor(b + "ffn_gate_shexp.weight", [4, shared], TYPE_F16),
+                    tensor(b + "ffn_up_shexp.weight", [4, shared], TYPE_F16),
+                    tensor(b + "ffn_down_shexp.weight", [shared, 4], TYPE_Q8_0)]
+    if gated:
+        tensors += [tensor(b + "ffn_gate_inp_shexp.weight", [4], TYPE_F32)]
+    keys = [("expert_count", U32, 3), ("expert_used_count", U32, 2),
+            ("expert_feed_forward_length", U32, 32), ("expert_gating_func", U32, 1 + bias)]
+    if shared:
+        keys += [("expert_shared_feed_forward_length", U32, shared)]
+    return model(arch, keys, [*extra_tensors, *tensors],
+                 without=("ffn_gate.weight", "ffn_up.weight", "ffn_down.weight"))
+
+
 def families():
     """A file of each family that has more than llama, or less."""
     def norm(name, n=4):
@@ -207,6 +231,7 @@ def families():
 
     behind = [norm("post_attention_norm"), norm("post_ffw_norm")]
     heads = [norm("attn_q_norm", 2), norm("attn_k_norm", 2)]
+    rows = [norm("attn_q_norm", 4), norm("attn_k_norm", 2)]
     up = tensor("blk.0.ffn_up.weight", [4, 16], TYPE_BF16)
     before, gate_up = ("attn_norm.weight", "ffn_norm.weight"), ("ffn_gate.weight", "ffn_up.weight")
     context = ("rope.scaling.original_context_length", U32, 16)
@@ -289,6 +314,14 @@ def families():
             tensor("blk.0.shortconv.conv.weight", [3, 4], TYPE_F32)
         ], without=("attn_q.weight", "attn_k.weight", "attn_v.weight", "attn_output.weight",
                     "output_norm.weight")),
+        "dots1": with_experts("dots1", heads, shared=32, bias=True),
+        "ernie4_5-moe": with_experts("ernie4_5-moe", shared=32, bias=True),
+        "granitemoe": with_experts("granitemoe", shared=32),
+        "minimax-m2": with_experts("minimax-m2", rows, bias=True),
+        "mixtral": with_experts("llama"),
+        "olmoe": with_experts("olmoe", rows),
+        "qwen2moe": with_experts("qwen2moe", biases(), shared=32, gated=True),
+        "qwen3moe": with_experts("qwen3moe", heads),
         "seed_oss": model("seed_oss", [], biases() + [norm("post_attention_norm")],
                           without=("ffn_norm.weight",)),
         "smollm3": model("smollm3", [("rope.freq_base", F32, 2e6)]),

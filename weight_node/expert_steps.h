@@ -1,0 +1,87 @@
+// The steps of a mixture of experts (model::ExpertSpec): their operands, fixed at set-up. The
+// kernels are in expert_steps_datapath.cc. After a norm's step has computed the router's logits
+// (NormOperand::router) each thread sorts the rows by expert into a table of its own, so that no
+// thread waits for another's; then it computes its units of gate and up of each expert that was
+// chosen for some row, and behind a barrier its panels of down, whose products it adds up, experts
+// ascending, before they are added to the residual.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/gemm/gemm.h"
+#include "kernels/rows/elementwise.h"
+#include "weight_node/activations.h"
+#include "weight_node/routing.h"
+
+namespace larder::weight_node {
+
+// The logits of a norm's rows, for its step.
+struct RouterOperand {
+  const kernels::Elementwise* elementwise;
+  RouterRule rule;
+  struct Rows {
+    const float* weights;  // [count][dim]
+    uint32_t first, count;
+  };
+  const Rows* rows;  // [n_rows]: all, or this thread's
+  size_t n_rows;
+  FloatRows logits;  // of all rows; unused if this thread chooses
+  // For micro-batches whose rows threads share: the thread has all logits of its rows, and chooses.
+  bool chooses;
+  ChosenRows chosen;
+  float *scratch, *by;  // [RouterFloats]
+};
+// Of row m, whose norm is x[n].
+void RouteRow(const RouterOperand&, const float* x, size_t n, size_t m);
+
+// Sorts the rows by expert; before that chooses for all rows, unless their norm's threads have.
+struct RouteOperand {
+  const kernels::Elementwise* elementwise;
+  RouterRule rule;
+  FloatRows logits;
+  bool chooses;
+  ChosenRows chosen;
+  float *scratch, *by;  // [RouterFloats]
+  RoutingTable table;
+};
+void RouteStep(const void* operand, void* batch);
+
+// out[pair][block] = quantise(gate(gate) * up) for this thread's units of each expert's rows.
+struct ExpertFfnOperand {
+  const kernels::Gemm* gemm;
+  kernels::GateFn gate;
+  const uint8_t* units;  // 4 panels each, of `first` to `end` in LayerShape's order
+  uint32_t first, end;
+  size_t experts;
+  const RoutingTable* table;
+  ActRows x;
+  ActRows gathered;  // copies of an expert's rows, so that they are adjacent
+  FloatRows tile;
+  ActRows out;
+};
+void ExpertFfnStep(const void* operand, void* batch);
+
+// x[m][16 * panels] += sum over experts of weight * (z[pair] * panels), experts ascending, from +0:
+// sum = fma(weight, y, sum); then the shared expert's.
+struct ExpertDownOperand {
+  const kernels::Gemm* gemm;
+  const kernels::Elementwise* elementwise;
+  const uint8_t* panels;  // of expert 0
+  size_t expert_bytes;    // between two experts' panels
+  size_t n_panels;
+  size_t experts;
+  const RoutingTable* table;
+  ActRows z;          // [pair]
+  FloatRows y, sums;  // this thread's own
+  FloatRows x;        // data points at this thread's first column
+  struct Shared {
+    const kernels::Gemm* gemm;  // null: no shared expert
+    const uint8_t* panels;
+    ActRows z;             // [row]
+    const float* weights;  // [row]
+  } shared;
+};
+void ExpertDownStep(const void* operand, void* batch);
+
+}  // namespace larder::weight_node

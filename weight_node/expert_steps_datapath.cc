@@ -1,0 +1,104 @@
+#include <algorithm>
+
+#include "kernels/formats/act_block.h"
+#include "kernels/formats/panel_format.h"
+#include "model/step/batch_rows.h"
+#include "model/step/step_kind.h"
+#include "threadpool/timeline.h"
+#include "weight_node/expert_steps.h"
+
+namespace larder::weight_node {
+namespace {
+
+using kernels::ActBlock;
+using model::BatchRows;
+using model::StepKind;
+using threadpool::EndLap;
+
+inline ActBlock* ActRow(const ActRows& rows, size_t m) {
+  return reinterpret_cast<ActBlock*>(rows.row(m));
+}
+
+// The rows of an expert, adjacent: where they lie, if they do there.
+const ActBlock* AdjacentRows(const ExpertFfnOperand& op, const uint32_t* rows, uint32_t count) {
+  if (rows[count - 1] - rows[0] == count - 1) return ActRow(op.x, rows[0]);
+  for (uint32_t i = 0; i < count; ++i)
+    std::copy_n(op.x.row(rows[i]), op.x.stride_bytes, op.gathered.row(i));
+  return ActRow(op.gathered, 0);
+}
+
+}  // namespace
+
+void RouteRow(const RouterOperand& op, const float* x, size_t n, size_t m) {
+  float* const logits = op.chooses ? op.scratch : op.logits.row(m);
+  for (size_t i = 0; i < op.n_rows; ++i) {
+    const RouterOperand::Rows& rows = op.rows[i];
+    if (rows.count != 0) op.elementwise->dots(x, rows.weights, logits + rows.first, rows.count, n);
+  }
+  if (op.chooses) ChooseExperts(op.rule, *op.elementwise, op.scratch, op.by, op.chosen, m);
+}
+
+void RouteStep(const void* operand, void* batch) {
+  const auto& op = *static_cast<const RouteOperand*>(operand);
+  const auto& rows = *static_cast<const BatchRows*>(batch);
+  for (uint32_t m = rows.first_row; op.chooses && m < rows.first_row + rows.rows; ++m) {
+    std::copy_n(op.logits.row(m), RouterFloats(op.rule.experts), op.scratch);
+    ChooseExperts(op.rule, *op.elementwise, op.scratch, op.by, op.chosen, m);
+  }
+  SortByExpert(op.rule, op.chosen, rows.first_row, rows.rows, op.table);
+}
+
+void ExpertFfnStep(const void* operand, void* batch) {
+  const auto& op = *static_cast<const ExpertFfnOperand*>(operand);
+  const auto& rows = *static_cast<const BatchRows*>(batch);
+  if (rows.rows == 0 || op.first == op.end) return;
+  const size_t unit_bytes = 4 * op.gemm->shape().panel.bytes();
+  const auto experts = static_cast<uint32_t>(op.experts);
+  const uint32_t first_row_of_units = op.first / experts * experts;
+  for (uint32_t e = 0; e < experts; ++e) {
+    const uint32_t count = op.table->count(e), pair = op.table->first[e];
+    if (count == 0) continue;
+    uint32_t unit = first_row_of_units + e;
+    if (unit < op.first) unit += experts;
+    if (unit >= op.end) continue;
+    const ActBlock* const x = AdjacentRows(op, op.table->row + pair, count);
+    for (; unit < op.end; unit += experts) {
+      op.gemm->Run(op.units + (unit - op.first) * unit_bytes, x, op.tile.data, 4, count);
+      EndLap(StepKind::kGateUp);
+      op.gate(op.tile.data, op.tile.data + model::kBlock, op.tile.stride,
+              ActRow(op.out, pair) + unit / experts, op.out.stride_bytes, count);
+      EndLap(StepKind::kActivation);
+    }
+  }
+}
+
+void ExpertDownStep(const void* operand, void* batch) {
+  const auto& op = *static_cast<const ExpertDownOperand*>(operand);
+  const auto& rows = *static_cast<const BatchRows*>(batch);
+  if (rows.rows == 0 || op.n_panels == 0) return;
+  const size_t columns = op.n_panels * kernels::kPanelRows;
+  const uint32_t first = rows.first_row, end = first + rows.rows;
+  for (uint32_t m = 0; m < rows.rows; ++m) std::fill_n(op.sums.row(m), columns, 0.0f);
+  for (size_t e = 0; e < op.experts; ++e) {
+    const uint32_t count = op.table->count(e), pair = op.table->first[e];
+    if (count == 0) continue;
+    op.gemm->Run(op.panels + e * op.expert_bytes, ActRow(op.z, pair), op.y.data, op.n_panels,
+                 count);
+    for (uint32_t i = 0; i < count; ++i) {
+      op.elementwise->add_scaled(op.sums.row(op.table->row[pair + i] - first), op.y.row(i),
+                                 op.table->weight[pair + i], columns);
+    }
+  }
+  if (op.shared.gemm != nullptr) {
+    op.shared.gemm->Run(op.shared.panels, ActRow(op.shared.z, first), op.y.data, op.n_panels,
+                        rows.rows);
+    for (uint32_t m = 0; m < rows.rows; ++m) {
+      op.elementwise->add_scaled(op.sums.row(m), op.y.row(m), op.shared.weights[first + m],
+                                 columns);
+    }
+  }
+  for (uint32_t m = first; m < end; ++m)
+    op.elementwise->add(op.x.row(m), op.sums.row(m - first), columns);
+}
+
+}  // namespace larder::weight_node
