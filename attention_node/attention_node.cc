@@ -118,7 +118,7 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
   kinds_.resize(config.kinds.size());
   for (const size_t kind : own_kinds) {
     const model::LayerSpec& spec = config.kinds[kind];
-    if (spec.recurrent()) continue;
+    if (!spec.attends()) continue;
     const float* rope = nullptr;
     for (const size_t other : own_kinds) {
       if (other < kind && kinds_[other] != nullptr && config.kinds[other].rotary == spec.rotary)
@@ -277,12 +277,18 @@ void AttentionNode::AddHead(size_t thread, size_t layer, size_t kv_head, size_t 
   }
 }
 
-void AttentionNode::AddState(size_t thread, size_t layer, size_t kv_head,
+void AttentionNode::AddState(size_t thread, size_t layer, size_t group,
                              threadpool::ProgramBuilder& steps,
                              std::span<sync::EpochFlag* const> projected, sync::EpochFlag* done) {
+  const model::LayerSpec& spec = config_.layer(layer);
+  const bool beside = spec.attends();
+  const size_t kind = config_.KindOf(layer), kv_heads = spec.sizes.kv_heads;
+  const size_t column =
+      beside ? kv_heads * io_.group_stride.at(kind) + (group - kv_heads) * io_.state_stride.at(kind)
+             : group * io_.group_stride.at(kind);
   const StateOperand* const operand = state_layers_.Operand(
-      thread, layer, kv_head, io_.qkv + kv_head * io_.group_stride.at(config_.KindOf(layer)),
-      io_.qkv_stride, io_.out, io_.out_stride);
+      thread, layer, beside ? group - kv_heads : group, io_.qkv + column, io_.qkv_stride,
+      io_.out + (beside ? spec.sizes.q_rows() : 0), io_.out_stride);
   Step step;
   step.epoch_offset = static_cast<uint32_t>(layer + 1);
   step.layer = static_cast<uint16_t>(layer);

@@ -47,6 +47,8 @@ struct AttentionIo {
   float* qkv;
   size_t qkv_stride;                 // floats
   std::vector<size_t> group_stride;  // [kind of layer]: floats between KV heads in a row
+  // [kind of layer]: floats between the groups of a state beside attention, which follow
+  std::vector<size_t> state_stride = {};
   float* out;
   size_t out_stride;
 };
@@ -57,8 +59,8 @@ class AttentionNode {
   AttentionNode(const model::ModelConfig&, const model::GgufFile&, const AttentionNodeOptions&,
                 const AttentionIo&);
 
-  Range<size_t> OwnersOf(size_t layer, size_t kv_head) const {
-    return attention_node::OwnersOf(kv_head, config_.layer(layer).sizes.kv_heads, options_.threads);
+  Range<size_t> OwnersOf(size_t layer, size_t group) const {
+    return OwnersOfGroup(config_.layer(layer), group, options_.threads);
   }
 
   // Adds the steps of `thread` for one layer and half. projected(kv_head): the other threads' flags
@@ -68,12 +70,13 @@ class AttentionNode {
   template <typename Projected, typename Done>
   void AddLayer(size_t thread, size_t layer, size_t half, threadpool::ProgramBuilder& steps,
                 Projected projected, Done done) {
-    for (size_t head = 0; head < config_.layer(layer).sizes.kv_heads; ++head) {
-      if (!OwnersOf(layer, head).contains(thread)) continue;
-      if (config_.layer(layer).recurrent()) {
-        AddState(thread, layer, head, steps, projected(head), done(head));
+    const model::LayerSpec& spec = config_.layer(layer);
+    for (size_t group = 0; group < spec.groups(); ++group) {
+      if (!OwnersOf(layer, group).contains(thread)) continue;
+      if (spec.attends() && group < spec.sizes.kv_heads) {
+        AddHead(thread, layer, group, half, steps, projected(group), done(group));
       } else {
-        AddHead(thread, layer, head, half, steps, projected(head), done(head));
+        AddState(thread, layer, group, steps, projected(group), done(group));
       }
     }
   }
@@ -105,7 +108,7 @@ class AttentionNode {
                threadpool::ProgramBuilder&, std::span<sync::EpochFlag* const> projected,
                sync::EpochFlag* done);
   // The same for a recurrent layer.
-  void AddState(size_t thread, size_t layer, size_t kv_head, threadpool::ProgramBuilder&,
+  void AddState(size_t thread, size_t layer, size_t group, threadpool::ProgramBuilder&,
                 std::span<sync::EpochFlag* const> projected, sync::EpochFlag* done);
 
   const model::ModelConfig config_;

@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "base/range.h"
+#include "model/layer/layer_spec.h"
 #include "model/step/batch_rows.h"
 
 namespace larder::attention_node {
@@ -34,5 +35,7 @@ WorkPoint WorkBegin(const model::BatchRows&, size_t kv_heads, size_t window, siz
 // The first of them appends the head's keys and values. The work of all others can begin inside a
 // row of the head.
 Range<size_t> OwnersOf(size_t kv_head, size_t kv_heads, size_t threads);
+// The same of any group of a layer (model::RowsOfHead).
+Range<size_t> OwnersOfGroup(const model::LayerSpec&, size_t group, size_t threads);
 
 }  // namespace larder::attention_node

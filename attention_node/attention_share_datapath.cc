@@ -51,4 +51,10 @@ Range<size_t> OwnersOf(size_t kv_head, size_t kv_heads, size_t threads) {
   return {kv_head * threads / kv_heads, CeilDiv((kv_head + 1) * threads, kv_heads)};
 }
 
+Range<size_t> OwnersOfGroup(const model::LayerSpec& layer, size_t group, size_t threads) {
+  const size_t kv_heads = layer.sizes.kv_heads;
+  if (group < kv_heads) return OwnersOf(group, kv_heads, threads);
+  return OwnersOf(group - kv_heads, layer.state_sizes().kv_heads, threads);
+}
+
 }  // namespace larder::attention_node

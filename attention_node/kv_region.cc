@@ -24,7 +24,7 @@ std::vector<model::KvClass> KvShape::ClassesOf(const model::ModelConfig& config,
                                                const model::Capacity& capacity) {
   std::set<size_t> windows;
   for (const uint8_t kind : config.kind_of) {
-    if (config.kinds[kind].recurrent()) continue;
+    if (!config.kinds[kind].attends()) continue;
     windows.insert(capacity.whole_windows ? 0 : config.kinds[kind].window);
   }
   const size_t rows = capacity.max_batch_tokens != 0 ? capacity.max_batch_tokens : kUsualRows;
@@ -69,12 +69,12 @@ KvShape::KvShape(const model::ModelConfig& config, size_t slot_count, size_t con
         classes, [&](const model::KvClass& of) { return !of.states && of.window == layer.window; });
     // One class alone may be of all layers, whatever their windows.
     LARDER_CHECK(
-        found != classes.end() || layer.recurrent() || classes.size() == 1 || classes[1].states,
+        found != classes.end() || !layer.attends() || classes.size() == 1 || classes[1].states,
         "no class of windows of {}", layer.window);
-    const size_t of_class = layer.recurrent()        ? classes.size() - 1
+    const size_t of_class = !layer.attends()         ? classes.size() - 1
                             : found == classes.end() ? 0
                                                      : static_cast<size_t>(found - classes.begin());
-    const size_t heads = layer.recurrent() ? 0 : layer.sizes.kv_heads;  // it has no keys
+    const size_t heads = layer.attends() ? layer.sizes.kv_heads : 0;  // it has no keys
     layers.emplace_back(of_class, heads, CeilDiv(layer.sizes.head_size, kernels::kBlock),
                         value_pages, class_bytes[of_class]);
     class_bytes[of_class] = layers.back().end();

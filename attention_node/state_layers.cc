@@ -25,9 +25,10 @@ struct Channels {
   size_t query, key, value;
 };
 Channels ChannelsOf(const model::LayerSpec& layer) {
-  const size_t keys = layer.sizes.kv_heads * layer.recurrence.key_size;
+  const model::LayerSizes sizes = layer.state_sizes();
+  const size_t keys = sizes.kv_heads * layer.recurrence.key_size;
   if (layer.recurrence.kind == model::StateKind::kMamba2)  // x, B, C
-    return {layer.sizes.q_rows() + keys, layer.sizes.q_rows(), 0};
+    return {sizes.q_rows() + keys, sizes.q_rows(), 0};
   return {0, keys, 2 * keys};
 }
 
@@ -45,11 +46,12 @@ StateLayers::StateLayers(const model::ModelConfig& config, const model::GgufFile
     const model::LayerSpec& spec = config.layer(i);
     if (!spec.recurrent()) continue;
     const model::Recurrence& of = spec.recurrence;
+    const model::LayerSizes sizes = spec.state_sizes();
     const size_t rows = RowsOfConvolution(spec);
-    bytes += spec.sizes.kv_heads * Placed(rows * 2 * of.key_size) +
-             spec.sizes.heads * Placed(rows * spec.sizes.head_size) + Placed(spec.sizes.head_size);
+    bytes += sizes.kv_heads * Placed(rows * 2 * of.key_size) +
+             sizes.heads * Placed(rows * sizes.head_size) + Placed(sizes.head_size);
     keys = std::max(keys, 2 * of.key_size);
-    values = std::max(values, spec.sizes.head_size);
+    values = std::max(values, sizes.head_size);
   }
   if (bytes == 0) return;
   for (const size_t kind : config.OwnKinds())
@@ -70,12 +72,13 @@ StateLayers::StateLayers(const model::ModelConfig& config, const model::GgufFile
 }
 
 std::unique_ptr<RecurrentShape> StateLayers::MakeShape(const model::LayerSpec& spec) {
+  const model::LayerSizes sizes = spec.state_sizes();
   auto shape = std::make_unique<RecurrentShape>(
       RecurrentShape{.kind = spec.recurrence.kind,
                      .key_size = spec.recurrence.key_size,
-                     .size = spec.sizes.head_size,
+                     .size = sizes.head_size,
                      .taps = spec.recurrence.taps,
-                     .group = spec.sizes.group(),
+                     .group = sizes.group(),
                      .convolve = spec.Has(model::TensorRole::kConvolutionBias)
                                      ? kernels::GetRecurrent(options_.isa).convolve_biased
                                      : kernels::GetRecurrent(options_.isa).convolve,
@@ -103,8 +106,9 @@ std::unique_ptr<RecurrentShape> StateLayers::MakeShape(const model::LayerSpec& s
 void StateLayers::ReadLayer(const model::GgufFile& file, size_t layer) {
   using model::TensorRole;
   const model::LayerSpec& spec = config_.layer(layer);
-  const size_t key_size = spec.recurrence.key_size, size = spec.sizes.head_size;
-  const size_t taps = spec.recurrence.taps, key_heads = spec.sizes.kv_heads;
+  const model::LayerSizes sizes = spec.state_sizes();
+  const size_t key_size = spec.recurrence.key_size, size = sizes.head_size;
+  const size_t taps = spec.recurrence.taps, key_heads = sizes.kv_heads;
   const auto read = [&](TensorRole role) { return model::ReadVector(file, config_, layer, role); };
   const std::vector<float> filter = read(TensorRole::kConvolution);  // [channel][tap]
   const bool biased = spec.Has(TensorRole::kConvolutionBias);
@@ -127,7 +131,7 @@ void StateLayers::ReadLayer(const model::GgufFile& file, size_t layer) {
     place(table, 2 * key_size, key_size, channels.key + head * key_size, key_size);
     to.keys.push_back(table.data());
   }
-  for (size_t head = 0; head < spec.sizes.heads; ++head) {
+  for (size_t head = 0; head < sizes.heads; ++head) {
     const std::span<float> table = arena_.AllocateArray<float>(rows * size);
     place(table, size, 0, channels.value + head * size, size);
     to.values.push_back(table.data());
@@ -147,11 +151,12 @@ const StateOperand* StateLayers::Operand(size_t thread, size_t layer, size_t kv_
                                          const float* qkv, size_t qkv_stride, float* out,
                                          size_t out_stride) {
   const model::LayerSpec& spec = config_.layer(layer);
-  const size_t group = spec.sizes.group();
+  const model::LayerSizes sizes = spec.state_sizes();
+  const size_t group = sizes.group();
   const Layer& of = layers_[layer];
   // Value heads are shared in the order of their KV heads.
   const auto own =
-      threadpool::ShareOf(static_cast<uint32_t>(spec.sizes.heads), static_cast<uint32_t>(thread),
+      threadpool::ShareOf(static_cast<uint32_t>(sizes.heads), static_cast<uint32_t>(thread),
                           static_cast<uint32_t>(options_.threads));
   std::vector<StateHead> heads;
   for (size_t i = 0; i < group; ++i) {
@@ -163,7 +168,7 @@ const StateOperand* StateLayers::Operand(size_t thread, size_t layer, size_t kv_
                      .decay = of.decays.empty() ? 0.0f : of.decays[head],
                      .bias = of.biases.empty() ? 0.0f : of.biases[head],
                      .skip = of.skips.empty() ? 0.0f : of.skips[head],
-                     .out = out + head * spec.sizes.head_size});
+                     .out = out + head * sizes.head_size});
   }
   if (heads.empty()) return nullptr;
   const std::vector<StateHead>& kept = heads_.emplace_back(std::move(heads));

@@ -5,11 +5,12 @@
 namespace larder::attention_node {
 
 StateShape::Layer::Layer(const model::LayerSpec& layer, uint64_t first_byte)
-    : heads(layer.recurrent() ? layer.sizes.heads : 0), first(first_byte) {
+    : heads(layer.recurrent() ? layer.state_sizes().heads : 0), first(first_byte) {
   if (heads == 0) return;
   const model::Recurrence& of = layer.recurrence;
-  matrix_floats = of.key_size * layer.sizes.head_size;
-  tail_row = 2 * of.key_size + layer.sizes.head_size;
+  const size_t size = layer.state_sizes().head_size;
+  matrix_floats = of.key_size * size;
+  tail_row = 2 * of.key_size + size;
   tail_rows = of.taps - 1;
   head_bytes = RoundUp(matrix_floats * sizeof(float), kCacheLineBytes) + kCacheLineBytes +
                RoundUp(tail_rows * tail_row * sizeof(float), kCacheLineBytes);

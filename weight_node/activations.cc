@@ -16,7 +16,7 @@ size_t MostOf(const model::ModelConfig& config, size_t LayerShape::*size) {
   return config.Most([&](const model::LayerSpec& layer) { return LayerShape(layer).*size; });
 }
 size_t MostQRows(const model::ModelConfig& config) {
-  return config.Most([](const model::LayerSpec& layer) { return layer.sizes.q_rows(); });
+  return config.Most([](const model::LayerSpec& layer) { return layer.output_size(); });
 }
 
 size_t OddLines(size_t bytes) { return (CeilDiv(bytes, kCacheLineBytes) | 1) * kCacheLineBytes; }
@@ -64,7 +64,7 @@ Activations::Activations(const model::ModelConfig& config, size_t n_threads, siz
       std::max(kernels::kNormRows * dim_blocks * kernels::kBlock,
                config.Most([](const model::LayerSpec& layer) {
                  if (layer.Has(model::TensorRole::kGroupNorm))
-                   return kernels::kNormRows * layer.sizes.q_rows();
+                   return kernels::kNormRows * layer.state_sizes().q_rows();
                  return layer.qk_norm == model::QkNorm::kRow ? layer.sizes.q_rows() : 0;
                }));
   // Lays out the same list twice: the first pass counts bytes, the second assigns addresses.

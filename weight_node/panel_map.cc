@@ -59,9 +59,8 @@ std::vector<QkvPart> QkvParts(const LayerShape& shape, std::span<const PanelExte
   std::vector<QkvPart> parts;
   for (const PanelExtent& extent : extents) {
     for (uint32_t panel = extent.panels.begin; panel < extent.panels.end;) {
-      const size_t group = panel / shape.group_panels;
-      const auto end =
-          std::min(extent.panels.end, static_cast<uint32_t>((group + 1) * shape.group_panels));
+      const size_t group = shape.GroupOf(panel);
+      const uint32_t end = std::min(extent.panels.end, shape.of_group(group).end);
       parts.push_back({group, {extent.home, {panel, end}}});
       panel = end;
     }

@@ -23,20 +23,20 @@ size_t BlocksOf(const model::LayerSpec& layer, TensorRole role) {
 size_t PanelsOf(const model::LayerSpec& layer, TensorRole role) {
   return CeilDiv(layer.tensor(role).rows, kPanelRows);
 }
-size_t RowsOfGroup(const model::LayerSpec& layer) {
+size_t RowsOfGroup(const model::LayerSpec& layer, size_t group) {
   size_t sum = 0;
-  for (const model::RowsOfRole& rows : model::RowsOfHead(layer, 0)) sum += rows.rows;
+  for (const model::RowsOfRole& rows : model::RowsOfHead(layer, group)) sum += rows.rows;
   return sum;
 }
 
 // The runs of a KV head's panels, format(role) being the format of a matrix; empty: some panel has
 // rows of two formats.
 template <typename Format>
-std::vector<MatrixPanels::Run> RunsOfGroup(const model::LayerSpec& layer, size_t dim_blocks,
-                                           Format format) {
+std::vector<MatrixPanels::Run> RunsOfGroup(const model::LayerSpec& layer, size_t group,
+                                           size_t dim_blocks, Format format) {
   std::vector<MatrixPanels::Run> runs;
   size_t row = 0;
-  for (const model::RowsOfRole& of : model::RowsOfHead(layer, 0)) {
+  for (const model::RowsOfRole& of : model::RowsOfHead(layer, group)) {
     const kernels::PanelShape panel{dim_blocks, format(of.role)};
     const bool other = !runs.empty() && runs.back().panel.format.type != panel.format.type;
     // Heads without whole panels are of one format, even where another one happened to begin with a
@@ -53,6 +53,20 @@ std::vector<MatrixPanels::Run> RunsOfGroup(const model::LayerSpec& layer, size_t
   return runs;
 }
 
+// The runs of QKV, which repeat: of a group or, with a state beside attention, of all groups.
+template <typename Format>
+std::vector<MatrixPanels::Run> RunsOfQkv(const model::LayerSpec& layer, const LayerShape& shape,
+                                         Format format) {
+  std::vector<MatrixPanels::Run> all;
+  for (size_t group = 0; group < (shape.state_groups == 0 ? 1 : layer.groups()); ++group) {
+    const auto runs = RunsOfGroup(layer, group, shape.dim_blocks, format);
+    if (runs.empty()) return {};
+    for (const MatrixPanels::Run& run : runs)
+      all.push_back({shape.of_group(group).begin + run.end, run.panel});
+  }
+  return all;
+}
+
 }  // namespace
 
 const char* NameOf(PanelMatrix matrix) {
@@ -63,18 +77,35 @@ const char* NameOf(PanelMatrix matrix) {
 
 LayerShape::LayerShape(const model::LayerSpec& layer)
     : dim_blocks(BlocksOf(layer, TensorRole::kQ)),
-      q_blocks(BlocksOf(layer, TensorRole::kO)),
+      q_blocks(CeilDiv(layer.output_size(), kBlock)),
       ffn_blocks(BlocksOf(layer, TensorRole::kDown)),
       shared_blocks(CeilDiv(layer.experts.shared_ffn, kBlock)),
-      group_rows(RowsOfGroup(layer)),
+      group_rows(RowsOfGroup(layer, 0)),
       group_panels(CeilDiv(group_rows, kPanelRows)),
-      qkv_panels(layer.sizes.kv_heads * group_panels),
+      kv_heads(layer.sizes.kv_heads),
+      state_rows(layer.groups() == kv_heads ? 0 : RowsOfGroup(layer, kv_heads)),
+      state_panels(CeilDiv(state_rows, kPanelRows)),
+      state_groups(layer.groups() - kv_heads),
+      qkv_panels(kv_heads * group_panels + state_groups * state_panels),
       o_panels(PanelsOf(layer, TensorRole::kO)),
       ffn_units(ffn_blocks * std::max<size_t>(1, layer.experts.count)),
       down_panels(CeilDiv(layer.sizes.dim, kPanelRows)),
       experts(layer.experts.count),
       shared_units(shared_blocks),
       shared_down(shared_blocks == 0 ? 0 : down_panels) {}
+
+PanelRange LayerShape::of_group(size_t group) const {
+  const bool state = group >= kv_heads;
+  const size_t panels = state ? state_panels : group_panels;
+  const size_t begin =
+      state ? kv_heads * group_panels + (group - kv_heads) * panels : group * panels;
+  return {static_cast<uint32_t>(begin), static_cast<uint32_t>(begin + panels)};
+}
+
+size_t LayerShape::GroupOf(size_t panel) const {
+  const size_t of_heads = kv_heads * group_panels;
+  return panel < of_heads ? panel / group_panels : kv_heads + (panel - of_heads) / state_panels;
+}
 
 const kernels::PanelShape& MatrixPanels::of(uint32_t panel) const {
   const uint32_t in_period = panel % runs.back().end;
@@ -102,14 +133,17 @@ LayerPanels::LayerPanels(const model::ModelConfig& config, size_t layer) {
     return kernels::PanelFormatOf(config.TypeOf(layer, role));
   };
   const auto same = [&](TensorRole a, TensorRole b) { return format(a).type == format(b).type; };
-  std::vector<MatrixPanels::Run> qkv = RunsOfGroup(config.layer(layer), shape.dim_blocks, format);
+  const model::LayerSpec& spec = config.layer(layer);
+  std::vector<MatrixPanels::Run> qkv = RunsOfQkv(spec, shape, format);
+  const bool one_o = !spec.Has(TensorRole::kStateO) || same(TensorRole::kO, TensorRole::kStateO);
   const bool gate_is_as_up = same(TensorRole::kGate, TensorRole::kUp);
   const bool shared_gate_is_as_up = same(TensorRole::kSharedGate, TensorRole::kSharedUp);
-  mixed_ = qkv.empty() || !gate_is_as_up || !shared_gate_is_as_up;
-  if (qkv.empty()) qkv = {{narrow(shape.group_panels), {shape.dim_blocks, kernels::kQ8Panel}}};
+  mixed_ = qkv.empty() || !gate_is_as_up || !shared_gate_is_as_up || !one_o;
+  if (qkv.empty()) qkv = {{narrow(shape.qkv_panels), {shape.dim_blocks, kernels::kQ8Panel}}};
   matrices_ = {
       {{.count = narrow(shape.qkv_panels), .runs = std::move(qkv)},
-       {.count = narrow(shape.o_panels), .runs = {{1, {shape.q_blocks, format(TensorRole::kO)}}}},
+       {.count = narrow(shape.o_panels),
+        .runs = {{1, {shape.q_blocks, one_o ? format(TensorRole::kO) : kernels::kQ8Panel}}}},
        {.count = narrow(shape.ffn_units),
         .of_unit = 4,
         .runs = {{1,

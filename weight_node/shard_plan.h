@@ -42,10 +42,17 @@ struct LayerShape {
   size_t dim_blocks, q_blocks, ffn_blocks, shared_blocks;
   size_t group_rows;    // rows of one KV head
   size_t group_panels;  // ceil(group_rows / 16)
+  size_t kv_heads;
+  // The same of a state beside attention, whose groups follow; 0 without one.
+  size_t state_rows, state_panels, state_groups;
   size_t qkv_panels, o_panels, ffn_units, down_panels;
   size_t experts;                    // 0: none
   size_t shared_units, shared_down;  // units and panels of the shared expert
   size_t expert_units() const { return ffn_units / experts; }
+
+  PanelRange of_group(size_t group) const;
+  size_t GroupOf(size_t panel) const;
+  size_t rows_of_groups() const { return kv_heads * group_rows + state_groups * state_rows; }
 };
 
 // The matrices that threads have panels of. kFfn is gate and up together, counted in units.

@@ -21,6 +21,7 @@ using model::TensorRole;
 struct RowSource {
   const model::TensorInfo* tensor = nullptr;
   size_t row = 0;
+  const model::TensorInfo* more = nullptr;  // its row of that number follows, if there is one
 };
 
 // A matrix, or a part of one: rows [first, first + rows) of a tensor.
@@ -71,10 +72,15 @@ class Packer {
     for (size_t i = 0; i < order_.size();) {
       const RowSource first = rows[order_[i]];
       size_t n = 1;
-      while (i + n < order_.size() && rows[order_[i + n]].tensor == first.tensor &&
-             rows[order_[i + n]].row == first.row + n)
+      while (first.more == nullptr && i + n < order_.size() &&
+             rows[order_[i + n]].tensor == first.tensor && rows[order_[i + n]].row == first.row + n)
         ++n;
       file_.ReadRowsAs(panel.format.type, *first.tensor, first.row, n, &buffer_[i * row_bytes]);
+      if (first.more != nullptr) {
+        const size_t bytes = model::RowBytes(panel.format.type, first.tensor->cols);
+        file_.ReadRowsAs(panel.format.type, *first.more, first.row, 1,
+                         &buffer_[i * row_bytes + bytes]);
+      }
       for (size_t k = 0; k < n; ++k)
         at[order_[i + k]] = &buffer_[(i + k) * row_bytes + before.row_bytes()];
       i += n;
@@ -145,14 +151,14 @@ struct QkvSource {
 std::vector<std::optional<QkvSource>> QkvRows(const model::LayerSpec& layer) {
   const LayerShape shape(layer);
   std::vector<std::optional<QkvSource>> rows;
-  for (size_t head = 0; head < layer.sizes.kv_heads; ++head) {
-    for (const model::RowsOfRole& of : model::RowsOfHead(layer, head)) {
+  for (size_t group = 0; group < layer.groups(); ++group) {
+    for (const model::RowsOfRole& of : model::RowsOfHead(layer, group)) {
       for (size_t r = 0; r < of.rows; ++r) {
         rows.emplace_back(
             QkvSource{of.role, of.first + (of.rotates ? model::HeadRow(layer.rotary, r) : r)});
       }
     }
-    rows.resize((head + 1) * shape.group_panels * kPanelRows);
+    rows.resize(shape.of_group(group).end * kPanelRows);
   }
   return rows;
 }
@@ -332,8 +338,14 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
           return PlainRows(tensor(TensorRole::kDown), range);
         case PanelMatrix::kSharedDown:
           return PlainRows(tensor(TensorRole::kSharedDown), range);
-        default:
-          return PlainRows(tensor(TensorRole::kO), range);
+        default: {
+          std::vector<RowSource> of_o = PlainRows(tensor(TensorRole::kO), range);
+          for (RowSource& row : of_o) {
+            if (row.tensor != nullptr && spec.Has(TensorRole::kStateO))
+              row.more = tensor(TensorRole::kStateO).tensor;
+          }
+          return of_o;
+        }
       }
     };
     for (const PanelMatrix matrix : {PanelMatrix::kO, PanelMatrix::kFfn, PanelMatrix::kDown,
@@ -390,7 +402,7 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
     for (size_t i = 0; i < own.count() * kPanelRows; ++i) {
       const auto& source = qkv[own.begin * kPanelRows + i];
       packed[i] = 0.0f;
-      if (!source) continue;
+      if (!source || source->role > TensorRole::kV) continue;
       const std::vector<float>& bias = source->role == TensorRole::kQ   ? of_q
                                        : source->role == TensorRole::kK ? of_k
                                                                         : of_v;

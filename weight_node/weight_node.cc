@@ -97,7 +97,9 @@ void WeightNode::MakeProducts(const WeightNodeOptions& options) {
   for (size_t layer = 0; layer < config_.layers; ++layer) {
     const LayerPanels& panels = layer_panels_[layer];
     const size_t kind = config_.KindOf(layer);
-    for (uint32_t panel = 0; panel < LayerShape(config_.kinds[kind]).group_panels; ++panel)
+    const LayerShape shape(config_.kinds[kind]);
+    const size_t groups = shape.state_groups == 0 ? 1 : config_.kinds[kind].groups();
+    for (uint32_t panel = 0; panel < shape.of_group(groups - 1).end; ++panel)
       make(PanelMatrix::kQkv, panels.of(PanelMatrix::kQkv, panel), activations_.qkv);
     make_residual(PanelMatrix::kO, layer);
     make(PanelMatrix::kFfn, panels.of(PanelMatrix::kFfn, 0), activations_.threads[0].ffn_tile);
@@ -607,29 +609,36 @@ void WeightNode::AddQuantizeAttended(size_t thread, size_t layer, ProgramForm fo
                                      Steps& steps) {
   const bool shared = form == ProgramForm::kManyRows;
   const model::LayerSpec& spec = config_.layer(layer);
-  if (const float* weight = shards_[thread]->layers()[layer].of(model::TensorRole::kGroupNorm)) {
+  const float* const weight = shards_[thread]->layers()[layer].of(model::TensorRole::kGroupNorm);
+  // What has no norm of groups: all, or attention's columns.
+  const model::LayerSizes state = spec.state_sizes();
+  const size_t plain = weight == nullptr ? spec.output_size() : spec.output_size() - state.q_rows();
+  if (plain != 0) {
+    const QuantizeOperand* quantize =
+        Keep(quantizes_, QuantizeOperand{.elementwise = &elementwise_,
+                                         .x = activations_.attn,
+                                         .n = plain,
+                                         .out = AttendedOf(thread, form),
+                                         .share = ShareOf(thread, form),
+                                         .logit_rows = logit_rows});
+    steps.Add(
+        MakeStep(QuantizeStep, quantize, StepKind::kQuantize, layer, shared && weight == nullptr));
+  }
+  if (weight != nullptr) {
     const GroupNormOperand* norm =
         Keep(group_norms_, GroupNormOperand{.elementwise = &elementwise_,
                                             .x = activations_.attn,
                                             .weight = weight,
-                                            .groups = spec.sizes.kv_heads,
-                                            .n = spec.sizes.q_rows(),
+                                            .first = spec.output_size() - state.q_rows(),
+                                            .groups = state.kv_heads,
+                                            .n = state.q_rows(),
                                             .epsilon = spec.norm_epsilon,
                                             .scratch = activations_.threads[thread].scratch,
                                             .out = AttendedOf(thread, form),
                                             .share = ShareOf(thread, form),
                                             .logit_rows = logit_rows});
     steps.Add(MakeStep(GroupNormStep, norm, StepKind::kNorm, layer, shared));
-    return;
   }
-  const QuantizeOperand* quantize =
-      Keep(quantizes_, QuantizeOperand{.elementwise = &elementwise_,
-                                       .x = activations_.attn,
-                                       .n = spec.sizes.q_rows(),
-                                       .out = AttendedOf(thread, form),
-                                       .share = ShareOf(thread, form),
-                                       .logit_rows = logit_rows});
-  steps.Add(MakeStep(QuantizeStep, quantize, StepKind::kQuantize, layer, shared));
 }
 
 void WeightNode::AddGate(size_t thread, size_t layer, ProgramForm form, size_t half, Steps& steps) {

@@ -185,7 +185,7 @@ class WeightNode {
   void AddRowNorm(size_t thread, size_t layer, ProgramForm, std::span<sync::EpochFlag* const> flags,
                   std::vector<uint32_t> begun, Steps&);
   bool IsFirstOfGroup(size_t layer, const QkvPart& part) const {
-    return part.extent.panels.begin == part.group * LayerShape(config_.layer(layer)).group_panels;
+    return part.extent.panels.begin == LayerShape(config_.layer(layer)).of_group(part.group).begin;
   }
   // The norm of O's or down's output, and its sum with x; in micro-batches of few rows with the
   // operation that follows, so that no barrier is needed.

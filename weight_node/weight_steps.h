@@ -132,12 +132,13 @@ struct QuantizeOperand {
 };
 void QuantizeStep(const void* operand, void* batch);
 
-// The same behind an RMS norm of each of `groups` equal parts of a row.
+// The same for columns [first, first + n), behind an RMS norm of each of `groups` equal parts of
+// them. `first` is a multiple of kBlock.
 struct GroupNormOperand {
   const kernels::Elementwise* elementwise;
   FloatRows x;
   const float* weight;  // [n]
-  size_t groups, n;
+  size_t first, groups, n;
   float epsilon;
   float* scratch;  // [kNormRows][n]
   ActRows out;

@@ -235,14 +235,15 @@ void GroupNormStep(const void* operand, void* batch) {
     const uint32_t count = std::min<uint32_t>(end - m, kernels::kNormRows);
     for (size_t g = 0; g < op.n; g += of_group) {
       for (uint32_t i = 0; i < count; ++i) {
-        x[i] = op.x.row(op.logit_rows ? rows.logit_row[m + i] : first + m + i) + g;
+        x[i] = op.x.row(op.logit_rows ? rows.logit_row[m + i] : first + m + i) + op.first + g;
         normed[i] = op.scratch + i * op.n + g;
       }
       op.elementwise->rms_norms(x, op.weight + g, normed, count, of_group, op.epsilon);
     }
     EndLap(StepKind::kNorm);
     for (uint32_t i = 0; i < count; ++i)
-      op.elementwise->quantize(op.scratch + i * op.n, ActRow(op.out, first + m + i), op.n);
+      op.elementwise->quantize(op.scratch + i * op.n,
+                               ActRow(op.out, first + m + i) + op.first / kernels::kBlock, op.n);
     EndLap(StepKind::kQuantize);
     m += count;
   }

@@ -366,6 +366,13 @@ std::string LayersText(const ModelConfig& config) {
                           recurrence.taps);
       continue;
     }
+    if (recurrence.beside_attention()) {
+      text +=
+          fmt::format(" ffn {}, {} heads / {} KV heads of {}, beside {} / {} of {} x {} of Mamba-2",
+                      sizes.ffn, sizes.heads, sizes.kv_heads, sizes.head_size, recurrence.heads,
+                      recurrence.key_heads, recurrence.key_size, recurrence.head_size);
+      continue;
+    }
     text += !recurrence.any()
                 ? fmt::format(" {} heads / {} KV heads of {}", sizes.heads, sizes.kv_heads,
                               sizes.head_size)
@@ -407,7 +414,7 @@ std::vector<size_t> ModelConfig::OwnKinds() const {
 
 const LayerSpec& ModelConfig::FirstWithAttention() const {
   for (size_t i = 0; i < layers; ++i)
-    if (!layer(i).recurrent()) return layer(i);
+    if (layer(i).attends()) return layer(i);
   return layer(0);
 }
 

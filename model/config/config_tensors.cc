@@ -94,7 +94,23 @@ class TensorChecker {
                              up->rows == 2 * keys_.layers[first].sizes.ffn,
             .value_is_key = LacksValue(),
             .router_bias = HasInLayerWithExperts(TensorRole::kRouterBias),
-            .shared_gate = HasInLayerWithExperts(TensorRole::kSharedRouter)};
+            .shared_gate = HasInLayerWithExperts(TensorRole::kSharedRouter),
+            .group_norm = HasGroupNorm(),
+            .bare_ffn_norm = has("ffn_norm")};
+  }
+
+  static bool IsRecurrentOnly(const KeysOfModel::Layer& layer) {
+    return layer.recurrence.any() && !layer.recurrence.beside_attention();
+  }
+
+  // Whether the first layer with Mamba-2 has such a norm.
+  bool HasGroupNorm() const {
+    const auto layer = std::ranges::find_if(keys_.layers, [](const KeysOfModel::Layer& of) {
+      return of.recurrence.kind == StateKind::kMamba2;
+    });
+    if (layer == keys_.layers.end()) return false;
+    const auto number = static_cast<size_t>(layer - keys_.layers.begin());
+    return file_.FindTensor(LayerTensor(number, SuffixOf(TensorRole::kGroupNorm))) != nullptr;
   }
 
   // Whether layers that may be without V are.
@@ -115,7 +131,7 @@ class TensorChecker {
   }
   size_t FirstWithAttention() const {
     size_t first = 0;
-    while (first + 1 < keys_.layers.size() && keys_.layers[first].recurrence.any()) ++first;
+    while (first + 1 < keys_.layers.size() && IsRecurrentOnly(keys_.layers[first])) ++first;
     return first;
   }
 

@@ -110,9 +110,11 @@ class Writer {
     LineUnless(score_cap == 0.0, "score_cap", score_cap);
     LineUnless(!value_norm, "value_norm", value_norm);
     LineUnless(!output_gate, "output_gate", output_gate);
-    const auto& [state_kind, key_size, taps, heads_in_turn] = recurrence;
+    const auto& [state_kind, key_size, taps, heads_in_turn, of_state, of_keys, of_head] =
+        recurrence;
     if (recurrence.any()) {
       Line(NameOf(kStateNames, state_kind), "{} {} {}", key_size, taps, heads_in_turn);
+      if (of_state != 0) Line("beside_attention", "{} {} {}", of_state, of_keys, of_head);
     }
     const auto& [count, used, shared_ffn, gating, normalise, scale] = experts;
     if (count != 0)

@@ -98,6 +98,15 @@ const std::vector<std::pair<const char*, std::function<void(ModelConfig&)>>> kCh
     {"a shared tensor", [](ModelConfig& c) { c.kinds[0].tensors[1].shared = true; }},
     {"a state", [](ModelConfig& c) { c.kinds[0].recurrence.kind = StateKind::kDeltaRule; }},
     {"another state", [](ModelConfig& c) { c.kinds[0].recurrence.kind = StateKind::kConvolution; }},
+    {"a state beside attention",
+     [](ModelConfig& c) {
+       c.kinds[0].recurrence = {.kind = StateKind::kMamba2, .heads = 2, .key_heads = 1};
+     }},
+    {"the size of its heads",
+     [](ModelConfig& c) {
+       c.kinds[0].recurrence = {
+           .kind = StateKind::kMamba2, .heads = 2, .key_heads = 1, .head_size = 8};
+     }},
     {"a state's taps",
      [](ModelConfig& c) { c.kinds[0].recurrence = {.kind = StateKind::kConvolution, .taps = 3}; }},
     {"cap of scores", [](ModelConfig& c) { c.kinds[0].score_cap = 50; }},

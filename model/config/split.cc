@@ -31,7 +31,9 @@ constexpr std::pair<std::string_view, bool TensorForms::*> kFormNames[] = {
     {"fused_gate_up", &TensorForms::fused_gate_up},
     {"value_is_key", &TensorForms::value_is_key},
     {"router_bias", &TensorForms::router_bias},
-    {"shared_gate", &TensorForms::shared_gate}};
+    {"shared_gate", &TensorForms::shared_gate},
+    {"group_norm", &TensorForms::group_norm},
+    {"bare_ffn_norm", &TensorForms::bare_ffn_norm}};
 // Rows per tensor: about 35 MB in all of a 3B model, read at the start.
 constexpr size_t kFingerprintRows = 16;
 constexpr uint64_t kMaxStages = 1024;
@@ -71,7 +73,12 @@ TensorForms FormsOf(const ModelConfig& config) {
           }) != 0,
           .shared_gate = config.Sum([](const LayerSpec& of) {
             return size_t{of.Has(TensorRole::kSharedRouter)};
-          }) != 0};
+          }) != 0,
+          .group_norm = config.Sum([](const LayerSpec& of) {
+            return size_t{of.Has(TensorRole::kGroupNorm)};
+          }) != 0,
+          .bare_ffn_norm = layer.Has(TensorRole::kFfnNorm) &&
+                           layer.tensor(TensorRole::kFfnNorm).suffix == "ffn_norm"};
 }
 
 std::vector<std::string> NamesOf(const TensorForms& forms) {

@@ -19,7 +19,7 @@ constexpr std::array kFamilies = {
     &kGranite,  &kHunyuanDense, &kMistral3,   &kOlmo2,         &kPhi3,     &kSeedOss,
     &kSmolLm3,  &kGemma,        &kGemma2,     &kGemma3,        &kGemma4,   &kCohere2,
     &kCommandR, &kQwen35,       &kLfm2,       &kGraniteHybrid, &kQwen3Moe, &kOlmoe,
-    &kQwen2Moe, &kGraniteMoe,   &kErnie45Moe, &kMinimaxM2,     &kDots1};
+    &kQwen2Moe, &kGraniteMoe,   &kErnie45Moe, &kMinimaxM2,     &kDots1,    &kFalconH1};
 
 constexpr std::string_view kKeysOfSome[] = {"attention.output_scale",
                                             "attention.scale",
@@ -47,7 +47,6 @@ constexpr Missing kMissing[] = {
     {"bailingmoe2", kExperts},
     {"bert", "attention in both directions"},
     {"deepseek2", "latent attention (MLA), mixtures of experts"},
-    {"falcon-h1", "recurrent layers (Mamba-2) beside attention"},
     {"gemma3n", "AltUp, embeddings of each layer"},
     {"glm4moe", kExperts},
     {"gpt-oss", "mixtures of experts, attention sinks"},
@@ -244,13 +243,14 @@ LayerSpec MakeLayerSpec(const Family& family, const KeysOfModel::Layer& layer, f
                      .experts = layer.experts,
                      .renamed = family.renamed};
   traits.forms.value_is_key &= layer.may_lack_value;
+  traits.forms.group_norm |= family.group_norm;
   traits.forms.qkv_bias |= family.qkv_bias == Family::QkvBias::kAlways;
   traits.rotary.pairing = family.pairing;
   traits.forms.router_bias &= family.experts && family.experts->bias;
   traits.forms.shared_gate &= family.experts && family.experts->shared_gate;
   if (layer.experts.count != 0)  // these are an FFN's
     traits.forms.gate_up_bias = traits.forms.down_bias = traits.forms.fused_gate_up = false;
-  if (layer.recurrence.any()) {  // these are attention's
+  if (layer.recurrence.any() && !layer.recurrence.beside_attention()) {  // these are attention's
     traits.qk_norm = QkNorm::kNone;
     traits.forms.qkv_bias = traits.forms.fused_qkv = false;
   }

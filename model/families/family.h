@@ -96,6 +96,8 @@ struct Family {
   bool value_norm = false;
   // In files, layers without KV heads have a state instead of attention.
   bool states_without_kv_heads = false;
+  // Layers with Mamba-2 always have kGroupNorm; else where it is in the file.
+  bool group_norm = false;
   std::string_view output_norm = kOutputNormTensor;
   // LongRoPE: factors of rotations in two tensors, for short and for long contexts.
   bool long_rope = false;
@@ -132,6 +134,7 @@ struct Family {
     StateKind state = StateKind::kNone;  // whose keys it has: ssm.*
     // With states_without_kv_heads: each attention_every-th layer has attention.
     size_t attention_every = 0;
+    bool group_norm = false;
     float query_norm = 1.0f;  // what the weights of norms of q are around
     bool qkv_bias = false, fused_qkv = false, fused_gate_up = false, value_is_key = false;
     size_t experts = 0, experts_used = 0;  // where a shape does not say
@@ -205,6 +208,15 @@ inline constexpr LayerOp kPreNormDelta[] = {
 inline constexpr LayerOp kPreNormMamba2[] = {
     {OpKind::kNorm, TensorRole::kAttnNorm}, {OpKind::kQkv},  {OpKind::kMamba2}, {OpKind::kO},
     {OpKind::kNorm, TensorRole::kFfnNorm},  {OpKind::kGate}, {OpKind::kDown}};
+// As kPreNorm, with Mamba-2 beside attention.
+inline constexpr LayerOp kPreNormBesideMamba2[] = {{OpKind::kNorm, TensorRole::kAttnNorm},
+                                                   {OpKind::kQkv},
+                                                   {OpKind::kAttention},
+                                                   {OpKind::kMamba2},
+                                                   {OpKind::kO},
+                                                   {OpKind::kNorm, TensorRole::kFfnNorm},
+                                                   {OpKind::kGate},
+                                                   {OpKind::kDown}};
 // As kPreNorm, with a gated convolution.
 inline constexpr LayerOp kPreNormConvolution[] = {
     {OpKind::kNorm, TensorRole::kAttnNorm}, {OpKind::kQkv},  {OpKind::kConvolution}, {OpKind::kO},
@@ -219,9 +231,9 @@ inline constexpr LayerOp kPostNorm[] = {
     {OpKind::kGate},
     {.kind = OpKind::kDown, .post_norm = TensorRole::kPostFfnNorm}};
 
-extern const Family kCohere2, kCommandR, kErnie45, kExaone4, kGemma, kGemma2, kGemma3, kGemma4,
-    kGlm4, kGranite, kGraniteHybrid, kHunyuanDense, kLfm2, kLlama, kMistral3, kOlmo2, kPhi3, kQwen2,
-    kQwen3, kQwen35, kSeedOss, kSmolLm3, kQwen3Moe, kOlmoe, kQwen2Moe, kGraniteMoe, kErnie45Moe,
-    kMinimaxM2, kDots1;
+extern const Family kCohere2, kCommandR, kErnie45, kExaone4, kFalconH1, kGemma, kGemma2, kGemma3,
+    kGemma4, kGlm4, kGranite, kGraniteHybrid, kHunyuanDense, kLfm2, kLlama, kMistral3, kOlmo2,
+    kPhi3, kQwen2, kQwen3, kQwen35, kSeedOss, kSmolLm3, kQwen3Moe, kOlmoe, kQwen2Moe, kGraniteMoe,
+    kErnie45Moe, kMinimaxM2, kDots1;
 
 }  // namespace larder::model::families

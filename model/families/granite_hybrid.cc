@@ -28,6 +28,7 @@ const Family kGraniteHybrid = {
     .qk_norm = QkNorm::kNone,
     .ops = kPreNorm,
     .states_without_kv_heads = true,
+    .group_norm = true,
     .keys = kGraniteKeys,
     .read = ReadGraniteHybrid,
     .sample = {.values = kGraniteSample, .state = StateKind::kMamba2, .attention_every = 2}};

@@ -16,6 +16,14 @@ void StateKeys::Apply(KeysOfModel::Layer& layer, std::span<const LayerOp> ops) c
   layer.recurrence = recurrence;
 }
 
+void StateKeys::ApplyBeside(KeysOfModel::Layer& layer, std::span<const LayerOp> ops) const {
+  layer.ops = ops;
+  layer.recurrence = recurrence;
+  layer.recurrence.heads = heads;
+  layer.recurrence.key_heads = key_heads;
+  layer.recurrence.head_size = head_size;
+}
+
 StateKeys ReadStateKeys(const FamilyKeys& keys, StateKind kind, size_t unit) {
   const size_t heads = keys.Count("ssm.time_step_rank", 0, kMostHeads);
   const size_t key_heads = keys.Count("ssm.group_count", 0, kMostHeads);

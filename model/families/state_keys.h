@@ -9,8 +9,9 @@ struct StateKeys {
   size_t heads, key_heads, head_size;
   Recurrence recurrence;
 
-  // The layer has such states instead of attention.
+  // The layer has such states instead of attention, or beside it.
   void Apply(KeysOfModel::Layer& layer, std::span<const LayerOp> ops) const;
+  void ApplyBeside(KeysOfModel::Layer& layer, std::span<const LayerOp> ops) const;
 };
 
 // Reads ssm.time_step_rank, group_count, inner_size, state_size and conv_kernel. Heads have a

@@ -47,7 +47,9 @@ enum class If : uint8_t {
   kExperts,
   kRouterBias,
   kShared,
-  kSharedGate
+  kSharedGate,
+  kGroupNorm,
+  kBeside
 };
 
 struct Row {
@@ -108,7 +110,7 @@ constexpr std::array<Row, kTensorRoles> kTensors = {{
      Length::kConv, If::kMamba2},
     {TensorRole::kSkip, TensorKind::kTable, "ssm_d", Length::kHeads, Length::kOne, If::kMamba2},
     {TensorRole::kGroupNorm, TensorKind::kTable, "ssm_norm.weight", Length::kGroups,
-     Length::kOfGroup, If::kMamba2},
+     Length::kOfGroup, If::kGroupNorm},
     {TensorRole::kRouter, TensorKind::kTable, "ffn_gate_inp.weight", Length::kExperts, Length::kDim,
      If::kExperts},
     {TensorRole::kRouterBias, TensorKind::kTable, "exp_probs_b.bias", Length::kOne,
@@ -121,6 +123,14 @@ constexpr std::array<Row, kTensorRoles> kTensors = {{
      Length::kShared, If::kShared},
     {TensorRole::kSharedRouter, TensorKind::kTable, "ffn_gate_inp_shexp.weight", Length::kOne,
      Length::kDim, If::kSharedGate},
+    {TensorRole::kStateQ, TensorKind::kMatrix, "ssm_in.weight", Length::kKeys, Length::kDim,
+     If::kBeside},
+    {TensorRole::kStateK, TensorKind::kMatrix, "ssm_in.weight", Length::kKeys, Length::kDim,
+     If::kBeside},
+    {TensorRole::kStateV, TensorKind::kMatrix, "ssm_in.weight", Length::kQ, Length::kDim,
+     If::kBeside},
+    {TensorRole::kStateO, TensorKind::kMatrix, "ssm_out.weight", Length::kDim, Length::kQ,
+     If::kBeside},
 }};
 static_assert([] {
   for (size_t i = 0; i < kTensorRoles; ++i) {
@@ -235,6 +245,10 @@ bool IsPresent(const Row& row, const LayerTraits& traits) {
       return HasHeads(traits.recurrence.kind);
     case If::kMamba2:
       return traits.recurrence.kind == StateKind::kMamba2;
+    case If::kGroupNorm:
+      return traits.recurrence.kind == StateKind::kMamba2 && traits.forms.group_norm;
+    case If::kBeside:
+      return traits.recurrence.beside_attention();
     case If::kDelta:
       return traits.recurrence.kind == StateKind::kDeltaRule;
     case If::kExperts:
@@ -250,7 +264,7 @@ bool IsPresent(const Row& row, const LayerTraits& traits) {
 }
 
 Length RowsOf(const Row& row, const LayerTraits& traits) {
-  const bool delta = HasHeads(traits.recurrence.kind);
+  const bool delta = HasHeads(traits.recurrence.kind) && !traits.recurrence.beside_attention();
   if (row.role == TensorRole::kQ) {
     return delta ? Length::kKeys : traits.output_gate ? Length::kQGate : Length::kQ;
   }
@@ -277,6 +291,26 @@ std::string_view NameIn(StateKind kind, TensorRole role) {
     return is_convolution ? "shortconv.out_proj.weight" : "ssm_out.weight";
   if (role == TensorRole::kConvolution && is_convolution) return "shortconv.conv.weight";
   return {};
+}
+
+// Whether a tensor is there for the sake of a state.
+bool IsOfState(If present) {
+  return present == If::kState || present == If::kHeads || present == If::kDelta ||
+         present == If::kMamba2 || present == If::kGroupNorm || present == If::kBeside;
+}
+
+LayerSizes StateSizesOf(const LayerSizes& sizes, const Recurrence& recurrence) {
+  if (!recurrence.beside_attention()) return sizes;
+  return {.dim = sizes.dim,
+          .ffn = sizes.ffn,
+          .heads = recurrence.heads,
+          .kv_heads = recurrence.key_heads,
+          .head_size = recurrence.head_size};
+}
+
+bool IsMixer(const LayerOp& op) {
+  return op.kind == OpKind::kAttention || op.kind == OpKind::kDeltaRule ||
+         op.kind == OpKind::kConvolution || op.kind == OpKind::kMamba2;
 }
 
 // These tensors are one in the file, in that order.
@@ -323,17 +357,21 @@ LayerSpec MakeLayerSpec(const LayerTraits& traits) {
   LayerSpec spec;
   spec.sizes = traits.sizes;
   spec.norm_epsilon = traits.norm_epsilon;
+  LayerTraits of_state = traits;
+  of_state.sizes = StateSizesOf(traits.sizes, traits.recurrence);
   for (const Row& row : kTensors) {
     if (!IsPresent(row, traits)) continue;
-    const StateKind kind = traits.recurrence.kind;
+    const bool attention = traits.recurrence.beside_attention() && !IsOfState(row.present);
+    const LayerTraits& of = attention ? traits : of_state;
+    const StateKind kind = attention ? StateKind::kNone : traits.recurrence.kind;
     const bool experts = traits.experts.count != 0;
     const Length rows = RowsOf(row, traits), cols = ColsOf(row, traits);
     TensorSpec& tensor = spec.tensors.emplace_back(TensorSpec{
         .role = row.role,
         .kind = row.kind,
         .suffix = row.suffix,
-        .rows = ElementsOf(rows, traits),
-        .cols = ElementsOf(cols, traits),
+        .rows = ElementsOf(rows, of),
+        .cols = ElementsOf(cols, of),
         .meaning = rows == Length::kOne ? KeysOf(cols, kind, experts)
                                         : fmt::format("{} x {}", KeysOf(rows, kind, experts),
                                                       KeysOf(cols, kind, experts))});
@@ -343,6 +381,9 @@ LayerSpec MakeLayerSpec(const LayerTraits& traits) {
       if (other.role == row.role) tensor.suffix = other.suffix;
   }
   spec.recurrence = traits.recurrence;
+  for (TensorSpec& tensor : spec.tensors)
+    if (traits.forms.bare_ffn_norm && tensor.role == TensorRole::kFfnNorm)
+      tensor.suffix = "ffn_norm";
   spec.output_gate = traits.output_gate;
   if (traits.forms.value_is_key) {
     for (TensorSpec& tensor : spec.tensors) {
@@ -352,11 +393,15 @@ LayerSpec MakeLayerSpec(const LayerTraits& traits) {
     }
   }
   if (spec.recurrence.kind == StateKind::kMamba2) {
-    Fuse(spec,
-         {TensorRole::kOutputGate, TensorRole::kV, TensorRole::kK, TensorRole::kQ,
-          TensorRole::kAlpha},
-         "ssm_in.weight");
-  } else if (traits.forms.fused_qkv || spec.recurrent()) {
+    using enum TensorRole;
+    if (spec.attends()) {
+      Fuse(spec, {kOutputGate, kStateV, kStateK, kStateQ, kAlpha}, "ssm_in.weight");
+    } else {
+      Fuse(spec, {kOutputGate, kV, kK, kQ, kAlpha}, "ssm_in.weight");
+    }
+  }
+  if ((traits.forms.fused_qkv && spec.attends()) ||
+      (spec.recurrent() && spec.recurrence.kind != StateKind::kMamba2)) {
     Fuse(spec, {TensorRole::kQ, TensorRole::kK, TensorRole::kV},
          spec.recurrence.kind == StateKind::kConvolution ? "shortconv.in_proj.weight"
                                                          : "attn_qkv.weight");
@@ -423,16 +468,24 @@ uint64_t LayerSpec::active_parameters() const {
 }
 
 std::span<const LayerOp> LayerSpec::BeforeAttention() const {
-  const auto attention = std::ranges::find_if(ops, [](const LayerOp& op) {
-    return op.kind == OpKind::kAttention || op.kind == OpKind::kDeltaRule ||
-           op.kind == OpKind::kConvolution || op.kind == OpKind::kMamba2;
-  });
-  return std::span(ops).first(static_cast<size_t>(attention - ops.begin()));
+  const auto first = std::ranges::find_if(ops, IsMixer);
+  return std::span(ops).first(static_cast<size_t>(first - ops.begin()));
 }
 
 std::span<const LayerOp> LayerSpec::AfterAttention() const {
-  const std::span<const LayerOp> all = ops;
-  return all.empty() ? all : all.subspan(BeforeAttention().size() + 1);
+  std::span<const LayerOp> after = std::span(ops).subspan(BeforeAttention().size());
+  while (!after.empty() && IsMixer(after.front())) after = after.subspan(1);
+  return after;
+}
+
+LayerSizes LayerSpec::state_sizes() const { return StateSizesOf(sizes, recurrence); }
+
+size_t LayerSpec::groups() const {
+  return sizes.kv_heads + (recurrence.beside_attention() ? recurrence.key_heads : 0);
+}
+
+size_t LayerSpec::output_size() const {
+  return sizes.q_rows() + (recurrence.beside_attention() ? state_sizes().q_rows() : 0);
 }
 
 size_t LayerSpec::norms() const {
@@ -453,41 +506,47 @@ size_t HeadRow(const RotarySpec& rotary, size_t r) {
   return r < half ? 2 * r : 2 * (r - half) + 1;
 }
 
-std::vector<RowsOfRole> RowsOfHead(const LayerSpec& layer, size_t kv_head) {
-  const LayerSizes& sizes = layer.sizes;
-  const size_t queries = sizes.group(), size = sizes.head_size;
+std::vector<RowsOfRole> RowsOfHead(const LayerSpec& layer, size_t group) {
   std::vector<RowsOfRole> rows;
-  if (!layer.recurrent()) {
+  if (layer.attends() && group < layer.sizes.kv_heads) {
+    const LayerSizes& sizes = layer.sizes;
+    const size_t queries = sizes.group(), size = sizes.head_size;
     const size_t stride = layer.output_gate ? 2 * size : size;
-    for (size_t h = kv_head * queries; h < (kv_head + 1) * queries; ++h)
+    for (size_t h = group * queries; h < (group + 1) * queries; ++h)
       rows.push_back({TensorRole::kQ, h * stride, size, true});
-    rows.push_back({TensorRole::kK, kv_head * size, size, true});
-    rows.push_back({TensorRole::kV, kv_head * size, size});
-    for (size_t h = kv_head * queries; layer.output_gate && h < (kv_head + 1) * queries; ++h)
+    rows.push_back({TensorRole::kK, group * size, size, true});
+    rows.push_back({TensorRole::kV, group * size, size});
+    for (size_t h = group * queries; layer.output_gate && h < (group + 1) * queries; ++h)
       rows.push_back({TensorRole::kQ, h * stride + size, size});
     return rows;
   }
+  const LayerSizes sizes = layer.state_sizes();
+  const size_t size = sizes.head_size;
+  const bool beside = layer.recurrence.beside_attention();
+  const TensorRole q = beside ? TensorRole::kStateQ : TensorRole::kQ;
+  const TensorRole k = beside ? TensorRole::kStateK : TensorRole::kK;
+  const TensorRole v = beside ? TensorRole::kStateV : TensorRole::kV;
+  const size_t key_head = beside ? group - layer.sizes.kv_heads : group;
   if (layer.recurrence.kind == StateKind::kConvolution) {
-    for (const TensorRole role : {TensorRole::kQ, TensorRole::kK, TensorRole::kV})
-      rows.push_back({role, kv_head * size, size});
+    for (const TensorRole role : {q, k, v}) rows.push_back({role, key_head * size, size});
     return rows;
   }
-  for (const TensorRole role : {TensorRole::kQ, TensorRole::kK})
-    rows.push_back({role, kv_head * layer.recurrence.key_size, layer.recurrence.key_size});
+  for (const TensorRole role : {q, k})
+    rows.push_back({role, key_head * layer.recurrence.key_size, layer.recurrence.key_size});
   for (const TensorRole role :
-       {TensorRole::kV, TensorRole::kOutputGate, TensorRole::kBeta, TensorRole::kAlpha}) {
+       {v, TensorRole::kOutputGate, TensorRole::kBeta, TensorRole::kAlpha}) {
     if (!layer.Has(role)) continue;
-    const bool of_values = role == TensorRole::kV || role == TensorRole::kOutputGate;
-    const size_t of_head = of_values ? size : 1;
-    for (size_t i = 0; i < queries; ++i)
-      rows.push_back({role, ValueHead(layer, kv_head, i) * of_head, of_head});
+    const size_t of_head = role == v || role == TensorRole::kOutputGate ? size : 1;
+    for (size_t i = 0; i < sizes.group(); ++i)
+      rows.push_back({role, ValueHead(layer, key_head, i) * of_head, of_head});
   }
   return rows;
 }
 
 size_t ValueHead(const LayerSpec& layer, size_t key_head, size_t i) {
-  return layer.recurrence.heads_in_turn ? key_head + i * layer.sizes.kv_heads
-                                        : key_head * layer.sizes.group() + i;
+  const LayerSizes sizes = layer.state_sizes();
+  return layer.recurrence.heads_in_turn ? key_head + i * sizes.kv_heads
+                                        : key_head * sizes.group() + i;
 }
 
 std::string LayerTensor(size_t layer, std::string_view suffix) {

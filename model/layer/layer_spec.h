@@ -68,9 +68,14 @@ enum class TensorRole : uint8_t {
   kSharedGate,
   kSharedUp,
   kSharedDown,
-  kSharedRouter  // [dim]: the shared expert's part is multiplied by the sigmoid of this * in
+  kSharedRouter,  // [dim]: the shared expert's part is multiplied by the sigmoid of this * in
+  // Of a state beside attention: what kQ, kK, kV and kO are of a state alone.
+  kStateQ,
+  kStateK,
+  kStateV,
+  kStateO
 };
-inline constexpr size_t kTensorRoles = 37;
+inline constexpr size_t kTensorRoles = 41;
 
 // kTable: rows of numbers that are no weights of a product.
 enum class TensorKind : uint8_t { kMatrix, kNorm, kBias, kTable };
@@ -219,8 +224,12 @@ struct Recurrence {
   size_t taps = 0;
   // Value head h belongs to key head h % kv_heads; else to h / (heads / kv_heads).
   bool heads_in_turn = false;
+  // Where the layer has attention, too: value heads, key heads and elements of a value, those of
+  // LayerSizes being attention's. The state's matrices are kStateQ to kStateO.
+  size_t heads = 0, key_heads = 0, head_size = 0;
 
   bool any() const { return kind != StateKind::kNone; }
+  bool beside_attention() const { return heads != 0; }
   bool operator==(const Recurrence&) const = default;
 };
 
@@ -264,7 +273,14 @@ struct LayerSpec {
   Recurrence recurrence;
   ExpertSpec experts;
 
-  bool recurrent() const { return recurrence.any(); }
+  bool recurrent() const { return recurrence.any(); }  // it has a state
+  bool attends() const { return !recurrent() || recurrence.beside_attention(); }
+  // The sizes of the state: those of the layer, unless it has attention, too.
+  LayerSizes state_sizes() const;
+  // Groups of rows in front of attention or a state (RowsOfHead), and the columns of O: attention's
+  // come first.
+  size_t groups() const;
+  size_t output_size() const;
   const TensorSpec* Find(TensorRole) const;  // null if the layer has no such tensor
   bool Has(TensorRole role) const { return Find(role) != nullptr; }
   const TensorSpec& tensor(TensorRole) const;  // the tensor must exist
@@ -290,6 +306,8 @@ struct TensorForms {
   // In layers that may be without V: it is K, before its norm.
   bool value_is_key = false;
   bool router_bias = false, shared_gate = false;  // kRouterBias, kSharedRouter
+  bool group_norm = false;                        // kGroupNorm
+  bool bare_ffn_norm = false;                     // kFfnNorm is called ffn_norm
   bool operator==(const TensorForms&) const = default;
 };
 
@@ -332,7 +350,8 @@ struct RowsOfRole {
 // gates of its query heads; of the delta rule: query, key, its value heads, their output gates,
 // betas and alphas; of a convolution: its channels' B, C and x; of Mamba-2: C,
 // B, its heads' x, z and alphas.
-std::vector<RowsOfRole> RowsOfHead(const LayerSpec&, size_t kv_head);
+// Beside attention, a state's groups follow those of KV heads.
+std::vector<RowsOfRole> RowsOfHead(const LayerSpec&, size_t group);
 // The delta rule's i-th value head of a key head.
 size_t ValueHead(const LayerSpec&, size_t key_head, size_t i);
 

@@ -196,6 +196,13 @@ const std::vector<Change>& Changes() {
       {"a state's step", "granitehybrid",
        [](RawGguf& f) { f.Patch("blk.2.ssm_dt.bias", 0, Raw(3.0f)); }},
       {"a state's skip", "granitehybrid", [](RawGguf& f) { f.Patch("blk.2.ssm_d", 4, Raw(3.0f)); }},
+      {"no norm of groups", "falcon-h1",
+       [](RawGguf& f) {
+         for (int i = 0; i < 4; ++i) f.EraseTensor(fmt::format("blk.{}.ssm_norm.weight", i));
+       }},
+      {"a state's decay", "falcon-h1", [](RawGguf& f) { f.Patch("blk.2.ssm_a", 0, Raw(-3.0f)); }},
+      {"the norm before the FFN, called ffn_norm", "falcon-h1",
+       [](RawGguf& f) { Scale(f, "blk.1.ffn_norm.weight", 2); }},
       {"the norm of a group", "granitehybrid",
        [](RawGguf& f) { f.Patch("blk.2.ssm_norm.weight", 4, Raw(5.0f)); }},
       {"the convolution of channels", "lfm2",
@@ -387,6 +394,25 @@ TEST(Families, BadFilesAreRefusedInOneLine) {
        }},
       {"qwen35", "tensor 'blk.1.ssm_out.weight' is missing",
        [](RawGguf& f) { f.EraseTensor("blk.1.ssm_out.weight"); }},
+      {"falcon-h1", "key 'falcon-h1.ssm.state_size' is 8, expected a multiple of 16",
+       [](RawGguf& f) { f.SetU32("falcon-h1.ssm.state_size", 8); }},
+      {"falcon-h1", "key 'falcon-h1.attention.head_count' is 1, expected with heads of 16 a",
+       [](RawGguf& f) {
+         f.SetU32("falcon-h1.attention.head_count", 1);
+         f.SetU32("falcon-h1.attention.head_count_kv", 1);
+       }},
+      {"falcon-h1", "tensor 'blk.0.ssm_in.weight' is 64 rows of 64, expected 388 rows of 64",
+       [](RawGguf& f) {
+         f.Find("blk.0.ssm_in.weight").dims = {64, 64};
+       }},
+      {"falcon-h1", "tensor 'blk.1.attn_output.weight' is missing",
+       [](RawGguf& f) { f.EraseTensor("blk.1.attn_output.weight"); }},
+      {"falcon-h1", "tensor 'blk.1.ssm_out.weight' is missing",
+       [](RawGguf& f) { f.EraseTensor("blk.1.ssm_out.weight"); }},
+      {"falcon-h1", "tensor 'blk.3.ssm_norm.weight' is missing",  // in all layers, or in none
+       [](RawGguf& f) { f.EraseTensor("blk.3.ssm_norm.weight"); }},
+      {"granitehybrid", "tensor 'blk.0.ssm_norm.weight' is missing",
+       [](RawGguf& f) { f.EraseTensor("blk.0.ssm_norm.weight"); }},
       {"granitehybrid", "key 'granitehybrid.ssm.group_count' is missing",
        [](RawGguf& f) { f.EraseKey("granitehybrid.ssm.group_count"); }},
       {"granitehybrid", "'granitehybrid.ssm.inner_size' is 96, expected for each of 4 heads a",
@@ -668,10 +694,10 @@ TEST(Families, PublishedLogitsAreTheReferences) {
     EXPECT_LT(CompareLogits(published, own, vocab).max_kl, 1e-9) << entry.path();
   }
   for (const char* family :
-       {"llama",   "qwen2",    "qwen3",        "ernie4_5",  "seed_oss", "smollm3",
-        "granite", "mistral3", "olmo2",        "glm4",      "phi3",     "exaone4",
-        "gemma2",  "gemma3",   "cohere2",      "qwen35",    "lfm2",     "qwen3moe",
-        "olmoe",   "qwen2moe", "ernie4_5-moe", "minimax-m2"})
+       {"llama",   "qwen2",    "qwen3",        "ernie4_5",   "seed_oss", "smollm3",
+        "granite", "mistral3", "olmo2",        "glm4",       "phi3",     "exaone4",
+        "gemma2",  "gemma3",   "cohere2",      "qwen35",     "lfm2",     "qwen3moe",
+        "olmoe",   "qwen2moe", "ernie4_5-moe", "minimax-m2", "falcon-h1"})
     EXPECT_TRUE(seen.contains(family)) << family;
 }
 

@@ -181,6 +181,11 @@ void ReferenceModel::Run(const LayerOp& op, Layer& layer, State& s) const {
       s.k = Product(layer.matrix(TensorRole::kK), s.in);
       s.v = Product(layer.matrix(TensorRole::kV), s.in);
       if (config_.layer(layer.index).output_gate) SplitGates(layer, s);
+      if (layer.has(TensorRole::kStateQ)) {
+        s.state_q = Product(layer.matrix(TensorRole::kStateQ), s.in);
+        s.state_k = Product(layer.matrix(TensorRole::kStateK), s.in);
+        s.state_v = Product(layer.matrix(TensorRole::kStateV), s.in);
+      }
       if (layer.has(TensorRole::kOutputGate)) {
         s.gate = Product(layer.matrix(TensorRole::kOutputGate), s.in);
         s.alpha = Product(layer.matrix(TensorRole::kAlpha), s.in);
@@ -234,6 +239,8 @@ void ReferenceModel::AddToResidual(const LayerOp& op, const Layer& layer, Tensor
   const bool experts = matrix == TensorRole::kDown && config_.layer(layer.index).experts.count != 0;
   std::vector<float> y =
       experts ? RunExperts(layer, s) : Product(layer.matrix(matrix), std::move(in));
+  if (matrix == TensorRole::kO && layer.has(TensorRole::kStateO))
+    Add(y, Product(layer.matrix(TensorRole::kStateO), std::move(s.state_out)));
   Add(y, layer.of(bias));
   if (op.post_norm) y = Norm(y, layer.of(*op.post_norm), layer);
   const double scale = op.output_scale ? layer.of(*op.output_scale)[0] : 1.0;
@@ -397,20 +404,23 @@ void ReferenceModel::ApplyDeltaRule(Layer& layer, State& s) const {
 // form.
 void ReferenceModel::ApplyMamba2(Layer& layer, State& s) const {
   const LayerSpec& spec = config_.layer(layer.index);
-  const size_t state_size = spec.recurrence.key_size, size = spec.sizes.head_size;
-  const size_t heads = spec.sizes.heads, groups = spec.sizes.kv_heads;
-  std::vector<float> inputs = s.v;  // the file's order of channels: x, B, C
-  inputs.insert(inputs.end(), s.k.begin(), s.k.end());
-  inputs.insert(inputs.end(), s.q.begin(), s.q.end());
+  const LayerSizes sizes = spec.state_sizes();
+  const size_t state_size = spec.recurrence.key_size, size = sizes.head_size;
+  const size_t heads = sizes.heads, groups = sizes.kv_heads;
+  const bool beside = spec.attends();
+  std::vector<float> inputs = beside ? s.state_v : s.v;  // the file's order of channels: x, B, C
+  for (const std::vector<float>* part : {beside ? &s.state_k : &s.k, beside ? &s.state_q : &s.q})
+    inputs.insert(inputs.end(), part->begin(), part->end());
   if (s.position == 0) layer.state.assign(heads * state_size * size, 0.0);
   const std::vector<double> sums = Convolve(layer, s, inputs);
   for (size_t c = 0; c < sums.size(); ++c) {
     const auto bias = static_cast<double>(layer.of(TensorRole::kConvolutionBias)[c]);
     inputs[c] = static_cast<float>(Silu(sums[c] + bias));
   }
-  s.attended.assign(heads * size, 0.0f);
+  std::vector<float>& y_of = beside ? s.state_out : s.attended;
+  y_of.assign(heads * size, 0.0f);
   for (size_t head = 0; head < heads; ++head) {
-    const float* const in = &inputs[heads * size + head / spec.sizes.group() * state_size];
+    const float* const in = &inputs[heads * size + head / sizes.group() * state_size];
     const float* const out = in + groups * state_size;
     const double step =
         Softplus(static_cast<double>(s.alpha[head]) + layer.of(TensorRole::kDecayBias)[head]);
@@ -423,13 +433,13 @@ void ReferenceModel::ApplyMamba2(Layer& layer, State& s) const {
         state[i] = decay * state[i] + step * x * in[i];
         y += state[i] * out[i];
       }
-      s.attended[head * size + c] = static_cast<float>(y * Silu(s.gate[head * size + c]));
+      y_of[head * size + c] = static_cast<float>(y * Silu(s.gate[head * size + c]));
     }
   }
   if (!layer.has(TensorRole::kGroupNorm)) return;
   const size_t of_group = heads * size / groups;
   for (size_t g = 0; g < groups; ++g) {
-    const auto part = std::span(s.attended).subspan(g * of_group, of_group);
+    const auto part = std::span(y_of).subspan(g * of_group, of_group);
     RmsNorm(part, std::span(layer.of(TensorRole::kGroupNorm)).subspan(g * of_group, of_group),
             spec.norm_epsilon, part);
   }
@@ -524,7 +534,11 @@ std::vector<float> ReferenceModel::Forward(TokenId token, size_t position) {
               .hidden = {},
               .gate = {},
               .alpha = {},
-              .beta = {}};
+              .beta = {},
+              .state_q = {},
+              .state_k = {},
+              .state_v = {},
+              .state_out = {}};
   if (config_.scales.embedding != 1.0) {
     for (float& x : state.x) x = static_cast<float>(x * config_.scales.embedding);
   }

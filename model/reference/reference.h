@@ -65,6 +65,7 @@ class ReferenceModel {
   struct State {
     size_t position = 0;
     std::vector<float> x, in, q, k, v, attended, hidden, gate, alpha, beta;
+    std::vector<float> state_q, state_k, state_v, state_out;  // of a state beside attention
   };
 
   ReferenceModel() = default;

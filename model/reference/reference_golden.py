@@ -76,6 +76,8 @@ CASES = {
     "dots1": case(4, 4, 4, 4, 1e4, "halves", qk="heads", layers=3,
                   experts=dict(count=5, used=2, ffn=8, shared=16, dense=1, sigmoid=True, bias=True,
                                scale=2.5)),
+    "falcon-h1": case(4, 2, 8, 8, 1e11, "halves", beside=True,
+                      mamba=dict(groups=1, heads=2, state=16, size=16, taps=4)),
 }
 
 
@@ -315,7 +317,8 @@ def layer(xs, i, case):
     def before(x, name):
         if not case.get("pre", True):
             return x
-        return norm(x, vector(f"{prefix}{name}.weight", DIM, 1), case.get("centred"))
+        suffix = "" if case.get("beside") and name == "ffn_norm" else ".weight"
+        return norm(x, vector(prefix + name + suffix, DIM, 1), case.get("centred"))
 
     def after(y, name):
         return norm(y, vector(f"{prefix}{name}.weight", DIM, 1)) if case.get("post") else y
@@ -372,6 +375,7 @@ def layer(xs, i, case):
         q, k, v = heads("q"), heads("k"), heads("v")
         o = matrix(prefix + "attn_output.weight", DIM, queries * size)
     has_experts = "experts" in case and i >= case["experts"].get("dense", 0)
+    beside = mamba2(inputs, prefix, case) if case.get("beside") else None
     if case.get("fused_ffn"):
         both = matrix(f"{prefix}ffn_up.weight", 2 * FFN, DIM)
         gate, up = both[:FFN], both[FFN:]
@@ -396,6 +400,9 @@ def layer(xs, i, case):
         elif gated:
             mixed = [m / (1 + math.exp(-g)) for m, g in zip(mixed, gates[position])]
         branch = after(times(o, mixed), "post_attention_norm")
+        if beside:
+            other = matrix(prefix + "ssm_out.weight", DIM, len(beside[0]))
+            branch = [a + b for a, b in zip(branch, times(other, beside[position]))]
         x = [a + residual * b for a, b in zip(x, branch)]
         hidden = (inputs[position] if case.get("parallel") else
                   before(x, case.get("ffn_norm", "ffn_norm")))

@@ -42,7 +42,8 @@ struct TinyShape {
   float yarn_factor = 0;
   uint32_t original_context = 0;
   uint32_t window = 0;
-  // Of states, where taps are not 0: every second layer has one, the first being the first.
+  // Of states, where taps are not 0: every second layer has one, the first being the first;
+  // falcon-h1's all have.
   struct Delta {
     uint32_t key_heads = 0, heads = 0, key_size = 0, size = 0, taps = 0;
   } delta = {};
@@ -146,15 +147,18 @@ class TinyModel {
     if (!Is(s, {"olmo2", "exaone4"})) {
       AddNorm(name("attn_norm.weight"), s.dim);
       if (!Is(s, {"command-r", "cohere2"}))
-        AddNorm(
-            name(Is(s, {"seed_oss", "qwen35"}) ? "post_attention_norm.weight" : "ffn_norm.weight"),
-            s.dim);
+        AddNorm(name(Is(s, {"seed_oss", "qwen35"}) ? "post_attention_norm.weight"
+                     : Is(s, {"falcon-h1"})        ? "ffn_norm"
+                                                   : "ffn_norm.weight"),
+                s.dim);
     }
     if (Is(s, {"olmo2", "exaone4", "glm4", "gemma2", "gemma3", "gemma4"})) {
       AddNorm(name("post_attention_norm.weight"), s.dim);
       AddNorm(name("post_ffw_norm.weight"), s.dim);
     }
-    const bool is_recurrent = s.delta.taps != 0 && layer % 2 == 0;
+    const bool beside = Is(s, {"falcon-h1"});
+    const bool is_recurrent = s.delta.taps != 0 && layer % 2 == 0 && !beside;
+    if (beside) AddMamba2(s, name);
     if (is_recurrent && Is(s, {"lfm2"})) {
       AddMatrix(name("shortconv.in_proj.weight"), 3 * s.dim, s.dim);
       AddMatrix(name("shortconv.out_proj.weight"), s.dim, s.dim);

@@ -154,7 +154,8 @@ ModelConfig ConfigOfShape(const ModelShape& shape, const std::string& name,
                           .fused_gate_up = family.sample.fused_gate_up,
                           .value_is_key = family.sample.value_is_key,
                           .router_bias = family.sample.router_bias,
-                          .shared_gate = family.sample.shared_gate};
+                          .shared_gate = family.sample.shared_gate,
+                          .group_norm = family.sample.group_norm};
   for (const KeysOfModel::Layer& layer : keys.layers) {
     const bool added = config.AddLayer(MakeLayerSpec(family, layer, config.norm_epsilon, forms));
     LARDER_CHECK(added, "layers of more than {} kinds", ModelConfig::kMaxKinds);

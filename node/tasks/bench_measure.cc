@@ -281,10 +281,10 @@ void SetLimits(const model::ModelConfig& config, double peak_gops, double reread
   };
   using weight_node::PanelMatrix;
   const size_t qkv_rows = config.Sum([](const model::LayerSpec& layer) {
-    return layer.sizes.kv_heads * weight_node::LayerShape(layer).group_rows;
+    return weight_node::LayerShape(layer).rows_of_groups();
   });
   const size_t q_rows =
-      config.Sum([](const model::LayerSpec& layer) { return layer.sizes.q_rows(); });
+      config.Sum([](const model::LayerSpec& layer) { return layer.output_size(); });
   const size_t ffn = config.Sum([](const model::LayerSpec& layer) { return layer.sizes.ffn; });
   set("product q, k, v", PanelMatrix::kQkv, config.dim * qkv_rows, rows, 1);
   set("product o", PanelMatrix::kO, config.dim * q_rows, behind, reads_behind);

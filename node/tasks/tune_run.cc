@@ -64,7 +64,7 @@ TuneWork WorkOf(const model::ModelConfig& config, size_t threads) {
   // By size and query heads of a KV head: the KV heads of a thread.
   std::map<std::pair<size_t, size_t>, size_t> heads;
   for (size_t layer = 0; layer < config.layers; ++layer) {
-    if (config.layer(layer).recurrent()) continue;
+    if (!config.layer(layer).attends()) continue;
     const model::LayerSizes& sizes = config.layer(layer).sizes;
     heads[{sizes.head_size, sizes.group()}] += sizes.kv_heads;
   }

@@ -430,6 +430,7 @@ std::map<std::string, model::ModelShape> Shapes() {
                                  })},
           {"qwen2", of("qwen2", [](model::ModelShape&) {})},
           {"qwen3", of("qwen3", [](model::ModelShape&) {})},
+          {"falcon-h1", of("falcon-h1", [](model::ModelShape&) {})},
           {"granitehybrid", of("granitehybrid", [](model::ModelShape& s) { s.layers = 3; })},
           {"lfm2", of("lfm2", [](model::ModelShape& s) { s.layers = 3; })},
           {"qwen35", of("qwen35",

@@ -169,6 +169,7 @@ TEST(EngineTruthTest, PublishedFamilies) {
                                       {"exaone4", 0.033897},
                                       {"qwen3", 0.001317},
                                       {"lfm2", 0.002878},
+                                      {"falcon-h1", 0.004852},
                                       {"qwen3-5", 0.009921},
                                       {"seed-oss", 0.000884},
                                       {"smollm3", 0.001053},

@@ -18,7 +18,7 @@ using threadpool::Step;
 std::vector<std::vector<size_t>> Projectors(const StagePlan& plan, size_t kind) {
   const model::LayerSpec& layer = plan.config.kinds[kind];
   const weight_node::LayerShape shape(layer);
-  std::vector<std::vector<size_t>> projectors(layer.sizes.kv_heads);
+  std::vector<std::vector<size_t>> projectors(layer.groups());
   // Threads compute their own panels (WeightNodeOptions::panels) in both forms, since attention
   // waits for the same flags in both.
   const weight_node::PanelMap map(plan.shards);
@@ -40,6 +40,13 @@ std::vector<size_t> GroupStrides(const model::ModelConfig& config) {
   return strides;
 }
 
+std::vector<size_t> StateStrides(const model::ModelConfig& config) {
+  std::vector<size_t> strides;
+  for (const model::LayerSpec& kind : config.kinds)
+    strides.push_back(weight_node::LayerShape(kind).state_panels * kernels::kPanelRows);
+  return strides;
+}
+
 // Looks for the first layer with missing output. If all its rows are projected, attention is
 // behind; else the weight socket is, which has all its inputs. (Later layers may be partly done,
 // since threads are not in lockstep.)
@@ -49,10 +56,10 @@ std::optional<AttentionId> HungAttention(const StagePlan& plan, const Exchange& 
   for (size_t kind = 0; kind < plan.config.kinds.size(); ++kind)
     projectors_of.push_back(Projectors(plan, kind));
   const auto missing = [&](size_t layer, size_t half, AttentionId socket, uint32_t epoch) {
-    const size_t heads = plan.config.layer(layer).sizes.kv_heads;
-    for (size_t head = 0; head < heads; ++head) {
+    const model::LayerSpec& spec = plan.config.layer(layer);
+    for (size_t head = 0; head < spec.groups(); ++head) {
       const auto owners =
-          attention_node::OwnersOf(head, heads, plan.attention[socket.index()].threads.size());
+          attention_node::OwnersOfGroup(spec, head, plan.attention[socket.index()].threads.size());
       for (size_t t = owners.begin; t < owners.end; ++t) {
         if (!exchange.attended(half, socket, t, head)->Reached(epoch)) return true;
       }
@@ -144,6 +151,7 @@ AttentionSocket::AttentionSocket(const StagePlan& plan, AttentionId index,
       attention_node::AttentionIo{.qkv = rows.qkv.data,
                                   .qkv_stride = rows.qkv.stride,
                                   .group_stride = GroupStrides(plan.config),
+                                  .state_stride = StateStrides(plan.config),
                                   .out = rows.attn.data,
                                   .out_stride = rows.attn.stride});
 

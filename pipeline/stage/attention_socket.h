@@ -85,8 +85,9 @@ class AttentionSocket {
 
 // The weight threads that project rows of each KV head of layers of a kind: [kv_head][...].
 std::vector<std::vector<size_t>> Projectors(const StagePlan&, size_t kind);
-// AttentionIo::group_stride.
+// AttentionIo::group_stride and state_stride.
 std::vector<size_t> GroupStrides(const model::ModelConfig&);
+std::vector<size_t> StateStrides(const model::ModelConfig&);
 
 // For a micro-batch that does not end and whose flags no longer move: the attention socket that all
 // others wait for, or nullopt if they wait for the weight socket. Any thread of either side.

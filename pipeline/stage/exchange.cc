@@ -4,7 +4,7 @@ namespace larder::pipeline::inline stage {
 
 ExchangeShape::ExchangeShape(const model::ModelConfig& config, size_t rows, size_t weight_threads,
                              const std::vector<size_t>& attention_threads)
-    : kv_heads_(config.Most([](const model::LayerSpec& layer) { return layer.sizes.kv_heads; })) {
+    : kv_heads_(config.Most([](const model::LayerSpec& layer) { return layer.groups(); })) {
   size_t threads = weight_threads;
   for (const size_t n : attention_threads) {
     first_attended_.push_back(threads);

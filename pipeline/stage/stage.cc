@@ -70,13 +70,14 @@ void Stage::PlaceAttention(const model::GgufFile& file) {
       attention_node::AttentionIo{.qkv = activations.qkv.data,
                                   .qkv_stride = activations.qkv.stride,
                                   .group_stride = GroupStrides(plan().config),
+                                  .state_stride = StateStrides(plan().config),
                                   .out = activations.attn.data,
                                   .out_stride = activations.attn.stride});
 
   const model::ModelConfig& config = plan().config;
   const size_t threads = plan().threads.size(),
                most_heads =
-                   config.Most([](const model::LayerSpec&layer) { return layer.sizes.kv_heads; });
+                   config.Most([](const model::LayerSpec&layer) { return layer.groups(); });
   flags_ = std::make_unique<sync::EpochFlag[]>(threads * most_heads);  // [thread][kv_head]:
                                                                        // projected
   head_flags_.resize(config.kinds.size());
@@ -87,7 +88,7 @@ void Stage::PlaceAttention(const model::GgufFile& file) {
     of.signals[0].assign(threads, std::vector<sync::EpochFlag*>(heads, nullptr));
     of.waits.assign(threads, std::vector<std::vector<sync::EpochFlag*>>(heads));
     for (size_t head = 0; head < heads; ++head) {
-      const auto owners = attention_node::OwnersOf(head, heads, threads);
+      const auto owners = attention_node::OwnersOfGroup(config.kinds[kind], head, threads);
       for (size_t t = owners.begin; t < owners.end; ++t) {
         for (const size_t projector : projectors[head]) {
           if (projector == t) continue;  // program order
@@ -113,8 +114,8 @@ void Stage::LinkAttentionSockets() {
         for (const size_t t : projectors[head])
           of.signals[half][t][head] = exchange.projected(half, t, head);
         for (AttentionId socket(0); socket.index() < plan().attention.size(); ++socket) {
-          const auto owners = attention_node::OwnersOf(
-              head, heads, plan().attention[socket.index()].threads.size());
+          const auto owners = attention_node::OwnersOfGroup(
+              plan().config.kinds[kind], head, plan().attention[socket.index()].threads.size());
           for (size_t t = owners.begin; t < owners.end; ++t)
             of.attended[half].push_back(exchange.attended(half, socket, t, head));
         }

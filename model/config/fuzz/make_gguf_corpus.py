@@ -234,6 +234,18 @@ def families():
     rows = [norm("attn_q_norm", 4), norm("attn_k_norm", 2)]
     up = tensor("blk.0.ffn_up.weight", [4, 16], TYPE_BF16)
     before, gate_up = ("attn_norm.weight", "ffn_norm.weight"), ("ffn_gate.weight", "ffn_up.weight")
+    mamba = [("ssm.conv_kernel", U32, 2), ("ssm.state_size", U32, 16),
+             ("ssm.group_count", U32, 1), ("ssm.time_step_rank", U32, 1),
+             ("ssm.inner_size", U32, 32)]
+    state_space = [
+        tensor("blk.0.ssm_in.weight", [4, 97], TYPE_F16),
+        tensor("blk.0.ssm_out.weight", [32, 4], TYPE_F16),
+        tensor("blk.0.ssm_conv1d.weight", [2, 64], TYPE_F32),
+        tensor("blk.0.ssm_conv1d.bias", [64], TYPE_F32),
+        tensor("blk.0.ssm_dt.bias", [1], TYPE_F32),
+        ("blk.0.ssm_a", [1, 1], TYPE_F32, struct.pack("<f", -0.5)),
+        tensor("blk.0.ssm_d", [1, 1], TYPE_F32),
+    ]
     context = ("rope.scaling.original_context_length", U32, 16)
     window = ("attention.sliding_window", U32, 32)
     return {
@@ -293,20 +305,19 @@ def families():
                                        tensor("blk.0.ssm_out.weight", [32, 4], TYPE_F16)],
                         without=("attn_q.weight", "attn_k.weight", "attn_v.weight",
                                  "attn_output.weight", "ffn_norm.weight")),
-        "granitehybrid": model("granitehybrid", [
-            ("attention.head_count_kv", ARRAY, (I32, [0])), ("ssm.conv_kernel", U32, 2),
-            ("ssm.state_size", U32, 16), ("ssm.group_count", U32, 1),
-            ("ssm.time_step_rank", U32, 1), ("ssm.inner_size", U32, 32),
-            ("residual_scale", F32, 0.5)
+        "falcon-h1": model("falcon-h1", mamba + [
+            ("attention.key_length", U32, 16), ("attention.value_length", U32, 16)
         ], [
-            tensor("blk.0.ssm_in.weight", [4, 97], TYPE_F16),
-            tensor("blk.0.ssm_out.weight", [32, 4], TYPE_F16),
-            tensor("blk.0.ssm_conv1d.weight", [2, 64], TYPE_F32),
-            tensor("blk.0.ssm_conv1d.bias", [64], TYPE_F32),
-            tensor("blk.0.ssm_dt.bias", [1], TYPE_F32),
-            ("blk.0.ssm_a", [1, 1], TYPE_F32, struct.pack("<f", -0.5)),
-            tensor("blk.0.ssm_d", [1, 1], TYPE_F32), norm("ssm_norm", 32)
-        ], without=("attn_q.weight", "attn_k.weight", "attn_v.weight", "attn_output.weight")),
+            tensor("blk.0.attn_q.weight", [4, 32], TYPE_F16),
+            tensor("blk.0.attn_k.weight", [4, 16], TYPE_F16),
+            tensor("blk.0.attn_v.weight", [4, 16], TYPE_F16),
+            tensor("blk.0.attn_output.weight", [32, 4], TYPE_F16),
+            tensor("blk.0.ffn_norm", [4], TYPE_F32), *state_space
+        ], without=("attn_q.weight", "attn_k.weight", "attn_v.weight", "attn_output.weight",
+                    "ffn_norm.weight")),
+        "granitehybrid": model("granitehybrid", mamba + [
+            ("attention.head_count_kv", ARRAY, (I32, [0])), ("residual_scale", F32, 0.5)
+        ], [*state_space, norm("ssm_norm", 32)], without=("attn_q.weight", "attn_k.weight", "attn_v.weight", "attn_output.weight")),
         "lfm2": model("lfm2", [("attention.head_count_kv", ARRAY, (I32, [0])),
                                ("shortconv.l_cache", U32, 3)], [
             norm("token_embd_norm"), tensor("blk.0.shortconv.in_proj.weight", [4, 12], TYPE_F16),
