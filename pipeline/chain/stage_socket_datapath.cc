@@ -75,13 +75,19 @@ StageSocket::Outcome StageSocket::Run(rdma::FrameLink& in, rdma::FrameLink& out,
 void StageSocket::WriteReports(const StageFrameView<std::byte>& to, uint64_t here_ns) {
   SocketReport* report = to.report() + index_ * shape_.reports_per_stage();
   report[0] = {.counters = LoadCounters(status_), .here_ns = here_ns};
-  if (!stage_.separated()) {
-    report[0].kv = stage_.kv_report(AttentionId(0));
-    return;
+  // A colocated stage has its part of the chunks of all sockets of others; its files count once.
+  const KvReport kv = stage_.separated() ? KvReport{} : stage_.kv_report(AttentionId(0));
+  if (shape_.rows.slot_ends.empty()) report[0].kv = kv;
+  for (AttentionId socket(0); socket.index() < shape_.rows.slot_ends.size(); ++socket) {
+    SocketReport& of = report[1 + socket.index()];
+    if (stage_.separated()) {
+      of = {.counters = LoadCounters(stage_.attention_status(socket)),
+            .kv = stage_.kv_report(socket)};
+    } else {
+      of = {.kv = kv};
+      if (socket.index() > 0) of.kv.files = of.kv.bytes = 0;
+    }
   }
-  for (AttentionId socket(0); socket.index() < shape_.rows.slot_ends.size(); ++socket)
-    report[1 + socket.index()] = {.counters = LoadCounters(stage_.attention_status(socket)),
-                                  .kv = stage_.kv_report(socket)};
 }
 
 }  // namespace larder::pipeline::chain
