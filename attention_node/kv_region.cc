@@ -24,8 +24,7 @@ std::vector<model::KvClass> KvShape::ClassesOf(const model::ModelConfig& config,
                                                const model::Capacity& capacity) {
   std::set<size_t> windows;
   for (const uint8_t kind : config.kind_of) {
-    if (!config.kinds[kind].attends()) continue;
-    windows.insert(capacity.whole_windows ? 0 : config.kinds[kind].window);
+    if (config.kinds[kind].attends()) windows.insert(config.kinds[kind].window);
   }
   const size_t rows = capacity.max_batch_tokens != 0 ? capacity.max_batch_tokens : kUsualRows;
   std::vector<model::KvClass> classes;

@@ -49,7 +49,7 @@ struct KvShape {
   }
 
   // The classes of the whole model's layers: without windows, then by their windows, ascending,
-  // then states. One class without a window, if capacity.whole_windows. The capacity's context is
+  // then states. The capacity's context is
   // not 0.
   static std::vector<model::KvClass> ClassesOf(const model::ModelConfig&, const model::Capacity&);
   // The chunks of each class, as PoolChunks says for one without a window, KeptStates for states.

@@ -78,19 +78,17 @@ class Moving {
                 .most_bytes = sizes.folder_mb << 20,
                 .model = 1,
                 .chunk_positions = kPositions,
-                .chunk_bytes = sizes.chunk_kb << 10}),
+                .chunk_bytes = {sizes.chunk_kb << 10}}),
         memory_(sizes.chunks, std::vector<uint8_t>(sizes.chunk_kb << 10, 7)),
         mover_(files_, Options(limited, cpu)) {}
 
   // A sequence's chunks. sequence: with which number its tokens begin.
   void Start(KvJob::Kind kind, int32_t sequence) {
-    KvJob job{.kind = kind, .slot = SlotId(0), .tokens = {}, .chunks = {}, .memory = {}};
+    KvJob job{.kind = kind, .slot = SlotId(0), .tokens = {}, .pieces = {}};
     job.tokens.resize(sizes_.chunks * kPositions);
     std::iota(job.tokens.begin(), job.tokens.end(), sequence);
-    for (size_t i = 0; i < sizes_.chunks; ++i) {
-      job.chunks.push_back(static_cast<uint32_t>(i));
-      job.memory.push_back(memory_[i]);
-    }
+    for (size_t i = 0; i < sizes_.chunks; ++i)
+      job.pieces.push_back({.index = i, .chunk = static_cast<uint32_t>(i), .memory = memory_[i]});
     mover_.Start(std::move(job));
   }
   bool running() {

@@ -19,9 +19,6 @@ struct Capacity {
   // The most rows of a micro-batch. 0: as many as fit in L2 with their FFN activations, 64 to 256.
   size_t max_batch_tokens = 0;
   size_t max_in_flight = 1;  // the most micro-batches in flight
-  // Layers with windows keep all positions, as those without, because files of KV have chunks of
-  // all layers together.
-  bool whole_windows = false;
 
   bool operator==(const Capacity&) const = default;
 };

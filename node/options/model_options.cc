@@ -203,7 +203,6 @@ pipeline::PlanOptions ToPlanOptions(const ModelOptions& options) {
   plan.capacity.kv_tokens = options.capacity.kv_tokens;
   plan.cache_ram_bytes = uint64_t{options.cache_ram_mib} << 20;
   plan.capacity.max_batch_tokens = options.capacity.max_batch_tokens;
-  plan.capacity.whole_windows = !options.cache_folder.empty();
   plan.l3_fraction = options.l3_fraction;
   plan.isolated = options.isolated;
   plan.isa = ResolveIsa(options.isa);

@@ -16,7 +16,7 @@
 #include "node/service/signals.h"
 #include "pipeline/chain/chain_plan.h"
 #include "pipeline/engine/engine.h"
-#include "pipeline/kv_store/slot_file.h"
+#include "pipeline/kv_store/kv_files.h"
 #include "pipeline/plan/identity.h"
 #include "pipeline/plan/socket_waits.h"
 
@@ -58,7 +58,7 @@ class Verification {
     }
     With("attention on a socket of its own", {.attention = true});
     if (config_.layers > 1) Chain();
-    if (tokens_.size() > kChunk && !config_.recurrent()) Restart();
+    if (tokens_.size() > kChunk) Restart();
     return std::move(modes_);
   }
 
@@ -67,7 +67,6 @@ class Verification {
     size_t threads = 0;                    // 0: spec's
     std::optional<kernels::Isa> isa = {};  // nullopt: spec's
     bool attention = false;
-    bool whole_windows = false;
   };
 
   std::vector<int32_t> RandomTokens(uint32_t stream) const {
@@ -83,7 +82,6 @@ class Verification {
     options.isa = form.isa.value_or(spec_.isa);
     options.capacity.slots = kSlots;
     options.capacity.context = tokens_.size();
-    options.capacity.whole_windows = form.whole_windows;
     if (form.attention) {
       options.attention.push_back(
           {.name = "attention", .cores = spec_.machine.PickCores(1), .cpus = {}, .slots = kSlots});
@@ -204,33 +202,36 @@ class Verification {
   // The first chunk of keys and values comes from a file that another engine wrote.
   void Restart() {
     const ScratchFolder folder("larder-verify");
-    const std::string path = folder / "slot";
-    pipeline::SlotFileOptions options{
+    const std::span<const int32_t> begins = std::span(tokens_).first(kChunk);
+    pipeline::KvFilesOptions options{
+        .folder = folder.path() + "/kv",
+        .most_bytes = UINT64_MAX,
         .model = pipeline::IdentityOf(model::Fingerprint(*spec_.file), config_),
-        .context = tokens_.size(),
-        .vocab = config_.vocab,
         .chunk_positions = kChunk};
     {
-      const std::unique_ptr<Engine> engine = Make({.whole_windows = true});
+      const std::unique_ptr<Engine> engine = Make({});
       std::vector<TokenRow> rows;
       for (size_t i = 0; i < kChunk; ++i) rows.push_back(RowAt(i));
       for (TokenRow& row : rows) row.logits = false;
       engine->Run(rows);
-      const std::span<const uint8_t> memory =
-          engine->kv_channel().Memory(engine->kv().chunk(SlotId(0), 0));
-      options.chunk_bytes = memory.size();
-      pipeline::WriteSlotFile(path, options,
-                              {.tokens = {tokens_.begin(), tokens_.begin() + kChunk},
-                               .bytes = {memory.begin(), memory.end()}});
+      options.classes = engine->kv().shape().classes;
+      options.chunk_bytes.resize(options.classes.size());
+      const std::vector<pipeline::KvPiece> pieces = engine->kv().Pieces(SlotId(0), 1);
+      for (const pipeline::KvPiece& piece : pieces)
+        options.chunk_bytes[piece.of_class] = engine->kv_channel().Memory(piece.chunk).size();
+      pipeline::KvFiles files(options);
+      for (const pipeline::KvPiece& piece : pieces)
+        files.Write(begins, 0, piece.of_class, engine->kv_channel().Memory(piece.chunk));
     }
-    const std::unique_ptr<Engine> engine = Make({.threads = 1, .whole_windows = true});
-    const pipeline::SlotContents read = pipeline::ReadSlotFile(path, options);
-    engine->kv().Grow(SlotId(0), 1);
-    std::ranges::copy(read.bytes,
-                      engine->kv_channel().Memory(engine->kv().chunk(SlotId(0), 0)).begin());
+    const std::unique_ptr<Engine> engine = Make({.threads = 1});
+    pipeline::KvFiles files(options);
+    if (engine->kv().Grow(SlotId(0), files.Find(begins, 0)) != 1)
+      throw Error("{}: the files of a chunk are not found again", options.folder);
+    for (const pipeline::KvPiece& piece : engine->kv().Pieces(SlotId(0), 1))
+      files.Read(begins, 0, piece.of_class, engine->kv_channel().Memory(piece.chunk));
     engine->kv().Extend(SlotId(0), kChunk);
     Run(*engine, kChunk, tokens_.size());
-    Report(fmt::format("after a restart, {} positions from a file", kChunk));
+    Report(fmt::format("after a restart, {} positions from files", kChunk));
   }
 
   const VerifySpec& spec_;

@@ -43,7 +43,6 @@ struct TestEngineOptions {
   std::optional<kernels::KernelTuning> tuning = {};  // nullopt: isa's default
   size_t slots = 1;
   size_t kv_tokens = 0;  // 0: a full context for each slot
-  bool whole_windows = false;
   size_t context = 768;
   size_t max_batch_tokens = 128;
   size_t few_rows = 32;
@@ -65,7 +64,6 @@ inline StagePlan MakeTestPlan(const model::GgufFile& file, const TestEngineOptio
   plan.tuning = options.tuning;
   plan.capacity.slots = options.slots;
   plan.capacity.kv_tokens = options.kv_tokens;
-  plan.capacity.whole_windows = options.whole_windows;
   plan.capacity.context = options.context;
   plan.capacity.max_batch_tokens = options.max_batch_tokens;
   plan.few_rows = options.few_rows;

@@ -7,11 +7,19 @@
 namespace larder::pipeline::inline kv {
 namespace {
 
-std::vector<Range<size_t>> PoolsOfStates(const KvChunksShape& shape) {
-  std::vector<Range<size_t>> pools;
+// How many slots an attention socket has.
+size_t SlotsOf(const KvChunksShape& shape, size_t socket) {
+  const auto& ends = shape.slot_ends;
+  if (ends.empty()) return shape.capacity.slots;
+  return ends[socket].index() - (socket == 0 ? 0 : ends[socket - 1].index());
+}
+
+std::vector<KvStates::Pool> PoolsOfStates(const KvChunksShape& shape) {
+  std::vector<KvStates::Pool> pools;
   const size_t classes = shape.classes.size();
   for (size_t i = classes - 1; shape.states() && i < shape.chunk_ends.size(); i += classes)
-    pools.push_back({i == 0 ? 0 : shape.chunk_ends[i - 1], shape.chunk_ends[i]});
+    pools.push_back(
+        {{i == 0 ? 0 : shape.chunk_ends[i - 1], shape.chunk_ends[i]}, SlotsOf(shape, i / classes)});
   return pools;
 }
 
@@ -42,14 +50,10 @@ KvChunks::KvChunks(const KvChunksShape& shape)
     socket_[slot.index()] =
         static_cast<uint32_t>(std::upper_bound(ends.begin(), ends.end(), slot) - ends.begin());
   }
-  const auto slots_of = [this](size_t socket) {
-    return static_cast<size_t>(std::ranges::count(std::span(socket_).first(shape_.capacity.slots),
-                                                  static_cast<uint32_t>(socket)));
-  };
   for (size_t i = 0; i < pools_.size(); ++i) {
     const size_t chunks = shape_.chunk_ends[i] - (i == 0 ? 0 : shape_.chunk_ends[i - 1]);
     const model::KvClass& of = shape_.classes[i % shape_.classes.size()];
-    const size_t needed = of.states        ? slots_of(i / shape_.classes.size())
+    const size_t needed = of.states        ? SlotsOf(shape_, i / shape_.classes.size())
                           : of.chunks == 0 ? slot_chunks_
                                            : std::min(of.chunks, slot_chunks_);
     LARDER_CHECK(chunks >= needed, "{} KV chunks; a slot needs {}", chunks, needed);
@@ -76,6 +80,73 @@ void KvChunks::ResetAll() {
     for (size_t k = 0; k < pool.free; ++k)
       pool.free_list[k] = static_cast<uint32_t>(shape_.chunk_ends[i] - 1 - k);
   }
+}
+
+size_t KvChunks::UsableChunks(SlotId slot, size_t positions) const {
+  for (;;) {
+    const size_t whole = positions - positions % shape_.chunk_positions;
+    positions = Usable(slot, whole);
+    if (positions == whole) return whole / shape_.chunk_positions;
+  }
+}
+
+size_t KvChunks::Grow(SlotId slot, size_t chunks) {
+  const size_t positions = chunks * shape_.chunk_positions, had = lengths_[slot.index()];
+  LARDER_CHECK(slot.index() < shape_.capacity.slots && chunks <= slot_chunks_ &&
+               had % shape_.chunk_positions == 0);
+  for (size_t c = 0; c < classes_.size(); ++c) {
+    size_t &first = classes_[c].first[slot.index()], &listed = classes_[c].end[slot.index()];
+    const size_t needed = FirstSeen(classes_[c], positions);
+    if (listed <= needed) {
+      while (first < listed) Release(pool_of(socket_of(slot), c), entry(c, slot, first++));
+      first = listed = needed;
+    }
+    KeepFor(slot, positions, positions);
+    while (listed < chunks && updates_count_ < MostForks() && Append(c, slot, 0, 0)) {
+    }
+    if (listed == chunks) continue;
+    if (shape_.plain()) return listed;
+    Shorten(slot, Usable(slot, had));
+    return lengths_[slot.index()] / shape_.chunk_positions;
+  }
+  if (!states_.any() || states_.Add(slot, socket_of(slot), positions) != KvStates::kNone)
+    return chunks;
+  Shorten(slot, Usable(slot, had));
+  return lengths_[slot.index()] / shape_.chunk_positions;
+}
+
+std::vector<KvPiece> KvChunks::Pieces(SlotId slot, size_t chunks) const {
+  std::vector<KvPiece> pieces;
+  for (size_t c = 0; c < classes_.size(); ++c) {
+    const size_t needed = FirstSeen(classes_[c], chunks * shape_.chunk_positions);
+    for (size_t i = std::max(needed, classes_[c].first[slot.index()]); i < chunks; ++i)
+      pieces.push_back(
+          {.of_class = static_cast<uint32_t>(c), .index = i, .chunk = entry(c, slot, i)});
+  }
+  const auto of_states = static_cast<uint32_t>(classes_.size());
+  const auto add = [&](size_t position, uint32_t chunk) {
+    if (position == 0 || position % shape_.chunk_positions > 0) return;
+    const size_t index = position / shape_.chunk_positions - 1;
+    const auto same = [&](const KvPiece& of) {
+      return of.of_class == of_states && of.index == index;
+    };
+    if (index < chunks && std::ranges::none_of(pieces, same))
+      pieces.push_back({.of_class = of_states, .index = index, .chunk = chunk});
+  };
+  if (states_.any()) states_.ForEach(slot, add);
+  std::ranges::stable_sort(pieces, {}, &KvPiece::index);
+  return pieces;
+}
+
+bool KvChunks::Hold(const KvPiece& piece) {
+  if (piece.of_class == classes_.size()) return states_.Hold(piece.chunk);
+  shared_ += ++users_[piece.chunk] == 2;
+  return true;
+}
+
+void KvChunks::LetGo(const KvPiece& piece) {
+  if (piece.of_class == classes_.size()) return states_.LetGo(piece.chunk);
+  Release(pool_with(piece.chunk), piece.chunk);
 }
 
 }  // namespace larder::pipeline::kv

@@ -22,6 +22,7 @@
 #include "model/step/capacity.h"
 #include "model/step/kv_class.h"
 #include "model/step/kv_update.h"
+#include "pipeline/kv/kv_piece.h"
 #include "pipeline/kv/kv_states.h"
 
 namespace larder::pipeline::inline kv {
@@ -39,6 +40,8 @@ struct KvChunksShape {
   size_t kept = 0;         // number of kept sequences, which have no slot
   std::vector<model::KvClass> classes = {model::KvClass{}};
   bool states() const { return classes.back().states; }
+  // Whether all layers keep all positions.
+  bool plain() const { return classes.size() == 1 && classes[0].window == 0; }
 
   size_t slot_chunks() const { return (capacity.context + chunk_positions - 1) / chunk_positions; }
 };
@@ -59,6 +62,8 @@ class KvChunks {
   // slot's can go on with what the slot has: its length or `positions`, if there are no states; 0
   // where what windows see there is gone.
   size_t Usable(SlotId slot, size_t positions) const;
+  // The same, in whole chunks.
+  size_t UsableChunks(SlotId slot, size_t positions) const;
   // Cuts the sequence at `begin` <= length, which must be usable, and makes room for positions up
   // to `end`, those of a micro-batch. Returns up to where there is room: `end`, or less if no chunk
   // is free.
@@ -82,15 +87,22 @@ class KvChunks {
   void Keep(SlotId kept, SlotId slot);
   // The opposite. Returns false if the next micro-batch has no room for that many updates.
   bool Restore(SlotId slot, SlotId kept);
-  // Adds free chunks to the slot until it has `chunks`. The sequence must end with a chunk. Keys
-  // and values are not computed but copied to the new chunks, before Extend. Returns how many
-  // chunks the slot has: fewer if chunks or updates run out. Requires one class, without windows.
+  // Makes room for the slot's sequence to have `chunks` chunks, and all that it needs to go on
+  // behind them, which is not computed but copied there, before Extend. The sequence must end with
+  // a chunk, and loses what windows see of it if they see nothing of it there. Returns how many
+  // chunks it has: fewer if chunks or updates run out; then, with more than one class, none of them
+  // is new.
   size_t Grow(SlotId slot, size_t chunks);
   // The chunk at `index` of its list, in the first class.
   uint32_t chunk(SlotId slot, size_t index) const { return entry(0, slot, index); }
-  // A held chunk is neither handed out nor written, whether or not slots list it.
-  void Hold(uint32_t chunk) { shared_ += ++users_[chunk] == 2; }
-  void LetGo(uint32_t chunk);
+  // What the slot's sequence has of the first `chunks` chunks of positions: all that it needs to go
+  // on behind them, if that is usable, and the states behind some of them. In the order of their
+  // positions.
+  std::vector<KvPiece> Pieces(SlotId slot, size_t chunks) const;
+  // A held chunk is neither handed out nor written, whether or not slots list it. Returns false if
+  // it can't be held: there are too few chunks for that.
+  bool Hold(const KvPiece& piece);
+  void LetGo(const KvPiece& piece);
   // Cuts the sequence to its first `positions`, which must be usable.
   void Shorten(SlotId slot, size_t positions);
   void Reset(SlotId slot) { Shorten(slot, 0); }
@@ -113,6 +125,8 @@ class KvChunks {
 
   // Whether some class has neither free chunks nor loose ones.
   bool Short(AttentionId socket) const;
+  // Whether the first class has neither.
+  bool ShortOfFirst(AttentionId socket) const { return ShortOf(socket, 0); }
   // The number of chunks, over all sockets and classes, that several slots list, or a slot and a
   // holder.
   size_t shared() const { return shared_; }
@@ -159,6 +173,9 @@ class KvChunks {
   // Where the loose places of the slot's list end.
   size_t LooseEnd(const Class& of, SlotId slot) const {
     return std::min(of.end[slot.index()], FirstSeen(of, keeps_[slot.index()]));
+  }
+  bool ShortOf(AttentionId socket, size_t of_class) const {
+    return pool_of(socket, of_class).free == 0 && !AnyLoose(socket, classes_[of_class]);
   }
   bool AnyLoose(AttentionId socket, const Class& of) const;
   // Takes loose places from lists, those that were reserved longest ago first, until that frees a

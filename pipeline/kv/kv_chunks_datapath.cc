@@ -87,7 +87,7 @@ size_t KvChunks::Fork(SlotId to, SlotId from, size_t positions) {
   KeepFor(to, positions, positions);
   for (size_t c = 0; rest > 0 && c < classes_.size(); ++c) {
     const uint32_t chunk = entry(c, from, whole);
-    Hold(chunk);  // it may be a loose one
+    shared_ += ++users_[chunk] == 2;  // it may be a loose one
     const bool appended = Append(c, to, chunk, rest);
     Release(pool_with(chunk), chunk);
     if (appended) continue;
@@ -136,18 +136,6 @@ bool KvChunks::Restore(SlotId slot, SlotId kept) {
   return true;
 }
 
-size_t KvChunks::Grow(SlotId slot, size_t chunks) {
-  const size_t& listed = classes_[0].end[slot.index()];
-  LARDER_CHECK(slot.index() < shape_.capacity.slots && chunks <= slot_chunks_ &&
-               lengths_[slot.index()] % shape_.chunk_positions == 0 && classes_.size() == 1 &&
-               classes_[0].window == 0);
-  while (listed < chunks && updates_count_ < MostForks() && Append(0, slot, 0, 0)) {
-  }
-  return listed;
-}
-
-void KvChunks::LetGo(uint32_t chunk) { Release(pool_with(chunk), chunk); }
-
 void KvChunks::Shorten(SlotId slot, size_t positions) {
   LARDER_CHECK(Usable(slot, positions) == positions);
   Cut(slot, CeilDiv(positions, shape_.chunk_positions));
@@ -181,7 +169,7 @@ size_t KvChunks::own(SlotId slot) const {
 
 bool KvChunks::Short(AttentionId socket) const {
   for (size_t c = 0; c < classes_.size(); ++c) {
-    if (pool_of(socket, c).free == 0 && !AnyLoose(socket, classes_[c])) return true;
+    if (ShortOf(socket, c)) return true;
   }
   return false;
 }

@@ -70,8 +70,8 @@ TEST(KvChunks, ChunksForCopiesAndChunksThatAreHeld) {
   EXPECT_EQ(kv.Grow(SlotId(1), 6), 5u) << "half of a micro-batch's updates are for its rows";
   kv.ClearUpdates();
 
-  const uint32_t held = kv.chunk(SlotId(0), 0);
-  kv.Hold(held);
+  const KvPiece held{.chunk = kv.chunk(SlotId(0), 0)};
+  EXPECT_TRUE(kv.Hold(held));
   EXPECT_EQ(kv.shared(), 1u);
   kv.Reset(SlotId(0));
   kv.Reset(SlotId(1));

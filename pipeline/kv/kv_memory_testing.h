@@ -32,7 +32,9 @@ class KvMemory {
                                    shape_.chunk_ends[pool]}) == nullptr);
       entry(pool % shape_.classes.size(), update.slot, update.index) = update.chunk;
       LARDER_CHECK(update.copied_positions < shape_.chunk_positions);
-      for (size_t i = 0; i < update.copied_positions; ++i) {
+      const bool states = shape_.classes[pool % shape_.classes.size()].states;
+      const bool whole = states && update.copied_positions > 0;
+      for (size_t i = 0; i < (whole ? shape_.chunk_positions : update.copied_positions); ++i) {
         values_[update.chunk * shape_.chunk_positions + i] =
             values_[update.copied_from * shape_.chunk_positions + i];
       }

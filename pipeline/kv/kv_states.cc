@@ -7,17 +7,18 @@
 
 namespace larder::pipeline::inline kv {
 
-KvStates::KvStates(size_t lists, size_t slots, std::vector<Range<size_t>> pools)
+KvStates::KvStates(size_t lists, size_t slots, std::vector<Pool> pools)
     : slots_(slots),
       pools_(std::move(pools)),
-      first_(pools_.empty() ? 0 : pools_.front().begin),
+      first_(pools_.empty() ? 0 : pools_.front().chunks.begin),
       list_(pools_.empty() ? 0 : lists),
       keep_(pools_.empty() ? 0 : slots),
       mapped_(keep_.size(), kNone) {
   if (pools_.empty()) return;
   for (std::vector<State>& list : list_) list.reserve(kMostStates + 1);
-  users_.resize(pools_.back().end - first_);
+  users_.resize(pools_.back().chunks.end - first_);
   uses_.resize(users_.size());
+  held_.resize(users_.size());
   ends_.resize(users_.size());
 }
 
@@ -27,6 +28,7 @@ void KvStates::ResetAll() {
   std::ranges::fill(mapped_, kNone);
   std::ranges::fill(users_, 0);
   std::ranges::fill(uses_, 0);
+  std::ranges::fill(held_, 0);
 }
 
 }  // namespace larder::pipeline::kv

@@ -19,9 +19,14 @@ namespace larder::pipeline::inline kv {
 
 class KvStates {
  public:
-  // lists: of slots, then of sequences without one. pools: [attention socket]: its chunks, at least
-  // as many as it has slots. No pools: the model has no states.
-  KvStates(size_t lists, size_t slots, std::vector<Range<size_t>> pools);
+  // An attention socket's chunks, at least as many as it has slots.
+  struct Pool {
+    Range<size_t> chunks;
+    size_t slots;
+  };
+  // lists: of slots, then of sequences without one. pools: [attention socket]; none: the model has
+  // no states.
+  KvStates(size_t lists, size_t slots, std::vector<Pool> pools);
   bool any() const { return !pools_.empty(); }
   void ResetAll();
 
@@ -42,6 +47,19 @@ class KvStates {
   // `to`, which has none, gets those of `from`.
   void Move(SlotId to, SlotId from);
 
+  // Adds a state at `position`, behind all others of the slot's sequence, and returns its chunk,
+  // which is not computed but written by the caller; kNone: there is no room.
+  uint32_t Add(SlotId slot, AttentionId socket, size_t position);
+  static constexpr uint32_t kNone = UINT32_MAX;
+  // A held chunk is not written, and stays. Returns false if the slots may need it.
+  bool Hold(uint32_t chunk);
+  void LetGo(uint32_t chunk);
+  // Calls fn(position, chunk) for each state of the sequence, ascending.
+  template <typename Fn>
+  void ForEach(SlotId list, Fn fn) const {
+    for (const State& state : list_[list.index()]) fn(state.position, state.chunk);
+  }
+
   // How many chunks have states that no slot's sequence ends with.
   size_t kept() const;
 
@@ -50,26 +68,27 @@ class KvStates {
     size_t position;
     uint32_t chunk;
   };
-  static constexpr uint32_t kNone = UINT32_MAX;
   // The most states of a sequence.
   static constexpr size_t kMostStates = 16;
 
   void Release(uint32_t chunk);
   // A free chunk, or one whose states are given up; kNone: all are where slots' sequences end.
   uint32_t Take(AttentionId socket);
-  // Whether each chunk is where a slot's sequence ends.
+  // Which chunks are where a slot's sequence ends, or held.
   void MarkEnds() const;
+  const Pool& PoolOf(uint32_t chunk) const;
   void GiveUp(uint32_t chunk);  // nobody has it any longer, except as the end of a slot's sequence
-  void Add(SlotId list, State state);
+  void Append(SlotId list, State state);
 
   const size_t slots_;
-  const std::vector<Range<size_t>> pools_;
+  const std::vector<Pool> pools_;
   const size_t first_ = 0;                // of all chunks
   std::vector<std::vector<State>> list_;  // [list]: ascending; the last one is the sequence's end
   std::vector<size_t> keep_;              // [slot]: KeepEnd at that position; 0: no
   std::vector<uint32_t> mapped_;          // [slot]: the chunk that its attention socket knows
   std::vector<uint32_t> users_;           // [chunk - first_]: lists' entries
   std::vector<uint64_t> uses_;            // [chunk - first_]: when it was last gone on from
+  std::vector<uint32_t> held_;            // [chunk - first_]: how often; counted in users_, too
   mutable std::vector<uint8_t> ends_;     // [chunk - first_]: MarkEnds
   uint64_t use_ = 0;
 };

@@ -23,7 +23,7 @@ size_t KvStates::Begin(SlotId slot, AttentionId socket, size_t begin, model::KvU
   if (states.empty()) {
     const uint32_t chunk = Take(socket);
     LARDER_CHECK(chunk != kNone);  // another slot's sequence does not end with it
-    Add(slot, {0, chunk});
+    Append(slot, {0, chunk});
   } else if (keep || users_[states.back().chunk - first_] > 1) {
     const State end = states.back();
     uses_[end.chunk - first_] = ++use_;
@@ -33,7 +33,7 @@ size_t KvStates::Begin(SlotId slot, AttentionId socket, size_t begin, model::KvU
       LARDER_CHECK(users_[end.chunk - first_] == 1);
     } else {
       copied = end.chunk;
-      Add(slot, {begin, chunk});
+      Append(slot, {begin, chunk});
     }
   }
   const uint32_t chunk = states.back().chunk;
@@ -65,7 +65,7 @@ void KvStates::Share(SlotId to, SlotId from, size_t positions) {
   for (const State& state : list_[from.index()]) {
     if (state.position > positions) break;
     ++users_[state.chunk - first_];
-    Add(to, state);
+    Append(to, state);
   }
   uses_[list_[to.index()].back().chunk - first_] = ++use_;
 }
@@ -73,6 +73,33 @@ void KvStates::Share(SlotId to, SlotId from, size_t positions) {
 void KvStates::Move(SlotId to, SlotId from) {
   LARDER_CHECK(list_[to.index()].empty());
   std::swap(list_[to.index()], list_[from.index()]);
+}
+
+uint32_t KvStates::Add(SlotId slot, AttentionId socket, size_t position) {
+  const uint32_t chunk = Take(socket);
+  if (chunk != kNone) Append(slot, {position, chunk});
+  return chunk;
+}
+
+// The slots' sequences can always go on, each with a chunk that nobody holds.
+bool KvStates::Hold(uint32_t chunk) {
+  const Pool& pool = PoolOf(chunk);
+  size_t needed = pool.slots + 1;
+  for (size_t i = pool.chunks.begin; i < pool.chunks.end; ++i) needed += held_[i - first_] > 0;
+  if (needed > pool.chunks.count()) return false;
+  ++held_[chunk - first_];
+  ++users_[chunk - first_];
+  return true;
+}
+
+void KvStates::LetGo(uint32_t chunk) {
+  --held_[chunk - first_];
+  Release(chunk);
+}
+
+const KvStates::Pool& KvStates::PoolOf(uint32_t chunk) const {
+  return *std::ranges::find_if(pools_,
+                               [&](const Pool& pool) { return pool.chunks.contains(chunk); });
 }
 
 size_t KvStates::kept() const {
@@ -89,10 +116,11 @@ void KvStates::MarkEnds() const {
   for (size_t slot = 0; slot < slots_; ++slot) {
     if (!list_[slot].empty()) ends_[list_[slot].back().chunk - first_] = 1;
   }
+  for (size_t i = 0; i < held_.size(); ++i) ends_[i] |= held_[i] > 0;
 }
 
 uint32_t KvStates::Take(AttentionId socket) {
-  const Range<size_t> pool = pools_[socket.index()];
+  const Range<size_t> pool = pools_[socket.index()].chunks;
   for (size_t chunk = pool.begin; chunk < pool.end; ++chunk) {
     if (users_[chunk - first_] > 0) continue;
     users_[chunk - first_] = 1;
@@ -124,7 +152,7 @@ void KvStates::GiveUp(uint32_t chunk) {
   }
 }
 
-void KvStates::Add(SlotId list, State state) {
+void KvStates::Append(SlotId list, State state) {
   std::vector<State>& states = list_[list.index()];
   if (states.size() == kMostStates) {
     const auto oldest =

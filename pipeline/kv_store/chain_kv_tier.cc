@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -25,54 +26,55 @@ ChainKvTier::ChainKvTier(KvChannel& channel, KvFiles& index,
       index_(index),
       on_problem_(std::move(on_problem)),
       tickets_(index, {.on_problem = on_problem_}) {
-  LARDER_CHECK(index.options().chunk_bytes == sizeof(KvTicket));
+  LARDER_CHECK(index.options().chunk_bytes.front() == sizeof(KvTicket));
   ShowFiles();
 }
 
 ChainKvTier::~ChainKvTier() { Abandon(); }
 
 void ChainKvTier::Start(KvJob job) {
-  LARDER_CHECK(!job.chunks.empty() &&
-               (job.first + job.chunks.size()) * chunk_positions() == job.tokens.size());
+  LARDER_CHECK(!job.pieces.empty() &&
+               (job.pieces.back().index + 1) * chunk_positions() == job.tokens.size());
   Started(job);
   if (job.kind == KvJob::Kind::kStore) {
     stores_.push_back(std::move(job));
   } else {
     Moving& moving = moving_.emplace_back(Moving{.id = ++last_id_, .job = std::move(job)});
-    moving.tickets.resize(moving.job.first + moving.job.chunks.size());
-    MoveTickets(moving, KvJob::Kind::kLoad, 0, moving.tickets.size());
+    std::vector<size_t> all(moving.job.pieces.size());
+    std::iota(all.begin(), all.end(), size_t{0});
+    moving.tickets.resize(all.size());
+    MoveTickets(moving, KvJob::Kind::kLoad, std::move(all));
   }
 }
 
-// Reads or writes the tickets of the sequence's chunks [begin, end).
-void ChainKvTier::MoveTickets(Moving& moving, KvJob::Kind kind, size_t begin, size_t end) {
+// Reads, writes or removes the tickets of these pieces.
+void ChainKvTier::MoveTickets(Moving& moving, KvJob::Kind kind, std::vector<size_t> pieces) {
   const KvJob& job = moving.job;
-  const auto tokens = static_cast<ptrdiff_t>(end * chunk_positions());
+  moving.with = std::move(pieces);
+  const size_t chunks = job.pieces[moving.with.back()].index + 1;
   KvJob inner{.kind = kind,
               .slot = SlotId(moving.id),
-              .tokens = {job.tokens.begin(), job.tokens.begin() + tokens},
+              .tokens = {job.tokens.begin(),
+                         job.tokens.begin() + static_cast<ptrdiff_t>(chunks * chunk_positions())},
               .tenant = job.tenant,
-              .first = begin,
-              .chunks = std::vector<uint32_t>(end - begin)};
-  for (size_t i = begin; i < end; ++i)
-    inner.memory.push_back({reinterpret_cast<uint8_t*>(&moving.tickets[i]), sizeof(KvTicket)});
+              .pieces = {}};
+  for (const size_t i : moving.with) {
+    KvPiece piece = job.pieces[i];
+    piece.moves = true;
+    piece.memory = {reinterpret_cast<uint8_t*>(&moving.tickets[i]), sizeof(KvTicket)};
+    inner.pieces.push_back(piece);
+  }
   tickets_.Start(std::move(inner));
 }
 
-// The job's chunks from `first` on can't be loaded: the tickets of those behind the first go, too,
+// The job's pieces from `first` on can't be loaded: the tickets of those behind the first go, too,
 // because they are stored again together. The job is done when they have gone: who ends before
 // that would find them and store nothing.
 void ChainKvTier::Forget(Moving& moving, size_t first) {
-  const KvJob& job = moving.job;
-  const size_t chunks = job.chunks.size() - first;
+  std::vector<size_t> pieces(moving.job.pieces.size() - first);
+  std::iota(pieces.begin(), pieces.end(), first);
   moving.phase = Moving::Phase::kForgetsTickets;
-  tickets_.Start({.kind = KvJob::Kind::kForget,
-                  .slot = SlotId(moving.id),
-                  .tokens = job.tokens,
-                  .tenant = job.tenant,
-                  .first = job.first + first,
-                  .chunks = std::vector<uint32_t>(chunks),
-                  .memory = std::vector<std::span<uint8_t>>(chunks)});
+  MoveTickets(moving, KvJob::Kind::kForget, std::move(pieces));
 }
 
 void ChainKvTier::TakeTickets() {
@@ -80,11 +82,17 @@ void ChainKvTier::TakeTickets() {
     const auto moving = std::ranges::find(moving_, moved->slot.value, &Moving::id);
     LARDER_CHECK(moving != moving_.end());
     const bool load = moving->job.kind == KvJob::Kind::kLoad;
-    if (moved->kind == KvJob::Kind::kLoad && (!load || moved->done > moving->job.first)) {
-      BeginOrders(*moving, moved->done);
-      continue;
+    if (moved->kind == KvJob::Kind::kLoad) {
+      const std::vector<KvPiece>& pieces = moving->job.pieces;
+      const auto behind = pieces.begin() + static_cast<ptrdiff_t>(load ? moved->done : 0);
+      if (!load || std::any_of(pieces.begin(), behind, [](const auto& of) { return of.moves; })) {
+        BeginOrders(*moving, moved->done);
+        continue;
+      }
     }
-    if (!load) {
+    if (load) {
+      moving->job.done = std::max(moving->job.done, moving->job.there());
+    } else {
       moving->job.done = moved->done;
       status_.written.fetch_add(moved->done, std::memory_order_relaxed);
     }
@@ -100,41 +108,46 @@ void ChainKvTier::BeginStore() {
   Moving& moving =
       moving_.emplace_back(Moving{.id = ++last_id_, .job = std::move(stores_.front())});
   stores_.pop_front();
-  KvJob& job = moving.job;
   // What a store before has brought meanwhile: sequences that ended together begin alike.
-  const size_t there = Find(job.tokens, job.tenant);
-  const size_t all = job.first + job.chunks.size();
-  if (there >= all) {
+  KvJob& job = moving.job;
+  FindPieces(job);
+  if (job.moving() == 0) {
     Finish(moving);
     moving_.pop_back();
     return;
   }
-  moving.tickets.resize(all);
-  const size_t begin = std::max(job.first, there);
-  moving.there = begin - job.first;
-  moving.moved.assign(moving.there, 1);
-  for (size_t i = begin; i < all; ++i) {
+  moving.tickets.resize(job.pieces.size());
+  std::vector<size_t> there;
+  for (size_t i = 0; i < job.pieces.size(); ++i) {
     const auto number = [this] { return uint64_t{random_()} << 32 | random_(); };
-    moving.tickets[i] = {number(), number()};
+    if (job.pieces[i].moves) {
+      moving.tickets[i] = {number(), number()};
+    } else {
+      there.push_back(i);
+    }
   }
-  if (begin > 0) {
-    MoveTickets(moving, KvJob::Kind::kLoad, 0, begin);
-  } else {
+  if (there.empty()) {
     BeginOrders(moving, 0);
+  } else {
+    MoveTickets(moving, KvJob::Kind::kLoad, std::move(there));
   }
 }
 
-// The first `known` tickets were read. The last chunk is ordered first, and those before the job's
-// are touched at last: what goes first when there is no room is the end of a sequence, never what
-// others begin with.
+// The first `known` of the tickets that were to be read were. The last piece is ordered first, and
+// those that do not move are touched at last: what goes first when there is no room is the end of a
+// sequence, never what others begin with.
 void ChainKvTier::BeginOrders(Moving& moving, size_t known) {
   const KvJob& job = moving.job;
   const bool load = job.kind == KvJob::Kind::kLoad;
-  const size_t begin = job.first + moving.moved.size();
-  const size_t end = load ? known : job.first + job.chunks.size();
-  for (size_t i = 0; i < std::min(known, begin); ++i) moving.to_order.push_back(i);
-  for (size_t i = begin; i < end; ++i) moving.to_order.push_back(i);
-  moving.moved.resize(end - job.first);
+  const size_t end = load ? known : job.pieces.size();
+  for (size_t i = 0; i < known; ++i) {
+    if (!job.pieces[moving.with[i]].moves) moving.to_order.push_back(moving.with[i]);
+  }
+  moving.moved.resize(end);
+  for (size_t i = 0; i < end; ++i) {
+    moving.moved[i] = !job.pieces[i].moves;
+    if (job.pieces[i].moves) moving.to_order.push_back(i);
+  }
   moving.phase = Moving::Phase::kOrders;
   moving.since_ns = NowNs();
 }
@@ -144,24 +157,22 @@ bool ChainKvTier::Order(Moving& moving) {
   const auto ended = std::erase_if(moving.ordered, [&](const Moving::Ordered& one) {
     const KvOrderBook::State state = book_.state(one.place);
     if (state != KvOrderBook::State::kDone && state != KvOrderBook::State::kFailed) return false;
-    if (one.chunk >= job.first && moving.moved[one.chunk - job.first] == 0)
-      moving.moved[one.chunk - job.first] = state == KvOrderBook::State::kDone;
+    if (moving.moved[one.piece] == 0) moving.moved[one.piece] = state == KvOrderBook::State::kDone;
     book_.Free(one.place);
     return true;
   });
   if (ended > 0) moving.since_ns = NowNs();
   const bool load = job.kind == KvJob::Kind::kLoad;
   while (!moving.to_order.empty() && (load || moving.ordered.size() < kStoresAtOnce)) {
-    const size_t chunk = moving.to_order.back();
-    const bool touch = chunk < job.first || chunk - job.first < moving.there;
-    const auto place = book_.Add(touch  ? KvOrder::Kind::kTouch
-                                 : load ? KvOrder::Kind::kLoad
-                                        : KvOrder::Kind::kStore,
-                                 moving.tickets[chunk],
-                                 touch ? job.chunks.front() : job.chunks[chunk - job.first]);
+    const size_t at = moving.to_order.back();
+    const KvPiece& piece = job.pieces[at];
+    const auto place = book_.Add(!piece.moves ? KvOrder::Kind::kTouch
+                                 : load       ? KvOrder::Kind::kLoad
+                                              : KvOrder::Kind::kStore,
+                                 moving.tickets[at], piece.chunk);
     if (!place) break;
     moving.to_order.pop_back();
-    moving.ordered.push_back({chunk, *place});
+    moving.ordered.push_back({at, *place});
   }
   return moving.to_order.empty() && moving.ordered.empty();
 }
@@ -179,9 +190,13 @@ bool ChainKvTier::AfterOrders(Moving& moving) {
   const auto begins =
       static_cast<size_t>(std::ranges::find(moving.moved, 0) - moving.moved.begin());
   const size_t wanted = moving.moved.size();
+  std::vector<size_t> moved;
+  for (size_t i = 0; i < begins; ++i) {
+    if (job.pieces[i].moves) moved.push_back(i);
+  }
   if (job.kind == KvJob::Kind::kLoad) {
     job.done = begins;
-    status_.read.fetch_add(begins, std::memory_order_relaxed);
+    status_.read.fetch_add(moved.size(), std::memory_order_relaxed);
     if (begins == wanted) return true;
     status_.refused.fetch_add(1, std::memory_order_relaxed);
     Forget(moving, begins);
@@ -196,9 +211,9 @@ bool ChainKvTier::AfterOrders(Moving& moving) {
   } else {
     failing_ = false;
   }
-  if (begins <= moving.there) return true;
+  if (moved.empty()) return true;
   moving.phase = Moving::Phase::kWritesTickets;
-  MoveTickets(moving, KvJob::Kind::kStore, job.first + moving.there, job.first + begins);
+  MoveTickets(moving, KvJob::Kind::kStore, std::move(moved));
   return false;
 }
 

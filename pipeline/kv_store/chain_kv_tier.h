@@ -1,6 +1,6 @@
 // ChainKvTier: KV chunks in the files of the sockets that hold them (pipeline/kv_store/kv_part.h).
-// The serving socket keeps the index: a file for each chunk, found by its tokens as in KvFiles,
-// with the ticket under which the sockets have the chunk's parts. A chunk counts as stored when all
+// The serving socket keeps the index: a file for each piece, found by its tokens as in KvFiles,
+// with the ticket under which the sockets have the piece's parts. A piece counts as stored when all
 // its parts are stored, and after them the ticket; as loaded when all parts are loaded. If one part
 // is lost, the ticket is removed and the tokens are computed.
 //
@@ -37,6 +37,7 @@ class ChainKvTier final : public KvTier {
   size_t Find(std::span<const int32_t> tokens, uint64_t tenant) const override {
     return index_.Find(tokens, tenant);
   }
+  void FindPieces(KvJob& job) const override { index_.FindPieces(job); }
   size_t chunk_positions() const override { return index_.options().chunk_positions; }
   const KvFilesStatus& status() const override { return status_; }
   void Start(KvJob job) override;
@@ -53,16 +54,15 @@ class ChainKvTier final : public KvTier {
     int32_t id = 0;
     Phase phase = Phase::kReadsTickets;
     KvJob job;
-    // [chunk of the sequence]: first the chunks before the job's, whose parts are only touched.
-    std::vector<KvTicket> tickets;
-    std::vector<size_t> to_order;  // chunks of the sequence that are to be ordered, from the end
+    std::vector<KvTicket> tickets;  // [piece]
+    std::vector<size_t> with;       // pieces whose tickets are being moved
+    std::vector<size_t> to_order;   // pieces that are to be ordered, from the end
     struct Ordered {
-      size_t chunk;  // its number in the sequence
+      size_t piece;
       uint32_t place;
     };
     std::vector<Ordered> ordered;  // ordered and not ended
-    std::vector<uint8_t> moved;    // [chunk of the job]
-    size_t there = 0;              // for a store: chunks of the job that were stored meanwhile
+    std::vector<uint8_t> moved;    // [piece]: at both places
     int64_t since_ns = 0;          // when the last order ended, or the first began
   };
   void Advance();
@@ -72,7 +72,7 @@ class ChainKvTier final : public KvTier {
   bool Order(Moving& moving);
   // Does what follows then. Returns whether the job is done.
   bool AfterOrders(Moving& moving);
-  void MoveTickets(Moving& moving, KvJob::Kind kind, size_t begin, size_t end);
+  void MoveTickets(Moving& moving, KvJob::Kind kind, std::vector<size_t> pieces);
   void BeginOrders(Moving& moving, size_t known);
   void Forget(Moving& moving, size_t first);
   void Finish(Moving& moving);

@@ -61,11 +61,12 @@ struct Header {
 };
 static_assert(sizeof(Header) == 56);
 
-uint64_t SeedOf(std::span<const int32_t> tokens) {
-  return XXH3_64bits(tokens.data(), tokens.size_bytes());
+uint64_t SeedOf(std::span<const int32_t> tokens, size_t of_class) {
+  return XXH3_64bits(tokens.data(), tokens.size_bytes()) + of_class;
 }
-uint64_t ChecksumOf(std::span<const int32_t> tokens, std::span<const uint8_t> chunk) {
-  return XXH3_64bits_withSeed(chunk.data(), chunk.size(), SeedOf(tokens));
+uint64_t ChecksumOf(std::span<const int32_t> tokens, size_t of_class,
+                    std::span<const uint8_t> chunk) {
+  return XXH3_64bits_withSeed(chunk.data(), chunk.size(), SeedOf(tokens, of_class));
 }
 
 int64_t NsOf(const timespec& time) { return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec; }
@@ -99,31 +100,37 @@ Descriptor OpenFileOfOther(const Descriptor& folder, const std::string& name) {
 class KvFiles::Keys {
  public:
   Keys(const KvFilesOptions& options, std::span<const int32_t> tokens, uint64_t tenant)
-      : tokens_(tokens), positions_(options.chunk_positions) {
+      : options_(options), tokens_(tokens) {
     const uint64_t of[] = {kVersion, options.model, tenant, options.chunk_positions,
-                           options.chunk_bytes};
+                           options.chunk_bytes.front()};
     XXH3_128bits_reset(&state_);
     XXH3_128bits_update(&state_, of, sizeof of);
   }
-  // The key of the next chunk; false: no whole one is left.
-  bool Next(Key& key) {
-    if (tokens_.size() < positions_) return false;
-    XXH3_128bits_update(&state_, tokens_.data(), positions_ * sizeof(int32_t));
-    tokens_ = tokens_.subspan(positions_);
-    const XXH128_hash_t hash = XXH3_128bits_digest(&state_);
-    key = {hash.high64, hash.low64};
+  // Goes on to the next chunk; false: no whole one is left.
+  bool Next() {
+    const size_t positions = options_.chunk_positions;
+    if (tokens_.size() < positions) return false;
+    XXH3_128bits_update(&state_, tokens_.data(), positions * sizeof(int32_t));
+    tokens_ = tokens_.subspan(positions);
     return true;
   }
-  Key Last() {
-    Key key{};
-    while (Next(key)) {
+  // The key of what a class has in that chunk.
+  Key Of(size_t of_class) const {
+    XXH3_state_t state = state_;
+    const uint64_t of[] = {of_class, options_.chunk_bytes[of_class]};
+    if (of_class > 0) XXH3_128bits_update(&state, of, sizeof of);
+    const XXH128_hash_t hash = XXH3_128bits_digest(&state);
+    return {hash.high64, hash.low64};
+  }
+  Key Last(size_t of_class) {
+    while (Next()) {
     }
-    return key;
+    return Of(of_class);
   }
 
  private:
+  const KvFilesOptions& options_;
   std::span<const int32_t> tokens_;
-  size_t positions_;
   XXH3_state_t state_;
 };
 
@@ -135,7 +142,7 @@ std::string OutdatedText(uint64_t files) {
 }
 
 KvFiles::KvFiles(const KvFilesOptions& options) : options_(options), folder_(options_.folder) {
-  LARDER_CHECK(options_.chunk_positions > 0 && options_.chunk_bytes > 0);
+  LARDER_CHECK(options_.chunk_positions > 0 && !options_.chunk_bytes.empty());
   Scan();
 }
 
@@ -183,9 +190,36 @@ bool KvFiles::Has(const Key& key) const {
 
 size_t KvFiles::Find(std::span<const int32_t> tokens, uint64_t tenant) const {
   Keys keys(options_, tokens, tenant);
-  size_t chunks = 0;
-  for (Key key; keys.Next(key) && Has(key);) ++chunks;
+  std::vector<std::vector<bool>> has(options_.classes.size());
+  // Without the chunks of all positions no later ones are of use.
+  for (size_t chunks = 0; keys.Next(); ++chunks) {
+    for (size_t c = 0; c < has.size(); ++c) has[c].push_back(Has(keys.Of(c)));
+    const model::KvClass& first = options_.classes.front();
+    if (!first.states && first.window == 0 && !has.front().back()) break;
+  }
+  size_t chunks = has.front().size();
+  while (chunks > 0 && !CanGoOn(chunks, has)) --chunks;
   return chunks;
+}
+
+bool KvFiles::CanGoOn(size_t chunks, const std::vector<std::vector<bool>>& has) const {
+  const size_t positions = options_.chunk_positions;
+  for (size_t c = 0; c < has.size(); ++c) {
+    const Range<size_t> needed = NeededBehind(options_.classes[c], chunks, positions);
+    for (size_t i = needed.begin; i < needed.end; ++i) {
+      if (!has[c][i]) return false;
+    }
+  }
+  return true;
+}
+
+void KvFiles::FindPieces(KvJob& job) const {
+  Keys keys(options_, job.tokens, job.tenant);
+  size_t chunks = 0;
+  for (KvPiece& piece : job.pieces) {
+    for (; chunks <= piece.index; ++chunks) LARDER_CHECK(keys.Next());
+    piece.moves = piece.moves && !Has(keys.Of(piece.of_class));
+  }
 }
 
 void KvFiles::Add(const Key& key, uint64_t bytes, int64_t used_ns) {
@@ -220,17 +254,17 @@ void KvFiles::MakeRoom(uint64_t bytes) {
   }
 }
 
-void KvFiles::Write(std::span<const int32_t> tokens, uint64_t tenant,
+void KvFiles::Write(std::span<const int32_t> tokens, uint64_t tenant, size_t of_class,
                     std::span<const uint8_t> chunk, const Pace& pace) {
   LARDER_CHECK(!tokens.empty() && tokens.size() % options_.chunk_positions == 0 &&
-               chunk.size() == options_.chunk_bytes);
-  const Key key = Keys(options_, tokens, tenant).Last();
+               chunk.size() == options_.chunk_bytes.at(of_class));
+  const Key key = Keys(options_, tokens, tenant).Last(of_class);
   const Header header = {.chunk_positions = static_cast<uint32_t>(options_.chunk_positions),
                          .model = options_.model,
                          .tenant = tenant,
                          .tokens = tokens.size(),
                          .chunk_bytes = chunk.size(),
-                         .checksum = ChecksumOf(tokens, chunk)};
+                         .checksum = ChecksumOf(tokens, of_class, chunk)};
   const uint64_t bytes = sizeof header + tokens.size_bytes() + chunk.size();
   if (Has(key) || bytes > options_.most_bytes) return;
   MakeRoom(bytes);
@@ -255,7 +289,7 @@ void KvFiles::Write(std::span<const int32_t> tokens, uint64_t tenant,
 
 // What is wrong with the file; empty: `chunk` has been read.
 std::string KvFiles::Problem(int fd, std::span<const int32_t> tokens, uint64_t tenant,
-                             std::span<uint8_t> chunk, const Pace& pace) const {
+                             size_t of_class, std::span<uint8_t> chunk, const Pace& pace) const {
   Header header, expected;
   if (!ReadAll(fd, &header, sizeof header)) return "it is too short";
   if (std::memcmp(header.magic, expected.magic, sizeof header.magic) != 0)
@@ -271,7 +305,7 @@ std::string KvFiles::Problem(int fd, std::span<const int32_t> tokens, uint64_t t
   if (!ReadAll(fd, of.data(), tokens.size_bytes())) return "it is too short";
   if (!std::ranges::equal(of, tokens)) return "it has other tokens";
   XXH3_state_t checksum;
-  XXH3_64bits_reset_withSeed(&checksum, SeedOf(tokens));
+  XXH3_64bits_reset_withSeed(&checksum, SeedOf(tokens, of_class));
   std::vector<uint8_t> piece(kReadBytes);
   while (!chunk.empty()) {
     const size_t bytes = std::min(chunk.size(), piece.size());
@@ -287,11 +321,11 @@ std::string KvFiles::Problem(int fd, std::span<const int32_t> tokens, uint64_t t
   return "";
 }
 
-bool KvFiles::Read(std::span<const int32_t> tokens, uint64_t tenant, std::span<uint8_t> chunk,
-                   const Pace& pace) {
+bool KvFiles::Read(std::span<const int32_t> tokens, uint64_t tenant, size_t of_class,
+                   std::span<uint8_t> chunk, const Pace& pace) {
   LARDER_CHECK(!tokens.empty() && tokens.size() % options_.chunk_positions == 0 &&
-               chunk.size() == options_.chunk_bytes);
-  const Key key = Keys(options_, tokens, tenant).Last();
+               chunk.size() == options_.chunk_bytes.at(of_class));
+  const Key key = Keys(options_, tokens, tenant).Last(of_class);
   const bool own = Has(key);
   std::string path = PathOf(key);
   Descriptor file;
@@ -313,8 +347,8 @@ bool KvFiles::Read(std::span<const int32_t> tokens, uint64_t tenant, std::span<u
     }
     if (!file) return false;
   }
-  const std::string problem =
-      file ? Problem(file.get(), tokens, tenant, chunk, pace) : std::string(std::strerror(errno));
+  const std::string problem = file ? Problem(file.get(), tokens, tenant, of_class, chunk, pace)
+                                   : std::string(std::strerror(errno));
   if (!problem.empty()) {
     if (own) Remove(key);
     status_.refused.fetch_add(1, std::memory_order_relaxed);
@@ -325,14 +359,18 @@ bool KvFiles::Read(std::span<const int32_t> tokens, uint64_t tenant, std::span<u
   return true;
 }
 
-void KvFiles::Forget(std::span<const int32_t> tokens, uint64_t tenant) {
-  Remove(Keys(options_, tokens, tenant).Last());
+void KvFiles::Forget(std::span<const int32_t> tokens, uint64_t tenant, size_t of_class) {
+  Remove(Keys(options_, tokens, tenant).Last(of_class));
 }
 
-void KvFiles::Touch(std::span<const int32_t> tokens, uint64_t tenant) {
+void KvFiles::Touch(const KvJob& job) {
   std::vector<Key> used;
-  Keys keys(options_, tokens, tenant);
-  for (Key key; keys.Next(key);) used.push_back(key);
+  Keys keys(options_, job.tokens, job.tenant);
+  size_t chunks = 0;
+  for (const KvPiece& piece : job.pieces) {
+    for (; chunks <= piece.index; ++chunks) LARDER_CHECK(keys.Next());
+    used.push_back(keys.Of(piece.of_class));
+  }
   const timespec now = Now(), times[] = {now, now};
   std::string ignored;
   for (auto key = used.rbegin(); key != used.rend(); ++key) {

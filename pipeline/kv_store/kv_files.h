@@ -1,9 +1,9 @@
-// KvFiles: KV chunks in the files of a folder. A chunk's keys and values are a function of the
-// model and of all tokens up to its end. So a file contains these tokens, and its chunk is used
-// only for equal ones. The file's name is the hash of the tokens, by which it is found, and the
-// number of the format. A file that is wrong (of another computation, cut short, changed) is never
-// used; the process that owns the folder removes it when it meets it, and the tokens are computed.
-// Files of other formats are removed at the start.
+// KvFiles: KV chunks in the files of a folder. A chunk's keys and values, or states, are a function
+// of the model and of all tokens up to its end. So a file contains these tokens, and its chunk is
+// used only for equal ones. The file's name is the hash of the tokens, by which it is found, and
+// the number of the format. A file that is wrong (of another computation, cut short, changed) is
+// never used; the process that owns the folder removes it when it meets it, and the tokens are
+// computed. Files of other formats are removed at the start.
 //
 // The folder belongs to one process at a time. Files are written under another name, synced and
 // renamed; at the limit the ones unused for longest are removed. Folders of other processes can be
@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "base/own_folder.h"
+#include "pipeline/kv/kv_needs.h"
 #include "pipeline/kv_store/kv_tier.h"
 
 namespace larder::pipeline::inline kv_store {
@@ -33,7 +34,9 @@ struct KvFilesOptions {
   std::vector<std::string> others = {};
   uint64_t most_bytes = 0;  // limit for all files together
   uint64_t model = 0;       // the computation's identity (pipeline/plan/identity.h)
-  size_t chunk_positions = 0, chunk_bytes = 0;
+  size_t chunk_positions = 0;
+  std::vector<size_t> chunk_bytes = {};                      // [class of memory]
+  std::vector<model::KvClass> classes = {model::KvClass{}};  // which Find needs
 };
 
 class KvFiles {
@@ -45,28 +48,29 @@ class KvFiles {
   const KvFilesOptions& options() const { return options_; }
   const KvFilesStatus& status() const { return status_; }
 
-  // How many whole chunks at the beginning of the tokens have files, by name. Any thread.
+  // KvTier::Find and FindPieces, by the names of files. Any thread.
   size_t Find(std::span<const int32_t> tokens, uint64_t tenant) const;
+  void FindPieces(KvJob& job) const;
 
   // The following functions are for one thread.
 
   // Called between pieces of a file, with the bytes since the last call. It may sleep.
   using Pace = std::function<void(size_t bytes)>;
-  // Writes the last chunk of `tokens`, which are whole chunks. Does nothing if the file exists or
-  // would exceed the limit. Throws Error; then there is no file.
-  void Write(std::span<const int32_t> tokens, uint64_t tenant, std::span<const uint8_t> chunk,
-             const Pace& pace = {});
+  // Writes the last chunk of `tokens`, which are whole chunks, of a class. Does nothing if the file
+  // exists or would exceed the limit. Throws Error; then there is no file.
+  void Write(std::span<const int32_t> tokens, uint64_t tenant, size_t of_class,
+             std::span<const uint8_t> chunk, const Pace& pace = {});
   // Reads the last chunk of `tokens`, from this folder or another one. Returns false if it is gone.
   // Throws an Error that names the file and says what was wrong with it (in this folder the file is
   // then removed), or names a folder that is missing, belongs to another user or is open to others.
   // After an Error the contents of `chunk` are undefined. Stores to `chunk` bypass the caches,
   // which are for weights.
-  bool Read(std::span<const int32_t> tokens, uint64_t tenant, std::span<uint8_t> chunk,
-            const Pace& pace = {});
+  bool Read(std::span<const int32_t> tokens, uint64_t tenant, size_t of_class,
+            std::span<uint8_t> chunk, const Pace& pace = {});
   // Removes the last chunk of `tokens`.
-  void Forget(std::span<const int32_t> tokens, uint64_t tenant);
-  // Marks all chunks of `tokens` as used, the first ones last, so that those are removed last.
-  void Touch(std::span<const int32_t> tokens, uint64_t tenant);
+  void Forget(std::span<const int32_t> tokens, uint64_t tenant, size_t of_class);
+  // Marks the job's pieces as used, the first ones last, so that those are removed last.
+  void Touch(const KvJob& job);
 
  private:
   using Key = std::array<uint64_t, 2>;
@@ -91,8 +95,10 @@ class KvFiles {
   void Remove(const Key& key);
   void MakeRoom(uint64_t bytes);
   void Scan();
-  std::string Problem(int fd, std::span<const int32_t> tokens, uint64_t tenant,
+  std::string Problem(int fd, std::span<const int32_t> tokens, uint64_t tenant, size_t of_class,
                       std::span<uint8_t> chunk, const Pace& pace) const;
+  // Whether a sequence can go on behind `chunks` chunks; has: [class][chunk].
+  bool CanGoOn(size_t chunks, const std::vector<std::vector<bool>>& has) const;
 
   const KvFilesOptions options_;
   KvFilesStatus status_;

@@ -37,6 +37,13 @@ std::vector<uint8_t> Bytes(uint32_t seed) {
   return bytes;
 }
 
+// All chunks of the tokens.
+KvJob JobOf(const std::vector<int32_t>& tokens, uint64_t tenant) {
+  KvJob job{.tokens = tokens, .tenant = tenant, .pieces = {}};
+  for (size_t i = 0; i < tokens.size() / kPositions; ++i) job.pieces.push_back({.index = i});
+  return job;
+}
+
 class KvFilesTest : public testing::Test {
  protected:
   KvFilesOptions Options(uint64_t most_bytes = 1 << 20, uint64_t model = 7) const {
@@ -44,20 +51,20 @@ class KvFilesTest : public testing::Test {
             .most_bytes = most_bytes,
             .model = model,
             .chunk_positions = kPositions,
-            .chunk_bytes = kBytes};
+            .chunk_bytes = {kBytes}};
   }
   // The chunks of a sequence, one after the other.
   static void WriteAll(KvFiles& files, const std::vector<int32_t>& tokens, uint64_t tenant,
                        uint32_t seed) {
     for (size_t i = 1; i * kPositions <= tokens.size(); ++i)
-      files.Write(std::span(tokens).first(i * kPositions), tenant,
+      files.Write(std::span(tokens).first(i * kPositions), tenant, 0,
                   Bytes(seed + static_cast<uint32_t>(i)));
-    files.Touch(tokens, tenant);
+    files.Touch(JobOf(tokens, tenant));
   }
-  static std::vector<uint8_t> Read(KvFiles& files, std::span<const int32_t> tokens,
-                                   uint64_t tenant) {
-    std::vector<uint8_t> bytes(kBytes);
-    if (!files.Read(tokens, tenant, bytes)) bytes.clear();
+  static std::vector<uint8_t> Read(KvFiles& files, std::span<const int32_t> tokens, uint64_t tenant,
+                                   size_t of_class = 0) {
+    std::vector<uint8_t> bytes(files.options().chunk_bytes[of_class]);
+    if (!files.Read(tokens, tenant, of_class, bytes)) bytes.clear();
     return bytes;
   }
   std::vector<std::filesystem::path> Files() const {
@@ -95,7 +102,7 @@ TEST_F(KvFilesTest, WhatIsWrittenIsReadAgainAfterARestart) {
 // A second process, with a folder of its own beside this one.
 TEST_F(KvFilesTest, FilesOfOthersAreReadAndStay) {
   KvFiles files(Options(3 * (kBytes + 200)));
-  for (int32_t i = 1; i <= 3; ++i) files.Write(Tokens(1, i), 0, Bytes(static_cast<uint32_t>(i)));
+  for (int32_t i = 1; i <= 3; ++i) files.Write(Tokens(1, i), 0, 0, Bytes(static_cast<uint32_t>(i)));
   KvFilesOptions beside = Options();
   beside.folder = folder_ / "beside";
   beside.others = {Options().folder};
@@ -106,8 +113,8 @@ TEST_F(KvFilesTest, FilesOfOthersAreReadAndStay) {
   EXPECT_TRUE(Read(other, Tokens(1, 9), 0).empty());
   // What it has used is not what goes.
   std::this_thread::sleep_for(std::chrono::milliseconds(20));  // clocks of files are coarse
-  other.Touch(Tokens(1, 1), 0);
-  files.Write(Tokens(1, 4), 0, Bytes(4));
+  other.Touch(JobOf(Tokens(1, 1), 0));
+  files.Write(Tokens(1, 4), 0, 0, Bytes(4));
   EXPECT_EQ(files.Find(Tokens(1, 1), 0), 1u);
   EXPECT_EQ(files.Find(Tokens(1, 2), 0), 0u);
   // A damaged one is left to its owner.
@@ -117,7 +124,7 @@ TEST_F(KvFilesTest, FilesOfOthersAreReadAndStay) {
   EXPECT_THROW(Read(files, Tokens(1, 3), 0), Error);
   EXPECT_EQ(Files().size(), 2u);
   // A folder that others may write to is none.
-  files.Write(Tokens(1, 5), 0, Bytes(5));
+  files.Write(Tokens(1, 5), 0, 0, Bytes(5));
   EXPECT_EQ(Read(other, Tokens(1, 5), 0), Bytes(5));
   std::filesystem::permissions(Options().folder, std::filesystem::perms(0777));
   EXPECT_THROW(Read(other, Tokens(1, 5), 0), Error);
@@ -156,7 +163,7 @@ TEST_F(KvFilesTest, AnotherModelOrShapeFindsNothing) {
   }
   EXPECT_EQ(KvFiles(Options(1 << 20, 8)).Find(Tokens(1), 0), 0u);
   KvFilesOptions larger = Options();
-  larger.chunk_bytes += 1;
+  larger.chunk_bytes = {kBytes + 1};
   EXPECT_EQ(KvFiles(larger).Find(Tokens(1), 0), 0u);
   EXPECT_EQ(KvFiles(Options()).Find(Tokens(1), 0), 1u);
 }
@@ -212,7 +219,7 @@ TEST_F(KvFilesTest, NeverMoreThanTheLimit) {
     KvFiles files(Options());
     WriteAll(files, a, 0, 1);
     WriteAll(files, b, 0, 20);
-    files.Touch(a, 0);
+    files.Touch(JobOf(a, 0));
   }
   const uint64_t each = std::filesystem::file_size(Files().at(0));
   const uint64_t limit = 5 * each;  // files of later chunks are a little larger
@@ -230,6 +237,51 @@ TEST_F(KvFilesTest, NeverMoreThanTheLimit) {
     for (const auto& path : Files()) bytes += std::filesystem::file_size(path);
     ASSERT_EQ(files.status().bytes.load(), bytes);
   }
+}
+
+// A sequence can go on where all classes have what it needs there.
+TEST_F(KvFilesTest, ClassesHaveFilesOfTheirOwn) {
+  KvFilesOptions options = Options();
+  options.classes = {{}, {.window = kPositions + 2}, {.states = true}};
+  options.chunk_bytes = {kBytes, kBytes, 3 * kBytes};
+  const std::vector<int32_t> tokens = Tokens(5);
+  const auto write = [&](KvFiles& files, size_t of_class, size_t index) {
+    files.Write(std::span(tokens).first((index + 1) * kPositions), 0, of_class,
+                std::vector<uint8_t>(options.chunk_bytes[of_class],
+                                     static_cast<uint8_t>(10 * of_class + index)));
+  };
+  {
+    KvFiles files(options);
+    for (size_t i = 0; i < 4; ++i) write(files, 0, i);
+    EXPECT_EQ(files.Find(tokens, 0), 0u);
+    write(files, 1, 2);
+    write(files, 2, 2);
+    EXPECT_EQ(files.Find(tokens, 0), 0u) << "the window sees chunk 1, too";
+    write(files, 1, 1);
+    EXPECT_EQ(files.Find(tokens, 0), 3u);
+    write(files, 1, 3);
+    EXPECT_EQ(files.Find(tokens, 0), 3u) << "there is no state behind chunk 3";
+    write(files, 2, 3);
+    EXPECT_EQ(files.Find(tokens, 0), 4u);
+    write(files, 1, 4);
+    write(files, 2, 4);
+    EXPECT_EQ(files.Find(tokens, 0), 4u) << "not all positions";
+    EXPECT_EQ(files.Find(std::span(tokens).first(3 * kPositions), 0), 3u);
+  }
+  KvFiles files(options);
+  EXPECT_EQ(files.Find(tokens, 0), 4u);
+  const auto three = std::span(tokens).first(3 * kPositions);
+  EXPECT_EQ(Read(files, three, 0, 0), std::vector<uint8_t>(kBytes, 2));
+  EXPECT_EQ(Read(files, three, 0, 1), std::vector<uint8_t>(kBytes, 12));
+  EXPECT_EQ(Read(files, three, 0, 2), std::vector<uint8_t>(3 * kBytes, 22));
+  KvJob job{.tokens = tokens, .pieces = {}};
+  job.pieces = {{0, 0}, {1, 0}, {1, 3}, {2, 3}, {0, 4}};
+  files.FindPieces(job);
+  std::vector<bool> moves;
+  for (const KvPiece& piece : job.pieces) moves.push_back(piece.moves);
+  EXPECT_EQ(moves, (std::vector<bool>{false, true, false, false, true}));
+  files.Forget(three, 0, 1);
+  EXPECT_EQ(files.Find(tokens, 0), 0u) << "chunk 2's window is gone";
 }
 
 TEST_F(KvFilesTest, AFolderIsOnesOwn) {

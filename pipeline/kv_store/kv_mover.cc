@@ -35,8 +35,8 @@ KvMover::~KvMover() {
 }
 
 void KvMover::Start(KvJob job) {
-  LARDER_CHECK(job.chunks.size() == job.memory.size() && !job.chunks.empty());
-  LARDER_CHECK((job.first + job.chunks.size()) * chunk_positions() == job.tokens.size());
+  LARDER_CHECK(!job.pieces.empty() &&
+               (job.pieces.back().index + 1) * chunk_positions() == job.tokens.size());
   Started(job);
   {
     const std::lock_guard lock(mutex_);
@@ -117,16 +117,17 @@ void KvMover::Run() {
 }
 
 void KvMover::Move(KvJob& job) {
-  const size_t positions = chunk_positions();
+  const auto tokens_of = [&](const KvPiece& piece) {
+    return std::span<const int32_t>(job.tokens).first((piece.index + 1) * chunk_positions());
+  };
   if (job.kind == KvJob::Kind::kTouch) {
-    job.done = job.chunks.size();
-    return files_.Touch(job.tokens, job.tenant);
+    job.done = job.pieces.size();
+    return files_.Touch(job);
   }
   if (job.kind == KvJob::Kind::kForget) {
-    for (; job.done < job.chunks.size(); ++job.done) {
-      const auto tokens =
-          std::span<const int32_t>(job.tokens).first((job.first + job.done + 1) * positions);
-      files_.Forget(tokens, job.tenant);
+    for (; job.done < job.pieces.size(); ++job.done) {
+      const KvPiece& piece = job.pieces[job.done];
+      files_.Forget(tokens_of(piece), job.tenant, piece.of_class);
     }
     return;
   }
@@ -143,14 +144,14 @@ void KvMover::Move(KvJob& job) {
         begin + std::chrono::duration_cast<std::chrono::steady_clock::duration>(due));
   };
   try {
-    for (; job.done < job.chunks.size() && !hurry_; ++job.done) {
-      const auto tokens =
-          std::span<const int32_t>(job.tokens).first((job.first + job.done + 1) * positions);
-      const std::span<uint8_t> chunk = job.memory[job.done];
+    for (; job.done < job.pieces.size() && !hurry_; ++job.done) {
+      const KvPiece& piece = job.pieces[job.done];
+      if (!piece.moves) continue;
+      const std::span<const int32_t> tokens = tokens_of(piece);
       if (job.kind == KvJob::Kind::kStore) {
-        files_.Write(tokens, job.tenant, chunk, pace);
+        files_.Write(tokens, job.tenant, piece.of_class, piece.memory, pace);
         failing_ = false;
-      } else if (!files_.Read(tokens, job.tenant, chunk, pace)) {
+      } else if (!files_.Read(tokens, job.tenant, piece.of_class, piece.memory, pace)) {
         break;
       }
     }
@@ -159,7 +160,7 @@ void KvMover::Move(KvJob& job) {
     if (job.kind == KvJob::Kind::kLoad || !failing_) options_.on_problem(error.what());
     failing_ = failing_ || job.kind == KvJob::Kind::kStore;
   }
-  files_.Touch(job.tokens, job.tenant);
+  files_.Touch(job);
 }
 
 }  // namespace larder::pipeline::kv_store

@@ -41,6 +41,7 @@ class KvMover final : public KvTier {
   size_t Find(std::span<const int32_t> tokens, uint64_t tenant) const override {
     return files_.Find(tokens, tenant);
   }
+  void FindPieces(KvJob& job) const override { files_.FindPieces(job); }
   size_t chunk_positions() const override { return files_.options().chunk_positions; }
   const KvFilesStatus& status() const override { return files_.status(); }
   void Start(KvJob job) override;

@@ -20,14 +20,13 @@ constexpr size_t kChunkPositions = 4, kChunkBytes = 64;
 class KvMoverTest : public testing::Test {
  protected:
   KvJob Job(KvJob::Kind kind, size_t chunks, int32_t first_token = 1) {
-    KvJob job{.kind = kind, .slot = SlotId(3), .tokens = {}, .chunks = {}, .memory = {}};
+    KvJob job{.kind = kind, .slot = SlotId(3), .tokens = {}, .pieces = {}};
     for (size_t i = 0; i < chunks * kChunkPositions; ++i)
       job.tokens.push_back(first_token + static_cast<int32_t>(i));
     memory_.resize(chunks, std::vector<uint8_t>(kChunkBytes));
-    for (size_t i = 0; i < chunks; ++i) {
-      job.chunks.push_back(static_cast<uint32_t>(i));
-      job.memory.push_back(memory_[i]);
-    }
+    for (size_t i = 0; i < chunks; ++i)
+      job.pieces.push_back({.index = i, .chunk = static_cast<uint32_t>(i), .memory = memory_[i]});
+    job.stores = kind == KvJob::Kind::kStore ? chunks : 0;
     return job;
   }
   KvJob Done(KvMover& mover) {
@@ -46,7 +45,7 @@ class KvMoverTest : public testing::Test {
                   .most_bytes = 1 << 20,
                   .model = 1,
                   .chunk_positions = kChunkPositions,
-                  .chunk_bytes = kChunkBytes}};
+                  .chunk_bytes = {kChunkBytes}}};
   std::vector<std::vector<uint8_t>> memory_;
 };
 

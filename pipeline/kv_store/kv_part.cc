@@ -18,10 +18,15 @@ constexpr size_t kFileOverhead = 256;  // more than a file has besides the part
 }  // namespace
 
 KvPart::KvPart(const KvPartOptions& options, const std::string& socket, uint64_t model,
-               Memory memory, const Siblings& siblings)
-    : options_(options), memory_(std::move(memory)) {
+               Chunks chunks, const Siblings& siblings)
+    : options_(options), chunks_(std::move(chunks)) {
   if (options.folder.empty()) return;
-  const uint64_t least = memory_(0).size() + kFileOverhead;
+  std::vector<size_t> class_bytes;
+  uint64_t least = 0;
+  for (size_t c = 0, chunk = 0; c < chunks_.classes; chunk += chunks_.pools[c++]) {
+    class_bytes.push_back(chunks_.memory(static_cast<uint32_t>(chunk)).size());
+    least += class_bytes.back() + kFileOverhead;
+  }
   if (options.most_bytes < least) {
     throw Error(
         "{}/{}: its limit of {} bytes has no room for one part of {}; expected a larger "
@@ -36,7 +41,7 @@ KvPart::KvPart(const KvPartOptions& options, const std::string& socket, uint64_t
                                                     .most_bytes = options.most_bytes,
                                                     .model = model,
                                                     .chunk_positions = kTicketNumbers,
-                                                    .chunk_bytes = memory_(0).size()});
+                                                    .chunk_bytes = std::move(class_bytes)});
   if (const uint64_t outdated = files_->status().outdated.load(); outdated > 0)
     options.on_problem(fmt::format("{}: {}", folder_of(socket), OutdatedText(outdated)));
   mover_ = std::make_unique<KvMover>(
@@ -60,11 +65,18 @@ void KvPart::Take(std::span<const KvOrder> orders) {
                                                             : KvJob::Kind::kTouch,
               .slot = SlotId(static_cast<int32_t>(order.place)),
               .tokens = std::vector<int32_t>(kTicketNumbers),
-              .chunks = {order.chunk},
-              .memory = {memory_(order.chunk)}};
+              .pieces = {{.of_class = static_cast<uint32_t>(ClassOf(order.chunk)),
+                          .chunk = order.chunk,
+                          .memory = chunks_.memory(order.chunk)}}};
     std::memcpy(job.tokens.data(), order.ticket.data(), sizeof order.ticket);
     mover_->Start(std::move(job));
   }
+}
+
+size_t KvPart::ClassOf(uint32_t chunk) const {
+  size_t pool = 0;
+  for (size_t end = chunks_.pools[0]; chunk >= end;) end += chunks_.pools[++pool];
+  return pool % chunks_.classes;
 }
 
 void KvPart::End(uint32_t place, bool failed) {

@@ -34,12 +34,17 @@ class KvPart {
   // Other sockets of this server that hold the same layers for other sequences. Their files are
   // loaded, too, since a sequence may move from there to here.
   using Siblings = std::vector<std::string>;
-  // The memory of a chunk; all chunks have the same size.
-  using Memory = std::function<std::span<uint8_t>(uint32_t chunk)>;
+  // A socket's chunks: pools as KvShape's (attention_node/kv_region.h), those of each class of one
+  // size.
+  struct Chunks {
+    std::vector<size_t> pools;
+    size_t classes = 1;
+    std::function<std::span<uint8_t>(uint32_t chunk)> memory;
+  };
 
   // model: StagePlan::identity(), everything that the bytes of chunks depend on besides tokens.
   // Throws Error if the folder can't be used.
-  KvPart(const KvPartOptions& options, const std::string& socket, uint64_t model, Memory memory,
+  KvPart(const KvPartOptions& options, const std::string& socket, uint64_t model, Chunks chunks,
          const Siblings& siblings = {});
 
   // Begins the orders, loads first, otherwise in their sequence. They must have been checked. An
@@ -55,9 +60,10 @@ class KvPart {
 
  private:
   void End(uint32_t place, bool failed);
+  size_t ClassOf(uint32_t chunk) const;
 
   const KvPartOptions options_;
-  const Memory memory_;
+  const Chunks chunks_;
   std::unique_ptr<KvFiles> files_;
   std::unique_ptr<KvMover> mover_;  // null: no files
   KvReport report_{.done = ~uint64_t{0}};

@@ -34,7 +34,8 @@ class KvPartTest : public testing::Test {
     const auto memory = [this](uint32_t chunk) {
       return std::span<uint8_t>(memory_).subspan(chunk * kPartBytes, kPartBytes);
     };
-    return std::make_unique<KvPart>(options, socket, model, memory, siblings);
+    return std::make_unique<KvPart>(options, socket, model, KvPart::Chunks{{kChunks}, 1, memory},
+                                    siblings);
   }
   // Orders one, waits until it has ended, and says whether it succeeded.
   static bool Do(KvPart& part, Kind kind, uint64_t ticket, uint32_t chunk, uint32_t place = 5) {

@@ -8,6 +8,16 @@ namespace {
 
 constexpr uint64_t kIndexPart = 16;  // tickets and tokens are small beside chunks
 
+// [class]: of a chunk, or of a ticket for it.
+std::vector<size_t> BytesOf(const KvChunksShape& shape, KvChannel& channel, bool here) {
+  std::vector<size_t> bytes;
+  for (size_t c = 0; c < shape.classes.size(); ++c) {
+    const size_t first = c == 0 ? 0 : shape.chunk_ends[c - 1];
+    bytes.push_back(here ? channel.Memory(static_cast<uint32_t>(first)).size() : sizeof(KvTicket));
+  }
+  return bytes;
+}
+
 }  // namespace
 
 KvStore::KvStore(const KvPartOptions& options, const std::string& socket, uint64_t identity,
@@ -17,7 +27,8 @@ KvStore::KvStore(const KvPartOptions& options, const std::string& socket, uint64
               .most_bytes = here_ ? options.most_bytes : options.most_bytes / kIndexPart,
               .model = identity,
               .chunk_positions = shape.chunk_positions,
-              .chunk_bytes = here_ ? channel.Memory(0).size() : sizeof(KvTicket)}) {
+              .chunk_bytes = BytesOf(shape, channel, here_),
+              .classes = shape.classes}) {
   if (here_) {
     tier_ = std::make_unique<KvMover>(
         files_, KvMover::Options{.cpus = options.cpus, .on_problem = options.on_problem});

@@ -4,6 +4,7 @@
 // back when they are done; in between a job's chunks belong to the tier.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "pipeline/kv/kv_piece.h"
 
 namespace larder::pipeline::inline kv_store {
 
@@ -23,7 +25,7 @@ struct KvFilesStatus {
   std::atomic<uint64_t> outdated{0};  // files of other formats that were found and removed
 };
 
-// Chunks `first` and following of a sequence.
+// Pieces of a sequence.
 struct KvJob {
   enum class Kind {
     kStore,
@@ -34,21 +36,30 @@ struct KvJob {
   Kind kind = Kind::kStore;
   SlotId slot;                  // for the caller
   std::vector<int32_t> tokens;  // whole chunks, from the sequence's beginning to the end of the
-                                // last chunk
+                                // last piece
   uint64_t tenant = 0;
-  size_t first = 0;
-  bool alone = false;                      // for a load: nothing runs that it could disturb
-  std::vector<uint32_t> chunks;            // their numbers
-  std::vector<std::span<uint8_t>> memory;  // of each chunk; empty in a chain, where it is elsewhere
-  size_t done = 0;                         // how many chunks, from the first, were moved
+  bool alone = false;  // for a load: nothing runs that it could disturb
+  std::vector<KvPiece> pieces;
+  size_t done = 0;    // how many pieces, from the first, are at both places
+  size_t stores = 0;  // for a store: how many pieces moved when it was started
+
+  size_t moving() const {
+    return static_cast<size_t>(std::ranges::count(pieces, true, &KvPiece::moves));
+  }
+  // How many pieces, from the first, need not move.
+  size_t there() const {
+    return static_cast<size_t>(std::ranges::find(pieces, true, &KvPiece::moves) - pieces.begin());
+  }
 };
 
 class KvTier {
  public:
   virtual ~KvTier() = default;
 
-  // How many whole chunks at the beginning of the tokens are stored, for any slot.
+  // Behind how many whole chunks of the tokens a sequence can go on with what is stored.
   virtual size_t Find(std::span<const int32_t> tokens, uint64_t tenant) const = 0;
+  // Which of the job's pieces are stored: these need not move.
+  virtual void FindPieces(KvJob& job) const = 0;
   virtual size_t chunk_positions() const = 0;
   virtual const KvFilesStatus& status() const = 0;  // any thread
 
@@ -58,7 +69,7 @@ class KvTier {
   // Gives back a store that has not begun, the oldest first; nullopt if there is none.
   virtual std::optional<KvJob> Drop() = 0;
   size_t jobs() const { return jobs_; }                // jobs started and not given back
-  size_t chunks_to_store() const { return storing_; }  // chunks of these jobs that are to be stored
+  size_t chunks_to_store() const { return storing_; }  // pieces of these jobs that are to be stored
   // Waits until a job is done, for at most `ms` (negative: no limit). Returns at once without jobs.
   // No micro-batch may be in flight. With a chain it may throw ChainLostError.
   virtual void Wait(int ms) = 0;
@@ -84,7 +95,7 @@ class KvTier {
 
  private:
   static size_t StoredBy(const KvJob& job) {
-    return job.kind == KvJob::Kind::kStore ? job.chunks.size() : 0;
+    return job.kind == KvJob::Kind::kStore ? job.stores : 0;
   }
   size_t jobs_ = 0, storing_ = 0;
 };

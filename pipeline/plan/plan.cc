@@ -133,7 +133,6 @@ class Planner {
     if (capacity.kv_tokens == 0) capacity.kv_tokens = manifest_.kv_tokens;
     if (options.cache_ram_bytes == 0) options.cache_ram_bytes = manifest_.cache_ram_mib << 20;
     capacity.cached_tokens = options.cache_ram_bytes / KvTokenBytes(plan_.config);
-    capacity.whole_windows = capacity.whole_windows || !manifest_.cache_dir.empty();
     if (manifest_.isa) options.isa = *manifest_.isa;
     std::set<L3GroupId> groups, kv_groups;
     stage.l3_bytes = L3Bytes(machine, socket.cores, &groups) / socket.l3_sharers;

@@ -150,7 +150,6 @@ uint64_t Plan::hash() const {
                         capacity.cached_tokens,
                         capacity.max_batch_tokens,
                         capacity.max_in_flight,
-                        capacity.whole_windows,
                         serving_socket};
   for (const PlacedStage& stage : stages) {
     key.push_back({stage.server, stage.socket, stage.attention, stage.first_layer, stage.layers,

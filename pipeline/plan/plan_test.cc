@@ -298,8 +298,8 @@ TEST(PlanTest, LayersWithWindowsKeepLittleKv) {
   options.capacity.max_batch_tokens = 256;
   const topology::Topology machine = TestMachine("two-packages");
   const Plan plan = MakePlan(config, machine, options);
-  options.capacity.whole_windows = true;
-  const Plan whole = MakePlan(config, machine, options);
+  shape.window = 0;
+  const Plan whole = MakePlan(model::ConfigOfShape(shape, "windows"), machine, options);
   EXPECT_EQ(whole.stages[0].plan.kv_classes.size(), 1u);
   EXPECT_EQ(plan.stages[0].plan.kv_classes, (std::vector<model::KvClass>{{0, 0}, {256, 3}}));
   EXPECT_EQ(plan.stages[0].plan.kv_pools, (Sizes{3 * 32, 3 * 3}));
@@ -312,12 +312,7 @@ TEST(PlanTest, LayersWithWindowsKeepLittleKv) {
             std::string::npos);
   EXPECT_EQ(whole.Table().find("layers with KV"), std::string::npos);
   EXPECT_EQ(plan.stages[0].plan.Json()["kv_classes"].size(), 2u);
-  // Without windows there is nothing to keep whole.
-  options.capacity.slots = 1;
-  const Plan other = MakePlan(Shape("bench-24m"), machine, options);
-  EXPECT_FALSE(other.capacity.whole_windows);
   // Tokens of ended sequences are in all classes.
-  options.capacity.whole_windows = false;
   options.capacity.slots = 1;
   options.cache_ram_bytes = 64 << 20;
   const StagePlan cached = MakePlan(config, machine, options).stages[0].plan;

@@ -221,7 +221,6 @@ class Resolver {
     model::Capacity capacity = {
         .slots = TotalSlots(), .context = manifest_.context, .kv_tokens = manifest_.kv_tokens};
     if (capacity.context == 0) capacity.context = attention_node::KvShape::DefaultContext(*config_);
-    capacity.whole_windows = !manifest_.cache_dir.empty();
     const auto classes = attention_node::KvShape::ClassesOf(*config_, capacity);
     const uint64_t kv =
         attention_node::KvShape(*config_, capacity.slots, capacity.context,

@@ -152,15 +152,6 @@ StagePlan MakeStagePlan(const model::ModelConfig& config, const topology::Topolo
         fmt::format("context {} is longer than the {} tokens that the model was trained with",
                     capacity.context, config.trained_context));
   }
-  if (config.recurrent() && capacity.whole_windows) {
-    plan.notes.push_back(
-        "the model has layers with states, which are not in files: --cache-dir does nothing");
-  }
-  // Without windows it means nothing, and is nothing that sockets could disagree about.
-  capacity.whole_windows =
-      capacity.whole_windows && std::ranges::any_of(config.kinds, [](const model::LayerSpec& kind) {
-        return kind.window != 0;
-      });
   plan.config = model::ForContext(config, o.capacity.context);
   if (std::string text = model::LongRopeText(config, o.capacity.context); !text.empty())
     plan.notes.push_back(std::move(text));
@@ -270,7 +261,6 @@ uint64_t StagePlan::ExchangeHash() const {
                         options.capacity.context,
                         options.capacity.slots,
                         options.capacity.max_batch_tokens,
-                        options.capacity.whole_windows,
                         options.few_rows,
                         threads.size()};
   for (const PlanAttentionSocket& socket : attention)

@@ -40,7 +40,8 @@ class ChainFilesTest : public testing::TestWithParam<Shape> {
                  .most_bytes = 1 << 30,
                  .model = fingerprint,
                  .chunk_positions = engine->kv().shape().chunk_positions,
-                 .chunk_bytes = sizeof(KvTicket)}),
+                 .chunk_bytes = std::vector(engine->kv().shape().classes.size(), sizeof(KvTicket)),
+                 .classes = engine->kv().shape().classes}),
           tier(engine->kv_channel(), index, test.problem_),
           scheduler(*engine, {.tier = &tier}) {}
     static std::unique_ptr<Engine> MakeChain(ChainFilesTest& test, size_t kv_tokens,
@@ -267,7 +268,7 @@ struct SimulatedChain {
   KvFiles index{{.folder = folder / "kv",
                  .most_bytes = 1 << 20,
                  .chunk_positions = SimulatedEngine::kChunkPositions,
-                 .chunk_bytes = sizeof(KvTicket)}};
+                 .chunk_bytes = {sizeof(KvTicket)}}};
   std::vector<std::string> said;
   ChainKvTier tier{engine.kv_channel(), index,
                    [this](const std::string& line) { said.push_back(line); }};
@@ -335,6 +336,7 @@ TEST(ChainKvTierTest, ASequenceThatGaveWayGoesOnOnAnotherSocket) {
 INSTANTIATE_TEST_SUITE_P(
     Chains, ChainFilesTest,
     testing::Values(Shape{"two_colocated", {{2, 1}, {2, 1}}, 3},
+                    Shape{"mixed", {{1, 1, {{1, 2}, {1, 1}}}, {2, 2}, {1, 1, {{1, 2}, {1, 1}}}}, 3},
                     Shape{"separated", {{2, 1, {{1, 2}, {1, 1}}}, {2, 1, {{1, 2}, {1, 1}}}}, 3}),
     [](const auto& of) { return of.param.name; });
 

@@ -178,6 +178,7 @@ struct Case {
   bool orders = false;                   // slots are saved, restored and erased meanwhile
   size_t window = 0;                     // of a second class of KV memory; 0: none
   bool all_windows = false;              // of the only one
+  bool states = false;                   // whether there are those of recurrent layers
 };
 
 // Sees how many tokens of KV the running sequences of a socket have together, where there is more
@@ -286,6 +287,7 @@ class PromptTier final : public KvTier {
   size_t Find(std::span<const int32_t> tokens, uint64_t tenant) const override {
     return mover_->Find(tokens, tenant);
   }
+  void FindPieces(KvJob& job) const override { mover_->FindPieces(job); }
   size_t chunk_positions() const override { return mover_->chunk_positions(); }
   const KvFilesStatus& status() const override { return mover_->status(); }
   void Start(KvJob job) override {
@@ -352,7 +354,7 @@ TEST_P(PolicyProperty, EachSequenceEndsOnceWithTheTokensThatItGetsAlone) {
   const Traffic traffic(sequences, limits, 7, with.orders);
   SimulatedClock clock;
   SimulatedEngine engine(limits, clock, with.loss, 11, with.kv_chunks, with.elsewhere, with.window,
-                         with.all_windows);
+                         with.all_windows, with.states);
   const TemporaryFolder folder;
   std::unique_ptr<KvFiles> files;
   std::unique_ptr<KvTier> tier;
@@ -361,7 +363,10 @@ TEST_P(PolicyProperty, EachSequenceEndsOnceWithTheTokensThatItGetsAlone) {
         .folder = folder / "kv",
         .most_bytes = with.files,
         .chunk_positions = SimulatedEngine::kChunkPositions,
-        .chunk_bytes = with.elsewhere ? sizeof(KvTicket) : engine.kv_channel().Memory(0).size()});
+        .chunk_bytes =
+            std::vector(engine.kv().shape().classes.size(),
+                        with.elsewhere ? sizeof(KvTicket) : engine.kv_channel().Memory(0).size()),
+        .classes = engine.kv().shape().classes});
     if (with.elsewhere) {
       tier = std::make_unique<ChainKvTier>(engine.kv_channel(), *files, [](const std::string&) {});
     } else {
@@ -509,6 +514,54 @@ INSTANTIATE_TEST_SUITE_P(
              .policy = {.policy = Policy::kMixed},
              .orders = true,
              .window = 10},
+        Case{.name = "mixed_windows_files",
+             .policy = {.policy = Policy::kMixed},
+             .files = 1 << 20,
+             .window = 10},
+        Case{.name = "phases_tight_windows_files_elsewhere_lost",
+             .policy = {.policy = Policy::kPhases},
+             .loss = 0.005,
+             .sockets = 2,
+             .kv_chunks = 9,
+             .files = 60'000,
+             .elsewhere = 0.02,
+             .window = 20},
+        Case{.name = "mixed_all_windows_files",
+             .policy = {.policy = Policy::kMixed},
+             .files = 1 << 20,
+             .window = 20,
+             .all_windows = true},
+        Case{.name = "mixed_states", .policy = {.policy = Policy::kMixed}, .states = true},
+        Case{.name = "mixed_tight_states_orders",
+             .policy = {.policy = Policy::kMixed},
+             .sockets = 2,
+             .kv_chunks = 9,
+             .orders = true,
+             .states = true},
+        Case{.name = "phases_states_windows_lost",
+             .policy = {.policy = Policy::kPhases},
+             .loss = 0.01,
+             .sockets = 2,
+             .window = 10,
+             .states = true},
+        Case{.name = "mixed_states_files",
+             .policy = {.policy = Policy::kMixed},
+             .files = 1 << 20,
+             .states = true},
+        Case{.name = "mixed_states_windows_files_elsewhere",
+             .policy = {.policy = Policy::kMixed},
+             .sockets = 2,
+             .files = 1 << 20,
+             .elsewhere = 0.1,
+             .window = 10,
+             .states = true},
+        Case{.name = "phases_tight_states_files_elsewhere_lost",
+             .policy = {.policy = Policy::kPhases},
+             .loss = 0.005,
+             .kv_chunks = 9,
+             .files = 60'000,
+             .elsewhere = 0.02,
+             .states = true},
         Case{.name = "mixed_tight_orders",
              .policy = {.policy = Policy::kMixed},
              .sockets = 2,

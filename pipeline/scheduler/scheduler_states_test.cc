@@ -5,8 +5,10 @@
 #include <random>
 
 #include "base/error.h"
+#include "base/temporary_folder_testing.h"
 #include "pipeline/engine/chain_testing.h"
 #include "pipeline/engine/engine_testing.h"
+#include "pipeline/kv_store/kv_store.h"
 #include "pipeline/scheduler/scheduler.h"
 #include "pipeline/scheduler/scheduler_testing.h"
 
@@ -220,6 +222,35 @@ TEST_F(SchedulerStatesTest, LostStatesCostTime) {
   }
   EXPECT_GT(reused, 5u);
   EXPECT_GT(lost, 20u);
+}
+
+// After a restart a prompt goes on from what files have: keys and values, and a state.
+TEST_F(SchedulerStatesTest, FilesHaveStates) {
+  const std::vector<TestStage> chains[] = {
+      {}, {{2}, {2}}, {{2, 1, {{1, 1}}}, {2, 2}}, {{1}, {3, 1, {{2, 1}}}}};
+  for (const std::vector<TestStage>& stages : chains) {
+    SCOPED_TRACE(fmt::format("{} stages", stages.size()));
+    const TemporaryFolder folder;
+    Wish wish{.prompt = TestTokens(600, kTokens), .most = 20};
+    for (const size_t reused : {0, 512, 512}) {
+      const KvPartOptions files{.folder = folder / "kv", .most_bytes = 1 << 30};
+      std::unique_ptr<Engine> engine;
+      if (stages.empty()) {
+        engine = MakeEngine(model_.file(), {.threads = 3, .slots = 2});
+      } else {
+        ChainOptions options;
+        options.kv_files = files;
+        engine =
+            MakeChainEngine(model_.file(), MakeTestChain(*model_.file(), stages, 1, 2), options);
+      }
+      KvStore store(files, "serving", 1, engine->kv().shape(), engine->kv_channel());
+      Scheduler scheduler(*engine, {.tier = &store.tier()});
+      const Outcome outcome = Run(scheduler, {wish}).at(0);
+      EXPECT_EQ(outcome.reused, reused);
+      EXPECT_EQ(outcome.tokens, TokensOf(wish));
+      wish.prompt.back() += 1;
+    }
+  }
 }
 
 TEST_F(SchedulerStatesTest, AnEngineRefusesToCutAState) {

@@ -39,15 +39,16 @@ class SimulatedEngine final : public TokenEngine, private KvChannel {
   // loss: the probability that a Submit or Collect finds the chain lost. kv_chunks: of
   // kChunkPositions, for each attention socket; 0: a full context for each slot. elsewhere: the
   // probability that a store or a load of the sockets' files fails; nullopt: there are none.
-  // window: of a second class of memory, or of the only one; 0: there is none.
+  // window: of a second class of memory, or of the only one; 0: there is none. states: whether
+  // there are those of recurrent layers.
   SimulatedEngine(EngineLimits limits, SimulatedClock& clock, double loss, uint32_t seed,
                   size_t kv_chunks = 0, std::optional<double> elsewhere = std::nullopt,
-                  size_t window = 0, bool all_windows = false)
+                  size_t window = 0, bool all_windows = false, bool states = false)
       : limits_(std::move(limits)),
         clock_(clock),
         loss_(loss),
         random_(seed),
-        kv_(ChunksOf(limits_, kv_chunks, window, all_windows)),
+        kv_(ChunksOf(limits_, kv_chunks, window, all_windows, states)),
         keys_(kv_.shape()),
         failure_(elsewhere.value_or(0)) {
     if (elsewhere) orders_.emplace(kv_.shape().chunk_ends);
@@ -97,7 +98,15 @@ class SimulatedEngine final : public TokenEngine, private KvChannel {
       kv_.Extend(row.slot, row.position + 1);
       const uint64_t before = row.position == 0 ? 0 : keys_.at(row.slot, row.position - 1);
       keys_.at(row.slot, row.position) = After(before, row.token);
-      for (size_t c = 1; c < kv_.shape().classes.size(); ++c) {
+      for (size_t c = 0; c < kv_.shape().classes.size(); ++c) {
+        if (kv_.shape().classes[c].states) {
+          uint64_t &state = keys_.at(row.slot, 0, c), &tokens = keys_.at(row.slot, 1, c);
+          if (row.position == 0) state = tokens = 0;
+          LARDER_CHECK(tokens++ == row.position, "a state of {} tokens", tokens - 1);
+          state = After(state, row.token);
+          LARDER_CHECK(state == keys_.at(row.slot, row.position), "position {}", row.position);
+          continue;
+        }
         keys_.at(row.slot, row.position, c) = keys_.at(row.slot, row.position);
         const size_t window = kv_.shape().classes[c].window;
         for (size_t p = row.position + 1 - std::min<size_t>(window, row.position + 1);
@@ -141,8 +150,7 @@ class SimulatedEngine final : public TokenEngine, private KvChannel {
 
  private:
   std::span<uint8_t> Memory(uint32_t chunk) override {
-    const bool windows = kv_.shape().classes.back().window > 0;
-    return orders_ || windows ? std::span<uint8_t>() : keys_.memory(chunk);
+    return orders_ ? std::span<uint8_t>() : keys_.memory(chunk);
   }
   KvOrderBook* orders() override { return orders_ ? &*orders_ : nullptr; }
   void Poll() override {
@@ -154,7 +162,7 @@ class SimulatedEngine final : public TokenEngine, private KvChannel {
   }
   void Lose(const char*) override {}
   static KvChunksShape ChunksOf(const EngineLimits& limits, size_t kv_chunks, size_t window,
-                                bool all_windows) {
+                                bool all_windows, bool states) {
     KvChunksShape shape{.capacity = limits.capacity,
                         .chunk_positions = kChunkPositions,
                         .slot_ends = limits.attention_slot_ends,
@@ -170,11 +178,13 @@ class SimulatedEngine final : public TokenEngine, private KvChannel {
         shape.chunk_ends.push_back((shape.chunk_ends.empty() ? 0 : shape.chunk_ends.back()) + more);
       };
       if (!all_windows) add(chunks);
-      if (window == 0) continue;
       const size_t seen = CeilDiv(window + limits.capacity.max_batch_tokens, kChunkPositions) + 1;
-      shape.classes = {{window, seen}};
-      if (!all_windows) shape.classes.insert(shape.classes.begin(), model::KvClass{});
-      add(std::min(chunks, slots * seen));
+      if (window > 0) add(std::min(chunks, slots * seen));
+      if (states) add(slots + 2);
+      if (i > 0) continue;
+      if (window > 0) shape.classes.push_back({window, seen});
+      if (states) shape.classes.push_back({.chunks = 1, .states = true});
+      if (all_windows) shape.classes.erase(shape.classes.begin());
     }
     return shape;
   }

@@ -42,7 +42,8 @@ struct Active {
 
   // Where the rows of a prompt pause behind `begin`, of a model with states, so that these are kept
   // there: at every kStatePositions, where it parts from another sequence, and a little before its
-  // end, since a chat's next turn often has another end of this prompt. At its end: nowhere.
+  // end, since a chat's next turn often has another end of this prompt; for files, behind its last
+  // whole chunk before that. At its end: nowhere.
   size_t NextPause(size_t begin) const {
     constexpr size_t kBeforeEnd = 16;
     const size_t size = to_compute().size();
@@ -50,6 +51,10 @@ struct Active {
     if (branch > begin) pause = std::min(pause, branch);
     const size_t end = size - std::min(size, kBeforeEnd);
     if (end > begin && end >= began + kBeforeEnd) pause = std::min(pause, end);
+    if (stored_positions > 0 && end >= stored_positions) {
+      const size_t whole = end - end % stored_positions;
+      if (whole > begin) pause = std::min(pause, whole);
+    }
     return pause;
   }
   // Another sequence parts from this one, which has computed `computed` tokens, behind `tokens`.
@@ -73,7 +78,8 @@ struct Active {
   std::vector<int32_t> replay;  // prompt and generated tokens; empty: it lost nothing after its
                                 // first token
   size_t rows_in_flight = 0;
-  size_t began = 0;   // what it did not have to compute of its prompt
+  size_t began = 0;             // what it did not have to compute of its prompt
+  size_t stored_positions = 0;  // of chunks that go to files when it has ended; 0: none do
   size_t branch = 0;  // another sequence parts from it behind so many of its tokens; 0: none
   size_t generated = 0;
   size_t given = 0;        // positions of the prompt whose logits it has: Wanted::kPromptLogits

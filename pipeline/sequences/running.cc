@@ -35,6 +35,7 @@ void Running::Begin(const Place& place, std::unique_ptr<Active> active) {
   active->yields = active->makes_way = false;
   active->overtaken = 0;
   active->branch = place.branch;
+  active->stored_positions = stored_.any() ? slots_.chunk_positions() : 0;
   slots_.Seat(id, std::move(active));
   slots_.active(id).sequence->InSlot(id);
   if (place.stored == 0 || !stored_.Load(id, place.stored)) BeginPrompt(id);
@@ -95,6 +96,8 @@ bool Running::MakeRoom(SlotId id, size_t begin, size_t end) {
     // What was cut off, or all that is left, may be waiting to be written.
     if (kv.Short(socket) && stored_.DropStores()) continue;
     if (shortened) continue;
+    // What windows see is soon written to files, and nobody's then.
+    if (!kv.ShortOfFirst(socket) && stored_.jobs() > 0) return false;
     const std::optional<SlotId> youngest =
         slots_.YoungestOf([&](SlotId other, const Active& active) {
           return other != id && kv.socket_of(other) == socket && !active.loading &&

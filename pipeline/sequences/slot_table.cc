@@ -174,7 +174,9 @@ void SlotTable::Take(const Place& place, uint64_t tenant) {
   if (source != id) {
     const std::vector<int32_t>& theirs = slots_[source.index()].tokens;
     const bool taken = place.takes && source >= end() && kv_.Restore(id, source);
-    if (!taken) {
+    if (taken) {
+      kv_.Shorten(id, reused);  // what it is to go on from stays
+    } else {
       while (kv_.Short(kv_.socket_of(id)) &&
              ShortenOldest(kv_.socket_of(id), std::array{id, source})) {
       }
@@ -185,7 +187,7 @@ void SlotTable::Take(const Place& place, uint64_t tenant) {
     if (taken) slots_[source.index()].tokens.clear();
   } else {
     slot.tokens.resize(reused);
-    if (reused == 0) kv_.Reset(id);
+    kv_.Shorten(id, reused);
   }
   slot.tenant = tenant;
   Use(id);

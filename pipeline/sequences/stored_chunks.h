@@ -19,6 +19,8 @@ class StoredChunks {
   // tier: null: nothing is stored. All must outlive it.
   StoredChunks(KvTier* tier, TokenEngine& engine, SlotTable& slots);
 
+  // Whether what ended sequences have goes to files.
+  bool any() const { return uses_tier(); }
   // Sees whether files have more of the prompt than `place`; then what `place` reuses ends with a
   // whole chunk.
   void Find(const Active& active, Place& place) const;
@@ -53,11 +55,9 @@ class StoredChunks {
   void ChainWasLost();
 
  private:
-  // A tier has keys and values, but no states.
-  bool uses_tier() const {
-    return tier_ != nullptr && slots_.reuses() && !slots_.kv().shape().states();
-  }
-  KvJob JobFor(SlotId id, KvJob::Kind kind, std::span<const int32_t> tokens, size_t first) const;
+  bool uses_tier() const { return tier_ != nullptr && slots_.reuses(); }
+  // For the slot's first `tokens`, whole chunks of them.
+  KvJob JobFor(SlotId id, KvJob::Kind kind, std::span<const int32_t> tokens) const;
   bool TakeBack(const KvJob& job);
 
   KvTier* const tier_;

@@ -161,7 +161,9 @@ AttentionSocket::AttentionSocket(const StagePlan& plan, AttentionId index,
   }
   kv_part_ = std::make_unique<KvPart>(
       files, socket.name, plan.identity(),
-      [this](uint32_t chunk) { return node_->kv().memory(chunk); }, siblings);
+      KvPart::Chunks{socket.kv_pools, plan.kv_classes.size(),
+                     [this](uint32_t chunk) { return node_->kv().memory(chunk); }},
+      siblings);
   ReportKv();
 
   for (auto& of_half : projected_) of_half.resize(plan.config.kinds.size());

@@ -44,9 +44,10 @@ Stage::Stage(const StagePlan& stage_plan, const model::GgufFile& file, const Sta
     PlaceAttention(file);
     KvPartOptions kv_files = options.kv_files;
     kv_files.cpus = cpus_;
-    kv_part_ =
-        std::make_unique<KvPart>(kv_files, options.socket, plan().identity(),
-                                 [this](uint32_t chunk) { return attention_->kv().memory(chunk); });
+    kv_part_ = std::make_unique<KvPart>(
+        kv_files, options.socket, plan().identity(),
+        KvPart::Chunks{plan().kv_pools, plan().kv_classes.size(),
+                       [this](uint32_t chunk) { return attention_->kv().memory(chunk); }});
   }
   kept_rows_.resize(max_logit_rows());
   std::iota(kept_rows_.begin(), kept_rows_.end(), 0u);
@@ -210,10 +211,6 @@ std::span<const Step> Stage::steps(ProgramForm form, size_t thread, size_t halve
 }
 
 std::span<uint8_t> Stage::KvMemory(uint32_t chunk) {
-  // With windows a sequence's chunks are not of all its positions and layers.
-  if (std::ranges::any_of(plan().kv_classes,
-                          [](const model::KvClass& of) { return of.window > 0; }))
-    return {};
   if (attention_) return attention_->kv().memory(chunk);
   for (AttentionId i(0); i.index() < plan().attention.size(); ++i) {
     const PlanAttentionSocket& socket = plan().attention[i.index()];

@@ -1,0 +1,19 @@
+// What a sequence needs of each class of memory to go on behind whole chunks of its tokens.
+#pragma once
+
+#include <cstddef>
+
+#include "base/range.h"
+#include "model/layer/layer_spec.h"
+#include "model/step/kv_class.h"
+
+namespace larder::pipeline::inline kv {
+
+// The chunks by their indices in the sequence; of states, the chunk behind whose tokens they are.
+inline Range<size_t> NeededBehind(const model::KvClass& of, size_t chunks, size_t chunk_positions) {
+  if (chunks == 0) return {0, 0};
+  if (of.states) return {chunks - 1, chunks};
+  return {model::FirstSeen(of.window, chunks * chunk_positions) / chunk_positions, chunks};
+}
+
+}  // namespace larder::pipeline::kv
