@@ -1,8 +1,8 @@
-// The gated delta rule: microseconds of one core a token and value head, by the tokens of a
-// micro-batch, against the multiply-adds that a token needs (three for each element of the state)
-// at the speed of the same core in the same rounds.
+// The gated delta rule and Mamba-2: microseconds of one core a token and value head, by the tokens
+// of a micro-batch, against the multiply-adds that a token needs (three for each element of the
+// state; of Mamba-2 one is a multiplication) at the speed of the same core in the same rounds.
 //   bench_recurrent [--rounds N] [--size N] [--isa NAME] [--cpu N]
-// --size: elements of a key and of a value.
+// --size: elements of a key, or of Mamba-2's state, and of a value.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +18,9 @@ namespace larder::bench {
 namespace {
 
 using kernels::DeltaRun;
+using kernels::kMambaColumns;
 using kernels::kStateColumns;
+using kernels::MambaRun;
 
 constexpr size_t kTokens = 256;
 constexpr size_t kAtOnce[] = {1, 8, 32, 256};
@@ -63,7 +65,29 @@ class Head {
         rates_(kTokens, 0.25f) {}
 
   // Microseconds a token.
-  double Run(const kernels::Recurrent& set, size_t at_once) {
+  double RunMamba2(const kernels::Recurrent& set, size_t at_once) {
+    const int64_t begin = NowNs();
+    for (size_t t = 0; t < kTokens; t += at_once) {
+      for (size_t column = 0; column < size_; column += kMambaColumns) {
+        const MambaRun run{.state = state_.data() + column * size_,
+                           .inputs = keys_.data() + t * size_,
+                           .outputs = keys_.data() + t * size_,
+                           .values = values_.data() + t * size_ + column,
+                           .out = out_.data() + t * size_ + column,
+                           .decays = scales_.data() + t,
+                           .steps = rates_.data() + t,
+                           .state_size = size_,
+                           .tokens = at_once,
+                           .stride = size_,
+                           .value_stride = size_,
+                           .out_stride = size_,
+                           .skip = 1.0f};
+        set.mamba2(&run);
+      }
+    }
+    return static_cast<double>(NowNs() - begin) * 1e-3 / kTokens;
+  }
+  double RunDeltaRule(const kernels::Recurrent& set, size_t at_once) {
     const int64_t begin = NowNs();
     for (size_t t = 0; t < kTokens; t += at_once) {
       for (size_t column = 0; column < size_; column += kStateColumns) {
@@ -95,9 +119,12 @@ void Measure(kernels::Isa isa, size_t rounds, size_t size) {
   const kernels::Recurrent& set = kernels::GetRecurrent(isa);
   Head head(size);
   double peak = 0;
-  std::vector<double> best(std::size(kAtOnce), 1e9);
+  std::vector<double> delta(std::size(kAtOnce), 1e9), mamba(std::size(kAtOnce), 1e9);
   for (size_t round = 0; round < rounds; ++round) {
-    for (size_t i = 0; i < best.size(); ++i) best[i] = std::min(best[i], head.Run(set, kAtOnce[i]));
+    for (size_t i = 0; i < delta.size(); ++i) {
+      delta[i] = std::min(delta[i], head.RunDeltaRule(set, kAtOnce[i]));
+      mamba[i] = std::min(mamba[i], head.RunMamba2(set, kAtOnce[i]));
+    }
     if (isa == kernels::Isa::kScalar) continue;
     peak = std::max(peak, isa == kernels::Isa::kAvx512Vnni ? Avx512Peak(10'000) : Avx2Peak(10'000));
   }
@@ -105,10 +132,13 @@ void Measure(kernels::Isa isa, size_t rounds, size_t size) {
   fmt::print(
       "{}, {}: a state of {} x {}, best of {} alternating rounds; {:.1f} multiply-adds a ns\n",
       topology::CpuName(), kernels::IsaName(isa), size, size, rounds, peak);
-  fmt::print("| tokens at once | us a token | of the multiply-adds' speed |\n|--:|--:|--:|\n");
-  for (size_t i = 0; i < best.size(); ++i)
-    fmt::print("| {} | {:.3f} | {:.0f} % |\n", kAtOnce[i], best[i],
-               peak > 0 ? 100 * needed_us / best[i] : 0.0);
+  fmt::print(
+      "| tokens at once | delta rule, us a token | of the multiply-adds' speed | Mamba-2, us "
+      "| of it |\n|--:|--:|--:|--:|--:|\n");
+  const auto share = [&](double us) { return peak > 0 ? 100 * needed_us / us : 0.0; };
+  for (size_t i = 0; i < delta.size(); ++i)
+    fmt::print("| {} | {:.3f} | {:.0f} % | {:.3f} | {:.0f} % |\n", kAtOnce[i], delta[i],
+               share(delta[i]), mamba[i], share(mamba[i]));
 }
 
 }  // namespace

@@ -423,7 +423,8 @@ def main():
         for i in range(of["layers"]):
             xs = layer(xs, i, of)
         head = table if of["tied"] else matrix("output.weight", VOCAB, DIM)
-        last = norm(xs[-1], vector(of.get("output_norm", "output_norm") + ".weight", DIM, 1), of.get("centred"))
+        weight = vector(of.get("output_norm", "output_norm") + ".weight", DIM, 1)
+        last = norm(xs[-1], weight, of.get("centred"))
         logits = times(head, last)
         logits = [capped(v * of.get("logits", 1), of.get("logit_cap")) for v in logits]
         print(name, ", ".join(f"{v:.6f}f" for v in logits))

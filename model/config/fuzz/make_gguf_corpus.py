@@ -317,7 +317,9 @@ def families():
                     "ffn_norm.weight")),
         "granitehybrid": model("granitehybrid", mamba + [
             ("attention.head_count_kv", ARRAY, (I32, [0])), ("residual_scale", F32, 0.5)
-        ], [*state_space, norm("ssm_norm", 32)], without=("attn_q.weight", "attn_k.weight", "attn_v.weight", "attn_output.weight")),
+        ], [*state_space, norm("ssm_norm", 32)],
+                               without=("attn_q.weight", "attn_k.weight", "attn_v.weight",
+                                        "attn_output.weight")),
         "lfm2": model("lfm2", [("attention.head_count_kv", ARRAY, (I32, [0])),
                                ("shortconv.l_cache", U32, 3)], [
             norm("token_embd_norm"), tensor("blk.0.shortconv.in_proj.weight", [4, 12], TYPE_F16),
