@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <utility>
 
 #include "base/check.h"
@@ -243,6 +244,42 @@ uint64_t LayerBytes(const model::ModelConfig& config, size_t first, size_t count
   uint64_t bytes = 0;
   for (const EqualLayers& layers : LayersByPanels(model::LayersOf(config, first, count)))
     bytes += layers.count * layers.panels.weight_bytes();
+  return bytes;
+}
+
+double ActiveExperts(const model::ExpertSpec& experts, size_t rows) {
+  const auto n = static_cast<double>(experts.count);
+  return n *
+         (1.0 - std::pow(1.0 - static_cast<double>(experts.used) / n, static_cast<double>(rows)));
+}
+
+namespace {
+
+double ReadBytesOf(const model::ModelConfig& config, const EqualLayers& layers, PanelMatrix matrix,
+                   size_t rows) {
+  const auto bytes = static_cast<double>(BytesOf(layers, matrix));
+  const model::ExpertSpec& experts = config.kinds[layers.kind].experts;
+  const bool of_experts = matrix == PanelMatrix::kFfn || matrix == PanelMatrix::kDown;
+  if (!of_experts || experts.count == 0) return bytes;
+  return bytes * ActiveExperts(experts, rows) / static_cast<double>(experts.count);
+}
+
+}  // namespace
+
+double ReadBytes(const model::ModelConfig& config, PanelMatrix matrix, size_t rows) {
+  if (matrix == PanelMatrix::kLmHead) return static_cast<double>(MatrixBytes(config, matrix));
+  double bytes = 0;
+  for (const EqualLayers& layers : LayersByPanels(config))
+    bytes += ReadBytesOf(config, layers, matrix, rows);
+  return bytes;
+}
+
+double LayerReadBytes(const model::ModelConfig& config, size_t first, size_t count, size_t rows) {
+  double bytes = 0;
+  for (const EqualLayers& layers : LayersByPanels(model::LayersOf(config, first, count))) {
+    for (const PanelMatrix matrix : kLayerMatrices)
+      bytes += ReadBytesOf(config, layers, matrix, rows);
+  }
   return bytes;
 }
 

@@ -164,6 +164,13 @@ uint64_t EmbeddingBytes(const model::ModelConfig&);
 // count).
 uint64_t MatrixBytes(const model::ModelConfig&, PanelMatrix);
 uint64_t LayerBytes(const model::ModelConfig&, size_t first, size_t count);
+// Of the experts, how many `rows` rows choose together on average, if all are chosen equally often:
+// n (1 - (1 - used / n)^rows).
+double ActiveExperts(const model::ExpertSpec&, size_t rows);
+// Packed bytes of the matrix that a step of so many rows reads: all, or of experts' matrices those
+// of the active ones; of layers [first, first + count).
+double ReadBytes(const model::ModelConfig&, PanelMatrix, size_t rows);
+double LayerReadBytes(const model::ModelConfig&, size_t first, size_t count, size_t rows);
 
 // A panel is cut if that takes at least split_gain_bytes from the thread that has most of its
 // matrix and that all others wait for: a cut costs that thread two more products and a hand-over,

@@ -260,5 +260,26 @@ TEST(ShardPlan, BetterThreads) {
   }
 }
 
+TEST(ReadBytes, OfExpertsThoseThatRowsChoose) {
+  const model::ExpertSpec experts{.count = 64, .used = 2};
+  EXPECT_NEAR(ActiveExperts(experts, 1), 2, 1e-9);
+  EXPECT_NEAR(ActiveExperts(experts, 2), 2 + 2 * 62 / 64.0, 1e-9);
+  EXPECT_NEAR(ActiveExperts(experts, 100000), 64, 1e-9);
+  const model::ModelConfig config =
+      model::ConfigOfShape(model::ShapeByName("bench-moe-440m"), "moe");
+  const auto all = static_cast<double>(LayerBytes(config, 0, config.layers));
+  const auto of_experts = static_cast<double>(MatrixBytes(config, PanelMatrix::kFfn) +
+                                              MatrixBytes(config, PanelMatrix::kDown));
+  EXPECT_NEAR(LayerReadBytes(config, 0, config.layers, 1), all - of_experts * 62 / 64, 1);
+  EXPECT_NEAR(LayerReadBytes(config, 0, config.layers, 100000), all, 1);
+  EXPECT_NEAR(ReadBytes(config, PanelMatrix::kQkv, 1),
+              static_cast<double>(MatrixBytes(config, PanelMatrix::kQkv)), 1e-9);
+  // All threads have the same number of bytes of experts, or nearly.
+  for (const size_t threads : {2, 3, 16})
+    EXPECT_GT(MakeShardPlan(config, threads).Balance(config), 0.94) << threads;
+  const model::ModelConfig dense = model::ConfigOfShape(model::ShapeByName("bench-24m"), "dense");
+  EXPECT_EQ(LayerReadBytes(dense, 0, 2, 1), static_cast<double>(LayerBytes(dense, 0, 2)));
+}
+
 }  // namespace
 }  // namespace larder::weight_node

@@ -39,6 +39,14 @@ ModelShape WithDelta(ModelShape shape, size_t key_heads, size_t value_heads) {
   return shape;
 }
 
+// Of a family with experts, of which a token uses some.
+ModelShape WithExperts(ModelShape shape, size_t experts, size_t used, size_t length) {
+  shape.experts = experts;
+  shape.experts_used = used;
+  shape.expert_ffn = length;
+  return shape;
+}
+
 char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
 }  // namespace
@@ -51,6 +59,10 @@ const std::vector<NamedShape>& NamedShapes() {
       {"bench-1b", Shape(kLlama, 16, 2048, 8192, 32, 8, 64, 32000, 4096, false, 1e4)},
       {"bench-delta-1b",
        WithDelta(Shape(kQwen35, 16, 2048, 6144, 8, 2, 256, 32000, 32768, false, 1e7), 16, 16)},
+      {"bench-moe-20m",
+       WithExperts(Shape(kQwen3Moe, 3, 512, 1024, 8, 2, 64, 512, 4096, false, 1e6), 16, 4, 256)},
+      {"bench-moe-440m",
+       WithExperts(Shape(kQwen3Moe, 8, 1024, 512, 16, 4, 64, 512, 4096, false, 1e6), 64, 2, 256)},
       {"tinyllama-1.1b", Shape(kLlama, 22, 2048, 5632, 32, 4, 64, 32000, 2048, false, 1e4)},
       {"llama-2-7b", Shape(kLlama, 32, 4096, 11008, 32, 32, 128, 32000, 4096, false, 1e4)},
       {"llama-2-13b", Shape(kLlama, 40, 5120, 13824, 40, 40, 128, 32000, 4096, false, 1e4)},
@@ -71,6 +83,12 @@ const std::vector<NamedShape>& NamedShapes() {
        WithDelta(Shape(kQwen35, 32, 2560, 9216, 16, 4, 256, 248320, 262144, true, 1e7), 16, 32)},
       {"qwen3.5-9b",
        WithDelta(Shape(kQwen35, 32, 4096, 12288, 16, 4, 256, 248320, 262144, false, 1e7), 16, 32)},
+      {"qwen3-30b-a3b",
+       WithExperts(Shape(kQwen3Moe, 48, 2048, 6144, 32, 4, 128, 151936, 40960, false, 1e6), 128, 8,
+                   768)},
+      {"mixtral-8x7b",
+       WithExperts(Shape(kLlama, 32, 4096, 14336, 32, 8, 128, 32000, 32768, false, 1e6), 8, 2,
+                   14336)},
       {"qwen3-8b", Shape(kQwen3, 36, 4096, 12288, 32, 8, 128, 151936, 40960, false, 1e6)},
       {"qwen3-14b", Shape(kQwen3, 40, 5120, 17408, 40, 8, 128, 151936, 40960, false, 1e6)},
       {"qwen3-32b", Shape(kQwen3, 64, 5120, 25600, 64, 8, 128, 151936, 40960, false, 1e6)},

@@ -122,7 +122,7 @@ double BytesPerStep(pipeline::Engine& engine, const BenchTest& test) {
       static_cast<double>(plan.kv_slot_bytes) / static_cast<double>(plan.options.capacity.context);
   const double mean_length =
       static_cast<double>(test.depth) + (static_cast<double>(test.tokens) + 1) / 2;
-  return static_cast<double>(plan.weight_bytes) * frames +
+  return plan.ReadBytes(CeilDiv(test.batch, CeilDiv(test.batch, frame))) * frames +
          static_cast<double>(test.batch) * mean_length * token_bytes;
 }
 
@@ -132,6 +132,9 @@ double OperationsPerToken(const model::ModelConfig& config, const BenchTest& tes
   const auto table = static_cast<double>(config.vocab * config.dim);
   double weights = static_cast<double>(config.parameters());
   if (!config.tied_embeddings) weights -= table;
+  weights -= static_cast<double>(config.Sum([](const model::LayerSpec& layer) {
+    return layer.matrix_parameters() - layer.active_parameters();
+  }));
   if (test.decode) return 2 * weights;
   weights -= table;
   // In the last layer, only the token whose logits are wanted goes on behind attention.
@@ -274,7 +277,8 @@ void SetLimits(const model::ModelConfig& config, double peak_gops, double reread
       if (part.name != name) continue;
       if (peak_gops > 0)
         part.limit_us = 2 * static_cast<double>(weights) * of_rows / peak_gops * 1e-3;
-      const auto bytes = static_cast<double>(weight_node::MatrixBytes(config, matrix));
+      const double bytes =
+          weight_node::ReadBytes(config, matrix, std::max<size_t>(1, static_cast<size_t>(of_rows)));
       if (reread_gbps > 0)
         part.limit_us = std::max(part.limit_us, bytes * of_reads / reread_gbps * 1e-3);
     }
@@ -285,7 +289,10 @@ void SetLimits(const model::ModelConfig& config, double peak_gops, double reread
   });
   const size_t q_rows =
       config.Sum([](const model::LayerSpec& layer) { return layer.output_size(); });
-  const size_t ffn = config.Sum([](const model::LayerSpec& layer) { return layer.sizes.ffn; });
+  const size_t ffn = config.Sum([](const model::LayerSpec& layer) {
+    const model::ExpertSpec& experts = layer.experts;
+    return layer.sizes.ffn * std::max<size_t>(1, experts.used) + experts.shared_ffn;
+  });
   set("product q, k, v", PanelMatrix::kQkv, config.dim * qkv_rows, rows, 1);
   set("product o", PanelMatrix::kO, config.dim * q_rows, behind, reads_behind);
   set("product gate, up", PanelMatrix::kFfn, config.dim * 2 * ffn, behind, reads_behind);

@@ -1,6 +1,7 @@
 // What follows from the model's shape and a Plan's stages: sizes, hash, prediction.
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "attention_node/kv_region.h"
 #include "attention_node/state_shape.h"
@@ -24,6 +25,19 @@ uint64_t KvBytes(const model::ModelConfig& config, size_t first, size_t layers,
   // A state is read and written.
   return attention_node::KvShape::OfSequence(here, capacity).slot_bytes() +
          attention_node::StateShape(here).bytes();
+}
+
+// Bytes of all experts, and how many a layer that has some has.
+std::pair<uint64_t, model::ExpertSpec> ExpertsOf(const model::ModelConfig& config) {
+  std::pair<uint64_t, model::ExpertSpec> all;
+  for (size_t i = 0; i < config.layers; ++i) {
+    if (config.layer(i).experts.count == 0) continue;
+    all.second = config.layer(i).experts;
+    const weight_node::LayerPanels panels(config, i);
+    for (const auto matrix : {weight_node::PanelMatrix::kFfn, weight_node::PanelMatrix::kDown})
+      all.first += panels.bytes(matrix, panels.all(matrix));
+  }
+  return all;
 }
 
 }  // namespace
@@ -53,12 +67,15 @@ Prediction PredictionOf(const Plan& plan, const Speeds& speeds) {
     const uint64_t layer_bytes =
         CeilDiv(weight_node::LayerBytes(c, stage.first_layer, stage.layers), stage.layers);
     const uint64_t layer_parameters =
-        CeilDiv(here.Sum(&model::LayerSpec::matrix_parameters), stage.layers);
+        CeilDiv(here.Sum(&model::LayerSpec::active_parameters), stage.layers);
+    const auto [expert_bytes, experts] = ExpertsOf(here);
     p.stages.push_back(
         {.name = stage.socket,
          .layers = stage.layers,
          .cores = stage.cores,
          .weight_bytes = layer_bytes,
+         .expert_bytes = CeilDiv(expert_bytes, stage.layers),
+         .experts = experts,
          .weight_parameters = layer_parameters,
          // a layer that exceeds its budget but not the cache is still read from it
          .weights_in_l3 =

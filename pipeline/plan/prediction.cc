@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "pipeline/manifest/text.h"
+#include "weight_node/shard_plan.h"
 
 namespace larder::pipeline::inline plan {
 namespace {
@@ -14,14 +15,22 @@ double Us(double bytes, double gbps) { return gbps > 0 ? bytes / gbps * 1e-3 : 0
 
 }  // namespace
 
+double Prediction::ReadBytes(const PredictedStage& stage, size_t batch) {
+  const auto bytes = static_cast<double>(stage.weight_bytes);
+  if (stage.experts.count == 0) return bytes;
+  const double idle = 1.0 - weight_node::ActiveExperts(stage.experts, batch) /
+                                static_cast<double>(stage.experts.count);
+  return bytes - static_cast<double>(stage.expert_bytes) * idle;
+}
+
 // weights: reading them once for all rows, or the arithmetic for each row, whichever takes longer.
 // attention: each sequence reads its own KV cache.
 PredictedTimes Prediction::Times(const PredictedStage& stage, size_t batch) const {
   PredictedTimes times;
   const auto rows = static_cast<double>(batch);
   const double l3_gbps = speeds.l3_core_gbps * static_cast<double>(stage.cores);
-  const double read = Us(static_cast<double>(stage.weight_bytes),
-                         stage.weights_in_l3 ? l3_gbps : speeds.dram_socket_gbps);
+  const double read =
+      Us(ReadBytes(stage, batch), stage.weights_in_l3 ? l3_gbps : speeds.dram_socket_gbps);
   const double compute = Us(2 * rows * static_cast<double>(stage.weight_parameters),
                             speeds.core_gops * static_cast<double>(stage.cores));
   times.weights_us = std::max(read, compute);
@@ -98,8 +107,9 @@ std::string Prediction::Text() const {
     const double gbps = stage->weights_in_l3
                             ? speeds.l3_core_gbps * static_cast<double>(stage->cores)
                             : speeds.dram_socket_gbps;
-    const std::string weights = fmt::format("{:.2f} MB / {:g} GB/s {}", Mb(stage->weight_bytes),
-                                            gbps, stage->weights_in_l3 ? "L3" : "memory");
+    const std::string weights =
+        fmt::format("{:.2f} MB / {:g} GB/s {}", ReadBytes(*stage, batch) * 1e-6, gbps,
+                    stage->weights_in_l3 ? "L3" : "memory");
     if (stage->layers == 0) {
       out += fmt::format("  serving  = head {} = {:.1f} us\n", weights, t.stage_us);
     } else {

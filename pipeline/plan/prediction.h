@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "model/layer/layer_spec.h"
 #include "model/step/capacity.h"
 
 namespace larder::pipeline::inline plan {
@@ -30,8 +31,12 @@ struct PredictedStage {
   std::string name;
   size_t layers = 0;  // 0: the serving socket
   size_t cores = 0;
-  uint64_t weight_bytes = 0;       // bytes of one layer, or of the lm_head
-  uint64_t weight_parameters = 0;  // weights of one layer or of the lm_head, for the arithmetic
+  uint64_t weight_bytes = 0;  // bytes of one layer, or of the lm_head
+  // Of these, bytes of experts, and how many there are, and are used by a token.
+  uint64_t expert_bytes = 0;
+  model::ExpertSpec experts = {};
+  uint64_t weight_parameters = 0;  // weights of one layer or of the lm_head that a token is
+                                   // multiplied with
   bool weights_in_l3 = false;
   uint64_t kv_bytes = 0;       // KV bytes of one layer, per sequence at the context
   size_t kv_cores = 0;         // cores that read this KV
@@ -59,6 +64,8 @@ struct Prediction {
   std::vector<PredictedStage> stages;  // the serving socket last
   std::vector<PredictedPoint> points;  // batch 1, 2, 4 ...
 
+  // Bytes of a layer's weights that a step of so many rows reads.
+  static double ReadBytes(const PredictedStage&, size_t batch);
   PredictedTimes Times(const PredictedStage&, size_t batch) const;
   double LinkUs(size_t batch) const;
   PredictedPoint Point(size_t batch) const;

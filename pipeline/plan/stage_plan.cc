@@ -303,7 +303,25 @@ size_t TabledKind(const model::ModelConfig& config) {
   return config.layers == 0 ? 0 : config.KindOf(0);
 }
 
+// What a step reads, for people.
+std::string ReadText(const StagePlan& plan) {
+  const bool experts = std::ranges::any_of(
+      plan.config.kinds, [](const model::LayerSpec& kind) { return kind.experts.count != 0; });
+  if (!experts) return "read per token";
+  std::string text = "in all, of which a step of";
+  for (const size_t rows : {1, 8, 32})
+    text += fmt::format("{} {} row{}", rows == 1 ? "" : ",", rows, rows == 1 ? "" : "s") +
+            fmt::format(" reads {:.2f}", plan.ReadBytes(rows) * 1e-6);
+  return text + " MB";
+}
+
 }  // namespace
+
+double StagePlan::ReadBytes(size_t rows) const {
+  const auto all = static_cast<double>(weight_node::LayerBytes(config, 0, config.layers));
+  return static_cast<double>(weight_bytes) - all +
+         weight_node::LayerReadBytes(config, 0, config.layers, rows);
+}
 
 std::string StagePlan::Table() const {
   const auto& c = config;
@@ -311,7 +329,7 @@ std::string StagePlan::Table() const {
       fmt::format("model      {} ({}): {}, vocab {}, {:.1f} M parameters\n", c.name,
                   c.architecture_name, model::LayersText(c), c.vocab, c.parameters() * 1e-6);
   out += fmt::format(
-      "weights    {:.2f} MB read per token{}\n", weight_bytes * 1e-6,
+      "weights    {:.2f} MB {}{}\n", static_cast<double>(weight_bytes) * 1e-6, ReadText(*this),
       embedding_bytes ? fmt::format(", {:.2f} MB of embeddings looked up", embedding_bytes * 1e-6)
                       : std::string(" (embeddings tied)"));
   out += fmt::format("KV cache   {} slot{} x {} tokens{} = {:.2f} MB, INT8 ({} bytes a token)\n",
@@ -399,6 +417,7 @@ nlohmann::json StagePlan::Json() const {
   nlohmann::json json = {{"isa", IsaName(options.isa)},
                          {"balance", shards.Balance(config)},
                          {"l3_kv_tokens", l3_kv_tokens()},
+                         {"read_bytes_per_token", ReadBytes(1)},
                          {"kv_classes", nlohmann::json::array()},
                          {"notes", notes},
                          {"attention_sockets", nlohmann::json::array()}};
