@@ -172,8 +172,9 @@ class GgufWriter {
   // `fill(row0, n, dst)` is called in row order while Write() runs, so that a large file needs
   // little memory.
   using Fill = void (*)(void* context, size_t row0, size_t n, void* dst);
+  // matrices: that many, one after another, in a tensor of three dimensions.
   void AddTensor(std::string name, TensorType type, size_t rows, size_t cols, Fill fill,
-                 void* context);
+                 void* context, size_t matrices = 1);
   // Adds a one-dimensional F32 tensor; the values are copied.
   void AddVector(std::string name, std::vector<float> values, size_t rows = 1);
   // Writes `path`.tmp and renames it; removes an unfinished file.

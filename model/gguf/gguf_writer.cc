@@ -34,6 +34,7 @@ struct GgufWriter::Impl {
     Fill fill;
     void* context;
     std::vector<float> values;  // AddVector's
+    size_t matrices = 1;
     uint64_t Bytes() const { return rows * RowBytes(type, cols); }
   };
   std::string entries;
@@ -66,9 +67,10 @@ struct GgufWriter::Impl {
     for (const Tensor& tensor : tensors) {
       AppendText(out, tensor.name);
       const bool is_vector = tensor.rows == 1;
-      Append(out, uint32_t{is_vector ? 1u : 2u});
+      Append(out, uint32_t{is_vector ? 1u : tensor.matrices == 1 ? 2u : 3u});
       Append(out, static_cast<uint64_t>(tensor.cols));
-      if (!is_vector) Append(out, static_cast<uint64_t>(tensor.rows));
+      if (!is_vector) Append(out, static_cast<uint64_t>(tensor.rows / tensor.matrices));
+      if (tensor.matrices != 1) Append(out, static_cast<uint64_t>(tensor.matrices));
       Append(out, static_cast<uint32_t>(tensor.type));
       Append(out, offset);
       offset = RoundUp(offset + tensor.Bytes(), kAlignment);
@@ -118,10 +120,10 @@ void GgufWriter::Copy(const GgufFile& file, const GgufFile::Entry& entry) {
 }
 
 void GgufWriter::AddTensor(std::string name, TensorType type, size_t rows, size_t cols, Fill fill,
-                           void* context) {
-  LARDER_CHECK(rows > 0 && cols > 0 && fill != nullptr, "tensor {}", name);
+                           void* context, size_t matrices) {
+  LARDER_CHECK(rows > 0 && cols > 0 && rows % matrices == 0 && fill != nullptr, "tensor {}", name);
   RowBytes(type, cols);  // checks that rows are whole blocks
-  impl_->tensors.push_back({std::move(name), type, rows, cols, fill, context, {}});
+  impl_->tensors.push_back({std::move(name), type, rows, cols, fill, context, {}, matrices});
 }
 
 void GgufWriter::AddVector(std::string name, std::vector<float> values, size_t rows) {

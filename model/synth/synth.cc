@@ -216,8 +216,10 @@ class Synthesis {
         const std::string name = LayerTensor(layer, tensor.suffix);
         switch (tensor.kind) {
           case TensorKind::kMatrix:
-            AddMatrix(name, config.TypeOf(layer, tensor.role),
-                      tensor.of != 0 ? tensor.of : tensor.rows, tensor.cols);
+            AddMatrix(
+                name, config.TypeOf(layer, tensor.role), tensor.of != 0 ? tensor.of : tensor.rows,
+                tensor.cols,
+                tensor.suffix.ends_with("_exps.weight") ? config.layer(layer).experts.count : 1);
             break;
           case TensorKind::kNorm:
             AddNorm(name, tensor.cols,
@@ -235,13 +237,14 @@ class Synthesis {
     }
   }
 
-  void AddMatrix(const std::string& name, TensorType type, size_t rows, size_t cols) {
+  void AddMatrix(const std::string& name, TensorType type, size_t rows, size_t cols,
+                 size_t matrices = 1) {
     const float deviation = options_.standard_deviation > 0.0f
                                 ? options_.standard_deviation
                                 : 1.0f / std::sqrt(static_cast<float>(cols));
     sources_.push_back(
         {&table_, QuantsOf(type), HashText(options_.seed, name), type, cols, deviation});
-    writer_.AddTensor(name, type, rows, cols, &Fill, &sources_.back());
+    writer_.AddTensor(name, type, rows, cols, &Fill, &sources_.back(), matrices);
   }
 
   const QuantBlocks* QuantsOf(TensorType type) {
