@@ -45,7 +45,7 @@ class ModelIdentity : public testing::Test {
             .most_bytes = 1 << 20,
             .model = identity,
             .chunk_positions = kPositions,
-            .chunk_bytes = kBytes};
+            .chunk_bytes = {kBytes}};
   }
   static SlotFileOptions Slots(uint64_t identity) {
     return {.model = identity,
@@ -79,7 +79,7 @@ TEST_F(ModelIdentity, IsOfTheComputation) {
 
 TEST_F(ModelIdentity, KvFilesAreOfOneComputation) {
   const uint64_t identity = PlanFor(*model_).identity();
-  KvFiles(Files(identity)).Write(tokens_, 0, std::vector<uint8_t>(kBytes, 1));
+  KvFiles(Files(identity)).Write(tokens_, 0, 0, std::vector<uint8_t>(kBytes, 1));
   const auto found = [&](uint64_t by) { return KvFiles(Files(by)).Find(tokens_, 0); };
   EXPECT_EQ(found(PlanFor(*same_).identity()), 1u);
   EXPECT_EQ(found(PlanFor(*turned_).identity()), 0u);
