@@ -38,7 +38,8 @@ class KvStates {
   size_t Begin(SlotId slot, AttentionId socket, size_t begin, model::KvUpdate* out);
   // What Begin began has been submitted up to `end`.
   void Extend(SlotId slot, size_t end);
-  // The state where the slot's sequence ends stays when it goes on, if there is room.
+  // The state where the slot's sequence ends, if it has one, stays when it goes on, if there is
+  // room.
   void KeepEnd(SlotId slot);
   // Cuts the sequence to its first `positions`, which must be usable.
   void Cut(SlotId list, size_t positions);

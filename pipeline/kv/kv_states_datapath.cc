@@ -49,7 +49,10 @@ size_t KvStates::Begin(SlotId slot, AttentionId socket, size_t begin, model::KvU
 
 void KvStates::Extend(SlotId slot, size_t end) { list_[slot.index()].back().position = end; }
 
-void KvStates::KeepEnd(SlotId slot) { keep_[slot.index()] = list_[slot.index()].back().position; }
+void KvStates::KeepEnd(SlotId slot) {
+  const std::vector<State>& states = list_[slot.index()];
+  keep_[slot.index()] = states.empty() ? 0 : states.back().position;
+}
 
 void KvStates::Cut(SlotId list, size_t positions) {
   std::vector<State>& states = list_[list.index()];
