@@ -392,9 +392,16 @@ TEST_P(PolicyProperty, EachSequenceEndsOnceWithTheTokensThatItGetsAlone) {
   if (files) {
     EXPECT_GT(tier->status().written.load(), 0u);
     EXPECT_GT(tier->status().read.load(), 0u);
-    const bool fails = with.elsewhere.value_or(0) > 0;
-    EXPECT_EQ(tier->status().refused.load() > 0, fails);
-    EXPECT_EQ(tier->status().failed.load() > 0, fails);
+    // How many files are moved, and so how many fail, depends on how busy the machine is.
+    EXPECT_LE(tier->status().refused.load(), engine.failed_loads);
+    EXPECT_LE(tier->status().failed.load(), engine.failed_stores);
+    if (with.elsewhere.value_or(0) > 0) {
+      EXPECT_GT(engine.failed_loads + engine.failed_stores, 0u);
+    }
+    if (with.loss == 0) {
+      EXPECT_EQ(tier->status().refused.load() > 0, engine.failed_loads > 0);
+      EXPECT_EQ(tier->status().failed.load() > 0, engine.failed_stores > 0);
+    }
     EXPECT_LE(files->status().bytes.load(), with.files);
     EXPECT_EQ(tier->jobs(), 0u);
   }

@@ -147,6 +147,7 @@ class SimulatedEngine final : public TokenEngine, private KvChannel {
   size_t most_rows = 0;
   uint64_t logit_row_ns = 0;  // the time for the logits of a row
   uint64_t longest_step_ns = 0;
+  size_t failed_stores = 0, failed_loads = 0;  // of the sockets' files
 
  private:
   std::span<uint8_t> Memory(uint32_t chunk) override {
@@ -238,9 +239,11 @@ class SimulatedEngine final : public TokenEngine, private KvChannel {
     if (order.kind == KvOrder::Kind::kStore) {
       EXPECT_FALSE(files_.contains(order.ticket)) << "a ticket was used twice";
       if (!fails) files_[order.ticket].assign(memory.begin(), memory.end());
+      failed_stores += fails;
       return !fails;
     }
     const auto file = files_.find(order.ticket);
+    failed_loads += fails || file == files_.end();
     if (file == files_.end()) return false;
     std::ranges::copy(file->second, memory.begin());  // also if it is found damaged at its end
     if (fails) files_.erase(file);
