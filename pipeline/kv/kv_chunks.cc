@@ -8,18 +8,12 @@ namespace larder::pipeline::inline kv {
 namespace {
 
 // How many slots an attention socket has.
-size_t SlotsOf(const KvChunksShape& shape, size_t socket) {
-  const auto& ends = shape.slot_ends;
-  if (ends.empty()) return shape.capacity.slots;
-  return ends[socket].index() - (socket == 0 ? 0 : ends[socket - 1].index());
-}
-
 std::vector<KvStates::Pool> PoolsOfStates(const KvChunksShape& shape) {
   std::vector<KvStates::Pool> pools;
   const size_t classes = shape.classes.size();
   for (size_t i = classes - 1; shape.states() && i < shape.chunk_ends.size(); i += classes)
     pools.push_back(
-        {{i == 0 ? 0 : shape.chunk_ends[i - 1], shape.chunk_ends[i]}, SlotsOf(shape, i / classes)});
+        {{i == 0 ? 0 : shape.chunk_ends[i - 1], shape.chunk_ends[i]}, shape.SlotsOf(i / classes)});
   return pools;
 }
 
@@ -53,7 +47,7 @@ KvChunks::KvChunks(const KvChunksShape& shape)
   for (size_t i = 0; i < pools_.size(); ++i) {
     const size_t chunks = shape_.chunk_ends[i] - (i == 0 ? 0 : shape_.chunk_ends[i - 1]);
     const model::KvClass& of = shape_.classes[i % shape_.classes.size()];
-    const size_t needed = of.states        ? SlotsOf(shape_, i / shape_.classes.size())
+    const size_t needed = of.states        ? shape_.SlotsOf(i / shape_.classes.size())
                           : of.chunks == 0 ? slot_chunks_
                                            : std::min(of.chunks, slot_chunks_);
     LARDER_CHECK(chunks >= needed, "{} KV chunks; a slot needs {}", chunks, needed);

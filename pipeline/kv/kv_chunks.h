@@ -43,6 +43,11 @@ struct KvChunksShape {
   // Whether all layers keep all positions.
   bool plain() const { return classes.size() == 1 && classes[0].window == 0; }
 
+  // How many slots an attention socket has.
+  size_t SlotsOf(size_t socket) const {
+    if (slot_ends.empty()) return capacity.slots;
+    return slot_ends[socket].index() - (socket == 0 ? 0 : slot_ends[socket - 1].index());
+  }
   size_t slot_chunks() const { return (capacity.context + chunk_positions - 1) / chunk_positions; }
 };
 

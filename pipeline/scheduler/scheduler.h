@@ -115,6 +115,7 @@ class Scheduler {
     size_t wanted;       // number of its last rows whose logits or hidden states are wanted
     bool last;     // of a prompt: its last row is the last one to compute before the next token
     bool decodes;  // behind its prompt: the next token's row, and those of its drafts
+    bool pauses = false;  // Active::NextPause is where it ends, not the prompt's end
   };
   // Whose rows a micro-batch of the engine has.
   struct ScheduledBatch {

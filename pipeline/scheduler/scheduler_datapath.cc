@@ -151,7 +151,8 @@ size_t Scheduler::AddPromptOf(SlotId id, ScheduledBatch& batch, size_t most, siz
   const bool scores =
       active.sequence->wanted() == Wanted::kPromptLogits && begin + silent + 1 < prompt.size();
   size_t n = std::min(most, prompt.size() - begin);
-  if (slots_.kv().shape().states()) n = std::min(n, active.NextPause(begin) - begin);
+  const size_t pause = slots_.kv().shape().states() ? active.NextPause(begin) : prompt.size();
+  n = std::min(n, pause - begin);
   if (n == 0) return 0;
   if (scores && n > silent) n = std::min(n, silent + costs_.LogitRowsWithin(n - silent));
   if (!running_.Reserve(id, begin, begin + n))
@@ -170,7 +171,8 @@ size_t Scheduler::AddPromptOf(SlotId id, ScheduledBatch& batch, size_t most, siz
                      of_row && hidden});
   }
   // datapath-ok: within what the constructor reserved
-  batch.parts.push_back({id, begin, n, wanted, last, /*decodes=*/false});
+  batch.parts.push_back(
+      {id, begin, n, wanted, last, /*decodes=*/false, /*pauses=*/!last && begin + n == pause});
   batch.prefill_rows += n;
   logits += wanted;
   if (last) running_.PromptIsSubmitted(id);
@@ -189,9 +191,7 @@ void Scheduler::Submit(ScheduledBatch& batch) {
       slot.tokens.push_back(rows_[row].token);
     }
     slot.active->rows_in_flight += part.rows;
-    if (!part.decodes && slots_.kv().shape().states() &&
-        slot.active->LastPause(slot.tokens.size()) == slot.tokens.size())
-      slots_.kv().KeepState(part.slot);
+    if (part.pauses) slots_.kv().KeepState(part.slot);
     slots_.ShowTokens(part.slot);
   }
   ++in_flight_;

@@ -51,13 +51,6 @@ size_t SlotTable::LeftIn(SlotId id) const {
   return slot.active->to_compute().size() - slot.tokens.size();
 }
 
-size_t SlotTable::SlotsOf(AttentionId socket) const {
-  const std::span<const SlotId> ends = limits_.attention_slot_ends;
-  if (ends.empty()) return limits_.capacity.slots;
-  const size_t at = socket.index();
-  return ends[at].index() - (at == 0 ? 0 : ends[at - 1].index());
-}
-
 size_t SlotTable::CommonPrefix(SlotId id, const Active& active) const {
   const Slot& slot = slots_[id.index()];
   return MayReuse(slot, active) ? kv_.Usable(id, active.CommonWith(slot.tokens)) : 0;
@@ -111,7 +104,8 @@ std::optional<Place> SlotTable::FindPlace(const Active& active) const {
   }
   if (best) return best;
   const auto share = [&](AttentionId socket) {
-    return static_cast<double>(used[socket.index()]) / static_cast<double>(SlotsOf(socket));
+    return static_cast<double>(used[socket.index()]) /
+           static_cast<double>(kv_.shape().SlotsOf(socket.index()));
   };
   const auto key = [&](SlotId slot) {
     return std::pair(share(kv_.socket_of(slot)), slots_[slot.index()].last_used);

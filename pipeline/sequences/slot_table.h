@@ -124,7 +124,6 @@ class SlotTable {
   void ShowChunks();
 
  private:
-  size_t SlotsOf(AttentionId socket) const;
   // The tokens of the slot's sequence with which the prompt may begin.
   size_t CommonPrefix(SlotId id, const Active& active) const;
   std::optional<Place> FindPlace(const Active& active) const;
