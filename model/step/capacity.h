@@ -16,7 +16,8 @@ struct Capacity {
   // for each slot.
   size_t kv_tokens = 0;
   size_t cached_tokens = 0;  // more tokens, of ended sequences only
-  // The most rows of a micro-batch. 0: as many as fit in L2 with their FFN activations, 64 to 256.
+  // The most rows of a micro-batch. 0: as many as fit in L2 with their FFN activations, 64 to 256;
+  // with experts up to 1,024.
   size_t max_batch_tokens = 0;
   size_t max_in_flight = 1;  // the most micro-batches in flight
 

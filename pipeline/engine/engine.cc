@@ -13,6 +13,21 @@ namespace {
 // As many as chunks allow, within reason: a prompt is compared with each.
 constexpr size_t kKeptSequences = 256;
 
+// read_bytes: of so many rows.
+template <typename ReadBytes>
+std::vector<double> BytesOfHalves(const model::ModelConfig& config, const model::Capacity& capacity,
+                                  const ReadBytes& read_bytes) {
+  constexpr size_t kComputeBoundRows = 64;  // of a matrix
+  const size_t bound = config.Most([](const model::LayerSpec& layer) {
+    const model::ExpertSpec& experts = layer.experts;
+    return kComputeBoundRows * (experts.count == 0 ? 1 : CeilDiv(experts.count, experts.used));
+  });
+  std::vector<double> bytes(std::min(bound, capacity.max_batch_tokens + 1));
+  for (size_t rows = 2; rows < bytes.size(); ++rows)
+    bytes[rows] = read_bytes(CeilDiv(rows, size_t{2})) + read_bytes(rows / 2) - read_bytes(rows);
+  return bytes;
+}
+
 }  // namespace
 
 Engine::Engine(std::shared_ptr<const model::GgufFile> file, const StagePlan& plan,
@@ -20,7 +35,8 @@ Engine::Engine(std::shared_ptr<const model::GgufFile> file, const StagePlan& pla
     : status_(options.status != nullptr ? *options.status : own_status_),
       plan_(plan),
       file_(std::move(file)),
-      weight_bytes_(plan.weight_bytes),
+      bytes_of_halves_(BytesOfHalves(plan.config, plan.options.capacity,
+                                     [&](size_t rows) { return plan.ReadBytes(rows); })),
       kv_token_bytes_(plan.kv_slot_bytes / plan.options.capacity.context) {
   ChainPlan division;
   division.DivideLike(plan);
@@ -37,7 +53,11 @@ Engine::Engine(std::shared_ptr<const model::GgufFile> file, const ChainPlan& cha
       plan_(ends),
       file_(std::move(file)),
       limits_{.capacity = chain.capacity, .attention_slot_ends = chain.slot_ends},
-      weight_bytes_(weight_node::LayerBytes(chain.config, 0, chain.config.layers)),
+      bytes_of_halves_(BytesOfHalves(chain.config, chain.capacity,
+                                     [&](size_t rows) {
+                                       return weight_node::LayerReadBytes(
+                                           chain.config, 0, chain.config.layers, rows);
+                                     })),
       kv_token_bytes_(
           attention_node::KvShape::OfSequence(chain.config, chain.capacity).slot_bytes() /
           chain.capacity.context) {

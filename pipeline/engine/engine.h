@@ -140,7 +140,10 @@ class Engine final : public TokenEngine, private KvChannel {
   LocalChain* local_ = nullptr;  // the chain is one of these two
   ChainClient* client_ = nullptr;
   EngineLimits limits_;
-  uint64_t weight_bytes_ = 0, kv_token_bytes_ = 0;
+  // [rows], up to where all products are bound by arithmetic: what two halves of so many rows read
+  // beyond what one micro-batch reads.
+  const std::vector<double> bytes_of_halves_;
+  const uint64_t kv_token_bytes_;
   std::unique_ptr<KvChunks> kv_;
   std::vector<uint64_t> seen_;  // [slot]: the last Check() that saw it
   uint64_t checks_ = 0;

@@ -86,17 +86,16 @@ void Engine::Reserve(std::span<const TokenRow> rows) {
   }
 }
 
-// Halves let weight and attention sockets compute at the same time, but each half reads all
-// weights. That costs little if the rows are bound by arithmetic anyway, and pays if attention
+// Halves let weight and attention sockets compute at the same time, but each half reads weights of
+// its own. That costs little if the rows are bound by arithmetic anyway, and pays if attention
 // takes long enough to be worth overlapping. The two bounds are from bench_engine's sockets/* rows
 // (docs/engine.md); the results' bits do not depend on them.
 bool Engine::PaysInHalves(std::span<const TokenRow> rows) const {
-  constexpr size_t kComputeBoundRows = 64;
   if (rows.size() < 2) return false;
-  if (rows.size() >= kComputeBoundRows) return true;
+  if (rows.size() >= bytes_of_halves_.size()) return true;
   uint64_t tokens = 0;
   for (const TokenRow& row : rows) tokens += row.position + 1;
-  return 2 * tokens * kv_token_bytes_ >= weight_bytes_;
+  return 2.0 * static_cast<double>(tokens * kv_token_bytes_) >= bytes_of_halves_[rows.size()];
 }
 
 // Sorts order_ by half and attention socket; returns the rows of the first half. Each socket's rows

@@ -204,7 +204,8 @@ class Planner {
     // A micro-batch passes through every stage, so the smallest L2 limits its rows.
     size_t rows = SIZE_MAX;
     for (const PlacedStage& stage : plan_.stages)
-      rows = std::min(rows, DefaultBatchTokens(ConfigOf(stage), machines_[stage.machine]));
+      rows = std::min(
+          rows, DefaultBatchTokens(ConfigOf(stage), machines_[stage.machine], plan_.single()));
     const size_t wanted = options_.capacity.max_batch_tokens;
     const size_t max_in_flight = plan_.single() ? 1 : MaxInFlight(plan_.stages.size());
     // Colocated stages have the KV chunks of the attention sockets of the others together.

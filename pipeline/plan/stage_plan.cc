@@ -114,12 +114,20 @@ void NoteResidency(StagePlan& plan) {
 
 }  // namespace
 
-size_t DefaultBatchTokens(const model::ModelConfig& config, const topology::Topology& topology) {
+size_t DefaultBatchTokens(const model::ModelConfig& config, const topology::Topology& topology,
+                          bool alone) {
   const size_t l2 = topology.cores()[0].l2_bytes ? topology.cores()[0].l2_bytes : size_t{1} << 20;
   const size_t ffn = config.Most([](const model::LayerSpec& layer) { return layer.sizes.ffn; });
   const size_t row_bytes =
       kernels::ActRowBytes(CeilDiv(std::max(ffn, config.dim), kernels::kBlock));
-  return std::clamp<size_t>(l2 / row_bytes / 32 * 32, 64, 256);
+  const auto rows = std::clamp<size_t>(l2 / row_bytes / 32 * 32, 64, 256);
+  if (!alone) return rows;
+  constexpr size_t kRowsOfExpert = 64, kMost = 1024;
+  const size_t of_experts = config.Most([](const model::LayerSpec& layer) {
+    const model::ExpertSpec& experts = layer.experts;
+    return experts.count == 0 ? 0 : kRowsOfExpert * experts.count / experts.used;
+  });
+  return std::clamp(of_experts / 32 * 32, rows, kMost);
 }
 
 StagePlan MakeStagePlan(const model::ModelConfig& config, const topology::Topology& topology,
@@ -161,7 +169,7 @@ StagePlan MakeStagePlan(const model::ModelConfig& config, const topology::Topolo
   }
   if (capacity.slots == 0) throw Error("plan: at least one slot is needed");
   if (capacity.max_batch_tokens == 0)
-    capacity.max_batch_tokens = DefaultBatchTokens(config, topology);
+    capacity.max_batch_tokens = DefaultBatchTokens(config, topology, true);
   if (o.few_rows == 0) o.few_rows = weight_node::OwnNormRows(config, o.threads);
   o.few_rows = std::min(o.few_rows, capacity.max_batch_tokens);
   if (!o.tuning) o.tuning = kernels::DefaultTuning(o.isa);

@@ -135,8 +135,11 @@ uint64_t HashOf(const nlohmann::json& key);
 size_t LogitRows(const model::ModelConfig& config, size_t max_batch_tokens);
 
 // The most rows of a micro-batch unless the options say otherwise: their quantised FFN activations,
-// the widest ones, stay in a core's L2 beside a panel.
-size_t DefaultBatchTokens(const model::ModelConfig& config, const topology::Topology& topology);
+// the widest ones, stay in a core's L2 beside a panel. alone: there is no other stage, so that
+// micro-batches need not be short to keep all of them busy; then there may be as many as give an
+// expert 64 rows, up to 1,024, since each expert's weights are read for few of the rows.
+size_t DefaultBatchTokens(const model::ModelConfig& config, const topology::Topology& topology,
+                          bool alone);
 
 // Throws Error if the options cannot be met: more than 1024 threads, a context beyond what is
 // sensible, KV larger than the machine's memory (with the numbers and the largest context that

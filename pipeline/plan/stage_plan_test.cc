@@ -360,5 +360,21 @@ TEST(StagePlan, TilesAreNotPartOfTheHash) {
   EXPECT_EQ(tuned.ExchangeHash(), plan.ExchangeHash());
 }
 
+// An expert sees few of a micro-batch's rows; stages of a chain would wait for long micro-batches.
+TEST(StagePlan, WithExpertsAMicroBatchHasMoreRows) {
+  const auto rows = [](const std::string& shape, bool alone) {
+    return DefaultBatchTokens(model::ConfigOfShape(model::ShapeByName(shape), "test"),
+                              Topology::Detect(), alone);
+  };
+  for (const auto* shape : {"llama-3.2-3b", "bench-moe-440m", "qwen3-30b-a3b", "mixtral-8x7b"}) {
+    EXPECT_GE(rows(shape, false), 64u) << shape;
+    EXPECT_LE(rows(shape, false), 256u) << shape;
+  }
+  EXPECT_EQ(rows("llama-3.2-3b", true), rows("llama-3.2-3b", false));
+  EXPECT_EQ(rows("bench-moe-440m", true), 1024u);
+  EXPECT_EQ(rows("qwen3-30b-a3b", true), 1024u);
+  EXPECT_EQ(rows("mixtral-8x7b", true), 256u);  // 2 of 8 experts
+}
+
 }  // namespace
 }  // namespace larder::pipeline::plan
