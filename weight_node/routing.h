@@ -17,11 +17,13 @@ struct RouterRule {
   model::ExpertGating gating = model::ExpertGating::kSoftmax;
   bool normalise = true;
   float scale = 1.0f;
-  const float* bias = nullptr;  // [experts], or null
-  bool shared_gate = false;     // behind the experts' logits is that of the shared expert's sigmoid
+  const float* bias = nullptr;         // [experts], or null
+  size_t groups = 1, groups_used = 1;  // a divisor of experts
+  bool shared_gate = false;  // behind the experts' logits is that of the shared expert's sigmoid
 };
 
 inline constexpr size_t kMostUsed = 64;  // experts of a row
+inline constexpr size_t kMostGroups = 64;
 
 // What was chosen for rows: of row m its experts, ascending, and their weights.
 struct ChosenRows {
@@ -34,7 +36,8 @@ struct ChosenRows {
 constexpr size_t RouterFloats(size_t experts) { return RoundUp(experts + 1, 16); }
 
 // Chooses for row m by its logits [RouterFloats], which are overwritten, as is by [RouterFloats].
-// Experts are ordered by logit, or with a bias by p + bias; of equal ones the lower is chosen. With
+// Experts are ordered by logit, or with a bias by p + bias, or with groups by p; of equal ones the
+// lower is chosen. Of groups those with the largest sums of their two largest values. With
 // exponentials from softmax_chunk, whose sums are in its order:
 //   softmax, normalised, without a bias: w = Exp(l - max) / sum over the chosen;
 //   other softmax: p = Exp(l - max) / sum over all; sigmoid: p = 1 / (1 + Exp(-l)); w = p, or

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 
 #include "weight_node/routing.h"
 
@@ -28,6 +29,35 @@ void SelectLargest(const float* values, size_t experts, size_t used, uint16_t* c
   }
 }
 
+// Leaves -infinity of experts whose group is not chosen.
+void KeepBestGroups(const RouterRule& rule, float* values) {
+  const size_t of_group = rule.experts / rule.groups;
+  float sums[kMostGroups] = {};
+  uint16_t chosen[kMostGroups];
+  for (size_t g = 0; g < rule.groups; ++g) {
+    float first = -std::numeric_limits<float>::infinity(), second = first;
+    for (size_t e = g * of_group; e < (g + 1) * of_group; ++e) {
+      const float value = values[e];
+      if (value > first) {
+        second = first;
+        first = value;
+      } else if (value > second) {
+        second = value;
+      }
+    }
+    sums[g] = first + second;
+  }
+  SelectLargest(sums, rule.groups, rule.groups_used, chosen);
+  size_t next = 0;
+  for (size_t g = 0; g < rule.groups; ++g) {
+    if (next < rule.groups_used && chosen[next] == g) {
+      ++next;
+      continue;
+    }
+    std::fill_n(values + g * of_group, of_group, -std::numeric_limits<float>::infinity());
+  }
+}
+
 }  // namespace
 
 void ChooseExperts(const RouterRule& rule, const kernels::Elementwise& elementwise, float* logits,
@@ -42,8 +72,9 @@ void ChooseExperts(const RouterRule& rule, const kernels::Elementwise& elementwi
   } else {
     rows.shared[m] = 1.0f;
   }
-  if (rule.bias == nullptr) SelectLargest(logits, rule.experts, rule.used, chosen);
-  if (rule.gating == model::ExpertGating::kSoftmax && rule.normalise && rule.bias == nullptr) {
+  const bool by_logit = rule.bias == nullptr && rule.groups == 1;
+  if (by_logit) SelectLargest(logits, rule.experts, rule.used, chosen);
+  if (rule.gating == model::ExpertGating::kSoftmax && rule.normalise && by_logit) {
     for (size_t i = 0; i < rule.used; ++i) by[i] = logits[chosen[i]];
     const size_t padded = RoundUp(rule.used, 16);
     elementwise.softmax_chunk(by, padded, 1, 0, rule.used, padded, &max, &sum);
@@ -59,8 +90,10 @@ void ChooseExperts(const RouterRule& rule, const kernels::Elementwise& elementwi
     elementwise.sigmoid(logits, rule.experts);
     least = 1e-20f;
   }
-  if (rule.bias != nullptr) {
-    for (size_t e = 0; e < rule.experts; ++e) by[e] = logits[e] + rule.bias[e];
+  if (!by_logit) {
+    for (size_t e = 0; e < rule.experts; ++e)
+      by[e] = rule.bias == nullptr ? logits[e] : logits[e] + rule.bias[e];
+    if (rule.groups > 1) KeepBestGroups(rule, by);
     SelectLargest(by, rule.experts, rule.used, chosen);
   }
   float all = least;

@@ -7,6 +7,7 @@
 #include <limits>
 #include <numeric>
 #include <random>
+#include <utility>
 #include <vector>
 
 namespace larder::weight_node {
@@ -83,6 +84,30 @@ TEST(Routing, WeightsAreTheDefinitions) {
   EXPECT_EQ(Choose({.experts = 5, .used = 2}, with_shared).shared, 1.0f);
 }
 
+TEST(Routing, ChoosesAmongTheBestGroups) {
+  // Groups of three: the best expert is alone in its group, and the largest sums of two are those
+  // of the first and the last, whose third is larger than the best of another.
+  const std::vector<float> logits = {1, 1, 0.5f, 3, -9, -9, 0, 0, 0, 1, 1, 0.5f};
+  RouterRule rule{
+      .experts = 12, .used = 5, .gating = ExpertGating::kSigmoid, .groups = 4, .groups_used = 2};
+  EXPECT_EQ(Choose(rule, logits).experts, (std::vector<uint16_t>{0, 1, 2, 9, 10}));
+  rule.groups_used = 4;
+  EXPECT_EQ(Choose(rule, logits).experts, (std::vector<uint16_t>{0, 1, 3, 9, 10}));
+  // The bias chooses groups, too, and does not weigh.
+  const std::vector<float> bias = {0, 0, 0, 0, 0, 0, 9, 9, 0, 0, 0, 0};
+  rule.groups_used = 1;
+  rule.used = 2;
+  rule.bias = bias.data();
+  const Choice by_bias = Choose(rule, logits);
+  EXPECT_EQ(by_bias.experts, (std::vector<uint16_t>{6, 7}));
+  EXPECT_EQ(by_bias.weights, (std::vector<float>{0.5f, 0.5f}));
+  rule.bias = nullptr;
+  EXPECT_EQ(Choose(rule, logits).experts, (std::vector<uint16_t>{0, 1}))
+      << "of equal ones the lower";
+  rule.gating = ExpertGating::kSoftmax;  // exp(3) is more than 2 exp(1)
+  EXPECT_EQ(Choose(rule, logits).experts, (std::vector<uint16_t>{3, 4}));
+}
+
 TEST(Routing, InstructionSetsAgree) {
   const std::vector<float> bias = RandomLogits(60, 3);
   for (const float* of : {static_cast<const float*>(nullptr), bias.data()}) {
@@ -108,8 +133,12 @@ TEST(Routing, AnyNumbersGiveDifferentExperts) {
   const float nan = std::nanf(""), inf = std::numeric_limits<float>::infinity();
   for (std::vector<float> logits :
        {std::vector<float>{nan, nan, nan, nan}, {nan, 1, nan, 2}, {inf, -inf, inf, nan}}) {
-    for (const bool normalise : {false, true}) {
-      const Choice choice = Choose({.experts = 4, .used = 3, .normalise = normalise}, logits);
+    for (const auto& [normalise, groups] :
+         {std::pair{false, 1}, std::pair{true, 1}, std::pair{true, 2}}) {
+      const auto of = static_cast<size_t>(groups);
+      const Choice choice =
+          Choose({.experts = 4, .used = 3, .normalise = normalise, .groups = of, .groups_used = of},
+                 logits);
       for (size_t i = 0; i < 3; ++i) {
         EXPECT_LT(choice.experts[i], 4);
         if (i > 0) {

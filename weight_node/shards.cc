@@ -24,10 +24,15 @@ struct RowSource {
   const model::TensorInfo* more = nullptr;  // its row of that number follows, if there is one
 };
 
-// A matrix, or a part of one: rows [first, first + rows) of a tensor.
+// A matrix, or a part of one: rows [first, first + rows) of those that `part` says of a tensor; of
+// the tensor where that is null.
 struct RowsOfTensor {
   const model::TensorInfo* tensor = nullptr;
   size_t first = 0, rows = 0;
+  const model::TensorSpec* part = nullptr;
+  RowSource Row(size_t row) const {
+    return {tensor, part == nullptr ? first + row : part->RowInFile(first + row)};
+  }
 };
 
 // Reads rows in runs and packs them. One per thread; it keeps its buffer between calls.
@@ -104,7 +109,7 @@ std::vector<RowSource> PlainRows(const RowsOfTensor& matrix, PanelRange panels) 
   std::vector<RowSource> rows(panels.count() * kPanelRows);
   for (size_t i = 0; i < rows.size(); ++i) {
     const size_t row = panels.begin * kPanelRows + i;
-    if (row < matrix.rows) rows[i] = {matrix.tensor, matrix.first + row};
+    if (row < matrix.rows) rows[i] = matrix.Row(row);
   }
   return rows;
 }
@@ -124,7 +129,7 @@ std::vector<RowSource> FfnRows(const RowsOfTensor& gate, const RowsOfTensor& up,
 // A matrix of one of the experts, whose matrices are a tensor together.
 RowsOfTensor OfExpert(const RowsOfTensor& all, size_t expert, size_t experts) {
   const size_t rows = all.rows / experts;
-  return {all.tensor, all.first + expert * rows, rows};
+  return {all.tensor, all.first + expert * rows, rows, all.part};
 }
 
 // The rows of units of gate and up of experts (LayerShape).
@@ -303,7 +308,7 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
     const LayerPanels& panels = layer_panels_[layer];
     const auto tensor = [&](TensorRole role) {
       const model::TensorSpec& matrix = spec.tensor(role);
-      return RowsOfTensor{&file.Tensor(config_.TensorName(layer, role)), matrix.first, matrix.rows};
+      return RowsOfTensor{&file.Tensor(config_.TensorName(layer, role)), 0, matrix.rows, &matrix};
     };
     const std::vector<std::optional<QkvSource>> qkv = QkvRows(spec);
     std::array<RowsOfTensor, model::kTensorRoles> matrices;  // by role
@@ -320,8 +325,7 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
         const auto& source = qkv[part.panels.begin * kPanelRows + i];
         rows[i] = {};
         if (!source) continue;
-        const RowsOfTensor& matrix = matrices.at(static_cast<size_t>(source->role));
-        rows[i] = {matrix.tensor, matrix.first + source->row};
+        rows[i] = matrices.at(static_cast<size_t>(source->role)).Row(source->row);
       }
       out = packer.Pack(rows, panels.of(PanelMatrix::kQkv, part.panels.begin), out);
     }

@@ -695,6 +695,8 @@ RouterRule WeightNode::RuleOf(size_t thread, size_t layer) const {
           .normalise = spec.experts.normalise,
           .scale = static_cast<float>(spec.experts.scale),
           .bias = shards_[thread]->layers()[layer].of(model::TensorRole::kRouterBias),
+          .groups = spec.experts.groups,
+          .groups_used = spec.experts.groups_used,
           .shared_gate = spec.Has(model::TensorRole::kSharedRouter)};
 }
 

@@ -92,10 +92,14 @@ class TensorChecker {
             .fused_qkv = has("attn_qkv.weight"),
             .fused_gate_up = !has("ffn_gate.weight") && up != nullptr &&
                              up->rows == 2 * keys_.layers[first].sizes.ffn,
+            .fused_experts = HasInLayerWithExperts("ffn_gate_up_exps.weight"),
+            .fused_rates = HasInLayerWith(StateKind::kDeltaRule, "ssm_ba.weight"),
+            .fused_state = HasInLayerWith(StateKind::kDeltaRule, "ssm_in.weight"),
             .value_is_key = LacksValue(),
-            .router_bias = HasInLayerWithExperts(TensorRole::kRouterBias),
-            .shared_gate = HasInLayerWithExperts(TensorRole::kSharedRouter),
-            .group_norm = HasGroupNorm(),
+            .qk_norm = has("attn_q_norm.weight"),
+            .router_bias = HasInLayerWithExperts(SuffixOf(TensorRole::kRouterBias)),
+            .shared_gate = HasInLayerWithExperts(SuffixOf(TensorRole::kSharedRouter)),
+            .group_norm = HasInLayerWith(StateKind::kMamba2, SuffixOf(TensorRole::kGroupNorm)),
             .bare_ffn_norm = has("ffn_norm")};
   }
 
@@ -103,14 +107,21 @@ class TensorChecker {
     return layer.recurrence.any() && !layer.recurrence.beside_attention();
   }
 
-  // Whether the first layer with Mamba-2 has such a norm.
-  bool HasGroupNorm() const {
-    const auto layer = std::ranges::find_if(keys_.layers, [](const KeysOfModel::Layer& of) {
-      return of.recurrence.kind == StateKind::kMamba2;
-    });
+  // Whether the first of the layers of which `is` is true has that tensor.
+  template <typename Is>
+  bool FirstHas(const Is& is, std::string_view suffix) const {
+    const auto layer = std::ranges::find_if(keys_.layers, is);
     if (layer == keys_.layers.end()) return false;
     const auto number = static_cast<size_t>(layer - keys_.layers.begin());
-    return file_.FindTensor(LayerTensor(number, SuffixOf(TensorRole::kGroupNorm))) != nullptr;
+    return file_.FindTensor(LayerTensor(number, suffix)) != nullptr;
+  }
+  bool HasInLayerWith(StateKind kind, std::string_view suffix) const {
+    return FirstHas([&](const KeysOfModel::Layer& layer) { return layer.recurrence.kind == kind; },
+                    suffix);
+  }
+  bool HasInLayerWithExperts(std::string_view suffix) const {
+    return FirstHas([](const KeysOfModel::Layer& layer) { return layer.experts.count != 0; },
+                    suffix);
   }
 
   // Whether layers that may be without V are.
@@ -120,14 +131,6 @@ class TensorChecker {
     const auto number = static_cast<size_t>(layer - keys_.layers.begin());
     return file_.FindTensor(LayerTensor(number, SuffixOf(TensorRole::kV))) == nullptr &&
            file_.FindTensor(LayerTensor(number, "attn_qkv.weight")) == nullptr;
-  }
-  // Whether the first layer with experts has that tensor, which layers without them do not have.
-  bool HasInLayerWithExperts(TensorRole role) const {
-    for (size_t i = 0; i < keys_.layers.size(); ++i) {
-      if (keys_.layers[i].experts.count != 0)
-        return file_.FindTensor(LayerTensor(i, SuffixOf(role))) != nullptr;
-    }
-    return false;
   }
   size_t FirstWithAttention() const {
     size_t first = 0;

@@ -116,19 +116,21 @@ class Writer {
       Line(NameOf(kStateNames, state_kind), "{} {} {}", key_size, taps, heads_in_turn);
       if (of_state != 0) Line("beside_attention", "{} {} {}", of_state, of_keys, of_head);
     }
-    const auto& [count, used, shared_ffn, gating, normalise, scale] = experts;
+    const auto& [count, used, shared_ffn, gating, normalise, scale, groups, groups_used] = experts;
     if (count != 0)
       Line("experts", "{} {} {} {} {} {}", count, used, shared_ffn, NameOf(kGatingNames, gating),
            normalise, scale);
+    if (groups != 1) Line("expert_groups", "{} {}", groups, groups_used);
   }
 
   void Add(const TensorSpec& tensor) {
     // Left out: what the shape means, which is for messages.
-    [[maybe_unused]] const auto& [role, kind, suffix, rows, cols, meaning, first, of, shared] =
-        tensor;
+    [[maybe_unused]] const auto& [role, kind, suffix, rows, cols, meaning, first, of, shared, run,
+                                  step] = tensor;
     Line("tensor", "{} {} {} {} x {}", static_cast<int>(role), suffix, NameOf(kKindNames, kind),
          rows, cols);
     if (of != 0) Line("tensor.part", "{} of {}", first, of);
+    if (run != 0) Line("tensor.runs", "{} of {}", run, step);
     LineUnless(!shared, "tensor.shared", shared);
   }
 

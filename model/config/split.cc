@@ -29,7 +29,11 @@ constexpr std::pair<std::string_view, bool TensorForms::*> kFormNames[] = {
     {"down_bias", &TensorForms::down_bias},
     {"fused_qkv", &TensorForms::fused_qkv},
     {"fused_gate_up", &TensorForms::fused_gate_up},
+    {"fused_experts", &TensorForms::fused_experts},
+    {"fused_rates", &TensorForms::fused_rates},
+    {"fused_state", &TensorForms::fused_state},
     {"value_is_key", &TensorForms::value_is_key},
+    {"qk_norm", &TensorForms::qk_norm},
     {"router_bias", &TensorForms::router_bias},
     {"shared_gate", &TensorForms::shared_gate},
     {"group_norm", &TensorForms::group_norm},
@@ -56,6 +60,15 @@ bool IsRopeFactors(const std::string& name) {
          name == kLongRopeFactorsTensor;
 }
 
+// Whether a layer without Mamba-2, whose tensors have one form, has that role in that tensor.
+bool HasSuffix(const ModelConfig& config, TensorRole role, std::string_view suffix) {
+  return config.Sum([&](const LayerSpec& of) {
+    const TensorSpec* const tensor = of.Find(role);
+    return size_t{tensor != nullptr && tensor->suffix == suffix &&
+                  of.recurrence.kind != StateKind::kMamba2};
+  }) != 0;
+}
+
 // Which optional tensors the layers have, and in which form.
 TensorForms FormsOf(const ModelConfig& config) {
   const LayerSpec& layer = config.FirstWithAttention();
@@ -64,10 +77,15 @@ TensorForms FormsOf(const ModelConfig& config) {
           .gate_up_bias = layer.Has(TensorRole::kUpBias),
           .down_bias = layer.Has(TensorRole::kDownBias),
           .fused_qkv = layer.tensor(TensorRole::kQ).of != 0,
-          .fused_gate_up = layer.tensor(TensorRole::kGate).of != 0,
+          .fused_gate_up = HasSuffix(config, TensorRole::kGate, SuffixOf(TensorRole::kUp)),
+          .fused_experts = HasSuffix(config, TensorRole::kGate, "ffn_gate_up_exps.weight"),
+          .fused_rates = HasSuffix(config, TensorRole::kBeta, "ssm_ba.weight"),
+          .fused_state = HasSuffix(config, TensorRole::kOutputGate, "ssm_in.weight"),
           .value_is_key = config.Sum([](const LayerSpec& of) {
             return size_t{of.tensor(TensorRole::kV).shared};
           }) != 0,
+          .qk_norm = FamilyOf(config.architecture_name).qk_norm_where_in_file &&
+                     layer.qk_norm != QkNorm::kNone,
           .router_bias = config.Sum([](const LayerSpec& of) {
             return size_t{of.Has(TensorRole::kRouterBias)};
           }) != 0,

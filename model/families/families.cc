@@ -15,11 +15,11 @@ namespace larder::model::inline families {
 namespace {
 
 constexpr std::array kFamilies = {
-    &kLlama,    &kQwen2,        &kQwen3,      &kErnie45,       &kExaone4,  &kGlm4,
-    &kGranite,  &kHunyuanDense, &kMistral3,   &kOlmo2,         &kPhi3,     &kSeedOss,
-    &kSmolLm3,  &kGemma,        &kGemma2,     &kGemma3,        &kGemma4,   &kCohere2,
-    &kCommandR, &kQwen35,       &kLfm2,       &kGraniteHybrid, &kQwen3Moe, &kOlmoe,
-    &kQwen2Moe, &kGraniteMoe,   &kErnie45Moe, &kMinimaxM2,     &kDots1,    &kFalconH1};
+    &kLlama,         &kQwen2,    &kQwen3,   &kErnie45,   &kExaone4,    &kGlm4,       &kGranite,
+    &kHunyuanDense,  &kMistral3, &kOlmo2,   &kPhi3,      &kSeedOss,    &kSmolLm3,    &kGemma,
+    &kGemma2,        &kGemma3,   &kGemma4,  &kCohere2,   &kCommandR,   &kQwen35,     &kLfm2,
+    &kGraniteHybrid, &kQwen3Moe, &kOlmoe,   &kQwen2Moe,  &kGraniteMoe, &kErnie45Moe, &kMinimaxM2,
+    &kDots1,         &kFalconH1, &kLfm2Moe, &kQwen35Moe, &kQwen3Next,  &kGlm4Moe,    &kBailingMoe2};
 
 constexpr std::string_view kKeysOfSome[] = {"attention.output_scale",
                                             "attention.scale",
@@ -36,28 +36,22 @@ constexpr std::string_view kCountsOfSome[] = {"attention.shared_kv_layers",
                                               "embedding_length_per_layer_input"};
 
 // Of a model with experts.
-constexpr size_t kMostExperts = 1024, kMostUsed = 64, kMostLength = 1 << 17;
+constexpr size_t kMostExperts = 1024, kMostUsed = 64, kMostGroups = 64, kMostLength = 1 << 17;
 
 struct Missing {
   std::string_view name, what;
 };
-constexpr const char* kExperts = "mixtures of experts";
 constexpr Missing kMissing[] = {
     {"arcee", "gates without a gate matrix"},
-    {"bailingmoe2", kExperts},
     {"bert", "attention in both directions"},
     {"deepseek2", "latent attention (MLA), mixtures of experts"},
     {"gemma3n", "AltUp, embeddings of each layer"},
-    {"glm4moe", kExperts},
     {"gpt-oss", "mixtures of experts, attention sinks"},
     {"kimi-linear", "recurrent layers (delta rule), latent attention (MLA)"},
-    {"lfm2moe", kExperts},
     {"llama4", "mixtures of experts, attention in chunks"},
     {"mamba2", "layers without FFN"},
     {"nemotron_h", "layers without attention or without FFN"},
     {"phi2", "LayerNorm with biases, gates without a gate matrix"},
-    {"qwen35moe", "recurrent layers (delta rule), mixtures of experts"},
-    {"qwen3next", "recurrent layers (delta rule), mixtures of experts"},
 };
 
 constexpr std::string_view kWindow = "attention.sliding_window";
@@ -112,6 +106,21 @@ struct LayersWithExperts {
   bool Has(size_t layer) const { return layer >= first && (layer + 1) % step == 0; }
 };
 
+void ReadExpertGroups(const FamilyKeys& keys, ExpertSpec& experts) {
+  if (keys.Unsigned("expert_group_count").value_or(0) <= 1) return;
+  experts.groups = keys.Count("expert_group_count", 1, kMostGroups);
+  const size_t of_group = experts.count / experts.groups;
+  if (experts.count % experts.groups != 0 || of_group < 2) {
+    throw Error("{} is {}, expected groups of equally many, at least two, of {} experts",
+                keys.Name("expert_group_count"), experts.groups, experts.count);
+  }
+  experts.groups_used = keys.Count("expert_group_used_count", 0, experts.groups);
+  if (experts.used > experts.groups_used * of_group) {
+    throw Error("{} is {}, but {} groups of {} experts have fewer", keys.Name("expert_used_count"),
+                experts.used, experts.groups_used, of_group);
+  }
+}
+
 ExpertSpec ReadExpertSpec(const FamilyExperts& of_family, const FamilyKeys& keys, size_t count) {
   ExpertSpec experts{.count = count,
                      .used = keys.Count("expert_used_count", 0, std::min(count, kMostUsed)),
@@ -128,10 +137,7 @@ ExpertSpec ReadExpertSpec(const FamilyExperts& of_family, const FamilyKeys& keys
     experts.normalise |= *gating == 3;
   }
   if (const auto normalise = keys.Flag("expert_weights_norm")) experts.normalise = *normalise;
-  if (const auto groups = keys.Unsigned("expert_group_count"); groups.value_or(0) > 1) {
-    throw Error("{} is {}: Larder does not choose among groups of experts",
-                keys.Name("expert_group_count"), *groups);
-  }
+  ReadExpertGroups(keys, experts);
   return experts;
 }
 
@@ -244,6 +250,7 @@ LayerSpec MakeLayerSpec(const Family& family, const KeysOfModel::Layer& layer, f
                      .renamed = family.renamed};
   traits.forms.value_is_key &= layer.may_lack_value;
   traits.forms.group_norm |= family.group_norm;
+  if (family.qk_norm_where_in_file && !traits.forms.qk_norm) traits.qk_norm = QkNorm::kNone;
   traits.forms.qkv_bias |= family.qkv_bias == Family::QkvBias::kAlways;
   traits.rotary.pairing = family.pairing;
   traits.forms.router_bias &= family.experts && family.experts->bias;

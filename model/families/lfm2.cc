@@ -1,9 +1,10 @@
-// LFM2, dense (Liquid AI; transformers' Lfm2ForCausalLM, read 2026-11): most layers have a gated
-// short convolution instead of attention.
+// LFM2, dense and with experts (Liquid AI; transformers' Lfm2ForCausalLM and Lfm2MoeForCausalLM,
+// read 2026-11): most layers have a gated short convolution instead of attention.
 //
 // Traps: the layers with attention are those for which attention.head_count_kv has KV heads.
 // in_proj's thirds are B, C and x, in this order. There is no SiLU behind the convolution. The
-// output norm is called token_embd_norm.
+// output norm is called token_embd_norm. Experts are chosen by a sigmoid plus a bias, and weigh
+// without it; the first layers have none.
 #include "base/error.h"
 #include "model/families/family.h"
 
@@ -27,6 +28,8 @@ void ReadLfm2(const FamilyKeys& keys, KeysOfModel& model) {
 }
 
 constexpr Family::Sample::Count kLfm2Counts[] = {{"shortconv.l_cache", 3}};
+constexpr Family::Sample::Count kLfm2MoeCounts[] = {{"shortconv.l_cache", 3},
+                                                    {"leading_dense_block_count", 1}};
 
 }  // namespace
 
@@ -40,5 +43,21 @@ const Family kLfm2 = {.name = "lfm2",
                       .output_norm = "token_embd_norm.weight",
                       .read = ReadLfm2,
                       .sample = {.counts = kLfm2Counts, .attention_every = 2}};
+
+const Family kLfm2Moe = {.name = "lfm2moe",
+                         .number = 33,
+                         .pairing = RopePairing::kHalves,
+                         .qkv_bias = Family::QkvBias::kWhereInFile,
+                         .qk_norm = QkNorm::kHead,
+                         .ops = kPreNorm,
+                         .states_without_kv_heads = true,
+                         .output_norm = "token_embd_norm.weight",
+                         .experts = FamilyExperts{.gating = ExpertGating::kSigmoid, .bias = true},
+                         .read = ReadLfm2,
+                         .sample = {.counts = kLfm2MoeCounts,
+                                    .attention_every = 2,
+                                    .experts = 6,
+                                    .experts_used = 2,
+                                    .router_bias = true}};
 
 }  // namespace larder::model::families

@@ -122,6 +122,29 @@ struct RawGguf {
   void EraseTensor(std::string_view name) {
     std::erase_if(tensors, [&](const Tensor& tensor) { return tensor.name == name; });
   }
+  // Rows [first, first + rows) of a tensor.
+  struct Rows {
+    std::string tensor;
+    uint64_t first, rows;
+  };
+  // Takes rows out of their tensors, which go, into a new one: of each of `groups` equal parts of
+  // them those of the first, then those of the next.
+  void MergeRows(const std::string& name, const std::vector<Rows>& all, uint64_t groups) {
+    std::string bytes;
+    uint64_t rows = 0;
+    const Tensor like = Find(all.front().tensor);
+    const size_t row_bytes = RowBytes(static_cast<TensorType>(like.type), like.dims[0]);
+    for (uint64_t group = 0; group < groups; ++group) {
+      for (const Rows& of : all) {
+        const uint64_t n = of.rows / groups;
+        bytes +=
+            data.substr(Find(of.tensor).offset + (of.first + group * n) * row_bytes, n * row_bytes);
+        rows += n;
+      }
+    }
+    for (const Rows& of : all) EraseTensor(of.tensor);
+    AddTensor(name, {like.dims[0], rows}, like.type, bytes);
+  }
   // Overwrites the data of a tensor with `bytes`, from byte `at` on.
   void Patch(std::string_view tensor, size_t at, const std::string& bytes) {
     data.replace(Find(tensor).offset + at, bytes.size(), bytes);

@@ -332,6 +332,19 @@ void Fuse(LayerSpec& spec, std::initializer_list<TensorRole> roles, std::string_
   }
 }
 
+// These matrices are one in the file: of each of `groups` equal parts of theirs the rows of the
+// first, then those of the next.
+void FuseByGroup(LayerSpec& spec, std::initializer_list<TensorRole> roles, size_t groups,
+                 std::string_view suffix) {
+  Fuse(spec, roles, suffix);
+  for (const TensorRole role : roles) {
+    TensorSpec& tensor = *std::ranges::find(spec.tensors, role, &TensorSpec::role);
+    tensor.run = tensor.rows / groups;
+    tensor.step = tensor.of / groups;
+    tensor.first /= groups;
+  }
+}
+
 // The matrices of all experts, one after another.
 void Multiply(TensorSpec& tensor, size_t experts) {
   switch (tensor.role) {
@@ -400,14 +413,26 @@ LayerSpec MakeLayerSpec(const LayerTraits& traits) {
       Fuse(spec, {kOutputGate, kV, kK, kQ, kAlpha}, "ssm_in.weight");
     }
   }
-  if ((traits.forms.fused_qkv && spec.attends()) ||
-      (spec.recurrent() && spec.recurrence.kind != StateKind::kMamba2)) {
+  // Converters that left heads in their order left these as they were, too.
+  const bool by_key_head =
+      spec.recurrence.kind == StateKind::kDeltaRule && !spec.recurrence.heads_in_turn;
+  if (by_key_head && traits.forms.fused_rates)
+    FuseByGroup(spec, {TensorRole::kBeta, TensorRole::kAlpha}, traits.sizes.kv_heads,
+                "ssm_ba.weight");
+  if (by_key_head && traits.forms.fused_state) {
+    FuseByGroup(spec, {TensorRole::kQ, TensorRole::kK, TensorRole::kV, TensorRole::kOutputGate},
+                traits.sizes.kv_heads, "ssm_in.weight");
+  } else if ((traits.forms.fused_qkv && spec.attends()) ||
+             (spec.recurrent() && spec.recurrence.kind != StateKind::kMamba2)) {
     Fuse(spec, {TensorRole::kQ, TensorRole::kK, TensorRole::kV},
          spec.recurrence.kind == StateKind::kConvolution ? "shortconv.in_proj.weight"
                                                          : "attn_qkv.weight");
     if (traits.forms.qkv_bias)
       Fuse(spec, {TensorRole::kQBias, TensorRole::kKBias, TensorRole::kVBias}, "attn_qkv.bias");
   }
+  if (traits.forms.fused_experts && traits.experts.count != 0)
+    FuseByGroup(spec, {TensorRole::kGate, TensorRole::kUp}, traits.experts.count,
+                "ffn_gate_up_exps.weight");
   if (traits.forms.fused_gate_up) {
     Fuse(spec, {TensorRole::kGate, TensorRole::kUp}, SuffixOf(TensorRole::kUp));
     if (traits.forms.gate_up_bias)

@@ -90,6 +90,11 @@ struct TensorSpec {
   // and how many that has in all, 0 being its own.
   size_t first = 0, of = 0;
   bool shared = false;  // it is another role's tensor, too, which counts it
+  // Of such a part: `run` rows each, `step` rows apart; 0: they are one run.
+  size_t run = 0, step = 0;
+
+  // The row of the file's tensor that has row r.
+  size_t RowInFile(size_t r) const { return first + (run == 0 ? r : r / run * step + r % run); }
 
   bool operator==(const TensorSpec&) const = default;
 };
@@ -242,6 +247,8 @@ enum class ExpertGating : uint8_t { kSoftmax, kSigmoid };
 // the lower; w = p, if `normalise` divided by the sum of the chosen ones' p, times `scale`:
 //   x += sum over the chosen of w * down(gate(gate * in) * (up * in))
 //        + the same of an expert that all tokens share, times its sigmoid, if it has one.
+// With groups, which are `count` / `groups` experts each, one after another, they are chosen among
+// those of the `groups_used` groups whose two best sum up to most, of equal ones the lower.
 // LayerSizes::ffn is the length of an expert.
 struct ExpertSpec {
   size_t count = 0;       // 0: the layer has an FFN
@@ -250,6 +257,7 @@ struct ExpertSpec {
   ExpertGating gating = ExpertGating::kSoftmax;
   bool normalise = true;
   double scale = 1.0;
+  size_t groups = 1, groups_used = 1;
   bool operator==(const ExpertSpec&) const = default;
 };
 
@@ -303,8 +311,12 @@ struct TensorForms {
   bool o_bias = false, gate_up_bias = false, down_bias = false;
   // Tensors that are a part of another: q, k and v of attn_qkv; gate and up of ffn_up.
   bool fused_qkv = false, fused_gate_up = false;
+  // The same in runs: gate and up of each expert; betas and alphas of each key head's heads; q, k,
+  // v and output gates of each key head's heads.
+  bool fused_experts = false, fused_rates = false, fused_state = false;
   // In layers that may be without V: it is K, before its norm.
   bool value_is_key = false;
+  bool qk_norm = false;                           // in families that may have none
   bool router_bias = false, shared_gate = false;  // kRouterBias, kSharedRouter
   bool group_norm = false;                        // kGroupNorm
   bool bare_ffn_norm = false;                     // kFfnNorm is called ffn_norm

@@ -226,6 +226,26 @@ const std::vector<Change>& Changes() {
        [](RawGguf& f) { f.Patch("blk.1.exp_probs_b.bias", 4, Raw(5.0f)); }},
       {"the norm before experts, by a row of the router", "ernie4_5-moe",
        [](RawGguf& f) { Scale(f, "blk.2.ffn_gate_inp.weight", 3); }},
+      {"a weight of a router's bias behind a convolution", "lfm2moe",
+       [](RawGguf& f) { f.Patch("blk.2.exp_probs_b.bias", 4, Raw(5.0f)); }},
+      {"a weight of betas and alphas in one tensor", "qwen3next",
+       [](RawGguf& f) { Scale(f, "blk.1.ssm_ba.weight", 3); }},
+      {"the sigmoid of the shared expert behind a state", "qwen35moe",
+       [](RawGguf& f) {
+         for (int i = 0; i < 4; ++i)
+           f.EraseTensor(fmt::format("blk.{}.ffn_gate_inp_shexp.weight", i));
+       }},
+      {"no norms of q and k", "glm4moe",
+       [](RawGguf& f) {
+         for (int i = 0; i < 4; ++i) {
+           f.EraseTensor(fmt::format("blk.{}.attn_q_norm.weight", i));
+           f.EraseTensor(fmt::format("blk.{}.attn_k_norm.weight", i));
+         }
+       }},
+      {"groups of experts", "bailingmoe2",
+       [](RawGguf& f) { f.SetU32("bailingmoe2.expert_group_count", 0); }},
+      {"how many groups are used", "bailingmoe2",
+       [](RawGguf& f) { f.SetU32("bailingmoe2.expert_group_used_count", 1); }},
       {"a bias of O", "llama", [](RawGguf& f) { f.AddF32("blk.0.attn_output.bias", {64}); }},
       {"a bias of down", "llama", [](RawGguf& f) { f.AddF32("blk.0.ffn_down.bias", {64}); }},
       {"a bias of gate", "llama",
@@ -270,7 +290,8 @@ TEST(Families, EachKeyChangesTheDescription) {
   for (const Change& change : Changes()) {
     const RawGguf file = SmallFile(change.family);
     if (change.what.find("norm") != change.what.npos || change.what.starts_with("a bias") ||
-        change.what.starts_with("the convolution") || change.what.starts_with("a state's"))
+        change.what.starts_with("the convolution") || change.what.starts_with("a state's") ||
+        change.what.starts_with("a weight"))
       continue;  // tensors
     RawGguf changed = file;
     change.change(changed);
@@ -278,6 +299,56 @@ TEST(Families, EachKeyChangesTheDescription) {
     EXPECT_NE(DescriptionOf(ReadModelConfig(*Open(file, before))),
               DescriptionOf(ReadModelConfig(*Open(changed, after))))
         << change.what;
+  }
+}
+
+// Tensors in one, as some converters write them, are the same model.
+TEST(Families, TensorsInOneAreTheSame) {
+  const auto name = [](int layer, const char* suffix) {
+    return fmt::format("blk.{}.{}", layer, suffix);
+  };
+  const auto experts = [&](RawGguf& f, int layer) {
+    f.MergeRows(name(layer, "ffn_gate_up_exps.weight"),
+                {{name(layer, "ffn_gate_exps.weight"), 0, 576},
+                 {name(layer, "ffn_up_exps.weight"), 0, 576}},
+                6);
+  };
+  const std::vector<Change> forms = {
+      {"gate and up of experts", "qwen3moe",
+       [&](RawGguf& f) {
+         for (int i = 0; i < 4; ++i) experts(f, i);
+       }},
+      {"those of layers with experts", "dots1",
+       [&](RawGguf& f) {
+         for (int i = 1; i < 4; ++i) experts(f, i);
+       }},
+      {"all that key heads have", "qwen3next",
+       [&](RawGguf& f) {
+         for (int i = 0; i < 3; ++i) {
+           const std::string qkv = name(i, "attn_qkv.weight");
+           f.MergeRows(name(i, "ssm_in.weight"),
+                       {{qkv, 0, 64},
+                        {qkv, 64, 64},
+                        {qkv, 128, 128},
+                        {name(i, "attn_gate.weight"), 0, 128}},
+                       2);
+         }
+       }},
+  };
+  const std::vector<TokenId> tokens = {3, 5, 7, 11, 13, 17, 19, 23};
+  for (const Change& form : forms) {
+    const RawGguf file = SmallFile(form.family);
+    RawGguf changed = file;
+    form.change(changed);
+    const TempFile before, after, first, second, serving;
+    EXPECT_EQ(ReferenceModel::Make(Open(file, before)).TeacherForced(tokens),
+              ReferenceModel::Make(Open(changed, after)).TeacherForced(tokens))
+        << form.what;
+    const auto whole = GgufFile::Open(after.path());
+    WriteSplit(*whole, {{first.path(), 0, 3}, {second.path(), 3, 1}}, serving.path());
+    EXPECT_EQ(DescriptionOf(ReadModelConfig(*GgufFile::Open(second.path()))),
+              DescriptionOf(ReadModelConfig(*whole)))
+        << form.what;
   }
 }
 
@@ -422,7 +493,7 @@ TEST(Families, BadFilesAreRefusedInOneLine) {
          f.SetU32("granitehybrid.ssm.inner_size", 64);
          f.SetU32("granitehybrid.ssm.group_count", 4);
        }},
-      {"granitehybrid", "key 'granitehybrid.expert_count' is 4: Larder does not know experts in a",
+      {"granitehybrid", "key 'granitehybrid.expert_used_count' is missing",
        [](RawGguf& f) { f.SetU32("granitehybrid.expert_count", 4); }},
       {"granitehybrid", "key 'granitehybrid.residual_scale' is 0",
        float_of("granitehybrid.residual_scale", 0)},
@@ -487,8 +558,43 @@ TEST(Families, BadFilesAreRefusedInOneLine) {
        [](RawGguf& f) { f.SetU32("qwen3moe.expert_count", 4294967295u); }},
       {"qwen3moe", "key 'qwen3moe.expert_gating_func' is 4, expected 1 (softmax), 2 (sigmoid) or 3",
        [](RawGguf& f) { f.SetU32("qwen3moe.expert_gating_func", 4); }},
-      {"qwen3moe", "key 'qwen3moe.expert_group_count' is 8: Larder does not choose among groups",
-       [](RawGguf& f) { f.SetU32("qwen3moe.expert_group_count", 8); }},
+      {"qwen3moe", "key 'qwen3moe.expert_group_used_count' is missing",
+       [](RawGguf& f) { f.SetU32("qwen3moe.expert_group_count", 2); }},
+      {"bailingmoe2", "key 'bailingmoe2.expert_group_count' is 4, expected groups of equally many",
+       [](RawGguf& f) { f.SetU32("bailingmoe2.expert_group_count", 4); }},
+      {"bailingmoe2", "key 'bailingmoe2.expert_group_count' is 6, expected groups of equally many",
+       [](RawGguf& f) { f.SetU32("bailingmoe2.expert_group_count", 6); }},
+      {"bailingmoe2", "key 'bailingmoe2.expert_group_count' is 65, expected 1 to 64",
+       [](RawGguf& f) { f.SetU32("bailingmoe2.expert_group_count", 65); }},
+      {"bailingmoe2", "key 'bailingmoe2.expert_group_used_count' is 4, expected 1 to 3",
+       [](RawGguf& f) { f.SetU32("bailingmoe2.expert_group_used_count", 4); }},
+      {"bailingmoe2", "'bailingmoe2.expert_used_count' is 5, but 2 groups of 2 experts have fewer",
+       [](RawGguf& f) { f.SetU32("bailingmoe2.expert_used_count", 5); }},
+      {"bailingmoe2", "tensor 'blk.0.attn_q_norm.weight' is missing",
+       [](RawGguf& f) { f.EraseTensor("blk.0.attn_q_norm.weight"); }},
+      {"glm4moe", "tensor 'blk.2.attn_q_norm.weight' is missing",  // in all layers, or in none
+       [](RawGguf& f) { f.EraseTensor("blk.2.attn_q_norm.weight"); }},
+      {"glm4moe", "tensor 'blk.0.ffn_norm.weight' is not part of a glm4moe model",
+       [](RawGguf& f) { f.AddF32("blk.0.ffn_norm.weight", {64}); }},
+      {"lfm2moe", "tensor 'blk.1.ffn_gate.weight' is missing",
+       [](RawGguf& f) { f.SetU32("lfm2moe.leading_dense_block_count", 3); }},
+      {"lfm2moe", "tensor 'blk.2.exp_probs_b.bias' is missing",
+       [](RawGguf& f) { f.EraseTensor("blk.2.exp_probs_b.bias"); }},
+      {"qwen3next", "tensor 'blk.0.ssm_ba.weight' is 4 rows of 64, expected 8 rows of 64",
+       [](RawGguf& f) {
+         f.Find("blk.0.ssm_ba.weight").dims = {64, 4};
+       }},
+      {"qwen3next", "tensor 'blk.0.ssm_beta.weight' is not part of a qwen3next model",
+       [](RawGguf& f) {
+         f.AddF32("blk.0.ssm_beta.weight", {64, 4});
+       }},
+      {"qwen3next", "tensor 'blk.1.ssm_ba.weight' is missing",
+       [](RawGguf& f) { f.EraseTensor("blk.1.ssm_ba.weight"); }},
+      {"qwen35", "tensor 'blk.0.ssm_beta.weight' is missing",  // its heads are in turn
+       [](RawGguf& f) {
+         f.EraseTensor("blk.0.ssm_beta.weight");
+         f.AddF32("blk.0.ssm_ba.weight", {64, 8});
+       }},
       {"qwen3moe", "key 'qwen3moe.expert_feed_forward_length' is 0, expected 1 to 131072",
        [](RawGguf& f) { f.SetU32("qwen3moe.expert_feed_forward_length", 0); }},
       {"qwen3moe", "tensor 'blk.1.ffn_up_exps.weight' is missing, expected one of 576 rows of 64",
@@ -646,14 +752,15 @@ TEST(Families, GemmasScalesAndRotations) {
 
 TEST(Families, WhatAKnownFamilyWouldNeedIsSaid) {
   RawGguf file = SmallFile("llama");
-  file.SetText("general.architecture", "bailingmoe2");
+  file.SetText("general.architecture", "llama4");
   const TempFile temp;
   try {
     ReadModelConfig(*Open(file, temp));
     ADD_FAILURE();
   } catch (const Error& error) {
     const std::string what = error.what();
-    EXPECT_NE(what.find("Larder does not have what it needs: mixtures of experts"), what.npos)
+    EXPECT_NE(what.find("Larder does not have what it needs: mixtures of experts, attention"),
+              what.npos)
         << what;
   }
 }
@@ -694,10 +801,10 @@ TEST(Families, PublishedLogitsAreTheReferences) {
     EXPECT_LT(CompareLogits(published, own, vocab).max_kl, 1e-9) << entry.path();
   }
   for (const char* family :
-       {"llama",   "qwen2",    "qwen3",        "ernie4_5",   "seed_oss", "smollm3",
-        "granite", "mistral3", "olmo2",        "glm4",       "phi3",     "exaone4",
-        "gemma2",  "gemma3",   "cohere2",      "qwen35",     "lfm2",     "qwen3moe",
-        "olmoe",   "qwen2moe", "ernie4_5-moe", "minimax-m2", "falcon-h1"})
+       {"llama",      "qwen2",     "qwen3",   "ernie4_5",  "seed_oss", "smollm3",  "granite",
+        "mistral3",   "olmo2",     "glm4",    "phi3",      "exaone4",  "gemma2",   "gemma3",
+        "cohere2",    "qwen35",    "lfm2",    "qwen3moe",  "olmoe",    "qwen2moe", "ernie4_5-moe",
+        "minimax-m2", "falcon-h1", "lfm2moe", "qwen3next", "glm4moe"})
     EXPECT_TRUE(seen.contains(family)) << family;
 }
 

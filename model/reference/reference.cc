@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <numbers>
 #include <numeric>
 #include <string>
@@ -78,6 +79,25 @@ void Add(std::vector<float>& y, const std::vector<float>& x) {
   for (size_t i = 0; i < x.size(); ++i) y[i] += x[i];
 }
 
+// Leaves the experts of the chosen groups in `order`.
+void KeepBestGroups(const ExpertSpec& spec, const std::vector<double>& by,
+                    std::vector<size_t>& order) {
+  const size_t of_group = spec.count / spec.groups;
+  std::vector<double> sums(spec.groups);
+  std::vector<size_t> groups(spec.groups);
+  std::iota(groups.begin(), groups.end(), size_t{0});
+  for (const size_t g : groups) {
+    std::vector<double> sorted(by.begin() + static_cast<ptrdiff_t>(g * of_group),
+                               by.begin() + static_cast<ptrdiff_t>((g + 1) * of_group));
+    std::ranges::sort(sorted, std::greater());
+    sums[g] = sorted[0] + sorted[1];
+  }
+  std::ranges::stable_sort(groups, [&](size_t a, size_t b) { return sums[a] > sums[b]; });
+  groups.resize(spec.groups_used);
+  std::erase_if(order,
+                [&](size_t e) { return std::ranges::find(groups, e / of_group) == groups.end(); });
+}
+
 std::vector<float> ReadNorm(const GgufFile& file, const std::string& name) {
   const TensorInfo& tensor = file.Tensor(name);
   std::vector<float> values(tensor.cols);
@@ -99,17 +119,18 @@ void RoundThroughQ8(std::span<float> x, Scale scale) {
 }
 
 ReferenceModel::Matrix ReferenceModel::ReadMatrix(const GgufFile& file, const std::string& name,
-                                                  size_t first, size_t rows) const {
+                                                  const TensorSpec* part) const {
   const TensorInfo& tensor = file.Tensor(name);
-  if (rows == 0) rows = tensor.rows;
-  Matrix m{std::vector<float>(rows * tensor.cols), rows, tensor.cols};
-  if (!options_.weights_as_q8_0) {
-    file.ReadRowsF32(tensor, first, rows, m.values.data());
-    return m;
-  }
+  Matrix m{{}, part == nullptr ? tensor.rows : part->rows, tensor.cols};
+  m.values.resize(m.rows * m.cols);
+  const auto in_file = [&](size_t row) { return part == nullptr ? row : part->RowInFile(row); };
   std::vector<Q8Block> blocks(CeilDiv(m.cols, kBlock));
   for (size_t row = 0; row < m.rows; ++row) {
-    file.ReadRowsQ8_0(tensor, first + row, 1, blocks.data());
+    if (!options_.weights_as_q8_0) {
+      file.ReadRowsF32(tensor, in_file(row), 1, &m.values[row * m.cols]);
+      continue;
+    }
+    file.ReadRowsQ8_0(tensor, in_file(row), 1, blocks.data());
     DequantizeQ8_0(blocks.data(), std::span(m.values).subspan(row * m.cols, m.cols));
   }
   return m;
@@ -131,7 +152,7 @@ ReferenceModel ReferenceModel::Make(std::shared_ptr<const GgufFile> file,
     for (const TensorSpec& tensor : model.config_.layer(i).tensors) {
       layer.tensors[static_cast<size_t>(tensor.role)] =
           tensor.kind == TensorKind::kMatrix
-              ? model.ReadMatrix(*file, LayerTensor(i, tensor.suffix), tensor.first, tensor.rows)
+              ? model.ReadMatrix(*file, LayerTensor(i, tensor.suffix), &tensor)
               : Matrix{model::ReadVector(*file, model.config_, i, tensor.role), tensor.rows,
                        tensor.cols};
     }
@@ -276,6 +297,7 @@ std::vector<std::pair<size_t, double>> ReferenceModel::Choose(const Layer& layer
   for (size_t e = 0; e < bias.size(); ++e) by[e] += bias[e];
   std::vector<size_t> order(spec.count);
   std::iota(order.begin(), order.end(), size_t{0});
+  if (spec.groups > 1) KeepBestGroups(spec, by, order);
   std::ranges::stable_sort(order, [&](size_t a, size_t b) { return by[a] > by[b]; });
   order.resize(spec.used);
   std::ranges::sort(order);

@@ -69,9 +69,9 @@ class ReferenceModel {
   };
 
   ReferenceModel() = default;
-  // Rows [first, first + rows), 0 being all of them.
-  Matrix ReadMatrix(const GgufFile&, const std::string& name, size_t first = 0,
-                    size_t rows = 0) const;
+  // Those rows of the tensor, or all of them.
+  Matrix ReadMatrix(const GgufFile&, const std::string& name,
+                    const TensorSpec* part = nullptr) const;
   std::vector<float> Product(const Matrix&, std::vector<float> x) const;
   // With rows [first, first + rows) of the matrix.
   std::vector<float> Product(const Matrix&, size_t first, size_t rows, std::vector<float> x) const;

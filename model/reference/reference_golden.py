@@ -76,6 +76,28 @@ CASES = {
     "dots1": case(4, 4, 4, 4, 1e4, "halves", qk="heads", layers=3,
                   experts=dict(count=5, used=2, ffn=8, shared=16, dense=1, sigmoid=True, bias=True,
                                scale=2.5)),
+    "lfm2moe": case(4, 2, 6, 6, 1e6, "halves", tied=True, qk="heads", recurrent=[0], taps=3,
+                    output_norm="token_embd_norm",
+                    experts=dict(count=5, used=2, ffn=8, sigmoid=True, bias=True)),
+    "qwen35moe": case(4, 2, 6, 4, 1e7, "halves", qk="heads", ffn_norm="post_attention_norm",
+                      gated=True, recurrent=[0],
+                      delta=dict(keys=2, heads=4, key=16, value=32, taps=3),
+                      experts=dict(count=6, used=3, ffn=8, shared=16, gated=True)),
+    "qwen3next": case(4, 2, 6, 4, 1e7, "halves", qk="heads", ffn_norm="post_attention_norm",
+                      gated=True, recurrent=[0],
+                      delta=dict(keys=2, heads=4, key=16, value=32, taps=3, in_order=True),
+                      experts=dict(count=6, used=3, ffn=8, shared=16, gated=True)),
+    "granitehybrid, experts": case(4, 2, 4, 4, 1e6, "neighbours", tied=True, embedding=3.0,
+                                   residual=0.375, score=0.1875, logits=1 / 2.5, recurrent=[0],
+                                   mamba=dict(groups=2, heads=4, state=16, size=16, taps=3),
+                                   experts=dict(count=4, used=2, ffn=8, shared=16)),
+    "glm4moe": case(4, 2, 4, 2, 1e4, "halves", bias=True, qk="heads",
+                    ffn_norm="post_attention_norm", layers=3,
+                    experts=dict(count=5, used=2, ffn=8, shared=16, dense=1, sigmoid=True,
+                                 bias=True, scale=2.5)),
+    "bailingmoe2": case(4, 2, 4, 2, 1e4, "halves", qk="heads", fused_qkv=True, layers=3,
+                        experts=dict(count=9, used=3, ffn=8, shared=16, dense=1, sigmoid=True,
+                                     bias=True, scale=2.5, groups=3, groups_used=2)),
     "falcon-h1": case(4, 2, 8, 8, 1e11, "halves", beside=True,
                       mamba=dict(groups=1, heads=2, state=16, size=16, taps=4)),
 }
@@ -159,9 +181,11 @@ def split(x, size):
 def delta_rule(inputs, prefix, case):
     """What the gated delta rule gives for each position: the sum over all earlier tokens of what
     each has written, as far as later ones have not decayed or overwritten it, in the definition's
-    order. Value head h belongs to key head h modulo their number."""
+    order. Value head h belongs to key head h modulo their number; or they are in order, and so are
+    the rows of a product of both betas and alphas, key head by key head."""
     keys, heads, key, value, taps = (case["delta"][name]
                                      for name in ("keys", "heads", "key", "value", "taps"))
+    in_order = case["delta"].get("in_order")
     channels = 2 * keys * key + heads * value
     projected = [times(matrix(prefix + "attn_qkv.weight", channels, DIM), x) for x in inputs]
     filters = matrix(prefix + "ssm_conv1d.weight", channels, taps)
@@ -181,11 +205,15 @@ def delta_rule(inputs, prefix, case):
         c = [silu(sum(filters[ch][taps - 1 - back] * projected[t - back][ch]
                       for back in range(min(taps, t + 1)))) for ch in range(channels)]
         gate = times(matrix(prefix + "attn_gate.weight", heads * value, DIM), x)
-        alpha = times(matrix(prefix + "ssm_alpha.weight", heads, DIM), x)
-        beta = times(matrix(prefix + "ssm_beta.weight", heads, DIM), x)
+        if in_order:
+            both = split(times(matrix(prefix + "ssm_ba.weight", 2 * heads, DIM), x), heads // keys)
+            beta, alpha = sum(both[::2], []), sum(both[1::2], [])
+        else:
+            alpha = times(matrix(prefix + "ssm_alpha.weight", heads, DIM), x)
+            beta = times(matrix(prefix + "ssm_beta.weight", heads, DIM), x)
         row = []
         for h in range(heads):
-            g = h % keys
+            g = h * keys // heads if in_order else h % keys
             q = [v / math.sqrt(key) for v in unit(c[g * key : (g + 1) * key])]
             k = unit(c[(keys + g) * key : (keys + g + 1) * key])
             first = 2 * keys * key + h * value
@@ -268,6 +296,11 @@ def experts_of(x, prefix, case):
         p = [math.exp(s) / sum(math.exp(t) for t in scores) for s in scores]
     order = [v + b for v, b in zip(p, vector(prefix + "exp_probs_b.bias", count))]
     rank = order if of.get("bias") else p
+    if "groups" in of:  # what is not in one of the best groups ranks behind all others
+        size = count // of["groups"]
+        best = [sum(sorted(g)[-2:]) for g in split(rank, size)]
+        rank = [r if sum(o > best[e // size] for o in best) < of["groups_used"] else -math.inf
+                for e, r in enumerate(rank)]
     chosen = [e for e in range(count)
               if sum(rank[o] > rank[e] or (rank[o] == rank[e] and o < e)
                      for o in range(count)) < used]

@@ -49,7 +49,7 @@ struct TinyShape {
   } delta = {};
   // Of experts, where count is not 0; the first `dense` layers have none.
   struct Experts {
-    uint32_t count = 0, used = 0, ffn = 0, shared_ffn = 0, dense = 0;
+    uint32_t count = 0, used = 0, ffn = 0, shared_ffn = 0, dense = 0, groups = 0, groups_used = 0;
   } experts = {};
 };
 
@@ -67,7 +67,7 @@ class TinyModel {
       writer_.AddVector("rope_freqs.weight", std::move(rope_factors));
     }
     AddMatrix("token_embd.weight", s.vocab, s.dim);
-    AddNorm(Is(s, {"lfm2"}) ? "token_embd_norm.weight" : "output_norm.weight", s.dim);
+    AddNorm(Is(s, {"lfm2", "lfm2moe"}) ? "token_embd_norm.weight" : "output_norm.weight", s.dim);
     if (!s.tied) AddMatrix("output.weight", s.vocab, s.dim);
     for (size_t i = 0; i < s.layers; ++i) AddLayer(s, i);
     writer_.Write(path_);
@@ -90,10 +90,10 @@ class TinyModel {
     writer_.Add(arch + ".feed_forward_length", s.ffn);
     writer_.Add(arch + ".context_length", uint32_t{1024});
     writer_.Add(arch + ".attention.head_count", s.heads);
-    if (Is(s, {"lfm2", "granitehybrid"})) {
+    if (Is(s, {"lfm2", "lfm2moe", "granitehybrid"})) {
       writer_.Add(arch + ".attention.head_count_kv",
                   std::vector<int32_t>{0, static_cast<int32_t>(s.kv_heads)});
-      if (Is(s, {"lfm2"})) writer_.Add(arch + ".shortconv.l_cache", s.delta.taps);
+      if (Is(s, {"lfm2", "lfm2moe"})) writer_.Add(arch + ".shortconv.l_cache", s.delta.taps);
     } else {
       writer_.Add(arch + ".attention.head_count_kv", s.kv_heads);
     }
@@ -108,7 +108,8 @@ class TinyModel {
          {"attention.key_length_swa", "attention.value_length_swa", "rope.dimension_count_swa"})
       if (Is(s, {"gemma4"})) writer_.Add(fmt::format("{}.{}", arch, key), kSmallHead);
     if (s.window != 0) writer_.Add(arch + ".attention.sliding_window", s.window);
-    if (Is(s, {"qwen35"})) writer_.Add(arch + ".full_attention_interval", uint32_t{2});
+    if (Is(s, {"qwen35", "qwen35moe", "qwen3next"}))
+      writer_.Add(arch + ".full_attention_interval", uint32_t{2});
     if (s.delta.key_size != 0) {
       writer_.Add(arch + ".ssm.group_count", s.delta.key_heads);
       writer_.Add(arch + ".ssm.time_step_rank", s.delta.heads);
@@ -121,6 +122,10 @@ class TinyModel {
       writer_.Add(arch + ".expert_used_count", s.experts.used);
       writer_.Add(arch + ".expert_feed_forward_length", s.experts.ffn);
       writer_.Add(arch + ".leading_dense_block_count", s.experts.dense);
+      if (s.experts.groups != 0) {
+        writer_.Add(arch + ".expert_group_count", s.experts.groups);
+        writer_.Add(arch + ".expert_group_used_count", s.experts.groups_used);
+      }
       if (s.experts.shared_ffn != 0)
         writer_.Add(arch + ".expert_shared_feed_forward_length", s.experts.shared_ffn);
     }
@@ -147,9 +152,10 @@ class TinyModel {
     if (!Is(s, {"olmo2", "exaone4"})) {
       AddNorm(name("attn_norm.weight"), s.dim);
       if (!Is(s, {"command-r", "cohere2"}))
-        AddNorm(name(Is(s, {"seed_oss", "qwen35"}) ? "post_attention_norm.weight"
-                     : Is(s, {"falcon-h1"})        ? "ffn_norm"
-                                                   : "ffn_norm.weight"),
+        AddNorm(name(Is(s, {"seed_oss", "qwen35", "qwen35moe", "qwen3next", "glm4moe"})
+                         ? "post_attention_norm.weight"
+                     : Is(s, {"falcon-h1"}) ? "ffn_norm"
+                                            : "ffn_norm.weight"),
                 s.dim);
     }
     if (Is(s, {"olmo2", "exaone4", "glm4", "gemma2", "gemma3", "gemma4"})) {
@@ -159,7 +165,7 @@ class TinyModel {
     const bool beside = Is(s, {"falcon-h1"});
     const bool is_recurrent = s.delta.taps != 0 && layer % 2 == 0 && !beside;
     if (beside) AddMamba2(s, name);
-    if (is_recurrent && Is(s, {"lfm2"})) {
+    if (is_recurrent && Is(s, {"lfm2", "lfm2moe"})) {
       AddMatrix(name("shortconv.in_proj.weight"), 3 * s.dim, s.dim);
       AddMatrix(name("shortconv.out_proj.weight"), s.dim, s.dim);
       AddHashed(name("shortconv.conv.weight"), s.dim * s.delta.taps, 0, 1, s.dim);
@@ -167,10 +173,11 @@ class TinyModel {
       AddMamba2(s, name);
     } else if (is_recurrent) {
       AddDelta(s, name);
-    } else if (Is(s, {"phi3"})) {
+    } else if (Is(s, {"phi3", "bailingmoe2"})) {
       AddMatrix(name("attn_qkv.weight"), q + 2 * kv, s.dim);
     } else {
-      AddMatrix(name("attn_q.weight"), Is(s, {"qwen35"}) ? 2 * q : q, s.dim);
+      AddMatrix(name("attn_q.weight"), Is(s, {"qwen35", "qwen35moe", "qwen3next"}) ? 2 * q : q,
+                s.dim);
       AddMatrix(name("attn_k.weight"), kv, s.dim);
       if (!gemma4 || !full) AddMatrix(name("attn_v.weight"), kv, s.dim);
     }
@@ -184,13 +191,14 @@ class TinyModel {
       AddMatrix(name("ffn_up.weight"), is_fused ? 2 * s.ffn : s.ffn, s.dim);
       AddMatrix(name("ffn_down.weight"), s.dim, s.ffn);
     }
-    if (Is(s, {"qwen2", "qwen2moe", "seed_oss", "glm4"})) {
+    if (Is(s, {"qwen2", "qwen2moe", "seed_oss", "glm4", "glm4moe"})) {
       AddBias(name("attn_q.bias"), q);
       AddBias(name("attn_k.bias"), kv);
       AddBias(name("attn_v.bias"), kv);
     }
-    if (!is_recurrent && Is(s, {"qwen3", "qwen3moe", "qwen35", "dots1", "hunyuan-dense", "exaone4",
-                                "olmo2", "gemma3", "gemma4", "lfm2"})) {
+    if (!is_recurrent && Is(s, {"qwen3", "qwen3moe", "qwen35", "qwen35moe", "qwen3next", "dots1",
+                                "hunyuan-dense", "exaone4", "olmo2", "gemma3", "gemma4", "lfm2",
+                                "lfm2moe", "glm4moe", "bailingmoe2"})) {
       AddNorm(name("attn_q_norm.weight"), Is(s, {"olmo2"}) ? q : head_size);
       AddNorm(name("attn_k_norm.weight"), Is(s, {"olmo2"}) ? kv : head_size);
     }
@@ -201,8 +209,12 @@ class TinyModel {
     const size_t keys = of.key_heads * of.key_size, values = of.heads * of.size;
     AddMatrix(name("attn_qkv.weight"), 2 * keys + values, s.dim);
     AddMatrix(name("attn_gate.weight"), values, s.dim);
-    AddMatrix(name("ssm_alpha.weight"), of.heads, s.dim);
-    AddMatrix(name("ssm_beta.weight"), of.heads, s.dim);
+    if (Is(s, {"qwen3next"})) {
+      AddMatrix(name("ssm_ba.weight"), size_t{2} * of.heads, s.dim);
+    } else {
+      AddMatrix(name("ssm_alpha.weight"), of.heads, s.dim);
+      AddMatrix(name("ssm_beta.weight"), of.heads, s.dim);
+    }
     AddMatrix(name("ssm_out.weight"), s.dim, values);
     AddHashed(name("ssm_conv1d.weight"), (2 * keys + values) * of.taps, 0, 1, 2 * keys + values);
     AddHashed(name("ssm_a"), of.heads, -1, 0.5f);
@@ -229,12 +241,14 @@ class TinyModel {
     AddMatrix(name("ffn_gate_exps.weight"), of.count * of.ffn, s.dim);
     AddMatrix(name("ffn_up_exps.weight"), of.count * of.ffn, s.dim);
     AddMatrix(name("ffn_down_exps.weight"), of.count * s.dim, of.ffn);
-    if (Is(s, {"dots1"})) AddBias(name("exp_probs_b.bias"), of.count);
+    if (Is(s, {"dots1", "lfm2moe", "glm4moe", "bailingmoe2"}))
+      AddBias(name("exp_probs_b.bias"), of.count);
     if (of.shared_ffn == 0) return;
     AddMatrix(name("ffn_gate_shexp.weight"), of.shared_ffn, s.dim);
     AddMatrix(name("ffn_up_shexp.weight"), of.shared_ffn, s.dim);
     AddMatrix(name("ffn_down_shexp.weight"), s.dim, of.shared_ffn);
-    if (Is(s, {"qwen2moe"})) AddMatrix(name("ffn_gate_inp_shexp.weight"), 1, s.dim);
+    if (Is(s, {"qwen2moe", "qwen35moe", "qwen3next"}))
+      AddMatrix(name("ffn_gate_inp_shexp.weight"), 1, s.dim);
   }
   void AddMatrix(const std::string& name, size_t rows, size_t cols) {
     sources_.push_back(std::make_unique<Source>(Source{name, cols, type_}));

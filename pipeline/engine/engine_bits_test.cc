@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -18,6 +19,7 @@
 #include "kernels/formats/numerics.h"
 #include "model/config/config.h"
 #include "model/families/family.h"
+#include "model/gguf/gguf_testing.h"
 #include "model/reference/divergence.h"
 #include "model/reference/reference.h"
 #include "pipeline/engine/chain_testing.h"
@@ -235,6 +237,52 @@ TEST(EngineArchitectureBitsTest, AllAgree) {
   }
 }
 
+// Tensors in one, as some converters write them, are packed as apart.
+TEST(EngineFormsBitsTest, TensorsInOneAreTheSame) {
+  struct Form {
+    const char* family;
+    std::function<void(model::testing::RawGguf&, const std::string& layer)> merge;
+  };
+  const std::vector<Form> forms = {
+      {"qwen3moe",
+       [](auto& file, const std::string& layer) {
+         file.MergeRows(layer + "ffn_gate_up_exps.weight",
+                        {{layer + "ffn_gate_exps.weight", 0, 6 * 320},
+                         {layer + "ffn_up_exps.weight", 0, 6 * 320}},
+                        6);
+       }},
+      {"qwen3next",
+       [](auto& file, const std::string& layer) {
+         const std::string qkv = layer + "attn_qkv.weight";
+         file.MergeRows(
+             layer + "ssm_in.weight",
+             {{qkv, 0, 64}, {qkv, 64, 64}, {qkv, 128, 256}, {layer + "attn_gate.weight", 0, 256}},
+             2);
+       }},
+  };
+  for (const Form& form : forms) {
+    model::SynthOptions options;
+    options.shape = {.architecture = form.family,
+                     .layers = 2,
+                     .dim = 128,
+                     .ffn = 320,
+                     .heads = 8,
+                     .kv_heads = 2,
+                     .head_size = 64,
+                     .vocab = 320};
+    const TestModel model(options);
+    model::testing::RawGguf raw = model::testing::RawOf(*model.file());
+    for (const char* layer : {"blk.0.", "blk.1."}) form.merge(raw, layer);
+    const model::testing::TempFile merged(raw.Bytes());
+    const auto tokens = TestTokens(20, 320);
+    const auto run = [&](const std::shared_ptr<const model::GgufFile>& file) {
+      return RunChunks(*MakeEngine(file, {.threads = 5}), tokens, 7);
+    };
+    EXPECT_EQ(FirstDifference(run(model::GgufFile::Open(merged.path())), run(model.file())), "")
+        << form.family;
+  }
+}
+
 // Layers of several quantised types: every instruction set, threads, chunks, attention apart, and a
 // chain.
 TEST(EngineTypesBitsTest, AllAgree) {
@@ -316,6 +364,9 @@ TEST_P(EngineKindsTest, TheFileSaysIt) {
   // The last layer of smollm3 does not rotate, and only that of qwen35 has attention.
   if (GetParam() == "smollm3" || GetParam() == "qwen35") {
     EXPECT_EQ(config.kind_of, (std::vector<uint8_t>{0, 1, 0, 2}));
+  } else if (GetParam() == "qwen35moe" || GetParam() == "qwen3next") {  // experts are alike
+    EXPECT_EQ(config.kind_of, (std::vector<uint8_t>{0, 0, 0, 1}));
+    return;
   } else if (config.layer(0).experts.count != config.layer(3).experts.count) {
     EXPECT_EQ(config.kind_of, (std::vector<uint8_t>{0, 1, 2, 1})) << "the first has no experts";
   } else {
@@ -335,9 +386,11 @@ TEST_P(EngineKindsTest, IsNearTheReference) {
   const std::vector<float> truth =
       model::ReferenceModel::Make(model_.file()).TeacherForced(tokens_);
   const model::Divergence divergence = model::CompareLogits(truth, baseline_, 301);
-  EXPECT_LE(divergence.median_kl, 0.005);
+  const model::ModelConfig config = model::ReadModelConfig(*model_.file());
+  const bool experts = config.layer(3).experts.count != 0;
+  // A state keeps what experts that were chosen otherwise have changed.
+  EXPECT_LE(divergence.median_kl, experts && config.recurrent() ? 0.015 : 0.005);
   EXPECT_GT(divergence.median_kl, 1e-7);
-  const bool experts = model::FamilyOf(GetParam()).experts && GetParam() != "llama";
   if (!experts) {  // whose routers may choose otherwise
     EXPECT_LE(divergence.mean_kl, 0.005);
   }
@@ -498,7 +551,26 @@ std::map<std::string, model::ModelShape> Shapes() {
           {"minimax-m2", of("minimax-m2", [](model::ModelShape&) {})},
           {"olmoe", of("olmoe", [](model::ModelShape&) {})},
           {"qwen2moe", of("qwen2moe", [](model::ModelShape&) {})},
-          {"qwen3moe", of("qwen3moe", [](model::ModelShape&) {})}};
+          {"qwen3moe", of("qwen3moe", [](model::ModelShape&) {})},
+          {"bailingmoe2", of("bailingmoe2", [](model::ModelShape&) {})},
+          {"glm4moe", of("glm4moe", [](model::ModelShape&) {})},
+          {"granitehybrid-experts", of("granitehybrid",
+                                       [](model::ModelShape& s) {
+                                         s.layers = 3;
+                                         s.experts = 5;
+                                         s.experts_used = 3;
+                                         s.shared_ffn = 96;
+                                       })},
+          {"lfm2moe", of("lfm2moe", [](model::ModelShape& s) { s.layers = 3; })},
+          {"qwen35moe", of("qwen35moe",
+                           [](model::ModelShape& s) {
+                             s.layers = 4;
+                             s.value_heads = 2 * s.heads;
+                           })},
+          {"qwen3next", of("qwen3next", [](model::ModelShape& s) {
+             s.layers = 4;
+             s.value_heads = 2 * s.heads;
+           })}};
 }
 
 std::string HashOf(const model::ModelShape& shape, const model::MatrixTypes& types) {

@@ -140,9 +140,11 @@ TEST(EngineTruthTest, EveryArchitecture) {
     const TestModel model(options);
     std::printf("%s\n", c.name);
     const Truth truth = Measure(model.file(), TestTokens(kTokens, c.shape.vocab), false);
-    EXPECT_LE(truth.all.median_kl, 0.0049) << c.name;
-    const bool experts = model::FamilyOf(c.shape.architecture).experts.has_value();
-    if (!experts || c.shape.architecture == "llama") {
+    const model::ModelConfig config = model::ReadModelConfig(*model.file());
+    const bool experts = config.layer(config.layers - 1).experts.count != 0;
+    // A state keeps what experts that were chosen otherwise have changed.
+    EXPECT_LE(truth.all.median_kl, experts && config.recurrent() ? 0.015 : 0.0049) << c.name;
+    if (!experts) {
       EXPECT_LE(truth.all.mean_kl, 0.0049) << c.name;
     }
   }
@@ -178,7 +180,10 @@ TEST(EngineTruthTest, PublishedFamilies) {
                                       {"olmoe", 0.003963, true},
                                       {"qwen2-moe", 0.000792, true},
                                       {"ernie4-5-moe", 0.001693, true},
-                                      {"minimax-m2", 0.009055, true}};
+                                      {"minimax-m2", 0.009055, true},
+                                      {"lfm2-moe", 0.003738, true},
+                                      {"qwen3-next", 0.019395, true},
+                                      {"glm4-moe", 0.003896, true}};
   LARDER_NEEDS_TEST_DATA(TestData("families"));
   for (const Published& of : kPublished) {
     const std::string stem = TestData("families/" + std::string(of.name));

@@ -196,28 +196,30 @@ def model(arch, extra_keys=(), extra_tensors=(), part=None, without=()):
     return gguf(keys, tensors)
 
 
-def with_experts(arch, extra_tensors=(), shared=0, bias=False, gated=False):
+def with_experts(arch, extra_tensors=(), shared=0, bias=False, gated=False, count=3, keys=(),
+                 without=()):
     b = "blk.0."
     tensors = [
-        tensor(b + "ffn_gate_inp.weight", [4, 3], TYPE_F32),
-        tensor(b + "ffn_gate_exps.weight", [4, 32, 3], TYPE_F16),
-        tensor(b + "ffn_up_exps.weight", [4, 32, 3], TYPE_F16),
-        tensor(b + "ffn_down_exps.weight", [32, 4, 3], TYPE_Q8_0),
+        tensor(b + "ffn_gate_inp.weight", [4, count], TYPE_F32),
+        tensor(b + "ffn_gate_exps.weight", [4, 32, count], TYPE_F16),
+        tensor(b + "ffn_up_exps.weight", [4, 32, count], TYPE_F16),
+        tensor(b + "ffn_down_exps.weight", [32, 4, count], TYPE_Q8_0),
     ]
     if bias:
-        tensors += [tensor(b + "exp_probs_b.bias", [3], TYPE_F32)]
+        tensors += [tensor(b + "exp_probs_b.bias", [count], TYPE_F32)]
     if shared:
         tensors += [tensor(b + "ffn_gate_shexp.weight", [4, shared], TYPE_F16),
                     tensor(b + "ffn_up_shexp.weight", [4, shared], TYPE_F16),
                     tensor(b + "ffn_down_shexp.weight", [shared, 4], TYPE_Q8_0)]
     if gated:
         tensors += [tensor(b + "ffn_gate_inp_shexp.weight", [4], TYPE_F32)]
-    keys = [("expert_count", U32, 3), ("expert_used_count", U32, 2),
-            ("expert_feed_forward_length", U32, 32), ("expert_gating_func", U32, 1 + bias)]
+    keys = [("expert_count", U32, count), ("expert_used_count", U32, 2),
+            ("expert_feed_forward_length", U32, 32), ("expert_gating_func", U32, 1 + bias), *keys]
     if shared:
         keys += [("expert_shared_feed_forward_length", U32, shared)]
+    tensors = [t for t in tensors if not t[0].endswith(tuple(without))]
     return model(arch, keys, [*extra_tensors, *tensors],
-                 without=("ffn_gate.weight", "ffn_up.weight", "ffn_down.weight"))
+                 without=("ffn_gate.weight", "ffn_up.weight", "ffn_down.weight", *without))
 
 
 def families():
@@ -237,6 +239,27 @@ def families():
     mamba = [("ssm.conv_kernel", U32, 2), ("ssm.state_size", U32, 16),
              ("ssm.group_count", U32, 1), ("ssm.time_step_rank", U32, 1),
              ("ssm.inner_size", U32, 32)]
+    delta = mamba + [("full_attention_interval", U32, 4)]
+    delta_rule = [
+        norm("post_attention_norm"), norm("ssm_norm", 32),
+        tensor("blk.0.ssm_conv1d.weight", [2, 64], TYPE_F32),
+        tensor("blk.0.ssm_dt.bias", [1], TYPE_F32),
+        ("blk.0.ssm_a", [1], TYPE_F32, struct.pack("<f", -0.5)),
+        tensor("blk.0.ssm_out.weight", [32, 4], TYPE_F16)
+    ]
+    projections = [tensor("blk.0.attn_qkv.weight", [4, 64], TYPE_F16),
+                   tensor("blk.0.attn_gate.weight", [4, 32], TYPE_F16)]
+    rates = [tensor("blk.0.ssm_alpha.weight", [4, 1], TYPE_F32),
+             tensor("blk.0.ssm_beta.weight", [4, 1], TYPE_F32)]
+    both_rates = tensor("blk.0.ssm_ba.weight", [4, 2], TYPE_F32)
+    attention = ("attn_q.weight", "attn_k.weight", "attn_v.weight", "attn_output.weight")
+    convolution = [("attention.head_count_kv", ARRAY, (I32, [0])), ("shortconv.l_cache", U32, 3)]
+    short_convolution = [
+        tensor("token_embd_norm.weight", [4], TYPE_F32),
+        tensor("blk.0.shortconv.in_proj.weight", [4, 12], TYPE_F16),
+        tensor("blk.0.shortconv.out_proj.weight", [4, 4], TYPE_F16),
+        tensor("blk.0.shortconv.conv.weight", [3, 4], TYPE_F32)
+    ]
     state_space = [
         tensor("blk.0.ssm_in.weight", [4, 97], TYPE_F16),
         tensor("blk.0.ssm_out.weight", [32, 4], TYPE_F16),
@@ -290,21 +313,16 @@ def families():
             tensor("rope_factors_short.weight", [1], TYPE_F32),
             tensor("rope_factors_long.weight", [1], TYPE_F32)
         ], without=("attn_q.weight", "attn_k.weight", "attn_v.weight", *gate_up)),
-        "qwen35": model("qwen35", [("ssm.conv_kernel", U32, 2), ("ssm.state_size", U32, 16),
-                                   ("ssm.group_count", U32, 1), ("ssm.time_step_rank", U32, 1),
-                                   ("ssm.inner_size", U32, 32),
-                                   ("full_attention_interval", U32, 4)], [
-                                       norm("post_attention_norm"), norm("ssm_norm", 32),
-                                       tensor("blk.0.attn_qkv.weight", [4, 64], TYPE_F16),
-                                       tensor("blk.0.attn_gate.weight", [4, 32], TYPE_F16),
-                                       tensor("blk.0.ssm_alpha.weight", [4, 1], TYPE_F32),
-                                       tensor("blk.0.ssm_beta.weight", [4, 1], TYPE_F32),
-                                       tensor("blk.0.ssm_conv1d.weight", [2, 64], TYPE_F32),
-                                       tensor("blk.0.ssm_dt.bias", [1], TYPE_F32),
-                                       ("blk.0.ssm_a", [1], TYPE_F32, struct.pack("<f", -0.5)),
-                                       tensor("blk.0.ssm_out.weight", [32, 4], TYPE_F16)],
-                        without=("attn_q.weight", "attn_k.weight", "attn_v.weight",
-                                 "attn_output.weight", "ffn_norm.weight")),
+        "qwen35": model("qwen35", delta, [*delta_rule, *projections, *rates],
+                        without=(*attention, "ffn_norm.weight")),
+        "qwen35moe": with_experts("qwen35moe", [*delta_rule, *projections, *rates], shared=32,
+                                  gated=True, keys=delta, without=(*attention, "ffn_norm.weight")),
+        "qwen3next": with_experts("qwen3next", [*delta_rule, *projections, both_rates], shared=32,
+                                  gated=True, keys=delta, without=(*attention, "ffn_norm.weight")),
+        "qwen3next-old": with_experts(
+            "qwen3next", [*delta_rule, tensor("blk.0.ssm_in.weight", [4, 96], TYPE_F16),
+                          both_rates], shared=32, gated=True, keys=delta,
+            without=(*attention, "ffn_norm.weight")),
         "falcon-h1": model("falcon-h1", mamba + [
             ("attention.key_length", U32, 16), ("attention.value_length", U32, 16)
         ], [
@@ -313,20 +331,28 @@ def families():
             tensor("blk.0.attn_v.weight", [4, 16], TYPE_F16),
             tensor("blk.0.attn_output.weight", [32, 4], TYPE_F16),
             tensor("blk.0.ffn_norm", [4], TYPE_F32), *state_space
-        ], without=("attn_q.weight", "attn_k.weight", "attn_v.weight", "attn_output.weight",
-                    "ffn_norm.weight")),
+        ], without=(*attention, "ffn_norm.weight")),
         "granitehybrid": model("granitehybrid", mamba + [
             ("attention.head_count_kv", ARRAY, (I32, [0])), ("residual_scale", F32, 0.5)
-        ], [*state_space, norm("ssm_norm", 32)],
-                               without=("attn_q.weight", "attn_k.weight", "attn_v.weight",
-                                        "attn_output.weight")),
-        "lfm2": model("lfm2", [("attention.head_count_kv", ARRAY, (I32, [0])),
-                               ("shortconv.l_cache", U32, 3)], [
-            norm("token_embd_norm"), tensor("blk.0.shortconv.in_proj.weight", [4, 12], TYPE_F16),
-            tensor("blk.0.shortconv.out_proj.weight", [4, 4], TYPE_F16),
-            tensor("blk.0.shortconv.conv.weight", [3, 4], TYPE_F32)
-        ], without=("attn_q.weight", "attn_k.weight", "attn_v.weight", "attn_output.weight",
-                    "output_norm.weight")),
+        ], [*state_space, norm("ssm_norm", 32)], without=attention),
+        "granitehybrid-experts": with_experts("granitehybrid",
+                                              [*state_space, norm("ssm_norm", 32)], shared=32,
+                                              keys=mamba + [("attention.head_count_kv", ARRAY,
+                                                             (I32, [0]))], without=attention),
+        "lfm2": model("lfm2", convolution, short_convolution,
+                      without=(*attention, "output_norm.weight")),
+        "lfm2moe": with_experts("lfm2moe", short_convolution, bias=True, keys=convolution,
+                                without=(*attention, "output_norm.weight")),
+        "glm4moe": with_experts("glm4moe", [norm("post_attention_norm"), *biases()], shared=32,
+                                bias=True, without=("ffn_norm.weight",)),
+        "bailingmoe2": with_experts("bailingmoe2", [
+            tensor("blk.0.attn_qkv.weight", [4, 8], TYPE_F16), *heads
+        ], shared=32, bias=True, count=4, keys=[("expert_group_count", U32, 2),
+                                                ("expert_group_used_count", U32, 1)],
+                                    without=attention[:3]),
+        "mixtral-fused": with_experts("llama", [tensor("blk.0.ffn_gate_up_exps.weight",
+                                                       [4, 64, 3], TYPE_F16)],
+                                      without=("ffn_gate_exps.weight", "ffn_up_exps.weight")),
         "dots1": with_experts("dots1", heads, shared=32, bias=True),
         "ernie4_5-moe": with_experts("ernie4_5-moe", shared=32, bias=True),
         "granitemoe": with_experts("granitemoe", shared=32),
