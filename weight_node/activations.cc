@@ -166,7 +166,6 @@ ExpertBuffers::ExpertBuffers(const model::ModelConfig& config, size_t n_threads,
       array(thread.table.first, experts + 1);
       array(thread.table.row, most * used);
       array(thread.table.weight, most * used);
-      acts(thread.gathered, CeilDiv(config.dim, kernels::kBlock), most);
       floats(thread.y, most_columns, most);
       floats(thread.sums, most_columns, most);
     }

@@ -101,7 +101,6 @@ class ExpertBuffers {
     ChosenRows chosen;  // of up to few_rows rows
     float *scratch = nullptr, *by = nullptr;
     RoutingTable table;
-    ActRows gathered;
     FloatRows y, sums;
   };
   FloatRows logits;   // [RouterFloats]

@@ -56,7 +56,6 @@ struct ExpertFfnOperand {
   size_t experts;
   const RoutingTable* table;
   ActRows x;
-  ActRows gathered;  // copies of an expert's rows, so that they are adjacent
   FloatRows tile;
   ActRows out;
 };

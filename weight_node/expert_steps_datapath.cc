@@ -19,14 +19,6 @@ inline ActBlock* ActRow(const ActRows& rows, size_t m) {
   return reinterpret_cast<ActBlock*>(rows.row(m));
 }
 
-// The rows of an expert, adjacent: where they lie, if they do there.
-const ActBlock* AdjacentRows(const ExpertFfnOperand& op, const uint32_t* rows, uint32_t count) {
-  if (rows[count - 1] - rows[0] == count - 1) return ActRow(op.x, rows[0]);
-  for (uint32_t i = 0; i < count; ++i)
-    std::copy_n(op.x.row(rows[i]), op.x.stride_bytes, op.gathered.row(i));
-  return ActRow(op.gathered, 0);
-}
-
 }  // namespace
 
 void RouteRow(const RouterOperand& op, const float* x, size_t n, size_t m) {
@@ -61,9 +53,9 @@ void ExpertFfnStep(const void* operand, void* batch) {
     uint32_t unit = first_row_of_units + e;
     if (unit < op.first) unit += experts;
     if (unit >= op.end) continue;
-    const ActBlock* const x = AdjacentRows(op, op.table->row + pair, count);
     for (; unit < op.end; unit += experts) {
-      op.gemm->Run(op.units + (unit - op.first) * unit_bytes, x, op.tile.data, 4, count);
+      op.gemm->RunListed(op.units + (unit - op.first) * unit_bytes, ActRow(op.x, 0),
+                         op.table->row + pair, op.tile.data, 4, count);
       EndLap(StepKind::kGateUp);
       op.gate(op.tile.data, op.tile.data + model::kBlock, op.tile.stride,
               ActRow(op.out, pair) + unit / experts, op.out.stride_bytes, count);

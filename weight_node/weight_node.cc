@@ -83,6 +83,7 @@ void WeightNode::MakeProducts(const WeightNodeOptions& options) {
                               .x_stride_bytes = input_of(matrix, target).stride_bytes,
                               .y_stride_bytes = y.stride_bytes(),
                               .accumulate = residual && target == Target::kRows,
+                              .listed = matrix == PanelMatrix::kFfn && target == Target::kExperts,
                               .weight_bytes = weight_bytes},
                     options.tuning)});
   };
@@ -102,7 +103,8 @@ void WeightNode::MakeProducts(const WeightNodeOptions& options) {
     for (uint32_t panel = 0; panel < shape.of_group(groups - 1).end; ++panel)
       make(PanelMatrix::kQkv, panels.of(PanelMatrix::kQkv, panel), activations_.qkv);
     make_residual(PanelMatrix::kO, layer);
-    make(PanelMatrix::kFfn, panels.of(PanelMatrix::kFfn, 0), activations_.threads[0].ffn_tile);
+    make_for(PanelMatrix::kFfn, panels.of(PanelMatrix::kFfn, 0), activations_.threads[0].ffn_tile,
+             TargetOf(layer, PanelMatrix::kFfn));
     make_residual(PanelMatrix::kDown, layer);
     if (config_.layer(layer).experts.shared_ffn != 0) {
       make(PanelMatrix::kSharedFfn, panels.of(PanelMatrix::kSharedFfn, 0),
@@ -161,7 +163,8 @@ const Gemm* WeightNode::FindGemm(PanelMatrix matrix, const kernels::PanelShape& 
 
 WeightNode::Target WeightNode::TargetOf(size_t layer, PanelMatrix matrix) const {
   const bool of_experts = config_.layer(layer).experts.count != 0;
-  if (of_experts && (matrix == PanelMatrix::kDown || matrix == PanelMatrix::kSharedDown))
+  if (of_experts && (matrix == PanelMatrix::kFfn || matrix == PanelMatrix::kDown ||
+                     matrix == PanelMatrix::kSharedDown))
     return Target::kExperts;
   for (const model::LayerOp& op : config_.layer(layer).ops) {
     const bool is_its = (op.kind == model::OpKind::kO && matrix == PanelMatrix::kO) ||
@@ -741,7 +744,8 @@ void WeightNode::AddExperts(size_t thread, size_t layer, ProgramForm form, Steps
     const ExpertFfnOperand* ffn = Keep(
         expert_ffns_,
         ExpertFfnOperand{
-            .gemm = FindGemm(PanelMatrix::kFfn, layer_panels_[layer].of(PanelMatrix::kFfn, 0)),
+            .gemm = FindGemm(PanelMatrix::kFfn, layer_panels_[layer].of(PanelMatrix::kFfn, 0),
+                             Target::kExperts),
             .gate = GateOf(layer),
             .units = shards_[extent.home]->Panel(PanelMatrix::kFfn, layer, extent.panels.begin),
             .first = extent.panels.begin,
@@ -749,7 +753,6 @@ void WeightNode::AddExperts(size_t thread, size_t layer, ProgramForm form, Steps
             .experts = config_.layer(layer).experts.count,
             .table = &own.table,
             .x = x,
-            .gathered = own.gathered,
             .tile = activations_.threads[thread].ffn_tile,
             .out = experts_.z});
     steps.Add(MakeStep(ExpertFfnStep, ffn, StepKind::kGateUp, layer, false));

@@ -134,12 +134,13 @@ class WeightNode {
     kRows,    // its rows; O and down are added to the residual
     kBranch,  // O and down: rows of their own, since a norm follows
     kPart,    // a PanelPart's own rows
-    kExperts  // down of experts: rows of their own, of one expert at a time
+    kExperts  // of experts: rows of their own, of one expert at a time; gate and up read listed
+              // rows
   };
   // or null
   const kernels::Gemm* FindGemm(PanelMatrix, const kernels::PanelShape&,
                                 Target = Target::kRows) const;
-  Target TargetOf(size_t layer, PanelMatrix) const;  // kRows or kBranch
+  Target TargetOf(size_t layer, PanelMatrix) const;  // not kPart
   kernels::NormsFn NormsOf(model::NormKind kind) const {
     return kind == model::NormKind::kRms ? elementwise_.rms_norms : elementwise_.layer_norms;
   }

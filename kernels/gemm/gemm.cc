@@ -42,7 +42,7 @@ Gemm Gemm::Make(Isa isa, const GemmShape& shape, const KernelTuning& tuning) {
                shape.y_stride_bytes % 4 == 0);
   if (!HostHas(isa))
     throw Error("kernels: this CPU has no {}; it has {}", IsaName(isa), IsaName(BestIsa()));
-  const ScheduleTable& table = tuning.For(shape.panel, shape.weight_bytes);
+  ScheduleTable table = tuning.For(shape.panel, shape.weight_bytes);
   for (size_t of = 0; of < ScheduleTable::kRowClasses; ++of) {
     const auto& [tile, slice] = table.of[of];
     if (ScheduleFits(isa, table.of[of])) continue;
@@ -51,6 +51,9 @@ Gemm Gemm::Make(Isa isa, const GemmShape& shape, const KernelTuning& tuning) {
         "products of {} rows, does not fit the registers of {} or the limits of a slice",
         tile.rows, tile.panels, slice.rows, slice.panels, slice.blocks, ScheduleTable::Rows(of),
         IsaName(isa));
+  }
+  for (Schedule& schedule : table.of) {
+    if (shape.listed) schedule.tile.rows = std::min(schedule.tile.rows, kMostListedRows);
   }
   Gemm gemm;
   gemm.shape_ = shape;
@@ -219,17 +222,21 @@ void Gemm::CheckAgainstReference(Isa isa) const {
     }
   }
   const auto* acts = reinterpret_cast<const ActBlock*>(x.get());
+  std::vector<uint32_t> list(max_rows);
+  for (size_t m = 0; m < max_rows; ++m) list[m] = static_cast<uint32_t>((m * 7 + 5) % max_rows);
+  const uint32_t* const listed = shape.listed ? list.data() : nullptr;
   // An output does not depend on the number of rows or panels, so one reference serves all tiles.
   constexpr float kUntouched = 0.25f;
   std::vector<float> reference(y_floats, kUntouched), got(y_floats),
       sums(max_rows * n_panels * kPanelRows);
-  GemmReference(shape, panels.get(), acts, reference.data(), n_panels, max_rows);
+  GemmReference(shape, panels.get(), acts, reference.data(), n_panels, max_rows, listed);
   auto unpacked = allocate(n_panels * unpacked_bytes_);
   const auto check = [&](const Walk& walk, const Tiles& tiles, size_t rows, size_t tile_panels) {
     std::fill(got.begin(), got.end(), kUntouched);
     for (const Step& step : walk.steps) {
       InputSlice slice = step.slice;
       slice.sums = sums.data();
+      slice.rows = listed;
       const uint8_t* from = panels.get() + step.panel_offset;
       if (walk.unpack) {
         walk.unpack(from, unpacked.get(), n_panels, slice.blocks);

@@ -26,6 +26,7 @@ struct GemmShape {
   size_t x_stride_bytes = 0;  // between rows of activations; usually ActRowBytes(blocks)
   size_t y_stride_bytes = 0;  // between rows of y
   bool accumulate = false;
+  bool listed = false;      // the rows of x are given by a list (RunListed), not adjacent
   size_t weight_bytes = 0;  // all weights that a thread reads in turn, these panels included
                             // (KernelTuning::For)
 };
@@ -40,6 +41,7 @@ struct InputSlice {
   // Where a chunk's sums are kept between its slices: [row][panel][16] for each group of a tile's
   // panels. Unused if the slice is a whole chunk.
   float* sums;
+  const uint32_t* rows = nullptr;  // of a listed shape: which rows of x are the tile's
 
   bool keeps_sums() const { return resumes != 0 || end == End::kKeep; }
 };
@@ -60,7 +62,16 @@ class Gemm {
   // Any m >= 1. The schedule of m rows cuts the product into slices: for each slice of the panels,
   // for each of the rows, for each of the inputs, all tiles pass over it before the next one. So
   // each panel is read from the last-level cache once.
-  void Run(const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels, size_t m) const;
+  void Run(const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels, size_t m) const {
+    RunRows(panels, x, nullptr, y, n_panels, m);
+  }
+  // The same for a listed shape: row i of y is of row rows[i] of x. Nothing is copied.
+  void RunListed(const uint8_t* panels, const ActBlock* x, const uint32_t* rows, float* y,
+                 size_t n_panels, size_t m) const {
+    RunRows(panels, x, rows, y, n_panels, m);
+  }
+  // The most rows of a listed shape's tile: each has a register.
+  static constexpr size_t kMostListedRows = 8;
 
   // For measurements: gives all products the same slices from now on. The tiles stay as they are.
   // Requires that the schedules with these slices fit, and are unpacked if they were before. Set-up
@@ -108,8 +119,11 @@ class Gemm {
   static void RunTile(const TilesOfRows&, const uint8_t* panels, size_t panel_bytes,
                       const ActBlock* x, float* y, size_t n_panels, size_t rows, size_t tile_panels,
                       const InputSlice&);
-  void RunSlices(const Walk&, const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels,
-                 size_t m) const;
+  // rows: null, unless the shape is a listed one.
+  void RunRows(const uint8_t* panels, const ActBlock* x, const uint32_t* rows, float* y,
+               size_t n_panels, size_t m) const;
+  void RunSlices(const Walk&, const uint8_t* panels, const ActBlock* x, const uint32_t* rows,
+                 float* y, size_t n_panels, size_t m) const;
 
   GemmShape shape_, unpacked_;                   // unpacked_: the shape of a slice that is unpacked
   size_t panel_bytes_ = 0, unpacked_bytes_ = 0;  // per panel
@@ -118,8 +132,8 @@ class Gemm {
   std::array<OnePass, TileSpec::kMaxRows + 1> one_pass_{};  // [rows]
 };
 
-// The scalar reference.
+// The scalar reference. rows: of a listed shape, [m].
 void GemmReference(const GemmShape&, const uint8_t* panels, const ActBlock* x, float* y,
-                   size_t n_panels, size_t m);
+                   size_t n_panels, size_t m, const uint32_t* rows = nullptr);
 
 }  // namespace larder::kernels::gemm

@@ -24,8 +24,8 @@ void Gemm::RunTile(const TilesOfRows& of_rows, const uint8_t* panels, size_t pan
   }
 }
 
-void Gemm::RunSlices(const Walk& walk, const uint8_t* panels, const ActBlock* x, float* y,
-                     size_t n_panels, size_t m) const {
+void Gemm::RunSlices(const Walk& walk, const uint8_t* panels, const ActBlock* x,
+                     const uint32_t* rows_of_x, float* y, size_t n_panels, size_t m) const {
   // the sums of chunks that are cut
   alignas(kCacheLineBytes) float sums[SliceSpec::kMaxSumsBytes / sizeof(float)];
   alignas(kCacheLineBytes) uint8_t unpacked[kMaxUnpackedBytes];
@@ -60,8 +60,10 @@ void Gemm::RunSlices(const Walk& walk, const uint8_t* panels, const ActBlock* x,
         for (size_t t = first; t < end; ++t) {
           const size_t rows = small_rows + (t < larger_tiles), at = row + done;
           inputs.sums = inputs.keeps_sums() ? &sums[done * n * kPanelRows] : nullptr;
+          inputs.rows = rows_of_x != nullptr ? rows_of_x + at : nullptr;
+          const size_t first_row = rows_of_x != nullptr ? 0 : at;
           RunTile((t == first ? walk.first : walk.next)[rows], step_panels, panel_bytes,
-                  reinterpret_cast<const ActBlock*>(step_x + at * shape_.x_stride_bytes),
+                  reinterpret_cast<const ActBlock*>(step_x + first_row * shape_.x_stride_bytes),
                   reinterpret_cast<float*>(step_y + at * shape_.y_stride_bytes), n, rows,
                   tile.panels, inputs);
           done += rows;
@@ -72,18 +74,24 @@ void Gemm::RunSlices(const Walk& walk, const uint8_t* panels, const ActBlock* x,
   }
 }
 
-void Gemm::Run(const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels,
-               size_t m) const {
+void Gemm::RunRows(const uint8_t* panels, const ActBlock* x, const uint32_t* rows, float* y,
+                   size_t n_panels, size_t m) const {
   if (m < one_pass_.size() && one_pass_[m].tile_panels > 0) {
     const OnePass& pass = one_pass_[m];
-    RunTile(pass.tiles, panels, panel_bytes_, x, y, n_panels, m, pass.tile_panels, pass.slice);
+    if (rows == nullptr) {
+      RunTile(pass.tiles, panels, panel_bytes_, x, y, n_panels, m, pass.tile_panels, pass.slice);
+    } else {
+      InputSlice slice = pass.slice;
+      slice.rows = rows;
+      RunTile(pass.tiles, panels, panel_bytes_, x, y, n_panels, m, pass.tile_panels, slice);
+    }
     return;
   }
   if (walks_.empty()) {
-    GemmReference(shape_, panels, x, y, n_panels, m);
+    GemmReference(shape_, panels, x, y, n_panels, m, rows);
     return;
   }
-  RunSlices(walks_[walk_of_[ScheduleTable::Class(m)]], panels, x, y, n_panels, m);
+  RunSlices(walks_[walk_of_[ScheduleTable::Class(m)]], panels, x, rows, y, n_panels, m);
 }
 
 }  // namespace larder::kernels::gemm

@@ -15,7 +15,7 @@ struct TileShape {
 };
 
 // A tile's name for perf: larder::gemm.q8.32blocks.6x2.avx512-vnni; .ahead before the instruction
-// set says that it prefetches.
+// set says that it prefetches, .listed that its rows come from a list.
 std::string TileName(const TileShape&, Isa);
 std::string UnpackName(const TileShape&, Isa);
 

@@ -7,12 +7,13 @@
 namespace larder::kernels::inline gemm {
 
 void GemmReference(const GemmShape& shape, const uint8_t* panels, const ActBlock* x, float* y,
-                   size_t n_panels, size_t m_rows) {
+                   size_t n_panels, size_t m_rows, const uint32_t* rows) {
   for (size_t p = 0; p < n_panels; ++p) {
     const uint8_t* panel = panels + p * shape.panel.bytes();
     for (size_t m = 0; m < m_rows; ++m) {
-      const auto* row = reinterpret_cast<const ActBlock*>(reinterpret_cast<const uint8_t*>(x) +
-                                                          m * shape.x_stride_bytes);
+      const auto* row =
+          reinterpret_cast<const ActBlock*>(reinterpret_cast<const uint8_t*>(x) +
+                                            (rows != nullptr ? rows[m] : m) * shape.x_stride_bytes);
       float* out =
           reinterpret_cast<float*>(reinterpret_cast<uint8_t*>(y) + m * shape.y_stride_bytes) +
           p * kPanelRows;

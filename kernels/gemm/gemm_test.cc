@@ -80,7 +80,8 @@ AlignedBytes RandomPanels(const PanelShape& shape, size_t n_panels) {
   return panels;
 }
 
-// Products of 1 to 130 rows, both replacing and accumulating, with the tiles of `tuning`.
+// Products of 1 to 130 rows, replacing and accumulating, of adjacent rows and of a list in which
+// rows come in any order and again, with the tiles of `tuning`.
 void ExpectReference(Isa isa, const KernelTuning& tuning, size_t blocks, size_t n_panels,
                      const PanelFormat& format = kQ8Panel) {
   const AlignedBytes panels = RandomPanels({blocks, format}, n_panels);
@@ -88,11 +89,13 @@ void ExpectReference(Isa isa, const KernelTuning& tuning, size_t blocks, size_t 
   std::normal_distribution<float> normal;
   std::vector<float> values(blocks * kBlock);
   for (float& v : values) v = normal(random);
-  for (const bool accumulate : {false, true}) {
+  for (const auto& [accumulate, listed] :
+       {std::pair(false, false), std::pair(true, false), std::pair(false, true)}) {
     const GemmShape shape{{blocks, format},
                           ActRowBytes(blocks),
                           (n_panels * kPanelRows + 16) * sizeof(float),
-                          accumulate};
+                          accumulate,
+                          listed};
     const Gemm gemm = Gemm::Make(isa, shape, tuning);
     // The reference takes its time: the most rows with a few blocks only.
     const size_t most_rows = blocks == 5 ? 130 : 33;
@@ -109,14 +112,19 @@ void ExpectReference(Isa isa, const KernelTuning& tuning, size_t blocks, size_t 
     constexpr float kBefore = -0.75f;
     std::vector<float> reference(most_rows * row_floats, kBefore);
     GemmReference(shape, panels.data, acts, reference.data(), n_panels, most_rows);
-    for (const size_t m : {1, 2, 3, 13, 14, 15, 17, 33, 130}) {
+    std::vector<uint32_t> rows(most_rows);
+    for (size_t i = 0; i < most_rows; ++i)
+      rows[i] = static_cast<uint32_t>(listed ? random() % most_rows : i);
+    for (const size_t m : {1, 2, 3, 6, 7, 8, 13, 14, 15, 17, 33, 130}) {
       if (m > most_rows) continue;
       std::vector<float> expected(reference.size(), kBefore), got(reference.size(), kBefore);
-      std::copy_n(reference.begin(), m * row_floats, expected.begin());
-      gemm.Run(panels.data, acts, got.data(), n_panels, m);
+      for (size_t i = 0; i < m; ++i)
+        std::copy_n(&reference[rows[i] * row_floats], row_floats, &expected[i * row_floats]);
+      listed ? gemm.RunListed(panels.data, acts, rows.data(), got.data(), n_panels, m)
+             : gemm.Run(panels.data, acts, got.data(), n_panels, m);
       ASSERT_EQ(std::memcmp(expected.data(), got.data(), got.size() * sizeof(float)), 0)
           << IsaName(isa) << ", " << format.name << ", " << blocks << " blocks, " << n_panels
-          << " panels, " << m << " rows";
+          << " panels, " << m << (listed ? " listed" : "") << " rows";
     }
   }
 }

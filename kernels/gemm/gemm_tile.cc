@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -11,9 +12,10 @@ namespace x86 = asmjit::x86;
 
 std::string TileName(const TileShape& tile, Isa isa) {
   const PanelFormat& format = tile.gemm.panel.format;
-  return fmt::format("larder::gemm.{}{}.{}blocks.{}x{}{}.{}", format.name,
+  return fmt::format("larder::gemm.{}{}.{}blocks.{}x{}{}{}.{}", format.name,
                      format.codes == PanelCodes::kUnpacked ? ".unpacked" : "",
                      tile.gemm.panel.blocks, tile.spec.rows, tile.spec.panels,
+                     tile.gemm.listed ? ".listed" : "",
                      tile.spec.prefetch == Prefetch::kNone ? "" : ".ahead", IsaName(isa));
 }
 
@@ -82,6 +84,29 @@ x86::Mem GemmTile::Table(const std::array<int8_t, 16>& bytes, uint8_t plus) {
   return AddressOf(constant);
 }
 
+void GemmTile::BeginRows() {
+  if (!shape_.listed) return;
+  const auto load = [&](const x86::Gp& to, int m) {
+    a_.mov(to.r32(), x86::dword_ptr(sums_, m * static_cast<int32_t>(sizeof(uint32_t))));
+    a_.imul(to, to, static_cast<int32_t>(shape_.x_stride_bytes));
+  };
+  a_.mov(sums_, Field(offsetof(InputSlice, rows)));
+  load(block_x_, 0);
+  a_.add(x_, block_x_);
+  for (int m = 1; m < std::min(rows_, kSavedRows + 1); ++m) a_.push(kRowOffsets[m - 1]);
+  a_.push(x_);
+  for (int m = 1; m < rows_; ++m) {
+    load(kRowOffsets[m - 1], m);
+    a_.sub(kRowOffsets[m - 1], block_x_);
+  }
+}
+
+void GemmTile::EndRows() {
+  if (!shape_.listed) return;
+  a_.pop(x_);
+  for (int m = std::min(rows_, kSavedRows + 1) - 1; m > 0; --m) a_.pop(kRowOffsets[m - 1]);
+}
+
 void GemmTile::LoadSums() {
   const int vectors = static_cast<int>(row_bytes() / vector_bytes());
   for (int m = 0; m < rows_; ++m) {
@@ -120,6 +145,7 @@ void GemmTile::Emit() {
   const size_t group = format().group_blocks;
   a_.test(count_, count_);
   a_.jz(done);
+  BeginRows();
   a_.mov(sums_, Field(offsetof(InputSlice, sums)));
   Prepare();
   a_.bind(next_group);
@@ -130,7 +156,7 @@ void GemmTile::Emit() {
   a_.bind(resume);
   LoadSums();
   a_.bind(begun);
-  a_.mov(block_x_, x_);
+  shape_.listed ? a_.mov(block_x_, x86::qword_ptr(x86::rsp)) : a_.mov(block_x_, x_);
   a_.mov(panel_, group_);
   a_.mov(groups_, Field(offsetof(InputSlice, blocks)));
   a_.shr(groups_, std::countr_zero(group));
@@ -155,6 +181,7 @@ void GemmTile::Emit() {
   a_.add(sums_, static_cast<int64_t>(static_cast<size_t>(rows_) * row_bytes()));
   a_.sub(count_, panels_);
   a_.jnz(next_group);
+  EndRows();
   a_.bind(done);
   a_.vzeroupper();
   a_.ret();

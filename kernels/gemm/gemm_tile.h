@@ -40,9 +40,11 @@ class GemmTile {
 
   // The address of a field (4 bytes) of row m's ActBlock in the current block.
   asmjit::x86::Mem Act(int m, size_t block_in_group, size_t field) const {
+    const size_t in_row = block_in_group * sizeof(ActBlock) + field;
+    if (shape_.listed && m > 0)
+      return asmjit::x86::dword_ptr(block_x_, kRowOffsets[m - 1], 0, static_cast<int32_t>(in_row));
     return asmjit::x86::dword_ptr(block_x_,
-                                  static_cast<int32_t>(m * shape_.x_stride_bytes +
-                                                       block_in_group * sizeof(ActBlock) + field));
+                                  static_cast<int32_t>(m * shape_.x_stride_bytes + in_row));
   }
   // The address `offset` bytes into panel p's current group of blocks.
   asmjit::x86::Mem Panel(int p, size_t offset) const {
@@ -73,6 +75,10 @@ class GemmTile {
   void EmitConstants();
   using Constant = std::array<uint8_t, 32>;
   asmjit::x86::Mem AddressOf(const Constant&);
+  // Of listed rows: x_ of the first one goes onto the stack, the others' distances from it into
+  // registers.
+  void BeginRows();
+  void EndRows();
   void LoadSums();
   void StoreSums();
   size_t row_bytes() const { return static_cast<size_t>(panels_) * kPanelRows * sizeof(float); }
@@ -90,6 +96,11 @@ class GemmTile {
                         count_ = asmjit::x86::rcx, slice_ = asmjit::x86::r8;
   const asmjit::x86::Gp block_x_ = asmjit::x86::rax, groups_ = asmjit::x86::r9,
                         panel_ = asmjit::x86::r10, sums_ = asmjit::x86::r11;
+  // Of listed rows behind the first one; kSavedRows of them belong to the caller.
+  static constexpr int kSavedRows = 6;
+  static constexpr asmjit::x86::Gp kRowOffsets[Gemm::kMostListedRows - 1] = {
+      asmjit::x86::rbx, asmjit::x86::rbp, asmjit::x86::r12, asmjit::x86::r13,
+      asmjit::x86::r14, asmjit::x86::r15, asmjit::x86::rsi};
 };
 
 }  // namespace larder::kernels::gemm
