@@ -24,14 +24,15 @@ struct RowSource {
   const model::TensorInfo* more = nullptr;  // its row of that number follows, if there is one
 };
 
-// A matrix, or a part of one: rows [first, first + rows) of those that `part` says of a tensor; of
-// the tensor where that is null.
+// A matrix, or a part of one: rows [first, first + rows) of those that `spec` says of tensors; of
+// the only tensor where that is null.
 struct RowsOfTensor {
-  const model::TensorInfo* tensor = nullptr;
+  std::vector<const model::TensorInfo*> tensors;
   size_t first = 0, rows = 0;
-  const model::TensorSpec* part = nullptr;
+  const model::TensorSpec* spec = nullptr;
   RowSource Row(size_t row) const {
-    return {tensor, part == nullptr ? first + row : part->RowInFile(first + row)};
+    if (spec == nullptr) return {tensors[0], first + row};
+    return {tensors[spec->TensorOf(first + row)], spec->RowInFile(first + row)};
   }
 };
 
@@ -129,7 +130,7 @@ std::vector<RowSource> FfnRows(const RowsOfTensor& gate, const RowsOfTensor& up,
 // A matrix of one of the experts, whose matrices are a tensor together.
 RowsOfTensor OfExpert(const RowsOfTensor& all, size_t expert, size_t experts) {
   const size_t rows = all.rows / experts;
-  return {all.tensor, all.first + expert * rows, rows, all.part};
+  return {all.tensors, all.first + expert * rows, rows, all.spec};
 }
 
 // The rows of units of gate and up of experts (LayerShape).
@@ -308,7 +309,11 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
     const LayerPanels& panels = layer_panels_[layer];
     const auto tensor = [&](TensorRole role) {
       const model::TensorSpec& matrix = spec.tensor(role);
-      return RowsOfTensor{&file.Tensor(config_.TensorName(layer, role)), 0, matrix.rows, &matrix};
+      RowsOfTensor rows{.rows = matrix.rows, .spec = &matrix};
+      for (size_t i = 0; i < matrix.tensors(); ++i)
+        rows.tensors.push_back(
+            &file.Tensor(model::LayerTensor(config_.first_layer + layer, matrix, i)));
+      return rows;
     };
     const std::vector<std::optional<QkvSource>> qkv = QkvRows(spec);
     std::array<RowsOfTensor, model::kTensorRoles> matrices;  // by role
@@ -346,7 +351,7 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
           std::vector<RowSource> of_o = PlainRows(tensor(TensorRole::kO), range);
           for (RowSource& row : of_o) {
             if (row.tensor != nullptr && spec.Has(TensorRole::kStateO))
-              row.more = tensor(TensorRole::kStateO).tensor;
+              row.more = tensor(TensorRole::kStateO).tensors[0];
           }
           return of_o;
         }
@@ -378,7 +383,7 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
   if (config_.ends) {
     const char* head = config_.tied_embeddings ? model::kEmbeddingTensor : model::kHeadTensor;
     const model::TensorInfo& rows = file.Tensor(head);
-    out = packer.Pack(PlainRows({&rows, 0, rows.rows}, shard.lm_head()), HeadPanel(config_), out);
+    out = packer.Pack(PlainRows({{&rows}, 0, rows.rows}, shard.lm_head()), HeadPanel(config_), out);
   }
   LARDER_CHECK(static_cast<uint64_t>(out - begin) == weight_bytes_);
 

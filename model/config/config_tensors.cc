@@ -95,6 +95,7 @@ class TensorChecker {
             .fused_experts = HasInLayerWithExperts("ffn_gate_up_exps.weight"),
             .fused_rates = HasInLayerWith(StateKind::kDeltaRule, "ssm_ba.weight"),
             .fused_state = HasInLayerWith(StateKind::kDeltaRule, "ssm_in.weight"),
+            .experts_apart = HasInLayerWithExperts("ffn_gate.0.weight"),
             .value_is_key = LacksValue(),
             .qk_norm = has("attn_q_norm.weight"),
             .router_bias = HasInLayerWithExperts(SuffixOf(TensorRole::kRouterBias)),
@@ -177,17 +178,32 @@ class TensorChecker {
   void CheckLayer(size_t layer) {
     for (const TensorSpec& tensor : config_.layer(layer).tensors) {
       const bool matrix = tensor.kind == TensorKind::kMatrix || tensor.kind == TensorKind::kTable;
-      const size_t rows = matrix && tensor.of != 0 ? tensor.of : tensor.rows;
+      const size_t rows = tensor.each != 0           ? tensor.each
+                          : matrix && tensor.of != 0 ? tensor.of
+                                                     : tensor.rows;
       const size_t cols = !matrix && tensor.of != 0 ? tensor.of : tensor.cols;
-      const TensorInfo& found =
-          Expect(LayerTensor(layer, tensor.suffix), rows, cols,
-                 tensor.of == 0 ? tensor.meaning : "together with others: " + tensor.meaning);
+      const auto expect = [&](size_t number) -> const TensorInfo& {
+        return Expect(LayerTensor(layer, tensor, number), rows, cols,
+                      tensor.of != 0     ? "together with others: " + tensor.meaning
+                      : tensor.each != 0 ? "one of " + tensor.meaning
+                                         : tensor.meaning);
+      };
+      const TensorInfo& found = expect(0);
+      for (size_t number = 1; number < tensor.tensors(); ++number)
+        ExpectType(expect(number), found);
       // The first 14 roles were written before others were matrices, and stay as they were.
       const auto role = static_cast<size_t>(tensor.role);
       if (role < kOldRoles || tensor.kind == TensorKind::kMatrix)
         config_.types.layers[layer][role] = found.type;
       if (tensor.role == TensorRole::kDecay) CheckDecays(found);
     }
+  }
+
+  // What is one matrix to Larder has one type.
+  void ExpectType(const TensorInfo& tensor, const TensorInfo& other) const {
+    if (tensor.type == other.type) return;
+    throw Error("{}: tensor '{}' is {}, expected {}, as '{}' is", file_.path(), tensor.name,
+                GgufTypeName(tensor.gguf_type), GgufTypeName(other.gguf_type), other.name);
   }
 
   // Above 0 a state would grow without end.

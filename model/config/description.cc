@@ -126,11 +126,12 @@ class Writer {
   void Add(const TensorSpec& tensor) {
     // Left out: what the shape means, which is for messages.
     [[maybe_unused]] const auto& [role, kind, suffix, rows, cols, meaning, first, of, shared, run,
-                                  step] = tensor;
+                                  step, each] = tensor;
     Line("tensor", "{} {} {} {} x {}", static_cast<int>(role), suffix, NameOf(kKindNames, kind),
          rows, cols);
     if (of != 0) Line("tensor.part", "{} of {}", first, of);
     if (run != 0) Line("tensor.runs", "{} of {}", run, step);
+    LineUnless(each == 0, "tensor.each", each);
     LineUnless(!shared, "tensor.shared", shared);
   }
 

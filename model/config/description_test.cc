@@ -62,6 +62,12 @@ const std::vector<std::pair<const char*, std::function<void(ModelConfig&)>>> kCh
      }},
     {"weights that are not normalised",
      [](ModelConfig& c) { c.kinds[0].experts = {.count = 4, .used = 2, .normalise = false}; }},
+    {"groups of experts",
+     [](ModelConfig& c) { c.kinds[0].experts = {.count = 4, .used = 2, .groups = 2}; }},
+    {"groups of experts that are used",
+     [](ModelConfig& c) {
+       c.kinds[0].experts = {.count = 4, .used = 2, .groups = 2, .groups_used = 2};
+     }},
     {"the scale of experts",
      [](ModelConfig& c) { c.kinds[0].experts = {.count = 4, .used = 2, .scale = 2.5}; }},
     {"vocab", [](ModelConfig& c) { ++c.vocab; }},
@@ -75,6 +81,13 @@ const std::vector<std::pair<const char*, std::function<void(ModelConfig&)>>> kCh
     {"a tensor's suffix", [](ModelConfig& c) { c.kinds[0].tensors[0].suffix = "other"; }},
     {"a tensor's rows", [](ModelConfig& c) { ++c.kinds[0].tensors[1].rows; }},
     {"a tensor's columns", [](ModelConfig& c) { ++c.kinds[0].tensors[1].cols; }},
+    {"a tensor's runs", [](ModelConfig& c) { c.kinds[0].tensors[1].run = 2; }},
+    {"the distance of a tensor's runs",
+     [](ModelConfig& c) {
+       c.kinds[0].tensors[1].run = 2;
+       c.kinds[0].tensors[1].step = 4;
+     }},
+    {"tensors for one", [](ModelConfig& c) { c.kinds[0].tensors[1].each = 2; }},
     {"operations",
      [](ModelConfig& c) { c.kinds[0].ops.assign(std::begin(kOtherOps), std::end(kOtherOps)); }},
     {"one operation less", [](ModelConfig& c) { c.kinds[0].ops.resize(3); }},

@@ -30,6 +30,7 @@ constexpr std::pair<std::string_view, bool TensorForms::*> kFormNames[] = {
     {"fused_qkv", &TensorForms::fused_qkv},
     {"fused_gate_up", &TensorForms::fused_gate_up},
     {"fused_experts", &TensorForms::fused_experts},
+    {"experts_apart", &TensorForms::experts_apart},
     {"fused_rates", &TensorForms::fused_rates},
     {"fused_state", &TensorForms::fused_state},
     {"value_is_key", &TensorForms::value_is_key},
@@ -81,6 +82,7 @@ TensorForms FormsOf(const ModelConfig& config) {
           .fused_experts = HasSuffix(config, TensorRole::kGate, "ffn_gate_up_exps.weight"),
           .fused_rates = HasSuffix(config, TensorRole::kBeta, "ssm_ba.weight"),
           .fused_state = HasSuffix(config, TensorRole::kOutputGate, "ssm_in.weight"),
+          .experts_apart = HasSuffix(config, TensorRole::kGate, "ffn_gate.*.weight"),
           .value_is_key = config.Sum([](const LayerSpec& of) {
             return size_t{of.tensor(TensorRole::kV).shared};
           }) != 0,

@@ -145,6 +145,18 @@ struct RawGguf {
     for (const Rows& of : all) EraseTensor(of.tensor);
     AddTensor(name, {like.dims[0], rows}, like.type, bytes);
   }
+  // Takes each `rows` rows of a tensor, which goes, into one of their own, whose name has their
+  // number in the place of '*'.
+  void CutRows(const std::string& tensor, const std::string& name, uint64_t rows) {
+    const Tensor all = Find(tensor);
+    const size_t bytes = rows * RowBytes(static_cast<TensorType>(all.type), all.dims[0]);
+    EraseTensor(tensor);
+    for (uint64_t i = 0; i < all.dims[1] / rows; ++i) {
+      std::string own = name;
+      own.replace(own.find('*'), 1, std::to_string(i));
+      AddTensor(own, {all.dims[0], rows}, all.type, data.substr(all.offset + i * bytes, bytes));
+    }
+  }
   // Overwrites the data of a tensor with `bytes`, from byte `at` on.
   void Patch(std::string_view tensor, size_t at, const std::string& bytes) {
     data.replace(Find(tensor).offset + at, bytes.size(), bytes);

@@ -346,20 +346,21 @@ void FuseByGroup(LayerSpec& spec, std::initializer_list<TensorRole> roles, size_
 }
 
 // The matrices of all experts, one after another.
-void Multiply(TensorSpec& tensor, size_t experts) {
+void Multiply(TensorSpec& tensor, size_t experts, bool apart) {
   switch (tensor.role) {
     case TensorRole::kGate:
-      tensor.suffix = "ffn_gate_exps.weight";
+      tensor.suffix = apart ? "ffn_gate.*.weight" : "ffn_gate_exps.weight";
       break;
     case TensorRole::kUp:
-      tensor.suffix = "ffn_up_exps.weight";
+      tensor.suffix = apart ? "ffn_up.*.weight" : "ffn_up_exps.weight";
       break;
     case TensorRole::kDown:
-      tensor.suffix = "ffn_down_exps.weight";
+      tensor.suffix = apart ? "ffn_down.*.weight" : "ffn_down_exps.weight";
       break;
     default:
       return;
   }
+  if (apart) tensor.each = tensor.rows;
   tensor.rows *= experts;
   tensor.meaning = "expert_count * " + tensor.meaning;
 }
@@ -389,7 +390,7 @@ LayerSpec MakeLayerSpec(const LayerTraits& traits) {
                                         : fmt::format("{} x {}", KeysOf(rows, kind, experts),
                                                       KeysOf(cols, kind, experts))});
     if (const std::string_view name = NameIn(kind, row.role); !name.empty()) tensor.suffix = name;
-    if (experts) Multiply(tensor, traits.experts.count);
+    if (experts) Multiply(tensor, traits.experts.count, traits.forms.experts_apart);
     for (const LayerTraits::Renamed& other : traits.renamed)
       if (other.role == row.role) tensor.suffix = other.suffix;
   }
@@ -576,6 +577,12 @@ size_t ValueHead(const LayerSpec& layer, size_t key_head, size_t i) {
 
 std::string LayerTensor(size_t layer, std::string_view suffix) {
   return fmt::format("blk.{}.{}", layer, suffix);
+}
+
+std::string LayerTensor(size_t layer, const TensorSpec& tensor, size_t number) {
+  std::string name = LayerTensor(layer, tensor.suffix);
+  if (tensor.each != 0) name.replace(name.find(kNumber), 1, fmt::format("{}", number));
+  return name;
 }
 
 }  // namespace larder::model::layer

@@ -92,9 +92,17 @@ struct TensorSpec {
   bool shared = false;  // it is another role's tensor, too, which counts it
   // Of such a part: `run` rows each, `step` rows apart; 0: they are one run.
   size_t run = 0, step = 0;
+  // Where it is several tensors, which have these rows each: `suffix` has their number in the place
+  // of kNumber. 0: it is one.
+  size_t each = 0;
 
-  // The row of the file's tensor that has row r.
-  size_t RowInFile(size_t r) const { return first + (run == 0 ? r : r / run * step + r % run); }
+  size_t tensors() const { return each == 0 ? 1 : rows / each; }
+  // The number of the tensor that has row r, and the row there.
+  size_t TensorOf(size_t r) const { return each == 0 ? 0 : r / each; }
+  size_t RowInFile(size_t r) const {
+    if (each != 0) return r % each;
+    return first + (run == 0 ? r : r / run * step + r % run);
+  }
 
   bool operator==(const TensorSpec&) const = default;
 };
@@ -314,6 +322,7 @@ struct TensorForms {
   // The same in runs: gate and up of each expert; betas and alphas of each key head's heads; q, k,
   // v and output gates of each key head's heads.
   bool fused_experts = false, fused_rates = false, fused_state = false;
+  bool experts_apart = false;  // each expert's matrices are tensors of their own
   // In layers that may be without V: it is K, before its norm.
   bool value_is_key = false;
   bool qk_norm = false;                           // in families that may have none
@@ -374,5 +383,8 @@ size_t HeadRow(const RotarySpec&, size_t r);
 
 // A tensor's name in a GGUF file: "blk.3.attn_q.weight".
 std::string LayerTensor(size_t layer, std::string_view suffix);
+inline constexpr char kNumber = '*';
+// The name of the tensor of that number (TensorSpec::each): "blk.3.ffn_up.7.weight".
+std::string LayerTensor(size_t layer, const TensorSpec&, size_t number);
 
 }  // namespace larder::model::layer

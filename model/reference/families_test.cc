@@ -322,6 +322,15 @@ TEST(Families, TensorsInOneAreTheSame) {
        [&](RawGguf& f) {
          for (int i = 1; i < 4; ++i) experts(f, i);
        }},
+      {"experts apart", "qwen3moe",
+       [&](RawGguf& f) {
+         for (int i = 0; i < 4; ++i) {
+           for (const auto& [kind, rows] : {std::pair{"gate", 96}, {"up", 96}, {"down", 64}})
+             f.CutRows(name(i, fmt::format("ffn_{}_exps.weight", kind).c_str()),
+                       name(i, fmt::format("ffn_{}.*.weight", kind).c_str()),
+                       static_cast<uint64_t>(rows));
+         }
+       }},
       {"all that key heads have", "qwen3next",
        [&](RawGguf& f) {
          for (int i = 0; i < 3; ++i) {
@@ -599,6 +608,29 @@ TEST(Families, BadFilesAreRefusedInOneLine) {
        [](RawGguf& f) { f.SetU32("qwen3moe.expert_feed_forward_length", 0); }},
       {"qwen3moe", "tensor 'blk.1.ffn_up_exps.weight' is missing, expected one of 576 rows of 64",
        [](RawGguf& f) { f.EraseTensor("blk.1.ffn_up_exps.weight"); }},
+      {"qwen3moe", "tensor 'blk.2.ffn_down.5.weight' is missing, expected one of 64 rows of 96",
+       [](RawGguf& f) {
+         for (int i = 0; i < 4; ++i) {
+           for (const auto& [kind, rows] : {std::pair{"gate", 96}, {"up", 96}, {"down", 64}})
+             f.CutRows(fmt::format("blk.{}.ffn_{}_exps.weight", i, kind),
+                       fmt::format("blk.{}.ffn_{}.*.weight", i, kind), static_cast<uint64_t>(rows));
+         }
+         f.EraseTensor("blk.2.ffn_down.5.weight");
+       }},
+      {"qwen3moe",
+       "tensor 'blk.0.ffn_up.3.weight' is F16, expected F32, as 'blk.0.ffn_up.0.weight'",
+       [](RawGguf& f) {
+         for (const auto& [kind, rows] : {std::pair{"gate", 96}, {"up", 96}, {"down", 64}})
+           f.CutRows(fmt::format("blk.0.ffn_{}_exps.weight", kind),
+                     fmt::format("blk.0.ffn_{}.*.weight", kind), static_cast<uint64_t>(rows));
+         f.Find("blk.0.ffn_up.3.weight").type = 1;
+       }},
+      {"qwen3moe", "tensor 'blk.1.ffn_gate.0.weight' is missing",  // in all layers, or in none
+       [](RawGguf& f) {
+         for (const auto& [kind, rows] : {std::pair{"gate", 96}, {"up", 96}, {"down", 64}})
+           f.CutRows(fmt::format("blk.0.ffn_{}_exps.weight", kind),
+                     fmt::format("blk.0.ffn_{}.*.weight", kind), static_cast<uint64_t>(rows));
+       }},
       {"qwen3moe", "tensor 'blk.0.ffn_gate_inp.weight' is missing",
        [](RawGguf& f) { f.EraseTensor("blk.0.ffn_gate_inp.weight"); }},
       {"qwen3moe", "tensor 'blk.0.ffn_gate_inp.weight': the weight at row 0, column 0 is NaN",

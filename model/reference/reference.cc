@@ -118,20 +118,31 @@ void RoundThroughQ8(std::span<float> x, Scale scale) {
   }
 }
 
-ReferenceModel::Matrix ReferenceModel::ReadMatrix(const GgufFile& file, const std::string& name,
-                                                  const TensorSpec* part) const {
+void ReferenceModel::ReadRow(const GgufFile& file, const TensorInfo& tensor, size_t row,
+                             float* values) const {
+  if (!options_.weights_as_q8_0) {
+    file.ReadRowsF32(tensor, row, 1, values);
+    return;
+  }
+  std::vector<Q8Block> blocks(CeilDiv(tensor.cols, kBlock));
+  file.ReadRowsQ8_0(tensor, row, 1, blocks.data());
+  DequantizeQ8_0(blocks.data(), std::span(values, tensor.cols));
+}
+
+ReferenceModel::Matrix ReferenceModel::ReadMatrix(const GgufFile& file,
+                                                  const std::string& name) const {
   const TensorInfo& tensor = file.Tensor(name);
-  Matrix m{{}, part == nullptr ? tensor.rows : part->rows, tensor.cols};
-  m.values.resize(m.rows * m.cols);
-  const auto in_file = [&](size_t row) { return part == nullptr ? row : part->RowInFile(row); };
-  std::vector<Q8Block> blocks(CeilDiv(m.cols, kBlock));
+  Matrix m{std::vector<float>(tensor.rows * tensor.cols), tensor.rows, tensor.cols};
+  for (size_t row = 0; row < m.rows; ++row) ReadRow(file, tensor, row, &m.values[row * m.cols]);
+  return m;
+}
+
+ReferenceModel::Matrix ReferenceModel::ReadMatrix(const GgufFile& file, size_t layer,
+                                                  const TensorSpec& spec) const {
+  Matrix m{std::vector<float>(spec.rows * spec.cols), spec.rows, spec.cols};
   for (size_t row = 0; row < m.rows; ++row) {
-    if (!options_.weights_as_q8_0) {
-      file.ReadRowsF32(tensor, in_file(row), 1, &m.values[row * m.cols]);
-      continue;
-    }
-    file.ReadRowsQ8_0(tensor, in_file(row), 1, blocks.data());
-    DequantizeQ8_0(blocks.data(), std::span(m.values).subspan(row * m.cols, m.cols));
+    const TensorInfo& tensor = file.Tensor(LayerTensor(layer, spec, spec.TensorOf(row)));
+    ReadRow(file, tensor, spec.RowInFile(row), &m.values[row * m.cols]);
   }
   return m;
 }
@@ -152,7 +163,7 @@ ReferenceModel ReferenceModel::Make(std::shared_ptr<const GgufFile> file,
     for (const TensorSpec& tensor : model.config_.layer(i).tensors) {
       layer.tensors[static_cast<size_t>(tensor.role)] =
           tensor.kind == TensorKind::kMatrix
-              ? model.ReadMatrix(*file, LayerTensor(i, tensor.suffix), &tensor)
+              ? model.ReadMatrix(*file, i, tensor)
               : Matrix{model::ReadVector(*file, model.config_, i, tensor.role), tensor.rows,
                        tensor.cols};
     }

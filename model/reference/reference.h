@@ -69,9 +69,9 @@ class ReferenceModel {
   };
 
   ReferenceModel() = default;
-  // Those rows of the tensor, or all of them.
-  Matrix ReadMatrix(const GgufFile&, const std::string& name,
-                    const TensorSpec* part = nullptr) const;
+  Matrix ReadMatrix(const GgufFile&, const std::string& name) const;
+  Matrix ReadMatrix(const GgufFile&, size_t layer, const TensorSpec&) const;
+  void ReadRow(const GgufFile&, const TensorInfo&, size_t row, float* values) const;
   std::vector<float> Product(const Matrix&, std::vector<float> x) const;
   // With rows [first, first + rows) of the matrix.
   std::vector<float> Product(const Matrix&, size_t first, size_t rows, std::vector<float> x) const;

@@ -251,6 +251,12 @@ TEST(EngineFormsBitsTest, TensorsInOneAreTheSame) {
                          {layer + "ffn_up_exps.weight", 0, 6 * 320}},
                         6);
        }},
+      {"qwen3moe",
+       [](auto& file, const std::string& layer) {
+         file.CutRows(layer + "ffn_gate_exps.weight", layer + "ffn_gate.*.weight", 320);
+         file.CutRows(layer + "ffn_up_exps.weight", layer + "ffn_up.*.weight", 320);
+         file.CutRows(layer + "ffn_down_exps.weight", layer + "ffn_down.*.weight", 128);
+       }},
       {"qwen3next",
        [](auto& file, const std::string& layer) {
          const std::string qkv = layer + "attn_qkv.weight";

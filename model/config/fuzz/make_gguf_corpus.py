@@ -350,6 +350,11 @@ def families():
         ], shared=32, bias=True, count=4, keys=[("expert_group_count", U32, 2),
                                                 ("expert_group_used_count", U32, 1)],
                                     without=attention[:3]),
+        "mixtral-apart": with_experts("llama", [
+            tensor(f"blk.0.ffn_{x}.{e}.weight", dims, kind) for e in range(3)
+            for x, dims, kind in (("gate", [4, 32], TYPE_F16), ("up", [4, 32], TYPE_F16),
+                                  ("down", [32, 4], TYPE_Q8_0))
+        ], without=("_exps.weight",)),
         "mixtral-fused": with_experts("llama", [tensor("blk.0.ffn_gate_up_exps.weight",
                                                        [4, 64, 3], TYPE_F16)],
                                       without=("ffn_gate_exps.weight", "ffn_up_exps.weight")),
