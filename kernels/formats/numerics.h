@@ -43,6 +43,10 @@ inline constexpr float kExpC6 = 0x1.6a2360p-10f;
 // GELU by tanh: sigmoid's argument is g * (kGeluSlope + kGeluCube * g^2), negated.
 inline constexpr float kGeluSlope = -1.5957691216057308f;  // -2 sqrt(2 / pi)
 inline constexpr float kGeluCube = -0.07135481627159961f;  // 0.044715 times that
+// The clamped gate (gpt-oss): the limit of both inputs, and sigmoid's argument is g times the
+// slope, negated.
+inline constexpr float kGateLimit = 7.0f;
+inline constexpr float kClampedSlope = -1.702f;
 
 // Quantisation: the two lowest mantissa bits of d are cleared (act_block.h says why).
 inline constexpr uint32_t kScaleMask = ~uint32_t{3};

@@ -50,6 +50,9 @@ constinit const ConstantTable kConstants = [] {
   set_bits(Const::kInt2048, 2048);
   set(Const::kGeluSlope, numerics::kGeluSlope);
   set(Const::kGeluCube, numerics::kGeluCube);
+  set(Const::kGateLimit, numerics::kGateLimit);
+  set(Const::kNegGateLimit, -numerics::kGateLimit);
+  set(Const::kClampedSlope, numerics::kClampedSlope);
   set_bits(Const::kLowBytes, 0x00FF00FF);
   for (uint32_t bit = 0; bit < 4; ++bit) {
     auto& signs = table[static_cast<size_t>(Const::kSigns1) + bit].bits;

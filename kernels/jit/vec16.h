@@ -58,6 +58,9 @@ enum class Const {
   kInt2048,
   kGeluSlope,
   kGeluCube,
+  kGateLimit,
+  kNegGateLimit,
+  kClampedSlope,
   kLowBytes,  // the low byte of each 16 bits
   kSigns1,    // 1 and -1: -1 in the lanes whose number has that bit
   kSigns2,

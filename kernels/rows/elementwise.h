@@ -28,12 +28,14 @@ namespace larder::kernels::inline rows {
 // beside which others fit.
 inline constexpr size_t kNormRows = 4;
 
-// What an FFN multiplies up by. kSilu: g / (1 + Exp(-g)). kGeluTanh: 0.5 g (1 + tanh(sqrt(2 / pi)
-// (g
+// What an FFN makes of its gate g and of up u: Gate(g) * u, Gate being kSilu: g / (1 + Exp(-g)).
+// kGeluTanh: 0.5 g (1 + tanh(sqrt(2 / pi) (g
 // + 0.044715 g^3))) as g / (1 + Exp(g * fma(g * g, kGeluCube, kGeluSlope))), the constants being
-// those of kernels/formats/numerics.h.
-enum class Gate : uint8_t { kSilu, kGeluTanh };
-inline constexpr size_t kGates = 2;
+// those of kernels/formats/numerics.h. kClamped: with g' = g < kGateLimit ? g : kGateLimit,
+// u' = u < kGateLimit ? u : kGateLimit, then u' > -kGateLimit ? u' : -kGateLimit,
+// g' / (1 + Exp(g' * kClampedSlope)) * (u' + 1).
+enum class Gate : uint8_t { kSilu, kGeluTanh, kClamped };
+inline constexpr size_t kGates = 3;
 
 using NormsFn = void (*)(const float* const* x, const float* w, float* const* y, size_t rows,
                          size_t n, float epsilon);
@@ -70,8 +72,8 @@ struct Elementwise {
   // 2^-100: d and all q are 0. Writes RoundUp(n, 16) of q, those past n as 0.
   void (*quantize_row)(const float* x, int8_t* q, float* d, size_t n);
 
-  // [Gate]. For each of `rows` rows one block: out = quantize(h), h[32] = Gate(gate) * up. Rows of
-  // gate and up are `stride` floats apart, their blocks `out_stride` bytes.
+  // [Gate]. For each of `rows` rows one block: out = quantize(h), h[32] = Gate(gate) * up, or what
+  // kClamped says. Rows of gate and up are `stride` floats apart, their blocks `out_stride` bytes.
   GateFn gate_quantize[kGates];
   GateFn of(Gate gate) const { return gate_quantize[static_cast<size_t>(gate)]; }
 
@@ -124,6 +126,13 @@ struct Elementwise {
   // lc): mn = max(m, mc) + 0, a = Exp(m - mn), b = Exp(mc - mn), o[i] = fma(o[i], a, oc[i] * b),
   // l = fma(l, a, lc * b), m = mn. Any n.
   void (*merge)(float* o, float* m, float* l, const float* oc, float mc, float lc, size_t n);
+
+  // What attention sinks add to the sums of softmaxes that are complete, for n queries: l[i] = l[i]
+  // + Exp(sink[i] - m[i]), m and l being those of `merge` behind a query's last chunk. A sink is
+  // one more score, without a value. It is the last one because chunks are merged in ascending
+  // order whatever thread has them, so that m and l are the same bits in any division, and a first
+  // chunk needs no merge. m need not be the larger of both: the sum stays below 2^128, as Exp does.
+  void (*add_sinks)(float* l, const float* m, const float* sink, size_t n);
 
   // out[p] = the largest of x[16 * p, 16 * p + 16): reduced as Sum16, with a > b ? a : b for a + b.
   void (*largest_of_16)(const float* x, float* out, size_t panels);

@@ -35,6 +35,7 @@ class Comparison {
     QuantizeRow();
     GateQuantize("swiglu_quantize", Gate::kSilu);
     GateQuantize("geglu_quantize", Gate::kGeluTanh);
+    GateQuantize("clamped_gate_quantize", Gate::kClamped);
     Rope();
     AddFinish();
     ScaledDotsSigmoid();
@@ -43,6 +44,7 @@ class Comparison {
     SoftmaxChunk();
     QuantizeWeights();
     Merge();
+    AddSinks();
     LargestOf16();
   }
 
@@ -104,12 +106,15 @@ class Comparison {
 
   void GateQuantize(const char* name, Gate gate) const {
     const size_t rows = n_ / kBlock;
-    for (const size_t apart : {1, 3}) {  // blocks between rows of the output
-      Compare(name, [&](const Elementwise& set) {
-        std::vector<ActBlock> out(apart * rows + 1, ActBlock{});
-        set.of(gate)(x_.data(), w_.data(), kBlock, out.data(), apart * sizeof(ActBlock), rows);
-        return out;
-      });
+    for (const size_t apart : {1, 3}) {           // blocks between rows of the output
+      for (const bool swapped : {false, true}) {  // both meet what is large
+        Compare(name, [&](const Elementwise& set) {
+          std::vector<ActBlock> out(apart * rows + 1, ActBlock{});
+          set.of(gate)(swapped ? w_.data() : x_.data(), swapped ? x_.data() : w_.data(), kBlock,
+                       out.data(), apart * sizeof(ActBlock), rows);
+          return out;
+        });
+      }
     }
   }
 
@@ -240,6 +245,14 @@ class Comparison {
       set.quantize_row(x_.data(), out.data(), &d, n_);
       out.insert(out.end(), reinterpret_cast<int8_t*>(&d), reinterpret_cast<int8_t*>(&d + 1));
       return out;
+    });
+  }
+
+  void AddSinks() const {
+    Compare("add_sinks", [&](const Elementwise& set) {
+      auto sums = Guarded(y_);
+      set.add_sinks(sums.data(), x_.data(), w_.data(), n_);
+      return sums;
     });
   }
 

@@ -335,6 +335,11 @@ void GateQuantize(Vec16Emitter& e, Gate kind) {
       for (const int half : {0, 64}) {
         h.push_back(e.Load(x86::ptr(gate, half)));
         t.push_back(e.New());
+        if (kind == Gate::kClamped) {
+          e.Op(I::kIdVminps, h.back(), h.back(), e.Constant(Const::kGateLimit));
+          e.Op(I::kIdVmulps, t.back(), h.back(), e.Constant(Const::kClampedSlope));
+          continue;
+        }
         if (kind == Gate::kSilu) {
           e.Op(I::kIdVxorps, t.back(), h.back(), e.Constant(Const::kSignMask));
           continue;
@@ -354,7 +359,16 @@ void GateQuantize(Vec16Emitter& e, Gate kind) {
         const size_t v = 2 * i + half;
         e.Op(I::kIdVaddps, t[v], t[v], e.Constant(Const::kOne));
         e.Op(I::kIdVdivps, h[v], h[v], t[v]);
-        e.Op(I::kIdVmulps, h[v], h[v], x86::ptr(up, static_cast<int32_t>(64 * half)));
+        const x86::Mem of_up = x86::ptr(up, static_cast<int32_t>(64 * half));
+        if (kind != Gate::kClamped) {
+          e.Op(I::kIdVmulps, h[v], h[v], of_up);
+          continue;
+        }
+        const Vec16 u = e.Load(of_up);
+        e.Op(I::kIdVminps, u, u, e.Constant(Const::kGateLimit));
+        e.Op(I::kIdVmaxps, u, u, e.Constant(Const::kNegGateLimit));
+        e.Op(I::kIdVaddps, u, u, e.Constant(Const::kOne));
+        e.Op(I::kIdVmulps, h[v], h[v], u);
       }
       cc.add(up, stride);
       const x86::Gp to = cc.newUIntPtr();
@@ -720,6 +734,18 @@ void Merge(Vec16Emitter& e) {
   });
 }
 
+void AddSinks(Vec16Emitter& e) {
+  const auto l = e.PointerArg(0), m = e.PointerArg(1), sink = e.PointerArg(2);
+  const auto n = e.PointerArg(3);
+  e.Sweep(n, [&](const x86::Gp& at, const Mask16* mask) {
+    const Vec16 v = e.Load(x86::ptr(sink, at), mask), sum = e.Load(x86::ptr(l, at), mask);
+    e.Op(I::kIdVsubps, v, v, e.Load(x86::ptr(m, at), mask));
+    e.Exp({&v, 1});
+    e.Op(I::kIdVaddps, sum, sum, v);
+    e.Store(x86::ptr(l, at), sum, mask);
+  });
+}
+
 void LargestOf16(Vec16Emitter& e) {
   x86::Compiler& cc = e.cc;
   const auto x = e.PointerArg(0), out = e.PointerArg(1), panels = e.PointerArg(2);
@@ -767,6 +793,7 @@ Elementwise GenerateElementwise(Isa isa) {
   };
   generate("swiglu_quantize", Gate::kSilu);
   generate("geglu_quantize", Gate::kGeluTanh);
+  generate("clamped_gate_quantize", Gate::kClamped);
   GenerateVec16("rope", isa, &set.rope, Rope);
   GenerateVec16("add", isa, &set.add, Add);
   GenerateVec16("add_scaled", isa, &set.add_scaled, AddScaled);
@@ -777,6 +804,7 @@ Elementwise GenerateElementwise(Isa isa) {
   GenerateVec16("softmax_chunk", isa, &set.softmax_chunk, SoftmaxChunk);
   GenerateVec16("quantize_weights", isa, &set.quantize_weights, QuantizeWeights);
   GenerateVec16("merge", isa, &set.merge, Merge);
+  GenerateVec16("add_sinks", isa, &set.add_sinks, AddSinks);
   GenerateVec16("largest_of_16", isa, &set.largest_of_16, LargestOf16);
   GenerateVec16("finish", isa, &set.finish, Finish);
   return set;

@@ -170,6 +170,14 @@ TEST(CheckElementwise, NamesABrokenKernel) {
     };
   });
   ExpectNamed("geglu_quantize", [](Elementwise& e) { e.gate_quantize[1] = e.gate_quantize[0]; });
+  ExpectNamed("clamped_gate_quantize",
+              [](Elementwise& e) { e.gate_quantize[2] = e.gate_quantize[0]; });
+  ExpectNamed("add_sinks", [](Elementwise& e) {
+    e.add_sinks = [](float* l, const float* m, const float* sink, size_t n) {
+      good.add_sinks(l, m, sink, n);
+      Nudge(l[n - 1]);
+    };
+  });
   ExpectNamed("cap", [](Elementwise& e) {
     e.cap = [](float* x, size_t n, float c) {
       good.cap(x, n, c);
@@ -280,10 +288,11 @@ TEST_P(ElementwiseOf, NanDoesNotCrash) {
   float m = kNan, l = 0;
   set.rms_norm(x.data(), x.data(), y.data(), 64, 0);
   set.quantize(x.data(), blocks.data(), 64);
-  for (const Gate gate : {Gate::kSilu, Gate::kGeluTanh})
+  for (const Gate gate : {Gate::kSilu, Gate::kGeluTanh, Gate::kClamped})
     set.of(gate)(x.data(), x.data(), kBlock, blocks.data(), sizeof(ActBlock), 2);
   set.softmax_chunk(x.data(), 64, 1, 0, 50, 64, &m, &l);
   set.merge(y.data(), &m, &l, x.data(), kNan, kNan, 64);
+  set.add_sinks(y.data(), x.data(), x.data(), 64);
   for (size_t i = 50; i < 64; ++i) EXPECT_EQ(x[i], 0.0f);  // padding is 0 anyway
 }
 
@@ -378,21 +387,45 @@ TEST(Scalar, LayerNormAgainstDouble) {
 
 TEST(Scalar, GatesAgainstDouble) {
   const size_t n = 2816;
-  const auto gate = MakeInput(Pattern::kGaussian, n, 4), up = MakeInput(Pattern::kGaussian, n, 5);
+  auto gate = MakeInput(Pattern::kGaussian, n, 4), up = MakeInput(Pattern::kGaussian, n, 5);
+  for (float& g : gate) g *= 4.0f;  // beyond both limits of the clamped gate
+  for (float& u : up) u *= 4.0f;
   const auto silu = [](double g) { return g / (1 + std::exp(-g)); };
   const auto gelu_tanh = [](double g) {  // Hendrycks and Gimpel 2016 (arXiv 1606.08415)
     return 0.5 * g * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (g + 0.044715 * g * g * g)));
   };
-  for (const Gate kind : {Gate::kSilu, Gate::kGeluTanh}) {
+  const auto clamped = [](double g, double u) {  // transformers' GptOssExperts
+    g = std::min(g, 7.0);
+    return (std::clamp(u, -7.0, 7.0) + 1) * g / (1 + std::exp(-1.702 * g));
+  };
+  for (const Gate kind : {Gate::kSilu, Gate::kGeluTanh, Gate::kClamped}) {
     std::vector<ActBlock> blocks(n / kBlock);
     GetElementwise(Isa::kScalar)
         .of(kind)(gate.data(), up.data(), kBlock, blocks.data(), sizeof(ActBlock), n / kBlock);
     for (size_t i = 0; i < n; ++i) {
-      const double h = (kind == Gate::kSilu ? silu(gate[i]) : gelu_tanh(gate[i])) * up[i];
+      const double h = kind == Gate::kSilu       ? silu(gate[i]) * up[i]
+                       : kind == Gate::kGeluTanh ? gelu_tanh(gate[i]) * up[i]
+                                                 : clamped(gate[i], up[i]);
       const ActBlock& block = blocks[i / kBlock];
       // Half a quantisation step, plus the effect of the roundings before it.
       ASSERT_NEAR(ValueOf(block, i % kBlock), h, 0.5001 * block.d) << i;
     }
+  }
+}
+
+// A sink is a score of which no value comes.
+TEST(Scalar, SinksTakePartInTheSum) {
+  const Elementwise& set = GetElementwise(Isa::kScalar);
+  for (const float sink : {-200.0f, -3.0f, 0.5f, 4.0f, 80.0f, 300.0f}) {
+    std::vector<float> scores = MakeInput(Pattern::kGaussian, 48, 6);
+    double exact = 0;
+    for (size_t i = 0; i < 40; ++i) exact += std::exp(static_cast<double>(scores[i]) - sink);
+    float m, l;
+    set.softmax_chunk(scores.data(), 48, 1, 0, 40, 48, &m, &l);
+    float o = l, share;  // the value of every position is 1
+    set.add_sinks(&l, &m, &sink, 1);
+    set.finish(&o, l, &share, 1);
+    EXPECT_NEAR(share, exact / (exact + 1), 1e-6) << sink;
   }
 }
 

@@ -101,7 +101,16 @@ void QuantizeRow(const float* x, int8_t* q, float* d, size_t n) {
 template <Gate kGate>
 float GateArgument(float g) {  // of Exp
   if (kGate == Gate::kSilu) return -g;
+  if (kGate == Gate::kClamped) return g * numerics::kClampedSlope;
   return g * std::fma(g * g, numerics::kGeluCube, numerics::kGeluSlope);
+}
+
+// This order makes kGateLimit of NaN.
+float AtMostLimit(float x) { return x < numerics::kGateLimit ? x : numerics::kGateLimit; }
+
+float UpFactor(float up) {  // of Gate::kClamped
+  up = AtMostLimit(up);
+  return (up > -numerics::kGateLimit ? up : -numerics::kGateLimit) + 1.0f;
 }
 
 template <Gate kGate>
@@ -110,8 +119,10 @@ void GateQuantize(const float* gate, const float* up, size_t stride, ActBlock* o
   for (size_t m = 0; m < rows; ++m) {
     float h[kBlock];
     for (size_t i = 0; i < kBlock; ++i) {
-      const float g = gate[m * stride + i];
-      h[i] = (g / (1.0f + Exp(GateArgument<kGate>(g)))) * up[m * stride + i];
+      const float of_gate = gate[m * stride + i], of_up = up[m * stride + i];
+      const float g = kGate == Gate::kClamped ? AtMostLimit(of_gate) : of_gate;
+      const float u = kGate == Gate::kClamped ? UpFactor(of_up) : of_up;
+      h[i] = (g / (1.0f + Exp(GateArgument<kGate>(g)))) * u;
     }
     *reinterpret_cast<ActBlock*>(reinterpret_cast<uint8_t*>(out) + m * out_stride) =
         QuantizeBlock(h);
@@ -211,6 +222,10 @@ void Merge(float* o, float* m, float* l, const float* oc, float mc, float lc, si
   *m = mn;
 }
 
+void AddSinks(float* l, const float* m, const float* sink, size_t n) {
+  for (size_t i = 0; i < n; ++i) l[i] = l[i] + Exp(sink[i] - m[i]);
+}
+
 void LargestOf16(const float* x, float* out, size_t panels) {
   const auto larger = [](float a, float b) { return a > b ? a : b; };
   for (size_t p = 0; p < panels; ++p, x += kLanes) {
@@ -235,7 +250,8 @@ Elementwise ScalarElementwise() {
           .quantize = Quantize,
           .quantize_hadamard = QuantizeHadamard,
           .quantize_row = QuantizeRow,
-          .gate_quantize = {GateQuantize<Gate::kSilu>, GateQuantize<Gate::kGeluTanh>},
+          .gate_quantize = {GateQuantize<Gate::kSilu>, GateQuantize<Gate::kGeluTanh>,
+                            GateQuantize<Gate::kClamped>},
           .rope = Rope,
           .add = Add,
           .add_scaled = AddScaled,
@@ -246,6 +262,7 @@ Elementwise ScalarElementwise() {
           .softmax_chunk = SoftmaxChunk,
           .quantize_weights = QuantizeWeights,
           .merge = Merge,
+          .add_sinks = AddSinks,
           .largest_of_16 = LargestOf16,
           .finish = Finish};
 }
