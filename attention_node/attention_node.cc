@@ -114,6 +114,10 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
         bytes += RoundUp(norm->cols * sizeof(float), kCacheLineBytes);
     }
   }
+  for (size_t layer = 0; layer < config.layers; ++layer) {
+    if (const model::TensorSpec* sinks = config.layer(layer).Find(model::TensorRole::kSinks))
+      bytes += RoundUp(sinks->cols * sizeof(float), kCacheLineBytes);
+  }
   tables_ = topology::Arena(bytes, options.node);
   kinds_.resize(config.kinds.size());
   for (const size_t kind : own_kinds) {
@@ -153,6 +157,16 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
         weights[r] = of_file[model::HeadRow(config.layer(layer).rotary, r)];
       (*norm)[layer] = weights.data();
     }
+  }
+
+  sinks_.assign(config.layers, nullptr);
+  for (size_t layer = 0; layer < config.layers; ++layer) {
+    if (!config.layer(layer).Has(model::TensorRole::kSinks)) continue;
+    const std::vector<float> of_file =
+        model::ReadVector(file, config, layer, model::TensorRole::kSinks);
+    auto sinks = tables_.AllocateArray<float>(of_file.size());
+    std::ranges::copy(of_file, sinks.begin());
+    sinks_[layer] = sinks.data();
   }
 
   // The scratch of all threads is in one arena; the first layout pass counts bytes, the second
@@ -242,21 +256,22 @@ void AttentionNode::AddHead(size_t thread, size_t layer, size_t kv_head, size_t 
     wait_for(append, projected);
     if (shared) append.signal = appended;
   }
-  const AttentionOperand& operand = attentions_.emplace_back(
-      AttentionOperand{.shape = &kind.shape,
-                       .scratch = kind.scratch[thread],
-                       .qkv = qkv,
-                       .qkv_stride = io_.qkv_stride,
-                       .q_norm = after_rope ? nullptr : q_norm_[layer],
-                       .q_norm_after_rope = after_rope ? q_norm_[layer] : nullptr,
-                       .bias = biases_.of(layer, kv_head),
-                       .layer = layer,
-                       .kv_head = kv_head,
-                       .out = io_.out + kv_head * sizes.group() * sizes.head_size,
-                       .out_stride = io_.out_stride,
-                       .thread = static_cast<uint32_t>(thread),
-                       .threads = static_cast<uint32_t>(options_.threads),
-                       .parts = common.parts.data()});
+  const AttentionOperand& operand = attentions_.emplace_back(AttentionOperand{
+      .shape = &kind.shape,
+      .scratch = kind.scratch[thread],
+      .qkv = qkv,
+      .qkv_stride = io_.qkv_stride,
+      .q_norm = after_rope ? nullptr : q_norm_[layer],
+      .q_norm_after_rope = after_rope ? q_norm_[layer] : nullptr,
+      .bias = biases_.of(layer, kv_head),
+      .sinks = sinks_[layer] == nullptr ? nullptr : sinks_[layer] + kv_head * sizes.group(),
+      .layer = layer,
+      .kv_head = kv_head,
+      .out = io_.out + kv_head * sizes.group() * sizes.head_size,
+      .out_stride = io_.out_stride,
+      .thread = static_cast<uint32_t>(thread),
+      .threads = static_cast<uint32_t>(options_.threads),
+      .parts = common.parts.data()});
   Step& attend = add(StepKind::kAttention, AttentionStep, &operand);
   if (!first) {  // the first has waited and appended itself: program order suffices
     auto& waits = waits_.emplace_back(projected.begin(), projected.end());

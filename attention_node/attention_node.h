@@ -122,6 +122,7 @@ class AttentionNode {
                                               // that kind
   std::vector<Half> halves_;
   std::vector<const float*> q_norm_, k_norm_;  // per layer; null in models without norms of heads
+  std::vector<const float*> sinks_;            // [layer]: [heads], or null
   std::deque<AppendOperand> appends_;
   std::deque<AttentionOperand> attentions_;
   std::deque<std::vector<sync::EpochFlag*>> waits_;

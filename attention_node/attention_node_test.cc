@@ -201,8 +201,11 @@ class AttentionNodeTest : public testing::Test {
       for (size_t i = 0; i < q.size(); ++i) score += q[i] * k[i];
       scores.push_back(score);
     }
-    const double most = *std::max_element(scores.begin(), scores.end());
-    double sum = 0;
+    double most = *std::max_element(scores.begin(), scores.end()), sum = 0;
+    if (!sinks_.empty()) {
+      most = std::max<double>(most, sinks_[query_head]);
+      sum = std::exp(sinks_[query_head] - most);
+    }
     for (double& score : scores) sum += score = std::exp(score - most);
     for (uint32_t p = first; p <= row.position; ++p) {
       const std::vector<double> v =
@@ -286,6 +289,7 @@ class AttentionNodeTest : public testing::Test {
   size_t group_columns_ = 0, columns_ = 0;
   std::vector<float> rope_;
   std::vector<float> qkv_[kSlots];
+  std::vector<float> sinks_;  // [heads], or empty
   ptrdiff_t appended_ = 0;
   int merges_ = 0;  // rows that were split
   std::function<void(const AttentionNode&)> after_;
@@ -313,6 +317,38 @@ TEST_F(AttentionNodeTest, IsItsDefinition) {
             << " element " << i;
       }
     }
+  }
+}
+
+// A sink takes part in each softmax of its head, whichever thread has its last chunk.
+TEST_F(AttentionNodeTest, SinksTakePartInSums) {
+  model::LayerSpec& layer = config_.kinds[0];
+  const size_t heads = layer.sizes.heads, size = layer.sizes.head_size;
+  // The file has none: six of its numbers, which are around 1.
+  layer.tensors.push_back({.role = model::TensorRole::kSinks,
+                           .kind = model::TensorKind::kTable,
+                           .suffix = "attn_norm.weight",
+                           .rows = 1,
+                           .cols = heads,
+                           .meaning = {},
+                           .first = 3});
+  sinks_ = model::ReadVector(*file_, config_, 0, model::TensorRole::kSinks);
+  ASSERT_EQ(sinks_.size(), heads);
+  const std::vector<Row> all = Positions(1, 0, 700);
+  const auto outputs = Run({all}, 1, kernels::Isa::kScalar);
+  for (const uint32_t position : {0u, 1u, 15u, 255u, 256u, 699u}) {
+    for (size_t head = 0; head < heads; ++head) {
+      const std::vector<double> expected = Definition(At(1, position), head);
+      for (size_t i = 0; i < size; ++i)
+        EXPECT_NEAR(outputs[position][head * size + i], expected[i], 0.03) << position;
+    }
+  }
+  for (const size_t threads : {2, 3, 5}) {
+    merges_ = 0;
+    std::vector<std::vector<Row>> batches = {Positions(1, 0, 690)};
+    for (uint32_t p = 690; p < 700; ++p) batches.push_back({At(1, p)});
+    EXPECT_TRUE(Run(batches, threads, kernels::BestIsa()) == outputs) << threads;
+    EXPECT_EQ(merges_ > 0, threads != 2);  // which have a KV head each
   }
 }
 

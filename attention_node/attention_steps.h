@@ -81,7 +81,8 @@ void AppendStep(const void* operand, void* batch);
 // softmax over scores, then weighted values, merged in ascending order (flash attention's
 // recurrence). A row begins with the first chunk of which it sees something; a weight outside what
 // it sees is +0, which changes no sum. If a row begins on another thread, each chunk's result goes
-// to parts[thread], for that thread's MergeStep.
+// to parts[thread], for that thread's MergeStep. Sinks are added behind a row's last chunk
+// (Elementwise::add_sinks).
 struct AttentionOperand {
   const AttentionShape* shape;
   AttentionScratch scratch;
@@ -90,6 +91,7 @@ struct AttentionOperand {
   const float* q_norm;                       // [head_size] or null
   const float* q_norm_after_rope = nullptr;  // the same
   KeyBiasWaves bias;
+  const float* sinks = nullptr;  // [group], or null: what takes part in the softmaxes' sums
   size_t layer, kv_head;
   float* out;  // [row][out_stride]: first column of this group's heads
   size_t out_stride;

@@ -139,6 +139,8 @@ void MergeChunk(const AttentionOperand& op, size_t begin, size_t end, const floa
 
 void Finish(const AttentionOperand& op, size_t shared_row, size_t queries) {
   const AttentionShape& shape = *op.shape;
+  for (size_t q = 0; op.sinks != nullptr && q < queries; q += shape.group)
+    shape.elementwise->add_sinks(op.scratch.sum + q, op.scratch.max + q, op.sinks, shape.group);
   for (size_t q = 0; q < queries; ++q) {
     float* out =
         op.out + (shared_row + q / shape.group) * op.out_stride + q % shape.group * shape.head_size;

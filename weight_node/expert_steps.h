@@ -22,6 +22,7 @@ struct RouterOperand {
   RouterRule rule;
   struct Rows {
     const float* weights;  // [count][dim]
+    const float* biases;   // [count], or null
     uint32_t first, count;
   };
   const Rows* rows;  // [n_rows]: all, or this thread's
@@ -50,8 +51,10 @@ void RouteStep(const void* operand, void* batch);
 // out[pair][block] = quantise(gate(gate) * up) for this thread's units of each expert's rows.
 struct ExpertFfnOperand {
   const kernels::Gemm* gemm;
+  const kernels::Elementwise* elementwise;
   kernels::GateFn gate;
   const uint8_t* units;  // 4 panels each, of `first` to `end` in LayerShape's order
+  const float* biases;   // [units][64], in the tile's order; or null
   uint32_t first, end;
   size_t experts;
   const RoutingTable* table;
@@ -61,13 +64,15 @@ struct ExpertFfnOperand {
 };
 void ExpertFfnStep(const void* operand, void* batch);
 
-// x[m][16 * panels] += sum over experts of weight * (z[pair] * panels), experts ascending, from +0:
-// sum = fma(weight, y, sum); then the shared expert's.
+// x[m][16 * panels] += sum over experts of weight * (z[pair] * panels + bias), experts ascending,
+// from +0: sum = fma(weight, y, sum); then the shared expert's.
 struct ExpertDownOperand {
   const kernels::Gemm* gemm;
   const kernels::Elementwise* elementwise;
   const uint8_t* panels;  // of expert 0
   size_t expert_bytes;    // between two experts' panels
+  const float* biases;    // of expert 0, or null
+  size_t bias_stride;     // floats between two experts' biases
   size_t n_panels;
   size_t experts;
   const RoutingTable* table;

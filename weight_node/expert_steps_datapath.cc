@@ -25,7 +25,9 @@ void RouteRow(const RouterOperand& op, const float* x, size_t n, size_t m) {
   float* const logits = op.chooses ? op.scratch : op.logits.row(m);
   for (size_t i = 0; i < op.n_rows; ++i) {
     const RouterOperand::Rows& rows = op.rows[i];
-    if (rows.count != 0) op.elementwise->dots(x, rows.weights, logits + rows.first, rows.count, n);
+    if (rows.count == 0) continue;
+    op.elementwise->dots(x, rows.weights, logits + rows.first, rows.count, n);
+    if (rows.biases != nullptr) op.elementwise->add(logits + rows.first, rows.biases, rows.count);
   }
   if (op.chooses) ChooseExperts(op.rule, *op.elementwise, op.scratch, op.by, op.chosen, m);
 }
@@ -56,6 +58,10 @@ void ExpertFfnStep(const void* operand, void* batch) {
     for (; unit < op.end; unit += experts) {
       op.gemm->RunListed(op.units + (unit - op.first) * unit_bytes, ActRow(op.x, 0),
                          op.table->row + pair, op.tile.data, 4, count);
+      for (uint32_t i = 0; op.biases != nullptr && i < count; ++i) {
+        op.elementwise->add(op.tile.row(i), op.biases + (unit - op.first) * 2 * model::kBlock,
+                            2 * model::kBlock);
+      }
       EndLap(StepKind::kGateUp);
       op.gate(op.tile.data, op.tile.data + model::kBlock, op.tile.stride,
               ActRow(op.out, pair) + unit / experts, op.out.stride_bytes, count);
@@ -77,6 +83,8 @@ void ExpertDownStep(const void* operand, void* batch) {
     op.gemm->Run(op.panels + e * op.expert_bytes, ActRow(op.z, pair), op.y.data, op.n_panels,
                  count);
     for (uint32_t i = 0; i < count; ++i) {
+      if (op.biases != nullptr)
+        op.elementwise->add(op.y.row(i), op.biases + e * op.bias_stride, columns);
       op.elementwise->add_scaled(op.sums.row(op.table->row[pair + i] - first), op.y.row(i),
                                  op.table->weight[pair + i], columns);
     }

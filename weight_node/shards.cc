@@ -197,6 +197,8 @@ bool IsKept(const model::LayerSpec& layer, const model::TensorSpec& tensor) {
     case TensorRole::kGateBias:
     case TensorRole::kUpBias:
       return false;  // in gate_up_bias
+    case TensorRole::kDownBias:
+      return layer.experts.count == 0;  // in expert_down_bias
     case TensorRole::kHeadNorm:
       return false;  // attention_node's
     case TensorRole::kGroupNorm:
@@ -221,6 +223,38 @@ std::vector<float> GateUpBiases(const model::GgufFile& file, const model::ModelC
       biases[i / kernels::kBlock * kUnitRows + first + i % kernels::kBlock] = of_file[i];
     first += kernels::kBlock;
   }
+  return biases;
+}
+
+// Of experts, those of `units` (LayerShape), in the order of their rows.
+std::vector<float> ExpertGateUpBiases(const model::GgufFile& file, const model::ModelConfig& config,
+                                      size_t layer, PanelRange units) {
+  const model::LayerSpec& spec = config.layer(layer);
+  const size_t ffn = spec.sizes.ffn, experts = spec.experts.count;
+  std::vector<float> biases(units.count() * kUnitRows);
+  size_t first = 0;  // of the unit's rows
+  for (const TensorRole role : {TensorRole::kGateBias, TensorRole::kUpBias}) {
+    const std::vector<float> of_file = model::ReadVector(file, config, layer, role);
+    for (uint32_t unit = units.begin; unit < units.end; ++unit) {
+      const size_t expert = unit % experts, row = unit / experts * kernels::kBlock;
+      std::copy_n(&of_file[expert * ffn + row], std::min(kernels::kBlock, ffn - row),
+                  &biases[(unit - units.begin) * kUnitRows + first]);
+    }
+    first += kernels::kBlock;
+  }
+  return biases;
+}
+
+// [experts][16 per panel]
+std::vector<float> ExpertDownBiases(const model::GgufFile& file, const model::ModelConfig& config,
+                                    size_t layer, PanelRange panels) {
+  const std::vector<float> of_file = model::ReadVector(file, config, layer, TensorRole::kDownBias);
+  const size_t experts = config.layer(layer).experts.count;
+  const size_t stride = panels.count() * kPanelRows, begin = panels.begin * kPanelRows;
+  const size_t end = std::min(config.dim, begin + stride);
+  std::vector<float> biases(experts * stride);
+  for (size_t e = 0; e < experts && begin < end; ++e)
+    std::copy_n(&of_file[e * config.dim + begin], end - begin, &biases[e * stride]);
   return biases;
 }
 
@@ -256,10 +290,19 @@ Shards::Shards(const model::ModelConfig& config, const ShardPlan& plan, size_t t
     const model::LayerSpec& spec = config.layer(layer);
     for (const model::TensorSpec& tensor : spec.tensors)
       if (IsKept(spec, tensor)) vectors += PlacedBytes(tensor.rows * tensor.cols);
-    if (spec.experts.count != 0)
-      vectors += PlacedBytes(RouterShare(spec, thread, plan.threads.size()).count() * config.dim);
-    if (spec.Has(TensorRole::kUpBias))
+    const auto count = [&](PanelMatrix matrix) {
+      return plan.threads[thread].of(config.KindOf(layer), matrix).count();
+    };
+    if (spec.experts.count != 0) {
+      const size_t rows = RouterShare(spec, thread, plan.threads.size()).count();
+      vectors += PlacedBytes(rows * config.dim) + PlacedBytes(rows);
+      if (spec.Has(TensorRole::kDownBias)) {
+        vectors += PlacedBytes(count(PanelMatrix::kFfn) * kUnitRows) +
+                   PlacedBytes(spec.experts.count * count(PanelMatrix::kDown) * kPanelRows);
+      }
+    } else if (spec.Has(TensorRole::kUpBias)) {
       vectors += PlacedBytes(LayerShape(spec).ffn_units * kUnitRows);
+    }
     if (spec.Has(TensorRole::kQBias)) {
       const PanelRange qkv = plan.threads[thread].of(config.KindOf(layer), PanelMatrix::kQkv);
       vectors += RoundUp(qkv.count() * kPanelRows * sizeof(float), kCacheLineBytes);
@@ -287,6 +330,22 @@ const uint8_t* Shards::ExpertDown(size_t layer, uint32_t panel) const {
 size_t Shards::ExpertDownStride(size_t layer) const {
   const PanelRange own = plan_.threads[thread_].of(config_.KindOf(layer), PanelMatrix::kDown);
   return own.count() * layer_panels_[layer].of(PanelMatrix::kDown, 0).bytes();
+}
+
+const float* Shards::ExpertUnitBias(size_t layer, uint32_t unit) const {
+  const float* const biases = layers_[layer].gate_up_bias;
+  const PanelRange own = plan_.threads[thread_].of(config_.KindOf(layer), PanelMatrix::kFfn);
+  return biases == nullptr ? nullptr : biases + (unit - own.begin) * kUnitRows;
+}
+
+const float* Shards::ExpertDownBias(size_t layer, uint32_t panel) const {
+  const float* const biases = layers_[layer].expert_down_bias;
+  const PanelRange own = plan_.threads[thread_].of(config_.KindOf(layer), PanelMatrix::kDown);
+  return biases == nullptr ? nullptr : biases + (panel - own.begin) * kPanelRows;
+}
+
+size_t Shards::ExpertDownBiasStride(size_t layer) const {
+  return plan_.threads[thread_].of(config_.KindOf(layer), PanelMatrix::kDown).count() * kPanelRows;
 }
 
 const float* Shards::QkvBias(size_t layer, uint32_t panel) const {
@@ -398,9 +457,11 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
         values = InPackedOrder(spec, values);
       to.vectors[static_cast<size_t>(vector.role)] = Place(values, arena_);
     }
-    if (spec.experts.count != 0) to.router = PlaceRouter(file, layer);
-    if (spec.Has(TensorRole::kUpBias))
+    if (spec.experts.count != 0) {
+      PlaceExpertVectors(file, layer, to);
+    } else if (spec.Has(TensorRole::kUpBias)) {
       to.gate_up_bias = Place(GateUpBiases(file, config_, layer), arena_);
+    }
     if (!spec.Has(TensorRole::kQBias)) continue;
     const std::vector<std::optional<QkvSource>> qkv = QkvRows(spec);
     const std::vector<float> of_q = model::ReadVector(file, config_, layer, TensorRole::kQBias);
@@ -429,7 +490,7 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
   head_norm_ = Place(weights, arena_);
 }
 
-const float* Shards::PlaceRouter(const model::GgufFile& file, size_t layer) {
+void Shards::PlaceExpertVectors(const model::GgufFile& file, size_t layer, LayerShard& to) {
   const model::LayerSpec& spec = config_.layer(layer);
   const auto [begin, end] = RouterShare(spec, thread_, plan_.threads.size());
   std::vector<float> rows((end - begin) * config_.dim);
@@ -439,7 +500,20 @@ const float* Shards::PlaceRouter(const model::GgufFile& file, size_t layer) {
     file.ReadRowsF32(file.Tensor(config_.TensorName(layer, role)), shared ? 0 : row, 1,
                      &rows[(row - begin) * config_.dim]);
   }
-  return Place(rows, arena_);
+  to.router = Place(rows, arena_);
+  if (spec.Has(TensorRole::kRouterLogitBias)) {
+    std::vector<float> biases =
+        model::ReadVector(file, config_, layer, TensorRole::kRouterLogitBias);
+    biases.resize(RouterRows(spec));  // 0 for kSharedRouter
+    to.router_bias = Place({biases.begin() + begin, biases.begin() + end}, arena_);
+  }
+  if (!spec.Has(TensorRole::kDownBias)) return;
+  const ThreadShard& shard = plan_.threads[thread_];
+  const size_t kind = config_.KindOf(layer);
+  to.gate_up_bias =
+      Place(ExpertGateUpBiases(file, config_, layer, shard.of(kind, PanelMatrix::kFfn)), arena_);
+  to.expert_down_bias =
+      Place(ExpertDownBiases(file, config_, layer, shard.of(kind, PanelMatrix::kDown)), arena_);
 }
 
 }  // namespace larder::weight_node

@@ -43,7 +43,12 @@ struct LayerShard {
   std::array<const float*, model::kTensorRoles> vectors{};
   // Of a router's rows (kRouter, and behind them kSharedRouter), the thread's share: [rows][dim].
   const float* router = nullptr;
-  const float* gate_up_bias = nullptr;  // [units of the whole layer][32 gate, 32 up], or null
+  // Of the router's rows of that share: what is added to their products; or null.
+  const float* router_bias = nullptr;
+  // [units of the whole layer][32 gate, 32 up], or null; of experts the thread's own units.
+  const float* gate_up_bias = nullptr;
+  // [experts][16 floats per own panel of down], or null.
+  const float* expert_down_bias = nullptr;
   const float* of(model::TensorRole role) const { return vectors[static_cast<size_t>(role)]; }
 };
 
@@ -67,6 +72,11 @@ class Shards {
   const uint8_t* ExpertDown(size_t layer, uint32_t panel) const;
   size_t ExpertDownStride(size_t layer) const;
   const float* QkvBias(size_t layer, uint32_t panel) const;  // the panel's 16 biases, or null
+  // The biases of a unit of experts, and of a panel of expert 0's down; null if there are none. Two
+  // experts' biases of down are ExpertDownBiasStride() floats apart.
+  const float* ExpertUnitBias(size_t layer, uint32_t unit) const;
+  const float* ExpertDownBias(size_t layer, uint32_t panel) const;
+  size_t ExpertDownBiasStride(size_t layer) const;
   const uint8_t* head() const { return head_; }
   const float* output_norm() const { return output_norm_; }
   const float* head_norm() const { return head_norm_; }  // output_norm, times the scale of logits
@@ -77,7 +87,7 @@ class Shards {
   const topology::Arena& arena() const { return arena_; }
 
  private:
-  const float* PlaceRouter(const model::GgufFile&, size_t layer);
+  void PlaceExpertVectors(const model::GgufFile&, size_t layer, LayerShard& to);
   const model::ModelConfig& config_;
   const ShardPlan& plan_;
   size_t thread_;

@@ -361,6 +361,8 @@ kernels::GateFn WeightNode::GateOf(size_t layer) const {
       return elementwise_.of(kernels::Gate::kSilu);
     case model::GateKind::kGeluTanh:
       return elementwise_.of(kernels::Gate::kGeluTanh);
+    case model::GateKind::kClamped:
+      return elementwise_.of(kernels::Gate::kClamped);
   }
   return nullptr;
 }
@@ -713,7 +715,8 @@ const RouterOperand* WeightNode::RouterOf(size_t thread, size_t layer, ProgramFo
   for (size_t t = 0; t < shards_.size(); ++t) {
     if (!shared && t != thread) continue;
     const auto [begin, end] = RouterShare(config_.layer(layer), t, shards_.size());
-    rows.push_back({shards_[t]->layers()[layer].router, begin, end - begin});
+    const LayerShard& of = shards_[t]->layers()[layer];
+    rows.push_back({of.router, of.router_bias, begin, end - begin});
   }
   const ExpertBuffers::OfThread& own = experts_.threads[thread];
   return Keep(routers_, RouterOperand{.elementwise = &elementwise_,
@@ -746,8 +749,10 @@ void WeightNode::AddExperts(size_t thread, size_t layer, ProgramForm form, Steps
         ExpertFfnOperand{
             .gemm = FindGemm(PanelMatrix::kFfn, layer_panels_[layer].of(PanelMatrix::kFfn, 0),
                              Target::kExperts),
+            .elementwise = &elementwise_,
             .gate = GateOf(layer),
             .units = shards_[extent.home]->Panel(PanelMatrix::kFfn, layer, extent.panels.begin),
+            .biases = shards_[extent.home]->ExpertUnitBias(layer, extent.panels.begin),
             .first = extent.panels.begin,
             .end = extent.panels.end,
             .experts = config_.layer(layer).experts.count,
@@ -793,6 +798,8 @@ void WeightNode::AddExpertsDown(size_t thread, size_t layer, ProgramForm form, S
                            .elementwise = &elementwise_,
                            .panels = home.ExpertDown(layer, extent.panels.begin),
                            .expert_bytes = home.ExpertDownStride(layer),
+                           .biases = home.ExpertDownBias(layer, extent.panels.begin),
+                           .bias_stride = home.ExpertDownBiasStride(layer),
                            .n_panels = extent.panels.count(),
                            .experts = spec.count,
                            .table = &own.table,

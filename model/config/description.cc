@@ -17,7 +17,7 @@ constexpr std::array kKindNames = {"matrix", "norm", "bias", "table"};
 constexpr std::array kOpNames = {"rms_norm", "qkv",   "attention",  "o",           "silu_gate",
                                  "down",     "input", "delta_rule", "convolution", "mamba2"};
 constexpr std::array kNormNames = {"rms", "layer"};
-constexpr std::array kGateNames = {"silu", "gelu_tanh"};
+constexpr std::array kGateNames = {"silu", "gelu_tanh", "clamped"};
 constexpr std::array kGatingNames = {"softmax", "sigmoid"};
 constexpr std::array kQkNormNames = {"none", "head", "head_after_rope", "row"};
 constexpr std::array kStateNames = {"none", "delta_rule", "convolution", "mamba2"};
@@ -138,7 +138,7 @@ class Writer {
   void Add(const RotarySpec& rotary) {
     const auto& [pairing, dim, base, scaling, scale_factor, original_context, ext_factor,
                  attn_factor, beta_fast, beta_slow, freq_factors, log_multiplier, long_factors,
-                 magnitude] = rotary;
+                 magnitude, whole_pairs] = rotary;
     Line("rope.pairing", "{}", NameOf(kPairingNames, pairing));
     Line("rope.dim", "{}", dim);
     Line("rope.base", "{}", base);
@@ -153,6 +153,7 @@ class Writer {
     LineUnless(log_multiplier == 0.0, "rope.yarn_log_multiplier", log_multiplier);
     if (!long_factors.empty()) Line("rope.long_factors", "{}", fmt::join(long_factors, " "));
     LineUnless(magnitude == 1.0, "rope.magnitude", magnitude);
+    LineUnless(whole_pairs, "rope.yarn_whole_pairs", whole_pairs);
   }
 
   void Add(const TensorTypes& types) {

@@ -105,6 +105,7 @@ const std::vector<std::pair<const char*, std::function<void(ModelConfig&)>>> kCh
     {"output norm", [](ModelConfig& c) { c.norm = NormKind::kLayer; }},
     {"a layer's norm", [](ModelConfig& c) { c.kinds[0].norm = NormKind::kLayer; }},
     {"gate", [](ModelConfig& c) { c.kinds[0].gate = GateKind::kGeluTanh; }},
+    {"rope.yarn_whole_pairs", [](ModelConfig& c) { c.kinds[0].rotary.yarn_whole_pairs = false; }},
     {"norm of values", [](ModelConfig& c) { c.kinds[0].value_norm = true; }},
     {"output scale",
      [](ModelConfig& c) { c.kinds[0].ops.back().output_scale = TensorRole::kOutputScale; }},

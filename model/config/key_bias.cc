@@ -56,7 +56,7 @@ KeyBias ReadKeyBias(const GgufFile& file, const ModelConfig& config, size_t laye
       bias.apart[head].push_back({static_cast<uint32_t>(i), pair.first, pair.second});
       pair.first = pair.second = 0;
     }
-    std::fill(b + rotary.dim, b + head_size, 0.0f);
+    if (!spec.Has(TensorRole::kSinks)) std::fill(b + rotary.dim, b + head_size, 0.0f);
     bias.balance[head] = BalanceOf(spec, queries.data() + head * spec.sizes.group() * head_size);
   }
   return bias;

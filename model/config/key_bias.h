@@ -22,7 +22,7 @@ struct KeyBias {
   };
   // [kv_heads * head_size], in the file's order: what is added to keys. 0 for the pairs of `apart`,
   // and for elements that do not rotate: these would add the same to all scores of a query, and a
-  // softmax does not change by that.
+  // softmax without sinks does not change by that.
   std::vector<float> in_keys;
   std::vector<std::vector<Pair>> apart;  // [kv_heads], ascending: what is added to scores
   // [kv_heads][rotary.dim / 2], or empty: a rotated key's pairs times this, and those of the

@@ -35,9 +35,14 @@ Rotation MakeRotation(const RotarySpec& rotary) {
   double low = 0.0, high = 0.0;
   const bool yarn = rotary.scaling == RopeScaling::kYarn;
   if (yarn) {
-    low = std::max(0.0, std::floor(PairOfTurns(rotary, rotary.yarn_beta_fast)));
-    high = std::min(static_cast<double>(rotary.dim) - 1.0,
-                    std::ceil(PairOfTurns(rotary, rotary.yarn_beta_slow)));
+    low = PairOfTurns(rotary, rotary.yarn_beta_fast);
+    high = PairOfTurns(rotary, rotary.yarn_beta_slow);
+    if (rotary.yarn_whole_pairs) {
+      low = std::floor(low);
+      high = std::ceil(high);
+    }
+    low = std::max(0.0, low);
+    high = std::min(static_cast<double>(rotary.dim) - 1.0, high);
     rotation.magnitude = rotary.yarn_attn_factor;
     if (rotary.yarn_ext_factor != 0.0)
       rotation.magnitude *= 1.0 + 0.1 * std::log(rotary.scale_factor);

@@ -15,11 +15,12 @@ namespace larder::model::inline families {
 namespace {
 
 constexpr std::array kFamilies = {
-    &kLlama,         &kQwen2,    &kQwen3,   &kErnie45,   &kExaone4,    &kGlm4,       &kGranite,
-    &kHunyuanDense,  &kMistral3, &kOlmo2,   &kPhi3,      &kSeedOss,    &kSmolLm3,    &kGemma,
-    &kGemma2,        &kGemma3,   &kGemma4,  &kCohere2,   &kCommandR,   &kQwen35,     &kLfm2,
-    &kGraniteHybrid, &kQwen3Moe, &kOlmoe,   &kQwen2Moe,  &kGraniteMoe, &kErnie45Moe, &kMinimaxM2,
-    &kDots1,         &kFalconH1, &kLfm2Moe, &kQwen35Moe, &kQwen3Next,  &kGlm4Moe,    &kBailingMoe2};
+    &kLlama,    &kQwen2,        &kQwen3,      &kErnie45,       &kExaone4,     &kGlm4,
+    &kGranite,  &kHunyuanDense, &kMistral3,   &kOlmo2,         &kPhi3,        &kSeedOss,
+    &kSmolLm3,  &kGemma,        &kGemma2,     &kGemma3,        &kGemma4,      &kCohere2,
+    &kCommandR, &kQwen35,       &kLfm2,       &kGraniteHybrid, &kQwen3Moe,    &kOlmoe,
+    &kQwen2Moe, &kGraniteMoe,   &kErnie45Moe, &kMinimaxM2,     &kDots1,       &kFalconH1,
+    &kLfm2Moe,  &kQwen35Moe,    &kQwen3Next,  &kGlm4Moe,       &kBailingMoe2, &kGptOss};
 
 constexpr std::string_view kKeysOfSome[] = {"attention.output_scale",
                                             "attention.scale",
@@ -46,7 +47,6 @@ constexpr Missing kMissing[] = {
     {"bert", "attention in both directions"},
     {"deepseek2", "latent attention (MLA), mixtures of experts"},
     {"gemma3n", "AltUp, embeddings of each layer"},
-    {"gpt-oss", "mixtures of experts, attention sinks"},
     {"kimi-linear", "recurrent layers (delta rule), latent attention (MLA)"},
     {"llama4", "mixtures of experts, attention in chunks"},
     {"mamba2", "layers without FFN"},
@@ -255,8 +255,12 @@ LayerSpec MakeLayerSpec(const Family& family, const KeysOfModel::Layer& layer, f
   traits.rotary.pairing = family.pairing;
   traits.forms.router_bias &= family.experts && family.experts->bias;
   traits.forms.shared_gate &= family.experts && family.experts->shared_gate;
-  if (layer.experts.count != 0)  // these are an FFN's
-    traits.forms.gate_up_bias = traits.forms.down_bias = traits.forms.fused_gate_up = false;
+  traits.sinks = family.sinks;
+  if (layer.experts.count != 0) {  // the file's forms are those of an FFN
+    traits.router_logit_bias = family.experts->biases;
+    traits.forms.gate_up_bias = traits.forms.down_bias = family.experts->biases;
+    traits.forms.fused_gate_up = false;
+  }
   if (layer.recurrence.any() && !layer.recurrence.beside_attention()) {  // these are attention's
     traits.qk_norm = QkNorm::kNone;
     traits.forms.qkv_bias = traits.forms.fused_qkv = false;

@@ -79,6 +79,7 @@ struct FamilyExperts {
   bool shared = false;          // there may be a shared expert
   bool bias = false;            // there may be kRouterBias
   bool shared_gate = false;     // there may be kSharedRouter
+  bool biases = false;          // there are biases of the router's products, gate, up and down
 };
 
 struct Family {
@@ -95,6 +96,7 @@ struct Family {
   GateKind gate = GateKind::kSilu;
   bool value_norm = false;
   bool qk_norm_where_in_file = false;  // else all files have these norms
+  bool sinks = false;                  // kSinks
   // In files, layers without KV heads have a state instead of attention.
   bool states_without_kv_heads = false;
   // Layers with Mamba-2 always have kGroupNorm; else where it is in the file.
@@ -137,7 +139,8 @@ struct Family {
     size_t attention_every = 0;
     bool group_norm = false;
     float query_norm = 1.0f;  // what the weights of norms of q are around
-    bool qkv_bias = false, fused_qkv = false, fused_gate_up = false, value_is_key = false;
+    bool qkv_bias = false, output_bias = false, fused_qkv = false, fused_gate_up = false,
+         value_is_key = false;
     bool fused_rates = false;
     size_t experts = 0, experts_used = 0;  // where a shape does not say
     bool shared_ffn = false, router_bias = false, shared_gate = false;
@@ -236,6 +239,7 @@ inline constexpr LayerOp kPostNorm[] = {
 extern const Family kCohere2, kCommandR, kErnie45, kExaone4, kFalconH1, kGemma, kGemma2, kGemma3,
     kGemma4, kGlm4, kGranite, kGraniteHybrid, kHunyuanDense, kLfm2, kLlama, kMistral3, kOlmo2,
     kPhi3, kQwen2, kQwen3, kQwen35, kSeedOss, kSmolLm3, kQwen3Moe, kOlmoe, kQwen2Moe, kGraniteMoe,
-    kErnie45Moe, kMinimaxM2, kDots1, kLfm2Moe, kQwen35Moe, kQwen3Next, kGlm4Moe, kBailingMoe2;
+    kErnie45Moe, kMinimaxM2, kDots1, kLfm2Moe, kQwen35Moe, kQwen3Next, kGlm4Moe, kBailingMoe2,
+    kGptOss;
 
 }  // namespace larder::model::families

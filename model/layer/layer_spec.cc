@@ -29,7 +29,8 @@ enum class Length : uint8_t {
   kGroups,
   kOfGroup,
   kExperts,
-  kShared
+  kShared,
+  kQueryHeads
 };
 // Which layers have a tensor.
 enum class If : uint8_t {
@@ -49,7 +50,9 @@ enum class If : uint8_t {
   kShared,
   kSharedGate,
   kGroupNorm,
-  kBeside
+  kBeside,
+  kSinks,
+  kLogitBias
 };
 
 struct Row {
@@ -131,6 +134,10 @@ constexpr std::array<Row, kTensorRoles> kTensors = {{
      If::kBeside},
     {TensorRole::kStateO, TensorKind::kMatrix, "ssm_out.weight", Length::kDim, Length::kQ,
      If::kBeside},
+    {TensorRole::kSinks, TensorKind::kTable, "attn_sinks.weight", Length::kOne, Length::kQueryHeads,
+     If::kSinks},
+    {TensorRole::kRouterLogitBias, TensorKind::kTable, "ffn_gate_inp.bias", Length::kOne,
+     Length::kExperts, If::kLogitBias},
 }};
 static_assert([] {
   for (size_t i = 0; i < kTensorRoles; ++i) {
@@ -155,6 +162,7 @@ size_t ElementsOf(Length length, const LayerTraits& traits) {
     case Length::kFfn:
       return sizes.ffn;
     case Length::kHeads:
+    case Length::kQueryHeads:
       return sizes.heads;
     case Length::kQGate:
       return 2 * sizes.q_rows();
@@ -200,6 +208,8 @@ const char* KeysOf(Length length, StateKind kind, bool experts) {
       return experts ? "length of an expert" : "feed_forward_length";
     case Length::kHeads:
       return "ssm.time_step_rank";
+    case Length::kQueryHeads:
+      return "head_count";
     case Length::kQGate:
       return "2 * head_count * head size";
     case Length::kKeys:
@@ -259,6 +269,10 @@ bool IsPresent(const Row& row, const LayerTraits& traits) {
       return traits.experts.shared_ffn != 0;
     case If::kSharedGate:
       return traits.experts.shared_ffn != 0 && traits.forms.shared_gate;
+    case If::kSinks:
+      return traits.sinks;
+    case If::kLogitBias:
+      return traits.experts.count != 0 && traits.router_logit_bias;
   }
   return false;
 }
@@ -345,7 +359,7 @@ void FuseByGroup(LayerSpec& spec, std::initializer_list<TensorRole> roles, size_
   }
 }
 
-// The matrices of all experts, one after another.
+// The matrices of all experts, one after another, or a row of biases for each.
 void Multiply(TensorSpec& tensor, size_t experts, bool apart) {
   switch (tensor.role) {
     case TensorRole::kGate:
@@ -357,12 +371,22 @@ void Multiply(TensorSpec& tensor, size_t experts, bool apart) {
     case TensorRole::kDown:
       tensor.suffix = apart ? "ffn_down.*.weight" : "ffn_down_exps.weight";
       break;
+    case TensorRole::kGateBias:
+      tensor.suffix = "ffn_gate_exps.bias";
+      break;
+    case TensorRole::kUpBias:
+      tensor.suffix = "ffn_up_exps.bias";
+      break;
+    case TensorRole::kDownBias:
+      tensor.suffix = "ffn_down_exps.bias";
+      break;
     default:
       return;
   }
-  if (apart) tensor.each = tensor.rows;
+  const bool is_bias = tensor.kind == TensorKind::kBias;
+  if (apart && !is_bias) tensor.each = tensor.rows;
   tensor.rows *= experts;
-  tensor.meaning = "expert_count * " + tensor.meaning;
+  tensor.meaning = (is_bias ? "expert_count x " : "expert_count * ") + tensor.meaning;
 }
 
 }  // namespace

@@ -62,7 +62,8 @@ enum class TensorRole : uint8_t {
   kConvolutionBias,
   kSkip,       // [heads]: what multiplies a value that passes by the state
   kGroupNorm,  // [key heads][their part of the output]
-  // Of experts. kGate, kUp and kDown are then all experts' matrices, one after another.
+  // Of experts. kGate, kUp and kDown are then all experts' matrices, one after another, and their
+  // biases a row for each expert.
   kRouter,      // a row for each expert
   kRouterBias,  // [experts]: added to what experts are chosen by
   kSharedGate,
@@ -73,9 +74,11 @@ enum class TensorRole : uint8_t {
   kStateQ,
   kStateK,
   kStateV,
-  kStateO
+  kStateO,
+  kSinks,           // [heads]: a score of each query head's softmax to which no value belongs
+  kRouterLogitBias  // [experts]: added to the router's products
 };
-inline constexpr size_t kTensorRoles = 41;
+inline constexpr size_t kTensorRoles = 43;
 
 // kTable: rows of numbers that are no weights of a product.
 enum class TensorKind : uint8_t { kMatrix, kNorm, kBias, kTable };
@@ -162,6 +165,7 @@ struct RotarySpec {
   // its choice.
   std::vector<float> long_factors;
   double magnitude = 1.0;
+  bool yarn_whole_pairs = true;  // YaRN's ramp begins and ends at whole pairs
 
   bool operator==(const RotarySpec&) const = default;
 };
@@ -170,8 +174,10 @@ struct RotarySpec {
 // deviation.
 enum class NormKind : uint8_t { kRms, kLayer };
 
-// What an FFN multiplies up by: silu (SwiGLU, Shazeer 2020), or GELU in its form with tanh.
-enum class GateKind : uint8_t { kSilu, kGeluTanh };
+// What an FFN makes of gate and up: it multiplies up by silu of gate (SwiGLU, Shazeer 2020), or by
+// GELU in its form with tanh; or, kClamped, (up + 1) * gate * sigmoid(1.702 gate), where gate is at
+// most 7 and up from -7 to 7.
+enum class GateKind : uint8_t { kSilu, kGeluTanh, kClamped };
 
 // Norms of q and k.
 enum class QkNorm : uint8_t {
@@ -350,6 +356,8 @@ struct LayerTraits {
   bool output_gate = false;
   Recurrence recurrence;
   ExpertSpec experts;
+  bool sinks = false;              // kSinks
+  bool router_logit_bias = false;  // kRouterLogitBias
   struct Renamed {
     TensorRole role;
     std::string_view suffix;

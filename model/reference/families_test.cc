@@ -246,6 +246,20 @@ const std::vector<Change>& Changes() {
        [](RawGguf& f) { f.SetU32("bailingmoe2.expert_group_count", 0); }},
       {"how many groups are used", "bailingmoe2",
        [](RawGguf& f) { f.SetU32("bailingmoe2.expert_group_used_count", 1); }},
+      {"the norm of a softmax, by a sink", "gpt-oss",
+       [](RawGguf& f) { f.Patch("blk.1.attn_sinks.weight", 4, Raw(6.0f)); }},
+      {"windows of gpt-oss", "gpt-oss",
+       [](RawGguf& f) { f.SetU32("gpt-oss.attention.sliding_window", 32); }},
+      {"YaRN's ramp between pairs", "gpt-oss",
+       [](RawGguf& f) { f.SetF32("gpt-oss.rope.scaling.yarn_beta_fast", 24.0f); }},
+      {"the norm that a bias of the router changes", "gpt-oss",
+       [](RawGguf& f) { f.Patch("blk.1.ffn_gate_inp.bias", 4, Raw(5.0f)); }},
+      {"the norm before experts with a bias of gate", "gpt-oss",
+       [](RawGguf& f) { f.Patch("blk.1.ffn_gate_exps.bias", 96 * 4, Raw(5.0f)); }},
+      {"the norm before experts with a bias of up", "gpt-oss",
+       [](RawGguf& f) { f.Patch("blk.1.ffn_up_exps.bias", 96 * 4, Raw(5.0f)); }},
+      {"the norm behind experts with a bias of down", "gpt-oss",
+       [](RawGguf& f) { f.Patch("blk.2.ffn_down_exps.bias", 64 * 4, Raw(5.0f)); }},
       {"a bias of O", "llama", [](RawGguf& f) { f.AddF32("blk.0.attn_output.bias", {64}); }},
       {"a bias of down", "llama", [](RawGguf& f) { f.AddF32("blk.0.ffn_down.bias", {64}); }},
       {"a bias of gate", "llama",
@@ -676,6 +690,33 @@ TEST(Families, BadFilesAreRefusedInOneLine) {
        }},
       {"command-r", "tensor 'blk.0.ffn_norm.weight' is not part of a command-r model",
        [](RawGguf& f) { f.AddF32("blk.0.ffn_norm.weight", {64}); }},
+      {"gpt-oss",
+       "tensor 'blk.1.attn_sinks.weight' is missing, expected one of 4 elements (head_count",
+       [](RawGguf& f) { f.EraseTensor("blk.1.attn_sinks.weight"); }},
+      {"gpt-oss", "tensor 'blk.0.attn_sinks.weight' is 3 elements, expected 4 elements",
+       [](RawGguf& f) { f.Find("blk.0.attn_sinks.weight").dims = {3}; }},
+      {"gpt-oss", "tensor 'blk.0.attn_sinks.weight': the weight at row 0, column 0 is NaN",
+       [](RawGguf& f) { f.Patch("blk.0.attn_sinks.weight", 0, Raw(std::nanf(""))); }},
+      {"gpt-oss", "tensor 'blk.2.ffn_up_exps.bias' is missing, expected one of 8 rows of 96",
+       [](RawGguf& f) { f.EraseTensor("blk.2.ffn_up_exps.bias"); }},
+      {"gpt-oss", "tensor 'blk.2.ffn_down_exps.bias' is missing, expected one of 8 rows of 64",
+       [](RawGguf& f) { f.EraseTensor("blk.2.ffn_down_exps.bias"); }},
+      {"gpt-oss", "tensor 'blk.0.ffn_gate_exps.bias' is 8 rows of 64, expected 8 rows of 96",
+       [](RawGguf& f) {
+         f.Find("blk.0.ffn_gate_exps.bias").dims = {64, 8};
+       }},
+      {"gpt-oss", "tensor 'blk.0.ffn_gate_inp.bias' is missing, expected one of 8 elements",
+       [](RawGguf& f) { f.EraseTensor("blk.0.ffn_gate_inp.bias"); }},
+      {"gpt-oss", "tensor 'blk.0.attn_v.bias' is missing",
+       [](RawGguf& f) { f.EraseTensor("blk.0.attn_v.bias"); }},
+      {"gpt-oss", "tensor 'blk.3.attn_output.bias' is missing",
+       [](RawGguf& f) { f.EraseTensor("blk.3.attn_output.bias"); }},
+      {"qwen3moe", "tensor 'blk.0.ffn_gate_exps.bias' is not part of a qwen3moe model",
+       [](RawGguf& f) {
+         f.AddF32("blk.0.ffn_gate_exps.bias", {96, 6});
+       }},
+      {"qwen3moe", "tensor 'blk.0.attn_sinks.weight' is not part of a qwen3moe model",
+       [](RawGguf& f) { f.AddF32("blk.0.attn_sinks.weight", {4}); }},
       {"gemma2", "key 'gemma2.attn_logit_softcapping' is nan",
        float_of("gemma2.attn_logit_softcapping", nan)},
       {"gemma2", "key 'gemma2.attn_logit_softcapping' is -50, expected 0.000001 to 1000000",
@@ -782,6 +823,25 @@ TEST(Families, GemmasScalesAndRotations) {
   EXPECT_EQ(old.layer(1).window, 0u);
 }
 
+// Gates beyond their limit are all the same, and ups on both sides.
+TEST(Families, GatesOfGptOssAreClamped) {
+  const std::vector<TokenId> tokens = {1, 5, 3, 12, 0, 7};
+  const auto logits = [&](const char* tensor, float bias) {
+    RawGguf file = SmallFile("gpt-oss");
+    for (int layer = 0; layer < 4; ++layer) {
+      const std::string name = fmt::format("blk.{}.{}", layer, tensor);
+      for (uint64_t i = 0; i < 8 * 96; ++i) file.Patch(name, i * sizeof(float), Raw(bias));
+    }
+    const TempFile temp;
+    return ReferenceModel::Make(Open(file, temp)).TeacherForced(tokens);
+  };
+  EXPECT_EQ(logits("ffn_gate_exps.bias", 50.0f), logits("ffn_gate_exps.bias", 100.0f));
+  EXPECT_EQ(logits("ffn_up_exps.bias", 50.0f), logits("ffn_up_exps.bias", 100.0f));
+  EXPECT_EQ(logits("ffn_up_exps.bias", -50.0f), logits("ffn_up_exps.bias", -100.0f));
+  EXPECT_NE(logits("ffn_up_exps.bias", -50.0f), logits("ffn_up_exps.bias", 50.0f));
+  EXPECT_NE(logits("ffn_gate_exps.bias", 50.0f), logits("ffn_gate_exps.bias", 1.0f));
+}
+
 TEST(Families, WhatAKnownFamilyWouldNeedIsSaid) {
   RawGguf file = SmallFile("llama");
   file.SetText("general.architecture", "llama4");
@@ -836,7 +896,7 @@ TEST(Families, PublishedLogitsAreTheReferences) {
        {"llama",      "qwen2",     "qwen3",   "ernie4_5",  "seed_oss", "smollm3",  "granite",
         "mistral3",   "olmo2",     "glm4",    "phi3",      "exaone4",  "gemma2",   "gemma3",
         "cohere2",    "qwen35",    "lfm2",    "qwen3moe",  "olmoe",    "qwen2moe", "ernie4_5-moe",
-        "minimax-m2", "falcon-h1", "lfm2moe", "qwen3next", "glm4moe"})
+        "minimax-m2", "falcon-h1", "lfm2moe", "qwen3next", "glm4moe",  "gpt-oss"})
     EXPECT_TRUE(seen.contains(family)) << family;
 }
 

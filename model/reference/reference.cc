@@ -56,11 +56,18 @@ std::vector<float> NormOf(NormKind kind, const std::vector<float>& x, const std:
 double Softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x))); }
 double Silu(double x) { return x / (1.0 + std::exp(-x)); }
 
-double Gate(GateKind kind, double g) {
-  if (kind == GateKind::kSilu) return Silu(g);
-  // Hendrycks & Gimpel 2016 (arXiv 1606.08415)
-  return 0.5 * g *
-         (1.0 + std::tanh(std::sqrt(2.0 / std::numbers::pi) * (g + 0.044715 * g * g * g)));
+double GatedUp(GateKind kind, double g, double up) {
+  switch (kind) {
+    case GateKind::kSilu:
+      return Silu(g) * up;
+    case GateKind::kGeluTanh:  // Hendrycks & Gimpel 2016 (arXiv 1606.08415)
+      return 0.5 * g *
+             (1.0 + std::tanh(std::sqrt(2.0 / std::numbers::pi) * (g + 0.044715 * g * g * g))) * up;
+    case GateKind::kClamped:
+      g = std::min(g, 7.0);
+      return g / (1.0 + std::exp(-1.702 * g)) * (std::clamp(up, -7.0, 7.0) + 1.0);
+  }
+  return 0.0;
 }
 
 void NormHeads(std::span<float> heads, const std::vector<float>& w, float epsilon) {
@@ -273,7 +280,7 @@ void ReferenceModel::AddToResidual(const LayerOp& op, const Layer& layer, Tensor
       experts ? RunExperts(layer, s) : Product(layer.matrix(matrix), std::move(in));
   if (matrix == TensorRole::kO && layer.has(TensorRole::kStateO))
     Add(y, Product(layer.matrix(TensorRole::kStateO), std::move(s.state_out)));
-  Add(y, layer.of(bias));
+  if (!experts) Add(y, layer.of(bias));  // theirs are in what they give
   if (op.post_norm) y = Norm(y, layer.of(*op.post_norm), layer);
   const double scale = op.output_scale ? layer.of(*op.output_scale)[0] : 1.0;
   for (size_t i = 0; i < y.size(); ++i)
@@ -284,7 +291,7 @@ std::vector<float> ReferenceModel::Gated(const Layer& layer, std::vector<float> 
                                          const std::vector<float>& up) const {
   const GateKind kind = config_.layer(layer.index).gate;
   for (size_t i = 0; i < gate.size(); ++i)
-    gate[i] = static_cast<float>(Gate(kind, gate[i]) * up[i]);
+    gate[i] = static_cast<float>(GatedUp(kind, gate[i], up[i]));
   return gate;
 }
 
@@ -295,6 +302,8 @@ std::vector<std::pair<size_t, double>> ReferenceModel::Choose(const Layer& layer
   std::vector<double> p(spec.count);
   for (size_t e = 0; e < spec.count; ++e)
     p[e] = Dot(&router.values[e * router.cols], in.data(), router.cols);
+  const std::vector<float>& logit_bias = layer.of(TensorRole::kRouterLogitBias);
+  for (size_t e = 0; e < logit_bias.size(); ++e) p[e] += logit_bias[e];
   if (spec.gating == ExpertGating::kSigmoid) {
     for (double& l : p) l = 1.0 / (1.0 + std::exp(-l));
   } else {
@@ -327,11 +336,19 @@ std::vector<float> ReferenceModel::RunExperts(const Layer& layer, const State& s
   const auto add = [&](double weight, const std::vector<float>& y) {
     for (size_t i = 0; i < sum.size(); ++i) sum[i] += weight * y[i];
   };
+  // rows of an expert's matrix * x, plus its biases if there are any
+  const auto product = [&](TensorRole role, TensorRole bias, size_t e, size_t rows,
+                           const std::vector<float>& x) {
+    std::vector<float> y = Product(layer.matrix(role), e * rows, rows, x);
+    const std::vector<float>& all = layer.of(bias);
+    for (size_t i = 0; !all.empty() && i < rows; ++i) y[i] += all[e * rows + i];
+    return y;
+  };
   for (const auto& [e, weight] : Choose(layer, s.in)) {
     const std::vector<float> hidden =
-        Gated(layer, Product(layer.matrix(TensorRole::kGate), e * ffn, ffn, s.in),
-              Product(layer.matrix(TensorRole::kUp), e * ffn, ffn, s.in));
-    add(weight, Product(layer.matrix(TensorRole::kDown), e * sum.size(), sum.size(), hidden));
+        Gated(layer, product(TensorRole::kGate, TensorRole::kGateBias, e, ffn, s.in),
+              product(TensorRole::kUp, TensorRole::kUpBias, e, ffn, s.in));
+    add(weight, product(TensorRole::kDown, TensorRole::kDownBias, e, sum.size(), hidden));
   }
   if (spec.experts.shared_ffn != 0) {
     const std::vector<float>& router = layer.of(TensorRole::kSharedRouter);
@@ -516,6 +533,7 @@ void ReferenceModel::Attend(Layer& layer, State& s) const {
   const size_t count = spec.window == 0 ? s.position + 1 : std::min(spec.window, s.position + 1);
   const size_t first = s.position + 1 - count;
   std::vector<double> weights(count), sums(head_size);
+  const std::vector<float>& sinks = layer.of(TensorRole::kSinks);
   for (size_t h = 0; h < sizes.heads; ++h) {
     const size_t kv = h / sizes.group() * head_size;
     for (size_t t = 0; t < count; ++t) {
@@ -524,8 +542,11 @@ void ReferenceModel::Attend(Layer& layer, State& s) const {
       if (spec.score_cap != 0.0)
         weights[t] = spec.score_cap * std::tanh(weights[t] / spec.score_cap);
     }
-    const double max = *std::max_element(weights.begin(), weights.end());
-    double all = 0;
+    double max = *std::max_element(weights.begin(), weights.end()), all = 0;
+    if (!sinks.empty()) {
+      max = std::max(max, static_cast<double>(sinks[h]));
+      all = std::exp(sinks[h] - max);
+    }
     for (double& w : weights) all += w = std::exp(w - max);
     std::fill(sums.begin(), sums.end(), 0.0);
     for (size_t t = 0; t < count; ++t) {

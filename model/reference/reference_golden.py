@@ -98,6 +98,10 @@ CASES = {
     "bailingmoe2": case(4, 2, 4, 2, 1e4, "halves", qk="heads", fused_qkv=True, layers=3,
                         experts=dict(count=9, used=3, ffn=8, shared=16, dense=1, sigmoid=True,
                                      bias=True, scale=2.5, groups=3, groups_used=2)),
+    "gpt-oss": case(4, 2, 4, 4, 30.0, "halves", bias=True, o_bias=True, gate="clamped",
+                    ffn_norm="post_attention_norm", sinks=True, window=2, full=[1],
+                    window_turns=True, yarn=(4.0, 64, 0.0), exact_ramp=True,
+                    experts=dict(count=5, used=2, ffn=8, biased=True)),
     "falcon-h1": case(4, 2, 8, 8, 1e11, "halves", beside=True,
                       mamba=dict(groups=1, heads=2, state=16, size=16, taps=4)),
 }
@@ -143,6 +147,13 @@ def gate_of(g, case):
     return g / (1 + math.exp(-g))
 
 
+def gated(g, u, case):
+    if case.get("gate") == "clamped":
+        g, u = min(g, 7), max(-7, min(u, 7)) + 1
+        return g * u / (1 + math.exp(-1.702 * g))
+    return gate_of(g, case) * u
+
+
 def yarn(j, case):
     """The angle of a position, by section 3.2 of the paper: high frequencies stay, low ones are
     interpolated."""
@@ -152,7 +163,10 @@ def yarn(j, case):
     def pair(turns):
         return n * math.log(context / (turns * 2 * math.pi)) / (2 * math.log(base))
 
-    low, high = max(0, math.floor(pair(32))), min(n - 1, math.ceil(pair(1)))
+    first, last = pair(32), pair(1)
+    if not case.get("exact_ramp"):
+        first, last = math.floor(first), math.ceil(last)
+    low, high = max(0, first), min(n - 1, last)
     ramp = min(1, max(0, (j - low) / max(0.001, high - low)))
     own = base**(-2 * j / n)
     return own / factor * ramp + own * (1 - ramp)
@@ -290,6 +304,8 @@ def experts_of(x, prefix, case):
     of = case["experts"]
     count, used, ffn = of["count"], of["used"], of["ffn"]
     scores = times(matrix(prefix + "ffn_gate_inp.weight", count, DIM), x)
+    if of.get("biased"):
+        scores = [s + b for s, b in zip(scores, vector(prefix + "ffn_gate_inp.bias", count))]
     if of.get("sigmoid"):
         p = [1 / (1 + math.exp(-s)) for s in scores]
     else:
@@ -306,9 +322,19 @@ def experts_of(x, prefix, case):
                      for o in range(count)) < used]
     total = 1 if of.get("plain") else sum(p[e] for e in chosen)
 
-    def swiglu(gate, up, down):
-        hidden = [g / (1 + math.exp(-g)) * u for g, u in zip(times(gate, x), times(up, x))]
-        return times(down, hidden)
+    def swiglu(gate, up, down, biases=None):
+        g, u = times(gate, x), times(up, x)
+        if not biases:
+            return times(down, [gated(a, b, case) for a, b in zip(g, u)])
+        hidden = [gated(a + i, b + j, case) for a, i, b, j in zip(g, biases[0], u, biases[1])]
+        return [a + b for a, b in zip(times(down, hidden), biases[2])]
+
+    def biases_of(e):
+        if not of.get("biased"):
+            return None
+        rows = (("gate", ffn), ("up", ffn), ("down", DIM))
+        return [vector(f"{prefix}ffn_{kind}_exps.bias", count * n)[e * n : (e + 1) * n]
+                for kind, n in rows]
 
     def matrices(suffix, experts, rows):
         gate, up = (matrix(f"{prefix}ffn_{kind}_{suffix}.weight", experts * rows, DIM)
@@ -321,7 +347,7 @@ def experts_of(x, prefix, case):
     y = [0.0] * DIM
     for e in chosen:
         weight = p[e] / total * of.get("scale", 1)
-        y = [a + weight * b for a, b in zip(y, swiglu(*everyone[e]))]
+        y = [a + weight * b for a, b in zip(y, swiglu(*everyone[e], biases_of(e)))]
     if "shared" in of:
         weight = 1
         if of.get("gated"):
@@ -337,11 +363,12 @@ def layer(xs, i, case):
     size = case.get("window_head", case["head"]) if windowed else case["head"]
     rows = {"q": queries * size, "k": keys * size, "v": keys * size}
     output_scale = case.get("output_scale")
-    recurrent, gated = i in case.get("recurrent", []), case.get("gated")
+    recurrent, output_gate = i in case.get("recurrent", []), case.get("gated")
+    sinks = vector(prefix + "attn_sinks.weight", queries)
     qk, residual = case.get("qk"), case.get("residual", 1)
     windowed = "window" in case and i not in case.get("full", [])
     of_layer = dict(case)
-    if windowed:  # without YaRN and without a factor
+    if windowed and not case.get("window_turns"):  # without YaRN and without a factor
         of_layer.pop("yarn", None)
         of_layer.update(scale=1, base=case.get("window_base", case["base"]))
         if "window_head" in case:
@@ -370,7 +397,7 @@ def layer(xs, i, case):
     gates = []
 
     def heads(kind):
-        if gated and kind == "q":
+        if output_gate and kind == "q":
             both = split(matrix(f"{prefix}attn_q.weight", 2 * rows["q"], DIM), size)
             m = sum(both[::2], [])
             gates.extend(times(sum(both[1::2], []), x) for x in inputs)
@@ -426,13 +453,17 @@ def layer(xs, i, case):
             scores = [sum(a * b for a, b in zip(q[position][h], k[t][shared])) * score
                       for t in seen]
             weights = [math.exp(capped(s, case.get("score_cap"))) for s in scores]
+            total = sum(weights) + (math.exp(sinks[h]) if case.get("sinks") else 0)
             for e in range(size):
-                mixed.append(sum(w * v[t][shared][e] for t, w in zip(seen, weights)) / sum(weights))
+                mixed.append(sum(w * v[t][shared][e] for t, w in zip(seen, weights)) / total)
         if recurrent:
             mixed = state[position]
-        elif gated:
+        elif output_gate:
             mixed = [m / (1 + math.exp(-g)) for m, g in zip(mixed, gates[position])]
-        branch = after(times(o, mixed), "post_attention_norm")
+        branch = times(o, mixed)
+        if case.get("o_bias"):
+            branch = [a + b for a, b in zip(branch, vector(prefix + "attn_output.bias", DIM))]
+        branch = after(branch, "post_attention_norm")
         if beside:
             other = matrix(prefix + "ssm_out.weight", DIM, len(beside[0]))
             branch = [a + b for a, b in zip(branch, times(other, beside[position]))]
@@ -442,7 +473,7 @@ def layer(xs, i, case):
         if has_experts:
             branch = experts_of(hidden, prefix, case)
         else:
-            hidden = [gate_of(g, case) * u for g, u in zip(times(gate, hidden), times(up, hidden))]
+            hidden = [gated(g, u, case) for g, u in zip(times(gate, hidden), times(up, hidden))]
             branch = after(times(down, hidden), "post_ffw_norm")
         scale = vector(f"{prefix}layer_output_scale.weight", 1, 1)[0] if output_scale else 1
         out.append([(a + residual * b) * scale for a, b in zip(x, branch)])

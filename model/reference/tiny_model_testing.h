@@ -152,7 +152,7 @@ class TinyModel {
     if (!Is(s, {"olmo2", "exaone4"})) {
       AddNorm(name("attn_norm.weight"), s.dim);
       if (!Is(s, {"command-r", "cohere2"}))
-        AddNorm(name(Is(s, {"seed_oss", "qwen35", "qwen35moe", "qwen3next", "glm4moe"})
+        AddNorm(name(Is(s, {"seed_oss", "qwen35", "qwen35moe", "qwen3next", "glm4moe", "gpt-oss"})
                          ? "post_attention_norm.weight"
                      : Is(s, {"falcon-h1"}) ? "ffn_norm"
                                             : "ffn_norm.weight"),
@@ -191,10 +191,14 @@ class TinyModel {
       AddMatrix(name("ffn_up.weight"), is_fused ? 2 * s.ffn : s.ffn, s.dim);
       AddMatrix(name("ffn_down.weight"), s.dim, s.ffn);
     }
-    if (Is(s, {"qwen2", "qwen2moe", "seed_oss", "glm4", "glm4moe"})) {
+    if (Is(s, {"qwen2", "qwen2moe", "seed_oss", "glm4", "glm4moe", "gpt-oss"})) {
       AddBias(name("attn_q.bias"), q);
       AddBias(name("attn_k.bias"), kv);
       AddBias(name("attn_v.bias"), kv);
+    }
+    if (Is(s, {"gpt-oss"})) {
+      AddBias(name("attn_output.bias"), s.dim);
+      AddBias(name("attn_sinks.weight"), s.heads);
     }
     if (!is_recurrent && Is(s, {"qwen3", "qwen3moe", "qwen35", "qwen35moe", "qwen3next", "dots1",
                                 "hunyuan-dense", "exaone4", "olmo2", "gemma3", "gemma4", "lfm2",
@@ -243,6 +247,12 @@ class TinyModel {
     AddMatrix(name("ffn_down_exps.weight"), of.count * s.dim, of.ffn);
     if (Is(s, {"dots1", "lfm2moe", "glm4moe", "bailingmoe2"}))
       AddBias(name("exp_probs_b.bias"), of.count);
+    if (Is(s, {"gpt-oss"})) {
+      AddBias(name("ffn_gate_inp.bias"), of.count);
+      AddHashed(name("ffn_gate_exps.bias"), of.count * of.ffn, 0, 1, of.count);
+      AddHashed(name("ffn_up_exps.bias"), of.count * of.ffn, 0, 1, of.count);
+      AddHashed(name("ffn_down_exps.bias"), of.count * s.dim, 0, 1, of.count);
+    }
     if (of.shared_ffn == 0) return;
     AddMatrix(name("ffn_gate_shexp.weight"), of.shared_ffn, s.dim);
     AddMatrix(name("ffn_up_shexp.weight"), of.shared_ffn, s.dim);

@@ -226,7 +226,7 @@ class Synthesis {
                     tensor.role == TensorRole::kQNorm ? family.sample.query_norm : 1.0f);
             break;
           case TensorKind::kBias:
-            AddBias(name, tensor.of != 0 ? tensor.of : tensor.cols,
+            AddBias(name, tensor.rows, tensor.of != 0 ? tensor.of : tensor.cols,
                     tensor.role == TensorRole::kQBias || tensor.role == TensorRole::kKBias);
             break;
           case TensorKind::kTable:
@@ -293,14 +293,14 @@ class Synthesis {
     writer_.AddVector(name, std::move(values));
   }
 
-  void AddBias(const std::string& name, size_t size, bool outliers) {
-    std::vector<float> values(size);
+  void AddBias(const std::string& name, size_t rows, size_t cols, bool outliers) {
+    std::vector<float> values(rows * cols);
     const uint64_t key = HashText(options_.seed, name);
-    table_.FillF32(key, 0, size, kBiasDeviation, values.data());
-    for (size_t i = 0; outliers && i < size; ++i) {
+    table_.FillF32(key, 0, values.size(), kBiasDeviation, values.data());
+    for (size_t i = 0; outliers && i < values.size(); ++i) {
       if (HashBits(key, i) % kOutliers == 0) values[i] *= kOutlier;
     }
-    writer_.AddVector(name, std::move(values));
+    writer_.AddVector(name, std::move(values), rows);
   }
 
   // Decays are below 0, and so that heads forget at rates that are far apart. Experts are chosen by
@@ -312,6 +312,7 @@ class Synthesis {
     if (tensor.role == TensorRole::kRouter || tensor.role == TensorRole::kSharedRouter)
       deviation = 2.0f / std::sqrt(static_cast<float>(tensor.cols));
     if (tensor.role == TensorRole::kRouterBias) deviation = 0.05f;
+    if (tensor.role == TensorRole::kSinks) deviation = 2.0f;
     table_.FillF32(key, 0, values.size(), deviation, values.data());
     if (tensor.role == TensorRole::kGroupNorm) {
       for (float& value : values) value += 1.0f;

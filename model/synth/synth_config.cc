@@ -147,7 +147,7 @@ ModelConfig ConfigOfShape(const ModelShape& shape, const std::string& name,
   KeysOfModel keys = KeysOf(shape, family);
   config.scales = keys.scales;
   const TensorForms forms{.qkv_bias = shape.qkv_bias || family.sample.qkv_bias,
-                          .o_bias = shape.output_biases,
+                          .o_bias = shape.output_biases || family.sample.output_bias,
                           .gate_up_bias = shape.gate_biases,
                           .down_bias = shape.output_biases,
                           .fused_qkv = family.sample.fused_qkv,

@@ -27,7 +27,7 @@ ModelShape Shape(const Family& family, size_t layers, size_t dim, size_t ffn, si
   shape.rope_base = rope_base;
   shape.llama3_rope_factor = llama3_rope_factor;
   shape.norm_epsilon = &family == &kLlama ? 1e-5 : 1e-6;
-  shape.window = &family == &kGemma3 ? 512 : 0;  // of those below
+  shape.window = &family == &kGemma3 ? 512 : &family == &kGptOss ? 128 : 0;  // of those below
   return shape;
 }
 
@@ -89,6 +89,12 @@ const std::vector<NamedShape>& NamedShapes() {
       {"mixtral-8x7b",
        WithExperts(Shape(kLlama, 32, 4096, 14336, 32, 8, 128, 32000, 32768, false, 1e6), 8, 2,
                    14336)},
+      {"gpt-oss-20b",
+       WithExperts(Shape(kGptOss, 24, 2880, 2880, 64, 8, 64, 201088, 131072, false, 1.5e5), 32, 4,
+                   2880)},
+      {"gpt-oss-120b",
+       WithExperts(Shape(kGptOss, 36, 2880, 2880, 64, 8, 64, 201088, 131072, false, 1.5e5), 128, 4,
+                   2880)},
       {"qwen3-8b", Shape(kQwen3, 36, 4096, 12288, 32, 8, 128, 151936, 40960, false, 1e6)},
       {"qwen3-14b", Shape(kQwen3, 40, 5120, 17408, 40, 8, 128, 151936, 40960, false, 1e6)},
       {"qwen3-32b", Shape(kQwen3, 64, 5120, 25600, 64, 8, 128, 151936, 40960, false, 1e6)},

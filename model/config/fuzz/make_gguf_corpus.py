@@ -361,6 +361,16 @@ def families():
         "dots1": with_experts("dots1", heads, shared=32, bias=True),
         "ernie4_5-moe": with_experts("ernie4_5-moe", shared=32, bias=True),
         "granitemoe": with_experts("granitemoe", shared=32),
+        "gpt-oss": with_experts("gpt-oss", [
+            *biases(), norm("post_attention_norm"), norm("attn_sinks", 2),
+            tensor("blk.0.attn_output.bias", [4], TYPE_F32),
+            tensor("blk.0.ffn_gate_inp.bias", [3], TYPE_F32),
+            tensor("blk.0.ffn_gate_exps.bias", [32, 3], TYPE_F32),
+            tensor("blk.0.ffn_up_exps.bias", [32, 3], TYPE_F32),
+            tensor("blk.0.ffn_down_exps.bias", [4, 3], TYPE_F32)
+        ], without=("ffn_norm.weight",), keys=[
+            window, context, ("rope.scaling.type", STRING, "yarn"),
+            ("rope.scaling.factor", F32, 4.0)]),
         "minimax-m2": with_experts("minimax-m2", rows, bias=True),
         "mixtral": with_experts("llama"),
         "olmoe": with_experts("olmoe", rows),
