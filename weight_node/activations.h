@@ -14,6 +14,10 @@
 
 namespace larder::weight_node {
 
+// Where up begins in the tile of a unit (LayerShape): at its beginning where there is no gate, in
+// whose place it is.
+constexpr size_t UpInTile(uint32_t unit_panels) { return (unit_panels - 2) * kernels::kPanelRows; }
+
 // Floats, [rows][stride]. Strides are an odd number of cache lines, so that rows do not share an L1
 // set.
 struct FloatRows {

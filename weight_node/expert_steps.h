@@ -53,8 +53,9 @@ struct ExpertFfnOperand {
   const kernels::Gemm* gemm;
   const kernels::Elementwise* elementwise;
   kernels::GateFn gate;
-  const uint8_t* units;  // 4 panels each, of `first` to `end` in LayerShape's order
-  const float* biases;   // [units][64], in the tile's order; or null
+  const uint8_t* units;  // of `first` to `end` in LayerShape's order
+  uint32_t unit_panels;
+  const float* biases;  // [units][unit_panels * 16], in the tile's order; or null
   uint32_t first, end;
   size_t experts;
   const RoutingTable* table;

@@ -46,7 +46,8 @@ void ExpertFfnStep(const void* operand, void* batch) {
   const auto& op = *static_cast<const ExpertFfnOperand*>(operand);
   const auto& rows = *static_cast<const BatchRows*>(batch);
   if (rows.rows == 0 || op.first == op.end) return;
-  const size_t unit_bytes = 4 * op.gemm->shape().panel.bytes();
+  const size_t unit_bytes = op.unit_panels * op.gemm->shape().panel.bytes();
+  const size_t unit_rows = op.unit_panels * kernels::kPanelRows;
   const auto experts = static_cast<uint32_t>(op.experts);
   const uint32_t first_row_of_units = op.first / experts * experts;
   for (uint32_t e = 0; e < experts; ++e) {
@@ -57,13 +58,11 @@ void ExpertFfnStep(const void* operand, void* batch) {
     if (unit >= op.end) continue;
     for (; unit < op.end; unit += experts) {
       op.gemm->RunListed(op.units + (unit - op.first) * unit_bytes, ActRow(op.x, 0),
-                         op.table->row + pair, op.tile.data, 4, count);
-      for (uint32_t i = 0; op.biases != nullptr && i < count; ++i) {
-        op.elementwise->add(op.tile.row(i), op.biases + (unit - op.first) * 2 * model::kBlock,
-                            2 * model::kBlock);
-      }
+                         op.table->row + pair, op.tile.data, op.unit_panels, count);
+      for (uint32_t i = 0; op.biases != nullptr && i < count; ++i)
+        op.elementwise->add(op.tile.row(i), op.biases + (unit - op.first) * unit_rows, unit_rows);
       EndLap(StepKind::kGateUp);
-      op.gate(op.tile.data, op.tile.data + model::kBlock, op.tile.stride,
+      op.gate(op.tile.data, op.tile.data + UpInTile(op.unit_panels), op.tile.stride,
               ActRow(op.out, pair) + unit / experts, op.out.stride_bytes, count);
       EndLap(StepKind::kActivation);
     }

@@ -91,6 +91,7 @@ LayerShape::LayerShape(const model::LayerSpec& layer)
       o_panels(PanelsOf(layer, TensorRole::kO)),
       ffn_units(ffn_blocks * std::max<size_t>(1, layer.experts.count)),
       down_panels(CeilDiv(layer.sizes.dim, kPanelRows)),
+      unit_panels(layer.gated() ? 4 : 2),
       experts(layer.experts.count),
       shared_units(shared_blocks),
       shared_down(shared_blocks == 0 ? 0 : down_panels) {}
@@ -137,8 +138,9 @@ LayerPanels::LayerPanels(const model::ModelConfig& config, size_t layer) {
   const model::LayerSpec& spec = config.layer(layer);
   std::vector<MatrixPanels::Run> qkv = RunsOfQkv(spec, shape, format);
   const bool one_o = !spec.Has(TensorRole::kStateO) || same(TensorRole::kO, TensorRole::kStateO);
-  const bool gate_is_as_up = same(TensorRole::kGate, TensorRole::kUp);
-  const bool shared_gate_is_as_up = same(TensorRole::kSharedGate, TensorRole::kSharedUp);
+  const bool gate_is_as_up = !spec.gated() || same(TensorRole::kGate, TensorRole::kUp);
+  const bool shared_gate_is_as_up =
+      !spec.gated() || same(TensorRole::kSharedGate, TensorRole::kSharedUp);
   mixed_ = qkv.empty() || !gate_is_as_up || !shared_gate_is_as_up || !one_o;
   if (qkv.empty()) qkv = {{narrow(shape.qkv_panels), {shape.dim_blocks, kernels::kQ8Panel}}};
   matrices_ = {
@@ -146,18 +148,17 @@ LayerPanels::LayerPanels(const model::ModelConfig& config, size_t layer) {
        {.count = narrow(shape.o_panels),
         .runs = {{1, {shape.q_blocks, one_o ? format(TensorRole::kO) : kernels::kQ8Panel}}}},
        {.count = narrow(shape.ffn_units),
-        .of_unit = 4,
-        .runs = {{1,
-                  {shape.dim_blocks,
-                   gate_is_as_up ? format(TensorRole::kGate) : kernels::kQ8Panel}}}},
+        .of_unit = shape.unit_panels,
+        .runs =
+            {{1, {shape.dim_blocks, gate_is_as_up ? format(TensorRole::kUp) : kernels::kQ8Panel}}}},
        {.count = narrow(shape.down_panels),
         .of_unit = narrow(std::max<size_t>(1, shape.experts)),
         .runs = {{1, {shape.ffn_blocks, format(TensorRole::kDown)}}}},
        {.count = narrow(shape.shared_units),
-        .of_unit = 4,
+        .of_unit = shape.unit_panels,
         .runs = {{1,
                   {shape.dim_blocks,
-                   shared_gate_is_as_up ? format(TensorRole::kSharedGate) : kernels::kQ8Panel}}}},
+                   shared_gate_is_as_up ? format(TensorRole::kSharedUp) : kernels::kQ8Panel}}}},
        {.count = narrow(shape.shared_down),
         .runs = {{1, {shape.shared_blocks, format(TensorRole::kSharedDown)}}}}}};
 }
@@ -174,9 +175,7 @@ kernels::PanelShape LayerPanels::of(const PanelPart& part) const {
           whole.format};
 }
 
-uint64_t LayerPanels::bytes(const PanelPart& part) const {
-  return part.panels() * of(part).bytes();
-}
+uint64_t LayerPanels::bytes(const PanelPart& part) const { return part.panels * of(part).bytes(); }
 
 std::vector<LayerPanels> PanelsOfLayers(const model::ModelConfig& config) {
   std::vector<LayerPanels> panels;
@@ -313,9 +312,10 @@ size_t MostBlocksOfCut(size_t panels, size_t blocks, size_t threads) {
   return most;
 }
 
-// Gives all threads their share of a matrix whose panels are cut.
-void DivideCut(size_t kind, PanelMatrix matrix, size_t panels, size_t blocks,
+// Gives all threads their share of a matrix whose panels (kFfn: units) are cut.
+void DivideCut(size_t kind, PanelMatrix matrix, size_t panels, size_t blocks, uint32_t unit_panels,
                std::vector<ThreadShard>& threads) {
+  const uint32_t of_unit = matrix == PanelMatrix::kFfn ? unit_panels : 1;
   const auto chunks = static_cast<uint32_t>(CeilDiv(blocks, kernels::kSumBlocks));
   for (size_t t = 0; t < threads.size(); ++t) {
     const Cut begin = CutAt(panels, blocks, t, threads.size());
@@ -324,10 +324,10 @@ void DivideCut(size_t kind, PanelMatrix matrix, size_t panels, size_t blocks,
     const bool ends_within = end.panel == begin.panel;
     if (begin.chunk > 0) {
       for (uint32_t c = begin.chunk; c < (ends_within ? end.chunk : chunks); ++c)
-        parts.push_back({matrix, begin.panel, {c, c + 1}});
+        parts.push_back({matrix, begin.panel, {c, c + 1}, of_unit});
     }
     if (end.chunk > 0 && !(ends_within && begin.chunk > 0))
-      parts.push_back({matrix, end.panel, {0, end.chunk}});
+      parts.push_back({matrix, end.panel, {0, end.chunk}, of_unit});
     const uint32_t first = begin.panel + (begin.chunk > 0);
     threads[t].whole[MatrixId(kind, matrix)] = {first, std::max(first, end.panel)};
   }
@@ -370,7 +370,7 @@ ShardPlan MakeShardPlan(const model::ModelConfig& config, size_t threads,
     // Formats may differ between layers: the mean.
     const uint64_t gain = (most - std::min(most, most_of_cut)) * bytes / (layers * panels * blocks);
     if (most_of_cut < most && gain >= split_gain_bytes)
-      DivideCut(kind, matrix, panels, blocks, plan.threads);
+      DivideCut(kind, matrix, panels, blocks, shapes[kind].unit_panels, plan.threads);
   };
   for (size_t kind = 0; kind < shapes.size(); ++kind) {
     cut_if_better(kind, PanelMatrix::kO, shapes[kind].q_blocks);

@@ -29,7 +29,7 @@ using PanelRange = Range<uint32_t>;
 //           groups;
 //  gate/up  in units of 4 panels: 32 rows of gate (2 panels) and the same 32 rows of up, so that a
 //           thread computes, gates and quantises whole blocks of the FFN activation without other
-//           threads;
+//           threads; of 2 panels where there is no gate;
 //  O, down, lm_head   rows in order;
 //  gate/up of experts   unit u of expert e is u * experts + e: each thread has some units of all
 //           experts, so that whichever are chosen, all threads have work;
@@ -46,6 +46,7 @@ struct LayerShape {
   // The same of a state beside attention, whose groups follow; 0 without one.
   size_t state_rows, state_panels, state_groups;
   size_t qkv_panels, o_panels, ffn_units, down_panels;
+  uint32_t unit_panels;              // of a unit, the shared expert's, too
   size_t experts;                    // 0: none
   size_t shared_units, shared_down;  // units and panels of the shared expert
   size_t expert_units() const { return ffn_units / experts; }
@@ -77,8 +78,8 @@ struct PanelPart {
   PanelMatrix matrix;
   uint32_t panel;
   Range<uint32_t> chunks;  // chunks of kernels::kSumBlocks blocks
+  uint32_t panels = 1;     // of the unit
   bool first() const { return chunks.begin == 0; }
-  size_t panels() const { return matrix == PanelMatrix::kFfn ? 4 : 1; }
 };
 
 // The panels of one matrix: runs of panels of one shape, which repeat. The runs of QKV are those of
@@ -90,7 +91,7 @@ struct MatrixPanels {
     bool operator==(const Run&) const = default;
   };
   uint32_t count = 0;    // panels (kFfn: units)
-  uint32_t of_unit = 1;  // panels of a unit: 4 of kFfn; of kDown as many as there are experts
+  uint32_t of_unit = 1;  // panels of a unit: 4 or 2 of kFfn; of kDown as many as there are experts
   std::vector<Run> runs;
 
   const kernels::PanelShape& of(uint32_t panel) const;

@@ -115,8 +115,9 @@ std::vector<RowSource> PlainRows(const RowsOfTensor& matrix, PanelRange panels) 
   return rows;
 }
 
-// The rows of units of gate and up.
+// The rows of units of gate and up; of up alone if gate has no rows.
 std::vector<RowSource> FfnRows(const RowsOfTensor& gate, const RowsOfTensor& up, PanelRange units) {
+  if (gate.rows == 0) return PlainRows(up, {2 * units.begin, 2 * units.end});
   std::vector<RowSource> rows;
   for (uint32_t unit = units.begin; unit < units.end; ++unit) {
     for (const RowsOfTensor* matrix : {&gate, &up}) {
@@ -209,18 +210,18 @@ bool IsKept(const model::LayerSpec& layer, const model::TensorSpec& tensor) {
   }
 }
 
-// Rows of a unit of gate and up, a block of each.
-constexpr size_t kUnitRows = 2 * kernels::kBlock;
-
 // In the order of units' rows.
 std::vector<float> GateUpBiases(const model::GgufFile& file, const model::ModelConfig& config,
                                 size_t layer) {
-  std::vector<float> biases(LayerShape(config.layer(layer)).ffn_units * kUnitRows);
+  const LayerShape shape(config.layer(layer));
+  const size_t unit_rows = shape.unit_panels * kPanelRows;
+  std::vector<float> biases(shape.ffn_units * unit_rows);
   size_t first = 0;  // of the unit's rows
   for (const TensorRole role : {TensorRole::kGateBias, TensorRole::kUpBias}) {
+    if (!config.layer(layer).Has(role)) continue;
     const std::vector<float> of_file = model::ReadVector(file, config, layer, role);
     for (size_t i = 0; i < of_file.size(); ++i)
-      biases[i / kernels::kBlock * kUnitRows + first + i % kernels::kBlock] = of_file[i];
+      biases[i / kernels::kBlock * unit_rows + first + i % kernels::kBlock] = of_file[i];
     first += kernels::kBlock;
   }
   return biases;
@@ -231,14 +232,16 @@ std::vector<float> ExpertGateUpBiases(const model::GgufFile& file, const model::
                                       size_t layer, PanelRange units) {
   const model::LayerSpec& spec = config.layer(layer);
   const size_t ffn = spec.sizes.ffn, experts = spec.experts.count;
-  std::vector<float> biases(units.count() * kUnitRows);
+  const size_t unit_rows = LayerShape(spec).unit_panels * kPanelRows;
+  std::vector<float> biases(units.count() * unit_rows);
   size_t first = 0;  // of the unit's rows
   for (const TensorRole role : {TensorRole::kGateBias, TensorRole::kUpBias}) {
+    if (!spec.Has(role)) continue;
     const std::vector<float> of_file = model::ReadVector(file, config, layer, role);
     for (uint32_t unit = units.begin; unit < units.end; ++unit) {
       const size_t expert = unit % experts, row = unit / experts * kernels::kBlock;
       std::copy_n(&of_file[expert * ffn + row], std::min(kernels::kBlock, ffn - row),
-                  &biases[(unit - units.begin) * kUnitRows + first]);
+                  &biases[(unit - units.begin) * unit_rows + first]);
     }
     first += kernels::kBlock;
   }
@@ -290,6 +293,7 @@ Shards::Shards(const model::ModelConfig& config, const ShardPlan& plan, size_t t
     const model::LayerSpec& spec = config.layer(layer);
     for (const model::TensorSpec& tensor : spec.tensors)
       if (IsKept(spec, tensor)) vectors += PlacedBytes(tensor.rows * tensor.cols);
+    const size_t unit_rows = LayerShape(spec).unit_panels * kPanelRows;
     const auto count = [&](PanelMatrix matrix) {
       return plan.threads[thread].of(config.KindOf(layer), matrix).count();
     };
@@ -297,11 +301,11 @@ Shards::Shards(const model::ModelConfig& config, const ShardPlan& plan, size_t t
       const size_t rows = RouterShare(spec, thread, plan.threads.size()).count();
       vectors += PlacedBytes(rows * config.dim) + PlacedBytes(rows);
       if (spec.Has(TensorRole::kDownBias)) {
-        vectors += PlacedBytes(count(PanelMatrix::kFfn) * kUnitRows) +
+        vectors += PlacedBytes(count(PanelMatrix::kFfn) * unit_rows) +
                    PlacedBytes(spec.experts.count * count(PanelMatrix::kDown) * kPanelRows);
       }
     } else if (spec.Has(TensorRole::kUpBias)) {
-      vectors += PlacedBytes(LayerShape(spec).ffn_units * kUnitRows);
+      vectors += PlacedBytes(LayerShape(spec).ffn_units * unit_rows);
     }
     if (spec.Has(TensorRole::kQBias)) {
       const PanelRange qkv = plan.threads[thread].of(config.KindOf(layer), PanelMatrix::kQkv);
@@ -335,7 +339,8 @@ size_t Shards::ExpertDownStride(size_t layer) const {
 const float* Shards::ExpertUnitBias(size_t layer, uint32_t unit) const {
   const float* const biases = layers_[layer].gate_up_bias;
   const PanelRange own = plan_.threads[thread_].of(config_.KindOf(layer), PanelMatrix::kFfn);
-  return biases == nullptr ? nullptr : biases + (unit - own.begin) * kUnitRows;
+  const size_t unit_rows = LayerShape(config_.layer(layer)).unit_panels * kPanelRows;
+  return biases == nullptr ? nullptr : biases + (unit - own.begin) * unit_rows;
 }
 
 const float* Shards::ExpertDownBias(size_t layer, uint32_t panel) const {
@@ -366,7 +371,8 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
     const model::LayerSpec& spec = config_.kinds[kind];
     const LayerShape shape(spec);
     const LayerPanels& panels = layer_panels_[layer];
-    const auto tensor = [&](TensorRole role) {
+    const auto tensor = [&](TensorRole role) {  // empty: a matrix that the layer does not have
+      if (!spec.Has(role)) return RowsOfTensor{};
       const model::TensorSpec& matrix = spec.tensor(role);
       RowsOfTensor rows{.rows = matrix.rows, .spec = &matrix};
       for (size_t i = 0; i < matrix.tensors(); ++i)

@@ -196,10 +196,10 @@ TEST(ShardsOfCutPanels, HaveTheirChunks) {
         ++parts_of[static_cast<size_t>(part.matrix)];
         const kernels::PanelShape here = panels.of(part);
         std::vector<float> got(here.blocks * kernels::kBlock), row;
-        for (size_t p = 0; p < part.panels(); ++p) {
+        for (size_t p = 0; p < part.panels; ++p) {
           // a unit: two panels of gate, two of up
           const model::TensorInfo& of = tensor(layer, part.matrix, p >= 2);
-          const size_t panel = part.panels() == 1 ? part.panel : 2 * part.panel + p % 2;
+          const size_t panel = part.panels == 1 ? part.panel : 2 * part.panel + p % 2;
           row.resize(of.cols);
           for (size_t r = 0; r < kernels::kPanelRows; ++r) {
             kernels::UnpackRow(here, shards.layers()[layer].parts[i] + p * here.bytes(), r,

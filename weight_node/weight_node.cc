@@ -139,7 +139,7 @@ void WeightNode::MakePartRows(const WeightNodeOptions& options) {
       for (size_t i = 0; i < shard.parts[kind].size(); ++i) {
         if (shard.parts[kind][i].first()) continue;
         FloatRows& part = of_thread[kind][i];
-        part.stride = OddStride(shard.parts[kind][i].panels() * kPanelRows);
+        part.stride = OddStride(shard.parts[kind][i].panels * kPanelRows);
         bytes += bytes_of(part);
         needed.push_back(&part);
       }
@@ -363,6 +363,8 @@ kernels::GateFn WeightNode::GateOf(size_t layer) const {
       return elementwise_.of(kernels::Gate::kGeluTanh);
     case model::GateKind::kClamped:
       return elementwise_.of(kernels::Gate::kClamped);
+    case model::GateKind::kSquaredRelu:
+      return elementwise_.of(kernels::Gate::kRelu);
   }
   return nullptr;
 }
@@ -577,12 +579,11 @@ void WeightNode::AddFirstPart(size_t thread, size_t layer, size_t half, const Pa
   }
   if (bias != nullptr)  // the same for all rows
     rows.push_back({.data = const_cast<float*>(bias), .stride = 0});
-  const AddPartsOperand* operand =
-      Keep(add_parts_, AddPartsOperand{.elementwise = &elementwise_,
-                                       .y = y,
-                                       .n = first.panels() * kPanelRows,
-                                       .parts = rows.data(),
-                                       .n_parts = rows.size()});
+  const AddPartsOperand* operand = Keep(add_parts_, AddPartsOperand{.elementwise = &elementwise_,
+                                                                    .y = y,
+                                                                    .n = first.panels * kPanelRows,
+                                                                    .parts = rows.data(),
+                                                                    .n_parts = rows.size()});
   Step step = MakeStep(AddPartsStep, operand, kind, layer, false);
   step.waits = flags.data();
   step.wait_count = static_cast<uint32_t>(flags.size());
@@ -599,7 +600,7 @@ void WeightNode::AddPart(size_t thread, size_t layer, size_t index, ActRows x, c
                                       part.first() ? TargetOf(layer, part.matrix) : Target::kPart),
                      .elementwise = &elementwise_,
                      .panels = shards_[thread]->layers()[layer].parts[index],
-                     .n_panels = part.panels(),
+                     .n_panels = part.panels,
                      .bias = nullptr,
                      .x = x,
                      .y = y});
@@ -656,8 +657,9 @@ void WeightNode::AddGate(size_t thread, size_t layer, ProgramForm form, size_t h
     return out;
   };
   const float* const biases = shards_[thread]->layers()[layer].gate_up_bias;
+  const uint32_t unit_panels = LayerShape(config_.layer(layer)).unit_panels;
   const auto biases_at = [&](size_t unit) {
-    return biases == nullptr ? nullptr : biases + unit * 4 * kPanelRows;
+    return biases == nullptr ? nullptr : biases + unit * unit_panels * kPanelRows;
   };
   AddOtherParts(thread, layer, half, PanelMatrix::kFfn, x, StepKind::kGateUp, steps);
   for (const PanelExtent& extent : Work(form, thread, layer, PanelMatrix::kFfn)) {
@@ -668,6 +670,7 @@ void WeightNode::AddGate(size_t thread, size_t layer, ProgramForm form, size_t h
             .elementwise = &elementwise_,
             .gate = GateOf(layer),
             .units = shards_[extent.home]->Panel(PanelMatrix::kFfn, layer, extent.panels.begin),
+            .unit_panels = unit_panels,
             .n_units = extent.panels.count(),
             .biases = biases_at(extent.panels.begin),
             .x = x,
@@ -678,8 +681,10 @@ void WeightNode::AddGate(size_t thread, size_t layer, ProgramForm form, size_t h
   if (const PanelPart* part = FirstPart(thread, layer, PanelMatrix::kFfn)) {
     AddFirstPart(thread, layer, half, *part, x, tile, biases_at(part->panel), StepKind::kGateUp,
                  steps);
-    const GateOperand* gate =
-        Keep(gates_, GateOperand{.gate = GateOf(layer), .tile = tile, .out = out_of(part->panel)});
+    const GateOperand* gate = Keep(gates_, GateOperand{.gate = GateOf(layer),
+                                                       .unit_panels = unit_panels,
+                                                       .tile = tile,
+                                                       .out = out_of(part->panel)});
     steps.Add(MakeStep(GateStep, gate, StepKind::kActivation, layer, false));
   }
   steps.back().barrier = true;
@@ -752,6 +757,7 @@ void WeightNode::AddExperts(size_t thread, size_t layer, ProgramForm form, Steps
             .elementwise = &elementwise_,
             .gate = GateOf(layer),
             .units = shards_[extent.home]->Panel(PanelMatrix::kFfn, layer, extent.panels.begin),
+            .unit_panels = LayerShape(config_.layer(layer)).unit_panels,
             .biases = shards_[extent.home]->ExpertUnitBias(layer, extent.panels.begin),
             .first = extent.panels.begin,
             .end = extent.panels.end,
@@ -773,6 +779,7 @@ void WeightNode::AddExperts(size_t thread, size_t layer, ProgramForm form, Steps
                           .elementwise = &elementwise_,
                           .gate = GateOf(layer),
                           .units = shards_[extent.home]->Panel(matrix, layer, extent.panels.begin),
+                          .unit_panels = LayerShape(config_.layer(layer)).unit_panels,
                           .n_units = extent.panels.count(),
                           .biases = nullptr,
                           .x = x,

@@ -189,6 +189,7 @@ void AddPartsStep(const void* operand, void* batch);
 // out[m][0] = quantise(gate(gate) * up) of one unit, whose panel is cut.
 struct GateOperand {
   kernels::GateFn gate;
+  uint32_t unit_panels;
   FloatRows tile;  // 32 gate, 32 up
   ActRows out;
 };
@@ -200,9 +201,10 @@ struct FfnOperand {
   const kernels::Gemm* gemm;
   const kernels::Elementwise* elementwise;
   kernels::GateFn gate;
-  const uint8_t* units;  // 4 panels each
+  const uint8_t* units;
+  uint32_t unit_panels;
   size_t n_units;
-  const float* biases;  // [n_units][64], in the tile's order; or null
+  const float* biases;  // [n_units][unit_panels * 16], in the tile's order; or null
   ActRows x;
   FloatRows tile;
   ActRows out;

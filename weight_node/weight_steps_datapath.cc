@@ -318,7 +318,7 @@ void GateStep(const void* operand, void* batch) {
   const auto& rows = *static_cast<const BatchRows*>(batch);
   if (rows.rows == 0) return;
   const float* tile = op.tile.row(rows.first_row);
-  op.gate(tile, tile + model::kBlock, op.tile.stride, ActRow(op.out, rows.first_row),
+  op.gate(tile, tile + UpInTile(op.unit_panels), op.tile.stride, ActRow(op.out, rows.first_row),
           op.out.stride_bytes, rows.rows);
 }
 
@@ -326,17 +326,17 @@ void FfnStep(const void* operand, void* batch) {
   const auto& op = *static_cast<const FfnOperand*>(operand);
   const auto& rows = *static_cast<const BatchRows*>(batch);
   if (rows.rows == 0) return;
-  const size_t unit_bytes = 4 * op.gemm->shape().panel.bytes();
+  const size_t unit_bytes = op.unit_panels * op.gemm->shape().panel.bytes();
+  const size_t unit_rows = op.unit_panels * kernels::kPanelRows;
   for (size_t unit = 0; unit < op.n_units; ++unit) {
-    op.gemm->Run(op.units + unit * unit_bytes, ActRow(op.x, rows.first_row), op.tile.data, 4,
-                 rows.rows);
+    op.gemm->Run(op.units + unit * unit_bytes, ActRow(op.x, rows.first_row), op.tile.data,
+                 op.unit_panels, rows.rows);
     if (op.biases != nullptr) {
       for (uint32_t m = 0; m < rows.rows; ++m)
-        op.elementwise->add(op.tile.row(m), op.biases + unit * 2 * model::kBlock,
-                            2 * model::kBlock);
+        op.elementwise->add(op.tile.row(m), op.biases + unit * unit_rows, unit_rows);
     }
     EndLap(StepKind::kGateUp);
-    op.gate(op.tile.data, op.tile.data + model::kBlock, op.tile.stride,
+    op.gate(op.tile.data, op.tile.data + UpInTile(op.unit_panels), op.tile.stride,
             ActRow(op.out, rows.first_row) + unit, op.out.stride_bytes, rows.rows);
     EndLap(StepKind::kActivation);
   }

@@ -31,11 +31,12 @@ inline constexpr size_t kNormRows = 4;
 // What an FFN makes of its gate g and of up u: Gate(g) * u, Gate being kSilu: g / (1 + Exp(-g)).
 // kGeluTanh: 0.5 g (1 + tanh(sqrt(2 / pi) (g
 // + 0.044715 g^3))) as g / (1 + Exp(g * fma(g * g, kGeluCube, kGeluSlope))), the constants being
-// those of kernels/formats/numerics.h. kClamped: with g' = g < kGateLimit ? g : kGateLimit,
+// those of kernels/formats/numerics.h. kRelu: g > 0 ? g : +0; an FFN without a gate has up in its
+// place, which gives the square. kClamped: with g' = g < kGateLimit ? g : kGateLimit,
 // u' = u < kGateLimit ? u : kGateLimit, then u' > -kGateLimit ? u' : -kGateLimit,
 // g' / (1 + Exp(g' * kClampedSlope)) * (u' + 1).
-enum class Gate : uint8_t { kSilu, kGeluTanh, kClamped };
-inline constexpr size_t kGates = 3;
+enum class Gate : uint8_t { kSilu, kGeluTanh, kClamped, kRelu };
+inline constexpr size_t kGates = 4;
 
 using NormsFn = void (*)(const float* const* x, const float* w, float* const* y, size_t rows,
                          size_t n, float epsilon);

@@ -36,6 +36,7 @@ class Comparison {
     GateQuantize("swiglu_quantize", Gate::kSilu);
     GateQuantize("geglu_quantize", Gate::kGeluTanh);
     GateQuantize("clamped_gate_quantize", Gate::kClamped);
+    GateQuantize("reglu_quantize", Gate::kRelu);
     Rope();
     AddFinish();
     ScaledDotsSigmoid();

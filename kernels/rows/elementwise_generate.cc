@@ -331,9 +331,14 @@ void GateQuantize(Vec16Emitter& e, Gate kind) {
     std::vector<Vec16> h, t;
     const Vec16 cube =
         kind == Gate::kGeluTanh ? e.Broadcast(e.XmmConst(Const::kGeluCube)) : Vec16();
+    const Vec16 zero = kind == Gate::kRelu ? e.Zero() : Vec16();
     for (size_t i = 0; i < count; ++i) {
       for (const int half : {0, 64}) {
         h.push_back(e.Load(x86::ptr(gate, half)));
+        if (kind == Gate::kRelu) {
+          e.Op(I::kIdVmaxps, h.back(), h.back(), zero);  // NaN gives the second operand
+          continue;
+        }
         t.push_back(e.New());
         if (kind == Gate::kClamped) {
           e.Op(I::kIdVminps, h.back(), h.back(), e.Constant(Const::kGateLimit));
@@ -357,8 +362,10 @@ void GateQuantize(Vec16Emitter& e, Gate kind) {
     for (size_t i = 0; i < count; ++i) {
       for (const size_t half : {0, 1}) {
         const size_t v = 2 * i + half;
-        e.Op(I::kIdVaddps, t[v], t[v], e.Constant(Const::kOne));
-        e.Op(I::kIdVdivps, h[v], h[v], t[v]);
+        if (kind != Gate::kRelu) {
+          e.Op(I::kIdVaddps, t[v], t[v], e.Constant(Const::kOne));
+          e.Op(I::kIdVdivps, h[v], h[v], t[v]);
+        }
         const x86::Mem of_up = x86::ptr(up, static_cast<int32_t>(64 * half));
         if (kind != Gate::kClamped) {
           e.Op(I::kIdVmulps, h[v], h[v], of_up);
@@ -794,6 +801,7 @@ Elementwise GenerateElementwise(Isa isa) {
   generate("swiglu_quantize", Gate::kSilu);
   generate("geglu_quantize", Gate::kGeluTanh);
   generate("clamped_gate_quantize", Gate::kClamped);
+  generate("reglu_quantize", Gate::kRelu);
   GenerateVec16("rope", isa, &set.rope, Rope);
   GenerateVec16("add", isa, &set.add, Add);
   GenerateVec16("add_scaled", isa, &set.add_scaled, AddScaled);

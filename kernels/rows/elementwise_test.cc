@@ -288,7 +288,7 @@ TEST_P(ElementwiseOf, NanDoesNotCrash) {
   float m = kNan, l = 0;
   set.rms_norm(x.data(), x.data(), y.data(), 64, 0);
   set.quantize(x.data(), blocks.data(), 64);
-  for (const Gate gate : {Gate::kSilu, Gate::kGeluTanh, Gate::kClamped})
+  for (const Gate gate : {Gate::kSilu, Gate::kGeluTanh, Gate::kClamped, Gate::kRelu})
     set.of(gate)(x.data(), x.data(), kBlock, blocks.data(), sizeof(ActBlock), 2);
   set.softmax_chunk(x.data(), 64, 1, 0, 50, 64, &m, &l);
   set.merge(y.data(), &m, &l, x.data(), kNan, kNan, 64);
@@ -398,13 +398,14 @@ TEST(Scalar, GatesAgainstDouble) {
     g = std::min(g, 7.0);
     return (std::clamp(u, -7.0, 7.0) + 1) * g / (1 + std::exp(-1.702 * g));
   };
-  for (const Gate kind : {Gate::kSilu, Gate::kGeluTanh, Gate::kClamped}) {
+  for (const Gate kind : {Gate::kSilu, Gate::kGeluTanh, Gate::kClamped, Gate::kRelu}) {
     std::vector<ActBlock> blocks(n / kBlock);
     GetElementwise(Isa::kScalar)
         .of(kind)(gate.data(), up.data(), kBlock, blocks.data(), sizeof(ActBlock), n / kBlock);
     for (size_t i = 0; i < n; ++i) {
       const double h = kind == Gate::kSilu       ? silu(gate[i]) * up[i]
                        : kind == Gate::kGeluTanh ? gelu_tanh(gate[i]) * up[i]
+                       : kind == Gate::kRelu     ? std::max(0.0f, gate[i]) * up[i]
                                                  : clamped(gate[i], up[i]);
       const ActBlock& block = blocks[i / kBlock];
       // Half a quantisation step, plus the effect of the roundings before it.

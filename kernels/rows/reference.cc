@@ -122,7 +122,9 @@ void GateQuantize(const float* gate, const float* up, size_t stride, ActBlock* o
       const float of_gate = gate[m * stride + i], of_up = up[m * stride + i];
       const float g = kGate == Gate::kClamped ? AtMostLimit(of_gate) : of_gate;
       const float u = kGate == Gate::kClamped ? UpFactor(of_up) : of_up;
-      h[i] = (g / (1.0f + Exp(GateArgument<kGate>(g)))) * u;
+      const float factor =
+          kGate == Gate::kRelu ? (g > 0.0f ? g : 0.0f) : g / (1.0f + Exp(GateArgument<kGate>(g)));
+      h[i] = factor * u;
     }
     *reinterpret_cast<ActBlock*>(reinterpret_cast<uint8_t*>(out) + m * out_stride) =
         QuantizeBlock(h);
@@ -251,7 +253,7 @@ Elementwise ScalarElementwise() {
           .quantize_hadamard = QuantizeHadamard,
           .quantize_row = QuantizeRow,
           .gate_quantize = {GateQuantize<Gate::kSilu>, GateQuantize<Gate::kGeluTanh>,
-                            GateQuantize<Gate::kClamped>},
+                            GateQuantize<Gate::kClamped>, GateQuantize<Gate::kRelu>},
           .rope = Rope,
           .add = Add,
           .add_scaled = AddScaled,

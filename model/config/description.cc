@@ -17,7 +17,7 @@ constexpr std::array kKindNames = {"matrix", "norm", "bias", "table"};
 constexpr std::array kOpNames = {"rms_norm", "qkv",   "attention",  "o",           "silu_gate",
                                  "down",     "input", "delta_rule", "convolution", "mamba2"};
 constexpr std::array kNormNames = {"rms", "layer"};
-constexpr std::array kGateNames = {"silu", "gelu_tanh", "clamped"};
+constexpr std::array kGateNames = {"silu", "gelu_tanh", "clamped", "squared_relu"};
 constexpr std::array kGatingNames = {"softmax", "sigmoid"};
 constexpr std::array kQkNormNames = {"none", "head", "head_after_rope", "row"};
 constexpr std::array kStateNames = {"none", "delta_rule", "convolution", "mamba2"};

@@ -15,12 +15,12 @@ namespace larder::model::inline families {
 namespace {
 
 constexpr std::array kFamilies = {
-    &kLlama,    &kQwen2,        &kQwen3,      &kErnie45,       &kExaone4,     &kGlm4,
-    &kGranite,  &kHunyuanDense, &kMistral3,   &kOlmo2,         &kPhi3,        &kSeedOss,
-    &kSmolLm3,  &kGemma,        &kGemma2,     &kGemma3,        &kGemma4,      &kCohere2,
-    &kCommandR, &kQwen35,       &kLfm2,       &kGraniteHybrid, &kQwen3Moe,    &kOlmoe,
-    &kQwen2Moe, &kGraniteMoe,   &kErnie45Moe, &kMinimaxM2,     &kDots1,       &kFalconH1,
-    &kLfm2Moe,  &kQwen35Moe,    &kQwen3Next,  &kGlm4Moe,       &kBailingMoe2, &kGptOss};
+    &kLlama,         &kQwen2,    &kQwen3,   &kErnie45,   &kExaone4,    &kGlm4,       &kGranite,
+    &kHunyuanDense,  &kMistral3, &kOlmo2,   &kPhi3,      &kSeedOss,    &kSmolLm3,    &kGemma,
+    &kGemma2,        &kGemma3,   &kGemma4,  &kCohere2,   &kCommandR,   &kQwen35,     &kLfm2,
+    &kGraniteHybrid, &kQwen3Moe, &kOlmoe,   &kQwen2Moe,  &kGraniteMoe, &kErnie45Moe, &kMinimaxM2,
+    &kDots1,         &kFalconH1, &kLfm2Moe, &kQwen35Moe, &kQwen3Next,  &kGlm4Moe,    &kBailingMoe2,
+    &kGptOss,        &kArcee};
 
 constexpr std::string_view kKeysOfSome[] = {"attention.output_scale",
                                             "attention.scale",
@@ -43,7 +43,6 @@ struct Missing {
   std::string_view name, what;
 };
 constexpr Missing kMissing[] = {
-    {"arcee", "gates without a gate matrix"},
     {"bert", "attention in both directions"},
     {"deepseek2", "latent attention (MLA), mixtures of experts"},
     {"gemma3n", "AltUp, embeddings of each layer"},
@@ -51,7 +50,7 @@ constexpr Missing kMissing[] = {
     {"llama4", "mixtures of experts, attention in chunks"},
     {"mamba2", "layers without FFN"},
     {"nemotron_h", "layers without attention or without FFN"},
-    {"phi2", "LayerNorm with biases, gates without a gate matrix"},
+    {"phi2", "LayerNorm with biases, GELU without a gate matrix"},
 };
 
 constexpr std::string_view kWindow = "attention.sliding_window";

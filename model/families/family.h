@@ -240,6 +240,6 @@ extern const Family kCohere2, kCommandR, kErnie45, kExaone4, kFalconH1, kGemma, 
     kGemma4, kGlm4, kGranite, kGraniteHybrid, kHunyuanDense, kLfm2, kLlama, kMistral3, kOlmo2,
     kPhi3, kQwen2, kQwen3, kQwen35, kSeedOss, kSmolLm3, kQwen3Moe, kOlmoe, kQwen2Moe, kGraniteMoe,
     kErnie45Moe, kMinimaxM2, kDots1, kLfm2Moe, kQwen35Moe, kQwen3Next, kGlm4Moe, kBailingMoe2,
-    kGptOss;
+    kGptOss, kArcee;
 
 }  // namespace larder::model::families

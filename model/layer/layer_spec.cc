@@ -231,6 +231,9 @@ const char* KeysOf(Length length, StateKind kind, bool experts) {
 }
 
 bool IsPresent(const Row& row, const LayerTraits& traits) {
+  const bool of_gate = row.role == TensorRole::kGate || row.role == TensorRole::kGateBias ||
+                       row.role == TensorRole::kSharedGate;
+  if (of_gate && traits.gate == GateKind::kSquaredRelu) return false;
   switch (row.present) {
     case If::kAlways:
       return true;
@@ -509,7 +512,7 @@ uint64_t LayerSpec::matrix_parameters() const {
 uint64_t LayerSpec::active_parameters() const {
   uint64_t idle = 0;
   for (const TensorRole role : {TensorRole::kGate, TensorRole::kUp, TensorRole::kDown}) {
-    if (experts.count == 0) break;
+    if (experts.count == 0 || !Has(role)) continue;
     const TensorSpec& all = tensor(role);
     idle +=
         static_cast<uint64_t>(all.rows) * all.cols / experts.count * (experts.count - experts.used);

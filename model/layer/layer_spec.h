@@ -176,8 +176,9 @@ enum class NormKind : uint8_t { kRms, kLayer };
 
 // What an FFN makes of gate and up: it multiplies up by silu of gate (SwiGLU, Shazeer 2020), or by
 // GELU in its form with tanh; or, kClamped, (up + 1) * gate * sigmoid(1.702 gate), where gate is at
-// most 7 and up from -7 to 7.
-enum class GateKind : uint8_t { kSilu, kGeluTanh, kClamped };
+// most 7 and up from -7 to 7. kSquaredRelu: there is no gate, up becomes max(0, up)^2 (So 2021,
+// arXiv 2109.08668).
+enum class GateKind : uint8_t { kSilu, kGeluTanh, kClamped, kSquaredRelu };
 
 // Norms of q and k.
 enum class QkNorm : uint8_t {
@@ -295,6 +296,7 @@ struct LayerSpec {
   Recurrence recurrence;
   ExpertSpec experts;
 
+  bool gated() const { return gate != GateKind::kSquaredRelu; }
   bool recurrent() const { return recurrence.any(); }  // it has a state
   bool attends() const { return !recurrent() || recurrence.beside_attention(); }
   // The sizes of the state: those of the layer, unless it has attention, too.

@@ -260,6 +260,10 @@ const std::vector<Change>& Changes() {
        [](RawGguf& f) { f.Patch("blk.1.ffn_up_exps.bias", 96 * 4, Raw(5.0f)); }},
       {"the norm behind experts with a bias of down", "gpt-oss",
        [](RawGguf& f) { f.Patch("blk.2.ffn_down_exps.bias", 64 * 4, Raw(5.0f)); }},
+      {"a bias of up, whose square it is in", "arcee",
+       [](RawGguf& f) {
+         for (int i = 0; i < 4; ++i) f.AddF32(fmt::format("blk.{}.ffn_up.bias", i), {96});
+       }},
       {"a bias of O", "llama", [](RawGguf& f) { f.AddF32("blk.0.attn_output.bias", {64}); }},
       {"a bias of down", "llama", [](RawGguf& f) { f.AddF32("blk.0.ffn_down.bias", {64}); }},
       {"a bias of gate", "llama",
@@ -595,6 +599,14 @@ TEST(Families, BadFilesAreRefusedInOneLine) {
        [](RawGguf& f) { f.SetU32("bailingmoe2.expert_used_count", 5); }},
       {"bailingmoe2", "tensor 'blk.0.attn_q_norm.weight' is missing",
        [](RawGguf& f) { f.EraseTensor("blk.0.attn_q_norm.weight"); }},
+      {"arcee", "tensor 'blk.0.ffn_gate.weight' is not part of a arcee model",
+       [](RawGguf& f) {
+         f.AddF32("blk.0.ffn_gate.weight", {64, 96});
+       }},
+      {"arcee", "tensor 'blk.1.ffn_up.weight' is 48 rows of 64, expected 96 rows of 64",
+       [](RawGguf& f) {
+         f.Find("blk.1.ffn_up.weight").dims = {64, 48};
+       }},
       {"glm4moe", "tensor 'blk.2.attn_q_norm.weight' is missing",  // in all layers, or in none
        [](RawGguf& f) { f.EraseTensor("blk.2.attn_q_norm.weight"); }},
       {"glm4moe", "tensor 'blk.0.ffn_norm.weight' is not part of a glm4moe model",

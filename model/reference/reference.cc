@@ -66,6 +66,8 @@ double GatedUp(GateKind kind, double g, double up) {
     case GateKind::kClamped:
       g = std::min(g, 7.0);
       return g / (1.0 + std::exp(-1.702 * g)) * (std::clamp(up, -7.0, 7.0) + 1.0);
+    case GateKind::kSquaredRelu:
+      return std::max(0.0, up) * up;
   }
   return 0.0;
 }
@@ -242,10 +244,11 @@ void ReferenceModel::Run(const LayerOp& op, Layer& layer, State& s) const {
       return;
     case OpKind::kGate: {  // Shazeer 2020 (arXiv 2002.05202), eq. 6
       if (config_.layer(layer.index).experts.count != 0) return;  // with their kDown
-      std::vector<float> gate = Product(layer.matrix(TensorRole::kGate), s.in);
       std::vector<float> up = Product(layer.matrix(TensorRole::kUp), s.in);
-      Add(gate, layer.of(TensorRole::kGateBias));
       Add(up, layer.of(TensorRole::kUpBias));
+      std::vector<float> gate =
+          layer.has(TensorRole::kGate) ? Product(layer.matrix(TensorRole::kGate), s.in) : up;
+      Add(gate, layer.of(TensorRole::kGateBias));
       s.hidden = Gated(layer, std::move(gate), up);
       return;
     }
@@ -345,8 +348,9 @@ std::vector<float> ReferenceModel::RunExperts(const Layer& layer, const State& s
     return y;
   };
   for (const auto& [e, weight] : Choose(layer, s.in)) {
+    const TensorRole gate = spec.gated() ? TensorRole::kGate : TensorRole::kUp;
     const std::vector<float> hidden =
-        Gated(layer, product(TensorRole::kGate, TensorRole::kGateBias, e, ffn, s.in),
+        Gated(layer, product(gate, TensorRole::kGateBias, e, ffn, s.in),
               product(TensorRole::kUp, TensorRole::kUpBias, e, ffn, s.in));
     add(weight, product(TensorRole::kDown, TensorRole::kDownBias, e, sum.size(), hidden));
   }
@@ -355,8 +359,9 @@ std::vector<float> ReferenceModel::RunExperts(const Layer& layer, const State& s
     const double weight =
         router.empty() ? 1.0
                        : 1.0 / (1.0 + std::exp(-Dot(router.data(), s.in.data(), s.in.size())));
+    const TensorRole gate = spec.gated() ? TensorRole::kSharedGate : TensorRole::kSharedUp;
     add(weight, Product(layer.matrix(TensorRole::kSharedDown),
-                        Gated(layer, Product(layer.matrix(TensorRole::kSharedGate), s.in),
+                        Gated(layer, Product(layer.matrix(gate), s.in),
                               Product(layer.matrix(TensorRole::kSharedUp), s.in))));
   }
   return {sum.begin(), sum.end()};

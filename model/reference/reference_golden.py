@@ -76,6 +76,7 @@ CASES = {
     "dots1": case(4, 4, 4, 4, 1e4, "halves", qk="heads", layers=3,
                   experts=dict(count=5, used=2, ffn=8, shared=16, dense=1, sigmoid=True, bias=True,
                                scale=2.5)),
+    "arcee": case(4, 2, 4, 4, 1e4, "neighbours", gate=None),
     "lfm2moe": case(4, 2, 6, 6, 1e6, "halves", tied=True, qk="heads", recurrent=[0], taps=3,
                     output_norm="token_embd_norm",
                     experts=dict(count=5, used=2, ffn=8, sigmoid=True, bias=True)),
@@ -151,6 +152,8 @@ def gated(g, u, case):
     if case.get("gate") == "clamped":
         g, u = min(g, 7), max(-7, min(u, 7)) + 1
         return g * u / (1 + math.exp(-1.702 * g))
+    if case.get("gate", "silu") is None:
+        return max(0, u)**2
     return gate_of(g, case) * u
 
 

@@ -187,7 +187,7 @@ class TinyModel {
     if (s.experts.count != 0 && layer >= s.experts.dense) {
       AddExperts(s, name);
     } else {
-      if (!is_fused) AddMatrix(name("ffn_gate.weight"), s.ffn, s.dim);
+      if (!is_fused && !Is(s, {"arcee"})) AddMatrix(name("ffn_gate.weight"), s.ffn, s.dim);
       AddMatrix(name("ffn_up.weight"), is_fused ? 2 * s.ffn : s.ffn, s.dim);
       AddMatrix(name("ffn_down.weight"), s.dim, s.ffn);
     }

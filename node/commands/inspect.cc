@@ -180,6 +180,7 @@ std::string MechanismsText(const model::LayerSpec& layer) {
   if (layer.gate == model::GateKind::kClamped) text += ", clamped gates";
   if (layer.Has(model::TensorRole::kRouterLogitBias)) text += ", biases of the router";
   if (layer.Has(model::TensorRole::kSinks)) text += ", attention sinks";
+  if (!layer.gated()) text += ", squares of ReLU without gates";
   const auto is_gate = [](const model::LayerOp& op) { return op.kind == model::OpKind::kGate; };
   if (std::ranges::any_of(layer.BeforeAttention(), is_gate)) text += ", FFN beside attention";
   if (layer.window != 0) text += fmt::format(", windows of {}", layer.window);

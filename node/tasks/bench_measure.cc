@@ -139,8 +139,9 @@ double OperationsPerToken(const model::ModelConfig& config, const BenchTest& tes
   weights -= table;
   // In the last layer, only the token whose logits are wanted goes on behind attention.
   if (config.layers == 0) return 2 * weights;  // a chain's ends
-  const model::LayerSizes& last = config.layer(config.layers - 1).sizes;
-  const size_t behind = config.dim * (last.q_rows() + 3 * last.ffn);
+  const model::LayerSpec& last = config.layer(config.layers - 1);
+  const size_t behind =
+      config.dim * (last.sizes.q_rows() + (last.gated() ? 3 : 2) * last.sizes.ffn);
   return 2 * (weights - static_cast<double>(behind) * (1 - 1 / static_cast<double>(test.tokens)));
 }
 
@@ -295,7 +296,8 @@ void SetLimits(const model::ModelConfig& config, double peak_gops, double reread
   });
   set("product q, k, v", PanelMatrix::kQkv, config.dim * qkv_rows, rows, 1);
   set("product o", PanelMatrix::kO, config.dim * q_rows, behind, reads_behind);
-  set("product gate, up", PanelMatrix::kFfn, config.dim * 2 * ffn, behind, reads_behind);
+  const size_t up = config.layer(0).gated() ? 2 * ffn : ffn;
+  set("product gate, up", PanelMatrix::kFfn, config.dim * up, behind, reads_behind);
   set("product down", PanelMatrix::kDown, config.dim * ffn, behind, reads_behind);
   set("product lm_head", PanelMatrix::kLmHead, config.dim * config.vocab, logit_rows, reads);
 }

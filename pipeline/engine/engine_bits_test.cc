@@ -559,6 +559,7 @@ std::map<std::string, model::ModelShape> Shapes() {
           {"olmoe", of("olmoe", [](model::ModelShape&) {})},
           {"qwen2moe", of("qwen2moe", [](model::ModelShape&) {})},
           {"qwen3moe", of("qwen3moe", [](model::ModelShape&) {})},
+          {"arcee", of("arcee", [](model::ModelShape& s) { s.ffn = 544; })},
           {"bailingmoe2", of("bailingmoe2", [](model::ModelShape&) {})},
           {"glm4moe", of("glm4moe", [](model::ModelShape&) {})},
           {"granitehybrid-experts", of("granitehybrid",

@@ -75,6 +75,7 @@ INSTANTIATE_TEST_SUITE_P(
                  {PanelMatrix::kO, PanelMatrix::kDown},
                  "olmo2"},
         CutModel{"FewUnitsWithBiases", 4096, 96, 2, 64, {PanelMatrix::kFfn}, "llama", true, true},
+        CutModel{"FewUnitsWithoutGates", 4096, 96, 2, 64, {PanelMatrix::kFfn}, "arcee", true, true},
         // attention follows, and the rows that are kept behind it take their blocks with them
         CutModel{"FewUnitsBeforeAttention", 4096, 96, 2, 64, {PanelMatrix::kFfn}, "command-r"},
         CutModel{"FewUnits", 4096, 96, 2, 64, {PanelMatrix::kFfn}}),

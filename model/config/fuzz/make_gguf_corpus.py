@@ -272,6 +272,7 @@ def families():
     context = ("rope.scaling.original_context_length", U32, 16)
     window = ("attention.sliding_window", U32, 32)
     return {
+        "arcee": model("arcee", without=("ffn_gate.weight",)),
         "command-r": model("command-r", [("logit_scale", F32, 0.25)], without=("ffn_norm.weight",)),
         "ernie4_5": model("ernie4_5"),
         "exaone4": model("exaone4", [], behind + heads, without=before),
