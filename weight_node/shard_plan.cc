@@ -79,7 +79,7 @@ const char* NameOf(PanelMatrix matrix) {
 LayerShape::LayerShape(const model::LayerSpec& layer)
     : dim_blocks(BlocksOf(layer, TensorRole::kQ)),
       q_blocks(CeilDiv(layer.output_size(), kBlock)),
-      ffn_blocks(BlocksOf(layer, TensorRole::kDown)),
+      ffn_blocks(layer.has_ffn() ? BlocksOf(layer, TensorRole::kDown) : 0),
       shared_blocks(CeilDiv(layer.experts.shared_ffn, kBlock)),
       group_rows(RowsOfGroup(layer, 0)),
       group_panels(CeilDiv(group_rows, kPanelRows)),
@@ -90,7 +90,7 @@ LayerShape::LayerShape(const model::LayerSpec& layer)
       qkv_panels(kv_heads * group_panels + state_groups * state_panels),
       o_panels(PanelsOf(layer, TensorRole::kO)),
       ffn_units(ffn_blocks * std::max<size_t>(1, layer.experts.count)),
-      down_panels(CeilDiv(layer.sizes.dim, kPanelRows)),
+      down_panels(layer.has_ffn() ? CeilDiv(layer.sizes.dim, kPanelRows) : 0),
       unit_panels(layer.gated() ? 4 : 2),
       experts(layer.experts.count),
       shared_units(shared_blocks),
@@ -363,8 +363,8 @@ ShardPlan MakeShardPlan(const model::ModelConfig& config, size_t threads,
       bytes += BytesOf(of, matrix);
       layers += of.count;
     }
-    if (layers == 0) return;
     const size_t panels = panels_of[MatrixId(kind, matrix)];
+    if (layers == 0 || panels == 0) return;
     const size_t most = MostBlocks(panels, blocks, threads);
     const size_t most_of_cut = MostBlocksOfCut(panels, blocks, threads);
     // Formats may differ between layers: the mean.

@@ -376,8 +376,7 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
       const model::TensorSpec& matrix = spec.tensor(role);
       RowsOfTensor rows{.rows = matrix.rows, .spec = &matrix};
       for (size_t i = 0; i < matrix.tensors(); ++i)
-        rows.tensors.push_back(
-            &file.Tensor(model::LayerTensor(config_.first_layer + layer, matrix, i)));
+        rows.tensors.push_back(&file.Tensor(config_.TensorName(layer, matrix, i)));
       return rows;
     };
     const std::vector<std::optional<QkvSource>> qkv = QkvRows(spec);

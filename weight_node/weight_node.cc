@@ -103,9 +103,11 @@ void WeightNode::MakeProducts(const WeightNodeOptions& options) {
     for (uint32_t panel = 0; panel < shape.of_group(groups - 1).end; ++panel)
       make(PanelMatrix::kQkv, panels.of(PanelMatrix::kQkv, panel), activations_.qkv);
     make_residual(PanelMatrix::kO, layer);
-    make_for(PanelMatrix::kFfn, panels.of(PanelMatrix::kFfn, 0), activations_.threads[0].ffn_tile,
-             TargetOf(layer, PanelMatrix::kFfn));
-    make_residual(PanelMatrix::kDown, layer);
+    if (config_.kinds[kind].has_ffn()) {
+      make_for(PanelMatrix::kFfn, panels.of(PanelMatrix::kFfn, 0), activations_.threads[0].ffn_tile,
+               TargetOf(layer, PanelMatrix::kFfn));
+      make_residual(PanelMatrix::kDown, layer);
+    }
     if (config_.layer(layer).experts.shared_ffn != 0) {
       make(PanelMatrix::kSharedFfn, panels.of(PanelMatrix::kSharedFfn, 0),
            activations_.threads[0].ffn_tile);
@@ -234,7 +236,8 @@ void WeightNode::AddEmbed(size_t thread, Steps& steps) {
 void WeightNode::AddTransfer(size_t thread, ProgramForm form, threadpool::Kernel kernel,
                              StepKind kind, size_t layer, bool barrier, bool logit_rows,
                              Steps& steps) {
-  const auto ranges = ColumnsOf(thread, layer, form, PanelMatrix::kDown);
+  const PanelMatrix last = config_.layer(layer).has_ffn() ? PanelMatrix::kDown : PanelMatrix::kO;
+  const auto ranges = ColumnsOf(thread, layer, form, last);
   for (const Range<size_t>& columns : ranges) {
     const TransferOperand* operand = Keep(transfers_, TransferOperand{.x = activations_.x,
                                                                       .dim = config_.dim,

@@ -119,7 +119,8 @@ class ConfigReader {
     config_.layers = blocks - skipped;
     keys_.skipped = skipped;
     config_.dim = Count("embedding_length", kMaxDim);
-    const std::vector<size_t> ffn = Counts("feed_forward_length", {}, kMaxFfn);
+    const std::vector<size_t> ffn =
+        Counts("feed_forward_length", {}, kMaxFfn, family().ffn_apart ? 0 : 1);
     const std::vector<size_t> heads = Counts("attention.head_count", {}, kMaxHeads);
     const std::vector<size_t> kv_heads = Counts("attention.head_count_kv", heads, kMaxHeads,
                                                 family().states_without_kv_heads ? 0 : 1);
@@ -224,6 +225,8 @@ class ConfigReader {
     for (KeysOfModel::Layer& layer : keys_.layers) layer.rotary = rotary_;
     ReadKeys(family(), keys, config_.trained_context, keys_);
     config_.scales = keys_.scales;
+    config_.layers = keys_.layers.size();
+    if (family().ffn_apart) config_.first_block = FirstBlocks(keys_);
   }
 
   void ReadRope() {
@@ -355,7 +358,8 @@ std::string LayersText(const ModelConfig& config) {
     } else {
       text += ',';
     }
-    text += experts.count == 0
+    text += sizes.ffn == 0 ? " no FFN,"
+            : experts.count == 0
                 ? fmt::format(" ffn {},", sizes.ffn)
                 : fmt::format(" {} of {} experts of {}{},", experts.used, experts.count, sizes.ffn,
                               experts.shared_ffn == 0

@@ -61,6 +61,9 @@ struct ModelConfig {
   static constexpr size_t kMaxKinds = 256;
   std::vector<LayerSpec> kinds;  // the kinds of layers of the whole model; at most kMaxKinds
   std::vector<uint8_t> kind_of;  // [the whole model's layers]: index into kinds
+  // [the whole model's layers]: the first block in the file, N of "blk.N"; empty: the layer's own
+  // number.
+  std::vector<uint32_t> first_block;
   TensorTypes types;
 
   ModelPart part;  // the part in the file that this was read from
@@ -100,8 +103,14 @@ struct ModelConfig {
   // The name in the model's file of the tensor that has or is it: "blk.3.attn_q.weight". `index` 0
   // is layer first_layer, which must have such a tensor.
   std::string TensorName(size_t index, TensorRole role) const {
-    return LayerTensor(first_layer + index, layer(index).tensor(role).suffix);
+    return TensorName(index, layer(index).tensor(role), 0);
   }
+  // Of the tensors that are it together (TensorSpec::each).
+  std::string TensorName(size_t index, const TensorSpec& tensor, size_t number) const {
+    return LayerTensor(BlockOf(first_layer + index), tensor, number);
+  }
+  // `layer`: of the whole model.
+  size_t BlockOf(size_t layer) const { return first_block.empty() ? layer : first_block.at(layer); }
 };
 
 // Throws Error for an unsupported architecture (the message lists the supported ones), missing or

@@ -81,7 +81,7 @@ class TensorChecker {
   TensorForms FormsInFile() const {
     const size_t first = FirstWithAttention();
     const auto find = [&](std::string_view suffix) {
-      return file_.FindTensor(LayerTensor(first, suffix));
+      return file_.FindTensor(LayerTensor(config_.BlockOf(first), suffix));
     };
     const auto has = [&](std::string_view suffix) { return find(suffix) != nullptr; };
     const TensorInfo* const up = find("ffn_up.weight");
@@ -113,8 +113,10 @@ class TensorChecker {
   bool FirstHas(const Is& is, std::string_view suffix) const {
     const auto layer = std::ranges::find_if(keys_.layers, is);
     if (layer == keys_.layers.end()) return false;
-    const auto number = static_cast<size_t>(layer - keys_.layers.begin());
-    return file_.FindTensor(LayerTensor(number, suffix)) != nullptr;
+    const size_t block = config_.BlockOf(static_cast<size_t>(layer - keys_.layers.begin()));
+    for (size_t i = 0; i < layer->blocks; ++i)
+      if (file_.FindTensor(LayerTensor(block + i, suffix)) != nullptr) return true;
+    return false;
   }
   bool HasInLayerWith(StateKind kind, std::string_view suffix) const {
     return FirstHas([&](const KeysOfModel::Layer& layer) { return layer.recurrence.kind == kind; },
@@ -183,7 +185,7 @@ class TensorChecker {
                                                      : tensor.rows;
       const size_t cols = !matrix && tensor.of != 0 ? tensor.of : tensor.cols;
       const auto expect = [&](size_t number) -> const TensorInfo& {
-        return Expect(LayerTensor(layer, tensor, number), rows, cols,
+        return Expect(LayerTensor(config_.BlockOf(layer), tensor, number), rows, cols,
                       tensor.of != 0     ? "together with others: " + tensor.meaning
                       : tensor.each != 0 ? "one of " + tensor.meaning
                                          : tensor.meaning);
@@ -276,8 +278,10 @@ class TensorChecker {
   }
 
   bool IsOfSkipped(std::string_view name) const {
+    size_t blocks = 0;  // of the layers
+    for (const KeysOfModel::Layer& layer : keys_.layers) blocks += layer.blocks;
     for (size_t i = 0; i < keys_.skipped; ++i)
-      if (name.starts_with(LayerTensor(config_.layers + i, ""))) return true;
+      if (name.starts_with(LayerTensor(blocks + i, ""))) return true;
     return false;
   }
 

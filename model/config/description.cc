@@ -40,7 +40,7 @@ class Writer {
     // Left out: the name, which may be the file's, and the part, which is of the file.
     [[maybe_unused]] const auto& [architecture_name, name, layers, first_layer, ends, dim, vocab,
                                   trained_context, norm_epsilon, norm, tied_embeddings, scales,
-                                  kinds, kind_of, types, part] = config;
+                                  kinds, kind_of, first_block, types, part] = config;
     const Family* const family = FindFamily(architecture_name);  // null: a config made by hand
     Line("architecture", "{} {}", family == nullptr ? 0 : family->number, architecture_name);
     Line("layers", "{}", layers);
@@ -62,6 +62,7 @@ class Writer {
       Add(kinds[kind]);
     }
     Line("kind_of", "{}", fmt::join(kind_of, " "));
+    if (!first_block.empty()) Line("first_block", "{}", fmt::join(first_block, " "));
     Add(types);
   }
 
@@ -126,12 +127,13 @@ class Writer {
   void Add(const TensorSpec& tensor) {
     // Left out: what the shape means, which is for messages.
     [[maybe_unused]] const auto& [role, kind, suffix, rows, cols, meaning, first, of, shared, run,
-                                  step, each] = tensor;
+                                  step, each, block] = tensor;
     Line("tensor", "{} {} {} {} x {}", static_cast<int>(role), suffix, NameOf(kKindNames, kind),
          rows, cols);
     if (of != 0) Line("tensor.part", "{} of {}", first, of);
     if (run != 0) Line("tensor.runs", "{} of {}", run, step);
     LineUnless(each == 0, "tensor.each", each);
+    LineUnless(block == 0, "tensor.block", block);
     LineUnless(!shared, "tensor.shared", shared);
   }
 

@@ -123,10 +123,14 @@ TensorForms ReadForms(const GgufFile& file) {
 }
 
 // blk.N.* of the stage's layers, and the tensor outside layers that every stage needs.
-bool OfStage(const std::string& name, const SplitStage& stage) {
+bool OfStage(const std::string& name, const ModelConfig& config, const SplitStage& stage) {
   if (IsRopeFactors(name)) return true;
   for (size_t layer = stage.first_layer; layer < stage.first_layer + stage.layers; ++layer) {
-    if (name.starts_with(LayerTensor(layer, ""))) return true;
+    const LayerSpec& spec = config.kinds[config.kind_of[layer]];
+    const size_t first = config.BlockOf(layer);
+    const size_t last = first + (spec.has_ffn() ? spec.tensor(TensorRole::kDown).block : 0);
+    for (size_t block = first; block <= last; ++block)
+      if (name.starts_with(LayerTensor(block, ""))) return true;
   }
   return false;
 }
@@ -338,7 +342,7 @@ void WriteSplit(const GgufFile& file, const std::vector<SplitStage>& stages,
     part.layers = stages[i].layers;
     WritePart(
         file, config, part, fingerprint, stages[i].path,
-        [&](const std::string& name) { return OfStage(name, stages[i]); }, progress);
+        [&](const std::string& name) { return OfStage(name, config, stages[i]); }, progress);
   }
   part = {.kind = ModelPart::Kind::kServing, .count = stages.size()};
   WritePart(

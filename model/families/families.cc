@@ -15,12 +15,13 @@ namespace larder::model::inline families {
 namespace {
 
 constexpr std::array kFamilies = {
-    &kLlama,         &kQwen2,    &kQwen3,   &kErnie45,   &kExaone4,    &kGlm4,       &kGranite,
-    &kHunyuanDense,  &kMistral3, &kOlmo2,   &kPhi3,      &kSeedOss,    &kSmolLm3,    &kGemma,
-    &kGemma2,        &kGemma3,   &kGemma4,  &kCohere2,   &kCommandR,   &kQwen35,     &kLfm2,
-    &kGraniteHybrid, &kQwen3Moe, &kOlmoe,   &kQwen2Moe,  &kGraniteMoe, &kErnie45Moe, &kMinimaxM2,
-    &kDots1,         &kFalconH1, &kLfm2Moe, &kQwen35Moe, &kQwen3Next,  &kGlm4Moe,    &kBailingMoe2,
-    &kGptOss,        &kArcee};
+    &kLlama,    &kQwen2,        &kQwen3,       &kErnie45,       &kExaone4,     &kGlm4,
+    &kGranite,  &kHunyuanDense, &kMistral3,    &kOlmo2,         &kPhi3,        &kSeedOss,
+    &kSmolLm3,  &kGemma,        &kGemma2,      &kGemma3,        &kGemma4,      &kCohere2,
+    &kCommandR, &kQwen35,       &kLfm2,        &kGraniteHybrid, &kQwen3Moe,    &kOlmoe,
+    &kQwen2Moe, &kGraniteMoe,   &kErnie45Moe,  &kMinimaxM2,     &kDots1,       &kFalconH1,
+    &kLfm2Moe,  &kQwen35Moe,    &kQwen3Next,   &kGlm4Moe,       &kBailingMoe2, &kGptOss,
+    &kArcee,    &kNemotronH,    &kNemotronHMoe};
 
 constexpr std::string_view kKeysOfSome[] = {"attention.output_scale",
                                             "attention.scale",
@@ -48,8 +49,7 @@ constexpr Missing kMissing[] = {
     {"gemma3n", "AltUp, embeddings of each layer"},
     {"kimi-linear", "recurrent layers (delta rule), latent attention (MLA)"},
     {"llama4", "mixtures of experts, attention in chunks"},
-    {"mamba2", "layers without FFN"},
-    {"nemotron_h", "layers without attention or without FFN"},
+    {"mamba2", "models without attention"},
     {"phi2", "LayerNorm with biases, GELU without a gate matrix"},
 };
 
@@ -154,7 +154,7 @@ void ReadExperts(const Family& family, const FamilyKeys& keys, KeysOfModel& mode
                                .step = keys.Count("interleave_moe_layer_step", 1, 1024)};
   for (size_t i = 0; i < model.layers.size(); ++i) {
     KeysOfModel::Layer& layer = model.layers[i];
-    if (!with.Has(i)) continue;
+    if (!with.Has(i) || layer.sizes.ffn == 0) continue;
     size_t length = layer.sizes.ffn;
     if (family.experts->length_of_used) length = std::max<size_t>(1, length / experts.used);
     layer.sizes.ffn = keys.Count("expert_feed_forward_length", length, kMostLength);
@@ -223,6 +223,16 @@ void ReadKeys(const Family& family, const FamilyKeys& keys, size_t context, Keys
   }
 }
 
+std::vector<uint32_t> FirstBlocks(const KeysOfModel& model) {
+  std::vector<uint32_t> first;
+  uint32_t next = 0;
+  for (const KeysOfModel::Layer& layer : model.layers) {
+    first.push_back(next);
+    next += static_cast<uint32_t>(layer.blocks);
+  }
+  return first;
+}
+
 std::string_view MissingIn(std::string_view name) {
   const auto* const found = std::ranges::find(kMissing, name, &Missing::name);
   return found == std::end(kMissing) ? std::string_view() : found->what;
@@ -246,6 +256,7 @@ LayerSpec MakeLayerSpec(const Family& family, const KeysOfModel::Layer& layer, f
                      .output_gate = layer.output_gate,
                      .recurrence = layer.recurrence,
                      .experts = layer.experts,
+                     .ffn_apart = family.ffn_apart,
                      .renamed = family.renamed};
   traits.forms.value_is_key &= layer.may_lack_value;
   traits.forms.group_norm |= family.group_norm;

@@ -61,6 +61,7 @@ struct KeysOfModel {
     bool output_gate = false;
     Recurrence recurrence = {};
     ExpertSpec experts = {};
+    size_t blocks = 1;  // of the file that it is: 2, where its FFN is one of its own
   };
   std::vector<Layer> layers;
   size_t skipped = 0;  // blocks of the file behind the layers
@@ -99,6 +100,8 @@ struct Family {
   bool sinks = false;                  // kSinks
   // In files, layers without KV heads have a state instead of attention.
   bool states_without_kv_heads = false;
+  // In files, each block is one of attention, a state or an FFN: read() makes layers of them.
+  bool ffn_apart = false;
   // Layers with Mamba-2 always have kGroupNorm; else where it is in the file.
   bool group_norm = false;
   std::string_view output_norm = kOutputNormTensor;
@@ -170,6 +173,9 @@ std::span<const std::string_view> CountsOfSome();
 // Error for values that make no sense.
 void ReadKeys(const Family&, const FamilyKeys&, size_t context, KeysOfModel&);
 
+// Of each layer the number of its first block in the file.
+std::vector<uint32_t> FirstBlocks(const KeysOfModel&);
+
 // The pairing is the family's; the other fields of the rotation are kept.
 LayerSpec MakeLayerSpec(const Family&, const KeysOfModel::Layer&, float norm_epsilon,
                         const TensorForms&);
@@ -240,6 +246,6 @@ extern const Family kCohere2, kCommandR, kErnie45, kExaone4, kFalconH1, kGemma, 
     kGemma4, kGlm4, kGranite, kGraniteHybrid, kHunyuanDense, kLfm2, kLlama, kMistral3, kOlmo2,
     kPhi3, kQwen2, kQwen3, kQwen35, kSeedOss, kSmolLm3, kQwen3Moe, kOlmoe, kQwen2Moe, kGraniteMoe,
     kErnie45Moe, kMinimaxM2, kDots1, kLfm2Moe, kQwen35Moe, kQwen3Next, kGlm4Moe, kBailingMoe2,
-    kGptOss, kArcee;
+    kGptOss, kArcee, kNemotronH, kNemotronHMoe;
 
 }  // namespace larder::model::families

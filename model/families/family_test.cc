@@ -91,7 +91,7 @@ TEST(LayerSpec, AFamilyIsAnEntry) {
   RotarySpec rotary;
   rotary.dim = 20;
   const LayerSpec spec = MakeLayerSpec(family, {.sizes = kSizes, .rotary = rotary}, 1e-5f, {});
-  EXPECT_EQ(spec.tensors.size(), 12u);  // no norms of the residual
+  EXPECT_EQ(spec.tensors.size(), 9u);  // no norms of the residual, no FFN
   EXPECT_EQ(spec.rotary.dim, 20u);
   EXPECT_EQ(spec.rotary.pairing, RopePairing::kHalves);
   EXPECT_EQ(spec.norms(), 0u);

@@ -230,10 +230,36 @@ const char* KeysOf(Length length, StateKind kind, bool experts) {
   return "";
 }
 
+bool IsOfFfn(TensorRole role) {
+  using enum TensorRole;
+  switch (role) {
+    case kFfnNorm:
+    case kGate:
+    case kUp:
+    case kDown:
+    case kGateBias:
+    case kUpBias:
+    case kDownBias:
+    case kRouter:
+    case kRouterBias:
+    case kRouterLogitBias:
+    case kSharedGate:
+    case kSharedUp:
+    case kSharedDown:
+    case kSharedRouter:
+      return true;
+    default:
+      return false;
+  }
+}
+
 bool IsPresent(const Row& row, const LayerTraits& traits) {
   const bool of_gate = row.role == TensorRole::kGate || row.role == TensorRole::kGateBias ||
                        row.role == TensorRole::kSharedGate;
   if (of_gate && traits.gate == GateKind::kSquaredRelu) return false;
+  const bool has_ffn =
+      std::ranges::find(traits.ops, OpKind::kDown, &LayerOp::kind) != traits.ops.end();
+  if (IsOfFfn(row.role) && !has_ffn) return false;
   switch (row.present) {
     case If::kAlways:
       return true;
@@ -421,6 +447,11 @@ LayerSpec MakeLayerSpec(const LayerTraits& traits) {
     for (const LayerTraits::Renamed& other : traits.renamed)
       if (other.role == row.role) tensor.suffix = other.suffix;
   }
+  for (TensorSpec& tensor : spec.tensors) {
+    if (!traits.ffn_apart || !IsOfFfn(tensor.role)) continue;
+    tensor.block = 1;
+    if (tensor.role == TensorRole::kFfnNorm) tensor.suffix = SuffixOf(TensorRole::kAttnNorm);
+  }
   spec.recurrence = traits.recurrence;
   for (TensorSpec& tensor : spec.tensors)
     if (traits.forms.bare_ffn_norm && tensor.role == TensorRole::kFfnNorm)
@@ -602,12 +633,12 @@ size_t ValueHead(const LayerSpec& layer, size_t key_head, size_t i) {
                                         : key_head * sizes.group() + i;
 }
 
-std::string LayerTensor(size_t layer, std::string_view suffix) {
-  return fmt::format("blk.{}.{}", layer, suffix);
+std::string LayerTensor(size_t block, std::string_view suffix) {
+  return fmt::format("blk.{}.{}", block, suffix);
 }
 
-std::string LayerTensor(size_t layer, const TensorSpec& tensor, size_t number) {
-  std::string name = LayerTensor(layer, tensor.suffix);
+std::string LayerTensor(size_t block, const TensorSpec& tensor, size_t number) {
+  std::string name = LayerTensor(block + tensor.block, tensor.suffix);
   if (tensor.each != 0) name.replace(name.find(kNumber), 1, fmt::format("{}", number));
   return name;
 }

@@ -98,6 +98,8 @@ struct TensorSpec {
   // Where it is several tensors, which have these rows each: `suffix` has their number in the place
   // of kNumber. 0: it is one.
   size_t each = 0;
+  // Which of its layer's blocks in the file it is of: the FFN of some files is a block of its own.
+  size_t block = 0;
 
   size_t tensors() const { return each == 0 ? 1 : rows / each; }
   // The number of the tensor that has row r, and the row there.
@@ -297,7 +299,8 @@ struct LayerSpec {
   ExpertSpec experts;
 
   bool gated() const { return gate != GateKind::kSquaredRelu; }
-  bool recurrent() const { return recurrence.any(); }  // it has a state
+  bool has_ffn() const { return Has(TensorRole::kDown); }  // or experts
+  bool recurrent() const { return recurrence.any(); }      // it has a state
   bool attends() const { return !recurrent() || recurrence.beside_attention(); }
   // The sizes of the state: those of the layer, unless it has attention, too.
   LayerSizes state_sizes() const;
@@ -360,6 +363,7 @@ struct LayerTraits {
   ExpertSpec experts;
   bool sinks = false;              // kSinks
   bool router_logit_bias = false;  // kRouterLogitBias
+  bool ffn_apart = false;  // the FFN is a block of its own in the file, and its norm is kAttnNorm's
   struct Renamed {
     TensorRole role;
     std::string_view suffix;
@@ -392,9 +396,10 @@ size_t ValueHead(const LayerSpec&, size_t key_head, size_t i);
 size_t HeadRow(const RotarySpec&, size_t r);
 
 // A tensor's name in a GGUF file: "blk.3.attn_q.weight".
-std::string LayerTensor(size_t layer, std::string_view suffix);
+std::string LayerTensor(size_t block, std::string_view suffix);
 inline constexpr char kNumber = '*';
-// The name of the tensor of that number (TensorSpec::each): "blk.3.ffn_up.7.weight".
-std::string LayerTensor(size_t layer, const TensorSpec&, size_t number);
+// The name of the tensor of that number (TensorSpec::each): "blk.3.ffn_up.7.weight". `block`: the
+// layer's first.
+std::string LayerTensor(size_t block, const TensorSpec&, size_t number);
 
 }  // namespace larder::model::layer

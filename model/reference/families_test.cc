@@ -264,6 +264,10 @@ const std::vector<Change>& Changes() {
        [](RawGguf& f) {
          for (int i = 0; i < 4; ++i) f.AddF32(fmt::format("blk.{}.ffn_up.bias", i), {96});
        }},
+      {"the norm before an FFN that is a block of its own", "nemotron_h",
+       [](RawGguf& f) { Scale(f, "blk.1.attn_norm.weight", 2); }},
+      {"a weight of a router's bias in a block of its own", "nemotron_h_moe",
+       [](RawGguf& f) { f.Patch("blk.1.exp_probs_b.bias", 4, Raw(5.0f)); }},
       {"a bias of O", "llama", [](RawGguf& f) { f.AddF32("blk.0.attn_output.bias", {64}); }},
       {"a bias of down", "llama", [](RawGguf& f) { f.AddF32("blk.0.ffn_down.bias", {64}); }},
       {"a bias of gate", "llama",
@@ -607,6 +611,29 @@ TEST(Families, BadFilesAreRefusedInOneLine) {
        [](RawGguf& f) {
          f.Find("blk.1.ffn_up.weight").dims = {64, 48};
        }},
+      {"nemotron_h", "tensor 'blk.0.ffn_up.weight' is not part of a nemotron_h model",
+       [](RawGguf& f) {
+         f.AddF32("blk.0.ffn_up.weight", {64, 96});
+       }},
+      {"nemotron_h", "says that block 0 is an FFN, expected one without, since the block before it",
+       [](RawGguf& f) { f.SetU32("nemotron_h.feed_forward_length", 96); }},
+      {"nemotron_h", "says that block 2 is an FFN, expected one without, since it has KV heads",
+       [](RawGguf& f) {
+         f.Set("nemotron_h.feed_forward_length", Type::kArray,
+               RawArray(Type::kI32, 7,
+                        Raw(0) + Raw(96) + Raw(96) + Raw(0) + Raw(96) + Raw(0) + Raw(96)));
+       }},
+      {"nemotron_h", "key 'nemotron_h.feed_forward_length' has 6 values, expected one or",
+       [](RawGguf& f) {
+         f.Set("nemotron_h.feed_forward_length", Type::kArray,
+               RawArray(Type::kI32, 6, Raw(0) + Raw(96) + Raw(0) + Raw(0) + Raw(96) + Raw(0)));
+       }},
+      {"nemotron_h", "tensor 'blk.1.attn_norm.weight' is missing",
+       [](RawGguf& f) { f.EraseTensor("blk.1.attn_norm.weight"); }},
+      {"nemotron_h", "tensor 'blk.3.ssm_norm.weight' is missing",
+       [](RawGguf& f) { f.EraseTensor("blk.3.ssm_norm.weight"); }},
+      {"nemotron_h_moe", "tensor 'blk.4.exp_probs_b.bias' is missing",
+       [](RawGguf& f) { f.EraseTensor("blk.4.exp_probs_b.bias"); }},
       {"glm4moe", "tensor 'blk.2.attn_q_norm.weight' is missing",  // in all layers, or in none
        [](RawGguf& f) { f.EraseTensor("blk.2.attn_q_norm.weight"); }},
       {"glm4moe", "tensor 'blk.0.ffn_norm.weight' is not part of a glm4moe model",

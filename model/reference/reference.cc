@@ -150,7 +150,7 @@ ReferenceModel::Matrix ReferenceModel::ReadMatrix(const GgufFile& file, size_t l
                                                   const TensorSpec& spec) const {
   Matrix m{std::vector<float>(spec.rows * spec.cols), spec.rows, spec.cols};
   for (size_t row = 0; row < m.rows; ++row) {
-    const TensorInfo& tensor = file.Tensor(LayerTensor(layer, spec, spec.TensorOf(row)));
+    const TensorInfo& tensor = file.Tensor(config_.TensorName(layer, spec, spec.TensorOf(row)));
     ReadRow(file, tensor, spec.RowInFile(row), &m.values[row * m.cols]);
   }
   return m;

@@ -77,6 +77,12 @@ CASES = {
                   experts=dict(count=5, used=2, ffn=8, shared=16, dense=1, sigmoid=True, bias=True,
                                scale=2.5)),
     "arcee": case(4, 2, 4, 4, 1e4, "neighbours", gate=None),
+    "nemotron_h": case(4, 2, 4, 4, 1e4, "halves", gate=None, blocks="M-*M-",
+                       mamba=dict(groups=2, heads=4, state=16, size=16, taps=3)),
+    "nemotron_h_moe": case(4, 2, 4, 4, 1e4, "halves", gate=None, blocks="ME*ME",
+                           mamba=dict(groups=2, heads=4, state=16, size=16, taps=3),
+                           experts=dict(count=5, used=2, ffn=8, shared=16, sigmoid=True,
+                                        bias=True, scale=2.5)),
     "lfm2moe": case(4, 2, 6, 6, 1e6, "halves", tied=True, qk="heads", recurrent=[0], taps=3,
                     output_norm="token_embd_norm",
                     experts=dict(count=5, used=2, ffn=8, sigmoid=True, bias=True)),
@@ -483,12 +489,44 @@ def layer(xs, i, case):
     return out
 
 
+def block(xs, i, case):
+    """One of Nemotron-H's blocks: x += Mamba-2, attention or an FFN, of norm(x)."""
+    prefix, kind = f"blk.{i}.", case["blocks"][i]
+    inputs = [norm(x, vector(prefix + "attn_norm.weight", DIM, 1)) for x in xs]
+    if kind == "M":
+        states = mamba2(inputs, prefix, case)
+        o = matrix(prefix + "ssm_out.weight", DIM, len(states[0]))
+        out = [times(o, s) for s in states]
+    elif kind == "*":
+        size, queries, keys = case["head"], case["heads"], case["kv"]
+        q, k, v = ([split(times(matrix(f"{prefix}attn_{n}.weight", heads * size, DIM), x), size)
+                    for x in inputs] for n, heads in (("q", queries), ("k", keys), ("v", keys)))
+        o = matrix(prefix + "attn_output.weight", DIM, queries * size)
+        out = []
+        for p in range(len(xs)):
+            mixed = []
+            for h in range(queries):
+                g = h * keys // queries
+                w = [math.exp(sum(a * b for a, b in zip(q[p][h], k[t][g])) / math.sqrt(size))
+                     for t in range(p + 1)]
+                mixed += [sum(w[t] * v[t][g][e] for t in range(p + 1)) / sum(w)
+                          for e in range(size)]
+            out.append(times(o, mixed))
+    elif kind == "E":
+        out = [experts_of(x, prefix, case) for x in inputs]
+    else:
+        up = matrix(prefix + "ffn_up.weight", FFN, DIM)
+        down = matrix(prefix + "ffn_down.weight", DIM, FFN)
+        out = [times(down, [max(0, u)**2 for u in times(up, x)]) for x in inputs]
+    return [[a + b for a, b in zip(x, y)] for x, y in zip(xs, out)]
+
+
 def main():
     table = matrix("token_embd.weight", VOCAB, DIM)
     for name, of in CASES.items():
         xs = [[v * of.get("embedding", 1) for v in table[token]] for token in TOKENS]
-        for i in range(of["layers"]):
-            xs = layer(xs, i, of)
+        for i in range(len(of["blocks"]) if "blocks" in of else of["layers"]):
+            xs = (block if "blocks" in of else layer)(xs, i, of)
         head = table if of["tied"] else matrix("output.weight", VOCAB, DIM)
         weight = vector(of.get("output_norm", "output_norm") + ".weight", DIM, 1)
         last = norm(xs[-1], weight, of.get("centred"))

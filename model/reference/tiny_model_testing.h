@@ -69,7 +69,8 @@ class TinyModel {
     AddMatrix("token_embd.weight", s.vocab, s.dim);
     AddNorm(Is(s, {"lfm2", "lfm2moe"}) ? "token_embd_norm.weight" : "output_norm.weight", s.dim);
     if (!s.tied) AddMatrix("output.weight", s.vocab, s.dim);
-    for (size_t i = 0; i < s.layers; ++i) AddLayer(s, i);
+    for (size_t i = 0; i < s.layers; ++i)
+      Is(s, {"nemotron_h", "nemotron_h_moe"}) ? AddBlock(s, i) : AddLayer(s, i);
     writer_.Write(path_);
   }
 
@@ -87,13 +88,21 @@ class TinyModel {
     writer_.Add("general.architecture", arch);
     writer_.Add(arch + ".block_count", s.layers);
     writer_.Add(arch + ".embedding_length", s.dim);
-    writer_.Add(arch + ".feed_forward_length", s.ffn);
+    if (Is(s, {"nemotron_h", "nemotron_h_moe"})) {
+      const int32_t ffn = static_cast<int32_t>(s.ffn);
+      writer_.Add(arch + ".feed_forward_length", std::vector<int32_t>{0, ffn, 0, 0, ffn});
+    } else {
+      writer_.Add(arch + ".feed_forward_length", s.ffn);
+    }
     writer_.Add(arch + ".context_length", uint32_t{1024});
     writer_.Add(arch + ".attention.head_count", s.heads);
     if (Is(s, {"lfm2", "lfm2moe", "granitehybrid"})) {
       writer_.Add(arch + ".attention.head_count_kv",
                   std::vector<int32_t>{0, static_cast<int32_t>(s.kv_heads)});
       if (Is(s, {"lfm2", "lfm2moe"})) writer_.Add(arch + ".shortconv.l_cache", s.delta.taps);
+    } else if (Is(s, {"nemotron_h", "nemotron_h_moe"})) {
+      writer_.Add(arch + ".attention.head_count_kv",
+                  std::vector<int32_t>{0, 0, static_cast<int32_t>(s.kv_heads), 0, 0});
     } else {
       writer_.Add(arch + ".attention.head_count_kv", s.kv_heads);
     }
@@ -143,6 +152,25 @@ class TinyModel {
   }
   static bool Is(const TinyShape& s, std::initializer_list<std::string_view> names) {
     return std::ranges::find(names, std::string_view(s.architecture)) != names.end();
+  }
+  // Of nemotron_h: Mamba-2, an FFN, attention, Mamba-2, an FFN.
+  void AddBlock(const TinyShape& s, size_t block) {
+    const auto name = [block](std::string_view suffix) { return LayerTensor(block, suffix); };
+    AddNorm(name("attn_norm.weight"), s.dim);
+    if (block % 3 == 0) {
+      AddMamba2(s, name);
+    } else if (block % 3 == 2) {
+      const size_t q = s.heads * s.head_size, kv = s.kv_heads * s.head_size;
+      AddMatrix(name("attn_q.weight"), q, s.dim);
+      AddMatrix(name("attn_k.weight"), kv, s.dim);
+      AddMatrix(name("attn_v.weight"), kv, s.dim);
+      AddMatrix(name("attn_output.weight"), s.dim, q);
+    } else if (s.experts.count != 0) {
+      AddExperts(s, name);
+    } else {
+      AddMatrix(name("ffn_up.weight"), s.ffn, s.dim);
+      AddMatrix(name("ffn_down.weight"), s.dim, s.ffn);
+    }
   }
   void AddLayer(const TinyShape& s, size_t layer) {
     const auto name = [layer](std::string_view suffix) { return LayerTensor(layer, suffix); };
@@ -242,10 +270,11 @@ class TinyModel {
   void AddExperts(const TinyShape& s, const Name& name) {
     const TinyShape::Experts& of = s.experts;
     AddMatrix(name("ffn_gate_inp.weight"), of.count, s.dim);
-    AddMatrix(name("ffn_gate_exps.weight"), of.count * of.ffn, s.dim);
+    const bool gated = !Is(s, {"nemotron_h_moe"});
+    if (gated) AddMatrix(name("ffn_gate_exps.weight"), of.count * of.ffn, s.dim);
     AddMatrix(name("ffn_up_exps.weight"), of.count * of.ffn, s.dim);
     AddMatrix(name("ffn_down_exps.weight"), of.count * s.dim, of.ffn);
-    if (Is(s, {"dots1", "lfm2moe", "glm4moe", "bailingmoe2"}))
+    if (Is(s, {"nemotron_h_moe", "dots1", "lfm2moe", "glm4moe", "bailingmoe2"}))
       AddBias(name("exp_probs_b.bias"), of.count);
     if (Is(s, {"gpt-oss"})) {
       AddBias(name("ffn_gate_inp.bias"), of.count);
@@ -254,7 +283,7 @@ class TinyModel {
       AddHashed(name("ffn_down_exps.bias"), of.count * s.dim, 0, 1, of.count);
     }
     if (of.shared_ffn == 0) return;
-    AddMatrix(name("ffn_gate_shexp.weight"), of.shared_ffn, s.dim);
+    if (gated) AddMatrix(name("ffn_gate_shexp.weight"), of.shared_ffn, s.dim);
     AddMatrix(name("ffn_up_shexp.weight"), of.shared_ffn, s.dim);
     AddMatrix(name("ffn_down_shexp.weight"), s.dim, of.shared_ffn);
     if (Is(s, {"qwen2moe", "qwen35moe", "qwen3next"}))

@@ -84,7 +84,8 @@ void Check(const ModelShape& shape) {
   require(shape.kv_heads >= 1, "kv_heads", shape.kv_heads, "a divisor of heads");
   for (const size_t layer : {0, 1}) {
     const LayerSizes sizes = shape.SizesOf(layer);
-    require(sizes.ffn >= 1 && sizes.ffn <= (1 << 20), "ffn", sizes.ffn, "1 to 1048576");
+    require((sizes.ffn >= 1 || shape.ffn >= 1) && sizes.ffn <= (1 << 20), "ffn", sizes.ffn,
+            "1 to 1048576");
     require(sizes.heads >= 1 && sizes.heads <= 1024, "heads", sizes.heads, "1 to 1024");
     require(sizes.kv_heads == 0 || sizes.heads % sizes.kv_heads == 0, "kv_heads", sizes.kv_heads,
             "a divisor of heads");
@@ -129,7 +130,7 @@ class Synthesis {
     writer_.Add("general.quantization_version", uint32_t{2});
     writer_.Add(key("context_length"), u32(shape_.context));
     writer_.Add(key("embedding_length"), u32(shape_.dim));
-    writer_.Add(key("block_count"), u32(shape_.layers));
+    writer_.Add(key("block_count"), u32(shape_.Blocks().size()));
     AddOfLayers(key("feed_forward_length"), &LayerSizes::ffn);
     writer_.Add(key("rope.dimension_count"), u32(RotaryDim(shape_)));
     writer_.Add(key("rope.freq_base"), static_cast<float>(shape_.rope_base));
@@ -169,8 +170,8 @@ class Synthesis {
   // A number, or an array where layers differ.
   void AddOfLayers(const std::string& key, size_t LayerSizes::*size) {
     std::vector<int32_t> values;
-    for (size_t layer = 0; layer < shape_.layers; ++layer)
-      values.push_back(static_cast<int32_t>(shape_.SizesOf(layer).*size));
+    for (const LayerSizes& block : shape_.Blocks())
+      values.push_back(static_cast<int32_t>(block.*size));
     if (std::ranges::count(values, values[0]) == std::ssize(values)) {
       writer_.Add(key, static_cast<uint32_t>(values[0]));
     } else {
@@ -213,7 +214,7 @@ class Synthesis {
       for (const TensorSpec& tensor : config.layer(layer).tensors) {
         // Written with the first part, or as another's.
         if ((tensor.of != 0 && tensor.first != 0) || tensor.shared) continue;
-        const std::string name = LayerTensor(layer, tensor.suffix);
+        const std::string name = config.TensorName(layer, tensor, 0);
         switch (tensor.kind) {
           case TensorKind::kMatrix:
             AddMatrix(

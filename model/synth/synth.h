@@ -47,6 +47,8 @@ struct ModelShape {
 
   // As a file's keys say: without KV heads where the family has a state instead of attention.
   LayerSizes SizesOf(size_t layer) const;
+  // Of the blocks in the file: those of layers, unless the family's FFNs are blocks of their own.
+  std::vector<LayerSizes> Blocks() const;
 };
 
 // Unknown, BOS, EOS and the 256 byte tokens, which can encode any text.

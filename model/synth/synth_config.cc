@@ -13,11 +13,25 @@ LayerSizes ModelShape::SizesOf(size_t layer) const {
   };
   const size_t every = FamilyOf(architecture).sample.attention_every;
   const bool attends = every == 0 || layer % every == every - 1;
+  // Some layers of such families have none.
+  const bool has_ffn = !FamilyOf(architecture).ffn_apart || layer % 4 != 1;
   return {.dim = dim,
-          .ffn = or_odd(ffn, odd_ffn),
+          .ffn = has_ffn ? or_odd(ffn, odd_ffn) : 0,
           .heads = or_odd(heads, odd_heads),
           .kv_heads = attends ? or_odd(kv_heads, odd_kv_heads) : 0,
           .head_size = head_size};
+}
+
+std::vector<LayerSizes> ModelShape::Blocks() const {
+  std::vector<LayerSizes> blocks;
+  for (size_t layer = 0; layer < layers; ++layer) {
+    blocks.push_back(SizesOf(layer));
+    if (!FamilyOf(architecture).ffn_apart || blocks.back().ffn == 0) continue;
+    LayerSizes of_ffn = blocks.back();
+    blocks.back().ffn = of_ffn.kv_heads = 0;
+    blocks.push_back(of_ffn);
+  }
+  return blocks;
 }
 
 namespace {
@@ -68,8 +82,8 @@ KeysOfModel KeysOf(const ModelShape& shape, const Family& family) {
     rotary.long_factors = LongRopeFactors(rotary.dim, true);
     rotary.magnitude = kLongRopeMagnitude;
   }
-  for (size_t layer = 0; layer < shape.layers; ++layer)
-    keys.layers.push_back({.sizes = shape.SizesOf(layer), .rotary = rotary});
+  for (const LayerSizes& block : shape.Blocks())
+    keys.layers.push_back({.sizes = block, .rotary = rotary});
   ReadKeys(family, SampleKeys(shape, family), shape.context, keys);
   for (KeysOfModel::Layer& layer : keys.layers)
     if (!layer.has_factors) layer.rotary.freq_factors.clear();
@@ -146,6 +160,7 @@ ModelConfig ConfigOfShape(const ModelShape& shape, const std::string& name,
   config.tied_embeddings = shape.tied;
   KeysOfModel keys = KeysOf(shape, family);
   config.scales = keys.scales;
+  if (family.ffn_apart) config.first_block = FirstBlocks(keys);
   const TensorForms forms{.qkv_bias = shape.qkv_bias || family.sample.qkv_bias,
                           .o_bias = shape.output_biases || family.sample.output_bias,
                           .gate_up_bias = shape.gate_biases,

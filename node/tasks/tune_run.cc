@@ -52,6 +52,7 @@ TuneWork WorkOf(const model::ModelConfig& config, size_t threads) {
     add(of.of(kQkv, 0), of.all(kQkv).count() * kernels::kPanelRows);
     add(of.of(kQkv, of.all(kQkv).end - 1), sizes.kv_rows());
     add(of.of(kO, 0), config.dim);
+    if (!config.layer(layer).has_ffn()) continue;
     add(of.of(kFfn, 0), (config.layer(layer).gated() ? 2 : 1) * sizes.ffn);
     add(of.of(kDown, 0), config.dim);
   }

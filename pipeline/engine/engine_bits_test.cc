@@ -367,8 +367,9 @@ class EngineKindsTest : public testing::TestWithParam<std::string_view> {
 
 TEST_P(EngineKindsTest, TheFileSaysIt) {
   const model::ModelConfig config = model::ReadModelConfig(*model_.file());
-  // The last layer of smollm3 does not rotate, and only that of qwen35 has attention.
-  if (GetParam() == "smollm3" || GetParam() == "qwen35") {
+  // The last layer of smollm3 does not rotate, only that of qwen35 has attention, and the second of
+  // nemotron_h has no FFN.
+  if (GetParam() == "smollm3" || GetParam() == "qwen35" || GetParam().starts_with("nemotron_h")) {
     EXPECT_EQ(config.kind_of, (std::vector<uint8_t>{0, 1, 0, 2}));
   } else if (GetParam() == "qwen35moe" || GetParam() == "qwen3next") {  // experts are alike
     EXPECT_EQ(config.kind_of, (std::vector<uint8_t>{0, 0, 0, 1}));
@@ -570,6 +571,8 @@ std::map<std::string, model::ModelShape> Shapes() {
                                          s.shared_ffn = 96;
                                        })},
           {"lfm2moe", of("lfm2moe", [](model::ModelShape& s) { s.layers = 3; })},
+          {"nemotron_h", of("nemotron_h", [](model::ModelShape& s) { s.layers = 3; })},
+          {"nemotron_h_moe", of("nemotron_h_moe", [](model::ModelShape& s) { s.layers = 3; })},
           {"qwen35moe", of("qwen35moe",
                            [](model::ModelShape& s) {
                              s.layers = 4;

@@ -360,6 +360,14 @@ def families():
                                                        [4, 64, 3], TYPE_F16)],
                                       without=("ffn_gate_exps.weight", "ffn_up_exps.weight")),
         "dots1": with_experts("dots1", heads, shared=32, bias=True),
+        "nemotron_h": model("nemotron_h", mamba + [
+            ("block_count", U32, 2), ("attention.head_count_kv", ARRAY, (I32, [0, 0])),
+            ("feed_forward_length", ARRAY, (I32, [0, 8]))
+        ], [*state_space, norm("ssm_norm", 32), tensor("blk.1.attn_norm.weight", [4], TYPE_F32),
+            tensor("blk.1.ffn_up.weight", [4, 8], TYPE_BF16),
+            tensor("blk.1.ffn_down.weight", [8, 4], TYPE_F16)],
+                            without=(*attention, "ffn_norm.weight", "ffn_gate.weight",
+                                     "ffn_up.weight", "ffn_down.weight")),
         "ernie4_5-moe": with_experts("ernie4_5-moe", shared=32, bias=True),
         "granitemoe": with_experts("granitemoe", shared=32),
         "gpt-oss": with_experts("gpt-oss", [
