@@ -39,11 +39,13 @@ ModelShape WithDelta(ModelShape shape, size_t key_heads, size_t value_heads) {
   return shape;
 }
 
-// Of a family with experts, of which a token uses some.
-ModelShape WithExperts(ModelShape shape, size_t experts, size_t used, size_t length) {
+// Of a family with experts, of which a token uses some; `shared`: the length of a shared one.
+ModelShape WithExperts(ModelShape shape, size_t experts, size_t used, size_t length,
+                       size_t shared = 0) {
   shape.experts = experts;
   shape.experts_used = used;
   shape.expert_ffn = length;
+  shape.shared_ffn = shared;
   return shape;
 }
 
@@ -86,6 +88,10 @@ const std::vector<NamedShape>& NamedShapes() {
       {"qwen3-30b-a3b",
        WithExperts(Shape(kQwen3Moe, 48, 2048, 6144, 32, 4, 128, 151936, 40960, false, 1e6), 128, 8,
                    768)},
+      {"qwen3-next-80b-a3b", WithExperts(WithDelta(Shape(kQwen3Next, 48, 2048, 5120, 16, 2, 256,
+                                                         151936, 262144, false, 1e7),
+                                                   16, 32),
+                                         512, 10, 512, 512)},
       {"mixtral-8x7b",
        WithExperts(Shape(kLlama, 32, 4096, 14336, 32, 8, 128, 32000, 32768, false, 1e6), 8, 2,
                    14336)},

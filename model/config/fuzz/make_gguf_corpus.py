@@ -197,8 +197,8 @@ def model(arch, extra_keys=(), extra_tensors=(), part=None, without=()):
 
 
 def with_experts(arch, extra_tensors=(), shared=0, bias=False, gated=False, count=3, keys=(),
-                 without=()):
-    b = "blk.0."
+                 without=(), block=0):
+    b = f"blk.{block}."
     tensors = [
         tensor(b + "ffn_gate_inp.weight", [4, count], TYPE_F32),
         tensor(b + "ffn_gate_exps.weight", [4, 32, count], TYPE_F16),
@@ -368,6 +368,13 @@ def families():
             tensor("blk.1.ffn_down.weight", [8, 4], TYPE_F16)],
                             without=(*attention, "ffn_norm.weight", "ffn_gate.weight",
                                      "ffn_up.weight", "ffn_down.weight")),
+        "nemotron_h_moe": with_experts("nemotron_h_moe", [
+            *state_space, norm("ssm_norm", 32), tensor("blk.1.attn_norm.weight", [4], TYPE_F32)
+        ], shared=32, bias=True, block=1, keys=mamba + [
+            ("block_count", U32, 2), ("attention.head_count_kv", ARRAY, (I32, [0, 0])),
+            ("feed_forward_length", ARRAY, (I32, [0, 32]))
+        ], without=(*attention, "ffn_norm.weight", "ffn_gate_exps.weight",
+                    "ffn_gate_shexp.weight")),
         "ernie4_5-moe": with_experts("ernie4_5-moe", shared=32, bias=True),
         "granitemoe": with_experts("granitemoe", shared=32),
         "gpt-oss": with_experts("gpt-oss", [
