@@ -65,6 +65,8 @@ const std::vector<NamedShape>& NamedShapes() {
        WithExperts(Shape(kQwen3Moe, 3, 512, 1024, 8, 2, 64, 512, 4096, false, 1e6), 16, 4, 256)},
       {"bench-moe-440m",
        WithExperts(Shape(kQwen3Moe, 8, 1024, 512, 16, 4, 64, 512, 4096, false, 1e6), 64, 2, 256)},
+      {"bench-gpt-oss-28m",
+       WithExperts(Shape(kGptOss, 4, 512, 256, 8, 2, 64, 512, 4096, false, 1.5e5), 16, 4, 256)},
       {"tinyllama-1.1b", Shape(kLlama, 22, 2048, 5632, 32, 4, 64, 32000, 2048, false, 1e4)},
       {"llama-2-7b", Shape(kLlama, 32, 4096, 11008, 32, 32, 128, 32000, 4096, false, 1e4)},
       {"llama-2-13b", Shape(kLlama, 40, 5120, 13824, 40, 40, 128, 32000, 4096, false, 1e4)},

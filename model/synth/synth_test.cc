@@ -179,8 +179,8 @@ TEST(Synth, NamedShapesHaveThePublishedNumberOfParameters) {
     const ModelConfig config = ConfigOfShape(ShapeByName(name), std::string(name));
     EXPECT_EQ(config.parameters(), parameters) << name;
   }
-  // bench-1b, bench-delta-1b, bench-moe-20m and bench-moe-440m are ours
-  EXPECT_EQ(published.size() + 4, NamedShapes().size());
+  // bench-1b, bench-delta-1b, bench-gpt-oss-28m, bench-moe-20m and bench-moe-440m are ours
+  EXPECT_EQ(published.size() + 5, NamedShapes().size());
   EXPECT_EQ(ConfigOfShape(ShapeByName("bench-moe-20m"), "").parameters(), 21393280u);
   EXPECT_EQ(ConfigOfShape(ShapeByName("bench-moe-440m"), "").parameters(), 425216000u);
 }
