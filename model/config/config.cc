@@ -162,6 +162,7 @@ class ConfigReader {
           file_.path(), Key("attention.key_length"), Key("embedding_length"),
           Key("attention.head_count"), head_size, kMaxHeadSize);
     }
+    if (family().latent) return head_size;  // ReadKeys knows its values
     const size_t value_size = CountOr("attention.value_length", config_.dim / heads, kMaxHeadSize);
     if (value_size != head_size) {
       throw Error("{}: key '{}' says {} and '{}' {}: Larder needs keys and values of one size",

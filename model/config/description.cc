@@ -82,8 +82,8 @@ class Writer {
 
   void Add(const LayerSpec& layer) {
     const auto& [sizes, norm_epsilon, tensors, ops, rotary, attention_divisor, qk_norm, temperature,
-                 window, norm_kind, gate, score_cap, value_norm, output_gate, recurrence, experts] =
-        layer;
+                 window, norm_kind, gate, score_cap, value_norm, output_gate, recurrence, experts,
+                 latent] = layer;
     const auto& [dim, ffn, heads, kv_heads, head_size] = sizes;
     Line("layer.dim", "{}", dim);
     Line("ffn", "{}", ffn);
@@ -111,6 +111,8 @@ class Writer {
     LineUnless(score_cap == 0.0, "score_cap", score_cap);
     LineUnless(!value_norm, "value_norm", value_norm);
     LineUnless(!output_gate, "output_gate", output_gate);
+    const auto& [rank, query_rank, of_key, of_value] = latent;
+    if (latent.any()) Line("latent", "{} {} {} {}", rank, query_rank, of_key, of_value);
     const auto& [state_kind, key_size, taps, heads_in_turn, of_state, of_keys, of_head] =
         recurrence;
     if (recurrence.any()) {

@@ -106,6 +106,10 @@ const std::vector<std::pair<const char*, std::function<void(ModelConfig&)>>> kCh
     {"a layer's norm", [](ModelConfig& c) { c.kinds[0].norm = NormKind::kLayer; }},
     {"gate", [](ModelConfig& c) { c.kinds[0].gate = GateKind::kGeluTanh; }},
     {"rope.yarn_whole_pairs", [](ModelConfig& c) { c.kinds[0].rotary.yarn_whole_pairs = false; }},
+    {"latent attention",
+     [](ModelConfig& c) {
+       c.kinds[0].latent = {8, 4, 6, 7};
+     }},
     {"norm of values", [](ModelConfig& c) { c.kinds[0].value_norm = true; }},
     {"output scale",
      [](ModelConfig& c) { c.kinds[0].ops.back().output_scale = TensorRole::kOutputScale; }},

@@ -84,7 +84,7 @@ TensorForms FormsOf(const ModelConfig& config) {
           .fused_state = HasSuffix(config, TensorRole::kOutputGate, "ssm_in.weight"),
           .experts_apart = HasSuffix(config, TensorRole::kGate, "ffn_gate.*.weight"),
           .value_is_key = config.Sum([](const LayerSpec& of) {
-            return size_t{of.tensor(TensorRole::kV).shared};
+            return size_t{of.Has(TensorRole::kV) && of.tensor(TensorRole::kV).shared};
           }) != 0,
           .qk_norm = FamilyOf(config.architecture_name).qk_norm_where_in_file &&
                      layer.qk_norm != QkNorm::kNone,

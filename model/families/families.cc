@@ -15,13 +15,13 @@ namespace larder::model::inline families {
 namespace {
 
 constexpr std::array kFamilies = {
-    &kLlama,    &kQwen2,        &kQwen3,       &kErnie45,       &kExaone4,     &kGlm4,
-    &kGranite,  &kHunyuanDense, &kMistral3,    &kOlmo2,         &kPhi3,        &kSeedOss,
-    &kSmolLm3,  &kGemma,        &kGemma2,      &kGemma3,        &kGemma4,      &kCohere2,
-    &kCommandR, &kQwen35,       &kLfm2,        &kGraniteHybrid, &kQwen3Moe,    &kOlmoe,
-    &kQwen2Moe, &kGraniteMoe,   &kErnie45Moe,  &kMinimaxM2,     &kDots1,       &kFalconH1,
-    &kLfm2Moe,  &kQwen35Moe,    &kQwen3Next,   &kGlm4Moe,       &kBailingMoe2, &kGptOss,
-    &kArcee,    &kNemotronH,    &kNemotronHMoe};
+    &kLlama,    &kQwen2,        &kQwen3,        &kErnie45,       &kExaone4,     &kGlm4,
+    &kGranite,  &kHunyuanDense, &kMistral3,     &kOlmo2,         &kPhi3,        &kSeedOss,
+    &kSmolLm3,  &kGemma,        &kGemma2,       &kGemma3,        &kGemma4,      &kCohere2,
+    &kCommandR, &kQwen35,       &kLfm2,         &kGraniteHybrid, &kQwen3Moe,    &kOlmoe,
+    &kQwen2Moe, &kGraniteMoe,   &kErnie45Moe,   &kMinimaxM2,     &kDots1,       &kFalconH1,
+    &kLfm2Moe,  &kQwen35Moe,    &kQwen3Next,    &kGlm4Moe,       &kBailingMoe2, &kGptOss,
+    &kArcee,    &kNemotronH,    &kNemotronHMoe, &kDeepseek2};
 
 constexpr std::string_view kKeysOfSome[] = {"attention.output_scale",
                                             "attention.scale",
@@ -45,7 +45,6 @@ struct Missing {
 };
 constexpr Missing kMissing[] = {
     {"bert", "attention in both directions"},
-    {"deepseek2", "latent attention (MLA), mixtures of experts"},
     {"gemma3n", "AltUp, embeddings of each layer"},
     {"kimi-linear", "recurrent layers (delta rule), latent attention (MLA)"},
     {"llama4", "mixtures of experts, attention in chunks"},
@@ -256,6 +255,7 @@ LayerSpec MakeLayerSpec(const Family& family, const KeysOfModel::Layer& layer, f
                      .output_gate = layer.output_gate,
                      .recurrence = layer.recurrence,
                      .experts = layer.experts,
+                     .latent = layer.latent,
                      .ffn_apart = family.ffn_apart,
                      .renamed = family.renamed};
   traits.forms.value_is_key &= layer.may_lack_value;

@@ -62,6 +62,7 @@ struct KeysOfModel {
     Recurrence recurrence = {};
     ExpertSpec experts = {};
     size_t blocks = 1;  // of the file that it is: 2, where its FFN is one of its own
+    LatentSpec latent = {};
   };
   std::vector<Layer> layers;
   size_t skipped = 0;  // blocks of the file behind the layers
@@ -98,6 +99,7 @@ struct Family {
   bool value_norm = false;
   bool qk_norm_where_in_file = false;  // else all files have these norms
   bool sinks = false;                  // kSinks
+  bool latent = false;                 // latent attention: read() fills KeysOfModel::Layer::latent
   // In files, layers without KV heads have a state instead of attention.
   bool states_without_kv_heads = false;
   // In files, each block is one of attention, a state or an FFN: read() makes layers of them.
@@ -246,6 +248,6 @@ extern const Family kCohere2, kCommandR, kErnie45, kExaone4, kFalconH1, kGemma, 
     kGemma4, kGlm4, kGranite, kGraniteHybrid, kHunyuanDense, kLfm2, kLlama, kMistral3, kOlmo2,
     kPhi3, kQwen2, kQwen3, kQwen35, kSeedOss, kSmolLm3, kQwen3Moe, kOlmoe, kQwen2Moe, kGraniteMoe,
     kErnie45Moe, kMinimaxM2, kDots1, kLfm2Moe, kQwen35Moe, kQwen3Next, kGlm4Moe, kBailingMoe2,
-    kGptOss, kArcee, kNemotronH, kNemotronHMoe;
+    kGptOss, kArcee, kNemotronH, kNemotronHMoe, kDeepseek2;
 
 }  // namespace larder::model::families

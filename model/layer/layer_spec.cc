@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/error.h"
 
 namespace larder::model::inline layer {
 namespace {
@@ -30,7 +31,14 @@ enum class Length : uint8_t {
   kOfGroup,
   kExperts,
   kShared,
-  kQueryHeads
+  kQueryHeads,
+  kQueryRank,
+  kRank,
+  kOfQueries,
+  kCached,
+  kKeysUp,
+  kKeySize,
+  kValues
 };
 // Which layers have a tensor.
 enum class If : uint8_t {
@@ -52,7 +60,10 @@ enum class If : uint8_t {
   kGroupNorm,
   kBeside,
   kSinks,
-  kLogitBias
+  kLogitBias,
+  kNotLatent,
+  kLatent,
+  kQueryRank
 };
 
 struct Row {
@@ -68,7 +79,8 @@ constexpr std::array<Row, kTensorRoles> kTensors = {{
      If::kNorm},
     {TensorRole::kQ, TensorKind::kMatrix, "attn_q.weight", Length::kQ, Length::kDim},
     {TensorRole::kK, TensorKind::kMatrix, "attn_k.weight", Length::kKv, Length::kDim},
-    {TensorRole::kV, TensorKind::kMatrix, "attn_v.weight", Length::kKv, Length::kDim},
+    {TensorRole::kV, TensorKind::kMatrix, "attn_v.weight", Length::kKv, Length::kDim,
+     If::kNotLatent},
     {TensorRole::kQBias, TensorKind::kBias, "attn_q.bias", Length::kOne, Length::kQ, If::kQkvBias},
     {TensorRole::kKBias, TensorKind::kBias, "attn_k.bias", Length::kOne, Length::kKv, If::kQkvBias},
     {TensorRole::kVBias, TensorKind::kBias, "attn_v.bias", Length::kOne, Length::kKv, If::kQkvBias},
@@ -138,6 +150,16 @@ constexpr std::array<Row, kTensorRoles> kTensors = {{
      If::kSinks},
     {TensorRole::kRouterLogitBias, TensorKind::kTable, "ffn_gate_inp.bias", Length::kOne,
      Length::kExperts, If::kLogitBias},
+    {TensorRole::kQueryDown, TensorKind::kMatrix, "attn_q_a.weight", Length::kQueryRank,
+     Length::kDim, If::kQueryRank},
+    {TensorRole::kQueryDownNorm, TensorKind::kNorm, "attn_q_a_norm.weight", Length::kOne,
+     Length::kQueryRank, If::kQueryRank},
+    {TensorRole::kLatentNorm, TensorKind::kNorm, "attn_kv_a_norm.weight", Length::kOne,
+     Length::kRank, If::kLatent},
+    {TensorRole::kKeyUp, TensorKind::kMatrix, "attn_k_b.weight", Length::kKeysUp, Length::kKeySize,
+     If::kLatent},
+    {TensorRole::kValueUp, TensorKind::kMatrix, "attn_v_b.weight", Length::kValues, Length::kRank,
+     If::kLatent},
 }};
 static_assert([] {
   for (size_t i = 0; i < kTensorRoles; ++i) {
@@ -180,6 +202,20 @@ size_t ElementsOf(Length length, const LayerTraits& traits) {
       return traits.experts.count;
     case Length::kShared:
       return traits.experts.shared_ffn;
+    case Length::kQueryRank:
+      return traits.latent.query_rank;
+    case Length::kRank:
+      return traits.latent.rank;
+    case Length::kOfQueries:
+      return sizes.heads * (traits.latent.key_size + traits.rotary.dim);
+    case Length::kCached:
+      return traits.latent.rank + traits.rotary.dim;
+    case Length::kKeysUp:
+      return sizes.heads * traits.latent.rank;
+    case Length::kKeySize:
+      return traits.latent.key_size;
+    case Length::kValues:
+      return sizes.heads * traits.latent.value_size;
   }
   return 0;
 }
@@ -226,6 +262,20 @@ const char* KeysOf(Length length, StateKind kind, bool experts) {
       return "expert_count";
     case Length::kShared:
       return "length of the shared expert";
+    case Length::kQueryRank:
+      return "attention.q_lora_rank";
+    case Length::kRank:
+      return "attention.kv_lora_rank";
+    case Length::kOfQueries:
+      return "head_count * attention.key_length_mla";
+    case Length::kCached:
+      return "attention.kv_lora_rank + rope.dimension_count";
+    case Length::kKeysUp:
+      return "head_count * attention.kv_lora_rank";
+    case Length::kKeySize:
+      return "attention.key_length_mla - rope.dimension_count";
+    case Length::kValues:
+      return "head_count * attention.value_length_mla";
   }
   return "";
 }
@@ -300,6 +350,12 @@ bool IsPresent(const Row& row, const LayerTraits& traits) {
       return traits.experts.shared_ffn != 0 && traits.forms.shared_gate;
     case If::kSinks:
       return traits.sinks;
+    case If::kNotLatent:
+      return !traits.latent.any();
+    case If::kLatent:
+      return traits.latent.any();
+    case If::kQueryRank:
+      return traits.latent.query_rank != 0;
     case If::kLogitBias:
       return traits.experts.count != 0 && traits.router_logit_bias;
   }
@@ -308,6 +364,8 @@ bool IsPresent(const Row& row, const LayerTraits& traits) {
 
 Length RowsOf(const Row& row, const LayerTraits& traits) {
   const bool delta = HasHeads(traits.recurrence.kind) && !traits.recurrence.beside_attention();
+  if (row.role == TensorRole::kQ && traits.latent.any()) return Length::kOfQueries;
+  if (row.role == TensorRole::kK && traits.latent.any()) return Length::kCached;
   if (row.role == TensorRole::kQ) {
     return delta ? Length::kKeys : traits.output_gate ? Length::kQGate : Length::kQ;
   }
@@ -323,6 +381,8 @@ Length RowsOf(const Row& row, const LayerTraits& traits) {
 Length ColsOf(const Row& row, const LayerTraits& traits) {
   if (traits.recurrence.kind == StateKind::kMamba2 && row.role == TensorRole::kDecay)
     return Length::kOne;
+  if (row.role == TensorRole::kQ && traits.latent.query_rank != 0) return Length::kQueryRank;
+  if (row.role == TensorRole::kO && traits.latent.any()) return Length::kValues;
   if (row.present != If::kQkNorm || traits.qk_norm != QkNorm::kRow) return row.cols;
   return row.role == TensorRole::kQNorm ? Length::kQ : Length::kKv;
 }
@@ -444,6 +504,9 @@ LayerSpec MakeLayerSpec(const LayerTraits& traits) {
                                                       KeysOf(cols, kind, experts))});
     if (const std::string_view name = NameIn(kind, row.role); !name.empty()) tensor.suffix = name;
     if (experts) Multiply(tensor, traits.experts.count, traits.forms.experts_apart);
+    if (row.role == TensorRole::kQ && traits.latent.query_rank != 0)
+      tensor.suffix = "attn_q_b.weight";
+    if (row.role == TensorRole::kK && traits.latent.any()) tensor.suffix = "attn_kv_a_mqa.weight";
     for (const LayerTraits::Renamed& other : traits.renamed)
       if (other.role == row.role) tensor.suffix = other.suffix;
   }
@@ -510,6 +573,7 @@ LayerSpec MakeLayerSpec(const LayerTraits& traits) {
   spec.score_cap = traits.score_cap;
   spec.value_norm = traits.value_norm;
   spec.experts = traits.experts;
+  spec.latent = traits.latent;
   return spec;
 }
 
@@ -569,6 +633,7 @@ size_t LayerSpec::groups() const {
 }
 
 size_t LayerSpec::output_size() const {
+  if (latent.any()) return sizes.heads * latent.value_size;
   return sizes.q_rows() + (recurrence.beside_attention() ? state_sizes().q_rows() : 0);
 }
 
@@ -591,6 +656,10 @@ size_t HeadRow(const RotarySpec& rotary, size_t r) {
 }
 
 std::vector<RowsOfRole> RowsOfHead(const LayerSpec& layer, size_t group) {
+  if (layer.latent.any()) {
+    throw Error(
+        "latent attention (MLA): Larder describes such models, but does not compute them yet");
+  }
   std::vector<RowsOfRole> rows;
   if (layer.attends() && group < layer.sizes.kv_heads) {
     const LayerSizes& sizes = layer.sizes;

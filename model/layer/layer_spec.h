@@ -75,10 +75,16 @@ enum class TensorRole : uint8_t {
   kStateK,
   kStateV,
   kStateO,
-  kSinks,           // [heads]: a score of each query head's softmax to which no value belongs
-  kRouterLogitBias  // [experts]: added to the router's products
+  kSinks,            // [heads]: a score of each query head's softmax to which no value belongs
+  kRouterLogitBias,  // [experts]: added to the router's products
+  // Of latent attention (LatentSpec), beside kQ, kK and kO.
+  kQueryDown,      // what queries are made of, unless that is `in`
+  kQueryDownNorm,  // [query_rank]
+  kLatentNorm,     // [rank]
+  kKeyUp,          // [heads][rank] rows of key_size: each head's
+  kValueUp         // [heads][value_size] rows of rank
 };
-inline constexpr size_t kTensorRoles = 43;
+inline constexpr size_t kTensorRoles = 48;
 
 // kTable: rows of numbers that are no weights of a product.
 enum class TensorKind : uint8_t { kMatrix, kNorm, kBias, kTable };
@@ -278,6 +284,24 @@ struct ExpertSpec {
   bool operator==(const ExpertSpec&) const = default;
 };
 
+// Latent attention (DeepSeek-AI 2024, arXiv 2405.04434): all heads' keys and values are made of one
+// vector, the latent c, and it alone is cached, with a part r that rotates. Per token,
+//   c = rms_norm(the first `rank` rows of kK * in, kLatentNorm),  r = the other rows, rotated;
+//   q = kQ * in, or with a query_rank kQ * rms_norm(kQueryDown * in, kQueryDownNorm);
+// of q each head has key_size elements n, then rotary.dim elements, rotated: t. Then
+//   score = (kKeyUp n) . c + t . r,  out = kValueUp (sum of weights * c).
+// So attention has one KV head: its key is r, then c, its value c, and its queries t, then kKeyUp
+// n. LayerSizes has these sizes: kv_heads 1, head_size = rotary.dim + rank.
+struct LatentSpec {
+  size_t rank = 0;        // elements of c; 0: keys and values of their own
+  size_t query_rank = 0;  // 0: queries are made of `in`
+  size_t key_size = 0;
+  size_t value_size = 0;
+
+  bool any() const { return rank != 0; }
+  bool operator==(const LatentSpec&) const = default;
+};
+
 struct LayerSpec {
   LayerSizes sizes;
   float norm_epsilon = 1e-5f;
@@ -297,6 +321,7 @@ struct LayerSpec {
   bool output_gate = false;
   Recurrence recurrence;
   ExpertSpec experts;
+  LatentSpec latent;
 
   bool gated() const { return gate != GateKind::kSquaredRelu; }
   bool has_ffn() const { return Has(TensorRole::kDown); }  // or experts
@@ -361,6 +386,7 @@ struct LayerTraits {
   bool output_gate = false;
   Recurrence recurrence;
   ExpertSpec experts;
+  LatentSpec latent;
   bool sinks = false;              // kSinks
   bool router_logit_bias = false;  // kRouterLogitBias
   bool ffn_apart = false;  // the FFN is a block of its own in the file, and its norm is kAttnNorm's
@@ -385,7 +411,8 @@ struct RowsOfRole {
 // gates of its query heads; of the delta rule: query, key, its value heads, their output gates,
 // betas and alphas; of a convolution: its channels' B, C and x; of Mamba-2: C,
 // B, its heads' x, z and alphas.
-// Beside attention, a state's groups follow those of KV heads.
+// Beside attention, a state's groups follow those of KV heads. Throws Error for latent attention,
+// of which no Program exists.
 std::vector<RowsOfRole> RowsOfHead(const LayerSpec&, size_t group);
 // The delta rule's i-th value head of a key head.
 size_t ValueHead(const LayerSpec&, size_t key_head, size_t i);

@@ -218,6 +218,10 @@ void ReferenceModel::Run(const LayerOp& op, Layer& layer, State& s) const {
       s.in = Norm(s.x, layer.of(op.norm), layer);
       return;
     case OpKind::kQkv:
+      if (config_.layer(layer.index).latent.any()) {
+        ProjectLatent(layer, s);
+        return;
+      }
       s.q = Product(layer.matrix(TensorRole::kQ), s.in);
       s.k = Product(layer.matrix(TensorRole::kK), s.in);
       s.v = Product(layer.matrix(TensorRole::kV), s.in);
@@ -365,6 +369,37 @@ std::vector<float> ReferenceModel::RunExperts(const Layer& layer, const State& s
                               Product(layer.matrix(TensorRole::kSharedUp), s.in))));
   }
   return {sum.begin(), sum.end()};
+}
+
+// LatentSpec: the one KV head's key and value, and the queries that meet them.
+void ReferenceModel::ProjectLatent(const Layer& layer, State& s) const {
+  const LayerSpec& spec = config_.layer(layer.index);
+  const LatentSpec& latent = spec.latent;
+  const size_t rotated = spec.rotary.dim, of_query = latent.key_size + rotated;
+  std::vector<float> from = s.in;
+  if (latent.query_rank != 0) {
+    from = Product(layer.matrix(TensorRole::kQueryDown), s.in);
+    RmsNorm(from, layer.of(TensorRole::kQueryDownNorm), spec.norm_epsilon, from);
+  }
+  const std::vector<float> queries = Product(layer.matrix(TensorRole::kQ), std::move(from));
+  const auto part = [](const std::vector<float>& x, size_t first, size_t count) {
+    const auto begin = x.begin() + static_cast<std::ptrdiff_t>(first);
+    return std::vector<float>(begin, begin + static_cast<std::ptrdiff_t>(count));
+  };
+  s.q.clear();
+  for (size_t h = 0; h < spec.sizes.heads; ++h) {
+    const std::vector<float> turns = part(queries, h * of_query + latent.key_size, rotated);
+    const std::vector<float> meets =
+        Product(layer.matrix(TensorRole::kKeyUp), h * latent.rank, latent.rank,
+                part(queries, h * of_query, latent.key_size));
+    s.q.insert(s.q.end(), turns.begin(), turns.end());
+    s.q.insert(s.q.end(), meets.begin(), meets.end());
+  }
+  const std::vector<float> down = Product(layer.matrix(TensorRole::kK), s.in);
+  s.v = part(down, 0, latent.rank);
+  RmsNorm(s.v, layer.of(TensorRole::kLatentNorm), spec.norm_epsilon, s.v);
+  s.k = part(down, latent.rank, rotated);
+  s.k.insert(s.k.end(), s.v.begin(), s.v.end());
 }
 
 void ReferenceModel::SplitGates(const Layer& layer, State& s) const {
@@ -523,27 +558,31 @@ void ReferenceModel::Attend(Layer& layer, State& s) const {
   if (warmth != 1.0) {
     for (float& q : s.q) q = static_cast<float>(q * warmth);
   }
+  const LatentSpec& latent = spec.latent;
   const size_t head_size = sizes.head_size, stride = sizes.kv_rows();
+  const size_t value_size = latent.any() ? latent.rank : head_size;
+  const size_t value_stride = sizes.kv_heads * value_size;
   if (options_.activations_q8) RoundHeads(s.q, head_size, Scale::kF32);
   if (options_.kv_q8) {
     RoundHeads(s.k, head_size, Scale::kF16);
-    RoundHeads(s.v, head_size, Scale::kF16);
+    RoundHeads(s.v, value_size, Scale::kF16);
   }
   layer.keys.resize(s.position * stride);
-  layer.values.resize(s.position * stride);
+  layer.values.resize(s.position * value_stride);
   layer.keys.insert(layer.keys.end(), s.k.begin(), s.k.end());
   layer.values.insert(layer.values.end(), s.v.begin(), s.v.end());
 
-  s.attended.assign(sizes.q_rows(), 0.0f);
+  s.attended.assign(sizes.heads * value_size, 0.0f);
   const size_t count = spec.window == 0 ? s.position + 1 : std::min(spec.window, s.position + 1);
   const size_t first = s.position + 1 - count;
-  std::vector<double> weights(count), sums(head_size);
+  std::vector<double> weights(count), sums(value_size);
   const std::vector<float>& sinks = layer.of(TensorRole::kSinks);
   for (size_t h = 0; h < sizes.heads; ++h) {
-    const size_t kv = h / sizes.group() * head_size;
+    const size_t kv = h / sizes.group();
     for (size_t t = 0; t < count; ++t) {
-      weights[t] = Dot(&s.q[h * head_size], &layer.keys[(first + t) * stride + kv], head_size) /
-                   spec.attention_divisor;
+      weights[t] =
+          Dot(&s.q[h * head_size], &layer.keys[(first + t) * stride + kv * head_size], head_size) /
+          spec.attention_divisor;
       if (spec.score_cap != 0.0)
         weights[t] = spec.score_cap * std::tanh(weights[t] / spec.score_cap);
     }
@@ -555,11 +594,21 @@ void ReferenceModel::Attend(Layer& layer, State& s) const {
     for (double& w : weights) all += w = std::exp(w - max);
     std::fill(sums.begin(), sums.end(), 0.0);
     for (size_t t = 0; t < count; ++t) {
-      for (size_t i = 0; i < head_size; ++i)
-        sums[i] += weights[t] * layer.values[(first + t) * stride + kv + i];
+      const float* const value = &layer.values[(first + t) * value_stride + kv * value_size];
+      for (size_t i = 0; i < value_size; ++i) sums[i] += weights[t] * value[i];
     }
-    for (size_t i = 0; i < head_size; ++i)
-      s.attended[h * head_size + i] = static_cast<float>(sums[i] / all);
+    for (size_t i = 0; i < value_size; ++i)
+      s.attended[h * value_size + i] = static_cast<float>(sums[i] / all);
+  }
+  if (latent.any()) {
+    const std::vector<float> latents = std::exchange(s.attended, {});
+    for (size_t h = 0; h < sizes.heads; ++h) {
+      const auto head = latents.begin() + static_cast<std::ptrdiff_t>(h * latent.rank);
+      const std::vector<float> values =
+          Product(layer.matrix(TensorRole::kValueUp), h * latent.value_size, latent.value_size,
+                  {head, head + static_cast<std::ptrdiff_t>(latent.rank)});
+      s.attended.insert(s.attended.end(), values.begin(), values.end());
+    }
   }
   for (size_t i = 0; spec.output_gate && i < s.attended.size(); ++i) {
     s.attended[i] =

@@ -90,6 +90,7 @@ class ReferenceModel {
   std::vector<float> Norm(const std::vector<float>& x, const std::vector<float>& w,
                           const Layer&) const;
   // Takes the output gates out of the queries.
+  void ProjectLatent(const Layer&, State&) const;
   void SplitGates(const Layer&, State&) const;
   // A causal convolution, channel by channel, of this token's inputs and those before it, which the
   // layer keeps.

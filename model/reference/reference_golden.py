@@ -109,6 +109,14 @@ CASES = {
                     ffn_norm="post_attention_norm", sinks=True, window=2, full=[1],
                     window_turns=True, yarn=(4.0, 64, 0.0), exact_ramp=True,
                     experts=dict(count=5, used=2, ffn=8, biased=True)),
+    "deepseek2": case(4, 4, 12, 4, 1e4, "neighbours", layers=3, yarn=(4.0, 2, 1.0),
+                      score=(1 + 0.1 * math.log(4))**2 / math.sqrt(10),
+                      latent=dict(rank=8, query=5, key=6, value=7),
+                      experts=dict(count=6, used=2, ffn=8, shared=16, dense=1, sigmoid=True,
+                                   bias=True, scale=2.5, groups=2, groups_used=1)),
+    "deepseek2, lite": case(4, 4, 12, 4, 1e4, "neighbours", score=1 / math.sqrt(10),
+                            latent=dict(rank=8, query=0, key=6, value=7),
+                            experts=dict(count=5, used=2, ffn=8, shared=16, plain=True)),
     "falcon-h1": case(4, 2, 8, 8, 1e11, "halves", beside=True,
                       mamba=dict(groups=1, heads=2, state=16, size=16, taps=4)),
 }
@@ -308,6 +316,33 @@ def convolved(inputs, prefix, case):
             for t in range(len(inputs))]
 
 
+def latent(inputs, prefix, case):
+    """Queries, keys and values of each position and head, as the definition has them before
+    anything is absorbed."""
+    of, heads, rotated = case["latent"], case["heads"], case["rotary"]
+    rank, query, key, value = (of[name] for name in ("rank", "query", "key", "value"))
+    down = matrix(prefix + "attn_kv_a_mqa.weight", rank + rotated, DIM)
+    up_keys = split(matrix(prefix + "attn_k_b.weight", heads * rank, key), rank)
+    up_values = split(matrix(prefix + "attn_v_b.weight", heads * value, rank), value)
+    rows = heads * (key + rotated)
+    qs, ks, vs = [], [], []
+    for position, x in enumerate(inputs):
+        if query:
+            small = times(matrix(prefix + "attn_q_a.weight", query, DIM), x)
+            small = norm(small, vector(prefix + "attn_q_a_norm.weight", query, 1))
+            q = times(matrix(prefix + "attn_q_b.weight", rows, query), small)
+        else:
+            q = times(matrix(prefix + "attn_q.weight", rows, DIM), x)
+        c = times(down, x)
+        turned = rotate(c[rank:], position, case)
+        c = norm(c[:rank], vector(prefix + "attn_kv_a_norm.weight", rank, 1))
+        qs.append([h[:key] + rotate(h[key:], position, case) for h in split(q, key + rotated)])
+        ks.append([[sum(up[r][j] * c[r] for r in range(rank)) for j in range(key)] + turned
+                   for up in up_keys])
+        vs.append([times(up, c) for up in up_values])
+    return qs, ks, vs
+
+
 def experts_of(x, prefix, case):
     """What a token's experts give: each of them is asked whether enough others are better."""
     of = case["experts"]
@@ -440,6 +475,10 @@ def layer(xs, i, case):
     elif recurrent:
         state = (mamba2 if "mamba" in case else delta_rule)(inputs, prefix, case)
         o = matrix(prefix + "ssm_out.weight", DIM, len(state[0]))
+    elif "latent" in case:
+        q, k, v = latent(inputs, prefix, case)
+        size = case["latent"]["value"]
+        o = matrix(prefix + "attn_output.weight", DIM, queries * size)
     else:
         q, k, v = heads("q"), heads("k"), heads("v")
         o = matrix(prefix + "attn_output.weight", DIM, queries * size)

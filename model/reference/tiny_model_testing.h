@@ -51,6 +51,10 @@ struct TinyShape {
   struct Experts {
     uint32_t count = 0, used = 0, ffn = 0, shared_ffn = 0, dense = 0, groups = 0, groups_used = 0;
   } experts = {};
+  // Of deepseek2; head_size is then rotary_dim + rank.
+  struct Latent {
+    uint32_t rank = 0, query_rank = 0, key_size = 0, value_size = 0;
+  } latent = {};
 };
 
 class TinyModel {
@@ -107,7 +111,13 @@ class TinyModel {
       writer_.Add(arch + ".attention.head_count_kv", s.kv_heads);
     }
     writer_.Add(arch + ".attention.key_length", s.head_size);
-    writer_.Add(arch + ".attention.value_length", s.head_size);
+    writer_.Add(arch + ".attention.value_length", s.latent.rank != 0 ? s.latent.rank : s.head_size);
+    if (s.latent.rank != 0) {
+      writer_.Add(arch + ".attention.kv_lora_rank", s.latent.rank);
+      writer_.Add(arch + ".attention.q_lora_rank", s.latent.query_rank);
+      writer_.Add(arch + ".attention.key_length_mla", s.latent.key_size + s.rotary_dim);
+      writer_.Add(arch + ".attention.value_length_mla", s.latent.value_size);
+    }
     writer_.Add(arch + (Is(s, {"command-r", "cohere2"}) ? ".attention.layer_norm_epsilon"
                                                         : ".attention.layer_norm_rms_epsilon"),
                 1e-5f);
@@ -131,6 +141,10 @@ class TinyModel {
       writer_.Add(arch + ".expert_used_count", s.experts.used);
       writer_.Add(arch + ".expert_feed_forward_length", s.experts.ffn);
       writer_.Add(arch + ".leading_dense_block_count", s.experts.dense);
+      if (s.latent.query_rank != 0) {
+        writer_.Add(arch + ".expert_gating_func", uint32_t{2});
+        writer_.Add(arch + ".expert_weights_norm", true);
+      }
       if (s.experts.groups != 0) {
         writer_.Add(arch + ".expert_group_count", s.experts.groups);
         writer_.Add(arch + ".expert_group_used_count", s.experts.groups_used);
@@ -201,6 +215,8 @@ class TinyModel {
       AddMamba2(s, name);
     } else if (is_recurrent) {
       AddDelta(s, name);
+    } else if (s.latent.rank != 0) {
+      AddLatent(s, name);
     } else if (Is(s, {"phi3", "bailingmoe2"})) {
       AddMatrix(name("attn_qkv.weight"), q + 2 * kv, s.dim);
     } else {
@@ -210,7 +226,8 @@ class TinyModel {
       if (!gemma4 || !full) AddMatrix(name("attn_v.weight"), kv, s.dim);
     }
     if (gemma4) AddNorm(name("layer_output_scale.weight"), 1);
-    if (!is_recurrent) AddMatrix(name("attn_output.weight"), s.dim, q);
+    const size_t to_o = s.latent.rank != 0 ? s.heads * s.latent.value_size : q;
+    if (!is_recurrent) AddMatrix(name("attn_output.weight"), s.dim, to_o);
     const bool is_fused = Is(s, {"phi3", "glm4"});
     if (s.experts.count != 0 && layer >= s.experts.dense) {
       AddExperts(s, name);
@@ -234,6 +251,22 @@ class TinyModel {
       AddNorm(name("attn_q_norm.weight"), Is(s, {"olmo2"}) ? q : head_size);
       AddNorm(name("attn_k_norm.weight"), Is(s, {"olmo2"}) ? kv : head_size);
     }
+  }
+  template <typename Name>
+  void AddLatent(const TinyShape& s, const Name& name) {
+    const TinyShape::Latent& of = s.latent;
+    const size_t queries = s.heads * (of.key_size + s.rotary_dim);
+    if (of.query_rank != 0) {
+      AddMatrix(name("attn_q_a.weight"), of.query_rank, s.dim);
+      AddNorm(name("attn_q_a_norm.weight"), of.query_rank);
+      AddMatrix(name("attn_q_b.weight"), queries, of.query_rank);
+    } else {
+      AddMatrix(name("attn_q.weight"), queries, s.dim);
+    }
+    AddMatrix(name("attn_kv_a_mqa.weight"), of.rank + s.rotary_dim, s.dim);
+    AddNorm(name("attn_kv_a_norm.weight"), of.rank);
+    AddMatrix(name("attn_k_b.weight"), s.heads * of.rank, of.key_size);
+    AddMatrix(name("attn_v_b.weight"), s.heads * of.value_size, of.rank);
   }
   template <typename Name>
   void AddDelta(const TinyShape& s, const Name& name) {
@@ -274,7 +307,8 @@ class TinyModel {
     if (gated) AddMatrix(name("ffn_gate_exps.weight"), of.count * of.ffn, s.dim);
     AddMatrix(name("ffn_up_exps.weight"), of.count * of.ffn, s.dim);
     AddMatrix(name("ffn_down_exps.weight"), of.count * s.dim, of.ffn);
-    if (Is(s, {"nemotron_h_moe", "dots1", "lfm2moe", "glm4moe", "bailingmoe2"}))
+    if (Is(s, {"nemotron_h_moe", "dots1", "lfm2moe", "glm4moe", "bailingmoe2"}) ||
+        s.latent.query_rank != 0)
       AddBias(name("exp_probs_b.bias"), of.count);
     if (Is(s, {"gpt-oss"})) {
       AddBias(name("ffn_gate_inp.bias"), of.count);

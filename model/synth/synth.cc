@@ -137,8 +137,10 @@ class Synthesis {
     AddOfLayers(key("attention.head_count"), &LayerSizes::heads);
     AddOfLayers(key("attention.head_count_kv"), &LayerSizes::kv_heads);
     writer_.Add(key("attention.key_length"), u32(shape_.head_size));
-    writer_.Add(key("attention.value_length"), u32(shape_.head_size));
     const Family& family = FamilyOf(shape_.architecture);
+    if (!family.latent) writer_.Add(key("attention.value_length"), u32(shape_.head_size));
+    for (const auto& [suffix, value] : KeysOfLatent(shape_))
+      writer_.Add(fmt::format("{}.{}", arch, suffix), value);
     writer_.Add(key(family.norm == NormKind::kRms ? "attention.layer_norm_rms_epsilon"
                                                   : "attention.layer_norm_epsilon"),
                 static_cast<float>(shape_.norm_epsilon));

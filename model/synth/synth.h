@@ -86,6 +86,8 @@ void WriteSynth(const SynthOptions& options, const std::string& path,
 
 // The keys of states in matrices, without the family's name; none in other families.
 std::vector<std::pair<std::string_view, uint32_t>> KeysOfState(const ModelShape&);
+// The keys of latent attention; none in other families.
+std::vector<std::pair<std::string_view, uint32_t>> KeysOfLatent(const ModelShape&);
 // The keys of experts; none in other families.
 std::vector<std::pair<std::string_view, uint32_t>> KeysOfExperts(const ModelShape&);
 // The elements of a head that rotate, and rope.scaling.original_context_length.

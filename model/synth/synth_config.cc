@@ -18,7 +18,9 @@ LayerSizes ModelShape::SizesOf(size_t layer) const {
   return {.dim = dim,
           .ffn = has_ffn ? or_odd(ffn, odd_ffn) : 0,
           .heads = or_odd(heads, odd_heads),
-          .kv_heads = attends ? or_odd(kv_heads, odd_kv_heads) : 0,
+          .kv_heads = !attends                        ? 0
+                      : FamilyOf(architecture).latent ? 1
+                                                      : or_odd(kv_heads, odd_kv_heads),
           .head_size = head_size};
 }
 
@@ -53,6 +55,8 @@ class SampleKeys final : public FamilyKeys {
     for (const auto& [key, value] : KeysOfState(shape_))
       if (key == suffix) return value;
     for (const auto& [key, value] : KeysOfExperts(shape_))
+      if (key == suffix) return value;
+    for (const auto& [key, value] : KeysOfLatent(shape_))
       if (key == suffix) return value;
     return {};
   }
@@ -107,6 +111,17 @@ std::vector<std::pair<std::string_view, uint32_t>> KeysOfState(const ModelShape&
       {"ssm.inner_size", heads * or_else(shape.value_size, 32)}};
   if (state == StateKind::kDeltaRule) keys.emplace_back("full_attention_interval", 4);
   return keys;
+}
+
+std::vector<std::pair<std::string_view, uint32_t>> KeysOfLatent(const ModelShape& shape) {
+  if (!FamilyOf(shape.architecture).latent) return {};
+  const auto u32 = [](size_t value) { return static_cast<uint32_t>(value); };
+  const size_t rotated = RotaryDim(shape), rank = shape.head_size - rotated;
+  return {{"attention.value_length", u32(rank)},
+          {"attention.kv_lora_rank", u32(rank)},
+          {"attention.q_lora_rank", u32(std::max<size_t>(1, shape.dim / 2))},
+          {"attention.key_length_mla", u32(rotated + std::max<size_t>(1, rank / 2))},
+          {"attention.value_length_mla", u32(std::max<size_t>(1, rank / 2))}};
 }
 
 std::vector<std::pair<std::string_view, uint32_t>> KeysOfExperts(const ModelShape& shape) {

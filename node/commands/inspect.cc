@@ -173,7 +173,15 @@ std::string MechanismsText(const model::LayerSpec& layer) {
   const auto has_post_norm = [](const model::LayerOp& op) { return op.post_norm.has_value(); };
   if (std::ranges::any_of(layer.ops, has_post_norm)) text += ", norms behind attention and FFN";
   if (layer.value_norm) text += ", values normalised";
-  if (layer.tensor(model::TensorRole::kV).shared) text += ", V is K";
+  if (layer.Has(model::TensorRole::kV) && layer.tensor(model::TensorRole::kV).shared)
+    text += ", V is K";
+  if (layer.latent.any()) {
+    text += fmt::format(", latent attention: keys of {} + {}, values of {}{}",
+                        layer.latent.key_size, layer.rotary.dim, layer.latent.value_size,
+                        layer.latent.query_rank == 0
+                            ? std::string()
+                            : fmt::format(", queries of {}", layer.latent.query_rank));
+  }
   if (layer.Has(model::TensorRole::kOutputScale)) text += ", output scaled";
   if (layer.norm == model::NormKind::kLayer) text += ", LayerNorm";
   if (layer.gate == model::GateKind::kGeluTanh) text += ", gates of GELU";
@@ -266,8 +274,10 @@ void PrintText(const model::GgufFile& file) {
   }
   if (!found.config || found.config->part.kind != model::ModelPart::Kind::kWhole) return;
   size_t mixed = 0;
-  for (size_t layer = 0; layer < found.config->layers; ++layer)
-    mixed += weight_node::LayerPanels(*found.config, layer).mixed();
+  for (size_t layer = 0; layer < found.config->layers; ++layer) {
+    if (!found.config->layer(layer).latent.any())
+      mixed += weight_node::LayerPanels(*found.config, layer).mixed();
+  }
   if (mixed > 0)
     fmt::print(
         "In {} layer{} gate and up, or query, key and value, have several types: these become "

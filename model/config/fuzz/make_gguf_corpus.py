@@ -359,6 +359,21 @@ def families():
         "mixtral-fused": with_experts("llama", [tensor("blk.0.ffn_gate_up_exps.weight",
                                                        [4, 64, 3], TYPE_F16)],
                                       without=("ffn_gate_exps.weight", "ffn_up_exps.weight")),
+        "deepseek2": with_experts("deepseek2", [
+            tensor("blk.0.attn_q_a.weight", [4, 3], TYPE_F16),
+            tensor("blk.0.attn_q_a_norm.weight", [3], TYPE_F32),
+            tensor("blk.0.attn_q_b.weight", [3, 10], TYPE_F16),
+            tensor("blk.0.attn_kv_a_mqa.weight", [4, 6], TYPE_F16),
+            tensor("blk.0.attn_kv_a_norm.weight", [4], TYPE_F32),
+            tensor("blk.0.attn_k_b.weight", [3, 4, 2], TYPE_F16),
+            tensor("blk.0.attn_v_b.weight", [4, 2, 2], TYPE_F16),
+        ], shared=32, bias=True, keys=[
+            ("attention.key_length", U32, 6), ("attention.value_length", U32, 4),
+            ("attention.key_length_mla", U32, 5), ("attention.value_length_mla", U32, 2),
+            ("attention.kv_lora_rank", U32, 4), ("attention.q_lora_rank", U32, 3),
+            ("rope.dimension_count", U32, 2), context, ("rope.scaling.type", STRING, "yarn"),
+            ("rope.scaling.factor", F32, 4.0), ("rope.scaling.yarn_log_multiplier", F32, 0.1)
+        ], without=("attn_q.weight", "attn_k.weight", "attn_v.weight")),
         "dots1": with_experts("dots1", heads, shared=32, bias=True),
         "nemotron_h": model("nemotron_h", mamba + [
             ("block_count", U32, 2), ("attention.head_count_kv", ARRAY, (I32, [0, 0])),
