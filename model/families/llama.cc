@@ -4,7 +4,8 @@
 // Traps: a window (Mistral 7B v0.1) is one of all layers. The rows of q and k are permuted in the
 // file, so that pairs are neighbours. Llama 3.1's scaling is a tensor, rope_freqs. Some fine-tunes
 // have biases of q, k and v. In old files of Mixtral each expert's matrices are tensors of their
-// own.#include "model/families/family.h"
+// own.
+#include "model/families/family.h"
 
 namespace larder::model::inline families {
 
