@@ -50,7 +50,8 @@ FLOORS = {
         "base", "sync", "topology", "rdma/common", "rdma/proof", "rdma/control", "rdma/shm",
         "rdma/tcp", "rdma/verbs"
     ]),
-    "weight_node": (3, _RUNTIME),
+    "weight_node/routing": (3.0, ["base", "model", "kernels"]),
+    "weight_node": (3.1, _RUNTIME + ["weight_node/routing"]),
     "attention_node": (3, _RUNTIME),
     "pipeline/manifest": (4.0, ["base", "kernels/formats", "rdma", "attention_node/kv_region.h"]),
     "pipeline/plan": (4.1, _RUNTIME + ["rdma"] + _NODES + ["pipeline/manifest"]),

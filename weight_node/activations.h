@@ -9,7 +9,7 @@
 
 #include "model/config/config.h"
 #include "topology/arena.h"
-#include "weight_node/routing.h"
+#include "weight_node/routing/routing.h"
 #include "weight_node/shard_plan.h"
 
 namespace larder::weight_node {

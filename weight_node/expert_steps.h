@@ -12,7 +12,7 @@
 #include "kernels/gemm/gemm.h"
 #include "kernels/rows/elementwise.h"
 #include "weight_node/activations.h"
-#include "weight_node/routing.h"
+#include "weight_node/routing/routing.h"
 
 namespace larder::weight_node {
 

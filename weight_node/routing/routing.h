@@ -9,7 +9,7 @@
 #include "kernels/rows/elementwise.h"
 #include "model/layer/layer_spec.h"
 
-namespace larder::weight_node {
+namespace larder::weight_node::inline routing {
 
 // model::ExpertSpec, in float32.
 struct RouterRule {
@@ -57,4 +57,4 @@ struct RoutingTable {
 void SortByExpert(const RouterRule&, const ChosenRows&, size_t begin, size_t rows,
                   const RoutingTable&);
 
-}  // namespace larder::weight_node
+}  // namespace larder::weight_node::routing

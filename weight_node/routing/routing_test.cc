@@ -1,4 +1,4 @@
-#include "weight_node/routing.h"
+#include "weight_node/routing/routing.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace larder::weight_node {
+namespace larder::weight_node::inline routing {
 namespace {
 
 using model::ExpertGating;
@@ -186,4 +186,4 @@ TEST(Routing, TheTableHasEachPairOnce) {
 }
 
 }  // namespace
-}  // namespace larder::weight_node
+}  // namespace larder::weight_node::routing

@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <limits>
 
-#include "weight_node/routing.h"
+#include "weight_node/routing/routing.h"
 
-namespace larder::weight_node {
+namespace larder::weight_node::inline routing {
 namespace {
 
 struct Best {
@@ -126,4 +126,4 @@ void SortByExpert(const RouterRule& rule, const ChosenRows& chosen, size_t begin
   table.first[0] = 0;
 }
 
-}  // namespace larder::weight_node
+}  // namespace larder::weight_node::routing
