@@ -12,6 +12,7 @@
 #include "kernels/gemm/gemm.h"
 #include "kernels/rows/elementwise.h"
 #include "weight_node/activations.h"
+#include "weight_node/routing/expert_counters.h"
 #include "weight_node/routing/routing.h"
 
 namespace larder::weight_node {
@@ -45,6 +46,7 @@ struct RouteOperand {
   ChosenRows chosen;
   float *scratch, *by;  // [RouterFloats]
   RoutingTable table;
+  ExpertCounters::Layer* counters;  // null: another thread counts
 };
 void RouteStep(const void* operand, void* batch);
 

@@ -40,6 +40,7 @@ void RouteStep(const void* operand, void* batch) {
     ChooseExperts(op.rule, *op.elementwise, op.scratch, op.by, op.chosen, m);
   }
   SortByExpert(op.rule, op.chosen, rows.first_row, rows.rows, op.table);
+  if (op.counters != nullptr) op.counters->Count(rows, op.chosen, op.table);
 }
 
 void ExpertFfnStep(const void* operand, void* batch) {

@@ -41,6 +41,7 @@ WeightNode::WeightNode(const model::ModelConfig& config, const ShardPlan& plan,
                    options.logit_rows, options.node_of_thread.at(0), options.shared_io),
       experts_(config, plan.threads.size(), options.few_rows, options.max_batch_tokens,
                MostDownColumns(), options.node_of_thread.at(0)),
+      counters_(config, options.slots),
       layer_panels_(PanelsOfLayers(config)),
       own_waiters_(options.own_waiters),
       halves_(options.halves),
@@ -740,14 +741,16 @@ const RouterOperand* WeightNode::RouterOf(size_t thread, size_t layer, ProgramFo
 
 void WeightNode::AddExperts(size_t thread, size_t layer, ProgramForm form, Steps& steps) {
   const ExpertBuffers::OfThread& own = experts_.threads[thread];
-  const RouteOperand* route = Keep(routes_, RouteOperand{.elementwise = &elementwise_,
-                                                         .rule = RuleOf(thread, layer),
-                                                         .logits = experts_.logits,
-                                                         .chooses = form == ProgramForm::kFewRows,
-                                                         .chosen = ChosenIn(thread, form),
-                                                         .scratch = own.scratch,
-                                                         .by = own.by,
-                                                         .table = own.table});
+  const RouteOperand* route =
+      Keep(routes_, RouteOperand{.elementwise = &elementwise_,
+                                 .rule = RuleOf(thread, layer),
+                                 .logits = experts_.logits,
+                                 .chooses = form == ProgramForm::kFewRows,
+                                 .chosen = ChosenIn(thread, form),
+                                 .scratch = own.scratch,
+                                 .by = own.by,
+                                 .table = own.table,
+                                 .counters = thread == 0 ? &counters_.of(layer) : nullptr});
   steps.Add(MakeStep(RouteStep, route, StepKind::kRoute, layer, false));
   const ActRows& x =
       form == ProgramForm::kManyRows ? activations_.shared_dim : activations_.threads[thread].dim;

@@ -42,6 +42,7 @@ struct WeightNodeOptions {
   kernels::KernelTuning tuning = kernels::DefaultTuning(isa);
   size_t few_rows = 32;  // see OwnNormRows
   size_t max_batch_tokens = 128;
+  size_t slots = 1;
   size_t logit_rows = 32;
   std::vector<NumaNodeId> node_of_thread;
   const AttentionIoRows* shared_io = nullptr;  // separated: rows that the attention sockets read
@@ -125,6 +126,8 @@ class WeightNode {
   const Shards& shards(size_t thread) const { return *shards_[thread]; }
   uint64_t weight_bytes() const;  // packed panels of all threads
   uint64_t embedding_bytes() const { return embedding_.bytes(); }
+  // What the routers of its layers have chosen, layers by their numbers here. Any thread.
+  std::vector<ExpertCounts> expert_counts() const { return counters_.Read(); }
 
  private:
   // Makes the products of all formats that the matrix has in some layer.
@@ -223,6 +226,7 @@ class WeightNode {
   const kernels::Elementwise& elementwise_;
   Activations activations_;
   const ExpertBuffers experts_;
+  ExpertCounters counters_;
   std::vector<std::unique_ptr<Shards>> shards_;
   const std::vector<LayerPanels> layer_panels_;
   topology::Arena embedding_;  // rows of EmbeddingType(), unless lm_head is the same matrix

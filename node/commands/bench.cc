@@ -25,7 +25,8 @@ struct BenchOptions {
               format = "md";
   size_t repetitions = 5;
   double probe_s = 1.0;
-  bool breakdown = false;
+  bool breakdown = false, experts = false;
+  bool speeds() const { return !breakdown && !experts; }
 };
 
 // Parses a list such as "1,8,32". Throws CLI::ValidationError.
@@ -68,10 +69,11 @@ std::vector<BenchTest> Tests(const BenchOptions& o) {
   return tests;
 }
 
-// What is measured with one number of threads: speeds, or a breakdown.
+// What is measured with one number of threads: speeds, a breakdown, or what routers choose.
 struct ThreadsRun {
   BenchRun speeds;
   std::vector<Breakdown> breakdowns;
+  std::vector<BenchRouting> routing;
 };
 
 // The bandwidths are measured first: a thread pool that existed already would wait on the same
@@ -89,7 +91,7 @@ ThreadsRun MeasureWithThreads(const BenchOptions& o, const BenchSpec& spec,
     plan.capacity.context = std::max(plan.capacity.context, test.context());
   }
   run.speeds.threads = plan.threads;
-  if (!machine.from_xml() && !o.breakdown) {
+  if (!machine.from_xml() && o.speeds()) {
     auto cpus = machine.CpusOf(machine.PickCores(std::min(plan.threads, machine.cores().size())));
     run.speeds.machine = topology::MeasureBandwidth(machine, cpus, 0, spec.probe_budget_s);
   }
@@ -110,6 +112,8 @@ ThreadsRun MeasureWithThreads(const BenchOptions& o, const BenchSpec& spec,
   };
   if (o.breakdown) {
     run.breakdowns = MeasureBreakdown(*engine, spec, go_on);
+  } else if (o.experts) {
+    run.routing = MeasureRouting(*engine, spec, go_on);
   } else {
     MeasureBench(*engine, spec, run.speeds, go_on);
   }
@@ -118,7 +122,13 @@ ThreadsRun MeasureWithThreads(const BenchOptions& o, const BenchSpec& spec,
 
 void Print(const BenchOptions& o, const BenchModel& model, std::vector<ThreadsRun> runs) {
   const bool json = o.format == "json";
-  if (!o.breakdown) {
+  if (o.experts) {
+    for (const ThreadsRun& run : runs)
+      fmt::print("{}",
+                 json ? RoutingJson(model, run.routing) : RoutingMarkdown(model, run.routing));
+    return;
+  }
+  if (o.speeds()) {
     std::vector<BenchRun> speeds;
     speeds.reserve(runs.size());
     for (ThreadsRun& run : runs) speeds.push_back(std::move(run.speeds));
@@ -153,6 +163,8 @@ int Run(const BenchOptions& o) {
   BenchModel model{file->path(), model::ReadModelConfig(*file), 0,
                    std::string(kernels::IsaName(ResolveIsa(o.model.isa))), topology::CpuName()};
   for (const auto& tensor : file->tensors()) model.tensor_bytes += tensor.size_bytes;
+  if (o.experts && threads.size() > 1)
+    throw CLI::ValidationError("--experts", "threads change no choice: expected one number (-t)");
   std::vector<ThreadsRun> runs;
   for (const size_t n : threads) {
     runs.push_back(MeasureWithThreads(o, spec, machine, file, where, n));
@@ -191,6 +203,12 @@ Command AddBench(CLI::App& program) {
       ->add_flag("--breakdown", o->breakdown,
                  "show where the time of a step goes (products, norms, attention, waiting) instead "
                  "of speeds")
+      ->group(group);
+  command
+      ->add_flag("--experts", o->experts,
+                 "show which experts the routers choose, and how many a step reads, instead of "
+                 "speeds")
+      ->excludes("--breakdown")
       ->group(group);
   command->add_option("-o,--output", o->format, "md or json (default: md)")
       ->check(CLI::IsMember({"md", "json"}).description(""))

@@ -581,6 +581,7 @@ int Serve(ServeOptions o) {
   const ClosesFirst guard{open, server};
   about.outage = [&] { return scheduler.outage(); };
   about.fill_status = [&](serving::StatusView& status_now) { view.FillStatus(status_now); };
+  about.experts = [&] { return view.Experts(); };
   about.fill_metrics = [&](serving::ServingMetrics& metrics) { view.FillMetrics(metrics); };
   if (!o.slot_folder.empty()) {
     about.slot_action = MakeSlotActions({.folder = o.slot_folder,

@@ -84,4 +84,15 @@ std::vector<Breakdown> MeasureBreakdown(
     pipeline::Engine& engine, const BenchSpec& spec,
     const std::function<bool(const BenchTest&, size_t repetition)>& go_on);
 
+// What the routers of a model with experts chose in a test: its repetitions together.
+struct BenchRouting {
+  BenchTest test;
+  std::vector<ExpertCounts> layers;
+};
+
+// Throws Error unless the model has experts and the engine's only stage is in this process.
+std::vector<BenchRouting> MeasureRouting(
+    pipeline::Engine& engine, const BenchSpec& spec,
+    const std::function<bool(const BenchTest&, size_t repetition)>& go_on);
+
 }  // namespace larder::node::tasks

@@ -218,4 +218,54 @@ std::string BreakdownJson(const BenchModel& model,
   return out.dump(2) + "\n";
 }
 
+std::string RoutingMarkdown(const BenchModel& model, const std::vector<BenchRouting>& tests) {
+  std::string out = fmt::format(
+      "{}, {} kernels on {}. Tokens are random: of real ones the server's page shows the same.\n",
+      model.config.name, model.isa, model.cpu);
+  for (const BenchRouting& test : tests) {
+    out += fmt::format(
+        "\n{}:\n\n"
+        "| layer | experts | of a token | read in a step | busiest / mean | chosen again | by "
+        "chance | first quarter | first half |\n"
+        "|------:|--------:|-----------:|---------------:|---------------:|-------------:|---------"
+        "--:|--------------:|-----------:|\n",
+        test.test.name());
+    for (const ExpertCounts& of : test.layers) {
+      const size_t experts = of.rows.size();
+      // A prompt of one token, and the first of a sequence, follow no other.
+      const std::string again = of.followed == 0 ? "-" : fmt::format("{:.1f} %", 100 * of.reuse());
+      out += fmt::format(
+          "| {:>5} | {:>7} | {:>10} | {:>14.1f} | {:>14.2f} | {:>12} | {:>9.1f} % | {:>11.1f} % | "
+          "{:>8.1f} % |\n",
+          of.layer, experts, of.used, of.active_per_step(), of.skew(), again,
+          100.0 * static_cast<double>(of.used) / static_cast<double>(experts),
+          100 * of.hit_rate(experts / 4), 100 * of.hit_rate(experts / 2));
+    }
+  }
+  return out;
+}
+
+std::string RoutingJson(const BenchModel& model, const std::vector<BenchRouting>& tests) {
+  nlohmann::json out = nlohmann::json::array();
+  for (const BenchRouting& test : tests) {
+    nlohmann::json layers = nlohmann::json::array();
+    for (const ExpertCounts& of : test.layers) {
+      layers.push_back({{"layer", of.layer},
+                        {"experts_used", of.used},
+                        {"steps", of.steps},
+                        {"experts_per_step", of.active_per_step()},
+                        {"skew", of.skew()},
+                        {"reuse", of.reuse()},
+                        {"rows", of.rows}});
+    }
+    out.push_back({{"model_filename", model.path},
+                   {"cpu_info", model.cpu},
+                   {"isa", model.isa},
+                   {"test", test.test.name()},
+                   {"n_batch_sequences", test.test.batch},
+                   {"layers", std::move(layers)}});
+  }
+  return out.dump(2) + "\n";
+}
+
 }  // namespace larder::node::tasks

@@ -34,4 +34,11 @@ std::string BreakdownMarkdown(const BenchModel& model, size_t threads,
 std::string BreakdownJson(const BenchModel& model,
                           const std::vector<std::pair<size_t, std::vector<Breakdown>>>& runs);
 
+// A table for each test, a row for each layer with experts: how many are read in a step, how
+// unequally they are chosen, how often a sequence's next token chooses them again, and which share
+// of the choices the most chosen quarter and half of them have.
+std::string RoutingMarkdown(const BenchModel& model, const std::vector<BenchRouting>& tests);
+// An array with an object per test.
+std::string RoutingJson(const BenchModel& model, const std::vector<BenchRouting>& tests);
+
 }  // namespace larder::node::tasks

@@ -186,6 +186,8 @@ void ServeView::FillStatus(serving::StatusView& view) const {
     }
     view.sockets.push_back(std::move(socket));
   }
+  if (const std::vector<ExpertCounts> experts = Experts(); !experts.empty())
+    view.experts = ExpertTotals(experts);
   // Per thread only where the threads are in this process: the first socket.
   const auto& shards = engine_.packed().residency().shards;
   if (shards.empty()) return;
@@ -196,6 +198,7 @@ void ServeView::FillStatus(serving::StatusView& view) const {
 }
 
 void ServeView::FillMetrics(serving::ServingMetrics& metrics) const {
+  metrics.SetExperts(ExpertTotals(Experts()));
   for (size_t i = 0; i < now_.size(); ++i) metrics.SetSocket(i, now_[i]().counters);
   const pipeline::SchedulerStatus& status = scheduler_.status();
   const auto load = [](const auto& number) { return number.load(std::memory_order_relaxed); };

@@ -31,6 +31,7 @@ void PackedWeights::Load(const model::GgufFile& file, const StageOptions& option
       .tuning = plan_.options.tuning.value(),
       .few_rows = plan_.options.few_rows,
       .max_batch_tokens = plan_.options.capacity.max_batch_tokens,
+      .slots = plan_.options.capacity.slots,
       .logit_rows = LogitRows(plan_.config, plan_.options.capacity.max_batch_tokens),
       .node_of_thread = {},
       .shared_io = shared_io,

@@ -77,6 +77,7 @@ constexpr std::array kRoutes = {
     Shows("/health", Action::kHealth, true),
     Shows("/v1/health", Action::kHealth, true),
     Shows("/metrics", Action::kMetrics),
+    Shows("/metrics/experts", Action::kExpertMetrics),
     // Ollama
     Generates("/api/chat", Dialect::kOllamaChat),
     Generates("/api/generate", Dialect::kOllamaGenerate),
@@ -89,6 +90,7 @@ constexpr std::array kRoutes = {
     // Larder
     Shows("/v1/larder/plan", Action::kPlan),
     Shows("/v1/larder/status", Action::kStatus),
+    Shows("/v1/larder/experts", Action::kExperts),
 };
 
 }  // namespace

@@ -99,6 +99,7 @@ struct ServingMetrics::Families {
   Gauge *kv_chunks, *used_kv_chunks, *shared_kv_chunks, *kept_states, *kv_files, *kv_file_bytes;
   Gauge *batch_jobs, *batch_left, *batch_files, *batch_file_bytes, *batch_disk_bytes;
   Counter *batch_completed, *batch_failed, *yielded;
+  Counter *expert_rows, *expert_steps, *experts_read, *expert_rows_again;
   Counter *kv_files_written, *kv_files_read, *kv_files_refused, *kv_files_failed;
   Gauge *responses, *response_bytes;
   struct LlamaServer {
@@ -165,6 +166,13 @@ ServingMetrics::Families::Families(const std::vector<std::string>& names) {
        "KV chunks that could not be written to files."},
       {&Families::yielded, "larder_batch_yields_total",
        "Times a request of a batch gave its slot to a client's and went on later."},
+      {&Families::expert_rows, "larder_experts_chosen_total",
+       "Experts that routers chose for tokens, over all layers (each expert's: /metrics/experts)."},
+      {&Families::expert_steps, "larder_expert_steps_total", "Steps of layers with experts."},
+      {&Families::experts_read, "larder_experts_read_total",
+       "Experts whose weights those steps read: each at most once a step."},
+      {&Families::expert_rows_again, "larder_experts_chosen_again_total",
+       "Experts that routers chose for a token and for the one before it in its sequence."},
       {&Families::failures, "larder_failures_total",
        "Connections and requests dropped because handling them failed: no memory, or a bug."},
   };
@@ -426,6 +434,13 @@ void ServingMetrics::SetScheduler(const SchedulerCounts& counts) {
   Follow(*families_->kv_files_read, counts.kv_files_read);
   Follow(*families_->kv_files_refused, counts.kv_files_refused);
   Follow(*families_->kv_files_failed, counts.kv_files_failed);
+}
+
+void ServingMetrics::SetExperts(const ExpertTotals& experts) {
+  Follow(*families_->expert_rows, experts.pairs);
+  Follow(*families_->experts_read, experts.active);
+  Follow(*families_->expert_steps, experts.steps);
+  Follow(*families_->expert_rows_again, experts.again);
 }
 
 void ServingMetrics::SetBatches(const BatchCounts& counts) {

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/expert_counts.h"
 #include "base/socket_counters.h"
 #include "serving/admission/admission.h"
 
@@ -102,6 +103,7 @@ class ServingMetrics {
   void SetGrammars(size_t compiled_bytes, size_t automata_bytes);
   void SetFailures(uint64_t count);
   void SetScheduler(const SchedulerCounts&);
+  void SetExperts(const ExpertTotals&);
   void SetBatches(const BatchCounts&);
   void SetResponses(size_t count, size_t bytes);  // responses that are kept
   void SetSocket(size_t socket, const SocketCounters&);

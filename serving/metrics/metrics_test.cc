@@ -147,7 +147,13 @@ TEST(ServingMetricsTest, SocketsCountersGrowAndRatiosAreOfTheTimeSince) {
                         .used_kv_chunks = 9,
                         .shared_kv_chunks = 3,
                         .kept_states = 2});
+  metrics.SetExperts(ExpertTotals(
+      {{.used = 2, .steps = 4, .active = 10, .followed = 3, .again = 5, .rows = {6, 2}}}));
   const Exposition scheduler = ParseExposition(metrics.Render());
+  EXPECT_EQ(scheduler.Value("larder_experts_chosen_total"), 8);
+  EXPECT_EQ(scheduler.Value("larder_experts_read_total"), 10);
+  EXPECT_EQ(scheduler.Value("larder_expert_steps_total"), 4);
+  EXPECT_EQ(scheduler.Value("larder_experts_chosen_again_total"), 5);
   EXPECT_EQ(scheduler.Value("larder_schedule_transitions_total"), 4);
   EXPECT_EQ(scheduler.Value("larder_chain_lost_total"), 1);
   EXPECT_EQ(scheduler.Value("larder_requests_preempted_total"), 5);

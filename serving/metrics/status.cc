@@ -131,6 +131,13 @@ static json ToJson(const std::optional<BatchCounts>& batches) {
           {"file_bytes_limit", batches->most_file_bytes}};
 }
 
+static json ToJson(const std::optional<ExpertTotals>& experts) {
+  if (!experts) return nullptr;
+  return {{"rows", experts->pairs},
+          {"per_layer_and_step", experts->active_per_step()},
+          {"reuse", experts->reuse()}};
+}
+
 json ServerStatusJson(const StatusView& status) {
   json slots = json::array(), sockets = json::array();
   size_t used = 0;
@@ -162,6 +169,7 @@ json ServerStatusJson(const StatusView& status) {
           {"generated_tokens_total", status.generated_tokens},
           {"prompt_tokens_total", status.prompt_tokens},
           {"tpot", ToJson(status.tpot)},
+          {"experts", ToJson(status.experts)},
           {"sockets", sockets}};
 }
 

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/expert_counts.h"
 #include "base/ids.h"
 #include "serving/metrics/metrics.h"
 
@@ -99,6 +100,7 @@ struct StatusView {
   double generated_tokens_per_s = 0, prompt_tokens_per_s = 0;
   uint64_t generated_tokens = 0, prompt_tokens = 0;
   HistogramView tpot;
+  std::optional<ExpertTotals> experts;  // nullopt: this process computes no layer with experts
   std::vector<SocketView> sockets;
 };
 nlohmann::json ServerStatusJson(const StatusView&);

@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "serving/admission/recent_rate.h"
+#include "serving/metrics/experts.h"
+#include "serving/metrics/exposition_testing.h"
 
 namespace larder::serving::inline metrics {
 namespace {
@@ -46,6 +48,26 @@ TEST(PlanJsonTest, NamesWhereEverythingLives) {
   EXPECT_EQ(out["links"][0], json({{"from", "weights"}, {"to", "attention"}, {"kind", "rdma"}}));
 }
 
+TEST(StatusJsonTest, ShowsWhatRoutersChoose) {
+  const std::vector<ExpertCounts> layers = {
+      {.layer = 3, .used = 2, .steps = 4, .active = 10, .followed = 3, .again = 3, .rows = {6, 2}}};
+  const json out = ExpertsJson(layers);
+  EXPECT_EQ(out["layers"][0], json({{"layer", 3},
+                                    {"experts_used", 2},
+                                    {"steps", 4},
+                                    {"experts_per_step", 2.5},
+                                    {"skew", 1.5},
+                                    {"reuse", 0.5},
+                                    {"rows", {6, 2}}}));
+  StatusView status;
+  status.experts = ExpertTotals(layers);
+  EXPECT_EQ(ServerStatusJson(status)["experts"],
+            json({{"rows", 8}, {"per_layer_and_step", 2.5}, {"reuse", 0.5}}));
+  const Exposition text = ParseExposition(ExpertsText(layers));
+  EXPECT_EQ(text.Value(R"(larder_expert_rows_total{expert="0",layer="3"})"), 6);
+  EXPECT_EQ(text.Value(R"(larder_expert_rows_total{expert="1",layer="3"})"), 2);
+}
+
 TEST(StatusJsonTest, CountsSlotsAndSplitsTheHistogram) {
   StatusView status;
   status.state = "serving";
@@ -68,6 +90,7 @@ TEST(StatusJsonTest, CountsSlotsAndSplitsTheHistogram) {
             json({{"state", "decode"}, {"cached_tokens", 20}, {"generated_tokens", 7}}));
   EXPECT_EQ(out["kv_chunks"], json({{"total", 16}, {"used", 9}, {"shared", 2}}));
   EXPECT_EQ(out["states_kept"], 4);
+  EXPECT_TRUE(out["experts"].is_null());
   EXPECT_EQ(out["tpot"]["count"], 6);
   EXPECT_EQ(out["tpot"]["buckets"][1], json({{"upper_seconds", 0.002}, {"count", 3}}));
   EXPECT_TRUE(out["tpot"]["buckets"][2]["upper_seconds"].is_null());

@@ -9,6 +9,7 @@
 #include "serving/api/common_fields.h"
 #include "serving/api/completion_request.h"
 #include "serving/fields/constraints.h"
+#include "serving/metrics/experts.h"
 #include "serving/net/slot_routes.h"
 #include "serving/net/text_session.h"
 #include "serving/page/page.h"
@@ -109,6 +110,21 @@ HttpReply Metrics(const HttpRequest&, ServerState& state) {
 HttpReply Plan(const HttpRequest&, ServerState& state) {
   WantReady(state);
   return JsonReply(state.plan);
+}
+
+std::vector<ExpertCounts> ExpertsOf(const ServerState& state) {
+  WantReady(state);
+  return state.experts ? state.experts() : std::vector<ExpertCounts>();
+}
+
+HttpReply Experts(const HttpRequest&, ServerState& state) {
+  return JsonReply(ExpertsJson(ExpertsOf(state)));
+}
+
+HttpReply ExpertMetrics(const HttpRequest&, ServerState& state) {
+  return {.content_type = ServingMetrics::kContentType,
+          .body = ExpertsText(ExpertsOf(state)),
+          .headers = {}};
 }
 
 HttpReply Status(const HttpRequest&, ServerState& state) {
@@ -358,6 +374,10 @@ HttpReply Answer(Action action, const HttpRequest& request, ServerState& state, 
       return Kept<Metrics>(request, state);
     case Action::kPlan:
       return Kept<Plan>(request, state);
+    case Action::kExperts:
+      return Kept<Experts>(request, state);
+    case Action::kExpertMetrics:
+      return Kept<ExpertMetrics>(request, state);
     case Action::kStatus:
       return Kept<Status>(request, state);
     case Action::kProps:

@@ -206,6 +206,7 @@ pipeline::Intake& Server::BeReady(ReadyServer& ready) {
   state_.plan = std::move(ready.plan);
   state_.fill_status = std::move(ready.fill_status);
   state_.fill_metrics = std::move(ready.fill_metrics);
+  state_.experts = std::move(ready.experts);
   state_.slot_action = std::move(ready.slot_action);
   state_.metrics = metrics_.get();
   metrics_->SetConnections(Protocol::kHttp, state_.http_connections);

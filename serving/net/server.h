@@ -54,8 +54,9 @@ struct ReadyServer {
   std::function<std::optional<pipeline::Outage>()> outage;
   std::function<void(StatusView&)> fill_status;
   std::function<void(ServingMetrics&)> fill_metrics;
-  SlotActions slot_action;  // empty: none
-  BatchFacts batch;         // used if there is a folder of batches
+  std::function<std::vector<ExpertCounts>()> experts;  // what routers choose; any thread
+  SlotActions slot_action;                             // empty: none
+  BatchFacts batch;                                    // used if there is a folder of batches
   // Folder of stored responses; empty: they are lost at the end of the process.
   std::string response_folder;
   std::function<void()> pin_response_files;  // called on their thread; may be empty

@@ -72,6 +72,7 @@ struct ServerState {
   // metrics.
   std::function<void(StatusView&)> fill_status;
   std::function<void(ServingMetrics&)> fill_metrics;
+  std::function<std::vector<ExpertCounts>()> experts;
   SlotActions slot_action;  // empty: there are none. Not called on the I/O thread
   double loading_share = 0;
   std::string loading_what = "starting";

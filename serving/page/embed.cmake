@@ -1,7 +1,7 @@
 # cmake -DFOLDER=... -DOUT=FILE.cc -P embed.cmake: the page's files as string literals.
 set(types html "text/html" css "text/css" js "text/javascript")
 set(rows "")
-foreach(file index.html page.css api.js chat.js tools.js machine.js)
+foreach(file index.html page.css api.js chat.js tools.js machine.js experts.js)
   file(READ ${FOLDER}/${file} text)
   string(REGEX MATCH "[a-z]+$" extension ${file})
   list(FIND types ${extension} at)

@@ -1,5 +1,6 @@
 // The live view of the machine: drawn once from /v1/larder/plan, filled every second from /v1/larder/status.
 import { $, getJson, make, plan } from "./api.js";
+import { fillExperts } from "./experts.js";
 
 const kPollMs = 1000;
 const kSparkPoints = 60;
@@ -262,6 +263,7 @@ async function poll() {
       const status = await getJson("/v1/larder/status");
       if (!drawn && status.state !== "loading") draw(await plan.load());
       fill(status);
+      await fillExperts(status.experts);
       trouble("");
     } catch (error) {
       drawn = null; // the server may come back with another plan

@@ -16,7 +16,7 @@ std::string Read(const std::string& name) {
 }
 
 TEST(PageTest, FilesAreThoseOfTheTree) {
-  ASSERT_EQ(PageFiles().size(), 6u);
+  ASSERT_EQ(PageFiles().size(), 7u);
   for (const PageFile& file : PageFiles()) {
     const std::string name = file.path == "/" ? "index.html" : std::string(file.path.substr(6));
     const std::string text = Read(name);
