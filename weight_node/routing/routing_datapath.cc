@@ -16,7 +16,8 @@ void SelectLargest(const float* values, size_t experts, size_t used, uint16_t* c
   Best best[kMostUsed];
   size_t n = 0;
   for (size_t e = 0; e < experts; ++e) {
-    const float value = values[e];
+    const float value =
+        values[e] == values[e] ? values[e] : -std::numeric_limits<float>::infinity();
     if (n == used && !(value > best[n - 1].value)) continue;
     size_t at = n < used ? n++ : used - 1;
     for (; at > 0 && value > best[at - 1].value; --at) best[at] = best[at - 1];

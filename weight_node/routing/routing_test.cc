@@ -149,6 +149,12 @@ TEST(Routing, AnyNumbersGiveDifferentExperts) {
   }
 }
 
+TEST(Routing, ANumberIsChosenBeforeNaN) {
+  const float nan = std::nanf("");
+  EXPECT_EQ(Choose({.experts = 5, .used = 2}, {nan, 1, nan, 2, -1}).experts,
+            (std::vector<uint16_t>{1, 3}));
+}
+
 // Each choice of each row is in the table once, with its weight, rows ascending.
 TEST(Routing, TheTableHasEachPairOnce) {
   const RouterRule rule{.experts = 7, .used = 2};
