@@ -1,6 +1,6 @@
 // ExpertCounts: what the router of a layer with experts has chosen, as plain numbers that are read
-// once from its counters (weight_node/routing/expert_counters.h) and passed on whole to tables, metrics and
-// the page.
+// once from its counters (weight_node/routing/expert_counters.h) and passed on whole to tables,
+// metrics and the page.
 #pragma once
 
 #include <algorithm>
