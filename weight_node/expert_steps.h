@@ -14,6 +14,7 @@
 #include "weight_node/activations.h"
 #include "weight_node/routing/expert_counters.h"
 #include "weight_node/routing/routing.h"
+#include "weight_node/weight_steps.h"
 
 namespace larder::weight_node {
 
@@ -50,15 +51,22 @@ struct RouteOperand {
 };
 void RouteStep(const void* operand, void* batch);
 
-// out[pair][block] = quantise(gate(gate) * up) for this thread's units of each expert's rows.
+// A unit of experts' gate and up.
+struct ExpertUnit {
+  const uint8_t* panels;
+  const float* biases;  // [unit_panels * 16], in the tile's order; or null
+};
+
+// out[pair][block] = quantise(gate(gate) * up) for this thread's units of each expert's rows: those
+// that it keeps, or its share of all units of the chosen experts.
 struct ExpertFfnOperand {
   const kernels::Gemm* gemm;
   const kernels::Elementwise* elementwise;
   kernels::GateFn gate;
-  const uint8_t* units;  // of `first` to `end` in LayerShape's order
+  const ExpertUnit* units;  // `first` to `end` in LayerShape's order
   uint32_t unit_panels;
-  const float* biases;  // [units][unit_panels * 16], in the tile's order; or null
   uint32_t first, end;
+  RowShare share;  // 1 thread: all of `first` to `end`; else that part of the chosen ones' work
   size_t experts;
   const RoutingTable* table;
   ActRows x;

@@ -47,9 +47,13 @@ void ExpertFfnStep(const void* operand, void* batch) {
   const auto& op = *static_cast<const ExpertFfnOperand*>(operand);
   const auto& rows = *static_cast<const BatchRows*>(batch);
   if (rows.rows == 0 || op.first == op.end) return;
-  const size_t unit_bytes = op.unit_panels * op.gemm->shape().panel.bytes();
-  const size_t unit_rows = op.unit_panels * kernels::kPanelRows;
   const auto experts = static_cast<uint32_t>(op.experts);
+  const bool shares = op.share.threads > 1;
+  const Range<uint64_t> part =
+      shares ? PartOfWork(*op.table, experts, op.end / experts, op.share.thread, op.share.threads)
+             : Range<uint64_t>{0, UINT64_MAX};
+  uint64_t done = 0;
+  const size_t unit_rows = op.unit_panels * kernels::kPanelRows;
   const uint32_t first_row_of_units = op.first / experts * experts;
   for (uint32_t e = 0; e < experts; ++e) {
     const uint32_t count = op.table->count(e), pair = op.table->first[e];
@@ -58,10 +62,14 @@ void ExpertFfnStep(const void* operand, void* batch) {
     if (unit < op.first) unit += experts;
     if (unit >= op.end) continue;
     for (; unit < op.end; unit += experts) {
-      op.gemm->RunListed(op.units + (unit - op.first) * unit_bytes, ActRow(op.x, 0),
-                         op.table->row + pair, op.tile.data, op.unit_panels, count);
-      for (uint32_t i = 0; op.biases != nullptr && i < count; ++i)
-        op.elementwise->add(op.tile.row(i), op.biases + (unit - op.first) * unit_rows, unit_rows);
+      const uint64_t at = done;
+      done += WorkOf(count);
+      if (!part.contains(at)) continue;
+      const ExpertUnit& of = op.units[unit - op.first];
+      op.gemm->RunListed(of.panels, ActRow(op.x, 0), op.table->row + pair, op.tile.data,
+                         op.unit_panels, count);
+      for (uint32_t i = 0; of.biases != nullptr && i < count; ++i)
+        op.elementwise->add(op.tile.row(i), of.biases, unit_rows);
       EndLap(StepKind::kGateUp);
       op.gate(op.tile.data, op.tile.data + UpInTile(op.unit_panels), op.tile.stride,
               ActRow(op.out, pair) + unit / experts, op.out.stride_bytes, count);

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
+#include <random>
 #include <utility>
 
 #include "base/check.h"
@@ -250,6 +252,51 @@ double ActiveExperts(const model::ExpertSpec& experts, size_t rows) {
   const auto n = static_cast<double>(experts.count);
   return n *
          (1.0 - std::pow(1.0 - static_cast<double>(experts.used) / n, static_cast<double>(rows)));
+}
+
+namespace {
+
+double FullestOfKind(const model::ExpertSpec& experts, const ShardPlan& plan, size_t kind,
+                     size_t rows) {
+  std::vector<std::vector<uint32_t>> units;  // [thread][expert]
+  for (const ThreadShard& thread : plan.threads) {
+    std::vector<uint32_t>& of = units.emplace_back(experts.count);
+    const PanelRange& own = thread.of(kind, PanelMatrix::kFfn);
+    for (uint32_t unit = own.begin; unit < own.end; ++unit) ++of[unit % experts.count];
+  }
+  std::minstd_rand random(1);
+  std::vector<uint32_t> order(experts.count);
+  std::iota(order.begin(), order.end(), 0u);
+  double fullest = 0, all = 0;
+  for (size_t step = 0; step < 200; ++step) {
+    std::vector<bool> active(experts.count);
+    for (size_t m = 0; m < rows; ++m) {
+      for (size_t i = 0; i < experts.used; ++i) {
+        std::swap(order[i], order[i + random() % (experts.count - i)]);
+        active[order[i]] = true;
+      }
+    }
+    uint64_t most = 0;
+    for (const std::vector<uint32_t>& of : units) {
+      uint64_t chosen = 0;
+      for (size_t e = 0; e < experts.count; ++e) chosen += active[e] ? of[e] : 0;
+      most = std::max(most, chosen);
+      all += static_cast<double>(chosen);
+    }
+    fullest += static_cast<double>(most);
+  }
+  return fullest * static_cast<double>(plan.threads.size()) / all;
+}
+
+}  // namespace
+
+double FullestOfExperts(const model::ModelConfig& config, const ShardPlan& plan, size_t rows) {
+  double most = 1;
+  for (size_t kind = 0; kind < config.kinds.size(); ++kind) {
+    const model::ExpertSpec& experts = config.kinds[kind].experts;
+    if (experts.count != 0) most = std::max(most, FullestOfKind(experts, plan, kind, rows));
+  }
+  return most;
 }
 
 namespace {

@@ -168,6 +168,10 @@ uint64_t LayerBytes(const model::ModelConfig&, size_t first, size_t count);
 // Of the experts, how many `rows` rows choose together on average, if all are chosen equally often:
 // n (1 - (1 - used / n)^rows).
 double ActiveExperts(const model::ExpertSpec&, size_t rows);
+// How many more units of the chosen experts than the mean the thread has that has most of them, on
+// average over steps of so many rows that choose by chance; of the layers where that is most. 1:
+// all have as many, or there are no experts.
+double FullestOfExperts(const model::ModelConfig&, const ShardPlan&, size_t rows);
 // Packed bytes of the matrix that a step of so many rows reads: all, or of experts' matrices those
 // of the active ones; of layers [first, first + count).
 double ReadBytes(const model::ModelConfig&, PanelMatrix, size_t rows);

@@ -45,6 +45,7 @@ WeightNode::WeightNode(const model::ModelConfig& config, const ShardPlan& plan,
       layer_panels_(PanelsOfLayers(config)),
       own_waiters_(options.own_waiters),
       halves_(options.halves),
+      expert_shares_(options.expert_shares),
       flags_(options.halves * plan.threads.size() * kPanelMatrices) {
   for (const model::LayerSpec& kind : config.kinds) {
     // The residual between O and down is in a buffer of its own.
@@ -739,6 +740,22 @@ const RouterOperand* WeightNode::RouterOf(size_t thread, size_t layer, ProgramFo
                                       .by = own.by});
 }
 
+const std::vector<ExpertUnit>& WeightNode::UnitsOf(size_t layer,
+                                                   const std::vector<PanelExtent>& extents) {
+  std::vector<ExpertUnit> units;
+  for (const PanelExtent& extent : extents) {
+    const Shards& home = *shards_[extent.home];
+    for (uint32_t unit = extent.panels.begin; unit < extent.panels.end; ++unit)
+      units.push_back({.panels = home.Panel(PanelMatrix::kFfn, layer, unit),
+                       .biases = home.ExpertUnitBias(layer, unit)});
+  }
+  // All threads' are the same where they share the work.
+  for (const std::vector<ExpertUnit>& known : expert_units_) {
+    if (known.size() == units.size() && known.front().panels == units.front().panels) return known;
+  }
+  return expert_units_.emplace_back(std::move(units));
+}
+
 void WeightNode::AddExperts(size_t thread, size_t layer, ProgramForm form, Steps& steps) {
   const ExpertBuffers::OfThread& own = experts_.threads[thread];
   const RouteOperand* route =
@@ -754,25 +771,36 @@ void WeightNode::AddExperts(size_t thread, size_t layer, ProgramForm form, Steps
   steps.Add(MakeStep(RouteStep, route, StepKind::kRoute, layer, false));
   const ActRows& x =
       form == ProgramForm::kManyRows ? activations_.shared_dim : activations_.threads[thread].dim;
-  for (const PanelExtent& extent : Work(form, thread, layer, PanelMatrix::kFfn)) {
-    const ExpertFfnOperand* ffn = Keep(
-        expert_ffns_,
-        ExpertFfnOperand{
-            .gemm = FindGemm(PanelMatrix::kFfn, layer_panels_[layer].of(PanelMatrix::kFfn, 0),
-                             Target::kExperts),
-            .elementwise = &elementwise_,
-            .gate = GateOf(layer),
-            .units = shards_[extent.home]->Panel(PanelMatrix::kFfn, layer, extent.panels.begin),
-            .unit_panels = LayerShape(config_.layer(layer)).unit_panels,
-            .biases = shards_[extent.home]->ExpertUnitBias(layer, extent.panels.begin),
-            .first = extent.panels.begin,
-            .end = extent.panels.end,
-            .experts = config_.layer(layer).experts.count,
-            .table = &own.table,
-            .x = x,
-            .tile = activations_.threads[thread].ffn_tile,
-            .out = experts_.z});
+  const auto add_ffn = [&](const std::vector<PanelExtent>& extents, RowShare share) {
+    const ExpertFfnOperand* ffn =
+        Keep(expert_ffns_,
+             ExpertFfnOperand{
+                 .gemm = FindGemm(PanelMatrix::kFfn, layer_panels_[layer].of(PanelMatrix::kFfn, 0),
+                                  Target::kExperts),
+                 .elementwise = &elementwise_,
+                 .gate = GateOf(layer),
+                 .units = UnitsOf(layer, extents).data(),
+                 .unit_panels = LayerShape(config_.layer(layer)).unit_panels,
+                 .first = extents.front().panels.begin,
+                 .end = extents.back().panels.end,
+                 .share = share,
+                 .experts = config_.layer(layer).experts.count,
+                 .table = &own.table,
+                 .x = x,
+                 .tile = activations_.threads[thread].ffn_tile,
+                 .out = experts_.z});
     steps.Add(MakeStep(ExpertFfnStep, ffn, StepKind::kGateUp, layer, false));
+  };
+  if (expert_shares_) {
+    std::vector<PanelExtent> all;
+    for (size_t t = 0; t < shards_.size(); ++t) {
+      const PanelRange& units = plan_.threads[t].of(config_.KindOf(layer), PanelMatrix::kFfn);
+      if (units.count() > 0) all.push_back({.home = t, .panels = units});
+    }
+    add_ffn(all, {static_cast<uint32_t>(thread), static_cast<uint32_t>(shards_.size())});
+  } else {
+    for (const PanelExtent& extent : Work(form, thread, layer, PanelMatrix::kFfn))
+      add_ffn({extent}, {0, 1});
   }
   if (config_.layer(layer).experts.shared_ffn != 0) {
     for (const PanelExtent& extent : Work(form, thread, layer, PanelMatrix::kSharedFfn)) {

@@ -51,6 +51,9 @@ struct WeightNodeOptions {
   sync::WaitPolicy::Mode own_waiters = sync::WaitPolicy::Mode::kAdaptive;
   size_t halves = 1;
   std::optional<PanelMap> panels;  // who computes which panels; nullopt: each thread its own
+  // Gate and up of experts: each thread computes an equal share of the work of those that are
+  // chosen, wherever they lie, not what it keeps itself.
+  bool expert_shares = false;
 };
 
 class WeightNode {
@@ -175,6 +178,8 @@ class WeightNode {
   void AddGate(size_t thread, size_t layer, ProgramForm, size_t half, Steps&);
   // Of a layer with experts: their gate and up, their down.
   void AddExperts(size_t thread, size_t layer, ProgramForm, Steps&);
+  // The units of experts in adjacent extents.
+  const std::vector<ExpertUnit>& UnitsOf(size_t layer, const std::vector<PanelExtent>&);
   void AddExpertsDown(size_t thread, size_t layer, ProgramForm, Steps&);
   bool IsRouted(size_t layer, const model::LayerOp&) const;  // whether it is the norm before them
   RouterRule RuleOf(size_t thread, size_t layer) const;
@@ -256,10 +261,12 @@ class WeightNode {
   std::deque<std::vector<RouterOperand::Rows>> router_rows_;
   std::deque<RouteOperand> routes_;
   std::deque<ExpertFfnOperand> expert_ffns_;
+  std::deque<std::vector<ExpertUnit>> expert_units_;
   std::deque<ExpertDownOperand> expert_downs_;
   std::deque<AddPartsOperand> add_parts_;
   const sync::WaitPolicy::Mode own_waiters_;
   const size_t halves_;
+  const bool expert_shares_;
   std::vector<sync::EpochFlag> flags_;  // [half][thread][matrix]: PartsFlag
   topology::Arena part_arena_;
   // [thread][kind][of ThreadShard::parts]

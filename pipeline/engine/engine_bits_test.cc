@@ -405,10 +405,16 @@ TEST_P(EngineKindsTest, IsNearTheReference) {
 }
 
 TEST_P(EngineKindsTest, ThreadsAndCutsDoNotMatter) {
+  const bool experts = model::ReadModelConfig(*model_.file()).layer(3).experts.count != 0;
   for (const size_t threads : {2, 3, 5}) {
-    auto engine = MakeEngine(model_.file(), {.threads = threads});
-    EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, 100), baseline_), "") << threads;
-    EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, 9), baseline_), "") << threads;
+    for (const bool shares : {false, true}) {
+      if (shares && !experts) continue;
+      auto engine = MakeEngine(model_.file(), {.threads = threads, .expert_shares = shares});
+      EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, 100), baseline_), "")
+          << threads << shares;
+      EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, 9), baseline_), "")
+          << threads << shares;
+    }
   }
 }
 

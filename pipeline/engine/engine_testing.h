@@ -54,6 +54,7 @@ struct TestEngineOptions {
   std::vector<Attention> attention = {};
   std::string processes = {};  // the cluster's name if attention sockets are processes; empty:
                                // threads
+  std::optional<bool> expert_shares = {};  // StagePlan's; nullopt: as the Plan chooses
 };
 
 inline StagePlan MakeTestPlan(const model::GgufFile& file, const TestEngineOptions& options) {
@@ -73,7 +74,9 @@ inline StagePlan MakeTestPlan(const model::GgufFile& file, const TestEngineOptio
                               .cpus = {},
                               .slots = socket.slots});
   }
-  return MakeStagePlan(model::ReadModelConfig(file), topology, plan);
+  StagePlan made = MakeStagePlan(model::ReadModelConfig(file), topology, plan);
+  if (options.expert_shares) made.expert_shares = *options.expert_shares;
+  return made;
 }
 
 // tests share their cores

@@ -112,6 +112,18 @@ void NoteResidency(StagePlan& plan) {
   }
 }
 
+// Equal shares of experts keep all threads busy, but read what others keep: that costs nothing
+// where all have the same L3, or read from the same memory anyway.
+bool SharesExperts(const StagePlan& plan) {
+  constexpr double kEven = 1.02;
+  const bool one_memory =
+      plan.l3_groups.size() == 1 ||
+      (!plan.resident() && std::ranges::all_of(plan.threads, [&](const PlanThread& thread) {
+        return thread.numa_node == plan.threads.front().numa_node;
+      }));
+  return one_memory && weight_node::FullestOfExperts(plan.config, plan.shards, 1) > kEven;
+}
+
 }  // namespace
 
 size_t DefaultBatchTokens(const model::ModelConfig& config, const topology::Topology& topology,
@@ -211,6 +223,7 @@ StagePlan MakeStagePlan(const model::ModelConfig& config, const topology::Topolo
   plan.kv_slot_bytes = kv.slot_bytes();
   plan.kv_chunks = kv.pool;
   plan.kv_bytes = kv.bytes();
+  plan.expert_shares = SharesExperts(plan);
   NoteResidency(plan);
   if (topology.from_xml()) {
     plan.notes.push_back(
@@ -363,6 +376,17 @@ std::string StagePlan::Table() const {
     out += fmt::format("L3 room    KV of {} tokens fits beside the weights (--active-kv-tokens)\n",
                        l3_kv_tokens());
   out += fmt::format("balance    {}\n", weight_node::BalanceText(config, threads.size()));
+  if (config.Most([](const model::LayerSpec& layer) { return layer.experts.count; }) > 0) {
+    out +=
+        expert_shares
+            ? "experts    gate and up of the chosen ones are divided anew each step: the threads "
+              "share one memory\n"
+            : fmt::format(
+                  "experts    each thread has units of all; of the chosen ones the fullest has "
+                  "{:.2f} of the mean with 1 row, {:.2f} with 32\n",
+                  weight_node::FullestOfExperts(config, shards, 1),
+                  weight_node::FullestOfExperts(config, shards, 32));
+  }
   out += "\n  L3 group      size MB   budget MB  weights MB  threads\n";
   for (size_t g = 0; g < l3_groups.size(); ++g) {
     const PlanL3Group& l3 = l3_groups[g];
@@ -424,6 +448,7 @@ std::string StagePlan::Table() const {
 nlohmann::json StagePlan::Json() const {
   nlohmann::json json = {{"isa", IsaName(options.isa)},
                          {"balance", shards.Balance(config)},
+                         {"expert_shares", expert_shares},
                          {"l3_kv_tokens", l3_kv_tokens()},
                          {"read_bytes_per_token", ReadBytes(1)},
                          {"kv_classes", nlohmann::json::array()},

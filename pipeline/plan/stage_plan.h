@@ -93,6 +93,8 @@ struct StagePlan {
   std::vector<PlanThread> threads;
   std::vector<PlanL3Group> l3_groups;
   weight_node::ShardPlan shards;
+  // Gate and up of the chosen experts are divided anew each step, not by who keeps them.
+  bool expert_shares = false;
   std::vector<PlanAttentionSocket> attention;  // empty: colocated
   uint64_t fingerprint = 0;                    // PlanOptions::fingerprint
   uint64_t weight_bytes = 0;                   // packed, read for each token (layers and lm_head)

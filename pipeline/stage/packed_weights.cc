@@ -37,7 +37,8 @@ void PackedWeights::Load(const model::GgufFile& file, const StageOptions& option
       .shared_io = shared_io,
       .own_waiters = options.wait.mode,
       .halves = plan_.separated() ? kHalves : 1,
-      .panels = std::nullopt};
+      .panels = std::nullopt,
+      .expert_shares = plan_.expert_shares};
   for (const PlanThread& thread : plan_.threads) weights.node_of_thread.push_back(thread.numa_node);
   weights_ = std::make_unique<weight_node::WeightNode>(plan_.config, plan_.shards, weights);
   struct Context {

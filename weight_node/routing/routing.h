@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/range.h"
 #include "kernels/rows/elementwise.h"
 #include "model/layer/layer_spec.h"
 
@@ -53,6 +54,13 @@ struct RoutingTable {
   float* weight = nullptr;    // [pairs]
   uint32_t count(size_t expert) const { return first[expert + 1] - first[expert]; }
 };
+// The work of a unit of an expert with so many rows: up to four take as long as reading it.
+constexpr uint64_t WorkOf(uint32_t rows) { return rows == 0 ? 0 : rows < 4 ? 4 : rows; }
+// A thread's part of the work of all chosen experts' units, experts ascending, each with `units`.
+// The thread has the units whose work begins in its part.
+Range<uint64_t> PartOfWork(const RoutingTable&, size_t experts, size_t units, size_t thread,
+                           size_t threads);
+
 // Of rows [begin, begin + rows).
 void SortByExpert(const RouterRule&, const ChosenRows&, size_t begin, size_t rows,
                   const RoutingTable&);

@@ -108,6 +108,14 @@ void ChooseExperts(const RouterRule& rule, const kernels::Elementwise& elementwi
   }
 }
 
+Range<uint64_t> PartOfWork(const RoutingTable& table, size_t experts, size_t units, size_t thread,
+                           size_t threads) {
+  uint64_t all = 0;
+  for (size_t e = 0; e < experts; ++e) all += WorkOf(table.count(e));
+  all *= units;
+  return {all * thread / threads, all * (thread + 1) / threads};
+}
+
 void SortByExpert(const RouterRule& rule, const ChosenRows& chosen, size_t begin, size_t rows,
                   const RoutingTable& table) {
   std::fill_n(table.first, rule.experts + 1, 0u);

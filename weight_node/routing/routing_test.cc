@@ -191,5 +191,38 @@ TEST(Routing, TheTableHasEachPairOnce) {
   EXPECT_EQ(std::ranges::count(seen, true), static_cast<std::ptrdiff_t>(2 * kRows));
 }
 
+// Each unit has one thread, and no thread has more than a unit above an equal share.
+TEST(Routing, SharesOfTheWorkAreEqual) {
+  std::mt19937 random(9);
+  for (size_t round = 0; round < 300; ++round) {
+    const size_t experts = 1 + random() % 64, units = 1 + random() % 12,
+                 threads = 2 + random() % 30;
+    std::vector<uint32_t> first(experts + 1);
+    uint64_t work = 0, most_of_unit = 0;
+    for (size_t e = 0; e < experts; ++e) {
+      first[e + 1] = first[e] + (random() % 3 == 0 ? random() % 40 : 0);
+      work += units * WorkOf(first[e + 1] - first[e]);
+      most_of_unit = std::max(most_of_unit, WorkOf(first[e + 1] - first[e]));
+    }
+    const RoutingTable table{first.data(), nullptr, nullptr};
+    std::vector<uint64_t> of_thread(threads);
+    uint64_t at = 0;
+    for (size_t e = 0; e < experts; ++e) {
+      for (size_t u = 0; u < units && table.count(e) > 0; ++u) {
+        size_t owners = 0;
+        for (size_t t = 0; t < threads; ++t) {
+          if (!PartOfWork(table, experts, units, t, threads).contains(at)) continue;
+          ++owners;
+          of_thread[t] += WorkOf(table.count(e));
+        }
+        ASSERT_EQ(owners, 1u) << "round " << round << " expert " << e << " unit " << u;
+        at += WorkOf(table.count(e));
+      }
+    }
+    EXPECT_EQ(at, work);
+    EXPECT_LE(*std::ranges::max_element(of_thread), work / threads + most_of_unit);
+  }
+}
+
 }  // namespace
 }  // namespace larder::weight_node::routing
