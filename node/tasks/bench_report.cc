@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "node/options/terminal.h"
+#include "serving/metrics/experts.h"
 
 namespace larder::node::inline tasks {
 namespace {
@@ -248,22 +249,12 @@ std::string RoutingMarkdown(const BenchModel& model, const std::vector<BenchRout
 std::string RoutingJson(const BenchModel& model, const std::vector<BenchRouting>& tests) {
   nlohmann::json out = nlohmann::json::array();
   for (const BenchRouting& test : tests) {
-    nlohmann::json layers = nlohmann::json::array();
-    for (const ExpertCounts& of : test.layers) {
-      layers.push_back({{"layer", of.layer},
-                        {"experts_used", of.used},
-                        {"steps", of.steps},
-                        {"experts_per_step", of.active_per_step()},
-                        {"skew", of.skew()},
-                        {"reuse", of.reuse()},
-                        {"rows", of.rows}});
-    }
     out.push_back({{"model_filename", model.path},
                    {"cpu_info", model.cpu},
                    {"isa", model.isa},
                    {"test", test.test.name()},
                    {"n_batch_sequences", test.test.batch},
-                   {"layers", std::move(layers)}});
+                   {"layers", serving::ExpertsJson(test.layers)["layers"]}});
   }
   return out.dump(2) + "\n";
 }

@@ -90,5 +90,31 @@ TEST(BreakdownTest, PartsAddUp) {
   ASSERT_EQ(json.size(), 1u);
 }
 
+TEST(RoutingTest, HasARowForEachLayer) {
+  const BenchRouting routing{
+      .test = {.decode = true, .tokens = 8},
+      .layers = {{.layer = 1, .used = 1, .steps = 8, .active = 8, .rows = {6, 0, 2, 0}},
+                 {.layer = 2,
+                  .used = 1,
+                  .steps = 8,
+                  .active = 8,
+                  .followed = 4,
+                  .again = 1,
+                  .rows = {2, 2, 2, 2}}}};
+  std::istringstream lines(RoutingMarkdown(Model(), {routing}));
+  std::vector<std::string> rows;
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_LE(line.size(), 140u) << line;
+    if (line.starts_with("|  ")) rows.push_back(line);
+  }
+  ASSERT_EQ(rows.size(), 2u);
+  for (const char* figure : {"    1 |", " 3.00 |", " - |", " 25.0 % |", " 75.0 % |", " 100.0 % |"})
+    EXPECT_NE(rows[0].find(figure), std::string::npos) << figure << " in " << rows[0];
+  for (const char* figure : {"    2 |", " 1.00 |", " 25.0 % |", " 50.0 % |"})
+    EXPECT_NE(rows[1].find(figure), std::string::npos) << figure << " in " << rows[1];
+  const auto json = nlohmann::json::parse(RoutingJson(Model(), {routing}));
+  EXPECT_EQ(json[0]["layers"][1]["reuse"], 0.25);
+}
+
 }  // namespace
 }  // namespace larder::node::tasks
