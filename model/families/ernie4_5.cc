@@ -6,25 +6,20 @@
 #include "model/families/family.h"
 
 namespace larder::model::inline families {
-const Family kErnie45 = {.name = "ernie4_5",
-                         .number = 3,
-                         .pairing = RopePairing::kInterleaved,
-                         .qkv_bias = Family::QkvBias::kWhereInFile,
-                         .qk_norm = QkNorm::kNone,
-                         .ops = kPreNorm};
+constexpr Family kErnie45 = {.name = "ernie4_5",
+                             .number = 3,
+                             .pairing = RopePairing::kInterleaved,
+                             .qkv_bias = Family::QkvBias::kWhereInFile,
+                             .qk_norm = QkNorm::kNone,
+                             .ops = kPreNorm};
 
 constexpr Family::Sample::Count kDenseFirst[] = {{"leading_dense_block_count", 1}};
-const Family kErnie45Moe = {.name = "ernie4_5-moe",
-                            .number = 44,
-                            .pairing = RopePairing::kInterleaved,
-                            .qkv_bias = Family::QkvBias::kWhereInFile,
-                            .qk_norm = QkNorm::kNone,
-                            .ops = kPreNorm,
-                            .experts = FamilyExperts{.shared = true, .bias = true},
-                            .sample = {.counts = kDenseFirst,
-                                       .experts = 6,
-                                       .experts_used = 2,
-                                       .shared_ffn = true,
-                                       .router_bias = true}};
+const Family kErnie45Moe =
+    WithExperts(kErnie45, "ernie4_5-moe", 44, FamilyExperts{.shared = true, .bias = true},
+                {.counts = kDenseFirst,
+                 .experts = 6,
+                 .experts_used = 2,
+                 .shared_ffn = true,
+                 .router_bias = true});
 
 }  // namespace larder::model::families

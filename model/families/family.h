@@ -153,6 +153,16 @@ struct Family {
   Sample sample = {};
 };
 
+// What is a family of its own where the same layers have experts.
+constexpr Family WithExperts(Family dense, std::string_view name, int number,
+                             const FamilyExperts& experts, const Family::Sample& sample) {
+  dense.name = name;
+  dense.number = number;
+  dense.experts = experts;
+  dense.sample = sample;
+  return dense;
+}
+
 // All families, the first one being `llama`.
 std::span<const Family* const> Families();
 // Null if there is none of that name.

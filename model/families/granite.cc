@@ -19,26 +19,18 @@ void ReadGranite(const FamilyKeys& keys, KeysOfModel& model) {
   }
 }
 
-const Family kGranite = {.name = "granite",
-                         .number = 6,
-                         .pairing = RopePairing::kInterleaved,
-                         .qkv_bias = Family::QkvBias::kWhereInFile,
-                         .qk_norm = QkNorm::kNone,
-                         .ops = kPreNorm,
-                         .keys = kGraniteKeys,
-                         .read = ReadGranite,
-                         .sample = {.values = kGraniteSample}};
+constexpr Family kGranite = {.name = "granite",
+                             .number = 6,
+                             .pairing = RopePairing::kInterleaved,
+                             .qkv_bias = Family::QkvBias::kWhereInFile,
+                             .qk_norm = QkNorm::kNone,
+                             .ops = kPreNorm,
+                             .keys = kGraniteKeys,
+                             .read = ReadGranite,
+                             .sample = {.values = kGraniteSample}};
 
-const Family kGraniteMoe = {
-    .name = "granitemoe",
-    .number = 43,
-    .pairing = RopePairing::kInterleaved,
-    .qkv_bias = Family::QkvBias::kWhereInFile,
-    .qk_norm = QkNorm::kNone,
-    .ops = kPreNorm,
-    .experts = FamilyExperts{.shared = true},
-    .keys = kGraniteKeys,
-    .read = ReadGranite,
-    .sample = {.values = kGraniteSample, .experts = 6, .experts_used = 2, .shared_ffn = true}};
+const Family kGraniteMoe =
+    WithExperts(kGranite, "granitemoe", 43, FamilyExperts{.shared = true},
+                {.values = kGraniteSample, .experts = 6, .experts_used = 2, .shared_ffn = true});
 
 }  // namespace larder::model::families

@@ -33,31 +33,23 @@ constexpr Family::Sample::Count kLfm2MoeCounts[] = {{"shortconv.l_cache", 3},
 
 }  // namespace
 
-const Family kLfm2 = {.name = "lfm2",
-                      .number = 30,
-                      .pairing = RopePairing::kHalves,
-                      .qkv_bias = Family::QkvBias::kWhereInFile,
-                      .qk_norm = QkNorm::kHead,
-                      .ops = kPreNorm,
-                      .states_without_kv_heads = true,
-                      .output_norm = "token_embd_norm.weight",
-                      .read = ReadLfm2,
-                      .sample = {.counts = kLfm2Counts, .attention_every = 2}};
+constexpr Family kLfm2 = {.name = "lfm2",
+                          .number = 30,
+                          .pairing = RopePairing::kHalves,
+                          .qkv_bias = Family::QkvBias::kWhereInFile,
+                          .qk_norm = QkNorm::kHead,
+                          .ops = kPreNorm,
+                          .states_without_kv_heads = true,
+                          .output_norm = "token_embd_norm.weight",
+                          .read = ReadLfm2,
+                          .sample = {.counts = kLfm2Counts, .attention_every = 2}};
 
-const Family kLfm2Moe = {.name = "lfm2moe",
-                         .number = 33,
-                         .pairing = RopePairing::kHalves,
-                         .qkv_bias = Family::QkvBias::kWhereInFile,
-                         .qk_norm = QkNorm::kHead,
-                         .ops = kPreNorm,
-                         .states_without_kv_heads = true,
-                         .output_norm = "token_embd_norm.weight",
-                         .experts = FamilyExperts{.gating = ExpertGating::kSigmoid, .bias = true},
-                         .read = ReadLfm2,
-                         .sample = {.counts = kLfm2MoeCounts,
-                                    .attention_every = 2,
-                                    .experts = 6,
-                                    .experts_used = 2,
-                                    .router_bias = true}};
+const Family kLfm2Moe =
+    WithExperts(kLfm2, "lfm2moe", 33, FamilyExperts{.gating = ExpertGating::kSigmoid, .bias = true},
+                {.counts = kLfm2MoeCounts,
+                 .attention_every = 2,
+                 .experts = 6,
+                 .experts_used = 2,
+                 .router_bias = true});
 
 }  // namespace larder::model::families

@@ -50,38 +50,28 @@ constexpr Family::Sample::Value kMoeValues[] = {{"expert_weights_scale", 2.5f}};
 
 }  // namespace
 
-const Family kNemotronH = {.name = "nemotron_h",
-                           .number = 63,
-                           .pairing = RopePairing::kHalves,
-                           .qkv_bias = Family::QkvBias::kWhereInFile,
-                           .qk_norm = QkNorm::kNone,
-                           .ops = kPreNorm,
-                           .gate = GateKind::kSquaredRelu,
-                           .states_without_kv_heads = true,
-                           .ffn_apart = true,
-                           .group_norm = true,
-                           .read = ReadNemotronH,
-                           .sample = {.state = StateKind::kMamba2, .attention_every = 2}};
+constexpr Family kNemotronH = {.name = "nemotron_h",
+                               .number = 63,
+                               .pairing = RopePairing::kHalves,
+                               .qkv_bias = Family::QkvBias::kWhereInFile,
+                               .qk_norm = QkNorm::kNone,
+                               .ops = kPreNorm,
+                               .gate = GateKind::kSquaredRelu,
+                               .states_without_kv_heads = true,
+                               .ffn_apart = true,
+                               .group_norm = true,
+                               .read = ReadNemotronH,
+                               .sample = {.state = StateKind::kMamba2, .attention_every = 2}};
 
-const Family kNemotronHMoe = {
-    .name = "nemotron_h_moe",
-    .number = 64,
-    .pairing = RopePairing::kHalves,
-    .qkv_bias = Family::QkvBias::kWhereInFile,
-    .qk_norm = QkNorm::kNone,
-    .ops = kPreNorm,
-    .gate = GateKind::kSquaredRelu,
-    .states_without_kv_heads = true,
-    .ffn_apart = true,
-    .group_norm = true,
-    .experts = FamilyExperts{.gating = ExpertGating::kSigmoid, .shared = true, .bias = true},
-    .read = ReadNemotronH,
-    .sample = {.values = kMoeValues,
-               .state = StateKind::kMamba2,
-               .attention_every = 2,
-               .experts = 6,
-               .experts_used = 2,
-               .shared_ffn = true,
-               .router_bias = true}};
+const Family kNemotronHMoe =
+    WithExperts(kNemotronH, "nemotron_h_moe", 64,
+                FamilyExperts{.gating = ExpertGating::kSigmoid, .shared = true, .bias = true},
+                {.values = kMoeValues,
+                 .state = StateKind::kMamba2,
+                 .attention_every = 2,
+                 .experts = 6,
+                 .experts_used = 2,
+                 .shared_ffn = true,
+                 .router_bias = true});
 
 }  // namespace larder::model::families

@@ -7,23 +7,16 @@
 
 namespace larder::model::inline families {
 
-const Family kQwen2 = {.name = "qwen2",
-                       .number = 1,
-                       .pairing = RopePairing::kHalves,
-                       .qkv_bias = Family::QkvBias::kAlways,
-                       .qk_norm = QkNorm::kNone,
-                       .ops = kPreNorm};
+constexpr Family kQwen2 = {.name = "qwen2",
+                           .number = 1,
+                           .pairing = RopePairing::kHalves,
+                           .qkv_bias = Family::QkvBias::kAlways,
+                           .qk_norm = QkNorm::kNone,
+                           .ops = kPreNorm};
 
-const Family kQwen2Moe = {
-    .name = "qwen2moe",
-    .number = 42,
-    .pairing = RopePairing::kHalves,
-    .qkv_bias = Family::QkvBias::kAlways,
-    .qk_norm = QkNorm::kNone,
-    .ops = kPreNorm,
-    .experts =
-        FamilyExperts{
-            .normalise = false, .length_of_used = true, .shared = true, .shared_gate = true},
-    .sample = {.experts = 6, .experts_used = 2, .shared_ffn = true, .shared_gate = true}};
+const Family kQwen2Moe = WithExperts(
+    kQwen2, "qwen2moe", 42,
+    FamilyExperts{.normalise = false, .length_of_used = true, .shared = true, .shared_gate = true},
+    {.experts = 6, .experts_used = 2, .shared_ffn = true, .shared_gate = true});
 
 }  // namespace larder::model::families

@@ -6,20 +6,14 @@
 
 namespace larder::model::inline families {
 
-const Family kQwen3 = {.name = "qwen3",
-                       .number = 2,
-                       .pairing = RopePairing::kHalves,
-                       .qkv_bias = Family::QkvBias::kWhereInFile,
-                       .qk_norm = QkNorm::kHead,
-                       .ops = kPreNorm};
+constexpr Family kQwen3 = {.name = "qwen3",
+                           .number = 2,
+                           .pairing = RopePairing::kHalves,
+                           .qkv_bias = Family::QkvBias::kWhereInFile,
+                           .qk_norm = QkNorm::kHead,
+                           .ops = kPreNorm};
 
-const Family kQwen3Moe = {.name = "qwen3moe",
-                          .number = 40,
-                          .pairing = RopePairing::kHalves,
-                          .qkv_bias = Family::QkvBias::kWhereInFile,
-                          .qk_norm = QkNorm::kHead,
-                          .ops = kPreNorm,
-                          .experts = FamilyExperts{.length_of_used = true},
-                          .sample = {.experts = 6, .experts_used = 2}};
+const Family kQwen3Moe = WithExperts(kQwen3, "qwen3moe", 40, FamilyExperts{.length_of_used = true},
+                                     {.experts = 6, .experts_used = 2});
 
 }  // namespace larder::model::families

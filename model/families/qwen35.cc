@@ -37,47 +37,35 @@ void ReadQwen3Next(const FamilyKeys& keys, KeysOfModel& model) {
 constexpr FamilyExperts kExperts = {.shared = true, .shared_gate = true};
 }  // namespace
 
-const Family kQwen35 = {.name = "qwen35",
-                        .number = 20,
-                        .pairing = RopePairing::kHalves,
-                        .qkv_bias = Family::QkvBias::kWhereInFile,
-                        .qk_norm = QkNorm::kHead,
-                        .ops = kPreNorm,
-                        .renamed = kQwen35Names,
-                        .read = ReadQwen35,
-                        .sample = {.rotated = 0.25, .state = StateKind::kDeltaRule}};
+constexpr Family kQwen35 = {.name = "qwen35",
+                            .number = 20,
+                            .pairing = RopePairing::kHalves,
+                            .qkv_bias = Family::QkvBias::kWhereInFile,
+                            .qk_norm = QkNorm::kHead,
+                            .ops = kPreNorm,
+                            .renamed = kQwen35Names,
+                            .read = ReadQwen35,
+                            .sample = {.rotated = 0.25, .state = StateKind::kDeltaRule}};
 
-const Family kQwen35Moe = {.name = "qwen35moe",
-                           .number = 21,
-                           .pairing = RopePairing::kHalves,
-                           .qkv_bias = Family::QkvBias::kWhereInFile,
-                           .qk_norm = QkNorm::kHead,
-                           .ops = kPreNorm,
-                           .renamed = kQwen35Names,
-                           .experts = kExperts,
-                           .read = ReadQwen35,
-                           .sample = {.rotated = 0.25,
-                                      .state = StateKind::kDeltaRule,
-                                      .experts = 6,
-                                      .experts_used = 2,
-                                      .shared_ffn = true,
-                                      .shared_gate = true}};
+const Family kQwen35Moe = WithExperts(kQwen35, "qwen35moe", 21, kExperts,
+                                      {.rotated = 0.25,
+                                       .state = StateKind::kDeltaRule,
+                                       .experts = 6,
+                                       .experts_used = 2,
+                                       .shared_ffn = true,
+                                       .shared_gate = true});
 
-const Family kQwen3Next = {.name = "qwen3next",
-                           .number = 22,
-                           .pairing = RopePairing::kHalves,
-                           .qkv_bias = Family::QkvBias::kWhereInFile,
-                           .qk_norm = QkNorm::kHead,
-                           .ops = kPreNorm,
-                           .renamed = kQwen35Names,
-                           .experts = kExperts,
-                           .read = ReadQwen3Next,
-                           .sample = {.rotated = 0.25,
-                                      .state = StateKind::kDeltaRule,
-                                      .fused_rates = true,
-                                      .experts = 6,
-                                      .experts_used = 2,
-                                      .shared_ffn = true,
-                                      .shared_gate = true}};
+const Family kQwen3Next = [] {
+  Family family = WithExperts(kQwen35, "qwen3next", 22, kExperts,
+                              {.rotated = 0.25,
+                               .state = StateKind::kDeltaRule,
+                               .fused_rates = true,
+                               .experts = 6,
+                               .experts_used = 2,
+                               .shared_ffn = true,
+                               .shared_gate = true});
+  family.read = ReadQwen3Next;
+  return family;
+}();
 
 }  // namespace larder::model::families
