@@ -742,18 +742,16 @@ const RouterOperand* WeightNode::RouterOf(size_t thread, size_t layer, ProgramFo
 
 const std::vector<ExpertUnit>& WeightNode::UnitsOf(size_t layer,
                                                    const std::vector<PanelExtent>& extents) {
-  std::vector<ExpertUnit> units;
+  std::vector<ExpertUnit>& units =
+      expert_units_[{layer, extents.front().panels.begin, extents.back().panels.end}];
+  if (!units.empty()) return units;
   for (const PanelExtent& extent : extents) {
     const Shards& home = *shards_[extent.home];
     for (uint32_t unit = extent.panels.begin; unit < extent.panels.end; ++unit)
       units.push_back({.panels = home.Panel(PanelMatrix::kFfn, layer, unit),
                        .biases = home.ExpertUnitBias(layer, unit)});
   }
-  // All threads' are the same where they share the work.
-  for (const std::vector<ExpertUnit>& known : expert_units_) {
-    if (known.size() == units.size() && known.front().panels == units.front().panels) return known;
-  }
-  return expert_units_.emplace_back(std::move(units));
+  return units;
 }
 
 void WeightNode::AddExperts(size_t thread, size_t layer, ProgramForm form, Steps& steps) {

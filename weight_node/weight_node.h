@@ -16,9 +16,11 @@
 #pragma once
 
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
+#include <tuple>
 #include <vector>
 
 #include "base/range.h"
@@ -261,7 +263,8 @@ class WeightNode {
   std::deque<std::vector<RouterOperand::Rows>> router_rows_;
   std::deque<RouteOperand> routes_;
   std::deque<ExpertFfnOperand> expert_ffns_;
-  std::deque<std::vector<ExpertUnit>> expert_units_;
+  // [layer, first unit, end]
+  std::map<std::tuple<size_t, uint32_t, uint32_t>, std::vector<ExpertUnit>> expert_units_;
   std::deque<ExpertDownOperand> expert_downs_;
   std::deque<AddPartsOperand> add_parts_;
   const sync::WaitPolicy::Mode own_waiters_;
