@@ -155,6 +155,8 @@ int Run(const BenchOptions& o) {
   spec.probe_budget_s = o.probe_s;
   const std::vector<size_t> threads =
       o.threads.empty() ? std::vector<size_t>{0} : ParseList("-t", o.threads, 1);
+  if (o.experts && threads.size() > 1)
+    throw CLI::ValidationError("--experts", "threads change no choice: expected one number (-t)");
 
   const auto where = LoadManifest(o.model);
   const auto file = model::GgufFile::Open(ModelPath(o.model, where));
@@ -163,8 +165,6 @@ int Run(const BenchOptions& o) {
   BenchModel model{file->path(), model::ReadModelConfig(*file), 0,
                    std::string(kernels::IsaName(ResolveIsa(o.model.isa))), topology::CpuName()};
   for (const auto& tensor : file->tensors()) model.tensor_bytes += tensor.size_bytes;
-  if (o.experts && threads.size() > 1)
-    throw CLI::ValidationError("--experts", "threads change no choice: expected one number (-t)");
   std::vector<ThreadsRun> runs;
   for (const size_t n : threads) {
     runs.push_back(MeasureWithThreads(o, spec, machine, file, where, n));
