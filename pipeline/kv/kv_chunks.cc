@@ -7,7 +7,6 @@
 namespace larder::pipeline::inline kv {
 namespace {
 
-// How many slots an attention socket has.
 std::vector<KvStates::Pool> PoolsOfStates(const KvChunksShape& shape) {
   std::vector<KvStates::Pool> pools;
   const size_t classes = shape.classes.size();
