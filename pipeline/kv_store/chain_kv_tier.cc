@@ -19,13 +19,13 @@ constexpr double kStuckS = 30;       // for an order, then the chain is taken fo
 
 }  // namespace
 
-ChainKvTier::ChainKvTier(KvChannel& channel, KvFiles& index,
+ChainKvTier::ChainKvTier(KvChannel& channel, const KvFiles& index, std::unique_ptr<KvTier> tickets,
                          std::function<void(const std::string&)> on_problem)
     : channel_(channel),
       book_(*channel.orders()),
       index_(index),
       on_problem_(std::move(on_problem)),
-      tickets_(index, {.on_problem = on_problem_}) {
+      tickets_(std::move(tickets)) {
   LARDER_CHECK(index.options().chunk_bytes.front() == sizeof(KvTicket));
   ShowFiles();
 }
@@ -64,7 +64,7 @@ void ChainKvTier::MoveTickets(Moving& moving, KvJob::Kind kind, std::vector<size
     piece.memory = {reinterpret_cast<uint8_t*>(&moving.tickets[i]), sizeof(KvTicket)};
     inner.pieces.push_back(piece);
   }
-  tickets_.Start(std::move(inner));
+  tickets_->Start(std::move(inner));
 }
 
 // The job's pieces from `first` on can't be loaded: the tickets of those behind the first go, too,
@@ -78,7 +78,7 @@ void ChainKvTier::Forget(Moving& moving, size_t first) {
 }
 
 void ChainKvTier::TakeTickets() {
-  while (const std::optional<KvJob> moved = tickets_.Take()) {
+  while (const std::optional<KvJob> moved = tickets_->Take()) {
     const auto moving = std::ranges::find(moving_, moved->slot.value, &Moving::id);
     LARDER_CHECK(moving != moving_.end());
     const bool load = moving->job.kind == KvJob::Kind::kLoad;
@@ -260,8 +260,8 @@ void ChainKvTier::Wait(int ms) {
       Advance();
     }
     if (!done_.empty() || (ms >= 0 && SecondsSince(begin_ns) * 1000 >= ms)) return;
-    if (tickets_.jobs() > 0) {
-      tickets_.Wait(kLookMs);
+    if (tickets_->jobs() > 0) {
+      tickets_->Wait(kLookMs);
     } else {
       std::this_thread::sleep_for(std::chrono::milliseconds(kLookMs));
     }
@@ -269,7 +269,7 @@ void ChainKvTier::Wait(int ms) {
 }
 
 void ChainKvTier::Abandon() {
-  tickets_.Abandon();
+  tickets_->Abandon();
   book_.Clear();
   stores_.clear();
   moving_.clear();

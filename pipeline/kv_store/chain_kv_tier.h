@@ -22,15 +22,16 @@
 #include "pipeline/kv/kv_order.h"
 #include "pipeline/kv/kv_order_book.h"
 #include "pipeline/kv_store/kv_files.h"
-#include "pipeline/kv_store/kv_mover.h"
+#include "pipeline/kv_store/kv_tier.h"
 
 namespace larder::pipeline::inline kv_store {
 
 class ChainKvTier final : public KvTier {
  public:
-  // channel: must have orders(). index: files of tickets (chunk_bytes), which nothing else may use
-  // afterwards. on_problem: gets a line for people, on any thread. All must outlive it.
-  ChainKvTier(KvChannel& channel, KvFiles& index,
+  // channel: must have orders(). index: files of tickets (chunk_bytes). tickets: moves these files
+  // (KvMover), and nothing else uses them. on_problem: gets a line for people, on any thread. All
+  // must outlive it.
+  ChainKvTier(KvChannel& channel, const KvFiles& index, std::unique_ptr<KvTier> tickets,
               std::function<void(const std::string&)> on_problem);
   ~ChainKvTier() override;
 
@@ -89,7 +90,8 @@ class ChainKvTier final : public KvTier {
   std::list<Moving> moving_;
   std::deque<KvJob> done_;
   bool failing_ = false;  // the last store failed
-  KvMover tickets_;       // moves tickets; the memory of its jobs is in moving_
+  // Moves tickets; the memory of its jobs is in moving_.
+  const std::unique_ptr<KvTier> tickets_;
 };
 
 }  // namespace larder::pipeline::kv_store

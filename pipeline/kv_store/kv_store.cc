@@ -29,11 +29,11 @@ KvStore::KvStore(const KvPartOptions& options, const std::string& socket, uint64
               .chunk_positions = shape.chunk_positions,
               .chunk_bytes = BytesOf(shape, channel, here_),
               .classes = shape.classes}) {
-  if (here_) {
-    tier_ = std::make_unique<KvMover>(
-        files_, KvMover::Options{.cpus = options.cpus, .on_problem = options.on_problem});
-  } else {
-    tier_ = std::make_unique<ChainKvTier>(channel, files_, options.on_problem);
+  KvMover::Options mover = {.on_problem = options.on_problem};
+  if (here_) mover.cpus = options.cpus;
+  tier_ = std::make_unique<KvMover>(files_, std::move(mover));
+  if (!here_) {
+    tier_ = std::make_unique<ChainKvTier>(channel, files_, std::move(tier_), options.on_problem);
   }
 }
 

@@ -12,6 +12,7 @@
 #include "base/temporary_folder_testing.h"
 #include "pipeline/engine/chain_testing.h"
 #include "pipeline/kv_store/chain_kv_tier.h"
+#include "pipeline/kv_store/kv_mover.h"
 #include "pipeline/scheduler/scheduler.h"
 #include "pipeline/scheduler/scheduler_testing.h"
 #include "pipeline/scheduler/simulated_engine_testing.h"
@@ -42,7 +43,9 @@ class ChainFilesTest : public testing::TestWithParam<Shape> {
                  .chunk_positions = engine->kv().shape().chunk_positions,
                  .chunk_bytes = std::vector(engine->kv().shape().classes.size(), sizeof(KvTicket)),
                  .classes = engine->kv().shape().classes}),
-          tier(engine->kv_channel(), index, test.problem_),
+          tier(engine->kv_channel(), index,
+               std::make_unique<KvMover>(index, KvMover::Options{.on_problem = test.problem_}),
+               test.problem_),
           scheduler(*engine, {.tier = &tier}) {}
     static std::unique_ptr<Engine> MakeChain(ChainFilesTest& test, size_t kv_tokens,
                                              uint64_t fingerprint) {
@@ -270,7 +273,7 @@ struct SimulatedChain {
                  .chunk_positions = SimulatedEngine::kChunkPositions,
                  .chunk_bytes = {sizeof(KvTicket)}}};
   std::vector<std::string> said;
-  ChainKvTier tier{engine.kv_channel(), index,
+  ChainKvTier tier{engine.kv_channel(), index, std::make_unique<KvMover>(index, KvMover::Options()),
                    [this](const std::string& line) { said.push_back(line); }};
   Scheduler scheduler{engine, {.clock = &clock, .tier = &tier}};
 };

@@ -10,6 +10,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <ostream>
 #include <random>
 #include <semaphore>
 #include <span>
@@ -180,6 +181,8 @@ struct Case {
   bool all_windows = false;              // of the only one
   bool states = false;                   // whether there are those of recurrent layers
 };
+
+void PrintTo(const Case& of, std::ostream* out) { *out << of.name; }
 
 // Sees how many tokens of KV the running sequences of a socket have together, where there is more
 // than one.
@@ -367,10 +370,10 @@ TEST_P(PolicyProperty, EachSequenceEndsOnceWithTheTokensThatItGetsAlone) {
             std::vector(engine.kv().shape().classes.size(),
                         with.elsewhere ? sizeof(KvTicket) : engine.kv_channel().Memory(0).size()),
         .classes = engine.kv().shape().classes});
+    tier = std::make_unique<PromptTier>(std::make_unique<KvMover>(*files, KvMover::Options()));
     if (with.elsewhere) {
-      tier = std::make_unique<ChainKvTier>(engine.kv_channel(), *files, [](const std::string&) {});
-    } else {
-      tier = std::make_unique<PromptTier>(std::make_unique<KvMover>(*files, KvMover::Options()));
+      tier = std::make_unique<ChainKvTier>(engine.kv_channel(), *files, std::move(tier),
+                                           [](const std::string&) {});
     }
   }
   Scheduler scheduler(engine, {.policy = with.policy,
