@@ -223,6 +223,9 @@ void AttentionNode::AddHead(size_t thread, size_t layer, size_t kv_head, size_t 
   Half& common = halves_[half];
   sync::EpochFlag* const appended = &common.appended[kv_head];
   float* qkv = io_.qkv + kv_head * io_.group_stride.at(kind_of_layer);
+  // Whose keys and values these are; if another layer's, they are there.
+  const std::optional<size_t>& kv_of = config_.layer(layer).kv_of;
+  const size_t kv_layer = kv_of ? *kv_of - config_.first_layer : layer;
   const bool after_rope = config_.layer(layer).qk_norm == model::QkNorm::kHeadAfterRope;
   Step common_fields;
   common_fields.epoch_offset = static_cast<uint32_t>(layer + 1);
@@ -241,7 +244,7 @@ void AttentionNode::AddHead(size_t thread, size_t layer, size_t kv_head, size_t 
     step.wait_count = static_cast<uint32_t>(flags.size());
   };
 
-  if (first) {
+  if (first && !kv_of) {
     Step& append = add(StepKind::kAppend, AppendStep,
                        &appends_.emplace_back(
                            AppendOperand{.shape = &kind.shape,
@@ -250,7 +253,7 @@ void AttentionNode::AddHead(size_t thread, size_t layer, size_t kv_head, size_t 
                                          .qkv_stride = io_.qkv_stride,
                                          .k_norm = after_rope ? nullptr : k_norm_[layer],
                                          .k_norm_after_rope = after_rope ? k_norm_[layer] : nullptr,
-                                         .balance = biases_.of(layer, kv_head).of_keys,
+                                         .balance = biases_.of(kv_layer, kv_head).of_keys,
                                          .layer = layer,
                                          .kv_head = kv_head}));
     wait_for(append, projected);
@@ -263,7 +266,7 @@ void AttentionNode::AddHead(size_t thread, size_t layer, size_t kv_head, size_t 
       .qkv_stride = io_.qkv_stride,
       .q_norm = after_rope ? nullptr : q_norm_[layer],
       .q_norm_after_rope = after_rope ? q_norm_[layer] : nullptr,
-      .bias = biases_.of(layer, kv_head),
+      .bias = biases_.of(kv_layer, kv_head),
       .sinks = sinks_[layer] == nullptr ? nullptr : sinks_[layer] + kv_head * sizes.group(),
       .layer = layer,
       .kv_head = kv_head,
@@ -273,12 +276,12 @@ void AttentionNode::AddHead(size_t thread, size_t layer, size_t kv_head, size_t 
       .threads = static_cast<uint32_t>(options_.threads),
       .parts = common.parts.data()});
   Step& attend = add(StepKind::kAttention, AttentionStep, &operand);
-  if (!first) {  // the first has waited and appended itself: program order suffices
+  if (!first || kv_of) {  // else it has waited and appended itself: program order suffices
     auto& waits = waits_.emplace_back(projected.begin(), projected.end());
-    waits.push_back(appended);
+    if (!kv_of) waits.push_back(appended);
     wait_for(attend, waits);
-    attend.signal = &common.attended[thread];
   }
+  if (!first) attend.signal = &common.attended[thread];
   if (shared) {  // `attend` may have moved from here on
     Step& merge = add(StepKind::kMerge, MergeStep, &operand);
     merge.needed = NeedsMerge;

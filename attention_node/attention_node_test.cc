@@ -646,6 +646,29 @@ TEST(KvRegion, ClassesHaveTheirOwnChunks) {
   EXPECT_EQ(std::ranges::count(region.memory(5), 1), 0);
 }
 
+// Layers that attend to another layer's keys and values have its place, and no bytes.
+TEST(KvShape, SharedKeysAndValuesAreThereOnce) {
+  model::ModelShape shape{.architecture = "gemma4",
+                          .layers = 12,
+                          .dim = 64,
+                          .heads = 4,
+                          .kv_heads = 2,
+                          .head_size = 16,
+                          .window = 32};
+  const model::Capacity capacity{.context = 512};
+  const KvShape own = KvShape::OfSequence(model::ConfigOfShape(shape, "own"), capacity);
+  shape.shared_kv = 4;
+  const KvShape shared = KvShape::OfSequence(model::ConfigOfShape(shape, "shared"), capacity);
+  ASSERT_EQ(shared.class_bytes.size(), 2u);
+  EXPECT_EQ(shared.class_bytes[0], own.class_bytes[0] / 2) << "layer 5's, not layer 11's";
+  EXPECT_EQ(shared.class_bytes[1], own.class_bytes[1] / 10 * 7);
+  for (size_t layer = 8; layer < 12; ++layer) {
+    const KvShape::Layer &is = shared.layers[layer], &of = shared.layers[layer == 11 ? 5 : 7];
+    EXPECT_EQ(is.of_class, of.of_class);
+    EXPECT_EQ(is.first, of.first);
+  }
+}
+
 TEST(KvShape, PoolsAreSharesOfTheTokens) {
   EXPECT_EQ(KvShape::PoolChunks(8, {.slots = 8, .context = 1000, .kv_tokens = 0}), 32u);
   EXPECT_EQ(KvShape::PoolChunks(8, {.slots = 8, .context = 1000, .kv_tokens = 1}), 4u)

@@ -73,6 +73,12 @@ KvShape::KvShape(const model::ModelConfig& config, size_t slot_count, size_t con
     const size_t of_class = !layer.attends()         ? classes.size() - 1
                             : found == classes.end() ? 0
                                                      : static_cast<size_t>(found - classes.begin());
+    if (layer.kv_of) {
+      const size_t of = *layer.kv_of - config.first_layer;
+      LARDER_CHECK(of < i, "layer {} has keys and values of layer {} of other layers", i, of);
+      layers.push_back(layers[of]);
+      continue;
+    }
     const size_t heads = layer.attends() ? layer.sizes.kv_heads : 0;  // it has no keys
     layers.emplace_back(of_class, heads, CeilDiv(layer.sizes.head_size, kernels::kBlock),
                         value_pages, class_bytes[of_class]);

@@ -61,12 +61,13 @@ Activations::Activations(const model::ModelConfig& config, size_t n_threads, siz
   const bool has_row_norms = config.Most(
       [](const model::LayerSpec& layer) { return layer.qk_norm == model::QkNorm::kRow; });
   const size_t scratch_floats =
-      std::max(kernels::kNormRows * dim_blocks * kernels::kBlock,
-               config.Most([](const model::LayerSpec& layer) {
-                 if (layer.Has(model::TensorRole::kGroupNorm))
-                   return kernels::kNormRows * layer.state_sizes().q_rows();
-                 return layer.qk_norm == model::QkNorm::kRow ? layer.sizes.q_rows() : 0;
-               }));
+      std::max({kernels::kNormRows * dim_blocks * kernels::kBlock,
+                config.ends ? RoundUp(config.all_inputs(), kernels::kBlock) : 0,
+                config.Most([](const model::LayerSpec& layer) {
+                  if (layer.Has(model::TensorRole::kGroupNorm))
+                    return kernels::kNormRows * layer.state_sizes().q_rows();
+                  return layer.qk_norm == model::QkNorm::kRow ? layer.sizes.q_rows() : 0;
+                })});
   // Lays out the same list twice: the first pass counts bytes, the second assigns addresses.
   threads.resize(n_threads);
   auto lay_out = [&](auto&& take) {
@@ -82,7 +83,11 @@ Activations::Activations(const model::ModelConfig& config, size_t n_threads, siz
     if (has_post_norms) {
       floats(attention_branch, RoundUp(config.dim, kernels::kPanelRows), most);
       floats(ffn_branch, RoundUp(config.dim, kernels::kPanelRows), most);
-      floats(between, RoundUp(config.dim, kernels::kPanelRows), few);
+      floats(between[0], RoundUp(config.dim, kernels::kPanelRows), few);
+    }
+    if (config.input_size != 0) {
+      floats(between[1], RoundUp(config.dim, kernels::kPanelRows), few);
+      floats(inputs, RoundUp(config.all_inputs(), kernels::kPanelRows), most);
     }
     if (has_row_norms)
       floats(projected, MostOf(config, &LayerShape::qkv_panels) * kernels::kPanelRows, most);
@@ -94,7 +99,8 @@ Activations::Activations(const model::ModelConfig& config, size_t n_threads, siz
       floats(attn, MostQRows(config), most);
     }
     acts(ffn, config.Most([](const model::LayerSpec& layer) {
-      return layer.experts.count != 0 ? 0 : LayerShape(layer).ffn_blocks;
+      const LayerShape shape(layer);
+      return std::max(layer.experts.count != 0 ? 0 : shape.ffn_blocks, shape.input_blocks);
     }),
          most);
     floats(logits, RoundUp(config.vocab, kernels::kPanelRows), logit);

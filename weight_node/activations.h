@@ -46,7 +46,7 @@ struct ThreadActivations {
   ActRows q;           // quantised attention output: input of O
   FloatRows ffn_tile;  // one FFN unit: 32 gate, 32 up
   float* scratch;      // [kNormRows][dim], each padded to blocks; or a row's queries, or rows of
-                       // attention's output, if their norms need that
+                       // attention's output, if their norms need that, or all layers' inputs
 };
 
 // The rows that weights and attention exchange. Colocated, Activations allocates them; separated,
@@ -75,13 +75,15 @@ class Activations {
               size_t logit_rows, NumaNodeId node, const AttentionIoRows* shared);
 
   FloatRows x;  // residual, [dim]
-  // Where a norm follows O and down: their output, [dim]; and the residual between the two, of
-  // micro-batches of up to few_rows rows.
-  FloatRows attention_branch, ffn_branch, between;
+  // Where a norm follows O and down: their output, [dim]; and the residual between the two, and
+  // before what a layer input adds, of micro-batches of up to few_rows rows.
+  FloatRows attention_branch, ffn_branch, between[2];
+  FloatRows inputs;              // all layers' inputs (model::LayerSpec::input_size)
   FloatRows projected;           // q, k and v before norms of whole rows, like qkv
   FloatRows qkv;                 // [kv_heads][group_panels * 16], in LayerShape's order
   FloatRows attn;                // attention output, [heads * head_size]
-  ActRows ffn;                   // gated and quantised, [ffn] of layers without experts
+  ActRows ffn;                   // gated and quantised, [ffn] of layers without experts, or of a
+                                 // layer input
   FloatRows logits;              // [vocab padded to 16]
   FloatRows largest;             // the largest logit of each of lm_head's panels
   ActRows shared_dim, shared_q;  // like ThreadActivations', for more than few_rows rows

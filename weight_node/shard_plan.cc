@@ -74,7 +74,8 @@ std::vector<MatrixPanels::Run> RunsOfQkv(const model::LayerSpec& layer, const La
 
 const char* NameOf(PanelMatrix matrix) {
   constexpr std::array<const char*, kPanelMatrices> kNames = {
-      "qkv", "o", "ffn", "down", "shared ffn", "shared down", "lm_head"};
+      "qkv",         "o",          "ffn",       "down",    "shared ffn",
+      "shared down", "input gate", "input out", "lm_head", "inputs"};
   return kNames[IndexOf(matrix)];
 }
 
@@ -96,7 +97,9 @@ LayerShape::LayerShape(const model::LayerSpec& layer)
       unit_panels(layer.gated() ? 4 : 2),
       experts(layer.experts.count),
       shared_units(shared_blocks),
-      shared_down(shared_blocks == 0 ? 0 : down_panels) {}
+      shared_down(shared_blocks == 0 ? 0 : down_panels),
+      input_blocks(CeilDiv(layer.input_size, kBlock)),
+      input_out(input_blocks == 0 ? 0 : CeilDiv(layer.sizes.dim, kPanelRows)) {}
 
 PanelRange LayerShape::of_group(size_t group) const {
   const bool state = group >= kv_heads;
@@ -162,7 +165,12 @@ LayerPanels::LayerPanels(const model::ModelConfig& config, size_t layer) {
                   {shape.dim_blocks,
                    shared_gate_is_as_up ? format(TensorRole::kSharedUp) : kernels::kQ8Panel}}}},
        {.count = narrow(shape.shared_down),
-        .runs = {{1, {shape.shared_blocks, format(TensorRole::kSharedDown)}}}}}};
+        .runs = {{1, {shape.shared_blocks, format(TensorRole::kSharedDown)}}}},
+       {.count = narrow(shape.input_blocks),
+        .of_unit = 2,
+        .runs = {{1, {shape.dim_blocks, format(TensorRole::kInputGate)}}}},
+       {.count = narrow(shape.input_out),
+        .runs = {{1, {shape.input_blocks, format(TensorRole::kInputOut)}}}}}};
 }
 
 uint64_t LayerPanels::bytes(PanelMatrix matrix, PanelRange range) const {
@@ -221,19 +229,40 @@ kernels::PanelShape HeadPanel(const model::ModelConfig& config) {
   return {CeilDiv(config.dim, kBlock), kernels::PanelFormatOf(config.types.head)};
 }
 
-model::TensorType EmbeddingType(const model::ModelConfig& config) {
+kernels::PanelShape InputsPanel(const model::ModelConfig& config) {
+  return {CeilDiv(config.dim, kBlock), kernels::PanelFormatOf(config.types.input_matrix)};
+}
+
+namespace {
+
+model::TensorType LookedUpType(model::TensorType type) {
   using model::TensorType;
-  const TensorType type = config.types.embedding;
   const bool floats =
       type == TensorType::kF32 || type == TensorType::kF16 || type == TensorType::kBF16;
   return floats ? TensorType::kQ8_0 : type;
+}
+
+}  // namespace
+
+model::TensorType EmbeddingType(const model::ModelConfig& config) {
+  return LookedUpType(config.types.embedding);
+}
+model::TensorType InputEmbeddingType(const model::ModelConfig& config) {
+  return LookedUpType(config.types.input_embedding);
 }
 
 uint64_t EmbeddingBytes(const model::ModelConfig& config) {
   return config.vocab * model::RowBytes(EmbeddingType(config), RoundUp(config.dim, kBlock));
 }
 
+uint64_t InputEmbeddingBytes(const model::ModelConfig& config) {
+  return config.vocab *
+         model::RowBytes(InputEmbeddingType(config), RoundUp(config.all_inputs(), kBlock));
+}
+
 uint64_t MatrixBytes(const model::ModelConfig& config, PanelMatrix matrix) {
+  if (matrix == PanelMatrix::kInputs)
+    return config.ends ? CeilDiv(config.all_inputs(), kPanelRows) * InputsPanel(config).bytes() : 0;
   if (matrix == PanelMatrix::kLmHead)
     return config.ends ? CeilDiv(config.vocab, kPanelRows) * HeadPanel(config).bytes() : 0;
   uint64_t bytes = 0;
@@ -313,7 +342,8 @@ double ReadBytesOf(const model::ModelConfig& config, const EqualLayers& layers, 
 }  // namespace
 
 double ReadBytes(const model::ModelConfig& config, PanelMatrix matrix, size_t rows) {
-  if (matrix == PanelMatrix::kLmHead) return static_cast<double>(MatrixBytes(config, matrix));
+  if (matrix == PanelMatrix::kLmHead || matrix == PanelMatrix::kInputs)
+    return static_cast<double>(MatrixBytes(config, matrix));
   double bytes = 0;
   for (const EqualLayers& layers : LayersByPanels(config))
     bytes += ReadBytesOf(config, layers, matrix, rows);
@@ -387,12 +417,14 @@ ShardPlan MakeShardPlan(const model::ModelConfig& config, size_t threads,
   ShardPlan plan;
   plan.threads.resize(threads);
   plan.lm_head_panels = config.ends ? CeilDiv(config.vocab, kPanelRows) : 0;
-  std::vector<size_t> panels_of = {plan.lm_head_panels};  // by MatrixId
+  std::vector<size_t> panels_of = {
+      plan.lm_head_panels, config.ends ? CeilDiv(config.all_inputs(), kPanelRows) : 0};  // MatrixId
   std::vector<LayerShape> shapes;
   for (const model::LayerSpec& kind : config.kinds) {
     const LayerShape& shape = shapes.emplace_back(kind);
-    for (const size_t panels : {shape.qkv_panels, shape.o_panels, shape.ffn_units,
-                                shape.down_panels, shape.shared_units, shape.shared_down})
+    for (const size_t panels :
+         {shape.qkv_panels, shape.o_panels, shape.ffn_units, shape.down_panels, shape.shared_units,
+          shape.shared_down, shape.input_blocks, shape.input_out})
       panels_of.push_back(panels);
   }
   for (size_t t = 0; t < threads; ++t) {
@@ -442,7 +474,8 @@ uint64_t BytesOf(const ThreadShard& shard, const EqualLayers& layers, PanelMatri
 
 uint64_t ShardPlan::ThreadBytes(const model::ModelConfig& config, size_t thread) const {
   const ThreadShard& shard = threads[thread];
-  uint64_t bytes = shard.lm_head().count() * HeadPanel(config).bytes();
+  uint64_t bytes = shard.lm_head().count() * HeadPanel(config).bytes() +
+                   shard.inputs().count() * InputsPanel(config).bytes();
   for (const EqualLayers& layers : LayersByPanels(config)) {
     for (const PanelMatrix matrix : kLayerMatrices) bytes += BytesOf(shard, layers, matrix);
   }
@@ -456,9 +489,12 @@ uint64_t ShardPlan::MostThreadBytes(const model::ModelConfig& config) const {
 }
 
 uint64_t ShardPlan::CriticalBytes(const model::ModelConfig& config) const {
-  uint64_t head = 0;
-  for (const ThreadShard& shard : threads) head = std::max<uint64_t>(head, shard.lm_head().count());
-  uint64_t bytes = head * HeadPanel(config).bytes();
+  uint64_t head = 0, inputs = 0;
+  for (const ThreadShard& shard : threads) {
+    head = std::max<uint64_t>(head, shard.lm_head().count());
+    inputs = std::max<uint64_t>(inputs, shard.inputs().count());
+  }
+  uint64_t bytes = head * HeadPanel(config).bytes() + inputs * InputsPanel(config).bytes();
   for (const EqualLayers& layers : LayersByPanels(config)) {
     for (const PanelMatrix matrix : kLayerMatrices) {
       uint64_t most = 0;
@@ -471,8 +507,9 @@ uint64_t ShardPlan::CriticalBytes(const model::ModelConfig& config) const {
 }
 
 double ShardPlan::Balance(const model::ModelConfig& config) const {
-  const uint64_t bytes =
-      LayerBytes(config, 0, config.layers) + lm_head_panels * HeadPanel(config).bytes();
+  const uint64_t bytes = LayerBytes(config, 0, config.layers) +
+                         lm_head_panels * HeadPanel(config).bytes() +
+                         MatrixBytes(config, PanelMatrix::kInputs);
   return static_cast<double>(bytes) / static_cast<double>(threads.size() * CriticalBytes(config));
 }
 

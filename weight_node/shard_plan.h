@@ -35,7 +35,8 @@ using PanelRange = Range<uint32_t>;
 //           experts, so that whichever are chosen, all threads have work;
 //  down of experts      panel p is panel p of all experts, one after another: a thread adds what
 //  the
-//           experts give up itself.
+//           experts give up itself;
+//  gate of a layer input  in units of 2 panels, a block of what it makes.
 struct LayerShape {
   explicit LayerShape(const model::LayerSpec& layer);
   // ceil(inputs / 32) of dim, heads * head_size, ffn and the shared expert's ffn
@@ -49,6 +50,8 @@ struct LayerShape {
   uint32_t unit_panels;              // of a unit, the shared expert's, too
   size_t experts;                    // 0: none
   size_t shared_units, shared_down;  // units and panels of the shared expert
+  // Of a layer input: ceil(its elements / 32), which is its units, too; panels of its output.
+  size_t input_blocks, input_out;
   size_t expert_units() const { return ffn_units / experts; }
 
   PanelRange of_group(size_t group) const;
@@ -57,17 +60,32 @@ struct LayerShape {
 };
 
 // The matrices that threads have panels of. kFfn is gate and up together, counted in units.
-// kSharedFfn and kSharedDown: those of a shared expert.
-enum class PanelMatrix : uint8_t { kQkv, kO, kFfn, kDown, kSharedFfn, kSharedDown, kLmHead };
-inline constexpr size_t kPanelMatrices = 7;
+// kSharedFfn and kSharedDown: those of a shared expert. kInputGate (in units) and kInputOut: those
+// of a layer input. No layer's: kLmHead, and kInputs, which makes all layers' inputs.
+enum class PanelMatrix : uint8_t {
+  kQkv,
+  kO,
+  kFfn,
+  kDown,
+  kSharedFfn,
+  kSharedDown,
+  kInputGate,
+  kInputOut,
+  kLmHead,
+  kInputs
+};
+inline constexpr size_t kPanelMatrices = 10;
 inline constexpr std::array kLayerMatrices = {PanelMatrix::kQkv,       PanelMatrix::kO,
                                               PanelMatrix::kFfn,       PanelMatrix::kDown,
-                                              PanelMatrix::kSharedFfn, PanelMatrix::kSharedDown};
+                                              PanelMatrix::kSharedFfn, PanelMatrix::kSharedDown,
+                                              PanelMatrix::kInputGate, PanelMatrix::kInputOut};
 constexpr size_t IndexOf(PanelMatrix matrix) { return static_cast<size_t>(matrix); }
 // The number of a matrix of a kind of layer (model::ModelConfig::kinds) among all that threads have
-// panels of: lm_head, for which `kind` does not matter, then kind by kind.
+// panels of: lm_head and kInputs, for which `kind` does not matter, then kind by kind.
 constexpr size_t MatrixId(size_t kind, PanelMatrix matrix) {
-  return matrix == PanelMatrix::kLmHead ? 0 : 1 + kind * kLayerMatrices.size() + IndexOf(matrix);
+  if (matrix == PanelMatrix::kLmHead) return 0;
+  if (matrix == PanelMatrix::kInputs) return 1;
+  return 2 + kind * kLayerMatrices.size() + IndexOf(matrix);
 }
 const char* NameOf(PanelMatrix);  // for people: "qkv", "o", "ffn", "down", "lm_head"
 
@@ -90,8 +108,9 @@ struct MatrixPanels {
     kernels::PanelShape panel;
     bool operator==(const Run&) const = default;
   };
-  uint32_t count = 0;    // panels (kFfn: units)
-  uint32_t of_unit = 1;  // panels of a unit: 4 or 2 of kFfn; of kDown as many as there are experts
+  uint32_t count = 0;  // panels (kFfn: units)
+  // Panels of a unit: 4 or 2 of kFfn, 2 of kInputGate; of kDown as many as there are experts.
+  uint32_t of_unit = 1;
   std::vector<Run> runs;
 
   const kernels::PanelShape& of(uint32_t panel) const;
@@ -102,7 +121,7 @@ struct MatrixPanels {
 // The panels of one layer's matrices, whose formats follow the types in the file. A panel has one
 // format: where a panel's rows come from several matrices (gate and up share a product; query, key
 // and value heads whose rows are no multiple of 16), it is the format of all of them or else
-// kQ8Panel. No member takes kLmHead, which is no matrix of a layer.
+// kQ8Panel. No member takes kLmHead or kInputs, which are no matrices of a layer.
 class LayerPanels {
  public:
   LayerPanels(const model::ModelConfig&, size_t layer);
@@ -139,12 +158,13 @@ struct ThreadShard {
     return whole[MatrixId(kind, matrix)];
   }
   const PanelRange& lm_head() const { return whole[0]; }
+  const PanelRange& inputs() const { return whole[1]; }
 };
 
 struct ShardPlan {
   std::vector<ThreadShard> threads;
   size_t lm_head_panels = 0;  // panels of lm_head; 0 in a part without ends
-  // Packed bytes of one thread's layers and its part of lm_head.
+  // Packed bytes of one thread's layers and its part of lm_head and kInputs.
   uint64_t ThreadBytes(const model::ModelConfig&, size_t thread) const;
   uint64_t MostThreadBytes(const model::ModelConfig&) const;  // bytes of the fullest thread
   // Packed bytes that a token waits for: a barrier follows each matrix, so the fullest thread of
@@ -155,14 +175,18 @@ struct ShardPlan {
   double Balance(const model::ModelConfig&) const;
 };
 
-// The shape of an lm_head panel.
+// The shape of a panel of lm_head, and of kInputs.
 kernels::PanelShape HeadPanel(const model::ModelConfig&);
+kernels::PanelShape InputsPanel(const model::ModelConfig&);
 // The type in which the embedding's rows are kept unless lm_head has them too: the file's, or Q8_0
 // for floats.
 model::TensorType EmbeddingType(const model::ModelConfig&);
 uint64_t EmbeddingBytes(const model::ModelConfig&);
-// Packed bytes of a matrix over all layers, or of lm_head; packed bytes of layers [first, first +
-// count).
+// The same of layer inputs' rows.
+model::TensorType InputEmbeddingType(const model::ModelConfig&);
+uint64_t InputEmbeddingBytes(const model::ModelConfig&);
+// Packed bytes of a matrix over all layers, or of lm_head or kInputs; packed bytes of layers
+// [first, first + count).
 uint64_t MatrixBytes(const model::ModelConfig&, PanelMatrix);
 uint64_t LayerBytes(const model::ModelConfig&, size_t first, size_t count);
 // Of the experts, how many `rows` rows choose together on average, if all are chosen equally often:

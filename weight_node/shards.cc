@@ -288,7 +288,8 @@ Shards::Shards(const model::ModelConfig& config, const ShardPlan& plan, size_t t
       thread_(thread),
       layer_panels_(PanelsOfLayers(config)),
       weight_bytes_(plan.ThreadBytes(config, thread)) {
-  size_t vectors = 2 * PlacedBytes(config.dim);  // the output norm's, and lm_head's
+  // The output norm's, lm_head's, and that of layer inputs.
+  size_t vectors = 2 * PlacedBytes(config.dim) + PlacedBytes(config.input_size);
   for (size_t layer = 0; layer < config.layers; ++layer) {
     const model::LayerSpec& spec = config.layer(layer);
     for (const model::TensorSpec& tensor : spec.tensors)
@@ -320,6 +321,8 @@ const uint8_t* Shards::Panel(PanelMatrix matrix, size_t layer, uint32_t panel) c
   const ThreadShard& shard = plan_.threads[thread_];
   if (matrix == PanelMatrix::kLmHead)
     return head_ + (panel - shard.lm_head().begin) * HeadPanel(config_).bytes();
+  if (matrix == PanelMatrix::kInputs)
+    return inputs_ + (panel - shard.inputs().begin) * InputsPanel(config_).bytes();
   const uint32_t first = shard.of(config_.KindOf(layer), matrix).begin;
   return layers_[layer].panels.at(IndexOf(matrix)) +
          layer_panels_[layer].bytes(matrix, {first, panel});
@@ -411,6 +414,10 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
           return PlainRows(tensor(TensorRole::kDown), range);
         case PanelMatrix::kSharedDown:
           return PlainRows(tensor(TensorRole::kSharedDown), range);
+        case PanelMatrix::kInputGate:
+          return FfnRows({}, tensor(TensorRole::kInputGate), range);
+        case PanelMatrix::kInputOut:
+          return PlainRows(tensor(TensorRole::kInputOut), range);
         default: {
           std::vector<RowSource> of_o = PlainRows(tensor(TensorRole::kO), range);
           for (RowSource& row : of_o) {
@@ -421,8 +428,9 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
         }
       }
     };
-    for (const PanelMatrix matrix : {PanelMatrix::kO, PanelMatrix::kFfn, PanelMatrix::kDown,
-                                     PanelMatrix::kSharedFfn, PanelMatrix::kSharedDown}) {
+    for (const PanelMatrix matrix :
+         {PanelMatrix::kO, PanelMatrix::kFfn, PanelMatrix::kDown, PanelMatrix::kSharedFfn,
+          PanelMatrix::kSharedDown, PanelMatrix::kInputGate, PanelMatrix::kInputOut}) {
       to.panels[IndexOf(matrix)] = out;
       if (panels.all(matrix).count() == 0) continue;
       const PanelShape& panel = panels.of(matrix, 0);
@@ -449,6 +457,12 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
     const model::TensorInfo& rows = file.Tensor(head);
     out = packer.Pack(PlainRows({{&rows}, 0, rows.rows}, shard.lm_head()), HeadPanel(config_), out);
   }
+  inputs_ = out;
+  if (config_.ends && config_.input_size != 0) {
+    const model::TensorInfo& rows = file.Tensor(model::kInputMatrixTensor);
+    out =
+        packer.Pack(PlainRows({{&rows}, 0, rows.rows}, shard.inputs()), InputsPanel(config_), out);
+  }
   LARDER_CHECK(static_cast<uint64_t>(out - begin) == weight_bytes_);
 
   for (size_t layer = 0; layer < config_.layers; ++layer) {
@@ -471,7 +485,9 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
     const std::vector<std::optional<QkvSource>> qkv = QkvRows(spec);
     const std::vector<float> of_q = model::ReadVector(file, config_, layer, TensorRole::kQBias);
     const std::vector<float> of_k = model::ReadKeyBias(file, config_, layer).in_keys;
-    const std::vector<float> of_v = model::ReadVector(file, config_, layer, TensorRole::kVBias);
+    const std::vector<float> of_v =
+        spec.Has(TensorRole::kVBias) ? model::ReadVector(file, config_, layer, TensorRole::kVBias)
+                                     : std::vector<float>();
     const PanelRange own = shard.of(kind, PanelMatrix::kQkv);
     float* packed = AllocateFloats(arena_, own.count() * kPanelRows);
     for (size_t i = 0; i < own.count() * kPanelRows; ++i) {
@@ -490,6 +506,11 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
   std::vector<float> weights(norm.cols);
   file.ReadRowsF32(norm, 0, 1, weights.data());
   output_norm_ = head_norm_ = Place(weights, arena_);
+  if (config_.input_size != 0) {
+    std::vector<float> of_inputs(config_.input_size);
+    file.ReadRowsF32(file.Tensor(model::kInputNormTensor), 0, 1, of_inputs.data());
+    input_norm_ = Place(of_inputs, arena_);
+  }
   if (config_.scales.logits == 1.0) return;
   for (float& weight : weights) weight = static_cast<float>(weight * config_.scales.logits);
   head_norm_ = Place(weights, arena_);

@@ -66,7 +66,7 @@ class Shards {
 
   std::span<const LayerShard> layers() const { return layers_; }
   // The address of a panel (kFfn: unit) of the matrix, which must be one of this thread's. kLmHead
-  // ignores layer.
+  // and kInputs ignore layer.
   const uint8_t* Panel(PanelMatrix, size_t layer, uint32_t panel) const;
   // The address of a panel of an expert's down, and the bytes between two experts'.
   const uint8_t* ExpertDown(size_t layer, uint32_t panel) const;
@@ -78,6 +78,7 @@ class Shards {
   const float* ExpertDownBias(size_t layer, uint32_t panel) const;
   size_t ExpertDownBiasStride(size_t layer) const;
   const uint8_t* head() const { return head_; }
+  const float* input_norm() const { return input_norm_; }  // of layer inputs
   const float* output_norm() const { return output_norm_; }
   const float* head_norm() const { return head_norm_; }  // output_norm, times the scale of logits
   uint64_t weight_bytes() const {
@@ -95,7 +96,8 @@ class Shards {
   topology::Arena arena_;
   uint64_t weight_bytes_ = 0;
   std::vector<LayerShard> layers_;
-  const uint8_t* head_ = nullptr;
+  const uint8_t *head_ = nullptr, *inputs_ = nullptr;
+  const float* input_norm_ = nullptr;
   const float* output_norm_ = nullptr;
   const float* head_norm_ = nullptr;
 };

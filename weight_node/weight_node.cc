@@ -1,6 +1,7 @@
 #include "weight_node/weight_node.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "base/check.h"
@@ -48,10 +49,12 @@ WeightNode::WeightNode(const model::ModelConfig& config, const ShardPlan& plan,
       expert_shares_(options.expert_shares),
       flags_(options.halves * plan.threads.size() * kPanelMatrices) {
   for (const model::LayerSpec& kind : config.kinds) {
-    // The residual between O and down is in a buffer of its own.
+    // The residuals between O and down, and before a layer input's part, are in buffers of their
+    // own.
     const auto behind = std::ranges::count_if(
         kind.ops, [](const model::LayerOp& op) { return op.post_norm.has_value(); });
-    LARDER_CHECK(behind == 0 || behind == 2, "a norm behind one block only");
+    LARDER_CHECK(behind == 0 || behind == 2 + (kind.input_size != 0), "{} norms behind blocks",
+                 behind);
     LARDER_CHECK(kind.experts.count == 0 || behind == 0, "a norm behind experts");
   }
   MakePartRows(options);
@@ -62,12 +65,15 @@ WeightNode::WeightNode(const model::ModelConfig& config, const ShardPlan& plan,
   if (config.ends && !config.tied_embeddings) {
     embedding_ = topology::Arena(EmbeddingBytes(config), options.node_of_thread[0]);
   }
+  if (config.ends && config.input_size != 0)
+    input_embedding_ = topology::Arena(InputEmbeddingBytes(config), options.node_of_thread[0]);
 }
 
 void WeightNode::MakeProducts(const WeightNodeOptions& options) {
   const uint64_t weight_bytes = plan_.MostThreadBytes(config_);
   // Rows of a buffer have the length of the layer that has the most.
   const auto input_of = [&](PanelMatrix matrix, Target target) -> const ActRows& {
+    if (matrix == PanelMatrix::kInputOut) return activations_.ffn;
     if (matrix == PanelMatrix::kDown)
       return target == Target::kExperts ? experts_.z : activations_.ffn;
     return matrix == PanelMatrix::kO            ? activations_.shared_q
@@ -115,6 +121,11 @@ void WeightNode::MakeProducts(const WeightNodeOptions& options) {
            activations_.threads[0].ffn_tile);
       make_residual(PanelMatrix::kSharedDown, layer);
     }
+    if (config_.input_size != 0) {
+      make(PanelMatrix::kInputGate, panels.of(PanelMatrix::kInputGate, 0),
+           activations_.threads[0].ffn_tile);
+      make_residual(PanelMatrix::kInputOut, layer);
+    }
     for (size_t t = 0; t < plan_.threads.size(); ++t) {
       const std::vector<PanelPart>& parts = plan_.threads[t].parts[kind];
       for (size_t i = 0; i < parts.size(); ++i) {
@@ -127,6 +138,8 @@ void WeightNode::MakeProducts(const WeightNodeOptions& options) {
     }
   }
   if (config_.ends) make(PanelMatrix::kLmHead, HeadPanel(config_), activations_.logits);
+  if (config_.ends && config_.input_size != 0)
+    make(PanelMatrix::kInputs, InputsPanel(config_), activations_.inputs);
 }
 
 void WeightNode::MakePartRows(const WeightNodeOptions& options) {
@@ -172,7 +185,8 @@ WeightNode::Target WeightNode::TargetOf(size_t layer, PanelMatrix matrix) const 
     return Target::kExperts;
   for (const model::LayerOp& op : config_.layer(layer).ops) {
     const bool is_its = (op.kind == model::OpKind::kO && matrix == PanelMatrix::kO) ||
-                        (op.kind == model::OpKind::kDown && matrix == PanelMatrix::kDown);
+                        (op.kind == model::OpKind::kDown && matrix == PanelMatrix::kDown) ||
+                        (op.kind == model::OpKind::kInputOut && matrix == PanelMatrix::kInputOut);
     if (is_its && op.post_norm) return Target::kBranch;
   }
   return Target::kRows;
@@ -180,12 +194,22 @@ WeightNode::Target WeightNode::TargetOf(size_t layer, PanelMatrix matrix) const 
 
 void WeightNode::Pack(const model::GgufFile& file, size_t thread, PackedByteCounter& progress) {
   shards_[thread]->Pack(file, progress);
-  if (!config_.ends || config_.tied_embeddings) return;
+  if (!config_.ends) return;
+  if (!config_.tied_embeddings)
+    PackTable(file, model::kEmbeddingTensor, EmbeddingType(config_), config_.dim, embedding_,
+              thread, progress);
+  if (config_.input_size != 0)
+    PackTable(file, model::kInputEmbeddingTensor, InputEmbeddingType(config_), config_.all_inputs(),
+              input_embedding_, thread, progress);
+}
+
+void WeightNode::PackTable(const model::GgufFile& file, const char* name, model::TensorType type,
+                           size_t cols, const topology::Arena& to, size_t thread,
+                           PackedByteCounter& progress) const {
   // A token reads only one row, so the rows' placement matters little.
-  const model::TensorInfo& tensor = file.Tensor(model::kEmbeddingTensor);
-  auto* table = reinterpret_cast<uint8_t*>(embedding_.data());
-  const model::TensorType type = EmbeddingType(config_);
-  const size_t row_bytes = model::RowBytes(type, RoundUp(config_.dim, model::kBlock));
+  const model::TensorInfo& tensor = file.Tensor(name);
+  auto* table = reinterpret_cast<uint8_t*>(to.data());
+  const size_t row_bytes = model::RowBytes(type, RoundUp(cols, model::kBlock));
   const auto [begin, end] =
       threadpool::ShareOf(static_cast<uint32_t>(config_.vocab), static_cast<uint32_t>(thread),
                           static_cast<uint32_t>(shards_.size()));
@@ -234,31 +258,81 @@ void WeightNode::AddEmbed(size_t thread, Steps& steps) {
   steps.Add(MakeStep(EmbedStep, operand, StepKind::kEmbed, 0, true));
 }
 
-// Transfers the columns of the residual that the thread's down panels write.
-void WeightNode::AddTransfer(size_t thread, ProgramForm form, threadpool::Kernel kernel,
-                             StepKind kind, size_t layer, bool barrier, bool logit_rows,
-                             Steps& steps) {
-  const PanelMatrix last = config_.layer(layer).has_ffn() ? PanelMatrix::kDown : PanelMatrix::kO;
-  const auto ranges = ColumnsOf(thread, layer, form, last);
-  for (const Range<size_t>& columns : ranges) {
-    const TransferOperand* operand = Keep(transfers_, TransferOperand{.x = activations_.x,
-                                                                      .dim = config_.dim,
-                                                                      .first = columns.begin,
-                                                                      .count = columns.count(),
-                                                                      .logit_rows = logit_rows});
-    steps.Add(MakeStep(kernel, operand, kind, layer, barrier && &columns == &ranges.back()));
+void WeightNode::AddInputs(size_t thread, ProgramForm form, Steps& steps) {
+  if (config_.input_size == 0) return;
+  // The norm of a part divided by sqrt(dim) is that of the part with so much more epsilon.
+  LARDER_CHECK(config_.scales.residual == 1.0);
+  AddInput(thread, 0, form, steps);
+  const ActRows& x =
+      form == ProgramForm::kManyRows ? activations_.shared_dim : activations_.threads[thread].dim;
+  for (const PanelExtent& extent : panels_.Work(form, thread, 0, PanelMatrix::kInputs)) {
+    FloatRows y = activations_.inputs;
+    y.data += extent.panels.begin * kPanelRows;
+    const ProductOperand* operand =
+        Keep(products_, ProductOperand{.gemm = FindGemm(PanelMatrix::kInputs, InputsPanel(config_)),
+                                       .elementwise = &elementwise_,
+                                       .panels = shards_[extent.home]->Panel(
+                                           PanelMatrix::kInputs, 0, extent.panels.begin),
+                                       .n_panels = extent.panels.count(),
+                                       .bias = nullptr,
+                                       .x = x,
+                                       .y = y});
+    steps.Add(MakeStep(ProductStep, operand, StepKind::kLayerInput, 0, false));
   }
+  steps.back().barrier = true;
+  const auto dim = static_cast<double>(config_.dim), size = static_cast<double>(config_.input_size);
+  const InputsOperand* operand =
+      Keep(inputs_, InputsOperand{.elementwise = &elementwise_,
+                                  .table = reinterpret_cast<const char*>(input_embedding_.data()),
+                                  .table_type = InputEmbeddingType(config_),
+                                  .weight = shards_[thread]->input_norm(),
+                                  .epsilon = static_cast<float>(config_.norm_epsilon * dim),
+                                  .row_scale = static_cast<float>(std::sqrt(size)),
+                                  .scale = static_cast<float>(std::sqrt(0.5)),
+                                  .size = config_.input_size,
+                                  .layers = config_.kind_of.size(),
+                                  .x = activations_.inputs,
+                                  .scratch = activations_.threads[thread].scratch,
+                                  .share = ShareOf(thread, ProgramForm::kManyRows)});
+  steps.Add(MakeStep(InputsStep, operand, StepKind::kLayerInput, 0, true));
 }
 
-void WeightNode::AddReceive(size_t thread, Steps& steps) {
+// Transfers the columns of the residual that the thread's down panels write, and a share of the
+// layer inputs, behind which there is a barrier.
+void WeightNode::AddTransfer(size_t thread, ProgramForm form, threadpool::Kernel kernel,
+                             StepKind kind, size_t layer, bool barrier, bool logit_rows,
+                             bool inputs, Steps& steps) {
+  const PanelMatrix last = config_.layer(layer).has_ffn() ? PanelMatrix::kDown : PanelMatrix::kO;
+  const size_t all = inputs ? config_.all_inputs() : 0;
+  const auto add = [&](const FloatRows& x, size_t at, Range<size_t> columns) {
+    const TransferOperand* operand =
+        Keep(transfers_, TransferOperand{.x = x,
+                                         .row_floats = config_.dim + all,
+                                         .at = at,
+                                         .first = columns.begin,
+                                         .count = columns.count(),
+                                         .logit_rows = logit_rows});
+    steps.Add(MakeStep(kernel, operand, kind, layer, false));
+  };
+  for (const Range<size_t>& columns : ColumnsOf(thread, layer, form, last))
+    add(activations_.x, 0, columns);
+  if (all != 0) {
+    const auto own = threadpool::ShareOf(static_cast<uint32_t>(all), static_cast<uint32_t>(thread),
+                                         static_cast<uint32_t>(shards_.size()));
+    add(activations_.inputs, config_.dim, {own.begin, own.end});
+  }
+  steps.back().barrier = barrier;
+}
+
+void WeightNode::AddReceive(size_t thread, bool inputs, Steps& steps) {
   // A barrier follows, so any division of the columns works.
   AddTransfer(thread, ProgramForm::kFewRows, ReceiveStep, StepKind::kReceive, 0, true, false,
-              steps);
+              inputs, steps);
 }
 
 void WeightNode::AddSend(size_t thread, ProgramForm form, bool logit_rows, Steps& steps) {
   AddTransfer(thread, form, SendStep, StepKind::kSend, std::max<size_t>(1, config_.layers) - 1,
-              false, logit_rows, steps);
+              false, logit_rows, !logit_rows, steps);
 }
 
 void WeightNode::AddNorm(size_t thread, size_t layer, ProgramForm form, const float* weight,
@@ -329,6 +403,14 @@ void WeightNode::AddKeep(size_t thread, size_t layer, ProgramForm form, Steps& s
       keep(activations_.ffn.data, activations_.ffn.stride_bytes, sizeof(kernels::ActBlock),
            {units.begin, units.end});
   }
+  // What the thread's units of a layer input's gate read.
+  for (const PanelExtent& extent : Work(form, thread, layer, PanelMatrix::kInputGate)) {
+    if (extent.panels.count() == 0) continue;
+    const FloatRows inputs = InputsOf(layer);
+    keep(inputs.data, inputs.stride_bytes(), sizeof(float),
+         {extent.panels.begin * kernels::kBlock,
+          std::min<size_t>(config_.input_size, extent.panels.end * kernels::kBlock)});
+  }
   AddQuantizeAttended(thread, layer, form, true, steps);
 }
 
@@ -390,7 +472,10 @@ void WeightNode::AddOp(size_t thread, size_t layer, ProgramForm form, size_t hal
         return AddExpertsDown(thread, layer, form, steps);
       return AddResidual(thread, layer, form, half, op, steps);
     case model::OpKind::kO:
+    case model::OpKind::kInputOut:
       return AddResidual(thread, layer, form, half, op, steps);
+    case model::OpKind::kInputGate:
+      return AddInputGate(thread, layer, form, steps);
     case model::OpKind::kGate:
       if (config_.layer(layer).experts.count != 0) return AddExperts(thread, layer, form, steps);
       return AddGate(thread, layer, form, half, steps);
@@ -451,13 +536,16 @@ void WeightNode::AddRowNorm(size_t thread, size_t layer, ProgramForm form,
 
 void WeightNode::AddResidual(size_t thread, size_t layer, ProgramForm form, size_t half,
                              const model::LayerOp& op, Steps& steps) {
-  const bool is_o = op.kind == model::OpKind::kO;
-  const PanelMatrix matrix = is_o ? PanelMatrix::kO : PanelMatrix::kDown;
-  const StepKind kind = is_o ? StepKind::kO : StepKind::kDown;
+  const bool is_o = op.kind == model::OpKind::kO, is_input = op.kind == model::OpKind::kInputOut;
+  const PanelMatrix matrix = is_o       ? PanelMatrix::kO
+                             : is_input ? PanelMatrix::kInputOut
+                                        : PanelMatrix::kDown;
+  const StepKind kind = is_o ? StepKind::kO : is_input ? StepKind::kLayerInput : StepKind::kDown;
   const ActRows in = is_o ? AttendedOf(thread, form) : activations_.ffn;
   const LayerShard& shard = shards_[thread]->layers()[layer];
   const float* const bias =
-      shard.of(is_o ? model::TensorRole::kOBias : model::TensorRole::kDownBias);
+      is_input ? nullptr
+               : shard.of(is_o ? model::TensorRole::kOBias : model::TensorRole::kDownBias);
   const auto bias_at = [&](size_t panel) {
     return bias == nullptr ? nullptr : bias + panel * kPanelRows;
   };
@@ -483,13 +571,16 @@ void WeightNode::AddSum(size_t thread, size_t layer, ProgramForm form, const mod
                         Steps& steps) {
   const bool is_o = op.kind == model::OpKind::kO, few = form == ProgramForm::kFewRows;
   const model::LayerSpec& spec = config_.layer(layer);
+  // A later block's output may take the place of an earlier one's, which all threads have read.
   const FloatRows& y = is_o ? activations_.attention_branch : activations_.ffn_branch;
-  const FloatRows& from = few && !is_o ? activations_.between : activations_.x;
-  const FloatRows& to = few && is_o ? activations_.between : activations_.x;
+  const bool ends = &op == &spec.ops.back();
+  const size_t sums = op.kind == model::OpKind::kInputOut ? 2 : is_o ? 0 : 1;  // before this one
+  const FloatRows& from = few && sums != 0 ? activations_.between[sums - 1] : activations_.x;
+  const FloatRows& to = few && !ends ? activations_.between[sums] : activations_.x;
   const LayerShard& shard = shards_[thread]->layers()[layer];
   const float* const weight = shard.of(*op.post_norm);
   const float* const scale = op.output_scale ? shard.of(*op.output_scale) : nullptr;
-  const bool last = !is_o && layer + 1 == config_.layers;
+  const bool last = ends && layer + 1 == config_.layers;
   if (!few || last) {
     const AddNormOperand* operand =
         Keep(add_norms_, AddNormOperand{.elementwise = &elementwise_,
@@ -506,10 +597,9 @@ void WeightNode::AddSum(size_t thread, size_t layer, ProgramForm form, const mod
     steps.Add(MakeStep(AddNormStep, operand, StepKind::kNorm, layer, last));
     return;
   }
-  const size_t next_layer = is_o ? layer : layer + 1;
-  const std::vector<model::LayerOp>& next_ops = config_.layer(next_layer).ops;
-  const model::LayerOp& next =
-      is_o ? spec.ops[static_cast<size_t>(&op - spec.ops.data()) + 1] : next_ops.front();
+  const size_t next_layer = ends ? layer + 1 : layer;
+  const model::LayerOp& next = ends ? config_.layer(next_layer).ops.front()
+                                    : spec.ops[static_cast<size_t>(&op - spec.ops.data()) + 1];
   const bool normed = next.kind == model::OpKind::kNorm;
   const size_t lines = CeilDiv(config_.dim, kPanelRows);
   const auto own = threadpool::ShareOf(static_cast<uint32_t>(lines), static_cast<uint32_t>(thread),
@@ -691,6 +781,26 @@ void WeightNode::AddGate(size_t thread, size_t layer, ProgramForm form, size_t h
                                                        .tile = tile,
                                                        .out = out_of(part->panel)});
     steps.Add(MakeStep(GateStep, gate, StepKind::kActivation, layer, false));
+  }
+  steps.back().barrier = true;
+}
+
+void WeightNode::AddInputGate(size_t thread, size_t layer, ProgramForm form, Steps& steps) {
+  const PanelMatrix matrix = PanelMatrix::kInputGate;
+  for (const PanelExtent& extent : Work(form, thread, layer, matrix)) {
+    const InputGateOperand* operand = Keep(
+        input_gates_,
+        InputGateOperand{.gemm = FindGemm(matrix, layer_panels_[layer].of(matrix, 0)),
+                         .gate = GateOf(layer),
+                         .units = shards_[extent.home]->Panel(matrix, layer, extent.panels.begin),
+                         .blocks = {extent.panels.begin, extent.panels.end},
+                         .size = config_.input_size,
+                         .x = form == ProgramForm::kManyRows ? activations_.shared_dim
+                                                             : activations_.threads[thread].dim,
+                         .inputs = InputsOf(layer),
+                         .tile = activations_.threads[thread].ffn_tile,
+                         .out = activations_.ffn});
+    steps.Add(MakeStep(InputGateStep, operand, StepKind::kLayerInput, layer, false));
   }
   steps.back().barrier = true;
 }

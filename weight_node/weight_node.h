@@ -69,10 +69,15 @@ class WeightNode {
   void Finish();
 
   using Steps = threadpool::ProgramBuilder;
-  void AddEmbed(size_t thread, Steps&);  // needs the ends (embedding, lm_head)
-  void AddReceive(size_t thread, Steps&);
+  // Need the ends (embedding, lm_head). AddInputs, if there are layer inputs, follows AddEmbed: the
+  // rows that it makes are complete for all threads.
+  void AddEmbed(size_t thread, Steps&);
+  void AddInputs(size_t thread, ProgramForm, Steps&);
+  // inputs: layer inputs come with the residual.
+  void AddReceive(size_t thread, bool inputs, Steps&);
   // Goes after the thread's own down panels, or after a barrier if the rows come from the
-  // embedding. logit_rows: send only the rows that the process with lm_head needs.
+  // embedding. logit_rows: send only the rows that the process with lm_head needs; else layer
+  // inputs go with the residual.
   void AddSend(size_t thread, ProgramForm, bool logit_rows, Steps&);
   // Adds the layer's operations (model::LayerSpec) up to attention. ready(group) returns the flag
   // to signal when this thread's rows of that KV head's group are done, or null. half: number of
@@ -130,7 +135,7 @@ class WeightNode {
   Activations& activations() { return activations_; }
   const Shards& shards(size_t thread) const { return *shards_[thread]; }
   uint64_t weight_bytes() const;  // packed panels of all threads
-  uint64_t embedding_bytes() const { return embedding_.bytes(); }
+  uint64_t embedding_bytes() const { return embedding_.bytes() + input_embedding_.bytes(); }
   // What the routers of its layers have chosen, layers by their numbers here. Any thread.
   std::vector<ExpertCounts> expert_counts() const { return counters_.Read(); }
 
@@ -140,7 +145,7 @@ class WeightNode {
   // Where a product goes.
   enum class Target : uint8_t {
     kRows,    // its rows; O and down are added to the residual
-    kBranch,  // O and down: rows of their own, since a norm follows
+    kBranch,  // O, down and kInputOut: rows of their own, since a norm follows
     kPart,    // a PanelPart's own rows
     kExperts  // of experts: rows of their own, of one expert at a time; gate and up read listed
               // rows
@@ -178,6 +183,12 @@ class WeightNode {
     return plan_.threads[thread].parts[config_.KindOf(layer)];
   }
   void AddGate(size_t thread, size_t layer, ProgramForm, size_t half, Steps&);
+  void AddInputGate(size_t thread, size_t layer, ProgramForm, Steps&);
+  // The inputs of a layer.
+  FloatRows InputsOf(size_t layer) const {
+    return {activations_.inputs.data + (config_.first_layer + layer) * config_.input_size,
+            activations_.inputs.stride};
+  }
   // Of a layer with experts: their gate and up, their down.
   void AddExperts(size_t thread, size_t layer, ProgramForm, Steps&);
   // The units of experts in adjacent extents.
@@ -221,7 +232,10 @@ class WeightNode {
                   sync::EpochFlag* ready, Steps&);
   RowShare ShareOf(size_t thread, ProgramForm form) const;
   void AddTransfer(size_t thread, ProgramForm, threadpool::Kernel, model::StepKind, size_t layer,
-                   bool barrier, bool logit_rows, Steps&);
+                   bool barrier, bool logit_rows, bool inputs, Steps&);
+  // Reads a thread's share of a table that tokens are looked up in.
+  void PackTable(const model::GgufFile&, const char* tensor, model::TensorType, size_t cols,
+                 const topology::Arena& to, size_t thread, PackedByteCounter&) const;
   template <typename Operand>
   const Operand* Keep(std::deque<Operand>& operands, Operand operand) {
     return &operands.emplace_back(operand);
@@ -236,7 +250,8 @@ class WeightNode {
   ExpertCounters counters_;
   std::vector<std::unique_ptr<Shards>> shards_;
   const std::vector<LayerPanels> layer_panels_;
-  topology::Arena embedding_;  // rows of EmbeddingType(), unless lm_head is the same matrix
+  topology::Arena embedding_;        // rows of EmbeddingType(), unless lm_head is the same matrix
+  topology::Arena input_embedding_;  // rows of InputEmbeddingType()
   struct Product {
     PanelMatrix matrix;
     Target target;
@@ -246,6 +261,8 @@ class WeightNode {
   std::vector<const uint8_t*> head_panels_;
   std::vector<uint32_t> head_first_panel_;
   std::deque<EmbedOperand> embeds_;
+  std::deque<InputsOperand> inputs_;
+  std::deque<InputGateOperand> input_gates_;
   std::deque<TransferOperand> transfers_;
   std::deque<AddNormOperand> add_norms_;
   std::deque<AddNormInputOperand> add_norm_inputs_;

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/range.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/rows/elementwise.h"
 #include "model/gguf/formats.h"
@@ -36,11 +37,27 @@ struct EmbedOperand {
 };
 void EmbedStep(const void* operand, void* batch);
 
-// Copies the residual from the previous stage or to the next one: columns [first, first + count) of
-// all rows. logit_rows: only the rows whose logits are wanted are sent, in their order.
+// A token's layer inputs (model::LayerSpec::input_size), of which x has the products: each layer's
+// part of x[m] = (norm(x[m]) + row_scale * the token's row) * scale.
+struct InputsOperand {
+  const kernels::Elementwise* elementwise;
+  const char* table;  // [vocab] rows of table_type
+  model::TensorType table_type;
+  const float* weight;  // [size]: of the norm
+  float epsilon, row_scale, scale;
+  size_t size, layers;
+  FloatRows x;
+  float* scratch;  // [layers * size], padded to blocks
+  RowShare share;
+};
+void InputsStep(const void* operand, void* batch);
+
+// Copies the residual, or layer inputs, from the previous stage or to the next one: columns [first,
+// first + count) of all rows, whose columns begin at `at` in a row of the message, of `row_floats`.
+// logit_rows: only the rows whose logits are wanted are sent, in their order.
 struct TransferOperand {
   FloatRows x;
-  size_t dim;
+  size_t row_floats, at;
   size_t first, count;
   bool logit_rows;
 };
@@ -210,5 +227,20 @@ struct FfnOperand {
   ActRows out;
 };
 void FfnStep(const void* operand, void* batch);
+
+// out[m][block] = quantise(gate(gate) * inputs) for this thread's units of a layer input's gate.
+// inputs.data points at the layer's part of inputs.
+struct InputGateOperand {
+  const kernels::Gemm* gemm;
+  kernels::GateFn gate;
+  const uint8_t* units;  // of 2 panels
+  Range<size_t> blocks;  // units, and blocks of the layer's inputs
+  size_t size;           // of these
+  ActRows x;
+  FloatRows inputs;
+  FloatRows tile;  // 32 gate, 32 inputs
+  ActRows out;
+};
+void InputGateStep(const void* operand, void* batch);
 
 }  // namespace larder::weight_node

@@ -78,11 +78,28 @@ void EmbedStep(const void* operand, void* batch) {
   }
 }
 
+void InputsStep(const void* operand, void* batch) {
+  const auto& op = *static_cast<const InputsOperand*>(operand);
+  const auto& rows = *static_cast<const BatchRows*>(batch);
+  const size_t all = op.layers * op.size, n = RoundUp(all, kernels::kBlock);
+  const auto [begin, end] = RowsOf(rows.rows, op.share);
+  for (uint32_t m = begin; m < end; ++m) {
+    const auto token = static_cast<size_t>(rows.token[m]);
+    model::DequantizeBlocks(op.table_type, op.table + token * model::RowBytes(op.table_type, n),
+                            {op.scratch, n});
+    float* const x = op.x.row(m);
+    for (size_t i = 0; i < all; i += op.size)
+      op.elementwise->rms_norm(x + i, op.weight, x + i, op.size, op.epsilon);
+    for (size_t i = 0; i < all; ++i) x[i] = (x[i] + op.scratch[i] * op.row_scale) * op.scale;
+  }
+}
+
 void ReceiveStep(const void* operand, void* batch) {
   const auto& op = *static_cast<const TransferOperand*>(operand);
   const auto& rows = *static_cast<const BatchRows*>(batch);
   for (uint32_t m = 0; m < rows.rows; ++m)
-    std::copy_n(rows.received + m * op.dim + op.first, op.count, op.x.row(m) + op.first);
+    std::copy_n(rows.received + m * op.row_floats + op.at + op.first, op.count,
+                op.x.row(m) + op.first);
 }
 
 void SendStep(const void* operand, void* batch) {
@@ -91,7 +108,7 @@ void SendStep(const void* operand, void* batch) {
   const uint32_t n = op.logit_rows ? rows.logit_rows : rows.rows;
   for (uint32_t m = 0; m < n; ++m) {
     const float* x = op.x.row(op.logit_rows ? rows.logit_row[m] : m);
-    std::copy_n(x + op.first, op.count, rows.sending + m * op.dim + op.first);
+    std::copy_n(x + op.first, op.count, rows.sending + m * op.row_floats + op.at + op.first);
   }
 }
 
@@ -320,6 +337,26 @@ void GateStep(const void* operand, void* batch) {
   const float* tile = op.tile.row(rows.first_row);
   op.gate(tile, tile + UpInTile(op.unit_panels), op.tile.stride, ActRow(op.out, rows.first_row),
           op.out.stride_bytes, rows.rows);
+}
+
+void InputGateStep(const void* operand, void* batch) {
+  const auto& op = *static_cast<const InputGateOperand*>(operand);
+  const auto& rows = *static_cast<const BatchRows*>(batch);
+  constexpr uint32_t kPanels = 2;
+  const size_t unit_bytes = kPanels * op.gemm->shape().panel.bytes();
+  for (size_t unit = op.blocks.begin; rows.rows != 0 && unit < op.blocks.end; ++unit) {
+    const size_t first = unit * kernels::kBlock;
+    const size_t count = std::min(kernels::kBlock, op.size - first);
+    op.gemm->Run(op.units + (unit - op.blocks.begin) * unit_bytes, ActRow(op.x, rows.first_row),
+                 op.tile.data, kPanels, rows.rows);
+    for (uint32_t m = 0; m < rows.rows; ++m) {
+      float* const inputs = op.tile.row(m) + kernels::kBlock;
+      std::copy_n(op.inputs.row(rows.first_row + m) + first, count, inputs);
+      std::fill(inputs + count, inputs + kernels::kBlock, 0.0f);
+    }
+    op.gate(op.tile.data, op.tile.data + kernels::kBlock, op.tile.stride,
+            ActRow(op.out, rows.first_row) + unit, op.out.stride_bytes, rows.rows);
+  }
 }
 
 void FfnStep(const void* operand, void* batch) {

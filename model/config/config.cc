@@ -217,6 +217,7 @@ class ConfigReader {
                   value, config_.architecture_name);
     }
     for (const std::string_view suffix : CountsOfSome()) {
+      if (std::ranges::find(family().keys, suffix) != family().keys.end()) continue;
       const uint64_t value = keys.Unsigned(suffix).value_or(0);
       if (value == 0) continue;
       throw Error("{} is {}: Larder does not know what that means in a {} model", keys.Name(suffix),
@@ -226,6 +227,7 @@ class ConfigReader {
     for (KeysOfModel::Layer& layer : keys_.layers) layer.rotary = rotary_;
     ReadKeys(family(), keys, config_.trained_context, keys_);
     config_.scales = keys_.scales;
+    config_.input_size = keys_.input_size;
     config_.layers = keys_.layers.size();
     if (family().ffn_apart) config_.first_block = FirstBlocks(keys_);
   }
@@ -423,11 +425,18 @@ const LayerSpec& ModelConfig::FirstWithAttention() const {
   return layer(0);
 }
 
+size_t ModelConfig::layers_together() const {
+  size_t first = kind_of.size() - 1;
+  for (const uint8_t kind : kind_of) first = std::min(first, kinds[kind].kv_of.value_or(first));
+  return kind_of.size() - first;
+}
+
 bool ModelConfig::recurrent() const { return std::ranges::any_of(kinds, &LayerSpec::recurrent); }
 
 uint64_t ModelConfig::parameters() const {
   return Sum([](const LayerSpec& layer) { return layer.parameters(); }) +
-         (tied_embeddings ? 1 : 2) * vocab * dim + dim;
+         (tied_embeddings ? 1 : 2) * vocab * dim + dim +
+         (input_size == 0 ? 0 : all_inputs() * (vocab + dim) + input_size);
 }
 
 }  // namespace larder::model::config

@@ -25,6 +25,8 @@ struct TensorTypes {
   std::vector<OfLayer> layers;                           // empty: all Q8_0
   TensorType embedding = TensorType::kQ8_0;
   TensorType head = TensorType::kQ8_0;  // with tied embeddings the same type
+  // Of layer inputs.
+  TensorType input_embedding = TensorType::kQ8_0, input_matrix = TensorType::kQ8_0;
 };
 
 // The part of a model that its file holds: all, or what `larder split` put there
@@ -58,6 +60,7 @@ struct ModelConfig {
   NormKind norm = NormKind::kRms;  // kind of the output norm
   bool tied_embeddings = false;    // no output.weight: lm_head is the embedding table
   Scales scales;
+  size_t input_size = 0;  // LayerSpec::input_size, of all layers
   static constexpr size_t kMaxKinds = 256;
   std::vector<LayerSpec> kinds;  // the kinds of layers of the whole model; at most kMaxKinds
   std::vector<uint8_t> kind_of;  // [the whole model's layers]: index into kinds
@@ -91,6 +94,11 @@ struct ModelConfig {
     for (size_t i = 0; i < layers; ++i) sum += std::invoke(of, layer(i));
     return sum;
   }
+  // Elements of a token's layer inputs, of all layers of the whole model.
+  size_t all_inputs() const { return input_size * kind_of.size(); }
+  // How many of the whole model's last layers belong together, as later ones attend to the keys and
+  // values of the first of them; else 1.
+  size_t layers_together() const;
   bool recurrent() const;  // whether one of the whole model's layers is
   // The config's first layer with attention; without one, its first layer.
   const LayerSpec& FirstWithAttention() const;

@@ -31,12 +31,17 @@ class TensorChecker {
     CheckEnds();
     config_.tied_embeddings = file_.FindTensor(kHeadTensor) == nullptr;
     DescribeLayers(FormsInFile());
+    CheckInputs();
     if (!config_.tied_embeddings) CheckHead();
     for (size_t layer = 0; layer < config_.layers; ++layer) CheckLayer(layer);
     ReadTypesOfEnds();
   }
 
   void ReadTypesOfEnds() {
+    if (config_.input_size != 0) {
+      config_.types.input_embedding = file_.Tensor(kInputEmbeddingTensor).type;
+      config_.types.input_matrix = file_.Tensor(kInputMatrixTensor).type;
+    }
     config_.types.embedding = file_.Tensor(kEmbeddingTensor).type;
     config_.types.head =
         config_.tied_embeddings ? config_.types.embedding : file_.Tensor(kHeadTensor).type;
@@ -54,6 +59,10 @@ class TensorChecker {
     };
     check(config_.types.embedding, config_.dim);
     check(config_.types.head, config_.dim);
+    if (config_.input_size != 0) {
+      check(config_.types.input_embedding, config_.all_inputs());
+      check(config_.types.input_matrix, config_.dim);
+    }
     for (size_t layer = 0; layer < config_.layers; ++layer) {
       for (const TensorSpec& tensor : config_.layer(layer).tensors)
         if (tensor.kind == TensorKind::kMatrix)
@@ -70,6 +79,7 @@ class TensorChecker {
     CheckTypes();
     if (part.kind == ModelPart::Kind::kServing) {
       CheckEnds();
+      CheckInputs();
       if (!config_.tied_embeddings) CheckHead();
       ReadTypesOfEnds();
     }
@@ -159,7 +169,8 @@ class TensorChecker {
         layer.rotary.freq_factors = long_factors.empty() ? factors : short_factors;
         layer.rotary.long_factors = long_factors;
       }
-      if (!config_.AddLayer(MakeLayerSpec(family, layer, config_.norm_epsilon, forms)))
+      if (!config_.AddLayer(
+              MakeLayerSpec(family, layer, config_.norm_epsilon, forms, config_.input_size)))
         throw Error("{}: layers of more than {} different kinds", file_.path(),
                     ModelConfig::kMaxKinds);
     }
@@ -172,6 +183,15 @@ class TensorChecker {
     if (config_.vocab == 0) config_.vocab = embedding.rows;
     Expect(embedding.name, config_.vocab, config_.dim, "vocabulary x embedding_length");
     Expect(OutputNormTensor(config_), 1, config_.dim, "embedding_length");
+  }
+  void CheckInputs() {
+    if (config_.input_size == 0) return;
+    const size_t all = config_.all_inputs();
+    Expect(kInputEmbeddingTensor, config_.vocab, all,
+           "vocabulary x block_count * embedding_length_per_layer_input");
+    Expect(kInputMatrixTensor, all, config_.dim,
+           "block_count * embedding_length_per_layer_input x embedding_length");
+    Expect(kInputNormTensor, 1, config_.input_size, "embedding_length_per_layer_input");
   }
   void CheckHead() {
     Expect(kHeadTensor, config_.vocab, config_.dim, "vocabulary x embedding_length");
@@ -271,10 +291,23 @@ class TensorChecker {
                                tensor.name.ends_with(".attn.rot_embd") ||
                                tensor.name.ends_with("rotary_emb.inv_freq") ||
                                tensor.name.starts_with(kRankHeadPrefix);
-      if (used_.contains(&tensor) || is_harmless || IsOfSkipped(tensor.name)) continue;
+      if (used_.contains(&tensor) || is_harmless || IsOfSkipped(tensor.name) ||
+          IsOfSharedKeys(tensor.name))
+        continue;
       throw Error("{}: tensor {} is not part of a {} model of {} layers as Larder knows it",
                   file_.path(), Quoted(tensor.name), config_.architecture_name, config_.layers);
     }
+  }
+
+  // Of the keys and values that a layer would have if it did not attend to another one's.
+  bool IsOfSharedKeys(std::string_view name) const {
+    using enum TensorRole;
+    for (size_t i = 0; i < config_.layers; ++i) {
+      if (!config_.layer(i).kv_of) continue;
+      for (const TensorRole role : {kK, kV, kKNorm})
+        if (name == LayerTensor(config_.BlockOf(i), SuffixOf(role))) return true;
+    }
+    return false;
   }
 
   bool IsOfSkipped(std::string_view name) const {

@@ -14,8 +14,9 @@ namespace {
 
 constexpr std::array kKindNames = {"matrix", "norm", "bias", "table"};
 // What a norm and a gate are was not written while there was one of each.
-constexpr std::array kOpNames = {"rms_norm", "qkv",   "attention",  "o",           "silu_gate",
-                                 "down",     "input", "delta_rule", "convolution", "mamba2"};
+constexpr std::array kOpNames = {"rms_norm",    "qkv",    "attention",  "o",
+                                 "silu_gate",   "down",   "input",      "delta_rule",
+                                 "convolution", "mamba2", "input_gate", "input_out"};
 constexpr std::array kNormNames = {"rms", "layer"};
 constexpr std::array kGateNames = {"silu", "gelu_tanh", "clamped", "squared_relu"};
 constexpr std::array kGatingNames = {"softmax", "sigmoid"};
@@ -40,7 +41,7 @@ class Writer {
     // Left out: the name, which may be the file's, and the part, which is of the file.
     [[maybe_unused]] const auto& [architecture_name, name, layers, first_layer, ends, dim, vocab,
                                   trained_context, norm_epsilon, norm, tied_embeddings, scales,
-                                  kinds, kind_of, first_block, types, part] = config;
+                                  input_size, kinds, kind_of, first_block, types, part] = config;
     const Family* const family = FindFamily(architecture_name);  // null: a config made by hand
     Line("architecture", "{} {}", family == nullptr ? 0 : family->number, architecture_name);
     Line("layers", "{}", layers);
@@ -57,6 +58,7 @@ class Writer {
     LineUnless(of_residual == 1.0, "scale.residual", of_residual);
     LineUnless(of_logits == 1.0, "scale.logits", of_logits);
     LineUnless(logit_cap == 0.0, "logit_cap", logit_cap);
+    LineUnless(input_size == 0, "input_size", input_size);
     for (size_t kind = 0; kind < kinds.size(); ++kind) {
       Line("kind", "{}", kind);
       Add(kinds[kind]);
@@ -83,7 +85,7 @@ class Writer {
   void Add(const LayerSpec& layer) {
     const auto& [sizes, norm_epsilon, tensors, ops, rotary, attention_divisor, qk_norm, temperature,
                  window, norm_kind, gate, score_cap, value_norm, output_gate, recurrence, experts,
-                 latent] = layer;
+                 latent, kv_of, input_size] = layer;
     const auto& [dim, ffn, heads, kv_heads, head_size] = sizes;
     Line("layer.dim", "{}", dim);
     Line("ffn", "{}", ffn);
@@ -124,6 +126,8 @@ class Writer {
       Line("experts", "{} {} {} {} {} {}", count, used, shared_ffn, NameOf(kGatingNames, gating),
            normalise, scale);
     if (groups != 1) Line("expert_groups", "{} {}", groups, groups_used);
+    if (kv_of) Line("kv_of", "{}", *kv_of);
+    LineUnless(input_size == 0, "layer.input_size", input_size);
   }
 
   void Add(const TensorSpec& tensor) {
@@ -161,10 +165,12 @@ class Writer {
   }
 
   void Add(const TensorTypes& types) {
-    const auto& [layers, embedding, head] = types;
+    const auto& [layers, embedding, head, input_embedding, input_matrix] = types;
     const auto name = [](TensorType type) { return GgufTypeName(static_cast<uint32_t>(type)); };
     Line("type.embedding", "{}", name(embedding));
     Line("type.head", "{}", name(head));
+    LineUnless(input_embedding == TensorType::kQ8_0, "type.input_embedding", name(input_embedding));
+    LineUnless(input_matrix == TensorType::kQ8_0, "type.input_matrix", name(input_matrix));
     for (size_t i = 0; i < layers.size(); ++i) {
       std::string names;
       for (size_t role = 0; role < kTensorRoles; ++role) {

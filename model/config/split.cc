@@ -21,7 +21,8 @@ constexpr const char *kPart = "larder.split.part", *kIndex = "larder.split.index
                      *kTied = "larder.split.tied", *kQkvBias = "larder.split.qkv_bias",
                      *kFingerprint = "larder.split.fingerprint", *kTypes = "larder.split.types",
                      *kDescription = "larder.split.description",
-                     *kForms = "larder.split.forms";  // missing: none of them
+                     *kInputTypes = "larder.split.input_types",  // missing: Q8_0
+                         *kForms = "larder.split.forms";         // missing: none of them
 // What kForms lists of TensorForms; qkv_bias has a key of its own.
 constexpr std::pair<std::string_view, bool TensorForms::*> kFormNames[] = {
     {"o_bias", &TensorForms::o_bias},
@@ -137,6 +138,7 @@ bool OfStage(const std::string& name, const ModelConfig& config, const SplitStag
 
 bool OfServing(const std::string& name, const ModelConfig& config) {
   return name == kEmbeddingTensor || name == OutputNormTensor(config) || name == kHeadTensor ||
+         name == kInputEmbeddingTensor || name == kInputMatrixTensor || name == kInputNormTensor ||
          IsRopeFactors(name);
 }
 
@@ -167,15 +169,23 @@ TensorTypes ReadTypes(const GgufFile& file, size_t layers) {
         "{}: key '{}' has {} numbers, expected 2 + {} layers x {} to {}: split the model again",
         file.path(), kTypes, numbers ? numbers->size() : 0, layers, kOldRoles, kTensorRoles);
   }
-  size_t next = 0;
-  const auto take = [&] {
-    const int32_t number = (*numbers)[next++];
+  const auto type_of = [&](const char* key, int32_t number) {
     if (number < 0 || !IsReadableType(static_cast<uint32_t>(number)))
-      throw Error("{}: key '{}' has type {}, expected {}", file.path(), kTypes, number,
+      throw Error("{}: key '{}' has type {}, expected {}", file.path(), key, number,
                   kReadableTypes);
     return static_cast<TensorType>(number);
   };
+  size_t next = 0;
+  const auto take = [&] { return type_of(kTypes, (*numbers)[next++]); };
   TensorTypes types;
+  if (const auto of_inputs = file.FindInts(kInputTypes)) {
+    if (of_inputs->size() != 2) {
+      throw Error("{}: key '{}' has {} numbers, expected 2: split the model again", file.path(),
+                  kInputTypes, of_inputs->size());
+    }
+    types.input_embedding = type_of(kInputTypes, (*of_inputs)[0]);
+    types.input_matrix = type_of(kInputTypes, (*of_inputs)[1]);
+  }
   types.embedding = take();
   types.head = take();
   types.layers.resize(layers);
@@ -218,6 +228,10 @@ void WritePart(const GgufFile& file, const ModelConfig& config, const ModelPart&
   if (const auto names = NamesOf(forms); !names.empty()) writer.Add(kForms, names);
   writer.Add(kFingerprint, fingerprint);
   writer.Add(kTypes, NumbersOf(config));
+  if (config.input_size != 0) {
+    writer.Add(kInputTypes, std::vector<int32_t>{static_cast<int32_t>(config.types.input_embedding),
+                                                 static_cast<int32_t>(config.types.input_matrix)});
+  }
   writer.Add(kDescription, DescriptionOf(config));
   std::deque<Source> sources;  // a deque, because the writer keeps pointers to its elements
   for (const TensorInfo& tensor : file.tensors()) {

@@ -238,7 +238,7 @@ std::string_view MissingIn(std::string_view name) {
 }
 
 LayerSpec MakeLayerSpec(const Family& family, const KeysOfModel::Layer& layer, float norm_epsilon,
-                        const TensorForms& forms) {
+                        const TensorForms& forms, size_t input_size) {
   LayerTraits traits{.sizes = layer.sizes,
                      .norm_epsilon = norm_epsilon,
                      .ops = layer.ops.empty() ? family.ops : layer.ops,
@@ -256,10 +256,13 @@ LayerSpec MakeLayerSpec(const Family& family, const KeysOfModel::Layer& layer, f
                      .recurrence = layer.recurrence,
                      .experts = layer.experts,
                      .latent = layer.latent,
+                     .kv_of = layer.kv_of,
+                     .input_size = input_size,
                      .ffn_apart = family.ffn_apart,
                      .renamed = family.renamed};
   traits.forms.value_is_key &= layer.may_lack_value;
   traits.forms.group_norm |= family.group_norm;
+  if (layer.kv_of) traits.forms.fused_qkv = traits.forms.value_is_key = false;
   if (family.qk_norm_where_in_file && !traits.forms.qk_norm) traits.qk_norm = QkNorm::kNone;
   traits.forms.qkv_bias |= family.qkv_bias == Family::QkvBias::kAlways;
   traits.rotary.pairing = family.pairing;

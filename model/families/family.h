@@ -63,10 +63,12 @@ struct KeysOfModel {
     ExpertSpec experts = {};
     size_t blocks = 1;  // of the file that it is: 2, where its FFN is one of its own
     LatentSpec latent = {};
+    std::optional<size_t> kv_of = {};  // LayerSpec::kv_of
   };
   std::vector<Layer> layers;
-  size_t skipped = 0;  // blocks of the file behind the layers
-  size_t window = 0;   // of the layers that have one; 0: the file has no windows
+  size_t input_size = 0;  // LayerSpec::input_size
+  size_t skipped = 0;     // blocks of the file behind the layers
+  size_t window = 0;      // of the layers that have one; 0: the file has no windows
   float norm_epsilon = 1e-5f;
   Scales scales;
 };
@@ -118,9 +120,9 @@ struct Family {
 
   std::optional<FamilyExperts> experts = {};
 
-  // Those of KeysOfSome() that the family has: a file of another family with one is refused. read()
-  // knows windows already, and throws Error for values that make no sense; null: there is nothing
-  // more to read, and layers differ in their windows alone.
+  // Those of KeysOfSome() and CountsOfSome() that the family has: a file of another family with one
+  // is refused. read() knows windows already, and throws Error for values that make no sense; null:
+  // there is nothing more to read, and layers differ in their windows alone.
   std::span<const std::string_view> keys = {};
   void (*read)(const FamilyKeys&, KeysOfModel&) = nullptr;
 
@@ -174,7 +176,7 @@ const Family& FamilyOf(std::string_view name);
 std::string_view MissingIn(std::string_view name);
 // Numbers that change results, which only some families have: those of all `keys`, and others.
 std::span<const std::string_view> KeysOfSome();
-// Whole numbers of that kind, which no family here has: another one than 0 is refused.
+// Whole numbers of that kind.
 std::span<const std::string_view> CountsOfSome();
 
 // Reads what not all families have into the layers, which have their sizes and rotations already:
@@ -190,7 +192,7 @@ std::vector<uint32_t> FirstBlocks(const KeysOfModel&);
 
 // The pairing is the family's; the other fields of the rotation are kept.
 LayerSpec MakeLayerSpec(const Family&, const KeysOfModel::Layer&, float norm_epsilon,
-                        const TensorForms&);
+                        const TensorForms&, size_t input_size = 0);
 
 // Each norm precedes the block whose input it normalises; O and down add to the residual.
 inline constexpr LayerOp kPreNorm[] = {
@@ -215,6 +217,20 @@ inline constexpr LayerOp kPreAndPostNormScaled[] = {
     {OpKind::kGate},
     {.kind = OpKind::kDown,
      .post_norm = TensorRole::kPostFfnNorm,
+     .output_scale = TensorRole::kOutputScale}};
+// The same, but the number multiplies the sum behind what a layer input adds.
+inline constexpr LayerOp kPreAndPostNormInput[] = {
+    {OpKind::kNorm, TensorRole::kAttnNorm},
+    {OpKind::kQkv},
+    {OpKind::kAttention},
+    {.kind = OpKind::kO, .post_norm = TensorRole::kPostAttnNorm},
+    {OpKind::kNorm, TensorRole::kFfnNorm},
+    {OpKind::kGate},
+    {.kind = OpKind::kDown, .post_norm = TensorRole::kPostFfnNorm},
+    {OpKind::kInput},
+    {OpKind::kInputGate},
+    {.kind = OpKind::kInputOut,
+     .post_norm = TensorRole::kPostInputNorm,
      .output_scale = TensorRole::kOutputScale}};
 // Attention and FFN have the same input, and both add to the residual.
 inline constexpr LayerOp kParallel[] = {{OpKind::kNorm, TensorRole::kAttnNorm},

@@ -38,7 +38,8 @@ enum class Length : uint8_t {
   kCached,
   kKeysUp,
   kKeySize,
-  kValues
+  kValues,
+  kInput
 };
 // Which layers have a tensor.
 enum class If : uint8_t {
@@ -63,7 +64,8 @@ enum class If : uint8_t {
   kLogitBias,
   kNotLatent,
   kLatent,
-  kQueryRank
+  kQueryRank,
+  kInput
 };
 
 struct Row {
@@ -160,6 +162,12 @@ constexpr std::array<Row, kTensorRoles> kTensors = {{
      If::kLatent},
     {TensorRole::kValueUp, TensorKind::kMatrix, "attn_v_b.weight", Length::kValues, Length::kRank,
      If::kLatent},
+    {TensorRole::kInputGate, TensorKind::kMatrix, "inp_gate.weight", Length::kInput, Length::kDim,
+     If::kInput},
+    {TensorRole::kInputOut, TensorKind::kMatrix, "proj.weight", Length::kDim, Length::kInput,
+     If::kInput},
+    {TensorRole::kPostInputNorm, TensorKind::kNorm, "post_norm.weight", Length::kOne, Length::kDim,
+     If::kNorm},
 }};
 static_assert([] {
   for (size_t i = 0; i < kTensorRoles; ++i) {
@@ -216,6 +224,8 @@ size_t ElementsOf(Length length, const LayerTraits& traits) {
       return traits.latent.key_size;
     case Length::kValues:
       return sizes.heads * traits.latent.value_size;
+    case Length::kInput:
+      return traits.input_size;
   }
   return 0;
 }
@@ -276,6 +286,8 @@ const char* KeysOf(Length length, StateKind kind, bool experts) {
       return "attention.key_length_mla - rope.dimension_count";
     case Length::kValues:
       return "head_count * attention.value_length_mla";
+    case Length::kInput:
+      return "embedding_length_per_layer_input";
   }
   return "";
 }
@@ -303,7 +315,13 @@ bool IsOfFfn(TensorRole role) {
   }
 }
 
+bool IsOfKeysAndValues(TensorRole role) {
+  using enum TensorRole;
+  return role == kK || role == kV || role == kKBias || role == kVBias || role == kKNorm;
+}
+
 bool IsPresent(const Row& row, const LayerTraits& traits) {
+  if (traits.kv_of && IsOfKeysAndValues(row.role)) return false;
   const bool of_gate = row.role == TensorRole::kGate || row.role == TensorRole::kGateBias ||
                        row.role == TensorRole::kSharedGate;
   if (of_gate && traits.gate == GateKind::kSquaredRelu) return false;
@@ -356,6 +374,8 @@ bool IsPresent(const Row& row, const LayerTraits& traits) {
       return traits.latent.any();
     case If::kQueryRank:
       return traits.latent.query_rank != 0;
+    case If::kInput:
+      return traits.input_size != 0;
     case If::kLogitBias:
       return traits.experts.count != 0 && traits.router_logit_bias;
   }
@@ -574,6 +594,8 @@ LayerSpec MakeLayerSpec(const LayerTraits& traits) {
   spec.value_norm = traits.value_norm;
   spec.experts = traits.experts;
   spec.latent = traits.latent;
+  spec.kv_of = traits.kv_of;
+  spec.input_size = traits.input_size;
   return spec;
 }
 
@@ -667,8 +689,10 @@ std::vector<RowsOfRole> RowsOfHead(const LayerSpec& layer, size_t group) {
     const size_t stride = layer.output_gate ? 2 * size : size;
     for (size_t h = group * queries; h < (group + 1) * queries; ++h)
       rows.push_back({TensorRole::kQ, h * stride, size, true});
-    rows.push_back({TensorRole::kK, group * size, size, true});
-    rows.push_back({TensorRole::kV, group * size, size});
+    if (!layer.kv_of) {
+      rows.push_back({TensorRole::kK, group * size, size, true});
+      rows.push_back({TensorRole::kV, group * size, size});
+    }
     for (size_t h = group * queries; layer.output_gate && h < (group + 1) * queries; ++h)
       rows.push_back({TensorRole::kQ, h * stride + size, size});
     return rows;

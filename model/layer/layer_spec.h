@@ -22,6 +22,11 @@ inline constexpr const char* kEmbeddingTensor = "token_embd.weight";
 inline constexpr const char* kOutputNormTensor = "output_norm.weight";
 // missing: lm_head is the embedding table
 inline constexpr const char* kHeadTensor = "output.weight";
+// Of layer inputs (LayerSpec::input_size): a row of all layers' parts for each token, the matrix of
+// the other part, and the norm of that.
+inline constexpr const char* kInputEmbeddingTensor = "per_layer_token_embd.weight";
+inline constexpr const char* kInputMatrixTensor = "per_layer_model_proj.weight";
+inline constexpr const char* kInputNormTensor = "per_layer_proj_norm.weight";
 inline constexpr const char* kRopeFactorsTensor = "rope_freqs.weight";
 inline constexpr const char* kShortRopeFactorsTensor = "rope_factors_short.weight";
 inline constexpr const char* kLongRopeFactorsTensor = "rope_factors_long.weight";
@@ -82,9 +87,13 @@ enum class TensorRole : uint8_t {
   kQueryDownNorm,  // [query_rank]
   kLatentNorm,     // [rank]
   kKeyUp,          // [heads][rank] rows of key_size: each head's
-  kValueUp         // [heads][value_size] rows of rank
+  kValueUp,        // [heads][value_size] rows of rank
+  // Of a layer input.
+  kInputGate,  // [input_size] rows
+  kInputOut,   // [dim] rows
+  kPostInputNorm
 };
-inline constexpr size_t kTensorRoles = 48;
+inline constexpr size_t kTensorRoles = 51;
 
 // kTable: rows of numbers that are no weights of a product.
 enum class TensorKind : uint8_t { kMatrix, kNorm, kBias, kTable };
@@ -131,16 +140,19 @@ enum class OpKind : uint8_t {
   kInput,      // in = x
   kDeltaRule,  // in the place of kAttention: StateKind::kDeltaRule
   kConvolution,  // the same: StateKind::kConvolution
-  kMamba2        // the same: StateKind::kMamba2
+  kMamba2,       // the same: StateKind::kMamba2
+  kInputGate,    // hidden = gate(kInputGate * in) * the layer input
+  kInputOut      // x += kInputOut * hidden
 };
 
 // Biases of O, gate, up and down, if there are any, belong to their products.
 struct LayerOp {
   OpKind kind;
   TensorRole norm = TensorRole::kAttnNorm;  // for kNorm: its weight
-  // For kO and kDown: the weight of a norm of the product, before it is added to x.
+  // For kO, kDown and kInputOut: the weight of a norm of the product, before it is added to x.
   std::optional<TensorRole> post_norm = {};
-  // For kDown with a post_norm: what x is multiplied by behind it, a tensor of one number.
+  // For the last of those, with a post_norm: what x is multiplied by behind it, a tensor of one
+  // number.
   std::optional<TensorRole> output_scale = {};
 
   bool operator==(const LayerOp&) const = default;
@@ -322,6 +334,14 @@ struct LayerSpec {
   Recurrence recurrence;
   ExpertSpec experts;
   LatentSpec latent;
+  // The layer, by its number in the whole model, to whose keys and values this one attends: it has
+  // none of its own.
+  std::optional<size_t> kv_of;
+  // Elements of the layer input, 0: none. Besides the residual x each layer of some models gets a
+  // vector of its own, made of the token and of the first x: for layer l, t being the token's row
+  // of kInputEmbeddingTensor and p = kInputMatrixTensor * x, of both those elements that are l's,
+  //   (rms_norm(p / sqrt(dim), kInputNormTensor) + sqrt(input_size) * t) / sqrt(2).
+  size_t input_size = 0;
 
   bool gated() const { return gate != GateKind::kSquaredRelu; }
   bool has_ffn() const { return Has(TensorRole::kDown); }  // or experts
@@ -387,6 +407,8 @@ struct LayerTraits {
   Recurrence recurrence;
   ExpertSpec experts;
   LatentSpec latent;
+  std::optional<size_t> kv_of;     // LayerSpec::kv_of
+  size_t input_size = 0;           // LayerSpec::input_size
   bool sinks = false;              // kSinks
   bool router_logit_bias = false;  // kRouterLogitBias
   bool ffn_apart = false;  // the FFN is a block of its own in the file, and its norm is kAttnNorm's
@@ -407,7 +429,8 @@ struct RowsOfRole {
   bool rotates = false;  // a head whose rows HeadRow() orders
 };
 // All rows of the matrices in front of attention that belong to a KV head, in the order in which
-// they are packed and products lie: its query heads, its key, its value, and with output_gate the
+// they are packed and products lie: its query heads, its key, its value (with kv_of neither), and
+// with output_gate the
 // gates of its query heads; of the delta rule: query, key, its value heads, their output gates,
 // betas and alphas; of a convolution: its channels' B, C and x; of Mamba-2: C,
 // B, its heads' x, z and alphas.

@@ -166,6 +166,11 @@ ReferenceModel ReferenceModel::Make(std::shared_ptr<const GgufFile> file,
   model.embedding_ = model.ReadMatrix(*file, kEmbeddingTensor);
   if (!model.config_.tied_embeddings) model.head_ = model.ReadMatrix(*file, kHeadTensor);
   model.output_norm_ = ReadNorm(*file, OutputNormTensor(model.config_));
+  if (model.config_.input_size != 0) {
+    model.input_embedding_ = model.ReadMatrix(*file, kInputEmbeddingTensor);
+    model.input_matrix_ = model.ReadMatrix(*file, kInputMatrixTensor);
+    model.input_norm_ = ReadNorm(*file, kInputNormTensor);
+  }
   for (size_t i = 0; i < model.config_.layers; ++i) {
     Layer& layer = model.layers_.emplace_back();
     layer.index = i;
@@ -212,7 +217,7 @@ void ReferenceModel::Rotate(size_t layer, std::span<float> heads, size_t positio
   }
 }
 
-void ReferenceModel::Run(const LayerOp& op, Layer& layer, State& s) const {
+void ReferenceModel::Run(const LayerOp& op, Layer& layer, State& s) {
   switch (op.kind) {
     case OpKind::kNorm:
       s.in = Norm(s.x, layer.of(op.norm), layer);
@@ -223,8 +228,12 @@ void ReferenceModel::Run(const LayerOp& op, Layer& layer, State& s) const {
         return;
       }
       s.q = Product(layer.matrix(TensorRole::kQ), s.in);
-      s.k = Product(layer.matrix(TensorRole::kK), s.in);
-      s.v = Product(layer.matrix(TensorRole::kV), s.in);
+      s.k.clear();
+      s.v.clear();
+      if (!config_.layer(layer.index).kv_of) {
+        s.k = Product(layer.matrix(TensorRole::kK), s.in);
+        s.v = Product(layer.matrix(TensorRole::kV), s.in);
+      }
       if (config_.layer(layer.index).output_gate) SplitGates(layer, s);
       if (layer.has(TensorRole::kStateQ)) {
         s.state_q = Product(layer.matrix(TensorRole::kStateQ), s.in);
@@ -271,6 +280,16 @@ void ReferenceModel::Run(const LayerOp& op, Layer& layer, State& s) const {
     case OpKind::kMamba2:
       ApplyMamba2(layer, s);
       return;
+    case OpKind::kInputGate: {
+      const auto first =
+          s.inputs.begin() + static_cast<ptrdiff_t>(layer.index * config_.input_size);
+      s.hidden = Gated(layer, Product(layer.matrix(TensorRole::kInputGate), s.in),
+                       {first, first + static_cast<ptrdiff_t>(config_.input_size)});
+      return;
+    }
+    case OpKind::kInputOut:
+      AddToResidual(op, layer, TensorRole::kInputOut, std::nullopt, std::move(s.hidden), s);
+      return;
   }
 }
 
@@ -281,13 +300,14 @@ std::vector<float> ReferenceModel::Norm(const std::vector<float>& x, const std::
 }
 
 void ReferenceModel::AddToResidual(const LayerOp& op, const Layer& layer, TensorRole matrix,
-                                   TensorRole bias, std::vector<float> in, State& s) const {
+                                   std::optional<TensorRole> bias, std::vector<float> in,
+                                   State& s) const {
   const bool experts = matrix == TensorRole::kDown && config_.layer(layer.index).experts.count != 0;
   std::vector<float> y =
       experts ? RunExperts(layer, s) : Product(layer.matrix(matrix), std::move(in));
   if (matrix == TensorRole::kO && layer.has(TensorRole::kStateO))
     Add(y, Product(layer.matrix(TensorRole::kStateO), std::move(s.state_out)));
-  if (!experts) Add(y, layer.of(bias));  // theirs are in what they give
+  if (!experts && bias) Add(y, layer.of(*bias));  // theirs are in what they give
   if (op.post_norm) y = Norm(y, layer.of(*op.post_norm), layer);
   const double scale = op.output_scale ? layer.of(*op.output_scale)[0] : 1.0;
   for (size_t i = 0; i < y.size(); ++i)
@@ -400,6 +420,18 @@ void ReferenceModel::ProjectLatent(const Layer& layer, State& s) const {
   RmsNorm(s.v, layer.of(TensorRole::kLatentNorm), spec.norm_epsilon, s.v);
   s.k = part(down, latent.rank, rotated);
   s.k.insert(s.k.end(), s.v.begin(), s.v.end());
+}
+
+std::vector<float> ReferenceModel::InputsOf(TokenId token, const std::vector<float>& x) const {
+  if (config_.input_size == 0) return {};
+  const auto size = static_cast<double>(config_.input_size), dim = static_cast<double>(config_.dim);
+  std::vector<float> inputs = Product(input_matrix_, x);
+  for (float& p : inputs) p = static_cast<float>(p / std::sqrt(dim));
+  NormHeads(inputs, input_norm_, config_.norm_epsilon);
+  const float* const row = &input_embedding_.values[static_cast<size_t>(token) * inputs.size()];
+  for (size_t i = 0; i < inputs.size(); ++i)
+    inputs[i] = static_cast<float>((inputs[i] + std::sqrt(size) * row[i]) / std::sqrt(2.0));
+  return inputs;
 }
 
 void ReferenceModel::SplitGates(const Layer& layer, State& s) const {
@@ -544,7 +576,7 @@ void ReferenceModel::NormQueriesAndKeys(Layer& layer, State& s) const {
 
 // Vaswani et al. 2017, eq. 1, with `group` query heads per key/value head, over the last `window`
 // positions.
-void ReferenceModel::Attend(Layer& layer, State& s) const {
+void ReferenceModel::Attend(Layer& layer, State& s) {
   const LayerSpec& spec = config_.layer(layer.index);
   const LayerSizes& sizes = spec.sizes;
   if (spec.qk_norm == QkNorm::kHead || spec.qk_norm == QkNorm::kRow) NormQueriesAndKeys(layer, s);
@@ -567,10 +599,13 @@ void ReferenceModel::Attend(Layer& layer, State& s) const {
     RoundHeads(s.k, head_size, Scale::kF16);
     RoundHeads(s.v, value_size, Scale::kF16);
   }
-  layer.keys.resize(s.position * stride);
-  layer.values.resize(s.position * value_stride);
-  layer.keys.insert(layer.keys.end(), s.k.begin(), s.k.end());
-  layer.values.insert(layer.values.end(), s.v.begin(), s.v.end());
+  Layer& of = spec.kv_of ? layers_[*spec.kv_of] : layer;  // whose keys and values these are
+  if (!spec.kv_of) {
+    of.keys.resize(s.position * stride);
+    of.values.resize(s.position * value_stride);
+    of.keys.insert(of.keys.end(), s.k.begin(), s.k.end());
+    of.values.insert(of.values.end(), s.v.begin(), s.v.end());
+  }
 
   s.attended.assign(sizes.heads * value_size, 0.0f);
   const size_t count = spec.window == 0 ? s.position + 1 : std::min(spec.window, s.position + 1);
@@ -581,7 +616,7 @@ void ReferenceModel::Attend(Layer& layer, State& s) const {
     const size_t kv = h / sizes.group();
     for (size_t t = 0; t < count; ++t) {
       weights[t] =
-          Dot(&s.q[h * head_size], &layer.keys[(first + t) * stride + kv * head_size], head_size) /
+          Dot(&s.q[h * head_size], &of.keys[(first + t) * stride + kv * head_size], head_size) /
           spec.attention_divisor;
       if (spec.score_cap != 0.0)
         weights[t] = spec.score_cap * std::tanh(weights[t] / spec.score_cap);
@@ -594,7 +629,7 @@ void ReferenceModel::Attend(Layer& layer, State& s) const {
     for (double& w : weights) all += w = std::exp(w - max);
     std::fill(sums.begin(), sums.end(), 0.0);
     for (size_t t = 0; t < count; ++t) {
-      const float* const value = &layer.values[(first + t) * value_stride + kv * value_size];
+      const float* const value = &of.values[(first + t) * value_stride + kv * value_size];
       for (size_t i = 0; i < value_size; ++i) sums[i] += weights[t] * value[i];
     }
     for (size_t i = 0; i < value_size; ++i)
@@ -646,10 +681,12 @@ std::vector<float> ReferenceModel::Forward(TokenId token, size_t position) {
               .state_q = {},
               .state_k = {},
               .state_v = {},
-              .state_out = {}};
+              .state_out = {},
+              .inputs = {}};
   if (config_.scales.embedding != 1.0) {
     for (float& x : state.x) x = static_cast<float>(x * config_.scales.embedding);
   }
+  state.inputs = InputsOf(token, state.x);
   for (Layer& layer : layers_) {
     for (const LayerOp& op : config_.layer(layer.index).ops) Run(op, layer, state);
   }

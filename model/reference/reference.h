@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -66,6 +67,7 @@ class ReferenceModel {
     size_t position = 0;
     std::vector<float> x, in, q, k, v, attended, hidden, gate, alpha, beta;
     std::vector<float> state_q, state_k, state_v, state_out;  // of a state beside attention
+    std::vector<float> inputs;                                // of all layers (input_size)
   };
 
   ReferenceModel() = default;
@@ -76,9 +78,9 @@ class ReferenceModel {
   // With rows [first, first + rows) of the matrix.
   std::vector<float> Product(const Matrix&, size_t first, size_t rows, std::vector<float> x) const;
   void Rotate(size_t layer, std::span<float> heads, size_t position) const;
-  void Run(const LayerOp&, Layer&, State&) const;
+  void Run(const LayerOp&, Layer&, State&);
   void NormQueriesAndKeys(Layer&, State&) const;
-  void Attend(Layer&, State&) const;
+  void Attend(Layer&, State&);
   // An FFN's hidden values: gate(gate) * up.
   std::vector<float> Gated(const Layer&, std::vector<float> gate,
                            const std::vector<float>& up) const;
@@ -91,6 +93,8 @@ class ReferenceModel {
                           const Layer&) const;
   // Takes the output gates out of the queries.
   void ProjectLatent(const Layer&, State&) const;
+  // A token's layer inputs, x being its embedding (LayerSpec::input_size).
+  std::vector<float> InputsOf(TokenId, const std::vector<float>& x) const;
   void SplitGates(const Layer&, State&) const;
   // A causal convolution, channel by channel, of this token's inputs and those before it, which the
   // layer keeps.
@@ -99,13 +103,15 @@ class ReferenceModel {
   void ApplyConvolution(Layer&, State&) const;
   void ApplyMamba2(Layer&, State&) const;
   // x += residual scale * norm(product + bias); the norm and the bias, where there is one.
-  void AddToResidual(const LayerOp&, const Layer&, TensorRole matrix, TensorRole bias,
-                     std::vector<float> in, State&) const;
+  void AddToResidual(const LayerOp&, const Layer&, TensorRole matrix,
+                     std::optional<TensorRole> bias, std::vector<float> in, State&) const;
 
   ModelConfig config_;
   ReferenceOptions options_;
   Matrix embedding_, head_;  // head_ (lm_head) is empty if the embeddings are tied
   std::vector<float> output_norm_;
+  Matrix input_embedding_, input_matrix_;  // of layer inputs, and their norm
+  std::vector<float> input_norm_;
   std::vector<Layer> layers_;
   // By kind of layer: RopeTable of rope_positions_ positions; they grow with the sequence.
   std::vector<std::vector<float>> rope_;

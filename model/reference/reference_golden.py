@@ -56,6 +56,12 @@ CASES = {
                    post=True, layers=6, qk="heads", score=1.0, logit_cap=3.0, value_norm=True,
                    value_is_key=[5], output_scale=True, factors=[1.0, 2.5, 1e30], window=2,
                    full=[5], window_base=1e4, window_head=4),
+    "gemma4, layer inputs": case(4, 2, 6, 6, 1e6, "halves", tied=True, embedding=math.sqrt(DIM),
+                                 gate="gelu", post=True, layers=12, qk="heads", score=1.0,
+                                 logit_cap=3.0, value_norm=True, value_is_key=[5],
+                                 output_scale=True, factors=[1.0, 2.5, 1e30], window=2,
+                                 full=[5, 11], window_base=1e4, window_head=4, inputs=5,
+                                 kv_of={6: 4, 7: 4, 8: 4, 9: 4, 10: 4, 11: 5}),
     "cohere2": case(4, 2, 4, 4, 5e4, "neighbours", tied=True, centred=True, parallel=True,
                     logits=0.0625, layers=4, window=2, full=[3], still=[3]),
     "command-r": case(4, 2, 4, 4, 1e4, "neighbours", tied=True, centred=True, parallel=True,
@@ -401,6 +407,17 @@ def experts_of(x, prefix, case):
     return y
 
 
+def inputs_of(token, x, case):
+    """What each layer gets of a token beside the residual, x being its embedding."""
+    size, layers = case["inputs"], case["layers"]
+    p = split([v / math.sqrt(DIM) for v in times(matrix("per_layer_model_proj.weight",
+                                                        layers * size, DIM), x)], size)
+    own = split(matrix("per_layer_token_embd.weight", VOCAB, layers * size)[token], size)
+    weight = vector("per_layer_proj_norm.weight", size, 1)
+    return [[(a + math.sqrt(size) * b) / math.sqrt(2) for a, b in zip(norm(part, weight), row)]
+            for part, row in zip(p, own)]
+
+
 def layer(xs, i, case):
     prefix, queries, keys = f"blk.{i}.", case["heads"], case["kv"]
     windowed = "window" in case and i not in case.get("full", [])
@@ -480,7 +497,11 @@ def layer(xs, i, case):
         size = case["latent"]["value"]
         o = matrix(prefix + "attn_output.weight", DIM, queries * size)
     else:
-        q, k, v = heads("q"), heads("k"), heads("v")
+        if i in case.get("kv_of", {}):
+            q, (k, v) = heads("q"), case["kept"][case["kv_of"][i]]
+        else:
+            q, k, v = heads("q"), heads("k"), heads("v")
+        case.setdefault("kept", {})[i] = k, v
         o = matrix(prefix + "attn_output.weight", DIM, queries * size)
     has_experts = "experts" in case and i >= case["experts"].get("dense", 0)
     beside = mamba2(inputs, prefix, case) if case.get("beside") else None
@@ -524,7 +545,15 @@ def layer(xs, i, case):
             hidden = [gated(g, u, case) for g, u in zip(times(gate, hidden), times(up, hidden))]
             branch = after(times(down, hidden), "post_ffw_norm")
         scale = vector(f"{prefix}layer_output_scale.weight", 1, 1)[0] if output_scale else 1
-        out.append([(a + residual * b) * scale for a, b in zip(x, branch)])
+        x = [a + residual * b for a, b in zip(x, branch)]
+        if "inputs" in case:
+            given = case["given"][position][i]
+            g = times(matrix(f"{prefix}inp_gate.weight", len(given), DIM), x)
+            hidden = [gated(a, b, case) for a, b in zip(g, given)]
+            proj = matrix(f"{prefix}proj.weight", DIM, len(given))
+            branch = after(times(proj, hidden), "post_norm")
+            x = [a + b for a, b in zip(x, branch)]
+        out.append([a * scale for a in x])
     return out
 
 
@@ -564,6 +593,8 @@ def main():
     table = matrix("token_embd.weight", VOCAB, DIM)
     for name, of in CASES.items():
         xs = [[v * of.get("embedding", 1) for v in table[token]] for token in TOKENS]
+        if "inputs" in of:
+            of["given"] = [inputs_of(token, x, of) for token, x in zip(TOKENS, xs)]
         for i in range(len(of["blocks"]) if "blocks" in of else of["layers"]):
             xs = (block if "blocks" in of else layer)(xs, i, of)
         head = table if of["tied"] else matrix("output.weight", VOCAB, DIM)

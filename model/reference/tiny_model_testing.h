@@ -55,6 +55,8 @@ struct TinyShape {
   struct Latent {
     uint32_t rank = 0, query_rank = 0, key_size = 0, value_size = 0;
   } latent = {};
+  // Of gemma4: the last layers, which have no keys and values, and the size of layer inputs.
+  uint32_t shared_kv = 0, input_size = 0;
 };
 
 class TinyModel {
@@ -73,6 +75,11 @@ class TinyModel {
     AddMatrix("token_embd.weight", s.vocab, s.dim);
     AddNorm(Is(s, {"lfm2", "lfm2moe"}) ? "token_embd_norm.weight" : "output_norm.weight", s.dim);
     if (!s.tied) AddMatrix("output.weight", s.vocab, s.dim);
+    if (s.input_size != 0) {
+      AddMatrix("per_layer_token_embd.weight", s.vocab, size_t{s.layers} * s.input_size);
+      AddMatrix("per_layer_model_proj.weight", size_t{s.layers} * s.input_size, s.dim);
+      AddNorm("per_layer_proj_norm.weight", s.input_size);
+    }
     for (size_t i = 0; i < s.layers; ++i)
       Is(s, {"nemotron_h", "nemotron_h_moe"}) ? AddBlock(s, i) : AddLayer(s, i);
     writer_.Write(path_);
@@ -127,6 +134,8 @@ class TinyModel {
          {"attention.key_length_swa", "attention.value_length_swa", "rope.dimension_count_swa"})
       if (Is(s, {"gemma4"})) writer_.Add(fmt::format("{}.{}", arch, key), kSmallHead);
     if (s.window != 0) writer_.Add(arch + ".attention.sliding_window", s.window);
+    if (s.shared_kv != 0) writer_.Add(arch + ".attention.shared_kv_layers", s.shared_kv);
+    if (s.input_size != 0) writer_.Add(arch + ".embedding_length_per_layer_input", s.input_size);
     if (Is(s, {"qwen35", "qwen35moe", "qwen3next"}))
       writer_.Add(arch + ".full_attention_interval", uint32_t{2});
     if (s.delta.key_size != 0) {
@@ -191,6 +200,7 @@ class TinyModel {
     const bool gemma4 = Is(s, {"gemma4"}), full = layer % 6 == 5;
     const size_t head_size = gemma4 && !full ? kSmallHead : s.head_size;
     const size_t q = s.heads * head_size, kv = s.kv_heads * head_size;
+    const bool shares = layer + s.shared_kv >= s.layers;
     if (!Is(s, {"olmo2", "exaone4"})) {
       AddNorm(name("attn_norm.weight"), s.dim);
       if (!Is(s, {"command-r", "cohere2"}))
@@ -222,10 +232,15 @@ class TinyModel {
     } else {
       AddMatrix(name("attn_q.weight"), Is(s, {"qwen35", "qwen35moe", "qwen3next"}) ? 2 * q : q,
                 s.dim);
-      AddMatrix(name("attn_k.weight"), kv, s.dim);
-      if (!gemma4 || !full) AddMatrix(name("attn_v.weight"), kv, s.dim);
+      if (!shares) AddMatrix(name("attn_k.weight"), kv, s.dim);
+      if (!shares && (!gemma4 || !full)) AddMatrix(name("attn_v.weight"), kv, s.dim);
     }
     if (gemma4) AddNorm(name("layer_output_scale.weight"), 1);
+    if (s.input_size != 0) {
+      AddMatrix(name("inp_gate.weight"), s.input_size, s.dim);
+      AddMatrix(name("proj.weight"), s.dim, s.input_size);
+      AddNorm(name("post_norm.weight"), s.dim);
+    }
     const size_t to_o = s.latent.rank != 0 ? s.heads * s.latent.value_size : q;
     if (!is_recurrent) AddMatrix(name("attn_output.weight"), s.dim, to_o);
     const bool is_fused = Is(s, {"phi3", "glm4"});
@@ -249,7 +264,7 @@ class TinyModel {
                                 "hunyuan-dense", "exaone4", "olmo2", "gemma3", "gemma4", "lfm2",
                                 "lfm2moe", "glm4moe", "bailingmoe2"})) {
       AddNorm(name("attn_q_norm.weight"), Is(s, {"olmo2"}) ? q : head_size);
-      AddNorm(name("attn_k_norm.weight"), Is(s, {"olmo2"}) ? kv : head_size);
+      if (!shares) AddNorm(name("attn_k_norm.weight"), Is(s, {"olmo2"}) ? kv : head_size);
     }
   }
   template <typename Name>

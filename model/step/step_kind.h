@@ -29,6 +29,7 @@ enum class StepKind : uint16_t {
   kGateUp,
   kActivation,
   kDown,
+  kLayerInput,  // what makes layer inputs, and a layer's products for its own
   kLmHeadNorm,
   kLmHead
 };

@@ -166,6 +166,8 @@ class Synthesis {
       writer_.Add(fmt::format("{}.{}", arch, suffix), value);
     for (const auto& [suffix, value] : KeysOfExperts(shape_))
       writer_.Add(fmt::format("{}.{}", arch, suffix), value);
+    for (const auto& [suffix, value] : KeysOfInputs(shape_))
+      writer_.Add(fmt::format("{}.{}", arch, suffix), value);
     if (family.long_rope) writer_.Add(key("rope.scaling.attn_factor"), kLongRopeMagnitude);
   }
 
@@ -202,6 +204,12 @@ class Synthesis {
     AddNorm(OutputNormTensor(config), config.dim);
     if (!config.tied_embeddings)
       AddMatrix(kHeadTensor, config.types.head, config.vocab, config.dim);
+    if (config.input_size != 0) {
+      AddMatrix(kInputEmbeddingTensor, config.types.input_embedding, config.vocab,
+                config.all_inputs());
+      AddMatrix(kInputMatrixTensor, config.types.input_matrix, config.all_inputs(), config.dim);
+      AddNorm(kInputNormTensor, config.input_size);
+    }
     const auto with_factors = std::ranges::find_if(
         config.kinds, [](const LayerSpec& kind) { return !kind.rotary.freq_factors.empty(); });
     const RotarySpec rotary =

@@ -45,6 +45,10 @@ struct ModelShape {
   // FFN unless expert_ffn says otherwise.
   size_t experts = 0, experts_used = 0, expert_ffn = 0, shared_ffn = 0;
 
+  // In gemma4: the elements of layer inputs (LayerSpec::input_size), 0: none, and how many of the
+  // last layers attend to the keys and values of others.
+  size_t input_size = 0, shared_kv = 0;
+
   // As a file's keys say: without KV heads where the family has a state instead of attention.
   LayerSizes SizesOf(size_t layer) const;
   // Of the blocks in the file: those of layers, unless the family's FFNs are blocks of their own.
@@ -90,6 +94,8 @@ std::vector<std::pair<std::string_view, uint32_t>> KeysOfState(const ModelShape&
 std::vector<std::pair<std::string_view, uint32_t>> KeysOfLatent(const ModelShape&);
 // The keys of experts; none in other families.
 std::vector<std::pair<std::string_view, uint32_t>> KeysOfExperts(const ModelShape&);
+// The keys of layer inputs and of shared keys and values; none in shapes without.
+std::vector<std::pair<std::string_view, uint32_t>> KeysOfInputs(const ModelShape&);
 // The elements of a head that rotate, and rope.scaling.original_context_length.
 size_t RotaryDim(const ModelShape&);
 size_t OriginalContext(const ModelShape&);

@@ -58,6 +58,8 @@ class SampleKeys final : public FamilyKeys {
       if (key == suffix) return value;
     for (const auto& [key, value] : KeysOfLatent(shape_))
       if (key == suffix) return value;
+    for (const auto& [key, value] : KeysOfInputs(shape_))
+      if (key == suffix) return value;
     return {};
   }
   std::optional<std::vector<bool>> Flags(std::string_view) const override { return {}; }
@@ -143,6 +145,15 @@ std::vector<std::pair<std::string_view, uint32_t>> KeysOfExperts(const ModelShap
   return keys;
 }
 
+std::vector<std::pair<std::string_view, uint32_t>> KeysOfInputs(const ModelShape& shape) {
+  std::vector<std::pair<std::string_view, uint32_t>> keys;
+  if (shape.input_size != 0)
+    keys.emplace_back("embedding_length_per_layer_input", static_cast<uint32_t>(shape.input_size));
+  if (shape.shared_kv != 0)
+    keys.emplace_back("attention.shared_kv_layers", static_cast<uint32_t>(shape.shared_kv));
+  return keys;
+}
+
 size_t RotaryDim(const ModelShape& shape) {
   const double part = FamilyOf(shape.architecture).sample.rotated;
   return 2 * static_cast<size_t>(part * static_cast<double>(shape.head_size) / 2.0);
@@ -175,6 +186,7 @@ ModelConfig ConfigOfShape(const ModelShape& shape, const std::string& name,
   config.tied_embeddings = shape.tied;
   KeysOfModel keys = KeysOf(shape, family);
   config.scales = keys.scales;
+  config.input_size = keys.input_size;
   if (family.ffn_apart) config.first_block = FirstBlocks(keys);
   const TensorForms forms{.qkv_bias = shape.qkv_bias || family.sample.qkv_bias,
                           .o_bias = shape.output_biases || family.sample.output_bias,
@@ -189,12 +201,17 @@ ModelConfig ConfigOfShape(const ModelShape& shape, const std::string& name,
                           .shared_gate = family.sample.shared_gate,
                           .group_norm = family.sample.group_norm};
   for (const KeysOfModel::Layer& layer : keys.layers) {
-    const bool added = config.AddLayer(MakeLayerSpec(family, layer, config.norm_epsilon, forms));
+    const bool added = config.AddLayer(
+        MakeLayerSpec(family, layer, config.norm_epsilon, forms, config.input_size));
     LARDER_CHECK(added, "layers of more than {} kinds", ModelConfig::kMaxKinds);
   }
   config.types.embedding = FallbackType(types.OfEmbedding(config.tied_embeddings), config.dim);
   config.types.head =
       config.tied_embeddings ? config.types.embedding : FallbackType(types.OfHead(), config.dim);
+  if (config.input_size != 0) {
+    config.types.input_embedding = FallbackType(types.OfEmbedding(false), config.all_inputs());
+    config.types.input_matrix = FallbackType(types.most, config.dim);
+  }
   config.types.layers.resize(config.layers);
   for (size_t layer = 0; layer < config.layers; ++layer) {
     config.types.layers[layer].fill(TensorType::kQ8_0);

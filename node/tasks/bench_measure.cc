@@ -168,6 +168,7 @@ const std::vector<PartKinds>& PartsOfAStep() {
       {"product gate, up", {kGateUp}},
       {"activation, quantise", {kActivation}},
       {"product down", {kDown}},
+      {"layer inputs", {kLayerInput}},
       {"product lm_head", {kLmHead}}};
   return parts;
 }

@@ -57,7 +57,7 @@ class Verification {
       With(fmt::format("instruction set {}", kernels::IsaName(isa)), {.isa = isa});
     }
     With("attention on a socket of its own", {.attention = true});
-    if (config_.layers > 1) Chain();
+    if (config_.layers > config_.layers_together()) Chain();
     if (tokens_.size() > kChunk) Restart();
     return std::move(modes_);
   }
@@ -184,7 +184,7 @@ class Verification {
     chain.capacity.max_batch_tokens = options.capacity.max_batch_tokens;
     chain.capacity.max_in_flight = 2;
     std::vector<pipeline::StagePlan> stages;
-    const size_t half = config_.layers / 2;
+    const size_t half = std::min(config_.layers / 2, config_.layers - config_.layers_together());
     for (const auto& [first, layers] :
          {std::pair{size_t{0}, half}, {half, config_.layers - half}}) {
       stages.push_back(

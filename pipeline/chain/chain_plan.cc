@@ -18,6 +18,7 @@ StageFrameShape ChainPlan::frame_shape() const {
                    .chunk_ends = chunk_ends},
           .max_logit_rows = LogitRows(config, capacity.max_batch_tokens),
           .dim = config.dim,
+          .inputs = config.all_inputs(),
           .stages = stages.size()};
 }
 

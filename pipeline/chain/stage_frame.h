@@ -1,6 +1,7 @@
 // StageFrame: the message between two stages of a chain: a header, the rows' slots and positions,
 // the list of those that want logits, each socket's report about itself, the rows' residuals in
-// float32, so that splitting a model changes no bit, and at its end the changes to the tables of KV
+// float32, so that splitting a model changes no bit, with their layer inputs behind each row unless
+// the frame comes from the last stage, and at its end the changes to the tables of KV
 // chunks, and orders for files of them. The sizes follow from the chain's shape, which both ends
 // know; no pointer, shape or type is sent. A frame comes from another machine, which may still
 // write to the received memory. So FrameCopy copies all that is used as an index or a size, checks
@@ -61,6 +62,7 @@ struct StageFrameShape {
   uint64_t plan_hash = 0;
   RowsShape rows;  // their KV chunks are those of all attention sockets of a stage
   size_t max_logit_rows = 0, dim = 0;
+  size_t inputs = 0;  // ModelConfig::all_inputs()
   size_t stages = 0;
 
   size_t max_rows() const { return rows.capacity.max_batch_tokens; }
@@ -68,9 +70,13 @@ struct StageFrameShape {
   size_t bytes(size_t residual_rows, size_t kv_updates, size_t kv_orders) const {
     return kv_order_offset(residual_rows, kv_updates) + kv_orders * sizeof(KvOrder);
   }
+  // Of a frame from the last stage.
+  size_t bytes_from_last(size_t logit_rows) const {
+    return residual_offset() + logit_rows * dim * sizeof(float);
+  }
   // Behind the residuals, so that a frame ends where its contents end.
   size_t kv_update_offset(size_t residual_rows) const {
-    return residual_offset() + residual_rows * dim * sizeof(float);
+    return residual_offset() + residual_rows * (dim + inputs) * sizeof(float);
   }
   size_t kv_order_offset(size_t residual_rows, size_t kv_updates) const {
     return RoundUp(kv_update_offset(residual_rows) + kv_updates * sizeof(model::KvUpdate),

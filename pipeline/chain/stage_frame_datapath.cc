@@ -32,7 +32,9 @@ const char* CheckHeader(const StageFrameHeader& header, size_t frame_bytes,
     return "more changes to the KV table than there is room for";
   if (header.kv_orders > (from_last ? 0 : kKvOrderPlaces))
     return "more KV orders than there is room for";
-  if (frame_bytes < shape.bytes(header.residual_rows, header.kv_updates, header.kv_orders))
+  if (frame_bytes < (from_last
+                         ? shape.bytes_from_last(header.residual_rows)
+                         : shape.bytes(header.residual_rows, header.kv_updates, header.kv_orders)))
     return "fewer bytes than its rows need";
   return nullptr;
 }

@@ -30,7 +30,9 @@ void Check(const uint8_t* data, size_t size) {
                  header.first_half <= header.rows);
     LARDER_CHECK(header.logit_rows <= header.rows && header.logit_rows <= shape.max_logit_rows);
     LARDER_CHECK(frame.bytes.size() >=
-                 shape.bytes(header.residual_rows, header.kv_updates, header.kv_orders));
+                 (from_last
+                      ? shape.bytes_from_last(header.residual_rows)
+                      : shape.bytes(header.residual_rows, header.kv_updates, header.kv_orders)));
     LARDER_CHECK(has_rows || header.kv_updates == 0);
     for (const KvOrder& order : copy.kv_orders())
       LARDER_CHECK(order.place < kKvOrderPlaces && order.chunk < 15);

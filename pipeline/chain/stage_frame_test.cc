@@ -163,7 +163,8 @@ TEST(StageFrameTest, FieldsDoNotOverlap) {
   EXPECT_EQ(shape.reports(), 2 * (1 + 2u));  // two stages, each with two attention sockets
   EXPECT_LE(shape.report_offset() + shape.reports() * sizeof(SocketReport),
             shape.residual_offset());
-  EXPECT_EQ(shape.kv_update_offset(8), shape.residual_offset() + shape.max_rows() * shape.dim * 4);
+  EXPECT_EQ(shape.kv_update_offset(8), shape.residual_offset() + shape.max_rows() * (3 + 2) * 4);
+  EXPECT_EQ(shape.bytes_from_last(4), shape.residual_offset() + 4 * 3 * 4);
   EXPECT_GE(shape.kv_order_offset(8, 520),
             shape.kv_update_offset(8) + 520 * sizeof(model::KvUpdate));
   EXPECT_EQ(shape.kv_order_offset(3, 1) % alignof(KvOrder), 0u);

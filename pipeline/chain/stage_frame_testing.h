@@ -17,6 +17,7 @@ inline StageFrameShape TestFrameShape() {
                .chunk_ends = {6, 15}},
       .max_logit_rows = 4,
       .dim = 3,
+      .inputs = 2,
       .stages = 2};
 }
 

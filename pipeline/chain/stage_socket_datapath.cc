@@ -67,7 +67,8 @@ StageSocket::Outcome StageSocket::Run(rdma::FrameLink& in, rdma::FrameLink& out,
     SocketStatus::Add(status_.link_ns, started - came);
     SocketStatus::Add(status_.step_ns, done - started - inside_ns);
     WriteReports(to, done - came);
-    out.EndSend(shape_.bytes(residual_rows, kv_updates, kv_orders));
+    out.EndSend(last ? shape_.bytes_from_last(residual_rows)
+                     : shape_.bytes(residual_rows, kv_updates, kv_orders));
     before = done;
   }
 }

@@ -546,6 +546,14 @@ std::map<std::string, model::ModelShape> Shapes() {
                           s.window = 50;
                           s.llama3_rope_factor = 8.0;
                         })},
+          {"gemma4-e2b", of("gemma4",
+                            [](model::ModelShape& s) {
+                              s.tied = true;
+                              s.layers = 8;
+                              s.window = 50;
+                              s.input_size = 64;
+                              s.shared_kv = 1;
+                            })},
           {"cohere2", of("cohere2",
                          [](model::ModelShape& s) {
                            s.tied = true;

@@ -164,6 +164,7 @@ TEST(EngineTruthTest, PublishedFamilies) {
   constexpr Published kPublished[] = {{"cohere2", 0.000809},
                                       {"gemma2", 0.000710},
                                       {"gemma3", 0.005816},
+                                      {"gemma4", 0.001855},
                                       {"ernie4-5", 0.000745},
                                       {"glm4", 0.001013},
                                       {"granite", 0.000580},

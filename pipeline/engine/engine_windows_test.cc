@@ -20,6 +20,14 @@ namespace {
 constexpr size_t kVocabulary = 301, kLength = 700;
 
 model::SynthOptions WithWindows(std::string_view architecture, size_t window) {
+  // Layer inputs; layers 8 to 10 have the keys and values of layer 7, layer 11 those of layer 5.
+  if (architecture == "gemma4_e2b") {
+    model::SynthOptions options = WithWindows("gemma4", window);
+    options.shape.layers = 12;
+    options.shape.input_size = 40;
+    options.shape.shared_kv = 4;
+    return options;
+  }
   const bool every_sixth = architecture == "gemma3" || architecture == "gemma4";
   return {.shape = {.architecture = architecture,
                     .layers = every_sixth ? 6u : 4u,
@@ -185,7 +193,7 @@ TEST_P(EngineWindowsOf, KvThatIsGivenAwayIsNotMissed) {
 
 INSTANTIATE_TEST_SUITE_P(Families, EngineWindowsOf,
                          testing::Values("llama", "phi3", "olmo2", "exaone4", "gemma2", "gemma3",
-                                         "gemma4", "cohere2"),
+                                         "gemma4", "gemma4_e2b", "cohere2"),
                          [](const auto& of) { return std::string(of.param); });
 
 }  // namespace

@@ -7,15 +7,23 @@
 
 namespace larder::pipeline::inline plan {
 
-std::vector<size_t> ShareLayers(size_t layers, std::span<const uint64_t> weights) {
+std::vector<size_t> ShareLayers(size_t layers, std::span<const uint64_t> weights, size_t together) {
   if (weights.empty() || layers < weights.size()) {
     throw Error(
         "plan: {} layers for {} sockets that hold weights; expected at least one layer per socket: "
         "leave sockets out",
         layers, weights.size());
   }
+  const size_t least = weights.size() - 1 + together;
+  if (layers < least) {
+    throw Error(
+        "plan: {} layers for {} sockets that hold weights, and the last {} layers belong to one, "
+        "since they share keys and values; expected at most {} sockets",
+        layers, weights.size(), together, layers - together + 1);
+  }
   std::vector<size_t> share(weights.size(), 1);
-  for (size_t placed = weights.size(); placed < layers; ++placed) {
+  share.back() = together;
+  for (size_t placed = least; placed < layers; ++placed) {
     size_t best = 0;
     for (size_t i = 1; i < weights.size(); ++i) {
       // (share[i] + 1) / weights[i] < (share[best] + 1) / weights[best]; 128 bits, since budgets

@@ -17,6 +17,8 @@ namespace {
 // so in their bytes; a socket has at least one, whether or not it fits.
 std::vector<size_t> Share(const model::ModelConfig& config, uint64_t budget) {
   SocketCount count = CountSockets(config.layers, LayerBytes(config), budget);
+  const size_t together = config.layers_together(), most = config.layers - together + 1;
+  count.sockets = std::min(count.sockets, most);
   std::vector<size_t> share;
   const auto fits = [&] {
     size_t first = 0;
@@ -27,8 +29,8 @@ std::vector<size_t> Share(const model::ModelConfig& config, uint64_t budget) {
     });
   };
   do {
-    share = ShareLayers(config.layers, std::vector<uint64_t>(count.sockets, 1));
-  } while (!fits() && count.sockets++ < config.layers);
+    share = ShareLayers(config.layers, std::vector<uint64_t>(count.sockets, 1), together);
+  } while (!fits() && count.sockets++ < most);
   return share;
 }
 

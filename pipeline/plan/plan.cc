@@ -180,6 +180,7 @@ class Planner {
         const Range<size_t> range = *specs_[i].socket->layers;
         plan_.stages[i].first_layer = range.begin;
         plan_.stages[i].layers = range.count();
+        CheckKeysAndValues(*specs_[i].socket, range);
       }
       return;
     }
@@ -191,12 +192,24 @@ class Planner {
         plan_.notes.push_back(
             "the size of an L3 is not known: layers are divided in proportion to the cores");
     }
-    const std::vector<size_t> share = ShareLayers(layers, weights);
+    const std::vector<size_t> share = ShareLayers(layers, weights, plan_.config.layers_together());
     size_t next = 0;
     for (size_t i = 0; i < share.size(); ++i) {
       plan_.stages[i].first_layer = next;
       plan_.stages[i].layers = share[i];
       next += share[i];
+    }
+  }
+
+  void CheckKeysAndValues(const SocketSpec& socket, Range<size_t> layers) const {
+    for (size_t i = layers.begin; i < layers.end; ++i) {
+      const std::optional<size_t>& of = plan_.config.layer(i).kv_of;
+      if (!of || layers.contains(*of)) continue;
+      throw Error(
+          "{}: layers = \"{}-{}\" of socket \"{}\": layer {} attends to the keys and values of "
+          "layer {}; expected layers {}-{} in one socket",
+          manifest_.path, layers.begin, layers.end - 1, socket.name, i, *of,
+          plan_.config.layers - plan_.config.layers_together(), plan_.config.layers - 1);
     }
   }
 

@@ -48,17 +48,18 @@ uint64_t LayerBytes(const model::ModelConfig& config) {
 }
 
 uint64_t LmHeadBytes(const model::ModelConfig& config) {
-  return CeilDiv(config.vocab, kernels::kPanelRows) * weight_node::HeadPanel(config).bytes();
+  return CeilDiv(config.vocab, kernels::kPanelRows) * weight_node::HeadPanel(config).bytes() +
+         weight_node::MatrixBytes(config, weight_node::PanelMatrix::kInputs);
 }
 
 uint64_t EmbeddingBytes(const model::ModelConfig& config) {
-  return weight_node::EmbeddingBytes(config);
+  return weight_node::EmbeddingBytes(config) + weight_node::InputEmbeddingBytes(config);
 }
 
 Prediction PredictionOf(const Plan& plan, const Speeds& speeds) {
   Prediction p = {.speeds = speeds,
                   .capacity = plan.capacity,
-                  .row_bytes = plan.config.dim * sizeof(float),
+                  .row_bytes = (plan.config.dim + plan.config.all_inputs()) * sizeof(float),
                   .links = plan.single() ? 0 : plan.stages.size() + 1};
   const model::ModelConfig& c = plan.config;
   for (const PlacedStage& stage : plan.stages) {

@@ -11,6 +11,7 @@ namespace larder::pipeline::inline plan {
 namespace {
 
 using Sizes = std::vector<size_t>;
+using Sizes64 = std::vector<uint64_t>;
 
 constexpr uint64_t kMb = 1000 * 1000;
 
@@ -32,6 +33,51 @@ TEST(ClusterLayers, InProportion) {
             }).find("3 layers for 4 sockets"),
             std::string::npos);
   EXPECT_NE(ErrorOf([] { Share(3, {}); }).find("3 layers for 0 sockets"), std::string::npos);
+}
+
+// Layers that attend to each other's keys and values are not divided.
+TEST(ClusterLayers, TheLastOnesMayBelongTogether) {
+  EXPECT_EQ(ShareLayers(12, Sizes64{1, 1}, 7), (Sizes{5, 7}));
+  EXPECT_EQ(ShareLayers(12, Sizes64{1, 3}, 7), (Sizes{3, 9}));
+  EXPECT_EQ(ShareLayers(12, Sizes64{3, 1}, 7), (Sizes{5, 7}));
+  EXPECT_EQ(ShareLayers(8, Sizes64{1, 1, 1}, 6), (Sizes{1, 1, 6}));
+  EXPECT_EQ(ErrorOf([] {
+              ShareLayers(8, Sizes64{1, 1, 1, 1}, 6);
+            }),
+            "plan: 8 layers for 4 sockets that hold weights, and the last 6 layers belong to one, "
+            "since they share keys and values; expected at most 3 sockets");
+}
+
+TEST(PlanTest, SharedKeysAndValuesStayInOneStage) {
+  const auto config = model::ConfigOfShape({.architecture = "gemma4",
+                                            .layers = 12,
+                                            .dim = 64,
+                                            .ffn = 96,
+                                            .heads = 4,
+                                            .kv_heads = 2,
+                                            .head_size = 16,
+                                            .vocab = 300,
+                                            .window = 32,
+                                            .input_size = 32,
+                                            .shared_kv = 4},
+                                           "small");
+  const auto manifest = [](const char* first, const char* second) {
+    return fmt::format(
+        "[[server]]\nname = \"a\"\n[[server.socket]]\nname = \"x\"\nrole = \"colocated\"\ncores = "
+        "\"package:0\"\n{}"
+        "[[server.socket]]\nname = \"y\"\nrole = \"colocated\"\ncores = \"package:1\"\n{}",
+        first, second);
+  };
+  const Plan plan = PlanOf(manifest("", ""), config, "two-packages");
+  ASSERT_EQ(plan.stages.size(), 2u);
+  EXPECT_NE(plan.Table().find("1 layer with KV of "), std::string::npos) << plan.Table();
+  EXPECT_NE(plan.Table().find("; 4 layers with that of others"), std::string::npos);
+  EXPECT_EQ(plan.stages[0].layers, 5u) << "layer 11 has the keys and values of layer 5";
+  EXPECT_EQ(ErrorOf([&] {
+              PlanOf(manifest("layers = \"0-5\"\n", "layers = \"6-11\"\n"), config, "two-packages");
+            }),
+            "m.toml: layers = \"6-11\" of socket \"y\": layer 11 attends to the keys and values of "
+            "layer 5; expected layers 5-11 in one socket");
 }
 
 // No other division leaves the fullest stage less full.

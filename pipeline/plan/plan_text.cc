@@ -122,7 +122,8 @@ std::string Plan::Table() const {
   out += fmt::format(
       "in flight  {} micro-batch{} of up to {} rows ({:.1f} KB each over a link){}\n",
       capacity.max_in_flight, capacity.max_in_flight == 1 ? "" : "es", capacity.max_batch_tokens,
-      static_cast<double>(capacity.max_batch_tokens * c.dim * sizeof(float)) * 1e-3,
+      static_cast<double>(capacity.max_batch_tokens * (c.dim + c.all_inputs()) * sizeof(float)) *
+          1e-3,
       single() ? "" : ": one per stage and one at the serving socket");
   out += fmt::format("KV cache   {} slot{} x {} tokens{} = {:.2f} MB in all stages, INT8\n",
                      capacity.slots, capacity.slots == 1 ? "" : "s", capacity.context,

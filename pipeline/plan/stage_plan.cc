@@ -209,7 +209,8 @@ StagePlan MakeStagePlan(const model::ModelConfig& config, const topology::Topolo
                     o.threads, topology.cores().size()));
   }
   plan.embedding_bytes =
-      config.tied_embeddings || !config.ends ? 0 : weight_node::EmbeddingBytes(config);
+      (config.tied_embeddings || !config.ends ? 0 : weight_node::EmbeddingBytes(config)) +
+      (config.ends ? weight_node::InputEmbeddingBytes(config) : 0);
   plan.kv_classes = attention_node::KvShape::ClassesOf(config, capacity);
   plan.state_slot_bytes = attention_node::StateShape(config).bytes();
   PlanAttention(plan, topology);
@@ -299,13 +300,17 @@ std::string KvTokensText(const model::Capacity& capacity) {
 
 std::string KvClassesText(const model::ModelConfig& config, const model::Capacity& capacity) {
   const auto kv = attention_node::KvShape::OfSequence(config, capacity);
-  if (std::ranges::all_of(kv.classes, [](const model::KvClass& of) { return of.window == 0; }))
-    return "";
+  const size_t shared =
+      config.Sum([](const model::LayerSpec& layer) { return size_t{layer.kv_of.has_value()}; });
+  const auto has_none = [](const model::KvClass& of) { return of.window == 0; };
+  if (std::ranges::all_of(kv.classes, has_none) && shared == 0) return "";
   std::string text;
   for (size_t i = 0; i < kv.classes.size(); ++i) {
     if (kv.classes[i].states) continue;
     const size_t window = kv.classes[i].window;
-    const auto layers = std::ranges::count(kv.layers, i, &attention_node::KvShape::Layer::of_class);
+    size_t layers = 0;
+    for (size_t l = 0; l < config.layers; ++l)
+      layers += kv.layers[l].of_class == i && !config.layer(l).kv_of;
     const size_t tokens =
         std::min(capacity.context, kv.sequence_chunks(i) * kernels::kChunkPositions);
     text += fmt::format(
@@ -314,6 +319,8 @@ std::string KvClassesText(const model::ModelConfig& config, const model::Capacit
         window == 0 ? std::string("with ") : fmt::format("of windows of {} with ", window), tokens,
         static_cast<double>(kv.sequence_chunks(i) * kv.class_bytes[i]) * 1e-6);
   }
+  if (shared != 0)
+    text += fmt::format("; {} layer{} with that of others", shared, shared == 1 ? "" : "s");
   return text;
 }
 

@@ -15,13 +15,14 @@ Ends::Ends(const StagePlan& plan, const model::GgufFile& file, const StageOption
   embed_ = ThreadPrograms(threads, [&](size_t t) {
     threadpool::ProgramBuilder steps;
     weights.AddEmbed(t, steps);
+    weights.AddInputs(t, ProgramForm::kManyRows, steps);
     weights.AddSend(t, ProgramForm::kFewRows, false, steps);
     return steps.Take();
   });
   for (const ProgramForm form : {ProgramForm::kFewRows, ProgramForm::kManyRows}) {
     head_[static_cast<size_t>(form)] = ThreadPrograms(threads, [&](size_t t) {
       threadpool::ProgramBuilder steps;
-      weights.AddReceive(t, steps);
+      weights.AddReceive(t, false, steps);
       weights.AddLmHead(t, form, steps);
       return steps.Take();
     });

@@ -152,8 +152,9 @@ std::vector<Step> Stage::BuildSteps(size_t thread, ProgramForm form, size_t halv
   };
   if (plan().config.ends) {
     packed_.weights().AddEmbed(thread, steps);
+    packed_.weights().AddInputs(thread, form, steps);
   } else {
-    packed_.weights().AddReceive(thread, steps);
+    packed_.weights().AddReceive(thread, true, steps);
   }
   // A half's section consists of all steps after its heads' return and the next layer's QKV. Then
   // its attention can begin while the weight threads compute the other half.

@@ -295,6 +295,23 @@ def families():
                         behind + heads + [norm("layer_output_scale", 1),
                                           tensor("rope_freqs.weight", [1], TYPE_F32)],
                         without=("attn_v.weight",)),
+        "gemma4-e2b": model("gemma4", [
+            ("block_count", U32, 2), ("attention.shared_kv_layers", U32, 1),
+            ("embedding_length_per_layer_input", U32, 3)
+        ], [
+            *behind, *heads, norm("layer_output_scale", 1),
+            *(tensor(f"blk.{i}.{name}.weight", dims, TYPE_F32) for i in (0, 1)
+              for name, dims in (("inp_gate", [4, 3]), ("proj", [3, 4]), ("post_norm", [4]))),
+            *(tensor(f"blk.1.{name}.weight", dims, TYPE_F32)
+              for name, dims in (("attn_norm", [4]), ("attn_q", [4, 4]), ("attn_output", [4, 4]),
+                                 ("attn_q_norm", [2]), ("ffn_norm", [4]), ("ffn_gate", [4, 8]),
+                                 ("ffn_up", [4, 8]), ("ffn_down", [8, 4]),
+                                 ("post_attention_norm", [4]), ("post_ffw_norm", [4]),
+                                 ("layer_output_scale", [1]))),
+            tensor("per_layer_token_embd.weight", [6, 3], TYPE_F32),
+            tensor("per_layer_model_proj.weight", [4, 6], TYPE_F32),
+            tensor("per_layer_proj_norm.weight", [3], TYPE_F32)
+        ]),
         "glm4": model("glm4", [("rope.dimension_count", U32, 2)], behind + biases() + [up],
                       without=gate_up),
         "granite": model("granite", [("embedding_scale", F32, 6.0), ("residual_scale", F32, 0.5),
