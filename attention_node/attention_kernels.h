@@ -34,18 +34,19 @@ void AddValueKernels(kernels::Isa, size_t blocks, size_t max_queries,
 template <typename Take>
 AttentionScratch LayOutScratch(const AttentionShape& shape, Take take) {
   const auto floats = [&](size_t n) { return reinterpret_cast<float*>(take(n * sizeof(float))); };
-  const size_t blocks = shape.blocks, tile = shape.tile_queries, head = blocks * kernels::kBlock;
+  const size_t blocks = shape.blocks, tile = shape.tile_queries;
+  const size_t value = shape.value_blocks * kernels::kBlock;
   AttentionScratch s{};
   s.act = reinterpret_cast<kernels::ActBlock*>(take(blocks * sizeof(kernels::ActBlock)));
   s.queries = reinterpret_cast<uint8_t*>(take(tile * kernels::ActRowBytes(blocks)));
   s.scores = floats(tile * shape.chunk_stride);
   s.weights = reinterpret_cast<kernels::ChunkWeights*>(
       take(shape.max_values_queries * sizeof(kernels::ChunkWeights)));
-  s.chunk = floats(tile * head);
-  s.running = floats(tile * head);
+  s.chunk = floats(tile * value);
+  s.running = floats(tile * value);
   s.max = floats(tile);
   s.sum = floats(tile);
-  s.query = floats(head);
+  s.query = floats(blocks * kernels::kBlock);
   s.terms = floats(tile * 2 * shape.bias_pairs);
   s.turned = floats(tile * 2 * shape.bias_pairs);
   return s;

@@ -53,6 +53,7 @@ std::unique_ptr<AttentionNode::Kind> AttentionNode::MakeKind(const model::LayerS
                                                              const float* temperature) const {
   const model::LayerSizes& sizes = layer.sizes;
   const size_t blocks = CeilDiv(sizes.head_size, kBlock);
+  const size_t value_blocks = CeilDiv(layer.value_size(), kBlock);
   const kernels::AttentionTuning& tuning = Fitting(options_, config_.name, sizes);
   auto kind = std::make_unique<Kind>(Kind{
       .tuning = tuning,
@@ -61,13 +62,15 @@ std::unique_ptr<AttentionNode::Kind> AttentionNode::MakeKind(const model::LayerS
       .shape = {},
       .scratch = std::vector<AttentionScratch>(options_.threads)});
   const size_t max_queries = ValuesQueries(kind->tuning, sizes.group());
-  AddValueKernels(options_.isa, blocks, max_queries, kind->tuning, kind->values);
+  AddValueKernels(options_.isa, value_blocks, max_queries, kind->tuning, kind->values);
   kind->shape =
       AttentionShape{.head_size = sizes.head_size,
                      .rotary_dim = layer.rotary.dim,
                      .group = sizes.group(),
                      .kv_heads = sizes.kv_heads,
                      .blocks = blocks,
+                     .value_size = layer.value_size(),
+                     .value_blocks = value_blocks,
                      .epsilon = layer.norm_epsilon,
                      .query_scale = static_cast<float>(1.0 / layer.attention_divisor),
                      .score_cap = static_cast<float>(layer.score_cap),
@@ -270,7 +273,7 @@ void AttentionNode::AddHead(size_t thread, size_t layer, size_t kv_head, size_t 
       .sinks = sinks_[layer] == nullptr ? nullptr : sinks_[layer] + kv_head * sizes.group(),
       .layer = layer,
       .kv_head = kv_head,
-      .out = io_.out + kv_head * sizes.group() * sizes.head_size,
+      .out = io_.out + kv_head * sizes.group() * kind.shape.value_size,
       .out_stride = io_.out_stride,
       .thread = static_cast<uint32_t>(thread),
       .threads = static_cast<uint32_t>(options_.threads),

@@ -17,18 +17,20 @@ namespace larder::attention_node {
 
 // Limits of the steps' stack arrays, checked at set-up.
 inline constexpr size_t kMaxTileQueries = kernels::AttentionTuning::kMaxTileQueries;
-inline constexpr size_t kMaxHeadBlocks = 16;
+inline constexpr size_t kMaxHeadBlocks = 18;  // latent attention: 64 + 512 elements
 
 // What all steps of a socket's layers of one kind share: shapes, kernels and tables.
 struct AttentionShape {
   size_t head_size, rotary_dim, group;  // group: query heads of one KV head
-  size_t kv_heads, blocks;              // blocks: per head
-  float epsilon;                        // epsilon of q/k norms
-  float query_scale;                    // 1 / LayerSpec::attention_divisor
-  float score_cap = 0.0f;               // LayerSpec::score_cap
-  const float* value_norm = nullptr;    // [head_size] of 1: values are normalised; or null
-  const float* rope;                    // [context][rotary_dim]: cos[half], sin[half]
-  const float* temperature = nullptr;   // [context]: what multiplies queries; null: nothing does
+  size_t kv_heads, blocks;              // blocks: of a key
+  // Of a value, which follows its key in a row of qkv, or is its end: latent attention.
+  size_t value_size, value_blocks;
+  float epsilon;                       // epsilon of q/k norms
+  float query_scale;                   // 1 / LayerSpec::attention_divisor
+  float score_cap = 0.0f;              // LayerSpec::score_cap
+  const float* value_norm = nullptr;   // [head_size] of 1: values are normalised; or null
+  const float* rope;                   // [context][rotary_dim]: cos[half], sin[half]
+  const float* temperature = nullptr;  // [context]: what multiplies queries; null: nothing does
   const kernels::Elementwise* elementwise;
   const kernels::Gemm* scores;  // query blocks x key pages
   size_t chunk_stride;          // floats between queries of scores
@@ -42,8 +44,9 @@ struct AttentionShape {
   const kernels::Recurrent* gates = nullptr;
   const KvRegion* kv;
   // Floats of one chunk's result for a row that is split over threads: per query of the group its
-  // weighted values [32 * blocks], then all maxima, then all sums.
-  size_t part_floats() const { return group * (kernels::kBlock * blocks + 2); }
+  // weighted values [32 * value_blocks], then all maxima, then all sums.
+  size_t part_floats() const { return group * (kernels::kBlock * value_blocks + 2); }
+  bool latent() const { return value_size != head_size; }
 };
 
 // One thread's own memory for a tile of queries.
@@ -52,8 +55,8 @@ struct AttentionScratch {
   uint8_t* queries;                // [tile_queries] rows of ActRowBytes(blocks)
   float* scores;                   // [tile_queries][chunk_stride]
   kernels::ChunkWeights* weights;  // [max_values_queries]
-  float* chunk;                    // [tile_queries][32 * blocks]: one chunk's weighted values
-  float* running;                  // [tile_queries][32 * blocks]
+  float* chunk;                    // [tile_queries][32 * value_blocks]: one chunk's weighted values
+  float* running;                  // [tile_queries][32 * value_blocks]
   float* max;                      // [tile_queries]
   float* sum;                      // [tile_queries]
   float* query;                    // [32 * blocks]

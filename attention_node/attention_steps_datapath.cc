@@ -129,11 +129,11 @@ void QuantizeQueries(const AttentionOperand& op, const Tile& tile) {
 void MergeChunk(const AttentionOperand& op, size_t begin, size_t end, const float* weighted,
                 const float* max, const float* sum) {
   const AttentionShape& shape = *op.shape;
-  const size_t padded_head = shape.blocks * kBlock;
+  const size_t padded = shape.value_blocks * kBlock;
   for (size_t q = begin; q < end; ++q) {
-    shape.elementwise->merge(op.scratch.running + q * padded_head, &op.scratch.max[q],
-                             &op.scratch.sum[q], weighted + q * padded_head, max[q], sum[q],
-                             shape.head_size);
+    shape.elementwise->merge(op.scratch.running + q * padded, &op.scratch.max[q],
+                             &op.scratch.sum[q], weighted + q * padded, max[q], sum[q],
+                             shape.value_size);
   }
 }
 
@@ -142,10 +142,10 @@ void Finish(const AttentionOperand& op, size_t shared_row, size_t queries) {
   for (size_t q = 0; op.sinks != nullptr && q < queries; q += shape.group)
     shape.elementwise->add_sinks(op.scratch.sum + q, op.scratch.max + q, op.sinks, shape.group);
   for (size_t q = 0; q < queries; ++q) {
-    float* out =
-        op.out + (shared_row + q / shape.group) * op.out_stride + q % shape.group * shape.head_size;
-    shape.elementwise->finish(op.scratch.running + q * shape.blocks * kBlock, op.scratch.sum[q],
-                              out, shape.head_size);
+    float* out = op.out + (shared_row + q / shape.group) * op.out_stride +
+                 q % shape.group * shape.value_size;
+    shape.elementwise->finish(op.scratch.running + q * shape.value_blocks * kBlock,
+                              op.scratch.sum[q], out, shape.value_size);
     if (shape.gates == nullptr) continue;
     const float* const gate = op.qkv + (shared_row + q / shape.group) * op.qkv_stride +
                               (shape.group + 2 + q % shape.group) * shape.head_size;
@@ -165,8 +165,8 @@ void SumValues(const AttentionOperand& op, const KvChunk& kv, Range<size_t> page
     shape.elementwise->quantize_weights(
         op.scratch.scores + q * shape.chunk_stride + pages.begin * kValuePagePositions,
         shape.chunk_stride, values, page_bytes, op.scratch.weights, pages.count(), n);
-    shape.values[n](values, op.scratch.weights, weighted + q * shape.blocks * kBlock, pages.count(),
-                    next.keys, next.values);
+    shape.values[n](values, op.scratch.weights, weighted + q * shape.value_blocks * kBlock,
+                    pages.count(), next.keys, next.values);
   }
 }
 
@@ -178,7 +178,6 @@ void RunTile(const AttentionOperand& op, const Tile& tile) {
   const kernels::Elementwise& elementwise = *shape.elementwise;
   const size_t key_page_bytes = shape.kv->shape().layers[op.layer].key_page_bytes;
   const size_t queries = tile.rows * shape.group;
-  const size_t padded_head = shape.blocks * kBlock;
   const size_t query_bytes = kernels::ActRowBytes(shape.blocks);
   QuantizeQueries(op, tile);
   EndLap(StepKind::kQueries);
@@ -219,7 +218,7 @@ void RunTile(const AttentionOperand& op, const Tile& tile) {
     float *weighted = scratch.chunk, *max = chunk_max, *sum = chunk_sum;
     if (tile.in_parts()) {
       weighted = op.parts[op.thread] + (c - tile.begin_chunk) * shape.part_floats();
-      max = weighted + queries * padded_head;
+      max = weighted + queries * shape.value_blocks * kBlock;
       sum = max + queries;
     }
     for (size_t r = first_row; r < end_row; ++r) {  // the queries of a row see the same positions
@@ -266,7 +265,7 @@ void AppendStep(const void* operand, void* batch) {
   int8_t value[kMaxHeadBlocks * kBlock] = {};  // those past the head's size stay 0
   for (uint32_t m = 0; m < rows.rows; ++m) {
     float* k = op.qkv + (rows.first_row + m) * op.qkv_stride + shape.group * shape.head_size;
-    float* v = k + shape.head_size;
+    float* v = k + (shape.latent() ? shape.rotary_dim : shape.head_size);
     const size_t position = rows.position[m];
     const size_t in_chunk = position % kChunkPositions;
     const KvChunk at =
@@ -282,8 +281,8 @@ void AppendStep(const void* operand, void* batch) {
     if (shape.value_norm)
       shape.elementwise->rms_norm(v, shape.value_norm, v, shape.head_size, shape.epsilon);
     float scale;
-    shape.elementwise->quantize_row(v, value, &scale, shape.head_size);
-    kernels::PackValue({shape.blocks}, value, model::F32ToF16(scale),
+    shape.elementwise->quantize_row(v, value, &scale, shape.value_size);
+    kernels::PackValue({shape.value_blocks}, value, model::F32ToF16(scale),
                        in_chunk % kValuePagePositions,
                        at.values + in_chunk / kValuePagePositions * kv.value_page_bytes);
   }
@@ -342,7 +341,7 @@ void MergeStep(const void* operand, void* batch) {
     const float* part = op.parts[thread];
     for (uint32_t c = begin.chunk; c < (ends_here ? end.chunk : chunks);
          ++c, part += shape.part_floats()) {
-      const float* max = part + shape.group * shape.blocks * kBlock;
+      const float* max = part + shape.group * shape.value_blocks * kBlock;
       MergeChunk(op, 0, shape.group, part, max, max + shape.group);
     }
     if (!ends_here) break;

@@ -37,6 +37,8 @@ AttentionShape LargestShape(kernels::Isa isa, size_t head_size, size_t group, co
           .group = group,
           .kv_heads = 1,
           .blocks = CeilDiv(head_size, kBlock),
+          .value_size = head_size,
+          .value_blocks = CeilDiv(head_size, kBlock),
           .epsilon = 0,
           .query_scale = 1,  // queries stay as they are, round after round
           .rope = nullptr,

@@ -81,7 +81,8 @@ KvShape::KvShape(const model::ModelConfig& config, size_t slot_count, size_t con
     }
     const size_t heads = layer.attends() ? layer.sizes.kv_heads : 0;  // it has no keys
     layers.emplace_back(of_class, heads, CeilDiv(layer.sizes.head_size, kernels::kBlock),
-                        value_pages, class_bytes[of_class]);
+                        CeilDiv(layer.value_size(), kernels::kBlock), value_pages,
+                        class_bytes[of_class]);
     class_bytes[of_class] = layers.back().end();
   }
   if (classes.back().states) class_bytes.back() = StateShape(config).bytes();

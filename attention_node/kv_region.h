@@ -68,17 +68,17 @@ struct KvShape {
 
   // The pages of one layer in a chunk of its class.
   struct Layer {
-    Layer(size_t class_number, size_t heads, size_t head_blocks, size_t value_pages,
-          uint64_t first_byte)
+    // key_blocks, value_blocks: of a head.
+    Layer(size_t class_number, size_t heads, size_t key_blocks, size_t value_blocks,
+          size_t value_pages, uint64_t first_byte)
         : of_class(class_number),
           kv_heads(heads),
-          blocks(head_blocks),
           first(first_byte),
-          key_page_bytes(kernels::kKeyPanel.bytes(blocks)),
-          value_page_bytes(kernels::ValuePage{blocks}.bytes()),
+          key_page_bytes(kernels::kKeyPanel.bytes(key_blocks)),
+          value_page_bytes(kernels::ValuePage{value_blocks}.bytes()),
           key_bytes(kKeyPages * value_pages * key_page_bytes),
           head_bytes(key_bytes + value_pages * value_page_bytes) {}
-    size_t of_class, kv_heads, blocks;
+    size_t of_class, kv_heads;
     uint64_t first;  // first byte in the chunk
     size_t key_page_bytes, value_page_bytes;
     size_t key_bytes;   // the part of head_bytes that is keys

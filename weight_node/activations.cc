@@ -18,6 +18,15 @@ size_t MostOf(const model::ModelConfig& config, size_t LayerShape::*size) {
 size_t MostQRows(const model::ModelConfig& config) {
   return config.Most([](const model::LayerSpec& layer) { return layer.output_size(); });
 }
+size_t MostAttended(const model::ModelConfig& config) {
+  return config.Most([](const model::LayerSpec& layer) { return layer.attended_size(); });
+}
+size_t MostQkv(const model::ModelConfig& config) {
+  return config.Most([](const model::LayerSpec& layer) {
+    if (layer.latent.any()) return (layer.sizes.heads + 1) * layer.sizes.head_size;
+    return LayerShape(layer).qkv_panels * kernels::kPanelRows;
+  });
+}
 
 size_t OddLines(size_t bytes) { return (CeilDiv(bytes, kCacheLineBytes) | 1) * kCacheLineBytes; }
 
@@ -25,10 +34,8 @@ size_t OddLines(size_t bytes) { return (CeilDiv(bytes, kCacheLineBytes) | 1) * k
 
 size_t OddStride(size_t floats) { return OddLines(floats * sizeof(float)) / sizeof(float); }
 
-size_t QkvStride(const model::ModelConfig& config) {
-  return OddStride(kernels::kPanelRows * MostOf(config, &LayerShape::qkv_panels));
-}
-size_t AttnStride(const model::ModelConfig& config) { return OddStride(MostQRows(config)); }
+size_t QkvStride(const model::ModelConfig& config) { return OddStride(MostQkv(config)); }
+size_t AttnStride(const model::ModelConfig& config) { return OddStride(MostAttended(config)); }
 
 size_t OwnNormRows(const model::ModelConfig& config, size_t n_threads) {
   constexpr size_t kMost = 32;
@@ -58,10 +65,14 @@ Activations::Activations(const model::ModelConfig& config, size_t n_threads, siz
     return std::ranges::any_of(layer.ops,
                                [](const model::LayerOp& op) { return op.post_norm.has_value(); });
   });
-  const bool has_row_norms = config.Most(
-      [](const model::LayerSpec& layer) { return layer.qk_norm == model::QkNorm::kRow; });
+  const bool is_projected_apart = config.Most([](const model::LayerSpec& layer) {
+    return layer.qk_norm == model::QkNorm::kRow || layer.latent.any();
+  });
+  const bool is_latent =
+      config.Most([](const model::LayerSpec& layer) { return layer.latent.any(); });
+  const size_t query_blocks = MostOf(config, &LayerShape::query_blocks);
   const size_t scratch_floats =
-      std::max({kernels::kNormRows * dim_blocks * kernels::kBlock,
+      std::max({kernels::kNormRows * std::max(dim_blocks, query_blocks) * kernels::kBlock,
                 config.ends ? RoundUp(config.all_inputs(), kernels::kBlock) : 0,
                 config.Most([](const model::LayerSpec& layer) {
                   if (layer.Has(model::TensorRole::kGroupNorm))
@@ -89,14 +100,17 @@ Activations::Activations(const model::ModelConfig& config, size_t n_threads, siz
       floats(between[1], RoundUp(config.dim, kernels::kPanelRows), few);
       floats(inputs, RoundUp(config.all_inputs(), kernels::kPanelRows), most);
     }
-    if (has_row_norms)
+    if (is_projected_apart)
       floats(projected, MostOf(config, &LayerShape::qkv_panels) * kernels::kPanelRows, most);
+    if (query_blocks != 0)
+      floats(queries, MostOf(config, &LayerShape::query_panels) * kernels::kPanelRows, most);
+    if (is_latent) floats(valued, MostQRows(config), most);
     if (shared) {
       qkv = shared->qkv;
       attn = shared->attn;
     } else {
-      floats(qkv, MostOf(config, &LayerShape::qkv_panels) * kernels::kPanelRows, most);
-      floats(attn, MostQRows(config), most);
+      floats(qkv, MostQkv(config), most);
+      floats(attn, MostAttended(config), most);
     }
     acts(ffn, config.Most([](const model::LayerSpec& layer) {
       const LayerShape shape(layer);
@@ -106,9 +120,17 @@ Activations::Activations(const model::ModelConfig& config, size_t n_threads, siz
     floats(logits, RoundUp(config.vocab, kernels::kPanelRows), logit);
     acts(shared_dim, dim_blocks, most);
     acts(shared_q, q_blocks, most);
+    if (query_blocks != 0) acts(shared_latent, query_blocks, most);
     for (ThreadActivations& thread : threads) {
       acts(thread.dim, dim_blocks, few);
       acts(thread.q, q_blocks, few);
+      if (query_blocks != 0) acts(thread.latent, query_blocks, few);
+      if (is_latent) {
+        acts(thread.of_head,
+             std::max(MostOf(config, &LayerShape::key_blocks),
+                      MostOf(config, &LayerShape::value_blocks)),
+             kHeadRows);
+      }
       floats(thread.ffn_tile, 4 * kernels::kPanelRows, most);
       thread.scratch = reinterpret_cast<float*>(take(scratch_floats * sizeof(float)));
     }

@@ -40,10 +40,15 @@ struct HeadPlanes {
   ActRows plane[2];
 };
 
+// Rows of a head that are multiplied at a time (HeadProductOperand).
+inline constexpr size_t kHeadRows = 64;
+
 struct ThreadActivations {
   ActRows dim;         // normalised and quantised residual: input of QKV and gate/up
   HeadPlanes head;     // the same for lm_head
   ActRows q;           // quantised attention output: input of O
+  ActRows latent;      // of latent attention: input of query up
+  ActRows of_head;     // of latent attention: a head's input of key up or value up, [kHeadRows]
   FloatRows ffn_tile;  // one FFN unit: 32 gate, 32 up
   float* scratch;      // [kNormRows][dim], each padded to blocks; or a row's queries, or rows of
                        // attention's output, if their norms need that, or all layers' inputs
@@ -53,7 +58,8 @@ struct ThreadActivations {
 // they lie in memory that both sockets map (pipeline/stage/exchange.h), with the same strides.
 struct AttentionIoRows {
   FloatRows qkv;   // [kv_heads][group_panels * 16], in LayerShape's order
-  FloatRows attn;  // attention output, [heads * head_size]
+                   // of latent attention [heads + 1][head size]: queries, and the key
+  FloatRows attn;  // attention output, [model::LayerSpec::attended_size]
 };
 size_t OddStride(size_t floats);  // the stride of rows of that many floats
 // Strides in floats, for the layer with the longest rows.
@@ -78,15 +84,18 @@ class Activations {
   // Where a norm follows O and down: their output, [dim]; and the residual between the two, and
   // before what a layer input adds, of micro-batches of up to few_rows rows.
   FloatRows attention_branch, ffn_branch, between[2];
-  FloatRows inputs;              // all layers' inputs (model::LayerSpec::input_size)
-  FloatRows projected;           // q, k and v before norms of whole rows, like qkv
-  FloatRows qkv;                 // [kv_heads][group_panels * 16], in LayerShape's order
-  FloatRows attn;                // attention output, [heads * head_size]
-  ActRows ffn;                   // gated and quantised, [ffn] of layers without experts, or of a
-                                 // layer input
-  FloatRows logits;              // [vocab padded to 16]
-  FloatRows largest;             // the largest logit of each of lm_head's panels
-  ActRows shared_dim, shared_q;  // like ThreadActivations', for more than few_rows rows
+  FloatRows inputs;     // all layers' inputs (model::LayerSpec::input_size)
+  FloatRows projected;  // q, k and v before norms of whole rows, in LayerShape's order; or
+                        // of latent attention
+  FloatRows queries;    // of latent attention with a query_rank: what query up gives
+  FloatRows valued;     // of latent attention: what value up gives
+  FloatRows qkv, attn;  // AttentionIoRows
+  ActRows ffn;          // gated and quantised, [ffn] of layers without experts, or of a
+                        // layer input
+  FloatRows logits;     // [vocab padded to 16]
+  FloatRows largest;    // the largest logit of each of lm_head's panels
+  // like ThreadActivations', for more than few_rows rows
+  ActRows shared_dim, shared_q, shared_latent;
   HeadPlanes shared_head;
   std::vector<ThreadActivations> threads;
   size_t few_rows, max_batch_tokens, logit_rows;

@@ -20,12 +20,14 @@ using model::TensorRole;
 
 namespace {
 
+// 0 of a matrix that the layer does not have.
 size_t BlocksOf(const model::LayerSpec& layer, TensorRole role) {
-  return CeilDiv(layer.tensor(role).cols, kBlock);
+  return layer.Has(role) ? CeilDiv(layer.tensor(role).cols, kBlock) : 0;
 }
 size_t PanelsOf(const model::LayerSpec& layer, TensorRole role) {
-  return CeilDiv(layer.tensor(role).rows, kPanelRows);
+  return layer.Has(role) ? CeilDiv(layer.tensor(role).rows, kPanelRows) : 0;
 }
+bool HasQueryUp(const model::LayerSpec& layer) { return layer.latent.query_rank != 0; }
 size_t RowsOfGroup(const model::LayerSpec& layer, size_t group) {
   size_t sum = 0;
   for (const model::RowsOfRole& rows : model::RowsOfHead(layer, group)) sum += rows.rows;
@@ -74,16 +76,19 @@ std::vector<MatrixPanels::Run> RunsOfQkv(const model::LayerSpec& layer, const La
 
 const char* NameOf(PanelMatrix matrix) {
   constexpr std::array<const char*, kPanelMatrices> kNames = {
-      "qkv",         "o",          "ffn",       "down",    "shared ffn",
-      "shared down", "input gate", "input out", "lm_head", "inputs"};
+      "qkv",        "query up",    "key up",     "value up",  "o",       "ffn",   "down",
+      "shared ffn", "shared down", "input gate", "input out", "lm_head", "inputs"};
   return kNames[IndexOf(matrix)];
 }
 
 LayerShape::LayerShape(const model::LayerSpec& layer)
-    : dim_blocks(BlocksOf(layer, TensorRole::kQ)),
+    : dim_blocks(CeilDiv(layer.sizes.dim, kBlock)),
       q_blocks(CeilDiv(layer.output_size(), kBlock)),
-      ffn_blocks(layer.has_ffn() ? BlocksOf(layer, TensorRole::kDown) : 0),
+      ffn_blocks(BlocksOf(layer, TensorRole::kDown)),
       shared_blocks(CeilDiv(layer.experts.shared_ffn, kBlock)),
+      query_blocks(HasQueryUp(layer) ? BlocksOf(layer, TensorRole::kQ) : 0),
+      key_blocks(BlocksOf(layer, TensorRole::kKeyUp)),
+      value_blocks(BlocksOf(layer, TensorRole::kValueUp)),
       group_rows(RowsOfGroup(layer, 0)),
       group_panels(CeilDiv(group_rows, kPanelRows)),
       kv_heads(layer.sizes.kv_heads),
@@ -91,6 +96,9 @@ LayerShape::LayerShape(const model::LayerSpec& layer)
       state_panels(CeilDiv(state_rows, kPanelRows)),
       state_groups(layer.groups() - kv_heads),
       qkv_panels(kv_heads * group_panels + state_groups * state_panels),
+      query_panels(HasQueryUp(layer) ? PanelsOf(layer, TensorRole::kQ) : 0),
+      key_panels(PanelsOf(layer, TensorRole::kKeyUp)),
+      value_panels(PanelsOf(layer, TensorRole::kValueUp)),
       o_panels(PanelsOf(layer, TensorRole::kO)),
       ffn_units(ffn_blocks * std::max<size_t>(1, layer.experts.count)),
       down_panels(layer.has_ffn() ? CeilDiv(layer.sizes.dim, kPanelRows) : 0),
@@ -148,8 +156,14 @@ LayerPanels::LayerPanels(const model::ModelConfig& config, size_t layer) {
       !spec.gated() || same(TensorRole::kSharedGate, TensorRole::kSharedUp);
   mixed_ = qkv.empty() || !gate_is_as_up || !shared_gate_is_as_up || !one_o;
   if (qkv.empty()) qkv = {{narrow(shape.qkv_panels), {shape.dim_blocks, kernels::kQ8Panel}}};
+  const auto plain = [&](size_t count, size_t blocks, TensorRole role) {
+    return MatrixPanels{.count = narrow(count), .runs = {{1, {blocks, format(role)}}}};
+  };
   matrices_ = {
       {{.count = narrow(shape.qkv_panels), .runs = std::move(qkv)},
+       plain(shape.query_panels, shape.query_blocks, TensorRole::kQ),
+       plain(shape.key_panels, shape.key_blocks, TensorRole::kKeyUp),
+       plain(shape.value_panels, shape.value_blocks, TensorRole::kValueUp),
        {.count = narrow(shape.o_panels),
         .runs = {{1, {shape.q_blocks, one_o ? format(TensorRole::kO) : kernels::kQ8Panel}}}},
        {.count = narrow(shape.ffn_units),
@@ -164,13 +178,11 @@ LayerPanels::LayerPanels(const model::ModelConfig& config, size_t layer) {
         .runs = {{1,
                   {shape.dim_blocks,
                    shared_gate_is_as_up ? format(TensorRole::kSharedUp) : kernels::kQ8Panel}}}},
-       {.count = narrow(shape.shared_down),
-        .runs = {{1, {shape.shared_blocks, format(TensorRole::kSharedDown)}}}},
+       plain(shape.shared_down, shape.shared_blocks, TensorRole::kSharedDown),
        {.count = narrow(shape.input_blocks),
         .of_unit = 2,
         .runs = {{1, {shape.dim_blocks, format(TensorRole::kInputGate)}}}},
-       {.count = narrow(shape.input_out),
-        .runs = {{1, {shape.input_blocks, format(TensorRole::kInputOut)}}}}}};
+       plain(shape.input_out, shape.input_blocks, TensorRole::kInputOut)}};
 }
 
 uint64_t LayerPanels::bytes(PanelMatrix matrix, PanelRange range) const {
@@ -423,8 +435,9 @@ ShardPlan MakeShardPlan(const model::ModelConfig& config, size_t threads,
   for (const model::LayerSpec& kind : config.kinds) {
     const LayerShape& shape = shapes.emplace_back(kind);
     for (const size_t panels :
-         {shape.qkv_panels, shape.o_panels, shape.ffn_units, shape.down_panels, shape.shared_units,
-          shape.shared_down, shape.input_blocks, shape.input_out})
+         {shape.qkv_panels, shape.query_panels, shape.key_panels, shape.value_panels,
+          shape.o_panels, shape.ffn_units, shape.down_panels, shape.shared_units, shape.shared_down,
+          shape.input_blocks, shape.input_out})
       panels_of.push_back(panels);
   }
   for (size_t t = 0; t < threads; ++t) {

@@ -30,7 +30,9 @@ using PanelRange = Range<uint32_t>;
 //  gate/up  in units of 4 panels: 32 rows of gate (2 panels) and the same 32 rows of up, so that a
 //           thread computes, gates and quantises whole blocks of the FFN activation without other
 //           threads; of 2 panels where there is no gate;
-//  O, down, lm_head   rows in order;
+//  query up, O, down, lm_head   rows in order;
+//  key up, value up   of latent attention (model::LatentSpec): rows in order, so that a head's are
+//           whole panels;
 //  gate/up of experts   unit u of expert e is u * experts + e: each thread has some units of all
 //           experts, so that whichever are chosen, all threads have work;
 //  down of experts      panel p is panel p of all experts, one after another: a thread adds what
@@ -39,14 +41,16 @@ using PanelRange = Range<uint32_t>;
 //  gate of a layer input  in units of 2 panels, a block of what it makes.
 struct LayerShape {
   explicit LayerShape(const model::LayerSpec& layer);
-  // ceil(inputs / 32) of dim, heads * head_size, ffn and the shared expert's ffn
+  // ceil(inputs / 32) of dim, O's, ffn and the shared expert's ffn
   size_t dim_blocks, q_blocks, ffn_blocks, shared_blocks;
+  // The same of latent attention's queries, and of a head of key up and value up; 0 without it.
+  size_t query_blocks, key_blocks, value_blocks;
   size_t group_rows;    // rows of one KV head
   size_t group_panels;  // ceil(group_rows / 16)
   size_t kv_heads;
   // The same of a state beside attention, whose groups follow; 0 without one.
   size_t state_rows, state_panels, state_groups;
-  size_t qkv_panels, o_panels, ffn_units, down_panels;
+  size_t qkv_panels, query_panels, key_panels, value_panels, o_panels, ffn_units, down_panels;
   uint32_t unit_panels;              // of a unit, the shared expert's, too
   size_t experts;                    // 0: none
   size_t shared_units, shared_down;  // units and panels of the shared expert
@@ -60,10 +64,14 @@ struct LayerShape {
 };
 
 // The matrices that threads have panels of. kFfn is gate and up together, counted in units.
-// kSharedFfn and kSharedDown: those of a shared expert. kInputGate (in units) and kInputOut: those
-// of a layer input. No layer's: kLmHead, and kInputs, which makes all layers' inputs.
+// kQueryUp, kKeyUp and kValueUp: those of latent attention. kSharedFfn and kSharedDown: those of a
+// shared expert. kInputGate (in units) and kInputOut: those of a layer input. No layer's: kLmHead,
+// and kInputs, which makes all layers' inputs.
 enum class PanelMatrix : uint8_t {
   kQkv,
+  kQueryUp,
+  kKeyUp,
+  kValueUp,
   kO,
   kFfn,
   kDown,
@@ -74,11 +82,12 @@ enum class PanelMatrix : uint8_t {
   kLmHead,
   kInputs
 };
-inline constexpr size_t kPanelMatrices = 10;
-inline constexpr std::array kLayerMatrices = {PanelMatrix::kQkv,       PanelMatrix::kO,
-                                              PanelMatrix::kFfn,       PanelMatrix::kDown,
-                                              PanelMatrix::kSharedFfn, PanelMatrix::kSharedDown,
-                                              PanelMatrix::kInputGate, PanelMatrix::kInputOut};
+inline constexpr size_t kPanelMatrices = 13;
+inline constexpr std::array kLayerMatrices = {
+    PanelMatrix::kQkv,       PanelMatrix::kQueryUp,   PanelMatrix::kKeyUp,
+    PanelMatrix::kValueUp,   PanelMatrix::kO,         PanelMatrix::kFfn,
+    PanelMatrix::kDown,      PanelMatrix::kSharedFfn, PanelMatrix::kSharedDown,
+    PanelMatrix::kInputGate, PanelMatrix::kInputOut};
 constexpr size_t IndexOf(PanelMatrix matrix) { return static_cast<size_t>(matrix); }
 // The number of a matrix of a kind of layer (model::ModelConfig::kinds) among all that threads have
 // panels of: lm_head and kInputs, for which `kind` does not matter, then kind by kind.

@@ -154,18 +154,36 @@ struct QkvSource {
   size_t row = 0;
 };
 
+void AppendRows(const model::LayerSpec& layer, std::span<const model::RowsOfRole> heads,
+                std::vector<std::optional<QkvSource>>& rows) {
+  for (const model::RowsOfRole& of : heads) {
+    for (size_t r = 0; r < of.rows; ++r) {
+      rows.emplace_back(
+          QkvSource{of.role, of.first + (of.rotates ? model::HeadRow(layer.rotary, r) : r)});
+    }
+  }
+}
+
 // All rows of a layer in QKV order (see LayerShape); nullopt: a row of zeros.
 std::vector<std::optional<QkvSource>> QkvRows(const model::LayerSpec& layer) {
   const LayerShape shape(layer);
   std::vector<std::optional<QkvSource>> rows;
   for (size_t group = 0; group < layer.groups(); ++group) {
-    for (const model::RowsOfRole& of : model::RowsOfHead(layer, group)) {
-      for (size_t r = 0; r < of.rows; ++r) {
-        rows.emplace_back(
-            QkvSource{of.role, of.first + (of.rotates ? model::HeadRow(layer.rotary, r) : r)});
-      }
-    }
+    AppendRows(layer, model::RowsOfHead(layer, group), rows);
     rows.resize(shape.of_group(group).end * kPanelRows);
+  }
+  return rows;
+}
+
+// The rows of kQ of latent attention with a query_rank.
+std::vector<RowSource> QueryUpRows(const model::LayerSpec& layer, const RowsOfTensor& matrix,
+                                   PanelRange panels) {
+  std::vector<std::optional<QkvSource>> all;
+  AppendRows(layer, model::QueryRows(layer), all);
+  std::vector<RowSource> rows(panels.count() * kPanelRows);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const size_t row = panels.begin * kPanelRows + i;
+    if (row < all.size()) rows[i] = matrix.Row(all[row]->row);
   }
   return rows;
 }
@@ -412,6 +430,12 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
           return FfnRows(tensor(TensorRole::kSharedGate), tensor(TensorRole::kSharedUp), range);
         case PanelMatrix::kDown:
           return PlainRows(tensor(TensorRole::kDown), range);
+        case PanelMatrix::kQueryUp:
+          return QueryUpRows(spec, tensor(TensorRole::kQ), range);
+        case PanelMatrix::kKeyUp:
+          return PlainRows(tensor(TensorRole::kKeyUp), range);
+        case PanelMatrix::kValueUp:
+          return PlainRows(tensor(TensorRole::kValueUp), range);
         case PanelMatrix::kSharedDown:
           return PlainRows(tensor(TensorRole::kSharedDown), range);
         case PanelMatrix::kInputGate:
@@ -428,9 +452,7 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
         }
       }
     };
-    for (const PanelMatrix matrix :
-         {PanelMatrix::kO, PanelMatrix::kFfn, PanelMatrix::kDown, PanelMatrix::kSharedFfn,
-          PanelMatrix::kSharedDown, PanelMatrix::kInputGate, PanelMatrix::kInputOut}) {
+    for (const PanelMatrix matrix : std::span(kLayerMatrices).subspan(1)) {  // behind kQkv
       to.panels[IndexOf(matrix)] = out;
       if (panels.all(matrix).count() == 0) continue;
       const PanelShape& panel = panels.of(matrix, 0);

@@ -76,6 +76,9 @@ void WeightNode::MakeProducts(const WeightNodeOptions& options) {
     if (matrix == PanelMatrix::kInputOut) return activations_.ffn;
     if (matrix == PanelMatrix::kDown)
       return target == Target::kExperts ? experts_.z : activations_.ffn;
+    if (matrix == PanelMatrix::kQueryUp) return activations_.shared_latent;
+    if (matrix == PanelMatrix::kKeyUp || matrix == PanelMatrix::kValueUp)
+      return activations_.threads[0].of_head;
     return matrix == PanelMatrix::kO            ? activations_.shared_q
            : matrix == PanelMatrix::kSharedDown ? experts_.shared_z
                                                 : activations_.shared_dim;
@@ -109,7 +112,12 @@ void WeightNode::MakeProducts(const WeightNodeOptions& options) {
     const LayerShape shape(config_.kinds[kind]);
     const size_t groups = shape.state_groups == 0 ? 1 : config_.kinds[kind].groups();
     for (uint32_t panel = 0; panel < shape.of_group(groups - 1).end; ++panel)
-      make(PanelMatrix::kQkv, panels.of(PanelMatrix::kQkv, panel), activations_.qkv);
+      make(PanelMatrix::kQkv, panels.of(PanelMatrix::kQkv, panel), ProjectedOf(layer));
+    for (const auto& [matrix, y] : {std::pair{PanelMatrix::kQueryUp, &activations_.queries},
+                                    std::pair{PanelMatrix::kKeyUp, &activations_.qkv},
+                                    std::pair{PanelMatrix::kValueUp, &activations_.valued}}) {
+      if (panels.all(matrix).count() != 0) make(matrix, panels.of(matrix, 0), *y);
+    }
     make_residual(PanelMatrix::kO, layer);
     if (config_.kinds[kind].has_ffn()) {
       make_for(PanelMatrix::kFfn, panels.of(PanelMatrix::kFfn, 0), activations_.threads[0].ffn_tile,
@@ -373,9 +381,7 @@ void WeightNode::AddQkvPart(size_t thread, size_t layer, ProgramForm form, const
                             sync::EpochFlag* ready, Steps& steps) {
   const ActRows& x =
       form == ProgramForm::kManyRows ? activations_.shared_dim : activations_.threads[thread].dim;
-  const bool row_norm = config_.layer(layer).qk_norm == model::QkNorm::kRow;
-  ProductOperand operand = OperandOf(part, PanelMatrix::kQkv, layer, x,
-                                     row_norm ? activations_.projected : activations_.qkv);
+  ProductOperand operand = OperandOf(part, PanelMatrix::kQkv, layer, x, ProjectedOf(layer));
   operand.bias = shards_[part.home]->QkvBias(layer, part.panels.begin);
   steps.Add(MakeStep(ProductStep, Keep(products_, operand), StepKind::kQkv, layer, false, ready));
 }
@@ -411,14 +417,19 @@ void WeightNode::AddKeep(size_t thread, size_t layer, ProgramForm form, Steps& s
          {extent.panels.begin * kernels::kBlock,
           std::min<size_t>(config_.input_size, extent.panels.end * kernels::kBlock)});
   }
-  AddQuantizeAttended(thread, layer, form, true, steps);
+  if (config_.layer(layer).latent.any()) {
+    AddValueUp(thread, layer, form, true, steps);
+  } else {
+    AddQuantizeAttended(thread, layer, form, true, steps);
+  }
 }
 
 void WeightNode::AddAfterAttention(size_t thread, size_t layer, ProgramForm form, size_t half,
                                    bool kept, Steps& steps) {
   for (const model::LayerOp& op : config_.layer(layer).AfterAttention()) {
-    if (op.kind == model::OpKind::kO && !kept)
-      AddQuantizeAttended(thread, layer, form, false, steps);
+    const bool is_o = op.kind == model::OpKind::kO, latent = config_.layer(layer).latent.any();
+    if (is_o && latent && !kept) AddValueUp(thread, layer, form, false, steps);
+    if (is_o && (latent || !kept)) AddQuantizeAttended(thread, layer, form, false, steps);
     AddOp(thread, layer, form, half, op, steps);
   }
 }
@@ -532,6 +543,95 @@ void WeightNode::AddRowNorm(size_t thread, size_t layer, ProgramForm form,
   steps.Add(MakeStep(RowNormStep, operand, StepKind::kNorm, layer, shared));
   for (sync::EpochFlag* const flag : flags)
     steps.Add(MakeStep(nullptr, nullptr, StepKind::kQkv, layer, false, flag));
+}
+
+void WeightNode::AddLatent(size_t thread, size_t layer, ProgramForm form,
+                           std::span<sync::EpochFlag* const> flags, Steps& steps) {
+  const model::LayerSpec& spec = config_.layer(layer);
+  const LayerShard& shard = shards_[thread]->layers()[layer];
+  const bool shared = form == ProgramForm::kManyRows, down = spec.latent.query_rank != 0;
+  steps.Add(MakeStep(nullptr, nullptr, StepKind::kQkv, layer, true));
+  if (down) {
+    const ActRows& latent =
+        shared ? activations_.shared_latent : activations_.threads[thread].latent;
+    const NormOperand* norm =
+        Keep(norms_, NormOperand{.elementwise = &elementwise_,
+                                 .norms = elementwise_.rms_norms,
+                                 .x = activations_.projected,
+                                 .weight = shard.of(model::TensorRole::kQueryDownNorm),
+                                 .n = spec.latent.query_rank,
+                                 .epsilon = spec.norm_epsilon,
+                                 .scratch = activations_.threads[thread].scratch,
+                                 .out = latent,
+                                 .share = ShareOf(thread, form),
+                                 .planes = nullptr});
+    steps.Add(MakeStep(NormStep, norm, StepKind::kNorm, layer, shared));
+    for (const PanelExtent& extent : Work(form, thread, layer, PanelMatrix::kQueryUp)) {
+      const ProductOperand operand =
+          OperandOf(extent, PanelMatrix::kQueryUp, layer, latent, activations_.queries);
+      steps.Add(MakeStep(ProductStep, Keep(products_, operand), StepKind::kQkv, layer, false));
+    }
+    steps.back().barrier = true;
+  }
+  const FloatRows& queries = down ? activations_.queries : activations_.projected;
+  const size_t of_query = spec.latent.key_size + spec.rotary.dim;
+  const LatentOperand* operand = Keep(
+      latents_, LatentOperand{.elementwise = &elementwise_,
+                              .x = activations_.projected,
+                              .queries = queries,
+                              .to = activations_.qkv,
+                              .heads = spec.sizes.heads,
+                              .query_stride = of_query,
+                              .head_stride = spec.sizes.head_size,
+                              .first_rotated = spec.latent.key_size,
+                              .rotated = spec.rotary.dim,
+                              .key = down ? spec.latent.query_rank : spec.sizes.heads * of_query,
+                              .rank = spec.latent.rank,
+                              .weight = shard.of(model::TensorRole::kLatentNorm),
+                              .epsilon = spec.norm_epsilon,
+                              .share = ShareOf(thread, ProgramForm::kManyRows)});
+  steps.Add(MakeStep(LatentStep, operand, StepKind::kNorm, layer, false));
+  FloatRows keys = activations_.qkv;
+  keys.data += spec.rotary.dim;
+  AddHeadProduct(thread, layer, form, PanelMatrix::kKeyUp, queries, of_query, keys,
+                 spec.sizes.head_size, false, steps);
+  for (sync::EpochFlag* const flag : flags)
+    steps.Add(MakeStep(nullptr, nullptr, StepKind::kQkv, layer, false, flag));
+}
+
+void WeightNode::AddHeadProduct(size_t thread, size_t layer, ProgramForm form, PanelMatrix matrix,
+                                const FloatRows& x, size_t x_stride, const FloatRows& y,
+                                size_t y_stride, bool logit_rows, Steps& steps) {
+  const model::LatentSpec& latent = config_.layer(layer).latent;
+  const bool of_keys = matrix == PanelMatrix::kKeyUp;
+  for (const PanelExtent& extent : Work(form, thread, layer, matrix)) {
+    const HeadProductOperand* operand =
+        Keep(head_products_,
+             HeadProductOperand{
+                 .gemm = FindGemm(matrix, layer_panels_[layer].of(matrix, 0)),
+                 .elementwise = &elementwise_,
+                 .panels = shards_[extent.home]->Panel(matrix, layer, extent.panels.begin),
+                 .first_panel = extent.panels.begin,
+                 .n_panels = extent.panels.count(),
+                 .panels_of_head = (of_keys ? latent.rank : latent.value_size) / kPanelRows,
+                 .x = x,
+                 .y = y,
+                 .x_stride = x_stride,
+                 .y_stride = y_stride,
+                 .n = of_keys ? latent.key_size : latent.rank,
+                 .act = activations_.threads[thread].of_head,
+                 .logit_rows = logit_rows});
+    steps.Add(
+        MakeStep(HeadProductStep, operand, of_keys ? StepKind::kQkv : StepKind::kO, layer, false));
+  }
+  steps.back().barrier = true;
+}
+
+void WeightNode::AddValueUp(size_t thread, size_t layer, ProgramForm form, bool logit_rows,
+                            Steps& steps) {
+  const model::LatentSpec& latent = config_.layer(layer).latent;
+  AddHeadProduct(thread, layer, form, PanelMatrix::kValueUp, activations_.attn, latent.rank,
+                 activations_.valued, latent.value_size, logit_rows, steps);
 }
 
 void WeightNode::AddResidual(size_t thread, size_t layer, ProgramForm form, size_t half,
@@ -702,6 +802,12 @@ void WeightNode::AddPart(size_t thread, size_t layer, size_t index, ActRows x, c
   steps.Add(MakeStep(ProductStep, operand, kind, layer, false));
 }
 
+const FloatRows& WeightNode::ProjectedOf(size_t layer) const {
+  const model::LayerSpec& spec = config_.layer(layer);
+  const bool apart = spec.qk_norm == model::QkNorm::kRow || spec.latent.any();
+  return apart ? activations_.projected : activations_.qkv;
+}
+
 ActRows WeightNode::AttendedOf(size_t thread, ProgramForm form) const {
   return form == ProgramForm::kManyRows ? activations_.shared_q : activations_.threads[thread].q;
 }
@@ -716,12 +822,13 @@ void WeightNode::AddQuantizeAttended(size_t thread, size_t layer, ProgramForm fo
   const size_t plain = weight == nullptr ? spec.output_size() : spec.output_size() - state.q_rows();
   if (plain != 0) {
     const QuantizeOperand* quantize =
-        Keep(quantizes_, QuantizeOperand{.elementwise = &elementwise_,
-                                         .x = activations_.attn,
-                                         .n = plain,
-                                         .out = AttendedOf(thread, form),
-                                         .share = ShareOf(thread, form),
-                                         .logit_rows = logit_rows});
+        Keep(quantizes_,
+             QuantizeOperand{.elementwise = &elementwise_,
+                             .x = spec.latent.any() ? activations_.valued : activations_.attn,
+                             .n = plain,
+                             .out = AttendedOf(thread, form),
+                             .share = ShareOf(thread, form),
+                             .logit_rows = logit_rows});
     steps.Add(
         MakeStep(QuantizeStep, quantize, StepKind::kQuantize, layer, shared && weight == nullptr));
   }

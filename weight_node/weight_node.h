@@ -7,12 +7,13 @@
 //   down panels += residual, B
 // A norm of O's or down's output, its sum to the residual and what follows are one step after that
 // B; each thread keeps its columns of the sum, in the other of two buffers. The norm of a whole row
-// of q and k is a step after one B more. In micro-batches of more than few_rows rows the threads
-// share norm+quantise too (one more barrier after each); the bits are the same. If a panel is cut
-// (PanelPart), a thread with later chunks computes these before anything else of that matrix, and
-// signals; the thread with the first chunks waits for that after all its other work, and adds the
-// sums. With experts, the norm before them also routes, and a B follows it in both forms
-// (expert_steps.h).
+// of q and k is a step after one B more. Latent attention: QKV B (query latent's norm | query up B)
+// latent's norm, key up B attention B value up B quantise | O. In micro-batches of more than
+// few_rows rows the threads share norm+quantise too (one more barrier after each); the bits are the
+// same. If a panel is cut (PanelPart), a thread with later chunks computes these before anything
+// else of that matrix, and signals; the thread with the first chunks waits for that after all its
+// other work, and adds the sums. With experts, the norm before them also routes, and a B follows it
+// in both forms (expert_steps.h).
 #pragma once
 
 #include <deque>
@@ -94,18 +95,21 @@ class WeightNode {
           QkvParts(LayerShape(config_.layer(layer)), Work(form, thread, layer, PanelMatrix::kQkv),
                    layer_panels_[layer]);
       const bool row_norm = config_.layer(layer).qk_norm == model::QkNorm::kRow;
+      const bool latent = config_.layer(layer).latent.any();
       std::vector<sync::EpochFlag*> flags;
       std::vector<uint32_t> begun;  // groups whose first rows are this thread's
       for (size_t i = 0; i < parts.size(); ++i) {
         const bool last = i + 1 == parts.size() || parts[i + 1].group != parts[i].group;
         sync::EpochFlag* const flag = last ? ready(parts[i].group) : nullptr;
-        AddQkvPart(thread, layer, form, parts[i].extent, row_norm ? nullptr : flag, steps);
+        AddQkvPart(thread, layer, form, parts[i].extent, row_norm || latent ? nullptr : flag,
+                   steps);
         if (flag != nullptr) flags.push_back(flag);
         if (i == 0 || parts[i - 1].group != parts[i].group) {
           if (IsFirstOfGroup(layer, parts[i])) begun.push_back(parts[i].group);
         }
       }
       if (row_norm) AddRowNorm(thread, layer, form, flags, std::move(begun), steps);
+      if (latent) AddLatent(thread, layer, form, flags, steps);
     }
   }
   // For the last layer, after whose attention only the logit rows are needed: moves these rows to
@@ -171,6 +175,8 @@ class WeightNode {
   // Quantises the heads' outputs for O.
   void AddQuantizeAttended(size_t thread, size_t layer, ProgramForm, bool logit_rows, Steps&);
   ActRows AttendedOf(size_t thread, ProgramForm) const;
+  // What QKV gives.
+  const FloatRows& ProjectedOf(size_t layer) const;
   // The columns of the residual that the thread's panels of O or down write.
   std::vector<Range<size_t>> ColumnsOf(size_t thread, size_t layer, ProgramForm, PanelMatrix) const;
   // The panels (kFfn: units) of the matrix that the thread writes, one that is cut included.
@@ -206,6 +212,14 @@ class WeightNode {
   // QkNorm::kRow, after all threads' QKV; then the thread signals its flags.
   void AddRowNorm(size_t thread, size_t layer, ProgramForm, std::span<sync::EpochFlag* const> flags,
                   std::vector<uint32_t> begun, Steps&);
+  // Latent attention's queries and keys, after all threads' QKV; then the thread signals its flags.
+  void AddLatent(size_t thread, size_t layer, ProgramForm, std::span<sync::EpochFlag* const> flags,
+                 Steps&);
+  // Key up or value up, then a barrier; x and y with floats between heads.
+  void AddHeadProduct(size_t thread, size_t layer, ProgramForm, PanelMatrix, const FloatRows& x,
+                      size_t x_stride, const FloatRows& y, size_t y_stride, bool logit_rows,
+                      Steps&);
+  void AddValueUp(size_t thread, size_t layer, ProgramForm, bool logit_rows, Steps&);
   bool IsFirstOfGroup(size_t layer, const QkvPart& part) const {
     return part.extent.panels.begin == LayerShape(config_.layer(layer)).of_group(part.group).begin;
   }
@@ -268,6 +282,8 @@ class WeightNode {
   std::deque<AddNormInputOperand> add_norm_inputs_;
   std::deque<RowNormOperand> row_norms_;
   std::deque<std::vector<uint32_t>> groups_;
+  std::deque<HeadProductOperand> head_products_;
+  std::deque<LatentOperand> latents_;
   std::deque<KeepOperand> keeps_;
   std::deque<NormOperand> norms_;
   std::deque<QuantizeOperand> quantizes_;

@@ -130,6 +130,35 @@ struct RowNormOperand {
 };
 void RowNormStep(const void* operand, void* batch);
 
+// y of each head = its panels * quantise(x of the head): products of one matrix whose heads have
+// inputs of their own. logit_rows: x of the rows whose logits are wanted, y from row 0 on.
+struct HeadProductOperand {
+  const kernels::Gemm* gemm;
+  const kernels::Elementwise* elementwise;
+  const uint8_t* panels;
+  size_t first_panel, n_panels, panels_of_head;
+  FloatRows x, y;
+  size_t x_stride, y_stride;  // floats between heads
+  size_t n;                   // inputs of a head
+  ActRows act;                // [kHeadRows]
+  bool logit_rows;
+};
+void HeadProductStep(const void* operand, void* batch);
+
+// Of latent attention (model::LatentSpec), for each row: t of each head from `queries` to the
+// beginning of the head in `to`; behind the heads r and norm(c) from x.
+struct LatentOperand {
+  const kernels::Elementwise* elementwise;
+  FloatRows x, queries, to;
+  size_t heads, query_stride, head_stride;  // floats between heads of queries, of `to`
+  size_t first_rotated, rotated;            // t in a head of queries
+  size_t key, rank;                         // where r and c begin in a row of x
+  const float* weight;                      // [rank]
+  float epsilon;
+  RowShare share;
+};
+void LatentStep(const void* operand, void* batch);
+
 // Moves the rows whose logits are wanted to the beginning: bytes [first, first + count) of each.
 struct KeepOperand {
   std::byte* rows;

@@ -219,6 +219,43 @@ void RowNormStep(const void* operand, void* batch) {
   }
 }
 
+void HeadProductStep(const void* operand, void* batch) {
+  const auto& op = *static_cast<const HeadProductOperand*>(operand);
+  const auto& rows = *static_cast<const BatchRows*>(batch);
+  const uint32_t n_rows = op.logit_rows ? rows.logit_rows : rows.rows;
+  const uint32_t first = FirstRow(rows, op.logit_rows);
+  const size_t panel_bytes = op.gemm->shape().panel.bytes(), end = op.first_panel + op.n_panels;
+  for (size_t panel = op.first_panel, next = panel; panel < end; panel = next) {
+    const size_t head = panel / op.panels_of_head, in_head = panel % op.panels_of_head;
+    next = std::min(end, panel - in_head + op.panels_of_head);
+    for (uint32_t begin = 0; begin < n_rows; begin += kHeadRows) {
+      const uint32_t count = std::min<uint32_t>(n_rows - begin, kHeadRows);
+      for (uint32_t i = 0; i < count; ++i) {
+        const uint32_t m = op.logit_rows ? rows.logit_row[begin + i] : first + begin + i;
+        op.elementwise->quantize(op.x.row(m) + head * op.x_stride, ActRow(op.act, i), op.n);
+      }
+      op.gemm->Run(op.panels + (panel - op.first_panel) * panel_bytes, ActRow(op.act, 0),
+                   op.y.row(first + begin) + head * op.y_stride + in_head * kernels::kPanelRows,
+                   next - panel, count);
+    }
+  }
+}
+
+void LatentStep(const void* operand, void* batch) {
+  const auto& op = *static_cast<const LatentOperand*>(operand);
+  const auto& rows = *static_cast<const BatchRows*>(batch);
+  const auto [begin, end] = RowsOf(rows.rows, op.share);
+  for (uint32_t m = rows.first_row + begin; m < rows.first_row + end; ++m) {
+    float* const to = op.to.row(m);
+    const float* const queries = op.queries.row(m) + op.first_rotated;
+    for (size_t h = 0; h < op.heads; ++h)
+      std::copy_n(queries + h * op.query_stride, op.rotated, to + h * op.head_stride);
+    const float* const key = op.x.row(m) + op.key;
+    float* const r = std::copy_n(key, op.rotated, to + op.heads * op.head_stride);
+    op.elementwise->rms_norm(key + op.rotated, op.weight, r, op.rank, op.epsilon);
+  }
+}
+
 void KeepStep(const void* operand, void* batch) {
   const auto& op = *static_cast<const KeepOperand*>(operand);
   const auto& rows = *static_cast<const BatchRows*>(batch);

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/error.h"
 
 namespace larder::model::inline layer {
 namespace {
@@ -654,9 +653,12 @@ size_t LayerSpec::groups() const {
   return sizes.kv_heads + (recurrence.beside_attention() ? recurrence.key_heads : 0);
 }
 
+size_t LayerSpec::attended_size() const {
+  return sizes.heads * value_size() + (recurrence.beside_attention() ? state_sizes().q_rows() : 0);
+}
+
 size_t LayerSpec::output_size() const {
-  if (latent.any()) return sizes.heads * latent.value_size;
-  return sizes.q_rows() + (recurrence.beside_attention() ? state_sizes().q_rows() : 0);
+  return latent.any() ? sizes.heads * latent.value_size : attended_size();
 }
 
 size_t LayerSpec::norms() const {
@@ -677,12 +679,29 @@ size_t HeadRow(const RotarySpec& rotary, size_t r) {
   return r < half ? 2 * r : 2 * (r - half) + 1;
 }
 
-std::vector<RowsOfRole> RowsOfHead(const LayerSpec& layer, size_t group) {
-  if (layer.latent.any()) {
-    throw Error(
-        "latent attention (MLA): Larder describes such models, but does not compute them yet");
-  }
+std::vector<RowsOfRole> QueryRows(const LayerSpec& layer) {
+  const size_t n = layer.latent.key_size, t = layer.rotary.dim;
   std::vector<RowsOfRole> rows;
+  for (size_t h = 0; h < layer.sizes.heads; ++h) {
+    rows.push_back({TensorRole::kQ, h * (n + t), n});
+    rows.push_back({TensorRole::kQ, h * (n + t) + n, t, true});
+  }
+  return rows;
+}
+
+std::vector<RowsOfRole> RowsOfHead(const LayerSpec& layer, size_t group) {
+  std::vector<RowsOfRole> rows;
+  if (layer.latent.any()) {
+    const size_t query_rank = layer.latent.query_rank;
+    if (query_rank != 0) {
+      rows.push_back({TensorRole::kQueryDown, 0, query_rank});
+    } else {
+      rows = QueryRows(layer);
+    }
+    rows.push_back({TensorRole::kK, layer.latent.rank, layer.rotary.dim, true});
+    rows.push_back({TensorRole::kK, 0, layer.latent.rank});
+    return rows;
+  }
   if (layer.attends() && group < layer.sizes.kv_heads) {
     const LayerSizes& sizes = layer.sizes;
     const size_t queries = sizes.group(), size = sizes.head_size;

@@ -349,10 +349,11 @@ struct LayerSpec {
   bool attends() const { return !recurrent() || recurrence.beside_attention(); }
   // The sizes of the state: those of the layer, unless it has attention, too.
   LayerSizes state_sizes() const;
-  // Groups of rows in front of attention or a state (RowsOfHead), and the columns of O: attention's
-  // come first.
-  size_t groups() const;
-  size_t output_size() const;
+  size_t groups() const;  // of rows in front of attention or a state: RowsOfHead
+  // Elements of what attention sums up for a head; of all heads, and those of a state behind them.
+  size_t value_size() const { return latent.any() ? latent.rank : sizes.head_size; }
+  size_t attended_size() const;
+  size_t output_size() const;                // columns of O
   const TensorSpec* Find(TensorRole) const;  // null if the layer has no such tensor
   bool Has(TensorRole role) const { return Find(role) != nullptr; }
   const TensorSpec& tensor(TensorRole) const;  // the tensor must exist
@@ -434,9 +435,11 @@ struct RowsOfRole {
 // gates of its query heads; of the delta rule: query, key, its value heads, their output gates,
 // betas and alphas; of a convolution: its channels' B, C and x; of Mamba-2: C,
 // B, its heads' x, z and alphas.
-// Beside attention, a state's groups follow those of KV heads. Throws Error for latent attention,
-// of which no Program exists.
+// Beside attention, a state's groups follow those of KV heads. Of latent attention: QueryRows, or
+// with a query_rank kQueryDown; then r and c.
 std::vector<RowsOfRole> RowsOfHead(const LayerSpec&, size_t group);
+// Of latent attention the rows of kQ: of each head n, then t.
+std::vector<RowsOfRole> QueryRows(const LayerSpec&);
 // The delta rule's i-th value head of a key head.
 size_t ValueHead(const LayerSpec&, size_t key_head, size_t i);
 

@@ -123,7 +123,7 @@ std::vector<std::pair<std::string_view, uint32_t>> KeysOfLatent(const ModelShape
           {"attention.kv_lora_rank", u32(rank)},
           {"attention.q_lora_rank", u32(std::max<size_t>(1, shape.dim / 2))},
           {"attention.key_length_mla", u32(rotated + std::max<size_t>(1, rank / 2))},
-          {"attention.value_length_mla", u32(std::max<size_t>(1, rank / 2))}};
+          {"attention.value_length_mla", u32(RoundUp(std::max<size_t>(1, rank / 2), 16))}};
 }
 
 std::vector<std::pair<std::string_view, uint32_t>> KeysOfExperts(const ModelShape& shape) {

@@ -277,8 +277,7 @@ void PrintText(const model::GgufFile& file) {
   if (!found.config || found.config->part.kind != model::ModelPart::Kind::kWhole) return;
   size_t mixed = 0;
   for (size_t layer = 0; layer < found.config->layers; ++layer) {
-    if (!found.config->layer(layer).latent.any())
-      mixed += weight_node::LayerPanels(*found.config, layer).mixed();
+    mixed += weight_node::LayerPanels(*found.config, layer).mixed();
   }
   if (mixed > 0)
     fmt::print(

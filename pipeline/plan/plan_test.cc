@@ -468,13 +468,6 @@ TEST(PlanTest, RefusesAndNotes) {
             std::string::npos);
 }
 
-TEST(PlanTest, RefusesLatentAttention) {
-  const model::ModelConfig latent = model::ConfigOfShape(
-      {.architecture = "deepseek2", .layers = 3, .dim = 64, .heads = 4, .head_size = 32}, "small");
-  EXPECT_EQ(ErrorOf([&] { PlanOf(kThree, latent, "two-packages"); }),
-            "latent attention (MLA): Larder describes such models, but does not compute them yet");
-}
-
 TEST(PlanTest, SocketsThatWereJoined) {
   const std::string text =
       "[[server]]\nname = \"a\"\n[[server.socket]]\nname = \"x\"\nrole = \"auto\"\ncores = "
