@@ -86,6 +86,9 @@ std::unique_ptr<AttentionNode::Kind> AttentionNode::MakeKind(const model::LayerS
                      .window = layer.window,
                      .gates = layer.output_gate ? &kernels::GetRecurrent(options_.isa) : nullptr,
                      .kv = &kv_};
+  kind->shape.norms = layer.norm == model::NormKind::kRms ? kind->shape.elementwise->rms_norms
+                                                          : kind->shape.elementwise->layer_norms;
+  if (layer.qk_norm == model::QkNorm::kEachHead) kind->shape.q_norm_stride = sizes.head_size;
   return kind;
 }
 
@@ -114,7 +117,7 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
     weights->assign(config.layers, nullptr);
     for (size_t layer = 0; layer < config.layers; ++layer) {
       if (const model::TensorSpec* norm = NormOfHeads(config.layer(layer), role))
-        bytes += RoundUp(norm->cols * sizeof(float), kCacheLineBytes);
+        bytes += RoundUp(norm->rows * norm->cols * sizeof(float), kCacheLineBytes);
     }
   }
   for (size_t layer = 0; layer < config.layers; ++layer) {
@@ -156,8 +159,7 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
       if (NormOfHeads(config.layer(layer), role) == nullptr) continue;
       const std::vector<float> of_file = model::ReadVector(file, config, layer, role);
       auto weights = tables_.AllocateArray<float>(of_file.size());
-      for (size_t r = 0; r < weights.size(); ++r)
-        weights[r] = of_file[model::HeadRow(config.layer(layer).rotary, r)];
+      std::ranges::copy(model::InPackedOrder(config.layer(layer), of_file), weights.begin());
       (*norm)[layer] = weights.data();
     }
   }
@@ -230,6 +232,11 @@ void AttentionNode::AddHead(size_t thread, size_t layer, size_t kv_head, size_t 
   const std::optional<size_t>& kv_of = config_.layer(layer).kv_of;
   const size_t kv_layer = kv_of ? *kv_of - config_.first_layer : layer;
   const bool after_rope = config_.layer(layer).qk_norm == model::QkNorm::kHeadAfterRope;
+  const bool each_head = config_.layer(layer).qk_norm == model::QkNorm::kEachHead;
+  const float* const q_norm =
+      each_head ? q_norm_[layer] + kv_head * sizes.group() * sizes.head_size : q_norm_[layer];
+  const float* const k_norm =
+      each_head ? k_norm_[layer] + kv_head * sizes.head_size : k_norm_[layer];
   Step common_fields;
   common_fields.epoch_offset = static_cast<uint32_t>(layer + 1);
   common_fields.layer = static_cast<uint16_t>(layer);
@@ -248,17 +255,17 @@ void AttentionNode::AddHead(size_t thread, size_t layer, size_t kv_head, size_t 
   };
 
   if (first && !kv_of) {
-    Step& append = add(StepKind::kAppend, AppendStep,
-                       &appends_.emplace_back(
-                           AppendOperand{.shape = &kind.shape,
-                                         .scratch = kind.scratch[thread],
-                                         .qkv = qkv,
-                                         .qkv_stride = io_.qkv_stride,
-                                         .k_norm = after_rope ? nullptr : k_norm_[layer],
-                                         .k_norm_after_rope = after_rope ? k_norm_[layer] : nullptr,
-                                         .balance = biases_.of(kv_layer, kv_head).of_keys,
-                                         .layer = layer,
-                                         .kv_head = kv_head}));
+    Step& append =
+        add(StepKind::kAppend, AppendStep,
+            &appends_.emplace_back(AppendOperand{.shape = &kind.shape,
+                                                 .scratch = kind.scratch[thread],
+                                                 .qkv = qkv,
+                                                 .qkv_stride = io_.qkv_stride,
+                                                 .k_norm = after_rope ? nullptr : k_norm,
+                                                 .k_norm_after_rope = after_rope ? k_norm : nullptr,
+                                                 .balance = biases_.of(kv_layer, kv_head).of_keys,
+                                                 .layer = layer,
+                                                 .kv_head = kv_head}));
     wait_for(append, projected);
     if (shared) append.signal = appended;
   }
@@ -267,8 +274,8 @@ void AttentionNode::AddHead(size_t thread, size_t layer, size_t kv_head, size_t 
       .scratch = kind.scratch[thread],
       .qkv = qkv,
       .qkv_stride = io_.qkv_stride,
-      .q_norm = after_rope ? nullptr : q_norm_[layer],
-      .q_norm_after_rope = after_rope ? q_norm_[layer] : nullptr,
+      .q_norm = after_rope ? nullptr : q_norm,
+      .q_norm_after_rope = after_rope ? q_norm : nullptr,
       .bias = biases_.of(kv_layer, kv_head),
       .sinks = sinks_[layer] == nullptr ? nullptr : sinks_[layer] + kv_head * sizes.group(),
       .layer = layer,

@@ -32,8 +32,10 @@ struct AttentionShape {
   const float* rope;                   // [context][rotary_dim]: cos[half], sin[half]
   const float* temperature = nullptr;  // [context]: what multiplies queries; null: nothing does
   const kernels::Elementwise* elementwise;
-  const kernels::Gemm* scores;  // query blocks x key pages
-  size_t chunk_stride;          // floats between queries of scores
+  kernels::NormsFn norms = nullptr;  // of q and k, if they have any
+  size_t q_norm_stride = 0;          // from the weights of a query head's norm to those of the next
+  const kernels::Gemm* scores;       // query blocks x key pages
+  size_t chunk_stride;               // floats between queries of scores
   size_t max_values_queries;
   const kernels::ValuesFn* values;  // [max_values_queries + 1]
   size_t tile_queries;              // the most queries of one tile: rows * group
@@ -91,7 +93,7 @@ struct AttentionOperand {
   AttentionScratch scratch;
   float* qkv;
   size_t qkv_stride;
-  const float* q_norm;                       // [head_size] or null
+  const float* q_norm;                       // [head_size], or [group][head_size], or null
   const float* q_norm_after_rope = nullptr;  // the same
   KeyBiasWaves bias;
   const float* sinks = nullptr;  // [group], or null: what takes part in the softmaxes' sums

@@ -99,6 +99,10 @@ inline float QueryScale(const AttentionShape& shape, size_t position) {
   return shape.query_scale * shape.temperature[position];
 }
 
+inline void NormHead(const AttentionShape& shape, const float* weights, float* head) {
+  shape.norms(&head, weights, &head, 1, shape.head_size, shape.epsilon);
+}
+
 // Norm, rotation, scale and quantisation of the tile's queries, ordered by row, then by head.
 void QuantizeQueries(const AttentionOperand& op, const Tile& tile) {
   const AttentionShape& shape = *op.shape;
@@ -111,10 +115,9 @@ void QuantizeQueries(const AttentionOperand& op, const Tile& tile) {
       float* q = op.qkv + (tile.shared_row + r) * op.qkv_stride + h * shape.head_size;
       if (tile.split())
         q = std::copy_n(q, shape.head_size, op.scratch.query) - shape.head_size;  // others read q
-      if (op.q_norm) elementwise.rms_norm(q, op.q_norm, q, shape.head_size, shape.epsilon);
+      if (op.q_norm) NormHead(shape, op.q_norm + h * shape.q_norm_stride, q);
       if (shape.rotary_dim > 0) elementwise.rope(q, rope, shape.rotary_dim / 2);
-      if (op.q_norm_after_rope)
-        elementwise.rms_norm(q, op.q_norm_after_rope, q, shape.head_size, shape.epsilon);
+      if (op.q_norm_after_rope) NormHead(shape, op.q_norm_after_rope, q);
       if (op.bias.pairs > 0)
         BiasTerms(shape, op.bias, q, scale,
                   op.scratch.terms + 2 * op.bias.pairs * (r * shape.group + h));
@@ -270,11 +273,10 @@ void AppendStep(const void* operand, void* batch) {
     const size_t in_chunk = position % kChunkPositions;
     const KvChunk at =
         shape.kv->chunk(rows.slot[m], position / kChunkPositions, op.layer, op.kv_head);
-    if (op.k_norm) shape.elementwise->rms_norm(k, op.k_norm, k, shape.head_size, shape.epsilon);
+    if (op.k_norm) NormHead(shape, op.k_norm, k);
     if (shape.rotary_dim > 0)
       shape.elementwise->rope(k, shape.rope + position * shape.rotary_dim, shape.rotary_dim / 2);
-    if (op.k_norm_after_rope)
-      shape.elementwise->rms_norm(k, op.k_norm_after_rope, k, shape.head_size, shape.epsilon);
+    if (op.k_norm_after_rope) NormHead(shape, op.k_norm_after_rope, k);
     QuantizeKey(shape, k, op.balance, op.scratch.act, blocks);
     kernels::PackKey(blocks, shape.blocks, in_chunk % kPagePositions,
                      at.keys + in_chunk / kPagePositions * kv.key_page_bytes);

@@ -279,15 +279,6 @@ std::vector<float> ExpertDownBiases(const model::GgufFile& file, const model::Mo
   return biases;
 }
 
-// A norm's weights over whole heads, in the order of packed rows.
-std::vector<float> InPackedOrder(const model::LayerSpec& layer, const std::vector<float>& weights) {
-  std::vector<float> packed(weights.size());
-  const size_t head_size = layer.sizes.head_size;
-  for (size_t i = 0; i < weights.size(); ++i)
-    packed[i] = weights[i / head_size * head_size + model::HeadRow(layer.rotary, i % head_size)];
-  return packed;
-}
-
 }  // namespace
 
 size_t RouterRows(const model::LayerSpec& layer) {
@@ -495,7 +486,7 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
       if (!IsKept(spec, vector)) continue;
       std::vector<float> values = model::ReadVector(file, config_, layer, vector.role);
       if (vector.role == TensorRole::kQNorm || vector.role == TensorRole::kKNorm)
-        values = InPackedOrder(spec, values);
+        values = model::InPackedOrder(spec, values);
       to.vectors[static_cast<size_t>(vector.role)] = Place(values, arena_);
     }
     if (spec.experts.count != 0) {

@@ -95,6 +95,7 @@ const std::vector<std::pair<const char*, std::function<void(ModelConfig&)>>> kCh
     {"an operation's norm behind",
      [](ModelConfig& c) { c.kinds[0].ops[3].post_norm = TensorRole::kPostAttnNorm; }},
     {"qk_norm", [](ModelConfig& c) { c.kinds[0].qk_norm = QkNorm::kRow; }},
+    {"qk_norm of each head", [](ModelConfig& c) { c.kinds[0].qk_norm = QkNorm::kEachHead; }},
     {"qk_norm after rotation", [](ModelConfig& c) { c.kinds[0].qk_norm = QkNorm::kHeadAfterRope; }},
     {"temperature", [](ModelConfig& c) { c.kinds[0].temperature.beta = 0.5; }},
     {"temperature's length",

@@ -1,8 +1,8 @@
 // Command R (Cohere; transformers' CohereForCausalLM, read 2026-11).
 //
 // Traps: attention and FFN have one norm, LayerNorm without a bias, and both add to the residual.
-// logit_scale multiplies. Command R+ has norms of q and k, which are LayerNorms with weights of
-// their own for each head: its files are refused by their tensors.
+// logit_scale multiplies. Command R+ has norms of q and k, too, with weights of their own for each
+// head; its other models have none.
 #include "model/families/family.h"
 
 namespace larder::model::inline families {
@@ -19,9 +19,10 @@ const Family kCommandR = {.name = "command-r",
                           .number = 14,
                           .pairing = RopePairing::kInterleaved,
                           .qkv_bias = Family::QkvBias::kWhereInFile,
-                          .qk_norm = QkNorm::kNone,
+                          .qk_norm = QkNorm::kEachHead,
                           .ops = kParallel,
                           .norm = NormKind::kLayer,
+                          .qk_norm_where_in_file = true,
                           .keys = kCommandRKeys,
                           .read = ReadCommandR,
                           .sample = {.values = kCommandRSample}};

@@ -146,6 +146,7 @@ struct Family {
     size_t attention_every = 0;
     bool group_norm = false;
     float query_norm = 1.0f;  // what the weights of norms of q are around
+    bool qk_norm = false;     // with qk_norm_where_in_file
     bool qkv_bias = false, output_bias = false, fused_qkv = false, fused_gate_up = false,
          value_is_key = false;
     bool fused_rates = false;

@@ -27,6 +27,7 @@ const Family kGlm4Moe = {
     .sample = {.values = kGlm4MoeValues,
                .counts = kGlm4MoeCounts,
                .rotated = 0.5,
+               .qk_norm = true,
                .qkv_bias = true,
                .experts = 6,
                .experts_used = 2,

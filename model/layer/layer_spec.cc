@@ -31,6 +31,7 @@ enum class Length : uint8_t {
   kExperts,
   kShared,
   kQueryHeads,
+  kKeyHeads,
   kQueryRank,
   kRank,
   kOfQueries,
@@ -202,6 +203,7 @@ size_t ElementsOf(Length length, const LayerTraits& traits) {
     case Length::kConv:
       return 2 * sizes.kv_heads * traits.recurrence.key_size + sizes.q_rows();
     case Length::kGroups:
+    case Length::kKeyHeads:
       return sizes.kv_heads;
     case Length::kOfGroup:
       return sizes.q_rows() / sizes.kv_heads;
@@ -255,6 +257,8 @@ const char* KeysOf(Length length, StateKind kind, bool experts) {
       return "ssm.time_step_rank";
     case Length::kQueryHeads:
       return "head_count";
+    case Length::kKeyHeads:
+      return "head_count_kv";
     case Length::kQGate:
       return "2 * head_count * head size";
     case Length::kKeys:
@@ -394,6 +398,8 @@ Length RowsOf(const Row& row, const LayerTraits& traits) {
     return Length::kQ;
   if (traits.recurrence.kind == StateKind::kMamba2 && row.role == TensorRole::kDecay)
     return Length::kHeads;
+  if (row.present == If::kQkNorm && traits.qk_norm == QkNorm::kEachHead)
+    return row.role == TensorRole::kQNorm ? Length::kQueryHeads : Length::kKeyHeads;
   return row.rows;
 }
 
@@ -677,6 +683,14 @@ size_t HeadRow(const RotarySpec& rotary, size_t r) {
   if (rotary.pairing == RopePairing::kHalves || r >= rotary.dim) return r;
   const size_t half = rotary.dim / 2;
   return r < half ? 2 * r : 2 * (r - half) + 1;
+}
+
+std::vector<float> InPackedOrder(const LayerSpec& layer, const std::vector<float>& weights) {
+  std::vector<float> packed(weights.size());
+  const size_t head_size = layer.sizes.head_size;
+  for (size_t i = 0; i < weights.size(); ++i)
+    packed[i] = weights[i / head_size * head_size + HeadRow(layer.rotary, i % head_size)];
+  return packed;
 }
 
 std::vector<RowsOfRole> QueryRows(const LayerSpec& layer) {

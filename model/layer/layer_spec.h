@@ -200,12 +200,13 @@ enum class NormKind : uint8_t { kRms, kLayer };
 // arXiv 2109.08668).
 enum class GateKind : uint8_t { kSilu, kGeluTanh, kClamped, kSquaredRelu };
 
-// Norms of q and k.
+// Norms of q and k, of the layer's NormKind.
 enum class QkNorm : uint8_t {
   kNone,
   kHead,           // of each head, before its rotation
   kHeadAfterRope,  // of each head, after its rotation
-  kRow             // of all heads of q together, and of all of k, before rotation
+  kRow,            // of all heads of q together, and of all of k, before rotation
+  kEachHead        // as kHead, with weights of its own for each
 };
 
 // Queries at position p are multiplied by 1 + beta * ln(1 + floor(p / length)).
@@ -321,7 +322,7 @@ struct LayerSpec {
   std::vector<LayerOp> ops;
   RotarySpec rotary;               // dim 0: none
   double attention_divisor = 1.0;  // divides query-key products: sqrt(head size)
-  QkNorm qk_norm = QkNorm::kNone;  // kHead and kRow differ in their tensors, too
+  QkNorm qk_norm = QkNorm::kNone;  // they differ in their tensors, too
   Temperature temperature;
   size_t window = 0;  // how many positions a position sees, the last one being itself; 0: all
   NormKind norm = NormKind::kRms;
@@ -447,6 +448,8 @@ size_t ValueHead(const LayerSpec&, size_t key_head, size_t i);
 // whatever the file's order: products of queries and keys remain the same sums of the same
 // products. Row `r` of such a head is row HeadRow(rotary, r) of the file's head.
 size_t HeadRow(const RotarySpec&, size_t r);
+// A norm's weights over one head or several, in that order.
+std::vector<float> InPackedOrder(const LayerSpec&, const std::vector<float>& weights);
 
 // A tensor's name in a GGUF file: "blk.3.attn_q.weight".
 std::string LayerTensor(size_t block, std::string_view suffix);

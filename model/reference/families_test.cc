@@ -124,6 +124,15 @@ void Scale(RawGguf& file, std::string_view tensor, float factor) {
   }
 }
 
+// Of command-r: in all layers, or in none.
+void AddNormsOfHeads(RawGguf& file, const std::vector<uint64_t>& of_q,
+                     const std::vector<uint64_t>& of_k) {
+  for (int i = 0; i < 4; ++i) {
+    file.AddF32(fmt::format("blk.{}.attn_q_norm.weight", i), of_q);
+    file.AddF32(fmt::format("blk.{}.attn_k_norm.weight", i), of_k);
+  }
+}
+
 const std::vector<Change>& Changes() {
   static const std::vector<Change> changes = {
       {"embedding scale", "granite", [](RawGguf& f) { f.SetF32("granite.embedding_scale", 5.0f); }},
@@ -215,6 +224,10 @@ const std::vector<Change>& Changes() {
        [](RawGguf& f) { f.SetF32("command-r.attention.layer_norm_epsilon", 0.05f); }},
       {"the norm before attention and FFN", "command-r",
        [](RawGguf& f) { Scale(f, "blk.1.attn_norm.weight", 2); }},
+      {"norms of q and k of each head", "command-r",
+       [](RawGguf& f) {
+         AddNormsOfHeads(f, {16, 4}, {16, 2});
+       }},
       {"KV heads of a layer", "lfm2",
        [](RawGguf& f) {
          f.Set("lfm2.attention.head_count_kv", Type::kArray,
@@ -774,9 +787,23 @@ TEST(Families, BadFilesAreRefusedInOneLine) {
        float_of("command-r.attention.layer_norm_epsilon", 0)},
       {"command-r", "key 'command-r.attention.layer_norm_epsilon' is missing",
        [](RawGguf& f) { f.EraseKey("command-r.attention.layer_norm_epsilon"); }},
-      {"command-r", "tensor 'blk.0.attn_q_norm.weight' is not part of a command-r model",
+      {"command-r",
+       "tensor 'blk.0.attn_k_norm.weight' is missing, expected one of 2 rows of 16 "
+       "(head_count_kv x head size)",
        [](RawGguf& f) {
          f.AddF32("blk.0.attn_q_norm.weight", {16, 4});
+       }},
+      {"command-r", "tensor 'blk.0.attn_k_norm.weight' is 16 elements, expected 2 rows of 16",
+       [](RawGguf& f) {
+         AddNormsOfHeads(f, {16, 4}, {16});
+       }},
+      {"command-r", "tensor 'blk.0.attn_q_norm.weight' is 2 rows of 16, expected 4 rows of 16",
+       [](RawGguf& f) {
+         AddNormsOfHeads(f, {16, 2}, {16, 2});
+       }},
+      {"command-r", "tensor 'blk.0.attn_k_norm.weight' is not part of a command-r model",
+       [](RawGguf& f) {
+         f.AddF32("blk.0.attn_k_norm.weight", {16, 2});
        }},
       {"command-r", "tensor 'blk.0.ffn_norm.weight' is not part of a command-r model",
        [](RawGguf& f) { f.AddF32("blk.0.ffn_norm.weight", {64}); }},

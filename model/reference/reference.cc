@@ -46,10 +46,15 @@ void LayerNorm(std::span<const float> x, std::span<const float> w, float epsilon
   for (size_t i = 0; i < x.size(); ++i) y[i] = static_cast<float>((x[i] - mean) * r * w[i]);
 }
 
+void Norm(NormKind kind, std::span<const float> x, std::span<const float> w, float epsilon,
+          std::span<float> y) {
+  kind == NormKind::kRms ? RmsNorm(x, w, epsilon, y) : LayerNorm(x, w, epsilon, y);
+}
+
 std::vector<float> NormOf(NormKind kind, const std::vector<float>& x, const std::vector<float>& w,
                           float epsilon) {
   std::vector<float> y(x.size());
-  kind == NormKind::kRms ? RmsNorm(x, w, epsilon, y) : LayerNorm(x, w, epsilon, y);
+  Norm(kind, x, w, epsilon, y);
   return y;
 }
 
@@ -72,10 +77,12 @@ double GatedUp(GateKind kind, double g, double up) {
   return 0.0;
 }
 
-void NormHeads(std::span<float> heads, const std::vector<float>& w, float epsilon) {
-  for (size_t i = 0; i < heads.size(); i += w.size()) {
-    const std::span<float> head = heads.subspan(i, w.size());
-    RmsNorm(head, w, epsilon, head);
+// Each `size` elements by themselves. The weights are those of all, or of one.
+void NormHeads(NormKind kind, std::span<float> heads, std::span<const float> w, size_t size,
+               float epsilon) {
+  for (size_t i = 0; i < heads.size(); i += size) {
+    const std::span<float> head = heads.subspan(i, size);
+    Norm(kind, head, w.subspan(i % w.size(), size), epsilon, head);
   }
 }
 
@@ -427,7 +434,7 @@ std::vector<float> ReferenceModel::InputsOf(TokenId token, const std::vector<flo
   const auto size = static_cast<double>(config_.input_size), dim = static_cast<double>(config_.dim);
   std::vector<float> inputs = Product(input_matrix_, x);
   for (float& p : inputs) p = static_cast<float>(p / std::sqrt(dim));
-  NormHeads(inputs, input_norm_, config_.norm_epsilon);
+  NormHeads(NormKind::kRms, inputs, input_norm_, input_norm_.size(), config_.norm_epsilon);
   const float* const row = &input_embedding_.values[static_cast<size_t>(token) * inputs.size()];
   for (size_t i = 0; i < inputs.size(); ++i)
     inputs[i] = static_cast<float>((inputs[i] + std::sqrt(size) * row[i]) / std::sqrt(2.0));
@@ -515,7 +522,7 @@ void ReferenceModel::ApplyDeltaRule(Layer& layer, State& s) const {
       }
     }
   }
-  NormHeads(s.attended, layer.of(TensorRole::kHeadNorm), spec.norm_epsilon);
+  NormHeads(NormKind::kRms, s.attended, layer.of(TensorRole::kHeadNorm), size, spec.norm_epsilon);
   for (size_t i = 0; i < s.attended.size(); ++i) {
     const double z = s.gate[i];
     s.attended[i] = static_cast<float>(s.attended[i] * z / (1.0 + std::exp(-z)));
@@ -568,10 +575,13 @@ void ReferenceModel::ApplyMamba2(Layer& layer, State& s) const {
 }
 
 void ReferenceModel::NormQueriesAndKeys(Layer& layer, State& s) const {
-  const float epsilon = config_.layer(layer.index).norm_epsilon;
-  // A weight that is as long as all heads normalises them as one.
-  NormHeads(s.q, layer.of(TensorRole::kQNorm), epsilon);
-  NormHeads(s.k, layer.of(TensorRole::kKNorm), epsilon);
+  const LayerSpec& spec = config_.layer(layer.index);
+  const auto norm = [&](std::vector<float>& heads, TensorRole role) {
+    const size_t size = spec.qk_norm == QkNorm::kRow ? heads.size() : spec.sizes.head_size;
+    NormHeads(spec.norm, heads, layer.of(role), size, spec.norm_epsilon);
+  };
+  norm(s.q, TensorRole::kQNorm);
+  norm(s.k, TensorRole::kKNorm);
 }
 
 // Vaswani et al. 2017, eq. 1, with `group` query heads per key/value head, over the last `window`
@@ -579,11 +589,14 @@ void ReferenceModel::NormQueriesAndKeys(Layer& layer, State& s) const {
 void ReferenceModel::Attend(Layer& layer, State& s) {
   const LayerSpec& spec = config_.layer(layer.index);
   const LayerSizes& sizes = spec.sizes;
-  if (spec.qk_norm == QkNorm::kHead || spec.qk_norm == QkNorm::kRow) NormQueriesAndKeys(layer, s);
+  const bool after_rope = spec.qk_norm == QkNorm::kHeadAfterRope;
+  if (spec.qk_norm != QkNorm::kNone && !after_rope) NormQueriesAndKeys(layer, s);
   Rotate(layer.index, s.q, s.position);
   Rotate(layer.index, s.k, s.position);
-  if (spec.qk_norm == QkNorm::kHeadAfterRope) NormQueriesAndKeys(layer, s);
-  if (spec.value_norm) NormHeads(s.v, std::vector<float>(sizes.head_size, 1.0f), spec.norm_epsilon);
+  if (after_rope) NormQueriesAndKeys(layer, s);
+  if (spec.value_norm)
+    NormHeads(NormKind::kRms, s.v, std::vector<float>(sizes.head_size, 1.0f), sizes.head_size,
+              spec.norm_epsilon);
   const double warmth =
       1.0 + spec.temperature.beta *
                 std::log(1.0 + static_cast<double>(s.position / spec.temperature.length));

@@ -66,6 +66,8 @@ CASES = {
                     logits=0.0625, layers=4, window=2, full=[3], still=[3]),
     "command-r": case(4, 2, 4, 4, 1e4, "neighbours", tied=True, centred=True, parallel=True,
                       logits=0.0625),
+    "command-r, norms": case(4, 2, 4, 4, 1e4, "neighbours", tied=True, centred=True, parallel=True,
+                             logits=0.0625, qk="each head"),
     "qwen35": case(4, 2, 6, 4, 1e7, "halves", qk="heads", ffn_norm="post_attention_norm",
                    gated=True, recurrent=[0],
                    delta=dict(keys=2, heads=4, key=16, value=32, taps=3)),
@@ -474,6 +476,9 @@ def layer(xs, i, case):
             y = split(y, size)
             if kind == "v" and case.get("value_norm"):
                 y = [norm(h, [1] * size) for h in y]
+            if qk == "each head" and kind != "v":
+                own = vector(f"{prefix}attn_{kind}_norm.weight", rows[kind], 1)
+                y = [norm(h, w, True) for h, w in zip(y, split(own, size))]
             if qk == "heads" and kind != "v":
                 y = [norm(h, vector(f"{prefix}attn_{kind}_norm.weight", size, 1)) for h in y]
             if kind != "v" and i not in case.get("still", []):

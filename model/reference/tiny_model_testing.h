@@ -57,6 +57,7 @@ struct TinyShape {
   } latent = {};
   // Of gemma4: the last layers, which have no keys and values, and the size of layer inputs.
   uint32_t shared_kv = 0, input_size = 0;
+  bool qk_norm = false;  // of command-r
 };
 
 class TinyModel {
@@ -265,6 +266,10 @@ class TinyModel {
                                 "lfm2moe", "glm4moe", "bailingmoe2"})) {
       AddNorm(name("attn_q_norm.weight"), Is(s, {"olmo2"}) ? q : head_size);
       if (!shares) AddNorm(name("attn_k_norm.weight"), Is(s, {"olmo2"}) ? kv : head_size);
+    }
+    if (s.qk_norm) {
+      AddHashed(name("attn_q_norm.weight"), q, 1, 0.5f, s.heads);
+      AddHashed(name("attn_k_norm.weight"), kv, 1, 0.5f, s.kv_heads);
     }
   }
   template <typename Name>

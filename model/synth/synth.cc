@@ -201,14 +201,14 @@ class Synthesis {
     const Family& family = FamilyOf(shape_.architecture);
     const ModelConfig config = ConfigOfShape(shape_, options_.name, options_.type);
     AddMatrix(kEmbeddingTensor, config.types.embedding, config.vocab, config.dim);
-    AddNorm(OutputNormTensor(config), config.dim);
+    AddNorm(OutputNormTensor(config), 1, config.dim);
     if (!config.tied_embeddings)
       AddMatrix(kHeadTensor, config.types.head, config.vocab, config.dim);
     if (config.input_size != 0) {
       AddMatrix(kInputEmbeddingTensor, config.types.input_embedding, config.vocab,
                 config.all_inputs());
       AddMatrix(kInputMatrixTensor, config.types.input_matrix, config.all_inputs(), config.dim);
-      AddNorm(kInputNormTensor, config.input_size);
+      AddNorm(kInputNormTensor, 1, config.input_size);
     }
     const auto with_factors = std::ranges::find_if(
         config.kinds, [](const LayerSpec& kind) { return !kind.rotary.freq_factors.empty(); });
@@ -233,7 +233,7 @@ class Synthesis {
                 tensor.suffix.ends_with("_exps.weight") ? config.layer(layer).experts.count : 1);
             break;
           case TensorKind::kNorm:
-            AddNorm(name, tensor.cols,
+            AddNorm(name, tensor.rows, tensor.cols,
                     tensor.role == TensorRole::kQNorm ? family.sample.query_norm : 1.0f);
             break;
           case TensorKind::kBias:
@@ -295,13 +295,13 @@ class Synthesis {
     }
   }
 
-  void AddNorm(const std::string& name, size_t size, float around = 1.0f) {
-    std::vector<float> values(size);
+  void AddNorm(const std::string& name, size_t rows, size_t cols, float around = 1.0f) {
+    std::vector<float> values(rows * cols);
     const uint64_t key = HashText(options_.seed, name);
-    for (size_t i = 0; i < size; ++i) {
+    for (size_t i = 0; i < values.size(); ++i) {
       values[i] = around * (1.0f + kNormSpread * UniformOf(HashBits(key, i)));
     }
-    writer_.AddVector(name, std::move(values));
+    writer_.AddVector(name, std::move(values), rows);
   }
 
   void AddBias(const std::string& name, size_t rows, size_t cols, bool outliers) {

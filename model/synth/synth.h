@@ -28,6 +28,7 @@ struct ModelShape {
   size_t context = 2048;
   bool tied = false;
   bool qkv_bias = false;       // always on in some families
+  bool qk_norm = false;        // in families whose files may have none
   bool output_biases = false;  // biases of O and down
   bool gate_biases = false;    // biases of gate and up
   double rope_base = 10000.0;

@@ -196,7 +196,7 @@ ModelConfig ConfigOfShape(const ModelShape& shape, const std::string& name,
                           .fused_gate_up = family.sample.fused_gate_up,
                           .fused_rates = family.sample.fused_rates,
                           .value_is_key = family.sample.value_is_key,
-                          .qk_norm = family.qk_norm != QkNorm::kNone,
+                          .qk_norm = shape.qk_norm || family.sample.qk_norm,
                           .router_bias = family.sample.router_bias,
                           .shared_gate = family.sample.shared_gate,
                           .group_norm = family.sample.group_norm};

@@ -170,6 +170,7 @@ std::string MechanismsText(const model::LayerSpec& layer) {
   if (layer.qk_norm != QkNorm::kNone) text += ", norms on q, k";
   if (layer.qk_norm == QkNorm::kHeadAfterRope) text += " after rotation";
   if (layer.qk_norm == QkNorm::kRow) text += " over all heads";
+  if (layer.qk_norm == QkNorm::kEachHead) text += ", weights of its own for each head";
   const auto has_post_norm = [](const model::LayerOp& op) { return op.post_norm.has_value(); };
   if (std::ranges::any_of(layer.ops, has_post_norm)) text += ", norms behind attention and FFN";
   if (layer.value_norm) text += ", values normalised";

@@ -561,6 +561,7 @@ std::map<std::string, model::ModelShape> Shapes() {
                          })},
           {"gemma", of("gemma", [](model::ModelShape& s) { s.tied = true; })},
           {"command-r", of("command-r", [](model::ModelShape& s) { s.tied = true; })},
+          {"command-r-norms", of("command-r", [](model::ModelShape& s) { s.qk_norm = true; })},
           {"llama-experts", of("llama",
                                [](model::ModelShape& s) {
                                  s.experts = 5;

@@ -125,6 +125,11 @@ TEST(EngineTruthTest, EveryArchitecture) {
          s.tied = true;
        }),
        TensorType::kQ8_0},
+      {"command-r with norms of q and k", with([](auto& s) {
+         s.architecture = "command-r";
+         s.qk_norm = true;
+       }),
+       TensorType::kQ8_0},
   };
   for (const model::Family* family : model::Families()) {
     cases.push_back({family->name.data(), with([&](auto& s) {

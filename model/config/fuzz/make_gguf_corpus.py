@@ -274,6 +274,10 @@ def families():
     return {
         "arcee": model("arcee", without=("ffn_gate.weight",)),
         "command-r": model("command-r", [("logit_scale", F32, 0.25)], without=("ffn_norm.weight",)),
+        "command-r-norms": model("command-r", [], [
+            tensor("blk.0.attn_q_norm.weight", [2, 2], TYPE_F32),
+            tensor("blk.0.attn_k_norm.weight", [2, 1], TYPE_F32)
+        ], without=("ffn_norm.weight",)),
         "ernie4_5": model("ernie4_5"),
         "exaone4": model("exaone4", [], behind + heads, without=before),
         "exaone4-windows": model("exaone4", [
