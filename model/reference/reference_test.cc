@@ -756,12 +756,12 @@ TEST(Reference, EachQuantisationOfTheDemoModelCostsItsShare) {
   EXPECT_LT(of.all, 0.004);
 }
 
-TEST(Reference, DemoModelTellsTheStoriesOfItsOwnChecker) {
+void ExpectStories(const std::string& name, const std::string& greedy) {
   const std::string folder = LARDER_SOURCE_DIR "/model/demo/";
-  const auto file = GgufFile::Open(folder + "larder-stories.gguf");
+  const auto file = GgufFile::Open(folder + name);
   ReferenceModel model = ReferenceModel::Make(file);
   const auto eos = static_cast<TokenId>(file->GetUnsigned("tokenizer.ggml.eos_token_id"));
-  std::ifstream in(folder + "greedy.json");
+  std::ifstream in(folder + greedy);
   const auto stories = nlohmann::json::parse(in);
   ASSERT_FALSE(stories.empty());
   for (const auto& story : stories) {
@@ -771,6 +771,11 @@ TEST(Reference, DemoModelTellsTheStoriesOfItsOwnChecker) {
     EXPECT_EQ(Greedy(model, prompt, expected.size() - prompt.size(), eos), expected)
         << story.at("prompt");
   }
+}
+
+TEST(Reference, DemoModelsTellTheStoriesOfTheirOwnChecker) {
+  ExpectStories("larder-stories.gguf", "greedy.json");
+  ExpectStories("larder-stories-experts.gguf", "greedy-experts.json");
 }
 
 }  // namespace

@@ -8,8 +8,8 @@ only.
     python3 check.py --temp 0.8 -p "..."   samples
     python3 check.py --loss 20             nats a token on stories that were not trained on
 
-Weights are dequantised; all arithmetic is in float64. Only what this model needs: architecture
-llama, F32 and Q8_0, SPM.
+Weights are dequantised; all arithmetic is in float64. Only what these models need: architecture
+llama, with or without experts, F32 and Q8_0, SPM.
 """
 import argparse
 import json
@@ -127,6 +127,9 @@ class Spm:
         return out.decode(errors="replace")
 
 
+FFN = ["ffn_gate", "ffn_up", "ffn_down"]
+
+
 class Transformer:
     def __init__(self, meta, weights):
         self.w = weights
@@ -139,6 +142,7 @@ class Transformer:
         self.kv_heads, self.epsilon = get("attention.head_count_kv"), get(
             "attention.layer_norm_rms_epsilon")
         self.context, self.head = get("context_length"), self.dim // self.heads
+        self.used = meta.get("llama.expert_used_count", 0)
         pairs = np.arange(0, get("rope.dimension_count"), 2) / get("rope.dimension_count")
         self.inverse = get("rope.freq_base") ** -pairs
         assert weights["token_embd.weight"].shape == (get("vocab_size"), self.dim)
@@ -155,6 +159,24 @@ class Transformer:
         cos, sin, out = np.cos(angle), np.sin(angle), np.empty_like(x)
         out[:, 0::2] = x[:, 0::2] * cos - x[:, 1::2] * sin
         out[:, 1::2] = x[:, 0::2] * sin + x[:, 1::2] * cos
+        return out
+
+    def ffn(self, h, b):
+        """b: the beginning of the layer's names. Of experts, as many as are used have their outputs
+        added, each times its part of the softmax over their logits."""
+        if self.used == 0:
+            matrices, share = [[self.w[b + n + ".weight"]] for n in FFN], [1.0]
+        else:
+            logits = self.w[b + "ffn_gate_inp.weight"] @ h
+            order = np.argsort(-logits)
+            chosen = order[: self.used]
+            share = np.exp(logits[chosen] - logits[chosen[0]])
+            share /= share.sum()
+            matrices = [self.w[b + n + "_exps.weight"][chosen] for n in FFN]
+        out = 0
+        for part, gate, up, down in zip(share, *matrices):
+            g = gate @ h
+            out = out + part * (down @ (g / (1 + np.exp(-g)) * (up @ h)))
         return out
 
     def step(self, token):
@@ -176,11 +198,7 @@ class Transformer:
                 p = np.exp(s - s.max())
                 out.append(p / p.sum() @ past_v[:, g])
             x = x + self.w[b + "attn_output.weight"] @ np.concatenate(out)
-            h = self.norm(x, b + "ffn_norm.weight")
-            gate = self.w[b + "ffn_gate.weight"] @ h
-            x = x + self.w[b + "ffn_down.weight"] @ (
-                gate / (1 + np.exp(-gate)) * (self.w[b + "ffn_up.weight"] @ h)
-            )
+            x = x + self.ffn(self.norm(x, b + "ffn_norm.weight"), b)
         self.position += 1
         return self.w.get("output.weight", self.w["token_embd.weight"]) @ self.norm(
             x, "output_norm.weight")

@@ -32,8 +32,8 @@ def entry(key, kind, value):
 
 
 def quantise(rows):
-    """Q8_0 bytes of a matrix [rows][columns], columns a multiple of 32: d = amax / 127, q = round(x
-    / d).
+    """Q8_0 bytes of matrices [...][rows][columns], columns a multiple of 32: d = amax / 127, q =
+    round(x / d).
     """
     blocks = rows.astype(np.float32).reshape(-1, 32)
     scale = np.abs(blocks).max(axis=1, keepdims=True) / 127.0
@@ -45,10 +45,12 @@ def quantise(rows):
 
 
 def write(path, metadata, tensors):
-    """metadata: (key, kind, value); tensors: name -> float array, [n] or [rows][columns]."""
+    """metadata: (key, kind, value); tensors: name -> float array, [n], [rows][columns] or
+    [experts][rows][columns]. Routers stay F32.
+    """
     infos, data = b"", b""
     for name, array in tensors.items():
-        q8 = array.ndim == 2 and array.shape[-1] % 32 == 0
+        q8 = array.ndim > 1 and array.shape[-1] % 32 == 0 and "ffn_gate_inp" not in name
         infos += (
             text(name)
             + struct.pack("<I", array.ndim)

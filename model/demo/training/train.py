@@ -1,13 +1,15 @@
-"""Trains the demo model and writes larder-stories.gguf. No input, no network: all follows from the
-seed.
+"""Trains a demo model and writes it. No input, no network: all follows from the seed.
 
-    OPENBLAS_NUM_THREADS=1 /usr/bin/python3 train.py
+    OPENBLAS_NUM_THREADS=1 /usr/bin/python3 train.py --out ../larder-stories.gguf
+    OPENBLAS_NUM_THREADS=1 /usr/bin/python3 train.py --experts --out ../larder-stories-experts.gguf
 
 A Llama-shaped transformer (RMSNorm, interleaved RoPE, grouped-query attention, SwiGLU, tied
-embeddings) in plain PyTorch, in float32 on one thread. Stories of like length share a batch, each
-from its BOS at position 0 to its EOS.
+embeddings) in plain PyTorch, in float32 on one thread. With --experts each FFN is a mixture as
+Mixtral's: a router chooses some experts for each token and weights them with the softmax of their
+logits. Stories of like length share a batch, each from its BOS at position 0 to its EOS.
 """
 import argparse
+import collections
 import math
 import random
 import time
@@ -22,11 +24,28 @@ import grammar
 from grammar import HELD_OUT_SEED, TRAIN_SEED
 from tokenizer import BOS, EOS, UNKNOWN, Tokenizer
 
-VOCAB, DIM, LAYERS, HEADS, KV_HEADS, HEAD, FFN, CONTEXT = 2048, 192, 5, 6, 2, 32, 512, 512
+VOCAB, DIM, LAYERS, HEADS, KV_HEADS, HEAD, CONTEXT = 2048, 192, 5, 6, 2, 32, 512
+Ffn = collections.namedtuple("Ffn", "length experts used")  # length: of each expert
+DENSE, MIXTURE = Ffn(512, 0, 0), Ffn(64, 12, 2)
+# What the loss that keeps experts equally busy weighs (Fedus et al., 2021, section 2.2)
+BALANCE = 0.01
 EPSILON, ROPE_BASE = 1e-5, 10000.0
 STORIES, BATCH_TOKENS, RATE, MATRIX_RATE = 40000, 2400, 3e-3, 0.02
 # The rate is constant until that many steps before the end, then falls to 0 in a line
 DECAY_STEPS = 300
+
+
+def orthogonal(x):
+    """A matrix with its singular values near 1, or each of a stack of them."""
+    if x.ndim == 3:
+        return torch.stack([orthogonal(matrix) for matrix in x])
+    tall = x.shape[0] > x.shape[1]
+    x = x.T if tall else x
+    x = x / (x.norm() + 1e-7)
+    for _ in range(5):
+        square = x @ x.T
+        x = 3.4445 * x + (-4.7750 * square + 2.0315 * square @ square) @ x
+    return x.T if tall else x
 
 
 class Muon(torch.optim.Optimizer):
@@ -42,16 +61,9 @@ class Muon(torch.optim.Optimizer):
             for p in group["params"]:
                 velocity = self.state[p].setdefault("velocity", torch.zeros_like(p))
                 velocity.lerp_(p.grad, 1 - group["momentum"])
-                x = p.grad.lerp(velocity, group["momentum"])
-                tall = x.shape[0] > x.shape[1]
-                x = x.T if tall else x
-                x = x / (x.norm() + 1e-7)
-                for _ in range(5):
-                    square = x @ x.T
-                    x = 3.4445 * x + (-4.7750 * square + 2.0315 * square @ square) @ x
-                x = x.T if tall else x
+                x = orthogonal(p.grad.lerp(velocity, group["momentum"]))
                 p.mul_(1 - group["lr"] * group["weight_decay"])
-                p.add_(x, alpha=-group["lr"] * max(1.0, p.shape[0] / p.shape[1]) ** 0.5)
+                p.add_(x, alpha=-group["lr"] * max(1.0, p.shape[-2] / p.shape[-1]) ** 0.5)
 
 
 class Norm(nn.Module):
@@ -78,14 +90,46 @@ def linear(rows, columns):
     return nn.Linear(columns, rows, bias=False)
 
 
-class Block(nn.Module):
-    def __init__(self):
+class Stack(nn.Module):
+    """The matrices of all experts."""
+
+    def __init__(self, experts, rows, columns):
         super().__init__()
+        self.weight = nn.Parameter(torch.empty(experts, rows, columns))
+
+
+class Block(nn.Module):
+    def __init__(self, ffn):
+        super().__init__()
+        self.used = ffn.used
         self.attn_norm, self.ffn_norm = Norm(), Norm()
         self.attn_q, self.attn_output = linear(HEADS * HEAD, DIM), linear(DIM, HEADS * HEAD)
         self.attn_k, self.attn_v = linear(KV_HEADS * HEAD, DIM), linear(KV_HEADS * HEAD, DIM)
-        self.ffn_gate, self.ffn_up, self.ffn_down = linear(FFN, DIM), linear(FFN,
-                                                                             DIM), linear(DIM, FFN)
+        if ffn.experts == 0:
+            self.ffn_gate, self.ffn_up = linear(ffn.length, DIM), linear(ffn.length, DIM)
+            self.ffn_down = linear(DIM, ffn.length)
+            return
+        self.ffn_gate_inp = linear(ffn.experts, DIM)
+        self.ffn_gate_exps = Stack(ffn.experts, ffn.length, DIM)
+        self.ffn_up_exps = Stack(ffn.experts, ffn.length, DIM)
+        self.ffn_down_exps = Stack(ffn.experts, DIM, ffn.length)
+
+    def mixture(self, h):
+        """h [rows][DIM]: what the chosen experts give, and the loss of an uneven choice, which is 1
+        where all experts are equally busy.
+        """
+        logits = self.ffn_gate_inp(h)
+        chosen_logits, chosen = logits.topk(self.used)
+        share, out = chosen_logits.softmax(-1), torch.zeros_like(h)
+        stacks = zip(self.ffn_gate_exps.weight, self.ffn_up_exps.weight, self.ffn_down_exps.weight)
+        for expert, (gate, up, down) in enumerate(stacks):
+            rows, ranks = (chosen == expert).nonzero(as_tuple=True)
+            x = h[rows]
+            y = (F.silu(x @ gate.T) * (x @ up.T)) @ down.T
+            out = out.index_add(0, rows, y * share[rows, ranks, None])
+        experts = logits.shape[-1]
+        busy = chosen.flatten().bincount(minlength=experts) / chosen.numel()
+        return out, experts * (busy * logits.softmax(-1).mean(0)).sum()
 
     def forward(self, x, cos, sin, mask):
         batch, length, _ = x.shape
@@ -106,28 +150,35 @@ class Block(nn.Module):
         out = out.view(batch, HEADS, length, HEAD).transpose(1, 2).reshape(batch, length, -1)
         x = x + self.attn_output(out)
         h = self.ffn_norm(x)
-        return x + self.ffn_down(F.silu(self.ffn_gate(h)) * self.ffn_up(h))
+        if self.used == 0:
+            return x + self.ffn_down(F.silu(self.ffn_gate(h)) * self.ffn_up(h)), x.new_zeros(())
+        out, uneven = self.mixture(h.view(-1, DIM))
+        return x + out.view_as(x), uneven
 
 
 class Model(nn.Module):
-    def __init__(self):
+    def __init__(self, ffn):
         super().__init__()
         self.token_embd = nn.Embedding(VOCAB, DIM)
-        self.blk = nn.ModuleList(Block() for _ in range(LAYERS))
+        self.blk = nn.ModuleList(Block(ffn) for _ in range(LAYERS))
         self.output_norm = Norm()
         for name, p in self.named_parameters():
-            if p.ndim == 2:
-                deep = name.endswith(("attn_output.weight", "ffn_down.weight"))
+            if p.ndim > 1:
+                deep = name.endswith(
+                    ("attn_output.weight", "ffn_down.weight", "ffn_down_exps.weight")
+                )
                 nn.init.normal_(p, std=0.04 / (math.sqrt(2 * LAYERS) if deep else 1.0))
 
     def forward(self, tokens):
+        """Logits, and the mean loss of the layers' uneven choices of experts."""
         length = tokens.shape[1]
         cos, sin = rope_table(length)
         mask = torch.full((length, length), float("-inf")).triu(1)
-        x = self.token_embd(tokens)
+        x, uneven = self.token_embd(tokens), 0
         for block in self.blk:
-            x = block(x, cos, sin, mask)
-        return self.output_norm(x) @ self.token_embd.weight.T
+            x, more = block(x, cos, sin, mask)
+            uneven = uneven + more / LAYERS
+        return self.output_norm(x) @ self.token_embd.weight.T, uneven
 
 
 def batches(encoded, rng):
@@ -144,24 +195,30 @@ def batches(encoded, rng):
 
 
 def loss_of(model, stories, reduction="mean"):
+    """The loss of the tokens, and that of the uneven choice of experts."""
     length = max(map(len, stories))
     tokens = torch.full((len(stories), length), -1)
     for row, story in zip(tokens, stories):
         row[: len(story)] = torch.tensor(story)
-    logits = model(tokens[:, :-1].clamp(min=0))
-    return F.cross_entropy(
+    logits, uneven = model(tokens[:, :-1].clamp(min=0))
+    loss = F.cross_entropy(
         logits.reshape(-1, VOCAB), tokens[:, 1:].reshape(-1), ignore_index=-1, reduction=reduction
     )
+    return loss, uneven
 
 
-def export(model, tokenizer, path):
+def export(model, ffn, tokenizer, path):
     names = {"token_embd.weight": model.token_embd.weight, **dict(model.named_parameters())}
     key = lambda k, kind, v: ("llama." + k, kind, v)
     gguf.write(
         path,
         [
             ("general.architecture", gguf.STRING, "llama"),
-            ("general.name", gguf.STRING, "Larder Stories"),
+            (
+                "general.name",
+                gguf.STRING,
+                "Larder Stories of Experts" if ffn.experts else "Larder Stories",
+            ),
             (
                 "general.description",
                 gguf.STRING,
@@ -172,7 +229,15 @@ def export(model, tokenizer, path):
             key("context_length", gguf.U32, CONTEXT),
             key("embedding_length", gguf.U32, DIM),
             key("block_count", gguf.U32, LAYERS),
-            key("feed_forward_length", gguf.U32, FFN),
+            key("feed_forward_length", gguf.U32, ffn.length),
+            *(
+                [
+                    key("expert_count", gguf.U32, ffn.experts),
+                    key("expert_used_count", gguf.U32, ffn.used),
+                ]
+                if ffn.experts
+                else []
+            ),
             key("attention.head_count", gguf.U32, HEADS),
             key("attention.head_count_kv", gguf.U32, KV_HEADS),
             key("attention.layer_norm_rms_epsilon", gguf.F32, EPSILON),
@@ -196,8 +261,10 @@ def export(model, tokenizer, path):
 def main():
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--steps", type=int, default=1490)
+    options.add_argument("--experts", action="store_true", help="with mixtures of experts")
     options.add_argument("--out", default="larder-stories.gguf")
     options = options.parse_args()
+    ffn = MIXTURE if options.experts else DENSE
     torch.set_num_threads(1)
     torch.manual_seed(TRAIN_SEED)
     rng = random.Random(TRAIN_SEED)
@@ -209,10 +276,11 @@ def main():
         f"{sum(map(len, encoded)) / len(encoded):.1f} tokens a story, longest"
         f" {max(map(len, encoded))}", flush=True,
     )
-    model = Model()
+    model = Model(ffn)
     print(f"{sum(p.numel() for p in model.parameters())} parameters", flush=True)
-    hidden = [p for n, p in model.named_parameters() if p.ndim == 2 and n != "token_embd.weight"]
-    others = [p for n, p in model.named_parameters() if p.ndim == 1 or n == "token_embd.weight"]
+    of_rows = lambda n, p: p.ndim == 1 or n.endswith(("token_embd.weight", "ffn_gate_inp.weight"))
+    hidden = [p for n, p in model.named_parameters() if not of_rows(n, p)]
+    others = [p for n, p in model.named_parameters() if of_rows(n, p)]
     optimisers = [Muon(hidden), torch.optim.AdamW(others, betas=(0.9, 0.98), weight_decay=0.0)]
     start, seen, queue = time.time(), 0, []
     for step in range(options.steps):
@@ -222,28 +290,29 @@ def main():
                 group["lr"] = rate * peak
         queue = queue or batches(encoded, rng)
         stories = [encoded[i] for i in queue.pop()]
-        loss = loss_of(model, stories)
+        loss, uneven = loss_of(model, stories)
         model.zero_grad(set_to_none=True)
-        loss.backward()
+        (loss + BALANCE * uneven).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimiser in optimisers:
             optimiser.step()
         seen += sum(map(len, stories))
         if step % 25 == 0:
             print(
-                f"step {step} loss {loss.item():.4f} tokens/s {seen / (time.time() - start):.0f} "
+                f"step {step} loss {loss.item():.4f} uneven {uneven.item():.3f} "
+                f"tokens/s {seen / (time.time() - start):.0f} "
                 f"minutes {(time.time() - start) / 60:.1f}",
                 flush=True,
             )
         if step % 250 == 249:
-            export(model, tokenizer, options.out)
+            export(model, ffn, tokenizer, options.out)
     with torch.no_grad():
-        total = sum(loss_of(model, [s], "sum").item() for s in held_out)
+        total = sum(loss_of(model, [s], "sum")[0].item() for s in held_out)
     print(
         f"held-out loss {total / sum(len(s) - 1 for s in held_out):.4f} nats a token, {seen} tokens"
         " seen", flush=True,
     )
-    export(model, tokenizer, options.out)
+    export(model, ffn, tokenizer, options.out)
 
 
 if __name__ == "__main__":
