@@ -148,8 +148,8 @@ class Synthesis {
     if (shape_.window != 0) writer_.Add(key("attention.sliding_window"), u32(shape_.window));
     for (const Family::Sample::Value& sample : family.sample.values)
       writer_.Add(fmt::format("{}.{}", arch, sample.key), sample.value);
-    for (const Family::Sample::Count& sample : family.sample.counts)
-      writer_.Add(fmt::format("{}.{}", arch, sample.key), sample.value);
+    for (const auto& [suffix, value] : CountsOfSample(shape_))
+      writer_.Add(fmt::format("{}.{}", arch, suffix), value);
     if (family.sample.original_context != 0)
       writer_.Add(key("rope.scaling.original_context_length"), u32(OriginalContext(shape_)));
     if (family.sample.yarn_factor > 0.0) {

@@ -35,6 +35,9 @@ struct ModelShape {
   double llama3_rope_factor = 0.0;  // > 0: writes rope_freqs.weight (Llama3FreqFactors)
   double norm_epsilon = 1e-5;
   size_t window = 0;  // of the layers that have one in the family; 0: none
+  // In families whose layers with windows have sizes of their own, where not 0: their heads,
+  // instead of the family's sample, and the KV heads of the layers without.
+  size_t window_head_size = 0, full_kv_heads = 0;
   // If not 0: the sizes of layers 1, 3, 5 ..., so that the model has two kinds of layers.
   size_t odd_ffn = 0, odd_heads = 0, odd_kv_heads = 0;
 
@@ -89,6 +92,8 @@ struct SynthOptions {
 void WriteSynth(const SynthOptions& options, const std::string& path,
                 const WriteProgress& progress = {});
 
+// Family::Sample::counts, as the shape says otherwise.
+std::vector<std::pair<std::string_view, uint32_t>> CountsOfSample(const ModelShape&);
 // The keys of states in matrices, without the family's name; none in other families.
 std::vector<std::pair<std::string_view, uint32_t>> KeysOfState(const ModelShape&);
 // The keys of latent attention; none in other families.

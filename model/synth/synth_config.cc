@@ -11,6 +11,8 @@ LayerSizes ModelShape::SizesOf(size_t layer) const {
   const auto or_odd = [&](size_t even, size_t odd) {
     return layer % 2 == 1 && odd != 0 ? odd : even;
   };
+  const size_t full_every = FamilyOf(architecture).full_every.value_or(0);
+  const bool full = full_kv_heads != 0 && full_every != 0 && (layer + 1) % full_every == 0;
   const size_t every = FamilyOf(architecture).sample.attention_every;
   const bool attends = every == 0 || layer % every == every - 1;
   // Some layers of such families have none.
@@ -20,6 +22,7 @@ LayerSizes ModelShape::SizesOf(size_t layer) const {
           .heads = or_odd(heads, odd_heads),
           .kv_heads = !attends                        ? 0
                       : FamilyOf(architecture).latent ? 1
+                      : full                          ? full_kv_heads
                                                       : or_odd(kv_heads, odd_kv_heads),
           .head_size = head_size};
 }
@@ -50,8 +53,8 @@ class SampleKeys final : public FamilyKeys {
   std::optional<bool> Flag(std::string_view) const override { return {}; }
   std::optional<uint64_t> Unsigned(std::string_view suffix) const override {
     if (suffix == "attention.sliding_window" && shape_.window != 0) return shape_.window;
-    for (const Family::Sample::Count& sample : family_.sample.counts)
-      if (sample.key == suffix) return sample.value;
+    for (const auto& [key, value] : CountsOfSample(shape_))
+      if (key == suffix) return value;
     for (const auto& [key, value] : KeysOfState(shape_))
       if (key == suffix) return value;
     for (const auto& [key, value] : KeysOfExperts(shape_))
@@ -97,6 +100,15 @@ KeysOfModel KeysOf(const ModelShape& shape, const Family& family) {
 }
 
 }  // namespace
+
+std::vector<std::pair<std::string_view, uint32_t>> CountsOfSample(const ModelShape& shape) {
+  std::vector<std::pair<std::string_view, uint32_t>> counts;
+  for (const auto& [key, value] : FamilyOf(shape.architecture).sample.counts) {
+    const bool of_windows = shape.window_head_size != 0 && key.ends_with("_swa");
+    counts.emplace_back(key, of_windows ? static_cast<uint32_t>(shape.window_head_size) : value);
+  }
+  return counts;
+}
 
 std::vector<std::pair<std::string_view, uint32_t>> KeysOfState(const ModelShape& shape) {
   const StateKind state = FamilyOf(shape.architecture).sample.state;

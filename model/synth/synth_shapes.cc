@@ -27,7 +27,19 @@ ModelShape Shape(const Family& family, size_t layers, size_t dim, size_t ffn, si
   shape.rope_base = rope_base;
   shape.llama3_rope_factor = llama3_rope_factor;
   shape.norm_epsilon = &family == &kLlama ? 1e-5 : 1e-6;
-  shape.window = &family == &kGemma3 ? 512 : &family == &kGptOss ? 128 : 0;  // of those below
+  shape.window = &family == &kGptOss ? 128 : 0;  // of those below
+  return shape;
+}
+
+ModelShape WithWindow(ModelShape shape, size_t window) {
+  shape.window = window;
+  return shape;
+}
+
+// Of gemma4: heads of the layers with windows, and KV heads of those without.
+ModelShape WithSizesOfWindows(ModelShape shape, size_t head_size, size_t full_kv_heads) {
+  shape.window_head_size = head_size;
+  shape.full_kv_heads = full_kv_heads;
   return shape;
 }
 
@@ -109,8 +121,16 @@ const std::vector<NamedShape>& NamedShapes() {
       {"gemma-2-2b", Shape(kGemma2, 26, 2304, 9216, 8, 4, 256, 256000, 8192, true, 1e4)},
       {"gemma-2-9b", Shape(kGemma2, 42, 3584, 14336, 16, 8, 256, 256000, 8192, true, 1e4)},
       {"gemma-2-27b", Shape(kGemma2, 46, 4608, 36864, 32, 16, 128, 256000, 8192, true, 1e4)},
-      {"gemma-3-270m", Shape(kGemma3, 18, 640, 2048, 4, 1, 256, 262144, 32768, true, 1e6)},
-      {"gemma-3-1b", Shape(kGemma3, 26, 1152, 6912, 4, 1, 256, 262144, 32768, true, 1e6)},
+      {"gemma-3-270m",
+       WithWindow(Shape(kGemma3, 18, 640, 2048, 4, 1, 256, 262144, 32768, true, 1e6), 512)},
+      {"gemma-3-1b",
+       WithWindow(Shape(kGemma3, 26, 1152, 6912, 4, 1, 256, 262144, 32768, true, 1e6), 512)},
+      {"gemma-3-4b",
+       WithWindow(Shape(kGemma3, 34, 2560, 10240, 8, 4, 256, 262208, 131072, true, 1e6), 1024)},
+      {"gemma-4-12b",
+       WithSizesOfWindows(
+           WithWindow(Shape(kGemma4, 48, 3840, 15360, 16, 8, 512, 262144, 262144, true, 1e6), 1024),
+           256, 1)},
   };
   return shapes;
 }

@@ -174,6 +174,7 @@ TEST(Synth, NamedShapesHaveThePublishedNumberOfParameters) {
       {"gemma-2-27b", 27227128320},   {"gemma-3-270m", 268098176},
       {"gemma-3-1b", 999885952},      {"qwen3.5-4b", 4205751296},
       {"qwen3.5-9b", 8953803264},     {"qwen3-next-80b-a3b", 79674391296},
+      {"gemma-3-4b", 3880263168},     {"gemma-4-12b", 11907350272 + 48},  // each layer's scale
   };
   for (const auto& [name, parameters] : published) {
     const ModelConfig config = ConfigOfShape(ShapeByName(name), std::string(name));
