@@ -4,6 +4,7 @@
 
 #include "kernels/formats/isa.h"
 #include "model/gguf/gguf.h"
+#include "model/synth/synth.h"
 #include "node/commands/cli_testing.h"
 #include "topology/this_machine_testing.h"
 #include "weight_node/mixed_model_testing.h"
@@ -151,6 +152,22 @@ TEST_F(Cli, TokenizeAndInspect) {
   EXPECT_EQ(inspected["config"]["dim"], 96);
   EXPECT_EQ(inspected["vocabulary_only"], false);
   EXPECT_EQ(inspected["tensors"][0]["type"], "Q8_0");
+}
+
+TEST_F(Cli, InspectShowsEachKindOfLayer) {
+  model::ModelShape shape;
+  shape.architecture = "gpt-oss";
+  shape.window = 32;
+  model::WriteSynth({.shape = shape}, Path("kinds.gguf"));
+  const Outcome json = Run({"inspect", "-m", Path("kinds.gguf"), "--json"});
+  ASSERT_EQ(json.code, 0) << json.err;
+  const auto kinds = nlohmann::json::parse(json.out)["config"]["kinds"];
+  ASSERT_EQ(kinds.size(), 2u) << kinds;
+  EXPECT_EQ(kinds[0]["window"], 32);
+  EXPECT_EQ(kinds[1]["window"], 0);
+  EXPECT_EQ(kinds[0]["experts"], 8);
+  EXPECT_EQ(kinds[0]["experts_used"], 4);
+  EXPECT_NE(kinds[0]["details"].get<std::string>().find("attention sinks"), std::string::npos);
 }
 
 // What becomes of each type, and of gate and up, which share panels.

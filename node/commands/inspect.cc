@@ -92,65 +92,6 @@ ConfigOrReason TryConfig(const model::GgufFile& file) {
   }
 }
 
-void PrintJson(const model::GgufFile& file) {
-  json out = {{"file", file.path()},        {"version", file.version()},
-              {"bytes", file.file_bytes()}, {"vocabulary_only", VocabularyOnly(file) > 0},
-              {"metadata", json::array()},  {"tensors", json::array()}};
-  if (file.parts().size() > 1) {
-    for (const auto& part : file.parts())
-      out["files"].push_back(
-          {{"file", part.path}, {"bytes", part.file_bytes}, {"tensors", part.tensors}});
-  }
-  const ConfigOrReason found = TryConfig(file);
-  if (found.config) {
-    const auto& c = *found.config;
-    out["config"] = {{"architecture", c.architecture_name},
-                     {"name", c.name},
-                     {"layers", c.layers},
-                     {"dim", c.dim},
-                     {"vocab", c.vocab},
-                     {"trained_context", c.trained_context},
-                     {"tied_embeddings", c.tied_embeddings},
-                     {"kind_of_layer", c.kind_of},
-                     {"kinds", json::array()},
-                     {"parameters", c.parameters()}};
-    for (const model::LayerSpec& kind : c.kinds)
-      out["config"]["kinds"].push_back({{"ffn", kind.sizes.ffn},
-                                        {"heads", kind.sizes.heads},
-                                        {"kv_heads", kind.sizes.kv_heads},
-                                        {"head_size", kind.sizes.head_size},
-                                        {"qkv_bias", kind.Has(model::TensorRole::kQBias)},
-                                        {"qk_norm", kind.Has(model::TensorRole::kQNorm)},
-                                        {"rope_base", kind.rotary.base},
-                                        {"rotary_dim", kind.rotary.dim}});
-    if (c.part.kind != model::ModelPart::Kind::kWhole) {
-      out["part"] = {{"description", model::Describe(c.part)},
-                     {"stages", c.part.count},
-                     {"first_layer", c.part.first_layer},
-                     {"layers", c.part.layers},
-                     {"fingerprint", fmt::format("{:016x}", c.part.fingerprint)}};
-    }
-  } else {
-    out["config_error"] = found.reason;
-  }
-  const TokenizerOrReason tokenizer = TryTokenizer(file);
-  if (!tokenizer.kind.empty()) out["tokenizer"] = tokenizer.kind;
-  if (!tokenizer.reason.empty()) out["tokenizer_error"] = tokenizer.reason;
-  for (const auto& entry : file.entries()) {
-    out["metadata"].push_back(
-        {{"key", entry.key}, {"count", entry.count}, {"value", file.Describe(entry, kShownItems)}});
-  }
-  for (const auto& tensor : file.tensors()) {
-    out["tensors"].push_back({{"name", tensor.name},
-                              {"type", model::GgufTypeName(tensor.gguf_type)},
-                              {"rows", tensor.rows},
-                              {"cols", tensor.cols},
-                              {"bytes", tensor.size_bytes},
-                              {"readable", model::IsReadableType(tensor.gguf_type)}});
-  }
-  fmt::print("{}\n", out.dump(2, ' ', false, json::error_handler_t::replace));
-}
-
 std::string RotationText(const model::RotarySpec& rotary) {
   if (rotary.dim == 0) return "no rotation";
   std::string text = fmt::format("rope base {:g} over {} elements", rotary.base, rotary.dim);
@@ -209,6 +150,71 @@ std::string MechanismsText(const model::LayerSpec& layer) {
                         layer.temperature.length);
   }
   return text;
+}
+
+void PrintJson(const model::GgufFile& file) {
+  json out = {{"file", file.path()},        {"version", file.version()},
+              {"bytes", file.file_bytes()}, {"vocabulary_only", VocabularyOnly(file) > 0},
+              {"metadata", json::array()},  {"tensors", json::array()}};
+  if (file.parts().size() > 1) {
+    for (const auto& part : file.parts())
+      out["files"].push_back(
+          {{"file", part.path}, {"bytes", part.file_bytes}, {"tensors", part.tensors}});
+  }
+  const ConfigOrReason found = TryConfig(file);
+  if (found.config) {
+    const auto& c = *found.config;
+    out["config"] = {{"architecture", c.architecture_name},
+                     {"name", c.name},
+                     {"layers", c.layers},
+                     {"dim", c.dim},
+                     {"vocab", c.vocab},
+                     {"trained_context", c.trained_context},
+                     {"tied_embeddings", c.tied_embeddings},
+                     {"kind_of_layer", c.kind_of},
+                     {"kinds", json::array()},
+                     {"parameters", c.parameters()}};
+    for (const model::LayerSpec& kind : c.kinds)
+      out["config"]["kinds"].push_back(
+          {{"ffn", kind.sizes.ffn},
+           {"heads", kind.sizes.heads},
+           {"kv_heads", kind.sizes.kv_heads},
+           {"head_size", kind.sizes.head_size},
+           {"qkv_bias", kind.Has(model::TensorRole::kQBias)},
+           {"qk_norm", kind.Has(model::TensorRole::kQNorm)},
+           {"rope_base", kind.rotary.base},
+           {"rotary_dim", kind.rotary.dim},
+           {"window", kind.window},
+           {"experts", kind.experts.count},
+           {"experts_used", kind.experts.used},
+           {"shared_ffn", kind.experts.shared_ffn},
+           {"details", RotationText(kind.rotary) + MechanismsText(kind)}});
+    if (c.part.kind != model::ModelPart::Kind::kWhole) {
+      out["part"] = {{"description", model::Describe(c.part)},
+                     {"stages", c.part.count},
+                     {"first_layer", c.part.first_layer},
+                     {"layers", c.part.layers},
+                     {"fingerprint", fmt::format("{:016x}", c.part.fingerprint)}};
+    }
+  } else {
+    out["config_error"] = found.reason;
+  }
+  const TokenizerOrReason tokenizer = TryTokenizer(file);
+  if (!tokenizer.kind.empty()) out["tokenizer"] = tokenizer.kind;
+  if (!tokenizer.reason.empty()) out["tokenizer_error"] = tokenizer.reason;
+  for (const auto& entry : file.entries()) {
+    out["metadata"].push_back(
+        {{"key", entry.key}, {"count", entry.count}, {"value", file.Describe(entry, kShownItems)}});
+  }
+  for (const auto& tensor : file.tensors()) {
+    out["tensors"].push_back({{"name", tensor.name},
+                              {"type", model::GgufTypeName(tensor.gguf_type)},
+                              {"rows", tensor.rows},
+                              {"cols", tensor.cols},
+                              {"bytes", tensor.size_bytes},
+                              {"readable", model::IsReadableType(tensor.gguf_type)}});
+  }
+  fmt::print("{}\n", out.dump(2, ' ', false, json::error_handler_t::replace));
 }
 
 void PrintConfig(const model::GgufFile& file, const ConfigOrReason& found) {
