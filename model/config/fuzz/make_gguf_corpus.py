@@ -105,14 +105,17 @@ layers 1
 first_layer 0
 ends true
 dim 4
-ffn 8
-heads 2
-kv_heads 1
-head_size 2
 vocab 3
 trained_context 64
 norm_epsilon 1e-05
 tied_embeddings true
+kind 0
+layer.dim 4
+ffn 8
+heads 2
+kv_heads 1
+head_size 2
+layer.norm_epsilon 1e-05
 tensor 0 attn_norm.weight norm 1 x 4
 tensor 1 attn_q.weight matrix 4 x 4
 tensor 2 attn_k.weight matrix 2 x 4
@@ -141,6 +144,7 @@ rope.yarn_beta_fast 32
 rope.yarn_beta_slow 1
 rope.freq_factors 
 attention_divisor 1.4142135623730951
+kind_of 0
 type.embedding F32
 type.head F32
 type.layer 0 {types}
