@@ -71,6 +71,8 @@ Activations::Activations(const model::ModelConfig& config, size_t n_threads, siz
   const bool is_latent =
       config.Most([](const model::LayerSpec& layer) { return layer.latent.any(); });
   const size_t query_blocks = MostOf(config, &LayerShape::query_blocks);
+  const bool has_experts_beside =
+      config.Most([](const model::LayerSpec& layer) { return layer.experts.beside_ffn; });
   const size_t scratch_floats =
       std::max({kernels::kNormRows * std::max(dim_blocks, query_blocks) * kernels::kBlock,
                 config.ends ? RoundUp(config.all_inputs(), kernels::kBlock) : 0,
@@ -95,6 +97,10 @@ Activations::Activations(const model::ModelConfig& config, size_t n_threads, siz
       floats(attention_branch, RoundUp(config.dim, kernels::kPanelRows), most);
       floats(ffn_branch, RoundUp(config.dim, kernels::kPanelRows), most);
       floats(between[0], RoundUp(config.dim, kernels::kPanelRows), few);
+    }
+    if (has_experts_beside) {
+      floats(expert_branch, RoundUp(config.dim, kernels::kPanelRows), most);
+      acts(shared_expert_dim, dim_blocks, most);
     }
     if (config.input_size != 0) {
       floats(between[1], RoundUp(config.dim, kernels::kPanelRows), few);
@@ -123,6 +129,7 @@ Activations::Activations(const model::ModelConfig& config, size_t n_threads, siz
     if (query_blocks != 0) acts(shared_latent, query_blocks, most);
     for (ThreadActivations& thread : threads) {
       acts(thread.dim, dim_blocks, few);
+      if (has_experts_beside) acts(thread.expert_dim, dim_blocks, few);
       acts(thread.q, q_blocks, few);
       if (query_blocks != 0) acts(thread.latent, query_blocks, few);
       if (is_latent) {

@@ -45,6 +45,7 @@ inline constexpr size_t kHeadRows = 64;
 
 struct ThreadActivations {
   ActRows dim;         // normalised and quantised residual: input of QKV and gate/up
+  ActRows expert_dim;  // the same of experts beside an FFN
   HeadPlanes head;     // the same for lm_head
   ActRows q;           // quantised attention output: input of O
   ActRows latent;      // of latent attention: input of query up
@@ -84,18 +85,20 @@ class Activations {
   // Where a norm follows O and down: their output, [dim]; and the residual between the two, and
   // before what a layer input adds, of micro-batches of up to few_rows rows.
   FloatRows attention_branch, ffn_branch, between[2];
-  FloatRows inputs;     // all layers' inputs (model::LayerSpec::input_size)
-  FloatRows projected;  // q, k and v before norms of whole rows, in LayerShape's order; or
-                        // of latent attention
-  FloatRows queries;    // of latent attention with a query_rank: what query up gives
-  FloatRows valued;     // of latent attention: what value up gives
-  FloatRows qkv, attn;  // AttentionIoRows
-  ActRows ffn;          // gated and quantised, [ffn] of layers without experts, or of a
-                        // layer input
-  FloatRows logits;     // [vocab padded to 16]
-  FloatRows largest;    // the largest logit of each of lm_head's panels
+  FloatRows expert_branch;  // the sum of experts beside an FFN
+  FloatRows inputs;         // all layers' inputs (model::LayerSpec::input_size)
+  FloatRows projected;      // q, k and v before norms of whole rows, in LayerShape's order; or
+                            // of latent attention
+  FloatRows queries;        // of latent attention with a query_rank: what query up gives
+  FloatRows valued;         // of latent attention: what value up gives
+  FloatRows qkv, attn;      // AttentionIoRows
+  ActRows ffn;              // gated and quantised, [ffn] of layers without experts, or of a
+                            // layer input
+  FloatRows logits;         // [vocab padded to 16]
+  FloatRows largest;        // the largest logit of each of lm_head's panels
   // like ThreadActivations', for more than few_rows rows
   ActRows shared_dim, shared_q, shared_latent;
+  ActRows shared_expert_dim;
   HeadPlanes shared_head;
   std::vector<ThreadActivations> threads;
   size_t few_rows, max_batch_tokens, logit_rows;

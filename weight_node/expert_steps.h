@@ -90,6 +90,7 @@ struct ExpertDownOperand {
   ActRows z;          // [pair]
   FloatRows y, sums;  // this thread's own
   FloatRows x;        // data points at this thread's first column
+  bool adds = true;   // false: x becomes the sum
   struct Shared {
     const kernels::Gemm* gemm;  // null: no shared expert
     const uint8_t* panels;

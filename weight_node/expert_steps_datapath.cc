@@ -105,8 +105,13 @@ void ExpertDownStep(const void* operand, void* batch) {
                                  columns);
     }
   }
-  for (uint32_t m = first; m < end; ++m)
-    op.elementwise->add(op.x.row(m), op.sums.row(m - first), columns);
+  for (uint32_t m = first; m < end; ++m) {
+    if (op.adds) {
+      op.elementwise->add(op.x.row(m), op.sums.row(m - first), columns);
+    } else {
+      std::copy_n(op.sums.row(m - first), columns, op.x.row(m));
+    }
+  }
 }
 
 }  // namespace larder::weight_node

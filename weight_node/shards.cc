@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <optional>
 #include <string>
 
@@ -222,6 +223,7 @@ bool IsKept(const model::LayerSpec& layer, const model::TensorSpec& tensor) {
       return false;  // attention_node's
     case TensorRole::kGroupNorm:
     case TensorRole::kRouterBias:
+    case TensorRole::kExpertScale:
       return true;
     default:
       return tensor.kind == model::TensorKind::kNorm || tensor.kind == model::TensorKind::kBias;
@@ -487,6 +489,10 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
       std::vector<float> values = model::ReadVector(file, config_, layer, vector.role);
       if (vector.role == TensorRole::kQNorm || vector.role == TensorRole::kKNorm)
         values = model::InPackedOrder(spec, values);
+      for (float& value : values) {
+        if (vector.role == TensorRole::kRouterScale)
+          value = static_cast<float>(value / std::sqrt(static_cast<double>(config_.dim)));
+      }
       to.vectors[static_cast<size_t>(vector.role)] = Place(values, arena_);
     }
     if (spec.experts.count != 0) {

@@ -55,7 +55,8 @@ WeightNode::WeightNode(const model::ModelConfig& config, const ShardPlan& plan,
         kind.ops, [](const model::LayerOp& op) { return op.post_norm.has_value(); });
     LARDER_CHECK(behind == 0 || behind == 2 + (kind.input_size != 0), "{} norms behind blocks",
                  behind);
-    LARDER_CHECK(kind.experts.count == 0 || behind == 0, "a norm behind experts");
+    LARDER_CHECK(kind.experts.count == 0 || (behind != 0) == kind.experts.beside_ffn,
+                 "a norm behind experts alone");
   }
   MakePartRows(options);
   MakeProducts(options);
@@ -188,6 +189,7 @@ const Gemm* WeightNode::FindGemm(PanelMatrix matrix, const kernels::PanelShape& 
 
 WeightNode::Target WeightNode::TargetOf(size_t layer, PanelMatrix matrix) const {
   const bool of_experts = config_.layer(layer).experts.count != 0;
+  if (matrix == PanelMatrix::kSharedDown && IsBesideFfn(layer)) return Target::kBranch;
   if (of_experts && (matrix == PanelMatrix::kFfn || matrix == PanelMatrix::kDown ||
                      matrix == PanelMatrix::kSharedDown))
     return Target::kExperts;
@@ -347,11 +349,21 @@ void WeightNode::AddNorm(size_t thread, size_t layer, ProgramForm form, const fl
                          StepKind kind, const HeadPlanes* planes, const RouterOperand* router,
                          Steps& steps) {
   const bool shared = form == ProgramForm::kManyRows;
+  const bool beside = router != nullptr && IsBesideFfn(layer);
+  const LayerShard& shard = shards_[thread]->layers()[layer];
+  const ExpertNorms* const experts =
+      !beside ? nullptr
+              : Keep(expert_norms_,
+                     ExpertNorms{.weight = shard.of(model::TensorRole::kExpertNorm),
+                                 .out = shared ? activations_.shared_expert_dim
+                                               : activations_.threads[thread].expert_dim,
+                                 .router_weight = shard.of(model::TensorRole::kRouterScale),
+                                 .router = router});
   const NormOperand* operand = Keep(
       norms_,
       NormOperand{.elementwise = &elementwise_,
                   .norms = NormsOf(planes != nullptr ? config_.norm : config_.layer(layer).norm),
-                  .x = activations_.x,
+                  .x = beside && !shared ? activations_.between[0] : activations_.x,
                   .weight = weight,
                   .n = config_.dim,
                   .epsilon = Epsilon(planes != nullptr ? config_.norm_epsilon
@@ -360,7 +372,8 @@ void WeightNode::AddNorm(size_t thread, size_t layer, ProgramForm form, const fl
                   .out = shared ? activations_.shared_dim : activations_.threads[thread].dim,
                   .share = ShareOf(thread, form),
                   .planes = planes,
-                  .router = router});
+                  .router = beside ? nullptr : router,
+                  .experts = experts});
   steps.Add(MakeStep(NormStep, operand, kind, layer, shared || router != nullptr));
 }
 
@@ -479,8 +492,12 @@ void WeightNode::AddOp(size_t thread, size_t layer, ProgramForm form, size_t hal
       if (IsDoneWithSum(layer, form, op)) return;
       return AddInput(thread, layer, form, steps);
     case model::OpKind::kDown:
-      if (config_.layer(layer).experts.count != 0)
-        return AddExpertsDown(thread, layer, form, steps);
+      if (config_.layer(layer).experts.count != 0) {
+        AddExpertsDown(thread, layer, form, steps);
+        if (!op.post_norm) return;
+        AddBesideFfn(thread, layer, form, steps);
+        return AddSum(thread, layer, form, op, steps);
+      }
       return AddResidual(thread, layer, form, half, op, steps);
     case model::OpKind::kO:
     case model::OpKind::kInputOut:
@@ -681,7 +698,9 @@ void WeightNode::AddSum(size_t thread, size_t layer, ProgramForm form, const mod
   const float* const weight = shard.of(*op.post_norm);
   const float* const scale = op.output_scale ? shard.of(*op.output_scale) : nullptr;
   const bool last = ends && layer + 1 == config_.layers;
-  if (!few || last) {
+  // Experts beside an FFN, which have several norms of the sum.
+  const bool routed = is_o && IsBesideFfn(layer);
+  if (!few || last || routed) {
     const AddNormOperand* operand =
         Keep(add_norms_, AddNormOperand{.elementwise = &elementwise_,
                                         .norms = NormsOf(spec.norm),
@@ -694,7 +713,7 @@ void WeightNode::AddSum(size_t thread, size_t layer, ProgramForm form, const mod
                                         .epsilon = spec.norm_epsilon,
                                         .share = ShareOf(thread, ProgramForm::kManyRows)});
     // Where threads share the rows of what follows, each goes on with its own.
-    steps.Add(MakeStep(AddNormStep, operand, StepKind::kNorm, layer, last));
+    steps.Add(MakeStep(AddNormStep, operand, StepKind::kNorm, layer, last || (few && routed)));
     return;
   }
   const size_t next_layer = ends ? layer + 1 : layer;
@@ -728,7 +747,7 @@ void WeightNode::AddSum(size_t thread, size_t layer, ProgramForm form, const mod
 }
 
 bool WeightNode::IsDoneWithSum(size_t layer, ProgramForm form, const model::LayerOp& op) const {
-  if (form != ProgramForm::kFewRows) return false;
+  if (form != ProgramForm::kFewRows || IsRouted(layer, op)) return false;
   const std::vector<model::LayerOp>& ops = config_.layer(layer).ops;
   if (&op != ops.data()) return (&op)[-1].post_norm.has_value();
   return layer > 0 && config_.layer(layer - 1).ops.back().post_norm.has_value();
@@ -927,6 +946,7 @@ RouterRule WeightNode::RuleOf(size_t thread, size_t layer) const {
           .normalise = spec.experts.normalise,
           .scale = static_cast<float>(spec.experts.scale),
           .bias = shards_[thread]->layers()[layer].of(model::TensorRole::kRouterBias),
+          .scales = shards_[thread]->layers()[layer].of(model::TensorRole::kExpertScale),
           .groups = spec.experts.groups,
           .groups_used = spec.experts.groups_used,
           .shared_gate = spec.Has(model::TensorRole::kSharedRouter)};
@@ -986,6 +1006,10 @@ void WeightNode::AddExperts(size_t thread, size_t layer, ProgramForm form, Steps
   steps.Add(MakeStep(RouteStep, route, StepKind::kRoute, layer, false));
   const ActRows& x =
       form == ProgramForm::kManyRows ? activations_.shared_dim : activations_.threads[thread].dim;
+  const ActRows& of_experts = !IsBesideFfn(layer) ? x
+                              : form == ProgramForm::kManyRows
+                                  ? activations_.shared_expert_dim
+                                  : activations_.threads[thread].expert_dim;
   const auto add_ffn = [&](const std::vector<PanelExtent>& extents, RowShare share) {
     const ExpertFfnOperand* ffn =
         Keep(expert_ffns_,
@@ -1001,7 +1025,7 @@ void WeightNode::AddExperts(size_t thread, size_t layer, ProgramForm form, Steps
                  .share = share,
                  .experts = config_.layer(layer).experts.count,
                  .table = &own.table,
-                 .x = x,
+                 .x = of_experts,
                  .tile = activations_.threads[thread].ffn_tile,
                  .out = experts_.z});
     steps.Add(MakeStep(ExpertFfnStep, ffn, StepKind::kGateUp, layer, false));
@@ -1048,7 +1072,8 @@ void WeightNode::AddExpertsDown(size_t thread, size_t layer, ProgramForm form, S
   };
   for (const PanelExtent& extent : Work(form, thread, layer, PanelMatrix::kDown)) {
     const Shards& home = *shards_[extent.home];
-    FloatRows x = activations_.x;
+    const bool beside = IsBesideFfn(layer);
+    FloatRows x = beside ? activations_.expert_branch : activations_.x;
     x.data += extent.panels.begin * kPanelRows;
     ExpertDownOperand down{.gemm = gemm(PanelMatrix::kDown),
                            .elementwise = &elementwise_,
@@ -1063,8 +1088,9 @@ void WeightNode::AddExpertsDown(size_t thread, size_t layer, ProgramForm form, S
                            .y = own.y,
                            .sums = own.sums,
                            .x = x,
+                           .adds = !beside,
                            .shared = {}};
-    if (spec.shared_ffn != 0) {
+    if (spec.shared_ffn != 0 && !beside) {
       // Divided as down is.
       down.shared = {.gemm = gemm(PanelMatrix::kSharedDown),
                      .panels = home.Panel(PanelMatrix::kSharedDown, layer, extent.panels.begin),
@@ -1073,7 +1099,31 @@ void WeightNode::AddExpertsDown(size_t thread, size_t layer, ProgramForm form, S
     }
     steps.Add(MakeStep(ExpertDownStep, Keep(expert_downs_, down), StepKind::kDown, layer, false));
   }
+  const PanelMatrix shared = PanelMatrix::kSharedDown;
+  for (const PanelExtent& extent : Work(form, thread, layer, shared)) {
+    if (!IsBesideFfn(layer)) continue;
+    const ProductOperand product =
+        OperandOf(extent, shared, layer, experts_.shared_z, activations_.ffn_branch);
+    steps.Add(MakeStep(ProductStep, Keep(products_, product), StepKind::kDown, layer, false));
+  }
   steps.back().barrier = true;
+}
+
+void WeightNode::AddBesideFfn(size_t thread, size_t layer, ProgramForm form, Steps& steps) {
+  const LayerShard& shard = shards_[thread]->layers()[layer];
+  const model::LayerSpec& spec = config_.layer(layer);
+  const AddNormsOperand* operand = Keep(
+      add_both_norms_, AddNormsOperand{.elementwise = &elementwise_,
+                                       .norms = NormsOf(spec.norm),
+                                       .a = activations_.ffn_branch,
+                                       .b = activations_.expert_branch,
+                                       .a_weight = shard.of(model::TensorRole::kPostSharedNorm),
+                                       .b_weight = shard.of(model::TensorRole::kPostExpertNorm),
+                                       .n = config_.dim,
+                                       .epsilon = spec.norm_epsilon,
+                                       .share = ShareOf(thread, ProgramForm::kManyRows)});
+  // Where threads share the rows of what follows, each goes on with its own.
+  steps.Add(MakeStep(AddNormsStep, operand, StepKind::kNorm, layer, form == ProgramForm::kFewRows));
 }
 
 size_t WeightNode::MostDownColumns() const {

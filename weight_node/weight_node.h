@@ -13,7 +13,9 @@
 // same. If a panel is cut (PanelPart), a thread with later chunks computes these before anything
 // else of that matrix, and signals; the thread with the first chunks waits for that after all its
 // other work, and adds the sums. With experts, the norm before them also routes, and a B follows it
-// in both forms (expert_steps.h).
+// in both forms (expert_steps.h). Where they stand beside an FFN, a B comes before that norm, which
+// is three, and one more behind down, after which their outputs' norms are added; with many rows
+// neither does.
 #pragma once
 
 #include <deque>
@@ -200,6 +202,10 @@ class WeightNode {
   // The units of experts in adjacent extents.
   const std::vector<ExpertUnit>& UnitsOf(size_t layer, const std::vector<PanelExtent>&);
   void AddExpertsDown(size_t thread, size_t layer, ProgramForm, Steps&);
+  // Of a layer whose experts stand beside an FFN, which becomes what the FFN's down gives: the sum
+  // of both behind their norms.
+  void AddBesideFfn(size_t thread, size_t layer, ProgramForm, Steps&);
+  bool IsBesideFfn(size_t layer) const { return config_.layer(layer).experts.beside_ffn; }
   bool IsRouted(size_t layer, const model::LayerOp&) const;  // whether it is the norm before them
   RouterRule RuleOf(size_t thread, size_t layer) const;
   const RouterOperand* RouterOf(size_t thread, size_t layer, ProgramForm);
@@ -279,6 +285,8 @@ class WeightNode {
   std::deque<InputGateOperand> input_gates_;
   std::deque<TransferOperand> transfers_;
   std::deque<AddNormOperand> add_norms_;
+  std::deque<AddNormsOperand> add_both_norms_;
+  std::deque<ExpertNorms> expert_norms_;
   std::deque<AddNormInputOperand> add_norm_inputs_;
   std::deque<RowNormOperand> row_norms_;
   std::deque<std::vector<uint32_t>> groups_;

@@ -64,6 +64,14 @@ struct TransferOperand {
 void ReceiveStep(const void* operand, void* batch);
 void SendStep(const void* operand, void* batch);
 
+// Further norms of the same rows, where experts stand beside an FFN: their input, and the router's.
+struct ExpertNorms {
+  const float* weight;
+  ActRows out;
+  const float* router_weight;
+  const struct RouterOperand* router;
+};
+
 // out[m] = quantise(norm(x[m])). If there are planes, which are lm_head's: only the rows whose
 // logits are wanted.
 struct NormOperand {
@@ -78,6 +86,7 @@ struct NormOperand {
   RowShare share;
   const HeadPlanes* planes;                      // written instead of out; or null
   const struct RouterOperand* router = nullptr;  // takes the norms, too
+  const ExpertNorms* experts = nullptr;
 };
 void NormStep(const void* operand, void* batch);
 
@@ -94,7 +103,19 @@ struct AddNormOperand {
 };
 void AddNormStep(const void* operand, void* batch);
 
-// The same without a barrier behind it: each thread computes all rows for itself, writes its
+// a[m] = norm(a[m]) + norm(b[m]), and b is overwritten.
+struct AddNormsOperand {
+  const kernels::Elementwise* elementwise;
+  kernels::NormsFn norms;
+  FloatRows a, b;
+  const float *a_weight, *b_weight;
+  size_t n;
+  float epsilon;
+  RowShare share;
+};
+void AddNormsStep(const void* operand, void* batch);
+
+// As AddNormStep without a barrier behind it: each thread computes all rows for itself, writes its
 // columns [first, first + count) of them to `to`, which is not x, and goes on: out[m] =
 // quantise(norm((x[m] + norm(y[m])) * scale)), or without the outer norm.
 struct AddNormInputOperand {

@@ -140,6 +140,36 @@ void NormStep(const void* operand, void* batch) {
       }
     }
     EndLap(StepKind::kQuantize);
+    if (op.experts != nullptr) {
+      op.norms(x, op.experts->weight, normed, count, op.n, op.epsilon);
+      EndLap(StepKind::kNorm);
+      for (uint32_t i = 0; i < count; ++i)
+        op.elementwise->quantize(normed[i], ActRow(op.experts->out, first + m + i), op.n);
+      EndLap(StepKind::kQuantize);
+      op.norms(x, op.experts->router_weight, normed, count, op.n, op.epsilon);
+      EndLap(StepKind::kNorm);
+      for (uint32_t i = 0; i < count; ++i)
+        RouteRow(*op.experts->router, normed[i], op.n, first + m + i);
+      EndLap(StepKind::kRoute);
+    }
+    m += count;
+  }
+}
+
+void AddNormsStep(const void* operand, void* batch) {
+  const auto& op = *static_cast<const AddNormsOperand*>(operand);
+  const auto& rows = *static_cast<const BatchRows*>(batch);
+  const auto [begin, end] = RowsOf(rows.rows, op.share);
+  float* of[kernels::kNormRows];
+  for (uint32_t m = begin; m < end;) {
+    const uint32_t count = std::min<uint32_t>(end - m, kernels::kNormRows);
+    const uint32_t first = rows.first_row + m;
+    for (const bool is_a : {false, true}) {
+      for (uint32_t i = 0; i < count; ++i) of[i] = (is_a ? op.a : op.b).row(first + i);
+      op.norms(of, is_a ? op.a_weight : op.b_weight, of, count, op.n, op.epsilon);
+    }
+    for (uint32_t i = 0; i < count; ++i)
+      op.elementwise->add(op.a.row(first + i), op.b.row(first + i), op.n);
     m += count;
   }
 }

@@ -121,10 +121,12 @@ class Writer {
       Line(NameOf(kStateNames, state_kind), "{} {} {}", key_size, taps, heads_in_turn);
       if (of_state != 0) Line("beside_attention", "{} {} {}", of_state, of_keys, of_head);
     }
-    const auto& [count, used, shared_ffn, gating, normalise, scale, groups, groups_used] = experts;
+    const auto& [count, used, shared_ffn, gating, normalise, scale, groups, groups_used,
+                 beside_ffn] = experts;
     if (count != 0)
       Line("experts", "{} {} {} {} {} {}", count, used, shared_ffn, NameOf(kGatingNames, gating),
            normalise, scale);
+    LineUnless(!beside_ffn, "experts.beside_ffn", beside_ffn);
     if (groups != 1) Line("expert_groups", "{} {}", groups, groups_used);
     if (kv_of) Line("kv_of", "{}", *kv_of);
     LineUnless(input_size == 0, "layer.input_size", input_size);

@@ -154,10 +154,15 @@ void ReadExperts(const Family& family, const FamilyKeys& keys, KeysOfModel& mode
   for (size_t i = 0; i < model.layers.size(); ++i) {
     KeysOfModel::Layer& layer = model.layers[i];
     if (!with.Has(i) || layer.sizes.ffn == 0) continue;
-    size_t length = layer.sizes.ffn;
+    const size_t of_layer = layer.sizes.ffn;
+    size_t length = of_layer;
     if (family.experts->length_of_used) length = std::max<size_t>(1, length / experts.used);
     layer.sizes.ffn = keys.Count("expert_feed_forward_length", length, kMostLength);
     layer.experts = experts;
+    if (family.experts->beside_ffn) {
+      layer.experts.beside_ffn = true;
+      layer.experts.shared_ffn = of_layer;
+    }
     if (!family.experts->shared) continue;
     const uint64_t shared = keys.Unsigned("expert_shared_count").value_or(0);
     const bool has_length = keys.Unsigned("expert_shared_feed_forward_length").value_or(0) != 0;

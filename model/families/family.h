@@ -81,6 +81,7 @@ struct FamilyExperts {
   bool length_of_used = false;  // without its key an expert's length is that of the FFN divided by
                                 // the used experts, not the FFN's
   bool shared = false;          // there may be a shared expert
+  bool beside_ffn = false;      // ExpertSpec::beside_ffn
   bool bias = false;            // there may be kRouterBias
   bool shared_gate = false;     // there may be kSharedRouter
   bool biases = false;          // there are biases of the router's products, gate, up and down

@@ -1,4 +1,4 @@
-// Gemma 4 without experts (Google; transformers' Gemma4ForCausalLM, read 2026-11).
+// Gemma 4 (Google; transformers' Gemma4ForCausalLM, read 2026-11).
 //
 // Traps: those of gemma3, but norm weights have nothing added. Layers with windows have heads of
 // another size (key_length_swa) and, by the array, other KV heads; only layers without one turn by
@@ -7,8 +7,9 @@
 // residual is multiplied behind each layer. In E2B and E4B each layer has an input beside it
 // (LayerSpec::input_size), and the last layers, whose FFN is longer, attend to the keys and values
 // of the last layer before them of their kind (with a window, or without); what files may still
-// have of theirs counts for nothing. 26B-A4B has experts, and is refused by that key. The
-// vocabulary is BPE over text with visible spaces.
+// have of theirs counts for nothing. 26B-A4B has experts beside the FFN of each layer, whose
+// router looks at the residual (ExpertSpec::beside_ffn). The vocabulary is BPE over text with
+// visible spaces.
 #include <cmath>
 
 #include "base/error.h"
@@ -23,6 +24,9 @@ constexpr std::string_view kShared = "attention.shared_kv_layers";
 constexpr std::string_view kInputSize = "embedding_length_per_layer_input";
 constexpr size_t kMostInputSize = 1 << 14;
 constexpr std::string_view kGemma4Keys[] = {"final_logit_softcapping", kShared, kInputSize};
+constexpr LayerTraits::Renamed kGemma4Renamed[] = {{TensorRole::kSharedGate, "ffn_gate.weight"},
+                                                   {TensorRole::kSharedUp, "ffn_up.weight"},
+                                                   {TensorRole::kSharedDown, "ffn_down.weight"}};
 constexpr Family::Sample::Value kGemma4Sample[] = {{"final_logit_softcapping", 3.0f}};
 constexpr Family::Sample::Count kGemma4Counts[] = {
     {kHeadSize, 32}, {kValueSize, 32}, {kRotated, 32}};
@@ -87,10 +91,12 @@ const Family kGemma4 = {.name = "gemma4",
                         .qkv_bias = Family::QkvBias::kWhereInFile,
                         .qk_norm = QkNorm::kHead,
                         .ops = kPreAndPostNormScaled,
+                        .renamed = kGemma4Renamed,
                         .gate = GateKind::kGeluTanh,
                         .value_norm = true,
                         .full_every = 6,
                         .window_base = 10000.0,
+                        .experts = FamilyExperts{.optional = true, .beside_ffn = true},
                         .keys = kGemma4Keys,
                         .read = ReadGemma4,
                         .sample = {.values = kGemma4Sample,

@@ -65,7 +65,8 @@ enum class If : uint8_t {
   kNotLatent,
   kLatent,
   kQueryRank,
-  kInput
+  kInput,
+  kBesideFfn
 };
 
 struct Row {
@@ -168,6 +169,16 @@ constexpr std::array<Row, kTensorRoles> kTensors = {{
      If::kInput},
     {TensorRole::kPostInputNorm, TensorKind::kNorm, "post_norm.weight", Length::kOne, Length::kDim,
      If::kNorm},
+    {TensorRole::kExpertNorm, TensorKind::kNorm, "pre_ffw_norm_2.weight", Length::kOne,
+     Length::kDim, If::kBesideFfn},
+    {TensorRole::kRouterScale, TensorKind::kNorm, "ffn_gate_inp.scale", Length::kOne, Length::kDim,
+     If::kBesideFfn},
+    {TensorRole::kExpertScale, TensorKind::kTable, "ffn_down_exps.scale", Length::kOne,
+     Length::kExperts, If::kBesideFfn},
+    {TensorRole::kPostSharedNorm, TensorKind::kNorm, "post_ffw_norm_1.weight", Length::kOne,
+     Length::kDim, If::kBesideFfn},
+    {TensorRole::kPostExpertNorm, TensorKind::kNorm, "post_ffw_norm_2.weight", Length::kOne,
+     Length::kDim, If::kBesideFfn},
 }};
 static_assert([] {
   for (size_t i = 0; i < kTensorRoles; ++i) {
@@ -379,6 +390,8 @@ bool IsPresent(const Row& row, const LayerTraits& traits) {
       return traits.latent.query_rank != 0;
     case If::kInput:
       return traits.input_size != 0;
+    case If::kBesideFfn:
+      return traits.experts.beside_ffn;
     case If::kLogitBias:
       return traits.experts.count != 0 && traits.router_logit_bias;
   }

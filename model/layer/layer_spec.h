@@ -91,9 +91,15 @@ enum class TensorRole : uint8_t {
   // Of a layer input.
   kInputGate,  // [input_size] rows
   kInputOut,   // [dim] rows
-  kPostInputNorm
+  kPostInputNorm,
+  // Of experts beside an FFN, which is then the shared expert.
+  kExpertNorm,
+  kRouterScale,  // [dim]
+  kExpertScale,  // [experts]
+  kPostSharedNorm,
+  kPostExpertNorm
 };
-inline constexpr size_t kTensorRoles = 51;
+inline constexpr size_t kTensorRoles = 56;
 
 // kTable: rows of numbers that are no weights of a product.
 enum class TensorKind : uint8_t { kMatrix, kNorm, kBias, kTable };
@@ -294,6 +300,13 @@ struct ExpertSpec {
   bool normalise = true;
   double scale = 1.0;
   size_t groups = 1, groups_used = 1;
+  // As Gemma 4 has them: the shared expert is an FFN whose norm is kFfnNorm, and its gate and the
+  // experts' have other inputs. With x as it is before the two,
+  //   l = kRouter * (rms_norm(x, kRouterScale) / sqrt(dim)),  w = kExpertScale of the expert * w,
+  //   the experts' in = norm(x, kExpertNorm),
+  //   x += norm(norm(the shared one's, kPostSharedNorm) + norm(the sum of the chosen ones',
+  //             kPostExpertNorm), the post_norm of kDown).
+  bool beside_ffn = false;
   bool operator==(const ExpertSpec&) const = default;
 };
 

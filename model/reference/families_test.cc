@@ -32,7 +32,15 @@ using testing::TempFile;
 using Type = GgufValueType;
 
 // "gemma4-e2b" has layer inputs, and its last two layers have no keys and values of their own.
+// "gemma4-experts" has experts beside its FFNs.
 ModelShape SmallShape(std::string_view family) {
+  if (family == "gemma4-experts") {
+    ModelShape shape = SmallShape("gemma4");
+    shape.experts = 6;
+    shape.experts_used = 2;
+    shape.expert_ffn = 48;
+    return shape;
+  }
   if (family == "gemma4-e2b") {
     ModelShape shape = SmallShape("gemma4");
     shape.input_size = 24;
@@ -64,6 +72,7 @@ std::vector<ModelShape> SmallShapes() {
   std::vector<ModelShape> shapes;
   for (const Family* family : Families()) shapes.push_back(SmallShape(family->name));
   shapes.push_back(SmallShape("gemma4-e2b"));
+  shapes.push_back(SmallShape("gemma4-experts"));
   return shapes;
 }
 
@@ -216,6 +225,20 @@ const std::vector<Change>& Changes() {
       {"a weight of a layer input's gate", "gemma4-e2b",
        [](RawGguf& f) { Scale(f, "blk.2.inp_gate.weight", 4); }},
       {"a weight behind it", "gemma4-e2b", [](RawGguf& f) { Scale(f, "blk.2.proj.weight", 4); }},
+      {"how many experts are used beside an FFN", "gemma4-experts",
+       [](RawGguf& f) { f.SetU32("gemma4.expert_used_count", 3); }},
+      {"the norm of experts beside an FFN", "gemma4-experts",
+       [](RawGguf& f) { Scale(f, "blk.1.pre_ffw_norm_2.weight", 2); }},
+      {"the norm behind them", "gemma4-experts",
+       [](RawGguf& f) { Scale(f, "blk.1.post_ffw_norm_2.weight", 2); }},
+      {"the norm behind the FFN beside them", "gemma4-experts",
+       [](RawGguf& f) { Scale(f, "blk.1.post_ffw_norm_1.weight", 2); }},
+      {"the norm behind both", "gemma4-experts",
+       [](RawGguf& f) { Scale(f, "blk.1.post_ffw_norm.weight", 2); }},
+      {"a weight of the router's scale", "gemma4-experts",
+       [](RawGguf& f) { Scale(f, "blk.1.ffn_gate_inp.scale", 4); }},
+      {"a weight of an expert's scale", "gemma4-experts",
+       [](RawGguf& f) { Scale(f, "blk.1.ffn_down_exps.scale", 4); }},
       {"windows, which rotate", "cohere2",
        [](RawGguf& f) { f.SetU32("cohere2.attention.sliding_window", 32); }},
       {"the scale of logits", "command-r",
@@ -917,6 +940,19 @@ TEST(Families, BadFilesAreRefusedInOneLine) {
          f.Set("gemma4.attention.head_count_kv", Type::kArray,
                RawArray(Type::kI32, 4, Raw(2) + Raw(2) + Raw(2) + Raw(1)));
        }},
+      {"gemma4-experts",
+       "tensor 'blk.2.ffn_gate_inp.scale' is missing, expected one of 64 elements",
+       [](RawGguf& f) { f.EraseTensor("blk.2.ffn_gate_inp.scale"); }},
+      {"gemma4-experts", "tensor 'blk.2.ffn_down_exps.scale' is 5 elements, expected 6 elements",
+       [](RawGguf& f) { f.Find("blk.2.ffn_down_exps.scale").dims = {5}; }},
+      {"gemma4-experts", "tensor 'blk.0.ffn_gate.weight' is missing",
+       [](RawGguf& f) { f.EraseTensor("blk.0.ffn_gate.weight"); }},
+      {"gemma4-experts", "tensor 'blk.3.pre_ffw_norm_2.weight' is missing",
+       [](RawGguf& f) { f.EraseTensor("blk.3.pre_ffw_norm_2.weight"); }},
+      {"gemma4-experts", "key 'gemma4.expert_used_count' is 7, expected 1 to 6",
+       [](RawGguf& f) { f.SetU32("gemma4.expert_used_count", 7); }},
+      {"gemma4", "key 'gemma4.expert_used_count' is missing",
+       [](RawGguf& f) { f.SetU32("gemma4.expert_count", 4); }},
       {"gemma4-e2b", "tensor 'blk.1.attn_k.weight' is missing",
        [](RawGguf& f) { f.EraseTensor("blk.1.attn_k.weight"); }},
       {"gemma4-e2b", "tensor 'blk.3.attn_q.weight' is missing",

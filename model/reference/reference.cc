@@ -330,8 +330,12 @@ std::vector<float> ReferenceModel::Gated(const Layer& layer, std::vector<float> 
 }
 
 std::vector<std::pair<size_t, double>> ReferenceModel::Choose(const Layer& layer,
-                                                              const std::vector<float>& in) const {
+                                                              std::vector<float> in) const {
   const ExpertSpec& spec = config_.layer(layer.index).experts;
+  if (spec.beside_ffn) {
+    RmsNorm(in, layer.of(TensorRole::kRouterScale), config_.layer(layer.index).norm_epsilon, in);
+    for (float& v : in) v = static_cast<float>(v / std::sqrt(static_cast<double>(in.size())));
+  }
   const Matrix& router = layer.matrix(TensorRole::kRouter);
   std::vector<double> p(spec.count);
   for (size_t e = 0; e < spec.count; ++e)
@@ -360,6 +364,8 @@ std::vector<std::pair<size_t, double>> ReferenceModel::Choose(const Layer& layer
   std::vector<std::pair<size_t, double>> chosen;
   for (const size_t e : order)
     chosen.emplace_back(e, (spec.normalise ? p[e] / sum : p[e]) * spec.scale);
+  const std::vector<float>& scales = layer.of(TensorRole::kExpertScale);
+  for (auto& [e, weight] : chosen) weight *= scales.empty() ? 1.0 : scales[e];
   return chosen;
 }
 
@@ -378,12 +384,19 @@ std::vector<float> ReferenceModel::RunExperts(const Layer& layer, const State& s
     for (size_t i = 0; !all.empty() && i < rows; ++i) y[i] += all[e * rows + i];
     return y;
   };
-  for (const auto& [e, weight] : Choose(layer, s.in)) {
+  const bool beside = spec.experts.beside_ffn;
+  const std::vector<float> in = beside ? Norm(s.x, layer.of(TensorRole::kExpertNorm), layer) : s.in;
+  for (const auto& [e, weight] : Choose(layer, beside ? s.x : in)) {
     const TensorRole gate = spec.gated() ? TensorRole::kGate : TensorRole::kUp;
     const std::vector<float> hidden =
-        Gated(layer, product(gate, TensorRole::kGateBias, e, ffn, s.in),
-              product(TensorRole::kUp, TensorRole::kUpBias, e, ffn, s.in));
+        Gated(layer, product(gate, TensorRole::kGateBias, e, ffn, in),
+              product(TensorRole::kUp, TensorRole::kUpBias, e, ffn, in));
     add(weight, product(TensorRole::kDown, TensorRole::kDownBias, e, sum.size(), hidden));
+  }
+  if (beside) {
+    const std::vector<float> y =
+        Norm({sum.begin(), sum.end()}, layer.of(TensorRole::kPostExpertNorm), layer);
+    sum.assign(y.begin(), y.end());
   }
   if (spec.experts.shared_ffn != 0) {
     const std::vector<float>& router = layer.of(TensorRole::kSharedRouter);
@@ -391,9 +404,11 @@ std::vector<float> ReferenceModel::RunExperts(const Layer& layer, const State& s
         router.empty() ? 1.0
                        : 1.0 / (1.0 + std::exp(-Dot(router.data(), s.in.data(), s.in.size())));
     const TensorRole gate = spec.gated() ? TensorRole::kSharedGate : TensorRole::kSharedUp;
-    add(weight, Product(layer.matrix(TensorRole::kSharedDown),
-                        Gated(layer, Product(layer.matrix(gate), s.in),
-                              Product(layer.matrix(TensorRole::kSharedUp), s.in))));
+    std::vector<float> y = Product(layer.matrix(TensorRole::kSharedDown),
+                                   Gated(layer, Product(layer.matrix(gate), s.in),
+                                         Product(layer.matrix(TensorRole::kSharedUp), s.in)));
+    if (beside) y = Norm(y, layer.of(TensorRole::kPostSharedNorm), layer);
+    add(weight, y);
   }
   return {sum.begin(), sum.end()};
 }

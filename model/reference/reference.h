@@ -87,7 +87,7 @@ class ReferenceModel {
   // The sum of the experts' outputs for s.in (ExpertSpec).
   std::vector<float> RunExperts(const Layer&, const State&) const;
   // Chosen experts, ascending, and their weights.
-  std::vector<std::pair<size_t, double>> Choose(const Layer&, const std::vector<float>& in) const;
+  std::vector<std::pair<size_t, double>> Choose(const Layer&, std::vector<float> in) const;
   // Of a residual, or of what a layer adds to it.
   std::vector<float> Norm(const std::vector<float>& x, const std::vector<float>& w,
                           const Layer&) const;

@@ -62,6 +62,11 @@ CASES = {
                                  output_scale=True, factors=[1.0, 2.5, 1e30], window=2,
                                  full=[5, 11], window_base=1e4, window_head=4, inputs=5,
                                  kv_of={6: 4, 7: 4, 8: 4, 9: 4, 10: 4, 11: 5}),
+    "gemma4, experts": case(4, 2, 6, 6, 1e6, "halves", tied=True, embedding=math.sqrt(DIM),
+                            gate="gelu", post=True, layers=6, qk="heads", score=1.0, logit_cap=3.0,
+                            value_norm=True, value_is_key=[5], output_scale=True,
+                            factors=[1.0, 2.5, 1e30], window=2, full=[5], window_base=1e4,
+                            window_head=4, experts=dict(count=5, used=2, ffn=8, beside=True)),
     "cohere2": case(4, 2, 4, 4, 5e4, "neighbours", tied=True, centred=True, parallel=True,
                     logits=0.0625, layers=4, window=2, full=[3], still=[3]),
     "command-r": case(4, 2, 4, 4, 1e4, "neighbours", tied=True, centred=True, parallel=True,
@@ -351,11 +356,13 @@ def latent(inputs, prefix, case):
     return qs, ks, vs
 
 
-def experts_of(x, prefix, case):
-    """What a token's experts give: each of them is asked whether enough others are better."""
+def experts_of(x, prefix, case, asked=None):
+    """What a token's experts give: each of them is asked whether enough others are better. `asked`
+    is what the router sees, where that is not x."""
     of = case["experts"]
     count, used, ffn = of["count"], of["used"], of["ffn"]
-    scores = times(matrix(prefix + "ffn_gate_inp.weight", count, DIM), x)
+    scores = times(matrix(prefix + "ffn_gate_inp.weight", count, DIM), asked or x)
+    scales = vector(prefix + "ffn_down_exps.scale", count, 1) if asked else [1] * count
     if of.get("biased"):
         scores = [s + b for s, b in zip(scores, vector(prefix + "ffn_gate_inp.bias", count))]
     if of.get("sigmoid"):
@@ -398,7 +405,7 @@ def experts_of(x, prefix, case):
     everyone = matrices("exps", count, ffn)
     y = [0.0] * DIM
     for e in chosen:
-        weight = p[e] / total * of.get("scale", 1)
+        weight = p[e] / total * of.get("scale", 1) * scales[e]
         y = [a + weight * b for a, b in zip(y, swiglu(*everyone[e], biases_of(e)))]
     if "shared" in of:
         weight = 1
@@ -544,11 +551,18 @@ def layer(xs, i, case):
         x = [a + residual * b for a, b in zip(x, branch)]
         hidden = (inputs[position] if case.get("parallel") else
                   before(x, case.get("ffn_norm", "ffn_norm")))
-        if has_experts:
+        if has_experts and not case["experts"].get("beside"):
             branch = experts_of(hidden, prefix, case)
         else:
             hidden = [gated(g, u, case) for g, u in zip(times(gate, hidden), times(up, hidden))]
-            branch = after(times(down, hidden), "post_ffw_norm")
+            branch = times(down, hidden)
+            if has_experts:
+                asked = norm(x, [w / math.sqrt(DIM)
+                                 for w in vector(f"{prefix}ffn_gate_inp.scale", DIM, 1)])
+                other = experts_of(before(x, "pre_ffw_norm_2"), prefix, case, asked)
+                branch = [a + b for a, b in zip(after(branch, "post_ffw_norm_1"),
+                                                after(other, "post_ffw_norm_2"))]
+            branch = after(branch, "post_ffw_norm")
         scale = vector(f"{prefix}layer_output_scale.weight", 1, 1)[0] if output_scale else 1
         x = [a + residual * b for a, b in zip(x, branch)]
         if "inputs" in case:

@@ -245,9 +245,15 @@ class TinyModel {
     const size_t to_o = s.latent.rank != 0 ? s.heads * s.latent.value_size : q;
     if (!is_recurrent) AddMatrix(name("attn_output.weight"), s.dim, to_o);
     const bool is_fused = Is(s, {"phi3", "glm4"});
-    if (s.experts.count != 0 && layer >= s.experts.dense) {
-      AddExperts(s, name);
-    } else {
+    const bool has_experts = s.experts.count != 0 && layer >= s.experts.dense;
+    if (has_experts) AddExperts(s, name);
+    if (has_experts && gemma4) {
+      for (const char* norm : {"pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2"})
+        AddNorm(name(fmt::format("{}.weight", norm)), s.dim);
+      AddNorm(name("ffn_gate_inp.scale"), s.dim);
+      AddNorm(name("ffn_down_exps.scale"), s.experts.count);
+    }
+    if (!has_experts || gemma4) {
       if (!is_fused && !Is(s, {"arcee"})) AddMatrix(name("ffn_gate.weight"), s.ffn, s.dim);
       AddMatrix(name("ffn_up.weight"), is_fused ? 2 * s.ffn : s.ffn, s.dim);
       AddMatrix(name("ffn_down.weight"), s.dim, s.ffn);

@@ -241,7 +241,7 @@ class Synthesis {
                     tensor.role == TensorRole::kQBias || tensor.role == TensorRole::kKBias);
             break;
           case TensorKind::kTable:
-            AddTable(name, tensor);
+            AddTable(name, tensor, config.layer(layer).experts.beside_ffn);
             break;
         }
       }
@@ -316,16 +316,17 @@ class Synthesis {
 
   // Decays are below 0, and so that heads forget at rates that are far apart. Experts are chosen by
   // margins that roundings seldom turn.
-  void AddTable(const std::string& name, const TensorSpec& tensor) {
+  void AddTable(const std::string& name, const TensorSpec& tensor, bool beside_ffn) {
     std::vector<float> values(tensor.rows * tensor.cols);
     const uint64_t key = HashText(options_.seed, name);
     float deviation = 0.5f;
     if (tensor.role == TensorRole::kRouter || tensor.role == TensorRole::kSharedRouter)
       deviation = 2.0f / std::sqrt(static_cast<float>(tensor.cols));
+    if (beside_ffn && tensor.role == TensorRole::kRouter) deviation = 2.0f;  // of x / sqrt(cols)
     if (tensor.role == TensorRole::kRouterBias) deviation = 0.05f;
     if (tensor.role == TensorRole::kSinks) deviation = 2.0f;
     table_.FillF32(key, 0, values.size(), deviation, values.data());
-    if (tensor.role == TensorRole::kGroupNorm) {
+    if (tensor.role == TensorRole::kGroupNorm || tensor.role == TensorRole::kExpertScale) {
       for (float& value : values) value += 1.0f;
     }
     if (tensor.role == TensorRole::kDecay) {

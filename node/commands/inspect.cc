@@ -124,6 +124,7 @@ std::string MechanismsText(const model::LayerSpec& layer) {
                             ? std::string()
                             : fmt::format(", queries of {}", layer.latent.query_rank));
   }
+  if (layer.experts.beside_ffn) text += ", experts beside the FFN";
   if (layer.kv_of) text += fmt::format(", keys and values of layer {}", *layer.kv_of);
   if (layer.input_size != 0) text += fmt::format(", a layer input of {}", layer.input_size);
   if (layer.Has(model::TensorRole::kOutputScale)) text += ", output scaled";

@@ -553,6 +553,15 @@ std::map<std::string, model::ModelShape> Shapes() {
                               s.input_size = 64;
                               s.shared_kv = 1;
                             })},
+          {"gemma4-experts", of("gemma4",
+                                [](model::ModelShape& s) {
+                                  s.tied = true;
+                                  s.layers = 6;
+                                  s.window = 50;
+                                  s.experts = 5;
+                                  s.experts_used = 3;
+                                  s.expert_ffn = 96;
+                                })},
           {"cohere2", of("cohere2",
                          [](model::ModelShape& s) {
                            s.tied = true;

@@ -19,6 +19,7 @@ struct RouterRule {
   bool normalise = true;
   float scale = 1.0f;
   const float* bias = nullptr;         // [experts], or null
+  const float* scales = nullptr;       // [experts]: what multiplies scale; or null
   size_t groups = 1, groups_used = 1;  // a divisor of experts
   bool shared_gate = false;  // behind the experts' logits is that of the shared expert's sigmoid
 };
@@ -43,7 +44,8 @@ constexpr size_t RouterFloats(size_t experts) { return RoundUp(experts + 1, 16);
 //   softmax, normalised, without a bias: w = Exp(l - max) / sum over the chosen;
 //   other softmax: p = Exp(l - max) / sum over all; sigmoid: p = 1 / (1 + Exp(-l)); w = p, or
 //   normalised p / (sum of the chosen, ascending), of a sigmoid's 1e-20 + sum.
-// Then w = w * scale. NaN is never chosen before a number; any input gives `used` experts.
+// Then w = w * scale, or w * (scale * scales[expert]). NaN is never chosen before a number; any
+// input gives `used` experts.
 void ChooseExperts(const RouterRule&, const kernels::Elementwise&, float* logits, float* by,
                    const ChosenRows&, size_t m);
 

@@ -59,6 +59,10 @@ void KeepBestGroups(const RouterRule& rule, float* values) {
   }
 }
 
+float ScaleOf(const RouterRule& rule, size_t expert) {
+  return rule.scales == nullptr ? rule.scale : rule.scale * rule.scales[expert];
+}
+
 }  // namespace
 
 void ChooseExperts(const RouterRule& rule, const kernels::Elementwise& elementwise, float* logits,
@@ -79,7 +83,7 @@ void ChooseExperts(const RouterRule& rule, const kernels::Elementwise& elementwi
     for (size_t i = 0; i < rule.used; ++i) by[i] = logits[chosen[i]];
     const size_t padded = RoundUp(rule.used, 16);
     elementwise.softmax_chunk(by, padded, 1, 0, rule.used, padded, &max, &sum);
-    for (size_t i = 0; i < rule.used; ++i) weights[i] = by[i] / sum * rule.scale;
+    for (size_t i = 0; i < rule.used; ++i) weights[i] = by[i] / sum * ScaleOf(rule, chosen[i]);
     return;
   }
   float least = 0.0f;  // what a sum of weights begins with
@@ -104,7 +108,7 @@ void ChooseExperts(const RouterRule& rule, const kernels::Elementwise& elementwi
   }
   for (size_t i = 0; i < rule.used; ++i) {
     if (rule.normalise) weights[i] = weights[i] / all;
-    weights[i] = weights[i] * rule.scale;
+    weights[i] = weights[i] * ScaleOf(rule, chosen[i]);
   }
 }
 

@@ -70,6 +70,17 @@ TEST(Routing, WeightsAreTheDefinitions) {
   expect(Choose({.experts = 5, .used = 2}, logits), {2, 4}, {0.5, 0.5});
   expect(Choose({.experts = 5, .used = 2, .normalise = false, .scale = 2.0f}, logits), {2, 4},
          {2 * std::exp(2.0) / all, 2 * std::exp(2.0) / all});
+  const std::vector<float> scales = {9, 9, 3, 9, 0.5f};
+  for (const bool normalise : {true, false}) {
+    const double w = normalise ? 0.5 : std::exp(2.0) / all;
+    expect(Choose({.experts = 5,
+                   .used = 2,
+                   .normalise = normalise,
+                   .scale = 2.0f,
+                   .scales = scales.data()},
+                  logits),
+           {2, 4}, {6 * w, w});
+  }
   const double s = 1 / (1 + std::exp(-2.0)), t = 1 / (1 + std::exp(-0.5));
   const std::vector<float> bias = {1.0f, 0, 0.1f, 0, 0};
   const RouterRule sigmoid{

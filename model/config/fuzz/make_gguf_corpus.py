@@ -320,6 +320,14 @@ def families():
             tensor("per_layer_model_proj.weight", [4, 6], TYPE_F32),
             tensor("per_layer_proj_norm.weight", [3], TYPE_F32)
         ]),
+        "gemma4-experts": with_experts("gemma4", [
+            *behind, *heads, norm("layer_output_scale", 1), *map(norm, (
+                "pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2")),
+            tensor("blk.0.ffn_gate_inp.scale", [4], TYPE_F32),
+            tensor("blk.0.ffn_down_exps.scale", [3], TYPE_F32),
+            *(tensor(f"blk.0.{name}.weight", dims, TYPE_F32)
+              for name, dims in (("ffn_gate", [4, 8]), ("ffn_up", [4, 8]), ("ffn_down", [8, 4])))
+        ]),
         "glm4": model("glm4", [("rope.dimension_count", U32, 2)], behind + biases() + [up],
                       without=gate_up),
         "granite": model("granite", [("embedding_scale", F32, 6.0), ("residual_scale", F32, 0.5),
