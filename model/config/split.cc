@@ -237,7 +237,8 @@ void WritePart(const GgufFile& file, const ModelConfig& config, const ModelPart&
   for (const TensorInfo& tensor : file.tensors()) {
     if (!wanted(tensor.name) || !IsReadableType(tensor.gguf_type)) continue;
     sources.push_back({&file, &tensor});
-    writer.AddTensor(tensor.name, tensor.type, tensor.rows, tensor.cols, &Copy, &sources.back());
+    writer.AddTensor(tensor.name, tensor.type, tensor.rows, tensor.cols, &Copy, &sources.back(),
+                     tensor.matrices);
   }
   writer.Write(path, progress);
 }

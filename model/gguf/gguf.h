@@ -33,6 +33,7 @@ struct TensorInfo {
                            // does not read
   size_t rows = 0;
   size_t cols = 0;
+  size_t matrices = 1;  // of a third dimension: its rows are those of so many, one after another
   uint64_t file_offset_bytes = 0;  // absolute, in the part's file
   uint64_t size_bytes = 0;         // 0 if the type's layout is unknown
   uint32_t part = 0;               // index of GgufFile::parts()

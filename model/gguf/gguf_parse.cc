@@ -286,6 +286,7 @@ class GgufHeaderParser {
     }
     tensor.rows = rows;
     tensor.cols = shape[0];
+    tensor.matrices = shape[2] * shape[3];
     tensor.size_bytes = bytes;
   }
 

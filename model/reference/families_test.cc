@@ -105,16 +105,19 @@ TEST(Families, SyntheticFilesAreWhatTheirShapesSay) {
   }
 }
 
-// Each part of a split model has the description of the whole.
+// Each part of a split model has the description of the whole, and its tensors' dimensions.
 TEST(Families, ASplitModelIsTheSame) {
   for (const ModelShape& shape : SmallShapes()) {
     const TempFile whole, first, second, serving;
     const auto file = Open(SmallFile(shape, TensorType::kF16), whole);
     WriteSplit(*file, {{first.path(), 0, 3}, {second.path(), 3, 1}}, serving.path());
     const std::string expected = DescriptionOf(ReadModelConfig(*file));
-    for (const TempFile* part : {&first, &second, &serving})
-      EXPECT_EQ(DescriptionOf(ReadModelConfig(*GgufFile::Open(part->path()))), expected)
-          << shape.architecture;
+    for (const TempFile* path : {&first, &second, &serving}) {
+      const auto part = GgufFile::Open(path->path());
+      EXPECT_EQ(DescriptionOf(ReadModelConfig(*part)), expected) << shape.architecture;
+      for (const TensorInfo& tensor : part->tensors())
+        EXPECT_EQ(tensor.matrices, file->Tensor(tensor.name).matrices) << tensor.name;
+    }
   }
 }
 

@@ -227,10 +227,9 @@ class Synthesis {
         const std::string name = config.TensorName(layer, tensor, 0);
         switch (tensor.kind) {
           case TensorKind::kMatrix:
-            AddMatrix(
-                name, config.TypeOf(layer, tensor.role), tensor.of != 0 ? tensor.of : tensor.rows,
-                tensor.cols,
-                tensor.suffix.ends_with("_exps.weight") ? config.layer(layer).experts.count : 1);
+            AddMatrix(name, config.TypeOf(layer, tensor.role),
+                      tensor.of != 0 ? tensor.of : tensor.rows, tensor.cols,
+                      MatricesOf(config.layer(layer), tensor));
             break;
           case TensorKind::kNorm:
             AddNorm(name, tensor.rows, tensor.cols,
@@ -246,6 +245,13 @@ class Synthesis {
         }
       }
     }
+  }
+
+  // Experts' matrices, and those of heads, have a third dimension.
+  static size_t MatricesOf(const LayerSpec& layer, const TensorSpec& tensor) {
+    if (tensor.role == TensorRole::kKeyUp || tensor.role == TensorRole::kValueUp)
+      return layer.sizes.heads;
+    return tensor.suffix.ends_with("_exps.weight") ? layer.experts.count : 1;
   }
 
   void AddMatrix(const std::string& name, TensorType type, size_t rows, size_t cols,

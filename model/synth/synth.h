@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -45,9 +46,16 @@ struct ModelShape {
   // kv_heads and heads, sizes of 32.
   size_t key_heads = 0, value_heads = 0, key_size = 0, value_size = 0;
 
+  // Of latent attention: elements of a head that rotate, the others being the latent; of what
+  // queries are made of (0: of the residual); key_size and value_size are those of LatentSpec.
+  // Without them halves, of a head, of dim and of the latent.
+  size_t rotated = 0;
+  std::optional<size_t> query_rank;
+
   // Experts, in families that have them; 0: the family's sample. An expert's length is that of the
   // FFN unless expert_ffn says otherwise.
-  size_t experts = 0, experts_used = 0, expert_ffn = 0, shared_ffn = 0;
+  // dense_layers: the first, which have none.
+  size_t experts = 0, experts_used = 0, expert_ffn = 0, shared_ffn = 0, dense_layers = 0;
 
   // In gemma4: the elements of layer inputs (LayerSpec::input_size), 0: none, and how many of the
   // last layers attend to the keys and values of others.

@@ -104,8 +104,10 @@ KeysOfModel KeysOf(const ModelShape& shape, const Family& family) {
 std::vector<std::pair<std::string_view, uint32_t>> CountsOfSample(const ModelShape& shape) {
   std::vector<std::pair<std::string_view, uint32_t>> counts;
   for (const auto& [key, value] : FamilyOf(shape.architecture).sample.counts) {
-    const bool of_windows = shape.window_head_size != 0 && key.ends_with("_swa");
-    counts.emplace_back(key, of_windows ? static_cast<uint32_t>(shape.window_head_size) : value);
+    const size_t given = key.ends_with("_swa")                ? shape.window_head_size
+                         : key == "leading_dense_block_count" ? shape.dense_layers
+                                                              : 0;
+    counts.emplace_back(key, given != 0 ? static_cast<uint32_t>(given) : value);
   }
   return counts;
 }
@@ -131,11 +133,17 @@ std::vector<std::pair<std::string_view, uint32_t>> KeysOfLatent(const ModelShape
   if (!FamilyOf(shape.architecture).latent) return {};
   const auto u32 = [](size_t value) { return static_cast<uint32_t>(value); };
   const size_t rotated = RotaryDim(shape), rank = shape.head_size - rotated;
-  return {{"attention.value_length", u32(rank)},
-          {"attention.kv_lora_rank", u32(rank)},
-          {"attention.q_lora_rank", u32(std::max<size_t>(1, shape.dim / 2))},
-          {"attention.key_length_mla", u32(rotated + std::max<size_t>(1, rank / 2))},
-          {"attention.value_length_mla", u32(RoundUp(std::max<size_t>(1, rank / 2), 16))}};
+  const auto or_half = [&](size_t size) {
+    return size != 0 ? size : std::max<size_t>(1, rank / 2);
+  };
+  std::vector<std::pair<std::string_view, uint32_t>> keys = {
+      {"attention.value_length", u32(rank)},
+      {"attention.kv_lora_rank", u32(rank)},
+      {"attention.key_length_mla", u32(rotated + or_half(shape.key_size))},
+      {"attention.value_length_mla", u32(RoundUp(or_half(shape.value_size), 16))}};
+  const size_t query_rank = shape.query_rank.value_or(std::max<size_t>(1, shape.dim / 2));
+  if (query_rank != 0) keys.emplace_back("attention.q_lora_rank", u32(query_rank));
+  return keys;
 }
 
 std::vector<std::pair<std::string_view, uint32_t>> KeysOfExperts(const ModelShape& shape) {
@@ -154,6 +162,7 @@ std::vector<std::pair<std::string_view, uint32_t>> KeysOfExperts(const ModelShap
                         : family.sample.shared_ffn ? 2 * length
                                                    : 0;
   if (shared != 0) keys.emplace_back("expert_shared_feed_forward_length", u32(shared));
+  if (family.latent) keys.emplace_back("expert_shared_count", u32(shared / length));  // for peers
   return keys;
 }
 
@@ -167,6 +176,7 @@ std::vector<std::pair<std::string_view, uint32_t>> KeysOfInputs(const ModelShape
 }
 
 size_t RotaryDim(const ModelShape& shape) {
+  if (shape.rotated != 0) return shape.rotated;
   const double part = FamilyOf(shape.architecture).sample.rotated;
   return 2 * static_cast<size_t>(part * static_cast<double>(shape.head_size) / 2.0);
 }

@@ -61,6 +61,22 @@ ModelShape WithExperts(ModelShape shape, size_t experts, size_t used, size_t len
   return shape;
 }
 
+// Of a family with latent attention, whose heads have 64 elements that rotate.
+ModelShape WithLatent(ModelShape shape, size_t query_rank, size_t key_size, size_t value_size) {
+  shape.rotated = 64;
+  shape.query_rank = query_rank;
+  shape.key_size = key_size;
+  shape.value_size = value_size;
+  return shape;
+}
+
+ModelShape DeepseekV3() {
+  ModelShape shape = Shape(kDeepseek2, 61, 7168, 18432, 128, 1, 576, 129280, 163840, false, 1e4);
+  shape = WithLatent(WithExperts(shape, 256, 8, 2048, 2048), 1536, 128, 128);
+  shape.dense_layers = 3;
+  return shape;
+}
+
 char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
 }  // namespace
@@ -79,6 +95,10 @@ const std::vector<NamedShape>& NamedShapes() {
        WithExperts(Shape(kQwen3Moe, 8, 1024, 512, 16, 4, 64, 512, 4096, false, 1e6), 64, 2, 256)},
       {"bench-gpt-oss-28m",
        WithExperts(Shape(kGptOss, 4, 512, 256, 8, 2, 64, 512, 4096, false, 1.5e5), 16, 4, 256)},
+      {"bench-latent-440m",
+       WithLatent(WithExperts(Shape(kDeepseek2, 8, 1024, 512, 8, 1, 576, 512, 8192, false, 1e4), 64,
+                              2, 256, 256),
+                  256, 128, 128)},
       {"tinyllama-1.1b", Shape(kLlama, 22, 2048, 5632, 32, 4, 64, 32000, 2048, false, 1e4)},
       {"llama-2-7b", Shape(kLlama, 32, 4096, 11008, 32, 32, 128, 32000, 4096, false, 1e4)},
       {"llama-2-13b", Shape(kLlama, 40, 5120, 13824, 40, 40, 128, 32000, 4096, false, 1e4)},
@@ -106,6 +126,11 @@ const std::vector<NamedShape>& NamedShapes() {
                                                          151936, 262144, false, 1e7),
                                                    16, 32),
                                          512, 10, 512, 512)},
+      {"deepseek-v2-lite", WithLatent(WithExperts(Shape(kDeepseek2, 27, 2048, 10944, 16, 1, 576,
+                                                        102400, 163840, false, 1e4),
+                                                  64, 6, 1408, 2816),
+                                      0, 128, 128)},
+      {"deepseek-v3", DeepseekV3()},
       {"mixtral-8x7b",
        WithExperts(Shape(kLlama, 32, 4096, 14336, 32, 8, 128, 32000, 32768, false, 1e6), 8, 2,
                    14336)},
