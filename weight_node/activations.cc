@@ -21,6 +21,12 @@ size_t MostQRows(const model::ModelConfig& config) {
 size_t MostAttended(const model::ModelConfig& config) {
   return config.Most([](const model::LayerSpec& layer) { return layer.attended_size(); });
 }
+// What key up and value up give, of a head.
+size_t MostOfHead(const model::ModelConfig& config) {
+  return config.Most([](const model::LayerSpec& layer) {
+    return RoundUp(std::max(layer.latent.rank, layer.latent.value_size), kernels::kPanelRows);
+  });
+}
 size_t MostQkv(const model::ModelConfig& config) {
   return config.Most([](const model::LayerSpec& layer) {
     if (layer.latent.any()) return (layer.sizes.heads + 1) * layer.sizes.head_size;
@@ -137,6 +143,7 @@ Activations::Activations(const model::ModelConfig& config, size_t n_threads, siz
              std::max(MostOf(config, &LayerShape::key_blocks),
                       MostOf(config, &LayerShape::value_blocks)),
              kHeadRows);
+        floats(thread.head_tile, MostOfHead(config), kHeadRows);
       }
       floats(thread.ffn_tile, 4 * kernels::kPanelRows, most);
       thread.scratch = reinterpret_cast<float*>(take(scratch_floats * sizeof(float)));

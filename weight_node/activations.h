@@ -44,15 +44,16 @@ struct HeadPlanes {
 inline constexpr size_t kHeadRows = 64;
 
 struct ThreadActivations {
-  ActRows dim;         // normalised and quantised residual: input of QKV and gate/up
-  ActRows expert_dim;  // the same of experts beside an FFN
-  HeadPlanes head;     // the same for lm_head
-  ActRows q;           // quantised attention output: input of O
-  ActRows latent;      // of latent attention: input of query up
-  ActRows of_head;     // of latent attention: a head's input of key up or value up, [kHeadRows]
-  FloatRows ffn_tile;  // one FFN unit: 32 gate, 32 up
-  float* scratch;      // [kNormRows][dim], each padded to blocks; or a row's queries, or rows of
-                       // attention's output, if their norms need that, or all layers' inputs
+  ActRows dim;          // normalised and quantised residual: input of QKV and gate/up
+  ActRows expert_dim;   // the same of experts beside an FFN
+  HeadPlanes head;      // the same for lm_head
+  ActRows q;            // quantised attention output: input of O
+  ActRows latent;       // of latent attention: input of query up
+  ActRows of_head;      // of latent attention: a head's input of key up or value up, [kHeadRows]
+  FloatRows head_tile;  // what the latter gives, if that is no multiple of 16, [kHeadRows]
+  FloatRows ffn_tile;   // one FFN unit: 32 gate, 32 up
+  float* scratch;       // [kNormRows][dim], each padded to blocks; or a row's queries, or rows of
+                        // attention's output, if their norms need that, or all layers' inputs
 };
 
 // The rows that weights and attention exchange. Colocated, Activations allocates them; separated,

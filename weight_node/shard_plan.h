@@ -31,8 +31,8 @@ using PanelRange = Range<uint32_t>;
 //           thread computes, gates and quantises whole blocks of the FFN activation without other
 //           threads; of 2 panels where there is no gate;
 //  query up, O, down, lm_head   rows in order;
-//  key up, value up   of latent attention (model::LatentSpec): rows in order, so that a head's are
-//           whole panels;
+//  key up, value up   of latent attention (model::LatentSpec): by head, each padded to whole
+//           panels;
 //  gate/up of experts   unit u of expert e is u * experts + e: each thread has some units of all
 //           experts, so that whichever are chosen, all threads have work;
 //  down of experts      panel p is panel p of all experts, one after another: a thread adds what

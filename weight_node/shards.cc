@@ -116,6 +116,17 @@ std::vector<RowSource> PlainRows(const RowsOfTensor& matrix, PanelRange panels) 
   return rows;
 }
 
+// Of a matrix with `of_head` rows for each head, which is padded to whole panels.
+std::vector<RowSource> HeadRows(const RowsOfTensor& matrix, size_t of_head, PanelRange panels) {
+  const size_t padded = RoundUp(of_head, kPanelRows);
+  std::vector<RowSource> rows(panels.count() * kPanelRows);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const size_t row = panels.begin * kPanelRows + i;
+    if (row % padded < of_head) rows[i] = matrix.Row(row / padded * of_head + row % padded);
+  }
+  return rows;
+}
+
 // The rows of units of gate and up; of up alone if gate has no rows.
 std::vector<RowSource> FfnRows(const RowsOfTensor& gate, const RowsOfTensor& up, PanelRange units) {
   if (gate.rows == 0) return PlainRows(up, {2 * units.begin, 2 * units.end});
@@ -426,9 +437,9 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
         case PanelMatrix::kQueryUp:
           return QueryUpRows(spec, tensor(TensorRole::kQ), range);
         case PanelMatrix::kKeyUp:
-          return PlainRows(tensor(TensorRole::kKeyUp), range);
+          return HeadRows(tensor(TensorRole::kKeyUp), spec.latent.rank, range);
         case PanelMatrix::kValueUp:
-          return PlainRows(tensor(TensorRole::kValueUp), range);
+          return HeadRows(tensor(TensorRole::kValueUp), spec.latent.value_size, range);
         case PanelMatrix::kSharedDown:
           return PlainRows(tensor(TensorRole::kSharedDown), range);
         case PanelMatrix::kInputGate:

@@ -114,11 +114,17 @@ void WeightNode::MakeProducts(const WeightNodeOptions& options) {
     const size_t groups = shape.state_groups == 0 ? 1 : config_.kinds[kind].groups();
     for (uint32_t panel = 0; panel < shape.of_group(groups - 1).end; ++panel)
       make(PanelMatrix::kQkv, panels.of(PanelMatrix::kQkv, panel), ProjectedOf(layer));
-    for (const auto& [matrix, y] : {std::pair{PanelMatrix::kQueryUp, &activations_.queries},
-                                    std::pair{PanelMatrix::kKeyUp, &activations_.qkv},
-                                    std::pair{PanelMatrix::kValueUp, &activations_.valued}}) {
-      if (panels.all(matrix).count() != 0) make(matrix, panels.of(matrix, 0), *y);
+    const model::LatentSpec& latent = config_.kinds[kind].latent;
+    const auto make_for_heads = [&](PanelMatrix matrix, size_t outputs, const FloatRows& y) {
+      make(matrix, panels.of(matrix, 0),
+           outputs % kPanelRows == 0 ? y : activations_.threads[0].head_tile);
+    };
+    if (latent.any()) {
+      make_for_heads(PanelMatrix::kKeyUp, latent.rank, activations_.qkv);
+      make_for_heads(PanelMatrix::kValueUp, latent.value_size, activations_.valued);
     }
+    if (latent.query_rank != 0)
+      make(PanelMatrix::kQueryUp, panels.of(PanelMatrix::kQueryUp, 0), activations_.queries);
     make_residual(PanelMatrix::kO, layer);
     if (config_.kinds[kind].has_ffn()) {
       make_for(PanelMatrix::kFfn, panels.of(PanelMatrix::kFfn, 0), activations_.threads[0].ffn_tile,
@@ -630,12 +636,13 @@ void WeightNode::AddHeadProduct(size_t thread, size_t layer, ProgramForm form, P
                  .panels = shards_[extent.home]->Panel(matrix, layer, extent.panels.begin),
                  .first_panel = extent.panels.begin,
                  .n_panels = extent.panels.count(),
-                 .panels_of_head = (of_keys ? latent.rank : latent.value_size) / kPanelRows,
                  .x = x,
                  .y = y,
                  .x_stride = x_stride,
                  .y_stride = y_stride,
-                 .n = of_keys ? latent.key_size : latent.rank,
+                 .inputs = of_keys ? latent.key_size : latent.rank,
+                 .outputs = of_keys ? latent.rank : latent.value_size,
+                 .tile = activations_.threads[thread].head_tile,
                  .act = activations_.threads[thread].of_head,
                  .logit_rows = logit_rows});
     steps.Add(

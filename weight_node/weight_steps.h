@@ -157,10 +157,11 @@ struct HeadProductOperand {
   const kernels::Gemm* gemm;
   const kernels::Elementwise* elementwise;
   const uint8_t* panels;
-  size_t first_panel, n_panels, panels_of_head;
+  size_t first_panel, n_panels;
   FloatRows x, y;
   size_t x_stride, y_stride;  // floats between heads
-  size_t n;                   // inputs of a head
+  size_t inputs, outputs;     // of a head; if the latter are no whole panels, they come by `tile`
+  FloatRows tile;             // [kHeadRows]
   ActRows act;                // [kHeadRows]
   bool logit_rows;
 };

@@ -256,17 +256,26 @@ void HeadProductStep(const void* operand, void* batch) {
   const uint32_t first = FirstRow(rows, op.logit_rows);
   const size_t panel_bytes = op.gemm->shape().panel.bytes(), end = op.first_panel + op.n_panels;
   for (size_t panel = op.first_panel, next = panel; panel < end; panel = next) {
-    const size_t head = panel / op.panels_of_head, in_head = panel % op.panels_of_head;
-    next = std::min(end, panel - in_head + op.panels_of_head);
+    const size_t of_head = CeilDiv(op.outputs, kernels::kPanelRows);
+    const size_t head = panel / of_head, in_head = panel % of_head;
+    next = std::min(end, panel - in_head + of_head);
+    const Range<size_t> outputs = {
+        in_head * kernels::kPanelRows,
+        std::min(op.outputs, (in_head + next - panel) * kernels::kPanelRows)};
     for (uint32_t begin = 0; begin < n_rows; begin += kHeadRows) {
       const uint32_t count = std::min<uint32_t>(n_rows - begin, kHeadRows);
       for (uint32_t i = 0; i < count; ++i) {
         const uint32_t m = op.logit_rows ? rows.logit_row[begin + i] : first + begin + i;
-        op.elementwise->quantize(op.x.row(m) + head * op.x_stride, ActRow(op.act, i), op.n);
+        op.elementwise->quantize(op.x.row(m) + head * op.x_stride, ActRow(op.act, i), op.inputs);
       }
+      const auto to = [&](uint32_t i) {
+        return op.y.row(first + begin + i) + head * op.y_stride + outputs.begin;
+      };
+      const bool whole = op.outputs % kernels::kPanelRows == 0;
       op.gemm->Run(op.panels + (panel - op.first_panel) * panel_bytes, ActRow(op.act, 0),
-                   op.y.row(first + begin) + head * op.y_stride + in_head * kernels::kPanelRows,
-                   next - panel, count);
+                   whole ? to(0) : op.tile.row(0), next - panel, count);
+      for (uint32_t i = 0; !whole && i < count; ++i)
+        std::copy_n(op.tile.row(i), outputs.count(), to(i));
     }
   }
 }

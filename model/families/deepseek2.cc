@@ -10,7 +10,6 @@
 // or by sigmoid plus a bias among groups (V3). The norms of latents have the others' epsilon, in
 // the published files.
 #include <cmath>
-#include <utility>
 
 #include "base/error.h"
 #include "model/families/family.h"
@@ -51,19 +50,13 @@ void ReadLatent(const FamilyKeys& keys, KeysOfModel::Layer& layer) {
     throw Error("{} is {}, expected more than 'rope.dimension_count', which is {}",
                 keys.Name("attention.key_length_mla"), key_length, layer.rotary.dim);
   }
-  const size_t value_length = keys.Count("attention.value_length_mla", 0, kMaxHeadSize);
-  // Heads' products lie side by side, and products come in sixteens.
-  for (const auto& [key, value] : {std::pair{"attention.kv_lora_rank", rank},
-                                   std::pair{"attention.value_length_mla", value_length}}) {
-    if (value % 16 != 0) throw Error("{} is {}, expected a multiple of 16", keys.Name(key), value);
-  }
   constexpr size_t kMostQueryRank = 1 << 16;
   const bool has_query_rank = keys.Unsigned("attention.q_lora_rank").value_or(0) != 0;
   layer.latent = {
       .rank = rank,
       .query_rank = has_query_rank ? keys.Count("attention.q_lora_rank", 0, kMostQueryRank) : 0,
       .key_size = key_length - layer.rotary.dim,
-      .value_size = value_length};
+      .value_size = keys.Count("attention.value_length_mla", 0, kMaxHeadSize)};
   layer.attention_divisor = std::sqrt(static_cast<double>(key_length));
 }
 

@@ -140,7 +140,7 @@ std::vector<std::pair<std::string_view, uint32_t>> KeysOfLatent(const ModelShape
       {"attention.value_length", u32(rank)},
       {"attention.kv_lora_rank", u32(rank)},
       {"attention.key_length_mla", u32(rotated + or_half(shape.key_size))},
-      {"attention.value_length_mla", u32(RoundUp(or_half(shape.value_size), 16))}};
+      {"attention.value_length_mla", u32(or_half(shape.value_size))}};
   const size_t query_rank = shape.query_rank.value_or(std::max<size_t>(1, shape.dim / 2));
   if (query_rank != 0) keys.emplace_back("attention.q_lora_rank", u32(query_rank));
   return keys;
