@@ -308,7 +308,7 @@ std::vector<float> ReferenceModel::Norm(const std::vector<float>& x, const std::
 
 void ReferenceModel::AddToResidual(const LayerOp& op, const Layer& layer, TensorRole matrix,
                                    std::optional<TensorRole> bias, std::vector<float> in,
-                                   State& s) const {
+                                   State& s) {
   const bool experts = matrix == TensorRole::kDown && config_.layer(layer.index).experts.count != 0;
   std::vector<float> y =
       experts ? RunExperts(layer, s) : Product(layer.matrix(matrix), std::move(in));
@@ -330,7 +330,7 @@ std::vector<float> ReferenceModel::Gated(const Layer& layer, std::vector<float> 
 }
 
 std::vector<std::pair<size_t, double>> ReferenceModel::Choose(const Layer& layer,
-                                                              std::vector<float> in) const {
+                                                              std::vector<float> in) {
   const ExpertSpec& spec = config_.layer(layer.index).experts;
   if (spec.beside_ffn) {
     RmsNorm(in, layer.of(TensorRole::kRouterScale), config_.layer(layer.index).norm_epsilon, in);
@@ -357,8 +357,11 @@ std::vector<std::pair<size_t, double>> ReferenceModel::Choose(const Layer& layer
   std::iota(order.begin(), order.end(), size_t{0});
   if (spec.groups > 1) KeepBestGroups(spec, by, order);
   std::ranges::stable_sort(order, [&](size_t a, size_t b) { return by[a] > by[b]; });
+  const double margin =
+      order.size() > spec.used ? by[order[spec.used - 1]] - by[order[spec.used]] : 1.0;
   order.resize(spec.used);
   std::ranges::sort(order);
+  routed_.push_back({layer.index, order, margin});
   double sum = 0;
   for (const size_t e : order) sum += p[e];
   std::vector<std::pair<size_t, double>> chosen;
@@ -369,7 +372,7 @@ std::vector<std::pair<size_t, double>> ReferenceModel::Choose(const Layer& layer
   return chosen;
 }
 
-std::vector<float> ReferenceModel::RunExperts(const Layer& layer, const State& s) const {
+std::vector<float> ReferenceModel::RunExperts(const Layer& layer, const State& s) {
   const LayerSpec& spec = config_.layer(layer.index);
   const size_t ffn = spec.sizes.ffn;
   std::vector<double> sum(spec.sizes.dim);
@@ -687,6 +690,7 @@ std::vector<float> ReferenceModel::Forward(TokenId token, size_t position) {
   LARDER_CHECK(position <= positions_, "position {} after {} positions", position, positions_);
   LARDER_CHECK(!config_.recurrent() || position == 0 || position == positions_,
                "position {} of a state after {} positions", position, positions_);
+  routed_.clear();
   if (position >= rope_positions_) {
     rope_positions_ = std::max<size_t>(256, 2 * position);
     rope_.clear();

@@ -43,6 +43,14 @@ class ReferenceModel {
   // Starts a new sequence and runs Forward for each token: [tokens][vocab].
   std::vector<float> TeacherForced(std::span<const TokenId> tokens);
 
+  // What a router has chosen, and by how much the last of these was before the next one.
+  struct Routing {
+    size_t layer = 0;
+    std::vector<size_t> experts;  // ascending
+    double margin = 0;
+  };
+  const std::vector<Routing>& routed() const { return routed_; }  // of the last token
+
   void Reset() { positions_ = 0; }
 
  private:
@@ -85,9 +93,9 @@ class ReferenceModel {
   std::vector<float> Gated(const Layer&, std::vector<float> gate,
                            const std::vector<float>& up) const;
   // The sum of the experts' outputs for s.in (ExpertSpec).
-  std::vector<float> RunExperts(const Layer&, const State&) const;
+  std::vector<float> RunExperts(const Layer&, const State&);
   // Chosen experts, ascending, and their weights.
-  std::vector<std::pair<size_t, double>> Choose(const Layer&, std::vector<float> in) const;
+  std::vector<std::pair<size_t, double>> Choose(const Layer&, std::vector<float> in);
   // Of a residual, or of what a layer adds to it.
   std::vector<float> Norm(const std::vector<float>& x, const std::vector<float>& w,
                           const Layer&) const;
@@ -104,7 +112,7 @@ class ReferenceModel {
   void ApplyMamba2(Layer&, State&) const;
   // x += residual scale * norm(product + bias); the norm and the bias, where there is one.
   void AddToResidual(const LayerOp&, const Layer&, TensorRole matrix,
-                     std::optional<TensorRole> bias, std::vector<float> in, State&) const;
+                     std::optional<TensorRole> bias, std::vector<float> in, State&);
 
   ModelConfig config_;
   ReferenceOptions options_;
@@ -116,6 +124,7 @@ class ReferenceModel {
   // By kind of layer: RopeTable of rope_positions_ positions; they grow with the sequence.
   std::vector<std::vector<float>> rope_;
   size_t rope_positions_ = 0;
+  std::vector<Routing> routed_;
   size_t positions_ = 0;
 };
 

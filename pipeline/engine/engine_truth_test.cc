@@ -87,6 +87,49 @@ TEST(EngineTruthTest, DemoModelOfExperts) {
   ExpectStories("larder-stories-experts.gguf", "greedy-experts.json", 0.0004);
 }
 
+// Routers choose as the reference's, but where two experts are nearly equal: token by token, so
+// that what the counters have more behind a step is what its row has chosen.
+TEST(EngineTruthTest, RoutingIsTheReferences) {
+  constexpr double kNearTie = 1e-3;
+  const std::string folder = LARDER_SOURCE_DIR "/model/demo/";
+  std::ifstream in(folder + "greedy-experts.json");
+  const auto stories = nlohmann::json::parse(in);
+  const auto file = model::GgufFile::Open(folder + "larder-stories-experts.gguf");
+  auto reference = model::ReferenceModel::Make(file);
+  auto engine = MakeEngine(file, {.threads = 2});
+  const auto counts = [&] { return engine->packed().weights().expert_counts(); };
+  size_t same = 0, all = 0, near = 0;
+  std::vector<ExpertCounts> before = counts();
+  for (const auto& story : stories) {
+    const auto tokens = story.at("greedy_ids").get<std::vector<int32_t>>();
+    engine->Reset(SlotId(0));
+    for (size_t i = 0; i < std::min(tokens.size(), kTokens); ++i) {
+      reference.Forward(tokens[i], i);
+      const TokenRow row{tokens[i], SlotId(0), static_cast<uint32_t>(i), true};
+      engine->Run({&row, 1});
+      const std::vector<ExpertCounts> after = counts();
+      ASSERT_EQ(after.size(), reference.routed().size());
+      for (size_t k = 0; k < after.size(); ++k) {
+        const model::ReferenceModel::Routing& expected = reference.routed()[k];
+        ASSERT_EQ(after[k].layer, expected.layer);
+        std::vector<size_t> chosen;
+        for (size_t e = 0; e < after[k].rows.size(); ++e)
+          if (after[k].rows[e] != before[k].rows[e]) chosen.push_back(e);
+        ASSERT_EQ(chosen.size(), expected.experts.size());
+        near += expected.margin < kNearTie;
+        if (expected.margin < kNearTie) continue;
+        ++all;
+        same += chosen == expected.experts;
+      }
+      before = after;
+    }
+  }
+  std::printf("%zu of %zu rows and layers choose the same, %zu near ties left out\n", same, all,
+              near);
+  EXPECT_GE(static_cast<double>(same), 0.99 * static_cast<double>(all));
+  EXPECT_LT(near, all / 20);
+}
+
 // Every architecture and rope scaling: a wrong pairing, or a missing bias or norm, gives a
 // divergence larger by orders of magnitude.
 TEST(EngineTruthTest, EveryArchitecture) {
