@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -126,6 +127,22 @@ double BytesPerStep(pipeline::Engine& engine, const BenchTest& test) {
          static_cast<double>(test.batch) * mean_length * token_bytes;
 }
 
+size_t ElementsOf(const model::LayerSpec& layer, std::initializer_list<model::TensorRole> roles) {
+  size_t sum = 0;
+  for (const model::TensorRole role : roles)
+    if (const model::TensorSpec* tensor = layer.Find(role); tensor != nullptr && !tensor->shared)
+      sum += tensor->rows * tensor->cols;
+  return sum;
+}
+
+// The weights that a token is multiplied with behind a layer's attention.
+size_t BehindAttention(const model::LayerSpec& layer) {
+  using enum model::TensorRole;
+  return layer.active_parameters() -
+         ElementsOf(layer, {kQ, kK, kV, kOutputGate, kAlpha, kBeta, kStateQ, kStateK, kStateV,
+                            kQueryDown, kKeyUp});
+}
+
 // 2 operations per weight that a token is multiplied with. The embedding table is looked up, and in
 // prefill the lm_head runs for the last token only: neither counts.
 double OperationsPerToken(const model::ModelConfig& config, const BenchTest& test) {
@@ -139,9 +156,7 @@ double OperationsPerToken(const model::ModelConfig& config, const BenchTest& tes
   weights -= table;
   // In the last layer, only the token whose logits are wanted goes on behind attention.
   if (config.layers == 0) return 2 * weights;  // a chain's ends
-  const model::LayerSpec& last = config.layer(config.layers - 1);
-  const size_t behind =
-      config.dim * (last.sizes.q_rows() + (last.gated() ? 3 : 2) * last.sizes.ffn);
+  const size_t behind = BehindAttention(config.layer(config.layers - 1));
   return 2 * (weights - static_cast<double>(behind) * (1 - 1 / static_cast<double>(test.tokens)));
 }
 
@@ -273,14 +288,17 @@ void SetLimits(const model::ModelConfig& config, double peak_gops, double reread
                behind = (layers - 1) * rows / layers + logit_rows / layers;
   // A step without logits reads no lm_head, and nothing behind the last attention.
   const double reads = std::min(1.0, logit_rows), reads_behind = (layers - 1 + reads) / layers;
-  const auto set = [&](const char* name, weight_node::PanelMatrix matrix, size_t weights,
-                       double of_rows, double of_reads) {
+  const auto set = [&](const char* name, std::initializer_list<weight_node::PanelMatrix> matrices,
+                       size_t weights, double of_rows, double of_reads) {
     for (Breakdown::Part& part : breakdown.parts) {
       if (part.name != name) continue;
       if (peak_gops > 0)
         part.limit_us = 2 * static_cast<double>(weights) * of_rows / peak_gops * 1e-3;
-      const double bytes =
-          weight_node::ReadBytes(config, matrix, std::max<size_t>(1, static_cast<size_t>(of_rows)));
+      double bytes = 0;
+      for (const weight_node::PanelMatrix matrix : matrices) {
+        bytes += weight_node::ReadBytes(config, matrix,
+                                        std::max<size_t>(1, static_cast<size_t>(of_rows)));
+      }
       if (reread_gbps > 0)
         part.limit_us = std::max(part.limit_us, bytes * of_reads / reread_gbps * 1e-3);
     }
@@ -295,12 +313,24 @@ void SetLimits(const model::ModelConfig& config, double peak_gops, double reread
     const model::ExpertSpec& experts = layer.experts;
     return layer.sizes.ffn * std::max<size_t>(1, experts.used) + experts.shared_ffn;
   });
-  set("product q, k, v", PanelMatrix::kQkv, config.dim * qkv_rows, rows, 1);
-  set("product o", PanelMatrix::kO, config.dim * q_rows, behind, reads_behind);
+  // Of latent attention.
+  const size_t queries = config.Sum([](const model::LayerSpec& layer) {
+    return ElementsOf(layer, {model::TensorRole::kKeyUp}) +
+           (layer.latent.query_rank == 0 ? 0 : ElementsOf(layer, {model::TensorRole::kQ}));
+  });
+  const size_t values = config.Sum([](const model::LayerSpec& layer) {
+    return ElementsOf(layer, {model::TensorRole::kValueUp});
+  });
+  set("product q, k, v", {PanelMatrix::kQkv, PanelMatrix::kQueryUp, PanelMatrix::kKeyUp},
+      config.dim * qkv_rows + queries, rows, 1);
+  set("product o", {PanelMatrix::kO, PanelMatrix::kValueUp}, config.dim * q_rows + values, behind,
+      reads_behind);
   const size_t up = config.layer(0).gated() ? 2 * ffn : ffn;
-  set("product gate, up", PanelMatrix::kFfn, config.dim * up, behind, reads_behind);
-  set("product down", PanelMatrix::kDown, config.dim * ffn, behind, reads_behind);
-  set("product lm_head", PanelMatrix::kLmHead, config.dim * config.vocab, logit_rows, reads);
+  set("product gate, up", {PanelMatrix::kFfn, PanelMatrix::kSharedFfn}, config.dim * up, behind,
+      reads_behind);
+  set("product down", {PanelMatrix::kDown, PanelMatrix::kSharedDown}, config.dim * ffn, behind,
+      reads_behind);
+  set("product lm_head", {PanelMatrix::kLmHead}, config.dim * config.vocab, logit_rows, reads);
 }
 
 }  // namespace
