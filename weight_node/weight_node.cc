@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "base/check.h"
 #include "threadpool/share.h"
@@ -15,10 +14,8 @@ using kernels::kPanelRows;
 using model::StepKind;
 using threadpool::Step;
 
-namespace {
-
-Step MakeStep(threadpool::Kernel kernel, const void* operand, StepKind kind, size_t layer,
-              bool barrier, sync::EpochFlag* signal = nullptr) {
+Step WeightNode::MakeStep(threadpool::Kernel kernel, const void* operand, StepKind kind,
+                          size_t layer, bool barrier, sync::EpochFlag* signal) {
   Step step;
   step.kernel = kernel;
   step.operand = operand;
@@ -29,8 +26,6 @@ Step MakeStep(threadpool::Kernel kernel, const void* operand, StepKind kind, siz
   step.layer = static_cast<uint16_t>(layer);
   return step;
 }
-
-}  // namespace
 
 WeightNode::WeightNode(const model::ModelConfig& config, const ShardPlan& plan,
                        const WeightNodeOptions& options)
@@ -396,15 +391,6 @@ ProductOperand WeightNode::OperandOf(const PanelExtent& extent, PanelMatrix matr
           .y = y};
 }
 
-void WeightNode::AddQkvPart(size_t thread, size_t layer, ProgramForm form, const PanelExtent& part,
-                            sync::EpochFlag* ready, Steps& steps) {
-  const ActRows& x =
-      form == ProgramForm::kManyRows ? activations_.shared_dim : activations_.threads[thread].dim;
-  ProductOperand operand = OperandOf(part, PanelMatrix::kQkv, layer, x, ProjectedOf(layer));
-  operand.bias = shards_[part.home]->QkvBias(layer, part.panels.begin);
-  steps.Add(MakeStep(ProductStep, Keep(products_, operand), StepKind::kQkv, layer, false, ready));
-}
-
 void WeightNode::AddKeep(size_t thread, size_t layer, ProgramForm form, Steps& steps) {
   // Of the sums that end the layer before, other threads may have these columns.
   if (IsDoneWithSum(layer, form, config_.layer(layer).ops.front()))
@@ -534,128 +520,6 @@ void WeightNode::AddInput(size_t thread, size_t layer, ProgramForm form, Steps& 
                       .share = ShareOf(thread, form),
                       .logit_rows = false});
   steps.Add(MakeStep(QuantizeStep, quantize, StepKind::kQuantize, layer, shared));
-}
-
-void WeightNode::AddRowNorm(size_t thread, size_t layer, ProgramForm form,
-                            std::span<sync::EpochFlag* const> flags, std::vector<uint32_t> begun,
-                            Steps& steps) {
-  const model::LayerSpec& spec = config_.layer(layer);
-  const LayerShard& shard = shards_[thread]->layers()[layer];
-  const bool shared = form == ProgramForm::kManyRows;
-  std::vector<uint32_t>& written = groups_.emplace_back(std::move(begun));
-  if (shared) {  // all groups of its rows
-    written.resize(spec.sizes.kv_heads);
-    std::iota(written.begin(), written.end(), 0u);
-  }
-  steps.Add(MakeStep(nullptr, nullptr, StepKind::kQkv, layer, true));
-  const RowNormOperand* operand =
-      Keep(row_norms_, RowNormOperand{.elementwise = &elementwise_,
-                                      .x = activations_.projected,
-                                      .to = activations_.qkv,
-                                      .groups = spec.sizes.kv_heads,
-                                      .group_stride = LayerShape(spec).group_panels * kPanelRows,
-                                      .queries = spec.sizes.group() * spec.sizes.head_size,
-                                      .keys = spec.sizes.head_size,
-                                      .q_weight = shard.of(model::TensorRole::kQNorm),
-                                      .k_weight = shard.of(model::TensorRole::kKNorm),
-                                      .epsilon = spec.norm_epsilon,
-                                      .scratch = activations_.threads[thread].scratch,
-                                      .share = ShareOf(thread, form),
-                                      .written = written.data(),
-                                      .n_written = written.size()});
-  steps.Add(MakeStep(RowNormStep, operand, StepKind::kNorm, layer, shared));
-  for (sync::EpochFlag* const flag : flags)
-    steps.Add(MakeStep(nullptr, nullptr, StepKind::kQkv, layer, false, flag));
-}
-
-void WeightNode::AddLatent(size_t thread, size_t layer, ProgramForm form,
-                           std::span<sync::EpochFlag* const> flags, Steps& steps) {
-  const model::LayerSpec& spec = config_.layer(layer);
-  const LayerShard& shard = shards_[thread]->layers()[layer];
-  const bool shared = form == ProgramForm::kManyRows, down = spec.latent.query_rank != 0;
-  steps.Add(MakeStep(nullptr, nullptr, StepKind::kQkv, layer, true));
-  if (down) {
-    const ActRows& latent =
-        shared ? activations_.shared_latent : activations_.threads[thread].latent;
-    const NormOperand* norm =
-        Keep(norms_, NormOperand{.elementwise = &elementwise_,
-                                 .norms = elementwise_.rms_norms,
-                                 .x = activations_.projected,
-                                 .weight = shard.of(model::TensorRole::kQueryDownNorm),
-                                 .n = spec.latent.query_rank,
-                                 .epsilon = spec.norm_epsilon,
-                                 .scratch = activations_.threads[thread].scratch,
-                                 .out = latent,
-                                 .share = ShareOf(thread, form),
-                                 .planes = nullptr});
-    steps.Add(MakeStep(NormStep, norm, StepKind::kNorm, layer, shared));
-    for (const PanelExtent& extent : Work(form, thread, layer, PanelMatrix::kQueryUp)) {
-      const ProductOperand operand =
-          OperandOf(extent, PanelMatrix::kQueryUp, layer, latent, activations_.queries);
-      steps.Add(MakeStep(ProductStep, Keep(products_, operand), StepKind::kQkv, layer, false));
-    }
-    steps.back().barrier = true;
-  }
-  const FloatRows& queries = down ? activations_.queries : activations_.projected;
-  const size_t of_query = spec.latent.key_size + spec.rotary.dim;
-  const LatentOperand* operand = Keep(
-      latents_, LatentOperand{.elementwise = &elementwise_,
-                              .x = activations_.projected,
-                              .queries = queries,
-                              .to = activations_.qkv,
-                              .heads = spec.sizes.heads,
-                              .query_stride = of_query,
-                              .head_stride = spec.sizes.head_size,
-                              .first_rotated = spec.latent.key_size,
-                              .rotated = spec.rotary.dim,
-                              .key = down ? spec.latent.query_rank : spec.sizes.heads * of_query,
-                              .rank = spec.latent.rank,
-                              .weight = shard.of(model::TensorRole::kLatentNorm),
-                              .epsilon = spec.norm_epsilon,
-                              .share = ShareOf(thread, ProgramForm::kManyRows)});
-  steps.Add(MakeStep(LatentStep, operand, StepKind::kNorm, layer, false));
-  FloatRows keys = activations_.qkv;
-  keys.data += spec.rotary.dim;
-  AddHeadProduct(thread, layer, form, PanelMatrix::kKeyUp, queries, of_query, keys,
-                 spec.sizes.head_size, false, steps);
-  for (sync::EpochFlag* const flag : flags)
-    steps.Add(MakeStep(nullptr, nullptr, StepKind::kQkv, layer, false, flag));
-}
-
-void WeightNode::AddHeadProduct(size_t thread, size_t layer, ProgramForm form, PanelMatrix matrix,
-                                const FloatRows& x, size_t x_stride, const FloatRows& y,
-                                size_t y_stride, bool logit_rows, Steps& steps) {
-  const model::LatentSpec& latent = config_.layer(layer).latent;
-  const bool of_keys = matrix == PanelMatrix::kKeyUp;
-  for (const PanelExtent& extent : Work(form, thread, layer, matrix)) {
-    const HeadProductOperand* operand =
-        Keep(head_products_,
-             HeadProductOperand{
-                 .gemm = FindGemm(matrix, layer_panels_[layer].of(matrix, 0)),
-                 .elementwise = &elementwise_,
-                 .panels = shards_[extent.home]->Panel(matrix, layer, extent.panels.begin),
-                 .first_panel = extent.panels.begin,
-                 .n_panels = extent.panels.count(),
-                 .x = x,
-                 .y = y,
-                 .x_stride = x_stride,
-                 .y_stride = y_stride,
-                 .inputs = of_keys ? latent.key_size : latent.rank,
-                 .outputs = of_keys ? latent.rank : latent.value_size,
-                 .tile = activations_.threads[thread].head_tile,
-                 .act = activations_.threads[thread].of_head,
-                 .logit_rows = logit_rows});
-    steps.Add(
-        MakeStep(HeadProductStep, operand, of_keys ? StepKind::kQkv : StepKind::kO, layer, false));
-  }
-  steps.back().barrier = true;
-}
-
-void WeightNode::AddValueUp(size_t thread, size_t layer, ProgramForm form, bool logit_rows,
-                            Steps& steps) {
-  const model::LatentSpec& latent = config_.layer(layer).latent;
-  AddHeadProduct(thread, layer, form, PanelMatrix::kValueUp, activations_.attn, latent.rank,
-                 activations_.valued, latent.value_size, logit_rows, steps);
 }
 
 void WeightNode::AddResidual(size_t thread, size_t layer, ProgramForm form, size_t half,
@@ -828,53 +692,6 @@ void WeightNode::AddPart(size_t thread, size_t layer, size_t index, ActRows x, c
   steps.Add(MakeStep(ProductStep, operand, kind, layer, false));
 }
 
-const FloatRows& WeightNode::ProjectedOf(size_t layer) const {
-  const model::LayerSpec& spec = config_.layer(layer);
-  const bool apart = spec.qk_norm == model::QkNorm::kRow || spec.latent.any();
-  return apart ? activations_.projected : activations_.qkv;
-}
-
-ActRows WeightNode::AttendedOf(size_t thread, ProgramForm form) const {
-  return form == ProgramForm::kManyRows ? activations_.shared_q : activations_.threads[thread].q;
-}
-
-void WeightNode::AddQuantizeAttended(size_t thread, size_t layer, ProgramForm form, bool logit_rows,
-                                     Steps& steps) {
-  const bool shared = form == ProgramForm::kManyRows;
-  const model::LayerSpec& spec = config_.layer(layer);
-  const float* const weight = shards_[thread]->layers()[layer].of(model::TensorRole::kGroupNorm);
-  // What has no norm of groups: all, or attention's columns.
-  const model::LayerSizes state = spec.state_sizes();
-  const size_t plain = weight == nullptr ? spec.output_size() : spec.output_size() - state.q_rows();
-  if (plain != 0) {
-    const QuantizeOperand* quantize =
-        Keep(quantizes_,
-             QuantizeOperand{.elementwise = &elementwise_,
-                             .x = spec.latent.any() ? activations_.valued : activations_.attn,
-                             .n = plain,
-                             .out = AttendedOf(thread, form),
-                             .share = ShareOf(thread, form),
-                             .logit_rows = logit_rows});
-    steps.Add(
-        MakeStep(QuantizeStep, quantize, StepKind::kQuantize, layer, shared && weight == nullptr));
-  }
-  if (weight != nullptr) {
-    const GroupNormOperand* norm =
-        Keep(group_norms_, GroupNormOperand{.elementwise = &elementwise_,
-                                            .x = activations_.attn,
-                                            .weight = weight,
-                                            .first = spec.output_size() - state.q_rows(),
-                                            .groups = state.kv_heads,
-                                            .n = state.q_rows(),
-                                            .epsilon = spec.norm_epsilon,
-                                            .scratch = activations_.threads[thread].scratch,
-                                            .out = AttendedOf(thread, form),
-                                            .share = ShareOf(thread, form),
-                                            .logit_rows = logit_rows});
-    steps.Add(MakeStep(GroupNormStep, norm, StepKind::kNorm, layer, shared));
-  }
-}
-
 void WeightNode::AddGate(size_t thread, size_t layer, ProgramForm form, size_t half, Steps& steps) {
   const ActRows& x =
       form == ProgramForm::kManyRows ? activations_.shared_dim : activations_.threads[thread].dim;
@@ -936,214 +753,6 @@ void WeightNode::AddInputGate(size_t thread, size_t layer, ProgramForm form, Ste
     steps.Add(MakeStep(InputGateStep, operand, StepKind::kLayerInput, layer, false));
   }
   steps.back().barrier = true;
-}
-
-bool WeightNode::IsRouted(size_t layer, const model::LayerOp& op) const {
-  const model::LayerSpec& spec = config_.layer(layer);
-  if (spec.experts.count == 0 || op.kind != model::OpKind::kNorm) return false;
-  const auto next = static_cast<size_t>(&op - spec.ops.data()) + 1;
-  return next < spec.ops.size() && spec.ops[next].kind == model::OpKind::kGate;
-}
-
-RouterRule WeightNode::RuleOf(size_t thread, size_t layer) const {
-  const model::LayerSpec& spec = config_.layer(layer);
-  return {.experts = spec.experts.count,
-          .used = spec.experts.used,
-          .gating = spec.experts.gating,
-          .normalise = spec.experts.normalise,
-          .scale = static_cast<float>(spec.experts.scale),
-          .bias = shards_[thread]->layers()[layer].of(model::TensorRole::kRouterBias),
-          .scales = shards_[thread]->layers()[layer].of(model::TensorRole::kExpertScale),
-          .groups = spec.experts.groups,
-          .groups_used = spec.experts.groups_used,
-          .shared_gate = spec.Has(model::TensorRole::kSharedRouter)};
-}
-
-const ChosenRows& WeightNode::ChosenIn(size_t thread, ProgramForm form) const {
-  return form == ProgramForm::kManyRows ? experts_.chosen : experts_.threads[thread].chosen;
-}
-
-const RouterOperand* WeightNode::RouterOf(size_t thread, size_t layer, ProgramForm form) {
-  const bool shared = form == ProgramForm::kManyRows;
-  std::vector<RouterOperand::Rows>& rows = router_rows_.emplace_back();
-  for (size_t t = 0; t < shards_.size(); ++t) {
-    if (!shared && t != thread) continue;
-    const auto [begin, end] = RouterShare(config_.layer(layer), t, shards_.size());
-    const LayerShard& of = shards_[t]->layers()[layer];
-    rows.push_back({of.router, of.router_bias, begin, end - begin});
-  }
-  const ExpertBuffers::OfThread& own = experts_.threads[thread];
-  return Keep(routers_, RouterOperand{.elementwise = &elementwise_,
-                                      .rule = RuleOf(thread, layer),
-                                      .rows = rows.data(),
-                                      .n_rows = rows.size(),
-                                      .logits = experts_.logits,
-                                      .chooses = shared,
-                                      .chosen = ChosenIn(thread, form),
-                                      .scratch = own.scratch,
-                                      .by = own.by});
-}
-
-const std::vector<ExpertUnit>& WeightNode::UnitsOf(size_t layer,
-                                                   const std::vector<PanelExtent>& extents) {
-  std::vector<ExpertUnit>& units =
-      expert_units_[{layer, extents.front().panels.begin, extents.back().panels.end}];
-  if (!units.empty()) return units;
-  for (const PanelExtent& extent : extents) {
-    const Shards& home = *shards_[extent.home];
-    for (uint32_t unit = extent.panels.begin; unit < extent.panels.end; ++unit)
-      units.push_back({.panels = home.Panel(PanelMatrix::kFfn, layer, unit),
-                       .biases = home.ExpertUnitBias(layer, unit)});
-  }
-  return units;
-}
-
-void WeightNode::AddExperts(size_t thread, size_t layer, ProgramForm form, Steps& steps) {
-  const ExpertBuffers::OfThread& own = experts_.threads[thread];
-  const RouteOperand* route =
-      Keep(routes_, RouteOperand{.elementwise = &elementwise_,
-                                 .rule = RuleOf(thread, layer),
-                                 .logits = experts_.logits,
-                                 .chooses = form == ProgramForm::kFewRows,
-                                 .chosen = ChosenIn(thread, form),
-                                 .scratch = own.scratch,
-                                 .by = own.by,
-                                 .table = own.table,
-                                 .counters = thread == 0 ? &counters_.of(layer) : nullptr});
-  steps.Add(MakeStep(RouteStep, route, StepKind::kRoute, layer, false));
-  const ActRows& x =
-      form == ProgramForm::kManyRows ? activations_.shared_dim : activations_.threads[thread].dim;
-  const ActRows& of_experts = !IsBesideFfn(layer) ? x
-                              : form == ProgramForm::kManyRows
-                                  ? activations_.shared_expert_dim
-                                  : activations_.threads[thread].expert_dim;
-  const auto add_ffn = [&](const std::vector<PanelExtent>& extents, RowShare share) {
-    const ExpertFfnOperand* ffn =
-        Keep(expert_ffns_,
-             ExpertFfnOperand{
-                 .gemm = FindGemm(PanelMatrix::kFfn, layer_panels_[layer].of(PanelMatrix::kFfn, 0),
-                                  Target::kExperts),
-                 .elementwise = &elementwise_,
-                 .gate = GateOf(layer),
-                 .units = UnitsOf(layer, extents).data(),
-                 .unit_panels = LayerShape(config_.layer(layer)).unit_panels,
-                 .first = extents.front().panels.begin,
-                 .end = extents.back().panels.end,
-                 .share = share,
-                 .experts = config_.layer(layer).experts.count,
-                 .table = &own.table,
-                 .x = of_experts,
-                 .tile = activations_.threads[thread].ffn_tile,
-                 .out = experts_.z});
-    steps.Add(MakeStep(ExpertFfnStep, ffn, StepKind::kGateUp, layer, false));
-  };
-  if (expert_shares_) {
-    std::vector<PanelExtent> all;
-    for (size_t t = 0; t < shards_.size(); ++t) {
-      const PanelRange& units = plan_.threads[t].of(config_.KindOf(layer), PanelMatrix::kFfn);
-      if (units.count() > 0) all.push_back({.home = t, .panels = units});
-    }
-    add_ffn(all, {static_cast<uint32_t>(thread), static_cast<uint32_t>(shards_.size())});
-  } else {
-    for (const PanelExtent& extent : Work(form, thread, layer, PanelMatrix::kFfn))
-      add_ffn({extent}, {0, 1});
-  }
-  if (config_.layer(layer).experts.shared_ffn != 0) {
-    for (const PanelExtent& extent : Work(form, thread, layer, PanelMatrix::kSharedFfn)) {
-      ActRows out = experts_.shared_z;
-      out.data += extent.panels.begin * sizeof(kernels::ActBlock);
-      const PanelMatrix matrix = PanelMatrix::kSharedFfn;
-      const FfnOperand* ffn =
-          Keep(ffns_,
-               FfnOperand{.gemm = FindGemm(matrix, layer_panels_[layer].of(matrix, 0)),
-                          .elementwise = &elementwise_,
-                          .gate = GateOf(layer),
-                          .units = shards_[extent.home]->Panel(matrix, layer, extent.panels.begin),
-                          .unit_panels = LayerShape(config_.layer(layer)).unit_panels,
-                          .n_units = extent.panels.count(),
-                          .biases = nullptr,
-                          .x = x,
-                          .tile = activations_.threads[thread].ffn_tile,
-                          .out = out});
-      steps.Add(MakeStep(FfnStep, ffn, StepKind::kGateUp, layer, false));
-    }
-  }
-  steps.back().barrier = true;
-}
-
-void WeightNode::AddExpertsDown(size_t thread, size_t layer, ProgramForm form, Steps& steps) {
-  const ExpertBuffers::OfThread& own = experts_.threads[thread];
-  const model::ExpertSpec& spec = config_.layer(layer).experts;
-  const auto gemm = [&](PanelMatrix matrix) {
-    return FindGemm(matrix, layer_panels_[layer].of(matrix, 0), Target::kExperts);
-  };
-  for (const PanelExtent& extent : Work(form, thread, layer, PanelMatrix::kDown)) {
-    const Shards& home = *shards_[extent.home];
-    const bool beside = IsBesideFfn(layer);
-    FloatRows x = beside ? activations_.expert_branch : activations_.x;
-    x.data += extent.panels.begin * kPanelRows;
-    ExpertDownOperand down{.gemm = gemm(PanelMatrix::kDown),
-                           .elementwise = &elementwise_,
-                           .panels = home.ExpertDown(layer, extent.panels.begin),
-                           .expert_bytes = home.ExpertDownStride(layer),
-                           .biases = home.ExpertDownBias(layer, extent.panels.begin),
-                           .bias_stride = home.ExpertDownBiasStride(layer),
-                           .n_panels = extent.panels.count(),
-                           .experts = spec.count,
-                           .table = &own.table,
-                           .z = experts_.z,
-                           .y = own.y,
-                           .sums = own.sums,
-                           .x = x,
-                           .adds = !beside,
-                           .shared = {}};
-    if (spec.shared_ffn != 0 && !beside) {
-      // Divided as down is.
-      down.shared = {.gemm = gemm(PanelMatrix::kSharedDown),
-                     .panels = home.Panel(PanelMatrix::kSharedDown, layer, extent.panels.begin),
-                     .z = experts_.shared_z,
-                     .weights = ChosenIn(thread, form).shared};
-    }
-    steps.Add(MakeStep(ExpertDownStep, Keep(expert_downs_, down), StepKind::kDown, layer, false));
-  }
-  const PanelMatrix shared = PanelMatrix::kSharedDown;
-  for (const PanelExtent& extent : Work(form, thread, layer, shared)) {
-    if (!IsBesideFfn(layer)) continue;
-    const ProductOperand product =
-        OperandOf(extent, shared, layer, experts_.shared_z, activations_.ffn_branch);
-    steps.Add(MakeStep(ProductStep, Keep(products_, product), StepKind::kDown, layer, false));
-  }
-  steps.back().barrier = true;
-}
-
-void WeightNode::AddBesideFfn(size_t thread, size_t layer, ProgramForm form, Steps& steps) {
-  const LayerShard& shard = shards_[thread]->layers()[layer];
-  const model::LayerSpec& spec = config_.layer(layer);
-  const AddNormsOperand* operand = Keep(
-      add_both_norms_, AddNormsOperand{.elementwise = &elementwise_,
-                                       .norms = NormsOf(spec.norm),
-                                       .a = activations_.ffn_branch,
-                                       .b = activations_.expert_branch,
-                                       .a_weight = shard.of(model::TensorRole::kPostSharedNorm),
-                                       .b_weight = shard.of(model::TensorRole::kPostExpertNorm),
-                                       .n = config_.dim,
-                                       .epsilon = spec.norm_epsilon,
-                                       .share = ShareOf(thread, ProgramForm::kManyRows)});
-  // Where threads share the rows of what follows, each goes on with its own.
-  steps.Add(MakeStep(AddNormsStep, operand, StepKind::kNorm, layer, form == ProgramForm::kFewRows));
-}
-
-size_t WeightNode::MostDownColumns() const {
-  size_t most = 0;
-  for (size_t t = 0; t < plan_.threads.size(); ++t) {
-    for (size_t layer = 0; layer < config_.layers; ++layer) {
-      for (const ProgramForm form : {ProgramForm::kFewRows, ProgramForm::kManyRows}) {
-        for (const PanelExtent& extent : Work(form, t, layer, PanelMatrix::kDown))
-          most = std::max<size_t>(most, extent.panels.count() * kPanelRows);
-      }
-    }
-  }
-  return most;
 }
 
 void WeightNode::AddLmHead(size_t thread, ProgramForm form, Steps& steps) {

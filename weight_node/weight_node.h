@@ -146,6 +146,8 @@ class WeightNode {
   std::vector<ExpertCounts> expert_counts() const { return counters_.Read(); }
 
  private:
+  static threadpool::Step MakeStep(threadpool::Kernel, const void* operand, model::StepKind,
+                                   size_t layer, bool barrier, sync::EpochFlag* signal = nullptr);
   // Makes the products of all formats that the matrix has in some layer.
   void MakeProducts(const WeightNodeOptions&);
   // Where a product goes.
