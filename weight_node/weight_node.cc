@@ -351,15 +351,16 @@ void WeightNode::AddNorm(size_t thread, size_t layer, ProgramForm form, const fl
                          Steps& steps) {
   const bool shared = form == ProgramForm::kManyRows;
   const bool beside = router != nullptr && IsBesideFfn(layer);
-  const LayerShard& shard = shards_[thread]->layers()[layer];
-  const ExpertNorms* const experts =
-      !beside ? nullptr
-              : Keep(expert_norms_,
-                     ExpertNorms{.weight = shard.of(model::TensorRole::kExpertNorm),
-                                 .out = shared ? activations_.shared_expert_dim
-                                               : activations_.threads[thread].expert_dim,
-                                 .router_weight = shard.of(model::TensorRole::kRouterScale),
-                                 .router = router});
+  const ExpertNorms* experts = nullptr;
+  if (beside) {
+    const LayerShard& shard = shards_[thread]->layers()[layer];
+    experts =
+        Keep(expert_norms_, ExpertNorms{.weight = shard.of(model::TensorRole::kExpertNorm),
+                                        .out = shared ? activations_.shared_expert_dim
+                                                      : activations_.threads[thread].expert_dim,
+                                        .router_weight = shard.of(model::TensorRole::kRouterScale),
+                                        .router = router});
+  }
   const NormOperand* operand = Keep(
       norms_,
       NormOperand{.elementwise = &elementwise_,
