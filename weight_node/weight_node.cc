@@ -274,8 +274,7 @@ void WeightNode::AddInputs(size_t thread, ProgramForm form, Steps& steps) {
   // The norm of a part divided by sqrt(dim) is that of the part with so much more epsilon.
   LARDER_CHECK(config_.scales.residual == 1.0);
   AddInput(thread, 0, form, steps);
-  const ActRows& x =
-      form == ProgramForm::kManyRows ? activations_.shared_dim : activations_.threads[thread].dim;
+  const ActRows& x = InputIn(thread, form);
   for (const PanelExtent& extent : panels_.Work(form, thread, 0, PanelMatrix::kInputs)) {
     FloatRows y = activations_.inputs;
     y.data += extent.panels.begin * kPanelRows;
@@ -371,7 +370,7 @@ void WeightNode::AddNorm(size_t thread, size_t layer, ProgramForm form, const fl
                   .epsilon = Epsilon(planes != nullptr ? config_.norm_epsilon
                                                        : config_.layer(layer).norm_epsilon),
                   .scratch = activations_.threads[thread].scratch,
-                  .out = shared ? activations_.shared_dim : activations_.threads[thread].dim,
+                  .out = InputIn(thread, form),
                   .share = ShareOf(thread, form),
                   .planes = planes,
                   .router = beside ? nullptr : router,
@@ -512,14 +511,12 @@ void WeightNode::AddOp(size_t thread, size_t layer, ProgramForm form, size_t hal
 
 void WeightNode::AddInput(size_t thread, size_t layer, ProgramForm form, Steps& steps) {
   const bool shared = form == ProgramForm::kManyRows;
-  const QuantizeOperand* quantize = Keep(
-      quantizes_,
-      QuantizeOperand{.elementwise = &elementwise_,
-                      .x = activations_.x,
-                      .n = config_.dim,
-                      .out = shared ? activations_.shared_dim : activations_.threads[thread].dim,
-                      .share = ShareOf(thread, form),
-                      .logit_rows = false});
+  const QuantizeOperand* quantize = Keep(quantizes_, QuantizeOperand{.elementwise = &elementwise_,
+                                                                     .x = activations_.x,
+                                                                     .n = config_.dim,
+                                                                     .out = InputIn(thread, form),
+                                                                     .share = ShareOf(thread, form),
+                                                                     .logit_rows = false});
   steps.Add(MakeStep(QuantizeStep, quantize, StepKind::kQuantize, layer, shared));
 }
 
@@ -694,8 +691,7 @@ void WeightNode::AddPart(size_t thread, size_t layer, size_t index, ActRows x, c
 }
 
 void WeightNode::AddGate(size_t thread, size_t layer, ProgramForm form, size_t half, Steps& steps) {
-  const ActRows& x =
-      form == ProgramForm::kManyRows ? activations_.shared_dim : activations_.threads[thread].dim;
+  const ActRows& x = InputIn(thread, form);
   const FloatRows& tile = activations_.threads[thread].ffn_tile;
   const auto out_of = [&](uint32_t unit) {
     ActRows out = activations_.ffn;
@@ -746,8 +742,7 @@ void WeightNode::AddInputGate(size_t thread, size_t layer, ProgramForm form, Ste
                          .units = shards_[extent.home]->Panel(matrix, layer, extent.panels.begin),
                          .blocks = {extent.panels.begin, extent.panels.end},
                          .size = config_.input_size,
-                         .x = form == ProgramForm::kManyRows ? activations_.shared_dim
-                                                             : activations_.threads[thread].dim,
+                         .x = InputIn(thread, form),
                          .inputs = InputsOf(layer),
                          .tile = activations_.threads[thread].ffn_tile,
                          .out = activations_.ffn});

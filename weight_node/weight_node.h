@@ -178,6 +178,8 @@ class WeightNode {
   void AddOp(size_t thread, size_t layer, ProgramForm, size_t half, const model::LayerOp&, Steps&);
   // Quantises the heads' outputs for O.
   void AddQuantizeAttended(size_t thread, size_t layer, ProgramForm, bool logit_rows, Steps&);
+  // The normalised and quantised residual: a thread's own, or the one that all share.
+  const ActRows& InputIn(size_t thread, ProgramForm) const;
   ActRows AttendedOf(size_t thread, ProgramForm) const;
   // What QKV gives.
   const FloatRows& ProjectedOf(size_t layer) const;

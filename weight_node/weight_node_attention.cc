@@ -11,8 +11,7 @@ using model::StepKind;
 
 void WeightNode::AddQkvPart(size_t thread, size_t layer, ProgramForm form, const PanelExtent& part,
                             sync::EpochFlag* ready, Steps& steps) {
-  const ActRows& x =
-      form == ProgramForm::kManyRows ? activations_.shared_dim : activations_.threads[thread].dim;
+  const ActRows& x = InputIn(thread, form);
   ProductOperand operand = OperandOf(part, PanelMatrix::kQkv, layer, x, ProjectedOf(layer));
   operand.bias = shards_[part.home]->QkvBias(layer, part.panels.begin);
   steps.Add(MakeStep(ProductStep, Keep(products_, operand), StepKind::kQkv, layer, false, ready));
@@ -144,6 +143,11 @@ const FloatRows& WeightNode::ProjectedOf(size_t layer) const {
   const model::LayerSpec& spec = config_.layer(layer);
   const bool apart = spec.qk_norm == model::QkNorm::kRow || spec.latent.any();
   return apart ? activations_.projected : activations_.qkv;
+}
+
+const ActRows& WeightNode::InputIn(size_t thread, ProgramForm form) const {
+  return form == ProgramForm::kManyRows ? activations_.shared_dim
+                                        : activations_.threads[thread].dim;
 }
 
 ActRows WeightNode::AttendedOf(size_t thread, ProgramForm form) const {

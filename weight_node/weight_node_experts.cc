@@ -81,8 +81,7 @@ void WeightNode::AddExperts(size_t thread, size_t layer, ProgramForm form, Steps
                                  .table = own.table,
                                  .counters = thread == 0 ? &counters_.of(layer) : nullptr});
   steps.Add(MakeStep(RouteStep, route, StepKind::kRoute, layer, false));
-  const ActRows& x =
-      form == ProgramForm::kManyRows ? activations_.shared_dim : activations_.threads[thread].dim;
+  const ActRows& x = InputIn(thread, form);
   const ActRows& of_experts = !IsBesideFfn(layer) ? x
                               : form == ProgramForm::kManyRows
                                   ? activations_.shared_expert_dim

@@ -255,8 +255,9 @@ void HeadProductStep(const void* operand, void* batch) {
   const uint32_t n_rows = op.logit_rows ? rows.logit_rows : rows.rows;
   const uint32_t first = FirstRow(rows, op.logit_rows);
   const size_t panel_bytes = op.gemm->shape().panel.bytes(), end = op.first_panel + op.n_panels;
+  const size_t of_head = CeilDiv(op.outputs, kernels::kPanelRows);
+  const bool whole = op.outputs % kernels::kPanelRows == 0;
   for (size_t panel = op.first_panel, next = panel; panel < end; panel = next) {
-    const size_t of_head = CeilDiv(op.outputs, kernels::kPanelRows);
     const size_t head = panel / of_head, in_head = panel % of_head;
     next = std::min(end, panel - in_head + of_head);
     const Range<size_t> outputs = {
@@ -271,7 +272,6 @@ void HeadProductStep(const void* operand, void* batch) {
       const auto to = [&](uint32_t i) {
         return op.y.row(first + begin + i) + head * op.y_stride + outputs.begin;
       };
-      const bool whole = op.outputs % kernels::kPanelRows == 0;
       op.gemm->Run(op.panels + (panel - op.first_panel) * panel_bytes, ActRow(op.act, 0),
                    whole ? to(0) : op.tile.row(0), next - panel, count);
       for (uint32_t i = 0; !whole && i < count; ++i)

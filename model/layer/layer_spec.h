@@ -445,12 +445,10 @@ struct RowsOfRole {
 };
 // All rows of the matrices in front of attention that belong to a KV head, in the order in which
 // they are packed and products lie: its query heads, its key, its value (with kv_of neither), and
-// with output_gate the
-// gates of its query heads; of the delta rule: query, key, its value heads, their output gates,
-// betas and alphas; of a convolution: its channels' B, C and x; of Mamba-2: C,
-// B, its heads' x, z and alphas.
-// Beside attention, a state's groups follow those of KV heads. Of latent attention: QueryRows, or
-// with a query_rank kQueryDown; then r and c.
+// with output_gate the gates of its query heads; of the delta rule: query, key, its value heads,
+// their output gates, betas and alphas; of a convolution: its channels' B, C and x; of Mamba-2: C,
+// B, its heads' x, z and alphas. Beside attention, a state's groups follow those of KV heads. Of
+// latent attention: QueryRows, or with a query_rank kQueryDown; then r and c.
 std::vector<RowsOfRole> RowsOfHead(const LayerSpec&, size_t group);
 // Of latent attention the rows of kQ: of each head n, then t.
 std::vector<RowsOfRole> QueryRows(const LayerSpec&);
