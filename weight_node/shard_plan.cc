@@ -289,6 +289,17 @@ uint64_t LayerBytes(const model::ModelConfig& config, size_t first, size_t count
   return bytes;
 }
 
+size_t RouterRows(const model::LayerSpec& layer) {
+  return layer.experts.count + layer.Has(model::TensorRole::kSharedRouter);
+}
+
+uint64_t RouterBytes(const model::ModelConfig& config, size_t first, size_t count) {
+  uint64_t rows = 0;
+  for (size_t layer = first; layer < first + count; ++layer)
+    rows += RouterRows(config.layer(layer));
+  return rows * config.dim * sizeof(float);
+}
+
 double ActiveExperts(const model::ExpertSpec& experts, size_t rows) {
   const auto n = static_cast<double>(experts.count);
   return n *
@@ -363,7 +374,7 @@ double ReadBytes(const model::ModelConfig& config, PanelMatrix matrix, size_t ro
 }
 
 double LayerReadBytes(const model::ModelConfig& config, size_t first, size_t count, size_t rows) {
-  double bytes = 0;
+  auto bytes = static_cast<double>(RouterBytes(config, first, count));
   for (const EqualLayers& layers : LayersByPanels(model::LayersOf(config, first, count))) {
     for (const PanelMatrix matrix : kLayerMatrices)
       bytes += ReadBytesOf(config, layers, matrix, rows);

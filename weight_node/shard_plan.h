@@ -198,6 +198,10 @@ uint64_t InputEmbeddingBytes(const model::ModelConfig&);
 // [first, first + count).
 uint64_t MatrixBytes(const model::ModelConfig&, PanelMatrix);
 uint64_t LayerBytes(const model::ModelConfig&, size_t first, size_t count);
+// The rows of a layer's router, kSharedRouter included: float32, which lie beside the panels and
+// are not in their bytes; and the bytes of these in layers [first, first + count).
+size_t RouterRows(const model::LayerSpec&);
+uint64_t RouterBytes(const model::ModelConfig&, size_t first, size_t count);
 // Of the experts, how many `rows` rows choose together on average, if all are chosen equally often:
 // n (1 - (1 - used / n)^rows).
 double ActiveExperts(const model::ExpertSpec&, size_t rows);
@@ -206,7 +210,7 @@ double ActiveExperts(const model::ExpertSpec&, size_t rows);
 // all have as many, or there are no experts.
 double FullestOfExperts(const model::ModelConfig&, const ShardPlan&, size_t rows);
 // Packed bytes of the matrix that a step of so many rows reads: all, or of experts' matrices those
-// of the active ones; of layers [first, first + count).
+// of the active ones; of layers [first, first + count), with their routers.
 double ReadBytes(const model::ModelConfig&, PanelMatrix, size_t rows);
 double LayerReadBytes(const model::ModelConfig&, size_t first, size_t count, size_t rows);
 

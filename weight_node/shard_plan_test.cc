@@ -270,8 +270,11 @@ TEST(ReadBytes, OfExpertsThoseThatRowsChoose) {
   const auto all = static_cast<double>(LayerBytes(config, 0, config.layers));
   const auto of_experts = static_cast<double>(MatrixBytes(config, PanelMatrix::kFfn) +
                                               MatrixBytes(config, PanelMatrix::kDown));
-  EXPECT_NEAR(LayerReadBytes(config, 0, config.layers, 1), all - of_experts * 62 / 64, 1);
-  EXPECT_NEAR(LayerReadBytes(config, 0, config.layers, 100000), all, 1);
+  constexpr double kRouters = 8 * 64 * 1024 * 4;  // layers, experts, dim, float32
+  EXPECT_EQ(RouterBytes(config, 0, config.layers), kRouters);
+  EXPECT_NEAR(LayerReadBytes(config, 0, config.layers, 1), all - of_experts * 62 / 64 + kRouters,
+              1);
+  EXPECT_NEAR(LayerReadBytes(config, 0, config.layers, 100000), all + kRouters, 1);
   EXPECT_NEAR(ReadBytes(config, PanelMatrix::kQkv, 1),
               static_cast<double>(MatrixBytes(config, PanelMatrix::kQkv)), 1e-9);
   // All threads have the same number of bytes of experts, or nearly.

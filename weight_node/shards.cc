@@ -294,10 +294,6 @@ std::vector<float> ExpertDownBiases(const model::GgufFile& file, const model::Mo
 
 }  // namespace
 
-size_t RouterRows(const model::LayerSpec& layer) {
-  return layer.experts.count + layer.Has(TensorRole::kSharedRouter);
-}
-
 Range<uint32_t> RouterShare(const model::LayerSpec& layer, size_t thread, size_t threads) {
   return threadpool::ShareOf(static_cast<uint32_t>(RouterRows(layer)),
                              static_cast<uint32_t>(thread), static_cast<uint32_t>(threads));

@@ -52,8 +52,7 @@ struct LayerShard {
   const float* of(model::TensorRole role) const { return vectors[static_cast<size_t>(role)]; }
 };
 
-// The rows of a layer's router, kSharedRouter included, and a thread's share of them.
-size_t RouterRows(const model::LayerSpec&);
+// A thread's share of the rows of a layer's router.
 Range<uint32_t> RouterShare(const model::LayerSpec&, size_t thread, size_t threads);
 
 class Shards {

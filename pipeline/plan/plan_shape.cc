@@ -66,7 +66,9 @@ Prediction PredictionOf(const Plan& plan, const Speeds& speeds) {
     // Bytes of a layer: the mean, rounded up, if layers differ.
     const model::ModelConfig here = model::LayersOf(c, stage.first_layer, stage.layers);
     const uint64_t layer_bytes =
-        CeilDiv(weight_node::LayerBytes(c, stage.first_layer, stage.layers), stage.layers);
+        CeilDiv(weight_node::LayerBytes(c, stage.first_layer, stage.layers) +
+                    weight_node::RouterBytes(c, stage.first_layer, stage.layers),
+                stage.layers);
     const uint64_t layer_parameters =
         CeilDiv(here.Sum(&model::LayerSpec::active_parameters), stage.layers);
     const auto [expert_bytes, experts] = ExpertsOf(here);

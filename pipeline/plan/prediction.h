@@ -31,7 +31,7 @@ struct PredictedStage {
   std::string name;
   size_t layers = 0;  // 0: the serving socket
   size_t cores = 0;
-  uint64_t weight_bytes = 0;  // bytes of one layer, or of the lm_head
+  uint64_t weight_bytes = 0;  // bytes of one layer with its router, or of the lm_head
   // Of these, bytes of experts, and how many there are, and are used by a token.
   uint64_t expert_bytes = 0;
   model::ExpertSpec experts = {};

@@ -119,7 +119,7 @@ struct StagePlan {
   // A hash of what a weight socket and its attention sockets must agree on beyond the Plan: the
   // offsets in their shared segment depend on the threads of each.
   uint64_t ExchangeHash() const;
-  // Packed bytes that a step of so many rows reads: with experts, of those that the rows choose.
+  // Bytes of weights that a step of so many rows reads: of experts, those of the chosen ones.
   double ReadBytes(size_t rows) const;
   std::string Table() const;    // a table for people
   nlohmann::json Json() const;  // without what Plan::Json() says about the stage
