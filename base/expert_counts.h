@@ -24,6 +24,7 @@ struct ExpertCounts {
   uint64_t followed = 0;       // rows right behind another one of their sequence
   uint64_t again = 0;          // over those rows: the chosen experts that the row before chose, too
   std::vector<uint64_t> rows;  // [expert]
+  bool operator==(const ExpertCounts&) const = default;
 
   // What was counted since `before`, of the same layer.
   ExpertCounts Since(const ExpertCounts& before) const {

@@ -143,7 +143,7 @@ class WeightNode {
   uint64_t weight_bytes() const;  // packed panels of all threads
   uint64_t embedding_bytes() const { return embedding_.bytes() + input_embedding_.bytes(); }
   // What the routers of its layers have chosen, layers by their numbers here. Any thread.
-  std::vector<ExpertCounts> expert_counts() const { return counters_.Read(); }
+  const ExpertCounters& expert_counters() const { return counters_; }
 
  private:
   static threadpool::Step MakeStep(threadpool::Kernel, const void* operand, model::StepKind,

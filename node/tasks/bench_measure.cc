@@ -456,23 +456,21 @@ std::vector<Breakdown> MeasureBreakdown(
 std::vector<BenchRouting> MeasureRouting(
     pipeline::Engine& engine, const BenchSpec& spec,
     const std::function<bool(const BenchTest&, size_t repetition)>& go_on) {
-  if (engine.client()) {
-    throw Error(
-        "--experts: the model's layers run in other sockets, whose counters are not in this "
-        "process; expected one socket that has all of them: leave out --manifest");
-  }
-  const weight_node::WeightNode& weights = engine.packed().weights();
-  if (weights.expert_counts().empty())
+  const auto counts = [&] {
+    engine.FetchExpertCounts();
+    return engine.expert_counts();
+  };
+  if (engine.expert_counts().empty())
     throw Error("--experts: {} has no experts", engine.plan().config.name);
   Bench bench(engine);
   std::vector<BenchRouting> results;
   for (const BenchTest& test : spec.tests) {
     if (!go_on(test, 0)) return results;
     bench.FillDepth(test);
-    const std::vector<ExpertCounts> before = weights.expert_counts();
+    const std::vector<ExpertCounts> before = counts();
     for (size_t r = 0; r < spec.repetitions && go_on(test, r + 1); ++r) bench.Measure(test);
     if (Interrupts() > 0) return results;
-    BenchRouting result{.test = test, .layers = weights.expert_counts()};
+    BenchRouting result{.test = test, .layers = counts()};
     for (size_t i = 0; i < before.size(); ++i) result.layers[i] = result.layers[i].Since(before[i]);
     results.push_back(std::move(result));
   }

@@ -90,7 +90,7 @@ struct BenchRouting {
   std::vector<ExpertCounts> layers;
 };
 
-// Throws Error unless the model has experts and the engine's only stage is in this process.
+// Throws Error unless the model has experts.
 std::vector<BenchRouting> MeasureRouting(
     pipeline::Engine& engine, const BenchSpec& spec,
     const std::function<bool(const BenchTest&, size_t repetition)>& go_on);

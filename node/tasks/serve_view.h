@@ -27,8 +27,8 @@ class ServeView {
   // The current state of slots and sockets. Any thread.
   void FillStatus(serving::StatusView&) const;
   void FillMetrics(serving::ServingMetrics&) const;
-  // Of the layers with experts that this process computes.
-  std::vector<ExpertCounts> Experts() const { return engine_.packed().weights().expert_counts(); }
+  // Of the layers with experts.
+  std::vector<ExpertCounts> Experts() const { return engine_.expert_counts(); }
 
  private:
   using Reader = std::function<serving::SocketView()>;

@@ -13,8 +13,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "base/error.h"
+#include "base/expert_counts.h"
 #include "model/step/batch_rows.h"
 #include "pipeline/kv/kv_channel.h"
 #include "pipeline/stage/packed_weights.h"
@@ -51,6 +53,11 @@ class Chain {
   // others wait for, if it is one. Any thread.
   virtual std::optional<AttentionId> HungAttention() const = 0;
   virtual KvChannel& kv() = 0;  // the channel to the KV of its stages
+  // What the routers of its layers have chosen, of the layers that have experts, ascending; of
+  // stages behind links as their frames have brought it, a few numbers each. Any thread.
+  virtual std::vector<ExpertCounts> expert_counts() const = 0;
+  // Has all of these brought, while nothing is submitted. Throws ChainLostError.
+  virtual void FetchExpertCounts() = 0;
   // The threads and weights of the end that computes logits.
   virtual PackedWeights& packed() = 0;
 };

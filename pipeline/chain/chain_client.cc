@@ -1,6 +1,7 @@
 #include "pipeline/chain/chain_client.h"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <random>
 
@@ -53,6 +54,10 @@ ChainClient::ChainClient(const ChainPlan& chain, const StagePlan& ends,
   LARDER_CHECK(ends_.packed().max_batch_tokens() >= shape_.rows.capacity.max_batch_tokens &&
                ends_.packed().max_logit_rows() >= shape_.max_logit_rows);
   std::iota(logit_row_.begin(), logit_row_.end(), 0u);
+  if (shape_.expert_reports() > 0) {
+    for (const ChainStage& stage : chain_.stages)
+      experts_.emplace_back(chain_.StageConfig(stage), 0, stage.first_layer);
+  }
   Connect(options.connect_timeout_ms);
 }
 
@@ -69,6 +74,19 @@ ChainClient::~ChainClient() {
     in_.EndReceive();
     if (stop) return;
   }
+}
+
+std::vector<ExpertCounts> ChainClient::expert_counts() const {
+  std::vector<ExpertCounts> all;
+  for (const weight_node::ExpertCounters& stage : experts_)
+    std::ranges::move(stage.Read(), std::back_inserter(all));
+  return all;
+}
+
+void ChainClient::FetchExpertCounts() {
+  if (experts_.empty()) return;
+  const size_t most = std::ranges::max(shape_.expert_numbers);
+  for (size_t i = 0; i < most; i += std::size(ExpertReport().numbers)) Poll();
 }
 
 // Connects to the first stage, unless an earlier call did, and waits for the last stage to connect.

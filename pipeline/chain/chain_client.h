@@ -17,6 +17,7 @@
 #include "pipeline/stage/ends.h"
 #include "pipeline/stage/socket_status.h"
 #include "rdma/link/frame_link.h"
+#include "weight_node/routing/expert_counters.h"
 
 namespace larder::pipeline::inline chain {
 
@@ -39,6 +40,8 @@ class ChainClient final : public Chain, private KvChannel {
   bool can_be_lost() const override { return true; }
   std::optional<AttentionId> HungAttention() const override { return std::nullopt; }
   KvChannel& kv() override { return *this; }
+  std::vector<ExpertCounts> expert_counts() const override;
+  void FetchExpertCounts() override;
   PackedWeights& packed() override { return ends_.packed(); }
 
   // The stages' reports from the latest frame. Any thread.
@@ -68,6 +71,7 @@ class ChainClient final : public Chain, private KvChannel {
   void Disconnect();
   void SeeOrders();
   void ShowReports(const SocketReport* reports, uint64_t came_ns);
+  void ShowExperts(const ExpertReport* reports);
   void SetStates(SocketState of_stages);
   bool SendFrame(StageFrameHeader header, model::BatchRows* batch);
   bool ReceiveFrame(const char** wrong);
@@ -85,7 +89,8 @@ class ChainClient final : public Chain, private KvChannel {
   const sync::WaitPolicy wait_;
   const int frame_limit_ms_;
   SocketStatus& status_;
-  std::unique_ptr<SocketStatus[]> shown_;  // [report of a frame]
+  std::unique_ptr<SocketStatus[]> shown_;             // [report of a frame]
+  std::vector<weight_node::ExpertCounters> experts_;  // [stage]: copies of its counters; or none
   uint64_t alone_since_ns_ = 0;  // when the only frame in flight was sent; 0: several are in flight
   rdma::LinkListener listener_;
   const std::function<void(const LostPeer&)> on_lost_;

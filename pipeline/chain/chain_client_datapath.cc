@@ -65,6 +65,7 @@ bool ChainClient::SendFrame(StageFrameHeader header, model::BatchRows* batch) {
   const StageFrameView<std::byte> view(slot.bytes, shape_);
   view.header() = header;
   std::fill_n(view.report(), shape_.reports(), SocketReport{});
+  std::fill_n(view.expert_report(), shape_.expert_reports(), ExpertReport{});
   if (header.kind != StageFrameHeader::Kind::kStop) {
     SocketStatus::Add(status_.frames_started, 1);
     if (orders_.waits()) {
@@ -101,6 +102,16 @@ void ChainClient::ShowReports(const SocketReport* reports, uint64_t came_ns) {
     status_.round_trip_ns.store(came_ns - alone_since_ns_ - stages_ns, std::memory_order_relaxed);
 }
 
+void ChainClient::ShowExperts(const ExpertReport* reports) {
+  for (size_t stage = 0; stage < shape_.expert_reports(); ++stage) {
+    const size_t first = reports[stage].first;
+    for (size_t i = 0; i < std::size(reports[stage].numbers); ++i) {
+      if (first + i >= experts_[stage].numbers()) break;
+      experts_[stage].SetNumber(first + i, reports[stage].numbers[i]);
+    }
+  }
+}
+
 // Notes which orders the sockets report ended.
 void ChainClient::SeeOrders() {
   const size_t per_stage = shape_.reports_per_stage();
@@ -133,6 +144,7 @@ bool ChainClient::ReceiveFrame(const char** wrong) {
     return false;
   }
   ShowReports(frame_.report(), came);
+  ShowExperts(frame_.expert_report());
   SeeOrders();
   if (header.logit_rows > 0) {
     model::BatchRows batch{.rows = header.logit_rows,

@@ -7,10 +7,15 @@
 #include "base/memory.h"
 #include "kernels/formats/kv_page.h"
 #include "pipeline/plan/stage_plan.h"
+#include "weight_node/routing/expert_counters.h"
 
 namespace larder::pipeline::inline chain {
 
 StageFrameShape ChainPlan::frame_shape() const {
+  std::vector<size_t> expert_numbers;
+  for (const ChainStage& stage : stages)
+    expert_numbers.push_back(weight_node::ExpertCounters(StageConfig(stage), 0).numbers());
+  if (std::ranges::all_of(expert_numbers, [](size_t n) { return n == 0; })) expert_numbers.clear();
   return {.plan_hash = plan_hash,
           .rows = {.capacity = capacity,
                    .slot_chunks = CeilDiv(capacity.context, kernels::kChunkPositions),
@@ -19,7 +24,12 @@ StageFrameShape ChainPlan::frame_shape() const {
           .max_logit_rows = LogitRows(config, capacity.max_batch_tokens),
           .dim = config.dim,
           .inputs = config.all_inputs(),
-          .stages = stages.size()};
+          .stages = stages.size(),
+          .expert_numbers = std::move(expert_numbers)};
+}
+
+model::ModelConfig ChainPlan::StageConfig(const ChainStage& stage) const {
+  return model::LayersOf(config, stage.first_layer, stage.layers);
 }
 
 rdma::LinkShape ChainPlan::link_shape() const {

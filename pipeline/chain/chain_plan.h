@@ -50,6 +50,8 @@ struct ChainPlan {
   // The cluster's key, for every link; null: none. The ends prove that they know it.
   std::shared_ptr<const rdma::LinkKey> link_key;
 
+  // What the model is to one of its stages: its layers.
+  model::ModelConfig StageConfig(const ChainStage&) const;
   StageFrameShape frame_shape() const;
   rdma::LinkShape link_shape() const;
   rdma::LinkIdentity identity(const std::string& socket, uint64_t session = 0) const {

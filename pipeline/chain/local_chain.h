@@ -23,6 +23,10 @@ class LocalChain final : public Chain, private KvChannel {
   bool can_be_lost() const override { return false; }
   std::optional<AttentionId> HungAttention() const override { return stage_.HungAttention(); }
   KvChannel& kv() override { return *this; }
+  std::vector<ExpertCounts> expert_counts() const override {
+    return stage_.packed().weights().expert_counters().Read();
+  }
+  void FetchExpertCounts() override {}
   PackedWeights& packed() override { return stage_.packed(); }
 
   Stage& stage() { return stage_; }

@@ -25,7 +25,7 @@
 namespace larder::pipeline::inline chain {
 
 inline constexpr uint64_t kStageFrameMagic = 0x31454d415246524cull;  // "LRFRAME1"
-inline constexpr uint32_t kStageFrameVersion = 4;
+inline constexpr uint32_t kStageFrameVersion = 5;
 
 struct StageFrameHeader {
   // kOrders: a frame without rows, for orders and reports only.
@@ -57,6 +57,16 @@ struct SocketReport {
 };
 static_assert(sizeof(SocketReport) == 128 && std::is_trivially_copyable_v<SocketReport>);
 
+// Some of a stage's counters of experts (weight_node/routing/expert_counters.h): each frame brings
+// the next ones, so that the serving socket has all of them every few hundred frames. `first` is an
+// index, and checked.
+struct ExpertReport {
+  uint32_t first = 0;
+  uint32_t reserved = 0;
+  uint64_t numbers[15] = {};
+};
+static_assert(sizeof(ExpertReport) == 128 && std::is_trivially_copyable_v<ExpertReport>);
+
 // What all ends of a chain agree on.
 struct StageFrameShape {
   uint64_t plan_hash = 0;
@@ -64,6 +74,7 @@ struct StageFrameShape {
   size_t max_logit_rows = 0, dim = 0;
   size_t inputs = 0;  // ModelConfig::all_inputs()
   size_t stages = 0;
+  std::vector<size_t> expert_numbers;  // [stage]: its counters of experts; empty: there are none
 
   size_t max_rows() const { return rows.capacity.max_batch_tokens; }
   size_t bytes() const { return bytes(max_rows(), rows.max_kv_updates(), kKvOrderPlaces); }
@@ -91,8 +102,11 @@ struct StageFrameShape {
   // Per stage: its own report, then those of its attention sockets.
   size_t reports_per_stage() const { return 1 + rows.slot_ends.size(); }
   size_t reports() const { return stages * reports_per_stage(); }
+  size_t expert_report_offset() const { return report_offset() + reports() * sizeof(SocketReport); }
+  size_t expert_reports() const { return expert_numbers.size(); }
   size_t residual_offset() const {
-    return RoundUp(report_offset() + reports() * sizeof(SocketReport), kCacheLineBytes);
+    return RoundUp(expert_report_offset() + expert_reports() * sizeof(ExpertReport),
+                   kCacheLineBytes);
   }
 };
 
@@ -114,6 +128,9 @@ class StageFrameView {
   }
   As<SocketReport>* report() const {
     return reinterpret_cast<As<SocketReport>*>(bytes_ + shape_.report_offset());
+  }
+  As<ExpertReport>* expert_report() const {
+    return reinterpret_cast<As<ExpertReport>*>(bytes_ + shape_.expert_report_offset());
   }
   As<model::KvUpdate>* kv_update(size_t residual_rows) const {
     return reinterpret_cast<As<model::KvUpdate>*>(bytes_ + shape_.kv_update_offset(residual_rows));
@@ -150,6 +167,7 @@ class FrameCopy {
   const uint32_t* position() const { return rows_.position(); }
   const uint32_t* logit_row() const { return view().logit_row(); }
   const SocketReport* report() const { return view().report(); }
+  const ExpertReport* expert_report() const { return view().expert_report(); }
   const model::KvUpdate* kv_update() const { return rows_.kv_update(); }
   std::span<const KvOrder> kv_orders() const { return rows_.kv_orders(); }
   const float* residual() const { return residual_; }  // in the link's slot, until EndReceive()

@@ -49,6 +49,15 @@ const char* CheckLogitRows(const View& view) {
   return nullptr;
 }
 
+const char* CheckExpertReports(const View& view, const StageFrameShape& shape) {
+  for (size_t stage = 0; stage < shape.expert_reports(); ++stage) {
+    const uint32_t first = view.expert_report()[stage].first;
+    if (first != 0 && first >= shape.expert_numbers[stage])
+      return "counters of experts that do not exist";
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 void FrameCopy::CopyField(std::span<const std::byte> frame, size_t offset, size_t bytes) {
@@ -65,9 +74,11 @@ const char* FrameCopy::Take(std::span<const std::byte> frame, uint64_t step, boo
   // Copies only the used part of each field, which has room for max_batch_tokens.
   CopyField(frame, shape_.logit_row_offset(), header().logit_rows * sizeof(uint32_t));
   CopyField(frame, shape_.report_offset(), shape_.reports() * sizeof(SocketReport));
+  CopyField(frame, shape_.expert_report_offset(), shape_.expert_reports() * sizeof(ExpertReport));
   const View sent(frame.data(), shape_);
   residual_ = sent.residual();
   if (const char* wrong = CheckLogitRows(view())) return wrong;
+  if (const char* wrong = CheckExpertReports(view(), shape_)) return wrong;
   return rows_.Take({.rows = header().rows,
                      .first_half = header().first_half,
                      .kv_updates = header().kv_updates,

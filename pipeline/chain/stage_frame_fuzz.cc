@@ -34,6 +34,10 @@ void Check(const uint8_t* data, size_t size) {
                       ? shape.bytes_from_last(header.residual_rows)
                       : shape.bytes(header.residual_rows, header.kv_updates, header.kv_orders)));
     LARDER_CHECK(has_rows || header.kv_updates == 0);
+    for (size_t stage = 0; stage < shape.expert_reports(); ++stage) {
+      LARDER_CHECK(copy.expert_report()[stage].first <
+                   std::max<size_t>(1, shape.expert_numbers[stage]));
+    }
     for (const KvOrder& order : copy.kv_orders())
       LARDER_CHECK(order.place < kKvOrderPlaces && order.chunk < 15);
     for (uint32_t m = 0; m < header.rows; ++m) {

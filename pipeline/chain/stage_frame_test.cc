@@ -89,6 +89,10 @@ TEST(StageFrameTest, EachWrongFieldIsRefusedByName) {
        [](TestFrame& f) { f.view().header().residual_rows = 5; }},
       {"rows with logits out of order", [](TestFrame& f) { f.view().logit_row()[0] = 5; }},
       {"rows with logits out of order", [](TestFrame& f) { f.view().logit_row()[1] = 6; }},
+      {"counters of experts that do not exist",
+       [](TestFrame& f) { f.view().expert_report()[0].first = 1; }},
+      {"counters of experts that do not exist",
+       [](TestFrame& f) { f.view().expert_report()[1].first = 40; }},
       {"a slot that does not exist", [](TestFrame& f) { f.view().slot()[5] = SlotId(5); }},
       {"a slot that does not exist", [](TestFrame& f) { f.view().slot()[0] = SlotId(-1); }},
       {"a position beyond the context", [](TestFrame& f) { f.view().position()[2] = 100; }},
@@ -127,6 +131,7 @@ TEST(StageFrameTest, EachWrongFieldIsRefusedByName) {
 TEST(StageFrameTest, WhatWasTakenDoesNotChange) {
   TestFrame frame(TestFrameShape());
   frame.view().report()[1].here_ns = 77;
+  frame.view().expert_report()[1] = {.first = 39, .numbers = {5}};
   FrameCopy copy(frame.shape);
   ASSERT_EQ(copy.Take(frame.bytes, 7, false), nullptr);
   std::fill(frame.bytes.begin(), frame.bytes.end(), std::byte{0xff});
@@ -137,6 +142,8 @@ TEST(StageFrameTest, WhatWasTakenDoesNotChange) {
   EXPECT_EQ(copy.position()[2], 99u);
   EXPECT_EQ(copy.logit_row()[1], 5u);
   EXPECT_EQ(copy.report()[1].here_ns, 77u);
+  EXPECT_EQ(copy.expert_report()[1].first, 39u);
+  EXPECT_EQ(copy.expert_report()[1].numbers[0], 5u);
   EXPECT_EQ(copy.kv_update()[1], (model::KvUpdate{SlotId(3), 0, 6, 14, 9}));
   EXPECT_EQ(static_cast<const void*>(copy.residual()), frame.view().residual())
       << "read where it came";
@@ -161,8 +168,10 @@ TEST(StageFrameTest, FieldsDoNotOverlap) {
   EXPECT_EQ(shape.report_offset() % alignof(SocketReport), 0u);
   EXPECT_LE(shape.logit_row_offset() + shape.max_rows() * 4, shape.report_offset());
   EXPECT_EQ(shape.reports(), 2 * (1 + 2u));  // two stages, each with two attention sockets
-  EXPECT_LE(shape.report_offset() + shape.reports() * sizeof(SocketReport),
-            shape.residual_offset());
+  EXPECT_EQ(shape.expert_report_offset(),
+            shape.report_offset() + shape.reports() * sizeof(SocketReport));
+  EXPECT_EQ(shape.expert_report_offset() % alignof(ExpertReport), 0u);
+  EXPECT_LE(shape.expert_report_offset() + 2 * sizeof(ExpertReport), shape.residual_offset());
   EXPECT_EQ(shape.kv_update_offset(8), shape.residual_offset() + shape.max_rows() * (3 + 2) * 4);
   EXPECT_EQ(shape.bytes_from_last(4), shape.residual_offset() + 4 * 3 * 4);
   EXPECT_GE(shape.kv_order_offset(8, 520),

@@ -18,7 +18,8 @@ inline StageFrameShape TestFrameShape() {
       .max_logit_rows = 4,
       .dim = 3,
       .inputs = 2,
-      .stages = 2};
+      .stages = 2,
+      .expert_numbers = {0, 40}};
 }
 
 struct TestFrame {

@@ -53,6 +53,7 @@ class StageSocket {
   // The data path, from the first frame to the stop message or a fault.
   Outcome Run(rdma::FrameLink& in, rdma::FrameLink& out, const char** wrong);
   void WriteReports(const StageFrameView<std::byte>& to, uint64_t here_ns);
+  void WriteExpertReport(ExpertReport& report);
   rdma::FrameLink ConnectNext(rdma::FrameLink& in);
   void WaitForClose(rdma::FrameLink& in);
 
@@ -64,6 +65,7 @@ class StageSocket {
   const int connect_timeout_ms_, frame_limit_ms_;
   SocketStatus& status_;
   Stage stage_;
+  size_t next_expert_number_ = 0;  // where the next frame's ExpertReport begins
   rdma::LinkListener listener_;
 };
 

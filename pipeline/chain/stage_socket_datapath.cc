@@ -37,6 +37,7 @@ StageSocket::Outcome StageSocket::Run(rdma::FrameLink& in, rdma::FrameLink& out,
     std::copy_n(frame_.position(), header.rows, to.position());
     std::copy_n(frame_.logit_row(), header.logit_rows, to.logit_row());
     std::copy_n(frame_.report(), shape_.reports(), to.report());
+    std::copy_n(frame_.expert_report(), shape_.expert_reports(), to.expert_report());
     model::BatchRows frame{.rows = header.rows,
                            .slot = frame_.slot(),
                            .position = frame_.position(),
@@ -76,6 +77,7 @@ StageSocket::Outcome StageSocket::Run(rdma::FrameLink& in, rdma::FrameLink& out,
 void StageSocket::WriteReports(const StageFrameView<std::byte>& to, uint64_t here_ns) {
   SocketReport* report = to.report() + index_ * shape_.reports_per_stage();
   report[0] = {.counters = LoadCounters(status_), .here_ns = here_ns};
+  if (shape_.expert_reports() > 0) WriteExpertReport(to.expert_report()[index_]);
   // A colocated stage has its part of the chunks of all sockets of others; its files count once.
   const KvReport kv = stage_.separated() ? KvReport{} : stage_.kv_report(AttentionId(0));
   if (shape_.rows.slot_ends.empty()) report[0].kv = kv;
@@ -89,6 +91,15 @@ void StageSocket::WriteReports(const StageFrameView<std::byte>& to, uint64_t her
       if (socket.index() > 0) of.kv.files = of.kv.bytes = 0;
     }
   }
+}
+
+void StageSocket::WriteExpertReport(ExpertReport& report) {
+  const weight_node::ExpertCounters& counters = stage_.packed().weights().expert_counters();
+  const size_t n = std::min(counters.numbers() - next_expert_number_, std::size(report.numbers));
+  report = {.first = static_cast<uint32_t>(next_expert_number_)};
+  for (size_t i = 0; i < n; ++i) report.numbers[i] = counters.Number(next_expert_number_ + i);
+  next_expert_number_ += n;
+  if (next_expert_number_ == counters.numbers()) next_expert_number_ = 0;
 }
 
 }  // namespace larder::pipeline::chain

@@ -93,6 +93,27 @@ TEST_F(ChainTest, BatchesAndRowsWithoutLogits) {
   }
 }
 
+// Frames bring the stages' counters a few at a time.
+TEST(ChainExpertsTest, WhatRoutersChooseIsCountedAsInOneStage) {
+  model::SynthOptions options = FourLayers();
+  options.shape.architecture = "llama";
+  options.shape.experts = 9;
+  options.shape.experts_used = 3;
+  options.shape.expert_ffn = 96;
+  const TestModel model(options);
+  const std::vector<int32_t> tokens = TestTokens(60, options.shape.vocab);
+  auto one = MakeEngine(model.file(), {});
+  RunChunks(*one, tokens, 13);
+  const TestChain test = MakeTestChain(*model.file(), {{1}, {3}}, 1, 3);
+  auto chain = MakeChainEngine(model.file(), test);
+  RunChunks(*chain, tokens, 13);
+  chain->FetchExpertCounts();
+  const std::vector<ExpertCounts> expected = one->expert_counts(), counts = chain->expert_counts();
+  ASSERT_EQ(expected.size(), 4u);
+  EXPECT_GT(expected[3].again, 0u);
+  EXPECT_EQ(counts, expected);
+}
+
 TEST_F(ChainTest, StagesMustAgreeOnSlots) {
   TestChain test =
       MakeTestChain(*model_.file(), {{2, 1, {{1, 2}, {1, 1}}}, {2, 1, {{1, 1}, {1, 2}}}}, 3, 2);

@@ -162,6 +162,11 @@ void Engine::Poll() {
   OverChain([this] { chain_->kv().Poll(); });
 }
 
+void Engine::FetchExpertCounts() {
+  LARDER_CHECK(in_flight_ == 0);
+  OverChain([this] { chain_->FetchExpertCounts(); });
+}
+
 void Engine::Lose(const char* why) {
   OverChain([&] { chain_->kv().Lose(why); });
 }

@@ -76,6 +76,8 @@ class Engine final : public TokenEngine, private KvChannel {
   PackedWeights& packed() { return chain_->packed(); }
   const PackedWeights& packed() const { return chain_->packed(); }
   std::optional<AttentionId> HungAttention() const { return chain_->HungAttention(); }  // see Chain
+  std::vector<ExpertCounts> expert_counts() const { return chain_->expert_counts(); }   // see Chain
+  void FetchExpertCounts();                                                             // see Chain
 
   // The single stage; must not be called if there is a client().
   Stage& stage() { return local().stage(); }

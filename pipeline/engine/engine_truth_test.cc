@@ -97,7 +97,7 @@ TEST(EngineTruthTest, RoutingIsTheReferences) {
   const auto file = model::GgufFile::Open(folder + "larder-stories-experts.gguf");
   auto reference = model::ReferenceModel::Make(file);
   auto engine = MakeEngine(file, {.threads = 2});
-  const auto counts = [&] { return engine->packed().weights().expert_counts(); };
+  const auto counts = [&] { return engine->expert_counts(); };
   size_t same = 0, all = 0, near = 0;
   std::vector<ExpertCounts> before = counts();
   for (const auto& story : stories) {

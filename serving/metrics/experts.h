@@ -10,7 +10,7 @@
 
 namespace larder::serving::inline metrics {
 
-// layers: those that this process computes and that have experts.
+// layers: those that have experts.
 nlohmann::json ExpertsJson(const std::vector<ExpertCounts>& layers);
 // The same in the text format of /metrics: larder_expert_rows_total{layer,expert}.
 std::string ExpertsText(const std::vector<ExpertCounts>& layers);

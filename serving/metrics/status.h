@@ -100,7 +100,7 @@ struct StatusView {
   double generated_tokens_per_s = 0, prompt_tokens_per_s = 0;
   uint64_t generated_tokens = 0, prompt_tokens = 0;
   HistogramView tpot;
-  std::optional<ExpertTotals> experts;  // nullopt: this process computes no layer with experts
+  std::optional<ExpertTotals> experts;  // nullopt: no layer has experts
   std::vector<SocketView> sockets;
 };
 nlohmann::json ServerStatusJson(const StatusView&);

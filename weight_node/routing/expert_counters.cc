@@ -20,11 +20,16 @@ ExpertCounts ExpertCounters::Layer::Read() const {
   return counts;
 }
 
-ExpertCounters::ExpertCounters(const model::ModelConfig& config, size_t slots)
+ExpertCounters::ExpertCounters(const model::ModelConfig& config, size_t slots, size_t first_layer)
     : layers_(config.layers) {
-  for (size_t layer = 0; layer < config.layers; ++layer) {
-    const model::ExpertSpec& experts = config.layer(layer).experts;
-    if (experts.count != 0) layers_[layer].reset(new Layer(layer, experts, slots));
+  for (size_t i = 0; i < config.layers; ++i) {
+    const model::ExpertSpec& experts = config.layer(i).experts;
+    if (experts.count == 0) continue;
+    layers_[i].reset(new Layer(first_layer + i, experts, slots));
+    Layer& layer = *layers_[i];
+    numbers_.insert(numbers_.end(),
+                    {&layer.steps_, &layer.active_, &layer.followed_, &layer.again_});
+    for (std::atomic<uint64_t>& rows : layer.rows_) numbers_.push_back(&rows);
   }
 }
 

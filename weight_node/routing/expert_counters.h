@@ -25,6 +25,7 @@ class ExpertCounters {
 
    private:
     friend class ExpertCounters;
+    // layer: its number in the model.
     Layer(size_t layer, const model::ExpertSpec&, size_t slots);
     // What a slot's last row chose, and the position behind it.
     struct Last {
@@ -39,14 +40,22 @@ class ExpertCounters {
     std::vector<Last> last_;                   // [slot]
   };
 
-  // slots: of the rows that will come.
-  ExpertCounters(const model::ModelConfig&, size_t slots);
+  // slots: of the rows that will come; 0 in a copy of the counters of another socket. first_layer:
+  // what the number of the config's first layer is in the model.
+  ExpertCounters(const model::ModelConfig&, size_t slots, size_t first_layer = 0);
   Layer& of(size_t layer) { return *layers_[layer]; }  // it must have experts
   // Of the layers that have experts, ascending.
   std::vector<ExpertCounts> Read() const;
 
+  // The numbers that are counted, in one defined order, for a copy of them elsewhere, which has the
+  // same config.
+  size_t numbers() const { return numbers_.size(); }
+  uint64_t Number(size_t i) const { return numbers_[i]->load(std::memory_order_relaxed); }
+  void SetNumber(size_t i, uint64_t n) { numbers_[i]->store(n, std::memory_order_relaxed); }
+
  private:
-  std::vector<std::unique_ptr<Layer>> layers_;  // [layer]; null: without experts
+  std::vector<std::unique_ptr<Layer>> layers_;   // [layer]; null: without experts
+  std::vector<std::atomic<uint64_t>*> numbers_;  // those of the layers
 };
 
 }  // namespace larder::weight_node::routing
