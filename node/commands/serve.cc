@@ -437,7 +437,8 @@ pipeline::SlotFileOptions SlotFilesOf(pipeline::Engine& engine, uint64_t identit
           .context = engine.kv().shape().capacity.context,
           .vocab = engine.limits().vocab,
           .chunk_positions = engine.kv().shape().chunk_positions,
-          .chunk_bytes = engine.kv().shape().plain() ? engine.kv_channel().Memory(0).size() : 0};
+          .chunk_bytes = pipeline::ChunkBytes(engine.kv().shape(), engine.kv_channel()),
+          .classes = engine.kv().shape().classes};
 }
 
 // cpus: of this process, before its compute threads were pinned. Null without a folder.

@@ -94,7 +94,7 @@ class SlotFolder {
   }
 
   std::string WhyNoRoom(const std::string& path, const pipeline::SlotContents& contents) const {
-    uint64_t all = contents.bytes.size() + contents.tokens.size() * sizeof(int32_t);
+    uint64_t all = contents.bytes() + contents.tokens.size() * sizeof(int32_t);
     std::error_code gone;
     for (const auto& entry : std::filesystem::directory_iterator(options_.folder, gone)) {
       // it takes the place of one of its name

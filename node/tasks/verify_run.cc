@@ -17,6 +17,7 @@
 #include "pipeline/chain/chain_plan.h"
 #include "pipeline/engine/engine.h"
 #include "pipeline/kv_store/kv_files.h"
+#include "pipeline/kv_store/kv_store.h"
 #include "pipeline/plan/identity.h"
 #include "pipeline/plan/socket_waits.h"
 
@@ -215,10 +216,8 @@ class Verification {
       for (TokenRow& row : rows) row.logits = false;
       engine->Run(rows);
       options.classes = engine->kv().shape().classes;
-      options.chunk_bytes.resize(options.classes.size());
+      options.chunk_bytes = pipeline::ChunkBytes(engine->kv().shape(), engine->kv_channel());
       const std::vector<pipeline::KvPiece> pieces = engine->kv().Pieces(SlotId(0), 1);
-      for (const pipeline::KvPiece& piece : pieces)
-        options.chunk_bytes[piece.of_class] = engine->kv_channel().Memory(piece.chunk).size();
       pipeline::KvFiles files(options);
       for (const pipeline::KvPiece& piece : pieces)
         files.Write(begins, 0, piece.of_class, engine->kv_channel().Memory(piece.chunk));

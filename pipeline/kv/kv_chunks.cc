@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/memory.h"
 
 namespace larder::pipeline::inline kv {
 namespace {
@@ -88,17 +89,9 @@ size_t KvChunks::Grow(SlotId slot, size_t chunks) {
   LARDER_CHECK(slot.index() < shape_.capacity.slots && chunks <= slot_chunks_ &&
                had % shape_.chunk_positions == 0);
   for (size_t c = 0; c < classes_.size(); ++c) {
-    size_t &first = classes_[c].first[slot.index()], &listed = classes_[c].end[slot.index()];
-    const size_t needed = FirstSeen(classes_[c], positions);
-    if (listed <= needed) {
-      while (first < listed) Release(pool_of(socket_of(slot), c), entry(c, slot, first++));
-      first = listed = needed;
-    }
     KeepFor(slot, positions, positions);
-    while (listed < chunks && updates_count_ < MostForks() && Append(c, slot, 0, 0)) {
-    }
-    if (listed == chunks) continue;
-    if (shape_.plain()) return listed;
+    if (ListUpTo(c, slot, FirstSeen(classes_[c], positions), chunks)) continue;
+    if (shape_.plain()) return classes_[c].end[slot.index()];
     Shorten(slot, Usable(slot, had));
     return lengths_[slot.index()] / shape_.chunk_positions;
   }
@@ -106,6 +99,59 @@ size_t KvChunks::Grow(SlotId slot, size_t chunks) {
     return chunks;
   Shorten(slot, Usable(slot, had));
   return lengths_[slot.index()] / shape_.chunk_positions;
+}
+
+bool KvChunks::ListUpTo(size_t of_class, SlotId slot, size_t first, size_t end) {
+  size_t &begins = classes_[of_class].first[slot.index()],
+         &listed = classes_[of_class].end[slot.index()];
+  if (listed <= first) {
+    Pool& pool = pool_of(socket_of(slot), of_class);
+    while (begins < listed) Release(pool, entry(of_class, slot, begins++));
+    begins = listed = first;
+  }
+  while (listed < end && updates_count_ < MostForks() && Append(of_class, slot, 0, 0)) {
+  }
+  return listed == end;
+}
+
+std::vector<KvPiece> KvChunks::PiecesAt(SlotId slot, size_t positions) const {
+  std::vector<KvPiece> pieces;
+  for (uint32_t c = 0; c < classes_.size(); ++c) {
+    for (size_t i = classes_[c].first[slot.index()]; i < CeilDiv(positions, shape_.chunk_positions);
+         ++i)
+      pieces.push_back({.of_class = c, .index = i, .chunk = entry(c, slot, i)});
+  }
+  if (!states_.any()) return pieces;
+  std::vector<KvPiece> states;
+  states_.ForEach(slot, [&](size_t position, uint32_t chunk) {
+    if (position > 0 && position <= positions)
+      states.push_back(
+          {.of_class = static_cast<uint32_t>(classes_.size()), .index = position, .chunk = chunk});
+  });
+  const size_t earlier = states.size() - std::min<size_t>(states.size(), 2);
+  pieces.insert(pieces.end(), states.begin() + static_cast<std::ptrdiff_t>(earlier), states.end());
+  return pieces;
+}
+
+bool KvChunks::GrowAt(SlotId slot, size_t positions, std::span<const KvPiece> pieces) {
+  LARDER_CHECK(slot.index() < shape_.capacity.slots && length(slot) == 0);
+  KeepFor(slot, positions, positions);
+  uses_[slot.index()] = ++use_;
+  for (size_t c = 0; c < classes_.size(); ++c) {
+    size_t first = FirstSeen(classes_[c], positions);
+    for (const KvPiece& piece : pieces) {
+      if (piece.of_class == c) first = std::min(first, piece.index);
+    }
+    if (!ListUpTo(c, slot, first, CeilDiv(positions, shape_.chunk_positions))) return false;
+  }
+  if (!states_.any()) return true;
+  for (const KvPiece& piece : pieces) {
+    if (piece.of_class == classes_.size() && piece.index < positions)
+      states_.Add(slot, socket_of(slot), piece.index);
+  }
+  if (states_.Add(slot, socket_of(slot), positions) != KvStates::kNone) return true;
+  states_.Cut(slot, 0);  // the earlier one has taken the last that could be given up
+  return states_.Add(slot, socket_of(slot), positions) != KvStates::kNone;
 }
 
 std::vector<KvPiece> KvChunks::Pieces(SlotId slot, size_t chunks) const {

@@ -98,12 +98,18 @@ class KvChunks {
   // chunks it has: fewer if chunks or updates run out; then, with more than one class, none of them
   // is new.
   size_t Grow(SlotId slot, size_t chunks);
-  // The chunk at `index` of its list, in the first class.
-  uint32_t chunk(SlotId slot, size_t index) const { return entry(0, slot, index); }
   // What the slot's sequence has of the first `chunks` chunks of positions: all that it needs to go
   // on behind them, if that is usable, and the states behind some of them. In the order of their
   // positions.
   std::vector<KvPiece> Pieces(SlotId slot, size_t chunks) const;
+  // All that the slot's sequence has of its first `positions`, which must be usable: the chunks of
+  // each class from the first one that it lists, and the last two states, since a next turn often
+  // goes on a little before the end. Ordered by class; the index of states is their position.
+  std::vector<KvPiece> PiecesAt(SlotId slot, size_t positions) const;
+  // Makes room for the slot's empty sequence to have such pieces of its first `positions`, which
+  // are copied there before Extend; loose ones and the earlier state only as there is room. False
+  // if chunks or updates run out; then it goes on when called again.
+  bool GrowAt(SlotId slot, size_t positions, std::span<const KvPiece> pieces);
   // A held chunk is neither handed out nor written, whether or not slots list it. Returns false if
   // it can't be held: there are too few chunks for that.
   bool Hold(const KvPiece& piece);
@@ -191,6 +197,9 @@ class KvChunks {
   bool Append(size_t of_class, SlotId slot, uint32_t copied_from, size_t copied_positions);
   void List(size_t of_class, SlotId slot, uint32_t chunk, uint32_t copied_from,
             size_t copied_positions);
+  // Appends chunks to the slot's list, whose first one will be `first` if it has none of those from
+  // there on, until it ends with `end`. False if chunks or updates run out.
+  bool ListUpTo(size_t of_class, SlotId slot, size_t first, size_t end);
   // The number of chunks that a sequence of so many positions lists, which goes on there.
   size_t ChunksAt(size_t positions) const;
   void Cut(SlotId slot, size_t chunks);  // cuts the lists to that many

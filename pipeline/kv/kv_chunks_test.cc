@@ -70,7 +70,7 @@ TEST(KvChunks, ChunksForCopiesAndChunksThatAreHeld) {
   EXPECT_EQ(kv.Grow(SlotId(1), 6), 5u) << "half of a micro-batch's updates are for its rows";
   kv.ClearUpdates();
 
-  const KvPiece held{.chunk = kv.chunk(SlotId(0), 0)};
+  const KvPiece held = kv.PiecesAt(SlotId(0), 1).front();
   EXPECT_TRUE(kv.Hold(held));
   EXPECT_EQ(kv.shared(), 1u);
   kv.Reset(SlotId(0));

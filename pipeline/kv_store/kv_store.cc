@@ -8,17 +8,16 @@ namespace {
 
 constexpr uint64_t kIndexPart = 16;  // tickets and tokens are small beside chunks
 
-// [class]: of a chunk, or of a ticket for it.
-std::vector<size_t> BytesOf(const KvChunksShape& shape, KvChannel& channel, bool here) {
+}  // namespace
+
+std::vector<size_t> ChunkBytes(const KvChunksShape& shape, KvChannel& channel) {
   std::vector<size_t> bytes;
-  for (size_t c = 0; c < shape.classes.size(); ++c) {
+  for (size_t c = 0; c < shape.classes.size() && !channel.Memory(0).empty(); ++c) {
     const size_t first = c == 0 ? 0 : shape.chunk_ends[c - 1];
-    bytes.push_back(here ? channel.Memory(static_cast<uint32_t>(first)).size() : sizeof(KvTicket));
+    bytes.push_back(channel.Memory(static_cast<uint32_t>(first)).size());
   }
   return bytes;
 }
-
-}  // namespace
 
 KvStore::KvStore(const KvPartOptions& options, const std::string& socket, uint64_t identity,
                  const KvChunksShape& shape, KvChannel& channel)
@@ -27,7 +26,8 @@ KvStore::KvStore(const KvPartOptions& options, const std::string& socket, uint64
               .most_bytes = here_ ? options.most_bytes : options.most_bytes / kIndexPart,
               .model = identity,
               .chunk_positions = shape.chunk_positions,
-              .chunk_bytes = BytesOf(shape, channel, here_),
+              .chunk_bytes = here_ ? ChunkBytes(shape, channel)
+                                   : std::vector(shape.classes.size(), sizeof(KvTicket)),
               .classes = shape.classes}) {
   KvMover::Options mover = {.on_problem = options.on_problem};
   if (here_) mover.cpus = options.cpus;

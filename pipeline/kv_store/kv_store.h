@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "pipeline/kv/kv_channel.h"
 #include "pipeline/kv/kv_chunks.h"
@@ -14,6 +15,9 @@
 #include "pipeline/kv_store/kv_tier.h"
 
 namespace larder::pipeline::inline kv_store {
+
+// [class of memory]: of a chunk; none, if they are not in this process.
+std::vector<size_t> ChunkBytes(const KvChunksShape& shape, KvChannel& channel);
 
 class KvStore {
  public:

@@ -9,37 +9,93 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <functional>
+#include <span>
 
 #include "base/check.h"
 #include "base/descriptor.h"
 #include "base/error.h"
-#include "base/memory.h"
 #include "base/new_file.h"
+#include "base/range.h"
 #include "pipeline/kv_store/read_all.h"
 
 namespace larder::pipeline::inline kv_store {
 namespace {
 
 // The version of the file's layout and of pages. The arithmetic is part of the computation's
-// identity. Since version 2 `model` is that identity (in version 1, a hash of the weights).
-constexpr uint32_t kSlotVersion = 2;
+// identity. Since version 2 `model` is that identity (in version 1, a hash of the weights); since
+// version 3 there are pieces of classes of memory.
+constexpr uint32_t kSlotVersion = 3;
 constexpr size_t kMostNameBytes = 200;
-constexpr size_t kSlotPieceBytes = 1 << 20;  // read at once
+constexpr size_t kSlotReadBytes = 1 << 20;  // at once
 
 struct SlotHeader {
   char magic[8] = {'L', 'A', 'R', 'D', 'E', 'R', 'S', 'L'};
   uint32_t version = kSlotVersion;
   uint32_t chunk_positions = 0;
   uint64_t model = 0, tenant = 0;
-  uint64_t tokens = 0, chunk_bytes = 0;  // chunk_bytes 0: it has no chunks
-  uint64_t checksum = 0;                 // XXH3 of what is before it, the tokens and the chunks
+  uint64_t layout = 0;  // LayoutOf
+  uint64_t tokens = 0, pieces = 0, piece_bytes = 0;
+  uint64_t checksum = 0;  // XXH3 of what is before it, the tokens, the pieces' places and bytes
 };
-static_assert(sizeof(SlotHeader) == 56);
+static_assert(sizeof(SlotHeader) == 72);
 
-// The chunks' checksum begins with that of what is before them.
-uint64_t SlotSeedOf(const SlotHeader& header, const std::vector<int32_t>& tokens) {
-  const uint64_t sum = XXH3_64bits(&header, offsetof(SlotHeader, checksum));
-  return XXH3_64bits_withSeed(tokens.data(), tokens.size() * sizeof(int32_t), sum);
+// Of a piece; behind all of these are the pieces' bytes.
+struct SlotPlace {
+  uint32_t of_class = 0, place = 0;
+};
+static_assert(sizeof(SlotPlace) == 8);
+
+// The checksum of the pieces' bytes begins with that of what is before them.
+uint64_t SlotSeedOf(const SlotHeader& header, std::span<const int32_t> tokens,
+                    std::span<const SlotPlace> places) {
+  uint64_t sum = XXH3_64bits(&header, offsetof(SlotHeader, checksum));
+  sum = XXH3_64bits_withSeed(tokens.data(), tokens.size_bytes(), sum);
+  return XXH3_64bits_withSeed(places.data(), places.size_bytes(), sum);
+}
+
+// Pieces are of use where chunks have this layout.
+uint64_t LayoutOf(const SlotFileOptions& options) {
+  std::vector<uint64_t> of = {options.chunk_positions};
+  for (size_t c = 0; c < options.chunk_bytes.size(); ++c)
+    of.insert(of.end(), {options.chunk_bytes[c], options.classes[c].window,
+                         options.classes[c].states ? uint64_t{1} : 0});
+  return XXH3_64bits(of.data(), of.size() * sizeof of[0]);
+}
+
+// Whether they are the last chunks of the tokens, at least those needed to go on behind them, or
+// states of which the last ones are the tokens'.
+bool AreEnough(const model::KvClass& of, std::span<const SlotPlace> places, size_t tokens,
+               size_t chunk_positions) {
+  if (of.states) {
+    return !places.empty() && places.front().place > 0 && places.back().place == tokens &&
+           std::ranges::is_sorted(places, std::less_equal(), &SlotPlace::place);
+  }
+  const Range<size_t> needed = NeededAt(of, tokens, chunk_positions);
+  if (places.size() < needed.count() || places.size() > needed.end) return false;
+  for (size_t i = 0; i < places.size(); ++i) {
+    if (places[i].place != needed.end - places.size() + i) return false;
+  }
+  return true;
+}
+
+// Throws Error unless a sequence can go on behind the tokens with the pieces.
+void CheckPlaces(const std::string& path, const SlotFileOptions& options,
+                 std::span<const SlotPlace> places, size_t tokens) {
+  for (size_t c = 0; c < options.classes.size(); ++c) {
+    const auto end =
+        std::ranges::find_if(places, [&](const SlotPlace& p) { return p.of_class != c; });
+    const auto count = static_cast<size_t>(end - places.begin());
+    if (!AreEnough(options.classes[c], places.first(count), tokens, options.chunk_positions)) {
+      throw Error("{}: its {} {} of memory class {} don't fit its {} tokens: save the slot again",
+                  path, count, options.classes[c].states ? "states" : "chunks", c, tokens);
+    }
+    places = places.subspan(count);
+  }
+  if (!places.empty()) {
+    throw Error("{}: its pieces are of memory class {}, or in another order; there are {} classes",
+                path, places.front().of_class, options.classes.size());
+  }
 }
 
 class OpenSlotFile {
@@ -88,25 +144,41 @@ std::string WhyNotFileName(const std::string& name) {
       kMostNameBytes);
 }
 
+size_t SlotContents::bytes() const {
+  size_t sum = 0;
+  for (const SlotPiece& piece : pieces) sum += piece.bytes.size();
+  return sum;
+}
+
 size_t WriteSlotFile(const std::string& path, const SlotFileOptions& options,
                      const SlotContents& contents) {
-  const uint64_t chunk_bytes = contents.bytes.empty() ? 0 : options.chunk_bytes;
-  LARDER_CHECK(contents.bytes.size() ==
-               CeilDiv(contents.tokens.size(), options.chunk_positions) * chunk_bytes);
+  std::vector<SlotPlace> places;
+  for (const SlotPiece& piece : contents.pieces) {
+    LARDER_CHECK(piece.bytes.size() == options.chunk_bytes.at(piece.of_class));
+    places.push_back({piece.of_class, piece.place});
+  }
   SlotHeader header = {.chunk_positions = static_cast<uint32_t>(options.chunk_positions),
                        .model = options.model,
                        .tenant = contents.tenant,
+                       .layout = LayoutOf(options),
                        .tokens = contents.tokens.size(),
-                       .chunk_bytes = chunk_bytes};
-  header.checksum = XXH3_64bits_withSeed(contents.bytes.data(), contents.bytes.size(),
-                                         SlotSeedOf(header, contents.tokens));
+                       .pieces = places.size(),
+                       .piece_bytes = contents.bytes()};
+  XXH3_state_t checksum;
+  XXH3_64bits_reset_withSeed(&checksum, SlotSeedOf(header, contents.tokens, places));
+  for (const SlotPiece& piece : contents.pieces)
+    XXH3_64bits_update(&checksum, piece.bytes.data(), piece.bytes.size());
+  header.checksum = XXH3_64bits_digest(&checksum);
   const size_t token_bytes = contents.tokens.size() * sizeof(int32_t);
+  const size_t place_bytes = places.size() * sizeof(SlotPlace);
   NewFile file(path, FileReaders::kOwner);
   file.Write(reinterpret_cast<const char*>(&header), sizeof header);
   file.Write(reinterpret_cast<const char*>(contents.tokens.data()), token_bytes);
-  file.Write(reinterpret_cast<const char*>(contents.bytes.data()), contents.bytes.size());
+  file.Write(reinterpret_cast<const char*>(places.data()), place_bytes);
+  for (const SlotPiece& piece : contents.pieces)
+    file.Write(reinterpret_cast<const char*>(piece.bytes.data()), piece.bytes.size());
   file.Commit();
-  return sizeof header + token_bytes + contents.bytes.size();
+  return sizeof header + token_bytes + place_bytes + header.piece_bytes;
 }
 
 std::optional<uint64_t> TenantOfSlotFile(const std::string& path) {
@@ -133,28 +205,42 @@ SlotContents ReadSlotFile(const std::string& path, const SlotFileOptions& option
                 options.context);
   // Before memory is taken for what it says that it has.
   const uint64_t file_bytes = file.bytes();
-  const uint64_t chunks =
-      header.chunk_positions == 0 ? 0 : CeilDiv(header.tokens, uint64_t{header.chunk_positions});
-  if (chunks == 0 || header.chunk_bytes > file_bytes / chunks ||
-      file_bytes != sizeof header + header.tokens * sizeof(int32_t) + chunks * header.chunk_bytes)
+  if (header.pieces > file_bytes / sizeof(SlotPlace) || header.piece_bytes > file_bytes ||
+      file_bytes != sizeof header + header.tokens * sizeof(int32_t) +
+                        header.pieces * sizeof(SlotPlace) + header.piece_bytes)
     throw Error("{}: its length is wrong", path);
   SlotContents contents;
   contents.tenant = header.tenant;
   contents.tokens.resize(header.tokens);
   read_all(contents.tokens.data(), header.tokens * sizeof(int32_t));
-  // What is laid out otherwise is not kept, however much it is.
-  const bool keeps = header.chunk_positions == options.chunk_positions &&
-                     header.chunk_bytes == options.chunk_bytes;
-  contents.bytes.resize(keeps ? chunks * header.chunk_bytes : kSlotPieceBytes);
+  std::vector<SlotPlace> places(header.pieces);
+  read_all(places.data(), header.pieces * sizeof(SlotPlace));
   XXH3_state_t checksum;
-  XXH3_64bits_reset_withSeed(&checksum, SlotSeedOf(header, contents.tokens));
-  for (uint64_t at = 0; at < chunks * header.chunk_bytes; at += kSlotPieceBytes) {
-    const size_t bytes = std::min<uint64_t>(kSlotPieceBytes, chunks * header.chunk_bytes - at);
-    uint8_t* piece = contents.bytes.data() + (keeps ? at : 0);
-    read_all(piece, bytes);
-    XXH3_64bits_update(&checksum, piece, bytes);
+  XXH3_64bits_reset_withSeed(&checksum, SlotSeedOf(header, contents.tokens, places));
+  const auto read_bytes = [&](std::span<uint8_t> to) {
+    read_all(to.data(), to.size());
+    XXH3_64bits_update(&checksum, to.data(), to.size());
+  };
+  if (header.pieces > 0 && header.layout == LayoutOf(options)) {
+    CheckPlaces(path, options, places, header.tokens);
+    uint64_t left = header.piece_bytes;
+    for (const SlotPlace& of : places) {
+      SlotPiece& piece = contents.pieces.emplace_back(of.of_class, of.place);
+      const uint64_t bytes = options.chunk_bytes[of.of_class];
+      if (bytes > left) throw Error("{}: its length is wrong", path);
+      left -= bytes;
+      piece.bytes.resize(bytes);
+      read_bytes(piece.bytes);
+    }
+    if (left > 0) throw Error("{}: its length is wrong", path);
+  } else {  // what is laid out otherwise is not kept, however much it is
+    std::vector<uint8_t> some(kSlotReadBytes);
+    for (uint64_t left = header.piece_bytes; left > 0;) {
+      const size_t bytes = std::min<uint64_t>(some.size(), left);
+      read_bytes(std::span(some).first(bytes));
+      left -= bytes;
+    }
   }
-  if (!keeps) contents.bytes.clear();
   if (header.checksum != XXH3_64bits_digest(&checksum))
     throw Error("{}: its checksum is wrong", path);
   for (const int32_t token : contents.tokens) {

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 
 #include "base/error.h"
 #include "base/temporary_folder_testing.h"
@@ -14,15 +15,35 @@ namespace larder::pipeline::inline kv_store {
 namespace {
 
 const SlotFileOptions kOptions = {
-    .model = 7, .context = 64, .vocab = 190, .chunk_positions = 16, .chunk_bytes = 100};
+    .model = 7, .context = 64, .vocab = 190, .chunk_positions = 16, .chunk_bytes = {100}};
+// A window of 20 positions in a second class, and states.
+const SlotFileOptions kClasses = {
+    .model = 7,
+    .context = 64,
+    .vocab = 190,
+    .chunk_positions = 16,
+    .chunk_bytes = {100, 60, 33},
+    .classes = {{}, {.window = 20, .chunks = 3}, {.chunks = 1, .states = true}}};
+
+void AddPiece(SlotContents& contents, uint32_t of_class, uint32_t place, size_t bytes) {
+  SlotPiece& piece = contents.pieces.emplace_back(of_class, place, std::vector<uint8_t>(bytes));
+  for (size_t i = 0; i < bytes; ++i)
+    piece.bytes[i] = static_cast<uint8_t>(i * 7 + place * 11 + of_class);
+}
 
 SlotContents Contents(size_t tokens) {
   SlotContents contents;
   contents.tenant = 5;
   for (size_t i = 0; i < tokens; ++i) contents.tokens.push_back(static_cast<int32_t>(i * 3));
-  contents.bytes.resize((tokens + 15) / 16 * 100);
-  for (size_t i = 0; i < contents.bytes.size(); ++i)
-    contents.bytes[i] = static_cast<uint8_t>(i * 7);
+  for (uint32_t i = 0; i < (tokens + 15) / 16; ++i) AddPiece(contents, 0, i, 100);
+  return contents;
+}
+
+// Of 60 tokens: all that kClasses need of them, with a state before the end.
+SlotContents ContentsOfClasses() {
+  SlotContents contents = Contents(60);
+  for (const uint32_t chunk : {2, 3}) AddPiece(contents, 1, chunk, 60);
+  for (const uint32_t position : {44, 60}) AddPiece(contents, 2, position, 33);
   return contents;
 }
 
@@ -41,28 +62,72 @@ TEST(SlotFileTest, IsReadAsItWasWritten) {
     EXPECT_EQ(std::filesystem::status(path).permissions(), std::filesystem::perms(0600));
     const SlotContents read = ReadSlotFile(path, kOptions);
     EXPECT_EQ(read.tokens, contents.tokens);
-    EXPECT_EQ(read.bytes, contents.bytes);
+    EXPECT_EQ(read.pieces, contents.pieces);
     EXPECT_EQ(read.tenant, contents.tenant);
   }
+}
+
+TEST(SlotFileTest, HasThePiecesOfEachClass) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "slot";
+  const SlotContents contents = ContentsOfClasses();
+  const size_t written = WriteSlotFile(path, kClasses, contents);
+  EXPECT_EQ(written, std::filesystem::file_size(path));
+  EXPECT_EQ(ReadSlotFile(path, kClasses).pieces, contents.pieces);
+}
+
+// The checksum is right, but a sequence could not go on with what there is.
+TEST(SlotFileTest, PiecesThatAreNotAllThatTheTokensNeedAreRefused) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "slot";
+  const auto error = [&](auto&& change) -> std::string {
+    SlotContents contents = ContentsOfClasses();
+    change(contents.pieces);
+    WriteSlotFile(path, kClasses, contents);
+    try {
+      ReadSlotFile(path, kClasses);
+    } catch (const Error& refused) {
+      return std::string(refused.what()).substr(path.size());
+    }
+    return "";
+  };
+  using Pieces = std::vector<SlotPiece>;
+  EXPECT_EQ(error([](Pieces&) {}), "");
+  EXPECT_EQ(error([](Pieces& p) { p.erase(p.begin() + 6); }), "");  // the earlier state
+  EXPECT_EQ(error([](Pieces& p) { p.insert(p.begin() + 4, {1, 1, p[4].bytes}); }), "");  // loose
+  EXPECT_EQ(error([](Pieces& p) { p.pop_back(); }),
+            ": its 1 states of memory class 2 don't fit its 60 tokens: save the slot again");
+  EXPECT_EQ(error([](Pieces& p) { p.erase(p.begin() + 4); }),
+            ": its 1 chunks of memory class 1 don't fit its 60 tokens: save the slot again");
+  EXPECT_EQ(error([](Pieces& p) { p.erase(p.begin() + 1); }),
+            ": its 3 chunks of memory class 0 don't fit its 60 tokens: save the slot again");
+  for (const auto& change : std::vector<std::function<void(Pieces&)>>{
+           [](Pieces& p) { p[1].place = 2; }, [](Pieces& p) { p[3].place = 4; },
+           [](Pieces& p) { std::swap(p[4], p[5]); }, [](Pieces& p) { p[6].place = 60; },
+           [](Pieces& p) { p[6].place = 0; }, [](Pieces& p) { p[7].place = 61; },
+           [](Pieces& p) { std::swap(p[0], p[7]); }, [](Pieces& p) { p.resize(6); },
+           [](Pieces& p) { p.insert(p.begin(), p.begin(), p.begin() + 4); },
+           [](Pieces& p) { p.insert(p.begin() + 4, 5, p[4]); }})
+    EXPECT_NE(error(change), "");
 }
 
 TEST(SlotFileTest, EveryChangedByteAndEveryOtherLengthIsRefused) {
   const TemporaryFolder folder;
   const std::string path = folder / "slot";
-  WriteSlotFile(path, kOptions, Contents(20));
+  WriteSlotFile(path, kClasses, ContentsOfClasses());
   const std::string whole = Bytes(path);
   for (size_t at = 0; at < whole.size(); ++at) {
     std::string damaged = whole;
     damaged[at] = static_cast<char>(damaged[at] ^ 4);
     std::ofstream(path, std::ios::binary) << damaged;
-    EXPECT_THROW(ReadSlotFile(path, kOptions), Error) << "byte " << at;
+    EXPECT_THROW(ReadSlotFile(path, kClasses), Error) << "byte " << at;
   }
-  for (const size_t bytes : {size_t{0}, size_t{10}, size_t{56}, whole.size() - 1}) {
+  for (const size_t bytes : {size_t{0}, size_t{10}, size_t{72}, whole.size() - 1}) {
     std::ofstream(path, std::ios::binary) << whole.substr(0, bytes);
-    EXPECT_THROW(ReadSlotFile(path, kOptions), Error) << bytes;
+    EXPECT_THROW(ReadSlotFile(path, kClasses), Error) << bytes;
   }
   std::ofstream(path, std::ios::binary) << whole << "x";
-  EXPECT_THROW(ReadSlotFile(path, kOptions), Error);
+  EXPECT_THROW(ReadSlotFile(path, kClasses), Error);
 }
 
 TEST(SlotFileTest, OfAnotherModelOrServerIsRefused) {
@@ -89,14 +154,19 @@ TEST(SlotFileTest, ChunksThatAreLaidOutOtherwiseAreLeftOut) {
     const SlotContents read = ReadSlotFile(path, other);
     EXPECT_EQ(read.tokens, Contents(20).tokens);
     EXPECT_EQ(read.tenant, 5);
-    EXPECT_TRUE(read.bytes.empty());
+    EXPECT_TRUE(read.pieces.empty());
   };
   WriteSlotFile(path, kOptions, Contents(20));
   tokens_alone([](SlotFileOptions& o) { o.chunk_positions = 32; });
-  tokens_alone([](SlotFileOptions& o) { o.chunk_bytes = 99; });
-  tokens_alone([](SlotFileOptions& o) { o.chunk_bytes = 0; });
+  tokens_alone([](SlotFileOptions& o) { o.chunk_bytes = {99}; });
+  tokens_alone([](SlotFileOptions& o) { o.chunk_bytes.clear(); });
+  tokens_alone([](SlotFileOptions& o) {
+    o.chunk_bytes.push_back(60);
+    o.classes.push_back({.window = 20});
+  });
+  tokens_alone([](SlotFileOptions& o) { o.classes[0].window = 20; });
   SlotContents contents = Contents(20);
-  contents.bytes.clear();
+  contents.pieces.clear();
   const size_t written = WriteSlotFile(path, kOptions, contents);
   EXPECT_EQ(written, std::filesystem::file_size(path));
   tokens_alone([](SlotFileOptions&) {});

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "base/memory.h"
 
@@ -111,7 +112,7 @@ bool SlotOrders::Do(SlotOrder& order, const Intake& intake, bool lost) {
     slots_.Forget(order.slot);
   } else if (order.kind == SlotOrder::Kind::kSave) {
     Save(order);
-  } else if (order.contents.bytes.empty() || !HasMemory()) {
+  } else if (order.contents.pieces.empty() || !HasMemory()) {
     ComputeSaved(order, intake, lost);
   } else {
     RestoreSaved(order);
@@ -124,15 +125,9 @@ bool SlotOrders::IsOfAnother(const SlotOrder& order) const {
   return order.owner && !slot.tokens.empty() && slot.tenant != *order.owner;
 }
 
-// Of the slot's chunk-th chunk.
-std::span<uint8_t> SlotOrders::Memory(SlotId slot, size_t chunk) const {
-  return channel_.Memory(slots_.kv().chunk(slot, chunk));
-}
-
 void SlotOrders::Save(SlotOrder& order) {
   const Slot& slot = slots_[order.slot];
   const size_t tokens = slots_.kv().Usable(order.slot, slot.tokens.size());
-  const size_t chunks = CeilDiv(tokens, slots_.chunk_positions());
   if (tokens == 0) {
     order.error = fmt::format("slot {} has no tokens", order.slot.value);
     order.later = false;
@@ -141,12 +136,14 @@ void SlotOrders::Save(SlotOrder& order) {
   order.contents.tokens.assign(slot.tokens.begin(),
                                slot.tokens.begin() + static_cast<std::ptrdiff_t>(tokens));
   order.contents.tenant = slot.tenant;
-  if (HasMemory()) order.contents.bytes.reserve(chunks * channel_.Memory(0).size());
-  for (size_t i = 0; i < chunks && HasMemory(); ++i) {
-    const std::span<const uint8_t> memory = Memory(order.slot, i);
-    order.contents.bytes.insert(order.contents.bytes.end(), memory.begin(), memory.end());
-  }
   order.tokens = tokens;
+  if (!HasMemory()) return;
+  for (const KvPiece& piece : slots_.kv().PiecesAt(order.slot, tokens)) {
+    const std::span<const uint8_t> memory = channel_.Memory(piece.chunk);
+    order.contents.pieces.push_back({.of_class = piece.of_class,
+                                     .place = static_cast<uint32_t>(piece.index),
+                                     .bytes = {memory.begin(), memory.end()}});
+  }
 }
 
 // In the order's slot, as the prompt of a sequence that wants no token.
@@ -185,26 +182,30 @@ void SlotOrders::RestoreSaved(SlotOrder& order) {
   const SlotId id = order.slot;
   KvChunks& kv = slots_.kv();
   const size_t tokens = order.contents.tokens.size();
-  const size_t chunks = CeilDiv(tokens, slots_.chunk_positions());
+  const size_t chunks = std::min(CeilDiv(tokens, slots_.chunk_positions()), kv.most_chunks());
   const AttentionId socket = kv.socket_of(id);
   if (!slots_.HasRoom(chunks, {.slot = id, .source = id})) {
     order.error = NoRoomFor(tokens);
     return;
   }
+  std::vector<KvPiece> saved;
+  for (const SlotPiece& piece : order.contents.pieces)
+    saved.push_back({.of_class = piece.of_class, .index = piece.place});
   slots_.Forget(id);
-  while (kv.free(socket) < chunks &&
-         (slots_.ShortenOldest(socket, std::array{id}) || stored_.DropStores())) {
-  }
-  if (kv.Grow(id, chunks) < chunks) {
+  while (!kv.GrowAt(id, tokens, saved)) {
+    if (kv.Short(socket) && (slots_.ShortenOldest(socket, std::array{id}) || stored_.DropStores()))
+      continue;
     slots_.Forget(id);
     order.error = NoRoomFor(tokens);
     return;
   }
-  const uint8_t* from = order.contents.bytes.data();
-  for (size_t i = 0; i < chunks; ++i) {
-    const std::span<uint8_t> memory = Memory(id, i);
-    std::memcpy(memory.data(), from, memory.size());
-    from += memory.size();
+  for (const KvPiece& piece : kv.PiecesAt(id, tokens)) {
+    const auto from = std::ranges::find_if(order.contents.pieces, [&](const SlotPiece& one) {
+      return one.of_class == piece.of_class && one.place == piece.index;
+    });
+    const std::span<uint8_t> memory = channel_.Memory(piece.chunk);
+    LARDER_CHECK(from != order.contents.pieces.end() && from->bytes.size() == memory.size());
+    std::memcpy(memory.data(), from->bytes.data(), memory.size());
   }
   kv.Extend(id, tokens);
   Slot& slot = slots_[id];

@@ -57,9 +57,8 @@ class SlotOrders {
   void Save(SlotOrder& order);
   void RestoreSaved(SlotOrder& order);
   void ComputeSaved(SlotOrder& order, const Intake& intake, bool lost);
-  std::span<uint8_t> Memory(SlotId slot, size_t chunk) const;
   // Whether what a slot has can be copied: else a saved slot is its tokens, and computed again.
-  bool HasMemory() const { return !channel_.Memory(0).empty() && slots_.kv().shape().plain(); }
+  bool HasMemory() const { return !channel_.Memory(0).empty(); }
 
   KvChannel& channel_;
   SlotTable& slots_;

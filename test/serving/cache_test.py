@@ -410,6 +410,44 @@ class CacheTest(unittest.TestCase):
                           self.slots(server, 0, "restore", "park.bin", 400)["error"]["message"])
             self.assertEqual(self.answer(server, beginning + SAID[0])[::2], (expected, 0))
 
+    def test_slots_have_states_and_what_windows_see(self):
+        """Another process goes on behind what was saved, with the tokens that it would have had."""
+        for family in ("qwen35", "gemma3"):
+            with self.subTest(family=family):
+                model = self.folder / f"{family}.gguf"
+                subprocess.run([
+                    OPTIONS.larder, "synth", "-o", model, "--arch", family, "--layers", "6",
+                    "--dim", "128", "--ffn", "256", "--heads", "4", "--kv-heads", "2", "--vocab",
+                    "300", "--context", "2048"
+                ], check=True)
+                option = ("--slots", "1", "--slot-save-path", str(self.folder / family))
+                beginning = list(range(3, 300)) * 3
+                rest = list(range(40, 70))
+
+                def answer(server, prompt, tokens):
+                    reply = json.loads(
+                        server.post("/completion", {
+                            "prompt": prompt, "n_predict": tokens, "ignore_eos": True,
+                            "return_tokens": True, "temperature": 0.8, "seed": 5
+                        })[1])
+                    return reply["tokens"], reply["timings"]["prompt_n"]
+
+                with Server(OPTIONS.larder, model, "-c", "2048", *option) as server:
+                    whole = answer(server, beginning + rest, 20)[0]
+                    self.slots(server, 0, "erase")
+                    answer(server, beginning, 1)
+                    saved = self.slots(server, 0, "save", "one")
+                self.assertEqual(saved["n_saved"], len(beginning))
+                self.assertGreater(saved["n_written"], 300_000, "keys and values")
+                with Server(OPTIONS.larder, model, "-c", "2048", *option) as server:
+                    self.assertEqual(self.slots(server, 0, "restore", "one")["n_restored"],
+                                     len(beginning))
+                    self.assertEqual(answer(server, beginning + rest, 20), (whole, len(rest)))
+                with Server(OPTIONS.larder, model, "-c", "600", *option) as server:
+                    self.assertIn(
+                        "do not fit the context of 600 tokens",
+                        self.slots(server, 0, "restore", "one", 400)["error"]["message"])
+
     def test_slots_of_keys_are_their_own_and_the_disk_has_a_limit(self):
         saved = self.folder / "slots"
         with self.server("--slot-save-path", str(saved), "--slots", "1", cache=False) as server:
@@ -487,7 +525,7 @@ class CacheTest(unittest.TestCase):
                                 {"prompt": beginning, "n_predict": 3, "ignore_eos": True})[1])
                 self.assertEqual(
                     self.slots(server, done["id_slot"], "save", name)["n_saved"], tokens + 2)
-            self.assertLess((saved / "chain").stat().st_size, 56 + 4 * (tokens + 2) + 1)
+            self.assertLess((saved / "chain").stat().st_size, 72 + 4 * (tokens + 2) + 1)
             self.written(server, tokens // CHUNK)
         with self.cluster(self.colocated(), STAGES, files, *option) as server:
             goes_on(server, "chain", 2)
