@@ -336,11 +336,22 @@ std::string ReadText(const StagePlan& plan) {
   const bool experts = std::ranges::any_of(
       plan.config.kinds, [](const model::LayerSpec& kind) { return kind.experts.count != 0; });
   if (!experts) return "read per token";
-  std::string text = "in all, of which a step of";
-  for (const size_t rows : {1, 8, 32})
-    text += fmt::format("{} {} row{}", rows == 1 ? "" : ",", rows, rows == 1 ? "" : "s") +
-            fmt::format(" reads {:.2f}", plan.ReadBytes(rows) * 1e-6);
+  std::string text =
+      fmt::format("in all, of which every step reads {:.2f}", plan.ReadBytes(0) * 1e-6);
+  for (const size_t rows : {1, 8, 32}) {
+    text += fmt::format(", one of {} row{} {:.2f}", rows, rows == 1 ? "" : "s",
+                        plan.ReadBytes(rows) * 1e-6);
+  }
   return text + " MB";
+}
+
+const char* ResidencyText(const StagePlan& plan) {
+  if (plan.resident()) return "all weights fit their L3 budget";
+  double budget = 0;
+  for (const PlanL3Group& l3 : plan.l3_groups) budget += static_cast<double>(l3.budget_bytes);
+  return plan.ReadBytes(0) <= budget
+             ? "not all weights fit their L3 budget; what every step reads does, without experts"
+             : "not all weights fit their L3 budget";
 }
 
 }  // namespace
@@ -377,8 +388,7 @@ std::string StagePlan::Table() const {
   }
   out += fmt::format("kernels    {}; frames of up to {} rows\n", IsaName(options.isa),
                      options.capacity.max_batch_tokens);
-  out += fmt::format("residency  {}\n", resident() ? "all weights fit their L3 budget"
-                                                   : "not all weights fit their L3 budget");
+  out += fmt::format("residency  {}\n", ResidencyText(*this));
   if (l3_kv_tokens() > 0)
     out += fmt::format("L3 room    KV of {} tokens fits beside the weights (--active-kv-tokens)\n",
                        l3_kv_tokens());

@@ -119,7 +119,8 @@ struct StagePlan {
   // A hash of what a weight socket and its attention sockets must agree on beyond the Plan: the
   // offsets in their shared segment depend on the threads of each.
   uint64_t ExchangeHash() const;
-  // Bytes of weights that a step of so many rows reads: of experts, those of the chosen ones.
+  // Bytes of weights that a step of so many rows reads: of experts, those of the chosen ones. 0
+  // rows: what every step reads.
   double ReadBytes(size_t rows) const;
   std::string Table() const;    // a table for people
   nlohmann::json Json() const;  // without what Plan::Json() says about the stage

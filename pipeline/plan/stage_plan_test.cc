@@ -376,5 +376,23 @@ TEST(StagePlan, WithExpertsAMicroBatchHasMoreRows) {
   EXPECT_EQ(rows("mixtral-8x7b", true), 256u);  // 2 of 8 experts
 }
 
+TEST(StagePlan, WithExpertsItSaysWhatEveryStepReads) {
+  const model::ModelConfig config =
+      model::ConfigOfShape(model::ShapeByName("bench-moe-440m"), "moe");
+  const auto table = [&](const char* machine) {
+    return MakeStagePlan(config, Topology::FromSynthetic(machine),
+                         {.threads = 2, .l3_fraction = 0.75})
+        .Table();
+  };
+  const std::string fits = table("package:1 l3:1(size=32MiB) core:2 pu:1"),
+                    does_not = table("package:1 l3:1(size=16MiB) core:2 pu:1");
+  EXPECT_NE(fits.find("of which every step reads 24.94, one of 1 row 38.31, one of 8 rows 120.90"),
+            std::string::npos)
+      << fits;
+  EXPECT_NE(fits.find("budget; what every step reads does, without experts\n"), std::string::npos)
+      << fits;
+  EXPECT_NE(does_not.find("not all weights fit their L3 budget\n"), std::string::npos) << does_not;
+}
+
 }  // namespace
 }  // namespace larder::pipeline::plan
