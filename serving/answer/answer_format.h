@@ -16,6 +16,7 @@ namespace larder::serving::inline answer {
   FORMAT(Harmony)                     \
   FORMAT(Gemma4)                      \
   FORMAT(SeedOss)                     \
+  FORMAT(MiniMaxM2)                   \
   FORMAT(DeepSeekV4)                  \
   FORMAT(DeepSeekV3)                  \
   FORMAT(DeepSeekV31)                 \
@@ -28,8 +29,13 @@ namespace larder::serving::inline answer {
   FORMAT(GigaChat)                    \
   FORMAT(FireFunction)                \
   FORMAT(MiroThinker)                 \
+  FORMAT(Hunyuan)                     \
   FORMAT(Apriel)                      \
   FORMAT(Functionary32)               \
+  FORMAT(Nemotron)                    \
+  FORMAT(Phi4Mini)                    \
+  FORMAT(Granite)                     \
+  FORMAT(Olmo3)                       \
   FORMAT(QwenXml)                     \
   FORMAT(Functionary31)               \
   FORMAT(Glm)                         \

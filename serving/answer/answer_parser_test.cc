@@ -214,6 +214,49 @@ const Sample kSamples[] = {
     {AnswerFormat::kLfm2,
      "<|tool_call_start|>[{\"name\": \"add\", \"arguments\": {\"a\": 1}}]<|tool_call_end|>", "", "",
      "add {\"a\":1}"},
+    {AnswerFormat::kLfm2,
+     R"(<|tool_call_start|>[add(a="\u00fc\ud83d\ude00\/\u12")]<|tool_call_end|>)", "", "",
+     R"(add {"a":"ü😀/\\u12"})"},
+    {AnswerFormat::kMiniMaxM2,
+     "<think>\nHm\n</think>\n\nI look.\n<minimax:tool_call>\n<invoke name=\"get_weather\">\n"
+     "<parameter name=\"city\">Zürich \"x\"</parameter>\n<parameter name=\"days\">3</parameter>\n"
+     "<parameter name=\"o\">{\"k\": [1, \"<b>\"]}</parameter>\n</invoke>\n"
+     "<invoke name=\"add\"><parameter name=\"a\">1.5</parameter><parameter name=\"b\">2</parameter>"
+     "</invoke>\n</minimax:tool_call>",
+     "Hm", "I look.", kBoth},
+    {AnswerFormat::kMiniMaxM2, "Write <invoke name=\"add\"> there.", "",
+     "Write <invoke name=\"add\"> there.", ""},
+    {AnswerFormat::kNemotron,
+     "Hm\n</think>\n\nI look.\n\n<TOOLCALL>[{\"name\": \"get_weather\", \"arguments\": {\"city\": "
+     "\"Zürich \\\"x\\\"\", \"days\": 3, \"o\": {\"k\": [1, \"<b>\"]}}}, {\"name\": \"add\", "
+     "\"arguments\": {\"a\": 1.5, \"b\": 2}}]</TOOLCALL>\n",
+     "", "Hm\n</think>\n\nI look.", kBoth},
+    {AnswerFormat::kPhi4Mini,
+     "<|tool_call|>{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Zürich \\\"x\\\"\", "
+     "\"days\": 3, \"o\": {\"k\": [1, \"<b>\"]}}}<|/tool_call|><|tool_call|>{\"name\": \"add\", "
+     "\"arguments\": {\"a\": 1.5, \"b\": 2}}<|/tool_call|>",
+     "", "", kBoth},
+    {AnswerFormat::kPhi4Mini, R"(functools[{"name": "add", "arguments": {"a": 1}}])", "", "",
+     R"(add {"a":1})"},
+    {AnswerFormat::kGranite,
+     "Here is my thought process: Hm\n\nHere is my response:\nI look.<|tool_call|>[{\"name\": "
+     "\"get_weather\", \"arguments\": {\"city\": \"Zürich \\\"x\\\"\", \"days\": 3, \"o\": "
+     "{\"k\": [1, \"<b>\"]}}}, {\"arguments\": {\"a\": 1.5, \"b\": 2}, \"name\": \"add\"}]",
+     "Hm", "I look.", kBoth},
+    {AnswerFormat::kHunyuan, "<think>\nHm\n</think>\n<answer>\nI look.\n</answer>", "Hm", "I look.",
+     ""},
+    {AnswerFormat::kHunyuan,
+     "<tool_calls>[{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Zürich \\\"x\\\"\", "
+     "\"days\": 3, \"o\": {\"k\": [1, \"<b>\"]}}}, {\"name\": \"add\", \"arguments\": {\"a\": "
+     "1.5, \"b\": 2}}]</tool_calls>",
+     "", "", kBoth},
+    {AnswerFormat::kOlmo3,
+     "<think>Hm</think>I look.\n<function_calls>\nget_weather(city='Zürich \"x\"', days=3, o={'k': "
+     "[1, '<b>']})\nadd(a=1.5, b=2)\n</function_calls>",
+     "Hm", "I look.", kBoth},
+    {AnswerFormat::kOlmo3,
+     "<function_calls>\nget_weather(metric=true, note=null)\n</function_calls>\nDone.", "", "Done.",
+     R"(get_weather {"metric":true,"note":null})"},
     // Qwen2.5-Coder's, which has the template of its family and leaves the tags out.
     {AnswerFormat::kHermes, R"({"name": "add", "arguments": {"a": 1.5, "b": 2}})", "", "",
      R"(add {"a":1.5,"b":2})"},

@@ -153,6 +153,20 @@ TEST(AnswerTemplates, FormatsAreDetected) {
   EXPECT_EQ(known, kExpected.size());
 }
 
+// Of families whose templates are not at hand: by what these have of their own.
+TEST(AnswerTemplates, OthersAreDetectedByTheirMarkers) {
+  for (const auto& [text, name] : std::vector<std::pair<std::string_view, std::string_view>>{
+           {"<tool_call>\n<function=x>\n<parameter=y>\n", "qwen3_coder"},  // Qwen3.5
+           {"<minimax:tool_call>\n<invoke name=", "minimax_m2"},
+           {"<AVAILABLE_TOOLS>[ <TOOLCALL>[", "nemotron_json"},
+           {"<|tool|>' + tools + '<|/tool|>", "phi4_mini_json"},
+           {"respond with <|tool_call|> followed by", "granite"},
+           {"<tools> </tools> <tool_call>", "hermes"},
+           {"content.split('<answer>') '</answer>'", "hunyuan_a13b"},
+           {"<functions> <function_calls>", "olmo3"}})
+    EXPECT_EQ(AnswerFormatName(DetectAnswerFormat(text)), name) << text;
+}
+
 TEST(AnswerTemplates, NamesAreOfFormats) {
   for (const std::string_view name : AnswerFormatNames()) {
     ASSERT_TRUE(AnswerFormatByName(name).has_value());

@@ -112,6 +112,12 @@ std::unique_ptr<CallMachine> MakeXmlCall(CallSink&, const ToolTable&, const XmlF
 // literals.
 std::unique_ptr<CallMachine> MakePythonCalls(CallSink&, const ToolTable&);
 
+// The same calls on lines of their own, up to `end`.
+std::unique_ptr<CallMachine> MakePythonLines(CallSink&, const ToolTable&, std::string_view end);
+
+// Whether they can be read as the name of a function or of an argument.
+bool IsPythonName(std::string_view name);
+
 // The value of a text that is one Python literal (or JSON's true, false, null); discarded if it is
 // not.
 nlohmann::ordered_json ParsePythonLiteral(std::string_view text);

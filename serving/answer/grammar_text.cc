@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -145,6 +146,30 @@ std::string GrammarText::XmlParameters(const Tool& tool, const std::string& rule
     all.append(" ").append(name).append(IsRequired(tool.schema, key) ? "" : "?");
   }
   return all;
+}
+
+std::string GrammarText::PythonCall(const Tool& tool, const std::string& rule) {
+  std::vector<std::pair<std::string_view, const Json*>> properties;
+  const auto of = tool.schema.find("properties");
+  if (of != tool.schema.end() && of->is_object()) {
+    for (const auto& [key, property] : of->items()) properties.emplace_back(key, &property);
+  }
+  const auto readable = [](const auto& property) { return IsPythonName(property.first); };
+  if (!IsPythonName(tool.name) || !std::ranges::all_of(properties, readable))
+    return GbnfJsonCall(tool);
+  // From the last argument to the first: what may follow behind another one, and what where there
+  // is none yet.
+  std::string behind = "\")\"", first = behind;
+  for (size_t i = properties.size(); i-- > 0;) {
+    const std::string key(properties[i].first);
+    const std::string name = fmt::format("{}-{}", rule, i);
+    const std::string value = GbnfJson(PropertySchema(tool, *properties[i].second));
+    const std::string with = Rule(name, GbnfLiteral(key + "=") + " " + value) + " " + behind;
+    const bool required = IsRequired(tool.schema, key);
+    first = Rule(name + "-first", with + (required ? "" : " | " + first));
+    behind = Rule(name + "-more", "\", \" " + with + (required ? "" : " | " + behind));
+  }
+  return GbnfLiteral(tool.name + "(") + " " + first;
 }
 
 std::string GrammarText::XmlValue(const Tool& tool, const Json& property, bool is_string,

@@ -59,6 +59,10 @@ class GrammarText {
   // JSON. rule: what the names of the parameters' rules begin with.
   std::string XmlParameters(const Tool&, const std::string& rule,
                             TagPair (*tags)(const std::string& key, bool is_string));
+  // name(key=value, ...): keys in the schema's order, those that are not required optional. Values
+  // are JSON. The call is JSON if one of its names can't be read so. rule: what the names of its
+  // rules begin with.
+  std::string PythonCall(const Tool&, const std::string& rule);
 
   const std::string& rules() const { return rules_; }
 

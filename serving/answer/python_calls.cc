@@ -1,9 +1,12 @@
+#include <algorithm>
+#include <charconv>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "base/json_text.h"
 #include "serving/answer/call_machine.h"
+#include "serving/grammar/syntax.h"
 
 namespace larder::serving::inline answer {
 namespace {
@@ -13,6 +16,8 @@ using Json = nlohmann::ordered_json;
 bool IsIdentifierByte(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
+
+bool IsPythonByte(char c) { return IsIdentifierByte(c) || c == '.' || c == '-'; }
 
 // Reads literals and calls from a whole text. Each reader leaves `failed` set where the text is not
 // what it should be.
@@ -36,8 +41,7 @@ class PythonReader {
   std::string Identifier(bool dotted) {
     Space();
     size_t end = 0;
-    while (end < text_.size() &&
-           (IsIdentifierByte(text_[end]) || (dotted && (text_[end] == '.' || text_[end] == '-'))))
+    while (end < text_.size() && (dotted ? IsPythonByte(text_[end]) : IsIdentifierByte(text_[end])))
       ++end;
     std::string name(text_.substr(0, end));
     text_.remove_prefix(end);
@@ -82,13 +86,38 @@ class PythonReader {
           value += std::string_view("\n\t\r\b\f\0", 6)[at];
           continue;
         }
-        if (c != '\\' && c != '\'' && c != '"' && c != '\n') value += '\\';
+        if (c == 'u' && AppendCodePoint(value)) continue;
+        if (c != '\\' && c != '\'' && c != '"' && c != '\n' && c != '/') value += '\\';
       }
       value += c;
     }
     if (text_.empty()) return Fail();
     text_.remove_prefix(1);
     return value;
+  }
+
+  // Behind \u: four hexadecimal digits; of a pair of surrogates, \u and four more.
+  bool AppendCodePoint(std::string& value) {
+    const auto unit = [this](size_t at) {
+      uint32_t code = UINT32_MAX;
+      const std::string_view digits = text_.substr(std::min(at, text_.size()), 4);
+      const char* end = digits.data() + digits.size();
+      const bool whole =
+          digits.size() == 4 && std::from_chars(digits.data(), end, code, 16).ptr == end;
+      return whole ? code : UINT32_MAX;
+    };
+    uint32_t code = unit(0);
+    size_t bytes = 4;
+    if (code >= 0xd800 && code < 0xdc00 && text_.substr(4).starts_with("\\u")) {
+      const uint32_t low = unit(6);
+      if (low < 0xdc00 || low > 0xdfff) return false;
+      code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
+      bytes = 10;
+    }
+    if (code == UINT32_MAX || (code >= 0xd800 && code < 0xe000)) return false;
+    AppendUtf8(value, code);
+    text_.remove_prefix(bytes);
+    return true;
   }
 
   Json List(std::string_view close, int depth) {
@@ -155,7 +184,7 @@ std::optional<std::vector<PythonCall>> ReadPythonCalls(std::string_view text) {
     if (call.name.ends_with(".call")) call.name.resize(call.name.size() - 5);
     if (!reader.Take("(")) return std::nullopt;
     while (!reader.failed() && !reader.Take(")")) {
-      std::string key = reader.Identifier(false);
+      std::string key = reader.Identifier(true);
       if (!reader.Take("=")) return std::nullopt;
       call.arguments[std::move(key)] = reader.Literal();
       if (reader.Take(",")) continue;
@@ -192,8 +221,7 @@ class PythonCalls final : public CallMachine {
     }
     if (c == '\'' || c == '"') quote_ = c;
     if (c == '(') called_ = true;
-    const bool name =
-        IsIdentifierByte(c) || c == '.' || c == '-' || c == '(' || c == ' ' || text_ == "[";
+    const bool name = IsPythonByte(c) || c == '(' || c == ' ' || text_ == "[";
     if (!called_ && !name) return Verdict::kBroken;
     if (c == '(' || c == '[' || c == '{') ++depth_;
     if (c != ')' && c != ']' && c != '}') return Verdict::kMore;
@@ -228,7 +256,41 @@ class PythonCalls final : public CallMachine {
   std::unique_ptr<CallMachine> json_;
 };
 
+// Each call is read when its parentheses are closed.
+class PythonLines final : public CallMachine {
+ public:
+  PythonLines(CallSink& sink, const ToolTable& tools, std::string_view end)
+      : sink_(sink), tools_(tools), end_(end) {}
+
+  Verdict Next(char c) override {
+    if (call_) {
+      const Verdict verdict = call_->Next(c);
+      if (verdict == Verdict::kDone) call_.reset();
+      return verdict == Verdict::kDone ? Verdict::kMore : verdict;
+    }
+    if (read_.empty() && (IsJsonSpace(c) || c == ',')) return Verdict::kMore;
+    read_ += c;
+    if (read_ == end_) return Verdict::kDone;
+    if (end_.starts_with(read_)) return Verdict::kMore;
+    if (read_.size() > 1) return Verdict::kBroken;
+    read_.clear();
+    call_ = std::make_unique<PythonCalls>(sink_, tools_);
+    return call_->Next(c);
+  }
+
+ private:
+  CallSink& sink_;
+  const ToolTable& tools_;
+  const std::string_view end_;
+  std::string read_;  // of the end
+  std::unique_ptr<CallMachine> call_;
+};
+
 }  // namespace
+
+bool IsPythonName(std::string_view name) {
+  return !name.empty() && std::ranges::all_of(name, IsPythonByte) && !name.ends_with(".call");
+}
 
 Json ParsePythonLiteral(std::string_view text) {
   PythonReader reader(text);
@@ -239,6 +301,11 @@ Json ParsePythonLiteral(std::string_view text) {
 
 std::unique_ptr<CallMachine> MakePythonCalls(CallSink& sink, const ToolTable& tools) {
   return std::make_unique<PythonCalls>(sink, tools);
+}
+
+std::unique_ptr<CallMachine> MakePythonLines(CallSink& sink, const ToolTable& tools,
+                                             std::string_view end) {
+  return std::make_unique<PythonLines>(sink, tools, end);
 }
 
 }  // namespace larder::serving::answer

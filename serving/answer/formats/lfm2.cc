@@ -18,7 +18,8 @@ FormatEntry Lfm2Format() {
                 .separator = {", "},
                 .close = {"]", "<|tool_call_end|>"},
                 .list = true},
-      .call = [](GrammarText&, const Tool& tool, const std::string&) { return GbnfJsonCall(tool); },
+      .call = [](GrammarText& text, const Tool& tool,
+                 const std::string& rule) { return text.PythonCall(tool, rule); },
       .written =
           [](const std::string& name, const std::string& arguments) {
             return "<|tool_call_start|>[" + CallAsJson(name, arguments) + "]<|tool_call_end|>";
