@@ -113,7 +113,7 @@ class PanelMapTest : public testing::Test {
     for (size_t t = 0; t < threads; ++t) {
       node.AddEmbed(t, steps[t]);
       for (size_t layer = 0; layer < config_.layers; ++layer) {
-        node.AddBeforeAttention(t, layer, form, 0, steps[t], [](size_t) { return nullptr; });
+        node.AddBeforeAttention(t, layer, form, 0, false, steps[t], [](size_t) { return nullptr; });
         threadpool::Step meet;
         meet.barrier = true;
         steps[t].Add(meet);
@@ -258,7 +258,7 @@ TEST_F(PanelMapTest, AGroupIsSignalledOnceAndColumnsAreSentByWhoeverComputedThem
   WeightNode& node = *packed;
   std::vector<sync::EpochFlag> flags(config_.kinds[0].sizes.kv_heads);
   WeightNode::Steps steps;
-  node.AddBeforeAttention(0, 0, ProgramForm::kFewRows, 0, steps,
+  node.AddBeforeAttention(0, 0, ProgramForm::kFewRows, 0, false, steps,
                           [&](size_t group) { return &flags[group]; });
   std::vector<const sync::EpochFlag*> signals;
   for (const threadpool::Step& step : steps.steps()) signals.push_back(step.signal);

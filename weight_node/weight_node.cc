@@ -498,7 +498,7 @@ void WeightNode::AddOp(size_t thread, size_t layer, ProgramForm form, size_t hal
       return AddInputGate(thread, layer, form, steps);
     case model::OpKind::kGate:
       if (config_.layer(layer).experts.count != 0) return AddExperts(thread, layer, form, steps);
-      return AddGate(thread, layer, form, half, steps);
+      return AddGate(thread, layer, form, half, false, steps);
     case model::OpKind::kQkv:        // needs the caller's flags: AddBeforeAttention
     case model::OpKind::kAttention:  // these are attention_node's
     case model::OpKind::kDeltaRule:
@@ -690,7 +690,8 @@ void WeightNode::AddPart(size_t thread, size_t layer, size_t index, ActRows x, c
   steps.Add(MakeStep(ProductStep, operand, kind, layer, false));
 }
 
-void WeightNode::AddGate(size_t thread, size_t layer, ProgramForm form, size_t half, Steps& steps) {
+void WeightNode::AddGate(size_t thread, size_t layer, ProgramForm form, size_t half,
+                         bool logit_rows, Steps& steps) {
   const ActRows& x = InputIn(thread, form);
   const FloatRows& tile = activations_.threads[thread].ffn_tile;
   const auto out_of = [&](uint32_t unit) {
@@ -717,7 +718,8 @@ void WeightNode::AddGate(size_t thread, size_t layer, ProgramForm form, size_t h
             .biases = biases_at(extent.panels.begin),
             .x = x,
             .tile = tile,
-            .out = out_of(extent.panels.begin)});
+            .out = out_of(extent.panels.begin),
+            .logit_rows = logit_rows});
     steps.Add(MakeStep(FfnStep, ffn, StepKind::kGateUp, layer, false));
   }
   if (const PanelPart* part = FirstPart(thread, layer, PanelMatrix::kFfn)) {

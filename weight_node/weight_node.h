@@ -84,11 +84,15 @@ class WeightNode {
   void AddSend(size_t thread, ProgramForm, bool logit_rows, Steps&);
   // Adds the layer's operations (model::LayerSpec) up to attention. ready(group) returns the flag
   // to signal when this thread's rows of that KV head's group are done, or null. half: number of
-  // the micro-batch's half, below options.halves.
+  // the micro-batch's half, below options.halves. kept: AddKeep follows behind attention.
   template <typename Ready>
-  void AddBeforeAttention(size_t thread, size_t layer, ProgramForm form, size_t half, Steps& steps,
-                          Ready ready) {
+  void AddBeforeAttention(size_t thread, size_t layer, ProgramForm form, size_t half, bool kept,
+                          Steps& steps, Ready ready) {
     for (const model::LayerOp& op : config_.layer(layer).BeforeAttention()) {
+      if (op.kind == model::OpKind::kGate && config_.layer(layer).experts.count == 0) {
+        AddGate(thread, layer, form, half, kept, steps);
+        continue;
+      }
       if (op.kind != model::OpKind::kQkv) {
         AddOp(thread, layer, form, half, op, steps);
         continue;
@@ -194,7 +198,8 @@ class WeightNode {
   const std::vector<PanelPart>& PartsOf(size_t thread, size_t layer) const {
     return plan_.threads[thread].parts[config_.KindOf(layer)];
   }
-  void AddGate(size_t thread, size_t layer, ProgramForm, size_t half, Steps&);
+  // logit_rows: of these rows alone.
+  void AddGate(size_t thread, size_t layer, ProgramForm, size_t half, bool logit_rows, Steps&);
   void AddInputGate(size_t thread, size_t layer, ProgramForm, Steps&);
   // The inputs of a layer.
   FloatRows InputsOf(size_t layer) const {

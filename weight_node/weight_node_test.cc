@@ -41,7 +41,8 @@ class WeightNodeTest : public testing::TestWithParam<ProgramForm> {
   }
   Steps Before(size_t thread, size_t layer) {
     Steps steps;
-    node_->AddBeforeAttention(thread, layer, GetParam(), 0, steps, [](size_t) { return nullptr; });
+    node_->AddBeforeAttention(thread, layer, GetParam(), 0, false, steps,
+                              [](size_t) { return nullptr; });
     return steps;
   }
   Steps After(size_t thread, size_t layer, bool kept) {
@@ -156,6 +157,29 @@ TEST_P(WeightNodeTest, OnlyWhatIsBehindTheLastAttentionPicksLogitRows) {
     EXPECT_EQ(BarriersOf(kept), BarriersOf(After(t, last, false)));
     const Steps head = LmHead(t);
     EXPECT_EQ(picks(head), head.steps().size());
+  }
+}
+
+// In layers whose FFN has attention's input, it is computed before attention.
+TEST(WeightNodeParallelTest, TheLastFfnIsOfTheLogitRowsAlone) {
+  model::SynthOptions options = MixedShape();
+  options.shape.architecture = "command-r";
+  options.shape.tied = true;
+  const MixedModel model(options, [](const std::string&) { return model::TensorType::kQ8_0; });
+  const model::ModelConfig config = model::ReadModelConfig(*model.file());
+  WeightNode node(config, MakeShardPlan(config, 1),
+                  {.isa = kernels::BestIsa(), .node_of_thread = {NumaNodeId(0)}});
+  PackedByteCounter progress;
+  node.Pack(*model.file(), 0, progress);
+  node.Finish();
+  for (const bool kept : {false, true}) {
+    Steps steps;
+    node.AddBeforeAttention(0, 1, ProgramForm::kManyRows, 0, kept, steps,
+                            [](size_t) { return nullptr; });
+    const auto ffn = std::ranges::find_if(
+        steps.steps(), [](const threadpool::Step& step) { return step.kernel == FfnStep; });
+    ASSERT_NE(ffn, steps.steps().end());
+    EXPECT_EQ(static_cast<const FfnOperand*>(ffn->operand)->logit_rows, kept);
   }
 }
 

@@ -264,7 +264,7 @@ struct GateOperand {
 void GateStep(const void* operand, void* batch);
 
 // out[m][block] = quantise(gate(gate) * up) for this thread's units. out.data points at its first
-// block.
+// block. logit_rows: of the logit rows alone.
 struct FfnOperand {
   const kernels::Gemm* gemm;
   const kernels::Elementwise* elementwise;
@@ -276,6 +276,7 @@ struct FfnOperand {
   ActRows x;
   FloatRows tile;
   ActRows out;
+  bool logit_rows;
 };
 void FfnStep(const void* operand, void* batch);
 

@@ -435,23 +435,35 @@ void InputGateStep(const void* operand, void* batch) {
   }
 }
 
-void FfnStep(const void* operand, void* batch) {
-  const auto& op = *static_cast<const FfnOperand*>(operand);
-  const auto& rows = *static_cast<const BatchRows*>(batch);
-  if (rows.rows == 0) return;
+// Of rows [first, first + count) of the buffers.
+void FfnOfRows(const FfnOperand& op, uint32_t first, uint32_t count) {
   const size_t unit_bytes = op.unit_panels * op.gemm->shape().panel.bytes();
   const size_t unit_rows = op.unit_panels * kernels::kPanelRows;
   for (size_t unit = 0; unit < op.n_units; ++unit) {
-    op.gemm->Run(op.units + unit * unit_bytes, ActRow(op.x, rows.first_row), op.tile.data,
-                 op.unit_panels, rows.rows);
+    op.gemm->Run(op.units + unit * unit_bytes, ActRow(op.x, first), op.tile.data, op.unit_panels,
+                 count);
     if (op.biases != nullptr) {
-      for (uint32_t m = 0; m < rows.rows; ++m)
+      for (uint32_t m = 0; m < count; ++m)
         op.elementwise->add(op.tile.row(m), op.biases + unit * unit_rows, unit_rows);
     }
     EndLap(StepKind::kGateUp);
     op.gate(op.tile.data, op.tile.data + UpInTile(op.unit_panels), op.tile.stride,
-            ActRow(op.out, rows.first_row) + unit, op.out.stride_bytes, rows.rows);
+            ActRow(op.out, first) + unit, op.out.stride_bytes, count);
     EndLap(StepKind::kActivation);
+  }
+}
+
+void FfnStep(const void* operand, void* batch) {
+  const auto& op = *static_cast<const FfnOperand*>(operand);
+  const auto& rows = *static_cast<const BatchRows*>(batch);
+  if (!op.logit_rows) {
+    if (rows.rows > 0) FfnOfRows(op, rows.first_row, rows.rows);
+    return;
+  }
+  for (uint32_t i = 0, run = 1; i < rows.logit_rows; i += run) {
+    const uint32_t first = rows.logit_row[i];
+    for (run = 1; i + run < rows.logit_rows && rows.logit_row[i + run] == first + run;) ++run;
+    FfnOfRows(op, first, run);
   }
 }
 

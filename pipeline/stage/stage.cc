@@ -140,14 +140,17 @@ std::vector<Step> Stage::BuildSteps(size_t thread, ProgramForm form, size_t halv
   const auto part_of = [&](size_t half) {
     return static_cast<uint8_t>(halves == 1 ? size_t{kWhole} : kFirstHalf + half);
   };
+  const auto keeps = [&](size_t layer) {
+    return halves == 1 && layer + 1 == layers && keeps_logit_rows();
+  };
   auto add_qkv = [&](size_t layer, size_t half) {
     // The threads that wait for a head's rows are the attention sockets' or, if colocated, this
     // socket's own.
     steps.SetWaiters(separated() ? waits_of_sockets_.attention_mode()
                                  : waits_of_sockets_.weight.mode);
-    packed_.weights().AddBeforeAttention(thread, layer, form, half, steps, [&](size_t head) {
-      return FlagsOf(layer).signals[half][thread][head];
-    });
+    packed_.weights().AddBeforeAttention(
+        thread, layer, form, half, keeps(layer), steps,
+        [&](size_t head) { return FlagsOf(layer).signals[half][thread][head]; });
     steps.SetWaiters(sync::WaitPolicy::Mode::kAdaptive);
   };
   if (plan().config.ends) {
@@ -166,7 +169,7 @@ std::vector<Step> Stage::BuildSteps(size_t thread, ProgramForm form, size_t halv
     for (size_t half = 0; half < halves; ++half) {
       steps.SetPart(part_of(half));
       AddAttention(thread, layer, half, steps);
-      const bool keep = halves == 1 && layer + 1 == layers && keeps_logit_rows();
+      const bool keep = keeps(layer);
       if (keep) {
         packed_.weights().AddKeep(thread, layer, form, steps);
         steps.SetPart(kKept);
