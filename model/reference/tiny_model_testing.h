@@ -269,9 +269,10 @@ class TinyModel {
     }
     if (!is_recurrent && Is(s, {"qwen3", "qwen3moe", "qwen35", "qwen35moe", "qwen3next", "dots1",
                                 "hunyuan-dense", "exaone4", "olmo2", "gemma3", "gemma4", "lfm2",
-                                "lfm2moe", "glm4moe", "bailingmoe2"})) {
-      AddNorm(name("attn_q_norm.weight"), Is(s, {"olmo2"}) ? q : head_size);
-      if (!shares) AddNorm(name("attn_k_norm.weight"), Is(s, {"olmo2"}) ? kv : head_size);
+                                "lfm2moe", "glm4moe", "bailingmoe2", "olmoe", "minimax-m2"})) {
+      const bool rows = Is(s, {"olmo2", "olmoe", "minimax-m2"});
+      AddNorm(name("attn_q_norm.weight"), rows ? q : head_size);
+      if (!shares) AddNorm(name("attn_k_norm.weight"), rows ? kv : head_size);
     }
     if (s.qk_norm) {
       AddHashed(name("attn_q_norm.weight"), q, 1, 0.5f, s.heads);
@@ -333,7 +334,8 @@ class TinyModel {
     if (gated) AddMatrix(name("ffn_gate_exps.weight"), of.count * of.ffn, s.dim);
     AddMatrix(name("ffn_up_exps.weight"), of.count * of.ffn, s.dim);
     AddMatrix(name("ffn_down_exps.weight"), of.count * s.dim, of.ffn);
-    if (Is(s, {"nemotron_h_moe", "dots1", "lfm2moe", "glm4moe", "bailingmoe2"}) ||
+    if (Is(s, {"nemotron_h_moe", "dots1", "lfm2moe", "glm4moe", "bailingmoe2", "minimax-m2",
+               "ernie4_5-moe"}) ||
         s.latent.query_rank != 0)
       AddBias(name("exp_probs_b.bias"), of.count);
     if (Is(s, {"gpt-oss"})) {

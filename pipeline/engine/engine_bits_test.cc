@@ -578,6 +578,7 @@ std::map<std::string, model::ModelShape> Shapes() {
                                  s.expert_ffn = 288;
                                })},
           {"gpt-oss", of("gpt-oss", [](model::ModelShape& s) { s.window = 50; })},
+          {"deepseek2", of("deepseek2", [](model::ModelShape&) {})},
           {"dots1", of("dots1", [](model::ModelShape&) {})},
           {"ernie4_5-moe", of("ernie4_5-moe", [](model::ModelShape&) {})},
           {"granitemoe", of("granitemoe", [](model::ModelShape&) {})},
