@@ -59,4 +59,12 @@ TwoLevelBarrier::TwoLevelBarrier(std::span<const int> group_of_thread, WaitPolic
   }
 }
 
+std::vector<int> TwoLevelBarrier::WaitsFor(int thread) const {
+  std::vector<int> threads;
+  for (const EpochFlag* flag : fan_ins_[static_cast<size_t>(thread)])
+    threads.push_back(static_cast<int>(flag - flags_.get()));
+  std::ranges::sort(threads);
+  return threads;
+}
+
 }  // namespace larder::sync

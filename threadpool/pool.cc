@@ -78,6 +78,8 @@ void Pool::Stop() {
 }
 
 int Pool::threads() const { return static_cast<int>(shared_->workers.size()); }
+int Pool::groups() const { return static_cast<int>(shared_->go_count); }
+const sync::TwoLevelBarrier& Pool::barrier() const { return shared_->barrier; }
 const std::vector<std::string>& Pool::warnings() const { return shared_->warnings; }
 std::vector<std::string> Pool::LostPins() const {
   std::vector<std::string> lost;

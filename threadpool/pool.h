@@ -33,6 +33,8 @@ class Pool {
   Pool& operator=(const Pool&) = delete;
 
   int threads() const;
+  int groups() const;  // L3 groups of its threads; each command crosses to each of them once
+  const sync::TwoLevelBarrier& barrier() const;  // of the steps with one, and of each command's end
   // One line for each thread that could not be pinned (containers may forbid it); the pool works
   // without.
   const std::vector<std::string>& warnings() const;

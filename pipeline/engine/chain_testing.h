@@ -33,9 +33,10 @@ struct TestChain {
 // The model's layers split into stages, all with `slots` slots.
 inline TestChain MakeTestChain(const model::GgufFile& file, const std::vector<TestStage>& stages,
                                size_t slots, size_t max_in_flight, size_t max_batch_tokens = 64,
-                               size_t kv_tokens = 0) {
+                               size_t kv_tokens = 0,
+                               const topology::Topology* described = nullptr) {
   const model::ModelConfig config = model::ReadModelConfig(file);
-  const auto machine = topology::Topology::Detect();
+  const topology::Topology machine = MachineOf(described);
   TestChain test;
   test.chain.cluster = "test";
   test.chain.config = config;
@@ -64,15 +65,15 @@ inline TestChain MakeTestChain(const model::GgufFile& file, const std::vector<Te
     for (const StagePlan& other : test.stages) {
       if (stage.attention.empty() && other.separated()) options.kv_pools = other.kv_pools;
     }
-    test.stages.push_back(
-        MakeStagePlan(model::LayersOf(config, first, stage.layers), machine, options));
+    test.stages.push_back(RunHere(
+        MakeStagePlan(model::LayersOf(config, first, stage.layers), machine, options), described));
     test.chain.DivideLike(test.stages.back());
     test.chain.stages.push_back({fmt::format("stage{}", first), first, stage.layers, {}});
     first += stage.layers;
   }
   EXPECT_EQ(first, config.layers);
   agreed.threads = 1;
-  test.ends = MakeStagePlan(model::EndsOf(config), machine, agreed);
+  test.ends = RunHere(MakeStagePlan(model::EndsOf(config), machine, agreed), described);
   return test;
 }
 

@@ -54,11 +54,26 @@ struct TestEngineOptions {
   std::vector<Attention> attention = {};
   std::string processes = {};  // the cluster's name if attention sockets are processes; empty:
                                // threads
-  std::optional<bool> expert_shares = {};  // StagePlan's; nullopt: as the Plan chooses
+  std::optional<bool> expert_shares = {};       // StagePlan's; nullopt: as the Plan chooses
+  const topology::Topology* machine = nullptr;  // a described one; null: this one
 };
 
+inline topology::Topology MachineOf(const topology::Topology* described) {
+  return described != nullptr ? *described : topology::Topology::Detect();
+}
+
+// What was planned on a described machine runs on this one: its threads share the cores there are.
+// Their L3 groups and NUMA nodes stay the described ones.
+inline StagePlan RunHere(StagePlan plan, const topology::Topology* described) {
+  if (described == nullptr) return plan;
+  for (PlanThread& thread : plan.threads) thread.cpu = CpuId{};
+  for (PlanAttentionSocket& socket : plan.attention)
+    for (PlanThread& thread : socket.threads) thread.cpu = CpuId{};
+  return plan;
+}
+
 inline StagePlan MakeTestPlan(const model::GgufFile& file, const TestEngineOptions& options) {
-  const auto topology = topology::Topology::Detect();
+  const topology::Topology topology = MachineOf(options.machine);
   PlanOptions plan;
   plan.threads = options.threads;
   plan.isa = options.isa;
@@ -76,7 +91,7 @@ inline StagePlan MakeTestPlan(const model::GgufFile& file, const TestEngineOptio
   }
   StagePlan made = MakeStagePlan(model::ReadModelConfig(file), topology, plan);
   if (options.expert_shares) made.expert_shares = *options.expert_shares;
-  return made;
+  return RunHere(std::move(made), options.machine);
 }
 
 // tests share their cores

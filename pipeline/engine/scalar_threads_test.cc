@@ -43,6 +43,14 @@ class ScalarThreadsTest : public testing::Test {
 
 TEST_F(ScalarThreadsTest, Colocated) { ExpectSameBits({.threads = 8}, 1); }
 
+// Threads of several L3 groups meet group by group.
+TEST_F(ScalarThreadsTest, L3Groups) {
+  const auto machine = topology::Topology::FromSynthetic(
+      "package:2 numa:1(memory=8GiB) l3:2(size=32MiB) core:2 pu:1");
+  ExpectSameBits({.threads = 8, .machine = &machine}, 1);
+  ExpectSameBits({.threads = 5, .attention = {{4, 1}, {3, 1}}, .machine = &machine}, 2);
+}
+
 TEST_F(ScalarThreadsTest, OneAttentionSocket) {
   ExpectSameBits({.threads = 5, .attention = {{3, 1}}}, 1);
 }

@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "kernels/formats/kv_page.h"
 #include "model/step/step_kind.h"
+#include "pipeline/stage/socket_pool.h"
 #include "topology/affinity.h"
 #include "weight_node/panel_map.h"
 
@@ -127,13 +128,7 @@ AttentionSocket::AttentionSocket(const StagePlan& plan, AttentionId index,
   const PlanAttentionSocket& socket = plan.attention.at(index.index());
   KvPartOptions files = kv_files;
   files.cpus = topology::GetAffinity(pthread_self());
-  threadpool::PoolOptions pool;
-  for (const PlanThread& thread : socket.threads) {
-    pool.cpus.push_back(thread.cpu);
-    pool.group_of_thread.push_back(thread.l3_group);
-  }
-  pool.wait = wait_;
-  pool_ = std::make_unique<threadpool::Pool>(std::move(pool));
+  pool_ = std::make_unique<threadpool::Pool>(PoolOf(socket.threads, wait_));
   const weight_node::AttentionIoRows rows = exchange.rows();
   node_ = std::make_unique<attention_node::AttentionNode>(
       plan.config, file,

@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "pipeline/stage/exchange.h"
+#include "pipeline/stage/socket_pool.h"
 #include "topology/probe.h"
 
 namespace larder::pipeline::inline stage {
@@ -13,15 +14,9 @@ constexpr double kResidencyBudgetS = 0.3;
 
 PackedWeights::PackedWeights(const StagePlan& plan, const StageOptions& options)
     : plan_(plan), logit_row_(plan.options.capacity.max_batch_tokens) {
-  threadpool::PoolOptions pool;
-  for (const PlanThread& thread : plan.threads) {
-    pool.cpus.push_back(thread.cpu);
-    pool.group_of_thread.push_back(thread.l3_group);
-  }
-  pool.wait = options.wait;
   // Bandwidths are measured first, since the pool's waiting threads would occupy the same cores.
   if (options.baseline) residency_.baseline = options.baseline(plan_);
-  pool_ = std::make_unique<threadpool::Pool>(std::move(pool));
+  pool_ = std::make_unique<threadpool::Pool>(PoolOf(plan.threads, options.wait));
 }
 
 void PackedWeights::Load(const model::GgufFile& file, const StageOptions& options,

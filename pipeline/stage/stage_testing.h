@@ -13,6 +13,11 @@
 namespace larder::pipeline::inline stage {
 
 struct StageTesting {
+  // The KV of a colocated stage.
+  static const attention_node::KvRegion& Kv(const Stage& stage) { return stage.attention_->kv(); }
+  static const AttentionSocket& Served(const Stage& stage, AttentionId socket) {
+    return *stage.sockets_->served_[socket.index()];
+  }
   // Advances the epochs of both pools, after the attention socket has ended its frame.
   static void SkipEpochs(Stage& stage, uint32_t epochs) {
     AttentionClient& sockets = *stage.sockets_;

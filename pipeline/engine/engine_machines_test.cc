@@ -1,0 +1,196 @@
+// Engines on described machines that this one is not: several packages, NUMA nodes and L3 groups.
+// Their threads share the cores there are, so nothing here is about speed: the bits are those of
+// one thread, and threads meet, and memory is asked for, where the machine's parts are.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "pipeline/engine/chain_testing.h"
+#include "pipeline/stage/stage_testing.h"
+
+namespace larder::pipeline::inline engine {
+namespace {
+
+using topology::Topology;
+
+struct Machine {
+  const char* name;
+  const char* description;
+  std::set<int> hidden;  // CPUs
+  size_t threads;        // that it has
+};
+
+const std::vector<Machine>& Machines() {
+  static const std::vector<Machine> machines = {
+      {"TwoPackages",
+       "package:2 numa:2(memory=8GiB indexes=2,3,0,1) l3:3(size=32MiB) core:2 pu:1",
+       {},
+       24},
+      {"GroupsOfOne", "package:1 [numa(memory=8GiB)] l3:5(size=16MiB) core:1 pu:1", {}, 5},
+      {"NodesInAGroup", "package:1 l3:1(size=96MiB) numa:2(memory=8GiB) core:3 pu:1", {}, 6},
+      {"Ragged",
+       "package:2 [numa(memory=8GiB)] l3:2(size=32MiB) core:4 pu:1",
+       {1, 2, 3, 9, 14, 15},
+       10},
+  };
+  return machines;
+}
+
+// The threads whose arrival each thread should wait for: in each L3 group the first one waits for
+// the others, and thread 0 for the first of each group; few threads in one group wait for each
+// other.
+std::vector<std::vector<int>> Meetings(const Topology& machine, std::span<const CoreId> cores) {
+  std::map<L3GroupId, std::vector<int>> groups;
+  for (size_t t = 0; t < cores.size(); ++t)
+    groups[machine.core(cores[t]).l3_group].push_back(static_cast<int>(t));
+  std::vector<std::vector<int>> waits(cores.size());
+  if (groups.size() == 1 && cores.size() <= 4) {
+    for (size_t t = 0; t < cores.size(); ++t) {
+      for (size_t other = 0; other < cores.size(); ++other)
+        if (other != t) waits[t].push_back(static_cast<int>(other));
+    }
+    return waits;
+  }
+  for (const auto& [id, threads] : groups) {
+    const int first = threads.front();
+    waits[static_cast<size_t>(first)].insert(waits[static_cast<size_t>(first)].end(),
+                                             threads.begin() + 1, threads.end());
+    if (first != 0) waits[0].push_back(first);
+  }
+  std::ranges::sort(waits[0]);
+  return waits;
+}
+
+void ExpectMeetings(const threadpool::Pool& pool, const Topology& machine,
+                    std::span<const CoreId> cores) {
+  const std::vector<std::vector<int>> expected = Meetings(machine, cores);
+  ASSERT_EQ(pool.threads(), static_cast<int>(cores.size()));
+  std::set<L3GroupId> groups;
+  for (const CoreId core : cores) groups.insert(machine.core(core).l3_group);
+  EXPECT_EQ(pool.groups(), static_cast<int>(groups.size()));
+  for (int t = 0; t < pool.threads(); ++t)
+    EXPECT_EQ(pool.barrier().WaitsFor(t), expected[static_cast<size_t>(t)]) << "thread " << t;
+}
+
+class EngineMachinesTest : public testing::TestWithParam<Machine> {
+ protected:
+  EngineMachinesTest()
+      : machine_(Topology::FromSynthetic(GetParam().description, GetParam().hidden)) {}
+
+  // Prefill in chunks of two sizes and a few tokens one by one: both forms of the Program.
+  static std::vector<float> Logits(Engine& engine, const std::vector<int32_t>& tokens,
+                                   SlotId slot = SlotId(0)) {
+    std::vector<float> all = RunChunks(engine, tokens, 100, slot);
+    for (const size_t chunk : {7, 1}) {
+      const std::vector<int32_t> few(tokens.begin(), tokens.begin() + 21);
+      const std::vector<float> more = RunChunks(engine, few, chunk, slot);
+      all.insert(all.end(), more.begin(), more.end());
+    }
+    return all;
+  }
+
+  const Topology machine_;
+};
+
+TEST_P(EngineMachinesTest, HasSoManyCores) {
+  EXPECT_EQ(machine_.cores().size(), GetParam().threads);
+}
+
+TEST_P(EngineMachinesTest, BitsAreThoseOfOneThread) {
+  const TestModel model(AwkwardModel());
+  const std::vector<int32_t> tokens = TestTokens(130, 301);
+  const std::vector<float> expected = Logits(*MakeEngine(model.file(), {}), tokens);
+  for (const size_t threads : {GetParam().threads, size_t{3}}) {
+    auto colocated =
+        MakeEngine(model.file(), {.threads = threads, .few_rows = 8, .machine = &machine_});
+    EXPECT_EQ(FirstDifference(Logits(*colocated, tokens), expected), "") << threads;
+    auto separated = MakeEngine(model.file(), {.threads = threads,
+                                               .slots = 2,
+                                               .attention = {{threads, 1}, {2, 1}},
+                                               .machine = &machine_});
+    for (const int32_t slot : {0, 1})
+      EXPECT_EQ(FirstDifference(Logits(*separated, tokens, SlotId(slot)), expected), "") << threads;
+  }
+}
+
+TEST_P(EngineMachinesTest, BitsOfAChainAreThoseOfOneThread) {
+  const TestModel model(FourLayers());
+  const std::vector<int32_t> tokens = TestTokens(40, 301);
+  const std::vector<float> expected = Logits(*MakeEngine(model.file(), {}), tokens);
+  const size_t threads = std::min<size_t>(GetParam().threads, 8);
+  const TestChain test =
+      MakeTestChain(*model.file(), {{1, threads}, {3, 3, {{threads, 1}}}}, 1, 3, 64, 0, &machine_);
+  auto chain = MakeChainEngine(model.file(), test);
+  EXPECT_EQ(FirstDifference(Logits(*chain, tokens), expected), "");
+}
+
+// Panels that are cut, experts, latents, and states beside windows: what has flags, barriers or
+// memory of its own.
+TEST_P(EngineMachinesTest, BitsOfOtherLayersAreThoseOfOneThread) {
+  const auto shape = [](const char* family, auto&& change) {
+    model::SynthOptions options = AwkwardModel();
+    options.shape.architecture = family;
+    options.shape.dim = 128;
+    options.shape.head_size = 32;
+    options.shape.tied = false;
+    change(options.shape);
+    return options;
+  };
+  const std::vector<model::SynthOptions> models = {
+      shape("llama",
+            [](model::ModelShape& s) {
+              s.dim = 96;
+              s.ffn = 8192;
+            }),
+      shape("qwen3moe", [](model::ModelShape&) {}),
+      shape("deepseek2", [](model::ModelShape&) {}),
+      shape("qwen35", [](model::ModelShape& s) { s.layers = 4; }),
+      shape("gemma3", [](model::ModelShape& s) { s.window = 50; }),
+  };
+  const std::vector<int32_t> tokens = TestTokens(110, 301);
+  for (const model::SynthOptions& options : models) {
+    const TestModel model(options);
+    const std::vector<float> expected = Logits(*MakeEngine(model.file(), {}), tokens);
+    auto engine = MakeEngine(model.file(),
+                             {.threads = GetParam().threads, .few_rows = 8, .machine = &machine_});
+    EXPECT_EQ(FirstDifference(Logits(*engine, tokens), expected), "") << options.shape.architecture;
+  }
+}
+
+TEST_P(EngineMachinesTest, ThreadsMeetInTheirL3Groups) {
+  const TestModel model(AwkwardModel());
+  for (const size_t threads : {GetParam().threads, size_t{3}}) {
+    const std::vector<CoreId> cores = machine_.PickCores(threads);
+    auto colocated = MakeEngine(model.file(), {.threads = threads, .machine = &machine_});
+    ExpectMeetings(colocated->packed().pool(), machine_, cores);
+    auto separated = MakeEngine(
+        model.file(),
+        {.threads = 2, .slots = 2, .attention = {{threads, 1}, {2, 1}}, .machine = &machine_});
+    ExpectMeetings(separated->packed().pool(), machine_, machine_.PickCores(2));
+    ExpectMeetings(StageTesting::Served(separated->stage(), AttentionId(0)).pool(), machine_,
+                   cores);
+  }
+}
+
+TEST_P(EngineMachinesTest, MemoryIsAskedForOnTheNodesOfItsThreads) {
+  const TestModel model(AwkwardModel());
+  const size_t threads = GetParam().threads;
+  const std::vector<CoreId> cores = machine_.PickCores(threads);
+  const auto node = [&](size_t t) { return machine_.core(cores[t]).numa_node; };
+  auto colocated = MakeEngine(model.file(), {.threads = threads, .machine = &machine_});
+  for (size_t t = 0; t < threads; ++t)
+    EXPECT_EQ(colocated->packed().weights().shards(t).arena().node(), node(t)) << "thread " << t;
+  EXPECT_EQ(StageTesting::Kv(colocated->stage()).arena().node(), node(0));
+  auto separated =
+      MakeEngine(model.file(), {.threads = 1, .attention = {{threads, 1}}, .machine = &machine_});
+  EXPECT_EQ(StageTesting::Served(separated->stage(), AttentionId(0)).kv().arena().node(), node(0));
+}
+
+INSTANTIATE_TEST_SUITE_P(Described, EngineMachinesTest, testing::ValuesIn(Machines()),
+                         [](const auto& instance) { return instance.param.name; });
+
+}  // namespace
+}  // namespace larder::pipeline::engine
