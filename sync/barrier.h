@@ -28,7 +28,7 @@ class TwoLevelBarrier {
   int threads() const { return static_cast<int>(seats_.size()); }
   int groups() const { return static_cast<int>(groups_); }
   // The threads whose arrival this thread itself waits for, ascending.
-  std::vector<int> WaitsFor(int thread) const;
+  std::vector<int> WaitsFor(int thread) const;  // datapath-ok: for inspection
 
   // Up to this many threads in one group each read all others' flags; more threads use fan-in and
   // release.

@@ -52,7 +52,7 @@ class Arena {
   size_t used_bytes() const { return used_bytes_; }
   Backing backing() const { return backing_; }
   bool bound() const { return bound_; }
-  NumaNodeId node() const { return node_; }  // that was asked for
+  NumaNodeId node() const { return node_; }            // that was asked for
   const std::string& notes() const { return notes_; }  // what the machine refused; empty: nothing
 
   // `bytes` bytes at a multiple of align (a power of two, at most a huge page), zero when first

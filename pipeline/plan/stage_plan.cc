@@ -241,6 +241,15 @@ StagePlan MakeStagePlan(const model::ModelConfig& config, const topology::Topolo
   return plan;
 }
 
+threadpool::PoolOptions PoolOf(std::span<const PlanThread> threads, const sync::WaitPolicy& wait) {
+  threadpool::PoolOptions pool{.cpus = {}, .group_of_thread = {}, .wait = wait};
+  for (const PlanThread& thread : threads) {
+    pool.cpus.push_back(thread.cpu);
+    pool.group_of_thread.push_back(thread.l3_group);
+  }
+  return pool;
+}
+
 size_t LogitRows(const model::ModelConfig& config, size_t max_batch_tokens) {
   constexpr size_t kLeast = 32;
   const size_t fit = (size_t{64} << 20) / (config.vocab * sizeof(float) + 1);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,8 @@
 #include "model/config/config.h"
 #include "model/step/capacity.h"
 #include "model/step/kv_class.h"
+#include "sync/wait.h"
+#include "threadpool/pool.h"
 #include "topology/topology.h"
 #include "weight_node/shard_plan.h"
 
@@ -65,6 +68,9 @@ struct PlanThread {
   int l3_group = 0;  // dense index into Plan::l3_groups
   uint64_t weight_bytes = 0;
 };
+
+// The pool of these threads: where they run, and the L3 groups in which they meet.
+threadpool::PoolOptions PoolOf(std::span<const PlanThread>, const sync::WaitPolicy& wait);
 
 struct PlanL3Group {
   L3GroupId id;

@@ -8,7 +8,6 @@
 #include "base/memory.h"
 #include "kernels/formats/kv_page.h"
 #include "model/step/step_kind.h"
-#include "pipeline/stage/socket_pool.h"
 #include "topology/affinity.h"
 #include "weight_node/panel_map.h"
 

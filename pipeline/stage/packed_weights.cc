@@ -2,7 +2,6 @@
 
 #include "base/check.h"
 #include "pipeline/stage/exchange.h"
-#include "pipeline/stage/socket_pool.h"
 #include "topology/probe.h"
 
 namespace larder::pipeline::inline stage {
