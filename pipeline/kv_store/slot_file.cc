@@ -225,7 +225,7 @@ SlotContents ReadSlotFile(const std::string& path, const SlotFileOptions& option
     CheckPlaces(path, options, places, header.tokens);
     uint64_t left = header.piece_bytes;
     for (const SlotPlace& of : places) {
-      SlotPiece& piece = contents.pieces.emplace_back(of.of_class, of.place);
+      SlotPiece& piece = contents.pieces.emplace_back(SlotPiece{of.of_class, of.place});
       const uint64_t bytes = options.chunk_bytes[of.of_class];
       if (bytes > left) throw Error("{}: its length is wrong", path);
       left -= bytes;

@@ -26,7 +26,8 @@ const SlotFileOptions kClasses = {
     .classes = {{}, {.window = 20, .chunks = 3}, {.chunks = 1, .states = true}}};
 
 void AddPiece(SlotContents& contents, uint32_t of_class, uint32_t place, size_t bytes) {
-  SlotPiece& piece = contents.pieces.emplace_back(of_class, place, std::vector<uint8_t>(bytes));
+  SlotPiece& piece =
+      contents.pieces.emplace_back(SlotPiece{of_class, place, std::vector<uint8_t>(bytes)});
   for (size_t i = 0; i < bytes; ++i)
     piece.bytes[i] = static_cast<uint8_t>(i * 7 + place * 11 + of_class);
 }

@@ -52,7 +52,7 @@ class ModelIdentity : public testing::Test {
             .context = 256,
             .vocab = 37,
             .chunk_positions = kPositions,
-            .chunk_bytes = kBytes};
+            .chunk_bytes = {kBytes}};
   }
 
   const model::TinyModel base_ = ModelWith(1e4f), again_ = ModelWith(1e4f),
@@ -92,7 +92,7 @@ TEST_F(ModelIdentity, KvFilesAreOfOneComputation) {
 TEST_F(ModelIdentity, ASavedSlotIsOfOneComputation) {
   const std::string path = folder_ / "slot";
   WriteSlotFile(path, Slots(PlanFor(*model_).identity()),
-                {.tokens = tokens_, .bytes = std::vector<uint8_t>(kBytes, 1)});
+                {.tokens = tokens_, .pieces = {{.bytes = std::vector<uint8_t>(kBytes, 1)}}});
   EXPECT_EQ(ReadSlotFile(path, Slots(PlanFor(*same_).identity())).tokens, tokens_);
   for (const uint64_t other :
        {PlanFor(*turned_).identity(),
