@@ -98,10 +98,12 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
       options_(options),
       io_(io),
       kv_(KvShape(config, options.slots, options.context, options.kv_pools, options.kv_classes),
-          options.node),
-      biases_(config, file, options.node),
+          options.node()),
+      biases_(config, file, options.node()),
       state_layers_(config, file, kv_,
-                    {.isa = options.isa, .threads = options.threads, .node = options.node}) {
+                    {.isa = options.isa,
+                     .threads = options.threads,
+                     .node_of_thread = options.node_of_thread}) {
   // Tables of rotations, those that are equal once, and weights of norms.
   const std::vector<size_t> own_kinds = config.OwnKinds();
   size_t bytes = kCacheLineBytes;
@@ -124,7 +126,7 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
     if (const model::TensorSpec* sinks = config.layer(layer).Find(model::TensorRole::kSinks))
       bytes += RoundUp(sinks->cols * sizeof(float), kCacheLineBytes);
   }
-  tables_ = topology::Arena(bytes, options.node);
+  tables_ = topology::Arena(bytes, options.node());
   kinds_.resize(config.kinds.size());
   for (const size_t kind : own_kinds) {
     const model::LayerSpec& spec = config.kinds[kind];
@@ -174,8 +176,6 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
     sinks_[layer] = sinks.data();
   }
 
-  // The scratch of all threads is in one arena; the first layout pass counts bytes, the second
-  // assigns addresses.
   halves_.resize(options.halves);
   for (Half& half : halves_) {
     half.appended = std::make_unique<sync::EpochFlag[]>(
@@ -193,27 +193,17 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
     }
     return floats;
   };
-  auto lay_out = [&](auto&& take) {
-    for (const auto& kind : kinds_) {
-      if (kind == nullptr) continue;
-      for (AttentionScratch& s : kind->scratch) s = LayOutScratch(kind->shape, take);
-    }
-    for (Half& half : halves_) {
-      for (size_t t = 0; t < options.threads; ++t) {
+  scratch_arenas_ = topology::NodeArenas([&](auto&& take_on) {
+    for (size_t t = 0; t < options.threads; ++t) {
+      const auto take = [&](size_t n) { return take_on(options.node(t), n); };
+      for (const auto& kind : kinds_)
+        if (kind != nullptr) kind->scratch[t] = LayOutScratch(kind->shape, take);
+      for (Half& half : halves_) {
         if (const size_t floats = part_floats_of(t))
           half.parts[t] =
               reinterpret_cast<float*>(take(kv_.shape().chunks * floats * sizeof(float)));
       }
     }
-  };
-  bytes = 0;
-  lay_out([&](size_t n) -> std::byte* {
-    bytes += RoundUp(n, kFalseSharingBytes);
-    return nullptr;
-  });
-  scratch_arena_ = topology::Arena(bytes, options.node);
-  lay_out([&](size_t n) {
-    return scratch_arena_.Allocate(RoundUp(n, kFalseSharingBytes), kFalseSharingBytes);
   });
 }
 

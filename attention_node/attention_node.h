@@ -32,7 +32,12 @@ struct AttentionNodeOptions {
   size_t context = 4096;              // positions per slot
   std::vector<size_t> kv_pools = {};  // as KvShape's, of kv_classes
   std::vector<model::KvClass> kv_classes = {model::KvClass{}};
-  NumaNodeId node;
+  // Each thread's scratch memory lies on its node, the KV and the tables on the first one's. Empty:
+  // anywhere.
+  std::vector<NumaNodeId> node_of_thread = {};
+  NumaNodeId node(size_t thread = 0) const {
+    return node_of_thread.empty() ? NumaNodeId{} : node_of_thread.at(thread);
+  }
   size_t halves = 1;  // parts of a micro-batch that are worked on at once, each with flags of its
                       // own
   // How the waiters of the steps' signals wait: this socket's own threads, and the threads that
@@ -82,6 +87,7 @@ class AttentionNode {
   }
 
   const KvRegion& kv() const { return kv_; }
+  const topology::NodeArenas& scratch() const { return scratch_arenas_; }
   // Makes the micro-batch's changes to the KV table; call it before the steps. Each change must
   // have passed KvRegion::Check.
   void Map(const model::BatchRows& batch);
@@ -117,7 +123,8 @@ class AttentionNode {
   KvRegion kv_;
   const KeyBiasTable biases_;
   StateLayers state_layers_;
-  topology::Arena tables_, scratch_arena_;
+  topology::Arena tables_;
+  topology::NodeArenas scratch_arenas_;
   std::vector<std::unique_ptr<Kind>> kinds_;  // like the config's kinds; null: no layer here is of
                                               // that kind
   std::vector<Half> halves_;

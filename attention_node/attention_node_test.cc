@@ -81,7 +81,7 @@ class AttentionNodeTest : public testing::Test {
                         .threads = threads,
                         .slots = kSlots,
                         .context = context,
-                        .node = NumaNodeId(0)},
+                        .node_of_thread = {}},
                        {.qkv = qkv.data(),
                         .qkv_stride = columns_,
                         .group_stride = {group_columns_},

@@ -56,15 +56,17 @@ StateLayers::StateLayers(const model::ModelConfig& config, const model::GgufFile
   if (bytes == 0) return;
   for (const size_t kind : config.OwnKinds())
     bytes += 2 * Placed(config.kinds[kind].recurrence.key_size);
-  const size_t scratch = Placed(kStateTokens * keys) + Placed(kStateTokens * values);
-  bytes += options.threads * RoundUp(scratch, kFalseSharingBytes) + kFalseSharingBytes;
-  arena_ = topology::Arena(bytes, options.node);
-  for (size_t t = 0; t < options.threads; ++t) {
-    std::byte* const own =
-        arena_.Allocate(RoundUp(scratch, kFalseSharingBytes), kFalseSharingBytes);
-    scratch_.push_back({reinterpret_cast<float*>(own),
-                        reinterpret_cast<float*>(own + Placed(kStateTokens * keys))});
-  }
+  const auto node = [&](size_t thread) {
+    return options.node_of_thread.empty() ? NumaNodeId{} : options.node_of_thread.at(thread);
+  };
+  arena_ = topology::Arena(bytes, node(0));
+  scratch_.resize(options.threads);
+  scratch_arenas_ = topology::NodeArenas([&](auto&& take) {
+    for (size_t t = 0; t < options.threads; ++t) {
+      const auto floats = [&](size_t n) { return reinterpret_cast<float*>(take(node(t), n)); };
+      scratch_[t] = {floats(Placed(kStateTokens * keys)), floats(Placed(kStateTokens * values))};
+    }
+  });
   for (const size_t kind : config.OwnKinds())
     if (config.kinds[kind].recurrent()) shapes_[kind] = MakeShape(config.kinds[kind]);
   for (size_t i = 0; i < config.layers; ++i)

@@ -18,7 +18,7 @@ namespace larder::attention_node {
 struct StateLayersOptions {
   kernels::Isa isa;
   size_t threads = 1;
-  NumaNodeId node;
+  std::vector<NumaNodeId> node_of_thread = {};  // as AttentionNodeOptions'
 };
 
 class StateLayers {
@@ -46,7 +46,8 @@ class StateLayers {
   const model::ModelConfig config_;
   const StateLayersOptions options_;
   StateRegion states_;
-  topology::Arena arena_;
+  topology::Arena arena_;  // tables
+  topology::NodeArenas scratch_arenas_;
   std::vector<std::unique_ptr<RecurrentShape>> shapes_;  // [kind]; null: it has no state
   std::vector<Layer> layers_;
   std::vector<StateScratch> scratch_;  // [thread]

@@ -229,4 +229,24 @@ std::string Arena::Describe() const {
                      notes_.empty() ? "" : " (", notes_, notes_.empty() ? "" : ")");
 }
 
+size_t NodeArenas::bytes() const {
+  size_t bytes = 0;
+  for (const auto& [node, arena] : arenas_) bytes += arena.bytes();
+  return bytes;
+}
+
+std::vector<NumaNodeId> NodeArenas::nodes() const {
+  std::vector<NumaNodeId> nodes;
+  for (const auto& [node, arena] : arenas_) nodes.push_back(node);
+  return nodes;
+}
+
+NumaNodeId NodeArenas::NodeOf(const void* memory) const {
+  const auto* const at = static_cast<const std::byte*>(memory);
+  for (const auto& [node, arena] : arenas_)
+    if (at >= arena.data() && at < arena.data() + arena.bytes()) return node;
+  LARDER_CHECK(false, "memory of none of these arenas");
+  return {};
+}
+
 }  // namespace larder::topology

@@ -6,8 +6,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/ids.h"
 #include "base/memory.h"
@@ -77,6 +79,36 @@ class Arena {
   bool bound_ = false;
   NumaNodeId node_;
   std::string notes_;
+};
+
+// Memory that a socket's threads use, laid out together, each part on the node of its thread: one
+// arena for each of these nodes.
+class NodeArenas {
+ public:
+  NodeArenas() = default;  // no memory
+  // Calls lay_out(take) twice, to count bytes and to place them. take(node, bytes) gives memory of
+  // that node, on lines that no other part touches, zero when first touched; null while it counts.
+  // Throws Error.
+  template <typename LayOut>
+  explicit NodeArenas(LayOut&& lay_out) {
+    std::map<NumaNodeId, size_t> bytes;
+    lay_out([&](NumaNodeId node, size_t n) -> std::byte* {
+      bytes[node] += RoundUp(n, kFalseSharingBytes);
+      return nullptr;
+    });
+    for (const auto& [node, n] : bytes) arenas_.emplace(node, Arena(n, node));
+    lay_out([&](NumaNodeId node, size_t n) {
+      return arenas_.at(node).Allocate(RoundUp(n, kFalseSharingBytes), kFalseSharingBytes);
+    });
+  }
+
+  size_t bytes() const;
+  std::vector<NumaNodeId> nodes() const;  // ascending
+  // Where the arena of these bytes was asked for, which must be in one of them.
+  NumaNodeId NodeOf(const void* memory) const;
+
+ private:
+  std::map<NumaNodeId, Arena> arenas_;
 };
 
 }  // namespace larder::topology

@@ -62,8 +62,9 @@ size_t OwnNormRows(const model::ModelConfig& config, size_t n_threads) {
   return kMost;
 }
 
-Activations::Activations(const model::ModelConfig& config, size_t n_threads, size_t few,
-                         size_t most, size_t logit, NumaNodeId node, const AttentionIoRows* shared)
+Activations::Activations(const model::ModelConfig& config,
+                         std::span<const NumaNodeId> node_of_thread, size_t few, size_t most,
+                         size_t logit, const AttentionIoRows* shared)
     : few_rows(few), max_batch_tokens(most), logit_rows(logit) {
   const size_t dim_blocks = CeilDiv(config.dim, kernels::kBlock),
                q_blocks = MostOf(config, &LayerShape::q_blocks);
@@ -87,9 +88,10 @@ Activations::Activations(const model::ModelConfig& config, size_t n_threads, siz
                     return kernels::kNormRows * layer.state_sizes().q_rows();
                   return layer.qk_norm == model::QkNorm::kRow ? layer.sizes.q_rows() : 0;
                 })});
-  // Lays out the same list twice: the first pass counts bytes, the second assigns addresses.
-  threads.resize(n_threads);
-  auto lay_out = [&](auto&& take) {
+  threads.resize(node_of_thread.size());
+  arenas_ = topology::NodeArenas([&](auto&& take_on) {
+    NumaNodeId node = node_of_thread[0];
+    const auto take = [&](size_t bytes) { return take_on(node, bytes); };
     auto floats = [&](FloatRows& rows, size_t n, size_t count) {
       rows.stride = OddStride(n);
       rows.data = reinterpret_cast<float*>(take(count * rows.stride_bytes()));
@@ -133,7 +135,9 @@ Activations::Activations(const model::ModelConfig& config, size_t n_threads, siz
     acts(shared_dim, dim_blocks, most);
     acts(shared_q, q_blocks, most);
     if (query_blocks != 0) acts(shared_latent, query_blocks, most);
-    for (ThreadActivations& thread : threads) {
+    for (size_t t = 0; t < threads.size(); ++t) {
+      ThreadActivations& thread = threads[t];
+      node = node_of_thread[t];
       acts(thread.dim, dim_blocks, few);
       if (has_experts_beside) acts(thread.expert_dim, dim_blocks, few);
       acts(thread.q, q_blocks, few);
@@ -148,27 +152,21 @@ Activations::Activations(const model::ModelConfig& config, size_t n_threads, siz
       floats(thread.ffn_tile, 4 * kernels::kPanelRows, most);
       thread.scratch = reinterpret_cast<float*>(take(scratch_floats * sizeof(float)));
     }
+    node = node_of_thread[0];
     if (!config.ends) return;
     floats(largest, CeilDiv(config.vocab, kernels::kPanelRows), logit);
     for (ActRows& plane : shared_head.plane) acts(plane, dim_blocks, logit);
-    for (ThreadActivations& thread : threads) {
-      for (ActRows& plane : thread.head.plane) acts(plane, dim_blocks, std::min(few, logit));
+    for (size_t t = 0; t < threads.size(); ++t) {
+      node = node_of_thread[t];
+      for (ActRows& plane : threads[t].head.plane) acts(plane, dim_blocks, std::min(few, logit));
     }
-  };
-  size_t bytes = 0;
-  lay_out([&](size_t n) -> std::byte* {
-    bytes += RoundUp(n, kFalseSharingBytes);
-    return nullptr;
-  });
-  arena_ = topology::Arena(bytes, node);
-  lay_out([&](size_t n) {
-    return arena_.Allocate(RoundUp(n, kFalseSharingBytes), kFalseSharingBytes);
   });
 }
 
-ExpertBuffers::ExpertBuffers(const model::ModelConfig& config, size_t n_threads, size_t few,
-                             size_t most, size_t most_columns, NumaNodeId node) {
-  threads.resize(n_threads);
+ExpertBuffers::ExpertBuffers(const model::ModelConfig& config,
+                             std::span<const NumaNodeId> node_of_thread, size_t few, size_t most,
+                             size_t most_columns) {
+  threads.resize(node_of_thread.size());
   const size_t experts =
       config.Most([](const model::LayerSpec& layer) { return layer.experts.count; });
   if (experts == 0) return;
@@ -178,8 +176,9 @@ ExpertBuffers::ExpertBuffers(const model::ModelConfig& config, size_t n_threads,
   });
   const size_t shared_blocks =
       config.Most([](const model::LayerSpec& layer) { return LayerShape(layer).shared_blocks; });
-  // Lays out the same list twice: the first pass counts bytes, the second assigns addresses.
-  auto lay_out = [&](auto&& take) {
+  arenas_ = topology::NodeArenas([&](auto&& take_on) {
+    NumaNodeId node = node_of_thread[0];
+    const auto take = [&](size_t bytes) { return take_on(node, bytes); };
     const auto array = [&](auto*& data, size_t n) {
       using Element = std::remove_reference_t<decltype(*data)>;
       data = reinterpret_cast<Element*>(take(n * sizeof(Element)));
@@ -201,7 +200,9 @@ ExpertBuffers::ExpertBuffers(const model::ModelConfig& config, size_t n_threads,
     chosen_rows(chosen, most);
     acts(z, ffn_blocks, most * used);
     if (shared_blocks != 0) acts(shared_z, shared_blocks, most);
-    for (OfThread& thread : threads) {
+    for (size_t t = 0; t < threads.size(); ++t) {
+      OfThread& thread = threads[t];
+      node = node_of_thread[t];
       chosen_rows(thread.chosen, few);
       array(thread.scratch, RouterFloats(experts));
       array(thread.by, RouterFloats(experts));
@@ -211,15 +212,6 @@ ExpertBuffers::ExpertBuffers(const model::ModelConfig& config, size_t n_threads,
       floats(thread.y, most_columns, most);
       floats(thread.sums, most_columns, most);
     }
-  };
-  size_t bytes = 0;
-  lay_out([&](size_t n) -> std::byte* {
-    bytes += RoundUp(n, kFalseSharingBytes);
-    return nullptr;
-  });
-  arena_ = topology::Arena(bytes, node);
-  lay_out([&](size_t n) {
-    return arena_.Allocate(RoundUp(n, kFalseSharingBytes), kFalseSharingBytes);
   });
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "model/config/config.h"
@@ -79,8 +80,10 @@ class Activations {
   // few_rows: up to this number of rows every thread quantises for itself; max_batch_tokens: the
   // most rows of a micro-batch; logit_rows: the most rows with logits; shared: qkv and attn if they
   // lie elsewhere, else null.
-  Activations(const model::ModelConfig&, size_t threads, size_t few_rows, size_t max_batch_tokens,
-              size_t logit_rows, NumaNodeId node, const AttentionIoRows* shared);
+  // What a thread has alone lies on its node, the rest on the first thread's.
+  Activations(const model::ModelConfig&, std::span<const NumaNodeId> node_of_thread,
+              size_t few_rows, size_t max_batch_tokens, size_t logit_rows,
+              const AttentionIoRows* shared);
 
   FloatRows x;  // residual, [dim]
   // Where a norm follows O and down: their output, [dim]; and the residual between the two, and
@@ -103,18 +106,20 @@ class Activations {
   HeadPlanes shared_head;
   std::vector<ThreadActivations> threads;
   size_t few_rows, max_batch_tokens, logit_rows;
-  size_t bytes() const { return arena_.bytes(); }
+  size_t bytes() const { return arenas_.bytes(); }
+  const topology::NodeArenas& arenas() const { return arenas_; }
 
  private:
-  topology::Arena arena_;
+  topology::NodeArenas arenas_;
 };
 
 // The buffers of experts' steps. Empty in models without them.
 class ExpertBuffers {
  public:
   // most_columns: the most columns of down that a thread computes in a step.
-  ExpertBuffers(const model::ModelConfig&, size_t threads, size_t few_rows, size_t max_batch_tokens,
-                size_t most_columns, NumaNodeId node);
+  // Nodes as of Activations.
+  ExpertBuffers(const model::ModelConfig&, std::span<const NumaNodeId> node_of_thread,
+                size_t few_rows, size_t max_batch_tokens, size_t most_columns);
 
   struct OfThread {
     ChosenRows chosen;  // of up to few_rows rows
@@ -126,10 +131,11 @@ class ExpertBuffers {
   ChosenRows chosen;  // of all rows
   ActRows z, shared_z;
   std::vector<OfThread> threads;
-  size_t bytes() const { return arena_.bytes(); }
+  size_t bytes() const { return arenas_.bytes(); }
+  const topology::NodeArenas& arenas() const { return arenas_; }
 
  private:
-  topology::Arena arena_;
+  topology::NodeArenas arenas_;
 };
 
 }  // namespace larder::weight_node

@@ -33,10 +33,10 @@ WeightNode::WeightNode(const model::ModelConfig& config, const ShardPlan& plan,
       plan_(plan),
       panels_(options.panels ? *options.panels : PanelMap(plan)),
       elementwise_(kernels::GetElementwise(options.isa)),
-      activations_(config, plan.threads.size(), options.few_rows, options.max_batch_tokens,
-                   options.logit_rows, options.node_of_thread.at(0), options.shared_io),
-      experts_(config, plan.threads.size(), options.few_rows, options.max_batch_tokens,
-               MostDownColumns(), options.node_of_thread.at(0)),
+      activations_(config, options.node_of_thread, options.few_rows, options.max_batch_tokens,
+                   options.logit_rows, options.shared_io),
+      experts_(config, options.node_of_thread, options.few_rows, options.max_batch_tokens,
+               MostDownColumns()),
       counters_(config, options.slots),
       layer_panels_(PanelsOfLayers(config)),
       own_waiters_(options.own_waiters),
@@ -153,30 +153,25 @@ void WeightNode::MakeProducts(const WeightNodeOptions& options) {
 }
 
 void WeightNode::MakePartRows(const WeightNodeOptions& options) {
-  const size_t rows = options.max_batch_tokens;
-  size_t bytes = 0;
-  const auto bytes_of = [&](const FloatRows& part) {
-    return RoundUp(rows * part.stride_bytes(), kFalseSharingBytes);
-  };
-  std::vector<FloatRows*> needed;
   for (const ThreadShard& shard : plan_.threads) {
     auto& of_thread = part_rows_.emplace_back(shard.parts.size());
-    for (size_t kind = 0; kind < shard.parts.size(); ++kind) {
+    for (size_t kind = 0; kind < shard.parts.size(); ++kind)
       of_thread[kind].resize(shard.parts[kind].size());
-      for (size_t i = 0; i < shard.parts[kind].size(); ++i) {
-        if (shard.parts[kind][i].first()) continue;
-        FloatRows& part = of_thread[kind][i];
-        part.stride = OddStride(shard.parts[kind][i].panels * kPanelRows);
-        bytes += bytes_of(part);
-        needed.push_back(&part);
+  }
+  part_arenas_ = topology::NodeArenas([&](auto&& take) {
+    for (size_t t = 0; t < plan_.threads.size(); ++t) {
+      const auto& parts = plan_.threads[t].parts;
+      for (size_t kind = 0; kind < parts.size(); ++kind) {
+        for (size_t i = 0; i < parts[kind].size(); ++i) {
+          if (parts[kind][i].first()) continue;
+          FloatRows& rows = part_rows_[t][kind][i];
+          rows.stride = OddStride(parts[kind][i].panels * kPanelRows);
+          rows.data = reinterpret_cast<float*>(
+              take(options.node_of_thread[t], options.max_batch_tokens * rows.stride_bytes()));
+        }
       }
     }
-  }
-  if (bytes == 0) return;
-  part_arena_ = topology::Arena(bytes, options.node_of_thread.at(0));
-  for (FloatRows* part : needed)
-    part->data =
-        reinterpret_cast<float*>(part_arena_.Allocate(bytes_of(*part), kFalseSharingBytes));
+  });
 }
 
 const Gemm* WeightNode::FindGemm(PanelMatrix matrix, const kernels::PanelShape& panel,

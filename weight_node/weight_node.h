@@ -143,6 +143,7 @@ class WeightNode {
   }
 
   Activations& activations() { return activations_; }
+  const Activations& activations() const { return activations_; }
   const Shards& shards(size_t thread) const { return *shards_[thread]; }
   uint64_t weight_bytes() const;  // packed panels of all threads
   uint64_t embedding_bytes() const { return embedding_.bytes() + input_embedding_.bytes(); }
@@ -321,7 +322,7 @@ class WeightNode {
   const size_t halves_;
   const bool expert_shares_;
   std::vector<sync::EpochFlag> flags_;  // [half][thread][matrix]: PartsFlag
-  topology::Arena part_arena_;
+  topology::NodeArenas part_arenas_;
   // [thread][kind][of ThreadShard::parts]
   std::vector<std::vector<std::vector<FloatRows>>> part_rows_;
   std::deque<std::vector<sync::EpochFlag*>> waits_;

@@ -181,9 +181,21 @@ TEST_P(EngineMachinesTest, MemoryIsAskedForOnTheNodesOfItsThreads) {
   const std::vector<CoreId> cores = machine_.PickCores(threads);
   const auto node = [&](size_t t) { return machine_.core(cores[t]).numa_node; };
   auto colocated = MakeEngine(model.file(), {.threads = threads, .machine = &machine_});
-  for (size_t t = 0; t < threads; ++t)
-    EXPECT_EQ(colocated->packed().weights().shards(t).arena().node(), node(t)) << "thread " << t;
-  EXPECT_EQ(StageTesting::Kv(colocated->stage()).arena().node(), node(0));
+  const weight_node::WeightNode& weights = colocated->packed().weights();
+  const weight_node::Activations& activations = weights.activations();
+  for (size_t t = 0; t < threads; ++t) {
+    EXPECT_EQ(weights.shards(t).arena().node(), node(t)) << "thread " << t;
+    for (const void* own : {static_cast<const void*>(activations.threads[t].dim.data),
+                            static_cast<const void*>(activations.threads[t].ffn_tile.data),
+                            static_cast<const void*>(activations.threads[t].head.plane[0].data)})
+      EXPECT_EQ(activations.arenas().NodeOf(own), node(t)) << "thread " << t;
+  }
+  EXPECT_EQ(activations.arenas().NodeOf(activations.x.data), node(0));
+  const attention_node::AttentionNode& attention = StageTesting::Attention(colocated->stage());
+  EXPECT_EQ(attention.kv().arena().node(), node(0));
+  std::set<NumaNodeId> nodes;
+  for (size_t t = 0; t < threads; ++t) nodes.insert(node(t));
+  EXPECT_EQ(attention.scratch().nodes(), std::vector<NumaNodeId>(nodes.begin(), nodes.end()));
   auto separated =
       MakeEngine(model.file(), {.threads = 1, .attention = {{threads, 1}}, .machine = &machine_});
   EXPECT_EQ(StageTesting::Served(separated->stage(), AttentionId(0)).kv().arena().node(), node(0));

@@ -250,6 +250,12 @@ threadpool::PoolOptions PoolOf(std::span<const PlanThread> threads, const sync::
   return pool;
 }
 
+std::vector<NumaNodeId> NodesOf(std::span<const PlanThread> threads) {
+  std::vector<NumaNodeId> nodes;
+  for (const PlanThread& thread : threads) nodes.push_back(thread.numa_node);
+  return nodes;
+}
+
 size_t LogitRows(const model::ModelConfig& config, size_t max_batch_tokens) {
   constexpr size_t kLeast = 32;
   const size_t fit = (size_t{64} << 20) / (config.vocab * sizeof(float) + 1);

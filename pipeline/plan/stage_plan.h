@@ -68,6 +68,7 @@ struct PlanThread {
   int l3_group = 0;  // dense index into Plan::l3_groups
   uint64_t weight_bytes = 0;
 };
+std::vector<NumaNodeId> NodesOf(std::span<const PlanThread>);
 
 // The pool of these threads: where they run, and the L3 groups in which they meet.
 threadpool::PoolOptions PoolOf(std::span<const PlanThread>, const sync::WaitPolicy& wait);

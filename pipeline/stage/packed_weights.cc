@@ -27,13 +27,12 @@ void PackedWeights::Load(const model::GgufFile& file, const StageOptions& option
       .max_batch_tokens = plan_.options.capacity.max_batch_tokens,
       .slots = plan_.options.capacity.slots,
       .logit_rows = LogitRows(plan_.config, plan_.options.capacity.max_batch_tokens),
-      .node_of_thread = {},
+      .node_of_thread = NodesOf(plan_.threads),
       .shared_io = shared_io,
       .own_waiters = options.wait.mode,
       .halves = plan_.separated() ? kHalves : 1,
       .panels = std::nullopt,
       .expert_shares = plan_.expert_shares};
-  for (const PlanThread& thread : plan_.threads) weights.node_of_thread.push_back(thread.numa_node);
   weights_ = std::make_unique<weight_node::WeightNode>(plan_.config, plan_.shards, weights);
   struct Context {
     weight_node::WeightNode& weights;

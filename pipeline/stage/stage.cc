@@ -66,7 +66,7 @@ void Stage::PlaceAttention(const model::GgufFile& file) {
                                            .context = plan().options.capacity.context,
                                            .kv_pools = plan().kv_pools,
                                            .kv_classes = plan().kv_classes,
-                                           .node = plan().threads[0].numa_node,
+                                           .node_of_thread = NodesOf(plan().threads),
                                            .own_waiters = waits_of_sockets_.weight.mode},
       attention_node::AttentionIo{.qkv = activations.qkv.data,
                                   .qkv_stride = activations.qkv.stride,

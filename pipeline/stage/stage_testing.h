@@ -13,8 +13,10 @@
 namespace larder::pipeline::inline stage {
 
 struct StageTesting {
-  // The KV of a colocated stage.
-  static const attention_node::KvRegion& Kv(const Stage& stage) { return stage.attention_->kv(); }
+  // Of a colocated stage.
+  static const attention_node::AttentionNode& Attention(const Stage& stage) {
+    return *stage.attention_;
+  }
   static const AttentionSocket& Served(const Stage& stage, AttentionId socket) {
     return *stage.sockets_->served_[socket.index()];
   }
