@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Tests of compare, regress, formats, serving_compare, plot.py and results.py: against stand-ins of
-the programs that they run, with figures that are known.
+"""Tests of compare, regress, formats, machine, serving_compare, plot.py and results.py: against
+stand-ins of the programs that they run, with figures that are known.
 """
 
 import json
@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from larder_testing import ROOT, programs
@@ -17,7 +18,7 @@ from larder_testing.programs import executable, load
 BENCH = ROOT / "bench"
 sys.path.insert(0, str(BENCH))  # for what they import
 compare, plot = load(BENCH / "compare"), load(BENCH / "plot.py")
-results = load(BENCH / "results.py")
+results, machine = load(BENCH / "results.py"), load(BENCH / "machine")
 
 # Prints what a bench prints; the speed depends on what is asked, so that a mixed-up row shows.
 STAND_IN = """#!/usr/bin/env python3
@@ -41,6 +42,70 @@ print("|    PP |     TG |    B | S_PP t/s | S_TG t/s |", file=sys.{stream})
 print("|-------|--------|------|----------|----------|", file=sys.{stream})
 print(f"|     1 |      4 | {{words[words.index('-npl') + 1]}} |     9.00 |    50.00 |", file=sys.{stream})
 """
+
+
+# A larder whose speed with n threads is 100 n^0.5, times the batch; eight threads fail.
+MACHINE = """#!/usr/bin/env python3
+import json, pathlib, sys
+words = sys.argv[1:]
+value = lambda flag, other: words[words.index(flag) + 1] if flag in words else other
+if words[0] == "doctor":
+    print("{}")
+elif words[0] == "synth":
+    pathlib.Path(value("-o", None)).write_text("model")
+elif value("-t", "") == "8":
+    sys.exit("larder: no eighth thread")
+else:
+    threads, prompt = int(value("-t", 4)), int(value("-p", 0))
+    print(json.dumps([{"n_threads": threads, "n_prompt": prompt, "n_batch_sequences": int(b),
+                       "samples_ts": [1, 100 * threads ** 0.5 * int(b)]}
+                      for b in value("-b", "1").split(",")]))
+"""
+
+
+class MachineTest(unittest.TestCase):
+    def setUp(self):
+        self.root = programs.folder_of(self)
+
+    def test_cores_packages_and_l3_groups(self):
+        # Two packages of two L3 groups, of two cores with two CPUs each; CPU 15 is not allowed.
+        for cpu in range(16):
+            folder = self.root / f"cpu{cpu}"
+            for name, value in (("topology/physical_package_id", cpu // 8),
+                                ("topology/core_id", cpu // 2 % 4),
+                                ("cache/index3/size", "32768K"),
+                                ("cache/index3/shared_cpu_list", cpu // 4)):
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (folder / name).write_text(f"{value}\n")
+        here = machine.machine(self.root, set(range(15)))
+        self.assertEqual(here, {"cores": 8, "packages": 2, "l3_groups": 4, "l3_bytes": 4 << 25})
+        self.assertEqual(machine.thread_counts(here), [1, 2, 4, 8])
+        self.assertEqual([name for name, _ in machine.models(here, 2)], ["bench-24m"])
+        self.assertEqual([name for name, _ in machine.models(dict(here, l3_bytes=1 << 29), 8)],
+                         ["bench-24m", "bench-1b of 3 layers", "bench-1b"])
+        self.assertIn('cores = "package:1"', machine.separated(here))
+        self.assertIn('cores = "cores:4-7"', machine.separated(dict(here, packages=1)))
+        self.assertIsNone(machine.separated({"cores": 1, "packages": 1}))
+
+    def test_writes_a_section_and_what_it_left_out(self):
+        larder = executable(self.root / "larder", MACHINE)
+        here = {"cores": 8, "packages": 1, "l3_groups": 1, "l3_bytes": 1 << 25}
+        for name, value in (("machine", here), ("models", [("small", []), ("large", [])])):
+            patch = unittest.mock.patch.object(machine, name, return_value=value)
+            patch.start()
+            self.addCleanup(patch.stop)
+        options = machine.argparse.Namespace(larder=larder, llama_bench=None, commit="0123abcd")
+        out = machine.measure(machine.Run(1), options, self.root)
+        text = machine.page(out)
+        self.assertEqual(list(results.problems(text)), [])
+        self.assertIn("| small, 4 threads, decode, batch 8 | tokens/s | - | 1,600 | - | - |\n"
+                      "| the same | share of its threads | - | - | 0.50 | - |", text)
+        self.assertIn("| small, separated, prefill of 512 | tokens/s | - | 200 | - | - |", text)
+        self.assertIn("| large, 2 threads, prefill of 256 | tokens/s | - | 141.4 | - | - |", text)
+        self.assertNotIn("large, 1 thread", text)
+        self.assertIn("larder: no eighth thread", text)
+        self.assertEqual(len(out["left_out"]), 4)
+        self.assertEqual(machine.measure(machine.Run(0), options, self.root)["threads"], [])
 
 
 class CompareTest(unittest.TestCase):
