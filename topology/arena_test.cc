@@ -130,5 +130,25 @@ TEST(TouchAllTest, MemoryThatIsThereIsTouched) {
   munmap(map, bytes);
 }
 
+// Nodes that this machine may not have: their arenas say so in notes and are anywhere.
+TEST(NodeArenas, EachPartIsOnItsNodeAndOnLinesOfItsOwn) {
+  std::vector<std::byte*> at(6);
+  const NodeArenas arenas([&](auto&& take) {
+    for (size_t i = 0; i < at.size(); ++i)
+      at[i] = take(NumaNodeId(i % 2 == 0 ? 0 : 5), 100 * i + 1);
+  });
+  EXPECT_EQ(arenas.nodes(), (std::vector<NumaNodeId>{NumaNodeId(0), NumaNodeId(5)}));
+  EXPECT_EQ(arenas.bytes(), 2 * kHugePageBytes);
+  for (size_t i = 0; i < at.size(); ++i) {
+    EXPECT_EQ(arenas.NodeOf(at[i]), NumaNodeId(i % 2 == 0 ? 0 : 5));
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(at[i]) % kFalseSharingBytes, 0u);
+    for (size_t other = 0; other < i; ++other)
+      EXPECT_TRUE(at[i] + 100 * i < at[other] || at[other] + 100 * other < at[i]);
+    std::fill_n(at[i], 100 * i + 1, std::byte{1});
+  }
+  EXPECT_EQ(NodeArenas().bytes(), 0u);
+  EXPECT_TRUE(NodeArenas([](auto&&) {}).nodes().empty());
+}
+
 }  // namespace
 }  // namespace larder::topology
