@@ -21,6 +21,7 @@ struct Machine {
   const char* description;
   std::set<int> hidden;  // CPUs
   size_t threads;        // that it has
+  friend void PrintTo(const Machine& machine, std::ostream* out) { *out << machine.name; }
 };
 
 const std::vector<Machine>& Machines() {
