@@ -84,8 +84,9 @@ else()
   set(larder_quick_folders)
   set(larder_busy_folders)
 endif()
-# Tests that run for longer than their compilation.
+# Tests that run for longer than their compilation, and those that take longest with sanitizers.
 set(larder_busy_tests pipeline/scheduler serving/answer)
+set(larder_long_tests pipeline/engine pipeline/scheduler model/reference serving/answer)
 # What runs once, at the start or for a person: -O1 compiles it in two thirds of -O3's time (28 s
 # instead of 43 for a bundle of node/).
 set(larder_cold_folders node pipeline/manifest pipeline/plan)
@@ -153,7 +154,7 @@ function(larder_folder path)
     if(LARDER_SANITIZE)  # a process for each test costs minutes of starts
       add_test(NAME ${test_prefix} COMMAND ${name}_test --gtest_brief=1)
       set_tests_properties(${test_prefix} PROPERTIES TIMEOUT 900)
-      if(path IN_LIST larder_busy_tests)
+      if(path IN_LIST larder_long_tests)
         set_tests_properties(${test_prefix} PROPERTIES COST 120)  # begins early
       endif()
     else()
