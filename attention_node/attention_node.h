@@ -35,9 +35,7 @@ struct AttentionNodeOptions {
   // Each thread's scratch memory lies on its node, the KV and the tables on the first one's. Empty:
   // anywhere.
   std::vector<NumaNodeId> node_of_thread = {};
-  NumaNodeId node(size_t thread = 0) const {
-    return node_of_thread.empty() ? NumaNodeId{} : node_of_thread.at(thread);
-  }
+  NumaNodeId node(size_t thread = 0) const { return NodeOf(node_of_thread, thread); }
   size_t halves = 1;  // parts of a micro-batch that are worked on at once, each with flags of its
                       // own
   // How the waiters of the steps' signals wait: this socket's own threads, and the threads that

@@ -56,14 +56,13 @@ StateLayers::StateLayers(const model::ModelConfig& config, const model::GgufFile
   if (bytes == 0) return;
   for (const size_t kind : config.OwnKinds())
     bytes += 2 * Placed(config.kinds[kind].recurrence.key_size);
-  const auto node = [&](size_t thread) {
-    return options.node_of_thread.empty() ? NumaNodeId{} : options.node_of_thread.at(thread);
-  };
-  arena_ = topology::Arena(bytes, node(0));
+  arena_ = topology::Arena(bytes, NodeOf(options.node_of_thread, 0));
   scratch_.resize(options.threads);
   scratch_arenas_ = topology::NodeArenas([&](auto&& take) {
     for (size_t t = 0; t < options.threads; ++t) {
-      const auto floats = [&](size_t n) { return reinterpret_cast<float*>(take(node(t), n)); };
+      const auto floats = [&](size_t n) {
+        return reinterpret_cast<float*>(take(NodeOf(options.node_of_thread, t), n));
+      };
       scratch_[t] = {floats(Placed(kStateTokens * keys)), floats(Placed(kStateTokens * values))};
     }
   });

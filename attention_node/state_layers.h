@@ -15,6 +15,11 @@
 
 namespace larder::attention_node {
 
+// Where a thread's memory lies. Empty: anywhere.
+inline NumaNodeId NodeOf(const std::vector<NumaNodeId>& node_of_thread, size_t thread) {
+  return node_of_thread.empty() ? NumaNodeId{} : node_of_thread.at(thread);
+}
+
 struct StateLayersOptions {
   kernels::Isa isa;
   size_t threads = 1;
