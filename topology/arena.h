@@ -90,7 +90,7 @@ class NodeArenas {
   // that node, on lines that no other part touches, zero when first touched; null while it counts.
   // Throws Error.
   template <typename LayOut>
-  explicit NodeArenas(LayOut&& lay_out) {
+  explicit NodeArenas(const LayOut& lay_out) {
     std::map<NumaNodeId, size_t> bytes;
     lay_out([&](NumaNodeId node, size_t n) -> std::byte* {
       bytes[node] += RoundUp(n, kFalseSharingBytes);
