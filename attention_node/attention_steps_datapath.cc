@@ -312,8 +312,10 @@ void AttentionStep(const void* operand, void* batch) {
     tile.end_chunk = ends_here ? tile.first_chunk() + end.chunk : tile.chunks();
     if (!tile.split()) {
       const uint32_t whole_rows = end.head == head ? end.row : rows.rows;
+      // Of rows whose logits are wanted, some may be missing between two of a slot.
       while (tile.rows < tile_rows && m + tile.rows < whole_rows &&
-             rows.slot[m + tile.rows] == tile.slot)
+             rows.slot[m + tile.rows] == tile.slot &&
+             rows.position[m + tile.rows] == tile.position + tile.rows)
         ++tile.rows;
       tile.end_chunk = tile.chunks();
     }

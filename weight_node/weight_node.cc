@@ -409,13 +409,15 @@ void WeightNode::AddKeep(size_t thread, size_t layer, ProgramForm form, Steps& s
       keep(activations_.ffn.data, activations_.ffn.stride_bytes, sizeof(kernels::ActBlock),
            {units.begin, units.end});
   }
-  // What the thread's units of a layer input's gate read.
-  for (const PanelExtent& extent : Work(form, thread, layer, PanelMatrix::kInputGate)) {
-    if (extent.panels.count() == 0) continue;
-    const FloatRows inputs = InputsOf(layer);
-    keep(inputs.data, inputs.stride_bytes(), sizeof(float),
-         {extent.panels.begin * kernels::kBlock,
-          std::min<size_t>(config_.input_size, extent.panels.end * kernels::kBlock)});
+  // What the thread's units of the gates of layer inputs read from here on.
+  for (size_t later = layer; later < config_.layers; ++later) {
+    for (const PanelExtent& extent : Work(form, thread, later, PanelMatrix::kInputGate)) {
+      if (extent.panels.count() == 0) continue;
+      const FloatRows inputs = InputsOf(later);
+      keep(inputs.data, inputs.stride_bytes(), sizeof(float),
+           {extent.panels.begin * kernels::kBlock,
+            std::min<size_t>(config_.input_size, extent.panels.end * kernels::kBlock)});
+    }
   }
   if (config_.layer(layer).latent.any()) {
     AddValueUp(thread, layer, form, true, steps);
@@ -430,7 +432,7 @@ void WeightNode::AddAfterAttention(size_t thread, size_t layer, ProgramForm form
     const bool is_o = op.kind == model::OpKind::kO, latent = config_.layer(layer).latent.any();
     if (is_o && latent && !kept) AddValueUp(thread, layer, form, false, steps);
     if (is_o && (latent || !kept)) AddQuantizeAttended(thread, layer, form, false, steps);
-    AddOp(thread, layer, form, half, op, steps);
+    AddOp(thread, layer, form, half, op, false, steps);
   }
 }
 
@@ -468,7 +470,7 @@ kernels::GateFn WeightNode::GateOf(size_t layer) const {
 }
 
 void WeightNode::AddOp(size_t thread, size_t layer, ProgramForm form, size_t half,
-                       const model::LayerOp& op, Steps& steps) {
+                       const model::LayerOp& op, bool logit_rows, Steps& steps) {
   const LayerShard& shard = shards_[thread]->layers()[layer];
   switch (op.kind) {
     case model::OpKind::kNorm:
@@ -493,7 +495,7 @@ void WeightNode::AddOp(size_t thread, size_t layer, ProgramForm form, size_t hal
       return AddInputGate(thread, layer, form, steps);
     case model::OpKind::kGate:
       if (config_.layer(layer).experts.count != 0) return AddExperts(thread, layer, form, steps);
-      return AddGate(thread, layer, form, half, false, steps);
+      return AddGate(thread, layer, form, half, logit_rows, steps);
     case model::OpKind::kQkv:        // needs the caller's flags: AddBeforeAttention
     case model::OpKind::kAttention:  // these are attention_node's
     case model::OpKind::kDeltaRule:

@@ -84,17 +84,14 @@ class WeightNode {
   void AddSend(size_t thread, ProgramForm, bool logit_rows, Steps&);
   // Adds the layer's operations (model::LayerSpec) up to attention. ready(group) returns the flag
   // to signal when this thread's rows of that KV head's group are done, or null. half: number of
-  // the micro-batch's half, below options.halves. kept: AddKeep follows behind attention.
+  // the micro-batch's half, below options.halves. keeps: AddKeep follows behind attention, so that
+  // what attention and memory don't need is of the logit rows alone.
   template <typename Ready>
-  void AddBeforeAttention(size_t thread, size_t layer, ProgramForm form, size_t half, bool kept,
+  void AddBeforeAttention(size_t thread, size_t layer, ProgramForm form, size_t half, bool keeps,
                           Steps& steps, Ready ready) {
     for (const model::LayerOp& op : config_.layer(layer).BeforeAttention()) {
-      if (op.kind == model::OpKind::kGate && config_.layer(layer).experts.count == 0) {
-        AddGate(thread, layer, form, half, kept, steps);
-        continue;
-      }
       if (op.kind != model::OpKind::kQkv) {
-        AddOp(thread, layer, form, half, op, steps);
+        AddOp(thread, layer, form, half, op, keeps, steps);
         continue;
       }
       const std::vector<QkvPart> parts =
@@ -118,9 +115,9 @@ class WeightNode {
       if (latent) AddLatent(thread, layer, form, flags, steps);
     }
   }
-  // For the last layer, after whose attention only the logit rows are needed: moves these rows to
-  // the beginning of the buffers. The following steps get a BatchRows of these rows alone. Goes
-  // before AddAfterAttention(kept).
+  // For the layer after whose attention only the logit rows are needed: moves these rows to the
+  // beginning of the others in the buffers. The following steps get a BatchRows of these rows
+  // alone. Goes before AddAfterAttention(kept).
   void AddKeep(size_t thread, size_t layer, ProgramForm, Steps&);
   void AddAfterAttention(size_t thread, size_t layer, ProgramForm, size_t half, bool kept, Steps&);
   void AddLmHead(size_t thread, ProgramForm, Steps&);
@@ -180,7 +177,10 @@ class WeightNode {
   size_t MostDownColumns() const;
   // Makes rows for the sums of later parts of panels.
   void MakePartRows(const WeightNodeOptions&);
-  void AddOp(size_t thread, size_t layer, ProgramForm, size_t half, const model::LayerOp&, Steps&);
+  // logit_rows: only these go on behind attention; an operation that attention doesn't need is of
+  // them alone.
+  void AddOp(size_t thread, size_t layer, ProgramForm, size_t half, const model::LayerOp&,
+             bool logit_rows, Steps&);
   // Quantises the heads' outputs for O.
   void AddQuantizeAttended(size_t thread, size_t layer, ProgramForm, bool logit_rows, Steps&);
   // The normalised and quantised residual: a thread's own, or the one that all share.

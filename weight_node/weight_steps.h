@@ -152,7 +152,7 @@ struct RowNormOperand {
 void RowNormStep(const void* operand, void* batch);
 
 // y of each head = its panels * quantise(x of the head): products of one matrix whose heads have
-// inputs of their own. logit_rows: x of the rows whose logits are wanted, y from row 0 on.
+// inputs of their own. logit_rows: x of the rows whose logits are wanted, y from the first row on.
 struct HeadProductOperand {
   const kernels::Gemm* gemm;
   const kernels::Elementwise* elementwise;
@@ -189,7 +189,7 @@ struct KeepOperand {
 };
 void KeepStep(const void* operand, void* batch);
 
-// out[m] = quantise(x[m]). logit_rows: as NormOperand.
+// out[m] = quantise(x[m]). logit_rows: as HeadProductOperand.
 struct QuantizeOperand {
   const kernels::Elementwise* elementwise;
   FloatRows x;

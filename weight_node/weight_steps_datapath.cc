@@ -24,10 +24,9 @@ inline ActBlock* ActRow(const ActRows& rows, size_t m) {
   return reinterpret_cast<ActBlock*>(rows.row(m));
 }
 
-// Logits, and the rows that lead to them, start at the buffers' beginning, whichever part of a
-// micro-batch runs.
-inline uint32_t FirstRow(const BatchRows& rows, bool logit_rows) {
-  return logit_rows ? 0 : rows.first_row;
+// The row of the buffers that is the m-th of the rows, or of those whose logits are wanted.
+inline uint32_t RowAt(const BatchRows& rows, bool logit_rows, uint32_t m) {
+  return logit_rows ? rows.logit_row[m] : rows.first_row + m;
 }
 
 inline Range<uint32_t> RowsOf(uint32_t rows, const RowShare& share) {
@@ -107,7 +106,7 @@ void SendStep(const void* operand, void* batch) {
   const auto& rows = *static_cast<const BatchRows*>(batch);
   const uint32_t n = op.logit_rows ? rows.logit_rows : rows.rows;
   for (uint32_t m = 0; m < n; ++m) {
-    const float* x = op.x.row(op.logit_rows ? rows.logit_row[m] : m);
+    const float* x = op.x.row(RowAt(rows, op.logit_rows, m));
     std::copy_n(x + op.first, op.count, rows.sending + m * op.row_floats + op.at + op.first);
   }
 }
@@ -118,14 +117,13 @@ void NormStep(const void* operand, void* batch) {
   const bool logit_rows = op.planes != nullptr;
   if (logit_rows && !rows.lm_head) return;
   const auto [begin, end] = RowsOf(logit_rows ? rows.logit_rows : rows.rows, op.share);
-  const uint32_t first = FirstRow(rows, logit_rows);
+  const uint32_t first = rows.first_row;
   const float* x[kernels::kNormRows];
   float* normed[kernels::kNormRows];
   for (size_t i = 0; i < kernels::kNormRows; ++i) normed[i] = op.scratch + i * op.n;
   for (uint32_t m = begin; m < end;) {
     const uint32_t count = std::min<uint32_t>(end - m, kernels::kNormRows);
-    for (uint32_t i = 0; i < count; ++i)
-      x[i] = op.x.row(logit_rows ? rows.logit_row[m + i] : first + m + i);
+    for (uint32_t i = 0; i < count; ++i) x[i] = op.x.row(RowAt(rows, logit_rows, m + i));
     op.norms(x, op.weight, normed, count, op.n, op.epsilon);
     EndLap(StepKind::kNorm);
     if (op.router != nullptr) {
@@ -253,7 +251,7 @@ void HeadProductStep(const void* operand, void* batch) {
   const auto& op = *static_cast<const HeadProductOperand*>(operand);
   const auto& rows = *static_cast<const BatchRows*>(batch);
   const uint32_t n_rows = op.logit_rows ? rows.logit_rows : rows.rows;
-  const uint32_t first = FirstRow(rows, op.logit_rows);
+  const uint32_t first = rows.first_row;
   const size_t panel_bytes = op.gemm->shape().panel.bytes(), end = op.first_panel + op.n_panels;
   const size_t of_head = CeilDiv(op.outputs, kernels::kPanelRows);
   const bool whole = op.outputs % kernels::kPanelRows == 0;
@@ -266,7 +264,7 @@ void HeadProductStep(const void* operand, void* batch) {
     for (uint32_t begin = 0; begin < n_rows; begin += kHeadRows) {
       const uint32_t count = std::min<uint32_t>(n_rows - begin, kHeadRows);
       for (uint32_t i = 0; i < count; ++i) {
-        const uint32_t m = op.logit_rows ? rows.logit_row[begin + i] : first + begin + i;
+        const uint32_t m = RowAt(rows, op.logit_rows, begin + i);
         op.elementwise->quantize(op.x.row(m) + head * op.x_stride, ActRow(op.act, i), op.inputs);
       }
       const auto to = [&](uint32_t i) {
@@ -299,9 +297,9 @@ void KeepStep(const void* operand, void* batch) {
   const auto& op = *static_cast<const KeepOperand*>(operand);
   const auto& rows = *static_cast<const BatchRows*>(batch);
   for (uint32_t m = 0; m < rows.logit_rows; ++m) {
-    const uint32_t from = rows.logit_row[m];  // ascending, so m or later
+    const uint32_t from = RowAt(rows, true, m), to = rows.first_row + m;
     const auto at = [&](uint32_t row) { return op.rows + row * op.stride_bytes + op.first; };
-    if (from != m) std::copy_n(at(from), op.count, at(m));
+    if (from != to) std::copy_n(at(from), op.count, at(to));  // ascending, so from a later row
   }
 }
 
@@ -309,10 +307,9 @@ void QuantizeStep(const void* operand, void* batch) {
   const auto& op = *static_cast<const QuantizeOperand*>(operand);
   const auto& rows = *static_cast<const BatchRows*>(batch);
   const auto [begin, end] = RowsOf(op.logit_rows ? rows.logit_rows : rows.rows, op.share);
-  const uint32_t first = FirstRow(rows, op.logit_rows);
   for (uint32_t m = begin; m < end; ++m) {
-    const float* x = op.x.row(op.logit_rows ? rows.logit_row[m] : first + m);
-    op.elementwise->quantize(x, ActRow(op.out, first + m), op.n);
+    const float* x = op.x.row(RowAt(rows, op.logit_rows, m));
+    op.elementwise->quantize(x, ActRow(op.out, rows.first_row + m), op.n);
   }
 }
 
@@ -320,7 +317,7 @@ void GroupNormStep(const void* operand, void* batch) {
   const auto& op = *static_cast<const GroupNormOperand*>(operand);
   const auto& rows = *static_cast<const BatchRows*>(batch);
   const auto [begin, end] = RowsOf(op.logit_rows ? rows.logit_rows : rows.rows, op.share);
-  const uint32_t first = FirstRow(rows, op.logit_rows);
+  const uint32_t first = rows.first_row;
   const size_t of_group = op.n / op.groups;
   const float* x[kernels::kNormRows];
   float* normed[kernels::kNormRows];
@@ -328,7 +325,7 @@ void GroupNormStep(const void* operand, void* batch) {
     const uint32_t count = std::min<uint32_t>(end - m, kernels::kNormRows);
     for (size_t g = 0; g < op.n; g += of_group) {
       for (uint32_t i = 0; i < count; ++i) {
-        x[i] = op.x.row(op.logit_rows ? rows.logit_row[m + i] : first + m + i) + op.first + g;
+        x[i] = op.x.row(RowAt(rows, op.logit_rows, m + i)) + op.first + g;
         normed[i] = op.scratch + i * op.n + g;
       }
       op.elementwise->rms_norms(x, op.weight + g, normed, count, of_group, op.epsilon);

@@ -431,6 +431,12 @@ size_t ModelConfig::layers_together() const {
   return kind_of.size() - first;
 }
 
+size_t ModelConfig::last_storing() const {
+  size_t last = layers - 1;
+  while (last > 0 && layer(last).kv_of) --last;
+  return last;
+}
+
 bool ModelConfig::recurrent() const { return std::ranges::any_of(kinds, &LayerSpec::recurrent); }
 
 uint64_t ModelConfig::parameters() const {

@@ -99,6 +99,9 @@ struct ModelConfig {
   // How many of the whole model's last layers belong together, as later ones attend to the keys and
   // values of the first of them; else 1.
   size_t layers_together() const;
+  // The last of the config's own layers that stores keys, values or a state of its own: of rows
+  // that nobody reads, what lies behind need not be computed.
+  size_t last_storing() const;
   bool recurrent() const;  // whether one of the whole model's layers is
   // The config's first layer with attention; without one, its first layer.
   const LayerSpec& FirstWithAttention() const;

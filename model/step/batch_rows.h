@@ -17,7 +17,7 @@ struct BatchRows {
   const SlotId* slot = nullptr;    // [rows]; rows of one slot are adjacent, in ascending position
   const uint32_t* position = nullptr;  // [rows]
   uint32_t logit_rows = 0;             // rows whose next-token logits, or hidden states, are wanted
-  const uint32_t* logit_row = nullptr;  // [logit_rows], ascending indices into rows
+  const uint32_t* logit_row = nullptr;  // [logit_rows]: which rows of the buffers, ascending
   bool lm_head = true;      // false: only the hidden states of the logit rows are wanted
   uint32_t kv_updates = 0;  // changes to the KV table that come before the rows
   const KvUpdate* kv_update = nullptr;  // [kv_updates]

@@ -73,7 +73,8 @@ TEST_F(EngineSeparatedTest, WeightThreadsMeetThreeTimesALayer) {
            engine->stage().steps(weight_node::ProgramForm::kFewRows, t, halves)) {
         if (step.kind == static_cast<uint16_t>(model::StepKind::kEmbed)) continue;
         if (step.kind == static_cast<uint16_t>(model::StepKind::kLmHead)) continue;
-        const std::pair<int, int> at(halves == 1 ? 0 : step.part, step.layer);
+        // Behind the last attention a half's part is another one, of logit rows alone.
+        const std::pair<int, int> at(step.part % (1 + kHalves), step.layer);
         barriers[at] += step.barrier;
         waits[at] += step.wait_count > 0;
       }

@@ -165,7 +165,8 @@ inline model::SynthOptions AwkwardModel() {
 }
 
 // Micro-batches of slot 0 that go on where the one before ended, cut where the caller says. The
-// first, the middle and the last row of each want logits, which must be the baseline's.
+// wanted rows of each, else the first, the middle and the last one, want logits, which must be the
+// baseline's.
 class CutMicroBatches {
  public:
   // tokens: of one sequence; baseline: [tokens][vocab]. All must outlive it.
@@ -180,13 +181,13 @@ class CutMicroBatches {
   }
   size_t done() const { return done_; }  // rows
 
-  void Run(uint32_t rows, uint32_t first_half) {
-    const std::vector<uint32_t> wanted = {0, rows / 2, rows - 1};
+  void Run(uint32_t rows, uint32_t first_half) { Run(rows, first_half, {0, rows / 2, rows - 1}); }
+  void Run(uint32_t rows, uint32_t first_half, const std::vector<uint32_t>& wanted) {
     model::BatchRows batch{.rows = rows,
                            .token = tokens_.data() + done_,
                            .slot = slots_.data(),
                            .position = positions_.data() + done_,
-                           .logit_rows = 3,
+                           .logit_rows = static_cast<uint32_t>(wanted.size()),
                            .logit_row = wanted.data()};
     stage_.Execute(batch, first_half);
     for (size_t i = 0; i < wanted.size(); ++i) {

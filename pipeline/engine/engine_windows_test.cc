@@ -118,6 +118,29 @@ TEST_P(EngineWindowsOf, SocketsAndHalvesDoNotMatter) {
   }
 }
 
+// Behind the last layer that stores keys and values only the rows go on whose logits are wanted:
+// none, some of a slot with others between them, all of one half.
+TEST_P(EngineWindowsOf, WhichRowsWantLogitsDoesNotMatter) {
+  const auto tokens = TestTokens(kLength, kVocabulary);
+  for (const TestEngineOptions& options :
+       {TestEngineOptions{.threads = 1, .max_batch_tokens = 256},
+        TestEngineOptions{.threads = 3, .max_batch_tokens = 256},
+        TestEngineOptions{.threads = 2, .max_batch_tokens = 256, .attention = {{2, 1}}}}) {
+    auto engine = MakeEngine(model_.file(), options);
+    CutMicroBatches batches(engine->stage(), tokens, baseline_);
+    const uint32_t half = options.attention.empty() ? 0 : 60;
+    batches.Run(100, half, {});
+    batches.Run(100, half, {99});
+    batches.Run(100, half, {0, 1, 2, 4, 5, 50, 61, 62, 98});
+    batches.Run(20, 0, {});
+    batches.Run(20, half == 0 ? 0 : 7, {3, 4, 6});
+    batches.Run(20, half == 0 ? 0 : 7, {8, 19});
+    batches.Run(100, 0, {0, 7, 8, 99});
+    batches.Run(240, 0, {239});
+    ASSERT_EQ(batches.done(), tokens.size());
+  }
+}
+
 TEST_P(EngineWindowsOf, StagesDoNotMatter) {
   const size_t layers = model::ReadModelConfig(*model_.file()).layers;
   for (const std::vector<TestStage>& stages : std::vector<std::vector<TestStage>>{

@@ -281,11 +281,13 @@ class HostileWeights {
                  .base_epoch = epoch,
                  .halves = 1,
                  .kv_updates = 2,
-                 .half = {{.rows = kRows, .first_row = 0}, {}}};
+                 .half = {{.rows = kRows, .first_row = 0, .kept = 2, .first_kept = 0}, {}}};
       for (uint32_t m = 0; m < kRows; ++m) {
         message.slot()[m] = SlotId(m < kRows / 2 ? 0 : 1);
         message.position(max_batch_tokens)[m] = m % (kRows / 2);
       }
+      message.kept_row(max_batch_tokens)[0] = kRows / 2 - 1;
+      message.kept_row(max_batch_tokens)[1] = kRows - 1;
       message.kv_update(max_batch_tokens)[0] = {SlotId(0), 0, 1, 0, 0};
       message.kv_update(max_batch_tokens)[1] = {SlotId(1), 0, 0, 1, 3};
       std::unique_ptr<Flipper> flipper;
@@ -320,7 +322,11 @@ TEST(HostileWeightSocket, AnAttentionSocketUsesNothingThatThePeerCanStillChange)
   for (int round = 0; round < 30; ++round) {
     const uint32_t hostile = kHostile[static_cast<size_t>(round) % std::size(kHostile)];
     weights.Talk(10, [&](FrameMessage& message) -> std::vector<Flipper::Word> {
-      switch (round % 7) {
+      switch (round % 8) {
+        case 7:
+          return {{&message.half[0].kept, 2, hostile},
+                  {&message.half[0].first_kept, 0, hostile},
+                  {&message.kept_row(max_batch_tokens)[1], HostileWeights::kRows - 1, hostile}};
         case 5:
           return {{&message.kv_updates, 2, hostile}};
         case 6:
@@ -369,6 +375,13 @@ TEST(HostileWeightSocket, AWrongMessageIsAnErrorAndNoAbort) {
       {"more rows than there is room for", [=](FrameMessage& m) { m.half[0].rows = rows + 1; }},
       {"more rows than there is room for",
        [=](FrameMessage& m) { m.half[0].first_row = rows - 5; }},
+      {"more rows than there is room for",
+       [](FrameMessage& m) { m.half[0].kept = HostileWeights::kRows + 1; }},
+      {"more rows than there is room for", [=](FrameMessage& m) { m.half[0].first_kept = rows; }},
+      {"rows with logits out of order",
+       [=](FrameMessage& m) { m.kept_row(max_batch_tokens)[1] = HostileWeights::kRows; }},
+      {"rows with logits out of order",
+       [=](FrameMessage& m) { m.kept_row(max_batch_tokens)[1] = HostileWeights::kRows / 2 - 1; }},
       {"a slot that does not exist", [](FrameMessage& m) { m.slot()[1] = SlotId(2); }},
       {"a slot that does not exist", [](FrameMessage& m) { m.slot()[1] = SlotId(-1); }},
       {"a position beyond the context",

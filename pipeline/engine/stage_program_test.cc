@@ -89,6 +89,33 @@ TEST(StageProgramTest, BarriersMatchOnAllThreads) {
   }
 }
 
+// The last five of twelve layers have the keys and values of layers before them.
+TEST(StageProgramTest, SharedKeysAndValuesAreOfLogitRowsAlone) {
+  model::SynthOptions options = SmallModel(2);
+  options.shape.architecture = "gemma4";
+  options.shape.layers = 12;
+  options.shape.window = 32;
+  options.shape.input_size = 32;
+  options.shape.shared_kv = 5;
+  const TestModel model(options);
+  auto engine = MakeEngine(model.file(), {.threads = 2});
+  for (const auto form :
+       {weight_node::ProgramForm::kFewRows, weight_node::ProgramForm::kManyRows}) {
+    for (size_t t = 0; t < 2; ++t) {
+      std::map<bool, size_t> of_all;
+      for (const auto& step : engine->stage().steps(form, t)) {
+        if (step.layer == 6 || step.kind == static_cast<uint16_t>(model::StepKind::kEmbed))
+          continue;  // in the last one that stores something, rows are dropped
+        const bool stores = step.layer < 6;
+        EXPECT_EQ(step.part == 0, stores) << "layer " << step.layer << ", kind " << step.kind;
+        ++of_all[stores];
+      }
+      EXPECT_GT(of_all[true], 20u);
+      EXPECT_GT(of_all[false], 20u);
+    }
+  }
+}
+
 TEST(StageProgramTest, AThreadThatOwnsItsHeadsWaitsForNobody) {
   const TestModel model(SmallModel(4));
   auto engine = MakeEngine(model.file(), {.threads = 2});  // two whole KV heads per thread

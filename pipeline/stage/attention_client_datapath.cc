@@ -76,13 +76,14 @@ void AttentionClient::Send(const model::BatchRows& frame, uint32_t first_half,
   halves_.store(halves, std::memory_order_relaxed);
   const uint32_t ends[kHalves] = {halves == 1 ? frame.rows : first_half, frame.rows};
   uint32_t next[kHalves] = {0, first_half};  // [half]: the first row that has no socket yet
+  uint32_t next_kept[kHalves] = {0, 0};      // [half]: kept rows that have one
   for (AttentionId socket(0); socket.index() < plan_.attention.size(); ++socket) {
     FrameMessage& message = BeginMessage(socket, FrameMessage::Kind::kRows, base_epoch);
     message.halves = halves;
     const SlotId first_slot = plan_.attention[socket.index()].first_slot;
     const SlotId end_slot = plan_.attention[socket.index()].end_slot();
     const auto first_chunk = static_cast<uint32_t>(plan_.attention[socket.index()].first_chunk);
-    uint32_t rows = 0;
+    uint32_t rows = 0, kept_rows = 0;
     for (uint32_t h = 0; h < halves; ++h) {
       uint32_t& row = next[h];
       const uint32_t first_row = row;
@@ -90,7 +91,17 @@ void AttentionClient::Send(const model::BatchRows& frame, uint32_t first_half,
         message.slot()[rows] = SlotId(frame.slot[row].value - first_slot.value);
         message.position(max_batch_tokens)[rows] = frame.position[row];
       }
-      message.half[h] = {.rows = row - first_row, .first_row = first_row};
+      const auto* const kept =
+          std::lower_bound(frame.logit_row, frame.logit_row + frame.logit_rows, first_row);
+      const auto* const end = std::lower_bound(kept, frame.logit_row + frame.logit_rows, row);
+      const auto count = static_cast<uint32_t>(end - kept);
+      std::copy_n(kept, count, message.kept_row(max_batch_tokens) + kept_rows);
+      kept_rows += count;
+      message.half[h] = {.rows = row - first_row,
+                         .first_row = first_row,
+                         .kept = count,
+                         .first_kept = (h == 0 ? 0 : first_half) + next_kept[h]};
+      next_kept[h] += count;
     }
     for (uint32_t i = 0; i < frame.kv_updates; ++i) {
       model::KvUpdate update = frame.kv_update[i];

@@ -119,6 +119,7 @@ AttentionSocket::AttentionSocket(const StagePlan& plan, AttentionId index,
       waits_(waits),
       wait_(waits.attention.at(index.index())),
       rows_(RowsOf(plan, plan.attention.at(index.index()))),
+      kept_rows_(plan.options.capacity.max_batch_tokens),
       exchange_(exchange) {
   threadpool::Pool::TicksPerSecond();  // the first call measures it, so it is made before there are
                                        // frames
@@ -189,7 +190,8 @@ void AttentionSocket::BuildPrograms(const Exchange& exchange, size_t halves) {
     threadpool::ProgramBuilder steps;
     for (size_t layer = 0; layer < plan_.config.layers; ++layer) {
       for (size_t half = 0; half < halves; ++half) {
-        steps.SetPart(static_cast<uint8_t>(half));
+        const bool kept = layer > plan_.config.last_storing();
+        steps.SetPart(static_cast<uint8_t>(kept ? kHalves + half : half));
         node_->AddLayer(
             t, layer, half, steps,
             [&](size_t head) {
@@ -201,7 +203,7 @@ void AttentionSocket::BuildPrograms(const Exchange& exchange, size_t halves) {
     }
     all[t] = steps.Take();
     for (const Step& step : all[t]) {
-      if (step.part == 1 && step.signal != nullptr) second_half_.push_back(step.signal);
+      if (step.part % kHalves == 1 && step.signal != nullptr) second_half_.push_back(step.signal);
     }
     programs_[halves - 1].push_back({all[t].data(), static_cast<uint32_t>(all[t].size())});
   }

@@ -12,6 +12,7 @@
 #include "attention_node/attention_node.h"
 #include "model/gguf/gguf.h"
 #include "model/step/batch_rows.h"
+#include "model/step/kept_rows.h"
 #include "pipeline/kv/kv_order.h"
 #include "pipeline/kv_store/kv_part.h"
 #include "pipeline/plan/socket_waits.h"
@@ -54,7 +55,8 @@ class AttentionSocket {
   const char* Run(SocketStatus& status);
   const char* TakeOrders(const std::byte* message);
   void ReportKv();
-  const char* TakeFrame(const std::byte* message, model::BatchRows (&halves)[kHalves],
+  // parts: the halves, then the rows of each that are kept.
+  const char* TakeFrame(const std::byte* message, model::BatchRows (&parts)[2 * kHalves],
                         uint32_t* rows);
 
   const StagePlan& plan_;
@@ -70,6 +72,7 @@ class AttentionSocket {
   // time.
   FrameMessage message_{};
   RowsCopy rows_;
+  model::KeptRows kept_rows_;
   const Exchange& exchange_;
   // State of the current micro-batch, for Hangs(); relaxed. Written once a micro-batch, read once a
   // second by the watch.

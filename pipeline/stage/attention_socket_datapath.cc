@@ -11,32 +11,47 @@ namespace larder::pipeline::inline stage {
 // A message is untrusted, since its sender can write its memory at any time: message_ and rows_ are
 // copies that are checked here, once.
 const char* AttentionSocket::TakeFrame(const std::byte* message,
-                                       model::BatchRows (&halves)[kHalves], uint32_t* rows) {
+                                       model::BatchRows (&parts)[2 * kHalves], uint32_t* rows) {
   if (message_.halves != 1 && message_.halves != kHalves)
     return "a frame of an impossible number of halves";
   if (message_.base_epoch != pool_->next_base_epoch())
     return "a frame of another epoch than expected";
   const auto max_batch_tokens = static_cast<uint32_t>(plan_.options.capacity.max_batch_tokens);
   *rows = 0;
+  uint32_t kept = 0;
   for (uint32_t h = 0; h < message_.halves; ++h) {
     const FrameMessage::Half half = message_.half[h];
-    if (half.rows > max_batch_tokens - *rows || half.first_row > max_batch_tokens - half.rows)
+    if (half.rows > max_batch_tokens - *rows || half.first_row > max_batch_tokens - half.rows ||
+        half.kept > half.rows || half.first_kept > max_batch_tokens - half.kept)
       return "a frame of more rows than there is room for";
-    halves[h].rows = half.rows;
-    halves[h].first_row = half.first_row;
-    halves[h].slot = rows_.slot() + *rows;
-    halves[h].position = rows_.position() + *rows;
+    model::BatchRows& part = parts[h];
+    part.rows = half.rows;
+    part.first_row = half.first_row;
+    part.slot = rows_.slot() + *rows;
+    part.position = rows_.position() + *rows;
+    part.logit_rows = half.kept;
+    part.logit_row = rows_.kept_row() + kept;
     *rows += half.rows;
+    kept += half.kept;
   }
   const auto* sent = reinterpret_cast<const FrameMessage*>(message);
-  halves[0].kv_updates = message_.kv_updates;  // each layer's first half makes the copies of both
-  halves[0].kv_update = rows_.kv_update();
-  return rows_.Take({.rows = *rows,
-                     .first_half = message_.halves > 1 ? message_.half[0].rows : 0,
-                     .kv_updates = message_.kv_updates,
-                     .slot = sent->slot(),
-                     .position = sent->position(max_batch_tokens),
-                     .kv_update = sent->kv_update(max_batch_tokens)});
+  parts[0].kv_updates = message_.kv_updates;  // each layer's first half makes the copies of both
+  parts[0].kv_update = rows_.kv_update();
+  if (const char* wrong = rows_.Take({.rows = *rows,
+                                      .first_half = message_.halves > 1 ? message_.half[0].rows : 0,
+                                      .kept = kept,
+                                      .kv_updates = message_.kv_updates,
+                                      .slot = sent->slot(),
+                                      .position = sent->position(max_batch_tokens),
+                                      .kept_row = sent->kept_row(max_batch_tokens),
+                                      .kv_update = sent->kv_update(max_batch_tokens)}))
+    return wrong;
+  kept_rows_.Clear();
+  for (uint32_t h = 0; h < message_.halves; ++h) {
+    if (const char* wrong = CheckKept(parts[h])) return wrong;
+    parts[kHalves + h] = kept_rows_.Take(parts[h], message_.half[h].first_kept);
+  }
+  return nullptr;
 }
 
 const char* AttentionSocket::TakeOrders(const std::byte* message) {
@@ -82,10 +97,10 @@ const char* AttentionSocket::Run(SocketStatus& status) {
       SocketStatus::Add(status.frames_finished, 1);
       return nullptr;
     }
-    model::BatchRows halves[kHalves];
+    model::BatchRows batch_parts[2 * kHalves];
     uint32_t rows = 0;
     const char* wrong = message_.kind == FrameMessage::Kind::kRows
-                            ? TakeFrame(received.bytes, halves, &rows)
+                            ? TakeFrame(received.bytes, batch_parts, &rows)
                             : "a message of an unknown kind";
     if (wrong != nullptr) {
       SocketStatus::Add(status.wrong_frames, 1);
@@ -97,10 +112,10 @@ const char* AttentionSocket::Run(SocketStatus& status) {
     base_epoch_.store(message_.base_epoch, std::memory_order_relaxed);
     halves_.store(message_.halves, std::memory_order_relaxed);
     SocketStatus::Add(status.frames_started, 1);
-    node_->Map(halves[0]);
+    node_->Map(batch_parts[0]);
     kv_part_->Collect();
     ReportKv();
-    void* const parts[] = {&halves[0], &halves[1]};
+    void* const parts[] = {&batch_parts[0], &batch_parts[1], &batch_parts[2], &batch_parts[3]};
     const uint64_t waited_ns = pool_->waited_ns();
     pool_->Execute(programs_[message_.halves - 1], parts,
                    static_cast<uint32_t>(plan_.config.layers));

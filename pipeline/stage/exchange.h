@@ -110,8 +110,8 @@ struct AttentionReport {
 };
 
 // The message of one frame, weight socket -> attention socket: its rows' slots (in the attention
-// socket's own numbering) and positions, those of the first half first, and its KvUpdates, in the
-// same numbering. Fixed size, for the Plan's max_batch_tokens.
+// socket's own numbering) and positions, those of the first half first, which of them are kept, and
+// its KvUpdates, in the same numbering. Fixed size, for the Plan's max_batch_tokens.
 struct FrameMessage {
   // kOrders: KvOrders, for chunks in the socket's own numbering. kAbandon: all these orders are
   // void. Both are answered like a ping, when that is done.
@@ -122,13 +122,15 @@ struct FrameMessage {
   uint32_t base_epoch;
   uint32_t halves;      // 1: not cut
   uint32_t kv_updates;  // of kRows
+  // kept, first_kept: of layers that only rows with logits pass through, the number of these rows,
+  // and the first one's place in the exchange.
   struct Half {
-    uint32_t rows, first_row;
+    uint32_t rows, first_row, kept, first_kept;
   } half[kHalves];
   uint32_t kv_orders = 0;  // of kOrders; they lie where others have rows
   uint32_t reserved = 0;
   static size_t Bytes(size_t max_batch_tokens) {
-    return RoundUp(sizeof(FrameMessage) + max_batch_tokens * 8 +
+    return RoundUp(sizeof(FrameMessage) + max_batch_tokens * 12 +
                        model::MaxKvUpdates(max_batch_tokens) * sizeof(model::KvUpdate),
                    kCacheLineBytes);
   }
@@ -142,15 +144,22 @@ struct FrameMessage {
   const uint32_t* position(size_t max_batch_tokens) const {
     return reinterpret_cast<const uint32_t*>(slot() + max_batch_tokens);
   }
+  // Which rows are kept, as rows of the exchange, ascending.
+  uint32_t* kept_row(size_t max_batch_tokens) {
+    return position(max_batch_tokens) + max_batch_tokens;
+  }
+  const uint32_t* kept_row(size_t max_batch_tokens) const {
+    return position(max_batch_tokens) + max_batch_tokens;
+  }
   model::KvUpdate* kv_update(size_t max_batch_tokens) {
-    return reinterpret_cast<model::KvUpdate*>(position(max_batch_tokens) + max_batch_tokens);
+    return reinterpret_cast<model::KvUpdate*>(kept_row(max_batch_tokens) + max_batch_tokens);
   }
   const model::KvUpdate* kv_update(size_t max_batch_tokens) const {
-    return reinterpret_cast<const model::KvUpdate*>(position(max_batch_tokens) + max_batch_tokens);
+    return reinterpret_cast<const model::KvUpdate*>(kept_row(max_batch_tokens) + max_batch_tokens);
   }
 };
 static_assert(kKvOrderPlaces * sizeof(KvOrder) <=
               model::MaxKvUpdates(0) * sizeof(model::KvUpdate));  // so a message has room for them
-static_assert(sizeof(FrameMessage) == 40 && std::is_trivially_copyable_v<FrameMessage>);
+static_assert(sizeof(FrameMessage) == 56 && std::is_trivially_copyable_v<FrameMessage>);
 
 }  // namespace larder::pipeline::stage

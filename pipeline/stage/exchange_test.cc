@@ -180,7 +180,9 @@ TEST(FrameMessage, HasRoomForAllRows) {
     EXPECT_EQ(reinterpret_cast<std::byte*>(message->slot()) - begin, sizeof(FrameMessage));
     EXPECT_EQ(reinterpret_cast<std::byte*>(message->position(max_batch_tokens)),
               reinterpret_cast<std::byte*>(message->slot() + max_batch_tokens));
-    EXPECT_EQ(reinterpret_cast<std::byte*>(message->position(max_batch_tokens) + max_batch_tokens),
+    EXPECT_EQ(message->position(max_batch_tokens) + max_batch_tokens,
+              message->kept_row(max_batch_tokens));
+    EXPECT_EQ(reinterpret_cast<std::byte*>(message->kept_row(max_batch_tokens) + max_batch_tokens),
               reinterpret_cast<std::byte*>(message->kv_update(max_batch_tokens)));
     EXPECT_LE(reinterpret_cast<std::byte*>(message->kv_update(max_batch_tokens) +
                                            model::MaxKvUpdates(max_batch_tokens)),

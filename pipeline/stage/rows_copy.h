@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "model/step/batch_rows.h"
 #include "model/step/capacity.h"
 #include "model/step/kv_update.h"
 #include "pipeline/kv/kv_order.h"
@@ -29,15 +30,19 @@ struct RowsShape {
   size_t max_kv_updates() const { return model::MaxKvUpdates(capacity.max_batch_tokens); }
 };
 
+// Null, or what is wrong with the rows of a part whose logits are wanted.
+const char* CheckKept(const model::BatchRows& part);
+
 class RowsCopy {
  public:
   // Rows as they were sent; the numbers are the receiver's own copies.
   struct Sent {
     uint32_t rows = 0;
     uint32_t first_half = 0;  // rows of the first half, at most `rows`; 0: not cut
-    uint32_t kv_updates = 0, kv_orders = 0;
+    uint32_t kept = 0, kv_updates = 0, kv_orders = 0;
     const SlotId* slot = nullptr;                // [rows]
     const uint32_t* position = nullptr;          // [rows]
+    const uint32_t* kept_row = nullptr;          // [kept]
     const model::KvUpdate* kv_update = nullptr;  // [kv_updates]
     const KvOrder* kv_order = nullptr;           // [kv_orders]
   };
@@ -50,6 +55,8 @@ class RowsCopy {
   // Of what Take has copied last.
   const SlotId* slot() const { return slot_.data(); }
   const uint32_t* position() const { return position_.data(); }
+  // Not checked: whoever knows the parts of the micro-batch calls CheckKept for each.
+  const uint32_t* kept_row() const { return kept_row_.data(); }
   const model::KvUpdate* kv_update() const { return kv_update_.data(); }
   std::span<const KvOrder> kv_orders() const { return {kv_order_.data(), kv_orders_}; }
 
@@ -60,7 +67,7 @@ class RowsCopy {
 
   const RowsShape shape_;
   std::vector<SlotId> slot_;
-  std::vector<uint32_t> position_;
+  std::vector<uint32_t> position_, kept_row_;
   std::vector<model::KvUpdate> kv_update_;
   std::vector<KvOrder> kv_order_;
   size_t kv_orders_ = 0;

@@ -14,10 +14,21 @@ void Copy(std::vector<T>& to, const T* from, size_t count) {
 
 }  // namespace
 
+const char* CheckKept(const model::BatchRows& part) {
+  const Range<uint32_t> rows{part.first_row, part.first_row + part.rows};
+  for (uint32_t i = 0; i < part.logit_rows; ++i) {
+    const uint32_t row = part.logit_row[i];
+    if (!rows.contains(row) || (i > 0 && row <= part.logit_row[i - 1]))
+      return "rows with logits out of order";
+  }
+  return nullptr;
+}
+
 RowsCopy::RowsCopy(const RowsShape& shape)
     : shape_(shape),
       slot_(shape.capacity.max_batch_tokens),
       position_(shape.capacity.max_batch_tokens),
+      kept_row_(shape.capacity.max_batch_tokens),
       kv_update_(shape.max_kv_updates()),
       kv_order_(kKvOrderPlaces) {}
 
@@ -25,11 +36,13 @@ const char* RowsCopy::Take(const Sent& sent) {
   kv_orders_ = 0;
   if (sent.rows > shape_.capacity.max_batch_tokens || sent.first_half > sent.rows)
     return "an impossible number of rows";
+  if (sent.kept > kept_row_.size()) return "more rows with logits than there is room for";
   if (sent.kv_updates > kv_update_.size())
     return "more changes to the KV table than there is room for";
   if (sent.kv_orders > kv_order_.size()) return "more KV orders than there is room for";
   Copy(slot_, sent.slot, sent.rows);
   Copy(position_, sent.position, sent.rows);
+  Copy(kept_row_, sent.kept_row, sent.kept);
   Copy(kv_update_, sent.kv_update, sent.kv_updates);
   Copy(kv_order_, sent.kv_order, sent.kv_orders);
   kv_orders_ = sent.kv_orders;

@@ -1,7 +1,6 @@
 #include "pipeline/stage/stage.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "base/check.h"
 #include "topology/affinity.h"
@@ -27,6 +26,7 @@ Stage::Stage(const StagePlan& stage_plan, const model::GgufFile& file, const Sta
              bool last)
     : cpus_(topology::GetAffinity(pthread_self())),
       packed_(stage_plan, options),
+      kept_rows_(packed_.max_batch_tokens()),
       last_(last),
       waits_of_sockets_(WaitsIn(options, stage_plan)) {
   LARDER_CHECK(plan().config.layers > 0);
@@ -49,8 +49,7 @@ Stage::Stage(const StagePlan& stage_plan, const model::GgufFile& file, const Sta
         KvPart::Chunks{plan().kv_pools, plan().kv_classes.size(),
                        [this](uint32_t chunk) { return attention_->kv().memory(chunk); }});
   }
-  kept_rows_.resize(max_logit_rows());
-  std::iota(kept_rows_.begin(), kept_rows_.end(), 0u);
+  LARDER_CHECK(keeps_logit_rows() || plan().config.last_storing() + 1 == plan().config.layers);
   BuildPrograms();
   packed_.MeasureResidency(options);
 }
@@ -137,12 +136,9 @@ void Stage::BuildPrograms() {
 std::vector<Step> Stage::BuildSteps(size_t thread, ProgramForm form, size_t halves) {
   const size_t layers = plan().config.layers;
   threadpool::ProgramBuilder steps;
-  const auto part_of = [&](size_t half) {
-    return static_cast<uint8_t>(halves == 1 ? size_t{kWhole} : kFirstHalf + half);
-  };
-  const auto keeps = [&](size_t layer) {
-    return halves == 1 && layer + 1 == layers && keeps_logit_rows();
-  };
+  // Of layers behind this one, and in it behind attention, only logit rows are needed.
+  const size_t last_storing = plan().config.last_storing();
+  const auto keeps = [&](size_t layer) { return layer == last_storing && keeps_logit_rows(); };
   auto add_qkv = [&](size_t layer, size_t half) {
     // The threads that wait for a head's rows are the attention sockets' or, if colocated, this
     // socket's own.
@@ -162,23 +158,23 @@ std::vector<Step> Stage::BuildSteps(size_t thread, ProgramForm form, size_t halv
   // A half's section consists of all steps after its heads' return and the next layer's QKV. Then
   // its attention can begin while the weight threads compute the other half.
   for (size_t half = 0; half < halves; ++half) {
-    steps.SetPart(part_of(half));
+    steps.SetPart(PartOf(half, halves, false));
     add_qkv(0, half);
   }
   for (size_t layer = 0; layer < layers; ++layer) {
     for (size_t half = 0; half < halves; ++half) {
-      steps.SetPart(part_of(half));
+      steps.SetPart(PartOf(half, halves, keeps_logit_rows() && layer > last_storing));
       AddAttention(thread, layer, half, steps);
       const bool keep = keeps(layer);
       if (keep) {
         packed_.weights().AddKeep(thread, layer, form, steps);
-        steps.SetPart(kKept);
+        steps.SetPart(PartOf(half, halves, true));
       }
       packed_.weights().AddAfterAttention(thread, layer, form, half, keep, steps);
       if (layer + 1 < layers) add_qkv(layer + 1, half);
     }
   }
-  if (halves > 1) steps.SetPart(kWhole);
+  steps.SetPart(keeps_logit_rows() ? kKept : kWhole);
   if (plan().config.ends) {
     packed_.weights().AddLmHead(thread, form, steps);
   } else {

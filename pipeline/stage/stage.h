@@ -17,6 +17,7 @@
 #include "attention_node/attention_node.h"
 #include "model/gguf/gguf.h"
 #include "model/step/batch_rows.h"
+#include "model/step/kept_rows.h"
 #include "pipeline/kv/kv_order.h"
 #include "pipeline/kv_store/kv_part.h"
 #include "pipeline/plan/socket_waits.h"
@@ -88,17 +89,27 @@ class Stage {
   void RefreshFlags();
   std::vector<threadpool::Step> BuildSteps(size_t thread, weight_node::ProgramForm, size_t halves);
   void AddAttention(size_t thread, size_t layer, size_t half, threadpool::ProgramBuilder&);
-  // Only the logit rows' residual leaves this stage: after the last attention, the others are
-  // dropped. Not for a micro-batch in two halves, whose logit rows belong to either half.
+  // Only the logit rows' residual leaves this stage: the others are dropped behind the attention of
+  // the last layer that stores something.
   bool keeps_logit_rows() const { return plan().config.ends || last_; }
 
-  // Which rows of a micro-batch a step gets: all, those of a half, or those whose logits are
-  // wanted.
-  enum Part : uint8_t { kWhole, kFirstHalf, kKept = kFirstHalf + kHalves, kParts };
+  // Which rows of a micro-batch a step gets: all or those of a half; kKept: of these, those whose
+  // logits are wanted.
+  enum Part : uint8_t {
+    kWhole,
+    kFirstHalf,
+    kKept = kFirstHalf + kHalves,
+    kKeptFirstHalf,
+    kParts = kKeptFirstHalf + kHalves
+  };
+  static Part PartOf(size_t half, size_t halves, bool kept) {
+    const size_t part = halves == 1 ? size_t{kWhole} : kFirstHalf + half;
+    return static_cast<Part>(kept ? kKept + part : part);
+  }
 
   const std::vector<CpuId> cpus_;  // CPUs of the constructing thread, before the pool pins it
   PackedWeights packed_;
-  std::vector<uint32_t> kept_rows_;  // [max_logit_rows()]: 0, 1, ...
+  model::KeptRows kept_rows_;
   const bool last_;
   const SocketWaits waits_of_sockets_;
   FlagRefresh refresh_;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 
 #include "base/check.h"
@@ -16,20 +17,33 @@ void Stage::Execute(model::BatchRows& batch, uint32_t first_half) {
   }
   if (attention_) attention_->Map(batch);
   if (kv_part_) kv_part_->Collect();
+  const auto logit_rows = static_cast<uint32_t>(
+      std::lower_bound(batch.logit_row, batch.logit_row + batch.logit_rows, first_half) -
+      batch.logit_row);  // of the first half
   model::BatchRows halves[kHalves] = {batch, batch};
   halves[0].rows = first_half;
+  halves[0].logit_rows = logit_rows;
   halves[1].first_row = first_half;
   halves[1].rows -= first_half;
   halves[1].slot += first_half;
   halves[1].position += first_half;
-  model::BatchRows kept = batch;
-  kept.rows = batch.logit_rows;
-  kept.logit_row = kept_rows_.data();
+  halves[1].logit_rows -= logit_rows;
+  halves[1].logit_row += logit_rows;
+  kept_rows_.Clear();
+  model::BatchRows kept_halves[kHalves] = {kept_rows_.Take(halves[0], 0),
+                                           kept_rows_.Take(halves[1], first_half)};
+  model::BatchRows kept = kept_halves[1];  // all of them, if there is one part
+  kept.first_row = 0;
+  kept.rows = kept.logit_rows = batch.logit_rows;
+  kept.logit_row = kept_rows_.rows();
   std::array<void*, kParts> parts;
   parts[kWhole] = &batch;
-  for (size_t half = 0; half < kHalves; ++half) parts[kFirstHalf + half] = &halves[half];
   parts[kKept] = &kept;
-  packed_.KeepLogitRows(first_half == 0 && keeps_logit_rows() ? kept : batch);
+  for (size_t half = 0; half < kHalves; ++half) {
+    parts[kFirstHalf + half] = &halves[half];
+    parts[kKeptFirstHalf + half] = &kept_halves[half];
+  }
+  packed_.KeepLogitRows(keeps_logit_rows() ? kept : batch);
   packed_.pool().Execute(programs_[form][first_half == 0 ? 0 : 1].programs, parts,
                          static_cast<uint32_t>(plan().config.layers));
 }
