@@ -53,6 +53,7 @@ pipeline::Speeds SpeedsOf(const PlanCommandOptions& o, const topology::Topology&
   take(speeds.l3_core_gbps, defaults.l3_core_gbps,
        measured.l3_all_gbps / static_cast<double>(std::max<size_t>(1, measured.threads)));
   take(speeds.dram_socket_gbps, defaults.dram_socket_gbps, measured.dram_all_gbps);
+  take(speeds.dram_core_gbps, defaults.dram_core_gbps, measured.dram_one_gbps);
   speeds.source = "bandwidths measured here, the rest assumed or given";
   return speeds;
 }
@@ -235,6 +236,7 @@ Command AddPlan(CLI::App& program) {
   };
   speed("--l3-gbps", o->speeds.l3_core_gbps, "GB/s at which each core reads L3 while all cores do");
   speed("--dram-gbps", o->speeds.dram_socket_gbps, "GB/s at which a socket reads memory");
+  speed("--dram-core-gbps", o->speeds.dram_core_gbps, "GB/s at which a core reads it at most");
   speed("--core-gops", o->speeds.core_gops, "INT8 GOP/s of a core");
   speed("--sync-us", o->speeds.layer_sync_us, "microseconds of barriers per layer");
   speed("--link-us", o->speeds.link_latency_us, "latency of a link in microseconds");

@@ -34,8 +34,8 @@ std::vector<model::SplitStage> StagesFor(const SplitOptions& o,
   *serving = "serving";
   if (!where) {
     size_t next = 0;
-    for (const size_t layers : pipeline::ShareLayers(
-             config.layers, std::vector<uint64_t>(o.stages, 1), config.layers_together())) {
+    for (const size_t layers :
+         pipeline::SplitEvenly(config.layers, o.stages, config.layers_together())) {
       stages.push_back({fmt::format("stage-{}", stages.size()), next, layers});
       next += layers;
     }

@@ -51,8 +51,7 @@ struct SocketSpec {
   bool smt = false;                   // one thread per SMT sibling, too
   size_t threads = 0;  // not a key: this many on picked cores, shared if there are fewer; 0:
                        // `cores`
-  std::optional<Range<size_t>> layers;  // written with both ends; default: in proportion to the L3
-                                        // budgets
+  std::optional<Range<size_t>> layers;  // written with both ends; default: by predicted time
   std::string for_socket;  // key `for`: the weight socket whose KV cache this attention socket
                            // holds
   std::optional<uint16_t> port;  // default: see EndpointOf

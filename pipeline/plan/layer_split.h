@@ -1,21 +1,25 @@
-// The division of layers among stages: pure functions of the stages' L3 budgets.
+// The division of layers among stages: pure functions.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
+#include <functional>
 #include <vector>
 
 namespace larder::pipeline::inline plan {
 
-// The number of layers of each stage, at least one, `layers` in all, in proportion to `weights` (L3
-// budgets in bytes, or cores where a budget is not known). Each further layer goes to the stage
-// that is the least full with it, the first of equals, so the fullest stage is as empty as any
-// division can make it (Cache-Resident LLM Inference section 5: evenly, for equal sockets). The
+// How long a stage takes with layers [first, first + count), or how full it is: any unit.
+using StageCost = std::function<uint64_t(size_t stage, size_t first, size_t count)>;
+
+// The number of layers of each stage, at least one, `layers` in all, such that the most expensive
+// stage is as cheap as any division can make it; of those divisions, the one with the smallest sum
+// of squares, so that the others are even; of equal ones, the one with more layers in front. The
 // last `together` layers are of one stage (ModelConfig::layers_together). Throws Error if there are
 // too few layers for the stages.
-std::vector<size_t> ShareLayers(size_t layers, std::span<const uint64_t> weights,
-                                size_t together = 1);
+std::vector<size_t> SplitLayers(size_t layers, size_t stages, size_t together,
+                                const StageCost& cost);
+// The same where all stages are equal, and all layers.
+std::vector<size_t> SplitEvenly(size_t layers, size_t stages, size_t together);
 
 // The number of sockets of one budget that hold the layers, and the most layers on one of them
 // (Cache-Resident LLM Inference table 1): a socket takes as many whole layers as fit, at least one;

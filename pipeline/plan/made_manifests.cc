@@ -29,7 +29,7 @@ std::vector<size_t> Share(const model::ModelConfig& config, uint64_t budget) {
     });
   };
   do {
-    share = ShareLayers(config.layers, std::vector<uint64_t>(count.sockets, 1), together);
+    share = SplitEvenly(config.layers, count.sockets, together);
   } while (!fits() && count.sockets++ < most);
   return share;
 }

@@ -11,8 +11,8 @@
 #include "base/error.h"
 #include "kernels/formats/kv_page.h"
 #include "pipeline/manifest/text.h"
-#include "pipeline/plan/layer_split.h"
 #include "pipeline/plan/made_manifests.h"
+#include "weight_node/shard_plan.h"
 
 namespace larder::pipeline::inline plan {
 namespace {
@@ -82,6 +82,7 @@ class Planner {
     ResolveSockets();
     for (const StageSpec& spec : specs_) AddStage(spec);
     CheckAttention();
+    plan_.serves_beside = ServesBeside();
     ShareOut();
     PlanStages();
     PlanServing(serving);
@@ -164,7 +165,7 @@ class Planner {
     plan_.stages.push_back(std::move(stage));
   }
 
-  // Assigns layers in proportion to the budgets, or to the cores if a budget is not known.
+  // Assigns layers as the manifest says, or by time.
   void ShareOut() {
     const size_t layers = plan_.config.layers;
     if (specs_[0].socket->layers) {
@@ -184,21 +185,81 @@ class Planner {
       }
       return;
     }
-    std::vector<uint64_t> weights;
-    for (const PlacedStage& stage : plan_.stages) weights.push_back(stage.l3_budget_bytes);
-    if (std::find(weights.begin(), weights.end(), 0) != weights.end()) {
-      for (size_t i = 0; i < weights.size(); ++i) weights[i] = plan_.stages[i].cores;
-      if (weights.size() > 1)
-        plan_.notes.push_back(
-            "the size of an L3 is not known: layers are divided in proportion to the cores");
-    }
-    const std::vector<size_t> share = ShareLayers(layers, weights, plan_.config.layers_together());
+    if (specs_.size() > 1) NoteUnknownL3();
+    plan_.layers_by_time = true;
+    std::vector<StageResources> resources;
+    for (const PlacedStage& stage : plan_.stages) resources.push_back(ResourcesOf(stage));
+    const std::vector<size_t> share =
+        LayersByTime(plan_.config, SplitCapacity(), resources, plan_.serves_beside);
     size_t next = 0;
     for (size_t i = 0; i < share.size(); ++i) {
       plan_.stages[i].first_layer = next;
       plan_.stages[i].layers = share[i];
       next += share[i];
     }
+  }
+
+  void NoteUnknownL3() {
+    const bool unknown = std::ranges::any_of(
+        plan_.stages, [](const PlacedStage& stage) { return stage.l3_bytes == 0; });
+    if (unknown)
+      plan_.notes.push_back(
+          "the size of an L3 is not known: layers are divided as if its weights stayed in it");
+  }
+
+  // Of the manifest, not of the command line: `larder split` cuts files for all that is asked of
+  // them later.
+  model::Capacity SplitCapacity() const {
+    model::Capacity capacity = {.slots = 0,
+                                .context = manifest_.context,
+                                .kv_tokens = manifest_.kv_tokens,
+                                .max_in_flight = MaxInFlight(plan_.stages.size())};
+    const PlanOptions& first = stage_options_[0];
+    for (const PlanOptions::Attention& socket : first.attention) capacity.slots += socket.slots;
+    if (first.attention.empty()) capacity.slots = first.capacity.slots;
+    if (capacity.context == 0)
+      capacity.context = attention_node::KvShape::DefaultContext(plan_.config);
+    return capacity;
+  }
+
+  StageResources ResourcesOf(const PlacedStage& stage) const {
+    const size_t i = plan_.index_of(stage);
+    StageResources resources = {
+        .cores = stage.cores,
+        .l3_bytes = stage.l3_bytes,
+        .l3_budget_bytes = stage.l3_budget_bytes,
+        .kv_cores = stage.attention.empty() ? stage.cores : stage.attention_cores,
+        .kv_room_bytes = stage.kv_room_bytes,
+        .kv_beside_weights = kv_beside_weights_[i]};
+    if (stage.l3_budget_bytes == 0 || plan_.stages.size() == 1) return resources;
+    const Topology& machine = machines_[stage.machine];
+    const std::vector<CoreId>& cores = stage_options_[i].cores;
+    const model::ModelConfig layers = model::LayersOf(plan_.config, 0, plan_.config.layers);
+    const weight_node::ShardPlan shards = weight_node::MakeShardPlan(layers, cores.size());
+    std::map<L3GroupId, double> bytes;
+    double all = 0;
+    for (size_t t = 0; t < cores.size(); ++t) {
+      const auto mine = static_cast<double>(shards.ThreadBytes(layers, t));
+      bytes[machine.core(cores[t]).l3_group] += mine;
+      all += mine;
+    }
+    double l3_bytes = 0, fullest = 0;
+    for (const auto& [group, of_group] : bytes)
+      l3_bytes += static_cast<double>(machine.l3_group(group).bytes);
+    for (const auto& [group, of_group] : bytes)
+      fullest = std::max(fullest, of_group / static_cast<double>(machine.l3_group(group).bytes));
+    resources.fullest_share = fullest * l3_bytes / all;
+    return resources;
+  }
+
+  // A process that joins to serve finds no core that is free on its server.
+  bool ServesBeside() const {
+    if (!plan_.serving_socket.empty() || plan_.stages.size() == 1) return false;
+    const size_t machine = plan_.stages[0].machine;
+    std::set<CoreId> taken;
+    for (const ResolvedSocket& socket : plan_.sockets[machine])
+      taken.insert(socket.cores.begin(), socket.cores.end());
+    return taken.size() == machines_[machine].cores().size();
   }
 
   void CheckKeysAndValues(const SocketSpec& socket, Range<size_t> layers) const {

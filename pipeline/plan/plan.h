@@ -70,6 +70,8 @@ struct Plan {
   std::string serving_server, serving_socket;
   size_t serving_cores = 0;       // 0: not known
   bool serving_resident = false;  // the lm_head fits the L3 budget there
+  // A process joins to serve, and sockets have all cores of the first stage's server.
+  bool serves_beside = false;
   // Packed. The lm_head is read for each token, the embedding is looked up.
   uint64_t lm_head_bytes = 0, embedding_bytes = 0;
   std::vector<LinkPlan> links;  // empty if single(), and between sockets that do not exist yet
@@ -77,6 +79,7 @@ struct Plan {
   std::vector<std::string> notes;  // what the user should know
   size_t socket_notes = 0;  // the first notes, of this number, are about the manifest's sockets
   Prediction prediction;
+  bool layers_by_time = false;  // the manifest does not name them (LayersByTime)
 
   std::span<const std::string> notes_of_sockets() const {
     return std::span(notes).first(socket_notes);
@@ -101,6 +104,9 @@ struct Plan {
   // server knows its own.
   uint64_t hash() const;
   std::string Table() const;
+  // A line for people: the slowest and the fastest stage, and who divided the layers. Empty if
+  // there is one stage.
+  std::string SplitLine() const;
   // The sockets of the manifest's servers, one line each: role, CPUs, and the reason for the role.
   std::string SocketTable() const;
   // What `larder plan --json` prints. A stage has the keys of StagePlan::Json() if its sockets
@@ -114,8 +120,7 @@ Plan MakePlan(const model::ModelConfig&, const topology::Topology& machine, cons
               const Speeds& = {});
 
 // machines: the topology of each of the manifest's servers, in order (LoadTopologies). Layers are
-// split in proportion to the L3 budgets (Cache-Resident LLM Inference in GB-Scale Last-Level
-// Caches, section 5, table 1) unless the manifest says `layers`. options.threads is for the serving
+// split as LayersByTime says unless the manifest says `layers`. options.threads is for the serving
 // part if the manifest has no serving socket; these threads are not pinned, since stages may have
 // the cores. Throws Error if the sockets do not form a pipeline, if there are too few layers, and
 // for weights beyond their budget where the manifest forbids that.
@@ -128,6 +133,24 @@ std::vector<topology::Topology> LoadTopologies(const Manifest&, const topology::
 // The Plan of as many sockets that do not exist yet as hold the model, and one more that serves.
 Plan PlanUniformCluster(const model::ModelConfig&, const SocketShape&, const PlanOptions&,
                         const Speeds&);
+
+// What the time of a stage depends on beside its layers.
+struct StageResources {
+  size_t cores = 0;
+  uint64_t l3_bytes = 0, l3_budget_bytes = 0;  // 0: not known
+  // The share of its weights in the L3 group that they fill most, by the group's share of the
+  // budget: 1 if they fill all groups alike.
+  double fullest_share = 1;
+  size_t kv_cores = 0;
+  uint64_t kv_room_bytes = 0;      // L3 for KV,
+  bool kv_beside_weights = false;  // less the weights
+};
+// The layers of each stage such that the slowest stage is fastest, with as many sequences in flight
+// as there are slots, at their full context. The speeds are those that Speeds assumes, whatever is
+// measured or given, so that all processes of a cluster divide alike. A stage whose L3 is not known
+// counts as resident. serves_beside: lm_head is computed on the cores of the first stage.
+std::vector<size_t> LayersByTime(const model::ModelConfig&, const model::Capacity&,
+                                 std::span<const StageResources>, bool serves_beside);
 
 // What to expect of the Plan at these speeds; its `prediction` is that of the speeds that it was
 // made with.

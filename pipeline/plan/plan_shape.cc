@@ -1,5 +1,7 @@
 // What follows from the model's shape and a Plan's stages: sizes, hash, prediction.
 #include <algorithm>
+#include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -17,6 +19,8 @@ namespace larder::pipeline::inline plan {
 namespace {
 
 constexpr size_t kBatches[] = {1, 2, 4, 8, 16, 32};
+
+constexpr double kNanoseconds = 1e3;  // in a microsecond
 
 // What a token of a sequence reads and writes of keys, values and states.
 uint64_t KvBytes(const model::ModelConfig& config, size_t first, size_t layers,
@@ -38,6 +42,31 @@ std::pair<uint64_t, model::ExpertSpec> ExpertsOf(const model::ModelConfig& confi
       all.first += panels.bytes(matrix, panels.all(matrix));
   }
   return all;
+}
+
+// A stage of layers [first, first + layers) without what follows from its sockets. Bytes of a layer
+// are the mean, rounded up, if layers differ.
+PredictedStage PredictedLayers(const model::ModelConfig& config, size_t first, size_t layers,
+                               const model::Capacity& capacity) {
+  const model::ModelConfig here = model::LayersOf(config, first, layers);
+  const auto [expert_bytes, experts] = ExpertsOf(here);
+  return {.layers = layers,
+          .weight_bytes = CeilDiv(weight_node::LayerBytes(config, first, layers) +
+                                      weight_node::RouterBytes(config, first, layers),
+                                  layers),
+          .expert_bytes = CeilDiv(expert_bytes, layers),
+          .experts = experts,
+          .weight_parameters = CeilDiv(here.Sum(&model::LayerSpec::active_parameters), layers),
+          .kv_bytes = CeilDiv(KvBytes(config, first, layers, capacity), layers)};
+}
+
+// The serving socket, as the Plan's cores and their L3 have it.
+PredictedStage PredictedHead(const model::ModelConfig& config, size_t cores, bool in_l3) {
+  return {.name = "serving",
+          .cores = cores,
+          .weight_bytes = LmHeadBytes(config),
+          .weight_parameters = config.vocab * config.dim,
+          .weights_in_l3 = in_l3};
 }
 
 }  // namespace
@@ -63,43 +92,56 @@ Prediction PredictionOf(const Plan& plan, const Speeds& speeds) {
                   .links = plan.single() ? 0 : plan.stages.size() + 1};
   const model::ModelConfig& c = plan.config;
   for (const PlacedStage& stage : plan.stages) {
-    // Bytes of a layer: the mean, rounded up, if layers differ.
-    const model::ModelConfig here = model::LayersOf(c, stage.first_layer, stage.layers);
-    const uint64_t layer_bytes =
-        CeilDiv(weight_node::LayerBytes(c, stage.first_layer, stage.layers) +
-                    weight_node::RouterBytes(c, stage.first_layer, stage.layers),
-                stage.layers);
-    const uint64_t layer_parameters =
-        CeilDiv(here.Sum(&model::LayerSpec::active_parameters), stage.layers);
-    const auto [expert_bytes, experts] = ExpertsOf(here);
-    p.stages.push_back(
-        {.name = stage.socket,
-         .layers = stage.layers,
-         .cores = stage.cores,
-         .weight_bytes = layer_bytes,
-         .expert_bytes = CeilDiv(expert_bytes, stage.layers),
-         .experts = experts,
-         .weight_parameters = layer_parameters,
-         // a layer that exceeds its budget but not the cache is still read from it
-         .weights_in_l3 =
-             stage.resident || (stage.l3_bytes >= stage.weight_bytes && stage.layers == 1),
-         .kv_bytes =
-             CeilDiv(KvBytes(c, stage.first_layer, stage.layers, plan.capacity), stage.layers),
-         .kv_cores = stage.attention.empty() ? stage.cores : stage.attention_cores,
-         .kv_room_bytes = stage.kv_room_bytes});
+    PredictedStage out = PredictedLayers(c, stage.first_layer, stage.layers, plan.capacity);
+    out.name = stage.socket;
+    out.cores = stage.cores;
+    // a layer that exceeds its budget but not the cache is still read from it
+    out.weights_in_l3 =
+        stage.resident || (stage.l3_bytes >= stage.weight_bytes && stage.layers == 1);
+    out.kv_cores = stage.attention.empty() ? stage.cores : stage.attention_cores;
+    out.kv_room_bytes = stage.kv_room_bytes;
+    p.stages.push_back(std::move(out));
   }
   const PlacedStage& first = plan.stages.front();
   // A process that joins to serve is assumed to be as fast as the first stage's socket.
   const bool beside = plan.serving_cores == 0;
-  p.stages.push_back({.name = "serving",
-                      .cores = beside ? first.cores : plan.serving_cores,
-                      .weight_bytes = plan.lm_head_bytes,
-                      .weight_parameters = c.vocab * c.dim,
-                      .weights_in_l3 = plan.serving_resident ||
-                                       (beside && first.weight_bytes + plan.lm_head_bytes <=
-                                                      first.l3_budget_bytes)});
+  p.serves_beside = plan.serves_beside;
+  p.stages.push_back(PredictedHead(
+      c, beside ? first.cores : plan.serving_cores,
+      plan.serving_resident ||
+          (beside && first.weight_bytes + plan.lm_head_bytes <= first.l3_budget_bytes)));
   for (const size_t batch : kBatches) p.points.push_back(p.Point(batch));
   return p;
+}
+
+std::vector<size_t> LayersByTime(const model::ModelConfig& config, const model::Capacity& capacity,
+                                 std::span<const StageResources> stages, bool serves_beside) {
+  Prediction p = {.capacity = capacity};
+  const size_t rows = CeilDiv(capacity.slots, capacity.max_in_flight);
+  const uint64_t head_bytes = LmHeadBytes(config);
+  std::map<std::pair<size_t, size_t>, PredictedStage> known;
+  const auto cost = [&](size_t i, size_t first, size_t count) {
+    auto [at, missing] = known.try_emplace({first, count});
+    if (missing) at->second = PredictedLayers(config, first, count, capacity);
+    PredictedStage stage = at->second;
+    const StageResources& of = stages[i];
+    const uint64_t bytes = weight_node::LayerBytes(config, first, count);
+    const double fullest = static_cast<double>(bytes) * of.fullest_share;
+    const bool unknown = of.l3_bytes == 0;
+    stage.cores = of.cores;
+    stage.weights_in_l3 = unknown || fullest <= static_cast<double>(of.l3_budget_bytes) ||
+                          (count == 1 && bytes <= of.l3_bytes);
+    stage.kv_cores = of.kv_cores;
+    stage.kv_room_bytes = of.kv_room_bytes;
+    if (of.kv_beside_weights) stage.kv_room_bytes -= std::min(stage.kv_room_bytes, bytes);
+    if (unknown) stage.kv_room_bytes = UINT64_MAX;
+    double us = p.Times(stage, rows).stage_us;
+    if (i == 0 && serves_beside)
+      us += p.Times(PredictedHead(config, of.cores, bytes + head_bytes <= of.l3_budget_bytes), rows)
+                .stage_us;
+    return static_cast<uint64_t>(std::llround(us * kNanoseconds));
+  };
+  return SplitLayers(config.layers, stages.size(), config.layers_together(), cost);
 }
 
 bool Plan::resident() const {

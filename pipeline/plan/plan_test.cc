@@ -6,46 +6,66 @@
 
 #include "pipeline/plan/layer_split.h"
 #include "pipeline/plan/plan_testing.h"
+#include "topology/machines_testing.h"
 
 namespace larder::pipeline::inline plan {
 namespace {
 
 using Sizes = std::vector<size_t>;
-using Sizes64 = std::vector<uint64_t>;
 
 constexpr uint64_t kMb = 1000 * 1000;
 
-Sizes Share(size_t layers, const std::vector<uint64_t>& weights) {
-  return ShareLayers(layers, weights);
+// Sockets whose times are their layers divided by `speeds`.
+StageCost CostOf(const std::vector<uint64_t>& speeds) {
+  return [speeds](size_t stage, size_t, size_t count) { return 1000 * count / speeds[stage]; };
 }
 
-TEST(ClusterLayers, InProportion) {
-  EXPECT_EQ(Share(28, {1, 1, 1, 1}), (Sizes{7, 7, 7, 7}));
-  EXPECT_EQ(Share(30, {1, 1, 1, 1}), (Sizes{8, 8, 7, 7}));
-  EXPECT_EQ(Share(12, {300, 100}), (Sizes{9, 3}));
-  EXPECT_EQ(Share(12, {100, 300, 200}), (Sizes{2, 6, 4}));
-  EXPECT_EQ(Share(4, {1000, 1, 1}), (Sizes{2, 1, 1})) << "every stage has a layer";
-  EXPECT_EQ(Share(80, std::vector<uint64_t>(80, 7)), Sizes(80, 1));
-  EXPECT_EQ(Share(5, {0, 0}), (Sizes{3, 2})) << "nothing known";
-  EXPECT_EQ(Share(1000, {uint64_t{1} << 50, uint64_t{1} << 50}), (Sizes{500, 500}));
-  EXPECT_NE(ErrorOf([] {
-              Share(3, {1, 1, 1, 1});
-            }).find("3 layers for 4 sockets"),
-            std::string::npos);
-  EXPECT_NE(ErrorOf([] { Share(3, {}); }).find("3 layers for 0 sockets"), std::string::npos);
-}
-
-// Layers that attend to each other's keys and values are not divided.
-TEST(ClusterLayers, TheLastOnesMayBelongTogether) {
-  EXPECT_EQ(ShareLayers(12, Sizes64{1, 1}, 7), (Sizes{5, 7}));
-  EXPECT_EQ(ShareLayers(12, Sizes64{1, 3}, 7), (Sizes{3, 9}));
-  EXPECT_EQ(ShareLayers(12, Sizes64{3, 1}, 7), (Sizes{5, 7}));
-  EXPECT_EQ(ShareLayers(8, Sizes64{1, 1, 1}, 6), (Sizes{1, 1, 6}));
-  EXPECT_EQ(ErrorOf([] {
-              ShareLayers(8, Sizes64{1, 1, 1, 1}, 6);
-            }),
+TEST(ClusterLayers, TheSlowestSocketIsAsFastAsItCanBe) {
+  const auto split = [](size_t layers, const std::vector<uint64_t>& speeds, size_t together = 1) {
+    return SplitLayers(layers, speeds.size(), together, CostOf(speeds));
+  };
+  EXPECT_EQ(SplitEvenly(28, 4, 1), (Sizes{7, 7, 7, 7}));
+  EXPECT_EQ(SplitEvenly(30, 4, 1), (Sizes{8, 8, 7, 7})) << "equal divisions: more in front";
+  EXPECT_EQ(SplitEvenly(80, 80, 1), Sizes(80, 1));
+  EXPECT_EQ(split(12, {30, 10}), (Sizes{9, 3}));
+  EXPECT_EQ(split(12, {10, 30, 20}), (Sizes{2, 6, 4}));
+  EXPECT_EQ(split(4, {1000, 1, 1}), (Sizes{2, 1, 1})) << "every stage has a layer";
+  // Layers that attend to each other's keys and values are not divided.
+  EXPECT_EQ(split(12, {1, 1}, 7), (Sizes{5, 7}));
+  EXPECT_EQ(split(12, {1, 3}, 7), (Sizes{3, 9}));
+  EXPECT_EQ(split(12, {3, 1}, 7), (Sizes{5, 7}));
+  EXPECT_EQ(split(8, {1, 1, 1}, 6), (Sizes{1, 1, 6}));
+  // A layer that takes as long as five others; the others are even.
+  const auto heavy = [](size_t, size_t first, size_t count) {
+    return count + (first <= 2 && 2 < first + count ? 4 : 0);
+  };
+  EXPECT_EQ(SplitLayers(10, 3, 1, heavy), (Sizes{2, 2, 6}));
+  EXPECT_EQ(ErrorOf([] { SplitEvenly(8, 4, 6); }),
             "plan: 8 layers for 4 sockets that hold weights, and the last 6 layers belong to one, "
             "since they share keys and values; expected at most 3 sockets");
+  EXPECT_NE(ErrorOf([] { SplitEvenly(3, 4, 1); }).find("3 layers for 4 sockets"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf([] { SplitEvenly(3, 0, 1); }).find("3 layers for 0 sockets"),
+            std::string::npos);
+}
+
+// Of costs that are not even monotone, no other division has a cheaper most expensive stage.
+TEST(ClusterLayers, NoOtherDivisionIsFaster) {
+  const size_t layers = 11;
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    const auto cost = [&](size_t stage, size_t first, size_t count) {
+      return (seed * 7919 + stage * 104729 + first * 1299709 + count * 15485863) % 1009;
+    };
+    const Sizes split = SplitLayers(layers, 3, 1, cost);
+    ASSERT_EQ(split[0] + split[1] + split[2], layers);
+    const auto slowest = [&](size_t a, size_t b) {
+      return std::max({cost(0, 0, a), cost(1, a, b), cost(2, a + b, layers - a - b)});
+    };
+    for (size_t a = 1; a < layers; ++a) {
+      for (size_t b = 1; a + b < layers; ++b)
+        EXPECT_LE(slowest(split[0], split[1]), slowest(a, b)) << seed << ": " << a << " " << b;
+    }
+  }
 }
 
 TEST(PlanTest, SharedKeysAndValuesStayInOneStage) {
@@ -80,22 +100,88 @@ TEST(PlanTest, SharedKeysAndValuesStayInOneStage) {
             "layer 5; expected layers 5-11 in one socket");
 }
 
-// No other division leaves the fullest stage less full.
-TEST(ClusterLayers, TheFullestStageIsAsEmptyAsItCanBe) {
-  const std::vector<uint64_t> weights = {5, 9, 4};
-  const size_t layers = 17;
-  const Sizes share = Share(layers, weights);
-  const auto fullest = [&](const Sizes& s) {
-    double most = 0;
-    for (size_t i = 0; i < s.size(); ++i)
-      most = std::max(most, static_cast<double>(s[i]) / static_cast<double>(weights[i]));
-    return most;
+// 8B on five sockets of three servers like the paper's, of which the first has another one for
+// attention. By number (7, 7, 6, 6, 6) one stage has its KV cache in memory; the first one has room
+// for eight layers, and the others for six with theirs.
+TEST(ClusterLayers, AreSplitByTimeOnFiveSocketsOfEpyc) {
+  const model::ModelConfig config = model::ConfigOfShape(model::ShapeByName("llama-3.1-8b"), "8B",
+                                                         model::MatrixTypesByName("q4_0"));
+  const auto machine = topology::ByDescription("amd-genoax-2xEPYC-9V33X-azure-hbv4");
+  const auto plan_of = [&](const Sizes& layers, bool serving = true) {
+    std::string text = "[model]\ncontext = 4096\nl3_fraction = 0.92\n";
+    size_t next = 0, stages = 0;
+    const auto add = [&](const char* role, int package) {
+      text +=
+          fmt::format("[[server.socket]]\nname = \"s{}\"\nrole = \"{}\"\ncores = \"package:{}\"\n",
+                      stages, role, package);
+      if (!layers.empty()) {
+        text += fmt::format("layers = \"{}-{}\"\n", next, next + layers[stages] - 1);
+        next += layers[stages];
+      }
+      ++stages;
+    };
+    for (const char* server : {"a", "b", "c"}) {
+      text += fmt::format("[[server]]\nname = \"{0}\"\naddress = \"{0}\"\n", server);
+      if (server[0] == 'a') {
+        add("weight", 0);
+        text += "[[server.socket]]\nname = \"kv\"\nrole = \"attention\"\ncores = \"package:1\"\n";
+      } else {
+        add("colocated", 0);
+        add("colocated", 1);
+      }
+    }
+    if (serving)
+      text +=
+          "[[server]]\nname = \"d\"\naddress = \"d\"\n"
+          "[[server.socket]]\nname = \"serving\"\nrole = \"serving\"\ncores = \"all\"\n";
+    const Manifest manifest = Manifest::Parse(text, "m.toml");
+    const std::vector<topology::Topology> machines(manifest.servers.size(), machine);
+    return MakePlan(manifest, config, {}, machines);
   };
-  EXPECT_EQ(share[0] + share[1] + share[2], layers);
-  for (size_t a = 1; a < layers; ++a) {
-    for (size_t b = 1; a + b < layers; ++b)
-      EXPECT_LE(fullest(share), fullest({a, b, layers - a - b}) + 1e-12) << a << " " << b;
+  const auto us_of = [](const Plan& plan, size_t stage) {
+    return plan.prediction.Times(plan.prediction.stages[stage], 1).stage_us;
+  };
+  const Plan plan = plan_of({});
+  EXPECT_TRUE(plan.layers_by_time);
+  Sizes split;
+  for (const PlacedStage& stage : plan.stages) split.push_back(stage.layers);
+  EXPECT_EQ(split, (Sizes{8, 6, 6, 6, 6}));
+  // Time by number of layers, of the first socket and of the others, as a Plan predicts it.
+  std::vector<double> first(29), other(29);
+  for (size_t n = 1; n <= 28; ++n) {
+    const Plan of = plan_of({n, 29 - n, 1, 1, 1});
+    first[n] = us_of(of, 0);
+    other[29 - n] = us_of(of, 1);
   }
+  double best = 1e9, mine = 0;
+  for (size_t a = 1; a <= 28; ++a)
+    for (size_t b = 1; a + b <= 29; ++b)
+      for (size_t c = 1; a + b + c <= 30; ++c)
+        for (size_t d = 1; a + b + c + d <= 31; ++d)
+          best = std::min(
+              best, std::max({first[a], other[b], other[c], other[d], other[32 - a - b - c - d]}));
+  for (size_t i = 0; i < 5; ++i) mine = std::max(mine, us_of(plan, i));
+  EXPECT_NEAR(mine, best, 1e-6);
+  EXPECT_LT(1.15 * mine, other[7]) << "as the slowest of 7, 7, 6, 6, 6 takes";
+  const Plan named = plan_of({7, 7, 6, 6, 6});
+  EXPECT_FALSE(named.layers_by_time);
+  EXPECT_EQ(named.stages[0].layers, 7u) << "what the manifest says";
+  EXPECT_NE(plan.hash(), named.hash());
+  EXPECT_EQ(plan.hash(), plan_of(split).hash()) << "the same layers, whoever divided them";
+  EXPECT_NE(plan.Table().find("so that the slowest stage is fastest: 8, 4 x 6; the slowest stage, "
+                              "s0 takes "),
+            std::string::npos)
+      << plan.Table();
+  // Whoever serves without a socket of its own takes turns with the first stage, which has fewer
+  // layers then.
+  const Plan joined = plan_of({}, false);
+  EXPECT_TRUE(joined.serves_beside);
+  EXPECT_FALSE(plan.serves_beside);
+  EXPECT_LT(joined.stages[0].layers, plan.stages[0].layers);
+  const PredictedPoint point = joined.prediction.Point(1);
+  EXPECT_LE(us_of(joined, 0) + joined.prediction.Times(joined.prediction.stages.back(), 1).stage_us,
+            other[7]);
+  EXPECT_NEAR(point.tpot_ms, 6e-3 * other[7], 1e-9);
 }
 
 // The paper's table 1: EPYC 9684X sockets, 96 cores and 1152 MB of L3, three quarters of it for

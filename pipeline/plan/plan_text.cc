@@ -133,6 +133,7 @@ std::string Plan::Table() const {
   out +=
       fmt::format("residency  {}\n", resident() ? "all stages' weights fit their L3 budgets"
                                                 : "not all stages' weights fit their L3 budgets");
+  out += SplitLine();
   out += BalanceLine(*this);
   out += StageTable(*this);
   if (!links.empty()) {
@@ -156,6 +157,34 @@ std::string Plan::Table() const {
   for (const std::string& note : notes) out += fmt::format("\nnote: {}", note);
   if (!notes.empty()) out += '\n';
   return out;
+}
+
+std::string Plan::SplitLine() const {
+  if (stages.size() == 1) return "";
+  const size_t rows = CeilDiv(capacity.slots, capacity.max_in_flight);
+  const auto us_of = [&](const PredictedStage& stage) {
+    return prediction.Times(stage, rows).stage_us;
+  };
+  const auto text_of = [&](const PredictedStage& stage) {
+    const PredictedTimes times = prediction.Times(stage, rows);
+    return fmt::format("{} takes {:.0f} us for {} layer{} (weights in {}, KV in {})", stage.name,
+                       times.stage_us, stage.layers, stage.layers == 1 ? "" : "s",
+                       stage.weights_in_l3 ? "L3" : "memory", times.kv_in_l3 ? "L3" : "memory");
+  };
+  const std::span<const PredictedStage> with_layers =
+      std::span(prediction.stages).first(stages.size());
+  const auto [fastest, slowest] = std::ranges::minmax_element(
+      with_layers, [&](const auto& a, const auto& b) { return us_of(a) < us_of(b); });
+  std::string counts;
+  for (size_t i = 0, n = 0; i < stages.size(); i += n) {
+    n = 1;
+    while (i + n < stages.size() && stages[i + n].layers == stages[i].layers) ++n;
+    counts += fmt::format("{}{}{}", counts.empty() ? "" : ", ",
+                          n == 1 ? "" : fmt::format("{} x ", n), stages[i].layers);
+  }
+  return fmt::format("layers     {}: {}; the slowest stage, {}, the fastest, {}\n",
+                     layers_by_time ? "so that the slowest stage is fastest" : "as said", counts,
+                     text_of(*slowest), text_of(*fastest));
 }
 
 std::string Plan::SocketTable() const {
@@ -202,6 +231,7 @@ nlohmann::json Plan::Json() const {
                          {"weight_bytes", weight_bytes()},
                          {"kv_bytes_per_slot", kv_slot_bytes()},
                          {"resident", resident()},
+                         {"layers_by_time", layers_by_time},
                          {"notes", notes},
                          {"serving",
                           {{"server", serving_server},
@@ -246,6 +276,7 @@ nlohmann::json Plan::Json() const {
   json["prediction"] = {{"source", speeds.source},
                         {"l3_core_gbps", speeds.l3_core_gbps},
                         {"dram_socket_gbps", speeds.dram_socket_gbps},
+                        {"dram_core_gbps", speeds.dram_core_gbps},
                         {"core_gops", speeds.core_gops},
                         {"layer_sync_us", speeds.layer_sync_us},
                         {"link_latency_us", speeds.link_latency_us},

@@ -23,6 +23,11 @@ double Prediction::ReadBytes(const PredictedStage& stage, size_t batch) {
   return bytes - static_cast<double>(stage.expert_bytes) * idle;
 }
 
+double Prediction::MemoryGbps(size_t cores) const {
+  const double core_gbps = std::min(speeds.dram_core_gbps, speeds.l3_core_gbps);
+  return std::min(speeds.dram_socket_gbps, core_gbps * static_cast<double>(cores));
+}
+
 // weights: reading them once for all rows, or the arithmetic for each row, whichever takes longer.
 // attention: each sequence reads its own KV cache.
 PredictedTimes Prediction::Times(const PredictedStage& stage, size_t batch) const {
@@ -30,7 +35,7 @@ PredictedTimes Prediction::Times(const PredictedStage& stage, size_t batch) cons
   const auto rows = static_cast<double>(batch);
   const double l3_gbps = speeds.l3_core_gbps * static_cast<double>(stage.cores);
   const double read =
-      Us(ReadBytes(stage, batch), stage.weights_in_l3 ? l3_gbps : speeds.dram_socket_gbps);
+      Us(ReadBytes(stage, batch), stage.weights_in_l3 ? l3_gbps : MemoryGbps(stage.cores));
   const double compute = Us(2 * rows * static_cast<double>(stage.weight_parameters),
                             speeds.core_gops * static_cast<double>(stage.cores));
   times.weights_us = std::max(read, compute);
@@ -41,7 +46,7 @@ PredictedTimes Prediction::Times(const PredictedStage& stage, size_t batch) cons
       rows * static_cast<double>(stage.kv_bytes * stage.layers * capacity.max_in_flight);
   times.kv_in_l3 = kv_all <= static_cast<double>(stage.kv_room_bytes);
   const double kv_gbps = times.kv_in_l3 ? speeds.l3_core_gbps * static_cast<double>(stage.kv_cores)
-                                        : speeds.dram_socket_gbps;
+                                        : MemoryGbps(stage.kv_cores);
   times.attention_us = Us(rows * static_cast<double>(stage.kv_bytes), kv_gbps);
   times.sync_us = stage.layers != 0 ? speeds.layer_sync_us : 0;
   times.stage_us = static_cast<double>(std::max<size_t>(1, stage.layers)) *
@@ -62,6 +67,9 @@ PredictedPoint Prediction::Point(size_t batch) const {
     path_us += us;
     slowest_us = std::max(slowest_us, us);
   }
+  if (serves_beside)
+    slowest_us = std::max(
+        slowest_us, Times(stages.front(), batch).stage_us + Times(stages.back(), batch).stage_us);
   const auto in_flight = static_cast<double>(capacity.max_in_flight);
   PredictedPoint point;
   point.batch = batch;
@@ -74,10 +82,10 @@ PredictedPoint Prediction::Point(size_t batch) const {
 std::string Prediction::Text() const {
   std::string out = fmt::format(
       "prediction context {}, from ({}): L3 {:g} GB/s and {:g} GOP/s per core, memory {:g} GB/s "
-      "per socket,\n"
+      "per socket and at most {:g} per core,\n"
       "           {:g} us of barriers per layer{}\n",
       capacity.context, speeds.source, speeds.l3_core_gbps, speeds.core_gops,
-      speeds.dram_socket_gbps, speeds.layer_sync_us,
+      speeds.dram_socket_gbps, speeds.dram_core_gbps, speeds.layer_sync_us,
       links == 0
           ? std::string()
           : fmt::format(", links {:g} us + {:g} GB/s", speeds.link_latency_us, speeds.link_gbps));
@@ -106,15 +114,16 @@ std::string Prediction::Text() const {
     const PredictedTimes t = Times(*stage, batch);
     const double gbps = stage->weights_in_l3
                             ? speeds.l3_core_gbps * static_cast<double>(stage->cores)
-                            : speeds.dram_socket_gbps;
+                            : MemoryGbps(stage->cores);
     const std::string weights =
         fmt::format("{:.2f} MB / {:g} GB/s {}", ReadBytes(*stage, batch) * 1e-6, gbps,
                     stage->weights_in_l3 ? "L3" : "memory");
     if (stage->layers == 0) {
-      out += fmt::format("  serving  = head {} = {:.1f} us\n", weights, t.stage_us);
+      out += fmt::format("  serving  = head {} = {:.1f} us{}\n", weights, t.stage_us,
+                         serves_beside ? ", on the cores of the first stage" : "");
     } else {
       const double kv_gbps = t.kv_in_l3 ? speeds.l3_core_gbps * static_cast<double>(stage->kv_cores)
-                                        : speeds.dram_socket_gbps;
+                                        : MemoryGbps(stage->kv_cores);
       out += fmt::format(
           "  stage    = {} layers x (weights {} + attention {:.2f} MB / {:g} GB/s {} + barriers "
           "{:g} us)\n"

@@ -20,6 +20,7 @@ namespace larder::pipeline::inline plan {
 struct Speeds {
   double l3_core_gbps = 30;        // one core reading its L3 while all cores read
   double dram_socket_gbps = 380;   // one socket reading memory
+  double dram_core_gbps = 20;      // what one core of it reads at most
   double core_gops = 300;          // one core, INT8 multiplies and adds: bounds large batches
   double layer_sync_us = 2;        // four barriers of a socket's threads
   double link_latency_us = 10;     // paper section 4.4: about 50 us for five
@@ -59,14 +60,17 @@ struct PredictedPoint {
 struct Prediction {
   Speeds speeds;
   model::Capacity capacity;
-  uint64_t row_bytes = 0;              // per row of a frame: dim float32
-  size_t links = 0;                    // hops per token: stages + 1; 0 if one stage serves itself
+  uint64_t row_bytes = 0;      // per row of a frame: dim float32
+  size_t links = 0;            // hops per token: stages + 1; 0 if one stage serves itself
+  bool serves_beside = false;  // the serving process takes turns with the first stage on its cores
   std::vector<PredictedStage> stages;  // the serving socket last
   std::vector<PredictedPoint> points;  // batch 1, 2, 4 ...
 
   // Bytes of a layer's weights that a step of so many rows reads.
   static double ReadBytes(const PredictedStage&, size_t batch);
   PredictedTimes Times(const PredictedStage&, size_t batch) const;
+  // At which so many cores of a socket read memory.
+  double MemoryGbps(size_t cores) const;
   double LinkUs(size_t batch) const;
   PredictedPoint Point(size_t batch) const;
   // The formula with its numbers for batch 1, then the points; several lines.
