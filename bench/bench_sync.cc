@@ -102,7 +102,7 @@ void TwoLevel(State& state) {
   const auto groups = static_cast<size_t>(state.range(1));
   for (size_t t = 0; groups != 0 && t < threads; ++t)
     group[t] = static_cast<int>(t * groups / threads);
-  sync::TwoLevelBarrier barrier(group, PolicyOf(threads));
+  sync::TreeBarrier barrier(sync::BarrierShape::Of(group, {}), PolicyOf(threads));
   TimeCrew(state, cpus, [&barrier](int thread) { barrier.Wait(thread); });
 }
 

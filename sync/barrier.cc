@@ -1,4 +1,4 @@
-// Set-up of the barrier: who waits for whom. The data path is barrier_datapath.cc.
+// Set-up of the barrier: who waits for whom.
 #include "sync/barrier.h"
 
 #include <algorithm>
@@ -6,65 +6,71 @@
 #include "base/error.h"
 
 namespace larder::sync {
+namespace {
 
-TwoLevelBarrier::TwoLevelBarrier(std::span<const int> group_of_thread, WaitPolicy policy)
-    : policy_(policy) {
-  const size_t threads = group_of_thread.size();
-  if (threads == 0) throw Error("barrier: no threads; expected at least 1");
-
-  std::vector<int> names;  // the groups' numbers by first appearance: group 0 has thread 0
-  std::vector<std::vector<size_t>> members;  // [group][i]; members[g][0] is the representative
-  for (size_t t = 0; t < threads; ++t) {
-    const size_t g = std::find(names.begin(), names.end(), group_of_thread[t]) - names.begin();
-    if (g == names.size()) {
-      names.push_back(group_of_thread[t]);
-      members.emplace_back();
+// The members' lists of each name, by first appearance.
+std::vector<std::vector<size_t>> Meetings(std::span<const size_t> members,
+                                          std::span<const int> name_of_thread) {
+  std::vector<int> names;
+  std::vector<std::vector<size_t>> meetings;
+  for (const size_t member : members) {
+    const int name = name_of_thread.empty() ? 0 : name_of_thread[member];
+    const auto at = static_cast<size_t>(std::ranges::find(names, name) - names.begin());
+    if (at == names.size()) {
+      names.push_back(name);
+      meetings.emplace_back();
     }
-    members[g].push_back(t);
+    meetings[at].push_back(member);
   }
-  groups_ = names.size();
-  seats_ = std::vector<Seat>(threads);
-  fan_ins_.resize(threads);
-  flags_ = std::make_unique<EpochFlag[]>(threads + groups_ + 1);
-  EpochFlag* const arrive = flags_.get();
-  EpochFlag* const release = arrive + threads;
-  EpochFlag* const across = release + groups_;
-
-  for (size_t t = 0; t < threads; ++t) seats_[t].arrive = &arrive[t];
-  if (groups_ == 1 && threads <= kExchangeThreads) {
-    for (size_t t = 0; t < threads; ++t) {
-      seats_[t].exchange = true;
-      for (size_t other = 0; other < threads; ++other) {
-        if (other != t) fan_ins_[t].push_back(&arrive[other]);
-      }
-    }
-  } else {
-    for (size_t g = 0; g < groups_; ++g) {
-      const size_t representative = members[g][0];
-      for (size_t i = 1; i < members[g].size(); ++i) {
-        fan_ins_[representative].push_back(&arrive[members[g][i]]);
-        seats_[members[g][i]].await_release = &release[g];
-      }
-      if (members[g].size() > 1) seats_[representative].group_release = &release[g];
-      if (g > 0) {
-        fan_ins_[0].push_back(&arrive[representative]);
-        seats_[representative].await_release = across;
-      }
-    }
-    if (groups_ > 1) seats_[0].across_release = across;
-  }
-  for (size_t t = 0; t < threads; ++t) {
-    seats_[t].fan_in = fan_ins_[t].data();
-    seats_[t].fan_in_count = static_cast<uint32_t>(fan_ins_[t].size());
-  }
+  return meetings;
 }
 
-std::vector<int> TwoLevelBarrier::WaitsFor(int thread) const {
-  std::vector<int> threads;
-  for (const EpochFlag* flag : fan_ins_[static_cast<size_t>(thread)])
-    threads.push_back(static_cast<int>(flag - flags_.get()));
-  std::ranges::sort(threads);
-  return threads;
+}  // namespace
+
+BarrierShape BarrierShape::Of(std::span<const int> group_of_thread,
+                              std::span<const int> package_of_thread) {
+  const size_t threads = group_of_thread.size();
+  if (threads == 0) throw Error("barrier: no threads; expected at least 1");
+  if (!package_of_thread.empty() && package_of_thread.size() != threads)
+    throw Error("barrier: {} threads, but {} packages; expected one for each, or none", threads,
+                package_of_thread.size());
+  BarrierShape shape;
+  shape.seats.resize(threads);
+  shape.flags = threads;
+  // The first of those that meet waits for the others, then lets them go on. Those of a lower level
+  // are let go last: so each level's release stands before those of the levels below.
+  std::vector<size_t> firsts(threads);
+  for (size_t t = 0; t < threads; ++t) firsts[t] = t;
+  const auto level = [&](std::span<const int> names) {
+    std::vector<size_t> next;
+    for (const std::vector<size_t>& meeting : Meetings(firsts, names)) {
+      next.push_back(meeting.front());
+      if (meeting.size() == 1) continue;
+      Seat& first = shape.seats[meeting.front()];
+      std::copy_backward(first.release.begin(), first.release.end() - 1, first.release.end());
+      first.release[0] = static_cast<uint32_t>(shape.flags);
+      ++first.releases;
+      for (size_t i = 1; i < meeting.size(); ++i) {
+        first.fan_in.push_back(static_cast<uint32_t>(meeting[i]));
+        shape.seats[meeting[i]].await_release = static_cast<int32_t>(shape.flags);
+      }
+      ++shape.flags;
+    }
+    firsts = std::move(next);
+    return firsts.size();
+  };
+  shape.groups = level(group_of_thread);
+  shape.packages = level(package_of_thread);
+  level({});
+  for (Seat& seat : shape.seats) std::ranges::sort(seat.fan_in);
+  if (shape.groups == 1 && threads > 1 && threads <= TreeBarrier::kExchangeThreads) {
+    for (size_t t = 0; t < threads; ++t) {
+      shape.seats[t] = {.exchange = true};
+      for (size_t other = 0; other < threads; ++other)
+        if (other != t) shape.seats[t].fan_in.push_back(static_cast<uint32_t>(other));
+    }
+  }
+  return shape;
 }
 
 }  // namespace larder::sync

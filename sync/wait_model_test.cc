@@ -7,6 +7,7 @@
 
 #include <memory>
 
+#include "sync/barrier.h"
 #include "sync/epoch_flag.h"
 #include "sync/wait_policies_testing.h"
 
@@ -178,7 +179,65 @@ TEST(WaitModel, AFaultEndsTheWaitForACounterThatMayMove) {
   }
 }
 
+// All levels of the barrier: two packages, one with two groups, of which one has two threads. Each
+// thread writes its word before it meets the others; afterwards it sees all of them.
+template <typename Meet>
+ModelResult SearchOfBarrier(const BarrierShape& shape, const WaitPolicy& policy, Meet meet) {
+  std::vector<ModelThread> threads;
+  for (size_t t = 0; t < shape.seats.size(); ++t) {
+    threads.push_back({[&shape, policy, t, meet] {
+                         // A thread is replayed from its start, so it makes the barrier anew; its
+                         // words are the others' by their numbers.
+                         const Words<Weakness::kNone> from_0;
+                         BasicTreeBarrier<ModelMachine<>> barrier(shape, policy);
+                         std::vector<std::unique_ptr<ModelWord<Weakness::kNone>>> data;
+                         for (size_t i = 0; i < shape.seats.size(); ++i)
+                           data.push_back(std::make_unique<ModelWord<Weakness::kNone>>());
+                         data[t]->store(1, Order::relaxed);
+                         if (meet(t)) barrier.Wait(static_cast<int>(t));
+                         for (const auto& word : data)
+                           ModelRequire(word->load(Order::relaxed) == 1);
+                       },
+                       policy.mode});
+  }
+  return ModelSearch(threads, 2 * shape.flags + shape.seats.size()).Run();
+}
+
+TEST(WaitModel, TheBarriersThreeLevels) {
+  const std::vector<int> groups = {0, 1, 2}, packages = {0, 1, 1};
+  const std::vector<int> pair = {0, 1, 1}, apart = {0, 1, 1};
+  for (const WaitPolicy& policy : {kSpin, kSleepAtOnce}) {
+    EXPECT_EQ(
+        SearchOfBarrier(BarrierShape::Of(groups, packages), policy, [](size_t) { return true; })
+            .stuck,
+        "")
+        << Name(policy);
+    EXPECT_EQ(
+        SearchOfBarrier(BarrierShape::Of(pair, apart), policy, [](size_t) { return true; }).stuck,
+        "")
+        << Name(policy);
+  }
+}
+
 // ---- Planted faults, which the search must find.
+
+TEST(WaitModelFinds, AThreadThatPassesTheBarrier) {
+  const std::vector<int> groups = {0, 1, 2}, packages = {0, 1, 1};
+  EXPECT_NE(
+      SearchOfBarrier(BarrierShape::Of(groups, packages), kSpin, [](size_t t) { return t != 2; })
+          .stuck,
+      "");
+}
+
+// A level that lets its threads go on before the others have come.
+TEST(WaitModelFinds, ALevelThatWaitsForNobody) {
+  const std::vector<int> groups = {0, 1, 2}, packages = {0, 1, 1};
+  for (size_t t : {0, 1}) {
+    BarrierShape shape = BarrierShape::Of(groups, packages);
+    shape.seats[t].fan_in.clear();
+    EXPECT_NE(SearchOfBarrier(shape, kSpin, [](size_t) { return true; }).stuck, "") << t;
+  }
+}
 
 TEST(WaitModelFinds, AStoreWithoutAFence) {
   EXPECT_EQ(OneWaiter(kSleepAtOnce, Mode::kAdaptive, {1}).stuck, "");

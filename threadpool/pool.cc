@@ -28,7 +28,8 @@ Pool::Pool(PoolOptions options) {
       throw Error("thread pool: CPU {}: expected less than {}", cpu.value, topology::kMaxCpus);
   }
 
-  shared_ = std::make_unique<Shared>(options.group_of_thread, options.wait);
+  shared_ = std::make_unique<Shared>(
+      sync::BarrierShape::Of(options.group_of_thread, options.package_of_thread), options.wait);
   Shared& shared = *shared_;
   shared.owner = pthread_self();
   std::vector<int> names;
@@ -79,7 +80,7 @@ void Pool::Stop() {
 
 int Pool::threads() const { return static_cast<int>(shared_->workers.size()); }
 int Pool::groups() const { return static_cast<int>(shared_->go_count); }
-const sync::TwoLevelBarrier& Pool::barrier() const { return shared_->barrier; }
+const sync::TreeBarrier& Pool::barrier() const { return shared_->barrier; }
 const std::vector<std::string>& Pool::warnings() const { return shared_->warnings; }
 std::vector<std::string> Pool::LostPins() const {
   std::vector<std::string> lost;

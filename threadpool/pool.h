@@ -23,6 +23,7 @@ struct PoolOptions {
   std::vector<CpuId> cpus;           // one per thread; an invalid CpuId leaves its thread unpinned
   std::vector<int> group_of_thread;  // the L3 group of each thread, any numbering; empty: one group
   sync::WaitPolicy wait;
+  std::vector<int> package_of_thread = {};  // as group_of_thread; empty: one package
 };
 
 class Pool {
@@ -34,7 +35,7 @@ class Pool {
 
   int threads() const;
   int groups() const;  // L3 groups of its threads; each command crosses to each of them once
-  const sync::TwoLevelBarrier& barrier() const;  // of the steps with one, and of each command's end
+  const sync::TreeBarrier& barrier() const;  // of the steps with one, and of each command's end
   // One line for each thread that could not be pinned (containers may forbid it); the pool works
   // without.
   const std::vector<std::string>& warnings() const;

@@ -37,8 +37,8 @@ struct alignas(kFalseSharingBytes) Pool::Worker {
 };
 
 struct Pool::Shared {
-  Shared(std::span<const int> group_of_thread, const sync::WaitPolicy& policy)
-      : wait(policy), barrier(group_of_thread, policy), workers(group_of_thread.size()) {}
+  Shared(const sync::BarrierShape& shape, const sync::WaitPolicy& policy)
+      : wait(policy), barrier(shape, policy), workers(shape.seats.size()) {}
 
   void Publish(const Command& next);  // thread 0: tells the others
   void Run(const Command& now, int thread);
@@ -48,7 +48,7 @@ struct Pool::Shared {
   void Walk(const Command& now, int thread);
 
   const sync::WaitPolicy wait;
-  sync::TwoLevelBarrier barrier;  // for steps with `barrier`, and for the join at a command's end
+  sync::TreeBarrier barrier;  // for steps with `barrier`, and for the join at a command's end
   std::vector<Worker> workers;
   std::vector<uint32_t> go_of_thread;     // index into go
   std::unique_ptr<sync::EpochFlag[]> go;  // one per L3 group, so that a command crosses to each

@@ -41,8 +41,8 @@ const std::vector<Machine>& Machines() {
 }
 
 // The threads whose arrival each thread should wait for: in each L3 group the first one waits for
-// the others, and thread 0 for the first of each group; few threads in one group wait for each
-// other.
+// the others, in each package its first one for the first of each group, and thread 0 for the first
+// of each package; few threads in one group wait for each other.
 std::vector<std::vector<int>> Meetings(const Topology& machine, std::span<const CoreId> cores) {
   std::map<L3GroupId, std::vector<int>> groups;
   for (size_t t = 0; t < cores.size(); ++t)
@@ -55,13 +55,20 @@ std::vector<std::vector<int>> Meetings(const Topology& machine, std::span<const 
     }
     return waits;
   }
+  std::map<int, std::set<int>> packages;  // the first of each group
   for (const auto& [id, threads] : groups) {
     const int first = threads.front();
     waits[static_cast<size_t>(first)].insert(waits[static_cast<size_t>(first)].end(),
                                              threads.begin() + 1, threads.end());
+    packages[machine.core(cores[static_cast<size_t>(first)]).package].insert(first);
+  }
+  for (const auto& [package, firsts] : packages) {
+    const int first = *firsts.begin();
+    waits[static_cast<size_t>(first)].insert(waits[static_cast<size_t>(first)].end(),
+                                             std::next(firsts.begin()), firsts.end());
     if (first != 0) waits[0].push_back(first);
   }
-  std::ranges::sort(waits[0]);
+  for (std::vector<int>& of : waits) std::ranges::sort(of);
   return waits;
 }
 
@@ -72,6 +79,9 @@ void ExpectMeetings(const threadpool::Pool& pool, const Topology& machine,
   std::set<L3GroupId> groups;
   for (const CoreId core : cores) groups.insert(machine.core(core).l3_group);
   EXPECT_EQ(pool.groups(), static_cast<int>(groups.size()));
+  std::set<int> packages;
+  for (const CoreId core : cores) packages.insert(machine.core(core).package);
+  EXPECT_EQ(pool.barrier().packages(), static_cast<int>(packages.size()));
   for (int t = 0; t < pool.threads(); ++t)
     EXPECT_EQ(pool.barrier().WaitsFor(t), expected[static_cast<size_t>(t)]) << "thread " << t;
 }

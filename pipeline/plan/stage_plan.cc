@@ -74,8 +74,8 @@ void PlanAttention(StagePlan& plan, const topology::Topology& topology) {
     const auto cpus = socket.cpus.empty() ? topology.CpusOf(socket.cores) : socket.cpus;
     const auto groups = topology.GroupsOf(socket.cores);
     for (size_t t = 0; t < socket.cores.size(); ++t) {
-      out.threads.push_back(
-          {socket.cores[t], cpus[t], topology.core(socket.cores[t]).numa_node, groups[t], 0});
+      out.threads.push_back({socket.cores[t], cpus[t], topology.core(socket.cores[t]).numa_node,
+                             groups[t], topology.core(socket.cores[t]).package, 0});
     }
     first_slot = out.end_slot();
     plan.attention.push_back(std::move(out));
@@ -201,7 +201,7 @@ StagePlan MakeStagePlan(const model::ModelConfig& config, const topology::Topolo
     const uint64_t bytes = plan.shards.ThreadBytes(config, t);
     l3.weight_bytes += bytes;
     plan.weight_bytes += bytes;
-    plan.threads.push_back({core.id, cpus[t], core.numa_node, groups[t], bytes});
+    plan.threads.push_back({core.id, cpus[t], core.numa_node, groups[t], core.package, bytes});
   }
   if (o.threads > topology.cores().size()) {
     plan.notes.push_back(
@@ -246,6 +246,7 @@ threadpool::PoolOptions PoolOf(std::span<const PlanThread> threads, const sync::
   for (const PlanThread& thread : threads) {
     pool.cpus.push_back(thread.cpu);
     pool.group_of_thread.push_back(thread.l3_group);
+    pool.package_of_thread.push_back(thread.package);
   }
   return pool;
 }

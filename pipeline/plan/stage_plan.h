@@ -66,11 +66,12 @@ struct PlanThread {
   CpuId cpu;
   NumaNodeId numa_node;
   int l3_group = 0;  // dense index into Plan::l3_groups
+  int package = 0;
   uint64_t weight_bytes = 0;
 };
 std::vector<NumaNodeId> NodesOf(std::span<const PlanThread>);
 
-// The pool of these threads: where they run, and the L3 groups in which they meet.
+// The pool of these threads: where they run, and the L3 groups and packages in which they meet.
 threadpool::PoolOptions PoolOf(std::span<const PlanThread>, const sync::WaitPolicy& wait);
 
 struct PlanL3Group {
