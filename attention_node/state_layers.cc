@@ -74,22 +74,24 @@ StateLayers::StateLayers(const model::ModelConfig& config, const model::GgufFile
 
 std::unique_ptr<RecurrentShape> StateLayers::MakeShape(const model::LayerSpec& spec) {
   const model::LayerSizes sizes = spec.state_sizes();
-  auto shape = std::make_unique<RecurrentShape>(
-      RecurrentShape{.kind = spec.recurrence.kind,
-                     .key_size = spec.recurrence.key_size,
-                     .size = sizes.head_size,
-                     .taps = spec.recurrence.taps,
-                     .group = sizes.group(),
-                     .convolve = spec.Has(model::TensorRole::kConvolutionBias)
-                                     ? kernels::GetRecurrent(options_.isa).convolve_biased
-                                     : kernels::GetRecurrent(options_.isa).convolve,
-                     .epsilon = spec.norm_epsilon,
-                     .unit_epsilon = 0.0f,
-                     .query_weight = nullptr,
-                     .key_weight = nullptr,
-                     .elementwise = &kernels::GetElementwise(options_.isa),
-                     .recurrent = &kernels::GetRecurrent(options_.isa),
-                     .states = &states_});
+  auto shape = std::make_unique<RecurrentShape>(RecurrentShape{
+      .kind = spec.recurrence.kind,
+      .key_size = spec.recurrence.key_size,
+      .size = sizes.head_size,
+      .taps = spec.recurrence.taps,
+      .group = sizes.group(),
+      .convolve = spec.Has(model::TensorRole::kConvolutionBias)
+                      ? kernels::GetRecurrent(options_.isa).convolve_biased
+                      : kernels::GetRecurrent(options_.isa).convolve,
+      .epsilon = spec.norm_epsilon,
+      .unit_epsilon = 0.0f,
+      .query_weight = nullptr,
+      .key_weight = nullptr,
+      // of 0: -infinity
+      .least_input = static_cast<float>(std::log(std::expm1(spec.recurrence.least_step))),
+      .elementwise = &kernels::GetElementwise(options_.isa),
+      .recurrent = &kernels::GetRecurrent(options_.isa),
+      .states = &states_});
   if (shape->kind != model::StateKind::kDeltaRule) return shape;
   const auto key_size = static_cast<double>(spec.recurrence.key_size);
   const auto table = [&](double value) {

@@ -29,6 +29,8 @@ struct RecurrentShape {
   float epsilon;                           // of the norm of a head's output
   float unit_epsilon;                      // of the norms that make q and k as long as they must be
   const float *query_weight, *key_weight;  // [key_size]: of these norms
+  // Of Mamba-2 alone: what softplus makes least_step of.
+  float least_input;
   const kernels::Elementwise* elementwise;
   const kernels::Recurrent* recurrent;
   const StateRegion* states;

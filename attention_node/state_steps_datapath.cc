@@ -153,7 +153,8 @@ void RunMambaHead(const StateOperand& op, const StateHead& head, const Tokens& t
   const RecurrentShape& shape = *op.shape;
   float alpha[kStateTokens], decays[kStateTokens], steps[kStateTokens];
   for (size_t t = 0; t < tokens.count; ++t)
-    alpha[t] = op.qkv[(tokens.row + t) * op.qkv_stride + shape.step(head.index)];
+    alpha[t] = std::max(op.qkv[(tokens.row + t) * op.qkv_stride + shape.step(head.index)],
+                        shape.least_input - head.bias);
   shape.recurrent->mamba_gates(alpha, head.decay, head.bias, decays, steps, tokens.count);
   for (size_t column = 0; column < shape.size; column += kMambaColumns) {
     const MambaRun run{.state = state.matrix + column * shape.key_size,

@@ -115,11 +115,12 @@ class Writer {
     LineUnless(!output_gate, "output_gate", output_gate);
     const auto& [rank, query_rank, of_key, of_value] = latent;
     if (latent.any()) Line("latent", "{} {} {} {}", rank, query_rank, of_key, of_value);
-    const auto& [state_kind, key_size, taps, heads_in_turn, of_state, of_keys, of_head] =
-        recurrence;
+    const auto& [state_kind, key_size, taps, heads_in_turn, of_state, of_keys, of_head,
+                 least_step] = recurrence;
     if (recurrence.any()) {
       Line(NameOf(kStateNames, state_kind), "{} {} {}", key_size, taps, heads_in_turn);
       if (of_state != 0) Line("beside_attention", "{} {} {}", of_state, of_keys, of_head);
+      LineUnless(least_step == 0.0, "least_step", least_step);
     }
     const auto& [count, used, shared_ffn, gating, normalise, scale, groups, groups_used,
                  beside_ffn] = experts;

@@ -5,8 +5,8 @@
 // is called attn_norm; here an FFN belongs to the layer of the block before it, and some layers
 // have none. feed_forward_length and attention.head_count_kv say what a block is. Nothing rotates.
 // FFNs, experts and the shared one have no gate: up becomes the square of its positive part. The
-// class keeps a state's steps above its time_step_min; files have no key of that, and it is not
-// done here.
+// class makes a state's steps at least its time_step_min, of which files have no key: its default,
+// which the published configurations have.
 #include "base/error.h"
 #include "model/families/state_keys.h"
 
@@ -14,9 +14,11 @@ namespace larder::model::inline families {
 namespace {
 
 constexpr size_t kMixerOps = 4;  // of kPreNorm and its like: up to O
+constexpr double kLeastStep = 0.001;
 
 void ReadNemotronH(const FamilyKeys& keys, KeysOfModel& model) {
-  const StateKeys states = ReadMamba2Keys(keys);
+  StateKeys states = ReadMamba2Keys(keys);
+  states.recurrence.least_step = kLeastStep;
   std::vector<KeysOfModel::Layer> layers;
   for (size_t i = 0; i < model.layers.size(); ++i) {
     KeysOfModel::Layer& block = model.layers[i];

@@ -260,7 +260,7 @@ struct LayerSizes {
 // kMamba2: the state space of Mamba-2 (Dao and Gu 2024, arXiv 2405.21060). C, B, x, z and alpha
 // being what kQ, kK, kV, kOutputGate and kAlpha give, c the convolution with kConvolutionBias and
 // SiLU, and a group of heads having the C and B of a key head:
-//   step = softplus(alpha + kDecayBias),  decay = exp(kDecay * step);
+//   step = softplus(alpha + kDecayBias), but at least least_step,  decay = exp(kDecay * step);
 //   state = decay * state + c(B) (step * c(x))^T,  out = state^T c(C) + kSkip * c(x);
 //   what kO takes = rms_norm(out * silu(z), kGroupNorm), over the heads of each group.
 enum class StateKind : uint8_t { kNone, kDeltaRule, kConvolution, kMamba2 };
@@ -274,6 +274,7 @@ struct Recurrence {
   // Where the layer has attention, too: value heads, key heads and elements of a value, those of
   // LayerSizes being attention's. The state's matrices are kStateQ to kStateO.
   size_t heads = 0, key_heads = 0, head_size = 0;
+  double least_step = 0.0;  // of kMamba2
 
   bool any() const { return kind != StateKind::kNone; }
   bool beside_attention() const { return heads != 0; }

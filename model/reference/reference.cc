@@ -569,8 +569,9 @@ void ReferenceModel::ApplyMamba2(Layer& layer, State& s) const {
   for (size_t head = 0; head < heads; ++head) {
     const float* const in = &inputs[heads * size + head / sizes.group() * state_size];
     const float* const out = in + groups * state_size;
-    const double step =
-        Softplus(static_cast<double>(s.alpha[head]) + layer.of(TensorRole::kDecayBias)[head]);
+    const double step = std::max(
+        spec.recurrence.least_step,
+        Softplus(static_cast<double>(s.alpha[head]) + layer.of(TensorRole::kDecayBias)[head]));
     const double decay = std::exp(layer.of(TensorRole::kDecay)[head] * step);
     for (size_t c = 0; c < size; ++c) {
       const auto x = static_cast<double>(inputs[head * size + c]);

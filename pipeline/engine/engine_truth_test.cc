@@ -2,12 +2,14 @@
 // the next-token distribution, teacher-forced.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "base/test_data_testing.h"
 #include "model/families/family.h"
+#include "model/gguf/gguf_testing.h"
 #include "model/reference/divergence.h"
 #include "model/reference/reference.h"
 #include "pipeline/engine/engine_testing.h"
@@ -277,6 +279,51 @@ TEST(EngineTruthTest, PublishedFamilies) {
     EXPECT_LE(kl, (of.experts ? 2.0 : 1.5) * of.peer) << of.name;
     EXPECT_GT(kl, 1e-5) << of.name;
   }
+}
+
+// Nemotron-H's steps, which its class makes at least 0.001. Biases that would make them smaller are
+// like those that make them that where tokens change nothing. Without skips, a state's output is
+// all that there is, and a norm makes it as large as any.
+TEST(EngineTruthTest, StepsOfStatesHaveALeast) {
+  const TestModel model({.shape = {.architecture = "nemotron_h",
+                                   .layers = 3,
+                                   .dim = 64,
+                                   .ffn = 96,
+                                   .heads = 4,
+                                   .kv_heads = 2,
+                                   .head_size = 16,
+                                   .vocab = 300,
+                                   .context = 256},
+                         .type = model::TensorType::kF32});
+  const auto with = [&](float bias, bool of_tokens) {
+    model::testing::RawGguf raw = model::testing::RawOf(*model.file());
+    const auto fill = [&](const std::string& tensor, size_t from, size_t count, float value) {
+      for (size_t i = from; i < from + count; ++i)
+        raw.Patch(tensor, i * sizeof(float), model::testing::Raw(value));
+    };
+    for (const auto tensors = raw.tensors; const auto& tensor : tensors) {
+      if (tensor.name.ends_with(".ssm_dt.bias")) fill(tensor.name, 0, 4, bias);
+      if (tensor.name.ends_with(".ssm_d")) fill(tensor.name, 0, 4, 0.0f);
+      if (tensor.name.ends_with(".ssm_in.weight") && !of_tokens)
+        fill(tensor.name, (tensor.dims[1] - 4) * tensor.dims[0], 4 * tensor.dims[0], 0.0f);
+    }
+    return raw.Bytes();
+  };
+  const auto tokens = TestTokens(60, 300);
+  const auto truth_of = [&](const std::string& bytes) {
+    const model::testing::TempFile file(bytes);
+    return model::ReferenceModel::Make(model::GgufFile::Open(file.path())).TeacherForced(tokens);
+  };
+  const std::string small = with(-30.0f, true);
+  const auto truth = truth_of(small);
+  const auto kl = [&](const std::vector<float>& other) {
+    return model::CompareLogits(truth, other, 300).mean_kl;
+  };
+  EXPECT_LE(kl(truth_of(with(static_cast<float>(std::log(std::expm1(0.001))), false))), 1e-9);
+  EXPECT_GE(kl(truth_of(with(static_cast<float>(std::log(std::expm1(0.1))), false))), 1e-4);
+  const model::testing::TempFile file(small);
+  const auto engine = MakeEngine(model::GgufFile::Open(file.path()), {.threads = 2});
+  EXPECT_LE(kl(RunChunks(*engine, tokens, 20)), 0.003);
 }
 
 }  // namespace
