@@ -36,8 +36,11 @@ struct KvUpdate {
 };
 static_assert(sizeof(KvUpdate) == 20 && std::is_trivially_copyable_v<KvUpdate>);
 
-// The most updates of a micro-batch: one for each row, and those of sequences that begin with
-// chunks of others (512 chunks are 131,072 tokens).
-constexpr size_t MaxKvUpdates(size_t max_rows) { return max_rows + 512; }
+// The most updates of a micro-batch, with slots of so many chunks: one for each row, and those of
+// sequences that begin with chunks of others, to which half of all is left
+// (pipeline/kv/kv_chunks.h) and whose context may be a whole one.
+constexpr size_t MaxKvUpdates(size_t max_rows, size_t slot_chunks) {
+  return max_rows + 512 + 2 * slot_chunks;
+}
 
 }  // namespace larder::model::step

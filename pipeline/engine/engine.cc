@@ -72,15 +72,17 @@ void Engine::Begin(std::unique_ptr<Chain> chain, std::vector<size_t> chunk_ends)
   LARDER_CHECK(limits_.capacity.max_batch_tokens == max_batch_tokens() &&
                limits_.capacity.max_in_flight == chain_->max_in_flight());
   seen_.resize(limits_.capacity.slots);
-  kv_ = std::make_unique<KvChunks>(
-      KvChunksShape{.capacity = limits_.capacity,
-                    .chunk_positions = kernels::kChunkPositions,
-                    .slot_ends = limits_.attention_slot_ends,
-                    .chunk_ends = std::move(chunk_ends),
-                    .max_updates = model::MaxKvUpdates(max_batch_tokens()),
-                    .kept = kKeptSequences,
-                    .classes = attention_node::KvShape::ClassesOf(plan_.config, limits_.capacity)});
-  batches_.assign(chain_->max_in_flight(), MicroBatch(max_batch_tokens()));
+  kv_ = std::make_unique<KvChunks>(KvChunksShape{
+      .capacity = limits_.capacity,
+      .chunk_positions = kernels::kChunkPositions,
+      .slot_ends = limits_.attention_slot_ends,
+      .chunk_ends = std::move(chunk_ends),
+      .max_updates = model::MaxKvUpdates(
+          max_batch_tokens(), CeilDiv(limits_.capacity.context, kernels::kChunkPositions)),
+      .kept = kKeptSequences,
+      .classes = attention_node::KvShape::ClassesOf(plan_.config, limits_.capacity)});
+  batches_.assign(chain_->max_in_flight(),
+                  MicroBatch(max_batch_tokens(), kv_->shape().max_updates));
   for (auto* of_rows : {&order_, &rank_, &half_of_, &socket_of_, &logit_at_})
     of_rows->resize(max_batch_tokens());
   left_.resize(limits_.attention_slot_ends.size());

@@ -88,13 +88,13 @@ class Engine final : public TokenEngine, private KvChannel {
   // Rows in the order of computation: by half, then by attention socket. Capacity:
   // max_batch_tokens().
   struct MicroBatch {
-    explicit MicroBatch(size_t max_batch_tokens)
+    MicroBatch(size_t max_batch_tokens, size_t max_kv_updates)
         : token(max_batch_tokens),
           slot(max_batch_tokens),
           position(max_batch_tokens),
           logit_row(max_batch_tokens),
           logit_at(max_batch_tokens),
-          kv_update(model::MaxKvUpdates(max_batch_tokens)) {}
+          kv_update(max_kv_updates) {}
     uint32_t rows = 0, logit_rows = 0, kv_updates = 0;
     uint32_t first_half = 0;  // rows of the first half; 0: not cut
     bool lm_head = false;     // one of the rows wants logits

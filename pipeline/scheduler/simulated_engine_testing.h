@@ -168,8 +168,9 @@ class SimulatedEngine final : public TokenEngine, private KvChannel {
                         .chunk_positions = kChunkPositions,
                         .slot_ends = limits.attention_slot_ends,
                         .chunk_ends = {},
-                        .max_updates = model::MaxKvUpdates(limits.capacity.max_batch_tokens),
+                        .max_updates = 0,
                         .kept = 5};
+    shape.max_updates = model::MaxKvUpdates(limits.capacity.max_batch_tokens, shape.slot_chunks());
     for (size_t i = 0; i < std::max<size_t>(shape.slot_ends.size(), 1); ++i) {
       const size_t slots = shape.slot_ends.empty() ? shape.capacity.slots
                            : i == 0                ? shape.slot_ends[0].index()

@@ -182,6 +182,42 @@ TEST_P(SavedSlotsTest, AreRestoredInPlaceOfOthers) {
   }
 }
 
+// In one step, however many chunks they have: its contents were never computed.
+TEST(LongSavedSlotsTest, AreRestoredUpToTheContext) {
+  constexpr size_t kContext = 150'000;
+  model::SynthOptions options;
+  options.shape = {.layers = 1,
+                   .dim = 32,
+                   .ffn = 32,
+                   .heads = 1,
+                   .kv_heads = 1,
+                   .head_size = 32,
+                   .vocab = kTokens,
+                   .context = kContext};
+  const TestModel model(options);
+  for (const TestEngineOptions& of :
+       {TestEngineOptions{.threads = 1, .context = kContext},
+        TestEngineOptions{.threads = 1, .context = kContext, .attention = {{1, 1}}}}) {
+    const auto engine = MakeEngine(model.file(), of);
+    Scheduler scheduler(*engine, {});
+    SlotOrder order{.kind = SlotOrder::Kind::kRestore, .slot = SlotId(0)};
+    order.contents.tokens.assign(kContext - 10, 7);
+    const size_t bytes = engine->kv_channel().Memory(0).size();
+    for (uint32_t i = 0; i < CeilDiv(kContext - 10, engine->kv().shape().chunk_positions); ++i)
+      order.contents.pieces.push_back({.place = i, .bytes = std::vector<uint8_t>(bytes)});
+    Execute(scheduler, order);
+    EXPECT_EQ(order.error, "");
+    EXPECT_EQ(order.tokens, kContext - 10);
+    // The next turn's first micro-batch brings the socket all its chunks.
+    Wish next{.prompt = std::vector<int32_t>(kContext - 5, 7), .most = 2};
+    const std::vector<Wish> wishes = {next};
+    TestIntake intake(wishes);
+    scheduler.Run(intake);
+    EXPECT_EQ(intake.outcomes.at(0).reused, kContext - 10);
+    EXPECT_EQ(intake.outcomes.at(0).tokens.size(), 2u);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Kinds, SavedSlotsTest,
     testing::Values(MemoryKind{"all", "llama", 0, {{}}},

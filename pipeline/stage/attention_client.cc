@@ -6,6 +6,8 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/memory.h"
+#include "kernels/formats/kv_page.h"
 
 namespace larder::pipeline::inline stage {
 namespace {
@@ -50,7 +52,11 @@ SegmentShape::SegmentShape(const StagePlan& plan)
                  for (const auto& socket : plan.attention) threads.push_back(socket.threads.size());
                  return threads;
                }()),
-      link{.frame_bytes = FrameMessage::Bytes(plan.options.capacity.max_batch_tokens),
+      link{.frame_bytes = FrameMessage::Bytes(
+               plan.options.capacity.max_batch_tokens,
+               model::MaxKvUpdates(
+                   plan.options.capacity.max_batch_tokens,
+                   CeilDiv(plan.options.capacity.context, kernels::kChunkPositions))),
            .slots = kFrameSlots},
       sockets(plan.attention.size()) {}
 

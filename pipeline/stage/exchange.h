@@ -111,7 +111,7 @@ struct AttentionReport {
 
 // The message of one frame, weight socket -> attention socket: its rows' slots (in the attention
 // socket's own numbering) and positions, those of the first half first, which of them are kept, and
-// its KvUpdates, in the same numbering. Fixed size, for the Plan's max_batch_tokens.
+// its KvUpdates, in the same numbering. Fixed size, for the Plan's max_batch_tokens and context.
 struct FrameMessage {
   // kOrders: KvOrders, for chunks in the socket's own numbering. kAbandon: all these orders are
   // void. Both are answered like a ping, when that is done.
@@ -129,10 +129,10 @@ struct FrameMessage {
   } half[kHalves];
   uint32_t kv_orders = 0;  // of kOrders; they lie where others have rows
   uint32_t reserved = 0;
-  static size_t Bytes(size_t max_batch_tokens) {
-    return RoundUp(sizeof(FrameMessage) + max_batch_tokens * 12 +
-                       model::MaxKvUpdates(max_batch_tokens) * sizeof(model::KvUpdate),
-                   kCacheLineBytes);
+  static size_t Bytes(size_t max_batch_tokens, size_t max_kv_updates) {
+    return RoundUp(
+        sizeof(FrameMessage) + max_batch_tokens * 12 + max_kv_updates * sizeof(model::KvUpdate),
+        kCacheLineBytes);
   }
   KvOrder* kv_order() { return reinterpret_cast<KvOrder*>(this + 1); }
   const KvOrder* kv_order() const { return reinterpret_cast<const KvOrder*>(this + 1); }
@@ -159,7 +159,8 @@ struct FrameMessage {
   }
 };
 static_assert(kKvOrderPlaces * sizeof(KvOrder) <=
-              model::MaxKvUpdates(0) * sizeof(model::KvUpdate));  // so a message has room for them
+              model::MaxKvUpdates(0, 0) * sizeof(model::KvUpdate));  // so a message has room for
+                                                                     // them
 static_assert(sizeof(FrameMessage) == 56 && std::is_trivially_copyable_v<FrameMessage>);
 
 }  // namespace larder::pipeline::stage

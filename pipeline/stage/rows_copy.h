@@ -27,7 +27,9 @@ struct RowsShape {
   std::vector<SlotId> slot_ends;
   std::vector<size_t> chunk_ends;
 
-  size_t max_kv_updates() const { return model::MaxKvUpdates(capacity.max_batch_tokens); }
+  size_t max_kv_updates() const {
+    return model::MaxKvUpdates(capacity.max_batch_tokens, slot_chunks);
+  }
 };
 
 // Null, or what is wrong with the rows of a part whose logits are wanted.
