@@ -214,6 +214,11 @@ const Sample kSamples[] = {
     {AnswerFormat::kLfm2,
      "<|tool_call_start|>[{\"name\": \"add\", \"arguments\": {\"a\": 1}}]<|tool_call_end|>", "", "",
      "add {\"a\":1}"},
+    // What a grammar permits where not all names are Python's.
+    {AnswerFormat::kLfm2,
+     "<|tool_call_start|>[{\"name\": \"add\", \"arguments\": {\"a\": 1}}, add(a=2), {\"name\": "
+     "\"add\", \"arguments\": {\"a\": 3}}, add(a=4)]<|tool_call_end|>I look.",
+     "", "I look.", "add {\"a\":1} | add {\"a\":2} | add {\"a\":3} | add {\"a\":4}"},
     {AnswerFormat::kLfm2,
      R"(<|tool_call_start|>[add(a="\u00fc\ud83d\ude00\/\u12")]<|tool_call_end|>)", "", "",
      R"(add {"a":"ü😀/\\u12"})"},

@@ -174,42 +174,57 @@ struct PythonCall {
   Json arguments = Json::object();
 };
 
-// [f(a=1), g()], or one call without the brackets.
-std::optional<std::vector<PythonCall>> ReadPythonCalls(std::string_view text) {
+// f(a=1)
+std::optional<PythonCall> ReadPythonCall(std::string_view text) {
   PythonReader reader(text);
-  std::vector<PythonCall> calls;
-  const bool list = reader.Take("[");
-  do {
-    PythonCall call{.name = reader.Identifier(true), .arguments = Json::object()};
-    if (call.name.ends_with(".call")) call.name.resize(call.name.size() - 5);
-    if (!reader.Take("(")) return std::nullopt;
-    while (!reader.failed() && !reader.Take(")")) {
-      std::string key = reader.Identifier(true);
-      if (!reader.Take("=")) return std::nullopt;
-      call.arguments[std::move(key)] = reader.Literal();
-      if (reader.Take(",")) continue;
-      if (!reader.Take(")")) return std::nullopt;
-      break;
-    }
-    if (reader.failed() || call.name.empty()) return std::nullopt;
-    calls.push_back(std::move(call));
-  } while (list && reader.Take(","));
-  if (list && !reader.Take("]")) return std::nullopt;
-  if (!reader.AtEnd()) return std::nullopt;
-  return calls;
+  PythonCall call{.name = reader.Identifier(true), .arguments = Json::object()};
+  if (call.name.ends_with(".call")) call.name.resize(call.name.size() - 5);
+  if (!reader.Take("(")) return std::nullopt;
+  while (!reader.failed() && !reader.Take(")")) {
+    std::string key = reader.Identifier(true);
+    if (!reader.Take("=")) return std::nullopt;
+    call.arguments[std::move(key)] = reader.Literal();
+    if (reader.Take(",")) continue;
+    if (!reader.Take(")")) return std::nullopt;
+    break;
+  }
+  if (reader.failed() || call.name.empty() || !reader.AtEnd()) return std::nullopt;
+  return call;
 }
 
-// Calls are read when their brackets are closed: their arguments come in one piece.
+// A call, or a list of calls, of which some may be JSON: what GrammarText::PythonCall permits. A
+// call in Python is read when its parentheses are closed: its arguments come in one piece.
 class PythonCalls final : public CallMachine {
  public:
   PythonCalls(CallSink& sink, const ToolTable& tools) : sink_(sink), tools_(tools) {}
 
   Verdict Next(char c) override {
-    if (json_) return json_->Next(c);
-    if (text_.empty() || text_ == "[") {
-      if (IsJsonSpace(c)) return Verdict::kMore;
-      if (c == '{') return BeginJson(c);
+    if (json_) return End(json_->Next(c));
+    return text_.empty() ? Between(c) : InCall(c);
+  }
+
+ private:
+  Verdict Between(char c) {
+    if (IsJsonSpace(c)) return Verdict::kMore;
+    if (after_) {
+      if (c == ']') return Verdict::kDone;
+      after_ = false;
+      return c == ',' ? Verdict::kMore : Verdict::kBroken;
     }
+    if (c == '[' && !list_) {
+      list_ = true;
+      return Verdict::kMore;
+    }
+    if (c == '{') {
+      json_ = MakeJsonCalls(sink_, tools_);
+      return End(json_->Next(c));
+    }
+    if (!IsPythonByte(c)) return Verdict::kBroken;
+    text_ = c;
+    return Verdict::kMore;
+  }
+
+  Verdict InCall(char c) {
     text_ += c;
     if (quote_ != 0) {
       if (escaped_ || c == '\\') {
@@ -219,39 +234,33 @@ class PythonCalls final : public CallMachine {
       }
       return Verdict::kMore;
     }
+    if (depth_ == 0 && !IsPythonByte(c) && c != '(' && c != ' ') return Verdict::kBroken;
     if (c == '\'' || c == '"') quote_ = c;
-    if (c == '(') called_ = true;
-    const bool name = IsPythonByte(c) || c == '(' || c == ' ' || text_ == "[";
-    if (!called_ && !name) return Verdict::kBroken;
     if (c == '(' || c == '[' || c == '{') ++depth_;
     if (c != ')' && c != ']' && c != '}') return Verdict::kMore;
-    return --depth_ > 0 ? Verdict::kMore : EndCalls();
+    if (--depth_ > 0) return Verdict::kMore;
+    const std::optional<PythonCall> call = ReadPythonCall(std::exchange(text_, {}));
+    if (!call) return Verdict::kBroken;
+    sink_.Begin(call->name, {});
+    sink_.Arguments(call->arguments.dump(-1, ' ', false, Json::error_handler_t::replace));
+    sink_.End();
+    return End(Verdict::kDone);
   }
 
- private:
-  Verdict BeginJson(char c) {
-    json_ = MakeJsonCalls(sink_, tools_);
-    for (const char before : text_) json_->Next(before);
-    return json_->Next(c);
-  }
-
-  Verdict EndCalls() {
-    const auto calls = ReadPythonCalls(text_);
-    if (!calls) return Verdict::kBroken;
-    for (const PythonCall& call : *calls) {
-      sink_.Begin(call.name, {});
-      sink_.Arguments(call.arguments.dump(-1, ' ', false, Json::error_handler_t::replace));
-      sink_.End();
-    }
-    return Verdict::kDone;
+  // Of a call.
+  Verdict End(Verdict verdict) {
+    if (verdict != Verdict::kDone || !list_) return verdict;
+    json_.reset();
+    after_ = true;
+    return Verdict::kMore;
   }
 
   CallSink& sink_;
   const ToolTable& tools_;
-  std::string text_;
+  bool list_ = false, after_ = false;  // in a list; behind a call in it
+  std::string text_;                   // of a call in Python
   char quote_ = 0;
   bool escaped_ = false;
-  bool called_ = false;
   int depth_ = 0;
   std::unique_ptr<CallMachine> json_;
 };

@@ -204,8 +204,8 @@ TEST(ToolGrammar, WhatItPermitsIsReadAsCalls) {
     SCOPED_TRACE(name);
     const AnswerFormat format = *AnswerFormatByName(name);
     // A name with quotes cannot be written in every form.
-    const bool any_name = format != AnswerFormat::kFunctionary31 &&
-                          format != AnswerFormat::kFunctionary32 && format != AnswerFormat::kLfm2;
+    const bool any_name =
+        format != AnswerFormat::kFunctionary31 && format != AnswerFormat::kFunctionary32;
     const ToolChoice named{Kind::kNamed, "get_weather"};
     CheckDerivations(format, named, {});
     CheckDerivations(format, named, {.parallel = false});
