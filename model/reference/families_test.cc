@@ -73,6 +73,11 @@ std::vector<ModelShape> SmallShapes() {
   for (const Family* family : Families()) shapes.push_back(SmallShape(family->name));
   shapes.push_back(SmallShape("gemma4-e2b"));
   shapes.push_back(SmallShape("gemma4-experts"));
+  ModelShape& as_published = shapes.emplace_back(SmallShape("gemma4-e2b"));
+  as_published.window = 32;
+  as_published.full_every = 2;
+  as_published.shared_kv_ffn = 192;
+  as_published.own_values = true;
   return shapes;
 }
 

@@ -35,7 +35,8 @@ struct ModelShape {
   double rope_base = 10000.0;
   double llama3_rope_factor = 0.0;  // > 0: writes rope_freqs.weight (Llama3FreqFactors)
   double norm_epsilon = 1e-5;
-  size_t window = 0;  // of the layers that have one in the family; 0: none
+  size_t window = 0;      // of the layers that have one in the family; 0: none
+  size_t full_every = 0;  // each n-th layer has none; 0: as in the family
   // In families whose layers with windows have sizes of their own, where not 0: their heads,
   // instead of the family's sample, and the KV heads of the layers without.
   size_t window_head_size = 0, full_kv_heads = 0;
@@ -57,9 +58,11 @@ struct ModelShape {
   // dense_layers: the first, which have none.
   size_t experts = 0, experts_used = 0, expert_ffn = 0, shared_ffn = 0, dense_layers = 0;
 
-  // In gemma4: the elements of layer inputs (LayerSpec::input_size), 0: none, and how many of the
-  // last layers attend to the keys and values of others.
-  size_t input_size = 0, shared_kv = 0;
+  // In gemma4: the elements of layer inputs (LayerSpec::input_size), 0: none; how many of the last
+  // layers attend to the keys and values of others, and the length of their FFN, 0: that of others;
+  // whether layers without windows have a V of their own.
+  size_t input_size = 0, shared_kv = 0, shared_kv_ffn = 0;
+  bool own_values = false;
 
   // As a file's keys say: without KV heads where the family has a state instead of attention.
   LayerSizes SizesOf(size_t layer) const;
@@ -108,7 +111,7 @@ std::vector<std::pair<std::string_view, uint32_t>> KeysOfState(const ModelShape&
 std::vector<std::pair<std::string_view, uint32_t>> KeysOfLatent(const ModelShape&);
 // The keys of experts; none in other families.
 std::vector<std::pair<std::string_view, uint32_t>> KeysOfExperts(const ModelShape&);
-// The keys of layer inputs and of shared keys and values; none in shapes without.
+// The keys of layer inputs, of shared keys and values and of full_every; none in shapes without.
 std::vector<std::pair<std::string_view, uint32_t>> KeysOfInputs(const ModelShape&);
 // The elements of a head that rotate, and rope.scaling.original_context_length.
 size_t RotaryDim(const ModelShape&);

@@ -11,14 +11,18 @@ LayerSizes ModelShape::SizesOf(size_t layer) const {
   const auto or_odd = [&](size_t even, size_t odd) {
     return layer % 2 == 1 && odd != 0 ? odd : even;
   };
-  const size_t full_every = FamilyOf(architecture).full_every.value_or(0);
-  const bool full = full_kv_heads != 0 && full_every != 0 && (layer + 1) % full_every == 0;
+  const size_t every_full =
+      full_every != 0 ? full_every : FamilyOf(architecture).full_every.value_or(0);
+  const bool full = full_kv_heads != 0 && every_full != 0 && (layer + 1) % every_full == 0;
+  const bool shares = shared_kv_ffn != 0 && layer + shared_kv >= layers;
   const size_t every = FamilyOf(architecture).sample.attention_every;
   const bool attends = every == 0 || layer % every == every - 1;
   // Some layers of such families have none.
   const bool has_ffn = !FamilyOf(architecture).ffn_apart || layer % 4 != 1;
   return {.dim = dim,
-          .ffn = has_ffn ? or_odd(ffn, odd_ffn) : 0,
+          .ffn = shares    ? shared_kv_ffn
+                 : has_ffn ? or_odd(ffn, odd_ffn)
+                           : 0,
           .heads = or_odd(heads, odd_heads),
           .kv_heads = !attends                        ? 0
                       : FamilyOf(architecture).latent ? 1
@@ -172,6 +176,8 @@ std::vector<std::pair<std::string_view, uint32_t>> KeysOfInputs(const ModelShape
     keys.emplace_back("embedding_length_per_layer_input", static_cast<uint32_t>(shape.input_size));
   if (shape.shared_kv != 0)
     keys.emplace_back("attention.shared_kv_layers", static_cast<uint32_t>(shape.shared_kv));
+  if (shape.full_every != 0)
+    keys.emplace_back("attention.sliding_window_pattern", static_cast<uint32_t>(shape.full_every));
   return keys;
 }
 
@@ -217,7 +223,7 @@ ModelConfig ConfigOfShape(const ModelShape& shape, const std::string& name,
                           .fused_qkv = family.sample.fused_qkv,
                           .fused_gate_up = family.sample.fused_gate_up,
                           .fused_rates = family.sample.fused_rates,
-                          .value_is_key = family.sample.value_is_key,
+                          .value_is_key = family.sample.value_is_key && !shape.own_values,
                           .qk_norm = shape.qk_norm || family.sample.qk_norm,
                           .router_bias = family.sample.router_bias,
                           .shared_gate = family.sample.shared_gate,

@@ -77,6 +77,21 @@ ModelShape DeepseekV3() {
   return shape;
 }
 
+// E2B and E4B of Gemma 4, whose last layers share keys and values.
+ModelShape Gemma4E(size_t layers, size_t dim, size_t ffn, size_t kv_heads, size_t full_every,
+                   size_t shared_kv, size_t shared_kv_ffn) {
+  ModelShape shape = WithSizesOfWindows(
+      WithWindow(Shape(kGemma4, layers, dim, ffn, 8, kv_heads, 512, 262144, 131072, true, 1e6),
+                 512),
+      256, kv_heads);
+  shape.full_every = full_every;
+  shape.input_size = 256;
+  shape.shared_kv = shared_kv;
+  shape.shared_kv_ffn = shared_kv_ffn;
+  shape.own_values = true;
+  return shape;
+}
+
 char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
 }  // namespace
@@ -156,6 +171,14 @@ const std::vector<NamedShape>& NamedShapes() {
        WithSizesOfWindows(
            WithWindow(Shape(kGemma4, 48, 3840, 15360, 16, 8, 512, 262144, 262144, true, 1e6), 1024),
            256, 1)},
+      {"gemma-4-e2b", Gemma4E(35, 1536, 6144, 1, 5, 20, 12288)},
+      {"gemma-4-e4b", Gemma4E(42, 2560, 10240, 2, 6, 18, 10240)},
+      {"gemma-4-26b-a4b",
+       WithExperts(WithSizesOfWindows(WithWindow(Shape(kGemma4, 30, 2816, 2112, 16, 8, 512, 262144,
+                                                       262144, true, 1e6),
+                                                 1024),
+                                      256, 2),
+                   128, 8, 704)},
   };
   return shapes;
 }

@@ -177,6 +177,8 @@ TEST(Synth, NamedShapesHaveThePublishedNumberOfParameters) {
       {"qwen3.5-9b", 8953803264},        {"qwen3-next-80b-a3b", 79674391296},
       {"gemma-3-4b", 3880263168},        {"gemma-4-12b", 11907350272 + 48},  // each layer's scale
       {"deepseek-v2-lite", 15706485888}, {"deepseek-v3", 671026419200},
+      {"gemma-4-e2b", 4628569379},       {"gemma-4-e4b", 7463013418},
+      {"gemma-4-26b-a4b", 25233141790},
   };
   for (const auto& [name, parameters] : published) {
     const ModelConfig config = ConfigOfShape(ShapeByName(name), std::string(name));

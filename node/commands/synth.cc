@@ -47,6 +47,7 @@ model::ModelShape ShapeFrom(const SynthCommandOptions& o) {
   };
   set(shape.layers, o.layers);
   set(shape.dim, o.dim);
+  if (o.ffn != 0) shape.shared_kv_ffn = shape.shared_kv_ffn * o.ffn / shape.ffn;
   set(shape.ffn, o.ffn);
   set(shape.heads, o.heads);
   set(shape.kv_heads, o.kv_heads);
