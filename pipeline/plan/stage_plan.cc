@@ -455,7 +455,7 @@ std::string StagePlan::Table() const {
       }
       const weight_node::PanelRange& whole = s.of(kind, matrix);
       const bool cut = !before.empty() || !behind.empty();
-      return before + (cut && whole.count() == 0 ? "" : range(whole)) + behind;
+      return fmt::format("{}{}{}", before, cut && whole.count() == 0 ? "" : range(whole), behind);
     };
     out += fmt::format(
         "  {:>6} {:>5} {:>4} {:>5} {:>3} {:>12} {:>12} {:>12} {:>12} {:>12} {:>11.2f}\n", t,

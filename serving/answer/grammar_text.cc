@@ -164,10 +164,15 @@ std::string GrammarText::PythonCall(const Tool& tool, const std::string& rule) {
     const std::string key(properties[i].first);
     const std::string name = fmt::format("{}-{}", rule, i);
     const std::string value = GbnfJson(PropertySchema(tool, *properties[i].second));
-    const std::string with = Rule(name, GbnfLiteral(key + "=") + " " + value) + " " + behind;
-    const bool required = IsRequired(tool.schema, key);
-    first = Rule(name + "-first", with + (required ? "" : " | " + first));
-    behind = Rule(name + "-more", "\", \" " + with + (required ? "" : " | " + behind));
+    const std::string argument =
+        Rule(name, fmt::format("{} {}", GbnfLiteral(fmt::format("{}=", key)), value));
+    // This argument and what follows it or, unless it is required, what the next ones are without.
+    const auto with = [&](const std::string& without) {
+      return IsRequired(tool.schema, key) ? fmt::format("{} {}", argument, behind)
+                                          : fmt::format("{} {} | {}", argument, behind, without);
+    };
+    first = Rule(fmt::format("{}-first", name), with(first));
+    behind = Rule(fmt::format("{}-more", name), fmt::format("\", \" {}", with(behind)));
   }
   return GbnfLiteral(tool.name + "(") + " " + first;
 }
