@@ -40,9 +40,10 @@ if(LARDER_TESTS)
 endif()
 
 # These are parsed once for all targets that are compiled with the same options, however few files a
-# room has: tests unless LARDER_PCH is none, the rest where it is all (CI's sanitizer builds).
-# scripts/check_headers.py sees to it that nobody relies on it. Not the code of GCC's release
-# builds: at -O3 with them GCC 12 sees array bounds broken in std::string where they are not.
+# room has: for tests and cold code unless LARDER_PCH is none, for the rest where it is all (CI's
+# sanitizer builds). scripts/check_headers.py sees to it that nobody relies on it. Not what GCC's
+# release builds compile at -O3: with them GCC 12 then sees array bounds broken in std::string where
+# they are not.
 set(larder_code_headers <algorithm> <atomic> <cstdint> <functional> <memory> <optional> <span>
   <string> <vector> <fmt/format.h>
   <nlohmann/json.hpp>)
@@ -51,9 +52,10 @@ set(larder_node_header_libraries spdlog::spdlog)
 set(larder_test_header_libraries GTest::gtest)
 set(larder_test_headers ${larder_code_headers} <gtest/gtest.h>)
 
-# KIND: code, node, test; the options of `target` are part of what must be the same.
-function(larder_precompiled target kind)
-  if(LARDER_PCH STREQUAL none OR (NOT LARDER_PCH STREQUAL all AND NOT kind STREQUAL test))
+# KIND: code, node, test; the options of `target` are part of what must be the same. COLD: tests and
+# what larder_cold_folders names.
+function(larder_precompiled target kind cold)
+  if(LARDER_PCH STREQUAL none OR NOT (LARDER_PCH STREQUAL all OR cold))
     return()
   endif()
   get_target_property(options ${target} COMPILE_OPTIONS)
@@ -69,6 +71,8 @@ function(larder_precompiled target kind)
     endif()
     target_precompile_headers(${shared} PRIVATE ${larder_${kind}_headers})
   endif()
+  # What these define is part of it, too
+  target_link_libraries(${target} PRIVATE ${larder_${kind}_header_libraries})
   target_precompile_headers(${target} REUSE_FROM ${shared})
 endfunction()
 
@@ -87,14 +91,28 @@ endif()
 # Tests that run for longer than their compilation, and those that take longest with sanitizers.
 set(larder_busy_tests pipeline/scheduler serving/answer)
 set(larder_long_tests pipeline/engine pipeline/scheduler model/reference serving/answer)
-# What runs once, at the start or for a person: -O1 compiles it in two thirds of -O3's time (28 s
-# instead of 43 for a bundle of node/).
-set(larder_cold_folders node pipeline/manifest pipeline/plan)
+# What runs at the start, for a person or now and then: -O1 compiles it in two thirds of -O3's time,
+# and with the headers above in half of it. Not its files of the data path, nor what reads requests
+# and writes answers.
+set(larder_cold_folders node pipeline/chain pipeline/engine pipeline/kv_store pipeline/manifest
+    pipeline/plan pipeline/stage model/chat model/config model/families model/layer serving/batch
+    serving/history serving/metrics serving/stored)
 
 # Most of a file's compilation is its headers, and the same thousand inline functions in each file
-# that includes CLI11, JSON, TOML, Asio or gtest: with LARDER_UNITY several files are one. Not the
-# data path's, which are compiled as they are read.
+# that includes CLI11, JSON, TOML, Asio or gtest: with LARDER_UNITY up to this many files are one.
+# Not the data path's, which are compiled as they are read.
 set(larder_unity_folders node serving pipeline model rdma)
+set(larder_unity_files 12)
+
+# As few units as they fit in, of the same size.
+function(larder_unity target files)
+  list(LENGTH files count)
+  math(EXPR units "(${count} + ${larder_unity_files} - 1) / ${larder_unity_files}")
+  if(units GREATER 0)
+    math(EXPR size "(${count} + ${units} - 1) / ${units}")
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${size})
+  endif()
+endfunction()
 
 function(larder_rooms name)
   # What a room's fuzzer runs through are all rooms below it: coverage of these guides it too.
@@ -118,20 +136,27 @@ function(larder_folder path)
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
   file(GLOB fuzzers CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*_fuzz.cc)
   list(TRANSFORM ARGN PREPEND larder_ OUTPUT_VARIABLE deps)
+  set(cold FALSE)
   if(sources)
     add_library(larder_${name} STATIC ${sources})
     target_link_libraries(larder_${name} PUBLIC larder_options ${deps})
+    set(datapath ${sources})
+    list(FILTER datapath INCLUDE REGEX "_datapath\\.cc$")
     if((folder IN_LIST larder_quick_folders OR path IN_LIST larder_quick_folders)
         AND NOT path IN_LIST larder_busy_folders)
       target_compile_options(larder_${name} PRIVATE ${larder_quick})
-    elseif(folder IN_LIST larder_cold_folders OR path IN_LIST larder_cold_folders)
+    elseif(NOT LARDER_SANITIZE
+        AND (folder IN_LIST larder_cold_folders OR path IN_LIST larder_cold_folders))
+      set(cold TRUE)
       target_compile_options(larder_${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+      set_source_files_properties(${datapath} PROPERTIES COMPILE_OPTIONS $<$<CONFIG:Release>:-O3>
+          SKIP_PRECOMPILE_HEADERS ON)
     endif()
     if(LARDER_UNITY AND folder IN_LIST larder_unity_folders)
-      set(datapath ${sources})
-      list(FILTER datapath INCLUDE REGEX "_datapath\\.cc$")
       set_source_files_properties(${datapath} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-      set_target_properties(larder_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 7)
+      set(bundled ${sources})
+      list(REMOVE_ITEM bundled ${datapath})
+      larder_unity(larder_${name} "${bundled}")
     endif()
   else()
     add_library(larder_${name} INTERFACE)
@@ -148,7 +173,7 @@ function(larder_folder path)
     if(LARDER_UNITY)
       set_target_properties(${name}_test PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
     endif()
-    larder_precompiled(${name}_test test)
+    larder_precompiled(${name}_test test TRUE)
     target_compile_definitions(${name}_test PRIVATE
       LARDER_SOURCE_DIR="${PROJECT_SOURCE_DIR}" LARDER_BINARY_DIR="${PROJECT_BINARY_DIR}")
     if(LARDER_SANITIZE)  # a process for each test costs minutes of starts
@@ -167,9 +192,9 @@ function(larder_folder path)
     target_compile_options(larder_${name} PRIVATE -fsanitize=fuzzer-no-link)
   endif()
   if(sources AND folder STREQUAL node)
-    larder_precompiled(larder_${name} node)
+    larder_precompiled(larder_${name} node ${cold})
   elseif(sources)
-    larder_precompiled(larder_${name} code)
+    larder_precompiled(larder_${name} code ${cold})
   endif()
   if(LARDER_FUZZ AND fuzzers)
     foreach(source ${fuzzers})

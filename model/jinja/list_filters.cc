@@ -440,7 +440,7 @@ Value Attr(Rendering& r, const Value& value, CallArgs& args) {
              : r.Attribute(value, &name);
 }
 
-constexpr NamedBuiltin kFilters[] = {
+constexpr NamedBuiltin kListFilters[] = {
     {"abs", Abs},
     {"attr", Attr},
     {"batch", Batch},
@@ -474,6 +474,6 @@ constexpr NamedBuiltin kFilters[] = {
 
 }  // namespace
 
-std::span<const NamedBuiltin> ListFilters() { return kFilters; }
+std::span<const NamedBuiltin> ListFilters() { return kListFilters; }
 
 }  // namespace larder::model::jinja

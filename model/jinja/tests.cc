@@ -80,10 +80,10 @@ bool AllCased(const Text& text, bool (*wanted)(uint32_t), bool (*refused)(uint32
   }
   return any;
 }
-Value IsLower(Rendering& r, const Value& v, CallArgs&) {
+Value IsLowerText(Rendering& r, const Value& v, CallArgs&) {
   return Is(AllCased(r.ToText(v), IsLowerChar, IsUpperChar));
 }
-Value IsUpper(Rendering& r, const Value& v, CallArgs&) {
+Value IsUpperText(Rendering& r, const Value& v, CallArgs&) {
   return Is(AllCased(r.ToText(v), IsUpperChar, IsLowerChar));
 }
 
@@ -120,7 +120,7 @@ constexpr NamedBuiltin kTests[] = {
     {"iterable", IsIterable},
     {"le", Le},
     {"lessthan", Lt},
-    {"lower", IsLower},
+    {"lower", IsLowerText},
     {"lt", Lt},
     {"mapping", IsMapping},
     {"ne", Ne},
@@ -133,7 +133,7 @@ constexpr NamedBuiltin kTests[] = {
     {"test", IsTest},
     {"true", IsTrue},
     {"undefined", IsUndefined},
-    {"upper", IsUpper},
+    {"upper", IsUpperText},
 };
 
 }  // namespace

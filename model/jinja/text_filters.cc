@@ -184,7 +184,7 @@ Value ToJsonFilter(Rendering& r, const Value& value, CallArgs& args) {
   return r.Bytes(std::move(json), false);
 }
 
-constexpr NamedBuiltin kFilters[] = {
+constexpr NamedBuiltin kTextFilters[] = {
     {"capitalize", Capitalize},
     {"center", Center},
     {"e", Escape},
@@ -205,6 +205,6 @@ constexpr NamedBuiltin kFilters[] = {
 
 }  // namespace
 
-std::span<const NamedBuiltin> TextFilters() { return kFilters; }
+std::span<const NamedBuiltin> TextFilters() { return kTextFilters; }
 
 }  // namespace larder::model::jinja

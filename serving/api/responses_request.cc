@@ -11,7 +11,7 @@
 namespace larder::serving::inline api {
 namespace {
 
-std::string Required(const JsonFields& fields, const char* field, const char* name) {
+std::string RequiredText(const JsonFields& fields, const char* field, const char* name) {
   std::string text = fields.String(name, "");
   if (text.empty())
     throw Refused(400, "{}.{} is missing: expected a string", field, name).On(field);
@@ -41,15 +41,15 @@ void ReadItem(const Json& one, CompletionRequest& request) {
     }
   } else if (type == "function_call") {
     AddAssistant(messages, "", "",
-                 Json::array({CallJson(
-                     item.String("call_id", item.String("id", "")),
-                     NameInNamespace(item.String("namespace", ""), Required(item, "input", "name")),
-                     ArgumentsText(item.Find("arguments")))}));
+                 Json::array({CallJson(item.String("call_id", item.String("id", "")),
+                                       NameInNamespace(item.String("namespace", ""),
+                                                       RequiredText(item, "input", "name")),
+                                       ArgumentsText(item.Find("arguments")))}));
   } else if (type == "function_call_output") {
     messages.push_back(
         {{"role", "tool"},
          {"content", text_of(item.Find("output"), "input.output", OtherParts::kSayLeftOut)},
-         {"tool_call_id", Required(item, "input", "call_id")}});
+         {"tool_call_id", RequiredText(item, "input", "call_id")}});
   } else if (type == "reasoning") {
     // The content has the thoughts themselves; a summary is for people. Encrypted ones are another
     // server's.
@@ -73,7 +73,7 @@ void ReadResponseTools(const Json& field, CompletionRequest& request,
     const JsonFields tool(one, "tools");
     const Json* inner = tool.Find("tools");
     if (tool.String("type", "") == "namespace" && space.empty() && inner != nullptr) {
-      ReadResponseTools(*inner, request, Required(tool, "tools", "name"));
+      ReadResponseTools(*inner, request, RequiredText(tool, "tools", "name"));
       continue;
     }
     if (tool.String("type", "") != "function") {
@@ -96,7 +96,7 @@ class References {
 
   // Valid until the next call.
   const Json& Find(const JsonFields& reference) {
-    const std::string id = Required(reference, "input", "id");
+    const std::string id = RequiredText(reference, "input", "id");
     const size_t begin = id.find('_'), end = id.rfind('-');
     if (find_ && end != std::string::npos && begin < end) {
       // Clients refer to all items of a response, one after the other.

@@ -9,7 +9,7 @@ namespace {
 using nlohmann::json;
 using Kind = AnswerDelta::Kind;
 
-json UsageJson(const std::vector<ChoiceResult>& results) {
+json ResponseUsageJson(const std::vector<ChoiceResult>& results) {
   const Usage usage = UsageOf(results);
   return {{"input_tokens", usage.prompt},
           {"input_tokens_details", {{"cached_tokens", usage.cached}, {"cache_write_tokens", 0}}},
@@ -40,7 +40,7 @@ class ResponsesEncoder : public ReplyEncoder {
       const bool cut = result.was_cut() && i + 1 == result.blocks.size();
       response["output"].push_back(Item(i, result.blocks[i], cut ? "incomplete" : "completed"));
     }
-    response["usage"] = UsageJson(results);
+    response["usage"] = ResponseUsageJson(results);
     return response;
   }
 
