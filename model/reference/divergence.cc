@@ -83,9 +83,8 @@ Divergence CompareLogits(std::span<const float> truth, std::span<const float> ot
       d.max_logit_error = std::isnan(error) ? kInfinity : std::max(d.max_logit_error, error);
     }
   }
-  const auto middle = all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2);
-  std::ranges::nth_element(all, middle);
-  d.median_kl = *middle;
+  std::ranges::sort(all);
+  d.median_kl = (all[(d.rows - 1) / 2] + all[d.rows / 2]) / 2;
   return d;
 }
 

@@ -24,7 +24,8 @@ struct Divergence {
   size_t rows = 0;
   double mean_kl = 0;
   double max_kl = 0;
-  double median_kl = 0;  // which a few rows whose routers chose otherwise do not move
+  double median_kl = 0;  // which a few rows whose routers chose otherwise do not move; of an even
+                         // number the mean of the middle two
   size_t max_kl_row = 0;
   double top1_agreement = 0;   // share of rows whose Top1 is the same in both
   double max_logit_error = 0;  // largest |p - q| over all logits; +infinity if one is NaN

@@ -64,9 +64,13 @@ TEST(CompareLogits, PlantedDifferences) {
   const double kl = 0.75 * std::log(1.5) + 0.25 * std::log(0.5);
   EXPECT_NEAR(one.max_kl, kl, 1e-7);
   EXPECT_NEAR(one.mean_kl, kl / 3, 1e-7);
+  EXPECT_EQ(one.median_kl, 0);
   EXPECT_EQ(one.max_kl_row, 1u);
   EXPECT_NEAR(one.top1_agreement, 1, 1e-12);
   EXPECT_NEAR(one.max_logit_error, kLog3, 1e-7);
+  const std::span<const float> rows = truth, others = other;
+  EXPECT_NEAR(CompareLogits(rows.first(4), others.first(4), 2).median_kl, kl / 2, 1e-7)
+      << "the mean of the middle two";
 
   other = truth;
   other[4] = -0.5f;  // both values negative, and the other token wins
