@@ -209,7 +209,7 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
 
 void AttentionNode::AddHead(size_t thread, size_t layer, size_t kv_head, size_t half,
                             threadpool::ProgramBuilder& steps,
-                            std::span<sync::EpochFlag* const> projected, sync::EpochFlag* done) {
+                            std::span<sync::EpochFlag* const> projected) {
   const Range<size_t> owners = OwnersOf(layer, kv_head);
   const size_t kind_of_layer = config_.KindOf(layer);
   const Kind& kind = *kinds_[kind_of_layer];
@@ -289,15 +289,11 @@ void AttentionNode::AddHead(size_t thread, size_t layer, size_t kv_head, size_t 
     for (size_t t = thread + 1; t < owners.end; ++t) waits.push_back(&common.attended[t]);
     wait_for(merge, waits);
   }
-  if (done != nullptr) {
-    steps.back().signal = done;
-    steps.back().waiters = options_.done_waiters;
-  }
 }
 
 void AttentionNode::AddState(size_t thread, size_t layer, size_t group,
                              threadpool::ProgramBuilder& steps,
-                             std::span<sync::EpochFlag* const> projected, sync::EpochFlag* done) {
+                             std::span<sync::EpochFlag* const> projected) {
   const model::LayerSpec& spec = config_.layer(layer);
   const bool beside = spec.attends();
   const size_t kind = config_.KindOf(layer), kv_heads = spec.sizes.kv_heads;
@@ -315,8 +311,6 @@ void AttentionNode::AddState(size_t thread, size_t layer, size_t group,
   step.operand = operand;
   step.waits = projected.data();
   step.wait_count = static_cast<uint32_t>(projected.size());
-  step.signal = done;
-  step.waiters = options_.done_waiters;
   steps.SetWaiters(options_.own_waiters);
   steps.Add(step);
 }

@@ -38,10 +38,8 @@ struct AttentionNodeOptions {
   NumaNodeId node(size_t thread = 0) const { return NodeOf(node_of_thread, thread); }
   size_t halves = 1;  // parts of a micro-batch that are worked on at once, each with flags of its
                       // own
-  // How the waiters of the steps' signals wait: this socket's own threads, and the threads that
-  // wait for `done` flags.
+  // How the waiters of the steps' signals wait, this socket's own threads.
   sync::WaitPolicy::Mode own_waiters = sync::WaitPolicy::Mode::kAdaptive;
-  sync::WaitPolicy::Mode done_waiters = sync::WaitPolicy::Mode::kAdaptive;
 };
 
 // The qkv and attention-output rows that steps read and write, in the layout of the weight socket
@@ -68,18 +66,17 @@ class AttentionNode {
 
   // Adds the steps of `thread` for one layer and half. projected(kv_head): the other threads' flags
   // that announce the head's q, k and v rows; the span must live as long as the steps.
-  // done(kv_head): the flag to signal when this thread has attended its part of the head, or null
-  // if a barrier follows.
-  template <typename Projected, typename Done>
+  // No step announces what this thread has attended to: a barrier or a flag must follow.
+  template <typename Projected>
   void AddLayer(size_t thread, size_t layer, size_t half, threadpool::ProgramBuilder& steps,
-                Projected projected, Done done) {
+                Projected projected) {
     const model::LayerSpec& spec = config_.layer(layer);
     for (size_t group = 0; group < spec.groups(); ++group) {
       if (!OwnersOf(layer, group).contains(thread)) continue;
       if (spec.attends() && group < spec.sizes.kv_heads) {
-        AddHead(thread, layer, group, half, steps, projected(group), done(group));
+        AddHead(thread, layer, group, half, steps, projected(group));
       } else {
-        AddState(thread, layer, group, steps, projected(group), done(group));
+        AddState(thread, layer, group, steps, projected(group));
       }
     }
   }
@@ -109,11 +106,10 @@ class AttentionNode {
     std::vector<float*> parts;                    // AttentionOperand::parts
   };
   void AddHead(size_t thread, size_t layer, size_t kv_head, size_t half,
-               threadpool::ProgramBuilder&, std::span<sync::EpochFlag* const> projected,
-               sync::EpochFlag* done);
+               threadpool::ProgramBuilder&, std::span<sync::EpochFlag* const> projected);
   // The same for a recurrent layer.
   void AddState(size_t thread, size_t layer, size_t group, threadpool::ProgramBuilder&,
-                std::span<sync::EpochFlag* const> projected, sync::EpochFlag* done);
+                std::span<sync::EpochFlag* const> projected);
 
   const model::ModelConfig config_;
   const AttentionNodeOptions options_;

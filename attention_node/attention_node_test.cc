@@ -92,9 +92,7 @@ class AttentionNodeTest : public testing::Test {
     // thread's attention.
     std::vector<threadpool::ProgramBuilder> steps(threads);
     for (size_t t = 0; t < threads; ++t) {
-      node.AddLayer(
-          t, 0, 0, steps[t], [](size_t) { return std::span<sync::EpochFlag* const>(); },
-          [](size_t) -> sync::EpochFlag* { return nullptr; });
+      node.AddLayer(t, 0, 0, steps[t], [](size_t) { return std::span<sync::EpochFlag* const>(); });
     }
     std::vector<std::vector<float>> outputs;
     for (const auto& batch : batches) {

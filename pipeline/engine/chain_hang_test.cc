@@ -268,8 +268,7 @@ TEST(HungAttentionTest, IsTheSocketThatTheOthersWaitFor) {
     }
   };
   const auto attend = [&](size_t half, int32_t socket, uint32_t layer) {
-    for (size_t head = 0; head < plan.config.layer(0).sizes.kv_heads; ++head)
-      exchange.attended(half, AttentionId(socket), 0, head)->Signal(base + layer + 1);
+    exchange.attended(half, AttentionId(socket), 0)->Signal(base + layer + 1);
   };
   const auto hung = [&](uint32_t halves) { return HungAttention(plan, exchange, base, halves); };
   EXPECT_EQ(hung(1), std::nullopt) << "nothing is projected: the weight socket's turn";

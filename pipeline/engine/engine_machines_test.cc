@@ -186,6 +186,87 @@ TEST_P(EngineMachinesTest, ThreadsMeetInTheirL3Groups) {
   }
 }
 
+// Of the attention sockets each weight thread reads a line for each L3 group, and nobody else
+// writes to it; in the group the first thread waits for the others.
+TEST_P(EngineMachinesTest, TheWayBackFromAttentionHasALineForEachL3Group) {
+  const TestModel model(AwkwardModel());
+  const size_t threads = GetParam().threads;
+  auto engine = MakeEngine(
+      model.file(),
+      {.threads = 3, .slots = 2, .attention = {{threads, 1}, {2, 1}}, .machine = &machine_});
+  const Stage& stage = engine->stage();
+  const Exchange& exchange = StageTesting::ExchangeOf(stage);
+  const auto groups_of = [&](size_t n) {
+    std::map<L3GroupId, std::vector<size_t>> groups;
+    const std::vector<CoreId> cores = machine_.PickCores(n);
+    for (size_t t = 0; t < n; ++t) groups[machine_.core(cores[t]).l3_group].push_back(t);
+    return groups;
+  };
+  using Flags = std::set<const sync::EpochFlag*>;
+  const std::vector<size_t> sockets = {threads, 2};
+  for (size_t half = 0; half < kHalves; ++half) {
+    Flags all;
+    for (size_t socket = 0; socket < sockets.size(); ++socket) {
+      const AttentionId id(static_cast<int32_t>(socket));
+      const AttentionSocket& served = StageTesting::Served(stage, id);
+      const auto groups = groups_of(sockets[socket]);
+      EXPECT_EQ(stage.plan().attention[socket].groups(), groups.size());
+      for (const auto& [l3_group, members] : groups) {
+        // Signalled by the first of the group alone, once a layer, after all others.
+        Flags announced, awaited;
+        for (const size_t t : members) {
+          size_t signals = 0;
+          for (const threadpool::Step& step : served.steps(t, kHalves)) {
+            if (step.kernel != nullptr || step.part % kHalves != half) continue;
+            ASSERT_NE(step.signal, nullptr);
+            ++signals;
+            if (t != members.front()) {
+              announced.insert(step.signal);
+              EXPECT_EQ(step.wait_count, 0u) << "thread " << t;
+            } else {
+              all.insert(step.signal);
+              for (uint32_t w = 0; w < step.wait_count; ++w) awaited.insert(step.waits[w]);
+            }
+          }
+          EXPECT_EQ(signals, stage.plan().config.layers) << "thread " << t;
+        }
+        EXPECT_EQ(awaited, announced);
+        EXPECT_EQ(announced.size(), members.size() - 1);
+      }
+    }
+    EXPECT_EQ(all.size(), groups_of(sockets[0]).size() + groups_of(sockets[1]).size());
+    for (size_t t = 0; t < 3; ++t) {
+      size_t meetings = 0;
+      for (const threadpool::Step& step : stage.steps(weight_node::ProgramForm::kFewRows, t, 2)) {
+        if (step.kind != static_cast<uint16_t>(model::StepKind::kAttention)) continue;
+        const Flags waits(step.waits, step.waits + step.wait_count);
+        if (!waits.contains(exchange.attended(half, AttentionId(0), 0))) continue;
+        ++meetings;
+        EXPECT_EQ(waits, all);
+      }
+      EXPECT_EQ(meetings, stage.plan().config.layers);
+    }
+  }
+}
+
+// The paper's sockets: what their readiness takes fits the L2 of a core.
+TEST(EngineMachines, FlagsOfTwoLargeSocketsFitL2) {
+  const Topology machine =
+      Topology::FromSynthetic("package:2 [numa(memory=192GiB)] l3:12(size=96MiB) core:8 pu:1");
+  for (const char* name : {"llama-3.2-3b", "llama-2-7b"}) {
+    const model::ModelConfig config = model::ConfigOfShape(model::ShapeByName(name), name);
+    PlanOptions options;
+    std::vector<CoreId> cores;
+    for (const topology::Core& core : machine.cores()) cores.push_back(core.id);
+    options.cores.assign(cores.begin(), cores.begin() + 96);
+    options.attention.push_back({"kv", {cores.begin() + 96, cores.end()}, {}, 1, false});
+    const StagePlan plan = MakeStagePlan(config, machine, options);
+    const SegmentShape shape(plan);
+    EXPECT_EQ(plan.attention[0].groups(), 12u);
+    EXPECT_LE(shape.exchange.flag_bytes(), size_t{128} << 10) << name;
+  }
+}
+
 TEST_P(EngineMachinesTest, MemoryIsAskedForOnTheNodesOfItsThreads) {
   const TestModel model(AwkwardModel());
   const size_t threads = GetParam().threads;

@@ -241,6 +241,12 @@ StagePlan MakeStagePlan(const model::ModelConfig& config, const topology::Topolo
   return plan;
 }
 
+size_t PlanAttentionSocket::groups() const {
+  int most = 0;
+  for (const PlanThread& thread : threads) most = std::max(most, thread.l3_group);
+  return static_cast<size_t>(most) + 1;
+}
+
 threadpool::PoolOptions PoolOf(std::span<const PlanThread> threads, const sync::WaitPolicy& wait) {
   threadpool::PoolOptions pool{.cpus = {}, .group_of_thread = {}, .wait = wait};
   for (const PlanThread& thread : threads) {
@@ -302,7 +308,8 @@ uint64_t StagePlan::ExchangeHash() const {
                         options.few_rows,
                         threads.size()};
   for (const PlanAttentionSocket& socket : attention)
-    key.push_back({socket.name, socket.threads.size(), socket.slots, socket.kv_chunks});
+    key.push_back(
+        {socket.name, socket.threads.size(), socket.groups(), socket.slots, socket.kv_chunks});
   return HashOf(key);
 }
 

@@ -92,6 +92,8 @@ struct PlanAttentionSocket {
   size_t first_chunk = 0, kv_chunks = 0;
   std::vector<size_t> kv_pools = {};  // [class]: chunks
   uint64_t kv_bytes = 0;
+  // The L3 groups of its threads, which are numbered from 0.
+  size_t groups() const;
   SlotId end_slot() const { return SlotId(first_slot.value + static_cast<int32_t>(slots)); }
 };
 

@@ -47,10 +47,11 @@ AttentionReport& ReportIn(const rdma::SharedMemory& memory, const SegmentShape& 
 
 SegmentShape::SegmentShape(const StagePlan& plan)
     : exchange(plan.config, plan.options.capacity.max_batch_tokens, plan.threads.size(),
+               ThreadHeads(plan),
                [&] {
-                 std::vector<size_t> threads;
-                 for (const auto& socket : plan.attention) threads.push_back(socket.threads.size());
-                 return threads;
+                 std::vector<size_t> groups;
+                 for (const auto& socket : plan.attention) groups.push_back(socket.groups());
+                 return groups;
                }()),
       link{.frame_bytes = FrameMessage::Bytes(
                plan.options.capacity.max_batch_tokens,

@@ -33,6 +33,20 @@ std::vector<std::vector<size_t>> Projectors(const StagePlan& plan, size_t kind) 
   return projectors;
 }
 
+size_t ThreadHeads(const StagePlan& plan) {
+  size_t most = 1;
+  for (const size_t kind : plan.config.OwnKinds()) {
+    const auto projectors = Projectors(plan, kind);
+    std::vector<Range<size_t>> heads(plan.threads.size());  // of each thread
+    for (size_t head = 0; head < projectors.size(); ++head) {
+      for (const size_t t : projectors[head])
+        heads[t] = {heads[t].count() == 0 ? head : heads[t].begin, head + 1};
+    }
+    for (const Range<size_t>& of : heads) most = std::max(most, of.count());
+  }
+  return most;
+}
+
 std::vector<size_t> GroupStrides(const model::ModelConfig& config) {
   std::vector<size_t> strides;
   for (const model::LayerSpec& kind : config.kinds)
@@ -56,13 +70,9 @@ std::optional<AttentionId> HungAttention(const StagePlan& plan, const Exchange& 
   for (size_t kind = 0; kind < plan.config.kinds.size(); ++kind)
     projectors_of.push_back(Projectors(plan, kind));
   const auto missing = [&](size_t layer, size_t half, AttentionId socket, uint32_t epoch) {
-    const model::LayerSpec& spec = plan.config.layer(layer);
-    for (size_t head = 0; head < spec.groups(); ++head) {
-      const auto owners =
-          attention_node::OwnersOfGroup(spec, head, plan.attention[socket.index()].threads.size());
-      for (size_t t = owners.begin; t < owners.end; ++t) {
-        if (!exchange.attended(half, socket, t, head)->Reached(epoch)) return true;
-      }
+    if (plan.config.layer(layer).groups() == 0) return false;
+    for (size_t group = 0; group < plan.attention[socket.index()].groups(); ++group) {
+      if (!exchange.attended(half, socket, group)->Reached(epoch)) return true;
     }
     return false;
   };
@@ -141,8 +151,7 @@ AttentionSocket::AttentionSocket(const StagePlan& plan, AttentionId index,
                                            .kv_classes = plan.kv_classes,
                                            .node_of_thread = NodesOf(socket.threads),
                                            .halves = kHalves,
-                                           .own_waiters = wait_.mode,
-                                           .done_waiters = waits_.weight.mode},
+                                           .own_waiters = wait_.mode},
       attention_node::AttentionIo{.qkv = rows.qkv.data,
                                   .qkv_stride = rows.qkv.stride,
                                   .group_stride = GroupStrides(plan.config),
@@ -173,6 +182,19 @@ AttentionSocket::AttentionSocket(const StagePlan& plan, AttentionId index,
       }
     }
   }
+  for (size_t t = 0; t < socket.threads.size(); ++t) {
+    // L3 groups are numbered as their first threads come.
+    if (static_cast<size_t>(socket.threads[t].l3_group) == first_of_group_.size())
+      first_of_group_.push_back(t);
+  }
+  for (size_t half = 0; half < kHalves; ++half) {
+    attended_[half] = std::make_unique<sync::EpochFlag[]>(socket.threads.size());
+    members_[half].resize(first_of_group_.size());
+    for (size_t t = 0; t < socket.threads.size(); ++t) {
+      const auto group = static_cast<size_t>(socket.threads[t].l3_group);
+      if (t != first_of_group_[group]) members_[half][group].push_back(&attended_[half][t]);
+    }
+  }
   for (size_t halves = 1; halves <= kHalves; ++halves) BuildPrograms(exchange, halves);
 }
 
@@ -180,6 +202,23 @@ void AttentionSocket::Serve(SocketStatus* status) {
   if (const char* wrong = Run(*status))
     throw Error("attention socket {}: its weight socket sent {}",
                 plan_.attention[index_.index()].name, wrong);
+}
+
+Step AttentionSocket::Attended(const Exchange& exchange, size_t thread, size_t layer,
+                               size_t half) const {
+  const auto group = static_cast<size_t>(plan_.attention[index_.index()].threads[thread].l3_group);
+  Step step;
+  step.epoch_offset = static_cast<uint32_t>(layer + 1);
+  step.layer = static_cast<uint16_t>(layer);
+  step.kind = static_cast<uint16_t>(model::StepKind::kAttention);
+  if (thread != first_of_group_[group]) {
+    step.signal = &attended_[half][thread];
+    return step;
+  }
+  step.waits = members_[half][group].data();
+  step.wait_count = static_cast<uint32_t>(members_[half][group].size());
+  step.signal = exchange.attended(half, index_, group);
+  return step;
 }
 
 void AttentionSocket::BuildPrograms(const Exchange& exchange, size_t halves) {
@@ -192,13 +231,15 @@ void AttentionSocket::BuildPrograms(const Exchange& exchange, size_t halves) {
       for (size_t half = 0; half < halves; ++half) {
         const bool kept = layer > plan_.config.last_storing();
         steps.SetPart(static_cast<uint8_t>(kept ? kHalves + half : half));
-        node_->AddLayer(
-            t, layer, half, steps,
-            [&](size_t head) {
-              return std::span<sync::EpochFlag* const>(
-                  projected_[half][plan_.config.KindOf(layer)][head]);
-            },
-            [&](size_t head) { return exchange.attended(half, index_, t, head); });
+        node_->AddLayer(t, layer, half, steps, [&](size_t head) {
+          return std::span<sync::EpochFlag* const>(
+              projected_[half][plan_.config.KindOf(layer)][head]);
+        });
+        if (plan_.config.layer(layer).groups() == 0) continue;
+        const Step attended = Attended(exchange, t, layer, half);
+        const bool own = attended.signal == &attended_[half][t];
+        steps.SetWaiters(own ? wait_.mode : waits_.weight.mode);
+        steps.Add(attended);
       }
     }
     all[t] = steps.Take();

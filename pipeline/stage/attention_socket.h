@@ -51,6 +51,10 @@ class AttentionSocket {
  private:
   friend struct StageTesting;
   void BuildPrograms(const Exchange& exchange, size_t halves);
+  // The step in which a thread says that it has attended to its part of a layer, for the first one
+  // of its L3 group to wait for and to tell the weight socket.
+  threadpool::Step Attended(const Exchange& exchange, size_t thread, size_t layer,
+                            size_t half) const;
   // Returns null after a stop message, else what was wrong with the last message.
   const char* Run(SocketStatus& status);
   const char* TakeOrders(const std::byte* message);
@@ -82,12 +86,20 @@ class AttentionSocket {
   std::unique_ptr<KvPart> kv_part_;
   // [half][kind of layer][kv_head]: flags of the weight threads that project the head.
   std::vector<std::vector<std::vector<sync::EpochFlag*>>> projected_[kHalves];
+  std::unique_ptr<sync::EpochFlag[]> attended_[kHalves];  // [thread]: read by the first of its
+                                                          // group
+  // [half][L3 group]: the flags of its threads but the first one.
+  std::vector<std::vector<sync::EpochFlag*>> members_[kHalves];
+  std::vector<size_t> first_of_group_;                         // [L3 group]
   std::vector<std::vector<threadpool::Step>> steps_[kHalves];  // [halves - 1][thread]
   std::vector<threadpool::Program> programs_[kHalves];
 };
 
 // The weight threads that project rows of each KV head of layers of a kind: [kv_head][...].
 std::vector<std::vector<size_t>> Projectors(const StagePlan&, size_t kind);
+// The most heads that a weight thread projects rows of in a layer, those between its first and its
+// last one.
+size_t ThreadHeads(const StagePlan&);
 // AttentionIo::group_stride and state_stride.
 std::vector<size_t> GroupStrides(const model::ModelConfig&);
 std::vector<size_t> StateStrides(const model::ModelConfig&);

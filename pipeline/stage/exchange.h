@@ -11,8 +11,10 @@
 // acquire):
 //   projected(t, head)    weight thread t has written its part of the head's q, k, v rows;
 //                         read by the head's attention threads
-//   attended(a, t, head)  attention thread t of socket a has written its rows' output;
-//                         read by all weight threads before O
+//   attended(a, group)    the threads of an L3 group of attention socket a have written their
+//                         rows' output; read by all weight threads before O
+// The threads of an L3 group tell its first one, and that one signals for all: a weight thread
+// reads a line for each group, however many threads, heads or attention sockets' threads there are.
 // The qkv rows of layer l + 1 overwrite those of layer l only after every attended flag of layer l,
 // because O and the barriers after it come first.
 #pragma once
@@ -55,18 +57,21 @@ class FlagRefresh {
 
 class ExchangeShape {
  public:
-  // attention_threads: the number of threads of each attention socket.
-  ExchangeShape(const model::ModelConfig&, size_t rows, size_t weight_threads,
-                const std::vector<size_t>& attention_threads);
+  // thread_heads: a weight thread projects rows of at most so many heads, which follow each other.
+  // attention_groups: the number of L3 groups of each attention socket's threads.
+  ExchangeShape(const model::ModelConfig&, size_t rows, size_t weight_threads, size_t thread_heads,
+                const std::vector<size_t>& attention_groups);
   size_t bytes() const { return bytes_; }
+  size_t flag_bytes() const { return flags() * sizeof(sync::EpochFlag); }
 
  private:
   friend class Exchange;
-  size_t kv_heads_;  // heads of the layer that has the most; nobody waits for flags beyond a
-                     // layer's own heads
-  std::vector<size_t> first_attended_;  // where each attention socket's threads begin among all
-                                        // threads
-  size_t threads_, qkv_offset_, attn_offset_, qkv_stride_, attn_stride_, bytes_;
+  size_t flags() const { return kHalves * half_flags_; }
+  size_t thread_heads_;
+  // Where each attention socket's groups begin among the flags of a half, behind those of the
+  // weight threads.
+  std::vector<size_t> first_attended_;
+  size_t half_flags_, qkv_offset_, attn_offset_, qkv_stride_, attn_stride_, bytes_;
 };
 
 class Exchange {
@@ -76,11 +81,10 @@ class Exchange {
   Exchange(const ExchangeShape& shape, std::byte* memory) : shape_(shape), memory_(memory) {}
 
   sync::EpochFlag* projected(size_t half, size_t weight_thread, size_t kv_head) const {
-    return Flag(half, weight_thread, kv_head);
+    return Flag(half, weight_thread * shape_.thread_heads_ + kv_head % shape_.thread_heads_);
   }
-  sync::EpochFlag* attended(size_t half, AttentionId attention, size_t thread,
-                            size_t kv_head) const {
-    return Flag(half, shape_.first_attended_[attention.index()] + thread, kv_head);
+  sync::EpochFlag* attended(size_t half, AttentionId attention, size_t group) const {
+    return Flag(half, shape_.first_attended_[attention.index()] + group);
   }
   weight_node::AttentionIoRows rows() const {
     return {.qkv = {reinterpret_cast<float*>(memory_ + shape_.qkv_offset_), shape_.qkv_stride_},
@@ -88,9 +92,8 @@ class Exchange {
   }
 
  private:
-  sync::EpochFlag* Flag(size_t half, size_t thread, size_t kv_head) const {
-    return reinterpret_cast<sync::EpochFlag*>(memory_) +
-           (half * shape_.threads_ + thread) * shape_.kv_heads_ + kv_head;
+  sync::EpochFlag* Flag(size_t half, size_t flag) const {
+    return reinterpret_cast<sync::EpochFlag*>(memory_) + half * shape_.half_flags_ + flag;
   }
 
   ExchangeShape shape_;

@@ -26,20 +26,20 @@ model::ModelConfig Config(size_t heads, size_t kv_heads, size_t head_size) {
 }
 
 struct Shape {
-  size_t heads, kv_heads, head_size, rows, weight_threads;
-  std::vector<size_t> attention_threads;
+  size_t heads, kv_heads, head_size, rows, weight_threads, thread_heads;
+  std::vector<size_t> attention_groups;
 };
 
 void PrintTo(const Shape& s, std::ostream* out) {
   *out << s.heads << " heads, " << s.kv_heads << " of KV, " << s.rows << " rows, "
-       << s.weight_threads << " threads, " << s.attention_threads.size() << " attention sockets";
+       << s.weight_threads << " threads, " << s.attention_groups.size() << " attention sockets";
 }
 
 // One shape of each kind: more threads than heads, one thread, several sockets, a head size that is
 // not a multiple of a cache line.
-const std::vector<Shape> kShapes = {{24, 8, 128, 256, 6, {4}},   {6, 2, 32, 1, 1, {1}},
-                                    {4, 4, 64, 7, 3, {1, 5, 2}}, {32, 8, 128, 33, 47, {16, 16}},
-                                    {9, 3, 64, 32, 2, {2, 2}},   {14, 2, 40, 5, 4, {3}}};
+const std::vector<Shape> kShapes = {
+    {24, 8, 128, 256, 6, 2, {4}},      {6, 2, 32, 1, 1, 2, {1}},     {4, 4, 64, 7, 3, 2, {1, 5, 2}},
+    {32, 8, 128, 33, 47, 1, {16, 16}}, {9, 3, 64, 32, 2, 3, {2, 2}}, {14, 2, 40, 5, 4, 1, {3}}};
 
 struct Memory {
   explicit Memory(size_t bytes)
@@ -64,17 +64,19 @@ class ExchangeLayout : public testing::TestWithParam<Shape> {
   const Shape& s() const { return GetParam(); }
   model::ModelConfig config() const { return Config(s().heads, s().kv_heads, s().head_size); }
   ExchangeShape shape() const {
-    return {config(), s().rows, s().weight_threads, s().attention_threads};
+    return {config(), s().rows, s().weight_threads, s().thread_heads, s().attention_groups};
   }
 
-  // Calls `each` once for every flag.
+  // Calls `each` once for every flag. A weight thread's heads need not begin with the first one.
   static void ForEachFlag(const Shape& s, const Exchange& exchange, auto&& each) {
     for (size_t half = 0; half < kHalves; ++half) {
-      for (size_t head = 0; head < s.kv_heads; ++head) {
-        for (size_t t = 0; t < s.weight_threads; ++t) each(exchange.projected(half, t, head));
-        for (size_t a = 0; a < s.attention_threads.size(); ++a)
-          for (size_t t = 0; t < s.attention_threads[a]; ++t)
-            each(exchange.attended(half, AttentionId(static_cast<int32_t>(a)), t, head));
+      for (size_t t = 0; t < s.weight_threads; ++t) {
+        for (size_t head = t; head < t + s.thread_heads; ++head)
+          each(exchange.projected(half, t, head));
+      }
+      for (size_t a = 0; a < s.attention_groups.size(); ++a) {
+        for (size_t group = 0; group < s.attention_groups[a]; ++group)
+          each(exchange.attended(half, AttentionId(static_cast<int32_t>(a)), group));
       }
     }
   }
@@ -92,9 +94,10 @@ TEST_P(ExchangeLayout, PartsLieInsideAndApart) {
     EXPECT_EQ(reinterpret_cast<uintptr_t>(flag) % kFalseSharingBytes, 0u);
     add(flag, sizeof(*flag), "flag");
   });
-  size_t threads = s().weight_threads;
-  for (const size_t n : s().attention_threads) threads += n;
-  EXPECT_EQ(parts.size(), kHalves * threads * s().kv_heads);
+  size_t flags = s().weight_threads * s().thread_heads;
+  for (const size_t n : s().attention_groups) flags += n;
+  EXPECT_EQ(parts.size(), kHalves * flags);
+  EXPECT_EQ(shape().flag_bytes(), parts.size() * sizeof(sync::EpochFlag));
   const weight_node::AttentionIoRows rows = exchange.rows();
   const size_t qkv_bytes = (s().heads + 2 * s().kv_heads) * s().head_size * sizeof(float);
   const size_t attn_bytes = s().heads * s().head_size * sizeof(float);

@@ -113,13 +113,13 @@ void Stage::LinkAttentionSockets() {
       for (size_t head = 0; head < heads; ++head) {
         for (const size_t t : projectors[head])
           of.signals[half][t][head] = exchange.projected(half, t, head);
-        for (AttentionId socket(0); socket.index() < plan().attention.size(); ++socket) {
-          const auto owners = attention_node::OwnersOfGroup(
-              plan().config.kinds[kind], head, plan().attention[socket.index()].threads.size());
-          for (size_t t = owners.begin; t < owners.end; ++t)
-            of.attended[half].push_back(exchange.attended(half, socket, t, head));
-        }
       }
+    }
+  }
+  for (size_t half = 0; half < kHalves; ++half) {
+    for (AttentionId socket(0); socket.index() < plan().attention.size(); ++socket) {
+      for (size_t group = 0; group < plan().attention[socket.index()].groups(); ++group)
+        attended_[half].push_back(exchange.attended(half, socket, group));
     }
   }
 }
@@ -190,16 +190,14 @@ void Stage::AddAttention(size_t thread, size_t layer, size_t half,
   meet.layer = static_cast<uint16_t>(layer);
   meet.epoch_offset = static_cast<uint32_t>(layer + 1);
   if (separated()) {
-    const std::vector<sync::EpochFlag*>& attended = FlagsOf(layer).attended[half];
-    meet.waits = attended.data();
-    meet.wait_count = static_cast<uint32_t>(attended.size());
+    if (plan().config.layer(layer).groups() > 0) {
+      meet.waits = attended_[half].data();
+      meet.wait_count = static_cast<uint32_t>(attended_[half].size());
+    }
   } else {
-    attention_->AddLayer(
-        thread, layer, half, steps,
-        [&](size_t head) {
-          return std::span<sync::EpochFlag* const>(FlagsOf(layer).waits[thread][head]);
-        },
-        [](size_t) { return nullptr; });
+    attention_->AddLayer(thread, layer, half, steps, [&](size_t head) {
+      return std::span<sync::EpochFlag* const>(FlagsOf(layer).waits[thread][head]);
+    });
     meet.barrier = true;
   }
   steps.SetWaiters(sync::WaitPolicy::Mode::kAdaptive);

@@ -124,8 +124,8 @@ class Stage {
     std::vector<std::vector<sync::EpochFlag*>> signals[kHalves];
     // Colocated, [thread][kv_head]: flags of the other threads.
     std::vector<std::vector<std::vector<sync::EpochFlag*>>> waits;
-    std::vector<sync::EpochFlag*> attended[kHalves];  // separated: all flags that O waits for
   };
+  std::vector<sync::EpochFlag*> attended_[kHalves];  // separated: what O waits for
   std::vector<HeadFlags> head_flags_;  // [kind of layer], for the kinds that occur here
   const HeadFlags& FlagsOf(size_t layer) const { return head_flags_[plan().config.KindOf(layer)]; }
   ThreadPrograms programs_[2][kHalves];  // [form][halves - 1]

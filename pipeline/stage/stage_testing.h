@@ -20,6 +20,7 @@ struct StageTesting {
   static const AttentionSocket& Served(const Stage& stage, AttentionId socket) {
     return *stage.sockets_->served_[socket.index()];
   }
+  static const Exchange& ExchangeOf(const Stage& stage) { return stage.sockets_->exchange(); }
   // Advances the epochs of both pools, after the attention socket has ended its frame.
   static void SkipEpochs(Stage& stage, uint32_t epochs) {
     AttentionClient& sockets = *stage.sockets_;
@@ -44,9 +45,7 @@ struct StageTesting {
       }
     }
     for (const sync::EpochFlag* flag : stage.sockets_->served_[0]->second_half_) look(flag);
-    for (const auto& of_kind : stage.head_flags_) {
-      for (const sync::EpochFlag* flag : of_kind.attended[1]) look(flag);
-    }
+    for (const sync::EpochFlag* flag : stage.attended_[1]) look(flag);
     for (size_t t = 0; t < stage.plan().threads.size(); ++t)
       look(stage.packed_.weights().PartsFlag(1, t, weight_node::PanelMatrix::kDown));
     return oldest;
