@@ -98,7 +98,7 @@ TEST(StageFrameTest, EachWrongFieldIsRefusedByName) {
       {"a position beyond the context", [](TestFrame& f) { f.view().position()[2] = 100; }},
       {"a gap in the positions of a slot", [](TestFrame& f) { f.view().position()[1] = 12; }},
       {"more changes to the KV table than there is room for",
-       [](TestFrame& f) { f.view().header().kv_updates = 521; }},
+       [](TestFrame& f) { f.view().header().kv_updates = 527; }},
       {"KV for a slot that does not exist",
        [](TestFrame& f) { f.view().kv_update(6)[1].slot = SlotId(5); }},
       {"KV for a slot that does not exist",
@@ -174,10 +174,10 @@ TEST(StageFrameTest, FieldsDoNotOverlap) {
   EXPECT_LE(shape.expert_report_offset() + 2 * sizeof(ExpertReport), shape.residual_offset());
   EXPECT_EQ(shape.kv_update_offset(8), shape.residual_offset() + shape.max_rows() * (3 + 2) * 4);
   EXPECT_EQ(shape.bytes_from_last(4), shape.residual_offset() + 4 * 3 * 4);
-  EXPECT_GE(shape.kv_order_offset(8, 520),
-            shape.kv_update_offset(8) + 520 * sizeof(model::KvUpdate));
+  EXPECT_GE(shape.kv_order_offset(8, 526),
+            shape.kv_update_offset(8) + 526 * sizeof(model::KvUpdate));
   EXPECT_EQ(shape.kv_order_offset(3, 1) % alignof(KvOrder), 0u);
-  EXPECT_EQ(shape.bytes(), shape.kv_order_offset(8, 520) + 64 * sizeof(KvOrder));
+  EXPECT_EQ(shape.bytes(), shape.kv_order_offset(8, 526) + 64 * sizeof(KvOrder));
 }
 
 // Chunks of two classes on each of two sockets: [0, 3) and [3, 6), [6, 10) and [10, 15).
