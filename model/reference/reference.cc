@@ -365,6 +365,7 @@ std::vector<std::pair<size_t, double>> ReferenceModel::Choose(const Layer& layer
   double sum = 0;
   for (const size_t e : order) sum += p[e];
   std::vector<std::pair<size_t, double>> chosen;
+  chosen.reserve(order.size());
   for (const size_t e : order)
     chosen.emplace_back(e, (spec.normalise ? p[e] / sum : p[e]) * spec.scale);
   const std::vector<float>& scales = layer.of(TensorRole::kExpertScale);
@@ -616,9 +617,8 @@ void ReferenceModel::Attend(Layer& layer, State& s) {
   if (spec.value_norm)
     NormHeads(NormKind::kRms, s.v, std::vector<float>(sizes.head_size, 1.0f), sizes.head_size,
               spec.norm_epsilon);
-  const double warmth =
-      1.0 + spec.temperature.beta *
-                std::log(1.0 + static_cast<double>(s.position / spec.temperature.length));
+  const size_t lengths = s.position / spec.temperature.length;
+  const double warmth = 1.0 + spec.temperature.beta * std::log(1.0 + static_cast<double>(lengths));
   if (warmth != 1.0) {
     for (float& q : s.q) q = static_cast<float>(q * warmth);
   }

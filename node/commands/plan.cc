@@ -13,6 +13,7 @@
 #include "model/config/split.h"
 #include "model/synth/synth.h"
 #include "node/commands/command.h"
+#include "node/loading/load.h"
 #include "node/options/count_option.h"
 #include "node/options/model_options.h"
 #include "topology/probe.h"

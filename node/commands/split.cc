@@ -82,6 +82,7 @@ int Run(const SplitOptions& o) {
     });
   }
   std::vector<std::string> paths;
+  paths.reserve(stages.size() + 1);
   for (const model::SplitStage& stage : stages) paths.push_back(stage.path);
   paths.push_back(serving);
   for (const std::string& written : paths) {
