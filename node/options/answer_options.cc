@@ -38,9 +38,9 @@ void AddAnswerOptions(CLI::App& command, AnswerOptions& options, const char* gro
       ->group(group);
   AddCount(
       command, "--active-kv-tokens", options.active_kv_tokens,
-      "most KV tokens of all running requests together, for each attention socket, so that they "
-      "stay in L3 beside the weights (`larder plan` says how many fit); the youngest requests "
-      "wait, and their KV is kept (default: no limit)",
+      "most KV of all running requests together, in tokens of full contexts, for each attention "
+      "socket, so that it stays in L3 beside the weights (`larder plan` says how many fit); the "
+      "youngest requests wait, and their KV is kept (default: no limit)",
       1)
       ->group(group);
   command

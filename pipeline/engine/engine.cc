@@ -36,15 +36,14 @@ Engine::Engine(std::shared_ptr<const model::GgufFile> file, const StagePlan& pla
       plan_(plan),
       file_(std::move(file)),
       bytes_of_halves_(BytesOfHalves(plan.config, plan.options.capacity,
-                                     [&](size_t rows) { return plan.ReadBytes(rows); })),
-      kv_token_bytes_(plan.kv_slot_bytes / plan.options.capacity.context) {
+                                     [&](size_t rows) { return plan.ReadBytes(rows); })) {
   ChainPlan division;
   division.DivideLike(plan);
   limits_.capacity = plan.options.capacity;
   limits_.attention_slot_ends = division.slot_ends;
   auto local = std::make_unique<LocalChain>(plan_, *file_, options, status_);
   local_ = local.get();
-  Begin(std::move(local), division.chunk_ends);
+  Begin(std::move(local), division.chunk_ends, plan_.config);
 }
 
 Engine::Engine(std::shared_ptr<const model::GgufFile> file, const ChainPlan& chain,
@@ -53,25 +52,23 @@ Engine::Engine(std::shared_ptr<const model::GgufFile> file, const ChainPlan& cha
       plan_(ends),
       file_(std::move(file)),
       limits_{.capacity = chain.capacity, .attention_slot_ends = chain.slot_ends},
-      bytes_of_halves_(BytesOfHalves(chain.config, chain.capacity,
-                                     [&](size_t rows) {
-                                       return weight_node::LayerReadBytes(
-                                           chain.config, 0, chain.config.layers, rows);
-                                     })),
-      kv_token_bytes_(
-          attention_node::KvShape::OfSequence(chain.config, chain.capacity).slot_bytes() /
-          chain.capacity.context) {
+      bytes_of_halves_(BytesOfHalves(chain.config, chain.capacity, [&](size_t rows) {
+        return weight_node::LayerReadBytes(chain.config, 0, chain.config.layers, rows);
+      })) {
   auto client =
       std::make_unique<ChainClient>(chain, plan_, std::move(stages), *file_, options, status_);
   client_ = client.get();
-  Begin(std::move(client), chain.chunk_ends);
+  Begin(std::move(client), chain.chunk_ends, chain.config);
 }
 
-void Engine::Begin(std::unique_ptr<Chain> chain, std::vector<size_t> chunk_ends) {
+void Engine::Begin(std::unique_ptr<Chain> chain, std::vector<size_t> chunk_ends,
+                   const model::ModelConfig& config) {
   chain_ = std::move(chain);
   LARDER_CHECK(limits_.capacity.max_batch_tokens == max_batch_tokens() &&
                limits_.capacity.max_in_flight == chain_->max_in_flight());
   seen_.resize(limits_.capacity.slots);
+  const auto of_sequence = attention_node::KvShape::OfSequence(config, limits_.capacity);
+  kv_token_bytes_ = of_sequence.slot_bytes() / limits_.capacity.context;
   kv_ = std::make_unique<KvChunks>(KvChunksShape{
       .capacity = limits_.capacity,
       .chunk_positions = kernels::kChunkPositions,
@@ -80,7 +77,8 @@ void Engine::Begin(std::unique_ptr<Chain> chain, std::vector<size_t> chunk_ends)
       .max_updates = model::MaxKvUpdates(
           max_batch_tokens(), CeilDiv(limits_.capacity.context, kernels::kChunkPositions)),
       .kept = kKeptSequences,
-      .classes = attention_node::KvShape::ClassesOf(plan_.config, limits_.capacity)});
+      .classes = of_sequence.classes,
+      .class_bytes = of_sequence.class_bytes});
   batches_.assign(chain_->max_in_flight(),
                   MicroBatch(max_batch_tokens(), kv_->shape().max_updates));
   for (auto* of_rows : {&order_, &rank_, &half_of_, &socket_of_, &logit_at_})

@@ -112,7 +112,9 @@ class Engine final : public TokenEngine, private KvChannel {
   void Lose(const char* why) override;
 
   LocalChain& local() const;
-  void Begin(std::unique_ptr<Chain> chain, std::vector<size_t> chunk_ends);
+  // config: of the whole model.
+  void Begin(std::unique_ptr<Chain> chain, std::vector<size_t> chunk_ends,
+             const model::ModelConfig& config);
   // Calls `call`. If it throws ChainLostError, forgets what was in flight, empties every slot, and
   // rethrows.
   template <typename Call>
@@ -145,7 +147,7 @@ class Engine final : public TokenEngine, private KvChannel {
   // [rows], up to where all products are bound by arithmetic: what two halves of so many rows read
   // beyond what one micro-batch reads.
   const std::vector<double> bytes_of_halves_;
-  const uint64_t kv_token_bytes_;
+  uint64_t kv_token_bytes_ = 0;
   std::unique_ptr<KvChunks> kv_;
   std::vector<uint64_t> seen_;  // [slot]: the last Check() that saw it
   uint64_t checks_ = 0;

@@ -19,6 +19,16 @@ std::vector<KvStates::Pool> PoolsOfStates(const KvChunksShape& shape) {
 
 }  // namespace
 
+uint64_t KvChunksShape::NeededBytes(size_t positions) const {
+  const size_t all = CeilDiv(std::min(positions, capacity.context), chunk_positions);
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < classes.size(); ++i) {
+    const size_t chunks = classes[i].chunks == 0 ? all : std::min(all, classes[i].chunks);
+    bytes += chunks * (class_bytes.empty() ? 1 : class_bytes[i]);
+  }
+  return bytes;
+}
+
 KvChunks::KvChunks(const KvChunksShape& shape)
     : shape_(shape),
       slot_chunks_(shape.slot_chunks()),
@@ -32,6 +42,7 @@ KvChunks::KvChunks(const KvChunksShape& shape)
       updates_(shape.max_updates) {
   LARDER_CHECK(pools_.size() ==
                shape_.classes.size() * std::max<size_t>(shape_.slot_ends.size(), 1));
+  LARDER_CHECK(shape_.class_bytes.empty() || shape_.class_bytes.size() == shape_.classes.size());
   for (const model::KvClass& of : shape_.classes) {
     if (of.states) continue;
     classes_.push_back({.window = of.window,

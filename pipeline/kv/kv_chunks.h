@@ -39,6 +39,8 @@ struct KvChunksShape {
   size_t max_updates = 1;  // most updates of a micro-batch
   size_t kept = 0;         // number of kept sequences, which have no slot
   std::vector<model::KvClass> classes = {model::KvClass{}};
+  // [class]: of a chunk, over all stages; empty: chunks of all classes are of one size.
+  std::vector<uint64_t> class_bytes;
   bool states() const { return classes.back().states; }
   // Whether all layers keep all positions.
   bool plain() const { return classes.size() == 1 && classes[0].window == 0; }
@@ -49,6 +51,9 @@ struct KvChunksShape {
     return slot_ends[socket].index() - (socket == 0 ? 0 : slot_ends[socket - 1].index());
   }
   size_t slot_chunks() const { return (capacity.context + chunk_positions - 1) / chunk_positions; }
+  // What a sequence of so many positions needs of all classes to go on, in bytes or, if their
+  // chunks are of one size, in chunks.
+  uint64_t NeededBytes(size_t positions) const;
 };
 
 class KvChunks {

@@ -273,6 +273,23 @@ TEST(KvChunks, OneClassOfWindowsCountsWhatIsLoose) {
   EXPECT_EQ(kv.free(socket), 1u + 4);
 }
 
+TEST(KvChunks, ASequenceNeedsTheChunksOfEachClass) {
+  KvChunksShape shape{.capacity = {.slots = 2, .context = 95},
+                      .chunk_positions = 10,
+                      .slot_ends = {},
+                      .chunk_ends = {},
+                      .classes = {{}, {.window = 10, .chunks = 3}, {.chunks = 1, .states = true}},
+                      .class_bytes = {100, 2000, 7}};
+  EXPECT_EQ(shape.NeededBytes(0), 0u);
+  EXPECT_EQ(shape.NeededBytes(1), 2107u);
+  EXPECT_EQ(shape.NeededBytes(20), 4207u);
+  EXPECT_EQ(shape.NeededBytes(41), 6507u);
+  EXPECT_EQ(shape.NeededBytes(95), 7007u);
+  EXPECT_EQ(shape.NeededBytes(200), 7007u) << "no more than a context";
+  shape.class_bytes.clear();
+  EXPECT_EQ(shape.NeededBytes(41), 9u) << "chunks of one size";
+}
+
 TEST(KvChunks, AForkBeginsWithWhatItsWindowsSee) {
   KvChunksShape shape = WithWindows({{0, 0}, {10, 4}}, {20, 10}, 3);
   KvChunks kv(shape);

@@ -278,12 +278,8 @@ size_t StagePlan::l3_kv_tokens() const {
   if (separated() || !resident()) return 0;
   uint64_t room = 0;
   for (const PlanL3Group& l3 : l3_groups) room += l3.budget_bytes - l3.weight_bytes;
-  // The scheduler counts the tokens of the first class.
-  const model::KvClass& counted = kv_classes.front();
-  const size_t tokens = counted.chunks == 0 ? options.capacity.context
-                                            : std::min(options.capacity.context,
-                                                       counted.chunks * kernels::kChunkPositions);
-  return room / std::max<uint64_t>(1, kv_slot_bytes / tokens);
+  // as SchedulerOptions::active_tokens counts them
+  return room / std::max<uint64_t>(1, kv_slot_bytes / options.capacity.context);
 }
 
 size_t StagePlan::states() const {

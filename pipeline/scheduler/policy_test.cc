@@ -184,36 +184,42 @@ struct Case {
 
 void PrintTo(const Case& of, std::ostream* out) { *out << of.name; }
 
-// Sees how many tokens of KV the running sequences of a socket have together, where there is more
-// than one.
+// Sees how many tokens of KV the running sequences of a socket have together, and what these need,
+// where there is more than one.
 class ActiveTokensIntake : public TestIntake {
  public:
   ActiveTokensIntake(const std::vector<Wish>& wishes, const Scheduler& scheduler,
-                     std::span<const SlotId> socket_ends)
-      : TestIntake(wishes), scheduler_(scheduler), ends_(socket_ends.begin(), socket_ends.end()) {
+                     const KvChunksShape& shape)
+      : TestIntake(wishes), scheduler_(scheduler), shape_(shape), ends_(shape.slot_ends) {
     if (ends_.empty()) ends_.push_back(SlotId(static_cast<int32_t>(scheduler.slots().size())));
   }
   void StepDone() override {
     size_t begin = 0;
     for (const SlotId end : ends_) {
       size_t running = 0, tokens = 0;
+      uint64_t bytes = 0;
       for (size_t id = begin; id < end.index(); ++id) {
         const SlotStatus& slot = scheduler_.slots()[id];
         if (slot.state.load() == SlotStatus::kIdle) continue;
         ++running;
         tokens += slot.cached_tokens.load();
+        bytes += shape_.NeededBytes(slot.cached_tokens.load());
       }
       if (running > 1) most_tokens_ = std::max(most_tokens_, tokens);
+      if (running > 1) most_bytes_ = std::max(most_bytes_, bytes);
       begin = end.index();
     }
     TestIntake::StepDone();
   }
   size_t most_tokens() const { return most_tokens_; }
+  uint64_t most_bytes() const { return most_bytes_; }
 
  private:
   const Scheduler& scheduler_;
+  const KvChunksShape shape_;
   std::vector<SlotId> ends_;
   size_t most_tokens_ = 0;
+  uint64_t most_bytes_ = 0;
 };
 
 // Orders for slots from another thread, one every four steps unless the last one is not done:
@@ -221,9 +227,9 @@ class ActiveTokensIntake : public TestIntake {
 // computing.
 class OrderingIntake : public ActiveTokensIntake {
  public:
-  OrderingIntake(const std::vector<Wish>& wishes, Scheduler& scheduler,
-                 std::span<const SlotId> socket_ends, bool orders)
-      : ActiveTokensIntake(wishes, scheduler, socket_ends), orders_(orders) {
+  OrderingIntake(const std::vector<Wish>& wishes, Scheduler& scheduler, const KvChunksShape& shape,
+                 bool orders)
+      : ActiveTokensIntake(wishes, scheduler, shape), orders_(orders) {
     thread_ = std::thread([this, &wishes, &scheduler] {
       std::mt19937 random(23);
       for (wanted_.acquire(); !stop_; wanted_.acquire()) {
@@ -381,7 +387,7 @@ TEST_P(PolicyProperty, EachSequenceEndsOnceWithTheTokensThatItGetsAlone) {
                                .patience_ms = 1 << 30,
                                .clock = &clock,
                                .tier = tier.get()});
-  OrderingIntake intake(traffic.wishes, scheduler, limits.attention_slot_ends, with.orders);
+  OrderingIntake intake(traffic.wishes, scheduler, engine.kv().shape(), with.orders);
   scheduler.Run(intake);
   intake.End();
   for (const size_t done : intake.done) EXPECT_EQ(done > 0, with.orders);
@@ -390,6 +396,10 @@ TEST_P(PolicyProperty, EachSequenceEndsOnceWithTheTokensThatItGetsAlone) {
     // Between two looks every sequence may begin one more chunk.
     EXPECT_LE(intake.most_tokens(),
               with.active_tokens + limits.capacity.slots * SimulatedEngine::kChunkPositions);
+    const KvChunksShape& shape = engine.kv().shape();
+    EXPECT_LE(intake.most_bytes(), with.active_tokens * shape.NeededBytes(limits.capacity.context) /
+                                           limits.capacity.context +
+                                       limits.capacity.slots * shape.NeededBytes(1));
   }
 
   if (files) {
@@ -503,7 +513,7 @@ INSTANTIATE_TEST_SUITE_P(
              .window = 20},
         Case{.name = "decode_first_windows_active",
              .policy = {.policy = Policy::kDecodeFirst},
-             .active_tokens = 100,
+             .active_tokens = 150,
              .window = 33},
         Case{.name = "mixed_all_windows",
              .policy = {.policy = Policy::kMixed},

@@ -67,8 +67,8 @@ namespace larder::pipeline::inline scheduler {
 struct SchedulerOptions {
   PolicyOptions policy = {};
   bool reuse_prefixes = true;
-  // The most tokens of KV that the running sequences of an attention socket may have together; one
-  // sequence may always run. 0: no limit.
+  // The most tokens of KV that the running sequences of an attention socket may have together, in
+  // bytes of tokens of a full context; one sequence may always run. 0: no limit.
   size_t active_tokens = 0;
   // The most background sequences that run at once. 0: as many as there are slots left by others.
   size_t background_slots = 0;

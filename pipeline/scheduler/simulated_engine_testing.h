@@ -188,6 +188,8 @@ class SimulatedEngine final : public TokenEngine, private KvChannel {
       if (states) shape.classes.push_back({.chunks = 1, .states = true});
       if (all_windows) shape.classes.erase(shape.classes.begin());
     }
+    for (const model::KvClass& of : shape.classes)
+      shape.class_bytes.push_back(of.states ? 700 : of.window > 0 ? 300 : 100);
     return shape;
   }
   void MaybeLose() {

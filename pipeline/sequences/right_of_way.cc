@@ -10,6 +10,15 @@ namespace {
 // of its own prompt.
 constexpr size_t kMuchLonger = 4, kMostWay = 4;
 
+// What so many tokens need in sequences of full contexts; of 0 tokens: no limit. A shorter sequence
+// needs more for each of its tokens, where there are windows or states.
+std::optional<uint64_t> MostBytes(const KvChunksShape& shape, size_t active_tokens) {
+  if (active_tokens == 0) return {};
+  const size_t chunks =
+      std::min(active_tokens / shape.chunk_positions, shape.capacity.slots * shape.slot_chunks());
+  return chunks * shape.NeededBytes(shape.capacity.context) / shape.slot_chunks();
+}
+
 }  // namespace
 
 RightOfWay::RightOfWay(SlotTable& slots, StoredChunks& stored, WaitingQueue& queue,
@@ -18,10 +27,10 @@ RightOfWay::RightOfWay(SlotTable& slots, StoredChunks& stored, WaitingQueue& que
       stored_(stored),
       queue_(queue),
       running_(running),
-      active_tokens_(active_tokens) {}
+      most_bytes_(MostBytes(slots.kv().shape(), active_tokens)) {}
 
 void RightOfWay::MakeWay(bool chunks_wanted, std::optional<SlotId> ordered) {
-  if (slots_.background() == 0 && active_tokens_ == 0) return MakeWayForShort();
+  if (slots_.background() == 0 && !most_bytes_) return MakeWayForShort();
   for (SlotId id(0); id < slots_.end(); ++id) {
     if (Active* active = slots_[id].active.get())
       active->yields = id == ordered || active->makes_way;
@@ -101,33 +110,32 @@ void RightOfWay::MakeWayForShort() {
   running_.Yield(*longest);
 }
 
-// Chunks that the socket's running sequences list, with the next token's; what several share counts
-// for each.
-size_t RightOfWay::RunningChunks(AttentionId socket) const {
-  size_t chunks = 0;
+// What the socket's running sequences need, with the next token's; what several share counts for
+// each.
+uint64_t RightOfWay::RunningBytes(AttentionId socket) const {
+  uint64_t bytes = 0;
   const KvChunks& kv = slots_.kv();
   for (SlotId id(0); id < slots_.end(); ++id) {
     if (!running_.MayYield(id) || kv.socket_of(id) != socket) continue;
     // its whole prompt, from the beginning
     const size_t tokens = std::max(slots_[id].tokens.size(), slots_.active(id).to_compute().size());
-    chunks += std::min(tokens / slots_.chunk_positions() + 1, kv.most_chunks());
+    bytes += kv.shape().NeededBytes(tokens + 1);
   }
-  return chunks;
+  return bytes;
 }
 
 bool RightOfWay::MayRunToo(const Active& active, AttentionId socket) const {
-  if (active_tokens_ == 0) return true;
-  const size_t running = RunningChunks(socket);
+  if (!most_bytes_) return true;
+  const uint64_t running = RunningBytes(socket);
   return running == 0 ||
-         running + slots_.ChunksNeeded(active, 0) <= active_tokens_ / slots_.chunk_positions();
+         running + slots_.kv().shape().NeededBytes(active.to_compute().size() + 1) <= *most_bytes_;
 }
 
 // Texts grow: the youngest wait until those before them have ended.
 void RightOfWay::KeepWithinActiveTokens() {
-  if (active_tokens_ == 0) return;
-  const size_t most = active_tokens_ / slots_.chunk_positions();
+  if (!most_bytes_) return;
   for (AttentionId socket(0); socket.index() < slots_.sockets(); ++socket) {
-    while (RunningChunks(socket) > most) {
+    while (RunningBytes(socket) > *most_bytes_) {
       size_t running = 0;
       const std::optional<SlotId> youngest = slots_.YoungestOf([&](SlotId id, const Active&) {
         const bool runs = running_.MayYield(id) && slots_.kv().socket_of(id) == socket;

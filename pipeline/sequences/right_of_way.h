@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 
 #include "pipeline/sequences/running.h"
@@ -30,13 +31,13 @@ class RightOfWay {
   void MakeWayForShort();
   void MakeWayForWaiting(bool chunks_wanted);
   void KeepWithinActiveTokens();
-  size_t RunningChunks(AttentionId socket) const;
+  uint64_t RunningBytes(AttentionId socket) const;
 
   SlotTable& slots_;
   StoredChunks& stored_;
   WaitingQueue& queue_;
   Running& running_;
-  const size_t active_tokens_;
+  const std::optional<uint64_t> most_bytes_;  // for RunningBytes of a socket
 };
 
 }  // namespace larder::pipeline::sequences
