@@ -57,8 +57,10 @@ FLOORS = {
     "pipeline/plan": (4.1, _RUNTIME + ["rdma"] + _NODES + ["pipeline/manifest"]),
     "pipeline/kv": (4.15, ["base", "model"]),
     "pipeline/kv_store": (4.2, ["base", "kernels", "topology", "pipeline/kv"]),
+    "pipeline/residency": (4.25, [
+        "base", "model", "topology", "threadpool", "pipeline/plan"]),
     "pipeline/stage": (4.3, _RUNTIME + ["rdma"] + _NODES + [
-        "pipeline/plan", "pipeline/kv", "pipeline/kv_store"]),
+        "pipeline/plan", "pipeline/kv", "pipeline/kv_store", "pipeline/residency"]),
     "pipeline/chain": (
         4.4, _RUNTIME +
         ["rdma", "weight_node/routing/expert_counters.h", "pipeline/manifest", "pipeline/plan",

@@ -346,6 +346,19 @@ const uint8_t* Shards::Panel(PanelMatrix matrix, size_t layer, uint32_t panel) c
          layer_panels_[layer].bytes(matrix, {first, panel});
 }
 
+std::span<const std::byte> Shards::LayerWeights(size_t layer) const {
+  const auto begin_of = [&](size_t i) {
+    const uint8_t* begin =
+        i < layers_.size() ? layers_[i].panels[IndexOf(kLayerMatrices[0])] : head_;
+    return reinterpret_cast<const std::byte*>(begin);
+  };
+  return {begin_of(layer), begin_of(layer + 1)};
+}
+
+std::span<const std::byte> Shards::EndsWeights() const {
+  return {reinterpret_cast<const std::byte*>(head_), weights().data() + weight_bytes_};
+}
+
 const uint8_t* Shards::ExpertDown(size_t layer, uint32_t panel) const {
   const PanelRange own = plan_.threads[thread_].of(config_.KindOf(layer), PanelMatrix::kDown);
   return layers_[layer].panels.at(IndexOf(PanelMatrix::kDown)) +

@@ -84,6 +84,9 @@ class Shards {
     return weight_bytes_;
   }  // only packed panels, which are read for every token
   std::span<const std::byte> weights() const { return {arena_.data(), weight_bytes_}; }
+  // The parts of weights() that a layer reads, and that embedding and lm_head do.
+  std::span<const std::byte> LayerWeights(size_t layer) const;
+  std::span<const std::byte> EndsWeights() const;
   const topology::Arena& arena() const { return arena_; }
 
  private:

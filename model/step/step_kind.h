@@ -31,7 +31,8 @@ enum class StepKind : uint16_t {
   kDown,
   kLayerInput,  // what makes layer inputs, and a layer's products for its own
   kLmHeadNorm,
-  kLmHead
+  kLmHead,
+  kResidency  // reading a sample of the weights that follow (pipeline/residency/)
 };
 
 }  // namespace larder::model::step

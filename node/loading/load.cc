@@ -15,7 +15,7 @@
 #include "node/service/service_log.h"
 #include "node/service/service_monitor.h"
 #include "pipeline/plan/socket_waits.h"
-#include "pipeline/stage/residency.h"
+#include "pipeline/residency/residency.h"
 #include "threadpool/wait_choice.h"
 
 namespace larder::node::inline loading {

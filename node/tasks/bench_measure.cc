@@ -333,6 +333,20 @@ void SetLimits(const model::ModelConfig& config, double peak_gops, double reread
   set("product lm_head", {PanelMatrix::kLmHead}, config.dim * config.vocab, logit_rows, reads);
 }
 
+// Of all sockets' weights; nullopt: of one of them there is no figure.
+std::optional<double> LiveShare(const pipeline::Engine& engine) {
+  SocketCounters all = pipeline::LoadCounters(engine.status());
+  if (engine.client()) {
+    for (size_t i = 0; i < engine.client()->stages(); ++i) {
+      const SocketCounters stage = pipeline::LoadCounters(engine.client()->stage_status(i));
+      if (!stage.live_resident_share() || !all.live_resident_share()) return std::nullopt;
+      all.weight_bytes += stage.weight_bytes;
+      all.live_resident_bytes += stage.live_resident_bytes;
+    }
+  }
+  return all.live_resident_share();
+}
+
 }  // namespace
 
 std::string BenchTest::name() const {
@@ -407,6 +421,7 @@ void MeasureBench(pipeline::Engine& engine, const BenchSpec& spec, BenchRun& run
       result.seconds.push_back(seconds);
       result.tokens_per_s.push_back(tokens / seconds);
     }
+    result.resident_share = LiveShare(engine);
     run.results.push_back(std::move(result));
   }
   if (engine.client()) return;

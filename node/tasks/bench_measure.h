@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,8 @@ struct BenchResult {
   std::vector<double> tokens_per_s;  // per repetition, over all sequences
   double bytes_per_step = 0;         // tg: weights and KV cache read, mean over the steps
   double operations_per_token = 0;   // multiplications and additions of the weight matrices
+  // Of the weights of all sockets, while the last repetition ran; nullopt: not measured.
+  std::optional<double> resident_share;
   double median() const;
   double gbps() const;  // tg: bytes_per_step * steps/s
   double gops() const;

@@ -45,10 +45,10 @@ std::string SpeedTable(const BenchModel& model, const std::vector<BenchRun>& run
 
 std::string LimitTable(const std::vector<BenchRun>& runs) {
   std::string out = fmt::format(
-      "| {:>7} | {:>16} | {:>8} | {:>8} | {:>10} | {:>8} | {:>9} | {:>8} |\n"
-      "|{:->9}|{:->18}|{:->10}|{:->10}|{:->12}|{:->10}|{:->11}|{:->10}|\n",
-      "threads", "test", "MB/step", "GB/s", "of re-read", "of L3", "of memory", "GOP/s", ":", ":",
-      ":", ":", ":", ":", ":", ":");
+      "| {:>7} | {:>16} | {:>8} | {:>8} | {:>10} | {:>8} | {:>9} | {:>8} | {:>8} |\n"
+      "|{:->9}|{:->18}|{:->10}|{:->10}|{:->12}|{:->10}|{:->11}|{:->10}|{:->10}|\n",
+      "threads", "test", "MB/step", "GB/s", "of re-read", "of L3", "of memory", "resident", "GOP/s",
+      ":", ":", ":", ":", ":", ":", ":", ":", ":");
   for (const BenchRun& run : runs) {
     for (const BenchResult& result : run.results) {
       const bool decode = result.test.decode;
@@ -56,12 +56,15 @@ std::string LimitTable(const std::vector<BenchRun>& runs) {
         return decode && result.bytes_per_step > 0 ? text : std::string("-");
       };
       out += fmt::format(
-          "| {:>7} | {:>16} | {:>8} | {:>8} | {:>10} | {:>8} | {:>9} | {:>8.1f} |\n", run.threads,
-          result.test.name(), when_decoding(fmt::format("{:.2f}", result.bytes_per_step * 1e-6)),
+          "| {:>7} | {:>16} | {:>8} | {:>8} | {:>10} | {:>8} | {:>9} | {:>8} | {:>8.1f} |\n",
+          run.threads, result.test.name(),
+          when_decoding(fmt::format("{:.2f}", result.bytes_per_step * 1e-6)),
           when_decoding(fmt::format("{:.1f}", result.gbps())),
           when_decoding(Percent(result.gbps(), run.shard_gbps)),
           when_decoding(Percent(result.gbps(), run.machine.l3_all_gbps)),
-          when_decoding(OfMemory(result.gbps(), run.machine.dram_all_gbps)), result.gops());
+          when_decoding(OfMemory(result.gbps(), run.machine.dram_all_gbps)),
+          result.resident_share ? fmt::format("{:.0f} %", 100 * *result.resident_share) : "-",
+          result.gops());
     }
   }
   return out;
@@ -116,9 +119,11 @@ std::string BenchJson(const BenchModel& model, const std::vector<BenchRun>& runs
                   {"samples_ns", json::array()},
                   {"samples_ts", result.tokens_per_s},
                   {"gops", result.gops()},
+                  {"resident_share_live", nullptr},
                   {"shard_reread_gbps", run.shard_gbps},
                   {"l3_read_gbps", run.machine.l3_all_gbps},
                   {"memory_read_gbps", run.machine.dram_all_gbps}};
+      if (result.resident_share) row["resident_share_live"] = *result.resident_share;
       for (const double seconds : result.seconds)
         row["samples_ns"].push_back(std::llround(seconds * 1e9));
       if (test.decode) {

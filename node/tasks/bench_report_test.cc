@@ -27,6 +27,7 @@ BenchRun TwoTests() {
   decode.tokens_per_s = {200, 100, 50};
   decode.bytes_per_step = 0.5e9;
   decode.operations_per_token = 1e9;
+  decode.resident_share = 0.875;
   BenchResult prefill{.test = {.tokens = 512}};
   prefill.seconds = {1};
   prefill.tokens_per_s = {512};
@@ -62,7 +63,7 @@ TEST(BenchMarkdownTest, HasSpeedsAndSharesOfTheLimits) {
   }
   ASSERT_EQ(rows.size(), 2u) << text;
   EXPECT_NE(rows[0].find("100.00 ± "), std::string::npos) << rows[0];
-  for (const char* share : {"500.00", "25.0", " 50 %", " 31 %", " caches |"})
+  for (const char* share : {"500.00", "25.0", " 50 %", " 31 %", " caches |", " 88 % |"})
     EXPECT_NE(rows[1].find(share), std::string::npos) << share << " in " << rows[1];
 }
 
@@ -75,6 +76,8 @@ TEST(BenchJsonTest, HasLlamaBenchsFields) {
   EXPECT_EQ(json[1]["n_threads"], 2);
   EXPECT_EQ(json[1]["samples_ts"].size(), 3u);
   EXPECT_EQ(json[1]["model_filename"], "m.gguf");
+  EXPECT_TRUE(json[0]["resident_share_live"].is_null());
+  EXPECT_EQ(json[1]["resident_share_live"], 0.875);
 }
 
 TEST(BreakdownTest, PartsAddUp) {

@@ -45,6 +45,7 @@ class ChainClient final : public Chain, private KvChannel {
   PackedWeights& packed() override { return ends_.packed(); }
 
   // The stages' reports from the latest frame. Any thread.
+  size_t stages() const { return shape_.stages; }
   const SocketStatus& stage_status(size_t stage) const {
     return shown_[stage * shape_.reports_per_stage()];
   }

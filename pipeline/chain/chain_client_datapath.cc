@@ -153,6 +153,8 @@ bool ChainClient::ReceiveFrame(const char** wrong) {
                            .lm_head = expected.lm_head,
                            .received = frame_.residual()};
     ends_.Head(batch);
+    status_.live_resident_bytes.store(ends_.packed().live_resident_bytes(),
+                                      std::memory_order_relaxed);
   }
   in_.EndReceive();
   SocketStatus::Add(status_.frames_finished, 1);

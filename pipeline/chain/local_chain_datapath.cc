@@ -36,6 +36,8 @@ void LocalChain::Collect() {
   SocketStatus::Add(status_.frames_started, 1);
   stage_.Execute(batch_, first_half_);
   SocketStatus::Add(status_.frames_finished, 1);
+  status_.live_resident_bytes.store(stage_.packed().live_resident_bytes(),
+                                    std::memory_order_relaxed);
   if (orders_) SeeOrders();
   const uint64_t last_ended_ns = ended_ns_;
   ended_ns_ = CounterNs();

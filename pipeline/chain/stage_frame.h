@@ -25,7 +25,7 @@
 namespace larder::pipeline::inline chain {
 
 inline constexpr uint64_t kStageFrameMagic = 0x31454d415246524cull;  // "LRFRAME1"
-inline constexpr uint32_t kStageFrameVersion = 5;
+inline constexpr uint32_t kStageFrameVersion = 6;
 
 struct StageFrameHeader {
   // kOrders: a frame without rows, for orders and reports only.
@@ -53,7 +53,7 @@ struct SocketReport {
   uint64_t here_ns = 0;  // this frame's time in the stage; the rest of its round trip is the links'
                          // time
   KvReport kv;
-  uint64_t reserved[3] = {};
+  uint64_t reserved[2] = {};
 };
 static_assert(sizeof(SocketReport) == 128 && std::is_trivially_copyable_v<SocketReport>);
 

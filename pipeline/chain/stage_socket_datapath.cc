@@ -63,6 +63,8 @@ StageSocket::Outcome StageSocket::Run(rdma::FrameLink& in, rdma::FrameLink& out,
     // computing.
     const uint64_t inside_ns = std::min(stage_.waited_ns() - waited_ns, done - started);
     SocketStatus::Add(status_.frames_finished, 1);
+    status_.live_resident_bytes.store(stage_.packed().live_resident_bytes(),
+                                      std::memory_order_relaxed);
     SocketStatus::Add(status_.rows, header.rows);
     SocketStatus::Add(status_.wait_ns, came - before + inside_ns);
     SocketStatus::Add(status_.link_ns, started - came);

@@ -23,11 +23,12 @@ Ends::Ends(const StagePlan& plan, const model::GgufFile& file, const StageOption
     head_[static_cast<size_t>(form)] = ThreadPrograms(threads, [&](size_t t) {
       threadpool::ProgramBuilder steps;
       weights.AddReceive(t, false, steps);
+      packed_.live().AddSample(t, 0, steps);
       weights.AddLmHead(t, form, steps);
       return steps.Take();
     });
   }
-  packed_.MeasureResidency(options);
+  packed_.Warm(options);
 }
 
 }  // namespace larder::pipeline::stage

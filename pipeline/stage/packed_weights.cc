@@ -1,8 +1,12 @@
 #include "pipeline/stage/packed_weights.h"
 
+#include <optional>
+
 #include "base/check.h"
+#include "base/socket_counters.h"
 #include "pipeline/stage/exchange.h"
 #include "topology/probe.h"
+#include "topology/read_kernels.h"
 
 namespace larder::pipeline::inline stage {
 namespace {
@@ -49,13 +53,37 @@ void PackedWeights::Load(const model::GgufFile& file, const StageOptions& option
       &context);
   if (options.progress) options.progress(context.progress.all_bytes, context.progress.all_bytes);
   weights_->Finish();
+  LiveResidency::Weights parts(plan_.threads.size());
+  for (size_t t = 0; t < parts.size(); ++t) {
+    const weight_node::Shards& shards = weights_->shards(t);
+    for (size_t layer = 0; layer < plan_.config.layers; ++layer)
+      parts[t].push_back(shards.LayerWeights(layer));
+    parts[t].push_back(shards.EndsWeights());
+  }
+  live_ = std::make_unique<LiveResidency>(parts);
 }
 
-void PackedWeights::MeasureResidency(const StageOptions& options) {
-  if (!options.baseline) return;
-  residency_.shards = ProbeResidency(kResidencyBudgetS);
-  for (ShardResidency& shard : residency_.shards)
-    shard.resident_share = ResidentShare(shard.reread_gbps, residency_.baseline);
+void PackedWeights::Warm(const StageOptions& options) {
+  live_->Calibrate(*pool_, plan_);
+  if (options.baseline) {
+    residency_.shards = ProbeResidency(kResidencyBudgetS);
+    for (ShardResidency& shard : residency_.shards)
+      shard.resident_share = ResidentShare(shard.reread_gbps, residency_.baseline);
+  }
+  pool_->Call(
+      [](void* weights, int thread) {
+        const auto bytes = static_cast<weight_node::WeightNode*>(weights)
+                               ->shards(static_cast<size_t>(thread))
+                               .weights();
+        topology::ReadPatterns().front().read(bytes.data(), bytes.size());
+      },
+      weights_.get());
+}
+
+uint64_t PackedWeights::live_resident_bytes() const {
+  const std::optional<double> share = live_->estimate().share();
+  return share ? static_cast<uint64_t>(*share * static_cast<double>(plan_.weight_bytes))
+               : SocketCounters::kNotMeasured;
 }
 
 std::vector<ShardResidency> PackedWeights::ProbeResidency(double budget_s) {

@@ -12,7 +12,8 @@
 #include "model/gguf/gguf.h"
 #include "model/step/batch_rows.h"
 #include "pipeline/plan/stage_plan.h"
-#include "pipeline/stage/residency.h"
+#include "pipeline/residency/live_residency.h"
+#include "pipeline/residency/residency.h"
 #include "pipeline/stage/stage_options.h"
 #include "threadpool/pool.h"
 #include "weight_node/weight_node.h"
@@ -44,9 +45,10 @@ class PackedWeights {
   // colocated.
   void Load(const model::GgufFile& file, const StageOptions& options,
             const weight_node::AttentionIoRows* shared_io);
-  // Measures the residency if options.baseline is set. Called when the Programs and all they point
-  // to are built.
-  void MeasureResidency(const StageOptions& options);
+  // Measures what LiveResidency compares with, and the residency if options.baseline is set; then
+  // each thread reads its panels once, in the order in which a micro-batch does. Called when the
+  // Programs and all they point to are built.
+  void Warm(const StageOptions& options);
 
   const StagePlan& plan() const { return plan_; }
   threadpool::Pool& pool() { return *pool_; }
@@ -73,6 +75,11 @@ class PackedWeights {
   bool finite(size_t i) const;
 
   const Residency& residency() const { return residency_; }  // measured right after packing
+  // While micro-batches run. Its parts are the layers, then the ends.
+  LiveResidency& live() { return *live_; }
+  const LiveResidency& live() const { return *live_; }
+  // The same as bytes of the socket's weights; SocketCounters::kNotMeasured: no figure yet.
+  uint64_t live_resident_bytes() const;
   // Measures now: all threads re-read their shards at once, for about `budget_s` seconds.
   std::vector<ShardResidency> ProbeResidency(double budget_s);
 
@@ -82,6 +89,7 @@ class PackedWeights {
   Residency residency_;
   std::unique_ptr<threadpool::Pool> pool_;
   std::unique_ptr<weight_node::WeightNode> weights_;
+  std::unique_ptr<LiveResidency> live_;
 };
 
 }  // namespace larder::pipeline::stage

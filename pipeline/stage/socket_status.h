@@ -27,9 +27,10 @@ struct alignas(kFalseSharingBytes) SocketStatus {
   std::atomic<uint64_t> weight_bytes{0};    // 0: the socket holds no weights
   std::atomic<uint64_t> resident_bytes{0};  // the part re-read at the speed of L3 right after
                                             // packing
-  std::atomic<uint64_t> round_trip_ns{0};   // the last one measured on the socket's link; 0: not
-                                            // measured
-  std::atomic<uint32_t> state{0};           // SocketState
+  std::atomic<uint64_t> live_resident_bytes{SocketCounters::kNotMeasured};  // while it computes
+  std::atomic<uint64_t> round_trip_ns{0};  // the last one measured on the socket's link; 0: not
+                                           // measured
+  std::atomic<uint32_t> state{0};          // SocketState
   Pulse pulse;  // the driving thread's; rests while it waits for another socket or for work
 
   // one writer: no locked instruction needed
@@ -66,7 +67,8 @@ inline SocketCounters LoadCounters(const SocketStatus& status) {
           .link_ns = load(status.link_ns),
           .weight_bytes = load(status.weight_bytes),
           .resident_bytes = load(status.resident_bytes),
-          .round_trip_ns = load(status.round_trip_ns)};
+          .round_trip_ns = load(status.round_trip_ns),
+          .live_resident_bytes = load(status.live_resident_bytes)};
 }
 
 // The reverse. One writer.
@@ -83,6 +85,9 @@ inline void StoreCounters(const SocketCounters& counters, SocketStatus& status) 
   store(status.weight_bytes, counters.weight_bytes);
   store(status.resident_bytes, std::min(counters.resident_bytes, counters.weight_bytes));
   store(status.round_trip_ns, counters.round_trip_ns);
+  const uint64_t live = counters.live_resident_bytes;
+  store(status.live_resident_bytes,
+        live == SocketCounters::kNotMeasured ? live : std::min(live, counters.weight_bytes));
 }
 
 }  // namespace larder::pipeline::stage

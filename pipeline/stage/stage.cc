@@ -51,7 +51,7 @@ Stage::Stage(const StagePlan& stage_plan, const model::GgufFile& file, const Sta
   }
   LARDER_CHECK(keeps_logit_rows() || plan().config.last_storing() + 1 == plan().config.layers);
   BuildPrograms();
-  packed_.MeasureResidency(options);
+  packed_.Warm(options);
 }
 
 void Stage::PlaceAttention(const model::GgufFile& file) {
@@ -159,6 +159,7 @@ std::vector<Step> Stage::BuildSteps(size_t thread, ProgramForm form, size_t halv
   // its attention can begin while the weight threads compute the other half.
   for (size_t half = 0; half < halves; ++half) {
     steps.SetPart(PartOf(half, halves, false));
+    if (half == 0) packed_.live().AddSample(thread, 0, steps);
     add_qkv(0, half);
   }
   for (size_t layer = 0; layer < layers; ++layer) {
@@ -171,11 +172,14 @@ std::vector<Step> Stage::BuildSteps(size_t thread, ProgramForm form, size_t halv
         steps.SetPart(PartOf(half, halves, true));
       }
       packed_.weights().AddAfterAttention(thread, layer, form, half, keep, steps);
-      if (layer + 1 < layers) add_qkv(layer + 1, half);
+      if (layer + 1 == layers) continue;
+      if (half == 0) packed_.live().AddSample(thread, layer + 1, steps);
+      add_qkv(layer + 1, half);
     }
   }
   steps.SetPart(keeps_logit_rows() ? kKept : kWhole);
   if (plan().config.ends) {
+    packed_.live().AddSample(thread, layers, steps);
     packed_.weights().AddLmHead(thread, form, steps);
   } else {
     packed_.weights().AddSend(thread, form, last_, steps);

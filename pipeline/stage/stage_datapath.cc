@@ -44,8 +44,10 @@ void Stage::Execute(model::BatchRows& batch, uint32_t first_half) {
     parts[kKeptFirstHalf + half] = &kept_halves[half];
   }
   packed_.KeepLogitRows(keeps_logit_rows() ? kept : batch);
+  packed_.live().Begin(threadpool::ReadTicks());
   packed_.pool().Execute(programs_[form][first_half == 0 ? 0 : 1].programs, parts,
                          static_cast<uint32_t>(plan().config.layers));
+  packed_.live().End(threadpool::ReadTicks());
 }
 
 void Stage::Order(std::span<const KvOrder> orders) {

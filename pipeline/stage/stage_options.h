@@ -9,7 +9,7 @@
 
 #include "pipeline/kv_store/kv_part.h"
 #include "pipeline/plan/stage_plan.h"
-#include "pipeline/stage/residency.h"
+#include "pipeline/residency/residency.h"
 #include "rdma/proof/link_key.h"
 #include "sync/wait.h"
 #include "weight_node/shards.h"

@@ -10,7 +10,7 @@
 #include "pipeline/plan/stage_plan.h"
 #include "topology/topology.h"
 
-namespace larder::pipeline::inline stage {
+namespace larder::pipeline::inline residency {
 
 // Read bandwidth per thread, all threads reading at once. 0: not measured.
 struct ResidencyBaseline {
@@ -42,4 +42,4 @@ struct Residency {
   std::string Text() const;
 };
 
-}  // namespace larder::pipeline::stage
+}  // namespace larder::pipeline::residency

@@ -1,10 +1,10 @@
-#include "pipeline/stage/residency.h"
+#include "pipeline/residency/residency.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 
-namespace larder::pipeline::inline stage {
+namespace larder::pipeline::inline residency {
 namespace {
 
 TEST(ResidentShare, IsTheMixtureThatTakesTheMeasuredTime) {
@@ -53,4 +53,4 @@ TEST(Residency, OfNothingIsZero) {
 }
 
 }  // namespace
-}  // namespace larder::pipeline::stage
+}  // namespace larder::pipeline::residency

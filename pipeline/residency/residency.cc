@@ -1,4 +1,4 @@
-#include "pipeline/stage/residency.h"
+#include "pipeline/residency/residency.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 
 #include "topology/probe.h"
 
-namespace larder::pipeline::inline stage {
+namespace larder::pipeline::inline residency {
 ResidencyBaseline MeasureBaseline(const topology::Topology& machine, const StagePlan& plan,
                                   double budget_s) {
   const size_t threads = plan.threads.size();
@@ -71,4 +71,4 @@ std::string Residency::Text() const {
   return out;
 }
 
-}  // namespace larder::pipeline::stage
+}  // namespace larder::pipeline::residency
