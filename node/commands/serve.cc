@@ -11,12 +11,14 @@
 #include <atomic>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "model/config/split.h"
 #include "node/commands/command.h"
@@ -516,8 +518,10 @@ int Serve(ServeOptions o) {
     if (!drains)
       _exit(number == SIGTERM ? 0 : 128 + number);  // nothing has begun, or everything is done
   };
+  std::function<void()> warn_of_residency;  // set before the server is open
   const auto look = [&](bool asked) {
     open.Use([&](serving::Server& server) {
+      warn_of_residency();
       if (auto changed = keys.Changed(asked)) server.SetKeys(std::move(*changed));
     });
   };
@@ -567,7 +571,7 @@ int Serve(ServeOptions o) {
     about.response_folder = kv_store->files().options().folder + "/.responses";
     about.pin_response_files = [cpus] { topology::SetAffinity(pthread_self(), cpus); };
   }
-  const ServeView view(planned, *engine, scheduler, about.defaults.chat_template->name());
+  ServeView view(planned, *engine, scheduler, about.defaults.chat_template->name());
   about.defaults.context = planned.plan.capacity.context;
   about.defaults.fingerprint = planned.plan.identity();
   about.slots = planned.plan.capacity.slots;
@@ -599,6 +603,7 @@ int Serve(ServeOptions o) {
                  std::max<size_t>(1, engine->plan().threads.size() - 1));
   std::vector<ServiceMonitor::Guard> watched;
   if (monitor) watched = WatchAll(*monitor, server, *engine, o.model.join);
+  warn_of_residency = [&view] { view.WarnOfResidency(NowNs()); };
   pipeline::Intake& intake = server.Ready(std::move(about));
   open.Open(server);
   PrintAddresses(server, o);

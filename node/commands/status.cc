@@ -64,19 +64,21 @@ std::string Percent(const nlohmann::json& row, const char* key) {
 }
 
 void PrintTable(const std::vector<nlohmann::json>& rows) {
-  std::vector<std::vector<std::string>> table = {
-      {"CLUSTER", "SOCKET", "ROLE", "LAYERS", "SLOTS", "WEIGHTS MB", "KV MB", "STATE", "FRAMES",
-       "ROWS", "STEP us", "WAIT us", "LINK us", "WAITING", "WRONG", "UP s", "PID", "VERSION"}};
+  std::vector<std::vector<std::string>> table = {{"CLUSTER", "SOCKET", "ROLE", "LAYERS", "SLOTS",
+                                                  "WEIGHTS MB", "KV MB", "RESIDENT", "STATE",
+                                                  "FRAMES", "ROWS", "STEP us", "WAIT us", "LINK us",
+                                                  "WAITING", "WRONG", "UP s", "PID", "VERSION"}};
   for (const auto& row : rows) {
     const bool answered = !row.contains("error");
     const std::string slots = Field(row, "slots");
     table.push_back({Field(row, "cluster"), Field(row, "socket"), Field(row, "role"),
                      Field(row, "layers"), slots == "0" ? "" : slots, Field(row, "weight_mb", 1),
-                     Field(row, "kv_mb", 1), answered ? Field(row, "state") : Field(row, "error"),
-                     Field(row, "frames"), Field(row, "rows"), Field(row, "step_us", 1),
-                     Field(row, "wait_us", 1), Field(row, "link_us", 1),
-                     Percent(row, "waiting_share"), Field(row, "wrong_frames"),
-                     Field(row, "uptime_s", 0), Field(row, "pid"), Field(row, "version")});
+                     Field(row, "kv_mb", 1), Percent(row, "resident_share_live"),
+                     answered ? Field(row, "state") : Field(row, "error"), Field(row, "frames"),
+                     Field(row, "rows"), Field(row, "step_us", 1), Field(row, "wait_us", 1),
+                     Field(row, "link_us", 1), Percent(row, "waiting_share"),
+                     Field(row, "wrong_frames"), Field(row, "uptime_s", 0), Field(row, "pid"),
+                     Field(row, "version")});
   }
   std::vector<size_t> widths(table[0].size(), 0);
   for (const auto& line : table) {

@@ -121,6 +121,9 @@ nlohmann::json SocketStatusJson(const SocketFacts& facts, const pipeline::Socket
   const SocketCounters now = pipeline::LoadCounters(status);
   const auto state =
       static_cast<pipeline::SocketState>(status.state.load(std::memory_order_relaxed));
+  const auto share = [](std::optional<double> of) {
+    return of ? nlohmann::json(*of) : nlohmann::json(nullptr);
+  };
   std::string layers;
   if (facts.layers != 0)
     layers = fmt::format("{}-{}", facts.first_layer, facts.first_layer + facts.layers - 1);
@@ -132,6 +135,7 @@ nlohmann::json SocketStatusJson(const SocketFacts& facts, const pipeline::Socket
       {"slots", facts.slots},
       {"weight_mb", static_cast<double>(std::max(facts.weight_bytes, now.weight_bytes)) * 1e-6},
       {"kv_mb", static_cast<double>(facts.kv_bytes) * 1e-6},
+      {"resident_share_live", share(now.live_resident_share())},
       {"state", pipeline::SocketStateName(state)},
       {"frames_started", load(status.frames_started)},
       {"frames", now.frames},

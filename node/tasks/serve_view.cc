@@ -1,5 +1,7 @@
 #include "node/tasks/serve_view.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -48,6 +50,11 @@ serving::SocketView ViewOf(const pipeline::SocketStatus& status) {
   return view;
 }
 
+std::optional<double> ShareAfterLoading(const SocketCounters& counters) {
+  if (counters.weight_bytes == 0 || counters.resident_bytes == 0) return std::nullopt;
+  return static_cast<double>(counters.resident_bytes) / static_cast<double>(counters.weight_bytes);
+}
+
 serving::SlotView::State StateOf(const pipeline::SlotStatus& slot) {
   switch (slot.state.load(std::memory_order_relaxed)) {
     case pipeline::SlotStatus::kPrefill:
@@ -64,6 +71,7 @@ serving::SlotView::State StateOf(const pipeline::SlotStatus& slot) {
 void ServeView::AddSocket(SocketPlace place, Reader now) {
   plan_.sockets.push_back(std::move(place));
   now_.push_back(std::move(now));
+  warnings_.emplace_back();
 }
 
 // Adds the stage's weight or colocated socket and, if it is separated, its attention sockets and
@@ -180,20 +188,39 @@ void ServeView::FillStatus(serving::StatusView& view) const {
   for (size_t i = 0; i < now_.size(); ++i) {
     serving::SocketView socket = now_[i]();
     socket.name = plan_.sockets[i].name;
-    if (socket.counters.weight_bytes > 0 && socket.counters.resident_bytes > 0) {
-      socket.resident_share = static_cast<double>(socket.counters.resident_bytes) /
-                              static_cast<double>(socket.counters.weight_bytes);
-    }
+    socket.resident_share = ShareAfterLoading(socket.counters);
     view.sockets.push_back(std::move(socket));
   }
   if (const std::vector<ExpertCounts> experts = Experts(); !experts.empty())
     view.experts = ExpertTotals(experts);
   // Per thread only where the threads are in this process: the first socket.
+  serving::SocketView& here = view.sockets[0];
   const auto& shards = engine_.packed().residency().shards;
-  if (shards.empty()) return;
+  const pipeline::ResidencyEstimate& live = engine_.packed().live().estimate();
   for (const auto& group : plan_.sockets[0].l3_groups) {
-    for (const auto& thread : group.threads)
-      view.sockets[0].thread_resident_share.push_back(shards.at(thread.thread).resident_share);
+    for (const auto& thread : group.threads) {
+      if (!shards.empty())
+        here.thread_resident_share.push_back(shards.at(thread.thread).resident_share);
+      here.thread_resident_share_live.push_back(live.of_thread(thread.thread));
+    }
+  }
+  for (size_t layer = 0; layer < plan_.sockets[0].layers; ++layer)
+    here.layer_resident_share_live.push_back(live.of_part(layer));
+}
+
+void ServeView::WarnOfResidency(int64_t now_ns) {
+  const pipeline::SchedulerStatus& status = scheduler_.status();
+  const auto chunks = static_cast<double>(status.kv_chunks.load(std::memory_order_relaxed));
+  const auto used = static_cast<double>(status.used_kv_chunks.load(std::memory_order_relaxed));
+  for (size_t i = 0; i < now_.size(); ++i) {
+    const serving::SocketPlace& place = plan_.sockets[i];
+    if (!IsPlannedResident(place)) continue;
+    const SocketCounters now = now_[i]().counters;
+    const std::optional<double> live = now.live_resident_share();
+    if (!warnings_[i].Due(now_ns, now.frames, live)) continue;
+    const double kv_bytes = chunks > 0 ? static_cast<double>(place.kv_bytes) * used / chunks : 0;
+    spdlog::warn(
+        "{}", ResidencyLine(place, ShareAfterLoading(now), *live, static_cast<uint64_t>(kv_bytes)));
   }
 }
 

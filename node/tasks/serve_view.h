@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "node/loading/load.h"
+#include "node/tasks/residency_warning.h"
 #include "pipeline/engine/engine.h"
 #include "pipeline/scheduler/scheduler.h"
 #include "serving/metrics/status.h"
@@ -27,6 +28,9 @@ class ServeView {
   // The current state of slots and sockets. Any thread.
   void FillStatus(serving::StatusView&) const;
   void FillMetrics(serving::ServingMetrics&) const;
+  // Logs a line for each socket whose weights have left L3 (ResidencyWarning). One thread, once a
+  // second.
+  void WarnOfResidency(int64_t now_ns);
   // Of the layers with experts.
   std::vector<ExpertCounts> Experts() const { return engine_.expert_counts(); }
 
@@ -40,7 +44,8 @@ class ServeView {
   const pipeline::Engine& engine_;
   const pipeline::Scheduler& scheduler_;
   serving::PlanView plan_;
-  std::vector<Reader> now_;  // one per socket
+  std::vector<Reader> now_;                 // one per socket
+  std::vector<ResidencyWarning> warnings_;  // likewise
 };
 
 }  // namespace larder::node::tasks

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <mutex>
+#include <optional>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -81,6 +82,8 @@ struct ServingMetrics::Families {
   struct Socket {
     Counter *frames, *rows, *step, *wait, *link_wait;
     Gauge *weight_bytes, *resident_bytes, *waiting_ratio, *mean_step, *round_trip;
+    Gauge* live_resident_ratio = nullptr;  // since there is a figure
+    std::string name = {};
     SocketCounters last = {};
   };
 
@@ -88,6 +91,7 @@ struct ServingMetrics::Families {
   Histogram *ttft, *tpot, *itl, *queue, *end_to_end;
   std::array<std::array<Counter*, kOutcomes.size()>, kProtocols.size()> requests;
   Counter* ignored_fields;
+  prometheus::Family<Gauge>* live_resident_ratio;
   prometheus::Family<Counter>* errors;  // a counter for each protocol and status that occurred
   Counter *prompt_tokens, *reused_tokens, *generated_tokens, *prefix_hits;
   Gauge *slots, *slots_used, *waiting;
@@ -281,7 +285,11 @@ void ServingMetrics::Families::AddSockets(const std::vector<std::string>& names)
       {&Socket::round_trip, "larder_socket_link_round_trip_seconds",
        "Round trip of the socket's link, last measured."},
   };
+  live_resident_ratio =
+      &Gauges("larder_socket_live_resident_ratio",
+              "Share of a socket's weights that its frames find in the L3 cache.");
   sockets.resize(names.size());
+  for (size_t i = 0; i < names.size(); ++i) sockets[i].name = names[i];
   const auto add = [&](auto& family, auto Socket::*metric) {
     for (size_t i = 0; i < names.size(); ++i)
       sockets[i].*metric = &family.Add({{"socket", names[i]}});
@@ -474,6 +482,11 @@ void ServingMetrics::SetSocket(size_t index, const SocketCounters& now) {
   socket.link_wait->Increment(link_s);
   socket.weight_bytes->Set(static_cast<double>(now.weight_bytes));
   socket.resident_bytes->Set(static_cast<double>(now.resident_bytes));
+  if (const std::optional<double> live = now.live_resident_share()) {
+    if (socket.live_resident_ratio == nullptr)
+      socket.live_resident_ratio = &families_->live_resident_ratio->Add({{"socket", socket.name}});
+    socket.live_resident_ratio->Set(*live);
+  }
   socket.round_trip->Set(Seconds(now.round_trip_ns));
   if (frames > 0) socket.mean_step->Set(step_s / static_cast<double>(frames));
   if (const double all_s = step_s + wait_s + link_s; all_s > 0) {

@@ -122,7 +122,8 @@ TEST(ServingMetricsTest, SocketsCountersGrowAndRatiosAreOfTheTimeSince) {
                         .link_ns = 1 * kMs,
                         .weight_bytes = 1000,
                         .resident_bytes = 950,
-                        .round_trip_ns = 3000});
+                        .round_trip_ns = 3000,
+                        .live_resident_bytes = 250});
   const std::string text = metrics.Render();
   const Exposition e = ParseExposition(text);
   const std::string weights = R"({socket="weights"})";
@@ -132,6 +133,7 @@ TEST(ServingMetricsTest, SocketsCountersGrowAndRatiosAreOfTheTimeSince) {
   EXPECT_DOUBLE_EQ(e.Value("larder_socket_wait_seconds_total" + weights), 0.006);
   EXPECT_DOUBLE_EQ(e.Value("larder_socket_link_wait_seconds_total" + weights), 0.001);
   EXPECT_EQ(e.Value("larder_socket_resident_bytes" + weights), 950);
+  EXPECT_EQ(e.Value("larder_socket_live_resident_ratio" + weights), 0.25);
   EXPECT_DOUBLE_EQ(e.Value("larder_socket_step_seconds" + weights), 0.0003);  // 6 ms of 20 frames
   EXPECT_DOUBLE_EQ(e.Value("larder_socket_waiting_ratio" + weights), 0.25);   // 2 of 8 ms
   EXPECT_DOUBLE_EQ(e.Value("larder_socket_link_round_trip_seconds" + weights), 3e-6);

@@ -49,6 +49,13 @@ const char* Name(SlotView::State state) {
   return "unknown";
 }
 
+json ToJson(std::optional<double> share) { return share ? json(*share) : json(nullptr); }
+json ToJson(const std::vector<std::optional<double>>& shares) {
+  json out = json::array();
+  for (const auto& share : shares) out.push_back(ToJson(share));
+  return out;
+}
+
 json ToJson(const SocketView& socket) {
   const SocketCounters& s = socket.counters;
   const double all_ns = static_cast<double>(s.step_ns) + static_cast<double>(s.wait_ns) +
@@ -66,10 +73,12 @@ json ToJson(const SocketView& socket) {
        s.frames > 0 ? static_cast<double>(s.step_ns) * 1e-9 / static_cast<double>(s.frames) : 0.0},
       {"weight_bytes", s.weight_bytes},
       {"resident_bytes", s.resident_bytes},
-      {"resident_share", nullptr},
+      {"resident_share", ToJson(socket.resident_share)},
+      {"resident_share_live", ToJson(s.live_resident_share())},
       {"thread_resident_share", socket.thread_resident_share},
+      {"thread_resident_share_live", ToJson(socket.thread_resident_share_live)},
+      {"layer_resident_share_live", ToJson(socket.layer_resident_share_live)},
       {"link_round_trip_seconds", nullptr}};
-  if (socket.resident_share) out["resident_share"] = *socket.resident_share;
   if (s.round_trip_ns > 0)
     out["link_round_trip_seconds"] = static_cast<double>(s.round_trip_ns) * 1e-9;
   return out;

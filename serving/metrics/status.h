@@ -81,6 +81,9 @@ struct SocketView {
   // The same per thread, in the order of the plan's L3 groups and their threads; empty: not
   // measured.
   std::vector<double> thread_resident_share;
+  // While it computes: of a thread, in the same order, and of a layer; nullopt: no figure yet.
+  // Empty: those of another process, which only tells its counters.
+  std::vector<std::optional<double>> thread_resident_share_live, layer_resident_share_live;
 };
 
 struct StatusView {

@@ -81,8 +81,13 @@ TEST(StatusJsonTest, CountsSlotsAndSplitsTheHistogram) {
   status.tpot = {{0.001, 0.002, std::numeric_limits<double>::infinity()}, {2, 5, 6}, 0.5};
   status.sockets.push_back({.name = "weights",
                             .state = "serving",
-                            .counters = {.frames = 4, .step_ns = 6'000'000, .wait_ns = 2'000'000},
-                            .resident_share = 0.5});
+                            .counters = {.frames = 4,
+                                         .step_ns = 6'000'000,
+                                         .wait_ns = 2'000'000,
+                                         .weight_bytes = 1000,
+                                         .live_resident_bytes = 250},
+                            .resident_share = 0.5,
+                            .thread_resident_share_live = {0.25, std::nullopt}});
   status.sockets.push_back({.name = "attention", .state = "loading"});
   const json out = ServerStatusJson(status);
   EXPECT_EQ(out["slots_used"], 2);
@@ -97,7 +102,11 @@ TEST(StatusJsonTest, CountsSlotsAndSplitsTheHistogram) {
   EXPECT_DOUBLE_EQ(out["sockets"][0]["waiting_ratio"], 0.25);
   EXPECT_DOUBLE_EQ(out["sockets"][0]["mean_step_seconds"], 0.0015);
   EXPECT_EQ(out["sockets"][0]["resident_share"], 0.5);
+  EXPECT_EQ(out["sockets"][0]["resident_share_live"], 0.25);
+  EXPECT_EQ(out["sockets"][0]["thread_resident_share_live"], json::array({0.25, nullptr}));
+  EXPECT_EQ(out["sockets"][1]["layer_resident_share_live"], json::array());
   EXPECT_TRUE(out["sockets"][1]["resident_share"].is_null());
+  EXPECT_TRUE(out["sockets"][1]["resident_share_live"].is_null());
   EXPECT_EQ(out["sockets"][1]["waiting_ratio"], 0);
 }
 

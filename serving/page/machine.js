@@ -158,12 +158,14 @@ function fillSocket(drawing, socket) {
   drawing.state.textContent = socket.state;
   drawing.state.className = `pill ${socket.state}`;
   const facts = [];
-  if (socket.resident_share !== null) facts.push(`${percent(socket.resident_share)} resident`);
+  if (socket.resident_share_live !== null) facts.push(`${percent(socket.resident_share_live)} resident`);
+  else if (socket.resident_share !== null) facts.push(`${percent(socket.resident_share)} resident after loading`);
   facts.push(...lately(drawing, socket));
   if (socket.link_round_trip_seconds !== null) facts.push(`round trip ${duration(socket.link_round_trip_seconds)}`);
   drawing.facts.textContent = facts.join(" · ");
   drawing.threads.forEach((thread, i) => {
-    const share = socket.thread_resident_share[i] ?? socket.resident_share;
+    const share =
+      socket.thread_resident_share_live[i] ?? socket.resident_share_live ?? socket.thread_resident_share[i] ?? socket.resident_share;
     if (share === null) return;
     thread.core.title = `${thread.title}, ${percent(share)} resident`;
     thread.core.classList.toggle("away", share < 0.5);

@@ -89,6 +89,9 @@ class StatusTest(unittest.TestCase):
         self.assertEqual(metrics["larder_socket_frames_total"], socket["frames"], name)
         self.assertEqual(metrics["larder_socket_weight_bytes"], socket["weight_bytes"], name)
         self.assertEqual(metrics["larder_socket_resident_bytes"], socket["resident_bytes"], name)
+        # Where threads hold less than a sample of each layer there is no figure.
+        self.assertEqual(metrics.get("larder_socket_live_resident_ratio"),
+                         socket["resident_share_live"], name)
         self.assertGreater(metrics["larder_socket_step_seconds"], 0, name)
         self.assertTrue(0 < metrics["larder_socket_waiting_ratio"] < 1, name)
         self.assertAlmostEqual(metrics["larder_socket_link_round_trip_seconds"],
@@ -104,6 +107,8 @@ class StatusTest(unittest.TestCase):
         socket, = shown.values()
         threads = sum(len(group["threads"]) for group in plan["sockets"][0]["l3_groups"])
         self.assertEqual(len(socket["thread_resident_share"]), threads)
+        self.assertEqual(len(socket["thread_resident_share_live"]), threads)
+        self.assertEqual(len(socket["layer_resident_share_live"]), plan["model"]["layers"])
         self.assertIsNone(socket["link_round_trip_seconds"])
 
     def check_separated(self, plan, planned, shown):

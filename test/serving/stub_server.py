@@ -71,9 +71,12 @@ def status(plan_json, tick):
             "step_seconds_total": 9 + frames * 0.00117, "wait_seconds_total": 70 + frames * 0.00003,
             "link_wait_seconds_total": frames * 0.00001, "waiting_ratio": 0.8,
             "mean_step_seconds": 0.01, "weight_bytes": 1_700_000_000,
-            "resident_bytes": 1_600_000_000, "resident_share": 0.962 if weights else None,
-            "thread_resident_share": ([0.2 if i % 14 == 9 else 0.99
-                                       for i in range(threads)] if weights else []),
+            "resident_bytes": 1_600_000_000, "resident_share": 0.99 if weights else None,
+            "resident_share_live": 0.962 if weights else None,
+            "thread_resident_share": [0.99] * threads if weights else [],
+            "thread_resident_share_live": ([0.2 if i % 14 == 9 else 0.99
+                                            for i in range(threads)] if weights else []),
+            "layer_resident_share_live": [0.962] * s["layers"],
             "link_round_trip_seconds": 3.1e-6
         })
     slots = [
