@@ -1,6 +1,7 @@
 #include "pipeline/residency/live_residency.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/check.h"
 #include "model/step/step_kind.h"
@@ -44,9 +45,15 @@ WindowTicks Measure(LiveResidency::TimedRead read, size_t bytes, NumaNodeId node
   const topology::Arena arena(bytes, node);
   std::fill_n(arena.data(), bytes, std::byte{1});  // untouched pages are all the one zero page
   std::vector<uint64_t> cached, memory;
-  for (size_t at = 0; at + kWindowBytes <= bytes; at += kWindowBytes) read(arena.data() + at);
-  for (size_t at = 0; at + kWindowBytes <= bytes; at += kWindowBytes)
-    cached.push_back(read(arena.data() + at));
+  const size_t windows = bytes / kWindowBytes;
+  // Not one behind the other: a sample, too, begins where no prefetcher expects it.
+  size_t stride = windows / 2 + 1;
+  while (std::gcd(stride, windows) != 1) ++stride;
+  for (size_t pass = 0; pass < 2; ++pass) {
+    cached.clear();
+    for (size_t i = 0; i < windows; ++i)
+      cached.push_back(read(arena.data() + i * stride % windows * kWindowBytes));
+  }
   const size_t step = RoundUp(bytes / kFlushedWindows, kCacheLineBytes);
   for (size_t at = 0; at + kWindowBytes <= bytes; at += step) {
     if (!topology::FlushFromCaches(arena.data() + at, kWindowBytes)) return {};
