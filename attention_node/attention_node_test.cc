@@ -620,7 +620,9 @@ TEST(KvRegion, ClassesHaveTheirOwnChunks) {
   EXPECT_GE(region.arena().bytes(), shape.bytes());
   const uint8_t* end = nullptr;
   for (uint32_t chunk = 0; chunk < shape.pool; ++chunk) {
-    const std::span<uint8_t> memory = region.memory(chunk);
+    const topology::ScatteredBytes in_pieces = region.memory(chunk);
+    ASSERT_EQ(in_pieces.pieces().size(), 1u);
+    const std::span<uint8_t> memory = in_pieces.pieces()[0];
     EXPECT_EQ(memory.size(), shape.class_bytes[(chunk >= 16 && chunk < 20) || chunk >= 28]);
     EXPECT_TRUE(end == nullptr || memory.data() == end) << chunk;
     end = memory.data() + memory.size();
@@ -631,17 +633,18 @@ TEST(KvRegion, ClassesHaveTheirOwnChunks) {
   EXPECT_STREQ(region.Check({SlotId(2), 7, 30, 0, 0}), "a KV chunk that does not exist");
   region.Map({SlotId(2), 7, 29, 0, 0});
   region.Map({SlotId(2), 7, 5, 0, 0});
-  EXPECT_EQ(region.chunk(SlotId(2), 7, 0, 0).keys, region.memory(29).data());
-  EXPECT_EQ(region.chunk(SlotId(2), 7, 3, 0).keys, region.memory(5).data());
+  EXPECT_EQ(region.chunk(SlotId(2), 7, 0, 0).keys, region.memory(29).pieces()[0].data());
+  EXPECT_EQ(region.chunk(SlotId(2), 7, 3, 0).keys, region.memory(5).pieces()[0].data());
   // What a copy of one class says is not done for layers of the other one.
-  std::ranges::fill(region.memory(28), uint8_t{1});
-  std::ranges::fill(region.memory(29), uint8_t{0});
-  std::ranges::fill(region.memory(5), uint8_t{0});
+  const std::vector<uint8_t> ones(shape.class_bytes[1], 1), zeros(shape.class_bytes[1], 0);
+  region.memory(28).Write(ones);
+  region.memory(29).Write(zeros);
+  region.memory(5).Write(std::span(zeros).first(shape.class_bytes[0]));
   for (size_t layer = 0; layer < 4; ++layer) {
     for (size_t head = 0; head < 2; ++head) region.Copy({SlotId(2), 7, 29, 28, 256}, layer, head);
   }
-  EXPECT_TRUE(std::ranges::equal(region.memory(29), region.memory(28)));
-  EXPECT_EQ(std::ranges::count(region.memory(5), 1), 0);
+  EXPECT_EQ(region.memory(29).Read(), ones);
+  EXPECT_EQ(std::ranges::count(region.memory(5).Read(), 1), 0);
 }
 
 // Layers that attend to another layer's keys and values have its place, and no bytes.

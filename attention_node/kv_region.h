@@ -22,6 +22,7 @@
 #include "model/step/kv_class.h"
 #include "model/step/kv_update.h"
 #include "topology/arena.h"
+#include "topology/scattered_bytes.h"
 
 namespace larder::attention_node {
 
@@ -133,6 +134,8 @@ class KvRegion {
     return base_ + table_[(shape_.classes.size() - 1) * shape_.slots * shape_.chunks +
                           slot.index() * shape_.chunks];
   }
+  // Of a chunk of that class.
+  uint8_t* states(uint32_t chunk) const { return base_ + chunks_[chunk].first; }
   bool HasStates(uint32_t chunk) const { return shape_.classes[chunks_[chunk].of_class].states; }
   // Null, or why the update is not valid for this region.
   const char* Check(const model::KvUpdate&) const;
@@ -147,8 +150,9 @@ class KvRegion {
   // are of another class than the layer.
   void Copy(const model::KvUpdate&, size_t layer, size_t kv_head) const;
   // All keys and values of a chunk, layer by layer, each with all its KV heads; or all its states.
-  std::span<uint8_t> memory(uint32_t chunk) const {
-    return {base_ + chunks_[chunk].first, shape_.class_bytes[chunks_[chunk].of_class]};
+  topology::ScatteredBytes memory(uint32_t chunk) const {
+    return topology::ScatteredBytes(
+        {base_ + chunks_[chunk].first, shape_.class_bytes[chunks_[chunk].of_class]});
   }
   const topology::Arena& arena() const { return arena_; }
 

@@ -17,8 +17,8 @@ void StateRegion::Copy(const model::KvUpdate& update, size_t layer, size_t value
   if (update.copied_positions == 0 || !region_.HasStates(update.chunk)) return;
   const StateShape::Layer& of = shape_.layers[layer];
   const size_t first = of.first + value_head * of.head_bytes;
-  std::copy_n(region_.memory(update.copied_from).data() + first, of.head_bytes,
-              region_.memory(update.chunk).data() + first);
+  std::copy_n(region_.states(update.copied_from) + first, of.head_bytes,
+              region_.states(update.chunk) + first);
 }
 
 }  // namespace larder::attention_node

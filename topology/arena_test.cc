@@ -3,12 +3,15 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <cstdint>
 #include <cstring>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "topology/scattered_bytes.h"
 
 namespace larder::topology {
 namespace {
@@ -148,6 +151,25 @@ TEST(NodeArenas, EachPartIsOnItsNodeAndOnLinesOfItsOwn) {
   }
   EXPECT_EQ(NodeArenas().bytes(), 0u);
   EXPECT_TRUE(NodeArenas([](auto&&) {}).nodes().empty());
+}
+
+TEST(ScatteredBytes, AreReadAndWrittenInTheirOrder) {
+  std::vector<uint8_t> memory = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+  const std::span all(memory);
+  ScatteredBytes bytes(all.subspan(6, 3));
+  bytes.Add(all.subspan(1, 2));
+  bytes.Add(all.subspan(3, 1));  // goes on where the last piece ends
+  bytes.Add({});
+  EXPECT_EQ(bytes.size(), 6u);
+  EXPECT_EQ(bytes.pieces().size(), 2u);
+  EXPECT_EQ(bytes.Read(), (std::vector<uint8_t>{6, 7, 8, 1, 2, 3}));
+  std::vector<std::vector<uint8_t>> pieces;
+  bytes.ForEach(2,
+                [&](std::span<uint8_t> piece) { pieces.emplace_back(piece.begin(), piece.end()); });
+  EXPECT_EQ(pieces, (std::vector<std::vector<uint8_t>>{{6, 7}, {8}, {1, 2}, {3}}));
+  bytes.Write(std::vector<uint8_t>{16, 17, 18, 11, 12, 13});
+  EXPECT_EQ(memory, (std::vector<uint8_t>{0, 11, 12, 13, 4, 5, 16, 17, 18, 9}));
+  EXPECT_TRUE(ScatteredBytes().empty());
 }
 
 }  // namespace

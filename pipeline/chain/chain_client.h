@@ -56,7 +56,7 @@ class ChainClient final : public Chain, private KvChannel {
   const StageThreads* stage_threads() const { return threads_.get(); }  // null: processes
 
  private:
-  std::span<uint8_t> Memory(uint32_t) override { return {}; }
+  topology::ScatteredBytes Memory(uint32_t) override { return {}; }
   KvOrderBook* orders() override { return &orders_; }
   void Poll() override;
   void Lose(const char* why) override;

@@ -33,7 +33,7 @@ class LocalChain final : public Chain, private KvChannel {
   const Stage& stage() const { return stage_; }
 
  private:
-  std::span<uint8_t> Memory(uint32_t chunk) override { return stage_.KvMemory(chunk); }
+  topology::ScatteredBytes Memory(uint32_t chunk) override { return stage_.KvMemory(chunk); }
   KvOrderBook* orders() override { return orders_ ? &*orders_ : nullptr; }
   void Poll() override;
   void Lose(const char*) override {}

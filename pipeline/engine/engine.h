@@ -106,7 +106,7 @@ class Engine final : public TokenEngine, private KvChannel {
     model::BatchRows rows_of() const;
   };
 
-  std::span<uint8_t> Memory(uint32_t chunk) override { return chain_->kv().Memory(chunk); }
+  topology::ScatteredBytes Memory(uint32_t chunk) override { return chain_->kv().Memory(chunk); }
   KvOrderBook* orders() override { return chain_->kv().orders(); }
   void Poll() override;
   void Lose(const char* why) override;

@@ -5,9 +5,9 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 
 #include "pipeline/kv/kv_order_book.h"
+#include "topology/scattered_bytes.h"
 
 namespace larder::pipeline::inline kv {
 
@@ -17,8 +17,8 @@ class KvChannel {
 
   // The keys and values of a chunk, of all layers (attention_node/kv_region.h), for copying while
   // no micro-batch writes them: a full chunk at any time, a free one until a slot lists it. Empty:
-  // they are in another process, or not in one piece.
-  virtual std::span<uint8_t> Memory(uint32_t chunk) = 0;
+  // they are in another process, or on several sockets.
+  virtual topology::ScatteredBytes Memory(uint32_t chunk) = 0;
   // Orders for the files of the sockets that hold the chunks, which go with the next micro-batch;
   // null: Memory has all of them.
   virtual KvOrderBook* orders() = 0;

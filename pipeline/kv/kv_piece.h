@@ -3,7 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
+
+#include "topology/scattered_bytes.h"
 
 namespace larder::pipeline::inline kv {
 
@@ -13,7 +14,7 @@ struct KvPiece {
                        // they are
   uint32_t chunk = 0;  // its number
   bool moves = true;   // false: it is at both places, and counts as used
-  std::span<uint8_t> memory = {};  // empty in a chain, where it is elsewhere
+  topology::ScatteredBytes memory = {};  // empty in a chain, where it is elsewhere
 };
 
 }  // namespace larder::pipeline::kv

@@ -61,7 +61,8 @@ void ChainKvTier::MoveTickets(Moving& moving, KvJob::Kind kind, std::vector<size
   for (const size_t i : moving.with) {
     KvPiece piece = job.pieces[i];
     piece.moves = true;
-    piece.memory = {reinterpret_cast<uint8_t*>(&moving.tickets[i]), sizeof(KvTicket)};
+    piece.memory = topology::ScatteredBytes(
+        {reinterpret_cast<uint8_t*>(&moving.tickets[i]), sizeof(KvTicket)});
     inner.pieces.push_back(piece);
   }
   tickets_->Start(std::move(inner));

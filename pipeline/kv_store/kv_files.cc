@@ -64,9 +64,20 @@ static_assert(sizeof(Header) == 56);
 uint64_t SeedOf(std::span<const int32_t> tokens, size_t of_class) {
   return XXH3_64bits(tokens.data(), tokens.size_bytes()) + of_class;
 }
+// Of the tokens; the chunk's bytes are to follow.
+XXH3_state_t ChecksumOf(std::span<const int32_t> tokens, size_t of_class) {
+  XXH3_state_t checksum;
+  XXH3_INITSTATE(&checksum);
+  XXH3_64bits_reset_withSeed(&checksum, SeedOf(tokens, of_class));
+  return checksum;
+}
+
 uint64_t ChecksumOf(std::span<const int32_t> tokens, size_t of_class,
-                    std::span<const uint8_t> chunk) {
-  return XXH3_64bits_withSeed(chunk.data(), chunk.size(), SeedOf(tokens, of_class));
+                    const topology::ScatteredBytes& chunk) {
+  XXH3_state_t checksum = ChecksumOf(tokens, of_class);
+  for (const std::span<uint8_t> piece : chunk.pieces())
+    XXH3_64bits_update(&checksum, piece.data(), piece.size());
+  return XXH3_64bits_digest(&checksum);
 }
 
 int64_t NsOf(const timespec& time) { return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec; }
@@ -255,7 +266,7 @@ void KvFiles::MakeRoom(uint64_t bytes) {
 }
 
 void KvFiles::Write(std::span<const int32_t> tokens, uint64_t tenant, size_t of_class,
-                    std::span<const uint8_t> chunk, const Pace& pace) {
+                    const topology::ScatteredBytes& chunk, const Pace& pace) {
   LARDER_CHECK(!tokens.empty() && tokens.size() % options_.chunk_positions == 0 &&
                chunk.size() == options_.chunk_bytes.at(of_class));
   const Key key = Keys(options_, tokens, tenant).Last(of_class);
@@ -272,12 +283,10 @@ void KvFiles::Write(std::span<const int32_t> tokens, uint64_t tenant, size_t of_
     NewFile file(PathOf(key), FileReaders::kOwner);
     file.Write(reinterpret_cast<const char*>(&header), sizeof header);
     file.Write(reinterpret_cast<const char*>(tokens.data()), tokens.size_bytes());
-    while (!chunk.empty()) {
-      const auto piece = chunk.first(std::min(chunk.size(), kPieceBytes));
+    chunk.ForEach(kPieceBytes, [&](std::span<uint8_t> piece) {
       file.Write(reinterpret_cast<const char*>(piece.data()), piece.size());
       if (pace) pace(piece.size());
-      chunk = chunk.subspan(piece.size());
-    }
+    });
     file.Commit();
   } catch (const Error&) {
     status_.failed.fetch_add(1, std::memory_order_relaxed);
@@ -289,7 +298,8 @@ void KvFiles::Write(std::span<const int32_t> tokens, uint64_t tenant, size_t of_
 
 // What is wrong with the file; empty: `chunk` has been read.
 std::string KvFiles::Problem(int fd, std::span<const int32_t> tokens, uint64_t tenant,
-                             size_t of_class, std::span<uint8_t> chunk, const Pace& pace) const {
+                             size_t of_class, const topology::ScatteredBytes& chunk,
+                             const Pace& pace) const {
   Header header, expected;
   if (!ReadAll(fd, &header, sizeof header)) return "it is too short";
   if (std::memcmp(header.magic, expected.magic, sizeof header.magic) != 0)
@@ -304,17 +314,17 @@ std::string KvFiles::Problem(int fd, std::span<const int32_t> tokens, uint64_t t
   std::vector<int32_t> of(tokens.size());
   if (!ReadAll(fd, of.data(), tokens.size_bytes())) return "it is too short";
   if (!std::ranges::equal(of, tokens)) return "it has other tokens";
-  XXH3_state_t checksum;
-  XXH3_64bits_reset_withSeed(&checksum, SeedOf(tokens, of_class));
-  std::vector<uint8_t> piece(kReadBytes);
-  while (!chunk.empty()) {
-    const size_t bytes = std::min(chunk.size(), piece.size());
-    if (!ReadAll(fd, piece.data(), bytes)) return "it is too short";
-    XXH3_64bits_update(&checksum, piece.data(), bytes);
-    kernels::StreamCopy(chunk.data(), piece.data(), bytes);
-    chunk = chunk.subspan(bytes);
-    if (pace) pace(bytes);
-  }
+  XXH3_state_t checksum = ChecksumOf(tokens, of_class);
+  std::vector<uint8_t> read(kReadBytes);
+  bool too_short = false;
+  chunk.ForEach(kReadBytes, [&](std::span<uint8_t> piece) {
+    too_short = too_short || !ReadAll(fd, read.data(), piece.size());
+    if (too_short) return;
+    XXH3_64bits_update(&checksum, read.data(), piece.size());
+    kernels::StreamCopy(piece.data(), read.data(), piece.size());
+    if (pace) pace(piece.size());
+  });
+  if (too_short) return "it is too short";
   char more;
   if (ReadAll(fd, &more, 1)) return "it is too long";
   if (header.checksum != XXH3_64bits_digest(&checksum)) return "its checksum is wrong";
@@ -322,7 +332,7 @@ std::string KvFiles::Problem(int fd, std::span<const int32_t> tokens, uint64_t t
 }
 
 bool KvFiles::Read(std::span<const int32_t> tokens, uint64_t tenant, size_t of_class,
-                   std::span<uint8_t> chunk, const Pace& pace) {
+                   const topology::ScatteredBytes& chunk, const Pace& pace) {
   LARDER_CHECK(!tokens.empty() && tokens.size() % options_.chunk_positions == 0 &&
                chunk.size() == options_.chunk_bytes.at(of_class));
   const Key key = Keys(options_, tokens, tenant).Last(of_class);

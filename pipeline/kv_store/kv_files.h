@@ -25,6 +25,7 @@
 #include "base/own_folder.h"
 #include "pipeline/kv/kv_needs.h"
 #include "pipeline/kv_store/kv_tier.h"
+#include "topology/scattered_bytes.h"
 
 namespace larder::pipeline::inline kv_store {
 
@@ -59,14 +60,14 @@ class KvFiles {
   // Writes the last chunk of `tokens`, which are whole chunks, of a class. Does nothing if the file
   // exists or would exceed the limit. Throws Error; then there is no file.
   void Write(std::span<const int32_t> tokens, uint64_t tenant, size_t of_class,
-             std::span<const uint8_t> chunk, const Pace& pace = {});
+             const topology::ScatteredBytes& chunk, const Pace& pace = {});
   // Reads the last chunk of `tokens`, from this folder or another one. Returns false if it is gone.
   // Throws an Error that names the file and says what was wrong with it (in this folder the file is
   // then removed), or names a folder that is missing, belongs to another user or is open to others.
   // After an Error the contents of `chunk` are undefined. Stores to `chunk` bypass the caches,
   // which are for weights.
   bool Read(std::span<const int32_t> tokens, uint64_t tenant, size_t of_class,
-            std::span<uint8_t> chunk, const Pace& pace = {});
+            const topology::ScatteredBytes& chunk, const Pace& pace = {});
   // Removes the last chunk of `tokens`.
   void Forget(std::span<const int32_t> tokens, uint64_t tenant, size_t of_class);
   // Marks the job's pieces as used, the first ones last, so that those are removed last.
@@ -96,7 +97,7 @@ class KvFiles {
   void MakeRoom(uint64_t bytes);
   void Scan();
   std::string Problem(int fd, std::span<const int32_t> tokens, uint64_t tenant, size_t of_class,
-                      std::span<uint8_t> chunk, const Pace& pace) const;
+                      const topology::ScatteredBytes& chunk, const Pace& pace) const;
   // Whether a sequence can go on behind `chunks` chunks; has: [class][chunk].
   bool CanGoOn(size_t chunks, const std::vector<std::vector<bool>>& has) const;
 

@@ -53,18 +53,22 @@ class KvFilesTest : public testing::Test {
             .chunk_positions = kPositions,
             .chunk_bytes = {kBytes}};
   }
+  static void Write(KvFiles& files, std::span<const int32_t> tokens, std::vector<uint8_t> chunk,
+                    uint64_t tenant = 0, size_t of_class = 0) {
+    files.Write(tokens, tenant, of_class, topology::ScatteredBytes(chunk));
+  }
   // The chunks of a sequence, one after the other.
   static void WriteAll(KvFiles& files, const std::vector<int32_t>& tokens, uint64_t tenant,
                        uint32_t seed) {
     for (size_t i = 1; i * kPositions <= tokens.size(); ++i)
-      files.Write(std::span(tokens).first(i * kPositions), tenant, 0,
-                  Bytes(seed + static_cast<uint32_t>(i)));
+      Write(files, std::span(tokens).first(i * kPositions), Bytes(seed + static_cast<uint32_t>(i)),
+            tenant);
     files.Touch(JobOf(tokens, tenant));
   }
   static std::vector<uint8_t> Read(KvFiles& files, std::span<const int32_t> tokens, uint64_t tenant,
                                    size_t of_class = 0) {
     std::vector<uint8_t> bytes(files.options().chunk_bytes[of_class]);
-    if (!files.Read(tokens, tenant, of_class, bytes)) bytes.clear();
+    if (!files.Read(tokens, tenant, of_class, topology::ScatteredBytes(bytes))) bytes.clear();
     return bytes;
   }
   std::vector<std::filesystem::path> Files() const {
@@ -102,7 +106,7 @@ TEST_F(KvFilesTest, WhatIsWrittenIsReadAgainAfterARestart) {
 // A second process, with a folder of its own beside this one.
 TEST_F(KvFilesTest, FilesOfOthersAreReadAndStay) {
   KvFiles files(Options(3 * (kBytes + 200)));
-  for (int32_t i = 1; i <= 3; ++i) files.Write(Tokens(1, i), 0, 0, Bytes(static_cast<uint32_t>(i)));
+  for (int32_t i = 1; i <= 3; ++i) Write(files, Tokens(1, i), Bytes(static_cast<uint32_t>(i)));
   KvFilesOptions beside = Options();
   beside.folder = folder_ / "beside";
   beside.others = {Options().folder};
@@ -114,7 +118,7 @@ TEST_F(KvFilesTest, FilesOfOthersAreReadAndStay) {
   // What it has used is not what goes.
   std::this_thread::sleep_for(std::chrono::milliseconds(20));  // clocks of files are coarse
   other.Touch(JobOf(Tokens(1, 1), 0));
-  files.Write(Tokens(1, 4), 0, 0, Bytes(4));
+  Write(files, Tokens(1, 4), Bytes(4));
   EXPECT_EQ(files.Find(Tokens(1, 1), 0), 1u);
   EXPECT_EQ(files.Find(Tokens(1, 2), 0), 0u);
   // A damaged one is left to its owner.
@@ -124,7 +128,7 @@ TEST_F(KvFilesTest, FilesOfOthersAreReadAndStay) {
   EXPECT_THROW(Read(files, Tokens(1, 3), 0), Error);
   EXPECT_EQ(Files().size(), 2u);
   // A folder that others may write to is none.
-  files.Write(Tokens(1, 5), 0, 0, Bytes(5));
+  Write(files, Tokens(1, 5), Bytes(5));
   EXPECT_EQ(Read(other, Tokens(1, 5), 0), Bytes(5));
   std::filesystem::permissions(Options().folder, std::filesystem::perms(0777));
   EXPECT_THROW(Read(other, Tokens(1, 5), 0), Error);
@@ -246,9 +250,10 @@ TEST_F(KvFilesTest, ClassesHaveFilesOfTheirOwn) {
   options.chunk_bytes = {kBytes, kBytes, 3 * kBytes};
   const std::vector<int32_t> tokens = Tokens(5);
   const auto write = [&](KvFiles& files, size_t of_class, size_t index) {
-    files.Write(std::span(tokens).first((index + 1) * kPositions), 0, of_class,
-                std::vector<uint8_t>(options.chunk_bytes[of_class],
-                                     static_cast<uint8_t>(10 * of_class + index)));
+    Write(files, std::span(tokens).first((index + 1) * kPositions),
+          std::vector<uint8_t>(options.chunk_bytes[of_class],
+                               static_cast<uint8_t>(10 * of_class + index)),
+          0, of_class);
   };
   {
     KvFiles files(options);

@@ -25,7 +25,9 @@ class KvMoverTest : public testing::Test {
       job.tokens.push_back(first_token + static_cast<int32_t>(i));
     memory_.resize(chunks, std::vector<uint8_t>(kChunkBytes));
     for (size_t i = 0; i < chunks; ++i)
-      job.pieces.push_back({.index = i, .chunk = static_cast<uint32_t>(i), .memory = memory_[i]});
+      job.pieces.push_back({.index = i,
+                            .chunk = static_cast<uint32_t>(i),
+                            .memory = topology::ScatteredBytes(memory_[i])});
     job.stores = kind == KvJob::Kind::kStore ? chunks : 0;
     return job;
   }

@@ -16,6 +16,7 @@
 #include "pipeline/kv/kv_order.h"
 #include "pipeline/kv_store/kv_files.h"
 #include "pipeline/kv_store/kv_mover.h"
+#include "topology/scattered_bytes.h"
 
 namespace larder::pipeline::inline kv_store {
 
@@ -39,7 +40,7 @@ class KvPart {
   struct Chunks {
     std::vector<size_t> pools;
     size_t classes = 1;
-    std::function<std::span<uint8_t>(uint32_t chunk)> memory;
+    std::function<topology::ScatteredBytes(uint32_t chunk)> memory;
   };
 
   // model: StagePlan::identity(), everything that the bytes of chunks depend on besides tokens.

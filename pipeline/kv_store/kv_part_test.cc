@@ -32,7 +32,7 @@ class KvPartTest : public testing::Test {
     options.stuck_ms = stuck_ms_;
     options.on_problem = [this](const std::string& problem) { problems_.push_back(problem); };
     const auto memory = [this](uint32_t chunk) {
-      return std::span<uint8_t>(memory_).subspan(chunk * kPartBytes, kPartBytes);
+      return topology::ScatteredBytes(std::span(memory_).subspan(chunk * kPartBytes, kPartBytes));
     };
     return std::make_unique<KvPart>(options, socket, model, KvPart::Chunks{{kChunks}, 1, memory},
                                     siblings);

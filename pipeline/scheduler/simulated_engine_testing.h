@@ -150,8 +150,8 @@ class SimulatedEngine final : public TokenEngine, private KvChannel {
   size_t failed_stores = 0, failed_loads = 0;  // of the sockets' files
 
  private:
-  std::span<uint8_t> Memory(uint32_t chunk) override {
-    return orders_ ? std::span<uint8_t>() : keys_.memory(chunk);
+  topology::ScatteredBytes Memory(uint32_t chunk) override {
+    return orders_ ? topology::ScatteredBytes() : topology::ScatteredBytes(keys_.memory(chunk));
   }
   KvOrderBook* orders() override { return orders_ ? &*orders_ : nullptr; }
   void Poll() override {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cstring>
 #include <utility>
 
 #include "base/check.h"
@@ -139,10 +138,9 @@ void SlotOrders::Save(SlotOrder& order) {
   order.tokens = tokens;
   if (!HasMemory()) return;
   for (const KvPiece& piece : slots_.kv().PiecesAt(order.slot, tokens)) {
-    const std::span<const uint8_t> memory = channel_.Memory(piece.chunk);
     order.contents.pieces.push_back({.of_class = piece.of_class,
                                      .place = static_cast<uint32_t>(piece.index),
-                                     .bytes = {memory.begin(), memory.end()}});
+                                     .bytes = channel_.Memory(piece.chunk).Read()});
   }
 }
 
@@ -203,9 +201,8 @@ void SlotOrders::RestoreSaved(SlotOrder& order) {
     const auto from = std::ranges::find_if(order.contents.pieces, [&](const SlotPiece& one) {
       return one.of_class == piece.of_class && one.place == piece.index;
     });
-    const std::span<uint8_t> memory = channel_.Memory(piece.chunk);
-    LARDER_CHECK(from != order.contents.pieces.end() && from->bytes.size() == memory.size());
-    std::memcpy(memory.data(), from->bytes.data(), memory.size());
+    LARDER_CHECK(from != order.contents.pieces.end());
+    channel_.Memory(piece.chunk).Write(from->bytes);
   }
   kv.Extend(id, tokens);
   Slot& slot = slots_[id];

@@ -16,6 +16,7 @@
 #include "pipeline/plan/identity.h"
 #include "pipeline/plan/plan.h"
 #include "topology/machines_testing.h"
+#include "topology/scattered_bytes.h"
 
 namespace larder::pipeline::inline stage {
 namespace {
@@ -79,7 +80,8 @@ TEST_F(ModelIdentity, IsOfTheComputation) {
 
 TEST_F(ModelIdentity, KvFilesAreOfOneComputation) {
   const uint64_t identity = PlanFor(*model_).identity();
-  KvFiles(Files(identity)).Write(tokens_, 0, 0, std::vector<uint8_t>(kBytes, 1));
+  std::vector<uint8_t> chunk(kBytes, 1);
+  KvFiles(Files(identity)).Write(tokens_, 0, 0, topology::ScatteredBytes(chunk));
   const auto found = [&](uint64_t by) { return KvFiles(Files(by)).Find(tokens_, 0); };
   EXPECT_EQ(found(PlanFor(*same_).identity()), 1u);
   EXPECT_EQ(found(PlanFor(*turned_).identity()), 0u);

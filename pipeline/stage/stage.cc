@@ -212,14 +212,14 @@ std::span<const Step> Stage::steps(ProgramForm form, size_t thread, size_t halve
   return programs_[static_cast<size_t>(form)][halves - 1].steps[thread];
 }
 
-std::span<uint8_t> Stage::KvMemory(uint32_t chunk) {
+topology::ScatteredBytes Stage::KvMemory(uint32_t chunk) {
   if (attention_) return attention_->kv().memory(chunk);
   for (AttentionId i(0); i.index() < plan().attention.size(); ++i) {
     const PlanAttentionSocket& socket = plan().attention[i.index()];
     if (chunk >= socket.first_chunk + socket.kv_chunks) continue;
     const attention_node::KvRegion* kv = sockets_->kv(i);
     return kv != nullptr ? kv->memory(static_cast<uint32_t>(chunk - socket.first_chunk))
-                         : std::span<uint8_t>();
+                         : topology::ScatteredBytes();
   }
   return {};
 }

@@ -27,6 +27,7 @@
 #include "pipeline/stage/socket_status.h"
 #include "pipeline/stage/stage_options.h"
 #include "threadpool/program_builder.h"
+#include "topology/scattered_bytes.h"
 #include "weight_node/weight_node.h"
 
 namespace larder::pipeline::inline stage {
@@ -75,7 +76,7 @@ class Stage {
   KvReport kv_report(AttentionId socket) const;
 
   // The keys and values of a chunk; empty: its attention socket is another process.
-  std::span<uint8_t> KvMemory(uint32_t chunk);
+  topology::ScatteredBytes KvMemory(uint32_t chunk);
 
   // The steps of a thread for micro-batches of one or two halves, for inspection.
   std::span<const threadpool::Step> steps(weight_node::ProgramForm form, size_t thread,
