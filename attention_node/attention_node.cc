@@ -1,6 +1,7 @@
 #include "attention_node/attention_node.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -46,11 +47,15 @@ const model::TensorSpec* NormOfHeads(const model::LayerSpec& layer, model::Tenso
   return layer.qk_norm == model::QkNorm::kRow ? nullptr : layer.Find(role);
 }
 
+std::vector<NumaNodeId> NodesOfThreads(const AttentionNodeOptions& options) {
+  std::set<NumaNodeId> nodes;
+  for (size_t t = 0; t < options.threads; ++t) nodes.insert(options.node(t));
+  return {nodes.begin(), nodes.end()};
+}
+
 }  // namespace
 
-std::unique_ptr<AttentionNode::Kind> AttentionNode::MakeKind(const model::LayerSpec& layer,
-                                                             const float* rope,
-                                                             const float* temperature) const {
+std::unique_ptr<AttentionNode::Kind> AttentionNode::MakeKind(const model::LayerSpec& layer) const {
   const model::LayerSizes& sizes = layer.sizes;
   const size_t blocks = CeilDiv(sizes.head_size, kBlock);
   const size_t value_blocks = CeilDiv(layer.value_size(), kBlock);
@@ -59,11 +64,12 @@ std::unique_ptr<AttentionNode::Kind> AttentionNode::MakeKind(const model::LayerS
       .tuning = tuning,
       .scores = kernels::Gemm::Make(options_.isa, ScoresShape(blocks), {.products = tuning.scores}),
       .values = {},
-      .shape = {},
+      .shapes = std::vector<AttentionShape>(1),
       .scratch = std::vector<AttentionScratch>(options_.threads)});
   const size_t max_queries = ValuesQueries(kind->tuning, sizes.group());
   AddValueKernels(options_.isa, value_blocks, max_queries, kind->tuning, kind->values);
-  kind->shape =
+  AttentionShape& shape = kind->shapes[0];
+  shape =
       AttentionShape{.head_size = sizes.head_size,
                      .rotary_dim = layer.rotary.dim,
                      .group = sizes.group(),
@@ -74,8 +80,8 @@ std::unique_ptr<AttentionNode::Kind> AttentionNode::MakeKind(const model::LayerS
                      .epsilon = layer.norm_epsilon,
                      .query_scale = static_cast<float>(1.0 / layer.attention_divisor),
                      .score_cap = static_cast<float>(layer.score_cap),
-                     .rope = rope,
-                     .temperature = temperature,
+                     .rope = nullptr,
+                     .temperature = nullptr,
                      .elementwise = &kernels::GetElementwise(options_.isa),
                      .scores = &kind->scores,
                      .chunk_stride = kChunkStride,
@@ -86,10 +92,61 @@ std::unique_ptr<AttentionNode::Kind> AttentionNode::MakeKind(const model::LayerS
                      .window = layer.window,
                      .gates = layer.output_gate ? &kernels::GetRecurrent(options_.isa) : nullptr,
                      .kv = &kv_};
-  kind->shape.norms = layer.norm == model::NormKind::kRms ? kind->shape.elementwise->rms_norms
-                                                          : kind->shape.elementwise->layer_norms;
-  if (layer.qk_norm == model::QkNorm::kEachHead) kind->shape.q_norm_stride = sizes.head_size;
+  shape.norms = layer.norm == model::NormKind::kRms ? shape.elementwise->rms_norms
+                                                    : shape.elementwise->layer_norms;
+  if (layer.qk_norm == model::QkNorm::kEachHead) shape.q_norm_stride = sizes.head_size;
   return kind;
+}
+
+// Each node gets the tables of rotations, those that are equal once, and of temperatures.
+void AttentionNode::AddRotations() {
+  const std::vector<size_t> own_kinds = config_.OwnKinds();
+  const auto same_as = [&](size_t kind) -> const Kind* {
+    for (const size_t other : own_kinds) {
+      if (other < kind && kinds_[other] != nullptr &&
+          config_.kinds[other].rotary == config_.kinds[kind].rotary)
+        return kinds_[other].get();
+    }
+    return nullptr;
+  };
+  for (const auto& kind : kinds_)
+    if (kind != nullptr) kind->shapes.resize(nodes_.size(), kind->shape());
+  rotations_ = topology::NodeArenas([&](auto&& take) {
+    for (size_t n = 0; n < nodes_.size(); ++n) {
+      // A table of so many floats: a copy of the first node's, or what make() says.
+      const auto place = [&](size_t count, const float* of_first,
+                             const auto& make) -> const float* {
+        auto* const to = reinterpret_cast<float*>(take(nodes_[n], count * sizeof(float)));
+        if (to == nullptr) return nullptr;  // counts
+        if (n > 0) {
+          std::copy_n(of_first, count, to);
+        } else {
+          std::ranges::copy(make(), to);
+        }
+        return to;
+      };
+      for (const size_t number : own_kinds) {
+        if (kinds_[number] == nullptr) continue;
+        const model::LayerSpec& spec = config_.kinds[number];
+        AttentionShape& shape = kinds_[number]->shapes[n];
+        const AttentionShape& first = kinds_[number]->shape();
+        if (const Kind* const same = same_as(number)) {
+          shape.rope = same->shapes[n].rope;
+        } else if (spec.rotary.dim > 0) {
+          shape.rope = place(options_.context * spec.rotary.dim, first.rope,
+                             [&] { return SplitTable(spec.rotary, options_.context); });
+        }
+        if (spec.temperature.beta != 0.0) {
+          shape.temperature = place(options_.context, first.temperature, [&] {
+            std::vector<float> table;
+            for (size_t p = 0; p < options_.context; ++p)
+              table.push_back(static_cast<float>(spec.temperature.At(p)));
+            return table;
+          });
+        }
+      }
+    }
+  });
 }
 
 AttentionNode::AttentionNode(const model::ModelConfig& config, const model::GgufFile& file,
@@ -97,20 +154,19 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
     : config_(config),
       options_(options),
       io_(io),
+      nodes_(NodesOfThreads(options)),
       kv_(KvShape(config, options.slots, options.context, options.kv_pools, options.kv_classes),
-          options.node()),
+          KvHomes(config_, options_.threads, options_.node_of_thread)),
       biases_(config, file, options.node()),
       state_layers_(config, file, kv_,
                     {.isa = options.isa,
                      .threads = options.threads,
                      .node_of_thread = options.node_of_thread}) {
-  // Tables of rotations, those that are equal once, and weights of norms.
+  // Weights of norms and sinks.
   const std::vector<size_t> own_kinds = config.OwnKinds();
   size_t bytes = kCacheLineBytes;
   for (const size_t kind : own_kinds) {
     const model::LayerSpec& spec = config.kinds[kind];
-    const size_t columns = spec.rotary.dim + (spec.temperature.beta != 0.0);
-    bytes += RoundUp(options.context * columns * sizeof(float), kCacheLineBytes) + kCacheLineBytes;
     if (spec.value_norm) bytes += RoundUp(spec.sizes.head_size * sizeof(float), kCacheLineBytes);
   }
   const std::pair<std::vector<const float*>*, model::TensorRole> norms[] = {
@@ -131,31 +187,14 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
   for (const size_t kind : own_kinds) {
     const model::LayerSpec& spec = config.kinds[kind];
     if (!spec.attends()) continue;
-    const float* rope = nullptr;
-    for (const size_t other : own_kinds) {
-      if (other < kind && kinds_[other] != nullptr && config.kinds[other].rotary == spec.rotary)
-        rope = kinds_[other]->shape.rope;
-    }
-    if (rope == nullptr && spec.rotary.dim > 0) {
-      const std::vector<float> table = SplitTable(spec.rotary, options.context);
-      const auto placed = tables_.AllocateArray<float>(table.size());
-      std::ranges::copy(table, placed.begin());
-      rope = placed.data();
-    }
-    const float* temperature = nullptr;
-    if (spec.temperature.beta != 0.0) {
-      const auto placed = tables_.AllocateArray<float>(options.context);
-      for (size_t p = 0; p < placed.size(); ++p)
-        placed[p] = static_cast<float>(spec.temperature.At(p));
-      temperature = placed.data();
-    }
-    kinds_[kind] = MakeKind(spec, rope, temperature);
+    kinds_[kind] = MakeKind(spec);
     if (spec.value_norm) {
       const auto ones = tables_.AllocateArray<float>(spec.sizes.head_size);
       std::ranges::fill(ones, 1.0f);
-      kinds_[kind]->shape.value_norm = ones.data();
+      kinds_[kind]->shapes[0].value_norm = ones.data();
     }
   }
+  AddRotations();
   for (const auto& [norm, role] : norms) {
     for (size_t layer = 0; layer < config.layers; ++layer) {
       if (NormOfHeads(config.layer(layer), role) == nullptr) continue;
@@ -188,8 +227,8 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
     for (const auto& kind : kinds_) {
       // Where a thread's work always begins with a head, it never goes on with another thread's
       // row.
-      if (kind != nullptr && thread * kind->shape.kv_heads % options.threads != 0)
-        floats = std::max(floats, kind->shape.part_floats());
+      if (kind != nullptr && thread * kind->shape().kv_heads % options.threads != 0)
+        floats = std::max(floats, kind->shape().part_floats());
     }
     return floats;
   };
@@ -197,7 +236,7 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
     for (size_t t = 0; t < options.threads; ++t) {
       const auto take = [&](size_t n) { return take_on(options.node(t), n); };
       for (const auto& kind : kinds_)
-        if (kind != nullptr) kind->scratch[t] = LayOutScratch(kind->shape, take);
+        if (kind != nullptr) kind->scratch[t] = LayOutScratch(kind->shape(), take);
       for (Half& half : halves_) {
         if (const size_t floats = part_floats_of(t))
           half.parts[t] =
@@ -213,6 +252,8 @@ void AttentionNode::AddHead(size_t thread, size_t layer, size_t kv_head, size_t 
   const Range<size_t> owners = OwnersOf(layer, kv_head);
   const size_t kind_of_layer = config_.KindOf(layer);
   const Kind& kind = *kinds_[kind_of_layer];
+  const auto node = std::ranges::find(nodes_, options_.node(thread));
+  const AttentionShape& shape = kind.shapes[static_cast<size_t>(node - nodes_.begin())];
   const model::LayerSizes& sizes = config_.layer(layer).sizes;
   const bool first = thread == owners.begin, shared = owners.count() > 1;
   Half& common = halves_[half];
@@ -247,7 +288,7 @@ void AttentionNode::AddHead(size_t thread, size_t layer, size_t kv_head, size_t 
   if (first && !kv_of) {
     Step& append =
         add(StepKind::kAppend, AppendStep,
-            &appends_.emplace_back(AppendOperand{.shape = &kind.shape,
+            &appends_.emplace_back(AppendOperand{.shape = &shape,
                                                  .scratch = kind.scratch[thread],
                                                  .qkv = qkv,
                                                  .qkv_stride = io_.qkv_stride,
@@ -260,7 +301,7 @@ void AttentionNode::AddHead(size_t thread, size_t layer, size_t kv_head, size_t 
     if (shared) append.signal = appended;
   }
   const AttentionOperand& operand = attentions_.emplace_back(AttentionOperand{
-      .shape = &kind.shape,
+      .shape = &shape,
       .scratch = kind.scratch[thread],
       .qkv = qkv,
       .qkv_stride = io_.qkv_stride,
@@ -270,7 +311,7 @@ void AttentionNode::AddHead(size_t thread, size_t layer, size_t kv_head, size_t 
       .sinks = sinks_[layer] == nullptr ? nullptr : sinks_[layer] + kv_head * sizes.group(),
       .layer = layer,
       .kv_head = kv_head,
-      .out = io_.out + kv_head * sizes.group() * kind.shape.value_size,
+      .out = io_.out + kv_head * sizes.group() * shape.value_size,
       .out_stride = io_.out_stride,
       .thread = static_cast<uint32_t>(thread),
       .threads = static_cast<uint32_t>(options_.threads),

@@ -12,6 +12,7 @@
 #include "attention_node/attention_share.h"
 #include "attention_node/attention_steps.h"
 #include "attention_node/key_bias_table.h"
+#include "attention_node/kv_homes.h"
 #include "attention_node/kv_region.h"
 #include "attention_node/state_layers.h"
 #include "base/range.h"
@@ -32,8 +33,8 @@ struct AttentionNodeOptions {
   size_t context = 4096;              // positions per slot
   std::vector<size_t> kv_pools = {};  // as KvShape's, of kv_classes
   std::vector<model::KvClass> kv_classes = {model::KvClass{}};
-  // Each thread's scratch memory lies on its node, the KV and the tables on the first one's. Empty:
-  // anywhere.
+  // Each thread's scratch memory lies on its node, and so do the keys, values and states that it
+  // writes; tables of rotations lie on each node, others on the first thread's. Empty: anywhere.
   std::vector<NumaNodeId> node_of_thread = {};
   NumaNodeId node(size_t thread = 0) const { return NodeOf(node_of_thread, thread); }
   size_t halves = 1;  // parts of a micro-batch that are worked on at once, each with flags of its
@@ -83,6 +84,7 @@ class AttentionNode {
 
   const KvRegion& kv() const { return kv_; }
   const topology::NodeArenas& scratch() const { return scratch_arenas_; }
+  const topology::NodeArenas& rotations() const { return rotations_; }
   // Makes the micro-batch's changes to the KV table; call it before the steps. Each change must
   // have passed KvRegion::Check.
   void Map(const model::BatchRows& batch);
@@ -93,11 +95,13 @@ class AttentionNode {
     kernels::AttentionTuning tuning;
     kernels::Gemm scores;
     std::vector<kernels::ValuesFn> values;
-    AttentionShape shape;
+    std::vector<AttentionShape> shapes;     // [node of nodes_]: of equal shape, with tables there
     std::vector<AttentionScratch> scratch;  // [threads]
+    const AttentionShape& shape() const { return shapes[0]; }
   };
-  std::unique_ptr<Kind> MakeKind(const model::LayerSpec&, const float* rope,
-                                 const float* temperature) const;
+  // The first shape, without tables of rotations.
+  std::unique_ptr<Kind> MakeKind(const model::LayerSpec&) const;
+  void AddRotations();
   // What a half's threads share.
   struct Half {
     std::unique_ptr<sync::EpochFlag[]> appended;  // [kv_head]: its keys and values are in the KV
@@ -114,11 +118,12 @@ class AttentionNode {
   const model::ModelConfig config_;
   const AttentionNodeOptions options_;
   const AttentionIo io_;
+  const std::vector<NumaNodeId> nodes_;  // that the threads have, ascending
   KvRegion kv_;
   const KeyBiasTable biases_;
   StateLayers state_layers_;
   topology::Arena tables_;
-  topology::NodeArenas scratch_arenas_;
+  topology::NodeArenas rotations_, scratch_arenas_;
   std::vector<std::unique_ptr<Kind>> kinds_;  // like the config's kinds; null: no layer here is of
                                               // that kind
   std::vector<Half> halves_;

@@ -12,9 +12,11 @@
 #include <functional>
 #include <initializer_list>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <random>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -549,6 +551,8 @@ TEST_F(AttentionNodeTest, WhatIsSkippedWouldChangeNoBit) {
   }
 }
 
+NumaNodeId Anywhere(const KvShape::Part&) { return {}; }
+
 TEST(KvRegion, ChunksFillTheRegionAndDoNotOverlap) {
   model::ModelShape model_shape;
   model_shape.layers = 3;
@@ -561,11 +565,11 @@ TEST(KvRegion, ChunksFillTheRegionAndDoNotOverlap) {
     ASSERT_EQ(shape.value_pages, pages);
     ASSERT_EQ(shape.chunks, context == 300 ? 2u : 1u);
     ASSERT_EQ(shape.pool, 2 * shape.chunks);
-    const KvRegion region(shape, NumaNodeId(0));
+    const KvRegion region(shape, Anywhere);
     std::vector<bool> taken(shape.bytes(), false);
+    const uint8_t* const base = region.memory(0).pieces()[0].data();
     const auto take = [&](const uint8_t* begin, size_t bytes) {
-      const auto first =
-          static_cast<size_t>(begin - reinterpret_cast<const uint8_t*>(region.arena().data()));
+      const auto first = static_cast<size_t>(begin - base);
       for (size_t i = first; i < first + bytes; ++i) {
         ASSERT_FALSE(taken.at(i));
         taken[i] = true;
@@ -586,9 +590,54 @@ TEST(KvRegion, ChunksFillTheRegionAndDoNotOverlap) {
   }
 }
 
+// Wherever the parts of chunks lie, files of chunks are the same.
+TEST(KvRegion, PartsLieOnTheirNodes) {
+  const auto node_of = [](const KvShape::Part& part) {
+    return NumaNodeId(static_cast<int32_t>((part.layer + part.head) % 3));
+  };
+  for (const char* family : {"gemma3", "qwen35"}) {
+    model::ModelShape model_shape;
+    model_shape.architecture = family;
+    model_shape.layers = 8;
+    model_shape.kv_heads = 2;
+    if (std::string_view(family) == "gemma3") model_shape.window = 100;
+    const model::ModelConfig config = model::ConfigOfShape(model_shape, "test");
+    const model::Capacity capacity{.slots = 2, .context = 600, .max_batch_tokens = 64};
+    const auto classes = KvShape::ClassesOf(config, capacity);
+    ASSERT_EQ(classes.size(), 2u);
+    const KvShape shape(config, 2, 600, KvShape::Pools(classes, 2, capacity), classes);
+    const KvRegion together(shape, Anywhere), apart(shape, node_of);
+    EXPECT_EQ(apart.arenas().nodes(),
+              (std::vector<NumaNodeId>{NumaNodeId(0), NumaNodeId(1), NumaNodeId(2)}));
+    const auto mark = [&](const KvRegion& region, SlotId slot, const KvShape::Part& part,
+                          size_t chunk, size_t number) {
+      uint8_t* const at = part.state ? region.state(slot, part.layer, part.head)
+                                     : region.chunk(slot, chunk, part.layer, part.head).keys;
+      const std::vector<uint8_t> bytes(part.bytes, static_cast<uint8_t>(number));
+      std::ranges::copy(bytes, at);
+      EXPECT_EQ(region.arenas().NodeOf(at + part.bytes - 1),
+                &region == &apart ? node_of(part) : NumaNodeId());
+    };
+    for (const KvRegion* region : {&together, &apart}) {
+      size_t number = 0;
+      for (SlotId slot(0); slot.index() < 2; ++slot) {
+        for (size_t chunk = 0; chunk < shape.chunks; ++chunk) {
+          for (const KvShape::Part& part : shape.parts)
+            mark(*region, slot, part, chunk, number++ % 251);
+        }
+      }
+    }
+    for (uint32_t chunk = 0; chunk < shape.pool; ++chunk) {
+      EXPECT_EQ(together.memory(chunk).pieces().size(), 1u);
+      EXPECT_GE(apart.memory(chunk).pieces().size(), 2u);
+      ASSERT_TRUE(together.memory(chunk).Read() == apart.memory(chunk).Read()) << chunk;
+    }
+  }
+}
+
 TEST(KvRegion, UpdatesOutsideAreRefused) {
   const model::ModelConfig config = model::ConfigOfShape(model::ModelShape{}, "test");
-  const KvRegion region(KvShape(config, 2, 600, std::array{size_t{4}}), NumaNodeId(0));
+  const KvRegion region(KvShape(config, 2, 600, std::array{size_t{4}}), Anywhere);
   EXPECT_EQ(region.Check({SlotId(1), 2, 3, 0, 0}), nullptr);
   EXPECT_STREQ(region.Check({SlotId(2), 0, 0, 0, 0}), "KV for a slot that does not exist");
   EXPECT_STREQ(region.Check({SlotId(-1), 0, 0, 0, 0}), "KV for a slot that does not exist");
@@ -616,17 +665,17 @@ TEST(KvRegion, ClassesHaveTheirOwnChunks) {
   EXPECT_EQ(shape.class_bytes[1], 3 * shape.class_bytes[0]);
   EXPECT_EQ(shape.bytes(), 24 * shape.class_bytes[0] + 6 * shape.class_bytes[1]);
   EXPECT_EQ(shape.slot_bytes(), 8 * shape.class_bytes[0] + 2 * shape.class_bytes[1]);
-  KvRegion region(shape, NumaNodeId(0));
-  EXPECT_GE(region.arena().bytes(), shape.bytes());
-  const uint8_t* end = nullptr;
+  KvRegion region(shape, Anywhere);
+  EXPECT_GE(region.arenas().bytes(), shape.bytes());
+  std::map<const uint8_t*, size_t> all;  // bytes
   for (uint32_t chunk = 0; chunk < shape.pool; ++chunk) {
-    const topology::ScatteredBytes in_pieces = region.memory(chunk);
-    ASSERT_EQ(in_pieces.pieces().size(), 1u);
-    const std::span<uint8_t> memory = in_pieces.pieces()[0];
+    const topology::ScatteredBytes memory = region.memory(chunk);
     EXPECT_EQ(memory.size(), shape.class_bytes[(chunk >= 16 && chunk < 20) || chunk >= 28]);
-    EXPECT_TRUE(end == nullptr || memory.data() == end) << chunk;
-    end = memory.data() + memory.size();
+    ASSERT_EQ(memory.pieces().size(), 1u);
+    EXPECT_TRUE(all.emplace(memory.pieces()[0].data(), memory.size()).second);
   }
+  for (auto at = all.begin(); std::next(at) != all.end(); ++at)
+    EXPECT_LE(at->first + at->second, std::next(at)->first);
   EXPECT_EQ(region.Check({SlotId(2), 7, 29, 28, 5}), nullptr);
   EXPECT_STREQ(region.Check({SlotId(2), 7, 27, 28, 5}), "a KV chunk that does not exist");
   EXPECT_STREQ(region.Check({SlotId(2), 7, 17, 28, 5}), "a KV chunk that does not exist");
@@ -666,7 +715,7 @@ TEST(KvShape, SharedKeysAndValuesAreThereOnce) {
   for (size_t layer = 8; layer < 12; ++layer) {
     const KvShape::Layer &is = shared.layers[layer], &of = shared.layers[layer == 11 ? 5 : 7];
     EXPECT_EQ(is.of_class, of.of_class);
-    EXPECT_EQ(is.first, of.first);
+    EXPECT_EQ(is.first_part, of.first_part);
   }
 }
 

@@ -37,5 +37,8 @@ WorkPoint WorkBegin(const model::BatchRows&, size_t kv_heads, size_t window, siz
 Range<size_t> OwnersOf(size_t kv_head, size_t kv_heads, size_t threads);
 // The same of any group of a layer (model::RowsOfHead).
 Range<size_t> OwnersOfGroup(const model::LayerSpec&, size_t group, size_t threads);
+// The thread that updates the state of a recurrent layer's `nth` value head, in the order of their
+// KV heads. Threads have equal numbers of value heads, or one more.
+size_t OwnerOfState(const model::LayerSpec&, size_t nth, size_t threads);
 
 }  // namespace larder::attention_node

@@ -57,4 +57,8 @@ Range<size_t> OwnersOfGroup(const model::LayerSpec& layer, size_t group, size_t 
   return OwnersOf(group - kv_heads, layer.state_sizes().kv_heads, threads);
 }
 
+size_t OwnerOfState(const model::LayerSpec& layer, size_t nth, size_t threads) {
+  return OwnersOf(nth, layer.state_sizes().heads, threads).end - 1;
+}
+
 }  // namespace larder::attention_node

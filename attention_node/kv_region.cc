@@ -1,5 +1,6 @@
 #include "attention_node/kv_region.h"
 
+#include <map>
 #include <numeric>
 #include <set>
 #include <utility>
@@ -81,11 +82,20 @@ KvShape::KvShape(const model::ModelConfig& config, size_t slot_count, size_t con
     }
     const size_t heads = layer.attends() ? layer.sizes.kv_heads : 0;  // it has no keys
     layers.emplace_back(of_class, heads, CeilDiv(layer.sizes.head_size, kernels::kBlock),
-                        CeilDiv(layer.value_size(), kernels::kBlock), value_pages,
-                        class_bytes[of_class]);
-    class_bytes[of_class] = layers.back().end();
+                        CeilDiv(layer.value_size(), kernels::kBlock), value_pages);
+    layers.back().first_part = parts.size();
+    for (size_t head = 0; head < heads; ++head)
+      parts.push_back({of_class, i, head, layers.back().head_bytes});
   }
-  if (classes.back().states) class_bytes.back() = StateShape(config).bytes();
+  if (classes.back().states) {
+    const StateShape states(config);
+    for (size_t i = 0; i < config.layers; ++i) {
+      first_state.push_back(parts.size());
+      for (size_t head = 0; head < states.layers[i].heads; ++head)
+        parts.push_back({classes.size() - 1, i, head, states.layers[i].head_bytes, true});
+    }
+  }
+  for (const Part& part : parts) class_bytes[part.of_class] += part.bytes;
 }
 
 uint64_t KvShape::chunk_bytes() const {
@@ -104,25 +114,53 @@ uint64_t KvShape::bytes() const {
   return bytes;
 }
 
-KvRegion::KvRegion(const KvShape& shape, NumaNodeId node)
-    : shape_(shape), arena_(shape.bytes(), node), base_(reinterpret_cast<uint8_t*>(arena_.data())) {
+KvRegion::KvRegion(const KvShape& shape, const NodeOfPart& node_of)
+    : shape_(shape), places_(shape.parts.size()) {
   const size_t classes = shape_.classes.size();
-  std::vector<std::vector<uint64_t>> of_class(classes);
-  uint64_t first = 0;
+  std::vector<uint32_t> chunks_of(classes, 0);
   for (size_t i = 0; i < shape_.pools.size(); ++i) {
-    for (size_t k = 0; k < shape_.pools[i]; ++k, first += shape_.class_bytes[i % classes]) {
-      LARDER_CHECK(first % kCacheLineBytes == 0);  // states need it
-      chunks_.push_back({first, static_cast<uint32_t>(i % classes)});
-      of_class[i % classes].push_back(first);
-    }
+    const size_t of_class = i % classes;
+    for (size_t k = 0; k < shape_.pools[i]; ++k)
+      chunks_.push_back({chunks_of[of_class]++, static_cast<uint32_t>(of_class)});
   }
+  // A class's parts on a node lie one behind the other, chunk by chunk.
+  struct OnNode {
+    size_t bytes = 0;  // of a chunk
+    std::vector<size_t> parts;
+  };
+  std::map<std::pair<size_t, NumaNodeId>, OnNode> on_nodes;
+  for (size_t i = 0; i < shape_.parts.size(); ++i) {
+    const KvShape::Part& part = shape_.parts[i];
+    LARDER_CHECK(part.bytes % kCacheLineBytes == 0);  // states need it
+    OnNode& on = on_nodes[{part.of_class, node_of(part)}];
+    on.bytes += part.bytes;
+    on.parts.push_back(i);
+  }
+  arenas_ = topology::NodeArenas([&](auto&& take) {
+    for (const auto& [of, on] : on_nodes) {
+      auto* first = reinterpret_cast<uint8_t*>(take(of.second, chunks_of[of.first] * on.bytes));
+      if (first == nullptr) continue;  // counts
+      for (const size_t part : on.parts) {
+        places_[part] = {first, on.bytes};
+        first += shape_.parts[part].bytes;
+      }
+    }
+  });
   for (size_t c = 0; c < classes; ++c) {
-    const std::vector<uint64_t>& of = of_class[c];
     for (size_t i = 0; i < shape_.slots * shape_.chunks; ++i) {
       const size_t nth = shape_.classes[c].states ? i / shape_.chunks : i;
-      table_.push_back(of.empty() ? 0 : of[nth % of.size()]);
+      table_.push_back(chunks_of[c] == 0 ? 0 : static_cast<uint32_t>(nth % chunks_of[c]));
     }
   }
+}
+
+topology::ScatteredBytes KvRegion::memory(uint32_t chunk) const {
+  topology::ScatteredBytes bytes;
+  for (size_t i = 0; i < places_.size(); ++i) {
+    if (shape_.parts[i].of_class == chunks_[chunk].of_class)
+      bytes.Add({places_[i].of(chunks_[chunk].nth), shape_.parts[i].bytes});
+  }
+  return bytes;
 }
 
 const char* KvRegion::Check(const model::KvUpdate& update) const {

@@ -6,12 +6,14 @@
 // pages, then its value pages (kernels/formats/kv_page.h), as many and as large as the layer's kind
 // has. Layers with states are the last class (state_region.h); a slot lists one chunk of it. The
 // thread that appends for a head touches its pages first, so a chunk that was never used takes no
-// memory.
+// memory. A chunk's parts, each of a KV head or of a value head's state, lie on the NUMA nodes of
+// their threads: on each node those of all chunks together, in one arena.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -71,20 +73,25 @@ struct KvShape {
   struct Layer {
     // key_blocks, value_blocks: of a head.
     Layer(size_t class_number, size_t heads, size_t key_blocks, size_t value_blocks,
-          size_t value_pages, uint64_t first_byte)
+          size_t value_pages)
         : of_class(class_number),
           kv_heads(heads),
-          first(first_byte),
           key_page_bytes(kernels::kKeyPanel.bytes(key_blocks)),
           value_page_bytes(kernels::ValuePage{value_blocks}.bytes()),
           key_bytes(kKeyPages * value_pages * key_page_bytes),
           head_bytes(key_bytes + value_pages * value_page_bytes) {}
     size_t of_class, kv_heads;
-    uint64_t first;  // first byte in the chunk
+    size_t first_part = 0;  // the first head's; the others' follow
     size_t key_page_bytes, value_page_bytes;
     size_t key_bytes;   // the part of head_bytes that is keys
     size_t head_bytes;  // bytes of one KV head
-    uint64_t end() const { return first + kv_heads * head_bytes; }
+  };
+  // What one thread writes of a chunk: the pages of a layer's KV head, or the state of a recurrent
+  // layer's value head. The parts of a class make up its chunks, in this order.
+  struct Part {
+    size_t of_class, layer, head;
+    size_t bytes;
+    bool state = false;
   };
   static constexpr size_t kKeyPages = kernels::kValuePagePositions / kernels::kPagePositions;
 
@@ -96,6 +103,9 @@ struct KvShape {
   std::vector<uint64_t> class_bytes;  // [class]: of a chunk
   std::vector<size_t> pools;          // [socket * classes + class]: chunks
   std::vector<Layer> layers;          // the layers of the config
+  std::vector<Part> parts;
+  std::vector<size_t> first_state;  // [layer]: the part of its first value head's state; the
+                                    // others' follow
   // The most chunks that a sequence needs at once.
   size_t sequence_chunks(size_t of_class) const {
     const size_t most = classes[of_class].chunks;
@@ -119,9 +129,11 @@ struct KvChunk {
 
 class KvRegion {
  public:
+  // Where a part is to lie; invalid: anywhere.
+  using NodeOfPart = std::function<NumaNodeId(const KvShape::Part&)>;
   // Until they are mapped, the slots list the pools' chunks in order, each slot its own if there
-  // are enough.
-  KvRegion(const KvShape&, NumaNodeId node);
+  // are enough. Throws Error if there is not enough memory.
+  KvRegion(const KvShape&, const NodeOfPart&);
   const KvShape& shape() const { return shape_; }
   // index: position / kChunkPositions.
   KvChunk chunk(SlotId slot, size_t index, size_t layer, size_t kv_head) const {
@@ -129,13 +141,16 @@ class KvRegion {
     return At(table_[(of.of_class * shape_.slots + slot.index()) * shape_.chunks + index], of,
               kv_head);
   }
-  // The slot's chunk of the class of states.
-  uint8_t* states(SlotId slot) const {
-    return base_ + table_[(shape_.classes.size() - 1) * shape_.slots * shape_.chunks +
-                          slot.index() * shape_.chunks];
+  // The state of a recurrent layer's value head, in the slot's chunk of that class, or in that
+  // chunk of it.
+  uint8_t* state(SlotId slot, size_t layer, size_t value_head) const {
+    return places_[shape_.first_state[layer] + value_head].of(
+        table_[(shape_.classes.size() - 1) * shape_.slots * shape_.chunks +
+               slot.index() * shape_.chunks]);
   }
-  // Of a chunk of that class.
-  uint8_t* states(uint32_t chunk) const { return base_ + chunks_[chunk].first; }
+  uint8_t* state(uint32_t chunk, size_t layer, size_t value_head) const {
+    return places_[shape_.first_state[layer] + value_head].of(chunks_[chunk].nth);
+  }
   bool HasStates(uint32_t chunk) const { return shape_.classes[chunks_[chunk].of_class].states; }
   // Null, or why the update is not valid for this region.
   const char* Check(const model::KvUpdate&) const;
@@ -144,33 +159,36 @@ class KvRegion {
   void Map(const model::KvUpdate& update) {
     const Chunk& chunk = chunks_[update.chunk];
     table_[(chunk.of_class * shape_.slots + update.slot.index()) * shape_.chunks + update.index] =
-        chunk.first;
+        chunk.nth;
   }
   // Copies what the update says for one layer and KV head, in whole pages; nothing, if the chunks
   // are of another class than the layer.
   void Copy(const model::KvUpdate&, size_t layer, size_t kv_head) const;
   // All keys and values of a chunk, layer by layer, each with all its KV heads; or all its states.
-  topology::ScatteredBytes memory(uint32_t chunk) const {
-    return topology::ScatteredBytes(
-        {base_ + chunks_[chunk].first, shape_.class_bytes[chunks_[chunk].of_class]});
-  }
-  const topology::Arena& arena() const { return arena_; }
+  topology::ScatteredBytes memory(uint32_t chunk) const;
+  const topology::NodeArenas& arenas() const { return arenas_; }
 
  private:
   struct Chunk {
-    uint64_t first = 0;  // byte of the arena
+    uint32_t nth = 0;  // of its class
     uint32_t of_class = 0;
   };
-  KvChunk At(uint64_t first, const KvShape::Layer& of, size_t kv_head) const {
-    uint8_t* keys = base_ + first + of.first + kv_head * of.head_bytes;
+  // Where a part lies, in each chunk of its class.
+  struct Place {
+    uint8_t* first = nullptr;
+    size_t stride = 0;  // bytes
+    uint8_t* of(uint32_t nth) const { return first + nth * stride; }
+  };
+  KvChunk At(uint32_t nth, const KvShape::Layer& of, size_t kv_head) const {
+    uint8_t* const keys = places_[of.first_part + kv_head].of(nth);
     return {keys, keys + of.key_bytes};
   }
 
   KvShape shape_;
-  topology::Arena arena_;
-  uint8_t* base_;
+  topology::NodeArenas arenas_;
+  std::vector<Place> places_;    // [part]
   std::vector<Chunk> chunks_;    // by number
-  std::vector<uint64_t> table_;  // [class][slot][index]: where the chunk begins
+  std::vector<uint32_t> table_;  // [class][slot][index]: the chunk, among those of its class
 };
 
 }  // namespace larder::attention_node

@@ -10,7 +10,7 @@ void KvRegion::Copy(const model::KvUpdate& update, size_t layer, size_t kv_head)
   if (chunk.of_class != of.of_class) return;
   const size_t pages = std::min(
       CeilDiv(size_t{update.copied_positions}, kernels::kValuePagePositions), shape_.value_pages);
-  const KvChunk from = At(source.first, of, kv_head), to = At(chunk.first, of, kv_head);
+  const KvChunk from = At(source.nth, of, kv_head), to = At(chunk.nth, of, kv_head);
   std::copy_n(from.keys, KvShape::kKeyPages * pages * of.key_page_bytes, to.keys);
   std::copy_n(from.values, pages * of.value_page_bytes, to.values);
 }

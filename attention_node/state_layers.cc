@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "attention_node/attention_share.h"
 #include "base/memory.h"
-#include "threadpool/share.h"
 
 namespace larder::attention_node {
 namespace {
@@ -45,18 +45,34 @@ StateLayers::StateLayers(const model::ModelConfig& config, const model::GgufFile
   for (size_t i = 0; i < config.layers; ++i) {
     const model::LayerSpec& spec = config.layer(i);
     if (!spec.recurrent()) continue;
-    const model::Recurrence& of = spec.recurrence;
-    const model::LayerSizes sizes = spec.state_sizes();
-    const size_t rows = RowsOfConvolution(spec);
-    bytes += sizes.kv_heads * Placed(rows * 2 * of.key_size) +
-             sizes.heads * Placed(rows * sizes.head_size) + Placed(sizes.head_size);
-    keys = std::max(keys, 2 * of.key_size);
-    values = std::max(values, sizes.head_size);
+    bytes += Placed(spec.state_sizes().head_size);
+    keys = std::max(keys, 2 * spec.recurrence.key_size);
+    values = std::max(values, spec.state_sizes().head_size);
   }
   if (bytes == 0) return;
   for (const size_t kind : config.OwnKinds())
     bytes += 2 * Placed(config.kinds[kind].recurrence.key_size);
   arena_ = topology::Arena(bytes, NodeOf(options.node_of_thread, 0));
+  convolutions_ = topology::NodeArenas([&](auto&& take) {
+    for (size_t i = 0; i < config.layers; ++i) {
+      const model::LayerSpec& spec = config.layer(i);
+      if (!spec.recurrent()) continue;
+      const model::LayerSizes sizes = spec.state_sizes();
+      const size_t rows = RowsOfConvolution(spec), key_size = spec.recurrence.key_size;
+      layers_[i].keys.resize(key_size == 0 ? 0 : sizes.kv_heads);
+      layers_[i].values.resize(sizes.heads);
+      for (size_t nth = 0; nth < sizes.heads; ++nth) {
+        const NumaNodeId node =
+            NodeOf(options.node_of_thread, OwnerOfState(spec, nth, options.threads));
+        const auto floats = [&](size_t n) {
+          return reinterpret_cast<float*>(take(node, Placed(rows * n)));
+        };
+        const size_t key_head = nth / sizes.group(), of_key_head = nth % sizes.group();
+        if (of_key_head == 0 && key_size != 0) layers_[i].keys[key_head] = floats(2 * key_size);
+        layers_[i].values[model::ValueHead(spec, key_head, of_key_head)] = floats(sizes.head_size);
+      }
+    }
+  });
   scratch_.resize(options.threads);
   scratch_arenas_ = topology::NodeArenas([&](auto&& take) {
     for (size_t t = 0; t < options.threads; ++t) {
@@ -118,27 +134,20 @@ void StateLayers::ReadLayer(const model::GgufFile& file, size_t layer) {
   const std::vector<float> bias =
       biased ? read(TensorRole::kConvolutionBias) : std::vector<float>();
   // Channels [first, first + count) to columns [column, ...) of a table of rows of n.
-  const auto place = [&](std::span<float> table, size_t n, size_t column, size_t first,
-                         size_t count) {
+  const auto place = [&](float* table, size_t n, size_t column, size_t first, size_t count) {
     for (size_t c = 0; c < count; ++c) {
       for (size_t j = 0; j < taps; ++j) table[j * n + column + c] = filter[(first + c) * taps + j];
       if (biased) table[taps * n + column + c] = bias[first + c];
     }
   };
   Layer& to = layers_[layer];
-  const size_t rows = RowsOfConvolution(spec);
   const Channels channels = ChannelsOf(spec);
   for (size_t head = 0; head < key_heads && key_size != 0; ++head) {
-    const std::span<float> table = arena_.AllocateArray<float>(rows * 2 * key_size);
-    place(table, 2 * key_size, 0, channels.query + head * key_size, key_size);
-    place(table, 2 * key_size, key_size, channels.key + head * key_size, key_size);
-    to.keys.push_back(table.data());
+    place(to.keys[head], 2 * key_size, 0, channels.query + head * key_size, key_size);
+    place(to.keys[head], 2 * key_size, key_size, channels.key + head * key_size, key_size);
   }
-  for (size_t head = 0; head < sizes.heads; ++head) {
-    const std::span<float> table = arena_.AllocateArray<float>(rows * size);
-    place(table, size, 0, channels.value + head * size, size);
-    to.values.push_back(table.data());
-  }
+  for (size_t head = 0; head < sizes.heads; ++head)
+    place(to.values[head], size, 0, channels.value + head * size, size);
   if (spec.recurrence.kind == model::StateKind::kConvolution) return;
   to.decays = read(TensorRole::kDecay);
   to.biases = read(TensorRole::kDecayBias);
@@ -157,13 +166,9 @@ const StateOperand* StateLayers::Operand(size_t thread, size_t layer, size_t kv_
   const model::LayerSizes sizes = spec.state_sizes();
   const size_t group = sizes.group();
   const Layer& of = layers_[layer];
-  // Value heads are shared in the order of their KV heads.
-  const auto own =
-      threadpool::ShareOf(static_cast<uint32_t>(sizes.heads), static_cast<uint32_t>(thread),
-                          static_cast<uint32_t>(options_.threads));
   std::vector<StateHead> heads;
   for (size_t i = 0; i < group; ++i) {
-    if (!own.contains(static_cast<uint32_t>(kv_head * group + i))) continue;
+    if (OwnerOfState(spec, kv_head * group + i, options_.threads) != thread) continue;
     const size_t head = model::ValueHead(spec, kv_head, i);
     heads.push_back({.index = i,
                      .head = head,

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "attention_node/kv_homes.h"
 #include "attention_node/state_region.h"
 #include "attention_node/state_steps.h"
 #include "model/config/config.h"
@@ -14,11 +15,6 @@
 #include "topology/arena.h"
 
 namespace larder::attention_node {
-
-// Where a thread's memory lies. Empty: anywhere.
-inline NumaNodeId NodeOf(const std::vector<NumaNodeId>& node_of_thread, size_t thread) {
-  return node_of_thread.empty() ? NumaNodeId{} : node_of_thread.at(thread);
-}
 
 struct StateLayersOptions {
   kernels::Isa isa;
@@ -40,8 +36,8 @@ class StateLayers {
  private:
   // The tables of one layer.
   struct Layer {
-    std::vector<const float*> keys;            // [key head]: StateOperand::convolution
-    std::vector<const float*> values;          // [value head]: StateHead::convolution
+    std::vector<float*> keys;                  // [key head]: StateOperand::convolution
+    std::vector<float*> values;                // [value head]: StateHead::convolution
     std::vector<float> decays, biases, skips;  // [value head]
     const float* norm = nullptr;
   };
@@ -51,7 +47,8 @@ class StateLayers {
   const model::ModelConfig config_;
   const StateLayersOptions options_;
   StateRegion states_;
-  topology::Arena arena_;  // tables
+  topology::Arena arena_;              // of norms, on the first thread's node
+  topology::NodeArenas convolutions_;  // each head's, on the node of a thread that has it
   topology::NodeArenas scratch_arenas_;
   std::vector<std::unique_ptr<RecurrentShape>> shapes_;  // [kind]; null: it has no state
   std::vector<Layer> layers_;

@@ -4,8 +4,8 @@
 
 namespace larder::attention_node {
 
-StateShape::Layer::Layer(const model::LayerSpec& layer, uint64_t first_byte)
-    : heads(layer.recurrent() ? layer.state_sizes().heads : 0), first(first_byte) {
+StateShape::Layer::Layer(const model::LayerSpec& layer)
+    : heads(layer.recurrent() ? layer.state_sizes().heads : 0) {
   if (heads == 0) return;
   const model::Recurrence& of = layer.recurrence;
   const size_t size = layer.state_sizes().head_size;
@@ -17,8 +17,13 @@ StateShape::Layer::Layer(const model::LayerSpec& layer, uint64_t first_byte)
 }
 
 StateShape::StateShape(const model::ModelConfig& config) {
-  for (size_t i = 0; i < config.layers; ++i)
-    layers.emplace_back(config.layer(i), layers.empty() ? 0 : layers.back().end());
+  for (size_t i = 0; i < config.layers; ++i) layers.emplace_back(config.layer(i));
+}
+
+uint64_t StateShape::bytes() const {
+  uint64_t bytes = 0;
+  for (const Layer& layer : layers) bytes += layer.heads * layer.head_bytes;
+  return bytes;
 }
 
 }  // namespace larder::attention_node

@@ -15,16 +15,14 @@ struct StateShape {
   // G, alone in a cache line; then the inputs of the convolution of the last taps - 1 tokens, [taps
   // - 1][tail_row]: query, key, value.
   struct Layer {
-    Layer(const model::LayerSpec&, uint64_t first_byte);
+    explicit Layer(const model::LayerSpec&);
     size_t heads;  // value heads; 0: the layer has no state
-    uint64_t first;
     size_t matrix_floats = 0, tail_row = 0, tail_rows = 0, head_bytes = 0;
-    uint64_t end() const { return first + heads * head_bytes; }
   };
 
   explicit StateShape(const model::ModelConfig&);
   std::vector<Layer> layers;  // the layers of the config
-  uint64_t bytes() const { return layers.empty() ? 0 : layers.back().end(); }
+  uint64_t bytes() const;     // of all
 };
 
 }  // namespace larder::attention_node

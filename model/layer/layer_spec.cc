@@ -772,6 +772,13 @@ size_t ValueHead(const LayerSpec& layer, size_t key_head, size_t i) {
                                         : key_head * sizes.group() + i;
 }
 
+size_t NthValueHead(const LayerSpec& layer, size_t value_head) {
+  const LayerSizes sizes = layer.state_sizes();
+  return layer.recurrence.heads_in_turn
+             ? value_head % sizes.kv_heads * sizes.group() + value_head / sizes.kv_heads
+             : value_head;
+}
+
 std::string LayerTensor(size_t block, std::string_view suffix) {
   return fmt::format("blk.{}.{}", block, suffix);
 }

@@ -455,6 +455,8 @@ std::vector<RowsOfRole> RowsOfHead(const LayerSpec&, size_t group);
 std::vector<RowsOfRole> QueryRows(const LayerSpec&);
 // The delta rule's i-th value head of a key head.
 size_t ValueHead(const LayerSpec&, size_t key_head, size_t i);
+// The number of that value head in the order of key heads, then i.
+size_t NthValueHead(const LayerSpec&, size_t value_head);
 
 // Rows of rotary heads are kept so that the two of a pair lie half of the rotated elements apart,
 // whatever the file's order: products of queries and keys remain the same sums of the same
