@@ -22,24 +22,6 @@ constexpr int kHugeTlb2Mb = 21 << 26;  // log2(2 MB) << MAP_HUGE_SHIFT
 // In 2^20 bytes, as page sizes are counted.
 double BinaryMb(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
-std::string NodeDir(NumaNodeId node) {
-  return fmt::format("/sys/devices/system/node/node{}", node.value);
-}
-
-// Memory that the node could give: its free memory and its page cache. nullopt on a machine of one
-// node: the machine's figure is then the same, and it is right even where the node's leaves out
-// hot-plugged memory (seen in a guest).
-std::optional<uint64_t> NodeBytes(NumaNodeId node) {
-  if (ReadLine("/sys/devices/system/node/online").find_first_of(",-") == std::string::npos)
-    return std::nullopt;
-  const std::string text = ReadWhole(NodeDir(node) + "/meminfo");
-  const auto free = FindBytes(text, "MemFree");
-  if (!free) return std::nullopt;
-  const uint64_t files = FindBytes(text, "FilePages").value_or(0);
-  const uint64_t shared = FindBytes(text, "Shmem").value_or(0);
-  return *free + files - std::min(files, shared);
-}
-
 void CheckThereIsMemory(size_t bytes, NumaNodeId node) {
   const auto available = AvailableMemoryBytes();
   if (available && bytes > *available) {
@@ -49,7 +31,7 @@ void CheckThereIsMemory(size_t bytes, NumaNodeId node) {
         BinaryMb(bytes), BinaryMb(*available));
   }
   if (!node.valid()) return;
-  const auto on_node = NodeBytes(node);
+  const auto on_node = AvailableNodeBytes(node);
   if (on_node && bytes > *on_node) {
     throw Error(
         "arena: {:.0f} MB needed on NUMA node {}, {:.0f} MB free there; free memory on that node, "
@@ -93,7 +75,8 @@ uint64_t FreeReservedBytes(NumaNodeId node) {
   const uint64_t promised = ReadNumber(machine + "resv_hugepages").value_or(0);
   uint64_t free = total - std::min(total, promised);
   if (node.valid()) {
-    const auto on_node = ReadNumber(NodeDir(node) + "/hugepages/hugepages-2048kB/free_hugepages");
+    const auto on_node =
+        ReadNumber(NodeFolder(node) + "/hugepages/hugepages-2048kB/free_hugepages");
     if (on_node) free = std::min(free, *on_node);
   }
   return free * kHugePageBytes;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <optional>
 #include <sstream>
 
 #include "base/error.h"
@@ -208,6 +209,23 @@ std::vector<Finding> InspectHost(const Topology& topology, const std::string& ro
           Smt(topology),
           Virtualisation(root),
           Busy(topology, root)};
+}
+
+std::vector<Finding> InspectNodes(const std::map<NumaNodeId, uint64_t>& bytes,
+                                  const std::string& root) {
+  std::vector<Finding> findings;
+  for (const auto& [node, needed] : bytes) {
+    const std::optional<uint64_t> available = AvailableNodeBytes(node, root);
+    if (!available) continue;
+    const bool enough = needed <= *available;
+    findings.push_back(
+        {fmt::format("memory of NUMA node {}", node.value),
+         fmt::format("{:.2f} GB available for {:.2f} GB of its threads' weights and KV",
+                     *available * 1e-9, needed * 1e-9),
+         enough ? Verdict::kGood : Verdict::kBad,
+         enough ? "" : "free memory on that node, take fewer --kv-tokens, or cores of more nodes"});
+  }
+  return findings;
 }
 
 }  // namespace larder::topology

@@ -3,6 +3,8 @@
 // an error.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -22,6 +24,11 @@ struct Finding {
 
 // Reads /proc and /sys below `root`, which only tests set.
 std::vector<Finding> InspectHost(const Topology& topology, const std::string& root = "");
+
+// A finding for each node: whether it has room for what is to lie on it, in bytes. None on a
+// machine of one node.
+std::vector<Finding> InspectNodes(const std::map<NumaNodeId, uint64_t>& bytes,
+                                  const std::string& root = "");
 
 // "Intel(R) Xeon(R) Processor @ 2.50GHz, family 6 model 85 stepping 7". The numbers are there
 // because brand names hide the microarchitecture. "unknown" if /proc does not say.

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "topology/sysfs.h"
 
@@ -116,6 +117,27 @@ TEST_F(FakeHost, SettingsAreJudged) {
   EXPECT_EQ(Find("transparent huge pages").verdict, Verdict::kGood);
   Write("/proc/loadavg", "0.01 1 1 1/2 3");
   EXPECT_EQ(Find("load").verdict, Verdict::kGood);
+}
+
+TEST_F(FakeHost, ANodeIsShortOfMemory) {
+  const std::map<NumaNodeId, uint64_t> needed = {{NumaNodeId(0), 3'000'000'000},
+                                                 {NumaNodeId(1), 3'000'000'000}};
+  EXPECT_TRUE(InspectNodes(needed, root_).empty()) << "nothing is known";
+  const std::string nodes = "/sys/devices/system/node/";
+  Write(nodes + "online", "0-1");
+  Write(nodes + "node0/meminfo",
+        "Node 0 MemFree: 2000000 kB\nNode 0 FilePages: 1500000 kB\nNode 0 Shmem: 100000 kB");
+  Write(nodes + "node1/meminfo",
+        "Node 1 MemFree: 2000000 kB\nNode 1 FilePages: 1500000 kB\nNode 1 Shmem: 900000 kB");
+  const std::vector<Finding> found = InspectNodes(needed, root_);
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0].verdict, Verdict::kGood);
+  EXPECT_EQ(found[1].what, "memory of NUMA node 1");
+  EXPECT_EQ(found[1].value, "2.66 GB available for 3.00 GB of its threads' weights and KV");
+  EXPECT_EQ(found[1].verdict, Verdict::kBad);
+  EXPECT_FALSE(found[1].advice.empty());
+  Write(nodes + "online", "0");
+  EXPECT_TRUE(InspectNodes(needed, root_).empty()) << "a machine of one node";
 }
 
 TEST_F(FakeHost, AMemoryCgroupLimitsWhatIsAvailable) {

@@ -1,5 +1,7 @@
 #include "topology/sysfs.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -85,6 +87,21 @@ std::optional<uint64_t> AvailableMemoryBytes(const std::string& root) {
     }
   }
   return available;
+}
+
+std::string NodeFolder(NumaNodeId node) {
+  return fmt::format("/sys/devices/system/node/node{}", node.value);
+}
+
+std::optional<uint64_t> AvailableNodeBytes(NumaNodeId node, const std::string& root) {
+  if (ReadLine(root + "/sys/devices/system/node/online").find_first_of(",-") == std::string::npos)
+    return std::nullopt;
+  const std::string text = ReadWhole(root + NodeFolder(node) + "/meminfo");
+  const auto free = FindBytes(text, "MemFree");
+  if (!free) return std::nullopt;
+  const uint64_t files = FindBytes(text, "FilePages").value_or(0);
+  const uint64_t shared = FindBytes(text, "Shmem").value_or(0);
+  return *free + files - std::min(files, shared);
 }
 
 bool ShowsNoNode(const std::string& folder) {

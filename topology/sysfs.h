@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "base/ids.h"
+
 namespace larder::topology {
 
 // The first line without its end; empty if the file cannot be read.
@@ -21,6 +23,13 @@ std::string BracketedChoice(const std::string& text);
 // Memory that this process could still get: the least that the machine, its memory cgroup and the
 // cgroups above that one still give.
 std::optional<uint64_t> AvailableMemoryBytes(const std::string& root = "");
+
+// /sys/devices/system/node/node1
+std::string NodeFolder(NumaNodeId node);
+// Memory that the node could give: its free memory and its page cache. nullopt if it is not known,
+// and on a machine of one node: the machine's figure is then the same, and it is right even where
+// the node's leaves out hot-plugged memory (seen in a guest).
+std::optional<uint64_t> AvailableNodeBytes(NumaNodeId node, const std::string& root = "");
 
 // Whether `folder` (/sys/devices/system/node) is there and shows no node, as in some containers.
 bool ShowsNoNode(const std::string& folder);

@@ -20,14 +20,9 @@ struct DoctorOptions {
   bool json = false;
 };
 
-Diagnosis DiagnoseResidency(const DoctorOptions& o, const topology::Topology& machine,
-                            std::string& table) {
-  ModelOptions options = o.model;
-  options.residency = false;  // this command prints the report itself
-  options.measure_residency = true;
-  const auto file = model::GgufFile::Open(options.model);
-  const PlannedModel planned =
-      PlanModel(*file, std::nullopt, machine, ToPlanOptions(options), options);
+Diagnosis DiagnoseResidency(const ModelOptions& options,
+                            const std::shared_ptr<const model::GgufFile>& file,
+                            const PlannedModel& planned, std::string& table) {
   const auto engine = LoadEngine(file, planned, options);
   const pipeline::Residency& result = engine->packed().residency();
   table = result.Text();
@@ -77,8 +72,15 @@ int Run(const DoctorOptions& o) {
     report(DiagnoseHandOver(machine));
   }
   if (!o.model.model.empty()) {
+    ModelOptions options = o.model;
+    options.residency = false;  // this command prints the report itself
+    options.measure_residency = true;
+    const std::shared_ptr<const model::GgufFile> file = model::GgufFile::Open(options.model);
+    const PlannedModel planned =
+        PlanModel(*file, std::nullopt, machine, ToPlanOptions(options), options);
+    report(DiagnoseNodes(planned.plan.stages[0].plan));
     std::string table;
-    report({DiagnoseResidency(o, machine, table)});
+    report({DiagnoseResidency(options, file, planned, table)});
     text("\n" + table);
   }
   if (o.json) {

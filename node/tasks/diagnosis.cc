@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <optional>
 
 #include "base/error.h"
@@ -31,6 +32,15 @@ std::optional<topology::Core> FirstOther(const topology::Topology& machine,
   return std::nullopt;
 }
 
+Diagnosis OfFinding(const topology::Finding& finding) {
+  // "unknown" with advice deserves a warning; without advice there is nothing to do.
+  const Health health = finding.verdict == topology::Verdict::kBad ? Health::kBad
+                        : finding.verdict == topology::Verdict::kUnknown && !finding.advice.empty()
+                            ? Health::kWarn
+                            : Health::kOk;
+  return {health, finding.what, finding.value, finding.advice};
+}
+
 }  // namespace
 
 std::string_view HealthName(Health health) { return kHealthNames[static_cast<size_t>(health)]; }
@@ -39,14 +49,18 @@ std::vector<Diagnosis> DiagnoseHost(const topology::Topology& machine) {
   std::vector<Diagnosis> out;
   for (const std::string& warning : machine.warnings())
     out.push_back({Health::kWarn, "topology", warning, ""});
-  for (const topology::Finding& finding : topology::InspectHost(machine)) {
-    // "unknown" with advice deserves a warning; without advice there is nothing to do.
-    const Health health =
-        finding.verdict == topology::Verdict::kBad                                  ? Health::kBad
-        : finding.verdict == topology::Verdict::kUnknown && !finding.advice.empty() ? Health::kWarn
-                                                                                    : Health::kOk;
-    out.push_back({health, finding.what, finding.value, finding.advice});
-  }
+  for (const topology::Finding& finding : topology::InspectHost(machine))
+    out.push_back(OfFinding(finding));
+  return out;
+}
+
+std::vector<Diagnosis> DiagnoseNodes(const pipeline::StagePlan& plan) {
+  std::map<NumaNodeId, uint64_t> bytes;
+  for (const pipeline::PlanNode& node : plan.nodes)
+    bytes[node.id] = node.weight_bytes + node.kv_bytes;
+  std::vector<Diagnosis> out;
+  for (const topology::Finding& finding : topology::InspectNodes(bytes))
+    out.push_back(OfFinding(finding));
   return out;
 }
 

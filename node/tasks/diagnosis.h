@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/formats/isa.h"
+#include "pipeline/plan/stage_plan.h"
 #include "topology/topology.h"
 
 namespace larder::node::inline tasks {
@@ -24,6 +25,9 @@ struct Diagnosis {
 };
 
 std::vector<Diagnosis> DiagnoseHost(const topology::Topology& machine);
+// Whether each NUMA node has room for what the plan's threads keep there; nothing on a machine of
+// one node.
+std::vector<Diagnosis> DiagnoseNodes(const pipeline::StagePlan& plan);
 // Takes about `seconds`.
 std::vector<Diagnosis> DiagnoseBandwidth(const topology::Topology& machine, double seconds);
 std::vector<Diagnosis> DiagnoseHandOver(const topology::Topology& machine);

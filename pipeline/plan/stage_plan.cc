@@ -1,8 +1,10 @@
 #include "pipeline/plan/stage_plan.h"
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
+#include "attention_node/kv_homes.h"
 #include "attention_node/kv_region.h"
 #include "attention_node/state_shape.h"
 #include "base/error.h"
@@ -109,6 +111,42 @@ void NoteResidency(StagePlan& plan) {
         worst->id.value, static_cast<double>(worst->budget_bytes) * 1e-6,
         100 * plan.options.l3_fraction, static_cast<double>(worst->l3_bytes) * 1e-6,
         CeilDiv(plan.weight_bytes, std::max<uint64_t>(1, worst->budget_bytes))));
+  }
+}
+
+void PlaceMemory(StagePlan& plan) {
+  std::map<NumaNodeId, PlanNode> nodes;
+  for (const PlanThread& thread : plan.threads)
+    nodes[thread.numa_node].weight_bytes += thread.weight_bytes;
+  const auto place_kv = [&](std::span<const PlanThread> threads, size_t slots,
+                            std::span<const size_t> pools) {
+    const std::vector<NumaNodeId> of_threads = NodesOf(threads);
+    const attention_node::KvHomes homes(plan.config, threads.size(), of_threads);
+    const attention_node::KvShape shape(plan.config, slots, plan.options.capacity.context, pools,
+                                        plan.kv_classes);
+    for (const auto& [node, bytes] : homes.Bytes(shape)) nodes[node].kv_bytes += bytes;
+  };
+  if (!plan.separated()) place_kv(plan.threads, plan.options.capacity.slots, plan.kv_pools);
+  for (const PlanAttentionSocket& socket : plan.attention)
+    place_kv(socket.threads, socket.slots, socket.kv_pools);
+  for (auto& [id, node] : nodes) {
+    node.id = id;
+    plan.nodes.push_back(node);
+  }
+}
+
+void NoteNodes(StagePlan& plan, const topology::Topology& topology) {
+  for (const PlanNode& node : plan.nodes) {
+    const auto of_machine =
+        std::ranges::find(topology.numa_nodes(), node.id, &topology::NumaNode::id);
+    const uint64_t needed = node.weight_bytes + node.kv_bytes;
+    if (of_machine == topology.numa_nodes().end() || of_machine->memory_bytes == 0 ||
+        needed <= of_machine->memory_bytes)
+      continue;
+    plan.notes.push_back(fmt::format(
+        "NUMA node {} has {:.2f} GB of memory, its threads' weights and KV need {:.2f}: "
+        "take cores of more nodes, or fewer --kv-tokens",
+        node.id.value, of_machine->memory_bytes * 1e-9, needed * 1e-9));
   }
 }
 
@@ -232,6 +270,8 @@ StagePlan MakeStagePlan(const model::ModelConfig& config, const topology::Topolo
                     kernels::IsaName(o.isa)));
   }
   CheckMemory(plan, topology);
+  PlaceMemory(plan);
+  NoteNodes(plan, topology);
   if (!o.pinned) {
     for (PlanThread& thread : plan.threads) {
       thread.cpu = CpuId{};
@@ -423,6 +463,12 @@ std::string StagePlan::Table() const {
                   weight_node::FullestOfExperts(config, shards, 1),
                   weight_node::FullestOfExperts(config, shards, 32));
   }
+  if (nodes.size() > 1) {
+    out += "\n  node       weights MB        KV MB\n";
+    for (const PlanNode& node : nodes)
+      out += fmt::format("  {:>4}  {:>15.2f} {:>12.2f}\n", node.id.value, node.weight_bytes * 1e-6,
+                         node.kv_bytes * 1e-6);
+  }
   out += "\n  L3 group      size MB   budget MB  weights MB  threads\n";
   for (size_t g = 0; g < l3_groups.size(); ++g) {
     const PlanL3Group& l3 = l3_groups[g];
@@ -504,6 +550,10 @@ nlohmann::json StagePlan::Json() const {
                                  {"bytes", l3.l3_bytes},
                                  {"budget_bytes", l3.budget_bytes},
                                  {"weight_bytes", l3.weight_bytes}});
+  }
+  for (const PlanNode& node : nodes) {
+    json["numa_nodes"].push_back(
+        {{"id", node.id.value}, {"weight_bytes", node.weight_bytes}, {"kv_bytes", node.kv_bytes}});
   }
   for (size_t t = 0; t < threads.size(); ++t) {
     const weight_node::ThreadShard& s = shards.threads[t];

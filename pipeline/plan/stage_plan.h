@@ -82,6 +82,12 @@ struct PlanL3Group {
   bool resident() const { return budget_bytes != 0 && weight_bytes <= budget_bytes; }
 };
 
+// What the threads of a socket keep on a NUMA node.
+struct PlanNode {
+  NumaNodeId id;
+  uint64_t weight_bytes = 0, kv_bytes = 0;
+};
+
 struct PlanAttentionSocket {
   std::string name;
   std::vector<PlanThread> threads;
@@ -115,6 +121,8 @@ struct StagePlan {
   std::vector<model::KvClass> kv_classes;      // of KV memory, of the whole model
   std::vector<size_t> kv_pools;   // [socket * classes + class]: kv_chunks by their numbers
   uint64_t state_slot_bytes = 0;  // of kv_slot_bytes: states of recurrent layers
+  // The nodes of all its threads, those of attention sockets included; ascending.
+  std::vector<PlanNode> nodes;
   // States in kv_pools: those of the slots, and those that are kept.
   size_t states() const;
   // What the user should know: does not fit, unknown L3, fewer KV heads than threads.

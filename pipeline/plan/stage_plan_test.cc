@@ -229,6 +229,53 @@ void ExpectGroups(const Topology& machine, const Machine& m) {
   EXPECT_EQ(plan.Json()["threads"].size(), m.threads);
 }
 
+// Each node has its threads' weights and KV, and together they have all.
+TEST(StagePlanNodes, HaveWhatTheirThreadsKeep) {
+  const Topology machine =
+      Topology::FromSynthetic("package:2 numa:2(memory=1GiB) l3:2(size=32MiB) core:2 pu:1");
+  const auto check = [](const StagePlan& plan) {
+    uint64_t weights = 0, kv = 0;
+    std::map<NumaNodeId, uint64_t> of_threads;
+    for (const PlanThread& thread : plan.threads)
+      of_threads[thread.numa_node] += thread.weight_bytes;
+    for (const PlanNode& node : plan.nodes) {
+      weights += node.weight_bytes;
+      kv += node.kv_bytes;
+      EXPECT_EQ(node.weight_bytes, of_threads[node.id]);
+    }
+    EXPECT_EQ(weights, plan.weight_bytes);
+    EXPECT_EQ(kv, plan.kv_bytes);
+  };
+  for (const char* shape : {"llama-3.2-1b", "qwen3.5-4b", "gemma-3-4b"}) {
+    model::ModelShape small = model::ShapeByName(shape);
+    small.layers = 6;
+    const model::ModelConfig config = model::ConfigOfShape(small, shape);
+    PlanOptions options;
+    options.capacity = {.slots = 2, .context = 512};
+    const StagePlan plan = MakeStagePlan(config, machine, options);
+    ASSERT_EQ(plan.nodes.size(), 4u);
+    check(plan);
+    for (const PlanNode& node : plan.nodes) EXPECT_GT(node.kv_bytes, 0u) << node.id.value;
+    EXPECT_EQ(plan.Json()["numa_nodes"].size(), 4u);
+    EXPECT_NE(plan.Table().find("node       weights MB        KV MB"), std::string::npos);
+  }
+  const model::ModelConfig large =
+      model::ConfigOfShape(model::ShapeByName("llama-3.2-3b"), "large");
+  PlanOptions on_one_node;
+  on_one_node.cores = {CoreId(0), CoreId(1)};
+  EXPECT_TRUE(HasNote(MakeStagePlan(large, machine, on_one_node),
+                      "NUMA node 0 has 1.07 GB of memory, its threads' weights and KV need"));
+  PlanOptions separated;
+  separated.cores = {CoreId(0), CoreId(1)};
+  separated.attention.push_back({"a", {CoreId(4), CoreId(5), CoreId(8)}, {}, 1, false});
+  const StagePlan plan = MakeStagePlan(
+      model::ConfigOfShape(model::ShapeByName("bench-24m"), "bench-24m"), machine, separated);
+  check(plan);
+  ASSERT_EQ(plan.nodes.size(), 3u);
+  EXPECT_EQ(plan.nodes[0].kv_bytes, 0u);
+  EXPECT_EQ(plan.nodes[1].weight_bytes, 0u);
+}
+
 class PlacementOn : public testing::TestWithParam<Machine> {};
 
 TEST_P(PlacementOn, HasItsGroups) {
