@@ -8,8 +8,10 @@
 #include <set>
 #include <vector>
 
+#include "base/memory.h"
 #include "pipeline/engine/chain_testing.h"
 #include "pipeline/stage/stage_testing.h"
+#include "topology/this_machine_testing.h"
 
 namespace larder::pipeline::inline engine {
 namespace {
@@ -284,13 +286,122 @@ TEST_P(EngineMachinesTest, MemoryIsAskedForOnTheNodesOfItsThreads) {
   }
   EXPECT_EQ(activations.arenas().NodeOf(activations.x.data), node(0));
   const attention_node::AttentionNode& attention = StageTesting::Attention(colocated->stage());
-  EXPECT_EQ(attention.kv().arena().node(), node(0));
   std::set<NumaNodeId> nodes;
   for (size_t t = 0; t < threads; ++t) nodes.insert(node(t));
-  EXPECT_EQ(attention.scratch().nodes(), std::vector<NumaNodeId>(nodes.begin(), nodes.end()));
+  const std::vector<NumaNodeId> all(nodes.begin(), nodes.end());
+  EXPECT_EQ(attention.scratch().nodes(), all);
+  EXPECT_EQ(attention.rotations().nodes(), all) << "a copy on each";
+  // Keys and values lie where most of those that attend to them are.
+  const auto expect_homes = [&](const attention_node::KvRegion& kv,
+                                const model::ModelConfig& config) {
+    for (size_t layer = 0; layer < config.layers; ++layer) {
+      for (size_t head = 0; head < config.layer(layer).sizes.kv_heads; ++head) {
+        const auto owners = attention_node::OwnersOfGroup(config.layer(layer), head, threads);
+        std::map<NumaNodeId, size_t> on;
+        for (size_t t = owners.begin; t < owners.end; ++t) ++on[node(t)];
+        const NumaNodeId home = kv.arenas().NodeOf(kv.chunk(SlotId(0), 0, layer, head).keys);
+        for (const auto& [other, count] : on) EXPECT_GE(on[home], count) << layer << ", " << head;
+      }
+    }
+  };
+  expect_homes(attention.kv(), colocated->plan().config);
   auto separated =
       MakeEngine(model.file(), {.threads = 1, .attention = {{threads, 1}}, .machine = &machine_});
-  EXPECT_EQ(StageTesting::Served(separated->stage(), AttentionId(0)).kv().arena().node(), node(0));
+  expect_homes(StageTesting::Served(separated->stage(), AttentionId(0)).kv(),
+               separated->plan().config);
+}
+
+// States lie where the threads are that update them.
+TEST_P(EngineMachinesTest, StatesAreAskedForOnTheNodesOfTheirThreads) {
+  model::SynthOptions options = AwkwardModel();
+  options.shape.architecture = "qwen35";
+  options.shape.layers = 4;
+  options.shape.dim = 128;
+  options.shape.head_size = 32;
+  options.shape.tied = false;
+  const TestModel model(options);
+  const size_t threads = GetParam().threads;
+  const std::vector<CoreId> cores = machine_.PickCores(threads);
+  auto engine = MakeEngine(model.file(), {.threads = threads, .machine = &machine_});
+  const attention_node::KvRegion& kv = StageTesting::Attention(engine->stage()).kv();
+  const model::ModelConfig& config = engine->plan().config;
+  size_t states = 0;
+  for (size_t layer = 0; layer < config.layers; ++layer) {
+    const model::LayerSpec& spec = config.layer(layer);
+    if (!spec.recurrent()) continue;
+    const size_t group = spec.state_sizes().group();
+    for (size_t nth = 0; nth < spec.state_sizes().heads; ++nth, ++states) {
+      const size_t head = model::ValueHead(spec, nth / group, nth % group);
+      const size_t owner = attention_node::OwnerOfState(spec, nth, threads);
+      EXPECT_EQ(kv.arenas().NodeOf(kv.state(SlotId(0), layer, head)),
+                machine_.core(cores[owner]).numa_node)
+          << layer << ", " << head;
+    }
+  }
+  EXPECT_GT(states, 0u);
+}
+
+// On the machine as it is: run in a guest of two nodes by test/rack/guest_tests.py.
+TEST(EngineHomes, PagesLieOnTheNodesOfTheirThreads) {
+  LARDER_NEEDS_THIS_MACHINE();
+  const Topology machine = Topology::Detect();
+  const size_t threads = machine.cores().size();
+  if (machine.numa_nodes().size() < 2 || threads < 4)
+    GTEST_SKIP() << "needs two NUMA nodes of two cores";
+  const std::vector<CoreId> cores = machine.PickCores(threads);
+  const auto node = [&](size_t t) { return machine.core(cores[t]).numa_node; };
+  std::set<NumaNodeId> nodes;
+  for (size_t t = 0; t < threads; ++t) nodes.insert(node(t));
+  ASSERT_GE(nodes.size(), 2u);
+  model::SynthOptions options = AwkwardModel();
+  options.shape.heads = 8;
+  options.shape.kv_heads = 4;
+  const TestModel model(options);
+  const std::vector<int32_t> tokens = TestTokens(30, 301);
+  const auto expected = RunChunks(*MakeEngine(model.file(), {}), tokens, 8);
+  const auto expect_kv = [&](const attention_node::KvRegion& kv, const model::ModelConfig& config,
+                             size_t of_threads, const auto& node_of) {
+    std::map<NumaNodeId, size_t> heads;
+    for (size_t layer = 0; layer < config.layers; ++layer) {
+      for (size_t head = 0; head < config.layer(layer).sizes.kv_heads; ++head) {
+        const auto owners = attention_node::OwnersOfGroup(config.layer(layer), head, of_threads);
+        const attention_node::KvChunk at = kv.chunk(SlotId(0), 0, layer, head);
+        EXPECT_EQ(topology::NodeOfPage(at.keys), node_of(owners.begin)) << layer << ", " << head;
+        EXPECT_EQ(topology::NodeOfPage(at.values), node_of(owners.begin)) << layer << ", " << head;
+        ++heads[node_of(owners.begin)];
+      }
+    }
+    EXPECT_GE(heads.size(), 2u) << "heads on one node show nothing";
+  };
+
+  {  // its thread 0 is this one, pinned as long as it lives
+    auto colocated = MakeEngine(model.file(), {.threads = threads});
+    EXPECT_EQ(FirstDifference(RunChunks(*colocated, tokens, 8), expected), "");
+    const weight_node::WeightNode& weights = colocated->packed().weights();
+    for (size_t t = 0; t < threads; ++t) {
+      const topology::Arena& panels = weights.shards(t).arena();
+      for (size_t at = 0; at < panels.used_bytes(); at += kPageBytes)
+        ASSERT_EQ(topology::NodeOfPage(panels.data() + at), node(t))
+            << "thread " << t << ", byte " << at;
+      EXPECT_EQ(topology::NodeOfPage(weights.activations().threads[t].dim.data), node(t))
+          << "thread " << t;
+    }
+    EXPECT_EQ(topology::NodeOfPage(weights.activations().x.data), node(0));
+    expect_kv(StageTesting::Attention(colocated->stage()).kv(), colocated->plan().config, threads,
+              node);
+  }
+
+  // Weights on two cores of the first node, attention on a core of each.
+  const auto first_on = [&](NumaNodeId wanted) {
+    return *std::ranges::find(cores, wanted,
+                              [&](CoreId core) { return machine.core(core).numa_node; });
+  };
+  const std::vector<CoreId> attending = {first_on(*nodes.begin()), first_on(*nodes.rbegin())};
+  auto separated =
+      MakeEngine(model.file(), {.threads = 2, .attention = {{.threads = 2, .cores = attending}}});
+  EXPECT_EQ(FirstDifference(RunChunks(*separated, tokens, 8), expected), "");
+  expect_kv(StageTesting::Served(separated->stage(), AttentionId(0)).kv(), separated->plan().config,
+            2, [&](size_t t) { return machine.core(attending[t]).numa_node; });
 }
 
 INSTANTIATE_TEST_SUITE_P(Described, EngineMachinesTest, testing::ValuesIn(Machines()),

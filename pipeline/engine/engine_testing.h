@@ -50,6 +50,7 @@ struct TestEngineOptions {
   struct Attention {
     size_t threads = 1;
     size_t slots = 1;
+    std::vector<CoreId> cores = {};  // empty: as the topology picks them
   };
   std::vector<Attention> attention = {};
   std::string processes = {};  // the cluster's name if attention sockets are processes; empty:
@@ -84,10 +85,11 @@ inline StagePlan MakeTestPlan(const model::GgufFile& file, const TestEngineOptio
   plan.capacity.max_batch_tokens = options.max_batch_tokens;
   plan.few_rows = options.few_rows;
   for (const auto& socket : options.attention) {
-    plan.attention.push_back({.name = "attention" + std::to_string(plan.attention.size()),
-                              .cores = topology.PickCores(socket.threads),
-                              .cpus = {},
-                              .slots = socket.slots});
+    plan.attention.push_back(
+        {.name = "attention" + std::to_string(plan.attention.size()),
+         .cores = socket.cores.empty() ? topology.PickCores(socket.threads) : socket.cores,
+         .cpus = {},
+         .slots = socket.slots});
   }
   StagePlan made = MakeStagePlan(model::ReadModelConfig(file), topology, plan);
   if (options.expert_shares) made.expert_shares = *options.expert_shares;

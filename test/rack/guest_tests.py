@@ -1,8 +1,13 @@
 #!/usr/bin/env python3
-"""Runs the tests of verbs links over soft-RoCE in a guest, which no test on the machine itself can
-do: containers have no RDMA device.
+"""Runs a program's tests in a guest that has what this machine may lack.
 
-    test/rack/verbs.py --program build/rdma/link/rdma_link_test --cache build/rack
+    test/rack/guest_tests.py verbs --program build/rdma/link/rdma_link_test --filter '*Verbs*' \\
+        --cache build/rack
+    test/rack/guest_tests.py numa --program build/pipeline/engine/pipeline_engine_test \\
+        --filter 'EngineHomes*' --cache build/rack
+
+verbs: two RDMA devices (soft-RoCE; containers have none). numa: two packages of two cores, each a
+NUMA node.
 """
 import json
 import pathlib
@@ -13,12 +18,17 @@ import guest
 import image
 from larder_testing import programs
 
-JOB = """
+MACHINES = {"verbs": {"cores": 2, "memory_mib": 1024},
+            "numa": {"sockets": 2, "cores": 2, "memory_mib": 1536}}
+PREPARE = {"verbs": """
 rdma link add rxe0 type rxe netdev eth0 || exit 1
 # a second device, whose MTU is smaller
 ip link set dummy0 mtu 1500 up && ip addr add 10.8.0.1/24 dev dummy0 && rdma link add rxe1 type rxe netdev dummy0 || exit 1
 # control groups, by which a test has a registration refused
 mount -t cgroup2 none /sys/fs/cgroup || exit 1
+""", "numa": ""}
+JOB = """
+{prepare}
 cd /tmp
 {program} --gtest_filter='{filter}' --gtest_brief=1 --gtest_output=json:/share/result.json
 """
@@ -26,8 +36,9 @@ cd /tmp
 
 def main():
     parser = programs.parser(__doc__, "cache")
+    parser.add_argument("machine", choices=MACHINES)
     parser.add_argument("--program", required=True, help="a GoogleTest program")
-    parser.add_argument("--filter", default="*Verbs*")
+    parser.add_argument("--filter", required=True, help="of its tests, as --gtest_filter")
     parser.add_argument("--limit", type=int, default=480, help="seconds that the tests may take")
     o = parser.parse_args()
     try:
@@ -35,15 +46,16 @@ def main():
     except image.Missing as missing:
         programs.skip(missing)
     with guest.Rack(boot) as rack:
-        rack.add("verbs", cores=2, memory_mib=1024)
-        passed = rack.run_job(JOB.format(program=rack.hand_over(o.program), filter=o.filter),
-                              o.limit)
+        rack.add(o.machine, **MACHINES[o.machine])
+        job = JOB.format(prepare=PREPARE[o.machine], program=rack.hand_over(o.program),
+                         filter=o.filter)
+        passed = rack.run_job(job, o.limit)
         file = rack.folder / "share" / "result.json"
         suites = json.loads(file.read_text())["testsuites"] if file.exists() else []
     tests = [test for suite in suites for test in suite["testsuite"]]
     ran = [test for test in tests if test["result"] == "COMPLETED"]
     skipped = [test["name"] for test in tests if test["result"] == "SKIPPED"]
-    print(f"{len(ran)} tests of verbs ran in the guest, {len(skipped)} skipped")
+    print(f"{len(ran)} tests ran in the guest, {len(skipped)} skipped")
     # A guest without a device, or a filter that matches no test, must not look like success.
     if not passed or not ran or skipped:
         raise SystemExit(1)
