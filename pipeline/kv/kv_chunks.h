@@ -85,8 +85,10 @@ class KvChunks {
     KeepFor(slot, end, end);
   }
   // What recurrent layers have seen of the slot's sequence is kept as it is now, if there is room:
-  // sequences that begin as this one does can go on there.
+  // sequences that begin as this one does can go on there. UntilNext: until this is called again
+  // for the slot.
   void KeepState(SlotId slot) { states_.KeepEnd(slot); }
+  void KeepStateUntilNext(SlotId slot) { states_.KeepEnd(slot, KvStates::Stay::kUntilNext); }
   // The number of states that are kept so, and of those that ended sequences have.
   size_t kept_states() const { return states_.any() ? states_.kept() : 0; }
   // Makes `to` a sequence with the first `positions` positions of another slot, `from`; `to` loses

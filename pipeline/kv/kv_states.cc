@@ -20,11 +20,12 @@ KvStates::KvStates(size_t lists, size_t slots, std::vector<Pool> pools)
   uses_.resize(users_.size());
   held_.resize(users_.size());
   ends_.resize(users_.size());
+  fewest_.resize(users_.size());
 }
 
 void KvStates::ResetAll() {
   for (std::vector<State>& list : list_) list.clear();
-  std::ranges::fill(keep_, 0);
+  std::ranges::fill(keep_, Wish());
   std::ranges::fill(mapped_, kNone);
   std::ranges::fill(users_, 0);
   std::ranges::fill(uses_, 0);

@@ -2,8 +2,9 @@
 // chunks of their class (model/step/kv_class.h). A sequence can go on only where it has one: at its
 // end, and where states were kept on the way. A state that several sequences have, or that is kept,
 // is not written: who goes on there gets a copy. Kept ones, and those of sequences without a slot,
-// are given up when chunks run out, those unused for longest first: that costs time, not bits.
-// Plain bookkeeping for KvChunks; it allocates nothing after its construction.
+// are given up when chunks run out: by the sequences that have most of them, since one that has
+// lost its last is computed from the beginning; of equal ones those unused for longest. That costs
+// time, not bits. Plain bookkeeping for KvChunks; it allocates nothing after its construction.
 #pragma once
 
 #include <cstddef>
@@ -38,9 +39,15 @@ class KvStates {
   size_t Begin(SlotId slot, AttentionId socket, size_t begin, model::KvUpdate* out);
   // What Begin began has been submitted up to `end`.
   void Extend(SlotId slot, size_t end);
+  // How long a state is kept where its sequence goes on.
+  enum class Stay : uint8_t {
+    kNot,
+    kUntilNext,  // until the sequence has another one of these
+    kLong,
+  };
   // The state where the slot's sequence ends, if it has one, stays when it goes on, if there is
   // room.
-  void KeepEnd(SlotId slot);
+  void KeepEnd(SlotId slot, Stay stay = Stay::kLong);
   // Cuts the sequence to its first `positions`, which must be usable.
   void Cut(SlotId list, size_t positions);
   // `to`, which has none, also has those of `from` up to `positions`, which must be usable.
@@ -68,13 +75,22 @@ class KvStates {
   struct State {
     size_t position;
     uint32_t chunk;
+    bool until_next = false;  // Stay::kUntilNext
+  };
+  struct Wish {
+    size_t position = 0;
+    Stay stay = Stay::kNot;
   };
   // The most states of a sequence.
   static constexpr size_t kMostStates = 16;
 
   void Release(uint32_t chunk);
+  // Gives up the slot's states that were to stay until there is another.
+  void ReleasePassed(SlotId slot);
   // A free chunk, or one whose states are given up; kNone: all are where slots' sequences end.
   uint32_t Take(AttentionId socket);
+  // Of each chunk, how many states the shortest list has that it is in.
+  void CountLists();
   // Which chunks are where a slot's sequence ends, or held.
   void MarkEnds() const;
   const Pool& PoolOf(uint32_t chunk) const;
@@ -85,12 +101,13 @@ class KvStates {
   const std::vector<Pool> pools_;
   const size_t first_ = 0;                // of all chunks
   std::vector<std::vector<State>> list_;  // [list]: ascending; the last one is the sequence's end
-  std::vector<size_t> keep_;              // [slot]: KeepEnd at that position; 0: no
+  std::vector<Wish> keep_;                // [slot]: KeepEnd at that position
   std::vector<uint32_t> mapped_;          // [slot]: the chunk that its attention socket knows
   std::vector<uint32_t> users_;           // [chunk - first_]: lists' entries
   std::vector<uint64_t> uses_;            // [chunk - first_]: when it was last gone on from
   std::vector<uint32_t> held_;            // [chunk - first_]: how often; counted in users_, too
   mutable std::vector<uint8_t> ends_;     // [chunk - first_]: MarkEnds
+  std::vector<size_t> fewest_;            // [chunk - first_]: CountLists
   uint64_t use_ = 0;
 };
 

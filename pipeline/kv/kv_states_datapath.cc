@@ -18,13 +18,16 @@ size_t KvStates::Begin(SlotId slot, AttentionId socket, size_t begin, model::KvU
   std::vector<State>& states = list_[slot.index()];
   const bool begun = begin == 0 && !states.empty() && states.back().position == 0;
   if (!begun) Cut(slot, begin);
-  const bool keep = std::exchange(keep_[slot.index()], 0) == begin && begin > 0;
+  const Wish wish = std::exchange(keep_[slot.index()], Wish());
+  const bool keep = wish.stay != Stay::kNot && wish.position == begin && begin > 0;
   uint32_t copied = kNone;
   if (states.empty()) {
     const uint32_t chunk = Take(socket);
     LARDER_CHECK(chunk != kNone);  // another slot's sequence does not end with it
     Append(slot, {0, chunk});
   } else if (keep || users_[states.back().chunk - first_] > 1) {
+    states.back().until_next = keep && wish.stay == Stay::kUntilNext;
+    if (states.back().until_next) ReleasePassed(slot);
     const State end = states.back();
     uses_[end.chunk - first_] = ++use_;
     const uint32_t chunk = Take(socket);
@@ -49,9 +52,20 @@ size_t KvStates::Begin(SlotId slot, AttentionId socket, size_t begin, model::KvU
 
 void KvStates::Extend(SlotId slot, size_t end) { list_[slot.index()].back().position = end; }
 
-void KvStates::KeepEnd(SlotId slot) {
+void KvStates::KeepEnd(SlotId slot, Stay stay) {
   const std::vector<State>& states = list_[slot.index()];
-  keep_[slot.index()] = states.empty() ? 0 : states.back().position;
+  keep_[slot.index()] = states.empty() ? Wish() : Wish{states.back().position, stay};
+}
+
+void KvStates::ReleasePassed(SlotId slot) {
+  std::vector<State>& states = list_[slot.index()];
+  const auto passed = [this](const State& state) {
+    if (!state.until_next) return false;
+    Release(state.chunk);
+    return true;
+  };
+  const auto end = states.end() - 1;
+  states.erase(std::remove_if(states.begin(), end, passed), end);  // datapath-ok: it gets shorter
 }
 
 void KvStates::Cut(SlotId list, size_t positions) {
@@ -130,16 +144,29 @@ uint32_t KvStates::Take(AttentionId socket) {
     return static_cast<uint32_t>(chunk);
   }
   MarkEnds();
-  uint32_t oldest = kNone;
+  CountLists();
+  uint32_t worst = kNone;
   for (size_t chunk = pool.begin; chunk < pool.end; ++chunk) {
-    if (ends_[chunk - first_] == 0 &&
-        (oldest == kNone || uses_[chunk - first_] < uses_[oldest - first_]))
-      oldest = static_cast<uint32_t>(chunk);
+    const auto key = [this](size_t of) {
+      return std::pair(~fewest_[of - first_], uses_[of - first_]);
+    };
+    if (ends_[chunk - first_] == 0 && (worst == kNone || key(chunk) < key(worst)))
+      worst = static_cast<uint32_t>(chunk);
   }
-  if (oldest == kNone) return kNone;
-  GiveUp(oldest);
-  users_[oldest - first_] = 1;
-  return oldest;
+  if (worst == kNone) return kNone;
+  GiveUp(worst);
+  users_[worst - first_] = 1;
+  return worst;
+}
+
+void KvStates::CountLists() {
+  std::ranges::fill(fewest_, kMostStates + 1);
+  for (const std::vector<State>& states : list_) {
+    for (const State& state : states) {
+      size_t& fewest = fewest_[state.chunk - first_];
+      fewest = std::min(fewest, states.size());
+    }
+  }
 }
 
 void KvStates::GiveUp(uint32_t chunk) {

@@ -70,6 +70,61 @@ TEST(KvStates, ThoseUnusedForLongestAreGivenUp) {
   EXPECT_EQ(kv.kept_states(), 2u);
 }
 
+TEST(KvStates, SomeStayUntilTheNextOne) {
+  KvChunks kv(WithStates(1, 6));
+  Go(kv, SlotId(0), 0, 10);
+  kv.KeepStateUntilNext(SlotId(0));
+  Go(kv, SlotId(0), 10, 10);
+  EXPECT_EQ(kv.Usable(SlotId(0), 19), 10u);
+  kv.KeepStateUntilNext(SlotId(0));
+  Go(kv, SlotId(0), 20, 10);
+  EXPECT_EQ(kv.Usable(SlotId(0), 19), 0u);
+  EXPECT_EQ(kv.Usable(SlotId(0), 29), 20u);
+  kv.KeepState(SlotId(0));
+  Go(kv, SlotId(0), 30, 10);
+  EXPECT_EQ(kv.Usable(SlotId(0), 29), 20u);
+  kv.KeepStateUntilNext(SlotId(0));
+  Go(kv, SlotId(0), 40, 10);
+  EXPECT_EQ(kv.Usable(SlotId(0), 49), 40u);
+  EXPECT_EQ(kv.Usable(SlotId(0), 39), 30u);
+  EXPECT_EQ(kv.Usable(SlotId(0), 29), 0u);
+  EXPECT_EQ(kv.kept_states(), 2u);
+  // Gone on from in place it is the sequence's end, and may be kept for long.
+  kv.Shorten(SlotId(0), 40);
+  Go(kv, SlotId(0), 40, 5);
+  kv.KeepState(SlotId(0));
+  Go(kv, SlotId(0), 45, 5);
+  kv.KeepStateUntilNext(SlotId(0));
+  Go(kv, SlotId(0), 50, 5);
+  EXPECT_EQ(kv.Usable(SlotId(0), 49), 45u);
+}
+
+TEST(KvStates, SequencesWithMostGiveTheirsUp) {
+  KvChunks kv(WithStates(2, 3));
+  const SlotId other(2);
+  Go(kv, SlotId(0), 0, 10);
+  kv.Keep(other, SlotId(0));
+  Go(kv, SlotId(0), 0, 10);
+  for (size_t i = 1; i < 3; ++i) {
+    kv.KeepState(SlotId(0));
+    Go(kv, SlotId(0), 10 * i, 10);
+  }
+  Go(kv, SlotId(1), 0, 5);
+  const auto go_on = [&](size_t begin) {
+    kv.KeepState(SlotId(1));
+    Go(kv, SlotId(1), begin, 5);
+    EXPECT_EQ(kv.Usable(other, 10), 10u) << "its only one, and the oldest";
+  };
+  go_on(5);
+  EXPECT_EQ(kv.Usable(SlotId(0), 19), 0u);
+  EXPECT_EQ(kv.Usable(SlotId(0), 29), 20u);
+  go_on(10);
+  EXPECT_EQ(kv.Usable(SlotId(0), 29), 0u) << "older than those of the other slot";
+  go_on(15);
+  EXPECT_EQ(kv.Usable(SlotId(1), 9), 0u);
+  EXPECT_EQ(kv.Usable(SlotId(1), 19), 15u);
+}
+
 TEST(KvStates, WithoutRoomNothingIsKept) {
   KvChunks kv(WithStates(1, 0));
   Go(kv, SlotId(0), 0, 10);
@@ -133,7 +188,7 @@ TEST(KvStates, EverySequenceGoesOnFromWhatItHasSeen) {
         forks += got > 0;
         mine.assign(theirs.begin(), theirs.begin() + static_cast<std::ptrdiff_t>(got));
       } else if (what < 7) {
-        kv.KeepState(slot);
+        what == 5 ? kv.KeepState(slot) : kv.KeepStateUntilNext(slot);
       } else {
         const size_t wanted = below(4) == 0 ? below(mine.size() + 1) : mine.size();
         const size_t begin = kv.Usable(slot, wanted);

@@ -157,6 +157,7 @@ class Scheduler {
   void OrderPrompts();
   size_t AddPromptOf(SlotId, ScheduledBatch&, size_t most, size_t& logits);
   void Submit(ScheduledBatch&);
+  void KeepStateBehind(const Part&);
   void CollectOldest();
   void PrepareNext(const ScheduledBatch&);
   void TakeResults(const Part&, size_t first_logits);

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "base/check.h"
+#include "model/step/kv_class.h"
 #include "pipeline/scheduler/scheduler.h"
 #include "pipeline/stage/socket_status.h"
 
@@ -191,11 +192,23 @@ void Scheduler::Submit(ScheduledBatch& batch) {
       slot.tokens.push_back(rows_[row].token);
     }
     slot.active->rows_in_flight += part.rows;
-    if (part.pauses) slots_.kv().KeepState(part.slot);
+    KeepStateBehind(part);
     slots_.ShowTokens(part.slot);
   }
   ++in_flight_;
   slots_.ShowChunks();
+}
+
+// An answer's states are kept as a prompt's are (Active::NextPause).
+void Scheduler::KeepStateBehind(const Part& part) {
+  KvChunks& kv = slots_.kv();
+  if (!kv.shape().states()) return;
+  const size_t end = part.first + part.rows, stored = slots_.active(part.slot).stored_positions;
+  if (part.pauses || (part.decodes && end % model::kStatePositions == 0)) {
+    kv.KeepState(part.slot);
+  } else if (part.decodes && stored > 0 && end % stored == 0) {
+    kv.KeepStateUntilNext(part.slot);
+  }
 }
 
 void Scheduler::CollectOldest() {

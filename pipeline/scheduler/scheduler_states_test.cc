@@ -189,6 +189,33 @@ TEST_F(SchedulerStatesTest, ALongPromptHasStatesOnItsWay) {
   }
 }
 
+// So has a long answer, and a turn can be sent again in another version.
+TEST_F(SchedulerStatesTest, ALongAnswerHasStatesOnItsWay) {
+  model::SynthOptions synth = StatesModel();
+  synth.shape.context = 4000;
+  const TestModel model(synth);
+  const auto engine = MakeEngine(model.file(), {.threads = 2, .slots = 2, .context = 4000});
+  const auto fresh = MakeEngine(model.file(), {.threads = 2, .context = 4000});
+  Scheduler scheduler(*engine, {});
+  Wish turn{.prompt = TestTokens(100, kTokens), .most = 2300};
+  const Outcome answer = Run(scheduler, {turn}).at(0);
+  turn.most = 3;
+  const auto next_turn = [&](size_t of_answer, uint32_t question) {
+    Wish next = turn;
+    next.prompt.insert(next.prompt.end(), answer.tokens.begin(),
+                       answer.tokens.begin() + static_cast<std::ptrdiff_t>(of_answer));
+    const auto asked = TestTokens(30, kTokens, question);
+    next.prompt.insert(next.prompt.end(), asked.begin(), asked.end());
+    const Outcome outcome = Run(scheduler, {next}).at(0);
+    EXPECT_EQ(outcome.tokens, Run(*fresh, {next}, {.reuse_prefixes = false}).at(0).tokens);
+    return outcome.reused;
+  };
+  EXPECT_EQ(next_turn(2300, 50), 2399u);
+  EXPECT_EQ(next_turn(2300, 51), 2399u) << "another version";
+  EXPECT_EQ(next_turn(2200, 52), 2048u) << "another answer";
+  EXPECT_EQ(next_turn(2300, 53), 2399u);
+}
+
 TEST_F(SchedulerStatesTest, WhatEndedIsKeptWithoutASlot) {
   const auto engine = MakeEngine(model_.file(), {.slots = 1});
   Scheduler scheduler(*engine, {});
@@ -200,6 +227,26 @@ TEST_F(SchedulerStatesTest, WhatEndedIsKeptWithoutASlot) {
   const Outcome again = Run(scheduler, {first}).at(0);
   EXPECT_EQ(again.reused, 104u);
   EXPECT_EQ(again.tokens, TokensOf(first));
+}
+
+// As many conversations as there are states beside those of the slots: each keeps its end.
+TEST_F(SchedulerStatesTest, EachConversationKeepsItsLastState) {
+  const auto engine = MakeEngine(model_.file(), {.threads = 2, .slots = 2, .kv_tokens = 12 * 256});
+  Scheduler scheduler(*engine, {});
+  std::vector<Wish> conversations;
+  for (uint32_t i = 0; i < 8; ++i)
+    conversations.push_back({.prompt = TestTokens(100, kTokens, i + 1), .most = 4});
+  for (int turns = 0; turns < 3; ++turns) {
+    for (Wish& of : conversations) {
+      const size_t had = of.prompt.size();
+      const Outcome outcome = Run(scheduler, {of}).at(0);
+      EXPECT_EQ(outcome.reused, turns == 0 ? 0 : had - 6) << turns;
+      EXPECT_EQ(outcome.tokens, TokensOf(of));
+      of.prompt.insert(of.prompt.end(), outcome.tokens.begin(), outcome.tokens.end());
+      const auto question = TestTokens(5, kTokens, static_cast<uint32_t>(100 + turns));
+      of.prompt.insert(of.prompt.end(), question.begin(), question.end());
+    }
+  }
 }
 
 // With too few states for all, what is lost is computed again.
@@ -250,6 +297,23 @@ TEST_F(SchedulerStatesTest, FilesHaveStates) {
       EXPECT_EQ(outcome.tokens, TokensOf(wish));
       wish.prompt.back() += 1;
     }
+  }
+}
+
+// Of a long answer, too, behind its last whole chunk.
+TEST_F(SchedulerStatesTest, FilesHaveStatesOfAnswers) {
+  const TemporaryFolder folder;
+  Wish turn{.prompt = TestTokens(100, kTokens), .most = 500};
+  for (const size_t reused : {size_t{0}, size_t{512}}) {
+    const auto engine = MakeEngine(model_.file(), {.threads = 2});
+    KvStore store({.folder = folder / "kv", .most_bytes = 1 << 30}, "serving", 1,
+                  engine->kv().shape(), engine->kv_channel());
+    Scheduler scheduler(*engine, {.tier = &store.tier()});
+    const Outcome outcome = Run(scheduler, {turn}).at(0);
+    EXPECT_EQ(outcome.reused, reused);
+    EXPECT_EQ(outcome.tokens, TokensOf(turn));
+    turn.prompt.insert(turn.prompt.end(), outcome.tokens.begin(), outcome.tokens.end());
+    turn.most = 5;
   }
 }
 

@@ -44,6 +44,8 @@ void Running::Begin(const Place& place, std::unique_ptr<Active> active) {
 void Running::BeginPrompt(SlotId id) {
   Active& active = slots_.active(id);
   const size_t reused = active.began = slots_[id].tokens.size();
+  // Where it goes on others may, too: another version of the turn that it brings.
+  if (slots_.kv().shape().states() && active.generated == 0) slots_.kv().KeepState(id);
   const auto behind = std::ranges::partition_point(
       prompts_, [this](SlotId of) { return !slots_.active(of).background; });
   prompts_.insert(active.background ? prompts_.end() : behind, id);
