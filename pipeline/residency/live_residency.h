@@ -2,7 +2,7 @@
 // read them. Now and then a micro-batch samples one part of the weights (a layer, or lm_head with
 // what else the model's ends have): right before its first product each thread reads a window of
 // its panels of that part, at a place drawn by chance, and takes the time. The products that follow
-// find the window in a nearer cache, so most of that time is not lost, and samples rest 200 times
+// find the window in a nearer cache, so most of that time is not lost, and samples rest 400 times
 // as long as they take. The times of a window that is in L3 and of one that is not are measured
 // when the weights have been packed, by the same threads and the same loop.
 //
@@ -89,7 +89,7 @@ class LiveResidency {
 
  private:
   static constexpr size_t kNone = SIZE_MAX;
-  static constexpr uint64_t kRest = 200;
+  static constexpr uint64_t kRest = 400;
   struct alignas(kFalseSharingBytes) Sampler {
     uint64_t random = 0, ticks = 0;  // the thread's own while a micro-batch runs
     WindowTicks known;

@@ -119,8 +119,8 @@ TEST_F(LiveResidencyTest, SamplesAPartAfterTheOtherAndRestsBetween) {
   uint64_t now = 1000;
   for (const size_t part : {0, 1, 2, 0}) {
     EXPECT_EQ(Execute(now), std::set<size_t>{part});
-    EXPECT_EQ(Execute(now + 200 * 100 - 1), std::set<size_t>{}) << "200 times what it took";
-    now += 200 * 100;
+    EXPECT_EQ(Execute(now + 400 * 100 - 1), std::set<size_t>{}) << "400 times what it took";
+    now += 400 * 100;
   }
 }
 
