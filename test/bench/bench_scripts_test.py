@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Tests of compare, regress, formats, machine, serving_compare, plot.py and results.py: against
-stand-ins of the programs that they run, with figures that are known.
+"""Tests of compare, regress, formats, machine, residency, serving_compare, plot.py and
+results.py: against stand-ins of the programs that they run, with figures that are known.
 """
 
 import json
@@ -524,6 +524,40 @@ class FormatsTest(unittest.TestCase):
         self.assertEqual(
             (status, len([line for line in err.splitlines() if "not quiet" not in line])), (1, 1))
         self.assertIn("status 1: no room", err)
+
+
+# A larder whose share of resident weights and speed depend on the depth, and of which the second
+# run has no share.
+RESIDENCY = """#!/usr/bin/env python3
+import json, pathlib, sys
+words = sys.argv[1:]
+depth = int(words[words.index("-d") + 1])
+runs = pathlib.Path("{runs}")
+runs.write_text(runs.read_text() + "x" if runs.exists() else "x")
+share = None if len(runs.read_text()) == 2 else 64 / depth
+print(json.dumps([{{"resident_share_live": share, "median_ts": 1000 * depth, "model_type": "m",
+                    "cpu_info": "a CPU"}}]))
+"""
+
+
+class ResidencyTest(unittest.TestCase):
+
+    def test_cases_take_turns_and_a_run_without_a_share_counts_for_its_speed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder)
+            larder = executable(path / "larder", RESIDENCY.format(runs=path / "runs"))
+            done = subprocess.run([BENCH / "residency", "--larder", larder, "-m", "m.gguf",
+                                   "--depths", "64,128", "--rounds", "2", "--json", path / "r"],
+                                  capture_output=True, text=True, check=True)
+            cases = json.loads((path / "r").read_text())
+        self.assertTrue(done.stdout.startswith("m on a CPU\n"), done.stdout)
+        for row in ("decode after 64 tokens | resident, % | - | 100 |",
+                    "decode after 128 tokens | resident, % | - | 50 |",
+                    "decode after 128 tokens | tokens/s | - | 128,000 |"):
+            self.assertIn(row, done.stdout)
+        self.assertEqual([len(case["rounds"]) for case in cases], [2] * len(cases))
+        self.assertEqual([case["neighbour"] for case in cases],
+                         [False, True, False] if len(cases) == 3 else [False, False])
 
 
 class ResultsTest(unittest.TestCase):
