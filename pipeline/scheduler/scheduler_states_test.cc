@@ -15,8 +15,6 @@
 namespace larder::pipeline::inline scheduler {
 namespace {
 
-constexpr size_t kTokens = 301;
-
 // Three layers with states, and one with keys and values.
 model::SynthOptions StatesModel() {
   model::SynthOptions options;
@@ -27,7 +25,7 @@ model::SynthOptions StatesModel() {
                    .heads = 4,
                    .kv_heads = 2,
                    .head_size = 32,
-                   .vocab = kTokens,
+                   .vocab = kVocab,
                    .context = 1024,
                    .tied = true};
   options.type = model::TensorType::kF32;
@@ -70,12 +68,12 @@ TEST_F(SchedulerStatesTest, TokensAreThoseOfTheSequenceAlone) {
       MakeTestChain(*model_.file(), {{2, 1, {{1, 3}, {1, 3}}}, {2, 2}}, 6, 3, 64, 8 * 256);
   const auto chain = MakeChainEngine(model_.file(), stages);
   std::mt19937 random(5);
-  const std::vector<int32_t> drafts = TestTokens(1000, kTokens, 9);
+  const std::vector<int32_t> drafts = TestTokens(1000, kVocab, 9);
   std::vector<Wish> wishes;
   for (uint32_t i = 0; i < 18; ++i) {
-    Wish wish{.prompt = TestTokens(500, kTokens, 1 + i % 3)};
+    Wish wish{.prompt = TestTokens(500, kVocab, 1 + i % 3)};
     wish.prompt.resize(20 + random() % 400);
-    const auto tail = TestTokens(1 + random() % 30, kTokens, 100 + i);
+    const auto tail = TestTokens(1 + random() % 30, kVocab, 100 + i);
     wish.prompt.insert(wish.prompt.end(), tail.begin(), tail.end());
     wish.most = 1 + random() % 30;
     wish.seed = 1 + i;
@@ -105,14 +103,14 @@ TEST_F(SchedulerStatesTest, TokensAreThoseOfTheSequenceAlone) {
 TEST_F(SchedulerStatesTest, AConversationGoesOnFromItsEnd) {
   const auto engine = MakeEngine(model_.file(), {.threads = 2, .slots = 2});
   Scheduler scheduler(*engine, {});
-  Wish turn{.prompt = TestTokens(300, kTokens), .most = 12};
+  Wish turn{.prompt = TestTokens(300, kVocab), .most = 12};
   Outcome answer = Run(scheduler, {turn}).at(0);
   EXPECT_EQ(answer.reused, 0u);
   for (int turns = 0; turns < 3; ++turns) {
     // The last token was not computed.
     const size_t computed = turn.prompt.size() + answer.tokens.size() - 1;
     turn.prompt.insert(turn.prompt.end(), answer.tokens.begin(), answer.tokens.end());
-    const auto question = TestTokens(20, kTokens, 50 + static_cast<uint32_t>(turns));
+    const auto question = TestTokens(20, kVocab, 50 + static_cast<uint32_t>(turns));
     turn.prompt.insert(turn.prompt.end(), question.begin(), question.end());
     answer = Run(scheduler, {turn}).at(0);
     EXPECT_EQ(answer.reused, computed);
@@ -124,7 +122,7 @@ TEST_F(SchedulerStatesTest, AConversationGoesOnFromItsEnd) {
 TEST_F(SchedulerStatesTest, ATurnGoesOnALittleBeforeTheEndOfThePromptBefore) {
   const auto engine = MakeEngine(model_.file(), {.threads = 2, .slots = 2});
   Scheduler scheduler(*engine, {});
-  Wish turn{.prompt = TestTokens(300, kTokens), .most = 12};
+  Wish turn{.prompt = TestTokens(300, kVocab), .most = 12};
   EXPECT_EQ(Run(scheduler, {turn}).at(0).tokens, TokensOf(turn));
   for (int again = 0; again < 2; ++again) {
     const Outcome same = Run(scheduler, {turn}).at(0);
@@ -132,7 +130,7 @@ TEST_F(SchedulerStatesTest, ATurnGoesOnALittleBeforeTheEndOfThePromptBefore) {
     EXPECT_EQ(same.tokens, TokensOf(turn));
   }
   turn.prompt.resize(295);
-  const auto other = TestTokens(100, kTokens, 50);
+  const auto other = TestTokens(100, kVocab, 50);
   turn.prompt.insert(turn.prompt.end(), other.begin(), other.end());
   const Outcome next = Run(scheduler, {turn}).at(0);
   EXPECT_EQ(next.reused, 284u);
@@ -145,8 +143,8 @@ TEST_F(SchedulerStatesTest, WhereSequencesPartTheirStateIsKept) {
   const auto engine = MakeEngine(model_.file(), {.threads = 2, .slots = 3});
   Scheduler scheduler(*engine, {});
   const auto with_tail = [](uint32_t seed) {
-    Wish wish{.prompt = TestTokens(200, kTokens), .most = 5};
-    const auto tail = TestTokens(80, kTokens, seed);
+    Wish wish{.prompt = TestTokens(200, kVocab), .most = 5};
+    const auto tail = TestTokens(80, kVocab, seed);
     wish.prompt.insert(wish.prompt.end(), tail.begin(), tail.end());
     return wish;
   };
@@ -177,7 +175,7 @@ TEST_F(SchedulerStatesTest, ALongPromptHasStatesOnItsWay) {
   const auto engine = MakeEngine(model.file(), {.threads = 2, .context = 6000});
   const auto fresh = MakeEngine(model.file(), {.threads = 2, .context = 6000});
   Scheduler scheduler(*engine, {});
-  const Wish whole{.prompt = TestTokens(5000, kTokens), .most = 2};
+  const Wish whole{.prompt = TestTokens(5000, kVocab), .most = 2};
   Run(scheduler, {whole});
   for (const auto& [common, reused] : {std::pair(4900, 4096), std::pair(3000, 2048)}) {
     Wish part = whole;
@@ -197,14 +195,14 @@ TEST_F(SchedulerStatesTest, ALongAnswerHasStatesOnItsWay) {
   const auto engine = MakeEngine(model.file(), {.threads = 2, .slots = 2, .context = 4000});
   const auto fresh = MakeEngine(model.file(), {.threads = 2, .context = 4000});
   Scheduler scheduler(*engine, {});
-  Wish turn{.prompt = TestTokens(100, kTokens), .most = 2300};
+  Wish turn{.prompt = TestTokens(100, kVocab), .most = 2300};
   const Outcome answer = Run(scheduler, {turn}).at(0);
   turn.most = 3;
   const auto next_turn = [&](size_t of_answer, uint32_t question) {
     Wish next = turn;
     next.prompt.insert(next.prompt.end(), answer.tokens.begin(),
                        answer.tokens.begin() + static_cast<std::ptrdiff_t>(of_answer));
-    const auto asked = TestTokens(30, kTokens, question);
+    const auto asked = TestTokens(30, kVocab, question);
     next.prompt.insert(next.prompt.end(), asked.begin(), asked.end());
     const Outcome outcome = Run(scheduler, {next}).at(0);
     EXPECT_EQ(outcome.tokens, Run(*fresh, {next}, {.reuse_prefixes = false}).at(0).tokens);
@@ -219,9 +217,9 @@ TEST_F(SchedulerStatesTest, ALongAnswerHasStatesOnItsWay) {
 TEST_F(SchedulerStatesTest, WhatEndedIsKeptWithoutASlot) {
   const auto engine = MakeEngine(model_.file(), {.slots = 1});
   Scheduler scheduler(*engine, {});
-  Wish first{.prompt = TestTokens(100, kTokens), .most = 5};
+  Wish first{.prompt = TestTokens(100, kVocab), .most = 5};
   const Outcome answer = Run(scheduler, {first}).at(0);
-  const Wish second{.prompt = TestTokens(100, kTokens, 2), .most = 5};
+  const Wish second{.prompt = TestTokens(100, kVocab, 2), .most = 5};
   EXPECT_EQ(Run(scheduler, {second}).at(0).tokens, TokensOf(second));
   first.prompt.insert(first.prompt.end(), answer.tokens.begin(), answer.tokens.end());
   const Outcome again = Run(scheduler, {first}).at(0);
@@ -235,7 +233,7 @@ TEST_F(SchedulerStatesTest, EachConversationKeepsItsLastState) {
   Scheduler scheduler(*engine, {});
   std::vector<Wish> conversations;
   for (uint32_t i = 0; i < 8; ++i)
-    conversations.push_back({.prompt = TestTokens(100, kTokens, i + 1), .most = 4});
+    conversations.push_back({.prompt = TestTokens(100, kVocab, i + 1), .most = 4});
   for (int turns = 0; turns < 3; ++turns) {
     for (Wish& of : conversations) {
       const size_t had = of.prompt.size();
@@ -243,7 +241,7 @@ TEST_F(SchedulerStatesTest, EachConversationKeepsItsLastState) {
       EXPECT_EQ(outcome.reused, turns == 0 ? 0 : had - 6) << turns;
       EXPECT_EQ(outcome.tokens, TokensOf(of));
       of.prompt.insert(of.prompt.end(), outcome.tokens.begin(), outcome.tokens.end());
-      const auto question = TestTokens(5, kTokens, static_cast<uint32_t>(100 + turns));
+      const auto question = TestTokens(5, kVocab, static_cast<uint32_t>(100 + turns));
       of.prompt.insert(of.prompt.end(), question.begin(), question.end());
     }
   }
@@ -256,7 +254,7 @@ TEST_F(SchedulerStatesTest, LostStatesCostTime) {
   std::mt19937 random(8);
   std::vector<Wish> conversations;
   for (uint32_t i = 0; i < 24; ++i)
-    conversations.push_back({.prompt = TestTokens(60, kTokens, i), .most = 3});
+    conversations.push_back({.prompt = TestTokens(60, kVocab, i), .most = 3});
   size_t reused = 0, lost = 0;
   for (size_t turn = 0; turn < 100; ++turn) {
     Wish& of = conversations[random() % conversations.size()];
@@ -264,7 +262,7 @@ TEST_F(SchedulerStatesTest, LostStatesCostTime) {
     EXPECT_EQ(outcome.tokens, TokensOf(of));
     (outcome.reused > 0 ? reused : lost) += 1;
     of.prompt.insert(of.prompt.end(), outcome.tokens.begin(), outcome.tokens.end());
-    const auto question = TestTokens(5, kTokens, static_cast<uint32_t>(100 + turn));
+    const auto question = TestTokens(5, kVocab, static_cast<uint32_t>(100 + turn));
     of.prompt.insert(of.prompt.end(), question.begin(), question.end());
   }
   EXPECT_GT(reused, 5u);
@@ -278,7 +276,7 @@ TEST_F(SchedulerStatesTest, FilesHaveStates) {
   for (const std::vector<TestStage>& stages : chains) {
     SCOPED_TRACE(fmt::format("{} stages", stages.size()));
     const TemporaryFolder folder;
-    Wish wish{.prompt = TestTokens(600, kTokens), .most = 20};
+    Wish wish{.prompt = TestTokens(600, kVocab), .most = 20};
     for (const size_t reused : {0, 512, 512}) {
       const KvPartOptions files{.folder = folder / "kv", .most_bytes = 1 << 30};
       std::unique_ptr<Engine> engine;
@@ -303,7 +301,7 @@ TEST_F(SchedulerStatesTest, FilesHaveStates) {
 // Of a long answer, too, behind its last whole chunk.
 TEST_F(SchedulerStatesTest, FilesHaveStatesOfAnswers) {
   const TemporaryFolder folder;
-  Wish turn{.prompt = TestTokens(100, kTokens), .most = 500};
+  Wish turn{.prompt = TestTokens(100, kVocab), .most = 500};
   for (const size_t reused : {size_t{0}, size_t{512}}) {
     const auto engine = MakeEngine(model_.file(), {.threads = 2});
     KvStore store({.folder = folder / "kv", .most_bytes = 1 << 30}, "serving", 1,
@@ -321,7 +319,7 @@ TEST_F(SchedulerStatesTest, AnEngineRefusesToCutAState) {
   const auto rows = [](size_t begin, size_t end) {
     std::vector<TokenRow> of_slot;
     for (size_t i = begin; i < end; ++i)
-      of_slot.push_back({static_cast<int32_t>(i % kTokens), SlotId(0), static_cast<uint32_t>(i)});
+      of_slot.push_back({static_cast<int32_t>(i % kVocab), SlotId(0), static_cast<uint32_t>(i)});
     return of_slot;
   };
   alone_->Run(rows(0, 20));

@@ -17,8 +17,6 @@
 namespace larder::pipeline::inline scheduler {
 namespace {
 
-constexpr size_t kTokens = 301;
-
 struct MemoryKind {
   const char* name;
   std::string_view family;
@@ -35,7 +33,7 @@ model::SynthOptions OfFamily(const MemoryKind& of) {
                    .heads = 4,
                    .kv_heads = 2,
                    .head_size = 32,
-                   .vocab = kTokens,
+                   .vocab = kVocab,
                    .context = 2048,
                    .window = of.window};
   options.type = model::TensorType::kF32;
@@ -85,7 +83,7 @@ class SavedSlotsTest : public testing::TestWithParam<MemoryKind> {
   static SlotFileOptions Options(Engine& engine) {
     return {.model = 1,
             .context = engine.kv().shape().capacity.context,
-            .vocab = kTokens,
+            .vocab = kVocab,
             .chunk_positions = engine.kv().shape().chunk_positions,
             .chunk_bytes = ChunkBytes(engine.kv().shape(), engine.kv_channel()),
             .classes = engine.kv().shape().classes};
@@ -97,7 +95,7 @@ class SavedSlotsTest : public testing::TestWithParam<MemoryKind> {
 TEST_P(SavedSlotsTest, GoOnInAnotherProcess) {
   const TemporaryFolder folder;
   const std::string path = folder / "slot";
-  Wish wish{.prompt = TestTokens(700, kTokens), .most = 12};
+  Wish wish{.prompt = TestTokens(700, kVocab), .most = 12};
   Outcome first;
   {
     const auto engine = Make(2);
@@ -114,7 +112,7 @@ TEST_P(SavedSlotsTest, GoOnInAnotherProcess) {
   Scheduler scheduler(*engine, {});
   // Both slots have sequences of others, of which one is forgotten.
   for (uint32_t i = 1; i < 3; ++i)
-    Run(scheduler, {.prompt = TestTokens(300, kTokens, i),
+    Run(scheduler, {.prompt = TestTokens(300, kVocab, i),
                     .most = 3,
                     .slot = SlotId(2 - static_cast<int32_t>(i))});
   const auto restore = [&] {
@@ -134,7 +132,7 @@ TEST_P(SavedSlotsTest, GoOnInAnotherProcess) {
     Wish next{.prompt = wish.prompt, .most = 20};
     next.prompt.insert(next.prompt.end(), first.tokens.begin(),
                        first.tokens.begin() + static_cast<std::ptrdiff_t>(answered));
-    const auto question = TestTokens(30, kTokens, 70);
+    const auto question = TestTokens(30, kVocab, 70);
     next.prompt.insert(next.prompt.end(), question.begin(), question.end());
     const Outcome outcome = Run(scheduler, next);
     EXPECT_EQ(outcome.tokens, Alone(next).tokens);
@@ -158,7 +156,7 @@ TEST_P(SavedSlotsTest, AreRestoredInPlaceOfOthers) {
   std::vector<SlotOrder> saved;
   std::vector<Outcome> outcomes;
   for (uint32_t i = 0; i < 12; ++i) {
-    wishes.push_back({.prompt = TestTokens(400 + 90 * i, kTokens, i), .most = 3});
+    wishes.push_back({.prompt = TestTokens(400 + 90 * i, kVocab, i), .most = 3});
     outcomes.push_back(Run(scheduler, wishes.back()));
     SlotOrder& order =
         saved.emplace_back(SlotOrder{.kind = SlotOrder::Kind::kSave, .slot = outcomes.back().slot});
@@ -192,7 +190,7 @@ TEST(LongSavedSlotsTest, AreRestoredUpToTheContext) {
                    .heads = 1,
                    .kv_heads = 1,
                    .head_size = 32,
-                   .vocab = kTokens,
+                   .vocab = kVocab,
                    .context = kContext};
   const TestModel model(options);
   for (const TestEngineOptions& of :
