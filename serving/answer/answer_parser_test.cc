@@ -220,8 +220,8 @@ const Sample kSamples[] = {
      "\"add\", \"arguments\": {\"a\": 3}}, add(a=4)]<|tool_call_end|>I look.",
      "", "I look.", "add {\"a\":1} | add {\"a\":2} | add {\"a\":3} | add {\"a\":4}"},
     {AnswerFormat::kLfm2,
-     R"(<|tool_call_start|>[add(a="\u00fc\ud83d\ude00\/\u12")]<|tool_call_end|>)", "", "",
-     R"(add {"a":"ü😀/\\u12"})"},
+     R"(<|tool_call_start|>[add(a="\u00fc\ud83d\ude00\/\u12\ud83d")]<|tool_call_end|>)", "", "",
+     R"(add {"a":"ü😀/\\u12�"})"},
     {AnswerFormat::kMiniMaxM2,
      "<think>\nHm\n</think>\n\nI look.\n<minimax:tool_call>\n<invoke name=\"get_weather\">\n"
      "<parameter name=\"city\">Zürich \"x\"</parameter>\n<parameter name=\"days\">3</parameter>\n"

@@ -1,6 +1,6 @@
 #include "serving/answer/json_scanner.h"
 
-#include <array>
+#include "serving/grammar/syntax.h"
 
 namespace larder::serving::inline answer {
 namespace {
@@ -168,23 +168,23 @@ Verdict JsonScanner::Next(char c) {
   return Verdict::kBroken;
 }
 
-void JsonStringDecoder::Append(std::string& text, uint32_t code) {
-  if (code < 0x80) {
-    text += static_cast<char>(code);
-    return;
+void EscapedUnits::Add(uint32_t unit, std::string& text) {
+  const bool low = unit >= 0xdc00 && unit < 0xe000;
+  if (high_ != 0 && low) {
+    unit = 0x10000 + ((high_ - 0xd800) << 10) + (unit - 0xdc00);
+    high_ = 0;
   }
-  if (code < 0x800) {
-    text += static_cast<char>(0xc0 | code >> 6);
+  End(text);
+  if (unit >= 0xd800 && unit < 0xdc00) {
+    high_ = unit;
   } else {
-    if (code < 0x10000) {
-      text += static_cast<char>(0xe0 | code >> 12);
-    } else {
-      text += static_cast<char>(0xf0 | code >> 18);
-      text += static_cast<char>(0x80 | (code >> 12 & 0x3f));
-    }
-    text += static_cast<char>(0x80 | (code >> 6 & 0x3f));
+    AppendUtf8(text, unit);
   }
-  text += static_cast<char>(0x80 | (code & 0x3f));
+}
+
+void EscapedUnits::End(std::string& text) {
+  if (high_ != 0) AppendUtf8(text, high_);
+  high_ = 0;
 }
 
 Verdict JsonStringDecoder::Next(char c, std::string& text) {
@@ -193,17 +193,7 @@ Verdict JsonStringDecoder::Next(char c, std::string& text) {
     if (digit < 0) return Verdict::kBroken;
     unit_ = unit_ << 4 | static_cast<uint32_t>(digit);
     if (--hex_ > 0) return Verdict::kMore;
-    constexpr uint32_t kReplacement = 0xfffd;
-    const bool low = unit_ >= 0xdc00 && unit_ < 0xe000;
-    if (high_ != 0 && !low) Append(text, kReplacement);
-    if (unit_ >= 0xd800 && unit_ < 0xdc00) {
-      high_ = unit_;
-      return Verdict::kMore;
-    }
-    Append(text, !low         ? unit_
-                 : high_ != 0 ? 0x10000 + ((high_ - 0xd800) << 10) + (unit_ - 0xdc00)
-                              : kReplacement);
-    high_ = 0;
+    units_.Add(unit_, text);
     return Verdict::kMore;
   }
   if (escaped_) {
@@ -216,8 +206,7 @@ Verdict JsonStringDecoder::Next(char c, std::string& text) {
     constexpr std::string_view kNames = "\"\\/bfnrt";
     const size_t at = kNames.find(c);
     if (at == std::string_view::npos) return Verdict::kBroken;
-    if (high_ != 0) Append(text, 0xfffd);
-    high_ = 0;
+    units_.End(text);
     text += "\"\\/\b\f\n\r\t"[at];
     return Verdict::kMore;
   }
@@ -225,8 +214,7 @@ Verdict JsonStringDecoder::Next(char c, std::string& text) {
     escaped_ = true;
     return Verdict::kMore;
   }
-  if (high_ != 0) Append(text, 0xfffd);
-  high_ = 0;
+  units_.End(text);
   if (c == '"') return Verdict::kDone;
   text += c;
   return Verdict::kMore;

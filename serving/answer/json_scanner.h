@@ -58,6 +58,18 @@ class JsonScanner {
   Digits digits_ = Digits::kMinus;
 };
 
+// The text of the UTF-16 units that \u escapes name. Half of a pair becomes U+FFFD.
+class EscapedUnits {
+ public:
+  // Appends what the unit completes.
+  void Add(uint32_t unit, std::string& text);
+  // Something else follows.
+  void End(std::string& text);
+
+ private:
+  uint32_t high_ = 0;  // the first half of a pair; 0: none waits for its other half
+};
+
 class JsonStringDecoder {
  public:
   // Behind the opening quote. Appends what the byte completes to `text`; kDone at the closing
@@ -65,11 +77,10 @@ class JsonStringDecoder {
   Verdict Next(char c, std::string& text);
 
  private:
-  void Append(std::string& text, uint32_t code_point);
   bool escaped_ = false;
   int hex_ = 0;  // digits that are missing
   uint32_t unit_ = 0;
-  uint32_t high_ = 0;  // a high surrogate that waits for its low one
+  EscapedUnits units_;
 };
 
 inline bool IsJsonSpace(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }

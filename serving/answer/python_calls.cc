@@ -6,7 +6,7 @@
 
 #include "base/json_text.h"
 #include "serving/answer/call_machine.h"
-#include "serving/grammar/syntax.h"
+#include "serving/answer/json_scanner.h"
 
 namespace larder::serving::inline answer {
 namespace {
@@ -74,50 +74,46 @@ class PythonReader {
     const char quote = text_.front();
     text_.remove_prefix(1);
     std::string value;
+    EscapedUnits units;
     while (!text_.empty() && text_.front() != quote) {
       char c = text_.front();
       text_.remove_prefix(1);
-      if (c == '\\' && !text_.empty()) {
+      const bool escaped = c == '\\' && !text_.empty();
+      if (escaped) {
         c = text_.front();
         text_.remove_prefix(1);
+        if (const auto unit = c == 'u' ? TakeUnit() : std::nullopt) {
+          units.Add(*unit, value);
+          continue;
+        }
+      }
+      units.End(value);
+      if (escaped) {
         constexpr std::string_view kNames = "ntrbf0";
         const size_t at = kNames.find(c);
         if (at != std::string_view::npos) {
           value += std::string_view("\n\t\r\b\f\0", 6)[at];
           continue;
         }
-        if (c == 'u' && AppendCodePoint(value)) continue;
         if (c != '\\' && c != '\'' && c != '"' && c != '\n' && c != '/') value += '\\';
       }
       value += c;
     }
+    units.End(value);
     if (text_.empty()) return Fail();
     text_.remove_prefix(1);
     return value;
   }
 
-  // Behind \u: four hexadecimal digits; of a pair of surrogates, \u and four more.
-  bool AppendCodePoint(std::string& value) {
-    const auto unit = [this](size_t at) {
-      uint32_t code = UINT32_MAX;
-      const std::string_view digits = text_.substr(std::min(at, text_.size()), 4);
-      const char* end = digits.data() + digits.size();
-      const bool whole =
-          digits.size() == 4 && std::from_chars(digits.data(), end, code, 16).ptr == end;
-      return whole ? code : UINT32_MAX;
-    };
-    uint32_t code = unit(0);
-    size_t bytes = 4;
-    if (code >= 0xd800 && code < 0xdc00 && text_.substr(4).starts_with("\\u")) {
-      const uint32_t low = unit(6);
-      if (low < 0xdc00 || low > 0xdfff) return false;
-      code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
-      bytes = 10;
-    }
-    if (code == UINT32_MAX || (code >= 0xd800 && code < 0xe000)) return false;
-    AppendUtf8(value, code);
-    text_.remove_prefix(bytes);
-    return true;
+  // The four hexadecimal digits behind \u, if they are there.
+  std::optional<uint32_t> TakeUnit() {
+    uint32_t unit = 0;
+    const std::string_view digits = text_.substr(0, 4);
+    const char* end = digits.data() + digits.size();
+    if (digits.size() < 4 || std::from_chars(digits.data(), end, unit, 16).ptr != end)
+      return std::nullopt;
+    text_.remove_prefix(4);
+    return unit;
   }
 
   Json List(std::string_view close, int depth) {
