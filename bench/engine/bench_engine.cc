@@ -17,6 +17,7 @@
 #include "bench/ratio.h"
 #include "kernels/tune/vnni_peak.h"
 #include "model/synth/synth.h"
+#include "pipeline/stage/cpu_stage.h"
 #include "threadpool/wait_choice.h"
 #include "topology/probe.h"
 #include "topology/read_kernels.h"
@@ -124,7 +125,8 @@ bool InBlock(uint16_t kind) {
 // ns).
 double WaitingShare(Engine& engine, Decoder& decoder) {
   threadpool::Pool& pool = engine.packed().pool();
-  const size_t steps = engine.stage().steps(weight_node::ProgramForm::kFewRows, 0).size();
+  const size_t steps =
+      pipeline::CpuStage::Of(engine.stage()).steps(weight_node::ProgramForm::kFewRows, 0).size();
   pool.EnableTimeline(2 * steps * kTimelineFrames);  // threads have different numbers of steps
   for (size_t i = 0; i < kTimelineFrames; ++i) decoder.Step();
   std::vector<uint64_t> first(kTimelineFrames, UINT64_MAX), last(kTimelineFrames, 0);

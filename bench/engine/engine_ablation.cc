@@ -11,6 +11,7 @@
 
 #include "bench/engine/engine_under_test.h"
 #include "bench/ratio.h"
+#include "pipeline/stage/cpu_stage.h"
 
 namespace larder::bench {
 namespace {
@@ -89,7 +90,7 @@ double HeadsSeconds(pipeline::Engine& engine, DecodeFrame& frame) {
   for (int i = 0; i < 200; ++i) {
     model::BatchRows rows = frame.rows();
     const int64_t start = NowNs();
-    engine.stage().Execute(rows);
+    engine.stage().Execute(rows, 0);
     best = std::min(best, SecondsSince(start));
   }
   return best;
@@ -113,7 +114,7 @@ void Heads(State& state) {
   const double heads_s = HeadsSeconds(engine, frame);
   model::BatchRows rows = frame.rows();
   Stopwatch watch(state);
-  for (auto _ : state) watch.Time([&] { engine.stage().Execute(rows); });
+  for (auto _ : state) watch.Time([&] { engine.stage().Execute(rows, 0); });
   Report(state, watch, heads_s);
 }
 
@@ -123,7 +124,8 @@ void Operators(State& state) {
   std::vector<Steps> steps;
   std::vector<threadpool::Program> programs;
   for (size_t t = 0; t < engine.plan().threads.size(); ++t)
-    steps.push_back(OperatorSteps(engine.stage().steps(weight_node::ProgramForm::kFewRows, t)));
+    steps.push_back(OperatorSteps(
+        pipeline::CpuStage::Of(engine.stage()).steps(weight_node::ProgramForm::kFewRows, t)));
   for (const Steps& s : steps) programs.push_back({s.data(), static_cast<uint32_t>(s.size())});
   DecodeFrame frame;
   double heads_s = HeadsSeconds(engine, frame);
@@ -169,8 +171,8 @@ void OpenMpRegions(State& state) {
   for (int t = 0; t < threads; ++t) topology::PinThisThread(cpus[static_cast<size_t>(t)].cpu);
   std::vector<std::span<const Step>> steps;
   for (int t = 0; t < threads; ++t)
-    steps.push_back(
-        engine->stage().steps(weight_node::ProgramForm::kFewRows, static_cast<size_t>(t)));
+    steps.push_back(pipeline::CpuStage::Of(engine->stage())
+                        .steps(weight_node::ProgramForm::kFewRows, static_cast<size_t>(t)));
   model::BatchRows rows = frame.rows();
   uint32_t base_epoch = engine->packed().pool().next_base_epoch();
   struct alignas(kFalseSharingBytes) Cursor {

@@ -434,8 +434,8 @@ std::vector<ServiceMonitor::Guard> WatchAll(ServiceMonitor& monitor, const servi
   return watched;
 }
 
-pipeline::SlotFileOptions SlotFilesOf(pipeline::Engine& engine, uint64_t identity) {
-  return {.model = identity,
+pipeline::SlotFileOptions SlotFilesOf(pipeline::Engine& engine, const PlannedModel& planned) {
+  return {.model = engine.identity(planned.plan.identity()),
           .context = engine.kv().shape().capacity.context,
           .vocab = engine.limits().vocab,
           .chunk_positions = engine.kv().shape().chunk_positions,
@@ -453,7 +453,8 @@ std::unique_ptr<pipeline::KvStore> OpenKvStore(const ServeOptions& o, pipeline::
   const std::string serving = planned.plan.single() ? planned.plan.stages.front().socket
                               : planned.plan.serving_socket.empty() ? "serving"
                                                                     : planned.plan.serving_socket;
-  auto store = std::make_unique<pipeline::KvStore>(options, serving, planned.plan.identity(),
+  auto store = std::make_unique<pipeline::KvStore>(options, serving,
+                                                   engine.identity(planned.plan.identity()),
                                                    engine.kv().shape(), engine.kv_channel());
   const pipeline::KvFilesStatus& status = store->files().status();
   const std::string& folder = store->files().options().folder;
@@ -573,7 +574,7 @@ int Serve(ServeOptions o) {
   }
   ServeView view(planned, *engine, scheduler, about.defaults.chat_template->name());
   about.defaults.context = planned.plan.capacity.context;
-  about.defaults.fingerprint = planned.plan.identity();
+  about.defaults.fingerprint = engine->identity(planned.plan.identity());
   about.slots = planned.plan.capacity.slots;
   about.queue_limit = o.queue;
   about.sockets = view.SocketNames();
@@ -591,7 +592,7 @@ int Serve(ServeOptions o) {
   if (!o.slot_folder.empty()) {
     about.slot_action = MakeSlotActions({.folder = o.slot_folder,
                                          .most_bytes = ParseBytes(o.slot_disk),
-                                         .files = SlotFilesOf(*engine, planned.plan.identity())},
+                                         .files = SlotFilesOf(*engine, planned)},
                                         scheduler, [&server] { server.Nudge(); });
   }
   const std::vector<CpuId> housekeeping = HousekeepingCpus(machine, planned.plans_here(o.model));

@@ -22,7 +22,6 @@
 #include "pipeline/chain/chain_options.h"
 #include "pipeline/stage/progress_watch.h"
 #include "pipeline/stage/socket_status.h"
-#include "pipeline/stage/stage.h"
 
 namespace larder::node::inline service {
 

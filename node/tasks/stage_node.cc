@@ -10,6 +10,7 @@
 #include "node/options/progress.h"
 #include "node/service/service_monitor.h"
 #include "pipeline/chain/stage_socket.h"
+#include "pipeline/plan/socket_waits.h"
 
 namespace larder::node::inline tasks {
 

@@ -3,17 +3,18 @@
 // sequences depend on its logits.
 #pragma once
 
-#include "model/gguf/gguf.h"
+#include <memory>
+
 #include "pipeline/chain/chain.h"
-#include "pipeline/chain/chain_options.h"
+#include "pipeline/stage/socket_status.h"
 #include "pipeline/stage/stage.h"
 
 namespace larder::pipeline::inline chain {
 
 class LocalChain final : public Chain, private KvChannel {
  public:
-  // Loads the weights. All arguments must outlive it. Throws Error.
-  LocalChain(const StagePlan&, const model::GgufFile&, const ChainOptions&, SocketStatus& status);
+  // `status` must outlive it.
+  LocalChain(std::unique_ptr<Stage> stage, SocketStatus& status);
 
   void Submit(model::BatchRows& batch, uint32_t first_half) override;
   // Computes the micro-batch; the calling thread is one of the pool's.
@@ -21,19 +22,19 @@ class LocalChain final : public Chain, private KvChannel {
   void Reconnect() override {}
   size_t max_in_flight() const override { return 1; }
   bool can_be_lost() const override { return false; }
-  std::optional<AttentionId> HungAttention() const override { return stage_.HungAttention(); }
+  std::optional<AttentionId> HungAttention() const override { return stage_->HungAttention(); }
   KvChannel& kv() override { return *this; }
   std::vector<ExpertCounts> expert_counts() const override {
-    return stage_.packed().weights().expert_counters().Read();
+    return stage_->packed().weights().expert_counters().Read();
   }
   void FetchExpertCounts() override {}
-  PackedWeights& packed() override { return stage_.packed(); }
+  PackedWeights& packed() override { return stage_->packed(); }
 
-  Stage& stage() { return stage_; }
-  const Stage& stage() const { return stage_; }
+  Stage& stage() { return *stage_; }
+  const Stage& stage() const { return *stage_; }
 
  private:
-  topology::ScatteredBytes Memory(uint32_t chunk) override { return stage_.KvMemory(chunk); }
+  topology::ScatteredBytes Memory(uint32_t chunk) override { return stage_->KvMemory(chunk); }
   KvOrderBook* orders() override { return orders_ ? &*orders_ : nullptr; }
   void Poll() override;
   void Lose(const char*) override {}
@@ -42,7 +43,7 @@ class LocalChain final : public Chain, private KvChannel {
   void SeeOrders();
 
   SocketStatus& status_;
-  Stage stage_;
+  const std::unique_ptr<Stage> stage_;
   std::optional<KvOrderBook> orders_;  // if the attention sockets are processes
   uint64_t step_ = 0;
   model::BatchRows batch_;  // submitted and not collected

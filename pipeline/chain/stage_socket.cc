@@ -1,12 +1,14 @@
 #include "pipeline/chain/stage_socket.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "pipeline/chain/link_watch.h"
 #include "rdma/common/fault_signal.h"
+#include "rdma/control/control_channel.h"
 
 namespace larder::pipeline::inline chain {
 namespace {
@@ -20,6 +22,11 @@ void SetState(SocketStatus& status, SocketState state) {
 StageSocket::StageSocket(const ChainPlan& chain, size_t index, const StagePlan& plan,
                          const model::GgufFile& file, const ChainOptions& options,
                          SocketStatus& status)
+    : StageSocket(chain, index, MakeStage(plan, file, options, index + 1 == chain.stages.size()),
+                  options, status) {}
+
+StageSocket::StageSocket(const ChainPlan& chain, size_t index, std::unique_ptr<Stage> stage,
+                         const ChainOptions& options, SocketStatus& status)
     : chain_(chain),
       index_(index),
       shape_(chain.frame_shape()),
@@ -28,13 +35,21 @@ StageSocket::StageSocket(const ChainPlan& chain, size_t index, const StagePlan& 
       connect_timeout_ms_(options.connect_timeout_ms),
       frame_limit_ms_(options.frame_limit_ms),
       status_(status),
-      stage_(plan, file, options, index + 1 == chain.stages.size()),
+      stage_(std::move(stage)),
       listener_(chain.stages.at(index).endpoint) {
+  // After a loss sequences are computed again and go on with the tokens that they have.
+  if (!stage_->exact()) {
+    throw Error(
+        "stage {}: its results are not exact, and a chain, which may go on after a loss in the "
+        "middle of a sequence, needs the same bits each time; run the whole model as one stage",
+        chain.stages[index].socket);
+  }
+  const StagePlan& plan = stage_->plan();
   chain.CheckStage(plan);
-  LARDER_CHECK(stage_.max_batch_tokens() >= shape_.rows.capacity.max_batch_tokens &&
-               stage_.max_logit_rows() >= shape_.max_logit_rows);
+  LARDER_CHECK(stage_->max_batch_tokens() >= shape_.rows.capacity.max_batch_tokens &&
+               stage_->max_logit_rows() >= shape_.max_logit_rows);
   status_.weight_bytes.store(plan.weight_bytes, std::memory_order_relaxed);
-  status_.resident_bytes.store(stage_.packed().residency().resident_bytes(),
+  status_.resident_bytes.store(stage_->packed().residency().resident_bytes(),
                                std::memory_order_relaxed);
   threadpool::Pool::TicksPerSecond();  // the first call measures it, so it is made before there are
                                        // frames
@@ -49,7 +64,7 @@ void StageSocket::Serve(const std::function<void(const std::string&)>& log) {
   log(fmt::format("stage {}: receives from {} by {}", name, in.peer(), in.description()));
   rdma::FrameLink out = ConnectNext(in);
   log(fmt::format("stage {}: sends to {} by {}", name, out.peer(), out.description()));
-  stage_.AbandonOrders();  // orders of the chain before, whose chunks belong to others in this one
+  stage_->AbandonOrders();  // orders of the chain before, whose chunks belong to others in this one
   SetState(status_, SocketState::kServing);
 
   const auto here_rank = static_cast<uint32_t>(index_ + 1);
@@ -58,10 +73,10 @@ void StageSocket::Serve(const std::function<void(const std::string&)>& log) {
       log(fmt::format("stage {}: {}", name, loss.why));  // the thread that would throw it hangs
   };
   const auto holder = [&] {
-    const auto attention = stage_.HungAttention();
+    const auto attention = stage_->HungAttention();
     if (attention)
       log(fmt::format("stage {}: attention socket {} hangs", name,
-                      stage_.AttentionName(*attention)));
+                      stage_->plan().attention.at(attention->index()).name));
     return HungAt{here_rank, attention ? static_cast<uint32_t>(attention->index()) + 1 : 0};
   };
   LinkWatch watch(

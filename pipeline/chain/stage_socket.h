@@ -5,6 +5,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "base/error.h"
@@ -33,6 +34,9 @@ class StageSocket {
   // Loads the weights and listens. All arguments must outlive it. Throws Error.
   StageSocket(const ChainPlan& chain, size_t index, const StagePlan& plan,
               const model::GgufFile& file, const ChainOptions& options, SocketStatus& status);
+  // The same with a stage that this thread has made. Throws Error if it is not exact().
+  StageSocket(const ChainPlan& chain, size_t index, std::unique_ptr<Stage> stage,
+              const ChainOptions& options, SocketStatus& status);
 
   // Waits for the previous stage, connects to the next (for at most connect_timeout_ms), and
   // executes frames until the serving socket sends stop. Throws PeerLostError if a socket of the
@@ -44,8 +48,8 @@ class StageSocket {
   // thread.
   void StopListening() { listener_.Stop(); }
 
-  Stage& stage() { return stage_; }
-  const Stage& stage() const { return stage_; }
+  Stage& stage() { return *stage_; }
+  const Stage& stage() const { return *stage_; }
   int port() const { return listener_.port(); }
 
  private:
@@ -64,7 +68,7 @@ class StageSocket {
   const sync::WaitPolicy wait_;
   const int connect_timeout_ms_, frame_limit_ms_;
   SocketStatus& status_;
-  Stage stage_;
+  const std::unique_ptr<Stage> stage_;
   size_t next_expert_number_ = 0;  // where the next frame's ExpertReport begins
   rdma::LinkListener listener_;
 };

@@ -22,7 +22,7 @@ StageSocket::Outcome StageSocket::Run(rdma::FrameLink& in, rdma::FrameLink& out,
     if (!out.WaitSend(wait_)) return Outcome::kLost;
     const sync::SendSlot slot = out.BeginSend();
     if (!slot) return Outcome::kLost;
-    const uint64_t started = CounterNs(), waited_ns = stage_.waited_ns();
+    const uint64_t started = CounterNs(), waited_ns = stage_->waited_ns();
     const StageFrameView<std::byte> to(slot.bytes, shape_);
     // Only residuals are read from either slot, since a neighbour may be able to write both.
     const StageFrameHeader& header = frame_.header();
@@ -47,8 +47,8 @@ StageSocket::Outcome StageSocket::Run(rdma::FrameLink& in, rdma::FrameLink& out,
                            .kv_update = frame_.kv_update(),
                            .received = frame_.residual(),
                            .sending = to.residual()};
-    if (header.kv_orders > 0 || header.rows == 0) stage_.Order(frame_.kv_orders());
-    if (header.rows > 0) stage_.Execute(frame, stage_.separated() ? header.first_half : 0);
+    if (header.kv_orders > 0 || header.rows == 0) stage_->Order(frame_.kv_orders());
+    if (header.rows > 0) stage_->Execute(frame, stage_->separated() ? header.first_half : 0);
     in.EndReceive();
     const uint32_t residual_rows = last ? header.logit_rows : header.rows;
     const uint32_t kv_updates = last ? 0 : header.kv_updates;
@@ -61,9 +61,9 @@ StageSocket::Outcome StageSocket::Run(rdma::FrameLink& in, rdma::FrameLink& out,
     const uint64_t done = CounterNs();
     // Time spent waiting for attention sockets, layer by layer, does not count as this socket's
     // computing.
-    const uint64_t inside_ns = std::min(stage_.waited_ns() - waited_ns, done - started);
+    const uint64_t inside_ns = std::min(stage_->waited_ns() - waited_ns, done - started);
     SocketStatus::Add(status_.frames_finished, 1);
-    status_.live_resident_bytes.store(stage_.packed().live_resident_bytes(),
+    status_.live_resident_bytes.store(stage_->packed().live_resident_bytes(),
                                       std::memory_order_relaxed);
     SocketStatus::Add(status_.rows, header.rows);
     SocketStatus::Add(status_.wait_ns, came - before + inside_ns);
@@ -81,13 +81,13 @@ void StageSocket::WriteReports(const StageFrameView<std::byte>& to, uint64_t her
   report[0] = {.counters = LoadCounters(status_), .here_ns = here_ns};
   if (shape_.expert_reports() > 0) WriteExpertReport(to.expert_report()[index_]);
   // A colocated stage has its part of the chunks of all sockets of others; its files count once.
-  const KvReport kv = stage_.separated() ? KvReport{} : stage_.kv_report(AttentionId(0));
+  const KvReport kv = stage_->separated() ? KvReport{} : stage_->kv_report(AttentionId(0));
   if (shape_.rows.slot_ends.empty()) report[0].kv = kv;
   for (AttentionId socket(0); socket.index() < shape_.rows.slot_ends.size(); ++socket) {
     SocketReport& of = report[1 + socket.index()];
-    if (stage_.separated()) {
-      of = {.counters = LoadCounters(stage_.attention_status(socket)),
-            .kv = stage_.kv_report(socket)};
+    if (stage_->separated()) {
+      of = {.counters = LoadCounters(stage_->attention_status(socket)),
+            .kv = stage_->kv_report(socket)};
     } else {
       of = {.kv = kv};
       if (socket.index() > 0) of.kv.files = of.kv.bytes = 0;
@@ -96,7 +96,7 @@ void StageSocket::WriteReports(const StageFrameView<std::byte>& to, uint64_t her
 }
 
 void StageSocket::WriteExpertReport(ExpertReport& report) {
-  const weight_node::ExpertCounters& counters = stage_.packed().weights().expert_counters();
+  const weight_node::ExpertCounters& counters = stage_->packed().weights().expert_counters();
   const size_t n = std::min(counters.numbers() - next_expert_number_, std::size(report.numbers));
   report = {.first = static_cast<uint32_t>(next_expert_number_)};
   for (size_t i = 0; i < n; ++i) report.numbers[i] = counters.Number(next_expert_number_ + i);

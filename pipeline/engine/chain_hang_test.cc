@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "pipeline/chain/stage_socket.h"
 #include "pipeline/engine/chain_testing.h"
+#include "pipeline/stage/cpu_stage.h"
 
 namespace larder::pipeline::inline engine {
 namespace {
@@ -101,7 +102,9 @@ class GatedStages {
         options.frame_limit_ms = frame_limit_ms;
         StageSocket socket(test_.chain, i, test_.stages[i], *model.file(), options, status[i]);
         sockets_[i] = &socket;
-        if (i == 1) gate.PutBefore(socket.stage().steps(weight_node::ProgramForm::kFewRows, 0)[0]);
+        if (i == 1)
+          gate.PutBefore(
+              CpuStage::Of(socket.stage()).steps(weight_node::ProgramForm::kFewRows, 0)[0]);
         ++built;
         while (!over_) {
           try {

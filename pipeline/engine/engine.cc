@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "attention_node/kv_region.h"
 #include "base/check.h"
 #include "base/error.h"
 #include "kernels/formats/kv_page.h"
@@ -30,18 +31,22 @@ std::vector<double> BytesOfHalves(const model::ModelConfig& config, const model:
 
 }  // namespace
 
-Engine::Engine(std::shared_ptr<const model::GgufFile> file, const StagePlan& plan,
+Engine::Engine(const std::shared_ptr<const model::GgufFile>& file, const StagePlan& plan,
+               const ChainOptions& options)
+    : Engine(file, MakeStage(plan, *file, options), options) {}
+
+Engine::Engine(std::shared_ptr<const model::GgufFile> file, std::unique_ptr<Stage> stage,
                const ChainOptions& options)
     : status_(options.status != nullptr ? *options.status : own_status_),
-      plan_(plan),
+      plan_(stage->plan()),
       file_(std::move(file)),
-      bytes_of_halves_(BytesOfHalves(plan.config, plan.options.capacity,
-                                     [&](size_t rows) { return plan.ReadBytes(rows); })) {
+      bytes_of_halves_(BytesOfHalves(plan_.config, plan_.options.capacity,
+                                     [&](size_t rows) { return plan_.ReadBytes(rows); })) {
   ChainPlan division;
-  division.DivideLike(plan);
-  limits_.capacity = plan.options.capacity;
+  division.DivideLike(plan_);
+  limits_.capacity = plan_.options.capacity;
   limits_.attention_slot_ends = division.slot_ends;
-  auto local = std::make_unique<LocalChain>(plan_, *file_, options, status_);
+  auto local = std::make_unique<LocalChain>(std::move(stage), status_);
   local_ = local.get();
   Begin(std::move(local), division.chunk_ends, plan_.config);
 }
@@ -98,6 +103,10 @@ void Engine::Begin(std::unique_ptr<Chain> chain, std::vector<size_t> chunk_ends,
   const TokenRow warm_up{0, SlotId(0), 0, true};
   Run({&warm_up, 1});
   Reset(SlotId(0));
+}
+
+uint64_t Engine::identity(uint64_t of_plan) const {
+  return local_ == nullptr || local_->stage().exact() ? of_plan : ~of_plan;
 }
 
 LocalChain& Engine::local() const {

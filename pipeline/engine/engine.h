@@ -28,7 +28,9 @@ class Engine final : public TokenEngine, private KvChannel {
  public:
   // One stage with the whole model: on one socket, or on a weight socket and its attention sockets.
   // Throws Error.
-  Engine(std::shared_ptr<const model::GgufFile>, const StagePlan&, const ChainOptions&);
+  Engine(const std::shared_ptr<const model::GgufFile>&, const StagePlan&, const ChainOptions&);
+  // The same with a stage that this thread has made of the file.
+  Engine(std::shared_ptr<const model::GgufFile>, std::unique_ptr<Stage>, const ChainOptions&);
   // The serving socket of a chain of stages; see ChainClient.
   Engine(std::shared_ptr<const model::GgufFile>, const ChainPlan&, const StagePlan& ends,
          std::vector<StagePlan> stages, const ChainOptions&);
@@ -78,6 +80,10 @@ class Engine final : public TokenEngine, private KvChannel {
   std::optional<AttentionId> HungAttention() const { return chain_->HungAttention(); }  // see Chain
   std::vector<ExpertCounts> expert_counts() const { return chain_->expert_counts(); }   // see Chain
   void FetchExpertCounts();                                                             // see Chain
+
+  // The identity of what it computes and stores, which it does as a Plan of this identity says:
+  // another one if its stage is not exact(), so that nobody else takes what it has stored.
+  uint64_t identity(uint64_t of_plan) const;
 
   // The single stage; must not be called if there is a client().
   Stage& stage() { return local().stage(); }

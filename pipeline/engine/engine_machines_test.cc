@@ -196,7 +196,7 @@ TEST_P(EngineMachinesTest, TheWayBackFromAttentionHasALineForEachL3Group) {
   auto engine = MakeEngine(
       model.file(),
       {.threads = 3, .slots = 2, .attention = {{threads, 1}, {2, 1}}, .machine = &machine_});
-  const Stage& stage = engine->stage();
+  const CpuStage& stage = CpuStage::Of(engine->stage());
   const Exchange& exchange = StageTesting::ExchangeOf(stage);
   const auto groups_of = [&](size_t n) {
     std::map<L3GroupId, std::vector<size_t>> groups;

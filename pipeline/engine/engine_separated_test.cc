@@ -6,6 +6,7 @@
 
 #include "pipeline/engine/attention_process_testing.h"
 #include "pipeline/engine/engine_testing.h"
+#include "pipeline/stage/cpu_stage.h"
 
 namespace larder::pipeline::inline engine {
 namespace {
@@ -70,7 +71,7 @@ TEST_F(EngineSeparatedTest, WeightThreadsMeetThreeTimesALayer) {
     for (size_t halves = 1; halves <= kHalves; ++halves) {
       std::map<std::pair<int, int>, int> barriers, waits;  // [half, layer]; 0: not cut
       for (const auto& step :
-           engine->stage().steps(weight_node::ProgramForm::kFewRows, t, halves)) {
+           CpuStage::Of(engine->stage()).steps(weight_node::ProgramForm::kFewRows, t, halves)) {
         if (step.kind == static_cast<uint16_t>(model::StepKind::kEmbed)) continue;
         if (step.kind == static_cast<uint16_t>(model::StepKind::kLmHead)) continue;
         // Behind the last attention a half's part is another one, of logit rows alone.

@@ -121,7 +121,7 @@ TEST_F(StageWaitsTest, FlagsOfTheSecondHalfDoNotGetOld) {
       MakeStagePlan(model::ReadModelConfig(*model_.file()), topology::Topology::Detect(), options);
   ChainOptions stage_options;
   stage_options.wait = kTestWait;
-  Stage stage(plan, *model_.file(), stage_options);
+  CpuStage stage(plan, *model_.file(), stage_options);
   CutMicroBatches batches(stage, tokens_, baseline_);
   constexpr uint32_t kJump = 0x4000'0010u;
   batches.Run(60, 30);

@@ -9,6 +9,7 @@
 
 #include "pipeline/chain/stage_socket.h"
 #include "pipeline/engine/chain_testing.h"
+#include "pipeline/stage/attention_client.h"
 
 namespace larder::pipeline::inline engine {
 namespace {

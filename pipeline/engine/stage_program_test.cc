@@ -5,6 +5,7 @@
 
 #include "model/step/step_kind.h"
 #include "pipeline/engine/engine_testing.h"
+#include "pipeline/stage/cpu_stage.h"
 
 namespace larder::pipeline::inline engine {
 namespace {
@@ -40,7 +41,8 @@ TEST(StageProgramTest, AtMostFourSynchronisationPointsALayer) {
     for (const size_t threads : {1, 2, 3, 5}) {
       auto engine = MakeEngine(model.file(), {.threads = threads});
       for (size_t t = 0; t < threads; ++t) {
-        const auto steps = engine->stage().steps(weight_node::ProgramForm::kFewRows, t);
+        const auto steps =
+            CpuStage::Of(engine->stage()).steps(weight_node::ProgramForm::kFewRows, t);
         const auto barriers = Barriers(steps);
         ASSERT_EQ(barriers.size(), 3u);
         for (const auto& [layer, n] : barriers)
@@ -68,7 +70,7 @@ TEST(StageProgramTest, ExpertsNeedOneMore) {
     const TestModel model(options);
     auto engine = MakeEngine(model.file(), {.threads = 3});
     for (size_t t = 0; t < 3; ++t) {
-      const auto steps = engine->stage().steps(weight_node::ProgramForm::kFewRows, t);
+      const auto steps = CpuStage::Of(engine->stage()).steps(weight_node::ProgramForm::kFewRows, t);
       for (const auto& [layer, n] : Barriers(steps)) EXPECT_EQ(n, 5) << family << layer;
     }
   }
@@ -81,7 +83,7 @@ TEST(StageProgramTest, BarriersMatchOnAllThreads) {
        {weight_node::ProgramForm::kFewRows, weight_node::ProgramForm::kManyRows}) {
     std::vector<size_t> barriers;
     for (size_t t = 0; t < 5; ++t) {
-      const auto steps = engine->stage().steps(form, t);
+      const auto steps = CpuStage::Of(engine->stage()).steps(form, t);
       barriers.push_back(static_cast<size_t>(std::count_if(
           steps.begin(), steps.end(), [](const auto& step) { return step.barrier; })));
     }
@@ -103,7 +105,7 @@ TEST(StageProgramTest, SharedKeysAndValuesAreOfLogitRowsAlone) {
        {weight_node::ProgramForm::kFewRows, weight_node::ProgramForm::kManyRows}) {
     for (size_t t = 0; t < 2; ++t) {
       std::map<bool, size_t> of_all;
-      for (const auto& step : engine->stage().steps(form, t)) {
+      for (const auto& step : CpuStage::Of(engine->stage()).steps(form, t)) {
         if (step.layer == 6 || step.kind == static_cast<uint16_t>(model::StepKind::kEmbed))
           continue;  // in the last one that stores something, rows are dropped
         const bool stores = step.layer < 6;
@@ -120,7 +122,8 @@ TEST(StageProgramTest, AThreadThatOwnsItsHeadsWaitsForNobody) {
   const TestModel model(SmallModel(4));
   auto engine = MakeEngine(model.file(), {.threads = 2});  // two whole KV heads per thread
   for (size_t t = 0; t < 2; ++t) {
-    for (const auto& step : engine->stage().steps(weight_node::ProgramForm::kFewRows, t))
+    for (const auto& step :
+         CpuStage::Of(engine->stage()).steps(weight_node::ProgramForm::kFewRows, t))
       EXPECT_EQ(step.wait_count, 0u);
   }
 }

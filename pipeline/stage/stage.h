@@ -1,135 +1,77 @@
-// Stage: the layers of a weight or colocated socket: the weights, threads and Programs of a
-// StagePlan. Built once, then it executes micro-batches. Colocated: attention steps come between
-// the weight steps, on the same threads. Separated: in their place the threads wait for the heads
-// that attention sockets return. A micro-batch may be cut into two halves to keep both sides busy:
-// the attention sockets compute one half while the weight socket computes the other.
+// Stage: what a chain holds of consecutive layers: it executes micro-batches and has the keys and
+// values of its layers. A CpuStage is one that a socket's threads compute.
 //
 // A stage with the whole model (a Plan that is single()) turns tokens into logits. A stage of a
 // chain has layers only: it reads rows at BatchRows::received and writes them to
 // BatchRows::sending; embedding and lm_head belong to the Ends.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
-#include <vector>
 
-#include "attention_node/attention_node.h"
+#include "base/ids.h"
 #include "model/gguf/gguf.h"
 #include "model/step/batch_rows.h"
-#include "model/step/kept_rows.h"
 #include "pipeline/kv/kv_order.h"
-#include "pipeline/kv_store/kv_part.h"
-#include "pipeline/plan/socket_waits.h"
 #include "pipeline/plan/stage_plan.h"
-#include "pipeline/stage/attention_client.h"
 #include "pipeline/stage/packed_weights.h"
 #include "pipeline/stage/socket_status.h"
 #include "pipeline/stage/stage_options.h"
-#include "threadpool/program_builder.h"
 #include "topology/scattered_bytes.h"
-#include "weight_node/weight_node.h"
 
 namespace larder::pipeline::inline stage {
 
 class Stage {
  public:
-  // Loads and packs the weights. The constructing thread becomes thread 0 of the pool; only it may
-  // call Execute. last: it is the last stage of a chain and sends only rows that want logits.
-  // Throws Error.
-  Stage(const StagePlan&, const model::GgufFile&, const StageOptions&, bool last = false);
+  virtual ~Stage() = default;
 
-  // Runs a micro-batch of 1 to max_batch_tokens() rows. The logits of its logit rows are then at
-  // packed().logits(i), until the next micro-batch. first_half: the number of rows in the first of
-  // two halves, each in the order of attention sockets (separated stages only); 0: not cut.
-  void Execute(model::BatchRows& batch, uint32_t first_half = 0);
-  size_t max_batch_tokens() const { return packed_.max_batch_tokens(); }
+  // Whether its results, and the keys and values that it stores, are to the bit those that the
+  // arithmetic's version defines (kernels/formats/numerics.h), however rows are put into
+  // micro-batches. Then another exact stage can go on where this one ended. If not, no chain takes
+  // it (StageSocket), and what it has stored is its own (Engine::identity).
+  virtual bool exact() const = 0;
+
+  // Runs a micro-batch of 1 to max_batch_tokens() rows, on the thread that made the stage. The
+  // logits of its logit rows are then at packed().logits(i), until the next micro-batch.
+  // first_half: the number of rows in the first of two halves, each in the order of attention
+  // sockets (separated stages only); 0: not cut.
+  virtual void Execute(model::BatchRows& batch, uint32_t first_half) = 0;
+
+  // The threads of this process that compute it and the weights that they hold.
+  virtual PackedWeights& packed() = 0;
+  virtual const PackedWeights& packed() const = 0;
+  const StagePlan& plan() const { return packed().plan(); }
   bool separated() const { return plan().separated(); }
-  size_t max_logit_rows() const { return packed_.max_logit_rows(); }
+  size_t max_batch_tokens() const { return packed().max_batch_tokens(); }
+  size_t max_logit_rows() const { return packed().max_logit_rows(); }
+  // By the thread that executes, inside micro-batches.
+  uint64_t waited_ns() const { return packed().pool().waited_ns(); }
 
-  PackedWeights& packed() { return packed_; }
-  const PackedWeights& packed() const { return packed_; }
-  const StagePlan& plan() const { return packed_.plan(); }
   // The status of an attention socket, by number; its round trip is that of the link to it.
-  const SocketStatus& attention_status(AttentionId socket) const {
-    return sockets_->status(socket);
-  }
-  const std::string& AttentionName(AttentionId socket) const {
-    return plan().attention.at(socket.index()).name;
-  }
-  uint64_t waited_ns() const {
-    return packed_.pool().waited_ns();
-  }  // by thread 0, inside micro-batches
+  virtual const SocketStatus& attention_status(AttentionId socket) const = 0;
   // For a micro-batch that does not end: the attention socket that all others wait for, if it is
   // one. Any thread.
-  std::optional<AttentionId> HungAttention() const {
-    return sockets_ ? sockets_->Hung() : std::optional<AttentionId>();
-  }
+  virtual std::optional<AttentionId> HungAttention() const = 0;
 
   // Has the sockets that hold KV begin these orders, between two micro-batches and after everything
   // that came before. The chunks must exist.
-  void Order(std::span<const KvOrder> orders);
+  virtual void Order(std::span<const KvOrder> orders) = 0;
   // Makes all earlier orders void; none writes to a chunk afterwards.
-  void AbandonOrders();
+  virtual void AbandonOrders() = 0;
   // The report of an attention socket or, if colocated, of this one, after the last micro-batch or
   // Order.
-  KvReport kv_report(AttentionId socket) const;
-
+  virtual KvReport kv_report(AttentionId socket) const = 0;
   // The keys and values of a chunk; empty: its attention socket is another process.
-  topology::ScatteredBytes KvMemory(uint32_t chunk);
-
-  // The steps of a thread for micro-batches of one or two halves, for inspection.
-  std::span<const threadpool::Step> steps(weight_node::ProgramForm form, size_t thread,
-                                          size_t halves = 1) const;
-
- private:
-  friend struct StageTesting;
-  void PlaceAttention(const model::GgufFile&);
-  void LinkAttentionSockets();
-  void BuildPrograms();
-  void RefreshFlags();
-  std::vector<threadpool::Step> BuildSteps(size_t thread, weight_node::ProgramForm, size_t halves);
-  void AddAttention(size_t thread, size_t layer, size_t half, threadpool::ProgramBuilder&);
-  // Only the logit rows' residual leaves this stage: the others are dropped behind the attention of
-  // the last layer that stores something.
-  bool keeps_logit_rows() const { return plan().config.ends || last_; }
-
-  // Which rows of a micro-batch a step gets: all or those of a half; kKept: of these, those whose
-  // logits are wanted.
-  enum Part : uint8_t {
-    kWhole,
-    kFirstHalf,
-    kKept = kFirstHalf + kHalves,
-    kKeptFirstHalf,
-    kParts = kKeptFirstHalf + kHalves
-  };
-  static Part PartOf(size_t half, size_t halves, bool kept) {
-    const size_t part = halves == 1 ? size_t{kWhole} : kFirstHalf + half;
-    return static_cast<Part>(kept ? kKept + part : part);
-  }
-
-  const std::vector<CpuId> cpus_;  // CPUs of the constructing thread, before the pool pins it
-  PackedWeights packed_;
-  model::KeptRows kept_rows_;
-  const bool last_;
-  const SocketWaits waits_of_sockets_;
-  FlagRefresh refresh_;
-  std::unique_ptr<attention_node::AttentionNode> attention_;
-  std::unique_ptr<KvPart> kv_part_;           // colocated
-  std::unique_ptr<AttentionClient> sockets_;  // separated
-  std::unique_ptr<sync::EpochFlag[]> flags_;  // colocated: `head_flags_` point to them
-  // The flags of the layers of one kind.
-  struct HeadFlags {
-    // [half][thread][kv_head]: the flag by which the thread announces its part of the head's q, k,
-    // v rows; null: no other thread needs that part
-    std::vector<std::vector<sync::EpochFlag*>> signals[kHalves];
-    // Colocated, [thread][kv_head]: flags of the other threads.
-    std::vector<std::vector<std::vector<sync::EpochFlag*>>> waits;
-  };
-  std::vector<sync::EpochFlag*> attended_[kHalves];  // separated: what O waits for
-  std::vector<HeadFlags> head_flags_;  // [kind of layer], for the kinds that occur here
-  const HeadFlags& FlagsOf(size_t layer) const { return head_flags_[plan().config.KindOf(layer)]; }
-  ThreadPrograms programs_[2][kHalves];  // [form][halves - 1]
+  virtual topology::ScatteredBytes KvMemory(uint32_t chunk) = 0;
 };
+
+// The stage of a Plan. Loads its weights; only the calling thread may call Execute. last: it is the
+// last stage of a chain and sends only rows that want logits. The file must outlive it. Throws
+// Error.
+std::unique_ptr<Stage> MakeStage(const StagePlan&, const model::GgufFile&, const StageOptions&,
+                                 bool last = false);
 
 }  // namespace larder::pipeline::stage

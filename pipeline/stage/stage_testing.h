@@ -8,21 +8,23 @@
 
 #include "pipeline/stage/attention_client.h"
 #include "pipeline/stage/attention_socket.h"
-#include "pipeline/stage/stage.h"
+#include "pipeline/stage/cpu_stage.h"
 
 namespace larder::pipeline::inline stage {
 
 struct StageTesting {
   // Of a colocated stage.
   static const attention_node::AttentionNode& Attention(const Stage& stage) {
-    return *stage.attention_;
+    return *CpuStage::Of(stage).attention_;
   }
   static const AttentionSocket& Served(const Stage& stage, AttentionId socket) {
-    return *stage.sockets_->served_[socket.index()];
+    return *CpuStage::Of(stage).sockets_->served_[socket.index()];
   }
-  static const Exchange& ExchangeOf(const Stage& stage) { return stage.sockets_->exchange(); }
+  static const Exchange& ExchangeOf(const Stage& stage) {
+    return CpuStage::Of(stage).sockets_->exchange();
+  }
   // Advances the epochs of both pools, after the attention socket has ended its frame.
-  static void SkipEpochs(Stage& stage, uint32_t epochs) {
+  static void SkipEpochs(CpuStage& stage, uint32_t epochs) {
     AttentionClient& sockets = *stage.sockets_;
     while (sockets.status(AttentionId(0)).frames_finished.load(std::memory_order_acquire) <
            sockets.frames_)
@@ -33,7 +35,7 @@ struct StageTesting {
     sockets.served_[0]->pool_->SkipEpochs(epochs);
   }
   // The age in epochs of the oldest of all flags that only frames in halves signal.
-  static uint32_t OldestFlag(Stage& stage) {
+  static uint32_t OldestFlag(CpuStage& stage) {
     uint32_t oldest = 0;
     const auto look = [&](const sync::EpochFlag* flag) {
       if (flag != nullptr)

@@ -1,4 +1,4 @@
-#include "pipeline/stage/stage.h"
+#include "pipeline/stage/cpu_stage.h"
 
 #include <algorithm>
 
@@ -22,8 +22,13 @@ SocketWaits WaitsIn(const StageOptions& options, const StagePlan& plan) {
 
 }  // namespace
 
-Stage::Stage(const StagePlan& stage_plan, const model::GgufFile& file, const StageOptions& options,
-             bool last)
+std::unique_ptr<Stage> MakeStage(const StagePlan& plan, const model::GgufFile& file,
+                                 const StageOptions& options, bool last) {
+  return std::make_unique<CpuStage>(plan, file, options, last);
+}
+
+CpuStage::CpuStage(const StagePlan& stage_plan, const model::GgufFile& file,
+                   const StageOptions& options, bool last)
     : cpus_(topology::GetAffinity(pthread_self())),
       packed_(stage_plan, options),
       kept_rows_(packed_.max_batch_tokens()),
@@ -54,7 +59,7 @@ Stage::Stage(const StagePlan& stage_plan, const model::GgufFile& file, const Sta
   packed_.Warm(options);
 }
 
-void Stage::PlaceAttention(const model::GgufFile& file) {
+void CpuStage::PlaceAttention(const model::GgufFile& file) {
   const auto& activations = packed_.weights().activations();
   attention_ = std::make_unique<attention_node::AttentionNode>(
       plan().config, file,
@@ -100,7 +105,7 @@ void Stage::PlaceAttention(const model::GgufFile& file) {
   }
 }
 
-void Stage::LinkAttentionSockets() {
+void CpuStage::LinkAttentionSockets() {
   const Exchange& exchange = sockets_->exchange();
   const size_t threads = plan().threads.size();
   head_flags_.resize(plan().config.kinds.size());
@@ -124,7 +129,7 @@ void Stage::LinkAttentionSockets() {
   }
 }
 
-void Stage::BuildPrograms() {
+void CpuStage::BuildPrograms() {
   for (const ProgramForm form : {ProgramForm::kFewRows, ProgramForm::kManyRows}) {
     for (size_t halves = 1; halves <= (separated() ? kHalves : 1); ++halves) {
       programs_[static_cast<size_t>(form)][halves - 1] = ThreadPrograms(
@@ -133,7 +138,7 @@ void Stage::BuildPrograms() {
   }
 }
 
-std::vector<Step> Stage::BuildSteps(size_t thread, ProgramForm form, size_t halves) {
+std::vector<Step> CpuStage::BuildSteps(size_t thread, ProgramForm form, size_t halves) {
   const size_t layers = plan().config.layers;
   threadpool::ProgramBuilder steps;
   // Of layers behind this one, and in it behind attention, only logit rows are needed.
@@ -187,8 +192,8 @@ std::vector<Step> Stage::BuildSteps(size_t thread, ProgramForm form, size_t halv
   return steps.Take();
 }
 
-void Stage::AddAttention(size_t thread, size_t layer, size_t half,
-                         threadpool::ProgramBuilder& steps) {
+void CpuStage::AddAttention(size_t thread, size_t layer, size_t half,
+                            threadpool::ProgramBuilder& steps) {
   Step meet;  // every row of O needs all heads
   meet.kind = static_cast<uint16_t>(model::StepKind::kAttention);
   meet.layer = static_cast<uint16_t>(layer);
@@ -208,11 +213,11 @@ void Stage::AddAttention(size_t thread, size_t layer, size_t half,
   steps.Add(meet);
 }
 
-std::span<const Step> Stage::steps(ProgramForm form, size_t thread, size_t halves) const {
+std::span<const Step> CpuStage::steps(ProgramForm form, size_t thread, size_t halves) const {
   return programs_[static_cast<size_t>(form)][halves - 1].steps[thread];
 }
 
-topology::ScatteredBytes Stage::KvMemory(uint32_t chunk) {
+topology::ScatteredBytes CpuStage::KvMemory(uint32_t chunk) {
   if (attention_) return attention_->kv().memory(chunk);
   for (AttentionId i(0); i.index() < plan().attention.size(); ++i) {
     const PlanAttentionSocket& socket = plan().attention[i.index()];

@@ -2,11 +2,11 @@
 #include <array>
 
 #include "base/check.h"
-#include "pipeline/stage/stage.h"
+#include "pipeline/stage/cpu_stage.h"
 
 namespace larder::pipeline::inline stage {
 
-void Stage::Execute(model::BatchRows& batch, uint32_t first_half) {
+void CpuStage::Execute(model::BatchRows& batch, uint32_t first_half) {
   LARDER_CHECK(batch.rows >= 1 && batch.rows <= max_batch_tokens() &&
                batch.logit_rows <= max_logit_rows());
   LARDER_CHECK(first_half < batch.rows && (first_half == 0 || separated()));
@@ -50,17 +50,17 @@ void Stage::Execute(model::BatchRows& batch, uint32_t first_half) {
   packed_.live().End(threadpool::ReadTicks());
 }
 
-void Stage::Order(std::span<const KvOrder> orders) {
+void CpuStage::Order(std::span<const KvOrder> orders) {
   kv_part_ ? kv_part_->Take(orders) : sockets_->Order(orders);
 }
 
-void Stage::AbandonOrders() { kv_part_ ? kv_part_->Abandon() : sockets_->AbandonOrders(); }
+void CpuStage::AbandonOrders() { kv_part_ ? kv_part_->Abandon() : sockets_->AbandonOrders(); }
 
-KvReport Stage::kv_report(AttentionId socket) const {
+KvReport CpuStage::kv_report(AttentionId socket) const {
   return kv_part_ ? kv_part_->report() : sockets_->kv_report(socket);
 }
 
-void Stage::RefreshFlags() {
+void CpuStage::RefreshFlags() {
   for (const HeadFlags& of_kind : head_flags_) {
     for (const auto& of_thread : of_kind.signals[1]) {
       for (sync::EpochFlag* flag : of_thread) {
