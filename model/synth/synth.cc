@@ -92,6 +92,9 @@ void Check(const ModelShape& shape) {
   }
   require(shape.head_size >= 2 && shape.head_size <= 1024 && shape.head_size % 2 == 0, "head_size",
           shape.head_size, "an even number from 2 to 1024");
+  // What does not rotate is the latent.
+  require(!FamilyOf(shape.architecture).latent || shape.head_size > RotaryDim(shape), "head_size",
+          shape.head_size, fmt::format("more than the {} that rotate", RotaryDim(shape)));
   require(shape.vocab >= kMinSynthVocab && shape.vocab <= (1 << 22), "vocab", shape.vocab,
           "259 to 4194304");
   require(shape.context >= 1 && shape.context <= (size_t{1} << 31), "context", shape.context,
@@ -145,7 +148,8 @@ class Synthesis {
                                                   : "attention.layer_norm_epsilon"),
                 static_cast<float>(shape_.norm_epsilon));
     writer_.Add(key("vocab_size"), u32(shape_.vocab));
-    if (shape_.window != 0) writer_.Add(key("attention.sliding_window"), u32(shape_.window));
+    if (const size_t window = WindowOf(shape_); window != 0)
+      writer_.Add(key("attention.sliding_window"), u32(window));
     for (const Family::Sample::Value& sample : family.sample.values)
       writer_.Add(fmt::format("{}.{}", arch, sample.key), sample.value);
     for (const auto& [suffix, value] : CountsOfSample(shape_))

@@ -115,6 +115,9 @@ std::vector<std::pair<std::string_view, uint32_t>> KeysOfExperts(const ModelShap
 std::vector<std::pair<std::string_view, uint32_t>> KeysOfInputs(const ModelShape&);
 // The elements of a head that rotate, and rope.scaling.original_context_length.
 size_t RotaryDim(const ModelShape&);
+// Its files' attention.sliding_window; 0: they have none. In families that always have windows one
+// that hides nothing, if the shape says none.
+size_t WindowOf(const ModelShape&);
 size_t OriginalContext(const ModelShape&);
 // The factors of LongRoPE in synthetic files, and rope.scaling.attn_factor.
 std::vector<float> LongRopeFactors(size_t rotary_dim, bool for_long);

@@ -56,7 +56,8 @@ class SampleKeys final : public FamilyKeys {
   }
   std::optional<bool> Flag(std::string_view) const override { return {}; }
   std::optional<uint64_t> Unsigned(std::string_view suffix) const override {
-    if (suffix == "attention.sliding_window" && shape_.window != 0) return shape_.window;
+    if (const size_t window = WindowOf(shape_); suffix == "attention.sliding_window" && window != 0)
+      return window;
     for (const auto& [key, value] : CountsOfSample(shape_))
       if (key == suffix) return value;
     for (const auto& [key, value] : KeysOfState(shape_))
@@ -179,6 +180,12 @@ std::vector<std::pair<std::string_view, uint32_t>> KeysOfInputs(const ModelShape
   if (shape.full_every != 0)
     keys.emplace_back("attention.sliding_window_pattern", static_cast<uint32_t>(shape.full_every));
   return keys;
+}
+
+size_t WindowOf(const ModelShape& shape) {
+  if (shape.window != 0) return shape.window;
+  const Family& family = FamilyOf(shape.architecture);
+  return family.always_windows && family.window == 0 ? shape.context : 0;
 }
 
 size_t RotaryDim(const ModelShape& shape) {

@@ -209,6 +209,11 @@ TEST(Synth, ErrorsNameTheField) {
             "synth: kv_heads is 3, expected a divisor of heads");
   EXPECT_EQ(error([](ModelShape& s) { s.head_size = 7; }),
             "synth: head_size is 7, expected an even number from 2 to 1024");
+  EXPECT_EQ(error([](ModelShape& s) {
+              s = ShapeByName("deepseek-v2-lite");
+              s.head_size = 16;
+            }),
+            "synth: head_size is 16, expected more than the 64 that rotate");
   EXPECT_THROW(ShapeByName("gpt-5"), Error);
 }
 
