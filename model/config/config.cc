@@ -89,9 +89,11 @@ class ConfigReader {
     const std::string_view name = file_.GetString("general.architecture");
     if (FindFamily(name) == nullptr) {
       const std::string_view missing = MissingIn(name);
-      throw Error("{}: key 'general.architecture' is {}, expected {}{}{}", file_.path(),
-                  Quoted(name), FamilyNames(),
-                  missing.empty() ? "" : ": Larder does not have what it needs: ", missing);
+      const std::string why =
+          missing.empty() ? "which Larder does not know"
+                          : fmt::format("which needs what Larder does not have: {}", missing);
+      throw Error("{}: key 'general.architecture' is {}, {}; it runs {}", file_.path(),
+                  Quoted(name), why, FamilyNames());
     }
     config_.architecture_name = name;
     const std::string& path = file_.path();
@@ -100,11 +102,11 @@ class ConfigReader {
         own_name && !own_name->empty() ? std::string(*own_name) : path.substr(path.rfind('/') + 1);
   }
 
-  static std::string FamilyNames() {  // "llama, qwen2 or qwen3"
+  static std::string FamilyNames() {  // "llama, qwen2 and qwen3"
     const std::span<const Family* const> families = Families();
     std::string names(families[0]->name);
     for (size_t i = 1; i < families.size(); ++i)
-      names += fmt::format("{}{}", i + 1 < families.size() ? ", " : " or ", families[i]->name);
+      names += fmt::format("{}{}", i + 1 < families.size() ? ", " : " and ", families[i]->name);
     return names;
   }
 

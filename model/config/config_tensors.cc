@@ -118,23 +118,23 @@ class TensorChecker {
     return layer.recurrence.any() && !layer.recurrence.beside_attention();
   }
 
-  // Whether the first of the layers of which `is` is true has that tensor.
+  // Whether one of the layers of which `is` is true has that tensor: then all must.
   template <typename Is>
-  bool FirstHas(const Is& is, std::string_view suffix) const {
-    const auto layer = std::ranges::find_if(keys_.layers, is);
-    if (layer == keys_.layers.end()) return false;
-    const size_t block = config_.BlockOf(static_cast<size_t>(layer - keys_.layers.begin()));
-    for (size_t i = 0; i < layer->blocks; ++i)
-      if (file_.FindTensor(LayerTensor(block + i, suffix)) != nullptr) return true;
+  bool AnyHas(const Is& is, std::string_view suffix) const {
+    for (size_t layer = 0; layer < keys_.layers.size(); ++layer) {
+      if (!is(keys_.layers[layer])) continue;
+      for (size_t i = 0; i < keys_.layers[layer].blocks; ++i)
+        if (file_.FindTensor(LayerTensor(config_.BlockOf(layer) + i, suffix)) != nullptr)
+          return true;
+    }
     return false;
   }
   bool HasInLayerWith(StateKind kind, std::string_view suffix) const {
-    return FirstHas([&](const KeysOfModel::Layer& layer) { return layer.recurrence.kind == kind; },
-                    suffix);
+    return AnyHas([&](const KeysOfModel::Layer& layer) { return layer.recurrence.kind == kind; },
+                  suffix);
   }
   bool HasInLayerWithExperts(std::string_view suffix) const {
-    return FirstHas([](const KeysOfModel::Layer& layer) { return layer.experts.count != 0; },
-                    suffix);
+    return AnyHas([](const KeysOfModel::Layer& layer) { return layer.experts.count != 0; }, suffix);
   }
 
   // Whether layers that may be without V are.

@@ -161,8 +161,6 @@ TEST(Config, HarmlessKeysAndTensorsAreAccepted) {
   raw.AddF32("blk.0.attn_rot_embd.weight", {1});
   EXPECT_EQ(Read(raw).layers, 1u);
   EXPECT_EQ(Read(raw).layer(0).window, 0u);
-  raw.SetU32("llama.attention.sliding_window", 0);
-  EXPECT_EQ(Read(raw).layers, 1u);
 }
 
 TEST(Config, WindowsAreOfTheLayersThatTheFileSays) {
@@ -173,9 +171,6 @@ TEST(Config, WindowsAreOfTheLayersThatTheFileSays) {
   EXPECT_EQ(Read(raw).layer(0).rotary.base, 500.0);
   raw.SetU32("llama.attention.sliding_window_pattern", 2);  // each second layer has none
   EXPECT_EQ(Read(raw).layer(0).window, 63u);
-  raw.SetU32("llama.attention.sliding_window_pattern", 1);
-  EXPECT_EQ(Read(raw).layer(0).window, 0u);
-  EXPECT_EQ(Read(raw).layer(0).rotary.base, 10000.0);
   raw.Set("llama.attention.sliding_window_pattern", Type::kArray, RawArray(Type::kBool, 1, "\x01"));
   EXPECT_EQ(Read(raw).layer(0).window, 63u);
 }

@@ -213,7 +213,11 @@ const std::vector<Malformed>& Table() {
       {"architecture is a number", "key 'general.architecture' is a u32",
        [](RawGguf& f) { f.SetU32("general.architecture", 1); }},
       {"unknown architecture",
-       "key 'general.architecture' is 'mamba', expected llama, qwen2, qwen3, ",
+       "key 'general.architecture' is 'new', which Larder does not know; it runs llama, qwen2, ",
+       [](RawGguf& f) { f.SetText("general.architecture", "new"); }},
+      {"known architecture",
+       "key 'general.architecture' is 'mamba', which needs what Larder does not have: models "
+       "without attention (state spaces of Mamba-1); it runs llama, ",
        [](RawGguf& f) { f.SetText("general.architecture", "mamba"); }},
       {"architecture with control characters", "is 'a\\nb\\x1b[31m'",
        [](RawGguf& f) { f.SetText("general.architecture", "a\nb\x1b[31m"); }},
@@ -325,12 +329,19 @@ const std::vector<Malformed>& Table() {
        "key 'llama.attention.sliding_window_pattern' says that layers have windows, but not how "
        "long: 'attention.sliding_window' is missing or 0",
        [](RawGguf& f) { f.SetU32("llama.attention.sliding_window_pattern", 4); }},
-      {"a pattern of windows of 0",
-       "key 'llama.attention.sliding_window_pattern' says that layers have windows",
+      {"windows of 0", "key 'llama.attention.sliding_window' is 0, expected positions, 1 or more",
+       [](RawGguf& f) { f.SetU32("llama.attention.sliding_window", 0); }},
+      {"a pattern of 0", "key 'llama.attention.sliding_window_pattern' is 0, expected every how",
        [](RawGguf& f) {
-         f.SetU32("llama.attention.sliding_window", 0);
-         f.Set("llama.attention.sliding_window_pattern", Type::kArray,
-               RawArray(Type::kBool, 1, "\x01"));
+         f.SetU32("llama.attention.sliding_window", 32);
+         f.SetU32("llama.attention.sliding_window_pattern", 0);
+       }},
+      {"windows of no layer",
+       "key 'llama.attention.sliding_window_pattern' says that no layer has a window, but "
+       "'attention.sliding_window' is 32",
+       [](RawGguf& f) {
+         f.SetU32("llama.attention.sliding_window", 32);
+         f.SetU32("llama.attention.sliding_window_pattern", 1);
        }},
       {"a base of windows below 1", "key 'llama.rope.freq_base_swa' is 0.5, expected 1.000001 to",
        [](RawGguf& f) { f.SetF32("llama.rope.freq_base_swa", 0.5f); }},

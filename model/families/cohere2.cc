@@ -24,6 +24,7 @@ const Family kCohere2 = {.name = "cohere2",
                          .ops = kParallel,
                          .norm = NormKind::kLayer,
                          .full_every = 4,
+                         .always_windows = true,
                          .keys = kCohere2Keys,
                          .read = ReadCohere2,
                          .sample = {.values = kCohere2Sample}};

@@ -44,12 +44,81 @@ struct Missing {
   std::string_view name, what;
 };
 constexpr Missing kMissing[] = {
+    {"afmoe", "gates of attention's output beside experts, norms behind both"},
+    {"apertus", "an FFN of xIELU"},
+    {"arctic", "a dense FFN beside experts, both added"},
+    {"arwkv7", "RWKV's time mixing"},
+    {"baichuan", "scores with a slope by distance (ALiBi) in its large models"},
     {"bert", "attention in both directions"},
+    {"bitnet", "weights of three values, norms before O and down"},
+    {"bloom", "scores with a slope by distance (ALiBi), LayerNorm with biases"},
+    {"chameleon", "images as tokens, LayerNorm of q and k"},
+    {"codeshell", "LayerNorm with biases, an FFN of GELU without a gate"},
+    {"cogvlm", "matrices of their own for images"},
+    {"dbrx", "LayerNorm before experts, q, k and v clamped"},
+    {"deci", "layers without attention or FFN"},
+    {"deepseek32", "sparse attention by an indexer"},
+    {"dream", "text by diffusion, attention in both directions"},
+    {"eurobert", "attention in both directions"},
+    {"falcon",
+     "LayerNorm with biases, attention and FFN side by side, an FFN of GELU without a gate"},
+    {"gemma-embedding", "attention in both directions"},
     {"gemma3n", "AltUp, embeddings of each layer"},
-    {"kimi-linear", "recurrent layers (delta rule), latent attention (MLA)"},
-    {"llama4", "mixtures of experts, attention in chunks"},
+    {"glm-dsa", "sparse attention by an indexer"},
+    {"gpt2", "learned positions, LayerNorm with biases, an FFN of GELU without a gate"},
+    {"gptj",
+     "attention and FFN side by side, LayerNorm with biases, an FFN of GELU without a gate"},
+    {"gptneox", "LayerNorm with biases, an FFN of GELU without a gate"},
+    {"grok", "experts of GELU with norms behind, caps of its own"},
+    {"grovemoe", "experts in pairs with shared halves"},
+    {"hunyuan-moe", "experts with a shared one, q and k normalised behind their rotation"},
+    {"jais", "scores with a slope by distance (ALiBi), learned scales"},
+    {"jamba", "state spaces of Mamba-1 beside attention and experts"},
+    {"jina-bert-v2", "attention in both directions"},
+    {"jina-bert-v3", "attention in both directions"},
+    {"kimi-linear",
+     "recurrent layers (a delta rule with a decay for each element) beside latent attention"},
+    {"llada", "text by diffusion, attention in both directions"},
+    {"llada-moe", "text by diffusion, attention in both directions"},
+    {"llama-embed", "attention in both directions"},
+    {"llama4",
+     "attention in chunks, q and k normalised without weights, queries that grow with the position"},
+    {"mamba", "models without attention (state spaces of Mamba-1)"},
     {"mamba2", "models without attention"},
+    {"mimo2", "windows with heads of two sizes, sinks and experts"},
+    {"minicpm", "scales of its own for embedding, residual and logits"},
+    {"minicpm3", "latent attention without experts, scales of its own"},
+    {"modern-bert", "attention in both directions"},
+    {"mpt", "scores with a slope by distance (ALiBi), LayerNorm, an FFN of GELU without a gate"},
+    {"nemotron", "LayerNorm with biases, an FFN of squares of ReLU without a gate"},
+    {"neo-bert", "attention in both directions"},
+    {"nomic-bert", "attention in both directions"},
+    {"nomic-bert-moe", "attention in both directions"},
+    {"olmo", "LayerNorm without weights, q, k and v clamped"},
+    {"openelm", "heads and FFNs of another size in each layer"},
+    {"orion", "LayerNorm with biases"},
+    {"pangu-embedded", "biases of O beside those of q, k and v"},
     {"phi2", "LayerNorm with biases, GELU without a gate matrix"},
+    {"phimoe",
+     "a router that mixes two experts in its own way (SparseMixer), LayerNorm with biases"},
+    {"plamo", "attention and FFN side by side"},
+    {"plamo2", "state spaces of Mamba-1 beside attention"},
+    {"plm", "latent attention without experts, an FFN of squares of ReLU"},
+    {"qwen2vl", "images, rotation in sections for their rows and columns"},
+    {"qwen3vl", "images, rotation in sections for their rows and columns"},
+    {"qwen3vlmoe", "images, rotation in sections for their rows and columns"},
+    {"refact", "scores with a slope by distance (ALiBi)"},
+    {"rnd1", "text by diffusion, attention in both directions"},
+    {"rwkv6", "RWKV's time mixing"},
+    {"rwkv6qwen2", "RWKV's time mixing"},
+    {"rwkv7", "RWKV's time mixing"},
+    {"smallthinker", "a router before attention, experts of ReLU"},
+    {"stablelm", "LayerNorm with biases, q and k normalised by it"},
+    {"starcoder", "learned positions, LayerNorm with biases, an FFN of GELU without a gate"},
+    {"starcoder2", "LayerNorm with biases, an FFN of GELU without a gate"},
+    {"t5", "an encoder beside the decoder, positions as biases of scores"},
+    {"t5encoder", "attention in both directions"},
+    {"wavtokenizer-dec", "sound"},
 };
 
 constexpr std::string_view kWindow = "attention.sliding_window";
@@ -66,7 +135,12 @@ std::vector<bool> LayersWithWindows(const Family& family, const FamilyKeys& keys
     }
     return *flags;
   }
-  const uint64_t full_every = keys.Unsigned(kPattern).value_or(family.full_every.value_or(0));
+  const std::optional<uint64_t> in_file = keys.Unsigned(kPattern);
+  if (in_file == 0) {
+    throw Error("{} is 0, expected every how many-th layer sees all, or a flag for each layer",
+                keys.Name(kPattern));
+  }
+  const uint64_t full_every = in_file.value_or(family.full_every.value_or(0));
   std::vector<bool> windows(layers, true);
   for (uint64_t i = full_every; full_every != 0 && i <= layers; i += full_every)
     windows[i - 1] = false;
@@ -74,21 +148,34 @@ std::vector<bool> LayersWithWindows(const Family& family, const FamilyKeys& keys
 }
 
 void ReadWindows(const Family& family, const FamilyKeys& keys, size_t context, KeysOfModel& model) {
-  const uint64_t window = keys.Unsigned(kWindow).value_or(family.window);
+  const std::optional<uint64_t> in_file = keys.Unsigned(kWindow);
+  if (in_file == 0 && !family.no_window_is_0) {
+    throw Error(
+        "{} is 0, expected positions, 1 or more; models without windows don't have this key",
+        keys.Name(kWindow));
+  }
+  if (family.always_windows && !in_file && family.window == 0)
+    throw Error("{} is missing: all {} models have windows", keys.Name(kWindow), family.name);
+  const uint64_t window = in_file.value_or(family.window);
   const bool has_pattern = keys.Flags(kPattern) || keys.Unsigned(kPattern);
   const std::vector<bool> windows = LayersWithWindows(family, keys, model.layers.size());
+  const bool any = std::ranges::find(windows, true) != windows.end();
   std::optional<double> base = keys.Float(kBaseOfWindows);
   if (!base) base = family.window_base;
   if (base && !(*base >= 1.0 + 1e-6 && *base <= 1e12))
     throw Error("{} is {}, expected 1.000001 to 1000000000000", keys.Name(kBaseOfWindows), *base);
   if (window == 0) {
-    if (!has_pattern || std::ranges::find(windows, true) == windows.end()) return;
+    if (!has_pattern || !any) return;
     throw Error("{} says that layers have windows, but not how long: '{}' is missing or 0",
                 keys.Name(kPattern), kWindow);
   }
   if (!family.full_every && window < context) {
     throw Error("{} is {}, less than the context {}: Larder does not know the windows of {} models",
                 keys.Name(kWindow), window, context, family.name);
+  }
+  if (has_pattern && !any) {
+    throw Error("{} says that no layer has a window, but '{}' is {}", keys.Name(kPattern), kWindow,
+                window);
   }
   model.window = window;
   for (size_t i = 0; i < model.layers.size(); ++i) {
@@ -124,8 +211,7 @@ ExpertSpec ReadExpertSpec(const FamilyExperts& of_family, const FamilyKeys& keys
                      .used = keys.Count("expert_used_count", 0, std::min(count, kMostUsed)),
                      .gating = of_family.gating,
                      .normalise = of_family.normalise,
-                     .scale = keys.PositiveOrNone("expert_weights_scale", 1.0)};
-  if (experts.scale == 0.0) experts.scale = 1.0;
+                     .scale = keys.Positive("expert_weights_scale", 1.0)};
   if (const auto gating = keys.Unsigned("expert_gating_func"); gating.value_or(0) != 0) {
     if (*gating > 3) {
       throw Error("{} is {}, expected 1 (softmax), 2 (sigmoid) or 3 (softmax of the chosen)",

@@ -115,6 +115,9 @@ struct Family {
   // In files with windows each full_every-th layer sees all positions, and with 0 none does, unless
   // attention.sliding_window_pattern says otherwise. Nothing: such files are refused.
   std::optional<size_t> full_every = {};
+  bool always_windows = false;  // a file without attention.sliding_window is refused, unless
+                                // `window` says what it means
+  bool no_window_is_0 = false;  // attention.sliding_window may be 0: there are none
   // What files without attention.sliding_window and rope.freq_base_swa mean.
   size_t window = 0;
   std::optional<double> window_base = {};

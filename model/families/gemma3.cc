@@ -35,6 +35,7 @@ const Family kGemma3 = {.name = "gemma3",
                         .ops = kPreAndPostNorm,
                         .gate = GateKind::kGeluTanh,
                         .full_every = 6,
+                        .always_windows = true,
                         .window_base = 10000.0,
                         .keys = kGemma3Keys,
                         .read = ReadGemma3};

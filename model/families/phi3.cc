@@ -16,6 +16,7 @@ const Family kPhi3 = {
     .ops = kPreNorm,
     .long_rope = true,
     .full_every = 0,
+    .no_window_is_0 = true,
     .sample = {.original_context = 64, .rotated = 0.75, .fused_qkv = true, .fused_gate_up = true}};
 
 }  // namespace larder::model::families

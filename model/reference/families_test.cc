@@ -55,7 +55,9 @@ ModelShape SmallShape(std::string_view family) {
           .kv_heads = 2,
           .head_size = 16,
           .vocab = 300,
-          .context = 256};
+          .context = 256,
+          // layers of both kinds
+          .full_every = family == "gemma3" || family == "gemma4" ? size_t{2} : size_t{0}};
 }
 
 RawGguf SmallFile(const ModelShape& shape, TensorType type = TensorType::kF32) {
@@ -518,6 +520,21 @@ TEST(Families, BadFilesAreRefusedInOneLine) {
       {"qwen3",
        "'qwen3.attention.sliding_window' is 32, less than the context 256: Larder does not",
        [](RawGguf& f) { f.SetU32("qwen3.attention.sliding_window", 32); }},
+      {"gemma3", "key 'gemma3.attention.sliding_window' is 0, expected positions, 1 or more",
+       [](RawGguf& f) { f.SetU32("gemma3.attention.sliding_window", 0); }},
+      {"cohere2", "key 'cohere2.attention.sliding_window' is missing: all cohere2 models have",
+       [](RawGguf& f) { f.EraseKey("cohere2.attention.sliding_window"); }},
+      {"llama", "key 'llama.attention.sliding_window' is 0, expected positions",
+       [](RawGguf& f) { f.SetU32("llama.attention.sliding_window", 0); }},
+      {"gemma2", "key 'gemma2.attention.sliding_window_pattern' is 0, expected every how many-th",
+       [](RawGguf& f) { f.SetU32("gemma2.attention.sliding_window_pattern", 0); }},
+      {"gpt-oss", "_pattern' says that no layer has a window, but 'attention.sliding_window' is",
+       [](RawGguf& f) {
+         f.Set("gpt-oss.attention.sliding_window_pattern", Type::kArray,
+               RawArray(Type::kBool, 4, std::string(4, 0)));
+       }},
+      {"glm4moe", "key 'glm4moe.expert_weights_scale' is 0, expected",
+       float_of("glm4moe.expert_weights_scale", 0)},
       {"exaone4", "key 'exaone4.attention.sliding_window_pattern' has 3 values, expected one for",
        [](RawGguf& f) {
          f.SetU32("exaone4.attention.sliding_window", 32);
@@ -952,7 +969,7 @@ TEST(Families, BadFilesAreRefusedInOneLine) {
        }},
       {"gemma4",
        "key 'gemma4.attention.shared_kv_layers' is 1: layer 3 has 1 KV heads, expected the 2 of "
-       "layer 2, which it shares",
+       "layer 1, which it shares",
        [](RawGguf& f) {
          f.SetU32("gemma4.attention.shared_kv_layers", 1);
          f.Set("gemma4.attention.head_count_kv", Type::kArray,
@@ -985,9 +1002,7 @@ TEST(Families, BadFilesAreRefusedInOneLine) {
          f.Find("per_layer_model_proj.weight").dims = {64, 95};
        }},
       {"gemma4", "tensor 'blk.1.inp_gate.weight' is not part of a gemma4 model",
-       [](RawGguf& f) {
-         f.AddF32("blk.1.inp_gate.weight", {64, 24});
-       }},
+       [](RawGguf& f) { f.AddF32("blk.1.inp_gate.weight", {64, 24}); }},
       {"gemma4", "key 'gemma4.embedding_length_per_layer_input' is 20000, expected 1 to 16384",
        [](RawGguf& f) { f.SetU32("gemma4.embedding_length_per_layer_input", 20000); }},
       {"gemma4",
@@ -1009,10 +1024,8 @@ TEST(Families, BadFilesAreRefusedInOneLine) {
        [](RawGguf& f) { f.EraseTensor("blk.1.layer_output_scale.weight"); }},
       {"gemma4", "tensor 'blk.1.attn_k.weight' is missing",
        [](RawGguf& f) { f.EraseTensor("blk.1.attn_k.weight"); }},
-      {"gemma4", "tensor 'blk.1.attn_v.weight' is not part of a gemma4 model",
-       [](RawGguf& f) {
-         f.AddF32("blk.1.attn_v.weight", {64, 32});
-       }},
+      {"gemma4", "tensor 'blk.3.attn_v.weight' is not part of a gemma4 model",
+       [](RawGguf& f) { f.AddF32("blk.3.attn_v.weight", {64, 32}); }},
       {"gemma4", "tensor 'rope_freqs.weight' is 4 elements, expected 8 elements",
        [](RawGguf& f) { f.AddF32("rope_freqs.weight", {4}, 3.0f); }},
       {"cohere2", "key 'cohere2.logit_scale' is 0", float_of("cohere2.logit_scale", 0)},
@@ -1044,6 +1057,7 @@ TEST(Families, GemmasScalesAndRotations) {
     ModelShape shape = SmallShape(family);
     shape.layers = layers;
     shape.heads = 2;  // so that their size is not dim / heads
+    shape.full_every = 0;
     shape.window = window;
     const TempFile temp;
     WriteSynth({.shape = shape, .type = TensorType::kF32}, temp.path());
@@ -1107,7 +1121,7 @@ TEST(Families, WhatAKnownFamilyWouldNeedIsSaid) {
     ADD_FAILURE();
   } catch (const Error& error) {
     const std::string what = error.what();
-    EXPECT_NE(what.find("Larder does not have what it needs: mixtures of experts, attention"),
+    EXPECT_NE(what.find("is 'llama4', which needs what Larder does not have: attention in chunks"),
               what.npos)
         << what;
   }
