@@ -277,6 +277,24 @@ TEST_F(Cli, PlanOfSocketsThatNobodyHasYet) {
   ExpectError(Run({"plan", "--shape", "llama-9"}), "llama-3.2-3b");
 }
 
+// Without a name processes would not find each other: a stage computed attention itself, and the
+// attention socket waited for ever.
+TEST_F(Cli, NodesOfAClusterNeedItsName) {
+  const std::string example =
+      Slurp(std::string(LARDER_SOURCE_DIR) + "/deploy/examples/two-core-separated.toml");
+  const std::string name = "name = \"two-core-separated\"\n";
+  ASSERT_NE(example.find(name), example.npos);
+  std::ofstream(Path("nameless.toml"))
+      << std::string(example).erase(example.find(name), name.size());
+  for (const char* socket : {"weights", "attention"}) {
+    const Outcome got = Run({"node", "-m", Tiny(), "--manifest", Path("nameless.toml"), "--server",
+                             "here", "--socket", socket, "--once"});
+    if (got.err.find("this process may use") != std::string::npos)
+      GTEST_SKIP() << "needs two cores: " << got.err;
+    ExpectError(got, "name is missing: sockets that are processes of their own find each other");
+  }
+}
+
 TEST_F(Cli, BenchOfAChain) {
   const std::string manifest = std::string(LARDER_SOURCE_DIR) + "/deploy/examples/two-stage.toml";
   const auto bench = [&](const char* batches) {

@@ -108,7 +108,7 @@ int Run(const NodeOptions& o) {
   if (stage.socket == o.socket && !planned.plan.single())
     return RunStage(file, planned, planned.plan.index_of(stage), o.model, o.once);
   const pipeline::StagePlan& plan = stage.plan;
-  const std::string& cluster = planned.plan.cluster;
+  const std::string& cluster = ClusterName(planned, o.model.manifest);
   const AttentionId index = stage.attention_id(o.socket);
   const pipeline::PlanAttentionSocket& socket = plan.attention[index.index()];
   const pipeline::SocketWaits waits = pipeline::WaitsOf(plan, planned.machine_of(stage));

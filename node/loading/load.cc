@@ -58,7 +58,7 @@ std::unique_ptr<pipeline::Engine> LoadStage(std::shared_ptr<const model::GgufFil
   if (options.join) {
     if (!plan.separated())
       throw Error("{}: --join needs attention sockets; this manifest has none", options.manifest);
-    stage.processes = planned.plan.cluster;
+    stage.processes = ClusterName(planned, options.manifest);
     stage.socket = only.socket;
     stage.link_key = LoadLinkKey(options);
   }
@@ -158,6 +158,16 @@ PlannedModel PlanModel(const model::GgufFile& file, std::optional<ManifestAndSer
       spdlog::warn("{}", note);
   }
   return planned;
+}
+
+const std::string& ClusterName(const PlannedModel& planned, const std::string& manifest) {
+  if (planned.plan.cluster.empty()) {
+    throw Error(
+        "{}: name is missing: sockets that are processes of their own find each other by it; add a "
+        "line such as name = \"story\" at the top, for all of them",
+        manifest);
+  }
+  return planned.plan.cluster;
 }
 
 void WarnOfTokenizer(const model::GgufFile& file) {

@@ -41,6 +41,10 @@ PlannedModel PlanModel(const model::GgufFile& file, std::optional<ManifestAndSer
                        const topology::Topology& machine, const pipeline::PlanOptions& plan_options,
                        const ModelOptions& options);
 
+// The cluster's name, by which a stage and attention sockets that are processes find each other.
+// Throws Error if the manifest, of that path, gives it none.
+const std::string& ClusterName(const PlannedModel&, const std::string& manifest);
+
 // Warns in one line if Larder does not have the file's tokenizer. For commands that work with ids
 // only; commands that read text refuse the file.
 void WarnOfTokenizer(const model::GgufFile& file);

@@ -31,7 +31,7 @@ int RunStage(std::shared_ptr<const model::GgufFile> file, const PlannedModel& pl
   ModelOptions measured = options;
   measured.measure_residency = true;
   stage.baseline = BaselineOf(machine, measured);
-  if (plan.separated()) stage.processes = planned.plan.cluster;
+  if (plan.separated()) stage.processes = ClusterName(planned, options.manifest);
   stage.socket = socket;
   stage.link_key = chain.link_key;
   if (!plan.separated()) stage.kv_files = KvFilesOf(options, planned.where);
