@@ -82,7 +82,7 @@ constexpr Missing kMissing[] = {
     {"llada-moe", "text by diffusion, attention in both directions"},
     {"llama-embed", "attention in both directions"},
     {"llama4",
-     "attention in chunks, q and k normalised without weights, queries that grow with the position"},
+     "attention in chunks, q and k normalised without weights, queries that grow by position"},
     {"mamba", "models without attention (state spaces of Mamba-1)"},
     {"mamba2", "models without attention"},
     {"mimo2", "windows with heads of two sizes, sinks and experts"},
