@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "base/memory.h"
 #include "pipeline/plan/layer_split.h"
 #include "pipeline/plan/plan.h"
 #include "weight_node/shard_plan.h"
@@ -14,23 +16,34 @@ namespace larder::pipeline::inline plan {
 namespace {
 
 // The layers of each socket: as few sockets as hold them all. Layers may differ in their types, and
-// so in their bytes; a socket has at least one, whether or not it fits.
+// so in their bytes; a socket has at least one, whether or not it fits. Last layers that belong
+// together and do not fit have a socket of their own: more sockets would not make them smaller.
 std::vector<size_t> Share(const model::ModelConfig& config, uint64_t budget) {
-  SocketCount count = CountSockets(config.layers, LayerBytes(config), budget);
-  const size_t together = config.layers_together(), most = config.layers - together + 1;
-  count.sockets = std::min(count.sockets, most);
+  size_t layers = config.layers, together = config.layers_together();
+  std::vector<size_t> alone;
+  if (weight_node::LayerBytes(config, layers - together, together) > budget) {
+    alone.push_back(together);
+    layers -= std::exchange(together, 1);
+  }
   std::vector<size_t> share;
-  const auto fits = [&] {
-    size_t first = 0;
-    return std::ranges::all_of(share, [&](size_t layers) {
-      const uint64_t bytes = weight_node::LayerBytes(config, first, layers);
-      first += layers;
-      return bytes <= budget || layers == 1;
-    });
-  };
-  do {
-    share = SplitEvenly(config.layers, count.sockets, together);
-  } while (!fits() && count.sockets++ < most);
+  if (layers > 0) {
+    const uint64_t mean_bytes = CeilDiv(weight_node::LayerBytes(config, 0, layers), layers);
+    SocketCount count = CountSockets(layers, mean_bytes, budget);
+    const size_t most = layers - together + 1;
+    count.sockets = std::min(count.sockets, most);
+    const auto fits = [&] {
+      size_t first = 0;
+      return std::ranges::all_of(share, [&](size_t of_socket) {
+        const uint64_t bytes = weight_node::LayerBytes(config, first, of_socket);
+        first += of_socket;
+        return bytes <= budget || of_socket == 1;
+      });
+    };
+    do {
+      share = SplitEvenly(layers, count.sockets, together);
+    } while (!fits() && count.sockets++ < most);
+  }
+  share.insert(share.end(), alone.begin(), alone.end());
   return share;
 }
 

@@ -440,20 +440,32 @@ class Planner {
         Mb(plan_.lm_head_bytes)));
   }
 
-  // The first stage that a single layer is too large for.
+  // The first stage whose layers cannot be divided, and are too large for it.
   void NoteLargeLayer() {
-    const auto large = std::ranges::find_if(plan_.stages, [](const PlacedStage& stage) {
-      return stage.layers == 1 && !stage.holds_lm_head && stage.l3_bytes != 0 && !stage.resident;
+    const size_t together = plan_.config.layers_together();
+    const auto whole = [&](const PlacedStage& stage) {
+      return stage.layers == 1 ||
+             (stage.layers == together && stage.first_layer + together == plan_.config.layers);
+    };
+    const auto large = std::ranges::find_if(plan_.stages, [&](const PlacedStage& stage) {
+      return whole(stage) && !stage.holds_lm_head && stage.l3_bytes != 0 &&
+             stage.weight_bytes > stage.l3_budget_bytes;
     });
     if (large == plan_.stages.end()) return;
+    const bool one = large->layers == 1;
     plan_.notes.push_back(fmt::format(
-        "one layer has {:.1f} MB of packed weights, {:.1f} MB more than the budget of a socket "
-        "({:.1f} MB, {:.0f} % of its L3); {}",
+        "{} {:.1f} MB of packed weights, {:.1f} MB more than the budget of a socket ({:.1f} MB, "
+        "{:.0f} % of its L3); {}",
+        one ? std::string("one layer has")
+            : fmt::format("layers {}-{} share keys and values, so that they cannot be divided, and "
+                          "have",
+                          large->first_layer, large->first_layer + large->layers - 1),
         Mb(large->weight_bytes), Mb(large->weight_bytes - large->l3_budget_bytes),
         Mb(large->l3_budget_bytes), 100 * large->plan.options.l3_fraction,
         large->weight_bytes <= large->l3_bytes
-            ? "it fits the L3 with less room for the rest"
-            : "it streams from memory: a layer is never split over sockets"));
+            ? fmt::format("{} the L3 with less room for the rest", one ? "it fits" : "they fit")
+        : one ? "it streams from memory: a layer is never split over sockets"
+              : "they stream from memory"));
   }
 
   const Manifest& manifest_;

@@ -236,6 +236,29 @@ TEST(ClusterShape, SaysWhenALayerIsMoreThanASocketsBudget) {
   EXPECT_GT(small.prediction.Point(1).tpot_ms, 2 * large.prediction.Point(1).tpot_ms);
 }
 
+// Layers that share keys and values stay together, whatever they need: the others are divided as if
+// there were no more.
+TEST(ClusterShape, LayersThatCannotBeDividedTakeOneSocket) {
+  const Plan plan = PlanUniformCluster(Shape("gemma-4-e2b"), {96, uint64_t{1152} << 20}, {}, {});
+  const auto layers_of = [](const Plan& of) {
+    Sizes layers;
+    for (const PlacedStage& stage : of.stages) layers.push_back(stage.layers);
+    return layers;
+  };
+  EXPECT_EQ(layers_of(plan), (Sizes{13, 22}));
+  EXPECT_TRUE(plan.stages[0].resident);
+  EXPECT_FALSE(plan.stages[1].resident);
+  EXPECT_NE(plan.Table().find("layers 13-34 share keys and values, so that they cannot be divided"),
+            std::string::npos)
+      << plan.Table();
+  const Plan four = PlanUniformCluster(Shape("gemma-4-e4b"), {96, uint64_t{1152} << 20}, {}, {});
+  EXPECT_EQ(layers_of(four), (Sizes{8, 7, 7, 20}));
+  const Plan fits = PlanUniformCluster(Shape("gemma-4-e2b"), {96, uint64_t{2304} << 20}, {}, {});
+  EXPECT_EQ(layers_of(fits), (Sizes{13, 22}));
+  EXPECT_TRUE(fits.resident());
+  EXPECT_EQ(fits.Table().find("cannot be divided"), std::string::npos);
+}
+
 // A 2-layer model whose numbers can be computed by head.
 TEST(ClusterPrediction, IsTheFormulaThatItPrints) {
   Prediction p;
