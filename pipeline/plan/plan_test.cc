@@ -7,6 +7,7 @@
 #include "pipeline/plan/layer_split.h"
 #include "pipeline/plan/plan_testing.h"
 #include "topology/machines_testing.h"
+#include "weight_node/shard_plan.h"
 
 namespace larder::pipeline::inline plan {
 namespace {
@@ -257,6 +258,30 @@ TEST(ClusterShape, LayersThatCannotBeDividedTakeOneSocket) {
   EXPECT_EQ(layers_of(fits), (Sizes{13, 22}));
   EXPECT_TRUE(fits.resident());
   EXPECT_EQ(fits.Table().find("cannot be divided"), std::string::npos);
+}
+
+// What steps read in all is what they read of each stage, and the head; of experts, fewer than all.
+TEST(ClusterShape, SaysWhatATokenReadsInAll) {
+  const model::ModelConfig config = Shape("qwen3-30b-a3b");
+  const Plan plan = PlanUniformCluster(config, {96, uint64_t{1152} << 20}, {}, {});
+  ASSERT_GT(plan.stages.size(), 1u);
+  const auto read = [&](size_t rows) {
+    return static_cast<double>(plan.lm_head_bytes) +
+           weight_node::LayerReadBytes(config, 0, config.layers, rows);
+  };
+  EXPECT_NEAR(plan.Json()["read_bytes_per_token"], read(1), 1);
+  EXPECT_LT(read(1), 0.2 * static_cast<double>(plan.weight_bytes()));
+  EXPECT_NE(plan.Table().find(fmt::format("\nread       every step reads {:.2f}, one of 1 row "
+                                          "{:.2f}, one of 8 rows {:.2f}, one of 32 rows {:.2f} MB",
+                                          read(0) * 1e-6, read(1) * 1e-6, read(8) * 1e-6,
+                                          read(32) * 1e-6)),
+            std::string::npos)
+      << plan.Table();
+  const Plan dense = PlanUniformCluster(Shape("llama-2-7b"), {96, 1152 * kMb}, {}, {});
+  EXPECT_NE(dense.Table().find(fmt::format("\nread       {:.2f} MB per token\n",
+                                           static_cast<double>(dense.weight_bytes()) * 1e-6)),
+            std::string::npos)
+      << dense.Table();
 }
 
 // A 2-layer model whose numbers can be computed by head.

@@ -8,6 +8,7 @@
 #include "attention_node/kv_region.h"
 #include "pipeline/manifest/text.h"
 #include "pipeline/plan/plan.h"
+#include "pipeline/plan/read_text.h"
 #include "weight_node/shard_plan.h"
 
 namespace larder::pipeline::inline plan {
@@ -57,6 +58,13 @@ std::vector<KvCapacity> KvCapacities(const Plan& plan) {
     capacities.push_back(capacity);
   }
   return capacities;
+}
+
+// What a step of so many rows reads of all stages' weights and the head's.
+double ReadBytes(const Plan& plan, size_t rows) {
+  double bytes = plan.single() ? 0 : static_cast<double>(plan.lm_head_bytes);
+  for (const PlacedStage& stage : plan.stages) bytes += stage.plan.ReadBytes(rows);
+  return bytes;
 }
 
 std::string StageTable(const Plan& plan) {
@@ -113,6 +121,9 @@ std::string Plan::Table() const {
       "weights    {:.2f} GB in the caches, head {:.2f} GB of it ({:.2f} GB at one byte per "
       "parameter)\n",
       Gb(weight_bytes()), Gb(lm_head_bytes), Gb(c.parameters()));
+  const std::string read = ReadText(c, [this](size_t rows) { return ReadBytes(*this, rows); });
+  out += read.empty() ? fmt::format("read       {:.2f} MB per token\n", ReadBytes(*this, 1) * 1e-6)
+                      : fmt::format("read       {}\n", read);
   out += single() ? fmt::format("sockets    1 that holds weights and serves itself\n")
                   : fmt::format(
                         "sockets    {}+1: {} with {} layer{} each, and 1 that serves (embedding, "
@@ -229,6 +240,7 @@ nlohmann::json Plan::Json() const {
                          {"max_batch_tokens", capacity.max_batch_tokens},
                          {"max_in_flight", capacity.max_in_flight},
                          {"weight_bytes", weight_bytes()},
+                         {"read_bytes_per_token", ReadBytes(*this, 1)},
                          {"kv_bytes_per_slot", kv_slot_bytes()},
                          {"resident", resident()},
                          {"layers_by_time", layers_by_time},

@@ -11,6 +11,7 @@
 #include "base/fnv.h"
 #include "kernels/formats/act_block.h"
 #include "pipeline/plan/identity.h"
+#include "pipeline/plan/read_text.h"
 #include "weight_node/activations.h"
 
 namespace larder::pipeline::inline plan {
@@ -390,20 +391,6 @@ size_t TabledKind(const model::ModelConfig& config) {
   return config.layers == 0 ? 0 : config.KindOf(0);
 }
 
-// What a step reads, for people.
-std::string ReadText(const StagePlan& plan) {
-  const bool experts = std::ranges::any_of(
-      plan.config.kinds, [](const model::LayerSpec& kind) { return kind.experts.count != 0; });
-  if (!experts) return "read per token";
-  std::string text =
-      fmt::format("in all, of which every step reads {:.2f}", plan.ReadBytes(0) * 1e-6);
-  for (const size_t rows : {1, 8, 32}) {
-    text += fmt::format(", one of {} row{} {:.2f}", rows, rows == 1 ? "" : "s",
-                        plan.ReadBytes(rows) * 1e-6);
-  }
-  return text + " MB";
-}
-
 const char* ResidencyText(const StagePlan& plan) {
   if (plan.resident()) return "all weights fit their L3 budget";
   double budget = 0;
@@ -426,8 +413,10 @@ std::string StagePlan::Table() const {
   std::string out =
       fmt::format("model      {} ({}): {}, vocab {}, {:.1f} M parameters\n", c.name,
                   c.architecture_name, model::LayersText(c), c.vocab, c.parameters() * 1e-6);
+  const std::string read = ReadText(c, [this](size_t rows) { return ReadBytes(rows); });
   out += fmt::format(
-      "weights    {:.2f} MB {}{}\n", static_cast<double>(weight_bytes) * 1e-6, ReadText(*this),
+      "weights    {:.2f} MB {}{}\n", static_cast<double>(weight_bytes) * 1e-6,
+      read.empty() ? std::string("read per token") : "in all, of which " + read,
       embedding_bytes ? fmt::format(", {:.2f} MB of embeddings looked up", embedding_bytes * 1e-6)
                       : std::string(" (embeddings tied)"));
   out += fmt::format("KV cache   {} slot{} x {} tokens{} = {:.2f} MB, INT8 ({} bytes a token)\n",
