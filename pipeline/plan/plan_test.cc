@@ -284,6 +284,20 @@ TEST(ClusterShape, SaysWhatATokenReadsInAll) {
       << dense.Table();
 }
 
+// A layer of 1.5 GB needs two L3 groups of one socket; two sockets would not help.
+TEST(ClusterShape, ANoteAboutGroupsDoesNotSpeakOfTheModel) {
+  const uint64_t l3_bytes = uint64_t{1152} << 20;
+  const Plan plan = PlanUniformCluster(Shape("mixtral-8x7b"), {96, l3_bytes}, {}, {});
+  EXPECT_EQ(plan.stages.size(), 32u);
+  EXPECT_NE(plan.Table().find("; a socket of 2 such groups would hold its layers"),
+            std::string::npos)
+      << plan.Table();
+  EXPECT_EQ(plan.Table().find("groups would hold the model"), std::string::npos);
+  const Plan whole = MakePlan(Shape("llama-3.2-1b"), TestMachine("two-packages"), {});
+  EXPECT_NE(whole.stages[0].plan.Table().find("such groups would hold the model"),
+            std::string::npos);
+}
+
 // A 2-layer model whose numbers can be computed by head.
 TEST(ClusterPrediction, IsTheFormulaThatItPrints) {
   Prediction p;

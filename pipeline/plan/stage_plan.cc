@@ -31,7 +31,8 @@ void CheckMemory(const StagePlan& plan, const topology::Topology& topology) {
   if (left == 0) {
     throw Error(
         "plan: the weights need {:.2f} GB, but the machine has {:.2f} GB of memory; split the "
-        "model over several servers (larder plan --manifest, docs/cluster.md)",
+        "model over several servers (larder plan --manifest, docs/cluster.md); to plan for other "
+        "machines, larder plan --socket-l3 BYTES --socket-cores N, or --topology FILE",
         weights * 1e-9, memory * 1e-9);
   }
   // What windows see, and states, do not grow with the context.
@@ -104,14 +105,17 @@ void NoteResidency(StagePlan& plan) {
                     unknown, plan.l3_groups.size()));
   }
   if (small > 0) {
+    // A stage's layers may need several groups, but not several sockets: these divide layers only.
+    const auto [before, after] =
+        plan.config.ends ? std::pair("", " such groups would hold the model")
+                         : std::pair("a socket of ", " such groups would hold its layers");
     plan.notes.push_back(fmt::format(
         "{} of {} L3 groups: their weights (up to {:.1f} MB) exceed their budget (group {}: {:.1f} "
-        "MB, {:.0f} % of {:.1f} MB): they will stream from memory; {} such groups would hold the "
-        "model",
+        "MB, {:.0f} % of {:.1f} MB): they will stream from memory; {}{}{}",
         small, plan.l3_groups.size(), static_cast<double>(worst->weight_bytes) * 1e-6,
         worst->id.value, static_cast<double>(worst->budget_bytes) * 1e-6,
-        100 * plan.options.l3_fraction, static_cast<double>(worst->l3_bytes) * 1e-6,
-        CeilDiv(plan.weight_bytes, std::max<uint64_t>(1, worst->budget_bytes))));
+        100 * plan.options.l3_fraction, static_cast<double>(worst->l3_bytes) * 1e-6, before,
+        CeilDiv(plan.weight_bytes, std::max<uint64_t>(1, worst->budget_bytes)), after));
   }
 }
 

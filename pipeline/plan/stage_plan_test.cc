@@ -229,6 +229,16 @@ void ExpectGroups(const Topology& machine, const Machine& m) {
   EXPECT_EQ(plan.Json()["threads"].size(), m.threads);
 }
 
+TEST(StagePlanMemory, SaysHowToAskForOtherMachines) {
+  const Topology machine =
+      Topology::FromSynthetic("package:1 numa:1(memory=4GiB) l3:1(size=32MiB) core:2 pu:1");
+  const auto config = model::ConfigOfShape(model::ShapeByName("llama-2-7b"), "7B");
+  const std::string message = ErrorOf([&] { MakeStagePlan(config, machine, {}); });
+  EXPECT_NE(message.find("but the machine has 4.29 GB of memory"), std::string::npos) << message;
+  for (const char* option : {"--socket-l3", "--topology"})
+    EXPECT_NE(message.find(option), std::string::npos) << message;
+}
+
 // Each node has its threads' weights and KV, and together they have all.
 TEST(StagePlanNodes, HaveWhatTheirThreadsKeep) {
   const Topology machine =
