@@ -4,6 +4,7 @@
 
 #include "kernels/formats/isa.h"
 #include "model/gguf/gguf.h"
+#include "model/reference/tiny_model_testing.h"
 #include "model/synth/synth.h"
 #include "node/commands/cli_testing.h"
 #include "topology/this_machine_testing.h"
@@ -168,6 +169,43 @@ TEST_F(Cli, InspectShowsEachKindOfLayer) {
   EXPECT_EQ(kinds[0]["experts"], 8);
   EXPECT_EQ(kinds[0]["experts_used"], 4);
   EXPECT_NE(kinds[0]["details"].get<std::string>().find("attention sinks"), std::string::npos);
+}
+
+// The layer's own line says how experts are chosen, which decides what is computed.
+TEST_F(Cli, InspectShowsRouters) {
+  const model::TinyModel file({.architecture = "bailingmoe2",
+                               .dim = 12,
+                               .ffn = 20,
+                               .heads = 4,
+                               .kv_heads = 2,
+                               .head_size = 8,
+                               .rotary_dim = 4,
+                               .rope_base = 1e4f,
+                               .tied = false,
+                               .keys = {{"expert_weights_scale", 2.5f}},
+                               .experts = {.count = 8,
+                                           .used = 3,
+                                           .ffn = 10,
+                                           .shared_ffn = 10,
+                                           .dense = 1,
+                                           .groups = 4,
+                                           .groups_used = 2}});
+  const Outcome text = Run({"inspect", "-m", file.path()});
+  EXPECT_NE(text.out.find(", sigmoid router: biases for the choice, 2 of 4 groups, weights "
+                          "normalised times 2.5"),
+            std::string::npos)
+      << text.out;
+  const Outcome json = Run({"inspect", "-m", file.path(), "--json"});
+  ASSERT_EQ(json.code, 0) << json.err;
+  const auto kinds = nlohmann::json::parse(json.out)["config"]["kinds"];
+  ASSERT_EQ(kinds.size(), 2u) << kinds;
+  EXPECT_TRUE(kinds[0]["router"].is_null()) << "the first layer has no experts";
+  EXPECT_EQ(kinds[1]["router"], nlohmann::json({{"gating", "sigmoid"},
+                                                {"bias", true},
+                                                {"normalised", true},
+                                                {"scale", 2.5},
+                                                {"groups", 4},
+                                                {"groups_used", 2}}));
 }
 
 // What becomes of each type, and of gate and up, which share panels.

@@ -100,6 +100,31 @@ std::string RotationText(const model::RotarySpec& rotary) {
   return text;
 }
 
+// How experts are chosen: ", sigmoid router: biases for the choice, weights normalised".
+std::string RouterText(const model::LayerSpec& layer) {
+  const model::ExpertSpec& experts = layer.experts;
+  if (experts.count == 0) return "";
+  return fmt::format(", {} router: {}{}weights {}{}",
+                     experts.gating == model::ExpertGating::kSigmoid ? "sigmoid" : "softmax",
+                     layer.Has(model::TensorRole::kRouterBias) ? "biases for the choice, " : "",
+                     experts.groups == 1
+                         ? std::string()
+                         : fmt::format("{} of {} groups, ", experts.groups_used, experts.groups),
+                     experts.normalise ? "normalised" : "as they are",
+                     experts.scale == 1.0 ? "" : fmt::format(" times {:g}", experts.scale));
+}
+
+json RouterJson(const model::LayerSpec& layer) {
+  const model::ExpertSpec& experts = layer.experts;
+  if (experts.count == 0) return nullptr;
+  return {{"gating", experts.gating == model::ExpertGating::kSigmoid ? "sigmoid" : "softmax"},
+          {"bias", layer.Has(model::TensorRole::kRouterBias)},
+          {"normalised", experts.normalise},
+          {"scale", experts.scale},
+          {"groups", experts.groups},
+          {"groups_used", experts.groups_used}};
+}
+
 // What a layer has besides what all have: ", biases on q, k, v".
 std::string MechanismsText(const model::LayerSpec& layer) {
   using model::QkNorm;
@@ -124,6 +149,7 @@ std::string MechanismsText(const model::LayerSpec& layer) {
                             ? std::string()
                             : fmt::format(", queries of {}", layer.latent.query_rank));
   }
+  text += RouterText(layer);
   if (layer.experts.beside_ffn) text += ", experts beside the FFN";
   if (layer.kv_of) text += fmt::format(", keys and values of layer {}", *layer.kv_of);
   if (layer.input_size != 0) text += fmt::format(", a layer input of {}", layer.input_size);
@@ -189,6 +215,7 @@ void PrintJson(const model::GgufFile& file) {
            {"experts", kind.experts.count},
            {"experts_used", kind.experts.used},
            {"shared_ffn", kind.experts.shared_ffn},
+           {"router", RouterJson(kind)},
            {"details", RotationText(kind.rotary) + MechanismsText(kind)}});
     if (c.part.kind != model::ModelPart::Kind::kWhole) {
       out["part"] = {{"description", model::Describe(c.part)},
