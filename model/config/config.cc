@@ -376,10 +376,9 @@ std::string LayersText(const ModelConfig& config) {
       continue;
     }
     if (recurrence.beside_attention()) {
-      text +=
-          fmt::format(" ffn {}, {} heads / {} KV heads of {}, beside {} / {} of {} x {} of Mamba-2",
-                      sizes.ffn, sizes.heads, sizes.kv_heads, sizes.head_size, recurrence.heads,
-                      recurrence.key_heads, recurrence.key_size, recurrence.head_size);
+      text += fmt::format(" {} heads / {} KV heads of {}, beside {} / {} of {} x {} of Mamba-2",
+                          sizes.heads, sizes.kv_heads, sizes.head_size, recurrence.heads,
+                          recurrence.key_heads, recurrence.key_size, recurrence.head_size);
       continue;
     }
     text += !recurrence.any()

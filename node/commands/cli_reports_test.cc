@@ -208,6 +208,13 @@ TEST_F(Cli, InspectShowsRouters) {
                                                 {"groups_used", 2}}));
 }
 
+TEST_F(Cli, InspectSaysTheFfnBesideAStateOnce) {
+  model::WriteSynth({.shape = {.architecture = "falcon-h1"}}, Path("beside.gguf"));
+  const Outcome got = Run({"inspect", "-m", Path("beside.gguf")});
+  EXPECT_NE(got.out.find(", ffn 704, 8 heads / 4 KV heads of 32, beside "), std::string::npos)
+      << got.out;
+}
+
 // What becomes of each type, and of gate and up, which share panels.
 TEST_F(Cli, InspectSaysWhatIsRounded) {
   const auto ends_with_note = [&](const weight_node::MixedModel& model) {
