@@ -215,6 +215,13 @@ TEST_F(Cli, InspectSaysTheFfnBesideAStateOnce) {
       << got.out;
 }
 
+TEST_F(Cli, StatusOfNothingSaysWhereAServerAnswers) {
+  const Outcome got = Run({"status"});
+  EXPECT_TRUE(got.out.starts_with("CLUSTER") ||  // sockets of somebody else run
+              got.out.find("http://HOST:PORT/v1/larder/status") != std::string::npos)
+      << got.out;
+}
+
 // What becomes of each type, and of gate and up, which share panels.
 TEST_F(Cli, InspectSaysWhatIsRounded) {
   const auto ends_with_note = [&](const weight_node::MixedModel& model) {
