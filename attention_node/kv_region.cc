@@ -29,6 +29,7 @@ std::vector<model::KvClass> KvShape::ClassesOf(const model::ModelConfig& config,
   }
   const size_t rows = capacity.max_batch_tokens != 0 ? capacity.max_batch_tokens : kUsualRows;
   std::vector<model::KvClass> classes;
+  classes.reserve(windows.size() + 1);
   for (const size_t window : windows)
     classes.push_back({window, window == 0 ? 0 : ChunksOfWindow(window, rows)});
   if (classes.empty()) classes.emplace_back();

@@ -13,7 +13,6 @@ namespace larder::model::inline config {
 namespace {
 
 using testing::GoodModel;
-using testing::Raw;
 using testing::RawArray;
 using testing::RawGguf;
 using testing::TempFile;

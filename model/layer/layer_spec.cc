@@ -687,7 +687,8 @@ size_t LayerSpec::norms() const {
 }
 
 double Temperature::At(size_t position) const {
-  return 1.0 + beta * std::log(1.0 + static_cast<double>(position / length));
+  const size_t lengths = position / length;  // whole ones
+  return 1.0 + beta * std::log(1.0 + static_cast<double>(lengths));
 }
 
 std::string_view SuffixOf(TensorRole role) { return kTensors[static_cast<size_t>(role)].suffix; }
