@@ -41,6 +41,7 @@ TEST_F(EngineSeparatedTest, SequencesLiveOnTheirSockets) {
   const std::vector<int32_t> order = {4, 0, 2, 5, 1, 3};
   for (size_t i = 0; i < 40; ++i) {
     std::vector<TokenRow> rows;
+    rows.reserve(order.size());
     for (const int32_t slot : order)
       rows.push_back({tokens_[i], SlotId(slot), static_cast<uint32_t>(i), slot % 2 == 0});
     engine->Run(rows);

@@ -359,8 +359,7 @@ TEST(StagePlan, TheHashTellsModelsOfOneShapeApart) {
   const Topology machine =
       topology::ByDescription("intel-cascadelake-2xXeon6230-optane-memorysidecache");
   const auto hash = [&](auto&& change) {
-    model::ModelConfig config = Llama3b();
-    StagePlan plan = MakeStagePlan(config, machine, {});
+    StagePlan plan = MakeStagePlan(Llama3b(), machine, {});
     change(plan);
     return plan.ExchangeHash();
   };
@@ -382,7 +381,7 @@ TEST(StagePlan, TheHashTellsModelsOfOneShapeApart) {
 
 // What is stored of a computation is found again by the same one only.
 TEST(Identity, IsOfTheWeightsTheDescriptionAndTheArithmetic) {
-  const model::ModelConfig config = Llama3b();
+  const model::ModelConfig& config = Llama3b();
   const uint64_t same = IdentityOf(1, config);
   EXPECT_EQ(IdentityOf(1, Llama3b()), same);
   EXPECT_NE(IdentityOf(2, config), same);

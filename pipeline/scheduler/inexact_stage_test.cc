@@ -87,7 +87,7 @@ TEST(InexactStageTest, NoChainTakesIt) {
   chain.stages[0].endpoint = {.transport = rdma::Transport::kSharedMemory,
                               .name = fmt::format("larder-inexact-{}", getpid())};
   SocketStatus status;
-  StageSocket(chain, 0, make(), TestOptions(), status);
+  { const StageSocket taken(chain, 0, make(), TestOptions(), status); }
   EXPECT_EQ(ErrorOf([&] {
               StageSocket(chain, 0, std::make_unique<InexactStage>(make()), TestOptions(), status);
             }),
