@@ -25,6 +25,7 @@
 #include "pipeline/kv_store/kv_files.h"
 #include "pipeline/kv_store/kv_mover.h"
 #include "topology/host.h"
+#include "topology/scattered_bytes.h"
 
 namespace larder::bench {
 namespace {
@@ -88,7 +89,9 @@ class Moving {
     job.tokens.resize(sizes_.chunks * kPositions);
     std::iota(job.tokens.begin(), job.tokens.end(), sequence);
     for (size_t i = 0; i < sizes_.chunks; ++i)
-      job.pieces.push_back({.index = i, .chunk = static_cast<uint32_t>(i), .memory = memory_[i]});
+      job.pieces.push_back({.index = i,
+                            .chunk = static_cast<uint32_t>(i),
+                            .memory = topology::ScatteredBytes(memory_[i])});
     mover_.Start(std::move(job));
   }
   bool running() {
