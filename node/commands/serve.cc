@@ -343,15 +343,19 @@ void PrintAddresses(const serving::Server& server, const ServeOptions& o) {
   std::fflush(stdout);
 }
 
-// Reports to `larder status` and systemd. Null for a server that is neither a manifest's socket nor
-// a systemd unit.
+// The name of a server that is not a manifest's socket: systemd keeps one of a unit's, by hand
+// there may be several.
+std::string OwnSocketName() {
+  return std::getenv("NOTIFY_SOCKET") != nullptr ? "serving" : fmt::format("serve-{}", getpid());
+}
+
+// Reports to `larder status` and systemd.
 std::unique_ptr<ServiceMonitor> MakeMonitor(const ServeOptions& o,
                                             const std::optional<ManifestAndServer>& where,
                                             const pipeline::SocketStatus& status) {
-  if (o.socket.empty() && std::getenv("NOTIFY_SOCKET") == nullptr) return nullptr;
   std::string cluster = "larder";
   if (where) {
-    cluster = where->manifest.name;
+    if (!where->manifest.name.empty()) cluster = where->manifest.name;
     if (const auto serving = pipeline::ServingOf(where->manifest);
         !o.socket.empty() && (serving.socket == nullptr || serving.socket->name != o.socket)) {
       throw Error("{}: socket '{}' does not have role serving", o.model.manifest, o.socket);
@@ -361,7 +365,7 @@ std::unique_ptr<ServiceMonitor> MakeMonitor(const ServeOptions& o,
   }
   auto monitor = std::make_unique<ServiceMonitor>(
       SocketFacts{.cluster = cluster,
-                  .socket = o.socket.empty() ? "serving" : o.socket,
+                  .socket = o.socket.empty() ? OwnSocketName() : o.socket,
                   .role = pipeline::RoleName(pipeline::Role::kServing)},
       status);
   monitor->Describe("loading");
@@ -602,15 +606,14 @@ int Serve(ServeOptions o) {
   if (housekeeping.empty() && !machine.from_xml())
     spdlog::info("every CPU computes, and the I/O thread shares them; -t {} would leave one to it",
                  std::max<size_t>(1, engine->plan().threads.size() - 1));
-  std::vector<ServiceMonitor::Guard> watched;
-  if (monitor) watched = WatchAll(*monitor, server, *engine, o.model.join);
+  const std::vector<ServiceMonitor::Guard> watched =
+      WatchAll(*monitor, server, *engine, o.model.join);
   warn_of_residency = [&view] { view.WarnOfResidency(NowNs()); };
   pipeline::Intake& intake = server.Ready(std::move(about));
   open.Open(server);
   PrintAddresses(server, o);
-  if (monitor)
-    monitor->Ready(
-        fmt::format("HTTP on port {}, text stream on port {}", server.port(), server.text_port()));
+  monitor->Ready(
+      fmt::format("HTTP on port {}, text stream on port {}", server.port(), server.text_port()));
   scheduler.Run(intake);
   return 0;
 }

@@ -111,9 +111,7 @@ int Run(const StatusOptions& o) {
     const nlohmann::json all = {{"sockets", rows}};
     fmt::print("{}\n", all.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
   } else if (rows.empty()) {
-    fmt::print(
-        "no socket of a cluster is running on this server; a `larder serve` without a manifest "
-        "answers at http://HOST:PORT/v1/larder/status\n");
+    fmt::print("no socket of a cluster and no `larder serve` is running on this server\n");
   } else {
     PrintTable(rows);
   }
