@@ -215,10 +215,10 @@ TEST_F(Cli, InspectSaysTheFfnBesideAStateOnce) {
       << got.out;
 }
 
-TEST_F(Cli, StatusOfNothingSaysWhereAServerAnswers) {
+TEST_F(Cli, StatusOfNothingSaysWhatDoesNotRun) {
   const Outcome got = Run({"status"});
   EXPECT_TRUE(got.out.starts_with("CLUSTER") ||  // sockets of somebody else run
-              got.out.find("http://HOST:PORT/v1/larder/status") != std::string::npos)
+              got.out.find("no socket of a cluster and no `larder serve`") != std::string::npos)
       << got.out;
 }
 

@@ -114,6 +114,17 @@ class StatusTest(unittest.TestCase):
         self.assertEqual(len(socket["layer_resident_share_live"]), plan["model"]["layers"])
         self.assertIsNone(socket["link_round_trip_seconds"])
 
+    def test_a_server_by_hand_has_a_row_of_larder_status(self):
+        with Server(OPTIONS.larder, OPTIONS.model) as served:
+            served.post("/v1/completions", {"prompt": "One day", "max_tokens": 30})
+            _, said = programs.run(OPTIONS.larder, "status", "--json")
+            row, = [row for row in json.loads(said)["sockets"]
+                    if row.get("pid") == served.process.pid]
+        self.assertEqual((row["cluster"], row["socket"], row["state"]),
+                         ("larder", f"serve-{served.process.pid}", "serving"))
+        self.assertGreater(row["frames"], 20)
+        self.assertGreater(row["weight_mb"], 0)
+
     def check_separated(self, plan, planned, shown):
         self.assertEqual({name: socket["role"] for name, socket in planned.items()},
                          {"weights": "weight", "kv": "attention"})
