@@ -134,6 +134,7 @@ int PlanHere(const PlanCommandOptions& o, const pipeline::Manifest* manifest,
                                pipeline::LoadTopologies(*manifest, machine), speeds);
   const pipeline::StagePlan& plan = whole.stages.front().plan;
   std::string table = plan.Table();
+  if (!whole.use.empty()) table = fmt::format("use        {}\n{}", whole.use, table);
   if (manifest != nullptr) table = whole.SocketTable() + table;
   for (const std::string& warning : whole.notes_of_sockets())
     table += fmt::format("\nwarning: {}", warning);
@@ -149,9 +150,9 @@ int PlanHere(const PlanCommandOptions& o, const pipeline::Manifest* manifest,
              static_cast<double>(machine.total_l3_bytes()) * 1e-6, whole.hash(), table);
   for (const std::string& warning : machine.warnings()) fmt::print("\nnote: {}", warning);
   if (!machine.warnings().empty()) fmt::print("\n");
-  if (o.measure || o.speeds.source != pipeline::Speeds().source) {
+  if (o.measure || machine.from_xml() || o.speeds.source != pipeline::Speeds().source) {
     fmt::print("\n{}", whole.prediction.Text());
-  } else if (!machine.from_xml()) {
+  } else {
     fmt::print("\nprediction --measure predicts tokens/s from this machine's bandwidths\n");
   }
   const pipeline::SocketShape socket = SocketOf(o, machine);
@@ -240,6 +241,8 @@ Command AddPlan(CLI::App& program) {
   speed("--dram-core-gbps", o->speeds.dram_core_gbps, "GB/s at which a core reads it at most");
   speed("--core-gops", o->speeds.core_gops, "INT8 GOP/s of a core");
   speed("--sync-us", o->speeds.layer_sync_us, "microseconds of barriers per layer");
+  speed("--package-hop-us", o->speeds.package_hop_us,
+        "microseconds for a cache line between packages");
   speed("--link-us", o->speeds.link_latency_us, "latency of a link in microseconds");
   speed("--link-gbps", o->speeds.link_gbps, "GB/s of a link");
   ModelOptionSet set;

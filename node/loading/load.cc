@@ -141,6 +141,7 @@ PlannedModel PlanModel(const model::GgufFile& file, std::optional<ManifestAndSer
     complete();
     planned.machines = {machine};
     planned.plan = pipeline::MakePlan(config, machine, agreed);
+    if (!planned.plan.use.empty()) spdlog::info("{}", planned.plan.use);
   } else {
     const pipeline::Manifest& manifest = planned.where->manifest;
     pipeline::CheckRunnable(manifest);

@@ -59,6 +59,31 @@ Manifest OneSocket(const PlanOptions& options) {
   return manifest;
 }
 
+std::vector<MachineUse> UsesOf(const topology::Topology& machine, const PlanOptions& options) {
+  const auto packages = machine.packages();
+  std::vector<MachineUse> uses = {
+      {fmt::format("one pool over {} packages", packages.size()), OneSocket(options)}};
+  if (packages.size() < 2 || options.threads != 0) return uses;
+  PlanOptions first = options;
+  first.threads = packages[0].cores.size();
+  uses.push_back({"one package, the others idle", OneSocket(first)});
+  if (packages.size() > 2) return uses;
+  Manifest apart = OneSocket(options);
+  const auto cores = [&](size_t i) {
+    return fmt::format("package:{}", machine.core(packages[i].cores.front()).package);
+  };
+  SocketSpec& weights = apart.servers[0].sockets[0];
+  weights.role = Role::kWeight;
+  weights.cores = cores(0);
+  apart.servers[0].sockets.push_back({.name = "kv",
+                                      .role = Role::kAttention,
+                                      .cores = cores(1),
+                                      .isolated = options.isolated,
+                                      .for_socket = weights.name});
+  uses.push_back({"weights on one package, KV on the other", std::move(apart)});
+  return uses;
+}
+
 Manifest UniformCluster(const model::ModelConfig& config, const SocketShape& socket,
                         const PlanOptions& options) {
   if (socket.cores == 0 || socket.l3_bytes == 0)

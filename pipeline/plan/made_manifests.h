@@ -5,6 +5,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "model/config/config.h"
 #include "pipeline/manifest/manifest.h"
@@ -21,6 +23,16 @@ struct SocketShape {
 
 // One server whose only socket, "socket", has the whole model on options.threads cores.
 Manifest OneSocket(const PlanOptions& options);
+
+// How a machine of which nobody has said how may run a model.
+struct MachineUse {
+  std::string what;  // "one pool over 2 packages"
+  Manifest manifest;
+};
+// One pool over all cores first; with several packages, and unless options.threads says how many
+// threads, also a pool on the first package alone and, with two, weights on one and KV on the
+// other.
+std::vector<MachineUse> UsesOf(const topology::Topology& machine, const PlanOptions& options);
 
 // As many colocated sockets, "stage-0" and so on, as hold the model's layers in the share of their
 // L3 that is for weights, and one more that serves. Throws Error if the shape has no cores or no

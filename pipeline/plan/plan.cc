@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -18,6 +19,9 @@ namespace larder::pipeline::inline plan {
 namespace {
 
 using topology::Topology;
+
+// Another use of a machine must take less than this of the time of what is simpler.
+constexpr double kWorthLeaving = 0.9;
 
 constexpr size_t kUniformFrameRows = 64;  // the smallest that a Plan chooses
 
@@ -59,6 +63,12 @@ void SetPlan(PlacedStage& stage, StagePlan plan) {
   stage.weight_bytes = stage.plan.weight_bytes;
   stage.kv_slot_bytes = stage.plan.kv_slot_bytes;
   stage.resident = stage.plan.resident();
+}
+
+std::set<int> PackagesOf(const Topology& machine, std::span<const CoreId> cores) {
+  std::set<int> packages;
+  for (const CoreId core : cores) packages.insert(machine.core(core).package);
+  return packages;
 }
 
 class Planner {
@@ -135,6 +145,9 @@ class Planner {
     if (options.cache_ram_bytes == 0) options.cache_ram_bytes = manifest_.cache_ram_mib << 20;
     capacity.cached_tokens = options.cache_ram_bytes / KvTokenBytes(plan_.config);
     if (manifest_.isa) options.isa = *manifest_.isa;
+    const std::set<int> packages = PackagesOf(machine, socket.cores);
+    std::set<int> kv_packages;
+    stage.packages.weights = stage.packages.kv = packages.size();
     std::set<L3GroupId> groups, kv_groups;
     stage.l3_bytes = L3Bytes(machine, socket.cores, &groups) / socket.l3_sharers;
     stage.l3_budget_bytes = static_cast<uint64_t>(
@@ -145,6 +158,7 @@ class Planner {
       if (attention == nullptr || attention->role != Role::kAttention) continue;  // joined
       stage.attention.push_back(attention->name);
       stage.attention_cores += attention->cores.size();
+      kv_packages.merge(PackagesOf(machine, attention->cores));
       options.attention.push_back({attention->name, CoresOf(*attention, machine), attention->cpus,
                                    attention->slots, options_.isolated || attention->isolated});
       kv_l3_bytes = L3Bytes(machine, attention->cores, &kv_groups);
@@ -157,6 +171,11 @@ class Planner {
     }
     const bool shared = std::any_of(kv_groups.begin(), kv_groups.end(),
                                     [&](L3GroupId group) { return groups.contains(group); });
+    if (!kv_packages.empty()) {
+      stage.packages.kv = kv_packages.size();
+      stage.packages.apart = std::ranges::none_of(
+          kv_packages, [&](int package) { return packages.contains(package); });
+    }
     // PlanStages subtracts the weights when they are known.
     stage.kv_room_bytes = stage.attention.empty() ? stage.l3_bytes : kv_l3_bytes;
     kv_beside_weights_.push_back(stage.attention.empty() || shared);
@@ -229,6 +248,7 @@ class Planner {
         .l3_bytes = stage.l3_bytes,
         .l3_budget_bytes = stage.l3_budget_bytes,
         .kv_cores = stage.attention.empty() ? stage.cores : stage.attention_cores,
+        .packages = stage.packages,
         .kv_room_bytes = stage.kv_room_bytes,
         .kv_beside_weights = kv_beside_weights_[i]};
     if (stage.l3_budget_bytes == 0 || plan_.stages.size() == 1) return resources;
@@ -490,7 +510,27 @@ Plan MakePlan(const Manifest& manifest, const model::ModelConfig& config,
 
 Plan MakePlan(const model::ModelConfig& config, const Topology& machine, const PlanOptions& options,
               const Speeds& speeds) {
-  return MakePlan(OneSocket(options), config, options, std::span(&machine, 1), speeds);
+  const std::vector<MachineUse> uses = UsesOf(machine, options);
+  std::optional<Plan> best;
+  double best_ms = 0;
+  std::string times;
+  for (const MachineUse& use : uses) {
+    Plan plan = MakePlan(use.manifest, config, options, std::span(&machine, 1), speeds);
+    const double ms = PredictionOf(plan, {}).Point(plan.capacity.slots).tpot_ms;
+    times += fmt::format("{}{} {:.3f} ms", times.empty() ? "" : ", ", use.what, ms);
+    if (best && ms > kWorthLeaving * best_ms) continue;
+    plan.use = use.what;
+    best = std::move(plan);
+    best_ms = ms;
+  }
+  if (uses.size() > 1) {
+    const size_t slots = best->capacity.slots;
+    best->use += fmt::format("; predicted, {} sequence{} at full context: {}", slots,
+                             slots == 1 ? "" : "s", times);
+  } else {
+    best->use.clear();
+  }
+  return std::move(*best);
 }
 
 Plan PlanUniformCluster(const model::ModelConfig& config, const SocketShape& socket,

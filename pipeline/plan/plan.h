@@ -33,6 +33,7 @@ struct PlacedStage {
   size_t first_layer = 0, layers = 0;  // [first_layer, first_layer + layers)
   size_t cores = 0;                    // the weight or colocated socket's
   size_t attention_cores = 0;
+  PackageSpan packages;
   bool holds_lm_head = false;  // it is a single stage that serves itself
   uint64_t weight_bytes = 0;   // packed bytes of its layers (and of the lm_head if it holds it)
   uint64_t l3_bytes = 0, l3_budget_bytes = 0;  // bytes of all its L3 groups together; 0: not known
@@ -76,6 +77,8 @@ struct Plan {
   uint64_t lm_head_bytes = 0, embedding_bytes = 0;
   std::vector<LinkPlan> links;  // empty if single(), and between sockets that do not exist yet
   model::Capacity capacity;
+  // What a machine of several packages is used as, and why; empty: there was nothing to choose.
+  std::string use;
   std::vector<std::string> notes;  // what the user should know
   size_t socket_notes = 0;  // the first notes, of this number, are about the manifest's sockets
   Prediction prediction;
@@ -115,7 +118,9 @@ struct Plan {
 };
 
 // The Plan of one machine without a manifest, which runs the whole model in one stage whose socket
-// is called "socket".
+// is called "socket". A machine of several packages is used as UsesOf has it, in the way that is
+// predicted to be fastest by assumed speeds with all slots at full context: one pool over all of
+// them, unless another is faster by a tenth.
 Plan MakePlan(const model::ModelConfig&, const topology::Topology& machine, const PlanOptions&,
               const Speeds& = {});
 
@@ -142,6 +147,7 @@ struct StageResources {
   // budget: 1 if they fill all groups alike.
   double fullest_share = 1;
   size_t kv_cores = 0;
+  PackageSpan packages;
   uint64_t kv_room_bytes = 0;      // L3 for KV,
   bool kv_beside_weights = false;  // less the weights
 };

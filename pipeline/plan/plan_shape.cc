@@ -8,6 +8,8 @@
 #include "attention_node/kv_region.h"
 #include "attention_node/state_shape.h"
 #include "base/error.h"
+#include "base/memory.h"
+#include "kernels/formats/act_block.h"
 #include "kernels/formats/panel_format.h"
 #include "pipeline/plan/identity.h"
 #include "pipeline/plan/layer_split.h"
@@ -44,6 +46,25 @@ std::pair<uint64_t, model::ExpertSpec> ExpertsOf(const model::ModelConfig& confi
   return all;
 }
 
+// Of a token: the quantised inputs of a layer's products, which each thread reads.
+uint64_t InputBytes(const model::LayerSpec& layer) {
+  const size_t ffn = layer.experts.count != 0
+                         ? layer.experts.used * layer.sizes.ffn + layer.experts.shared_ffn
+                         : layer.sizes.ffn;
+  uint64_t bytes = 0;
+  for (const size_t n : {layer.sizes.dim, layer.output_size(), layer.sizes.dim, ffn})
+    bytes += kernels::ActRowBytes(CeilDiv(n, kernels::kBlock));
+  return bytes;
+}
+
+// What a thread reads of them: of attention one KV head's, of the weights all output.
+uint64_t AttendedBytes(const model::LayerSpec& layer) {
+  const size_t of_head = layer.sizes.kv_heads == 0 ? 0
+                                                   : layer.sizes.q_rows() / layer.sizes.kv_heads +
+                                                         2 * layer.sizes.head_size;
+  return (of_head + layer.output_size()) * sizeof(float);
+}
+
 // A stage of layers [first, first + layers) without what follows from its sockets. Bytes of a layer
 // are the mean, rounded up, if layers differ.
 PredictedStage PredictedLayers(const model::ModelConfig& config, size_t first, size_t layers,
@@ -57,7 +78,9 @@ PredictedStage PredictedLayers(const model::ModelConfig& config, size_t first, s
           .expert_bytes = CeilDiv(expert_bytes, layers),
           .experts = experts,
           .weight_parameters = CeilDiv(here.Sum(&model::LayerSpec::active_parameters), layers),
-          .kv_bytes = CeilDiv(KvBytes(config, first, layers, capacity), layers)};
+          .kv_bytes = CeilDiv(KvBytes(config, first, layers, capacity), layers),
+          .input_bytes = CeilDiv(here.Sum(InputBytes), layers),
+          .attended_bytes = CeilDiv(here.Sum(AttendedBytes), layers)};
 }
 
 // The serving socket, as the Plan's cores and their L3 have it.
@@ -100,6 +123,7 @@ Prediction PredictionOf(const Plan& plan, const Speeds& speeds) {
         stage.resident || (stage.l3_bytes >= stage.weight_bytes && stage.layers == 1);
     out.kv_cores = stage.attention.empty() ? stage.cores : stage.attention_cores;
     out.kv_room_bytes = stage.kv_room_bytes;
+    out.packages = stage.packages;
     p.stages.push_back(std::move(out));
   }
   const PlacedStage& first = plan.stages.front();
@@ -132,6 +156,7 @@ std::vector<size_t> LayersByTime(const model::ModelConfig& config, const model::
     stage.weights_in_l3 = unknown || fullest <= static_cast<double>(of.l3_budget_bytes) ||
                           (count == 1 && bytes <= of.l3_bytes);
     stage.kv_cores = of.kv_cores;
+    stage.packages = of.packages;
     stage.kv_room_bytes = of.kv_room_bytes;
     if (of.kv_beside_weights) stage.kv_room_bytes -= std::min(stage.kv_room_bytes, bytes);
     if (unknown) stage.kv_room_bytes = UINT64_MAX;

@@ -109,7 +109,7 @@ TEST(ClusterLayers, AreSplitByTimeOnFiveSocketsOfEpyc) {
                                                          model::MatrixTypesByName("q4_0"));
   const auto machine = topology::ByDescription("amd-genoax-2xEPYC-9V33X-azure-hbv4");
   const auto plan_of = [&](const Sizes& layers, bool serving = true) {
-    std::string text = "[model]\ncontext = 4096\nl3_fraction = 0.92\n";
+    std::string text = "[model]\ncontext = 6144\nl3_fraction = 0.92\n";
     size_t next = 0, stages = 0;
     const auto add = [&](const char* role, int package) {
       text +=
@@ -183,6 +183,55 @@ TEST(ClusterLayers, AreSplitByTimeOnFiveSocketsOfEpyc) {
   EXPECT_LE(us_of(joined, 0) + joined.prediction.Times(joined.prediction.stages.back(), 1).stage_us,
             other[7]);
   EXPECT_NEAR(point.tpot_ms, 6e-3 * other[7], 1e-9);
+}
+
+// A machine of two packages of which nobody said how it shall be used: a model that fills both runs
+// over both, one that is done sooner than packages hear of each other on one of them. -t and
+// machines of one package leave nothing to choose.
+TEST(MachineUse, FollowsFromThePredictedTime) {
+  const auto machine = topology::Topology::FromSynthetic(
+      "[numa(memory=0)] package:2 l3:12(size=100663296) core:8 pu:1");
+  const auto plan_of = [&](const char* shape, const PlanOptions& options) {
+    return MakePlan(
+        model::ConfigOfShape(model::ShapeByName(shape), shape, model::MatrixTypesByName("q8_0")),
+        machine, options);
+  };
+  PlanOptions options;
+  options.capacity.context = 512;
+  const Plan large = plan_of("llama-3.2-1b", options);
+  EXPECT_EQ(large.stages[0].plan.threads.size(), 192u);
+  EXPECT_EQ(large.stages[0].packages, (PackageSpan{2, 2, false}));
+  EXPECT_TRUE(large.use.starts_with("one pool over 2 packages; predicted, 1 sequence at full"))
+      << large.use;
+  EXPECT_GT(large.prediction.Times(large.prediction.stages[0], 1).packages_us, 0);
+  const Plan small = plan_of("bench-24m", options);
+  EXPECT_EQ(small.stages[0].plan.threads.size(), 96u) << small.use;
+  EXPECT_EQ(small.prediction.Times(small.prediction.stages[0], 1).packages_us, 0);
+  options.threads = 192;
+  const Plan asked = plan_of("bench-24m", options);
+  EXPECT_EQ(asked.stages[0].plan.threads.size(), 192u);
+  EXPECT_TRUE(asked.use.empty());
+  // Slower memory for all of it, or a slower way between packages, never makes a step faster.
+  const Prediction& p = large.prediction;
+  Prediction slower = p;
+  slower.speeds.package_hop_us *= 2;
+  EXPECT_GT(slower.Point(1).alone_ms, p.Point(1).alone_ms);
+  EXPECT_EQ(p.MemoryGbps(192, 2), 2 * p.MemoryGbps(96, 1));
+}
+
+TEST(MachineUse, WeightsAndKvApart) {
+  const auto machine = topology::Topology::FromSynthetic(
+      "[numa(memory=0)] package:2 l3:12(size=100663296) core:8 pu:1");
+  const std::vector<MachineUse> uses = UsesOf(machine, {});
+  ASSERT_EQ(uses.size(), 3u);
+  const model::ModelConfig config = model::ConfigOfShape(model::ShapeByName("llama-3.2-1b"), "1B",
+                                                         model::MatrixTypesByName("q8_0"));
+  const Plan plan = MakePlan(uses[2].manifest, config, {}, std::span(&machine, 1));
+  EXPECT_TRUE(plan.single());
+  EXPECT_TRUE(plan.stages[0].plan.separated());
+  EXPECT_EQ(plan.stages[0].packages, (PackageSpan{1, 1, true}));
+  EXPECT_EQ(UsesOf(topology::Topology::FromSynthetic("package:1 l3:2 core:2 pu:1"), {}).size(), 1u);
+  EXPECT_EQ(UsesOf(topology::Topology::FromSynthetic("package:4 l3:1 core:2 pu:1"), {}).size(), 2u);
 }
 
 // The paper's table 1: EPYC 9684X sockets, 96 cores and 1152 MB of L3, three quarters of it for

@@ -284,6 +284,7 @@ nlohmann::json Plan::Json() const {
                                    {"bytes_per_slot", kv.slot_bytes},
                                    {"slots_in_l3", kv.slots_in_l3}});
   }
+  if (!use.empty()) json["use"] = use;
   const Speeds& speeds = prediction.speeds;
   json["prediction"] = {{"source", speeds.source},
                         {"l3_core_gbps", speeds.l3_core_gbps},
@@ -291,6 +292,7 @@ nlohmann::json Plan::Json() const {
                         {"dram_core_gbps", speeds.dram_core_gbps},
                         {"core_gops", speeds.core_gops},
                         {"layer_sync_us", speeds.layer_sync_us},
+                        {"package_hop_us", speeds.package_hop_us},
                         {"link_latency_us", speeds.link_latency_us},
                         {"link_gbps", speeds.link_gbps},
                         {"links", prediction.links},

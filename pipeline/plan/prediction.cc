@@ -13,6 +13,8 @@ namespace {
 // GB/s are bytes per nanosecond.
 double Us(double bytes, double gbps) { return gbps > 0 ? bytes / gbps * 1e-3 : 0; }
 
+constexpr double kLineBytes = 64, kLinesInFlight = 10;  // of one core that reads far lines
+
 }  // namespace
 
 double Prediction::ReadBytes(const PredictedStage& stage, size_t batch) {
@@ -23,9 +25,27 @@ double Prediction::ReadBytes(const PredictedStage& stage, size_t batch) {
   return bytes - static_cast<double>(stage.expert_bytes) * idle;
 }
 
-double Prediction::MemoryGbps(size_t cores) const {
+double Prediction::MemoryGbps(size_t cores, size_t packages) const {
   const double core_gbps = std::min(speeds.dram_core_gbps, speeds.l3_core_gbps);
-  return std::min(speeds.dram_socket_gbps, core_gbps * static_cast<double>(cores));
+  return std::min(speeds.dram_socket_gbps * static_cast<double>(packages),
+                  core_gbps * static_cast<double>(cores));
+}
+
+// Each thread reads the whole row, of which the other packages have written their share; a barrier
+// goes to the root's package and back. Between weights and KV queries and what they attend to cross
+// once each.
+double Prediction::PackagesUs(const PredictedStage& stage, size_t batch) const {
+  const auto lines_us = [&](double bytes) {
+    return static_cast<double>(batch) * bytes / kLineBytes / kLinesInFlight * speeds.package_hop_us;
+  };
+  double us = 0;
+  if (stage.packages.weights > 1) {
+    const double far = 1 - 1 / static_cast<double>(stage.packages.weights);
+    us += 8 * speeds.package_hop_us + lines_us(far * static_cast<double>(stage.input_bytes));
+  }
+  if (stage.packages.apart)
+    us += 2 * speeds.package_hop_us + lines_us(static_cast<double>(stage.attended_bytes));
+  return stage.layers != 0 ? us : 0;
 }
 
 // weights: reading them once for all rows, or the arithmetic for each row, whichever takes longer.
@@ -35,7 +55,8 @@ PredictedTimes Prediction::Times(const PredictedStage& stage, size_t batch) cons
   const auto rows = static_cast<double>(batch);
   const double l3_gbps = speeds.l3_core_gbps * static_cast<double>(stage.cores);
   const double read =
-      Us(ReadBytes(stage, batch), stage.weights_in_l3 ? l3_gbps : MemoryGbps(stage.cores));
+      Us(ReadBytes(stage, batch),
+         stage.weights_in_l3 ? l3_gbps : MemoryGbps(stage.cores, stage.packages.weights));
   const double compute = Us(2 * rows * static_cast<double>(stage.weight_parameters),
                             speeds.core_gops * static_cast<double>(stage.cores));
   times.weights_us = std::max(read, compute);
@@ -46,11 +67,12 @@ PredictedTimes Prediction::Times(const PredictedStage& stage, size_t batch) cons
       rows * static_cast<double>(stage.kv_bytes * stage.layers * capacity.max_in_flight);
   times.kv_in_l3 = kv_all <= static_cast<double>(stage.kv_room_bytes);
   const double kv_gbps = times.kv_in_l3 ? speeds.l3_core_gbps * static_cast<double>(stage.kv_cores)
-                                        : MemoryGbps(stage.kv_cores);
+                                        : MemoryGbps(stage.kv_cores, stage.packages.kv);
   times.attention_us = Us(rows * static_cast<double>(stage.kv_bytes), kv_gbps);
   times.sync_us = stage.layers != 0 ? speeds.layer_sync_us : 0;
+  times.packages_us = PackagesUs(stage, batch);
   times.stage_us = static_cast<double>(std::max<size_t>(1, stage.layers)) *
-                   (times.weights_us + times.attention_us + times.sync_us);
+                   (times.weights_us + times.attention_us + times.sync_us + times.packages_us);
   return times;
 }
 
@@ -102,6 +124,7 @@ std::string Prediction::Text() const {
                       lines.back().stage->weight_bytes == stage.weight_bytes &&
                       lines.back().stage->weights_in_l3 == stage.weights_in_l3 &&
                       lines.back().stage->kv_cores == stage.kv_cores &&
+                      lines.back().stage->packages == stage.packages &&
                       lines.back().stage->kv_room_bytes == stage.kv_room_bytes;
     if (same) {
       ++lines.back().count;
@@ -114,7 +137,7 @@ std::string Prediction::Text() const {
     const PredictedTimes t = Times(*stage, batch);
     const double gbps = stage->weights_in_l3
                             ? speeds.l3_core_gbps * static_cast<double>(stage->cores)
-                            : MemoryGbps(stage->cores);
+                            : MemoryGbps(stage->cores, stage->packages.weights);
     const std::string weights =
         fmt::format("{:.2f} MB / {:g} GB/s {}", ReadBytes(*stage, batch) * 1e-6, gbps,
                     stage->weights_in_l3 ? "L3" : "memory");
@@ -123,14 +146,16 @@ std::string Prediction::Text() const {
                          serves_beside ? ", on the cores of the first stage" : "");
     } else {
       const double kv_gbps = t.kv_in_l3 ? speeds.l3_core_gbps * static_cast<double>(stage->kv_cores)
-                                        : MemoryGbps(stage->kv_cores);
+                                        : MemoryGbps(stage->kv_cores, stage->packages.kv);
+      const bool crosses = t.packages_us > 0;
       out += fmt::format(
           "  stage    = {} layers x (weights {} + attention {:.2f} MB / {:g} GB/s {} + barriers "
-          "{:g} us)\n"
-          "           = {} x ({:.1f} + {:.1f} + {:.1f} us) = {:.1f} us{}\n",
+          "{:g} us{})\n"
+          "           = {} x ({:.1f} + {:.1f} + {:.1f}{} us) = {:.1f} us{}\n",
           stage->layers, weights, Mb(stage->kv_bytes), kv_gbps, t.kv_in_l3 ? "L3" : "memory",
-          t.sync_us, stage->layers, t.weights_us, t.attention_us, t.sync_us, t.stage_us,
-          count > 1 ? fmt::format(", {} such stages", count) : "");
+          t.sync_us, crosses ? " + between packages" : "", stage->layers, t.weights_us,
+          t.attention_us, t.sync_us, crosses ? fmt::format(" + {:.1f}", t.packages_us) : "",
+          t.stage_us, count > 1 ? fmt::format(", {} such stages", count) : "");
     }
     sum += fmt::format("{}{}{:.1f}", sum.empty() ? "" : " + ",
                        count > 1 ? fmt::format("{} x ", count) : "", t.stage_us);

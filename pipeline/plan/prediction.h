@@ -18,14 +18,23 @@ namespace larder::pipeline::inline plan {
 // Speeds of one core, one socket and one link. The defaults are estimates for an EPYC
 // 9684X, not measurements. `source` tells the reader of a prediction where the numbers come from.
 struct Speeds {
-  double l3_core_gbps = 30;        // one core reading its L3 while all cores read
-  double dram_socket_gbps = 380;   // one socket reading memory
-  double dram_core_gbps = 20;      // what one core of it reads at most
-  double core_gops = 300;          // one core, INT8 multiplies and adds: bounds large batches
-  double layer_sync_us = 2;        // four barriers of a socket's threads
+  double l3_core_gbps = 30;       // one core reading its L3 while all cores read
+  double dram_socket_gbps = 380;  // one socket reading memory
+  double dram_core_gbps = 20;     // what one core of it reads at most
+  double core_gops = 300;         // one core, INT8 multiplies and adds: bounds large batches
+  double layer_sync_us = 2;       // four barriers of a package's threads
+  // A cache line that another package wrote, to the core that reads it.
+  double package_hop_us = 0.2;
   double link_latency_us = 10;     // paper section 4.4: about 50 us for five
   double link_gbps = 12.5;         // 100 Gbit/s
   std::string source = "assumed";  // or "measured here", "given"
+};
+
+// How many packages a stage's cores are in.
+struct PackageSpan {
+  size_t weights = 1, kv = 1;
+  bool apart = false;  // KV's are others than the weights'
+  bool operator==(const PackageSpan&) const = default;
 };
 
 struct PredictedStage {
@@ -39,13 +48,18 @@ struct PredictedStage {
   uint64_t weight_parameters = 0;  // weights of one layer or of the lm_head that a token is
                                    // multiplied with
   bool weights_in_l3 = false;
-  uint64_t kv_bytes = 0;       // KV bytes of one layer, per sequence at the context
-  size_t kv_cores = 0;         // cores that read this KV
+  uint64_t kv_bytes = 0;  // KV bytes of one layer, per sequence at the context
+  size_t kv_cores = 0;    // cores that read this KV
+  PackageSpan packages;
+  // What a thread of a layer reads of the others for a row: quantised inputs of products, and
+  // attention's queries, keys, values and output.
+  uint64_t input_bytes = 0, attended_bytes = 0;
   uint64_t kv_room_bytes = 0;  // L3 for KV; what exceeds it streams from memory
 };
 
 struct PredictedTimes {
-  double weights_us = 0, attention_us = 0, sync_us = 0;  // per layer
+  // Per layer. packages_us: what threads in several packages wait longer for each other.
+  double weights_us = 0, attention_us = 0, sync_us = 0, packages_us = 0;
   bool compute_bound = false, kv_in_l3 = false;
   double stage_us = 0;
 };
@@ -69,8 +83,10 @@ struct Prediction {
   // Bytes of a layer's weights that a step of so many rows reads.
   static double ReadBytes(const PredictedStage&, size_t batch);
   PredictedTimes Times(const PredictedStage&, size_t batch) const;
-  // At which so many cores of a socket read memory.
-  double MemoryGbps(size_t cores) const;
+  // At which so many cores in so many packages read memory.
+  double MemoryGbps(size_t cores, size_t packages) const;
+  // What a layer adds where a row crosses packages.
+  double PackagesUs(const PredictedStage&, size_t batch) const;
   double LinkUs(size_t batch) const;
   PredictedPoint Point(size_t batch) const;
   // The formula with its numbers for batch 1, then the points; several lines.
