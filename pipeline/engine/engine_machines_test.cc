@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <span>
 #include <vector>
 
 #include "base/memory.h"
 #include "pipeline/engine/chain_testing.h"
+#include "pipeline/plan/plan.h"
 #include "pipeline/stage/stage_testing.h"
 #include "topology/this_machine_testing.h"
 
@@ -402,6 +404,33 @@ TEST(EngineHomes, PagesLieOnTheNodesOfTheirThreads) {
   EXPECT_EQ(FirstDifference(RunChunks(*separated, tokens, 8), expected), "");
   expect_kv(StageTesting::Served(separated->stage(), AttentionId(0)).kv(), separated->plan().config,
             2, [&](size_t t) { return machine.core(attending[t]).numa_node; });
+  separated.reset();
+
+  // As a machine of packages may be used without a manifest. What weights and KV exchange lies with
+  // the weights.
+  for (const MachineUse& use : UsesOf(machine, {})) {
+    PlanOptions planned;
+    planned.capacity.context = 64;
+    const Plan plan = MakePlan(use.manifest, model::ReadModelConfig(*model.file()), planned,
+                               std::span(&machine, 1));
+    const StagePlan& stage = plan.stages[0].plan;
+    ChainOptions chain;
+    chain.wait = kTestWait;
+    Engine engine(model.file(), stage, chain);
+    EXPECT_EQ(FirstDifference(RunChunks(engine, tokens, 8), expected), "") << use.what;
+    for (size_t t = 0; t < stage.threads.size(); ++t)
+      EXPECT_EQ(topology::NodeOfPage(engine.packed().weights().shards(t).arena().data()),
+                stage.threads[t].numa_node)
+          << use.what << ", thread " << t;
+    if (!stage.separated()) continue;
+    const NumaNodeId kv_node = stage.attention[0].threads[0].numa_node;
+    EXPECT_NE(kv_node, stage.threads[0].numa_node);
+    const auto rows = StageTesting::ExchangeOf(engine.stage()).rows();
+    EXPECT_EQ(topology::NodeOfPage(rows.qkv.data), stage.threads[0].numa_node);
+    const attention_node::KvChunk at =
+        StageTesting::Served(engine.stage(), AttentionId(0)).kv().chunk(SlotId(0), 0, 0, 0);
+    EXPECT_EQ(topology::NodeOfPage(at.keys), kv_node);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Described, EngineMachinesTest, testing::ValuesIn(Machines()),
