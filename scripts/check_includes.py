@@ -111,11 +111,12 @@ FLOORS = {
     "node/options": (6.2, _RUNTIME + ["rdma", "pipeline", "serving", "node/service"]),
     "node/loading": (6.25, _RUNTIME + ["rdma", "weight_node", "pipeline", "node/service",
                                        "node/options"]),
+    "node/machine": (6.28, _RUNTIME + ["pipeline", "node/options"]),
     "node/tasks": (6.3, _RUNTIME + ["rdma"] + _NODES +
                    ["pipeline", "serving", "node/service", "node/options", "node/loading"]),
     "node/commands": (6.4, _RUNTIME + ["rdma"] + _NODES + [
         "pipeline", "serving", "node/service", "node/loadgen", "node/remote", "node/options",
-        "node/loading", "node/tasks"
+        "node/loading", "node/machine", "node/tasks"
     ]),
     "bench": (7, _RUNTIME + ["rdma"] + _NODES + ["pipeline", "serving", "node"]),
     "deploy": (7, []),

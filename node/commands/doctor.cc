@@ -7,9 +7,9 @@
 
 #include "node/commands/command.h"
 #include "node/loading/load.h"
+#include "node/machine/diagnosis.h"
 #include "node/options/count_option.h"
 #include "node/options/model_options.h"
-#include "node/tasks/diagnosis.h"
 
 namespace larder::node::inline commands {
 namespace {

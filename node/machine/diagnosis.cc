@@ -1,4 +1,4 @@
-#include "node/tasks/diagnosis.h"
+#include "node/machine/diagnosis.h"
 
 #include <fmt/format.h>
 
@@ -14,7 +14,7 @@
 #include "topology/host.h"
 #include "topology/probe.h"
 
-namespace larder::node::inline tasks {
+namespace larder::node::inline machine {
 namespace {
 
 constexpr std::array<std::string_view, 4> kHealthNames = {"ok", "note", "warn", "bad"};
@@ -179,4 +179,4 @@ Diagnosis DiagnoseSchedules(kernels::Isa isa, const std::string& given) {
   }
 }
 
-}  // namespace larder::node::tasks
+}  // namespace larder::node::machine

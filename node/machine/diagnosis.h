@@ -11,7 +11,7 @@
 #include "pipeline/plan/stage_plan.h"
 #include "topology/topology.h"
 
-namespace larder::node::inline tasks {
+namespace larder::node::inline machine {
 
 enum class Health { kOk, kNote, kWarn, kBad };  // kNote: information only
 std::string_view HealthName(Health health);     // "ok", "note", "warn", "bad"
@@ -37,4 +37,4 @@ Diagnosis DiagnoseKernels(kernels::Isa isa);
 // Whether there are schedules for this CPU, in the file that a process would use (--schedules).
 Diagnosis DiagnoseSchedules(kernels::Isa isa, const std::string& given);
 
-}  // namespace larder::node::tasks
+}  // namespace larder::node::machine
