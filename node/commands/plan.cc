@@ -14,14 +14,16 @@
 #include "model/synth/synth.h"
 #include "node/commands/command.h"
 #include "node/loading/load.h"
+#include "node/machine/speed_measure.h"
 #include "node/options/count_option.h"
 #include "node/options/model_options.h"
-#include "topology/probe.h"
 
 namespace larder::node::inline commands {
 namespace {
 
 constexpr double kMeasureSeconds = 2.0;  // the same as `larder doctor`
+
+using SpeedField = double pipeline::Speeds::*;
 
 struct PlanCommandOptions {
   ModelOptions model;
@@ -31,6 +33,7 @@ struct PlanCommandOptions {
   size_t socket_cores = 0;  // 0: as on this machine
   std::string socket_l3;    // such as "1152M"; empty: as on this machine
   pipeline::Speeds speeds;
+  std::vector<SpeedField> given;
 };
 
 // A file name may contain bytes that are not UTF-8, which JSON text may not.
@@ -42,20 +45,12 @@ void Print(const nlohmann::json& object) {
 // here.
 pipeline::Speeds SpeedsOf(const PlanCommandOptions& o, const topology::Topology& machine) {
   if (!o.measure) return o.speeds;
-  pipeline::Speeds speeds = o.speeds;
-  const pipeline::Speeds defaults;
-  std::vector<CoreId> cores;
-  for (const topology::Core& core : machine.cores()) cores.push_back(core.id);
-  const auto measured =
-      topology::MeasureBandwidth(machine, machine.CpusOf(cores), 0, kMeasureSeconds);
-  const auto take = [](double& value, double otherwise, double found) {
-    if (value == otherwise && found > 0) value = found;
-  };
-  take(speeds.l3_core_gbps, defaults.l3_core_gbps,
-       measured.l3_all_gbps / static_cast<double>(std::max<size_t>(1, measured.threads)));
-  take(speeds.dram_socket_gbps, defaults.dram_socket_gbps, measured.dram_all_gbps);
-  take(speeds.dram_core_gbps, defaults.dram_core_gbps, measured.dram_one_gbps);
-  speeds.source = "bandwidths measured here, the rest assumed or given";
+  pipeline::Speeds speeds =
+      MeasureSpeeds(machine, ToPlanOptions(o.model).isa, kMeasureSeconds, o.speeds);
+  for (const SpeedField field : o.given) {
+    speeds.*field = o.speeds.*field;
+    if (field == &pipeline::Speeds::core_gops) speeds.rows_gops = {};
+  }
   return speeds;
 }
 
@@ -225,26 +220,32 @@ Command AddPlan(CLI::App& program) {
       ->check([](const std::string& text) { return NotBytes(text); }, "")
       ->group(sockets);
   const char* speeds = "Inputs of the prediction";
-  command
-      ->add_flag("--measure", o->measure, "measure this machine's bandwidths first (some seconds)")
+  command->add_flag("--measure", o->measure, "measure this machine first (some seconds)")
       ->group(speeds);
-  const auto speed = [&](const char* name, double& value, const std::string& text) {
+  const auto speed = [&](const char* name, SpeedField field, const std::string& text) {
+    double& value = o->speeds.*field;
     command->add_option(name, value, fmt::format("{} (default: {:g})", text, value))
         ->type_name("N")
         ->check(NotFinite)
         ->check(CLI::Range(1e-3, 1e6).description(""))
-        ->each([o](const std::string&) { o->speeds.source = "given, the rest assumed"; })
+        ->each([o, field](const std::string&) {
+          o->speeds.source = "given, the rest assumed";
+          o->given.push_back(field);
+        })
         ->group(speeds);
   };
-  speed("--l3-gbps", o->speeds.l3_core_gbps, "GB/s at which each core reads L3 while all cores do");
-  speed("--dram-gbps", o->speeds.dram_socket_gbps, "GB/s at which a socket reads memory");
-  speed("--dram-core-gbps", o->speeds.dram_core_gbps, "GB/s at which a core reads it at most");
-  speed("--core-gops", o->speeds.core_gops, "INT8 GOP/s of a core");
-  speed("--sync-us", o->speeds.layer_sync_us, "microseconds of barriers per layer");
-  speed("--package-hop-us", o->speeds.package_hop_us,
+  using pipeline::Speeds;
+  speed("--l3-gbps", &Speeds::l3_core_gbps, "GB/s at which each core reads L3 while all cores do");
+  speed("--dram-gbps", &Speeds::dram_socket_gbps, "GB/s at which a socket reads memory");
+  speed("--dram-core-gbps", &Speeds::dram_core_gbps, "GB/s at which a core reads it at most");
+  speed("--core-gops", &Speeds::core_gops, "INT8 GOP/s of a core");
+  speed("--element-ns", &Speeds::element_ns,
+        "nanoseconds of a core for norm and quantisation of an element");
+  speed("--sync-us", &Speeds::layer_sync_us, "microseconds of barriers per layer");
+  speed("--package-hop-us", &Speeds::package_hop_us,
         "microseconds for a cache line between packages");
-  speed("--link-us", o->speeds.link_latency_us, "latency of a link in microseconds");
-  speed("--link-gbps", o->speeds.link_gbps, "GB/s of a link");
+  speed("--link-us", &Speeds::link_latency_us, "latency of a link in microseconds");
+  speed("--link-gbps", &Speeds::link_gbps, "GB/s of a link");
   ModelOptionSet set;
   set.model_required = false;
   set.slots = true;

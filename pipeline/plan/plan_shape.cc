@@ -46,13 +46,16 @@ std::pair<uint64_t, model::ExpertSpec> ExpertsOf(const model::ModelConfig& confi
   return all;
 }
 
-// Of a token: the quantised inputs of a layer's products, which each thread reads.
+// Of a token: what gates and ups make.
+size_t FfnElements(const model::LayerSpec& layer) {
+  return layer.experts.count != 0 ? layer.experts.used * layer.sizes.ffn + layer.experts.shared_ffn
+                                  : layer.sizes.ffn;
+}
+
+// The quantised inputs of a layer's products, which each thread reads.
 uint64_t InputBytes(const model::LayerSpec& layer) {
-  const size_t ffn = layer.experts.count != 0
-                         ? layer.experts.used * layer.sizes.ffn + layer.experts.shared_ffn
-                         : layer.sizes.ffn;
   uint64_t bytes = 0;
-  for (const size_t n : {layer.sizes.dim, layer.output_size(), layer.sizes.dim, ffn})
+  for (const size_t n : {layer.sizes.dim, layer.output_size(), layer.sizes.dim, FfnElements(layer)})
     bytes += kernels::ActRowBytes(CeilDiv(n, kernels::kBlock));
   return bytes;
 }
@@ -80,7 +83,12 @@ PredictedStage PredictedLayers(const model::ModelConfig& config, size_t first, s
           .weight_parameters = CeilDiv(here.Sum(&model::LayerSpec::active_parameters), layers),
           .kv_bytes = CeilDiv(KvBytes(config, first, layers, capacity), layers),
           .input_bytes = CeilDiv(here.Sum(InputBytes), layers),
-          .attended_bytes = CeilDiv(here.Sum(AttendedBytes), layers)};
+          .attended_bytes = CeilDiv(here.Sum(AttendedBytes), layers),
+          .normed_elements = CeilDiv(here.Sum([](const model::LayerSpec& layer) {
+            return 2 * layer.sizes.dim + layer.output_size();
+          }),
+                                     layers),
+          .made_elements = CeilDiv(here.Sum(FfnElements), layers)};
 }
 
 // The serving socket, as the Plan's cores and their L3 have it.
@@ -89,7 +97,8 @@ PredictedStage PredictedHead(const model::ModelConfig& config, size_t cores, boo
           .cores = cores,
           .weight_bytes = LmHeadBytes(config),
           .weight_parameters = config.vocab * config.dim,
-          .weights_in_l3 = in_l3};
+          .weights_in_l3 = in_l3,
+          .normed_elements = config.dim};
 }
 
 }  // namespace
@@ -124,6 +133,7 @@ Prediction PredictionOf(const Plan& plan, const Speeds& speeds) {
     out.kv_cores = stage.attention.empty() ? stage.cores : stage.attention_cores;
     out.kv_room_bytes = stage.kv_room_bytes;
     out.packages = stage.packages;
+    out.few_rows = stage.plan.options.few_rows;
     p.stages.push_back(std::move(out));
   }
   const PlacedStage& first = plan.stages.front();

@@ -185,6 +185,36 @@ TEST(ClusterLayers, AreSplitByTimeOnFiveSocketsOfEpyc) {
   EXPECT_NEAR(point.tpot_ms, 6e-3 * other[7], 1e-9);
 }
 
+// More rows cost a product more, however a core's speed depends on them; experts see their share.
+TEST(Prediction, ProductsByTheirRows) {
+  Prediction p;
+  p.speeds.core_gops = 400;
+  EXPECT_EQ(p.ProductGops(3), 400) << "not measured: rows make no difference";
+  p.speeds.rows_gops = {100, 200, 300, 350, 380, 390, 400};
+  EXPECT_EQ(p.ProductGops(1), 100);
+  EXPECT_EQ(p.ProductGops(4), 300);
+  EXPECT_EQ(p.ProductGops(1000), 400);
+  EXPECT_GT(p.ProductGops(3), 200);
+  EXPECT_LT(p.ProductGops(3), 300);
+  p.capacity.max_in_flight = 1;
+  PredictedStage stage{.layers = 1, .cores = 2, .weight_parameters = 1'000'000};
+  stage.normed_elements = 1000;
+  stage.made_elements = 500;
+  stage.few_rows = 4;
+  EXPECT_NEAR(p.Times(stage, 1).weights_us, 2e6 / (2 * 100) * 1e-3, 1e-9);
+  EXPECT_NEAR(p.Times(stage, 2).weights_us, 4e6 / (2 * 200) * 1e-3, 1e-9);
+  EXPECT_EQ(Prediction::ElementsOf(stage, 4), 4 * (1000 + 250));
+  EXPECT_EQ(Prediction::ElementsOf(stage, 8), 8 * (500 + 250)) << "shared out";
+  stage.experts = {.count = 8, .used = 2};
+  EXPECT_NEAR(p.Times(stage, 1).weights_us, 2e6 / (2 * 100) * 1e-3, 1e-9) << "one row each";
+  double before = 0;
+  for (size_t batch = 1; batch <= 64; ++batch) {
+    const double now = p.Times(stage, batch).stage_us;
+    EXPECT_GT(now, before) << batch;
+    before = now;
+  }
+}
+
 // A machine of two packages of which nobody said how it shall be used: a model that fills both runs
 // over both, one that is done sooner than packages hear of each other on one of them. -t and
 // machines of one package leave nothing to choose.

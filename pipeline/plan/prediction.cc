@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "pipeline/manifest/text.h"
 #include "weight_node/shard_plan.h"
@@ -31,6 +32,24 @@ double Prediction::MemoryGbps(size_t cores, size_t packages) const {
                   core_gbps * static_cast<double>(cores));
 }
 
+double Prediction::ProductGops(double rows) const {
+  const double step = std::log2(std::max(1.0, rows));
+  const size_t i = std::min(static_cast<size_t>(step), speeds.rows_gops.size() - 1);
+  const size_t next = std::min(i + 1, speeds.rows_gops.size() - 1);
+  const auto gops = [&](size_t at) {
+    return speeds.rows_gops[at] > 0 ? speeds.rows_gops[at] : speeds.core_gops;
+  };
+  const double share = std::min(1.0, step - static_cast<double>(i));
+  return gops(i) + (gops(next) - gops(i)) * share;
+}
+
+double Prediction::ElementsOf(const PredictedStage& stage, size_t batch) {
+  const auto cores = static_cast<double>(std::max<size_t>(1, stage.cores));
+  return static_cast<double>(batch) *
+         (static_cast<double>(stage.normed_elements) / (batch <= stage.few_rows ? 1 : cores) +
+          static_cast<double>(stage.made_elements) / cores);
+}
+
 // Each thread reads the whole row, of which the other packages have written their share; a barrier
 // goes to the root's package and back. Between weights and KV queries and what they attend to cross
 // once each.
@@ -57,8 +76,13 @@ PredictedTimes Prediction::Times(const PredictedStage& stage, size_t batch) cons
   const double read =
       Us(ReadBytes(stage, batch),
          stage.weights_in_l3 ? l3_gbps : MemoryGbps(stage.cores, stage.packages.weights));
+  // Of experts each has its share of the rows.
+  const double product_rows = stage.experts.count == 0
+                                  ? rows
+                                  : rows * static_cast<double>(stage.experts.used) /
+                                        weight_node::ActiveExperts(stage.experts, batch);
   const double compute = Us(2 * rows * static_cast<double>(stage.weight_parameters),
-                            speeds.core_gops * static_cast<double>(stage.cores));
+                            ProductGops(product_rows) * static_cast<double>(stage.cores));
   times.weights_us = std::max(read, compute);
   times.compute_bound = compute > read;
   // All sequences in flight keep their KV of this stage's layers (Cache-Resident LLM Inference,
@@ -71,8 +95,10 @@ PredictedTimes Prediction::Times(const PredictedStage& stage, size_t batch) cons
   times.attention_us = Us(rows * static_cast<double>(stage.kv_bytes), kv_gbps);
   times.sync_us = stage.layers != 0 ? speeds.layer_sync_us : 0;
   times.packages_us = PackagesUs(stage, batch);
-  times.stage_us = static_cast<double>(std::max<size_t>(1, stage.layers)) *
-                   (times.weights_us + times.attention_us + times.sync_us + times.packages_us);
+  times.rows_us = ElementsOf(stage, batch) * speeds.element_ns * 1e-3;
+  times.stage_us =
+      static_cast<double>(std::max<size_t>(1, stage.layers)) *
+      (times.weights_us + times.attention_us + times.rows_us + times.sync_us + times.packages_us);
   return times;
 }
 
@@ -103,9 +129,9 @@ PredictedPoint Prediction::Point(size_t batch) const {
 
 std::string Prediction::Text() const {
   std::string out = fmt::format(
-      "prediction context {}, from ({}): L3 {:g} GB/s and {:g} GOP/s per core, memory {:g} GB/s "
-      "per socket and at most {:g} per core,\n"
-      "           {:g} us of barriers per layer{}\n",
+      "prediction context {}, from ({}): L3 {:.4g} GB/s and {:.4g} GOP/s per core, memory {:.4g} "
+      "GB/s per socket and at most {:.4g} per core,\n"
+      "           {:.3g} us of barriers per layer{}\n",
       capacity.context, speeds.source, speeds.l3_core_gbps, speeds.core_gops,
       speeds.dram_socket_gbps, speeds.dram_core_gbps, speeds.layer_sync_us,
       links == 0
@@ -139,7 +165,7 @@ std::string Prediction::Text() const {
                             ? speeds.l3_core_gbps * static_cast<double>(stage->cores)
                             : MemoryGbps(stage->cores, stage->packages.weights);
     const std::string weights =
-        fmt::format("{:.2f} MB / {:g} GB/s {}", ReadBytes(*stage, batch) * 1e-6, gbps,
+        fmt::format("{:.2f} MB / {:.4g} GB/s {}", ReadBytes(*stage, batch) * 1e-6, gbps,
                     stage->weights_in_l3 ? "L3" : "memory");
     if (stage->layers == 0) {
       out += fmt::format("  serving  = head {} = {:.1f} us{}\n", weights, t.stage_us,
@@ -147,15 +173,19 @@ std::string Prediction::Text() const {
     } else {
       const double kv_gbps = t.kv_in_l3 ? speeds.l3_core_gbps * static_cast<double>(stage->kv_cores)
                                         : MemoryGbps(stage->kv_cores, stage->packages.kv);
-      const bool crosses = t.packages_us > 0;
+      const bool crosses = t.packages_us > 0, norms = t.rows_us > 0;
       out += fmt::format(
-          "  stage    = {} layers x (weights {} + attention {:.2f} MB / {:g} GB/s {} + barriers "
-          "{:g} us{})\n"
-          "           = {} x ({:.1f} + {:.1f} + {:.1f}{} us) = {:.1f} us{}\n",
+          "  stage    = {} layers x (weights {} + attention {:.2f} MB / {:.4g} GB/s {}{} + "
+          "barriers {:.3g} us{})\n"
+          "           = {} x ({:.1f} + {:.1f}{} + {:.1f}{} us) = {:.1f} us{}\n",
           stage->layers, weights, Mb(stage->kv_bytes), kv_gbps, t.kv_in_l3 ? "L3" : "memory",
+          norms ? fmt::format(" + rows {:.0f} x {:.2g} ns", ElementsOf(*stage, batch),
+                              speeds.element_ns)
+                : "",
           t.sync_us, crosses ? " + between packages" : "", stage->layers, t.weights_us,
-          t.attention_us, t.sync_us, crosses ? fmt::format(" + {:.1f}", t.packages_us) : "",
-          t.stage_us, count > 1 ? fmt::format(", {} such stages", count) : "");
+          t.attention_us, norms ? fmt::format(" + {:.1f}", t.rows_us) : "", t.sync_us,
+          crosses ? fmt::format(" + {:.1f}", t.packages_us) : "", t.stage_us,
+          count > 1 ? fmt::format(", {} such stages", count) : "");
     }
     sum += fmt::format("{}{}{:.1f}", sum.empty() ? "" : " + ",
                        count > 1 ? fmt::format("{} x ", count) : "", t.stage_us);

@@ -5,6 +5,7 @@
 // guaranteed speed.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -21,8 +22,12 @@ struct Speeds {
   double l3_core_gbps = 30;       // one core reading its L3 while all cores read
   double dram_socket_gbps = 380;  // one socket reading memory
   double dram_core_gbps = 20;     // what one core of it reads at most
-  double core_gops = 300;         // one core, INT8 multiplies and adds: bounds large batches
-  double layer_sync_us = 2;       // four barriers of a package's threads
+  double core_gops = 300;         // one core, INT8 multiplies and adds with many rows
+  // The same with 1, 2, 4 ... 64 rows, of weights in L2; 0: core_gops, as if rows made no
+  // difference.
+  std::array<double, 7> rows_gops = {};
+  double layer_sync_us = 2;  // four barriers of a package's threads
+  double element_ns = 0.5;   // one core, norm and quantisation of an element of a row
   // A cache line that another package wrote, to the core that reads it.
   double package_hop_us = 0.2;
   double link_latency_us = 10;     // paper section 4.4: about 50 us for five
@@ -54,12 +59,16 @@ struct PredictedStage {
   // What a thread of a layer reads of the others for a row: quantised inputs of products, and
   // attention's queries, keys, values and output.
   uint64_t input_bytes = 0, attended_bytes = 0;
+  // Elements of a row that are normalised and quantised: by each thread for itself in micro-batches
+  // of at most few_rows, and shared out in larger ones; and by the threads that made them.
+  uint64_t normed_elements = 0, made_elements = 0;
+  size_t few_rows = 0;
   uint64_t kv_room_bytes = 0;  // L3 for KV; what exceeds it streams from memory
 };
 
 struct PredictedTimes {
   // Per layer. packages_us: what threads in several packages wait longer for each other.
-  double weights_us = 0, attention_us = 0, sync_us = 0, packages_us = 0;
+  double weights_us = 0, attention_us = 0, rows_us = 0, sync_us = 0, packages_us = 0;
   bool compute_bound = false, kv_in_l3 = false;
   double stage_us = 0;
 };
@@ -85,6 +94,10 @@ struct Prediction {
   PredictedTimes Times(const PredictedStage&, size_t batch) const;
   // At which so many cores in so many packages read memory.
   double MemoryGbps(size_t cores, size_t packages) const;
+  // What a core multiplies with so many rows.
+  double ProductGops(double rows) const;
+  // Elements of a layer that the busiest thread normalises and quantises.
+  static double ElementsOf(const PredictedStage&, size_t batch);
   // What a layer adds where a row crosses packages.
   double PackagesUs(const PredictedStage&, size_t batch) const;
   double LinkUs(size_t batch) const;
