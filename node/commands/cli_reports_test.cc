@@ -1,5 +1,6 @@
 // Reports of the built program: bench, inspect, plan and doctor, as text and as JSON.
 #include <algorithm>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "kernels/formats/isa.h"
@@ -270,6 +271,34 @@ TEST_F(Cli, SaysAtOnceThatAPreTokenizerIsNotSupported) {
   EXPECT_EQ(error.rfind(expected, 0), 0u) << error;
   for (const char* command : {"plan", "bench"})
     EXPECT_NE(Run({command, "-m", vocabulary}).err.find(expected), std::string::npos) << command;
+}
+
+// A job's manifest, and the sockets of it by their numbers.
+TEST_F(Cli, ManifestOfAListOfHosts) {
+  const std::string path = Path("template.toml");
+  std::ofstream(path)
+      << "name = \"job\"\n[[server]]\nname = \"{host}\"\naddress = \"{host}\"\n"
+         "[[server.socket]]\nname = \"s{rank}\"\nrole = \"colocated\"\ncores = \"all\"\n";
+  const Outcome got = Run({"manifest", "expand", "--template", path, "--hosts", "n[1-2]"});
+  ASSERT_EQ(got.code, 0) << got.err;
+  EXPECT_NE(got.out.find("name = \"n1\"\naddress = \"n1\"\n[[server.socket]]\nname = \"s0\""),
+            std::string::npos)
+      << got.out;
+  EXPECT_NE(got.out.find("name = \"s1\""), std::string::npos) << got.out;
+  const std::string manifest = Path("job.toml");
+  std::ofstream(manifest) << got.out;
+  const Outcome rank = Run({"node", "--manifest", manifest, "--rank", "2", "-m", Tiny()});
+  EXPECT_EQ(rank.code, 1);
+  EXPECT_NE(rank.err.find("it has 2 sockets and none of rank 2; expected 0 to 1, one process for "
+                          "each"),
+            std::string::npos)
+      << rank.err;
+  ExpectUsage(Run({"node", "--manifest", manifest, "--rank", "0", "--socket", "s0"}),
+              "give either --socket NAME or --rank N");
+  ExpectUsage(Run({"node", "--manifest", manifest}), "give either --socket NAME or --rank N");
+  const Outcome bad = Run({"manifest", "expand", "--template", path, "--hosts", "n[2-1]"});
+  EXPECT_EQ(bad.code, 1);
+  EXPECT_NE(bad.err.find("not numbers or ascending ranges"), std::string::npos) << bad.err;
 }
 
 TEST_F(Cli, PlanOfANamedShape) {

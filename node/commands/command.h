@@ -32,6 +32,7 @@ Command AddDoctor(CLI::App& program);
 Command AddNode(CLI::App& program);
 Command AddStatus(CLI::App& program);
 Command AddUnit(CLI::App& program);
+Command AddManifest(CLI::App& program);
 // known: `larder serve` is run by `larder node` for a serving socket of this name, with the options
 // of the model that node has read; they outlive the call. Null: it is a command of its own.
 struct ServingSocket {

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -23,6 +24,7 @@
 #include "node/service/service_monitor.h"
 #include "node/service/signals.h"
 #include "node/tasks/stage_node.h"
+#include "pipeline/manifest/manifest.h"
 #include "pipeline/stage/attention_client.h"
 
 namespace larder::node::inline commands {
@@ -31,6 +33,7 @@ namespace {
 struct NodeOptions {
   ModelOptions model;
   std::string socket;
+  std::optional<size_t> rank;  // of the socket, in the place of its name
   bool once = false;
   const CLI::App* command = nullptr;  // has the remaining arguments: a serving socket's options of
                                       // `larder serve`
@@ -89,8 +92,12 @@ int RunServing(const NodeOptions& o, const std::string& server,
   }
 }
 
-int Run(const NodeOptions& o) {
+int Run(NodeOptions o) {
   if (o.model.manifest.empty()) throw CLI::RequiredError("--manifest");
+  if (o.socket.empty() != o.rank.has_value())
+    throw CLI::ValidationError("node", "give either --socket NAME or --rank N");
+  if (o.rank)
+    o.socket = pipeline::SocketOfRank(pipeline::Manifest::Load(o.model.manifest), *o.rank);
   SetLogLevel(spdlog::level::info);
   IgnoreBrokenPipes();
   const auto where = LoadManifest(o.model, o.socket);
@@ -166,9 +173,13 @@ Command AddNode(CLI::App& program) {
       "run one socket of a manifest as a process; a serving socket also takes serve's options");
   command->allow_extras();
   o->command = command;
-  command->add_option("--socket", o->socket, "its name in the manifest")
-      ->type_name("NAME")
-      ->required();
+  command->add_option("--socket", o->socket, "its name in the manifest")->type_name("NAME");
+  command
+      ->add_option(
+          "--rank", o->rank,
+          "its number among all sockets of the manifest, from 0, where a scheduler numbers "
+          "processes: --rank $SLURM_PROCID")
+      ->type_name("N");
   command->add_flag("--once", o->once, "end when the weight socket's process has ended");
   ModelOptionSet set;
   set.threads = false;

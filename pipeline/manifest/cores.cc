@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <set>
+
+#include "pipeline/manifest/links.h"
 
 namespace larder::pipeline::inline manifest {
 namespace {
@@ -21,16 +22,6 @@ constexpr KindName kKinds[] = {{"package", CoreSet::Kind::kPackage},
                                {"numa", CoreSet::Kind::kNuma},
                                {"cores", CoreSet::Kind::kCores},
                                {"cpus", CoreSet::Kind::kCpus}};
-
-std::optional<int> Number(std::string_view text) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || text.front() == '-' || error != std::errc() ||
-      end != text.data() + text.size())
-    return {};
-  if (value > kMaxNumber) return {};
-  return value;
-}
 
 std::string_view Trim(std::string_view text) {
   while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
@@ -66,8 +57,9 @@ std::optional<CoreSet> ParseCoreSet(std::string_view text, std::string* problem)
       return {};
     }
     const size_t dash = term.find('-');
-    const auto first = Number(Trim(term.substr(0, dash)));
-    const auto last = dash == term.npos ? first : Number(Trim(term.substr(dash + 1)));
+    const auto first = ParseNumber(Trim(term.substr(0, dash)), kMaxNumber);
+    const auto last =
+        dash == term.npos ? first : ParseNumber(Trim(term.substr(dash + 1)), kMaxNumber);
     if (!first || !last) {
       *problem = fmt::format("'{}' is neither a number up to {} nor a range", term, kMaxNumber);
       return {};

@@ -250,6 +250,16 @@ Manifest Manifest::Load(const std::string& path) {
   return Parse(text, path);
 }
 
+const std::string& SocketOfRank(const Manifest& manifest, size_t rank) {
+  size_t sockets = 0;
+  for (const ServerSpec& server : manifest.servers) {
+    if (rank < sockets + server.sockets.size()) return server.sockets[rank - sockets].name;
+    sockets += server.sockets.size();
+  }
+  throw Error("{}: it has {} sockets and none of rank {}; expected 0 to {}, one process for each",
+              manifest.path, sockets, rank, sockets - 1);
+}
+
 Manifest Manifest::Parse(std::string_view text, const std::string& path_for_messages) {
   if (text.size() > kMaxFileBytes)
     throw Error("{}: larger than {} bytes; expected a TOML file of servers and sockets",

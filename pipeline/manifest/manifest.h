@@ -102,6 +102,10 @@ struct Manifest {
   const ServerSpec& server_of_socket(std::string_view socket_name) const;
 };
 
+// The name of the socket of this number, counted from 0 over all servers as they are written: the
+// task of a scheduler that starts one process for each. Throws Error if there are not as many.
+const std::string& SocketOfRank(const Manifest& manifest, size_t rank);
+
 // The sockets that compute a range of consecutive layers, by the text alone: one socket that holds
 // weights and, if it is a weight socket, the attention sockets of its server that hold its KV
 // cache.
