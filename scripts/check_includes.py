@@ -67,8 +67,8 @@ FLOORS = {
          "pipeline/kv", "pipeline/stage"]),
     "pipeline/engine": (
         4.5, _RUNTIME +
-        ["rdma", "attention_node", "pipeline/plan", "pipeline/kv", "pipeline/stage",
-         "pipeline/chain"]),
+        ["rdma", "attention_node", "pipeline/plan", "pipeline/kv", "pipeline/kv_store",
+         "pipeline/stage", "pipeline/chain"]),
     "pipeline/sequences": (4.6, [
         "base", "model", "pipeline/kv", "pipeline/kv_store", "pipeline/stage", "pipeline/engine"]),
     "pipeline/scheduler": (4.7, _RUNTIME + [

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <iterator>
 #include <numeric>
-#include <random>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -22,11 +21,6 @@ int64_t WholeLimitNs(int frame_limit_ms, size_t stages) {
   constexpr int64_t kNewsMs = 2000;  // five beats of a LinkMonitor, in case the first is lost
   if (frame_limit_ms == 0) return 0;
   return (int64_t{frame_limit_ms} * static_cast<int64_t>(stages) + kNewsMs) * 1'000'000;
-}
-
-uint64_t NewSession() {
-  std::random_device random;  // unique among processes, too
-  return (uint64_t{random()} << 32 | random()) | 1;
 }
 
 }  // namespace
@@ -97,7 +91,7 @@ void ChainClient::Connect(int timeout_ms) {
   const int64_t deadline = NowNs() + int64_t{timeout_ms} * 1'000'000;
   status_.state.store(static_cast<uint32_t>(SocketState::kConnecting), std::memory_order_relaxed);
   if (session_ == 0) {
-    const uint64_t session = NewSession();
+    const uint64_t session = rdma::NewSession();
     out_ = rdma::ConnectLink(chain_.first, chain_.link_shape(),
                              chain_.identity(chain_.serving_socket, session), timeout_ms);
     session_ = session;

@@ -22,6 +22,7 @@
 #include "model/gguf/gguf_testing.h"
 #include "model/reference/divergence.h"
 #include "model/reference/reference.h"
+#include "pipeline/engine/attention_server_testing.h"
 #include "pipeline/engine/chain_testing.h"
 #include "pipeline/engine/engine_testing.h"
 #include "weight_node/mixed_model_testing.h"
@@ -426,6 +427,14 @@ TEST_P(EngineKindsTest, SocketsDoNotMatter) {
     EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, 100), baseline_), "");
     EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, 7), baseline_), "");
   }
+}
+
+TEST_P(EngineKindsTest, ServersDoNotMatter) {
+  const AttentionServers servers(
+      *model_.file(), MakeTestPlan(*model_.file(), {.threads = 2, .attention = {{2, 1}, {1, 1}}}));
+  auto engine = servers.Connect(model_.file());
+  EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, 100), baseline_), "");
+  EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, 7, SlotId(1)), baseline_), "");
 }
 
 // Stages that have both kinds, and one kind alone.

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "kernels/formats/kv_page.h"
+#include "rdma/common/fault_signal.h"
 
 namespace larder::pipeline::inline stage {
 namespace {
@@ -144,41 +145,77 @@ std::unique_ptr<AttentionClient> AttentionClient::StartThreads(const StagePlan& 
 
 std::unique_ptr<AttentionClient> AttentionClient::Connect(
     const StagePlan& plan, const std::string& cluster, const std::string& socket,
-    const SocketWaits& waits, int timeout_ms, const std::shared_ptr<const rdma::LinkKey>& key) {
+    const SocketWaits& waits, int timeout_ms, const std::shared_ptr<const rdma::LinkKey>& key,
+    const AttentionLinks& links) {
   std::unique_ptr<AttentionClient> sockets(new AttentionClient(plan, waits));
-  for (size_t i = 0; i < plan.attention.size(); ++i) {
+  sockets->channels_.resize(plan.attention.size());
+  sockets->monitors_.resize(plan.attention.size());
+  sockets->ends_.resize(plan.attention.size());
+  for (AttentionId i(0); i.index() < plan.attention.size(); ++i) {
+    if (i.index() < links.of.size() && links.of[i.index()]) {
+      sockets->ConnectServer(i, *links.of[i.index()], links.identity, waits, timeout_ms);
+      continue;
+    }
     const rdma::Hello mine =
-        MakeHello(plan, sockets->shape_, socket, waits.weight, waits.attention.at(i));
-    auto& channel = sockets->channels_.emplace_back(std::make_unique<rdma::ControlChannel>(
-        rdma::ConnectHello(ControlName(cluster, plan.attention[i].name), mine, timeout_ms,
-                           rdma::LinkKey::Of(key))));
+        MakeHello(plan, sockets->shape_, socket, waits.weight, waits.attention.at(i.index()));
+    auto& channel = sockets->channels_[i.index()];
+    channel = std::make_unique<rdma::ControlChannel>(
+        rdma::ConnectHello(ControlName(cluster, plan.attention[i.index()].name), mine, timeout_ms,
+                           rdma::LinkKey::Of(key)));
     channel->SendMemory(sockets->memory_);
   }
-  for (auto& channel : sockets->channels_) {
+  for (size_t i = 0; i < plan.attention.size(); ++i) {
+    const auto& channel = sockets->channels_[i];
+    if (!channel) continue;
     channel->WaitReady(timeout_ms);
     channel->Ready();
-    sockets->monitors_.push_back(std::make_unique<rdma::PeerMonitor>(*channel));
+    sockets->monitors_[i] = std::make_unique<rdma::PeerMonitor>(*channel);
   }
   return sockets;
+}
+
+void AttentionClient::ConnectServer(AttentionId socket, const AttentionEndpoints& ends,
+                                    rdma::LinkIdentity identity, const SocketWaits& waits,
+                                    int timeout_ms) {
+  const rdma::LinkShape shape = AttentionLinkShape(plan_, shape_.link);
+  identity.session = rdma::NewSession();
+  rdma::LinkListener listener(ends.back);
+  rdma::FrameLink out = rdma::ConnectLink(ends.there, shape, identity, timeout_ms);
+  rdma::FrameLink in = listener.Accept(shape, identity, timeout_ms);
+  const auto lost = [name = plan_.attention[socket.index()].name](const AttentionLink& link) {
+    rdma::StopAsPeerIsLost(name, fmt::format("attention socket {}:", name), link.FaultText(),
+                           rdma::WasStopped(link.fault()));
+  };
+  ends_[socket.index()] = std::make_unique<WeightEnd>(
+      plan_, socket, *exchange_,
+      std::make_unique<rdma::ShmLink>(LinkRegion(memory_, shape_, socket), shape_.link,
+                                      rdma::LinkSide::kReceive),
+      report(socket), waits, std::move(out), std::move(in), lost);
 }
 
 void AttentionClient::LinkFailed(AttentionId socket) const {
   // Treated as if the process were gone, since it writes what no attention socket writes.
   const size_t at = socket.index();
-  if (at < channels_.size())
+  if (at < channels_.size() && channels_[at])
     rdma::StopWhenPeerIsLost (*channels_[at])(channels_[at]->peer_pid(), rdma::PeerEnd::kGone);
   LARDER_CHECK(false, "attention socket {}: link fault", plan_.attention[at].name);
 }
 
 AttentionClient::~AttentionClient() {
   for (AttentionId i(0); i.index() < senders_.size(); ++i) {
-    const bool served = i.index() < threads_.size() || i.index() < monitors_.size();
+    const size_t at = i.index();
+    const bool linked = at < ends_.size() && ends_[at];
+    const bool served = at < threads_.size() || (at < monitors_.size() && monitors_[at]) || linked;
     if (!served) continue;
+    if (linked) ends_[at]->ExpectEnd();
     BeginMessage(i, FrameMessage::Kind::kStop, 0);
     senders_[i.index()]->EndSend();
   }
   monitors_.clear();
-  for (auto& channel : channels_) channel->Bye();
+  for (auto& channel : channels_) {
+    if (channel) channel->Bye();
+  }
+  ends_.clear();
   for (std::thread& thread : threads_) thread.join();
 }
 
@@ -216,6 +253,60 @@ void ServeAttentionProcess(const StagePlan& plan, AttentionId index, const model
   const std::shared_ptr<void> watched = watch ? watch(socket) : nullptr;
   socket.Serve(status);
   channel.Bye();  // before the weight socket's monitor can take our closed channel for a crash
+}
+
+namespace {
+
+// If the weight socket gives up meanwhile, the next one must not wait for this one's attempt.
+rdma::FrameLink ConnectBack(const AttentionEndpoints& ends, const rdma::LinkShape& shape,
+                            rdma::LinkIdentity identity, const rdma::FrameLink& in) {
+  constexpr int kAttempts = 5, kAttemptMs = 2000;
+  identity.session = in.session();
+  for (int attempt = 1;; ++attempt) {
+    try {
+      return rdma::ConnectLink(ends.back, shape, identity, kAttemptMs);
+    } catch (const Error&) {
+      if (in.fault()) throw Error("{}", in.FaultText());
+      if (attempt == kAttempts) throw;
+    }
+  }
+}
+
+}  // namespace
+
+void ServeAttentionServer(const StagePlan& plan, AttentionId index, const model::GgufFile& file,
+                          rdma::LinkListener& listener, const AttentionEndpoints& ends,
+                          const rdma::LinkIdentity& identity, const SocketWaits& waits,
+                          SocketStatus* status, const WatchAttention& watch,
+                          const KvPartOptions& kv_files) {
+  const SegmentShape shape(plan);
+  const rdma::LinkShape link_shape = AttentionLinkShape(plan, shape.link);
+  rdma::FrameLink in = listener.Accept(link_shape, identity, rdma::kNoTimeout);
+  rdma::FrameLink out = ConnectBack(ends, link_shape, identity, in);
+  const auto memory = rdma::SharedMemory::Create(shape.bytes(), "larder-exchange");
+  const Exchange exchange(shape.exchange, memory.data());
+  const std::span<std::byte> region = LinkRegion(memory, shape, index);
+  rdma::ShmLink::Format(region, shape.link);
+  rdma::ShmLink link(region, shape.link, rdma::LinkSide::kReceive);
+  AttentionReport& report = ReportIn(memory, shape, index);
+  AttentionSocket socket(plan, index, file, exchange, link, report, waits, kv_files);
+  AttentionEnd end(plan, index, exchange,
+                   std::make_unique<rdma::ShmLink>(region, shape.link, rdma::LinkSide::kSend),
+                   report, waits, std::move(out), std::move(in));
+  SocketStatus uncounted;
+  if (status == nullptr) status = &uncounted;
+  status->state.store(static_cast<uint32_t>(SocketState::kServing), std::memory_order_relaxed);
+  const std::shared_ptr<void> watched = watch ? watch(socket) : nullptr;
+  const std::string& name = plan.attention.at(index.index()).name;
+  try {
+    socket.Serve(status);
+  } catch (const Error&) {
+    const std::string lost = end.FaultText();  // else it is the reason why the socket ended
+    end.Stop();
+    if (lost.empty()) throw;
+    throw Error("attention socket {}: {}{}{}", name, end.wrong() != nullptr ? end.wrong() : "",
+                end.wrong() != nullptr ? ": " : "", lost);
+  }
 }
 
 }  // namespace larder::pipeline::stage

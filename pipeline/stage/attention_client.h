@@ -1,6 +1,6 @@
 // AttentionClient: the weight socket's side of its attention sockets: the memory in which they
-// exchange rows, a link to each for frame messages, and their threads (in one process) or the
-// control channels to their processes (`larder node`).
+// exchange rows, a link to each for frame messages, and their threads (in one process), the control
+// channels to their processes (`larder node`), or the links to their servers.
 #pragma once
 
 #include <atomic>
@@ -14,6 +14,7 @@
 #include "model/gguf/gguf.h"
 #include "model/step/batch_rows.h"
 #include "pipeline/plan/stage_plan.h"
+#include "pipeline/stage/attention_link.h"
 #include "pipeline/stage/attention_socket.h"
 #include "pipeline/stage/exchange.h"
 #include "rdma/common/shared_memory.h"
@@ -49,10 +50,11 @@ class AttentionClient {
   // Connects to processes that run `larder node` already, or will within timeout_ms. Throws Error
   // if one of them disagrees with `waits` about how either side's threads wait. From then on the
   // loss of one ends this process with a message. socket: this socket's name. key: the cluster's;
-  // null: none.
+  // null: none. links: those to sockets of other servers.
   static std::unique_ptr<AttentionClient> Connect(
       const StagePlan&, const std::string& cluster, const std::string& socket, const SocketWaits&,
-      int timeout_ms, const std::shared_ptr<const rdma::LinkKey>& key = {});
+      int timeout_ms, const std::shared_ptr<const rdma::LinkKey>& key = {},
+      const AttentionLinks& links = {});
   ~AttentionClient();  // stops the sockets; joins their threads, or says goodbye to their processes
 
   const Exchange& exchange() const { return *exchange_; }
@@ -82,6 +84,8 @@ class AttentionClient {
   friend struct StageTesting;
   AttentionClient(const StagePlan&, const SocketWaits&);
   AttentionReport& report(AttentionId socket) const;
+  void ConnectServer(AttentionId socket, const AttentionEndpoints&, rdma::LinkIdentity,
+                     const SocketWaits&, int timeout_ms);
   void Ping(AttentionId socket);
   // Sends a message and waits for its answer.
   void Call(AttentionId socket, FrameMessage::Kind kind, std::span<const KvOrder> orders = {});
@@ -101,9 +105,11 @@ class AttentionClient {
   std::vector<std::unique_ptr<rdma::ShmLink>> senders_;
   std::vector<std::unique_ptr<rdma::ShmLink>> receivers_;  // threads only
   std::vector<std::thread> threads_;
-  std::vector<AttentionSocket*> served_;                         // the threads' sockets
-  std::vector<std::unique_ptr<rdma::ControlChannel>> channels_;  // processes only
+  std::vector<AttentionSocket*> served_;  // the threads' sockets
+  // Processes only, [socket]; null: the socket is on another server.
+  std::vector<std::unique_ptr<rdma::ControlChannel>> channels_;
   std::vector<std::unique_ptr<rdma::PeerMonitor>> monitors_;
+  std::vector<std::unique_ptr<WeightEnd>> ends_;  // those of other servers
 };
 
 // Builds the socket's pool, kernels and KV region as ServeAttentionProcess will, and frees them, so
@@ -120,5 +126,13 @@ void ServeAttentionProcess(const StagePlan& plan, AttentionId index, const model
                            SocketStatus* status = nullptr,
                            const std::shared_ptr<const rdma::LinkKey>& key = {},
                            const WatchAttention& watch = {}, const KvPartOptions& kv_files = {});
+
+// The same for a socket whose weight socket is on another server, which connects to `listener`.
+// Throws an Error if a link is lost.
+void ServeAttentionServer(const StagePlan& plan, AttentionId index, const model::GgufFile& file,
+                          rdma::LinkListener& listener, const AttentionEndpoints& ends,
+                          const rdma::LinkIdentity& identity, const SocketWaits& waits,
+                          SocketStatus* status = nullptr, const WatchAttention& watch = {},
+                          const KvPartOptions& kv_files = {});
 
 }  // namespace larder::pipeline::stage

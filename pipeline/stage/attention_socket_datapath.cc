@@ -12,18 +12,14 @@ namespace larder::pipeline::inline stage {
 // copies that are checked here, once.
 const char* AttentionSocket::TakeFrame(const std::byte* message,
                                        model::BatchRows (&parts)[2 * kHalves], uint32_t* rows) {
-  if (message_.halves != 1 && message_.halves != kHalves)
-    return "a frame of an impossible number of halves";
+  const auto max_batch_tokens = static_cast<uint32_t>(plan_.options.capacity.max_batch_tokens);
+  if (const char* wrong = message_.WrongHalves(max_batch_tokens)) return wrong;
   if (message_.base_epoch != pool_->next_base_epoch())
     return "a frame of another epoch than expected";
-  const auto max_batch_tokens = static_cast<uint32_t>(plan_.options.capacity.max_batch_tokens);
   *rows = 0;
   uint32_t kept = 0;
   for (uint32_t h = 0; h < message_.halves; ++h) {
     const FrameMessage::Half half = message_.half[h];
-    if (half.rows > max_batch_tokens - *rows || half.first_row > max_batch_tokens - half.rows ||
-        half.kept > half.rows || half.first_kept > max_batch_tokens - half.kept)
-      return "a frame of more rows than there is room for";
     model::BatchRows& part = parts[h];
     part.rows = half.rows;
     part.first_row = half.first_row;

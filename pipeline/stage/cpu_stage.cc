@@ -40,7 +40,8 @@ CpuStage::CpuStage(const StagePlan& stage_plan, const model::GgufFile& file,
         options.processes.empty()
             ? AttentionClient::StartThreads(plan(), file, waits_of_sockets_, options.kv_files)
             : AttentionClient::Connect(plan(), options.processes, options.socket, waits_of_sockets_,
-                                       options.connect_timeout_ms, options.link_key);
+                                       options.connect_timeout_ms, options.link_key,
+                                       options.attention_links);
     const weight_node::AttentionIoRows shared = sockets_->exchange().rows();
     packed_.Load(file, options, &shared);
     LinkAttentionSockets();

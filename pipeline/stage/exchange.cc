@@ -18,4 +18,17 @@ ExchangeShape::ExchangeShape(const model::ModelConfig& config, size_t rows, size
   bytes_ = attn_offset_ + RoundUp(rows * attn_stride_ * sizeof(float), kPageBytes);
 }
 
+const char* FrameMessage::WrongHalves(size_t max_batch_tokens) const {
+  if (halves != 1 && halves != kHalves) return "a frame of an impossible number of halves";
+  size_t rows = 0;
+  for (size_t h = 0; h < halves; ++h) {
+    const Half& of = half[h];
+    if (of.rows > max_batch_tokens - rows || of.first_row > max_batch_tokens - of.rows ||
+        of.kept > of.rows || of.first_kept > max_batch_tokens - of.kept)
+      return "a frame of more rows than there is room for";
+    rows += of.rows;
+  }
+  return nullptr;
+}
+
 }  // namespace larder::pipeline::stage

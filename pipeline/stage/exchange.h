@@ -137,6 +137,8 @@ struct FrameMessage {
         sizeof(FrameMessage) + max_batch_tokens * 12 + max_kv_updates * sizeof(model::KvUpdate),
         kCacheLineBytes);
   }
+  // Null, or what is wrong with the halves of a message of rows.
+  const char* WrongHalves(size_t max_batch_tokens) const;
   KvOrder* kv_order() { return reinterpret_cast<KvOrder*>(this + 1); }
   const KvOrder* kv_order() const { return reinterpret_cast<const KvOrder*>(this + 1); }
   SlotId* slot() { return reinterpret_cast<SlotId*>(this + 1); }

@@ -10,6 +10,7 @@
 #include "pipeline/kv_store/kv_part.h"
 #include "pipeline/plan/stage_plan.h"
 #include "pipeline/residency/residency.h"
+#include "pipeline/stage/attention_link.h"
 #include "rdma/proof/link_key.h"
 #include "sync/wait.h"
 #include "weight_node/shards.h"
@@ -33,6 +34,7 @@ struct StageOptions {
                                    // have it
   std::shared_ptr<const rdma::LinkKey> link_key;  // the cluster's key, proven to their processes;
                                                   // null: none
+  AttentionLinks attention_links;                 // to those of other servers
   int connect_timeout_ms = 10000;                 // time limit for connecting to these, and to the
                                                   // next stage of a chain
   // Files for the parts of KV chunks of the sockets in this process: of a colocated stage, under

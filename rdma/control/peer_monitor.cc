@@ -26,6 +26,20 @@ void SendKind(int fd, MessageKind kind) {
 
 void SetSayPeerLost(SayPeerLost say) { say_peer_lost.store(say); }
 
+void StopAsPeerIsLost(const std::string& name, const std::string& who, const std::string& reason,
+                      bool stopped) {
+  const std::string line = fmt::format("{} {}; stopping", who, reason);
+  if (const SayPeerLost say = say_peer_lost.load()) {
+    say(name, reason, line, stopped);
+  } else {
+    // write, not stdio: another thread may hold stdio's lock, and this one must end the process
+    const std::string printed = fmt::format("larder: {}{}\n", stopped ? "" : "error: ", line);
+    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, printed.data(), printed.size());
+  }
+  if (stopped) SayFarewellsBeforeTheEnd();
+  _exit(kPeerLostExitCode);
+}
+
 PeerLostHandler StopWhenPeerIsLost(const ControlChannel& channel) {
   return [name = channel.peer_name(), peer = channel.peer()](pid_t, PeerEnd how) {
     if (how == PeerEnd::kGoodbye) return;
@@ -34,16 +48,7 @@ PeerLostHandler StopWhenPeerIsLost(const ControlChannel& channel) {
                                    ? fmt::format("has not answered for {:.1f} s", kSilenceMs * 1e-3)
                                : stopped ? "was stopped"
                                          : "is gone";
-    const std::string line = fmt::format("{} {}; stopping", peer, reason);
-    if (const SayPeerLost say = say_peer_lost.load()) {
-      say(name, reason, line, stopped);
-    } else {
-      // write, not stdio: another thread may hold stdio's lock, and this one must end the process
-      const std::string printed = fmt::format("larder: {}{}\n", stopped ? "" : "error: ", line);
-      [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, printed.data(), printed.size());
-    }
-    if (stopped) SayFarewellsBeforeTheEnd();
-    _exit(kPeerLostExitCode);
+    StopAsPeerIsLost(name, peer, reason, stopped);
   };
 }
 

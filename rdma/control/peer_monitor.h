@@ -44,6 +44,9 @@ using PeerLostHandler = std::function<void(pid_t pid, PeerEnd how)>;
 // destructors, since other threads still spin. If the peer was stopped, this process says farewell
 // to its other peers first: it ends for the same reason.
 PeerLostHandler StopWhenPeerIsLost(const ControlChannel& channel);
+// The same, at once, for a peer of that name. who, reason: as the line has them.
+[[noreturn]] void StopAsPeerIsLost(const std::string& name, const std::string& who,
+                                   const std::string& reason, bool stopped);
 // Replaces the printing; set at most once, before the first monitor. The function may not wait for
 // a lock that another thread holds. peer: the socket's name; line: the text without "larder: error:
 // " and line end; stopped: it is no error.

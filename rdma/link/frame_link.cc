@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <random>
 #include <utility>
 #include <vector>
 
@@ -69,6 +70,11 @@ std::string RdmaAddress(const std::string& device) { return VerbsAddress(device)
 bool IsLoopback(const std::string& host) {
   const std::vector<AddressBytes> addresses = AddressesOf(host);
   return !addresses.empty() && std::all_of(addresses.begin(), addresses.end(), IsLoopbackAddress);
+}
+
+uint64_t NewSession() {
+  std::random_device random;  // unique among processes, too
+  return (uint64_t{random()} << 32 | random()) | 1;
 }
 
 FrameLink::FrameLink() = default;

@@ -74,6 +74,9 @@ struct LinkIdentity {
 // IP over InfiniBand.
 std::string RdmaAddress(const std::string& device = {});
 
+// A number for LinkIdentity::session that no other process has.
+uint64_t NewSession();
+
 template <typename End>
 struct MadeLink;
 class TcpEnd;

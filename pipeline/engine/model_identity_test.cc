@@ -18,7 +18,7 @@
 #include "topology/machines_testing.h"
 #include "topology/scattered_bytes.h"
 
-namespace larder::pipeline::inline stage {
+namespace larder::pipeline::inline engine {
 namespace {
 
 using model::GgufFile;
@@ -125,4 +125,4 @@ TEST_F(ModelIdentity, PartsAreOfOneComputation) {
 }
 
 }  // namespace
-}  // namespace larder::pipeline::stage
+}  // namespace larder::pipeline::engine
