@@ -118,7 +118,13 @@ int Run(NodeOptions o) {
   const std::string& cluster = ClusterName(planned, o.model.manifest);
   const AttentionId index = stage.attention_id(o.socket);
   const pipeline::PlanAttentionSocket& socket = plan.attention[index.index()];
-  const pipeline::SocketWaits waits = pipeline::WaitsOf(plan, planned.machine_of(stage));
+  const size_t machine = stage.attention_machines[index.index()];
+  const bool elsewhere = machine != stage.machine;  // than its weight socket
+  const pipeline::SocketWaits waits =
+      pipeline::WaitsOf(plan, planned.machines.at(machine), elsewhere ? index : AttentionId());
+  const pipeline::AttentionLinks links = AttentionLinksOf(planned, stage, o.socket, o.model);
+  std::optional<rdma::LinkListener> link_listener;
+  if (elsewhere) link_listener.emplace(links.of.at(index.index())->there);
   const std::shared_ptr<const rdma::LinkKey> key = LoadLinkKey(o.model);
   pipeline::SocketStatus status;
   ServiceMonitor monitor({.cluster = cluster,
@@ -140,7 +146,8 @@ int Run(NodeOptions o) {
   do {
     // A new listener for each weight process. A second process that connects while the first is
     // served is refused, and told which process is connected.
-    rdma::ControlListener listener(pipeline::ControlName(cluster, o.socket));
+    std::optional<rdma::ControlListener> listener;
+    if (!elsewhere) listener.emplace(pipeline::ControlName(cluster, o.socket));
     status.state.store(static_cast<uint32_t>(pipeline::SocketState::kConnecting),
                        std::memory_order_relaxed);
     monitor.Ready(fmt::format("{} slots of {} tokens, {:.1f} MB; listening for the weight socket",
@@ -152,8 +159,13 @@ int Run(NodeOptions o) {
         o.socket, socket.slots, plan.options.capacity.context,
         static_cast<double>(socket.kv_bytes) * 1e-6, cluster);
     try {
-      pipeline::ServeAttentionProcess(plan, index, *file, listener, waits, &status, key, watch,
-                                      kv_files);
+      if (elsewhere) {
+        pipeline::ServeAttentionServer(plan, index, *file, *link_listener, *links.of[index.index()],
+                                       links.identity, waits, &status, watch, kv_files);
+      } else {
+        pipeline::ServeAttentionProcess(plan, index, *file, *listener, waits, &status, key, watch,
+                                        kv_files);
+      }
       spdlog::info("attention socket {}: the weight socket has ended", o.socket);
     } catch (const Error& error) {
       if (o.once) throw;

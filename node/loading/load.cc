@@ -61,6 +61,13 @@ std::unique_ptr<pipeline::Engine> LoadStage(std::shared_ptr<const model::GgufFil
     stage.processes = ClusterName(planned, options.manifest);
     stage.socket = only.socket;
     stage.link_key = LoadLinkKey(options);
+    stage.attention_links = AttentionLinksOf(planned, only, only.socket, options);
+    if (only.attention_elsewhere()) stage.connect_timeout_ms = kConnectTimeoutMs;
+  } else if (only.attention_elsewhere()) {
+    throw Error(
+        "{}: attention sockets of socket '{}' are on other servers, not threads of this process; "
+        "run `larder node --socket NAME` for each of them there and add --join here",
+        options.manifest, only.socket);
   }
   const pipeline::SocketWaits waits = pipeline::WaitsOf(plan, machine);
   stage.wait = waits.weight;
@@ -144,7 +151,6 @@ PlannedModel PlanModel(const model::GgufFile& file, std::optional<ManifestAndSer
     if (!planned.plan.use.empty()) spdlog::info("{}", planned.plan.use);
   } else {
     const pipeline::Manifest& manifest = planned.where->manifest;
-    pipeline::CheckRunnable(manifest);
     planned.machines = pipeline::LoadTopologies(manifest, machine);
     if (options.join && IsCluster(manifest)) {
       agreed = ToPlanOptions({});
@@ -184,6 +190,16 @@ pipeline::ChainPlan ChainOf(const PlannedModel& planned, const ModelOptions& opt
   pipeline::ChainPlan chain = pipeline::ChainOf(planned.where->manifest, planned.plan);
   if (between_processes) SetLinkKey(options, chain);
   return chain;
+}
+
+pipeline::AttentionLinks AttentionLinksOf(const PlannedModel& planned,
+                                          const pipeline::PlacedStage& stage,
+                                          const std::string& socket, const ModelOptions& options) {
+  if (!stage.attention_elsewhere()) return {};
+  pipeline::AttentionLinks links = pipeline::AttentionLinksOf(planned.where->manifest, planned.plan,
+                                                              stage, socket, LoadLinkKey(options));
+  CheckLinkKey(options, links);
+  return links;
 }
 
 std::function<pipeline::ResidencyBaseline(const pipeline::StagePlan&)> BaselineOf(

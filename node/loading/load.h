@@ -54,6 +54,12 @@ void WarnOfTokenizer(const model::GgufFile& file);
 pipeline::ChainPlan ChainOf(const PlannedModel& planned, const ModelOptions& options,
                             bool between_processes);
 
+// The links of a stage to attention sockets of other servers, as this process's socket has them.
+// Throws Error if they need a key that there is not.
+pipeline::AttentionLinks AttentionLinksOf(const PlannedModel& planned,
+                                          const pipeline::PlacedStage& stage,
+                                          const std::string& socket, const ModelOptions& options);
+
 // Loads and packs with a progress bar, and logs the plan and the wait policy if verbose; with
 // options.residency prints the residency report to stderr. Stages and attention sockets are
 // processes that this one connects to (options.join) or threads of this one. progress and status:

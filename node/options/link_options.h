@@ -16,5 +16,7 @@ std::shared_ptr<const rdma::LinkKey> LoadLinkKey(const ModelOptions& options);
 // Gives the chain's links their key. Error if a link leaves this server, there is no key, and
 // options.open_links is not set.
 void SetLinkKey(const ModelOptions& options, pipeline::ChainPlan& chain);
+// The same for links to attention sockets of other servers, which have the key that there is.
+void CheckLinkKey(const ModelOptions& options, const pipeline::AttentionLinks& links);
 
 }  // namespace larder::node::options

@@ -34,6 +34,7 @@ int RunStage(std::shared_ptr<const model::GgufFile> file, const PlannedModel& pl
   if (plan.separated()) stage.processes = ClusterName(planned, options.manifest);
   stage.socket = socket;
   stage.link_key = chain.link_key;
+  stage.attention_links = AttentionLinksOf(planned, part, socket, options);
   if (!plan.separated()) stage.kv_files = KvFilesOf(options, planned.where);
   pipeline::SocketStatus status;
   ServiceMonitor monitor({.cluster = planned.plan.cluster,

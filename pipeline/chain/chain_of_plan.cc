@@ -81,4 +81,42 @@ ChainPlan ChainOf(const Manifest& manifest, const Plan& cluster) {
   return chain;
 }
 
+AttentionLinks AttentionLinksOf(const Manifest& manifest, const Plan& plan,
+                                const PlacedStage& stage, const std::string& socket,
+                                const std::shared_ptr<const rdma::LinkKey>& key) {
+  AttentionLinks links{
+      .identity = {.plan_hash = plan.hash(), .name = socket, .cluster = plan.cluster, .key = key},
+      .of = {}};
+  const std::vector<StageSpec> specs = StagesOf(manifest);
+  const auto spec = std::ranges::find_if(
+      specs, [&](const StageSpec& of) { return of.socket->name == stage.socket; });
+  LARDER_CHECK(spec != specs.end());
+  for (size_t i = 0; i < stage.attention.size(); ++i) {
+    if (stage.attention_machines[i] == stage.machine) {
+      links.of.emplace_back();
+      continue;
+    }
+    // Its place in the manifest: sockets that were joined have none in the Plan.
+    const auto place = std::ranges::find_if(spec->attention, [&](const SocketSpec* attention) {
+      return attention->name == stage.attention[i];
+    });
+    LARDER_CHECK(place != spec->attention.end());
+    const SocketSpec& attention = **place;
+    const ServerSpec& server = manifest.server_of_socket(attention.name);
+    const LinkSpec there = LinkOf(manifest, attention), here = LinkOf(manifest, *spec->socket);
+    const rdma::Transport transport = ChooseTransport(here, there, false);
+    const Endpoint at = EndpointOf(manifest, server, attention);
+    const Endpoint back =
+        BackEndpointOf(manifest, *spec, static_cast<size_t>(place - spec->attention.begin()));
+    const bool weights = socket == stage.socket;
+    AttentionEndpoints ends{
+        .there = EndpointFor(plan.cluster, attention.name, transport, at, weights ? here : there),
+        .back = EndpointFor(plan.cluster, stage.socket, transport, back, weights ? here : there)};
+    (weights ? ends.there : ends.back).own_host = HostOf(weights ? back : at);
+    (weights ? ends.back : ends.there).peer_host = HostOf(weights ? at : back);
+    links.of.emplace_back(std::move(ends));
+  }
+  return links;
+}
+
 }  // namespace larder::pipeline::chain

@@ -17,6 +17,7 @@
 #include "pipeline/manifest/manifest.h"
 #include "pipeline/plan/plan.h"
 #include "pipeline/plan/stage_plan.h"
+#include "pipeline/stage/attention_link.h"
 #include "rdma/link/frame_link.h"
 #include "rdma/proof/link_key.h"
 
@@ -73,5 +74,11 @@ struct ChainPlan {
 // The ChainPlan of a Plan with several stages or a serving socket. Without a serving socket in the
 // manifest, the serving process receives on the first stage's server, one port below that stage's.
 ChainPlan ChainOf(const Manifest&, const Plan&);
+
+// How a weight socket and its attention sockets of other servers reach each other. socket: the one
+// of this process, the stage's weight socket or one of its attention sockets.
+AttentionLinks AttentionLinksOf(const Manifest&, const Plan&, const PlacedStage&,
+                                const std::string& socket,
+                                const std::shared_ptr<const rdma::LinkKey>& key);
 
 }  // namespace larder::pipeline::chain

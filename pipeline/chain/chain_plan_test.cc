@@ -34,5 +34,37 @@ TEST(ChainPlanTest, EndsOfLinksAreOfTheirSocketsDevice) {
   }
 }
 
+// The weight socket and its attention socket on another server name the same two places.
+TEST(ChainPlanTest, EndsOfLinksToAttentionOnAnotherServer) {
+  const std::string text =
+      "name = \"far\"\n[model]\nslots = 4\n[[server]]\nname = \"w\"\naddress = \"10.0.0.1\"\n"
+      "[[server.socket]]\nname = \"weights\"\nrole = \"weight\"\ncores = \"package:0\"\n"
+      "[[server.socket]]\nname = \"near\"\nrole = \"attention\"\ncores = \"package:1\"\n"
+      "[[server]]\nname = \"kv\"\naddress = \"10.0.0.2:9000\"\n"
+      "[[server.socket]]\nname = \"far\"\nrole = \"attention\"\ncores = \"all\"\n"
+      "for = \"weights\"\nslots = 3\n";
+  const Manifest manifest = Manifest::Parse(text, "m.toml");
+  const Plan plan = PlanOf(text, TenLayers(), "two-packages");
+  const PlacedStage& stage = plan.stages[0];
+  const AttentionLinks weights = AttentionLinksOf(manifest, plan, stage, "weights", nullptr);
+  const AttentionLinks attention = AttentionLinksOf(manifest, plan, stage, "far", nullptr);
+  ASSERT_EQ(weights.of.size(), 2u);
+  EXPECT_FALSE(weights.of[0]) << "of its own server";
+  for (const AttentionLinks* links : {&weights, &attention}) {
+    const AttentionEndpoints& ends = links->of.at(1).value();
+    EXPECT_EQ(ends.there.transport, rdma::Transport::kTcp);
+    EXPECT_EQ(ends.there.host, "10.0.0.2");
+    EXPECT_EQ(ends.there.port, 9000);
+    EXPECT_EQ(ends.back.host, "10.0.0.1");
+    EXPECT_EQ(ends.back.port, 7171 + 128);
+    EXPECT_EQ(links->identity.plan_hash, plan.hash());
+    EXPECT_EQ(links->identity.cluster, "far");
+  }
+  EXPECT_EQ(weights.of[1]->there.own_host, "10.0.0.1");
+  EXPECT_EQ(weights.of[1]->back.peer_host, "10.0.0.2");
+  EXPECT_EQ(attention.of[1]->there.peer_host, "10.0.0.1");
+  EXPECT_EQ(attention.of[1]->back.own_host, "10.0.0.2");
+}
+
 }  // namespace
 }  // namespace larder::pipeline::chain

@@ -171,6 +171,21 @@ rdma::Transport ChooseTransport(const LinkSpec& one, const LinkSpec& other, bool
   return one.device && other.device ? rdma::Transport::kVerbs : rdma::Transport::kTcp;
 }
 
+Endpoint BackEndpointOf(const Manifest& manifest, const StageSpec& stage, size_t attention) {
+  constexpr size_t kApart = 64;
+  Endpoint endpoint = EndpointOf(manifest, *stage.server, *stage.socket);
+  const size_t port = endpoint.port + kApart * (attention + 1);
+  if (port > kMaxPort) {
+    throw Error(
+        "{}: it would listen for attention socket \"{}\" on port {}, its own and {} for each; "
+        "expected port = with one that leaves room",
+        AtSocket(manifest, *stage.server, *stage.socket), stage.attention[attention]->name, port,
+        kApart);
+  }
+  endpoint.port = static_cast<uint16_t>(port);
+  return endpoint;
+}
+
 void CheckLinks(const Manifest& manifest) {
   std::map<std::pair<std::string, uint16_t>, const SocketSpec*> places;
   for (const ServerSpec& server : manifest.servers) {
@@ -181,6 +196,27 @@ void CheckLinks(const Manifest& manifest) {
         throw Error(
             "{}: it would listen on port {}, which socket \"{}\" has; expected port = with another",
             AtSocket(manifest, server, socket), at.port, place->second->name);
+      }
+    }
+  }
+  for (const StageSpec& stage : StagesOf(manifest)) {
+    for (size_t i = 0; i < stage.attention.size(); ++i) {
+      const SocketSpec& socket = *stage.attention[i];
+      const ServerSpec& server = manifest.server_of_socket(socket.name);
+      if (&server == stage.server) continue;
+      try {
+        ChooseTransport(LinkOf(manifest, *stage.socket), LinkOf(manifest, socket), false);
+      } catch (const Error& error) {
+        throw Error("{}: transport: link to socket \"{}\": {}", AtSocket(manifest, server, socket),
+                    stage.socket->name, error.what());
+      }
+      const Endpoint back = BackEndpointOf(manifest, stage, i);
+      const auto [place, fresh] = places.try_emplace({back.host, back.port}, stage.socket);
+      if (!fresh) {
+        throw Error(
+            "{}: its weight socket would listen for it on port {}, which socket \"{}\" has; "
+            "expected port = with another",
+            AtSocket(manifest, server, socket), back.port, place->second->name);
       }
     }
   }

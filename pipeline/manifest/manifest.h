@@ -107,8 +107,8 @@ struct Manifest {
 const std::string& SocketOfRank(const Manifest& manifest, size_t rank);
 
 // The sockets that compute a range of consecutive layers, by the text alone: one socket that holds
-// weights and, if it is a weight socket, the attention sockets of its server that hold its KV
-// cache.
+// weights and, if it is a weight socket, the attention sockets that hold its KV cache: those of its
+// server, then those of others.
 struct StageSpec {
   const ServerSpec* server = nullptr;
   const SocketSpec* socket = nullptr;
@@ -143,22 +143,18 @@ struct Endpoint {
   uint16_t port = 0;
 };
 Endpoint EndpointOf(const Manifest& manifest, const ServerSpec& server, const SocketSpec& socket);
+// Where a weight socket listens for the attention socket of this index of StageSpec::attention, one
+// of another server: on its own port plus 64 for each, since a server has at most 64 sockets.
+Endpoint BackEndpointOf(const Manifest& manifest, const StageSpec& stage, size_t attention);
 
 // The socket's link keys, with those of [link] where it has none.
 LinkSpec LinkOf(const Manifest& manifest, const SocketSpec& socket);
 // Throws Error if the two ends ask for different transports, or for shared memory between servers.
 rdma::Transport ChooseTransport(const LinkSpec& one, const LinkSpec& other, bool same_server);
 
-// What the manifest asks for that this version can plan but not run, one line each; empty: it can
-// run.
-std::vector<std::string> NotYetSupported(const Manifest& manifest);
-
 // The file that a socket loads: `model` itself or, if that is a folder of parts (`larder split`),
 // the part of its stage; for a serving socket and for "" the serving part.
 std::string ModelFileOf(const Manifest& manifest, const std::string& model,
                         std::string_view socket);
-
-// Throws Error unless NotYetSupported() is empty.
-void CheckRunnable(const Manifest&);
 
 }  // namespace larder::pipeline::manifest

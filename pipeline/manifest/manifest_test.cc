@@ -7,6 +7,7 @@
 
 #include "pipeline/manifest/cores.h"
 #include "pipeline/manifest/manifest_testing.h"
+#include "pipeline/manifest/roles.h"
 
 namespace larder::pipeline::inline manifest {
 namespace {
@@ -95,7 +96,6 @@ TEST(ManifestTest, DefaultsLeaveChoicesOpen) {
   EXPECT_FALSE(m.require_resident);
   const SocketSpec& w = m.servers[0].sockets[0];
   EXPECT_FALSE(w.numa_node || w.isolated || w.l3_fraction || w.slots || w.smt);
-  EXPECT_TRUE(NotYetSupported(m).empty());
 }
 
 const std::string kDeep(330, '[');
@@ -416,7 +416,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"for_nobody",
             "cores = \"cores:4",
             "for = \"x\"\ncores = \"cores:4",
-            {"bad.toml:10", "for = \"x\": no weight socket of this server; expected \"w\""}},
+            {"bad.toml:10", "for = \"x\": no weight socket; expected \"w\""}},
         Bad{"for_missing",
             "[[server.socket]]\nname = \"kv\"",
             "[[server.socket]]\nname = \"w2\"\nrole = \"weight\"\ncores = \"all\"\n"
@@ -470,18 +470,32 @@ TEST(ManifestTest, BoundsServersAndSockets) {
       std::string::npos);
 }
 
-TEST(ManifestTest, SaysWhatItCannotRunYet) {
-  const std::string far =
-      std::string(kGood) +
-      "[[server]]\nname = \"b\"\naddress = \"b\"\n"
-      "[[server.socket]]\nname = \"kv2\"\nrole = \"attention\"\ncores = \"all\"\n";
-  const auto lines = NotYetSupported(
-      Manifest::Parse(Replaced(far, "name = \"a\"", "name = \"a\"\naddress = \"a\""), "s.toml"));
-  ASSERT_EQ(lines.size(), 1u);
-  EXPECT_NE(lines[0].find("s.toml:18: server \"b\", socket \"kv2\": role attention: its weights "
-                          "are on another server"),
-            std::string::npos)
-      << lines[0];
+// An attention socket of another server than its weights says whose it is.
+TEST(ManifestTest, AttentionOnOtherServers) {
+  const std::string two = Replaced(kGood, "name = \"a\"", "name = \"a\"\naddress = \"a\"") +
+                          "[[server]]\nname = \"b\"\naddress = \"b\"\n"
+                          "[[server.socket]]\nname = \"kv2\"\nrole = \"attention\"\n"
+                          "cores = \"all\"\nslots = 2\n";
+  EXPECT_NE(
+      ErrorOf([&] { Manifest::Parse(two, "s.toml"); })
+          .find("s.toml:18: server \"b\", socket \"kv2\": role attention: no weight socket on "
+                "its server; expected for = with one of \"w\""),
+      std::string::npos)
+      << ErrorOf([&] { Manifest::Parse(two, "s.toml"); });
+  const Manifest m = Manifest::Parse(two + "for = \"w\"\n", "s.toml");
+  const std::vector<StageSpec> stages = StagesOf(m);
+  ASSERT_EQ(stages.size(), 1u);
+  ASSERT_EQ(stages[0].attention.size(), 2u);
+  EXPECT_EQ(stages[0].attention[1]->name, "kv2");
+  EXPECT_EQ(DecideSlots(m, m.servers[1]), std::vector<size_t>{2});
+  EXPECT_EQ(EndpointOf(m, m.servers[1], *stages[0].attention[1]).port, 7171);
+  const Endpoint back = BackEndpointOf(m, stages[0], 1);
+  EXPECT_EQ(back.host, "a");
+  EXPECT_EQ(back.port, 7171 + 2 * 64);
+  EXPECT_NE(ErrorOf([&] { Manifest::Parse(two + "for = \"w\"\ntransport = \"shm\"\n", "s.toml"); })
+                .find("socket \"kv2\": transport: link to socket \"w\": transport \"shm\" is for "
+                      "sockets of one server"),
+            std::string::npos);
 }
 
 TEST(ManifestTest, StagesOfTheText) {

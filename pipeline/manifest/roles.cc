@@ -32,15 +32,24 @@ std::string Where(const ServerSpec& server, const SocketSpec& socket) {
 
 namespace {
 
-// Key `for`: the weight socket of its server that an attention socket serves; required if there are
-// several.
+// Key `for`: the weight socket, of any server, that an attention socket serves; required unless its
+// own server has exactly one.
 void CheckFor(const Manifest& manifest, const ServerSpec& server) {
-  std::vector<const SocketSpec*> weights;
-  std::string names;
-  for (const SocketSpec& socket : server.sockets) {
-    if (DecideRole(server, socket).role != Role::kWeight) continue;
-    weights.push_back(&socket);
+  std::vector<std::string> weights;
+  std::string here, all;
+  const auto add = [](std::string& names, const SocketSpec& socket) {
     names += fmt::format("{}\"{}\"", names.empty() ? "" : ", ", socket.name);
+  };
+  size_t of_server = 0;
+  for (const ServerSpec& other : manifest.servers) {
+    for (const SocketSpec& socket : other.sockets) {
+      if (DecideRole(other, socket).role != Role::kWeight) continue;
+      weights.push_back(socket.name);
+      add(all, socket);
+      if (&other != &server) continue;
+      add(here, socket);
+      ++of_server;
+    }
   }
   for (const SocketSpec& socket : server.sockets) {
     const Role role = DecideRole(server, socket).role;
@@ -52,30 +61,29 @@ void CheckFor(const Manifest& manifest, const ServerSpec& server) {
             "attention",
             at, Shown(socket.for_socket), RoleName(role));
       }
-      const bool known = std::any_of(weights.begin(), weights.end(), [&](const SocketSpec* weight) {
-        return weight->name == socket.for_socket;
-      });
-      if (!known) {
-        throw Error("{}: for = \"{}\": no weight socket of this server; expected {}", at,
-                    Shown(socket.for_socket), names.empty() ? "one with role weight" : names);
+      if (std::ranges::find(weights, socket.for_socket) == weights.end()) {
+        throw Error("{}: for = \"{}\": no weight socket; expected {}", at, Shown(socket.for_socket),
+                    all.empty() ? "one with role weight" : all);
       }
-    } else if (role == Role::kAttention && weights.size() > 1) {
+    } else if (role == Role::kAttention && of_server > 1) {
       throw Error(
           "{}: role {}: several weight sockets share this server; expected for = with one of {}",
-          at, RoleName(socket.role), names);
+          at, RoleName(socket.role), here);
+    } else if (role == Role::kAttention && of_server == 0) {
+      throw Error("{}: role {}: no weight socket on its server; expected for = with {}", at,
+                  RoleName(socket.role),
+                  all.empty() ? "a socket of role weight of another" : "one of " + all);
     }
   }
 }
 
-// A weight socket's KV cache must be on its own server, since heads are exchanged through shared
-// memory.
 void CheckWeightsHaveKv(const Manifest& manifest) {
   for (const StageSpec& stage : StagesOf(manifest)) {
     if (DecideRole(*stage.server, *stage.socket).role != Role::kWeight || !stage.attention.empty())
       continue;
     throw Error(
         "{}: role = \"{}\": no socket has the KV cache; expected one of its server with role "
-        "attention or auto, or colocated here",
+        "attention or auto, one of another with for = and its name, or colocated here",
         At(manifest.path, stage.socket->line, Where(*stage.server, *stage.socket)),
         RoleName(stage.socket->role));
   }
@@ -154,24 +162,6 @@ bool MayJoin(const Manifest& manifest) {
   const auto& sockets = manifest.servers[0].sockets;
   return std::all_of(sockets.begin(), sockets.end(),
                      [](const SocketSpec& s) { return s.role == Role::kAuto; });
-}
-
-std::vector<std::string> NotYetSupported(const Manifest& manifest) {
-  std::vector<std::string> lines;
-  const std::vector<StageSpec> stages = StagesOf(manifest);
-  for (const ServerSpec& server : manifest.servers) {
-    const bool weights_here =
-        std::any_of(stages.begin(), stages.end(),
-                    [&](const StageSpec& stage) { return stage.server == &server; });
-    for (const SocketSpec& socket : server.sockets) {
-      if (DecideRole(server, socket).role != Role::kAttention || weights_here) continue;
-      lines.push_back(fmt::format(
-          "{}: role attention: its weights are on another server; this version links a weight "
-          "socket with attention sockets of its own server only",
-          At(manifest.path, socket.line, Where(server, socket))));
-    }
-  }
-  return lines;
 }
 
 }  // namespace larder::pipeline::manifest

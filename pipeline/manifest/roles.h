@@ -8,8 +8,7 @@
 
 namespace larder::pipeline::inline manifest {
 
-// Throws Error for combinations of roles that can never work. Those that are sound but not
-// supported yet are left to NotYetSupported().
+// Throws Error for combinations of roles that can never work.
 void CheckRoles(const Manifest& manifest);
 
 struct RoleChoice {

@@ -66,6 +66,12 @@ std::vector<StageSpec> StagesOf(const Manifest& manifest) {
             other.for_socket.empty() ? one_weight_socket : other.for_socket == stage.socket->name;
         if (roles[k] == Role::kAttention && mine) stage.attention.push_back(&other);
       }
+      for (const ServerSpec& elsewhere : manifest.servers) {
+        if (&elsewhere == &server || roles[i] != Role::kWeight) continue;
+        for (const SocketSpec& other : elsewhere.sockets) {
+          if (other.for_socket == stage.socket->name) stage.attention.push_back(&other);
+        }
+      }
       stages.push_back(std::move(stage));
     }
   }
@@ -126,12 +132,14 @@ std::vector<size_t> DecideSlots(const Manifest& manifest, const ServerSpec& serv
           open != 0 ? fmt::format(" and {} of them take the rest, at least one each", open) : "",
           open != 0 ? fmt::format("at least {}", given + open) : fmt::format("{}", given));
     }
-    if (stage.server != &server) continue;
     size_t index = 0;  // even shares of the rest; the first sockets get the remainder
     for (const SocketSpec* socket : KvHolders(stage)) {
       const size_t rest = total - given;
-      slots[static_cast<size_t>(socket - server.sockets.data())] =
+      const size_t of =
           socket->slots ? *socket->slots : rest / open + (index++ < rest % open ? 1 : 0);
+      for (size_t i = 0; i < slots.size(); ++i) {
+        if (&server.sockets[i] == socket) slots[i] = of;
+      }
     }
   }
   return slots;
@@ -150,11 +158,6 @@ std::string ModelFileOf(const Manifest& manifest, const std::string& model,
   }
   const ServingSpec serving = ServingOf(manifest);
   return folder / ((serving.socket != nullptr ? serving.socket->name : "serving") + ".gguf");
-}
-
-void CheckRunnable(const Manifest& manifest) {
-  const std::vector<std::string> lines = NotYetSupported(manifest);
-  if (!lines.empty()) throw Error("{}", lines.front());
 }
 
 }  // namespace larder::pipeline::manifest

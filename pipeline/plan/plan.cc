@@ -146,22 +146,41 @@ class Planner {
     capacity.cached_tokens = options.cache_ram_bytes / KvTokenBytes(plan_.config);
     if (manifest_.isa) options.isa = *manifest_.isa;
     const std::set<int> packages = PackagesOf(machine, socket.cores);
-    std::set<int> kv_packages;
+    std::set<int> kv_packages;         // of this server
+    size_t kv_packages_elsewhere = 0;  // of others
     stage.packages.weights = stage.packages.kv = packages.size();
     std::set<L3GroupId> groups, kv_groups;
     stage.l3_bytes = L3Bytes(machine, socket.cores, &groups) / socket.l3_sharers;
     stage.l3_budget_bytes = static_cast<uint64_t>(
         static_cast<double>(stage.l3_bytes * socket.l3_sharers) * socket.l3_fraction);
-    uint64_t kv_l3_bytes = 0;
+    std::map<size_t, std::set<L3GroupId>> groups_of_others;  // [machine]
+    std::map<size_t, uint64_t> kv_l3_bytes;                  // the same
     for (const SocketSpec* wanted : spec.attention) {
-      const ResolvedSocket* attention = Find(*spec.server, wanted->name);
+      const ServerSpec& server = manifest_.server_of_socket(wanted->name);
+      const size_t at = IndexOf(server);
+      const bool here = &server == spec.server;
+      const ResolvedSocket* attention = Find(server, wanted->name);
       if (attention == nullptr || attention->role != Role::kAttention) continue;  // joined
       stage.attention.push_back(attention->name);
+      stage.attention_machines.push_back(at);
       stage.attention_cores += attention->cores.size();
-      kv_packages.merge(PackagesOf(machine, attention->cores));
-      options.attention.push_back({attention->name, CoresOf(*attention, machine), attention->cpus,
-                                   attention->slots, options_.isolated || attention->isolated});
-      kv_l3_bytes = L3Bytes(machine, attention->cores, &kv_groups);
+      const std::vector<CoreId> cores = CoresOf(*attention, machines_[at]);
+      options.attention.push_back(
+          {.name = attention->name,
+           .cores = cores,
+           .cpus = attention->cpus,
+           .slots = attention->slots,
+           .isolated = options_.isolated || attention->isolated,
+           .elsewhere = here ? std::vector<PlanThread>{}
+                             : ThreadsOn(machines_[at], cores, attention->cpus)});
+      kv_l3_bytes[at] =
+          L3Bytes(machines_[at], attention->cores, here ? &kv_groups : &groups_of_others[at]);
+      std::set<int> of_socket = PackagesOf(machines_[at], attention->cores);
+      if (here) {
+        kv_packages.merge(of_socket);
+      } else {
+        kv_packages_elsewhere += of_socket.size();
+      }
     }
     if (socket.role == Role::kWeight && stage.attention.empty()) {
       throw Error(
@@ -171,13 +190,17 @@ class Planner {
     }
     const bool shared = std::any_of(kv_groups.begin(), kv_groups.end(),
                                     [&](L3GroupId group) { return groups.contains(group); });
-    if (!kv_packages.empty()) {
-      stage.packages.kv = kv_packages.size();
-      stage.packages.apart = std::ranges::none_of(
-          kv_packages, [&](int package) { return packages.contains(package); });
+    if (!stage.attention.empty()) {
+      stage.packages.kv = kv_packages.size() + kv_packages_elsewhere;
+      stage.packages.apart =
+          !kv_packages.empty() && std::ranges::none_of(kv_packages, [&](int package) {
+            return packages.contains(package);
+          });
     }
     // PlanStages subtracts the weights when they are known.
-    stage.kv_room_bytes = stage.attention.empty() ? stage.l3_bytes : kv_l3_bytes;
+    stage.kv_room_bytes = stage.l3_bytes;
+    if (!stage.attention.empty()) stage.kv_room_bytes = 0;
+    for (const auto& [at, bytes] : kv_l3_bytes) stage.kv_room_bytes += bytes;
     kv_beside_weights_.push_back(stage.attention.empty() || shared);
     stage.holds_lm_head = specs_.size() == 1 && plan_.serving_socket.empty();
     stage_options_.push_back(std::move(options));
@@ -437,7 +460,6 @@ class Planner {
       plan_.notes.push_back(fmt::format("{}: {}", names, note));
     }
     NoteLargeLayer();
-    for (const std::string& line : NotYetSupported(manifest_)) plan_.notes.push_back(line);
     const size_t slots = plan_.capacity.slots, max_in_flight = plan_.capacity.max_in_flight;
     if (slots < max_in_flight) {
       plan_.notes.push_back(fmt::format(

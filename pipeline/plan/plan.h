@@ -5,6 +5,7 @@
 // compare the hashes.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <span>
@@ -28,8 +29,12 @@ namespace larder::pipeline::inline plan {
 struct PlacedStage {
   std::string server, socket;  // its weight or colocated socket
   size_t machine = 0;          // index of its server's topology among those the Plan was made from
-  // The sockets of the same server that hold the KV cache of these layers; empty: colocated.
+  // The sockets that hold the KV cache of these layers; empty: colocated.
   std::vector<std::string> attention;
+  std::vector<size_t> attention_machines;  // of these sockets, as `machine`
+  bool attention_elsewhere() const {       // one of them is on another server
+    return std::ranges::any_of(attention_machines, [&](size_t at) { return at != machine; });
+  }
   size_t first_layer = 0, layers = 0;  // [first_layer, first_layer + layers)
   size_t cores = 0;                    // the weight or colocated socket's
   size_t attention_cores = 0;

@@ -68,6 +68,14 @@ uint64_t AttendedBytes(const model::LayerSpec& layer) {
   return (of_head + layer.output_size()) * sizeof(float);
 }
 
+// Of a row: what attention on another server is sent.
+uint64_t QkvBytes(const model::LayerSpec& layer) {
+  const size_t columns = layer.latent.any()
+                             ? (layer.sizes.heads + 1) * layer.sizes.head_size
+                             : weight_node::LayerShape(layer).qkv_panels * kernels::kPanelRows;
+  return columns * sizeof(float);
+}
+
 // A stage of layers [first, first + layers) without what follows from its sockets. Bytes of a layer
 // are the mean, rounded up, if layers differ.
 PredictedStage PredictedLayers(const model::ModelConfig& config, size_t first, size_t layers,
@@ -88,7 +96,10 @@ PredictedStage PredictedLayers(const model::ModelConfig& config, size_t first, s
             return 2 * layer.sizes.dim + layer.output_size();
           }),
                                      layers),
-          .made_elements = CeilDiv(here.Sum(FfnElements), layers)};
+          .made_elements = CeilDiv(here.Sum(FfnElements), layers),
+          .sent_bytes = CeilDiv(here.Sum(QkvBytes), layers),
+          .returned_bytes =
+              CeilDiv(here.Sum(&model::LayerSpec::attended_size) * sizeof(float), layers)};
 }
 
 // The serving socket, as the Plan's cores and their L3 have it.
@@ -134,6 +145,8 @@ Prediction PredictionOf(const Plan& plan, const Speeds& speeds) {
     out.kv_room_bytes = stage.kv_room_bytes;
     out.packages = stage.packages;
     out.few_rows = stage.plan.options.few_rows;
+    out.attention_elsewhere = stage.attention_elsewhere();
+    out.kv_room_here_bytes = stage.l3_bytes - std::min(stage.l3_bytes, stage.weight_bytes);
     p.stages.push_back(std::move(out));
   }
   const PlacedStage& first = plan.stages.front();

@@ -720,6 +720,54 @@ TEST(PlanTest, TheFileOfASocket) {
   EXPECT_EQ(ModelFileOf(manifest, "/tmp", ""), "/tmp/serving.gguf");
 }
 
+TEST(PlanTest, AttentionOnAnotherServer) {
+  const std::string text =
+      "name = \"far\"\n[model]\nslots = 4\n[[server]]\nname = \"w\"\naddress = \"10.0.0.1\"\n"
+      "[[server.socket]]\nname = \"weights\"\nrole = \"weight\"\ncores = \"package:0\"\n"
+      "[[server.socket]]\nname = \"near\"\nrole = \"attention\"\ncores = \"package:1\"\n"
+      "[[server]]\nname = \"kv\"\naddress = \"10.0.0.2:9000\"\n"
+      "[[server.socket]]\nname = \"far\"\nrole = \"attention\"\ncores = \"all\"\n"
+      "for = \"weights\"\nslots = 3\n";
+  const Plan plan = PlanOf(text, TenLayers(), "two-packages");
+  ASSERT_EQ(plan.stages.size(), 1u);
+  const PlacedStage& stage = plan.stages[0];
+  EXPECT_EQ(stage.attention, (std::vector<std::string>{"near", "far"}));
+  EXPECT_EQ(stage.attention_machines, (std::vector<size_t>{0, 1}));
+  EXPECT_TRUE(stage.attention_elsewhere());
+  const auto& sockets = stage.plan.attention;
+  EXPECT_FALSE(sockets[0].elsewhere);
+  EXPECT_TRUE(sockets[1].elsewhere);
+  EXPECT_EQ(sockets[0].slots, 1u);
+  EXPECT_EQ(sockets[1].slots, 3u);
+  EXPECT_GT(sockets[1].threads.size(), sockets[0].threads.size());
+  uint64_t kv_bytes = 0;  // here
+  for (const PlanNode& node : stage.plan.nodes) kv_bytes += node.kv_bytes;
+  EXPECT_EQ(kv_bytes, sockets[0].kv_bytes);
+  EXPECT_EQ(&plan.stage_of_socket("far"), &stage);
+
+  const Prediction& p = plan.prediction;
+  const PredictedStage& predicted = p.stages[0];
+  const model::LayerSpec& layer = plan.config.layer(0);
+  EXPECT_EQ(predicted.returned_bytes, layer.attended_size() * sizeof(float));
+  EXPECT_GE(predicted.sent_bytes,
+            (layer.sizes.heads + 2 * layer.sizes.kv_heads) * layer.sizes.head_size * sizeof(float));
+  EXPECT_NEAR(p.Times(predicted, 4).exchange_us,
+              2 * p.speeds.link_latency_us +
+                  4e-3 * static_cast<double>(predicted.sent_bytes + predicted.returned_bytes) /
+                      p.speeds.link_gbps,
+              1e-9);
+  // It pays where attention takes longer than the links.
+  PredictedStage slow = predicted;
+  slow.kv_bytes = 1'000'000'000;
+  slow.cores = 1;
+  slow.kv_cores = 100;
+  EXPECT_NE(p.ExchangeText(slow).find("pays from batch 1\n"), std::string::npos)
+      << p.ExchangeText(slow);
+  slow.kv_bytes = 1;
+  EXPECT_NE(p.ExchangeText(slow).find("does not pay"), std::string::npos) << p.ExchangeText(slow);
+  EXPECT_NE(plan.Table().find("near, far (another server's)"), std::string::npos) << plan.Table();
+}
+
 TEST(PlanTest, SlotsOfAttentionSocketsAreAlikeInEveryStage) {
   const auto text = [](size_t slots) {
     return fmt::format(

@@ -78,8 +78,11 @@ std::string StageTable(const Plan& plan) {
     }
     const PlacedStage& stage = plan.stages[i];
     std::string attention;
-    for (const std::string& name : stage.attention)
-      attention += fmt::format("{}{}", attention.empty() ? "" : ", ", name);
+    for (size_t k = 0; k < stage.attention.size(); ++k) {
+      const bool elsewhere = stage.plan.attention.at(k).elsewhere;
+      attention += fmt::format("{}{}{}", attention.empty() ? "" : ", ", stage.attention[k],
+                               elsewhere ? " (another server's)" : "");
+    }
     out += fmt::format(
         "  {:>5}  {:<22} {:>9} {:>7} {:>11.2f} {:>13.1f}  {:<8}  {}\n", i,
         fmt::format("{}{}{}", stage.server, stage.server.empty() ? "" : "/", stage.socket),

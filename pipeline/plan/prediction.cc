@@ -96,9 +96,10 @@ PredictedTimes Prediction::Times(const PredictedStage& stage, size_t batch) cons
   times.sync_us = stage.layers != 0 ? speeds.layer_sync_us : 0;
   times.packages_us = PackagesUs(stage, batch);
   times.rows_us = ElementsOf(stage, batch) * speeds.element_ns * 1e-3;
-  times.stage_us =
-      static_cast<double>(std::max<size_t>(1, stage.layers)) *
-      (times.weights_us + times.attention_us + times.rows_us + times.sync_us + times.packages_us);
+  times.exchange_us = ExchangeUs(stage, batch);
+  times.stage_us = static_cast<double>(std::max<size_t>(1, stage.layers)) *
+                   (times.weights_us + times.attention_us + times.rows_us + times.sync_us +
+                    times.packages_us + times.exchange_us);
   return times;
 }
 
@@ -106,6 +107,43 @@ double Prediction::LinkUs(size_t batch) const {
   return links == 0 ? 0
                     : speeds.link_latency_us +
                           Us(static_cast<double>(batch * row_bytes), speeds.link_gbps);
+}
+
+// As if nothing were computed while rows are on their way. Several servers have links of their own,
+// but one link of the weight socket's server; so all rows share it.
+double Prediction::ExchangeUs(const PredictedStage& stage, size_t batch) const {
+  if (!stage.attention_elsewhere) return 0;
+  const uint64_t row = stage.sent_bytes + stage.returned_bytes;
+  return 2 * speeds.link_latency_us + Us(static_cast<double>(batch * row), speeds.link_gbps);
+}
+
+PredictedStage Prediction::WithAttentionHere(PredictedStage stage) {
+  stage.attention_elsewhere = false;
+  stage.kv_cores = stage.cores;
+  stage.packages.kv = stage.packages.weights;
+  stage.kv_room_bytes = stage.kv_room_here_bytes;
+  return stage;
+}
+
+std::string Prediction::ExchangeText(const PredictedStage& stage) const {
+  const PredictedStage here = WithAttentionHere(stage);
+  const auto pays = [&](const PredictedPoint& point) {
+    return Times(stage, point.batch).stage_us < Times(here, point.batch).stage_us;
+  };
+  const auto first = std::ranges::find_if(points, pays);
+  const PredictedPoint& shown = first != points.end() ? *first : points.back();
+  const PredictedTimes there = Times(stage, shown.batch);
+  return fmt::format(
+      "  exchange = {:.1f} KB there + {:.1f} KB back of a row and layer, two links of {:g} us; "
+      "batch {}: {:.1f} + attention {:.1f} us, {:.1f} us on the weight socket:\n"
+      "             {}\n",
+      static_cast<double>(stage.sent_bytes) * 1e-3,
+      static_cast<double>(stage.returned_bytes) * 1e-3, speeds.link_latency_us, shown.batch,
+      there.exchange_us, there.attention_us, Times(here, shown.batch).attention_us,
+      first == points.end()
+          ? "attention on other servers does not pay here but for their memory; colocated would be "
+            "faster"
+          : fmt::format("attention on other servers pays from batch {}", shown.batch));
 }
 
 PredictedPoint Prediction::Point(size_t batch) const {
@@ -134,7 +172,7 @@ std::string Prediction::Text() const {
       "           {:.3g} us of barriers per layer{}\n",
       capacity.context, speeds.source, speeds.l3_core_gbps, speeds.core_gops,
       speeds.dram_socket_gbps, speeds.dram_core_gbps, speeds.layer_sync_us,
-      links == 0
+      links == 0 && std::ranges::none_of(stages, &PredictedStage::attention_elsewhere)
           ? std::string()
           : fmt::format(", links {:g} us + {:g} GB/s", speeds.link_latency_us, speeds.link_gbps));
   const size_t batch = 1;
@@ -151,6 +189,7 @@ std::string Prediction::Text() const {
                       lines.back().stage->weights_in_l3 == stage.weights_in_l3 &&
                       lines.back().stage->kv_cores == stage.kv_cores &&
                       lines.back().stage->packages == stage.packages &&
+                      lines.back().stage->attention_elsewhere == stage.attention_elsewhere &&
                       lines.back().stage->kv_room_bytes == stage.kv_room_bytes;
     if (same) {
       ++lines.back().count;
@@ -176,16 +215,19 @@ std::string Prediction::Text() const {
       const bool crosses = t.packages_us > 0, norms = t.rows_us > 0;
       out += fmt::format(
           "  stage    = {} layers x (weights {} + attention {:.2f} MB / {:.4g} GB/s {}{} + "
-          "barriers {:.3g} us{})\n"
-          "           = {} x ({:.1f} + {:.1f}{} + {:.1f}{} us) = {:.1f} us{}\n",
+          "barriers {:.3g} us{}{})\n"
+          "           = {} x ({:.1f} + {:.1f}{} + {:.1f}{}{} us) = {:.1f} us{}\n",
           stage->layers, weights, Mb(stage->kv_bytes), kv_gbps, t.kv_in_l3 ? "L3" : "memory",
           norms ? fmt::format(" + rows {:.0f} x {:.2g} ns", ElementsOf(*stage, batch),
                               speeds.element_ns)
                 : "",
-          t.sync_us, crosses ? " + between packages" : "", stage->layers, t.weights_us,
+          t.sync_us, crosses ? " + between packages" : "",
+          stage->attention_elsewhere ? " + exchange" : "", stage->layers, t.weights_us,
           t.attention_us, norms ? fmt::format(" + {:.1f}", t.rows_us) : "", t.sync_us,
-          crosses ? fmt::format(" + {:.1f}", t.packages_us) : "", t.stage_us,
+          crosses ? fmt::format(" + {:.1f}", t.packages_us) : "",
+          stage->attention_elsewhere ? fmt::format(" + {:.1f}", t.exchange_us) : "", t.stage_us,
           count > 1 ? fmt::format(", {} such stages", count) : "");
+      if (stage->attention_elsewhere) out += ExchangeText(*stage);
     }
     sum += fmt::format("{}{}{:.1f}", sum.empty() ? "" : " + ",
                        count > 1 ? fmt::format("{} x ", count) : "", t.stage_us);

@@ -64,11 +64,16 @@ struct PredictedStage {
   uint64_t normed_elements = 0, made_elements = 0;
   size_t few_rows = 0;
   uint64_t kv_room_bytes = 0;  // L3 for KV; what exceeds it streams from memory
+  // Attention on other servers: what a layer sends there and back of a row, and the L3 for KV that
+  // there would be beside the weights.
+  bool attention_elsewhere = false;
+  uint64_t sent_bytes = 0, returned_bytes = 0, kv_room_here_bytes = 0;
 };
 
 struct PredictedTimes {
   // Per layer. packages_us: what threads in several packages wait longer for each other.
   double weights_us = 0, attention_us = 0, rows_us = 0, sync_us = 0, packages_us = 0;
+  double exchange_us = 0;  // two links to attention on other servers and back
   bool compute_bound = false, kv_in_l3 = false;
   double stage_us = 0;
 };
@@ -101,6 +106,11 @@ struct Prediction {
   // What a layer adds where a row crosses packages.
   double PackagesUs(const PredictedStage&, size_t batch) const;
   double LinkUs(size_t batch) const;
+  double ExchangeUs(const PredictedStage&, size_t batch) const;
+  // The same stage with its attention on the weight socket's cores.
+  static PredictedStage WithAttentionHere(PredictedStage stage);
+  // Whether attention on other servers is worth its links, in a line.
+  std::string ExchangeText(const PredictedStage&) const;
   PredictedPoint Point(size_t batch) const;
   // The formula with its numbers for batch 1, then the points; several lines.
   std::string Text() const;

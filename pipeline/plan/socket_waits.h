@@ -27,7 +27,11 @@ struct SocketWaits {
 };
 
 // A socket spins if its cores are its own, by the Plan (isolated) or the kernel (isolcpus), and no
-// other thread of the stage runs on one of them. Asks only this machine's kernel.
-SocketWaits WaitsOf(const StagePlan& plan, const topology::Topology& machine);
+// other thread of the stage runs on one of them. Asks only this machine's kernel. here: the
+// attention socket of another server than its weight socket's, whose machine this is; none: the
+// weight socket's. For a socket of the other server a thread of this one stands in
+// (pipeline/stage/attention_link.h), which has no core of its own.
+SocketWaits WaitsOf(const StagePlan& plan, const topology::Topology& machine,
+                    AttentionId here = AttentionId());
 
 }  // namespace larder::pipeline::plan

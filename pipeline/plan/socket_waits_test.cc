@@ -39,5 +39,27 @@ TEST(SocketWaits, IsolatedCoresSpinUnlessTheyAreShared) {
   EXPECT_EQ((SocketWaits{{}, {sync::kSpin, sync::kSleepAtOnce}}).attention_mode(), Mode::kAdaptive);
 }
 
+// A thread that stands in for a socket of another server has no core of its own.
+TEST(SocketWaits, StandInsSleep) {
+  using Mode = sync::WaitPolicy::Mode;
+  const auto machine = topology::Topology::Detect();
+  const std::vector<CoreId> cores{machine.cores()[0].id};
+  PlanOptions options{.threads = 1, .cores = cores, .isolated = true};
+  options.attention.push_back({.name = "attention",
+                               .cores = cores,
+                               .cpus = machine.CpusOf(cores),
+                               .slots = 1,
+                               .isolated = true,
+                               .elsewhere = ThreadsOn(machine, cores, machine.CpusOf(cores))});
+  const StagePlan plan = MakeStagePlan(
+      model::ConfigOfShape(model::ShapeByName("bench-24m"), "test"), machine, options);
+  const SocketWaits weight = WaitsOf(plan, machine),
+                    attention = WaitsOf(plan, machine, AttentionId(0));
+  EXPECT_EQ(weight.weight.mode, Mode::kSpin) << "the core of the same number is another one";
+  EXPECT_EQ(weight.attention.at(0).mode, Mode::kAdaptive);
+  EXPECT_EQ(attention.weight.mode, Mode::kAdaptive);
+  EXPECT_EQ(attention.attention.at(0).mode, Mode::kSpin);
+}
+
 }  // namespace
 }  // namespace larder::pipeline::plan

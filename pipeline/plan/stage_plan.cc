@@ -24,7 +24,10 @@ void CheckMemory(const StagePlan& plan, const topology::Topology& topology) {
   const model::Capacity& capacity = plan.options.capacity;
   uint64_t memory = 0;
   for (const auto& node : topology.numa_nodes()) memory += node.memory_bytes;
-  const uint64_t need = plan.weight_bytes + plan.embedding_bytes + plan.kv_bytes;
+  uint64_t need = plan.weight_bytes + plan.embedding_bytes + plan.kv_bytes;
+  for (const PlanAttentionSocket& socket : plan.attention) {
+    if (socket.elsewhere) need -= socket.kv_bytes;
+  }
   if (memory == 0 || need <= memory) return;
   const uint64_t weights = plan.weight_bytes + plan.embedding_bytes;
   const uint64_t left = memory > weights ? memory - weights : 0;
@@ -65,8 +68,11 @@ void PlanAttention(StagePlan& plan, const topology::Topology& topology) {
   for (const PlanOptions::Attention& socket : plan.options.attention) {
     if (socket.slots == 0 || socket.cores.empty())
       throw Error("plan: attention socket '{}' needs at least one core and one slot", socket.name);
-    PlanAttentionSocket out{
-        .name = socket.name, .threads = {}, .first_slot = first_slot, .slots = socket.slots};
+    PlanAttentionSocket out{.name = socket.name,
+                            .threads = socket.elsewhere,
+                            .elsewhere = !socket.elsewhere.empty(),
+                            .first_slot = first_slot,
+                            .slots = socket.slots};
     out.kv_pools = attention_node::KvShape::Pools(plan.kv_classes, socket.slots, capacity);
     const attention_node::KvShape kv(plan.config, socket.slots, capacity.context, out.kv_pools,
                                      plan.kv_classes);
@@ -75,12 +81,9 @@ void PlanAttention(StagePlan& plan, const topology::Topology& topology) {
     out.kv_bytes = kv.bytes();
     plan.kv_chunks += out.kv_chunks;
     plan.kv_pools.insert(plan.kv_pools.end(), out.kv_pools.begin(), out.kv_pools.end());
-    const auto cpus = socket.cpus.empty() ? topology.CpusOf(socket.cores) : socket.cpus;
-    const auto groups = topology.GroupsOf(socket.cores);
-    for (size_t t = 0; t < socket.cores.size(); ++t) {
-      out.threads.push_back({socket.cores[t], cpus[t], topology.core(socket.cores[t]).numa_node,
-                             groups[t], topology.core(socket.cores[t]).package, 0});
-    }
+    const auto cpus =
+        socket.cpus.empty() && !out.elsewhere ? topology.CpusOf(socket.cores) : socket.cpus;
+    if (!out.elsewhere) out.threads = ThreadsOn(topology, socket.cores, cpus);
     first_slot = out.end_slot();
     plan.attention.push_back(std::move(out));
   }
@@ -132,8 +135,9 @@ void PlaceMemory(StagePlan& plan) {
     for (const auto& [node, bytes] : homes.Bytes(shape)) nodes[node].kv_bytes += bytes;
   };
   if (!plan.separated()) place_kv(plan.threads, plan.options.capacity.slots, plan.kv_pools);
-  for (const PlanAttentionSocket& socket : plan.attention)
-    place_kv(socket.threads, socket.slots, socket.kv_pools);
+  for (const PlanAttentionSocket& socket : plan.attention) {
+    if (!socket.elsewhere) place_kv(socket.threads, socket.slots, socket.kv_pools);
+  }
   for (auto& [id, node] : nodes) {
     node.id = id;
     plan.nodes.push_back(node);
@@ -284,6 +288,17 @@ StagePlan MakeStagePlan(const model::ModelConfig& config, const topology::Topolo
     }
   }
   return plan;
+}
+
+std::vector<PlanThread> ThreadsOn(const topology::Topology& topology, std::span<const CoreId> cores,
+                                  std::span<const CpuId> cpus) {
+  const auto groups = topology.GroupsOf({cores.begin(), cores.end()});
+  std::vector<PlanThread> threads;
+  for (size_t t = 0; t < cores.size(); ++t) {
+    const topology::Core& core = topology.core(cores[t]);
+    threads.push_back({cores[t], cpus[t], core.numa_node, groups[t], core.package, 0});
+  }
+  return threads;
 }
 
 size_t PlanAttentionSocket::groups() const {

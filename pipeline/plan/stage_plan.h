@@ -23,6 +23,19 @@
 
 namespace larder::pipeline::inline plan {
 
+struct PlanThread {
+  CoreId core;
+  CpuId cpu;
+  NumaNodeId numa_node;
+  int l3_group = 0;  // dense index into Plan::l3_groups
+  int package = 0;
+  uint64_t weight_bytes = 0;
+};
+std::vector<NumaNodeId> NodesOf(std::span<const PlanThread>);
+// Threads on these CPUs, one for each.
+std::vector<PlanThread> ThreadsOn(const topology::Topology&, std::span<const CoreId> cores,
+                                  std::span<const CpuId> cpus);
+
 struct PlanOptions {
   size_t threads = 0;  // 0: one per physical core that this process may use
   model::Capacity capacity;
@@ -57,19 +70,11 @@ struct PlanOptions {
     std::vector<CpuId> cpus;  // as PlanOptions::cpus
     size_t slots = 1;
     bool isolated = false;  // as PlanOptions::isolated
+    // Its threads, if it is on another server, whose cores these are; empty: on this one.
+    std::vector<PlanThread> elsewhere = {};
   };
   std::vector<Attention> attention;
 };
-
-struct PlanThread {
-  CoreId core;
-  CpuId cpu;
-  NumaNodeId numa_node;
-  int l3_group = 0;  // dense index into Plan::l3_groups
-  int package = 0;
-  uint64_t weight_bytes = 0;
-};
-std::vector<NumaNodeId> NodesOf(std::span<const PlanThread>);
 
 // The pool of these threads: where they run, and the L3 groups and packages in which they meet.
 threadpool::PoolOptions PoolOf(std::span<const PlanThread>, const sync::WaitPolicy& wait);
@@ -91,7 +96,8 @@ struct PlanNode {
 struct PlanAttentionSocket {
   std::string name;
   std::vector<PlanThread> threads;
-  SlotId first_slot{0};  // it holds slots [first_slot, end_slot())
+  bool elsewhere = false;  // on another server
+  SlotId first_slot{0};    // it holds slots [first_slot, end_slot())
   size_t slots = 0;
   // The pools of these slots (attention_node/kv_region.h): chunks [first_chunk, first_chunk +
   // kv_chunks) of the stage, class by class.
@@ -121,7 +127,7 @@ struct StagePlan {
   std::vector<model::KvClass> kv_classes;      // of KV memory, of the whole model
   std::vector<size_t> kv_pools;   // [socket * classes + class]: kv_chunks by their numbers
   uint64_t state_slot_bytes = 0;  // of kv_slot_bytes: states of recurrent layers
-  // The nodes of all its threads, those of attention sockets included; ascending.
+  // The nodes of all its threads, those of attention sockets of its server included; ascending.
   std::vector<PlanNode> nodes;
   // States in kv_pools: those of the slots, and those that are kept.
   size_t states() const;
