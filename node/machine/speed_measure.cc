@@ -161,8 +161,9 @@ pipeline::Speeds MeasureSpeeds(const topology::Topology& machine, kernels::Isa i
                   .gbps = std::vector<double>(cpus.size()),
                   .gops = std::vector<RowsGops>(cpus.size()),
                   .element_ns = std::vector<double>(cpus.size())};
-  std::vector<int> packages;
-  for (const CoreId core : cores) packages.push_back(machine.core(core).package);
+  std::vector<int> packages(cores.size());
+  std::ranges::transform(cores, packages.begin(),
+                         [&](CoreId core) { return machine.core(core).package; });
   threadpool::Pool pool({.cpus = cpus,
                          .group_of_thread = machine.GroupsOf(cores),
                          .wait = threadpool::ChooseWaitPolicy(machine, cpus, false),

@@ -223,6 +223,7 @@ void CheckLinks(const Manifest& manifest) {
   // The loop: each stage sends to the next, the last to the serving socket, and that to the first.
   const std::vector<StageSpec> stages = StagesOf(manifest);
   std::vector<ServingSpec> loop;
+  loop.reserve(stages.size() + 1);
   for (const StageSpec& stage : stages) loop.push_back({stage.server, stage.socket});
   if (ServingOf(manifest).socket != nullptr) loop.push_back(ServingOf(manifest));
   for (size_t i = 0; i < loop.size() && loop.size() > 1; ++i) {
