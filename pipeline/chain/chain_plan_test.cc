@@ -36,15 +36,8 @@ TEST(ChainPlanTest, EndsOfLinksAreOfTheirSocketsDevice) {
 
 // The weight socket and its attention socket on another server name the same two places.
 TEST(ChainPlanTest, EndsOfLinksToAttentionOnAnotherServer) {
-  const std::string text =
-      "name = \"far\"\n[model]\nslots = 4\n[[server]]\nname = \"w\"\naddress = \"10.0.0.1\"\n"
-      "[[server.socket]]\nname = \"weights\"\nrole = \"weight\"\ncores = \"package:0\"\n"
-      "[[server.socket]]\nname = \"near\"\nrole = \"attention\"\ncores = \"package:1\"\n"
-      "[[server]]\nname = \"kv\"\naddress = \"10.0.0.2:9000\"\n"
-      "[[server.socket]]\nname = \"far\"\nrole = \"attention\"\ncores = \"all\"\n"
-      "for = \"weights\"\nslots = 3\n";
-  const Manifest manifest = Manifest::Parse(text, "m.toml");
-  const Plan plan = PlanOf(text, TenLayers(), "two-packages");
+  const Manifest manifest = Manifest::Parse(kAttentionElsewhere, "m.toml");
+  const Plan plan = PlanOf(kAttentionElsewhere, TenLayers(), "two-packages");
   const PlacedStage& stage = plan.stages[0];
   const AttentionLinks weights = AttentionLinksOf(manifest, plan, stage, "weights", nullptr);
   const AttentionLinks attention = AttentionLinksOf(manifest, plan, stage, "far", nullptr);

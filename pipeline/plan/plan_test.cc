@@ -721,14 +721,7 @@ TEST(PlanTest, TheFileOfASocket) {
 }
 
 TEST(PlanTest, AttentionOnAnotherServer) {
-  const std::string text =
-      "name = \"far\"\n[model]\nslots = 4\n[[server]]\nname = \"w\"\naddress = \"10.0.0.1\"\n"
-      "[[server.socket]]\nname = \"weights\"\nrole = \"weight\"\ncores = \"package:0\"\n"
-      "[[server.socket]]\nname = \"near\"\nrole = \"attention\"\ncores = \"package:1\"\n"
-      "[[server]]\nname = \"kv\"\naddress = \"10.0.0.2:9000\"\n"
-      "[[server.socket]]\nname = \"far\"\nrole = \"attention\"\ncores = \"all\"\n"
-      "for = \"weights\"\nslots = 3\n";
-  const Plan plan = PlanOf(text, TenLayers(), "two-packages");
+  const Plan plan = PlanOf(kAttentionElsewhere, TenLayers(), "two-packages");
   ASSERT_EQ(plan.stages.size(), 1u);
   const PlacedStage& stage = plan.stages[0];
   EXPECT_EQ(stage.attention, (std::vector<std::string>{"near", "far"}));

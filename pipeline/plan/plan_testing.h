@@ -26,6 +26,15 @@ inline constexpr const char* kThree =
     "[[server.socket]]\nname = \"c1\"\nrole = \"colocated\"\ncores = \"l3:0\"\n"
     "[[server.socket]]\nname = \"c2\"\nrole = \"colocated\"\ncores = \"package:1\"\n";
 
+// A weight socket with an attention socket on its server and one, of three slots, on another.
+inline constexpr const char* kAttentionElsewhere =
+    "name = \"far\"\n[model]\nslots = 4\n[[server]]\nname = \"w\"\naddress = \"10.0.0.1\"\n"
+    "[[server.socket]]\nname = \"weights\"\nrole = \"weight\"\ncores = \"package:0\"\n"
+    "[[server.socket]]\nname = \"near\"\nrole = \"attention\"\ncores = \"package:1\"\n"
+    "[[server]]\nname = \"kv\"\naddress = \"10.0.0.2:9000\"\n"
+    "[[server.socket]]\nname = \"far\"\nrole = \"attention\"\ncores = \"all\"\n"
+    "for = \"weights\"\nslots = 3\n";
+
 inline Plan PlanOf(const std::string& text, const model::ModelConfig& config, const char* machine) {
   const Manifest manifest = Manifest::Parse(text, "m.toml");
   const std::vector<topology::Topology> machines(manifest.servers.size(), TestMachine(machine));

@@ -54,23 +54,14 @@ AttentionLink::AttentionLink(const StagePlan& plan, AttentionId index, const Exc
       in_(std::move(in)) {
   const model::ModelConfig& config = plan.config;
   columns_.resize(config.kinds.size());
-  for (auto& of_half : projected_) of_half.resize(config.kinds.size());
   size_t most = 1;
   for (const size_t kind : config.OwnKinds()) {
     columns_[kind] = ColumnsOf(config.kinds[kind]);
     most = std::max(most, columns_[kind].size());
-    const auto projectors = Projectors(plan, kind);
-    for (size_t half = 0; half < kHalves; ++half) {
-      auto& flags = projected_[half][kind];
-      flags.resize(projectors.size());
-      for (size_t head = 0; head < projectors.size(); ++head) {
-        for (const size_t t : projectors[head])
-          flags[head].push_back(exchange.projected(half, t, head));
-      }
-    }
   }
   done_.resize(most);
   for (size_t half = 0; half < kHalves; ++half) {
+    projected_[half] = ProjectedFlags(plan, exchange, half);
     for (size_t group = 0; group < plan.attention.at(index.index()).groups(); ++group)
       attended_[half].push_back(exchange.attended(half, index, group));
   }

@@ -33,6 +33,21 @@ std::vector<std::vector<size_t>> Projectors(const StagePlan& plan, size_t kind) 
   return projectors;
 }
 
+std::vector<std::vector<std::vector<sync::EpochFlag*>>> ProjectedFlags(const StagePlan& plan,
+                                                                       const Exchange& exchange,
+                                                                       size_t half) {
+  std::vector<std::vector<std::vector<sync::EpochFlag*>>> flags(plan.config.kinds.size());
+  for (const size_t kind : plan.config.OwnKinds()) {
+    const auto projectors = Projectors(plan, kind);
+    flags[kind].resize(projectors.size());
+    for (size_t head = 0; head < projectors.size(); ++head) {
+      for (const size_t t : projectors[head])
+        flags[kind][head].push_back(exchange.projected(half, t, head));
+    }
+  }
+  return flags;
+}
+
 size_t ThreadHeads(const StagePlan& plan) {
   size_t most = 1;
   for (const size_t kind : plan.config.OwnKinds()) {
@@ -170,18 +185,8 @@ AttentionSocket::AttentionSocket(const StagePlan& plan, AttentionId index,
       siblings);
   ReportKv();
 
-  for (auto& of_half : projected_) of_half.resize(plan.config.kinds.size());
-  for (const size_t kind : plan.config.OwnKinds()) {
-    const auto projectors = Projectors(plan, kind);
-    for (size_t half = 0; half < kHalves; ++half) {
-      auto& flags = projected_[half][kind];
-      flags.resize(projectors.size());
-      for (size_t head = 0; head < projectors.size(); ++head) {
-        for (const size_t t : projectors[head])
-          flags[head].push_back(exchange.projected(half, t, head));
-      }
-    }
-  }
+  for (size_t half = 0; half < kHalves; ++half)
+    projected_[half] = ProjectedFlags(plan, exchange, half);
   for (size_t t = 0; t < socket.threads.size(); ++t) {
     // L3 groups are numbered as their first threads come.
     if (static_cast<size_t>(socket.threads[t].l3_group) == first_of_group_.size())

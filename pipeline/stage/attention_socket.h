@@ -97,6 +97,10 @@ class AttentionSocket {
 
 // The weight threads that project rows of each KV head of layers of a kind: [kv_head][...].
 std::vector<std::vector<size_t>> Projectors(const StagePlan&, size_t kind);
+// Their flags in one half: [kind of layer][kv_head][...].
+std::vector<std::vector<std::vector<sync::EpochFlag*>>> ProjectedFlags(const StagePlan&,
+                                                                       const Exchange&,
+                                                                       size_t half);
 // The most heads that a weight thread projects rows of in a layer, those between its first and its
 // last one.
 size_t ThreadHeads(const StagePlan&);
