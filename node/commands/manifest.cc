@@ -1,20 +1,14 @@
 // `larder manifest expand`: the manifest of a template for the hosts of a job, on standard output.
-#include "pipeline/manifest/manifest.h"
-
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <cerrno>
 #include <cstdlib>
-#include <cstring>
-#include <fstream>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <vector>
 
-#include "base/error.h"
 #include "node/commands/command.h"
+#include "node/options/terminal.h"
 #include "pipeline/manifest/hosts.h"
 
 namespace larder::node::inline commands {
@@ -39,11 +33,7 @@ std::vector<std::string> HostsOf(const ManifestOptions& o) {
 
 int Run(const ManifestOptions& o) {
   const std::vector<std::string> hosts = HostsOf(o);
-  std::ifstream file(o.template_file);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file) throw Error("{}: {}", o.template_file, std::strerror(errno));
-  fmt::print("{}", pipeline::ExpandManifest(text.str(), o.template_file, hosts));
+  fmt::print("{}", pipeline::ExpandManifest(ReadFile(o.template_file), o.template_file, hosts));
   return 0;
 }
 
