@@ -440,7 +440,8 @@ TEST_P(PolicyProperty, EachSequenceEndsOnceWithTheTokensThatItGetsAlone) {
     again += static_cast<size_t>(std::max(outcome.admissions - 1, 0));
   }
   if (with.loss == 0 && with.kv_chunks == 0 && with.active_tokens == 0 && !with.orders) {
-    EXPECT_LE(again, scheduler.status().yielded.load()) << "those that left for shorter prompts";
+    EXPECT_LE(again, scheduler.status().yielded.load() + scheduler.status().preempted.load())
+        << "those that left for shorter prompts, or where there are files for their chunks";
   }
   EXPECT_GT(whole, traffic.wishes.size() * 3 / 4);
   // A long prompt waits for shorter ones, and is lost with its slot meanwhile.
@@ -451,10 +452,14 @@ TEST_P(PolicyProperty, EachSequenceEndsOnceWithTheTokensThatItGetsAlone) {
   for (const SlotStatus& slot : scheduler.slots()) EXPECT_EQ(slot.state.load(), SlotStatus::kIdle);
   EXPECT_EQ(scheduler.status().waiting.load(), 0u);
   EXPECT_EQ(scheduler.status().lost.load() > 0, with.loss > 0);
-  // Where few run there are chunks enough, and what they give back is no pause.
-  EXPECT_EQ(scheduler.status().parked.load() > 0,
-            with.loss > 0 || (with.kv_chunks > 0 && with.active_tokens == 0));
-  EXPECT_EQ(scheduler.status().preempted.load() > 0, with.kv_chunks > 0 && with.active_tokens == 0);
+  // Where few run there are chunks enough, and what they give back is no pause. Elsewhere a full
+  // context for each slot is enough but for what files are being written of: that depends on how
+  // busy the machine is.
+  const bool tight = with.kv_chunks > 0 && with.active_tokens == 0;
+  if (tight || with.files == 0) {
+    EXPECT_EQ(scheduler.status().parked.load() > 0, with.loss > 0 || tight);
+    EXPECT_EQ(scheduler.status().preempted.load() > 0, tight);
+  }
   EXPECT_GT(scheduler.status().reused_tokens.load(), 0u);
   for (SlotId slot(0); slot.index() < engine.kv().lists(); ++slot) engine.kv().Reset(slot);
   for (AttentionId socket(0); socket.index() < std::max<size_t>(with.sockets, 1); ++socket)
