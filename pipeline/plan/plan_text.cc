@@ -110,6 +110,16 @@ std::string BalanceLine(const Plan& plan) {
                      weight_node::BalanceText(config_of(*worst), worst->cores));
 }
 
+nlohmann::json ExchangeJson(const PredictedStage& stage, const PredictedExchange& exchange) {
+  return {{"sent_bytes", stage.sent_bytes},  // of a row and layer, as what comes back
+          {"returned_bytes", stage.returned_bytes},
+          {"pays_from_batch", exchange.pays ? nlohmann::json(exchange.batch) : nlohmann::json()},
+          {"batch", exchange.batch},
+          {"exchange_us", exchange.exchange_us},
+          {"attention_us", exchange.attention_us},
+          {"attention_here_us", exchange.attention_here_us}};
+}
+
 }  // namespace
 
 std::string Plan::Table() const {
@@ -271,6 +281,9 @@ nlohmann::json Plan::Json() const {
                                {"resident", stage.resident}};
     for (const std::string& name : stage.attention)
       of_stage["attention_sockets"].push_back({{"name", name}});
+    const PredictedStage& predicted = prediction.stages.at(index_of(stage));
+    if (predicted.attention_elsewhere)
+      of_stage["exchange"] = ExchangeJson(predicted, prediction.Exchange(predicted));
     // of sockets that do not exist yet nobody asks for each thread
     if (single() || !links.empty()) of_stage.update(stage.plan.Json());
     json["stages"].push_back(std::move(of_stage));

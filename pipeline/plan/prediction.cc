@@ -125,25 +125,33 @@ PredictedStage Prediction::WithAttentionHere(PredictedStage stage) {
   return stage;
 }
 
-std::string Prediction::ExchangeText(const PredictedStage& stage) const {
+PredictedExchange Prediction::Exchange(const PredictedStage& stage) const {
   const PredictedStage here = WithAttentionHere(stage);
-  const auto pays = [&](const PredictedPoint& point) {
+  const auto first = std::ranges::find_if(points, [&](const PredictedPoint& point) {
     return Times(stage, point.batch).stage_us < Times(here, point.batch).stage_us;
-  };
-  const auto first = std::ranges::find_if(points, pays);
-  const PredictedPoint& shown = first != points.end() ? *first : points.back();
-  const PredictedTimes there = Times(stage, shown.batch);
+  });
+  const size_t batch = first != points.end() ? first->batch : points.back().batch;
+  const PredictedTimes there = Times(stage, batch);
+  return {.pays = first != points.end(),
+          .batch = batch,
+          .exchange_us = there.exchange_us,
+          .attention_us = there.attention_us,
+          .attention_here_us = Times(here, batch).attention_us};
+}
+
+std::string Prediction::ExchangeText(const PredictedStage& stage) const {
+  const PredictedExchange exchange = Exchange(stage);
   return fmt::format(
       "  exchange = {:.1f} KB there + {:.1f} KB back of a row and layer, two links of {:g} us; "
       "batch {}: {:.1f} + attention {:.1f} us, {:.1f} us on the weight socket:\n"
       "             {}\n",
       static_cast<double>(stage.sent_bytes) * 1e-3,
-      static_cast<double>(stage.returned_bytes) * 1e-3, speeds.link_latency_us, shown.batch,
-      there.exchange_us, there.attention_us, Times(here, shown.batch).attention_us,
-      first == points.end()
-          ? "attention on other servers does not pay here but for their memory; colocated would be "
-            "faster"
-          : fmt::format("attention on other servers pays from batch {}", shown.batch));
+      static_cast<double>(stage.returned_bytes) * 1e-3, speeds.link_latency_us, exchange.batch,
+      exchange.exchange_us, exchange.attention_us, exchange.attention_here_us,
+      exchange.pays
+          ? fmt::format("attention on other servers pays from batch {}", exchange.batch)
+          : "attention on other servers does not pay here but for their memory; colocated would be "
+            "faster");
 }
 
 PredictedPoint Prediction::Point(size_t batch) const {

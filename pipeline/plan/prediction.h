@@ -85,6 +85,14 @@ struct PredictedPoint {
   double tokens_per_s = 0;  // with all in flight, all sequences together
 };
 
+// What the links of a stage's attention on other servers cost a layer, and what they save.
+struct PredictedExchange {
+  bool pays = false;  // at one of the Prediction's batches
+  size_t batch = 0;   // the first of these, or the largest that there is
+  double exchange_us = 0, attention_us = 0;
+  double attention_here_us = 0;  // on the weight socket's cores
+};
+
 struct Prediction {
   Speeds speeds;
   model::Capacity capacity;
@@ -109,6 +117,7 @@ struct Prediction {
   double ExchangeUs(const PredictedStage&, size_t batch) const;
   // The same stage with its attention on the weight socket's cores.
   static PredictedStage WithAttentionHere(PredictedStage stage);
+  PredictedExchange Exchange(const PredictedStage&) const;
   // Whether attention on other servers is worth its links, in a line.
   std::string ExchangeText(const PredictedStage&) const;
   PredictedPoint Point(size_t batch) const;
