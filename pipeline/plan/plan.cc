@@ -271,6 +271,7 @@ class Planner {
         .l3_bytes = stage.l3_bytes,
         .l3_budget_bytes = stage.l3_budget_bytes,
         .kv_cores = stage.attention.empty() ? stage.cores : stage.attention_cores,
+        .attention_elsewhere = stage.attention_elsewhere(),
         .packages = stage.packages,
         .kv_room_bytes = stage.kv_room_bytes,
         .kv_beside_weights = kv_beside_weights_[i]};

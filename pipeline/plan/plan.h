@@ -152,6 +152,7 @@ struct StageResources {
   // budget: 1 if they fill all groups alike.
   double fullest_share = 1;
   size_t kv_cores = 0;
+  bool attention_elsewhere = false;  // each layer sends rows over links and waits for others
   PackageSpan packages;
   uint64_t kv_room_bytes = 0;      // L3 for KV,
   bool kv_beside_weights = false;  // less the weights

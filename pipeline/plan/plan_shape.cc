@@ -179,6 +179,7 @@ std::vector<size_t> LayersByTime(const model::ModelConfig& config, const model::
     stage.weights_in_l3 = unknown || fullest <= static_cast<double>(of.l3_budget_bytes) ||
                           (count == 1 && bytes <= of.l3_bytes);
     stage.kv_cores = of.kv_cores;
+    stage.attention_elsewhere = of.attention_elsewhere;
     stage.packages = of.packages;
     stage.kv_room_bytes = of.kv_room_bytes;
     if (of.kv_beside_weights) stage.kv_room_bytes -= std::min(stage.kv_room_bytes, bytes);

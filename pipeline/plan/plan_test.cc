@@ -759,6 +759,53 @@ TEST(PlanTest, AttentionOnAnotherServer) {
   slow.kv_bytes = 1;
   EXPECT_NE(p.ExchangeText(slow).find("does not pay"), std::string::npos) << p.ExchangeText(slow);
   EXPECT_NE(plan.Table().find("near, far (another server's)"), std::string::npos) << plan.Table();
+
+  const nlohmann::json exchange = plan.Json()["stages"][0]["exchange"];
+  EXPECT_EQ(exchange["sent_bytes"], predicted.sent_bytes);
+  EXPECT_EQ(exchange["returned_bytes"], predicted.returned_bytes);
+  EXPECT_EQ(exchange["exchange_us"], p.Times(predicted, exchange["batch"]).exchange_us);
+  EXPECT_EQ(exchange["pays_from_batch"], exchange["batch"]);
+  Plan little = plan;
+  little.prediction.stages[0].kv_bytes = 1;
+  EXPECT_TRUE(little.Json()["stages"][0]["exchange"]["pays_from_batch"].is_null());
+  EXPECT_FALSE(
+      PlanOf(kThree, TenLayers(), "two-packages").Json()["stages"][0].contains("exchange"));
+}
+
+// Of two equal stages the one whose attention is on another server has fewer layers, so many fewer
+// that no other division is faster.
+TEST(PlanTest, AStageThatPaysForLinksHasFewerLayers) {
+  model::ModelShape shape = model::ShapeByName("bench-24m");
+  shape.layers = 40;
+  const model::ModelConfig config = model::ConfigOfShape(shape, "forty layers");
+  const auto server = [](int number) {
+    return fmt::format("[[server]]\nname = \"s{0}\"\naddress = \"10.0.0.{0}\"\n", number);
+  };
+  const auto socket = [](const char* name, const char* role, int package, std::string more) {
+    return fmt::format(
+        "[[server.socket]]\nname = \"{}\"\nrole = \"{}\"\ncores = \"package:{}\"\n{}", name, role,
+        package, more);
+  };
+  // first: layers of the first stage; 0: the Plan decides.
+  const auto plan_of = [&](bool elsewhere, size_t first) {
+    const std::string front = first == 0 ? "" : fmt::format("layers = \"0-{}\"\n", first - 1);
+    const std::string back = first == 0 ? "" : fmt::format("layers = \"{}-39\"\n", first);
+    std::string text = server(1) + socket("w1", "weight", 0, front);
+    const std::string kv = socket("kv1", "attention", 1, "for = \"w1\"\n");
+    if (!elsewhere) text += kv;
+    text += server(2) + socket("w2", "weight", 0, back) + socket("kv2", "attention", 1, "");
+    if (elsewhere) text += server(3) + kv;
+    return PlanOf(text, config, "two-packages");
+  };
+  const auto slowest_us = [](const Plan& plan) {
+    const Prediction& p = plan.prediction;
+    return std::max(p.Times(p.stages[0], 1).stage_us, p.Times(p.stages[1], 1).stage_us);
+  };
+  EXPECT_EQ(plan_of(false, 0).stages[0].layers, 20u);
+  const Plan plan = plan_of(true, 0);
+  EXPECT_LT(plan.stages[0].layers, 20u);
+  for (size_t first = 17; first <= 20; ++first)
+    EXPECT_LE(slowest_us(plan), slowest_us(plan_of(true, first))) << first;
 }
 
 TEST(PlanTest, SlotsOfAttentionSocketsAreAlikeInEveryStage) {
