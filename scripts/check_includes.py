@@ -71,6 +71,8 @@ FLOORS = {
          "pipeline/stage", "pipeline/chain"]),
     "pipeline/sequences": (4.6, [
         "base", "model", "pipeline/kv", "pipeline/kv_store", "pipeline/stage", "pipeline/engine"]),
+    "pipeline/simulation": (4.65, ["base", "model", "topology", "attention_node", "pipeline/plan",
+                                   "pipeline/kv", "pipeline/chain", "pipeline/engine"]),
     "pipeline/scheduler": (4.7, _RUNTIME + [
         "pipeline/plan", "pipeline/kv", "pipeline/kv_store", "pipeline/stage", "pipeline/chain",
         "pipeline/engine", "pipeline/sequences"]),

@@ -13,9 +13,9 @@
 #include "pipeline/engine/chain_testing.h"
 #include "pipeline/kv_store/chain_kv_tier.h"
 #include "pipeline/kv_store/kv_mover.h"
+#include "pipeline/scheduler/hostile_engine_testing.h"
 #include "pipeline/scheduler/scheduler.h"
 #include "pipeline/scheduler/scheduler_testing.h"
-#include "pipeline/scheduler/simulated_engine_testing.h"
 
 namespace larder::pipeline::inline scheduler {
 namespace {
@@ -265,12 +265,12 @@ TEST_P(ChainFilesTest, ManyAtOnceWithFewChunks) {
 struct SimulatedChain {
   SimulatedChain(const EngineLimits& limits, double failure)
       : engine(limits, clock, 0, 1, 0, failure) {}
-  SimulatedClock clock;
-  SimulatedEngine engine;
+  VirtualClock clock;
+  HostileEngine engine;
   const TemporaryFolder folder;
   KvFiles index{{.folder = folder / "kv",
                  .most_bytes = 1 << 20,
-                 .chunk_positions = SimulatedEngine::kChunkPositions,
+                 .chunk_positions = HostileEngine::kChunkPositions,
                  .chunk_bytes = {sizeof(KvTicket)}}};
   std::vector<std::string> said;
   ChainKvTier tier{engine.kv_channel(), index, std::make_unique<KvMover>(index, KvMover::Options()),

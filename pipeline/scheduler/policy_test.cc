@@ -23,9 +23,9 @@
 #include "base/temporary_folder_testing.h"
 #include "pipeline/kv_store/chain_kv_tier.h"
 #include "pipeline/kv_store/kv_mover.h"
+#include "pipeline/scheduler/hostile_engine_testing.h"
 #include "pipeline/scheduler/scheduler.h"
 #include "pipeline/scheduler/scheduler_testing.h"
-#include "pipeline/scheduler/simulated_engine_testing.h"
 
 namespace larder::pipeline::inline scheduler {
 namespace {
@@ -151,15 +151,15 @@ struct Traffic {
     TestSequence sequence(wish, outcome);
     uint64_t state = 0;
     size_t length = wish.prompt.size();
-    for (const int32_t token : wish.prompt) state = SimulatedEngine::After(state, token);
+    for (const int32_t token : wish.prompt) state = HostileEngine::After(state, token);
     std::vector<float> logits(limits.vocab);
     for (;;) {
-      SimulatedEngine::LogitsOf(state, logits);
+      HostileEngine::LogitsOf(state, logits);
       while (!sequence.ready(0)) {
       }
       const std::optional<int32_t> next = sequence.Next(logits);
       if (!next || length + 1 >= limits.capacity.context) return outcome.tokens;
-      state = SimulatedEngine::After(state, *next);
+      state = HostileEngine::After(state, *next);
       ++length;
     }
   }
@@ -361,9 +361,9 @@ TEST_P(PolicyProperty, EachSequenceEndsOnceWithTheTokensThatItGetsAlone) {
     limits.attention_slot_ends.push_back(SlotId(static_cast<int32_t>(8 * i / with.sockets)));
   const size_t sequences = with.files > 0 ? 4'000 : LARDER_SANITIZED ? 3'000 : 12'000;
   const Traffic traffic(sequences, limits, 7, with.orders);
-  SimulatedClock clock;
-  SimulatedEngine engine(limits, clock, with.loss, 11, with.kv_chunks, with.elsewhere, with.window,
-                         with.all_windows, with.states);
+  VirtualClock clock;
+  HostileEngine engine(limits, clock, with.loss, 11, with.kv_chunks, with.elsewhere, with.window,
+                       with.all_windows, with.states);
   const TemporaryFolder folder;
   std::unique_ptr<KvFiles> files;
   std::unique_ptr<KvTier> tier;
@@ -371,7 +371,7 @@ TEST_P(PolicyProperty, EachSequenceEndsOnceWithTheTokensThatItGetsAlone) {
     files = std::make_unique<KvFiles>(KvFilesOptions{
         .folder = folder / "kv",
         .most_bytes = with.files,
-        .chunk_positions = SimulatedEngine::kChunkPositions,
+        .chunk_positions = HostileEngine::kChunkPositions,
         .chunk_bytes =
             std::vector(engine.kv().shape().classes.size(),
                         with.elsewhere ? sizeof(KvTicket) : engine.kv_channel().Memory(0).size()),
@@ -395,7 +395,7 @@ TEST_P(PolicyProperty, EachSequenceEndsOnceWithTheTokensThatItGetsAlone) {
     EXPECT_GT(scheduler.status().yielded.load(), 0u);
     // Between two looks every sequence may begin one more chunk.
     EXPECT_LE(intake.most_tokens(),
-              with.active_tokens + limits.capacity.slots * SimulatedEngine::kChunkPositions);
+              with.active_tokens + limits.capacity.slots * HostileEngine::kChunkPositions);
     const KvChunksShape& shape = engine.kv().shape();
     EXPECT_LE(intake.most_bytes(), with.active_tokens * shape.NeededBytes(limits.capacity.context) /
                                            limits.capacity.context +
@@ -680,8 +680,8 @@ TEST(PolicyFairness, AShortPromptDoesNotWaitForLongOnes) {
     std::vector<CountedIntake::Prompt> prompts;
     for (size_t i = 0; i < longs; ++i) prompts.push_back({6000 + 10 * i, 0});
     for (size_t i = 0; i < 5; ++i) prompts.push_back({20 + 50 * i, 1000 + 900 * i});
-    SimulatedClock clock;
-    SimulatedEngine engine(kFewSlots, clock, 0, 1);
+    VirtualClock clock;
+    HostileEngine engine(kFewSlots, clock, 0, 1);
     Scheduler scheduler(engine, {.clock = &clock});
     CountedIntake intake(prompts, scheduler);
     scheduler.Run(intake);
@@ -711,8 +711,8 @@ TEST(PolicyFairness, NoPromptStarves) {
       prompts.push_back(
           {static_cast<size_t>(std::clamp(size(random), 1.0, 8000.0)), static_cast<size_t>(at)});
     }
-    SimulatedClock clock;
-    SimulatedEngine engine(kFewSlots, clock, 0, 1);
+    VirtualClock clock;
+    HostileEngine engine(kFewSlots, clock, 0, 1);
     Scheduler scheduler(engine, {.clock = &clock});
     CountedIntake intake(prompts, scheduler);
     scheduler.Run(intake);
@@ -742,8 +742,8 @@ TEST(PolicyFairness, NobodyStarves) {
     for (uint32_t i = 0; i < 200; ++i)
       wishes.push_back(
           {.prompt = std::vector<int32_t>(30, 5), .most = 5, .seed = 10 + i, .arrives = 5 * i});
-    SimulatedClock clock;
-    SimulatedEngine engine(limits, clock, 0, 1);
+    VirtualClock clock;
+    HostileEngine engine(limits, clock, 0, 1);
     Scheduler scheduler(engine, {.policy = {.policy = policy}, .clock = &clock});
     TestIntake intake(wishes);
     scheduler.Run(intake);

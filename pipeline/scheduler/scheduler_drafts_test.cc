@@ -8,9 +8,9 @@
 #include <random>
 #include <vector>
 
+#include "pipeline/scheduler/hostile_engine_testing.h"
 #include "pipeline/scheduler/scheduler.h"
 #include "pipeline/scheduler/scheduler_testing.h"
-#include "pipeline/scheduler/simulated_engine_testing.h"
 
 namespace larder::pipeline::inline scheduler {
 namespace {
@@ -30,9 +30,9 @@ struct Result {
 };
 
 Result RunOn(const Machine& machine, const std::vector<Wish>& wishes) {
-  SimulatedClock clock;
-  SimulatedEngine engine(machine.limits, clock, machine.loss, 3, machine.kv_chunks, std::nullopt,
-                         machine.window);
+  VirtualClock clock;
+  HostileEngine engine(machine.limits, clock, machine.loss, 3, machine.kv_chunks, std::nullopt,
+                       machine.window);
   Scheduler scheduler(engine, {.clock = &clock});
   TestIntake intake(wishes);
   scheduler.Run(intake);

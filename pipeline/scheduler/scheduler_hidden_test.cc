@@ -7,9 +7,9 @@
 #include <random>
 #include <vector>
 
+#include "pipeline/scheduler/hostile_engine_testing.h"
 #include "pipeline/scheduler/scheduler.h"
 #include "pipeline/scheduler/scheduler_testing.h"
-#include "pipeline/scheduler/simulated_engine_testing.h"
 
 namespace larder::pipeline::inline scheduler {
 namespace {
@@ -82,9 +82,9 @@ class MixedIntake : public Intake {
 
 std::vector<float> StateOf(std::span<const int32_t> tokens, size_t vocab) {
   uint64_t state = 0;
-  for (const int32_t token : tokens) state = SimulatedEngine::After(state, token);
+  for (const int32_t token : tokens) state = HostileEngine::After(state, token);
   std::vector<float> logits(vocab);
-  SimulatedEngine::LogitsOf(state, logits);
+  HostileEngine::LogitsOf(state, logits);
   logits.resize(4);
   return logits;
 }
@@ -109,8 +109,8 @@ void Check(EngineLimits limits, double loss, size_t kv_chunks) {
   }
   std::vector<Wish> wishes(40);
   for (Wish& wish : wishes) wish.prompt = {beginnings[0][0], 2, 3};
-  SimulatedClock clock;
-  SimulatedEngine engine(limits, clock, loss, 3, kv_chunks);
+  VirtualClock clock;
+  HostileEngine engine(limits, clock, loss, 3, kv_chunks);
   Scheduler scheduler(engine, {.patience_ms = 1'000'000'000, .clock = &clock});
   MixedIntake intake(requests, wishes);
   scheduler.Run(intake);

@@ -8,9 +8,9 @@
 #include <random>
 #include <vector>
 
+#include "pipeline/scheduler/hostile_engine_testing.h"
 #include "pipeline/scheduler/scheduler.h"
 #include "pipeline/scheduler/scheduler_testing.h"
-#include "pipeline/scheduler/simulated_engine_testing.h"
 
 namespace larder::pipeline::inline scheduler {
 namespace {
@@ -63,9 +63,9 @@ class ScoredIntake : public Intake {
 
 std::vector<float> LogitsAfter(std::span<const int32_t> tokens, size_t vocab) {
   uint64_t state = 0;
-  for (const int32_t token : tokens) state = SimulatedEngine::After(state, token);
+  for (const int32_t token : tokens) state = HostileEngine::After(state, token);
   std::vector<float> logits(vocab);
-  SimulatedEngine::LogitsOf(state, logits);
+  HostileEngine::LogitsOf(state, logits);
   return logits;
 }
 
@@ -99,8 +99,8 @@ void CheckScores(const EngineLimits& limits, double loss, size_t kv_chunks, size
                                 ? beginning[k]
                                 : static_cast<int32_t>(random() % vocab));
   }
-  SimulatedClock clock;
-  SimulatedEngine engine(limits, clock, loss, 3, kv_chunks);
+  VirtualClock clock;
+  HostileEngine engine(limits, clock, loss, 3, kv_chunks);
   Scheduler scheduler(engine, {.patience_ms = 1'000'000'000, .clock = &clock});
   ScoredIntake intake(all);
   scheduler.Run(intake);
@@ -161,8 +161,8 @@ TEST(SchedulerPromptLogitsTest, TheStallCountsWhatLogitsTake) {
   const EngineLimits limits{.capacity = {.slots = 2, .context = 4096, .max_batch_tokens = 256},
                             .vocab = 50,
                             .max_logits = 256};
-  SimulatedClock clock;
-  SimulatedEngine engine(limits, clock, 0, 3);
+  VirtualClock clock;
+  HostileEngine engine(limits, clock, 0, 3);
   engine.logit_row_ns = 4'000;  // beside 2,000 of the row itself
   Scheduler scheduler(engine, {.policy = {.max_stall_ms = 0.4}, .clock = &clock});
   // Learns what a row takes, first without logits, then with them.

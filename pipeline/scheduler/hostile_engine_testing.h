@@ -1,7 +1,7 @@
-// Test support: an engine of numbers. A sequence's logits are a function of its tokens, as a
-// model's are, but it computes none: hundreds of thousands of sequences take a second. It checks
-// what an Engine would, has a clock of its own, and can be lost. Its KV may be in files of sockets
-// elsewhere, which do what they are ordered as late as they may. Included by tests only.
+// Test support: a SimulatedEngine whose logits are a function of a sequence's tokens, as a model's
+// are. It checks that each row finds the keys of its own sequence, and it can be lost. Its KV may
+// be in files of sockets elsewhere, which do what they are ordered as late as they may. Included by
+// tests only.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,41 +17,48 @@
 #include <vector>
 
 #include "base/check.h"
-#include "base/clock.h"
 #include "pipeline/chain/chain.h"
 #include "pipeline/engine/token_engine.h"
 #include "pipeline/kv/kv_memory_testing.h"
+#include "pipeline/simulation/simulated_engine.h"
+#include "pipeline/simulation/virtual_clock.h"
 
 namespace larder::pipeline::inline scheduler {
 
-class SimulatedClock final : public Clock {
- public:
-  uint64_t now_ns() override { return now_ns_; }
-  void SleepMs(int ms) override { Advance(static_cast<uint64_t>(ms) * 1'000'000); }
-  void Advance(uint64_t ns) { now_ns_ += ns; }
+// One stage, whose time depends on rows and logits alone.
+struct FlatTimes : ServiceTimes {
+  size_t stages() const override { return 1; }
+  uint64_t StageNs(size_t, const StepLoad& load) override {
+    const uint64_t ns = 50'000 + 2'000 * load.rows + logit_row_ns * load.wanted;
+    most_rows = std::max(most_rows, load.rows);
+    longest_step_ns = std::max(longest_step_ns, ns);
+    return ns;
+  }
+  Link LinkOf(size_t) override { return {}; }
+  uint64_t ServingNs(const StepLoad&) override { return 0; }
 
- private:
-  uint64_t now_ns_ = 1;
+  uint64_t logit_row_ns = 0;  // the time for the logits of a row
+  size_t most_rows = 0;
+  uint64_t longest_step_ns = 0;
 };
 
-class SimulatedEngine final : public TokenEngine, private KvChannel {
+class HostileEngine final : public FlatTimes, public SimulatedEngine {
  public:
   // loss: the probability that a Submit or Collect finds the chain lost. kv_chunks: of
   // kChunkPositions, for each attention socket; 0: a full context for each slot. elsewhere: the
   // probability that a store or a load of the sockets' files fails; nullopt: there are none.
   // window: of a second class of memory, or of the only one; 0: there is none. states: whether
   // there are those of recurrent layers.
-  SimulatedEngine(EngineLimits limits, SimulatedClock& clock, double loss, uint32_t seed,
-                  size_t kv_chunks = 0, std::optional<double> elsewhere = std::nullopt,
-                  size_t window = 0, bool all_windows = false, bool states = false)
-      : limits_(std::move(limits)),
-        clock_(clock),
+  HostileEngine(const EngineLimits& limits, VirtualClock& clock, double loss, uint32_t seed,
+                size_t kv_chunks = 0, std::optional<double> elsewhere = std::nullopt,
+                size_t window = 0, bool all_windows = false, bool states = false)
+      : SimulatedEngine(limits, ChunksOf(limits, kv_chunks, window, all_windows, states),
+                        static_cast<FlatTimes&>(*this), clock),
         loss_(loss),
         random_(seed),
-        kv_(ChunksOf(limits_, kv_chunks, window, all_windows, states)),
-        keys_(kv_.shape()),
+        keys_(kv().shape()),
         failure_(elsewhere.value_or(0)) {
-    if (elsewhere) orders_.emplace(kv_.shape().chunk_ends);
+    if (elsewhere) orders_.emplace(kv().shape().chunk_ends);
   }
 
   static constexpr size_t kChunkPositions = 16;
@@ -68,38 +75,42 @@ class SimulatedEngine final : public TokenEngine, private KvChannel {
     }
   }
 
-  const EngineLimits& limits() const override { return limits_; }
   void Submit(std::span<const TokenRow> rows) override {
     MaybeLose();
-    LARDER_CHECK(batches_.size() < limits_.capacity.max_in_flight && !rows.empty() &&
-                 rows.size() <= limits_.capacity.max_batch_tokens);
+    SimulatedEngine::Submit(rows);
+  }
+  void Collect() override {
+    MaybeLose();
+    SimulatedEngine::Collect();
+    logits_.resize(batches_.front().size() * limits().vocab);
+    for (size_t i = 0; i < batches_.front().size(); ++i)
+      LogitsOf(batches_.front()[i], std::span(logits_).subspan(i * limits().vocab, limits().vocab));
+    batches_.pop_front();
+    Report();
+  }
+  void Reconnect() override {
+    if (away_ > 0 && --away_ > 0) throw ChainLostError("still away");
+  }
+  std::span<const float> logits(size_t i) const override {
+    return std::span(logits_).subspan(i * limits().vocab, limits().vocab);
+  }
+  // Four numbers, the first of its logits.
+  std::span<const float> hidden(size_t i) override { return logits(i).first(4); }
+
+  size_t failed_stores = 0, failed_loads = 0;  // of the sockets' files
+
+ private:
+  void Compute(std::span<const TokenRow> rows) override {
     std::vector<uint64_t>& wanted = batches_.emplace_back();
-    std::vector<bool> seen(limits_.capacity.slots);
-    for (size_t i = 0, end = 0; i < rows.size(); i = end) {
-      while (end < rows.size() && rows[end].slot == rows[i].slot) ++end;
-      const size_t last = rows[end - 1].position + 1;
-      LARDER_CHECK(rows[i].position <= kv_.length(rows[i].slot));
-      LARDER_CHECK(kv_.Reserve(rows[i].slot, rows[i].position, last) == last,
-                   "no room for {} of slot {}", last, rows[i].slot.value);
-    }
     SendOrders();
-    keys_.Apply(kv_.updates());
-    kv_.ClearUpdates();
-    for (size_t i = 0; i < rows.size(); ++i) {
-      const TokenRow& row = rows[i];
-      const bool continues = i > 0 && rows[i - 1].slot == row.slot;
-      LARDER_CHECK(continues || !seen[row.slot.index()], "rows of slot {} are not adjacent",
-                   row.slot.value);
-      seen[row.slot.index()] = true;
-      LARDER_CHECK(row.token >= 0 && static_cast<size_t>(row.token) < limits_.vocab);
-      LARDER_CHECK(row.position < limits_.capacity.context &&
-                   (continues ? row.position == kv_.length(row.slot)
-                              : row.position <= kv_.length(row.slot)));
-      kv_.Extend(row.slot, row.position + 1);
+    const KvChunksShape& shape = kv().shape();
+    keys_.Apply(kv().updates());
+    for (const TokenRow& row : rows) {
+      LARDER_CHECK(row.token >= 0 && static_cast<size_t>(row.token) < limits().vocab);
       const uint64_t before = row.position == 0 ? 0 : keys_.at(row.slot, row.position - 1);
       keys_.at(row.slot, row.position) = After(before, row.token);
-      for (size_t c = 0; c < kv_.shape().classes.size(); ++c) {
-        if (kv_.shape().classes[c].states) {
+      for (size_t c = 0; c < shape.classes.size(); ++c) {
+        if (shape.classes[c].states) {
           uint64_t &state = keys_.at(row.slot, 0, c), &tokens = keys_.at(row.slot, 1, c);
           if (row.position == 0) state = tokens = 0;
           LARDER_CHECK(tokens++ == row.position, "a state of {} tokens", tokens - 1);
@@ -108,48 +119,14 @@ class SimulatedEngine final : public TokenEngine, private KvChannel {
           continue;
         }
         keys_.at(row.slot, row.position, c) = keys_.at(row.slot, row.position);
-        const size_t window = kv_.shape().classes[c].window;
-        for (size_t p = row.position + 1 - std::min<size_t>(window, row.position + 1);
+        for (size_t p =
+                 row.position + 1 - std::min<size_t>(shape.classes[c].window, row.position + 1);
              p < row.position; ++p)
           LARDER_CHECK(keys_.at(row.slot, p, c) == keys_.at(row.slot, p), "position {}", p);
       }
       if (row.wanted()) wanted.push_back(keys_.at(row.slot, row.position));
     }
-    LARDER_CHECK(wanted.size() <= limits_.max_logits);
-    most_rows = std::max(most_rows, rows.size());
-    longest_step_ns =
-        std::max(longest_step_ns, 50'000 + 2'000 * rows.size() + logit_row_ns * wanted.size());
-    clock_.Advance(50'000 + 2'000 * rows.size() + logit_row_ns * wanted.size());
   }
-  void Collect() override {
-    LARDER_CHECK(!batches_.empty());
-    MaybeLose();
-    logits_.resize(batches_.front().size() * limits_.vocab);
-    for (size_t i = 0; i < batches_.front().size(); ++i)
-      LogitsOf(batches_.front()[i], std::span(logits_).subspan(i * limits_.vocab, limits_.vocab));
-    batches_.pop_front();
-    Report();
-  }
-  void Reconnect() override {
-    if (away_ > 0 && --away_ > 0) throw ChainLostError("still away");
-  }
-  std::span<const float> logits(size_t i) const override {
-    return std::span(logits_).subspan(i * limits_.vocab, limits_.vocab);
-  }
-  // Four numbers, the first of its logits.
-  std::span<const float> hidden(size_t i) override { return logits(i).first(4); }
-  const std::string& fault(size_t) const override { return fault_; }
-  Pulse& pulse() override { return pulse_; }
-  KvChunks& kv() override { return kv_; }
-  KvChannel& kv_channel() override { return *this; }
-  size_t in_flight() const { return batches_.size(); }
-
-  size_t most_rows = 0;
-  uint64_t logit_row_ns = 0;  // the time for the logits of a row
-  uint64_t longest_step_ns = 0;
-  size_t failed_stores = 0, failed_loads = 0;  // of the sockets' files
-
- private:
   topology::ScatteredBytes Memory(uint32_t chunk) override {
     return orders_ ? topology::ScatteredBytes() : topology::ScatteredBytes(keys_.memory(chunk));
   }
@@ -159,9 +136,8 @@ class SimulatedEngine final : public TokenEngine, private KvChannel {
     MaybeLose();
     SendOrders();
     Report();
-    clock_.Advance(50'000);
+    clock().Advance(50'000);
   }
-  void Lose(const char*) override {}
   static KvChunksShape ChunksOf(const EngineLimits& limits, size_t kv_chunks, size_t window,
                                 bool all_windows, bool states) {
     KvChunksShape shape{.capacity = limits.capacity,
@@ -197,13 +173,13 @@ class SimulatedEngine final : public TokenEngine, private KvChannel {
     if (std::uniform_real_distribution<>(0, 1)(random_) >= loss_) return;
     away_ = 1 + static_cast<int>(random_() % 3);
     batches_.clear();
-    kv_.ResetAll();
+    Forget();
     if (orders_) orders_->Clear();
     ordered_.clear();
     done_ = ~uint64_t{0};
     failed_ = 0;
     collected_ = submitted_;
-    keys_ = KvMemory(kv_.shape());
+    keys_ = KvMemory(kv().shape());
     throw ChainLostError("lost on purpose");
   }
 
@@ -232,7 +208,7 @@ class SimulatedEngine final : public TokenEngine, private KvChannel {
       return true;
     });
     const KvReport report{.done = done_, .failed = failed_, .files = files_.size()};
-    for (size_t i = 0; i < kv_.shape().chunk_ends.size(); ++i)
+    for (size_t i = 0; i < kv().shape().chunk_ends.size(); ++i)
       orders_->See(step, AttentionId(static_cast<int32_t>(i)), {&report, 1});
   }
   bool Move(const KvOrder& order) {
@@ -253,16 +229,11 @@ class SimulatedEngine final : public TokenEngine, private KvChannel {
     return !fails;
   }
 
-  const EngineLimits limits_;
-  SimulatedClock& clock_;
   const double loss_;
   std::mt19937 random_;
-  KvChunks kv_;
   KvMemory keys_;                              // [slot][position]: the state after it
   std::deque<std::vector<uint64_t>> batches_;  // the states of rows that want logits
   std::vector<float> logits_;
-  const std::string fault_;
-  Pulse pulse_;
   int away_ = 0;  // attempts to connect until it is back
   struct Ordered {
     KvOrder order;
