@@ -31,6 +31,21 @@ std::vector<double> BytesOfHalves(const model::ModelConfig& config, const model:
 
 }  // namespace
 
+KvChunksShape KvChunksOf(const model::ModelConfig& config, const EngineLimits& limits,
+                         std::vector<size_t> chunk_ends) {
+  const model::Capacity& capacity = limits.capacity;
+  const auto of_sequence = attention_node::KvShape::OfSequence(config, capacity);
+  return {.capacity = capacity,
+          .chunk_positions = kernels::kChunkPositions,
+          .slot_ends = limits.attention_slot_ends,
+          .chunk_ends = std::move(chunk_ends),
+          .max_updates = model::MaxKvUpdates(capacity.max_batch_tokens,
+                                             CeilDiv(capacity.context, kernels::kChunkPositions)),
+          .kept = kKeptSequences,
+          .classes = of_sequence.classes,
+          .class_bytes = of_sequence.class_bytes};
+}
+
 Engine::Engine(const std::shared_ptr<const model::GgufFile>& file, const StagePlan& plan,
                const ChainOptions& options)
     : Engine(file, MakeStage(plan, *file, options), options) {}
@@ -72,18 +87,9 @@ void Engine::Begin(std::unique_ptr<Chain> chain, std::vector<size_t> chunk_ends,
   LARDER_CHECK(limits_.capacity.max_batch_tokens == max_batch_tokens() &&
                limits_.capacity.max_in_flight == chain_->max_in_flight());
   seen_.resize(limits_.capacity.slots);
-  const auto of_sequence = attention_node::KvShape::OfSequence(config, limits_.capacity);
-  kv_token_bytes_ = of_sequence.slot_bytes() / limits_.capacity.context;
-  kv_ = std::make_unique<KvChunks>(KvChunksShape{
-      .capacity = limits_.capacity,
-      .chunk_positions = kernels::kChunkPositions,
-      .slot_ends = limits_.attention_slot_ends,
-      .chunk_ends = std::move(chunk_ends),
-      .max_updates = model::MaxKvUpdates(
-          max_batch_tokens(), CeilDiv(limits_.capacity.context, kernels::kChunkPositions)),
-      .kept = kKeptSequences,
-      .classes = of_sequence.classes,
-      .class_bytes = of_sequence.class_bytes});
+  kv_ = std::make_unique<KvChunks>(KvChunksOf(config, limits_, std::move(chunk_ends)));
+  kv_token_bytes_ = attention_node::KvShape::OfSequence(config, limits_.capacity).slot_bytes() /
+                    limits_.capacity.context;
   batches_.assign(chain_->max_in_flight(),
                   MicroBatch(max_batch_tokens(), kv_->shape().max_updates));
   for (auto* of_rows : {&order_, &rank_, &half_of_, &socket_of_, &logit_at_})

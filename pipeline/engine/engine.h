@@ -24,6 +24,10 @@
 
 namespace larder::pipeline::inline engine {
 
+// The KV chunks of an engine with these limits. chunk_ends: as ChainPlan::chunk_ends.
+KvChunksShape KvChunksOf(const model::ModelConfig&, const EngineLimits&,
+                         std::vector<size_t> chunk_ends);
+
 class Engine final : public TokenEngine, private KvChannel {
  public:
   // One stage with the whole model: on one socket, or on a weight socket and its attention sockets.
