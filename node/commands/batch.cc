@@ -24,6 +24,7 @@
 #include "node/options/model_options.h"
 #include "node/options/progress.h"
 #include "node/options/sampling_options.h"
+#include "node/options/scheduling_options.h"
 #include "node/remote/server_pool.h"
 #include "node/remote/server_url.h"
 #include "node/service/signals.h"
@@ -39,6 +40,7 @@ struct BatchOptions {
   ModelOptions model;
   SamplingOptions sampling;
   AnswerOptions answers;
+  SchedulingOptions scheduling = {.max_stall_ms = 0};  // nobody waits for a token
   std::string input, output;
   std::vector<std::string> servers, api_keys;  // URLs; or the name of a server in the manifest
   std::string key_file;
@@ -94,6 +96,7 @@ void Describe(CLI::App& command, BatchOptions& o) {
              "then it ends, and --resume goes on (default: 600)",
              0.0, 86400.0)
       ->group(job);
+  AddPolicyOptions(command, o.scheduling, job);
   AddAnswerOptions(command, o.answers, job);
   AddSamplingOptions(command, o.sampling, "one for the job, from which each request gets its own");
   AddModelOptions(command, o.model, {.server = false});
@@ -216,10 +219,9 @@ int RunHere(const BatchOptions& o) {
   OpenedJob opened(o, ServedModelOf(defaults, o.answers, planned.plan.capacity.slots), defaults);
 
   const auto engine = LoadEngine(file, planned, o.model);
-  pipeline::Scheduler scheduler(
-      *engine, {.policy = {.policy = *pipeline::PolicyByName(o.answers.policy), .max_stall_ms = 0},
-                .active_tokens = o.answers.active_kv_tokens,
-                .patience_ms = static_cast<int>(o.patience_s * 1000)});
+  pipeline::Scheduler scheduler(*engine, {.policy = o.scheduling.ToPolicy(),
+                                          .active_tokens = o.scheduling.active_kv_tokens,
+                                          .patience_ms = static_cast<int>(o.patience_s * 1000)});
   serving::ServingMetrics metrics({});
   const size_t in_flight = 2 * planned.plan.capacity.slots;
   serving::GenerationService service({.tokenizer = tokenizer,

@@ -28,6 +28,7 @@
 #include "node/options/count_option.h"
 #include "node/options/model_options.h"
 #include "node/options/sampling_options.h"
+#include "node/options/scheduling_options.h"
 #include "node/service/service_monitor.h"
 #include "node/service/signals.h"
 #include "node/tasks/completion_defaults.h"
@@ -51,11 +52,10 @@ struct ServeOptions {
   SamplingOptions sampling;
   serving::ServerOptions server;
   AnswerOptions answers;
+  SchedulingOptions scheduling;
   std::string key_file;
   std::string socket;  // the manifest's serving socket that this process is; empty: none
   size_t queue = 256;
-  std::optional<double> max_stall_ms;
-  size_t prefill_budget = 0;
   std::string held = "256M";
   std::string slot_folder, slot_disk = "8G";
   std::string batch_disk = "8G";
@@ -210,22 +210,12 @@ void DescribeRequests(CLI::App& command, ServeOptions& o) {
            "most bytes of clients' requests and answers in memory; each address may use a quarter "
            "(default: 256M)")
       ->group(requests);
-  command
-      .add_option(
-          "--max-stall-ms", o.max_stall_ms,
-          "most milliseconds that a step of prompts may delay the next tokens of answers, and new "
-          "prompts; 0: no limit (default: 200; with decode_first and phases 0)")
-      ->type_name("MS")
-      ->check(NotFinite)
-      ->check(CLI::Range(0.0, 3.6e6).description(""))
-      ->group(requests);
-  AddCount(command, "--prefill-budget", o.prefill_budget,
-           "prompt rows per step while others decode (default: as many as --max-stall-ms allows)")
-      ->group(requests);
+  AddStallOptions(command, o.scheduling, requests);
   command
       .add_flag("--cache-prompt,!--no-cache-prompt", o.reuse,
                 "reuse the KV cache of an idle slot for the beginning of a prompt (default: on)")
       ->group(requests);
+  AddPolicyOptions(command, o.scheduling, requests);
   AddAnswerOptions(command, o.answers, requests);
   AddBytes(command, "--max-body", o.body, "most bytes of a request, such as 4M (default: 1M)")
       ->group(requests);
@@ -563,15 +553,12 @@ int Serve(ServeOptions o) {
         o.model.manifest, planned.plan.stages.front().socket);
   }
   const auto kv_store = OpenKvStore(o, *engine, planned, cpus);
-  pipeline::Scheduler scheduler(*engine,
-                                {.policy = {.policy = *pipeline::PolicyByName(o.answers.policy),
-                                            .max_stall_ms = o.max_stall_ms,
-                                            .prompt_rows = o.prefill_budget},
-                                 .reuse_prefixes = o.reuse,
-                                 .active_tokens = o.answers.active_kv_tokens,
-                                 .background_slots = o.batch_slots,
-                                 .patience_ms = static_cast<int>(o.patience_s * 1000),
-                                 .tier = kv_store ? &kv_store->tier() : nullptr});
+  pipeline::Scheduler scheduler(*engine, {.policy = o.scheduling.ToPolicy(),
+                                          .reuse_prefixes = o.reuse,
+                                          .active_tokens = o.scheduling.active_kv_tokens,
+                                          .background_slots = o.batch_slots,
+                                          .patience_ms = static_cast<int>(o.patience_s * 1000),
+                                          .tier = kv_store ? &kv_store->tier() : nullptr});
   if (kv_store) {
     about.response_folder = kv_store->files().options().folder + "/.responses";
     about.pin_response_files = [cpus] { topology::SetAffinity(pthread_self(), cpus); };

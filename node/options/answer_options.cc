@@ -30,21 +30,6 @@ std::string NotAnObject(const std::string& text) {
 void AddAnswerOptions(CLI::App& command, AnswerOptions& options, const char* group) {
   command
       .add_option(
-          "--policy", options.policy,
-          "how prompts and answers share steps: mixed (both in each step), decode_first, phases "
-          "or auto, which is mixed (default: auto)")
-      ->type_name("NAME")
-      ->check(CLI::IsMember({"auto", "mixed", "decode_first", "phases"}).description(""))
-      ->group(group);
-  AddCount(
-      command, "--active-kv-tokens", options.active_kv_tokens,
-      "most KV of all running requests together, in tokens of full contexts, for each attention "
-      "socket, so that it stays in L3 beside the weights (`larder plan` says how many fit); the "
-      "youngest requests wait, and their KV is kept (default: no limit)",
-      1)
-      ->group(group);
-  command
-      .add_option(
           "-n,--predict,--n-predict", options.max_tokens,
           "tokens to generate if a request sets no limit; -1: until the text ends (default: -1)")
       ->type_name("N")

@@ -6,8 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "pipeline/scheduler/policy.h"
-
 namespace CLI {
 class App;
 }
@@ -18,8 +16,6 @@ struct AnswerOptions {
   std::vector<std::string> aliases, tags;  // aliases and tags of the model; the first alias is its
                                            // name
   std::string chat_template, pooling;
-  std::string policy = pipeline::PolicyName(pipeline::Policy::kAuto);
-  size_t active_kv_tokens = 0;  // 0: not bounded
   int64_t max_tokens = -1;
   bool strict_model = false;
   bool strict_fields = false;
