@@ -111,9 +111,9 @@ FLOORS = {
     "node/loadgen": (6.1, ["base", "serving"]),
     "node/remote": (6.15, ["base", "model", "serving", "node/loadgen"]),
     "node/options": (6.2, _RUNTIME + ["rdma", "pipeline", "serving", "node/service"]),
+    "node/machine": (6.22, _RUNTIME + ["pipeline", "node/options"]),
     "node/loading": (6.25, _RUNTIME + ["rdma", "weight_node", "pipeline", "node/service",
-                                       "node/options"]),
-    "node/machine": (6.28, _RUNTIME + ["pipeline", "node/options"]),
+                                       "node/options", "node/machine"]),
     "node/tasks": (6.3, _RUNTIME + ["rdma"] + _NODES +
                    ["pipeline", "serving", "node/service", "node/options", "node/loading"]),
     "node/commands": (6.4, _RUNTIME + ["rdma"] + _NODES + [
