@@ -25,7 +25,7 @@ constexpr size_t kPrompts = 100, kConversations = 4;
 
 struct BenchServeOptions {
   LoadSpec load;
-  std::string endpoint, prompt_file, rate = "inf", format = "text";
+  std::string endpoint, prompt_file, format = "text";
   AgentSpec agent;
   bool agents = false;
   size_t port = 0, prompts = 0, input_words = 128, output_tokens = 128, warmups = 1, seed = 0;
@@ -54,16 +54,6 @@ void SetEndpoint(const BenchServeOptions& o, ServeTarget& target) {
   target.port = static_cast<uint16_t>(o.port != 0                          ? o.port
                                       : target.kind == EndpointKind::kText ? 7070
                                                                            : 8080);
-}
-
-double Rate(const std::string& text) {
-  if (text == "inf") return INFINITY;
-  double rate = 0;
-  if (!CLI::detail::lexical_cast(text, rate) || !std::isfinite(rate) || rate <= 0) {
-    throw CLI::ValidationError("--request-rate",
-                               fmt::format("'{}' is not a number of requests/s, or inf", text));
-  }
-  return rate;
 }
 
 // Requests that are not counted: a server's first tokens are slow, and an error should show at
@@ -104,7 +94,6 @@ void AddRequests(const BenchServeOptions& o, LoadSpec& load) {
 int Run(const BenchServeOptions& o) {
   LoadSpec load = o.load;
   SetEndpoint(o, load.target);
-  load.requests_per_s = Rate(o.rate);
   load.seed = o.seed;
   Goodput goodput;
   for (const std::string& limit : o.goodput) goodput.Add(limit);
@@ -137,10 +126,8 @@ void AddLoadOptions(CLI::App& command, BenchServeOptions& o) {
   AddCount(command, "--num-prompts", o.prompts, "requests, or conversations (default: 100, or 4)",
            1)
       ->group(group);
-  command
-      .add_option("--request-rate", o.rate,
-                  "requests per second, arriving as a Poisson process (default: inf)")
-      ->type_name("R")
+  AddRate(command, "--request-rate", o.load.requests_per_s,
+          "requests per second, arriving as a Poisson process (default: inf)")
       ->group(group);
   AddCount(command, "--max-concurrency", o.load.max_concurrency,
            "requests at a time; 0: any number (default: 0)")

@@ -8,17 +8,16 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <cstring>
 #include <deque>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <random>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/json_text.h"
+#include "node/loadgen/arrivals.h"
 #include "node/loadgen/client_connection.h"
 #include "node/loadgen/http_get.h"
 
@@ -57,7 +56,7 @@ class Load {
       throw Error("can't create an epoll or timer: {}", std::strerror(errno));
     epoll_event event{.events = EPOLLIN, .data = {.u64 = kTimer}};
     epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, timer_.get(), &event);
-    PlanArrivals();
+    arrivals_ns_ = Arrivals(requests_.size(), spec_.requests_per_s, spec_.seed);
   }
 
   LoadRun Run(const std::function<bool(size_t)>& go_on) {
@@ -80,19 +79,6 @@ class Load {
 
  private:
   static constexpr uint64_t kTimer = ~uint64_t{0};
-
-  // Exponential gaps make a Poisson process of the requested rate.
-  void PlanArrivals() {
-    std::mt19937_64 random(spec_.seed);
-    double at_s = 0;
-    for (size_t i = 0; i < requests_.size(); ++i) {
-      arrivals_ns_.push_back(static_cast<int64_t>(at_s * 1e9));
-      if (std::isfinite(spec_.requests_per_s)) {
-        const double uniform = static_cast<double>(random() >> 11) * 0x1.0p-53;
-        at_s -= std::log1p(-uniform) / spec_.requests_per_s;
-      }
-    }
-  }
 
   bool full() const { return spec_.max_concurrency > 0 && in_flight_ >= spec_.max_concurrency; }
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "node/loadgen/arrivals.h"
 
 namespace larder::node::inline loadgen {
 namespace {
@@ -145,17 +146,10 @@ ServeReport MakeServeReport(const LoadRun& run, const Goodput& goodput) {
   return report;
 }
 
-std::string ServeText(const LoadSpec& spec, const Goodput& goodput, const ServeReport& report) {
-  std::string out = fmt::format(
-      "endpoint     {}:{} {}, {}, {}\n", spec.target.host, spec.target.port,
-      KindName(spec.target.kind),
-      std::isfinite(spec.requests_per_s)
-          ? fmt::format("Poisson arrivals, {} requests/s", spec.requests_per_s)
-          : std::string("as fast as possible"),
-      spec.max_concurrency > 0 ? fmt::format("at most {} at a time", spec.max_concurrency)
-                               : std::string("any number at a time"));
-  out += fmt::format("requests     {} completed, {} failed in {:.2f} s; at most {} in flight\n",
-                     report.completed, report.failed, report.duration_s, report.most_in_flight);
+std::string FiguresText(const Goodput& goodput, const ServeReport& report) {
+  std::string out =
+      fmt::format("requests     {} completed, {} failed in {:.2f} s; at most {} in flight\n",
+                  report.completed, report.failed, report.duration_s, report.most_in_flight);
   if (report.failed > 0) out += fmt::format("first error  {}\n", report.first_error);
   out += fmt::format("tokens       {} of prompts, {} generated\n", report.input_tokens,
                      report.output_tokens);
@@ -187,16 +181,21 @@ std::string ServeText(const LoadSpec& spec, const Goodput& goodput, const ServeR
   return out;
 }
 
-std::string ServeJson(const LoadSpec& spec, const Goodput& goodput, const ServeReport& report) {
+std::string ServeText(const LoadSpec& spec, const Goodput& goodput, const ServeReport& report) {
+  return fmt::format("endpoint     {}:{} {}, {}\n{}", spec.target.host, spec.target.port,
+                     KindName(spec.target.kind),
+                     ArrivalsText(spec.requests_per_s, spec.max_concurrency),
+                     FiguresText(goodput, report));
+}
+
+json LoadJson(size_t requests, double requests_per_s, size_t max_concurrency) {
+  return {{"num_prompts", requests},
+          {"request_rate", std::isfinite(requests_per_s) ? json(requests_per_s) : json("inf")},
+          {"max_concurrency", max_concurrency > 0 ? json(max_concurrency) : json(nullptr)}};
+}
+
+json FiguresJson(const Goodput& goodput, const ServeReport& report) {
   json out = {
-      {"endpoint", KindName(spec.target.kind)},
-      {"host", spec.target.host},
-      {"port", spec.target.port},
-      {"model_id", spec.target.model},
-      {"num_prompts", spec.requests.size()},
-      {"request_rate",
-       std::isfinite(spec.requests_per_s) ? json(spec.requests_per_s) : json("inf")},
-      {"max_concurrency", spec.max_concurrency > 0 ? json(spec.max_concurrency) : json(nullptr)},
       {"max_in_flight", report.most_in_flight},
       {"duration", report.duration_s},
       {"completed", report.completed},
@@ -229,6 +228,16 @@ std::string ServeJson(const LoadSpec& spec, const Goodput& goodput, const ServeR
                             {"median_ttft_ms", turn.ttft.median},
                             {"p99_ttft_ms", turn.ttft.p99}});
   }
+  return out;
+}
+
+std::string ServeJson(const LoadSpec& spec, const Goodput& goodput, const ServeReport& report) {
+  json out = {{"endpoint", KindName(spec.target.kind)},
+              {"host", spec.target.host},
+              {"port", spec.target.port},
+              {"model_id", spec.target.model}};
+  out.update(LoadJson(spec.requests.size(), spec.requests_per_s, spec.max_concurrency));
+  out.update(FiguresJson(goodput, report));
   return out.dump(2, ' ', false, json::error_handler_t::replace);
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <limits>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -47,6 +48,12 @@ struct ServeReport {
   std::string first_error;
 };
 ServeReport MakeServeReport(const LoadRun&, const Goodput&);
+
+// What is not of the server: throughput and latencies, for people, and in vLLM's keys.
+std::string FiguresText(const Goodput&, const ServeReport&);
+nlohmann::json FiguresJson(const Goodput&, const ServeReport&);
+// How many requests came, and how; max_concurrency 0: any number at a time.
+nlohmann::json LoadJson(size_t requests, double requests_per_s, size_t max_concurrency);
 
 std::string ServeText(const LoadSpec&, const Goodput&, const ServeReport&);
 std::string ServeJson(const LoadSpec&, const Goodput&, const ServeReport&);

@@ -31,6 +31,17 @@ CLI::Option* AddBytes(CLI::App& command, const std::string& name, std::string& v
   return command.add_option(name, value, text)->type_name("BYTES")->check(NotBytes, "");
 }
 
+CLI::Option* AddRate(CLI::App& command, const std::string& name, double& value,
+                     const std::string& text) {
+  const auto check = [](const std::string& given) {
+    double rate = 0;
+    const bool number = CLI::detail::lexical_cast(given, rate) && rate > 0;  // NaN is not
+    if (number && (std::isfinite(rate) || given == "inf")) return std::string();
+    return fmt::format("'{}' is not a number of requests/s, or inf", given);
+  };
+  return command.add_option(name, value, text)->type_name("R")->check(check, "");
+}
+
 std::function<std::string(const std::string&)> NumberFrom(double least, double most) {
   return [=](const std::string& given) {
     double number = 0;

@@ -26,6 +26,10 @@ CLI::Option* AddSeconds(CLI::App& command, const std::string& name, double& valu
 CLI::Option* AddBytes(CLI::App& command, const std::string& name, std::string& value,
                       const std::string& text);
 
+// Of requests a second: more than 0, or "inf".
+CLI::Option* AddRate(CLI::App& command, const std::string& name, double& value,
+                     const std::string& text);
+
 // For CLI11's check(): an empty text if the value is a number (finite or whole) from `least` to
 // `most`, else what is wrong. Without `most` the limit is the type's.
 std::function<std::string(const std::string&)> NumberFrom(double least, double most);
