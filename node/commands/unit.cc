@@ -25,11 +25,23 @@ struct UnitOptions {
   std::string socket;
 };
 
-// A weight socket connects to its attention sockets, which become ready without it. No other socket
-// may wait for another's READY: stages and the serving socket form a ring, in which none is ready
-// before all have started.
-bool StartsBefore(const ResolvedSocket& socket, const ResolvedSocket& other) {
-  return socket.role == pipeline::Role::kAttention && other.role == pipeline::Role::kWeight;
+// A weight socket connects to its attention sockets, which become ready without it; units know only
+// those of the same server. No other socket may wait for another's READY: stages and the serving
+// socket form a ring, in which none is ready before all have started.
+std::vector<std::string> StartBefore(const pipeline::Manifest& manifest,
+                                     const std::vector<ResolvedSocket>& of_server,
+                                     const std::string& socket) {
+  std::vector<std::string> names;
+  for (const pipeline::StageSpec& stage : pipeline::StagesOf(manifest)) {
+    if (stage.socket->name != socket) continue;
+    for (const pipeline::SocketSpec* attention : stage.attention) {
+      const bool here = std::ranges::any_of(of_server, [&](const ResolvedSocket& other) {
+        return other.name == attention->name && other.role == pipeline::Role::kAttention;
+      });
+      if (here) names.push_back(attention->name);
+    }
+  }
+  return names;
 }
 
 std::set<NumaNodeId> NodesOf(const ResolvedSocket& socket, const topology::Topology& machine) {
@@ -48,16 +60,15 @@ void Count(const pipeline::StagePlan& plan, const std::string& weights, BytesOfS
   for (const auto& attention : plan.attention) (*bytes)[attention.name] += attention.kv_bytes;
 }
 
-// Bytes that the server's sockets keep resident. A serving socket's share is small and not counted.
-BytesOfSocket ResidentBytes(const pipeline::Manifest& manifest, const pipeline::ServerSpec& server,
-                            const model::ModelConfig& config, const topology::Topology& machine,
+// Bytes that each server's sockets keep resident. A serving socket's share is small and not
+// counted.
+BytesOfSocket ResidentBytes(const pipeline::Manifest& manifest, const model::ModelConfig& config,
+                            const topology::Topology& machine,
                             const pipeline::PlanOptions& options) {
   BytesOfSocket bytes;
   const pipeline::Plan plan =
       pipeline::MakePlan(manifest, config, options, pipeline::LoadTopologies(manifest, machine));
-  for (const pipeline::PlacedStage& stage : plan.stages) {
-    if (stage.server == server.name) Count(stage.plan, stage.socket, &bytes);
-  }
+  for (const pipeline::PlacedStage& stage : plan.stages) Count(stage.plan, stage.socket, &bytes);
   return bytes;
 }
 
@@ -90,14 +101,12 @@ int Run(const UnitOptions& o) {
   for (const auto& spec : server.sockets) {
     if (spec.name == o.socket) facts.cores = spec.cores;
   }
-  for (const ResolvedSocket& other : sockets) {
-    if (StartsBefore(other, *found)) facts.before.push_back(other.name);
-  }
+  facts.before = StartBefore(manifest, sockets, o.socket);
   const std::set<NumaNodeId> nodes = NodesOf(*found, machine);
   facts.nodes.assign(nodes.begin(), nodes.end());
   BytesOfSocket bytes;
   try {
-    if (config) bytes = ResidentBytes(manifest, server, *config, machine, ToPlanOptions(o.model));
+    if (config) bytes = ResidentBytes(manifest, *config, machine, ToPlanOptions(o.model));
   } catch (const Error& error) {
     // CPUs and nodes do not depend on a Plan.
     spdlog::warn("huge pages are not reserved: {}", error.what());

@@ -129,6 +129,41 @@ TEST(UnitNetwork, AnAttentionSocketHasNone) {
   EXPECT_EQ(text.find("TimeoutStopSec"), text.npos) << text;
 }
 
+constexpr const char* kAttentionElsewhere =
+    "[[server]]\nname = \"w\"\naddress = \"10.0.0.1:7000\"\n"
+    "[[server.socket]]\nname = \"weights\"\nrole = \"weight\"\ncores = \"cores:0\"\n"
+    "[[server.socket]]\nname = \"near\"\nrole = \"attention\"\ncores = \"cores:1\"\n"
+    "[[server.socket]]\nname = \"front\"\nrole = \"serving\"\ncores = \"cores:2\"\n"
+    "[[server]]\nname = \"k\"\naddress = \"10.0.0.2\"\n"
+    "[[server.socket]]\nname = \"far\"\nrole = \"attention\"\ncores = \"cores:0\"\n"
+    "for = \"weights\"\n"
+    "[[server]]\nname = \"b\"\naddress = \"10.0.0.3\"\n"
+    "[[server.socket]]\nname = \"b0\"\nrole = \"weight\"\ncores = \"cores:0\"\n"
+    "[[server.socket]]\nname = \"b1\"\nrole = \"attention\"\ncores = \"cores:1\"\n"
+    "[[server.socket]]\nname = \"b2\"\nrole = \"attention\"\ncores = \"cores:2\"\n";
+
+TEST(UnitNetwork, AttentionOfAnotherServerHearsItsWeightSocketAndTheReverse) {
+  const auto lines = [](const char* socket, pipeline::Role role) {
+    return NetworkLines(
+        NetworkOf(pipeline::Manifest::Parse(kAttentionElsewhere, "m.toml"), socket, role));
+  };
+  const std::string far = lines("far", pipeline::Role::kAttention);
+  EXPECT_TRUE(Has(far, "IPAddressAllow=localhost 10.0.0.1 10.0.0.2")) << far;
+  EXPECT_TRUE(Has(far, "SocketBindAllow=tcp:7171")) << far;
+  const std::string weights = lines("weights", pipeline::Role::kWeight);
+  EXPECT_TRUE(Has(weights, "IPAddressAllow=localhost 10.0.0.1 10.0.0.2 10.0.0.3")) << weights;
+  EXPECT_TRUE(Has(weights, "SocketBindAllow=tcp:7000")) << weights;
+  EXPECT_TRUE(Has(weights, "SocketBindAllow=tcp:7128"))
+      << "for the second of its attention sockets";
+  EXPECT_FALSE(Has(weights, "SocketBindAllow=tcp:7064")) << "the first one has shared memory";
+  const std::string near = lines("near", pipeline::Role::kAttention);
+  EXPECT_TRUE(Has(near, "IPAddressAllow=localhost")) << near;
+  EXPECT_EQ(near.find("SocketBindAllow"), near.npos) << near;
+  EXPECT_TRUE(
+      Has(lines("b0", pipeline::Role::kWeight), "IPAddressAllow=localhost 10.0.0.1 10.0.0.3"))
+      << "not that of another stage's attention";
+}
+
 TEST(UnitNetwork, AServingSocketHearsClients) {
   const std::string role = "role = \"serving\"";
   const std::string local = Lines("front", pipeline::Role::kServing);  // on 127.0.0.1

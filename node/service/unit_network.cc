@@ -48,6 +48,23 @@ std::vector<std::pair<std::string, std::string>> SocketsAndHosts(const Manifest&
   return loop;
 }
 
+// Where the socket meets attention sockets of other servers, or as one of them its weight socket.
+void AddAttention(const Manifest& manifest, const std::string& socket, std::set<std::string>* hosts,
+                  std::set<uint16_t>* ports) {
+  for (const pipeline::StageSpec& stage : pipeline::StagesOf(manifest)) {
+    for (size_t i = 0; i < stage.attention.size(); ++i) {
+      const pipeline::SocketSpec& attention = *stage.attention[i];
+      const pipeline::ServerSpec& server = manifest.server_of_socket(attention.name);
+      if (&server == stage.server) continue;
+      if (attention.name == socket)
+        hosts->insert(EndpointOf(manifest, *stage.server, *stage.socket).host);
+      if (stage.socket->name != socket) continue;
+      hosts->insert(EndpointOf(manifest, server, attention).host);
+      ports->insert(BackEndpointOf(manifest, stage, i).port);
+    }
+  }
+}
+
 // Reads the few options that a unit depends on; `larder serve` checks the others.
 serving::ServerOptions ReadOptions(const pipeline::SocketSpec& socket) {
   serving::ServerOptions options;
@@ -72,14 +89,17 @@ serving::ServerOptions ReadOptions(const pipeline::SocketSpec& socket) {
 
 NetworkFacts NetworkOf(const Manifest& manifest, const std::string& socket, pipeline::Role role) {
   NetworkFacts facts;
-  if (role == pipeline::Role::kAttention)
-    return facts;  // it has no network connections, only shared memory
   const pipeline::ServerSpec& server = manifest.server_of_socket(socket);
+  std::set<std::string> hosts;
+  std::set<uint16_t> ports;
+  AddAttention(manifest, socket, &hosts, &ports);
+  if (role == pipeline::Role::kAttention && hosts.empty())
+    return facts;  // it has no network connections, only shared memory
   const auto spec = std::find_if(server.sockets.begin(), server.sockets.end(),
                                  [&](const pipeline::SocketSpec& s) { return s.name == socket; });
   const pipeline::Endpoint own = EndpointOf(manifest, server, *spec);
-  std::set<std::string> hosts = {own.host};
-  std::set<uint16_t> ports = {own.port};
+  hosts.insert(own.host);
+  ports.insert(own.port);
   facts.link_port = own.port;
   const auto loop = SocketsAndHosts(manifest);
   for (size_t i = 0; i < loop.size(); ++i) {
@@ -123,7 +143,7 @@ std::string NetworkLines(const NetworkFacts& facts) {
         "# The kernel drops packets from hosts that are {}. RDMA goes past this filter.\n"
         "IPAddressDeny=any\n"
         "IPAddressAllow=localhost{}{}\n",
-        facts.peers.empty() ? "not on this server" : "not neighbours in the chain",
+        facts.peers.empty() ? "not on this server" : "not its neighbours in the manifest",
         facts.peers.empty() ? "" : " ", fmt::join(facts.peers, " "));
   }
   if (facts.any_port) {
