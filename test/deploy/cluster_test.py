@@ -413,6 +413,41 @@ class Cluster(unittest.TestCase):
         self.assertEqual({row[0] for row in self.rows(self.run_it("down")[0]).values()},
                          {"was not running"})
 
+    def test_attention_of_another_server(self):
+        """It is up before its weight socket and down behind it, and has the file of its stage."""
+        (self.hosts / "host-k").mkdir()
+        self.manifest.write_text(
+            clusters.manifest(
+                server("node-w", socket("weights", "weight", "cores:0"),
+                       socket("front", "serving", "cores:0"), address="host-a:7171"),
+                server("node-k", socket("far", "attention", "cores:0", **{"for": "weights"}),
+                       address="host-k:7171"), name=f"test-{os.getpid()}",
+                model={"context": 256, "slots": 4}))
+        stages = self.folder / "stages"
+        stages.mkdir()
+        for name in ("weights", "front"):
+            shutil.copy(DEMO_MODEL, stages / f"{name}.gguf")
+        self.run_it("push", "--stages", str(stages))
+        far = self.hosts / "host-k/etc"
+        self.assertIn("models/weights.gguf", (far / "larder/far.env").read_text())
+        drop_in = (far / "systemd/system/larder@far.service.d/plan.conf").read_text()
+        self.assertIn("SocketBindAllow=tcp:7171\n", drop_in)
+        self.assertNotIn("After=", drop_in)
+        self.assertRegex(drop_in, r"Its memory \(\d+\.\d MB\)")
+        weights = self.hosts / "host-a/etc/systemd/system/larder@weights.service.d/plan.conf"
+        self.assertNotIn("After=", weights.read_text(), "no unit of this server")
+        self.assertIn("SocketBindAllow=tcp:7235\n", weights.read_text())
+        self.log()
+        self.run_it("up")
+        started = [line.split()[-1] for line in self.log() if " start " in line]
+        self.assertEqual(started[0], "larder@far.service")
+        rows = self.rows(self.run_it("down")[0])
+        self.assertEqual({row[0] for row in rows.values()}, {"stopped"})
+        log = self.log()
+        self.assertEqual([line.split()[-1] for line in log if " stop " in line],
+                         [f"larder@{name}.service" for name in ("front", "weights", "far")])
+        self.assertEqual(len([line for line in log if " disable " in line]), 2, log)
+
     def test_down_stops_although_disabling_fails(self):
         self.run_it("up")
         self.log()
