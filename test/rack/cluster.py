@@ -1,9 +1,10 @@
 """The cluster that every rack runs: servers of two sockets each, one with weights and one with
-attention, and requests to it.
+attention, or all attention on a server of its own, and requests to it.
 """
 import itertools
 import pathlib
 import sys
+import tomllib
 
 from larder_testing import clusters, story
 from larder_testing.processes import Process
@@ -14,19 +15,32 @@ CLIENT = pathlib.Path(__file__).resolve().parent / "client.py"
 
 
 def manifest(servers, *, transport, context=512, device=None, cores=("cores:0", "cores:1"),
-             serving=True):
+             serving=True, attention=None, patience_s=None):
     """servers: (name, address) of each. Stage by stage in that order; the first one has the serving
-    socket, or whoever runs `larder run --join` there serves."""
-    made = []
+    socket, or whoever runs `larder run --join` there serves. attention: (name, address) of a
+    further server, which has the attention sockets of all of them. patience_s: the serving
+    socket's, for what is away."""
+    made, elsewhere = [], []
+    options = "--host 0.0.0.0" + (f" --patience {patience_s}" if patience_s else "")
     for name, address in servers:
-        sockets = [
-            clusters.socket(f"{name}-{role}", role, cores[role == "attention"]) for role in ROLES
-        ]
+        sockets = [clusters.socket(f"{name}-weight", "weight", cores[0])]
+        of_attention = elsewhere if attention else sockets
+        of_attention.append(
+            clusters.socket(f"{name}-attention", "attention", cores[1],
+                            **({"for": f"{name}-weight"} if attention else {})))
         if serving and not made:
-            sockets.append(clusters.socket(SERVING, "serving", cores[1], options="--host 0.0.0.0"))
+            sockets.append(clusters.socket(SERVING, "serving", cores[1], options=options))
         made.append(clusters.server(name, *sockets, address=address))
+    if attention:
+        made.append(clusters.server(attention[0], *elsewhere, address=attention[1]))
     return clusters.manifest(*made, name="rack", model={"context": context, "slots": 4},
                              link={"transport": transport, "device": device})
+
+
+def sockets(manifest_path):
+    """The names of each server's sockets, as a manifest has them."""
+    servers = tomllib.loads(pathlib.Path(manifest_path).read_text(encoding="utf-8"))["server"]
+    return {server["name"]: [one["name"] for one in server["socket"]] for server in servers}
 
 
 def truth(larder, model, tokens, context):

@@ -322,6 +322,8 @@ def main():
     parser.add_argument("--cache", help="folder for what guests boot")
     parser.add_argument("--transport", default="verbs", choices=["verbs", "tcp"],
                         help="between guests")
+    parser.add_argument("--attention-server", action="store_true",
+                        help="all attention sockets on a third server (namespaces)")
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=int(os.environ.get("RACK_SEED", 1)))
     parser.add_argument(
@@ -352,7 +354,8 @@ def main():
         else:
             import netns
             larder = str(pathlib.Path(o.larder).resolve())
-            rack = netns.NetCluster(["a", "b"], larder, model, context)
+            rack = netns.NetCluster(["a", "b"], larder, model, context,
+                                    attention="k" if o.attention_server else None)
     except image.Missing as missing:
         programs.skip(missing)
     with rack:

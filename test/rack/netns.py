@@ -157,25 +157,29 @@ class NetRack:
 
 
 class NetCluster(NetRack):
-    """The cluster of cluster.py in such a rack, with the program of a build folder."""
+    """The cluster of cluster.py in such a rack, with the program of a build folder. attention: the
+    name of a further server that has all attention sockets. patience_s: as in cluster.manifest.
+    """
 
     journal = False
 
-    def __init__(self, names, larder, model, context, serving=True):
-        super().__init__(names)
+    def __init__(self, names, larder, model, context, serving=True, attention=None,
+                 patience_s=None):
+        super().__init__([*names, *([attention] if attention else [])])
         self.larder, self.model, self.serving = larder, model, serving
         self.manifest = self.folder / "cluster.toml"
+        places = {s.name: (s.name, s.address) for s in self.servers.values()}
         self.manifest.write_text(
-            cluster.manifest([(s.name, s.address) for s in self.servers.values()], transport="tcp",
-                             context=context, serving=serving))
+            cluster.manifest([places[name] for name in names], transport="tcp", context=context,
+                             serving=serving, attention=places.get(attention),
+                             patience_s=patience_s))
         self.key = make_key(self.folder)
         self.marks = {}
 
     def bring_up(self):
+        sockets = cluster.sockets(self.manifest)
         for server in self.servers.values():
-            for name in [f"{server.name}-{role}" for role in cluster.ROLES] + [cluster.SERVING] * (
-                self.serving and server.name == "a"
-            ):
+            for name in sockets[server.name]:
                 command = [
                     self.larder, "node", "--manifest", self.manifest, "--server", server.name,
                     "--socket", name, "--link-key", self.key, "-m", self.model
