@@ -101,6 +101,10 @@ int Run(const UnitOptions& o) {
   for (const auto& spec : server.sockets) {
     if (spec.name == o.socket) facts.cores = spec.cores;
   }
+  for (const pipeline::LinkThread& thread :
+       pipeline::LinkThreadsOf(manifest, server, sockets, machine)) {
+    if (thread.socket == o.socket && thread.cpu.valid()) facts.link_cpus.push_back(thread.cpu);
+  }
   facts.before = StartBefore(manifest, sockets, o.socket);
   const std::set<NumaNodeId> nodes = NodesOf(*found, machine);
   facts.nodes.assign(nodes.begin(), nodes.end());

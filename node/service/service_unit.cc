@@ -68,6 +68,8 @@ std::string RangeList(std::vector<int32_t> numbers) {
 }
 
 std::string UnitDropIn(const UnitFacts& facts) {
+  std::vector<CpuId> allowed = facts.cpus;
+  allowed.insert(allowed.end(), facts.link_cpus.begin(), facts.link_cpus.end());
   const std::string cpus = Ranges(facts.cpus), nodes = Ranges(facts.nodes);
   std::string out = fmt::format(
       "# Drop-in of larder@{0}.service on server {1}, computed by `larder unit --manifest {2} "
@@ -87,11 +89,16 @@ std::string UnitDropIn(const UnitFacts& facts) {
       "\n[Service]\n"
       "# Role {}, cores = \"{}\": {} threads. No thread of this socket ever runs on another "
       "socket's cores, and its memory\n"
-      "# is placed by those that are pinned here.\n"
+      "# is placed by those that are pinned here.{}\n"
       "AllowedCPUs={}\n"
       "# The same CPUs for what starts before the threads are pinned.\n"
       "CPUAffinity={}\n",
-      facts.role, facts.cores, facts.cpus.size(), cpus, cpus);
+      facts.role, facts.cores, facts.cpus.size(),
+      facts.link_cpus.empty()
+          ? std::string()
+          : fmt::format(" Links to another server, for attention, have {}, which no socket has.",
+                        Ranges(facts.link_cpus)),
+      Ranges(allowed), cpus);
   if (!nodes.empty()) {
     out += fmt::format(
         "# Its memory{} must be near these cores: memory of another node costs twice the time, and "

@@ -17,6 +17,7 @@ struct UnitFacts {
   std::string manifest, server, socket, role;
   std::string cores;                // as the manifest writes them
   std::vector<CpuId> cpus;          // one thread each
+  std::vector<CpuId> link_cpus;     // of threads of links to sockets that share attention with it
   std::vector<NumaNodeId> nodes;    // nodes of those CPUs and of what the threads share; ascending
   std::vector<std::string> before;  // sockets of this server that this one connects to: they start
                                     // first

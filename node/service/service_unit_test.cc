@@ -41,6 +41,15 @@ TEST(UnitDropIn, ConfinesToTheSocketsCpusAndNodes) {
   EXPECT_EQ(text.find("ExecStartPre"), text.npos) << "nothing is known of its bytes";
 }
 
+TEST(UnitDropIn, MayUseTheCpusOfItsLinks) {
+  UnitFacts facts = Facts();
+  facts.link_cpus = {CpuId(9), CpuId(5)};
+  const std::string text = UnitDropIn(facts);
+  EXPECT_TRUE(Has(text, "AllowedCPUs=0-3,5,8-9")) << text;
+  EXPECT_TRUE(Has(text, "CPUAffinity=0-3,8")) << text;
+  EXPECT_NE(text.find(" Links to another server, for attention, have 5,9,"), text.npos) << text;
+}
+
 TEST(UnitDropIn, StartsAfterTheSocketsItConnectsTo) {
   UnitFacts facts = Facts();
   facts.before = {"a-attention", "b.2"};

@@ -121,8 +121,18 @@ class Planner {
     for (size_t i = 0; i < manifest_.servers.size(); ++i) {
       plan_.sockets.push_back(
           Resolve(manifest_, manifest_.servers[i], machines_[i], config, &plan_.notes));
+      link_threads_.push_back(
+          LinkThreadsOf(manifest_, manifest_.servers[i], plan_.sockets[i], machines_[i]));
     }
     plan_.socket_notes = plan_.notes.size();
+  }
+
+  // Of the links' thread in this socket's process.
+  CpuId LinkCpu(size_t server, const std::string& socket, const std::string& attention) const {
+    for (const LinkThread& thread : link_threads_[server]) {
+      if (thread.socket == socket && thread.attention == attention) return thread.cpu;
+    }
+    return CpuId();
   }
 
   void AddStage(const StageSpec& spec) {
@@ -171,8 +181,10 @@ class Planner {
            .cpus = attention->cpus,
            .slots = attention->slots,
            .isolated = options_.isolated || attention->isolated,
-           .elsewhere = here ? std::vector<PlanThread>{}
-                             : ThreadsOn(machines_[at], cores, attention->cpus)});
+           .elsewhere =
+               here ? std::vector<PlanThread>{} : ThreadsOn(machines_[at], cores, attention->cpus),
+           .link_cpu = LinkCpu(stage.machine, stage.socket, attention->name),
+           .link_cpu_there = LinkCpu(at, attention->name, attention->name)});
       kv_l3_bytes[at] =
           L3Bytes(machines_[at], attention->cores, here ? &kv_groups : &groups_of_others[at]);
       std::set<int> of_socket = PackagesOf(machines_[at], attention->cores);
@@ -515,6 +527,7 @@ class Planner {
   const PlanOptions& options_;
   std::span<const Topology> machines_;
   std::vector<StageSpec> specs_;
+  std::vector<std::vector<LinkThread>> link_threads_;  // [server]
   // Per stage:
   std::vector<PlanOptions> stage_options_;
   std::vector<bool> kv_beside_weights_;

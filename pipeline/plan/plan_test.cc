@@ -759,6 +759,11 @@ TEST(PlanTest, AttentionOnAnotherServer) {
   slow.kv_bytes = 1;
   EXPECT_NE(p.ExchangeText(slow).find("does not pay"), std::string::npos) << p.ExchangeText(slow);
   EXPECT_NE(plan.Table().find("near, far (another server's)"), std::string::npos) << plan.Table();
+  EXPECT_FALSE(sockets[0].link_cpu.valid());
+  EXPECT_FALSE(sockets[1].link_cpu.valid()) << "both packages have sockets";
+  EXPECT_NE(plan.Table().find("links weights - far: a thread at each end, no core left for it; no"),
+            std::string::npos)
+      << plan.Table();
 
   const nlohmann::json exchange = plan.Json()["stages"][0]["exchange"];
   EXPECT_EQ(exchange["sent_bytes"], predicted.sent_bytes);

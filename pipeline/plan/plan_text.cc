@@ -93,6 +93,22 @@ std::string StageTable(const Plan& plan) {
   return out;
 }
 
+// Where the threads of links to attention sockets of other servers run.
+std::string LinkThreads(const Plan& plan) {
+  std::string out;
+  const auto text = [](CpuId cpu) {
+    return cpu.valid() ? fmt::format("CPU {}", cpu.value) : std::string("no core left for it");
+  };
+  for (const PlacedStage& stage : plan.stages) {
+    for (const PlanAttentionSocket& socket : stage.plan.attention) {
+      if (!socket.elsewhere) continue;
+      out += fmt::format("  links {} - {}: a thread at each end, {}; {}\n", stage.socket,
+                         socket.name, text(socket.link_cpu), text(socket.link_cpu_there));
+    }
+  }
+  return out.empty() ? out : "\n" + out;
+}
+
 // The line about the stage whose threads wait the most for each other.
 std::string BalanceLine(const Plan& plan) {
   const auto config_of = [&](const PlacedStage& stage) {
@@ -160,6 +176,7 @@ std::string Plan::Table() const {
   out += SplitLine();
   out += BalanceLine(*this);
   out += StageTable(*this);
+  out += LinkThreads(*this);
   if (!links.empty()) {
     out += "\n  link                                                transport  listens at\n";
     for (size_t i = 0; i < links.size(); ++i) {

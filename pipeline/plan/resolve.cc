@@ -372,6 +372,48 @@ std::vector<ResolvedSocket> Resolve(const Manifest& manifest, const ServerSpec& 
   return Resolver(manifest, server, topology, config, warnings).Run();
 }
 
+std::vector<LinkThread> LinkThreadsOf(const Manifest& manifest, const ServerSpec& server,
+                                      std::span<const ResolvedSocket> sockets,
+                                      const Topology& topology) {
+  std::set<CoreId> spare;
+  for (const topology::Core& core : topology.cores()) spare.insert(core.id);
+  for (const ResolvedSocket& socket : sockets) {
+    for (const CoreId core : socket.cores) spare.erase(core);
+  }
+  // How far a core is from the nearest one of a socket.
+  const auto distance = [&](CoreId core, const ResolvedSocket& socket) {
+    const topology::Core& from = topology.core(core);
+    int least = 2;
+    for (const CoreId other : socket.cores) {
+      const topology::Core& to = topology.core(other);
+      least = std::min(least, from.l3_group == to.l3_group ? 0
+                              : from.package == to.package ? 1
+                                                           : 2);
+    }
+    return least;
+  };
+  std::vector<LinkThread> threads;
+  const auto add = [&](const std::string& name, const std::string& attention) {
+    const auto socket = std::ranges::find(sockets, name, &ResolvedSocket::name);
+    if (socket == sockets.end()) return;
+    const auto nearest =
+        std::ranges::min_element(spare, {}, [&](CoreId core) { return distance(core, *socket); });
+    LinkThread& thread = threads.emplace_back(LinkThread{name, attention, CpuId()});
+    if (nearest == spare.end()) return;
+    thread.cpu = topology.core(*nearest).cpus.front();
+    spare.erase(nearest);
+  };
+  for (const StageSpec& stage : StagesOf(manifest)) {
+    for (const SocketSpec* attention : stage.attention) {
+      const ServerSpec& its = manifest.server_of_socket(attention->name);
+      if (&its == stage.server) continue;
+      if (stage.server == &server) add(stage.socket->name, attention->name);
+      if (&its == &server) add(attention->name, attention->name);
+    }
+  }
+  return threads;
+}
+
 Topology LoadTopology(const Manifest& manifest, const ServerSpec& server) {
   return server.topology ? Topology::FromXml(manifest.ResolvePath(*server.topology))
                          : Topology::Detect();

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,21 @@ std::vector<ResolvedSocket> Resolve(const Manifest& manifest, const ServerSpec& 
                                     const topology::Topology& topology,
                                     const model::ModelConfig* config,
                                     std::vector<std::string>* warnings);
+
+// One end of the links between a weight socket and an attention socket of another server: a thread
+// of this server's of the two (pipeline/stage/attention_link.h).
+struct LinkThread {
+  std::string socket;     // whose process has the thread
+  std::string attention;  // equal to `socket` at the attention socket's end
+  CpuId cpu;              // of a core that no socket has; not valid: none is left
+};
+
+// Those of the server, whose sockets Resolve has given. A core that no socket of the server has
+// goes to one thread, the nearest one to the cores of its socket: in one L3 group, else in one
+// package.
+std::vector<LinkThread> LinkThreadsOf(const Manifest& manifest, const ServerSpec& server,
+                                      std::span<const ResolvedSocket> sockets,
+                                      const topology::Topology& topology);
 
 // The topology of the server's own XML file, or of this machine.
 topology::Topology LoadTopology(const Manifest& manifest, const ServerSpec& server);

@@ -364,5 +364,38 @@ TEST(ManifestExamples, ParseAndResolve) {
   EXPECT_EQ(there, checked) << "an example that this test does not know";
 }
 
+// Threads of links get cores that no socket of their server has, near ones first, each its own.
+TEST(LinkThreads, HaveCoresOfTheirOwn) {
+  const auto socket = [](const char* name, const char* role, const char* cores,
+                         const char* of = "") {
+    return fmt::format("[[server.socket]]\nname = \"{}\"\nrole = \"{}\"\ncores = \"{}\"\n{}", name,
+                       role, cores, *of != 0 ? fmt::format("for = \"{}\"\n", of) : "");
+  };
+  const std::string text = "[[server]]\nname = \"w\"\naddress = \"10.0.0.1\"\n" +
+                           socket("weights", "weight", "cores:4-6") +
+                           socket("near", "attention", "cores:0-1") +
+                           "[[server]]\nname = \"k\"\naddress = \"10.0.0.2\"\n" +
+                           socket("far0", "attention", "cores:0-3", "weights") +
+                           socket("far1", "attention", "package:1", "weights");
+  const Manifest manifest = Manifest::Parse(text, "m.toml");
+  const topology::Topology machine = TestMachine("two-packages");  // of four cores each
+  const auto threads_of = [&](size_t server) {
+    const ServerSpec& spec = manifest.servers[server];
+    return LinkThreadsOf(manifest, spec, Resolve(manifest, spec, machine, nullptr, nullptr),
+                         machine);
+  };
+  const std::vector<LinkThread> weights = threads_of(0), attention = threads_of(1);
+  ASSERT_EQ(weights.size(), 2u);
+  EXPECT_EQ(weights[0].socket, "weights");
+  EXPECT_EQ(weights[0].attention, "far0");
+  EXPECT_EQ(weights[0].cpu, machine.core(CoreId(7)).cpus.front()) << "the nearest";
+  EXPECT_EQ(weights[1].attention, "far1");
+  EXPECT_EQ(weights[1].cpu, machine.core(CoreId(2)).cpus.front()) << "of the other package";
+  ASSERT_EQ(attention.size(), 2u);
+  EXPECT_EQ(attention[1].socket, "far1");
+  EXPECT_EQ(attention[1].attention, "far1");
+  EXPECT_FALSE(attention[1].cpu.valid()) << "none is left";
+}
+
 }  // namespace
 }  // namespace larder::pipeline::plan

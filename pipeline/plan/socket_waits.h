@@ -30,7 +30,7 @@ struct SocketWaits {
 // other thread of the stage runs on one of them. Asks only this machine's kernel. here: the
 // attention socket of another server than its weight socket's, whose machine this is; none: the
 // weight socket's. For a socket of the other server a thread of this one stands in
-// (pipeline/stage/attention_link.h), which has no core of its own.
+// (pipeline/stage/attention_link.h), which sleeps: its core, if it has one, is in no socket.
 SocketWaits WaitsOf(const StagePlan& plan, const topology::Topology& machine,
                     AttentionId here = AttentionId());
 

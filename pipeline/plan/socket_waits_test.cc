@@ -39,7 +39,7 @@ TEST(SocketWaits, IsolatedCoresSpinUnlessTheyAreShared) {
   EXPECT_EQ((SocketWaits{{}, {sync::kSpin, sync::kSleepAtOnce}}).attention_mode(), Mode::kAdaptive);
 }
 
-// A thread that stands in for a socket of another server has no core of its own.
+// So does a thread that stands in for a socket of another server: nobody gave it its core.
 TEST(SocketWaits, StandInsSleep) {
   using Mode = sync::WaitPolicy::Mode;
   const auto machine = topology::Topology::Detect();

@@ -71,6 +71,8 @@ void PlanAttention(StagePlan& plan, const topology::Topology& topology) {
     PlanAttentionSocket out{.name = socket.name,
                             .threads = socket.elsewhere,
                             .elsewhere = !socket.elsewhere.empty(),
+                            .link_cpu = socket.link_cpu,
+                            .link_cpu_there = socket.link_cpu_there,
                             .first_slot = first_slot,
                             .slots = socket.slots};
     out.kv_pools = attention_node::KvShape::Pools(plan.kv_classes, socket.slots, capacity);
@@ -591,6 +593,12 @@ nlohmann::json StagePlan::Json() const {
                                          {"first_slot", socket.first_slot.value},
                                          {"slots", socket.slots},
                                          {"kv_bytes", socket.kv_bytes}});
+    if (!socket.elsewhere) continue;
+    const auto own = [](CpuId cpu) {
+      return cpu.valid() ? nlohmann::json(cpu.value) : nlohmann::json();
+    };
+    json["attention_sockets"].back().update(
+        {{"link_cpu", own(socket.link_cpu)}, {"link_cpu_there", own(socket.link_cpu_there)}});
   }
   return json;
 }

@@ -72,6 +72,9 @@ struct PlanOptions {
     bool isolated = false;  // as PlanOptions::isolated
     // Its threads, if it is on another server, whose cores these are; empty: on this one.
     std::vector<PlanThread> elsewhere = {};
+    // Then the CPUs of the links' threads, of the weight socket's server and of the other one
+    // (LinkThreadsOf); not valid: it has none of its own.
+    CpuId link_cpu = {}, link_cpu_there = {};
   };
   std::vector<Attention> attention;
 };
@@ -96,8 +99,9 @@ struct PlanNode {
 struct PlanAttentionSocket {
   std::string name;
   std::vector<PlanThread> threads;
-  bool elsewhere = false;  // on another server
-  SlotId first_slot{0};    // it holds slots [first_slot, end_slot())
+  bool elsewhere = false;          // on another server
+  CpuId link_cpu, link_cpu_there;  // as PlanOptions::Attention
+  SlotId first_slot{0};            // it holds slots [first_slot, end_slot())
   size_t slots = 0;
   // The pools of these slots (attention_node/kv_region.h): chunks [first_chunk, first_chunk +
   // kv_chunks) of the stage, class by class.

@@ -28,6 +28,8 @@ std::vector<Range<size_t>> ColumnsOf(const model::LayerSpec& layer) {
   return columns;
 }
 
+CpuId LinkCpu(const StagePlan& plan, CpuId cpu) { return plan.options.pinned ? cpu : CpuId(); }
+
 size_t MostColumns(const StagePlan& plan) {
   return std::max(weight_node::QkvStride(plan.config), weight_node::AttnStride(plan.config));
 }
@@ -86,7 +88,8 @@ WeightEnd::WeightEnd(const StagePlan& plan, AttentionId index, const Exchange& e
                     messages->frame_bytes(), std::move(out), std::move(in)),
       weight_mode_(waits.weight.mode),
       messages_(std::move(messages)) {
-  thread_ = rdma::StartHelper([this] { Run(); });
+  thread_ = rdma::StartHelper([this] { Run(); },
+                              LinkCpu(plan, plan.attention.at(index.index()).link_cpu));
   watch_ = rdma::StartHelper([this, lost = std::move(lost)] { Watch(lost); });
 }
 
@@ -119,7 +122,8 @@ AttentionEnd::AttentionEnd(const StagePlan& plan, AttentionId index, const Excha
                     std::move(out), std::move(in)),
       attention_mode_(waits.attention.at(index.index()).mode),
       messages_(std::move(messages)),
-      thread_(rdma::StartHelper([this] { Run(); })) {}
+      thread_(rdma::StartHelper([this] { Run(); },
+                                LinkCpu(plan, plan.attention.at(index.index()).link_cpu_there))) {}
 
 AttentionEnd::~AttentionEnd() { thread_.join(); }
 

@@ -18,16 +18,17 @@ const std::vector<CpuId> kCpusAtStart = topology::GetAffinity(pthread_self());
 
 }  // namespace
 
-std::thread StartHelper(std::function<void()> body) {
+std::thread StartHelper(std::function<void()> body, CpuId cpu) {
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);  // the new thread inherits it
   std::string problem;
   std::thread thread;
   try {
-    thread = std::thread([body = std::move(body)] {
+    thread = std::thread([body = std::move(body), cpu] {
+      const bool pinned = cpu.valid() && topology::PinThisThread(cpu);
       // If that is forbidden the thread keeps its creator's CPUs.
-      if (!kCpusAtStart.empty()) topology::SetAffinity(pthread_self(), kCpusAtStart);
+      if (!pinned && !kCpusAtStart.empty()) topology::SetAffinity(pthread_self(), kCpusAtStart);
       body();
     });
   } catch (const std::system_error& error) {
