@@ -114,11 +114,13 @@ FLOORS = {
     "node/machine": (6.22, _RUNTIME + ["pipeline", "node/options"]),
     "node/loading": (6.25, _RUNTIME + ["rdma", "weight_node", "pipeline", "node/service",
                                        "node/options", "node/machine"]),
+    "node/simulate": (6.28, ["base", "model", "topology", "pipeline", "node/loadgen",
+                             "node/options", "node/loading"]),
     "node/tasks": (6.3, _RUNTIME + ["rdma"] + _NODES +
                    ["pipeline", "serving", "node/service", "node/options", "node/loading"]),
     "node/commands": (6.4, _RUNTIME + ["rdma"] + _NODES + [
         "pipeline", "serving", "node/service", "node/loadgen", "node/remote", "node/options",
-        "node/loading", "node/machine", "node/tasks"
+        "node/loading", "node/machine", "node/simulate", "node/tasks"
     ]),
     "bench": (7, _RUNTIME + ["rdma"] + _NODES + ["pipeline", "serving", "node"]),
     "deploy": (7, []),

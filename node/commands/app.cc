@@ -180,11 +180,11 @@ int Main(int argc, char** argv) {
       "`larder COMMAND --help` describes a command.");
   program.get_formatter()->column_width(34);
   const std::array commands = {
-      AddRun(program),      AddBench(program),   AddPlan(program),       AddPerplexity(program),
-      AddTokenize(program), AddInspect(program), AddSynth(program),      AddSplit(program),
-      AddDoctor(program),   AddNode(program),    AddBenchServe(program), AddStatus(program),
-      AddUnit(program),     AddServe(program),   AddTune(program),       AddBatch(program),
-      AddVerify(program),   AddManifest(program)};
+      AddRun(program),      AddBench(program),    AddPlan(program),       AddPerplexity(program),
+      AddTokenize(program), AddInspect(program),  AddSynth(program),      AddSplit(program),
+      AddDoctor(program),   AddNode(program),     AddBenchServe(program), AddStatus(program),
+      AddUnit(program),     AddServe(program),    AddTune(program),       AddBatch(program),
+      AddVerify(program),   AddManifest(program), AddSimulate(program)};
   LogOptions logs;
   std::vector<const CLI::App*> all;
   for (const Command& command : commands) {

@@ -468,5 +468,82 @@ TEST_F(Cli, BenchAddsUpRepeatedLists) {
   EXPECT_EQ(rows[2]["n_prompt"], 4);
 }
 
+// With a fixed number of prompt rows a step, which sequences have rows in which micro-batch does
+// not depend on time: the simulated engine and the real one get the same.
+TEST_F(Cli, SimulateSchedulesAsTheEngine) {
+  const std::vector<std::string> machines[] = {
+      {"-t", "1", "--slots", "5", "--kv-tokens", "768"},
+      {"--manifest", std::string(LARDER_SOURCE_DIR) + "/deploy/examples/two-stage.toml"}};
+  for (const std::vector<std::string>& machine : machines) {
+    std::vector<std::string> same = {"simulate", "-m",
+                                     Tiny(),     "--num-prompts",
+                                     "24",       "--input-len",
+                                     "60",       "--output-len",
+                                     "12",       "-c",
+                                     "256",      "-ub",
+                                     "32",       "--seed",
+                                     "7",        "--range-ratio",
+                                     "0.9",      "--max-stall-ms",
+                                     "0",        "--prefill-budget",
+                                     "10",       "--json"};
+    same.insert(same.end(), machine.begin(), machine.end());
+    std::vector<std::string> traces;
+    std::vector<nlohmann::json> reports;
+    for (const bool real : {false, true}) {
+      std::vector<std::string> arguments = same;
+      arguments.insert(arguments.end(), {"--trace", Path("trace.txt")});
+      if (real) arguments.emplace_back("--real");
+      const Outcome got = Run(arguments);
+      ASSERT_EQ(got.code, 0) << got.err;
+      reports.push_back(nlohmann::json::parse(got.out));
+      traces.push_back(Slurp(Path("trace.txt")));
+      EXPECT_EQ(reports.back()["steps"], Lines(traces.back()));
+      EXPECT_EQ(reports.back()["simulated"], !real);
+      EXPECT_EQ(reports.back()["completed"], 24);
+    }
+    EXPECT_EQ(traces[0], traces[1]);
+    for (const char* key : {"total_input_tokens", "total_output_tokens", "prompt_rows",
+                            "answer_rows", "repeated_rows", "preempted", "max_in_flight"})
+      EXPECT_EQ(reports[0][key], reports[1][key]) << key;
+    EXPECT_GT(reports[0]["stations"][0]["busy"].get<double>(), 0);
+  }
+}
+
+TEST_F(Cli, SimulateIsTheSameForASeed) {
+  const auto of = [](const std::string& seed, const std::string& rate) {
+    const Outcome got =
+        Run({"simulate", "--shape",        "llama-3.2-3b", "--type", "q4_0", "--socket-cores",
+             "96",       "--socket-l3",    "1152M",        "-c",     "512",  "--num-prompts",
+             "200",      "--request-rate", rate,           "--seed", seed,   "--slots",
+             "12",       "--goodput",      "ttft:50"});
+    EXPECT_EQ(got.code, 0) << got.err;
+    EXPECT_NE(got.out.find("200 completed, 0 failed"), std::string::npos) << got.out;
+    EXPECT_NE(got.out.find("\nserving "), std::string::npos) << got.out;
+    return got.out;
+  };
+  const std::string one = of("1", "9");
+  EXPECT_EQ(one, of("1", "9"));
+  EXPECT_NE(one, of("2", "9"));
+  EXPECT_NE(one, of("1", "10"));
+}
+
+TEST_F(Cli, SimulateErrors) {
+  const std::string requests = Path("requests.txt");
+  std::ofstream(requests) << "0 10 2\n0.5 300 2\n";
+  const std::vector<std::string> tiny = {"simulate", "-m",       Tiny(),  "-c",
+                                         "256",      "--replay", requests};
+  ExpectError(Run(tiny), "exceeds the context of 256");
+  std::ofstream(requests) << "0 10 2\n0.5 20 2\n";
+  const Outcome good = Run(tiny);
+  EXPECT_EQ(good.code, 0) << good.err;
+  EXPECT_NE(good.out.find("30 of prompts, 4 generated"), std::string::npos) << good.out;
+  std::ofstream(requests) << "0 ten 2\n";
+  ExpectError(Run(tiny), "requests.txt, line 1: '0 ten 2' is not a request");
+  EXPECT_EQ(Run({"simulate", "--shape", "bench-24m", "--real"}).code, 2);
+  EXPECT_EQ(Run({"simulate"}).code, 2);
+  EXPECT_EQ(Run({"simulate", "--shape", "bench-24m", "--request-rate", "0"}).code, 2);
+  EXPECT_EQ(Run({"simulate", "--shape", "bench-24m", "--range-ratio", "2"}).code, 2);
+}
+
 }  // namespace
 }  // namespace larder::node::commands

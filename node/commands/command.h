@@ -21,6 +21,7 @@ struct Command {
 
 Command AddRun(CLI::App& program);
 Command AddPlan(CLI::App& program);
+Command AddSimulate(CLI::App& program);
 Command AddBench(CLI::App& program);
 Command AddBenchServe(CLI::App& program);
 Command AddPerplexity(CLI::App& program);

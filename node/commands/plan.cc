@@ -1,4 +1,5 @@
-// `larder plan`: the Plan for this machine or another; loads no weights.
+// `larder plan`: the Plan for this machine or another; loads no weights. `larder simulate`, whose
+// work node/simulate/ does: what requests would see of it.
 #include "pipeline/plan/plan.h"
 
 #include <fmt/format.h>
@@ -11,6 +12,7 @@
 #include "node/commands/command.h"
 #include "node/loading/plan_inputs.h"
 #include "node/options/model_options.h"
+#include "node/simulate/simulate.h"
 
 namespace larder::node::inline commands {
 namespace {
@@ -123,6 +125,14 @@ Command AddPlan(CLI::App& program) {
   AddPlanInputs(*command, o->inputs);
   command->add_flag("--json", o->json, "print JSON");
   return {command, [o] { return Run(*o); }};
+}
+
+Command AddSimulate(CLI::App& program) {
+  auto o = std::make_shared<SimulateOptions>();
+  CLI::App* command = program.add_subcommand(
+      "simulate", "what requests would see of a plan: the real scheduler over predicted times");
+  DescribeSimulate(*command, *o);
+  return {command, [o] { return Simulate(*o); }};
 }
 
 }  // namespace larder::node::commands

@@ -1,5 +1,6 @@
 #include "node/options/model_options.h"
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -67,8 +68,9 @@ void AddModelOptions(CLI::App& command, ModelOptions& options, const ModelOption
         ->group(group);
   }
   if (set.slots) {
-    AddCount(command, "--slots,--parallel", options.capacity.slots,
-             "sequences with a place in the KV cache (default: 1)")
+    AddCount(
+        command, "--slots,--parallel", options.capacity.slots,
+        fmt::format("sequences with a place in the KV cache (default: {})", options.capacity.slots))
         ->group(group);
     AddKvOptions(command, options, group);
   }
