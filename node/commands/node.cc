@@ -161,7 +161,8 @@ int Run(NodeOptions o) {
     try {
       if (elsewhere) {
         pipeline::ServeAttentionServer(plan, index, *file, *link_listener, *links.of[index.index()],
-                                       links.identity, waits, &status, watch, kv_files);
+                                       links.identity, waits, &status, watch, kv_files,
+                                       [](const std::string& line) { spdlog::info("{}", line); });
       } else {
         pipeline::ServeAttentionProcess(plan, index, *file, *listener, waits, &status, key, watch,
                                         kv_files);

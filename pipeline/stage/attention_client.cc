@@ -278,11 +278,18 @@ void ServeAttentionServer(const StagePlan& plan, AttentionId index, const model:
                           rdma::LinkListener& listener, const AttentionEndpoints& ends,
                           const rdma::LinkIdentity& identity, const SocketWaits& waits,
                           SocketStatus* status, const WatchAttention& watch,
-                          const KvPartOptions& kv_files) {
+                          const KvPartOptions& kv_files,
+                          const std::function<void(const std::string&)>& log) {
+  const std::string& name = plan.attention.at(index.index()).name;
   const SegmentShape shape(plan);
   const rdma::LinkShape link_shape = AttentionLinkShape(plan, shape.link);
   rdma::FrameLink in = listener.Accept(link_shape, identity, rdma::kNoTimeout);
   rdma::FrameLink out = ConnectBack(ends, link_shape, identity, in);
+  if (log) {
+    log(fmt::format("attention socket {}: receives from {} by {}", name, in.peer(),
+                    in.description()));
+    log(fmt::format("attention socket {}: sends to {} by {}", name, out.peer(), out.description()));
+  }
   const auto memory = rdma::SharedMemory::Create(shape.bytes(), "larder-exchange");
   const Exchange exchange(shape.exchange, memory.data());
   const std::span<std::byte> region = LinkRegion(memory, shape, index);
@@ -297,7 +304,6 @@ void ServeAttentionServer(const StagePlan& plan, AttentionId index, const model:
   if (status == nullptr) status = &uncounted;
   status->state.store(static_cast<uint32_t>(SocketState::kServing), std::memory_order_relaxed);
   const std::shared_ptr<void> watched = watch ? watch(socket) : nullptr;
-  const std::string& name = plan.attention.at(index.index()).name;
   try {
     socket.Serve(status);
   } catch (const Error&) {

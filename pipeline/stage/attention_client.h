@@ -128,11 +128,12 @@ void ServeAttentionProcess(const StagePlan& plan, AttentionId index, const model
                            const WatchAttention& watch = {}, const KvPartOptions& kv_files = {});
 
 // The same for a socket whose weight socket is on another server, which connects to `listener`.
-// Throws an Error if a link is lost.
+// Throws an Error if a link is lost. log: is told a line about each link, when both are there.
 void ServeAttentionServer(const StagePlan& plan, AttentionId index, const model::GgufFile& file,
                           rdma::LinkListener& listener, const AttentionEndpoints& ends,
                           const rdma::LinkIdentity& identity, const SocketWaits& waits,
                           SocketStatus* status = nullptr, const WatchAttention& watch = {},
-                          const KvPartOptions& kv_files = {});
+                          const KvPartOptions& kv_files = {},
+                          const std::function<void(const std::string&)>& log = {});
 
 }  // namespace larder::pipeline::stage

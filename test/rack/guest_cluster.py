@@ -53,8 +53,7 @@ class GuestServer:
         self.ssh("dpkg -i /share/larder.deb")
 
     def names(self):
-        return [f"{self.name}-{role}"
-                for role in cluster.ROLES] + [cluster.SERVING] * (self is self.cluster.first)
+        return cluster.sockets(self.cluster.manifest)[self.name]
 
     def signal(self, socket, name):
         self.ssh(f"systemctl kill --signal={name} larder@{socket}.service")
@@ -101,11 +100,13 @@ class GuestServer:
 
 
 class GuestCluster:
-    """Guests a, b, ... of two packages each. Use as a context manager."""
+    """Guests a, b, ... of two packages each. attention: the name of a further one that has all
+    attention sockets. Use as a context manager.
+    """
 
     journal = True  # what sockets say has fields
 
-    def __init__(self, names, larder, model, build, cache, transport="verbs"):
+    def __init__(self, names, larder, model, build, cache, transport="verbs", attention=None):
         cache = image.cache_folder(cache)
         boot = image.boot_files(cache)
         image.require("ssh", "ssh-keygen")
@@ -115,17 +116,18 @@ class GuestCluster:
         (self.rack.folder / "share" / "larder.deb").write_bytes(package.read_bytes())
         with image.locked(cache):
             root = image.make_root(cache, depends)
-        for name in names:
+        for name in [*names, *([attention] if attention else [])]:
             self.rack.add(name, sockets=2, memory_mib=1024, image=root, ssh_port=free_port(),
                           ports={8080: free_port(), 7070: free_port()} if name == names[0] else {})
         self.config = self.rack.make_ssh()
         self.servers = {g.name: GuestServer(self, g, self.config) for g in self.rack.guests}
         self.first = self.servers[names[0]]
         self.manifest = self.rack.folder / "cluster.toml"
+        places = {g.name: (g.name, g.address) for g in self.rack.guests}
         self.manifest.write_text(
-            cluster.manifest([(g.name, g.address) for g in self.rack.guests], transport=transport,
+            cluster.manifest([places[name] for name in names], transport=transport,
                              device="rxe0" if transport == "verbs" else None,
-                             cores=("package:0", "package:1")))
+                             cores=("package:0", "package:1"), attention=places.get(attention)))
         self.started = time.monotonic()
         self.marked = {}
 

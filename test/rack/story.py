@@ -5,7 +5,7 @@ started by larder-cluster over ssh, verbs.
     test/rack/story.py --build build --model model/demo/larder-stories.gguf --cache build/rack
 
 The links are verbs over soft-RoCE. The text must be that of one process, to the byte; then the
-cluster is drained and stopped.
+cluster is drained and stopped. --attention-server: with all attention in a third guest.
 """
 import pathlib
 import re
@@ -24,12 +24,13 @@ def main():
     parser = programs.parser(__doc__, "build", "model", "cache")
     parser.add_argument("--servers", type=int, default=2)
     parser.add_argument("--transport", default="verbs", choices=["verbs", "tcp"])
+    parser.add_argument("--attention-server", action="store_true")
     o = parser.parse_args()
     larder = str(pathlib.Path(o.build, "larder").resolve())
     expected = cluster.truth(larder, o.model, TOKENS, 512)
     try:
         rack = guest_cluster.GuestCluster("abcdefgh"[:o.servers], larder, o.model, o.build, o.cache,
-                                          o.transport)
+                                          o.transport, "k" if o.attention_server else None)
     except image.Missing as missing:
         programs.skip(missing)
     with rack:
@@ -45,9 +46,13 @@ def main():
         rack.say("both are the one process's text, to the byte")
         rack.tool("status")
         logs = rack.tool("logs", "-n", "200")
-        for server in rack.servers:
-            if not re.search(rf"stage {server}-weight: receives from .* by {o.transport},", logs):
-                raise SystemExit(f"{server}-weight does not say that its link is {o.transport}")
+        for server in "abcdefgh"[:o.servers]:
+            links = [f"stage {server}-weight"]
+            if o.attention_server:
+                links.append(f"attention socket {server}-attention")
+            for socket in links:
+                if not re.search(rf"{socket}: receives from .* by {o.transport},", logs):
+                    raise SystemExit(f"{socket} does not say that its link is {o.transport}")
         rack.tool("drain")
         rack.tool("down")
         for server in rack.servers.values():
