@@ -45,6 +45,20 @@ TEST_F(AttentionServerTest, OneServer) {
   }
 }
 
+TEST_F(AttentionServerTest, OverVerbs) {
+  const std::string host = rdma::RdmaAddress();
+  if (host.empty()) GTEST_SKIP() << "no RDMA device with an IPv4 address on this machine";
+  AttentionServers servers(
+      *model_.file(), MakeTestPlan(*model_.file(), {.threads = 1, .attention = {{1, 1}, {1, 1}}}),
+      host);
+  {
+    auto engine = servers.Connect(model_.file());
+    EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, 100, SlotId(1)), baseline_), "");
+  }
+  servers.Stop();
+  EXPECT_EQ(servers.errors(0), std::vector<std::string>{});
+}
+
 // Slots 0-1 on one server, 2 on the next, 3-5 on the third, and one micro-batch for all or some.
 TEST_F(AttentionServerTest, SequencesLiveOnTheirServers) {
   const AttentionServers servers(

@@ -25,16 +25,19 @@ inline rdma::LinkIdentity AttentionIdentity(const std::string& name, uint64_t pl
           .key = std::make_shared<const rdma::LinkKey>(secret)};
 }
 
-// Endpoints of attention sockets [0, sockets), on this machine's loopback device.
+// Endpoints of attention sockets [0, sockets), on this machine: its loopback device, or the address
+// of an RDMA device.
 class AttentionPorts {
  public:
-  explicit AttentionPorts(size_t sockets) {
+  explicit AttentionPorts(size_t sockets, const std::string& rdma_host = "") {
     for (size_t i = 0; i < sockets; ++i) {
       const auto at = [&](const std::string& name) {
-        return rdma::LinkEndpoint{.transport = rdma::Transport::kTcp,
-                                  .name = name,
-                                  .host = "127.0.0.1",
-                                  .port = ports_.emplace_back().port()};
+        const bool tcp = rdma_host.empty();
+        return rdma::LinkEndpoint{
+            .transport = tcp ? rdma::Transport::kTcp : rdma::Transport::kVerbs,
+            .name = name,
+            .host = tcp ? "127.0.0.1" : rdma_host,
+            .port = ports_.emplace_back().port()};
       };
       ends_.push_back({.there = at("attention" + std::to_string(i)), .back = at("weights")});
     }
@@ -59,8 +62,10 @@ inline SocketWaits TestWaits(const StagePlan& plan) {
 // this object goes.
 class AttentionServers {
  public:
-  AttentionServers(const model::GgufFile& file, StagePlan plan)
-      : plan_(std::move(plan)), ports_(plan_.attention.size()), errors_(plan_.attention.size()) {
+  AttentionServers(const model::GgufFile& file, StagePlan plan, const std::string& rdma_host = "")
+      : plan_(std::move(plan)),
+        ports_(plan_.attention.size(), rdma_host),
+        errors_(plan_.attention.size()) {
     for (AttentionId i(0); i.index() < plan_.attention.size(); ++i) {
       auto& listener = listeners_.emplace_back(ports_.of(i.index()).there);
       threads_.emplace_back([this, i, &file, &listener] {

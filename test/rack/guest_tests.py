@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs a program's tests in a guest that has what this machine may lack.
+"""Runs tests of programs in a guest that has what this machine may lack.
 
     test/rack/guest_tests.py verbs --program build/rdma/link/rdma_link_test --filter '*Verbs*' \\
         --cache build/rack
@@ -7,7 +7,7 @@
         --filter 'EngineHomes*' --cache build/rack
 
 verbs: two RDMA devices (soft-RoCE; containers have none). numa: two packages of two cores, each a
-NUMA node.
+NUMA node. --program and --filter may be given several times, a filter for each program.
 """
 import json
 import pathlib
@@ -27,18 +27,17 @@ ip link set dummy0 mtu 1500 up && ip addr add 10.8.0.1/24 dev dummy0 && rdma lin
 # control groups, by which a test has a registration refused
 mount -t cgroup2 none /sys/fs/cgroup || exit 1
 """, "numa": ""}
-JOB = """
-{prepare}
-cd /tmp
-{program} --gtest_filter='{filter}' --gtest_brief=1 --gtest_output=json:/share/result.json
+TESTS = """
+{program} --gtest_filter='{filter}' --gtest_brief=1 --gtest_output=json:/share/{result} || status=1
 """
 
 
 def main():
     parser = programs.parser(__doc__, "cache")
     parser.add_argument("machine", choices=MACHINES)
-    parser.add_argument("--program", required=True, help="a GoogleTest program")
-    parser.add_argument("--filter", required=True, help="of its tests, as --gtest_filter")
+    parser.add_argument("--program", required=True, action="append", help="a GoogleTest program")
+    parser.add_argument("--filter", required=True, action="append",
+                        help="of its tests, as --gtest_filter")
     parser.add_argument("--limit", type=int, default=480, help="seconds that the tests may take")
     o = parser.parse_args()
     try:
@@ -47,17 +46,24 @@ def main():
         programs.skip(missing)
     with guest.Rack(boot) as rack:
         rack.add(o.machine, **MACHINES[o.machine])
-        job = JOB.format(prepare=PREPARE[o.machine], program=rack.hand_over(o.program),
-                         filter=o.filter)
+        results = [f"result{i}.json" for i in range(len(o.program))]
+        job = PREPARE[o.machine] + "\ncd /tmp\nstatus=0\n" + "".join(
+            TESTS.format(program=rack.hand_over(program), filter=wanted, result=result)
+            for program, wanted, result in zip(o.program, o.filter, results, strict=True)
+        ) + "exit $status\n"
         passed = rack.run_job(job, o.limit)
-        file = rack.folder / "share" / "result.json"
-        suites = json.loads(file.read_text())["testsuites"] if file.exists() else []
-    tests = [test for suite in suites for test in suite["testsuite"]]
-    ran = [test for test in tests if test["result"] == "COMPLETED"]
-    skipped = [test["name"] for test in tests if test["result"] == "SKIPPED"]
-    print(f"{len(ran)} tests ran in the guest, {len(skipped)} skipped")
-    # A guest without a device, or a filter that matches no test, must not look like success.
-    if not passed or not ran or skipped:
+        files = [rack.folder / "share" / result for result in results]
+        found = [json.loads(file.read_text())["testsuites"] if file.exists() else []
+                 for file in files]
+    for program, suites in zip(o.program, found):
+        tests = [test for suite in suites for test in suite["testsuite"]]
+        ran = [test for test in tests if test["result"] == "COMPLETED"]
+        skipped = [test["name"] for test in tests if test["result"] == "SKIPPED"]
+        print(f"{pathlib.Path(program).name}: {len(ran)} tests ran in the guest, {len(skipped)} "
+              "skipped")
+        # A guest without a device, or a filter that matches no test, must not look like success.
+        passed = passed and ran and not skipped
+    if not passed:
         raise SystemExit(1)
 
 
