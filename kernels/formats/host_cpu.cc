@@ -38,17 +38,20 @@ size_t SizeOf(int name) {
 }
 
 // The width of an AMD CPU's vector units (CPUID Fn8000_001A, EAX: FP256 and FP512); 0 for others.
-size_t VectorBytes() {
+// KVM hides FP512: a CPU that has AVX-512 and not FP256 has it.
+size_t VectorBytes(bool avx512) {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   if (__get_cpuid(0x8000001A, &eax, &ebx, &ecx, &edx) == 0) return 0;
-  return (eax & (1u << 3)) != 0 ? 64 : (eax & (1u << 2)) != 0 ? 32 : 0;
+  const bool fp256 = (eax & (1u << 2)) != 0, fp512 = (eax & (1u << 3)) != 0;
+  return fp512 || (avx512 && !fp256) ? 64 : fp256 ? 32 : 0;
 }
 
 HostCpu ReadCpu() {
-  return {.has = IsasOfCpu(),
+  const std::array<bool, 4> has = IsasOfCpu();
+  return {.has = has,
           .core = {.l1_bytes = SizeOf(_SC_LEVEL1_DCACHE_SIZE),
                    .l2_bytes = SizeOf(_SC_LEVEL2_CACHE_SIZE),
-                   .vector_bytes = VectorBytes()}};
+                   .vector_bytes = VectorBytes(has[static_cast<size_t>(Isa::kAvx512Vnni)])}};
 }
 
 void SetBest(HostCpu& cpu, std::string_view name) {
