@@ -88,6 +88,24 @@ ScheduleTable Avx512InHalves(const CoreShape& core) {
   return table;
 }
 
+// Where an instruction of 64 bytes takes one turn on a port, and one core reads 100 GB/s of its L3
+// (Zen 5): two loads a cycle hold a tile of one panel, whose activations are memory operands, at
+// two thirds of the peak, and a second pass over panels that the first one left near costs less
+// (docs/tune.md). So all rows pass over a few panels, also of weights in memory. Fetching far ahead
+// costs a little where L3 is quiet, and gains a third where neighbours use it.
+ScheduleTable Avx512OfFastL3(const CoreShape& core) {
+  ScheduleTable table = Avx512(core);
+  const TileSpec six{.rows = 6, .panels = 2};
+  const TileSpec far = six.Fetching(Prefetch::kT0, TileSpec::kMaxPrefetchBytes);
+  table[7] = table[8] = {six.Fetching(Prefetch::kT0, kPrefetchBytes), {.panels = 4, .rows = 8}};
+  for (size_t rows = 9; rows <= 16; ++rows) table[rows] = {far, {.panels = 4, .rows = six.rows}};
+  const size_t most_rows = std::max(RowsInL2(core) / six.rows, size_t{1}) * six.rows;
+  for (const size_t rows : {32, 64, 128, 256})
+    table[rows] = {far, {.panels = 4, .rows = most_rows}};
+  UnpackForManyRows(table);
+  return table;
+}
+
 // 16 registers, and a panel's 16 outputs take two of them.
 ScheduleTable Avx2(const TileSpec& tile, const CoreShape& core) {
   ScheduleTable table;
@@ -143,7 +161,8 @@ CoreShape HostCore() { return ThisCpu().core; }
 ScheduleTable AnalyticSchedules(Isa isa, const CoreShape& core) {
   switch (isa) {
     case Isa::kAvx512Vnni:
-      return core.vector_bytes == 32 ? Avx512InHalves(core) : Avx512(core);
+      if (core.vector_bytes == 32) return Avx512InHalves(core);
+      return core.vector_bytes == 64 ? Avx512OfFastL3(core) : Avx512(core);
     case Isa::kAvxVnni:
       return Avx2({.rows = 3}, core);
     case Isa::kAvx2:

@@ -116,8 +116,8 @@ struct ScheduleTable {
 // The core that schedules are made for. 0 means not known.
 struct CoreShape {
   size_t l1_bytes = 0, l2_bytes = 0;
-  size_t vector_bytes = 0;  // width of the vector units: 32 where an instruction of 64 bytes runs
-                            // in two halves
+  size_t vector_bytes = 0;  // width of an AMD CPU's vector units: 32 where an instruction of 64
+                            // bytes runs in two halves (Zen 4), 64 where it does not (Zen 5)
 };
 CoreShape HostCore();  // a core of the CPU that runs this process (host_cpu.h)
 

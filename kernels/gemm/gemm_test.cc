@@ -419,6 +419,12 @@ TEST(Gemm, AnalyticSchedulesFitAnyCaches) {
   EXPECT_EQ(halves[256].tile.panels, 1u);
   EXPECT_EQ(halves[256].slice.rows, 280u);  // half of L2
   EXPECT_EQ(halves[2].tile.prefetch, Prefetch::kNone);
+  const CoreShape whole = {48 << 10, 1 << 20, 64};
+  EXPECT_EQ(AnalyticSchedules(Isa::kAvx512Vnni, whole)[8].tile.panels, 2u);
+  const KernelTuning tuning = DefaultTuning(Isa::kAvx512Vnni, whole);
+  EXPECT_TRUE(tuning.products[256].slice.unpacked);
+  EXPECT_NE(tuning.products[12].tile.prefetch, Prefetch::kNone);
+  EXPECT_EQ(tuning.products_in_l2[12].tile.prefetch, Prefetch::kNone);
   const ScheduleTable avx2 = AnalyticSchedules(Isa::kAvx2, {});
   EXPECT_TRUE(halves[256].slice.unpacked && avx2[16].slice.unpacked);
   EXPECT_FALSE(halves[8].slice.unpacked || avx2[2].slice.unpacked);

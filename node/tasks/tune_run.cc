@@ -97,18 +97,19 @@ TuneResult Tune(kernels::Isa isa, const TuneWork& work, double seconds, CpuId cp
     return options;
   };
   TuneResult result;
+  const kernels::KernelTuning untuned = kernels::DefaultTuning(isa);
   // Attention first: its search ends early, unless the time is very short.
   for (const TuneWork::Heads& heads : work.heads) {
     const kernels::SearchOptions options = next();
     attention_node::AttentionTimer timer(isa, heads.head_size, heads.group, heads.count, node);
-    result.heads.push_back(kernels::SearchAttention(
-        isa, timer.size(), kernels::DefaultTuning(isa).attention, timer, options));
+    result.heads.push_back(
+        kernels::SearchAttention(isa, timer.size(), untuned.attention, timer, options));
   }
-  const kernels::ScheduleTable analytic = kernels::AnalyticSchedules(isa, kernels::HostCore());
   for (const kernels::ProductSize& product : work.products) {
     const kernels::SearchOptions options = next();
     weight_node::ProductTimer timer(isa, product, work.weight_bytes, node);
-    result.products.push_back(kernels::SearchSchedules(isa, product, analytic, timer, options));
+    result.products.push_back(kernels::SearchSchedules(
+        isa, product, untuned.For(product.panel, work.weight_bytes), timer, options));
   }
   return result;
 }
