@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "pipeline/engine/engine_testing.h"
+#include "pipeline/engine/attention_server_testing.h"
 
 namespace larder::pipeline::inline engine {
 namespace {
@@ -57,6 +57,20 @@ TEST_F(ScalarThreadsTest, OneAttentionSocket) {
 
 TEST_F(ScalarThreadsTest, SeveralAttentionSockets) {
   ExpectSameBits({.threads = 3, .attention = {{2, 1}, {2, 1}, {1, 1}}}, 3);
+}
+
+// Links' threads stand in for the other socket at either end, over TCP; halves have flags of their
+// own.
+TEST_F(ScalarThreadsTest, AttentionOfOtherServers) {
+  const AttentionServers servers(
+      *model_.file(),
+      MakeTestPlan(*model_.file(), Options({.threads = 3, .attention = {{2, 1}, {1, 1}}})));
+  auto engine = servers.Connect(model_.file());
+  EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, 15, SlotId(0)), baseline_), "");
+  EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, 1, SlotId(1)), baseline_), "");
+  CutMicroBatches batches(engine->stage(), tokens_, baseline_);
+  for (const auto& [rows, first_half] : {std::pair(20u, 7u), {20u, 19u}})
+    batches.Run(rows, first_half);
 }
 
 // Work between micro-batches: each item once, and what it wrote is seen.
