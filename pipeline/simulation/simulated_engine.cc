@@ -53,6 +53,8 @@ SimulatedEngine::MicroBatch SimulatedEngine::Take(std::span<const TokenRow> rows
     kv_.Extend(row.slot, row.position + 1);
     batch.wanted += row.wanted();
     batch.positions[kv_.socket_of(row.slot).index()] += row.position + 1;
+    const bool last = i + 1 == rows.size() || rows[i + 1].slot != row.slot;
+    if (last) batch.held += row.position + 1;
   }
   return batch;
 }

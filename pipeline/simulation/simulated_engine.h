@@ -57,8 +57,9 @@ class SimulatedEngine : public TokenEngine, protected KvChannel {
   struct MicroBatch {
     size_t rows = 0, wanted = 0;
     std::vector<uint64_t> positions;
+    uint64_t held = 0;
     uint64_t back_ns = 0;
-    StepLoad load() const { return {rows, wanted, positions}; }
+    StepLoad load() const { return {rows, wanted, positions, held}; }
   };
   void Reserve(std::span<const TokenRow> rows);
   MicroBatch Take(std::span<const TokenRow> rows);

@@ -11,8 +11,12 @@
 namespace larder::pipeline::inline simulation {
 namespace {
 
+// Of rows of as many sequences.
 StepLoad Load(size_t rows, const std::vector<uint64_t>& positions) {
-  return {.rows = rows, .wanted = rows, .positions = positions};
+  return {.rows = rows,
+          .wanted = rows,
+          .positions = positions,
+          .held = std::accumulate(positions.begin(), positions.end(), uint64_t{0})};
 }
 
 double Us(uint64_t ns) { return static_cast<double>(ns) * 1e-3; }
@@ -62,6 +66,20 @@ TEST(PlanTimes, AttentionTakesAsLongAsTheBusiestSocket) {
   EXPECT_NEAR(Us(one - none), 2 * Us(even - none), 0.02);
   // A colocated stage has all sequences on all its cores.
   EXPECT_EQ(times.StageNs(1, Load(2, {200, 200})), times.StageNs(1, Load(2, {0, 400})));
+}
+
+// Rows of a prompt attend to the same KV, which stays in L3 where that of as many sequences would
+// not.
+TEST(PlanTimes, APromptHasTheKvOfOneSequence) {
+  const Plan plan = MakePlan(TenLayers(), TestMachine("two-packages"),
+                             {.capacity = {.slots = 64, .context = 4096}});
+  PlanTimes times(plan);
+  StepLoad load = {.rows = 64, .wanted = 1, .positions = {}, .held = 256};
+  const std::vector<uint64_t> positions = {64 * 256};
+  load.positions = positions;
+  const uint64_t prompt = times.StageNs(0, load);
+  load.held = 64 * 256;
+  EXPECT_GT(times.StageNs(0, load), prompt);
 }
 
 TEST(PlanTimes, AStageThatServesItselfHasNoLinks) {

@@ -19,6 +19,8 @@ struct StepLoad {
   // [attention socket], one if attention is colocated: the positions that its rows attend to, their
   // own included, of all rows together.
   std::span<const uint64_t> positions;
+  uint64_t held = 0;  // positions that its sequences have in the KV cache: rows of a prompt share
+                      // them
 };
 
 // How long a micro-batch takes where.
