@@ -109,6 +109,11 @@ double Prediction::LinkUs(size_t batch) const {
                           Us(static_cast<double>(batch * row_bytes), speeds.link_gbps);
 }
 
+PredictedStage Prediction::WithContext(PredictedStage stage, double share) {
+  stage.kv_bytes = static_cast<uint64_t>(std::llround(static_cast<double>(stage.kv_bytes) * share));
+  return stage;
+}
+
 // As if nothing were computed while rows are on their way. Several servers have links of their own,
 // but one link of the weight socket's server; so all rows share it.
 double Prediction::ExchangeUs(const PredictedStage& stage, size_t batch) const {

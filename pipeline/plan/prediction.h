@@ -114,6 +114,8 @@ struct Prediction {
   // What a layer adds where a row crosses packages.
   double PackagesUs(const PredictedStage&, size_t batch) const;
   double LinkUs(size_t batch) const;
+  // The same stage where rows attend to this share of the context, in the mean.
+  static PredictedStage WithContext(PredictedStage stage, double share);
   double ExchangeUs(const PredictedStage&, size_t batch) const;
   // The same stage with its attention on the weight socket's cores.
   static PredictedStage WithAttentionHere(PredictedStage stage);

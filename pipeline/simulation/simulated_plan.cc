@@ -48,12 +48,12 @@ uint64_t PlanTimes::StageNs(size_t i, const StepLoad& load) {
   }
   for (size_t s = 0; s < of.socket_shares.size(); ++s)
     positions = std::max(positions, static_cast<double>(load.positions[s]) / of.socket_shares[s]);
-  PredictedStage stage = of.whole;
   const auto context = static_cast<double>(prediction_.capacity.context);
-  const double layer_bytes = static_cast<double>(stage.kv_bytes) / context;  // of a position
-  stage.kv_bytes = static_cast<uint64_t>(layer_bytes * positions / static_cast<double>(load.rows));
+  PredictedStage stage =
+      Prediction::WithContext(of.whole, positions / (context * static_cast<double>(load.rows)));
   // The prediction takes each row for a sequence. Whether KV is in L3 depends on the sequences.
-  const double held = layer_bytes * static_cast<double>(load.held) *
+  const double held = static_cast<double>(of.whole.kv_bytes) *
+                      (static_cast<double>(load.held) / context) *
                       static_cast<double>(stage.layers * prediction_.capacity.max_in_flight);
   stage.kv_room_bytes = held <= static_cast<double>(stage.kv_room_bytes) ? UINT64_MAX : 0;
   return Nanoseconds(prediction_.Times(stage, load.rows).stage_us);

@@ -54,6 +54,21 @@ TEST(PlanTimes, AtFullContextAreThoseOfThePrediction) {
   }
 }
 
+// All of attention that grows with the context is scaled with the positions.
+TEST(PlanTimes, WithoutPositionsAreWithoutAttention) {
+  const Plan plan = PlanOf(kThree, TenLayers(), "two-packages");
+  PlanTimes times(plan);
+  for (size_t i = 0; i < 3; ++i) {
+    const PredictedStage& stage = plan.prediction.stages[i];
+    const PredictedTimes whole = plan.prediction.Times(stage, 4);
+    const double attention_us = static_cast<double>(stage.layers) * whole.attention_us;
+    EXPECT_GT(attention_us, 0.1);
+    EXPECT_NEAR(Us(times.StageNs(i, Load(4, {0, 0}))), whole.stage_us - attention_us,
+                0.1 * attention_us)
+        << i;
+  }
+}
+
 TEST(PlanTimes, AttentionTakesAsLongAsTheBusiestSocket) {
   const Plan plan = PlanOf(kThree, TenLayers(), "two-packages");
   PlanTimes times(plan);
