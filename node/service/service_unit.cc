@@ -16,6 +16,7 @@ constexpr uint64_t kWorthReservingBytes = uint64_t{256} << 20;
 template <typename Id>
 std::string Ranges(const std::vector<Id>& ids) {
   std::vector<int32_t> numbers;
+  numbers.reserve(ids.size());
   for (const Id id : ids) numbers.push_back(id.value);
   return RangeList(std::move(numbers));
 }

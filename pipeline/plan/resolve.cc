@@ -286,7 +286,7 @@ class Resolver {
     joined.role = Role::kColocated;
     joined.slots = slots;
     joined.reason = std::move(reason);
-    sockets_.assign(1, std::move(joined));
+    sockets_.assign(1, joined);
   }
 
   // Reports the group that exceeds its budget most, in one line for the whole socket.
