@@ -54,7 +54,9 @@ FLOORS = {
     "weight_node": (3.1, _RUNTIME + ["weight_node/routing"]),
     "attention_node": (3, _RUNTIME),
     "pipeline/manifest": (4.0, ["base", "kernels/formats", "rdma", "attention_node/kv_region.h"]),
-    "pipeline/plan": (4.1, _RUNTIME + ["rdma"] + _NODES + ["pipeline/manifest"]),
+    "pipeline/prediction": (4.05, ["base", "model", "weight_node", "pipeline/manifest"]),
+    "pipeline/plan": (4.1, _RUNTIME + ["rdma"] + _NODES +
+                      ["pipeline/manifest", "pipeline/prediction"]),
     "pipeline/kv": (4.15, ["base", "model", "topology/scattered_bytes.h"]),
     "pipeline/kv_store": (4.2, ["base", "kernels", "topology", "pipeline/kv"]),
     "pipeline/residency": (4.25, [

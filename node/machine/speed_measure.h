@@ -1,9 +1,9 @@
 // What this machine does at the operations of which the model of time is made
-// (pipeline/plan/prediction.h): inputs of `larder plan --measure`.
+// (pipeline/prediction/prediction.h): inputs of `larder plan --measure`.
 #pragma once
 
 #include "kernels/formats/isa.h"
-#include "pipeline/plan/prediction.h"
+#include "pipeline/prediction/prediction.h"
 #include "topology/topology.h"
 
 namespace larder::node::inline machine {

@@ -17,7 +17,7 @@
 #include "model/step/capacity.h"
 #include "pipeline/manifest/manifest.h"
 #include "pipeline/plan/made_manifests.h"
-#include "pipeline/plan/prediction.h"
+#include "pipeline/prediction/prediction.h"
 #include "pipeline/plan/resolve.h"
 #include "pipeline/plan/stage_plan.h"
 #include "rdma/link/frame_link.h"

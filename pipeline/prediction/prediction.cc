@@ -1,4 +1,4 @@
-#include "pipeline/plan/prediction.h"
+#include "pipeline/prediction/prediction.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include "pipeline/manifest/text.h"
 #include "weight_node/shard_plan.h"
 
-namespace larder::pipeline::inline plan {
+namespace larder::pipeline::inline prediction {
 namespace {
 
 // GB/s are bytes per nanosecond.
@@ -274,4 +274,4 @@ std::string Prediction::Text() const {
   return out;
 }
 
-}  // namespace larder::pipeline::plan
+}  // namespace larder::pipeline::prediction

@@ -14,7 +14,7 @@
 #include "model/layer/layer_spec.h"
 #include "model/step/capacity.h"
 
-namespace larder::pipeline::inline plan {
+namespace larder::pipeline::inline prediction {
 
 // Speeds of one core, one socket and one link. The defaults are estimates for an EPYC
 // 9684X, not measurements. `source` tells the reader of a prediction where the numbers come from.
@@ -127,4 +127,4 @@ struct Prediction {
   std::string Text() const;
 };
 
-}  // namespace larder::pipeline::plan
+}  // namespace larder::pipeline::prediction
