@@ -113,7 +113,7 @@ FLOORS = {
     "node/loadgen": (6.1, ["base", "serving"]),
     "node/remote": (6.15, ["base", "model", "serving", "node/loadgen"]),
     "node/options": (6.2, _RUNTIME + ["rdma", "pipeline", "serving", "node/service"]),
-    "node/machine": (6.22, _RUNTIME + ["pipeline", "node/options"]),
+    "node/machine": (6.22, _RUNTIME + ["attention_node", "pipeline", "node/options"]),
     "node/loading": (6.25, _RUNTIME + ["rdma", "weight_node", "pipeline", "node/service",
                                        "node/options", "node/machine"]),
     "node/simulate": (6.28, ["base", "model", "topology", "pipeline", "node/loadgen",

@@ -329,12 +329,15 @@ TEST_F(Cli, PlanOfOneMachinePredictsItsSpeed) {
     return Run({"plan", "--shape", "bench-24m", "--topology", machine, option, value}).out;
   };
   const std::string given = of("--l3-gbps", "40");
-  EXPECT_NE(given.find("prediction context 4096, from (given, the rest assumed): L3 40 GB/s"),
+  EXPECT_NE(given.find("prediction context 4096, from (given, the rest assumed)\n"
+                       "  given      l3-gbps 40\n  assumed    dram-gbps 380, "),
             std::string::npos)
       << given;
-  EXPECT_NE(given.find("\n  batch       TPOT ms   tokens/s\n      1 "), std::string::npos) << given;
+  EXPECT_NE(given.find("\n  batch       TPOT ms         its band   tokens/s\n      1 "),
+            std::string::npos)
+      << given;
   EXPECT_EQ(given.find("links"), std::string::npos) << given;
-  EXPECT_NE(of("--l3-gbps", "80").find("L3 80 GB/s"), std::string::npos);
+  EXPECT_NE(of("--l3-gbps", "80").find("l3-gbps 80\n"), std::string::npos);
 }
 
 TEST_F(Cli, PlanOfSocketsThatNobodyHasYet) {

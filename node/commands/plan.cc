@@ -89,7 +89,7 @@ int PlanHere(const PlanCommandOptions& o, const PlanInputs& inputs) {
   for (const std::string& warning : machine.warnings()) fmt::print("\nnote: {}", warning);
   if (!machine.warnings().empty()) fmt::print("\n");
   if (o.inputs.measure || machine.from_xml() ||
-      o.inputs.speeds.source != pipeline::Speeds().source) {
+      o.inputs.speeds.AnyOf(pipeline::SpeedSource::kGiven)) {
     fmt::print("\n{}", whole.prediction.Text());
   } else {
     fmt::print("\nprediction --measure predicts tokens/s from this machine's bandwidths\n");

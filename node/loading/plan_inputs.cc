@@ -43,30 +43,17 @@ void AddPlanInputs(CLI::App& command, PlanInputOptions& options) {
   const char* speeds = "Inputs of the prediction";
   command.add_flag("--measure", options.measure, "measure this machine first (some seconds)")
       ->group(speeds);
-  const auto speed = [&](const char* name, SpeedField field, const std::string& text) {
-    double& value = options.speeds.*field;
-    command.add_option(name, value, fmt::format("{} (default: {:g})", text, value))
+  for (const pipeline::SpeedInput& input : pipeline::SpeedInputs()) {
+    double& value = options.speeds.*input.value;
+    command.add_option(input.option, value, fmt::format("{} (default: {:g})", input.help, value))
         ->type_name("N")
         ->check(NotFinite)
         ->check(CLI::Range(1e-3, 1e6).description(""))
-        ->each([&options, field](const std::string&) {
-          options.speeds.source = "given, the rest assumed";
-          options.given.push_back(field);
+        ->each([&options, &input](const std::string&) {
+          options.speeds.sources.at(pipeline::IndexOf(input.value)) = pipeline::SpeedSource::kGiven;
         })
         ->group(speeds);
-  };
-  using pipeline::Speeds;
-  speed("--l3-gbps", &Speeds::l3_core_gbps, "GB/s at which each core reads L3 while all cores do");
-  speed("--dram-gbps", &Speeds::dram_socket_gbps, "GB/s at which a socket reads memory");
-  speed("--dram-core-gbps", &Speeds::dram_core_gbps, "GB/s at which a core reads it at most");
-  speed("--core-gops", &Speeds::core_gops, "INT8 GOP/s of a core");
-  speed("--element-ns", &Speeds::element_ns,
-        "nanoseconds of a core for norm and quantisation of an element");
-  speed("--sync-us", &Speeds::layer_sync_us, "microseconds of barriers per layer");
-  speed("--package-hop-us", &Speeds::package_hop_us,
-        "microseconds for a cache line between packages");
-  speed("--link-us", &Speeds::link_latency_us, "latency of a link in microseconds");
-  speed("--link-gbps", &Speeds::link_gbps, "GB/s of a link");
+  }
   ModelOptionSet set;
   set.model_required = false;
   set.slots = true;
@@ -102,9 +89,10 @@ pipeline::Speeds SpeedsOf(const PlanInputOptions& o, const topology::Topology& m
   if (!o.measure) return o.speeds;
   pipeline::Speeds speeds =
       MeasureSpeeds(machine, ToPlanOptions(o.model).isa, kMeasureSeconds, o.speeds);
-  for (const SpeedField field : o.given) {
-    speeds.*field = o.speeds.*field;
-    if (field == &pipeline::Speeds::core_gops) speeds.rows_gops = {};
+  for (const pipeline::SpeedInput& input : pipeline::SpeedInputs()) {
+    if (o.speeds.SourceOf(input.value) != pipeline::SpeedSource::kGiven) continue;
+    speeds.Set(input.value, o.speeds.*input.value, pipeline::SpeedSource::kGiven);
+    if (input.value == &pipeline::Speeds::core_gops) speeds.rows_gops = {};
   }
   return speeds;
 }

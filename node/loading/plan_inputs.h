@@ -20,8 +20,6 @@ class App;
 
 namespace larder::node::inline loading {
 
-using SpeedField = double pipeline::Speeds::*;
-
 struct PlanInputOptions {
   ModelOptions model;
   std::string shape, type;
@@ -29,7 +27,6 @@ struct PlanInputOptions {
   size_t socket_cores = 0;  // 0: as on this machine
   std::string socket_l3;    // such as "1152M"; empty: as on this machine
   pipeline::Speeds speeds;
-  std::vector<SpeedField> given;
 
   bool sockets_given() const { return socket_cores != 0 || !socket_l3.empty(); }
 };

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <vector>
 
+#include "attention_node/attention_timer.h"
 #include "base/clock.h"
 #include "kernels/formats/act_block.h"
 #include "kernels/gemm/gemm.h"
@@ -28,17 +28,20 @@ constexpr size_t kL2Panels = 8;  // 0.3 MB
 constexpr size_t kMostBytes = 8 << 20, kLeastBytes = 2 << 20;
 constexpr uint32_t kBarriers = 1000, kBarriersOfLayer = 4;
 
-// The shortest of as many runs as take about `seconds`, at least three, in nanoseconds.
+// The median of as many runs as take about `seconds`, at least three, in nanoseconds: what steps
+// meet on this machine beside its neighbours, not what it could do without.
 template <typename Run>
-double ShortestNs(double seconds, Run run) {
+double MedianNs(double seconds, Run run) {
   const int64_t begin = NowNs();
-  double shortest = std::numeric_limits<double>::infinity();
+  std::vector<double> all;
   for (int runs = 0; runs < 3 || SecondsSince(begin) < seconds; ++runs) {
     const int64_t from = NowNs();
     run();
-    shortest = std::min(shortest, static_cast<double>(NowNs() - from));
+    all.push_back(static_cast<double>(NowNs() - from));
   }
-  return shortest;
+  const auto middle = all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2);
+  std::ranges::nth_element(all, middle);
+  return *middle;
 }
 
 // What one thread needs, on its node; made and used by that thread.
@@ -61,13 +64,13 @@ class Products {
   // Bytes of weights a nanosecond.
   double OneRowGbps(double seconds) {
     const double ns =
-        ShortestNs(seconds, [&] { gemm_.Run(Panels(), x_.data(), y_.data(), panels_, 1); });
+        MedianNs(seconds, [&] { gemm_.Run(Panels(), x_.data(), y_.data(), panels_, 1); });
     return static_cast<double>(panels_ * gemm_.shape().panel.bytes()) / ns;
   }
   // Multiplies and adds a nanosecond.
   double Gops(size_t rows, double seconds) {
     const double ns =
-        ShortestNs(seconds, [&] { gemm_.Run(Panels(), x_.data(), y_.data(), kL2Panels, rows); });
+        MedianNs(seconds, [&] { gemm_.Run(Panels(), x_.data(), y_.data(), kL2Panels, rows); });
     return static_cast<double>(2 * rows * kL2Panels * kernels::kPanelRows * kBlocks *
                                kernels::kBlock) /
            ns;
@@ -81,7 +84,7 @@ class Products {
       from[i] = row_.data() + i * n;
       to[i] = normed_.data() + i * n;
     }
-    const double ns = ShortestNs(seconds, [&] {
+    const double ns = MedianNs(seconds, [&] {
       elementwise_.rms_norms(from, weight_.data(), to, kernels::kNormRows, n, 1e-5f);
       for (float* const row : to) elementwise_.quantize(row, x_.data(), n);
     });
@@ -101,12 +104,35 @@ class Products {
   std::vector<float> normed_;
 };
 
+// Nanoseconds of a query head for an element of a key and a value, and for a position.
+struct AttentionNs {
+  double element = 0, position = 0;
+};
+
+// On this thread: attention of one row, by heads of two sizes.
+AttentionNs MeasureAttention(kernels::Isa isa, double seconds) {
+  constexpr size_t kSmall = 64, kGroup = 4, kHeads = 8;
+  const auto of = [&](size_t head_size) {
+    attention_node::AttentionTimer timer(isa, head_size, kGroup, kHeads,
+                                         topology::NodeOfThisThread());
+    const kernels::AttentionTuning tuning =
+        kernels::DefaultTuning(isa).ForAttention(CeilDiv(head_size, kernels::kBlock), kGroup);
+    const double ns =
+        MedianNs(seconds / 2, [&] { timer.Round(tuning, kernels::AttentionWork::kDecode); });
+    return ns / (kGroup * kHeads * attention_node::AttentionTimer::kDecodeDepth);
+  };
+  const double small = of(kSmall), large = of(2 * kSmall);
+  const double element =
+      std::clamp((large - small) / kSmall, 0.5 * large / (2 * kSmall), large / (2 * kSmall));
+  return {.element = element, .position = std::max(0.0, small - kSmall * element)};
+}
+
 // Microseconds of the barriers of a layer.
 double LayerSyncUs(threadpool::Pool& pool, double seconds) {
   const std::vector<threadpool::Step> steps(kBarriers, {.barrier = true});
   const std::vector<threadpool::Program> programs(static_cast<size_t>(pool.threads()),
                                                   {steps.data(), kBarriers});
-  return ShortestNs(seconds, [&] { pool.Execute(programs, nullptr, 1); }) * 1e-3 / kBarriers *
+  return MedianNs(seconds, [&] { pool.Execute(programs, nullptr, 1); }) * 1e-3 / kBarriers *
          kBarriersOfLayer;
 }
 
@@ -128,13 +154,15 @@ pipeline::Speeds MeasureSpeeds(const topology::Topology& machine, kernels::Isa i
       topology::MeasureBandwidth(machine, cpus, 0, seconds / 2);
   pipeline::Speeds speeds = otherwise;
   speeds.rows_gops = {};
-  const auto take = [](double& speed, double found) {
-    if (found > 0) speed = found;
+  const auto take = [&](double pipeline::Speeds::*speed, double found) {
+    if (found > 0) speeds.Set(speed, found, pipeline::SpeedSource::kMeasured);
   };
-  take(speeds.dram_socket_gbps,
+  using pipeline::Speeds;
+  take(&Speeds::dram_socket_gbps,
        memory.dram_all_gbps / static_cast<double>(std::max<size_t>(1, machine.packages().size())));
-  take(speeds.dram_core_gbps, memory.dram_one_gbps);
-  take(speeds.package_hop_us, HopUs(machine));
+  take(&Speeds::dram_core_gbps, memory.dram_one_gbps);
+  take(&Speeds::package_hop_us, HopUs(machine));
+  if (cpus.size() > 1) take(&Speeds::core_hop_us, topology::HandOverNs(cpus[0], cpus[1]) * 1e-3);
 
   const kernels::PanelShape panel{kBlocks};
   const size_t l3_bytes = machine.total_l3_bytes() / cpus.size() / 2;
@@ -146,6 +174,8 @@ pipeline::Speeds MeasureSpeeds(const topology::Topology& machine, kernels::Isa i
     std::vector<double> gbps;  // of each thread
     std::vector<RowsGops> gops;
     std::vector<double> element_ns;
+    kernels::Isa isa;
+    std::vector<AttentionNs> attention;
   };
   const size_t weight_bytes = std::clamp(l3_bytes, kLeastBytes, kMostBytes);
   const size_t most_panels = std::max(kL2Panels, weight_bytes / panel.bytes());
@@ -160,7 +190,9 @@ pipeline::Speeds MeasureSpeeds(const topology::Topology& machine, kernels::Isa i
                   .seconds = seconds / 8,
                   .gbps = std::vector<double>(cpus.size()),
                   .gops = std::vector<RowsGops>(cpus.size()),
-                  .element_ns = std::vector<double>(cpus.size())};
+                  .element_ns = std::vector<double>(cpus.size()),
+                  .isa = isa,
+                  .attention = std::vector<AttentionNs>(cpus.size())};
   std::vector<int> packages(cores.size());
   std::ranges::transform(cores, packages.begin(),
                          [&](CoreId core) { return machine.core(core).package; });
@@ -178,6 +210,7 @@ pipeline::Speeds MeasureSpeeds(const topology::Topology& machine, kernels::Isa i
         for (size_t i = 0; i < gops.size(); ++i)
           gops[i] = products.Gops(size_t{1} << i, c.seconds / static_cast<double>(gops.size()));
         c.element_ns[t] = products.ElementNs(c.seconds);
+        c.attention[t] = MeasureAttention(c.isa, c.seconds);
       },
       &context);
   const auto mean = [&](const std::vector<double>& of_threads) {
@@ -185,15 +218,21 @@ pipeline::Speeds MeasureSpeeds(const topology::Topology& machine, kernels::Isa i
     for (const double value : of_threads) sum += value;
     return sum / threads;
   };
-  take(speeds.l3_core_gbps, mean(context.gbps));
+  take(&Speeds::l3_core_gbps, mean(context.gbps));
   for (const RowsGops& of_thread : context.gops) {
     for (size_t i = 0; i < of_thread.size(); ++i) speeds.rows_gops[i] += of_thread[i] / threads;
   }
-  take(speeds.core_gops, speeds.rows_gops.back());
-  take(speeds.element_ns, mean(context.element_ns));
+  take(&Speeds::core_gops, speeds.rows_gops.back());
+  take(&Speeds::element_ns, mean(context.element_ns));
+  double element_ns = 0, position_ns = 0;
+  for (const AttentionNs& of_thread : context.attention) {
+    element_ns += of_thread.element / threads;
+    position_ns += of_thread.position / threads;
+  }
+  take(&Speeds::attention_element_ns, element_ns);
+  take(&Speeds::attention_position_ns, position_ns);
   // A package's own barriers; what goes between packages is counted apart.
-  if (machine.packages().size() == 1) take(speeds.layer_sync_us, LayerSyncUs(pool, seconds / 8));
-  speeds.source = "measured here, links assumed or given";
+  if (machine.packages().size() == 1) take(&Speeds::layer_sync_us, LayerSyncUs(pool, seconds / 8));
   return speeds;
 }
 

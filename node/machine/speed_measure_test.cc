@@ -14,7 +14,7 @@ TEST(MeasureSpeeds, MeasuresWhatTheModelOfTimeAsksFor) {
   for (double pipeline::Speeds::*const field :
        {&pipeline::Speeds::l3_core_gbps, &pipeline::Speeds::dram_socket_gbps,
         &pipeline::Speeds::dram_core_gbps, &pipeline::Speeds::core_gops,
-        &pipeline::Speeds::element_ns})
+        &pipeline::Speeds::element_ns, &pipeline::Speeds::attention_element_ns})
     none.*field = 0;
   none.link_latency_us = 7;
   const pipeline::Speeds speeds = MeasureSpeeds(machine, kernels::BestIsa(), 0.2, none);
@@ -25,7 +25,11 @@ TEST(MeasureSpeeds, MeasuresWhatTheModelOfTimeAsksFor) {
   for (const double gops : speeds.rows_gops) EXPECT_GT(gops, 0);
   EXPECT_EQ(speeds.core_gops, speeds.rows_gops.back());
   EXPECT_EQ(speeds.link_latency_us, 7) << "links are not measured";
-  EXPECT_EQ(speeds.source, "measured here, links assumed or given");
+  EXPECT_GT(speeds.attention_element_ns, 0);
+  using pipeline::SpeedSource, pipeline::Speeds;
+  EXPECT_EQ(speeds.SourceOf(&Speeds::core_gops), SpeedSource::kMeasured);
+  EXPECT_EQ(speeds.SourceOf(&Speeds::attention_element_ns), SpeedSource::kMeasured);
+  EXPECT_EQ(speeds.SourceOf(&Speeds::link_latency_us), SpeedSource::kAssumed);
 }
 
 }  // namespace

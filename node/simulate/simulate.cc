@@ -153,7 +153,7 @@ int Simulate(const SimulateOptions& o) {
   load.trace = trace.file.get();
   const Outcome out = o.real ? RunReal(o, inputs, load) : RunSimulated(plan, load);
   const loadgen::ServeReport report = loadgen::MakeServeReport(out.run.load, goodput);
-  const std::string source = o.real ? "this machine's engine" : plan.prediction.speeds.source;
+  const std::string source = o.real ? "this machine's engine" : plan.prediction.speeds.Origin();
   if (o.json) {
     json text = {{"plan", fmt::format("{:016x}", plan.hash())},
                  {"model", plan.config.name},

@@ -17,9 +17,9 @@
 #include "model/step/capacity.h"
 #include "pipeline/manifest/manifest.h"
 #include "pipeline/plan/made_manifests.h"
-#include "pipeline/prediction/prediction.h"
 #include "pipeline/plan/resolve.h"
 #include "pipeline/plan/stage_plan.h"
+#include "pipeline/prediction/prediction.h"
 #include "rdma/link/frame_link.h"
 #include "topology/topology.h"
 

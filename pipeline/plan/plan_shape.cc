@@ -76,12 +76,40 @@ uint64_t QkvBytes(const model::LayerSpec& layer) {
   return columns * sizeof(float);
 }
 
+// Positions that a row at the context sees.
+size_t SeenPositions(const model::LayerSpec& layer, const model::Capacity& capacity) {
+  return capacity.context - model::FirstSeen(layer.window, capacity.context - 1);
+}
+
+// What PredictedStage has of attention.
+uint64_t HeadPositions(const model::LayerSpec& layer, const model::Capacity& capacity) {
+  return layer.attends() ? layer.sizes.heads * SeenPositions(layer, capacity) : 0;
+}
+uint64_t HeadElements(const model::LayerSpec& layer, const model::Capacity& capacity) {
+  return HeadPositions(layer, capacity) * (layer.sizes.head_size + layer.value_size()) / 2;
+}
+uint64_t AttentionHeads(const model::LayerSpec& layer, const model::Capacity&) {
+  return layer.attends() ? layer.sizes.kv_heads : 0;
+}
+uint64_t AttentionChunks(const model::LayerSpec& layer, const model::Capacity& capacity) {
+  return layer.attends() ? CeilDiv(SeenPositions(layer, capacity), kernels::kChunkPositions) : 0;
+}
+uint64_t AppendedElements(const model::LayerSpec& layer) {
+  return layer.attends() ? (layer.sizes.heads + layer.sizes.kv_heads) * layer.sizes.head_size +
+                               layer.sizes.kv_heads * layer.value_size()
+                         : 0;
+}
+
 // A stage of layers [first, first + layers) without what follows from its sockets. Bytes of a layer
 // are the mean, rounded up, if layers differ.
 PredictedStage PredictedLayers(const model::ModelConfig& config, size_t first, size_t layers,
                                const model::Capacity& capacity) {
   const model::ModelConfig here = model::LayersOf(config, first, layers);
   const auto [expert_bytes, experts] = ExpertsOf(here);
+  const auto mean = [&](uint64_t (*of)(const model::LayerSpec&, const model::Capacity&)) {
+    const auto sum = here.Sum([&](const model::LayerSpec& layer) { return of(layer, capacity); });
+    return static_cast<double>(sum) / static_cast<double>(layers);
+  };
   return {.layers = layers,
           .weight_bytes = CeilDiv(weight_node::LayerBytes(config, first, layers) +
                                       weight_node::RouterBytes(config, first, layers),
@@ -90,6 +118,11 @@ PredictedStage PredictedLayers(const model::ModelConfig& config, size_t first, s
           .experts = experts,
           .weight_parameters = CeilDiv(here.Sum(&model::LayerSpec::active_parameters), layers),
           .kv_bytes = CeilDiv(KvBytes(config, first, layers, capacity), layers),
+          .head_positions = mean(HeadPositions),
+          .head_elements = mean(HeadElements),
+          .attention_heads = mean(AttentionHeads),
+          .attention_chunks = mean(AttentionChunks),
+          .appended_elements = CeilDiv(here.Sum(AppendedElements), layers),
           .input_bytes = CeilDiv(here.Sum(InputBytes), layers),
           .attended_bytes = CeilDiv(here.Sum(AttendedBytes), layers),
           .normed_elements = CeilDiv(here.Sum([](const model::LayerSpec& layer) {
@@ -141,6 +174,9 @@ Prediction PredictionOf(const Plan& plan, const Speeds& speeds) {
     // a layer that exceeds its budget but not the cache is still read from it
     out.weights_in_l3 =
         stage.resident || (stage.l3_bytes >= stage.weight_bytes && stage.layers == 1);
+    out.l3_budget_bytes = stage.l3_budget_bytes;
+    const model::ModelConfig here = model::LayersOf(c, stage.first_layer, stage.layers);
+    out.balance = weight_node::MakeShardPlan(here, stage.cores).Balance(here);
     out.kv_cores = stage.attention.empty() ? stage.cores : stage.attention_cores;
     out.kv_room_bytes = stage.kv_room_bytes;
     out.packages = stage.packages;
@@ -157,7 +193,7 @@ Prediction PredictionOf(const Plan& plan, const Speeds& speeds) {
       c, beside ? first.cores : plan.serving_cores,
       plan.serving_resident ||
           (beside && first.weight_bytes + plan.lm_head_bytes <= first.l3_budget_bytes)));
-  for (const size_t batch : kBatches) p.points.push_back(p.Point(batch));
+  for (const size_t batch : kBatches) p.points.push_back(p.BandedPoint(batch));
   return p;
 }
 

@@ -319,23 +319,20 @@ nlohmann::json Plan::Json() const {
   }
   if (!use.empty()) json["use"] = use;
   const Speeds& speeds = prediction.speeds;
-  json["prediction"] = {{"source", speeds.source},
-                        {"l3_core_gbps", speeds.l3_core_gbps},
-                        {"dram_socket_gbps", speeds.dram_socket_gbps},
-                        {"dram_core_gbps", speeds.dram_core_gbps},
-                        {"core_gops", speeds.core_gops},
-                        {"rows_gops", speeds.rows_gops},
-                        {"layer_sync_us", speeds.layer_sync_us},
-                        {"element_ns", speeds.element_ns},
-                        {"package_hop_us", speeds.package_hop_us},
-                        {"link_latency_us", speeds.link_latency_us},
-                        {"link_gbps", speeds.link_gbps},
+  json["prediction"] = {{"rows_gops", speeds.rows_gops},
+                        {"sources", nlohmann::json::object()},
                         {"links", prediction.links},
                         {"points", nlohmann::json::array()}};
+  for (const SpeedInput& input : SpeedInputs()) {
+    json["prediction"][input.key] = speeds.*input.value;
+    json["prediction"]["sources"][input.key] = Name(speeds.SourceOf(input.value));
+  }
   for (const PredictedPoint& point : prediction.points) {
     json["prediction"]["points"].push_back({{"batch", point.batch},
                                             {"tpot_alone_ms", point.alone_ms},
                                             {"tpot_ms", point.tpot_ms},
+                                            {"tpot_best_ms", point.best_ms},
+                                            {"tpot_worst_ms", point.worst_ms},
                                             {"tokens_per_s", point.tokens_per_s}});
   }
   return json;

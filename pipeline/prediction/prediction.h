@@ -5,7 +5,6 @@
 // guaranteed speed.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -13,27 +12,9 @@
 
 #include "model/layer/layer_spec.h"
 #include "model/step/capacity.h"
+#include "pipeline/prediction/speeds.h"
 
 namespace larder::pipeline::inline prediction {
-
-// Speeds of one core, one socket and one link. The defaults are estimates for an EPYC
-// 9684X, not measurements. `source` tells the reader of a prediction where the numbers come from.
-struct Speeds {
-  double l3_core_gbps = 30;       // one core reading its L3 while all cores read
-  double dram_socket_gbps = 380;  // one socket reading memory
-  double dram_core_gbps = 20;     // what one core of it reads at most
-  double core_gops = 300;         // one core, INT8 multiplies and adds with many rows
-  // The same with 1, 2, 4 ... 64 rows, of weights in L2; 0: core_gops, as if rows made no
-  // difference.
-  std::array<double, 7> rows_gops = {};
-  double layer_sync_us = 2;  // four barriers of a package's threads
-  double element_ns = 0.5;   // one core, norm and quantisation of an element of a row
-  // A cache line that another package wrote, to the core that reads it.
-  double package_hop_us = 0.2;
-  double link_latency_us = 10;     // paper section 4.4: about 50 us for five
-  double link_gbps = 12.5;         // 100 Gbit/s
-  std::string source = "assumed";  // or "measured here", "given"
-};
 
 // How many packages a stage's cores are in.
 struct PackageSpan {
@@ -52,9 +33,17 @@ struct PredictedStage {
   model::ExpertSpec experts = {};
   uint64_t weight_parameters = 0;  // weights of one layer or of the lm_head that a token is
                                    // multiplied with
+  // The share of their time in which threads work on products, if bytes are time: each matrix is
+  // waited for until its fullest thread is done (weight_node::ShardPlan::Balance).
+  double balance = 1;
   bool weights_in_l3 = false;
-  uint64_t kv_bytes = 0;  // KV bytes of one layer, per sequence at the context
-  size_t kv_cores = 0;    // cores that read this KV
+  uint64_t l3_budget_bytes = 0;  // for the weights; 0: not known
+  uint64_t kv_bytes = 0;         // KV bytes of one layer, per sequence at the context
+  size_t kv_cores = 0;           // cores that read this KV
+  // Of a row at the context: query heads times positions that they see, and times the elements of
+  // these. Threads share that by KV heads and chunks of 256 positions; means, if layers differ.
+  double head_positions = 0, head_elements = 0, attention_heads = 0, attention_chunks = 0;
+  uint64_t appended_elements = 0;  // queries, keys and values of a row
   PackageSpan packages;
   // What a thread of a layer reads of the others for a row: quantised inputs of products, and
   // attention's queries, keys, values and output.
@@ -71,8 +60,10 @@ struct PredictedStage {
 };
 
 struct PredictedTimes {
-  // Per layer. packages_us: what threads in several packages wait longer for each other.
-  double weights_us = 0, attention_us = 0, rows_us = 0, sync_us = 0, packages_us = 0;
+  // Per layer. gathers_us: lines that other cores of the package wrote; packages_us: what threads
+  // in several packages wait longer for each other.
+  double weights_us = 0, attention_us = 0, rows_us = 0, sync_us = 0, gathers_us = 0;
+  double packages_us = 0;
   double exchange_us = 0;  // two links to attention on other servers and back
   bool compute_bound = false, kv_in_l3 = false;
   double stage_us = 0;
@@ -83,6 +74,8 @@ struct PredictedPoint {
   double alone_ms = 0;      // TPOT with one micro-batch in flight
   double tpot_ms = 0;       // with all in flight
   double tokens_per_s = 0;  // with all in flight, all sequences together
+  // tpot_ms if all that is assumed is at its best, or at its worst (Speeds::Bound).
+  double best_ms = 0, worst_ms = 0;
 };
 
 // What the links of a stage's attention on other servers cost a layer, and what they save.
@@ -107,6 +100,9 @@ struct Prediction {
   PredictedTimes Times(const PredictedStage&, size_t batch) const;
   // At which so many cores in so many packages read memory.
   double MemoryGbps(size_t cores, size_t packages) const;
+  // Of one layer with so many rows of the attention: reading what there is, or arithmetic,
+  // whichever takes longer. The parts that the busiest thread has count.
+  double AttentionUs(const PredictedStage&, size_t batch, bool kv_in_l3) const;
   // What a core multiplies with so many rows.
   double ProductGops(double rows) const;
   // Elements of a layer that the busiest thread normalises and quantises.
@@ -122,8 +118,17 @@ struct Prediction {
   PredictedExchange Exchange(const PredictedStage&) const;
   // Whether attention on other servers is worth its links, in a line.
   std::string ExchangeText(const PredictedStage&) const;
+  // The same with one more socket like that of the slowest stage, and all layers divided alike.
+  // Without stages of several layers the same.
+  Prediction WithOneMoreSocket() const;
+  // Without its band.
   PredictedPoint Point(size_t batch) const;
-  // The formula with its numbers for batch 1, then the points; several lines.
+  // With it.
+  PredictedPoint BandedPoint(size_t batch) const;
+  // What binds, in up to five lines for people: the largest part, the others, what would be faster,
+  // from which batch on arithmetic decides, and what a further socket would give.
+  std::string Why() const;
+  // The inputs, the formula with its numbers for batch 1, why, then the points; many lines.
   std::string Text() const;
 };
 

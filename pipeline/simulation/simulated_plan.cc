@@ -67,8 +67,9 @@ ServiceTimes::Link PlanTimes::LinkOf(size_t rows) {
 }
 
 uint64_t PlanTimes::ServingNs(const StepLoad& load) {
-  if (load.wanted == 0) return 0;
-  return Nanoseconds(prediction_.Times(prediction_.stages.back(), load.wanted).stage_us);
+  const double head_us =
+      load.wanted == 0 ? 0 : prediction_.Times(prediction_.stages.back(), load.wanted).stage_us;
+  return Nanoseconds(prediction_.speeds.step_us + head_us);
 }
 
 }  // namespace larder::pipeline::simulation

@@ -48,24 +48,26 @@ TEST(PlanTimes, AtFullContextAreThoseOfThePrediction) {
           << i << ", " << rows;
     }
     EXPECT_NEAR(Us(times.ServingNs(Load(rows, {half, half}))),
-                prediction.Times(prediction.stages[3], rows).stage_us, 0.001);
+                prediction.speeds.step_us + prediction.Times(prediction.stages[3], rows).stage_us,
+                0.001);
     const ServiceTimes::Link link = times.LinkOf(rows);
     EXPECT_NEAR(Us(link.busy_ns + link.latency_ns), prediction.LinkUs(rows), 0.002);
   }
 }
 
-// All of attention that grows with the context is scaled with the positions.
-TEST(PlanTimes, WithoutPositionsAreWithoutAttention) {
+// All of attention that grows with the context is scaled with the positions; a row's own is not.
+TEST(PlanTimes, WithoutPositionsARowIsAppendedAlone) {
   const Plan plan = PlanOf(kThree, TenLayers(), "two-packages");
+  const Prediction& prediction = plan.prediction;
   PlanTimes times(plan);
   for (size_t i = 0; i < 3; ++i) {
-    const PredictedStage& stage = plan.prediction.stages[i];
-    const PredictedTimes whole = plan.prediction.Times(stage, 4);
-    const double attention_us = static_cast<double>(stage.layers) * whole.attention_us;
-    EXPECT_GT(attention_us, 0.1);
-    EXPECT_NEAR(Us(times.StageNs(i, Load(4, {0, 0}))), whole.stage_us - attention_us,
-                0.1 * attention_us)
-        << i;
+    PredictedStage stage = prediction.stages[i];
+    const PredictedTimes whole = prediction.Times(stage, 4);
+    stage.kv_bytes = 0;
+    stage.head_positions = stage.head_elements = 0;
+    const PredictedTimes none = prediction.Times(stage, 4);
+    EXPECT_LT(none.attention_us, 0.5 * whole.attention_us);
+    EXPECT_NEAR(Us(times.StageNs(i, Load(4, {0, 0}))), none.stage_us, 0.001) << i;
   }
 }
 
@@ -86,8 +88,10 @@ TEST(PlanTimes, AttentionTakesAsLongAsTheBusiestSocket) {
 // Rows of a prompt attend to the same KV, which stays in L3 where that of as many sequences would
 // not.
 TEST(PlanTimes, APromptHasTheKvOfOneSequence) {
-  const Plan plan = MakePlan(TenLayers(), TestMachine("two-packages"),
-                             {.capacity = {.slots = 64, .context = 4096}});
+  Plan plan = MakePlan(TenLayers(), TestMachine("two-packages"),
+                       {.capacity = {.slots = 64, .context = 4096}});
+  // So that reading decides.
+  plan.prediction.speeds.attention_element_ns = plan.prediction.speeds.attention_position_ns = 0;
   PlanTimes times(plan);
   StepLoad load = {.rows = 64, .wanted = 1, .positions = {}, .held = 256};
   const std::vector<uint64_t> positions = {64 * 256};
@@ -103,7 +107,8 @@ TEST(PlanTimes, AStageThatServesItselfHasNoLinks) {
   EXPECT_EQ(times.stages(), 1u);
   EXPECT_EQ(times.LinkOf(1).busy_ns + times.LinkOf(1).latency_ns, 0u);
   EXPECT_GT(times.ServingNs(Load(1, {1})), 0u);
-  EXPECT_EQ(times.ServingNs({.rows = 1, .wanted = 0, .positions = {}}), 0u);
+  EXPECT_DOUBLE_EQ(Us(times.ServingNs({.rows = 1, .wanted = 0, .positions = {}})),
+                   plan.prediction.speeds.step_us);
 }
 
 }  // namespace
