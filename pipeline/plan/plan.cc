@@ -334,8 +334,8 @@ class Planner {
     // A micro-batch passes through every stage, so the smallest L2 limits its rows.
     size_t rows = SIZE_MAX;
     for (const PlacedStage& stage : plan_.stages)
-      rows = std::min(
-          rows, DefaultBatchTokens(ConfigOf(stage), machines_[stage.machine], plan_.single()));
+      rows = std::min(rows, DefaultBatchTokens(plan_.config_of(stage), machines_[stage.machine],
+                                               plan_.single()));
     const size_t wanted = options_.capacity.max_batch_tokens;
     const size_t max_in_flight = plan_.single() ? 1 : MaxInFlight(plan_.stages.size());
     // Colocated stages have the KV chunks of the attention sockets of the others together.
@@ -358,7 +358,8 @@ class Planner {
 
   void PlanStage(size_t i) {
     PlacedStage& stage = plan_.stages[i];
-    SetPlan(stage, MakeStagePlan(ConfigOf(stage), machines_[stage.machine], stage_options_[i]));
+    SetPlan(stage,
+            MakeStagePlan(plan_.config_of(stage), machines_[stage.machine], stage_options_[i]));
     const PlanOptions& own = stage.plan.options;
     if (kv_beside_weights_[i])
       stage.kv_room_bytes -= std::min(stage.kv_room_bytes, stage.weight_bytes);
@@ -371,11 +372,6 @@ class Planner {
           manifest_.path, stage.socket, static_cast<double>(stage.weight_bytes) * 1e-6,
           stage.layers, static_cast<double>(stage.l3_budget_bytes) * 1e-6);
     }
-  }
-
-  model::ModelConfig ConfigOf(const PlacedStage& stage) const {
-    return stage.holds_lm_head ? plan_.config
-                               : model::LayersOf(plan_.config, stage.first_layer, stage.layers);
   }
 
   // A micro-batch's rows are grouped by attention socket once for all stages, so their attention

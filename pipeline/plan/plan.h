@@ -102,6 +102,8 @@ struct Plan {
   size_t index_of(const PlacedStage& stage) const {
     return static_cast<size_t>(&stage - stages.data());
   }
+  // What the stage computes: its layers, and with them the ends if it serves itself.
+  model::ModelConfig config_of(const PlacedStage& stage) const;
   uint64_t weight_bytes() const;   // all stages and the lm_head
   uint64_t kv_slot_bytes() const;  // all stages
   uint64_t kv_bytes() const;       // all stages and slots

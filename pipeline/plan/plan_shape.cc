@@ -175,8 +175,13 @@ Prediction PredictionOf(const Plan& plan, const Speeds& speeds) {
     out.weights_in_l3 =
         stage.resident || (stage.l3_bytes >= stage.weight_bytes && stage.layers == 1);
     out.l3_budget_bytes = stage.l3_budget_bytes;
-    const model::ModelConfig here = model::LayersOf(c, stage.first_layer, stage.layers);
-    out.balance = weight_node::MakeShardPlan(here, stage.cores).Balance(here);
+    // Many stages are like the one before.
+    const bool again = !p.stages.empty() && p.stages.back().cores == out.cores &&
+                       p.stages.back().layers == out.layers &&
+                       p.stages.back().weight_bytes == out.weight_bytes;
+    const model::ModelConfig here = plan.config_of(stage);
+    out.balance = again ? p.stages.back().balance
+                        : weight_node::MakeShardPlan(here, stage.cores).Balance(here);
     out.kv_cores = stage.attention.empty() ? stage.cores : stage.attention_cores;
     out.kv_room_bytes = stage.kv_room_bytes;
     out.packages = stage.packages;
@@ -250,6 +255,10 @@ uint64_t Plan::kv_bytes() const {
   uint64_t bytes = 0;
   for (const PlacedStage& stage : stages) bytes += stage.plan.kv_bytes;
   return bytes;
+}
+
+model::ModelConfig Plan::config_of(const PlacedStage& stage) const {
+  return stage.holds_lm_head ? config : model::LayersOf(config, stage.first_layer, stage.layers);
 }
 
 const PlacedStage& Plan::stage_of_socket(std::string_view socket) const {

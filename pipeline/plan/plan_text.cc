@@ -111,19 +111,11 @@ std::string LinkThreads(const Plan& plan) {
 
 // The line about the stage whose threads wait the most for each other.
 std::string BalanceLine(const Plan& plan) {
-  const auto config_of = [&](const PlacedStage& stage) {
-    return plan.single() ? plan.config
-                         : model::LayersOf(plan.config, stage.first_layer, stage.layers);
-  };
-  const auto balance_of = [&](const PlacedStage& stage) {
-    const model::ModelConfig config = config_of(stage);
-    return weight_node::MakeShardPlan(config, stage.cores).Balance(config);
-  };
-  const auto worst = std::min_element(
-      plan.stages.begin(), plan.stages.end(),
-      [&](const PlacedStage& a, const PlacedStage& b) { return balance_of(a) < balance_of(b); });
-  return fmt::format("balance    stage {}, {}\n", plan.index_of(*worst),
-                     weight_node::BalanceText(config_of(*worst), worst->cores));
+  const std::span stages = std::span(plan.prediction.stages).first(plan.stages.size());
+  const auto worst = std::ranges::min_element(stages, {}, &PredictedStage::balance);
+  const PlacedStage& stage = plan.stages.at(static_cast<size_t>(worst - stages.begin()));
+  return fmt::format("balance    stage {}, {}\n", plan.index_of(stage),
+                     weight_node::BalanceText(plan.config_of(stage), stage.cores));
 }
 
 nlohmann::json ExchangeJson(const PredictedStage& stage, const PredictedExchange& exchange) {
