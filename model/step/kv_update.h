@@ -7,7 +7,9 @@
 #include <type_traits>
 
 #include "base/ids.h"
+#include "base/memory.h"
 #include "base/range.h"
+#include "model/step/capacity.h"
 
 namespace larder::model::inline step {
 
@@ -36,11 +38,11 @@ struct KvUpdate {
 };
 static_assert(sizeof(KvUpdate) == 20 && std::is_trivially_copyable_v<KvUpdate>);
 
-// The most updates of a micro-batch, with slots of so many chunks: one for each row, and those of
-// sequences that begin with chunks of others, to which half of all is left
+// The most updates of a micro-batch, with chunks of so many positions: one for each row, and those
+// of sequences that begin with chunks of others, to which half of all is left
 // (pipeline/kv/kv_chunks.h) and whose context may be a whole one.
-constexpr size_t MaxKvUpdates(size_t max_rows, size_t slot_chunks) {
-  return max_rows + 512 + 2 * slot_chunks;
+constexpr size_t MaxKvUpdates(const Capacity& capacity, size_t chunk_positions) {
+  return capacity.max_batch_tokens + 512 + 2 * CeilDiv(capacity.context, chunk_positions);
 }
 
 }  // namespace larder::model::step

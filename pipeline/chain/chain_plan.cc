@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "kernels/formats/kv_page.h"
 #include "pipeline/plan/stage_plan.h"
 #include "weight_node/routing/expert_counters.h"
 
@@ -17,10 +16,7 @@ StageFrameShape ChainPlan::frame_shape() const {
     expert_numbers.push_back(weight_node::ExpertCounters(StageConfig(stage), 0).numbers());
   if (std::ranges::all_of(expert_numbers, [](size_t n) { return n == 0; })) expert_numbers.clear();
   return {.plan_hash = plan_hash,
-          .rows = {.capacity = capacity,
-                   .slot_chunks = CeilDiv(capacity.context, kernels::kChunkPositions),
-                   .slot_ends = slot_ends,
-                   .chunk_ends = chunk_ends},
+          .rows = {.capacity = capacity, .slot_ends = slot_ends, .chunk_ends = chunk_ends},
           .max_logit_rows = LogitRows(config, capacity.max_batch_tokens),
           .dim = config.dim,
           .inputs = config.all_inputs(),

@@ -51,7 +51,7 @@ void Check(const uint8_t* data, size_t size) {
       const size_t first = update.slot < shape.rows.slot_ends[0] ? 0 : 6, end = first == 0 ? 6 : 15;
       const Range<size_t> chunks{first, end};
       LARDER_CHECK(update.slot.index() < shape.rows.capacity.slots &&
-                   update.index < shape.rows.slot_chunks);
+                   update.index < shape.rows.slot_chunks());
       LARDER_CHECK(chunks.contains(update.chunk));
       LARDER_CHECK(update.copied_positions == 0 || chunks.contains(update.copied_from));
     }

@@ -95,7 +95,7 @@ TEST(StageFrameTest, EachWrongFieldIsRefusedByName) {
        [](TestFrame& f) { f.view().expert_report()[1].first = 40; }},
       {"a slot that does not exist", [](TestFrame& f) { f.view().slot()[5] = SlotId(5); }},
       {"a slot that does not exist", [](TestFrame& f) { f.view().slot()[0] = SlotId(-1); }},
-      {"a position beyond the context", [](TestFrame& f) { f.view().position()[2] = 100; }},
+      {"a position beyond the context", [](TestFrame& f) { f.view().position()[2] = 600; }},
       {"a gap in the positions of a slot", [](TestFrame& f) { f.view().position()[1] = 12; }},
       {"more changes to the KV table than there is room for",
        [](TestFrame& f) { f.view().header().kv_updates = 527; }},

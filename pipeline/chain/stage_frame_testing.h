@@ -11,8 +11,7 @@ namespace larder::pipeline::inline chain {
 inline StageFrameShape TestFrameShape() {
   return {
       .plan_hash = 0x1234567890abcdef,
-      .rows = {.capacity = {.slots = 5, .context = 100, .max_batch_tokens = 8, .max_in_flight = 3},
-               .slot_chunks = 3,
+      .rows = {.capacity = {.slots = 5, .context = 600, .max_batch_tokens = 8, .max_in_flight = 3},
                .slot_ends = {SlotId(2), SlotId(5)},
                .chunk_ends = {6, 15}},
       .max_logit_rows = 4,

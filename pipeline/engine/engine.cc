@@ -39,8 +39,7 @@ KvChunksShape KvChunksOf(const model::ModelConfig& config, const EngineLimits& l
           .chunk_positions = kernels::kChunkPositions,
           .slot_ends = limits.attention_slot_ends,
           .chunk_ends = std::move(chunk_ends),
-          .max_updates = model::MaxKvUpdates(capacity.max_batch_tokens,
-                                             CeilDiv(capacity.context, kernels::kChunkPositions)),
+          .max_updates = model::MaxKvUpdates(capacity, kernels::kChunkPositions),
           .kept = kKeptSequences,
           .classes = of_sequence.classes,
           .class_bytes = of_sequence.class_bytes};

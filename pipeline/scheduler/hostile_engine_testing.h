@@ -144,9 +144,8 @@ class HostileEngine final : public FlatTimes, public SimulatedEngine {
                         .chunk_positions = kChunkPositions,
                         .slot_ends = limits.attention_slot_ends,
                         .chunk_ends = {},
-                        .max_updates = 0,
+                        .max_updates = model::MaxKvUpdates(limits.capacity, kChunkPositions),
                         .kept = 5};
-    shape.max_updates = model::MaxKvUpdates(limits.capacity.max_batch_tokens, shape.slot_chunks());
     for (size_t i = 0; i < std::max<size_t>(shape.slot_ends.size(), 1); ++i) {
       const size_t slots = shape.slot_ends.empty() ? shape.capacity.slots
                            : i == 0                ? shape.slot_ends[0].index()

@@ -56,9 +56,7 @@ SegmentShape::SegmentShape(const StagePlan& plan)
                }()),
       link{.frame_bytes = FrameMessage::Bytes(
                plan.options.capacity.max_batch_tokens,
-               model::MaxKvUpdates(
-                   plan.options.capacity.max_batch_tokens,
-                   CeilDiv(plan.options.capacity.context, kernels::kChunkPositions))),
+               model::MaxKvUpdates(plan.options.capacity, kernels::kChunkPositions)),
            .slots = kFrameSlots},
       sockets(plan.attention.size()) {}
 

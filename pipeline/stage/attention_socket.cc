@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "kernels/formats/kv_page.h"
 #include "model/step/step_kind.h"
 #include "topology/affinity.h"
 #include "weight_node/panel_map.h"
@@ -125,10 +124,7 @@ RowsShape RowsOf(const StagePlan& plan, const PlanAttentionSocket& socket) {
   capacity.slots = socket.slots;
   std::vector<size_t> chunk_ends(socket.kv_pools.size());
   std::partial_sum(socket.kv_pools.begin(), socket.kv_pools.end(), chunk_ends.begin());
-  return {.capacity = capacity,
-          .slot_chunks = CeilDiv(plan.options.capacity.context, kernels::kChunkPositions),
-          .slot_ends = {},
-          .chunk_ends = std::move(chunk_ends)};
+  return {.capacity = capacity, .slot_ends = {}, .chunk_ends = std::move(chunk_ends)};
 }
 
 }  // namespace

@@ -164,8 +164,8 @@ struct FrameMessage {
   }
 };
 static_assert(kKvOrderPlaces * sizeof(KvOrder) <=
-              model::MaxKvUpdates(0, 0) * sizeof(model::KvUpdate));  // so a message has room for
-                                                                     // them
+              model::MaxKvUpdates({}, 1) * sizeof(model::KvUpdate));  // so a message has room for
+                                                                      // them
 static_assert(sizeof(FrameMessage) == 56 && std::is_trivially_copyable_v<FrameMessage>);
 
 }  // namespace larder::pipeline::stage

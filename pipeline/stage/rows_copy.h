@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/memory.h"
+#include "kernels/formats/kv_page.h"
 #include "model/step/batch_rows.h"
 #include "model/step/capacity.h"
 #include "model/step/kv_update.h"
@@ -20,16 +22,15 @@ namespace larder::pipeline::inline stage {
 // What rows may name.
 struct RowsShape {
   model::Capacity capacity;
-  size_t slot_chunks = 1;  // KV chunks of a slot
   // Where the slots and, class by class, the chunks of each attention socket end; rows of a half
   // are in this order, and a slot has chunks of its own socket. No slot_ends: one socket, rows in
   // any order.
   std::vector<SlotId> slot_ends;
   std::vector<size_t> chunk_ends;
 
-  size_t max_kv_updates() const {
-    return model::MaxKvUpdates(capacity.max_batch_tokens, slot_chunks);
-  }
+  // KV chunks of a slot.
+  size_t slot_chunks() const { return CeilDiv(capacity.context, kernels::kChunkPositions); }
+  size_t max_kv_updates() const { return model::MaxKvUpdates(capacity, kernels::kChunkPositions); }
 };
 
 // Null, or what is wrong with the rows of a part whose logits are wanted.

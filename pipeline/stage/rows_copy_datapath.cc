@@ -83,7 +83,7 @@ const char* RowsCopy::CheckKvUpdates(size_t count) const {
                                       !chunks.contains(update.chunk);
          ++i)
       chunks = {i == 0 ? 0 : shape_.chunk_ends[i - 1], shape_.chunk_ends[i]};
-    if (const char* wrong = update.Problem(shape_.capacity.slots, shape_.slot_chunks, chunks))
+    if (const char* wrong = update.Problem(shape_.capacity.slots, shape_.slot_chunks(), chunks))
       return wrong;
   }
   return nullptr;
