@@ -1,11 +1,12 @@
 #include "node/tasks/generate.h"
 
-#include <algorithm>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "node/service/signals.h"
 #include "node/tasks/given_sequences.h"
+#include "serving/generation/refused.h"
 
 namespace larder::node::inline tasks {
 namespace {
@@ -64,8 +65,6 @@ std::string Describe(const GeneratorStats& stats, size_t context) {
 }
 
 namespace {
-
-using serving::FinishReason;
 
 // The one sequence: the prompt, and what becomes of it, for the scheduler.
 class Text : public pipeline::Sequence {
